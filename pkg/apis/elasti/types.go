@@ -1,0 +1,304 @@
+/*
+Copyright The elasti-apiserver Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package elasti
+
+import (
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+)
+
+// Finalizer keeps an ElastiService until everything that was added for it is
+// removed again and its target is awake.
+const Finalizer = "elasti.truefoundry.com/finalizer"
+
+// Mode says where the traffic of a public Service goes.
+type Mode string
+
+const (
+	// ModeProxy means that a resolver slice is part of the public Service:
+	// new connections reach a resolver.
+	ModeProxy Mode = "proxy"
+	// ModeServe means that new connections go straight to the target's pods.
+	ModeServe Mode = "serve"
+)
+
+// +k8s:deepcopy-gen:interfaces=k8s.io/apimachinery/pkg/runtime.Object
+
+// ElastiService lets the workload behind a Service go to zero while nobody
+// uses it, and wakes it on the first request or connection.
+type ElastiService struct {
+	metav1.TypeMeta
+	// metadata is the standard object metadata.
+	metav1.ObjectMeta
+
+	// spec says which target and Service are managed, and when the target may sleep.
+	Spec ElastiServiceSpec
+	// status is what is observed in the cluster.
+	Status ElastiServiceStatus
+}
+
+// +k8s:deepcopy-gen:interfaces=k8s.io/apimachinery/pkg/runtime.Object
+
+// ElastiServiceList is a list of ElastiServices.
+type ElastiServiceList struct {
+	metav1.TypeMeta
+	// metadata is the standard list metadata.
+	metav1.ListMeta
+
+	// items are the ElastiServices of the list.
+	Items []ElastiService
+}
+
+// ElastiServiceSpec is what the user wants.
+type ElastiServiceSpec struct {
+	// scaleTargetRef names the object that is scaled to zero and back, in the
+	// namespace of the ElastiService. Any kind with a scale subresource is valid.
+	ScaleTargetRef ScaleTargetRef
+	// service is the name of the Service, in the same namespace, that clients
+	// call. It is never modified. At most one ElastiService may name a Service.
+	Service string
+	// minTargetReplicas is the number of replicas that a wake scales the target
+	// to. At least 1. Defaults to 1.
+	MinTargetReplicas *int32
+	// cooldownPeriod is how long, in seconds, every trigger must say idle
+	// before the target is put to sleep. 0 to 604800 (7 days). Defaults to 900.
+	CooldownPeriod *int32
+	// triggers decide when the target is idle: it sleeps when every one of
+	// them says idle for the whole cooldownPeriod. Without triggers the target
+	// is never put to sleep, but still woken. At most 16.
+	Triggers []ScaleTrigger
+	// autoscaler is the autoscaler that also scales the target. It is paused
+	// while the target sleeps.
+	Autoscaler *AutoscalerSpec
+	// enabledPeriod restricts sleeping to a recurring period: outside of it
+	// the target is kept awake. Without it the target may sleep at any time.
+	EnabledPeriod *EnabledPeriod
+	// probeResponse lists rules for requests that a resolver answers itself
+	// while the target sleeps, without waking it, such as the health checks of
+	// a load balancer. The first rule that matches answers. At most 32.
+	ProbeResponse []ProbeResponseRule
+	// proxy says how resolvers treat the traffic of this service.
+	Proxy *ProxySpec
+}
+
+// ScaleTargetRef names the object that is scaled.
+type ScaleTargetRef struct {
+	// apiVersion is the API group and version of the target, such as apps/v1.
+	APIVersion string
+	// kind is the kind of the target, such as Deployment, StatefulSet or
+	// Rollout. The spellings deployments and rollouts are understood too.
+	Kind string
+	// name is the name of the target.
+	Name string
+}
+
+// ScaleTrigger is one source of the decision whether the target is idle.
+type ScaleTrigger struct {
+	// type is the kind of trigger. Supported: prometheus.
+	Type string
+	// metadata is the configuration of the trigger; its keys depend on type.
+	//
+	// prometheus: query (PromQL; required), threshold (number or string; below
+	// it the target is idle; required), serverAddress (URL of the Prometheus
+	// server; defaults to the server's configured one), uptimeFilter (label
+	// matchers that select the up metric of the scrape targets; default
+	// container="prometheus"), headers (map of extra HTTP request headers).
+	Metadata runtime.RawExtension
+}
+
+// AutoscalerType is a kind of autoscaler that is paused while a target sleeps.
+type AutoscalerType string
+
+const (
+	// AutoscalerKEDA is a KEDA ScaledObject, paused through its annotations.
+	AutoscalerKEDA AutoscalerType = "keda"
+	// AutoscalerHPA is a HorizontalPodAutoscaler, which idles by itself at
+	// zero replicas.
+	AutoscalerHPA AutoscalerType = "hpa"
+)
+
+// AutoscalerSpec names the autoscaler of the target.
+type AutoscalerSpec struct {
+	// type is keda or hpa.
+	Type AutoscalerType
+	// name is the name of the ScaledObject or HorizontalPodAutoscaler, in the
+	// namespace of the ElastiService.
+	Name string
+}
+
+// EnabledPeriod is a recurring period of time.
+type EnabledPeriod struct {
+	// schedule is when the period starts: a cron expression of five fields, or
+	// a macro such as @daily. Defaults to "0 0 * * *".
+	Schedule string
+	// duration is how long the period lasts from each start, such as 8h or
+	// 1h30m. Defaults to 24h.
+	Duration string
+	// timeZone is the IANA name of the time zone that schedule is read in,
+	// such as Europe/Berlin. Defaults to UTC.
+	TimeZone string
+}
+
+// ProxyPolicy says when resolvers are in the path of the traffic.
+type ProxyPolicy string
+
+const (
+	// ProxyWhenAsleep keeps resolvers in the path only while no pod can answer.
+	ProxyWhenAsleep ProxyPolicy = "WhenAsleep"
+	// ProxyAlways keeps resolvers in the path at all times.
+	ProxyAlways ProxyPolicy = "Always"
+)
+
+// ReadinessPolicy says how a resolver learns that a pod can answer.
+type ReadinessPolicy string
+
+const (
+	// ReadinessProbe means that the resolver runs the pod's own readiness
+	// probe, at a shorter interval than the kubelet.
+	ReadinessProbe ReadinessPolicy = "Probe"
+	// ReadinessEndpoints means that the resolver waits until the pod is ready
+	// in the EndpointSlices.
+	ReadinessEndpoints ReadinessPolicy = "Endpoints"
+)
+
+// ProxySpec says how resolvers treat the traffic of a service.
+type ProxySpec struct {
+	// policy is WhenAsleep (resolvers are in the path only while no pod can
+	// answer) or Always. Defaults to WhenAsleep.
+	Policy ProxyPolicy
+	// holdTimeoutSeconds is how long a request or connection is held for the
+	// target to wake, in seconds, before it gets an error. 1 to 86400.
+	// Defaults to 600.
+	HoldTimeoutSeconds *int32
+	// maxPending is how many requests and connections one resolver holds for
+	// this service; more get 503 with Retry-After. 1 to 1000000. Defaults to 10000.
+	MaxPending *int32
+	// maxConcurrencyPerPod is how many requests and connections one resolver
+	// sends to one pod at a time; more stay held. 0 means no limit. Defaults to 0.
+	MaxConcurrencyPerPod *int32
+	// readiness is Probe (the resolver runs the pod's own readiness probe at a
+	// short interval) or Endpoints (it waits until the pod is ready in the
+	// EndpointSlices). Defaults to Probe.
+	Readiness ReadinessPolicy
+	// waitingPage answers the navigation of a browser at zero with a page that
+	// shows the progress of the wake and then loads the application. Defaults
+	// to false.
+	WaitingPage bool
+}
+
+// ElastiServiceStatus is what is observed in the cluster.
+type ElastiServiceStatus struct {
+	// mode is proxy while resolvers are in the path of the public Service's
+	// traffic, serve while it goes straight to the pods.
+	Mode Mode
+	// lastReconciledTime is when the mode last changed.
+	LastReconciledTime *metav1.Time
+	// lastScaledUpTime is when the target was last scaled from zero.
+	LastScaledUpTime *metav1.Time
+	// lastActivityTime is when the target was last known to be in use.
+	LastActivityTime *metav1.Time
+	// sleptTime is when the target was last put to sleep. Unset while it is awake.
+	SleptTime *metav1.Time
+	// observedGeneration is the generation of the spec that this status is about.
+	ObservedGeneration int64
+	// replicas is the number of replicas that the target's scale asks for.
+	Replicas int32
+	// readyReplicas is the number of the target's pods that are ready.
+	ReadyReplicas int32
+	// privateService is the headless Service whose EndpointSlices list the
+	// target's pods and nothing else.
+	PrivateService string
+	// proxyPorts are the ports on every resolver that belong to the ports of
+	// the public Service.
+	ProxyPorts []ProxyPort
+	// readinessProbes tells resolvers how to ask a pod of the target whether
+	// it is ready. Unset when that cannot be asked from outside of the pod or
+	// is not known; then only the EndpointSlices tell.
+	ReadinessProbes *ReadinessProbes
+	// conditions: Ready, ServiceFound, TargetFound, TriggersHealthy,
+	// ResolverAvailable, Conflict.
+	Conditions []metav1.Condition
+}
+
+// ProxyPort is the port on every resolver that belongs to one port of the
+// public Service.
+type ProxyPort struct {
+	// port is the port number of the public Service.
+	Port int32
+	// name is the name of the Service port, empty when it has none. The ports
+	// of EndpointSlices carry the same name.
+	Name string
+	// appProtocol is the appProtocol of the Service port, empty when unset.
+	AppProtocol string
+	// proxyPort is the port that resolvers listen on, unique in the cluster.
+	ProxyPort int32
+}
+
+// ReadinessProbes are the readiness probes of a target's pods. A pod is ready
+// when every one of them succeeds; with none it is ready when it accepts
+// connections.
+type ReadinessProbes struct {
+	// probes are the readiness probes of the pod's containers.
+	Probes []ReadinessProbeAction
+}
+
+// ReadinessProbeAction is the readiness probe of one container. Exactly one of
+// httpGet, tcpSocket and grpc is set.
+type ReadinessProbeAction struct {
+	// httpGet asks with an HTTP GET request; ready is a status from 200 to 399.
+	HTTPGet *HTTPGetAction
+	// tcpSocket asks by connecting.
+	TCPSocket *TCPSocketAction
+	// grpc asks through the gRPC health checking protocol.
+	GRPC *GRPCAction
+	// timeoutSeconds is the time-out of one probe, in seconds.
+	TimeoutSeconds int32
+}
+
+// HTTPGetAction is a probe by HTTP GET.
+type HTTPGetAction struct {
+	// path is the path and query of the request.
+	Path string
+	// port is the port number on the pod.
+	Port int32
+	// scheme is HTTP or HTTPS. The certificate of an HTTPS server is not verified.
+	Scheme string
+	// httpHeaders are the headers of the request.
+	HTTPHeaders []HTTPHeader
+}
+
+// HTTPHeader is one header of a probe's request.
+type HTTPHeader struct {
+	// name is the name of the header.
+	Name string
+	// value is the value of the header.
+	Value string
+}
+
+// TCPSocketAction is a probe by connecting.
+type TCPSocketAction struct {
+	// port is the port number on the pod.
+	Port int32
+}
+
+// GRPCAction is a probe by the gRPC health checking protocol.
+type GRPCAction struct {
+	// port is the port number on the pod.
+	Port int32
+	// service is the service name in the health check request.
+	Service string
+}

@@ -1,0 +1,364 @@
+/*
+Copyright The elasti-apiserver Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package v1alpha1
+
+import (
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+)
+
+// Finalizer keeps an ElastiService until everything that was added for it is
+// removed again and its target is awake.
+const Finalizer = "elasti.truefoundry.com/finalizer"
+
+// Mode says where the traffic of a public Service goes.
+// +enum
+type Mode string
+
+const (
+	// ModeProxy means that a resolver slice is part of the public Service:
+	// new connections reach a resolver.
+	ModeProxy Mode = "proxy"
+	// ModeServe means that new connections go straight to the target's pods.
+	ModeServe Mode = "serve"
+)
+
+// +genclient
+// +genclient:method=Wake,verb=create,subresource=wake,input=github.com/truefoundry/elasti-apiserver/pkg/apis/elasti/v1alpha1.WakeRequest,result=github.com/truefoundry/elasti-apiserver/pkg/apis/elasti/v1alpha1.WakeRequest
+// +genclient:method=GetScale,verb=get,subresource=scale,result=k8s.io/api/autoscaling/v1.Scale
+// +genclient:method=UpdateScale,verb=update,subresource=scale,input=k8s.io/api/autoscaling/v1.Scale,result=k8s.io/api/autoscaling/v1.Scale
+// +k8s:deepcopy-gen:interfaces=k8s.io/apimachinery/pkg/runtime.Object
+
+// ElastiService lets the workload behind a Service go to zero while nobody
+// uses it, and wakes it on the first request or connection.
+type ElastiService struct {
+	metav1.TypeMeta `json:",inline"`
+	// metadata is the standard object metadata.
+	// +optional
+	metav1.ObjectMeta `json:"metadata,omitempty"`
+
+	// spec says which target and Service are managed, and when the target may sleep.
+	Spec ElastiServiceSpec `json:"spec"`
+	// status is what is observed in the cluster.
+	// +optional
+	Status ElastiServiceStatus `json:"status,omitempty"`
+}
+
+// +k8s:deepcopy-gen:interfaces=k8s.io/apimachinery/pkg/runtime.Object
+
+// ElastiServiceList is a list of ElastiServices.
+type ElastiServiceList struct {
+	metav1.TypeMeta `json:",inline"`
+	// metadata is the standard list metadata.
+	// +optional
+	metav1.ListMeta `json:"metadata,omitempty"`
+
+	// items are the ElastiServices of the list.
+	Items []ElastiService `json:"items"`
+}
+
+// ElastiServiceSpec is what the user wants.
+type ElastiServiceSpec struct {
+	// scaleTargetRef names the object that is scaled to zero and back, in the
+	// namespace of the ElastiService. Any kind with a scale subresource is valid.
+	ScaleTargetRef ScaleTargetRef `json:"scaleTargetRef"`
+	// service is the name of the Service, in the same namespace, that clients
+	// call. It is never modified. At most one ElastiService may name a Service.
+	Service string `json:"service"`
+	// minTargetReplicas is the number of replicas that a wake scales the target
+	// to. At least 1. Defaults to 1.
+	// +optional
+	MinTargetReplicas *int32 `json:"minTargetReplicas,omitempty"`
+	// cooldownPeriod is how long, in seconds, every trigger must say idle
+	// before the target is put to sleep. 0 to 604800 (7 days). Defaults to 900.
+	// +optional
+	CooldownPeriod *int32 `json:"cooldownPeriod,omitempty"`
+	// triggers decide when the target is idle: it sleeps when every one of
+	// them says idle for the whole cooldownPeriod. Without triggers the target
+	// is never put to sleep, but still woken. At most 16.
+	// +optional
+	// +listType=atomic
+	Triggers []ScaleTrigger `json:"triggers,omitempty"`
+	// autoscaler is the autoscaler that also scales the target. It is paused
+	// while the target sleeps.
+	// +optional
+	Autoscaler *AutoscalerSpec `json:"autoscaler,omitempty"`
+	// enabledPeriod restricts sleeping to a recurring period: outside of it
+	// the target is kept awake. Without it the target may sleep at any time.
+	// +optional
+	EnabledPeriod *EnabledPeriod `json:"enabledPeriod,omitempty"`
+	// probeResponse lists rules for requests that a resolver answers itself
+	// while the target sleeps, without waking it, such as the health checks of
+	// a load balancer. The first rule that matches answers. At most 32.
+	// +optional
+	// +listType=atomic
+	ProbeResponse []ProbeResponseRule `json:"probeResponse,omitempty"`
+	// proxy says how resolvers treat the traffic of this service.
+	// +optional
+	Proxy *ProxySpec `json:"proxy,omitempty"`
+}
+
+// ScaleTargetRef names the object that is scaled.
+// +structType=atomic
+type ScaleTargetRef struct {
+	// apiVersion is the API group and version of the target, such as apps/v1.
+	APIVersion string `json:"apiVersion"`
+	// kind is the kind of the target, such as Deployment, StatefulSet or
+	// Rollout. The spellings deployments and rollouts are understood too.
+	Kind string `json:"kind"`
+	// name is the name of the target.
+	Name string `json:"name"`
+}
+
+// ScaleTrigger is one source of the decision whether the target is idle.
+type ScaleTrigger struct {
+	// type is the kind of trigger. Supported: prometheus.
+	Type string `json:"type"`
+	// metadata is the configuration of the trigger; its keys depend on type.
+	//
+	// prometheus: query (PromQL; required), threshold (number or string; below
+	// it the target is idle; required), serverAddress (URL of the Prometheus
+	// server; defaults to the server's configured one), uptimeFilter (label
+	// matchers that select the up metric of the scrape targets; default
+	// container="prometheus"), headers (map of extra HTTP request headers).
+	// +optional
+	Metadata runtime.RawExtension `json:"metadata,omitempty"`
+}
+
+// AutoscalerType is a kind of autoscaler that is paused while a target sleeps.
+// +enum
+type AutoscalerType string
+
+const (
+	// AutoscalerKEDA is a KEDA ScaledObject, paused through its annotations.
+	AutoscalerKEDA AutoscalerType = "keda"
+	// AutoscalerHPA is a HorizontalPodAutoscaler, which idles by itself at
+	// zero replicas.
+	AutoscalerHPA AutoscalerType = "hpa"
+)
+
+// AutoscalerSpec names the autoscaler of the target.
+type AutoscalerSpec struct {
+	// type is keda or hpa.
+	Type AutoscalerType `json:"type"`
+	// name is the name of the ScaledObject or HorizontalPodAutoscaler, in the
+	// namespace of the ElastiService.
+	Name string `json:"name"`
+}
+
+// EnabledPeriod is a recurring period of time.
+type EnabledPeriod struct {
+	// schedule is when the period starts: a cron expression of five fields, or
+	// a macro such as @daily. Defaults to "0 0 * * *".
+	// +optional
+	Schedule string `json:"schedule,omitempty"`
+	// duration is how long the period lasts from each start, such as 8h or
+	// 1h30m. Defaults to 24h.
+	// +optional
+	Duration string `json:"duration,omitempty"`
+	// timeZone is the IANA name of the time zone that schedule is read in,
+	// such as Europe/Berlin. Defaults to UTC.
+	// +optional
+	TimeZone string `json:"timeZone,omitempty"`
+}
+
+// ProxyPolicy says when resolvers are in the path of the traffic.
+// +enum
+type ProxyPolicy string
+
+const (
+	// ProxyWhenAsleep keeps resolvers in the path only while no pod can answer.
+	ProxyWhenAsleep ProxyPolicy = "WhenAsleep"
+	// ProxyAlways keeps resolvers in the path at all times.
+	ProxyAlways ProxyPolicy = "Always"
+)
+
+// ReadinessPolicy says how a resolver learns that a pod can answer.
+// +enum
+type ReadinessPolicy string
+
+const (
+	// ReadinessProbe means that the resolver runs the pod's own readiness
+	// probe, at a shorter interval than the kubelet.
+	ReadinessProbe ReadinessPolicy = "Probe"
+	// ReadinessEndpoints means that the resolver waits until the pod is ready
+	// in the EndpointSlices.
+	ReadinessEndpoints ReadinessPolicy = "Endpoints"
+)
+
+// ProxySpec says how resolvers treat the traffic of a service.
+type ProxySpec struct {
+	// policy is WhenAsleep (resolvers are in the path only while no pod can
+	// answer) or Always. Defaults to WhenAsleep.
+	// +optional
+	Policy ProxyPolicy `json:"policy,omitempty"`
+	// holdTimeoutSeconds is how long a request or connection is held for the
+	// target to wake, in seconds, before it gets an error. 1 to 86400.
+	// Defaults to 600.
+	// +optional
+	HoldTimeoutSeconds *int32 `json:"holdTimeoutSeconds,omitempty"`
+	// maxPending is how many requests and connections one resolver holds for
+	// this service; more get 503 with Retry-After. 1 to 1000000. Defaults to 10000.
+	// +optional
+	MaxPending *int32 `json:"maxPending,omitempty"`
+	// maxConcurrencyPerPod is how many requests and connections one resolver
+	// sends to one pod at a time; more stay held. 0 means no limit. Defaults to 0.
+	// +optional
+	MaxConcurrencyPerPod *int32 `json:"maxConcurrencyPerPod,omitempty"`
+	// readiness is Probe (the resolver runs the pod's own readiness probe at a
+	// short interval) or Endpoints (it waits until the pod is ready in the
+	// EndpointSlices). Defaults to Probe.
+	// +optional
+	Readiness ReadinessPolicy `json:"readiness,omitempty"`
+	// waitingPage answers the navigation of a browser at zero with a page that
+	// shows the progress of the wake and then loads the application. Defaults
+	// to false.
+	// +optional
+	WaitingPage bool `json:"waitingPage,omitempty"`
+}
+
+// ElastiServiceStatus is what is observed in the cluster.
+type ElastiServiceStatus struct {
+	// mode is proxy while resolvers are in the path of the public Service's
+	// traffic, serve while it goes straight to the pods.
+	// +optional
+	Mode Mode `json:"mode,omitempty"`
+	// lastReconciledTime is when the mode last changed.
+	// +optional
+	LastReconciledTime *metav1.Time `json:"lastReconciledTime,omitempty"`
+	// lastScaledUpTime is when the target was last scaled from zero.
+	// +optional
+	LastScaledUpTime *metav1.Time `json:"lastScaledUpTime,omitempty"`
+	// lastActivityTime is when the target was last known to be in use.
+	// +optional
+	LastActivityTime *metav1.Time `json:"lastActivityTime,omitempty"`
+	// sleptTime is when the target was last put to sleep. Unset while it is awake.
+	// +optional
+	SleptTime *metav1.Time `json:"sleptTime,omitempty"`
+	// observedGeneration is the generation of the spec that this status is about.
+	// +optional
+	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
+	// replicas is the number of replicas that the target's scale asks for.
+	// +optional
+	Replicas int32 `json:"replicas,omitempty"`
+	// readyReplicas is the number of the target's pods that are ready.
+	// +optional
+	ReadyReplicas int32 `json:"readyReplicas,omitempty"`
+	// privateService is the headless Service whose EndpointSlices list the
+	// target's pods and nothing else.
+	// +optional
+	PrivateService string `json:"privateService,omitempty"`
+	// proxyPorts are the ports on every resolver that belong to the ports of
+	// the public Service.
+	// +optional
+	// +listType=map
+	// +listMapKey=port
+	ProxyPorts []ProxyPort `json:"proxyPorts,omitempty"`
+	// readinessProbes tells resolvers how to ask a pod of the target whether
+	// it is ready. Unset when that cannot be asked from outside of the pod or
+	// is not known; then only the EndpointSlices tell.
+	// +optional
+	ReadinessProbes *ReadinessProbes `json:"readinessProbes,omitempty"`
+	// conditions: Ready, ServiceFound, TargetFound, TriggersHealthy,
+	// ResolverAvailable, Conflict.
+	// +optional
+	// +listType=map
+	// +listMapKey=type
+	Conditions []metav1.Condition `json:"conditions,omitempty"`
+}
+
+// ProxyPort is the port on every resolver that belongs to one port of the
+// public Service.
+type ProxyPort struct {
+	// port is the port number of the public Service.
+	Port int32 `json:"port"`
+	// name is the name of the Service port, empty when it has none. The ports
+	// of EndpointSlices carry the same name.
+	// +optional
+	Name string `json:"name,omitempty"`
+	// appProtocol is the appProtocol of the Service port, empty when unset.
+	// +optional
+	AppProtocol string `json:"appProtocol,omitempty"`
+	// proxyPort is the port that resolvers listen on, unique in the cluster.
+	ProxyPort int32 `json:"proxyPort"`
+}
+
+// ReadinessProbes are the readiness probes of a target's pods. A pod is ready
+// when every one of them succeeds; with none it is ready when it accepts
+// connections.
+type ReadinessProbes struct {
+	// probes are the readiness probes of the pod's containers.
+	// +optional
+	// +listType=atomic
+	Probes []ReadinessProbeAction `json:"probes,omitempty"`
+}
+
+// ReadinessProbeAction is the readiness probe of one container. Exactly one of
+// httpGet, tcpSocket and grpc is set.
+type ReadinessProbeAction struct {
+	// httpGet asks with an HTTP GET request; ready is a status from 200 to 399.
+	// +optional
+	HTTPGet *HTTPGetAction `json:"httpGet,omitempty"`
+	// tcpSocket asks by connecting.
+	// +optional
+	TCPSocket *TCPSocketAction `json:"tcpSocket,omitempty"`
+	// grpc asks through the gRPC health checking protocol.
+	// +optional
+	GRPC *GRPCAction `json:"grpc,omitempty"`
+	// timeoutSeconds is the time-out of one probe, in seconds.
+	// +optional
+	TimeoutSeconds int32 `json:"timeoutSeconds,omitempty"`
+}
+
+// HTTPGetAction is a probe by HTTP GET.
+type HTTPGetAction struct {
+	// path is the path and query of the request.
+	// +optional
+	Path string `json:"path,omitempty"`
+	// port is the port number on the pod.
+	Port int32 `json:"port"`
+	// scheme is HTTP or HTTPS. The certificate of an HTTPS server is not verified.
+	// +optional
+	Scheme string `json:"scheme,omitempty"`
+	// httpHeaders are the headers of the request.
+	// +optional
+	// +listType=atomic
+	HTTPHeaders []HTTPHeader `json:"httpHeaders,omitempty"`
+}
+
+// HTTPHeader is one header of a probe's request.
+type HTTPHeader struct {
+	// name is the name of the header.
+	Name string `json:"name"`
+	// value is the value of the header.
+	Value string `json:"value"`
+}
+
+// TCPSocketAction is a probe by connecting.
+type TCPSocketAction struct {
+	// port is the port number on the pod.
+	Port int32 `json:"port"`
+}
+
+// GRPCAction is a probe by the gRPC health checking protocol.
+type GRPCAction struct {
+	// port is the port number on the pod.
+	Port int32 `json:"port"`
+	// service is the service name in the health check request.
+	// +optional
+	Service string `json:"service,omitempty"`
+}
