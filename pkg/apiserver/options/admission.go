@@ -1,0 +1,59 @@
+/*
+Copyright The elasti-apiserver Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package options
+
+import (
+	"fmt"
+
+	"k8s.io/apimachinery/pkg/api/errors"
+	mutatingpolicy "k8s.io/apiserver/pkg/admission/plugin/policy/mutating"
+	validatingpolicy "k8s.io/apiserver/pkg/admission/plugin/policy/validating"
+	"k8s.io/apiserver/pkg/server/options"
+	"k8s.io/client-go/discovery"
+	"k8s.io/klog/v2"
+)
+
+// admissionregistration is the version that the admission plugins read their
+// configuration in.
+const admissionregistration = "admissionregistration.k8s.io/v1"
+
+// disableUnservedAdmission switches off the admission plugins whose
+// configuration the host cluster does not serve: they would wait for it for
+// ever and refuse every write. Missing permissions never switch one off.
+func disableUnservedAdmission(logger klog.Logger, admission *options.AdmissionOptions, host discovery.DiscoveryInterface) error {
+	resources, err := host.ServerResourcesForGroupVersion(admissionregistration)
+	if err != nil && !errors.IsNotFound(err) {
+		return fmt.Errorf("asking the host cluster which admission configuration it serves: %w", err)
+	}
+	served := map[string]bool{}
+	if resources != nil {
+		for _, resource := range resources.APIResources {
+			served[resource.Name] = true
+		}
+	}
+	for _, plugin := range []struct{ name, resource string }{
+		{validatingpolicy.PluginName, "validatingadmissionpolicies"},
+		{mutatingpolicy.PluginName, "mutatingadmissionpolicies"},
+	} {
+		if served[plugin.resource] {
+			continue
+		}
+		logger.Info("Admission plugin is switched off, the host cluster does not serve its configuration", "plugin", plugin.name, "apiVersion", admissionregistration, "resource", plugin.resource)
+		admission.DisablePlugins = append(admission.DisablePlugins, plugin.name)
+	}
+	return nil
+}

@@ -1,0 +1,267 @@
+/*
+Copyright The elasti-apiserver Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+// Package options turns command line flags into a running API server.
+package options
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/spf13/pflag"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	utilerrors "k8s.io/apimachinery/pkg/util/errors"
+	"k8s.io/apiserver/pkg/endpoints/openapi"
+	genericapiserver "k8s.io/apiserver/pkg/server"
+	"k8s.io/apiserver/pkg/server/options"
+	utilfeature "k8s.io/apiserver/pkg/util/feature"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/client-go/tools/events"
+	cliflag "k8s.io/component-base/cli/flag"
+	"k8s.io/component-base/logs"
+	logsapi "k8s.io/component-base/logs/api/v1"
+	"k8s.io/klog/v2"
+
+	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti"
+	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti/v1alpha1"
+	"github.com/truefoundry/elasti-apiserver/pkg/apiserver"
+	generatedopenapi "github.com/truefoundry/elasti-apiserver/pkg/generated/openapi"
+	"github.com/truefoundry/elasti-apiserver/pkg/scaling"
+)
+
+// defaultEtcdPrefix keeps our objects apart from others in a shared etcd.
+const defaultEtcdPrefix = "/registry/elasti.truefoundry.com"
+
+// The server's own requests to the host cluster are bounded by the host's
+// priority and fairness; these limits only keep a defect from becoming a flood.
+const (
+	hostQPS   = 2000
+	hostBurst = 4000
+)
+
+// Options are the flags of elasti-apiserver.
+type Options struct {
+	ServerRun          *options.ServerRunOptions
+	Recommended        *options.RecommendedOptions
+	Logging            *logsapi.LoggingConfiguration
+	Storage            Storage
+	ServingCertificate ServingCertificate
+	Controller         Controller
+}
+
+// New returns the options with their defaults.
+func New() *Options {
+	recommended := options.NewRecommendedOptions(defaultEtcdPrefix, apiserver.Codecs.LegacyCodec(v1alpha1.SchemeGroupVersion))
+	recommended.Etcd.StorageConfig.EncodeVersioner = runtime.NewMultiGroupVersioner(v1alpha1.SchemeGroupVersion, schema.GroupKind{Group: elasti.GroupName})
+	recommended.Etcd.DefaultStorageMediaType = runtime.ContentTypeJSON
+	// A port above 1023 needs no capability.
+	recommended.SecureServing.BindPort = 8443
+	// Nothing is written outside of the data directory.
+	recommended.SecureServing.ServerCert.CertDirectory = ""
+	recommended.SecureServing.ServerCert.PairName = ""
+	// A kubelet asks for these without credentials.
+	recommended.Authorization.AlwaysAllowPaths = []string{"/healthz", "/healthz/*", "/livez", "/livez/*", "/readyz", "/readyz/*"}
+	return &Options{
+		ServerRun:          options.NewServerRunOptions(),
+		Recommended:        recommended,
+		Logging:            logsapi.NewLoggingConfiguration(),
+		ServingCertificate: newServingCertificate(),
+		Controller:         newController(),
+	}
+}
+
+// Flags returns the flags in the sections that --help shows.
+func (o *Options) Flags() *cliflag.NamedFlagSets {
+	sections := &cliflag.NamedFlagSets{}
+	storage := sections.FlagSet("storage")
+	o.Storage.AddFlags(storage)
+	o.Recommended.Etcd.AddFlags(storage)
+	o.Controller.AddFlags(sections.FlagSet("controller"))
+	serving := sections.FlagSet("serving")
+	o.ServingCertificate.AddFlags(serving)
+	o.Recommended.SecureServing.AddFlags(serving)
+	o.ServerRun.AddUniversalFlags(serving)
+	host := sections.FlagSet("host cluster")
+	o.Recommended.CoreAPI.AddFlags(host)
+	o.Recommended.EgressSelector.AddFlags(host)
+	o.Recommended.Authentication.AddFlags(sections.FlagSet("authentication"))
+	o.Recommended.Authorization.AddFlags(sections.FlagSet("authorization"))
+	o.Recommended.Admission.AddFlags(sections.FlagSet("admission"))
+	o.Recommended.Audit.AddFlags(sections.FlagSet("auditing"))
+	o.Recommended.Features.AddFlags(sections.FlagSet("features"))
+	o.Recommended.Traces.AddFlags(sections.FlagSet("traces"))
+	logsapi.AddFlags(o.Logging, sections.FlagSet("logs"))
+	return sections
+}
+
+// Complete derives what was not given from what was.
+func (o *Options) Complete() error {
+	if err := o.ServerRun.Complete(); err != nil {
+		return fmt.Errorf("completing the server options: %w", err)
+	}
+	o.Storage.Complete(o.Recommended.Etcd)
+	o.ServingCertificate.Complete(o.Recommended.SecureServing)
+	// One kubeconfig is enough for all that is asked of the host cluster.
+	kubeconfig := o.Recommended.CoreAPI.CoreAPIKubeconfigPath
+	if o.Recommended.Authentication.RemoteKubeConfigFile == "" {
+		o.Recommended.Authentication.RemoteKubeConfigFile = kubeconfig
+	}
+	if o.Recommended.Authorization.RemoteKubeConfigFile == "" {
+		o.Recommended.Authorization.RemoteKubeConfigFile = kubeconfig
+	}
+	return nil
+}
+
+// Validate checks the options. Each error names the flag.
+func (o *Options) Validate() error {
+	errs := o.Storage.Validate(o.Recommended.Etcd)
+	errs = append(errs, o.ServingCertificate.Validate(o.Recommended.SecureServing)...)
+	errs = append(errs, o.Controller.Validate()...)
+	errs = append(errs, o.ServerRun.Validate()...)
+	errs = append(errs, o.validateRecommended()...)
+	return utilerrors.NewAggregate(errs)
+}
+
+// validateRecommended leaves out the etcd servers, which an embedded store
+// has only once it runs; Storage.Validate has looked at them.
+func (o *Options) validateRecommended() []error {
+	withServers := *o.Recommended
+	etcd := *o.Recommended.Etcd
+	etcd.StorageConfig.Transport.ServerList = []string{"checked-by-storage-options"}
+	withServers.Etcd = &etcd
+	return withServers.Validate()
+}
+
+// Run starts the server and returns when ctx ends, or when something that it
+// cannot be without has failed.
+func (o *Options) Run(ctx context.Context) (err error) {
+	if err := logsapi.ValidateAndApply(o.Logging, utilfeature.DefaultFeatureGate); err != nil {
+		return fmt.Errorf("setting up logging: %w", err)
+	}
+	defer logs.FlushLogs()
+	host, err := o.hostConfig()
+	if err != nil {
+		return err
+	}
+	store, err := o.Storage.start(ctx, o.Recommended.Etcd)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, store.close()) }()
+
+	server, recorder, err := o.newServer(ctx, host)
+	if err != nil {
+		return err
+	}
+	return server.Run(ctx, store.wait, recorder)
+}
+
+// hostConfig returns how to reach the cluster that this server is part of.
+func (o *Options) hostConfig() (*rest.Config, error) {
+	kubeconfig := o.Recommended.CoreAPI.CoreAPIKubeconfigPath
+	if kubeconfig == "" {
+		config, err := rest.InClusterConfig()
+		if err != nil {
+			return nil, fmt.Errorf("reaching the host cluster from inside a pod (outside of one, give --kubeconfig): %w", err)
+		}
+		return limited(config), nil
+	}
+	config, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
+	if err != nil {
+		return nil, fmt.Errorf("reading --kubeconfig %s: %w", kubeconfig, err)
+	}
+	return limited(config), nil
+}
+
+func limited(config *rest.Config) *rest.Config {
+	config.QPS, config.Burst = hostQPS, hostBurst
+	return rest.AddUserAgent(config, "elasti-apiserver")
+}
+
+// newServer assembles the server. The second result records Events until its
+// context ends.
+func (o *Options) newServer(ctx context.Context, host *rest.Config) (*apiserver.Server, func(context.Context) error, error) {
+	logger := klog.FromContext(ctx)
+	client, err := kubernetes.NewForConfig(host)
+	if err != nil {
+		return nil, nil, fmt.Errorf("making the client for the host cluster: %w", err)
+	}
+	if err := o.ServingCertificate.applyTo(o.Recommended.SecureServing, host); err != nil {
+		return nil, nil, err
+	}
+	if err := disableUnservedAdmission(logger, o.Recommended.Admission, client.Discovery()); err != nil {
+		return nil, nil, err
+	}
+	generic, err := o.genericConfig()
+	if err != nil {
+		return nil, nil, err
+	}
+	scaler, err := scaling.NewClient(scaling.Options{Config: host})
+	if err != nil {
+		return nil, nil, err
+	}
+	broadcaster := events.NewBroadcaster(&events.EventSinkImpl{Interface: client.EventsV1()})
+	recorder := broadcaster.NewRecorder(apiserver.Scheme, "elasti-apiserver")
+	controller, err := o.Controller.build(controllerDependencies{
+		host:      host,
+		loopback:  generic.LoopbackClientConfig,
+		namespace: o.ServingCertificate.Namespace,
+		scaling:   scaler,
+		recorder:  recorder,
+	})
+	if err != nil {
+		return nil, nil, err
+	}
+	server, err := apiserver.New(&apiserver.Config{
+		Generic: generic,
+		Extra:   apiserver.ExtraConfig{Waker: scaler, Events: recorder, Controller: controller},
+	})
+	if err != nil {
+		return nil, nil, err
+	}
+	return server, recordEvents(broadcaster), nil
+}
+
+func recordEvents(broadcaster events.EventBroadcaster) func(context.Context) error {
+	return func(ctx context.Context) error {
+		defer broadcaster.Shutdown()
+		if err := broadcaster.StartRecordingToSinkWithContext(ctx); err != nil {
+			return fmt.Errorf("recording events: %w", err)
+		}
+		<-ctx.Done()
+		return nil
+	}
+}
+
+func (o *Options) genericConfig() (*genericapiserver.RecommendedConfig, error) {
+	config := genericapiserver.NewRecommendedConfig(apiserver.Codecs)
+	if err := o.ServerRun.ApplyTo(&config.Config); err != nil {
+		return nil, fmt.Errorf("applying the server options: %w", err)
+	}
+	namer := openapi.NewDefinitionNamer(apiserver.Scheme)
+	config.OpenAPIConfig = genericapiserver.DefaultOpenAPIConfig(generatedopenapi.GetOpenAPIDefinitions, namer)
+	config.OpenAPIConfig.Info.Title = "elasti-apiserver"
+	config.OpenAPIV3Config = genericapiserver.DefaultOpenAPIV3Config(generatedopenapi.GetOpenAPIDefinitions, namer)
+	config.OpenAPIV3Config.Info.Title = "elasti-apiserver"
+	if err := o.Recommended.ApplyTo(config); err != nil {
+		return nil, err
+	}
+	return config, nil
+}

@@ -1,0 +1,115 @@
+/*
+Copyright The elasti-apiserver Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package options
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/spf13/pflag"
+	"k8s.io/apiserver/pkg/server/options"
+
+	"github.com/truefoundry/elasti-apiserver/pkg/storage/embedded"
+)
+
+// StorageBackend names where ElastiServices are stored.
+type StorageBackend string
+
+const (
+	// StorageEtcd is an external etcd, or what speaks its protocol.
+	StorageEtcd StorageBackend = "etcd"
+	// StorageEmbedded is an etcd inside of this process.
+	StorageEmbedded StorageBackend = "embedded"
+)
+
+// Storage chooses the backend of the registry. This is the one place that
+// knows which backends there are.
+type Storage struct {
+	// Backend is etcd or embedded. Empty means etcd when --etcd-servers is
+	// given; otherwise it must be chosen.
+	Backend StorageBackend
+	// DataDir is the folder of the embedded store.
+	DataDir string
+}
+
+// AddFlags adds the flags that choose the backend.
+func (o *Storage) AddFlags(flags *pflag.FlagSet) {
+	flags.StringVar((*string)(&o.Backend), "storage", string(o.Backend),
+		"Where ElastiServices are stored: etcd (an external one, see --etcd-servers) or embedded (an etcd inside this process, see --data-dir). Defaults to etcd when --etcd-servers is given.")
+	flags.StringVar(&o.DataDir, "data-dir", o.DataDir,
+		"The folder of the embedded store. One process at a time can use it.")
+}
+
+// Complete derives the backend from the other flags when it is not given.
+func (o *Storage) Complete(etcd *options.EtcdOptions) {
+	if o.Backend == "" && len(etcd.StorageConfig.Transport.ServerList) > 0 {
+		o.Backend = StorageEtcd
+	}
+}
+
+// Validate checks that the flags of the chosen backend, and only those, are given.
+func (o *Storage) Validate(etcd *options.EtcdOptions) []error {
+	servers := etcd.StorageConfig.Transport.ServerList
+	var errs []error
+	switch o.Backend {
+	case StorageEtcd:
+		if len(servers) == 0 {
+			errs = append(errs, errors.New("--storage=etcd needs --etcd-servers"))
+		}
+		if o.DataDir != "" {
+			errs = append(errs, errors.New("--data-dir is for --storage=embedded only"))
+		}
+	case StorageEmbedded:
+		if o.DataDir == "" {
+			errs = append(errs, errors.New("--storage=embedded needs --data-dir"))
+		}
+		if len(servers) > 0 {
+			errs = append(errs, errors.New("--etcd-servers is for --storage=etcd only"))
+		}
+	case "":
+		errs = append(errs, errors.New("choose where ElastiServices are stored: --storage=embedded with --data-dir, or --etcd-servers"))
+	default:
+		errs = append(errs, fmt.Errorf("--storage is %q, but must be one of %s", o.Backend, strings.Join([]string{string(StorageEtcd), string(StorageEmbedded)}, ", ")))
+	}
+	return errs
+}
+
+// backend is a store that runs in this process, or a stand-in for one that does not.
+type backend struct {
+	// wait returns when the store has failed, or when ctx ends, with nil.
+	wait func(ctx context.Context) error
+	// close ends the store after its last use.
+	close func() error
+}
+
+// Start starts the backend when it runs in this process, and lets etcd point at it.
+func (o *Storage) start(ctx context.Context, etcd *options.EtcdOptions) (*backend, error) {
+	if o.Backend != StorageEmbedded {
+		return &backend{
+			wait:  func(context.Context) error { return nil },
+			close: func() error { return nil },
+		}, nil
+	}
+	server, err := embedded.Start(ctx, embedded.Options{DataDir: o.DataDir})
+	if err != nil {
+		return nil, err
+	}
+	etcd.StorageConfig.Transport.ServerList = []string{server.Endpoint()}
+	return &backend{wait: server.Wait, close: server.Close}, nil
+}

@@ -1,0 +1,145 @@
+/*
+Copyright The elasti-apiserver Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package apiserver
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+
+	"golang.org/x/sync/errgroup"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apiserver/pkg/registry/rest"
+	genericapiserver "k8s.io/apiserver/pkg/server"
+
+	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti"
+	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti/v1alpha1"
+	"github.com/truefoundry/elasti-apiserver/pkg/registry/elasti/elastiservice"
+)
+
+// Runner is something that runs inside of the server, such as the controller.
+type Runner interface {
+	// Run works until ctx ends and returns when everything that it started
+	// has ended. An error of it ends the server.
+	Run(ctx context.Context) error
+}
+
+// ExtraConfig is what this server needs beyond a generic one.
+type ExtraConfig struct {
+	// Waker scales targets from zero.
+	Waker elastiservice.Waker
+	// Events records what wake requests did.
+	Events elastiservice.EventRecorder
+	// Controller runs as soon as the server's own endpoints can be reached
+	// through the loopback client.
+	Controller Runner
+}
+
+// Config says how the server is made.
+type Config struct {
+	Generic *genericapiserver.RecommendedConfig
+	Extra   ExtraConfig
+}
+
+// Server is the API server. Make it with New, and run it once.
+type Server struct {
+	generic    *genericapiserver.GenericAPIServer
+	controller Runner
+	// serving is closed when the server's endpoints can be reached.
+	serving chan struct{}
+}
+
+// New makes the server with all of its endpoints.
+func New(config *Config) (*Server, error) {
+	config.Generic.BuildHandlerChainFunc = func(apiHandler http.Handler, c *genericapiserver.Config) http.Handler {
+		return genericapiserver.DefaultBuildHandlerChain(withEmptyWakeBody(apiHandler), c)
+	}
+	completed := config.Generic.Complete()
+	generic, err := completed.New("elasti-apiserver", genericapiserver.NewEmptyDelegate())
+	if err != nil {
+		return nil, fmt.Errorf("making the generic API server: %w", err)
+	}
+	storage, err := elastiservice.NewStorage(elastiservice.Options{
+		Scheme:      Scheme,
+		RESTOptions: completed.RESTOptionsGetter,
+		Waker:       config.Extra.Waker,
+		Events:      config.Extra.Events,
+	})
+	if err != nil {
+		return nil, err
+	}
+	group := genericapiserver.NewDefaultAPIGroupInfo(elasti.GroupName, Scheme, metav1.ParameterCodec, Codecs)
+	// NewDefaultAPIGroupInfo has chosen a serializer; this one replaces it.
+	group.NegotiatedSerializer = textSerializer{Codecs}
+	group.VersionedResourcesStorageMap[v1alpha1.SchemeGroupVersion.Version] = map[string]rest.Storage{
+		"elastiservices":        storage.ElastiService,
+		"elastiservices/status": storage.Status,
+		"elastiservices/wake":   storage.Wake,
+	}
+	if err := generic.InstallAPIGroup(&group); err != nil {
+		return nil, fmt.Errorf("installing the API group %s: %w", elasti.GroupName, err)
+	}
+
+	server := &Server{generic: generic, controller: config.Extra.Controller, serving: make(chan struct{})}
+	// A server is ready when it can read its objects: without this, it would
+	// answer 429 to its first clients while the watch cache fills.
+	if err := generic.AddPostStartHook("storage-readiness", generic.StorageReadinessHook.Hook); err != nil {
+		return nil, fmt.Errorf("adding the storage readiness hook: %w", err)
+	}
+	startController := func(genericapiserver.PostStartHookContext) error {
+		close(server.serving)
+		return nil
+	}
+	if err := generic.AddPostStartHook("start-elasti-controller", startController); err != nil {
+		return nil, fmt.Errorf("adding the hook that starts the controller: %w", err)
+	}
+	return server, nil
+}
+
+// Run serves until ctx ends or a part of the server fails, and returns when
+// everything has ended. Each of watch waits for the failure of something that
+// the server cannot be without; its error ends the server.
+func (s *Server) Run(ctx context.Context, watch ...func(ctx context.Context) error) error {
+	group, ctx := errgroup.WithContext(ctx)
+	for _, wait := range watch {
+		group.Go(func() error { return wait(ctx) })
+	}
+	group.Go(func() error { return s.runController(ctx) })
+	group.Go(func() error {
+		if err := s.generic.PrepareRun().RunWithContext(ctx); err != nil {
+			return fmt.Errorf("serving the API: %w", err)
+		}
+		if ctx.Err() == nil {
+			return errors.New("the API server stopped serving without being told to")
+		}
+		return nil
+	})
+	return group.Wait()
+}
+
+func (s *Server) runController(ctx context.Context) error {
+	select {
+	case <-ctx.Done():
+		return nil
+	case <-s.serving:
+	}
+	if err := s.controller.Run(ctx); err != nil && ctx.Err() == nil {
+		return fmt.Errorf("the controller failed: %w", err)
+	}
+	return nil
+}

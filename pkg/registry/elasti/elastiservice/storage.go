@@ -1,0 +1,131 @@
+/*
+Copyright The elasti-apiserver Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package elastiservice
+
+import (
+	"context"
+	"fmt"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apiserver/pkg/registry/generic"
+	genericregistry "k8s.io/apiserver/pkg/registry/generic/registry"
+	"k8s.io/apiserver/pkg/registry/rest"
+	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
+
+	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti"
+)
+
+// Storage holds the endpoints of ElastiServices. All share one store, and so
+// one watch cache.
+type Storage struct {
+	ElastiService *REST
+	Status        *StatusREST
+	Wake          *WakeREST
+}
+
+// Options is what the endpoints need.
+type Options struct {
+	// Scheme knows the internal and external types.
+	Scheme *runtime.Scheme
+	// RESTOptions says where and how objects are stored.
+	RESTOptions generic.RESTOptionsGetter
+	// Waker scales targets from zero.
+	Waker Waker
+	// Events records what wake requests did. Required.
+	Events EventRecorder
+}
+
+// NewStorage makes the endpoints of ElastiServices.
+func NewStorage(options Options) (*Storage, error) {
+	strategy := newStrategy(options.Scheme)
+	store := &genericregistry.Store{
+		NewFunc:                   func() runtime.Object { return &elasti.ElastiService{} },
+		NewListFunc:               func() runtime.Object { return &elasti.ElastiServiceList{} },
+		PredicateFunc:             matchElastiService,
+		DefaultQualifiedResource:  elasti.Resource("elastiservices"),
+		SingularQualifiedResource: elasti.Resource("elastiservice"),
+		CreateStrategy:            strategy,
+		UpdateStrategy:            strategy,
+		DeleteStrategy:            strategy,
+		ResetFieldsStrategy:       strategy,
+		TableConvertor:            tableConvertor{},
+	}
+	if err := store.CompleteWithOptions(&generic.StoreOptions{RESTOptions: options.RESTOptions, AttrFunc: getAttributes}); err != nil {
+		return nil, fmt.Errorf("making the store of elastiservices: %w", err)
+	}
+	statusStore := *store
+	statusStore.UpdateStrategy = statusStrategy{strategy}
+	statusStore.ResetFieldsStrategy = statusStrategy{strategy}
+	return &Storage{
+		ElastiService: &REST{store},
+		Status:        &StatusREST{store: &statusStore},
+		Wake:          &WakeREST{elastiServices: store, waker: options.Waker, events: options.Events},
+	}, nil
+}
+
+// REST is the endpoint of ElastiServices themselves.
+type REST struct {
+	*genericregistry.Store
+}
+
+var (
+	_ rest.StandardStorage    = &REST{}
+	_ rest.CategoriesProvider = &REST{}
+)
+
+// Categories puts ElastiServices into `kubectl get elasti`. They are not in
+// `all`, which lists what makes up an application.
+func (*REST) Categories() []string { return []string{"elasti"} }
+
+// StatusREST is the status subresource.
+type StatusREST struct {
+	store *genericregistry.Store
+}
+
+var (
+	_ rest.Patcher             = &StatusREST{}
+	_ rest.ResetFieldsStrategy = &StatusREST{}
+	_ rest.TableConvertor      = &StatusREST{}
+)
+
+// New returns an empty ElastiService.
+func (*StatusREST) New() runtime.Object { return &elasti.ElastiService{} }
+
+// Destroy does nothing: the store belongs to REST.
+func (*StatusREST) Destroy() {}
+
+// Get returns the ElastiService with its status.
+func (r *StatusREST) Get(ctx context.Context, name string, options *metav1.GetOptions) (runtime.Object, error) {
+	return r.store.Get(ctx, name, options)
+}
+
+// Update changes the status of an ElastiService and nothing else of it.
+func (r *StatusREST) Update(ctx context.Context, name string, objInfo rest.UpdatedObjectInfo, createValidation rest.ValidateObjectFunc, updateValidation rest.ValidateObjectUpdateFunc, _ bool, options *metav1.UpdateOptions) (runtime.Object, bool, error) {
+	// A status is never created on its own, whatever the caller of Update allows.
+	return r.store.Update(ctx, name, objInfo, createValidation, updateValidation, false, options)
+}
+
+// GetResetFields names the fields that a write to the status never changes.
+func (r *StatusREST) GetResetFields() map[fieldpath.APIVersion]*fieldpath.Set {
+	return r.store.GetResetFields()
+}
+
+// ConvertToTable renders the object as the main endpoint does.
+func (r *StatusREST) ConvertToTable(ctx context.Context, object, tableOptions runtime.Object) (*metav1.Table, error) {
+	return r.store.ConvertToTable(ctx, object, tableOptions)
+}

@@ -1,0 +1,180 @@
+/*
+Copyright The elasti-apiserver Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+// Package elastiservice is the registry of ElastiServices: how they are
+// created, changed, listed and stored, and their subresources.
+package elastiservice
+
+import (
+	"context"
+	"fmt"
+
+	apiequality "k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/apiserver/pkg/registry/generic"
+	"k8s.io/apiserver/pkg/registry/rest"
+	"k8s.io/apiserver/pkg/storage"
+	"k8s.io/apiserver/pkg/storage/names"
+	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
+
+	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti"
+	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti/v1alpha1"
+	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti/validation"
+)
+
+// strategy is the behaviour of ElastiServices themselves.
+type strategy struct {
+	runtime.ObjectTyper
+	names.NameGenerator
+}
+
+func newStrategy(typer runtime.ObjectTyper) strategy {
+	return strategy{ObjectTyper: typer, NameGenerator: names.SimpleNameGenerator}
+}
+
+var (
+	_ rest.RESTCreateStrategy              = strategy{}
+	_ rest.RESTUpdateStrategy              = strategy{}
+	_ rest.RESTDeleteStrategy              = strategy{}
+	_ rest.ResetFieldsStrategy             = strategy{}
+	_ rest.GarbageCollectionDeleteStrategy = strategy{}
+)
+
+func (strategy) NamespaceScoped() bool { return true }
+
+// AllowCreateOnUpdate is false as for most built-in objects: a PUT to a name
+// that does not exist answers 404.
+func (strategy) AllowCreateOnUpdate(context.Context) bool { return false }
+
+func (strategy) AllowUnconditionalUpdate(context.Context) bool { return true }
+
+// DefaultGarbageCollectionPolicy deletes dependents in the background, as for
+// the workloads of apps/v1.
+func (strategy) DefaultGarbageCollectionPolicy(context.Context) rest.GarbageCollectionPolicy {
+	return rest.DeleteDependents
+}
+
+// GetResetFields names the fields that a write to the object itself never
+// changes, so that server-side apply does not record an owner for them.
+func (strategy) GetResetFields() map[fieldpath.APIVersion]*fieldpath.Set {
+	return map[fieldpath.APIVersion]*fieldpath.Set{
+		fieldpath.APIVersion(v1alpha1.SchemeGroupVersion.String()): fieldpath.NewSet(fieldpath.MakePathOrDie("status")),
+	}
+}
+
+// PrepareForCreate clears the status and adds the finalizer. The finalizer is
+// there from the first moment, so that an object deleted before the controller
+// has seen it leaves nothing behind either.
+func (strategy) PrepareForCreate(_ context.Context, obj runtime.Object) {
+	elastiService := obj.(*elasti.ElastiService)
+	elastiService.Status = elasti.ElastiServiceStatus{}
+	elastiService.Generation = 1
+	addFinalizer(elastiService)
+}
+
+func addFinalizer(elastiService *elasti.ElastiService) {
+	for _, finalizer := range elastiService.Finalizers {
+		if finalizer == elasti.Finalizer {
+			return
+		}
+	}
+	elastiService.Finalizers = append(elastiService.Finalizers, elasti.Finalizer)
+}
+
+// PrepareForUpdate keeps the status and counts a change of the spec as a new generation.
+func (strategy) PrepareForUpdate(_ context.Context, obj, old runtime.Object) {
+	updated, previous := obj.(*elasti.ElastiService), old.(*elasti.ElastiService)
+	updated.Status = previous.Status
+	if !apiequality.Semantic.DeepEqual(updated.Spec, previous.Spec) {
+		updated.Generation = previous.Generation + 1
+	}
+}
+
+func (strategy) Validate(_ context.Context, obj runtime.Object) field.ErrorList {
+	return validation.ValidateElastiService(obj.(*elasti.ElastiService))
+}
+
+func (strategy) ValidateUpdate(_ context.Context, obj, old runtime.Object) field.ErrorList {
+	return validation.ValidateElastiServiceUpdate(obj.(*elasti.ElastiService), old.(*elasti.ElastiService))
+}
+
+func (strategy) WarningsOnCreate(context.Context, runtime.Object) []string { return nil }
+
+func (strategy) WarningsOnUpdate(context.Context, runtime.Object, runtime.Object) []string {
+	return nil
+}
+
+func (strategy) Canonicalize(runtime.Object) {}
+
+// statusStrategy is the behaviour of the status subresource.
+type statusStrategy struct {
+	strategy
+}
+
+// GetResetFields names the fields that a write to the status never changes.
+func (statusStrategy) GetResetFields() map[fieldpath.APIVersion]*fieldpath.Set {
+	return map[fieldpath.APIVersion]*fieldpath.Set{
+		fieldpath.APIVersion(v1alpha1.SchemeGroupVersion.String()): fieldpath.NewSet(
+			fieldpath.MakePathOrDie("spec"),
+			fieldpath.MakePathOrDie("metadata", "deletionTimestamp"),
+			fieldpath.MakePathOrDie("metadata", "ownerReferences"),
+			fieldpath.MakePathOrDie("metadata", "labels"),
+			fieldpath.MakePathOrDie("metadata", "annotations"),
+			fieldpath.MakePathOrDie("metadata", "finalizers"),
+		),
+	}
+}
+
+// PrepareForUpdate keeps everything but the status.
+func (statusStrategy) PrepareForUpdate(_ context.Context, obj, old runtime.Object) {
+	updated, previous := obj.(*elasti.ElastiService), old.(*elasti.ElastiService)
+	updated.Spec = previous.Spec
+	updated.Generation = previous.Generation
+	updated.DeletionTimestamp = previous.DeletionTimestamp
+	updated.Labels = previous.Labels
+	updated.Annotations = previous.Annotations
+	updated.Finalizers = previous.Finalizers
+	updated.OwnerReferences = previous.OwnerReferences
+}
+
+func (statusStrategy) ValidateUpdate(_ context.Context, obj, old runtime.Object) field.ErrorList {
+	return validation.ValidateElastiServiceStatusUpdate(obj.(*elasti.ElastiService), old.(*elasti.ElastiService))
+}
+
+// getAttributes returns what label and field selectors are matched against.
+func getAttributes(obj runtime.Object) (labels.Set, fields.Set, error) {
+	elastiService, ok := obj.(*elasti.ElastiService)
+	if !ok {
+		return nil, nil, fmt.Errorf("expected an ElastiService, got %T", obj)
+	}
+	return elastiService.Labels, selectableFields(elastiService), nil
+}
+
+func selectableFields(elastiService *elasti.ElastiService) fields.Set {
+	return generic.AddObjectMetaFieldsSet(fields.Set{
+		"spec.service":             elastiService.Spec.Service,
+		"spec.scaleTargetRef.name": elastiService.Spec.ScaleTargetRef.Name,
+		"status.mode":              string(elastiService.Status.Mode),
+	}, &elastiService.ObjectMeta, true)
+}
+
+// matchElastiService returns the predicate of a list or watch.
+func matchElastiService(label labels.Selector, field fields.Selector) storage.SelectionPredicate {
+	return storage.SelectionPredicate{Label: label, Field: field, GetAttrs: getAttributes}
+}

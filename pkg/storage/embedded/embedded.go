@@ -1,0 +1,194 @@
+/*
+Copyright The elasti-apiserver Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+// Package embedded runs an etcd inside this process, for where no other store
+// is to be had: development, the edge, a first try. Nobody but this process
+// can reach it: it listens on unix sockets in a folder that only the user of
+// the process may enter. Every write is on disk before it is answered.
+package embedded
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net/url"
+	"os"
+	"path/filepath"
+	"time"
+
+	"go.etcd.io/etcd/client/pkg/v3/fileutil"
+	"go.etcd.io/etcd/server/v3/embed"
+	"k8s.io/klog/v2"
+)
+
+const (
+	// memberName is the name of the only member of the etcd cluster.
+	memberName = "elasti"
+	// maxSocketPathBytes is what fits into the sockaddr_un of Linux, with its
+	// terminating zero.
+	maxSocketPathBytes = 107
+	// quotaBytes bounds the size of the store on disk. 10,000 ElastiServices
+	// with their histories stay below a tenth of it.
+	quotaBytes = 2 << 30
+	// startTimeout bounds replaying the log after a crash.
+	startTimeout = 2 * time.Minute
+)
+
+// Options says where the store is.
+type Options struct {
+	// DataDir is the folder that holds everything. It is created when it does
+	// not exist. Required. One process at a time can use it.
+	DataDir string
+}
+
+// Server is a running etcd. Make it with Start and end it with Close.
+type Server struct {
+	etcd     *embed.Etcd
+	fatal    <-chan error
+	lock     *fileutil.LockedFile
+	endpoint string
+}
+
+// Start starts etcd on the data folder and returns when it answers. The
+// errors it returns say what is wrong with the folder and what to do.
+func Start(ctx context.Context, options Options) (*Server, error) {
+	dataDir, err := filepath.Abs(options.DataDir)
+	if err != nil {
+		return nil, fmt.Errorf("finding the data directory %q: %w", options.DataDir, err)
+	}
+	sockets := filepath.Join(dataDir, "sockets")
+	clientSocket, peerSocket := filepath.Join(sockets, "client"), filepath.Join(sockets, "peer")
+	if len(clientSocket) > maxSocketPathBytes {
+		return nil, fmt.Errorf("the data directory %s has too long a path for unix sockets (%d bytes, at most %d): choose a shorter --data-dir", dataDir, len(dataDir), maxSocketPathBytes-(len(clientSocket)-len(dataDir)))
+	}
+	for _, dir := range []string{dataDir, sockets} {
+		if err := makePrivateDir(dir); err != nil {
+			return nil, err
+		}
+	}
+	lock, err := fileutil.TryLockFile(filepath.Join(dataDir, "lock"), os.O_WRONLY|os.O_CREATE, fileutil.PrivateFileMode)
+	switch {
+	case errors.Is(err, fileutil.ErrLocked):
+		return nil, fmt.Errorf("the data directory %s is in use by another process: end it, or choose another --data-dir", dataDir)
+	case err != nil:
+		return nil, fmt.Errorf("the data directory %s cannot be written (give the user of this process write permission, or choose another --data-dir): %w", dataDir, err)
+	}
+	// Sockets that a killed process left behind would keep etcd from listening.
+	for _, socket := range []string{clientSocket, peerSocket} {
+		if err := os.Remove(socket); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return nil, errors.Join(fmt.Errorf("removing the old socket %s: %w", socket, err), lock.Close())
+		}
+	}
+
+	fatal := make(chan error, 1)
+	config := newConfig(klog.FromContext(ctx), fatal, dataDir, clientSocket, peerSocket)
+	etcd, err := startReporting(config, fatal)
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("the store in %s cannot be opened, it may be damaged (restore it from a backup, or move it away to begin empty): %w", dataDir, err), lock.Close())
+	}
+	server := &Server{etcd: etcd, fatal: fatal, lock: lock, endpoint: config.ListenClientUrls[0].String()}
+	ctx, cancel := context.WithTimeoutCause(ctx, startTimeout, fmt.Errorf("etcd on %s did not become ready within %s", dataDir, startTimeout))
+	defer cancel()
+	select {
+	case <-etcd.Server.ReadyNotify():
+		return server, nil
+	case err := <-etcd.Err():
+		return nil, errors.Join(fmt.Errorf("starting etcd on %s: %w", dataDir, err), server.Close())
+	case err := <-fatal:
+		// Closing waits for the goroutine that has just ended.
+		return nil, fmt.Errorf("starting etcd on %s: %w", dataDir, err)
+	case <-ctx.Done():
+		return nil, errors.Join(context.Cause(ctx), server.Close())
+	}
+}
+
+// Endpoint is the address that etcd clients of this process connect to.
+func (s *Server) Endpoint() string { return s.endpoint }
+
+// Wait returns when etcd has failed, with the reason, or when ctx ends, with nil.
+func (s *Server) Wait(ctx context.Context) error {
+	select {
+	case <-ctx.Done():
+		return nil
+	case err := <-s.etcd.Err():
+		return fmt.Errorf("the embedded etcd failed: %w", err)
+	case err := <-s.fatal:
+		return fmt.Errorf("the embedded etcd failed: %w", err)
+	}
+}
+
+// Close ends etcd and releases the data directory. Nothing may use the store
+// any more when it is called.
+func (s *Server) Close() error {
+	s.etcd.Close()
+	if err := s.lock.Close(); err != nil {
+		return fmt.Errorf("releasing the lock of the data directory: %w", err)
+	}
+	return nil
+}
+
+func makePrivateDir(dir string) error {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return fmt.Errorf("creating the data directory %s (create it, or choose another --data-dir): %w", dir, err)
+	}
+	info, err := os.Stat(dir)
+	if err != nil {
+		return fmt.Errorf("looking at the data directory %s: %w", dir, err)
+	}
+	if info.Mode().Perm()&0o077 == 0 {
+		return nil
+	}
+	// A volume often arrives with wider permissions.
+	if err := os.Chmod(dir, 0o700); err != nil {
+		return fmt.Errorf("making the data directory %s private to its user (it holds every object; change its owner to the user of this process): %w", dir, err)
+	}
+	return nil
+}
+
+func newConfig(logger klog.Logger, fatal chan<- error, dataDir, clientSocket, peerSocket string) *embed.Config {
+	client, peer := url.URL{Scheme: "unix", Path: clientSocket}, url.URL{Scheme: "unix", Path: peerSocket}
+	config := embed.NewConfig()
+	config.Name = memberName
+	config.Dir = filepath.Join(dataDir, "etcd")
+	config.ListenClientUrls, config.AdvertiseClientUrls = []url.URL{client}, []url.URL{client}
+	config.ListenPeerUrls, config.AdvertisePeerUrls = []url.URL{peer}, []url.URL{peer}
+	config.InitialCluster = config.InitialClusterFromName(memberName)
+	config.QuotaBackendBytes = quotaBytes
+	config.EnableGRPCGateway = false
+	config.ZapLoggerBuilder = embed.NewZapLoggerBuilder(newZapLogger(logger, fatal))
+	return config
+}
+
+// startReporting starts etcd, which ends the goroutine that finds the store
+// unreadable with nothing but a log entry, and returns that entry as an error.
+func startReporting(config *embed.Config, fatal <-chan error) (*embed.Etcd, error) {
+	type result struct {
+		etcd *embed.Etcd
+		err  error
+	}
+	started := make(chan result, 1)
+	go func() {
+		etcd, err := embed.StartEtcd(config)
+		started <- result{etcd, err}
+	}()
+	select {
+	case result := <-started:
+		return result.etcd, result.err
+	case err := <-fatal:
+		return nil, err
+	}
+}
