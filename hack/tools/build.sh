@@ -126,26 +126,35 @@ if ! command -v go >/dev/null; then
 fi
 go_version=$(go version)
 
+# find_stale TOOL... sorts the tools that have to be built into two lists.
+find_stale() {
+  local tool
+  kubernetes=()
+  others=()
+  for tool in "$@"; do
+    if is_current "$tool"; then
+      continue
+    fi
+    if is_kubernetes_tool "$tool"; then
+      kubernetes+=("$tool")
+    else
+      others+=("$tool")
+    fi
+  done
+}
+
 mkdir -p "$bin" "$output/stamps"
+find_stale "$@"
+if ((${#kubernetes[@]} + ${#others[@]} == 0)); then
+  exit 0
+fi
 exec 9>"$output/lock"
 if ! flock --nonblock 9; then
   echo "waiting for another build of the tools to end"
   flock 9
+  find_stale "$@"
 fi
 rm -rf "$output"/build.*
-
-kubernetes=()
-others=()
-for tool in "$@"; do
-  if is_current "$tool"; then
-    continue
-  fi
-  if is_kubernetes_tool "$tool"; then
-    kubernetes+=("$tool")
-  else
-    others+=("$tool")
-  fi
-done
 if ((${#kubernetes[@]} > 0)); then
   build_group "${kubernetes[@]}"
 fi

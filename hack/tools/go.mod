@@ -2,7 +2,7 @@ module github.com/truefoundry/elasti-apiserver/hack/tools
 
 go 1.26.0
 
-require k8s.io/kubernetes v1.37.2
+require k8s.io/kubernetes v1.37.2 // indirect
 
 require (
 	cel.dev/expr v0.25.2 // indirect

@@ -1,0 +1,59 @@
+# shellcheck shell=bash
+# Names, addresses and places of the cluster. Sourced; sets variables only.
+# shellcheck disable=SC2034
+
+repository=$(cd "$(dirname "${BASH_SOURCE[0]}")/../../.." && pwd -P)
+cluster_scripts=$repository/hack/cluster
+tools_bin=$repository/_output/tools/bin
+
+# Everything that the cluster writes. Its sockets live here as well, and the
+# path of a socket is limited to 107 bytes, so a deep checkout needs another
+# place.
+state=${ELASTI_CLUSTER_STATE:-$repository/_output/cluster}
+state_length_limit=64
+
+# What runs on this machine, whichever checkout started it: the state directory
+# it uses and a record of each of its processes.
+record=/run/elasti-cluster
+
+node_name=elasti-node
+# The node's address sits on the loopback interface: the cluster's traffic
+# stays on this machine, and no other machine reaches the cluster.
+node_address=10.95.0.1
+node_address_label=lo:elasti
+pod_range=10.244.0.0/16
+service_range=10.96.0.0/16
+kubernetes_service_address=10.96.0.1
+dns_address=10.96.0.10
+
+network_name=elasti-cluster
+cgroup=/elasti-cluster
+
+api_port=6443
+etcd_client_port=12379
+etcd_peer_port=12380
+controller_manager_port=10257
+scheduler_port=10259
+kubelet_port=10250
+kubelet_health_port=10248
+kube_proxy_health_port=10256
+kube_proxy_metrics_port=10249
+
+# In the order in which they are started.
+components=(etcd containerd kube-apiserver kube-controller-manager kube-scheduler kubelet kube-proxy)
+
+pause_image=elasti-cluster.local/pause:1
+coredns_image=elasti-cluster.local/coredns:$(awk '$2 == "github.com/coredns/coredns" { print $3 }' "$repository/hack/tools/coredns/go.mod")
+
+admin_kubeconfig=$state/kubeconfig
+
+# Settings of the kernel that the node's components change; down.sh puts them back.
+kernel_settings=(
+  net.ipv4.ip_forward
+  vm.overcommit_memory
+  vm.panic_on_oom
+  kernel.panic
+  kernel.panic_on_oops
+  kernel.keys.root_maxkeys
+  kernel.keys.root_maxbytes
+)
