@@ -64,7 +64,10 @@ settle_earlier_cluster() {
 }
 
 prepare_state_directory() {
-  mkdir -p "$state"
+  mkdir -p "$state" "$repository/_output"
+  if [[ $state == /var/tmp/elasti-cluster-* ]]; then
+    ln -sfn "$state" "$state_link"
+  fi
   touch "$state/.elasti-cluster"
   if [[ -d $state/logs ]]; then
     rm -rf "$state/logs.previous"

@@ -7,10 +7,14 @@ cluster_scripts=$repository/hack/cluster
 tools_bin=$repository/_output/tools/bin
 
 # Everything that the cluster writes. Its sockets live here as well, and the
-# path of a socket is limited to 107 bytes, so a deep checkout needs another
-# place.
-state=${ELASTI_CLUSTER_STATE:-$repository/_output/cluster}
+# path of a socket is limited to 107 bytes: in a deep checkout _output/cluster
+# becomes a link to a place with a shorter path.
 state_length_limit=64
+state_link=$repository/_output/cluster
+state=${ELASTI_CLUSTER_STATE:-$state_link}
+if ((${#state} > state_length_limit)) && [[ $state == "$state_link" ]]; then
+  state=/var/tmp/elasti-cluster-$(sha256sum <<<"$state_link" | cut -c1-12)
+fi
 
 # What runs on this machine, whichever checkout started it: the state directory
 # it uses and a record of each of its processes.

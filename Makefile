@@ -1,0 +1,88 @@
+# elasti-apiserver: scale-to-zero for anything behind a Kubernetes Service.
+# `make help` lists the targets.
+
+SHELL := /usr/bin/env bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+
+# Binaries of tools come before those of the system, so that every target uses
+# the versions that hack/tools pins.
+TOOLS := $(CURDIR)/_output/tools/bin
+export PATH := $(TOOLS):$(PATH)
+# The local cluster's kubeconfig, unless the caller has chosen a cluster.
+export KUBECONFIG ?= $(CURDIR)/_output/cluster/kubeconfig
+
+FUZZTIME ?= 60s
+BENCH ?= all
+
+##@ Use
+
+.PHONY: help
+help: ## List the targets.
+	@awk 'BEGIN {FS = ":.*## "} \
+		/^##@ / {printf "\n%s\n", substr($$0, 5)} \
+		/^[a-z-]+:.*## / {printf "  %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+.PHONY: demo
+demo: ## Bring up a cluster, put an application to zero, wake it with one request, and show the timeline.
+	@hack/demo/demo.sh
+
+.PHONY: cluster-up
+cluster-up: ## Start a real Kubernetes cluster on this machine (Linux, root). Safe to repeat.
+	@hack/cluster/up.sh
+
+.PHONY: cluster-down
+cluster-down: ## Stop that cluster and remove what it left in the system.
+	@hack/cluster/down.sh
+
+.PHONY: images
+images: ## Build the container images as archives in _output/images, without Docker.
+	@hack/images/build.sh
+
+.PHONY: deploy
+deploy: ## Deploy to the cluster of KUBECONFIG (by default the local one).
+	@hack/deploy.sh
+
+##@ Develop
+
+.PHONY: build
+build: ## Build both binaries into _output/bin.
+	go build -trimpath -o _output/bin/ ./cmd/...
+
+.PHONY: generate
+generate: ## Generate clients, deep copies, defaults, conversions and OpenAPI from pkg/apis.
+	hack/update-codegen.sh
+
+.PHONY: format
+format: ## Format the Go code.
+	gofmt -w $$(git ls-files '*.go' | grep -v '^pkg/generated/')
+
+##@ Check
+
+.PHONY: verify
+verify: ## Check format, vet, lint, generated code, go.mod and import direction.
+	hack/verify/verify.sh
+
+.PHONY: test
+test: ## Run unit, integration and end-to-end tests. Does its own set-up.
+	hack/test.sh unit integration fuzz e2e
+
+.PHONY: test-unit
+test-unit: ## Run the unit tests.
+	hack/test.sh unit
+
+.PHONY: test-integration
+test-integration: ## Run the tests on a real etcd and kube-apiserver.
+	hack/test.sh integration
+
+.PHONY: test-fuzz
+test-fuzz: ## Fuzz what parses input from outside, FUZZTIME (60s) in all.
+	FUZZTIME=$(FUZZTIME) hack/test.sh fuzz
+
+.PHONY: test-e2e
+test-e2e: ## Run the end-to-end tests on the local cluster.
+	hack/test.sh e2e
+
+.PHONY: bench
+bench: ## Run the benchmarks (BENCH=name for one of them); prints a table, writes _output/bench.json.
+	hack/bench.sh $(BENCH)

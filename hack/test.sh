@@ -1,0 +1,48 @@
+#!/usr/bin/env bash
+# Runs the tests of the named kinds: unit, integration, fuzz, e2e. Each kind
+# does its own set-up.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+# Compiling with the race detector on two cores is what takes the time; the
+# bound is for a machine that has nothing cached.
+readonly timeout=30m
+
+unit() {
+    # shellcheck disable=SC2046
+    go test -race -timeout "${timeout}" $(go list ./... | grep -v "/test/\(integration\|e2e\|bench\)")
+}
+
+integration() {
+    hack/tools/build.sh etcd kube-apiserver kube-controller-manager kubectl
+    go test -race -timeout "${timeout}" ./test/integration/...
+}
+
+fuzz() {
+    local targets=() package target
+    for package in $(go list ./pkg/... ./test/...); do
+        for target in $(go test -list '^Fuzz' "${package}" | grep '^Fuzz' || true); do
+            targets+=("${package} ${target}")
+        done
+    done
+    ((${#targets[@]} > 0)) || { echo "there is no fuzz target" >&2; return 1; }
+    local seconds="${FUZZTIME:-60s}"
+    seconds="${seconds%s}"
+    local each=$(((seconds + ${#targets[@]} - 1) / ${#targets[@]}))
+    for target in "${targets[@]}"; do
+        go test -run '^$' -fuzz "^${target#* }\$" -fuzztime "${each}s" "${target% *}"
+    done
+}
+
+e2e() {
+    hack/cluster/up.sh
+    hack/deploy.sh
+    go test -timeout "${timeout}" -count=1 ./test/e2e/...
+}
+
+for kind in "$@"; do
+    started=${SECONDS}
+    echo "test ${kind}"
+    "${kind}"
+    echo "test ${kind}: ok ($((SECONDS - started)) s)"
+done

@@ -1,0 +1,52 @@
+#!/usr/bin/env bash
+# Fails when a package imports against the direction of the architecture:
+# cmd → apiserver → registry → apis; controller → generated, scaling;
+# resolver → generated only. Each rule names a package tree and what of this
+# module it may import besides itself.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/../.."
+
+module=github.com/truefoundry/elasti-apiserver
+declare -A allowed=(
+    [pkg/apis]="pkg/schedule pkg/triggers"
+    [pkg/schedule]=""
+    [pkg/triggers]=""
+    [pkg/generated]="pkg/apis"
+    [pkg/storage]="pkg/apis"
+    [pkg/scaling]=""
+    [pkg/registry]="pkg/apis pkg/scaling"
+    [pkg/controller]="pkg/apis pkg/generated pkg/scaling pkg/schedule pkg/triggers"
+    [pkg/apiserver]="pkg/apis pkg/generated pkg/registry pkg/storage pkg/scaling pkg/controller"
+    [pkg/resolver]="pkg/apis/elasti/v1alpha1 pkg/generated"
+    [cmd/elasti-apiserver]="pkg/apiserver"
+    [cmd/elasti-resolver]="pkg/resolver"
+)
+
+within() { # within IMPORT TREE: is the import in the tree?
+    [[ "$1" == "$2" || "$1" == "$2"/* ]]
+}
+
+failed=0
+while read -r package imported; do
+    package="${package#"${module}/"}" imported="${imported#"${module}/"}"
+    tree=""
+    for candidate in "${!allowed[@]}"; do
+        within "${package}" "${candidate}" && tree="${candidate}"
+    done
+    if [[ -z "${tree}" ]]; then
+        [[ "${package}" == hack/* || "${package}" == test/* ]] && continue
+        echo "${package} is in no tree that hack/verify/imports.sh knows" >&2
+        failed=1
+        continue
+    fi
+    within "${imported}" "${tree}" && continue
+    ok=0
+    for target in ${allowed[${tree}]}; do
+        within "${imported}" "${target}" && ok=1
+    done
+    if ((!ok)); then
+        echo "${package} may not import ${imported}" >&2
+        failed=1
+    fi
+done < <(go list -f '{{$p := .ImportPath}}{{range .Imports}}{{$p}} {{.}}{{"\n"}}{{end}}' ./... | grep " ${module}/" | sort -u)
+exit "${failed}"

@@ -1,0 +1,6 @@
+#!/usr/bin/env bash
+# Fails on what golangci-lint finds.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/../.."
+hack/tools/build.sh golangci-lint
+_output/tools/bin/golangci-lint run ./...
