@@ -41,8 +41,8 @@ type Runner interface {
 
 // ExtraConfig is what this server needs beyond a generic one.
 type ExtraConfig struct {
-	// Waker scales targets from zero.
-	Waker elastiservice.Waker
+	// Scaler reads and changes the scales of targets.
+	Scaler elastiservice.Scaler
 	// Events records what wake requests did.
 	Events elastiservice.EventRecorder
 	// Controller runs as soon as the server's own endpoints can be reached
@@ -77,7 +77,7 @@ func New(config *Config) (*Server, error) {
 	storage, err := elastiservice.NewStorage(elastiservice.Options{
 		Scheme:      Scheme,
 		RESTOptions: completed.RESTOptionsGetter,
-		Waker:       config.Extra.Waker,
+		Scaler:      config.Extra.Scaler,
 		Events:      config.Extra.Events,
 	})
 	if err != nil {
@@ -89,6 +89,7 @@ func New(config *Config) (*Server, error) {
 	group.VersionedResourcesStorageMap[v1alpha1.SchemeGroupVersion.Version] = map[string]rest.Storage{
 		"elastiservices":        storage.ElastiService,
 		"elastiservices/status": storage.Status,
+		"elastiservices/scale":  storage.Scale,
 		"elastiservices/wake":   storage.Wake,
 	}
 	if err := generic.InstallAPIGroup(&group); err != nil {

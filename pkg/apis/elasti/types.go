@@ -108,16 +108,36 @@ type ScaleTargetRef struct {
 
 // ScaleTrigger is one source of the decision whether the target is idle.
 type ScaleTrigger struct {
-	// type is the kind of trigger. Supported: prometheus.
+	// type is the kind of trigger: prometheus, traffic, externalMetric or cpu.
 	Type string
 	// metadata is the configuration of the trigger; its keys depend on type.
+	// Keys that the type does not know are kept and have no effect.
 	//
-	// prometheus: query (PromQL; required), threshold (number or string; below
-	// it the target is idle; required), serverAddress (URL of the Prometheus
-	// server; defaults to the server's configured one), uptimeFilter (label
-	// matchers that select the up metric of the scrape targets; default
-	// container="prometheus"), headers (map of extra HTTP request headers).
-	Metadata runtime.RawExtension
+	// prometheus: a query of a Prometheus server.
+	// query (PromQL that gives one number; required),
+	// threshold (number, or string of one; the target is idle while the result
+	// is below it; required),
+	// serverAddress (http or https URL of the Prometheus server; defaults to
+	// the one that the elasti-apiserver was started with),
+	// uptimeFilter (label matchers that select the up metric of what is
+	// scraped; defaults to container="prometheus"),
+	// headers (map of extra HTTP request headers; defaults to none).
+	//
+	// traffic: the requests and connections that the resolvers forward; the
+	// target is idle while there are none. Needs proxy.policy Always. Has no keys.
+	//
+	// externalMetric: a metric of external.metrics.k8s.io.
+	// metricName (name of the metric; required),
+	// selector (label selector as a string, such as queue=orders; defaults to
+	// everything),
+	// threshold (number, or a string such as 500m; the target is idle while the
+	// sum of the metric is below it; required).
+	//
+	// cpu: the CPU usage of the target's pods as the resource metrics API reports it.
+	// threshold (CPU cores as a number, or a string such as 50m for 50
+	// milli-cores; the target is idle while the sum over its pods is below it;
+	// required).
+	Metadata *runtime.RawExtension
 }
 
 // AutoscalerType is a kind of autoscaler that is paused while a target sleeps.
@@ -149,7 +169,9 @@ type EnabledPeriod struct {
 	// 1h30m. Defaults to 24h.
 	Duration string
 	// timeZone is the IANA name of the time zone that schedule is read in,
-	// such as Europe/Berlin. Defaults to UTC.
+	// such as Europe/Berlin. Defaults to UTC. A start that falls into the hour
+	// that a change to summer time leaves out is at the end of that hour; one
+	// that a change back repeats is at the first of the two.
 	TimeZone string
 }
 
@@ -213,6 +235,10 @@ type ElastiServiceStatus struct {
 	LastActivityTime *metav1.Time
 	// sleptTime is when the target was last put to sleep. Unset while it is awake.
 	SleptTime *metav1.Time
+	// sleepRequestedTime is when somebody asked, by scaling the ElastiService to
+	// 0, for the target to sleep without waiting for triggers and
+	// cooldownPeriod. Unset once the target sleeps, and when it is woken before.
+	SleepRequestedTime *metav1.Time
 	// observedGeneration is the generation of the spec that this status is about.
 	ObservedGeneration int64
 	// replicas is the number of replicas that the target's scale asks for.

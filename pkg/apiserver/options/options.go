@@ -22,10 +22,10 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/spf13/pflag"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	utilerrors "k8s.io/apimachinery/pkg/util/errors"
+	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	"k8s.io/apiserver/pkg/endpoints/openapi"
 	genericapiserver "k8s.io/apiserver/pkg/server"
 	"k8s.io/apiserver/pkg/server/options"
@@ -68,6 +68,7 @@ type Options struct {
 
 // New returns the options with their defaults.
 func New() *Options {
+	utilruntime.Must(logsapi.AddFeatureGates(utilfeature.DefaultMutableFeatureGate))
 	recommended := options.NewRecommendedOptions(defaultEtcdPrefix, apiserver.Codecs.LegacyCodec(v1alpha1.SchemeGroupVersion))
 	recommended.Etcd.StorageConfig.EncodeVersioner = runtime.NewMultiGroupVersioner(v1alpha1.SchemeGroupVersion, schema.GroupKind{Group: elasti.GroupName})
 	recommended.Etcd.DefaultStorageMediaType = runtime.ContentTypeJSON
@@ -113,11 +114,15 @@ func (o *Options) Flags() *cliflag.NamedFlagSets {
 
 // Complete derives what was not given from what was.
 func (o *Options) Complete() error {
+	// Feature gates have their values only from here on.
+	if err := o.ServerRun.ComponentGlobalsRegistry.Set(); err != nil {
+		return fmt.Errorf("setting the feature gates: %w", err)
+	}
 	if err := o.ServerRun.Complete(); err != nil {
 		return fmt.Errorf("completing the server options: %w", err)
 	}
 	o.Storage.Complete(o.Recommended.Etcd)
-	o.ServingCertificate.Complete(o.Recommended.SecureServing)
+	o.ServingCertificate.Complete(o.Recommended.SecureServing.SecureServingOptions)
 	// One kubeconfig is enough for all that is asked of the host cluster.
 	kubeconfig := o.Recommended.CoreAPI.CoreAPIKubeconfigPath
 	if o.Recommended.Authentication.RemoteKubeConfigFile == "" {
@@ -132,7 +137,7 @@ func (o *Options) Complete() error {
 // Validate checks the options. Each error names the flag.
 func (o *Options) Validate() error {
 	errs := o.Storage.Validate(o.Recommended.Etcd)
-	errs = append(errs, o.ServingCertificate.Validate(o.Recommended.SecureServing)...)
+	errs = append(errs, o.ServingCertificate.Validate(o.Recommended.SecureServing.SecureServingOptions)...)
 	errs = append(errs, o.Controller.Validate()...)
 	errs = append(errs, o.ServerRun.Validate()...)
 	errs = append(errs, o.validateRecommended()...)
@@ -203,7 +208,7 @@ func (o *Options) newServer(ctx context.Context, host *rest.Config) (*apiserver.
 	if err != nil {
 		return nil, nil, fmt.Errorf("making the client for the host cluster: %w", err)
 	}
-	if err := o.ServingCertificate.applyTo(o.Recommended.SecureServing, host); err != nil {
+	if err := o.ServingCertificate.applyTo(o.Recommended.SecureServing.SecureServingOptions, host); err != nil {
 		return nil, nil, err
 	}
 	if err := disableUnservedAdmission(logger, o.Recommended.Admission, client.Discovery()); err != nil {
@@ -231,7 +236,7 @@ func (o *Options) newServer(ctx context.Context, host *rest.Config) (*apiserver.
 	}
 	server, err := apiserver.New(&apiserver.Config{
 		Generic: generic,
-		Extra:   apiserver.ExtraConfig{Waker: scaler, Events: recorder, Controller: controller},
+		Extra:   apiserver.ExtraConfig{Scaler: scaler, Events: recorder, Controller: controller},
 	})
 	if err != nil {
 		return nil, nil, err

@@ -406,6 +406,12 @@ func schema_pkg_apis_elasti_v1alpha1_ElastiServiceStatus(ref common.ReferenceCal
 							Ref:         ref(metav1.Time{}.OpenAPIModelName()),
 						},
 					},
+					"sleepRequestedTime": {
+						SchemaProps: spec.SchemaProps{
+							Description: "sleepRequestedTime is when somebody asked, by scaling the ElastiService to 0, for the target to sleep without waiting for triggers and cooldownPeriod. Unset once the target sleeps, and when it is woken before.",
+							Ref:         ref(metav1.Time{}.OpenAPIModelName()),
+						},
+					},
 					"observedGeneration": {
 						SchemaProps: spec.SchemaProps{
 							Description: "observedGeneration is the generation of the spec that this status is about.",
@@ -440,7 +446,9 @@ func schema_pkg_apis_elasti_v1alpha1_ElastiServiceStatus(ref common.ReferenceCal
 								"x-kubernetes-list-map-keys": []interface{}{
 									"port",
 								},
-								"x-kubernetes-list-type": "map",
+								"x-kubernetes-list-type":       "map",
+								"x-kubernetes-patch-merge-key": "port",
+								"x-kubernetes-patch-strategy":  "merge",
 							},
 						},
 						SchemaProps: spec.SchemaProps{
@@ -467,7 +475,9 @@ func schema_pkg_apis_elasti_v1alpha1_ElastiServiceStatus(ref common.ReferenceCal
 								"x-kubernetes-list-map-keys": []interface{}{
 									"type",
 								},
-								"x-kubernetes-list-type": "map",
+								"x-kubernetes-list-type":       "map",
+								"x-kubernetes-patch-merge-key": "type",
+								"x-kubernetes-patch-strategy":  "merge",
 							},
 						},
 						SchemaProps: spec.SchemaProps{
@@ -513,7 +523,7 @@ func schema_pkg_apis_elasti_v1alpha1_EnabledPeriod(ref common.ReferenceCallback)
 					},
 					"timeZone": {
 						SchemaProps: spec.SchemaProps{
-							Description: "timeZone is the IANA name of the time zone that schedule is read in, such as Europe/Berlin. Defaults to UTC.",
+							Description: "timeZone is the IANA name of the time zone that schedule is read in, such as Europe/Berlin. Defaults to UTC. A start that falls into the hour that a change to summer time leaves out is at the end of that hour; one that a change back repeats is at the first of the two.",
 							Type:        []string{"string"},
 							Format:      "",
 						},
@@ -997,7 +1007,7 @@ func schema_pkg_apis_elasti_v1alpha1_ScaleTrigger(ref common.ReferenceCallback) 
 				Properties: map[string]spec.Schema{
 					"type": {
 						SchemaProps: spec.SchemaProps{
-							Description: "type is the kind of trigger. Supported: prometheus.",
+							Description: "type is the kind of trigger: prometheus, traffic, externalMetric or cpu.",
 							Default:     "",
 							Type:        []string{"string"},
 							Format:      "",
@@ -1005,7 +1015,7 @@ func schema_pkg_apis_elasti_v1alpha1_ScaleTrigger(ref common.ReferenceCallback) 
 					},
 					"metadata": {
 						SchemaProps: spec.SchemaProps{
-							Description: "metadata is the configuration of the trigger; its keys depend on type.\n\nprometheus: query (PromQL; required), threshold (number or string; below it the target is idle; required), serverAddress (URL of the Prometheus server; defaults to the server's configured one), uptimeFilter (label matchers that select the up metric of the scrape targets; default container=\"prometheus\"), headers (map of extra HTTP request headers).",
+							Description: "metadata is the configuration of the trigger; its keys depend on type. Keys that the type does not know are kept and have no effect.\n\nprometheus: a query of a Prometheus server. query (PromQL that gives one number; required), threshold (number, or string of one; the target is idle while the result is below it; required), serverAddress (http or https URL of the Prometheus server; defaults to the one that the elasti-apiserver was started with), uptimeFilter (label matchers that select the up metric of what is scraped; defaults to container=\"prometheus\"), headers (map of extra HTTP request headers; defaults to none).\n\ntraffic: the requests and connections that the resolvers forward; the target is idle while there are none. Needs proxy.policy Always. Has no keys.\n\nexternalMetric: a metric of external.metrics.k8s.io. metricName (name of the metric; required), selector (label selector as a string, such as queue=orders; defaults to everything), threshold (number, or a string such as 500m; the target is idle while the sum of the metric is below it; required).\n\ncpu: the CPU usage of the target's pods as the resource metrics API reports it. threshold (CPU cores as a number, or a string such as 50m for 50 milli-cores; the target is idle while the sum over its pods is below it; required).",
 							Ref:         ref(runtime.RawExtension{}.OpenAPIModelName()),
 						},
 					},

@@ -126,17 +126,37 @@ type ScaleTargetRef struct {
 
 // ScaleTrigger is one source of the decision whether the target is idle.
 type ScaleTrigger struct {
-	// type is the kind of trigger. Supported: prometheus.
+	// type is the kind of trigger: prometheus, traffic, externalMetric or cpu.
 	Type string `json:"type"`
 	// metadata is the configuration of the trigger; its keys depend on type.
+	// Keys that the type does not know are kept and have no effect.
 	//
-	// prometheus: query (PromQL; required), threshold (number or string; below
-	// it the target is idle; required), serverAddress (URL of the Prometheus
-	// server; defaults to the server's configured one), uptimeFilter (label
-	// matchers that select the up metric of the scrape targets; default
-	// container="prometheus"), headers (map of extra HTTP request headers).
+	// prometheus: a query of a Prometheus server.
+	// query (PromQL that gives one number; required),
+	// threshold (number, or string of one; the target is idle while the result
+	// is below it; required),
+	// serverAddress (http or https URL of the Prometheus server; defaults to
+	// the one that the elasti-apiserver was started with),
+	// uptimeFilter (label matchers that select the up metric of what is
+	// scraped; defaults to container="prometheus"),
+	// headers (map of extra HTTP request headers; defaults to none).
+	//
+	// traffic: the requests and connections that the resolvers forward; the
+	// target is idle while there are none. Needs proxy.policy Always. Has no keys.
+	//
+	// externalMetric: a metric of external.metrics.k8s.io.
+	// metricName (name of the metric; required),
+	// selector (label selector as a string, such as queue=orders; defaults to
+	// everything),
+	// threshold (number, or a string such as 500m; the target is idle while the
+	// sum of the metric is below it; required).
+	//
+	// cpu: the CPU usage of the target's pods as the resource metrics API reports it.
+	// threshold (CPU cores as a number, or a string such as 50m for 50
+	// milli-cores; the target is idle while the sum over its pods is below it;
+	// required).
 	// +optional
-	Metadata runtime.RawExtension `json:"metadata,omitempty"`
+	Metadata *runtime.RawExtension `json:"metadata,omitempty"`
 }
 
 // AutoscalerType is a kind of autoscaler that is paused while a target sleeps.
@@ -171,7 +191,9 @@ type EnabledPeriod struct {
 	// +optional
 	Duration string `json:"duration,omitempty"`
 	// timeZone is the IANA name of the time zone that schedule is read in,
-	// such as Europe/Berlin. Defaults to UTC.
+	// such as Europe/Berlin. Defaults to UTC. A start that falls into the hour
+	// that a change to summer time leaves out is at the end of that hour; one
+	// that a change back repeats is at the first of the two.
 	// +optional
 	TimeZone string `json:"timeZone,omitempty"`
 }
@@ -249,6 +271,11 @@ type ElastiServiceStatus struct {
 	// sleptTime is when the target was last put to sleep. Unset while it is awake.
 	// +optional
 	SleptTime *metav1.Time `json:"sleptTime,omitempty"`
+	// sleepRequestedTime is when somebody asked, by scaling the ElastiService to
+	// 0, for the target to sleep without waiting for triggers and
+	// cooldownPeriod. Unset once the target sleeps, and when it is woken before.
+	// +optional
+	SleepRequestedTime *metav1.Time `json:"sleepRequestedTime,omitempty"`
 	// observedGeneration is the generation of the spec that this status is about.
 	// +optional
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
@@ -267,7 +294,9 @@ type ElastiServiceStatus struct {
 	// +optional
 	// +listType=map
 	// +listMapKey=port
-	ProxyPorts []ProxyPort `json:"proxyPorts,omitempty"`
+	// +patchStrategy=merge
+	// +patchMergeKey=port
+	ProxyPorts []ProxyPort `json:"proxyPorts,omitempty" patchStrategy:"merge" patchMergeKey:"port"`
 	// readinessProbes tells resolvers how to ask a pod of the target whether
 	// it is ready. Unset when that cannot be asked from outside of the pod or
 	// is not known; then only the EndpointSlices tell.
@@ -278,7 +307,9 @@ type ElastiServiceStatus struct {
 	// +optional
 	// +listType=map
 	// +listMapKey=type
-	Conditions []metav1.Condition `json:"conditions,omitempty"`
+	// +patchStrategy=merge
+	// +patchMergeKey=type
+	Conditions []metav1.Condition `json:"conditions,omitempty" patchStrategy:"merge" patchMergeKey:"type"`
 }
 
 // ProxyPort is the port on every resolver that belongs to one port of the

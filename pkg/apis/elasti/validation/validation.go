@@ -15,21 +15,17 @@ limitations under the License.
 */
 
 // Package validation says which ElastiServices and WakeRequests are accepted.
+// Each part of the API has a file. Every error names its field and says what
+// to do.
 package validation
 
 import (
-	"fmt"
-
+	apiequality "k8s.io/apimachinery/pkg/api/equality"
 	apimachineryvalidation "k8s.io/apimachinery/pkg/api/validation"
-	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti"
 )
-
-// maxReasonBytes bounds the reason of a wake, which goes into Events and audit logs.
-const maxReasonBytes = 256
 
 // ValidateElastiService checks a new ElastiService.
 func ValidateElastiService(elastiService *elasti.ElastiService) field.ErrorList {
@@ -37,101 +33,37 @@ func ValidateElastiService(elastiService *elasti.ElastiService) field.ErrorList 
 	return append(errs, validateSpec(&elastiService.Spec, field.NewPath("spec"))...)
 }
 
-// ValidateElastiServiceUpdate checks a changed ElastiService.
+// ValidateElastiServiceUpdate checks a changed ElastiService. A spec that did
+// not change is not looked at: an object that was accepted by an earlier
+// version can still be labelled, and lose its finalizer.
 func ValidateElastiServiceUpdate(updated, previous *elasti.ElastiService) field.ErrorList {
 	errs := apimachineryvalidation.ValidateObjectMetaUpdate(&updated.ObjectMeta, &previous.ObjectMeta, field.NewPath("metadata"))
-	return append(errs, validateSpec(&updated.Spec, field.NewPath("spec"))...)
+	if apiequality.Semantic.DeepEqual(updated.Spec, previous.Spec) {
+		return errs
+	}
+	path := field.NewPath("spec")
+	errs = append(errs, validateSpec(&updated.Spec, path)...)
+	if previous.DeletionTimestamp != nil {
+		errs = append(errs, validateDeletionUpdate(&updated.Spec, &previous.Spec, path)...)
+	}
+	return errs
+}
+
+// validateDeletionUpdate keeps what a deletion that has begun is cleaning up.
+func validateDeletionUpdate(updated, previous *elasti.ElastiServiceSpec, path *field.Path) field.ErrorList {
+	const beingDeleted = "cannot change while the ElastiService is being deleted: what was added for it is being removed; wait for the deletion and create it again"
+	var errs field.ErrorList
+	if updated.Service != previous.Service {
+		errs = append(errs, field.Forbidden(path.Child("service"), beingDeleted))
+	}
+	if updated.ScaleTargetRef != previous.ScaleTargetRef {
+		errs = append(errs, field.Forbidden(path.Child("scaleTargetRef"), beingDeleted))
+	}
+	return errs
 }
 
 // ValidateElastiServiceStatusUpdate checks a changed status.
 func ValidateElastiServiceStatusUpdate(updated, previous *elasti.ElastiService) field.ErrorList {
-	return apimachineryvalidation.ValidateObjectMetaUpdate(&updated.ObjectMeta, &previous.ObjectMeta, field.NewPath("metadata"))
-}
-
-// ValidateWakeRequest checks a wake request.
-func ValidateWakeRequest(request *elasti.WakeRequest) field.ErrorList {
-	spec := field.NewPath("spec")
-	var errs field.ErrorList
-	if len(request.Spec.Reason) > maxReasonBytes {
-		errs = append(errs, field.TooLong(spec.Child("reason"), "", maxReasonBytes))
-	}
-	if request.Spec.Pending < 0 {
-		errs = append(errs, field.Invalid(spec.Child("pending"), request.Spec.Pending, "must not be negative"))
-	}
-	if request.Spec.Replicas != nil && *request.Spec.Replicas < 1 {
-		errs = append(errs, field.Invalid(spec.Child("replicas"), *request.Spec.Replicas, "must be at least 1: a wake never scales to zero"))
-	}
-	return errs
-}
-
-func validateSpec(spec *elasti.ElastiServiceSpec, path *field.Path) field.ErrorList {
-	errs := validateTarget(&spec.ScaleTargetRef, path.Child("scaleTargetRef"))
-	if spec.Service == "" {
-		errs = append(errs, field.Required(path.Child("service"), "name the Service that clients call"))
-	} else {
-		for _, message := range validation.IsDNS1123Label(spec.Service) {
-			errs = append(errs, field.Invalid(path.Child("service"), spec.Service, message))
-		}
-	}
-	errs = append(errs, validateRange(spec.MinTargetReplicas, 1, maxReplicas, path.Child("minTargetReplicas"))...)
-	errs = append(errs, validateRange(spec.CooldownPeriod, 0, maxCooldownSeconds, path.Child("cooldownPeriod"))...)
-	if spec.Proxy != nil {
-		errs = append(errs, validateProxy(spec.Proxy, path.Child("proxy"))...)
-	}
-	return errs
-}
-
-// Bounds of the numbers in a spec.
-const (
-	maxReplicas           = 100000
-	maxCooldownSeconds    = 604800
-	maxHoldTimeoutSeconds = 86400
-	maxMaxPending         = 1000000
-)
-
-func validateTarget(ref *elasti.ScaleTargetRef, path *field.Path) field.ErrorList {
-	var errs field.ErrorList
-	if ref.APIVersion == "" {
-		errs = append(errs, field.Required(path.Child("apiVersion"), "give the API version of the target, such as apps/v1"))
-	} else if _, err := schema.ParseGroupVersion(ref.APIVersion); err != nil {
-		errs = append(errs, field.Invalid(path.Child("apiVersion"), ref.APIVersion, err.Error()))
-	}
-	if ref.Kind == "" {
-		errs = append(errs, field.Required(path.Child("kind"), "give the kind of the target, such as Deployment"))
-	}
-	if ref.Name == "" {
-		errs = append(errs, field.Required(path.Child("name"), "give the name of the target"))
-	} else {
-		for _, message := range apimachineryvalidation.NameIsDNSSubdomain(ref.Name, false) {
-			errs = append(errs, field.Invalid(path.Child("name"), ref.Name, message))
-		}
-	}
-	return errs
-}
-
-func validateProxy(proxy *elasti.ProxySpec, path *field.Path) field.ErrorList {
-	errs := validateRange(proxy.HoldTimeoutSeconds, 1, maxHoldTimeoutSeconds, path.Child("holdTimeoutSeconds"))
-	errs = append(errs, validateRange(proxy.MaxPending, 1, maxMaxPending, path.Child("maxPending"))...)
-	errs = append(errs, validateRange(proxy.MaxConcurrencyPerPod, 0, maxMaxPending, path.Child("maxConcurrencyPerPod"))...)
-	switch proxy.Policy {
-	case elasti.ProxyWhenAsleep, elasti.ProxyAlways:
-	default:
-		errs = append(errs, field.NotSupported(path.Child("policy"), proxy.Policy, []elasti.ProxyPolicy{elasti.ProxyWhenAsleep, elasti.ProxyAlways}))
-	}
-	switch proxy.Readiness {
-	case elasti.ReadinessProbe, elasti.ReadinessEndpoints:
-	default:
-		errs = append(errs, field.NotSupported(path.Child("readiness"), proxy.Readiness, []elasti.ReadinessPolicy{elasti.ReadinessProbe, elasti.ReadinessEndpoints}))
-	}
-	return errs
-}
-
-func validateRange(value *int32, minimum, maximum int32, path *field.Path) field.ErrorList {
-	if value == nil {
-		return field.ErrorList{field.Required(path, "")}
-	}
-	if *value < minimum || *value > maximum {
-		return field.ErrorList{field.Invalid(path, *value, fmt.Sprintf("must be from %d to %d", minimum, maximum))}
-	}
-	return nil
+	errs := apimachineryvalidation.ValidateObjectMetaUpdate(&updated.ObjectMeta, &previous.ObjectMeta, field.NewPath("metadata"))
+	return append(errs, validateStatus(&updated.Status, field.NewPath("status"))...)
 }

@@ -155,6 +155,9 @@ var schemaYAML = typed.YAMLObject(`types:
     - name: replicas
       type:
         scalar: numeric
+    - name: sleepRequestedTime
+      type:
+        namedType: io.k8s.apimachinery.pkg.apis.meta.v1.Time
     - name: sleptTime
       type:
         namedType: io.k8s.apimachinery.pkg.apis.meta.v1.Time

@@ -35,6 +35,7 @@ import (
 type Storage struct {
 	ElastiService *REST
 	Status        *StatusREST
+	Scale         *ScaleREST
 	Wake          *WakeREST
 }
 
@@ -44,15 +45,18 @@ type Options struct {
 	Scheme *runtime.Scheme
 	// RESTOptions says where and how objects are stored.
 	RESTOptions generic.RESTOptionsGetter
-	// Waker scales targets from zero.
-	Waker Waker
-	// Events records what wake requests did. Required.
+	// Scaler reads and changes the scales of targets. Required.
+	Scaler Scaler
+	// Events records what wakes did. Required.
 	Events EventRecorder
+	// Warner says what in the cluster does not fit an ElastiService yet. Nil
+	// means that nothing is looked at.
+	Warner Warner
 }
 
 // NewStorage makes the endpoints of ElastiServices.
 func NewStorage(options Options) (*Storage, error) {
-	strategy := newStrategy(options.Scheme)
+	strategy := newStrategy(options.Scheme, options.Warner)
 	store := &genericregistry.Store{
 		NewFunc:                   func() runtime.Object { return &elasti.ElastiService{} },
 		NewListFunc:               func() runtime.Object { return &elasti.ElastiServiceList{} },
@@ -65,22 +69,26 @@ func NewStorage(options Options) (*Storage, error) {
 		ResetFieldsStrategy:       strategy,
 		TableConvertor:            tableConvertor{},
 	}
-	if err := store.CompleteWithOptions(&generic.StoreOptions{RESTOptions: options.RESTOptions, AttrFunc: getAttributes}); err != nil {
+	storeOptions := &generic.StoreOptions{RESTOptions: options.RESTOptions, AttrFunc: getAttributes, Indexers: indexers()}
+	if err := store.CompleteWithOptions(storeOptions); err != nil {
 		return nil, fmt.Errorf("making the store of elastiservices: %w", err)
 	}
 	statusStore := *store
 	statusStore.UpdateStrategy = statusStrategy{strategy}
 	statusStore.ResetFieldsStrategy = statusStrategy{strategy}
+	targets := &targets{elastiServices: store, statuses: &statusStore, scaler: options.Scaler, events: options.Events}
 	return &Storage{
-		ElastiService: &REST{store},
+		ElastiService: &REST{Store: store, claims: &serviceClaims{store: store}},
 		Status:        &StatusREST{store: &statusStore},
-		Wake:          &WakeREST{elastiServices: store, waker: options.Waker, events: options.Events},
+		Scale:         &ScaleREST{targets: targets},
+		Wake:          &WakeREST{targets: targets},
 	}, nil
 }
 
 // REST is the endpoint of ElastiServices themselves.
 type REST struct {
 	*genericregistry.Store
+	claims *serviceClaims
 }
 
 var (
@@ -91,6 +99,29 @@ var (
 // Categories puts ElastiServices into `kubectl get elasti`. They are not in
 // `all`, which lists what makes up an application.
 func (*REST) Categories() []string { return []string{"elasti"} }
+
+// Create stores a new ElastiService, unless another one names its Service.
+func (r *REST) Create(ctx context.Context, obj runtime.Object, createValidation rest.ValidateObjectFunc, options *metav1.CreateOptions) (runtime.Object, error) {
+	claim := r.claims.newClaim()
+	defer claim.release()
+	created, err := r.Store.Create(ctx, obj, claim.onCreate(createValidation), options)
+	if err == nil {
+		claim.wrote(created)
+	}
+	return created, err
+}
+
+// Update changes an ElastiService, or creates it for server-side apply, unless
+// another one names its Service.
+func (r *REST) Update(ctx context.Context, name string, objInfo rest.UpdatedObjectInfo, createValidation rest.ValidateObjectFunc, updateValidation rest.ValidateObjectUpdateFunc, forceAllowCreate bool, options *metav1.UpdateOptions) (runtime.Object, bool, error) {
+	claim := r.claims.newClaim()
+	defer claim.release()
+	updated, created, err := r.Store.Update(ctx, name, objInfo, claim.onCreate(createValidation), claim.onUpdate(updateValidation), forceAllowCreate, options)
+	if err == nil {
+		claim.wrote(updated)
+	}
+	return updated, created, err
+}
 
 // StatusREST is the status subresource.
 type StatusREST struct {

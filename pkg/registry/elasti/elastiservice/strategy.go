@@ -31,6 +31,7 @@ import (
 	"k8s.io/apiserver/pkg/registry/rest"
 	"k8s.io/apiserver/pkg/storage"
 	"k8s.io/apiserver/pkg/storage/names"
+	"k8s.io/client-go/tools/cache"
 	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
 
 	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti"
@@ -42,10 +43,19 @@ import (
 type strategy struct {
 	runtime.ObjectTyper
 	names.NameGenerator
+	// warner is nil when nothing in the cluster is looked at.
+	warner Warner
 }
 
-func newStrategy(typer runtime.ObjectTyper) strategy {
-	return strategy{ObjectTyper: typer, NameGenerator: names.SimpleNameGenerator}
+// Warner says what in the cluster does not fit an ElastiService yet, such as a
+// Service that is not there. It answers within a second, whatever the state of
+// the cluster is. Safe for concurrent use.
+type Warner interface {
+	Warnings(ctx context.Context, elastiService *elasti.ElastiService) []string
+}
+
+func newStrategy(typer runtime.ObjectTyper, warner Warner) strategy {
+	return strategy{ObjectTyper: typer, NameGenerator: names.SimpleNameGenerator, warner: warner}
 }
 
 var (
@@ -114,10 +124,23 @@ func (strategy) ValidateUpdate(_ context.Context, obj, old runtime.Object) field
 	return validation.ValidateElastiServiceUpdate(obj.(*elasti.ElastiService), old.(*elasti.ElastiService))
 }
 
-func (strategy) WarningsOnCreate(context.Context, runtime.Object) []string { return nil }
+// WarningsOnCreate tells what is accepted and will not work as it is.
+func (s strategy) WarningsOnCreate(ctx context.Context, obj runtime.Object) []string {
+	elastiService := obj.(*elasti.ElastiService)
+	warnings := validation.Warnings(&elastiService.Spec)
+	if s.warner != nil {
+		warnings = append(warnings, s.warner.Warnings(ctx, elastiService)...)
+	}
+	return warnings
+}
 
-func (strategy) WarningsOnUpdate(context.Context, runtime.Object, runtime.Object) []string {
-	return nil
+// WarningsOnUpdate tells the same about a changed spec. Who changes labels is
+// not bothered.
+func (s strategy) WarningsOnUpdate(ctx context.Context, obj, old runtime.Object) []string {
+	if apiequality.Semantic.DeepEqual(obj.(*elasti.ElastiService).Spec, old.(*elasti.ElastiService).Spec) {
+		return nil
+	}
+	return s.WarningsOnCreate(ctx, obj)
 }
 
 func (strategy) Canonicalize(runtime.Object) {}
@@ -153,6 +176,11 @@ func (statusStrategy) PrepareForUpdate(_ context.Context, obj, old runtime.Objec
 	updated.OwnerReferences = previous.OwnerReferences
 }
 
+// WarningsOnUpdate is silent: who writes a status cannot mend the spec.
+func (statusStrategy) WarningsOnUpdate(context.Context, runtime.Object, runtime.Object) []string {
+	return nil
+}
+
 func (statusStrategy) ValidateUpdate(_ context.Context, obj, old runtime.Object) field.ErrorList {
 	return validation.ValidateElastiServiceStatusUpdate(obj.(*elasti.ElastiService), old.(*elasti.ElastiService))
 }
@@ -171,7 +199,21 @@ func selectableFields(elastiService *elasti.ElastiService) fields.Set {
 		"spec.service":             elastiService.Spec.Service,
 		"spec.scaleTargetRef.name": elastiService.Spec.ScaleTargetRef.Name,
 		"status.mode":              string(elastiService.Status.Mode),
+		fieldNamespacedService:     namespacedService(elastiService.Namespace, elastiService.Spec.Service),
 	}, &elastiService.ObjectMeta, true)
+}
+
+// indexers returns the indexes of the watch cache.
+func indexers() *cache.Indexers {
+	return &cache.Indexers{
+		storage.FieldIndex(fieldNamespacedService): func(obj any) ([]string, error) {
+			elastiService, ok := obj.(*elasti.ElastiService)
+			if !ok {
+				return nil, fmt.Errorf("expected an ElastiService, got %T", obj)
+			}
+			return []string{namespacedService(elastiService.Namespace, elastiService.Spec.Service)}, nil
+		},
+	}
 }
 
 // matchElastiService returns the predicate of a list or watch.

@@ -40,6 +40,10 @@ type ElastiServiceStatusApplyConfiguration struct {
 	LastActivityTime *v1.Time `json:"lastActivityTime,omitempty"`
 	// sleptTime is when the target was last put to sleep. Unset while it is awake.
 	SleptTime *v1.Time `json:"sleptTime,omitempty"`
+	// sleepRequestedTime is when somebody asked, by scaling the ElastiService to
+	// 0, for the target to sleep without waiting for triggers and
+	// cooldownPeriod. Unset once the target sleeps, and when it is woken before.
+	SleepRequestedTime *v1.Time `json:"sleepRequestedTime,omitempty"`
 	// observedGeneration is the generation of the spec that this status is about.
 	ObservedGeneration *int64 `json:"observedGeneration,omitempty"`
 	// replicas is the number of replicas that the target's scale asks for.
@@ -104,6 +108,14 @@ func (b *ElastiServiceStatusApplyConfiguration) WithLastActivityTime(value v1.Ti
 // If called multiple times, the SleptTime field is set to the value of the last call.
 func (b *ElastiServiceStatusApplyConfiguration) WithSleptTime(value v1.Time) *ElastiServiceStatusApplyConfiguration {
 	b.SleptTime = &value
+	return b
+}
+
+// WithSleepRequestedTime sets the SleepRequestedTime field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the SleepRequestedTime field is set to the value of the last call.
+func (b *ElastiServiceStatusApplyConfiguration) WithSleepRequestedTime(value v1.Time) *ElastiServiceStatusApplyConfiguration {
+	b.SleepRequestedTime = &value
 	return b
 }
 

@@ -30,7 +30,9 @@ type EnabledPeriodApplyConfiguration struct {
 	// 1h30m. Defaults to 24h.
 	Duration *string `json:"duration,omitempty"`
 	// timeZone is the IANA name of the time zone that schedule is read in,
-	// such as Europe/Berlin. Defaults to UTC.
+	// such as Europe/Berlin. Defaults to UTC. A start that falls into the hour
+	// that a change to summer time leaves out is at the end of that hour; one
+	// that a change back repeats is at the first of the two.
 	TimeZone *string `json:"timeZone,omitempty"`
 }
 

@@ -27,15 +27,35 @@ import (
 //
 // ScaleTrigger is one source of the decision whether the target is idle.
 type ScaleTriggerApplyConfiguration struct {
-	// type is the kind of trigger. Supported: prometheus.
+	// type is the kind of trigger: prometheus, traffic, externalMetric or cpu.
 	Type *string `json:"type,omitempty"`
 	// metadata is the configuration of the trigger; its keys depend on type.
+	// Keys that the type does not know are kept and have no effect.
 	//
-	// prometheus: query (PromQL; required), threshold (number or string; below
-	// it the target is idle; required), serverAddress (URL of the Prometheus
-	// server; defaults to the server's configured one), uptimeFilter (label
-	// matchers that select the up metric of the scrape targets; default
-	// container="prometheus"), headers (map of extra HTTP request headers).
+	// prometheus: a query of a Prometheus server.
+	// query (PromQL that gives one number; required),
+	// threshold (number, or string of one; the target is idle while the result
+	// is below it; required),
+	// serverAddress (http or https URL of the Prometheus server; defaults to
+	// the one that the elasti-apiserver was started with),
+	// uptimeFilter (label matchers that select the up metric of what is
+	// scraped; defaults to container="prometheus"),
+	// headers (map of extra HTTP request headers; defaults to none).
+	//
+	// traffic: the requests and connections that the resolvers forward; the
+	// target is idle while there are none. Needs proxy.policy Always. Has no keys.
+	//
+	// externalMetric: a metric of external.metrics.k8s.io.
+	// metricName (name of the metric; required),
+	// selector (label selector as a string, such as queue=orders; defaults to
+	// everything),
+	// threshold (number, or a string such as 500m; the target is idle while the
+	// sum of the metric is below it; required).
+	//
+	// cpu: the CPU usage of the target's pods as the resource metrics API reports it.
+	// threshold (CPU cores as a number, or a string such as 50m for 50
+	// milli-cores; the target is idle while the sum over its pods is below it;
+	// required).
 	Metadata *runtime.RawExtension `json:"metadata,omitempty"`
 }
 

@@ -1,0 +1,31 @@
+#!/usr/bin/env bash
+# Runs the benchmarks on the local test cluster: all of them, or the named one.
+# Prints a table and writes the key figures to _output/bench.json.
+set -euo pipefail
+
+root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd -P)
+output=$root/_output/bench.json
+
+usage() {
+  cat <<TEXT
+usage: hack/bench.sh [NAME|all]
+
+Brings up the local test cluster and deploys to it first, unless KUBECONFIG is
+another cluster's.
+TEXT
+}
+
+if (($# > 1)) || [[ ${1:-} == -h || ${1:-} == --help ]]; then
+  usage
+  [[ ${1:-} == -h || ${1:-} == --help ]] && exit 0 || exit 2
+fi
+export KUBECONFIG=${KUBECONFIG:-$root/_output/cluster/kubeconfig}
+cd "$root"
+if [[ $KUBECONFIG == "$root/_output/cluster/kubeconfig" ]]; then
+  hack/cluster/up.sh
+  hack/images/build.sh
+  hack/deploy.sh
+fi
+mkdir -p "$root/_output/bin"
+go build -o "$root/_output/bin/bench" ./test/bench
+exec "$root/_output/bin/bench" -output "$output" -benchmark "${1:-all}"

@@ -1,0 +1,153 @@
+/*
+Copyright The elasti-apiserver Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+// Command timeline sends one request to a sleeping ElastiService and prints
+// what happened until it was answered, and when, as the components of the
+// cluster recorded it.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/exec"
+	"os/signal"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/truefoundry/elasti-apiserver/pkg/generated/clientset/versioned"
+)
+
+// settleTimeout is how long after the answer to wait for the traffic to go
+// straight to the pod.
+const settleTimeout = 15 * time.Second
+
+type options struct {
+	namespace, name   string
+	resolverNamespace string
+	auditLog          string
+	command           []string
+}
+
+func main() {
+	var o options
+	flag.StringVar(&o.namespace, "namespace", "default", "namespace of the ElastiService")
+	flag.StringVar(&o.name, "elastiservice", "", "name of the ElastiService (required)")
+	flag.StringVar(&o.resolverNamespace, "resolver-namespace", "elasti-system", "namespace of the resolvers")
+	flag.StringVar(&o.auditLog, "audit-log", "", "audit log of the Kubernetes API server, where it is a file on this machine")
+	flag.Usage = func() {
+		fmt.Fprintln(flag.CommandLine.Output(), "usage: timeline [flags] -- COMMAND... (the client that sends the request)")
+		flag.PrintDefaults()
+	}
+	flag.Parse()
+	o.command = flag.Args()
+	if o.name == "" || len(o.command) == 0 {
+		flag.Usage()
+		os.Exit(2)
+	}
+
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
+	defer stop()
+	if err := run(ctx, o); err != nil {
+		fmt.Fprintln(os.Stderr, "timeline:", err)
+		os.Exit(1)
+	}
+}
+
+func run(ctx context.Context, o options) error {
+	config, err := loadConfig()
+	if err != nil {
+		return err
+	}
+	host, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		return fmt.Errorf("making a client: %w", err)
+	}
+	elasti, err := versioned.NewForConfig(config)
+	if err != nil {
+		return fmt.Errorf("making a client: %w", err)
+	}
+
+	var recorded timeline
+	watched, err := newObserver(ctx, host, elasti, o.namespace, o.name, &recorded)
+	if err != nil {
+		return err
+	}
+	watching, stopWatching := context.WithCancel(ctx)
+	var ended sync.WaitGroup
+	defer ended.Wait()
+	defer stopWatching()
+	started := make(chan struct{})
+	ended.Go(func() { watched.run(watching, started) })
+	select {
+	case <-started:
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+
+	start := time.Now()
+	if err := request(ctx, o.command, &recorded); err != nil {
+		return err
+	}
+	select {
+	case <-watched.serving:
+	case <-time.After(settleTimeout):
+		fmt.Printf("the ElastiService is not in mode serve %s after the answer\n", settleTimeout)
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	if err := addResolverRecords(ctx, host, o, watched.service, start, &recorded); err != nil {
+		return err
+	}
+	if o.auditLog != "" {
+		if err := addAuditRecords(o, start, &recorded); err != nil {
+			return err
+		}
+	}
+	fmt.Println()
+	return recorded.print(os.Stdout, start)
+}
+
+// request runs the client, shows it and what it prints, and records when it
+// started and ended.
+func request(ctx context.Context, command []string, into *timeline) error {
+	fmt.Println("$", strings.Join(command, " "))
+	client := exec.CommandContext(ctx, command[0], command[1:]...)
+	client.Stdout, client.Stderr = os.Stdout, os.Stderr
+	into.add(time.Now(), command[0], "%s starts", command[0])
+	if err := client.Run(); err != nil {
+		return errors.Join(fmt.Errorf("%s: %w", command[0], err), ctx.Err())
+	}
+	into.add(time.Now(), command[0], "%s has the answer and ends", command[0])
+	return nil
+}
+
+func loadConfig() (*rest.Config, error) {
+	config, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(
+		clientcmd.NewDefaultClientConfigLoadingRules(), nil).ClientConfig()
+	if err != nil {
+		return nil, fmt.Errorf("reading the kubeconfig: %w", err)
+	}
+	return config, nil
+}

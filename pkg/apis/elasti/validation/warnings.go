@@ -1,0 +1,49 @@
+/*
+Copyright The elasti-apiserver Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package validation
+
+import (
+	"fmt"
+
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti"
+	"github.com/truefoundry/elasti-apiserver/pkg/triggers"
+)
+
+// Warnings tells what in a valid spec does not do what it looks like.
+func Warnings(spec *elasti.ElastiServiceSpec) []string {
+	path := field.NewPath("spec")
+	var warnings []string
+	for i := range spec.Triggers {
+		trigger := &spec.Triggers[i]
+		for _, key := range triggers.UnknownKeys(trigger.Type, trigger.Metadata) {
+			warnings = append(warnings, fmt.Sprintf("%s: a %s trigger does not know this key, it has no effect", path.Child("triggers").Index(i).Child("metadata", key), trigger.Type))
+		}
+	}
+	for i := range spec.ProbeResponse {
+		if rulePath := path.Child("probeResponse").Index(i); answersEverything(&spec.ProbeResponse[i]) {
+			warnings = append(warnings, fmt.Sprintf("%s: matches every request, so none wakes the target; give a path, method, header or query parameter", rulePath))
+		}
+	}
+	return warnings
+}
+
+func answersEverything(rule *elasti.ProbeResponseRule) bool {
+	return rule.Method == "" && len(rule.Headers) == 0 && len(rule.QueryParams) == 0 &&
+		(rule.Path == nil || rule.Path.Type == elasti.PathMatchPrefix && rule.Path.Value == "/")
+}

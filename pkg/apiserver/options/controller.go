@@ -1,0 +1,112 @@
+/*
+Copyright The elasti-apiserver Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package options
+
+import (
+	"fmt"
+
+	"github.com/spf13/pflag"
+	"k8s.io/apimachinery/pkg/util/net"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/events"
+	"k8s.io/component-base/metrics/legacyregistry"
+
+	"github.com/truefoundry/elasti-apiserver/pkg/apiserver"
+	"github.com/truefoundry/elasti-apiserver/pkg/controller/elastiservice"
+	"github.com/truefoundry/elasti-apiserver/pkg/controller/informers"
+	"github.com/truefoundry/elasti-apiserver/pkg/generated/clientset/versioned"
+	"github.com/truefoundry/elasti-apiserver/pkg/scaling"
+)
+
+// Controller are the flags of the controller.
+type Controller struct {
+	// ResolverNamespace and ResolverService name the Service of the resolvers.
+	ResolverNamespace string
+	ResolverService   string
+	// ProxyPorts is the range that proxy ports are taken from.
+	ProxyPorts net.PortRange
+}
+
+func newController() Controller {
+	return Controller{
+		ResolverService: "elasti-resolver",
+		// Above the well-known ports, below node ports and the ports that
+		// Linux gives to outgoing connections.
+		ProxyPorts: net.PortRange{Base: 10000, Size: 20000},
+	}
+}
+
+// AddFlags adds the flags of the controller.
+func (o *Controller) AddFlags(flags *pflag.FlagSet) {
+	flags.StringVar(&o.ResolverNamespace, "resolver-namespace", o.ResolverNamespace,
+		"The namespace of the resolvers. Defaults to --namespace.")
+	flags.StringVar(&o.ResolverService, "resolver-service", o.ResolverService,
+		"The Service whose ready endpoints are the resolvers.")
+	flags.Var(&o.ProxyPorts, "proxy-port-range",
+		"The ports on the resolvers that are given to ports of Services, such as 10000-29999. A range that shrinks must still hold the ports that are in use.")
+}
+
+// Validate checks the flags.
+func (o *Controller) Validate() []error {
+	if o.ProxyPorts.Size == 0 || o.ProxyPorts.Base < 1024 {
+		return []error{fmt.Errorf("--proxy-port-range is %s, but must be ports from 1024 to 65535", o.ProxyPorts.String())}
+	}
+	return nil
+}
+
+// controllerDependencies is what the controller is made of beside its flags.
+type controllerDependencies struct {
+	host      *rest.Config
+	loopback  *rest.Config
+	namespace string
+	scaling   *scaling.Client
+	recorder  events.EventRecorder
+}
+
+// build makes the controller.
+func (o *Controller) build(dependencies controllerDependencies) (apiserver.Runner, error) {
+	own, err := versioned.NewForConfig(dependencies.loopback)
+	if err != nil {
+		return nil, fmt.Errorf("making the client for the server's own objects: %w", err)
+	}
+	host, err := kubernetes.NewForConfig(dependencies.host)
+	if err != nil {
+		return nil, fmt.Errorf("making the controller's client for the host cluster: %w", err)
+	}
+	hostDynamic, err := dynamic.NewForConfig(dependencies.host)
+	if err != nil {
+		return nil, fmt.Errorf("making the controller's client for targets: %w", err)
+	}
+	resolverNamespace := o.ResolverNamespace
+	if resolverNamespace == "" {
+		resolverNamespace = dependencies.namespace
+	}
+	return elastiservice.New(elastiservice.Options{
+		Elasti:            own,
+		Host:              host,
+		HostDynamic:       hostDynamic,
+		Scaling:           dependencies.scaling,
+		ResolverNamespace: resolverNamespace,
+		ResolverService:   o.ResolverService,
+		ProxyPortRange:    o.ProxyPorts,
+		Recorder:          dependencies.recorder,
+		Metrics:           elastiservice.NewMetrics(legacyregistry.Registerer()),
+		InformerMetrics:   informers.NewMetrics(legacyregistry.Registerer()),
+	})
+}

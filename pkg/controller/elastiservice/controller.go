@@ -1,0 +1,317 @@
+/*
+Copyright The elasti-apiserver Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package elastiservice
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/events"
+	"k8s.io/client-go/util/workqueue"
+	"k8s.io/klog/v2"
+	"k8s.io/utils/clock"
+
+	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti/v1alpha1"
+	"github.com/truefoundry/elasti-apiserver/pkg/controller/informers"
+	"github.com/truefoundry/elasti-apiserver/pkg/generated/clientset/versioned"
+)
+
+// fieldManager is the name under which the controller writes.
+const fieldManager = "elasti-apiserver"
+
+const (
+	// The pauses between the attempts for one ElastiService: 50, 100, 200 ms …
+	// up to 30 s, so that one that cannot be helped costs little.
+	firstRetry = 50 * time.Millisecond
+	lastRetry  = 30 * time.Second
+	// kindRetry is how often a target whose kind is not served is looked up.
+	kindRetry = 5 * time.Second
+)
+
+// resolverCheck is the key in the queue that stands for a look at the
+// resolvers instead of an ElastiService.
+var resolverCheck = types.NamespacedName{}
+
+// Controller keeps the cluster as each ElastiService wants it. Make it with
+// New and run it once.
+type Controller struct {
+	options Options
+
+	elasti   versioned.Interface
+	host     kubernetes.Interface
+	scaling  Scaling
+	recorder events.EventRecorder
+	clock    clock.WithTicker
+	metrics  *Metrics
+
+	informers *informers.Manager
+	targets   *targetWatches
+	ports     *proxyPorts
+	resolvers *resolvers
+	memories  *memories
+
+	// Set by Run before anything else runs.
+
+	elastiServices *scopedWatch
+	services       *scopedWatch
+	endpointSlices *scopedWatch
+	resolverSlices *informers.Handle
+	// queue holds keys of ElastiServices. It is a queue and not a channel
+	// because one key must never be worked on twice at a time.
+	queue workqueue.TypedRateLimitingInterface[types.NamespacedName]
+}
+
+// New returns a controller that does nothing until it is run.
+func New(options Options) (*Controller, error) {
+	if err := options.complete(); err != nil {
+		return nil, err
+	}
+	c := &Controller{
+		options:   options,
+		elasti:    options.Elasti,
+		host:      options.Host,
+		scaling:   options.Scaling,
+		recorder:  options.Recorder,
+		clock:     options.Clock,
+		metrics:   options.Metrics,
+		informers: informers.New(informers.Options{Clock: options.Clock, Metrics: options.InformerMetrics}),
+		ports:     newProxyPorts(options.ProxyPortRange, options.Clock),
+		memories:  newMemories(),
+	}
+	c.targets = &targetWatches{
+		informers: c.informers,
+		dynamic:   options.HostDynamic,
+		scaling:   options.Scaling,
+		scope:     c.scope,
+		enqueue:   c.enqueue,
+		uses:      map[types.NamespacedName]*targetUse{},
+		users:     map[targetID]sets.Set[types.NamespacedName]{},
+	}
+	return c, nil
+}
+
+// Run works until ctx ends, and returns when everything that it started has
+// ended.
+func (c *Controller) Run(ctx context.Context) error {
+	logger := klog.FromContext(ctx).WithName("elastiservice-controller")
+	ctx, cancel := context.WithCancel(klog.NewContext(ctx, logger))
+
+	var running sync.WaitGroup
+	defer running.Wait()
+	c.queue = workqueue.NewTypedRateLimitingQueueWithConfig(
+		workqueue.NewTypedItemExponentialFailureRateLimiter[types.NamespacedName](firstRetry, lastRetry),
+		workqueue.TypedRateLimitingQueueConfig[types.NamespacedName]{Clock: c.clock})
+	defer c.queue.ShutDown()
+	defer cancel()
+
+	c.resolvers = newResolvers(c.clock, c.options.ResolverGrace)
+	handles, err := c.startWatches()
+	if err != nil {
+		return fmt.Errorf("watching the cluster: %w", err)
+	}
+	running.Go(func() { _ = c.informers.Run(ctx) })
+	started := c.clock.Now()
+	for _, handle := range handles {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-handle.Synced():
+		}
+	}
+	logger.Info("The objects of the cluster are known", "took", c.clock.Since(started))
+
+	c.resolversChanged()
+	c.restoreProxyPorts()
+	c.queue.Add(resolverCheck)
+	for range c.options.Workers {
+		running.Go(func() {
+			for c.work(ctx) {
+			}
+		})
+	}
+	<-ctx.Done()
+	return nil
+}
+
+func (c *Controller) startWatches() ([]*informers.Handle, error) {
+	var err error
+	if c.elastiServices, err = c.watch(c.elastiServiceSource); err != nil {
+		return nil, err
+	}
+	if c.services, err = c.watch(c.serviceSource); err != nil {
+		return nil, err
+	}
+	if c.endpointSlices, err = c.watch(c.endpointSliceSource); err != nil {
+		return nil, err
+	}
+	if c.inScope(c.options.ResolverNamespace) {
+		c.resolverSlices = c.endpointSlices.in(c.options.ResolverNamespace)
+	} else if c.resolverSlices, err = c.informers.Acquire(c.resolverSliceSource()); err != nil {
+		return nil, err
+	}
+	handles := []*informers.Handle{c.resolverSlices}
+	for _, watches := range []*scopedWatch{c.elastiServices, c.services, c.endpointSlices} {
+		handles = append(handles, watches.handles()...)
+	}
+	return handles, nil
+}
+
+// work takes one key off the queue. It returns false when the queue is shut down.
+func (c *Controller) work(ctx context.Context) bool {
+	key, shutdown := c.queue.Get()
+	if shutdown {
+		return false
+	}
+	defer c.queue.Done(key)
+	if ctx.Err() != nil {
+		return true
+	}
+	if key == resolverCheck {
+		c.checkResolvers(ctx)
+		return true
+	}
+	err := c.sync(ctx, key)
+	switch {
+	case err == nil:
+		c.queue.Forget(key)
+	case ctx.Err() != nil:
+	default:
+		if errorClass(err) != errorConflict {
+			klog.FromContext(ctx).Error(err, "Working on an ElastiService failed, it is tried again", "elastiService", key)
+		}
+		c.queue.AddRateLimited(key)
+	}
+	return true
+}
+
+func (c *Controller) enqueue(key types.NamespacedName) { c.queue.Add(key) }
+
+func (c *Controller) elastiServiceChanged(before, after any) {
+	for _, object := range []any{before, after} {
+		elastiService, ok := object.(*v1alpha1.ElastiService)
+		if !ok {
+			continue
+		}
+		c.enqueue(keyOf(elastiService))
+		if before == nil || after == nil || before.(*v1alpha1.ElastiService).Spec.Service != after.(*v1alpha1.ElastiService).Spec.Service {
+			// Whoever named the same Service may have it now, or lose it.
+			c.enqueueByService(types.NamespacedName{Namespace: elastiService.Namespace, Name: elastiService.Spec.Service})
+		}
+	}
+}
+
+func (c *Controller) serviceChanged(before, after any) {
+	service, ok := after.(*corev1.Service)
+	if !ok {
+		service = before.(*corev1.Service)
+	}
+	name := types.NamespacedName{Namespace: service.Namespace, Name: service.Name}
+	c.enqueueByService(name)
+	c.enqueueByPrivateService(name)
+	for _, key := range owner(&service.ObjectMeta) {
+		c.enqueue(key)
+	}
+}
+
+func (c *Controller) endpointSliceChanged(before, after any) {
+	old, _ := before.(*observedSlice)
+	current, _ := after.(*observedSlice)
+	for _, slice := range []*observedSlice{old, current} {
+		if slice == nil {
+			continue
+		}
+		if slice.service() == c.resolverService() {
+			c.queue.Add(resolverCheck)
+		}
+		if !slice.ours() && old != nil && current != nil && old.ready == current.ready && old.service() == current.service() {
+			continue
+		}
+		if slice.Labels[RoleLabel] == RolePrivate {
+			c.enqueueByPrivateService(slice.service())
+		} else {
+			c.enqueueByService(slice.service())
+		}
+		for _, key := range owner(&slice.ObjectMeta) {
+			c.enqueue(key)
+		}
+	}
+}
+
+func (c *Controller) enqueueByService(service types.NamespacedName) {
+	for _, elastiService := range list[*v1alpha1.ElastiService](c.elastiServices.in(service.Namespace), byService, service) {
+		c.enqueue(keyOf(elastiService))
+	}
+}
+
+func (c *Controller) enqueueByPrivateService(service types.NamespacedName) {
+	for _, elastiService := range list[*v1alpha1.ElastiService](c.elastiServices.in(service.Namespace), byPrivateService, service) {
+		c.enqueue(keyOf(elastiService))
+	}
+}
+
+func (c *Controller) enqueueAll() {
+	for _, handle := range c.elastiServices.handles() {
+		for _, object := range handle.List() {
+			c.enqueue(keyOf(object.(*v1alpha1.ElastiService)))
+		}
+	}
+}
+
+func (c *Controller) resolverService() types.NamespacedName {
+	return types.NamespacedName{Namespace: c.options.ResolverNamespace, Name: c.options.ResolverService}
+}
+
+// resolversChanged takes in the slices of the resolvers' Service and reports
+// whether the ready resolvers changed.
+func (c *Controller) resolversChanged() bool {
+	return c.resolvers.update(func() []*discoveryv1.EndpointSlice {
+		var found []*discoveryv1.EndpointSlice
+		for _, slice := range list[*observedSlice](c.resolverSlices, byService, c.resolverService()) {
+			if slice.slice != nil && !slice.ours() {
+				found = append(found, slice.slice)
+			}
+		}
+		return found
+	})
+}
+
+// checkResolvers sees to it that everybody hears of resolvers that come, go,
+// or have been gone for the grace period.
+func (c *Controller) checkResolvers(ctx context.Context) {
+	changed := c.resolversChanged()
+	state, since, wait := c.resolvers.availability()
+	if state == resolversMissing {
+		c.queue.AddAfter(resolverCheck, wait)
+	}
+	if state == resolversGone {
+		klog.FromContext(ctx).Info("No resolver is ready: sleeping targets are woken", "since", since)
+	}
+	if changed || state == resolversGone {
+		c.enqueueAll()
+	}
+}
+
+func keyOf(elastiService *v1alpha1.ElastiService) types.NamespacedName {
+	return types.NamespacedName{Namespace: elastiService.Namespace, Name: elastiService.Name}
+}

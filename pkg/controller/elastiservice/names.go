@@ -1,0 +1,77 @@
+/*
+Copyright The elasti-apiserver Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package elastiservice
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+
+	discoveryv1 "k8s.io/api/discovery/v1"
+	"k8s.io/apimachinery/pkg/util/validation"
+)
+
+// Labels and annotations of the objects that the controller owns.
+const (
+	// RoleLabel says what an object is for.
+	RoleLabel = "elasti.truefoundry.com/role"
+	// RolePrivate is the role of private Services, and of their EndpointSlices.
+	RolePrivate = "private"
+	// RoleResolver is the role of resolver slices.
+	RoleResolver = "resolver"
+
+	// OwnerAnnotation names the ElastiService, in the same namespace, that an
+	// object was made for. It is no label because a label cannot hold every name.
+	OwnerAnnotation = "elasti.truefoundry.com/elastiservice"
+	// targetAnnotation, on a private Service, remembers which target and
+	// autoscaler are managed, so that they are restored when the
+	// ElastiService names others.
+	targetAnnotation = "elasti.truefoundry.com/target"
+
+	managedByLabel = "app.kubernetes.io/managed-by"
+	managedBy      = "elasti-apiserver"
+	// sliceManager is what tells resolver slices from those of Kubernetes.
+	sliceManager = "elasti.truefoundry.com"
+)
+
+// PrivateServiceName is the name of the private Service of a public Service.
+func PrivateServiceName(service string) string {
+	suffix := "-pvt-" + nameHash(service)
+	const prefix = "elasti-"
+	if longest := validation.DNS1035LabelMaxLength - len(prefix) - len(suffix); len(service) > longest {
+		service = service[:longest]
+	}
+	return prefix + service + suffix
+}
+
+// resolverSliceName is the name of a resolver slice of a public Service. The
+// number counts the slices of one family, from 0.
+func resolverSliceName(service string, family discoveryv1.AddressType, number int) string {
+	name := "elasti-" + service + "-endpointslice-to-resolver-" + nameHash(service)
+	if family == discoveryv1.AddressTypeIPv6 {
+		name += "-ipv6"
+	}
+	if number > 0 {
+		name = fmt.Sprintf("%s-%d", name, number+1)
+	}
+	return name
+}
+
+func nameHash(service string) string {
+	sum := sha256.Sum256([]byte(service))
+	return hex.EncodeToString(sum[:])[:10]
+}

@@ -1,0 +1,149 @@
+/*
+Copyright The elasti-apiserver Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package elastiservice
+
+import (
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti/v1alpha1"
+)
+
+// observedSlice is what is kept of an EndpointSlice.
+type observedSlice struct {
+	// ObjectMeta holds the identity, and the labels and annotations that the
+	// controller reads.
+	metav1.ObjectMeta
+	// ready is the number of endpoints that are ready and not terminating.
+	ready int
+	// slice is the whole slice if it is a resolver slice, or one of the
+	// Service of the resolvers.
+	slice *discoveryv1.EndpointSlice
+}
+
+// ours tells whether the slice is a resolver slice, also when somebody has
+// taken some of its marks away.
+func (s *observedSlice) ours() bool { return isOurs(&s.ObjectMeta, RoleResolver) }
+
+func (s *observedSlice) service() types.NamespacedName {
+	return types.NamespacedName{Namespace: s.Namespace, Name: s.Labels[discoveryv1.LabelServiceName]}
+}
+
+// keepSlice returns the transform for EndpointSlices.
+func keepSlice(resolverService types.NamespacedName) func(any) (any, error) {
+	return func(object any) (any, error) {
+		slice, ok := object.(*discoveryv1.EndpointSlice)
+		if !ok {
+			return keepOwn[*observedSlice](object)
+		}
+		kept := &observedSlice{ObjectMeta: keepMeta(&slice.ObjectMeta, discoveryv1.LabelServiceName, discoveryv1.LabelManagedBy, RoleLabel)}
+		for i := range slice.Endpoints {
+			if isReady(&slice.Endpoints[i]) {
+				kept.ready++
+			}
+		}
+		if kept.ours() || kept.service() == resolverService {
+			slice.ManagedFields = nil
+			kept.slice = slice
+		}
+		return kept, nil
+	}
+}
+
+// isReady tells whether new connections may go to an endpoint. One that does
+// not say that it is ready is not: the slices of Kubernetes always say it.
+func isReady(endpoint *discoveryv1.Endpoint) bool {
+	conditions := endpoint.Conditions
+	terminating := conditions.Terminating != nil && *conditions.Terminating
+	return conditions.Ready != nil && *conditions.Ready && !terminating
+}
+
+// keepService is the transform for Services.
+func keepService(object any) (any, error) {
+	service, ok := object.(*corev1.Service)
+	if !ok {
+		return nil, fmt.Errorf("expected a Service, got %T", object)
+	}
+	return &corev1.Service{
+		ObjectMeta: keepMeta(&service.ObjectMeta, RoleLabel),
+		Spec: corev1.ServiceSpec{
+			Type:       service.Spec.Type,
+			ClusterIP:  service.Spec.ClusterIP,
+			Selector:   service.Spec.Selector,
+			Ports:      service.Spec.Ports,
+			IPFamilies: service.Spec.IPFamilies,
+		},
+	}, nil
+}
+
+// keepElastiService is the transform for ElastiServices.
+func keepElastiService(object any) (any, error) {
+	elastiService, ok := object.(*v1alpha1.ElastiService)
+	if !ok {
+		return nil, fmt.Errorf("expected an ElastiService, got %T", object)
+	}
+	elastiService.ManagedFields = nil
+	return elastiService, nil
+}
+
+// isOurs tells whether an object was made by this controller for a role.
+func isOurs(meta *metav1.ObjectMeta, role string) bool {
+	_, owned := meta.Annotations[OwnerAnnotation]
+	return owned || meta.Labels[RoleLabel] == role || meta.Labels[discoveryv1.LabelManagedBy] == sliceManager
+}
+
+// keepMeta returns the metadata that identifies an object, the given labels,
+// and the annotations of this controller.
+func keepMeta(meta *metav1.ObjectMeta, labels ...string) metav1.ObjectMeta {
+	kept := metav1.ObjectMeta{
+		Namespace:         meta.Namespace,
+		Name:              meta.Name,
+		UID:               meta.UID,
+		ResourceVersion:   meta.ResourceVersion,
+		DeletionTimestamp: meta.DeletionTimestamp,
+	}
+	for _, key := range labels {
+		if value, ok := meta.Labels[key]; ok {
+			if kept.Labels == nil {
+				kept.Labels = map[string]string{}
+			}
+			kept.Labels[key] = value
+		}
+	}
+	for _, key := range []string{OwnerAnnotation, targetAnnotation} {
+		if value, ok := meta.Annotations[key]; ok {
+			if kept.Annotations == nil {
+				kept.Annotations = map[string]string{}
+			}
+			kept.Annotations[key] = value
+		}
+	}
+	return kept
+}
+
+// keepOwn returns an object that went through its transform before.
+func keepOwn[T any](object any) (any, error) {
+	if kept, ok := object.(T); ok {
+		return kept, nil
+	}
+	var want T
+	return nil, fmt.Errorf("expected %T, got %T", want, object)
+}

@@ -1,0 +1,115 @@
+/*
+Copyright The elasti-apiserver Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package elastiservice
+
+import (
+	autoscalingv1 "k8s.io/api/autoscaling/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti/v1alpha1"
+)
+
+// kindsWithReplicas are the kinds whose spec.replicas is what their scale asks
+// for, which report status.replicas and status.readyReplicas, and whose pods
+// come from spec.template. For other kinds only their scale tells.
+var kindsWithReplicas = map[schema.GroupResource]bool{
+	{Group: "apps", Resource: "deployments"}:         true,
+	{Group: "apps", Resource: "statefulsets"}:        true,
+	{Group: "apps", Resource: "replicasets"}:         true,
+	{Resource: "replicationcontrollers"}:             true,
+	{Group: "argoproj.io", Resource: "rollouts"}:     true,
+	{Group: "apps.kruise.io", Resource: "clonesets"}: true,
+}
+
+// observedTarget is what is kept of a target: its pod template is not.
+type observedTarget struct {
+	metav1.ObjectMeta
+	// scale is what the object says of its scale, or nil when its kind does
+	// not say it in a known way.
+	scale *observedScale
+	// probes is how a resolver asks its pods whether they are ready.
+	probes *v1alpha1.ReadinessProbes
+}
+
+// observedScale is the scale of a target.
+type observedScale struct {
+	// wanted is the number of replicas that the scale asks for.
+	wanted int32
+	// existing is the number of pods that there are, without those that are
+	// terminating.
+	existing int32
+	// ready is the number of ready pods, or -1 when that is not known.
+	ready int32
+}
+
+func scaleOf(scale *autoscalingv1.Scale) *observedScale {
+	return &observedScale{wanted: scale.Spec.Replicas, existing: scale.Status.Replicas, ready: -1}
+}
+
+// keepTarget returns the transform for the objects of a resource.
+func keepTarget(resource schema.GroupResource) func(any) (any, error) {
+	return func(object any) (any, error) {
+		target, ok := object.(*unstructured.Unstructured)
+		if !ok {
+			return keepOwn[*observedTarget](object)
+		}
+		kept := &observedTarget{ObjectMeta: metav1.ObjectMeta{
+			Namespace:       target.GetNamespace(),
+			Name:            target.GetName(),
+			UID:             target.GetUID(),
+			ResourceVersion: target.GetResourceVersion(),
+		}}
+		if kindsWithReplicas[resource] {
+			kept.scale = &observedScale{
+				wanted:   intField(target, 1, "spec", "replicas"),
+				existing: intField(target, 0, "status", "replicas"),
+				ready:    intField(target, 0, "status", "readyReplicas"),
+			}
+			kept.probes = templateProbes(target)
+		}
+		return kept, nil
+	}
+}
+
+// templateProbes is nil when there is no pod template that can be read, such
+// as in a Rollout that takes it from another object.
+func templateProbes(target *unstructured.Unstructured) *v1alpha1.ReadinessProbes {
+	template, ok, err := unstructured.NestedMap(target.Object, "spec", "template", "spec")
+	if !ok || err != nil {
+		return nil
+	}
+	if _, ok := template["containers"]; !ok {
+		return nil
+	}
+	pod := &corev1.PodSpec{}
+	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(template, pod); err != nil {
+		return nil
+	}
+	return readinessProbes(pod)
+}
+
+func intField(object *unstructured.Unstructured, missing int32, path ...string) int32 {
+	value, ok, err := unstructured.NestedInt64(object.Object, path...)
+	if !ok || err != nil {
+		return missing
+	}
+	return int32(value)
+}

@@ -1,0 +1,126 @@
+/*
+Copyright The elasti-apiserver Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package elastiservice
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	autoscalingv1 "k8s.io/api/autoscaling/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	utilnet "k8s.io/apimachinery/pkg/util/net"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/events"
+	"k8s.io/utils/clock"
+
+	"github.com/truefoundry/elasti-apiserver/pkg/controller/informers"
+	"github.com/truefoundry/elasti-apiserver/pkg/generated/clientset/versioned"
+	"github.com/truefoundry/elasti-apiserver/pkg/scaling"
+)
+
+// Defaults of Options.
+const (
+	DefaultWorkers       = 16
+	DefaultResolverGrace = 30 * time.Second
+)
+
+// Scaling is what the controller needs of a *scaling.Client.
+type Scaling interface {
+	Resolve(ctx context.Context, target scaling.Target) (schema.GroupVersionResource, error)
+	Get(ctx context.Context, target scaling.Target) (*autoscalingv1.Scale, error)
+	Wake(ctx context.Context, target scaling.Target, autoscaler scaling.Autoscaler, minimum int32, dryRun bool) (scaling.Result, error)
+	ResumeAutoscaler(ctx context.Context, namespace string, autoscaler scaling.Autoscaler) error
+}
+
+var _ Scaling = &scaling.Client{}
+
+// Options configure a Controller. Fields without a default are required.
+type Options struct {
+	// Elasti reads and writes ElastiServices.
+	Elasti versioned.Interface
+	// Host reads and writes the Services and EndpointSlices of the cluster.
+	Host kubernetes.Interface
+	// HostDynamic watches targets.
+	HostDynamic dynamic.Interface
+	// Scaling scales targets.
+	Scaling Scaling
+	// Recorder records Events about ElastiServices.
+	Recorder events.EventRecorder
+
+	// Namespaces are the namespaces that are worked on. Empty means all.
+	Namespaces []string
+	// ResolverNamespace and ResolverService name the Service of the resolvers.
+	ResolverNamespace string
+	ResolverService   string
+	// ProxyPortRange is the range that proxy ports are taken from.
+	ProxyPortRange utilnet.PortRange
+	// SharedProxyPort is the port of the resolvers that tells Services apart
+	// by host name, for Services that find no free proxy port. Zero means
+	// that there is none.
+	SharedProxyPort int32
+	// ResolverGrace is how long there may be no ready resolver before
+	// sleeping targets are woken. Defaults to DefaultResolverGrace.
+	ResolverGrace time.Duration
+	// Workers is how many ElastiServices are worked on at a time. Defaults to
+	// DefaultWorkers.
+	Workers int
+
+	// Clock is the time. Defaults to the real clock.
+	Clock clock.WithTicker
+	// Metrics count what the controller does, InformerMetrics what its
+	// watches do. Default to metrics that nobody reads.
+	Metrics         *Metrics
+	InformerMetrics *informers.Metrics
+}
+
+func (o *Options) complete() error {
+	var problems []error
+	for name, missing := range map[string]bool{
+		"Elasti":            o.Elasti == nil,
+		"Host":              o.Host == nil,
+		"HostDynamic":       o.HostDynamic == nil,
+		"Scaling":           o.Scaling == nil,
+		"Recorder":          o.Recorder == nil,
+		"ResolverNamespace": o.ResolverNamespace == "",
+		"ResolverService":   o.ResolverService == "",
+		"ProxyPortRange":    o.ProxyPortRange.Size <= 0,
+	} {
+		if missing {
+			problems = append(problems, fmt.Errorf("elastiservice: Options.%s is missing", name))
+		}
+	}
+	if o.ResolverGrace == 0 {
+		o.ResolverGrace = DefaultResolverGrace
+	}
+	if o.Workers == 0 {
+		o.Workers = DefaultWorkers
+	}
+	if o.Clock == nil {
+		o.Clock = clock.RealClock{}
+	}
+	if o.Metrics == nil {
+		o.Metrics = NewMetrics(prometheus.NewRegistry())
+	}
+	if o.InformerMetrics == nil {
+		o.InformerMetrics = informers.NewMetrics(prometheus.NewRegistry())
+	}
+	return errors.Join(problems...)
+}

@@ -1,0 +1,147 @@
+/*
+Copyright The elasti-apiserver Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package elastiservice
+
+import (
+	"hash/fnv"
+	"strconv"
+	"sync"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+	utilnet "k8s.io/apimachinery/pkg/util/net"
+	"k8s.io/utils/clock"
+)
+
+// coolingTime is how long a proxy port stays unused after its release, as long
+// as there are others. A node whose rules are behind could otherwise send the
+// traffic of one Service to the pods of another.
+const coolingTime = 2 * time.Minute
+
+// proxyPorts hands out the ports that resolvers listen on. Each belongs to one
+// port of one ElastiService's public Service. Safe for concurrent use.
+type proxyPorts struct {
+	first, size int32
+	clock       clock.PassiveClock
+
+	mu sync.Mutex
+	// owned holds the proxy port of each Service port.
+	owned map[types.NamespacedName]map[int32]int32
+	// taken are the proxy ports that are in use.
+	taken map[int32]bool
+	// released is when proxy ports that are not in use were last in use. It
+	// never holds more than the range.
+	released map[int32]time.Time
+}
+
+func newProxyPorts(ports utilnet.PortRange, clock clock.PassiveClock) *proxyPorts {
+	return &proxyPorts{
+		first:    int32(ports.Base),
+		size:     int32(ports.Size),
+		clock:    clock,
+		owned:    map[types.NamespacedName]map[int32]int32{},
+		taken:    map[int32]bool{},
+		released: map[int32]time.Time{},
+	}
+}
+
+// assign returns a proxy port for each of the owner's Service ports, and
+// releases those of Service ports that it has no more. It keeps what it
+// assigned before, then what is recorded, unless another owner has it. The
+// Service ports that are missing in the result found no free proxy port.
+func (p *proxyPorts) assign(owner types.NamespacedName, servicePorts []int32, recorded map[int32]int32) map[int32]int32 {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	before := p.owned[owner]
+	assigned := make(map[int32]int32, len(servicePorts))
+	for _, servicePort := range servicePorts {
+		if proxyPort, ok := before[servicePort]; ok {
+			assigned[servicePort] = proxyPort
+		}
+	}
+	for servicePort, proxyPort := range before {
+		if _, ok := assigned[servicePort]; !ok {
+			p.free(proxyPort)
+		}
+	}
+	for _, servicePort := range servicePorts {
+		if _, ok := assigned[servicePort]; ok {
+			continue
+		}
+		proxyPort, ok := recorded[servicePort]
+		if !ok || !p.contains(proxyPort) || p.taken[proxyPort] {
+			if proxyPort, ok = p.choose(owner, servicePort); !ok {
+				continue
+			}
+		}
+		p.taken[proxyPort] = true
+		delete(p.released, proxyPort)
+		assigned[servicePort] = proxyPort
+	}
+	p.owned[owner] = assigned
+	result := make(map[int32]int32, len(assigned))
+	for servicePort, proxyPort := range assigned {
+		result[servicePort] = proxyPort
+	}
+	return result
+}
+
+// release frees all proxy ports of an owner.
+func (p *proxyPorts) release(owner types.NamespacedName) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, proxyPort := range p.owned[owner] {
+		p.free(proxyPort)
+	}
+	delete(p.owned, owner)
+}
+
+func (p *proxyPorts) free(proxyPort int32) {
+	delete(p.taken, proxyPort)
+	p.released[proxyPort] = p.clock.Now()
+}
+
+func (p *proxyPorts) contains(proxyPort int32) bool {
+	return proxyPort >= p.first && proxyPort < p.first+p.size
+}
+
+// choose finds a free proxy port. It starts where the hash of the names says,
+// so that an ElastiService that is made again gets the port that it had.
+func (p *proxyPorts) choose(owner types.NamespacedName, servicePort int32) (int32, bool) {
+	if int32(len(p.taken)) >= p.size {
+		return 0, false
+	}
+	hash := fnv.New32a()
+	// Writing to a hash never fails.
+	_, _ = hash.Write([]byte(owner.String() + ":" + strconv.Itoa(int(servicePort))))
+	start := int32(hash.Sum32() % uint32(p.size))
+	var cooling int32
+	for i := range p.size {
+		candidate := p.first + (start+i)%p.size
+		if p.taken[candidate] {
+			continue
+		}
+		if at, ok := p.released[candidate]; ok && p.clock.Since(at) < coolingTime {
+			if cooling == 0 {
+				cooling = candidate
+			}
+			continue
+		}
+		return candidate, true
+	}
+	return cooling, cooling != 0
+}

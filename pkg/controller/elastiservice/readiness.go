@@ -1,0 +1,106 @@
+/*
+Copyright The elasti-apiserver Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package elastiservice
+
+import (
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+
+	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti/v1alpha1"
+)
+
+// readinessProbes returns how a resolver asks a pod whether it is ready: every
+// probe must succeed. It is nil when that cannot be asked from outside of the
+// pod: a probe runs a command, goes to another host or to a port that cannot
+// be told, or readiness gates have a say.
+func readinessProbes(pod *corev1.PodSpec) *v1alpha1.ReadinessProbes {
+	if len(pod.ReadinessGates) > 0 {
+		return nil
+	}
+	probes := &v1alpha1.ReadinessProbes{}
+	for _, containers := range [][]corev1.Container{sidecars(pod), pod.Containers} {
+		for i := range containers {
+			if containers[i].ReadinessProbe == nil {
+				continue
+			}
+			action := probeAction(containers[i].ReadinessProbe, containers[i].Ports)
+			if action == nil {
+				return nil
+			}
+			probes.Probes = append(probes.Probes, *action)
+		}
+	}
+	return probes
+}
+
+// sidecars returns the init containers that keep running, whose probes count
+// for the readiness of the pod.
+func sidecars(pod *corev1.PodSpec) []corev1.Container {
+	var found []corev1.Container
+	for _, container := range pod.InitContainers {
+		if container.RestartPolicy != nil && *container.RestartPolicy == corev1.ContainerRestartPolicyAlways {
+			found = append(found, container)
+		}
+	}
+	return found
+}
+
+// probeAction is nil for a probe that only the kubelet can run.
+func probeAction(probe *corev1.Probe, ports []corev1.ContainerPort) *v1alpha1.ReadinessProbeAction {
+	action := &v1alpha1.ReadinessProbeAction{TimeoutSeconds: max(probe.TimeoutSeconds, 1)}
+	switch {
+	case probe.HTTPGet != nil:
+		port, ok := portNumber(probe.HTTPGet.Port, ports)
+		if !ok || probe.HTTPGet.Host != "" {
+			return nil
+		}
+		scheme := probe.HTTPGet.Scheme
+		if scheme == "" {
+			scheme = corev1.URISchemeHTTP
+		}
+		action.HTTPGet = &v1alpha1.HTTPGetAction{Path: probe.HTTPGet.Path, Port: port, Scheme: string(scheme)}
+		for _, header := range probe.HTTPGet.HTTPHeaders {
+			action.HTTPGet.HTTPHeaders = append(action.HTTPGet.HTTPHeaders, v1alpha1.HTTPHeader{Name: header.Name, Value: header.Value})
+		}
+	case probe.TCPSocket != nil:
+		port, ok := portNumber(probe.TCPSocket.Port, ports)
+		if !ok || probe.TCPSocket.Host != "" {
+			return nil
+		}
+		action.TCPSocket = &v1alpha1.TCPSocketAction{Port: port}
+	case probe.GRPC != nil:
+		action.GRPC = &v1alpha1.GRPCAction{Port: probe.GRPC.Port}
+		if probe.GRPC.Service != nil {
+			action.GRPC.Service = *probe.GRPC.Service
+		}
+	default:
+		return nil
+	}
+	return action
+}
+
+func portNumber(port intstr.IntOrString, ports []corev1.ContainerPort) (int32, bool) {
+	if port.Type == intstr.Int {
+		return port.IntVal, port.IntVal > 0
+	}
+	for _, candidate := range ports {
+		if candidate.Name == port.StrVal {
+			return candidate.ContainerPort, true
+		}
+	}
+	return 0, false
+}

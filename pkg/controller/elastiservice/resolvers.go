@@ -1,0 +1,127 @@
+/*
+Copyright The elasti-apiserver Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package elastiservice
+
+import (
+	"cmp"
+	"slices"
+	"sync"
+	"time"
+
+	discoveryv1 "k8s.io/api/discovery/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/utils/clock"
+	"k8s.io/utils/ptr"
+)
+
+// resolvers are the resolvers that are ready. Safe for concurrent use.
+type resolvers struct {
+	clock clock.PassiveClock
+	// grace is how long there may be no ready resolver before targets are woken.
+	grace time.Duration
+
+	mu sync.Mutex
+	// endpoints are the ready endpoints by family, sorted by address. The
+	// slices are replaced, never changed.
+	endpoints map[discoveryv1.AddressType][]discoveryv1.Endpoint
+	// missingSince is when the last ready resolver went. Zero while there is one.
+	missingSince time.Time
+}
+
+func newResolvers(clock clock.PassiveClock, grace time.Duration) *resolvers {
+	return &resolvers{clock: clock, grace: grace, missingSince: clock.Now()}
+}
+
+// update takes what list returns as the slices of the resolvers' Service, and
+// reports whether the ready resolvers changed.
+func (r *resolvers) update(list func() []*discoveryv1.EndpointSlice) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	// Listing under the lock: of two updates at a time, the later one stays.
+	endpoints := readyResolvers(list())
+	if equality.Semantic.DeepEqual(r.endpoints, endpoints) {
+		return false
+	}
+	r.endpoints = endpoints
+	switch {
+	case len(endpoints) > 0:
+		r.missingSince = time.Time{}
+	case r.missingSince.IsZero():
+		r.missingSince = r.clock.Now()
+	}
+	return true
+}
+
+// ready returns the ready resolvers of a family. Nobody may change them.
+func (r *resolvers) ready(family discoveryv1.AddressType) []discoveryv1.Endpoint {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.endpoints[family]
+}
+
+// availability says whether resolvers can receive traffic.
+type availability int
+
+const (
+	// resolversReady means that there is a ready resolver.
+	resolversReady availability = iota
+	// resolversMissing means that there has been none for less than the grace period.
+	resolversMissing
+	// resolversGone means that there has been none for the grace period.
+	resolversGone
+)
+
+// availability returns whether there are ready resolvers, since when there are
+// none, and how long it takes until resolversMissing becomes resolversGone.
+func (r *resolvers) availability() (state availability, since time.Time, wait time.Duration) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.missingSince.IsZero() {
+		return resolversReady, time.Time{}, 0
+	}
+	if missing := r.clock.Since(r.missingSince); missing < r.grace {
+		return resolversMissing, r.missingSince, r.grace - missing
+	}
+	return resolversGone, r.missingSince, 0
+}
+
+// readyResolvers returns endpoints for resolver slices: explicit conditions,
+// where the resolver runs, and nothing that refers into another namespace.
+func readyResolvers(found []*discoveryv1.EndpointSlice) map[discoveryv1.AddressType][]discoveryv1.Endpoint {
+	endpoints := map[discoveryv1.AddressType][]discoveryv1.Endpoint{}
+	for _, slice := range found {
+		for i := range slice.Endpoints {
+			endpoint := &slice.Endpoints[i]
+			if !isReady(endpoint) || len(endpoint.Addresses) == 0 {
+				continue
+			}
+			endpoints[slice.AddressType] = append(endpoints[slice.AddressType], discoveryv1.Endpoint{
+				Addresses:  endpoint.Addresses[:1],
+				Conditions: discoveryv1.EndpointConditions{Ready: ptr.To(true), Serving: ptr.To(true), Terminating: ptr.To(false)},
+				NodeName:   endpoint.NodeName,
+				Zone:       endpoint.Zone,
+			})
+		}
+	}
+	byAddress := func(one, other discoveryv1.Endpoint) int { return cmp.Compare(one.Addresses[0], other.Addresses[0]) }
+	sameAddress := func(one, other discoveryv1.Endpoint) bool { return one.Addresses[0] == other.Addresses[0] }
+	for family := range endpoints {
+		slices.SortFunc(endpoints[family], byAddress)
+		endpoints[family] = slices.CompactFunc(endpoints[family], sameAddress)
+	}
+	return endpoints
+}

@@ -1,0 +1,190 @@
+/*
+Copyright The elasti-apiserver Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package elastiservice
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"sync/atomic"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/apis/meta/internalversion"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	genericregistry "k8s.io/apiserver/pkg/registry/generic/registry"
+	"k8s.io/apiserver/pkg/registry/rest"
+	"k8s.io/apiserver/pkg/storage"
+
+	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti"
+)
+
+// fieldNamespacedService is the field of the index over namespace and Service.
+// Users cannot select it.
+const fieldNamespacedService = "namespace/spec.service"
+
+func namespacedService(namespace, service string) string { return namespace + "/" + service }
+
+// serviceClaims sees to it that at most one ElastiService names a Service.
+// Writes that name the same Service go through one after the other, and each
+// looks for others in the watch cache, where an index makes that cheap however
+// many objects there are. Of two servers that are written to at the same time
+// each may accept one; the controller reports that as a condition.
+type serviceClaims struct {
+	store *genericregistry.Store
+	mutex keyedMutex
+	// written is the resource version of the newest ElastiService that this
+	// server wrote under a claim: a cache that has seen it has seen every
+	// other holder of the key.
+	written atomic.Uint64
+}
+
+// claim is the right of one write to name one Service. It belongs to the
+// goroutine of the write.
+type claim struct {
+	claims *serviceClaims
+	key    string
+	unlock func()
+}
+
+func (c *serviceClaims) newClaim() *claim { return &claim{claims: c} }
+
+// onCreate returns a validation that takes the claim after all others have
+// accepted the object.
+func (c *claim) onCreate(validate rest.ValidateObjectFunc) rest.ValidateObjectFunc {
+	return func(ctx context.Context, obj runtime.Object) error {
+		if validate != nil {
+			if err := validate(ctx, obj); err != nil {
+				return err
+			}
+		}
+		return c.take(ctx, obj.(*elasti.ElastiService))
+	}
+}
+
+// onUpdate is the same for an update. A Service that was named before is not
+// looked at: it must be possible to write to objects that two servers accepted.
+func (c *claim) onUpdate(validate rest.ValidateObjectUpdateFunc) rest.ValidateObjectUpdateFunc {
+	return func(ctx context.Context, obj, old runtime.Object) error {
+		if validate != nil {
+			if err := validate(ctx, obj, old); err != nil {
+				return err
+			}
+		}
+		updated, previous := obj.(*elasti.ElastiService), old.(*elasti.ElastiService)
+		if updated.Spec.Service == previous.Spec.Service {
+			return nil
+		}
+		return c.take(ctx, updated)
+	}
+}
+
+// take waits for other writes that name the same Service, and fails when
+// another ElastiService names it. A write that is tried again, with the same
+// Service or another, takes it again.
+func (c *claim) take(ctx context.Context, elastiService *elasti.ElastiService) error {
+	key := namespacedService(elastiService.Namespace, elastiService.Spec.Service)
+	if c.key != key {
+		// Nobody holds two keys, so nobody waits in a circle.
+		c.release()
+		unlock, err := c.claims.mutex.lock(ctx, key)
+		if err != nil {
+			return apierrors.NewTimeoutError(fmt.Sprintf("other writes that name the Service %q did not end in time, try again: %v", elastiService.Spec.Service, err), 1)
+		}
+		c.key, c.unlock = key, unlock
+	}
+	return c.claims.check(ctx, elastiService)
+}
+
+// release ends the claim. It may be called more than once.
+func (c *claim) release() {
+	if c.unlock != nil {
+		c.unlock()
+	}
+	c.key, c.unlock = "", nil
+}
+
+// wrote remembers the outcome of the write, while the claim is still held.
+func (c *claim) wrote(obj runtime.Object) {
+	if c.key == "" || obj == nil {
+		return
+	}
+	version, err := c.claims.store.Storage.Versioner().ObjectResourceVersion(obj)
+	if err != nil {
+		return
+	}
+	for {
+		newest := c.claims.written.Load()
+		if version <= newest || c.claims.written.CompareAndSwap(newest, version) {
+			return
+		}
+	}
+}
+
+// check fails when another ElastiService names the same Service.
+func (c *serviceClaims) check(ctx context.Context, elastiService *elasti.ElastiService) error {
+	other, err := c.holder(ctx, elastiService, strconv.FormatUint(c.written.Load(), 10))
+	if err == nil && other != nil {
+		// The cache may not have seen yet that the other one is gone.
+		other, err = c.holder(ctx, elastiService, "")
+	}
+	if err != nil {
+		// Not wrapped: it is an API status, such as 429 while a cache fills,
+		// and the client is to see it as such.
+		return err
+	}
+	if other == nil {
+		return nil
+	}
+	advice := "change or delete that one first, or name another Service"
+	if other.DeletionTimestamp != nil {
+		advice = "it is being deleted, try again when it is gone"
+	}
+	return apierrors.NewInvalid(elasti.Kind("ElastiService"), elastiService.Name, field.ErrorList{
+		field.Invalid(field.NewPath("spec", "service"), elastiService.Spec.Service,
+			fmt.Sprintf("the ElastiService %q already manages this Service: %s", other.Name, advice)),
+	})
+}
+
+// holder returns another ElastiService that names the same Service, as of the
+// resource version or later; an empty one means as of now.
+func (c *serviceClaims) holder(ctx context.Context, elastiService *elasti.ElastiService, resourceVersion string) (*elasti.ElastiService, error) {
+	options := &internalversion.ListOptions{ResourceVersion: resourceVersion}
+	if resourceVersion != "" {
+		options.ResourceVersionMatch = metav1.ResourceVersionMatchNotOlderThan
+	}
+	key := namespacedService(elastiService.Namespace, elastiService.Spec.Service)
+	list, err := c.store.ListPredicate(ctx, storage.SelectionPredicate{
+		Label:       labels.Everything(),
+		Field:       fields.OneTermEqualSelector(fieldNamespacedService, key),
+		GetAttrs:    getAttributes,
+		IndexFields: []string{fieldNamespacedService},
+	}, options)
+	if err != nil {
+		return nil, err
+	}
+	items := list.(*elasti.ElastiServiceList).Items
+	for i := range items {
+		if items[i].Name != elastiService.Name {
+			return &items[i], nil
+		}
+	}
+	return nil, nil
+}

@@ -1,0 +1,239 @@
+/*
+Copyright The elasti-apiserver Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package elastiservice
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"time"
+
+	"golang.org/x/sync/singleflight"
+	autoscalingv1 "k8s.io/api/autoscaling/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	genericregistry "k8s.io/apiserver/pkg/registry/generic/registry"
+	"k8s.io/apiserver/pkg/registry/rest"
+	"k8s.io/klog/v2"
+
+	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti"
+	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti/v1alpha1"
+	"github.com/truefoundry/elasti-apiserver/pkg/scaling"
+)
+
+// Reasons of the Events that waking leaves on the ElastiService. The first two
+// are KubeElasti's, so that alerts on them keep working.
+const (
+	// ReasonSuccessToScale: the target was scaled from zero.
+	ReasonSuccessToScale = "SuccessToScale"
+	// ReasonFailedToScale: the target could not be scaled.
+	ReasonFailedToScale = "FailedToScale"
+	// ReasonAutoscalerNotResumed: the target was scaled, but its autoscaler
+	// could not be told to go on.
+	ReasonAutoscalerNotResumed = "AutoscalerNotResumed"
+)
+
+// wakeTimeout ends a wake whose API calls hang. It is below the 34 s after
+// which the generic server gives up on a request.
+const wakeTimeout = 30 * time.Second
+
+// Scaler reads and changes the scales of targets. Safe for concurrent use.
+type Scaler interface {
+	// Wake scales a target to at least minimum replicas and lets its
+	// autoscaler go on.
+	Wake(ctx context.Context, target scaling.Target, autoscaler scaling.Autoscaler, minimum int32, dryRun bool) (scaling.Result, error)
+	// Get returns the scale of a target.
+	Get(ctx context.Context, target scaling.Target) (*autoscalingv1.Scale, error)
+	// Scale sets the number of replicas of a target.
+	Scale(ctx context.Context, target scaling.Target, replicas int32, dryRun bool) (*autoscalingv1.Scale, error)
+}
+
+// EventRecorder records an Event about an object without waiting for it to be written.
+type EventRecorder interface {
+	Eventf(regarding, related runtime.Object, eventType, reason, action, note string, args ...any)
+}
+
+// targets does what the subresources that scale have in common.
+type targets struct {
+	elastiServices *genericregistry.Store
+	statuses       *genericregistry.Store
+	scaler         Scaler
+	events         EventRecorder
+
+	// wakes lets those who want the same wake at the same time share it, and
+	// turns lets one wake of a target run at a time.
+	wakes singleflight.Group
+	turns keyedMutex
+}
+
+// get reads from the watch cache, so that waking does not wait for the
+// storage. A cache that is behind does not know the newest objects yet: what
+// is not found there is asked of the storage.
+func (t *targets) get(ctx context.Context, name string) (*elasti.ElastiService, error) {
+	obj, err := t.elastiServices.Get(ctx, name, &metav1.GetOptions{ResourceVersion: "0"})
+	if apierrors.IsNotFound(err) {
+		obj, err = t.elastiServices.Get(ctx, name, &metav1.GetOptions{})
+	}
+	if err != nil {
+		return nil, err
+	}
+	return obj.(*elasti.ElastiService), nil
+}
+
+// wake makes the target have at least minimum replicas and records an Event
+// when that changed something or failed. why goes into the Event. A dry run
+// changes and records nothing.
+//
+// Callers that come while a wake of the same target runs share the next one,
+// not the running one: that may have read the scale before somebody lowered
+// it, and the caller has come after that.
+func (t *targets) wake(ctx context.Context, elastiService *elasti.ElastiService, minimum int32, why string, dryRun bool) (scaling.Result, error) {
+	target, autoscaler := targetOf(elastiService), autoscalerOf(elastiService)
+	if dryRun {
+		return t.scaler.Wake(ctx, target, autoscaler, minimum, true)
+	}
+	turn := target.String()
+	key := fmt.Sprintf("%s %v %d %s", turn, autoscaler, minimum, elastiService.Name)
+	shared := t.wakes.DoChan(key, func() (any, error) {
+		// The others must not fail when the one that came first gives up.
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), wakeTimeout)
+		defer cancel()
+		unlock, err := t.turns.lock(ctx, turn)
+		if err != nil {
+			return scaling.Result{}, err
+		}
+		defer unlock()
+		t.wakes.Forget(key)
+		result, err := t.scaler.Wake(ctx, target, autoscaler, minimum, false)
+		t.record(ctx, elastiService, why, result, err)
+		return result, err
+	})
+	select {
+	case <-ctx.Done():
+		return scaling.Result{}, ctx.Err()
+	case done := <-shared:
+		return done.Val.(scaling.Result), done.Err
+	}
+}
+
+// record leaves an Event about a wake that changed something or failed. A wake
+// of a target that was awake already leaves none.
+func (t *targets) record(ctx context.Context, elastiService *elasti.ElastiService, why string, result scaling.Result, err error) {
+	ref := elastiService.Spec.ScaleTargetRef
+	regarding := referenceTo(elastiService)
+	switch {
+	case err != nil:
+		klog.FromContext(ctx).Error(err, "Waking a target failed", "elastiService", klog.KObj(elastiService), "targetKind", ref.Kind, "targetName", ref.Name)
+		t.events.Eventf(regarding, nil, corev1.EventTypeWarning, ReasonFailedToScale, "Wake", "cannot wake %s %s: %v", ref.Kind, ref.Name, err)
+	case result.Scaled:
+		t.events.Eventf(regarding, nil, corev1.EventTypeNormal, ReasonSuccessToScale, "Wake", "scaled %s %s to %d (%s)", ref.Kind, ref.Name, result.Replicas, why)
+	}
+	if result.AutoscalerError != nil {
+		t.events.Eventf(regarding, nil, corev1.EventTypeWarning, ReasonAutoscalerNotResumed, "Wake", "%v", result.AutoscalerError)
+	}
+}
+
+// requestSleep sets, or with nil takes back, the time at which the target was
+// asked to sleep. The controller acts on it, on whatever replica it runs.
+func (t *targets) requestSleep(ctx context.Context, name string, when *metav1.Time, dryRun []string) (*elasti.ElastiService, error) {
+	request := func(_ context.Context, obj, _ runtime.Object) (runtime.Object, error) {
+		elastiService := obj.(*elasti.ElastiService)
+		elastiService.Status.SleepRequestedTime = when
+		return elastiService, nil
+	}
+	updated, _, err := t.statuses.Update(ctx, name, rest.DefaultUpdatedObjectInfo(nil, request),
+		rest.ValidateAllObjectFunc, rest.ValidateAllObjectUpdateFunc, false, &metav1.UpdateOptions{DryRun: dryRun})
+	if err != nil {
+		return nil, err
+	}
+	return updated.(*elasti.ElastiService), nil
+}
+
+// takeBackSleep takes back a request to sleep that was not carried out yet.
+func (t *targets) takeBackSleep(ctx context.Context, elastiService *elasti.ElastiService, dryRun []string) error {
+	if elastiService.Status.SleepRequestedTime == nil {
+		return nil
+	}
+	_, err := t.requestSleep(ctx, elastiService.Name, nil, dryRun)
+	return err
+}
+
+// scalingError gives a failure to read or change the scale of a target the
+// status that says whose fault it is: a missing target is the user's to mend,
+// a refusal is a matter of our own permissions, everything else may pass.
+func scalingError(elastiService *elasti.ElastiService, err error) error {
+	ref := elastiService.Spec.ScaleTargetRef
+	var kindError *scaling.KindError
+	switch {
+	case errors.As(err, &kindError):
+		return targetNotFound(elastiService, kindError.Error())
+	case apierrors.IsNotFound(err):
+		return targetNotFound(elastiService, fmt.Sprintf("its target %s %s %q does not exist: create it or correct spec.scaleTargetRef", ref.APIVersion, ref.Kind, ref.Name))
+	case apierrors.IsForbidden(err):
+		return apierrors.NewInternalError(fmt.Errorf("the elasti-apiserver may not scale %s %s %q, grant its service account get and update on the scale subresource: %w", ref.APIVersion, ref.Kind, ref.Name, err))
+	case errors.Is(err, context.DeadlineExceeded):
+		return apierrors.NewTimeoutError(fmt.Sprintf("scaling %s %s %q did not end in time, try again: %v", ref.APIVersion, ref.Kind, ref.Name, err), 1)
+	default:
+		return apierrors.NewInternalError(fmt.Errorf("scaling %s %s %q: %w", ref.APIVersion, ref.Kind, ref.Name, err))
+	}
+}
+
+// targetNotFound is a 404 whose details name the target: a missing
+// ElastiService has its own name there.
+func targetNotFound(elastiService *elasti.ElastiService, problem string) error {
+	ref := elastiService.Spec.ScaleTargetRef
+	details := &metav1.StatusDetails{Kind: ref.Kind, Name: ref.Name}
+	if groupVersion, err := schema.ParseGroupVersion(ref.APIVersion); err == nil {
+		details.Group = groupVersion.Group
+	}
+	return &apierrors.StatusError{ErrStatus: metav1.Status{
+		Status:  metav1.StatusFailure,
+		Code:    http.StatusNotFound,
+		Reason:  metav1.StatusReasonNotFound,
+		Message: fmt.Sprintf("elastiservice %q cannot be scaled: %s", elastiService.Name, problem),
+		Details: details,
+	}}
+}
+
+// referenceTo names the object in the version that users know: the internal
+// version of the type would end up in the Event otherwise.
+func referenceTo(elastiService *elasti.ElastiService) *corev1.ObjectReference {
+	return &corev1.ObjectReference{
+		APIVersion:      v1alpha1.SchemeGroupVersion.String(),
+		Kind:            "ElastiService",
+		Namespace:       elastiService.Namespace,
+		Name:            elastiService.Name,
+		UID:             elastiService.UID,
+		ResourceVersion: elastiService.ResourceVersion,
+	}
+}
+
+func targetOf(elastiService *elasti.ElastiService) scaling.Target {
+	ref := elastiService.Spec.ScaleTargetRef
+	return scaling.Target{Namespace: elastiService.Namespace, APIVersion: ref.APIVersion, Kind: ref.Kind, Name: ref.Name}
+}
+
+func autoscalerOf(elastiService *elasti.ElastiService) scaling.Autoscaler {
+	if elastiService.Spec.Autoscaler == nil {
+		return scaling.Autoscaler{}
+	}
+	return scaling.Autoscaler{Type: string(elastiService.Spec.Autoscaler.Type), Name: elastiService.Spec.Autoscaler.Name}
+}

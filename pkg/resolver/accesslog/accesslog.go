@@ -1,0 +1,105 @@
+/*
+Copyright The elasti-apiserver Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+// Package accesslog writes one line of JSON for each request or connection
+// that a resolver handled.
+package accesslog
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"sync"
+	"time"
+)
+
+// Record is what is known of one request or connection when it has ended. Zero
+// times are left out.
+type Record struct {
+	// Namespace and Service name the public Service, Port its port.
+	Namespace string `json:"namespace"`
+	Service   string `json:"service"`
+	Port      int32  `json:"port"`
+	// Protocol is http1, http2 or stream.
+	Protocol string `json:"protocol"`
+	// Method and Path are those of a request; the query is left out, as it may
+	// carry secrets.
+	Method string `json:"method,omitempty"`
+	Path   string `json:"path,omitempty"`
+	// Status is the status that a request was answered with.
+	Status int `json:"status,omitempty"`
+	// Outcome is forwarded, answered (by the resolver), client_gone or failed.
+	Outcome Outcome `json:"outcome"`
+	// Reason says why the outcome is not forwarded.
+	Reason string `json:"reason,omitempty"`
+	// Pod is the pod that it was sent to.
+	Pod string `json:"pod,omitempty"`
+	// Client is the address of the client.
+	Client string `json:"client,omitempty"`
+
+	// Received is when the head of a request, or a connection, was here.
+	Received time.Time `json:"received,omitzero"`
+	// WakeAnswered and EndpointReady are steps of the cold start that it waited for.
+	WakeAnswered  time.Time `json:"wakeAnswered,omitzero"`
+	EndpointReady time.Time `json:"endpointReady,omitzero"`
+	// Released is when a pod was chosen.
+	Released time.Time `json:"released,omitzero"`
+	// Answered is when the first byte of the answer was there.
+	Answered time.Time `json:"answered,omitzero"`
+	// Ended is when the answer was complete, or the connection closed.
+	Ended time.Time `json:"ended,omitzero"`
+	// Held is true when it had to wait.
+	Held bool `json:"held"`
+}
+
+// Outcome is how a request or connection ended.
+type Outcome string
+
+const (
+	// Forwarded means that a pod answered.
+	Forwarded Outcome = "forwarded"
+	// Answered means that the resolver answered itself.
+	Answered Outcome = "answered"
+	// ClientGone means that the client went away first.
+	ClientGone Outcome = "client_gone"
+	// Failed means that a pod was reached and then lost.
+	Failed Outcome = "failed"
+)
+
+// Writer writes records. It is safe for concurrent use.
+type Writer struct {
+	mu  sync.Mutex
+	out io.Writer
+}
+
+// New returns a Writer that writes to out, one write a line.
+func New(out io.Writer) *Writer {
+	return &Writer{out: out}
+}
+
+// Write writes one record.
+func (w *Writer) Write(record *Record) error {
+	line, err := json.Marshal(record)
+	if err != nil {
+		return fmt.Errorf("encoding an access log record: %w", err)
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if _, err := w.out.Write(append(line, '\n')); err != nil {
+		return fmt.Errorf("writing the access log: %w", err)
+	}
+	return nil
+}

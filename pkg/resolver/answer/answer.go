@@ -1,0 +1,159 @@
+/*
+Copyright The elasti-apiserver Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+// Package answer makes the answers that a resolver gives itself, in the name of
+// a service that cannot. Each carries an X-Elasti-Answer field that tells why,
+// so that nobody takes it for the application's.
+package answer
+
+import (
+	"encoding/json"
+	"net/http"
+	"strconv"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// HeaderAnswer is the response header whose presence tells that a resolver
+// answered, and whose value is the Reason.
+const HeaderAnswer = "X-Elasti-Answer"
+
+// Reason is why a resolver answered itself.
+type Reason string
+
+const (
+	// ReasonTooManyPending: the service holds as much as proxy.maxPending allows.
+	ReasonTooManyPending Reason = "TooManyPending"
+	// ReasonTooManyBytes: the resolver holds as many bytes as it may.
+	ReasonTooManyBytes Reason = "TooManyBytes"
+	// ReasonHoldTimeout: no pod could answer within proxy.holdTimeoutSeconds.
+	ReasonHoldTimeout Reason = "HoldTimeout"
+	// ReasonServiceGone: the service is not managed any more.
+	ReasonServiceGone Reason = "ServiceGone"
+	// ReasonPodLost: the connection to the pod broke before it answered.
+	ReasonPodLost Reason = "PodLost"
+	// ReasonBadResponse: what the pod sent is not a valid answer.
+	ReasonBadResponse Reason = "BadResponse"
+	// ReasonBadRequest: the request is not valid, or could be read in two ways.
+	ReasonBadRequest Reason = "BadRequest"
+	// ReasonAsleep: the target sleeps and the request may not wake it.
+	ReasonAsleep Reason = "Asleep"
+	// ReasonProbeResponse: a rule of spec.probeResponse matched.
+	ReasonProbeResponse Reason = "ProbeResponse"
+	// ReasonWaitingPage: a browser is shown the progress of the wake.
+	ReasonWaitingPage Reason = "WaitingPage"
+	// ReasonUnknownHost: no service on the shared port has the requested host.
+	ReasonUnknownHost Reason = "UnknownHost"
+)
+
+// grpcStatus maps what went wrong to a gRPC status code.
+func (r Reason) grpcStatus() int {
+	switch r {
+	case ReasonTooManyPending, ReasonTooManyBytes:
+		return 8 // RESOURCE_EXHAUSTED
+	case ReasonBadRequest:
+		return 3 // INVALID_ARGUMENT
+	default:
+		return 14 // UNAVAILABLE
+	}
+}
+
+// retryAfterSeconds is when asking again is worth it: limits are as short-lived
+// as the requests that fill them.
+const retryAfterSeconds = 1
+
+// Answer is one answer.
+type Answer struct {
+	// Status is the HTTP status.
+	Status int
+	// Reason and Message say why.
+	Reason  Reason
+	Message string
+	// ContentType and Body are the content. Without a ContentType the content
+	// is a Kubernetes Status in JSON that carries Reason and Message.
+	ContentType string
+	Body        []byte
+}
+
+// New returns an answer that carries a Kubernetes Status.
+func New(status int, reason Reason, message string) *Answer {
+	return &Answer{Status: status, Reason: reason, Message: message}
+}
+
+// content returns the type and bytes of the body.
+func (a *Answer) content() (contentType string, body []byte) {
+	if a.ContentType != "" {
+		return a.ContentType, a.Body
+	}
+	status := metav1.Status{
+		TypeMeta: metav1.TypeMeta{Kind: "Status", APIVersion: "v1"},
+		Status:   metav1.StatusFailure,
+		Reason:   metav1.StatusReason(a.Reason),
+		Message:  a.Message,
+		Code:     int32(a.Status),
+	}
+	if a.retries() {
+		status.Details = &metav1.StatusDetails{RetryAfterSeconds: retryAfterSeconds}
+	}
+	body, err := json.Marshal(status)
+	if err != nil {
+		// A Status always encodes; the plain message is as good an answer.
+		return "text/plain; charset=utf-8", []byte(a.Message)
+	}
+	return "application/json", append(body, '\n')
+}
+
+// retries reports whether the client is told when to ask again.
+func (a *Answer) retries() bool {
+	return a.Status == http.StatusServiceUnavailable || a.Status == http.StatusGatewayTimeout
+}
+
+// hasBody reports whether an answer with this status may have a body.
+func (a *Answer) hasBody() bool {
+	return a.Status != http.StatusNoContent && a.Status != http.StatusNotModified
+}
+
+// AppendHTTP1 appends the answer as an HTTP/1.1 message. To a HEAD request the
+// body is left out, and with last the client is asked to close.
+func (a *Answer) AppendHTTP1(message []byte, toHead, last bool) []byte {
+	message = append(message, "HTTP/1.1 "...)
+	message = strconv.AppendInt(message, int64(a.Status), 10)
+	message = append(message, ' ')
+	message = append(message, http.StatusText(a.Status)...)
+	message = append(message, "\r\n"+HeaderAnswer+": "...)
+	message = append(message, a.Reason...)
+	message = append(message, "\r\nCache-Control: no-store"...)
+	if a.retries() {
+		message = append(message, "\r\nRetry-After: "...)
+		message = strconv.AppendInt(message, retryAfterSeconds, 10)
+	}
+	if last {
+		message = append(message, "\r\nConnection: close"...)
+	}
+	if !a.hasBody() {
+		return append(message, "\r\n\r\n"...)
+	}
+	contentType, body := a.content()
+	message = append(message, "\r\nContent-Type: "...)
+	message = append(message, contentType...)
+	message = append(message, "\r\nContent-Length: "...)
+	message = strconv.AppendInt(message, int64(len(body)), 10)
+	message = append(message, "\r\n\r\n"...)
+	if toHead {
+		return message
+	}
+	return append(message, body...)
+}

@@ -1,0 +1,255 @@
+/*
+Copyright The elasti-apiserver Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+// Package endpoint knows the pods behind one Service: which of them can
+// answer, and how much each has in flight.
+//
+// A pod can answer on a port when it is not terminating, no connection to that
+// port was refused lately, and either the EndpointSlices call it ready or one
+// of our own probes succeeded.
+package endpoint
+
+import (
+	"net/netip"
+)
+
+// Description is what the EndpointSlices say about one pod.
+type Description struct {
+	// ID tells the pod from others of its Service, also from one that had the
+	// same address before.
+	ID string
+	// Name is the name of the pod, for logs; may be empty.
+	Name string
+	// Addresses are the addresses of the pod, the preferred one first.
+	Addresses []netip.Addr
+	// Ports maps the name of a Service port to the port number on the pod.
+	Ports map[string]uint16
+	// Ready and Terminating are the conditions of the same name.
+	Ready, Terminating bool
+}
+
+// Pod is one pod of a Service. Its identity and addresses never change and may
+// be read by anyone; everything else belongs to its Set.
+type Pod struct {
+	// ID and Name are those of its description.
+	ID, Name string
+	// Addresses are those of its description.
+	Addresses []netip.Addr
+
+	// Owned by the Set.
+	ready, terminating bool
+	confirmed          bool
+	ports              map[string]*port
+	inFlight           int
+}
+
+type port struct {
+	number uint16
+	// accepts: a connection was accepted while the pod was not yet ready.
+	accepts bool
+	// refuses: a connection was refused, and none has been accepted since.
+	refuses bool
+}
+
+// answers reports whether the pod can answer on p.
+func (pod *Pod) answers(p *port) bool {
+	return !pod.terminating && !p.refuses && (pod.ready || pod.confirmed || p.accepts)
+}
+
+// Question is what is not known about a pod: whether it can answer on a port.
+type Question struct {
+	Pod *Pod
+	// Port is the name of the Service port, Number the one on the pod.
+	Port   string
+	Number uint16
+	// Ready is true when the EndpointSlices call the pod ready, and only a
+	// refused connection speaks against it.
+	Ready bool
+}
+
+// Set is the pods of one Service. It is not safe for concurrent use: the queue
+// that owns it guards it with its own lock.
+type Set struct {
+	pods []*Pod
+	// next is where the search for a pod begins, so that equally busy pods
+	// take turns.
+	next int
+}
+
+// Update replaces what the EndpointSlices say.
+func (s *Set) Update(descriptions []Description) {
+	known := make(map[string]*Pod, len(s.pods))
+	for _, pod := range s.pods {
+		known[pod.ID] = pod
+	}
+	pods := make([]*Pod, 0, len(descriptions))
+	for _, description := range descriptions {
+		pod := known[description.ID]
+		if pod == nil || !sameAddresses(pod.Addresses, description.Addresses) {
+			pod = &Pod{ID: description.ID, Name: description.Name, Addresses: description.Addresses}
+		}
+		pod.update(description)
+		pods = append(pods, pod)
+	}
+	s.pods = pods
+}
+
+func (pod *Pod) update(description Description) {
+	becameReady := description.Ready && !pod.ready
+	becameUnready := !description.Ready && pod.ready
+	if becameUnready {
+		// What was learned before it failed its probe is no longer worth anything.
+		pod.confirmed = false
+	}
+	ports := make(map[string]*port, len(description.Ports))
+	for name, number := range description.Ports {
+		p := pod.ports[name]
+		if p == nil || p.number != number {
+			p = &port{number: number}
+		}
+		if becameReady {
+			p.refuses = false
+		}
+		if becameUnready {
+			p.accepts = false
+		}
+		ports[name] = p
+	}
+	pod.ports = ports
+	pod.ready = description.Ready
+	pod.terminating = description.Terminating
+}
+
+func sameAddresses(a, b []netip.Addr) bool {
+	if len(a) != len(b) {
+		return false
+	}
+	for i := range a {
+		if a[i] != b[i] {
+			return false
+		}
+	}
+	return true
+}
+
+// Take picks the pod with the least in flight among those that can answer on
+// the named port and have fewer than limit in flight (0: no limit), and counts
+// one more in flight for it. It returns nil when there is none.
+func (s *Set) Take(portName string, limit int) (*Pod, uint16) {
+	var best *Pod
+	var number uint16
+	count := len(s.pods)
+	for i := range count {
+		pod := s.pods[(s.next+i)%count]
+		p := pod.ports[portName]
+		if p == nil || !pod.answers(p) || (limit > 0 && pod.inFlight >= limit) {
+			continue
+		}
+		if best == nil || pod.inFlight < best.inFlight {
+			best, number = pod, p.number
+		}
+	}
+	if best != nil {
+		best.inFlight++
+		s.next = (s.next + 1) % count
+	}
+	return best, number
+}
+
+// Return counts one less in flight for a pod that was taken.
+func (s *Set) Return(pod *Pod) {
+	pod.inFlight--
+}
+
+// Answering reports whether any pod can answer on the named port.
+func (s *Set) Answering(portName string) bool {
+	for _, pod := range s.pods {
+		if p := pod.ports[portName]; p != nil && pod.answers(p) {
+			return true
+		}
+	}
+	return false
+}
+
+// AnyAnswering reports whether any pod can answer on any port.
+func (s *Set) AnyAnswering() bool {
+	for _, pod := range s.pods {
+		for _, p := range pod.ports {
+			if pod.answers(p) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// InFlight returns how much all pods of the set have in flight.
+func (s *Set) InFlight() int {
+	sum := 0
+	for _, pod := range s.pods {
+		sum += pod.inFlight
+	}
+	return sum
+}
+
+// Refused notes that a connection to the port of a pod was not accepted.
+func (s *Set) Refused(pod *Pod, portName string) {
+	if p := pod.ports[portName]; p != nil {
+		p.refuses, p.accepts = true, false
+	}
+}
+
+// Accepted notes that a connection to the port of a pod was accepted, and
+// whether that alone means that the pod can answer on it.
+func (s *Set) Accepted(pod *Pod, portName string, enough bool) {
+	if p := pod.ports[portName]; p != nil {
+		p.refuses = false
+		p.accepts = p.accepts || enough
+	}
+}
+
+// Confirmed notes that the readiness probes of a pod succeeded.
+func (s *Set) Confirmed(pod *Pod) {
+	pod.confirmed = true
+}
+
+// Open reports whether a question is still unanswered.
+func (s *Set) Open(question Question) bool {
+	p := question.Pod.ports[question.Port]
+	return p != nil && p.number == question.Number && !question.Pod.terminating &&
+		!question.Pod.answers(p) && s.has(question.Pod)
+}
+
+func (s *Set) has(pod *Pod) bool {
+	for _, candidate := range s.pods {
+		if candidate == pod {
+			return true
+		}
+	}
+	return false
+}
+
+// Questions appends what is unknown about the pods on the named port.
+func (s *Set) Questions(questions []Question, portName string) []Question {
+	for _, pod := range s.pods {
+		p := pod.ports[portName]
+		if p == nil || pod.terminating || pod.answers(p) {
+			continue
+		}
+		questions = append(questions, Question{Pod: pod, Port: portName, Number: p.number, Ready: pod.ready})
+	}
+	return questions
+}

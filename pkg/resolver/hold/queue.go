@@ -1,0 +1,313 @@
+/*
+Copyright The elasti-apiserver Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+// Package hold is where requests and connections wait for a pod.
+//
+// Each ElastiService has one Queue. Whoever has something to forward asks it
+// for a Lease, the right to use one pod for one request or connection, and
+// waits in line, first come first served for each port, when no pod can answer
+// or all are as busy as they may be. What waits costs no goroutine of its own:
+// the queue calls back when a waiter's turn has come.
+package hold
+
+import (
+	"container/list"
+	"context"
+	"net/netip"
+	"sync"
+	"time"
+
+	"github.com/truefoundry/elasti-apiserver/pkg/resolver/endpoint"
+)
+
+// Limits bound what one service holds and sends.
+type Limits struct {
+	// MaxPending is how many waiters there may be.
+	MaxPending int
+	// MaxConcurrencyPerPod is how much one pod may have in flight. 0: no limit.
+	MaxConcurrencyPerPod int
+}
+
+// Options are what a Queue is made of.
+type Options struct {
+	// Limits are the first limits; SetLimits changes them.
+	Limits Limits
+	// Budget is shared by all queues of the process.
+	Budget *Budget
+	// Attend runs in a goroutine of the queue whenever something is held, and
+	// its context ends when nothing is held any more. It is never run twice at
+	// a time. It does what makes pods appear and be found ready.
+	Attend func(ctx context.Context)
+	// Now returns the time. Defaults to time.Now.
+	Now func() time.Time
+}
+
+// Queue holds the requests and connections of one service, and knows the pods
+// they wait for. It is safe for concurrent use.
+type Queue struct {
+	// Immutable.
+	budget  *Budget
+	attend  func(ctx context.Context)
+	now     func() time.Time
+	changed chan struct{}
+
+	mu     sync.Mutex
+	limits Limits
+	pods   endpoint.Set
+	lines  map[string]*list.List
+	held   int
+	closed bool
+	// nudges is how many callers want pods without holding anything.
+	nudges int
+	// cold is the current or latest cold start.
+	cold ColdStart
+	// attendant is set while a goroutine runs attend.
+	attendant context.CancelFunc
+	attending sync.WaitGroup
+}
+
+// New returns a queue. Close ends it.
+func New(options Options) *Queue {
+	if options.Now == nil {
+		options.Now = time.Now
+	}
+	return &Queue{
+		budget:  options.Budget,
+		attend:  options.Attend,
+		now:     options.Now,
+		changed: make(chan struct{}, 1),
+		limits:  options.Limits,
+		lines:   map[string]*list.List{},
+	}
+}
+
+// ColdStart is when the steps of a wake from zero were seen. A zero time means
+// that a step was not seen.
+type ColdStart struct {
+	// Began is when the first request or connection was held.
+	Began time.Time
+	// WakeAnswered is when the first wake call after that was answered.
+	WakeAnswered time.Time
+	// EndpointReady is when a pod could answer first.
+	EndpointReady time.Time
+}
+
+// Lease is the right to use one pod for one request or connection. It ends
+// with exactly one call of Release or Refuse.
+type Lease struct {
+	// Pod is the pod, and Number the port to connect to.
+	Pod    *endpoint.Pod
+	Number uint16
+
+	queue *Queue
+	port  string
+}
+
+// Addresses returns where to connect to, in order of preference.
+func (l Lease) Addresses() []netip.AddrPort {
+	addresses := make([]netip.AddrPort, len(l.Pod.Addresses))
+	for i, address := range l.Pod.Addresses {
+		addresses[i] = netip.AddrPortFrom(address, l.Number)
+	}
+	return addresses
+}
+
+// Release ends the lease.
+func (l Lease) Release() {
+	l.queue.mu.Lock()
+	defer l.queue.mu.Unlock()
+	l.queue.pods.Return(l.Pod)
+	l.queue.dispatch()
+}
+
+// Refuse ends the lease and tells that the pod did not accept a connection:
+// nothing more is sent to it until it does, or becomes ready anew.
+func (l Lease) Refuse() {
+	l.queue.mu.Lock()
+	defer l.queue.mu.Unlock()
+	l.queue.pods.Return(l.Pod)
+	l.queue.pods.Refused(l.Pod, l.port)
+	l.queue.signal()
+	l.queue.dispatch()
+}
+
+// Waiter is one request or connection that waits for its turn.
+type Waiter struct {
+	// Port is the name of the Service port.
+	Port string
+	// Bytes is how many bytes of memory the waiter keeps.
+	Bytes int64
+	// Settle is called once, from any goroutine, when the wait is over and
+	// Result can be called. It is called with the queue locked: it must not
+	// block or use the queue.
+	Settle func()
+
+	// Owned by the queue.
+	place   *list.Element
+	settled bool
+	lease   Lease
+	cold    ColdStart
+	err     error
+}
+
+// Result returns how the wait ended. It may be called after Settle was, or
+// after Leave returned false.
+func (w *Waiter) Result() (Lease, ColdStart, error) {
+	return w.lease, w.cold, w.err
+}
+
+// TryTake returns a lease when a pod can be used at once and nobody waits for
+// the same port.
+func (q *Queue) TryTake(port string) (Lease, bool) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if line := q.lines[port]; line != nil && line.Len() > 0 {
+		return Lease{}, false
+	}
+	return q.take(port)
+}
+
+func (q *Queue) take(port string) (Lease, bool) {
+	pod, number := q.pods.Take(port, q.limits.MaxConcurrencyPerPod)
+	if pod == nil {
+		return Lease{}, false
+	}
+	return Lease{Pod: pod, Number: number, queue: q, port: port}, true
+}
+
+// Join puts a waiter at the end of the line. It fails with ErrTooManyPending,
+// ErrTooManyBytes or ErrClosed, and then Settle is not called.
+func (q *Queue) Join(w *Waiter) error {
+	return q.join(w, false)
+}
+
+// Rejoin puts a waiter, whose lease came to nothing, at the front of the line.
+// It fails as Join does, but never for the number of waiters.
+func (q *Queue) Rejoin(w *Waiter) error {
+	w.settled, w.lease, w.err = false, Lease{}, nil
+	return q.join(w, true)
+}
+
+func (q *Queue) join(w *Waiter, again bool) error {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.closed {
+		return ErrClosed
+	}
+	if !again && q.held >= q.limits.MaxPending {
+		return ErrTooManyPending
+	}
+	if !q.budget.take(w.Bytes) {
+		return ErrTooManyBytes
+	}
+	line := q.lines[w.Port]
+	if line == nil {
+		line = list.New()
+		q.lines[w.Port] = line
+	}
+	if again {
+		w.place = line.PushFront(w)
+	} else {
+		w.place = line.PushBack(w)
+	}
+	q.held++
+	if q.held == 1 && !q.pods.AnyAnswering() {
+		q.cold = ColdStart{Began: q.now()}
+	}
+	q.signal()
+	q.dispatch()
+	q.summon()
+	return nil
+}
+
+// Leave takes a waiter out of the line. It returns false when its wait was
+// already over, and then Result tells how: a lease must still be ended.
+func (q *Queue) Leave(w *Waiter) bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if w.settled {
+		return false
+	}
+	q.remove(w)
+	q.summon()
+	return true
+}
+
+// Wait is Join for callers with a goroutine to spare: it blocks until a pod
+// can be used or ctx ends.
+func (q *Queue) Wait(ctx context.Context, w *Waiter) (Lease, ColdStart, error) {
+	settled := make(chan struct{})
+	w.Settle = func() { close(settled) }
+	if err := q.Join(w); err != nil {
+		return Lease{}, ColdStart{}, err
+	}
+	return q.await(ctx, w, settled)
+}
+
+// WaitAgain is Rejoin for callers with a goroutine to spare.
+func (q *Queue) WaitAgain(ctx context.Context, w *Waiter) (Lease, ColdStart, error) {
+	settled := make(chan struct{})
+	w.Settle = func() { close(settled) }
+	if err := q.Rejoin(w); err != nil {
+		return Lease{}, ColdStart{}, err
+	}
+	return q.await(ctx, w, settled)
+}
+
+func (q *Queue) await(ctx context.Context, w *Waiter, settled <-chan struct{}) (Lease, ColdStart, error) {
+	select {
+	case <-settled:
+		return w.Result()
+	case <-ctx.Done():
+		if q.Leave(w) {
+			return Lease{}, ColdStart{}, context.Cause(ctx)
+		}
+		return w.Result()
+	}
+}
+
+// remove takes a waiter out of its line. Callers hold mu.
+func (q *Queue) remove(w *Waiter) {
+	line := q.lines[w.Port]
+	line.Remove(w.place)
+	if line.Len() == 0 {
+		delete(q.lines, w.Port)
+	}
+	w.place = nil
+	w.settled = true
+	q.held--
+	q.budget.give(w.Bytes)
+}
+
+// dispatch gives pods to waiters for as long as there are both. Callers hold mu.
+func (q *Queue) dispatch() {
+	if q.held == 0 {
+		return
+	}
+	for port, line := range q.lines {
+		for element := line.Front(); element != nil; element = line.Front() {
+			lease, ok := q.take(port)
+			if !ok {
+				break
+			}
+			w := element.Value.(*Waiter)
+			q.remove(w)
+			w.lease, w.cold = lease, q.cold
+			w.Settle()
+		}
+	}
+	q.summon()
+}

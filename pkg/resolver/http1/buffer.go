@@ -1,0 +1,121 @@
+/*
+Copyright The elasti-apiserver Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package http1
+
+import (
+	"io"
+	"sync"
+)
+
+// bufferSize is the size of the buffers that connections share. Most heads and
+// many whole messages fit; a connection keeps one only while it is in use.
+const bufferSize = 4 << 10
+
+var bufferPool = sync.Pool{New: func() any { return new([bufferSize]byte) }}
+
+// buffer is the unread bytes of a connection: data[read:written].
+type buffer struct {
+	data          []byte
+	read, written int
+	// shared is the backing of data while that came from the pool.
+	shared *[bufferSize]byte
+}
+
+// unread returns the bytes that have not been consumed. They are valid until
+// the next call of fill, compact or release.
+func (b *buffer) unread() []byte { return b.data[b.read:b.written] }
+
+// consume drops n unread bytes.
+func (b *buffer) consume(n int) {
+	b.read += n
+	if b.read == b.written {
+		b.read, b.written = 0, 0
+	}
+}
+
+// fill reads once from r. When the buffer is full it makes room first, by
+// growing up to limit bytes; at the limit it returns io.ErrShortBuffer.
+func (b *buffer) fill(r io.Reader, limit int) error {
+	if b.written == len(b.data) {
+		if err := b.makeRoom(limit); err != nil {
+			return err
+		}
+	}
+	n, err := r.Read(b.data[b.written:])
+	b.written += n
+	if n > 0 {
+		return nil
+	}
+	if err == nil {
+		err = io.ErrNoProgress
+	}
+	return err
+}
+
+func (b *buffer) makeRoom(limit int) error {
+	switch {
+	case b.data == nil:
+		b.shared = bufferPool.Get().(*[bufferSize]byte)
+		b.data = b.shared[:]
+	case b.read > 0:
+		b.written = copy(b.data, b.unread())
+		b.read = 0
+	case len(b.data) >= limit:
+		return io.ErrShortBuffer
+	default:
+		b.replace(make([]byte, min(limit, max(bufferSize, 2*len(b.data)))))
+	}
+	return nil
+}
+
+// replace moves the unread bytes to other memory.
+func (b *buffer) replace(data []byte) {
+	n := copy(data, b.unread())
+	b.giveBack()
+	b.data, b.read, b.written = data, 0, n
+}
+
+// shrink keeps no more memory than the unread bytes need.
+func (b *buffer) shrink() {
+	if b.read == b.written {
+		b.release()
+		return
+	}
+	b.replace(make([]byte, b.written-b.read))
+}
+
+// release drops the unread bytes and the memory.
+func (b *buffer) release() {
+	b.giveBack()
+	b.data, b.read, b.written = nil, 0, 0
+}
+
+func (b *buffer) giveBack() {
+	if b.shared != nil {
+		bufferPool.Put(b.shared)
+		b.shared = nil
+	}
+}
+
+// prepend makes bytes that were read before the buffer existed the first
+// unread ones. The buffer must be empty.
+func (b *buffer) prepend(data []byte) {
+	if len(b.data) < len(data) {
+		b.replace(make([]byte, len(data)))
+	}
+	b.written = copy(b.data, data)
+}

@@ -1,0 +1,192 @@
+/*
+Copyright The elasti-apiserver Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package http1
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/truefoundry/elasti-apiserver/pkg/resolver/accesslog"
+	"github.com/truefoundry/elasti-apiserver/pkg/resolver/answer"
+	"github.com/truefoundry/elasti-apiserver/pkg/resolver/service"
+)
+
+// conn is a connection of a client.
+type conn struct {
+	// Immutable.
+	server  *Server
+	tcp     *net.TCPConn
+	service *service.Service
+	port    service.Port
+
+	draining atomic.Bool
+
+	mu sync.Mutex
+	// idle is true while no byte of the next request is there.
+	idle bool
+
+	// Owned by the goroutine that serves, but for in while a request body is
+	// being sent.
+	in       buffer
+	request  head
+	response head
+	record   accesslog.Record
+	// deadlineSet is when the idle deadline was last set.
+	deadlineSet time.Time
+	// lingers is true when the last answer may still have to be read.
+	lingers bool
+	// out assembles a head that is not forwarded as it was received.
+	out []byte
+}
+
+// serveRequest serves the next request and reports whether another may follow.
+func (c *conn) serveRequest(ctx context.Context) bool {
+	if err := c.readHead(); err != nil {
+		var bad *malformed
+		if errors.As(err, &bad) {
+			c.begin(time.Now())
+			c.refuseLast(answer.New(bad.status, answer.ReasonBadRequest, bad.detail))
+			c.finish()
+		}
+		return false
+	}
+	c.begin(time.Now())
+	again := c.answerRequest(ctx)
+	c.finish()
+	return again && !c.draining.Load()
+}
+
+// readHead reads until the head of a request is complete and parsed.
+func (c *conn) readHead() error {
+	if err := c.armIdle(time.Now()); err != nil {
+		return err
+	}
+	defer c.setIdle(false)
+	searched := 0
+	for {
+		// Clients of old sent an empty line after a body.
+		for data := c.in.unread(); len(data) >= 2 && data[0] == '\r' && data[1] == '\n'; data = c.in.unread() {
+			c.in.consume(2)
+		}
+		data := c.in.unread()
+		if headEnds(data, searched) {
+			break
+		}
+		searched = len(data)
+		if len(data) > 0 && c.setIdle(false) {
+			if err := c.setReadDeadline(time.Now().Add(c.server.options.HeaderTimeout)); err != nil {
+				return err
+			}
+		}
+		if err := c.in.fill(c.tcp, c.server.options.MaxHeaderBytes); err != nil {
+			if errors.Is(err, io.ErrShortBuffer) {
+				return &malformed{status: http.StatusRequestHeaderFieldsTooLarge, detail: "the head of the request is too large"}
+			}
+			return err
+		}
+	}
+	return c.request.parseRequest(c.in.unread())
+}
+
+// armIdle sets the deadline for the next request. Setting one costs more than
+// reading the clock, so it is set anew only now and then.
+func (c *conn) armIdle(now time.Time) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.idle = true
+	timeout := c.server.options.IdleTimeout
+	if c.draining.Load() {
+		timeout = drainIdleTimeout
+	} else if now.Sub(c.deadlineSet) < time.Second {
+		return nil
+	}
+	c.deadlineSet = now
+	return c.tcp.SetReadDeadline(now.Add(timeout))
+}
+
+// setIdle sets whether the connection waits for a request, and reports whether
+// that changed.
+func (c *conn) setIdle(idle bool) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	changed := c.idle != idle
+	c.idle = idle
+	return changed
+}
+
+// drain makes the current request the last, or ends the connection soon when
+// there is none.
+func (c *conn) drain() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.draining.Store(true)
+	if c.idle {
+		// A connection that is closed already has no deadline, and needs none.
+		_ = c.tcp.SetReadDeadline(time.Now().Add(drainIdleTimeout))
+	}
+}
+
+// setReadDeadline sets another deadline than the idle one.
+func (c *conn) setReadDeadline(deadline time.Time) error {
+	c.deadlineSet = time.Time{}
+	return c.tcp.SetReadDeadline(deadline)
+}
+
+// close ends the connection.
+func (c *conn) close() {
+	c.in.release()
+	if c.lingers {
+		c.linger()
+	}
+	c.tcp.Close()
+}
+
+// begin starts the record of a request.
+func (c *conn) begin(now time.Time) {
+	c.record = accesslog.Record{
+		Namespace: c.service.Namespace,
+		Service:   c.service.PublicService,
+		Port:      c.port.Number,
+		Protocol:  "http1",
+		Received:  now,
+	}
+}
+
+func (c *conn) finish() {
+	c.record.Ended = time.Now()
+	c.server.options.Finish(c.service, &c.record)
+}
+
+// headEnds reports whether data has the end of a head, or a line end that makes
+// it malformed. The first searched bytes are known to have neither.
+func headEnds(data []byte, searched int) bool {
+	for i := max(1, searched-2); i < len(data); i++ {
+		if data[i] != '\n' {
+			continue
+		}
+		if data[i-1] != '\r' || (i >= 3 && data[i-2] == '\n') {
+			return true
+		}
+	}
+	return len(data) > 0 && data[0] == '\n'
+}

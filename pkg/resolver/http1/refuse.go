@@ -1,0 +1,83 @@
+/*
+Copyright The elasti-apiserver Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package http1
+
+import (
+	"io"
+	"time"
+
+	"github.com/truefoundry/elasti-apiserver/pkg/resolver/accesslog"
+	"github.com/truefoundry/elasti-apiserver/pkg/resolver/answer"
+)
+
+const (
+	// lingerTime and lingerBytes bound how long a client that still sends is
+	// listened to after its answer. Closing at once would reset the connection,
+	// and the client could lose the answer to that.
+	lingerTime  = time.Second
+	lingerBytes = 256 << 10
+)
+
+// refuse answers the current request with the resolver's own answer, and
+// reports whether the connection can carry another.
+func (c *conn) refuse(a *answer.Answer) bool {
+	body := c.wholeBody()
+	if body < 0 || !c.request.persists() || c.draining.Load() {
+		c.refuseLast(a)
+		return false
+	}
+	if !c.sendAnswer(a, false) {
+		return false
+	}
+	c.in.consume(len(c.request.raw) + body)
+	return true
+}
+
+// refuseLast answers the current request, and lets the connection end.
+func (c *conn) refuseLast(a *answer.Answer) {
+	c.lingers = c.sendAnswer(a, true)
+}
+
+func (c *conn) sendAnswer(a *answer.Answer, last bool) bool {
+	c.record.Outcome = accesslog.Answered
+	c.record.Status = a.Status
+	if c.record.Reason == "" {
+		c.record.Reason = string(a.Reason)
+	}
+	c.record.Answered = time.Now()
+	_, err := c.tcp.Write(a.AppendHTTP1(nil, string(c.request.method) == "HEAD", last))
+	return err == nil
+}
+
+// linger tells the client that nothing more comes, and gives it a moment to
+// read what came before the connection is closed.
+func (c *conn) linger() {
+	if err := c.tcp.CloseWrite(); err != nil {
+		return
+	}
+	if err := c.setReadDeadline(time.Now().Add(lingerTime)); err != nil {
+		return
+	}
+	// Whatever ends this, the connection is closed next.
+	_, _ = io.CopyN(io.Discard, c.tcp, lingerBytes)
+}
+
+// abort makes the client see that the connection broke, rather than ended.
+func (c *conn) abort() {
+	// It fails only when the connection is broken already.
+	_ = c.tcp.SetLinger(0)
+}

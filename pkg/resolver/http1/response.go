@@ -1,0 +1,277 @@
+/*
+Copyright The elasti-apiserver Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package http1
+
+import (
+	"errors"
+	"io"
+	"net/http"
+	"os"
+	"time"
+
+	"github.com/truefoundry/elasti-apiserver/pkg/resolver/stream"
+)
+
+// errEarlyEnd means that a pod closed the connection in the middle of an answer.
+var errEarlyEnd = errors.New("the pod closed the connection before its answer was complete")
+
+// receive reads the pod's answer and sends it to the client.
+func (e *exchange) receive() error {
+	c := e.client
+	for {
+		if err := e.readHead(); err != nil {
+			return err
+		}
+		response := &c.response
+		switch {
+		case response.status == http.StatusSwitchingProtocols:
+			if !e.upgrades || e.body != nil {
+				return &malformed{status: http.StatusBadGateway, detail: "it switches protocols without being asked, or in the middle of a request"}
+			}
+			return e.tunnel()
+		case response.status < 200:
+			if err := e.sendInterim(); err != nil {
+				return err
+			}
+		default:
+			c.record.Status = response.status
+			return e.sendFinal(response.responseBody(e.toHead))
+		}
+	}
+}
+
+// readHead reads until the head of a response is complete and parsed.
+func (e *exchange) readHead() error {
+	searched := 0
+	for {
+		data := e.pod.in.unread()
+		if headEnds(data, searched) {
+			return e.client.response.parseResponse(data)
+		}
+		searched = len(data)
+		if err := e.fill(); err != nil {
+			return err
+		}
+	}
+}
+
+// sendInterim passes on a response that announces another. HTTP/1.0 has none.
+func (e *exchange) sendInterim() error {
+	raw := e.client.response.raw
+	if e.client.request.minor == 1 {
+		if err := e.sendClient(raw); err != nil {
+			return err
+		}
+	}
+	e.pod.in.consume(len(raw))
+	return nil
+}
+
+// sendFinal passes on the response whose head was read, and its body.
+func (e *exchange) sendFinal(kind bodyKind) error {
+	c := e.client
+	response := &c.response
+	c.record.Answered = time.Now()
+	e.last = e.isLast(kind)
+
+	data := e.pod.in.unread()
+	rest := response.contentLength
+	var scanner chunkScanner
+	n, end, err := len(response.raw), kind == noBody, error(nil)
+	body := data[n:]
+	switch kind {
+	case sizedBody:
+		n += int(min(rest, int64(len(body))))
+		rest -= int64(n - len(response.raw))
+		end = rest == 0
+	case chunkedBody:
+		var taken int
+		taken, end, err = scanner.scan(body)
+		if err != nil {
+			return err
+		}
+		n += taken
+	case untilClose:
+		n = len(data)
+	}
+	e.started = true
+	if err := e.sendClient(c.responseMessage(data[:n], e.last)); err != nil {
+		return err
+	}
+	e.pod.in.consume(n)
+	if end {
+		return nil
+	}
+	switch kind {
+	case sizedBody:
+		return e.sendSized(rest)
+	case chunkedBody:
+		return e.sendChunks(&scanner)
+	default:
+		return e.sendUntilClose()
+	}
+}
+
+// isLast reports whether the client's connection must end with this response.
+func (e *exchange) isLast(kind bodyKind) bool {
+	c := e.client
+	return kind == untilClose || !c.request.persists() || c.draining.Load() || c.service.Leaving() ||
+		// A client that waits to be told to continue may or may not send its body now.
+		(c.request.expects && e.body != nil && !e.body.ended())
+}
+
+// responseMessage returns what is sent of a response that begins with a head:
+// all but the lines that only concern the pod's connection, and whether the
+// client's connection ends, where the client would not know.
+func (c *conn) responseMessage(data []byte, last bool) []byte {
+	added := ""
+	switch {
+	case last:
+		added = "Connection: close\r\n"
+	case c.request.minor == 0:
+		added = "Connection: keep-alive\r\n"
+	}
+	if added == "" && len(c.response.cuts) == 0 {
+		return data
+	}
+	head := len(c.response.raw) - len("\r\n")
+	c.out = appendWithout(c.out[:0], data[:head], c.response.cuts)
+	c.out = append(c.out, added...)
+	c.out = append(c.out, data[head:]...)
+	return c.out
+}
+
+func (e *exchange) sendClient(data []byte) error {
+	if _, err := e.client.tcp.Write(data); err != nil {
+		return errClientGone
+	}
+	return nil
+}
+
+// sendSized sends the rest of a body of known size.
+func (e *exchange) sendSized(rest int64) error {
+	for rest > spliceBytes {
+		n, err := e.splice(rest)
+		rest -= n
+		if err != nil {
+			return err
+		}
+	}
+	for rest > 0 {
+		if err := e.fillBody(); err != nil {
+			return err
+		}
+		n := int(min(rest, int64(len(e.pod.in.unread()))))
+		if err := e.sendClient(e.pod.in.unread()[:n]); err != nil {
+			return err
+		}
+		e.pod.in.consume(n)
+		rest -= int64(n)
+	}
+	return nil
+}
+
+// splice lets the kernel move up to n bytes, and returns when the pod was
+// silent for a while.
+func (e *exchange) splice(n int64) (int64, error) {
+	if err := e.armSilence(time.Now()); err != nil {
+		return 0, err
+	}
+	moved, err := io.CopyN(e.client.tcp, e.pod.tcp, n)
+	switch {
+	case err == nil:
+		return moved, nil
+	case errors.Is(err, os.ErrDeadlineExceeded) && moved > 0:
+		return moved, nil
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		return 0, e.silent()
+	default:
+		return moved, errEarlyEnd
+	}
+}
+
+// sendChunks sends the rest of a chunked body.
+func (e *exchange) sendChunks(scanner *chunkScanner) error {
+	for {
+		if err := e.fillBody(); err != nil {
+			return err
+		}
+		n, end, err := scanner.scan(e.pod.in.unread())
+		if err != nil {
+			return err
+		}
+		if err := e.sendClient(e.pod.in.unread()[:n]); err != nil {
+			return err
+		}
+		e.pod.in.consume(n)
+		if end {
+			return nil
+		}
+	}
+}
+
+// sendUntilClose sends a body that ends with the connection.
+func (e *exchange) sendUntilClose() error {
+	for {
+		err := e.fill()
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		data := e.pod.in.unread()
+		if err := e.sendClient(data); err != nil {
+			return err
+		}
+		e.pod.in.consume(len(data))
+	}
+}
+
+// fillBody is fill where the end of the connection is too early.
+func (e *exchange) fillBody() error {
+	err := e.fill()
+	if errors.Is(err, io.EOF) {
+		return errEarlyEnd
+	}
+	return err
+}
+
+// tunnel passes on that the pod switches protocols, and then carries bytes.
+func (e *exchange) tunnel() error {
+	c := e.client
+	c.record.Status = http.StatusSwitchingProtocols
+	c.record.Answered = time.Now()
+	e.started, e.last = true, true
+	if err := e.sendClient(e.pod.in.unread()); err != nil {
+		return err
+	}
+	e.pod.in.release()
+	if ahead := c.in.unread()[len(c.request.raw):]; len(ahead) > 0 {
+		if _, err := e.pod.Write(ahead); err != nil {
+			return err
+		}
+	}
+	c.in.release()
+	for _, conn := range []interface{ SetDeadline(time.Time) error }{c.tcp, e.pod.tcp} {
+		if err := conn.SetDeadline(time.Time{}); err != nil {
+			return err
+		}
+	}
+	stream.Join(c.tcp, e.pod.tcp)
+	return nil
+}

@@ -1,0 +1,117 @@
+/*
+Copyright The elasti-apiserver Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+// Package http1 forwards HTTP/1.0 and HTTP/1.1, one request at a time, and
+// holds requests for which there is no pod yet.
+//
+// It frames messages itself rather than through net/http: what matters of a
+// head is found in one pass over the bytes as they were received, and these
+// bytes, not a rewritten message, go to the pod and back. That is what makes it
+// transparent (odd paths, header case and order, chunk extensions and trailers
+// arrive as they were sent) and cheap. Framing is strict instead: a message
+// that two readers could split differently is refused.
+//
+// The way of a request through the files: server.go accepts a connection and
+// reads heads, hold.go waits for a pod, exchange.go sends the request and the
+// answer, request.go and response.go carry the bodies.
+package http1
+
+import (
+	"context"
+	"net"
+	"sync"
+	"time"
+
+	"github.com/truefoundry/elasti-apiserver/pkg/resolver/accesslog"
+	"github.com/truefoundry/elasti-apiserver/pkg/resolver/service"
+)
+
+// drainIdleTimeout is how long a connection without a request is kept while the
+// server drains. It is closed then; a client in the middle of a sequence of
+// requests sends the next one sooner, and is told in its answer to go elsewhere.
+const drainIdleTimeout = 5 * time.Second
+
+// past is a time that every deadline has passed.
+var past = time.Unix(1, 0)
+
+// Options are what a Server is made of.
+type Options struct {
+	// Pool keeps the connections to pods.
+	Pool *Pool
+	// IdleTimeout is how long a connection may be without a request.
+	IdleTimeout time.Duration
+	// HeaderTimeout is how long a client may take to send the head of a request.
+	HeaderTimeout time.Duration
+	// MaxHeaderBytes bounds the head of a message.
+	MaxHeaderBytes int
+	// Finish is told of each request when it has ended. It must not keep the
+	// record. Optional.
+	Finish func(*service.Service, *accesslog.Record)
+}
+
+// Server serves HTTP/1.x connections. It is safe for concurrent use.
+type Server struct {
+	options Options
+
+	mu       sync.Mutex
+	conns    map[*conn]struct{}
+	draining bool
+}
+
+// New returns a Server.
+func New(options Options) *Server {
+	if options.Finish == nil {
+		options.Finish = func(*service.Service, *accesslog.Record) {}
+	}
+	return &Server{options: options, conns: map[*conn]struct{}{}}
+}
+
+// Serve serves one connection of a client to one port of a service, until it
+// ends, and closes it. The bytes of initial were already read from it. Whoever
+// wants it to end sooner closes tcp.
+func (s *Server) Serve(ctx context.Context, tcp *net.TCPConn, initial []byte, svc *service.Service, port service.Port) {
+	c := &conn{server: s, tcp: tcp, service: svc, port: port}
+	defer c.close()
+	c.in.prepend(initial)
+	s.add(c)
+	defer s.remove(c)
+	for c.serveRequest(ctx) {
+	}
+}
+
+// Drain makes each connection end with its current or next request, or after a
+// short time without one.
+func (s *Server) Drain() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.draining = true
+	for c := range s.conns {
+		c.drain()
+	}
+}
+
+func (s *Server) add(c *conn) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.conns[c] = struct{}{}
+	c.draining.Store(s.draining)
+}
+
+func (s *Server) remove(c *conn) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.conns, c)
+}

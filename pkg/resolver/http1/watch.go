@@ -1,0 +1,58 @@
+/*
+Copyright The elasti-apiserver Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package http1
+
+import (
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/truefoundry/elasti-apiserver/pkg/resolver/socket"
+)
+
+// clientWatch looks for the client of an exchange to go away while its pod is
+// silent.
+type clientWatch struct {
+	client *conn
+	gone   atomic.Bool
+	done   sync.WaitGroup
+}
+
+// watchClient begins to watch. When the client goes away, a read from the pod
+// is interrupted by its deadline.
+func watchClient(client *conn, pod *podConn) *clientWatch {
+	w := &clientWatch{client: client}
+	// A connection that is closed already ends the watch at once.
+	_ = client.setReadDeadline(time.Time{})
+	w.done.Go(func() {
+		if err := socket.WaitClosed(client.tcp); err == nil {
+			w.gone.Store(true)
+			_ = pod.tcp.SetReadDeadline(past)
+		}
+	})
+	return w
+}
+
+func (w *clientWatch) clientGone() bool { return w.gone.Load() }
+
+// stop ends the watch and reports whether the client is gone.
+func (w *clientWatch) stop() bool {
+	_ = w.client.tcp.SetReadDeadline(past)
+	w.done.Wait()
+	_ = w.client.setReadDeadline(time.Time{})
+	return w.gone.Load()
+}

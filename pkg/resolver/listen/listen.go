@@ -1,0 +1,159 @@
+/*
+Copyright The elasti-apiserver Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+// Package listen opens and closes the listeners of a resolver, each without
+// disturbing the others.
+package listen
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"strconv"
+	"sync"
+	"time"
+
+	"k8s.io/klog/v2"
+)
+
+// Accepting goes on after an error: out of file descriptors, it is worth trying
+// again after 5 ms, 10 ms, … 1 s.
+const (
+	firstPause = 5 * time.Millisecond
+	lastPause  = time.Second
+)
+
+// A Handler owns an accepted connection. It is called in a goroutine of its own.
+type Handler func(conn *net.TCPConn)
+
+// Set is the open listeners by port. It is safe for concurrent use.
+type Set struct {
+	// Immutable.
+	bindAddress string
+	logger      klog.Logger
+
+	mu        sync.Mutex
+	listeners map[int32]*listener
+	closed    bool
+	accepting sync.WaitGroup
+}
+
+type listener struct {
+	tcp *net.TCPListener
+	// closing ends the pauses between failures to accept.
+	closing context.Context
+	close   context.CancelFunc
+}
+
+// New returns an empty set whose listeners bind to an address; empty means all
+// addresses of all families.
+func New(bindAddress string, logger klog.Logger) *Set {
+	return &Set{bindAddress: bindAddress, logger: logger, listeners: map[int32]*listener{}}
+}
+
+// Open listens on a port, and hands each connection to handle. A port that is
+// open already is an error.
+func (s *Set) Open(port int32, handle Handler) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return fmt.Errorf("opening port %d: the listeners are shut down", port)
+	}
+	if s.listeners[port] != nil {
+		return fmt.Errorf("opening port %d: it is open already", port)
+	}
+	address := net.JoinHostPort(s.bindAddress, strconv.Itoa(int(port)))
+	bound, err := net.Listen("tcp", address)
+	if err != nil {
+		return fmt.Errorf("opening port %d: %w", port, err)
+	}
+	closing, cancel := context.WithCancel(context.Background())
+	l := &listener{tcp: bound.(*net.TCPListener), closing: closing, close: cancel}
+	s.listeners[port] = l
+	s.accepting.Go(func() { l.accept(handle, s.logger.WithValues("port", port)) })
+	return nil
+}
+
+// Address returns where a port is listened on, or nil.
+func (s *Set) Address(port int32) net.Addr {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if l := s.listeners[port]; l != nil {
+		return l.tcp.Addr()
+	}
+	return nil
+}
+
+// Count returns how many listeners are open.
+func (s *Set) Count() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.listeners)
+}
+
+// Close stops listening on a port. Accepted connections stay open.
+func (s *Set) Close(port int32) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if l := s.listeners[port]; l != nil {
+		l.end()
+		delete(s.listeners, port)
+	}
+}
+
+// Shutdown stops listening on all ports for good, and returns when no more
+// connection will be handed to a handler.
+func (s *Set) Shutdown() {
+	s.mu.Lock()
+	s.closed = true
+	for port, l := range s.listeners {
+		l.end()
+		delete(s.listeners, port)
+	}
+	s.mu.Unlock()
+	s.accepting.Wait()
+}
+
+func (l *listener) end() {
+	l.close()
+	// The only error is that it is closed already.
+	_ = l.tcp.Close()
+}
+
+func (l *listener) accept(handle Handler, logger klog.Logger) {
+	pause := firstPause
+	for {
+		conn, err := l.tcp.AcceptTCP()
+		if errors.Is(err, net.ErrClosed) {
+			return
+		}
+		if err != nil {
+			logger.Error(err, "Cannot accept a connection, will try again", "pause", pause)
+			timer := time.NewTimer(pause)
+			select {
+			case <-l.closing.Done():
+				timer.Stop()
+				return
+			case <-timer.C:
+			}
+			pause = min(2*pause, lastPause)
+			continue
+		}
+		pause = firstPause
+		go handle(conn)
+	}
+}

@@ -1,0 +1,164 @@
+/*
+Copyright The elasti-apiserver Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+// Package options has the flags of elasti-resolver.
+package options
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"time"
+
+	"github.com/spf13/pflag"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/truefoundry/elasti-apiserver/pkg/generated/clientset/versioned"
+	"github.com/truefoundry/elasti-apiserver/pkg/resolver"
+	"github.com/truefoundry/elasti-apiserver/pkg/resolver/accesslog"
+)
+
+// Options are the values of the flags.
+type Options struct {
+	Kubeconfig      string
+	BindAddress     string
+	HealthAddress   string
+	AccessLog       bool
+	MaxHeldBytes    int64
+	MaxHeaderBytes  int
+	HeaderTimeout   time.Duration
+	IdleTimeout     time.Duration
+	ShutdownDelay   time.Duration
+	ShutdownTimeout time.Duration
+}
+
+// New returns the defaults.
+func New() *Options {
+	return &Options{
+		HealthAddress:  ":8080",
+		MaxHeldBytes:   256 << 20,
+		MaxHeaderBytes: 64 << 10,
+		HeaderTimeout:  10 * time.Second,
+		// Longer than the load balancers in front keep theirs (the longest in
+		// wide use is 600 s), so that it is never us who closes one just as it
+		// is used again.
+		IdleTimeout:     620 * time.Second,
+		ShutdownDelay:   3 * time.Second,
+		ShutdownTimeout: 60 * time.Second,
+	}
+}
+
+// AddFlags adds the flags to a set.
+func (o *Options) AddFlags(flags *pflag.FlagSet) {
+	flags.StringVar(&o.Kubeconfig, "kubeconfig", o.Kubeconfig, "File with the address and credentials of the cluster. Empty: those of the pod.")
+	flags.StringVar(&o.BindAddress, "bind-address", o.BindAddress, "IP address that proxy ports are opened on. Empty: all addresses of both families.")
+	flags.StringVar(&o.HealthAddress, "health-address", o.HealthAddress, "Address that /healthz and /readyz are served on, in plain HTTP.")
+	flags.BoolVar(&o.AccessLog, "access-log", o.AccessLog, "Write a line of JSON to standard output for each request and connection.")
+	flags.Int64Var(&o.MaxHeldBytes, "max-held-bytes", o.MaxHeldBytes, "Bytes of memory that held requests and connections of all services may take; more get 503 or are reset.")
+	flags.IntVar(&o.MaxHeaderBytes, "max-header-bytes", o.MaxHeaderBytes, "Size up to which the head of an HTTP message is accepted; larger ones get 431.")
+	flags.DurationVar(&o.HeaderTimeout, "header-timeout", o.HeaderTimeout, "Time a client may take to send the head of an HTTP request once it began.")
+	flags.DurationVar(&o.IdleTimeout, "idle-timeout", o.IdleTimeout, "Time an HTTP connection may be without a request. Keep it longer than that of whatever is in front.")
+	flags.DurationVar(&o.ShutdownDelay, "shutdown-delay", o.ShutdownDelay, "Time new connections are accepted after SIGTERM, until everyone knows that they should go elsewhere.")
+	flags.DurationVar(&o.ShutdownTimeout, "shutdown-timeout", o.ShutdownTimeout, "Time held requests and open connections have to finish after that. The grace period of the pod must be longer than both together.")
+}
+
+// Validate returns every value that makes no sense.
+func (o *Options) Validate() error {
+	var errs []error
+	if o.BindAddress != "" && net.ParseIP(o.BindAddress) == nil {
+		errs = append(errs, fmt.Errorf("--bind-address: %q is not an IP address", o.BindAddress))
+	}
+	if o.MaxHeldBytes < 1<<20 {
+		errs = append(errs, fmt.Errorf("--max-held-bytes: %d is less than %d", o.MaxHeldBytes, 1<<20))
+	}
+	if o.MaxHeaderBytes < 4<<10 {
+		errs = append(errs, fmt.Errorf("--max-header-bytes: %d is less than %d", o.MaxHeaderBytes, 4<<10))
+	}
+	for _, positive := range []struct {
+		flag  string
+		value time.Duration
+	}{
+		{"--header-timeout", o.HeaderTimeout},
+		{"--idle-timeout", o.IdleTimeout},
+		{"--shutdown-timeout", o.ShutdownTimeout},
+	} {
+		if positive.value <= 0 {
+			errs = append(errs, fmt.Errorf("%s: %s is not positive", positive.flag, positive.value))
+		}
+	}
+	if o.ShutdownDelay < 0 {
+		errs = append(errs, fmt.Errorf("--shutdown-delay: %s is negative", o.ShutdownDelay))
+	}
+	return errors.Join(errs...)
+}
+
+// Run runs a resolver until ctx ends and it has drained.
+func (o *Options) Run(ctx context.Context) error {
+	if err := o.Validate(); err != nil {
+		return err
+	}
+	config, err := clientcmd.BuildConfigFromFlags("", o.Kubeconfig)
+	if err != nil {
+		return fmt.Errorf("reading the credentials of the cluster (--kubeconfig=%q): %w", o.Kubeconfig, err)
+	}
+	elastiClient, kubeClient, err := clients(config)
+	if err != nil {
+		return err
+	}
+	health, err := net.Listen("tcp", o.HealthAddress)
+	if err != nil {
+		return fmt.Errorf("opening --health-address: %w", err)
+	}
+	options := resolver.Options{
+		Elasti:          elastiClient,
+		Kubernetes:      kubeClient,
+		BindAddress:     o.BindAddress,
+		HealthListener:  health,
+		MaxHeldBytes:    o.MaxHeldBytes,
+		MaxHeaderBytes:  o.MaxHeaderBytes,
+		HeaderTimeout:   o.HeaderTimeout,
+		IdleTimeout:     o.IdleTimeout,
+		ShutdownDelay:   o.ShutdownDelay,
+		ShutdownTimeout: o.ShutdownTimeout,
+	}
+	if o.AccessLog {
+		options.AccessLog = accesslog.New(os.Stdout)
+	}
+	return resolver.New(options).Run(ctx)
+}
+
+// clients returns the clients of a cluster. Wakes are one call for each service,
+// however much is held, and the wake of one service must not wait for those of
+// others: the server's own fairness is the limit.
+func clients(config *rest.Config) (versioned.Interface, kubernetes.Interface, error) {
+	config = rest.AddUserAgent(config, "elasti-resolver")
+	config.QPS = -1
+	elastiClient, err := versioned.NewForConfig(config)
+	if err != nil {
+		return nil, nil, fmt.Errorf("making a client of ElastiServices: %w", err)
+	}
+	// EndpointSlices are the bulk of what is watched.
+	config.ContentType = "application/vnd.kubernetes.protobuf"
+	kubeClient, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		return nil, nil, fmt.Errorf("making a client of Kubernetes: %w", err)
+	}
+	return elastiClient, kubeClient, nil
+}

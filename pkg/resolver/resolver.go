@@ -1,0 +1,253 @@
+/*
+Copyright The elasti-apiserver Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+// Package resolver is the data plane: it receives the traffic of services whose
+// targets sleep, holds it, has the target woken, and forwards it as soon as a
+// pod can answer.
+//
+// The way of a request through the packages: route learns from the API server
+// which port belongs to which service; listen accepts the connection; here it
+// is found out what it speaks and given to http1, http2 or stream; hold makes it
+// wait for a pod, while wake asks the API server for one and probe asks the pod
+// whether it can answer; endpoint picks the pod; dial connects to it.
+package resolver
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	kubeinformers "k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/klog/v2"
+
+	"github.com/truefoundry/elasti-apiserver/pkg/generated/clientset/versioned"
+	elastiinformers "github.com/truefoundry/elasti-apiserver/pkg/generated/informers/externalversions"
+	"github.com/truefoundry/elasti-apiserver/pkg/resolver/accesslog"
+	"github.com/truefoundry/elasti-apiserver/pkg/resolver/hold"
+	"github.com/truefoundry/elasti-apiserver/pkg/resolver/http1"
+	"github.com/truefoundry/elasti-apiserver/pkg/resolver/listen"
+	"github.com/truefoundry/elasti-apiserver/pkg/resolver/route"
+	"github.com/truefoundry/elasti-apiserver/pkg/resolver/service"
+	"github.com/truefoundry/elasti-apiserver/pkg/resolver/wake"
+)
+
+// privateSlices selects the EndpointSlices of private Services.
+const privateSlices = "elasti.truefoundry.com/role=private"
+
+// Options are what a Resolver is made of.
+type Options struct {
+	// Elasti reaches the ElastiServices: to watch them, and to wake.
+	Elasti versioned.Interface
+	// Kubernetes reaches the EndpointSlices.
+	Kubernetes kubernetes.Interface
+	// BindAddress is where proxy ports are opened. Empty: all addresses.
+	BindAddress string
+	// HealthListener is where /healthz and /readyz are served. Run closes it.
+	HealthListener net.Listener
+	// AccessLog is told of each request and connection. Optional.
+	AccessLog *accesslog.Writer
+	// MaxHeldBytes bounds the memory of everything that is held.
+	MaxHeldBytes int64
+	// MaxHeaderBytes bounds the head of a request.
+	MaxHeaderBytes int
+	// HeaderTimeout bounds how long a client may take to send the head of a request.
+	HeaderTimeout time.Duration
+	// IdleTimeout is how long an HTTP connection may be without a request.
+	IdleTimeout time.Duration
+	// ShutdownDelay is how long new connections are accepted after Run was told
+	// to end: it takes others that long to learn that they should go elsewhere.
+	ShutdownDelay time.Duration
+	// ShutdownTimeout is how long held requests and open connections may take
+	// after that.
+	ShutdownTimeout time.Duration
+}
+
+// Resolver is one resolver.
+type Resolver struct {
+	options     Options
+	budget      *hold.Budget
+	pool        *http1.Pool
+	http1       *http1.Server
+	connections *connections
+	draining    atomic.Bool
+}
+
+// New returns a Resolver.
+func New(options Options) *Resolver {
+	r := &Resolver{
+		options:     options,
+		budget:      hold.NewBudget(options.MaxHeldBytes),
+		pool:        http1.NewPool(),
+		connections: newConnections(),
+	}
+	r.http1 = http1.New(http1.Options{
+		Pool:           r.pool,
+		IdleTimeout:    options.IdleTimeout,
+		HeaderTimeout:  options.HeaderTimeout,
+		MaxHeaderBytes: options.MaxHeaderBytes,
+		Finish:         r.finish,
+	})
+	return r
+}
+
+// Run serves until ctx ends, and then until what it holds and carries has ended
+// too, for ShutdownDelay and ShutdownTimeout at most.
+func (r *Resolver) Run(ctx context.Context) error {
+	logger := klog.FromContext(ctx)
+	// What serves traffic outlives ctx: draining needs all of it.
+	serving, stop := context.WithCancelCause(context.WithoutCancel(ctx))
+	var running sync.WaitGroup
+	defer running.Wait()
+	defer stop(nil)
+
+	listeners := listen.New(r.options.BindAddress, logger)
+	kube := kubeinformers.NewSharedInformerFactoryWithOptions(r.options.Kubernetes, 0,
+		kubeinformers.WithTransform(route.DropUnused),
+		kubeinformers.WithTweakListOptions(func(options *metav1.ListOptions) { options.LabelSelector = privateSlices }))
+	elasti := elastiinformers.NewSharedInformerFactoryWithOptions(r.options.Elasti, 0,
+		elastiinformers.WithTransform(route.DropUnused))
+	table, err := route.New(route.Options{
+		ElastiServices: elasti.Elasti().V1alpha1().ElastiServices(),
+		EndpointSlices: kube.Discovery().V1().EndpointSlices(),
+		Listeners:      &ports{resolver: r, listeners: listeners, serving: serving},
+		NewService: func(namespace, name, public string, config *service.Config) *service.Service {
+			return r.newService(logger, namespace, name, public, config)
+		},
+	})
+	if err != nil {
+		return err
+	}
+	defer kube.Shutdown()
+	defer elasti.Shutdown()
+	// Before the informers are waited for, what they run on must have ended.
+	defer stop(nil)
+	kube.StartWithContext(serving)
+	elasti.StartWithContext(serving)
+
+	failed := func(err error) {
+		if err != nil {
+			stop(err)
+		}
+	}
+	running.Go(func() { r.pool.Run(serving) })
+	running.Go(func() { failed(table.Run(serving)) })
+	running.Go(func() {
+		failed(serveHTTP(serving, r.options.HealthListener, healthMux(func() error { return r.readiness(table) })))
+	})
+
+	select {
+	case <-serving.Done():
+		listeners.Shutdown()
+		r.connections.closeAll()
+		return context.Cause(serving)
+	case <-ctx.Done():
+	}
+	r.drain(logger, listeners)
+	return nil
+}
+
+// drain lets go of the traffic: first others are told, by failing readiness and
+// by asking clients to reconnect, then no more is accepted, then what is there
+// is finished.
+func (r *Resolver) drain(logger klog.Logger, listeners *listen.Set) {
+	logger.Info("Draining", "connections", r.connections.count(), "delay", r.options.ShutdownDelay)
+	r.draining.Store(true)
+	r.http1.Drain()
+	delay := time.NewTimer(r.options.ShutdownDelay)
+	defer delay.Stop()
+	<-delay.C
+	listeners.Shutdown()
+	ctx, cancel := context.WithTimeout(context.Background(), r.options.ShutdownTimeout)
+	defer cancel()
+	if left := r.connections.finish(ctx); left > 0 {
+		logger.Info("Closed connections that had not ended in time", "connections", left, "timeout", r.options.ShutdownTimeout)
+	}
+}
+
+func (r *Resolver) readiness(table *route.Table) error {
+	switch {
+	case r.draining.Load():
+		return errors.New("draining")
+	case !table.Ready():
+		return errors.New("waiting for the ElastiServices and their EndpointSlices")
+	}
+	return nil
+}
+
+func (r *Resolver) newService(logger klog.Logger, namespace, name, public string, config *service.Config) *service.Service {
+	return service.New(service.Options{
+		Namespace:     namespace,
+		Name:          name,
+		PublicService: public,
+		Config:        config,
+		Budget:        r.budget,
+		Logger:        logger,
+		Attendants: func(s *service.Service) []service.Attendant {
+			return []service.Attendant{
+				wake.New(wake.Options{
+					Client:    r.options.Elasti.ElastiV1alpha1().ElastiServices(namespace),
+					Namespace: namespace,
+					Name:      name,
+					Demand:    s.Queue(),
+				}),
+			}
+		},
+	})
+}
+
+// finish is told of each request and connection that has ended.
+func (r *Resolver) finish(_ *service.Service, record *accesslog.Record) {
+	if r.options.AccessLog == nil {
+		return
+	}
+	if err := r.options.AccessLog.Write(record); err != nil {
+		klog.Background().V(4).Info("Cannot write the access log", "err", err)
+	}
+}
+
+// ports opens the ports of services with the listeners of a resolver.
+type ports struct {
+	resolver  *Resolver
+	listeners *listen.Set
+	serving   context.Context
+}
+
+// OpenPort implements route.Listeners.
+func (p *ports) OpenPort(svc *service.Service, port service.Port) error {
+	err := p.listeners.Open(port.ProxyPort, func(conn *net.TCPConn) {
+		p.resolver.serve(p.serving, conn, svc, port)
+	})
+	if err != nil {
+		return fmt.Errorf("port %d of Service %s/%s: %w", port.Number, svc.Namespace, svc.PublicService, err)
+	}
+	return nil
+}
+
+// ClosePort implements route.Listeners.
+func (p *ports) ClosePort(port service.Port) { p.listeners.Close(port.ProxyPort) }
+
+// serve serves one connection until it ends.
+func (r *Resolver) serve(ctx context.Context, conn *net.TCPConn, svc *service.Service, port service.Port) {
+	r.connections.add(conn)
+	defer r.connections.remove(conn)
+	r.http1.Serve(ctx, conn, nil, svc, port)
+}

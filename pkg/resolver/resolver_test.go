@@ -1,0 +1,300 @@
+/*
+Copyright The elasti-apiserver Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package resolver
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/netip"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	kubefake "k8s.io/client-go/kubernetes/fake"
+	clienttesting "k8s.io/client-go/testing"
+	"k8s.io/utils/ptr"
+
+	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti/v1alpha1"
+	elastifake "github.com/truefoundry/elasti-apiserver/pkg/generated/clientset/versioned/fake"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// cluster is a resolver, and the API server that it watches.
+type cluster struct {
+	t      *testing.T
+	elasti *elastifake.Clientset
+	kube   *kubefake.Clientset
+	health string
+	stop   context.CancelFunc
+	ended  chan error
+	// wake is called for each wake.
+	wake  atomic.Pointer[func(*v1alpha1.WakeRequest) error]
+	wakes atomic.Int32
+}
+
+func newCluster(t *testing.T, change func(*Options), objects ...runtime.Object) *cluster {
+	t.Helper()
+	c := &cluster{t: t, elasti: elastifake.NewClientset(objects...), kube: kubefake.NewClientset(), ended: make(chan error, 1)}
+	c.elasti.PrependReactor("create", "elastiservices/wake", func(action clienttesting.Action) (bool, runtime.Object, error) {
+		c.wakes.Add(1)
+		request := action.(clienttesting.CreateAction).GetObject().(*v1alpha1.WakeRequest)
+		if wake := c.wake.Load(); wake != nil {
+			if err := (*wake)(request); err != nil {
+				return true, nil, err
+			}
+		}
+		return true, request, nil
+	})
+	health, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.health = "http://" + health.Addr().String()
+	options := Options{
+		Elasti: c.elasti, Kubernetes: c.kube,
+		BindAddress: "127.0.0.1", HealthListener: health,
+		MaxHeldBytes: 1 << 30, MaxHeaderBytes: 64 << 10,
+		HeaderTimeout: time.Minute, IdleTimeout: time.Minute, ShutdownTimeout: 20 * time.Second,
+	}
+	if change != nil {
+		change(&options)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	c.stop = cancel
+	go func() { c.ended <- New(options).Run(ctx) }()
+	var once sync.Once
+	t.Cleanup(func() {
+		once.Do(func() {
+			cancel()
+			if err := <-c.ended; err != nil {
+				t.Errorf("the resolver ended with %v", err)
+			}
+		})
+	})
+	c.eventually(func() bool { return c.status("/readyz") == http.StatusOK })
+	return c
+}
+
+func (c *cluster) eventually(condition func() bool) {
+	c.t.Helper()
+	deadline := time.NewTimer(20 * time.Second)
+	defer deadline.Stop()
+	tick := time.NewTicker(2 * time.Millisecond)
+	defer tick.Stop()
+	for !condition() {
+		select {
+		case <-tick.C:
+		case <-deadline.C:
+			c.t.Fatal("the condition did not come true in time")
+		}
+	}
+}
+
+func (c *cluster) status(path string) int {
+	client := http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
+	response, err := client.Get(c.health + path)
+	if err != nil {
+		return 0
+	}
+	response.Body.Close()
+	return response.StatusCode
+}
+
+// freePort returns a port that nobody listens on.
+func freePort(t *testing.T) int32 {
+	t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer listener.Close()
+	return int32(listener.Addr().(*net.TCPAddr).Port)
+}
+
+func elastiService(name string, ports ...int32) *v1alpha1.ElastiService {
+	es := &v1alpha1.ElastiService{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: name},
+		Spec:       v1alpha1.ElastiServiceSpec{Service: name},
+		Status:     v1alpha1.ElastiServiceStatus{Mode: v1alpha1.ModeProxy, PrivateService: "elasti-" + name + "-pvt-0"},
+	}
+	for i, port := range ports {
+		es.Status.ProxyPorts = append(es.Status.ProxyPorts, v1alpha1.ProxyPort{Port: int32(80 + i), Name: fmt.Sprintf("p%d", i), ProxyPort: port})
+	}
+	return es
+}
+
+// slice lists pods of an ElastiService at addresses, all with the same port.
+func slice(es *v1alpha1.ElastiService, ready bool, addresses ...string) *discoveryv1.EndpointSlice {
+	s := &discoveryv1.EndpointSlice{
+		ObjectMeta: metav1.ObjectMeta{Namespace: es.Namespace, Name: es.Name + "-slice", Labels: map[string]string{
+			discoveryv1.LabelServiceName: es.Status.PrivateService, "elasti.truefoundry.com/role": "private",
+		}},
+		AddressType: discoveryv1.AddressTypeIPv4,
+	}
+	for _, text := range addresses {
+		address := netip.MustParseAddrPort(text)
+		s.Ports = []discoveryv1.EndpointPort{{Name: ptr.To("p0"), Port: ptr.To(int32(address.Port()))}}
+		s.Endpoints = append(s.Endpoints, discoveryv1.Endpoint{
+			Addresses:  []string{address.Addr().String()},
+			Conditions: discoveryv1.EndpointConditions{Ready: &ready},
+		})
+	}
+	return s
+}
+
+func (c *cluster) apply(s *discoveryv1.EndpointSlice) {
+	c.t.Helper()
+	client := c.kube.DiscoveryV1().EndpointSlices(s.Namespace)
+	_, err := client.Update(context.Background(), s, metav1.UpdateOptions{})
+	if apierrors.IsNotFound(err) {
+		_, err = client.Create(context.Background(), s, metav1.CreateOptions{})
+	}
+	if err != nil {
+		c.t.Error(err)
+	}
+}
+
+func pod(t *testing.T) string {
+	t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body)
+		fmt.Fprintf(w, "%s %s %s", r.Method, r.URL, body)
+	})}
+	var running sync.WaitGroup
+	running.Go(func() { _ = server.Serve(listener) })
+	t.Cleanup(func() {
+		server.Close()
+		running.Wait()
+	})
+	return listener.Addr().String()
+}
+
+func fetch(port int32, path string) (int, string, error) {
+	client := http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: 20 * time.Second}
+	response, err := client.Post(fmt.Sprintf("http://127.0.0.1:%d%s", port, path), "", strings.NewReader("x"))
+	if err != nil {
+		return 0, "", err
+	}
+	defer response.Body.Close()
+	body, err := io.ReadAll(response.Body)
+	return response.StatusCode, string(body), err
+}
+
+func TestHeldRequestWakesAndIsAnswered(t *testing.T) {
+	port := freePort(t)
+	es := elastiService("cart", port)
+	c := newCluster(t, nil, es)
+	address := pod(t)
+	var failures atomic.Int32
+	pending := make(chan int32, 100)
+	wake := func(request *v1alpha1.WakeRequest) error {
+		if request.Name != "cart" || request.Namespace != "shop" {
+			t.Errorf("woke %s/%s", request.Namespace, request.Name)
+		}
+		// The first calls fail, as they do while the API server restarts.
+		if failures.Add(1) < 3 {
+			return apierrors.NewServiceUnavailable("restarting")
+		}
+		pending <- request.Spec.Pending
+		go c.apply(slice(es, true, address))
+		return nil
+	}
+	c.wake.Store(&wake)
+
+	const clients = 20
+	var requests sync.WaitGroup
+	for i := range clients {
+		requests.Go(func() {
+			status, body, err := fetch(port, fmt.Sprintf("/%d", i))
+			if want := fmt.Sprintf("POST /%d x", i); err != nil || status != 200 || body != want {
+				t.Errorf("got %d %q %v, want %q", status, body, err, want)
+			}
+		})
+	}
+	requests.Wait()
+	if told := <-pending; told < 1 || told > clients {
+		t.Errorf("the wake told of %d pending requests", told)
+	}
+	if n := c.wakes.Load(); n > clients/2 {
+		t.Errorf("%d requests made %d wake calls", clients, n)
+	}
+}
+
+func TestServicesComeAndGo(t *testing.T) {
+	first, second := freePort(t), freePort(t)
+	cart := elastiService("cart", first)
+	c := newCluster(t, nil, cart)
+	c.apply(slice(cart, true, pod(t)))
+	c.eventually(func() bool { status, _, _ := fetch(first, "/"); return status == 200 })
+
+	// Another comes, and does not disturb the first.
+	ctx := context.Background()
+	till := elastiService("till", second)
+	if _, err := c.elasti.ElastiV1alpha1().ElastiServices("shop").Create(ctx, till, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	c.apply(slice(till, true, pod(t)))
+	c.eventually(func() bool { status, _, _ := fetch(second, "/"); return status == 200 })
+
+	// One goes.
+	if err := c.elasti.ElastiV1alpha1().ElastiServices("shop").Delete(ctx, "cart", metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	c.eventually(func() bool { _, _, err := fetch(first, "/"); return err != nil })
+	if status, _, err := fetch(second, "/"); status != 200 {
+		t.Fatalf("the other service answers %d, %v", status, err)
+	}
+}
+
+func TestDrainFinishesHeldRequests(t *testing.T) {
+	port := freePort(t)
+	es := elastiService("cart", port)
+	c := newCluster(t, nil, es)
+	answered := make(chan string, 1)
+	go func() {
+		_, body, err := fetch(port, "/")
+		if err != nil {
+			body = err.Error()
+		}
+		answered <- body
+	}()
+	c.eventually(func() bool { return c.wakes.Load() > 0 })
+	c.stop()
+	c.eventually(func() bool { return c.status("/readyz") == http.StatusServiceUnavailable })
+	if c.status("/healthz") != http.StatusOK {
+		t.Error("a draining resolver is not healthy")
+	}
+	c.apply(slice(es, true, pod(t)))
+	if body := <-answered; body != "POST / x" {
+		t.Fatalf("got %q", body)
+	}
+}

@@ -1,0 +1,66 @@
+/*
+Copyright The elasti-apiserver Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package route
+
+import (
+	"time"
+
+	"k8s.io/utils/ptr"
+
+	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti/v1alpha1"
+	"github.com/truefoundry/elasti-apiserver/pkg/resolver/hold"
+	"github.com/truefoundry/elasti-apiserver/pkg/resolver/service"
+)
+
+// configOf returns how the traffic of an ElastiService is treated.
+func configOf(object *v1alpha1.ElastiService) *service.Config {
+	proxy := object.Spec.Proxy
+	if proxy == nil {
+		proxy = &v1alpha1.ProxySpec{}
+	}
+	config := &service.Config{
+		Mode:        object.Status.Mode,
+		Always:      proxy.Policy == v1alpha1.ProxyAlways,
+		HoldTimeout: time.Duration(ptr.Deref(proxy.HoldTimeoutSeconds, v1alpha1.DefaultHoldTimeoutSeconds)) * time.Second,
+		Limits: hold.Limits{
+			MaxPending:           int(ptr.Deref(proxy.MaxPending, v1alpha1.DefaultMaxPending)),
+			MaxConcurrencyPerPod: int(ptr.Deref(proxy.MaxConcurrencyPerPod, v1alpha1.DefaultMaxConcurrencyPerPod)),
+		},
+		WaitingPage: proxy.WaitingPage,
+	}
+	if proxy.Readiness != v1alpha1.ReadinessEndpoints {
+		config.Probes = object.Status.ReadinessProbes
+	}
+	return config
+}
+
+// portsOfService returns the ports of an ElastiService by proxy port.
+func portsOfService(object *v1alpha1.ElastiService) map[int32]service.Port {
+	ports := make(map[int32]service.Port, len(object.Status.ProxyPorts))
+	for _, port := range object.Status.ProxyPorts {
+		if port.ProxyPort == 0 {
+			continue
+		}
+		ports[port.ProxyPort] = service.Port{
+			Number:      port.Port,
+			Name:        port.Name,
+			AppProtocol: port.AppProtocol,
+			ProxyPort:   port.ProxyPort,
+		}
+	}
+	return ports
+}

@@ -1,0 +1,306 @@
+/*
+Copyright The elasti-apiserver Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+// Package route keeps the services of a resolver, and which port belongs to
+// which of them, as the API server tells it: one Service for each
+// ElastiService, one listener for each of its proxy ports, and the pods that
+// the EndpointSlices of its private Service list.
+package route
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"sync/atomic"
+	"time"
+
+	discoveryv1 "k8s.io/api/discovery/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/types"
+	discoveryinformers "k8s.io/client-go/informers/discovery/v1"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/util/workqueue"
+	"k8s.io/klog/v2"
+
+	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti/v1alpha1"
+	elastiinformers "github.com/truefoundry/elasti-apiserver/pkg/generated/informers/externalversions/elasti/v1alpha1"
+	elastilisters "github.com/truefoundry/elasti-apiserver/pkg/generated/listers/elasti/v1alpha1"
+	"github.com/truefoundry/elasti-apiserver/pkg/resolver/service"
+)
+
+// byPrivateService is the name of the index of both informers: namespace and
+// name of the private Service.
+const byPrivateService = "elasti-private-service"
+
+// A port that cannot be opened is tried again after 10 ms, 20 ms, … 5 s.
+const (
+	firstRetry = 10 * time.Millisecond
+	lastRetry  = 5 * time.Second
+)
+
+// Listeners opens and closes ports.
+type Listeners interface {
+	// OpenPort makes connections to a proxy port belong to a port of a service.
+	OpenPort(svc *service.Service, port service.Port) error
+	// ClosePort ends that. Connections that were accepted go on.
+	ClosePort(port service.Port)
+}
+
+// Options are what a Table is made of.
+type Options struct {
+	// ElastiServices and EndpointSlices are informers that the caller starts
+	// after New. The EndpointSlices are those of private Services.
+	ElastiServices elastiinformers.ElastiServiceInformer
+	EndpointSlices discoveryinformers.EndpointSliceInformer
+	// Listeners opens and closes ports.
+	Listeners Listeners
+	// NewService makes the Service of an ElastiService.
+	NewService func(namespace, name, publicService string, config *service.Config) *service.Service
+}
+
+// Table follows the ElastiServices.
+type Table struct {
+	// Immutable.
+	options Options
+	lister  elastilisters.ElastiServiceLister
+	objects cache.Indexer
+	slices  cache.Indexer
+	synced  []cache.InformerSynced
+	queue   workqueue.TypedRateLimitingInterface[types.NamespacedName]
+	ready   atomic.Bool
+
+	// Owned by Run.
+	entries map[types.NamespacedName]*entry
+}
+
+// entry is what is kept for one ElastiService.
+type entry struct {
+	service *service.Service
+	// open are the ports that are listened on.
+	open map[int32]service.Port
+}
+
+// New returns a Table. It fails when the informers were started before.
+func New(options Options) (*Table, error) {
+	t := &Table{
+		options: options,
+		lister:  options.ElastiServices.Lister(),
+		objects: options.ElastiServices.Informer().GetIndexer(),
+		slices:  options.EndpointSlices.Informer().GetIndexer(),
+		queue: workqueue.NewTypedRateLimitingQueue(
+			workqueue.NewTypedItemExponentialFailureRateLimiter[types.NamespacedName](firstRetry, lastRetry)),
+		entries: map[types.NamespacedName]*entry{},
+	}
+	if err := t.observe(options.ElastiServices.Informer(), privateServiceOfObject, t.objectChanged); err != nil {
+		return nil, fmt.Errorf("observing ElastiServices: %w", err)
+	}
+	if err := t.observe(options.EndpointSlices.Informer(), privateServiceOfSlice, t.sliceChanged); err != nil {
+		return nil, fmt.Errorf("observing EndpointSlices: %w", err)
+	}
+	return t, nil
+}
+
+// observe indexes what an informer has, and calls changed with each old and new
+// state of it.
+func (t *Table) observe(informer cache.SharedIndexInformer, index cache.IndexFunc, changed func(any)) error {
+	if err := informer.AddIndexers(cache.Indexers{byPrivateService: index}); err != nil {
+		return err
+	}
+	registration, err := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
+		AddFunc: changed,
+		UpdateFunc: func(before, after any) {
+			changed(before)
+			changed(after)
+		},
+		DeleteFunc: func(object any) {
+			if unknown, ok := object.(cache.DeletedFinalStateUnknown); ok {
+				object = unknown.Obj
+			}
+			changed(object)
+		},
+	})
+	if err != nil {
+		return err
+	}
+	t.synced = append(t.synced, registration.HasSynced)
+	return nil
+}
+
+func privateServiceOfObject(object any) ([]string, error) {
+	es, ok := object.(*v1alpha1.ElastiService)
+	if !ok || es.Status.PrivateService == "" {
+		return nil, nil
+	}
+	return []string{es.Namespace + "/" + es.Status.PrivateService}, nil
+}
+
+func privateServiceOfSlice(object any) ([]string, error) {
+	slice, ok := object.(*discoveryv1.EndpointSlice)
+	if !ok {
+		return nil, nil
+	}
+	return []string{slice.Namespace + "/" + slice.Labels[discoveryv1.LabelServiceName]}, nil
+}
+
+func (t *Table) objectChanged(object any) {
+	if es, ok := object.(*v1alpha1.ElastiService); ok {
+		t.queue.Add(types.NamespacedName{Namespace: es.Namespace, Name: es.Name})
+	}
+}
+
+func (t *Table) sliceChanged(object any) {
+	keys, _ := privateServiceOfSlice(object)
+	for _, key := range keys {
+		objects, err := t.objects.ByIndex(byPrivateService, key)
+		if err != nil {
+			// Only an index that does not exist fails, and New has added it.
+			continue
+		}
+		for _, object := range objects {
+			t.objectChanged(object)
+		}
+	}
+}
+
+// Ready reports whether every ElastiService that existed at the start is known
+// and its ports are open.
+func (t *Table) Ready() bool { return t.ready.Load() }
+
+// Run follows the ElastiServices until ctx ends, and then closes every port and
+// service.
+func (t *Table) Run(ctx context.Context) error {
+	defer t.closeAll()
+	defer t.queue.ShutDown()
+	if !cache.WaitForCacheSync(ctx.Done(), t.synced...) {
+		return nil
+	}
+	initial, err := t.lister.List(labels.Everything())
+	if err != nil {
+		return fmt.Errorf("listing ElastiServices: %w", err)
+	}
+	for _, es := range initial {
+		t.process(ctx, types.NamespacedName{Namespace: es.Namespace, Name: es.Name})
+	}
+	t.ready.Store(true)
+	klog.FromContext(ctx).Info("Ready for the traffic of all ElastiServices", "count", len(initial))
+
+	stop := context.AfterFunc(ctx, t.queue.ShutDown)
+	defer stop()
+	for {
+		key, shutdown := t.queue.Get()
+		if shutdown {
+			return nil
+		}
+		t.process(ctx, key)
+		t.queue.Done(key)
+	}
+}
+
+// process makes what is kept for one ElastiService true, or has that tried again.
+func (t *Table) process(ctx context.Context, key types.NamespacedName) {
+	if err := t.sync(key); err != nil {
+		klog.FromContext(ctx).Error(err, "Cannot serve all ports of an ElastiService, will try again", "elastiservice", key)
+		t.queue.AddRateLimited(key)
+		return
+	}
+	t.queue.Forget(key)
+}
+
+func (t *Table) sync(key types.NamespacedName) error {
+	object, err := t.lister.ElastiServices(key.Namespace).Get(key.Name)
+	if err != nil {
+		// The lister fails only for what is not there.
+		t.remove(key)
+		return nil
+	}
+	kept := t.entries[key]
+	if kept != nil && kept.service.PublicService != object.Spec.Service {
+		t.remove(key)
+		kept = nil
+	}
+	config := configOf(object)
+	if kept == nil {
+		kept = &entry{
+			service: t.options.NewService(key.Namespace, key.Name, object.Spec.Service, config),
+			open:    map[int32]service.Port{},
+		}
+		t.entries[key] = kept
+	} else {
+		kept.service.Apply(config)
+	}
+	endpointSlices, err := t.endpointSlices(object)
+	if err != nil {
+		return err
+	}
+	kept.service.SetPods(podsOf(endpointSlices))
+	return t.listen(kept, portsOfService(object))
+}
+
+func (t *Table) endpointSlices(object *v1alpha1.ElastiService) ([]*discoveryv1.EndpointSlice, error) {
+	if object.Status.PrivateService == "" {
+		return nil, nil
+	}
+	found, err := t.slices.ByIndex(byPrivateService, object.Namespace+"/"+object.Status.PrivateService)
+	if err != nil {
+		return nil, fmt.Errorf("looking up the EndpointSlices of Service %s: %w", object.Status.PrivateService, err)
+	}
+	endpointSlices := make([]*discoveryv1.EndpointSlice, 0, len(found))
+	for _, item := range found {
+		endpointSlices = append(endpointSlices, item.(*discoveryv1.EndpointSlice))
+	}
+	return endpointSlices, nil
+}
+
+// listen opens the ports that are wanted and closes those that are not.
+func (t *Table) listen(kept *entry, wanted map[int32]service.Port) error {
+	var failed []error
+	for number, port := range kept.open {
+		if wanted[number] != port {
+			t.options.Listeners.ClosePort(port)
+			delete(kept.open, number)
+		}
+	}
+	for number, port := range wanted {
+		if _, open := kept.open[number]; open {
+			continue
+		}
+		if err := t.options.Listeners.OpenPort(kept.service, port); err != nil {
+			failed = append(failed, err)
+			continue
+		}
+		kept.open[number] = port
+	}
+	return errors.Join(failed...)
+}
+
+func (t *Table) remove(key types.NamespacedName) {
+	kept := t.entries[key]
+	if kept == nil {
+		return
+	}
+	for _, port := range kept.open {
+		t.options.Listeners.ClosePort(port)
+	}
+	delete(t.entries, key)
+	kept.service.Close()
+}
+
+func (t *Table) closeAll() {
+	for key := range maps.Clone(t.entries) {
+		t.remove(key)
+	}
+}

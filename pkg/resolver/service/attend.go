@@ -1,0 +1,49 @@
+/*
+Copyright The elasti-apiserver Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package service
+
+import (
+	"context"
+	"sync"
+)
+
+// attend runs all attendants until ctx ends, and passes on to each of them
+// that something changed.
+func attend(ctx context.Context, attendants []Attendant, changed <-chan struct{}) {
+	var running sync.WaitGroup
+	defer running.Wait()
+	signals := make([]chan struct{}, len(attendants))
+	for i, attendant := range attendants {
+		signal := make(chan struct{}, 1)
+		signals[i] = signal
+		running.Go(func() { attendant.Run(ctx, signal) })
+	}
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-changed:
+		}
+		for _, signal := range signals {
+			select {
+			case signal <- struct{}{}:
+			default:
+				// It has not yet looked at the change before, and will see both.
+			}
+		}
+	}
+}

@@ -1,0 +1,146 @@
+/*
+Copyright The elasti-apiserver Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+// Package service is what a resolver keeps for one ElastiService: how its
+// traffic is treated, what is held for it and which pods it has.
+package service
+
+import (
+	"context"
+	"sync/atomic"
+	"time"
+
+	"k8s.io/klog/v2"
+
+	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti/v1alpha1"
+	"github.com/truefoundry/elasti-apiserver/pkg/resolver/endpoint"
+	"github.com/truefoundry/elasti-apiserver/pkg/resolver/hold"
+)
+
+// Config is how the traffic of a service is treated. It is not changed once it
+// was given to a Service.
+type Config struct {
+	// Mode is status.mode.
+	Mode v1alpha1.Mode
+	// Always is true when resolvers are to stay in the path (proxy.policy).
+	Always bool
+	// HoldTimeout is proxy.holdTimeoutSeconds.
+	HoldTimeout time.Duration
+	// Limits are those of proxy.
+	Limits hold.Limits
+	// Probes is what a pod that is not ready is asked. Nil: it is not asked.
+	Probes *v1alpha1.ReadinessProbes
+	// WaitingPage is proxy.waitingPage.
+	WaitingPage bool
+}
+
+// Port is one port of the public Service.
+type Port struct {
+	// Number and Name are those of the Service port.
+	Number int32
+	Name   string
+	// AppProtocol is that of the Service port.
+	AppProtocol string
+	// ProxyPort is where the resolver listens for it.
+	ProxyPort int32
+}
+
+// Attendant makes pods appear and be found ready while something is held.
+type Attendant interface {
+	// Run ends with ctx. Changed has a value when it should look again.
+	Run(ctx context.Context, changed <-chan struct{})
+}
+
+// Options are what a Service is made of.
+type Options struct {
+	// Namespace and Name name the ElastiService.
+	Namespace, Name string
+	// PublicService is the name of the public Service.
+	PublicService string
+	// Config is the first configuration; Apply changes it.
+	Config *Config
+	// Budget is shared by all services.
+	Budget *hold.Budget
+	// Logger is the base of the log lines about the service.
+	Logger klog.Logger
+	// Attendants returns what runs while something is held for the service.
+	Attendants func(*Service) []Attendant
+}
+
+// Service is the traffic and the pods of one ElastiService. It is safe for
+// concurrent use.
+type Service struct {
+	// Namespace and Name name the ElastiService, PublicService its Service.
+	Namespace, Name, PublicService string
+
+	queue      *hold.Queue
+	config     atomic.Pointer[Config]
+	attendants []Attendant
+	logger     klog.Logger
+}
+
+// New returns a Service. Close ends it.
+func New(options Options) *Service {
+	s := &Service{
+		Namespace:     options.Namespace,
+		Name:          options.Name,
+		PublicService: options.PublicService,
+		logger:        options.Logger.WithValues("namespace", options.Namespace, "elastiservice", options.Name),
+	}
+	s.config.Store(options.Config)
+	s.queue = hold.New(hold.Options{
+		Limits: options.Config.Limits,
+		Budget: options.Budget,
+		Attend: s.attend,
+	})
+	if options.Attendants != nil {
+		s.attendants = options.Attendants(s)
+	}
+	return s
+}
+
+// Config returns the current configuration.
+func (s *Service) Config() *Config { return s.config.Load() }
+
+// Queue returns where the service's traffic waits.
+func (s *Service) Queue() *hold.Queue { return s.queue }
+
+// Leaving reports whether clients should move to the pods: resolvers are not
+// in the path of new connections, and are not meant to be.
+func (s *Service) Leaving() bool {
+	config := s.config.Load()
+	return config.Mode == v1alpha1.ModeServe && !config.Always
+}
+
+// Apply changes the configuration.
+func (s *Service) Apply(config *Config) {
+	s.config.Store(config)
+	s.queue.SetLimits(config.Limits)
+}
+
+// SetPods replaces what the EndpointSlices say about the pods.
+func (s *Service) SetPods(pods []endpoint.Description) {
+	s.queue.SetPods(pods)
+}
+
+// Close ends the wait of what is held, and returns when nothing runs for the
+// service any more but what was released before.
+func (s *Service) Close() { s.queue.Close() }
+
+// attend runs the attendants for as long as ctx lasts.
+func (s *Service) attend(ctx context.Context) {
+	attend(klog.NewContext(ctx, s.logger), s.attendants, s.queue.Changed())
+}

@@ -1,0 +1,117 @@
+/*
+Copyright The elasti-apiserver Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package socket
+
+import (
+	"fmt"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+const (
+	// A peer that finished writing, or that is gone altogether.
+	closedEvents = unix.POLLRDHUP | unix.POLLHUP | unix.POLLERR | unix.POLLNVAL
+	// A peer that can neither write nor read any more.
+	resetEvents = unix.POLLHUP | unix.POLLERR | unix.POLLNVAL
+)
+
+// WaitClosed blocks until the peer of conn has closed its writing side or is
+// gone, and then returns nil. It takes no byte off the connection, however
+// many arrive. It returns an error that matches os.ErrDeadlineExceeded when the
+// read deadline of conn passes first.
+func WaitClosed(conn syscall.Conn) error {
+	return waitFor(conn, closedEvents)
+}
+
+// WaitReset blocks until the connection can neither be read nor written any
+// more, and then returns nil. A peer that only finished writing is waited for.
+// Otherwise it is as WaitClosed.
+func WaitReset(conn syscall.Conn) error {
+	return waitFor(conn, resetEvents)
+}
+
+func waitFor(conn syscall.Conn, events int16) error {
+	raw, err := conn.SyscallConn()
+	if err != nil {
+		return fmt.Errorf("reaching the socket of a connection: %w", err)
+	}
+	// The runtime's poller is edge-triggered and reports a closed peer even
+	// while unread bytes are queued, so each return to waiting costs one poll(2)
+	// per arriving segment and nothing while the client is silent.
+	return raw.Read(func(fd uintptr) bool { return happened(fd, events) })
+}
+
+// Idle reports whether nothing has arrived on a connection since it was last
+// read: neither bytes nor the end of the stream. A connection that is not idle
+// before a request was sent on it cannot be used for one.
+func Idle(raw syscall.RawConn) bool {
+	idle := false
+	if err := raw.Control(func(fd uintptr) {
+		idle = !happened(fd, unix.POLLIN|closedEvents)
+	}); err != nil {
+		return false
+	}
+	return idle
+}
+
+// Acknowledged returns how many bytes the kernel of the peer has acknowledged
+// over the life of the connection. The handshake may count for one more.
+func Acknowledged(raw syscall.RawConn) (uint64, error) {
+	var info *unix.TCPInfo
+	var infoErr error
+	if err := raw.Control(func(fd uintptr) {
+		info, infoErr = unix.GetsockoptTCPInfo(int(fd), unix.IPPROTO_TCP, unix.TCP_INFO)
+	}); err != nil {
+		return 0, fmt.Errorf("reaching the socket of a connection: %w", err)
+	}
+	if infoErr != nil {
+		return 0, fmt.Errorf("asking for the state of a TCP connection: %w", infoErr)
+	}
+	return info.Bytes_acked, nil
+}
+
+func happened(fd uintptr, events int16) bool {
+	fds := []unix.PollFd{{Fd: int32(fd), Events: events}}
+	for {
+		n, err := unix.Poll(fds, 0)
+		if err == unix.EINTR {
+			continue
+		}
+		return err != nil || (n > 0 && fds[0].Revents&events != 0)
+	}
+}
+
+// unacknowledgedMilliseconds is how long a peer may leave bytes unacknowledged
+// before the connection counts as lost; the kernel's default is a quarter of
+// an hour. A pod whose node is gone does not answer at all.
+const unacknowledgedMilliseconds = 30_000
+
+// LimitUnacknowledged makes a connection fail when its peer acknowledges
+// nothing for 30 seconds. It is a Control function of net.Dialer.
+func LimitUnacknowledged(_, _ string, raw syscall.RawConn) error {
+	var optionErr error
+	if err := raw.Control(func(fd uintptr) {
+		optionErr = unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT, unacknowledgedMilliseconds)
+	}); err != nil {
+		return fmt.Errorf("reaching the socket of a connection: %w", err)
+	}
+	if optionErr != nil {
+		return fmt.Errorf("limiting unacknowledged bytes: %w", optionErr)
+	}
+	return nil
+}

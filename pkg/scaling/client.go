@@ -1,0 +1,177 @@
+/*
+Copyright The elasti-apiserver Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package scaling
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	autoscalingv1 "k8s.io/api/autoscaling/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/util/retry"
+	"k8s.io/utils/clock"
+)
+
+// conflictBackoff is the wait between attempts to write an object that others
+// write too: 5, 10, 20 … 320 ms, together under 0.7 s, so that a request that
+// waits for a wake is not held up for long by an autoscaler that writes often.
+var conflictBackoff = wait.Backoff{Steps: 8, Duration: 5 * time.Millisecond, Factor: 2, Jitter: 0.2}
+
+// Options configure a Client.
+type Options struct {
+	// Config connects to the cluster that the targets are in. Its QPS and
+	// Burst limit the client.
+	Config *rest.Config
+	// Clock is the time for the discovery cache. Defaults to the real clock.
+	Clock clock.PassiveClock
+}
+
+// Client reads and writes the scales of targets. Errors carry the API status
+// of the server. Safe for concurrent use.
+type Client struct {
+	rest  rest.Interface
+	kinds *kinds
+}
+
+// NewClient returns a client. It makes no request.
+func NewClient(options Options) (*Client, error) {
+	if options.Config == nil {
+		return nil, errors.New("scaling: Options.Config is missing")
+	}
+	if options.Clock == nil {
+		options.Clock = clock.RealClock{}
+	}
+	config := rest.CopyConfig(options.Config)
+	// Custom resources are served as JSON only.
+	config.AcceptContentTypes = runtime.ContentTypeJSON
+	config.ContentType = runtime.ContentTypeJSON
+	config.GroupVersion = nil
+	config.NegotiatedSerializer = scheme.Codecs.WithoutConversion()
+	if config.UserAgent == "" {
+		config.UserAgent = rest.DefaultKubernetesUserAgent()
+	}
+	client, err := rest.UnversionedRESTClientFor(config)
+	if err != nil {
+		return nil, fmt.Errorf("making the client for scales: %w", err)
+	}
+	return &Client{rest: client, kinds: newKinds(client, options.Clock)}, nil
+}
+
+// Resolve returns the resource of a target's kind. The error is a *KindError
+// when objects of the kind cannot be scaled. Kinds that are installed later
+// are found within a few seconds.
+func (c *Client) Resolve(ctx context.Context, target Target) (schema.GroupVersionResource, error) {
+	return c.kinds.resolve(ctx, target.APIVersion, target.Kind)
+}
+
+// Get returns the scale of a target.
+func (c *Client) Get(ctx context.Context, target Target) (*autoscalingv1.Scale, error) {
+	resource, err := c.Resolve(ctx, target)
+	if err != nil {
+		return nil, err
+	}
+	return c.get(ctx, resource, target)
+}
+
+// Scale sets the number of replicas of a target, whatever it was, and returns
+// the scale that the server answered.
+func (c *Client) Scale(ctx context.Context, target Target, replicas int32, dryRun bool) (*autoscalingv1.Scale, error) {
+	resource, err := c.Resolve(ctx, target)
+	if err != nil {
+		return nil, err
+	}
+	scale, _, err := c.change(ctx, resource, target, nil, dryRun, func(int32) int32 { return replicas })
+	return scale, err
+}
+
+// change reads the scale, unless current is given, and writes it when wanted
+// returns another number of replicas than there was. It starts again when
+// somebody else wrote in between. It reports whether it wrote.
+func (c *Client) change(ctx context.Context, resource schema.GroupVersionResource, target Target, current *autoscalingv1.Scale, dryRun bool, wanted func(replicas int32) int32) (*autoscalingv1.Scale, bool, error) {
+	changed := false
+	err := retry.RetryOnConflict(conflictBackoff, func() error {
+		if current == nil {
+			var err error
+			if current, err = c.get(ctx, resource, target); err != nil {
+				return err
+			}
+		}
+		replicas := wanted(current.Spec.Replicas)
+		if replicas == current.Spec.Replicas {
+			return nil
+		}
+		desired := current.DeepCopy()
+		desired.Spec.Replicas = replicas
+		current = nil
+		updated, err := c.update(ctx, resource, desired, dryRun)
+		if err != nil {
+			return err
+		}
+		current, changed = updated, true
+		return nil
+	})
+	if err != nil {
+		return nil, false, fmt.Errorf("scaling %s: %w", target, err)
+	}
+	return current, changed, nil
+}
+
+func (c *Client) get(ctx context.Context, resource schema.GroupVersionResource, target Target) (*autoscalingv1.Scale, error) {
+	scale := &autoscalingv1.Scale{}
+	err := c.rest.Get().AbsPath(versionPath(resource.GroupVersion())...).
+		Namespace(target.Namespace).Resource(resource.Resource).Name(target.Name).SubResource("scale").
+		Do(ctx).Into(scale)
+	if err != nil {
+		c.forgetIfGone(resource, err)
+		return nil, fmt.Errorf("reading the scale of %s: %w", target, err)
+	}
+	return scale, nil
+}
+
+func (c *Client) update(ctx context.Context, resource schema.GroupVersionResource, scale *autoscalingv1.Scale, dryRun bool) (*autoscalingv1.Scale, error) {
+	updated := &autoscalingv1.Scale{}
+	err := withDryRun(c.rest.Put(), dryRun).AbsPath(versionPath(resource.GroupVersion())...).
+		Namespace(scale.Namespace).Resource(resource.Resource).Name(scale.Name).SubResource("scale").
+		Body(scale).
+		Do(ctx).Into(updated)
+	return updated, err
+}
+
+// forgetIfGone drops the discovery of a resource that the server does not
+// serve any more, so that the next use discovers again. A server that serves
+// the resource answers for an object that is not there with a status of its
+// own; one that does not answers with a bare 404.
+func (c *Client) forgetIfGone(resource schema.GroupVersionResource, err error) {
+	if apierrors.IsNotFound(err) && apierrors.HasStatusCause(err, metav1.CauseTypeUnexpectedServerResponse) {
+		c.kinds.forget(resource.GroupVersion())
+	}
+}
+
+func withDryRun(request *rest.Request, dryRun bool) *rest.Request {
+	if dryRun {
+		request.Param("dryRun", metav1.DryRunAll)
+	}
+	return request
+}

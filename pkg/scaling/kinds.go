@@ -1,0 +1,208 @@
+/*
+Copyright The elasti-apiserver Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package scaling
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/singleflight"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/client-go/rest"
+	"k8s.io/utils/clock"
+	"k8s.io/utils/lru"
+)
+
+const (
+	// maxCachedVersions bounds the discovery cache, whose keys come from users.
+	maxCachedVersions = 512
+	// refreshInterval is the least time between two discoveries of one group
+	// version. It bounds both the load of targets whose kind is missing and
+	// how long a kind that was just installed stays unknown.
+	refreshInterval = 2 * time.Second
+	// discoveryTimeout ends a discovery that hangs. Others wait for it only as
+	// long as their own contexts last.
+	discoveryTimeout = 10 * time.Second
+)
+
+// kinds maps kinds to resources by discovery. Safe for concurrent use.
+type kinds struct {
+	client rest.Interface
+	clock  clock.PassiveClock
+
+	fetches singleflight.Group
+
+	mu sync.Mutex
+	// versions holds a *versionKinds for each schema.GroupVersion.
+	versions *lru.Cache
+}
+
+// versionKinds is the discovery of one group version. It is immutable.
+type versionKinds struct {
+	fetched time.Time
+	// byKind is keyed by kind and, for the legacy spellings, by resource name.
+	byKind map[string]scalableResource
+}
+
+type scalableResource struct {
+	name     string
+	scalable bool
+}
+
+func newKinds(client rest.Interface, clock clock.PassiveClock) *kinds {
+	return &kinds{client: client, clock: clock, versions: lru.New(maxCachedVersions)}
+}
+
+// resolve returns the resource of a kind that can be scaled, or a *KindError.
+func (k *kinds) resolve(ctx context.Context, apiVersion, kind string) (schema.GroupVersionResource, error) {
+	groupVersion, err := parseGroupVersion(apiVersion)
+	if err != nil || kind == "" {
+		return schema.GroupVersionResource{}, &KindError{APIVersion: apiVersion, Kind: kind, Problem: KindInvalid}
+	}
+	version := k.cached(groupVersion)
+	if !version.knows(kind) && (version == nil || k.stale(version)) {
+		if version, err = k.refresh(ctx, groupVersion); err != nil {
+			return schema.GroupVersionResource{}, fmt.Errorf("discovering the kinds of %q: %w", apiVersion, err)
+		}
+	}
+	if !version.knows(kind) {
+		return schema.GroupVersionResource{}, &KindError{APIVersion: apiVersion, Kind: kind, Problem: KindNotServed}
+	}
+	resource := version.byKind[kind]
+	if !resource.scalable {
+		return schema.GroupVersionResource{}, &KindError{APIVersion: apiVersion, Kind: kind, Problem: KindNotScalable}
+	}
+	return groupVersion.WithResource(resource.name), nil
+}
+
+// forget drops what is known of a group version, after the server answered
+// that it no longer serves one of its resources.
+func (k *kinds) forget(groupVersion schema.GroupVersion) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.versions.Remove(groupVersion)
+}
+
+func (k *kinds) cached(groupVersion schema.GroupVersion) *versionKinds {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if version, ok := k.versions.Get(groupVersion); ok {
+		return version.(*versionKinds)
+	}
+	return nil
+}
+
+func (k *kinds) stale(version *versionKinds) bool {
+	return k.clock.Since(version.fetched) >= refreshInterval
+}
+
+// refresh discovers a group version, once for all that ask at the same time.
+func (k *kinds) refresh(ctx context.Context, groupVersion schema.GroupVersion) (*versionKinds, error) {
+	result := k.fetches.DoChan(groupVersion.String(), func() (any, error) {
+		// Another discovery may have ended between the caller's look at the
+		// cache and this one.
+		if version := k.cached(groupVersion); version != nil && !k.stale(version) {
+			return version, nil
+		}
+		// Not the context of the one that happens to ask first: the others
+		// must not fail when it gives up.
+		fetchCtx, cancel := context.WithTimeout(context.WithoutCancel(ctx), discoveryTimeout)
+		defer cancel()
+		version, err := k.discover(fetchCtx, groupVersion)
+		if err != nil {
+			return nil, err
+		}
+		k.mu.Lock()
+		defer k.mu.Unlock()
+		k.versions.Add(groupVersion, version)
+		return version, nil
+	})
+	select {
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	case fetched := <-result:
+		if fetched.Err != nil {
+			return nil, fetched.Err
+		}
+		return fetched.Val.(*versionKinds), nil
+	}
+}
+
+func (k *kinds) discover(ctx context.Context, groupVersion schema.GroupVersion) (*versionKinds, error) {
+	version := &versionKinds{fetched: k.clock.Now(), byKind: map[string]scalableResource{}}
+	list := &metav1.APIResourceList{}
+	err := k.client.Get().AbsPath(versionPath(groupVersion)...).Do(ctx).Into(list)
+	if apierrors.IsNotFound(err) {
+		return version, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	withScale := map[string]bool{}
+	for _, resource := range list.APIResources {
+		if name, ok := strings.CutSuffix(resource.Name, "/scale"); ok {
+			withScale[name] = true
+		}
+	}
+	for _, resource := range list.APIResources {
+		if strings.Contains(resource.Name, "/") {
+			continue
+		}
+		found := scalableResource{name: resource.Name, scalable: resource.Namespaced && withScale[resource.Name]}
+		version.byKind[resource.Kind] = found
+		version.byKind[resource.Name] = found
+	}
+	return version, nil
+}
+
+func (v *versionKinds) knows(kind string) bool {
+	if v == nil {
+		return false
+	}
+	_, ok := v.byKind[kind]
+	return ok
+}
+
+// parseGroupVersion accepts only what is safe as two segments of a path.
+func parseGroupVersion(apiVersion string) (schema.GroupVersion, error) {
+	groupVersion, err := schema.ParseGroupVersion(apiVersion)
+	if err != nil {
+		return schema.GroupVersion{}, err
+	}
+	if groupVersion.Group != "" {
+		if problems := validation.IsDNS1123Subdomain(groupVersion.Group); len(problems) > 0 {
+			return schema.GroupVersion{}, fmt.Errorf("invalid group %q: %s", groupVersion.Group, problems[0])
+		}
+	}
+	if problems := validation.IsDNS1035Label(groupVersion.Version); len(problems) > 0 {
+		return schema.GroupVersion{}, fmt.Errorf("invalid version %q: %s", groupVersion.Version, problems[0])
+	}
+	return groupVersion, nil
+}
+
+func versionPath(groupVersion schema.GroupVersion) []string {
+	if groupVersion.Group == "" {
+		return []string{"/api", groupVersion.Version}
+	}
+	return []string{"/apis", groupVersion.Group, groupVersion.Version}
+}

@@ -1,0 +1,67 @@
+/*
+Copyright The elasti-apiserver Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package scaling
+
+import (
+	"fmt"
+)
+
+// Target names an object that is scaled.
+type Target struct {
+	// Namespace is the namespace of the object.
+	Namespace string
+	// APIVersion is the group and version of the object, such as apps/v1.
+	APIVersion string
+	// Kind is the kind of the object, such as Deployment. Its resource name,
+	// such as deployments, is understood too.
+	Kind string
+	// Name is the name of the object.
+	Name string
+}
+
+// String describes the target for messages, such as "Deployment shop/cart (apps/v1)".
+func (t Target) String() string {
+	return fmt.Sprintf("%s %s/%s (%s)", t.Kind, t.Namespace, t.Name, t.APIVersion)
+}
+
+// Types of Autoscaler.
+const (
+	// AutoscalerKEDA is a KEDA ScaledObject.
+	AutoscalerKEDA = "keda"
+	// AutoscalerHPA is a HorizontalPodAutoscaler.
+	AutoscalerHPA = "hpa"
+)
+
+// Autoscaler names the autoscaler of a target, in the target's namespace. The
+// zero value means that there is none.
+type Autoscaler struct {
+	// Type is AutoscalerKEDA or AutoscalerHPA.
+	Type string
+	// Name is the name of the ScaledObject or HorizontalPodAutoscaler.
+	Name string
+}
+
+// Result is what a wake did.
+type Result struct {
+	// Replicas is the number of replicas that the target's scale asks for now.
+	Replicas int32
+	// Scaled is true when this wake changed the scale.
+	Scaled bool
+	// AutoscalerError says why the autoscaler could not be resumed or asked.
+	// The wake went on all the same.
+	AutoscalerError error
+}

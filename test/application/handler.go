@@ -1,0 +1,76 @@
+/*
+Copyright The elasti-apiserver Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package main
+
+import (
+	"fmt"
+	"net/http"
+	"sync/atomic"
+	"time"
+)
+
+// Headers that tell who asked, and when. They tell an answer to a request that
+// came straight from the client from one that a proxy passed on.
+const (
+	peerHeader      = "Application-Peer"
+	acceptingHeader = "Application-Accepting-Since"
+	receivedHeader  = "Application-Received-At"
+)
+
+// newHandler serves:
+//
+//	/healthz  200, or 503 after PUT /ready?value=false
+//	/ready    PUT with value=true or value=false sets what /healthz says
+//	/slow     answers after the duration of the query's "for", such as 500ms
+//	/         everything else: who answers, and what was asked for
+func newHandler(hostname string, accepting time.Time) http.Handler {
+	var unready atomic.Bool
+	mux := http.NewServeMux()
+	mux.HandleFunc("/healthz", func(response http.ResponseWriter, _ *http.Request) {
+		if unready.Load() {
+			http.Error(response, "not ready", http.StatusServiceUnavailable)
+			return
+		}
+		fmt.Fprintln(response, "ok")
+	})
+	mux.HandleFunc("PUT /ready", func(_ http.ResponseWriter, request *http.Request) {
+		unready.Store(request.URL.Query().Get("value") == "false")
+	})
+	hello := func(response http.ResponseWriter, request *http.Request) {
+		fmt.Fprintf(response, "hello from %s, you asked for %s\n", hostname, request.URL.Path)
+	}
+	mux.HandleFunc("/slow", func(response http.ResponseWriter, request *http.Request) {
+		delay, err := time.ParseDuration(request.URL.Query().Get("for"))
+		if err != nil {
+			http.Error(response, err.Error(), http.StatusBadRequest)
+			return
+		}
+		select {
+		case <-time.After(delay):
+			hello(response, request)
+		case <-request.Context().Done():
+		}
+	})
+	mux.HandleFunc("/", hello)
+	return http.HandlerFunc(func(response http.ResponseWriter, request *http.Request) {
+		header := response.Header()
+		header.Set(receivedHeader, time.Now().Format(time.RFC3339Nano))
+		header.Set(acceptingHeader, accepting.Format(time.RFC3339Nano))
+		header.Set(peerHeader, request.RemoteAddr)
+		mux.ServeHTTP(response, request)
+	})
+}

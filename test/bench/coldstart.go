@@ -1,0 +1,233 @@
+/*
+Copyright The elasti-apiserver Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"sync"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti/v1alpha1"
+	"github.com/truefoundry/elasti-apiserver/test/e2e/cluster"
+)
+
+const (
+	// coldStarts is how often each kind of cold start is measured.
+	coldStarts = 10
+	// manyClients is how many requests the second kind sends at once.
+	manyClients = 50
+	// coldStartTimeout bounds one cold start and the descent before it.
+	coldStartTimeout = 3 * time.Minute
+)
+
+// coldStart measures cold starts of an application that starts at once, with a
+// readiness probe period of 1 s, of 10 s, and without the resolver's own
+// probing.
+//
+// The clock is this machine's throughout. Clients note when they send and when
+// they have the answer; the application tells in its answer since when it
+// accepts connections and when it received the request; that a Deployment was
+// scaled and an endpoint became ready is known when the watch tells, which is
+// somewhat later than it happened.
+func coldStart(ctx context.Context, b *bench) error {
+	stage, leave, err := b.newStage(ctx)
+	if err != nil {
+		return err
+	}
+	defer leave()
+	endpoints := func(spec *v1alpha1.ElastiServiceSpec) {
+		spec.Proxy = &v1alpha1.ProxySpec{Readiness: v1alpha1.ReadinessEndpoints}
+	}
+	one, err := stage.coldStarts(ctx, cluster.ApplicationOptions{Name: "one"}, 1)
+	if err != nil {
+		return err
+	}
+	many, err := stage.coldStarts(ctx, cluster.ApplicationOptions{Name: "many"}, manyClients)
+	if err != nil {
+		return err
+	}
+	rarely, err := stage.coldStarts(ctx, cluster.ApplicationOptions{Name: "rarely", ReadinessPeriod: 10 * time.Second}, 1)
+	if err != nil {
+		return err
+	}
+	waiting, err := stage.coldStarts(ctx, cluster.ApplicationOptions{Name: "waiting", Spec: endpoints}, 1)
+	if err != nil {
+		return err
+	}
+
+	wakes := pick(append(append(one, rarely...), waiting...), func(c coldStartTimes) time.Duration { return c.scaled.Sub(c.sent) })
+	releases := pick(waiting, func(c coldStartTimes) time.Duration { return c.received.Sub(c.privateReady) })
+	probed := pick(rarely, func(c coldStartTimes) time.Duration { return c.received.Sub(c.accepting) })
+	oneAdded, manyAdded := pick(one, coldStartTimes.added), pick(many, coldStartTimes.lastAdded)
+
+	b.durations("request sent → target scaled", wakes)
+	b.durations("target scaled → application accepts connections", pick(one, func(c coldStartTimes) time.Duration { return c.accepting.Sub(c.scaled) }))
+	b.durations("one request: sent → answered", pick(one, func(c coldStartTimes) time.Duration { return c.lastAnswered.Sub(c.sent) }))
+	b.durations("one request: added to the pod's own start", oneAdded)
+	b.durations("50 at once: sent → last answered", pick(many, func(c coldStartTimes) time.Duration { return c.lastAnswered.Sub(c.sent) }))
+	b.durations("50 at once: application accepts connections → last answered", manyAdded)
+	b.durations("readiness Probe, period 10 s: accepts connections → request forwarded", probed)
+	b.durations("readiness Endpoints: endpoint ready → request forwarded", releases)
+	b.durations("endpoint of the Service ready → resolver slice removed", pick(one, func(c coldStartTimes) time.Duration { return c.resolversRemoved.Sub(c.publicReady) }))
+
+	b.set("wake_p50_ms", durationQuantile(wakes, 0.5))
+	b.set("wake_p99_ms", durationQuantile(wakes, 0.99))
+	b.set("release_p50_ms", durationQuantile(releases, 0.5))
+	b.set("release_p99_ms", durationQuantile(releases, 0.99))
+	b.set("release_probe_p99_ms", durationQuantile(probed, 0.99))
+	b.set("coldstart_1_added_p50_ms", durationQuantile(oneAdded, 0.5))
+	b.set("coldstart_1_failed", float64(failed(one)))
+	b.set("coldstart_50_last_added_p50_ms", durationQuantile(manyAdded, 0.5))
+	b.set("coldstart_50_failed", float64(failed(many)))
+	return nil
+}
+
+// coldStartTimes are the times of one cold start.
+type coldStartTimes struct {
+	// sent is when the first client started, scaled when the Deployment asked
+	// for a replica, accepting when the application was there.
+	sent, scaled, accepting time.Time
+	// privateReady and publicReady are when the Service's private and its own
+	// EndpointSlices had a ready endpoint, resolversRemoved when the Service
+	// had no resolver slice any more.
+	privateReady, publicReady, resolversRemoved time.Time
+	// received is when the application got the first request, lastAnswered
+	// when the last client had its answer.
+	received, lastAnswered time.Time
+	// failed is how many requests were not answered with 200.
+	failed int
+}
+
+// added is what was added to the time that the pod itself took to start.
+func (c coldStartTimes) added() time.Duration {
+	return c.lastAnswered.Sub(c.sent) - c.accepting.Sub(c.scaled)
+}
+
+// lastAdded is how long after the application was there the last answer came.
+func (c coldStartTimes) lastAdded() time.Duration { return c.lastAnswered.Sub(c.accepting) }
+
+func pick(times []coldStartTimes, of func(coldStartTimes) time.Duration) []time.Duration {
+	var durations []time.Duration
+	for _, t := range times {
+		durations = append(durations, of(t))
+	}
+	return durations
+}
+
+func failed(times []coldStartTimes) int {
+	sum := 0
+	for _, t := range times {
+		sum += t.failed
+	}
+	return sum
+}
+
+// coldStarts creates an application and measures cold starts of it.
+func (s *stage) coldStarts(ctx context.Context, options cluster.ApplicationOptions, clients int) ([]coldStartTimes, error) {
+	app := s.NewApplication(s.namespace, options)
+	if err := app.Create(ctx); err != nil {
+		return nil, err
+	}
+	var all []coldStartTimes
+	for range coldStarts {
+		times, err := s.coldStart(ctx, app, clients)
+		if err != nil {
+			return nil, fmt.Errorf("cold start %d of %s: %w", len(all)+1, app.Name, err)
+		}
+		all = append(all, times)
+	}
+	return all, errors.Join(app.Scale(ctx, 0), app.DeleteElastiService(ctx))
+}
+
+// coldStart puts the application to sleep, sends requests at once, and waits
+// until traffic goes to the pod.
+func (s *stage) coldStart(ctx context.Context, app *cluster.Application, clients int) (coldStartTimes, error) {
+	ctx, cancel := context.WithTimeout(ctx, coldStartTimeout)
+	defer cancel()
+	if err := errors.Join(app.Sleep(ctx), app.AwaitResolverSlice(ctx, true), app.AwaitReachable(ctx)); err != nil {
+		return coldStartTimes{}, err
+	}
+	elastiService, err := s.Elasti.ElastiV1alpha1().ElastiServices(s.namespace).Get(ctx, app.Name, metav1.GetOptions{})
+	if err != nil {
+		return coldStartTimes{}, err
+	}
+
+	start := time.Now()
+	times, err := burst(ctx, app, clients)
+	if err != nil {
+		return coldStartTimes{}, err
+	}
+	for _, wanted := range []struct {
+		at     *time.Time
+		change cluster.Change
+		name   string
+	}{
+		{&times.scaled, cluster.Scaled, app.Name},
+		{&times.privateReady, cluster.EndpointReady, elastiService.Status.PrivateService},
+		{&times.publicReady, cluster.EndpointReady, app.Name},
+		{&times.resolversRemoved, cluster.ResolversRemoved, app.Name},
+	} {
+		moment, err := s.observer.Await(ctx, start, wanted.change, wanted.name, "")
+		if err != nil {
+			return coldStartTimes{}, err
+		}
+		*wanted.at = moment.At
+	}
+	return times, nil
+}
+
+// burst sends requests at once, each over its own connection, and fills in
+// what clients and the application know.
+func burst(ctx context.Context, app *cluster.Application, clients int) (coldStartTimes, error) {
+	answers, failures := make([]*cluster.Answer, clients), make([]error, clients)
+	var ended sync.WaitGroup
+	sent := time.Now()
+	for i := range clients {
+		ended.Go(func() { answers[i], failures[i] = cluster.Get(ctx, app.URL("/")) })
+	}
+	ended.Wait()
+
+	times := coldStartTimes{sent: sent}
+	for _, answer := range answers {
+		if answer == nil || answer.Status != http.StatusOK {
+			times.failed++
+			continue
+		}
+		received, err := answer.ReceivedAt()
+		if err != nil {
+			return times, err
+		}
+		if times.accepting, err = answer.AcceptingSince(); err != nil {
+			return times, err
+		}
+		if times.received.IsZero() || received.Before(times.received) {
+			times.received = received
+		}
+		if answer.AnsweredAt.After(times.lastAnswered) {
+			times.lastAnswered = answer.AnsweredAt
+		}
+	}
+	if times.failed == clients {
+		return times, fmt.Errorf("no request was answered: %w", errors.Join(failures...))
+	}
+	return times, nil
+}

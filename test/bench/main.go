@@ -1,0 +1,126 @@
+/*
+Copyright The elasti-apiserver Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+// Command bench measures the product on the cluster that KUBECONFIG names, and
+// its peers beside it in the same run. It prints a table and writes the key
+// figures to a file.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+
+	"github.com/truefoundry/elasti-apiserver/test/e2e/cluster"
+)
+
+// benchmark is one thing to measure.
+type benchmark struct {
+	name string
+	// what it measures, for the usage text.
+	what string
+	run  func(context.Context, *bench) error
+}
+
+// benchmarks are run in this order: those that need a quiet cluster first.
+func benchmarks() []benchmark {
+	return []benchmark{
+		{"coldstart", "one request, and 50 at once, to an application at zero", coldStart},
+	}
+}
+
+// bench is what a benchmark works with.
+type bench struct {
+	*cluster.Cluster
+	*report
+}
+
+func main() {
+	name := flag.String("benchmark", "all", "benchmark to run, or all")
+	output := flag.String("output", "", "file to write the key figures to, as JSON; it keeps those that are not measured now (required)")
+	flag.Usage = usage
+	flag.Parse()
+	if *output == "" || flag.NArg() > 0 {
+		usage()
+		os.Exit(2)
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
+	defer stop()
+	if err := run(ctx, *name, *output); err != nil {
+		fmt.Fprintln(os.Stderr, "bench:", err)
+		os.Exit(1)
+	}
+}
+
+func usage() {
+	fmt.Fprintln(flag.CommandLine.Output(), "usage: bench -output FILE [-benchmark NAME]")
+	flag.PrintDefaults()
+	for _, b := range benchmarks() {
+		fmt.Fprintf(flag.CommandLine.Output(), "  %-12s %s\n", b.name, b.what)
+	}
+}
+
+// run runs the named benchmark, or all of them. One that fails does not keep
+// the others from running.
+func run(ctx context.Context, name, output string) error {
+	selected, err := selectBenchmarks(name)
+	if err != nil {
+		return err
+	}
+	connected, err := cluster.Connect(ctx)
+	if err != nil {
+		return err
+	}
+	var failures []error
+	for _, b := range selected {
+		fmt.Printf("== %s: %s\n", b.name, b.what)
+		measured := newReport()
+		if err := b.run(ctx, &bench{Cluster: connected, report: measured}); err != nil {
+			failures = append(failures, fmt.Errorf("%s: %w", b.name, err))
+			continue
+		}
+		if err := measured.print(os.Stdout); err != nil {
+			return err
+		}
+		if err := measured.mergeInto(output); err != nil {
+			return err
+		}
+		if ctx.Err() != nil {
+			break
+		}
+	}
+	return errors.Join(failures...)
+}
+
+func selectBenchmarks(name string) ([]benchmark, error) {
+	all := benchmarks()
+	if name == "all" {
+		return all, nil
+	}
+	var names []string
+	for _, b := range all {
+		if b.name == name {
+			return []benchmark{b}, nil
+		}
+		names = append(names, b.name)
+	}
+	return nil, fmt.Errorf("there is no benchmark %q; there are %s, and all", name, strings.Join(names, ", "))
+}

@@ -1,0 +1,151 @@
+/*
+Copyright The elasti-apiserver Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package cluster
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+
+	"github.com/truefoundry/elasti-apiserver/pkg/generated/clientset/versioned"
+)
+
+const (
+	// SystemNamespace is where the product is deployed.
+	SystemNamespace = "elasti-system"
+	// ResolverSelector selects the pods of the resolver.
+	ResolverSelector = "app.kubernetes.io/name=elasti-resolver"
+	// APIServerSelector selects the pod of the API server.
+	APIServerSelector = "app.kubernetes.io/name=elasti-apiserver"
+
+	// applicationImageVariable names the environment variable that overrides
+	// the image of the applications, for clusters other than the local one.
+	applicationImageVariable = "ELASTI_EXAMPLE_IMAGE"
+)
+
+// Cluster is a connection to the cluster under test. Safe for concurrent use.
+type Cluster struct {
+	// Config is the configuration that the clients were made of. Not rate limited.
+	Config *rest.Config
+	// Host reaches the built-in API.
+	Host kubernetes.Interface
+	// Elasti reaches the product's API, through the cluster's API server.
+	Elasti versioned.Interface
+	// Dynamic reaches any API.
+	Dynamic dynamic.Interface
+	// Kubectl is the path of kubectl.
+	Kubectl string
+	// Repository is the root directory of this checkout.
+	Repository string
+
+	image string
+}
+
+// Connect reads KUBECONFIG, checks that the cluster is there and that the
+// product's API is served, and loads the image of the applications into the
+// cluster where that is the local one.
+func Connect(ctx context.Context) (*Cluster, error) {
+	repository, err := repositoryRoot()
+	if err != nil {
+		return nil, err
+	}
+	kubeconfig := os.Getenv(clientcmd.RecommendedConfigPathEnvVar)
+	if kubeconfig == "" {
+		kubeconfig = filepath.Join(repository, "_output", "cluster", "kubeconfig")
+	}
+	config, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
+	if err != nil {
+		return nil, fmt.Errorf("there is no cluster to test on, start one with \"make cluster-up deploy\" or set KUBECONFIG: %w", err)
+	}
+	config.QPS = -1
+	config.UserAgent = "elasti-e2e"
+	c := &Cluster{Config: config, Repository: repository}
+	if c.Host, err = kubernetes.NewForConfig(config); err != nil {
+		return nil, fmt.Errorf("making a client of %s: %w", kubeconfig, err)
+	}
+	if c.Elasti, err = versioned.NewForConfig(config); err != nil {
+		return nil, fmt.Errorf("making a client of %s: %w", kubeconfig, err)
+	}
+	if c.Dynamic, err = dynamic.NewForConfig(config); err != nil {
+		return nil, fmt.Errorf("making a client of %s: %w", kubeconfig, err)
+	}
+	if _, err := c.Host.CoreV1().Namespaces().Get(ctx, SystemNamespace, metav1.GetOptions{}); err != nil {
+		return nil, fmt.Errorf("no product to test at %s, deploy it with \"make deploy\": %w", config.Host, err)
+	}
+	if c.Kubectl, err = findKubectl(repository); err != nil {
+		return nil, err
+	}
+	if err := c.findImage(ctx, kubeconfig); err != nil {
+		return nil, err
+	}
+	return c, nil
+}
+
+// findImage learns the name of the image of the applications, and loads it
+// where the kubeconfig is that of the local cluster.
+func (c *Cluster) findImage(ctx context.Context, kubeconfig string) error {
+	if image := os.Getenv(applicationImageVariable); image != "" {
+		c.image = image
+		return nil
+	}
+	images := filepath.Join(c.Repository, "_output", "images")
+	name, err := os.ReadFile(filepath.Join(images, "elasti-example.name"))
+	if err != nil {
+		return fmt.Errorf("the image of the test application is not built, run \"make images\" or set %s: %w", applicationImageVariable, err)
+	}
+	c.image = strings.TrimSpace(string(name))
+	if _, err := os.Stat(filepath.Join(filepath.Dir(kubeconfig), "containerd.sock")); err != nil {
+		return fmt.Errorf("KUBECONFIG is not the local cluster's, set %s to the image of the test application there: %w", applicationImageVariable, err)
+	}
+	load := exec.CommandContext(ctx, filepath.Join(c.Repository, "hack", "cluster", "load-image.sh"), filepath.Join(images, "elasti-example.tar"))
+	if output, err := load.CombinedOutput(); err != nil {
+		return fmt.Errorf("loading the image of the test application: %w\n%s", err, output)
+	}
+	return nil
+}
+
+func findKubectl(repository string) (string, error) {
+	own := filepath.Join(repository, "_output", "tools", "bin", "kubectl")
+	if _, err := os.Stat(own); err == nil {
+		return own, nil
+	}
+	path, err := exec.LookPath("kubectl")
+	if err != nil {
+		return "", fmt.Errorf("put kubectl on PATH: %w", err)
+	}
+	return path, nil
+}
+
+// repositoryRoot is found from where this file was compiled.
+func repositoryRoot() (string, error) {
+	_, file, _, ok := runtime.Caller(0)
+	if !ok {
+		return "", errors.New("the binary does not tell where its source is")
+	}
+	return filepath.Join(filepath.Dir(file), "..", "..", ".."), nil
+}

@@ -1,0 +1,23 @@
+/*
+Copyright The elasti-apiserver Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+// Package cluster is what the end-to-end tests and the benchmarks share: a
+// connection to a cluster on which elasti-apiserver is deployed, applications
+// that sleep and wake on it, traffic to them, and ways to wait for, observe and
+// disturb what happens.
+//
+// Nothing in it knows more of the product than a user could see.
+package cluster

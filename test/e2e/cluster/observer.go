@@ -1,0 +1,228 @@
+/*
+Copyright The elasti-apiserver Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package cluster
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/utils/ptr"
+
+	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti/v1alpha1"
+	"github.com/truefoundry/elasti-apiserver/pkg/generated/informers/externalversions"
+)
+
+// Change is a kind of change that an Observer records.
+type Change string
+
+const (
+	// Scaled: a Deployment asks for another number of replicas. The detail is that number.
+	Scaled Change = "Scaled"
+	// EndpointReady: the Service's own EndpointSlices have a ready endpoint, and had none.
+	EndpointReady Change = "EndpointReady"
+	// EndpointGone: the Service's own EndpointSlices have no ready endpoint any more.
+	EndpointGone Change = "EndpointGone"
+	// ResolversAdded: the Service has a resolver slice, and had none.
+	ResolversAdded Change = "ResolversAdded"
+	// ResolversRemoved: the Service has no resolver slice any more.
+	ResolversRemoved Change = "ResolversRemoved"
+	// ModeChanged: an ElastiService has another mode. The detail is the mode.
+	ModeChanged Change = "ModeChanged"
+)
+
+// Moment is one change and when this process heard of it. API objects tell
+// whole seconds only; a watch on the same machine is late by a millisecond or so.
+type Moment struct {
+	At     time.Time
+	Change Change
+	// Name of the Deployment, Service or ElastiService.
+	Name   string
+	Detail string
+}
+
+// Observer watches one namespace and records what changes. Safe for concurrent use.
+type Observer struct {
+	host   informers.SharedInformerFactory
+	elasti externalversions.SharedInformerFactory
+
+	mu      sync.Mutex
+	moments []Moment
+	// grown is closed, and replaced, when a moment is added.
+	grown chan struct{}
+	// ready holds, for each Service, its EndpointSlices with a ready endpoint;
+	// resolvers, its resolver slices.
+	ready, resolvers map[string]map[string]bool
+}
+
+// NewObserver prepares to watch a namespace.
+func (c *Cluster) NewObserver(namespace string) (*Observer, error) {
+	o := &Observer{
+		host:      informers.NewSharedInformerFactoryWithOptions(c.Host, 0, informers.WithNamespace(namespace)),
+		elasti:    externalversions.NewSharedInformerFactoryWithOptions(c.Elasti, 0, externalversions.WithNamespace(namespace)),
+		grown:     make(chan struct{}),
+		ready:     map[string]map[string]bool{},
+		resolvers: map[string]map[string]bool{},
+	}
+	return o, errors.Join(
+		onChange(o.host.Apps().V1().Deployments().Informer(), o.deploymentChanged),
+		onChange(o.host.Discovery().V1().EndpointSlices().Informer(), o.sliceChanged),
+		onChange(o.elasti.Elasti().V1alpha1().ElastiServices().Informer(), o.elastiServiceChanged),
+	)
+}
+
+// Run watches until ctx ends. It closes started once everything that exists
+// was seen.
+func (o *Observer) Run(ctx context.Context, started chan<- struct{}) {
+	o.host.StartWithContext(ctx)
+	o.elasti.StartWithContext(ctx)
+	defer o.host.Shutdown()
+	defer o.elasti.Shutdown()
+	o.host.WaitForCacheSyncWithContext(ctx)
+	o.elasti.WaitForCacheSyncWithContext(ctx)
+	if ctx.Err() == nil {
+		close(started)
+	}
+	<-ctx.Done()
+}
+
+// Since returns the moments from the given time on.
+func (o *Observer) Since(start time.Time) []Moment {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for i, moment := range o.moments {
+		if !moment.At.Before(start) {
+			return append([]Moment(nil), o.moments[i:]...)
+		}
+	}
+	return nil
+}
+
+// Await returns the first moment from start on of the change, with the name and
+// the detail; an empty detail stands for any. It waits for one until ctx ends.
+func (o *Observer) Await(ctx context.Context, start time.Time, change Change, name, detail string) (Moment, error) {
+	for {
+		o.mu.Lock()
+		grown := o.grown
+		o.mu.Unlock()
+		for _, moment := range o.Since(start) {
+			if moment.Change == change && moment.Name == name && (detail == "" || moment.Detail == detail) {
+				return moment, nil
+			}
+		}
+		select {
+		case <-grown:
+		case <-ctx.Done():
+			return Moment{}, fmt.Errorf("waiting for %s %s of %s: %w; seen: %v", change, detail, name, context.Cause(ctx), o.Since(start))
+		}
+	}
+}
+
+func (o *Observer) add(change Change, name, detail string) {
+	o.moments = append(o.moments, Moment{At: time.Now(), Change: change, Name: name, Detail: detail})
+	close(o.grown)
+	o.grown = make(chan struct{})
+}
+
+func (o *Observer) deploymentChanged(before, after *appsv1.Deployment) {
+	if before == nil || after == nil {
+		return
+	}
+	was, is := ptr.Deref(before.Spec.Replicas, 1), ptr.Deref(after.Spec.Replicas, 1)
+	if was != is {
+		o.mu.Lock()
+		defer o.mu.Unlock()
+		o.add(Scaled, after.Name, fmt.Sprint(is))
+	}
+}
+
+func (o *Observer) elastiServiceChanged(before, after *v1alpha1.ElastiService) {
+	if after == nil || (before != nil && before.Status.Mode == after.Status.Mode) {
+		return
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.add(ModeChanged, after.Name, string(after.Status.Mode))
+}
+
+func (o *Observer) sliceChanged(before, after *discoveryv1.EndpointSlice) {
+	slice := after
+	if after == nil {
+		slice = before
+	}
+	service := slice.Labels[discoveryv1.LabelServiceName]
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if IsResolverSlice(slice) {
+		o.count(o.resolvers, service, slice.Name, after != nil, ResolversAdded, ResolversRemoved)
+		return
+	}
+	o.count(o.ready, service, slice.Name, after != nil && hasReadyEndpoint(after), EndpointReady, EndpointGone)
+}
+
+// count keeps a set of the slices of each Service, and records when the set
+// gets its first or loses its last member.
+func (o *Observer) count(sets map[string]map[string]bool, service, slice string, member bool, added, removed Change) {
+	set := sets[service]
+	if set == nil {
+		set = map[string]bool{}
+		sets[service] = set
+	}
+	before := len(set)
+	if member {
+		set[slice] = true
+	} else {
+		delete(set, slice)
+	}
+	switch {
+	case before == 0 && len(set) > 0:
+		o.add(added, service, "")
+	case before > 0 && len(set) == 0:
+		o.add(removed, service, "")
+	}
+}
+
+// onChange calls changed for every object that is seen, differs or is gone;
+// before is nil for the first, after for the last.
+func onChange[T any](informer cache.SharedIndexInformer, changed func(before, after *T)) error {
+	_, err := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
+		AddFunc:    func(object any) { changed(nil, object.(*T)) },
+		UpdateFunc: func(before, after any) { changed(before.(*T), after.(*T)) },
+		DeleteFunc: func(object any) {
+			if unknown, ok := object.(cache.DeletedFinalStateUnknown); ok {
+				object = unknown.Obj
+			}
+			changed(object.(*T), nil)
+		},
+	})
+	return err
+}
+
+func hasReadyEndpoint(slice *discoveryv1.EndpointSlice) bool {
+	for _, endpoint := range slice.Endpoints {
+		if ptr.Deref(endpoint.Conditions.Ready, true) {
+			return true
+		}
+	}
+	return false
+}

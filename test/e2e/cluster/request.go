@@ -1,0 +1,97 @@
+/*
+Copyright The elasti-apiserver Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package cluster
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"time"
+)
+
+// Headers with which the application tells about itself; see test/application.
+const (
+	peerHeader      = "Application-Peer"
+	acceptingHeader = "Application-Accepting-Since"
+	receivedHeader  = "Application-Received-At"
+)
+
+// maxAnswerBytes bounds what is read of an answer.
+const maxAnswerBytes = 1 << 20
+
+// Answer is what a client got for one HTTP request.
+type Answer struct {
+	// Status code and Body of the answer.
+	Status int
+	Body   string
+	Header http.Header
+	// SentAt is when the client started, AnsweredAt when it had the whole body.
+	SentAt, AnsweredAt time.Time
+}
+
+// PeerAddress is the IP address from which the application says that the
+// request came; empty when the answer is not the application's.
+func (a *Answer) PeerAddress() string {
+	host, _, err := net.SplitHostPort(a.Header.Get(peerHeader))
+	if err != nil {
+		return ""
+	}
+	return host
+}
+
+// AcceptingSince is when the application started to accept connections.
+func (a *Answer) AcceptingSince() (time.Time, error) { return a.time(acceptingHeader) }
+
+// ReceivedAt is when the application had read the head of the request.
+func (a *Answer) ReceivedAt() (time.Time, error) { return a.time(receivedHeader) }
+
+func (a *Answer) time(header string) (time.Time, error) {
+	at, err := time.Parse(time.RFC3339Nano, a.Header.Get(header))
+	if err != nil {
+		return time.Time{}, fmt.Errorf("the application's header %s: %w", header, err)
+	}
+	return at, nil
+}
+
+// Get sends one GET request over a connection of its own.
+func Get(ctx context.Context, url string) (*Answer, error) {
+	transport := &http.Transport{DisableKeepAlives: true}
+	return GetWith(ctx, &http.Client{Transport: transport}, url)
+}
+
+// GetWith sends one GET request with the client.
+func GetWith(ctx context.Context, client *http.Client, url string) (*Answer, error) {
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	if err != nil {
+		return nil, err
+	}
+	answer := &Answer{SentAt: time.Now()}
+	response, err := client.Do(request)
+	if err != nil {
+		return nil, err
+	}
+	defer response.Body.Close()
+	body, err := io.ReadAll(io.LimitReader(response.Body, maxAnswerBytes))
+	if err != nil {
+		return nil, fmt.Errorf("reading the answer of %s: %w", url, err)
+	}
+	answer.AnsweredAt = time.Now()
+	answer.Status, answer.Header, answer.Body = response.StatusCode, response.Header, string(body)
+	return answer, nil
+}

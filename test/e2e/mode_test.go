@@ -1,0 +1,242 @@
+/*
+Copyright The elasti-apiserver Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package e2e
+
+import (
+	"context"
+	"net/http"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti/v1alpha1"
+	"github.com/truefoundry/elasti-apiserver/test/e2e/cluster"
+)
+
+func TestElastiServiceCreatedBeforeItsServiceAndTargetHealsByItself(t *testing.T) {
+	t.Parallel()
+	s := newScene(t)
+	app := s.NewApplication(s.namespace, cluster.ApplicationOptions{})
+	s.check(app.CreateElastiService(s.ctx))
+	for _, missing := range []string{"ServiceFound", "TargetFound"} {
+		condition, err := app.AwaitCondition(s.ctx, missing, metav1.ConditionFalse)
+		s.check(err)
+		if condition.Reason == "" || condition.Message == "" {
+			t.Errorf("condition %s tells no reason or message: %+v", missing, condition)
+		}
+	}
+	s.check(app.CreateService(s.ctx))
+	_, err := app.AwaitCondition(s.ctx, "ServiceFound", metav1.ConditionTrue)
+	s.check(err)
+	s.check(app.CreateDeployment(s.ctx))
+	_, err = app.AwaitCondition(s.ctx, "TargetFound", metav1.ConditionTrue)
+	s.check(err)
+	s.check(app.AwaitMode(s.ctx, v1alpha1.ModeProxy))
+	s.get(app, "/")
+	s.checkReplicas(app, 1)
+}
+
+func TestTargetAwakeWhenTheElastiServiceIsCreatedStaysInModeServe(t *testing.T) {
+	t.Parallel()
+	s := newScene(t)
+	app := s.NewApplication(s.namespace, cluster.ApplicationOptions{Replicas: 1})
+	s.check(app.CreateDeployment(s.ctx))
+	s.check(app.CreateService(s.ctx))
+	s.awaitPods(app, 1)
+	s.awaitDirect(app)
+	observer := s.observe()
+	created := time.Now()
+	s.check(app.CreateElastiService(s.ctx))
+	s.check(app.AwaitMode(s.ctx, v1alpha1.ModeServe))
+	for _, moment := range observer.Since(created) {
+		if moment.Change == cluster.ResolversAdded {
+			t.Errorf("resolvers came in between the clients and a ready pod")
+		}
+	}
+	s.checkReplicas(app, 1)
+}
+
+func TestModeServeBeginsOnlyWithAReadyEndpoint(t *testing.T) {
+	t.Parallel()
+	s := newScene(t)
+	app := s.asleep(cluster.ApplicationOptions{Arguments: []string{"-start-delay=3s"}})
+	observer := s.observe()
+	start := time.Now()
+	s.get(app, "/")
+	removed, err := observer.Await(s.ctx, start, cluster.ResolversRemoved, app.Name, "")
+	s.check(err)
+	ready, err := observer.Await(s.ctx, start, cluster.EndpointReady, app.Name, "")
+	s.check(err)
+	if removed.At.Before(ready.At) {
+		t.Errorf("the resolver slice was removed %s before the Service had a ready endpoint", ready.At.Sub(removed.At))
+	}
+}
+
+func TestKeptConnectionIsForwardedThenClosedAndTheClientMovesToThePod(t *testing.T) {
+	t.Parallel()
+	s := newScene(t)
+	app := s.asleep(cluster.ApplicationOptions{})
+	transport := &http.Transport{MaxConnsPerHost: 1}
+	defer transport.CloseIdleConnections()
+	client := &http.Client{Transport: transport}
+	get := func() *cluster.Answer {
+		answer, err := cluster.GetWith(s.ctx, client, app.URL("/kept"))
+		s.check(err)
+		s.checkAnswer(app, answer, "/kept")
+		return answer
+	}
+	s.checkPeer(get(), true)
+	s.check(app.AwaitMode(s.ctx, v1alpha1.ModeServe))
+	s.awaitDirect(app)
+	// The resolver may still carry the next ones, but must ask the client to leave.
+	get()
+	get()
+	s.checkPeer(get(), false)
+}
+
+// TestFlappingReadinessLosesNoRequestOfAResolver makes the only pod not ready and
+// ready again while requests are sent through resolvers.
+func TestFlappingReadinessLosesNoRequestOfAResolver(t *testing.T) {
+	t.Parallel()
+	s := newScene(t)
+	app := s.awake(cluster.ApplicationOptions{Spec: func(spec *v1alpha1.ElastiServiceSpec) {
+		spec.Proxy = &v1alpha1.ProxySpec{Policy: v1alpha1.ProxyAlways}
+	}})
+	s.awaitFromResolver(app)
+	pod := s.awaitPods(app, 1)[0]
+	observer := s.observe()
+
+	traffic := &cluster.Traffic{URL: app.URL("/"), PerSecond: 20, Limit: 2000, Timeout: time.Minute}
+	stop := s.background(traffic.Run)
+	for range 3 {
+		start := time.Now()
+		s.setReady(pod.Status.PodIP, false)
+		_, err := observer.Await(s.ctx, start, cluster.EndpointGone, app.Name, "")
+		s.check(err)
+		start = time.Now()
+		s.setReady(pod.Status.PodIP, true)
+		_, err = observer.Await(s.ctx, start, cluster.EndpointReady, app.Name, "")
+		s.check(err)
+	}
+	stop()
+	s.checkTraffic(traffic)
+}
+
+func TestChangedServiceMovesEverythingAndLeavesNothingBehind(t *testing.T) {
+	t.Parallel()
+	s := newScene(t)
+	app := s.asleep(cluster.ApplicationOptions{})
+	other := s.NewApplication(s.namespace, cluster.ApplicationOptions{Name: "other"})
+	s.check(other.CreateService(s.ctx))
+	s.check(other.CreateDeployment(s.ctx))
+
+	patch := []byte(`{"spec":{"service":"other","scaleTargetRef":{"apiVersion":"apps/v1","kind":"Deployment","name":"other"}}}`)
+	_, err := s.Elasti.ElastiV1alpha1().ElastiServices(s.namespace).Patch(s.ctx, app.Name, types.MergePatchType, patch, metav1.PatchOptions{})
+	s.check(err)
+	s.check(app.AwaitResolverSlice(s.ctx, false))
+	s.check(other.AwaitResolverSlice(s.ctx, true))
+	s.awaitPrivateServices(1)
+	s.get(other, "/")
+	s.checkReplicas(other, 1)
+	s.checkReplicas(app, 0)
+}
+
+// setReady tells the application in a pod what its readiness probe shall say.
+func (s *scene) setReady(address string, ready bool) {
+	s.Helper()
+	value := "false"
+	if ready {
+		value = "true"
+	}
+	request, err := http.NewRequestWithContext(s.ctx, http.MethodPut, "http://"+address+":8080/ready?value="+value, nil)
+	s.check(err)
+	response, err := http.DefaultClient.Do(request)
+	s.check(err)
+	s.check(response.Body.Close())
+	if response.StatusCode != http.StatusOK {
+		s.Fatalf("setting readiness: %s", response.Status)
+	}
+}
+
+// switches is how often each application of the test below goes to sleep and wakes.
+const switches = 10
+
+// TestHundredSwitchesUnderTrafficFailNoRequest sends a steady 200 requests a
+// second to ten applications while each goes to zero and wakes ten times. The
+// traffic itself wakes them.
+func TestHundredSwitchesUnderTrafficFailNoRequest(t *testing.T) {
+	s := newScene(t)
+	const (
+		applications = 10
+		perSecond    = 200 / applications
+	)
+	var apps []*cluster.Application
+	for _, name := range []string{"a", "b", "c", "d", "e", "f", "g", "h", "i", "j"}[:applications] {
+		app := s.NewApplication(s.namespace, cluster.ApplicationOptions{Name: name, Linger: 3 * time.Second})
+		s.check(app.Create(s.ctx))
+		apps = append(apps, app)
+	}
+	for _, app := range apps {
+		s.check(app.AwaitAsleep(s.ctx))
+	}
+	observer := s.observe()
+
+	var traffics []*cluster.Traffic
+	var stops []func()
+	for i, app := range apps {
+		traffic := &cluster.Traffic{URL: app.URL("/"), PerSecond: perSecond, Limit: 200 * perSecond, Timeout: time.Minute, KeepAlive: i%2 == 1}
+		traffics = append(traffics, traffic)
+		stops = append(stops, s.background(traffic.Run))
+	}
+	done := make(chan error, len(apps))
+	for _, app := range apps {
+		s.background(func(ctx context.Context) { done <- switchOften(ctx, observer, app) })
+	}
+	for range apps {
+		s.check(<-done)
+	}
+	for _, stop := range stops {
+		stop()
+	}
+	for _, traffic := range traffics {
+		s.checkTraffic(traffic)
+	}
+}
+
+// switchOften puts an awake application to sleep as often as switches says,
+// and waits each time until the traffic has woken it.
+func switchOften(ctx context.Context, observer *cluster.Observer, app *cluster.Application) error {
+	if _, err := observer.Await(ctx, time.Time{}, cluster.ModeChanged, app.Name, string(v1alpha1.ModeServe)); err != nil {
+		return err
+	}
+	for range switches {
+		start := time.Now()
+		if err := app.Scale(ctx, 0); err != nil {
+			return err
+		}
+		asleep, err := observer.Await(ctx, start, cluster.ModeChanged, app.Name, string(v1alpha1.ModeProxy))
+		if err != nil {
+			return err
+		}
+		if _, err := observer.Await(ctx, asleep.At, cluster.ModeChanged, app.Name, string(v1alpha1.ModeServe)); err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,198 @@
+/*
+Copyright The elasti-apiserver Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package e2e
+
+import (
+	"context"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/truefoundry/elasti-apiserver/test/e2e/cluster"
+)
+
+const (
+	// testTimeout bounds one test; each takes a small part of it.
+	testTimeout = 3 * time.Minute
+	// cleanUpTimeout bounds what is done after a test has ended.
+	cleanUpTimeout = 30 * time.Second
+)
+
+// connect connects to the cluster under test once for all tests.
+var connect = sync.OnceValues(func() (*cluster.Cluster, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), testTimeout)
+	defer cancel()
+	return cluster.Connect(ctx)
+})
+
+// scene is where one test takes place: a namespace of its own. A step that goes
+// wrong ends the test.
+type scene struct {
+	*testing.T
+	*cluster.Cluster
+
+	ctx       context.Context
+	namespace string
+}
+
+// newScene makes a namespace, which is deleted when the test ends. When the
+// test has failed, everything that helps to find out why is logged first.
+func newScene(t *testing.T) *scene {
+	t.Helper()
+	connected, err := connect()
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), testTimeout)
+	t.Cleanup(cancel)
+	s := &scene{T: t, Cluster: connected, ctx: ctx}
+	started := time.Now()
+	s.namespace = s.newNamespace()
+	t.Cleanup(func() {
+		if t.Failed() {
+			ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanUpTimeout)
+			defer cancel()
+			t.Log(s.Diagnose(ctx, s.namespace, started))
+		}
+	})
+	return s
+}
+
+// newNamespace makes one more namespace, which is deleted when the test ends.
+func (s *scene) newNamespace() string {
+	s.Helper()
+	name, err := s.CreateNamespace(s.ctx, "e2e")
+	s.check(err)
+	s.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(s.ctx), cleanUpTimeout)
+		defer cancel()
+		if err := s.DeleteNamespace(ctx, name); err != nil {
+			s.Error(err)
+		}
+	})
+	return name
+}
+
+// check ends the test when err is an error.
+func (s *scene) check(err error) {
+	s.Helper()
+	if err != nil {
+		s.Fatal(err)
+	}
+}
+
+// step runs one step of a journey as a subtest; when it fails, the rest of the
+// journey makes no sense.
+func (s *scene) step(name string, run func(*scene)) {
+	s.Helper()
+	if !s.Run(name, func(t *testing.T) {
+		step := *s
+		step.T = t
+		run(&step)
+	}) {
+		s.FailNow()
+	}
+}
+
+// asleep creates an application at zero replicas and waits until resolvers
+// stand in for it.
+func (s *scene) asleep(options cluster.ApplicationOptions) *cluster.Application {
+	s.Helper()
+	return s.asleepIn(s.namespace, options)
+}
+
+func (s *scene) asleepIn(namespace string, options cluster.ApplicationOptions) *cluster.Application {
+	s.Helper()
+	app := s.NewApplication(namespace, options)
+	s.check(app.Create(s.ctx))
+	s.check(app.AwaitAsleep(s.ctx))
+	s.check(app.AwaitResolverSlice(s.ctx, true))
+	s.check(app.AwaitReachable(s.ctx))
+	return app
+}
+
+// get sends one request and expects the application's answer.
+func (s *scene) get(app *cluster.Application, path string) *cluster.Answer {
+	s.Helper()
+	answer, err := cluster.Get(s.ctx, app.URL(path))
+	s.check(err)
+	s.checkAnswer(app, answer, path)
+	return answer
+}
+
+// checkAnswer expects an answer with status 200 that only the application can have given.
+func (s *scene) checkAnswer(app *cluster.Application, answer *cluster.Answer, path string) {
+	s.Helper()
+	path, _, _ = strings.Cut(path, "?")
+	if answer.Status != http.StatusOK || !strings.HasPrefix(answer.Body, "hello from "+app.Name+"-") || !strings.Contains(answer.Body, "you asked for "+path) {
+		s.Fatalf("got status %d, %q, not the application's answer", answer.Status, answer.Body)
+	}
+}
+
+// checkReplicas expects the Deployment to ask for a number of replicas.
+func (s *scene) checkReplicas(app *cluster.Application, want int32) {
+	s.Helper()
+	replicas, err := app.Replicas(s.ctx)
+	s.check(err)
+	if replicas != want {
+		s.Fatalf("Deployment %s asks for %d replicas, want %d", app.Name, replicas, want)
+	}
+}
+
+// checkPeer expects the request of an answer to have come to the application
+// from a resolver, or not from one.
+func (s *scene) checkPeer(answer *cluster.Answer, fromResolver bool) {
+	s.Helper()
+	resolvers, err := s.ResolverAddresses(s.ctx)
+	s.check(err)
+	peer := answer.PeerAddress()
+	if peer == "" || slices.Contains(resolvers, peer) != fromResolver {
+		s.Fatalf("the application got the request from %q, the resolvers are %v", peer, resolvers)
+	}
+}
+
+// background runs something beside the test until the returned stop is called,
+// which waits for it to end; at the latest when the test ends.
+func (s *scene) background(run func(context.Context)) (stop func()) {
+	ctx, cancel := context.WithCancel(s.ctx)
+	var ended sync.WaitGroup
+	ended.Go(func() { run(ctx) })
+	stop = func() {
+		cancel()
+		ended.Wait()
+	}
+	s.Cleanup(stop)
+	return stop
+}
+
+// observe watches the scene's namespace until the test ends.
+func (s *scene) observe() *cluster.Observer {
+	s.Helper()
+	observer, err := s.NewObserver(s.namespace)
+	s.check(err)
+	started := make(chan struct{})
+	s.background(func(ctx context.Context) { observer.Run(ctx, started) })
+	select {
+	case <-started:
+	case <-s.ctx.Done():
+		s.Fatal("the watches of the namespace did not start")
+	}
+	return observer
+}

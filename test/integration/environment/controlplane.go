@@ -1,0 +1,230 @@
+/*
+Copyright The elasti-apiserver Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package environment
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+)
+
+const (
+	serviceAddresses    = "10.96.0.0/16"
+	firstServiceAddress = "10.96.0.1"
+
+	// startPatience is how long a part of the environment has to become ready.
+	startPatience = 2 * time.Minute
+	pollInterval  = 50 * time.Millisecond
+)
+
+// controllers are the loops of kube-controller-manager that the tests meet.
+// There is no node: pods stay as they are until a test plays the kubelet.
+var controllers = []string{
+	"clusterrole-aggregation-controller",
+	"deployment-controller",
+	"endpointslice-controller",
+	"garbage-collector-controller",
+	"horizontal-pod-autoscaler-controller",
+	"namespace-controller",
+	"replicaset-controller",
+	"resourcequota-controller",
+	"serviceaccount-controller",
+	"statefulset-controller",
+}
+
+// controlPlane is a Kubernetes control plane with aggregation, without nodes.
+type controlPlane struct {
+	directory   string
+	tools       tools
+	hostAddress string
+	credentials *credentials
+	admin       *rest.Config
+	processes   []*Process
+}
+
+// startControlPlane returns when the control plane answers. What is in
+// directory when it is stopped are its logs, for reading after a failure.
+func startControlPlane(ctx context.Context, directory string, binaries tools, hostAddress string) (*controlPlane, error) {
+	plane := &controlPlane{directory: directory, tools: binaries, hostAddress: hostAddress}
+	if err := plane.start(ctx); err != nil {
+		return nil, errors.Join(err, plane.stop())
+	}
+	return plane, nil
+}
+
+func (c *controlPlane) start(ctx context.Context) error {
+	var err error
+	if c.credentials, err = newCredentials(filepath.Join(c.directory, "pki")); err != nil {
+		return err
+	}
+	etcdEndpoint, err := c.startEtcd()
+	if err != nil {
+		return err
+	}
+	if err := c.startAPIServer(ctx, etcdEndpoint); err != nil {
+		return err
+	}
+	kubeconfig := filepath.Join(c.directory, "admin.kubeconfig")
+	if err := writeKubeconfig(kubeconfig, c.admin, ""); err != nil {
+		return err
+	}
+	return c.startControllerManager(kubeconfig)
+}
+
+// startEtcd lets etcd listen on sockets, so that it needs neither ports nor
+// certificates. kube-apiserver waits for it.
+func (c *controlPlane) startEtcd() (endpoint string, err error) {
+	directory := filepath.Join(c.directory, "etcd")
+	if err := os.Mkdir(directory, 0o700); err != nil {
+		return "", fmt.Errorf("creating the folder of etcd: %w", err)
+	}
+	client, peer := "unix://"+filepath.Join(directory, "client"), "unix://"+filepath.Join(directory, "peer")
+	_, err = c.run("etcd", c.tools.etcd,
+		"--name=etcd",
+		"--data-dir="+filepath.Join(directory, "data"),
+		"--unsafe-no-fsync",
+		"--listen-client-urls="+client,
+		"--advertise-client-urls="+client,
+		"--listen-peer-urls="+peer,
+		"--initial-advertise-peer-urls="+peer,
+		"--initial-cluster=etcd="+peer,
+		"--enable-grpc-gateway=false",
+	)
+	return client, err
+}
+
+func (c *controlPlane) startAPIServer(ctx context.Context, etcdEndpoint string) error {
+	const address = "127.0.0.1"
+	port, err := freePort(ctx, address)
+	if err != nil {
+		return err
+	}
+	process, err := c.run("kube-apiserver", c.tools.apiServer,
+		"--etcd-servers="+etcdEndpoint,
+		"--bind-address="+address,
+		"--advertise-address="+c.hostAddress,
+		"--secure-port="+strconv.Itoa(port),
+		"--endpoint-reconciler-type=none",
+		"--service-cluster-ip-range="+serviceAddresses,
+		"--client-ca-file="+c.credentials.path("ca.crt"),
+		"--tls-cert-file="+c.credentials.path("kube-apiserver.crt"),
+		"--tls-private-key-file="+c.credentials.path("kube-apiserver.key"),
+		"--authorization-mode=RBAC",
+		"--service-account-issuer=https://kubernetes.default.svc.cluster.local",
+		"--service-account-key-file="+c.credentials.path("service-account.key"),
+		"--service-account-signing-key-file="+c.credentials.path("service-account.key"),
+		"--requestheader-client-ca-file="+c.credentials.path("front-proxy-ca.crt"),
+		"--requestheader-allowed-names=front-proxy-client",
+		"--requestheader-extra-headers-prefix=X-Remote-Extra-",
+		"--requestheader-group-headers=X-Remote-Group",
+		"--requestheader-username-headers=X-Remote-User",
+		"--proxy-client-cert-file="+c.credentials.path("front-proxy-client.crt"),
+		"--proxy-client-key-file="+c.credentials.path("front-proxy-client.key"),
+		"--enable-aggregator-routing=true",
+		"--v=1",
+	)
+	if err != nil {
+		return err
+	}
+	c.admin = &rest.Config{
+		Host: fmt.Sprintf("https://%s:%d", address, port),
+		TLSClientConfig: rest.TLSClientConfig{
+			CAData:   c.credentials.clusterAuthority,
+			CertData: c.credentials.adminCertificate,
+			KeyData:  c.credentials.adminKey,
+		},
+		// Tests must not wait for a client-side limit.
+		QPS: -1,
+	}
+	client, err := kubernetes.NewForConfig(c.admin)
+	if err != nil {
+		return fmt.Errorf("making the client for kube-apiserver: %w", err)
+	}
+	return waitUntil(ctx, process, "kube-apiserver is ready", func(ctx context.Context) error {
+		return client.Discovery().RESTClient().Get().AbsPath("/readyz").Do(ctx).Error()
+	})
+}
+
+func (c *controlPlane) startControllerManager(kubeconfig string) error {
+	_, err := c.run("kube-controller-manager", c.tools.controllerManager,
+		"--kubeconfig="+kubeconfig,
+		"--controllers="+strings.Join(controllers, ","),
+		"--leader-elect=false",
+		"--secure-port=0",
+		"--service-account-private-key-file="+c.credentials.path("service-account.key"),
+		"--kube-api-qps=500",
+		"--kube-api-burst=1000",
+		"--horizontal-pod-autoscaler-sync-period=1s",
+		"--v=1",
+	)
+	return err
+}
+
+func (c *controlPlane) run(name, binary string, arguments ...string) (*Process, error) {
+	process, err := startProcess(name, filepath.Join(c.directory, name+".log"), exec.Command(binary, arguments...))
+	if err != nil {
+		return nil, err
+	}
+	c.processes = append(c.processes, process)
+	return process, nil
+}
+
+// stop ends the processes, the last one first.
+func (c *controlPlane) stop() error {
+	var errs []error
+	for i := len(c.processes) - 1; i >= 0; i-- {
+		// kube-apiserver waits for its watchers before it ends; nobody needs them.
+		if c.processes[i].name == "kube-apiserver" {
+			c.processes[i].Kill()
+			continue
+		}
+		errs = append(errs, c.processes[i].Stop())
+	}
+	return errors.Join(errs...)
+}
+
+// waitUntil asks until check has no error. It gives up early when process ends.
+func waitUntil(ctx context.Context, process *Process, what string, check func(ctx context.Context) error) error {
+	last := errors.New("it was not asked yet")
+	err := wait.PollUntilContextTimeout(ctx, pollInterval, startPatience, true, func(ctx context.Context) (bool, error) {
+		select {
+		case <-process.Exited():
+			return false, fmt.Errorf("%s ended with exit code %d", process.name, process.ExitCode())
+		default:
+		}
+		// One answer must not use up all of the patience.
+		ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+		defer cancel()
+		last = check(ctx)
+		return last == nil, nil
+	})
+	if err != nil {
+		return fmt.Errorf("waiting until %s: %w (last answer: %w)\n%s", what, err, last, process.Tail())
+	}
+	return nil
+}
+

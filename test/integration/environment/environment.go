@@ -1,0 +1,141 @@
+/*
+Copyright The elasti-apiserver Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+// Package environment runs what integration tests need: a Kubernetes control
+// plane of its own (etcd, kube-apiserver with aggregation and
+// kube-controller-manager, no node), and elasti-apiserver as a process that
+// the control plane aggregates, with the ServiceAccount, roles and APIService
+// of artifacts/deploy.
+package environment
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"golang.org/x/sync/errgroup"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+
+	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti/v1alpha1"
+	elasticlientset "github.com/truefoundry/elasti-apiserver/pkg/generated/clientset/versioned"
+)
+
+var groupVersion = v1alpha1.SchemeGroupVersion.String()
+
+// Environment is a running control plane with elasti-apiserver behind it.
+type Environment struct {
+	// Directory holds logs, certificates and data.
+	Directory string
+	// Admin may do everything.
+	Admin *rest.Config
+	// Kubernetes and Elasti are clients of Admin.
+	Kubernetes kubernetes.Interface
+	Elasti     elasticlientset.Interface
+	// Server is the server that the APIService leads to.
+	Server *Server
+
+	plane *controlPlane
+}
+
+// Start starts an environment and returns when the API of ElastiServices is
+// available. It takes seconds, and as long as a build when the server has to
+// be compiled. End it with Stop.
+func Start(ctx context.Context) (*Environment, error) {
+	binaries, err := findTools()
+	if err != nil {
+		return nil, err
+	}
+	address, err := hostAddress()
+	if err != nil {
+		return nil, err
+	}
+	directory, err := os.MkdirTemp("", "elasti-integration-")
+	if err != nil {
+		return nil, fmt.Errorf("creating the folder of the environment: %w", err)
+	}
+	environment := &Environment{Directory: directory}
+	if err := environment.start(ctx, binaries, address); err != nil {
+		return nil, errors.Join(err, environment.Stop(ctx), fmt.Errorf("logs are in %s", directory))
+	}
+	return environment, nil
+}
+
+func (e *Environment) start(ctx context.Context, binaries tools, address string) error {
+	// Users other than ours run the binary in tests, and need to get to it.
+	if err := os.Chmod(e.Directory, 0o755); err != nil {
+		return fmt.Errorf("letting all users into %s: %w", e.Directory, err)
+	}
+	binary := filepath.Join(e.Directory, ServerName)
+	group, groupCtx := errgroup.WithContext(ctx)
+	group.Go(func() error { return buildServer(groupCtx, binary) })
+	group.Go(func() error {
+		var err error
+		if e.plane, err = startControlPlane(groupCtx, e.Directory, binaries, address); err != nil {
+			return err
+		}
+		e.Admin = e.plane.admin
+		return applyManifests(groupCtx, e.Admin, binaries.kubectl)
+	})
+	if err := group.Wait(); err != nil {
+		return err
+	}
+	var err error
+	if e.Kubernetes, err = kubernetes.NewForConfig(e.Admin); err != nil {
+		return fmt.Errorf("making the client of the cluster: %w", err)
+	}
+	if e.Elasti, err = elasticlientset.NewForConfig(e.Admin); err != nil {
+		return fmt.Errorf("making the client of ElastiServices: %w", err)
+	}
+	if e.Server, err = newServer(ctx, e.Directory, e.Admin, address, binary); err != nil {
+		return err
+	}
+	return e.Server.Start(ctx)
+}
+
+// Stop ends everything that Start has started. An error says what did not end
+// as it should, or which defect a server reported.
+func (e *Environment) Stop(ctx context.Context) error {
+	var errs []error
+	if e.Server != nil {
+		errs = append(errs, e.Server.Stop(ctx))
+	}
+	if e.plane != nil {
+		errs = append(errs, e.plane.stop())
+	}
+	return errors.Join(errs...)
+}
+
+// Remove deletes the folder of the environment after it has stopped.
+func (e *Environment) Remove() error {
+	if err := os.RemoveAll(e.Directory); err != nil {
+		return fmt.Errorf("removing the folder of the environment: %w", err)
+	}
+	return nil
+}
+
+// AsServiceAccount returns how a ServiceAccount that exists reaches the
+// cluster: with a token of its own and nothing else.
+func (e *Environment) AsServiceAccount(ctx context.Context, namespace, name string) (*rest.Config, error) {
+	return asServiceAccount(ctx, e.Admin, namespace, name)
+}
+
+// FreePort returns a TCP port of the server's address that nobody listens on.
+func (e *Environment) FreePort(ctx context.Context) (int, error) {
+	return freePort(ctx, e.Server.Address)
+}

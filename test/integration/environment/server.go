@@ -1,0 +1,176 @@
+/*
+Copyright The elasti-apiserver Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package environment
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
+	apiregistration "k8s.io/kube-aggregator/pkg/client/clientset_generated/clientset"
+)
+
+// Server is the elasti-apiserver that the APIService of an environment leads
+// to. It keeps its port and its data directory when it is started again. Its
+// methods must not be called concurrently.
+type Server struct {
+	// Binary is the program, built with the race detector.
+	Binary string
+	// Kubeconfig is the file that it reaches the host cluster with, as its
+	// own ServiceAccount.
+	Kubeconfig string
+	// DataDir is the data directory of its embedded store.
+	DataDir string
+	// Address and Port are where it serves.
+	Address string
+	Port    int
+
+	log           string
+	admin         kubernetes.Interface
+	registrations apiregistration.Interface
+	// process is nil before the first start.
+	process *Process
+}
+
+// newServer prepares everything that the server needs before it is started.
+func newServer(ctx context.Context, directory string, admin *rest.Config, address, binary string) (*Server, error) {
+	server := &Server{
+		Binary:     binary,
+		Kubeconfig: filepath.Join(directory, ServerName+".kubeconfig"),
+		DataDir:    filepath.Join(directory, "elasti-data"),
+		Address:    address,
+		log:        filepath.Join(directory, ServerName+".log"),
+	}
+	var err error
+	if server.admin, err = kubernetes.NewForConfig(admin); err != nil {
+		return nil, fmt.Errorf("making the client of the server's deployment: %w", err)
+	}
+	if server.registrations, err = apiregistration.NewForConfig(admin); err != nil {
+		return nil, fmt.Errorf("making the client for APIServices: %w", err)
+	}
+	if server.Port, err = freePort(ctx, address); err != nil {
+		return nil, err
+	}
+	identity, err := asServiceAccount(ctx, admin, SystemNamespace, ServerName)
+	if err != nil {
+		return nil, err
+	}
+	return server, writeKubeconfig(server.Kubeconfig, identity, "")
+}
+
+// Arguments are the flags that the server is started with.
+func (s *Server) Arguments() []string {
+	return []string{
+		"--kubeconfig=" + s.Kubeconfig,
+		"--bind-address=" + s.Address,
+		"--secure-port=" + strconv.Itoa(s.Port),
+		"--storage=embedded",
+		"--data-dir=" + s.DataDir,
+	}
+}
+
+// Start starts the server and returns when the aggregator leads to it.
+func (s *Server) Start(ctx context.Context) error {
+	command := exec.Command(s.Binary, s.Arguments()...)
+	// A race is reported in the output, where stop looks for it.
+	command.Env = append(os.Environ(), "POD_NAMESPACE="+SystemNamespace)
+	var err error
+	if s.process, err = startProcess(ServerName, s.log, command); err != nil {
+		return err
+	}
+	if err := waitUntil(ctx, s.process, ServerName+" is ready", s.isReady); err != nil {
+		return err
+	}
+	if err := publishEndpoint(ctx, s.admin, s.Address, s.Port, true); err != nil {
+		return err
+	}
+	return waitUntil(ctx, s.process, "the APIService is available", s.isAvailable)
+}
+
+// isReady asks the server itself, as a kubelet does: without credentials and
+// without looking at its certificate.
+func (s *Server) isReady(ctx context.Context) error {
+	config := &rest.Config{
+		Host:            "https://" + net.JoinHostPort(s.Address, strconv.Itoa(s.Port)),
+		TLSClientConfig: rest.TLSClientConfig{Insecure: true},
+	}
+	client, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		return fmt.Errorf("making the client that asks for readiness: %w", err)
+	}
+	return client.Discovery().RESTClient().Get().AbsPath("/readyz").Do(ctx).Error()
+}
+
+// isAvailable asks kube-apiserver: what its condition says, and whether its
+// handler has followed.
+func (s *Server) isAvailable(ctx context.Context) error {
+	apiService, err := s.registrations.ApiregistrationV1().APIServices().Get(ctx, APIServiceName, metav1.GetOptions{})
+	if err != nil {
+		return err
+	}
+	for _, condition := range apiService.Status.Conditions {
+		if condition.Type != apiregistrationv1.Available {
+			continue
+		}
+		if condition.Status != apiregistrationv1.ConditionTrue {
+			return fmt.Errorf("%s: %s", condition.Reason, condition.Message)
+		}
+		_, err := s.admin.Discovery().ServerResourcesForGroupVersion(groupVersion)
+		return err
+	}
+	return errors.New("it has no condition Available yet")
+}
+
+// Stop ends the server with SIGTERM and waits for it. Before, its endpoint is
+// taken away, as a kubelet does.
+func (s *Server) Stop(ctx context.Context) error {
+	if s.process == nil {
+		return nil
+	}
+	return errors.Join(
+		publishEndpoint(ctx, s.admin, s.Address, s.Port, false),
+		s.process.Stop(),
+		s.findDefects(),
+	)
+}
+
+// Kill ends the server as kill -9 does.
+func (s *Server) Kill() { s.process.Kill() }
+
+// Process is the process that was started last.
+func (s *Server) Process() *Process { return s.process }
+
+// findDefects looks in the output for what no run of a server may contain.
+func (s *Server) findDefects() error {
+	output := s.process.Output()
+	for _, defect := range []string{"WARNING: DATA RACE", "panic: ", "goroutine 1 ["} {
+		if _, after, found := strings.Cut(output, defect); found {
+			return fmt.Errorf("%s wrote %q, see %s:\n%.4000s", ServerName, defect, s.log, defect+after)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,73 @@
+/*
+Copyright The elasti-apiserver Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package environment
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+)
+
+// toolsVariable names the folder of the Kubernetes and etcd binaries.
+const toolsVariable = "ELASTI_TOOLS_DIR"
+
+// tools are the binaries that an environment is made of.
+type tools struct {
+	etcd, apiServer, controllerManager, kubectl string
+}
+
+// findTools looks for the pinned binaries. A missing one is an error: tests
+// that need it must fail, not be skipped.
+func findTools() (tools, error) {
+	directory := os.Getenv(toolsVariable)
+	if directory == "" {
+		directory = filepath.Join(repositoryRoot(), "_output", "tools", "bin")
+	}
+	var found tools
+	for name, path := range map[string]*string{
+		"etcd":                    &found.etcd,
+		"kube-apiserver":          &found.apiServer,
+		"kube-controller-manager": &found.controllerManager,
+		"kubectl":                 &found.kubectl,
+	} {
+		*path = filepath.Join(directory, name)
+		if info, err := os.Stat(*path); err != nil || !info.Mode().IsRegular() {
+			return tools{}, fmt.Errorf("there is no %s in %s: `make test-integration` builds it, or point %s at a folder that has it", name, directory, toolsVariable)
+		}
+	}
+	return found, nil
+}
+
+// repositoryRoot is where go.mod is, found from the place of this file.
+func repositoryRoot() string {
+	_, file, _, _ := runtime.Caller(0)
+	return filepath.Join(filepath.Dir(file), "..", "..", "..")
+}
+
+// buildServer compiles elasti-apiserver with the race detector, whose reports
+// the environment looks for when a server has ended.
+func buildServer(ctx context.Context, binary string) error {
+	build := exec.CommandContext(ctx, "go", "build", "-race", "-o", binary, "./cmd/elasti-apiserver")
+	build.Dir = repositoryRoot()
+	if output, err := build.CombinedOutput(); err != nil {
+		return fmt.Errorf("building elasti-apiserver: %w\n%s", err, output)
+	}
+	return nil
+}

@@ -1,0 +1,152 @@
+/*
+Copyright The elasti-apiserver Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package integration
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/rest"
+
+	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti/v1alpha1"
+	elasticlientset "github.com/truefoundry/elasti-apiserver/pkg/generated/clientset/versioned"
+	elastiv1alpha1client "github.com/truefoundry/elasti-apiserver/pkg/generated/clientset/versioned/typed/elasti/v1alpha1"
+	"github.com/truefoundry/elasti-apiserver/test/integration/environment"
+)
+
+const (
+	// patience bounds how long a test waits for something that comes soon.
+	patience     = 30 * time.Second
+	pollInterval = 25 * time.Millisecond
+)
+
+// newNamespace returns the name of a new namespace, which is deleted after
+// the test. A test that fails shows the end of the server's log.
+func newNamespace(t *testing.T) string {
+	t.Helper()
+	namespace, err := shared.Kubernetes.CoreV1().Namespaces().Create(t.Context(), &corev1.Namespace{
+		ObjectMeta: metav1.ObjectMeta{GenerateName: "test-"},
+	}, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatalf("creating a namespace: %v", err)
+	}
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Log(shared.Server.Process().Tail())
+		}
+		if err := shared.Kubernetes.CoreV1().Namespaces().Delete(context.Background(), namespace.Name, metav1.DeleteOptions{}); err != nil {
+			t.Errorf("deleting the namespace %s: %v", namespace.Name, err)
+		}
+	})
+	return namespace.Name
+}
+
+// elastiServices is the client of the cluster's administrator.
+func elastiServices(namespace string) elastiv1alpha1client.ElastiServiceInterface {
+	return shared.Elasti.ElastiV1alpha1().ElastiServices(namespace)
+}
+
+// newElastiService returns an object for the Deployment and Service "app".
+func newElastiService(name string) *v1alpha1.ElastiService {
+	return &v1alpha1.ElastiService{
+		ObjectMeta: metav1.ObjectMeta{Name: name},
+		Spec: v1alpha1.ElastiServiceSpec{
+			ScaleTargetRef: v1alpha1.ScaleTargetRef{APIVersion: "apps/v1", Kind: "Deployment", Name: "app"},
+			Service:        "app",
+		},
+	}
+}
+
+func createElastiService(t *testing.T, namespace string, object *v1alpha1.ElastiService) *v1alpha1.ElastiService {
+	t.Helper()
+	created, err := elastiServices(namespace).Create(t.Context(), object, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatalf("creating the ElastiService %s: %v", object.Name, err)
+	}
+	return created
+}
+
+// newServiceAccount returns how a new ServiceAccount with these permissions in
+// its namespace reaches the cluster.
+func newServiceAccount(t *testing.T, namespace, name string, rules ...rbacv1.PolicyRule) *rest.Config {
+	t.Helper()
+	meta := metav1.ObjectMeta{Name: name, Namespace: namespace}
+	if _, err := shared.Kubernetes.CoreV1().ServiceAccounts(namespace).Create(t.Context(), &corev1.ServiceAccount{ObjectMeta: meta}, metav1.CreateOptions{}); err != nil {
+		t.Fatalf("creating the service account %s: %v", name, err)
+	}
+	if len(rules) > 0 {
+		if _, err := shared.Kubernetes.RbacV1().Roles(namespace).Create(t.Context(), &rbacv1.Role{ObjectMeta: meta, Rules: rules}, metav1.CreateOptions{}); err != nil {
+			t.Fatalf("creating the role %s: %v", name, err)
+		}
+		binding := &rbacv1.RoleBinding{
+			ObjectMeta: meta,
+			RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: name},
+			Subjects:   []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: namespace, Name: name}},
+		}
+		if _, err := shared.Kubernetes.RbacV1().RoleBindings(namespace).Create(t.Context(), binding, metav1.CreateOptions{}); err != nil {
+			t.Fatalf("binding the role %s: %v", name, err)
+		}
+	}
+	config, err := shared.AsServiceAccount(t.Context(), namespace, name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return config
+}
+
+// elastiClient makes a client of ElastiServices for a user.
+func elastiClient(t *testing.T, config *rest.Config) elasticlientset.Interface {
+	t.Helper()
+	client, err := elasticlientset.NewForConfig(config)
+	if err != nil {
+		t.Fatalf("making a client: %v", err)
+	}
+	return client
+}
+
+// newKubectl returns a kubectl of the cluster's administrator.
+func newKubectl(t *testing.T, namespace string) *environment.Kubectl {
+	t.Helper()
+	return newKubectlAs(t, shared.Admin, namespace)
+}
+
+func newKubectlAs(t *testing.T, config *rest.Config, namespace string) *environment.Kubectl {
+	t.Helper()
+	kubectl, err := shared.NewKubectl(t.TempDir(), config, namespace)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return kubectl
+}
+
+// eventually waits until check returns nothing to complain about.
+func eventually(t *testing.T, what string, check func(ctx context.Context) (complaint string)) {
+	t.Helper()
+	complaint := ""
+	err := wait.PollUntilContextTimeout(t.Context(), pollInterval, patience, true, func(ctx context.Context) (bool, error) {
+		complaint = check(ctx)
+		return complaint == "", nil
+	})
+	if err != nil {
+		t.Fatalf("waited %s in vain until %s: %s", patience, what, complaint)
+	}
+}
