@@ -44,6 +44,7 @@ type benchmark struct {
 func benchmarks() []benchmark {
 	return []benchmark{
 		{"coldstart", "one request, and 50 at once, to an application at zero", coldStart},
+		{"switch", "applications that sleep and wake under steady traffic", switching},
 	}
 }
 

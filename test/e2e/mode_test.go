@@ -17,7 +17,6 @@ limitations under the License.
 package e2e
 
 import (
-	"context"
 	"net/http"
 	"testing"
 	"time"
@@ -172,71 +171,4 @@ func (s *scene) setReady(address string, ready bool) {
 	if response.StatusCode != http.StatusOK {
 		s.Fatalf("setting readiness: %s", response.Status)
 	}
-}
-
-// switches is how often each application of the test below goes to sleep and wakes.
-const switches = 10
-
-// TestHundredSwitchesUnderTrafficFailNoRequest sends a steady 200 requests a
-// second to ten applications while each goes to zero and wakes ten times. The
-// traffic itself wakes them.
-func TestHundredSwitchesUnderTrafficFailNoRequest(t *testing.T) {
-	s := newScene(t)
-	const (
-		applications = 10
-		perSecond    = 200 / applications
-	)
-	var apps []*cluster.Application
-	for _, name := range []string{"a", "b", "c", "d", "e", "f", "g", "h", "i", "j"}[:applications] {
-		app := s.NewApplication(s.namespace, cluster.ApplicationOptions{Name: name, Linger: 3 * time.Second})
-		s.check(app.Create(s.ctx))
-		apps = append(apps, app)
-	}
-	for _, app := range apps {
-		s.check(app.AwaitAsleep(s.ctx))
-	}
-	observer := s.observe()
-
-	var traffics []*cluster.Traffic
-	var stops []func()
-	for i, app := range apps {
-		traffic := &cluster.Traffic{URL: app.URL("/"), PerSecond: perSecond, Limit: 200 * perSecond, Timeout: time.Minute, KeepAlive: i%2 == 1}
-		traffics = append(traffics, traffic)
-		stops = append(stops, s.background(traffic.Run))
-	}
-	done := make(chan error, len(apps))
-	for _, app := range apps {
-		s.background(func(ctx context.Context) { done <- switchOften(ctx, observer, app) })
-	}
-	for range apps {
-		s.check(<-done)
-	}
-	for _, stop := range stops {
-		stop()
-	}
-	for _, traffic := range traffics {
-		s.checkTraffic(traffic)
-	}
-}
-
-// switchOften puts an awake application to sleep as often as switches says,
-// and waits each time until the traffic has woken it.
-func switchOften(ctx context.Context, observer *cluster.Observer, app *cluster.Application) error {
-	if _, err := observer.Await(ctx, time.Time{}, cluster.ModeChanged, app.Name, string(v1alpha1.ModeServe)); err != nil {
-		return err
-	}
-	for range switches {
-		start := time.Now()
-		if err := app.Scale(ctx, 0); err != nil {
-			return err
-		}
-		asleep, err := observer.Await(ctx, start, cluster.ModeChanged, app.Name, string(v1alpha1.ModeProxy))
-		if err != nil {
-			return err
-		}
-		if _, err := observer.Await(ctx, asleep.At, cluster.ModeChanged, app.Name, string(v1alpha1.ModeServe)); err != nil {
-			return err
-		}
-	}
-	return nil
 }

@@ -21,20 +21,21 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
+	"github.com/spf13/pflag"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	utilerrors "k8s.io/apimachinery/pkg/util/errors"
-	utilruntime "k8s.io/apimachinery/pkg/util/runtime"
 	"k8s.io/apiserver/pkg/endpoints/openapi"
 	genericapiserver "k8s.io/apiserver/pkg/server"
 	"k8s.io/apiserver/pkg/server/options"
-	utilfeature "k8s.io/apiserver/pkg/util/feature"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/client-go/tools/events"
 	cliflag "k8s.io/component-base/cli/flag"
+	"k8s.io/component-base/featuregate"
 	"k8s.io/component-base/logs"
 	logsapi "k8s.io/component-base/logs/api/v1"
 	"k8s.io/klog/v2"
@@ -68,7 +69,6 @@ type Options struct {
 
 // New returns the options with their defaults.
 func New() *Options {
-	utilruntime.Must(logsapi.AddFeatureGates(utilfeature.DefaultMutableFeatureGate))
 	recommended := options.NewRecommendedOptions(defaultEtcdPrefix, apiserver.Codecs.LegacyCodec(v1alpha1.SchemeGroupVersion))
 	recommended.Etcd.StorageConfig.EncodeVersioner = runtime.NewMultiGroupVersioner(v1alpha1.SchemeGroupVersion, schema.GroupKind{Group: elasti.GroupName})
 	recommended.Etcd.DefaultStorageMediaType = runtime.ContentTypeJSON
@@ -93,7 +93,7 @@ func (o *Options) Flags() *cliflag.NamedFlagSets {
 	sections := &cliflag.NamedFlagSets{}
 	storage := sections.FlagSet("storage")
 	o.Storage.AddFlags(storage)
-	o.Recommended.Etcd.AddFlags(storage)
+	storage.AddFlagSet(without(o.Recommended.Etcd.AddFlags, "storage-backend", "storage-media-type", "etcd-servers-overrides"))
 	o.Controller.AddFlags(sections.FlagSet("controller"))
 	serving := sections.FlagSet("serving")
 	o.ServingCertificate.AddFlags(serving)
@@ -110,6 +110,20 @@ func (o *Options) Flags() *cliflag.NamedFlagSets {
 	o.Recommended.Traces.AddFlags(sections.FlagSet("traces"))
 	logsapi.AddFlags(o.Logging, sections.FlagSet("logs"))
 	return sections
+}
+
+// without returns the flags that add adds, less the named ones: those that the
+// generic server has, but that change nothing in this one.
+func without(add func(*pflag.FlagSet), names ...string) *pflag.FlagSet {
+	all := pflag.NewFlagSet("", pflag.ContinueOnError)
+	add(all)
+	kept := pflag.NewFlagSet("", pflag.ContinueOnError)
+	all.VisitAll(func(flag *pflag.Flag) {
+		if !slices.Contains(names, flag.Name) {
+			kept.AddFlag(flag)
+		}
+	})
+	return kept
 }
 
 // Complete derives what was not given from what was.
@@ -157,8 +171,8 @@ func (o *Options) validateRecommended() []error {
 // Run starts the server and returns when ctx ends, or when something that it
 // cannot be without has failed.
 func (o *Options) Run(ctx context.Context) (err error) {
-	if err := logsapi.ValidateAndApply(o.Logging, utilfeature.DefaultFeatureGate); err != nil {
-		return fmt.Errorf("setting up logging: %w", err)
+	if err := o.applyLogging(); err != nil {
+		return err
 	}
 	defer logs.FlushLogs()
 	host, err := o.hostConfig()
@@ -176,6 +190,19 @@ func (o *Options) Run(ctx context.Context) (err error) {
 		return err
 	}
 	return server.Run(ctx, store.wait, recorder)
+}
+
+// applyLogging sets up logging. Its feature gates are apart from those of the
+// server, whose registry is shared by the whole process.
+func (o *Options) applyLogging() error {
+	gates := featuregate.NewFeatureGate()
+	if err := logsapi.AddFeatureGates(gates); err != nil {
+		return fmt.Errorf("preparing logging: %w", err)
+	}
+	if err := logsapi.ValidateAndApply(o.Logging, gates); err != nil {
+		return fmt.Errorf("setting up logging: %w", err)
+	}
+	return nil
 }
 
 // hostConfig returns how to reach the cluster that this server is part of.

@@ -79,7 +79,7 @@ func (c *Controller) finalize(ctx context.Context, elastiService *v1alpha1.Elast
 // whether there is a target that will be awake.
 func (c *Controller) wakeForGood(ctx context.Context, v *view, deleting time.Duration) (bool, error) {
 	target := targetOf(v.elastiService)
-	if c.targets.usedByOthers(ctx, keyOf(v.elastiService), target) {
+	if c.managedByOthers(ctx, keyOf(v.elastiService), target) {
 		return v.target.scale != nil && !v.target.atZero(), nil
 	}
 	err := c.restoreTarget(ctx, v.elastiService, target, autoscalerOf(v.elastiService.Spec.Autoscaler))
@@ -93,6 +93,21 @@ func (c *Controller) wakeForGood(ctx context.Context, v *view, deleting time.Dur
 		c.event(v.elastiService, corev1.EventTypeWarning, ReasonTargetNotRestored, actionFinalize, "%s %s may be left without replicas, scale it by hand: %v", target.Kind, target.Name, err)
 		return false, nil
 	}
+}
+
+// managedByOthers tells whether a target has another ElastiService, one that
+// stays.
+func (c *Controller) managedByOthers(ctx context.Context, key types.NamespacedName, target scaling.Target) bool {
+	for _, user := range c.targets.usersOf(ctx, target) {
+		if user == key {
+			continue
+		}
+		object, ok := c.elastiServices.in(user.Namespace).Get(user.Namespace, user.Name)
+		if ok && object.(*v1alpha1.ElastiService).DeletionTimestamp.IsZero() {
+			return true
+		}
+	}
+	return false
 }
 
 // restoreTarget wakes a target that is not managed any more, and resumes its

@@ -369,7 +369,7 @@ func (c *Controller) restoreFormerTargets(ctx context.Context, v *view) error {
 			continue
 		}
 		target := scaling.Target{Namespace: v.elastiService.Namespace, APIVersion: former.Target.APIVersion, Kind: former.Target.Kind, Name: former.Target.Name}
-		if former.Target == current.Target || c.targets.usedByOthers(ctx, keyOf(v.elastiService), target) {
+		if former.Target == current.Target || c.managedByOthers(ctx, keyOf(v.elastiService), target) {
 			if autoscalerOf(former.Autoscaler) != autoscalerOf(current.Autoscaler) {
 				problems = append(problems, ignoreNotFound(c.scaling.ResumeAutoscaler(ctx, target.Namespace, autoscalerOf(former.Autoscaler))))
 			}

@@ -143,7 +143,7 @@ func (c *Controller) reportProblem(elastiService *v1alpha1.ElastiService, status
 // ownStatus returns the part of a status that this controller owns.
 func ownStatus(status *v1alpha1.ElastiServiceStatus) *v1alpha1.ElastiServiceStatus {
 	own := *status
-	own.LastActivityTime = nil
+	own.LastActivityTime, own.SleepRequestedTime = nil, nil
 	own.Conditions = nil
 	for _, conditionType := range ownConditions {
 		if found := meta.FindStatusCondition(status.Conditions, conditionType); found != nil {

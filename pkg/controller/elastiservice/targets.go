@@ -130,16 +130,15 @@ func (t *targetWatches) observe(ctx context.Context, key types.NamespacedName, t
 	return targetObservation{target: observed, scale: use.scale}
 }
 
-// usedByOthers tells whether another ElastiService has the target too.
-func (t *targetWatches) usedByOthers(ctx context.Context, key types.NamespacedName, target scaling.Target) bool {
+// usersOf returns the ElastiServices that have a target.
+func (t *targetWatches) usersOf(ctx context.Context, target scaling.Target) []types.NamespacedName {
 	resource, err := t.scaling.Resolve(ctx, target)
 	if err != nil {
-		return false
+		return nil
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	users := t.users[targetID{resource: resource, object: types.NamespacedName{Namespace: target.Namespace, Name: target.Name}}]
-	return users.Len() > 1 || (users.Len() == 1 && !users.Has(key))
+	return t.users[targetID{resource: resource, object: types.NamespacedName{Namespace: target.Namespace, Name: target.Name}}].UnsortedList()
 }
 
 // forget ends the watching for an ElastiService.

@@ -246,6 +246,8 @@ func (w *sharedWatch) listWatch(health *health) cache.ListerWatcher {
 	}, w.source.Client)
 }
 
+// sameVersion tells whether two states of an object are the same one. States
+// without a version never are.
 func sameVersion(one, other any) bool {
 	first, err := meta.Accessor(one)
 	if err != nil {
@@ -255,7 +257,7 @@ func sameVersion(one, other any) bool {
 	if err != nil {
 		return false
 	}
-	return first.GetUID() == second.GetUID() && first.GetResourceVersion() == second.GetResourceVersion()
+	return first.GetResourceVersion() != "" && first.GetUID() == second.GetUID() && first.GetResourceVersion() == second.GetResourceVersion()
 }
 
 // health is what is known of the requests of an informer. Safe for concurrent

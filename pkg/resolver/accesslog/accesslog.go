@@ -61,6 +61,9 @@ type Record struct {
 	Answered time.Time `json:"answered,omitzero"`
 	// Ended is when the answer was complete, or the connection closed.
 	Ended time.Time `json:"ended,omitzero"`
+	// BytesIn and BytesOut are how many bytes the client sent and was sent.
+	BytesIn  int64 `json:"bytesIn"`
+	BytesOut int64 `json:"bytesOut"`
 	// Held is true when it had to wait.
 	Held bool `json:"held"`
 }

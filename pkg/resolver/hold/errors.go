@@ -25,6 +25,10 @@ var (
 	// ErrTooManyBytes is returned when the process already holds as many bytes
 	// as it may.
 	ErrTooManyBytes = errors.New("the resolver already holds as many bytes as its --max-held-bytes allows")
+	// ErrTimeout is returned when no pod could be used in time.
+	ErrTimeout = errors.New("no pod could answer in time")
+	// ErrClientGone is returned when the client went away while it was held.
+	ErrClientGone = errors.New("the client went away")
 	// ErrClosed is returned when the service is gone.
 	ErrClosed = errors.New("the service is not managed any more")
 )

@@ -166,7 +166,7 @@ func (e *exchange) end(err error) exchangeResult {
 		return exchangeDone
 	case err == nil:
 		c.lingers = true
-	case gone || errors.Is(err, errClientGone):
+	case gone || errors.Is(err, hold.ErrClientGone):
 		c.record.Outcome = accesslog.ClientGone
 	case e.started:
 		// The client has part of an answer: only the end of the connection can
@@ -204,7 +204,7 @@ func (e *exchange) bodySent() bool { return e.body == nil || e.body.sent }
 
 // retryable reports whether an exchange failed before the pod said anything.
 func (e *exchange) retryable(err error) bool {
-	return err != nil && !e.started && len(e.pod.in.unread()) == 0 && !errors.Is(err, errClientGone)
+	return err != nil && !e.started && len(e.pod.in.unread()) == 0 && !errors.Is(err, hold.ErrClientGone)
 }
 
 // fill reads more of what the pod sends. While the pod is silent it has the
@@ -240,7 +240,7 @@ func (e *exchange) armSilence(now time.Time) error {
 // nothing for a while, or because the client is gone.
 func (e *exchange) silent() error {
 	if e.body != nil && e.body.clientGone() || e.watch != nil && e.watch.clientGone() {
-		return errClientGone
+		return hold.ErrClientGone
 	}
 	if e.body != nil && e.body.malformed() != nil {
 		return e.body.malformed()

@@ -19,20 +19,12 @@ package http1
 import (
 	"context"
 	"errors"
-	"fmt"
 	"net/http"
-	"os"
 	"time"
 
 	"github.com/truefoundry/elasti-apiserver/pkg/resolver/accesslog"
 	"github.com/truefoundry/elasti-apiserver/pkg/resolver/answer"
 	"github.com/truefoundry/elasti-apiserver/pkg/resolver/hold"
-	"github.com/truefoundry/elasti-apiserver/pkg/resolver/socket"
-)
-
-var (
-	errClientGone  = errors.New("the client went away")
-	errHoldTimeout = errors.New("no pod could answer in time")
 )
 
 // heldOverhead is what a held request keeps besides the bytes of its head: the
@@ -81,50 +73,20 @@ func (c *conn) answerRequest(ctx context.Context) bool {
 	}
 }
 
-// hold waits until a pod can take the request. The goroutine sleeps on the
-// client's connection without reading from it, so that a client that goes away
-// is noticed at once and nothing is buffered; the queue wakes it by moving the
-// read deadline into the past.
+// hold waits until a pod can take the request.
 func (c *conn) hold(again bool) (hold.Lease, error) {
 	c.record.Held = true
 	c.shrink()
-	deadline := c.record.Received.Add(c.service.Config().HoldTimeout)
-	if err := c.setReadDeadline(deadline); err != nil {
-		return hold.Lease{}, errClientGone
+	waiter := hold.ConnWaiter{
+		Conn:     c.tcp,
+		Port:     c.port.Name,
+		Bytes:    heldOverhead + int64(len(c.in.data)),
+		Deadline: c.record.Received.Add(c.service.Config().HoldTimeout),
 	}
-	waiter := &hold.Waiter{
-		Port:  c.port.Name,
-		Bytes: heldOverhead + int64(len(c.in.data)),
-		Settle: func() {
-			// It fails only when the connection is closed, which ends the sleep too.
-			_ = c.tcp.SetReadDeadline(past)
-		},
-	}
-	queue := c.service.Queue()
-	join := queue.Join
-	if again {
-		join = queue.Rejoin
-	}
-	if err := join(waiter); err != nil {
-		return hold.Lease{}, err
-	}
-	slept := socket.WaitClosed(c.tcp)
-	if queue.Leave(waiter) {
-		if errors.Is(slept, os.ErrDeadlineExceeded) {
-			return hold.Lease{}, errHoldTimeout
-		}
-		return hold.Lease{}, errClientGone
-	}
-	lease, cold, err := waiter.Result()
+	c.deadlineSet = time.Time{}
+	lease, cold, err := waiter.Wait(c.service.Queue(), again)
 	c.record.WakeAnswered, c.record.EndpointReady = cold.WakeAnswered, cold.EndpointReady
-	if err != nil {
-		return hold.Lease{}, err
-	}
-	if err := c.setReadDeadline(time.Time{}); err != nil || !errors.Is(slept, os.ErrDeadlineExceeded) {
-		lease.Release()
-		return hold.Lease{}, errClientGone
-	}
-	return lease, nil
+	return lease, err
 }
 
 // shrink keeps no more than the bytes that were read: thousands may wait.
@@ -136,26 +98,11 @@ func (c *conn) shrink() {
 
 // refuseHeld answers a request that was not given a pod.
 func (c *conn) refuseHeld(err error) bool {
-	c.record.Outcome = accesslog.Answered
-	switch {
-	case errors.Is(err, errClientGone):
+	if errors.Is(err, hold.ErrClientGone) {
 		c.record.Outcome = accesslog.ClientGone
 		return false
-	case errors.Is(err, errHoldTimeout):
-		return c.refuse(answer.New(http.StatusGatewayTimeout, answer.ReasonHoldTimeout,
-			fmt.Sprintf("no pod of service %s/%s could answer within %s (proxy.holdTimeoutSeconds); see the conditions of elastiservice %s and the pods of its target",
-				c.service.Namespace, c.service.PublicService, c.service.Config().HoldTimeout, c.service.Name)))
-	case errors.Is(err, hold.ErrTooManyPending):
-		return c.refuse(answer.New(http.StatusServiceUnavailable, answer.ReasonTooManyPending,
-			fmt.Sprintf("%d requests are already held for service %s/%s, as many as its proxy.maxPending allows",
-				c.service.Config().Limits.MaxPending, c.service.Namespace, c.service.PublicService)))
-	case errors.Is(err, hold.ErrTooManyBytes):
-		return c.refuse(answer.New(http.StatusServiceUnavailable, answer.ReasonTooManyBytes,
-			"the resolver already holds as many bytes as its --max-held-bytes allows"))
-	default:
-		return c.refuse(answer.New(http.StatusServiceUnavailable, answer.ReasonServiceGone,
-			fmt.Sprintf("service %s/%s is no longer managed by an elastiservice; ask again", c.service.Namespace, c.service.PublicService)))
 	}
+	return c.refuse(answer.NotHeld(c.service, err))
 }
 
 // pathOf returns the path of a request target, without the query.

@@ -21,6 +21,8 @@ import (
 	"io"
 	"sync/atomic"
 	"time"
+
+	"github.com/truefoundry/elasti-apiserver/pkg/resolver/hold"
 )
 
 const (
@@ -93,7 +95,7 @@ func (b *requestBody) sendSized(size int64) bool {
 func (b *requestBody) splice(size int64) bool {
 	_, err := io.CopyN(b.pod.tcp, b.client.tcp, size)
 	if errors.Is(err, io.EOF) {
-		b.fail(errClientGone)
+		b.fail(hold.ErrClientGone)
 	}
 	return err == nil
 }
@@ -123,7 +125,7 @@ func (b *requestBody) sendChunks() bool {
 
 func (b *requestBody) read() bool {
 	if err := b.client.in.fill(b.client.tcp, bufferSize); err != nil {
-		b.fail(errClientGone)
+		b.fail(hold.ErrClientGone)
 		return false
 	}
 	return true
@@ -148,13 +150,13 @@ func (b *requestBody) ended() bool {
 // clientGone reports whether the client went away before the body was complete.
 func (b *requestBody) clientGone() bool {
 	failure := b.failure.Load()
-	return failure != nil && errors.Is(failure.err, errClientGone)
+	return failure != nil && errors.Is(failure.err, hold.ErrClientGone)
 }
 
 // malformed returns what is wrong with the body that the client sent, or nil.
 func (b *requestBody) malformed() error {
 	failure := b.failure.Load()
-	if failure == nil || errors.Is(failure.err, errClientGone) {
+	if failure == nil || errors.Is(failure.err, hold.ErrClientGone) {
 		return nil
 	}
 	return failure.err

@@ -23,6 +23,7 @@ import (
 	"os"
 	"time"
 
+	"github.com/truefoundry/elasti-apiserver/pkg/resolver/hold"
 	"github.com/truefoundry/elasti-apiserver/pkg/resolver/stream"
 )
 
@@ -157,7 +158,7 @@ func (c *conn) responseMessage(data []byte, last bool) []byte {
 
 func (e *exchange) sendClient(data []byte) error {
 	if _, err := e.client.tcp.Write(data); err != nil {
-		return errClientGone
+		return hold.ErrClientGone
 	}
 	return nil
 }

@@ -115,3 +115,20 @@ func LimitUnacknowledged(_, _ string, raw syscall.RawConn) error {
 	}
 	return nil
 }
+
+// Unread returns how many bytes of the peer nobody has read yet.
+func Unread(conn syscall.Conn) int {
+	raw, err := conn.SyscallConn()
+	if err != nil {
+		return 0
+	}
+	unread := 0
+	if err := raw.Control(func(fd uintptr) {
+		if n, err := unix.IoctlGetInt(int(fd), unix.TIOCINQ); err == nil {
+			unread = n
+		}
+	}); err != nil {
+		return 0
+	}
+	return unread
+}

@@ -48,3 +48,6 @@ func Acknowledged(syscall.RawConn) (uint64, error) { return 0, errors.ErrUnsuppo
 
 // LimitUnacknowledged does nothing on this system.
 func LimitUnacknowledged(_, _ string, _ syscall.RawConn) error { return nil }
+
+// Unread cannot be told on this system.
+func Unread(syscall.Conn) int { return 0 }

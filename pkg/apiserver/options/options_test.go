@@ -1,0 +1,86 @@
+/*
+Copyright The elasti-apiserver Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package options
+
+import (
+	"io"
+	"strings"
+	"testing"
+
+	"github.com/spf13/pflag"
+)
+
+// complete parses a command line as main does.
+func complete(t *testing.T, arguments ...string) (*Options, error) {
+	t.Helper()
+	o := New()
+	flags := pflag.NewFlagSet("elasti-apiserver", pflag.ContinueOnError)
+	flags.SetOutput(io.Discard)
+	for _, section := range o.Flags().FlagSets {
+		flags.AddFlagSet(section)
+	}
+	if err := flags.Parse(arguments); err != nil {
+		t.Fatal(err)
+	}
+	if err := o.Complete(); err != nil {
+		t.Fatal(err)
+	}
+	return o, o.Validate()
+}
+
+func TestValidCommandLines(t *testing.T) {
+	for _, line := range []string{
+		"--storage=embedded --data-dir=/data",
+		"--etcd-servers=http://127.0.0.1:2379",
+		"--storage=etcd --etcd-servers=http://127.0.0.1:2379",
+		"--storage=embedded --data-dir=/data --tls-cert-file=a --tls-private-key-file=b",
+		"--storage=embedded --data-dir=/data --proxy-port-range=20000-20999",
+	} {
+		if _, err := complete(t, strings.Fields(line)...); err != nil {
+			t.Errorf("%s: %v", line, err)
+		}
+	}
+}
+
+func TestInvalidCommandLinesNameTheFlag(t *testing.T) {
+	for line, want := range map[string]string{
+		"":                   "--storage=embedded with --data-dir, or --etcd-servers",
+		"--storage=embedded": "--storage=embedded needs --data-dir",
+		"--storage=etcd":     "--storage=etcd needs --etcd-servers",
+		"--storage=tape":     `--storage is "tape"`,
+		"--storage=embedded --data-dir=/data --etcd-servers=http://127.0.0.1:2379":                                       "--etcd-servers is for --storage=etcd",
+		"--storage=etcd --etcd-servers=http://127.0.0.1:2379 --data-dir=/data":                                           "--data-dir is for --storage=embedded",
+		"--storage=embedded --data-dir=/data --serving-certificate=files":                                                "needs --tls-cert-file",
+		"--storage=embedded --data-dir=/data --serving-certificate=magic":                                                `--serving-certificate is "magic"`,
+		"--storage=embedded --data-dir=/data --proxy-port-range=80-90":                                                   "--proxy-port-range is 80-90",
+		"--storage=embedded --data-dir=/d --serving-certificate=self-managed --tls-cert-file=a --tls-private-key-file=b": "exclude each other",
+	} {
+		if _, err := complete(t, strings.Fields(line)...); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: got %v, want an error with %q", line, err, want)
+		}
+	}
+}
+
+func TestOneKubeconfigServesForAll(t *testing.T) {
+	o, err := complete(t, "--storage=embedded", "--data-dir=/data", "--kubeconfig=/k")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if o.Recommended.Authentication.RemoteKubeConfigFile != "/k" || o.Recommended.Authorization.RemoteKubeConfigFile != "/k" {
+		t.Error("--kubeconfig is not used for authentication and authorisation")
+	}
+}

@@ -1,0 +1,392 @@
+/*
+Copyright The elasti-apiserver Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package elastiservice
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strconv"
+	"sync"
+	"testing"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	autoscalingv1 "k8s.io/api/autoscaling/v1"
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	utilnet "k8s.io/apimachinery/pkg/util/net"
+	"k8s.io/apimachinery/pkg/util/wait"
+	dynamicfake "k8s.io/client-go/dynamic/fake"
+	hostfake "k8s.io/client-go/kubernetes/fake"
+	"k8s.io/client-go/kubernetes/scheme"
+	clienttesting "k8s.io/client-go/testing"
+	"k8s.io/client-go/tools/events"
+	"k8s.io/klog/v2/ktesting"
+	"k8s.io/utils/ptr"
+
+	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti/v1alpha1"
+	elastifake "github.com/truefoundry/elasti-apiserver/pkg/generated/clientset/versioned/fake"
+	"github.com/truefoundry/elasti-apiserver/pkg/scaling"
+)
+
+const (
+	shop = "shop"
+	// patience is how long a test waits for what must come. It says nothing
+	// about how fast it comes.
+	patience = 20 * time.Second
+)
+
+// cluster is a fake cluster with a Service "cart" and a Deployment "cart", two
+// ready resolvers, and a controller.
+type cluster struct {
+	t       *testing.T
+	elasti  *elastifake.Clientset
+	host    *hostfake.Clientset
+	dynamic *dynamicfake.FakeDynamicClient
+	scaling *fakeScaling
+	events  *events.FakeRecorder
+	options Options
+	version int
+}
+
+func newCluster(t *testing.T) *cluster {
+	c := &cluster{
+		t:       t,
+		elasti:  elastifake.NewClientset(),
+		host:    hostfake.NewClientset(),
+		dynamic: dynamicfake.NewSimpleDynamicClient(scheme.Scheme),
+		events:  events.NewFakeRecorder(1000),
+	}
+	c.scaling = &fakeScaling{cluster: c, kinds: map[string]string{"Deployment": "deployments"}}
+	c.options = Options{
+		Elasti: c.elasti, Host: c.host, HostDynamic: c.dynamic, Scaling: c.scaling, Recorder: c.events,
+		ResolverNamespace: "elasti-system", ResolverService: "elasti-resolver",
+		ProxyPortRange: utilnet.PortRange{Base: 10000, Size: 100},
+	}
+	c.setEndpoints("elasti-system", "elasti-resolver", "10.0.0.1", "10.0.0.2")
+	c.create(cartService())
+	c.setDeployment("cart", 0, 0)
+	return c
+}
+
+// start runs a controller until the returned function is called or the test ends.
+func (c *cluster) start() (stop func()) {
+	c.t.Helper()
+	controller, err := New(c.options)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	_, ctx := ktesting.NewTestContext(c.t)
+	ctx, cancel := context.WithCancel(ctx)
+	ended := make(chan error, 1)
+	go func() { ended <- controller.Run(ctx) }()
+	stop = sync.OnceFunc(func() {
+		cancel()
+		if err := <-ended; err != nil {
+			c.t.Errorf("Run: %v", err)
+		}
+	})
+	c.t.Cleanup(stop)
+	return stop
+}
+
+func cartService() *corev1.Service {
+	return &corev1.Service{
+		ObjectMeta: metav1.ObjectMeta{Namespace: shop, Name: "cart", Annotations: map[string]string{"external-dns": "cart.example.com"}},
+		Spec: corev1.ServiceSpec{
+			Type:      corev1.ServiceTypeLoadBalancer,
+			ClusterIP: "10.96.0.10",
+			Selector:  map[string]string{"app": "cart"},
+			Ports: []corev1.ServicePort{
+				{Name: "http", Port: 80, TargetPort: intstr.FromString("web"), Protocol: corev1.ProtocolTCP, NodePort: 30080, AppProtocol: ptr.To("http")},
+				{Name: "admin", Port: 81, TargetPort: intstr.FromInt32(8081), Protocol: corev1.ProtocolTCP},
+				{Name: "dns", Port: 53, Protocol: corev1.ProtocolUDP},
+			},
+			IPFamilies: []corev1.IPFamily{corev1.IPv4Protocol},
+		},
+	}
+}
+
+func cartElastiService() *v1alpha1.ElastiService {
+	return &v1alpha1.ElastiService{
+		ObjectMeta: metav1.ObjectMeta{Namespace: shop, Name: "cart", UID: "cart-uid", Generation: 1},
+		Spec: v1alpha1.ElastiServiceSpec{
+			Service:           "cart",
+			MinTargetReplicas: ptr.To[int32](2),
+			ScaleTargetRef:    v1alpha1.ScaleTargetRef{APIVersion: "apps/v1", Kind: "Deployment", Name: "cart"},
+		},
+	}
+}
+
+// create adds an object, or replaces it.
+func (c *cluster) create(object runtime.Object) {
+	c.t.Helper()
+	tracker := c.host.Tracker()
+	if _, ok := object.(*v1alpha1.ElastiService); ok {
+		tracker = c.elasti.Tracker()
+	}
+	c.put(tracker, object)
+}
+
+func (c *cluster) put(tracker clienttesting.ObjectTracker, object runtime.Object) {
+	c.t.Helper()
+	kinds, _, err := scheme.Scheme.ObjectKinds(object)
+	kind := v1alpha1.SchemeGroupVersion.WithKind("ElastiService")
+	if err == nil {
+		kind = kinds[0]
+	}
+	if typed, ok := object.(*unstructured.Unstructured); ok {
+		kind = typed.GroupVersionKind()
+	}
+	resource, _ := meta.UnsafeGuessKindToResource(kind)
+	accessor, err := meta.Accessor(object)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	err = tracker.Create(resource, object, accessor.GetNamespace())
+	if apierrors.IsAlreadyExists(err) {
+		err = tracker.Update(resource, object, accessor.GetNamespace())
+	}
+	if err != nil {
+		c.t.Fatal(err)
+	}
+}
+
+// setEndpoints makes ready endpoints in the slice that Kubernetes keeps for a Service.
+func (c *cluster) setEndpoints(namespace, service string, addresses ...string) {
+	c.t.Helper()
+	slice := &discoveryv1.EndpointSlice{
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: service + "-abcde", Labels: map[string]string{
+			discoveryv1.LabelServiceName: service, discoveryv1.LabelManagedBy: "endpointslice-controller.k8s.io"}},
+		AddressType: discoveryv1.AddressTypeIPv4,
+	}
+	for _, address := range addresses {
+		slice.Endpoints = append(slice.Endpoints, discoveryv1.Endpoint{
+			Addresses:  []string{address},
+			Conditions: discoveryv1.EndpointConditions{Ready: ptr.To(true), Serving: ptr.To(true), Terminating: ptr.To(false)},
+			NodeName:   ptr.To("node-1"),
+			Zone:       ptr.To("zone-a"),
+			TargetRef:  &corev1.ObjectReference{Kind: "Pod", Namespace: namespace, Name: "pod"},
+		})
+	}
+	c.create(slice)
+}
+
+// setDeployment makes a Deployment as it is while replicas of it are wanted
+// and existing.
+func (c *cluster) setDeployment(name string, replicas, existing int32) {
+	c.t.Helper()
+	c.version++
+	c.put(c.dynamic.Tracker(), deployment(name, replicas, existing, c.version))
+}
+
+func deployment(name string, replicas, existing int32, version int) *unstructured.Unstructured {
+	object, err := runtime.DefaultUnstructuredConverter.ToUnstructured(&appsv1.Deployment{
+		TypeMeta:   metav1.TypeMeta{APIVersion: "apps/v1", Kind: "Deployment"},
+		ObjectMeta: metav1.ObjectMeta{Namespace: shop, Name: name, UID: types.UID(name), ResourceVersion: strconv.Itoa(version)},
+		Spec: appsv1.DeploymentSpec{
+			Replicas: &replicas,
+			Template: corev1.PodTemplateSpec{Spec: corev1.PodSpec{Containers: []corev1.Container{{
+				Name:           name,
+				Ports:          []corev1.ContainerPort{{Name: "web", ContainerPort: 8080}},
+				ReadinessProbe: &corev1.Probe{ProbeHandler: corev1.ProbeHandler{HTTPGet: &corev1.HTTPGetAction{Path: "/ready", Port: intstr.FromString("web")}}},
+			}}}},
+		},
+		Status: appsv1.DeploymentStatus{Replicas: existing, ReadyReplicas: existing},
+	})
+	if err != nil {
+		panic(err)
+	}
+	return &unstructured.Unstructured{Object: object}
+}
+
+func (c *cluster) elastiService(name string) *v1alpha1.ElastiService {
+	c.t.Helper()
+	found, err := c.elasti.ElastiV1alpha1().ElastiServices(shop).Get(c.t.Context(), name, metav1.GetOptions{})
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	return found
+}
+
+// resolverSlices are the slices of a Service that are not of Kubernetes.
+func (c *cluster) resolverSlices(service string) []discoveryv1.EndpointSlice {
+	c.t.Helper()
+	found, err := c.host.DiscoveryV1().EndpointSlices(shop).List(c.t.Context(), metav1.ListOptions{LabelSelector: discoveryv1.LabelServiceName + "=" + service})
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	return slices.DeleteFunc(found.Items, func(slice discoveryv1.EndpointSlice) bool {
+		return slice.Labels[discoveryv1.LabelManagedBy] != "elasti.truefoundry.com"
+	})
+}
+
+func (c *cluster) serviceNames() []string {
+	c.t.Helper()
+	found, err := c.host.CoreV1().Services(shop).List(c.t.Context(), metav1.ListOptions{})
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	var names []string
+	for _, service := range found.Items {
+		names = append(names, service.Name)
+	}
+	slices.Sort(names)
+	return names
+}
+
+// eventually waits until check returns nothing, which is what is still missing.
+func (c *cluster) eventually(check func() string) {
+	c.t.Helper()
+	missing := ""
+	err := wait.PollUntilContextTimeout(c.t.Context(), 5*time.Millisecond, patience, true, func(context.Context) (bool, error) {
+		missing = check()
+		return missing == "", nil
+	})
+	if err != nil {
+		c.t.Fatalf("still missing: %s", missing)
+	}
+}
+
+// eventuallyMode waits for a mode in the status, and for slices to agree.
+func (c *cluster) eventuallyMode(name string, mode v1alpha1.Mode) {
+	c.t.Helper()
+	c.eventually(func() string {
+		elastiService := c.elastiService(name)
+		if elastiService.Status.Mode != mode {
+			return fmt.Sprintf("mode %s, it is %q", mode, elastiService.Status.Mode)
+		}
+		if got := len(c.resolverSlices(elastiService.Spec.Service)) > 0; got != (mode == v1alpha1.ModeProxy) {
+			return fmt.Sprintf("slices for mode %s", mode)
+		}
+		return ""
+	})
+}
+
+// eventuallyCondition waits for a condition with a status and reason.
+func (c *cluster) eventuallyCondition(name, conditionType string, status metav1.ConditionStatus, reason string) {
+	c.t.Helper()
+	c.eventually(func() string {
+		found := condition(c.elastiService(name), conditionType)
+		if found == nil || found.Status != status || found.Reason != reason {
+			return fmt.Sprintf("condition %s=%s %s, it is %+v", conditionType, status, reason, found)
+		}
+		return ""
+	})
+}
+
+// writes counts the writes to the cluster.
+func (c *cluster) writes() int {
+	count := 0
+	for _, actions := range [][]clienttesting.Action{c.host.Actions(), c.elasti.Actions()} {
+		for _, action := range actions {
+			if !slices.Contains([]string{"get", "list", "watch"}, action.GetVerb()) {
+				count++
+			}
+		}
+	}
+	return count
+}
+
+// fakeScaling scales the Deployments of a cluster.
+type fakeScaling struct {
+	cluster *cluster
+
+	mu sync.Mutex
+	// kinds maps the kinds that are served to resources.
+	kinds map[string]string
+	// resumed are the autoscalers that were resumed.
+	resumed []string
+	// failing is the error of Wake.
+	failing error
+}
+
+func (f *fakeScaling) Resolve(_ context.Context, target scaling.Target) (schema.GroupVersionResource, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	resource, ok := f.kinds[target.Kind]
+	if !ok {
+		return schema.GroupVersionResource{}, &scaling.KindError{APIVersion: target.APIVersion, Kind: target.Kind, Problem: scaling.KindNotServed}
+	}
+	groupVersion, err := schema.ParseGroupVersion(target.APIVersion)
+	return groupVersion.WithResource(resource), err
+}
+
+func (f *fakeScaling) Get(ctx context.Context, target scaling.Target) (*autoscalingv1.Scale, error) {
+	resource, err := f.Resolve(ctx, target)
+	if err != nil {
+		return nil, err
+	}
+	object, err := f.cluster.dynamic.Resource(resource).Namespace(target.Namespace).Get(ctx, target.Name, metav1.GetOptions{})
+	if err != nil {
+		return nil, err
+	}
+	return &autoscalingv1.Scale{
+		Spec:   autoscalingv1.ScaleSpec{Replicas: intField(object, 0, "spec", "replicas")},
+		Status: autoscalingv1.ScaleStatus{Replicas: intField(object, 0, "status", "replicas")},
+	}, nil
+}
+
+func (f *fakeScaling) Wake(ctx context.Context, target scaling.Target, autoscaler scaling.Autoscaler, minimum int32, _ bool) (scaling.Result, error) {
+	f.mu.Lock()
+	failing := f.failing
+	f.mu.Unlock()
+	if failing != nil {
+		return scaling.Result{}, failing
+	}
+	scale, err := f.Get(ctx, target)
+	if err != nil {
+		return scaling.Result{}, err
+	}
+	if err := f.ResumeAutoscaler(ctx, target.Namespace, autoscaler); err != nil {
+		return scaling.Result{}, err
+	}
+	if scale.Spec.Replicas >= minimum {
+		return scaling.Result{Replicas: scale.Spec.Replicas}, nil
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.cluster.setDeployment(target.Name, minimum, 0)
+	return scaling.Result{Replicas: minimum, Scaled: true}, nil
+}
+
+func (f *fakeScaling) ResumeAutoscaler(_ context.Context, _ string, autoscaler scaling.Autoscaler) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if autoscaler.Name != "" {
+		f.resumed = append(f.resumed, autoscaler.Name)
+	}
+	return nil
+}
+
+func (f *fakeScaling) replicas(t *testing.T, name string) int32 {
+	t.Helper()
+	scale, err := f.Get(t.Context(), scaling.Target{Namespace: shop, APIVersion: "apps/v1", Kind: "Deployment", Name: name})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return scale.Spec.Replicas
+}

@@ -1,0 +1,255 @@
+/*
+Copyright The elasti-apiserver Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package elastiservice_test
+
+import (
+	"context"
+	"net/http/httptest"
+	"sync"
+	"testing"
+	"time"
+
+	autoscalingv1 "k8s.io/api/autoscaling/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/apiserver/pkg/endpoints/openapi"
+	"k8s.io/apiserver/pkg/registry/rest"
+	genericapiserver "k8s.io/apiserver/pkg/server"
+	"k8s.io/apiserver/pkg/server/options"
+	"k8s.io/apiserver/pkg/util/compatibility"
+	clientrest "k8s.io/client-go/rest"
+
+	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti"
+	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti/v1alpha1"
+	"github.com/truefoundry/elasti-apiserver/pkg/apiserver"
+	"github.com/truefoundry/elasti-apiserver/pkg/generated/clientset/versioned"
+	generatedopenapi "github.com/truefoundry/elasti-apiserver/pkg/generated/openapi"
+	"github.com/truefoundry/elasti-apiserver/pkg/registry/elasti/elastiservice"
+	"github.com/truefoundry/elasti-apiserver/pkg/scaling"
+	"github.com/truefoundry/elasti-apiserver/pkg/storage/embedded"
+)
+
+const namespace = "shop"
+
+// server serves the endpoints of ElastiServices from a real etcd, with nobody
+// to authenticate or authorise.
+type server struct {
+	client versioned.Interface
+	config *clientrest.Config
+	scaler *fakeScaler
+	events *eventLog
+}
+
+func startServer(t *testing.T, warner elastiservice.Warner) *server {
+	t.Helper()
+	store, err := embedded.Start(t.Context(), embedded.Options{DataDir: t.TempDir()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := store.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+
+	config := genericapiserver.NewRecommendedConfig(apiserver.Codecs)
+	config.EffectiveVersion = compatibility.DefaultBuildEffectiveVersion()
+	config.LoopbackClientConfig = &clientrest.Config{}
+	config.ExternalAddress = "localhost:443"
+	namer := openapi.NewDefinitionNamer(apiserver.Scheme)
+	config.OpenAPIConfig = genericapiserver.DefaultOpenAPIConfig(generatedopenapi.GetOpenAPIDefinitions, namer)
+	config.OpenAPIV3Config = genericapiserver.DefaultOpenAPIV3Config(generatedopenapi.GetOpenAPIDefinitions, namer)
+	recommended := options.NewRecommendedOptions("/registry/elasti.truefoundry.com", apiserver.Codecs.LegacyCodec(v1alpha1.SchemeGroupVersion))
+	etcd := recommended.Etcd
+	etcd.StorageConfig.EncodeVersioner = runtime.NewMultiGroupVersioner(v1alpha1.SchemeGroupVersion, schema.GroupKind{Group: elasti.GroupName})
+	etcd.StorageConfig.Transport.ServerList = []string{store.Endpoint()}
+	etcd.DefaultStorageMediaType = runtime.ContentTypeJSON
+	if err := etcd.ApplyTo(&config.Config); err != nil {
+		t.Fatal(err)
+	}
+	completed := config.Complete()
+	generic, err := completed.New("elasti-apiserver", genericapiserver.NewEmptyDelegate())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(generic.Destroy)
+
+	s := &server{scaler: newFakeScaler(), events: &eventLog{}}
+	storage, err := elastiservice.NewStorage(elastiservice.Options{
+		Scheme:      apiserver.Scheme,
+		RESTOptions: completed.RESTOptionsGetter,
+		Scaler:      s.scaler,
+		Events:      s.events,
+		Warner:      warner,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	group := genericapiserver.NewDefaultAPIGroupInfo(elasti.GroupName, apiserver.Scheme, metav1.ParameterCodec, apiserver.Codecs)
+	group.VersionedResourcesStorageMap[v1alpha1.SchemeGroupVersion.Version] = map[string]rest.Storage{
+		"elastiservices":        storage.ElastiService,
+		"elastiservices/status": storage.Status,
+		"elastiservices/scale":  storage.Scale,
+		"elastiservices/wake":   storage.Wake,
+	}
+	if err := generic.InstallAPIGroup(&group); err != nil {
+		t.Fatal(err)
+	}
+	generic.PrepareRun()
+
+	web := httptest.NewServer(generic.Handler)
+	t.Cleanup(web.Close)
+	s.config = &clientrest.Config{Host: web.URL, QPS: -1}
+	if s.client, err = versioned.NewForConfig(s.config); err != nil {
+		t.Fatal(err)
+	}
+	s.awaitReady(t, storage.ElastiService.ReadinessCheck)
+	return s
+}
+
+func (s *server) awaitReady(t *testing.T, ready func() error) {
+	t.Helper()
+	err := wait.PollUntilContextTimeout(t.Context(), 10*time.Millisecond, time.Minute, true, func(context.Context) (bool, error) {
+		return ready() == nil, nil
+	})
+	if err != nil {
+		t.Fatalf("the watch cache does not get ready: %v", ready())
+	}
+}
+
+// fakeScaler holds scales of Deployments in memory.
+type fakeScaler struct {
+	mu       sync.Mutex
+	scales   map[scaling.Target]*autoscalingv1.Scale
+	wakes    int
+	failWith error
+	// entered receives when a wake begins, and proceed lets it go on, when they are set.
+	entered, proceed chan struct{}
+}
+
+var _ elastiservice.Scaler = &fakeScaler{}
+
+func newFakeScaler() *fakeScaler {
+	return &fakeScaler{scales: map[scaling.Target]*autoscalingv1.Scale{}}
+}
+
+// put sets the replicas of the Deployment called name.
+func (f *fakeScaler) put(name string, replicas int32) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.scales[deployment(name)] = &autoscalingv1.Scale{
+		ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: namespace, ResourceVersion: "1"},
+		Spec:       autoscalingv1.ScaleSpec{Replicas: replicas},
+		Status:     autoscalingv1.ScaleStatus{Replicas: replicas, Selector: "app=" + name},
+	}
+}
+
+func deployment(name string) scaling.Target {
+	return scaling.Target{Namespace: namespace, APIVersion: "apps/v1", Kind: "Deployment", Name: name}
+}
+
+func (f *fakeScaler) Wake(_ context.Context, target scaling.Target, _ scaling.Autoscaler, minimum int32, dryRun bool) (scaling.Result, error) {
+	if f.entered != nil {
+		f.entered <- struct{}{}
+		<-f.proceed
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.wakes++
+	if f.failWith != nil {
+		return scaling.Result{}, f.failWith
+	}
+	scale, ok := f.scales[target]
+	if !ok {
+		return scaling.Result{}, notFound(target)
+	}
+	wanted := max(scale.Spec.Replicas, minimum)
+	scaled := wanted != scale.Spec.Replicas
+	if !dryRun {
+		scale.Spec.Replicas = wanted
+	}
+	return scaling.Result{Replicas: wanted, Scaled: scaled}, nil
+}
+
+func (f *fakeScaler) Get(_ context.Context, target scaling.Target) (*autoscalingv1.Scale, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	scale, ok := f.scales[target]
+	if !ok {
+		return nil, notFound(target)
+	}
+	return scale.DeepCopy(), nil
+}
+
+func (f *fakeScaler) Scale(_ context.Context, target scaling.Target, replicas int32, dryRun bool) (*autoscalingv1.Scale, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	scale, ok := f.scales[target]
+	if !ok {
+		return nil, notFound(target)
+	}
+	changed := scale.DeepCopy()
+	changed.Spec.Replicas = replicas
+	if !dryRun {
+		f.scales[target] = changed
+	}
+	return changed.DeepCopy(), nil
+}
+
+func (f *fakeScaler) wakeCalls() int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.wakes
+}
+
+func notFound(target scaling.Target) error {
+	return apierrors.NewNotFound(schema.GroupResource{Group: "apps", Resource: "deployments"}, target.Name)
+}
+
+// eventLog keeps the reasons of Events.
+type eventLog struct {
+	mu      sync.Mutex
+	reasons []string
+}
+
+var _ elastiservice.EventRecorder = &eventLog{}
+
+func (l *eventLog) Eventf(_, _ runtime.Object, _, reason, _, _ string, _ ...any) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.reasons = append(l.reasons, reason)
+}
+
+func (l *eventLog) recorded() []string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return append([]string(nil), l.reasons...)
+}
+
+// elastiService returns a valid one for the Deployment of the same name.
+func newElastiService(name, service string) *v1alpha1.ElastiService {
+	return &v1alpha1.ElastiService{
+		ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: namespace},
+		Spec: v1alpha1.ElastiServiceSpec{
+			Service:        service,
+			ScaleTargetRef: v1alpha1.ScaleTargetRef{APIVersion: "apps/v1", Kind: "Deployment", Name: name},
+		},
+	}
+}

@@ -1,0 +1,154 @@
+/*
+Copyright The elasti-apiserver Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package elastiservice_test
+
+import (
+	"errors"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti/v1alpha1"
+	"github.com/truefoundry/elasti-apiserver/pkg/registry/elasti/elastiservice"
+)
+
+func wakeRequest() *v1alpha1.WakeRequest {
+	return &v1alpha1.WakeRequest{ObjectMeta: metav1.ObjectMeta{Namespace: namespace}}
+}
+
+func TestWakeScalesOnceAndSaysSo(t *testing.T) {
+	s := startServer(t, nil)
+	services := s.client.ElastiV1alpha1().ElastiServices(namespace)
+	s.scaler.put("cart", 0)
+	if _, err := services.Create(t.Context(), newElastiService("cart", "cart"), metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	dryRun, err := services.Wake(t.Context(), "cart", wakeRequest(), metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !dryRun.Status.Scaled || len(s.events.recorded()) != 0 {
+		t.Errorf("a dry run: got %+v and the Events %v, want what it would do and no Event", dryRun.Status, s.events.recorded())
+	}
+	for i, scaled := range []bool{true, false} {
+		answer, err := services.Wake(t.Context(), "cart", wakeRequest(), metav1.CreateOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if answer.Status.Scaled != scaled || answer.Status.Replicas != 1 {
+			t.Errorf("wake %d: got %+v, want 1 replica and scaled=%v", i, answer.Status, scaled)
+		}
+	}
+	if got, want := s.events.recorded(), []string{elastiservice.ReasonSuccessToScale}; !slices.Equal(got, want) {
+		t.Errorf("got the Events %v, want %v", got, want)
+	}
+}
+
+// Those that come while a wake runs share one more, and no more: the running
+// one may have looked at the scale before they came.
+func TestConcurrentWakesShareOne(t *testing.T) {
+	s := startServer(t, nil)
+	services := s.client.ElastiV1alpha1().ElastiServices(namespace)
+	s.scaler.put("cart", 0)
+	if _, err := services.Create(t.Context(), newElastiService("cart", "cart"), metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	s.scaler.entered, s.scaler.proceed = make(chan struct{}), make(chan struct{})
+	const callers = 20
+	var group sync.WaitGroup
+	wake := func() {
+		if _, err := services.Wake(t.Context(), "cart", wakeRequest(), metav1.CreateOptions{}); err != nil {
+			t.Error(err)
+		}
+	}
+	group.Go(wake)
+	<-s.scaler.entered
+	for range callers {
+		group.Go(wake)
+	}
+	s.scaler.proceed <- struct{}{}
+	// Every further wake is let through at once, so that more than one would
+	// be counted and not hang.
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		group.Wait()
+	}()
+	for waiting := true; waiting; {
+		select {
+		case <-s.scaler.entered:
+			s.scaler.proceed <- struct{}{}
+		case <-done:
+			waiting = false
+		}
+	}
+	if calls := s.scaler.wakeCalls(); calls >= callers/2 {
+		t.Errorf("%d wakes at once made %d calls, want them to share", callers+1, calls)
+	}
+}
+
+func TestWakeFailuresSayWhatToMend(t *testing.T) {
+	s := startServer(t, nil)
+	services := s.client.ElastiV1alpha1().ElastiServices(namespace)
+	if _, err := services.Wake(t.Context(), "cart", wakeRequest(), metav1.CreateOptions{}); !apierrors.IsNotFound(err) {
+		t.Errorf("a missing ElastiService: got %v, want not found", err)
+	}
+	if _, err := services.Create(t.Context(), newElastiService("cart", "cart"), metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+
+	_, err := services.Wake(t.Context(), "cart", wakeRequest(), metav1.CreateOptions{})
+	var status apierrors.APIStatus
+	if !apierrors.IsNotFound(err) || !errors.As(err, &status) {
+		t.Fatalf("a missing target: got %v, want not found", err)
+	}
+	if details := status.Status().Details; details == nil || details.Group != "apps" || details.Kind != "Deployment" || details.Name != "cart" {
+		t.Errorf("a missing target: got the details %+v, want them to name the Deployment", details)
+	}
+
+	s.scaler.failWith = apierrors.NewForbidden(schema.GroupResource{Group: "apps", Resource: "deployments/scale"}, "cart",
+		errors.New(`User "system:serviceaccount:elasti-system:elasti-apiserver" cannot update resource "deployments/scale"`))
+	_, err = services.Wake(t.Context(), "cart", wakeRequest(), metav1.CreateOptions{})
+	if !apierrors.IsInternalError(err) || !strings.Contains(err.Error(), `cannot update resource "deployments/scale"`) {
+		t.Errorf("no permission: got %v, want a 500 that names the permission", err)
+	}
+}
+
+func TestWakeOfAnotherNameIsRefused(t *testing.T) {
+	s := startServer(t, nil)
+	services := s.client.ElastiV1alpha1().ElastiServices(namespace)
+	s.scaler.put("cart", 0)
+	if _, err := services.Create(t.Context(), newElastiService("cart", "cart"), metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	request := wakeRequest()
+	request.Name = "checkout"
+	if _, err := services.Wake(t.Context(), "cart", request, metav1.CreateOptions{}); !apierrors.IsBadRequest(err) {
+		t.Errorf("got %v, want a bad request", err)
+	}
+	zero := int32(0)
+	request = wakeRequest()
+	request.Spec.Replicas = &zero
+	if _, err := services.Wake(t.Context(), "cart", request, metav1.CreateOptions{}); !apierrors.IsInvalid(err) {
+		t.Errorf("a wake to 0: got %v, want invalid", err)
+	}
+}

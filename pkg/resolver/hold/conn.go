@@ -1,0 +1,97 @@
+/*
+Copyright The elasti-apiserver Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package hold
+
+import (
+	"errors"
+	"net"
+	"os"
+	"time"
+
+	"github.com/truefoundry/elasti-apiserver/pkg/resolver/socket"
+)
+
+// past is a time that every deadline has passed.
+var past = time.Unix(1, 0)
+
+// ConnWaiter waits in the name of a client's connection, without another
+// goroutine and without reading a byte: the caller's goroutine sleeps on the
+// connection, so that a client that goes away is noticed at once and what it
+// sends meanwhile stays in the kernel, and the queue wakes it by moving the
+// read deadline of the connection into the past.
+type ConnWaiter struct {
+	// Conn is the client's connection. Nobody else may read from it or set its
+	// read deadline during the wait.
+	Conn *net.TCPConn
+	// Port is the name of the Service port.
+	Port string
+	// Bytes is how many bytes of memory the wait keeps.
+	Bytes int64
+	// Deadline is when the wait ends without a pod.
+	Deadline time.Time
+	// HalfCloses is asked when the client finished writing, and returns whether
+	// it may still want an answer. Nil: it never does.
+	HalfCloses func() bool
+}
+
+// Wait waits in line in q for a pod; again puts it at the front. Besides the
+// errors of Join, it fails with ErrClientGone and ErrTimeout. When it returns a
+// lease, the connection has no read deadline.
+func (c *ConnWaiter) Wait(q *Queue, again bool) (Lease, ColdStart, error) {
+	if err := c.Conn.SetReadDeadline(c.Deadline); err != nil {
+		return Lease{}, ColdStart{}, ErrClientGone
+	}
+	w := &Waiter{
+		Port:  c.Port,
+		Bytes: c.Bytes,
+		Settle: func() {
+			// It fails only when the connection is closed, which ends the sleep too.
+			_ = c.Conn.SetReadDeadline(past)
+		},
+	}
+	join := q.Join
+	if again {
+		join = q.Rejoin
+	}
+	if err := join(w); err != nil {
+		return Lease{}, ColdStart{}, err
+	}
+	slept := c.sleep()
+	if q.Leave(w) {
+		if errors.Is(slept, os.ErrDeadlineExceeded) {
+			return Lease{}, ColdStart{}, ErrTimeout
+		}
+		return Lease{}, ColdStart{}, ErrClientGone
+	}
+	lease, cold, err := w.Result()
+	if err != nil {
+		return Lease{}, cold, err
+	}
+	if err := c.Conn.SetReadDeadline(time.Time{}); err != nil || !errors.Is(slept, os.ErrDeadlineExceeded) {
+		lease.Release()
+		return Lease{}, cold, ErrClientGone
+	}
+	return lease, cold, nil
+}
+
+// sleep blocks until the client is gone or the read deadline passes.
+func (c *ConnWaiter) sleep() error {
+	if err := socket.WaitClosed(c.Conn); err != nil || c.HalfCloses == nil || !c.HalfCloses() {
+		return err
+	}
+	return socket.WaitReset(c.Conn)
+}

@@ -1,0 +1,77 @@
+/*
+Copyright The elasti-apiserver Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package sniff
+
+import (
+	"errors"
+	"net"
+	"os"
+	"time"
+)
+
+// Timeouts say how long a client is waited for.
+type Timeouts struct {
+	// Silence is how long a client may say nothing, or nothing that tells,
+	// before it counts as one that lets the server speak first.
+	Silence time.Duration
+	// Head is how long a client that began an HTTP request may take to go on.
+	Head time.Duration
+}
+
+// Read reads from a new connection until its protocol is known, and returns
+// what it read. At most limit bytes are read; a client that has sent so much
+// and still does not tell is a stream. When Read fails the connection is of no
+// use. Otherwise it has no read deadline.
+func Read(conn net.Conn, expectation Expectation, timeouts Timeouts, limit int) (Protocol, []byte, error) {
+	if expectation == NoHTTP {
+		return Stream, nil, nil
+	}
+	var data []byte
+	started := time.Now()
+	for {
+		patience := timeouts.Silence
+		if expectation == AnyHTTP || LooksLikeHTTP(data) {
+			patience = timeouts.Head
+		}
+		if err := conn.SetReadDeadline(started.Add(patience)); err != nil {
+			return Undecided, nil, err
+		}
+		if len(data) == cap(data) {
+			data = append(make([]byte, 0, min(limit, max(512, 2*len(data)))), data...)
+		}
+		n, err := conn.Read(data[len(data):cap(data)])
+		data = data[:len(data)+n]
+		protocol := Detect(data)
+		if protocol == Stream && expectation == AnyHTTP {
+			// What is wrong with it is told to the client.
+			protocol = HTTP1
+		}
+		if protocol == Undecided && len(data) >= limit {
+			protocol = Stream
+		}
+		silent := errors.Is(err, os.ErrDeadlineExceeded)
+		if protocol == Undecided && silent && expectation == AnyProtocol && !LooksLikeHTTP(data) {
+			protocol = Stream
+		}
+		if protocol != Undecided {
+			return protocol, data, conn.SetReadDeadline(time.Time{})
+		}
+		if err != nil {
+			return Undecided, nil, err
+		}
+	}
+}

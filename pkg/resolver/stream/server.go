@@ -1,0 +1,136 @@
+/*
+Copyright The elasti-apiserver Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package stream
+
+import (
+	"context"
+	"errors"
+	"net"
+	"time"
+
+	"github.com/truefoundry/elasti-apiserver/pkg/resolver/accesslog"
+	"github.com/truefoundry/elasti-apiserver/pkg/resolver/dial"
+	"github.com/truefoundry/elasti-apiserver/pkg/resolver/hold"
+	"github.com/truefoundry/elasti-apiserver/pkg/resolver/service"
+	"github.com/truefoundry/elasti-apiserver/pkg/resolver/socket"
+)
+
+// heldOverhead is what a held connection keeps besides the bytes that were
+// read from it.
+const heldOverhead = 4 << 10
+
+// Options are what a Server is made of.
+type Options struct {
+	// Finish is told of each connection when it has ended. It must not keep the
+	// record. Optional.
+	Finish func(*service.Service, *accesslog.Record)
+}
+
+// Server serves connections as streams of bytes. It is safe for concurrent use.
+type Server struct {
+	options Options
+}
+
+// New returns a Server.
+func New(options Options) *Server {
+	if options.Finish == nil {
+		options.Finish = func(*service.Service, *accesslog.Record) {}
+	}
+	return &Server{options: options}
+}
+
+// Serve serves one connection of a client to one port of a service, until it
+// ends, and closes it. The bytes of initial were already read from it. A
+// connection that cannot be given a pod is reset. Whoever wants it to end
+// sooner closes client.
+func (s *Server) Serve(ctx context.Context, client *net.TCPConn, initial []byte, svc *service.Service, port service.Port) {
+	record := &accesslog.Record{
+		Namespace: svc.Namespace,
+		Service:   svc.PublicService,
+		Port:      port.Number,
+		Protocol:  "stream",
+		Received:  time.Now(),
+	}
+	defer func() {
+		client.Close()
+		record.Ended = time.Now()
+		s.options.Finish(svc, record)
+	}()
+	lease, pod, err := connect(ctx, client, initial, svc, port, record)
+	if err != nil {
+		record.Outcome, record.Reason = accesslog.Answered, err.Error()
+		if errors.Is(err, hold.ErrClientGone) {
+			record.Outcome = accesslog.ClientGone
+		}
+		// Nothing can be said in a protocol that is not known; a reset is
+		// understood in all. It fails only when the connection is broken already.
+		_ = client.SetLinger(0)
+		return
+	}
+	defer lease.Release()
+	defer pod.Close()
+	// When only the process wants to end, both sides must see it.
+	stop := context.AfterFunc(ctx, func() { client.Close(); pod.Close() })
+	defer stop()
+
+	record.Outcome = accesslog.Forwarded
+	if _, err := pod.Write(initial); err != nil {
+		record.Outcome, record.Reason = accesslog.Failed, err.Error()
+		_ = client.SetLinger(0)
+		return
+	}
+	initial = nil
+	record.BytesIn, record.BytesOut = Join(client, pod)
+}
+
+// connect waits for a pod and connects to it.
+func connect(ctx context.Context, client *net.TCPConn, initial []byte, svc *service.Service, port service.Port, record *accesslog.Record) (hold.Lease, *net.TCPConn, error) {
+	lease, ok := svc.Queue().TryTake(port.Name)
+	again := false
+	for {
+		if !ok {
+			var err error
+			if lease, err = wait(client, initial, svc, port, record, again); err != nil {
+				return hold.Lease{}, nil, err
+			}
+		}
+		record.Released = time.Now()
+		record.Pod = lease.Pod.Name
+		pod, err := dial.Pod(ctx, lease.Addresses())
+		if err == nil {
+			return lease, pod, nil
+		}
+		lease.Refuse()
+		ok, again = false, true
+	}
+}
+
+func wait(client *net.TCPConn, initial []byte, svc *service.Service, port service.Port, record *accesslog.Record, again bool) (hold.Lease, error) {
+	record.Held = true
+	waiter := hold.ConnWaiter{
+		Conn:     client,
+		Port:     port.Name,
+		Bytes:    heldOverhead + int64(cap(initial)),
+		Deadline: record.Received.Add(svc.Config().HoldTimeout),
+		// A client that has sent something and finished wants an answer; one
+		// that has sent nothing is gone.
+		HalfCloses: func() bool { return len(initial) > 0 || socket.Unread(client) > 0 },
+	}
+	lease, cold, err := waiter.Wait(svc.Queue(), again)
+	record.WakeAnswered, record.EndpointReady = cold.WakeAnswered, cold.EndpointReady
+	return lease, err
+}

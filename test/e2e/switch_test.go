@@ -1,0 +1,35 @@
+/*
+Copyright The elasti-apiserver Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package e2e
+
+import (
+	"testing"
+
+	"github.com/truefoundry/elasti-apiserver/test/e2e/cluster"
+)
+
+func TestHundredSwitchesUnderTrafficFailNoRequest(t *testing.T) {
+	s := newScene(t)
+	outcome, err := s.Switch(s.ctx, s.namespace, s.observe(), cluster.SwitchOptions{
+		Applications: 10, Rounds: 10, PerSecond: 200, Timeout: testTimeout,
+	})
+	t.Logf("%d switches each way, %d requests, %d failed", outcome.Switches, outcome.Requests, outcome.Failed)
+	s.check(err)
+	if outcome.Failed > 0 {
+		t.Errorf("%d of %d requests failed: %v", outcome.Failed, outcome.Requests, outcome.Failures)
+	}
+}
