@@ -26,6 +26,10 @@ if [[ $KUBECONFIG == "$root/_output/cluster/kubeconfig" ]]; then
   hack/images/build.sh
   hack/deploy.sh
 fi
+# The peers that the product is measured against, and the source of the load.
+for program in nginx haproxy wrk; do
+  command -v "$program" >/dev/null || DEBIAN_FRONTEND=noninteractive apt-get install --yes --no-install-recommends "$program" >/dev/null
+done
 mkdir -p "$root/_output/bin"
 go build -o "$root/_output/bin/bench" ./test/bench
 exec "$root/_output/bin/bench" -output "$output" -benchmark "${1:-all}"

@@ -67,8 +67,7 @@ func Parse(expression, duration, timeZone string) (*Period, error) {
 }
 
 // ParseExpression reads a cron expression of five fields, or one of the macros
-// @hourly, @daily, @midnight, @weekly, @monthly, @yearly and @annually. The
-// schedule that it returns works on wall clock times in UTC.
+// @hourly, @daily, @midnight, @weekly, @monthly, @yearly and @annually.
 func ParseExpression(expression string) (cron.Schedule, error) {
 	switch {
 	case len(expression) > maxExpressionLength:
@@ -114,55 +113,20 @@ func ParseTimeZone(name string) (*time.Location, error) {
 	return location, nil
 }
 
-// longestShift is more than any change of a time zone's offset.
-const longestShift = 25 * time.Hour
-
 // Contains tells whether the instant is inside of the period. The start of a
 // period belongs to it, its end does not. Periods may overlap.
 //
-// The cron schedule is evaluated on wall clock times, which are then turned
-// into instants: each start happens once, also on days on which the wall clock
-// skips it (then it is when the skip ends) or shows it twice (then it is the
-// first of the two). The duration is time that passes, whatever the wall clock
-// shows.
+// Both are read off the clock on the wall: a period of 12 hours from 19:00
+// ends at 07:00, also in a night in which the clock is put forward or back.
 func (p *Period) Contains(instant time.Time) bool {
-	earliest := instant.Add(-p.duration)
-	// Starts are looked at from well before the earliest that counts, since
-	// wall clock times and instants differ by what the clock was changed.
-	for wall := p.starts.Next(wallClock(earliest.In(p.location)).Add(-longestShift)); !wall.IsZero(); wall = p.starts.Next(wall) {
-		if start := instantOf(wall, p.location); start.After(earliest) {
-			return !start.After(instant)
-		}
-	}
-	return false
+	now := wallClock(instant.In(p.location))
+	// The first start that could still last, and no earlier one.
+	start := p.starts.Next(now.Add(-p.duration))
+	return !start.IsZero() && !start.After(now)
 }
 
-// wallClock returns what the clock on the wall shows, as if it were UTC.
+// wallClock returns what the clock on the wall shows, as if it were UTC. Every
+// hour exists there, once.
 func wallClock(t time.Time) time.Time {
 	return time.Date(t.Year(), t.Month(), t.Day(), t.Hour(), t.Minute(), t.Second(), t.Nanosecond(), time.UTC)
-}
-
-// instantOf returns the first instant at which the clock on the wall in
-// location shows at least the wall clock time.
-func instantOf(wall time.Time, location *time.Location) time.Time {
-	before, after := wall.Add(-offset(wall.Add(-longestShift), location)), wall.Add(-offset(wall.Add(longestShift), location))
-	switch {
-	case wallClock(before.In(location)).Equal(wall):
-		// Also right for a time that the clock shows twice: the offset before
-		// the clock is put back is the larger one, so this is the first.
-		return before
-	case wallClock(after.In(location)).Equal(wall):
-		return after
-	default:
-		// The clock is put forward over this time: before, read with the
-		// offset that no longer holds, is just past the change.
-		change, _ := before.In(location).ZoneBounds()
-		return change
-	}
-}
-
-// offset is how far the clocks in location are ahead of UTC at an instant.
-func offset(instant time.Time, location *time.Location) time.Duration {
-	_, seconds := instant.In(location).Zone()
-	return time.Duration(seconds) * time.Second
 }

@@ -19,6 +19,7 @@ package main
 import (
 	"fmt"
 	"net/http"
+	"strconv"
 	"sync/atomic"
 	"time"
 )
@@ -35,6 +36,7 @@ const (
 //
 //	/healthz  200, or 503 after PUT /ready?value=false
 //	/ready    PUT with value=true or value=false sets what /healthz says
+//	/bytes    answers with as many bytes as the query's "count" says
 //	/slow     answers after the duration of the query's "for", such as 500ms
 //	/         everything else: who answers, and what was asked for
 func newHandler(hostname string, accepting time.Time) http.Handler {
@@ -65,6 +67,7 @@ func newHandler(hostname string, accepting time.Time) http.Handler {
 		case <-request.Context().Done():
 		}
 	})
+	mux.HandleFunc("/bytes", sendBytes)
 	mux.HandleFunc("/", hello)
 	return http.HandlerFunc(func(response http.ResponseWriter, request *http.Request) {
 		header := response.Header()
@@ -73,4 +76,22 @@ func newHandler(hostname string, accepting time.Time) http.Handler {
 		header.Set(peerHeader, request.RemoteAddr)
 		mux.ServeHTTP(response, request)
 	})
+}
+
+func sendBytes(response http.ResponseWriter, request *http.Request) {
+	count, err := strconv.ParseInt(request.URL.Query().Get("count"), 10, 64)
+	if err != nil {
+		http.Error(response, err.Error(), http.StatusBadRequest)
+		return
+	}
+	response.Header().Set("Content-Length", strconv.FormatInt(count, 10))
+	block := make([]byte, 256<<10)
+	for count > 0 {
+		sent, err := response.Write(block[:min(count, int64(len(block)))])
+		if err != nil {
+			// The client has gone away.
+			return
+		}
+		count -= int64(sent)
+	}
 }

@@ -101,6 +101,25 @@ func coldStart(ctx context.Context, b *bench) error {
 	return nil
 }
 
+// coldStartThousand measures cold starts with 1,000 requests at once.
+func coldStartThousand(ctx context.Context, b *bench) error {
+	stage, leave, err := b.newStage(ctx)
+	if err != nil {
+		return err
+	}
+	defer leave()
+	times, err := stage.coldStarts(ctx, cluster.ApplicationOptions{Name: "thousand"}, 1000)
+	if err != nil {
+		return err
+	}
+	added := pick(times, coldStartTimes.lastAdded)
+	b.durations("1,000 at once: sent → last answered", pick(times, func(c coldStartTimes) time.Duration { return c.lastAnswered.Sub(c.sent) }))
+	b.durations("1,000 at once: application accepts connections → last answered", added)
+	b.set("coldstart_1000_last_added_p50_ms", durationQuantile(added, 0.5))
+	b.set("coldstart_1000_failed", float64(failed(times)))
+	return nil
+}
+
 // coldStartTimes are the times of one cold start.
 type coldStartTimes struct {
 	// sent is when the first client started, scaled when the Deployment asked

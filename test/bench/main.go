@@ -44,6 +44,10 @@ type benchmark struct {
 func benchmarks() []benchmark {
 	return []benchmark{
 		{"coldstart", "one request, and 50 at once, to an application at zero", coldStart},
+		{"coldstart1000", "1,000 requests at once to an application at zero", coldStartThousand},
+		{"held10k", "memory for 10,000 held requests", held},
+		{"forward", "forwarding beside nginx, HAProxy and a bare net/http reverse proxy", forward},
+		{"api", "calls of the API beside a CustomResourceDefinition of the same schema", measureAPI},
 		{"switch", "applications that sleep and wake under steady traffic", switching},
 	}
 }
@@ -57,8 +61,13 @@ type bench struct {
 func main() {
 	name := flag.String("benchmark", "all", "benchmark to run, or all")
 	output := flag.String("output", "", "file to write the key figures to, as JSON; it keeps those that are not measured now (required)")
+	reverseProxy := flag.String("reverse-proxy", "", "be a bare reverse proxy instead: the address to listen on, a comma, and the one to forward to")
 	flag.Usage = usage
 	flag.Parse()
+	if address, target, found := strings.Cut(*reverseProxy, ","); found {
+		fmt.Fprintln(os.Stderr, "bench:", serveReverseProxy(address, target))
+		os.Exit(1)
+	}
 	if *output == "" || flag.NArg() > 0 {
 		usage()
 		os.Exit(2)

@@ -114,10 +114,10 @@ func TestKeptConnectionIsForwardedThenClosedAndTheClientMovesToThePod(t *testing
 func TestFlappingReadinessLosesNoRequestOfAResolver(t *testing.T) {
 	t.Parallel()
 	s := newScene(t)
-	app := s.awake(cluster.ApplicationOptions{Spec: func(spec *v1alpha1.ElastiServiceSpec) {
+	app := s.asleep(cluster.ApplicationOptions{Spec: func(spec *v1alpha1.ElastiServiceSpec) {
 		spec.Proxy = &v1alpha1.ProxySpec{Policy: v1alpha1.ProxyAlways}
 	}})
-	s.awaitFromResolver(app)
+	s.get(app, "/")
 	pod := s.awaitPods(app, 1)[0]
 	observer := s.observe()
 

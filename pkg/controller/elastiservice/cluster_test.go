@@ -21,6 +21,7 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -95,11 +96,16 @@ func newCluster(t *testing.T) *cluster {
 // start runs a controller until the returned function is called or the test ends.
 func (c *cluster) start() (stop func()) {
 	c.t.Helper()
+	_, ctx := ktesting.NewTestContext(c.t)
+	return c.startWith(ctx)
+}
+
+func (c *cluster) startWith(ctx context.Context) (stop func()) {
+	c.t.Helper()
 	controller, err := New(c.options)
 	if err != nil {
 		c.t.Fatal(err)
 	}
-	_, ctx := ktesting.NewTestContext(c.t)
 	ctx, cancel := context.WithCancel(ctx)
 	ended := make(chan error, 1)
 	go func() { ended <- controller.Run(ctx) }()
@@ -298,18 +304,40 @@ func (c *cluster) eventuallyCondition(name, conditionType string, status metav1.
 	})
 }
 
-// writes counts the writes to the cluster.
-func (c *cluster) writes() int {
-	count := 0
-	for _, actions := range [][]clienttesting.Action{c.host.Actions(), c.elasti.Actions()} {
-		for _, action := range actions {
-			if !slices.Contains([]string{"get", "list", "watch"}, action.GetVerb()) {
-				count++
+// requestSleep does what scaling an ElastiService to zero does.
+func (c *cluster) requestSleep(name string) {
+	c.t.Helper()
+	elastiService := c.elastiService(name)
+	now := metav1.Now()
+	elastiService.Status.SleepRequestedTime = &now
+	c.create(elastiService)
+}
+
+func (c *cluster) deleteService(name string) {
+	c.t.Helper()
+	if err := c.host.CoreV1().Services(shop).Delete(c.t.Context(), name, metav1.DeleteOptions{}); err != nil {
+		c.t.Error(err)
+	}
+}
+
+// eventuallyEvent waits for an Event with a reason.
+func (c *cluster) eventuallyEvent(reason string) {
+	c.t.Helper()
+	expired := time.After(patience)
+	for {
+		select {
+		case event := <-c.events.Events:
+			if strings.Contains(event, " "+reason+" ") {
+				return
 			}
+		case <-expired:
+			c.t.Fatalf("no Event %s", reason)
 		}
 	}
-	return count
 }
+
+// deploymentsResource is the resource of the targets.
+var deploymentsResource = schema.GroupVersionResource{Group: "apps", Version: "v1", Resource: "deployments"}
 
 // fakeScaling scales the Deployments of a cluster.
 type fakeScaling struct {
@@ -318,10 +346,35 @@ type fakeScaling struct {
 	mu sync.Mutex
 	// kinds maps the kinds that are served to resources.
 	kinds map[string]string
-	// resumed are the autoscalers that were resumed.
-	resumed []string
-	// failing is the error of Wake.
-	failing error
+	// paused and resumed are the autoscalers that were paused and resumed.
+	paused, resumed []string
+	// failing is the error of Wake and Scale, failures how often it was returned.
+	failing  error
+	failures int
+}
+
+func (f *fakeScaling) fail(err error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.failing = err
+}
+
+func (f *fakeScaling) attempts() int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.failures
+}
+
+func (f *fakeScaling) serveKind(kind, resource string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.kinds[kind] = resource
+}
+
+func (f *fakeScaling) forgetKind(kind string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	delete(f.kinds, kind)
 }
 
 func (f *fakeScaling) Resolve(_ context.Context, target scaling.Target) (schema.GroupVersionResource, error) {
@@ -353,6 +406,9 @@ func (f *fakeScaling) Get(ctx context.Context, target scaling.Target) (*autoscal
 func (f *fakeScaling) Wake(ctx context.Context, target scaling.Target, autoscaler scaling.Autoscaler, minimum int32, _ bool) (scaling.Result, error) {
 	f.mu.Lock()
 	failing := f.failing
+	if failing != nil {
+		f.failures++
+	}
 	f.mu.Unlock()
 	if failing != nil {
 		return scaling.Result{}, failing
@@ -371,6 +427,25 @@ func (f *fakeScaling) Wake(ctx context.Context, target scaling.Target, autoscale
 	defer f.mu.Unlock()
 	f.cluster.setDeployment(target.Name, minimum, 0)
 	return scaling.Result{Replicas: minimum, Scaled: true}, nil
+}
+
+func (f *fakeScaling) Scale(_ context.Context, target scaling.Target, replicas int32, _ bool) (*autoscalingv1.Scale, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.failing != nil {
+		return nil, f.failing
+	}
+	f.cluster.setDeployment(target.Name, replicas, 2)
+	return &autoscalingv1.Scale{}, nil
+}
+
+func (f *fakeScaling) PauseAutoscaler(_ context.Context, _ string, autoscaler scaling.Autoscaler) error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if autoscaler.Name != "" {
+		f.paused = append(f.paused, autoscaler.Name)
+	}
+	return nil
 }
 
 func (f *fakeScaling) ResumeAutoscaler(_ context.Context, _ string, autoscaler scaling.Autoscaler) error {

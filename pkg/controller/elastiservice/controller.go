@@ -28,7 +28,6 @@ import (
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/events"
-	"k8s.io/client-go/util/workqueue"
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
 
@@ -40,14 +39,9 @@ import (
 // fieldManager is the name under which the controller writes.
 const fieldManager = "elasti-apiserver"
 
-const (
-	// The pauses between the attempts for one ElastiService: 50, 100, 200 ms …
-	// up to 30 s, so that one that cannot be helped costs little.
-	firstRetry = 50 * time.Millisecond
-	lastRetry  = 30 * time.Second
-	// kindRetry is how often a target whose kind is not served is looked up.
-	kindRetry = 5 * time.Second
-)
+// targetRetry is how often a target is looked up when no watch tells of it: its
+// kind is not served, or a server does not answer or refuses.
+const targetRetry = 5 * time.Second
 
 // resolverCheck is the key in the queue that stands for a look at the
 // resolvers instead of an ElastiService.
@@ -77,9 +71,7 @@ type Controller struct {
 	services       *scopedWatch
 	endpointSlices *scopedWatch
 	resolverSlices *informers.Handle
-	// queue holds keys of ElastiServices. It is a queue and not a channel
-	// because one key must never be worked on twice at a time.
-	queue workqueue.TypedRateLimitingInterface[types.NamespacedName]
+	queue          *queue
 }
 
 // New returns a controller that does nothing until it is run.
@@ -105,8 +97,11 @@ func New(options Options) (*Controller, error) {
 		scaling:   options.Scaling,
 		scope:     c.scope,
 		enqueue:   c.enqueue,
-		uses:      map[types.NamespacedName]*targetUse{},
-		users:     map[targetID]sets.Set[types.NamespacedName]{},
+
+		enqueueUrgently: c.enqueueUrgently,
+
+		uses:  map[types.NamespacedName]*targetUse{},
+		users: map[targetID]sets.Set[types.NamespacedName]{},
 	}
 	return c, nil
 }
@@ -119,9 +114,7 @@ func (c *Controller) Run(ctx context.Context) error {
 
 	var running sync.WaitGroup
 	defer running.Wait()
-	c.queue = workqueue.NewTypedRateLimitingQueueWithConfig(
-		workqueue.NewTypedItemExponentialFailureRateLimiter[types.NamespacedName](firstRetry, lastRetry),
-		workqueue.TypedRateLimitingQueueConfig[types.NamespacedName]{Clock: c.clock})
+	c.queue = newQueue(c.clock)
 	defer c.queue.ShutDown()
 	defer cancel()
 
@@ -207,6 +200,8 @@ func (c *Controller) work(ctx context.Context) bool {
 
 func (c *Controller) enqueue(key types.NamespacedName) { c.queue.Add(key) }
 
+func (c *Controller) enqueueUrgently(key types.NamespacedName) { c.queue.AddUrgent(key) }
+
 func (c *Controller) elastiServiceChanged(before, after any) {
 	for _, object := range []any{before, after} {
 		elastiService, ok := object.(*v1alpha1.ElastiService)
@@ -216,7 +211,7 @@ func (c *Controller) elastiServiceChanged(before, after any) {
 		c.enqueue(keyOf(elastiService))
 		if before == nil || after == nil || before.(*v1alpha1.ElastiService).Spec.Service != after.(*v1alpha1.ElastiService).Spec.Service {
 			// Whoever named the same Service may have it now, or lose it.
-			c.enqueueByService(types.NamespacedName{Namespace: elastiService.Namespace, Name: elastiService.Spec.Service})
+			c.enqueueByService(types.NamespacedName{Namespace: elastiService.Namespace, Name: elastiService.Spec.Service}, c.enqueue)
 		}
 	}
 }
@@ -227,7 +222,7 @@ func (c *Controller) serviceChanged(before, after any) {
 		service = before.(*corev1.Service)
 	}
 	name := types.NamespacedName{Namespace: service.Namespace, Name: service.Name}
-	c.enqueueByService(name)
+	c.enqueueByService(name, c.enqueue)
 	c.enqueueByPrivateService(name)
 	for _, key := range owner(&service.ObjectMeta) {
 		c.enqueue(key)
@@ -247,10 +242,13 @@ func (c *Controller) endpointSliceChanged(before, after any) {
 		if !slice.ours() && old != nil && current != nil && old.ready == current.ready && old.service() == current.service() {
 			continue
 		}
-		if slice.Labels[RoleLabel] == RolePrivate {
+		switch {
+		case slice.Labels[RoleLabel] == RolePrivate:
 			c.enqueueByPrivateService(slice.service())
-		} else {
-			c.enqueueByService(slice.service())
+		case !slice.ours() && hasReady(old) != hasReady(current):
+			c.enqueueByService(slice.service(), c.enqueueUrgently)
+		default:
+			c.enqueueByService(slice.service(), c.enqueue)
 		}
 		for _, key := range owner(&slice.ObjectMeta) {
 			c.enqueue(key)
@@ -258,14 +256,17 @@ func (c *Controller) endpointSliceChanged(before, after any) {
 	}
 }
 
-func (c *Controller) enqueueByService(service types.NamespacedName) {
-	for _, elastiService := range list[*v1alpha1.ElastiService](c.elastiServices.in(service.Namespace), byService, service) {
-		c.enqueue(keyOf(elastiService))
+// hasReady tells whether a slice, which may be nil, has a ready endpoint.
+func hasReady(slice *observedSlice) bool { return slice != nil && slice.ready > 0 }
+
+func (c *Controller) enqueueByService(service types.NamespacedName, enqueue func(types.NamespacedName)) {
+	for _, elastiService := range indexed[*v1alpha1.ElastiService](c.elastiServices.in(service.Namespace), byService, service) {
+		enqueue(keyOf(elastiService))
 	}
 }
 
 func (c *Controller) enqueueByPrivateService(service types.NamespacedName) {
-	for _, elastiService := range list[*v1alpha1.ElastiService](c.elastiServices.in(service.Namespace), byPrivateService, service) {
+	for _, elastiService := range indexed[*v1alpha1.ElastiService](c.elastiServices.in(service.Namespace), byPrivateService, service) {
 		c.enqueue(keyOf(elastiService))
 	}
 }
@@ -287,7 +288,7 @@ func (c *Controller) resolverService() types.NamespacedName {
 func (c *Controller) resolversChanged() bool {
 	return c.resolvers.update(func() []*discoveryv1.EndpointSlice {
 		var found []*discoveryv1.EndpointSlice
-		for _, slice := range list[*observedSlice](c.resolverSlices, byService, c.resolverService()) {
+		for _, slice := range indexed[*observedSlice](c.resolverSlices, byService, c.resolverService()) {
 			if slice.slice != nil && !slice.ours() {
 				found = append(found, slice.slice)
 			}

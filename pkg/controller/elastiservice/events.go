@@ -33,6 +33,10 @@ const (
 	ReasonTargetNotRestored = "TargetNotRestored"
 	// ReasonAutoscalerNotResumed: the autoscaler could not be resumed.
 	ReasonAutoscalerNotResumed = "AutoscalerNotResumed"
+	// ReasonSlept: the target was put to sleep.
+	ReasonSlept = "Slept"
+	// ReasonSleepFailed: the target could not be put to sleep.
+	ReasonSleepFailed = "SleepFailed"
 )
 
 // Actions of Events: what the controller was doing.
@@ -40,6 +44,7 @@ const (
 	actionReconcile  = "Reconcile"
 	actionSwitchMode = "SwitchMode"
 	actionWake       = "Wake"
+	actionSleep      = "Sleep"
 	actionFinalize   = "Finalize"
 )
 

@@ -162,12 +162,12 @@ func (c *Controller) gone(ctx context.Context, key types.NamespacedName) error {
 
 func (c *Controller) orphans(key types.NamespacedName) *view {
 	v := &view{elastiService: &v1alpha1.ElastiService{ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name}}}
-	for _, service := range list[*corev1.Service](c.services.in(key.Namespace), byOwner, key) {
+	for _, service := range indexed[*corev1.Service](c.services.in(key.Namespace), byOwner, key) {
 		if service.Labels[RoleLabel] == RolePrivate {
 			v.ownServices = append(v.ownServices, service)
 		}
 	}
-	v.ownSlices = list[*observedSlice](c.endpointSlices.in(key.Namespace), byOwner, key)
+	v.ownSlices = indexed[*observedSlice](c.endpointSlices.in(key.Namespace), byOwner, key)
 	return v
 }
 

@@ -34,6 +34,9 @@ type memory struct {
 	written *v1alpha1.ElastiService
 	// zeroSince is when the target was seen to go to zero. Zero if it was not.
 	zeroSince time.Time
+	// descentSince is since when a descent has the resolvers in the path. Zero
+	// without one.
+	descentSince time.Time
 }
 
 // memories are the memories of all ElastiServices. Safe for concurrent use.

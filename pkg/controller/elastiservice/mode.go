@@ -34,6 +34,8 @@ type modeFacts struct {
 	readyEndpoints int
 	// always is true with the policy Always.
 	always bool
+	// descending is true while the target is being put to sleep.
+	descending bool
 	// atZero is true when the target's scale is known to ask for no replicas.
 	atZero bool
 	// sinceZero is how long ago the target was seen to go to zero, or
@@ -52,6 +54,8 @@ func decideMode(facts modeFacts) (v1alpha1.Mode, string) {
 		return v1alpha1.ModeProxy, "no endpoint of the Service is ready"
 	case facts.always:
 		return v1alpha1.ModeProxy, "spec.proxy.policy is Always"
+	case facts.descending:
+		return v1alpha1.ModeProxy, "the target is being put to sleep"
 	case facts.atZero && facts.sinceZero >= 0 && facts.sinceZero < leavingTime:
 		return v1alpha1.ModeProxy, "the target was scaled to zero"
 	case facts.atZero && facts.podsLeft && facts.sliceInPlace:

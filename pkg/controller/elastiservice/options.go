@@ -47,6 +47,8 @@ type Scaling interface {
 	Resolve(ctx context.Context, target scaling.Target) (schema.GroupVersionResource, error)
 	Get(ctx context.Context, target scaling.Target) (*autoscalingv1.Scale, error)
 	Wake(ctx context.Context, target scaling.Target, autoscaler scaling.Autoscaler, minimum int32, dryRun bool) (scaling.Result, error)
+	Scale(ctx context.Context, target scaling.Target, replicas int32, dryRun bool) (*autoscalingv1.Scale, error)
+	PauseAutoscaler(ctx context.Context, namespace string, autoscaler scaling.Autoscaler) error
 	ResumeAutoscaler(ctx context.Context, namespace string, autoscaler scaling.Autoscaler) error
 }
 

@@ -128,9 +128,8 @@ func (c *Controller) reconcile(ctx context.Context, watched *v1alpha1.ElastiServ
 		result.failed(c.removeOwned(ctx, v))
 	}
 	result.failed(c.wakeWithoutResolvers(ctx, v))
-	if v.target.problem != nil {
-		// Nothing tells when a kind is installed or a server answers again.
-		c.queue.AddAfter(key, wait.Jitter(kindRetry, 0.5))
+	if v.target.unwatched {
+		c.queue.AddAfter(key, wait.Jitter(targetRetry, 0.5))
 	}
 	status := c.statusOf(v, result)
 	if err := c.writeStatus(ctx, v.elastiService, status, memory); err != nil {
@@ -148,7 +147,7 @@ func (c *Controller) observe(ctx context.Context, elastiService *v1alpha1.Elasti
 	private := types.NamespacedName{Namespace: key.Namespace, Name: PrivateServiceName(public.Name)}
 	v := &view{elastiService: elastiService, target: c.targets.observe(ctx, key, targetOf(elastiService))}
 
-	if first := winner(list[*v1alpha1.ElastiService](c.elastiServices.in(key.Namespace), byService, public)); first != nil && first.UID != elastiService.UID {
+	if first := winner(indexed[*v1alpha1.ElastiService](c.elastiServices.in(key.Namespace), byService, public)); first != nil && first.UID != elastiService.UID {
 		v.rival = first
 	}
 	services := c.services.in(key.Namespace)
@@ -158,7 +157,7 @@ func (c *Controller) observe(ctx context.Context, elastiService *v1alpha1.Elasti
 	if object, ok := services.Get(private.Namespace, private.Name); ok {
 		v.private = object.(*corev1.Service)
 	}
-	for _, service := range list[*corev1.Service](services, byOwner, key) {
+	for _, service := range indexed[*corev1.Service](services, byOwner, key) {
 		if service.Labels[RoleLabel] == RolePrivate {
 			v.ownServices = append(v.ownServices, service)
 		}
@@ -166,10 +165,10 @@ func (c *Controller) observe(ctx context.Context, elastiService *v1alpha1.Elasti
 
 	endpointSlices := c.endpointSlices.in(key.Namespace)
 	own := map[string]*observedSlice{}
-	for _, slice := range list[*observedSlice](endpointSlices, byOwner, key) {
+	for _, slice := range indexed[*observedSlice](endpointSlices, byOwner, key) {
 		own[slice.Name] = slice
 	}
-	for _, slice := range list[*observedSlice](endpointSlices, byService, public) {
+	for _, slice := range indexed[*observedSlice](endpointSlices, byService, public) {
 		switch {
 		case !slice.ours():
 			v.readyEndpoints += slice.ready
@@ -178,7 +177,7 @@ func (c *Controller) observe(ctx context.Context, elastiService *v1alpha1.Elasti
 		}
 	}
 	v.ownSlices = slices.Collect(maps.Values(own))
-	for _, slice := range list[*observedSlice](endpointSlices, byService, private) {
+	for _, slice := range indexed[*observedSlice](endpointSlices, byService, private) {
 		v.readyPods += slice.ready
 	}
 	return v
@@ -218,7 +217,9 @@ func (c *Controller) cover(ctx context.Context, v *view, memory *memory, result 
 		v.elastiService = memory.latest(v.elastiService)
 	}
 
+	descent := c.descentOf(v, memory)
 	facts := c.modeFacts(v, memory)
+	facts.descending = descent == descentConverge || descent == descentScale
 	mode, why := decideMode(facts)
 	var err error
 	if mode == v1alpha1.ModeProxy {
@@ -239,6 +240,8 @@ func (c *Controller) cover(ctx context.Context, v *view, memory *memory, result 
 	if err != nil {
 		result.mode = observedMode(v)
 	}
+	result.failed(c.descend(ctx, v, memory, descent, result.mode))
+	v.elastiService = memory.latest(v.elastiService)
 	result.failed(c.deletePrivateServices(ctx, v, PrivateServiceName(v.service.Name)))
 	if facts.atZero && facts.readyEndpoints > 0 && facts.sinceZero >= 0 && facts.sinceZero < leavingTime {
 		c.queue.AddAfter(keyOf(v.elastiService), leavingTime-facts.sinceZero)

@@ -197,8 +197,8 @@ func index[T any](values func(T) []types.NamespacedName) cache.IndexFunc {
 	}
 }
 
-// list returns the objects of a watch with a value in an index.
-func list[T any](handle *informers.Handle, indexName string, value types.NamespacedName) []T {
+// indexed returns the objects of a watch with a value in an index.
+func indexed[T any](handle *informers.Handle, indexName string, value types.NamespacedName) []T {
 	if handle == nil {
 		return nil
 	}

@@ -61,8 +61,10 @@ type targetWatches struct {
 	scaling   Scaling
 	// scope is the namespace of the watch for the targets of a namespace.
 	scope func(namespace string) string
-	// enqueue says that the target of an ElastiService may have changed.
-	enqueue func(types.NamespacedName)
+	// enqueue says that the target of an ElastiService may have changed,
+	// enqueueUrgently that it was scaled to zero.
+	enqueue         func(types.NamespacedName)
+	enqueueUrgently func(types.NamespacedName)
 
 	mu sync.Mutex
 	// uses are the targets of the ElastiServices, users the reverse.
@@ -81,13 +83,15 @@ type targetObservation struct {
 	pending bool
 	// problem says why the target cannot be observed.
 	problem error
+	// unwatched is true when nothing tells that the problem is over.
+	unwatched bool
 }
 
 // failedObservation sorts out what an error says about a target.
 func failedObservation(err error) targetObservation {
 	var kindError *scaling.KindError
 	lasting := errors.As(err, &kindError) || apierrors.IsNotFound(err) || apierrors.IsForbidden(err)
-	return targetObservation{problem: err, pending: !lasting}
+	return targetObservation{problem: err, pending: !lasting, unwatched: true}
 }
 
 // atZero tells whether the target is known to want no replicas.
@@ -107,7 +111,7 @@ func (t *targetWatches) observe(ctx context.Context, key types.NamespacedName, t
 	}
 	use, err := t.use(key, targetID{resource: resource, object: types.NamespacedName{Namespace: target.Namespace, Name: target.Name}})
 	if err != nil {
-		return targetObservation{problem: err}
+		return failedObservation(err)
 	}
 	if !use.handle.HasSynced() {
 		return targetObservation{pending: true}
@@ -210,9 +214,24 @@ func (t *targetWatches) changed(resource schema.GroupVersionResource, before, af
 	t.mu.Lock()
 	users := t.users[id].UnsortedList()
 	t.mu.Unlock()
-	for _, key := range users {
-		t.enqueue(key)
+	enqueue := t.enqueue
+	if wentToZero(before, after) {
+		enqueue = t.enqueueUrgently
 	}
+	for _, key := range users {
+		enqueue(key)
+	}
+}
+
+// wentToZero tells whether a target was scaled to zero. The resolver slice
+// must be in place before its endpoints are gone.
+func wentToZero(before, after any) bool {
+	old, ok := before.(*observedTarget)
+	if !ok {
+		return false
+	}
+	current, ok := after.(*observedTarget)
+	return ok && old.scale != nil && current.scale != nil && old.scale.wanted > 0 && current.scale.wanted == 0
 }
 
 // synced enqueues also those whose target turns out not to be there.

@@ -38,10 +38,9 @@ const (
 	exchangeDone exchangeResult = iota
 	// exchangeLast: it is answered, or cannot be, and the connection must end.
 	exchangeLast
-	// podRefused: the pod did not accept a connection; nothing was sent.
-	podRefused
-	// neverReceived: it was sent, but certainly not received.
-	neverReceived
+	// notReceived: the pod did not accept a connection, or closed one before it
+	// can have received anything.
+	notReceived
 )
 
 // silence is how long a pod may say nothing before the client is watched. Most
@@ -81,7 +80,7 @@ func (c *conn) exchange(ctx context.Context, lease hold.Lease) exchangeResult {
 	if pod == nil {
 		var err error
 		if pod, err = dialPod(ctx, lease); err != nil {
-			return podRefused
+			return notReceived
 		}
 	}
 	e := exchange{client: c, pod: pod, toHead: c.record.Method == http.MethodHead, upgrades: request.upgrade}
@@ -97,7 +96,7 @@ func (c *conn) exchange(ctx context.Context, lease hold.Lease) exchangeResult {
 	if body >= 0 && e.retryable(err) && pod.neverReceived(before, err) {
 		e.stop()
 		pod.close()
-		return neverReceived
+		return notReceived
 	}
 	if body >= 0 && !e.last {
 		c.in.consume(len(request.raw) + body)

@@ -58,13 +58,10 @@ func (c *conn) answerRequest(ctx context.Context) bool {
 		case exchangeLast:
 			lease.Release()
 			return false
-		case podRefused:
-			// Nothing was sent: the request waits for another pod, or for this
-			// one to accept.
+		case notReceived:
+			// The request waits for another pod, or until this one is seen to
+			// accept connections.
 			lease.Refuse()
-		case neverReceived:
-			// The pod closed a connection just as it was used again.
-			lease.Release()
 		}
 		var err error
 		if lease, err = c.hold(true); err != nil {

@@ -88,6 +88,7 @@ type Service struct {
 
 	queue      *hold.Queue
 	config     atomic.Pointer[Config]
+	leftSince  atomic.Pointer[time.Time]
 	attendants []Attendant
 	logger     klog.Logger
 }
@@ -100,7 +101,7 @@ func New(options Options) *Service {
 		PublicService: options.PublicService,
 		logger:        options.Logger.WithValues("namespace", options.Namespace, "elastiservice", options.Name),
 	}
-	s.config.Store(options.Config)
+	s.configure(options.Config)
 	s.queue = hold.New(hold.Options{
 		Limits: options.Config.Limits,
 		Budget: options.Budget,
@@ -125,10 +126,31 @@ func (s *Service) Leaving() bool {
 	return config.Mode == v1alpha1.ModeServe && !config.Always
 }
 
-// Apply changes the configuration.
+// LeftFor returns for how long clients should have moved to the pods, or a
+// negative time when they should not.
+func (s *Service) LeftFor() time.Duration {
+	since := s.leftSince.Load()
+	if since == nil {
+		return -1
+	}
+	return time.Since(*since)
+}
+
+// Apply changes the configuration. It must not be called twice at a time.
 func (s *Service) Apply(config *Config) {
-	s.config.Store(config)
+	s.configure(config)
 	s.queue.SetLimits(config.Limits)
+}
+
+func (s *Service) configure(config *Config) {
+	s.config.Store(config)
+	switch {
+	case !s.Leaving():
+		s.leftSince.Store(nil)
+	case s.leftSince.Load() == nil:
+		now := time.Now()
+		s.leftSince.Store(&now)
+	}
 }
 
 // SetPods replaces what the EndpointSlices say about the pods.

@@ -47,6 +47,8 @@ const (
 	SystemNamespace = "elasti-system"
 	// ServerName is the name of the API server's Service and ServiceAccount.
 	ServerName = "elasti-apiserver"
+	// ResolverName is the name of the resolvers' Service and ServiceAccount.
+	ResolverName = "elasti-resolver"
 	// APIServiceName is the name of the APIService.
 	APIServiceName = "v1alpha1.elasti.truefoundry.com"
 
@@ -54,7 +56,7 @@ const (
 )
 
 // applyManifests applies what `kubectl apply -k artifacts/deploy` would, save
-// for what needs a node.
+// for the pod of the API server.
 func applyManifests(ctx context.Context, admin *rest.Config, kubectl string) error {
 	rendered, err := exec.CommandContext(ctx, kubectl, "kustomize", filepath.Join(repositoryRoot(), "artifacts", "deploy")).Output()
 	if err != nil {
@@ -90,16 +92,17 @@ func applyManifests(ctx context.Context, admin *rest.Config, kubectl string) err
 	}
 }
 
-// withoutNode says whether the object is applied where there is no node. The
-// Service of the API server loses its selector: it leads to a process.
+// withoutNode says whether the object is applied where there is no node to run
+// the API server on. Its Service loses the selector: it leads to a process.
 func withoutNode(object *unstructured.Unstructured) bool {
+	if object.GetName() != ServerName {
+		return true
+	}
 	switch object.GetKind() {
-	case "Deployment", "PersistentVolumeClaim", "PodDisruptionBudget":
+	case "Deployment", "PersistentVolumeClaim":
 		return false
 	case "Service":
-		if object.GetName() == ServerName {
-			unstructured.RemoveNestedField(object.Object, "spec", "selector")
-		}
+		unstructured.RemoveNestedField(object.Object, "spec", "selector")
 	}
 	return true
 }

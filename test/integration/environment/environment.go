@@ -49,6 +49,10 @@ type Environment struct {
 	Elasti     elasticlientset.Interface
 	// Server is the server that the APIService leads to.
 	Server *Server
+	// Node is where pods are said to run.
+	Node *Node
+	// Resolvers are the pods of the resolvers. The first one is ready.
+	Resolvers []Resolver
 
 	plane *controlPlane
 }
@@ -101,6 +105,12 @@ func (e *Environment) start(ctx context.Context, binaries tools, address string)
 	}
 	if e.Elasti, err = elasticlientset.NewForConfig(e.Admin); err != nil {
 		return fmt.Errorf("making the client of ElastiServices: %w", err)
+	}
+	if e.Node, err = newNode(ctx, e.Kubernetes); err != nil {
+		return err
+	}
+	if e.Resolvers, err = runResolvers(ctx, e.Kubernetes, e.Node); err != nil {
+		return err
 	}
 	if e.Server, err = newServer(ctx, e.Directory, e.Admin, address, binary); err != nil {
 		return err

@@ -26,6 +26,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"syscall"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
@@ -90,16 +91,23 @@ func (s *Server) Arguments() []string {
 		"--secure-port=" + strconv.Itoa(s.Port),
 		"--storage=embedded",
 		"--data-dir=" + s.DataDir,
+"--shutdown-watch-termination-grace-period=5s",
 	}
+}
+
+// StartAnother starts one more process of the server's program with its own
+// arguments and log. A nil user means the one of this process.
+func (s *Server) StartAnother(log string, user *syscall.Credential, arguments ...string) (*Process, error) {
+	command := exec.Command(s.Binary, arguments...)
+	command.Env = append(os.Environ(), "POD_NAMESPACE="+SystemNamespace)
+	command.SysProcAttr = &syscall.SysProcAttr{Credential: user}
+	return startProcess(ServerName, log, command)
 }
 
 // Start starts the server and returns when the aggregator leads to it.
 func (s *Server) Start(ctx context.Context) error {
-	command := exec.Command(s.Binary, s.Arguments()...)
-	// A race is reported in the output, where stop looks for it.
-	command.Env = append(os.Environ(), "POD_NAMESPACE="+SystemNamespace)
 	var err error
-	if s.process, err = startProcess(ServerName, s.log, command); err != nil {
+	if s.process, err = s.StartAnother(s.log, nil, s.Arguments()...); err != nil {
 		return err
 	}
 	if err := waitUntil(ctx, s.process, ServerName+" is ready", s.isReady); err != nil {

@@ -17,6 +17,7 @@ limitations under the License.
 package elastiservice_test
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 
@@ -24,6 +25,8 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/truefoundry/elasti-apiserver/pkg/generated/clientset/versioned/scheme"
 )
 
 func TestScaleShowsTheTargetsScale(t *testing.T) {
@@ -71,7 +74,6 @@ func TestScaleUpAndDownReachesTheTarget(t *testing.T) {
 	}
 }
 
-// `kubectl scale` sends a merge patch.
 func TestScaleToZeroAsksForSleepAndAWakeTakesItBack(t *testing.T) {
 	s := startServer(t, nil)
 	services := s.client.ElastiV1alpha1().ElastiServices(namespace)
@@ -79,17 +81,14 @@ func TestScaleToZeroAsksForSleepAndAWakeTakesItBack(t *testing.T) {
 	if _, err := services.Create(t.Context(), newElastiService("cart", "cart"), metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	zero := []byte(`{"spec":{"replicas":0}}`)
-
-	patched, err := services.Patch(t.Context(), "cart", types.MergePatchType, zero, metav1.PatchOptions{DryRun: []string{metav1.DryRunAll}}, "scale")
-	if err != nil {
+	if err := patchScale(t, s, 0, metav1.DryRunAll); err != nil {
 		t.Fatal(err)
 	}
-	if patched.Status.SleepRequestedTime != nil || asked(t, s) {
+	if asked(t, s) {
 		t.Error("a dry run asked for sleep")
 	}
 
-	if _, err := services.Patch(t.Context(), "cart", types.MergePatchType, zero, metav1.PatchOptions{}, "scale"); err != nil {
+	if err := patchScale(t, s, 0); err != nil {
 		t.Fatal(err)
 	}
 	if !asked(t, s) {
@@ -116,6 +115,16 @@ func TestScaleToZeroAsksForSleepAndAWakeTakesItBack(t *testing.T) {
 	if asked(t, s) {
 		t.Error("a wake did not take the request to sleep back")
 	}
+}
+
+// patchScale does what `kubectl scale` does, with the ElastiService called cart.
+func patchScale(t *testing.T, s *server, replicas int, dryRun ...string) error {
+	t.Helper()
+	return s.client.ElastiV1alpha1().RESTClient().Patch(types.MergePatchType).
+		Namespace(namespace).Resource("elastiservices").Name("cart").SubResource("scale").
+		VersionedParams(&metav1.PatchOptions{DryRun: dryRun}, scheme.ParameterCodec).
+		Body(fmt.Appendf(nil, `{"spec":{"replicas":%d}}`, replicas)).
+		Do(t.Context()).Error()
 }
 
 // asked tells whether the ElastiService called cart is asked to sleep.
@@ -150,8 +159,7 @@ func TestScaleRefusals(t *testing.T) {
 	if !apierrors.IsConflict(err) {
 		t.Errorf("an old resource version: got %v, want a conflict", err)
 	}
-	_, err = services.Patch(t.Context(), "cart", types.MergePatchType, []byte(`{"spec":{"replicas":-1}}`), metav1.PatchOptions{}, "scale")
-	if !apierrors.IsInvalid(err) {
+	if err := patchScale(t, s, -1); !apierrors.IsInvalid(err) {
 		t.Errorf("-1 replicas: got %v, want invalid", err)
 	}
 }

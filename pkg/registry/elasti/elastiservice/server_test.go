@@ -18,7 +18,10 @@ package elastiservice_test
 
 import (
 	"context"
+	"flag"
+	"io"
 	"net/http/httptest"
+	"os"
 	"sync"
 	"testing"
 	"time"
@@ -29,12 +32,14 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/apiserver/pkg/authorization/authorizerfactory"
 	"k8s.io/apiserver/pkg/endpoints/openapi"
 	"k8s.io/apiserver/pkg/registry/rest"
 	genericapiserver "k8s.io/apiserver/pkg/server"
 	"k8s.io/apiserver/pkg/server/options"
 	"k8s.io/apiserver/pkg/util/compatibility"
 	clientrest "k8s.io/client-go/rest"
+	"k8s.io/klog/v2"
 
 	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti"
 	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti/v1alpha1"
@@ -47,6 +52,16 @@ import (
 )
 
 const namespace = "shop"
+
+// TestMain keeps the logs of etcd and of the generic server to verbose runs.
+func TestMain(m *testing.M) {
+	flag.Parse()
+	if !testing.Verbose() {
+		klog.LogToStderr(false)
+		klog.SetOutput(io.Discard)
+	}
+	os.Exit(m.Run())
+}
 
 // server serves the endpoints of ElastiServices from a real etcd, with nobody
 // to authenticate or authorise.
@@ -73,6 +88,7 @@ func startServer(t *testing.T, warner elastiservice.Warner) *server {
 	config.EffectiveVersion = compatibility.DefaultBuildEffectiveVersion()
 	config.LoopbackClientConfig = &clientrest.Config{}
 	config.ExternalAddress = "localhost:443"
+	config.Authorization.Authorizer = authorizerfactory.NewAlwaysAllowAuthorizer()
 	namer := openapi.NewDefinitionNamer(apiserver.Scheme)
 	config.OpenAPIConfig = genericapiserver.DefaultOpenAPIConfig(generatedopenapi.GetOpenAPIDefinitions, namer)
 	config.OpenAPIV3Config = genericapiserver.DefaultOpenAPIV3Config(generatedopenapi.GetOpenAPIDefinitions, namer)
@@ -138,10 +154,7 @@ func (s *server) awaitReady(t *testing.T, ready func() error) {
 type fakeScaler struct {
 	mu       sync.Mutex
 	scales   map[scaling.Target]*autoscalingv1.Scale
-	wakes    int
 	failWith error
-	// entered receives when a wake begins, and proceed lets it go on, when they are set.
-	entered, proceed chan struct{}
 }
 
 var _ elastiservice.Scaler = &fakeScaler{}
@@ -166,13 +179,8 @@ func deployment(name string) scaling.Target {
 }
 
 func (f *fakeScaler) Wake(_ context.Context, target scaling.Target, _ scaling.Autoscaler, minimum int32, dryRun bool) (scaling.Result, error) {
-	if f.entered != nil {
-		f.entered <- struct{}{}
-		<-f.proceed
-	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.wakes++
 	if f.failWith != nil {
 		return scaling.Result{}, f.failWith
 	}
@@ -211,12 +219,6 @@ func (f *fakeScaler) Scale(_ context.Context, target scaling.Target, replicas in
 		f.scales[target] = changed
 	}
 	return changed.DeepCopy(), nil
-}
-
-func (f *fakeScaler) wakeCalls() int {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return f.wakes
 }
 
 func notFound(target scaling.Target) error {

@@ -154,8 +154,8 @@ func (t *targets) record(ctx context.Context, elastiService *elasti.ElastiServic
 // requestSleep sets, or with nil takes back, the time at which the target was
 // asked to sleep. The controller acts on it, on whatever replica it runs.
 func (t *targets) requestSleep(ctx context.Context, name string, when *metav1.Time, dryRun []string) (*elasti.ElastiService, error) {
-	request := func(_ context.Context, obj, _ runtime.Object) (runtime.Object, error) {
-		elastiService := obj.(*elasti.ElastiService)
+	request := func(_ context.Context, _, stored runtime.Object) (runtime.Object, error) {
+		elastiService := stored.DeepCopyObject().(*elasti.ElastiService)
 		elastiService.Status.SleepRequestedTime = when
 		return elastiService, nil
 	}

@@ -20,7 +20,6 @@ import (
 	"errors"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -60,49 +59,6 @@ func TestWakeScalesOnceAndSaysSo(t *testing.T) {
 	}
 	if got, want := s.events.recorded(), []string{elastiservice.ReasonSuccessToScale}; !slices.Equal(got, want) {
 		t.Errorf("got the Events %v, want %v", got, want)
-	}
-}
-
-// Those that come while a wake runs share one more, and no more: the running
-// one may have looked at the scale before they came.
-func TestConcurrentWakesShareOne(t *testing.T) {
-	s := startServer(t, nil)
-	services := s.client.ElastiV1alpha1().ElastiServices(namespace)
-	s.scaler.put("cart", 0)
-	if _, err := services.Create(t.Context(), newElastiService("cart", "cart"), metav1.CreateOptions{}); err != nil {
-		t.Fatal(err)
-	}
-	s.scaler.entered, s.scaler.proceed = make(chan struct{}), make(chan struct{})
-	const callers = 20
-	var group sync.WaitGroup
-	wake := func() {
-		if _, err := services.Wake(t.Context(), "cart", wakeRequest(), metav1.CreateOptions{}); err != nil {
-			t.Error(err)
-		}
-	}
-	group.Go(wake)
-	<-s.scaler.entered
-	for range callers {
-		group.Go(wake)
-	}
-	s.scaler.proceed <- struct{}{}
-	// Every further wake is let through at once, so that more than one would
-	// be counted and not hang.
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		group.Wait()
-	}()
-	for waiting := true; waiting; {
-		select {
-		case <-s.scaler.entered:
-			s.scaler.proceed <- struct{}{}
-		case <-done:
-			waiting = false
-		}
-	}
-	if calls := s.scaler.wakeCalls(); calls >= callers/2 {
-		t.Errorf("%d wakes at once made %d calls, want them to share", callers+1, calls)
 	}
 }
 

@@ -30,9 +30,9 @@ type EnabledPeriodApplyConfiguration struct {
 	// 1h30m. Defaults to 24h.
 	Duration *string `json:"duration,omitempty"`
 	// timeZone is the IANA name of the time zone that schedule is read in,
-	// such as Europe/Berlin. Defaults to UTC. A start that falls into the hour
-	// that a change to summer time leaves out is at the end of that hour; one
-	// that a change back repeats is at the first of the two.
+	// such as Europe/Berlin. Defaults to UTC. Start and end are read off the
+	// clock on the wall there: 12h from 19:00 last until 07:00, also in a night
+	// in which the clock is changed.
 	TimeZone *string `json:"timeZone,omitempty"`
 }
 

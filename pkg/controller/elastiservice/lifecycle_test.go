@@ -1,0 +1,410 @@
+/*
+Copyright The elasti-apiserver Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package elastiservice
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	utilnet "k8s.io/apimachinery/pkg/util/net"
+	"k8s.io/klog/v2"
+	"k8s.io/klog/v2/ktesting"
+
+	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti/v1alpha1"
+)
+
+// markDeleted does what the API server does for an object with a finalizer.
+func (c *cluster) markDeleted(name string, since time.Duration) {
+	c.t.Helper()
+	elastiService := c.elastiService(name)
+	elastiService.DeletionTimestamp = &metav1.Time{Time: time.Now().Add(-since)}
+	c.create(elastiService)
+}
+
+// eventuallyReleased waits until the finalizer is gone.
+func (c *cluster) eventuallyReleased(name string) {
+	c.t.Helper()
+	c.eventually(func() string {
+		if finalizers := c.elastiService(name).Finalizers; len(finalizers) > 0 {
+			return fmt.Sprintf("the end of the finalizers %v", finalizers)
+		}
+		return ""
+	})
+}
+
+func TestDeletionWakesTheTargetBeforeResolversLeave(t *testing.T) {
+	c := newCluster(t)
+	elastiService := cartElastiService()
+	elastiService.Spec.Autoscaler = &v1alpha1.AutoscalerSpec{Type: v1alpha1.AutoscalerKEDA, Name: "cart"}
+	c.create(elastiService)
+	c.start()
+	c.eventuallyMode("cart", v1alpha1.ModeProxy)
+	c.markDeleted("cart", 0)
+	c.eventually(func() string {
+		if replicas := c.scaling.replicas(t, "cart"); replicas != 2 {
+			return fmt.Sprintf("2 replicas, there are %d", replicas)
+		}
+		return ""
+	})
+	if len(c.resolverSlices("cart")) == 0 || len(c.elastiService("cart").Finalizers) == 0 {
+		t.Error("the resolvers left before an endpoint was ready")
+	}
+	c.setEndpoints(shop, "cart", "10.1.0.1")
+	c.eventuallyReleased("cart")
+	if len(c.resolverSlices("cart")) > 0 || !slices.Equal(c.serviceNames(), []string{"cart"}) {
+		t.Errorf("left behind: %v, Services %v", c.resolverSlices("cart"), c.serviceNames())
+	}
+	c.scaling.mu.Lock()
+	defer c.scaling.mu.Unlock()
+	if !slices.Contains(c.scaling.resumed, "cart") {
+		t.Error("the autoscaler was not resumed")
+	}
+}
+
+func TestDeletionNeverHangs(t *testing.T) {
+	for name, test := range map[string]func(*cluster){
+		"the target is gone": func(c *cluster) {
+			if err := c.dynamic.Tracker().Delete(deploymentsResource, shop, "cart"); err != nil {
+				c.t.Error(err)
+			}
+		},
+		"the kind is gone":             func(c *cluster) { c.scaling.forgetKind("Deployment") },
+		"the target cannot be woken":   func(c *cluster) { c.scaling.fail(errors.New("denied")) },
+		"no endpoint ever gets ready":  func(*cluster) {},
+		"the Service is gone":          func(c *cluster) { c.deleteService("cart") },
+		"everything of it is gone too": func(c *cluster) { c.deleteService("cart"); c.deleteService(PrivateServiceName("cart")) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := newCluster(t)
+			c.create(cartElastiService())
+			c.start()
+			c.eventuallyMode("cart", v1alpha1.ModeProxy)
+			test(c)
+			c.markDeleted("cart", restorePatience)
+			c.eventuallyReleased("cart")
+		})
+	}
+}
+
+func TestTargetThatCannotBeWokenHoldsUpADeletion(t *testing.T) {
+	c := newCluster(t)
+	c.create(cartElastiService())
+	c.start()
+	c.eventuallyMode("cart", v1alpha1.ModeProxy)
+	c.scaling.fail(errors.New("denied for a moment"))
+	c.markDeleted("cart", 0)
+	c.eventually(func() string {
+		if c.scaling.attempts() < 2 {
+			return "attempts"
+		}
+		return ""
+	})
+	if len(c.elastiService("cart").Finalizers) == 0 {
+		t.Error("the ElastiService went although its target could not be woken")
+	}
+	c.scaling.fail(nil)
+	c.setEndpoints(shop, "cart", "10.1.0.1")
+	c.eventuallyReleased("cart")
+}
+
+func TestChangeOfServiceLeavesNothingBehind(t *testing.T) {
+	c := newCluster(t)
+	other := cartService()
+	other.Name = "basket"
+	c.create(other)
+	c.create(cartElastiService())
+	c.start()
+	c.eventuallyMode("cart", v1alpha1.ModeProxy)
+	elastiService := c.elastiService("cart")
+	elastiService.Spec.Service = "basket"
+	elastiService.Generation++
+	c.create(elastiService)
+	c.eventually(func() string {
+		want := []string{"basket", "cart", PrivateServiceName("basket")}
+		if got := c.serviceNames(); !slices.Equal(got, want) {
+			return fmt.Sprintf("Services %v, there are %v", want, got)
+		}
+		if len(c.resolverSlices("cart")) > 0 || len(c.resolverSlices("basket")) != 1 {
+			return "the slice in the new Service only"
+		}
+		return ""
+	})
+	c.eventually(func() string {
+		if status := c.elastiService("cart").Status; status.ObservedGeneration != 2 || status.PrivateService != PrivateServiceName("basket") {
+			return "the status"
+		}
+		return ""
+	})
+}
+
+func TestChangeOfTargetRestoresTheFormerOne(t *testing.T) {
+	c := newCluster(t)
+	c.setDeployment("basket", 0, 0)
+	elastiService := cartElastiService()
+	elastiService.Spec.Autoscaler = &v1alpha1.AutoscalerSpec{Type: v1alpha1.AutoscalerKEDA, Name: "cart"}
+	c.create(elastiService)
+	stop := c.start()
+	c.eventuallyMode("cart", v1alpha1.ModeProxy)
+	// The change comes while no controller runs.
+	stop()
+	elastiService = c.elastiService("cart")
+	elastiService.Spec.ScaleTargetRef.Name = "basket"
+	elastiService.Spec.Autoscaler = nil
+	c.create(elastiService)
+	c.start()
+	c.eventually(func() string {
+		if c.scaling.replicas(t, "cart") != 2 {
+			return "the former target to be awake"
+		}
+		return ""
+	})
+	if replicas := c.scaling.replicas(t, "basket"); replicas != 0 {
+		t.Errorf("the new target was scaled to %d", replicas)
+	}
+}
+
+func TestSecondElastiServiceOnOneService(t *testing.T) {
+	c := newCluster(t)
+	first, second := cartElastiService(), cartElastiService()
+	first.CreationTimestamp = metav1.Unix(1000, 0)
+	second.Name, second.UID = "a-second", "second-uid"
+	second.CreationTimestamp = metav1.Unix(2000, 0)
+	c.create(second)
+	c.create(first)
+	c.start()
+	c.eventuallyMode("cart", v1alpha1.ModeProxy)
+	c.eventuallyCondition("cart", ConditionConflict, metav1.ConditionFalse, ReasonNoConflict)
+	c.eventuallyCondition("a-second", ConditionConflict, metav1.ConditionTrue, ReasonServiceTaken)
+	c.eventuallyCondition("a-second", ConditionReady, metav1.ConditionFalse, ReasonServiceTaken)
+	if message := condition(c.elastiService("a-second"), ConditionReady).Message; !strings.Contains(message, `"cart"`) {
+		t.Errorf("the message does not name the other one: %s", message)
+	}
+	if err := c.elasti.ElastiV1alpha1().ElastiServices(shop).Delete(t.Context(), "cart", metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	c.eventuallyMode("a-second", v1alpha1.ModeProxy)
+	c.eventually(func() string {
+		if found := c.resolverSlices("cart"); len(found) != 1 || found[0].Annotations[OwnerAnnotation] != "a-second" {
+			return "the slice of the second one"
+		}
+		return ""
+	})
+	c.eventuallyCondition("a-second", ConditionReady, metav1.ConditionTrue, ReasonReady)
+}
+
+func TestNoReadyResolverWakesSleepingTargets(t *testing.T) {
+	c := newCluster(t)
+	c.options.ResolverGrace = 50 * time.Millisecond
+	c.create(cartElastiService())
+	c.start()
+	c.eventuallyMode("cart", v1alpha1.ModeProxy)
+	c.setEndpoints("elasti-system", "elasti-resolver")
+	c.eventuallyCondition("cart", ConditionResolverAvailable, metav1.ConditionFalse, ReasonNoReadyResolver)
+	c.eventually(func() string {
+		if c.scaling.replicas(t, "cart") != 2 {
+			return "the target to be awake"
+		}
+		return ""
+	})
+	c.setEndpoints("elasti-system", "elasti-resolver", "10.0.0.3")
+	c.eventuallyCondition("cart", ConditionResolverAvailable, metav1.ConditionTrue, ReasonResolverReady)
+}
+
+func TestNoFreeProxyPort(t *testing.T) {
+	for _, shared := range []int32{0, 8012} {
+		c := newCluster(t)
+		c.options.ProxyPortRange = utilnet.PortRange{Base: 10000, Size: 1}
+		c.options.SharedProxyPort = shared
+		c.create(cartElastiService())
+		c.start()
+		c.eventuallyMode("cart", v1alpha1.ModeProxy)
+		c.eventuallyCondition("cart", ConditionReady, metav1.ConditionFalse, ReasonProxyPortsExhausted)
+		ports := c.elastiService("cart").Status.ProxyPorts
+		if want := 1 + int(shared/8012); len(ports) != want || ports[0].ProxyPort != 10000 {
+			t.Errorf("with the shared port %d: %+v", shared, ports)
+		}
+		c.eventuallyEvent(ReasonProxyPortsExhausted)
+	}
+}
+
+func TestObjectsOfOthersAreNotOverwritten(t *testing.T) {
+	c := newCluster(t)
+	foreign := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: shop, Name: PrivateServiceName("cart")}, Spec: corev1.ServiceSpec{Selector: map[string]string{"their": "own"}}}
+	c.create(foreign)
+	slice := &discoveryv1.EndpointSlice{ObjectMeta: metav1.ObjectMeta{Namespace: shop, Name: resolverSliceName("cart", discoveryv1.AddressTypeIPv4, 0)}, AddressType: discoveryv1.AddressTypeIPv4}
+	c.create(slice)
+	c.create(cartElastiService())
+	c.start()
+	c.eventuallyCondition("cart", ConditionReady, metav1.ConditionFalse, ReasonNameTaken)
+	c.eventuallyEvent(ReasonNameTaken)
+	found, err := c.host.CoreV1().Services(shop).Get(t.Context(), foreign.Name, metav1.GetOptions{})
+	if err != nil || found.Spec.Selector["their"] != "own" || len(found.Labels) > 0 {
+		t.Errorf("their Service is %+v, %v", found, err)
+	}
+	c.deleteService(foreign.Name)
+	if err := c.host.DiscoveryV1().EndpointSlices(shop).Delete(t.Context(), slice.Name, metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	c.eventuallyCondition("cart", ConditionReady, metav1.ConditionTrue, ReasonReady)
+}
+
+func TestKindInstalledLater(t *testing.T) {
+	c := newCluster(t)
+	c.scaling.forgetKind("Deployment")
+	c.create(cartElastiService())
+	c.start()
+	c.eventuallyMode("cart", v1alpha1.ModeProxy)
+	c.eventuallyCondition("cart", ConditionTargetFound, metav1.ConditionFalse, ReasonKindNotServed)
+	c.scaling.serveKind("Deployment", "deployments")
+	c.eventuallyCondition("cart", ConditionTargetFound, metav1.ConditionTrue, ReasonFound)
+}
+
+func TestOnlyTheNamespacesInScope(t *testing.T) {
+	c := newCluster(t)
+	c.options.Namespaces = []string{shop}
+	elsewhere := cartElastiService()
+	elsewhere.Namespace, elsewhere.UID = "elsewhere", "elsewhere-uid"
+	c.create(elsewhere)
+	c.create(cartElastiService())
+	c.start()
+	c.eventuallyMode("cart", v1alpha1.ModeProxy)
+	for _, action := range slices.Concat(c.host.Actions(), c.elasti.Actions(), c.dynamic.Actions()) {
+		if namespace := action.GetNamespace(); namespace != shop && (namespace != "elasti-system" || action.GetResource().Resource != "endpointslices") {
+			t.Errorf("%s %s in namespace %q", action.GetVerb(), action.GetResource().Resource, namespace)
+		}
+	}
+}
+
+func TestSleepOnRequest(t *testing.T) {
+	c := newCluster(t)
+	c.setDeployment("cart", 2, 2)
+	c.setEndpoints(shop, "cart", "10.1.0.1", "10.1.0.2")
+	elastiService := cartElastiService()
+	elastiService.Spec.Autoscaler = &v1alpha1.AutoscalerSpec{Type: v1alpha1.AutoscalerKEDA, Name: "cart"}
+	c.create(elastiService)
+	c.start()
+	c.eventuallyMode("cart", v1alpha1.ModeServe)
+
+	c.requestSleep("cart")
+	c.eventuallyMode("cart", v1alpha1.ModeProxy)
+	if replicas := c.scaling.replicas(t, "cart"); replicas != 2 {
+		t.Errorf("scaled to %d as soon as the slice was in place", replicas)
+	}
+	c.eventually(func() string {
+		if c.scaling.replicas(t, "cart") != 0 {
+			return "the target to sleep"
+		}
+		return ""
+	})
+	c.eventually(func() string {
+		if status := c.elastiService("cart").Status; status.SleepRequestedTime != nil || status.SleptTime == nil {
+			return "the end of the request in the status"
+		}
+		return ""
+	})
+	c.scaling.mu.Lock()
+	paused := slices.Clone(c.scaling.paused)
+	c.scaling.mu.Unlock()
+	if !slices.Equal(paused, []string{"cart"}) {
+		t.Errorf("paused %v", paused)
+	}
+	c.eventuallyEvent(ReasonSlept)
+}
+
+func TestSleepRequestTakenBackLeavesTheTargetAwake(t *testing.T) {
+	c := newCluster(t)
+	c.setDeployment("cart", 2, 2)
+	c.setEndpoints(shop, "cart", "10.1.0.1")
+	c.create(cartElastiService())
+	c.start()
+	c.eventuallyMode("cart", v1alpha1.ModeServe)
+	c.requestSleep("cart")
+	c.eventuallyMode("cart", v1alpha1.ModeProxy)
+	elastiService := c.elastiService("cart")
+	elastiService.Status.SleepRequestedTime = nil
+	c.create(elastiService)
+	c.eventuallyMode("cart", v1alpha1.ModeServe)
+	if replicas := c.scaling.replicas(t, "cart"); replicas != 2 {
+		t.Errorf("scaled to %d", replicas)
+	}
+}
+
+func TestObjectsOfAnElastiServiceThatIsGoneAreRemoved(t *testing.T) {
+	c := newCluster(t)
+	c.create(cartElastiService())
+	staying := cartElastiService()
+	staying.Name, staying.UID, staying.Spec.Service = "staying", "staying-uid", "staying"
+	c.create(staying)
+	stop := c.start()
+	c.eventuallyMode("cart", v1alpha1.ModeProxy)
+	stop()
+	// Somebody removed the finalizer while no controller ran.
+	if err := c.elasti.ElastiV1alpha1().ElastiServices(shop).Delete(t.Context(), "cart", metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	c.start()
+	c.eventually(func() string {
+		if found := c.resolverSlices("cart"); len(found) > 0 || len(c.serviceNames()) > 1 {
+			return fmt.Sprintf("the end of %v, %v", found, c.serviceNames())
+		}
+		return ""
+	})
+}
+
+func TestAnEmptyStoreIsNoReasonToRemoveSlices(t *testing.T) {
+	c := newCluster(t)
+	c.create(cartElastiService())
+	stop := c.start()
+	c.eventuallyMode("cart", v1alpha1.ModeProxy)
+	stop()
+	if err := c.elasti.ElastiV1alpha1().ElastiServices(shop).Delete(t.Context(), "cart", metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	logger := ktesting.NewLogger(t, ktesting.NewConfig(ktesting.BufferLogs(true)))
+	c.startWith(klog.NewContext(t.Context(), logger))
+	c.eventually(func() string {
+		if !strings.Contains(logger.GetSink().(ktesting.Underlier).GetBuffer().String(), "no ElastiService is known at all") {
+			return "the log to say that the objects are left alone"
+		}
+		return ""
+	})
+	if len(c.resolverSlices("cart")) != 1 {
+		t.Error("the slice was removed")
+	}
+}
+
+func TestErrorsBecomeBoundedLabels(t *testing.T) {
+	for err, want := range map[error]string{
+		nil:                 errorNone,
+		errors.New("other"): errorOther,
+		apierrors.NewConflict(deploymentsResource.GroupResource(), "x", nil):                       errorConflict,
+		fmt.Errorf("a: %w", apierrors.NewForbidden(deploymentsResource.GroupResource(), "x", nil)): errorForbidden,
+		apierrors.NewNotFound(deploymentsResource.GroupResource(), "x"):                            errorNotFound,
+	} {
+		if got := errorClass(err); got != want || !slices.Contains(errorClasses, got) {
+			t.Errorf("%v: got %q, want %q", err, got, want)
+		}
+	}
+}

@@ -1,0 +1,130 @@
+/*
+Copyright The elasti-apiserver Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package elastiservice
+
+import (
+	"container/list"
+	"sync"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/util/workqueue"
+	"k8s.io/utils/clock"
+)
+
+const (
+	// The pauses between the attempts for one ElastiService: 50, 100, 200 ms …
+	// up to 30 s, so that one that cannot be helped costs little.
+	firstRetry = 50 * time.Millisecond
+	lastRetry  = 30 * time.Second
+)
+
+// queue holds the keys of ElastiServices that are to be looked at. One key is
+// never worked on twice at a time. Urgent keys overtake the others: when the
+// resolvers change, every sleeping Service is written, and a switch of a mode
+// must not wait for them.
+type queue struct {
+	workqueue.TypedRateLimitingInterface[types.NamespacedName]
+	lanes *lanes
+}
+
+func newQueue(clock clock.WithTicker) *queue {
+	lanes := newLanes()
+	inner := workqueue.NewTypedWithConfig(workqueue.TypedQueueConfig[types.NamespacedName]{Clock: clock, Queue: lanes})
+	delaying := workqueue.NewTypedDelayingQueueWithConfig(workqueue.TypedDelayingQueueConfig[types.NamespacedName]{Clock: clock, Queue: inner})
+	return &queue{
+		TypedRateLimitingInterface: workqueue.NewTypedRateLimitingQueueWithConfig(
+			workqueue.NewTypedItemExponentialFailureRateLimiter[types.NamespacedName](firstRetry, lastRetry),
+			workqueue.TypedRateLimitingQueueConfig[types.NamespacedName]{Clock: clock, DelayingQueue: delaying}),
+		lanes: lanes,
+	}
+}
+
+// AddUrgent adds a key before all that are not urgent.
+func (q *queue) AddUrgent(key types.NamespacedName) {
+	q.lanes.markUrgent(key)
+	q.Add(key)
+}
+
+// lanes orders keys by urgency, then by arrival. The workqueue never pushes a
+// key that is in it already, and calls Touch instead.
+type lanes struct {
+	mu sync.Mutex
+	// urgent are the keys that go first when they are pushed or touched next.
+	urgent map[types.NamespacedName]bool
+	// first and second hold the keys that wait; inSecond finds those in second.
+	first, second *list.List
+	inSecond      map[types.NamespacedName]*list.Element
+}
+
+func newLanes() *lanes {
+	return &lanes{
+		urgent:   map[types.NamespacedName]bool{},
+		first:    list.New(),
+		second:   list.New(),
+		inSecond: map[types.NamespacedName]*list.Element{},
+	}
+}
+
+func (l *lanes) markUrgent(key types.NamespacedName) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.urgent[key] = true
+}
+
+// Touch moves a key that waits to the front when it became urgent.
+func (l *lanes) Touch(key types.NamespacedName) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if element, ok := l.inSecond[key]; ok && l.urgent[key] {
+		l.second.Remove(element)
+		delete(l.inSecond, key)
+		l.first.PushBack(key)
+	}
+	delete(l.urgent, key)
+}
+
+// Push adds a key.
+func (l *lanes) Push(key types.NamespacedName) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.urgent[key] {
+		delete(l.urgent, key)
+		l.first.PushBack(key)
+		return
+	}
+	l.inSecond[key] = l.second.PushBack(key)
+}
+
+// Len returns the number of keys.
+func (l *lanes) Len() int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.first.Len() + l.second.Len()
+}
+
+// Pop removes the key that goes next. There must be one.
+func (l *lanes) Pop() types.NamespacedName {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.first.Len() > 0 {
+		return l.first.Remove(l.first.Front()).(types.NamespacedName)
+	}
+	key := l.second.Remove(l.second.Front()).(types.NamespacedName)
+	delete(l.inSecond, key)
+	return key
+}

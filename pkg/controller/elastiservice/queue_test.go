@@ -1,0 +1,62 @@
+/*
+Copyright The elasti-apiserver Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package elastiservice
+
+import (
+	"slices"
+	"testing"
+
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/clock"
+)
+
+func TestUrgentKeysOvertake(t *testing.T) {
+	queue := newQueue(clock.RealClock{})
+	defer queue.ShutDown()
+	for number := range 5 {
+		queue.Add(owned(number))
+	}
+	queue.AddUrgent(owned(3))
+	queue.AddUrgent(owned(9))
+	queue.AddUrgent(owned(3))
+	if got := queue.Len(); got != 6 {
+		t.Errorf("%d keys, want 6", got)
+	}
+	var got []types.NamespacedName
+	for range 6 {
+		key, _ := queue.Get()
+		got = append(got, key)
+		queue.Done(key)
+	}
+	want := []types.NamespacedName{owned(3), owned(9), owned(0), owned(1), owned(2), owned(4)}
+	if !slices.Equal(got, want) {
+		t.Errorf("got %v, want %v", got, want)
+	}
+}
+
+func TestUrgentKeyThatIsWorkedOnComesBackFirst(t *testing.T) {
+	queue := newQueue(clock.RealClock{})
+	defer queue.ShutDown()
+	queue.Add(owned(1))
+	working, _ := queue.Get()
+	queue.Add(owned(2))
+	queue.AddUrgent(working)
+	queue.Done(working)
+	if next, _ := queue.Get(); next != working {
+		t.Errorf("got %v", next)
+	}
+}

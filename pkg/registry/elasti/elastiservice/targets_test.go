@@ -1,0 +1,158 @@
+/*
+Copyright The elasti-apiserver Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package elastiservice
+
+import (
+	"context"
+	"sync"
+	"testing"
+	"testing/synctest"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti"
+	"github.com/truefoundry/elasti-apiserver/pkg/scaling"
+)
+
+// gatedScaler lets each wake begin and end when the test says so.
+type gatedScaler struct {
+	Scaler
+	proceed chan struct{}
+
+	mu sync.Mutex
+	// running and calls are guarded by mu.
+	running, calls int
+}
+
+func (g *gatedScaler) Wake(context.Context, scaling.Target, scaling.Autoscaler, int32, bool) (scaling.Result, error) {
+	g.mu.Lock()
+	g.calls++
+	g.running++
+	g.mu.Unlock()
+	<-g.proceed
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.running--
+	return scaling.Result{Replicas: 1, Scaled: g.calls == 1}, nil
+}
+
+type noEvents struct{}
+
+func (noEvents) Eventf(_, _ runtime.Object, _, _, _, _ string, _ ...any) {}
+
+func sleeping() *elasti.ElastiService {
+	return &elasti.ElastiService{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "cart"},
+		Spec:       elasti.ElastiServiceSpec{ScaleTargetRef: elasti.ScaleTargetRef{APIVersion: "apps/v1", Kind: "Deployment", Name: "cart"}},
+	}
+}
+
+// Those that come while a wake runs share one more: the running one may have
+// looked at the scale before somebody put the target to sleep.
+func TestConcurrentWakesShareTheNextOne(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		scaler := &gatedScaler{proceed: make(chan struct{})}
+		targets := &targets{scaler: scaler, events: noEvents{}}
+		var group sync.WaitGroup
+		wake := func() {
+			if _, err := targets.wake(t.Context(), sleeping(), 1, "test", false); err != nil {
+				t.Error(err)
+			}
+		}
+		group.Go(wake)
+		synctest.Wait()
+		for range 20 {
+			group.Go(wake)
+		}
+		synctest.Wait()
+		if scaler.running != 1 {
+			t.Errorf("%d wakes of one target run at once, want 1", scaler.running)
+		}
+		close(scaler.proceed)
+		group.Wait()
+		if scaler.calls != 2 {
+			t.Errorf("21 wakes at once made %d calls, want 2", scaler.calls)
+		}
+	})
+}
+
+// A caller that hangs up must not fail those that share its wake.
+func TestWakeOutlivesTheCallerThatCameFirst(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		scaler := &gatedScaler{proceed: make(chan struct{})}
+		targets := &targets{scaler: scaler, events: noEvents{}}
+		ctx, hangUp := context.WithCancel(t.Context())
+		failed := make(chan error, 1)
+		go func() {
+			_, err := targets.wake(ctx, sleeping(), 1, "test", false)
+			failed <- err
+		}()
+		synctest.Wait()
+		hangUp()
+		if err := <-failed; err == nil {
+			t.Error("a caller that hung up got an answer")
+		}
+		close(scaler.proceed)
+		synctest.Wait()
+		if scaler.running != 0 {
+			t.Error("the wake did not end")
+		}
+	})
+}
+
+func TestKeyedMutex(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var mutex keyedMutex
+		unlock, err := mutex.lock(t.Context(), "a")
+		if err != nil {
+			t.Fatal(err)
+		}
+		unlockOther, err := mutex.lock(t.Context(), "b")
+		if err != nil {
+			t.Fatalf("another key waits: %v", err)
+		}
+		unlockOther()
+
+		ctx, giveUp := context.WithCancel(t.Context())
+		gaveUp := make(chan error, 1)
+		go func() {
+			_, err := mutex.lock(ctx, "a")
+			gaveUp <- err
+		}()
+		synctest.Wait()
+		giveUp()
+		if err := <-gaveUp; err == nil {
+			t.Error("a held key was locked twice")
+		}
+
+		locked := make(chan func())
+		go func() {
+			unlock, err := mutex.lock(t.Context(), "a")
+			if err != nil {
+				t.Error(err)
+			}
+			locked <- unlock
+		}()
+		synctest.Wait()
+		unlock()
+		(<-locked)()
+		if len(mutex.turns) != 0 {
+			t.Errorf("%d keys are kept that nobody uses", len(mutex.turns))
+		}
+	})
+}

@@ -1,0 +1,267 @@
+/*
+Copyright The elasti-apiserver Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"sync"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/watch"
+
+	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti/v1alpha1"
+	"github.com/truefoundry/elasti-apiserver/test/e2e/cluster"
+)
+
+const (
+	apiPollInterval = 100 * time.Millisecond
+	apiTimeout      = time.Minute
+
+	// apiCalls is how often one call is measured, apiWatchEvents how many
+	// events are sent to apiWatchers, apiLists how often all of apiObjects are
+	// listed.
+	apiCalls       = 300
+	apiWatchers    = 100
+	apiWatchEvents = 30
+	apiObjects     = 10000
+	apiLists       = 10
+	apiWriters     = 8
+)
+
+// measureAPI compares calls of the product's API with the same ones of a
+// CustomResourceDefinition with the same schema, both through the cluster's
+// API server. Ours and theirs alternate, so that both see the same machine.
+func measureAPI(ctx context.Context, b *bench) (err error) {
+	namespace, err := b.CreateNamespace(ctx, "bench")
+	if err != nil {
+		return err
+	}
+	defer func() {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Minute)
+		defer cancel()
+		err = errors.Join(err, b.deleteTwin(ctx), b.DeleteNamespace(ctx, namespace), b.AwaitNamespaceGone(ctx, namespace))
+	}()
+	if err := b.createTwin(ctx); err != nil {
+		return err
+	}
+	return errors.Join(
+		b.measureAwakeWake(ctx, namespace),
+		b.compare(ctx, namespace, "create", "api_create_ratio_crd", apiCalls, b.createOne),
+		b.compare(ctx, namespace, "get", "api_get_ratio_crd", apiCalls, b.getOne),
+		b.measureWatches(ctx, namespace),
+		b.measureLists(ctx, namespace),
+	)
+}
+
+// operation is one timed call on the numbered object of a resource.
+type operation func(ctx context.Context, resource schema.GroupVersionResource, namespace string, number int) error
+
+// compare times an operation on ours and on theirs.
+func (b *bench) compare(ctx context.Context, namespace, what, key string, times int, do operation) error {
+	durations := make(map[schema.GroupVersionResource][]time.Duration)
+	for number := range times {
+		for _, resource := range []schema.GroupVersionResource{ourResource, twinResource} {
+			start := time.Now()
+			if err := do(ctx, resource, namespace, number); err != nil {
+				return fmt.Errorf("%s of %s: %w", what, resource.Group, err)
+			}
+			durations[resource] = append(durations[resource], time.Since(start))
+		}
+	}
+	b.compared(what, key, durations)
+	return nil
+}
+
+func (b *bench) compared(what, key string, durations map[schema.GroupVersionResource][]time.Duration) {
+	ours, theirs := durations[ourResource], durations[twinResource]
+	b.durations(what+", ours", ours)
+	b.durations(what+", a custom resource", theirs)
+	b.set(key, durationQuantile(ours, 0.5)/durationQuantile(theirs, 0.5))
+}
+
+func (b *bench) createOne(ctx context.Context, resource schema.GroupVersionResource, namespace string, number int) error {
+	name := objectName(number)
+	_, err := b.Dynamic.Resource(resource).Namespace(namespace).Create(ctx, &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": resource.GroupVersion().String(),
+		"kind":       "ElastiService",
+		"metadata":   map[string]any{"name": name},
+		"spec": map[string]any{
+			"service":        name,
+			"scaleTargetRef": map[string]any{"apiVersion": "apps/v1", "kind": "Deployment", "name": name},
+		},
+	}}, metav1.CreateOptions{})
+	return err
+}
+
+func (b *bench) getOne(ctx context.Context, resource schema.GroupVersionResource, namespace string, number int) error {
+	_, err := b.Dynamic.Resource(resource).Namespace(namespace).Get(ctx, objectName(number), metav1.GetOptions{})
+	return err
+}
+
+func objectName(number int) string { return fmt.Sprintf("object-%05d", number) }
+
+// measureLists fills up to apiObjects objects of both, and times lists of all
+// of them. The bytes are read, not decoded: that is the client's own time.
+func (b *bench) measureLists(ctx context.Context, namespace string) error {
+	start := time.Now()
+	for _, resource := range []schema.GroupVersionResource{ourResource, twinResource} {
+		if err := b.fill(ctx, resource, namespace, apiCalls, apiObjects); err != nil {
+			return err
+		}
+		fmt.Fprintf(os.Stderr, "%d objects of %s are there after %s\n", apiObjects, resource.Group, time.Since(start).Round(time.Second))
+	}
+	client := b.Host.Discovery().RESTClient()
+	return b.compare(ctx, namespace, fmt.Sprintf("list of %d", apiObjects), "api_list10k_ratio_crd", apiLists,
+		func(ctx context.Context, resource schema.GroupVersionResource, namespace string, _ int) error {
+			path := "/apis/" + resource.GroupVersion().String() + "/namespaces/" + namespace + "/" + resource.Resource
+			return client.Get().AbsPath(path).Do(ctx).Error()
+		})
+}
+
+// fill creates the numbered objects from first up to, not including, end.
+func (b *bench) fill(ctx context.Context, resource schema.GroupVersionResource, namespace string, first, end int) error {
+	numbers := make(chan int)
+	failures := make([]error, apiWriters)
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	var writers sync.WaitGroup
+	for i := range apiWriters {
+		writers.Go(func() {
+			for number := range numbers {
+				if failures[i] = b.createOne(ctx, resource, namespace, number); failures[i] != nil {
+					cancel()
+					return
+				}
+			}
+		})
+	}
+	for number := first; number < end && ctx.Err() == nil; number++ {
+		select {
+		case numbers <- number:
+		case <-ctx.Done():
+		}
+	}
+	close(numbers)
+	writers.Wait()
+	return errors.Join(failures...)
+}
+
+// measureWatches times one change of an object until every one of many
+// watchers has it.
+func (b *bench) measureWatches(ctx context.Context, namespace string) error {
+	ctx, cancel := context.WithTimeout(ctx, apiTimeout)
+	defer cancel()
+	arrived := make(map[schema.GroupVersionResource]func(context.Context, string) error)
+	for _, resource := range []schema.GroupVersionResource{ourResource, twinResource} {
+		watchers, err := b.startWatchers(ctx, resource, namespace)
+		if err != nil {
+			return err
+		}
+		defer watchers.stop()
+		arrived[resource] = watchers.await
+	}
+	return b.compare(ctx, namespace, fmt.Sprintf("change → seen by %d watchers", apiWatchers), "api_watch100_ratio_crd", apiWatchEvents,
+		func(ctx context.Context, resource schema.GroupVersionResource, namespace string, number int) error {
+			mark := fmt.Sprint("mark-", number)
+			patch := fmt.Appendf(nil, `{"metadata":{"labels":{"mark":%q}}}`, mark)
+			if _, err := b.Dynamic.Resource(resource).Namespace(namespace).Patch(ctx, objectName(0), types.MergePatchType, patch, metav1.PatchOptions{}); err != nil {
+				return err
+			}
+			return arrived[resource](ctx, mark)
+		})
+}
+
+// watchers are connections that watch one object.
+type watchers struct {
+	watches []watch.Interface
+}
+
+func (b *bench) startWatchers(ctx context.Context, resource schema.GroupVersionResource, namespace string) (*watchers, error) {
+	all := &watchers{}
+	for range apiWatchers {
+		one, err := b.Dynamic.Resource(resource).Namespace(namespace).Watch(ctx, metav1.SingleObject(metav1.ObjectMeta{Name: objectName(0)}))
+		if err != nil {
+			all.stop()
+			return nil, fmt.Errorf("watching %s: %w", resource.Group, err)
+		}
+		all.watches = append(all.watches, one)
+	}
+	return all, nil
+}
+
+// await waits until every watcher has seen the object with the mark.
+func (w *watchers) await(ctx context.Context, mark string) error {
+	failures := make([]error, len(w.watches))
+	var ended sync.WaitGroup
+	for i, one := range w.watches {
+		ended.Go(func() { failures[i] = awaitMark(ctx, one, mark) })
+	}
+	ended.Wait()
+	return errors.Join(failures...)
+}
+
+func awaitMark(ctx context.Context, one watch.Interface, mark string) error {
+	for {
+		select {
+		case event, open := <-one.ResultChan():
+			if !open {
+				return errors.New("a watch ended")
+			}
+			if seen, ok := event.Object.(*unstructured.Unstructured); ok && seen.GetLabels()["mark"] == mark {
+				return nil
+			}
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+func (w *watchers) stop() {
+	for _, one := range w.watches {
+		one.Stop()
+	}
+}
+
+// measureAwakeWake times wake calls for a target that is awake already.
+func (b *bench) measureAwakeWake(ctx context.Context, namespace string) error {
+	app := b.NewApplication(namespace, cluster.ApplicationOptions{Replicas: 1})
+	if err := errors.Join(app.Create(ctx), app.AwaitMode(ctx, v1alpha1.ModeServe)); err != nil {
+		return err
+	}
+	client := b.Elasti.ElastiV1alpha1().ElastiServices(namespace)
+	var durations []time.Duration
+	for range apiCalls {
+		start := time.Now()
+		if _, err := client.Wake(ctx, app.Name, &v1alpha1.WakeRequest{}, metav1.CreateOptions{}); err != nil {
+			return fmt.Errorf("waking a target that is awake: %w", err)
+		}
+		durations = append(durations, time.Since(start))
+	}
+	// The first ones open connections.
+	durations = slices.Clone(durations[apiCalls/10:])
+	b.durations("wake call, target awake", durations)
+	b.set("wake_awake_p99_ms", durationQuantile(durations, 0.99))
+	return nil
+}

@@ -1,0 +1,186 @@
+/*
+Copyright The elasti-apiserver Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"k8s.io/apimachinery/pkg/util/wait"
+
+	"github.com/truefoundry/elasti-apiserver/test/e2e/cluster"
+)
+
+const (
+	// heldRequests is how many requests are held at once, heldDialers how many
+	// of them are sent at a time.
+	heldRequests = 10000
+	heldDialers  = 64
+	// heldTimeout bounds the whole.
+	heldTimeout = 5 * time.Minute
+	// memorySettles is how many readings of the memory in a row must be the
+	// same, within memoryTolerance, before it counts as settled.
+	memorySettles      = 5
+	memoryTolerance    = 1 << 20
+	memoryPollInterval = 500 * time.Millisecond
+)
+
+// held measures how much the memory of the resolvers grows with the requests
+// that they hold: the resident memory of their processes.
+func held(ctx context.Context, b *bench) error {
+	ctx, cancel := context.WithTimeout(ctx, heldTimeout)
+	defer cancel()
+	stage, leave, err := b.newStage(ctx)
+	if err != nil {
+		return err
+	}
+	defer leave()
+	app := b.NewApplication(stage.namespace, cluster.ApplicationOptions{Arguments: []string{"-start-delay=1h"}})
+	if err := errors.Join(app.Create(ctx), app.AwaitAsleep(ctx), app.AwaitResolverSlice(ctx, true), app.AwaitReachable(ctx)); err != nil {
+		return err
+	}
+	before, err := b.resolverMemory(ctx)
+	if err != nil {
+		return err
+	}
+	connections, err := openRequests(ctx, app.Address+":80", heldRequests)
+	defer func() {
+		for _, connection := range connections {
+			if connection != nil {
+				connection.Close()
+			}
+		}
+	}()
+	if err != nil {
+		return err
+	}
+	after, err := b.resolverMemory(ctx)
+	if err != nil {
+		return err
+	}
+	if answered := countAnswered(connections); answered > 0 {
+		return fmt.Errorf("%d of %d requests were answered or closed, not held", answered, heldRequests)
+	}
+	perRequest := float64(after-before) / heldRequests
+	b.row(fmt.Sprintf("resident memory of the resolvers for each of %d held requests", heldRequests), "bytes", []float64{perRequest})
+	b.set("held_10k_bytes_per_request", perRequest)
+	return nil
+}
+
+// openRequests sends requests, each over its own connection, and does not wait
+// for their answers.
+func openRequests(ctx context.Context, address string, number int) ([]net.Conn, error) {
+	connections, failures := make([]net.Conn, number), make([]error, heldDialers)
+	var ended sync.WaitGroup
+	for dialer := range heldDialers {
+		ended.Go(func() {
+			for i := dialer; i < number && failures[dialer] == nil; i += heldDialers {
+				connections[i], failures[dialer] = openRequest(ctx, address)
+			}
+		})
+	}
+	ended.Wait()
+	return connections, errors.Join(failures...)
+}
+
+func openRequest(ctx context.Context, address string) (net.Conn, error) {
+	var dialer net.Dialer
+	connection, err := dialer.DialContext(ctx, "tcp", address)
+	if err != nil {
+		return nil, err
+	}
+	_, err = fmt.Fprintf(connection, "GET /held HTTP/1.1\r\nHost: %s\r\nUser-Agent: bench\r\nAccept: */*\r\n\r\n", address)
+	return connection, err
+}
+
+// countAnswered counts the connections from which something can be read, or
+// that were closed.
+func countAnswered(connections []net.Conn) int {
+	answered := 0
+	for _, connection := range connections {
+		_ = connection.SetReadDeadline(time.Now().Add(time.Microsecond))
+		if _, err := connection.Read(make([]byte, 1)); !errors.Is(err, os.ErrDeadlineExceeded) {
+			answered++
+		}
+	}
+	return answered
+}
+
+// resolverMemory waits until the resident memory of the resolvers does not
+// change any more and returns it, in bytes.
+func (b *bench) resolverMemory(ctx context.Context) (int64, error) {
+	pods, err := b.SystemPods(ctx, cluster.ResolverSelector)
+	if err != nil {
+		return 0, err
+	}
+	var processes []int
+	for i := range pods {
+		found, err := cluster.ContainerProcesses(&pods[i])
+		if err != nil {
+			return 0, err
+		}
+		processes = append(processes, found...)
+	}
+	var last int64
+	same := 0
+	err = wait.PollUntilContextCancel(ctx, memoryPollInterval, true, func(context.Context) (bool, error) {
+		now, err := residentMemory(processes)
+		if err != nil {
+			return false, err
+		}
+		if change := now - last; change > memoryTolerance || change < -memoryTolerance {
+			same = 0
+		} else {
+			same++
+		}
+		last = now
+		return same >= memorySettles, nil
+	})
+	if err != nil {
+		return 0, fmt.Errorf("waiting until the memory of the resolvers does not change: %w", err)
+	}
+	return last, nil
+}
+
+// residentMemory adds up the resident memory of processes, in bytes.
+func residentMemory(processes []int) (int64, error) {
+	var sum int64
+	for _, process := range processes {
+		content, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(process), "statm"))
+		if err != nil {
+			return 0, err
+		}
+		fields := strings.Fields(string(content))
+		if len(fields) < 2 {
+			return 0, fmt.Errorf("process %d: unexpected statm %q", process, content)
+		}
+		pages, err := strconv.ParseInt(fields[1], 10, 64)
+		if err != nil {
+			return 0, err
+		}
+		sum += pages * int64(os.Getpagesize())
+	}
+	return sum, nil
+}

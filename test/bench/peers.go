@@ -1,0 +1,185 @@
+/*
+Copyright The elasti-apiserver Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package main
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/http"
+	"net/http/httputil"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"syscall"
+	"time"
+
+	"k8s.io/apimachinery/pkg/util/wait"
+)
+
+const (
+	// peerStartTimeout bounds the start of a peer, peerStopTimeout its end.
+	peerStartTimeout = 10 * time.Second
+	peerStopTimeout  = 5 * time.Second
+	// peerIdleConnections is how many connections to the pod a peer may keep;
+	// more than there are clients.
+	peerIdleConnections = 4096
+)
+
+// nginxConfiguration is nginx as somebody would set it up to forward fast:
+// connections to the application are kept, nothing is logged.
+const nginxConfiguration = `daemon off;
+worker_processes auto;
+pid %[1]s/nginx.pid;
+error_log stderr warn;
+events { worker_connections 8192; }
+http {
+  access_log off;
+  client_body_temp_path %[1]s/body;
+  proxy_temp_path %[1]s/proxy;
+  fastcgi_temp_path %[1]s/fastcgi;
+  uwsgi_temp_path %[1]s/uwsgi;
+  scgi_temp_path %[1]s/scgi;
+  keepalive_requests 1000000;
+  upstream application { server %[3]s; keepalive 256; keepalive_requests 1000000; }
+  server {
+    listen %[2]s;
+    location / {
+      proxy_pass http://application;
+      proxy_http_version 1.1;
+      proxy_set_header Connection "";
+      proxy_set_header Host $host;
+    }
+  }
+}
+`
+
+const haproxyConfiguration = `global
+  maxconn 4096
+defaults
+  mode tcp
+  timeout connect 5s
+  timeout client 60s
+  timeout server 60s
+listen application
+  bind %[1]s
+  server pod %[2]s
+`
+
+// peer is another proxy in front of the same pod, a process on this machine.
+type peer struct {
+	// address is where it listens.
+	address string
+	process *exec.Cmd
+	ended   chan error
+}
+
+// startNginx starts Debian's nginx with its files in the directory.
+func startNginx(ctx context.Context, directory, target string) (*peer, error) {
+	address, err := freeAddress()
+	if err != nil {
+		return nil, err
+	}
+	path := filepath.Join(directory, "nginx.conf")
+	if err := os.WriteFile(path, fmt.Appendf(nil, nginxConfiguration, directory, address, target), 0o644); err != nil {
+		return nil, err
+	}
+	return startPeer(ctx, address, exec.Command("nginx", "-c", path, "-p", directory, "-e", "stderr"))
+}
+
+// startHAProxy starts Debian's HAProxy, which forwards bytes.
+func startHAProxy(ctx context.Context, directory, target string) (*peer, error) {
+	address, err := freeAddress()
+	if err != nil {
+		return nil, err
+	}
+	path := filepath.Join(directory, "haproxy.cfg")
+	if err := os.WriteFile(path, fmt.Appendf(nil, haproxyConfiguration, address, target), 0o644); err != nil {
+		return nil, err
+	}
+	return startPeer(ctx, address, exec.Command("haproxy", "-db", "-q", "-f", path))
+}
+
+// startReverseProxy starts this program as a bare net/http reverse proxy.
+func startReverseProxy(ctx context.Context, target string) (*peer, error) {
+	address, err := freeAddress()
+	if err != nil {
+		return nil, err
+	}
+	self, err := os.Executable()
+	if err != nil {
+		return nil, err
+	}
+	return startPeer(ctx, address, exec.Command(self, "-reverse-proxy", address+","+target))
+}
+
+// serveReverseProxy forwards to the target until the process is ended.
+func serveReverseProxy(address, target string) error {
+	proxy := httputil.NewSingleHostReverseProxy(&url.URL{Scheme: "http", Host: target})
+	proxy.Transport = &http.Transport{MaxIdleConnsPerHost: peerIdleConnections, DisableCompression: true}
+	return http.ListenAndServe(address, proxy)
+}
+
+// startPeer starts the process and waits until it accepts connections.
+func startPeer(ctx context.Context, address string, process *exec.Cmd) (*peer, error) {
+	process.Stderr = os.Stderr
+	if err := process.Start(); err != nil {
+		return nil, fmt.Errorf("starting %s: %w", process.Path, err)
+	}
+	p := &peer{address: address, process: process, ended: make(chan error, 1)}
+	go func() { p.ended <- process.Wait() }()
+	err := wait.PollUntilContextTimeout(ctx, apiPollInterval, peerStartTimeout, true, func(context.Context) (bool, error) {
+		select {
+		case err := <-p.ended:
+			p.ended <- err
+			return false, fmt.Errorf("it ended: %w", err)
+		default:
+		}
+		connection, err := net.Dial("tcp", address)
+		if err != nil {
+			return false, nil
+		}
+		return true, connection.Close()
+	})
+	if err != nil {
+		p.stop()
+		return nil, fmt.Errorf("starting %s: %w", process.Path, err)
+	}
+	return p, nil
+}
+
+// stop ends the process and waits for it.
+func (p *peer) stop() {
+	// An error means that it has ended already.
+	_ = p.process.Process.Signal(syscall.SIGTERM)
+	select {
+	case <-p.ended:
+	case <-time.After(peerStopTimeout):
+		_ = p.process.Process.Kill()
+		<-p.ended
+	}
+}
+
+// freeAddress is an address on the loopback interface that is free now.
+func freeAddress() (string, error) {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return "", err
+	}
+	return listener.Addr().String(), listener.Close()
+}

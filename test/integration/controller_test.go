@@ -1,0 +1,507 @@
+/*
+Copyright The elasti-apiserver Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package integration
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
+
+	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti/v1alpha1"
+	"github.com/truefoundry/elasti-apiserver/test/integration/environment"
+)
+
+const (
+	roleLabel    = "elasti.truefoundry.com/role"
+	sliceManager = "elasti.truefoundry.com"
+
+	firstProxyPort, lastProxyPort = 10000, 29999
+)
+
+func TestTargetAtZeroIsCoveredByResolvers(t *testing.T) {
+	namespace := newNamespace(t)
+	createApplication(t, namespace, 0)
+	createElastiService(t, namespace, newElastiService("app"))
+	waitForMode(t, namespace, v1alpha1.ModeProxy)
+	waitForCondition(t, namespace, "Ready", metav1.ConditionTrue)
+
+	object := readElastiService(t, namespace)
+	public, err := shared.Kubernetes.CoreV1().Services(namespace).Get(t.Context(), "app", metav1.GetOptions{})
+	if err != nil {
+		t.Fatalf("reading the public Service: %v", err)
+	}
+	private, err := shared.Kubernetes.CoreV1().Services(namespace).Get(t.Context(), object.Status.PrivateService, metav1.GetOptions{})
+	if err != nil {
+		t.Fatalf("reading the private Service that the status names: %v", err)
+	}
+	if private.Spec.ClusterIP != corev1.ClusterIPNone {
+		t.Errorf("the private Service has the cluster IP %s, want none", private.Spec.ClusterIP)
+	}
+	if !maps.Equal(private.Spec.Selector, public.Spec.Selector) {
+		t.Errorf("the private Service selects %v, the public one %v", private.Spec.Selector, public.Spec.Selector)
+	}
+	if !equality.Semantic.DeepEqual(private.Spec.Ports, public.Spec.Ports) {
+		t.Errorf("the private Service has the ports %+v, the public one %+v", private.Spec.Ports, public.Spec.Ports)
+	}
+	if private.Labels[roleLabel] != "private" || private.Labels["app.kubernetes.io/managed-by"] != environment.ServerName {
+		t.Errorf("the private Service has the labels %v", private.Labels)
+	}
+
+	slice := resolverSlices(t.Context(), t, namespace)[0]
+	if slice.Labels[roleLabel] != "resolver" {
+		t.Errorf("the resolver slice has the labels %v", slice.Labels)
+	}
+	if len(slice.Endpoints) != 1 || !slices.Equal(slice.Endpoints[0].Addresses, []string{shared.Resolvers[0].Address}) {
+		t.Fatalf("the resolver slice has the endpoints %+v, want the ready resolver", slice.Endpoints)
+	}
+	conditions := slice.Endpoints[0].Conditions
+	if conditions.Ready == nil || !*conditions.Ready || conditions.Serving == nil || !*conditions.Serving || conditions.Terminating == nil || *conditions.Terminating {
+		t.Errorf("the conditions of the resolver are %+v, want all of them explicit", conditions)
+	}
+	if ptr.Deref(slice.Endpoints[0].NodeName, "") == "" {
+		t.Errorf("the resolver in the slice has no node")
+	}
+	if len(object.Status.ProxyPorts) != len(public.Spec.Ports) || len(slice.Ports) != len(public.Spec.Ports) {
+		t.Fatalf("%d ports of the Service have %d proxy ports and %d in the slice", len(public.Spec.Ports), len(object.Status.ProxyPorts), len(slice.Ports))
+	}
+	for i, port := range public.Spec.Ports {
+		proxyPort := object.Status.ProxyPorts[i]
+		if proxyPort.Port != port.Port || proxyPort.Name != port.Name || proxyPort.AppProtocol != ptr.Deref(port.AppProtocol, "") {
+			t.Errorf("the proxy port of %+v is %+v", port, proxyPort)
+		}
+		if proxyPort.ProxyPort < firstProxyPort || proxyPort.ProxyPort > lastProxyPort {
+			t.Errorf("the proxy port of %s is %d, want one from %d to %d", port.Name, proxyPort.ProxyPort, firstProxyPort, lastProxyPort)
+		}
+		if ptr.Deref(slice.Ports[i].Name, "") != port.Name || ptr.Deref(slice.Ports[i].Port, 0) != proxyPort.ProxyPort {
+			t.Errorf("the port %s of the slice is %d, want %d", port.Name, ptr.Deref(slice.Ports[i].Port, 0), proxyPort.ProxyPort)
+		}
+	}
+}
+
+// The resolvers find the pods through the slices of the private Service, by
+// the label that the endpointslice controller copies from it.
+func TestPodsAreAmongThePrivateEndpointsBeforeTheyAreReady(t *testing.T) {
+	namespace := newNamespace(t)
+	createApplication(t, namespace, 1)
+	createElastiService(t, namespace, newElastiService("app"))
+	pod := runPod(t, namespace, "app")
+	eventually(t, "the pod is a private endpoint", func(ctx context.Context) string {
+		list, err := shared.Kubernetes.DiscoveryV1().EndpointSlices(namespace).List(ctx, metav1.ListOptions{LabelSelector: roleLabel + "=private"})
+		if err != nil {
+			return err.Error()
+		}
+		for _, slice := range list.Items {
+			for _, endpoint := range slice.Endpoints {
+				if endpoint.TargetRef != nil && endpoint.TargetRef.Name == pod {
+					return ""
+				}
+			}
+		}
+		return fmt.Sprintf("it is in none of %d slices", len(list.Items))
+	})
+	waitForMode(t, namespace, v1alpha1.ModeProxy)
+}
+
+// At every moment from the first on, somebody is there for new connections.
+func TestModesSwitchWithoutAGap(t *testing.T) {
+	namespace := newNamespace(t)
+	createApplication(t, namespace, 0)
+	createElastiService(t, namespace, newElastiService("app"))
+	waitForMode(t, namespace, v1alpha1.ModeProxy)
+	record := recordEndpoints(t, namespace)
+
+	for round := range 3 {
+		if _, err := elastiServices(namespace).Wake(t.Context(), "app", &v1alpha1.WakeRequest{}, metav1.CreateOptions{}); err != nil {
+			t.Fatalf("waking in round %d: %v", round, err)
+		}
+		pod := runPod(t, namespace, "app")
+		setReady(t, namespace, pod, true)
+		waitForMode(t, namespace, v1alpha1.ModeServe)
+		waitForNoResolverSlices(t, namespace)
+
+		scaleTarget(t, namespace, 0)
+		waitForMode(t, namespace, v1alpha1.ModeProxy)
+		removePod(t, namespace, pod)
+		eventually(t, "the private endpoints are gone", func(ctx context.Context) string {
+			if endpoints := ownEndpoints(ctx, t, namespace); endpoints > 0 {
+				return fmt.Sprintf("there are %d", endpoints)
+			}
+			return ""
+		})
+	}
+	record.expectNoGap(t)
+}
+
+func TestPodThatTurnsUnreadyIsCoveredByResolvers(t *testing.T) {
+	namespace := newNamespace(t)
+	createApplication(t, namespace, 1)
+	createElastiService(t, namespace, newElastiService("app"))
+	pod := runPod(t, namespace, "app")
+	setReady(t, namespace, pod, true)
+	waitForMode(t, namespace, v1alpha1.ModeServe)
+	waitForNoResolverSlices(t, namespace)
+	setReady(t, namespace, pod, false)
+	waitForMode(t, namespace, v1alpha1.ModeProxy)
+	setReady(t, namespace, pod, true)
+	waitForMode(t, namespace, v1alpha1.ModeServe)
+	waitForNoResolverSlices(t, namespace)
+}
+
+func TestServiceAndTargetMayComeLater(t *testing.T) {
+	namespace := newNamespace(t)
+	createElastiService(t, namespace, newElastiService("app"))
+	waitForCondition(t, namespace, "ServiceFound", metav1.ConditionFalse)
+	waitForCondition(t, namespace, "TargetFound", metav1.ConditionFalse)
+	waitForCondition(t, namespace, "Ready", metav1.ConditionFalse)
+
+	createService(t, namespace)
+	waitForCondition(t, namespace, "ServiceFound", metav1.ConditionTrue)
+	waitForMode(t, namespace, v1alpha1.ModeProxy)
+	createDeployment(t, namespace, 0)
+	waitForCondition(t, namespace, "TargetFound", metav1.ConditionTrue)
+	waitForCondition(t, namespace, "Ready", metav1.ConditionTrue)
+}
+
+func TestObjectsThatOthersChangeArePutBack(t *testing.T) {
+	namespace := newNamespace(t)
+	createApplication(t, namespace, 0)
+	createElastiService(t, namespace, newElastiService("app"))
+	waitForCondition(t, namespace, "Ready", metav1.ConditionTrue)
+	slice := resolverSlices(t.Context(), t, namespace)[0]
+	private := readElastiService(t, namespace).Status.PrivateService
+	slicesClient, services := shared.Kubernetes.DiscoveryV1().EndpointSlices(namespace), shared.Kubernetes.CoreV1().Services(namespace)
+	isPutBack := func(ctx context.Context) string {
+		current := resolverSlices(ctx, t, namespace)
+		if len(current) != 1 {
+			return fmt.Sprintf("there are %d resolver slices", len(current))
+		}
+		if !equality.Semantic.DeepEqual(current[0].Endpoints, slice.Endpoints) || !equality.Semantic.DeepEqual(current[0].Ports, slice.Ports) || !maps.Equal(current[0].Labels, slice.Labels) {
+			return fmt.Sprintf("it is %+v", current[0])
+		}
+		return ""
+	}
+	for _, change := range []struct{ what, patch string }{
+		{"endpoints", `{"endpoints":[]}`},
+		{"ports", `{"ports":[{"name":"http","port":1}]}`},
+		{"role", `{"metadata":{"labels":{"elasti.truefoundry.com/role":"other"}}}`},
+	} {
+		if _, err := slicesClient.Patch(t.Context(), slice.Name, types.MergePatchType, []byte(change.patch), metav1.PatchOptions{}); err != nil {
+			t.Fatalf("changing the %s of the resolver slice: %v", change.what, err)
+		}
+		eventually(t, "the "+change.what+" of the resolver slice are put back", isPutBack)
+	}
+	if err := slicesClient.Delete(t.Context(), slice.Name, metav1.DeleteOptions{}); err != nil {
+		t.Fatalf("deleting the resolver slice: %v", err)
+	}
+	eventually(t, "the resolver slice is back", isPutBack)
+
+	if _, err := services.Patch(t.Context(), private, types.MergePatchType, []byte(`{"spec":{"selector":{"app":"other"}}}`), metav1.PatchOptions{}); err != nil {
+		t.Fatalf("changing the private Service: %v", err)
+	}
+	eventually(t, "the selector of the private Service is put back", func(ctx context.Context) string {
+		service, err := services.Get(ctx, private, metav1.GetOptions{})
+		if err != nil {
+			return err.Error()
+		}
+		if !maps.Equal(service.Spec.Selector, appLabels) {
+			return fmt.Sprintf("it is %v", service.Spec.Selector)
+		}
+		return ""
+	})
+	if err := services.Delete(t.Context(), private, metav1.DeleteOptions{}); err != nil {
+		t.Fatalf("deleting the private Service: %v", err)
+	}
+	eventually(t, "the private Service is back", func(ctx context.Context) string {
+		if _, err := services.Get(ctx, private, metav1.GetOptions{}); err != nil {
+			return err.Error()
+		}
+		return ""
+	})
+}
+
+func TestResolverSlicesFollowTheReadyResolvers(t *testing.T) {
+	namespace := newNamespace(t)
+	createApplication(t, namespace, 0)
+	createElastiService(t, namespace, newElastiService("app"))
+	waitForMode(t, namespace, v1alpha1.ModeProxy)
+	second := shared.Resolvers[1]
+	for _, step := range []struct {
+		ready bool
+		want  []string
+	}{
+		{true, []string{shared.Resolvers[0].Address, second.Address}},
+		{false, []string{shared.Resolvers[0].Address}},
+	} {
+		setReady(t, environment.SystemNamespace, second.Pod, step.ready)
+		slices.Sort(step.want)
+		eventually(t, "the resolver slice follows", func(ctx context.Context) string {
+			var addresses []string
+			for _, slice := range resolverSlices(ctx, t, namespace) {
+				for _, endpoint := range slice.Endpoints {
+					addresses = append(addresses, endpoint.Addresses...)
+				}
+			}
+			if slices.Sort(addresses); !slices.Equal(addresses, step.want) {
+				return fmt.Sprintf("it has %v, want %v", addresses, step.want)
+			}
+			return ""
+		})
+	}
+}
+
+func TestServicesOfOneNameInTwoNamespacesAreApart(t *testing.T) {
+	first, second := newNamespace(t), newNamespace(t)
+	taken := map[int32]string{}
+	for _, namespace := range []string{first, second} {
+		createApplication(t, namespace, 0)
+		createElastiService(t, namespace, newElastiService("app"))
+		waitForMode(t, namespace, v1alpha1.ModeProxy)
+		for _, port := range readElastiService(t, namespace).Status.ProxyPorts {
+			if other, found := taken[port.ProxyPort]; found {
+				t.Errorf("the proxy port %d belongs to %s and %s", port.ProxyPort, other, namespace)
+			}
+			taken[port.ProxyPort] = namespace
+		}
+	}
+	if _, err := elastiServices(first).Wake(t.Context(), "app", &v1alpha1.WakeRequest{}, metav1.CreateOptions{}); err != nil {
+		t.Fatalf("waking: %v", err)
+	}
+	if replicas := wantedReplicas(t, second); replicas != 0 {
+		t.Errorf("waking in one namespace has scaled the other one to %d", replicas)
+	}
+}
+
+func TestDeletionLeavesTheTargetAwakeAndNothingElse(t *testing.T) {
+	namespace := newNamespace(t)
+	createApplication(t, namespace, 0)
+	before, err := shared.Kubernetes.CoreV1().Services(namespace).Get(t.Context(), "app", metav1.GetOptions{})
+	if err != nil {
+		t.Fatalf("reading the public Service: %v", err)
+	}
+	createElastiService(t, namespace, newElastiService("app"))
+	waitForMode(t, namespace, v1alpha1.ModeProxy)
+	if err := elastiServices(namespace).Delete(t.Context(), "app", metav1.DeleteOptions{}); err != nil {
+		t.Fatalf("deleting: %v", err)
+	}
+	pod := runPod(t, namespace, "app")
+	if len(resolverSlices(t.Context(), t, namespace)) == 0 {
+		t.Error("the resolvers are out of the path before a pod is ready")
+	}
+	setReady(t, namespace, pod, true)
+	eventually(t, "the ElastiService is gone", func(ctx context.Context) string {
+		if _, err := elastiServices(namespace).Get(ctx, "app", metav1.GetOptions{}); !apierrors.IsNotFound(err) {
+			return fmt.Sprintf("reading it answers %v", err)
+		}
+		return ""
+	})
+	waitForNoResolverSlices(t, namespace)
+	eventually(t, "only the public Service is left", func(ctx context.Context) string {
+		services, err := shared.Kubernetes.CoreV1().Services(namespace).List(ctx, metav1.ListOptions{})
+		if err != nil {
+			return err.Error()
+		}
+		if len(services.Items) != 1 {
+			return fmt.Sprintf("there are %d Services", len(services.Items))
+		}
+		if after := services.Items[0]; after.ResourceVersion != before.ResourceVersion {
+			return "the public Service was changed"
+		}
+		return ""
+	})
+	if replicas := wantedReplicas(t, namespace); replicas != 1 {
+		t.Errorf("the target is left at %d replicas, want 1", replicas)
+	}
+}
+
+// A status that is written without a change would be written for every
+// ElastiService of a cluster, for ever.
+func TestNothingIsWrittenAtRest(t *testing.T) {
+	namespace := newNamespace(t)
+	createApplication(t, namespace, 0)
+	createElastiService(t, namespace, newElastiService("app"))
+	waitForCondition(t, namespace, "Ready", metav1.ConditionTrue)
+	before := readElastiService(t, namespace)
+	// Another object is worked on to its end after the first one is at rest.
+	other := newNamespace(t)
+	createApplication(t, other, 0)
+	createElastiService(t, other, newElastiService("app"))
+	waitForCondition(t, other, "Ready", metav1.ConditionTrue)
+	if after := readElastiService(t, namespace); after.ResourceVersion != before.ResourceVersion {
+		t.Errorf("the ElastiService was written without a reason: before %+v, after %+v", before.Status, after.Status)
+	}
+}
+
+// recorder follows the EndpointSlices of a public Service.
+type recorder struct {
+	stop func()
+	done chan struct{}
+	// gaps and events are written by one goroutine until done is closed.
+	gaps   []string
+	events int
+}
+
+// recordEndpoints checks, after each change, that new connections would find
+// somebody. It must be called while they do.
+func recordEndpoints(t *testing.T, namespace string) *recorder {
+	t.Helper()
+	client := shared.Kubernetes.DiscoveryV1().EndpointSlices(namespace)
+	options := metav1.ListOptions{LabelSelector: discoveryv1.LabelServiceName + "=app"}
+	list, err := client.List(t.Context(), options)
+	if err != nil {
+		t.Fatalf("listing the slices of the public Service: %v", err)
+	}
+	current := map[string]*discoveryv1.EndpointSlice{}
+	for i := range list.Items {
+		current[list.Items[i].Name] = &list.Items[i]
+	}
+	options.ResourceVersion = list.ResourceVersion
+	watcher, err := client.Watch(t.Context(), options)
+	if err != nil {
+		t.Fatalf("watching the slices of the public Service: %v", err)
+	}
+	record := &recorder{stop: watcher.Stop, done: make(chan struct{})}
+	go func() {
+		defer close(record.done)
+		for event := range watcher.ResultChan() {
+			slice, ok := event.Object.(*discoveryv1.EndpointSlice)
+			if !ok {
+				continue
+			}
+			record.events++
+			if event.Type == "DELETED" {
+				delete(current, slice.Name)
+			} else {
+				current[slice.Name] = slice
+			}
+			if !reachesSomebody(current) {
+				record.gaps = append(record.gaps, fmt.Sprintf("after %s of %s at %s", event.Type, slice.Name, slice.ResourceVersion))
+			}
+		}
+	}()
+	return record
+}
+
+func (r *recorder) expectNoGap(t *testing.T) {
+	t.Helper()
+	r.stop()
+	<-r.done
+	if r.events == 0 {
+		t.Error("no change of the slices was seen")
+	}
+	for _, gap := range r.gaps {
+		t.Errorf("nobody is there for new connections %s", gap)
+	}
+}
+
+// reachesSomebody decides as a proxy does: terminating pods that still serve
+// are better than nobody.
+func reachesSomebody(current map[string]*discoveryv1.EndpointSlice) bool {
+	for _, slice := range current {
+		for _, endpoint := range slice.Endpoints {
+			if ptr.Deref(endpoint.Conditions.Ready, true) || ptr.Deref(endpoint.Conditions.Serving, false) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+func readElastiService(t *testing.T, namespace string) *v1alpha1.ElastiService {
+	t.Helper()
+	object, err := elastiServices(namespace).Get(t.Context(), "app", metav1.GetOptions{})
+	if err != nil {
+		t.Fatalf("reading the ElastiService: %v", err)
+	}
+	return object
+}
+
+func waitForMode(t *testing.T, namespace string, mode v1alpha1.Mode) {
+	t.Helper()
+	eventually(t, fmt.Sprintf("the mode is %s", mode), func(ctx context.Context) string {
+		object, err := elastiServices(namespace).Get(ctx, "app", metav1.GetOptions{})
+		if err != nil {
+			return err.Error()
+		}
+		if object.Status.Mode != mode {
+			return fmt.Sprintf("it is %q", object.Status.Mode)
+		}
+		return ""
+	})
+}
+
+func waitForCondition(t *testing.T, namespace, condition string, status metav1.ConditionStatus) {
+	t.Helper()
+	eventually(t, fmt.Sprintf("the condition %s is %s", condition, status), func(ctx context.Context) string {
+		object, err := elastiServices(namespace).Get(ctx, "app", metav1.GetOptions{})
+		if err != nil {
+			return err.Error()
+		}
+		if found := meta.FindStatusCondition(object.Status.Conditions, condition); found == nil || found.Status != status {
+			return fmt.Sprintf("it is %+v", found)
+		}
+		return ""
+	})
+}
+
+// slicesOf lists the EndpointSlices of the public Service that are managed by
+// the resolvers' controller, or those that are not.
+func slicesOf(ctx context.Context, t *testing.T, namespace, selector string) []discoveryv1.EndpointSlice {
+	t.Helper()
+	list, err := shared.Kubernetes.DiscoveryV1().EndpointSlices(namespace).List(ctx, metav1.ListOptions{
+		LabelSelector: discoveryv1.LabelServiceName + "=app," + selector,
+	})
+	if err != nil {
+		t.Fatalf("listing the slices of the public Service: %v", err)
+	}
+	return list.Items
+}
+
+func resolverSlices(ctx context.Context, t *testing.T, namespace string) []discoveryv1.EndpointSlice {
+	t.Helper()
+	return slicesOf(ctx, t, namespace, discoveryv1.LabelManagedBy+"="+sliceManager)
+}
+
+// ownEndpoints counts the endpoints of the public Service's own slices.
+func ownEndpoints(ctx context.Context, t *testing.T, namespace string) int {
+	t.Helper()
+	count := 0
+	for _, slice := range slicesOf(ctx, t, namespace, discoveryv1.LabelManagedBy+"!="+sliceManager) {
+		count += len(slice.Endpoints)
+	}
+	return count
+}
+
+func waitForNoResolverSlices(t *testing.T, namespace string) {
+	t.Helper()
+	eventually(t, "the resolver slices are gone", func(ctx context.Context) string {
+		if current := resolverSlices(ctx, t, namespace); len(current) > 0 {
+			return fmt.Sprintf("there are %d", len(current))
+		}
+		return ""
+	})
+}
