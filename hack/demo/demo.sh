@@ -80,7 +80,7 @@ note "the example application, asleep"
 write_example_overlay
 kubectl apply -k "$output" >/dev/null
 wait_until_asleep
-in_namespace get elastiservice,deployment/example,service/example
+in_namespace get elastiservice/example deployment/example service/example
 
 note "one request"
 address=$(in_namespace get service/example --output=jsonpath='{.spec.clusterIP}')

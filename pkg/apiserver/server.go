@@ -45,6 +45,8 @@ type ExtraConfig struct {
 	Scaler elastiservice.Scaler
 	// Events records what wake requests did.
 	Events elastiservice.EventRecorder
+	// Warner says what in the cluster does not fit an ElastiService yet.
+	Warner elastiservice.Warner
 	// Controller runs as soon as the server's own endpoints can be reached
 	// through the loopback client.
 	Controller Runner
@@ -79,6 +81,7 @@ func New(config *Config) (*Server, error) {
 		RESTOptions: completed.RESTOptionsGetter,
 		Scaler:      config.Extra.Scaler,
 		Events:      config.Extra.Events,
+		Warner:      config.Extra.Warner,
 	})
 	if err != nil {
 		return nil, err

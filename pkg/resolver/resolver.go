@@ -30,10 +30,12 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/http"
 	"sync"
 	"sync/atomic"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	kubeinformers "k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
@@ -42,16 +44,20 @@ import (
 	"github.com/truefoundry/elasti-apiserver/pkg/generated/clientset/versioned"
 	elastiinformers "github.com/truefoundry/elasti-apiserver/pkg/generated/informers/externalversions"
 	"github.com/truefoundry/elasti-apiserver/pkg/resolver/accesslog"
+	"github.com/truefoundry/elasti-apiserver/pkg/resolver/asleep"
 	"github.com/truefoundry/elasti-apiserver/pkg/resolver/hold"
 	"github.com/truefoundry/elasti-apiserver/pkg/resolver/http1"
+	"github.com/truefoundry/elasti-apiserver/pkg/resolver/http2"
 	"github.com/truefoundry/elasti-apiserver/pkg/resolver/listen"
+	"github.com/truefoundry/elasti-apiserver/pkg/resolver/metrics"
 	"github.com/truefoundry/elasti-apiserver/pkg/resolver/route"
-	"github.com/truefoundry/elasti-apiserver/pkg/resolver/service"
-	"github.com/truefoundry/elasti-apiserver/pkg/resolver/wake"
 )
 
 // privateSlices selects the EndpointSlices of private Services.
 const privateSlices = "elasti.truefoundry.com/role=private"
+
+// maxProbes bounds how many probes of pods run at a time.
+const maxProbes = 256
 
 // Options are what a Resolver is made of.
 type Options struct {
@@ -63,8 +69,18 @@ type Options struct {
 	BindAddress string
 	// HealthListener is where /healthz and /readyz are served. Run closes it.
 	HealthListener net.Listener
+	// Registerer is where metrics are registered.
+	Registerer prometheus.Registerer
+	// MetricsListener is where Metrics is served. Run closes it. Nil: nowhere.
+	MetricsListener net.Listener
+	Metrics         http.Handler
+	// Logger is the base of all log lines.
+	Logger klog.Logger
 	// AccessLog is told of each request and connection. Optional.
 	AccessLog *accesslog.Writer
+	// PassiveUserAgents are beginnings of User-Agent values whose requests do not
+	// wake a target.
+	PassiveUserAgents []string
 	// MaxHeldBytes bounds the memory of everything that is held.
 	MaxHeldBytes int64
 	// MaxHeaderBytes bounds the head of a request.
@@ -73,6 +89,12 @@ type Options struct {
 	HeaderTimeout time.Duration
 	// IdleTimeout is how long an HTTP connection may be without a request.
 	IdleTimeout time.Duration
+	// SniffTimeout is how long a client may say nothing before it counts as one
+	// that lets the server speak first.
+	SniffTimeout time.Duration
+	// HTTP2MoveDelay is how long after a target woke the clients that still
+	// reach it through a resolver in HTTP/2 are told to reconnect.
+	HTTP2MoveDelay time.Duration
 	// ShutdownDelay is how long new connections are accepted after Run was told
 	// to end: it takes others that long to learn that they should go elsewhere.
 	ShutdownDelay time.Duration
@@ -87,39 +109,60 @@ type Resolver struct {
 	budget      *hold.Budget
 	pool        *http1.Pool
 	http1       *http1.Server
+	http2Pool   *http2.Pool
+	http2       *http2.Server
+	probeSlots  chan struct{}
 	connections *connections
+	listeners   *listen.Set
+	metrics     *metrics.Metrics
 	draining    atomic.Bool
 }
 
 // New returns a Resolver.
-func New(options Options) *Resolver {
+func New(options Options) (*Resolver, error) {
 	r := &Resolver{
 		options:     options,
 		budget:      hold.NewBudget(options.MaxHeldBytes),
 		pool:        http1.NewPool(),
+		http2Pool:   http2.NewPool(options.MaxHeaderBytes),
+		probeSlots:  make(chan struct{}, maxProbes),
 		connections: newConnections(),
+		listeners:   listen.New(options.BindAddress, options.Logger),
 	}
+	policy := &asleep.Policy{PassiveUserAgents: options.PassiveUserAgents}
 	r.http1 = http1.New(http1.Options{
 		Pool:           r.pool,
+		Asleep:         policy,
 		IdleTimeout:    options.IdleTimeout,
 		HeaderTimeout:  options.HeaderTimeout,
 		MaxHeaderBytes: options.MaxHeaderBytes,
-		Finish:         r.finish,
 	})
-	return r
+	var err error
+	r.http2, err = http2.New(http2.Options{
+		Pool:           r.http2Pool,
+		Asleep:         policy,
+		IdleTimeout:    options.IdleTimeout,
+		MaxHeaderBytes: options.MaxHeaderBytes,
+		MoveDelay:      options.HTTP2MoveDelay,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("making the HTTP/2 server: %w", err)
+	}
+	if r.metrics, err = metrics.New(options.Registerer, process{r}); err != nil {
+		return nil, fmt.Errorf("registering metrics: %w", err)
+	}
+	return r, nil
 }
 
 // Run serves until ctx ends, and then until what it holds and carries has ended
 // too, for ShutdownDelay and ShutdownTimeout at most.
 func (r *Resolver) Run(ctx context.Context) error {
-	logger := klog.FromContext(ctx)
 	// What serves traffic outlives ctx: draining needs all of it.
-	serving, stop := context.WithCancelCause(context.WithoutCancel(ctx))
+	serving, stop := context.WithCancelCause(klog.NewContext(context.WithoutCancel(ctx), r.options.Logger))
 	var running sync.WaitGroup
 	defer running.Wait()
 	defer stop(nil)
 
-	listeners := listen.New(r.options.BindAddress, logger)
 	kube := kubeinformers.NewSharedInformerFactoryWithOptions(r.options.Kubernetes, 0,
 		kubeinformers.WithTransform(route.DropUnused),
 		kubeinformers.WithTweakListOptions(func(options *metav1.ListOptions) { options.LabelSelector = privateSlices }))
@@ -128,10 +171,8 @@ func (r *Resolver) Run(ctx context.Context) error {
 	table, err := route.New(route.Options{
 		ElastiServices: elasti.Elasti().V1alpha1().ElastiServices(),
 		EndpointSlices: kube.Discovery().V1().EndpointSlices(),
-		Listeners:      &ports{resolver: r, listeners: listeners, serving: serving},
-		NewService: func(namespace, name, public string, config *service.Config) *service.Service {
-			return r.newService(logger, namespace, name, public, config)
-		},
+		Listeners:      &ports{resolver: r, serving: serving},
+		NewService:     r.newService,
 	})
 	if err != nil {
 		return err
@@ -149,6 +190,7 @@ func (r *Resolver) Run(ctx context.Context) error {
 		}
 	}
 	running.Go(func() { r.pool.Run(serving) })
+	running.Go(func() { r.http2Pool.Run(serving) })
 	running.Go(func() { failed(table.Run(serving)) })
 	running.Go(func() {
 		failed(serveHTTP(serving, r.options.HealthListener, healthMux(func() error { return r.readiness(table) })))
@@ -156,26 +198,28 @@ func (r *Resolver) Run(ctx context.Context) error {
 
 	select {
 	case <-serving.Done():
-		listeners.Shutdown()
+		r.listeners.Shutdown()
 		r.connections.closeAll()
 		return context.Cause(serving)
 	case <-ctx.Done():
 	}
-	r.drain(logger, listeners)
+	r.drain()
 	return nil
 }
 
 // drain lets go of the traffic: first others are told, by failing readiness and
 // by asking clients to reconnect, then no more is accepted, then what is there
 // is finished.
-func (r *Resolver) drain(logger klog.Logger, listeners *listen.Set) {
+func (r *Resolver) drain() {
+	logger := r.options.Logger
 	logger.Info("Draining", "connections", r.connections.count(), "delay", r.options.ShutdownDelay)
 	r.draining.Store(true)
 	r.http1.Drain()
+	r.http2.Drain()
 	delay := time.NewTimer(r.options.ShutdownDelay)
 	defer delay.Stop()
 	<-delay.C
-	listeners.Shutdown()
+	r.listeners.Shutdown()
 	ctx, cancel := context.WithTimeout(context.Background(), r.options.ShutdownTimeout)
 	defer cancel()
 	if left := r.connections.finish(ctx); left > 0 {
@@ -191,63 +235,4 @@ func (r *Resolver) readiness(table *route.Table) error {
 		return errors.New("waiting for the ElastiServices and their EndpointSlices")
 	}
 	return nil
-}
-
-func (r *Resolver) newService(logger klog.Logger, namespace, name, public string, config *service.Config) *service.Service {
-	return service.New(service.Options{
-		Namespace:     namespace,
-		Name:          name,
-		PublicService: public,
-		Config:        config,
-		Budget:        r.budget,
-		Logger:        logger,
-		Attendants: func(s *service.Service) []service.Attendant {
-			return []service.Attendant{
-				wake.New(wake.Options{
-					Client:    r.options.Elasti.ElastiV1alpha1().ElastiServices(namespace),
-					Namespace: namespace,
-					Name:      name,
-					Demand:    s.Queue(),
-				}),
-			}
-		},
-	})
-}
-
-// finish is told of each request and connection that has ended.
-func (r *Resolver) finish(_ *service.Service, record *accesslog.Record) {
-	if r.options.AccessLog == nil {
-		return
-	}
-	if err := r.options.AccessLog.Write(record); err != nil {
-		klog.Background().V(4).Info("Cannot write the access log", "err", err)
-	}
-}
-
-// ports opens the ports of services with the listeners of a resolver.
-type ports struct {
-	resolver  *Resolver
-	listeners *listen.Set
-	serving   context.Context
-}
-
-// OpenPort implements route.Listeners.
-func (p *ports) OpenPort(svc *service.Service, port service.Port) error {
-	err := p.listeners.Open(port.ProxyPort, func(conn *net.TCPConn) {
-		p.resolver.serve(p.serving, conn, svc, port)
-	})
-	if err != nil {
-		return fmt.Errorf("port %d of Service %s/%s: %w", port.Number, svc.Namespace, svc.PublicService, err)
-	}
-	return nil
-}
-
-// ClosePort implements route.Listeners.
-func (p *ports) ClosePort(port service.Port) { p.listeners.Close(port.ProxyPort) }
-
-// serve serves one connection until it ends.
-func (r *Resolver) serve(ctx context.Context, conn *net.TCPConn, svc *service.Service, port service.Port) {
-	r.connections.add(conn)
-	defer r.connections.remove(conn)
-	r.http1.Serve(ctx, conn, nil, svc, port)
 }

@@ -29,6 +29,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/goleak"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -36,6 +37,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	kubefake "k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
+	"k8s.io/klog/v2"
 	"k8s.io/utils/ptr"
 
 	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti/v1alpha1"
@@ -75,18 +77,23 @@ func newCluster(t *testing.T, change func(*Options), objects ...runtime.Object) 
 		t.Fatal(err)
 	}
 	c.health = "http://" + health.Addr().String()
+	registry := prometheus.NewRegistry()
 	options := Options{
-		Elasti: c.elasti, Kubernetes: c.kube,
+		Elasti: c.elasti, Kubernetes: c.kube, Registerer: registry, Logger: klog.Background(),
 		BindAddress: "127.0.0.1", HealthListener: health,
 		MaxHeldBytes: 1 << 30, MaxHeaderBytes: 64 << 10,
-		HeaderTimeout: time.Minute, IdleTimeout: time.Minute, ShutdownTimeout: 20 * time.Second,
+		HeaderTimeout: time.Minute, IdleTimeout: time.Minute, SniffTimeout: 20 * time.Millisecond, ShutdownTimeout: 20 * time.Second,
 	}
 	if change != nil {
 		change(&options)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	c.stop = cancel
-	go func() { c.ended <- New(options).Run(ctx) }()
+	resolver, err := New(options)
+	if err != nil {
+		t.Fatal(err)
+	}
+	go func() { c.ended <- resolver.Run(ctx) }()
 	var once sync.Once
 	t.Cleanup(func() {
 		once.Do(func() {

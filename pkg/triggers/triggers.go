@@ -199,7 +199,7 @@ func decode(metadata *runtime.RawExtension, path *field.Path) (values, field.Err
 	}
 	var members values
 	if err := json.Unmarshal(metadata.Raw, &members); err != nil {
-		return nil, field.ErrorList{field.TypeInvalid(path, string(metadata.Raw), "must be an object")}
+		return nil, field.ErrorList{field.TypeInvalid(path, field.OmitValueType{}, "must be an object")}
 	}
 	return members, nil
 }
@@ -264,7 +264,7 @@ func (v values) headers(key string, path *field.Path, errs *field.ErrorList) map
 	}
 	var headers map[string]string
 	if err := json.Unmarshal(raw, &headers); err != nil {
-		*errs = append(*errs, field.TypeInvalid(path.Child(key), "", "must map names of headers to strings: put numbers and booleans in quotes"))
+		*errs = append(*errs, field.TypeInvalid(path.Child(key), field.OmitValueType{}, "must map names of headers to strings: put numbers and booleans in quotes"))
 		return nil
 	}
 	if len(headers) > maxHeaders {

@@ -30,7 +30,11 @@ const (
 	peerHeader      = "Application-Peer"
 	acceptingHeader = "Application-Accepting-Since"
 	receivedHeader  = "Application-Received-At"
+	inFlightHeader  = "Application-In-Flight"
 )
+
+// healthPath is what readiness probes ask for. They do not count as in flight.
+const healthPath = "/healthz"
 
 // newHandler serves:
 //
@@ -42,7 +46,7 @@ const (
 func newHandler(hostname string, accepting time.Time) http.Handler {
 	var unready atomic.Bool
 	mux := http.NewServeMux()
-	mux.HandleFunc("/healthz", func(response http.ResponseWriter, _ *http.Request) {
+	mux.HandleFunc(healthPath, func(response http.ResponseWriter, _ *http.Request) {
 		if unready.Load() {
 			http.Error(response, "not ready", http.StatusServiceUnavailable)
 			return
@@ -69,11 +73,16 @@ func newHandler(hostname string, accepting time.Time) http.Handler {
 	})
 	mux.HandleFunc("/bytes", sendBytes)
 	mux.HandleFunc("/", hello)
+	var inFlight atomic.Int64
 	return http.HandlerFunc(func(response http.ResponseWriter, request *http.Request) {
 		header := response.Header()
 		header.Set(receivedHeader, time.Now().Format(time.RFC3339Nano))
 		header.Set(acceptingHeader, accepting.Format(time.RFC3339Nano))
 		header.Set(peerHeader, request.RemoteAddr)
+		if request.URL.Path != healthPath {
+			header.Set(inFlightHeader, strconv.FormatInt(inFlight.Add(1), 10))
+			defer inFlight.Add(-1)
+		}
 		mux.ServeHTTP(response, request)
 	})
 }

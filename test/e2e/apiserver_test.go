@@ -75,6 +75,47 @@ func TestAPIServerKilledAndRestartedLosesNothing(t *testing.T) {
 	}
 }
 
+// TestAPIServerToldToEndEndsByItself replaces the API server's pod. The one
+// that goes must not wait to be killed: nobody serves the API until it is gone.
+func TestAPIServerToldToEndEndsByItself(t *testing.T) {
+	s := newScene(t)
+	// Somebody who watches, and goes on to.
+	s.observe()
+	pods, err := s.SystemPods(s.ctx, cluster.APIServerSelector)
+	s.check(err)
+	pod := pods[0]
+	s.check(s.Host.CoreV1().Pods(pod.Namespace).Delete(s.ctx, pod.Name, metav1.DeleteOptions{}))
+	var exitCode *int32
+	_, err = s.AwaitPods(s.ctx, pod.Namespace, cluster.APIServerSelector, "pod "+pod.Name+" is replaced", func(found []*corev1.Pod) bool {
+		ready, gone := false, true
+		for _, other := range found {
+			if other.Name != pod.Name {
+				ready = ready || cluster.PodIsReady(other)
+				continue
+			}
+			gone = false
+			for _, container := range other.Status.ContainerStatuses {
+				if ended := container.State.Terminated; ended != nil {
+					exitCode = &ended.ExitCode
+				}
+			}
+		}
+		return ready && gone
+	})
+	s.check(err)
+	s.awaitAPI()
+	if exitCode == nil || *exitCode != 0 {
+		t.Errorf("the API server ended with exit code %s, want 0", exitCodeText(exitCode))
+	}
+}
+
+func exitCodeText(code *int32) string {
+	if code == nil {
+		return "unknown"
+	}
+	return fmt.Sprint(*code)
+}
+
 // writeUntilItFails creates ElastiServices until the server does not answer
 // any more, and notes those that it acknowledged. It closes enough once there
 // are some. An answer that refuses is an error.

@@ -153,7 +153,9 @@ func TestChangedServiceMovesEverythingAndLeavesNothingBehind(t *testing.T) {
 	s.awaitPrivateServices(1)
 	s.get(other, "/")
 	s.checkReplicas(other, 1)
-	s.checkReplicas(app, 0)
+	// Nobody would wake the former target any more.
+	s.checkReplicas(app, 1)
+	s.awaitPods(app, 1)
 }
 
 // setReady tells the application in a pod what its readiness probe shall say.

@@ -20,6 +20,7 @@ import (
 	"fmt"
 	"slices"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
@@ -97,12 +98,22 @@ func TestDeletedElastiServiceLeavesTheTargetAwakeAndNothingElse(t *testing.T) {
 	s := newScene(t)
 	app := s.awake(cluster.ApplicationOptions{})
 	s.check(app.Sleep(s.ctx))
+	s.check(app.AwaitResolverSlice(s.ctx, true))
+	observer := s.observe()
+	deleted := time.Now()
 	s.deleteElastiService(app)
 	s.check(app.AwaitResolverSlice(s.ctx, false))
+	removed, err := observer.Await(s.ctx, deleted, cluster.ResolversRemoved, app.Name, "")
+	s.check(err)
+	ready, err := observer.Await(s.ctx, deleted, cluster.EndpointReady, app.Name, "")
+	s.check(err)
+	if removed.At.Before(ready.At) {
+		t.Errorf("the resolver slice was removed %s before the Service had a ready endpoint", ready.At.Sub(removed.At))
+	}
 	s.awaitPrivateServices(0)
 	s.checkReplicas(app, 1)
 	s.awaitPods(app, 1)
-	s.awaitDirect(app)
+	s.get(app, "/")
 }
 
 func TestDeletedNamespaceIsNotHeldUp(t *testing.T) {

@@ -17,6 +17,7 @@ limitations under the License.
 package e2e
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/truefoundry/elasti-apiserver/test/e2e/cluster"
@@ -28,8 +29,8 @@ func TestHundredSwitchesUnderTrafficFailNoRequest(t *testing.T) {
 		Applications: 10, Rounds: 10, PerSecond: 200, Timeout: testTimeout,
 	})
 	t.Logf("%d switches each way, %d requests, %d failed", outcome.Switches, outcome.Requests, outcome.Failed)
-	s.check(err)
 	if outcome.Failed > 0 {
-		t.Errorf("%d of %d requests failed: %v", outcome.Failed, outcome.Requests, outcome.Failures)
+		t.Errorf("%d of %d requests failed:\n%s", outcome.Failed, outcome.Requests, strings.Join(outcome.Failures, "\n"))
 	}
+	s.check(err)
 }

@@ -141,6 +141,11 @@ func newKubectlAs(t *testing.T, config *rest.Config, namespace string) *environm
 // eventually waits until check returns nothing to complain about.
 func eventually(t *testing.T, what string, check func(ctx context.Context) (complaint string)) {
 	t.Helper()
+	eventuallyWithin(t, patience, what, check)
+}
+
+func eventuallyWithin(t *testing.T, patience time.Duration, what string, check func(ctx context.Context) (complaint string)) {
+	t.Helper()
 	complaint := ""
 	err := wait.PollUntilContextTimeout(t.Context(), pollInterval, patience, true, func(ctx context.Context) (bool, error) {
 		complaint = check(ctx)

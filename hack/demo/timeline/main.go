@@ -126,7 +126,13 @@ func run(ctx context.Context, o options) error {
 		}
 	}
 	fmt.Println()
-	return recorded.print(os.Stdout, start)
+	if err := recorded.print(os.Stdout, start); err != nil {
+		return err
+	}
+	if summary := recorded.summary(); summary != "" {
+		fmt.Printf("\n%s\n", summary)
+	}
+	return nil
 }
 
 // request runs the client, shows it and what it prints, and records when it

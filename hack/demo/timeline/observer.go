@@ -135,6 +135,7 @@ func (o *observer) add(format string, arguments ...any) {
 func (o *observer) deploymentChanged(before, after *appsv1.Deployment) {
 	if before.Spec.Replicas != nil && *before.Spec.Replicas != *after.Spec.Replicas {
 		o.add("Deployment %s is scaled from %d to %d", after.Name, *before.Spec.Replicas, *after.Spec.Replicas)
+		o.timeline.mark(scaled, time.Now())
 	}
 }
 

@@ -60,18 +60,21 @@ func addResolverRecords(ctx context.Context, host kubernetes.Interface, o option
 		return fmt.Errorf("reading the resolvers' access logs: %w", err)
 	}
 	for _, record := range records {
-		for _, step := range []struct {
+		into.mark(received, record.Received)
+		into.mark(podReady, record.EndpointReady)
+		into.mark(answered, record.Answered)
+		for _, recorded := range []struct {
 			at   time.Time
 			what string
 		}{
-			{record.Received, fmt.Sprintf("%s %s is received and held", record.Method, record.Path)},
+			{record.Received, fmt.Sprintf("%s %s is received", record.Method, record.Path)},
 			{record.WakeAnswered, "the wake is answered"},
-			{record.EndpointReady, "the pod is ready, says the resolver's own probe"},
-			{record.Released, "the request is released to " + record.Pod},
+			{record.EndpointReady, "the pod is found ready"},
+			{record.Released, "the request is sent to " + record.Pod},
 			{record.Answered, fmt.Sprintf("the pod answers: %d", record.Status)},
 		} {
-			if !step.at.IsZero() {
-				into.add(step.at, resolverSource, "%s", step.what)
+			if !recorded.at.IsZero() {
+				into.add(recorded.at, resolverSource, "%s", recorded.what)
 			}
 		}
 	}

@@ -33,10 +33,21 @@ type moment struct {
 	what   string
 }
 
+// step is a moment that the summary of a cold start is made of.
+type step int
+
+const (
+	received step = iota
+	scaled
+	podReady
+	answered
+)
+
 // timeline collects moments. Safe for concurrent use.
 type timeline struct {
 	mu      sync.Mutex
 	moments []moment
+	steps   map[step]time.Time
 }
 
 func (t *timeline) add(at time.Time, source, format string, arguments ...any) {
@@ -44,6 +55,36 @@ func (t *timeline) add(at time.Time, source, format string, arguments ...any) {
 	defer t.mu.Unlock()
 	t.moments = append(t.moments, moment{at: at, source: source, what: fmt.Sprintf(format, arguments...)})
 }
+
+// mark remembers when a step was first taken.
+func (t *timeline) mark(taken step, at time.Time) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if _, known := t.steps[taken]; known || at.IsZero() {
+		return
+	}
+	if t.steps == nil {
+		t.steps = map[step]time.Time{}
+	}
+	t.steps[taken] = at
+}
+
+// summary says what the time of the request went into, or nothing where a step
+// is not known, as for a request that found the target awake.
+func (t *timeline) summary() string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, needed := range []step{received, scaled, podReady, answered} {
+		if _, known := t.steps[needed]; !known {
+			return ""
+		}
+	}
+	between := func(from, to step) float64 { return milliseconds(t.steps[to].Sub(t.steps[from])) }
+	return fmt.Sprintf("Answered %.0f ms after it was received: %.0f ms until the target was scaled, %.0f ms for the pod to start, %.1f ms from there to the answer.",
+		between(received, answered), between(received, scaled), between(scaled, podReady), between(podReady, answered))
+}
+
+func milliseconds(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }
 
 // print writes the moments in their order, in milliseconds since start.
 func (t *timeline) print(destination io.Writer, start time.Time) error {
@@ -53,7 +94,7 @@ func (t *timeline) print(destination io.Writer, start time.Time) error {
 	table := tabwriter.NewWriter(destination, 0, 0, 3, ' ', 0)
 	fmt.Fprintf(table, "%8s\tas recorded by\twhat happened\n", "ms")
 	for _, m := range t.moments {
-		fmt.Fprintf(table, "%8.1f\t%s\t%s\n", float64(m.at.Sub(start).Microseconds())/1000, m.source, m.what)
+		fmt.Fprintf(table, "%8.1f\t%s\t%s\n", milliseconds(m.at.Sub(start)), m.source, m.what)
 	}
 	return table.Flush()
 }

@@ -22,6 +22,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/spf13/pflag"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -30,6 +31,7 @@ import (
 	"k8s.io/apiserver/pkg/endpoints/openapi"
 	genericapiserver "k8s.io/apiserver/pkg/server"
 	"k8s.io/apiserver/pkg/server/options"
+	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
@@ -44,6 +46,7 @@ import (
 	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti/v1alpha1"
 	"github.com/truefoundry/elasti-apiserver/pkg/apiserver"
 	generatedopenapi "github.com/truefoundry/elasti-apiserver/pkg/generated/openapi"
+	"github.com/truefoundry/elasti-apiserver/pkg/preflight"
 	"github.com/truefoundry/elasti-apiserver/pkg/scaling"
 )
 
@@ -56,6 +59,10 @@ const (
 	hostQPS   = 2000
 	hostBurst = 4000
 )
+
+// watchShutdownGracePeriod bounds how long a server that shuts down takes to
+// end its watches, a few at a time so that clients do not come back at once.
+const watchShutdownGracePeriod = 5 * time.Second
 
 // Options are the flags of elasti-apiserver.
 type Options struct {
@@ -77,10 +84,14 @@ func New() *Options {
 	// Nothing is written outside of the data directory.
 	recommended.SecureServing.ServerCert.CertDirectory = ""
 	recommended.SecureServing.ServerCert.PairName = ""
+	enforceResourceQuotas(recommended)
 	// A kubelet asks for these without credentials.
 	recommended.Authorization.AlwaysAllowPaths = []string{"/healthz", "/healthz/*", "/livez", "/livez/*", "/readyz", "/readyz/*"}
+	serverRun := options.NewServerRunOptions()
+	// Without it, open watches would hold up a shutdown for a minute.
+	serverRun.ShutdownWatchTerminationGracePeriod = watchShutdownGracePeriod
 	return &Options{
-		ServerRun:          options.NewServerRunOptions(),
+		ServerRun:          serverRun,
 		Recommended:        recommended,
 		Logging:            logsapi.NewLoggingConfiguration(),
 		ServingCertificate: newServingCertificate(),
@@ -249,6 +260,10 @@ func (o *Options) newServer(ctx context.Context, host *rest.Config) (*apiserver.
 	if err != nil {
 		return nil, nil, err
 	}
+	dynamicClient, err := dynamic.NewForConfig(host)
+	if err != nil {
+		return nil, nil, fmt.Errorf("making the dynamic client for the host cluster: %w", err)
+	}
 	broadcaster := events.NewBroadcaster(&events.EventSinkImpl{Interface: client.EventsV1()})
 	recorder := broadcaster.NewRecorder(apiserver.Scheme, "elasti-apiserver")
 	controller, err := o.Controller.build(controllerDependencies{
@@ -263,7 +278,12 @@ func (o *Options) newServer(ctx context.Context, host *rest.Config) (*apiserver.
 	}
 	server, err := apiserver.New(&apiserver.Config{
 		Generic: generic,
-		Extra:   apiserver.ExtraConfig{Scaler: scaler, Events: recorder, Controller: controller},
+		Extra: apiserver.ExtraConfig{
+			Scaler:     scaler,
+			Events:     recorder,
+			Warner:     preflight.New(preflight.Options{Kubernetes: client, Dynamic: dynamicClient, Scaling: scaler}),
+			Controller: controller,
+		},
 	})
 	if err != nil {
 		return nil, nil, err

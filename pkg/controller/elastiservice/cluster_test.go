@@ -71,6 +71,9 @@ type cluster struct {
 	events  *events.FakeRecorder
 	options Options
 	version int
+	// writing makes the patches of the fake client atomic, and edits with
+	// them: it reads and writes in two steps.
+	writing sync.Mutex
 }
 
 func newCluster(t *testing.T) *cluster {
@@ -81,6 +84,12 @@ func newCluster(t *testing.T) *cluster {
 		dynamic: dynamicfake.NewSimpleDynamicClient(scheme.Scheme),
 		events:  events.NewFakeRecorder(1000),
 	}
+	patch := clienttesting.ObjectReaction(c.elasti.Tracker())
+	c.elasti.PrependReactor("patch", "elastiservices", func(action clienttesting.Action) (bool, runtime.Object, error) {
+		c.writing.Lock()
+		defer c.writing.Unlock()
+		return patch(action)
+	})
 	c.scaling = &fakeScaling{cluster: c, kinds: map[string]string{"Deployment": "deployments"}}
 	c.options = Options{
 		Elasti: c.elasti, Host: c.host, HostDynamic: c.dynamic, Scaling: c.scaling, Recorder: c.events,
@@ -238,6 +247,21 @@ func (c *cluster) elastiService(name string) *v1alpha1.ElastiService {
 	return found
 }
 
+// edit changes an ElastiService as others than the controller do.
+func (c *cluster) edit(name string, change func(*v1alpha1.ElastiService)) {
+	c.t.Helper()
+	// Through the tracker: the client takes its own lock before this one.
+	c.writing.Lock()
+	defer c.writing.Unlock()
+	object, err := c.elasti.Tracker().Get(v1alpha1.SchemeGroupVersion.WithResource("elastiservices"), shop, name)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	elastiService := object.DeepCopyObject().(*v1alpha1.ElastiService)
+	change(elastiService)
+	c.create(elastiService)
+}
+
 // resolverSlices are the slices of a Service that are not of Kubernetes.
 func (c *cluster) resolverSlices(service string) []discoveryv1.EndpointSlice {
 	c.t.Helper()
@@ -307,10 +331,8 @@ func (c *cluster) eventuallyCondition(name, conditionType string, status metav1.
 // requestSleep does what scaling an ElastiService to zero does.
 func (c *cluster) requestSleep(name string) {
 	c.t.Helper()
-	elastiService := c.elastiService(name)
 	now := metav1.Now()
-	elastiService.Status.SleepRequestedTime = &now
-	c.create(elastiService)
+	c.edit(name, func(elastiService *v1alpha1.ElastiService) { elastiService.Status.SleepRequestedTime = &now })
 }
 
 func (c *cluster) deleteService(name string) {

@@ -38,9 +38,8 @@ import (
 // markDeleted does what the API server does for an object with a finalizer.
 func (c *cluster) markDeleted(name string, since time.Duration) {
 	c.t.Helper()
-	elastiService := c.elastiService(name)
-	elastiService.DeletionTimestamp = &metav1.Time{Time: time.Now().Add(-since)}
-	c.create(elastiService)
+	at := metav1.NewTime(time.Now().Add(-since))
+	c.edit(name, func(elastiService *v1alpha1.ElastiService) { elastiService.DeletionTimestamp = &at })
 }
 
 // eventuallyReleased waits until the finalizer is gone.
@@ -137,10 +136,10 @@ func TestChangeOfServiceLeavesNothingBehind(t *testing.T) {
 	c.create(cartElastiService())
 	c.start()
 	c.eventuallyMode("cart", v1alpha1.ModeProxy)
-	elastiService := c.elastiService("cart")
-	elastiService.Spec.Service = "basket"
-	elastiService.Generation++
-	c.create(elastiService)
+	c.edit("cart", func(elastiService *v1alpha1.ElastiService) {
+		elastiService.Spec.Service = "basket"
+		elastiService.Generation++
+	})
 	c.eventually(func() string {
 		want := []string{"basket", "cart", PrivateServiceName("basket")}
 		if got := c.serviceNames(); !slices.Equal(got, want) {
@@ -169,10 +168,10 @@ func TestChangeOfTargetRestoresTheFormerOne(t *testing.T) {
 	c.eventuallyMode("cart", v1alpha1.ModeProxy)
 	// The change comes while no controller runs.
 	stop()
-	elastiService = c.elastiService("cart")
-	elastiService.Spec.ScaleTargetRef.Name = "basket"
-	elastiService.Spec.Autoscaler = nil
-	c.create(elastiService)
+	c.edit("cart", func(elastiService *v1alpha1.ElastiService) {
+		elastiService.Spec.ScaleTargetRef.Name = "basket"
+		elastiService.Spec.Autoscaler = nil
+	})
 	c.start()
 	c.eventually(func() string {
 		if c.scaling.replicas(t, "cart") != 2 {
@@ -342,9 +341,7 @@ func TestSleepRequestTakenBackLeavesTheTargetAwake(t *testing.T) {
 	c.eventuallyMode("cart", v1alpha1.ModeServe)
 	c.requestSleep("cart")
 	c.eventuallyMode("cart", v1alpha1.ModeProxy)
-	elastiService := c.elastiService("cart")
-	elastiService.Status.SleepRequestedTime = nil
-	c.create(elastiService)
+	c.edit("cart", func(elastiService *v1alpha1.ElastiService) { elastiService.Status.SleepRequestedTime = nil })
 	c.eventuallyMode("cart", v1alpha1.ModeServe)
 	if replicas := c.scaling.replicas(t, "cart"); replicas != 2 {
 		t.Errorf("scaled to %d", replicas)

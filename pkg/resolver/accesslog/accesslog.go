@@ -33,15 +33,15 @@ type Record struct {
 	Namespace string `json:"namespace"`
 	Service   string `json:"service"`
 	Port      int32  `json:"port"`
-	// Protocol is http1, http2 or stream.
-	Protocol string `json:"protocol"`
+	// Protocol is how it was handled.
+	Protocol Protocol `json:"protocol"`
 	// Method and Path are those of a request; the query is left out, as it may
 	// carry secrets.
 	Method string `json:"method,omitempty"`
 	Path   string `json:"path,omitempty"`
 	// Status is the status that a request was answered with.
 	Status int `json:"status,omitempty"`
-	// Outcome is forwarded, answered (by the resolver), client_gone or failed.
+	// Outcome is how it ended.
 	Outcome Outcome `json:"outcome"`
 	// Reason says why the outcome is not forwarded.
 	Reason string `json:"reason,omitempty"`
@@ -68,6 +68,21 @@ type Record struct {
 	Held bool `json:"held"`
 }
 
+// Protocol is how a request or connection was handled.
+type Protocol string
+
+const (
+	// HTTP1 is HTTP/1.0 and HTTP/1.1.
+	HTTP1 Protocol = "http1"
+	// HTTP2 is HTTP/2 without TLS.
+	HTTP2 Protocol = "http2"
+	// Stream is anything else.
+	Stream Protocol = "stream"
+)
+
+// Protocols returns every Protocol.
+func Protocols() []Protocol { return []Protocol{HTTP1, HTTP2, Stream} }
+
 // Outcome is how a request or connection ended.
 type Outcome string
 
@@ -81,6 +96,9 @@ const (
 	// Failed means that a pod was reached and then lost.
 	Failed Outcome = "failed"
 )
+
+// Outcomes returns every Outcome.
+func Outcomes() []Outcome { return []Outcome{Forwarded, Answered, ClientGone, Failed} }
 
 // Writer writes records. It is safe for concurrent use.
 type Writer struct {

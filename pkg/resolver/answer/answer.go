@@ -86,7 +86,12 @@ type Answer struct {
 	// is a Kubernetes Status in JSON that carries Reason and Message.
 	ContentType string
 	Body        []byte
+	// Fields are further header fields.
+	Fields []Field
 }
+
+// Field is a header field.
+type Field struct{ Name, Value string }
 
 // New returns an answer that carries a Kubernetes Status.
 func New(status int, reason Reason, message string) *Answer {
@@ -139,6 +144,9 @@ func (a *Answer) AppendHTTP1(message []byte, toHead, last bool) []byte {
 	if a.retries() {
 		message = append(message, "\r\nRetry-After: "...)
 		message = strconv.AppendInt(message, retryAfterSeconds, 10)
+	}
+	for _, field := range a.Fields {
+		message = append(message, "\r\n"+field.Name+": "+field.Value...)
 	}
 	if last {
 		message = append(message, "\r\nConnection: close"...)

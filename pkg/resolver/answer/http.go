@@ -34,6 +34,9 @@ func (a *Answer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		w.WriteHeader(http.StatusOK)
 		return
 	}
+	for _, field := range a.Fields {
+		fields.Set(field.Name, field.Value)
+	}
 	if a.retries() {
 		fields.Set("Retry-After", strconv.Itoa(retryAfterSeconds))
 	}

@@ -196,6 +196,17 @@ func (s *Set) AnyAnswering() bool {
 	return false
 }
 
+// Count returns how many pods there are that are not terminating.
+func (s *Set) Count() int {
+	count := 0
+	for _, pod := range s.pods {
+		if !pod.terminating {
+			count++
+		}
+	}
+	return count
+}
+
 // InFlight returns how much all pods of the set have in flight.
 func (s *Set) InFlight() int {
 	sum := 0
@@ -245,11 +256,26 @@ func (s *Set) has(pod *Pod) bool {
 // Questions appends what is unknown about the pods on the named port.
 func (s *Set) Questions(questions []Question, portName string) []Question {
 	for _, pod := range s.pods {
-		p := pod.ports[portName]
-		if p == nil || pod.terminating || pod.answers(p) {
-			continue
+		if p := pod.ports[portName]; p != nil {
+			questions = pod.question(questions, portName, p)
 		}
-		questions = append(questions, Question{Pod: pod, Port: portName, Number: p.number, Ready: pod.ready})
 	}
 	return questions
+}
+
+// AllQuestions appends what is unknown about the pods on any port.
+func (s *Set) AllQuestions(questions []Question) []Question {
+	for _, pod := range s.pods {
+		for name, p := range pod.ports {
+			questions = pod.question(questions, name, p)
+		}
+	}
+	return questions
+}
+
+func (pod *Pod) question(questions []Question, portName string, p *port) []Question {
+	if pod.terminating || pod.answers(p) {
+		return questions
+	}
+	return append(questions, Question{Pod: pod, Port: portName, Number: p.number, Ready: pod.ready})
 }

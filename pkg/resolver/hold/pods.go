@@ -48,7 +48,7 @@ func (q *Queue) update(change func()) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	change()
-	if q.held > 0 && q.cold.EndpointReady.IsZero() && q.pods.AnyAnswering() {
+	if (q.held > 0 || q.nudges > 0) && q.cold.EndpointReady.IsZero() && q.pods.AnyAnswering() {
 		q.cold.EndpointReady = q.now()
 	}
 	q.signal()
@@ -56,11 +56,14 @@ func (q *Queue) update(change func()) {
 }
 
 // Questions returns what is unknown about the pods on the ports that something
-// waits for.
+// waits for, and on all ports while pods are asked for without that.
 func (q *Queue) Questions() []endpoint.Question {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	var questions []endpoint.Question
+	if q.nudges > 0 {
+		return q.pods.AllQuestions(questions)
+	}
 	for port := range q.lines {
 		questions = q.pods.Questions(questions, port)
 	}
@@ -111,6 +114,13 @@ func (q *Queue) Held() int {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	return q.held
+}
+
+// Pods returns how many pods there are that are not terminating, ready or not.
+func (q *Queue) Pods() int {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.pods.Count()
 }
 
 // InFlight returns how many leases on current pods have not ended.

@@ -224,7 +224,7 @@ func (q *Queue) join(w *Waiter, again bool) error {
 		w.place = line.PushBack(w)
 	}
 	q.held++
-	if q.held == 1 && !q.pods.AnyAnswering() {
+	if q.held == 1 && q.nudges == 0 && !q.pods.AnyAnswering() {
 		q.cold = ColdStart{Began: q.now()}
 	}
 	q.signal()

@@ -167,14 +167,14 @@ func (c *conn) begin(now time.Time) {
 		Namespace: c.service.Namespace,
 		Service:   c.service.PublicService,
 		Port:      c.port.Number,
-		Protocol:  "http1",
+		Protocol:  accesslog.HTTP1,
 		Received:  now,
 	}
 }
 
 func (c *conn) finish() {
 	c.record.Ended = time.Now()
-	c.server.options.Finish(c.service, &c.record)
+	c.service.Finish(&c.record)
 }
 
 // headEnds reports whether data has the end of a head, or a line end that makes

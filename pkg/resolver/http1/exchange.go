@@ -52,6 +52,8 @@ const silence = time.Second
 type exchange struct {
 	client *conn
 	pod    *podConn
+	// before is how much the pod had been sent on its connection before.
+	before uint64
 	// toHead is true when the request is a HEAD request.
 	toHead bool
 	// upgrades is true when the request asks for another protocol.
@@ -83,8 +85,7 @@ func (c *conn) exchange(ctx context.Context, lease hold.Lease) exchangeResult {
 			return notReceived
 		}
 	}
-	e := exchange{client: c, pod: pod, toHead: c.record.Method == http.MethodHead, upgrades: request.upgrade}
-	before := pod.written
+	e := exchange{client: c, pod: pod, before: pod.written, toHead: c.record.Method == http.MethodHead, upgrades: request.upgrade}
 	// An error is not looked at: the answer, or how its absence ends, tells more.
 	if body >= 0 {
 		_, _ = pod.Write(c.requestMessage(len(request.raw) + body))
@@ -93,7 +94,7 @@ func (c *conn) exchange(ctx context.Context, lease hold.Lease) exchangeResult {
 		e.startBody()
 	}
 	err := e.receive()
-	if body >= 0 && e.retryable(err) && pod.neverReceived(before, err) {
+	if body >= 0 && e.retryable(err) && pod.neverReceived(e.before, err) {
 		e.stop()
 		pod.close()
 		return notReceived
@@ -151,6 +152,7 @@ func appendWithout(message, data []byte, cuts []span) []byte {
 func (e *exchange) end(err error) exchangeResult {
 	c := e.client
 	gone := e.stop()
+	c.record.BytesIn += int64(e.pod.written - e.before)
 	reusable := err == nil && !e.last && e.bodySent() && c.request.minor == 1 &&
 		c.response.persists() && len(e.pod.in.unread()) == 0
 	if reusable {

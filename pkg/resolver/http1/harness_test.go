@@ -34,6 +34,7 @@ import (
 
 	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti/v1alpha1"
 	"github.com/truefoundry/elasti-apiserver/pkg/resolver/accesslog"
+	"github.com/truefoundry/elasti-apiserver/pkg/resolver/asleep"
 	"github.com/truefoundry/elasti-apiserver/pkg/resolver/endpoint"
 	"github.com/truefoundry/elasti-apiserver/pkg/resolver/hold"
 	"github.com/truefoundry/elasti-apiserver/pkg/resolver/service"
@@ -67,15 +68,15 @@ func newFixture(t testing.TB, change func(*service.Config)) *fixture {
 	f.service = service.New(service.Options{
 		Namespace: "shop", Name: "cart", PublicService: "cart",
 		Config: config, Budget: f.budget, Logger: klog.Background(),
-	})
-	pool := NewPool()
-	f.server = New(Options{
-		Pool: pool, IdleTimeout: time.Minute, HeaderTimeout: time.Minute, MaxHeaderBytes: 16 << 10,
-		Finish: func(_ *service.Service, record *accesslog.Record) {
+		Finish: func(record *accesslog.Record) {
 			f.mu.Lock()
 			defer f.mu.Unlock()
 			f.records = append(f.records, *record)
 		},
+	})
+	pool := NewPool()
+	f.server = New(Options{
+		Pool: pool, Asleep: &asleep.Policy{PassiveUserAgents: []string{"kube-probe/"}}, IdleTimeout: time.Minute, HeaderTimeout: time.Minute, MaxHeaderBytes: 16 << 10,
 	})
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

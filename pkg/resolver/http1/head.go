@@ -21,6 +21,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"strings"
 )
 
 // malformed is a message that is not forwarded because two readers of it could
@@ -323,6 +324,23 @@ func (h *head) connection(value []byte, line span) {
 	if ours {
 		h.cuts = append(h.cuts, line)
 	}
+}
+
+// values returns the values of a field, whatever the case of its name.
+func (h *head) values(name string) []string {
+	var values []string
+	_, rest, err := nextLine(h.raw)
+	for err == nil {
+		var line []byte
+		if line, rest, err = nextLine(rest); err != nil {
+			break
+		}
+		field, value, _ := bytes.Cut(line, []byte(":"))
+		if strings.EqualFold(string(field), name) {
+			values = append(values, string(trim(value)))
+		}
+	}
+	return values
 }
 
 // nextLine splits the first line off data. It refuses line ends other than

@@ -20,11 +20,13 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"strings"
 	"time"
 
 	"github.com/truefoundry/elasti-apiserver/pkg/resolver/accesslog"
 	"github.com/truefoundry/elasti-apiserver/pkg/resolver/answer"
 	"github.com/truefoundry/elasti-apiserver/pkg/resolver/hold"
+	"github.com/truefoundry/elasti-apiserver/pkg/resolver/proberesponse"
 )
 
 // heldOverhead is what a held request keeps besides the bytes of its head: the
@@ -42,6 +44,9 @@ func (c *conn) answerRequest(ctx context.Context) bool {
 	}
 	lease, ok := c.service.Queue().TryTake(c.port.Name)
 	if !ok {
+		if local := c.answerAsleep(); local != nil {
+			return c.refuse(local)
+		}
 		var err error
 		if lease, err = c.hold(false); err != nil {
 			return c.refuseHeld(err)
@@ -68,6 +73,21 @@ func (c *conn) answerRequest(ctx context.Context) bool {
 			return c.refuseHeld(err)
 		}
 	}
+}
+
+// answerAsleep returns the resolver's own answer to a request that it does not
+// hold while no pod can take it, or nil.
+func (c *conn) answerAsleep() *answer.Answer {
+	if c.service.Queue().Answering(c.port.Name) {
+		return nil
+	}
+	path, query, _ := strings.Cut(string(c.request.target), "?")
+	return c.server.options.Asleep.Answer(c.service, &proberesponse.Request{
+		Method: c.record.Method,
+		Path:   path,
+		Query:  query,
+		Values: c.request.values,
+	})
 }
 
 // hold waits until a pod can take the request.

@@ -83,7 +83,7 @@ func (b *requestBody) sendSized(size int64) bool {
 			return false
 		}
 		n := int(min(size, int64(len(in.unread()))))
-		if _, err := b.pod.tcp.Write(in.unread()[:n]); err != nil {
+		if _, err := b.pod.Write(in.unread()[:n]); err != nil {
 			return false
 		}
 		in.consume(n)
@@ -93,7 +93,8 @@ func (b *requestBody) sendSized(size int64) bool {
 }
 
 func (b *requestBody) splice(size int64) bool {
-	_, err := io.CopyN(b.pod.tcp, b.client.tcp, size)
+	n, err := io.CopyN(b.pod.tcp, b.client.tcp, size)
+	b.pod.written += uint64(n)
 	if errors.Is(err, io.EOF) {
 		b.fail(hold.ErrClientGone)
 	}
@@ -113,7 +114,7 @@ func (b *requestBody) sendChunks() bool {
 			b.fail(err)
 			return false
 		}
-		if _, err := b.pod.tcp.Write(in.unread()[:n]); err != nil {
+		if _, err := b.pod.Write(in.unread()[:n]); err != nil {
 			return false
 		}
 		in.consume(n)

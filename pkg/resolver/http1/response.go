@@ -157,7 +157,9 @@ func (c *conn) responseMessage(data []byte, last bool) []byte {
 }
 
 func (e *exchange) sendClient(data []byte) error {
-	if _, err := e.client.tcp.Write(data); err != nil {
+	n, err := e.client.tcp.Write(data)
+	e.client.record.BytesOut += int64(n)
+	if err != nil {
 		return hold.ErrClientGone
 	}
 	return nil
@@ -193,6 +195,7 @@ func (e *exchange) splice(n int64) (int64, error) {
 		return 0, err
 	}
 	moved, err := io.CopyN(e.client.tcp, e.pod.tcp, n)
+	e.client.record.BytesOut += moved
 	switch {
 	case err == nil:
 		return moved, nil
@@ -273,6 +276,8 @@ func (e *exchange) tunnel() error {
 			return err
 		}
 	}
-	stream.Join(c.tcp, e.pod.tcp)
+	in, out := stream.Join(c.tcp, e.pod.tcp)
+	c.record.BytesIn += in
+	c.record.BytesOut += out
 	return nil
 }

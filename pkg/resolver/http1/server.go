@@ -35,7 +35,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/truefoundry/elasti-apiserver/pkg/resolver/accesslog"
+	"github.com/truefoundry/elasti-apiserver/pkg/resolver/asleep"
 	"github.com/truefoundry/elasti-apiserver/pkg/resolver/service"
 )
 
@@ -51,15 +51,14 @@ var past = time.Unix(1, 0)
 type Options struct {
 	// Pool keeps the connections to pods.
 	Pool *Pool
+	// Asleep answers requests that are not held although no pod can take them.
+	Asleep *asleep.Policy
 	// IdleTimeout is how long a connection may be without a request.
 	IdleTimeout time.Duration
 	// HeaderTimeout is how long a client may take to send the head of a request.
 	HeaderTimeout time.Duration
 	// MaxHeaderBytes bounds the head of a message.
 	MaxHeaderBytes int
-	// Finish is told of each request when it has ended. It must not keep the
-	// record. Optional.
-	Finish func(*service.Service, *accesslog.Record)
 }
 
 // Server serves HTTP/1.x connections. It is safe for concurrent use.
@@ -73,9 +72,6 @@ type Server struct {
 
 // New returns a Server.
 func New(options Options) *Server {
-	if options.Finish == nil {
-		options.Finish = func(*service.Service, *accesslog.Record) {}
-	}
 	return &Server{options: options, conns: map[*conn]struct{}{}}
 }
 

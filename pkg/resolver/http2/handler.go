@@ -35,6 +35,7 @@ import (
 	"github.com/truefoundry/elasti-apiserver/pkg/resolver/accesslog"
 	"github.com/truefoundry/elasti-apiserver/pkg/resolver/answer"
 	"github.com/truefoundry/elasti-apiserver/pkg/resolver/hold"
+	"github.com/truefoundry/elasti-apiserver/pkg/resolver/proberesponse"
 	"github.com/truefoundry/elasti-apiserver/pkg/resolver/service"
 )
 
@@ -58,7 +59,7 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		Namespace: h.service.Namespace,
 		Service:   h.service.PublicService,
 		Port:      h.port.Number,
-		Protocol:  "http2",
+		Protocol:  accesslog.HTTP2,
 		Method:    r.Method,
 		Path:      r.URL.Path,
 		Client:    r.RemoteAddr,
@@ -67,7 +68,7 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	defer func() {
 		record.Ended = time.Now()
-		h.server.options.Finish(h.service, record)
+		h.service.Finish(record)
 	}()
 	if r.Method == http.MethodConnect {
 		refuse(w, r, record, answer.New(http.StatusNotImplemented, answer.ReasonBadRequest,
@@ -75,6 +76,12 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	lease, ok := h.service.Queue().TryTake(h.port.Name)
+	if !ok {
+		if local := h.answerAsleep(r); local != nil {
+			refuse(w, r, record, local)
+			return
+		}
+	}
 	again := false
 	for {
 		if !ok {
@@ -92,6 +99,20 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		}
 		ok, again = false, true
 	}
+}
+
+// answerAsleep returns the resolver's own answer to a request that it does not
+// hold while no pod can take it, or nil.
+func (h *handler) answerAsleep(r *http.Request) *answer.Answer {
+	if h.service.Queue().Answering(h.port.Name) {
+		return nil
+	}
+	return h.server.options.Asleep.Answer(h.service, &proberesponse.Request{
+		Method: r.Method,
+		Path:   r.URL.EscapedPath(),
+		Query:  r.URL.RawQuery,
+		Values: r.Header.Values,
+	})
 }
 
 // hold waits until a pod can take the request, or its client gives up.
@@ -185,7 +206,9 @@ func (h *handler) exchange(w http.ResponseWriter, r *http.Request, lease hold.Le
 		// its open streams have ended.
 		w.Header().Set("Connection", "close")
 	}
-	if err := pass(w, response); err != nil {
+	sentBytes, err := pass(w, response)
+	record.BytesIn, record.BytesOut = body.read.Load(), sentBytes
+	if err != nil {
 		record.Outcome, record.Reason = accesslog.Failed, err.Error()
 		if r.Context().Err() != nil {
 			record.Outcome = accesslog.ClientGone
@@ -252,7 +275,7 @@ var copyBuffers = sync.Pool{New: func() any { return new([16 << 10]byte) }}
 
 // pass passes a response on: its header fields at once, its body as it comes,
 // its trailers last.
-func pass(w http.ResponseWriter, response *http.Response) error {
+func pass(w http.ResponseWriter, response *http.Response) (sent int64, err error) {
 	fields := w.Header()
 	maps.Copy(fields, response.Header)
 	for name := range response.Trailer {
@@ -264,10 +287,10 @@ func pass(w http.ResponseWriter, response *http.Response) error {
 		// A response without a body ends with its header fields, and must stay
 		// so: gRPC has its status in them then.
 		if err := flush(w); err != nil {
-			return err
+			return 0, err
 		}
-		if err := copyBody(w, response.Body); err != nil {
-			return err
+		if sent, err = copyBody(w, response.Body); err != nil {
+			return sent, err
 		}
 	}
 	for name, values := range response.Trailer {
@@ -276,28 +299,30 @@ func pass(w http.ResponseWriter, response *http.Response) error {
 		}
 		fields[name] = values
 	}
-	return nil
+	return sent, nil
 }
 
-// copyBody passes on what there is as soon as it is there.
-func copyBody(w http.ResponseWriter, body io.Reader) error {
+// copyBody passes on what there is as soon as it is there, and returns how much
+// that was.
+func copyBody(w http.ResponseWriter, body io.Reader) (sent int64, err error) {
 	buffer := copyBuffers.Get().(*[16 << 10]byte)
 	defer copyBuffers.Put(buffer)
 	for {
 		n, err := body.Read(buffer[:])
 		if n > 0 {
 			if _, err := w.Write(buffer[:n]); err != nil {
-				return err
+				return sent, err
 			}
 			if err := flush(w); err != nil {
-				return err
+				return sent, err
 			}
+			sent += int64(n)
 		}
 		if errors.Is(err, io.EOF) {
-			return nil
+			return sent, nil
 		}
 		if err != nil {
-			return err
+			return sent, err
 		}
 	}
 }
@@ -306,16 +331,20 @@ func flush(w http.ResponseWriter) error {
 	return http.NewResponseController(w).Flush()
 }
 
-// observedBody is a request body that tells whether any of it was asked for.
+// observedBody is a request body that tells whether any of it was asked for, and
+// how much was read.
 type observedBody struct {
 	io.ReadCloser
 	touched atomic.Bool
+	read    atomic.Int64
 }
 
 // Read implements io.Reader.
 func (b *observedBody) Read(p []byte) (int, error) {
 	b.touched.Store(true)
-	return b.ReadCloser.Read(p)
+	n, err := b.ReadCloser.Read(p)
+	b.read.Add(int64(n))
+	return n, err
 }
 
 // Close does not close the body: when nothing was sent, the request may be sent

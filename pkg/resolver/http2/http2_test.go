@@ -44,6 +44,7 @@ import (
 
 	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti/v1alpha1"
 	"github.com/truefoundry/elasti-apiserver/pkg/resolver/answer"
+	"github.com/truefoundry/elasti-apiserver/pkg/resolver/asleep"
 	"github.com/truefoundry/elasti-apiserver/pkg/resolver/endpoint"
 	"github.com/truefoundry/elasti-apiserver/pkg/resolver/hold"
 	"github.com/truefoundry/elasti-apiserver/pkg/resolver/service"
@@ -72,7 +73,7 @@ func newFixture(t *testing.T, change func(*service.Config)) *fixture {
 		Config: config, Budget: hold.NewBudget(1 << 30), Logger: klog.Background(),
 	})
 	pool := NewPool(64 << 10)
-	server, err := New(Options{Pool: pool, IdleTimeout: time.Minute, MaxHeaderBytes: 64 << 10})
+	server, err := New(Options{Pool: pool, Asleep: &asleep.Policy{}, IdleTimeout: time.Minute, MaxHeaderBytes: 64 << 10})
 	if err != nil {
 		t.Fatal(err)
 	}

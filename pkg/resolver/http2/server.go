@@ -36,7 +36,7 @@ import (
 
 	"golang.org/x/net/http2"
 
-	"github.com/truefoundry/elasti-apiserver/pkg/resolver/accesslog"
+	"github.com/truefoundry/elasti-apiserver/pkg/resolver/asleep"
 	"github.com/truefoundry/elasti-apiserver/pkg/resolver/service"
 )
 
@@ -54,6 +54,8 @@ const (
 type Options struct {
 	// Pool keeps the connections to pods.
 	Pool *Pool
+	// Asleep answers requests that are not held although no pod can take them.
+	Asleep *asleep.Policy
 	// IdleTimeout is how long a connection may be without a stream.
 	IdleTimeout time.Duration
 	// MaxHeaderBytes bounds the header fields of a request.
@@ -61,9 +63,6 @@ type Options struct {
 	// MoveDelay is how long after resolvers left the path of a service's traffic
 	// clients are told to reconnect.
 	MoveDelay time.Duration
-	// Finish is told of each request when it has ended. It must not keep the
-	// record. Optional.
-	Finish func(*service.Service, *accesslog.Record)
 }
 
 // Server serves HTTP/2 connections. It is safe for concurrent use.
@@ -75,9 +74,6 @@ type Server struct {
 
 // New returns a Server.
 func New(options Options) (*Server, error) {
-	if options.Finish == nil {
-		options.Finish = func(*service.Service, *accesslog.Record) {}
-	}
 	s := &Server{
 		options: options,
 		http1:   &http.Server{MaxHeaderBytes: options.MaxHeaderBytes},

@@ -25,10 +25,14 @@ import (
 	"os"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"github.com/spf13/pflag"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/klog/v2"
 
 	"github.com/truefoundry/elasti-apiserver/pkg/generated/clientset/versioned"
 	"github.com/truefoundry/elasti-apiserver/pkg/resolver"
@@ -37,29 +41,39 @@ import (
 
 // Options are the values of the flags.
 type Options struct {
-	Kubeconfig      string
-	BindAddress     string
-	HealthAddress   string
-	AccessLog       bool
-	MaxHeldBytes    int64
-	MaxHeaderBytes  int
-	HeaderTimeout   time.Duration
-	IdleTimeout     time.Duration
-	ShutdownDelay   time.Duration
-	ShutdownTimeout time.Duration
+	Kubeconfig        string
+	BindAddress       string
+	HealthAddress     string
+	MetricsAddress    string
+	AccessLog         bool
+	PassiveUserAgents []string
+	MaxHeldBytes      int64
+	MaxHeaderBytes    int
+	HeaderTimeout     time.Duration
+	IdleTimeout       time.Duration
+	SniffTimeout      time.Duration
+	HTTP2MoveDelay    time.Duration
+	ShutdownDelay     time.Duration
+	ShutdownTimeout   time.Duration
 }
 
 // New returns the defaults.
 func New() *Options {
 	return &Options{
 		HealthAddress:  ":8080",
-		MaxHeldBytes:   256 << 20,
-		MaxHeaderBytes: 64 << 10,
-		HeaderTimeout:  10 * time.Second,
+		MetricsAddress: "127.0.0.1:8081",
+		// The kubelet, and the health checks of the load balancers of the large
+		// clouds: they never stop, and nobody waits for their answers.
+		PassiveUserAgents: []string{"kube-probe/", "GoogleHC/", "ELB-HealthChecker/", "Edge Health Probe"},
+		MaxHeldBytes:      256 << 20,
+		MaxHeaderBytes:    64 << 10,
+		HeaderTimeout:     10 * time.Second,
 		// Longer than the load balancers in front keep theirs (the longest in
 		// wide use is 600 s), so that it is never us who closes one just as it
 		// is used again.
 		IdleTimeout:     620 * time.Second,
+		SniffTimeout:    100 * time.Millisecond,
+		HTTP2MoveDelay:  time.Second,
 		ShutdownDelay:   3 * time.Second,
 		ShutdownTimeout: 60 * time.Second,
 	}
@@ -70,11 +84,15 @@ func (o *Options) AddFlags(flags *pflag.FlagSet) {
 	flags.StringVar(&o.Kubeconfig, "kubeconfig", o.Kubeconfig, "File with the address and credentials of the cluster. Empty: those of the pod.")
 	flags.StringVar(&o.BindAddress, "bind-address", o.BindAddress, "IP address that proxy ports are opened on. Empty: all addresses of both families.")
 	flags.StringVar(&o.HealthAddress, "health-address", o.HealthAddress, "Address that /healthz and /readyz are served on, in plain HTTP.")
+	flags.StringVar(&o.MetricsAddress, "metrics-address", o.MetricsAddress, "Address that /metrics is served on, in plain HTTP and without authentication. Empty: not served.")
 	flags.BoolVar(&o.AccessLog, "access-log", o.AccessLog, "Write a line of JSON to standard output for each request and connection.")
+	flags.StringSliceVar(&o.PassiveUserAgents, "passive-user-agents", o.PassiveUserAgents, "Beginnings of User-Agent values, separated by commas. While a target sleeps their requests get 503 and do not wake it.")
 	flags.Int64Var(&o.MaxHeldBytes, "max-held-bytes", o.MaxHeldBytes, "Bytes of memory that held requests and connections of all services may take; more get 503 or are reset.")
 	flags.IntVar(&o.MaxHeaderBytes, "max-header-bytes", o.MaxHeaderBytes, "Size up to which the head of an HTTP message is accepted; larger ones get 431.")
 	flags.DurationVar(&o.HeaderTimeout, "header-timeout", o.HeaderTimeout, "Time a client may take to send the head of an HTTP request once it began.")
 	flags.DurationVar(&o.IdleTimeout, "idle-timeout", o.IdleTimeout, "Time an HTTP connection may be without a request. Keep it longer than that of whatever is in front.")
+	flags.DurationVar(&o.SniffTimeout, "sniff-timeout", o.SniffTimeout, "Time a client may say nothing before it counts as one that lets the server speak first. Only for Service ports whose appProtocol does not tell.")
+	flags.DurationVar(&o.HTTP2MoveDelay, "http2-move-delay", o.HTTP2MoveDelay, "Time after which clients that still reach an awake target through the resolver in HTTP/2 are told to reconnect.")
 	flags.DurationVar(&o.ShutdownDelay, "shutdown-delay", o.ShutdownDelay, "Time new connections are accepted after SIGTERM, until everyone knows that they should go elsewhere.")
 	flags.DurationVar(&o.ShutdownTimeout, "shutdown-timeout", o.ShutdownTimeout, "Time held requests and open connections have to finish after that. The grace period of the pod must be longer than both together.")
 }
@@ -97,6 +115,7 @@ func (o *Options) Validate() error {
 	}{
 		{"--header-timeout", o.HeaderTimeout},
 		{"--idle-timeout", o.IdleTimeout},
+		{"--sniff-timeout", o.SniffTimeout},
 		{"--shutdown-timeout", o.ShutdownTimeout},
 	} {
 		if positive.value <= 0 {
@@ -105,6 +124,9 @@ func (o *Options) Validate() error {
 	}
 	if o.ShutdownDelay < 0 {
 		errs = append(errs, fmt.Errorf("--shutdown-delay: %s is negative", o.ShutdownDelay))
+	}
+	if o.HTTP2MoveDelay < 0 {
+		errs = append(errs, fmt.Errorf("--http2-move-delay: %s is negative", o.HTTP2MoveDelay))
 	}
 	return errors.Join(errs...)
 }
@@ -126,22 +148,39 @@ func (o *Options) Run(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("opening --health-address: %w", err)
 	}
+	registry := prometheus.NewRegistry()
+	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	options := resolver.Options{
-		Elasti:          elastiClient,
-		Kubernetes:      kubeClient,
-		BindAddress:     o.BindAddress,
-		HealthListener:  health,
-		MaxHeldBytes:    o.MaxHeldBytes,
-		MaxHeaderBytes:  o.MaxHeaderBytes,
-		HeaderTimeout:   o.HeaderTimeout,
-		IdleTimeout:     o.IdleTimeout,
-		ShutdownDelay:   o.ShutdownDelay,
-		ShutdownTimeout: o.ShutdownTimeout,
+		Registerer:        registry,
+		Metrics:           promhttp.HandlerFor(registry, promhttp.HandlerOpts{}),
+		Logger:            klog.FromContext(ctx),
+		Elasti:            elastiClient,
+		Kubernetes:        kubeClient,
+		BindAddress:       o.BindAddress,
+		HealthListener:    health,
+		PassiveUserAgents: o.PassiveUserAgents,
+		MaxHeldBytes:      o.MaxHeldBytes,
+		MaxHeaderBytes:    o.MaxHeaderBytes,
+		HeaderTimeout:     o.HeaderTimeout,
+		IdleTimeout:       o.IdleTimeout,
+		SniffTimeout:      o.SniffTimeout,
+		HTTP2MoveDelay:    o.HTTP2MoveDelay,
+		ShutdownDelay:     o.ShutdownDelay,
+		ShutdownTimeout:   o.ShutdownTimeout,
+	}
+	if o.MetricsAddress != "" {
+		if options.MetricsListener, err = net.Listen("tcp", o.MetricsAddress); err != nil {
+			return fmt.Errorf("opening --metrics-address: %w", err)
+		}
 	}
 	if o.AccessLog {
 		options.AccessLog = accesslog.New(os.Stdout)
 	}
-	return resolver.New(options).Run(ctx)
+	r, err := resolver.New(options)
+	if err != nil {
+		return err
+	}
+	return r.Run(ctx)
 }
 
 // clients returns the clients of a cluster. Wakes are one call for each service,

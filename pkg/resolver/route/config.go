@@ -23,11 +23,13 @@ import (
 
 	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti/v1alpha1"
 	"github.com/truefoundry/elasti-apiserver/pkg/resolver/hold"
+	"github.com/truefoundry/elasti-apiserver/pkg/resolver/proberesponse"
 	"github.com/truefoundry/elasti-apiserver/pkg/resolver/service"
 )
 
-// configOf returns how the traffic of an ElastiService is treated.
-func configOf(object *v1alpha1.ElastiService) *service.Config {
+// configOf returns how the traffic of an ElastiService is treated; rules are its
+// compiled spec.probeResponse.
+func configOf(object *v1alpha1.ElastiService, rules *proberesponse.Rules) *service.Config {
 	proxy := object.Spec.Proxy
 	if proxy == nil {
 		proxy = &v1alpha1.ProxySpec{}
@@ -40,7 +42,8 @@ func configOf(object *v1alpha1.ElastiService) *service.Config {
 			MaxPending:           int(ptr.Deref(proxy.MaxPending, v1alpha1.DefaultMaxPending)),
 			MaxConcurrencyPerPod: int(ptr.Deref(proxy.MaxConcurrencyPerPod, v1alpha1.DefaultMaxConcurrencyPerPod)),
 		},
-		WaitingPage: proxy.WaitingPage,
+		ProbeResponses: rules,
+		WaitingPage:    proxy.WaitingPage,
 	}
 	if proxy.Readiness != v1alpha1.ReadinessEndpoints {
 		config.Probes = object.Status.ReadinessProbes

@@ -39,6 +39,7 @@ import (
 	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti/v1alpha1"
 	elastiinformers "github.com/truefoundry/elasti-apiserver/pkg/generated/informers/externalversions/elasti/v1alpha1"
 	elastilisters "github.com/truefoundry/elasti-apiserver/pkg/generated/listers/elasti/v1alpha1"
+	"github.com/truefoundry/elasti-apiserver/pkg/resolver/proberesponse"
 	"github.com/truefoundry/elasti-apiserver/pkg/resolver/service"
 )
 
@@ -89,7 +90,10 @@ type Table struct {
 
 // entry is what is kept for one ElastiService.
 type entry struct {
+	uid     types.UID
 	service *service.Service
+	// generation is that of the spec that was compiled.
+	generation int64
 	// open are the ports that are listened on.
 	open map[int32]service.Port
 }
@@ -212,7 +216,7 @@ func (t *Table) Run(ctx context.Context) error {
 
 // process makes what is kept for one ElastiService true, or has that tried again.
 func (t *Table) process(ctx context.Context, key types.NamespacedName) {
-	if err := t.sync(key); err != nil {
+	if err := t.sync(ctx, key); err != nil {
 		klog.FromContext(ctx).Error(err, "Cannot serve all ports of an ElastiService, will try again", "elastiservice", key)
 		t.queue.AddRateLimited(key)
 		return
@@ -220,21 +224,41 @@ func (t *Table) process(ctx context.Context, key types.NamespacedName) {
 	t.queue.Forget(key)
 }
 
-func (t *Table) sync(key types.NamespacedName) error {
+func (t *Table) sync(ctx context.Context, key types.NamespacedName) error {
 	object, err := t.lister.ElastiServices(key.Namespace).Get(key.Name)
 	if err != nil {
 		// The lister fails only for what is not there.
 		t.remove(key)
 		return nil
 	}
+	kept := t.keep(ctx, key, object)
+	endpointSlices, err := t.endpointSlices(object)
+	if err != nil {
+		return err
+	}
+	kept.service.SetPods(podsOf(endpointSlices))
+	return t.listen(kept, portsOfService(object))
+}
+
+// keep makes the entry of an ElastiService, or brings it up to date.
+func (t *Table) keep(ctx context.Context, key types.NamespacedName, object *v1alpha1.ElastiService) *entry {
 	kept := t.entries[key]
-	if kept != nil && kept.service.PublicService != object.Spec.Service {
+	if kept != nil && (kept.uid != object.UID || kept.service.PublicService != object.Spec.Service) {
 		t.remove(key)
 		kept = nil
 	}
-	config := configOf(object)
+	if kept != nil && kept.generation == object.Generation {
+		kept.service.Apply(configOf(object, kept.service.Config().ProbeResponses))
+		return kept
+	}
+	rules, err := proberesponse.Compile(object.Spec.ProbeResponse)
+	if err != nil {
+		klog.FromContext(ctx).Error(err, "A rule of an ElastiService has no effect", "elastiservice", key)
+	}
+	config := configOf(object, rules)
 	if kept == nil {
 		kept = &entry{
+			uid:     object.UID,
 			service: t.options.NewService(key.Namespace, key.Name, object.Spec.Service, config),
 			open:    map[int32]service.Port{},
 		}
@@ -242,12 +266,8 @@ func (t *Table) sync(key types.NamespacedName) error {
 	} else {
 		kept.service.Apply(config)
 	}
-	endpointSlices, err := t.endpointSlices(object)
-	if err != nil {
-		return err
-	}
-	kept.service.SetPods(podsOf(endpointSlices))
-	return t.listen(kept, portsOfService(object))
+	kept.generation = object.Generation
+	return kept
 }
 
 func (t *Table) endpointSlices(object *v1alpha1.ElastiService) ([]*discoveryv1.EndpointSlice, error) {

@@ -26,8 +26,10 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti/v1alpha1"
+	"github.com/truefoundry/elasti-apiserver/pkg/resolver/accesslog"
 	"github.com/truefoundry/elasti-apiserver/pkg/resolver/endpoint"
 	"github.com/truefoundry/elasti-apiserver/pkg/resolver/hold"
+	"github.com/truefoundry/elasti-apiserver/pkg/resolver/proberesponse"
 )
 
 // Config is how the traffic of a service is treated. It is not changed once it
@@ -43,6 +45,8 @@ type Config struct {
 	Limits hold.Limits
 	// Probes is what a pod that is not ready is asked. Nil: it is not asked.
 	Probes *v1alpha1.ReadinessProbes
+	// ProbeResponses is spec.probeResponse.
+	ProbeResponses *proberesponse.Rules
 	// WaitingPage is proxy.waitingPage.
 	WaitingPage bool
 }
@@ -76,6 +80,11 @@ type Options struct {
 	Budget *hold.Budget
 	// Logger is the base of the log lines about the service.
 	Logger klog.Logger
+	// Finish is told of each request and connection of the service when it has
+	// ended. It must not keep the record. Optional.
+	Finish func(*accesslog.Record)
+	// Closed is called when the service was closed. Optional.
+	Closed func()
 	// Attendants returns what runs while something is held for the service.
 	Attendants func(*Service) []Attendant
 }
@@ -90,7 +99,10 @@ type Service struct {
 	config     atomic.Pointer[Config]
 	leftSince  atomic.Pointer[time.Time]
 	attendants []Attendant
+	finish     func(*accesslog.Record)
+	closed     func()
 	logger     klog.Logger
+	nudge      nudge
 }
 
 // New returns a Service. Close ends it.
@@ -99,6 +111,8 @@ func New(options Options) *Service {
 		Namespace:     options.Namespace,
 		Name:          options.Name,
 		PublicService: options.PublicService,
+		finish:        options.Finish,
+		closed:        options.Closed,
 		logger:        options.Logger.WithValues("namespace", options.Namespace, "elastiservice", options.Name),
 	}
 	s.configure(options.Config)
@@ -111,6 +125,13 @@ func New(options Options) *Service {
 		s.attendants = options.Attendants(s)
 	}
 	return s
+}
+
+// Finish tells that a request or connection of the service has ended.
+func (s *Service) Finish(record *accesslog.Record) {
+	if s.finish != nil {
+		s.finish(record)
+	}
 }
 
 // Config returns the current configuration.
@@ -160,7 +181,19 @@ func (s *Service) SetPods(pods []endpoint.Description) {
 
 // Close ends the wait of what is held, and returns when nothing runs for the
 // service any more but what was released before.
-func (s *Service) Close() { s.queue.Close() }
+func (s *Service) Close() {
+	s.nudge.stop()
+	s.queue.Close()
+	if s.closed != nil {
+		s.closed()
+	}
+}
+
+// KeepAwake wakes the target, and lets it stay awake, for a time from now on as
+// if something was held that long.
+func (s *Service) KeepAwake(period time.Duration) {
+	s.nudge.extend(s.queue, period)
+}
 
 // attend runs the attendants for as long as ctx lasts.
 func (s *Service) attend(ctx context.Context) {

@@ -23,6 +23,7 @@ import (
 	"time"
 
 	"github.com/truefoundry/elasti-apiserver/pkg/resolver/accesslog"
+	"github.com/truefoundry/elasti-apiserver/pkg/resolver/answer"
 	"github.com/truefoundry/elasti-apiserver/pkg/resolver/dial"
 	"github.com/truefoundry/elasti-apiserver/pkg/resolver/hold"
 	"github.com/truefoundry/elasti-apiserver/pkg/resolver/service"
@@ -33,48 +34,28 @@ import (
 // read from it.
 const heldOverhead = 4 << 10
 
-// Options are what a Server is made of.
-type Options struct {
-	// Finish is told of each connection when it has ended. It must not keep the
-	// record. Optional.
-	Finish func(*service.Service, *accesslog.Record)
-}
-
-// Server serves connections as streams of bytes. It is safe for concurrent use.
-type Server struct {
-	options Options
-}
-
-// New returns a Server.
-func New(options Options) *Server {
-	if options.Finish == nil {
-		options.Finish = func(*service.Service, *accesslog.Record) {}
-	}
-	return &Server{options: options}
-}
-
 // Serve serves one connection of a client to one port of a service, until it
 // ends, and closes it. The bytes of initial were already read from it. A
 // connection that cannot be given a pod is reset. Whoever wants it to end
 // sooner closes client.
-func (s *Server) Serve(ctx context.Context, client *net.TCPConn, initial []byte, svc *service.Service, port service.Port) {
+func Serve(ctx context.Context, client *net.TCPConn, initial []byte, svc *service.Service, port service.Port) {
 	record := &accesslog.Record{
 		Namespace: svc.Namespace,
 		Service:   svc.PublicService,
 		Port:      port.Number,
-		Protocol:  "stream",
+		Protocol:  accesslog.Stream,
 		Received:  time.Now(),
 	}
 	defer func() {
 		client.Close()
 		record.Ended = time.Now()
-		s.options.Finish(svc, record)
+		svc.Finish(record)
 	}()
 	lease, pod, err := connect(ctx, client, initial, svc, port, record)
 	if err != nil {
-		record.Outcome, record.Reason = accesslog.Answered, err.Error()
+		record.Outcome, record.Reason = accesslog.Answered, string(answer.NotHeld(svc, err).Reason)
 		if errors.Is(err, hold.ErrClientGone) {
-			record.Outcome = accesslog.ClientGone
+			record.Outcome, record.Reason = accesslog.ClientGone, ""
 		}
 		// Nothing can be said in a protocol that is not known; a reset is
 		// understood in all. It fails only when the connection is broken already.
@@ -93,8 +74,8 @@ func (s *Server) Serve(ctx context.Context, client *net.TCPConn, initial []byte,
 		_ = client.SetLinger(0)
 		return
 	}
-	initial = nil
 	record.BytesIn, record.BytesOut = Join(client, pod)
+	record.BytesIn += int64(len(initial))
 }
 
 // connect waits for a pod and connects to it.

@@ -28,10 +28,13 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"sync/atomic"
 	"time"
 
 	"go.etcd.io/etcd/client/pkg/v3/fileutil"
 	"go.etcd.io/etcd/server/v3/embed"
+	"go.etcd.io/etcd/server/v3/storage/datadir"
+	"go.uber.org/zap"
 	"k8s.io/klog/v2"
 )
 
@@ -57,8 +60,10 @@ type Options struct {
 
 // Server is a running etcd. Make it with Start and end it with Close.
 type Server struct {
-	etcd     *embed.Etcd
-	fatal    <-chan error
+	etcd  *embed.Etcd
+	fatal <-chan error
+	// serving is true while what etcd complains about is worth a log entry.
+	serving  *atomic.Bool
 	lock     *fileutil.LockedFile
 	endpoint string
 }
@@ -71,7 +76,7 @@ func Start(ctx context.Context, options Options) (*Server, error) {
 		return nil, fmt.Errorf("finding the data directory %q: %w", options.DataDir, err)
 	}
 	sockets := filepath.Join(dataDir, "sockets")
-	clientSocket, peerSocket := filepath.Join(sockets, "client"), filepath.Join(sockets, "peer")
+	clientSocket := filepath.Join(sockets, "client")
 	if len(clientSocket) > maxSocketPathBytes {
 		return nil, fmt.Errorf("the data directory %s has too long a path for unix sockets (%d bytes, at most %d): choose a shorter --data-dir", dataDir, len(dataDir), maxSocketPathBytes-(len(clientSocket)-len(dataDir)))
 	}
@@ -87,24 +92,24 @@ func Start(ctx context.Context, options Options) (*Server, error) {
 	case err != nil:
 		return nil, fmt.Errorf("the data directory %s cannot be written (give the user of this process write permission, or choose another --data-dir): %w", dataDir, err)
 	}
-	// Sockets that a killed process left behind would keep etcd from listening.
-	for _, socket := range []string{clientSocket, peerSocket} {
-		if err := os.Remove(socket); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return nil, errors.Join(fmt.Errorf("removing the old socket %s: %w", socket, err), lock.Close())
-		}
+	// A socket that a killed process left behind would keep etcd from listening.
+	if err := os.Remove(clientSocket); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, errors.Join(fmt.Errorf("removing the old socket %s: %w", clientSocket, err), lock.Close())
 	}
 
 	fatal := make(chan error, 1)
-	config := newConfig(klog.FromContext(ctx), fatal, dataDir, clientSocket, peerSocket)
-	etcd, err := startReporting(config, fatal)
+	serving := &atomic.Bool{}
+	config := newConfig(newZapLogger(klog.FromContext(ctx), serving, fatal), dataDir, clientSocket)
+	etcd, err := open(config, fatal)
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("the store in %s cannot be opened, it may be damaged (restore it from a backup, or move it away to begin empty): %w", dataDir, err), lock.Close())
 	}
-	server := &Server{etcd: etcd, fatal: fatal, lock: lock, endpoint: config.ListenClientUrls[0].String()}
+	server := &Server{etcd: etcd, fatal: fatal, serving: serving, lock: lock, endpoint: config.ListenClientUrls[0].String()}
 	ctx, cancel := context.WithTimeoutCause(ctx, startTimeout, fmt.Errorf("etcd on %s did not become ready within %s", dataDir, startTimeout))
 	defer cancel()
 	select {
 	case <-etcd.Server.ReadyNotify():
+		serving.Store(true)
 		return server, nil
 	case err := <-etcd.Err():
 		return nil, errors.Join(fmt.Errorf("starting etcd on %s: %w", dataDir, err), server.Close())
@@ -134,6 +139,7 @@ func (s *Server) Wait(ctx context.Context) error {
 // Close ends etcd and releases the data directory. Nothing may use the store
 // any more when it is called.
 func (s *Server) Close() error {
+	s.serving.Store(false)
 	s.etcd.Close()
 	if err := s.lock.Close(); err != nil {
 		return fmt.Errorf("releasing the lock of the data directory: %w", err)
@@ -159,22 +165,33 @@ func makePrivateDir(dir string) error {
 	return nil
 }
 
-func newConfig(logger klog.Logger, fatal chan<- error, dataDir, clientSocket, peerSocket string) *embed.Config {
-	client, peer := url.URL{Scheme: "unix", Path: clientSocket}, url.URL{Scheme: "unix", Path: peerSocket}
+func newConfig(logger *zap.Logger, dataDir, clientSocket string) *embed.Config {
+	client := url.URL{Scheme: "unix", Path: clientSocket}
 	config := embed.NewConfig()
 	config.Name = memberName
 	config.Dir = filepath.Join(dataDir, "etcd")
 	config.ListenClientUrls, config.AdvertiseClientUrls = []url.URL{client}, []url.URL{client}
-	config.ListenPeerUrls, config.AdvertisePeerUrls = []url.URL{peer}, []url.URL{peer}
+	// There are no peers. The default address to advertise is part of the
+	// identity of the cluster, but nobody listens on it.
+	config.ListenPeerUrls = nil
 	config.InitialCluster = config.InitialClusterFromName(memberName)
 	config.QuotaBackendBytes = quotaBytes
 	config.EnableGRPCGateway = false
-	config.ZapLoggerBuilder = embed.NewZapLoggerBuilder(newZapLogger(logger, fatal))
+	config.ZapLoggerBuilder = embed.NewZapLoggerBuilder(logger)
 	return config
 }
 
+// open starts etcd on a database that is in order.
+func open(config *embed.Config, fatal <-chan error) (*embed.Etcd, error) {
+	if err := checkDatabase(datadir.ToBackendFileName(config.Dir)); err != nil {
+		return nil, err
+	}
+	return startReporting(config, fatal)
+}
+
 // startReporting starts etcd, which ends the goroutine that finds the store
-// unreadable with nothing but a log entry, and returns that entry as an error.
+// unreadable with nothing but a log entry, or a panic, and returns that as an
+// error.
 func startReporting(config *embed.Config, fatal <-chan error) (*embed.Etcd, error) {
 	type result struct {
 		etcd *embed.Etcd
@@ -182,6 +199,11 @@ func startReporting(config *embed.Config, fatal <-chan error) (*embed.Etcd, erro
 	}
 	started := make(chan result, 1)
 	go func() {
+		defer func() {
+			if reason := recover(); reason != nil {
+				started <- result{err: fmt.Errorf("etcd gave up: %v", reason)}
+			}
+		}()
 		etcd, err := embed.StartEtcd(config)
 		started <- result{etcd, err}
 	}()

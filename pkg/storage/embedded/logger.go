@@ -20,6 +20,7 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
+	"sync/atomic"
 
 	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
@@ -27,14 +28,16 @@ import (
 )
 
 // newZapLogger returns a logger for etcd whose warnings and errors go to
-// logger. What etcd says at lower levels is about clusters and listeners that
-// do not exist here, and needs verbosity 4.
+// logger while serving is true. Everything else needs verbosity 4: what etcd
+// says at lower levels is about clusters and listeners that do not exist here,
+// a start that fails has its reason in the error of Start, and what ends on
+// purpose is no error.
 //
 // A panic or fatal entry, with which etcd would end the whole process, goes to
 // fatal instead and ends the goroutine that wrote it.
-func newZapLogger(logger klog.Logger, fatal chan<- error) *zap.Logger {
+func newZapLogger(logger klog.Logger, serving *atomic.Bool, fatal chan<- error) *zap.Logger {
 	report := reportFatal{fatal}
-	return zap.New(&klogCore{logger: klog.LoggerWithName(logger, "etcd")}, zap.WithFatalHook(report), zap.WithPanicHook(report))
+	return zap.New(&klogCore{logger: klog.LoggerWithName(logger, "etcd"), serving: serving}, zap.WithFatalHook(report), zap.WithPanicHook(report))
 }
 
 // reportFatal sends the first entry it sees to a channel that has room for one.
@@ -52,22 +55,23 @@ func (r reportFatal) OnWrite(entry *zapcore.CheckedEntry, fields []zapcore.Field
 
 // klogCore writes zap entries to klog.
 type klogCore struct {
-	logger klog.Logger
-	fields []zapcore.Field
+	logger  klog.Logger
+	serving *atomic.Bool
+	fields  []zapcore.Field
 }
 
 var _ zapcore.Core = &klogCore{}
 
-const verbosityOfInfo = 4
+const quietVerbosity = 4
 
 // Enabled says whether an entry of this level is written.
 func (c *klogCore) Enabled(level zapcore.Level) bool {
-	return level >= zapcore.WarnLevel || c.logger.V(verbosityOfInfo).Enabled()
+	return level >= zapcore.WarnLevel && c.serving.Load() || c.logger.V(quietVerbosity).Enabled()
 }
 
 // With returns a core that adds fields to each entry.
 func (c *klogCore) With(fields []zapcore.Field) zapcore.Core {
-	return &klogCore{logger: c.logger, fields: append(c.fields[:len(c.fields):len(c.fields)], fields...)}
+	return &klogCore{logger: c.logger, serving: c.serving, fields: append(c.fields[:len(c.fields):len(c.fields)], fields...)}
 }
 
 // Check adds the core to an entry that it is going to write.
@@ -83,12 +87,14 @@ func (c *klogCore) Write(entry zapcore.Entry, fields []zapcore.Field) error {
 	keysAndValues := keysAndValues(append(c.fields[:len(c.fields):len(c.fields)], fields...))
 	switch {
 	case entry.Level >= zapcore.DPanicLevel:
+	case !c.serving.Load():
+		c.logger.V(quietVerbosity).Info(entry.Message, append(keysAndValues, "severity", entry.Level.String())...)
 	case entry.Level >= zapcore.ErrorLevel:
 		c.logger.Error(nil, entry.Message, keysAndValues...)
 	case entry.Level == zapcore.WarnLevel:
 		c.logger.Info(entry.Message, append(keysAndValues, "severity", "warning")...)
 	default:
-		c.logger.V(verbosityOfInfo).Info(entry.Message, keysAndValues...)
+		c.logger.V(quietVerbosity).Info(entry.Message, keysAndValues...)
 	}
 	return nil
 }

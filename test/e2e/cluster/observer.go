@@ -20,6 +20,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"time"
 
@@ -59,6 +60,11 @@ type Moment struct {
 	// Name of the Deployment, Service or ElastiService.
 	Name   string
 	Detail string
+}
+
+// String tells the time of day, and what changed.
+func (m Moment) String() string {
+	return strings.TrimSpace(fmt.Sprintf("%s %s %s %s", m.At.Format(time.StampMilli), m.Name, m.Change, m.Detail))
 }
 
 // Observer watches one namespace and records what changes. Safe for concurrent use.
@@ -125,15 +131,20 @@ func (o *Observer) Await(ctx context.Context, start time.Time, change Change, na
 		o.mu.Lock()
 		grown := o.grown
 		o.mu.Unlock()
+		var seen []Moment
 		for _, moment := range o.Since(start) {
-			if moment.Change == change && moment.Name == name && (detail == "" || moment.Detail == detail) {
+			if moment.Name != name {
+				continue
+			}
+			if moment.Change == change && (detail == "" || moment.Detail == detail) {
 				return moment, nil
 			}
+			seen = append(seen, moment)
 		}
 		select {
 		case <-grown:
 		case <-ctx.Done():
-			return Moment{}, fmt.Errorf("waiting for %s %s of %s: %w; seen: %v", change, detail, name, context.Cause(ctx), o.Since(start))
+			return Moment{}, fmt.Errorf("waiting for %s %s of %s: %w; seen: %v", change, detail, name, context.Cause(ctx), seen)
 		}
 	}
 }

@@ -22,6 +22,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"strconv"
 	"time"
 )
 
@@ -30,6 +31,7 @@ const (
 	peerHeader      = "Application-Peer"
 	acceptingHeader = "Application-Accepting-Since"
 	receivedHeader  = "Application-Received-At"
+	inFlightHeader  = "Application-In-Flight"
 )
 
 // maxAnswerBytes bounds what is read of an answer.
@@ -60,6 +62,15 @@ func (a *Answer) AcceptingSince() (time.Time, error) { return a.time(acceptingHe
 
 // ReceivedAt is when the application had read the head of the request.
 func (a *Answer) ReceivedAt() (time.Time, error) { return a.time(receivedHeader) }
+
+// InFlight is how many requests the application had with this one.
+func (a *Answer) InFlight() (int, error) {
+	number, err := strconv.Atoi(a.Header.Get(inFlightHeader))
+	if err != nil {
+		return 0, fmt.Errorf("the application's header %s: %w", inFlightHeader, err)
+	}
+	return number, nil
+}
 
 func (a *Answer) time(header string) (time.Time, error) {
 	at, err := time.Parse(time.RFC3339Nano, a.Header.Get(header))

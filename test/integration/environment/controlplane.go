@@ -157,6 +157,8 @@ func (c *controlPlane) startAPIServer(ctx context.Context, etcdEndpoint string) 
 			CertData: c.credentials.adminCertificate,
 			KeyData:  c.credentials.adminKey,
 		},
+		// Tests that are about warnings set a handler of their own.
+		WarningHandler: rest.NoWarnings{},
 		// Tests must not wait for a client-side limit.
 		QPS: -1,
 	}
@@ -227,4 +229,3 @@ func waitUntil(ctx context.Context, process *Process, what string, check func(ct
 	}
 	return nil
 }
-

@@ -91,7 +91,6 @@ func (s *Server) Arguments() []string {
 		"--secure-port=" + strconv.Itoa(s.Port),
 		"--storage=embedded",
 		"--data-dir=" + s.DataDir,
-"--shutdown-watch-termination-grace-period=5s",
 	}
 }
 

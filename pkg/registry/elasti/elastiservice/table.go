@@ -70,7 +70,7 @@ func (tableConvertor) ConvertToTable(_ context.Context, object, tableOptions run
 		table.ColumnDefinitions = columns()
 	}
 	var err error
-	table.Rows, err = metatable.MetaToTableRow(object, func(obj runtime.Object, m metav1.Object, name, age string) ([]any, error) {
+	table.Rows, err = metatable.MetaToTableRow(object, func(obj runtime.Object, _ metav1.Object, _, age string) ([]any, error) {
 		elastiService, ok := obj.(*elasti.ElastiService)
 		if !ok {
 			return nil, fmt.Errorf("expected an ElastiService to print, got %T", obj)

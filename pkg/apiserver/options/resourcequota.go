@@ -1,0 +1,48 @@
+/*
+Copyright The elasti-apiserver Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package options
+
+import (
+	"k8s.io/apiserver/pkg/admission"
+	"k8s.io/apiserver/pkg/admission/initializer"
+	"k8s.io/apiserver/pkg/admission/plugin/resourcequota"
+	"k8s.io/apiserver/pkg/quota/v1/generic"
+	genericapiserver "k8s.io/apiserver/pkg/server"
+	"k8s.io/apiserver/pkg/server/options"
+)
+
+// enforceResourceQuotas adds the admission plugin that keeps to
+// count/elastiservices.elasti.truefoundry.com in the ResourceQuotas of the
+// host cluster. The host counts our objects, and only we can refuse them.
+func enforceResourceQuotas(recommended *options.RecommendedOptions) {
+	resourcequota.Register(recommended.Admission.Plugins)
+	// Last, so that what another plugin refuses is not charged.
+	recommended.Admission.RecommendedPluginOrder = append(recommended.Admission.RecommendedPluginOrder, resourcequota.PluginName)
+	recommended.ExtraAdmissionInitializers = func(*genericapiserver.RecommendedConfig) ([]admission.PluginInitializer, error) {
+		return []admission.PluginInitializer{quotaInitializer{}}, nil
+	}
+}
+
+// quotaInitializer tells the plugin that there is nothing to measure: it
+// counts objects of its own accord.
+type quotaInitializer struct{}
+
+func (quotaInitializer) Initialize(plugin admission.Interface) {
+	if wants, ok := plugin.(initializer.WantsQuotaConfiguration); ok {
+		wants.SetQuotaConfiguration(generic.NewConfiguration(nil, nil))
+	}
+}

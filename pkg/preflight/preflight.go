@@ -1,0 +1,165 @@
+/*
+Copyright The elasti-apiserver Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+// Package preflight looks at what an ElastiService names in the cluster and
+// tells what will not work as it is. All of it can become right later, so that
+// nothing is refused because of it.
+package preflight
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti"
+	"github.com/truefoundry/elasti-apiserver/pkg/scaling"
+)
+
+// patience is how long a write waits for warnings. A cluster that does not
+// answer in time is not warned about.
+const patience = 500 * time.Millisecond
+
+// Options are the clients of the cluster that the objects are in.
+type Options struct {
+	Kubernetes kubernetes.Interface
+	Dynamic    dynamic.Interface
+	Scaling    *scaling.Client
+}
+
+// Checker tells what an ElastiService does not fit. Safe for concurrent use.
+type Checker struct {
+	options Options
+}
+
+// New returns a checker. It makes no request.
+func New(options Options) *Checker { return &Checker{options: options} }
+
+// Warnings returns a sentence for each thing that will not work as it is. What
+// cannot be found out within half a second is left out.
+func (c *Checker) Warnings(ctx context.Context, elastiService *elasti.ElastiService) []string {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	var aboutService, aboutTarget []string
+	var group sync.WaitGroup
+	group.Go(func() { aboutService = c.checkService(ctx, elastiService) })
+	group.Go(func() { aboutTarget = c.checkTarget(ctx, elastiService) })
+	group.Wait()
+	return append(aboutService, aboutTarget...)
+}
+
+func (c *Checker) checkService(ctx context.Context, elastiService *elasti.ElastiService) []string {
+	name := elastiService.Spec.Service
+	service, err := c.options.Kubernetes.CoreV1().Services(elastiService.Namespace).Get(ctx, name, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		return []string{fmt.Sprintf("spec.service: there is no Service %q yet, so nothing can wake the target; create it", name)}
+	}
+	if err != nil {
+		return nil
+	}
+	return serviceWarnings(service)
+}
+
+// serviceWarnings tells which properties of a Service keep traffic from the resolvers.
+func serviceWarnings(service *corev1.Service) []string {
+	warn := func(problem string) string {
+		return fmt.Sprintf("spec.service: the Service %q %s", service.Name, problem)
+	}
+	if service.Spec.Type == corev1.ServiceTypeExternalName {
+		return []string{warn("is of type ExternalName, whose traffic never reaches a resolver; use one with a selector")}
+	}
+	var warnings []string
+	if len(service.Spec.Selector) == 0 {
+		warnings = append(warnings, warn("has no selector, so the pods of the target cannot be found; give it one"))
+	}
+	if service.Spec.ClusterIP == corev1.ClusterIPNone {
+		warnings = append(warnings, warn("is headless: clients that remember a pod's address do not reach a resolver; give it a cluster IP"))
+	}
+	if service.Spec.ExternalTrafficPolicy == corev1.ServiceExternalTrafficPolicyLocal {
+		warnings = append(warnings, warn("has externalTrafficPolicy Local: nodes without a resolver drop traffic while the target sleeps; use Cluster"))
+	}
+	return warnings
+}
+
+func (c *Checker) checkTarget(ctx context.Context, elastiService *elasti.ElastiService) []string {
+	ref := elastiService.Spec.ScaleTargetRef
+	target := scaling.Target{Namespace: elastiService.Namespace, APIVersion: ref.APIVersion, Kind: ref.Kind, Name: ref.Name}
+	pods, err := c.podsOf(ctx, target)
+	var kindError *scaling.KindError
+	switch {
+	case errors.As(err, &kindError):
+		return []string{fmt.Sprintf("spec.scaleTargetRef: %v", kindError)}
+	case apierrors.IsNotFound(err):
+		return []string{fmt.Sprintf("spec.scaleTargetRef: there is no %s %q yet, so it cannot be woken; create it", ref.Kind, ref.Name)}
+	case err != nil || pods == nil:
+		return nil
+	}
+	if elastiService.Spec.Proxy == nil || elastiService.Spec.Proxy.Readiness != elasti.ReadinessEndpoints {
+		return nil
+	}
+	return probeWarnings(pods)
+}
+
+// podsOf returns the pods that a target makes, or nil when its kind does not
+// say. The error is that of a missing kind or target, among others.
+func (c *Checker) podsOf(ctx context.Context, target scaling.Target) (*corev1.PodSpec, error) {
+	resource, err := c.options.Scaling.Resolve(ctx, target)
+	if err != nil {
+		return nil, err
+	}
+	object, err := c.options.Dynamic.Resource(resource).Namespace(target.Namespace).Get(ctx, target.Name, metav1.GetOptions{})
+	if apierrors.IsForbidden(err) {
+		// Of most kinds the scale is all that we may read.
+		_, err := c.options.Scaling.Get(ctx, target)
+		return nil, err
+	}
+	if err != nil {
+		return nil, err
+	}
+	template, found, err := unstructured.NestedMap(object.Object, "spec", "template", "spec")
+	if err != nil || !found {
+		return nil, nil
+	}
+	pods := &corev1.PodSpec{}
+	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(template, pods); err != nil {
+		// Not the template of a pod, as its kind may have it.
+		return nil, nil
+	}
+	return pods, nil
+}
+
+// slowProbeSeconds is the period from which on a readiness probe is what a
+// woken request waits for. The default of Kubernetes, 10 s, is one.
+const slowProbeSeconds = 2
+
+func probeWarnings(pods *corev1.PodSpec) []string {
+	var warnings []string
+	for _, container := range pods.Containers {
+		if probe := container.ReadinessProbe; probe != nil && probe.PeriodSeconds > slowProbeSeconds {
+			warnings = append(warnings, fmt.Sprintf("spec.proxy.readiness: with Endpoints, held requests wait for the readiness probe of container %q, which runs every %d s; use Probe, or a shorter periodSeconds", container.Name, probe.PeriodSeconds))
+		}
+	}
+	return warnings
+}

@@ -1,0 +1,103 @@
+/*
+Copyright The elasti-apiserver Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package asleep
+
+import (
+	_ "embed"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/truefoundry/elasti-apiserver/pkg/resolver/answer"
+	"github.com/truefoundry/elasti-apiserver/pkg/resolver/hold"
+	"github.com/truefoundry/elasti-apiserver/pkg/resolver/proberesponse"
+	"github.com/truefoundry/elasti-apiserver/pkg/resolver/service"
+)
+
+const (
+	// headerWaiting marks the requests with which the page asks how far the wake is.
+	headerWaiting = "X-Elasti-Waiting"
+	// headerProgress and headerWaited tell: one of the steps below, and for how
+	// many seconds the target has been waking.
+	headerProgress = "X-Elasti-Progress"
+	headerWaited   = "X-Elasti-Waited-Seconds"
+)
+
+// The steps of a wake, as the page shows them.
+const (
+	stepWaking   = "waking"
+	stepPod      = "pod"
+	stepStarting = "starting"
+)
+
+// page shows the progress of the wake, asks for it with HEAD requests, and
+// loads the application as soon as one of them is answered by something else
+// than a resolver.
+//
+//go:embed page.html
+var page []byte
+
+// waitingPage returns the answer to a request of a browser, and nil to others.
+func waitingPage(svc *service.Service, request *proberesponse.Request) *answer.Answer {
+	asks := request.Method == http.MethodHead && len(request.Values(headerWaiting)) > 0
+	if !asks && !navigates(request) {
+		return nil
+	}
+	svc.KeepAwake(wakeFor)
+	step, waited := progress(svc.Queue())
+	return &answer.Answer{
+		Status:      http.StatusServiceUnavailable,
+		Reason:      answer.ReasonWaitingPage,
+		ContentType: "text/html; charset=utf-8",
+		Body:        page,
+		Fields: []answer.Field{
+			{Name: headerProgress, Value: step},
+			{Name: headerWaited, Value: strconv.Itoa(int(waited.Seconds()))},
+		},
+	}
+}
+
+// navigates reports whether a request is a person's who opens a page.
+func navigates(request *proberesponse.Request) bool {
+	if request.Method != http.MethodGet {
+		return false
+	}
+	for _, mode := range request.Values("Sec-Fetch-Mode") {
+		if mode != "navigate" {
+			return false
+		}
+	}
+	for _, accept := range request.Values("Accept") {
+		if strings.Contains(accept, "text/html") {
+			return true
+		}
+	}
+	return false
+}
+
+func progress(queue *hold.Queue) (step string, waited time.Duration) {
+	cold := queue.ColdStart()
+	waited = max(0, time.Since(cold.Began))
+	switch {
+	case queue.Pods() > 0:
+		return stepStarting, waited
+	case !cold.WakeAnswered.IsZero():
+		return stepPod, waited
+	}
+	return stepWaking, waited
+}

@@ -1,0 +1,85 @@
+/*
+Copyright The elasti-apiserver Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package http1
+
+import (
+	"bufio"
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti/v1alpha1"
+	"github.com/truefoundry/elasti-apiserver/pkg/resolver/answer"
+	"github.com/truefoundry/elasti-apiserver/pkg/resolver/proberesponse"
+	"github.com/truefoundry/elasti-apiserver/pkg/resolver/service"
+)
+
+func TestAnswersAtZero(t *testing.T) {
+	rules, err := proberesponse.Compile([]v1alpha1.ProbeResponseRule{{
+		Path:     &v1alpha1.PathMatch{Type: v1alpha1.PathMatchExact, Value: "/healthz"},
+		Headers:  []v1alpha1.ValueMatch{{Name: "x-probe", Value: "yes"}},
+		Response: v1alpha1.ProbeResponse{Status: 200, Body: "alive"},
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	f := newFixture(t, func(c *service.Config) {
+		c.ProbeResponses = rules
+		c.WaitingPage = true
+	})
+	conn := f.client()
+	reader := bufio.NewReader(conn)
+	ask := func(request, method string, status int, reason answer.Reason) string {
+		t.Helper()
+		send(t, conn, request)
+		response, body := readResponse(t, reader, method)
+		if response.StatusCode != status || response.Header.Get(answer.HeaderAnswer) != string(reason) {
+			t.Errorf("%q was answered %d %v, want %d %s", request, response.StatusCode, response.Header, status, reason)
+		}
+		return body
+	}
+	if body := ask(get("/healthz?x=1", "X-Probe: yes"), "GET", 200, answer.ReasonProbeResponse); body != "alive" {
+		t.Errorf("got %q", body)
+	}
+	ask("HEAD /healthz HTTP/1.1\r\nHost: a\r\nX-Probe: yes\r\n\r\n", "HEAD", 200, answer.ReasonProbeResponse)
+	ask(get("/", "User-Agent: kube-probe/1.37"), "GET", 503, answer.ReasonAsleep)
+	if waking := f.service.Queue().Wanting(); waking {
+		t.Error("a health check wakes the target")
+	}
+	page := ask(get("/", "Accept: text/html,*/*;q=0.8", "Sec-Fetch-Mode: navigate"), "GET", 503, answer.ReasonWaitingPage)
+	if !strings.Contains(page, "<title>") {
+		t.Errorf("the page is %q", page)
+	}
+	if !f.service.Queue().Wanting() {
+		t.Error("the page does not wake the target")
+	}
+	ask("HEAD / HTTP/1.1\r\nHost: a\r\nX-Elasti-Waiting: 1\r\n\r\n", "HEAD", 503, answer.ReasonWaitingPage)
+
+	// Other clients are held, and everyone gets the application once it is awake.
+	send(t, conn, get("/", "Accept: application/json"))
+	f.held(1)
+	f.pods(httpPod(t, func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "the application") }))
+	if _, body := readResponse(t, reader, "GET"); body != "the application" {
+		t.Errorf("got %q", body)
+	}
+	for _, request := range []string{get("/healthz", "X-Probe: yes"), get("/", "User-Agent: kube-probe/1.37"), get("/", "Accept: text/html")} {
+		if body := ask(request, "GET", 200, ""); body != "the application" {
+			t.Errorf("%q was answered %q", request, body)
+		}
+	}
+}

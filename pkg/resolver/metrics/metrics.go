@@ -1,0 +1,112 @@
+/*
+Copyright The elasti-apiserver Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+// Package metrics has the metrics of a resolver. Their labels are bounded: the
+// namespace and name of a public Service, and the values listed here. What
+// clients send never becomes a label.
+package metrics
+
+import (
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+const prefix = "elasti_resolver_"
+
+// The values of the outcome label of held_total.
+const (
+	heldReleased       = "released"
+	heldTimeout        = "timeout"
+	heldTooManyPending = "too_many_pending"
+	heldTooManyBytes   = "too_many_bytes"
+	heldClientGone     = "client_gone"
+	heldServiceGone    = "service_gone"
+)
+
+// The values of the step label of cold_start_seconds.
+const (
+	stepWake    = "wake"
+	stepPod     = "pod"
+	stepRelease = "release"
+)
+
+// The values of the result label of wake_calls_total.
+const (
+	resultSuccess = "success"
+	resultError   = "error"
+)
+
+var (
+	// What a resolver itself adds is below a second, what pods take is above.
+	holdBuckets = []float64{.005, .01, .025, .05, .1, .25, .5, 1, 2, 5, 10, 30, 60, 120, 300, 600}
+	stepBuckets = []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60}
+	wakeBuckets = []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 10}
+)
+
+// Process is what the metrics of the process as a whole are read from.
+type Process interface {
+	// Listeners, Connections and HeldBytes return how many there are now.
+	Listeners() int
+	Connections() int
+	HeldBytes() int64
+}
+
+// Metrics are the metrics of a resolver. They are safe for concurrent use.
+type Metrics struct {
+	held      *prometheus.CounterVec
+	hold      *prometheus.HistogramVec
+	coldStart *prometheus.HistogramVec
+	ended     *prometheus.CounterVec
+	bytes     *prometheus.CounterVec
+	wakeCalls *prometheus.CounterVec
+	wake      *prometheus.HistogramVec
+	services  *services
+}
+
+// New makes metrics and registers them.
+func New(registerer prometheus.Registerer, process Process) (*Metrics, error) {
+	service := []string{"namespace", "service"}
+	with := func(label string) []string { return []string{"namespace", "service", label} }
+	counter := func(name, help string, labels []string) *prometheus.CounterVec {
+		return prometheus.NewCounterVec(prometheus.CounterOpts{Name: prefix + name, Help: help}, labels)
+	}
+	histogram := func(name, help string, buckets []float64, labels []string) *prometheus.HistogramVec {
+		return prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: prefix + name, Help: help, Buckets: buckets}, labels)
+	}
+	gauge := func(name, help string, value func() float64) prometheus.Collector {
+		return prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: prefix + name, Help: help}, value)
+	}
+	m := &Metrics{
+		held:      counter("held_total", "Requests and connections that were held, or would have been, by how that ended.", with("outcome")),
+		hold:      histogram("hold_seconds", "Time that requests and connections were held until they were given a pod.", holdBuckets, service),
+		coldStart: histogram("cold_start_seconds", "Time of the steps of a cold start as held requests saw them: until the wake was answered, until a pod could answer, until the request was given it.", stepBuckets, with("step")),
+		ended:     counter("requests_total", "Requests and connections that ended, by protocol and outcome.", []string{"namespace", "service", "protocol", "outcome"}),
+		bytes:     counter("bytes_total", "Bytes that clients sent (in) and were sent (out).", with("direction")),
+		wakeCalls: counter("wake_calls_total", "Wake calls by result.", with("result")),
+		wake:      histogram("wake_seconds", "Time that wake calls took.", wakeBuckets, service),
+		services:  newServices(),
+	}
+	for _, collector := range []prometheus.Collector{
+		m.held, m.hold, m.coldStart, m.ended, m.bytes, m.wakeCalls, m.wake, m.services,
+		gauge("listeners", "Proxy ports that are open.", func() float64 { return float64(process.Listeners()) }),
+		gauge("connections", "Connections of clients that are open.", func() float64 { return float64(process.Connections()) }),
+		gauge("held_bytes", "Bytes that are counted for what is held.", func() float64 { return float64(process.HeldBytes()) }),
+	} {
+		if err := registerer.Register(collector); err != nil {
+			return nil, err
+		}
+	}
+	return m, nil
+}

@@ -1,0 +1,94 @@
+/*
+Copyright The elasti-apiserver Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package resolver
+
+import (
+	"time"
+
+	"k8s.io/klog/v2"
+
+	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti/v1alpha1"
+	"github.com/truefoundry/elasti-apiserver/pkg/resolver/accesslog"
+	"github.com/truefoundry/elasti-apiserver/pkg/resolver/metrics"
+	"github.com/truefoundry/elasti-apiserver/pkg/resolver/probe"
+	"github.com/truefoundry/elasti-apiserver/pkg/resolver/service"
+	"github.com/truefoundry/elasti-apiserver/pkg/resolver/wake"
+)
+
+// newService makes what is kept for one ElastiService: its metrics, and what
+// wakes its target and asks its pods while something is held.
+func (r *Resolver) newService(namespace, name, public string, config *service.Config) *service.Service {
+	var observed *metrics.Service
+	s := service.New(service.Options{
+		Namespace:     namespace,
+		Name:          name,
+		PublicService: public,
+		Config:        config,
+		Budget:        r.budget,
+		Logger:        r.options.Logger,
+		Finish: func(record *accesslog.Record) {
+			observed.Ended(record)
+			r.log(record)
+		},
+		Closed: func() { observed.Remove() },
+		Attendants: func(s *service.Service) []service.Attendant {
+			observed = r.metrics.Service(namespace, public, s.Queue())
+			return []service.Attendant{r.waker(s, observed.WakeCalled), r.prober(s)}
+		},
+	})
+	return s
+}
+
+func (r *Resolver) waker(s *service.Service, observe func(time.Duration, error)) *wake.Waker {
+	return wake.New(wake.Options{
+		Client:    r.options.Elasti.ElastiV1alpha1().ElastiServices(s.Namespace),
+		Namespace: s.Namespace,
+		Name:      s.Name,
+		Demand:    s.Queue(),
+		Observe:   observe,
+	})
+}
+
+func (r *Resolver) prober(s *service.Service) *probe.Prober {
+	return probe.New(probe.Options{
+		Queue:  s.Queue(),
+		Probes: func() *v1alpha1.ReadinessProbes { return s.Config().Probes },
+		Slots:  r.probeSlots,
+	})
+}
+
+// log writes a line of the access log.
+func (r *Resolver) log(record *accesslog.Record) {
+	if r.options.AccessLog == nil {
+		return
+	}
+	if err := r.options.AccessLog.Write(record); err != nil {
+		klog.Background().V(4).Info("Cannot write the access log", "err", err)
+	}
+}
+
+// process is what the metrics of a resolver as a whole are read from.
+type process struct{ resolver *Resolver }
+
+// Listeners implements metrics.Process.
+func (p process) Listeners() int { return p.resolver.listeners.Count() }
+
+// Connections implements metrics.Process.
+func (p process) Connections() int { return p.resolver.connections.count() }
+
+// HeldBytes implements metrics.Process.
+func (p process) HeldBytes() int64 { return p.resolver.budget.Used() }

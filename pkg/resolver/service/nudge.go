@@ -1,0 +1,68 @@
+/*
+Copyright The elasti-apiserver Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package service
+
+import (
+	"sync"
+	"time"
+
+	"github.com/truefoundry/elasti-apiserver/pkg/resolver/hold"
+)
+
+// nudge asks a queue for pods for a while. Its zero value asks for nothing.
+type nudge struct {
+	mu sync.Mutex
+	// timer and end are set while pods are asked for.
+	timer *time.Timer
+	end   func()
+}
+
+// extend asks for pods until a period from now has passed.
+func (n *nudge) extend(queue *hold.Queue, period time.Duration) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.timer != nil {
+		n.timer.Stop()
+	} else {
+		n.end = queue.Nudge()
+	}
+	var timer *time.Timer
+	timer = time.AfterFunc(period, func() {
+		n.mu.Lock()
+		defer n.mu.Unlock()
+		// Another extension may have come in between.
+		if n.timer == timer {
+			n.finish()
+		}
+	})
+	n.timer = timer
+}
+
+func (n *nudge) stop() {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.timer != nil {
+		n.timer.Stop()
+		n.finish()
+	}
+}
+
+// finish ends the asking. Callers hold mu.
+func (n *nudge) finish() {
+	n.end()
+	n.timer, n.end = nil, nil
+}
