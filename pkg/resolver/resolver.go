@@ -36,6 +36,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"go.opentelemetry.io/otel/trace"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	kubeinformers "k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
@@ -51,6 +52,8 @@ import (
 	"github.com/truefoundry/elasti-apiserver/pkg/resolver/listen"
 	"github.com/truefoundry/elasti-apiserver/pkg/resolver/metrics"
 	"github.com/truefoundry/elasti-apiserver/pkg/resolver/route"
+	"github.com/truefoundry/elasti-apiserver/pkg/resolver/shared"
+	"github.com/truefoundry/elasti-apiserver/pkg/resolver/tracing"
 )
 
 // privateSlices selects the EndpointSlices of private Services.
@@ -67,6 +70,14 @@ type Options struct {
 	Kubernetes kubernetes.Interface
 	// BindAddress is where proxy ports are opened. Empty: all addresses.
 	BindAddress string
+	// SharedPort is the port of the services that have no proxy port of their
+	// own. 0: none.
+	SharedPort int32
+	// SharedHostHeader is the header field that has the host name on SharedPort,
+	// where it is set; otherwise Host has.
+	SharedHostHeader string
+	// ClusterDomain is the domain of Service names.
+	ClusterDomain string
 	// HealthListener is where /healthz and /readyz are served. Run closes it.
 	HealthListener net.Listener
 	// Registerer is where metrics are registered.
@@ -74,6 +85,8 @@ type Options struct {
 	// MetricsListener is where Metrics is served. Run closes it. Nil: nowhere.
 	MetricsListener net.Listener
 	Metrics         http.Handler
+	// TracerProvider makes the spans of requests. Optional.
+	TracerProvider trace.TracerProvider
 	// Logger is the base of all log lines.
 	Logger klog.Logger
 	// AccessLog is told of each request and connection. Optional.
@@ -114,7 +127,9 @@ type Resolver struct {
 	probeSlots  chan struct{}
 	connections *connections
 	listeners   *listen.Set
+	directory   *shared.Directory
 	metrics     *metrics.Metrics
+	tracer      *tracing.Recorder
 	draining    atomic.Bool
 }
 
@@ -128,6 +143,8 @@ func New(options Options) (*Resolver, error) {
 		probeSlots:  make(chan struct{}, maxProbes),
 		connections: newConnections(),
 		listeners:   listen.New(options.BindAddress, options.Logger),
+		tracer:      tracing.New(options.TracerProvider),
+		directory:   shared.NewDirectory(options.ClusterDomain),
 	}
 	policy := &asleep.Policy{PassiveUserAgents: options.PassiveUserAgents}
 	r.http1 = http1.New(http1.Options{
@@ -168,6 +185,9 @@ func (r *Resolver) Run(ctx context.Context) error {
 		kubeinformers.WithTweakListOptions(func(options *metav1.ListOptions) { options.LabelSelector = privateSlices }))
 	elasti := elastiinformers.NewSharedInformerFactoryWithOptions(r.options.Elasti, 0,
 		elastiinformers.WithTransform(route.DropUnused))
+	if err := r.openShared(serving); err != nil {
+		return fmt.Errorf("the shared port: %w", err)
+	}
 	table, err := route.New(route.Options{
 		ElastiServices: elasti.Elasti().V1alpha1().ElastiServices(),
 		EndpointSlices: kube.Discovery().V1().EndpointSlices(),

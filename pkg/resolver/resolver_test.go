@@ -305,3 +305,83 @@ func TestDrainFinishesHeldRequests(t *testing.T) {
 		t.Fatalf("got %q", body)
 	}
 }
+
+func TestSharedPortTellsServicesApart(t *testing.T) {
+	port := freePort(t)
+	cart, till := elastiService("cart", port), elastiService("till", port)
+	c := newCluster(t, func(o *Options) { o.SharedPort, o.ClusterDomain = port, "cluster.local" }, cart, till)
+	address := pod(t)
+	wake := func(request *v1alpha1.WakeRequest) error {
+		go c.apply(slice(map[string]*v1alpha1.ElastiService{"cart": cart, "till": till}[request.Name], true, address))
+		return nil
+	}
+	c.wake.Store(&wake)
+	client := http.Client{Timeout: 20 * time.Second, Transport: &http.Transport{}}
+	defer client.CloseIdleConnections()
+	// All on one connection, as a proxy in front may.
+	for host, want := range map[string]int{
+		"cart.shop": 200, "till.shop.svc.cluster.local:80": 200, "cart.shop.svc": 200,
+		"cart.other": 421, "www.example.com": 421, "cart.shop:81": 421,
+	} {
+		request, err := http.NewRequest("GET", fmt.Sprintf("http://127.0.0.1:%d/", port), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		request.Host = host
+		response, err := client.Do(request)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, _ = io.Copy(io.Discard, response.Body)
+		response.Body.Close()
+		if response.StatusCode != want {
+			t.Errorf("%s is answered %d, want %d", host, response.StatusCode, want)
+		}
+	}
+}
+
+// What is not HTTP is carried as it is, also when the server speaks first.
+func TestStreamAtZero(t *testing.T) {
+	port := freePort(t)
+	es := elastiService("db", port)
+	c := newCluster(t, nil, es)
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var running sync.WaitGroup
+	running.Go(func() {
+		conn, err := listener.Accept()
+		if err != nil {
+			return
+		}
+		defer conn.Close()
+		_, _ = io.WriteString(conn, "220 ready\r\n")
+		_, _ = io.Copy(conn, conn)
+	})
+	defer running.Wait()
+	defer listener.Close()
+	// Not ready, and without a readiness probe: it is when it accepts.
+	es.Status.ReadinessProbes = &v1alpha1.ReadinessProbes{}
+	if _, err := c.elasti.ElastiV1alpha1().ElastiServices("shop").UpdateStatus(t.Context(), es, metav1.UpdateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	wake := func(*v1alpha1.WakeRequest) error {
+		go c.apply(slice(es, false, listener.Addr().String()))
+		return nil
+	}
+	c.wake.Store(&wake)
+	conn, err := net.Dial("tcp", fmt.Sprintf("127.0.0.1:%d", port))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	if err := conn.SetDeadline(time.Now().Add(20 * time.Second)); err != nil {
+		t.Fatal(err)
+	}
+	want := "220 ready\r\n"
+	got := make([]byte, len(want))
+	if _, err := io.ReadFull(conn, got); err != nil || string(got) != want {
+		t.Fatalf("got %q, %v", got, err)
+	}
+}

@@ -34,9 +34,16 @@ type ports struct {
 
 // OpenPort implements route.Listeners.
 func (p *ports) OpenPort(svc *service.Service, port service.Port) error {
-	expectation := sniff.Expect(port.AppProtocol)
-	err := p.resolver.listeners.Open(port.ProxyPort, func(conn *net.TCPConn) {
-		p.resolver.serve(p.serving, conn, expectation, svc, port)
+	r := p.resolver
+	if port.ProxyPort == r.options.SharedPort {
+		r.directory.Add(svc, port)
+		return nil
+	}
+	expectation, find := sniff.Expect(port.AppProtocol), service.Fixed(svc, port)
+	err := r.listeners.Open(port.ProxyPort, func(conn *net.TCPConn) {
+		r.serve(p.serving, conn, expectation, find, func(initial []byte) {
+			stream.Serve(p.serving, conn, initial, svc, port)
+		})
 	})
 	if err != nil {
 		return fmt.Errorf("port %d of Service %s/%s: %w", port.Number, svc.Namespace, svc.PublicService, err)
@@ -45,11 +52,34 @@ func (p *ports) OpenPort(svc *service.Service, port service.Port) error {
 }
 
 // ClosePort implements route.Listeners.
-func (p *ports) ClosePort(port service.Port) { p.resolver.listeners.Close(port.ProxyPort) }
+func (p *ports) ClosePort(svc *service.Service, port service.Port) {
+	if port.ProxyPort == p.resolver.options.SharedPort {
+		p.resolver.directory.Remove(svc, port)
+		return
+	}
+	p.resolver.listeners.Close(port.ProxyPort)
+}
 
-// serve serves one connection until it ends. Where it goes is decided by the
-// port that it came in on alone.
-func (r *Resolver) serve(ctx context.Context, conn *net.TCPConn, expectation sniff.Expectation, svc *service.Service, port service.Port) {
+// openShared opens the port that several services share.
+func (r *Resolver) openShared(serving context.Context) error {
+	if r.options.SharedPort == 0 {
+		return nil
+	}
+	find := func(field func(string) []string) (*service.Service, service.Port) {
+		for _, name := range []string{r.options.SharedHostHeader, "Host"} {
+			if values := field(name); name != "" && len(values) > 0 {
+				return r.directory.Find(values[0])
+			}
+		}
+		return nil, service.Port{}
+	}
+	return r.listeners.Open(r.options.SharedPort, func(conn *net.TCPConn) {
+		r.serve(serving, conn, sniff.AnyHTTP, find, func([]byte) { conn.Close() })
+	})
+}
+
+// serve serves one connection until it ends. What is not HTTP goes to other.
+func (r *Resolver) serve(ctx context.Context, conn *net.TCPConn, expectation sniff.Expectation, find service.Find, other func(initial []byte)) {
 	r.connections.add(conn)
 	defer r.connections.remove(conn)
 	timeouts := sniff.Timeouts{Silence: r.options.SniffTimeout, Head: r.options.HeaderTimeout}
@@ -60,10 +90,10 @@ func (r *Resolver) serve(ctx context.Context, conn *net.TCPConn, expectation sni
 	}
 	switch protocol {
 	case sniff.HTTP1:
-		r.http1.Serve(ctx, conn, initial, svc, port)
+		r.http1.Serve(ctx, conn, initial, find)
 	case sniff.HTTP2:
-		r.http2.Serve(ctx, conn, initial, svc, port)
+		r.http2.Serve(ctx, conn, initial, find)
 	default:
-		stream.Serve(ctx, conn, initial, svc, port)
+		other(initial)
 	}
 }

@@ -43,6 +43,7 @@ func (r *Resolver) newService(namespace, name, public string, config *service.Co
 		Finish: func(record *accesslog.Record) {
 			observed.Ended(record)
 			r.log(record)
+			r.tracer.Record(record)
 		},
 		Closed: func() { observed.Remove() },
 		Attendants: func(s *service.Service) []service.Attendant {

@@ -26,7 +26,7 @@ import (
 func TestHundredSwitchesUnderTrafficFailNoRequest(t *testing.T) {
 	s := newScene(t)
 	outcome, err := s.Switch(s.ctx, s.namespace, s.observe(), cluster.SwitchOptions{
-		Applications: 10, Rounds: 10, PerSecond: 200, Timeout: testTimeout,
+		Applications: 5, Rounds: 20, PerSecond: 200, Timeout: testTimeout,
 	})
 	t.Logf("%d switches each way, %d requests, %d failed", outcome.Switches, outcome.Requests, outcome.Failed)
 	if outcome.Failed > 0 {

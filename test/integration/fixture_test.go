@@ -43,6 +43,18 @@ const (
 // the test. A test that fails shows the end of the server's log.
 func newNamespace(t *testing.T) string {
 	t.Helper()
+	namespace := newDisposableNamespace(t)
+	t.Cleanup(func() {
+		if err := shared.Kubernetes.CoreV1().Namespaces().Delete(context.Background(), namespace, metav1.DeleteOptions{}); err != nil {
+			t.Errorf("deleting the namespace %s: %v", namespace, err)
+		}
+	})
+	return namespace
+}
+
+// newDisposableNamespace is a namespace that the test deletes itself.
+func newDisposableNamespace(t *testing.T) string {
+	t.Helper()
 	namespace, err := shared.Kubernetes.CoreV1().Namespaces().Create(t.Context(), &corev1.Namespace{
 		ObjectMeta: metav1.ObjectMeta{GenerateName: "test-"},
 	}, metav1.CreateOptions{})
@@ -52,9 +64,6 @@ func newNamespace(t *testing.T) string {
 	t.Cleanup(func() {
 		if t.Failed() {
 			t.Log(shared.Server.Process().Tail())
-		}
-		if err := shared.Kubernetes.CoreV1().Namespaces().Delete(context.Background(), namespace.Name, metav1.DeleteOptions{}); err != nil {
-			t.Errorf("deleting the namespace %s: %v", namespace.Name, err)
 		}
 	})
 	return namespace.Name

@@ -28,6 +28,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti/v1alpha1"
+	"github.com/truefoundry/elasti-apiserver/test/integration/environment"
 )
 
 // discoveryPatience is for what waits until kube-controller-manager has
@@ -50,14 +51,12 @@ func TestClusterWorksWhileTheServerIsDown(t *testing.T) {
 	createElastiService(t, namespace, newElastiService("app"))
 	kubectl := newKubectl(t, namespace)
 
-	if err := shared.Server.Stop(t.Context()); err != nil {
-		t.Fatalf("stopping: %v", err)
-	}
+	stopServer(t)
 	if _, err := kubectl.Run(t.Context(), "", "get", "pods"); err != nil {
 		t.Errorf("pods cannot be read while the server is down: %v", err)
 	}
 	eventually(t, "the APIService says why it is not available", func(ctx context.Context) string {
-		reason, err := kubectl.Run(ctx, "", "get", "apiservice", "v1alpha1.elasti.truefoundry.com",
+		reason, err := kubectl.Run(ctx, "", "get", "apiservice", environment.APIServiceName,
 			`--output=jsonpath={.status.conditions[?(@.type=="Available")].status} {.status.conditions[?(@.type=="Available")].reason}`)
 		if err != nil {
 			return err.Error()
@@ -139,7 +138,7 @@ func TestDependentsSurviveARestartOfTheServer(t *testing.T) {
 	// Created while the owner cannot be read: the collector looks for it.
 	orphan := dependent.DeepCopy()
 	orphan.Name = "created-meanwhile"
-	shared.Server.Kill()
+	killServer(t)
 	if _, err := configMaps.Create(t.Context(), orphan, metav1.CreateOptions{}); err != nil {
 		t.Fatalf("creating a dependent while the server is down: %v", err)
 	}
@@ -163,18 +162,6 @@ func TestDependentsSurviveARestartOfTheServer(t *testing.T) {
 			t.Errorf("the dependent %s did not survive: %v", name, err)
 		}
 	}
-}
-
-// newDisposableNamespace is a namespace that the test deletes itself.
-func newDisposableNamespace(t *testing.T) string {
-	t.Helper()
-	namespace, err := shared.Kubernetes.CoreV1().Namespaces().Create(t.Context(), &corev1.Namespace{
-		ObjectMeta: metav1.ObjectMeta{GenerateName: "test-"},
-	}, metav1.CreateOptions{})
-	if err != nil {
-		t.Fatalf("creating a namespace: %v", err)
-	}
-	return namespace.Name
 }
 
 func deleteNamespace(t *testing.T, namespace string) {

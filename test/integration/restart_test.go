@@ -36,6 +36,35 @@ import (
 // shutdownPatience is well below the time that a Deployment's pod is given.
 const shutdownPatience = 20 * time.Second
 
+// stopServer stops the shared server. It is started again after the test at
+// the latest.
+func stopServer(t *testing.T) {
+	t.Helper()
+	ensureRunningAfter(t)
+	if err := shared.Server.Stop(t.Context()); err != nil {
+		t.Fatalf("stopping the server: %v", err)
+	}
+}
+
+// killServer is stopServer with kill -9.
+func killServer(t *testing.T) {
+	t.Helper()
+	ensureRunningAfter(t)
+	shared.Server.Kill()
+}
+
+func ensureRunningAfter(t *testing.T) {
+	t.Cleanup(func() {
+		select {
+		case <-shared.Server.Process().Exited():
+			if err := shared.Server.Start(context.Background()); err != nil {
+				t.Errorf("starting the server for the tests that follow: %v", err)
+			}
+		default:
+		}
+	})
+}
+
 // startAgain starts the shared server again, and waits until it is available.
 func startAgain(t *testing.T) {
 	t.Helper()
@@ -76,7 +105,7 @@ func TestEveryObjectSurvivesKill(t *testing.T) {
 	}
 	before[last.Name] = last
 
-	shared.Server.Kill()
+	killServer(t)
 	startAgain(t)
 
 	after, err := elastiServices(namespace).List(t.Context(), metav1.ListOptions{})
@@ -108,7 +137,7 @@ func TestRestartChangesNeitherModesNorProxyPorts(t *testing.T) {
 	before := map[string]*v1alpha1.ElastiService{asleep: readElastiService(t, asleep), awake: readElastiService(t, awake)}
 	slice := resolverSlices(t.Context(), t, asleep)[0]
 
-	shared.Server.Kill()
+	killServer(t)
 	startAgain(t)
 
 	// A new object shows that the controller works.
@@ -141,9 +170,7 @@ func TestServerEndsSoonAfterSIGTERM(t *testing.T) {
 	defer watcher.Stop()
 	process := shared.Server.Process()
 	started := time.Now()
-	if err := shared.Server.Stop(t.Context()); err != nil {
-		t.Errorf("stopping: %v", err)
-	}
+	stopServer(t)
 	if took := time.Since(started); took > shutdownPatience {
 		t.Errorf("the server took %s to end", took)
 	}
@@ -156,9 +183,7 @@ func TestServerEndsSoonAfterSIGTERM(t *testing.T) {
 // An APIService that is replaced, such as by applying the manifests again,
 // gets its certificate authority back.
 func TestStartPublishesTheCertificateAuthority(t *testing.T) {
-	if err := shared.Server.Stop(t.Context()); err != nil {
-		t.Fatalf("stopping: %v", err)
-	}
+	stopServer(t)
 	kubectl := newKubectl(t, environment.SystemNamespace)
 	if _, err := kubectl.Run(t.Context(), "", "patch", "apiservice", environment.APIServiceName, "--type=json", "--patch", `[{"op":"remove","path":"/spec/caBundle"}]`); err != nil {
 		t.Fatal(err)

@@ -20,9 +20,9 @@ limitations under the License.
 // A certificate authority and a serving certificate live in a Secret that all
 // replicas share; the bundle of authorities is published in the APIService.
 // Before a serving certificate of a new authority is used, the bundle that
-// contains it has been published for at least one check interval, and the old
-// authority stays in the bundle until it expires, so that no connection of the
-// aggregator ever fails over a renewal.
+// contains it has been published for a day, and the old authority stays in the
+// bundle until it expires, so that no connection of the aggregator ever fails
+// over a renewal.
 package servingcert
 
 import (
@@ -49,8 +49,7 @@ const (
 	authorityKeyKey  = "ca.key"
 	authorityCertKey = "ca.crt"
 
-	// checkInterval is how often the certificates are looked at, and the least
-	// time for which a new authority is published before it is used.
+	// checkInterval is how often the certificates are looked at.
 	checkInterval = time.Minute
 	// retryInterval is how soon a failed check is repeated.
 	retryInterval = 10 * time.Second

@@ -63,6 +63,7 @@ type Controller struct {
 	targets   *targetWatches
 	ports     *proxyPorts
 	resolvers *resolvers
+	listeners *listeners
 	memories  *memories
 
 	// Set by Run before anything else runs.
@@ -89,6 +90,7 @@ func New(options Options) (*Controller, error) {
 		metrics:   options.Metrics,
 		informers: informers.New(informers.Options{Clock: options.Clock, Metrics: options.InformerMetrics}),
 		ports:     newProxyPorts(options.ProxyPortRange, options.Clock),
+		listeners: newListeners(options.DialResolver, options.Clock),
 		memories:  newMemories(),
 	}
 	c.targets = &targetWatches{

@@ -38,6 +38,7 @@ func TestMain(m *testing.M) {
 }
 
 func TestTargetAtZeroIsProxiedAtOnce(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t)
 	c.create(cartElastiService())
 	c.start()
@@ -79,6 +80,7 @@ func TestTargetAtZeroIsProxiedAtOnce(t *testing.T) {
 }
 
 func TestPrivateServiceCopiesSelectorAndPortsOnly(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t)
 	c.create(cartElastiService())
 	c.start()
@@ -105,6 +107,7 @@ func TestPrivateServiceCopiesSelectorAndPortsOnly(t *testing.T) {
 }
 
 func TestModeFollowsTheServicesOwnSlices(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t)
 	c.create(cartElastiService())
 	c.start()
@@ -127,6 +130,7 @@ func TestModeFollowsTheServicesOwnSlices(t *testing.T) {
 }
 
 func TestSliceIsInPlaceBeforeTheEndpointsOfAScaledTargetGo(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t)
 	c.setDeployment("cart", 2, 2)
 	c.setEndpoints(shop, "cart", "10.1.0.1", "10.1.0.2")
@@ -144,6 +148,7 @@ func TestSliceIsInPlaceBeforeTheEndpointsOfAScaledTargetGo(t *testing.T) {
 }
 
 func TestHealsWhenServiceOrTargetComeLater(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t)
 	late := cartElastiService()
 	late.Name, late.UID = "late", "late-uid"
@@ -163,6 +168,7 @@ func TestHealsWhenServiceOrTargetComeLater(t *testing.T) {
 }
 
 func TestNothingIsWrittenAtRest(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t)
 	c.create(cartElastiService())
 	stop := c.start()
@@ -192,6 +198,7 @@ func TestNothingIsWrittenAtRest(t *testing.T) {
 }
 
 func TestEditedAndDeletedSlicesArePutBack(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t)
 	c.create(cartElastiService())
 	c.start()
@@ -223,6 +230,7 @@ func TestEditedAndDeletedSlicesArePutBack(t *testing.T) {
 }
 
 func TestSlicesFollowTheReadyResolvers(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t)
 	c.create(cartElastiService())
 	c.start()

@@ -104,18 +104,14 @@ func (c *Controller) descentOf(v *view, memory *memory) descentStep {
 	return step
 }
 
-// descend takes the next step of a descent. The mode is the one that is in
-// place now.
-func (c *Controller) descend(ctx context.Context, v *view, memory *memory, step descentStep, mode v1alpha1.Mode) error {
+// descend takes the next step of a descent, with the resolver slice in place.
+func (c *Controller) descend(ctx context.Context, v *view, memory *memory, step descentStep) error {
 	key := keyOf(v.elastiService)
 	switch step {
 	case descentDone:
 		_, err := c.takeSleepRequest(ctx, v.elastiService, memory)
 		return err
 	case descentConverge:
-		if mode != v1alpha1.ModeProxy {
-			return nil
-		}
 		if memory.descentSince.IsZero() {
 			memory.descentSince = c.clock.Now()
 		}

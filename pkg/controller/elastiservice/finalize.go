@@ -42,12 +42,16 @@ const (
 	// restorePatience is how long a deletion tries to wake the target. After
 	// that the ElastiService goes all the same: a namespace must not hang.
 	restorePatience = time.Minute
+	// lingerTime is how long a private Service stays after the resolver slice
+	// was removed: until every node has heard of that, resolvers still get
+	// connections, and need its endpoints to forward them.
+	lingerTime = 5 * time.Second
 )
 
 // finalize puts everything back as it was: the target awake, its autoscaler
 // resumed, then the resolver slices and the private Service gone, and last the
 // finalizer.
-func (c *Controller) finalize(ctx context.Context, elastiService *v1alpha1.ElastiService) error {
+func (c *Controller) finalize(ctx context.Context, elastiService *v1alpha1.ElastiService, memory *memory) error {
 	if !slices.Contains(elastiService.Finalizers, v1alpha1.Finalizer) {
 		return nil
 	}
@@ -65,7 +69,7 @@ func (c *Controller) finalize(ctx context.Context, elastiService *v1alpha1.Elast
 			return nil
 		}
 	}
-	if err := c.removeOwned(ctx, v); err != nil {
+	if removed, err := c.removeOwned(ctx, v, memory); err != nil || !removed {
 		return err
 	}
 	remaining := slices.DeleteFunc(slices.Clone(elastiService.Finalizers), func(finalizer string) bool { return finalizer == v1alpha1.Finalizer })
@@ -157,7 +161,12 @@ func (c *Controller) gone(ctx context.Context, key types.NamespacedName) error {
 	if !apierrors.IsNotFound(err) {
 		return err
 	}
-	return c.removeOwned(ctx, v)
+	if _, err := c.ensureResolverSlices(ctx, nil, v.ownSlices); err != nil {
+		return err
+	}
+	// Nobody is left to come back for the private Service later.
+	_, err = c.deletePrivateServices(ctx, v, &memory{}, "")
+	return err
 }
 
 func (c *Controller) orphans(key types.NamespacedName) *view {
@@ -180,33 +189,45 @@ func (c *Controller) knowsNothing() bool {
 	return true
 }
 
-// removeOwned deletes the resolver slices and the private Services of an
-// ElastiService, in this order: as long as resolvers get traffic, they need
-// the endpoints of the private Service.
-func (c *Controller) removeOwned(ctx context.Context, v *view) error {
-	if err := c.ensureResolverSlices(ctx, nil, v.ownSlices); err != nil {
-		return err
+// removeOwned deletes the resolver slices of an ElastiService, and after a
+// while its private Services. It reports whether all of them are gone.
+func (c *Controller) removeOwned(ctx context.Context, v *view, memory *memory) (bool, error) {
+	removed, err := c.ensureResolverSlices(ctx, nil, v.ownSlices)
+	if err != nil {
+		return false, err
 	}
-	return c.deletePrivateServices(ctx, v, "")
+	if removed && v.service != nil {
+		memory.sliceRemoved = c.clock.Now()
+	}
+	return c.deletePrivateServices(ctx, v, memory, "")
 }
 
 // deletePrivateServices deletes the private Services of an ElastiService but
-// the one with the name keep.
-func (c *Controller) deletePrivateServices(ctx context.Context, v *view, keep string) error {
+// the one with the name keep, once resolvers do not need them any more. It
+// reports whether they are gone.
+func (c *Controller) deletePrivateServices(ctx context.Context, v *view, memory *memory, keep string) (bool, error) {
+	leaving := slices.DeleteFunc(slices.Clone(v.ownServices), func(service *corev1.Service) bool { return service.Name == keep })
+	if len(leaving) == 0 {
+		return true, nil
+	}
+	if linger := lingerTime - c.clock.Since(memory.sliceRemoved); !memory.sliceRemoved.IsZero() && linger > 0 {
+		c.queue.AddAfter(keyOf(v.elastiService), linger)
+		return false, nil
+	}
 	var problems []error
-	for _, service := range v.ownServices {
-		if service.Name == keep {
-			continue
-		}
+	for _, service := range leaving {
 		uid := service.UID
 		err := c.host.CoreV1().Services(service.Namespace).Delete(ctx, service.Name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &uid}})
 		if ignoreNotFound(err) != nil {
 			problems = append(problems, fmt.Errorf("deleting private Service %q: %w", service.Name, err))
 		}
 	}
-	return errors.Join(problems...)
+	err := errors.Join(problems...)
+	return err == nil, err
 }
 
+// setFinalizers writes the finalizers, unless the ElastiService was changed
+// since it was looked at.
 func (c *Controller) setFinalizers(ctx context.Context, elastiService *v1alpha1.ElastiService, finalizers []string) (*v1alpha1.ElastiService, error) {
 	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{
 		"uid":             elastiService.UID,

@@ -54,6 +54,7 @@ func (c *cluster) eventuallyReleased(name string) {
 }
 
 func TestDeletionWakesTheTargetBeforeResolversLeave(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t)
 	elastiService := cartElastiService()
 	elastiService.Spec.Autoscaler = &v1alpha1.AutoscalerSpec{Type: v1alpha1.AutoscalerKEDA, Name: "cart"}
@@ -96,6 +97,7 @@ func TestDeletionNeverHangs(t *testing.T) {
 		"everything of it is gone too": func(c *cluster) { c.deleteService("cart"); c.deleteService(PrivateServiceName("cart")) },
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			c := newCluster(t)
 			c.create(cartElastiService())
 			c.start()
@@ -108,6 +110,7 @@ func TestDeletionNeverHangs(t *testing.T) {
 }
 
 func TestTargetThatCannotBeWokenHoldsUpADeletion(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t)
 	c.create(cartElastiService())
 	c.start()
@@ -129,6 +132,7 @@ func TestTargetThatCannotBeWokenHoldsUpADeletion(t *testing.T) {
 }
 
 func TestChangeOfServiceLeavesNothingBehind(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t)
 	other := cartService()
 	other.Name = "basket"
@@ -159,6 +163,7 @@ func TestChangeOfServiceLeavesNothingBehind(t *testing.T) {
 }
 
 func TestChangeOfTargetRestoresTheFormerOne(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t)
 	c.setDeployment("basket", 0, 0)
 	elastiService := cartElastiService()
@@ -185,6 +190,7 @@ func TestChangeOfTargetRestoresTheFormerOne(t *testing.T) {
 }
 
 func TestSecondElastiServiceOnOneService(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t)
 	first, second := cartElastiService(), cartElastiService()
 	first.CreationTimestamp = metav1.Unix(1000, 0)
@@ -214,6 +220,7 @@ func TestSecondElastiServiceOnOneService(t *testing.T) {
 }
 
 func TestNoReadyResolverWakesSleepingTargets(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t)
 	c.options.ResolverGrace = 50 * time.Millisecond
 	c.create(cartElastiService())
@@ -249,6 +256,7 @@ func TestNoFreeProxyPort(t *testing.T) {
 }
 
 func TestObjectsOfOthersAreNotOverwritten(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t)
 	foreign := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: shop, Name: PrivateServiceName("cart")}, Spec: corev1.ServiceSpec{Selector: map[string]string{"their": "own"}}}
 	c.create(foreign)
@@ -270,6 +278,7 @@ func TestObjectsOfOthersAreNotOverwritten(t *testing.T) {
 }
 
 func TestKindInstalledLater(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t)
 	c.scaling.forgetKind("Deployment")
 	c.create(cartElastiService())
@@ -281,6 +290,7 @@ func TestKindInstalledLater(t *testing.T) {
 }
 
 func TestOnlyTheNamespacesInScope(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t)
 	c.options.Namespaces = []string{shop}
 	elsewhere := cartElastiService()
@@ -297,6 +307,7 @@ func TestOnlyTheNamespacesInScope(t *testing.T) {
 }
 
 func TestSleepOnRequest(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t)
 	c.setDeployment("cart", 2, 2)
 	c.setEndpoints(shop, "cart", "10.1.0.1", "10.1.0.2")
@@ -333,6 +344,7 @@ func TestSleepOnRequest(t *testing.T) {
 }
 
 func TestSleepRequestTakenBackLeavesTheTargetAwake(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t)
 	c.setDeployment("cart", 2, 2)
 	c.setEndpoints(shop, "cart", "10.1.0.1")
@@ -349,6 +361,7 @@ func TestSleepRequestTakenBackLeavesTheTargetAwake(t *testing.T) {
 }
 
 func TestObjectsOfAnElastiServiceThatIsGoneAreRemoved(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t)
 	c.create(cartElastiService())
 	staying := cartElastiService()
@@ -371,6 +384,7 @@ func TestObjectsOfAnElastiServiceThatIsGoneAreRemoved(t *testing.T) {
 }
 
 func TestAnEmptyStoreIsNoReasonToRemoveSlices(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t)
 	c.create(cartElastiService())
 	stop := c.start()

@@ -34,6 +34,11 @@ type memory struct {
 	written *v1alpha1.ElastiService
 	// zeroSince is when the target was seen to go to zero. Zero if it was not.
 	zeroSince time.Time
+	// sliceRemoved is when the last resolver slice was removed. Zero if that
+	// was not seen.
+	sliceRemoved time.Time
+	// listeners are the resolvers that listen on its proxy ports.
+	listeners confirmation
 	// descentSince is since when a descent has the resolvers in the path. Zero
 	// without one.
 	descentSince time.Time

@@ -61,8 +61,9 @@ func keepSlice(resolverService types.NamespacedName) func(any) (any, error) {
 			}
 		}
 		if kept.ours() || kept.service() == resolverService {
-			slice.ManagedFields = nil
-			kept.slice = slice
+			whole := *slice
+			whole.ManagedFields = nil
+			kept.slice = &whole
 		}
 		return kept, nil
 	}
@@ -100,8 +101,9 @@ func keepElastiService(object any) (any, error) {
 	if !ok {
 		return nil, fmt.Errorf("expected an ElastiService, got %T", object)
 	}
-	elastiService.ManagedFields = nil
-	return elastiService, nil
+	kept := *elastiService
+	kept.ManagedFields = nil
+	return &kept, nil
 }
 
 // isOurs tells whether an object was made by this controller for a role.

@@ -81,6 +81,10 @@ type Options struct {
 	// ResolverGrace is how long there may be no ready resolver before
 	// sleeping targets are woken. Defaults to DefaultResolverGrace.
 	ResolverGrace time.Duration
+	// DialResolver connects to resolvers, to see whether they listen on a new
+	// proxy port before traffic is sent there. Without it they count as soon
+	// as they are ready.
+	DialResolver DialFunc
 	// Workers is how many ElastiServices are worked on at a time. Defaults to
 	// DefaultWorkers.
 	Workers int

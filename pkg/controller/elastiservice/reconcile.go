@@ -26,6 +26,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -74,7 +75,9 @@ type outcome struct {
 
 // failed takes in an error of a step.
 func (o *outcome) failed(err error) {
-	if err == nil {
+	if err == nil || apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) {
+		// In a namespace that goes, the ElastiService is about to be deleted
+		// too: there is nothing to do until then.
 		return
 	}
 	o.err = errors.Join(o.err, err)
@@ -82,8 +85,6 @@ func (o *outcome) failed(err error) {
 	switch {
 	case errors.As(err, &nameTaken):
 		o.problems = append(o.problems, no(ReasonNameTaken, "%s", nameTaken.Error()))
-	case apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause):
-		// The ElastiService is about to be deleted too.
 	case apierrors.IsForbidden(err), apierrors.IsInvalid(err):
 		o.problems = append(o.problems, no(ReasonWriteFailed, "%v", err))
 	}
@@ -106,7 +107,7 @@ func (c *Controller) reconcile(ctx context.Context, watched *v1alpha1.ElastiServ
 	memory := c.memories.of(key)
 	elastiService := memory.latest(watched)
 	if !elastiService.DeletionTimestamp.IsZero() {
-		err := c.finalize(ctx, elastiService)
+		err := c.finalize(ctx, elastiService, memory)
 		c.metrics.finalizing(key, err)
 		return err
 	}
@@ -125,7 +126,8 @@ func (c *Controller) reconcile(ctx context.Context, watched *v1alpha1.ElastiServ
 		c.cover(ctx, v, memory, &result)
 	} else {
 		c.ports.release(key)
-		result.failed(c.removeOwned(ctx, v))
+		_, err := c.removeOwned(ctx, v, memory)
+		result.failed(err)
 	}
 	result.failed(c.wakeWithoutResolvers(ctx, v))
 	if v.target.unwatched {
@@ -221,14 +223,18 @@ func (c *Controller) cover(ctx context.Context, v *view, memory *memory, result 
 	facts := c.modeFacts(v, memory)
 	facts.descending = descent == descentConverge || descent == descentScale
 	mode, why := decideMode(facts)
-	var err error
+	var desired []*discoveryv1.EndpointSlice
+	allListen := true
 	if mode == v1alpha1.ModeProxy {
-		desired := desiredResolverSlices(v.elastiService, v.service, result.ports, c.resolvers.ready)
-		err = c.ensureResolverSlices(ctx, desired, v.ownSlices)
-	} else {
-		err = c.ensureResolverSlices(ctx, nil, v.ownSlices)
+		var listening func(discoveryv1.AddressType) []discoveryv1.Endpoint
+		listening, allListen = c.listeningResolvers(ctx, v, memory, result.ports)
+		desired = desiredResolverSlices(v.elastiService, v.service, result.ports, listening)
 	}
+	removed, err := c.ensureResolverSlices(ctx, desired, v.ownSlices)
 	result.failed(err)
+	if removed {
+		memory.sliceRemoved = c.clock.Now()
+	}
 	if before := v.elastiService.Status.Mode; before != mode {
 		c.metrics.switched(keyOf(v.elastiService), mode, err)
 		if err == nil && before != "" {
@@ -240,9 +246,12 @@ func (c *Controller) cover(ctx context.Context, v *view, memory *memory, result 
 	if err != nil {
 		result.mode = observedMode(v)
 	}
-	result.failed(c.descend(ctx, v, memory, descent, result.mode))
+	if result.mode == v1alpha1.ModeProxy && allListen {
+		result.failed(c.descend(ctx, v, memory, descent))
+	}
 	v.elastiService = memory.latest(v.elastiService)
-	result.failed(c.deletePrivateServices(ctx, v, PrivateServiceName(v.service.Name)))
+	_, err = c.deletePrivateServices(ctx, v, memory, PrivateServiceName(v.service.Name))
+	result.failed(err)
 	if facts.atZero && facts.readyEndpoints > 0 && facts.sinceZero >= 0 && facts.sinceZero < leavingTime {
 		c.queue.AddAfter(keyOf(v.elastiService), leavingTime-facts.sinceZero)
 	}
@@ -278,6 +287,12 @@ func (c *Controller) assignProxyPorts(v *view) ([]v1alpha1.ProxyPort, *verdict) 
 	recorded := map[int32]int32{}
 	for _, port := range v.elastiService.Status.ProxyPorts {
 		recorded[port.Port] = port.ProxyPort
+	}
+	if before := v.elastiService.Status.PrivateService; before != "" && before != PrivateServiceName(v.service.Name) {
+		// Traffic of the former Service may still come to its proxy ports. It
+		// must not reach the pods of this one.
+		c.ports.release(keyOf(v.elastiService))
+		recorded = nil
 	}
 	var numbers []int32
 	for _, port := range v.service.Spec.Ports {

@@ -90,8 +90,9 @@ func addressTypes(public *corev1.Service) []discoveryv1.AddressType {
 }
 
 // ensureResolverSlices makes the resolver slices as desired, then deletes the
-// others of owned. It works on all of them, whatever fails.
-func (c *Controller) ensureResolverSlices(ctx context.Context, desired []*discoveryv1.EndpointSlice, owned []*observedSlice) error {
+// others of owned. It works on all of them, whatever fails, and reports whether
+// it deleted one.
+func (c *Controller) ensureResolverSlices(ctx context.Context, desired []*discoveryv1.EndpointSlice, owned []*observedSlice) (bool, error) {
 	known := map[string]*discoveryv1.EndpointSlice{}
 	for _, slice := range owned {
 		known[slice.Name] = slice.slice
@@ -105,14 +106,14 @@ func (c *Controller) ensureResolverSlices(ctx context.Context, desired []*discov
 	}
 	if len(problems) > 0 {
 		// The traffic still depends on what is there.
-		return errors.Join(problems...)
+		return false, errors.Join(problems...)
 	}
 	for name, slice := range known {
 		if err := c.deleteResolverSlice(ctx, slice.Namespace, name); err != nil {
 			problems = append(problems, err)
 		}
 	}
-	return errors.Join(problems...)
+	return len(known) > len(problems), errors.Join(problems...)
 }
 
 func (c *Controller) ensureResolverSlice(ctx context.Context, desired, current *discoveryv1.EndpointSlice) error {

@@ -18,7 +18,9 @@ package informers
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io"
 	"sync"
 	"time"
 
@@ -115,6 +117,10 @@ func (w *sharedWatch) runInformer(ctx context.Context) error {
 			return fmt.Errorf("setting the transform: %w", err)
 		}
 	}
+	if err := informer.SetWatchErrorHandlerWithContext(logWatchError); err != nil {
+		cancel()
+		return fmt.Errorf("setting the error handler: %w", err)
+	}
 	store := informer.GetIndexer()
 	if _, err := informer.AddEventHandler(w.handler(store)); err != nil {
 		cancel()
@@ -130,6 +136,17 @@ func (w *sharedWatch) runInformer(ctx context.Context) error {
 		<-ended
 	}()
 	return w.supervise(ctx, informer, health)
+}
+
+// logWatchError logs why a watch ended. That the server ends one now and then,
+// or has forgotten where it was, is normal.
+func logWatchError(ctx context.Context, _ *cache.Reflector, err error) {
+	logger := klog.FromContext(ctx)
+	if err == nil || errors.Is(err, io.EOF) || apierrors.IsResourceExpired(err) || apierrors.IsGone(err) {
+		logger.V(4).Info("A watch ended and is started again", "reason", err)
+		return
+	}
+	logger.Error(err, "Watching failed and is tried again")
 }
 
 // supervise puts the informer to use when it knows all objects, and returns an

@@ -47,6 +47,8 @@ type Record struct {
 	Reason string `json:"reason,omitempty"`
 	// Pod is the pod that it was sent to.
 	Pod string `json:"pod,omitempty"`
+	// TraceParent is the traceparent field of a request.
+	TraceParent string `json:"traceParent,omitempty"`
 	// Client is the address of the client.
 	Client string `json:"client,omitempty"`
 

@@ -25,14 +25,24 @@ import (
 // many whole messages fit; a connection keeps one only while it is in use.
 const bufferSize = 4 << 10
 
-var bufferPool = sync.Pool{New: func() any { return new([bufferSize]byte) }}
+// wideSize is the size of the buffers that bodies get once they filled a small
+// one: fewer and larger reads.
+const wideSize = 64 << 10
+
+var (
+	bufferPool = sync.Pool{New: func() any { return new([bufferSize]byte) }}
+	widePool   = sync.Pool{New: func() any { return new([wideSize]byte) }}
+)
 
 // buffer is the unread bytes of a connection: data[read:written].
 type buffer struct {
 	data          []byte
 	read, written int
-	// shared is the backing of data while that came from the pool.
+	// last is where the bytes of the latest read ended.
+	last int
+	// shared or wide is the backing of data while that came from a pool.
 	shared *[bufferSize]byte
+	wide   *[wideSize]byte
 }
 
 // unread returns the bytes that have not been consumed. They are valid until
@@ -47,6 +57,17 @@ func (b *buffer) consume(n int) {
 	}
 }
 
+// fillBody is fill for a body, all of whose bytes were consumed: when the bytes
+// of the read before took all the room there was, it makes more.
+func (b *buffer) fillBody(r io.Reader) error {
+	if b.last == len(b.data) && b.wide == nil && b.read == b.written {
+		b.giveBack()
+		b.wide = widePool.Get().(*[wideSize]byte)
+		b.data, b.read, b.written = b.wide[:], 0, 0
+	}
+	return b.fill(r, wideSize)
+}
+
 // fill reads once from r. When the buffer is full it makes room first, by
 // growing up to limit bytes; at the limit it returns io.ErrShortBuffer.
 func (b *buffer) fill(r io.Reader, limit int) error {
@@ -57,6 +78,7 @@ func (b *buffer) fill(r io.Reader, limit int) error {
 	}
 	n, err := r.Read(b.data[b.written:])
 	b.written += n
+	b.last = b.written
 	if n > 0 {
 		return nil
 	}
@@ -108,6 +130,10 @@ func (b *buffer) giveBack() {
 	if b.shared != nil {
 		bufferPool.Put(b.shared)
 		b.shared = nil
+	}
+	if b.wide != nil {
+		widePool.Put(b.wide)
+		b.wide = nil
 	}
 }
 

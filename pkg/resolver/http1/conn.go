@@ -17,6 +17,7 @@ limitations under the License.
 package http1
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"io"
@@ -34,10 +35,9 @@ import (
 // conn is a connection of a client.
 type conn struct {
 	// Immutable.
-	server  *Server
-	tcp     *net.TCPConn
-	service *service.Service
-	port    service.Port
+	server *Server
+	tcp    *net.TCPConn
+	find   service.Find
 
 	draining atomic.Bool
 
@@ -47,7 +47,10 @@ type conn struct {
 
 	// Owned by the goroutine that serves, but for in while a request body is
 	// being sent.
-	in       buffer
+	in buffer
+	// service and port are what the current request is for.
+	service  *service.Service
+	port     service.Port
 	request  head
 	response head
 	record   accesslog.Record
@@ -61,19 +64,41 @@ type conn struct {
 
 // serveRequest serves the next request and reports whether another may follow.
 func (c *conn) serveRequest(ctx context.Context) bool {
-	if err := c.readHead(); err != nil {
-		var bad *malformed
-		if errors.As(err, &bad) {
-			c.begin(time.Now())
-			c.refuseLast(answer.New(bad.status, answer.ReasonBadRequest, bad.detail))
-			c.finish()
-		}
+	err := c.readHead()
+	var bad *malformed
+	if err != nil && !errors.As(err, &bad) {
 		return false
 	}
-	c.begin(time.Now())
-	again := c.answerRequest(ctx)
+	c.record = accesslog.Record{Protocol: accesslog.HTTP1, Received: time.Now()}
+	if bad == nil {
+		c.record.Method, c.record.Path = string(c.request.method), pathOf(c.request.target)
+		c.record.TraceParent = string(c.request.traceParent)
+	}
+	c.service, c.port = c.find(c.request.values)
+	again := false
+	switch {
+	case bad != nil:
+		c.refuseLast(answer.New(bad.status, answer.ReasonBadRequest, bad.detail))
+	case c.service == nil:
+		again = c.refuse(answer.New(http.StatusMisdirectedRequest, answer.ReasonUnknownHost,
+			"no service on this port has the requested host name; use name.namespace.svc"))
+	default:
+		again = c.answerRequest(ctx)
+	}
 	c.finish()
 	return again && !c.draining.Load()
+}
+
+// finish completes the record of a request. One that was for no service has none.
+func (c *conn) finish() {
+	if c.service == nil {
+		return
+	}
+	c.record.Namespace = c.service.Namespace
+	c.record.Service = c.service.PublicService
+	c.record.Port = c.port.Number
+	c.record.Ended = time.Now()
+	c.service.Finish(&c.record)
 }
 
 // readHead reads until the head of a request is complete and parsed.
@@ -152,6 +177,12 @@ func (c *conn) setReadDeadline(deadline time.Time) error {
 	return c.tcp.SetReadDeadline(deadline)
 }
 
+// pathOf returns the path of a request target, without the query.
+func pathOf(target []byte) string {
+	path, _, _ := bytes.Cut(target, []byte("?"))
+	return string(path)
+}
+
 // close ends the connection.
 func (c *conn) close() {
 	c.in.release()
@@ -161,32 +192,18 @@ func (c *conn) close() {
 	c.tcp.Close()
 }
 
-// begin starts the record of a request.
-func (c *conn) begin(now time.Time) {
-	c.record = accesslog.Record{
-		Namespace: c.service.Namespace,
-		Service:   c.service.PublicService,
-		Port:      c.port.Number,
-		Protocol:  accesslog.HTTP1,
-		Received:  now,
-	}
-}
-
-func (c *conn) finish() {
-	c.record.Ended = time.Now()
-	c.service.Finish(&c.record)
-}
-
 // headEnds reports whether data has the end of a head, or a line end that makes
 // it malformed. The first searched bytes are known to have neither.
 func headEnds(data []byte, searched int) bool {
-	for i := max(1, searched-2); i < len(data); i++ {
-		if data[i] != '\n' {
-			continue
+	for i := max(0, searched-2); i < len(data); i++ {
+		next := bytes.IndexByte(data[i:], '\n')
+		if next < 0 {
+			return false
 		}
-		if data[i-1] != '\r' || (i >= 3 && data[i-2] == '\n') {
+		i += next
+		if i == 0 || data[i-1] != '\r' || (i >= 3 && data[i-2] == '\n') {
 			return true
 		}
 	}
-	return len(data) > 0 && data[0] == '\n'
+	return false
 }

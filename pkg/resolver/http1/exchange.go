@@ -20,7 +20,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"os"
 	"time"
@@ -208,18 +207,16 @@ func (e *exchange) retryable(err error) bool {
 	return err != nil && !e.started && len(e.pod.in.unread()) == 0 && !errors.Is(err, hold.ErrClientGone)
 }
 
-// fill reads more of what the pod sends. While the pod is silent it has the
-// client watched, so that a client that goes away does not keep a pod busy.
-func (e *exchange) fill() error {
+// fill reads more of what the pod sends, with a function that reads once. While
+// the pod is silent it has the client watched, so that a client that goes away
+// does not keep a pod busy.
+func (e *exchange) fill(read func() error) error {
 	for {
 		if err := e.armSilence(time.Now()); err != nil {
 			return err
 		}
-		err := e.pod.in.fill(e.pod.tcp, e.client.server.options.MaxHeaderBytes)
+		err := read()
 		if !errors.Is(err, os.ErrDeadlineExceeded) {
-			if errors.Is(err, io.ErrShortBuffer) {
-				return &malformed{status: http.StatusBadGateway, detail: "its head is too large"}
-			}
 			return err
 		}
 		if err := e.silent(); err != nil {

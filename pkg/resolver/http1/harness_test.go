@@ -95,7 +95,7 @@ func newFixture(t testing.TB, change func(*service.Config)) *fixture {
 			running.Go(func() {
 				stop := context.AfterFunc(ctx, func() { conn.Close() })
 				defer stop()
-				f.server.Serve(ctx, conn.(*net.TCPConn), nil, f.service, service.Port{Number: 80})
+				f.server.Serve(ctx, conn.(*net.TCPConn), nil, service.Fixed(f.service, service.Port{Number: 80}))
 			})
 		}
 	})

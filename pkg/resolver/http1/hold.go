@@ -37,8 +37,6 @@ const heldOverhead = 4 << 10
 // long as no pod can take it, or answers it. It reports whether the connection
 // can carry another request.
 func (c *conn) answerRequest(ctx context.Context) bool {
-	c.record.Method = string(c.request.method)
-	c.record.Path = pathOf(c.request.target)
 	if c.record.Method == http.MethodConnect {
 		return c.refuse(answer.New(http.StatusNotImplemented, answer.ReasonBadRequest, "CONNECT is not possible here: the destination is the service alone"))
 	}
@@ -120,14 +118,4 @@ func (c *conn) refuseHeld(err error) bool {
 		return false
 	}
 	return c.refuse(answer.NotHeld(c.service, err))
-}
-
-// pathOf returns the path of a request target, without the query.
-func pathOf(target []byte) string {
-	for i, c := range target {
-		if c == '?' {
-			return string(target[:i])
-		}
-	}
-	return string(target)
 }

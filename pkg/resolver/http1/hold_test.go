@@ -191,3 +191,43 @@ func TestDrainFinishesWhatIsHeld(t *testing.T) {
 		t.Fatalf("got %q, close %t", body, response.Close)
 	}
 }
+
+func TestSlowHeadsAndIdleConnectionsEnd(t *testing.T) {
+	for name, sent := range map[string]string{
+		"no request":               "",
+		"half a head":              "GET / HTTP/1.1\r\nHo",
+		"a head in a second piece": "HEAD / HTTP/1.0\r\n\r\nGET / HT",
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := newFixture(t, nil)
+			f.server.options.HeaderTimeout = 50 * time.Millisecond
+			f.server.options.IdleTimeout = 50 * time.Millisecond
+			f.pods(httpPod(t, func(http.ResponseWriter, *http.Request) {}))
+			conn := f.client()
+			send(t, conn, sent)
+			if _, err := io.ReadAll(conn); err != nil {
+				t.Fatalf("the connection does not end: %v", err)
+			}
+		})
+	}
+}
+
+// A body may take as long as it likes, and so may its answer.
+func TestTimeoutsDoNotEndSlowBodies(t *testing.T) {
+	f := newFixture(t, nil)
+	f.server.options.HeaderTimeout = 50 * time.Millisecond
+	f.server.options.IdleTimeout = 50 * time.Millisecond
+	f.pods(httpPod(t, func(w http.ResponseWriter, r *http.Request) {
+		_, _ = io.Copy(w, r.Body)
+	}))
+	conn := f.client()
+	send(t, conn, "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\n\r\n")
+	for _, piece := range []string{"a", "b", "c"} {
+		// The time that passes is what is tested.
+		time.Sleep(100 * time.Millisecond)
+		send(t, conn, piece)
+	}
+	if _, body := readResponse(t, bufio.NewReader(conn), "POST"); body != "abc" {
+		t.Fatalf("got %q", body)
+	}
+}

@@ -18,6 +18,7 @@ package http1
 
 import (
 	"io"
+	"net/http"
 	"time"
 
 	"github.com/truefoundry/elasti-apiserver/pkg/resolver/accesslog"
@@ -59,7 +60,7 @@ func (c *conn) sendAnswer(a *answer.Answer, last bool) bool {
 		c.record.Reason = string(a.Reason)
 	}
 	c.record.Answered = time.Now()
-	_, err := c.tcp.Write(a.AppendHTTP1(nil, string(c.request.method) == "HEAD", last))
+	_, err := c.tcp.Write(a.AppendHTTP1(nil, c.record.Method == http.MethodHead, last))
 	return err == nil
 }
 

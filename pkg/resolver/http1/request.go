@@ -125,7 +125,7 @@ func (b *requestBody) sendChunks() bool {
 }
 
 func (b *requestBody) read() bool {
-	if err := b.client.in.fill(b.client.tcp, bufferSize); err != nil {
+	if err := b.client.in.fillBody(b.client.tcp); err != nil {
 		b.fail(hold.ErrClientGone)
 		return false
 	}

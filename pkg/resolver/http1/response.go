@@ -64,7 +64,11 @@ func (e *exchange) readHead() error {
 			return e.client.response.parseResponse(data)
 		}
 		searched = len(data)
-		if err := e.fill(); err != nil {
+		err := e.fill(func() error { return e.pod.in.fill(e.pod.tcp, e.client.server.options.MaxHeaderBytes) })
+		if errors.Is(err, io.ErrShortBuffer) {
+			return &malformed{status: http.StatusBadGateway, detail: "its head is too large"}
+		}
+		if err != nil {
 			return err
 		}
 	}
@@ -231,8 +235,8 @@ func (e *exchange) sendChunks(scanner *chunkScanner) error {
 // sendUntilClose sends a body that ends with the connection.
 func (e *exchange) sendUntilClose() error {
 	for {
-		err := e.fill()
-		if errors.Is(err, io.EOF) {
+		err := e.fillBody()
+		if errors.Is(err, errEarlyEnd) {
 			return nil
 		}
 		if err != nil {
@@ -246,9 +250,9 @@ func (e *exchange) sendUntilClose() error {
 	}
 }
 
-// fillBody is fill where the end of the connection is too early.
+// fillBody reads more of a body, for which the end of the connection is too early.
 func (e *exchange) fillBody() error {
-	err := e.fill()
+	err := e.fill(func() error { return e.pod.in.fillBody(e.pod.tcp) })
 	if errors.Is(err, io.EOF) {
 		return errEarlyEnd
 	}

@@ -75,11 +75,11 @@ func New(options Options) *Server {
 	return &Server{options: options, conns: map[*conn]struct{}{}}
 }
 
-// Serve serves one connection of a client to one port of a service, until it
-// ends, and closes it. The bytes of initial were already read from it. Whoever
+// Serve serves one connection of a client until it ends, and closes it. Each
+// request goes to the service that find returns for it. The bytes of initial were already read from it. Whoever
 // wants it to end sooner closes tcp.
-func (s *Server) Serve(ctx context.Context, tcp *net.TCPConn, initial []byte, svc *service.Service, port service.Port) {
-	c := &conn{server: s, tcp: tcp, service: svc, port: port}
+func (s *Server) Serve(ctx context.Context, tcp *net.TCPConn, initial []byte, find service.Find) {
+	c := &conn{server: s, tcp: tcp, find: find}
 	defer c.close()
 	c.in.prepend(initial)
 	s.add(c)

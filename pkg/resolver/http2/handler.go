@@ -48,36 +48,60 @@ var errNothingSent = errors.New("nothing was sent")
 
 // handler handles the streams of one connection.
 type handler struct {
+	server *Server
+	find   service.Find
+}
+
+// ServeHTTP finds out what a request is for, and has it forwarded.
+func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	svc, port := h.find(func(name string) []string {
+		if strings.EqualFold(name, "host") {
+			return []string{r.Host}
+		}
+		return r.Header.Values(name)
+	})
+	if svc == nil {
+		answer.New(http.StatusMisdirectedRequest, answer.ReasonUnknownHost,
+			"no service on this port has the requested host name; use name.namespace.svc").ServeHTTP(w, r)
+		return
+	}
+	record := &accesslog.Record{
+		Namespace:   svc.Namespace,
+		Service:     svc.PublicService,
+		Port:        port.Number,
+		Protocol:    accesslog.HTTP2,
+		Method:      r.Method,
+		Path:        r.URL.Path,
+		TraceParent: r.Header.Get("Traceparent"),
+		Client:      r.RemoteAddr,
+		Received:    time.Now(),
+		Outcome:     accesslog.Forwarded,
+	}
+	defer func() {
+		record.Ended = time.Now()
+		svc.Finish(record)
+	}()
+	f := &forwarding{server: h.server, service: svc, port: port}
+	f.forward(w, r, record)
+}
+
+// forwarding is one request on its way.
+type forwarding struct {
 	server  *Server
 	service *service.Service
 	port    service.Port
 }
 
-// ServeHTTP forwards one request, holding it for as long as no pod can take it.
-func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	record := &accesslog.Record{
-		Namespace: h.service.Namespace,
-		Service:   h.service.PublicService,
-		Port:      h.port.Number,
-		Protocol:  accesslog.HTTP2,
-		Method:    r.Method,
-		Path:      r.URL.Path,
-		Client:    r.RemoteAddr,
-		Received:  time.Now(),
-		Outcome:   accesslog.Forwarded,
-	}
-	defer func() {
-		record.Ended = time.Now()
-		h.service.Finish(record)
-	}()
+// forward forwards a request, holding it for as long as no pod can take it.
+func (f *forwarding) forward(w http.ResponseWriter, r *http.Request, record *accesslog.Record) {
 	if r.Method == http.MethodConnect {
 		refuse(w, r, record, answer.New(http.StatusNotImplemented, answer.ReasonBadRequest,
 			"CONNECT is not possible here: the destination is the service alone"))
 		return
 	}
-	lease, ok := h.service.Queue().TryTake(h.port.Name)
+	lease, ok := f.service.Queue().TryTake(f.port.Name)
 	if !ok {
-		if local := h.answerAsleep(r); local != nil {
+		if local := f.answerAsleep(r); local != nil {
 			refuse(w, r, record, local)
 			return
 		}
@@ -86,14 +110,14 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	for {
 		if !ok {
 			var err error
-			if lease, err = h.hold(r, record, again); err != nil {
-				h.refuseHeld(w, r, record, err)
+			if lease, err = f.hold(r, record, again); err != nil {
+				f.refuseHeld(w, r, record, err)
 				return
 			}
 		}
 		record.Released = time.Now()
 		record.Pod = lease.Pod.Name
-		err := h.exchange(w, r, lease, record)
+		err := f.exchange(w, r, lease, record)
 		if !errors.Is(err, errNothingSent) {
 			return
 		}
@@ -103,11 +127,11 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 // answerAsleep returns the resolver's own answer to a request that it does not
 // hold while no pod can take it, or nil.
-func (h *handler) answerAsleep(r *http.Request) *answer.Answer {
-	if h.service.Queue().Answering(h.port.Name) {
+func (f *forwarding) answerAsleep(r *http.Request) *answer.Answer {
+	if f.service.Queue().Answering(f.port.Name) {
 		return nil
 	}
-	return h.server.options.Asleep.Answer(h.service, &proberesponse.Request{
+	return f.server.options.Asleep.Answer(f.service, &proberesponse.Request{
 		Method: r.Method,
 		Path:   r.URL.EscapedPath(),
 		Query:  r.URL.RawQuery,
@@ -116,16 +140,16 @@ func (h *handler) answerAsleep(r *http.Request) *answer.Answer {
 }
 
 // hold waits until a pod can take the request, or its client gives up.
-func (h *handler) hold(r *http.Request, record *accesslog.Record, again bool) (hold.Lease, error) {
+func (f *forwarding) hold(r *http.Request, record *accesslog.Record, again bool) (hold.Lease, error) {
 	record.Held = true
-	deadline := record.Received.Add(h.service.Config().HoldTimeout)
+	deadline := record.Received.Add(f.service.Config().HoldTimeout)
 	ctx, cancel := context.WithDeadlineCause(r.Context(), deadline, hold.ErrTimeout)
 	defer cancel()
-	wait := h.service.Queue().Wait
+	wait := f.service.Queue().Wait
 	if again {
-		wait = h.service.Queue().WaitAgain
+		wait = f.service.Queue().WaitAgain
 	}
-	lease, cold, err := wait(ctx, &hold.Waiter{Port: h.port.Name, Bytes: heldOverhead})
+	lease, cold, err := wait(ctx, &hold.Waiter{Port: f.port.Name, Bytes: heldOverhead})
 	record.WakeAnswered, record.EndpointReady = cold.WakeAnswered, cold.EndpointReady
 	if r.Context().Err() != nil {
 		if err == nil {
@@ -136,12 +160,12 @@ func (h *handler) hold(r *http.Request, record *accesslog.Record, again bool) (h
 	return lease, err
 }
 
-func (h *handler) refuseHeld(w http.ResponseWriter, r *http.Request, record *accesslog.Record, err error) {
+func (f *forwarding) refuseHeld(w http.ResponseWriter, r *http.Request, record *accesslog.Record, err error) {
 	if errors.Is(err, hold.ErrClientGone) {
 		record.Outcome = accesslog.ClientGone
 		return
 	}
-	refuse(w, r, record, answer.NotHeld(h.service, err))
+	refuse(w, r, record, answer.NotHeld(f.service, err))
 }
 
 func refuse(w http.ResponseWriter, r *http.Request, record *accesslog.Record, a *answer.Answer) {
@@ -154,8 +178,8 @@ func refuse(w http.ResponseWriter, r *http.Request, record *accesslog.Record, a 
 
 // exchange sends a request to the pod of a lease and its answer to the client.
 // It returns errNothingSent when the request can be sent elsewhere.
-func (h *handler) exchange(w http.ResponseWriter, r *http.Request, lease hold.Lease, record *accesslog.Record) error {
-	conn, err := h.server.options.Pool.reserve(r.Context(), lease)
+func (f *forwarding) exchange(w http.ResponseWriter, r *http.Request, lease hold.Lease, record *accesslog.Record) error {
+	conn, err := f.server.options.Pool.reserve(r.Context(), lease)
 	if err != nil {
 		if r.Context().Err() != nil {
 			lease.Release()
@@ -201,7 +225,7 @@ func (h *handler) exchange(w http.ResponseWriter, r *http.Request, lease hold.Le
 	defer response.Body.Close()
 	record.Status = response.StatusCode
 	record.Answered = time.Now()
-	if h.service.LeftFor() >= h.server.options.MoveDelay {
+	if f.service.LeftFor() >= f.server.options.MoveDelay {
 		// The server takes this as a reason to tell the client to go away once
 		// its open streams have ended.
 		w.Header().Set("Connection", "close")

@@ -96,7 +96,7 @@ func newFixture(t *testing.T, change func(*service.Config)) *fixture {
 			running.Go(func() {
 				stop := context.AfterFunc(ctx, func() { conn.Close() })
 				defer stop()
-				server.Serve(ctx, conn.(*net.TCPConn), nil, f.service, service.Port{Number: 80})
+				server.Serve(ctx, conn.(*net.TCPConn), nil, service.Fixed(f.service, service.Port{Number: 80}))
 			})
 		}
 	})

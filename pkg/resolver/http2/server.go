@@ -92,15 +92,15 @@ func New(options Options) (*Server, error) {
 	return s, nil
 }
 
-// Serve serves one connection of a client to one port of a service, until it
-// ends, and closes it. The bytes of initial were already read from it. Whoever
+// Serve serves one connection of a client until it ends, and closes it. Each
+// request goes to the service that find returns for it. The bytes of initial were already read from it. Whoever
 // wants it to end sooner closes tcp.
-func (s *Server) Serve(ctx context.Context, tcp *net.TCPConn, initial []byte, svc *service.Service, port service.Port) {
+func (s *Server) Serve(ctx context.Context, tcp *net.TCPConn, initial []byte, find service.Find) {
 	defer tcp.Close()
 	s.http2.ServeConn(&prefixedConn{TCPConn: tcp, prefix: initial}, &http2.ServeConnOpts{
 		Context:    ctx,
 		BaseConfig: s.http1,
-		Handler:    &handler{server: s, service: svc, port: port},
+		Handler:    &handler{server: s, find: find},
 	})
 }
 

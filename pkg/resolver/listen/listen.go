@@ -28,6 +28,8 @@ import (
 	"time"
 
 	"k8s.io/klog/v2"
+
+	"github.com/truefoundry/elasti-apiserver/pkg/resolver/socket"
 )
 
 // Accepting goes on after an error: out of file descriptors, it is worth trying
@@ -77,7 +79,8 @@ func (s *Set) Open(port int32, handle Handler) error {
 		return fmt.Errorf("opening port %d: it is open already", port)
 	}
 	address := net.JoinHostPort(s.bindAddress, strconv.Itoa(int(port)))
-	bound, err := net.Listen("tcp", address)
+	config := net.ListenConfig{Control: socket.LimitUnacknowledged}
+	bound, err := config.Listen(context.Background(), "tcp", address)
 	if err != nil {
 		return fmt.Errorf("opening port %d: %w", port, err)
 	}

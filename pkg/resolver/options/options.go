@@ -18,48 +18,41 @@ limitations under the License.
 package options
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"net"
-	"os"
 	"time"
 
-	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/collectors"
-	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"github.com/spf13/pflag"
-	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/clientcmd"
-	"k8s.io/klog/v2"
-
-	"github.com/truefoundry/elasti-apiserver/pkg/generated/clientset/versioned"
-	"github.com/truefoundry/elasti-apiserver/pkg/resolver"
-	"github.com/truefoundry/elasti-apiserver/pkg/resolver/accesslog"
 )
 
 // Options are the values of the flags.
 type Options struct {
-	Kubeconfig        string
-	BindAddress       string
-	HealthAddress     string
-	MetricsAddress    string
-	AccessLog         bool
-	PassiveUserAgents []string
-	MaxHeldBytes      int64
-	MaxHeaderBytes    int
-	HeaderTimeout     time.Duration
-	IdleTimeout       time.Duration
-	SniffTimeout      time.Duration
-	HTTP2MoveDelay    time.Duration
-	ShutdownDelay     time.Duration
-	ShutdownTimeout   time.Duration
+	Kubeconfig                    string
+	BindAddress                   string
+	SharedPort                    int32
+	SharedHostHeader              string
+	ClusterDomain                 string
+	HealthAddress                 string
+	MetricsAddress                string
+	AccessLog                     bool
+	PassiveUserAgents             []string
+	MaxHeldBytes                  int64
+	MaxHeaderBytes                int
+	HeaderTimeout                 time.Duration
+	IdleTimeout                   time.Duration
+	SniffTimeout                  time.Duration
+	HTTP2MoveDelay                time.Duration
+	TracingEndpoint               string
+	TracingSamplingRatePerMillion int32
+	ShutdownDelay                 time.Duration
+	ShutdownTimeout               time.Duration
 }
 
 // New returns the defaults.
 func New() *Options {
 	return &Options{
+		ClusterDomain:  "cluster.local",
 		HealthAddress:  ":8080",
 		MetricsAddress: "127.0.0.1:8081",
 		// The kubelet, and the health checks of the load balancers of the large
@@ -83,6 +76,9 @@ func New() *Options {
 func (o *Options) AddFlags(flags *pflag.FlagSet) {
 	flags.StringVar(&o.Kubeconfig, "kubeconfig", o.Kubeconfig, "File with the address and credentials of the cluster. Empty: those of the pod.")
 	flags.StringVar(&o.BindAddress, "bind-address", o.BindAddress, "IP address that proxy ports are opened on. Empty: all addresses of both families.")
+	flags.Int32Var(&o.SharedPort, "shared-http-port", o.SharedPort, "Port for services that have no proxy port of their own, told apart by host name. 0: none.")
+	flags.StringVar(&o.SharedHostHeader, "shared-http-host-header", o.SharedHostHeader, "Header field that has the host name on --shared-http-port where it is set, for proxies that change Host.")
+	flags.StringVar(&o.ClusterDomain, "cluster-domain", o.ClusterDomain, "Domain of the names of Services.")
 	flags.StringVar(&o.HealthAddress, "health-address", o.HealthAddress, "Address that /healthz and /readyz are served on, in plain HTTP.")
 	flags.StringVar(&o.MetricsAddress, "metrics-address", o.MetricsAddress, "Address that /metrics is served on, in plain HTTP and without authentication. Empty: not served.")
 	flags.BoolVar(&o.AccessLog, "access-log", o.AccessLog, "Write a line of JSON to standard output for each request and connection.")
@@ -93,6 +89,8 @@ func (o *Options) AddFlags(flags *pflag.FlagSet) {
 	flags.DurationVar(&o.IdleTimeout, "idle-timeout", o.IdleTimeout, "Time an HTTP connection may be without a request. Keep it longer than that of whatever is in front.")
 	flags.DurationVar(&o.SniffTimeout, "sniff-timeout", o.SniffTimeout, "Time a client may say nothing before it counts as one that lets the server speak first. Only for Service ports whose appProtocol does not tell.")
 	flags.DurationVar(&o.HTTP2MoveDelay, "http2-move-delay", o.HTTP2MoveDelay, "Time after which clients that still reach an awake target through the resolver in HTTP/2 are told to reconnect.")
+	flags.StringVar(&o.TracingEndpoint, "tracing-endpoint", o.TracingEndpoint, "host:port of a collector that spans are sent to, in OTLP over gRPC without TLS. Empty: none are made.")
+	flags.Int32Var(&o.TracingSamplingRatePerMillion, "tracing-sampling-rate-per-million", o.TracingSamplingRatePerMillion, "Requests of a million that are traced although they do not ask for it; those whose traceparent says so always are.")
 	flags.DurationVar(&o.ShutdownDelay, "shutdown-delay", o.ShutdownDelay, "Time new connections are accepted after SIGTERM, until everyone knows that they should go elsewhere.")
 	flags.DurationVar(&o.ShutdownTimeout, "shutdown-timeout", o.ShutdownTimeout, "Time held requests and open connections have to finish after that. The grace period of the pod must be longer than both together.")
 }
@@ -108,6 +106,12 @@ func (o *Options) Validate() error {
 	}
 	if o.MaxHeaderBytes < 4<<10 {
 		errs = append(errs, fmt.Errorf("--max-header-bytes: %d is less than %d", o.MaxHeaderBytes, 4<<10))
+	}
+	if o.SharedPort < 0 || o.SharedPort > 65535 {
+		errs = append(errs, fmt.Errorf("--shared-http-port: %d is not a port", o.SharedPort))
+	}
+	if o.TracingSamplingRatePerMillion < 0 || o.TracingSamplingRatePerMillion > 1_000_000 {
+		errs = append(errs, fmt.Errorf("--tracing-sampling-rate-per-million: %d is not from 0 to 1000000", o.TracingSamplingRatePerMillion))
 	}
 	for _, positive := range []struct {
 		flag  string
@@ -129,75 +133,4 @@ func (o *Options) Validate() error {
 		errs = append(errs, fmt.Errorf("--http2-move-delay: %s is negative", o.HTTP2MoveDelay))
 	}
 	return errors.Join(errs...)
-}
-
-// Run runs a resolver until ctx ends and it has drained.
-func (o *Options) Run(ctx context.Context) error {
-	if err := o.Validate(); err != nil {
-		return err
-	}
-	config, err := clientcmd.BuildConfigFromFlags("", o.Kubeconfig)
-	if err != nil {
-		return fmt.Errorf("reading the credentials of the cluster (--kubeconfig=%q): %w", o.Kubeconfig, err)
-	}
-	elastiClient, kubeClient, err := clients(config)
-	if err != nil {
-		return err
-	}
-	health, err := net.Listen("tcp", o.HealthAddress)
-	if err != nil {
-		return fmt.Errorf("opening --health-address: %w", err)
-	}
-	registry := prometheus.NewRegistry()
-	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
-	options := resolver.Options{
-		Registerer:        registry,
-		Metrics:           promhttp.HandlerFor(registry, promhttp.HandlerOpts{}),
-		Logger:            klog.FromContext(ctx),
-		Elasti:            elastiClient,
-		Kubernetes:        kubeClient,
-		BindAddress:       o.BindAddress,
-		HealthListener:    health,
-		PassiveUserAgents: o.PassiveUserAgents,
-		MaxHeldBytes:      o.MaxHeldBytes,
-		MaxHeaderBytes:    o.MaxHeaderBytes,
-		HeaderTimeout:     o.HeaderTimeout,
-		IdleTimeout:       o.IdleTimeout,
-		SniffTimeout:      o.SniffTimeout,
-		HTTP2MoveDelay:    o.HTTP2MoveDelay,
-		ShutdownDelay:     o.ShutdownDelay,
-		ShutdownTimeout:   o.ShutdownTimeout,
-	}
-	if o.MetricsAddress != "" {
-		if options.MetricsListener, err = net.Listen("tcp", o.MetricsAddress); err != nil {
-			return fmt.Errorf("opening --metrics-address: %w", err)
-		}
-	}
-	if o.AccessLog {
-		options.AccessLog = accesslog.New(os.Stdout)
-	}
-	r, err := resolver.New(options)
-	if err != nil {
-		return err
-	}
-	return r.Run(ctx)
-}
-
-// clients returns the clients of a cluster. Wakes are one call for each service,
-// however much is held, and the wake of one service must not wait for those of
-// others: the server's own fairness is the limit.
-func clients(config *rest.Config) (versioned.Interface, kubernetes.Interface, error) {
-	config = rest.AddUserAgent(config, "elasti-resolver")
-	config.QPS = -1
-	elastiClient, err := versioned.NewForConfig(config)
-	if err != nil {
-		return nil, nil, fmt.Errorf("making a client of ElastiServices: %w", err)
-	}
-	// EndpointSlices are the bulk of what is watched.
-	config.ContentType = "application/vnd.kubernetes.protobuf"
-	kubeClient, err := kubernetes.NewForConfig(config)
-	if err != nil {
-		return nil, nil, fmt.Errorf("making a client of Kubernetes: %w", err)
-	}
-	return elastiClient, kubeClient, nil
 }

@@ -51,14 +51,14 @@ func configOf(object *v1alpha1.ElastiService, rules *proberesponse.Rules) *servi
 	return config
 }
 
-// portsOfService returns the ports of an ElastiService by proxy port.
+// portsOfService returns the ports of an ElastiService by Service port.
 func portsOfService(object *v1alpha1.ElastiService) map[int32]service.Port {
 	ports := make(map[int32]service.Port, len(object.Status.ProxyPorts))
 	for _, port := range object.Status.ProxyPorts {
 		if port.ProxyPort == 0 {
 			continue
 		}
-		ports[port.ProxyPort] = service.Port{
+		ports[port.Port] = service.Port{
 			Number:      port.Port,
 			Name:        port.Name,
 			AppProtocol: port.AppProtocol,

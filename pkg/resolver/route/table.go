@@ -58,7 +58,7 @@ type Listeners interface {
 	// OpenPort makes connections to a proxy port belong to a port of a service.
 	OpenPort(svc *service.Service, port service.Port) error
 	// ClosePort ends that. Connections that were accepted go on.
-	ClosePort(port service.Port)
+	ClosePort(svc *service.Service, port service.Port)
 }
 
 // Options are what a Table is made of.
@@ -94,7 +94,7 @@ type entry struct {
 	service *service.Service
 	// generation is that of the spec that was compiled.
 	generation int64
-	// open are the ports that are listened on.
+	// open are the ports that are listened on, by Service port.
 	open map[int32]service.Port
 }
 
@@ -290,7 +290,7 @@ func (t *Table) listen(kept *entry, wanted map[int32]service.Port) error {
 	var failed []error
 	for number, port := range kept.open {
 		if wanted[number] != port {
-			t.options.Listeners.ClosePort(port)
+			t.options.Listeners.ClosePort(kept.service, port)
 			delete(kept.open, number)
 		}
 	}
@@ -313,7 +313,7 @@ func (t *Table) remove(key types.NamespacedName) {
 		return
 	}
 	for _, port := range kept.open {
-		t.options.Listeners.ClosePort(port)
+		t.options.Listeners.ClosePort(kept.service, port)
 	}
 	delete(t.entries, key)
 	kept.service.Close()

@@ -102,7 +102,8 @@ func happened(fd uintptr, events int16) bool {
 const unacknowledgedMilliseconds = 30_000
 
 // LimitUnacknowledged makes a connection fail when its peer acknowledges
-// nothing for 30 seconds. It is a Control function of net.Dialer.
+// nothing for 30 seconds. It is a Control function of net.Dialer, and of
+// net.ListenConfig, where it counts for accepted connections.
 func LimitUnacknowledged(_, _ string, raw syscall.RawConn) error {
 	var optionErr error
 	if err := raw.Control(func(fd uintptr) {

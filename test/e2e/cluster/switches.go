@@ -27,8 +27,8 @@ import (
 )
 
 // lingerWhileSwitching is how long pods go on serving after somebody else
-// scaled their target to zero: as long as a kube-proxy needs to follow.
-const lingerWhileSwitching = 3 * time.Second
+// scaled their target to zero: longer than a kube-proxy needs to follow.
+const lingerWhileSwitching = 6 * time.Second
 
 // SwitchOptions say how to switch applications between asleep and awake.
 type SwitchOptions struct {

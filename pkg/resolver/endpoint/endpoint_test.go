@@ -1,0 +1,172 @@
+/*
+Copyright The elasti-apiserver Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package endpoint
+
+import (
+	"net/netip"
+	"testing"
+)
+
+func describe(id string, ready, terminating bool) Description {
+	return Description{
+		ID: id, Addresses: []netip.Addr{netip.MustParseAddr("10.0.0.1")},
+		Ports: map[string]uint16{"http": 8080, "admin": 9090}, Ready: ready, Terminating: terminating,
+	}
+}
+
+func take(s *Set, port string, limit int) string {
+	pod, _ := s.Take(port, limit)
+	if pod == nil {
+		return ""
+	}
+	return pod.ID
+}
+
+func TestTakeSpreads(t *testing.T) {
+	var s Set
+	s.Update([]Description{describe("a", true, false), describe("b", true, false), describe("c", true, false)})
+	counts := map[string]int{}
+	for range 9 {
+		counts[take(&s, "http", 0)]++
+	}
+	if counts["a"] != 3 || counts["b"] != 3 || counts["c"] != 3 {
+		t.Errorf("9 requests went to %v", counts)
+	}
+	// What is in flight survives an update, and the idle pod comes first.
+	s.Update([]Description{describe("a", true, false), describe("d", true, false)})
+	for range 3 {
+		if got := take(&s, "http", 0); got != "d" {
+			t.Errorf("took %q, want the idle pod", got)
+		}
+	}
+	if got := s.InFlight(); got != 6 {
+		t.Errorf("%d are in flight", got)
+	}
+}
+
+func TestTakeRespectsTheLimit(t *testing.T) {
+	var s Set
+	s.Update([]Description{describe("a", true, false)})
+	pod, number := s.Take("http", 1)
+	if pod == nil || number != 8080 {
+		t.Fatalf("took %v, %d", pod, number)
+	}
+	// The limit is the pod's, whatever the port.
+	if got := take(&s, "admin", 1); got != "" {
+		t.Errorf("took %q over the limit", got)
+	}
+	s.Return(pod)
+	if got := take(&s, "admin", 1); got != "a" {
+		t.Errorf("took %q after the return", got)
+	}
+}
+
+func TestWhoAnswers(t *testing.T) {
+	var s Set
+	answers := func(want bool) {
+		t.Helper()
+		if got := s.Answering("http"); got != want {
+			t.Errorf("answering is %t, want %t", got, want)
+		}
+	}
+	question := func() Question {
+		t.Helper()
+		questions := s.Questions(nil, "http")
+		if len(questions) != 1 {
+			t.Fatalf("there are %d questions", len(questions))
+		}
+		return questions[0]
+	}
+	answers(false)
+	s.Update([]Description{describe("a", true, true)})
+	answers(false)
+	if questions := s.Questions(nil, "http"); len(questions) != 0 {
+		t.Error("a terminating pod is asked")
+	}
+
+	s.Update([]Description{describe("a", false, false)})
+	answers(false)
+	s.Confirmed(question().Pod)
+	answers(true)
+
+	// Becoming ready and failing again, what was learned before is worth nothing.
+	s.Update([]Description{describe("a", true, false)})
+	answers(true)
+	s.Update([]Description{describe("a", false, false)})
+	answers(false)
+
+	// A refused connection counts until one is accepted, for its port alone.
+	s.Update([]Description{describe("a", true, false)})
+	pod, _ := s.Take("http", 0)
+	s.Return(pod)
+	s.Refused(pod, "http")
+	answers(false)
+	if !s.Answering("admin") {
+		t.Error("the other port does not answer")
+	}
+	q := question()
+	if !q.Ready || !s.Open(q) {
+		t.Errorf("the question is %+v", q)
+	}
+	s.Accepted(q.Pod, "http", false)
+	answers(true)
+	if s.Open(q) {
+		t.Error("the question is still open")
+	}
+
+	// So it does until the pod is ready anew.
+	s.Refused(pod, "http")
+	s.Update([]Description{describe("a", false, false)})
+	s.Update([]Description{describe("a", true, false)})
+	answers(true)
+}
+
+func TestAcceptingIsEnoughWithoutProbes(t *testing.T) {
+	var s Set
+	s.Update([]Description{describe("a", false, false)})
+	q := s.Questions(nil, "http")[0]
+	s.Accepted(q.Pod, "http", true)
+	if !s.Answering("http") || s.Answering("admin") {
+		t.Error("the port that accepted does not answer, or another does")
+	}
+}
+
+func TestAReplacedPodIsAnother(t *testing.T) {
+	var s Set
+	s.Update([]Description{describe("a", false, false)})
+	q := s.Questions(nil, "http")[0]
+	moved := describe("a", false, false)
+	moved.Addresses = []netip.Addr{netip.MustParseAddr("10.0.0.2")}
+	s.Update([]Description{moved})
+	if s.Open(q) {
+		t.Error("a question about an address that the pod no longer has is open")
+	}
+}
+
+func BenchmarkTake(b *testing.B) {
+	var s Set
+	var descriptions []Description
+	for i := range 100 {
+		descriptions = append(descriptions, describe(string(rune('a'+i)), true, false))
+	}
+	s.Update(descriptions)
+	b.ReportAllocs()
+	for b.Loop() {
+		pod, _ := s.Take("http", 0)
+		s.Return(pod)
+	}
+}

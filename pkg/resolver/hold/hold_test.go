@@ -1,0 +1,324 @@
+/*
+Copyright The elasti-apiserver Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package hold
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/truefoundry/elasti-apiserver/pkg/resolver/endpoint"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+func newQueue(limits Limits, bytes int64, attend func(context.Context)) *Queue {
+	if attend == nil {
+		attend = func(ctx context.Context) { <-ctx.Done() }
+	}
+	return New(Options{Limits: limits, Budget: NewBudget(bytes), Attend: attend})
+}
+
+func pods(ids ...string) []endpoint.Description {
+	var descriptions []endpoint.Description
+	for _, id := range ids {
+		descriptions = append(descriptions, endpoint.Description{
+			ID: id, Name: id, Addresses: []netip.Addr{netip.MustParseAddr("10.0.0.1")},
+			Ports: map[string]uint16{"": 80, "other": 81}, Ready: true,
+		})
+	}
+	return descriptions
+}
+
+func TestFirstComeFirstServed(t *testing.T) {
+	q := newQueue(Limits{MaxPending: 100, MaxConcurrencyPerPod: 1}, 1<<20, nil)
+	defer q.Close()
+	var order []string
+	waiters := map[string]*Waiter{}
+	for i := range 5 {
+		name := fmt.Sprint(i)
+		waiters[name] = &Waiter{Bytes: 1, Settle: func() { order = append(order, name) }}
+		if err := q.Join(waiters[name]); err != nil {
+			t.Fatal(err)
+		}
+	}
+	q.SetPods(pods("a"))
+	if _, ok := q.TryTake(""); ok {
+		t.Error("someone who came later was served first")
+	}
+	// The first one's connection is refused: it keeps its place.
+	lease, _, err := waiters["0"].Result()
+	if err != nil {
+		t.Fatal(err)
+	}
+	lease.Refuse()
+	if err := q.Rejoin(waiters["0"]); err != nil {
+		t.Fatal(err)
+	}
+	question := q.Questions()[0]
+	q.Accepted(question, false)
+	for i := range 5 {
+		lease, _, err := waiters[fmt.Sprint(i)].Result()
+		if err != nil {
+			t.Fatal(err)
+		}
+		lease.Release()
+	}
+	if got := fmt.Sprint(order); got != "[0 0 1 2 3 4]" {
+		t.Errorf("served in the order %s", got)
+	}
+	if q.Held() != 0 || q.InFlight() != 0 || q.budget.Used() != 0 {
+		t.Errorf("%d held, %d in flight, %d bytes", q.Held(), q.InFlight(), q.budget.Used())
+	}
+}
+
+func TestPortsDoNotWaitForEachOther(t *testing.T) {
+	q := newQueue(Limits{MaxPending: 100}, 1<<20, nil)
+	defer q.Close()
+	settled := map[string]bool{}
+	for _, port := range []string{"missing", "", "other"} {
+		if err := q.Join(&Waiter{Port: port, Settle: func() { settled[port] = true }}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	q.SetPods(pods("a"))
+	if settled["missing"] || !settled[""] || !settled["other"] {
+		t.Errorf("settled are %v", settled)
+	}
+}
+
+func TestLimits(t *testing.T) {
+	q := newQueue(Limits{MaxPending: 2}, 10, nil)
+	w := func(bytes int64) *Waiter { return &Waiter{Bytes: bytes, Settle: func() {}} }
+	first := w(5)
+	for _, step := range []struct {
+		waiter *Waiter
+		want   error
+	}{{first, nil}, {w(6), ErrTooManyBytes}, {w(5), nil}, {w(0), ErrTooManyPending}} {
+		if err := q.Join(step.waiter); !errors.Is(err, step.want) {
+			t.Errorf("joining with %d bytes: %v, want %v", step.waiter.Bytes, err, step.want)
+		}
+	}
+	if !q.Leave(first) {
+		t.Error("a waiter cannot leave")
+	}
+	if q.Leave(first) {
+		t.Error("a waiter can leave twice")
+	}
+	again := w(5)
+	if err := q.Join(again); err != nil {
+		t.Errorf("the place of one who left is not free: %v", err)
+	}
+	q.Close()
+	if _, _, err := again.Result(); !errors.Is(err, ErrClosed) {
+		t.Errorf("closing ended the wait with %v", err)
+	}
+	if err := q.Join(w(0)); !errors.Is(err, ErrClosed) {
+		t.Errorf("joining a closed queue: %v", err)
+	}
+}
+
+func TestWaitEndsWithItsContext(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q := newQueue(Limits{MaxPending: 1}, 1<<20, nil)
+		defer q.Close()
+		ctx, cancel := context.WithTimeoutCause(t.Context(), time.Minute, ErrTimeout)
+		defer cancel()
+		started := time.Now()
+		if _, _, err := q.Wait(ctx, &Waiter{}); !errors.Is(err, ErrTimeout) || time.Since(started) != time.Minute {
+			t.Errorf("got %v after %s", err, time.Since(started))
+		}
+		if q.Held() != 0 {
+			t.Error("the place is not free")
+		}
+	})
+}
+
+// The attendant runs exactly while something is held or asked for, and never twice.
+func TestAttendant(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var mu sync.Mutex
+		running, runs := 0, 0
+		q := newQueue(Limits{MaxPending: 10}, 1<<20, func(ctx context.Context) {
+			mu.Lock()
+			running++
+			runs++
+			if running > 1 {
+				t.Error("it runs twice at a time")
+			}
+			mu.Unlock()
+			<-ctx.Done()
+			// It takes a while to end, and meanwhile more may be held.
+			time.Sleep(time.Second)
+			mu.Lock()
+			running--
+			mu.Unlock()
+		})
+		check := func(wantRunning, wantRuns int) {
+			t.Helper()
+			synctest.Wait()
+			mu.Lock()
+			defer mu.Unlock()
+			if running != wantRunning || runs != wantRuns {
+				t.Errorf("%d running after %d runs, want %d after %d", running, runs, wantRunning, wantRuns)
+			}
+		}
+		check(0, 0)
+		w := &Waiter{Settle: func() {}}
+		if err := q.Join(w); err != nil {
+			t.Fatal(err)
+		}
+		check(1, 1)
+		q.Leave(w)
+		again := &Waiter{Settle: func() {}}
+		if err := q.Join(again); err != nil {
+			t.Fatal(err)
+		}
+		check(1, 1)
+		time.Sleep(2 * time.Second)
+		check(1, 2)
+		stop := q.Nudge()
+		q.Leave(again)
+		check(1, 2)
+		stop()
+		time.Sleep(2 * time.Second)
+		check(0, 2)
+		q.Close()
+	})
+}
+
+func TestColdStartTellsItsSteps(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		q := newQueue(Limits{MaxPending: 10}, 1<<20, nil)
+		defer q.Close()
+		began := time.Now()
+		w := &Waiter{Settle: func() {}}
+		if err := q.Join(w); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Millisecond)
+		q.WakeAnswered()
+		time.Sleep(time.Second)
+		q.WakeAnswered()
+		q.SetPods(pods("a"))
+		_, cold, err := w.Result()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !cold.Began.Equal(began) || cold.WakeAnswered.Sub(began) != time.Millisecond || cold.EndpointReady.Sub(cold.WakeAnswered) != time.Second {
+			t.Errorf("the cold start is %+v", cold)
+		}
+	})
+}
+
+func TestWanting(t *testing.T) {
+	q := newQueue(Limits{MaxPending: 10, MaxConcurrencyPerPod: 1}, 1<<20, nil)
+	defer q.Close()
+	wants := func(want bool) {
+		t.Helper()
+		if got := q.Wanting(); got != want {
+			t.Errorf("wanting is %t", got)
+		}
+	}
+	wants(false)
+	stop := q.Nudge()
+	wants(true)
+	stop()
+	wants(false)
+	for range 2 {
+		if err := q.Join(&Waiter{Settle: func() {}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	wants(true)
+	q.SetPods(pods("a"))
+	// One waits for the pod to have less to do: more of them is not for us to ask.
+	wants(false)
+	q.SetPods(nil)
+	wants(true)
+}
+
+// Whatever comes when, nothing is lost: all who wait are served once, and the
+// counters return to zero.
+func TestManyAtOnce(t *testing.T) {
+	q := newQueue(Limits{MaxPending: 10_000, MaxConcurrencyPerPod: 3}, 1<<30, nil)
+	defer q.Close()
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	var running sync.WaitGroup
+	for i := range 500 {
+		running.Go(func() {
+			lease, ok := q.TryTake("")
+			if !ok {
+				var err error
+				if lease, _, err = q.Wait(ctx, &Waiter{Bytes: 10}); err != nil {
+					t.Error(err)
+					return
+				}
+			}
+			if i%50 == 0 {
+				lease.Refuse()
+				for _, question := range q.Questions() {
+					q.Accepted(question, false)
+				}
+				return
+			}
+			lease.Release()
+		})
+	}
+	running.Go(func() {
+		for i := range 50 {
+			q.SetPods(pods("a", fmt.Sprint(i)))
+		}
+	})
+	served := make(chan struct{})
+	go func() { running.Wait(); close(served) }()
+	tick := time.NewTicker(time.Millisecond)
+	defer tick.Stop()
+	for {
+		select {
+		case <-served:
+			if q.Held() != 0 || q.InFlight() != 0 || q.budget.Used() != 0 {
+				t.Errorf("%d held, %d in flight, %d bytes", q.Held(), q.InFlight(), q.budget.Used())
+			}
+			return
+		case <-tick.C:
+			// What a prober would do.
+			for _, question := range q.Questions() {
+				q.Accepted(question, false)
+			}
+		}
+	}
+}
+
+func BenchmarkTake(b *testing.B) {
+	q := newQueue(Limits{MaxPending: 10}, 1<<20, nil)
+	defer q.Close()
+	q.SetPods(pods("a", "b", "c"))
+	b.ReportAllocs()
+	for b.Loop() {
+		lease, _ := q.TryTake("")
+		lease.Release()
+	}
+}

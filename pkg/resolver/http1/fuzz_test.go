@@ -1,0 +1,114 @@
+/*
+Copyright The elasti-apiserver Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package http1
+
+import (
+	"bufio"
+	"bytes"
+	"io"
+	"net/http"
+	"net/http/httputil"
+	"slices"
+	"testing"
+)
+
+// What is accepted is framed as net/http frames it, wherever that accepts it
+// too: the two never disagree about where a request ends.
+func FuzzParseRequest(f *testing.F) {
+	for _, seed := range []string{
+		"GET / HTTP/1.1\r\nHost: a\r\n\r\n",
+		"POST /x HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\nhello",
+		"POST /x HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\nConnection: close, TE\r\n\r\n0\r\n\r\n",
+		"GET / HTTP/1.0\r\nKeep-Alive: x\r\nConnection: keep-alive\r\n\r\n",
+		"GET / HTTP/1.1\r\nHost: a\r\nContent-Length : 5\r\n x\r\n\r\n",
+	} {
+		f.Add([]byte(seed))
+	}
+	f.Fuzz(func(t *testing.T, data []byte) {
+		var h head
+		if h.parseRequest(data) != nil {
+			return
+		}
+		if !headEnds(h.raw, 0) || headEnds(h.raw[:len(h.raw)-1], 0) {
+			t.Fatalf("the head %q is found to end elsewhere while it is read", h.raw)
+		}
+		request, err := http.ReadRequest(bufio.NewReader(bytes.NewReader(data)))
+		if err != nil {
+			return
+		}
+		chunked := slices.Equal(request.TransferEncoding, []string{"chunked"})
+		if h.chunked != chunked || (!chunked && max(0, h.contentLength) != request.ContentLength) {
+			t.Fatalf("%q: chunked %t, length %d, and for net/http %t, %d", data, h.chunked, h.contentLength, chunked, request.ContentLength)
+		}
+		// What is left out when it is forwarded are whole lines.
+		if sent := appendWithout(nil, h.raw, h.cuts); len(h.cuts) > 0 {
+			var again head
+			if err := again.parseRequest(sent); err != nil || len(again.cuts) > 0 || again.chunked != h.chunked || again.contentLength != h.contentLength {
+				t.Fatalf("%q is forwarded as %q (%v)", h.raw, sent, err)
+			}
+		}
+	})
+}
+
+// However a body is cut, its end is found at the same place, and it is one that
+// net/http can read.
+func FuzzChunks(f *testing.F) {
+	for _, seed := range []string{"0\r\n\r\n", "5;a=b\r\nhello\r\n0\r\nX: y\r\n\r\nGET /", "00005\r\nhello\r\n0\r\n\r\n", "5\nhello\n0\n\n"} {
+		f.Add([]byte(seed), byte(3))
+	}
+	f.Fuzz(func(t *testing.T, data []byte, size byte) {
+		var whole chunkScanner
+		end, done, err := whole.scan(data)
+
+		var pieces chunkScanner
+		sum := 0
+		var pieceErr error
+		pieceDone := false
+		for piece := range slices.Chunk(data, max(1, int(size))) {
+			var n int
+			if n, pieceDone, pieceErr = pieces.scan(piece); n < len(piece) || pieceErr != nil || pieceDone {
+				sum += n
+				break
+			}
+			sum += n
+		}
+		if pieceDone != done || (pieceErr != nil) != (err != nil) || sum != end {
+			t.Fatalf("%q ends at %d (%t, %v), and in pieces of %d at %d (%t, %v)", data, end, done, err, size, sum, pieceDone, pieceErr)
+		}
+		if !done {
+			return
+		}
+		reader := bufio.NewReader(bytes.NewReader(data[:end]))
+		if _, err := io.Copy(io.Discard, httputil.NewChunkedReader(reader)); err != nil && !bytes.ContainsAny(data[:end], ";") {
+			t.Fatalf("net/http cannot read %q: %v", data[:end], err)
+		}
+	})
+}
+
+func BenchmarkParseRequest(b *testing.B) {
+	data := []byte("GET /path/to/something?x=1 HTTP/1.1\r\nHost: cart.shop.svc.cluster.local\r\nUser-Agent: curl/8.0\r\nAccept: */*\r\nX-Request-Id: 0123456789abcdef\r\nCookie: session=abcdefghijklmnopqrstuvwxyz\r\nConnection: keep-alive\r\n\r\n")
+	var h head
+	b.ReportAllocs()
+	for b.Loop() {
+		if !headEnds(data, 0) {
+			b.Fatal("the head does not end")
+		}
+		if err := h.parseRequest(data); err != nil {
+			b.Fatal(err)
+		}
+	}
+}

@@ -1,0 +1,126 @@
+/*
+Copyright The elasti-apiserver Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package listen
+
+import (
+	"io"
+	"net"
+	"strings"
+	"testing"
+
+	"go.uber.org/goleak"
+	"k8s.io/klog/v2"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// greet answers each connection with a word.
+func greet(word string) Handler {
+	return func(conn *net.TCPConn) {
+		defer conn.Close()
+		_, _ = io.WriteString(conn, word)
+	}
+}
+
+// open opens some free port.
+func open(t *testing.T, s *Set, handle Handler) int32 {
+	t.Helper()
+	free, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	port := int32(free.Addr().(*net.TCPAddr).Port)
+	free.Close()
+	if err := s.Open(port, handle); err != nil {
+		t.Fatal(err)
+	}
+	return port
+}
+
+func ask(address net.Addr) (string, error) {
+	conn, err := net.Dial("tcp", address.String())
+	if err != nil {
+		return "", err
+	}
+	defer conn.Close()
+	word, err := io.ReadAll(conn)
+	return string(word), err
+}
+
+func TestPortsComeAndGoAlone(t *testing.T) {
+	s := New("127.0.0.1", klog.Background())
+	defer s.Shutdown()
+	first, second := open(t, s, greet("first")), open(t, s, greet("second"))
+	firstAddress, secondAddress := s.Address(first), s.Address(second)
+	for address, want := range map[net.Addr]string{firstAddress: "first", secondAddress: "second"} {
+		if got, err := ask(address); err != nil || got != want {
+			t.Errorf("got %q, %v, want %q", got, err, want)
+		}
+	}
+	if err := s.Open(first, greet("")); err == nil || !strings.Contains(err.Error(), "open already") {
+		t.Errorf("opening a port twice: %v", err)
+	}
+	s.Close(first)
+	s.Close(first)
+	if _, err := ask(firstAddress); err == nil {
+		t.Error("a closed port accepts")
+	}
+	if got, err := ask(secondAddress); err != nil || got != "second" {
+		t.Errorf("closing one port disturbed another: %q, %v", got, err)
+	}
+	if s.Count() != 1 {
+		t.Errorf("%d ports are open", s.Count())
+	}
+	if err := s.Open(first, greet("again")); err != nil {
+		t.Errorf("opening a port again: %v", err)
+	}
+}
+
+func TestTakenPortNamesItself(t *testing.T) {
+	taken, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer taken.Close()
+	s := New("127.0.0.1", klog.Background())
+	defer s.Shutdown()
+	err = s.Open(int32(taken.Addr().(*net.TCPAddr).Port), greet(""))
+	if err == nil || !strings.Contains(err.Error(), "opening port") {
+		t.Errorf("got %v", err)
+	}
+}
+
+func TestShutdownKeepsConnections(t *testing.T) {
+	s := New("127.0.0.1", klog.Background())
+	conns := make(chan *net.TCPConn, 1)
+	port := open(t, s, func(conn *net.TCPConn) { conns <- conn })
+	client, err := net.Dial("tcp", s.Address(port).String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close()
+	server := <-conns
+	s.Shutdown()
+	if err := s.Open(port, greet("")); err == nil {
+		t.Error("a port opens after the shutdown")
+	}
+	_, _ = io.WriteString(server, "still here")
+	server.Close()
+	if got, err := io.ReadAll(client); err != nil || string(got) != "still here" {
+		t.Errorf("got %q, %v", got, err)
+	}
+}

@@ -1,0 +1,152 @@
+/*
+Copyright The elasti-apiserver Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package options
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"os"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/sdk/resource"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/component-base/tracing"
+	tracingv1 "k8s.io/component-base/tracing/api/v1"
+	"k8s.io/klog/v2"
+	"k8s.io/utils/ptr"
+
+	"github.com/truefoundry/elasti-apiserver/pkg/generated/clientset/versioned"
+	"github.com/truefoundry/elasti-apiserver/pkg/resolver"
+	"github.com/truefoundry/elasti-apiserver/pkg/resolver/accesslog"
+)
+
+// traceFlushTimeout bounds how long the end of the process waits for the
+// collector of traces.
+const traceFlushTimeout = 2 * time.Second
+
+// Run runs a resolver until ctx ends and it has drained.
+func (o *Options) Run(ctx context.Context) error {
+	if err := o.Validate(); err != nil {
+		return err
+	}
+	config, err := clientcmd.BuildConfigFromFlags("", o.Kubeconfig)
+	if err != nil {
+		return fmt.Errorf("reading the credentials of the cluster (--kubeconfig=%q): %w", o.Kubeconfig, err)
+	}
+	elastiClient, kubeClient, err := clients(config)
+	if err != nil {
+		return err
+	}
+	provider, err := o.tracerProvider(ctx)
+	if err != nil {
+		return err
+	}
+	if provider != nil {
+		defer flush(ctx, provider)
+	}
+	registry := prometheus.NewRegistry()
+	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	options := resolver.Options{
+		Elasti:            elastiClient,
+		Kubernetes:        kubeClient,
+		BindAddress:       o.BindAddress,
+		SharedPort:        o.SharedPort,
+		SharedHostHeader:  o.SharedHostHeader,
+		ClusterDomain:     o.ClusterDomain,
+		PassiveUserAgents: o.PassiveUserAgents,
+		MaxHeldBytes:      o.MaxHeldBytes,
+		MaxHeaderBytes:    o.MaxHeaderBytes,
+		HeaderTimeout:     o.HeaderTimeout,
+		IdleTimeout:       o.IdleTimeout,
+		SniffTimeout:      o.SniffTimeout,
+		HTTP2MoveDelay:    o.HTTP2MoveDelay,
+		ShutdownDelay:     o.ShutdownDelay,
+		ShutdownTimeout:   o.ShutdownTimeout,
+		Registerer:        registry,
+		Metrics:           promhttp.HandlerFor(registry, promhttp.HandlerOpts{}),
+		Logger:            klog.FromContext(ctx),
+	}
+	if provider != nil {
+		options.TracerProvider = provider
+	}
+	if o.AccessLog {
+		options.AccessLog = accesslog.New(os.Stdout)
+	}
+	if options.HealthListener, err = net.Listen("tcp", o.HealthAddress); err != nil {
+		return fmt.Errorf("opening --health-address: %w", err)
+	}
+	if o.MetricsAddress != "" {
+		if options.MetricsListener, err = net.Listen("tcp", o.MetricsAddress); err != nil {
+			return fmt.Errorf("opening --metrics-address: %w", err)
+		}
+	}
+	r, err := resolver.New(options)
+	if err != nil {
+		return err
+	}
+	return r.Run(ctx)
+}
+
+// clients returns the clients of a cluster. Wakes are one call for each service,
+// however much is held, and the wake of one service must not wait for those of
+// others: the server's own fairness is the limit.
+func clients(config *rest.Config) (versioned.Interface, kubernetes.Interface, error) {
+	config = rest.AddUserAgent(config, "elasti-resolver")
+	config.QPS = -1
+	elastiClient, err := versioned.NewForConfig(config)
+	if err != nil {
+		return nil, nil, fmt.Errorf("making a client of ElastiServices: %w", err)
+	}
+	// EndpointSlices are the bulk of what is watched.
+	config.ContentType = "application/vnd.kubernetes.protobuf"
+	kubeClient, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		return nil, nil, fmt.Errorf("making a client of Kubernetes: %w", err)
+	}
+	return elastiClient, kubeClient, nil
+}
+
+// tracerProvider returns what makes spans, or nil without an endpoint.
+func (o *Options) tracerProvider(ctx context.Context) (tracing.TracerProvider, error) {
+	if o.TracingEndpoint == "" {
+		return nil, nil
+	}
+	provider, err := tracing.NewProvider(ctx, &tracingv1.TracingConfiguration{
+		Endpoint:               ptr.To(o.TracingEndpoint),
+		SamplingRatePerMillion: ptr.To(o.TracingSamplingRatePerMillion),
+	}, nil, []resource.Option{resource.WithAttributes(attribute.String("service.name", "elasti-resolver"))})
+	if err != nil {
+		return nil, fmt.Errorf("connecting to the collector of traces (--tracing-endpoint=%q): %w", o.TracingEndpoint, err)
+	}
+	return provider, nil
+}
+
+// flush sends the spans that were not sent yet.
+func flush(ctx context.Context, provider tracing.TracerProvider) {
+	flushCtx, cancel := context.WithTimeout(context.WithoutCancel(ctx), traceFlushTimeout)
+	defer cancel()
+	if err := provider.Shutdown(flushCtx); err != nil {
+		klog.FromContext(ctx).Error(err, "Cannot send the last spans")
+	}
+}

@@ -1,0 +1,189 @@
+/*
+Copyright The elasti-apiserver Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package wake
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti/v1alpha1"
+)
+
+// fakeServer notes when it is called, and fails while failing.
+type fakeServer struct {
+	mu      sync.Mutex
+	calls   []time.Time
+	pending []int32
+	failing bool
+}
+
+func (s *fakeServer) Wake(_ context.Context, name string, request *v1alpha1.WakeRequest, _ metav1.CreateOptions) (*v1alpha1.WakeRequest, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.calls = append(s.calls, time.Now())
+	s.pending = append(s.pending, request.Spec.Pending)
+	if s.failing || name != "cart" || request.Namespace != "shop" {
+		return nil, errors.New("unavailable")
+	}
+	return request, nil
+}
+
+func (s *fakeServer) set(failing bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.failing = failing
+}
+
+func (s *fakeServer) count() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.calls)
+}
+
+// gaps returns the times between calls.
+func (s *fakeServer) gaps() []time.Duration {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var gaps []time.Duration
+	for i := 1; i < len(s.calls); i++ {
+		gaps = append(gaps, s.calls[i].Sub(s.calls[i-1]))
+	}
+	return gaps
+}
+
+// demand is what is held.
+type demand struct {
+	mu       sync.Mutex
+	wanting  bool
+	held     int
+	answered int
+}
+
+func (d *demand) Wanting() bool { d.mu.Lock(); defer d.mu.Unlock(); return d.wanting }
+func (d *demand) Held() int     { d.mu.Lock(); defer d.mu.Unlock(); return d.held }
+func (d *demand) WakeAnswered() { d.mu.Lock(); defer d.mu.Unlock(); d.answered++ }
+func (d *demand) answers() int  { d.mu.Lock(); defer d.mu.Unlock(); return d.answered }
+func (d *demand) set(wanting bool) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.wanting = wanting
+}
+
+// run runs a waker in a bubble until test returns.
+func run(t *testing.T, server *fakeServer, d *demand, test func(w *Waker, hurry chan<- struct{})) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		w := New(Options{Client: server, Namespace: "shop", Name: "cart", Demand: d})
+		ctx, cancel := context.WithCancel(t.Context())
+		hurry := make(chan struct{}, 1)
+		done := make(chan struct{})
+		go func() { defer close(done); w.Run(ctx, hurry) }()
+		synctest.Wait()
+		test(w, hurry)
+		cancel()
+		<-done
+	})
+}
+
+func TestCallsAtOnceAndTellsHowMuchIsHeld(t *testing.T) {
+	server, d := &fakeServer{}, &demand{wanting: true, held: 7}
+	run(t, server, d, func(*Waker, chan<- struct{}) {
+		if server.count() != 1 || server.pending[0] != 7 || d.answers() != 1 {
+			t.Errorf("%d calls with %v pending, %d answered", server.count(), server.pending, d.answers())
+		}
+	})
+}
+
+func TestRetriesFailuresFasterAndFasterApart(t *testing.T) {
+	server, d := &fakeServer{failing: true}, &demand{wanting: true}
+	run(t, server, d, func(*Waker, chan<- struct{}) {
+		time.Sleep(time.Minute)
+		gaps := server.gaps()
+		if gaps[0] > 100*time.Millisecond {
+			t.Errorf("the first retry comes after %s", gaps[0])
+		}
+		if last := gaps[len(gaps)-1]; last < 3*time.Second || last > 7*time.Second {
+			t.Errorf("after a minute retries come every %s", last)
+		}
+		if d.answers() != 0 {
+			t.Error("a failure counts as an answer")
+		}
+		server.set(false)
+		time.Sleep(7 * time.Second)
+		if d.answers() == 0 {
+			t.Error("it gave up")
+		}
+	})
+}
+
+func TestRepeatsWhileNoPodCanAnswer(t *testing.T) {
+	server, d := &fakeServer{}, &demand{wanting: true}
+	run(t, server, d, func(_ *Waker, hurry chan<- struct{}) {
+		time.Sleep(5 * time.Minute)
+		gaps := server.gaps()
+		if gaps[0] < time.Second || gaps[0] > 2*time.Second {
+			t.Errorf("the first repetition comes after %s", gaps[0])
+		}
+		if last := gaps[len(gaps)-1]; last < 10*time.Second || last > 20*time.Second {
+			t.Errorf("after five minutes it repeats every %s", last)
+		}
+		// Changes do not make it call more often.
+		before := server.count()
+		hurry <- struct{}{}
+		time.Sleep(100 * time.Millisecond)
+		if server.count() != before {
+			t.Error("a change made it call again")
+		}
+	})
+}
+
+func TestCallsWhenThePodsAreGone(t *testing.T) {
+	server, d := &fakeServer{}, &demand{}
+	run(t, server, d, func(_ *Waker, hurry chan<- struct{}) {
+		time.Sleep(time.Minute)
+		if server.count() != 0 {
+			t.Fatalf("%d calls that nobody wanted", server.count())
+		}
+		d.set(true)
+		hurry <- struct{}{}
+		synctest.Wait()
+		if server.count() != 1 {
+			t.Errorf("%d calls right after the last pod has gone", server.count())
+		}
+	})
+}
+
+func TestClientsThatComeAndGoDoNotMakeACallEach(t *testing.T) {
+	server, d := &fakeServer{}, &demand{wanting: true}
+	synctest.Test(t, func(t *testing.T) {
+		w := New(Options{Client: server, Namespace: "shop", Name: "cart", Demand: d})
+		for range 100 {
+			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
+			w.Run(ctx, nil)
+			cancel()
+		}
+		if n := server.count(); n < 3 || n > 6 {
+			t.Errorf("a second of that made %d calls", n)
+		}
+	})
+}

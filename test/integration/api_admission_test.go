@@ -1,0 +1,222 @@
+/*
+Copyright The elasti-apiserver Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package integration
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/rest"
+
+	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti/v1alpha1"
+)
+
+func TestSecondElastiServiceForAServiceIsRefused(t *testing.T) {
+	client := elastiServices(newNamespace(t))
+	if _, err := client.Create(t.Context(), newElastiService("first"), metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	_, err := client.Create(t.Context(), newElastiService("second"), metav1.CreateOptions{})
+	if !apierrors.IsInvalid(err) || !strings.Contains(err.Error(), "spec.service") || !strings.Contains(err.Error(), `"first"`) {
+		t.Errorf("creating answers %v, want it to name the field and the first ElastiService", err)
+	}
+	// As soon as the first is gone, its Service is free.
+	if err := client.Delete(t.Context(), "first", metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the Service is free again", func(ctx context.Context) string {
+		if _, err := client.Create(ctx, newElastiService("second"), metav1.CreateOptions{}); err != nil {
+			return err.Error()
+		}
+		return ""
+	})
+}
+
+func TestBrokenSpecsAreRefusedAtAdmission(t *testing.T) {
+	client := elastiServices(newNamespace(t))
+	for _, test := range []struct {
+		field  string
+		change func(*v1alpha1.ElastiServiceSpec)
+	}{
+		{"spec.enabledPeriod.schedule", func(s *v1alpha1.ElastiServiceSpec) { s.EnabledPeriod = &v1alpha1.EnabledPeriod{Schedule: "@every 1h"} }},
+		{"spec.enabledPeriod.duration", func(s *v1alpha1.ElastiServiceSpec) { s.EnabledPeriod = &v1alpha1.EnabledPeriod{Duration: "1d"} }},
+		{"spec.enabledPeriod.timeZone", func(s *v1alpha1.ElastiServiceSpec) { s.EnabledPeriod = &v1alpha1.EnabledPeriod{TimeZone: "Berlin"} }},
+		{"spec.triggers[0].type", func(s *v1alpha1.ElastiServiceSpec) { s.Triggers = []v1alpha1.ScaleTrigger{{Type: "cron"}} }},
+		{"spec.triggers[0].metadata.query", func(s *v1alpha1.ElastiServiceSpec) {
+			s.Triggers = []v1alpha1.ScaleTrigger{prometheusTrigger(`{"threshold":1}`)}
+		}},
+		{"spec.probeResponse[0].path.value", func(s *v1alpha1.ElastiServiceSpec) {
+			s.ProbeResponse = []v1alpha1.ProbeResponseRule{{Path: &v1alpha1.PathMatch{Type: v1alpha1.PathMatchRegularExpression, Value: "("}, Response: v1alpha1.ProbeResponse{Status: 200}}}
+		}},
+	} {
+		object := newElastiService("app")
+		test.change(&object.Spec)
+		if _, err := client.Create(t.Context(), object, metav1.CreateOptions{}); !apierrors.IsInvalid(err) || !strings.Contains(err.Error(), test.field) {
+			t.Errorf("creating answers %v, want it to name %s", err, test.field)
+		}
+	}
+}
+
+func prometheusTrigger(metadata string) v1alpha1.ScaleTrigger {
+	return v1alpha1.ScaleTrigger{Type: "prometheus", Metadata: &runtime.RawExtension{Raw: []byte(metadata)}}
+}
+
+// warnings keeps what a server warns about.
+type warnings struct {
+	mu    sync.Mutex
+	texts []string
+}
+
+func (w *warnings) HandleWarningHeader(_ int, _, text string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.texts = append(w.texts, text)
+}
+
+// take returns the warnings since the last time.
+func (w *warnings) take() string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	texts := strings.Join(w.texts, "\n")
+	w.texts = nil
+	return texts
+}
+
+func TestWhatCanBecomeRightIsWarnedAbout(t *testing.T) {
+	namespace := newNamespace(t)
+	seen := &warnings{}
+	config := rest.CopyConfig(shared.Admin)
+	config.WarningHandler = seen
+	client := elastiClient(t, config).ElastiV1alpha1().ElastiServices(namespace)
+
+	object := newElastiService("app")
+	object.Spec.Triggers = []v1alpha1.ScaleTrigger{prometheusTrigger(`{"query":"up","threshold":1,"interval":"5s"}`)}
+	if _, err := client.Create(t.Context(), object, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	texts := seen.take()
+	for _, want := range []string{"spec.triggers[0].metadata.interval", `no Service "app" yet`, `no Deployment "app" yet`} {
+		if !strings.Contains(texts, want) {
+			t.Errorf("creating warns %q, want %q among it", texts, want)
+		}
+	}
+
+	createApplication(t, namespace, 0)
+	if _, err := client.Patch(t.Context(), "app", types.MergePatchType, []byte(`{"metadata":{"labels":{"team":"a"}}}`), metav1.PatchOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if texts := seen.take(); texts != "" {
+		t.Errorf("a change of labels warns %q, want nothing", texts)
+	}
+	if _, err := client.Patch(t.Context(), "app", types.MergePatchType, []byte(`{"spec":{"triggers":null,"cooldownPeriod":60}}`), metav1.PatchOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if texts := seen.take(); texts != "" {
+		t.Errorf("a change of the spec, when all is there, warns %q, want nothing", texts)
+	}
+}
+
+func TestResourceQuotaLimitsTheNumber(t *testing.T) {
+	namespace := newNamespace(t)
+	const name = corev1.ResourceName("count/elastiservices.elasti.truefoundry.com")
+	quotas := shared.Kubernetes.CoreV1().ResourceQuotas(namespace)
+	quota := &corev1.ResourceQuota{
+		ObjectMeta: metav1.ObjectMeta{Name: "one"},
+		Spec:       corev1.ResourceQuotaSpec{Hard: corev1.ResourceList{name: resource.MustParse("1")}},
+	}
+	if _, err := quotas.Create(t.Context(), quota, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	// kube-controller-manager looks for new kinds to count twice a minute, and
+	// then looks at quotas that change.
+	counted := func(ctx context.Context) (bool, error) {
+		touch := fmt.Appendf(nil, `{"spec":{"hard":{"count/configmaps":"%d"}}}`, time.Now().Unix())
+		current, err := quotas.Patch(ctx, "one", types.MergePatchType, touch, metav1.PatchOptions{})
+		if err != nil {
+			return false, err
+		}
+		_, ok := current.Status.Used[name]
+		return ok, nil
+	}
+	if err := wait.PollUntilContextTimeout(t.Context(), time.Second, 2*time.Minute, true, counted); err != nil {
+		t.Fatalf("the quota is not counted: %v", err)
+	}
+	client := elastiServices(namespace)
+	eventually(t, "the first is accepted", func(ctx context.Context) string {
+		if _, err := client.Create(ctx, newElastiService("first"), metav1.CreateOptions{}); err != nil {
+			return err.Error()
+		}
+		return ""
+	})
+	second := newElastiService("second")
+	second.Spec.Service = "other"
+	if _, err := client.Create(t.Context(), second, metav1.CreateOptions{}); !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), "exceeded quota") {
+		t.Errorf("the second: got %v, want the quota exceeded", err)
+	}
+	// A wake creates nothing that counts.
+	createApplication(t, namespace, 0)
+	if _, err := client.Wake(t.Context(), "first", &v1alpha1.WakeRequest{}, metav1.CreateOptions{}); err != nil {
+		t.Errorf("waking under an exhausted quota: %v", err)
+	}
+}
+
+// Of manifests that KubeElasti's users keep in Git, nothing changes on its way
+// through the API, so that a GitOps tool sees no difference.
+func TestManifestsOfKubeElastiShowNoDiff(t *testing.T) {
+	kubectl := newKubectl(t, newNamespace(t))
+	const manifest = `apiVersion: elasti.truefoundry.com/v1alpha1
+kind: ElastiService
+metadata:
+  name: app
+spec:
+  service: app
+  cooldownPeriod: 5
+  scaleTargetRef:
+    apiVersion: apps/v1
+    kind: deployments
+    name: app
+  triggers:
+    - type: prometheus
+      metadata:
+        query: sum(rate(http_requests_total[1m])) or vector(0)
+        serverAddress: http://prometheus.monitoring:9090
+        threshold: "0.5"
+  autoscaler:
+    name: app
+    type: keda
+`
+	if _, err := kubectl.Run(t.Context(), manifest, "apply", "-f", "-"); err != nil {
+		t.Fatal(err)
+	}
+	for _, arguments := range [][]string{{"diff", "-f", "-"}, {"diff", "--server-side", "-f", "-"}} {
+		if difference, err := kubectl.Run(t.Context(), manifest, slices.Concat(arguments, []string{"--field-manager=kubectl-client-side-apply"})...); err != nil {
+			t.Errorf("kubectl %v: %v\n%s", arguments, err, difference)
+		}
+	}
+}
