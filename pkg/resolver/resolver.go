@@ -108,6 +108,9 @@ type Options struct {
 	// HTTP2MoveDelay is how long after a target woke the clients that still
 	// reach it through a resolver in HTTP/2 are told to reconnect.
 	HTTP2MoveDelay time.Duration
+	// PortLinger is how long a proxy port that is not wanted any more goes on
+	// accepting connections.
+	PortLinger time.Duration
 	// ShutdownDelay is how long new connections are accepted after Run was told
 	// to end: it takes others that long to learn that they should go elsewhere.
 	ShutdownDelay time.Duration
@@ -191,7 +194,8 @@ func (r *Resolver) Run(ctx context.Context) error {
 	table, err := route.New(route.Options{
 		ElastiServices: elasti.Elasti().V1alpha1().ElastiServices(),
 		EndpointSlices: kube.Discovery().V1().EndpointSlices(),
-		Listeners:      &ports{resolver: r, serving: serving},
+		Listeners:      newPorts(r, serving),
+		Linger:         r.options.PortLinger,
 		NewService:     r.newService,
 	})
 	if err != nil {

@@ -351,13 +351,18 @@ func TestStreamAtZero(t *testing.T) {
 	}
 	var running sync.WaitGroup
 	running.Go(func() {
-		conn, err := listener.Accept()
-		if err != nil {
-			return
+		for {
+			conn, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			// Probes connect too.
+			running.Go(func() {
+				defer conn.Close()
+				_, _ = io.WriteString(conn, "220 ready\r\n")
+				_, _ = io.Copy(conn, conn)
+			})
 		}
-		defer conn.Close()
-		_, _ = io.WriteString(conn, "220 ready\r\n")
-		_, _ = io.Copy(conn, conn)
 	})
 	defer running.Wait()
 	defer listener.Close()
@@ -383,5 +388,62 @@ func TestStreamAtZero(t *testing.T) {
 	got := make([]byte, len(want))
 	if _, err := io.ReadFull(conn, got); err != nil || string(got) != want {
 		t.Fatalf("got %q, %v", got, err)
+	}
+}
+
+// Deleting an ElastiService refuses nothing: what still comes goes to the pods
+// that were last known, and is asked to reconnect, until the port closes.
+func TestDeletedServiceLingers(t *testing.T) {
+	port := freePort(t)
+	es := elastiService("cart", port)
+	c := newCluster(t, func(o *Options) { o.PortLinger = time.Second }, es)
+	c.apply(slice(es, true, pod(t)))
+	c.eventually(func() bool { status, _, _ := fetch(port, "/"); return status == 200 })
+	deleted := time.Now()
+	if err := c.elasti.ElastiV1alpha1().ElastiServices("shop").Delete(t.Context(), "cart", metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	client := http.Client{Timeout: 20 * time.Second, Transport: &http.Transport{}}
+	defer client.CloseIdleConnections()
+	ask := func() (status int, closes bool, err error) {
+		response, err := client.Get(fmt.Sprintf("http://127.0.0.1:%d/", port))
+		if err != nil {
+			return 0, false, err
+		}
+		defer response.Body.Close()
+		_, err = io.Copy(io.Discard, response.Body)
+		return response.StatusCode, response.Close, err
+	}
+	c.eventually(func() bool { _, closes, _ := ask(); return closes })
+	if err := c.kube.DiscoveryV1().EndpointSlices("shop").Delete(t.Context(), "cart-slice", metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	c.eventually(func() bool {
+		status, _, err := ask()
+		if err != nil && time.Since(deleted) < time.Second {
+			t.Errorf("%s after the deletion: %v", time.Since(deleted), err)
+		}
+		if err == nil && status != http.StatusOK {
+			t.Errorf("%s after the deletion: status %d", time.Since(deleted), status)
+		}
+		return err != nil
+	})
+}
+
+// A port whose name or protocol changes is never closed.
+func TestChangedPortStaysOpen(t *testing.T) {
+	port := freePort(t)
+	es := elastiService("cart", port)
+	c := newCluster(t, nil, es)
+	c.apply(slice(es, true, pod(t)))
+	c.eventually(func() bool { status, _, _ := fetch(port, "/"); return status == 200 })
+	for i := range 20 {
+		es.Status.ProxyPorts[0].AppProtocol = []string{"http", ""}[i%2]
+		if _, err := c.elasti.ElastiV1alpha1().ElastiServices("shop").UpdateStatus(t.Context(), es, metav1.UpdateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		if status, _, err := fetch(port, "/"); status != 200 {
+			t.Fatalf("got %d, %v", status, err)
+		}
 	}
 }

@@ -20,6 +20,8 @@ import (
 	"context"
 	"fmt"
 	"net"
+	"sync"
+	"sync/atomic"
 
 	"github.com/truefoundry/elasti-apiserver/pkg/resolver/service"
 	"github.com/truefoundry/elasti-apiserver/pkg/resolver/sniff"
@@ -30,6 +32,22 @@ import (
 type ports struct {
 	resolver *Resolver
 	serving  context.Context
+
+	mu sync.Mutex
+	// owners are whom the connections to each open port belong to.
+	owners map[int32]*atomic.Pointer[owner]
+}
+
+// owner is a port of a service.
+type owner struct {
+	service     *service.Service
+	port        service.Port
+	expectation sniff.Expectation
+	find        service.Find
+}
+
+func newPorts(r *Resolver, serving context.Context) *ports {
+	return &ports{resolver: r, serving: serving, owners: map[int32]*atomic.Pointer[owner]{}}
 }
 
 // OpenPort implements route.Listeners.
@@ -39,15 +57,26 @@ func (p *ports) OpenPort(svc *service.Service, port service.Port) error {
 		r.directory.Add(svc, port)
 		return nil
 	}
-	expectation, find := sniff.Expect(port.AppProtocol), service.Fixed(svc, port)
+	next := &owner{service: svc, port: port, expectation: sniff.Expect(port.AppProtocol), find: service.Fixed(svc, port)}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if current := p.owners[port.ProxyPort]; current != nil {
+		// The listener stays: not even a moment without it would do.
+		current.Store(next)
+		return nil
+	}
+	current := &atomic.Pointer[owner]{}
+	current.Store(next)
 	err := r.listeners.Open(port.ProxyPort, func(conn *net.TCPConn) {
-		r.serve(p.serving, conn, expectation, find, func(initial []byte) {
-			stream.Serve(p.serving, conn, initial, svc, port)
+		o := current.Load()
+		r.serve(p.serving, conn, o.expectation, o.find, func(initial []byte) {
+			stream.Serve(p.serving, conn, initial, o.service, o.port)
 		})
 	})
 	if err != nil {
 		return fmt.Errorf("port %d of Service %s/%s: %w", port.Number, svc.Namespace, svc.PublicService, err)
 	}
+	p.owners[port.ProxyPort] = current
 	return nil
 }
 
@@ -57,6 +86,13 @@ func (p *ports) ClosePort(svc *service.Service, port service.Port) {
 		p.resolver.directory.Remove(svc, port)
 		return
 	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	current := p.owners[port.ProxyPort]
+	if current == nil || current.Load().service != svc || current.Load().port != port {
+		return
+	}
+	delete(p.owners, port.ProxyPort)
 	p.resolver.listeners.Close(port.ProxyPort)
 }
 

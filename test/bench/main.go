@@ -99,6 +99,11 @@ func run(ctx context.Context, name, output string) error {
 	if err != nil {
 		return err
 	}
+	restore, err := withDefaultResolvers(ctx, connected)
+	defer restore()
+	if err != nil {
+		return err
+	}
 	var failures []error
 	for _, b := range selected {
 		fmt.Printf("== %s: %s\n", b.name, b.what)

@@ -19,6 +19,8 @@ package main
 import (
 	"context"
 	"fmt"
+	"io"
+	"log"
 	"net"
 	"net/http"
 	"net/http/httputil"
@@ -131,6 +133,8 @@ func startReverseProxy(ctx context.Context, target string) (*peer, error) {
 // serveReverseProxy forwards to the target until the process is ended.
 func serveReverseProxy(address, target string) error {
 	proxy := httputil.NewSingleHostReverseProxy(&url.URL{Scheme: "http", Host: target})
+	// wrk cuts off the requests that are under way when its time is over.
+	proxy.ErrorLog = log.New(io.Discard, "", 0)
 	proxy.Transport = &http.Transport{MaxIdleConnsPerHost: peerIdleConnections, DisableCompression: true}
 	return http.ListenAndServe(address, proxy)
 }

@@ -101,12 +101,7 @@ func (s *scene) restart(name string) {
 	patch := fmt.Appendf(nil, `{"spec":{"template":{"metadata":{"annotations":{"kubectl.kubernetes.io/restartedAt":%q}}}}}`, time.Now().Format(time.RFC3339Nano))
 	_, err := s.Host.AppsV1().Deployments(cluster.SystemNamespace).Patch(s.ctx, name, types.StrategicMergePatchType, patch, metav1.PatchOptions{})
 	s.check(err)
-	_, err = s.AwaitDeployment(s.ctx, cluster.SystemNamespace, name, "it is rolled out", func(deployment *appsv1.Deployment) bool {
-		status := deployment.Status
-		return status.ObservedGeneration >= deployment.Generation && status.UpdatedReplicas == *deployment.Spec.Replicas &&
-			status.Replicas == status.UpdatedReplicas && status.AvailableReplicas == status.UpdatedReplicas
-	})
-	s.check(err)
+	s.check(s.AwaitRollout(s.ctx, name))
 }
 
 // awaitAPI waits until the cluster's API server reaches the product's.

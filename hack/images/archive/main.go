@@ -21,6 +21,7 @@ limitations under the License.
 package main
 
 import (
+	"errors"
 	"flag"
 	"fmt"
 	"os"
@@ -85,18 +86,14 @@ func writeFile(path string, built *image, names []string) error {
 	if err != nil {
 		return err
 	}
-	defer os.Remove(file.Name())
-	defer file.Close()
-	if err := writeArchive(file, built, names); err != nil {
-		return err
+	err = errors.Join(writeArchive(file, built, names), file.Chmod(0o644), file.Close())
+	if err == nil {
+		err = os.Rename(file.Name(), path)
 	}
-	if err := file.Chmod(0o644); err != nil {
-		return err
+	if err != nil {
+		return errors.Join(err, os.Remove(file.Name()))
 	}
-	if err := file.Close(); err != nil {
-		return err
-	}
-	return os.Rename(file.Name(), path)
+	return nil
 }
 
 // labelFlag is a repeatable flag of key=value pairs.

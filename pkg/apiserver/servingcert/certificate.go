@@ -63,12 +63,12 @@ func (p *pair) parse() error {
 	if p.authorities, err = cert.ParseCertsPEM(p.bundle); err != nil {
 		return fmt.Errorf("reading the certificate authorities: %w", err)
 	}
-	key, err := keyutil.ParsePrivateKeyPEM(p.authorityKey)
+	newest, err := tls.X509KeyPair(p.bundle, p.authorityKey)
 	if err != nil {
 		return fmt.Errorf("reading the key of the certificate authority: %w", err)
 	}
 	var ok bool
-	if p.signer, ok = key.(crypto.Signer); !ok {
+	if p.signer, ok = newest.PrivateKey.(crypto.Signer); !ok {
 		return errors.New("the key of the certificate authority cannot sign")
 	}
 	served, err := tls.X509KeyPair(p.cert, p.key)

@@ -176,11 +176,13 @@ func (p *Provider) tryLoadOrRenew(ctx context.Context) ([]byte, error) {
 	if !exists {
 		secret = &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: p.options.SecretName}, Type: corev1.SecretTypeTLS}
 	}
-	current, err := parsePair(secret)
-	if err != nil {
-		// A Secret that cannot be read is of no use to anybody: it is made anew.
-		klog.FromContext(ctx).Info("The Secret with the serving certificate is replaced", "secret", p.options.SecretName, "reason", err.Error())
-		current = nil
+	var current *pair
+	if exists {
+		if current, err = parsePair(secret); err != nil {
+			// A Secret that cannot be read is of no use to anybody: it is made anew.
+			klog.FromContext(ctx).Info("The Secret with the serving certificate is replaced", "secret", p.options.SecretName, "reason", err.Error())
+			current = nil
+		}
 	}
 	renewed, err := renew(current, p.options.DNSNames, p.options.Clock.Now())
 	if err != nil {

@@ -73,6 +73,12 @@ func (p *published) last() []byte {
 	return p.bundles[len(p.bundles)-1]
 }
 
+func (p *published) times() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return len(p.bundles)
+}
+
 func (p *published) setFailure(err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -97,6 +103,26 @@ func runOnce(t *testing.T, provider *Provider) {
 	if err := provider.RunOnce(t.Context()); err != nil {
 		t.Fatalf("making the certificate: %v", err)
 	}
+}
+
+// hookedSecrets calls before in front of each write.
+type hookedSecrets struct {
+	corev1client.SecretInterface
+	before func() error
+}
+
+func (s hookedSecrets) Create(ctx context.Context, secret *corev1.Secret, options metav1.CreateOptions) (*corev1.Secret, error) {
+	if err := s.before(); err != nil {
+		return nil, err
+	}
+	return s.SecretInterface.Create(ctx, secret, options)
+}
+
+func (s hookedSecrets) Update(ctx context.Context, secret *corev1.Secret, options metav1.UpdateOptions) (*corev1.Secret, error) {
+	if err := s.before(); err != nil {
+		return nil, err
+	}
+	return s.SecretInterface.Update(ctx, secret, options)
 }
 
 func readSecret(t *testing.T, cluster *fake.Clientset) *corev1.Secret {
@@ -162,25 +188,20 @@ func TestReplicasThatStartAtOnceServeOneCertificate(t *testing.T) {
 	const replicas = 5
 	cluster, publisher, now := fake.NewClientset(), &published{}, clocktesting.NewFakeClock(time.Now())
 	// No Secret is created before every replica has seen that there is none.
-	var seen sync.WaitGroup
-	seen.Add(replicas)
-	arrive := make(chan struct{}, replicas)
-	for range replicas {
-		arrive <- struct{}{}
-	}
-	cluster.PrependReactor("create", "secrets", func(clienttesting.Action) (bool, runtime.Object, error) {
-		select {
-		case <-arrive:
-			seen.Done()
-			seen.Wait()
-		default:
-		}
-		return false, nil, nil
-	})
+	var arrived sync.WaitGroup
+	arrived.Add(replicas)
 	providers := make([]*Provider, replicas)
 	var group sync.WaitGroup
 	for i := range providers {
-		providers[i] = newProvider(secretsOf(cluster), publisher, now)
+		wait := sync.OnceFunc(func() {
+			arrived.Done()
+			arrived.Wait()
+		})
+		secrets := hookedSecrets{secretsOf(cluster), func() error {
+			wait()
+			return nil
+		}}
+		providers[i] = newProvider(secrets, publisher, now)
 		group.Go(func() {
 			if err := providers[i].RunOnce(t.Context()); err != nil {
 				t.Errorf("replica %d: %v", i, err)
@@ -198,19 +219,19 @@ func TestReplicasThatStartAtOnceServeOneCertificate(t *testing.T) {
 
 func TestReplicaThatLosesTheRaceForARenewalTakesOverWhatWasWritten(t *testing.T) {
 	cluster, publisher, now := fake.NewClientset(), &published{}, clocktesting.NewFakeClock(time.Now())
-	winner, loser := newProvider(secretsOf(cluster), publisher, now), newProvider(secretsOf(cluster), publisher, now)
-	runOnce(t, winner)
-	runOnce(t, loser)
-	now.Step(certValidity * 9 / 10)
+	winner := newProvider(secretsOf(cluster), publisher, now)
 	raced := false
-	cluster.PrependReactor("update", "secrets", func(clienttesting.Action) (bool, runtime.Object, error) {
+	loser := newProvider(hookedSecrets{secretsOf(cluster), func() error {
 		if raced {
-			return false, nil, nil
+			return nil
 		}
 		raced = true
 		runOnce(t, winner)
-		return true, nil, apierrors.NewConflict(corev1.Resource("secrets"), testSecret, errors.New("changed"))
-	})
+		return apierrors.NewConflict(corev1.Resource("secrets"), testSecret, errors.New("changed"))
+	}}, publisher, now)
+	runOnce(t, winner)
+	runOnce(t, loser)
+	now.Step(certValidity * 9 / 10)
 	runOnce(t, loser)
 	if !raced {
 		t.Fatal("nothing was renewed")
@@ -221,7 +242,7 @@ func TestReplicaThatLosesTheRaceForARenewalTakesOverWhatWasWritten(t *testing.T)
 // Over many years of checks, what is served is accepted by whoever knows the
 // bundle that was published a day before, or publishes it now.
 func TestRenewalsAreNeverNoticed(t *testing.T) {
-	const step = 8 * time.Hour
+	const step = 10 * 24 * time.Hour
 	cluster, publisher, now := fake.NewClientset(), &published{}, clocktesting.NewFakeClock(time.Now())
 	provider := newProvider(secretsOf(cluster), publisher, now)
 	listener := &told{}
@@ -253,14 +274,15 @@ func TestAuthorityThatCannotBePublishedIsNotUsed(t *testing.T) {
 	cluster, publisher, now := fake.NewClientset(), &published{}, clocktesting.NewFakeClock(time.Now())
 	provider, other := newProvider(secretsOf(cluster), publisher, now), newProvider(secretsOf(cluster), publisher, now)
 	runOnce(t, provider)
-	for end := now.Now().Add(authorityValidity*2/3 + time.Hour); now.Now().Before(end); now.Step(24 * time.Hour) {
+	// The authority is due when a third of its life is left.
+	for end := now.Now().Add(authorityValidity*2/3 - certValidity/10); now.Now().Before(end); now.Step(certValidity / 10) {
 		runOnce(t, provider)
 	}
-	runOnce(t, other)
 	known := publisher.last()
 	publisher.setFailure(errors.New("not now"))
-	for now.Step(48 * time.Hour); bytes.Equal(readSecret(t, cluster).Data[authorityCertKey], known); now.Step(time.Hour) {
-		_ = provider.check(t.Context())
+	now.Step(certValidity / 10)
+	if err := provider.check(t.Context()); err == nil || bytes.Equal(readSecret(t, cluster).Data[authorityCertKey], known) {
+		t.Fatalf("no authority was added (error: %v)", err)
 	}
 	for range 12 {
 		now.Step(time.Hour)
@@ -390,12 +412,12 @@ func TestRunPublishesAgainAndEndsWithItsContext(t *testing.T) {
 		// Intervals are stretched by a tenth at most.
 		<-time.After(retryInterval * 11 / 10)
 		synctest.Wait()
-		if count := len(publisher.bundles); count != 1 {
+		if count := publisher.times(); count != 1 {
 			t.Errorf("published %d times after a failure, want once after the retry interval", count)
 		}
 		<-time.After(checkInterval * 11 / 10)
 		synctest.Wait()
-		if count := len(publisher.bundles); count != 2 {
+		if count := publisher.times(); count != 2 {
 			t.Errorf("published %d times, want once more after the check interval", count)
 		}
 		cancel()

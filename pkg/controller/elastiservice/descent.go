@@ -104,20 +104,22 @@ func (c *Controller) descentOf(v *view, memory *memory) descentStep {
 	return step
 }
 
-// descend takes the next step of a descent, with the resolver slice in place.
-func (c *Controller) descend(ctx context.Context, v *view, memory *memory, step descentStep) error {
-	key := keyOf(v.elastiService)
-	switch step {
-	case descentDone:
+// descend takes the next step of a descent. inPath says whether the resolver
+// slice is in place with every ready resolver.
+func (c *Controller) descend(ctx context.Context, v *view, memory *memory, step descentStep, inPath bool) error {
+	switch {
+	case step == descentDone:
 		_, err := c.takeSleepRequest(ctx, v.elastiService, memory)
 		return err
-	case descentConverge:
+	case !inPath:
+		return nil
+	case step == descentConverge:
 		if memory.descentSince.IsZero() {
 			memory.descentSince = c.clock.Now()
 		}
-		c.queue.AddAfter(key, convergeTime-c.clock.Since(memory.descentSince))
+		c.queue.AddAfter(keyOf(v.elastiService), convergeTime-c.clock.Since(memory.descentSince))
 		return nil
-	case descentScale:
+	case step == descentScale:
 		memory.descentSince = time.Time{}
 		return c.putToSleep(ctx, v, memory)
 	default:

@@ -38,7 +38,7 @@ import (
 // markDeleted does what the API server does for an object with a finalizer.
 func (c *cluster) markDeleted(name string, since time.Duration) {
 	c.t.Helper()
-	at := metav1.NewTime(time.Now().Add(-since))
+	at := metav1.NewTime(c.options.Clock.Now().Add(-since))
 	c.edit(name, func(elastiService *v1alpha1.ElastiService) { elastiService.DeletionTimestamp = &at })
 }
 

@@ -18,7 +18,6 @@ package elastiservice
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -26,13 +25,11 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	discoveryv1 "k8s.io/api/discovery/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/wait"
-	"k8s.io/klog/v2"
 
 	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti/v1alpha1"
 	"github.com/truefoundry/elasti-apiserver/pkg/scaling"
@@ -183,219 +180,6 @@ func (c *Controller) observe(ctx context.Context, elastiService *v1alpha1.Elasti
 		v.readyPods += slice.ready
 	}
 	return v
-}
-
-// noteScale remembers when the target went to zero.
-func (c *Controller) noteScale(v *view, memory *memory) {
-	switch {
-	case v.target.scale == nil:
-	case !v.target.atZero():
-		memory.zeroSince = time.Time{}
-	case v.elastiService.Status.Replicas > 0 && memory.zeroSince.IsZero():
-		memory.zeroSince = c.clock.Now()
-	}
-}
-
-// cover puts in place what an ElastiService needs that has its Service.
-func (c *Controller) cover(ctx context.Context, v *view, memory *memory, result *outcome) {
-	var exhausted *verdict
-	result.ports, exhausted = c.assignProxyPorts(v)
-	if exhausted != nil {
-		result.problems = append(result.problems, *exhausted)
-	}
-	result.failed(c.ensurePrivate(ctx, v))
-
-	// The proxy ports are recorded before anything points at them, so that a
-	// restart cannot give them to somebody else.
-	if !slices.Equal(v.elastiService.Status.ProxyPorts, result.ports) {
-		recorded := v.elastiService.Status.DeepCopy()
-		recorded.ProxyPorts = result.ports
-		recorded.PrivateService = PrivateServiceName(v.service.Name)
-		if err := c.writeStatus(ctx, v.elastiService, recorded, memory); err != nil {
-			result.failed(err)
-			result.mode = observedMode(v)
-			return
-		}
-		v.elastiService = memory.latest(v.elastiService)
-	}
-
-	descent := c.descentOf(v, memory)
-	facts := c.modeFacts(v, memory)
-	facts.descending = descent == descentConverge || descent == descentScale
-	mode, why := decideMode(facts)
-	var desired []*discoveryv1.EndpointSlice
-	allListen := true
-	if mode == v1alpha1.ModeProxy {
-		var listening func(discoveryv1.AddressType) []discoveryv1.Endpoint
-		listening, allListen = c.listeningResolvers(ctx, v, memory, result.ports)
-		desired = desiredResolverSlices(v.elastiService, v.service, result.ports, listening)
-	}
-	removed, err := c.ensureResolverSlices(ctx, desired, v.ownSlices)
-	result.failed(err)
-	if removed {
-		memory.sliceRemoved = c.clock.Now()
-	}
-	if before := v.elastiService.Status.Mode; before != mode {
-		c.metrics.switched(keyOf(v.elastiService), mode, err)
-		if err == nil && before != "" {
-			klog.FromContext(ctx).V(2).Info("Switched the mode", "elastiService", klog.KObj(v.elastiService), "mode", mode, "why", why)
-			c.event(v.elastiService, corev1.EventTypeNormal, ReasonModeSwitched, actionSwitchMode, "switched to mode %s: %s", mode, why)
-		}
-	}
-	result.mode = mode
-	if err != nil {
-		result.mode = observedMode(v)
-	}
-	if result.mode == v1alpha1.ModeProxy && allListen {
-		result.failed(c.descend(ctx, v, memory, descent))
-	}
-	v.elastiService = memory.latest(v.elastiService)
-	_, err = c.deletePrivateServices(ctx, v, memory, PrivateServiceName(v.service.Name))
-	result.failed(err)
-	if facts.atZero && facts.readyEndpoints > 0 && facts.sinceZero >= 0 && facts.sinceZero < leavingTime {
-		c.queue.AddAfter(keyOf(v.elastiService), leavingTime-facts.sinceZero)
-	}
-}
-
-func (c *Controller) modeFacts(v *view, memory *memory) modeFacts {
-	proxy := v.elastiService.Spec.Proxy
-	facts := modeFacts{
-		readyEndpoints: v.readyEndpoints,
-		always:         proxy != nil && proxy.Policy == v1alpha1.ProxyAlways,
-		atZero:         v.target.atZero(),
-		podsLeft:       v.target.scale != nil && v.target.scale.existing > 0,
-		sliceInPlace:   len(v.ownSlices) > 0,
-		sinceZero:      -1,
-	}
-	if !memory.zeroSince.IsZero() {
-		facts.sinceZero = c.clock.Since(memory.zeroSince)
-	}
-	return facts
-}
-
-// observedMode is the mode as the slices say it, for when a switch failed.
-func observedMode(v *view) v1alpha1.Mode {
-	if len(v.ownSlices) > 0 {
-		return v1alpha1.ModeProxy
-	}
-	return v1alpha1.ModeServe
-}
-
-// assignProxyPorts returns the proxy ports of the public Service's TCP ports,
-// and what is wrong when there are not enough.
-func (c *Controller) assignProxyPorts(v *view) ([]v1alpha1.ProxyPort, *verdict) {
-	recorded := map[int32]int32{}
-	for _, port := range v.elastiService.Status.ProxyPorts {
-		recorded[port.Port] = port.ProxyPort
-	}
-	if before := v.elastiService.Status.PrivateService; before != "" && before != PrivateServiceName(v.service.Name) {
-		// Traffic of the former Service may still come to its proxy ports. It
-		// must not reach the pods of this one.
-		c.ports.release(keyOf(v.elastiService))
-		recorded = nil
-	}
-	var numbers []int32
-	for _, port := range v.service.Spec.Ports {
-		if isTCP(&port) {
-			numbers = append(numbers, port.Port)
-		}
-	}
-	assigned := c.ports.assign(keyOf(v.elastiService), numbers, recorded)
-	var ports []v1alpha1.ProxyPort
-	for _, port := range v.service.Spec.Ports {
-		if !isTCP(&port) {
-			continue
-		}
-		proxyPort, ok := assigned[port.Port]
-		if !ok {
-			proxyPort = c.options.SharedProxyPort
-		}
-		if proxyPort == 0 {
-			continue
-		}
-		entry := v1alpha1.ProxyPort{Port: port.Port, Name: port.Name, ProxyPort: proxyPort}
-		if port.AppProtocol != nil {
-			entry.AppProtocol = *port.AppProtocol
-		}
-		ports = append(ports, entry)
-	}
-	if len(assigned) == len(numbers) {
-		return ports, nil
-	}
-	fallback := "their traffic is not held"
-	if c.options.SharedProxyPort != 0 {
-		fallback = "they share a port on which only HTTP works, by host name"
-	}
-	exhausted := no(ReasonProxyPortsExhausted, "no proxy port is free in %s for %d ports of Service %q, so %s: widen the range", c.options.ProxyPortRange.String(), len(numbers)-len(assigned), v.service.Name, fallback)
-	return ports, &exhausted
-}
-
-// restoreProxyPorts takes in what is recorded, oldest first, before anything
-// is assigned.
-func (c *Controller) restoreProxyPorts() {
-	var recorded []*v1alpha1.ElastiService
-	for _, handle := range c.elastiServices.handles() {
-		for _, object := range handle.List() {
-			recorded = append(recorded, object.(*v1alpha1.ElastiService))
-		}
-	}
-	slices.SortFunc(recorded, older)
-	for _, elastiService := range recorded {
-		var numbers []int32
-		assigned := map[int32]int32{}
-		for _, port := range elastiService.Status.ProxyPorts {
-			if port.ProxyPort != c.options.SharedProxyPort {
-				numbers = append(numbers, port.Port)
-				assigned[port.Port] = port.ProxyPort
-			}
-		}
-		if len(numbers) > 0 {
-			c.ports.assign(keyOf(elastiService), numbers, assigned)
-		}
-	}
-}
-
-// ensurePrivate makes the private Service, after restoring a target that it
-// remembers and that the ElastiService does not name any more.
-func (c *Controller) ensurePrivate(ctx context.Context, v *view) error {
-	desired, err := desiredPrivateService(v.elastiService, v.service)
-	if err != nil {
-		return err
-	}
-	restoreErr := c.restoreFormerTargets(ctx, v)
-	if restoreErr != nil && v.private != nil {
-		// Remember it until it could be restored.
-		if former, ok := v.private.Annotations[targetAnnotation]; ok {
-			desired.Annotations[targetAnnotation] = former
-		}
-	}
-	return errors.Join(restoreErr, c.ensurePrivateService(ctx, desired, v.private))
-}
-
-// restoreFormerTargets wakes the targets, and resumes the autoscalers, that
-// the ElastiService named before and nobody names now.
-func (c *Controller) restoreFormerTargets(ctx context.Context, v *view) error {
-	current := managedTargetOf(v.elastiService)
-	var problems []error
-	for _, service := range v.ownServices {
-		former := managedTarget{}
-		if err := json.Unmarshal([]byte(service.Annotations[targetAnnotation]), &former); err != nil {
-			// Edited by somebody: there is nothing to go by, and it is put back.
-			continue
-		}
-		if former.Target == current.Target && autoscalerOf(former.Autoscaler) == autoscalerOf(current.Autoscaler) {
-			continue
-		}
-		target := scaling.Target{Namespace: v.elastiService.Namespace, APIVersion: former.Target.APIVersion, Kind: former.Target.Kind, Name: former.Target.Name}
-		if former.Target == current.Target || c.managedByOthers(ctx, keyOf(v.elastiService), target) {
-			if autoscalerOf(former.Autoscaler) != autoscalerOf(current.Autoscaler) {
-				problems = append(problems, ignoreNotFound(c.scaling.ResumeAutoscaler(ctx, target.Namespace, autoscalerOf(former.Autoscaler))))
-			}
-			continue
-		}
-		problems = append(problems, c.restoreTarget(ctx, v.elastiService, target, autoscalerOf(former.Autoscaler)))
-	}
-	return errors.Join(problems...)
 }
 
 // wakeWithoutResolvers wakes a sleeping target when there has been nobody to

@@ -52,10 +52,10 @@ type Source struct {
 	Transform cache.TransformFunc
 	// Indexers index what Transform returned.
 	Indexers cache.Indexers
-	// Changed is called after what is kept of an object changed: before is nil
-	// for an object that appeared, after is nil for one that is gone. It may
-	// be called from several goroutines at a time, also twice for one change,
-	// and must not block.
+	// Changed is called after what is kept of an object changed: after is nil
+	// for an object that is gone, before is nil when what was kept of it is
+	// not at hand. It may be called from several goroutines at a time, also
+	// twice for one change, and must not block.
 	Changed func(before, after any)
 	// Synced, if set, is called when the objects are known for the first time,
 	// after Changed was called for each of them, and again after each restart.

@@ -56,6 +56,12 @@ type fixture struct {
 
 func newFixture(t testing.TB, change func(*service.Config)) *fixture {
 	t.Helper()
+	return newFixtureWith(t, change, func(*Options) {})
+}
+
+// newFixtureWith is newFixture with other options of the server.
+func newFixtureWith(t testing.TB, change func(*service.Config), tune func(*Options)) *fixture {
+	t.Helper()
 	config := &service.Config{
 		Mode:        v1alpha1.ModeProxy,
 		HoldTimeout: 30 * time.Second,
@@ -75,9 +81,11 @@ func newFixture(t testing.TB, change func(*service.Config)) *fixture {
 		},
 	})
 	pool := NewPool()
-	f.server = New(Options{
+	options := Options{
 		Pool: pool, Asleep: &asleep.Policy{PassiveUserAgents: []string{"kube-probe/"}}, IdleTimeout: time.Minute, HeaderTimeout: time.Minute, MaxHeaderBytes: 16 << 10,
-	})
+	}
+	tune(&options)
+	f.server = New(options)
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)

@@ -192,6 +192,12 @@ func TestDrainFinishesWhatIsHeld(t *testing.T) {
 	}
 }
 
+// impatient makes a server wait for a client for a short time only.
+func impatient(options *Options) {
+	options.HeaderTimeout = 50 * time.Millisecond
+	options.IdleTimeout = 50 * time.Millisecond
+}
+
 func TestSlowHeadsAndIdleConnectionsEnd(t *testing.T) {
 	for name, sent := range map[string]string{
 		"no request":               "",
@@ -199,9 +205,7 @@ func TestSlowHeadsAndIdleConnectionsEnd(t *testing.T) {
 		"a head in a second piece": "HEAD / HTTP/1.0\r\n\r\nGET / HT",
 	} {
 		t.Run(name, func(t *testing.T) {
-			f := newFixture(t, nil)
-			f.server.options.HeaderTimeout = 50 * time.Millisecond
-			f.server.options.IdleTimeout = 50 * time.Millisecond
+			f := newFixtureWith(t, nil, impatient)
 			f.pods(httpPod(t, func(http.ResponseWriter, *http.Request) {}))
 			conn := f.client()
 			send(t, conn, sent)
@@ -214,9 +218,7 @@ func TestSlowHeadsAndIdleConnectionsEnd(t *testing.T) {
 
 // A body may take as long as it likes, and so may its answer.
 func TestTimeoutsDoNotEndSlowBodies(t *testing.T) {
-	f := newFixture(t, nil)
-	f.server.options.HeaderTimeout = 50 * time.Millisecond
-	f.server.options.IdleTimeout = 50 * time.Millisecond
+	f := newFixtureWith(t, nil, impatient)
 	f.pods(httpPod(t, func(w http.ResponseWriter, r *http.Request) {
 		_, _ = io.Copy(w, r.Body)
 	}))

@@ -43,6 +43,7 @@ type Options struct {
 	IdleTimeout                   time.Duration
 	SniffTimeout                  time.Duration
 	HTTP2MoveDelay                time.Duration
+	PortLinger                    time.Duration
 	TracingEndpoint               string
 	TracingSamplingRatePerMillion int32
 	ShutdownDelay                 time.Duration
@@ -67,6 +68,7 @@ func New() *Options {
 		IdleTimeout:     620 * time.Second,
 		SniffTimeout:    100 * time.Millisecond,
 		HTTP2MoveDelay:  time.Second,
+		PortLinger:      30 * time.Second,
 		ShutdownDelay:   3 * time.Second,
 		ShutdownTimeout: 60 * time.Second,
 	}
@@ -89,6 +91,7 @@ func (o *Options) AddFlags(flags *pflag.FlagSet) {
 	flags.DurationVar(&o.IdleTimeout, "idle-timeout", o.IdleTimeout, "Time an HTTP connection may be without a request. Keep it longer than that of whatever is in front.")
 	flags.DurationVar(&o.SniffTimeout, "sniff-timeout", o.SniffTimeout, "Time a client may say nothing before it counts as one that lets the server speak first. Only for Service ports whose appProtocol does not tell.")
 	flags.DurationVar(&o.HTTP2MoveDelay, "http2-move-delay", o.HTTP2MoveDelay, "Time after which clients that still reach an awake target through the resolver in HTTP/2 are told to reconnect.")
+	flags.DurationVar(&o.PortLinger, "port-linger", o.PortLinger, "Time a proxy port that is not wanted any more goes on accepting connections and sending them to the pods that were last known.")
 	flags.StringVar(&o.TracingEndpoint, "tracing-endpoint", o.TracingEndpoint, "host:port of a collector that spans are sent to, in OTLP over gRPC without TLS. Empty: none are made.")
 	flags.Int32Var(&o.TracingSamplingRatePerMillion, "tracing-sampling-rate-per-million", o.TracingSamplingRatePerMillion, "Requests of a million that are traced although they do not ask for it; those whose traceparent says so always are.")
 	flags.DurationVar(&o.ShutdownDelay, "shutdown-delay", o.ShutdownDelay, "Time new connections are accepted after SIGTERM, until everyone knows that they should go elsewhere.")
@@ -128,6 +131,9 @@ func (o *Options) Validate() error {
 	}
 	if o.ShutdownDelay < 0 {
 		errs = append(errs, fmt.Errorf("--shutdown-delay: %s is negative", o.ShutdownDelay))
+	}
+	if o.PortLinger < 0 {
+		errs = append(errs, fmt.Errorf("--port-linger: %s is negative", o.PortLinger))
 	}
 	if o.HTTP2MoveDelay < 0 {
 		errs = append(errs, fmt.Errorf("--http2-move-delay: %s is negative", o.HTTP2MoveDelay))

@@ -81,6 +81,7 @@ func (o *Options) Run(ctx context.Context) error {
 		IdleTimeout:       o.IdleTimeout,
 		SniffTimeout:      o.SniffTimeout,
 		HTTP2MoveDelay:    o.HTTP2MoveDelay,
+		PortLinger:        o.PortLinger,
 		ShutdownDelay:     o.ShutdownDelay,
 		ShutdownTimeout:   o.ShutdownTimeout,
 		Registerer:        registry,
@@ -114,6 +115,7 @@ func (o *Options) Run(ctx context.Context) error {
 func clients(config *rest.Config) (versioned.Interface, kubernetes.Interface, error) {
 	config = rest.AddUserAgent(config, "elasti-resolver")
 	config.QPS = -1
+	config.Wrap(newPatient)
 	elastiClient, err := versioned.NewForConfig(config)
 	if err != nil {
 		return nil, nil, fmt.Errorf("making a client of ElastiServices: %w", err)

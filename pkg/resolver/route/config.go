@@ -67,3 +67,10 @@ func portsOfService(object *v1alpha1.ElastiService) map[int32]service.Port {
 	}
 	return ports
 }
+
+// farewell is how the traffic of a service is treated that is not wanted any
+// more: clients are asked to reconnect, and end up where they should.
+func farewell(config service.Config) *service.Config {
+	config.Mode, config.Always = v1alpha1.ModeServe, false
+	return &config
+}

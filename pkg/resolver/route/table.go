@@ -24,7 +24,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"sync/atomic"
 	"time"
 
@@ -35,6 +34,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/util/workqueue"
 	"k8s.io/klog/v2"
+	"k8s.io/utils/clock"
 
 	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti/v1alpha1"
 	elastiinformers "github.com/truefoundry/elasti-apiserver/pkg/generated/informers/externalversions/elasti/v1alpha1"
@@ -55,9 +55,11 @@ const (
 
 // Listeners opens and closes ports.
 type Listeners interface {
-	// OpenPort makes connections to a proxy port belong to a port of a service.
+	// OpenPort makes connections to a proxy port belong to a port of a service,
+	// also when they belonged to another until now.
 	OpenPort(svc *service.Service, port service.Port) error
-	// ClosePort ends that. Connections that were accepted go on.
+	// ClosePort ends that, unless they belong to another by now. Connections that
+	// were accepted go on.
 	ClosePort(svc *service.Service, port service.Port)
 }
 
@@ -69,6 +71,12 @@ type Options struct {
 	EndpointSlices discoveryinformers.EndpointSliceInformer
 	// Listeners opens and closes ports.
 	Listeners Listeners
+	// Linger is how long a port that is not wanted any more goes on accepting
+	// connections, and sending them to the pods that were last known: it takes
+	// the data plane of the cluster that long to send them elsewhere.
+	Linger time.Duration
+	// Clock defaults to the real one.
+	Clock clock.WithTicker
 	// NewService makes the Service of an ElastiService.
 	NewService func(namespace, name, publicService string, config *service.Config) *service.Service
 }
@@ -86,6 +94,7 @@ type Table struct {
 
 	// Owned by Run.
 	entries map[types.NamespacedName]*entry
+	retired map[types.NamespacedName][]retiree
 }
 
 // entry is what is kept for one ElastiService.
@@ -98,16 +107,31 @@ type entry struct {
 	open map[int32]service.Port
 }
 
+// retiree is a service, or some of its ports, that is not wanted any more and
+// lingers.
+type retiree struct {
+	service *service.Service
+	ports   []service.Port
+	// gone is true when the service as a whole is not wanted.
+	gone  bool
+	until time.Time
+}
+
 // New returns a Table. It fails when the informers were started before.
 func New(options Options) (*Table, error) {
+	if options.Clock == nil {
+		options.Clock = clock.RealClock{}
+	}
 	t := &Table{
 		options: options,
 		lister:  options.ElastiServices.Lister(),
 		objects: options.ElastiServices.Informer().GetIndexer(),
 		slices:  options.EndpointSlices.Informer().GetIndexer(),
-		queue: workqueue.NewTypedRateLimitingQueue(
-			workqueue.NewTypedItemExponentialFailureRateLimiter[types.NamespacedName](firstRetry, lastRetry)),
+		queue: workqueue.NewTypedRateLimitingQueueWithConfig(
+			workqueue.NewTypedItemExponentialFailureRateLimiter[types.NamespacedName](firstRetry, lastRetry),
+			workqueue.TypedRateLimitingQueueConfig[types.NamespacedName]{Clock: options.Clock}),
 		entries: map[types.NamespacedName]*entry{},
+		retired: map[types.NamespacedName][]retiree{},
 	}
 	if err := t.observe(options.ElastiServices.Informer(), privateServiceOfObject, t.objectChanged); err != nil {
 		return nil, fmt.Errorf("observing ElastiServices: %w", err)
@@ -216,6 +240,7 @@ func (t *Table) Run(ctx context.Context) error {
 
 // process makes what is kept for one ElastiService true, or has that tried again.
 func (t *Table) process(ctx context.Context, key types.NamespacedName) {
+	t.expire(key)
 	if err := t.sync(ctx, key); err != nil {
 		klog.FromContext(ctx).Error(err, "Cannot serve all ports of an ElastiService, will try again", "elastiservice", key)
 		t.queue.AddRateLimited(key)
@@ -228,7 +253,7 @@ func (t *Table) sync(ctx context.Context, key types.NamespacedName) error {
 	object, err := t.lister.ElastiServices(key.Namespace).Get(key.Name)
 	if err != nil {
 		// The lister fails only for what is not there.
-		t.remove(key)
+		t.retire(key)
 		return nil
 	}
 	kept := t.keep(ctx, key, object)
@@ -236,15 +261,20 @@ func (t *Table) sync(ctx context.Context, key types.NamespacedName) error {
 	if err != nil {
 		return err
 	}
-	kept.service.SetPods(podsOf(endpointSlices))
-	return t.listen(kept, portsOfService(object))
+	pods := podsOf(endpointSlices)
+	if len(pods) > 0 || object.DeletionTimestamp.IsZero() {
+		// The slices of an ElastiService that is being deleted go first, the pods
+		// stay.
+		kept.service.SetPods(pods)
+	}
+	return t.listen(key, kept, portsOfService(object))
 }
 
 // keep makes the entry of an ElastiService, or brings it up to date.
 func (t *Table) keep(ctx context.Context, key types.NamespacedName, object *v1alpha1.ElastiService) *entry {
 	kept := t.entries[key]
 	if kept != nil && (kept.uid != object.UID || kept.service.PublicService != object.Spec.Service) {
-		t.remove(key)
+		t.retire(key)
 		kept = nil
 	}
 	if kept != nil && kept.generation == object.Generation {
@@ -285,18 +315,16 @@ func (t *Table) endpointSlices(object *v1alpha1.ElastiService) ([]*discoveryv1.E
 	return endpointSlices, nil
 }
 
-// listen opens the ports that are wanted and closes those that are not.
-func (t *Table) listen(kept *entry, wanted map[int32]service.Port) error {
+// listen opens the ports that are wanted, and lets those that are not linger.
+func (t *Table) listen(key types.NamespacedName, kept *entry, wanted map[int32]service.Port) error {
 	var failed []error
-	for number, port := range kept.open {
-		if wanted[number] != port {
-			t.options.Listeners.ClosePort(kept.service, port)
-			delete(kept.open, number)
-		}
-	}
 	for number, port := range wanted {
-		if _, open := kept.open[number]; open {
+		if kept.open[number] == port {
 			continue
+		}
+		if before, open := kept.open[number]; open {
+			t.linger(key, retiree{service: kept.service, ports: []service.Port{before}})
+			delete(kept.open, number)
 		}
 		if err := t.options.Listeners.OpenPort(kept.service, port); err != nil {
 			failed = append(failed, err)
@@ -304,23 +332,11 @@ func (t *Table) listen(kept *entry, wanted map[int32]service.Port) error {
 		}
 		kept.open[number] = port
 	}
+	for number, port := range kept.open {
+		if _, still := wanted[number]; !still {
+			t.linger(key, retiree{service: kept.service, ports: []service.Port{port}})
+			delete(kept.open, number)
+		}
+	}
 	return errors.Join(failed...)
-}
-
-func (t *Table) remove(key types.NamespacedName) {
-	kept := t.entries[key]
-	if kept == nil {
-		return
-	}
-	for _, port := range kept.open {
-		t.options.Listeners.ClosePort(kept.service, port)
-	}
-	delete(t.entries, key)
-	kept.service.Close()
-}
-
-func (t *Table) closeAll() {
-	for key := range maps.Clone(t.entries) {
-		t.remove(key)
-	}
 }

@@ -31,6 +31,7 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
 	watchtools "k8s.io/client-go/tools/watch"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/yaml"
 
 	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti/v1alpha1"
@@ -44,6 +45,17 @@ func (c *Cluster) AwaitElastiService(ctx context.Context, namespace, name, what 
 // AwaitDeployment waits until a Deployment fulfils the condition.
 func (c *Cluster) AwaitDeployment(ctx context.Context, namespace, name, what string, condition func(*appsv1.Deployment) bool) (*appsv1.Deployment, error) {
 	return awaitOne(ctx, c.Host.AppsV1().RESTClient(), "deployments", namespace, name, what, condition)
+}
+
+// AwaitRollout waits until a Deployment of the product has only pods that are
+// as it says now, and all of them are ready.
+func (c *Cluster) AwaitRollout(ctx context.Context, name string) error {
+	_, err := c.AwaitDeployment(ctx, SystemNamespace, name, "it is rolled out", func(deployment *appsv1.Deployment) bool {
+		status := deployment.Status
+		return status.ObservedGeneration >= deployment.Generation && status.UpdatedReplicas == ptr.Deref(deployment.Spec.Replicas, 1) &&
+			status.Replicas == status.UpdatedReplicas && status.AvailableReplicas == status.UpdatedReplicas
+	})
+	return err
 }
 
 // AwaitPods waits until the pods that a label selector selects fulfil the condition.

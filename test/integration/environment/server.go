@@ -98,7 +98,8 @@ func (s *Server) Arguments() []string {
 // arguments and log. A nil user means the one of this process.
 func (s *Server) StartAnother(log string, user *syscall.Credential, arguments ...string) (*Process, error) {
 	command := exec.Command(s.Binary, arguments...)
-	command.Env = append(os.Environ(), "POD_NAMESPACE="+SystemNamespace)
+	// Races are found in the output.
+	command.Env = append(os.Environ(), "POD_NAMESPACE="+SystemNamespace, "GORACE=exitcode=0")
 	command.SysProcAttr = &syscall.SysProcAttr{Credential: user}
 	return startProcess(ServerName, log, command)
 }
@@ -174,10 +175,23 @@ func (s *Server) Process() *Process { return s.process }
 // findDefects looks in the output for what no run of a server may contain.
 func (s *Server) findDefects() error {
 	output := s.process.Output()
-	for _, defect := range []string{"WARNING: DATA RACE", "panic: ", "goroutine 1 ["} {
-		if _, after, found := strings.Cut(output, defect); found {
-			return fmt.Errorf("%s wrote %q, see %s:\n%.4000s", ServerName, defect, s.log, defect+after)
+	if _, after, found := strings.Cut(output, "panic: "); found {
+		return fmt.Errorf("%s panicked, see %s:\n%.4000s", ServerName, s.log, after)
+	}
+	const separator = "==================\n"
+	for report := range strings.SplitSeq(output, separator) {
+		if strings.HasPrefix(report, "WARNING: DATA RACE") && !isKnownRace(report) {
+			return fmt.Errorf("%s has a data race, see %s:\n%s", ServerName, s.log, report)
 		}
 	}
 	return nil
+}
+
+// isKnownRace recognises a race of the generic API server, between starting
+// the controller of its serving certificate and setting a callback that the
+// controller replaces anyway.
+func isKnownRace(report string) bool {
+	return strings.Contains(report, "(*DynamicServingCertificateController).syncCerts()") &&
+		strings.Contains(report, "Previous write") &&
+		strings.Contains(report, "(*SecureServingInfo).tlsConfig()")
 }

@@ -88,6 +88,8 @@ func (r *WakeREST) Create(ctx context.Context, name string, obj runtime.Object, 
 		return nil, scalingError(elastiService, err)
 	}
 
+	// The request is not stored, so nobody owns its fields.
+	request.ManagedFields = nil
 	request.CreationTimestamp = metav1.Now()
 	request.Status = elasti.WakeRequestStatus{
 		Replicas:      result.Replicas,

@@ -1,0 +1,123 @@
+/*
+Copyright The elasti-apiserver Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package elastiservice
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	"k8s.io/klog/v2"
+
+	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti/v1alpha1"
+)
+
+// noteScale remembers when the target went to zero.
+func (c *Controller) noteScale(v *view, memory *memory) {
+	switch {
+	case v.target.scale == nil:
+	case !v.target.atZero():
+		memory.zeroSince = time.Time{}
+	case v.elastiService.Status.Replicas > 0 && memory.zeroSince.IsZero():
+		memory.zeroSince = c.clock.Now()
+	}
+}
+
+// cover puts in place what an ElastiService needs that has its Service.
+func (c *Controller) cover(ctx context.Context, v *view, memory *memory, result *outcome) {
+	var exhausted *verdict
+	result.ports, exhausted = c.assignProxyPorts(v)
+	if exhausted != nil {
+		result.problems = append(result.problems, *exhausted)
+	}
+	result.failed(c.ensurePrivate(ctx, v))
+
+	// The proxy ports are recorded before anything points at them, so that a
+	// restart cannot give them to somebody else.
+	if !slices.Equal(v.elastiService.Status.ProxyPorts, result.ports) {
+		recorded := v.elastiService.Status.DeepCopy()
+		recorded.ProxyPorts = result.ports
+		recorded.PrivateService = PrivateServiceName(v.service.Name)
+		if err := c.writeStatus(ctx, v.elastiService, recorded, memory); err != nil {
+			result.failed(err)
+			result.mode = observedMode(v)
+			return
+		}
+		v.elastiService = memory.latest(v.elastiService)
+	}
+
+	descent := c.descentOf(v, memory)
+	facts := c.modeFacts(v, memory)
+	facts.descending = descent == descentConverge || descent == descentScale
+	mode, why := decideMode(facts)
+	var desired []*discoveryv1.EndpointSlice
+	allListen := true
+	if mode == v1alpha1.ModeProxy {
+		var listening func(discoveryv1.AddressType) []discoveryv1.Endpoint
+		listening, allListen = c.listeningResolvers(ctx, v, memory, result.ports)
+		desired = desiredResolverSlices(v.elastiService, v.service, result.ports, listening)
+	}
+	removed, err := c.ensureResolverSlices(ctx, desired, v.ownSlices)
+	result.failed(err)
+	if removed {
+		memory.sliceRemoved = c.clock.Now()
+	}
+	if before := v.elastiService.Status.Mode; before != mode {
+		c.metrics.switched(keyOf(v.elastiService), mode, err)
+		if err == nil && before != "" {
+			klog.FromContext(ctx).V(2).Info("Switched the mode", "elastiService", klog.KObj(v.elastiService), "mode", mode, "why", why)
+			c.event(v.elastiService, corev1.EventTypeNormal, ReasonModeSwitched, actionSwitchMode, "switched to mode %s: %s", mode, why)
+		}
+	}
+	result.mode = mode
+	if err != nil {
+		result.mode = observedMode(v)
+	}
+	result.failed(c.descend(ctx, v, memory, descent, result.mode == v1alpha1.ModeProxy && allListen))
+	v.elastiService = memory.latest(v.elastiService)
+	_, err = c.deletePrivateServices(ctx, v, memory, PrivateServiceName(v.service.Name))
+	result.failed(err)
+	if facts.atZero && facts.readyEndpoints > 0 && facts.sinceZero >= 0 && facts.sinceZero < leavingTime {
+		c.queue.AddAfter(keyOf(v.elastiService), leavingTime-facts.sinceZero)
+	}
+}
+
+func (c *Controller) modeFacts(v *view, memory *memory) modeFacts {
+	proxy := v.elastiService.Spec.Proxy
+	facts := modeFacts{
+		readyEndpoints: v.readyEndpoints,
+		always:         proxy != nil && proxy.Policy == v1alpha1.ProxyAlways,
+		atZero:         v.target.atZero(),
+		podsLeft:       v.target.scale != nil && v.target.scale.existing > 0,
+		sliceInPlace:   len(v.ownSlices) > 0,
+		sinceZero:      -1,
+	}
+	if !memory.zeroSince.IsZero() {
+		facts.sinceZero = c.clock.Since(memory.zeroSince)
+	}
+	return facts
+}
+
+// observedMode is the mode as the slices say it, for when a switch failed.
+func observedMode(v *view) v1alpha1.Mode {
+	if len(v.ownSlices) > 0 {
+		return v1alpha1.ModeProxy
+	}
+	return v1alpha1.ModeServe
+}

@@ -1,0 +1,68 @@
+/*
+Copyright The elasti-apiserver Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package elastiservice
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+
+	"github.com/truefoundry/elasti-apiserver/pkg/scaling"
+)
+
+// ensurePrivate makes the private Service, after restoring a target that it
+// remembers and that the ElastiService does not name any more.
+func (c *Controller) ensurePrivate(ctx context.Context, v *view) error {
+	desired, err := desiredPrivateService(v.elastiService, v.service)
+	if err != nil {
+		return err
+	}
+	restoreErr := c.restoreFormerTargets(ctx, v)
+	if restoreErr != nil && v.private != nil {
+		// Remember it until it could be restored.
+		if former, ok := v.private.Annotations[targetAnnotation]; ok {
+			desired.Annotations[targetAnnotation] = former
+		}
+	}
+	return errors.Join(restoreErr, c.ensurePrivateService(ctx, desired, v.private))
+}
+
+// restoreFormerTargets wakes the targets, and resumes the autoscalers, that
+// the ElastiService named before and nobody names now.
+func (c *Controller) restoreFormerTargets(ctx context.Context, v *view) error {
+	current := managedTargetOf(v.elastiService)
+	var problems []error
+	for _, service := range v.ownServices {
+		former := managedTarget{}
+		if err := json.Unmarshal([]byte(service.Annotations[targetAnnotation]), &former); err != nil {
+			// Edited by somebody: there is nothing to go by, and it is put back.
+			continue
+		}
+		if former.Target == current.Target && autoscalerOf(former.Autoscaler) == autoscalerOf(current.Autoscaler) {
+			continue
+		}
+		target := scaling.Target{Namespace: v.elastiService.Namespace, APIVersion: former.Target.APIVersion, Kind: former.Target.Kind, Name: former.Target.Name}
+		if former.Target == current.Target || c.managedByOthers(ctx, keyOf(v.elastiService), target) {
+			if autoscalerOf(former.Autoscaler) != autoscalerOf(current.Autoscaler) {
+				problems = append(problems, ignoreNotFound(c.scaling.ResumeAutoscaler(ctx, target.Namespace, autoscalerOf(former.Autoscaler))))
+			}
+			continue
+		}
+		problems = append(problems, c.restoreTarget(ctx, v.elastiService, target, autoscalerOf(former.Autoscaler)))
+	}
+	return errors.Join(problems...)
+}

@@ -1,0 +1,97 @@
+/*
+Copyright The elasti-apiserver Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package elastiservice
+
+import (
+	"slices"
+
+	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti/v1alpha1"
+)
+
+// assignProxyPorts returns the proxy ports of the public Service's TCP ports,
+// and what is wrong when there are not enough.
+func (c *Controller) assignProxyPorts(v *view) ([]v1alpha1.ProxyPort, *verdict) {
+	recorded := map[int32]int32{}
+	for _, port := range v.elastiService.Status.ProxyPorts {
+		recorded[port.Port] = port.ProxyPort
+	}
+	if before := v.elastiService.Status.PrivateService; before != "" && before != PrivateServiceName(v.service.Name) {
+		// Traffic of the former Service may still come to its proxy ports. It
+		// must not reach the pods of this one.
+		c.ports.release(keyOf(v.elastiService))
+		recorded = nil
+	}
+	var numbers []int32
+	for _, port := range v.service.Spec.Ports {
+		if isTCP(&port) {
+			numbers = append(numbers, port.Port)
+		}
+	}
+	assigned := c.ports.assign(keyOf(v.elastiService), numbers, recorded)
+	var ports []v1alpha1.ProxyPort
+	for _, port := range v.service.Spec.Ports {
+		if !isTCP(&port) {
+			continue
+		}
+		proxyPort, ok := assigned[port.Port]
+		if !ok {
+			proxyPort = c.options.SharedProxyPort
+		}
+		if proxyPort == 0 {
+			continue
+		}
+		entry := v1alpha1.ProxyPort{Port: port.Port, Name: port.Name, ProxyPort: proxyPort}
+		if port.AppProtocol != nil {
+			entry.AppProtocol = *port.AppProtocol
+		}
+		ports = append(ports, entry)
+	}
+	if len(assigned) == len(numbers) {
+		return ports, nil
+	}
+	fallback := "their traffic is not held"
+	if c.options.SharedProxyPort != 0 {
+		fallback = "they share a port on which only HTTP works, by host name"
+	}
+	exhausted := no(ReasonProxyPortsExhausted, "no proxy port is free in %s for %d ports of Service %q, so %s: widen the range", c.options.ProxyPortRange.String(), len(numbers)-len(assigned), v.service.Name, fallback)
+	return ports, &exhausted
+}
+
+// restoreProxyPorts takes in what is recorded, oldest first, before anything
+// is assigned.
+func (c *Controller) restoreProxyPorts() {
+	var recorded []*v1alpha1.ElastiService
+	for _, handle := range c.elastiServices.handles() {
+		for _, object := range handle.List() {
+			recorded = append(recorded, object.(*v1alpha1.ElastiService))
+		}
+	}
+	slices.SortFunc(recorded, older)
+	for _, elastiService := range recorded {
+		var numbers []int32
+		assigned := map[int32]int32{}
+		for _, port := range elastiService.Status.ProxyPorts {
+			if port.ProxyPort != c.options.SharedProxyPort {
+				numbers = append(numbers, port.Port)
+				assigned[port.Port] = port.ProxyPort
+			}
+		}
+		if len(numbers) > 0 {
+			c.ports.assign(keyOf(elastiService), numbers, assigned)
+		}
+	}
+}
