@@ -138,16 +138,21 @@ func (c *Checker) podsOf(ctx context.Context, target scaling.Target) (*corev1.Po
 	if err != nil {
 		return nil, err
 	}
-	template, found, err := unstructured.NestedMap(object.Object, "spec", "template", "spec")
+	return podTemplate(object), nil
+}
+
+// podTemplate returns the pods of a template where workloads have it, or nil
+// when there is none, or it is one of something else.
+func podTemplate(target *unstructured.Unstructured) *corev1.PodSpec {
+	template, found, err := unstructured.NestedMap(target.Object, "spec", "template", "spec")
 	if err != nil || !found {
-		return nil, nil
+		return nil
 	}
 	pods := &corev1.PodSpec{}
 	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(template, pods); err != nil {
-		// Not the template of a pod, as its kind may have it.
-		return nil, nil
+		return nil
 	}
-	return pods, nil
+	return pods
 }
 
 // slowProbeSeconds is the period from which on a readiness probe is what a

@@ -17,6 +17,7 @@ limitations under the License.
 package resolver
 
 import (
+	"bufio"
 	"context"
 	"fmt"
 	"io"
@@ -445,5 +446,34 @@ func TestChangedPortStaysOpen(t *testing.T) {
 		if status, _, err := fetch(port, "/"); status != 200 {
 			t.Fatalf("got %d, %v", status, err)
 		}
+	}
+}
+
+// A client that connects long before it asks, as browsers do, is served as any
+// other once it asks.
+func TestEarlyConnectionIsStillHTTP(t *testing.T) {
+	port := freePort(t)
+	es := elastiService("cart", port)
+	es.Status.Mode = v1alpha1.ModeServe
+	c := newCluster(t, func(o *Options) { o.SniffTimeout = time.Millisecond }, es)
+	c.apply(slice(es, true, pod(t)))
+	c.eventually(func() bool { status, _, _ := fetch(port, "/"); return status == 200 })
+	conn, err := net.Dial("tcp", fmt.Sprintf("127.0.0.1:%d", port))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	// The time that passes is what is tested.
+	time.Sleep(50 * time.Millisecond)
+	if _, err := io.WriteString(conn, "GET / HTTP/1.1\r\nHost: a\r\n\r\n"); err != nil {
+		t.Fatal(err)
+	}
+	response, err := http.ReadResponse(bufio.NewReader(conn), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	response.Body.Close()
+	if response.StatusCode != http.StatusOK || !response.Close {
+		t.Errorf("got %d, close %t", response.StatusCode, response.Close)
 	}
 }

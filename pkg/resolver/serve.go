@@ -46,6 +46,14 @@ type owner struct {
 	find        service.Find
 }
 
+// foreign returns how a stream finds out that it is none.
+func (o *owner) foreign() func([]byte) bool {
+	if o.expectation == sniff.NoHTTP {
+		return nil
+	}
+	return func(words []byte) bool { return sniff.Detect(words) != sniff.Stream }
+}
+
 func newPorts(r *Resolver, serving context.Context) *ports {
 	return &ports{resolver: r, serving: serving, owners: map[int32]*atomic.Pointer[owner]{}}
 }
@@ -69,8 +77,8 @@ func (p *ports) OpenPort(svc *service.Service, port service.Port) error {
 	current.Store(next)
 	err := r.listeners.Open(port.ProxyPort, func(conn *net.TCPConn) {
 		o := current.Load()
-		r.serve(p.serving, conn, o.expectation, o.find, func(initial []byte) {
-			stream.Serve(p.serving, conn, initial, o.service, o.port)
+		r.serve(p.serving, conn, o.expectation, o.find, func(initial []byte) []byte {
+			return stream.Serve(p.serving, conn, initial, o.service, o.port, o.foreign())
 		})
 	})
 	if err != nil {
@@ -110,26 +118,37 @@ func (r *Resolver) openShared(serving context.Context) error {
 		return nil, service.Port{}
 	}
 	return r.listeners.Open(r.options.SharedPort, func(conn *net.TCPConn) {
-		r.serve(serving, conn, sniff.AnyHTTP, find, func([]byte) { conn.Close() })
+		r.serve(serving, conn, sniff.AnyHTTP, find, func([]byte) []byte {
+			conn.Close()
+			return nil
+		})
 	})
 }
 
-// serve serves one connection until it ends. What is not HTTP goes to other.
-func (r *Resolver) serve(ctx context.Context, conn *net.TCPConn, expectation sniff.Expectation, find service.Find, other func(initial []byte)) {
+// serve serves one connection until it ends. What is not HTTP goes to other,
+// which hands the first bytes back when they are HTTP after all: a client that
+// was silent at first may only have been slow, or early.
+func (r *Resolver) serve(ctx context.Context, conn *net.TCPConn, expectation sniff.Expectation, find service.Find, other func(initial []byte) []byte) {
 	r.connections.add(conn)
 	defer r.connections.remove(conn)
 	timeouts := sniff.Timeouts{Silence: r.options.SniffTimeout, Head: r.options.HeaderTimeout}
-	protocol, initial, err := sniff.Read(conn, expectation, timeouts, r.options.MaxHeaderBytes)
-	if err != nil {
-		conn.Close()
-		return
-	}
-	switch protocol {
-	case sniff.HTTP1:
-		r.http1.Serve(ctx, conn, initial, find)
-	case sniff.HTTP2:
-		r.http2.Serve(ctx, conn, initial, find)
-	default:
-		other(initial)
+	var words []byte
+	for {
+		protocol, initial, err := sniff.Read(conn, words, expectation, timeouts, r.options.MaxHeaderBytes)
+		if err != nil {
+			conn.Close()
+			return
+		}
+		switch protocol {
+		case sniff.HTTP1:
+			r.http1.Serve(ctx, conn, initial, find)
+			return
+		case sniff.HTTP2:
+			r.http2.Serve(ctx, conn, initial, find)
+			return
+		}
+		if words = other(initial); words == nil {
+			return
+		}
 	}
 }

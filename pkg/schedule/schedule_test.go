@@ -209,7 +209,7 @@ func FuzzParse(f *testing.F) {
 	f.Add("*/5 9-17 1,15 * mon-fri", "1h30m", "Europe/Berlin")
 	f.Add("@yearly", "8784h", "Pacific/Apia")
 	f.Add("TZ=", "1h", "UTC")
-	f.Fuzz(func(t *testing.T, expression, duration, timeZone string) {
+	f.Fuzz(func(_ *testing.T, expression, duration, timeZone string) {
 		period, err := schedule.Parse(expression, duration, timeZone)
 		if err != nil {
 			return

@@ -25,6 +25,7 @@ import (
 	"sync"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -61,7 +62,7 @@ func measureAPI(ctx context.Context, b *bench) (err error) {
 	defer func() {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Minute)
 		defer cancel()
-		err = errors.Join(err, b.deleteTwin(ctx), b.DeleteNamespace(ctx, namespace), b.AwaitNamespaceGone(ctx, namespace))
+		err = errors.Join(err, b.deleteTwin(ctx), b.empty(ctx, namespace), b.DeleteNamespace(ctx, namespace), b.AwaitNamespaceGone(ctx, namespace))
 	}()
 	if err := b.createTwin(ctx); err != nil {
 		return err
@@ -142,17 +143,34 @@ func (b *bench) measureLists(ctx context.Context, namespace string) error {
 
 // fill creates the numbered objects from first up to, not including, end.
 func (b *bench) fill(ctx context.Context, resource schema.GroupVersionResource, namespace string, first, end int) error {
+	return inParallel(ctx, first, end, func(ctx context.Context, number int) error {
+		return b.createOne(ctx, resource, namespace, number)
+	})
+}
+
+// empty deletes the numbered objects of ours: a namespace deletes one at a time.
+func (b *bench) empty(ctx context.Context, namespace string) error {
+	return inParallel(ctx, 0, apiObjects, func(ctx context.Context, number int) error {
+		err := b.Dynamic.Resource(ourResource).Namespace(namespace).Delete(ctx, objectName(number), metav1.DeleteOptions{})
+		if apierrors.IsNotFound(err) {
+			return nil
+		}
+		return err
+	})
+}
+
+// inParallel calls do for the numbers from first up to, not including, end, a
+// few at a time, until one call fails.
+func inParallel(ctx context.Context, first, end int, do func(ctx context.Context, number int) error) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
 	numbers := make(chan int)
-	failures := make([]error, apiWriters)
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	var writers sync.WaitGroup
-	for i := range apiWriters {
-		writers.Go(func() {
+	var workers sync.WaitGroup
+	for range apiWriters {
+		workers.Go(func() {
 			for number := range numbers {
-				if failures[i] = b.createOne(ctx, resource, namespace, number); failures[i] != nil {
-					cancel()
-					return
+				if err := do(ctx, number); err != nil {
+					cancel(err)
 				}
 			}
 		})
@@ -164,8 +182,8 @@ func (b *bench) fill(ctx context.Context, resource schema.GroupVersionResource, 
 		}
 	}
 	close(numbers)
-	writers.Wait()
-	return errors.Join(failures...)
+	workers.Wait()
+	return context.Cause(ctx)
 }
 
 // measureWatches times one change of an object until every one of many

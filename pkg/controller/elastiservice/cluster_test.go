@@ -78,11 +78,12 @@ type cluster struct {
 
 func newCluster(t *testing.T) *cluster {
 	c := &cluster{
-		t:       t,
-		elasti:  elastifake.NewClientset(),
-		host:    hostfake.NewClientset(),
-		dynamic: dynamicfake.NewSimpleDynamicClient(scheme.Scheme),
-		events:  events.NewFakeRecorder(1000),
+		t:      t,
+		elasti: elastifake.NewClientset(),
+		host:   hostfake.NewClientset(),
+		dynamic: dynamicfake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(), map[schema.GroupVersionResource]string{
+			deploymentsResource: "DeploymentList", widgetsResource: "WidgetList"}),
+		events: events.NewFakeRecorder(1000),
 	}
 	patch := clienttesting.ObjectReaction(c.elasti.Tracker())
 	c.elasti.PrependReactor("patch", "elastiservices", func(action clienttesting.Action) (bool, runtime.Object, error) {
@@ -359,8 +360,12 @@ func (c *cluster) eventuallyEvent(reason string) {
 	}
 }
 
-// deploymentsResource is the resource of the targets.
-var deploymentsResource = schema.GroupVersionResource{Group: "apps", Version: "v1", Resource: "deployments"}
+var (
+	// deploymentsResource is the resource of most targets.
+	deploymentsResource = schema.GroupVersionResource{Group: "apps", Version: "v1", Resource: "deployments"}
+	// widgetsResource is one of which only the scale subresource is known.
+	widgetsResource = schema.GroupVersionResource{Group: "example.com", Version: "v1", Resource: "widgets"}
+)
 
 // fakeScaling scales the Deployments of a cluster.
 type fakeScaling struct {

@@ -19,11 +19,13 @@ package elastiservice
 import (
 	"fmt"
 	"slices"
+	"strconv"
 	"testing"
 
 	discoveryv1 "k8s.io/api/discovery/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/utils/ptr"
 
 	"go.uber.org/goleak"
@@ -251,4 +253,39 @@ func TestSlicesFollowTheReadyResolvers(t *testing.T) {
 			return ""
 		})
 	}
+}
+
+func TestTargetOfWhichOnlyTheScaleIsKnown(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t)
+	c.scaling.serveKind("Widget", "widgets")
+	c.setWidget(3)
+	c.setEndpoints(shop, "cart", "10.1.0.1")
+	c.setEndpoints(shop, PrivateServiceName("cart"), "10.1.0.1")
+	elastiService := cartElastiService()
+	elastiService.Spec.ScaleTargetRef = v1alpha1.ScaleTargetRef{APIVersion: "example.com/v1", Kind: "Widget", Name: "cart"}
+	c.create(elastiService)
+	c.start()
+	for _, replicas := range []int32{3, 1, 0, 2} {
+		c.setWidget(replicas)
+		c.eventually(func() string {
+			status := c.elastiService("cart").Status
+			if status.Replicas != replicas || status.ReadyReplicas != 1 || status.ReadinessProbes != nil {
+				return fmt.Sprintf("%d replicas in %+v", replicas, status)
+			}
+			return ""
+		})
+	}
+	c.eventuallyCondition("cart", ConditionTargetFound, metav1.ConditionTrue, ReasonFound)
+}
+
+// setWidget makes a Widget whose scale asks for a number of replicas.
+func (c *cluster) setWidget(replicas int32) {
+	c.t.Helper()
+	c.version++
+	c.put(c.dynamic.Tracker(), &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": "example.com/v1", "kind": "Widget",
+		"metadata": map[string]any{"namespace": shop, "name": "cart", "resourceVersion": strconv.Itoa(c.version)},
+		"spec":     map[string]any{"replicas": int64(replicas)},
+	}})
 }

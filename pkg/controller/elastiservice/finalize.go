@@ -86,10 +86,10 @@ func (c *Controller) wakeForGood(ctx context.Context, v *view, deleting time.Dur
 	if c.managedByOthers(ctx, keyOf(v.elastiService), target) {
 		return v.target.scale != nil && !v.target.atZero(), nil
 	}
-	err := c.restoreTarget(ctx, v.elastiService, target, autoscalerOf(v.elastiService.Spec.Autoscaler))
+	awake, err := c.restoreTarget(ctx, v.elastiService, target, autoscalerOf(v.elastiService.Spec.Autoscaler))
 	switch {
 	case err == nil:
-		return v.target.target != nil, nil
+		return awake, nil
 	case deleting < restorePatience:
 		return false, err
 	default:
@@ -116,19 +116,19 @@ func (c *Controller) managedByOthers(ctx context.Context, key types.NamespacedNa
 
 // restoreTarget wakes a target that is not managed any more, and resumes its
 // autoscaler. A managed target that is at zero counts as asleep, whoever
-// scaled it: traffic would have woken it, and will not any more. There is
-// nothing to do for a target that does not exist.
-func (c *Controller) restoreTarget(ctx context.Context, elastiService *v1alpha1.ElastiService, target scaling.Target, autoscaler scaling.Autoscaler) error {
+// scaled it: traffic would have woken it, and will not any more. It reports
+// whether there is a target: there is nothing to do for one that does not exist.
+func (c *Controller) restoreTarget(ctx context.Context, elastiService *v1alpha1.ElastiService, target scaling.Target, autoscaler scaling.Autoscaler) (bool, error) {
 	scale, err := c.scaling.Get(ctx, target)
 	if err != nil {
-		return errors.Join(ignoreNotFound(err), ignoreNotFound(c.scaling.ResumeAutoscaler(ctx, target.Namespace, autoscaler)))
+		return false, errors.Join(ignoreNotFound(err), ignoreNotFound(c.scaling.ResumeAutoscaler(ctx, target.Namespace, autoscaler)))
 	}
 	if scale.Spec.Replicas > 0 {
-		return ignoreNotFound(c.scaling.ResumeAutoscaler(ctx, target.Namespace, autoscaler))
+		return true, ignoreNotFound(c.scaling.ResumeAutoscaler(ctx, target.Namespace, autoscaler))
 	}
 	result, err := c.scaling.Wake(ctx, target, autoscaler, minReplicas(elastiService), false)
 	if err != nil {
-		return ignoreNotFound(err)
+		return false, ignoreNotFound(err)
 	}
 	if result.Scaled {
 		c.event(elastiService, corev1.EventTypeNormal, ReasonTargetRestored, actionFinalize, "scaled %s %s to %d: it is not managed any more", target.Kind, target.Name, result.Replicas)
@@ -136,7 +136,7 @@ func (c *Controller) restoreTarget(ctx context.Context, elastiService *v1alpha1.
 	if result.AutoscalerError != nil && !apierrors.IsNotFound(result.AutoscalerError) {
 		c.event(elastiService, corev1.EventTypeWarning, ReasonAutoscalerNotResumed, actionFinalize, "%v", result.AutoscalerError)
 	}
-	return nil
+	return true, nil
 }
 
 // gone cleans up after an ElastiService that does not exist any more. What was

@@ -62,7 +62,8 @@ func (c *Controller) restoreFormerTargets(ctx context.Context, v *view) error {
 			}
 			continue
 		}
-		problems = append(problems, c.restoreTarget(ctx, v.elastiService, target, autoscalerOf(former.Autoscaler)))
+		_, err := c.restoreTarget(ctx, v.elastiService, target, autoscalerOf(former.Autoscaler))
+		problems = append(problems, err)
 	}
 	return errors.Join(problems...)
 }

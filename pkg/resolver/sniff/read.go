@@ -33,14 +33,17 @@ type Timeouts struct {
 }
 
 // Read reads from a new connection until its protocol is known, and returns
-// what it read. At most limit bytes are read; a client that has sent so much
-// and still does not tell is a stream. When Read fails the connection is of no
-// use. Otherwise it has no read deadline.
-func Read(conn net.Conn, expectation Expectation, timeouts Timeouts, limit int) (Protocol, []byte, error) {
+// all that was read, with the bytes of data, which were read before, first. At
+// most limit bytes are read; a client that has sent so much and still does not
+// tell is a stream. When Read fails the connection is of no use. Otherwise it
+// has no read deadline.
+func Read(conn net.Conn, data []byte, expectation Expectation, timeouts Timeouts, limit int) (Protocol, []byte, error) {
 	if expectation == NoHTTP {
-		return Stream, nil, nil
+		return Stream, data, nil
 	}
-	var data []byte
+	if protocol := Detect(data); protocol != Undecided {
+		return protocol, data, nil
+	}
 	started := time.Now()
 	for {
 		patience := timeouts.Silence

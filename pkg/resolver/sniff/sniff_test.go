@@ -87,7 +87,7 @@ func read(expectation Expectation, client func(net.Conn)) (Protocol, string, tim
 	defer remote.Close()
 	go client(remote)
 	started := time.Now()
-	protocol, data, err := Read(local, expectation, Timeouts{Silence: 100 * time.Millisecond, Head: 10 * time.Second}, 1000)
+	protocol, data, err := Read(local, nil, expectation, Timeouts{Silence: 100 * time.Millisecond, Head: 10 * time.Second}, 1000)
 	return protocol, string(data), time.Since(started), err
 }
 

@@ -19,6 +19,7 @@ package stream
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net"
 	"time"
 
@@ -38,7 +39,11 @@ const heldOverhead = 4 << 10
 // ends, and closes it. The bytes of initial were already read from it. A
 // connection that cannot be given a pod is reset. Whoever wants it to end
 // sooner closes client.
-func Serve(ctx context.Context, client *net.TCPConn, initial []byte, svc *service.Service, port service.Port) {
+//
+// A client that has said nothing yet may still speak before the pod does, and
+// foreign, which may be nil, tells whether its first bytes are of a protocol
+// that has better hands. Then Serve leaves the connection open and returns them.
+func Serve(ctx context.Context, client *net.TCPConn, initial []byte, svc *service.Service, port service.Port, foreign func([]byte) bool) []byte {
 	record := &accesslog.Record{
 		Namespace: svc.Namespace,
 		Service:   svc.PublicService,
@@ -46,21 +51,30 @@ func Serve(ctx context.Context, client *net.TCPConn, initial []byte, svc *servic
 		Protocol:  accesslog.Stream,
 		Received:  time.Now(),
 	}
-	defer func() {
-		client.Close()
-		record.Ended = time.Now()
-		svc.Finish(record)
-	}()
-	lease, pod, err := connect(ctx, client, initial, svc, port, record)
+	words, err := serve(ctx, client, initial, svc, port, foreign, record)
+	if words != nil {
+		return words
+	}
 	if err != nil {
-		record.Outcome, record.Reason = accesslog.Answered, string(answer.NotHeld(svc, err).Reason)
-		if errors.Is(err, hold.ErrClientGone) {
-			record.Outcome, record.Reason = accesslog.ClientGone, ""
-		}
 		// Nothing can be said in a protocol that is not known; a reset is
 		// understood in all. It fails only when the connection is broken already.
 		_ = client.SetLinger(0)
-		return
+	}
+	client.Close()
+	record.Ended = time.Now()
+	svc.Finish(record)
+	return nil
+}
+
+func serve(ctx context.Context, client *net.TCPConn, initial []byte, svc *service.Service, port service.Port, foreign func([]byte) bool, record *accesslog.Record) (words []byte, err error) {
+	lease, pod, err := connect(ctx, client, initial, svc, port, record)
+	switch {
+	case errors.Is(err, hold.ErrClientGone):
+		record.Outcome = accesslog.ClientGone
+		return nil, err
+	case err != nil:
+		record.Outcome, record.Reason = accesslog.Answered, string(answer.NotHeld(svc, err).Reason)
+		return nil, err
 	}
 	defer lease.Release()
 	defer pod.Close()
@@ -68,14 +82,36 @@ func Serve(ctx context.Context, client *net.TCPConn, initial []byte, svc *servic
 	stop := context.AfterFunc(ctx, func() { client.Close(); pod.Close() })
 	defer stop()
 
+	var greeting []byte
+	if len(initial) == 0 && foreign != nil {
+		if initial, greeting, err = firstWords(client, pod); err != nil {
+			record.Outcome, record.Reason = accesslog.Failed, err.Error()
+			return nil, err
+		}
+		if len(greeting) == 0 && len(initial) > 0 && foreign(initial) {
+			return initial, nil
+		}
+	}
 	record.Outcome = accesslog.Forwarded
-	if _, err := pod.Write(initial); err != nil {
+	if err := exchange(client, pod, initial, greeting); err != nil {
 		record.Outcome, record.Reason = accesslog.Failed, err.Error()
-		_ = client.SetLinger(0)
-		return
+		return nil, err
 	}
 	record.BytesIn, record.BytesOut = Join(client, pod)
 	record.BytesIn += int64(len(initial))
+	record.BytesOut += int64(len(greeting))
+	return nil, nil
+}
+
+// exchange sends each side what was already read from the other.
+func exchange(client, pod *net.TCPConn, initial, greeting []byte) error {
+	if _, err := pod.Write(initial); err != nil {
+		return fmt.Errorf("sending to the pod: %w", err)
+	}
+	if _, err := client.Write(greeting); err != nil {
+		return fmt.Errorf("sending to the client: %w", err)
+	}
+	return nil
 }
 
 // connect waits for a pod and connects to it.

@@ -46,6 +46,8 @@ type fixture struct {
 	service *service.Service
 	address string
 	records chan accesslog.Record
+	// handedBack has what Serve returned for each connection.
+	handedBack chan string
 }
 
 func newFixture(t *testing.T, initial string, change func(*service.Config)) *fixture {
@@ -54,7 +56,7 @@ func newFixture(t *testing.T, initial string, change func(*service.Config)) *fix
 	if change != nil {
 		change(config)
 	}
-	f := &fixture{t: t, records: make(chan accesslog.Record, 100)}
+	f := &fixture{t: t, records: make(chan accesslog.Record, 100), handedBack: make(chan string, 100)}
 	f.service = service.New(service.Options{
 		Namespace: "shop", Name: "db", PublicService: "db", Config: config,
 		Budget: hold.NewBudget(1 << 30), Logger: klog.Background(),
@@ -64,7 +66,9 @@ func newFixture(t *testing.T, initial string, change func(*service.Config)) *fix
 	f.address = listen(t, func(conn *net.TCPConn) {
 		stop := context.AfterFunc(ctx, func() { conn.Close() })
 		defer stop()
-		Serve(ctx, conn, []byte(initial), f.service, service.Port{Number: 5432})
+		f.handedBack <- string(Serve(ctx, conn, []byte(initial), f.service, service.Port{Number: 5432}, func(words []byte) bool {
+			return bytes.HasPrefix(words, []byte("GET "))
+		}))
 	})
 	t.Cleanup(func() {
 		f.service.Close()
@@ -275,5 +279,27 @@ func TestResetIsPassedOn(t *testing.T) {
 	_, _ = io.WriteString(conn, "x")
 	if n, err := conn.Read(make([]byte, 1)); err == nil {
 		t.Errorf("read %d bytes from a pod that is gone", n)
+	}
+}
+
+// A client that was silent until it was connected, and then speaks first what
+// others understand better, is handed back, and its words with it.
+func TestForeignWordsAreHandedBack(t *testing.T) {
+	f := newFixture(t, "", nil)
+	podGot := make(chan string, 1)
+	f.pod(listen(t, func(conn *net.TCPConn) {
+		got, _ := io.ReadAll(conn)
+		podGot <- string(got)
+	}))
+	conn := f.client()
+	_, _ = io.WriteString(conn, "GET / HTTP/1.1\r\n")
+	if got := <-f.handedBack; got != "GET / HTTP/1.1\r\n" {
+		t.Errorf("%q is handed back", got)
+	}
+	if got := <-podGot; got != "" {
+		t.Errorf("the pod got %q", got)
+	}
+	if got := f.service.Queue().InFlight(); got != 0 {
+		t.Errorf("%d are in flight", got)
 	}
 }

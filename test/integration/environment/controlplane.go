@@ -66,8 +66,8 @@ type controlPlane struct {
 	processes   []*Process
 }
 
-// startControlPlane returns when the control plane answers. What is in
-// directory when it is stopped are its logs, for reading after a failure.
+// startControlPlane returns when the API server answers. There are no
+// controllers before startControllerManager.
 func startControlPlane(ctx context.Context, directory string, binaries tools, hostAddress string) (*controlPlane, error) {
 	plane := &controlPlane{directory: directory, tools: binaries, hostAddress: hostAddress}
 	if err := plane.start(ctx); err != nil {
@@ -85,14 +85,7 @@ func (c *controlPlane) start(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := c.startAPIServer(ctx, etcdEndpoint); err != nil {
-		return err
-	}
-	kubeconfig := filepath.Join(c.directory, "admin.kubeconfig")
-	if err := writeKubeconfig(kubeconfig, c.admin, ""); err != nil {
-		return err
-	}
-	return c.startControllerManager(kubeconfig)
+	return c.startAPIServer(ctx, etcdEndpoint)
 }
 
 // startEtcd lets etcd listen on sockets, so that it needs neither ports nor
@@ -171,7 +164,13 @@ func (c *controlPlane) startAPIServer(ctx context.Context, etcdEndpoint string) 
 	})
 }
 
-func (c *controlPlane) startControllerManager(kubeconfig string) error {
+// startControllerManager starts the controllers. What is served when they
+// start they know at once; what comes later they discover within half a minute.
+func (c *controlPlane) startControllerManager() error {
+	kubeconfig := filepath.Join(c.directory, "admin.kubeconfig")
+	if err := writeKubeconfig(kubeconfig, c.admin, ""); err != nil {
+		return err
+	}
 	_, err := c.run("kube-controller-manager", c.tools.controllerManager,
 		"--kubeconfig="+kubeconfig,
 		"--controllers="+strings.Join(controllers, ","),

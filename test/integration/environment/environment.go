@@ -106,16 +106,22 @@ func (e *Environment) start(ctx context.Context, binaries tools, address string)
 	if e.Elasti, err = elasticlientset.NewForConfig(e.Admin); err != nil {
 		return fmt.Errorf("making the client of ElastiServices: %w", err)
 	}
+	if e.Server, err = newServer(ctx, e.Directory, e.Admin, address, binary); err != nil {
+		return err
+	}
+	if err := e.Server.Start(ctx); err != nil {
+		return err
+	}
+	if err := e.plane.startControllerManager(); err != nil {
+		return err
+	}
 	if e.Node, err = newNode(ctx, e.Kubernetes); err != nil {
 		return err
 	}
 	if e.Resolvers, err = runResolvers(ctx, e.Kubernetes, e.Node); err != nil {
 		return err
 	}
-	if e.Server, err = newServer(ctx, e.Directory, e.Admin, address, binary); err != nil {
-		return err
-	}
-	return e.Server.Start(ctx)
+	return nil
 }
 
 // Stop ends everything that Start has started. An error says what did not end

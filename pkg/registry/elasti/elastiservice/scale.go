@@ -110,7 +110,7 @@ func (r *ScaleREST) sleep(ctx context.Context, elastiService *elasti.ElastiServi
 		return current, nil
 	}
 	now := metav1.Now()
-	if _, err := r.targets.requestSleep(ctx, elastiService.Name, &now, requestedDryRun); err != nil {
+	if err := r.targets.requestSleep(ctx, elastiService.Name, &now, requestedDryRun); err != nil {
 		return nil, err
 	}
 	asleep := current.DeepCopy()

@@ -153,18 +153,15 @@ func (t *targets) record(ctx context.Context, elastiService *elasti.ElastiServic
 
 // requestSleep sets, or with nil takes back, the time at which the target was
 // asked to sleep. The controller acts on it, on whatever replica it runs.
-func (t *targets) requestSleep(ctx context.Context, name string, when *metav1.Time, dryRun []string) (*elasti.ElastiService, error) {
+func (t *targets) requestSleep(ctx context.Context, name string, when *metav1.Time, dryRun []string) error {
 	request := func(_ context.Context, _, stored runtime.Object) (runtime.Object, error) {
 		elastiService := stored.DeepCopyObject().(*elasti.ElastiService)
 		elastiService.Status.SleepRequestedTime = when
 		return elastiService, nil
 	}
-	updated, _, err := t.statuses.Update(ctx, name, rest.DefaultUpdatedObjectInfo(nil, request),
+	_, _, err := t.statuses.Update(ctx, name, rest.DefaultUpdatedObjectInfo(nil, request),
 		rest.ValidateAllObjectFunc, rest.ValidateAllObjectUpdateFunc, false, &metav1.UpdateOptions{DryRun: dryRun})
-	if err != nil {
-		return nil, err
-	}
-	return updated.(*elasti.ElastiService), nil
+	return err
 }
 
 // takeBackSleep takes back a request to sleep that was not carried out yet.
@@ -172,8 +169,7 @@ func (t *targets) takeBackSleep(ctx context.Context, elastiService *elasti.Elast
 	if elastiService.Status.SleepRequestedTime == nil {
 		return nil
 	}
-	_, err := t.requestSleep(ctx, elastiService.Name, nil, dryRun)
-	return err
+	return t.requestSleep(ctx, elastiService.Name, nil, dryRun)
 }
 
 // scalingError gives a failure to read or change the scale of a target the

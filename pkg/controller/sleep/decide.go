@@ -1,0 +1,215 @@
+/*
+Copyright The elasti-apiserver Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package sleep
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/truefoundry/elasti-apiserver/pkg/schedule"
+)
+
+// Action is what is to be done with a target.
+type Action string
+
+const (
+	// ActionNone: leave the target as it is.
+	ActionNone Action = "none"
+	// ActionSleep: put the target to sleep.
+	ActionSleep Action = "sleep"
+	// ActionWake: wake the target.
+	ActionWake Action = "wake"
+)
+
+// Reasons of decisions.
+const (
+	// ReasonTargetUnknown: the scale of the target is not known.
+	ReasonTargetUnknown = "TargetUnknown"
+	// ReasonOutsideEnabledPeriod: the target is kept awake at this time.
+	ReasonOutsideEnabledPeriod = "OutsideEnabledPeriod"
+	// ReasonTriggerActive: a trigger says that the target is used.
+	ReasonTriggerActive = "TriggerActive"
+	// ReasonNoTriggers: there is nothing that says when the target is idle.
+	ReasonNoTriggers = "NoTriggers"
+	// ReasonTriggerUnknown: a trigger cannot tell.
+	ReasonTriggerUnknown = "TriggerUnknown"
+	// ReasonAsleep: the target sleeps.
+	ReasonAsleep = "Asleep"
+	// ReasonSleepRequested: the target is being put to sleep.
+	ReasonSleepRequested = "SleepRequested"
+	// ReasonNotReady: the target could not be put to sleep without losing requests.
+	ReasonNotReady = "NotReady"
+	// ReasonCoolingDown: the target has not been idle for long enough.
+	ReasonCoolingDown = "CoolingDown"
+	// ReasonIdle: every trigger has been idle for the whole cooldown.
+	ReasonIdle = "Idle"
+)
+
+// descentCheck is how soon a target that was asked to sleep is looked at again,
+// to keep it awake when it is used after all. A descent takes a little longer.
+const descentCheck = 2 * time.Second
+
+// maxMissedLooks is how many intervals may pass between two looks at a target
+// before the time between them counts as missing data.
+const maxMissedLooks = 3
+
+// Observation is everything that a decision depends on. Times that are not
+// known are zero.
+type Observation struct {
+	// Now is the time of the observation.
+	Now time.Time
+	// Interval is the time between two looks at the target.
+	Interval time.Duration
+
+	// Cooldown is how long every trigger must be idle.
+	Cooldown time.Duration
+	// EnabledPeriod is when the target may sleep. Nil means at any time.
+	EnabledPeriod *schedule.Period
+
+	// Created is when the ElastiService was created.
+	Created time.Time
+	// LastWake is when the target was last woken.
+	LastWake time.Time
+	// LastActivity is when the target was last known to be used.
+	LastActivity time.Time
+	// History is what the decision before left.
+	History History
+
+	// Triggers are the results of the triggers, in their order. They are not
+	// looked at outside of the enabled period.
+	Triggers []Result
+	// ReplicasKnown is true when Replicas is what the target's scale asks for.
+	ReplicasKnown bool
+	Replicas      int32
+	// SleepRequested is true while the target is being put to sleep.
+	SleepRequested bool
+	// Obstacle says why the target could not be put to sleep without losing
+	// requests, such as that no resolver is ready. Empty when it could.
+	Obstacle string
+}
+
+// History is what is remembered between two decisions.
+type History struct {
+	// Observed is when the decision was made.
+	Observed time.Time
+	// IdleSince is the first of the observations since which every trigger was
+	// idle without exception. Zero when one was not.
+	IdleSince time.Time
+	// LastActive is when a trigger was last active. Zero if none was.
+	LastActive time.Time
+}
+
+// Decision is what is to be done and why.
+type Decision struct {
+	Action Action
+	// Reason is one of the reasons above.
+	Reason string
+	// Message is a sentence for the user.
+	Message string
+	// NextCheck is how long until the next look at the target. Zero means that
+	// nothing but a change of the ElastiService leads to another decision.
+	NextCheck time.Duration
+	// History belongs into the next observation.
+	History History
+}
+
+// Decide decides what is to be done with a target. Missing data never leads to
+// an action, and a target sleeps only after a whole cooldown in which every
+// look at every trigger said idle: a look that failed, or that did not take
+// place, starts the cooldown again.
+func Decide(o Observation) Decision {
+	history := History{Observed: o.Now, LastActive: o.History.LastActive}
+	none := func(reason, message string, args ...any) Decision {
+		return Decision{ActionNone, reason, fmt.Sprintf(message, args...), o.Interval, history}
+	}
+	awake := func(reason, message string) Decision {
+		if o.Replicas > 0 && !o.SleepRequested {
+			return none(reason, "%s", message)
+		}
+		return Decision{ActionWake, reason, message, o.Interval, history}
+	}
+
+	active := firstWith(o.Triggers, Active)
+	unknown := firstWith(o.Triggers, Unknown)
+	if active != nil {
+		history.LastActive = o.Now
+	}
+	switch {
+	case !o.ReplicasKnown:
+		return none(ReasonTargetUnknown, "the scale of the target is not known")
+	case o.EnabledPeriod != nil && !o.EnabledPeriod.Contains(o.Now):
+		return awake(ReasonOutsideEnabledPeriod, "outside of enabledPeriod the target is kept awake")
+	case active != nil:
+		return awake(ReasonTriggerActive, "a trigger is active: "+active.Message)
+	case len(o.Triggers) == 0:
+		decision := none(ReasonNoTriggers, "without triggers the target is not put to sleep")
+		if o.EnabledPeriod == nil {
+			decision.NextCheck = 0
+		}
+		return decision
+	case unknown != nil:
+		return none(ReasonTriggerUnknown, "a trigger cannot tell whether the target is idle: %s", unknown.Message)
+	}
+
+	history.IdleSince = o.Now
+	if before := o.History; !before.IdleSince.IsZero() && o.Now.Sub(before.Observed) <= maxMissedLooks*o.Interval {
+		history.IdleSince = before.IdleSince
+	}
+	quietSince := latest(history.IdleSince, o.Created, o.LastWake, o.LastActivity)
+	remaining := o.Cooldown - o.Now.Sub(quietSince)
+	switch {
+	case o.SleepRequested:
+		decision := none(ReasonSleepRequested, "the target is being put to sleep")
+		decision.NextCheck = min(o.Interval, descentCheck)
+		return decision
+	case o.Replicas == 0:
+		return none(ReasonAsleep, "the target sleeps")
+	case remaining > 0:
+		decision := none(ReasonCoolingDown, "every trigger is idle, but not yet for the cooldown of %s", o.Cooldown)
+		decision.NextCheck = min(o.Interval, remaining)
+		return decision
+	case o.Obstacle != "":
+		return none(ReasonNotReady, "the target is idle, but cannot be put to sleep: %s", o.Obstacle)
+	default:
+		return Decision{
+			Action:    ActionSleep,
+			Reason:    ReasonIdle,
+			Message:   fmt.Sprintf("every trigger has been idle for %s", o.Cooldown),
+			NextCheck: min(o.Interval, descentCheck),
+			History:   history,
+		}
+	}
+}
+
+func firstWith(results []Result, verdict Verdict) *Result {
+	for i := range results {
+		if results[i].Verdict == verdict {
+			return &results[i]
+		}
+	}
+	return nil
+}
+
+func latest(times ...time.Time) time.Time {
+	var last time.Time
+	for _, t := range times {
+		if t.After(last) {
+			last = t
+		}
+	}
+	return last
+}

@@ -1,0 +1,241 @@
+/*
+Copyright The elasti-apiserver Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package sleep
+
+import (
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/truefoundry/elasti-apiserver/pkg/schedule"
+)
+
+const (
+	testInterval = 30 * time.Second
+	testCooldown = 15 * time.Minute
+)
+
+var (
+	testNow = time.Date(2026, time.January, 7, 12, 0, 0, 0, time.UTC)
+
+	idle    = Result{Idle, ReasonBelowThreshold, "below 1"}
+	active  = Result{Active, ReasonThresholdReached, "at least 1"}
+	unknown = Result{Unknown, ReasonNoData, "the answer is empty"}
+)
+
+// idleLongEnough is an observation that leads to sleep.
+func idleLongEnough() Observation {
+	return Observation{
+		Now:           testNow,
+		Interval:      testInterval,
+		Cooldown:      testCooldown,
+		Created:       testNow.Add(-24 * time.Hour),
+		LastWake:      testNow.Add(-2 * time.Hour),
+		LastActivity:  testNow.Add(-time.Hour),
+		History:       History{Observed: testNow.Add(-testInterval), IdleSince: testNow.Add(-testCooldown)},
+		Triggers:      []Result{idle, idle},
+		ReplicasKnown: true,
+		Replicas:      2,
+	}
+}
+
+func TestDecide(t *testing.T) {
+	officeHours := mustParse(t, "0 9 * * *", "8h")
+	nights := mustParse(t, "0 19 * * *", "12h")
+	for _, test := range []struct {
+		name   string
+		change func(*Observation)
+		action Action
+		reason string
+		next   time.Duration
+	}{
+		{"idle for the whole cooldown", func(*Observation) {}, ActionSleep, ReasonIdle, descentCheck},
+		{"idle, one instant too short", func(o *Observation) { o.History.IdleSince = o.History.IdleSince.Add(time.Nanosecond) }, ActionNone, ReasonCoolingDown, time.Nanosecond},
+		{"idle, with a long way to go", func(o *Observation) { o.History.IdleSince = o.Now.Add(-time.Minute) }, ActionNone, ReasonCoolingDown, testInterval},
+		{"the first look", func(o *Observation) { o.History = History{} }, ActionNone, ReasonCoolingDown, testInterval},
+		{"the first look without a cooldown", func(o *Observation) { o.History, o.Cooldown = History{}, 0 }, ActionSleep, ReasonIdle, descentCheck},
+		{"not looked at for a while", func(o *Observation) { o.History.Observed = o.Now.Add(-4 * testInterval) }, ActionNone, ReasonCoolingDown, testInterval},
+		{"created a moment ago", func(o *Observation) { o.Created = o.Now.Add(-time.Second) }, ActionNone, ReasonCoolingDown, testInterval},
+		{"woken a moment ago", func(o *Observation) { o.LastWake = o.Now.Add(-time.Second) }, ActionNone, ReasonCoolingDown, testInterval},
+		{"used a moment ago", func(o *Observation) { o.LastActivity = o.Now.Add(-time.Second) }, ActionNone, ReasonCoolingDown, testInterval},
+
+		{"one trigger active", func(o *Observation) { o.Triggers[1] = active }, ActionNone, ReasonTriggerActive, testInterval},
+		{"one trigger active, asleep", func(o *Observation) { o.Triggers[1], o.Replicas = active, 0 }, ActionWake, ReasonTriggerActive, testInterval},
+		{"one trigger active, on the way to sleep", func(o *Observation) { o.Triggers[1], o.SleepRequested = active, true }, ActionWake, ReasonTriggerActive, testInterval},
+		{"one active, one unknown, asleep", func(o *Observation) { o.Triggers, o.Replicas = []Result{unknown, active}, 0 }, ActionWake, ReasonTriggerActive, testInterval},
+		{"one trigger unknown", func(o *Observation) { o.Triggers[1] = unknown }, ActionNone, ReasonTriggerUnknown, testInterval},
+		{"one trigger unknown, asleep", func(o *Observation) { o.Triggers[1], o.Replicas = unknown, 0 }, ActionNone, ReasonTriggerUnknown, testInterval},
+		{"one trigger unknown, on the way to sleep", func(o *Observation) { o.Triggers[1], o.SleepRequested = unknown, true }, ActionNone, ReasonTriggerUnknown, testInterval},
+		{"no triggers", func(o *Observation) { o.Triggers = nil }, ActionNone, ReasonNoTriggers, 0},
+		{"no triggers, asleep", func(o *Observation) { o.Triggers, o.Replicas = nil, 0 }, ActionNone, ReasonNoTriggers, 0},
+
+		{"asleep", func(o *Observation) { o.Replicas = 0 }, ActionNone, ReasonAsleep, testInterval},
+		{"on the way to sleep", func(o *Observation) { o.SleepRequested = true }, ActionNone, ReasonSleepRequested, descentCheck},
+		{"no resolver", func(o *Observation) { o.Obstacle = "no resolver is ready" }, ActionNone, ReasonNotReady, testInterval},
+		{"no resolver, asleep and active", func(o *Observation) {
+			o.Obstacle, o.Replicas, o.Triggers = "no resolver is ready", 0, []Result{active}
+		}, ActionWake, ReasonTriggerActive, testInterval},
+		{"target unknown", func(o *Observation) { o.ReplicasKnown = false }, ActionNone, ReasonTargetUnknown, testInterval},
+		{"target unknown, active", func(o *Observation) { o.ReplicasKnown, o.Replicas, o.Triggers = false, 0, []Result{active} }, ActionNone, ReasonTargetUnknown, testInterval},
+
+		{"inside the enabled period", func(o *Observation) { o.EnabledPeriod = officeHours }, ActionSleep, ReasonIdle, descentCheck},
+		{"outside the enabled period", func(o *Observation) { o.EnabledPeriod = nights }, ActionNone, ReasonOutsideEnabledPeriod, testInterval},
+		{"outside the enabled period, asleep", func(o *Observation) { o.EnabledPeriod, o.Replicas = nights, 0 }, ActionWake, ReasonOutsideEnabledPeriod, testInterval},
+		{"outside the enabled period, nothing known of triggers", func(o *Observation) {
+			o.EnabledPeriod, o.Replicas, o.Triggers = nights, 0, nil
+		}, ActionWake, ReasonOutsideEnabledPeriod, testInterval},
+		{"outside the enabled period, on the way to sleep", func(o *Observation) { o.EnabledPeriod, o.SleepRequested = nights, true }, ActionWake, ReasonOutsideEnabledPeriod, testInterval},
+		{"inside the enabled period, no triggers, asleep", func(o *Observation) {
+			o.EnabledPeriod, o.Replicas, o.Triggers = officeHours, 0, nil
+		}, ActionNone, ReasonNoTriggers, testInterval},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			observation := idleLongEnough()
+			test.change(&observation)
+			decision := Decide(observation)
+			if decision.Action != test.action || decision.Reason != test.reason || decision.NextCheck != test.next {
+				t.Errorf("got %s because of %s, again in %s, want %s because of %s, again in %s",
+					decision.Action, decision.Reason, decision.NextCheck, test.action, test.reason, test.next)
+			}
+			if decision.Message == "" {
+				t.Error("the decision has no message")
+			}
+			if decision.History.Observed != observation.Now {
+				t.Errorf("the history says %s, want %s", decision.History.Observed, observation.Now)
+			}
+		})
+	}
+}
+
+func mustParse(t *testing.T, expression, duration string) *schedule.Period {
+	t.Helper()
+	period, err := schedule.Parse(expression, duration, "UTC")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return period
+}
+
+// look is one step of a simulated target.
+type look struct {
+	after    time.Duration
+	triggers []Result
+}
+
+// simulate decides at each look until the target sleeps, and returns the time
+// of that, or zero.
+func simulate(looks func(yield func(look) bool)) time.Time {
+	observation := Observation{Now: testNow, Created: testNow, Interval: testInterval, Cooldown: testCooldown, ReplicasKnown: true, Replicas: 1}
+	for look := range looks {
+		observation.Now = observation.Now.Add(look.after)
+		observation.Triggers = look.triggers
+		decision := Decide(observation)
+		if decision.Action == ActionSleep {
+			return observation.Now
+		}
+		observation.History = decision.History
+	}
+	return time.Time{}
+}
+
+// Whatever else is seen: as long as each cooldown holds a look without an
+// answer, or none at all for too long, the target does not sleep.
+func TestMissingDataNeverSleepsATarget(t *testing.T) {
+	for seed := range uint64(200) {
+		random := rand.New(rand.NewPCG(seed, 1))
+		slept := simulate(func(yield func(look) bool) {
+			var sinceMissing time.Duration
+			for range 2000 {
+				next := look{after: time.Duration(random.Int64N(int64(2 * testInterval))), triggers: []Result{idle, idle}}
+				switch {
+				case sinceMissing+next.after >= testCooldown:
+					if random.IntN(2) == 0 {
+						next.triggers[random.IntN(2)] = unknown
+					} else {
+						next.after = maxMissedLooks*testInterval + 1
+					}
+				case random.IntN(50) == 0:
+					next.triggers[random.IntN(2)] = unknown
+				case random.IntN(50) == 0:
+					next.triggers[random.IntN(2)] = active
+				}
+				sinceMissing += next.after
+				if firstWith(next.triggers, Unknown) != nil || next.after > maxMissedLooks*testInterval {
+					sinceMissing = 0
+				}
+				if !yield(next) {
+					return
+				}
+			}
+		})
+		if !slept.IsZero() {
+			t.Fatalf("seed %d: the target sleeps at %s", seed, slept)
+		}
+	}
+}
+
+// A target sleeps only if each look of the last cooldown said idle, and does so
+// as soon as that is the case.
+func TestSleepsAfterAWholeCooldownOfIdleLooks(t *testing.T) {
+	for seed := range uint64(200) {
+		random := rand.New(rand.NewPCG(seed, 2))
+		now := testNow
+		var quietSince time.Time
+		slept := simulate(func(yield func(look) bool) {
+			for {
+				next := look{after: time.Duration(random.Int64N(int64(testInterval))), triggers: []Result{idle}}
+				now = now.Add(next.after)
+				if random.IntN(30) == 0 {
+					next.triggers = []Result{[]Result{active, unknown}[random.IntN(2)]}
+				}
+				wasIdle := next.triggers[0].Verdict == Idle
+				if !wasIdle {
+					quietSince = time.Time{}
+				} else if quietSince.IsZero() {
+					quietSince = now
+				}
+				due := wasIdle && now.Sub(quietSince) >= testCooldown
+				proceed := yield(next)
+				if due == proceed {
+					t.Errorf("seed %d: at %s, idle since %s: sleeps %v, want %v", seed, now, quietSince, !proceed, due)
+				}
+				if !proceed {
+					return
+				}
+			}
+		})
+		if slept.IsZero() {
+			t.Fatalf("seed %d: the target never sleeps", seed)
+		}
+	}
+}
+
+// Waking and sleeping start from what a resolver saw, not from when it was
+// looked at.
+func TestARequestEachMinuteNeverSleepsATarget(t *testing.T) {
+	observation := Observation{Now: testNow, Created: testNow, Interval: testInterval, Cooldown: 61 * time.Second, ReplicasKnown: true, Replicas: 1, Triggers: []Result{idle}}
+	random := rand.New(rand.NewPCG(1, 3))
+	for observation.Now.Before(testNow.Add(24 * time.Hour)) {
+		observation.Now = observation.Now.Add(time.Duration(random.Int64N(int64(testInterval))))
+		observation.LastActivity = observation.Now.Truncate(time.Minute)
+		decision := Decide(observation)
+		if decision.Action == ActionSleep {
+			t.Fatalf("sleeps at %s, %s after a request", observation.Now, observation.Now.Sub(observation.LastActivity))
+		}
+		observation.History = decision.History
+	}
+}

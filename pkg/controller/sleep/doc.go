@@ -1,0 +1,24 @@
+/*
+Copyright The elasti-apiserver Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+// Package sleep decides when targets sleep and when they are kept awake.
+//
+// The path of one decision: the Scheduler looks at an ElastiService when its
+// time has come, Evaluators tell whether its triggers are idle, Decide makes
+// one decision of all that is observed, and the Sleeper or the Waker carries it
+// out through the API. How a target is scaled to zero without losing requests
+// is the business of pkg/controller/elastiservice.
+package sleep

@@ -1,0 +1,317 @@
+/*
+Copyright The elasti-apiserver Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package sleep
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"math"
+	"net/http"
+	"net/url"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/prometheus/client_golang/api"
+	prometheusv1 "github.com/prometheus/client_golang/api/prometheus/v1"
+	"github.com/prometheus/common/model"
+	"k8s.io/utils/clock"
+
+	"github.com/truefoundry/elasti-apiserver/pkg/triggers"
+)
+
+const (
+	// defaultUptimeFilter selects the up metric of Prometheus itself.
+	defaultUptimeFilter = `container="prometheus"`
+	// minUptimeWindow is how long what is measured must at least have been
+	// scraped. It holds several scrapes at the usual intervals.
+	minUptimeWindow = time.Minute
+	// uptimeSamples is how many times the uptime is looked at in its window.
+	uptimeSamples = 12
+	// maxAnswerBytes bounds what is read of an answer: one number is short.
+	maxAnswerBytes = 1 << 20
+	// maxReasonBytes bounds what is shown of a server's own words.
+	maxReasonBytes = 256
+)
+
+// PrometheusOptions configure a Prometheus.
+type PrometheusOptions struct {
+	// ServerAddress is the URL of the server that triggers without a
+	// serverAddress ask. Empty means that they cannot be evaluated.
+	ServerAddress string
+	// AuthorizationHeaderFile holds the value of the Authorization header for
+	// requests to ServerAddress, and to no other server. It is read for each
+	// request. Empty means no header.
+	AuthorizationHeaderFile string
+	// PollingInterval is the time between two looks at a target. The uptime
+	// is looked at for at least as long, so that no outage falls in between.
+	// Defaults to DefaultPollingInterval.
+	PollingInterval time.Duration
+	// Timeout is how long a server may take to answer. Defaults to 10 s.
+	Timeout time.Duration
+	// Clock is the time. Defaults to the real clock.
+	Clock clock.PassiveClock
+}
+
+// Prometheus evaluates triggers of the type prometheus. Safe for concurrent use.
+type Prometheus struct {
+	options   PrometheusOptions
+	transport *http.Transport
+	questions *questions
+}
+
+var _ Evaluator = &Prometheus{}
+
+// NewPrometheus returns an evaluator of triggers of the type prometheus.
+func NewPrometheus(options PrometheusOptions) *Prometheus {
+	if options.Clock == nil {
+		options.Clock = clock.RealClock{}
+	}
+	if options.PollingInterval == 0 {
+		options.PollingInterval = DefaultPollingInterval
+	}
+	transport := http.DefaultTransport.(*http.Transport).Clone()
+	transport.MaxIdleConnsPerHost = maxAskedAtOnce
+	return &Prometheus{
+		options:   options,
+		transport: transport,
+		questions: newQuestions(options.Clock, options.Timeout),
+	}
+}
+
+// CloseIdleConnections closes the connections to servers that are not in use.
+func (p *Prometheus) CloseIdleConnections() { p.transport.CloseIdleConnections() }
+
+// Evaluate asks the server of the trigger. The answer counts only if what is
+// measured has been scraped all the time of late: after a restart of
+// Prometheus, a query for a rate has a result long before it has a true one.
+func (p *Prometheus) Evaluate(ctx context.Context, subject Subject) (Result, error) {
+	trigger, errs := triggers.ParsePrometheus(subject.Trigger.Metadata, nil)
+	if len(errs) > 0 {
+		return unknownBecause(ReasonMetadataInvalid, "%v", errs.ToAggregate()), nil
+	}
+	server, err := p.server(&trigger)
+	if err != nil {
+		return resultOf(err)
+	}
+	filter := cmp.Or(trigger.UptimeFilter, defaultUptimeFilter)
+	up, err := p.ask(ctx, server, p.uptimeQuery(filter), subject.MaxAge)
+	if err != nil {
+		return resultOf(err)
+	}
+	if up < 1 {
+		return unknownBecause(ReasonNotScraped, "%s: up{%s} was not 1 all the time in the last %s: is uptimeFilter right, and is Prometheus up?", server.host, filter, p.uptimeWindow()), nil
+	}
+	value, err := p.ask(ctx, server, trigger.Query, subject.MaxAge)
+	if err != nil {
+		return resultOf(err)
+	}
+	return compare(value, trigger.Threshold), nil
+}
+
+func (p *Prometheus) uptimeWindow() time.Duration {
+	return max(minUptimeWindow, 2*p.options.PollingInterval).Truncate(time.Second)
+}
+
+// uptimeQuery is for 1 if at every moment of the window a scrape of what the
+// filter selects had succeeded.
+func (p *Prometheus) uptimeQuery(filter string) string {
+	window := p.uptimeWindow()
+	return fmt.Sprintf("min_over_time((max(up{%s}) or vector(0))[%ds:%dms])", filter, int(window.Seconds()), (window / uptimeSamples).Milliseconds())
+}
+
+// prometheusServer is a server and how it is asked.
+type prometheusServer struct {
+	address string
+	// host is what messages call it: an address may hold a password.
+	host    string
+	headers map[string]string
+	// authorizationFile is the file with the Authorization header, or empty.
+	authorizationFile string
+}
+
+// server returns the server that a trigger asks. The configured credential
+// goes to the configured server only: whoever writes an ElastiService chooses
+// the other ones.
+func (p *Prometheus) server(trigger *triggers.Prometheus) (*prometheusServer, error) {
+	server := &prometheusServer{address: cmp.Or(trigger.ServerAddress, p.options.ServerAddress), headers: trigger.Headers}
+	if server.address == "" {
+		return nil, noAnswer(ReasonNoServer, "the trigger has no serverAddress, and the elasti-apiserver was started without --prometheus-server-address: give one of them")
+	}
+	parsed, err := url.Parse(server.address)
+	if err != nil {
+		return nil, noAnswer(ReasonNoServer, "the serverAddress is not a URL")
+	}
+	server.host = parsed.Host
+	if strings.TrimRight(server.address, "/") == strings.TrimRight(p.options.ServerAddress, "/") {
+		server.authorizationFile = p.options.AuthorizationHeaderFile
+	}
+	return server, nil
+}
+
+// key tells servers apart, and the same server with other headers: what it
+// answers may depend on them.
+func (s *prometheusServer) key() string {
+	var key strings.Builder
+	key.WriteString(strings.TrimRight(s.address, "/"))
+	for _, name := range slices.Sorted(maps.Keys(s.headers)) {
+		fmt.Fprintf(&key, "\n%s: %s", http.CanonicalHeaderKey(name), s.headers[name])
+	}
+	return key.String()
+}
+
+func (p *Prometheus) ask(ctx context.Context, server *prometheusServer, query string, maxAge time.Duration) (float64, error) {
+	return p.questions.ask(ctx, question{server: server.key(), text: query}, maxAge, func(ctx context.Context) (float64, error) {
+		return p.query(ctx, server, query)
+	})
+}
+
+// query asks a server. Every error is an *answerError.
+func (p *Prometheus) query(ctx context.Context, server *prometheusServer, query string) (float64, error) {
+	headers := maps.Clone(server.headers)
+	if server.authorizationFile != "" {
+		authorization, err := os.ReadFile(server.authorizationFile)
+		if err != nil {
+			return 0, noAnswer(ReasonServerRefused, "the file that --prometheus-authorization-header-file names cannot be read")
+		}
+		if headers == nil {
+			headers = map[string]string{}
+		}
+		if _, own := headers["Authorization"]; !own {
+			headers["Authorization"] = strings.TrimSpace(string(authorization))
+		}
+	}
+	client, err := api.NewClient(api.Config{
+		Address: server.address,
+		Client: &http.Client{
+			Transport: &prometheusTransport{inner: p.transport, headers: headers},
+			// Headers are for this server and no other.
+			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+		},
+	})
+	if err != nil {
+		return 0, noAnswer(ReasonNoServer, "the serverAddress is not a URL")
+	}
+	value, warnings, err := prometheusv1.NewAPI(client).Query(ctx, query, time.Time{}, prometheusv1.WithTimeout(p.questions.timeout))
+	switch {
+	case err != nil:
+		return 0, explainQueryError(server.host, err)
+	case len(warnings) > 0:
+		// A server that asks others says so here when one of them is missing.
+		return 0, noAnswer(ReasonDataIncomplete, "%s: the answer has warnings: %s", server.host, shorten(strings.Join(warnings, "; ")))
+	default:
+		return single(server.host, value)
+	}
+}
+
+// single returns the one number of a value.
+func single(host string, value model.Value) (float64, error) {
+	var number float64
+	switch value := value.(type) {
+	case *model.Scalar:
+		number = float64(value.Value)
+	case model.Vector:
+		switch {
+		case len(value) == 0:
+			return 0, noAnswer(ReasonNoData, "%s: the query has no result: does what it selects exist?", host)
+		case len(value) > 1:
+			return 0, noAnswer(ReasonSeveralElements, "%s: the query has several results: wrap it into sum(…) or max(…)", host)
+		case value[0].Histogram != nil:
+			return 0, noAnswer(ReasonNotANumber, "%s: the query's result is a histogram: take a number of it, such as with histogram_count(…)", host)
+		}
+		number = float64(value[0].Value)
+	default:
+		return 0, noAnswer(ReasonNotANumber, "%s: the query's result is of the type %s: use a query for an instant vector with one element, or a scalar", host, value.Type())
+	}
+	if math.IsNaN(number) || math.IsInf(number, 0) {
+		return 0, noAnswer(ReasonNotANumber, "%s: the query's result is %v: does it divide by zero?", host, number)
+	}
+	return number, nil
+}
+
+// explainQueryError says what kept a server from answering. What it says
+// itself is shown only of queries that it rejects: anything could answer at an
+// address that a user gave.
+func explainQueryError(host string, err error) error {
+	var failure *prometheusv1.Error
+	if errors.As(err, &failure) {
+		switch failure.Type {
+		case prometheusv1.ErrBadData, prometheusv1.ErrExec:
+			return noAnswer(ReasonQueryRejected, "%s rejects the query: %s", host, shorten(failure.Msg))
+		case prometheusv1.ErrClient:
+			return noAnswer(ReasonServerRefused, "%s refuses the request (%s): are the headers and the path right?", host, shorten(failure.Msg))
+		case prometheusv1.ErrTimeout, prometheusv1.ErrCanceled:
+			return noAnswer(ReasonServerFailed, "%s gave up on the query: make it cheaper", host)
+		case prometheusv1.ErrBadResponse:
+			return serverFault(ReasonServerFailed, "%s does not answer as Prometheus does: is the serverAddress right?", host)
+		default:
+			return serverFault(ReasonServerFailed, "%s failed (%s)", host, failure.Type)
+		}
+	}
+	if errors.Is(err, context.DeadlineExceeded) {
+		return serverFault(ReasonServerFailed, "%s did not answer in time", host)
+	}
+	// The error holds the URL, which may hold a password.
+	var request *url.Error
+	if errors.As(err, &request) {
+		err = request.Err
+	}
+	return serverFault(ReasonServerFailed, "%s cannot be reached: %v", host, err)
+}
+
+func shorten(text string) string {
+	if len(text) <= maxReasonBytes {
+		return text
+	}
+	return strings.ToValidUTF8(text[:maxReasonBytes], "") + "…"
+}
+
+// prometheusTransport adds headers to requests and bounds answers.
+type prometheusTransport struct {
+	inner   http.RoundTripper
+	headers map[string]string
+}
+
+// RoundTrip sends a request.
+func (t *prometheusTransport) RoundTrip(request *http.Request) (*http.Response, error) {
+	if len(t.headers) > 0 {
+		request = request.Clone(request.Context())
+		for name, value := range t.headers {
+			request.Header.Set(name, value)
+			if http.CanonicalHeaderKey(name) == "Host" {
+				request.Host = value
+			}
+		}
+	}
+	response, err := t.inner.RoundTrip(request)
+	if err != nil {
+		return nil, err
+	}
+	response.Body = &boundedBody{Reader: io.LimitReader(response.Body, maxAnswerBytes), Closer: response.Body}
+	return response, nil
+}
+
+// boundedBody is a body that ends after a number of bytes.
+type boundedBody struct {
+	io.Reader
+	io.Closer
+}
