@@ -47,6 +47,8 @@ const (
 	minUptimeWindow = time.Minute
 	// uptimeSamples is how many times the uptime is looked at in its window.
 	uptimeSamples = 12
+	// authorizationHeader is the header that the configured credential is for.
+	authorizationHeader = "Authorization"
 	// maxAnswerBytes bounds what is read of an answer: one number is short.
 	maxAnswerBytes = 1 << 20
 	// maxReasonBytes bounds what is shown of a server's own words.
@@ -144,7 +146,7 @@ type prometheusServer struct {
 	address string
 	// host is what messages call it: an address may hold a password.
 	host    string
-	headers map[string]string
+	headers http.Header
 	// authorizationFile is the file with the Authorization header, or empty.
 	authorizationFile string
 }
@@ -153,7 +155,10 @@ type prometheusServer struct {
 // goes to the configured server only: whoever writes an ElastiService chooses
 // the other ones.
 func (p *Prometheus) server(trigger *triggers.Prometheus) (*prometheusServer, error) {
-	server := &prometheusServer{address: cmp.Or(trigger.ServerAddress, p.options.ServerAddress), headers: trigger.Headers}
+	server := &prometheusServer{address: cmp.Or(trigger.ServerAddress, p.options.ServerAddress), headers: http.Header{}}
+	for _, name := range slices.Sorted(maps.Keys(trigger.Headers)) {
+		server.headers.Set(name, trigger.Headers[name])
+	}
 	if server.address == "" {
 		return nil, noAnswer(ReasonNoServer, "the trigger has no serverAddress, and the elasti-apiserver was started without --prometheus-server-address: give one of them")
 	}
@@ -174,7 +179,7 @@ func (s *prometheusServer) key() string {
 	var key strings.Builder
 	key.WriteString(strings.TrimRight(s.address, "/"))
 	for _, name := range slices.Sorted(maps.Keys(s.headers)) {
-		fmt.Fprintf(&key, "\n%s: %s", http.CanonicalHeaderKey(name), s.headers[name])
+		fmt.Fprintf(&key, "\n%s: %s", name, s.headers.Get(name))
 	}
 	return key.String()
 }
@@ -187,18 +192,14 @@ func (p *Prometheus) ask(ctx context.Context, server *prometheusServer, query st
 
 // query asks a server. Every error is an *answerError.
 func (p *Prometheus) query(ctx context.Context, server *prometheusServer, query string) (float64, error) {
-	headers := maps.Clone(server.headers)
-	if server.authorizationFile != "" {
+	headers := server.headers
+	if server.authorizationFile != "" && headers.Get(authorizationHeader) == "" {
 		authorization, err := os.ReadFile(server.authorizationFile)
 		if err != nil {
 			return 0, noAnswer(ReasonServerRefused, "the file that --prometheus-authorization-header-file names cannot be read")
 		}
-		if headers == nil {
-			headers = map[string]string{}
-		}
-		if _, own := headers["Authorization"]; !own {
-			headers["Authorization"] = strings.TrimSpace(string(authorization))
-		}
+		headers = headers.Clone()
+		headers.Set(authorizationHeader, strings.TrimSpace(string(authorization)))
 	}
 	client, err := api.NewClient(api.Config{
 		Address: server.address,
@@ -288,20 +289,15 @@ func shorten(text string) string {
 // prometheusTransport adds headers to requests and bounds answers.
 type prometheusTransport struct {
 	inner   http.RoundTripper
-	headers map[string]string
+	headers http.Header
 }
 
 // RoundTrip sends a request.
 func (t *prometheusTransport) RoundTrip(request *http.Request) (*http.Response, error) {
-	if len(t.headers) > 0 {
-		request = request.Clone(request.Context())
-		for name, value := range t.headers {
-			request.Header.Set(name, value)
-			if http.CanonicalHeaderKey(name) == "Host" {
-				request.Host = value
-			}
-		}
-	}
+	request = request.Clone(request.Context())
+	maps.Copy(request.Header, t.headers)
+	// The package net/http takes this one from elsewhere.
+	request.Host = cmp.Or(t.headers.Get("Host"), request.Host)
 	response, err := t.inner.RoundTrip(request)
 	if err != nil {
 		return nil, err

@@ -1,0 +1,98 @@
+/*
+Copyright The elasti-apiserver Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package sleep
+
+import (
+	"cmp"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti/v1alpha1"
+	"github.com/truefoundry/elasti-apiserver/pkg/schedule"
+)
+
+// Conditions that the controller of ElastiServices sets.
+const (
+	conditionReady       = "Ready"
+	conditionTargetFound = "TargetFound"
+	conditionConflict    = "Conflict"
+)
+
+// observe returns everything that a decision depends on but the triggers.
+func (s *Scheduler) observe(elastiService *v1alpha1.ElastiService, known *subject) Observation {
+	status := &elastiService.Status
+	observation := Observation{
+		Now:            s.clock.Now(),
+		Interval:       s.options.PollingInterval,
+		Cooldown:       cooldown(elastiService),
+		Created:        elastiService.CreationTimestamp.Time,
+		LastWake:       timeOf(status.LastScaledUpTime),
+		LastActivity:   timeOf(status.LastActivityTime),
+		History:        known.history,
+		ReplicasKnown:  knowsReplicas(elastiService),
+		Replicas:       status.Replicas,
+		SleepRequested: status.SleepRequestedTime != nil,
+	}
+	if ready := meta.FindStatusCondition(status.Conditions, conditionReady); ready == nil {
+		observation.Obstacle = "it is not known whether its Service is covered"
+	} else if ready.Status != metav1.ConditionTrue {
+		observation.Obstacle = ready.Message
+	}
+	if spec := elastiService.Spec.EnabledPeriod; spec != nil {
+		period, err := schedule.Parse(
+			cmp.Or(spec.Schedule, v1alpha1.DefaultEnabledSchedule),
+			cmp.Or(spec.Duration, v1alpha1.DefaultEnabledDuration),
+			cmp.Or(spec.TimeZone, v1alpha1.DefaultEnabledTimeZone))
+		if err != nil {
+			// Validation keeps such periods out. When to sleep is not known then.
+			observation.Obstacle = "its enabledPeriod cannot be read: " + err.Error()
+		}
+		observation.EnabledPeriod = period
+	}
+	return observation
+}
+
+// knowsReplicas tells whether the status says how many replicas the target has.
+// While another ElastiService has the Service, that one decides.
+func knowsReplicas(elastiService *v1alpha1.ElastiService) bool {
+	conditions := elastiService.Status.Conditions
+	return meta.IsStatusConditionTrue(conditions, conditionTargetFound) && !meta.IsStatusConditionTrue(conditions, conditionConflict)
+}
+
+func cooldown(elastiService *v1alpha1.ElastiService) time.Duration {
+	seconds := v1alpha1.DefaultCooldownPeriod
+	if elastiService.Spec.CooldownPeriod != nil {
+		seconds = *elastiService.Spec.CooldownPeriod
+	}
+	return time.Duration(seconds) * time.Second
+}
+
+func minReplicas(elastiService *v1alpha1.ElastiService) int32 {
+	if elastiService.Spec.MinTargetReplicas == nil {
+		return v1alpha1.DefaultMinTargetReplicas
+	}
+	return *elastiService.Spec.MinTargetReplicas
+}
+
+func timeOf(t *metav1.Time) time.Time {
+	if t == nil {
+		return time.Time{}
+	}
+	return t.Time
+}

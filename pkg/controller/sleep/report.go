@@ -1,0 +1,110 @@
+/*
+Copyright The elasti-apiserver Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package sleep
+
+import (
+	"fmt"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+
+	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti/v1alpha1"
+)
+
+// ConditionTriggersHealthy is the type of the condition that is true when every
+// trigger tells whether the target is idle.
+const ConditionTriggersHealthy = "TriggersHealthy"
+
+// ReasonTriggersAnswer is the reason of ConditionTriggersHealthy when it is
+// true. Otherwise it is the reason of the first trigger that is unknown.
+const ReasonTriggersAnswer = "TriggersAnswer"
+
+const (
+	// activityRefresh is how old the reported activity of a target that is
+	// used may get: a write for each look would be one each interval for
+	// every ElastiService.
+	activityRefresh = 15 * time.Minute
+	// activityDelay is the part of the cooldown after which a target that
+	// turned idle is reported to be, so that one which is used now and then
+	// is not written each time.
+	activityDelay = 4
+)
+
+// reportOf returns what is to be reported after a decision, and whether that
+// differs from what is reported already. Results are nil when the triggers were
+// not looked at.
+func reportOf(elastiService *v1alpha1.ElastiService, observation Observation, decision Decision) (Report, bool) {
+	reported := &elastiService.Status
+	before := Report{
+		LastActivity:    reported.LastActivityTime,
+		TriggersHealthy: meta.FindStatusCondition(reported.Conditions, ConditionTriggersHealthy),
+	}
+	after := before
+	if activity := latest(decision.History.LastActive, observation.LastWake); activityIsNews(activity, observation, decision) {
+		after.LastActivity = ptr.To(metav1.NewTime(activity).Rfc3339Copy())
+	}
+	switch {
+	case len(elastiService.Spec.Triggers) == 0:
+		after.TriggersHealthy = nil
+	case len(observation.Triggers) > 0:
+		after.TriggersHealthy = judgeTriggers(elastiService, observation)
+	}
+	return after, !equality.Semantic.DeepEqual(before, after)
+}
+
+// activityIsNews tells whether a time of activity is worth a write.
+func activityIsNews(activity time.Time, observation Observation, decision Decision) bool {
+	newer := activity.Sub(observation.LastActivity)
+	switch {
+	case activity.IsZero() || newer < time.Second:
+		return false
+	case observation.LastActivity.IsZero() || newer >= activityRefresh:
+		return true
+	default:
+		idleSince := decision.History.IdleSince
+		return !idleSince.IsZero() && observation.Now.Sub(idleSince) >= observation.Cooldown/activityDelay
+	}
+}
+
+// judgeTriggers decides TriggersHealthy.
+func judgeTriggers(elastiService *v1alpha1.ElastiService, observation Observation) *metav1.Condition {
+	condition := metav1.Condition{
+		Type:               ConditionTriggersHealthy,
+		Status:             metav1.ConditionTrue,
+		Reason:             ReasonTriggersAnswer,
+		Message:            "every trigger tells whether the target is idle",
+		ObservedGeneration: elastiService.Generation,
+		LastTransitionTime: metav1.NewTime(observation.Now).Rfc3339Copy(),
+	}
+	for i := range observation.Triggers {
+		if result := &observation.Triggers[i]; result.Verdict == Unknown {
+			condition.Status, condition.Reason = metav1.ConditionFalse, result.Reason
+			condition.Message = fmt.Sprintf("triggers[%d] (%s): %s", i, elastiService.Spec.Triggers[i].Type, result.Message)
+			break
+		}
+	}
+	conditions := []metav1.Condition{}
+	if before := meta.FindStatusCondition(elastiService.Status.Conditions, ConditionTriggersHealthy); before != nil {
+		conditions = append(conditions, *before)
+	}
+	// This keeps the time of the last transition when there is none now.
+	meta.SetStatusCondition(&conditions, condition)
+	return &conditions[0]
+}
