@@ -194,7 +194,7 @@ func (r *Resolver) Run(ctx context.Context) error {
 	table, err := route.New(route.Options{
 		ElastiServices: elasti.Elasti().V1alpha1().ElastiServices(),
 		EndpointSlices: kube.Discovery().V1().EndpointSlices(),
-		Listeners:      newPorts(r, serving),
+		Listeners:      newPorts(serving, r),
 		Linger:         r.options.PortLinger,
 		NewService:     r.newService,
 	})

@@ -55,6 +55,8 @@ type cluster struct {
 	health string
 	stop   context.CancelFunc
 	ended  chan error
+
+	registry *prometheus.Registry
 	// wake is called for each wake.
 	wake  atomic.Pointer[func(*v1alpha1.WakeRequest) error]
 	wakes atomic.Int32
@@ -62,7 +64,7 @@ type cluster struct {
 
 func newCluster(t *testing.T, change func(*Options), objects ...runtime.Object) *cluster {
 	t.Helper()
-	c := &cluster{t: t, elasti: elastifake.NewClientset(objects...), kube: kubefake.NewClientset(), ended: make(chan error, 1)}
+	c := &cluster{t: t, elasti: elastifake.NewClientset(objects...), kube: kubefake.NewClientset(), ended: make(chan error, 1), registry: prometheus.NewRegistry()}
 	c.elasti.PrependReactor("create", "elastiservices/wake", func(action clienttesting.Action) (bool, runtime.Object, error) {
 		c.wakes.Add(1)
 		request := action.(clienttesting.CreateAction).GetObject().(*v1alpha1.WakeRequest)
@@ -78,9 +80,8 @@ func newCluster(t *testing.T, change func(*Options), objects ...runtime.Object) 
 		t.Fatal(err)
 	}
 	c.health = "http://" + health.Addr().String()
-	registry := prometheus.NewRegistry()
 	options := Options{
-		Elasti: c.elasti, Kubernetes: c.kube, Registerer: registry, Logger: klog.Background(),
+		Elasti: c.elasti, Kubernetes: c.kube, Registerer: c.registry, Logger: klog.Background(),
 		BindAddress: "127.0.0.1", HealthListener: health,
 		MaxHeldBytes: 1 << 30, MaxHeaderBytes: 64 << 10,
 		HeaderTimeout: time.Minute, IdleTimeout: time.Minute, SniffTimeout: 20 * time.Millisecond, ShutdownTimeout: 20 * time.Second,
@@ -121,6 +122,21 @@ func (c *cluster) eventually(condition func() bool) {
 			c.t.Fatal("the condition did not come true in time")
 		}
 	}
+}
+
+// metric returns the value of a gauge that has one series.
+func (c *cluster) metric(name string) float64 {
+	c.t.Helper()
+	families, err := c.registry.Gather()
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	for _, family := range families {
+		if family.GetName() == name {
+			return family.GetMetric()[0].GetGauge().GetValue()
+		}
+	}
+	return -1
 }
 
 func (c *cluster) status(path string) int {
@@ -324,7 +340,7 @@ func TestSharedPortTellsServicesApart(t *testing.T) {
 		"cart.shop": 200, "till.shop.svc.cluster.local:80": 200, "cart.shop.svc": 200,
 		"cart.other": 421, "www.example.com": 421, "cart.shop:81": 421,
 	} {
-		request, err := http.NewRequest("GET", fmt.Sprintf("http://127.0.0.1:%d/", port), nil)
+		request, err := http.NewRequest(http.MethodGet, fmt.Sprintf("http://127.0.0.1:%d/", port), nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -463,8 +479,8 @@ func TestEarlyConnectionIsStillHTTP(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer conn.Close()
-	// The time that passes is what is tested.
-	time.Sleep(50 * time.Millisecond)
+	// By now it counts as one that lets the server speak first.
+	c.eventually(func() bool { return c.metric("elasti_resolver_in_flight") == 1 })
 	if _, err := io.WriteString(conn, "GET / HTTP/1.1\r\nHost: a\r\n\r\n"); err != nil {
 		t.Fatal(err)
 	}

@@ -54,7 +54,7 @@ func (o *owner) foreign() func([]byte) bool {
 	return func(words []byte) bool { return sniff.Detect(words) != sniff.Stream }
 }
 
-func newPorts(r *Resolver, serving context.Context) *ports {
+func newPorts(serving context.Context, r *Resolver) *ports {
 	return &ports{resolver: r, serving: serving, owners: map[int32]*atomic.Pointer[owner]{}}
 }
 

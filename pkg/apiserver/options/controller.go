@@ -17,10 +17,13 @@ limitations under the License.
 package options
 
 import (
+	"context"
 	"fmt"
+	"net"
+	"os"
 
 	"github.com/spf13/pflag"
-	"k8s.io/apimachinery/pkg/util/net"
+	utilnet "k8s.io/apimachinery/pkg/util/net"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
@@ -30,6 +33,7 @@ import (
 	"github.com/truefoundry/elasti-apiserver/pkg/apiserver"
 	"github.com/truefoundry/elasti-apiserver/pkg/controller/elastiservice"
 	"github.com/truefoundry/elasti-apiserver/pkg/controller/informers"
+	"github.com/truefoundry/elasti-apiserver/pkg/controller/leader"
 	"github.com/truefoundry/elasti-apiserver/pkg/generated/clientset/versioned"
 	"github.com/truefoundry/elasti-apiserver/pkg/scaling"
 )
@@ -40,7 +44,9 @@ type Controller struct {
 	ResolverNamespace string
 	ResolverService   string
 	// ProxyPorts is the range that proxy ports are taken from.
-	ProxyPorts net.PortRange
+	ProxyPorts utilnet.PortRange
+	// Namespaces are the namespaces that are worked on. Empty means all.
+	Namespaces []string
 }
 
 func newController() Controller {
@@ -48,7 +54,7 @@ func newController() Controller {
 		ResolverService: "elasti-resolver",
 		// Above the well-known ports, below node ports and the ports that
 		// Linux gives to outgoing connections.
-		ProxyPorts: net.PortRange{Base: 10000, Size: 20000},
+		ProxyPorts: utilnet.PortRange{Base: 10000, Size: 20000},
 	}
 }
 
@@ -58,6 +64,8 @@ func (o *Controller) AddFlags(flags *pflag.FlagSet) {
 		"The namespace of the resolvers. Defaults to --namespace.")
 	flags.StringVar(&o.ResolverService, "resolver-service", o.ResolverService,
 		"The Service whose ready endpoints are the resolvers.")
+	flags.StringSliceVar(&o.Namespaces, "namespaces", o.Namespaces,
+		"The namespaces whose ElastiServices are worked on. Defaults to all.")
 	flags.Var(&o.ProxyPorts, "proxy-port-range",
 		"The ports on the resolvers that are given to ports of Services, such as 10000-29999. A range that shrinks must still hold the ports that are in use.")
 }
@@ -77,36 +85,75 @@ type controllerDependencies struct {
 	namespace string
 	scaling   *scaling.Client
 	recorder  events.EventRecorder
+	// shared is true when other replicas work on the same objects.
+	shared bool
 }
 
-// build makes the controller.
+// build makes the controller. Where replicas share their objects it works on
+// one of them at a time.
 func (o *Controller) build(dependencies controllerDependencies) (apiserver.Runner, error) {
-	own, err := versioned.NewForConfig(dependencies.loopback)
-	if err != nil {
-		return nil, fmt.Errorf("making the client for the server's own objects: %w", err)
-	}
 	host, err := kubernetes.NewForConfig(dependencies.host)
 	if err != nil {
 		return nil, fmt.Errorf("making the controller's client for the host cluster: %w", err)
 	}
+	controller, err := o.newTerm(dependencies, host)
+	if err != nil {
+		return nil, err
+	}
+	if !dependencies.shared {
+		return controller, nil
+	}
+	identity, err := os.Hostname()
+	if err != nil {
+		return nil, fmt.Errorf("finding the name of this replica: %w", err)
+	}
+	return leader.New(leader.Options{
+		Leases:    host.CoordinationV1(),
+		Namespace: dependencies.namespace,
+		Identity:  identity,
+		Run:       controller.Run,
+	})
+}
+
+// term is one leadership. A controller runs once, so each term makes its own.
+type term struct {
+	options elastiservice.Options
+}
+
+// Run makes a controller and runs it until ctx ends.
+func (t term) Run(ctx context.Context) error {
+	controller, err := elastiservice.New(t.options)
+	if err != nil {
+		return err
+	}
+	return controller.Run(ctx)
+}
+
+func (o *Controller) newTerm(dependencies controllerDependencies, host kubernetes.Interface) (term, error) {
+	own, err := versioned.NewForConfig(dependencies.loopback)
+	if err != nil {
+		return term{}, fmt.Errorf("making the client for the server's own objects: %w", err)
+	}
 	hostDynamic, err := dynamic.NewForConfig(dependencies.host)
 	if err != nil {
-		return nil, fmt.Errorf("making the controller's client for targets: %w", err)
+		return term{}, fmt.Errorf("making the controller's client for targets: %w", err)
 	}
 	resolverNamespace := o.ResolverNamespace
 	if resolverNamespace == "" {
 		resolverNamespace = dependencies.namespace
 	}
-	return elastiservice.New(elastiservice.Options{
+	return term{options: elastiservice.Options{
 		Elasti:            own,
 		Host:              host,
 		HostDynamic:       hostDynamic,
 		Scaling:           dependencies.scaling,
+		Namespaces:        o.Namespaces,
 		ResolverNamespace: resolverNamespace,
 		ResolverService:   o.ResolverService,
+		DialResolver:      (&net.Dialer{}).DialContext,
 		ProxyPortRange:    o.ProxyPorts,
 		Recorder:          dependencies.recorder,
 		Metrics:           elastiservice.NewMetrics(legacyregistry.Registerer()),
 		InformerMetrics:   informers.NewMetrics(legacyregistry.Registerer()),
-	})
+	}}, nil
 }

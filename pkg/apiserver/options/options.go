@@ -272,6 +272,7 @@ func (o *Options) newServer(ctx context.Context, host *rest.Config) (*apiserver.
 		namespace: o.ServingCertificate.Namespace,
 		scaling:   scaler,
 		recorder:  recorder,
+		shared:    o.Storage.Backend != StorageEmbedded,
 	})
 	if err != nil {
 		return nil, nil, err

@@ -35,19 +35,23 @@ const (
 )
 
 // observe returns everything that a decision depends on but the triggers.
-func (s *Scheduler) observe(elastiService *v1alpha1.ElastiService, known *subject) Observation {
-	status := &elastiService.Status
+func (s *Scheduler) observe(seen snapshot) Observation {
+	elastiService, status := seen.elastiService, &seen.elastiService.Status
 	observation := Observation{
 		Now:            s.clock.Now(),
 		Interval:       s.options.PollingInterval,
 		Cooldown:       cooldown(elastiService),
 		Created:        elastiService.CreationTimestamp.Time,
-		LastWake:       timeOf(status.LastScaledUpTime),
+		LastWake:       latest(timeOf(status.LastScaledUpTime), seen.woken),
 		LastActivity:   timeOf(status.LastActivityTime),
-		History:        known.history,
+		History:        seen.subject.history,
 		ReplicasKnown:  knowsReplicas(elastiService),
 		Replicas:       status.Replicas,
 		SleepRequested: status.SleepRequestedTime != nil,
+	}
+	if seen.subject.generation != elastiService.Generation {
+		// Other triggers said idle.
+		observation.History.IdleSince = time.Time{}
 	}
 	if ready := meta.FindStatusCondition(status.Conditions, conditionReady); ready == nil {
 		observation.Obstacle = "it is not known whether its Service is covered"

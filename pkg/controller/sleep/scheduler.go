@@ -30,6 +30,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti/v1alpha1"
+	"github.com/truefoundry/elasti-apiserver/pkg/triggers"
 )
 
 const (
@@ -45,6 +46,9 @@ const (
 	sleepMaxAge = time.Second
 )
 
+// errGone means that an ElastiService does not exist any more, or is about to.
+var errGone = errors.New("the ElastiService is gone")
+
 // Scheduler looks at each ElastiService when its time has come. Make it with
 // New and run it once.
 type Scheduler struct {
@@ -55,8 +59,10 @@ type Scheduler struct {
 	mu sync.Mutex
 	// known are the ElastiServices that exist.
 	known map[types.NamespacedName]*subject
-	// queue is there while the scheduler runs.
+	// queue is there from Run on. Its workers use it without the mutex.
 	queue workqueue.TypedRateLimitingInterface[types.NamespacedName]
+	// stopped is true after Run.
+	stopped bool
 }
 
 // subject is what is known of one ElastiService.
@@ -69,7 +75,10 @@ type subject struct {
 
 	// Used by the worker that has the ElastiService.
 
-	history History
+	// history is what the last decision left, generation that of the spec
+	// that it was made for.
+	history    History
+	generation int64
 	// announced is what a dry run has last said that it would do.
 	announced Action
 }
@@ -95,8 +104,7 @@ func (s *Scheduler) Run(ctx context.Context) error {
 		workqueue.NewTypedItemExponentialFailureRateLimiter[types.NamespacedName](firstBusyPause, lastBusyPause),
 		workqueue.TypedRateLimitingQueueConfig[types.NamespacedName]{Clock: s.clock})
 	s.start(queue)
-	defer s.metrics.forgetAll()
-	defer s.closeIdleConnections()
+	defer s.stop()
 
 	var running sync.WaitGroup
 	defer running.Wait()
@@ -129,12 +137,13 @@ func (s *Scheduler) start(queue workqueue.TypedRateLimitingInterface[types.Names
 	}
 }
 
-// firstDelay spreads the first looks over an interval.
-func (s *Scheduler) firstDelay() time.Duration {
-	return rand.N(s.options.PollingInterval)
-}
-
-func (s *Scheduler) closeIdleConnections() {
+// stop forgets everything. What is heard of later is of no use.
+func (s *Scheduler) stop() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.stopped = true
+	clear(s.known)
+	s.metrics.forgetAll()
 	for _, evaluator := range s.options.Evaluators {
 		if holder, ok := evaluator.(interface{ CloseIdleConnections() }); ok {
 			holder.CloseIdleConnections()
@@ -142,33 +151,49 @@ func (s *Scheduler) closeIdleConnections() {
 	}
 }
 
+// firstDelay spreads the first looks over an interval.
+func (s *Scheduler) firstDelay() time.Duration {
+	return rand.N(s.options.PollingInterval)
+}
+
 // Changed takes in that an ElastiService was created (before is nil), changed,
 // or deleted (after is nil). The objects must not be modified afterwards. It
 // may be called before Run, and does not wait for anything.
 func (s *Scheduler) Changed(before, after *v1alpha1.ElastiService) {
-	if after == nil {
-		s.forget(keyOf(before))
-		return
-	}
-	key := keyOf(after)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	known, ok := s.known[key]
-	if !ok || known.elastiService.UID != after.UID {
-		s.known[key] = &subject{elastiService: after}
-		s.metrics.forget(key)
-		s.takeInReplicas(key, after)
-		if s.queue != nil {
-			s.queue.AddAfter(key, s.firstDelay())
-		}
-		return
+	switch {
+	case s.stopped:
+	case after == nil:
+		delete(s.known, keyOf(before))
+		s.metrics.forget(keyOf(before))
+	case s.known[keyOf(after)] == nil || s.known[keyOf(after)].elastiService.UID != after.UID:
+		s.created(after)
+	default:
+		s.updated(after)
 	}
-	if knowsReplicas(known.elastiService) && known.elastiService.Status.Replicas == 0 && after.Status.Replicas > 0 {
+}
+
+func (s *Scheduler) created(elastiService *v1alpha1.ElastiService) {
+	key := keyOf(elastiService)
+	s.known[key] = &subject{elastiService: elastiService}
+	s.metrics.forget(key)
+	s.takeInReplicas(key, elastiService)
+	if s.queue != nil {
+		s.queue.AddAfter(key, s.firstDelay())
+	}
+}
+
+func (s *Scheduler) updated(elastiService *v1alpha1.ElastiService) {
+	key := keyOf(elastiService)
+	known := s.known[key]
+	before := known.elastiService
+	known.elastiService = elastiService
+	if knowsReplicas(before) && before.Status.Replicas == 0 && elastiService.Status.Replicas > 0 {
 		known.woken = s.clock.Now()
 	}
-	edited := known.elastiService.Generation != after.Generation || isDryRun(known.elastiService) != isDryRun(after)
-	known.elastiService = after
-	s.takeInReplicas(key, after)
+	s.takeInReplicas(key, elastiService)
+	edited := before.Generation != elastiService.Generation || isDryRun(before) != isDryRun(elastiService)
 	if edited && s.queue != nil {
 		s.queue.Add(key)
 	}
@@ -180,86 +205,99 @@ func (s *Scheduler) takeInReplicas(key types.NamespacedName, elastiService *v1al
 	}
 }
 
-func (s *Scheduler) forget(key types.NamespacedName) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	delete(s.known, key)
-	s.metrics.forget(key)
+// snapshot is an ElastiService as it was at one moment.
+type snapshot struct {
+	subject       *subject
+	elastiService *v1alpha1.ElastiService
+	woken         time.Time
 }
 
-// get returns the ElastiService as it is now, and when it was seen to be woken.
-func (s *Scheduler) get(key types.NamespacedName) (*subject, *v1alpha1.ElastiService, time.Time) {
+// get returns an ElastiService as it is now. It fails with errGone for one that
+// is not there any more.
+func (s *Scheduler) get(key types.NamespacedName) (snapshot, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	known, ok := s.known[key]
 	if !ok || !known.elastiService.DeletionTimestamp.IsZero() {
-		return nil, nil, time.Time{}
+		return snapshot{}, errGone
 	}
-	return known, known.elastiService, known.woken
+	return snapshot{subject: known, elastiService: known.elastiService, woken: known.woken}, nil
 }
 
 // look looks at an ElastiService and sets the time of the next look.
 func (s *Scheduler) look(ctx context.Context, key types.NamespacedName) {
-	known, elastiService, _ := s.get(key)
-	if known == nil {
-		s.queue.Forget(key)
-		return
-	}
-	next, err := s.decideAndAct(ctx, key, known, elastiService)
+	next, err := s.decideAndAct(ctx, key)
 	switch {
 	case ctx.Err() != nil:
+		return
 	case errors.Is(err, ErrBusy):
 		s.queue.AddRateLimited(key)
-	default:
-		s.queue.Forget(key)
-		if err != nil {
-			klog.FromContext(ctx).Error(err, "Carrying out what was decided failed, it is decided again", "elastiService", key)
-		}
-		switch {
-		case next >= s.options.PollingInterval:
-			s.queue.AddAfter(key, wait.Jitter(next, pollingJitter))
-		case next > 0:
-			s.queue.AddAfter(key, next)
-		}
+		return
+	case errors.Is(err, errGone):
+	case err != nil:
+		klog.FromContext(ctx).Error(err, "Carrying out what was decided failed, it is decided again", "elastiService", key)
+	}
+	s.queue.Forget(key)
+	switch {
+	case next >= s.options.PollingInterval:
+		s.queue.AddAfter(key, wait.Jitter(next, pollingJitter))
+	case next > 0:
+		s.queue.AddAfter(key, next)
 	}
 }
 
 // decideAndAct makes a decision and carries it out. It returns how long until
-// the next one.
-func (s *Scheduler) decideAndAct(ctx context.Context, key types.NamespacedName, known *subject, looked *v1alpha1.ElastiService) (time.Duration, error) {
-	observation, decision, err := s.decide(ctx, key, known, looked, s.options.PollingInterval)
-	if err == nil && decision.Action == ActionSleep {
+// the next one, zero if there is none.
+func (s *Scheduler) decideAndAct(ctx context.Context, key types.NamespacedName) (time.Duration, error) {
+	result, err := s.decide(ctx, key, s.options.PollingInterval)
+	if err == nil && (result.decision.Action == ActionSleep || result.observation.SleepRequested) {
 		// Answers may be an interval old, in which somebody may have come.
-		observation, decision, err = s.decide(ctx, key, known, looked, sleepMaxAge)
+		result, err = s.decide(ctx, key, sleepMaxAge)
 	}
 	if err != nil {
 		return 0, err
 	}
-	known.history = decision.History
-	s.metrics.decided(decision.Action)
-	err = s.report(ctx, key, known, observation, decision)
-	return decision.NextCheck, errors.Join(err, s.act(ctx, looked, known, decision))
+	result.subject.history, result.subject.generation = result.decision.History, result.elastiService.Generation
+	s.metrics.decided(result.decision.Action)
+	if report, changed := reportOf(result.elastiService, result.observation, result.decision); changed {
+		err = s.options.Reporter.Report(ctx, result.elastiService, report)
+	}
+	return result.decision.NextCheck, errors.Join(err, s.act(ctx, result.elastiService, result.subject, result.decision))
 }
 
-// decide evaluates the triggers of an ElastiService and makes a decision of
-// that and everything else that is known.
-func (s *Scheduler) decide(ctx context.Context, key types.NamespacedName, known *subject, looked *v1alpha1.ElastiService, maxAge time.Duration) (Observation, Decision, error) {
-	observation := s.observe(looked, known)
-	if observation.ReplicasKnown && (observation.EnabledPeriod == nil || observation.EnabledPeriod.Contains(observation.Now)) {
-		results, err := s.evaluate(ctx, looked, maxAge)
-		if err != nil {
-			return Observation{}, Decision{}, err
-		}
-		// Evaluating takes time, in which much can happen.
-		current, now, woken := s.get(key)
-		if current != known || now.Generation != looked.Generation {
-			return Observation{}, Decision{}, ErrBusy
-		}
-		observation = s.observe(now, known)
-		observation.LastWake = latest(observation.LastWake, woken)
-		observation.Triggers = results
+// decided is a decision with all that it was made of.
+type decided struct {
+	snapshot
+	observation Observation
+	decision    Decision
+}
+
+// decide evaluates the triggers of an ElastiService, and makes a decision of
+// that and of everything else that is known.
+func (s *Scheduler) decide(ctx context.Context, key types.NamespacedName, maxAge time.Duration) (decided, error) {
+	before, err := s.get(key)
+	if err != nil {
+		return decided{}, err
 	}
-	return observation, Decide(observation), nil
+	observation := s.observe(before)
+	if !observation.ReplicasKnown || observation.EnabledPeriod != nil && !observation.EnabledPeriod.Contains(observation.Now) {
+		return decided{before, observation, Decide(observation)}, nil
+	}
+	results, err := s.evaluate(ctx, before.elastiService, maxAge)
+	if err != nil {
+		return decided{}, err
+	}
+	// Evaluating takes time, in which much can happen.
+	now, err := s.get(key)
+	if err != nil {
+		return decided{}, err
+	}
+	if now.subject != before.subject || now.elastiService.Generation != before.elastiService.Generation {
+		return decided{}, ErrBusy
+	}
+	observation = s.observe(now)
+	observation.Triggers = results
+	return decided{now, observation, Decide(observation)}, nil
 }
 
 // evaluate returns the results of all triggers of an ElastiService.
@@ -269,7 +307,7 @@ func (s *Scheduler) evaluate(ctx context.Context, elastiService *v1alpha1.Elasti
 		trigger := &elastiService.Spec.Triggers[i]
 		evaluator, ok := s.options.Evaluators[trigger.Type]
 		if !ok {
-			results[i] = unknownBecause(ReasonNotSupported, "this version cannot evaluate triggers of this type, so the target is not put to sleep")
+			results[i] = notSupported(trigger.Type)
 			continue
 		}
 		result, err := evaluator.Evaluate(ctx, Subject{ElastiService: elastiService, Trigger: trigger, MaxAge: maxAge})
@@ -285,16 +323,11 @@ func (s *Scheduler) evaluate(ctx context.Context, elastiService *v1alpha1.Elasti
 	return results, nil
 }
 
-func (s *Scheduler) report(ctx context.Context, key types.NamespacedName, known *subject, observation Observation, decision Decision) error {
-	current, elastiService, _ := s.get(key)
-	if current != known {
-		return nil
+func notSupported(triggerType string) Result {
+	if triggerType == triggers.TypeTraffic {
+		return unknownBecause(ReasonNotSupported, "resolvers do not report traffic yet, so the target is not put to sleep")
 	}
-	report, changed := reportOf(elastiService, observation, decision)
-	if !changed {
-		return nil
-	}
-	return s.options.Reporter.Report(ctx, elastiService, report)
+	return unknownBecause(ReasonNotSupported, "triggers of this type cannot be evaluated, so the target is not put to sleep")
 }
 
 func keyOf(elastiService *v1alpha1.ElastiService) types.NamespacedName {

@@ -170,7 +170,7 @@ func TestAttendant(t *testing.T) {
 			mu.Unlock()
 			<-ctx.Done()
 			// It takes a while to end, and meanwhile more may be held.
-			time.Sleep(time.Second)
+			<-time.After(time.Second)
 			mu.Lock()
 			running--
 			mu.Unlock()
@@ -196,13 +196,13 @@ func TestAttendant(t *testing.T) {
 			t.Fatal(err)
 		}
 		check(1, 1)
-		time.Sleep(2 * time.Second)
+		<-time.After(2 * time.Second)
 		check(1, 2)
 		stop := q.Nudge()
 		q.Leave(again)
 		check(1, 2)
 		stop()
-		time.Sleep(2 * time.Second)
+		<-time.After(2 * time.Second)
 		check(0, 2)
 		q.Close()
 	})
@@ -217,9 +217,9 @@ func TestColdStartTellsItsSteps(t *testing.T) {
 		if err := q.Join(w); err != nil {
 			t.Fatal(err)
 		}
-		time.Sleep(time.Millisecond)
+		<-time.After(time.Millisecond)
 		q.WakeAnswered()
-		time.Sleep(time.Second)
+		<-time.After(time.Second)
 		q.WakeAnswered()
 		q.SetPods(pods("a"))
 		_, cold, err := w.Result()

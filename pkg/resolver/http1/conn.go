@@ -49,17 +49,14 @@ type conn struct {
 	// being sent.
 	in buffer
 	// service and port are what the current request is for.
-	service  *service.Service
-	port     service.Port
-	request  head
-	response head
-	record   accesslog.Record
+	service *service.Service
+	port    service.Port
+	request head
+	record  accesslog.Record
 	// deadlineSet is when the idle deadline was last set.
 	deadlineSet time.Time
 	// lingers is true when the last answer may still have to be read.
 	lingers bool
-	// out assembles a head that is not forwarded as it was received.
-	out []byte
 }
 
 // serveRequest serves the next request and reports whether another may follow.

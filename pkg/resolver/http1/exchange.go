@@ -22,6 +22,7 @@ import (
 	"fmt"
 	"net/http"
 	"os"
+	"sync"
 	"time"
 
 	"github.com/truefoundry/elasti-apiserver/pkg/resolver/accesslog"
@@ -65,6 +66,34 @@ type exchange struct {
 	started bool
 	// last is true when the connection of the client must end.
 	last bool
+	// response is the head of the pod's answer.
+	response head
+	// out assembles a head that is not forwarded as it was received.
+	out []byte
+}
+
+// exchanges are used again: what is held has none, and what is forwarded needs
+// one for each request.
+var exchanges = sync.Pool{New: func() any { return new(exchange) }}
+
+// maxKeptOut is how much of out is kept for the next request.
+const maxKeptOut = 4 << 10
+
+func newExchange(c *conn, pod *podConn) *exchange {
+	e := exchanges.Get().(*exchange)
+	e.client, e.pod, e.before = c, pod, pod.written
+	e.toHead, e.upgrades = c.record.Method == http.MethodHead, c.request.upgrade
+	return e
+}
+
+// recycle lets the exchange be used again.
+func (e *exchange) recycle() {
+	kept := exchange{response: head{cuts: e.response.cuts[:0]}}
+	if cap(e.out) <= maxKeptOut {
+		kept.out = e.out[:0]
+	}
+	*e = kept
+	exchanges.Put(e)
 }
 
 // exchange sends the current request to the pod of a lease and its answer to
@@ -84,12 +113,13 @@ func (c *conn) exchange(ctx context.Context, lease hold.Lease) exchangeResult {
 			return notReceived
 		}
 	}
-	e := exchange{client: c, pod: pod, before: pod.written, toHead: c.record.Method == http.MethodHead, upgrades: request.upgrade}
+	e := newExchange(c, pod)
+	defer e.recycle()
 	// An error is not looked at: the answer, or how its absence ends, tells more.
 	if body >= 0 {
-		_, _ = pod.Write(c.requestMessage(len(request.raw) + body))
+		_, _ = pod.Write(e.requestMessage(len(request.raw) + body))
 	} else {
-		_, _ = pod.Write(c.requestMessage(len(request.raw)))
+		_, _ = pod.Write(e.requestMessage(len(request.raw)))
 		e.startBody()
 	}
 	err := e.receive()
@@ -127,13 +157,13 @@ func (c *conn) wholeBody() int {
 
 // requestMessage returns what is sent of the first n unread bytes, which begin
 // with the head: all but the lines that only concern the client's connection.
-func (c *conn) requestMessage(n int) []byte {
-	data := c.in.unread()[:n]
-	if len(c.request.cuts) == 0 {
+func (e *exchange) requestMessage(n int) []byte {
+	data, cuts := e.client.in.unread()[:n], e.client.request.cuts
+	if len(cuts) == 0 {
 		return data
 	}
-	c.out = appendWithout(c.out[:0], data, c.request.cuts)
-	return c.out
+	e.out = appendWithout(e.out[:0], data, cuts)
+	return e.out
 }
 
 // appendWithout appends data without the parts in cuts, which are in order.
@@ -153,7 +183,7 @@ func (e *exchange) end(err error) exchangeResult {
 	gone := e.stop()
 	c.record.BytesIn += int64(e.pod.written - e.before)
 	reusable := err == nil && !e.last && e.bodySent() && c.request.minor == 1 &&
-		c.response.persists() && len(e.pod.in.unread()) == 0
+		e.response.persists() && len(e.pod.in.unread()) == 0
 	if reusable {
 		c.server.options.Pool.put(e.pod, time.Now())
 	} else {

@@ -291,7 +291,7 @@ func TestServeModeAsksClientsToMove(t *testing.T) {
 			conn := f.client()
 			send(t, conn, get("/"))
 			response, _ := readResponse(t, bufio.NewReader(conn), "GET")
-			if response.StatusCode != 200 || response.Close != test.closes {
+			if response.StatusCode != http.StatusOK || response.Close != test.closes {
 				t.Fatalf("got status %d, close %t", response.StatusCode, response.Close)
 			}
 			if test.closes {

@@ -65,11 +65,9 @@ type head struct {
 
 	// Of requests.
 	method, target []byte
-	host           []byte
-	userAgent      []byte
-	accept         []byte
 	traceParent    []byte
 	expects        bool
+	hosts          int // how many Host fields there are
 
 	// Of responses.
 	status int
@@ -81,8 +79,6 @@ type head struct {
 	keepAlive     bool
 	upgrade       bool // Connection lists upgrade, and there is an Upgrade field
 	upgradeField  bool
-	grpc          bool
-	hosts         int
 
 	// cuts are the lines that only concern this connection.
 	cuts []span
@@ -229,34 +225,25 @@ func (h *head) field(name, value []byte, line span) error {
 	switch len(name) {
 	case len("host"):
 		if equalFold(name, "host") {
-			h.host = value
 			h.hosts++
 		}
-	case len("accept"): // and expect
-		if equalFold(name, "accept") {
-			h.accept = value
-		} else if equalFold(name, "expect") {
+	case len("expect"):
+		if equalFold(name, "expect") {
 			h.expects = true
 		}
 	case len("upgrade"):
 		if equalFold(name, "upgrade") {
 			h.upgradeField = true
 		}
-	case len("connection"): // and keep-alive, user-agent
+	case len("connection"): // and keep-alive
 		if equalFold(name, "connection") {
 			h.connection(value, line)
 		} else if equalFold(name, "keep-alive") {
 			h.cuts = append(h.cuts, line)
-		} else if equalFold(name, "user-agent") {
-			h.userAgent = value
 		}
 	case len("traceparent"):
 		if equalFold(name, "traceparent") {
 			h.traceParent = value
-		}
-	case len("content-type"):
-		if equalFold(name, "content-type") {
-			h.grpc = bytes.HasPrefix(value, []byte("application/grpc"))
 		}
 	case len("content-length"):
 		if equalFold(name, "content-length") {

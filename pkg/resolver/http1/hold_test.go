@@ -49,7 +49,7 @@ func TestHeldUntilAPodIsReady(t *testing.T) {
 	}))
 	for i, conn := range conns {
 		response, body := readResponse(t, bufio.NewReader(conn), "POST")
-		if want := fmt.Sprintf("/%d body", i); response.StatusCode != 200 || body != want {
+		if want := fmt.Sprintf("/%d body", i); response.StatusCode != http.StatusOK || body != want {
 			t.Fatalf("got %d %q, want %q", response.StatusCode, body, want)
 		}
 	}
@@ -173,7 +173,7 @@ func TestConcurrencyLimitHoldsTheRest(t *testing.T) {
 	f.held(3)
 	close(proceed)
 	for _, conn := range conns {
-		if response, _ := readResponse(t, bufio.NewReader(conn), "GET"); response.StatusCode != 200 {
+		if response, _ := readResponse(t, bufio.NewReader(conn), "GET"); response.StatusCode != http.StatusOK {
 			t.Fatalf("got %d", response.StatusCode)
 		}
 	}
@@ -226,7 +226,7 @@ func TestTimeoutsDoNotEndSlowBodies(t *testing.T) {
 	send(t, conn, "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\n\r\n")
 	for _, piece := range []string{"a", "b", "c"} {
 		// The time that passes is what is tested.
-		time.Sleep(100 * time.Millisecond)
+		<-time.After(100 * time.Millisecond)
 		send(t, conn, piece)
 	}
 	if _, body := readResponse(t, bufio.NewReader(conn), "POST"); body != "abc" {

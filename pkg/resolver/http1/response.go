@@ -37,7 +37,7 @@ func (e *exchange) receive() error {
 		if err := e.readHead(); err != nil {
 			return err
 		}
-		response := &c.response
+		response := &e.response
 		switch {
 		case response.status == http.StatusSwitchingProtocols:
 			if !e.upgrades || e.body != nil {
@@ -61,7 +61,7 @@ func (e *exchange) readHead() error {
 	for {
 		data := e.pod.in.unread()
 		if headEnds(data, searched) {
-			return e.client.response.parseResponse(data)
+			return e.response.parseResponse(data)
 		}
 		searched = len(data)
 		err := e.fill(func() error { return e.pod.in.fill(e.pod.tcp, e.client.server.options.MaxHeaderBytes) })
@@ -76,7 +76,7 @@ func (e *exchange) readHead() error {
 
 // sendInterim passes on a response that announces another. HTTP/1.0 has none.
 func (e *exchange) sendInterim() error {
-	raw := e.client.response.raw
+	raw := e.response.raw
 	if e.client.request.minor == 1 {
 		if err := e.sendClient(raw); err != nil {
 			return err
@@ -89,46 +89,50 @@ func (e *exchange) sendInterim() error {
 // sendFinal passes on the response whose head was read, and its body.
 func (e *exchange) sendFinal(kind bodyKind) error {
 	c := e.client
-	response := &c.response
+	response := &e.response
 	c.record.Answered = time.Now()
 	e.last = e.isLast(kind)
 
-	data := e.pod.in.unread()
-	rest := response.contentLength
 	var scanner chunkScanner
-	n, end, err := len(response.raw), kind == noBody, error(nil)
-	body := data[n:]
-	switch kind {
-	case sizedBody:
-		n += int(min(rest, int64(len(body))))
-		rest -= int64(n - len(response.raw))
-		end = rest == 0
-	case chunkedBody:
-		var taken int
-		taken, end, err = scanner.scan(body)
-		if err != nil {
-			return err
-		}
-		n += taken
-	case untilClose:
-		n = len(data)
+	n, end, err := e.available(kind, &scanner)
+	if err != nil {
+		return err
 	}
 	e.started = true
-	if err := e.sendClient(c.responseMessage(data[:n], e.last)); err != nil {
+	// The head and what is here of the body go out together.
+	if err := e.sendClient(e.responseMessage(e.pod.in.unread()[:n])); err != nil {
 		return err
 	}
 	e.pod.in.consume(n)
-	if end {
+	switch {
+	case end:
 		return nil
-	}
-	switch kind {
-	case sizedBody:
-		return e.sendSized(rest)
-	case chunkedBody:
+	case kind == sizedBody:
+		return e.sendSized(response.contentLength - int64(n-len(response.raw)))
+	case kind == chunkedBody:
 		return e.sendChunks(&scanner)
 	default:
 		return e.sendUntilClose()
 	}
+}
+
+// available returns how many bytes of the response are here, its head included,
+// and whether that is all of it.
+func (e *exchange) available(kind bodyKind, scanner *chunkScanner) (n int, end bool, err error) {
+	head := len(e.response.raw)
+	body := e.pod.in.unread()[head:]
+	switch kind {
+	case noBody:
+		return head, true, nil
+	case sizedBody:
+		if e.response.contentLength <= int64(len(body)) {
+			return head + int(e.response.contentLength), true, nil
+		}
+	case chunkedBody:
+		n, end, err = scanner.scan(body)
+		return head + n, end, err
+	}
+	return head + len(body), false, nil
 }
 
 // isLast reports whether the client's connection must end with this response.
@@ -142,22 +146,22 @@ func (e *exchange) isLast(kind bodyKind) bool {
 // responseMessage returns what is sent of a response that begins with a head:
 // all but the lines that only concern the pod's connection, and whether the
 // client's connection ends, where the client would not know.
-func (c *conn) responseMessage(data []byte, last bool) []byte {
+func (e *exchange) responseMessage(data []byte) []byte {
 	added := ""
 	switch {
-	case last:
+	case e.last:
 		added = "Connection: close\r\n"
-	case c.request.minor == 0:
+	case e.client.request.minor == 0:
 		added = "Connection: keep-alive\r\n"
 	}
-	if added == "" && len(c.response.cuts) == 0 {
+	if added == "" && len(e.response.cuts) == 0 {
 		return data
 	}
-	head := len(c.response.raw) - len("\r\n")
-	c.out = appendWithout(c.out[:0], data[:head], c.response.cuts)
-	c.out = append(c.out, added...)
-	c.out = append(c.out, data[head:]...)
-	return c.out
+	head := len(e.response.raw) - len("\r\n")
+	e.out = appendWithout(e.out[:0], data[:head], e.response.cuts)
+	e.out = append(e.out, added...)
+	e.out = append(e.out, data[head:]...)
+	return e.out
 }
 
 func (e *exchange) sendClient(data []byte) error {

@@ -416,7 +416,7 @@ func TestRequestsArriveAsTheyWereSent(t *testing.T) {
 	}))
 	const size = 4 << 20
 	for _, path := range []string{"/", "/a%2Fb/../c?x=%20&y", "//double//slash?z", "/?"} {
-		request, err := http.NewRequest("PUT", "http://"+f.address+path, io.MultiReader(bytes.NewReader(make([]byte, size))))
+		request, err := http.NewRequest(http.MethodPut, "http://"+f.address+path, io.MultiReader(bytes.NewReader(make([]byte, size))))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -94,11 +94,12 @@ func (o *Options) Run(ctx context.Context) error {
 	if o.AccessLog {
 		options.AccessLog = accesslog.New(os.Stdout)
 	}
-	if options.HealthListener, err = net.Listen("tcp", o.HealthAddress); err != nil {
+	var listen net.ListenConfig
+	if options.HealthListener, err = listen.Listen(ctx, "tcp", o.HealthAddress); err != nil {
 		return fmt.Errorf("opening --health-address: %w", err)
 	}
 	if o.MetricsAddress != "" {
-		if options.MetricsListener, err = net.Listen("tcp", o.MetricsAddress); err != nil {
+		if options.MetricsListener, err = listen.Listen(ctx, "tcp", o.MetricsAddress); err != nil {
 			return fmt.Errorf("opening --metrics-address: %w", err)
 		}
 	}

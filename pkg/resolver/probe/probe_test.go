@@ -192,7 +192,7 @@ func TestProber(t *testing.T) {
 				started := time.Now()
 				go func() { defer close(done); prober.Run(ctx, nil) }()
 				for len(queue.Questions()) > 0 && time.Since(started) < time.Minute {
-					time.Sleep(time.Millisecond)
+					<-time.After(time.Millisecond)
 				}
 				if got := fmt.Sprint(queue.answers); got != test.want {
 					t.Errorf("got %s, want %s", got, test.want)

@@ -28,6 +28,7 @@ import (
 	"time"
 
 	discoveryv1 "k8s.io/api/discovery/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
 	discoveryinformers "k8s.io/client-go/informers/discovery/v1"
@@ -251,10 +252,12 @@ func (t *Table) process(ctx context.Context, key types.NamespacedName) {
 
 func (t *Table) sync(ctx context.Context, key types.NamespacedName) error {
 	object, err := t.lister.ElastiServices(key.Namespace).Get(key.Name)
-	if err != nil {
-		// The lister fails only for what is not there.
+	if apierrors.IsNotFound(err) {
 		t.retire(key)
 		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("looking up the ElastiService: %w", err)
 	}
 	kept := t.keep(ctx, key, object)
 	endpointSlices, err := t.endpointSlices(object)

@@ -95,7 +95,7 @@ func TestRead(t *testing.T) {
 	write := func(pause time.Duration, pieces ...string) func(net.Conn) {
 		return func(conn net.Conn) {
 			for _, piece := range pieces {
-				time.Sleep(pause)
+				<-time.After(pause)
 				if _, err := io.WriteString(conn, piece); err != nil {
 					return
 				}

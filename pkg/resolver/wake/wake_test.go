@@ -117,7 +117,7 @@ func TestCallsAtOnceAndTellsHowMuchIsHeld(t *testing.T) {
 func TestRetriesFailuresFasterAndFasterApart(t *testing.T) {
 	server, d := &fakeServer{failing: true}, &demand{wanting: true}
 	run(t, server, d, func(*Waker, chan<- struct{}) {
-		time.Sleep(time.Minute)
+		<-time.After(time.Minute)
 		gaps := server.gaps()
 		if gaps[0] > 100*time.Millisecond {
 			t.Errorf("the first retry comes after %s", gaps[0])
@@ -129,7 +129,7 @@ func TestRetriesFailuresFasterAndFasterApart(t *testing.T) {
 			t.Error("a failure counts as an answer")
 		}
 		server.set(false)
-		time.Sleep(7 * time.Second)
+		<-time.After(7 * time.Second)
 		if d.answers() == 0 {
 			t.Error("it gave up")
 		}
@@ -139,7 +139,7 @@ func TestRetriesFailuresFasterAndFasterApart(t *testing.T) {
 func TestRepeatsWhileNoPodCanAnswer(t *testing.T) {
 	server, d := &fakeServer{}, &demand{wanting: true}
 	run(t, server, d, func(_ *Waker, hurry chan<- struct{}) {
-		time.Sleep(5 * time.Minute)
+		<-time.After(5 * time.Minute)
 		gaps := server.gaps()
 		if gaps[0] < time.Second || gaps[0] > 2*time.Second {
 			t.Errorf("the first repetition comes after %s", gaps[0])
@@ -150,7 +150,7 @@ func TestRepeatsWhileNoPodCanAnswer(t *testing.T) {
 		// Changes do not make it call more often.
 		before := server.count()
 		hurry <- struct{}{}
-		time.Sleep(100 * time.Millisecond)
+		<-time.After(100 * time.Millisecond)
 		if server.count() != before {
 			t.Error("a change made it call again")
 		}
@@ -160,7 +160,7 @@ func TestRepeatsWhileNoPodCanAnswer(t *testing.T) {
 func TestCallsWhenThePodsAreGone(t *testing.T) {
 	server, d := &fakeServer{}, &demand{}
 	run(t, server, d, func(_ *Waker, hurry chan<- struct{}) {
-		time.Sleep(time.Minute)
+		<-time.After(time.Minute)
 		if server.count() != 0 {
 			t.Fatalf("%d calls that nobody wanted", server.count())
 		}

@@ -19,8 +19,6 @@ package elastiservice
 import (
 	"context"
 	"fmt"
-	"strconv"
-	"sync/atomic"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/internalversion"
@@ -50,10 +48,9 @@ func namespacedService(namespace, service string) string { return namespace + "/
 type serviceClaims struct {
 	store *genericregistry.Store
 	mutex keyedMutex
-	// written is the resource version of the newest ElastiService that this
-	// server wrote under a claim: a cache that has seen it has seen every
-	// other holder of the key.
-	written atomic.Uint64
+	// written is about the objects that this server wrote under a claim: a
+	// cache that has seen them has seen every other holder of the key.
+	written writtenVersion
 }
 
 // claim is the right of one write to name one Service. It belongs to the
@@ -123,24 +120,15 @@ func (c *claim) release() {
 
 // wrote remembers the outcome of the write, while the claim is still held.
 func (c *claim) wrote(obj runtime.Object) {
-	if c.key == "" || obj == nil {
+	if c.key == "" {
 		return
 	}
-	version, err := c.claims.store.Storage.Versioner().ObjectResourceVersion(obj)
-	if err != nil {
-		return
-	}
-	for {
-		newest := c.claims.written.Load()
-		if version <= newest || c.claims.written.CompareAndSwap(newest, version) {
-			return
-		}
-	}
+	c.claims.written.observe(c.claims.store.Storage.Versioner(), obj)
 }
 
 // check fails when another ElastiService names the same Service.
 func (c *serviceClaims) check(ctx context.Context, elastiService *elasti.ElastiService) error {
-	other, err := c.holder(ctx, elastiService, strconv.FormatUint(c.written.Load(), 10))
+	other, err := c.holder(ctx, elastiService, c.written.String())
 	if err == nil && other != nil {
 		// The cache may not have seen yet that the other one is gone.
 		other, err = c.holder(ctx, elastiService, "")

@@ -39,13 +39,12 @@ import (
 	"github.com/truefoundry/elasti-apiserver/pkg/scaling"
 )
 
-// Reasons of the Events that waking leaves on the ElastiService. The first two
-// are KubeElasti's, so that alerts on them keep working.
+// Reasons of the Events that waking leaves on the ElastiService.
 const (
-	// ReasonSuccessToScale: the target was scaled from zero.
-	ReasonSuccessToScale = "SuccessToScale"
-	// ReasonFailedToScale: the target could not be scaled.
-	ReasonFailedToScale = "FailedToScale"
+	// ReasonWoken: the target was scaled up.
+	ReasonWoken = "Woken"
+	// ReasonScaleFailed: the target could not be scaled.
+	ReasonScaleFailed = "ScaleFailed"
 	// ReasonAutoscalerNotResumed: the target was scaled, but its autoscaler
 	// could not be told to go on.
 	ReasonAutoscalerNotResumed = "AutoscalerNotResumed"
@@ -78,20 +77,33 @@ type targets struct {
 	scaler         Scaler
 	events         EventRecorder
 
+	// sleepRequests is about the requests to sleep that this server wrote, so
+	// that a wake that comes after one takes it back.
+	sleepRequests writtenVersion
+
 	// wakes lets those who want the same wake at the same time share it, and
 	// turns lets one wake of a target run at a time.
 	wakes singleflight.Group
 	turns keyedMutex
 }
 
-// get reads from the watch cache, so that waking does not wait for the
+// getCached reads from the watch cache, so that waking does not wait for the
 // storage. A cache that is behind does not know the newest objects yet: what
 // is not found there is asked of the storage.
-func (t *targets) get(ctx context.Context, name string) (*elasti.ElastiService, error) {
-	obj, err := t.elastiServices.Get(ctx, name, &metav1.GetOptions{ResourceVersion: "0"})
+func (t *targets) getCached(ctx context.Context, name string) (*elasti.ElastiService, error) {
+	obj, err := t.elastiServices.Get(ctx, name, &metav1.GetOptions{ResourceVersion: t.sleepRequests.String()})
 	if apierrors.IsNotFound(err) {
-		obj, err = t.elastiServices.Get(ctx, name, &metav1.GetOptions{})
+		return t.get(ctx, name)
 	}
+	if err != nil {
+		return nil, err
+	}
+	return obj.(*elasti.ElastiService), nil
+}
+
+// get reads from the storage.
+func (t *targets) get(ctx context.Context, name string) (*elasti.ElastiService, error) {
+	obj, err := t.elastiServices.Get(ctx, name, &metav1.GetOptions{})
 	if err != nil {
 		return nil, err
 	}
@@ -142,9 +154,9 @@ func (t *targets) record(ctx context.Context, elastiService *elasti.ElastiServic
 	switch {
 	case err != nil:
 		klog.FromContext(ctx).Error(err, "Waking a target failed", "elastiService", klog.KObj(elastiService), "targetKind", ref.Kind, "targetName", ref.Name)
-		t.events.Eventf(regarding, nil, corev1.EventTypeWarning, ReasonFailedToScale, "Wake", "cannot wake %s %s: %v", ref.Kind, ref.Name, err)
+		t.events.Eventf(regarding, nil, corev1.EventTypeWarning, ReasonScaleFailed, "Wake", "cannot wake %s %s: %v", ref.Kind, ref.Name, err)
 	case result.Scaled:
-		t.events.Eventf(regarding, nil, corev1.EventTypeNormal, ReasonSuccessToScale, "Wake", "scaled %s %s to %d (%s)", ref.Kind, ref.Name, result.Replicas, why)
+		t.events.Eventf(regarding, nil, corev1.EventTypeNormal, ReasonWoken, "Wake", "scaled %s %s to %d (%s)", ref.Kind, ref.Name, result.Replicas, why)
 	}
 	if result.AutoscalerError != nil {
 		t.events.Eventf(regarding, nil, corev1.EventTypeWarning, ReasonAutoscalerNotResumed, "Wake", "%v", result.AutoscalerError)
@@ -159,9 +171,13 @@ func (t *targets) requestSleep(ctx context.Context, name string, when *metav1.Ti
 		elastiService.Status.SleepRequestedTime = when
 		return elastiService, nil
 	}
-	_, _, err := t.statuses.Update(ctx, name, rest.DefaultUpdatedObjectInfo(nil, request),
+	updated, _, err := t.statuses.Update(ctx, name, rest.DefaultUpdatedObjectInfo(nil, request),
 		rest.ValidateAllObjectFunc, rest.ValidateAllObjectUpdateFunc, false, &metav1.UpdateOptions{DryRun: dryRun})
-	return err
+	if err != nil {
+		return err
+	}
+	t.sleepRequests.observe(t.statuses.Storage.Versioner(), updated)
+	return nil
 }
 
 // takeBackSleep takes back a request to sleep that was not carried out yet.

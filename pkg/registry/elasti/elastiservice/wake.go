@@ -72,7 +72,7 @@ func (r *WakeREST) Create(ctx context.Context, name string, obj runtime.Object, 
 		}
 	}
 
-	elastiService, err := r.targets.get(ctx, name)
+	elastiService, err := r.targets.getCached(ctx, name)
 	if err != nil {
 		return nil, err
 	}

@@ -57,7 +57,7 @@ func TestWakeScalesOnceAndSaysSo(t *testing.T) {
 			t.Errorf("wake %d: got %+v, want 1 replica and scaled=%v", i, answer.Status, scaled)
 		}
 	}
-	if got, want := s.events.recorded(), []string{elastiservice.ReasonSuccessToScale}; !slices.Equal(got, want) {
+	if got, want := s.events.recorded(), []string{elastiservice.ReasonWoken}; !slices.Equal(got, want) {
 		t.Errorf("got the Events %v, want %v", got, want)
 	}
 }
