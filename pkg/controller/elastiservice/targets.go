@@ -113,6 +113,9 @@ func (t *targetWatches) observe(ctx context.Context, key types.NamespacedName, t
 	if err != nil {
 		return failedObservation(err)
 	}
+	if apierrors.IsForbidden(use.handle.Problem()) {
+		return t.observeScale(ctx, target)
+	}
 	if !use.handle.HasSynced() {
 		return targetObservation{pending: true}
 	}
@@ -132,6 +135,17 @@ func (t *targetWatches) observe(ctx context.Context, key types.NamespacedName, t
 		use.scale, use.version = scaleOf(scale), observed.ResourceVersion
 	}
 	return targetObservation{target: observed, scale: use.scale}
+}
+
+// observeScale returns what the scale alone tells, for kinds that may be scaled
+// but not watched. Each failure of the watch asks for it again.
+func (t *targetWatches) observeScale(ctx context.Context, target scaling.Target) targetObservation {
+	scale, err := t.scaling.Get(ctx, target)
+	if err != nil {
+		return failedObservation(err)
+	}
+	meta := metav1.ObjectMeta{Namespace: target.Namespace, Name: target.Name, UID: scale.UID, ResourceVersion: scale.ResourceVersion}
+	return targetObservation{target: &observedTarget{ObjectMeta: meta}, scale: scaleOf(scale)}
 }
 
 // usersOf returns the ElastiServices that have a target.
@@ -200,7 +214,8 @@ func (t *targetWatches) source(resource schema.GroupVersionResource, namespace s
 		Example:   &unstructured.Unstructured{},
 		Transform: keepTarget(resource.GroupResource()),
 		Changed:   func(before, after any) { t.changed(resource, before, after) },
-		Synced:    func() { t.synced(resource, namespace) },
+		Synced:    func() { t.enqueueUsers(resource, namespace) },
+		Failed:    func() { t.enqueueUsers(resource, namespace) },
 	}
 }
 
@@ -234,8 +249,9 @@ func wentToZero(before, after any) bool {
 	return ok && old.scale != nil && current.scale != nil && old.scale.wanted > 0 && current.scale.wanted == 0
 }
 
-// synced enqueues also those whose target turns out not to be there.
-func (t *targetWatches) synced(resource schema.GroupVersionResource, namespace string) {
+// enqueueUsers enqueues all that depend on a watch: also those whose target
+// turns out not to be there, or not to be watched.
+func (t *targetWatches) enqueueUsers(resource schema.GroupVersionResource, namespace string) {
 	var affected []types.NamespacedName
 	t.mu.Lock()
 	for key, use := range t.uses {

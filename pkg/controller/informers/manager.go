@@ -161,6 +161,14 @@ func (h *Handle) HasSynced() bool {
 	}
 }
 
+// Problem is why the watch does not work, or nil. What is known of the objects
+// then is what was known before.
+func (h *Handle) Problem() error {
+	h.shared.mu.RLock()
+	defer h.shared.mu.RUnlock()
+	return h.shared.problem
+}
+
 // Get returns what is kept of an object. Nobody may change it.
 func (h *Handle) Get(namespace, name string) (any, bool) {
 	key := name

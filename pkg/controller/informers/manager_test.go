@@ -333,3 +333,34 @@ func TestMetricsFollowTheConventions(t *testing.T) {
 		t.Error(fmt.Errorf("%d series: %w", count, err))
 	}
 }
+
+func TestProblemOfAWatchThatDoesNotWork(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		server := newServer()
+		forbidden := apierrors.NewForbidden(configMaps.GroupResource(), "", errors.New("no role allows it"))
+		server.fail(forbidden)
+		failed := make(chan struct{}, 1)
+		source := server.source()
+		source.Failed = func() {
+			select {
+			case failed <- struct{}{}:
+			default:
+			}
+		}
+		manager, _ := startManager(t)
+		handle, err := manager.Acquire(source)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer handle.Release()
+		<-failed
+		if problem := handle.Problem(); !errors.Is(problem, forbidden) {
+			t.Errorf("the problem is %v, want %v", problem, forbidden)
+		}
+		server.fail(nil)
+		<-handle.Synced()
+		if problem := handle.Problem(); problem != nil {
+			t.Errorf("the problem is %v after it was mended", problem)
+		}
+	})
+}

@@ -60,4 +60,7 @@ type Source struct {
 	// Synced, if set, is called when the objects are known for the first time,
 	// after Changed was called for each of them, and again after each restart.
 	Synced func()
+	// Failed, if set, is called each time that the watch is given up because it
+	// does not work, before it is started again.
+	Failed func()
 }

@@ -61,6 +61,8 @@ type sharedWatch struct {
 	// current is the store of the informer that is in use: that of the last
 	// one that knew all objects.
 	current cache.Indexer
+	// problem is why the last informer was given up, until one works.
+	problem error
 }
 
 func newSharedWatch(source Source, clock clock.WithTicker, metrics *Metrics) *sharedWatch {
@@ -102,6 +104,7 @@ func (w *sharedWatch) run(ctx context.Context) {
 		}
 		logger.Info("Starting a watch again", "reason", err)
 		w.metrics.restarted(w.name())
+		w.fail(err)
 	}
 }
 
@@ -144,6 +147,11 @@ func logWatchError(ctx context.Context, _ *cache.Reflector, err error) {
 	logger := klog.FromContext(ctx)
 	if err == nil || errors.Is(err, io.EOF) || apierrors.IsResourceExpired(err) || apierrors.IsGone(err) {
 		logger.V(4).Info("A watch ended and is started again", "reason", err)
+		return
+	}
+	if apierrors.IsForbidden(err) {
+		// It lasts, and is logged each time that the watch is given up.
+		logger.V(4).Info("Watching is forbidden", "reason", err)
 		return
 	}
 	logger.Error(err, "Watching failed and is tried again")
@@ -191,6 +199,7 @@ func (w *sharedWatch) use(store cache.Indexer) {
 	w.mu.Lock()
 	before := w.current
 	w.current = store
+	w.problem = nil
 	w.mu.Unlock()
 
 	for _, object := range before.List() {
@@ -214,6 +223,16 @@ func (w *sharedWatch) use(store cache.Indexer) {
 	}
 	if w.source.Synced != nil {
 		w.source.Synced()
+	}
+}
+
+// fail tells the users that an informer was given up.
+func (w *sharedWatch) fail(problem error) {
+	w.mu.Lock()
+	w.problem = problem
+	w.mu.Unlock()
+	if w.source.Failed != nil {
+		w.source.Failed()
 	}
 }
 

@@ -24,6 +24,7 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/uuid"
 	coordinationv1 "k8s.io/client-go/kubernetes/typed/coordination/v1"
 	"k8s.io/client-go/tools/leaderelection"
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
@@ -53,8 +54,8 @@ type Options struct {
 	Namespace string
 	// Name is the name of the Lease. Defaults to LeaseName.
 	Name string
-	// Identity is the name of this replica, such as that of its pod. It must
-	// differ from those of the others.
+	// Identity is the name of this replica for those who read the Lease, such
+	// as that of its pod. New makes it unique.
 	Identity string
 	// Run is what the leader runs. It must return soon after its context
 	// ends, with everything that it started ended. It may be called again.
@@ -75,6 +76,9 @@ func New(options Options) (*Runner, error) {
 	if options.Name == "" {
 		options.Name = LeaseName
 	}
+	// Replicas of one name, such as those in the network of their node, would
+	// all take the lease for their own.
+	options.Identity += "_" + string(uuid.NewUUID())
 	return &Runner{options: options}, nil
 }
 

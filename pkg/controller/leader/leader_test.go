@@ -88,6 +88,22 @@ func TestHandOverOnACleanStop(t *testing.T) {
 	})
 }
 
+// Two replicas may have the same name.
+func TestReplicasOfOneNameAreApart(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		client := fake.NewClientset()
+		var running atomic.Int32
+		first := startReplica(t, client, "same", &running)
+		<-first.started
+		second := startReplica(t, client, "same", &running)
+		synctest.Wait()
+
+		first.stop(t)
+		<-second.started
+		second.stop(t)
+	})
+}
+
 func TestLosingTheLeaseStopsTheRunAndContendsAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		client := fake.NewClientset()

@@ -35,9 +35,10 @@ import (
 // conn is a connection of a client.
 type conn struct {
 	// Immutable.
-	server *Server
-	tcp    *net.TCPConn
-	find   service.Find
+	server  *Server
+	tcp     *net.TCPConn
+	address string
+	find    service.Find
 
 	draining atomic.Bool
 
@@ -66,7 +67,7 @@ func (c *conn) serveRequest(ctx context.Context) bool {
 	if err != nil && !errors.As(err, &bad) {
 		return false
 	}
-	c.record = accesslog.Record{Protocol: accesslog.HTTP1, Received: time.Now()}
+	c.record = accesslog.Record{Protocol: accesslog.HTTP1, Client: c.address, Received: time.Now()}
 	if bad == nil {
 		c.record.Method, c.record.Path = string(c.request.method), pathOf(c.request.target)
 		c.record.TraceParent = string(c.request.traceParent)

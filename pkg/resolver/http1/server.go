@@ -79,7 +79,7 @@ func New(options Options) *Server {
 // request goes to the service that find returns for it. The bytes of initial were already read from it. Whoever
 // wants it to end sooner closes tcp.
 func (s *Server) Serve(ctx context.Context, tcp *net.TCPConn, initial []byte, find service.Find) {
-	c := &conn{server: s, tcp: tcp, find: find}
+	c := &conn{server: s, tcp: tcp, address: tcp.RemoteAddr().String(), find: find}
 	defer c.close()
 	c.in.prepend(initial)
 	s.add(c)

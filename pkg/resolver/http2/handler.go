@@ -225,7 +225,7 @@ func (f *forwarding) exchange(w http.ResponseWriter, r *http.Request, lease hold
 	defer response.Body.Close()
 	record.Status = response.StatusCode
 	record.Answered = time.Now()
-	if f.service.LeftFor() >= f.server.options.MoveDelay {
+	if f.server.draining.Load() || f.service.LeftFor() >= f.server.options.MoveDelay {
 		// The server takes this as a reason to tell the client to go away once
 		// its open streams have ended.
 		w.Header().Set("Connection", "close")

@@ -32,6 +32,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/net/http2"
@@ -70,6 +71,8 @@ type Server struct {
 	options Options
 	http1   *http.Server
 	http2   *http2.Server
+	// draining is true when clients are to go elsewhere.
+	draining atomic.Bool
 }
 
 // New returns a Server.
@@ -106,6 +109,8 @@ func (s *Server) Serve(ctx context.Context, tcp *net.TCPConn, initial []byte, fi
 
 // Drain tells every client to open no more streams and to go elsewhere.
 func (s *Server) Drain() {
+	// Connections that come from now on are told with their first answer.
+	s.draining.Store(true)
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
 	// It has no connections of its own to wait for.

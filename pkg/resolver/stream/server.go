@@ -49,6 +49,7 @@ func Serve(ctx context.Context, client *net.TCPConn, initial []byte, svc *servic
 		Service:   svc.PublicService,
 		Port:      port.Number,
 		Protocol:  accesslog.Stream,
+		Client:    client.RemoteAddr().String(),
 		Received:  time.Now(),
 	}
 	words, err := serve(ctx, client, initial, svc, port, foreign, record)

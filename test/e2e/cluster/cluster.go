@@ -84,6 +84,8 @@ func Connect(ctx context.Context) (*Cluster, error) {
 	}
 	config.QPS = -1
 	config.UserAgent = "elasti-e2e"
+	// What is created here is incomplete at times, on purpose.
+	config.WarningHandler = rest.NoWarnings{}
 	c := &Cluster{Config: config, Repository: repository}
 	if c.Host, err = kubernetes.NewForConfig(config); err != nil {
 		return nil, fmt.Errorf("making a client of %s: %w", kubeconfig, err)

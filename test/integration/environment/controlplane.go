@@ -64,6 +64,8 @@ type controlPlane struct {
 	credentials *credentials
 	admin       *rest.Config
 	processes   []*Process
+	// etcdEndpoint is where etcd serves its clients.
+	etcdEndpoint string
 }
 
 // startControlPlane returns when the API server answers. There are no
@@ -81,22 +83,22 @@ func (c *controlPlane) start(ctx context.Context) error {
 	if c.credentials, err = newCredentials(filepath.Join(c.directory, "pki")); err != nil {
 		return err
 	}
-	etcdEndpoint, err := c.startEtcd()
-	if err != nil {
+	if err := c.startEtcd(); err != nil {
 		return err
 	}
-	return c.startAPIServer(ctx, etcdEndpoint)
+	return c.startAPIServer(ctx)
 }
 
 // startEtcd lets etcd listen on sockets, so that it needs neither ports nor
 // certificates. kube-apiserver waits for it.
-func (c *controlPlane) startEtcd() (endpoint string, err error) {
+func (c *controlPlane) startEtcd() error {
 	directory := filepath.Join(c.directory, "etcd")
 	if err := os.Mkdir(directory, 0o700); err != nil {
-		return "", fmt.Errorf("creating the folder of etcd: %w", err)
+		return fmt.Errorf("creating the folder of etcd: %w", err)
 	}
 	client, peer := "unix://"+filepath.Join(directory, "client"), "unix://"+filepath.Join(directory, "peer")
-	_, err = c.run("etcd", c.tools.etcd,
+	c.etcdEndpoint = client
+	_, err := c.run("etcd", c.tools.etcd,
 		"--name=etcd",
 		"--data-dir="+filepath.Join(directory, "data"),
 		"--unsafe-no-fsync",
@@ -107,17 +109,17 @@ func (c *controlPlane) startEtcd() (endpoint string, err error) {
 		"--initial-cluster=etcd="+peer,
 		"--enable-grpc-gateway=false",
 	)
-	return client, err
+	return err
 }
 
-func (c *controlPlane) startAPIServer(ctx context.Context, etcdEndpoint string) error {
+func (c *controlPlane) startAPIServer(ctx context.Context) error {
 	const address = "127.0.0.1"
 	port, err := freePort(ctx, address)
 	if err != nil {
 		return err
 	}
 	process, err := c.run("kube-apiserver", c.tools.apiServer,
-		"--etcd-servers="+etcdEndpoint,
+		"--etcd-servers="+c.etcdEndpoint,
 		"--bind-address="+address,
 		"--advertise-address="+c.hostAddress,
 		"--secure-port="+strconv.Itoa(port),

@@ -132,8 +132,8 @@ func apply(ctx context.Context, client dynamic.Interface, mapper meta.RESTMapper
 // publishEndpoint points the Service of the API server at a process, as the
 // endpointslice controller does for a pod. Every change of it also makes the
 // aggregator look again whether the server is available.
-func publishEndpoint(ctx context.Context, client kubernetes.Interface, address string, port int, ready bool) error {
-	slice := discoveryv1ac.EndpointSlice(ServerName, SystemNamespace).
+func publishEndpoint(ctx context.Context, client kubernetes.Interface, name, address string, port int, ready bool) error {
+	slice := discoveryv1ac.EndpointSlice(name, SystemNamespace).
 		WithLabels(map[string]string{discoveryv1.LabelServiceName: ServerName, discoveryv1.LabelManagedBy: fieldManager}).
 		WithAddressType(discoveryv1.AddressTypeIPv4).
 		WithEndpoints(discoveryv1ac.Endpoint().WithAddresses(address).WithConditions(discoveryv1ac.EndpointConditions().WithReady(ready))).

@@ -46,11 +46,16 @@ type Server struct {
 	Kubeconfig string
 	// DataDir is the data directory of its embedded store.
 	DataDir string
+	// Flags are its flags beside those that say where it serves and how it
+	// reaches the host cluster.
+	Flags []string
 	// Address and Port are where it serves.
 	Address string
 	Port    int
 
-	log           string
+	log string
+	// slice is the EndpointSlice that leads to it.
+	slice         string
 	admin         kubernetes.Interface
 	registrations apiregistration.Interface
 	// process is nil before the first start.
@@ -65,7 +70,9 @@ func newServer(ctx context.Context, directory string, admin *rest.Config, addres
 		DataDir:    filepath.Join(directory, "elasti-data"),
 		Address:    address,
 		log:        filepath.Join(directory, ServerName+".log"),
+		slice:      ServerName,
 	}
+	server.Flags = []string{"--storage=embedded", "--data-dir=" + server.DataDir}
 	var err error
 	if server.admin, err = kubernetes.NewForConfig(admin); err != nil {
 		return nil, fmt.Errorf("making the client of the server's deployment: %w", err)
@@ -85,13 +92,11 @@ func newServer(ctx context.Context, directory string, admin *rest.Config, addres
 
 // Arguments are the flags that the server is started with.
 func (s *Server) Arguments() []string {
-	return []string{
+	return append([]string{
 		"--kubeconfig=" + s.Kubeconfig,
 		"--bind-address=" + s.Address,
 		"--secure-port=" + strconv.Itoa(s.Port),
-		"--storage=embedded",
-		"--data-dir=" + s.DataDir,
-	}
+	}, s.Flags...)
 }
 
 // StartAnother starts one more process of the server's program with its own
@@ -113,7 +118,7 @@ func (s *Server) Start(ctx context.Context) error {
 	if err := waitUntil(ctx, s.process, ServerName+" is ready", s.isReady); err != nil {
 		return err
 	}
-	if err := publishEndpoint(ctx, s.admin, s.Address, s.Port, true); err != nil {
+	if err := publishEndpoint(ctx, s.admin, s.slice, s.Address, s.Port, true); err != nil {
 		return err
 	}
 	return waitUntil(ctx, s.process, "the APIService is available", s.isAvailable)
@@ -160,7 +165,7 @@ func (s *Server) Stop(ctx context.Context) error {
 		return nil
 	}
 	return errors.Join(
-		publishEndpoint(ctx, s.admin, s.Address, s.Port, false),
+		publishEndpoint(ctx, s.admin, s.slice, s.Address, s.Port, false),
 		s.process.Stop(),
 		s.findDefects(),
 	)

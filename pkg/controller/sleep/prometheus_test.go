@@ -1,0 +1,295 @@
+/*
+Copyright The elasti-apiserver Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package sleep
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"k8s.io/apimachinery/pkg/runtime"
+	clocktesting "k8s.io/utils/clock/testing"
+
+	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti/v1alpha1"
+	"github.com/truefoundry/elasti-apiserver/pkg/triggers"
+)
+
+// fakePrometheus answers queries with what it was told to.
+type fakePrometheus struct {
+	*httptest.Server
+
+	mu sync.Mutex
+	// status and body answer everything but the question for the uptime.
+	status int
+	body   string
+	// up is the answer to that question.
+	up string
+	// asked are the queries, and headers are those of the last request.
+	asked   []string
+	headers http.Header
+}
+
+func newFakePrometheus(t *testing.T) *fakePrometheus {
+	fake := &fakePrometheus{up: "1"}
+	fake.Server = httptest.NewServer(fake)
+	t.Cleanup(fake.Close)
+	return fake
+}
+
+func (f *fakePrometheus) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	query := r.FormValue("query")
+	f.asked = append(f.asked, query)
+	f.headers = r.Header
+	w.Header().Set("Content-Type", "application/json")
+	if strings.HasPrefix(query, "min_over_time((max(up{") {
+		_, _ = fmt.Fprintf(w, `{"status":"success","data":{"resultType":"vector","result":[{"metric":{},"value":[1,%q]}]}}`, f.up)
+		return
+	}
+	w.WriteHeader(cmp.Or(f.status, http.StatusOK))
+	_, _ = w.Write([]byte(f.body))
+}
+
+func (f *fakePrometheus) answers(status int, body string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.status, f.body = status, body
+}
+
+func vector(values ...string) string {
+	elements := make([]string, 0, len(values))
+	for i, value := range values {
+		elements = append(elements, fmt.Sprintf(`{"metric":{"i":"%d"},"value":[1,%q]}`, i, value))
+	}
+	return `{"status":"success","data":{"resultType":"vector","result":[` + strings.Join(elements, ",") + `]}}`
+}
+
+func subjectOf(triggerType, metadata string) Subject {
+	return Subject{
+		ElastiService: &v1alpha1.ElastiService{},
+		Trigger:       &v1alpha1.ScaleTrigger{Type: triggerType, Metadata: &runtime.RawExtension{Raw: []byte(metadata)}},
+	}
+}
+
+func newTestPrometheus(t *testing.T, options PrometheusOptions) *Prometheus {
+	prometheus := NewPrometheus(options)
+	t.Cleanup(prometheus.CloseIdleConnections)
+	return prometheus
+}
+
+func TestPrometheusVerdicts(t *testing.T) {
+	for _, test := range []struct {
+		name     string
+		status   int
+		body     string
+		up       string
+		metadata string
+		verdict  Verdict
+		reason   string
+	}{
+		{name: "below", body: vector("4.9"), verdict: Idle, reason: ReasonBelowThreshold},
+		{name: "equal", body: vector("5"), verdict: Active, reason: ReasonThresholdReached},
+		{name: "above", body: vector("5.1"), verdict: Active, reason: ReasonThresholdReached},
+		{name: "scalar", body: `{"status":"success","data":{"resultType":"scalar","result":[1,"0"]}}`, verdict: Idle, reason: ReasonBelowThreshold},
+		{name: "empty", body: vector(), verdict: Unknown, reason: ReasonNoData},
+		{name: "two elements", body: vector("0", "0"), verdict: Unknown, reason: ReasonSeveralElements},
+		{name: "NaN", body: vector("NaN"), verdict: Unknown, reason: ReasonNotANumber},
+		{name: "minus infinity", body: vector("-Inf"), verdict: Unknown, reason: ReasonNotANumber},
+		{name: "infinity", body: vector("+Inf"), verdict: Unknown, reason: ReasonNotANumber},
+		{name: "string", body: `{"status":"success","data":{"resultType":"string","result":[1,"0"]}}`, verdict: Unknown, reason: ReasonNotANumber},
+		{name: "range", body: `{"status":"success","data":{"resultType":"matrix","result":[]}}`, verdict: Unknown, reason: ReasonNotANumber},
+		{
+			name:    "histogram",
+			body:    `{"status":"success","data":{"resultType":"vector","result":[{"metric":{},"histogram":[1,{"count":"1","sum":"1","buckets":[]}]}]}}`,
+			verdict: Unknown, reason: ReasonNotANumber,
+		},
+		{
+			name:    "with warnings",
+			body:    `{"status":"success","warnings":["a store did not answer"],"data":{"resultType":"scalar","result":[1,"0"]}}`,
+			verdict: Unknown, reason: ReasonDataIncomplete,
+		},
+		{name: "not scraped", up: "0", body: vector("0"), verdict: Unknown, reason: ReasonNotScraped},
+		{name: "not scraped, above", up: "0", body: vector("9"), verdict: Unknown, reason: ReasonNotScraped},
+		{name: "bad query", status: 400, body: `{"status":"error","errorType":"bad_data","error":"parse error"}`, verdict: Unknown, reason: ReasonQueryRejected},
+		{name: "no credential", status: 401, body: `go away`, verdict: Unknown, reason: ReasonServerRefused},
+		{name: "overloaded", status: 503, body: `{"status":"error","errorType":"timeout","error":"too many queries"}`, verdict: Unknown, reason: ReasonServerFailed},
+		{name: "fails", status: 500, body: `oh no`, verdict: Unknown, reason: ReasonServerFailed},
+		{name: "a web page", body: `<html>welcome</html>`, verdict: Unknown, reason: ReasonServerFailed},
+		{name: "sends elsewhere", status: 307, verdict: Unknown, reason: ReasonServerFailed},
+		{name: "endless", body: `{"status":"success","data":"` + strings.Repeat("x", 2*maxAnswerBytes), verdict: Unknown, reason: ReasonServerFailed},
+		{name: "bad metadata", metadata: `{"threshold":1}`, verdict: Unknown, reason: ReasonMetadataInvalid},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			server := newFakePrometheus(t)
+			server.up = cmp.Or(test.up, server.up)
+			server.answers(test.status, test.body)
+			prometheus := newTestPrometheus(t, PrometheusOptions{ServerAddress: server.URL})
+			result, err := prometheus.Evaluate(t.Context(), subjectOf(triggers.TypePrometheus, cmp.Or(test.metadata, `{"query":"requests","threshold":"5"}`)))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if result.Verdict != test.verdict || result.Reason != test.reason {
+				t.Errorf("got %s because of %s (%s), want %s because of %s", result.Verdict, result.Reason, result.Message, test.verdict, test.reason)
+			}
+		})
+	}
+}
+
+func TestPrometheusThatCannotBeAsked(t *testing.T) {
+	hanging := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }))
+	defer hanging.Close()
+	gone := httptest.NewServer(nil)
+	gone.Close()
+	for name, test := range map[string]struct{ address, reason string }{
+		"hangs":         {hanging.URL, ReasonServerFailed},
+		"is gone":       {gone.URL, ReasonServerFailed},
+		"is not known":  {"", ReasonNoServer},
+		"is not a host": {"http://prometheus.invalid.:9090", ReasonServerFailed},
+	} {
+		t.Run(name, func(t *testing.T) {
+			prometheus := newTestPrometheus(t, PrometheusOptions{ServerAddress: test.address, Timeout: 100 * time.Millisecond})
+			result, err := prometheus.Evaluate(t.Context(), subjectOf(triggers.TypePrometheus, `{"query":"requests","threshold":5}`))
+			if err != nil || result.Verdict != Unknown || result.Reason != test.reason {
+				t.Errorf("got %+v, %v, want unknown because of %s", result, err, test.reason)
+			}
+		})
+	}
+}
+
+// The configured credential is for the configured server. Whoever may write an
+// ElastiService must not get it sent elsewhere.
+func TestPrometheusCredential(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "authorization")
+	if err := os.WriteFile(file, []byte("Bearer configured\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	configured, other := newFakePrometheus(t), newFakePrometheus(t)
+	configured.answers(0, vector("0"))
+	other.answers(0, vector("0"))
+	prometheus := newTestPrometheus(t, PrometheusOptions{ServerAddress: configured.URL + "/", AuthorizationHeaderFile: file})
+	for _, test := range []struct {
+		name, metadata string
+		server         *fakePrometheus
+		want           string
+	}{
+		{"the configured server", `{"query":"q","threshold":1}`, configured, "Bearer configured"},
+		{"the configured server, named", `{"query":"q","threshold":1,"serverAddress":"` + configured.URL + `"}`, configured, "Bearer configured"},
+		{"a header of the trigger", `{"query":"q","threshold":1,"headers":{"authorization":"Bearer own"}}`, configured, "Bearer own"},
+		{"another server", `{"query":"q","threshold":1,"serverAddress":"` + other.URL + `"}`, other, ""},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			if result, err := prometheus.Evaluate(t.Context(), subjectOf(triggers.TypePrometheus, test.metadata)); err != nil || result.Verdict != Idle {
+				t.Fatalf("got %+v, %v", result, err)
+			}
+			if got := test.server.headers.Get("Authorization"); got != test.want {
+				t.Errorf("got %q, want %q", got, test.want)
+			}
+		})
+	}
+}
+
+// A server that sends its clients elsewhere does not pass headers on.
+func TestPrometheusHeadersDoNotFollowRedirects(t *testing.T) {
+	elsewhere := newFakePrometheus(t)
+	elsewhere.answers(0, vector("0"))
+	redirecting := httptest.NewServer(http.RedirectHandler(elsewhere.URL, http.StatusTemporaryRedirect))
+	defer redirecting.Close()
+	prometheus := newTestPrometheus(t, PrometheusOptions{ServerAddress: redirecting.URL})
+	result, err := prometheus.Evaluate(t.Context(), subjectOf(triggers.TypePrometheus, `{"query":"q","threshold":1,"headers":{"X-Token":"secret"}}`))
+	if err != nil || result.Verdict != Unknown {
+		t.Errorf("got %+v, %v, want unknown", result, err)
+	}
+	if elsewhere.headers != nil {
+		t.Errorf("the other server was asked with %v", elsewhere.headers)
+	}
+}
+
+func TestPrometheusMessagesKeepSecrets(t *testing.T) {
+	const secret = "hunter2"
+	gone := httptest.NewServer(nil)
+	gone.Close()
+	prometheus := newTestPrometheus(t, PrometheusOptions{})
+	address := strings.Replace(gone.URL, "http://", "http://user:"+secret+"@", 1)
+	for _, metadata := range []string{
+		`{"query":"q","threshold":1,"serverAddress":"` + address + `","headers":{"X-Token":"` + secret + `"}}`,
+		`{"query":"q","threshold":1,"serverAddress":"` + address + `%zz"}`,
+	} {
+		result, err := prometheus.Evaluate(t.Context(), subjectOf(triggers.TypePrometheus, metadata))
+		if err != nil || result.Verdict != Unknown || strings.Contains(result.Message, secret) {
+			t.Errorf("got %+v, %v, want unknown without the secret", result, err)
+		}
+	}
+}
+
+func TestPrometheusAsksOnceInAnInterval(t *testing.T) {
+	server := newFakePrometheus(t)
+	server.answers(0, vector("0"))
+	fakeClock := clocktesting.NewFakePassiveClock(testNow)
+	prometheus := newTestPrometheus(t, PrometheusOptions{ServerAddress: server.URL, Clock: fakeClock})
+	evaluate := func(query string) {
+		t.Helper()
+		subject := subjectOf(triggers.TypePrometheus, `{"query":`+strconv.Quote(query)+`,"threshold":1,"uptimeFilter":"job=\"shop\""}`)
+		subject.MaxAge = testInterval
+		if result, err := prometheus.Evaluate(t.Context(), subject); err != nil || result.Verdict != Idle {
+			t.Fatalf("got %+v, %v", result, err)
+		}
+	}
+	const uptime = `min_over_time((max(up{job="shop"}) or vector(0))[60s:5000ms])`
+	wantAsked := func(want ...string) {
+		t.Helper()
+		if got := strings.Join(server.asked, "\n"); got != strings.Join(want, "\n") {
+			t.Errorf("asked\n%s\nwant\n%s", got, strings.Join(want, "\n"))
+		}
+	}
+	for range 5 {
+		evaluate("a")
+	}
+	evaluate("b")
+	wantAsked(uptime, "a", "b")
+	fakeClock.SetTime(testNow.Add(testInterval))
+	evaluate("a")
+	wantAsked(uptime, "a", "b", uptime, "a")
+}
+
+// An evaluation that is given up says nothing of the server.
+func TestPrometheusEvaluationGivenUp(t *testing.T) {
+	server := newFakePrometheus(t)
+	server.answers(0, vector("0"))
+	prometheus := newTestPrometheus(t, PrometheusOptions{ServerAddress: server.URL})
+	subject := subjectOf(triggers.TypePrometheus, `{"query":"q","threshold":1}`)
+	subject.MaxAge = testInterval
+	for range 2 * maxFaults {
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		if result, err := prometheus.Evaluate(ctx, subject); err != nil || result.Verdict != Unknown {
+			t.Errorf("got %+v, %v, want unknown", result, err)
+		}
+	}
+	if result, err := prometheus.Evaluate(t.Context(), subject); err != nil || result.Verdict != Idle {
+		t.Errorf("got %+v, %v, want idle", result, err)
+	}
+}

@@ -1,0 +1,150 @@
+/*
+Copyright The elasti-apiserver Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package sleep
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"k8s.io/utils/clock"
+)
+
+// hang answers when it is told to, and never before its context ends otherwise.
+type hang chan struct{}
+
+func (h hang) put(ctx context.Context) (float64, error) {
+	select {
+	case <-h:
+		return 1, nil
+	case <-ctx.Done():
+		return 0, serverFault(ReasonServerFailed, "did not answer in time")
+	}
+}
+
+func TestTheSameQuestionIsAskedOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		questions := newQuestions(clock.RealClock{}, 0)
+		asked := question{server: "prometheus", text: "up"}
+		answers := hang(make(chan struct{}))
+		count := 0
+		ask := func() (float64, error) {
+			return questions.ask(t.Context(), asked, testInterval, func(ctx context.Context) (float64, error) {
+				count++
+				return answers.put(ctx)
+			})
+		}
+		done := make(chan error)
+		go func() { _, err := ask(); done <- err }()
+		synctest.Wait()
+		if _, err := ask(); !errors.Is(err, ErrBusy) {
+			t.Errorf("got %v while the question is asked, want %v", err, ErrBusy)
+		}
+		close(answers)
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+		for range 10 {
+			if value, err := ask(); value != 1 || err != nil {
+				t.Errorf("got %v, %v, want the answer that is there", value, err)
+			}
+		}
+		if count != 1 {
+			t.Errorf("asked %d times, want once", count)
+		}
+		time.Sleep(testInterval) // Passes at once: the clock of the bubble.
+		if _, err := ask(); err != nil || count != 2 {
+			t.Errorf("asked %d times (%v), want again after the interval", count, err)
+		}
+	})
+}
+
+// A server that hangs is asked a few questions at a time, then left alone, and
+// other servers are asked all along.
+func TestAServerThatHangsDelaysOnlyItsOwn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		questions := newQuestions(clock.RealClock{}, 0)
+		asking, busy := 0, 0
+		done := make(chan error)
+		askAll := func(count int, put func(context.Context) (float64, error)) {
+			for i := range count {
+				go func() {
+					_, err := questions.ask(t.Context(), question{"hangs", fmt.Sprint(i)}, 0, put)
+					done <- err
+				}()
+			}
+		}
+		askAll(100, func(ctx context.Context) (float64, error) {
+			asking++
+			<-ctx.Done()
+			return 0, serverFault(ReasonServerFailed, "did not answer in time")
+		})
+		for range 100 - maxAskedAtOnce {
+			if err := <-done; errors.Is(err, ErrBusy) {
+				busy++
+			}
+		}
+		if asking != maxAskedAtOnce || busy != 100-maxAskedAtOnce {
+			t.Errorf("asks %d questions at once and turns %d away, want %d and the others", asking, busy, maxAskedAtOnce)
+		}
+		started := time.Now()
+		if _, err := questions.ask(t.Context(), question{"answers", "up"}, 0, func(context.Context) (float64, error) { return 1, nil }); err != nil || time.Since(started) != 0 {
+			t.Errorf("another server answers after %s with %v, want at once", time.Since(started), err)
+		}
+		for range maxAskedAtOnce {
+			<-done
+		}
+
+		var problem *answerError
+		started = time.Now()
+		if _, err := questions.ask(t.Context(), question{"hangs", "more"}, 0, nil); !errors.As(err, &problem) || time.Since(started) != 0 {
+			t.Errorf("got %v after %s, want the failure at once", err, time.Since(started))
+		}
+		time.Sleep(faultPause)
+		answers := hang(make(chan struct{}))
+		askAll(2, answers.put)
+		if err := <-done; !errors.As(err, &problem) {
+			t.Errorf("got %v, want the failure for all but the one who tries", err)
+		}
+		close(answers)
+		if err := <-done; err != nil {
+			t.Errorf("got %v from the server that is back", err)
+		}
+		if _, err := questions.ask(t.Context(), question{"hangs", "more"}, 0, answers.put); err != nil {
+			t.Errorf("got %v from the server that is back", err)
+		}
+	})
+}
+
+// What is too much for a server says nothing of what others ask.
+func TestAQuestionThatHangsDoesNotCondemnItsServer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		questions := newQuestions(clock.RealClock{}, 0)
+		for i := range 10 {
+			if _, err := questions.ask(t.Context(), question{"slow", "expensive"}, 0, hang(nil).put); errors.Is(err, ErrBusy) {
+				t.Error(err)
+			}
+			value, err := questions.ask(t.Context(), question{"slow", fmt.Sprint(i)}, 0, func(context.Context) (float64, error) { return 1, nil })
+			if value != 1 || err != nil {
+				t.Fatalf("got %v, %v after %d questions that hung", value, err, i+1)
+			}
+		}
+	})
+}

@@ -1,0 +1,97 @@
+/*
+Copyright The elasti-apiserver Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package answer
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+func TestHTTP1(t *testing.T) {
+	full := New(http.StatusServiceUnavailable, ReasonTooManyPending, "as many as proxy.maxPending allows")
+	for name, test := range map[string]struct {
+		answer       *Answer
+		toHead, last bool
+		retryAfter   string
+		body         bool
+	}{
+		"an error":             {full, false, false, "1", true},
+		"an error to HEAD":     {full, true, false, "1", false},
+		"the last":             {full, false, true, "1", true},
+		"a bad request":        {New(http.StatusBadRequest, ReasonBadRequest, "malformed"), false, true, "", true},
+		"no content":           {&Answer{Status: http.StatusNoContent, Reason: ReasonProbeResponse, ContentType: "text/plain", Body: []byte("x")}, false, false, "", false},
+		"a content of its own": {&Answer{Status: http.StatusOK, Reason: ReasonProbeResponse, ContentType: "text/plain", Body: []byte("x"), Fields: []Field{{"X-A", "b"}}}, false, false, "", true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			method := http.MethodGet
+			if test.toHead {
+				method = http.MethodHead
+			}
+			message := test.answer.AppendHTTP1(nil, test.toHead, test.last)
+			reader := bufio.NewReader(bytes.NewReader(message))
+			response, err := http.ReadResponse(reader, &http.Request{Method: method})
+			if err != nil {
+				t.Fatal(err)
+			}
+			body, err := io.ReadAll(response.Body)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if rest, _ := io.ReadAll(reader); len(rest) > 0 {
+				t.Errorf("%q follows the answer", rest)
+			}
+			if response.StatusCode != test.answer.Status || response.Close != test.last || (len(body) > 0) != test.body ||
+				response.Header.Get(HeaderAnswer) != string(test.answer.Reason) || response.Header.Get("Retry-After") != test.retryAfter {
+				t.Errorf("the answer is %q", message)
+			}
+			for _, field := range test.answer.Fields {
+				if response.Header.Get(field.Name) != field.Value {
+					t.Errorf("%s is %q", field.Name, response.Header.Get(field.Name))
+				}
+			}
+		})
+	}
+}
+
+func TestServeHTTP(t *testing.T) {
+	a := New(http.StatusServiceUnavailable, ReasonTooManyBytes, "100% of --max-held-bytes\n")
+	recorder := httptest.NewRecorder()
+	a.ServeHTTP(recorder, httptest.NewRequest(http.MethodGet, "/", nil))
+	var status metav1.Status
+	if err := json.Unmarshal(recorder.Body.Bytes(), &status); err != nil {
+		t.Fatal(err)
+	}
+	if recorder.Code != a.Status || status.Message != a.Message || status.Code != int32(a.Status) || status.Details.RetryAfterSeconds != retryAfterSeconds {
+		t.Errorf("got %d %+v", recorder.Code, status)
+	}
+
+	request := httptest.NewRequest(http.MethodPost, "/", nil)
+	request.Header.Set("Content-Type", "application/grpc+proto")
+	recorder = httptest.NewRecorder()
+	a.ServeHTTP(recorder, request)
+	if fields := recorder.Header(); recorder.Code != http.StatusOK || recorder.Body.Len() > 0 || fields.Get("Grpc-Status") != "8" ||
+		fields.Get("Grpc-Message") != "100%25 of --max-held-bytes%0A" || fields.Get(HeaderAnswer) != string(ReasonTooManyBytes) {
+		t.Errorf("got %d %v %q", recorder.Code, fields, recorder.Body)
+	}
+}
