@@ -36,6 +36,7 @@ fuzz() {
 
 e2e() {
     hack/cluster/up.sh
+    hack/images/build.sh
     hack/deploy.sh
     go test -timeout "${timeout}" -count=1 ./test/e2e/...
 }

@@ -38,6 +38,11 @@ type ports struct {
 	owners map[int32]*atomic.Pointer[owner]
 }
 
+// newPorts returns ports whose connections are served until serving ends.
+func newPorts(serving context.Context, r *Resolver) *ports {
+	return &ports{resolver: r, serving: serving, owners: map[int32]*atomic.Pointer[owner]{}}
+}
+
 // owner is a port of a service.
 type owner struct {
 	service     *service.Service
@@ -52,10 +57,6 @@ func (o *owner) foreign() func([]byte) bool {
 		return nil
 	}
 	return func(words []byte) bool { return sniff.Detect(words) != sniff.Stream }
-}
-
-func newPorts(serving context.Context, r *Resolver) *ports {
-	return &ports{resolver: r, serving: serving, owners: map[int32]*atomic.Pointer[owner]{}}
 }
 
 // OpenPort implements route.Listeners.

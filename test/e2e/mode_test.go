@@ -17,12 +17,15 @@ limitations under the License.
 package e2e
 
 import (
+	"context"
 	"net/http"
+	"slices"
 	"testing"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/wait"
 
 	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti/v1alpha1"
 	"github.com/truefoundry/elasti-apiserver/test/e2e/cluster"
@@ -102,11 +105,19 @@ func TestKeptConnectionIsForwardedThenClosedAndTheClientMovesToThePod(t *testing
 	}
 	s.checkPeer(get(), true)
 	s.check(app.AwaitMode(s.ctx, v1alpha1.ModeServe))
-	s.awaitDirect(app)
-	// The resolver may still carry the next ones, but must ask the client to leave.
-	get()
-	get()
-	s.checkPeer(get(), false)
+	// A resolver may carry some more, but has to ask the client to leave: a
+	// client that stayed would never reach the pod. Until kube-proxy knows, a
+	// new connection may lead to a resolver again.
+	resolvers, err := s.ResolverAddresses(s.ctx)
+	s.check(err)
+	var last *cluster.Answer
+	err = wait.PollUntilContextTimeout(s.ctx, pollInterval, convergeTimeout, true, func(context.Context) (bool, error) {
+		last = get()
+		return !slices.Contains(resolvers, last.PeerAddress()), nil
+	})
+	if err != nil {
+		t.Fatalf("the client did not move to the pod: %v; its last request came from %q", err, last.PeerAddress())
+	}
 }
 
 // TestFlappingReadinessLosesNoRequestOfAResolver makes the only pod not ready and

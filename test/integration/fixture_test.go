@@ -157,8 +157,12 @@ func eventuallyWithin(t *testing.T, patience time.Duration, what string, check f
 	t.Helper()
 	complaint := ""
 	err := wait.PollUntilContextTimeout(t.Context(), pollInterval, patience, true, func(ctx context.Context) (bool, error) {
-		complaint = check(ctx)
-		return complaint == "", nil
+		now := check(ctx)
+		// A check that the end of the patience cuts off says only that.
+		if complaint == "" || ctx.Err() == nil {
+			complaint = now
+		}
+		return now == "", nil
 	})
 	if err != nil {
 		t.Fatalf("waited %s in vain until %s: %s", patience, what, complaint)

@@ -48,28 +48,35 @@ func startReplicas(t *testing.T) (replicas [2]*environment.Server) {
 	t.Helper()
 	stopServer(t)
 	for i := range replicas {
-		replica, err := shared.NewReplica(t.Context(), fmt.Sprintf("%s-%d", strings.ToLower(t.Name()), i),
-			"--storage=etcd",
-			"--etcd-servers="+shared.EtcdEndpoint(),
-			"--etcd-prefix=/registry/"+t.Name(),
-			// The endpoint of a pod that stops is in use for a moment longer.
-			"--shutdown-delay-duration=2s",
-		)
-		if err != nil {
-			t.Fatal(err)
-		}
-		replicas[i] = replica
-		t.Cleanup(func() {
-			if err := shared.RemoveReplica(context.Background(), replica); err != nil {
-				t.Error(err)
-			}
-			if t.Failed() && replica.Process() != nil {
-				t.Log(replica.Process().Tail())
-			}
-		})
-		start(t, replica)
+		replicas[i] = startReplica(t, fmt.Sprintf("%s-%d", strings.ToLower(t.Name()), i))
 	}
 	return replicas
+}
+
+// startReplica starts a server on an external etcd that is shared by the
+// replicas of one test. The shared server must not run.
+func startReplica(t *testing.T, name string, flags ...string) *environment.Server {
+	t.Helper()
+	replica, err := shared.NewReplica(t.Context(), name, append([]string{
+		"--storage=etcd",
+		"--etcd-servers=" + shared.EtcdEndpoint(),
+		"--etcd-prefix=/registry/" + t.Name(),
+		// The endpoint of a pod that stops is in use for a moment longer.
+		"--shutdown-delay-duration=2s",
+	}, flags...)...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := shared.RemoveReplica(context.Background(), replica); err != nil {
+			t.Error(err)
+		}
+		if t.Failed() && replica.Process() != nil {
+			t.Log(replica.Process().Tail())
+		}
+	})
+	start(t, replica)
+	return replica
 }
 
 func start(t *testing.T, replica *environment.Server) {

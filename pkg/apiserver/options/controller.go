@@ -23,6 +23,7 @@ import (
 	"os"
 
 	"github.com/spf13/pflag"
+	"golang.org/x/sync/errgroup"
 	utilnet "k8s.io/apimachinery/pkg/util/net"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
@@ -34,6 +35,7 @@ import (
 	"github.com/truefoundry/elasti-apiserver/pkg/controller/elastiservice"
 	"github.com/truefoundry/elasti-apiserver/pkg/controller/informers"
 	"github.com/truefoundry/elasti-apiserver/pkg/controller/leader"
+	"github.com/truefoundry/elasti-apiserver/pkg/controller/sleep"
 	"github.com/truefoundry/elasti-apiserver/pkg/generated/clientset/versioned"
 	"github.com/truefoundry/elasti-apiserver/pkg/scaling"
 )
@@ -45,8 +47,13 @@ type Controller struct {
 	ResolverService   string
 	// ProxyPorts is the range that proxy ports are taken from.
 	ProxyPorts utilnet.PortRange
+	// SharedHTTPPort is the port of the resolvers for Services that find no
+	// free proxy port. Zero means that there is none.
+	SharedHTTPPort int32
 	// Namespaces are the namespaces that are worked on. Empty means all.
 	Namespaces []string
+	// Sleep says when targets sleep.
+	Sleep Sleep
 }
 
 func newController() Controller {
@@ -55,6 +62,7 @@ func newController() Controller {
 		// Above the well-known ports, below node ports and the ports that
 		// Linux gives to outgoing connections.
 		ProxyPorts: utilnet.PortRange{Base: 10000, Size: 20000},
+		Sleep:      newSleep(),
 	}
 }
 
@@ -68,14 +76,21 @@ func (o *Controller) AddFlags(flags *pflag.FlagSet) {
 		"The namespaces whose ElastiServices are worked on. Defaults to all.")
 	flags.Var(&o.ProxyPorts, "proxy-port-range",
 		"The ports on the resolvers that are given to ports of Services, such as 10000-29999. A range that shrinks must still hold the ports that are in use.")
+	flags.Int32Var(&o.SharedHTTPPort, "shared-http-port", o.SharedHTTPPort,
+		"The --shared-http-port of the resolvers, where Services that find no free proxy port are told apart by host name. 0: there is none.")
+	o.Sleep.AddFlags(flags)
 }
 
 // Validate checks the flags.
 func (o *Controller) Validate() []error {
+	errs := o.Sleep.Validate()
 	if o.ProxyPorts.Size == 0 || o.ProxyPorts.Base < 1024 {
-		return []error{fmt.Errorf("--proxy-port-range is %s, but must be ports from 1024 to 65535", o.ProxyPorts.String())}
+		errs = append(errs, fmt.Errorf("--proxy-port-range is %s, but must be ports from 1024 to 65535", o.ProxyPorts.String()))
 	}
-	return nil
+	if port := int(o.SharedHTTPPort); port < 0 || port > 65535 || port > 0 && o.ProxyPorts.Contains(port) {
+		errs = append(errs, fmt.Errorf("--shared-http-port is %d, but must be a port outside of --proxy-port-range (%s), or 0", port, o.ProxyPorts.String()))
+	}
+	return errs
 }
 
 // controllerDependencies is what the controller is made of beside its flags.
@@ -96,7 +111,11 @@ func (o *Controller) build(dependencies controllerDependencies) (apiserver.Runne
 	if err != nil {
 		return nil, fmt.Errorf("making the controller's client for the host cluster: %w", err)
 	}
-	controller, err := o.newTerm(dependencies, host)
+	terms, err := o.newTerm(dependencies, host)
+	if err != nil {
+		return nil, err
+	}
+	controller, err := o.whileInstalled(dependencies, host, terms)
 	if err != nil {
 		return nil, err
 	}
@@ -118,15 +137,25 @@ func (o *Controller) build(dependencies controllerDependencies) (apiserver.Runne
 // term is one leadership. A controller runs once, so each term makes its own.
 type term struct {
 	options elastiservice.Options
+	sleep   sleep.Options
 }
 
-// Run makes a controller and runs it until ctx ends.
+// Run makes a controller and the scheduler that decides when targets sleep,
+// and runs them until ctx ends.
 func (t term) Run(ctx context.Context) error {
+	scheduler, err := sleep.New(t.sleep)
+	if err != nil {
+		return err
+	}
+	t.options.Changed = scheduler.Changed
 	controller, err := elastiservice.New(t.options)
 	if err != nil {
 		return err
 	}
-	return controller.Run(ctx)
+	group, ctx := errgroup.WithContext(ctx)
+	group.Go(func() error { return scheduler.Run(ctx) })
+	group.Go(func() error { return controller.Run(ctx) })
+	return group.Wait()
 }
 
 func (o *Controller) newTerm(dependencies controllerDependencies, host kubernetes.Interface) (term, error) {
@@ -142,7 +171,7 @@ func (o *Controller) newTerm(dependencies controllerDependencies, host kubernete
 	if resolverNamespace == "" {
 		resolverNamespace = dependencies.namespace
 	}
-	return term{options: elastiservice.Options{
+	return term{sleep: o.Sleep.options(dependencies, own, host), options: elastiservice.Options{
 		Elasti:            own,
 		Host:              host,
 		HostDynamic:       hostDynamic,
@@ -152,6 +181,7 @@ func (o *Controller) newTerm(dependencies controllerDependencies, host kubernete
 		ResolverService:   o.ResolverService,
 		DialResolver:      (&net.Dialer{}).DialContext,
 		ProxyPortRange:    o.ProxyPorts,
+		SharedProxyPort:   o.SharedHTTPPort,
 		Recorder:          dependencies.recorder,
 		Metrics:           elastiservice.NewMetrics(legacyregistry.Registerer()),
 		InformerMetrics:   informers.NewMetrics(legacyregistry.Registerer()),

@@ -193,16 +193,16 @@ func TestReplicasThatStartAtOnceServeOneCertificate(t *testing.T) {
 	providers := make([]*Provider, replicas)
 	var group sync.WaitGroup
 	for i := range providers {
-		wait := sync.OnceFunc(func() {
-			arrived.Done()
-			arrived.Wait()
-		})
+		arrive := sync.OnceFunc(arrived.Done)
 		secrets := hookedSecrets{secretsOf(cluster), func() error {
-			wait()
+			arrive()
+			arrived.Wait()
 			return nil
 		}}
 		providers[i] = newProvider(secrets, publisher, now)
 		group.Go(func() {
+			// One that fails before it writes must not keep the others.
+			defer arrive()
 			if err := providers[i].RunOnce(t.Context()); err != nil {
 				t.Errorf("replica %d: %v", i, err)
 			}

@@ -205,6 +205,9 @@ func (c *Controller) enqueue(key types.NamespacedName) { c.queue.Add(key) }
 func (c *Controller) enqueueUrgently(key types.NamespacedName) { c.queue.AddUrgent(key) }
 
 func (c *Controller) elastiServiceChanged(before, after any) {
+	old, _ := before.(*v1alpha1.ElastiService)
+	current, _ := after.(*v1alpha1.ElastiService)
+	c.options.Changed(old, current)
 	for _, object := range []any{before, after} {
 		elastiService, ok := object.(*v1alpha1.ElastiService)
 		if !ok {

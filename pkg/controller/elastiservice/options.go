@@ -31,6 +31,7 @@ import (
 	"k8s.io/client-go/tools/events"
 	"k8s.io/utils/clock"
 
+	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti/v1alpha1"
 	"github.com/truefoundry/elasti-apiserver/pkg/controller/informers"
 	"github.com/truefoundry/elasti-apiserver/pkg/generated/clientset/versioned"
 	"github.com/truefoundry/elasti-apiserver/pkg/scaling"
@@ -85,6 +86,10 @@ type Options struct {
 	// proxy port before traffic is sent there. Without it they count as soon
 	// as they are ready.
 	DialResolver DialFunc
+	// Changed is told of every change of an ElastiService: before is nil when
+	// it is new, after when it is gone. It must not wait for anything, and not
+	// modify them. Nil means that nobody wants to know.
+	Changed func(before, after *v1alpha1.ElastiService)
 	// Workers is how many ElastiServices are worked on at a time. Defaults to
 	// DefaultWorkers.
 	Workers int
@@ -115,6 +120,9 @@ func (o *Options) complete() error {
 	}
 	if o.ResolverGrace == 0 {
 		o.ResolverGrace = DefaultResolverGrace
+	}
+	if o.Changed == nil {
+		o.Changed = func(_, _ *v1alpha1.ElastiService) {}
 	}
 	if o.Workers == 0 {
 		o.Workers = DefaultWorkers

@@ -25,6 +25,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
 
 	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti/v1alpha1"
 )
@@ -32,12 +33,21 @@ import (
 // managedTarget is what a private Service remembers of its ElastiService: the
 // target and autoscaler that are to be restored when it names others.
 type managedTarget struct {
-	Target     v1alpha1.ScaleTargetRef  `json:"target"`
-	Autoscaler *v1alpha1.AutoscalerSpec `json:"autoscaler,omitempty"`
+	Target            v1alpha1.ScaleTargetRef  `json:"target"`
+	Autoscaler        *v1alpha1.AutoscalerSpec `json:"autoscaler,omitempty"`
+	MinTargetReplicas *int32                   `json:"minTargetReplicas,omitempty"`
 }
 
 func managedTargetOf(elastiService *v1alpha1.ElastiService) managedTarget {
-	return managedTarget{Target: elastiService.Spec.ScaleTargetRef, Autoscaler: elastiService.Spec.Autoscaler}
+	return managedTarget{
+		Target:            elastiService.Spec.ScaleTargetRef,
+		Autoscaler:        elastiService.Spec.Autoscaler,
+		MinTargetReplicas: elastiService.Spec.MinTargetReplicas,
+	}
+}
+
+func (m managedTarget) minReplicas() int32 {
+	return ptr.Deref(m.MinTargetReplicas, v1alpha1.DefaultMinTargetReplicas)
 }
 
 // desiredPrivateService is the headless copy of a public Service's selector

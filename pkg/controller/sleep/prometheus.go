@@ -39,12 +39,12 @@ import (
 	"github.com/truefoundry/elasti-apiserver/pkg/triggers"
 )
 
+// DefaultUptimeWindow holds several scrapes at the usual intervals.
+const DefaultUptimeWindow = time.Minute
+
 const (
 	// defaultUptimeFilter selects the up metric of Prometheus itself.
 	defaultUptimeFilter = `container="prometheus"`
-	// minUptimeWindow is how long what is measured must at least have been
-	// scraped. It holds several scrapes at the usual intervals.
-	minUptimeWindow = time.Minute
 	// uptimeSamples is how many times the uptime is looked at in its window.
 	uptimeSamples = 12
 	// authorizationHeader is the header that the configured credential is for.
@@ -64,10 +64,11 @@ type PrometheusOptions struct {
 	// requests to ServerAddress, and to no other server. It is read for each
 	// request. Empty means no header.
 	AuthorizationHeaderFile string
-	// PollingInterval is the time between two looks at a target. The uptime
-	// is looked at for at least as long, so that no outage falls in between.
-	// Defaults to DefaultPollingInterval.
-	PollingInterval time.Duration
+	// UptimeWindow is for how long, up to now, what is measured must have been
+	// scraped. It should be longer than the time between two looks at a
+	// target, so that no outage falls in between. Defaults to
+	// DefaultUptimeWindow.
+	UptimeWindow time.Duration
 	// Timeout is how long a server may take to answer. Defaults to 10 s.
 	Timeout time.Duration
 	// Clock is the time. Defaults to the real clock.
@@ -88,8 +89,8 @@ func NewPrometheus(options PrometheusOptions) *Prometheus {
 	if options.Clock == nil {
 		options.Clock = clock.RealClock{}
 	}
-	if options.PollingInterval == 0 {
-		options.PollingInterval = DefaultPollingInterval
+	if options.UptimeWindow == 0 {
+		options.UptimeWindow = DefaultUptimeWindow
 	}
 	transport := http.DefaultTransport.(*http.Transport).Clone()
 	transport.MaxIdleConnsPerHost = maxAskedAtOnce
@@ -121,7 +122,7 @@ func (p *Prometheus) Evaluate(ctx context.Context, subject Subject) (Result, err
 		return resultOf(err)
 	}
 	if up < 1 {
-		return unknownBecause(ReasonNotScraped, "%s: up{%s} was not 1 all the time in the last %s: is uptimeFilter right, and is Prometheus up?", server.host, filter, p.uptimeWindow()), nil
+		return unknownBecause(ReasonNotScraped, "%s: up{%s} was not 1 all the time in the last %s: is uptimeFilter right, and is Prometheus up?", server.host, filter, p.options.UptimeWindow), nil
 	}
 	value, err := p.ask(ctx, server, trigger.Query, subject.MaxAge)
 	if err != nil {
@@ -130,15 +131,11 @@ func (p *Prometheus) Evaluate(ctx context.Context, subject Subject) (Result, err
 	return compare(value, trigger.Threshold), nil
 }
 
-func (p *Prometheus) uptimeWindow() time.Duration {
-	return max(minUptimeWindow, 2*p.options.PollingInterval).Truncate(time.Second)
-}
-
 // uptimeQuery is for 1 if at every moment of the window a scrape of what the
 // filter selects had succeeded.
 func (p *Prometheus) uptimeQuery(filter string) string {
-	window := p.uptimeWindow()
-	return fmt.Sprintf("min_over_time((max(up{%s}) or vector(0))[%ds:%dms])", filter, int(window.Seconds()), (window / uptimeSamples).Milliseconds())
+	window := p.options.UptimeWindow
+	return fmt.Sprintf("min_over_time((max(up{%s}) or vector(0))[%dms:%dms])", filter, window.Milliseconds(), (window / uptimeSamples).Milliseconds())
 }
 
 // prometheusServer is a server and how it is asked.
@@ -271,12 +268,12 @@ func explainQueryError(host string, err error) error {
 	if errors.Is(err, context.DeadlineExceeded) {
 		return serverFault(ReasonServerFailed, "%s did not answer in time", host)
 	}
-	// The error holds the URL, which may hold a password.
 	var request *url.Error
 	if errors.As(err, &request) {
-		err = request.Err
+		// Its own text holds the URL, which may hold a password.
+		return serverFault(ReasonServerFailed, "%s cannot be reached: %v", host, request.Err)
 	}
-	return serverFault(ReasonServerFailed, "%s cannot be reached: %v", host, err)
+	return noAnswer(ReasonNotANumber, "%s: the answer cannot be read: use a query for an instant vector with one element, or a scalar", host)
 }
 
 func shorten(text string) string {

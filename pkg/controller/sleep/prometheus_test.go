@@ -20,6 +20,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -160,7 +161,11 @@ func TestPrometheusVerdicts(t *testing.T) {
 }
 
 func TestPrometheusThatCannotBeAsked(t *testing.T) {
-	hanging := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() }))
+	hanging := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		// The server sees the client go only after it has read the body.
+		_, _ = io.Copy(io.Discard, r.Body)
+		<-r.Context().Done()
+	}))
 	defer hanging.Close()
 	gone := httptest.NewServer(nil)
 	gone.Close()
@@ -258,7 +263,7 @@ func TestPrometheusAsksOnceInAnInterval(t *testing.T) {
 			t.Fatalf("got %+v, %v", result, err)
 		}
 	}
-	const uptime = `min_over_time((max(up{job="shop"}) or vector(0))[60s:5000ms])`
+	const uptime = `min_over_time((max(up{job="shop"}) or vector(0))[60000ms:5000ms])`
 	wantAsked := func(want ...string) {
 		t.Helper()
 		if got := strings.Join(server.asked, "\n"); got != strings.Join(want, "\n") {

@@ -20,6 +20,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -69,7 +70,7 @@ func TestTheSameQuestionIsAskedOnce(t *testing.T) {
 		if count != 1 {
 			t.Errorf("asked %d times, want once", count)
 		}
-		time.Sleep(testInterval) // Passes at once: the clock of the bubble.
+		<-time.After(testInterval)
 		if _, err := ask(); err != nil || count != 2 {
 			t.Errorf("asked %d times (%v), want again after the interval", count, err)
 		}
@@ -81,7 +82,8 @@ func TestTheSameQuestionIsAskedOnce(t *testing.T) {
 func TestAServerThatHangsDelaysOnlyItsOwn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		questions := newQuestions(clock.RealClock{}, 0)
-		asking, busy := 0, 0
+		var asking atomic.Int32
+		busy := 0
 		done := make(chan error)
 		askAll := func(count int, put func(context.Context) (float64, error)) {
 			for i := range count {
@@ -92,7 +94,7 @@ func TestAServerThatHangsDelaysOnlyItsOwn(t *testing.T) {
 			}
 		}
 		askAll(100, func(ctx context.Context) (float64, error) {
-			asking++
+			asking.Add(1)
 			<-ctx.Done()
 			return 0, serverFault(ReasonServerFailed, "did not answer in time")
 		})
@@ -101,8 +103,8 @@ func TestAServerThatHangsDelaysOnlyItsOwn(t *testing.T) {
 				busy++
 			}
 		}
-		if asking != maxAskedAtOnce || busy != 100-maxAskedAtOnce {
-			t.Errorf("asks %d questions at once and turns %d away, want %d and the others", asking, busy, maxAskedAtOnce)
+		if asking.Load() != maxAskedAtOnce || busy != 100-maxAskedAtOnce {
+			t.Errorf("asks %d questions at once and turns %d away, want %d and the others", asking.Load(), busy, maxAskedAtOnce)
 		}
 		started := time.Now()
 		if _, err := questions.ask(t.Context(), question{"answers", "up"}, 0, func(context.Context) (float64, error) { return 1, nil }); err != nil || time.Since(started) != 0 {
@@ -117,7 +119,7 @@ func TestAServerThatHangsDelaysOnlyItsOwn(t *testing.T) {
 		if _, err := questions.ask(t.Context(), question{"hangs", "more"}, 0, nil); !errors.As(err, &problem) || time.Since(started) != 0 {
 			t.Errorf("got %v after %s, want the failure at once", err, time.Since(started))
 		}
-		time.Sleep(faultPause)
+		<-time.After(faultPause)
 		answers := hang(make(chan struct{}))
 		askAll(2, answers.put)
 		if err := <-done; !errors.As(err, &problem) {

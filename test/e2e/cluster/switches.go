@@ -27,8 +27,9 @@ import (
 )
 
 // lingerWhileSwitching is how long pods go on serving after somebody else
-// scaled their target to zero: longer than a kube-proxy needs to follow.
-const lingerWhileSwitching = 6 * time.Second
+// scaled their target to zero: longer than a kube-proxy needs to follow, on a
+// busy machine as well.
+const lingerWhileSwitching = 15 * time.Second
 
 // SwitchOptions say how to switch applications between asleep and awake.
 type SwitchOptions struct {

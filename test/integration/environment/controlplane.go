@@ -66,12 +66,15 @@ type controlPlane struct {
 	processes   []*Process
 	// etcdEndpoint is where etcd serves its clients.
 	etcdEndpoint string
+	// apiServerFlags are flags of kube-apiserver beside those that every
+	// control plane has.
+	apiServerFlags []string
 }
 
 // startControlPlane returns when the API server answers. There are no
 // controllers before startControllerManager.
-func startControlPlane(ctx context.Context, directory string, binaries tools, hostAddress string) (*controlPlane, error) {
-	plane := &controlPlane{directory: directory, tools: binaries, hostAddress: hostAddress}
+func startControlPlane(ctx context.Context, directory string, binaries tools, hostAddress string, apiServerFlags ...string) (*controlPlane, error) {
+	plane := &controlPlane{directory: directory, tools: binaries, hostAddress: hostAddress, apiServerFlags: apiServerFlags}
 	if err := plane.start(ctx); err != nil {
 		return nil, errors.Join(err, plane.stop())
 	}
@@ -89,26 +92,14 @@ func (c *controlPlane) start(ctx context.Context) error {
 	return c.startAPIServer(ctx)
 }
 
-// startEtcd lets etcd listen on sockets, so that it needs neither ports nor
-// certificates. kube-apiserver waits for it.
+// startEtcd does not wait until etcd answers: kube-apiserver does.
 func (c *controlPlane) startEtcd() error {
 	directory := filepath.Join(c.directory, "etcd")
 	if err := os.Mkdir(directory, 0o700); err != nil {
 		return fmt.Errorf("creating the folder of etcd: %w", err)
 	}
-	client, peer := "unix://"+filepath.Join(directory, "client"), "unix://"+filepath.Join(directory, "peer")
-	c.etcdEndpoint = client
-	_, err := c.run("etcd", c.tools.etcd,
-		"--name=etcd",
-		"--data-dir="+filepath.Join(directory, "data"),
-		"--unsafe-no-fsync",
-		"--listen-client-urls="+client,
-		"--advertise-client-urls="+client,
-		"--listen-peer-urls="+peer,
-		"--initial-advertise-peer-urls="+peer,
-		"--initial-cluster=etcd="+peer,
-		"--enable-grpc-gateway=false",
-	)
+	c.etcdEndpoint = etcdEndpoint(directory)
+	_, err := c.run("etcd", c.tools.etcd, etcdArguments(directory)...)
 	return err
 }
 
@@ -118,30 +109,30 @@ func (c *controlPlane) startAPIServer(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	process, err := c.run("kube-apiserver", c.tools.apiServer,
-		"--etcd-servers="+c.etcdEndpoint,
-		"--bind-address="+address,
-		"--advertise-address="+c.hostAddress,
-		"--secure-port="+strconv.Itoa(port),
+	process, err := c.run("kube-apiserver", c.tools.apiServer, append([]string{
+		"--etcd-servers=" + c.etcdEndpoint,
+		"--bind-address=" + address,
+		"--advertise-address=" + c.hostAddress,
+		"--secure-port=" + strconv.Itoa(port),
 		"--endpoint-reconciler-type=none",
-		"--service-cluster-ip-range="+serviceAddresses,
-		"--client-ca-file="+c.credentials.path("ca.crt"),
-		"--tls-cert-file="+c.credentials.path("kube-apiserver.crt"),
-		"--tls-private-key-file="+c.credentials.path("kube-apiserver.key"),
+		"--service-cluster-ip-range=" + serviceAddresses,
+		"--client-ca-file=" + c.credentials.path("ca.crt"),
+		"--tls-cert-file=" + c.credentials.path("kube-apiserver.crt"),
+		"--tls-private-key-file=" + c.credentials.path("kube-apiserver.key"),
 		"--authorization-mode=RBAC",
 		"--service-account-issuer=https://kubernetes.default.svc.cluster.local",
-		"--service-account-key-file="+c.credentials.path("service-account.key"),
-		"--service-account-signing-key-file="+c.credentials.path("service-account.key"),
-		"--requestheader-client-ca-file="+c.credentials.path("front-proxy-ca.crt"),
+		"--service-account-key-file=" + c.credentials.path("service-account.key"),
+		"--service-account-signing-key-file=" + c.credentials.path("service-account.key"),
+		"--requestheader-client-ca-file=" + c.credentials.path("front-proxy-ca.crt"),
 		"--requestheader-allowed-names=front-proxy-client",
 		"--requestheader-extra-headers-prefix=X-Remote-Extra-",
 		"--requestheader-group-headers=X-Remote-Group",
 		"--requestheader-username-headers=X-Remote-User",
-		"--proxy-client-cert-file="+c.credentials.path("front-proxy-client.crt"),
-		"--proxy-client-key-file="+c.credentials.path("front-proxy-client.key"),
+		"--proxy-client-cert-file=" + c.credentials.path("front-proxy-client.crt"),
+		"--proxy-client-key-file=" + c.credentials.path("front-proxy-client.key"),
 		"--enable-aggregator-routing=true",
 		"--v=1",
-	)
+	}, c.apiServerFlags...)...)
 	if err != nil {
 		return err
 	}

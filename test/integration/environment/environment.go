@@ -99,6 +99,24 @@ func (e *Environment) start(ctx context.Context, binaries tools, address string)
 	if err := group.Wait(); err != nil {
 		return err
 	}
+	if err := e.startServer(ctx, address, binary); err != nil {
+		return err
+	}
+	if err := e.plane.startControllerManager(); err != nil {
+		return err
+	}
+	var err error
+	if e.Node, err = newNode(ctx, e.Kubernetes); err != nil {
+		return err
+	}
+	if e.Resolvers, err = runResolvers(ctx, e.Kubernetes, e.Node); err != nil {
+		return err
+	}
+	return nil
+}
+
+// startServer starts the server behind a control plane that has the manifests.
+func (e *Environment) startServer(ctx context.Context, address, binary string) error {
 	var err error
 	if e.Kubernetes, err = kubernetes.NewForConfig(e.Admin); err != nil {
 		return fmt.Errorf("making the client of the cluster: %w", err)
@@ -109,19 +127,33 @@ func (e *Environment) start(ctx context.Context, binaries tools, address string)
 	if e.Server, err = newServer(ctx, e.Directory, e.Admin, address, binary); err != nil {
 		return err
 	}
-	if err := e.Server.Start(ctx); err != nil {
+	return e.Server.Start(ctx)
+}
+
+// StartBeside starts a second environment, with flags for its kube-apiserver.
+// It runs the same program, and has neither controllers nor pods. It lives in
+// a folder name of this one. End it with Stop.
+func (e *Environment) StartBeside(ctx context.Context, name string, apiServerFlags ...string) (*Environment, error) {
+	beside := &Environment{Directory: filepath.Join(e.Directory, name)}
+	if err := os.Mkdir(beside.Directory, 0o755); err != nil {
+		return nil, fmt.Errorf("creating the folder of the second environment: %w", err)
+	}
+	if err := beside.startSmall(ctx, e, apiServerFlags); err != nil {
+		return nil, errors.Join(err, beside.Stop(ctx))
+	}
+	return beside, nil
+}
+
+func (e *Environment) startSmall(ctx context.Context, first *Environment, apiServerFlags []string) error {
+	var err error
+	if e.plane, err = startControlPlane(ctx, e.Directory, first.plane.tools, first.plane.hostAddress, apiServerFlags...); err != nil {
 		return err
 	}
-	if err := e.plane.startControllerManager(); err != nil {
+	e.Admin = e.plane.admin
+	if err := applyManifests(ctx, e.Admin, first.plane.tools.kubectl); err != nil {
 		return err
 	}
-	if e.Node, err = newNode(ctx, e.Kubernetes); err != nil {
-		return err
-	}
-	if e.Resolvers, err = runResolvers(ctx, e.Kubernetes, e.Node); err != nil {
-		return err
-	}
-	return nil
+	return e.startServer(ctx, first.Server.Address, first.Server.Binary)
 }
 
 // Stop ends everything that Start has started. An error says what did not end

@@ -1,0 +1,48 @@
+/*
+Copyright The elasti-apiserver Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package options
+
+import (
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/utils/clock"
+
+	"github.com/truefoundry/elasti-apiserver/pkg/apiserver"
+	"github.com/truefoundry/elasti-apiserver/pkg/controller/elastiservice"
+	"github.com/truefoundry/elasti-apiserver/pkg/controller/uninstall"
+)
+
+// installationName is the name of the server's Deployment, ServiceAccount,
+// ClusterRole and ClusterRoleBinding.
+const installationName = "elasti-apiserver"
+
+// whileInstalled runs the controller until the product is deleted from the
+// cluster, which is then put back as it was.
+func (o *Controller) whileInstalled(dependencies controllerDependencies, host kubernetes.Interface, controller apiserver.Runner) (*uninstall.Runner, error) {
+	teardown := &elastiservice.Teardown{
+		Host:       host,
+		Scaling:    dependencies.scaling,
+		Namespaces: o.Namespaces,
+		Clock:      clock.RealClock{},
+	}
+	return uninstall.New(uninstall.Options{
+		Host:      host,
+		Namespace: dependencies.namespace,
+		Name:      installationName,
+		Run:       controller.Run,
+		Teardown:  teardown.Run,
+	})
+}

@@ -1,0 +1,209 @@
+/*
+Copyright The elasti-apiserver Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package elastiservice
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/klog/v2"
+	"k8s.io/utils/clock"
+
+	"github.com/truefoundry/elasti-apiserver/pkg/scaling"
+)
+
+// A teardown takes little more than teardownRestore + teardownEndpoints +
+// lingerTime at most: less than a pod is given to terminate.
+const (
+	// teardownRestore is how long a teardown tries to wake the targets.
+	teardownRestore = 15 * time.Second
+	// teardownEndpoints is how long it then waits for ready endpoints, while
+	// resolvers still hold traffic.
+	teardownEndpoints = 15 * time.Second
+	// teardownAttempt ends an attempt to wake a target that hangs.
+	teardownAttempt = 5 * time.Second
+	// teardownPoll is the pause between two looks at the endpoints of a
+	// Service, and between two attempts to wake a target.
+	teardownPoll = 500 * time.Millisecond
+	// teardownConcurrency is how many objects are worked on at a time.
+	teardownConcurrency = 32
+)
+
+// Teardown puts the cluster back as it was without ElastiServices. It goes by
+// the objects that a Controller made, so it needs neither ElastiServices nor
+// the server that stores them. No Controller may run at the same time.
+type Teardown struct {
+	// Host reads and deletes Services and EndpointSlices.
+	Host kubernetes.Interface
+	// Scaling wakes targets.
+	Scaling Scaling
+	// Namespaces are the namespaces that are worked on. Empty means all.
+	Namespaces []string
+	// Clock is the time.
+	Clock clock.WithTicker
+}
+
+// Run wakes every target and resumes its autoscaler, then takes the resolvers
+// out of the path of each Service as soon as it has a ready endpoint, and last
+// removes the private Services. It does as much as it can, whatever fails.
+// Running it again does the rest.
+func (t *Teardown) Run(ctx context.Context) error {
+	var private []corev1.Service
+	var resolverSlices []discoveryv1.EndpointSlice
+	namespaces := t.Namespaces
+	if len(namespaces) == 0 {
+		namespaces = []string{metav1.NamespaceAll}
+	}
+	for _, namespace := range namespaces {
+		services, err := t.Host.CoreV1().Services(namespace).List(ctx, selecting(RoleLabel, RolePrivate))
+		if err != nil {
+			return fmt.Errorf("listing private Services: %w", err)
+		}
+		endpointSlices, err := t.Host.DiscoveryV1().EndpointSlices(namespace).List(ctx, selecting(discoveryv1.LabelManagedBy, sliceManager))
+		if err != nil {
+			return fmt.Errorf("listing resolver slices: %w", err)
+		}
+		private = append(private, services.Items...)
+		resolverSlices = append(resolverSlices, endpointSlices.Items...)
+	}
+	klog.FromContext(ctx).Info("Putting the cluster back as it was", "privateServices", len(private), "resolverSlices", len(resolverSlices))
+
+	restored := t.restoreTargets(ctx, private)
+	removed := t.removeResolverSlices(ctx, resolverSlices)
+	if len(resolverSlices) > 0 {
+		// Resolvers still get connections until every node has heard of it.
+		select {
+		case <-ctx.Done():
+		case <-t.Clock.After(lingerTime):
+		}
+	}
+	return errors.Join(restored, removed, t.removePrivateServices(ctx, private))
+}
+
+func (t *Teardown) restoreTargets(ctx context.Context, private []corev1.Service) error {
+	deadline := t.Clock.Now().Add(teardownRestore)
+	return forEach(private, func(service *corev1.Service) error {
+		managed := managedTarget{}
+		if err := json.Unmarshal([]byte(service.Annotations[targetAnnotation]), &managed); err != nil {
+			return fmt.Errorf("reading the annotation %s of Service %s/%s: %w", targetAnnotation, service.Namespace, service.Name, err)
+		}
+		target := scaling.Target{Namespace: service.Namespace, APIVersion: managed.Target.APIVersion, Kind: managed.Target.Kind, Name: managed.Target.Name}
+		last := ctx.Err()
+		_ = wait.PollUntilContextCancel(ctx, teardownPoll, true, func(ctx context.Context) (bool, error) {
+			last = t.restore(ctx, target, managed)
+			return last == nil || t.Clock.Now().After(deadline), nil
+		})
+		if last != nil {
+			return fmt.Errorf("%s may be left without replicas, scale it by hand: %w", target, last)
+		}
+		return nil
+	})
+}
+
+// restore wakes a target, which changes nothing but its autoscaler when it is
+// awake. There is nothing to do for one that does not exist.
+func (t *Teardown) restore(ctx context.Context, target scaling.Target, managed managedTarget) error {
+	ctx, cancel := context.WithTimeout(ctx, teardownAttempt)
+	defer cancel()
+	autoscaler := autoscalerOf(managed.Autoscaler)
+	result, err := t.Scaling.Wake(ctx, target, autoscaler, managed.minReplicas(), false)
+	var kindError *scaling.KindError
+	if errors.As(err, &kindError) {
+		err = nil
+	}
+	if err == nil {
+		return ignoreNotFound(result.AutoscalerError)
+	}
+	return errors.Join(ignoreNotFound(err), ignoreNotFound(t.Scaling.ResumeAutoscaler(ctx, target.Namespace, autoscaler)))
+}
+
+func (t *Teardown) removeResolverSlices(ctx context.Context, resolverSlices []discoveryv1.EndpointSlice) error {
+	deadline := t.Clock.Now().Add(teardownEndpoints)
+	return forEach(resolverSlices, func(slice *discoveryv1.EndpointSlice) error {
+		public := types.NamespacedName{Namespace: slice.Namespace, Name: slice.Labels[discoveryv1.LabelServiceName]}
+		// The end of the patience is no error: the resolvers go anyway.
+		_ = wait.PollUntilContextCancel(ctx, teardownPoll, true, func(ctx context.Context) (bool, error) {
+			return t.hasReadyEndpoint(ctx, public) || t.Clock.Now().After(deadline), nil
+		})
+		err := t.Host.DiscoveryV1().EndpointSlices(slice.Namespace).Delete(ctx, slice.Name, metav1.DeleteOptions{})
+		if ignoreNotFound(err) != nil {
+			return fmt.Errorf("deleting resolver slice %s/%s: %w", slice.Namespace, slice.Name, err)
+		}
+		return nil
+	})
+}
+
+// hasReadyEndpoint tells whether one of a Service's own slices has a ready
+// endpoint.
+func (t *Teardown) hasReadyEndpoint(ctx context.Context, service types.NamespacedName) bool {
+	found, err := t.Host.DiscoveryV1().EndpointSlices(service.Namespace).List(ctx, selecting(discoveryv1.LabelServiceName, service.Name))
+	if err != nil {
+		return false
+	}
+	for i := range found.Items {
+		slice := &found.Items[i]
+		if isOurs(&slice.ObjectMeta, RoleResolver) {
+			continue
+		}
+		for j := range slice.Endpoints {
+			if isReady(&slice.Endpoints[j]) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+func (t *Teardown) removePrivateServices(ctx context.Context, private []corev1.Service) error {
+	return forEach(private, func(service *corev1.Service) error {
+		options := metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &service.UID}}
+		if err := t.Host.CoreV1().Services(service.Namespace).Delete(ctx, service.Name, options); ignoreNotFound(err) != nil {
+			return fmt.Errorf("deleting private Service %s/%s: %w", service.Namespace, service.Name, err)
+		}
+		return nil
+	})
+}
+
+func selecting(label, value string) metav1.ListOptions {
+	return metav1.ListOptions{LabelSelector: labels.Set{label: value}.String()}
+}
+
+// forEach works on all items, a bounded number at a time, and joins the errors.
+func forEach[T any](items []T, work func(*T) error) error {
+	problems := make([]error, len(items))
+	group := errgroup.Group{}
+	group.SetLimit(teardownConcurrency)
+	for i := range items {
+		group.Go(func() error {
+			problems[i] = work(&items[i])
+			return nil
+		})
+	}
+	_ = group.Wait()
+	return errors.Join(problems...)
+}

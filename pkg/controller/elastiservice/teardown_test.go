@@ -1,0 +1,110 @@
+/*
+Copyright The elasti-apiserver Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package elastiservice
+
+import (
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/klog/v2/ktesting"
+	"k8s.io/utils/ptr"
+
+	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti/v1alpha1"
+)
+
+func (c *cluster) teardown() *Teardown {
+	return &Teardown{Host: c.host, Scaling: c.scaling, Clock: c.options.Clock}
+}
+
+// asleepWithAutoscaler is a cluster whose controller put resolvers in the path
+// and has ended.
+func asleepWithAutoscaler(t *testing.T) *cluster {
+	t.Helper()
+	c := newCluster(t)
+	elastiService := cartElastiService()
+	elastiService.Spec.Autoscaler = &v1alpha1.AutoscalerSpec{Type: v1alpha1.AutoscalerKEDA, Name: "cart"}
+	elastiService.Spec.MinTargetReplicas = ptr.To[int32](3)
+	c.create(elastiService)
+	stop := c.start()
+	c.eventuallyMode("cart", v1alpha1.ModeProxy)
+	stop()
+	return c
+}
+
+// The ElastiServices play no part: their server may be gone.
+func TestTeardownPutsTheClusterBack(t *testing.T) {
+	t.Parallel()
+	c := asleepWithAutoscaler(t)
+	c.elasti.ClearActions()
+	_, ctx := ktesting.NewTestContext(t)
+	c.setEndpoints(shop, "cart", "10.1.0.1")
+	if err := c.teardown().Run(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if replicas := c.scaling.replicas(t, "cart"); replicas != 3 {
+		t.Errorf("the target has %d replicas, want its minimum of 3", replicas)
+	}
+	if names := c.serviceNames(); !slices.Equal(names, []string{"cart"}) {
+		t.Errorf("the Services %v are left", names)
+	}
+	if left := c.resolverSlices("cart"); len(left) > 0 {
+		t.Errorf("the resolver slices %v are left", left)
+	}
+	if actions := c.elasti.Actions(); len(actions) > 0 {
+		t.Errorf("ElastiServices were asked for: %v", actions)
+	}
+	if err := c.teardown().Run(ctx); err != nil {
+		t.Errorf("running it again: %v", err)
+	}
+}
+
+// The resolvers are about to go: a target that cannot be woken is no reason to
+// leave traffic to them.
+func TestTeardownGoesOnWithoutATargetThatCannotBeWoken(t *testing.T) {
+	t.Parallel()
+	c := asleepWithAutoscaler(t)
+	c.setEndpoints(shop, "cart", "10.1.0.1")
+	c.scaling.fail(errors.New("a webhook refuses"))
+	_, ctx := ktesting.NewTestContext(t)
+	err := c.teardown().Run(ctx)
+	if err == nil || !strings.Contains(err.Error(), "scale it by hand") || !strings.Contains(err.Error(), "a webhook refuses") {
+		t.Errorf("the error is %v", err)
+	}
+	if left := c.resolverSlices("cart"); len(left) > 0 {
+		t.Errorf("the resolver slices %v are left", left)
+	}
+}
+
+func TestTeardownLeavesTheObjectsOfOthersAlone(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t)
+	before := c.serviceNames()
+	_, ctx := ktesting.NewTestContext(t)
+	if err := c.teardown().Run(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if after := c.serviceNames(); !slices.Equal(after, before) {
+		t.Errorf("there are the Services %v, were %v", after, before)
+	}
+	list, err := c.host.DiscoveryV1().EndpointSlices("elasti-system").List(ctx, metav1.ListOptions{})
+	if err != nil || len(list.Items) == 0 {
+		t.Errorf("the slices of the resolvers are %v (error: %v)", list, err)
+	}
+}

@@ -1,0 +1,525 @@
+/*
+Copyright The elasti-apiserver Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package sleep
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/events"
+	"k8s.io/utils/clock"
+	"k8s.io/utils/ptr"
+
+	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti/v1alpha1"
+)
+
+// fakeTrigger evaluates every trigger to what it is set to.
+type fakeTrigger struct {
+	mu sync.Mutex
+	// say returns the result for an ElastiService and when it can be had.
+	say   func(ctx context.Context, name string) (Result, error)
+	looks map[string][]time.Time
+}
+
+func (f *fakeTrigger) Evaluate(ctx context.Context, subject Subject) (Result, error) {
+	f.mu.Lock()
+	f.looks[subject.ElastiService.Name] = append(f.looks[subject.ElastiService.Name], time.Now())
+	say := f.say
+	f.mu.Unlock()
+	return say(ctx, subject.ElastiService.Name)
+}
+
+func (f *fakeTrigger) says(say func(ctx context.Context, name string) (Result, error)) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.say = say
+}
+
+func (f *fakeTrigger) always(result Result) {
+	f.says(func(context.Context, string) (Result, error) { return result, nil })
+}
+
+func (f *fakeTrigger) looksAt(name string) []time.Time {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return slices.Clone(f.looks[name])
+}
+
+// fakeCluster carries out what the scheduler wants, and tells it of that.
+type fakeCluster struct {
+	scheduler *Scheduler
+
+	mu      sync.Mutex
+	objects map[string]*v1alpha1.ElastiService
+	done    []string
+	writes  int
+}
+
+// update changes an ElastiService as the API would.
+func (f *fakeCluster) update(name string, change func(*v1alpha1.ElastiService)) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	before := f.objects[name]
+	after := before.DeepCopy()
+	change(after)
+	f.objects[name] = after
+	f.scheduler.Changed(before, after)
+}
+
+func (f *fakeCluster) create(name string, change func(*v1alpha1.ElastiService)) {
+	elastiService := &v1alpha1.ElastiService{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: name, UID: types.UID(name), Generation: 1, CreationTimestamp: metav1.Now()},
+		Spec: v1alpha1.ElastiServiceSpec{
+			CooldownPeriod: ptr.To(int32(testCooldown.Seconds())),
+			Triggers:       []v1alpha1.ScaleTrigger{{Type: "fake"}},
+		},
+		Status: v1alpha1.ElastiServiceStatus{
+			Replicas: 3,
+			Conditions: []metav1.Condition{
+				{Type: conditionReady, Status: metav1.ConditionTrue, Reason: "Ready"},
+				{Type: conditionTargetFound, Status: metav1.ConditionTrue, Reason: "Found"},
+			},
+		},
+	}
+	if change != nil {
+		change(elastiService)
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.objects[name] = elastiService
+	f.scheduler.Changed(nil, elastiService)
+}
+
+func (f *fakeCluster) delete(name string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.scheduler.Changed(f.objects[name], nil)
+	delete(f.objects, name)
+}
+
+func (f *fakeCluster) scale(name string, replicas int32) {
+	f.update(name, func(elastiService *v1alpha1.ElastiService) { elastiService.Status.Replicas = replicas })
+}
+
+func (f *fakeCluster) Sleep(_ context.Context, elastiService *v1alpha1.ElastiService) error {
+	f.did("sleep " + elastiService.Name)
+	f.update(elastiService.Name, func(elastiService *v1alpha1.ElastiService) {
+		elastiService.Status.SleepRequestedTime = ptr.To(metav1.Now())
+	})
+	return nil
+}
+
+// get returns an ElastiService, which is never modified.
+func (f *fakeCluster) get(name string) *v1alpha1.ElastiService {
+	synctest.Wait()
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.objects[name]
+}
+
+// descend does what the other controller does when sleep is requested.
+func (f *fakeCluster) descend(name string) {
+	f.update(name, func(elastiService *v1alpha1.ElastiService) {
+		if elastiService.Status.SleepRequestedTime != nil {
+			elastiService.Status.SleepRequestedTime, elastiService.Status.Replicas = nil, 0
+		}
+	})
+}
+
+func (f *fakeCluster) Wake(_ context.Context, elastiService *v1alpha1.ElastiService, _ string) error {
+	f.did("wake " + elastiService.Name)
+	f.update(elastiService.Name, func(elastiService *v1alpha1.ElastiService) {
+		elastiService.Status.SleepRequestedTime = nil
+		elastiService.Status.Replicas = max(1, elastiService.Status.Replicas)
+	})
+	return nil
+}
+
+func (f *fakeCluster) Report(_ context.Context, elastiService *v1alpha1.ElastiService, report Report) error {
+	f.mu.Lock()
+	f.writes++
+	f.mu.Unlock()
+	f.update(elastiService.Name, func(elastiService *v1alpha1.ElastiService) {
+		elastiService.Status.LastActivityTime = report.LastActivity
+		if report.TriggersHealthy != nil {
+			elastiService.Status.Conditions = append(elastiService.Status.Conditions[:2:2], *report.TriggersHealthy)
+		}
+	})
+	return nil
+}
+
+func (f *fakeCluster) did(what string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.done = append(f.done, what)
+}
+
+// want checks what was done since the last time.
+func (f *fakeCluster) want(t *testing.T, want ...string) {
+	t.Helper()
+	synctest.Wait()
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if !slices.Equal(f.done, want) {
+		t.Errorf("did %q, want %q", f.done, want)
+	}
+	f.done = nil
+}
+
+// writesSince returns how often the status was written since the last time.
+func (f *fakeCluster) writesSince() int {
+	synctest.Wait()
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	writes := f.writes
+	f.writes = 0
+	return writes
+}
+
+type fixture struct {
+	*fakeCluster
+	trigger  *fakeTrigger
+	recorder *events.FakeRecorder
+	registry *prometheus.Registry
+}
+
+// inBubble runs a test with a scheduler that runs.
+func inBubble(t *testing.T, change func(*Options), test func(t *testing.T, f *fixture)) {
+	synctest.Test(t, func(t *testing.T) {
+		f := &fixture{
+			fakeCluster: &fakeCluster{objects: map[string]*v1alpha1.ElastiService{}},
+			trigger:     &fakeTrigger{looks: map[string][]time.Time{}},
+			recorder:    events.NewFakeRecorder(100),
+			registry:    prometheus.NewPedanticRegistry(),
+		}
+		f.trigger.always(idle)
+		options := Options{
+			Evaluators: map[string]Evaluator{"fake": f.trigger},
+			Sleeper:    f.fakeCluster,
+			Waker:      f.fakeCluster,
+			Reporter:   f.fakeCluster,
+			Recorder:   f.recorder,
+			Workers:    4,
+			Metrics:    NewMetrics(f.registry, clock.RealClock{}),
+		}
+		if change != nil {
+			change(&options)
+		}
+		scheduler, err := New(options)
+		if err != nil {
+			t.Fatal(err)
+		}
+		f.scheduler = scheduler
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error)
+		go func() { done <- scheduler.Run(ctx) }()
+		synctest.Wait()
+		test(t, f)
+		cancel()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+		if count := testutil.CollectAndCount(f.registry, "elasti_operator_asleep_seconds_total"); count != 0 {
+			t.Errorf("%d series are left after the end", count)
+		}
+	})
+}
+
+// pass lets time pass in the bubble.
+func pass(duration time.Duration) { <-time.After(duration) }
+
+func TestSchedulerWholeCircle(t *testing.T) {
+	inBubble(t, nil, func(t *testing.T, f *fixture) {
+		f.create("shop", nil)
+		pass(testCooldown)
+		f.want(t)
+		pass(testInterval + time.Second)
+		f.want(t, "sleep shop")
+		f.descend("shop")
+		pass(time.Hour)
+		f.want(t)
+
+		f.scale("shop", 1) // A request woke it.
+		pass(testCooldown - time.Second)
+		f.want(t)
+		pass(time.Second + testInterval)
+		f.want(t, "sleep shop")
+		f.descend("shop")
+
+		f.trigger.always(active)
+		pass(testInterval + testInterval/2)
+		f.want(t, "wake shop")
+		pass(time.Hour)
+		f.want(t)
+		f.trigger.always(idle)
+		pass(testCooldown - testInterval)
+		f.want(t)
+		pass(3 * testInterval)
+		f.want(t, "sleep shop")
+		f.descend("shop")
+		f.delete("shop")
+		looks := len(f.trigger.looksAt("shop"))
+		pass(time.Hour)
+		if more := len(f.trigger.looksAt("shop")) - looks; more > 0 {
+			t.Errorf("looked at %d times after it was deleted", more)
+		}
+	})
+}
+
+// Activity that comes while the resolvers are being put in the path wins.
+func TestSchedulerKeepsATargetAwakeThatIsUsedDuringItsDescent(t *testing.T) {
+	inBubble(t, nil, func(t *testing.T, f *fixture) {
+		f.create("shop", nil)
+		for f.get("shop").Status.SleepRequestedTime == nil {
+			pass(time.Second)
+		}
+		f.want(t, "sleep shop")
+		f.trigger.always(active)
+		pass(descentCheck)
+		f.want(t, "wake shop")
+	})
+}
+
+// An answer may be an interval old: it is asked for again before a target sleeps.
+func TestSchedulerLooksAgainBeforeSleep(t *testing.T) {
+	inBubble(t, nil, func(t *testing.T, f *fixture) {
+		var second bool
+		f.trigger.says(func(context.Context, string) (Result, error) {
+			if created := f.trigger.looksAt("shop")[0]; time.Since(created) >= testCooldown {
+				if second {
+					return active, nil
+				}
+				second = true
+			}
+			return idle, nil
+		})
+		f.create("shop", nil)
+		pass(testCooldown + 2*testInterval)
+		f.want(t)
+		if !second {
+			t.Error("was not looked at again")
+		}
+	})
+}
+
+func TestSchedulerHasATimerForEach(t *testing.T) {
+	inBubble(t, nil, func(t *testing.T, f *fixture) {
+		for i := range 100 {
+			f.create(fmt.Sprint(i), func(elastiService *v1alpha1.ElastiService) {
+				elastiService.Spec.CooldownPeriod = ptr.To[int32](86400)
+			})
+		}
+		pass(time.Hour)
+		synctest.Wait()
+		firsts := map[time.Time]bool{}
+		for i := range 100 {
+			looks := f.trigger.looksAt(fmt.Sprint(i))
+			firsts[looks[0]] = true
+			for j := 1; j < len(looks); j++ {
+				if pause := looks[j].Sub(looks[j-1]); pause < testInterval || pause > testInterval+testInterval/10 {
+					t.Fatalf("looked at after %s, want %s and up to a tenth more", pause, testInterval)
+				}
+			}
+		}
+		if len(firsts) < 90 {
+			t.Errorf("100 ElastiServices have only %d first looks: they do not spread", len(firsts))
+		}
+		if writes := f.writesSince(); writes != 100 {
+			t.Errorf("%d writes for 100 ElastiServices, want one for each: nothing changed", writes)
+		}
+	})
+}
+
+// Evaluations that hang take workers, as many as their servers are asked at a
+// time; a busy server takes none.
+func TestSchedulerBusyServerDelaysOnlyItsOwn(t *testing.T) {
+	inBubble(t, nil, func(t *testing.T, f *fixture) {
+		f.trigger.says(func(_ context.Context, name string) (Result, error) {
+			if name != "other" {
+				return Result{}, ErrBusy
+			}
+			return active, nil
+		})
+		for i := range 50 {
+			f.create(fmt.Sprint(i), nil)
+		}
+		f.create("other", nil)
+		pass(10 * testInterval)
+		synctest.Wait()
+		if looks := len(f.trigger.looksAt("other")); looks < 9 {
+			t.Errorf("looked at %d times in 10 intervals while others are busy", looks)
+		}
+		f.trigger.always(idle)
+		pass(testCooldown)
+		f.want(t)
+	})
+}
+
+func TestSchedulerMissingDataRestartsTheCooldown(t *testing.T) {
+	inBubble(t, nil, func(t *testing.T, f *fixture) {
+		f.create("shop", nil)
+		pass(testCooldown - testInterval)
+		f.trigger.always(unknown)
+		pass(2 * testInterval)
+		f.want(t)
+		condition := f.get("shop").Status.Conditions[2]
+		if condition.Status != metav1.ConditionFalse || condition.Reason != ReasonNoData || condition.Message != "triggers[0] (fake): "+unknown.Message {
+			t.Errorf("got the condition %+v", condition)
+		}
+		f.trigger.always(idle)
+		pass(testCooldown)
+		f.want(t)
+		if condition := f.get("shop").Status.Conditions[2]; condition.Status != metav1.ConditionTrue {
+			t.Errorf("got the condition %+v", condition)
+		}
+		pass(2 * testInterval)
+		f.want(t, "sleep shop")
+	})
+}
+
+func TestSchedulerEditedTriggersRestartTheCooldown(t *testing.T) {
+	inBubble(t, nil, func(t *testing.T, f *fixture) {
+		f.create("shop", nil)
+		pass(testCooldown)
+		f.update("shop", func(elastiService *v1alpha1.ElastiService) {
+			elastiService.Generation++
+			elastiService.Spec.Triggers = append(elastiService.Spec.Triggers, v1alpha1.ScaleTrigger{Type: "fake"})
+		})
+		pass(testCooldown - time.Second)
+		f.want(t)
+		pass(2 * testInterval)
+		f.want(t, "sleep shop")
+	})
+}
+
+func TestSchedulerTriggersThatNothingEvaluates(t *testing.T) {
+	inBubble(t, nil, func(t *testing.T, f *fixture) {
+		f.create("shop", func(elastiService *v1alpha1.ElastiService) {
+			elastiService.Spec.Triggers = append(elastiService.Spec.Triggers, v1alpha1.ScaleTrigger{Type: "traffic"})
+		})
+		pass(2 * testCooldown)
+		f.want(t)
+		if condition := f.get("shop").Status.Conditions[2]; condition.Reason != ReasonNotSupported {
+			t.Errorf("got the condition %+v", condition)
+		}
+	})
+}
+
+func TestSchedulerDryRun(t *testing.T) {
+	for name, test := range map[string]struct {
+		options func(*Options)
+		object  func(*v1alpha1.ElastiService)
+	}{
+		"of all": {options: func(options *Options) { options.DryRun = true }},
+		"of one": {object: func(elastiService *v1alpha1.ElastiService) {
+			elastiService.Annotations = map[string]string{DryRunAnnotation: "true"}
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, test.options, func(t *testing.T, f *fixture) {
+				f.create("shop", test.object)
+				pass(3 * testCooldown)
+				f.want(t)
+				f.scale("shop", 0)
+				f.trigger.always(active)
+				pass(testCooldown)
+				f.want(t)
+				close(f.recorder.Events)
+				var recorded []string
+				for event := range f.recorder.Events {
+					recorded = append(recorded, event)
+				}
+				if want := []string{
+					"Normal WouldSleep dry run: every trigger has been idle for 15m0s",
+					"Normal WouldWake dry run: a trigger is active: at least 1",
+				}; !slices.Equal(recorded, want) {
+					t.Errorf("recorded %q, want %q", recorded, want)
+				}
+			})
+		})
+	}
+}
+
+func TestSchedulerReportsActivity(t *testing.T) {
+	inBubble(t, nil, func(t *testing.T, f *fixture) {
+		f.trigger.always(active)
+		f.create("shop", nil)
+		pass(2 * time.Hour)
+		if writes := f.writesSince(); writes > 10 {
+			t.Errorf("%d writes in two hours of constant use, want one each %s", writes, activityRefresh)
+		}
+		lastActive := f.trigger.looksAt("shop")[len(f.trigger.looksAt("shop"))-1]
+		f.trigger.always(idle)
+		pass(testCooldown / 2)
+		if writes := f.writesSince(); writes != 1 {
+			t.Errorf("%d writes after it turned idle, want one", writes)
+		}
+		if got := f.get("shop").Status.LastActivityTime; got == nil || !got.Time.Equal(lastActive.Truncate(time.Second)) {
+			t.Errorf("got the last activity %v, want %s", got, lastActive)
+		}
+	})
+}
+
+func TestSchedulerMetrics(t *testing.T) {
+	inBubble(t, nil, func(t *testing.T, f *fixture) {
+		f.create("shop", nil)
+		f.create("unused", func(elastiService *v1alpha1.ElastiService) {
+			elastiService.Spec.Triggers = nil
+			elastiService.Spec.MinTargetReplicas = ptr.To[int32](2)
+			elastiService.Status.Replicas = 0
+		})
+		pass(time.Minute)
+		f.scale("shop", 0)
+		pass(time.Minute)
+		f.scale("shop", 5)
+		pass(time.Minute)
+		f.scale("shop", 0)
+		pass(time.Minute)
+		f.delete("unused")
+		want := `
+# HELP elasti_operator_asleep_seconds_total Seconds that the target of an ElastiService has slept.
+# TYPE elasti_operator_asleep_seconds_total counter
+elasti_operator_asleep_seconds_total{crd_name="shop",namespace="shop"} 120
+# HELP elasti_operator_replica_seconds_saved_total Seconds that the target of an ElastiService has slept, times the replicas that it had before.
+# TYPE elasti_operator_replica_seconds_saved_total counter
+elasti_operator_replica_seconds_saved_total{crd_name="shop",namespace="shop"} 480
+`
+		synctest.Wait()
+		if err := testutil.GatherAndCompare(f.registry, strings.NewReader(want), "elasti_operator_asleep_seconds_total", "elasti_operator_replica_seconds_saved_total"); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+func TestNewNamesWhatIsMissing(t *testing.T) {
+	_, err := New(Options{})
+	var joined interface{ Unwrap() []error }
+	if !errors.As(err, &joined) || len(joined.Unwrap()) != 4 {
+		t.Errorf("got %v, want an error for each of four fields", err)
+	}
+}

@@ -1,0 +1,215 @@
+/*
+Copyright The elasti-apiserver Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package uninstall
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes/fake"
+	"k8s.io/utils/ptr"
+)
+
+const name, namespace = "elasti-apiserver", "elasti-system"
+
+// installation is a fake cluster with the product and a runner for it.
+type installation struct {
+	client *fake.Clientset
+	// runs and teardowns count what was called.
+	runs, teardowns atomic.Int32
+	cancel          context.CancelFunc
+	ended           chan error
+}
+
+// start starts a runner. teardown is what its teardown answers.
+func start(t *testing.T, teardown error) *installation {
+	t.Helper()
+	meta := metav1.ObjectMeta{Name: name, Namespace: namespace}
+	i := &installation{
+		client: fake.NewClientset(
+			&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}},
+			&appsv1.Deployment{ObjectMeta: meta},
+			&corev1.ServiceAccount{ObjectMeta: meta},
+			&rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: name, Finalizers: []string{"example.com/other"}}},
+			&rbacv1.ClusterRoleBinding{ObjectMeta: metav1.ObjectMeta{Name: name}},
+		),
+		ended: make(chan error, 1),
+	}
+	runner, err := New(Options{
+		Host: i.client, Namespace: namespace, Name: name,
+		Run: func(ctx context.Context) error {
+			i.runs.Add(1)
+			<-ctx.Done()
+			return nil
+		},
+		Teardown: func(ctx context.Context) error {
+			i.teardowns.Add(1)
+			return errors.Join(teardown, ctx.Err())
+		},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	i.cancel = cancel
+	go func() { i.ended <- runner.Run(ctx) }()
+	synctest.Wait()
+	return i
+}
+
+func (i *installation) stop(t *testing.T) {
+	t.Helper()
+	i.cancel()
+	if err := <-i.ended; err != nil {
+		t.Error(err)
+	}
+}
+
+func (i *installation) guarded(t *testing.T) bool {
+	t.Helper()
+	account, err := i.client.CoreV1().ServiceAccounts(namespace).Get(t.Context(), name, metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	role, err := i.client.RbacV1().ClusterRoles().Get(t.Context(), name, metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	binding, err := i.client.RbacV1().ClusterRoleBindings().Get(t.Context(), name, metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !slices.Contains(role.Finalizers, "example.com/other") {
+		t.Error("the finalizer of somebody else is gone")
+	}
+	guards := slices.Concat(account.Finalizers, role.Finalizers, binding.Finalizers)
+	return len(guards) == 4
+}
+
+func (i *installation) deleteDeployment(t *testing.T) {
+	t.Helper()
+	if err := i.client.AppsV1().Deployments(namespace).Delete(t.Context(), name, metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestRestartIsNoUninstall(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		i := start(t, nil)
+		i.stop(t)
+		if runs, teardowns := i.runs.Load(), i.teardowns.Load(); runs != 1 || teardowns != 0 {
+			t.Errorf("%d runs and %d teardowns, want 1 and 0", runs, teardowns)
+		}
+		if !i.guarded(t) {
+			t.Error("the permissions are not guarded")
+		}
+	})
+}
+
+func TestDeploymentIsDeletedBeforeTheServerIsToldToStop(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		i := start(t, nil)
+		i.deleteDeployment(t)
+		i.stop(t)
+		if teardowns := i.teardowns.Load(); teardowns != 1 {
+			t.Errorf("%d teardowns, want 1", teardowns)
+		}
+		if i.guarded(t) {
+			t.Error("the permissions are still guarded")
+		}
+	})
+}
+
+func TestPermissionsAreDeletedWhileTheServerRuns(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		i := start(t, nil)
+		binding, err := i.client.RbacV1().ClusterRoleBindings().Get(t.Context(), name, metav1.GetOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		binding.DeletionTimestamp = ptr.To(metav1.Now())
+		if err := i.client.Tracker().Update(rbacv1.SchemeGroupVersion.WithResource("clusterrolebindings"), binding, ""); err != nil {
+			t.Fatal(err)
+		}
+		until(t, func() bool { return i.teardowns.Load() > 0 })
+		i.stop(t)
+	})
+}
+
+// until waits until check is true. In a synctest bubble it takes no time.
+func until(t *testing.T, check func() bool) {
+	t.Helper()
+	ticker := time.NewTicker(checkPeriod)
+	defer ticker.Stop()
+	for !check() {
+		<-ticker.C
+		synctest.Wait()
+	}
+}
+
+// A teardown that fails must not keep the cluster from deleting anything.
+func TestFailedTeardownReleasesAllTheSame(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		i := start(t, errors.New("broken"))
+		i.deleteDeployment(t)
+		i.stop(t)
+		if i.guarded(t) {
+			t.Error("the permissions are still guarded")
+		}
+	})
+}
+
+func TestWhatIsInstalledAgainRunsAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		i := start(t, nil)
+		i.deleteDeployment(t)
+		until(t, func() bool { return i.teardowns.Load() == 1 && i.runs.Load() == 2 })
+		i.stop(t)
+		if teardowns := i.teardowns.Load(); teardowns != 1 {
+			t.Errorf("%d teardowns, want 1", teardowns)
+		}
+		if !i.guarded(t) {
+			t.Error("the permissions are not guarded again")
+		}
+	})
+}
+
+func TestErrorOfTheRunEndsIt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		broken := errors.New("broken")
+		runner, err := New(Options{
+			Host: fake.NewClientset(), Namespace: namespace, Name: name,
+			Run:      func(context.Context) error { return broken },
+			Teardown: func(context.Context) error { return nil },
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := runner.Run(t.Context()); !errors.Is(err, broken) {
+			t.Errorf("got %v", err)
+		}
+	})
+}

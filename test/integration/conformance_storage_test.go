@@ -1,0 +1,226 @@
+/*
+Copyright The elasti-apiserver Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package integration
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"path/filepath"
+	"strconv"
+	"testing"
+	"time"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
+
+	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti/v1alpha1"
+	elastiv1alpha1client "github.com/truefoundry/elasti-apiserver/pkg/generated/clientset/versioned/typed/elasti/v1alpha1"
+	"github.com/truefoundry/elasti-apiserver/test/integration/environment"
+)
+
+// loneServer is a server that nothing leads to: tests ask it directly. Its
+// controller works on one namespace, and leaves those of the shared server alone.
+type loneServer struct {
+	process *environment.Process
+	// config is how the cluster's administrator reaches it.
+	config *rest.Config
+}
+
+// startLoneServer starts one and waits until it is ready.
+func startLoneServer(t *testing.T, namespace string, flags ...string) *loneServer {
+	t.Helper()
+	port, err := shared.FreePort(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	arguments := append([]string{
+		"--kubeconfig=" + shared.Server.Kubeconfig,
+		"--bind-address=" + shared.Server.Address,
+		"--secure-port=" + strconv.Itoa(port),
+		"--namespaces=" + namespace,
+	}, flags...)
+	process, err := shared.Server.StartAnother(filepath.Join(t.TempDir(), "log"), nil, arguments...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(process.Kill)
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Log(process.Tail())
+		}
+	})
+	config := rest.CopyConfig(shared.Admin)
+	config.Host = "https://" + net.JoinHostPort(shared.Server.Address, strconv.Itoa(port))
+	config.CAData, config.Insecure = nil, true
+	server := &loneServer{process: process, config: config}
+	server.waitForHealth(t, "/readyz", http.StatusOK)
+	return server
+}
+
+func (s *loneServer) elastiServices(t *testing.T, namespace string) elastiv1alpha1client.ElastiServiceInterface {
+	t.Helper()
+	return elastiClient(t, s.config).ElastiV1alpha1().ElastiServices(namespace)
+}
+
+// health asks as a kubelet does: with a new connection and no credentials.
+func (s *loneServer) health(ctx context.Context, path string) (code int, answer string, err error) {
+	config := rest.AnonymousClientConfig(s.config)
+	tlsConfig, err := rest.TLSConfigFor(config)
+	if err != nil {
+		return 0, "", err
+	}
+	transport := &http.Transport{TLSClientConfig: tlsConfig, DisableKeepAlives: true}
+	defer transport.CloseIdleConnections()
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, s.config.Host+path, http.NoBody)
+	if err != nil {
+		return 0, "", err
+	}
+	response, err := transport.RoundTrip(request)
+	if err != nil {
+		return 0, "", err
+	}
+	defer response.Body.Close()
+	body, err := io.ReadAll(response.Body)
+	return response.StatusCode, string(body), err
+}
+
+func (s *loneServer) waitForHealth(t *testing.T, path string, want int) {
+	t.Helper()
+	eventually(t, fmt.Sprintf("%s answers %d", path, want), func(ctx context.Context) string {
+		select {
+		case <-s.process.Exited():
+			t.Fatalf("the server has ended\n%s", s.process.Tail())
+		default:
+		}
+		code, answer, err := s.health(ctx, path)
+		if err != nil {
+			return err.Error()
+		}
+		if code != want {
+			return fmt.Sprintf("it answers %d: %s", code, answer)
+		}
+		return ""
+	})
+}
+
+// A storage that cannot be reached makes a server unready. Restarting it would
+// not help.
+func TestLivenessDoesNotDependOnStorage(t *testing.T) {
+	const liveness = "/livez?exclude=etcd"
+	namespace := newNamespace(t)
+	etcd := shared.NewEtcd(t.TempDir())
+	if err := etcd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := etcd.Stop(); err != nil {
+			t.Error(err)
+		}
+	})
+	server := startLoneServer(t, namespace, "--storage=etcd", "--etcd-servers="+etcd.Endpoint)
+	if _, err := server.elastiServices(t, namespace).Create(t.Context(), newElastiService("app"), metav1.CreateOptions{}); err != nil {
+		t.Fatalf("creating: %v", err)
+	}
+	expectStored(t, etcd.Endpoint, namespace)
+
+	if err := etcd.Stop(); err != nil {
+		t.Fatalf("stopping etcd: %v", err)
+	}
+	server.waitForHealth(t, "/readyz", http.StatusInternalServerError)
+	server.waitForHealth(t, "/livez", http.StatusInternalServerError)
+	code, answer, err := server.health(t.Context(), liveness)
+	if err != nil || code != http.StatusOK {
+		t.Errorf("%s answers %d without storage (error: %v), want 200: %s", liveness, code, err, answer)
+	}
+	if err := etcd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	server.waitForHealth(t, "/readyz", http.StatusOK)
+	if _, err := server.elastiServices(t, namespace).Get(t.Context(), "app", metav1.GetOptions{}); err != nil {
+		t.Errorf("reading after the outage: %v", err)
+	}
+}
+
+// expectStored looks for the ElastiService "app" where servers of all versions
+// look for it, as all of them can read it.
+func expectStored(t *testing.T, endpoint, namespace string) {
+	t.Helper()
+	client, err := clientv3.New(clientv3.Config{Endpoints: []string{endpoint}, DialTimeout: patience, Context: t.Context()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close()
+	key := "/registry/elasti.truefoundry.com/elasti.truefoundry.com/elastiservices/" + namespace + "/app"
+	answer, err := client.Get(t.Context(), "/registry/", clientv3.WithPrefix())
+	if err != nil {
+		t.Fatalf("reading from etcd: %v", err)
+	}
+	var keys []string
+	for _, pair := range answer.Kvs {
+		keys = append(keys, string(pair.Key))
+		if string(pair.Key) != key {
+			continue
+		}
+		var stored v1alpha1.ElastiService
+		if err := json.Unmarshal(pair.Value, &stored); err != nil {
+			t.Errorf("it is not stored as JSON: %v: %s", err, pair.Value)
+		}
+		if stored.APIVersion != "elasti.truefoundry.com/v1alpha1" || stored.Kind != "ElastiService" || stored.Spec.Service != "app" {
+			t.Errorf("it is stored as %s", pair.Value)
+		}
+		return
+	}
+	t.Errorf("etcd has no %s, it has %q", key, keys)
+}
+
+// shutdownDelay is how long a server is not ready before it stops to serve, in
+// which its endpoint is taken away.
+const shutdownDelay = 3 * time.Second
+
+func TestShutdownBeginsWithReadinessAndLetsRequestsFinish(t *testing.T) {
+	namespace := newNamespace(t)
+	server := startLoneServer(t, namespace, "--storage=embedded", "--data-dir="+filepath.Join(t.TempDir(), "data"), "--shutdown-delay-duration="+shutdownDelay.String())
+	slow := startSlowCreate(t, server.config, namespace)
+
+	stopped := make(chan error, 1)
+	go func() { stopped <- server.process.Stop() }()
+	server.waitForHealth(t, "/readyz", http.StatusInternalServerError)
+	// It says so before it refuses anything.
+	if _, err := server.elastiServices(t, namespace).List(t.Context(), metav1.ListOptions{}); err != nil {
+		t.Errorf("a server that is about to stop refuses a request: %v", err)
+	}
+	eventually(t, "no connection is accepted any more", func(ctx context.Context) string {
+		if _, _, err := server.health(ctx, "/readyz"); err == nil {
+			return "one is"
+		}
+		return ""
+	})
+	if code := slow.finish(t); code != http.StatusCreated {
+		t.Errorf("the request that was in flight is answered %d, want 201", code)
+	}
+	if err := <-stopped; err != nil {
+		t.Error(err)
+	}
+	if code := server.process.ExitCode(); code != 0 {
+		t.Errorf("the exit code is %d, want 0", code)
+	}
+}

@@ -1,0 +1,208 @@
+/*
+Copyright The elasti-apiserver Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package integration
+
+import (
+	"context"
+	"crypto/tls"
+	"encoding/json"
+	"fmt"
+	"net"
+	"net/http"
+	"strconv"
+	"sync"
+	"testing"
+	"time"
+
+	admissionv1 "k8s.io/api/admission/v1"
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/util/cert"
+	"k8s.io/utils/ptr"
+
+	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti/v1alpha1"
+)
+
+// webhook is an admission webhook that remembers what it was asked. It refuses
+// objects with the annotation "refuse", and when it may change objects it
+// labels ElastiServices.
+type webhook struct {
+	// url and authority are what a webhook configuration says of it.
+	url       string
+	authority []byte
+
+	mu sync.Mutex
+	// asked counts requests by path, operation and resource.
+	asked map[string]int
+}
+
+// startWebhook serves until the test has ended.
+func startWebhook(t *testing.T) *webhook {
+	t.Helper()
+	port, err := shared.FreePort(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	certificate, key, err := cert.GenerateSelfSignedCertKey(shared.Server.Address, []net.IP{net.ParseIP(shared.Server.Address)}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	pair, err := tls.X509KeyPair(certificate, key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	address := net.JoinHostPort(shared.Server.Address, strconv.Itoa(port))
+	var config net.ListenConfig
+	listener, err := config.Listen(t.Context(), "tcp", address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	hook := &webhook{url: "https://" + address, authority: certificate, asked: map[string]int{}}
+	server := &http.Server{
+		Handler:           hook,
+		TLSConfig:         &tls.Config{Certificates: []tls.Certificate{pair}, MinVersion: tls.VersionTLS12},
+		ReadHeaderTimeout: patience,
+	}
+	var serving sync.WaitGroup
+	serving.Go(func() {
+		if err := server.ServeTLS(listener, "", ""); err != http.ErrServerClosed {
+			t.Errorf("serving the webhook: %v", err)
+		}
+	})
+	t.Cleanup(func() {
+		if err := server.Close(); err != nil {
+			t.Error(err)
+		}
+		serving.Wait()
+	})
+	return hook
+}
+
+func (h *webhook) ServeHTTP(w http.ResponseWriter, req *http.Request) {
+	var review admissionv1.AdmissionReview
+	if err := json.NewDecoder(req.Body).Decode(&review); err != nil || review.Request == nil {
+		http.Error(w, fmt.Sprintf("this is no admission review: %v", err), http.StatusBadRequest)
+		return
+	}
+	asked := review.Request
+	resource := asked.Resource.Resource
+	if asked.SubResource != "" {
+		resource += "/" + asked.SubResource
+	}
+	h.mu.Lock()
+	h.asked[fmt.Sprintf("%s %s %s", req.URL.Path, asked.Operation, resource)]++
+	h.mu.Unlock()
+
+	var object metav1.PartialObjectMetadata
+	if len(asked.Object.Raw) > 0 {
+		if err := json.Unmarshal(asked.Object.Raw, &object); err != nil {
+			http.Error(w, err.Error(), http.StatusBadRequest)
+			return
+		}
+	}
+	answer := &admissionv1.AdmissionResponse{UID: asked.UID, Allowed: true}
+	switch {
+	case object.Annotations["refuse"] != "":
+		answer.Allowed = false
+		answer.Result = &metav1.Status{Message: "refused by the webhook"}
+	case req.URL.Path == "/mutate" && asked.SubResource == "" && asked.Operation == admissionv1.Create:
+		answer.PatchType = ptr.To(admissionv1.PatchTypeJSONPatch)
+		answer.Patch = []byte(`[{"op":"add","path":"/metadata/labels","value":{"webhook":"seen"}}]`)
+	}
+	review.Request, review.Response = nil, answer
+	w.Header().Set("Content-Type", "application/json")
+	// A client that has gone away needs no answer.
+	_ = json.NewEncoder(w).Encode(&review)
+}
+
+func (h *webhook) count(what string) int {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.asked[what]
+}
+
+func TestAdmissionWebhooksAreCalled(t *testing.T) {
+	namespace := newNamespace(t)
+	createApplication(t, namespace, 0)
+	hook := startWebhook(t)
+	client := elastiServices(namespace)
+	registrations := shared.Kubernetes.AdmissionregistrationV1()
+	meta := metav1.ObjectMeta{Name: namespace}
+	clientConfig := func(path string) admissionregistrationv1.WebhookClientConfig {
+		return admissionregistrationv1.WebhookClientConfig{URL: ptr.To(hook.url + path), CABundle: hook.authority}
+	}
+	timeout := ptr.To(int32(patience / time.Second))
+	validating := &admissionregistrationv1.ValidatingWebhookConfiguration{ObjectMeta: meta, Webhooks: []admissionregistrationv1.ValidatingWebhook{{
+		Name: "validate.example.com", ClientConfig: clientConfig("/validate"), Rules: []admissionregistrationv1.RuleWithOperations{ourResources()},
+		NamespaceSelector: onlyIn(namespace), SideEffects: ptr.To(admissionregistrationv1.SideEffectClassNone),
+		AdmissionReviewVersions: []string{"v1"}, TimeoutSeconds: timeout,
+	}}}
+	if _, err := registrations.ValidatingWebhookConfigurations().Create(t.Context(), validating, metav1.CreateOptions{}); err != nil {
+		t.Fatalf("registering the validating webhook: %v", err)
+	}
+	t.Cleanup(func() {
+		if err := registrations.ValidatingWebhookConfigurations().Delete(context.Background(), namespace, metav1.DeleteOptions{}); err != nil {
+			t.Error(err)
+		}
+	})
+	mutating := &admissionregistrationv1.MutatingWebhookConfiguration{ObjectMeta: meta, Webhooks: []admissionregistrationv1.MutatingWebhook{{
+		Name: "mutate.example.com", ClientConfig: clientConfig("/mutate"), Rules: []admissionregistrationv1.RuleWithOperations{ourResources()},
+		NamespaceSelector: onlyIn(namespace), SideEffects: ptr.To(admissionregistrationv1.SideEffectClassNone),
+		AdmissionReviewVersions: []string{"v1"}, TimeoutSeconds: timeout,
+	}}}
+	if _, err := registrations.MutatingWebhookConfigurations().Create(t.Context(), mutating, metav1.CreateOptions{}); err != nil {
+		t.Fatalf("registering the mutating webhook: %v", err)
+	}
+	t.Cleanup(func() {
+		if err := registrations.MutatingWebhookConfigurations().Delete(context.Background(), namespace, metav1.DeleteOptions{}); err != nil {
+			t.Error(err)
+		}
+	})
+
+	refused := newElastiService("app")
+	refused.Annotations = map[string]string{"refuse": "true"}
+	eventually(t, "both webhooks are asked", func(ctx context.Context) string {
+		created, err := client.Create(ctx, newElastiService("app"), metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+		if err != nil {
+			return err.Error()
+		}
+		if created.Labels["webhook"] != "seen" || hook.count("/validate CREATE elastiservices") == 0 {
+			return fmt.Sprintf("the labels are %v", created.Labels)
+		}
+		return ""
+	})
+	if complaint := notDenied("refused by the webhook", func() error {
+		_, err := client.Create(t.Context(), refused, metav1.CreateOptions{})
+		return err
+	}); complaint != "" {
+		t.Errorf("a create: %s", complaint)
+	}
+	createElastiService(t, namespace, newElastiService("app"))
+	if _, err := client.Wake(t.Context(), "app", &v1alpha1.WakeRequest{}, metav1.CreateOptions{}); err != nil {
+		t.Fatalf("waking: %v", err)
+	}
+	if err := client.Delete(t.Context(), "app", metav1.DeleteOptions{}); err != nil {
+		t.Fatalf("deleting: %v", err)
+	}
+	for _, what := range []string{"CREATE elastiservices/wake", "DELETE elastiservices"} {
+		for _, path := range []string{"/mutate ", "/validate "} {
+			if hook.count(path+what) == 0 {
+				t.Errorf("the webhook was not asked about %s%s", path, what)
+			}
+		}
+	}
+}

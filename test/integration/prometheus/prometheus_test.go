@@ -1,0 +1,198 @@
+/*
+Copyright The elasti-apiserver Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+// Package prometheus tests prometheus triggers with a real Prometheus server,
+// which must be in the PATH.
+package prometheus
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	client "github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/wait"
+
+	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti/v1alpha1"
+	"github.com/truefoundry/elasti-apiserver/pkg/controller/sleep"
+	"github.com/truefoundry/elasti-apiserver/pkg/triggers"
+)
+
+const (
+	// uptimeWindow is shorter than the default, and longer than the time that
+	// the query looks back.
+	uptimeWindow = 4 * time.Second
+	query        = `sum(rate(shop_requests_total[2s])) or vector(0)`
+
+	patience     = time.Minute
+	pollInterval = 100 * time.Millisecond
+)
+
+// server is a Prometheus server that scrapes an application.
+type server struct {
+	binary    string
+	directory string
+	address   string
+	process   *exec.Cmd
+}
+
+func newServer(t *testing.T, application string) *server {
+	t.Helper()
+	binary, err := exec.LookPath("prometheus")
+	if err != nil {
+		t.Fatalf("the prometheus server is not in the PATH, install Debian's package prometheus: %v", err)
+	}
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &server{binary: binary, directory: t.TempDir(), address: listener.Addr().String()}
+	if err := listener.Close(); err != nil {
+		t.Fatal(err)
+	}
+	config := fmt.Sprintf("global: {scrape_interval: 200ms, scrape_timeout: 200ms}\nscrape_configs:\n- job_name: shop\n  static_configs:\n  - targets: [%q]\n", application)
+	if err := os.WriteFile(filepath.Join(s.directory, "prometheus.yml"), []byte(config), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// start starts the server without any data.
+func (s *server) start(t *testing.T) {
+	t.Helper()
+	data := filepath.Join(s.directory, "data")
+	if err := os.RemoveAll(data); err != nil {
+		t.Fatal(err)
+	}
+	s.process = exec.Command(s.binary, "--config.file="+filepath.Join(s.directory, "prometheus.yml"),
+		"--storage.tsdb.path="+data, "--web.listen-address="+s.address)
+	log, err := os.Create(filepath.Join(s.directory, "prometheus.log"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.process.Stdout, s.process.Stderr = log, log
+	if err := s.process.Start(); err != nil {
+		t.Fatal(err)
+	}
+	if err := log.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+func (s *server) stop(t *testing.T) {
+	t.Helper()
+	if err := s.process.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Error(err)
+	}
+	if err := s.process.Wait(); err != nil {
+		log, _ := os.ReadFile(filepath.Join(s.directory, "prometheus.log"))
+		t.Errorf("prometheus ended with %v\n%s", err, log)
+	}
+}
+
+// application counts requests: one every 10 ms while busy is set.
+type application struct {
+	*httptest.Server
+	busy atomic.Bool
+}
+
+func newApplication(t *testing.T) *application {
+	registry := client.NewRegistry()
+	requests := client.NewCounter(client.CounterOpts{Name: "shop_requests_total", Help: "Number of requests."})
+	registry.MustRegister(requests)
+	app := &application{Server: httptest.NewServer(promhttp.HandlerFor(registry, promhttp.HandlerOpts{}))}
+	t.Cleanup(app.Close)
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		wait.UntilWithContext(ctx, func(context.Context) {
+			if app.busy.Load() {
+				requests.Inc()
+			}
+		}, 10*time.Millisecond)
+	}()
+	t.Cleanup(func() {
+		cancel()
+		<-ended
+	})
+	return app
+}
+
+// A target that is used all along is never found idle, also while Prometheus
+// is down, while it comes back without its data, and before it has new data.
+func TestRestartOfPrometheusNeverLooksIdle(t *testing.T) {
+	app := newApplication(t)
+	app.busy.Store(true)
+	prometheus := newServer(t, strings.TrimPrefix(app.URL, "http://"))
+	evaluator := sleep.NewPrometheus(sleep.PrometheusOptions{ServerAddress: "http://" + prometheus.address, UptimeWindow: uptimeWindow})
+	defer evaluator.CloseIdleConnections()
+	subject := sleep.Subject{
+		ElastiService: &v1alpha1.ElastiService{},
+		Trigger: &v1alpha1.ScaleTrigger{Type: triggers.TypePrometheus, Metadata: &runtime.RawExtension{
+			Raw: fmt.Appendf(nil, `{"query":%q,"threshold":1,"uptimeFilter":"job=\"shop\""}`, query),
+		}},
+	}
+	// await evaluates until the verdict is the one that is wanted, and fails
+	// when it is the other one before.
+	await := func(want, never sleep.Verdict) {
+		t.Helper()
+		var last sleep.Result
+		err := wait.PollUntilContextTimeout(t.Context(), pollInterval, patience, true, func(ctx context.Context) (bool, error) {
+			result, err := evaluator.Evaluate(ctx, subject)
+			if err != nil {
+				return false, err
+			}
+			if result.Verdict == never {
+				return false, fmt.Errorf("got %+v", result)
+			}
+			last = result
+			return result.Verdict == want, nil
+		})
+		if err != nil {
+			t.Fatalf("waiting for %s: %v; the last result is %+v", want, err, last)
+		}
+	}
+
+	prometheus.start(t)
+	await(sleep.Active, sleep.Idle)
+
+	app.busy.Store(false)
+	await(sleep.Idle, sleep.Unknown)
+	app.busy.Store(true)
+	await(sleep.Active, sleep.Unknown)
+
+	prometheus.stop(t)
+	await(sleep.Unknown, sleep.Idle)
+	prometheus.start(t)
+	defer prometheus.stop(t)
+	await(sleep.Active, sleep.Idle)
+
+	app.Config.Handler = http.NotFoundHandler()
+	await(sleep.Unknown, sleep.Idle)
+}
