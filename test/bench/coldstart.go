@@ -182,7 +182,7 @@ func (s *stage) coldStarts(ctx context.Context, options cluster.ApplicationOptio
 func (s *stage) coldStart(ctx context.Context, app *cluster.Application, clients int) (coldStartTimes, error) {
 	ctx, cancel := context.WithTimeout(ctx, coldStartTimeout)
 	defer cancel()
-	if err := errors.Join(app.Sleep(ctx), app.AwaitResolverSlice(ctx, true), app.AwaitReachable(ctx)); err != nil {
+	if err := putToSleep(ctx, app); err != nil {
 		return coldStartTimes{}, err
 	}
 	elastiService, err := s.Elasti.ElastiV1alpha1().ElastiServices(s.namespace).Get(ctx, app.Name, metav1.GetOptions{})
@@ -212,6 +212,23 @@ func (s *stage) coldStart(ctx context.Context, app *cluster.Application, clients
 		*wanted.at = moment.At
 	}
 	return times, nil
+}
+
+// putToSleep scales the application to zero and waits until it is asleep. A
+// late wake of the cold start before may wake it again; then it starts over.
+func putToSleep(ctx context.Context, app *cluster.Application) error {
+	for {
+		if err := app.Sleep(ctx); err != nil {
+			return err
+		}
+		if err := errors.Join(app.AwaitResolverSlice(ctx, true), app.AwaitReachable(ctx)); err != nil {
+			return err
+		}
+		replicas, err := app.Replicas(ctx)
+		if err != nil || replicas == 0 {
+			return err
+		}
+	}
 }
 
 // burst sends requests at once, each over its own connection, and fills in

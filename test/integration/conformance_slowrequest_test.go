@@ -39,6 +39,7 @@ type slowCreate struct {
 
 type slowAnswer struct {
 	code int
+	body string
 	err  error
 }
 
@@ -78,7 +79,9 @@ func startSlowCreate(t *testing.T, config *rest.Config, namespace string) *slowC
 			slow.answered <- slowAnswer{err: err}
 			return
 		}
-		slow.answered <- slowAnswer{code: response.StatusCode, err: response.Body.Close()}
+		defer response.Body.Close()
+		body, err := io.ReadAll(response.Body)
+		slow.answered <- slowAnswer{code: response.StatusCode, body: string(body), err: err}
 	}()
 	select {
 	case <-wanted:

@@ -266,7 +266,7 @@ func (o *Options) newServer(ctx context.Context, host *rest.Config) (*apiserver.
 	if err != nil {
 		return nil, nil, fmt.Errorf("making the dynamic client for the host cluster: %w", err)
 	}
-	broadcaster := events.NewBroadcaster(&events.EventSinkImpl{Interface: client.EventsV1()})
+	broadcaster := events.NewBroadcaster(eventSink{&events.EventSinkImpl{Interface: client.EventsV1()}})
 	recorder := broadcaster.NewRecorder(apiserver.Scheme, "elasti-apiserver")
 	controller, err := o.Controller.build(controllerDependencies{
 		host:      host,
@@ -292,17 +292,6 @@ func (o *Options) newServer(ctx context.Context, host *rest.Config) (*apiserver.
 		return nil, nil, err
 	}
 	return server, recordEvents(broadcaster), nil
-}
-
-func recordEvents(broadcaster events.EventBroadcaster) func(context.Context) error {
-	return func(ctx context.Context) error {
-		defer broadcaster.Shutdown()
-		if err := broadcaster.StartRecordingToSinkWithContext(ctx); err != nil {
-			return fmt.Errorf("recording events: %w", err)
-		}
-		<-ctx.Done()
-		return nil
-	}
 }
 
 func (o *Options) genericConfig() (*genericapiserver.RecommendedConfig, error) {

@@ -58,7 +58,8 @@ type server struct {
 	binary    string
 	directory string
 	address   string
-	process   *exec.Cmd
+	// process is nil while the server is down.
+	process *exec.Cmd
 }
 
 func newServer(t *testing.T, application string) *server {
@@ -79,6 +80,7 @@ func newServer(t *testing.T, application string) *server {
 	if err := os.WriteFile(filepath.Join(s.directory, "prometheus.yml"), []byte(config), 0o600); err != nil {
 		t.Fatal(err)
 	}
+	t.Cleanup(func() { s.stop(t) })
 	return s
 }
 
@@ -89,16 +91,17 @@ func (s *server) start(t *testing.T) {
 	if err := os.RemoveAll(data); err != nil {
 		t.Fatal(err)
 	}
-	s.process = exec.Command(s.binary, "--config.file="+filepath.Join(s.directory, "prometheus.yml"),
+	process := exec.Command(s.binary, "--config.file="+filepath.Join(s.directory, "prometheus.yml"),
 		"--storage.tsdb.path="+data, "--web.listen-address="+s.address)
 	log, err := os.Create(filepath.Join(s.directory, "prometheus.log"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	s.process.Stdout, s.process.Stderr = log, log
-	if err := s.process.Start(); err != nil {
+	process.Stdout, process.Stderr = log, log
+	if err := process.Start(); err != nil {
 		t.Fatal(err)
 	}
+	s.process = process
 	if err := log.Close(); err != nil {
 		t.Error(err)
 	}
@@ -106,26 +109,40 @@ func (s *server) start(t *testing.T) {
 
 func (s *server) stop(t *testing.T) {
 	t.Helper()
-	if err := s.process.Process.Signal(syscall.SIGTERM); err != nil {
+	if s.process == nil {
+		return
+	}
+	process := s.process
+	s.process = nil
+	if err := process.Process.Signal(syscall.SIGTERM); err != nil {
 		t.Error(err)
 	}
-	if err := s.process.Wait(); err != nil {
+	if err := process.Wait(); err != nil {
 		log, _ := os.ReadFile(filepath.Join(s.directory, "prometheus.log"))
 		t.Errorf("prometheus ended with %v\n%s", err, log)
 	}
 }
 
-// application counts requests: one every 10 ms while busy is set.
+// application counts requests: one every 10 ms while busy is set. It cannot be
+// scraped while broken is set.
 type application struct {
 	*httptest.Server
-	busy atomic.Bool
+	busy, broken atomic.Bool
 }
 
 func newApplication(t *testing.T) *application {
 	registry := client.NewRegistry()
 	requests := client.NewCounter(client.CounterOpts{Name: "shop_requests_total", Help: "Number of requests."})
 	registry.MustRegister(requests)
-	app := &application{Server: httptest.NewServer(promhttp.HandlerFor(registry, promhttp.HandlerOpts{}))}
+	metrics := promhttp.HandlerFor(registry, promhttp.HandlerOpts{})
+	app := &application{}
+	app.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if app.broken.Load() {
+			http.NotFound(w, r)
+			return
+		}
+		metrics.ServeHTTP(w, r)
+	}))
 	t.Cleanup(app.Close)
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan struct{})
@@ -190,9 +207,8 @@ func TestRestartOfPrometheusNeverLooksIdle(t *testing.T) {
 	prometheus.stop(t)
 	await(sleep.Unknown, sleep.Idle)
 	prometheus.start(t)
-	defer prometheus.stop(t)
 	await(sleep.Active, sleep.Idle)
 
-	app.Config.Handler = http.NotFoundHandler()
+	app.broken.Store(true)
 	await(sleep.Unknown, sleep.Idle)
 }
