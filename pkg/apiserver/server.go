@@ -105,6 +105,9 @@ func New(config *Config) (*Server, error) {
 	if err := generic.AddPostStartHook("storage-readiness", generic.StorageReadinessHook.Hook); err != nil {
 		return nil, fmt.Errorf("adding the storage readiness hook: %w", err)
 	}
+	if err := addReadinessChecks(generic, &config.Generic.Authentication); err != nil {
+		return nil, fmt.Errorf("adding the readiness checks: %w", err)
+	}
 	startController := func(genericapiserver.PostStartHookContext) error {
 		close(server.serving)
 		return nil

@@ -73,6 +73,12 @@ func startLoneServer(t *testing.T, namespace string, flags ...string) *loneServe
 	config.CAData, config.Insecure = nil, true
 	server := &loneServer{process: process, config: config}
 	server.waitForHealth(t, "/readyz", http.StatusOK)
+	// It knows the aggregator when it is ready, and those who come past the
+	// aggregator a moment later.
+	eventually(t, "the server knows the administrator", func(ctx context.Context) string {
+		_, err := server.elastiServices(t, namespace).List(ctx, metav1.ListOptions{Limit: 1})
+		return complaintOf(err)
+	})
 	return server
 }
 

@@ -114,7 +114,12 @@ func TestShippedPermissionsAreEnough(t *testing.T) {
 	if _, err := newKubectl(t, namespace).Run(t.Context(), "", "scale", "elastiservice/app", "--replicas=0"); err != nil {
 		t.Fatal(err)
 	}
-	waitForMode(t, namespace, v1alpha1.ModeProxy)
+	eventually(t, "the target is put to sleep", func(context.Context) string {
+		if replicas := wantedReplicas(t, namespace); replicas != 0 {
+			return fmt.Sprintf("it is asked for %d replicas", replicas)
+		}
+		return ""
+	})
 	if _, err := elastiServices(namespace).Wake(t.Context(), "app", &v1alpha1.WakeRequest{}, metav1.CreateOptions{}); err != nil {
 		t.Fatalf("waking: %v", err)
 	}

@@ -64,6 +64,9 @@ func (s *Scheduler) act(ctx context.Context, elastiService *v1alpha1.ElastiServi
 		if err := s.options.Sleeper.Sleep(ctx, elastiService); err != nil {
 			return err
 		}
+		// A target that stays awake all the same is tried again after another
+		// cooldown.
+		known.history.IdleSince = s.clock.Now()
 		logger.Info("Asked for a target to be put to sleep", "elastiService", klog.KObj(elastiService))
 		s.event(elastiService, EventSleepRequested, eventActionSleep, decision.Message)
 	case ActionWake:

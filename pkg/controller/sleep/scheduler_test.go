@@ -305,6 +305,22 @@ func TestSchedulerKeepsATargetAwakeThatIsUsedDuringItsDescent(t *testing.T) {
 	})
 }
 
+// A target that cannot be put to sleep is not asked to at each look.
+func TestSchedulerTriesAgainAfterACooldown(t *testing.T) {
+	inBubble(t, nil, func(t *testing.T, f *fixture) {
+		f.create("shop", nil)
+		for f.get("shop").Status.SleepRequestedTime == nil {
+			pass(time.Second)
+		}
+		f.want(t, "sleep shop")
+		f.update("shop", func(elastiService *v1alpha1.ElastiService) { elastiService.Status.SleepRequestedTime = nil })
+		pass(testCooldown - time.Second)
+		f.want(t)
+		pass(2 * testInterval)
+		f.want(t, "sleep shop")
+	})
+}
+
 // An answer may be an interval old: it is asked for again before a target sleeps.
 func TestSchedulerLooksAgainBeforeSleep(t *testing.T) {
 	inBubble(t, nil, func(t *testing.T, f *fixture) {

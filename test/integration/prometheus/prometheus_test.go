@@ -15,7 +15,7 @@ limitations under the License.
 */
 
 // Package prometheus tests prometheus triggers with a real Prometheus server,
-// which must be in the PATH.
+// which hack/tools/prometheus.sh fetches.
 package prometheus
 
 import (
@@ -44,6 +44,8 @@ import (
 )
 
 const (
+	binaryPath = "../../../_output/tools/bin/prometheus"
+
 	// uptimeWindow is shorter than the default, and longer than the time that
 	// the query looks back.
 	uptimeWindow = 4 * time.Second
@@ -64,9 +66,9 @@ type server struct {
 
 func newServer(t *testing.T, application string) *server {
 	t.Helper()
-	binary, err := exec.LookPath("prometheus")
+	binary, err := exec.LookPath(binaryPath)
 	if err != nil {
-		t.Fatalf("the prometheus server is not in the PATH, install Debian's package prometheus: %v", err)
+		t.Fatalf("there is no Prometheus server: run hack/tools/prometheus.sh: %v", err)
 	}
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

@@ -1,0 +1,46 @@
+/*
+Copyright The elasti-apiserver Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package environment
+
+import (
+	"context"
+	"fmt"
+	"os/exec"
+	"path/filepath"
+	"strings"
+)
+
+// RolloutDefinition returns the file with the CustomResourceDefinition of Argo
+// Rollouts, from the release that hack/tools/argo-rollouts pins.
+func RolloutDefinition(ctx context.Context) (string, error) {
+	const module = "github.com/argoproj/argo-rollouts"
+	directory := filepath.Join(repositoryRoot(), "hack", "tools", "argo-rollouts")
+	var folder string
+	for _, arguments := range [][]string{
+		{"mod", "download", module},
+		{"list", "-m", "-f", "{{.Dir}}", module},
+	} {
+		command := exec.CommandContext(ctx, "go", arguments...)
+		command.Dir = directory
+		output, err := command.CombinedOutput()
+		if err != nil {
+			return "", fmt.Errorf("looking for the module %s: %w: %s", module, err, output)
+		}
+		folder = strings.TrimSpace(string(output))
+	}
+	return filepath.Join(folder, "manifests", "crds", "rollout-crd.yaml"), nil
+}
