@@ -18,6 +18,7 @@ package apiserver
 
 import (
 	"crypto/x509"
+	"net/http"
 	"net/http/httptest"
 	"testing"
 
@@ -37,7 +38,7 @@ func (a *authorities) VerifyOptions() (x509.VerifyOptions, bool) {
 func TestServerIsReadyWhenItKnowsTheAggregator(t *testing.T) {
 	provider := &authorities{}
 	check := knowsAggregator(provider)
-	request := httptest.NewRequest("GET", "/readyz", nil)
+	request := httptest.NewRequest(http.MethodGet, "/readyz", nil)
 	if check.Check(request) == nil {
 		t.Error("it is ready without knowing who the aggregator is")
 	}

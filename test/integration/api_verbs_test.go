@@ -90,7 +90,7 @@ func TestServerSideApplyKnowsWhoOwnsWhat(t *testing.T) {
 func ownedFields(object *v1alpha1.ElastiService, manager, subresource string) string {
 	for _, entry := range object.ManagedFields {
 		if entry.Manager == manager && entry.Subresource == subresource && entry.FieldsV1 != nil {
-			return string(entry.FieldsV1.Raw)
+			return entry.FieldsV1.GetRawString()
 		}
 	}
 	return ""

@@ -125,8 +125,8 @@ func noAnswer(reason, message string, args ...any) error {
 	return &answerError{Result: unknownBecause(reason, message, args...)}
 }
 
-func serverFault(reason, message string, args ...any) error {
-	return &answerError{Result: unknownBecause(reason, message, args...), serverFault: true}
+func serverFault(message string, args ...any) error {
+	return &answerError{Result: unknownBecause(ReasonServerFailed, message, args...), serverFault: true}
 }
 
 // resultOf returns what a trigger says when there is no answer. ErrBusy is not

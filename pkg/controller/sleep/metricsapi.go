@@ -202,9 +202,9 @@ func explainMetricsError(api string, err error) error {
 	case apierrors.IsForbidden(err), apierrors.IsUnauthorized(err):
 		return noAnswer(ReasonServerRefused, "the elasti-apiserver may not read %s: grant it get and list there", api)
 	case errors.Is(err, context.DeadlineExceeded):
-		return serverFault(ReasonServerFailed, "%s did not answer in time", api)
+		return serverFault("%s did not answer in time", api)
 	default:
-		return serverFault(ReasonServerFailed, "%s cannot be asked (%s)", api, apierrors.ReasonForError(err))
+		return serverFault("%s cannot be asked (%s)", api, apierrors.ReasonForError(err))
 	}
 }
 

@@ -260,18 +260,18 @@ func explainQueryError(host string, err error) error {
 		case prometheusv1.ErrTimeout, prometheusv1.ErrCanceled:
 			return noAnswer(ReasonServerFailed, "%s gave up on the query: make it cheaper", host)
 		case prometheusv1.ErrBadResponse:
-			return serverFault(ReasonServerFailed, "%s does not answer as Prometheus does: is the serverAddress right?", host)
+			return serverFault("%s does not answer as Prometheus does: is the serverAddress right?", host)
 		default:
-			return serverFault(ReasonServerFailed, "%s failed (%s)", host, failure.Type)
+			return serverFault("%s failed (%s)", host, failure.Type)
 		}
 	}
 	if errors.Is(err, context.DeadlineExceeded) {
-		return serverFault(ReasonServerFailed, "%s did not answer in time", host)
+		return serverFault("%s did not answer in time", host)
 	}
 	var request *url.Error
 	if errors.As(err, &request) {
 		// Its own text holds the URL, which may hold a password.
-		return serverFault(ReasonServerFailed, "%s cannot be reached: %v", host, request.Err)
+		return serverFault("%s cannot be reached: %v", host, request.Err)
 	}
 	return noAnswer(ReasonNotANumber, "%s: the answer cannot be read: use a query for an instant vector with one element, or a scalar", host)
 }

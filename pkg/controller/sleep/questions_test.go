@@ -36,7 +36,7 @@ func (h hang) put(ctx context.Context) (float64, error) {
 	case <-h:
 		return 1, nil
 	case <-ctx.Done():
-		return 0, serverFault(ReasonServerFailed, "did not answer in time")
+		return 0, serverFault("did not answer in time")
 	}
 }
 
@@ -96,7 +96,7 @@ func TestAServerThatHangsDelaysOnlyItsOwn(t *testing.T) {
 		askAll(100, func(ctx context.Context) (float64, error) {
 			asking.Add(1)
 			<-ctx.Done()
-			return 0, serverFault(ReasonServerFailed, "did not answer in time")
+			return 0, serverFault("did not answer in time")
 		})
 		for range 100 - maxAskedAtOnce {
 			if err := <-done; errors.Is(err, ErrBusy) {

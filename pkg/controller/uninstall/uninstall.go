@@ -104,10 +104,8 @@ func (r *Runner) Run(ctx context.Context) error {
 		if deleted {
 			r.tearDown(context.WithoutCancel(ctx))
 		}
-		if ctx.Err() != nil {
-			return nil
-		}
-		if err := r.pause(ctx); err != nil {
+		// The pause fails only when ctx ends, which is no error of this run.
+		if ctx.Err() != nil || r.pause(ctx) != nil {
 			return nil
 		}
 	}
