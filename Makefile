@@ -83,6 +83,10 @@ test-fuzz: ## Fuzz what parses input from outside, FUZZTIME (60s) in all.
 test-e2e: ## Run the end-to-end tests on the local cluster.
 	hack/test.sh e2e
 
+.PHONY: soak
+soak: ## Put five applications to sleep and wake them a hundred times under 200 requests/s.
+	hack/test.sh soak
+
 .PHONY: bench
 bench: ## Run the benchmarks (BENCH=name for one of them); prints a table, writes _output/bench.json.
 	hack/bench.sh $(BENCH)

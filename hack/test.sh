@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Runs the tests of the named kinds: unit, integration, fuzz, e2e. Each kind
+# Runs the tests of the named kinds: unit, integration, fuzz, e2e, soak. Each kind
 # does its own set-up.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
@@ -40,6 +40,14 @@ e2e() {
     hack/images/build.sh
     hack/deploy.sh
     go test -timeout "${timeout}" -count=1 ./test/e2e/...
+}
+
+# soak switches under traffic a hundred times each way.
+soak() {
+    hack/cluster/up.sh
+    hack/images/build.sh
+    hack/deploy.sh
+    go test -v -timeout "${timeout}" -count=1 -run '^TestSwitchesUnderTraffic' ./test/e2e -switch-rounds=20
 }
 
 for kind in "$@"; do

@@ -56,11 +56,17 @@ type scene struct {
 // test has failed, everything that helps to find out why is logged first.
 func newScene(t *testing.T) *scene {
 	t.Helper()
+	return newSceneWithin(t, testTimeout)
+}
+
+// newSceneWithin is newScene for a test with a bound of its own.
+func newSceneWithin(t *testing.T, timeout time.Duration) *scene {
+	t.Helper()
 	connected, err := connect()
 	if err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), testTimeout)
+	ctx, cancel := context.WithTimeout(t.Context(), timeout)
 	t.Cleanup(cancel)
 	s := &scene{T: t, Cluster: connected, ctx: ctx}
 	started := time.Now()

@@ -17,16 +17,29 @@ limitations under the License.
 package e2e
 
 import (
+	"flag"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/truefoundry/elasti-apiserver/test/e2e/cluster"
 )
 
-func TestHundredSwitchesUnderTrafficFailNoRequest(t *testing.T) {
-	s := newScene(t)
+const (
+	switchedApplications = 5
+	// switchTimeout bounds one round: its pods linger for a while, and start.
+	switchTimeout = 45 * time.Second
+)
+
+// switchRounds is how often each application sleeps and wakes. make soak asks
+// for more of them.
+var switchRounds = flag.Int("switch-rounds", 4, "how often each of 5 applications sleeps and wakes under traffic")
+
+func TestSwitchesUnderTrafficFailNoRequest(t *testing.T) {
+	timeout := testTimeout + time.Duration(*switchRounds)*switchTimeout
+	s := newSceneWithin(t, timeout)
 	outcome, err := s.Switch(s.ctx, s.namespace, s.observe(), cluster.SwitchOptions{
-		Applications: 5, Rounds: 20, PerSecond: 200, Timeout: testTimeout,
+		Applications: switchedApplications, Rounds: *switchRounds, PerSecond: 200, Timeout: timeout,
 	})
 	t.Logf("%d switches each way, %d requests, %d failed", outcome.Switches, outcome.Requests, outcome.Failed)
 	if outcome.Failed > 0 {
