@@ -104,8 +104,7 @@ func (r *Runner) Run(ctx context.Context) error {
 		if deleted {
 			r.tearDown(context.WithoutCancel(ctx))
 		}
-		// The pause fails only when ctx ends, which is no error of this run.
-		if ctx.Err() != nil || r.pause(ctx) != nil {
+		if !r.pause(ctx) {
 			return nil
 		}
 	}
@@ -121,7 +120,7 @@ func (r *Runner) runUntilDeleted(ctx context.Context) (bool, error) {
 	defer stop()
 	var watching sync.WaitGroup
 	watching.Go(func() {
-		for r.pause(runCtx) == nil {
+		for r.pause(runCtx) {
 			if r.isBeingDeleted(runCtx) {
 				stop()
 			}
@@ -140,13 +139,13 @@ func (r *Runner) runUntilDeleted(ctx context.Context) (bool, error) {
 	return r.isBeingDeleted(context.WithoutCancel(ctx)), nil
 }
 
-// pause waits until it is time to look again, or until ctx ends.
-func (r *Runner) pause(ctx context.Context) error {
+// pause waits until it is time to look again. It returns false when ctx ends first.
+func (r *Runner) pause(ctx context.Context) bool {
 	select {
 	case <-ctx.Done():
-		return ctx.Err()
+		return false
 	case <-r.options.Clock.After(checkPeriod):
-		return nil
+		return ctx.Err() == nil
 	}
 }
 
