@@ -11,7 +11,7 @@ output=$root/_output/tools
 bin=$output/bin
 
 readonly kubernetes_tools=(kube-apiserver kube-controller-manager kube-scheduler kubelet kube-proxy kubectl)
-readonly all_tools=("${kubernetes_tools[@]}" etcd coredns golangci-lint)
+readonly all_tools=("${kubernetes_tools[@]}" etcd coredns golangci-lint metrics-server keda argo-rollouts)
 
 usage() {
   cat <<EOF
@@ -28,6 +28,7 @@ module_directory() {
   case $1 in
     coredns) echo "$tools/coredns" ;;
     golangci-lint) echo "$tools/lint" ;;
+    metrics-server | keda | argo-rollouts) echo "$tools/$1" ;;
     *) echo "$tools" ;;
   esac
 }
@@ -85,6 +86,9 @@ build_group() {
     etcd) packages=(go.etcd.io/etcd/server/v3) destination=$staging/etcd ;;
     coredns) packages=(.) destination=$staging/coredns ;;
     golangci-lint) packages=(github.com/golangci/golangci-lint/v2/cmd/golangci-lint) ;;
+    metrics-server) packages=(sigs.k8s.io/metrics-server/cmd/metrics-server) ;;
+    keda) packages=(github.com/kedacore/keda/v2/cmd/operator) destination=$staging/keda ;;
+    argo-rollouts) packages=(github.com/argoproj/argo-rollouts/cmd/rollouts-controller) destination=$staging/argo-rollouts ;;
     *) packages=("${@/#/k8s.io/kubernetes/cmd/}") ;;
   esac
 
