@@ -51,6 +51,13 @@ func (c *Client) resumeScaledObject(ctx context.Context, namespace, name string,
 	return c.annotateScaledObject(ctx, namespace, name, "resuming", dryRun, resumeAnnotations)
 }
 
+// IsPaused tells whether the annotations of an autoscaler say that
+// PauseAutoscaler paused it.
+func IsPaused(annotations map[string]string) bool {
+	_, ok := annotations[pausedByElasti]
+	return ok
+}
+
 // pauseAnnotations returns the annotations of a paused ScaledObject.
 func pauseAnnotations(current map[string]string) (map[string]string, error) {
 	if _, ok := current[pausedByElasti]; ok {

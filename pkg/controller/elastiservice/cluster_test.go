@@ -82,7 +82,8 @@ func newCluster(t *testing.T) *cluster {
 		elasti: elastifake.NewClientset(),
 		host:   hostfake.NewClientset(),
 		dynamic: dynamicfake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(), map[schema.GroupVersionResource]string{
-			deploymentsResource: "DeploymentList", widgetsResource: "WidgetList"}),
+			deploymentsResource: "DeploymentList", widgetsResource: "WidgetList",
+			autoscalerResources[v1alpha1.AutoscalerKEDA]: "ScaledObjectList", autoscalerResources[v1alpha1.AutoscalerHPA]: "HorizontalPodAutoscalerList"}),
 		events: events.NewFakeRecorder(1000),
 	}
 	patch := clienttesting.ObjectReaction(c.elasti.Tracker())

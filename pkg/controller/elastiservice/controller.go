@@ -59,12 +59,13 @@ type Controller struct {
 	clock    clock.WithTicker
 	metrics  *Metrics
 
-	informers *informers.Manager
-	targets   *targetWatches
-	ports     *proxyPorts
-	resolvers *resolvers
-	listeners *listeners
-	memories  *memories
+	informers   *informers.Manager
+	targets     *targetWatches
+	autoscalers *autoscalerWatches
+	ports       *proxyPorts
+	resolvers   *resolvers
+	listeners   *listeners
+	memories    *memories
 
 	// Set by Run before anything else runs.
 
@@ -104,6 +105,14 @@ func New(options Options) (*Controller, error) {
 
 		uses:  map[types.NamespacedName]*targetUse{},
 		users: map[targetID]sets.Set[types.NamespacedName]{},
+	}
+	c.autoscalers = &autoscalerWatches{
+		informers: c.informers,
+		dynamic:   options.HostDynamic,
+		scope:     c.scope,
+		users:     c.usersOfAutoscaler,
+		enqueue:   c.enqueue,
+		uses:      map[types.NamespacedName]autoscalerUse{},
 	}
 	return c, nil
 }

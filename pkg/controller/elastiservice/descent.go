@@ -120,26 +120,32 @@ func (c *Controller) descend(ctx context.Context, v *view, memory *memory, step 
 		c.queue.AddAfter(keyOf(v.elastiService), convergeTime-c.clock.Since(memory.descentSince))
 		return nil
 	case step == descentScale:
-		memory.descentSince = time.Time{}
+		stopped, err := c.pauseAutoscaler(ctx, v, memory)
+		if err != nil {
+			c.event(v.elastiService, corev1.EventTypeWarning, ReasonSleepFailed, actionSleep, "the target stays awake: %v", err)
+			_, takeErr := c.takeSleepRequest(ctx, v.elastiService, memory)
+			return takeErr
+		}
+		if !stopped {
+			return nil
+		}
+		memory.descentSince, memory.pausing = time.Time{}, time.Time{}
 		return c.putToSleep(ctx, v, memory)
 	default:
 		return nil
 	}
 }
 
-// putToSleep scales the target to zero. The request is taken first: a wake
-// that came in the meantime took it back, and taking it fails then. When the
-// target cannot be scaled, its autoscaler goes on as before.
+// putToSleep scales the target, whose autoscaler is paused, to zero. The
+// request is taken first: a wake that came in the meantime took it back, and
+// taking it fails then. When the target cannot be scaled, its autoscaler goes
+// on as before.
 func (c *Controller) putToSleep(ctx context.Context, v *view, memory *memory) error {
 	taken, err := c.takeSleepRequest(ctx, v.elastiService, memory)
 	if err != nil || !taken {
 		return err
 	}
 	target, autoscaler := targetOf(v.elastiService), autoscalerOf(v.elastiService.Spec.Autoscaler)
-	if err := ignoreNotFound(c.scaling.PauseAutoscaler(ctx, target.Namespace, autoscaler)); err != nil {
-		c.event(v.elastiService, corev1.EventTypeWarning, ReasonSleepFailed, actionSleep, "the target stays awake: %v", err)
-		return nil
-	}
 	if _, err := c.scaling.Scale(ctx, target, 0, false); err != nil {
 		c.event(v.elastiService, corev1.EventTypeWarning, ReasonSleepFailed, actionSleep, "the target stays awake: %v", err)
 		return errors.Join(err, ignoreNotFound(c.scaling.ResumeAutoscaler(context.WithoutCancel(ctx), target.Namespace, autoscaler)))

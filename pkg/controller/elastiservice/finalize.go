@@ -144,6 +144,7 @@ func (c *Controller) restoreTarget(ctx context.Context, elastiService *v1alpha1.
 func (c *Controller) gone(ctx context.Context, key types.NamespacedName) error {
 	c.ports.release(key)
 	c.targets.forget(key)
+	c.autoscalers.forget(key)
 	c.memories.forget(key)
 	c.metrics.forget(key)
 	v := c.orphans(key)

@@ -42,6 +42,8 @@ type memory struct {
 	// descentSince is since when a descent has the resolvers in the path. Zero
 	// without one.
 	descentSince time.Time
+	// pausing is when a descent paused the autoscaler. Zero without one.
+	pausing time.Time
 }
 
 // memories are the memories of all ElastiServices. Safe for concurrent use.

@@ -52,6 +52,7 @@ type view struct {
 	readyEndpoints int
 	readyPods      int
 	target         targetObservation
+	autoscaler     autoscalerObservation
 }
 
 // covered tells whether the Service is one that resolvers can stand in for,
@@ -126,6 +127,7 @@ func (c *Controller) reconcile(ctx context.Context, watched *v1alpha1.ElastiServ
 		result.failed(err)
 	}
 	result.failed(c.wakeWithoutResolvers(ctx, v))
+	result.failed(c.resumeForgotten(ctx, v, memory))
 	if v.target.unwatched {
 		c.queue.AddAfter(key, wait.Jitter(targetRetry, 0.5))
 	}
@@ -143,7 +145,7 @@ func (c *Controller) observe(ctx context.Context, elastiService *v1alpha1.Elasti
 	key := keyOf(elastiService)
 	public := types.NamespacedName{Namespace: key.Namespace, Name: elastiService.Spec.Service}
 	private := types.NamespacedName{Namespace: key.Namespace, Name: PrivateServiceName(public.Name)}
-	v := &view{elastiService: elastiService, target: c.targets.observe(ctx, key, targetOf(elastiService))}
+	v := &view{elastiService: elastiService, target: c.targets.observe(ctx, key, targetOf(elastiService)), autoscaler: c.autoscalers.observe(elastiService)}
 
 	if first := winner(indexed[*v1alpha1.ElastiService](c.elastiServices.in(key.Namespace), byService, public)); first != nil && first.UID != elastiService.UID {
 		v.rival = first

@@ -39,6 +39,8 @@ const (
 	byService = "service"
 	// byPrivateService finds ElastiServices by their private Service.
 	byPrivateService = "privateService"
+	// byAutoscaler finds ElastiServices by their autoscaler, whatever its type.
+	byAutoscaler = "autoscaler"
 	// byOwner finds the objects that were made for an ElastiService.
 	byOwner = "owner"
 )
@@ -118,6 +120,12 @@ func (c *Controller) elastiServiceSource(namespace string) informers.Source {
 			}),
 			byPrivateService: index(func(elastiService *v1alpha1.ElastiService) []types.NamespacedName {
 				return []types.NamespacedName{{Namespace: elastiService.Namespace, Name: PrivateServiceName(elastiService.Spec.Service)}}
+			}),
+			byAutoscaler: index(func(elastiService *v1alpha1.ElastiService) []types.NamespacedName {
+				if elastiService.Spec.Autoscaler == nil {
+					return nil
+				}
+				return []types.NamespacedName{{Namespace: elastiService.Namespace, Name: elastiService.Spec.Autoscaler.Name}}
 			}),
 		},
 		Changed: c.elastiServiceChanged,

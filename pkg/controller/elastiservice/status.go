@@ -36,7 +36,13 @@ import (
 const statusFieldManager = "elasti-controller"
 
 // ownConditions are the conditions that this controller writes.
-var ownConditions = []string{ConditionReady, ConditionServiceFound, ConditionTargetFound, ConditionResolverAvailable, ConditionConflict}
+var ownConditions = []string{ConditionReady, ConditionServiceFound, ConditionTargetFound, ConditionResolverAvailable, ConditionConflict, ConditionAutoscalerFound}
+
+// judgement is what is decided of one condition.
+type judgement struct {
+	conditionType string
+	verdict       verdict
+}
 
 // statusOf returns the status that says what was observed and done.
 func (c *Controller) statusOf(v *view, result outcome) *v1alpha1.ElastiServiceStatus {
@@ -61,16 +67,19 @@ func (c *Controller) statusOf(v *view, result outcome) *v1alpha1.ElastiServiceSt
 	resolver := judgeResolvers(state, since, condition(v.elastiService, ConditionResolverAvailable))
 	conflict := judgeConflict(v.elastiService.Spec.Service, v.rival)
 	ready := judgeReady(service, target, resolver, conflict, v.service, result.problems)
-	for _, judged := range []struct {
-		conditionType string
-		verdict       verdict
-	}{
+	judgements := []judgement{
 		{ConditionReady, ready},
 		{ConditionServiceFound, service},
 		{ConditionTargetFound, target},
 		{ConditionResolverAvailable, resolver},
 		{ConditionConflict, conflict},
-	} {
+	}
+	if found := judgeAutoscaler(v.elastiService.Spec.Autoscaler, v.elastiService.Spec.ScaleTargetRef, v.autoscaler, condition(v.elastiService, ConditionAutoscalerFound)); found != nil {
+		judgements = append(judgements, judgement{ConditionAutoscalerFound, *found})
+	} else {
+		meta.RemoveStatusCondition(&status.Conditions, ConditionAutoscalerFound)
+	}
+	for _, judged := range judgements {
 		meta.SetStatusCondition(&status.Conditions, metav1.Condition{
 			Type:               judged.conditionType,
 			Status:             judged.verdict.status,
@@ -126,6 +135,7 @@ func (c *Controller) writeStatus(ctx context.Context, elastiService *v1alpha1.El
 	}
 	memory.written = updated
 	c.reportProblem(elastiService, status)
+	c.reportAutoscaler(elastiService, meta.FindStatusCondition(status.Conditions, ConditionAutoscalerFound))
 	return nil
 }
 

@@ -1,0 +1,145 @@
+/*
+Copyright The elasti-apiserver Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package elastiservice
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti/v1alpha1"
+)
+
+// scaledObject is a ScaledObject "cart" for a Deployment.
+func scaledObject(target string, annotations map[string]string, paused bool) *unstructured.Unstructured {
+	object := &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": "keda.sh/v1alpha1", "kind": "ScaledObject",
+		"spec": map[string]any{"scaleTargetRef": map[string]any{"name": target}},
+		"status": map[string]any{"conditions": []any{
+			map[string]any{"type": "Ready", "status": "True"},
+			map[string]any{"type": "Paused", "status": map[bool]string{true: "True", false: "False"}[paused]},
+		}},
+	}}
+	object.SetNamespace(shop)
+	object.SetName("cart")
+	object.SetAnnotations(annotations)
+	return object
+}
+
+var pausedAnnotations = map[string]string{"elasti.truefoundry.com/paused-annotations": "{}", "autoscaling.keda.sh/paused": "true"}
+
+func TestAutoscalerHasStopped(t *testing.T) {
+	for name, test := range map[string]struct {
+		object *unstructured.Unstructured
+		want   bool
+	}{
+		"running":                        {scaledObject("cart", nil, false), false},
+		"annotated, in the middle of it": {scaledObject("cart", pausedAnnotations, false), false},
+		"paused for something else":      {scaledObject("cart", nil, true), false},
+		"stopped":                        {scaledObject("cart", pausedAnnotations, true), true},
+	} {
+		kept, err := keepAutoscaler(test.object)
+		if err != nil {
+			t.Fatal(err)
+		}
+		observation := autoscalerObservation{autoscaler: kept.(*observedAutoscaler)}
+		if got := observation.stopped(); got != test.want {
+			t.Errorf("%s: got %v", name, got)
+		}
+	}
+	if (autoscalerObservation{pending: true}).stopped() {
+		t.Error("stopped although nothing is known of it")
+	}
+	if !(autoscalerObservation{problem: errors.New("not there")}).stopped() {
+		t.Error("waits for an autoscaler that is not there")
+	}
+}
+
+func TestAutoscalerCondition(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t)
+	elastiService := cartElastiService()
+	elastiService.Spec.Autoscaler = &v1alpha1.AutoscalerSpec{Type: v1alpha1.AutoscalerKEDA, Name: "cart"}
+	c.create(elastiService)
+	c.start()
+	c.eventuallyCondition("cart", ConditionAutoscalerFound, metav1.ConditionFalse, ReasonNotFound)
+	c.eventuallyEvent("AutoscalerNotFound")
+	c.put(c.dynamic.Tracker(), scaledObject("other", nil, false))
+	c.eventuallyCondition("cart", ConditionAutoscalerFound, metav1.ConditionFalse, ReasonOtherTarget)
+	c.put(c.dynamic.Tracker(), scaledObject("cart", nil, false))
+	c.eventuallyCondition("cart", ConditionAutoscalerFound, metav1.ConditionTrue, ReasonFound)
+	c.edit("cart", func(elastiService *v1alpha1.ElastiService) {
+		elastiService.Spec.Autoscaler = nil
+		elastiService.Generation++
+	})
+	c.eventually(func() string {
+		if found := condition(c.elastiService("cart"), ConditionAutoscalerFound); found != nil {
+			return fmt.Sprintf("the end of %+v", found)
+		}
+		return ""
+	})
+}
+
+func TestHorizontalPodAutoscalerCondition(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t)
+	autoscaler := scaledObject("cart", nil, false)
+	autoscaler.SetGroupVersionKind(schema.GroupVersionKind{Group: "autoscaling", Version: "v2", Kind: "HorizontalPodAutoscaler"})
+	if err := unstructured.SetNestedField(autoscaler.Object, "Deployment", "spec", "scaleTargetRef", "kind"); err != nil {
+		t.Fatal(err)
+	}
+	c.put(c.dynamic.Tracker(), autoscaler)
+	elastiService := cartElastiService()
+	elastiService.Spec.Autoscaler = &v1alpha1.AutoscalerSpec{Type: v1alpha1.AutoscalerHPA, Name: "cart"}
+	c.create(elastiService)
+	c.start()
+	c.eventuallyCondition("cart", ConditionAutoscalerFound, metav1.ConditionTrue, ReasonFound)
+}
+
+// Whoever wakes a target, in the middle of a descent or past us, its autoscaler
+// must not stay paused.
+func TestAutoscalerOfAnAwakeTargetIsResumed(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t)
+	c.put(c.dynamic.Tracker(), scaledObject("cart", pausedAnnotations, true))
+	elastiService := cartElastiService()
+	elastiService.Spec.Autoscaler = &v1alpha1.AutoscalerSpec{Type: v1alpha1.AutoscalerKEDA, Name: "cart"}
+	c.create(elastiService)
+	c.start()
+	c.eventuallyMode("cart", v1alpha1.ModeProxy)
+	c.eventuallyCondition("cart", ConditionAutoscalerFound, metav1.ConditionTrue, ReasonFound)
+	resumed := func() bool {
+		c.scaling.mu.Lock()
+		defer c.scaling.mu.Unlock()
+		return slices.Contains(c.scaling.resumed, "cart")
+	}
+	if resumed() {
+		t.Error("resumed while the target sleeps")
+	}
+	c.setDeployment("cart", 1, 0)
+	c.eventually(func() string {
+		if !resumed() {
+			return "the autoscaler to go on"
+		}
+		return ""
+	})
+}
