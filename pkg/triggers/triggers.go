@@ -78,6 +78,8 @@ type Prometheus struct {
 	UptimeFilter string
 	// Headers are extra headers of the HTTP requests.
 	Headers map[string]string
+	// Credentials are read from Secrets and ConfigMaps.
+	Credentials Credentials
 }
 
 // ExternalMetric is the metadata of a trigger of TypeExternalMetric.
@@ -118,7 +120,7 @@ func Validate(triggerType string, metadata *runtime.RawExtension, path *field.Pa
 // know, sorted. They are kept, and have no effect.
 func UnknownKeys(triggerType string, metadata *runtime.RawExtension) []string {
 	known := map[string][]string{
-		TypePrometheus:     {"query", "threshold", "serverAddress", "uptimeFilter", "headers"},
+		TypePrometheus:     {"query", "threshold", "serverAddress", "uptimeFilter", "headers", authorizationKey, basicAuthKey, tlsConfigKey},
 		TypeTraffic:        {},
 		TypeExternalMetric: {"metricName", "selector", "threshold"},
 		TypeCPU:            {"threshold"},
@@ -149,6 +151,7 @@ func ParsePrometheus(metadata *runtime.RawExtension, path *field.Path) (Promethe
 	}
 	parsed.UptimeFilter = values.text("uptimeFilter", maxFilterBytes, path, &errs)
 	parsed.Headers = values.headers("headers", path, &errs)
+	parsed.Credentials = values.credentials(parsed.ServerAddress, parsed.Headers, path, &errs)
 	return parsed, errs
 }
 

@@ -93,6 +93,7 @@ func (o *Sleep) options(dependencies controllerDependencies, own versioned.Inter
 			triggers.TypePrometheus: sleep.NewPrometheus(sleep.PrometheusOptions{
 				ServerAddress:           o.PrometheusServerAddress,
 				AuthorizationHeaderFile: o.PrometheusAuthorizationHeaderFile,
+				Keys:                    sleep.NewClusterKeys(host),
 				UptimeWindow:            max(sleep.DefaultUptimeWindow, 2*o.PollingInterval),
 			}),
 			triggers.TypeExternalMetric: sleep.NewExternalMetrics(metricsAPI),

@@ -53,6 +53,9 @@ const (
 	ReasonServerFailed = "ServerFailed"
 	// ReasonServerRefused: the server refuses the credentials.
 	ReasonServerRefused = "ServerRefused"
+	// ReasonCredentialsUnavailable: what the trigger refers to for its
+	// credentials cannot be read.
+	ReasonCredentialsUnavailable = "CredentialsUnavailable"
 	// ReasonQueryRejected: the server does not understand the query.
 	ReasonQueryRejected = "QueryRejected"
 	// ReasonNotScraped: what the trigger measures was not scraped all the time.

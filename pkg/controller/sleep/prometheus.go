@@ -69,6 +69,9 @@ type PrometheusOptions struct {
 	// target, so that no outage falls in between. Defaults to
 	// DefaultUptimeWindow.
 	UptimeWindow time.Duration
+	// Keys reads the credentials of triggers. Without it, triggers that refer
+	// to some cannot be evaluated.
+	Keys KeyReader
 	// Timeout is how long a server may take to answer. Defaults to 10 s.
 	Timeout time.Duration
 	// Clock is the time. Defaults to the real clock.
@@ -79,7 +82,9 @@ type PrometheusOptions struct {
 type Prometheus struct {
 	options   PrometheusOptions
 	transport *http.Transport
-	questions *questions
+	// credentials are those of triggers.
+	credentials *credentialStore
+	questions   *questions
 }
 
 var _ Evaluator = &Prometheus{}
@@ -95,14 +100,18 @@ func NewPrometheus(options PrometheusOptions) *Prometheus {
 	transport := http.DefaultTransport.(*http.Transport).Clone()
 	transport.MaxIdleConnsPerHost = maxAskedAtOnce
 	return &Prometheus{
-		options:   options,
-		transport: transport,
-		questions: newQuestions(options.Clock, options.Timeout),
+		options:     options,
+		transport:   transport,
+		credentials: newCredentialStore(options.Keys, options.Clock, transport),
+		questions:   newQuestions(options.Clock, options.Timeout),
 	}
 }
 
 // CloseIdleConnections closes the connections to servers that are not in use.
-func (p *Prometheus) CloseIdleConnections() { p.transport.CloseIdleConnections() }
+func (p *Prometheus) CloseIdleConnections() {
+	p.transport.CloseIdleConnections()
+	p.credentials.clear()
+}
 
 // Evaluate asks the server of the trigger. The answer counts only if what is
 // measured has been scraped all the time of late: after a restart of
@@ -114,6 +123,10 @@ func (p *Prometheus) Evaluate(ctx context.Context, subject Subject) (Result, err
 	}
 	server, err := p.server(&trigger)
 	if err != nil {
+		return resultOf(err)
+	}
+	server.namespace = subject.ElastiService.Namespace
+	if server.credentials, err = p.credentials.get(ctx, server.namespace, &trigger.Credentials); err != nil {
 		return resultOf(err)
 	}
 	filter := cmp.Or(trigger.UptimeFilter, defaultUptimeFilter)
@@ -146,11 +159,17 @@ type prometheusServer struct {
 	headers http.Header
 	// authorizationFile is the file with the Authorization header, or empty.
 	authorizationFile string
+	// namespace is that of the credentials, own what the trigger says of them,
+	// and credentials what came of that. Nil if there are none.
+	namespace   string
+	own         string
+	credentials *credentials
 }
 
 // server returns the server that a trigger asks. The configured credential
-// goes to the configured server only: whoever writes an ElastiService chooses
-// the other ones.
+// goes to the configured server only, and only if the trigger does not say
+// itself how to connect: whoever writes an ElastiService chooses the other
+// servers, and whom a TLS configuration of its own trusts.
 func (p *Prometheus) server(trigger *triggers.Prometheus) (*prometheusServer, error) {
 	server := &prometheusServer{address: cmp.Or(trigger.ServerAddress, p.options.ServerAddress), headers: http.Header{}}
 	for _, name := range slices.Sorted(maps.Keys(trigger.Headers)) {
@@ -164,19 +183,24 @@ func (p *Prometheus) server(trigger *triggers.Prometheus) (*prometheusServer, er
 		return nil, noAnswer(ReasonNoServer, "the serverAddress is not a URL")
 	}
 	server.host = parsed.Host
-	if strings.TrimRight(server.address, "/") == strings.TrimRight(p.options.ServerAddress, "/") {
+	if !trigger.Credentials.IsZero() {
+		server.own = trigger.Credentials.String()
+	} else if strings.TrimRight(server.address, "/") == strings.TrimRight(p.options.ServerAddress, "/") {
 		server.authorizationFile = p.options.AuthorizationHeaderFile
 	}
 	return server, nil
 }
 
-// key tells servers apart, and the same server with other headers: what it
-// answers may depend on them.
+// key tells servers apart, and the same server with other headers or
+// credentials: what it answers may depend on them.
 func (s *prometheusServer) key() string {
 	var key strings.Builder
 	key.WriteString(strings.TrimRight(s.address, "/"))
 	for _, name := range slices.Sorted(maps.Keys(s.headers)) {
 		fmt.Fprintf(&key, "\n%s: %s", name, s.headers.Get(name))
+	}
+	if s.credentials != nil {
+		fmt.Fprintf(&key, "\n%s %s %s", s.namespace, s.own, s.credentials.version)
 	}
 	return key.String()
 }
@@ -198,10 +222,18 @@ func (p *Prometheus) query(ctx context.Context, server *prometheusServer, query 
 		headers = headers.Clone()
 		headers.Set(authorizationHeader, strings.TrimSpace(string(authorization)))
 	}
+	transport := p.transport
+	if own := server.credentials; own != nil {
+		if own.authorization != "" {
+			headers = headers.Clone()
+			headers.Set(authorizationHeader, own.authorization)
+		}
+		transport = cmp.Or(own.transport, transport)
+	}
 	client, err := api.NewClient(api.Config{
 		Address: server.address,
 		Client: &http.Client{
-			Transport: &prometheusTransport{inner: p.transport, headers: headers},
+			Transport: &prometheusTransport{inner: transport, headers: headers},
 			// Headers are for this server and no other.
 			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 		},
@@ -212,10 +244,10 @@ func (p *Prometheus) query(ctx context.Context, server *prometheusServer, query 
 	value, warnings, err := prometheusv1.NewAPI(client).Query(ctx, query, time.Time{}, prometheusv1.WithTimeout(p.questions.timeout))
 	switch {
 	case err != nil:
-		return 0, explainQueryError(server.host, err)
+		return 0, explainQueryError(server, err)
 	case len(warnings) > 0:
 		// A server that asks others says so here when one of them is missing.
-		return 0, noAnswer(ReasonDataIncomplete, "%s: the answer has warnings: %s", server.host, shorten(strings.Join(warnings, "; ")))
+		return 0, noAnswer(ReasonDataIncomplete, "%s: the answer has warnings: %s", server.host, server.quote(strings.Join(warnings, "; ")))
 	default:
 		return single(server.host, value)
 	}
@@ -249,14 +281,15 @@ func single(host string, value model.Value) (float64, error) {
 // explainQueryError says what kept a server from answering. What it says
 // itself is shown only of queries that it rejects: anything could answer at an
 // address that a user gave.
-func explainQueryError(host string, err error) error {
+func explainQueryError(server *prometheusServer, err error) error {
+	host := server.host
 	var failure *prometheusv1.Error
 	if errors.As(err, &failure) {
 		switch failure.Type {
 		case prometheusv1.ErrBadData, prometheusv1.ErrExec:
-			return noAnswer(ReasonQueryRejected, "%s rejects the query: %s", host, shorten(failure.Msg))
+			return noAnswer(ReasonQueryRejected, "%s rejects the query: %s", host, server.quote(failure.Msg))
 		case prometheusv1.ErrClient:
-			return noAnswer(ReasonServerRefused, "%s refuses the request (%s): are the headers and the path right?", host, shorten(failure.Msg))
+			return noAnswer(ReasonServerRefused, "%s refuses the request (%s): are the credentials, the headers and the path right?", host, server.quote(failure.Msg))
 		case prometheusv1.ErrTimeout, prometheusv1.ErrCanceled:
 			return noAnswer(ReasonServerFailed, "%s gave up on the query: make it cheaper", host)
 		case prometheusv1.ErrBadResponse:
@@ -275,6 +308,9 @@ func explainQueryError(host string, err error) error {
 	}
 	return noAnswer(ReasonNotANumber, "%s: the answer cannot be read: use a query for an instant vector with one element, or a scalar", host)
 }
+
+// quote returns what the server says, without the credentials that it repeats.
+func (s *prometheusServer) quote(text string) string { return shorten(s.credentials.redact(text)) }
 
 func shorten(text string) string {
 	if len(text) <= maxReasonBytes {
