@@ -20,12 +20,16 @@ import (
 	"context"
 	"fmt"
 	"net"
+	"net/http"
 	"sync"
 	"sync/atomic"
 
+	"github.com/truefoundry/elasti-apiserver/pkg/resolver/answer"
+	"github.com/truefoundry/elasti-apiserver/pkg/resolver/destination"
 	"github.com/truefoundry/elasti-apiserver/pkg/resolver/service"
 	"github.com/truefoundry/elasti-apiserver/pkg/resolver/sniff"
 	"github.com/truefoundry/elasti-apiserver/pkg/resolver/stream"
+	"github.com/truefoundry/elasti-apiserver/pkg/sharedport"
 )
 
 // ports opens the proxy ports of services.
@@ -48,7 +52,7 @@ type owner struct {
 	service     *service.Service
 	port        service.Port
 	expectation sniff.Expectation
-	find        service.Find
+	find        destination.Find
 }
 
 // foreign returns how a stream finds out that it is none.
@@ -66,7 +70,7 @@ func (p *ports) OpenPort(svc *service.Service, port service.Port) error {
 		r.directory.Add(svc, port)
 		return nil
 	}
-	next := &owner{service: svc, port: port, expectation: sniff.Expect(port.AppProtocol), find: service.Fixed(svc, port)}
+	next := &owner{service: svc, port: port, expectation: sniff.Expect(port.AppProtocol), find: destination.Fixed(svc, port)}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if current := p.owners[port.ProxyPort]; current != nil {
@@ -110,26 +114,49 @@ func (r *Resolver) openShared(serving context.Context) error {
 	if r.options.SharedPort == 0 {
 		return nil
 	}
-	find := func(field func(string) []string) (*service.Service, service.Port) {
-		for _, name := range []string{r.options.SharedHostHeader, "Host"} {
-			if values := field(name); name != "" && len(values) > 0 {
-				return r.directory.Find(values[0])
-			}
-		}
-		return nil, service.Port{}
-	}
 	return r.listeners.Open(r.options.SharedPort, func(conn *net.TCPConn) {
-		r.serve(serving, conn, sniff.AnyHTTP, find, func([]byte) []byte {
+		r.serve(serving, conn, sniff.AnyHTTP, r.findShared, func([]byte) []byte {
 			conn.Close()
 			return nil
 		})
 	})
 }
 
+// findShared implements destination.Find for the shared port.
+func (r *Resolver) findShared(field func(string) []string) (*service.Service, service.Port, *answer.Answer) {
+	hosts := field("Host")
+	if len(hosts) > 0 && hosts[0] == sharedport.Host {
+		return nil, service.Port{}, r.tellShared(field(sharedport.FieldService))
+	}
+	if name := r.options.SharedHostHeader; name != "" {
+		if values := field(name); len(values) > 0 {
+			hosts = values
+		}
+	}
+	if len(hosts) > 0 {
+		if svc, port := r.directory.Find(hosts[0]); svc != nil {
+			return svc, port, nil
+		}
+	}
+	return nil, service.Port{}, answer.New(http.StatusMisdirectedRequest, answer.ReasonUnknownHost,
+		"no service on this port has the requested host name; use name.namespace.svc")
+}
+
+// tellShared tells whether the shared port knows the services that the values
+// of a header field name.
+func (r *Resolver) tellShared(names []string) *answer.Answer {
+	for _, name := range names {
+		if svc, _ := r.directory.Find(name); svc != nil {
+			return answer.New(sharedport.StatusKnown, answer.ReasonKnownHost, "a service on this port has that host name")
+		}
+	}
+	return answer.New(sharedport.StatusUnknown, answer.ReasonUnknownHost, "no service on this port has that host name")
+}
+
 // serve serves one connection until it ends. What is not HTTP goes to other,
 // which hands the first bytes back when they are HTTP after all: a client that
 // was silent at first may only have been slow, or early.
-func (r *Resolver) serve(ctx context.Context, conn *net.TCPConn, expectation sniff.Expectation, find service.Find, other func(initial []byte) []byte) {
+func (r *Resolver) serve(ctx context.Context, conn *net.TCPConn, expectation sniff.Expectation, find destination.Find, other func(initial []byte) []byte) {
 	r.connections.add(conn)
 	defer r.connections.remove(conn)
 	timeouts := sniff.Timeouts{Silence: r.options.SniffTimeout, Head: r.options.HeaderTimeout}

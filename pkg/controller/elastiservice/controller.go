@@ -90,10 +90,10 @@ func New(options Options) (*Controller, error) {
 		clock:     options.Clock,
 		metrics:   options.Metrics,
 		informers: informers.New(informers.Options{Clock: options.Clock, Metrics: options.InformerMetrics}),
-		ports:     newProxyPorts(options.ProxyPortRange, options.Clock),
 		listeners: newListeners(options.DialResolver, options.Clock),
 		memories:  newMemories(),
 	}
+	c.ports = newProxyPorts(options.ProxyPortRange, options.Clock, c.enqueue)
 	c.targets = &targetWatches{
 		informers: c.informers,
 		dynamic:   options.HostDynamic,

@@ -73,7 +73,13 @@ func (c *Controller) cover(ctx context.Context, v *view, memory *memory, result 
 		listening, allListen = c.listeningResolvers(ctx, v, memory, result.ports)
 		desired = desiredResolverSlices(v.elastiService, v.service, result.ports, listening)
 	}
-	removed, err := c.ensureResolverSlices(ctx, desired, v.ownSlices)
+	removed, err := false, error(nil)
+	if allListen || hasEndpoints(desired) || !haveEndpoints(v.ownSlices) {
+		removed, err = c.ensureResolverSlices(ctx, desired, v.ownSlices)
+	}
+	// Otherwise no resolver is known to serve the ports of the Service as they
+	// are now. Until one is, those before are better than nobody: resolvers go
+	// on listening there for a while.
 	result.failed(err)
 	if removed {
 		memory.sliceRemoved = c.clock.Now()
@@ -120,4 +126,12 @@ func observedMode(v *view) v1alpha1.Mode {
 		return v1alpha1.ModeProxy
 	}
 	return v1alpha1.ModeServe
+}
+
+func hasEndpoints(desired []*discoveryv1.EndpointSlice) bool {
+	return slices.ContainsFunc(desired, func(slice *discoveryv1.EndpointSlice) bool { return len(slice.Endpoints) > 0 })
+}
+
+func haveEndpoints(owned []*observedSlice) bool {
+	return slices.ContainsFunc(owned, func(slice *observedSlice) bool { return len(slice.slice.Endpoints) > 0 })
 }

@@ -27,15 +27,20 @@ import (
 	"syscall"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/utils/clock"
 
 	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti/v1alpha1"
+	"github.com/truefoundry/elasti-apiserver/pkg/sharedport"
 )
 
 const (
-	// dialTimeout is how long a resolver may take to accept a connection.
-	dialTimeout = 250 * time.Millisecond
+	// dialTimeout is how long a resolver may take to accept a connection, and
+	// answerTimeout how long it may take to answer on it.
+	dialTimeout   = 250 * time.Millisecond
+	answerTimeout = 500 * time.Millisecond
 	// listenRetry is the pause between the looks at a resolver that does not
 	// listen yet.
 	listenRetry = 250 * time.Millisecond
@@ -51,9 +56,18 @@ const (
 // DialFunc connects, as net.Dialer.DialContext does.
 type DialFunc func(ctx context.Context, network, address string) (net.Conn, error)
 
+// destination is a proxy port as traffic finds it.
+type destination struct {
+	proxyPort int32
+	// hostName is what tells the Service port apart on the shared port. Empty
+	// when the proxy port belongs to it alone.
+	hostName string
+}
+
 // listeners tells which resolvers listen on proxy ports. A resolver that is
 // ready may not have heard of a new proxy port yet, and would refuse the
-// connections that a resolver slice sends it. Safe for concurrent use.
+// connections that a resolver slice sends it; nor of a Service on the shared
+// port, and would refuse its requests. Safe for concurrent use.
 type listeners struct {
 	// dial is nil when nobody is looked at.
 	dial  DialFunc
@@ -72,8 +86,8 @@ func newListeners(dial DialFunc, clock clock.PassiveClock) *listeners {
 // confirmation is what an ElastiService knows of the resolvers that listen on
 // its proxy ports.
 type confirmation struct {
-	// ports are the proxy ports that the rest is about.
-	ports []int32
+	// destinations are what the rest is about.
+	destinations []destination
 	// resolvers are the ready resolvers, by address.
 	resolvers map[string]listener
 }
@@ -82,15 +96,15 @@ type confirmation struct {
 type listener struct {
 	// since is when it was looked at first.
 	since time.Time
-	// listens is true when it listens on all ports, as far as can be told.
+	// listens is true when it serves all destinations, as far as can be told.
 	listens bool
 }
 
-// confirm looks at those of the ready resolvers that are not known to listen
-// on all ports yet, and reports whether all of them are now.
-func (l *listeners) confirm(ctx context.Context, known *confirmation, ports []int32, ready []discoveryv1.Endpoint) bool {
-	if !slices.Equal(known.ports, ports) {
-		*known = confirmation{ports: ports}
+// confirm looks at those of the ready resolvers that are not known to serve
+// all destinations yet, and reports whether all of them are now.
+func (l *listeners) confirm(ctx context.Context, known *confirmation, destinations []destination, ready []discoveryv1.Endpoint) bool {
+	if !slices.Equal(known.destinations, destinations) {
+		*known = confirmation{destinations: destinations}
 	}
 	// Without those that are not ready any more: they are looked at again when
 	// they come back.
@@ -113,7 +127,7 @@ func (l *listeners) confirm(ctx context.Context, known *confirmation, ports []in
 			continue
 		}
 		looks.Go(func() {
-			resolver.listens = l.listens(ctx, address, ports)
+			resolver.listens = l.listens(ctx, address, destinations)
 			mu.Lock()
 			defer mu.Unlock()
 			current[address] = resolver
@@ -129,25 +143,44 @@ func (l *listeners) confirm(ctx context.Context, known *confirmation, ports []in
 	return true
 }
 
-// listens tells whether a resolver accepts connections on all ports. One that
-// does not answer at all counts: only a refusal says that it does not listen.
-func (l *listeners) listens(ctx context.Context, address string, ports []int32) bool {
-	for _, port := range ports {
-		dialCtx, cancel := context.WithTimeout(ctx, dialTimeout)
-		connection, err := l.dial(dialCtx, "tcp", net.JoinHostPort(address, strconv.Itoa(int(port))))
-		cancel()
-		switch {
-		case err == nil:
-			// A resolver ignores a connection that says nothing.
-			_ = connection.Close()
-		case errors.Is(err, syscall.ECONNREFUSED):
-			return false
-		default:
+// listens tells whether a resolver serves all destinations. One that does not
+// answer at all counts: only a clear no says that it does not.
+func (l *listeners) listens(ctx context.Context, address string, destinations []destination) bool {
+	for _, destination := range destinations {
+		serves, err := l.serves(ctx, address, destination)
+		if err != nil {
 			l.setBlind(address)
 			return true
 		}
+		if !serves {
+			return false
+		}
 	}
 	return true
+}
+
+// serves tells whether a resolver serves a destination. An error says that this
+// cannot be found out.
+func (l *listeners) serves(ctx context.Context, address string, destination destination) (bool, error) {
+	dialCtx, cancel := context.WithTimeout(ctx, dialTimeout)
+	defer cancel()
+	connection, err := l.dial(dialCtx, "tcp", net.JoinHostPort(address, strconv.Itoa(int(destination.proxyPort))))
+	if errors.Is(err, syscall.ECONNREFUSED) {
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	// A resolver ignores a connection that says nothing.
+	defer connection.Close()
+	if destination.hostName == "" {
+		return true, nil
+	}
+	// Deadlines are those of the network: the real time, whatever the clock.
+	if err := connection.SetDeadline(time.Now().Add(answerTimeout)); err != nil {
+		return false, err
+	}
+	return sharedport.Knows(connection, destination.hostName)
 }
 
 func (l *listeners) isBlind(address string) bool {
@@ -167,13 +200,13 @@ func (l *listeners) setBlind(address string) {
 
 // trustSlices takes the resolvers of slices that are in place for confirmed,
 // so that a restart of the controller does not look at all of them.
-func trustSlices(known *confirmation, ports []int32, owned []*observedSlice, now time.Time) {
-	if known.ports != nil {
+func trustSlices(known *confirmation, destinations []destination, ports []v1alpha1.ProxyPort, owned []*observedSlice, now time.Time) {
+	if known.destinations != nil {
 		return
 	}
 	trusted := map[string]listener{}
 	for _, slice := range owned {
-		if !slices.Equal(endpointPortNumbers(slice.slice), ports) {
+		if !equality.Semantic.DeepEqual(slice.slice.Ports, slicePorts(ports)) {
 			continue
 		}
 		for i := range slice.slice.Endpoints {
@@ -182,19 +215,19 @@ func trustSlices(known *confirmation, ports []int32, owned []*observedSlice, now
 			}
 		}
 	}
-	*known = confirmation{ports: ports, resolvers: trusted}
+	*known = confirmation{destinations: destinations, resolvers: trusted}
 }
 
 // listeningResolvers returns the resolvers to list in the slices of an
 // ElastiService, and whether those are all that are ready.
 func (c *Controller) listeningResolvers(ctx context.Context, v *view, memory *memory, ports []v1alpha1.ProxyPort) (func(discoveryv1.AddressType) []discoveryv1.Endpoint, bool) {
-	numbers := proxyPortNumbers(ports)
-	trustSlices(&memory.listeners, numbers, v.ownSlices, c.clock.Now())
+	destinations := c.destinationsOf(v.service, ports)
+	trustSlices(&memory.listeners, destinations, ports, v.ownSlices, c.clock.Now())
 	var ready []discoveryv1.Endpoint
 	for _, family := range addressTypes(v.service) {
 		ready = append(ready, c.resolvers.ready(family)...)
 	}
-	complete := c.listeners.confirm(ctx, &memory.listeners, numbers, ready)
+	complete := c.listeners.confirm(ctx, &memory.listeners, destinations, ready)
 	if !complete {
 		c.queue.AddAfter(keyOf(v.elastiService), listenRetry)
 	}
@@ -210,20 +243,14 @@ func (c *Controller) listeningResolvers(ctx context.Context, v *view, memory *me
 	}, complete
 }
 
-func proxyPortNumbers(ports []v1alpha1.ProxyPort) []int32 {
-	numbers := make([]int32, 0, len(ports))
+func (c *Controller) destinationsOf(public *corev1.Service, ports []v1alpha1.ProxyPort) []destination {
+	destinations := make([]destination, 0, len(ports))
 	for _, port := range ports {
-		numbers = append(numbers, port.ProxyPort)
-	}
-	return numbers
-}
-
-func endpointPortNumbers(slice *discoveryv1.EndpointSlice) []int32 {
-	numbers := make([]int32, 0, len(slice.Ports))
-	for _, port := range slice.Ports {
-		if port.Port != nil {
-			numbers = append(numbers, *port.Port)
+		destination := destination{proxyPort: port.ProxyPort}
+		if port.ProxyPort == c.options.SharedProxyPort {
+			destination.hostName = sharedport.HostName(public.Namespace, public.Name, port.Port)
 		}
+		destinations = append(destinations, destination)
 	}
-	return numbers
+	return destinations
 }

@@ -25,6 +25,7 @@ import (
 	"testing"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	clocktesting "k8s.io/utils/clock/testing"
@@ -74,7 +75,7 @@ func TestResolversAreListedOnceTheyListen(t *testing.T) {
 	listeners := newListeners(network.dial, clock)
 	ready := []discoveryv1.Endpoint{{Addresses: []string{"10.0.0.1"}}, {Addresses: []string{"10.0.0.2"}}}
 	known := &confirmation{}
-	ports := []int32{10000, 10001}
+	ports := []destination{{proxyPort: 10000}, {proxyPort: 10001}}
 
 	network.answer("10.0.0.2:10001", refused)
 	if listeners.confirm(t.Context(), known, ports, ready) || !known.resolvers["10.0.0.1"].listens || known.resolvers["10.0.0.2"].listens {
@@ -97,7 +98,7 @@ func TestResolversAreListedOnceTheyListen(t *testing.T) {
 	if dials := network.takeDials(); dials != 2 {
 		t.Errorf("%d dials after a resolver came back, want 2", dials)
 	}
-	listeners.confirm(t.Context(), known, []int32{10002}, ready)
+	listeners.confirm(t.Context(), known, []destination{{proxyPort: 10002}}, ready)
 	if dials := network.takeDials(); dials != 2 {
 		t.Errorf("%d dials after a change of the ports, want 2", dials)
 	}
@@ -109,11 +110,11 @@ func TestResolverThatNeverListensIsListedInTheEnd(t *testing.T) {
 	listeners := newListeners(network.dial, clock)
 	known := &confirmation{}
 	ready := []discoveryv1.Endpoint{{Addresses: []string{"10.0.0.1"}}}
-	if listeners.confirm(t.Context(), known, []int32{10000}, ready) {
+	if listeners.confirm(t.Context(), known, []destination{{proxyPort: 10000}}, ready) {
 		t.Error("listed although it refuses")
 	}
 	clock.Step(listenPatience)
-	if !listeners.confirm(t.Context(), known, []int32{10000}, ready) {
+	if !listeners.confirm(t.Context(), known, []destination{{proxyPort: 10000}}, ready) {
 		t.Error("still not listed")
 	}
 }
@@ -124,7 +125,7 @@ func TestResolverThatCannotBeReachedIsListedAtOnce(t *testing.T) {
 	listeners := newListeners(network.dial, clock)
 	ready := []discoveryv1.Endpoint{{Addresses: []string{"10.0.0.1"}}}
 	for range 10 {
-		if !listeners.confirm(t.Context(), &confirmation{}, []int32{10000}, ready) {
+		if !listeners.confirm(t.Context(), &confirmation{}, []destination{{proxyPort: 10000}}, ready) {
 			t.Error("not listed")
 		}
 	}
@@ -155,6 +156,50 @@ func TestSliceWaitsForTheListeners(t *testing.T) {
 	c.eventually(func() string {
 		if len(c.resolverSlices("cart")[0].Endpoints) != 2 {
 			return "the other resolver"
+		}
+		return ""
+	})
+}
+
+// A Service that gets another port needs its resolvers meanwhile.
+func TestResolversStayWhileNoneListensOnANewPort(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t)
+	network := &network{answers: map[string]error{}}
+	var closed sync.Map
+	c.options.DialResolver = func(ctx context.Context, protocol, address string) (net.Conn, error) {
+		if _, all := closed.Load("new"); all {
+			address = "closed"
+		}
+		return network.dial(ctx, protocol, address)
+	}
+	network.answer("closed", refused)
+	c.create(cartElastiService())
+	c.start()
+	c.eventuallyMode("cart", v1alpha1.ModeProxy)
+	c.eventually(func() string {
+		if slices := c.resolverSlices("cart"); len(slices) == 0 || len(slices[0].Endpoints) != 2 {
+			return "both resolvers are listed"
+		}
+		return ""
+	})
+	closed.Store("new", true)
+	service := cartService()
+	service.Spec.Ports = append(service.Spec.Ports, corev1.ServicePort{Name: "new", Port: 82, Protocol: corev1.ProtocolTCP})
+	c.create(service)
+	c.eventually(func() string {
+		if len(c.elastiService("cart").Status.ProxyPorts) != 3 {
+			return "the new port has a proxy port"
+		}
+		return ""
+	})
+	if slice := c.resolverSlices("cart")[0]; len(slice.Endpoints) != 2 {
+		t.Errorf("the slice has the endpoints %+v while nobody listens on the new port", slice.Endpoints)
+	}
+	network.answer("closed", nil)
+	c.eventually(func() string {
+		if slice := c.resolverSlices("cart")[0]; len(slice.Ports) != 3 || len(slice.Endpoints) != 2 {
+			return "the slice has the new port"
 		}
 		return ""
 	})

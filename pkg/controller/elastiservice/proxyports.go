@@ -24,6 +24,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 	utilnet "k8s.io/apimachinery/pkg/util/net"
+	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/utils/clock"
 )
 
@@ -37,6 +38,9 @@ const coolingTime = 2 * time.Minute
 type proxyPorts struct {
 	first, size int32
 	clock       clock.PassiveClock
+	// freed is called, without a lock, for each owner that found no free proxy
+	// port before when there is one again.
+	freed func(owner types.NamespacedName)
 
 	mu sync.Mutex
 	// owned holds the proxy port of each Service port.
@@ -46,13 +50,17 @@ type proxyPorts struct {
 	// released is when proxy ports that are not in use were last in use. It
 	// never holds more than the range.
 	released map[int32]time.Time
+	// waiting are the owners that have fewer proxy ports than Service ports.
+	waiting sets.Set[types.NamespacedName]
 }
 
-func newProxyPorts(ports utilnet.PortRange, clock clock.PassiveClock) *proxyPorts {
+func newProxyPorts(ports utilnet.PortRange, clock clock.PassiveClock, freed func(types.NamespacedName)) *proxyPorts {
 	return &proxyPorts{
 		first:    int32(ports.Base),
 		size:     int32(ports.Size),
 		clock:    clock,
+		freed:    freed,
+		waiting:  sets.New[types.NamespacedName](),
 		owned:    map[types.NamespacedName]map[int32]int32{},
 		taken:    map[int32]bool{},
 		released: map[int32]time.Time{},
@@ -64,8 +72,11 @@ func newProxyPorts(ports utilnet.PortRange, clock clock.PassiveClock) *proxyPort
 // assigned before, then what is recorded, unless another owner has it. The
 // Service ports that are missing in the result found no free proxy port.
 func (p *proxyPorts) assign(owner types.NamespacedName, servicePorts []int32, recorded map[int32]int32) map[int32]int32 {
+	var waiting []types.NamespacedName
+	defer func() { p.tell(waiting) }()
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	taken := len(p.taken)
 	before := p.owned[owner]
 	assigned := make(map[int32]int32, len(servicePorts))
 	for _, servicePort := range servicePorts {
@@ -93,6 +104,13 @@ func (p *proxyPorts) assign(owner types.NamespacedName, servicePorts []int32, re
 		assigned[servicePort] = proxyPort
 	}
 	p.owned[owner] = assigned
+	p.waiting.Delete(owner)
+	if len(p.taken) < taken {
+		waiting = p.takeWaiting()
+	}
+	if len(assigned) < len(servicePorts) {
+		p.waiting.Insert(owner)
+	}
 	result := make(map[int32]int32, len(assigned))
 	for servicePort, proxyPort := range assigned {
 		result[servicePort] = proxyPort
@@ -102,12 +120,32 @@ func (p *proxyPorts) assign(owner types.NamespacedName, servicePorts []int32, re
 
 // release frees all proxy ports of an owner.
 func (p *proxyPorts) release(owner types.NamespacedName) {
+	var waiting []types.NamespacedName
+	defer func() { p.tell(waiting) }()
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	p.waiting.Delete(owner)
+	if len(p.owned[owner]) > 0 {
+		waiting = p.takeWaiting()
+	}
 	for _, proxyPort := range p.owned[owner] {
 		p.free(proxyPort)
 	}
 	delete(p.owned, owner)
+}
+
+// takeWaiting returns those that wait for a proxy port. They wait again when
+// they find none.
+func (p *proxyPorts) takeWaiting() []types.NamespacedName {
+	waiting := p.waiting.UnsortedList()
+	p.waiting.Clear()
+	return waiting
+}
+
+func (p *proxyPorts) tell(owners []types.NamespacedName) {
+	for _, owner := range owners {
+		p.freed(owner)
+	}
 }
 
 func (p *proxyPorts) free(proxyPort int32) {

@@ -34,7 +34,7 @@ func owned(number int) types.NamespacedName {
 
 func newPorts(size int) (*proxyPorts, *clocktesting.FakeClock) {
 	clock := clocktesting.NewFakeClock(metav1.Now().Time)
-	return newProxyPorts(utilnet.PortRange{Base: 10000, Size: size}, clock), clock
+	return newProxyPorts(utilnet.PortRange{Base: 10000, Size: size}, clock, func(types.NamespacedName) {}), clock
 }
 
 func TestProxyPortsAreUniqueUntilExhausted(t *testing.T) {
@@ -97,5 +97,31 @@ func TestReleasedProxyPortsCool(t *testing.T) {
 	clock.Step(coolingTime)
 	if got := ports.assign(owned(1), []int32{80}, nil)[80]; got != released {
 		t.Errorf("got %d, want %d, where the hash says", got, released)
+	}
+}
+
+func TestThoseWithoutAProxyPortAreToldWhenOneIsFree(t *testing.T) {
+	ports, _ := newPorts(2)
+	var told []types.NamespacedName
+	ports.freed = func(owner types.NamespacedName) { told = append(told, owner) }
+	ports.assign(owned(1), []int32{80, 81}, nil)
+	if assigned := ports.assign(owned(2), []int32{80}, nil); len(assigned) > 0 {
+		t.Fatalf("assigned %v of a range that is in use", assigned)
+	}
+	ports.assign(owned(3), []int32{80}, nil)
+	ports.release(owned(3))
+	if len(told) > 0 {
+		t.Errorf("told %v although nothing was released", told)
+	}
+	ports.assign(owned(1), []int32{80}, nil)
+	if len(told) != 1 || told[0] != owned(2) {
+		t.Fatalf("told %v, want the one that waits", told)
+	}
+	if assigned := ports.assign(owned(2), []int32{80}, nil); len(assigned) != 1 {
+		t.Errorf("assigned %v", assigned)
+	}
+	ports.release(owned(1))
+	if len(told) != 1 {
+		t.Errorf("told %v although nobody waits", told)
 	}
 }

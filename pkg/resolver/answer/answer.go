@@ -57,6 +57,8 @@ const (
 	ReasonWaitingPage Reason = "WaitingPage"
 	// ReasonUnknownHost: no service on the shared port has the requested host.
 	ReasonUnknownHost Reason = "UnknownHost"
+	// ReasonKnownHost: one has, which is all that was asked.
+	ReasonKnownHost Reason = "KnownHost"
 )
 
 // grpcStatus maps what went wrong to a gRPC status code.

@@ -29,6 +29,7 @@ import (
 
 	"github.com/truefoundry/elasti-apiserver/pkg/resolver/accesslog"
 	"github.com/truefoundry/elasti-apiserver/pkg/resolver/answer"
+	"github.com/truefoundry/elasti-apiserver/pkg/resolver/destination"
 	"github.com/truefoundry/elasti-apiserver/pkg/resolver/service"
 )
 
@@ -38,7 +39,7 @@ type conn struct {
 	server  *Server
 	tcp     *net.TCPConn
 	address string
-	find    service.Find
+	find    destination.Find
 
 	draining atomic.Bool
 
@@ -72,14 +73,14 @@ func (c *conn) serveRequest(ctx context.Context) bool {
 		c.record.Method, c.record.Path = string(c.request.method), pathOf(c.request.target)
 		c.record.TraceParent = string(c.request.traceParent)
 	}
-	c.service, c.port = c.find(c.request.values)
+	var instead *answer.Answer
+	c.service, c.port, instead = c.find(c.request.values)
 	again := false
 	switch {
 	case bad != nil:
 		c.refuseLast(answer.New(bad.status, answer.ReasonBadRequest, bad.detail))
 	case c.service == nil:
-		again = c.refuse(answer.New(http.StatusMisdirectedRequest, answer.ReasonUnknownHost,
-			"no service on this port has the requested host name; use name.namespace.svc"))
+		again = c.refuse(instead)
 	default:
 		again = c.answerRequest(ctx)
 	}

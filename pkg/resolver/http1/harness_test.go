@@ -35,6 +35,7 @@ import (
 	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti/v1alpha1"
 	"github.com/truefoundry/elasti-apiserver/pkg/resolver/accesslog"
 	"github.com/truefoundry/elasti-apiserver/pkg/resolver/asleep"
+	"github.com/truefoundry/elasti-apiserver/pkg/resolver/destination"
 	"github.com/truefoundry/elasti-apiserver/pkg/resolver/endpoint"
 	"github.com/truefoundry/elasti-apiserver/pkg/resolver/hold"
 	"github.com/truefoundry/elasti-apiserver/pkg/resolver/service"
@@ -103,7 +104,7 @@ func newFixtureWith(t testing.TB, change func(*service.Config), tune func(*Optio
 			running.Go(func() {
 				stop := context.AfterFunc(ctx, func() { conn.Close() })
 				defer stop()
-				f.server.Serve(ctx, conn.(*net.TCPConn), nil, service.Fixed(f.service, service.Port{Number: 80}))
+				f.server.Serve(ctx, conn.(*net.TCPConn), nil, destination.Fixed(f.service, service.Port{Number: 80}))
 			})
 		}
 	})

@@ -36,7 +36,7 @@ import (
 	"time"
 
 	"github.com/truefoundry/elasti-apiserver/pkg/resolver/asleep"
-	"github.com/truefoundry/elasti-apiserver/pkg/resolver/service"
+	"github.com/truefoundry/elasti-apiserver/pkg/resolver/destination"
 )
 
 // drainIdleTimeout is how long a connection without a request is kept while the
@@ -78,7 +78,7 @@ func New(options Options) *Server {
 // Serve serves one connection of a client until it ends, and closes it. Each
 // request goes to the service that find returns for it. The bytes of initial were already read from it. Whoever
 // wants it to end sooner closes tcp.
-func (s *Server) Serve(ctx context.Context, tcp *net.TCPConn, initial []byte, find service.Find) {
+func (s *Server) Serve(ctx context.Context, tcp *net.TCPConn, initial []byte, find destination.Find) {
 	c := &conn{server: s, tcp: tcp, address: tcp.RemoteAddr().String(), find: find}
 	defer c.close()
 	c.in.prepend(initial)

@@ -34,6 +34,7 @@ import (
 
 	"github.com/truefoundry/elasti-apiserver/pkg/resolver/accesslog"
 	"github.com/truefoundry/elasti-apiserver/pkg/resolver/answer"
+	"github.com/truefoundry/elasti-apiserver/pkg/resolver/destination"
 	"github.com/truefoundry/elasti-apiserver/pkg/resolver/hold"
 	"github.com/truefoundry/elasti-apiserver/pkg/resolver/proberesponse"
 	"github.com/truefoundry/elasti-apiserver/pkg/resolver/service"
@@ -49,20 +50,19 @@ var errNothingSent = errors.New("nothing was sent")
 // handler handles the streams of one connection.
 type handler struct {
 	server *Server
-	find   service.Find
+	find   destination.Find
 }
 
 // ServeHTTP finds out what a request is for, and has it forwarded.
 func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	svc, port := h.find(func(name string) []string {
+	svc, port, instead := h.find(func(name string) []string {
 		if strings.EqualFold(name, "host") {
 			return []string{r.Host}
 		}
 		return r.Header.Values(name)
 	})
 	if svc == nil {
-		answer.New(http.StatusMisdirectedRequest, answer.ReasonUnknownHost,
-			"no service on this port has the requested host name; use name.namespace.svc").ServeHTTP(w, r)
+		instead.ServeHTTP(w, r)
 		return
 	}
 	record := &accesslog.Record{

@@ -45,6 +45,7 @@ import (
 	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti/v1alpha1"
 	"github.com/truefoundry/elasti-apiserver/pkg/resolver/answer"
 	"github.com/truefoundry/elasti-apiserver/pkg/resolver/asleep"
+	"github.com/truefoundry/elasti-apiserver/pkg/resolver/destination"
 	"github.com/truefoundry/elasti-apiserver/pkg/resolver/endpoint"
 	"github.com/truefoundry/elasti-apiserver/pkg/resolver/hold"
 	"github.com/truefoundry/elasti-apiserver/pkg/resolver/service"
@@ -96,7 +97,7 @@ func newFixture(t *testing.T, change func(*service.Config)) *fixture {
 			running.Go(func() {
 				stop := context.AfterFunc(ctx, func() { conn.Close() })
 				defer stop()
-				server.Serve(ctx, conn.(*net.TCPConn), nil, service.Fixed(f.service, service.Port{Number: 80}))
+				server.Serve(ctx, conn.(*net.TCPConn), nil, destination.Fixed(f.service, service.Port{Number: 80}))
 			})
 		}
 	})

@@ -38,7 +38,7 @@ import (
 	"golang.org/x/net/http2"
 
 	"github.com/truefoundry/elasti-apiserver/pkg/resolver/asleep"
-	"github.com/truefoundry/elasti-apiserver/pkg/resolver/service"
+	"github.com/truefoundry/elasti-apiserver/pkg/resolver/destination"
 )
 
 const (
@@ -98,7 +98,7 @@ func New(options Options) (*Server, error) {
 // Serve serves one connection of a client until it ends, and closes it. Each
 // request goes to the service that find returns for it. The bytes of initial were already read from it. Whoever
 // wants it to end sooner closes tcp.
-func (s *Server) Serve(ctx context.Context, tcp *net.TCPConn, initial []byte, find service.Find) {
+func (s *Server) Serve(ctx context.Context, tcp *net.TCPConn, initial []byte, find destination.Find) {
 	defer tcp.Close()
 	s.http2.ServeConn(&prefixedConn{TCPConn: tcp, prefix: initial}, &http2.ServeConnOpts{
 		Context:    ctx,

@@ -62,16 +62,6 @@ type Port struct {
 	ProxyPort int32
 }
 
-// Find returns the service and port that a request is for, given a way to look
-// at its header fields, where the name host stands for the host that it asks
-// for. It returns nil when there is none.
-type Find func(field func(name string) []string) (*Service, Port)
-
-// Fixed returns a Find whose answer is always the same.
-func Fixed(svc *Service, port Port) Find {
-	return func(func(string) []string) (*Service, Port) { return svc, port }
-}
-
 // Attendant makes pods appear and be found ready while something is held.
 type Attendant interface {
 	// Run ends with ctx. Changed has a value when it should look again.

@@ -1,0 +1,71 @@
+/*
+Copyright The elasti-apiserver Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+// Package sharedport is what the controller and the resolvers agree on about
+// the shared HTTP port, where many Services are told apart by host name: how to
+// ask a resolver whether it knows one of them. The question has a host name of
+// its own, so that it is for no Service: it wakes nothing, reaches no pod and
+// counts as nobody's traffic.
+package sharedport
+
+import (
+	"bufio"
+	"fmt"
+	"net"
+	"net/http"
+	"strconv"
+)
+
+const (
+	// Host is the host name of the question. It has no form that a Service has.
+	Host = "resolver.elasti.truefoundry.com"
+	// FieldService is the header field that has the host name, with the Service
+	// port, that the question is about.
+	FieldService = "X-Elasti-Service"
+
+	// StatusKnown and StatusUnknown are the answers. Any other status comes from
+	// somebody who does not know the question.
+	StatusKnown   = http.StatusNoContent
+	StatusUnknown = http.StatusNotFound
+)
+
+// HostName is the host name under which a port of a Service is asked for.
+func HostName(namespace, service string, port int32) string {
+	return service + "." + namespace + ".svc:" + strconv.Itoa(int(port))
+}
+
+// Knows asks the resolver at the other end of a connection whether it knows a
+// host name. It returns an error when the answer says neither. The deadlines
+// are those of the connection, which the caller closes.
+func Knows(connection net.Conn, hostName string) (bool, error) {
+	_, err := fmt.Fprintf(connection, "GET / HTTP/1.1\r\nHost: %s\r\n%s: %s\r\nConnection: close\r\n\r\n", Host, FieldService, hostName)
+	if err != nil {
+		return false, fmt.Errorf("asking for %s: %w", hostName, err)
+	}
+	response, err := http.ReadResponse(bufio.NewReader(connection), nil)
+	if err != nil {
+		return false, fmt.Errorf("reading the answer about %s: %w", hostName, err)
+	}
+	defer response.Body.Close()
+	switch response.StatusCode {
+	case StatusKnown:
+		return true, nil
+	case StatusUnknown:
+		return false, nil
+	default:
+		return false, fmt.Errorf("asking for %s: unexpected answer %s", hostName, response.Status)
+	}
+}
