@@ -109,6 +109,9 @@ func Start(ctx context.Context, options Options) (*Server, error) {
 	defer cancel()
 	select {
 	case <-etcd.Server.ReadyNotify():
+		if err := errors.Join(server.dropHistory(ctx), server.trim(ctx)); err != nil {
+			return nil, errors.Join(fmt.Errorf("tidying the store in %s: %w", dataDir, err), server.Close())
+		}
 		serving.Store(true)
 		return server, nil
 	case err := <-etcd.Err():
@@ -124,15 +127,24 @@ func Start(ctx context.Context, options Options) (*Server, error) {
 // Endpoint is the address that etcd clients of this process connect to.
 func (s *Server) Endpoint() string { return s.endpoint }
 
-// Wait returns when etcd has failed, with the reason, or when ctx ends, with nil.
+// Wait returns when etcd has failed, with the reason, or when ctx ends, with
+// nil. Meanwhile it keeps the database small.
 func (s *Server) Wait(ctx context.Context) error {
-	select {
-	case <-ctx.Done():
-		return nil
-	case err := <-s.etcd.Err():
-		return fmt.Errorf("the embedded etcd failed: %w", err)
-	case err := <-s.fatal:
-		return fmt.Errorf("the embedded etcd failed: %w", err)
+	looks := time.NewTicker(trimInterval)
+	defer looks.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case err := <-s.etcd.Err():
+			return fmt.Errorf("the embedded etcd failed: %w", err)
+		case err := <-s.fatal:
+			return fmt.Errorf("the embedded etcd failed: %w", err)
+		case <-looks.C:
+			if err := s.trim(ctx); err != nil {
+				klog.FromContext(ctx).Error(err, "The database stays larger than it has to be")
+			}
+		}
 	}
 }
 

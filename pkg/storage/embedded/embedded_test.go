@@ -32,6 +32,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/goleak"
 	"go.uber.org/zap"
+	"k8s.io/apimachinery/pkg/util/wait"
 )
 
 func TestDataSurvivesARestart(t *testing.T) {
@@ -100,7 +101,7 @@ func TestDamagedStoreIsRefused(t *testing.T) {
 		{"log of noise", "etcd/member/wal/*.wal", scramble},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			dataDir := t.TempDir()
+			dataDir := abandonedDir(t)
 			server := start(t, dataDir)
 			put(t, server, "key", strings.Repeat("value", 100))
 			stop(t, server)
@@ -110,6 +111,25 @@ func TestDamagedStoreIsRefused(t *testing.T) {
 			expectError(t, err, dataDir, "damaged", "backup")
 		})
 	}
+}
+
+// abandonedDir returns a folder that is removed after the test. An etcd that
+// gave up may have left a goroutine behind that still makes a file in it.
+func abandonedDir(t *testing.T) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "damaged-")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		err := wait.PollUntilContextTimeout(context.Background(), 10*time.Millisecond, time.Minute, true, func(context.Context) (bool, error) {
+			return os.RemoveAll(dir) == nil, nil
+		})
+		if err != nil {
+			t.Errorf("removing %s: %v", dir, err)
+		}
+	})
+	return dir
 }
 
 func TestDirectoriesBelongToTheUserOnly(t *testing.T) {

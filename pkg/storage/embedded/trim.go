@@ -1,0 +1,69 @@
+/*
+Copyright The elasti-apiserver Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package embedded
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
+	"go.etcd.io/etcd/server/v3/storage/mvcc"
+	"k8s.io/klog/v2"
+)
+
+const (
+	// trimAboveBytes is the size from which a database is worth trimming. All
+	// of the file is mapped into memory, used or not.
+	trimAboveBytes = 16 << 20
+	// trimInterval is how often that is looked at while the store serves.
+	trimInterval = time.Minute
+	// compactTimeout bounds dropping the history.
+	compactTimeout = time.Minute
+)
+
+// dropHistory forgets all but the latest state of each object. It is for a
+// store that nobody uses yet: whoever connects later begins with that state.
+func (s *Server) dropHistory(ctx context.Context) error {
+	if s.etcd.Server.Backend().Size() < trimAboveBytes {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, compactTimeout)
+	defer cancel()
+	request := &pb.CompactionRequest{Revision: s.etcd.Server.KV().Rev(), Physical: true}
+	if _, err := s.etcd.Server.Compact(ctx, request); err != nil && !errors.Is(err, mvcc.ErrCompacted) {
+		return fmt.Errorf("dropping the history: %w", err)
+	}
+	return nil
+}
+
+// trim gives the space of a database back that is mostly unused: what history
+// took before it was dropped. Reads and writes wait meanwhile, for about a
+// second for each 100 MiB that are in use.
+func (s *Server) trim(ctx context.Context) error {
+	backend := s.etcd.Server.Backend()
+	before, used := backend.Size(), backend.SizeInUse()
+	if before < trimAboveBytes || used > before/2 {
+		return nil
+	}
+	if err := backend.Defrag(); err != nil {
+		return fmt.Errorf("giving back unused space of the database: %w", err)
+	}
+	klog.FromContext(ctx).Info("Gave back unused space of the database", "before", before, "after", backend.Size())
+	return nil
+}
