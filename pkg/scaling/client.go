@@ -39,6 +39,9 @@ import (
 // waits for a wake is not held up for long by an autoscaler that writes often.
 var conflictBackoff = wait.Backoff{Steps: 8, Duration: 5 * time.Millisecond, Factor: 2, Jitter: 0.2}
 
+// FieldManager is the name under which the replicas of targets are set.
+const FieldManager = "elasti-apiserver"
+
 // Options configure a Client.
 type Options struct {
 	// Config connects to the cluster that the targets are in. Its QPS and
@@ -154,6 +157,7 @@ func (c *Client) update(ctx context.Context, resource schema.GroupVersionResourc
 	updated := &autoscalingv1.Scale{}
 	err := withDryRun(c.rest.Put(), dryRun).AbsPath(versionPath(resource.GroupVersion())...).
 		Namespace(scale.Namespace).Resource(resource.Resource).Name(scale.Name).SubResource("scale").
+		Param("fieldManager", FieldManager).
 		Body(scale).
 		Do(ctx).Into(updated)
 	return updated, err

@@ -147,7 +147,7 @@ func (t term) Run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	t.options.Changed = scheduler.Changed
+	t.options.Changed, t.options.ScaledUp = scheduler.Changed, scheduler.ScaledUp
 	controller, err := elastiservice.New(t.options)
 	if err != nil {
 		return err

@@ -26,13 +26,19 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti/v1alpha1"
+	"github.com/truefoundry/elasti-apiserver/pkg/scaling"
 )
 
-// noteScale remembers when the target went to zero.
+// noteScale remembers when the target went to zero, and tells of those who
+// scale it up without us.
 func (c *Controller) noteScale(v *view, memory *memory) {
 	switch {
 	case v.target.scale == nil:
 	case !v.target.atZero():
+		by := v.target.target.scaledBy
+		if !memory.zeroSince.IsZero() && by != "" && by != scaling.FieldManager {
+			c.options.ScaledUp(keyOf(v.elastiService), by, c.clock.Since(memory.zeroSince))
+		}
 		memory.zeroSince = time.Time{}
 	case v.elastiService.Status.Replicas > 0 && memory.zeroSince.IsZero():
 		memory.zeroSince = c.clock.Now()

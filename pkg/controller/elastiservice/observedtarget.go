@@ -47,6 +47,9 @@ type observedTarget struct {
 	scale *observedScale
 	// probes is how a resolver asks its pods whether they are ready.
 	probes *v1alpha1.ReadinessProbes
+	// scaledBy is the field manager that last set the number of replicas,
+	// through the object or its scale. Empty when nobody is known.
+	scaledBy string
 }
 
 // observedScale is the scale of a target.
@@ -77,6 +80,7 @@ func keepTarget(resource schema.GroupResource) func(any) (any, error) {
 			UID:             target.GetUID(),
 			ResourceVersion: target.GetResourceVersion(),
 		}}
+		kept.scaledBy = scaledBy(target)
 		if kindsWithReplicas[resource] {
 			kept.scale = &observedScale{
 				wanted:   intField(target, 1, "spec", "replicas"),
@@ -87,6 +91,29 @@ func keepTarget(resource schema.GroupResource) func(any) (any, error) {
 		}
 		return kept, nil
 	}
+}
+
+// scaledBy returns the manager of spec.replicas, the latest one if there are
+// several. It reads without copying: every change of every target comes by.
+func scaledBy(target *unstructured.Unstructured) string {
+	entries, _, _ := unstructured.NestedFieldNoCopy(target.Object, "metadata", "managedFields")
+	list, _ := entries.([]any)
+	manager, latest := "", ""
+	for _, item := range list {
+		entry, ok := item.(map[string]any)
+		if !ok || entry["subresource"] == "status" {
+			continue
+		}
+		if _, owned, _ := unstructured.NestedFieldNoCopy(entry, "fieldsV1", "f:spec", "f:replicas"); !owned {
+			continue
+		}
+		// Times are in RFC 3339 and UTC, so that they sort as text.
+		if at, _ := entry["time"].(string); manager == "" || at > latest {
+			latest = at
+			manager, _ = entry["manager"].(string)
+		}
+	}
+	return manager
 }
 
 // templateProbes is nil when there is no pod template that can be read, such

@@ -25,6 +25,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	autoscalingv1 "k8s.io/api/autoscaling/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 	utilnet "k8s.io/apimachinery/pkg/util/net"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
@@ -90,6 +91,10 @@ type Options struct {
 	// it is new, after when it is gone. It must not wait for anything, and not
 	// modify them. Nil means that nobody wants to know.
 	Changed func(before, after *v1alpha1.ElastiService)
+	// ScaledUp is told when somebody else than us scales a target up that has
+	// slept for a time. by is how that one calls itself. It must not wait for
+	// anything. Nil means that nobody wants to know.
+	ScaledUp func(key types.NamespacedName, by string, slept time.Duration)
 	// Workers is how many ElastiServices are worked on at a time. Defaults to
 	// DefaultWorkers.
 	Workers int
@@ -123,6 +128,9 @@ func (o *Options) complete() error {
 	}
 	if o.Changed == nil {
 		o.Changed = func(_, _ *v1alpha1.ElastiService) {}
+	}
+	if o.ScaledUp == nil {
+		o.ScaledUp = func(types.NamespacedName, string, time.Duration) {}
 	}
 	if o.Workers == 0 {
 		o.Workers = DefaultWorkers

@@ -60,6 +60,10 @@ type Report struct {
 	LastActivity *metav1.Time
 	// TriggersHealthy is the condition of that type. Nil without triggers.
 	TriggersHealthy *metav1.Condition
+	// ScalingConflict and DryRun are the conditions of these types. Nil if
+	// they are not to be there.
+	ScalingConflict *metav1.Condition
+	DryRun          *metav1.Condition
 }
 
 // Reporter tells users what is known. Safe for concurrent use.
@@ -114,7 +118,10 @@ func (c *Client) Wake(ctx context.Context, elastiService *v1alpha1.ElastiService
 func (c *Client) Report(ctx context.Context, elastiService *v1alpha1.ElastiService, report Report) error {
 	status := applyelasti.ElastiServiceStatus()
 	status.LastActivityTime = report.LastActivity
-	if condition := report.TriggersHealthy; condition != nil {
+	for _, condition := range []*metav1.Condition{report.TriggersHealthy, report.ScalingConflict, report.DryRun} {
+		if condition == nil {
+			continue
+		}
 		status.WithConditions(applymeta.Condition().
 			WithType(condition.Type).
 			WithStatus(condition.Status).

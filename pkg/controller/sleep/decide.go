@@ -55,6 +55,8 @@ const (
 	ReasonNotReady = "NotReady"
 	// ReasonCoolingDown: the target has not been idle for long enough.
 	ReasonCoolingDown = "CoolingDown"
+	// ReasonBackingOff: somebody else scales the target up each time.
+	ReasonBackingOff = "BackingOff"
 	// ReasonIdle: every trigger has been idle for the whole cooldown.
 	ReasonIdle = "Idle"
 )
@@ -100,6 +102,8 @@ type Observation struct {
 	// Obstacle says why the target could not be put to sleep without losing
 	// requests, such as that no resolver is ready. Empty when it could.
 	Obstacle string
+	// Conflict is what is known of somebody who scales the target up.
+	Conflict conflict
 }
 
 // History is what is remembered between two decisions.
@@ -181,6 +185,10 @@ func Decide(o Observation) Decision {
 	case remaining > 0:
 		decision := none(ReasonCoolingDown, "every trigger is idle, but not yet for the cooldown of %s", o.Cooldown)
 		decision.NextCheck = min(o.Interval, remaining)
+		return decision
+	case o.Conflict.active() && o.Conflict.until.After(o.Now):
+		decision := none(ReasonBackingOff, "the target is idle, but %s scales it up each time that it was put to sleep", o.Conflict.by)
+		decision.NextCheck = min(o.Interval, o.Conflict.until.Sub(o.Now))
 		return decision
 	case o.Obstacle != "":
 		return none(ReasonNotReady, "the target is idle, but cannot be put to sleep: %s", o.Obstacle)

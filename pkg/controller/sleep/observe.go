@@ -48,6 +48,7 @@ func (s *Scheduler) observe(seen snapshot) Observation {
 		ReplicasKnown:  knowsReplicas(elastiService),
 		Replicas:       status.Replicas,
 		SleepRequested: status.SleepRequestedTime != nil,
+		Conflict:       seen.conflict,
 	}
 	if seen.subject.generation != elastiService.Generation {
 		// Other triggers said idle.

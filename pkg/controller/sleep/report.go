@@ -36,6 +36,14 @@ const ConditionTriggersHealthy = "TriggersHealthy"
 // true. Otherwise it is the reason of the first trigger that is unknown.
 const ReasonTriggersAnswer = "TriggersAnswer"
 
+// ConditionDryRun is the type of the condition that is there, and true, while
+// decisions are not carried out. Its reason is EventWouldSleep, EventWouldWake
+// or ReasonNoAction, its message the decision.
+const ConditionDryRun = "DryRun"
+
+// ReasonNoAction: the target would be left as it is.
+const ReasonNoAction = "NoAction"
+
 const (
 	// activityRefresh is how old the reported activity of a target that is
 	// used may get: a write for each look would be one each interval for
@@ -50,11 +58,13 @@ const (
 // reportOf returns what is to be reported after a decision, and whether that
 // differs from what is reported already. Results are nil when the triggers were
 // not looked at.
-func reportOf(elastiService *v1alpha1.ElastiService, observation Observation, decision Decision) (Report, bool) {
+func reportOf(elastiService *v1alpha1.ElastiService, observation Observation, decision Decision, dryRun bool) (Report, bool) {
 	reported := &elastiService.Status
 	before := Report{
 		LastActivity:    reported.LastActivityTime,
 		TriggersHealthy: meta.FindStatusCondition(reported.Conditions, ConditionTriggersHealthy),
+		ScalingConflict: meta.FindStatusCondition(reported.Conditions, ConditionScalingConflict),
+		DryRun:          meta.FindStatusCondition(reported.Conditions, ConditionDryRun),
 	}
 	after := before
 	if activity := latest(decision.History.LastActive, observation.LastWake); activityIsNews(activity, observation, decision) {
@@ -65,6 +75,11 @@ func reportOf(elastiService *v1alpha1.ElastiService, observation Observation, de
 		after.TriggersHealthy = nil
 	case len(observation.Triggers) > 0:
 		after.TriggersHealthy = judgeTriggers(elastiService, observation)
+	}
+	after.ScalingConflict = judgeConflict(elastiService, observation)
+	after.DryRun = nil
+	if dryRun {
+		after.DryRun = judgeDryRun(elastiService, observation, decision)
 	}
 	return after, !equality.Semantic.DeepEqual(before, after)
 }
@@ -86,12 +101,10 @@ func activityIsNews(activity time.Time, observation Observation, decision Decisi
 // judgeTriggers decides TriggersHealthy.
 func judgeTriggers(elastiService *v1alpha1.ElastiService, observation Observation) *metav1.Condition {
 	condition := metav1.Condition{
-		Type:               ConditionTriggersHealthy,
-		Status:             metav1.ConditionTrue,
-		Reason:             ReasonTriggersAnswer,
-		Message:            "every trigger tells whether the target is idle",
-		ObservedGeneration: elastiService.Generation,
-		LastTransitionTime: metav1.NewTime(observation.Now).Rfc3339Copy(),
+		Type:    ConditionTriggersHealthy,
+		Status:  metav1.ConditionTrue,
+		Reason:  ReasonTriggersAnswer,
+		Message: "every trigger tells whether the target is idle",
 	}
 	for i := range observation.Triggers {
 		if result := &observation.Triggers[i]; result.Verdict == Unknown {
@@ -100,11 +113,19 @@ func judgeTriggers(elastiService *v1alpha1.ElastiService, observation Observatio
 			break
 		}
 	}
-	conditions := []metav1.Condition{}
-	if before := meta.FindStatusCondition(elastiService.Status.Conditions, ConditionTriggersHealthy); before != nil {
-		conditions = append(conditions, *before)
-	}
-	// This keeps the time of the last transition when there is none now.
-	meta.SetStatusCondition(&conditions, condition)
-	return &conditions[0]
+	before := meta.FindStatusCondition(elastiService.Status.Conditions, ConditionTriggersHealthy)
+	return transition(elastiService, before, observation.Now, condition)
+}
+
+// judgeDryRun decides DryRun for an ElastiService whose decisions are not
+// carried out.
+func judgeDryRun(elastiService *v1alpha1.ElastiService, observation Observation, decision Decision) *metav1.Condition {
+	reason := map[Action]string{ActionNone: ReasonNoAction, ActionSleep: EventWouldSleep, ActionWake: EventWouldWake}[decision.Action]
+	before := meta.FindStatusCondition(elastiService.Status.Conditions, ConditionDryRun)
+	return transition(elastiService, before, observation.Now, metav1.Condition{
+		Type:    ConditionDryRun,
+		Status:  metav1.ConditionTrue,
+		Reason:  reason,
+		Message: decision.Message,
+	})
 }

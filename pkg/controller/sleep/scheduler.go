@@ -23,6 +23,7 @@ import (
 	"sync"
 	"time"
 
+	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/util/workqueue"
@@ -72,6 +73,8 @@ type subject struct {
 	elastiService *v1alpha1.ElastiService
 	// woken is when the target was seen to go up from zero. Zero if it was not.
 	woken time.Time
+	// conflict is what is known of others that scale the target up.
+	conflict conflict
 
 	// Used by the worker that has the ElastiService.
 
@@ -176,7 +179,13 @@ func (s *Scheduler) Changed(before, after *v1alpha1.ElastiService) {
 
 func (s *Scheduler) created(elastiService *v1alpha1.ElastiService) {
 	key := keyOf(elastiService)
-	s.known[key] = &subject{elastiService: elastiService}
+	known := &subject{elastiService: elastiService}
+	if meta.IsStatusConditionTrue(elastiService.Status.Conditions, ConditionScalingConflict) {
+		// It was there before a restart, with more disturbed sleeps maybe.
+		pause := backoff(max(cooldown(elastiService), s.options.PollingInterval), conflictSleeps)
+		known.conflict = conflict{disturbed: conflictSleeps, by: "somebody else", until: s.clock.Now().Add(pause)}
+	}
+	s.known[key] = known
 	s.metrics.forget(key)
 	s.takeInReplicas(key, elastiService)
 	if s.queue != nil {
@@ -193,6 +202,10 @@ func (s *Scheduler) updated(elastiService *v1alpha1.ElastiService) {
 		known.woken = s.clock.Now()
 	}
 	s.takeInReplicas(key, elastiService)
+	if before.Generation != elastiService.Generation {
+		// Whoever edits it may have ended the conflict.
+		known.conflict = conflict{}
+	}
 	edited := before.Generation != elastiService.Generation || isDryRun(before) != isDryRun(elastiService)
 	if edited && s.queue != nil {
 		s.queue.Add(key)
@@ -210,6 +223,7 @@ type snapshot struct {
 	subject       *subject
 	elastiService *v1alpha1.ElastiService
 	woken         time.Time
+	conflict      conflict
 }
 
 // get returns an ElastiService as it is now. It fails with errGone for one that
@@ -221,7 +235,10 @@ func (s *Scheduler) get(key types.NamespacedName) (snapshot, error) {
 	if !ok || !known.elastiService.DeletionTimestamp.IsZero() {
 		return snapshot{}, errGone
 	}
-	return snapshot{subject: known, elastiService: known.elastiService, woken: known.woken}, nil
+	if since := known.elastiService.Status.SleptTime; since != nil {
+		known.conflict.slept(s.clock.Since(since.Time))
+	}
+	return snapshot{subject: known, elastiService: known.elastiService, woken: known.woken, conflict: known.conflict}, nil
 }
 
 // look looks at an ElastiService and sets the time of the next look.
@@ -259,7 +276,8 @@ func (s *Scheduler) decideAndAct(ctx context.Context, key types.NamespacedName) 
 	}
 	result.subject.history, result.subject.generation = result.decision.History, result.elastiService.Generation
 	s.metrics.decided(result.decision.Action)
-	if report, changed := reportOf(result.elastiService, result.observation, result.decision); changed {
+	dryRun := s.options.DryRun || isDryRun(result.elastiService)
+	if report, changed := reportOf(result.elastiService, result.observation, result.decision, dryRun); changed {
 		err = s.options.Reporter.Report(ctx, result.elastiService, report)
 	}
 	return result.decision.NextCheck, errors.Join(err, s.act(ctx, result.elastiService, result.subject, result.decision))

@@ -166,8 +166,11 @@ func (f *fakeCluster) Report(_ context.Context, elastiService *v1alpha1.ElastiSe
 	f.mu.Unlock()
 	f.update(elastiService.Name, func(elastiService *v1alpha1.ElastiService) {
 		elastiService.Status.LastActivityTime = report.LastActivity
-		if report.TriggersHealthy != nil {
-			elastiService.Status.Conditions = append(elastiService.Status.Conditions[:2:2], *report.TriggersHealthy)
+		elastiService.Status.Conditions = elastiService.Status.Conditions[:2:2]
+		for _, condition := range []*metav1.Condition{report.TriggersHealthy, report.ScalingConflict, report.DryRun} {
+			if condition != nil {
+				elastiService.Status.Conditions = append(elastiService.Status.Conditions, *condition)
+			}
 		}
 	})
 	return nil

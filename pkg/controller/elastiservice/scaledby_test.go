@@ -1,0 +1,112 @@
+/*
+Copyright The elasti-apiserver Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package elastiservice
+
+import (
+	"testing"
+	"time"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti/v1alpha1"
+	"github.com/truefoundry/elasti-apiserver/pkg/scaling"
+)
+
+// managed is the entry of a manager for a field, in the order of paths.
+func managed(manager, subresource, at string, path ...string) map[string]any {
+	fields := map[string]any{}
+	innermost := fields
+	for _, name := range path {
+		next := map[string]any{}
+		innermost["f:"+name] = next
+		innermost = next
+	}
+	return map[string]any{"manager": manager, "subresource": subresource, "time": at, "fieldsV1": fields}
+}
+
+func TestWhoScaledATarget(t *testing.T) {
+	for name, test := range map[string]struct {
+		entries []any
+		want    string
+	}{
+		"nobody":            {nil, ""},
+		"the object":        {[]any{managed("kubectl", "", "2026-01-01T00:00:00Z", "spec", "replicas")}, "kubectl"},
+		"the scale":         {[]any{managed("keda", "scale", "2026-01-01T00:00:00Z", "spec", "replicas")}, "keda"},
+		"not the status":    {[]any{managed("kube-controller-manager", "status", "2026-01-01T00:00:00Z", "status", "replicas")}, ""},
+		"not another field": {[]any{managed("kubectl", "", "2026-01-01T00:00:00Z", "spec", "template")}, ""},
+		"the latest": {[]any{
+			managed("first", "", "2026-01-01T00:00:00Z", "spec", "replicas"),
+			managed("second", "scale", "2026-01-02T00:00:00Z", "spec", "replicas"),
+			managed("third", "", "2026-01-01T12:00:00Z", "spec", "replicas"),
+		}, "second"},
+		"malformed": {[]any{"entry", map[string]any{"fieldsV1": "text"}}, ""},
+	} {
+		target := &unstructured.Unstructured{Object: map[string]any{"metadata": map[string]any{"managedFields": test.entries}}}
+		if got := scaledBy(target); got != test.want {
+			t.Errorf("%s: got %q, want %q", name, got, test.want)
+		}
+	}
+}
+
+// scaleDeployment scales the Deployment "cart" as a manager.
+func (c *cluster) scaleDeployment(replicas int32, manager string) {
+	c.t.Helper()
+	c.version++
+	object := deployment("cart", replicas, replicas, c.version)
+	if err := unstructured.SetNestedSlice(object.Object, []any{managed(manager, "scale", "2026-01-01T00:00:00Z", "spec", "replicas")}, "metadata", "managedFields"); err != nil {
+		c.t.Fatal(err)
+	}
+	c.put(c.dynamic.Tracker(), object)
+}
+
+func TestScalingByOthersIsTold(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t)
+	told := make(chan string, 10)
+	c.options.ScaledUp = func(_ types.NamespacedName, by string, _ time.Duration) { told <- by }
+	c.setDeployment("cart", 2, 2)
+	c.create(cartElastiService())
+	c.start()
+	eventuallyReplicas := func(want int32) {
+		t.Helper()
+		c.eventually(func() string {
+			if c.elastiService("cart").Status.Replicas != want {
+				return "the replicas in the status"
+			}
+			return ""
+		})
+	}
+	eventuallyReplicas(2)
+	c.scaleDeployment(0, scaling.FieldManager)
+	eventuallyReplicas(0)
+	c.eventuallyMode("cart", v1alpha1.ModeProxy)
+	c.scaleDeployment(1, scaling.FieldManager)
+	eventuallyReplicas(1)
+	c.scaleDeployment(0, scaling.FieldManager)
+	eventuallyReplicas(0)
+	c.scaleDeployment(3, "their-operator")
+	eventuallyReplicas(3)
+	c.scaleDeployment(4, "their-operator")
+	eventuallyReplicas(4)
+	if len(told) != 1 {
+		t.Fatalf("told %d times, want once", len(told))
+	}
+	if by := <-told; by != "their-operator" {
+		t.Errorf("told of %s", by)
+	}
+}
