@@ -153,29 +153,33 @@ func (r *Resolver) tellShared(names []string) *answer.Answer {
 	return answer.New(sharedport.StatusUnknown, answer.ReasonUnknownHost, "no service on this port has that host name")
 }
 
-// serve serves one connection until it ends. What is not HTTP goes to other,
-// which hands the first bytes back when they are HTTP after all: a client that
-// was silent at first may only have been slow, or early.
+// serve serves one connection until it ends, or until a request on it is held.
+// What is not HTTP goes to other, which hands the first bytes back when they are
+// HTTP after all: a client that was silent at first may only have been slow, or
+// early.
 func (r *Resolver) serve(ctx context.Context, conn *net.TCPConn, expectation sniff.Expectation, find destination.Find, other func(initial []byte) []byte) {
 	r.connections.add(conn)
-	defer r.connections.remove(conn)
+	ended := func() { r.connections.remove(conn) }
 	timeouts := sniff.Timeouts{Silence: r.options.SniffTimeout, Head: r.options.HeaderTimeout}
 	var words []byte
 	for {
 		protocol, initial, err := sniff.Read(conn, words, expectation, timeouts, r.options.MaxHeaderBytes)
 		if err != nil {
 			conn.Close()
+			ended()
 			return
 		}
 		switch protocol {
 		case sniff.HTTP1:
-			r.http1.Serve(ctx, conn, initial, find)
+			r.http1.Serve(ctx, conn, initial, find, ended)
 			return
 		case sniff.HTTP2:
 			r.http2.Serve(ctx, conn, initial, find)
+			ended()
 			return
 		}
 		if words = other(initial); words == nil {
+			ended()
 			return
 		}
 	}

@@ -46,16 +46,33 @@ type ConnWaiter struct {
 	// HalfCloses is asked when the client finished writing, and returns whether
 	// it may still want an answer. Nil: it never does.
 	HalfCloses func() bool
+
+	// Owned by the methods.
+	queue  *Queue
+	waiter Waiter
 }
 
 // Wait waits in line in q for a pod; again puts it at the front. Besides the
 // errors of Join, it fails with ErrClientGone and ErrTimeout. When it returns a
 // lease, the connection has no read deadline.
+//
+// It is Join, Sleep and Finish. A caller that calls these by itself can sleep
+// in a goroutine whose stack is small because nothing else has run on it.
 func (c *ConnWaiter) Wait(q *Queue, again bool) (Lease, ColdStart, error) {
-	if err := c.Conn.SetReadDeadline(c.Deadline); err != nil {
-		return Lease{}, ColdStart{}, ErrClientGone
+	if err := c.Join(q, again); err != nil {
+		return Lease{}, ColdStart{}, err
 	}
-	w := &Waiter{
+	return c.Finish(c.Sleep())
+}
+
+// Join puts the waiter in line in q; again puts it at the front. When it
+// succeeds, Sleep and Finish must follow.
+func (c *ConnWaiter) Join(q *Queue, again bool) error {
+	if err := c.Conn.SetReadDeadline(c.Deadline); err != nil {
+		return ErrClientGone
+	}
+	c.queue = q
+	c.waiter = Waiter{
 		Port:  c.Port,
 		Bytes: c.Bytes,
 		Settle: func() {
@@ -63,21 +80,31 @@ func (c *ConnWaiter) Wait(q *Queue, again bool) (Lease, ColdStart, error) {
 			_ = c.Conn.SetReadDeadline(past)
 		},
 	}
-	join := q.Join
 	if again {
-		join = q.Rejoin
+		return q.Rejoin(&c.waiter)
 	}
-	if err := join(w); err != nil {
-		return Lease{}, ColdStart{}, err
+	return q.Join(&c.waiter)
+}
+
+// Sleep blocks until the client is gone, or the deadline passes, or the queue
+// is done with the waiter. What it returns is for Finish.
+func (c *ConnWaiter) Sleep() error {
+	if err := socket.WaitClosed(c.Conn); err != nil || c.HalfCloses == nil || !c.HalfCloses() {
+		return err
 	}
-	slept := c.sleep()
-	if q.Leave(w) {
+	return socket.WaitReset(c.Conn)
+}
+
+// Finish takes the waiter out of the line and returns what came of the wait, as
+// Wait does; slept is what Sleep returned.
+func (c *ConnWaiter) Finish(slept error) (Lease, ColdStart, error) {
+	if c.queue.Leave(&c.waiter) {
 		if errors.Is(slept, os.ErrDeadlineExceeded) {
 			return Lease{}, ColdStart{}, ErrTimeout
 		}
 		return Lease{}, ColdStart{}, ErrClientGone
 	}
-	lease, cold, err := w.Result()
+	lease, cold, err := c.waiter.Result()
 	if err != nil {
 		return Lease{}, cold, err
 	}
@@ -86,12 +113,4 @@ func (c *ConnWaiter) Wait(q *Queue, again bool) (Lease, ColdStart, error) {
 		return Lease{}, cold, ErrClientGone
 	}
 	return lease, cold, nil
-}
-
-// sleep blocks until the client is gone or the read deadline passes.
-func (c *ConnWaiter) sleep() error {
-	if err := socket.WaitClosed(c.Conn); err != nil || c.HalfCloses == nil || !c.HalfCloses() {
-		return err
-	}
-	return socket.WaitReset(c.Conn)
 }

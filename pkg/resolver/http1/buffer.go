@@ -117,7 +117,9 @@ func (b *buffer) shrink() {
 		b.release()
 		return
 	}
-	b.replace(make([]byte, b.written-b.read))
+	if len(b.data) > b.written-b.read {
+		b.replace(make([]byte, b.written-b.read))
+	}
 }
 
 // release drops the unread bytes and the memory.
@@ -137,11 +139,8 @@ func (b *buffer) giveBack() {
 	}
 }
 
-// prepend makes bytes that were read before the buffer existed the first
-// unread ones. The buffer must be empty.
-func (b *buffer) prepend(data []byte) {
-	if len(b.data) < len(data) {
-		b.replace(make([]byte, len(data)))
-	}
-	b.written = copy(b.data, data)
+// adopt makes bytes that were read before the buffer existed the first unread
+// ones. The buffer must be empty, and keeps the slice.
+func (b *buffer) adopt(data []byte) {
+	b.data, b.read, b.written = data, 0, len(data)
 }

@@ -30,6 +30,7 @@ import (
 	"github.com/truefoundry/elasti-apiserver/pkg/resolver/accesslog"
 	"github.com/truefoundry/elasti-apiserver/pkg/resolver/answer"
 	"github.com/truefoundry/elasti-apiserver/pkg/resolver/destination"
+	"github.com/truefoundry/elasti-apiserver/pkg/resolver/hold"
 	"github.com/truefoundry/elasti-apiserver/pkg/resolver/service"
 )
 
@@ -40,6 +41,8 @@ type conn struct {
 	tcp     *net.TCPConn
 	address string
 	find    destination.Find
+	// ended is called when the connection has ended.
+	ended func()
 
 	draining atomic.Bool
 
@@ -59,14 +62,51 @@ type conn struct {
 	deadlineSet time.Time
 	// lingers is true when the last answer may still have to be read.
 	lingers bool
+	// waiter is the wait of the current request while it is held.
+	waiter *hold.ConnWaiter
 }
 
-// serveRequest serves the next request and reports whether another may follow.
-func (c *conn) serveRequest(ctx context.Context) bool {
+// step is what a connection does next.
+type step int
+
+const (
+	// nextRequest: it serves another request.
+	nextRequest step = iota
+	// holdRequest: the current request has joined the line, and waits.
+	holdRequest
+	// endConn: it ends.
+	endConn
+)
+
+// proceed serves requests until the connection ends, or until one is held. That
+// one waits in a goroutine of its own: the stack of this one has grown as deep
+// as parsing and forwarding go, and thousands may wait.
+func (c *conn) proceed(ctx context.Context, next step) {
+	for next == nextRequest {
+		next = c.serveRequest(ctx)
+	}
+	if next == holdRequest {
+		go c.wait(ctx)
+		return
+	}
+	c.close()
+	c.server.remove(c)
+	c.ended()
+}
+
+// wait sleeps until the held request can go on. It has next to nothing on its
+// stack while it does.
+func (c *conn) wait(ctx context.Context) {
+	slept := c.waiter.Sleep()
+	c.proceed(ctx, c.resume(ctx, slept))
+}
+
+// serveRequest serves the next request, or has it held.
+func (c *conn) serveRequest(ctx context.Context) step {
 	err := c.readHead()
 	var bad *malformed
 	if err != nil && !errors.As(err, &bad) {
-		return false
+		return endConn
 	}
 	c.record = accesslog.Record{Protocol: accesslog.HTTP1, Client: c.address, Received: time.Now()}
 	if bad == nil {
@@ -75,29 +115,37 @@ func (c *conn) serveRequest(ctx context.Context) bool {
 	}
 	var instead *answer.Answer
 	c.service, c.port, instead = c.find(c.request.values)
-	again := false
 	switch {
 	case bad != nil:
 		c.refuseLast(answer.New(bad.status, answer.ReasonBadRequest, bad.detail))
+		return c.finish(endConn)
 	case c.service == nil:
-		again = c.refuse(instead)
+		return c.finish(c.refuse(instead))
 	default:
-		again = c.answerRequest(ctx)
+		return c.finish(c.answerRequest(ctx))
 	}
-	c.finish()
-	return again && !c.draining.Load()
 }
 
-// finish completes the record of a request. One that was for no service has none.
-func (c *conn) finish() {
-	if c.service == nil {
-		return
+// resume goes on with a request that was held.
+func (c *conn) resume(ctx context.Context, slept error) step {
+	return c.finish(c.answerHeld(ctx, slept))
+}
+
+// finish completes the record of a request that is not held any more, and
+// returns what comes after it. A request that was for no service has no record.
+func (c *conn) finish(next step) step {
+	if next == nextRequest && c.draining.Load() {
+		next = endConn
+	}
+	if next == holdRequest || c.service == nil {
+		return next
 	}
 	c.record.Namespace = c.service.Namespace
 	c.record.Service = c.service.PublicService
 	c.record.Port = c.port.Number
 	c.record.Ended = time.Now()
 	c.service.Finish(&c.record)
+	return next
 }
 
 // readHead reads until the head of a request is complete and parsed.

@@ -104,7 +104,9 @@ func newFixtureWith(t testing.TB, change func(*service.Config), tune func(*Optio
 			running.Go(func() {
 				stop := context.AfterFunc(ctx, func() { conn.Close() })
 				defer stop()
-				f.server.Serve(ctx, conn.(*net.TCPConn), nil, destination.Fixed(f.service, service.Port{Number: 80}))
+				ended := make(chan struct{})
+				f.server.Serve(ctx, conn.(*net.TCPConn), nil, destination.Fixed(f.service, service.Port{Number: 80}), func() { close(ended) })
+				<-ended
 			})
 		}
 	})

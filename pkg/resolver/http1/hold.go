@@ -33,43 +33,49 @@ import (
 // connection, a goroutine and its stack.
 const heldOverhead = 4 << 10
 
-// answerRequest forwards the request whose head was read, holding it for as
-// long as no pod can take it, or answers it. It reports whether the connection
-// can carry another request.
-func (c *conn) answerRequest(ctx context.Context) bool {
+// answerRequest forwards the request whose head was read, has it held when no
+// pod can take it, or answers it.
+func (c *conn) answerRequest(ctx context.Context) step {
 	if c.record.Method == http.MethodConnect {
 		return c.refuse(answer.New(http.StatusNotImplemented, answer.ReasonBadRequest, "CONNECT is not possible here: the destination is the service alone"))
 	}
 	lease, ok := c.service.Queue().TryTake(c.port.Name)
-	if !ok {
-		if local := c.answerAsleep(); local != nil {
-			return c.refuse(local)
-		}
-		var err error
-		if lease, err = c.hold(false); err != nil {
-			return c.refuseHeld(err)
-		}
+	if ok {
+		return c.forward(ctx, lease)
 	}
-	for {
-		c.record.Released = time.Now()
-		c.record.Pod = lease.Pod.Name
-		result := c.exchange(ctx, lease)
-		switch result {
-		case exchangeDone:
-			lease.Release()
-			return true
-		case exchangeLast:
-			lease.Release()
-			return false
-		case notReceived:
-			// The request waits for another pod, or until this one is seen to
-			// accept connections.
-			lease.Refuse()
-		}
-		var err error
-		if lease, err = c.hold(true); err != nil {
-			return c.refuseHeld(err)
-		}
+	if local := c.answerAsleep(); local != nil {
+		return c.refuse(local)
+	}
+	return c.hold(false)
+}
+
+// answerHeld forwards a request that was held, or answers it.
+func (c *conn) answerHeld(ctx context.Context, slept error) step {
+	lease, cold, err := c.waiter.Finish(slept)
+	c.waiter = nil
+	c.record.WakeAnswered, c.record.EndpointReady = cold.WakeAnswered, cold.EndpointReady
+	if err != nil {
+		return c.refuseHeld(err)
+	}
+	return c.forward(ctx, lease)
+}
+
+// forward sends the request to the pod of a lease.
+func (c *conn) forward(ctx context.Context, lease hold.Lease) step {
+	c.record.Released = time.Now()
+	c.record.Pod = lease.Pod.Name
+	switch c.exchange(ctx, lease) {
+	case exchangeDone:
+		lease.Release()
+		return nextRequest
+	case exchangeLast:
+		lease.Release()
+		return endConn
+	default:
+		// The request waits for another pod, or until this one is seen to accept
+		// connections.
+		lease.Refuse()
+		return c.hold(true)
 	}
 }
 
@@ -88,20 +94,22 @@ func (c *conn) answerAsleep() *answer.Answer {
 	})
 }
 
-// hold waits until a pod can take the request.
-func (c *conn) hold(again bool) (hold.Lease, error) {
+// hold puts the request in line for a pod.
+func (c *conn) hold(again bool) step {
 	c.record.Held = true
 	c.shrink()
-	waiter := hold.ConnWaiter{
+	waiter := &hold.ConnWaiter{
 		Conn:     c.tcp,
 		Port:     c.port.Name,
 		Bytes:    heldOverhead + int64(len(c.in.data)),
 		Deadline: c.record.Received.Add(c.service.Config().HoldTimeout),
 	}
 	c.deadlineSet = time.Time{}
-	lease, cold, err := waiter.Wait(c.service.Queue(), again)
-	c.record.WakeAnswered, c.record.EndpointReady = cold.WakeAnswered, cold.EndpointReady
-	return lease, err
+	if err := waiter.Join(c.service.Queue(), again); err != nil {
+		return c.refuseHeld(err)
+	}
+	c.waiter = waiter
+	return holdRequest
 }
 
 // shrink keeps no more than the bytes that were read: thousands may wait.
@@ -112,10 +120,10 @@ func (c *conn) shrink() {
 }
 
 // refuseHeld answers a request that was not given a pod.
-func (c *conn) refuseHeld(err error) bool {
+func (c *conn) refuseHeld(err error) step {
 	if errors.Is(err, hold.ErrClientGone) {
 		c.record.Outcome = accesslog.ClientGone
-		return false
+		return endConn
 	}
 	return c.refuse(answer.NotHeld(c.service, err))
 }

@@ -34,18 +34,18 @@ const (
 )
 
 // refuse answers the current request with the resolver's own answer, and
-// reports whether the connection can carry another.
-func (c *conn) refuse(a *answer.Answer) bool {
+// returns whether the connection carries another.
+func (c *conn) refuse(a *answer.Answer) step {
 	body := c.wholeBody()
 	if body < 0 || !c.request.persists() || c.draining.Load() {
 		c.refuseLast(a)
-		return false
+		return endConn
 	}
 	if !c.sendAnswer(a, false) {
-		return false
+		return endConn
 	}
 	c.in.consume(len(c.request.raw) + body)
-	return true
+	return nextRequest
 }
 
 // refuseLast answers the current request, and lets the connection end.

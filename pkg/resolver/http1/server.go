@@ -76,16 +76,17 @@ func New(options Options) *Server {
 }
 
 // Serve serves one connection of a client until it ends, and closes it. Each
-// request goes to the service that find returns for it. The bytes of initial were already read from it. Whoever
-// wants it to end sooner closes tcp.
-func (s *Server) Serve(ctx context.Context, tcp *net.TCPConn, initial []byte, find destination.Find) {
-	c := &conn{server: s, tcp: tcp, address: tcp.RemoteAddr().String(), find: find}
-	defer c.close()
-	c.in.prepend(initial)
+// request goes to the service that find returns for it. The bytes of initial
+// were already read from it; Serve keeps them. Whoever wants it to end sooner
+// closes tcp.
+//
+// While a request is held, Serve is not on the stack of any goroutine, so it may
+// return before the connection has ended. Ended is called when it has, once.
+func (s *Server) Serve(ctx context.Context, tcp *net.TCPConn, initial []byte, find destination.Find, ended func()) {
+	c := &conn{server: s, tcp: tcp, address: tcp.RemoteAddr().String(), find: find, ended: ended}
+	c.in.adopt(initial)
 	s.add(c)
-	defer s.remove(c)
-	for c.serveRequest(ctx) {
-	}
+	c.proceed(ctx, nextRequest)
 }
 
 // Drain makes each connection end with its current or next request, or after a

@@ -20,8 +20,16 @@ import (
 	"errors"
 	"net"
 	"os"
+	"sync"
 	"time"
 )
+
+// firstRead is how much of a connection is read at first. Most heads fit.
+const firstRead = 2 << 10
+
+// firstReads are used again: what was read is copied when it is known how much
+// that is.
+var firstReads = sync.Pool{New: func() any { return new([firstRead]byte) }}
 
 // Timeouts say how long a client is waited for.
 type Timeouts struct {
@@ -36,7 +44,8 @@ type Timeouts struct {
 // all that was read, with the bytes of data, which were read before, first. At
 // most limit bytes are read; a client that has sent so much and still does not
 // tell is a stream. When Read fails the connection is of no use. Otherwise it
-// has no read deadline.
+// has no read deadline. What is returned takes no more memory than it needs and
+// belongs to the caller.
 func Read(conn net.Conn, data []byte, expectation Expectation, timeouts Timeouts, limit int) (Protocol, []byte, error) {
 	if expectation == NoHTTP {
 		return Stream, data, nil
@@ -44,6 +53,9 @@ func Read(conn net.Conn, data []byte, expectation Expectation, timeouts Timeouts
 	if protocol := Detect(data); protocol != Undecided {
 		return protocol, data, nil
 	}
+	first := firstReads.Get().(*[firstRead]byte)
+	defer firstReads.Put(first)
+	data = append(first[:0:min(limit, firstRead)], data...)
 	started := time.Now()
 	for {
 		patience := timeouts.Silence
@@ -54,7 +66,7 @@ func Read(conn net.Conn, data []byte, expectation Expectation, timeouts Timeouts
 			return Undecided, nil, err
 		}
 		if len(data) == cap(data) {
-			data = append(make([]byte, 0, min(limit, max(512, 2*len(data)))), data...)
+			data = append(make([]byte, 0, min(limit, 2*len(data))), data...)
 		}
 		n, err := conn.Read(data[len(data):cap(data)])
 		data = data[:len(data)+n]
@@ -71,10 +83,15 @@ func Read(conn net.Conn, data []byte, expectation Expectation, timeouts Timeouts
 			protocol = Stream
 		}
 		if protocol != Undecided {
-			return protocol, data, conn.SetReadDeadline(time.Time{})
+			return protocol, exactly(data), conn.SetReadDeadline(time.Time{})
 		}
 		if err != nil {
 			return Undecided, nil, err
 		}
 	}
+}
+
+// exactly returns a copy of data that takes no more memory than it needs.
+func exactly(data []byte) []byte {
+	return append(make([]byte, 0, len(data)), data...)
 }
