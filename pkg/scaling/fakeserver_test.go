@@ -30,6 +30,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 	clocktesting "k8s.io/utils/clock/testing"
 
@@ -55,6 +56,8 @@ type fakeServer struct {
 	requests map[string]int
 	// beforeWrite, if set, is called before each write is judged.
 	beforeWrite func(path string)
+	// refusesPatches makes every JSON patch be forbidden.
+	refusesPatches bool
 }
 
 func newFakeServer(t *testing.T) *fakeServer {
@@ -182,6 +185,10 @@ func (f *fakeServer) write(writer http.ResponseWriter, request *http.Request, cu
 	if err != nil {
 		f.t.Error(err)
 	}
+	if request.Header.Get("Content-Type") == string(types.JSONPatchType) {
+		f.patch(writer, request, current, body)
+		return
+	}
 	sent := map[string]any{}
 	if err := json.Unmarshal(body, &sent); err != nil {
 		f.t.Error(err)
@@ -206,6 +213,34 @@ func (f *fakeServer) write(writer http.ResponseWriter, request *http.Request, cu
 		f.writes = append(f.writes, request.Method+" "+request.URL.Path)
 		f.store(request.URL.Path, object)
 	}
+	f.answer(writer, http.StatusOK, object)
+}
+
+// patch carries out a JSON patch.
+func (f *fakeServer) patch(writer http.ResponseWriter, request *http.Request, current map[string]any, body []byte) {
+	if f.refusesPatches {
+		f.fail(writer, apierrors.NewForbidden(schema.GroupResource{Resource: "things"}, "thing", nil))
+		return
+	}
+	operations, err := jsonpatch.DecodePatch(body)
+	if err != nil {
+		f.t.Error(err)
+	}
+	before, err := json.Marshal(current)
+	if err != nil {
+		f.t.Error(err)
+	}
+	after, err := operations.Apply(before)
+	if err != nil {
+		f.fail(writer, apierrors.NewGenericServerResponse(http.StatusUnprocessableEntity, "patch", schema.GroupResource{Resource: "things"}, "thing", err.Error(), 0, false))
+		return
+	}
+	object := map[string]any{}
+	if err := json.Unmarshal(after, &object); err != nil {
+		f.t.Error(err)
+	}
+	f.writes = append(f.writes, request.Method+" "+request.URL.Path)
+	f.store(request.URL.Path, object)
 	f.answer(writer, http.StatusOK, object)
 }
 

@@ -18,9 +18,15 @@ package scaling
 
 import (
 	"context"
+	"encoding/json"
+	"fmt"
 	"time"
 
 	autoscalingv1 "k8s.io/api/autoscaling/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 )
 
 // autoscalerPatience is how long a wake waits for the API of the autoscaler.
@@ -61,9 +67,73 @@ func (c *Client) Wake(ctx context.Context, target Target, autoscaler Autoscaler,
 	}
 	wanted = max(wanted, autoscalerMinimum)
 
+	return c.raise(ctx, resource, target, scale, wanted, autoscalerErr, dryRun)
+}
+
+// WakeFromZero does the same as Wake for a target that asks for no replicas as
+// far as the caller knows, with one call where Wake makes two. When the target
+// asks for some after all, it does what Wake does.
+func (c *Client) WakeFromZero(ctx context.Context, target Target, autoscaler Autoscaler, minimum int32) (Result, error) {
+	resource, err := c.Resolve(ctx, target)
+	if err != nil {
+		return Result{}, err
+	}
+	askCtx, cancel := context.WithTimeout(ctx, autoscalerPatience)
+	defer cancel()
+	autoscalerMinimum, autoscalerErr := c.prepareAutoscaler(askCtx, target.Namespace, autoscaler, false)
+	wanted := max(minimum, 1, autoscalerMinimum)
+	scale, err := c.scaleFromZero(ctx, resource, target, wanted)
+	if err == nil {
+		return Result{Replicas: scale.Spec.Replicas, Scaled: true, AutoscalerError: autoscalerErr}, nil
+	}
+	if !wasNotAtZero(err) {
+		return Result{AutoscalerError: autoscalerErr}, err
+	}
+	return c.raise(ctx, resource, target, nil, wanted, autoscalerErr, false)
+}
+
+// raise makes the target have at least the wanted replicas. A nil scale is
+// read first.
+func (c *Client) raise(ctx context.Context, resource schema.GroupVersionResource, target Target, scale *autoscalingv1.Scale, wanted int32, autoscalerErr error, dryRun bool) (Result, error) {
 	scale, scaled, err := c.change(ctx, resource, target, scale, dryRun, func(replicas int32) int32 { return max(replicas, wanted) })
 	if err != nil {
 		return Result{AutoscalerError: autoscalerErr}, err
 	}
 	return Result{Replicas: scale.Spec.Replicas, Scaled: scaled, AutoscalerError: autoscalerErr}, nil
+}
+
+// scaleFromZero sets the replicas of a target that asks for none. A scale of
+// zero replicas has no such field in JSON, which the server tests and changes
+// in one step.
+func (c *Client) scaleFromZero(ctx context.Context, resource schema.GroupVersionResource, target Target, replicas int32) (*autoscalingv1.Scale, error) {
+	const path = "/spec/replicas"
+	patch, err := json.Marshal([]map[string]any{
+		{"op": "test", "path": path, "value": nil},
+		{"op": "add", "path": path, "value": replicas},
+	})
+	if err != nil {
+		return nil, fmt.Errorf("encoding the patch that scales %s: %w", target, err)
+	}
+	scale := &autoscalingv1.Scale{}
+	err = c.rest.Patch(types.JSONPatchType).AbsPath(versionPath(resource.GroupVersion())...).
+		Namespace(target.Namespace).Resource(resource.Resource).Name(target.Name).SubResource("scale").
+		Body(patch).
+		Do(ctx).Into(scale)
+	if err != nil {
+		c.forgetIfGone(resource, err)
+		return nil, fmt.Errorf("scaling %s: %w", target, err)
+	}
+	return scale, nil
+}
+
+// wasNotAtZero reports whether scaleFromZero failed in a way in which reading
+// the scale and writing it may not: the target was not at zero, it changed
+// meanwhile, or the server does not take such patches of its scale.
+func wasNotAtZero(err error) bool {
+	switch apierrors.ReasonForError(err) {
+	case metav1.StatusReasonConflict, metav1.StatusReasonInvalid, metav1.StatusReasonBadRequest,
+		metav1.StatusReasonMethodNotAllowed, metav1.StatusReasonUnsupportedMediaType, metav1.StatusReasonForbidden:
+		return true
+	}
+	return false
 }

@@ -45,6 +45,7 @@ import (
 	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti"
 	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti/v1alpha1"
 	"github.com/truefoundry/elasti-apiserver/pkg/apiserver"
+	"github.com/truefoundry/elasti-apiserver/pkg/apiserver/authorization"
 	generatedopenapi "github.com/truefoundry/elasti-apiserver/pkg/generated/openapi"
 	"github.com/truefoundry/elasti-apiserver/pkg/preflight"
 	"github.com/truefoundry/elasti-apiserver/pkg/scaling"
@@ -89,6 +90,9 @@ func New() *Options {
 	enforceResourceQuotas(recommended)
 	// A kubelet asks for these without credentials.
 	recommended.Authorization.AlwaysAllowPaths = []string{"/healthz", "/healthz/*", "/livez", "/livez/*", "/readyz", "/readyz/*"}
+	// As long as kubelets believe the host. Most requests come through the
+	// host, which authorises them itself: there, a revocation counts at once.
+	recommended.Authorization.AllowCacheTTL = 5 * time.Minute
 	serverRun := options.NewServerRunOptions()
 	// Without it, open watches would hold up a shutdown for a minute.
 	serverRun.ShutdownWatchTerminationGracePeriod = watchShutdownGracePeriod
@@ -307,5 +311,6 @@ func (o *Options) genericConfig() (*genericapiserver.RecommendedConfig, error) {
 	if err := o.Recommended.ApplyTo(config); err != nil {
 		return nil, err
 	}
+	config.Authorization.Authorizer = authorization.ForAllNames(config.Authorization.Authorizer)
 	return config, nil
 }

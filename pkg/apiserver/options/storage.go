@@ -21,6 +21,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"time"
 
 	"github.com/spf13/pflag"
 	"k8s.io/apiserver/pkg/server/options"
@@ -37,6 +38,10 @@ const (
 	// StorageEmbedded is an etcd inside of this process.
 	StorageEmbedded StorageBackend = "embedded"
 )
+
+// predecessorTimeout is how long the embedded store waits for the process
+// before it, which may still be finishing its requests in an upgrade.
+const predecessorTimeout = 15 * time.Second
 
 // Storage chooses the backend of the registry. This is the one place that
 // knows which backends there are.
@@ -106,7 +111,7 @@ func (o *Storage) start(ctx context.Context, etcd *options.EtcdOptions) (*backen
 			close: func() error { return nil },
 		}, nil
 	}
-	server, err := embedded.Start(ctx, embedded.Options{DataDir: o.DataDir})
+	server, err := embedded.Start(ctx, embedded.Options{DataDir: o.DataDir, LockTimeout: predecessorTimeout})
 	if err != nil {
 		return nil, err
 	}

@@ -47,6 +47,8 @@ const (
 	// quotaBytes bounds the size of the store on disk. 10,000 ElastiServices
 	// with their histories stay below a tenth of it.
 	quotaBytes = 2 << 30
+	// lockRetryInterval is how often a store that waits for its predecessor looks.
+	lockRetryInterval = 50 * time.Millisecond
 	// startTimeout bounds replaying the log after a crash.
 	startTimeout = 2 * time.Minute
 )
@@ -56,6 +58,10 @@ type Options struct {
 	// DataDir is the folder that holds everything. It is created when it does
 	// not exist. Required. One process at a time can use it.
 	DataDir string
+	// LockTimeout is how long Start waits for another process to end its use
+	// of the folder, as the predecessor does in an upgrade. Zero means not at
+	// all.
+	LockTimeout time.Duration
 }
 
 // Server is a running etcd. Make it with Start and end it with Close.
@@ -85,12 +91,9 @@ func Start(ctx context.Context, options Options) (*Server, error) {
 			return nil, err
 		}
 	}
-	lock, err := fileutil.TryLockFile(filepath.Join(dataDir, "lock"), os.O_WRONLY|os.O_CREATE, fileutil.PrivateFileMode)
-	switch {
-	case errors.Is(err, fileutil.ErrLocked):
-		return nil, fmt.Errorf("the data directory %s is in use by another process: end it, or choose another --data-dir", dataDir)
-	case err != nil:
-		return nil, fmt.Errorf("the data directory %s cannot be written (give the user of this process write permission, or choose another --data-dir): %w", dataDir, err)
+	lock, err := lockDir(ctx, dataDir, options.LockTimeout)
+	if err != nil {
+		return nil, err
 	}
 	// A socket that a killed process left behind would keep etcd from listening.
 	if err := os.Remove(clientSocket); err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -157,6 +160,32 @@ func (s *Server) Close() error {
 		return fmt.Errorf("releasing the lock of the data directory: %w", err)
 	}
 	return nil
+}
+
+// lockDir makes this process the only one that uses the folder. It waits for
+// another one that does.
+func lockDir(ctx context.Context, dataDir string, patience time.Duration) (*fileutil.LockedFile, error) {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	retry := time.NewTicker(lockRetryInterval)
+	defer retry.Stop()
+	for waited := false; ; waited = true {
+		lock, err := fileutil.TryLockFile(filepath.Join(dataDir, "lock"), os.O_WRONLY|os.O_CREATE, fileutil.PrivateFileMode)
+		if err == nil {
+			return lock, nil
+		}
+		if !errors.Is(err, fileutil.ErrLocked) {
+			return nil, fmt.Errorf("the data directory %s cannot be written (give the user of this process write permission, or choose another --data-dir): %w", dataDir, err)
+		}
+		if !waited && patience > 0 {
+			klog.FromContext(ctx).Info("Waiting for another process to end its use of the data directory", "dataDir", dataDir, "timeout", patience)
+		}
+		select {
+		case <-retry.C:
+		case <-ctx.Done():
+			return nil, fmt.Errorf("the data directory %s is in use by another process: end it, or choose another --data-dir", dataDir)
+		}
+	}
 }
 
 func makePrivateDir(dir string) error {

@@ -196,6 +196,10 @@ func (f *fakeScaler) Wake(_ context.Context, target scaling.Target, _ scaling.Au
 	return scaling.Result{Replicas: wanted, Scaled: scaled}, nil
 }
 
+func (f *fakeScaler) WakeFromZero(ctx context.Context, target scaling.Target, autoscaler scaling.Autoscaler, minimum int32) (scaling.Result, error) {
+	return f.Wake(ctx, target, autoscaler, minimum, false)
+}
+
 func (f *fakeScaler) Get(_ context.Context, target scaling.Target) (*autoscalingv1.Scale, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -56,7 +56,7 @@ type Options struct {
 
 // NewStorage makes the endpoints of ElastiServices.
 func NewStorage(options Options) (*Storage, error) {
-	strategy := newStrategy(options.Scheme, options.Warner)
+	strategy := newStrategy(options.Scheme)
 	store := &genericregistry.Store{
 		NewFunc:                   func() runtime.Object { return &elasti.ElastiService{} },
 		NewListFunc:               func() runtime.Object { return &elasti.ElastiServiceList{} },
@@ -78,7 +78,7 @@ func NewStorage(options Options) (*Storage, error) {
 	statusStore.ResetFieldsStrategy = statusStrategy{strategy}
 	targets := &targets{elastiServices: store, statuses: &statusStore, scaler: options.Scaler, events: options.Events}
 	return &Storage{
-		ElastiService: &REST{Store: store, claims: &serviceClaims{store: store}},
+		ElastiService: &REST{Store: store, claims: &serviceClaims{store: store}, warner: options.Warner},
 		Status:        &StatusREST{store: &statusStore},
 		Scale:         &ScaleREST{targets: targets},
 		Wake:          &WakeREST{targets: targets},
@@ -89,6 +89,7 @@ func NewStorage(options Options) (*Storage, error) {
 type REST struct {
 	*genericregistry.Store
 	claims *serviceClaims
+	warner Warner
 }
 
 var (
@@ -104,9 +105,14 @@ func (*REST) Categories() []string { return []string{"elasti"} }
 func (r *REST) Create(ctx context.Context, obj runtime.Object, createValidation rest.ValidateObjectFunc, options *metav1.CreateOptions) (runtime.Object, error) {
 	claim := r.claims.newClaim()
 	defer claim.release()
+	ctx, warnings := withClusterWarnings(ctx, r.warner)
+	defer warnings.stop()
 	created, err := r.Store.Create(ctx, obj, claim.onCreate(createValidation), options)
 	if err == nil {
 		claim.wrote(created)
+		// Others who want the Service need not wait for the warnings.
+		claim.release()
+		warnings.add(ctx)
 	}
 	return created, err
 }
@@ -116,9 +122,13 @@ func (r *REST) Create(ctx context.Context, obj runtime.Object, createValidation 
 func (r *REST) Update(ctx context.Context, name string, objInfo rest.UpdatedObjectInfo, createValidation rest.ValidateObjectFunc, updateValidation rest.ValidateObjectUpdateFunc, forceAllowCreate bool, options *metav1.UpdateOptions) (runtime.Object, bool, error) {
 	claim := r.claims.newClaim()
 	defer claim.release()
+	ctx, warnings := withClusterWarnings(ctx, r.warner)
+	defer warnings.stop()
 	updated, created, err := r.Store.Update(ctx, name, objInfo, claim.onCreate(createValidation), claim.onUpdate(updateValidation), forceAllowCreate, options)
 	if err == nil {
 		claim.wrote(updated)
+		claim.release()
+		warnings.add(ctx)
 	}
 	return updated, created, err
 }

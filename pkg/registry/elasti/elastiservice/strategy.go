@@ -43,8 +43,6 @@ import (
 type strategy struct {
 	runtime.ObjectTyper
 	names.NameGenerator
-	// warner is nil when nothing in the cluster is looked at.
-	warner Warner
 }
 
 // Warner says what in the cluster does not fit an ElastiService yet, such as a
@@ -54,8 +52,8 @@ type Warner interface {
 	Warnings(ctx context.Context, elastiService *elasti.ElastiService) []string
 }
 
-func newStrategy(typer runtime.ObjectTyper, warner Warner) strategy {
-	return strategy{ObjectTyper: typer, NameGenerator: names.SimpleNameGenerator, warner: warner}
+func newStrategy(typer runtime.ObjectTyper) strategy {
+	return strategy{ObjectTyper: typer, NameGenerator: names.SimpleNameGenerator}
 }
 
 var (
@@ -124,14 +122,14 @@ func (strategy) ValidateUpdate(_ context.Context, obj, old runtime.Object) field
 	return validation.ValidateElastiServiceUpdate(obj.(*elasti.ElastiService), old.(*elasti.ElastiService))
 }
 
-// WarningsOnCreate tells what is accepted and will not work as it is.
-func (s strategy) WarningsOnCreate(ctx context.Context, obj runtime.Object) []string {
+// WarningsOnCreate tells what is accepted and will not work as it is. What
+// takes a look at the cluster is told when the object has been written.
+func (strategy) WarningsOnCreate(ctx context.Context, obj runtime.Object) []string {
 	elastiService := obj.(*elasti.ElastiService)
-	warnings := validation.Warnings(&elastiService.Spec)
-	if s.warner != nil {
-		warnings = append(warnings, s.warner.Warnings(ctx, elastiService)...)
+	if lookup := clusterWarningsFrom(ctx); lookup != nil {
+		lookup.begin(ctx, elastiService)
 	}
-	return warnings
+	return validation.Warnings(&elastiService.Spec)
 }
 
 // WarningsOnUpdate tells the same about a changed spec. Who changes labels is

@@ -17,7 +17,6 @@ limitations under the License.
 package elastiservice
 
 import (
-	"context"
 	"slices"
 	"testing"
 	"time"
@@ -58,7 +57,7 @@ func TestPrepareForCreate(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			object := stored()
 			object.Finalizers = finalizers
-			newStrategy(runtime.NewScheme(), nil).PrepareForCreate(t.Context(), object)
+			newStrategy(runtime.NewScheme()).PrepareForCreate(t.Context(), object)
 			if object.Status.Mode != "" || object.Generation != 1 {
 				t.Errorf("got status %+v in generation %d, want none in 1", object.Status, object.Generation)
 			}
@@ -83,7 +82,7 @@ func TestPrepareForUpdate(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			updated := stored()
 			test.change(updated)
-			newStrategy(runtime.NewScheme(), nil).PrepareForUpdate(t.Context(), updated, stored())
+			newStrategy(runtime.NewScheme()).PrepareForUpdate(t.Context(), updated, stored())
 			if updated.Generation != test.generation || !test.check(updated) {
 				t.Errorf("got %+v in generation %d, want generation %d", updated, updated.Generation, test.generation)
 			}
@@ -95,36 +94,12 @@ func TestPrepareForStatusUpdate(t *testing.T) {
 	updated := stored()
 	updated.Labels, updated.Finalizers, updated.Generation = nil, nil, 9
 	updated.Spec.Service, updated.Status.Mode = "other", elasti.ModeServe
-	statusStrategy{newStrategy(runtime.NewScheme(), nil)}.PrepareForUpdate(t.Context(), updated, stored())
+	statusStrategy{newStrategy(runtime.NewScheme())}.PrepareForUpdate(t.Context(), updated, stored())
 	if updated.Status.Mode != elasti.ModeServe {
 		t.Error("the status did not change")
 	}
 	if updated.Spec.Service != "cart" || updated.Labels["team"] != "a" || len(updated.Finalizers) != 1 || updated.Generation != 3 {
 		t.Errorf("got %+v, want nothing but the status changed", updated)
-	}
-}
-
-type oneWarning struct{}
-
-func (oneWarning) Warnings(context.Context, *elasti.ElastiService) []string {
-	return []string{"no Service"}
-}
-
-func TestWarningsAreAboutChangesOfTheSpec(t *testing.T) {
-	strategy := newStrategy(runtime.NewScheme(), oneWarning{})
-	if got := strategy.WarningsOnCreate(t.Context(), stored()); len(got) != 1 {
-		t.Errorf("on create: got %q, want one", got)
-	}
-	labelled, moved := stored(), stored()
-	labelled.Labels, moved.Spec.Service = nil, "other"
-	if got := strategy.WarningsOnUpdate(t.Context(), labelled, stored()); len(got) != 0 {
-		t.Errorf("on a change of labels: got %q, want none", got)
-	}
-	if got := strategy.WarningsOnUpdate(t.Context(), moved, stored()); len(got) != 1 {
-		t.Errorf("on a change of the spec: got %q, want one", got)
-	}
-	if got := (statusStrategy{strategy}).WarningsOnUpdate(t.Context(), moved, stored()); len(got) != 0 {
-		t.Errorf("on a change of the status: got %q, want none", got)
 	}
 }
 
@@ -187,7 +162,7 @@ func TestTable(t *testing.T) {
 
 // Both endpoints keep server-side apply from owning what they never change.
 func TestResetFields(t *testing.T) {
-	strategy := newStrategy(runtime.NewScheme(), nil)
+	strategy := newStrategy(runtime.NewScheme())
 	for name, resetter := range map[string]rest.ResetFieldsStrategy{"status": strategy, "spec": statusStrategy{strategy}} {
 		fields, ok := resetter.GetResetFields()["elasti.truefoundry.com/v1alpha1"]
 		if !ok || !fields.Has(fieldpath.MakePathOrDie(name)) {

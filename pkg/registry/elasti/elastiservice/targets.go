@@ -59,6 +59,8 @@ type Scaler interface {
 	// Wake scales a target to at least minimum replicas and lets its
 	// autoscaler go on.
 	Wake(ctx context.Context, target scaling.Target, autoscaler scaling.Autoscaler, minimum int32, dryRun bool) (scaling.Result, error)
+	// WakeFromZero does the same, faster when the target asks for no replicas.
+	WakeFromZero(ctx context.Context, target scaling.Target, autoscaler scaling.Autoscaler, minimum int32) (scaling.Result, error)
 	// Get returns the scale of a target.
 	Get(ctx context.Context, target scaling.Target) (*autoscalingv1.Scale, error)
 	// Scale sets the number of replicas of a target.
@@ -134,7 +136,12 @@ func (t *targets) wake(ctx context.Context, elastiService *elasti.ElastiService,
 		}
 		defer unlock()
 		t.wakes.Forget(key)
-		result, err := t.scaler.Wake(ctx, target, autoscaler, minimum, false)
+		var result scaling.Result
+		if isAsleep(elastiService) {
+			result, err = t.scaler.WakeFromZero(ctx, target, autoscaler, minimum)
+		} else {
+			result, err = t.scaler.Wake(ctx, target, autoscaler, minimum, false)
+		}
 		t.record(ctx, elastiService, why, result, err)
 		return result, err
 	})
@@ -144,6 +151,11 @@ func (t *targets) wake(ctx context.Context, elastiService *elasti.ElastiService,
 	case done := <-shared:
 		return done.Val.(scaling.Result), done.Err
 	}
+}
+
+// isAsleep reports whether the target asks for no replicas as far as is known.
+func isAsleep(elastiService *elasti.ElastiService) bool {
+	return elastiService.Status.Mode == elasti.ModeProxy && elastiService.Status.Replicas == 0
 }
 
 // record leaves an Event about a wake that changed something or failed. A wake

@@ -37,6 +37,8 @@ type gatedScaler struct {
 	mu sync.Mutex
 	// running and calls are guarded by mu.
 	running, calls int
+	// fromZero counts the wakes from zero. It is for one at a time.
+	fromZero int
 }
 
 func (g *gatedScaler) Wake(context.Context, scaling.Target, scaling.Autoscaler, int32, bool) (scaling.Result, error) {
@@ -49,6 +51,36 @@ func (g *gatedScaler) Wake(context.Context, scaling.Target, scaling.Autoscaler, 
 	defer g.mu.Unlock()
 	g.running--
 	return scaling.Result{Replicas: 1, Scaled: g.calls == 1}, nil
+}
+
+func (g *gatedScaler) WakeFromZero(ctx context.Context, target scaling.Target, autoscaler scaling.Autoscaler, minimum int32) (scaling.Result, error) {
+	g.fromZero++
+	return g.Wake(ctx, target, autoscaler, minimum, false)
+}
+
+// What is known about a target chooses the faster way to wake it.
+func TestTargetsAtZeroAreWokenFromZero(t *testing.T) {
+	for _, test := range []struct {
+		mode     elasti.Mode
+		replicas int32
+		want     int
+	}{
+		{elasti.ModeProxy, 0, 1},
+		{elasti.ModeProxy, 2, 0},
+		{elasti.ModeServe, 0, 0},
+		{"", 0, 0},
+	} {
+		scaler := &gatedScaler{proceed: make(chan struct{})}
+		close(scaler.proceed)
+		elastiService := sleeping()
+		elastiService.Status.Mode, elastiService.Status.Replicas = test.mode, test.replicas
+		if _, err := (&targets{scaler: scaler, events: noEvents{}}).wake(t.Context(), elastiService, 1, "test", false); err != nil {
+			t.Fatal(err)
+		}
+		if scaler.fromZero != test.want || scaler.calls != 1 {
+			t.Errorf("mode %q, %d replicas: woken from zero %d times, want %d", test.mode, test.replicas, scaler.fromZero, test.want)
+		}
+	}
 }
 
 type noEvents struct{}

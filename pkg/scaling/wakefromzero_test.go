@@ -1,0 +1,85 @@
+/*
+Copyright The elasti-apiserver Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package scaling
+
+import (
+	"slices"
+	"testing"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+)
+
+func TestWakeFromZero(t *testing.T) {
+	for _, test := range []struct {
+		name              string
+		replicas, minimum int32
+		refused           bool
+		want              int32
+		writes            []string
+		requests          int
+	}{
+		{"at zero", 0, 3, false, 3, []string{"PATCH " + cartScale}, 1},
+		{"at zero, a minimum of zero", 0, 0, false, 1, []string{"PATCH " + cartScale}, 1},
+		{"above the minimum after all", 8, 3, false, 8, nil, 2},
+		{"below the minimum after all", 1, 3, false, 3, []string{"PUT " + cartScale}, 3},
+		{"patches are refused", 0, 2, true, 2, []string{"PUT " + cartScale}, 3},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			server := newCart(t, test.replicas)
+			server.refusesPatches = test.refused
+			result, err := server.client().WakeFromZero(t.Context(), cart, Autoscaler{}, test.minimum)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if result.Replicas != test.want || result.Scaled != (test.writes != nil) {
+				t.Errorf("got %+v, want %d replicas, scaled %t", result, test.want, test.writes != nil)
+			}
+			if writes := server.written(); !slices.Equal(writes, test.writes) {
+				t.Errorf("wrote %q, want %q", writes, test.writes)
+			}
+			if requests := server.requested(cartScale); requests != test.requests {
+				t.Errorf("%d requests about the scale, want %d", requests, test.requests)
+			}
+		})
+	}
+}
+
+func TestWakeFromZeroResumesTheAutoscalerFirst(t *testing.T) {
+	server := newCart(t, 0)
+	putScaledObject(server, nil)
+	client := server.client()
+	if err := client.PauseAutoscaler(t.Context(), "shop", cartKEDA); err != nil {
+		t.Fatal(err)
+	}
+	result, err := client.WakeFromZero(t.Context(), cart, cartKEDA, 2)
+	if err != nil || result.AutoscalerError != nil || !result.Scaled || result.Replicas != 2 {
+		t.Fatalf("got %+v, %v", result, err)
+	}
+	want := []string{"PATCH " + cartScaledObject, "PATCH " + cartScaledObject, "PATCH " + cartScale}
+	if writes := server.written(); !slices.Equal(writes, want) {
+		t.Errorf("wrote %q, want %q", writes, want)
+	}
+}
+
+func TestWakeFromZeroOfAMissingTargetIsNotFound(t *testing.T) {
+	server := newCart(t, 0)
+	missing := cart
+	missing.Name = "missing"
+	if _, err := server.client().WakeFromZero(t.Context(), missing, Autoscaler{}, 1); !apierrors.IsNotFound(err) {
+		t.Errorf("got %v, want not found", err)
+	}
+}
