@@ -26,6 +26,12 @@ import (
 // promise protobuf and then fail with 406.
 type textSerializer struct {
 	runtime.NegotiatedSerializer
+	// lists remembers the encodings of what is listed.
+	lists *encodings
+}
+
+func newTextSerializer(all runtime.NegotiatedSerializer) textSerializer {
+	return textSerializer{NegotiatedSerializer: all, lists: newEncodings(maxEncodingsBytes)}
 }
 
 // SupportedMediaTypes returns the media types that every object here can be encoded in.
@@ -33,7 +39,10 @@ func (s textSerializer) SupportedMediaTypes() []runtime.SerializerInfo {
 	var supported []runtime.SerializerInfo
 	for _, info := range s.NegotiatedSerializer.SupportedMediaTypes() {
 		switch info.MediaType {
-		case runtime.ContentTypeJSON, runtime.ContentTypeYAML:
+		case runtime.ContentTypeJSON:
+			info.Serializer = listSerializer{info.Serializer, s.lists}
+			supported = append(supported, info)
+		case runtime.ContentTypeYAML:
 			supported = append(supported, info)
 		}
 	}

@@ -88,7 +88,7 @@ func New(config *Config) (*Server, error) {
 	}
 	group := genericapiserver.NewDefaultAPIGroupInfo(elasti.GroupName, Scheme, metav1.ParameterCodec, Codecs)
 	// NewDefaultAPIGroupInfo has chosen a serializer; this one replaces it.
-	group.NegotiatedSerializer = textSerializer{Codecs}
+	group.NegotiatedSerializer = newTextSerializer(Codecs)
 	group.VersionedResourcesStorageMap[v1alpha1.SchemeGroupVersion.Version] = map[string]rest.Storage{
 		"elastiservices":        storage.ElastiService,
 		"elastiservices/status": storage.Status,

@@ -71,7 +71,7 @@ func TestWakeWithoutBodyIsAnEmptyWakeRequest(t *testing.T) {
 }
 
 func TestSerializerOffersTextOnly(t *testing.T) {
-	for _, info := range (textSerializer{Codecs}).SupportedMediaTypes() {
+	for _, info := range newTextSerializer(Codecs).SupportedMediaTypes() {
 		if info.MediaType != "application/json" && info.MediaType != "application/yaml" {
 			t.Errorf("%s is offered", info.MediaType)
 		}

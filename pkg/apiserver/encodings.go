@@ -1,0 +1,94 @@
+/*
+Copyright The elasti-apiserver Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package apiserver
+
+import (
+	"sync"
+
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// maxEncodingsBytes bounds the memory of remembered encodings. The 10,000
+// ElastiServices of a large cluster take less than a third of it.
+const maxEncodingsBytes = 64 << 20
+
+// encodingOverheadBytes is about what an entry takes beside its encoding.
+const encodingOverheadBytes = 128
+
+// encodingKey names one version of one object.
+type encodingKey struct {
+	uid             types.UID
+	resourceVersion string
+}
+
+// encodings remembers encoded objects. What was not asked for during the time
+// in which half of the memory was filled anew is forgotten. Safe for
+// concurrent use.
+type encodings struct {
+	maxBytes int
+
+	mu sync.Mutex
+	// recent fills up to half of the memory and then becomes older, whose
+	// entries come back to recent when they are asked for.
+	recent, older map[encodingKey][]byte
+	recentBytes   int
+}
+
+func newEncodings(maxBytes int) *encodings {
+	return &encodings{maxBytes: maxBytes, recent: map[encodingKey][]byte{}}
+}
+
+// get returns the encoding of an object, or nil. It must not be changed.
+func (e *encodings) get(key encodingKey) []byte {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if encoded, ok := e.recent[key]; ok {
+		return encoded
+	}
+	encoded, ok := e.older[key]
+	if !ok {
+		return nil
+	}
+	delete(e.older, key)
+	e.remember(key, encoded)
+	return encoded
+}
+
+// add remembers an encoding. What has no identity is not remembered.
+func (e *encodings) add(key encodingKey, encoded []byte) {
+	if key.uid == "" || key.resourceVersion == "" {
+		return
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if _, ok := e.recent[key]; !ok {
+		e.remember(key, encoded)
+	}
+}
+
+// remember is called with mu held.
+func (e *encodings) remember(key encodingKey, encoded []byte) {
+	size := len(encoded) + encodingOverheadBytes
+	if size > e.maxBytes/2 {
+		return
+	}
+	if e.recentBytes+size > e.maxBytes/2 {
+		e.older, e.recent, e.recentBytes = e.recent, map[encodingKey][]byte{}, 0
+	}
+	e.recent[key] = encoded
+	e.recentBytes += size
+}
