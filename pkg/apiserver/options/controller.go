@@ -24,6 +24,7 @@ import (
 
 	"github.com/spf13/pflag"
 	"golang.org/x/sync/errgroup"
+	"k8s.io/apimachinery/pkg/types"
 	utilnet "k8s.io/apimachinery/pkg/util/net"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
@@ -148,6 +149,9 @@ func (t term) Run(ctx context.Context) error {
 		return err
 	}
 	t.options.Changed, t.options.ScaledUp = scheduler.Changed, scheduler.ScaledUp
+	t.options.Requests = func(key types.NamespacedName, requests elastiservice.PodRequests) {
+		scheduler.Requests(key, requests.CPUCores, requests.MemoryBytes)
+	}
 	controller, err := elastiservice.New(t.options)
 	if err != nil {
 		return err

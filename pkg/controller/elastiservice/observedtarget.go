@@ -23,6 +23,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/component-helpers/resource"
 
 	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti/v1alpha1"
 )
@@ -50,6 +51,14 @@ type observedTarget struct {
 	// scaledBy is the field manager that last set the number of replicas,
 	// through the object or its scale. Empty when nobody is known.
 	scaledBy string
+	// requests is what one of its pods requests. Zero when that is not known.
+	requests PodRequests
+}
+
+// PodRequests is what a pod requests of its node.
+type PodRequests struct {
+	// CPUCores is in cores, MemoryBytes in bytes.
+	CPUCores, MemoryBytes float64
 }
 
 // observedScale is the scale of a target.
@@ -87,7 +96,9 @@ func keepTarget(resource schema.GroupResource) func(any) (any, error) {
 				existing: intField(target, 0, "status", "replicas"),
 				ready:    intField(target, 0, "status", "readyReplicas"),
 			}
-			kept.probes = templateProbes(target)
+			if pod := templateSpec(target); pod != nil {
+				kept.probes, kept.requests = readinessProbes(pod), requestsOf(pod)
+			}
 		}
 		return kept, nil
 	}
@@ -116,9 +127,9 @@ func scaledBy(target *unstructured.Unstructured) string {
 	return manager
 }
 
-// templateProbes is nil when there is no pod template that can be read, such
+// templateSpec is nil when there is no pod template that can be read, such
 // as in a Rollout that takes it from another object.
-func templateProbes(target *unstructured.Unstructured) *v1alpha1.ReadinessProbes {
+func templateSpec(target *unstructured.Unstructured) *corev1.PodSpec {
 	template, ok, err := unstructured.NestedMap(target.Object, "spec", "template", "spec")
 	if !ok || err != nil {
 		return nil
@@ -130,7 +141,16 @@ func templateProbes(target *unstructured.Unstructured) *v1alpha1.ReadinessProbes
 	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(template, pod); err != nil {
 		return nil
 	}
-	return readinessProbes(pod)
+	return pod
+}
+
+// requestsOf returns what the scheduler of Kubernetes reserves for a pod.
+func requestsOf(pod *corev1.PodSpec) PodRequests {
+	requests := resource.PodRequests(&corev1.Pod{Spec: *pod}, resource.PodResourcesOptions{})
+	return PodRequests{
+		CPUCores:    requests.Cpu().AsApproximateFloat64(),
+		MemoryBytes: requests.Memory().AsApproximateFloat64(),
+	}
 }
 
 func intField(object *unstructured.Unstructured, missing int32, path ...string) int32 {

@@ -95,6 +95,9 @@ type Options struct {
 	// slept for a time. by is how that one calls itself. It must not wait for
 	// anything. Nil means that nobody wants to know.
 	ScaledUp func(key types.NamespacedName, by string, slept time.Duration)
+	// Requests is told what one pod of a target requests, at each look. It must
+	// not wait for anything. Nil means that nobody wants to know.
+	Requests func(key types.NamespacedName, requests PodRequests)
 	// Workers is how many ElastiServices are worked on at a time. Defaults to
 	// DefaultWorkers.
 	Workers int
@@ -131,6 +134,9 @@ func (o *Options) complete() error {
 	}
 	if o.ScaledUp == nil {
 		o.ScaledUp = func(types.NamespacedName, string, time.Duration) {}
+	}
+	if o.Requests == nil {
+		o.Requests = func(types.NamespacedName, PodRequests) {}
 	}
 	if o.Workers == 0 {
 		o.Workers = DefaultWorkers

@@ -118,6 +118,9 @@ func (c *Controller) reconcile(ctx context.Context, watched *v1alpha1.ElastiServ
 
 	v := c.observe(ctx, elastiService)
 	c.noteScale(v, memory)
+	if target := v.target.target; target != nil {
+		c.options.Requests(key, target.requests)
+	}
 	result := outcome{}
 	if v.covered() {
 		c.cover(ctx, v, memory, &result)

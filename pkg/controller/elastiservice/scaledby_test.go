@@ -20,6 +20,8 @@ import (
 	"testing"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -108,5 +110,27 @@ func TestScalingByOthersIsTold(t *testing.T) {
 	}
 	if by := <-told; by != "their-operator" {
 		t.Errorf("told of %s", by)
+	}
+}
+
+func TestRequestsOfATarget(t *testing.T) {
+	always := corev1.ContainerRestartPolicyAlways
+	container := func(cpu, memory string) corev1.Container {
+		return corev1.Container{Resources: corev1.ResourceRequirements{Requests: corev1.ResourceList{
+			corev1.ResourceCPU: resource.MustParse(cpu), corev1.ResourceMemory: resource.MustParse(memory)}}}
+	}
+	sidecar := container("100m", "10Mi")
+	sidecar.RestartPolicy = &always
+	pod := &corev1.PodSpec{
+		InitContainers: []corev1.Container{sidecar, container("2", "1Mi")},
+		Containers:     []corev1.Container{container("500m", "100Mi"), container("250m", "28Mi")},
+		Overhead:       corev1.ResourceList{corev1.ResourceMemory: resource.MustParse("2Mi")},
+	}
+	// The largest init container needs more CPU than the others together.
+	if got, want := requestsOf(pod), (PodRequests{CPUCores: 2.1, MemoryBytes: 140 << 20}); got != want {
+		t.Errorf("got %+v, want %+v", got, want)
+	}
+	if got := requestsOf(&corev1.PodSpec{}); got != (PodRequests{}) {
+		t.Errorf("without requests: %+v", got)
 	}
 }

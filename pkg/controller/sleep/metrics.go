@@ -34,6 +34,8 @@ type Metrics struct {
 
 	secondsAsleep *prometheus.Desc
 	replicasSaved *prometheus.Desc
+	cpuSaved      *prometheus.Desc
+	memorySaved   *prometheus.Desc
 
 	mu      sync.Mutex
 	savings map[types.NamespacedName]*saving
@@ -44,20 +46,27 @@ type saving struct {
 	// wanted is how many replicas the target last had while it was awake, or
 	// has at least when it wakes.
 	wanted int32
-	// since is when it went to sleep. Zero while it is awake.
+	// cpuCores and memoryBytes are what each of them requests.
+	cpuCores, memoryBytes float64
+	// since is up to when the sums go. Zero while the target is awake.
 	since time.Time
-	// asleep and replicaTime are the sums of what has ended.
-	asleep      time.Duration
-	replicaTime time.Duration
+	// asleep and replicaTime are sums in seconds, cpuTime in core-seconds and
+	// memoryTime in byte-seconds.
+	asleep, replicaTime, cpuTime, memoryTime float64
 }
 
-// until returns the sums up to a time.
-func (s *saving) until(now time.Time) (asleep, replicaTime time.Duration) {
+// settle brings the sums up to a time.
+func (s *saving) settle(now time.Time) {
 	if s.since.IsZero() {
-		return s.asleep, s.replicaTime
+		return
 	}
-	current := max(0, now.Sub(s.since))
-	return s.asleep + current, s.replicaTime + time.Duration(s.wanted)*current
+	seconds := max(0, now.Sub(s.since).Seconds())
+	replicaTime := float64(s.wanted) * seconds
+	s.since = now
+	s.asleep += seconds
+	s.replicaTime += replicaTime
+	s.cpuTime += s.cpuCores * replicaTime
+	s.memoryTime += s.memoryBytes * replicaTime
 }
 
 // NewMetrics returns metrics that are registered with a registerer.
@@ -77,6 +86,10 @@ func NewMetrics(registerer prometheus.Registerer, clock clock.PassiveClock) *Met
 			"Seconds that the target of an ElastiService has slept.", perObject, nil),
 		replicasSaved: prometheus.NewDesc("elasti_operator_replica_seconds_saved_total",
 			"Seconds that the target of an ElastiService has slept, times the replicas that it had before.", perObject, nil),
+		cpuSaved: prometheus.NewDesc("elasti_operator_cpu_core_seconds_saved_total",
+			"CPU cores that the replicas which an ElastiService saved request, times the seconds that its target has slept.", perObject, nil),
+		memorySaved: prometheus.NewDesc("elasti_operator_memory_byte_seconds_saved_total",
+			"Bytes of memory that the replicas which an ElastiService saved request, times the seconds that its target has slept.", perObject, nil),
 		savings: map[types.NamespacedName]*saving{},
 	}
 	for _, action := range []Action{ActionNone, ActionSleep, ActionWake} {
@@ -90,6 +103,8 @@ func NewMetrics(registerer prometheus.Registerer, clock clock.PassiveClock) *Met
 func (m *Metrics) Describe(descriptions chan<- *prometheus.Desc) {
 	descriptions <- m.secondsAsleep
 	descriptions <- m.replicasSaved
+	descriptions <- m.cpuSaved
+	descriptions <- m.memorySaved
 }
 
 // Collect collects the metrics per ElastiService.
@@ -98,9 +113,15 @@ func (m *Metrics) Collect(metrics chan<- prometheus.Metric) {
 	defer m.mu.Unlock()
 	now := m.clock.Now()
 	for key, saved := range m.savings {
-		asleep, replicaTime := saved.until(now)
-		metrics <- prometheus.MustNewConstMetric(m.secondsAsleep, prometheus.CounterValue, asleep.Seconds(), key.Name, key.Namespace)
-		metrics <- prometheus.MustNewConstMetric(m.replicasSaved, prometheus.CounterValue, replicaTime.Seconds(), key.Name, key.Namespace)
+		saved.settle(now)
+		for description, sum := range map[*prometheus.Desc]float64{
+			m.secondsAsleep: saved.asleep,
+			m.replicasSaved: saved.replicaTime,
+			m.cpuSaved:      saved.cpuTime,
+			m.memorySaved:   saved.memoryTime,
+		} {
+			metrics <- prometheus.MustNewConstMetric(description, prometheus.CounterValue, sum, key.Name, key.Namespace)
+		}
 	}
 }
 
@@ -125,8 +146,18 @@ func (m *Metrics) observed(key types.NamespacedName, replicas, minimum int32) {
 	case replicas == 0 && saved.since.IsZero():
 		saved.since = now
 	case replicas > 0:
-		saved.asleep, saved.replicaTime = saved.until(now)
+		saved.settle(now)
 		saved.since, saved.wanted = time.Time{}, replicas
+	}
+}
+
+// requests takes in what one replica of a target requests.
+func (m *Metrics) requests(key types.NamespacedName, cpuCores, memoryBytes float64) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if saved, ok := m.savings[key]; ok {
+		saved.settle(m.clock.Now())
+		saved.cpuCores, saved.memoryBytes = cpuCores, memoryBytes
 	}
 }
 

@@ -212,6 +212,16 @@ func (s *Scheduler) updated(elastiService *v1alpha1.ElastiService) {
 	}
 }
 
+// Requests takes in what one pod of a target requests, in cores and bytes. It
+// does not wait for anything.
+func (s *Scheduler) Requests(key types.NamespacedName, cpuCores, memoryBytes float64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if _, ok := s.known[key]; ok {
+		s.metrics.requests(key, cpuCores, memoryBytes)
+	}
+}
+
 func (s *Scheduler) takeInReplicas(key types.NamespacedName, elastiService *v1alpha1.ElastiService) {
 	if knowsReplicas(elastiService) {
 		s.metrics.observed(key, elastiService.Status.Replicas, minReplicas(elastiService))

@@ -535,6 +535,37 @@ elasti_operator_replica_seconds_saved_total{crd_name="shop",namespace="shop"} 48
 	})
 }
 
+// What a pod requests counts from when it is known, also when it changes while
+// the target sleeps.
+func TestRequestsSaved(t *testing.T) {
+	inBubble(t, nil, func(t *testing.T, f *fixture) {
+		key := types.NamespacedName{Namespace: "shop", Name: "shop"}
+		f.scheduler.Requests(key, 9, 9) // Of nobody's interest yet.
+		f.create("shop", nil)
+		f.scheduler.Requests(key, 0.5, 1000)
+		pass(time.Minute)
+		f.scale("shop", 0)
+		pass(time.Minute)
+		f.scheduler.Requests(key, 1, 2000)
+		f.scheduler.Requests(key, 1, 2000)
+		pass(time.Minute)
+		f.scale("shop", 5)
+		pass(time.Minute)
+		want := `
+# HELP elasti_operator_cpu_core_seconds_saved_total CPU cores that the replicas which an ElastiService saved request, times the seconds that its target has slept.
+# TYPE elasti_operator_cpu_core_seconds_saved_total counter
+elasti_operator_cpu_core_seconds_saved_total{crd_name="shop",namespace="shop"} 270
+# HELP elasti_operator_memory_byte_seconds_saved_total Bytes of memory that the replicas which an ElastiService saved request, times the seconds that its target has slept.
+# TYPE elasti_operator_memory_byte_seconds_saved_total counter
+elasti_operator_memory_byte_seconds_saved_total{crd_name="shop",namespace="shop"} 540000
+`
+		synctest.Wait()
+		if err := testutil.GatherAndCompare(f.registry, strings.NewReader(want), "elasti_operator_cpu_core_seconds_saved_total", "elasti_operator_memory_byte_seconds_saved_total"); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
 func TestNewNamesWhatIsMissing(t *testing.T) {
 	_, err := New(Options{})
 	var joined interface{ Unwrap() []error }
