@@ -60,7 +60,7 @@ import (
 const privateSlices = "elasti.truefoundry.com/role=private"
 
 // maxProbes bounds how many probes of pods run at a time.
-const maxProbes = 256
+const maxProbes = 1024
 
 // Options are what a Resolver is made of.
 type Options struct {

@@ -174,7 +174,7 @@ func TestProber(t *testing.T) {
 				prober := New(Options{
 					Queue:  queue,
 					Probes: func() *v1alpha1.ReadinessProbes { return test.probes },
-					Slots:  make(chan struct{}, 1),
+					Slots:  make(chan struct{}, 8),
 					Ask: func(ctx context.Context, _ Target) error {
 						switch n := asked.Add(1); {
 						case n < 10:

@@ -41,11 +41,17 @@ const (
 	// crowd is how many pods of a service are probed at full speed; with more
 	// the pauses grow, so that the number of probes a second stays the same.
 	crowd = 16
-	// firstTimeout is how long the first probe of a pod may take. A pod that is
-	// starting often accepts a probe and answers it much later, if at all; each
-	// time one times out the next may take twice as long.
-	firstTimeout = 50 * time.Millisecond
+	// A pod that is starting often accepts a probe and answers it much later, if
+	// at all. So the next one does not wait for it: while one is not answered
+	// another begins every overlapInterval, up to overlap of them. Each time one
+	// times out the next may take twice as long.
+	overlapInterval = 25 * time.Millisecond
+	overlap         = 3
+	firstTimeout    = 250 * time.Millisecond
 )
+
+// errBusy means that too many probes of the process run for one that need not be.
+var errBusy = errors.New("too many probes are running")
 
 // Queue has the questions, and takes the answers.
 type Queue interface {
@@ -129,29 +135,45 @@ func (p *Prober) askable(question endpoint.Question) bool {
 // ask probes one pod until it can answer, or nobody wants to know any more.
 func (p *Prober) ask(ctx context.Context, question endpoint.Question) {
 	logger := klog.FromContext(ctx).WithValues("pod", question.Pod.Name, "port", question.Number)
-	started := time.Now()
-	timeout := firstTimeout
+	ctx, cancel := context.WithCancel(ctx)
+	var running sync.WaitGroup
+	defer running.Wait()
+	defer cancel()
+	results := make(chan error, overlap)
+	started, timeout := time.Now(), firstTimeout
+	attempts, unanswered := 0, 0
 	timer := time.NewTimer(0)
 	defer timer.Stop()
-	for attempt := 1; ; attempt++ {
+	for {
 		select {
 		case <-ctx.Done():
 			return
+		case err := <-results:
+			unanswered--
+			if err == nil {
+				logger.V(2).Info("A pod can answer", "attempts", attempts, "after", time.Since(started))
+				return
+			}
+			logger.V(6).Info("A pod cannot answer yet", "attempts", attempts, "err", err)
+			if errors.Is(err, context.DeadlineExceeded) {
+				timeout *= 2
+			}
+			if unanswered == 0 {
+				timer.Reset(p.pause(time.Since(started)))
+			}
+			continue
 		case <-timer.C:
 		}
 		if !p.options.Queue.Open(question) || !p.askable(question) {
 			return
 		}
-		err := p.round(ctx, question, timeout)
-		if err == nil {
-			logger.V(2).Info("A pod can answer", "attempts", attempt, "after", time.Since(started))
-			return
+		if unanswered < overlap {
+			first := unanswered == 0
+			attempts++
+			unanswered++
+			running.Go(func() { results <- p.round(ctx, question, timeout, first) })
 		}
-		if errors.Is(err, context.DeadlineExceeded) {
-			timeout *= 2
-		}
-		logger.V(6).Info("A pod cannot answer yet", "attempt", attempt, "err", err)
-		timer.Reset(p.pause(time.Since(started)))
+		timer.Reset(max(overlapInterval, p.pause(time.Since(started))))
 	}
 }
 
@@ -164,20 +186,25 @@ func (p *Prober) pause(elapsed time.Duration) time.Duration {
 }
 
 // round asks a pod everything once, and tells the queue when all went well.
-func (p *Prober) round(ctx context.Context, question endpoint.Question, timeout time.Duration) error {
+// Patient is whether it waits when too many probes of the process are running.
+func (p *Prober) round(ctx context.Context, question endpoint.Question, timeout time.Duration, patient bool) error {
 	var probes []v1alpha1.ReadinessProbeAction
 	if configured := p.options.Probes(); configured != nil && !question.Ready {
 		probes = configured.Probes
 	}
+	accepts := false
 	for i := range probes {
-		if err := p.probe(ctx, question, &probes[i], timeout); err != nil {
+		if err := p.probe(ctx, question, &probes[i], timeout, patient); err != nil {
 			return err
 		}
+		accepts = accepts || portOfProbe(&probes[i]) == int32(question.Number)
 	}
-	// The port that traffic goes to may be another than the probed ones.
-	connect := v1alpha1.ReadinessProbeAction{TCPSocket: &v1alpha1.TCPSocketAction{Port: int32(question.Number)}}
-	if err := p.probe(ctx, question, &connect, timeout); err != nil {
-		return err
+	if !accepts {
+		// The port that traffic goes to is another than the probed ones.
+		connect := v1alpha1.ReadinessProbeAction{TCPSocket: &v1alpha1.TCPSocketAction{Port: int32(question.Number)}}
+		if err := p.probe(ctx, question, &connect, timeout, patient); err != nil {
+			return err
+		}
 	}
 	if len(probes) > 0 {
 		p.options.Queue.Confirmed(question)
@@ -186,14 +213,43 @@ func (p *Prober) round(ctx context.Context, question endpoint.Question, timeout 
 	return nil
 }
 
-// probe runs one probe against the addresses of a pod, until one succeeds.
-func (p *Prober) probe(ctx context.Context, question endpoint.Question, action *v1alpha1.ReadinessProbeAction, timeout time.Duration) error {
+// portOfProbe returns the port that a probe connects to.
+func portOfProbe(action *v1alpha1.ReadinessProbeAction) int32 {
+	switch {
+	case action.HTTPGet != nil:
+		return action.HTTPGet.Port
+	case action.GRPC != nil:
+		return action.GRPC.Port
+	case action.TCPSocket != nil:
+		return action.TCPSocket.Port
+	}
+	return 0
+}
+
+// take takes a slot, or fails.
+func (p *Prober) take(ctx context.Context, patient bool) error {
 	select {
 	case p.options.Slots <- struct{}{}:
-		defer func() { <-p.options.Slots }()
+		return nil
+	default:
+	}
+	if !patient {
+		return errBusy
+	}
+	select {
+	case p.options.Slots <- struct{}{}:
+		return nil
 	case <-ctx.Done():
 		return ctx.Err()
 	}
+}
+
+// probe runs one probe against the addresses of a pod, until one succeeds.
+func (p *Prober) probe(ctx context.Context, question endpoint.Question, action *v1alpha1.ReadinessProbeAction, timeout time.Duration, patient bool) error {
+	if err := p.take(ctx, patient); err != nil {
+		return err
+	}
+	defer func() { <-p.options.Slots }()
 	limit := time.Duration(max(1, action.TimeoutSeconds)) * time.Second
 	var err error
 	for _, address := range question.Pod.Addresses {

@@ -1,0 +1,90 @@
+/*
+Copyright The elasti-apiserver Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package probe
+
+import (
+	"context"
+	"net/netip"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti/v1alpha1"
+	"github.com/truefoundry/elasti-apiserver/pkg/resolver/endpoint"
+)
+
+// A pod that accepted a probe while it started, and never answers that one, is
+// found ready by the next, which does not wait until the first has timed out.
+func TestAProbeThatIsNotAnsweredDelaysNoOther(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		pod := &endpoint.Pod{Addresses: []netip.Addr{loopback}}
+		queue := &fakeQueue{questions: []endpoint.Question{{Pod: pod, Number: 1}}}
+		probes := &v1alpha1.ReadinessProbes{Probes: []v1alpha1.ReadinessProbeAction{{HTTPGet: &v1alpha1.HTTPGetAction{Port: 1}, TimeoutSeconds: 1}}}
+		var asked atomic.Int32
+		prober := New(Options{
+			Queue: queue, Probes: func() *v1alpha1.ReadinessProbes { return probes }, Slots: make(chan struct{}, 10),
+			Ask: func(ctx context.Context, _ Target) error {
+				if asked.Add(1) == 1 {
+					<-ctx.Done()
+					return ctx.Err()
+				}
+				return nil
+			},
+		})
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan struct{})
+		started := time.Now()
+		go func() { defer close(done); prober.Run(ctx, nil) }()
+		for len(queue.Questions()) > 0 {
+			<-time.After(time.Millisecond)
+		}
+		if took := time.Since(started); took > 2*overlapInterval {
+			t.Errorf("took %s", took)
+		}
+		// The probed port is the one that traffic goes to: nothing else is asked.
+		if n := asked.Load(); n != 2 {
+			t.Errorf("asked %d times, want 2", n)
+		}
+		cancel()
+		<-done
+	})
+}
+
+// However long a pod answers nothing, only a few probes of it run at a time.
+func TestAPodThatNeverAnswersIsAskedFewTimesAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		pod := &endpoint.Pod{Addresses: []netip.Addr{loopback}}
+		queue := &fakeQueue{questions: []endpoint.Question{{Pod: pod, Number: 1}}}
+		var running, most atomic.Int32
+		prober := New(Options{
+			Queue: queue, Probes: func() *v1alpha1.ReadinessProbes { return &v1alpha1.ReadinessProbes{} }, Slots: make(chan struct{}, 10),
+			Ask: func(ctx context.Context, _ Target) error {
+				most.Store(max(most.Load(), running.Add(1)))
+				defer running.Add(-1)
+				<-ctx.Done()
+				return ctx.Err()
+			},
+		})
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		prober.Run(ctx, nil)
+		if n := most.Load(); n != overlap {
+			t.Errorf("%d probes ran at a time, want %d", n, overlap)
+		}
+	})
+}
