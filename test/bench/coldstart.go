@@ -74,6 +74,11 @@ func coldStart(ctx context.Context, b *bench) error {
 		return err
 	}
 
+	slow, err := stage.coldStarts(ctx, cluster.ApplicationOptions{Name: "slow", Arguments: []string{"-start-delay=2s"}}, 1)
+	if err != nil {
+		return err
+	}
+
 	wakes := pick(append(append(one, rarely...), waiting...), func(c coldStartTimes) time.Duration { return c.scaled.Sub(c.sent) })
 	releases := pick(waiting, func(c coldStartTimes) time.Duration { return c.received.Sub(c.privateReady) })
 	probed := pick(rarely, func(c coldStartTimes) time.Duration { return c.received.Sub(c.accepting) })
@@ -83,8 +88,17 @@ func coldStart(ctx context.Context, b *bench) error {
 	b.durations("target scaled → application accepts connections", pick(one, func(c coldStartTimes) time.Duration { return c.accepting.Sub(c.scaled) }))
 	b.durations("one request: sent → answered", pick(one, func(c coldStartTimes) time.Duration { return c.lastAnswered.Sub(c.sent) }))
 	b.durations("one request: added to the pod's own start", oneAdded)
+	b.durations("  of it, until the target was scaled", pick(one, func(c coldStartTimes) time.Duration { return c.scaled.Sub(c.sent) }))
+	b.durations("  of it, Kubernetes' part: application accepts connections → its address is listed", pick(one, coldStartTimes.unlisted))
+	b.durations("  of it, our part: address listed and connections accepted → request forwarded", pick(one, coldStartTimes.own))
+	b.durations("  of it, until the client has the answer", pick(one, func(c coldStartTimes) time.Duration { return c.lastAnswered.Sub(c.received) }))
 	b.durations("50 at once: sent → last answered", pick(many, func(c coldStartTimes) time.Duration { return c.lastAnswered.Sub(c.sent) }))
 	b.durations("50 at once: application accepts connections → last answered", manyAdded)
+	b.durations("  of it, Kubernetes' part: application accepts connections → its address is listed", pick(many, coldStartTimes.unlisted))
+	b.durations("  of it, our part: address listed and connections accepted → first request forwarded", pick(many, coldStartTimes.own))
+	b.durations("  of it, until the last client has its answer", pick(many, func(c coldStartTimes) time.Duration { return c.lastAnswered.Sub(c.received) }))
+	b.durations("application that needs 2 s: added to the pod's own start", pick(slow, coldStartTimes.added))
+	b.durations("  of it, our part: address listed and connections accepted → request forwarded", pick(slow, coldStartTimes.own))
 	b.durations("readiness Probe, period 10 s: accepts connections → request forwarded", probed)
 	b.durations("readiness Endpoints: endpoint ready → request forwarded", releases)
 	b.durations("endpoint of the Service ready → resolver slice removed", pick(one, func(c coldStartTimes) time.Duration { return c.resolversRemoved.Sub(c.publicReady) }))
@@ -95,6 +109,8 @@ func coldStart(ctx context.Context, b *bench) error {
 	b.set("release_p99_ms", durationQuantile(releases, 0.99))
 	b.set("release_probe_p99_ms", durationQuantile(probed, 0.99))
 	b.set("coldstart_1_added_p50_ms", durationQuantile(oneAdded, 0.5))
+	b.set("coldstart_1_own_p50_ms", durationQuantile(pick(one, coldStartTimes.own), 0.5))
+	b.set("coldstart_slow_added_p50_ms", durationQuantile(pick(slow, coldStartTimes.added), 0.5))
 	b.set("coldstart_1_failed", float64(failed(one)))
 	b.set("coldstart_50_last_added_p50_ms", durationQuantile(manyAdded, 0.5))
 	b.set("coldstart_50_failed", float64(failed(many)))
@@ -125,6 +141,8 @@ type coldStartTimes struct {
 	// sent is when the first client started, scaled when the Deployment asked
 	// for a replica, accepting when the application was there.
 	sent, scaled, accepting time.Time
+	// listed is when the Service's private EndpointSlices had the pod's address.
+	listed time.Time
 	// privateReady and publicReady are when the Service's private and its own
 	// EndpointSlices had a ready endpoint, resolversRemoved when the Service
 	// had no resolver slice any more.
@@ -142,6 +160,23 @@ func (c coldStartTimes) added() time.Duration {
 }
 
 // lastAdded is how long after the application was there the last answer came.
+
+// unlisted is how long the application accepted connections before its address
+// was listed.
+func (c coldStartTimes) unlisted() time.Duration { return max(0, c.listed.Sub(c.accepting)) }
+
+// own is how long it took us to forward a request once that was possible: the
+// application accepted connections, and its address was listed. The address may
+// come to a resolver before it comes to the observer.
+func (c coldStartTimes) own() time.Duration {
+	possible := c.accepting
+	if c.listed.After(possible) {
+		possible = c.listed
+	}
+	return max(0, c.received.Sub(possible))
+}
+
+// lastAdded is what all requests together waited for after the application was there.
 func (c coldStartTimes) lastAdded() time.Duration { return c.lastAnswered.Sub(c.accepting) }
 
 func pick(times []coldStartTimes, of func(coldStartTimes) time.Duration) []time.Duration {
@@ -201,6 +236,7 @@ func (s *stage) coldStart(ctx context.Context, app *cluster.Application, clients
 		name   string
 	}{
 		{&times.scaled, cluster.Scaled, app.Name},
+		{&times.listed, cluster.EndpointListed, elastiService.Status.PrivateService},
 		{&times.privateReady, cluster.EndpointReady, elastiService.Status.PrivateService},
 		{&times.publicReady, cluster.EndpointReady, app.Name},
 		{&times.resolversRemoved, cluster.ResolversRemoved, app.Name},

@@ -41,10 +41,12 @@ import (
 const (
 	// forwardRounds is how often each proxy is measured; they take turns.
 	forwardRounds = 5
-	// forwardSeconds is how long each is measured at a time, forwardConnections
-	// over how many connections.
-	forwardSeconds     = 5
-	forwardConnections = 64
+	// forwardSeconds is how long each is measured at a time, keyConnections over
+	// how many connections for the key figures.
+	forwardSeconds = 4
+	keyConnections = 64
+	// otherRounds is how often they are measured over other numbers of connections.
+	otherRounds = 2
 	// streams is how many connections carry streamBytes each when raw bytes
 	// are measured.
 	streams     = 4
@@ -53,10 +55,13 @@ const (
 	httpPort, streamPort = 80, 81
 )
 
+// otherConnections are the other numbers of connections.
+var otherConnections = []int{16, 256, 2000}
+
 // forward compares the resolver with other proxies to the same pod: nginx and
 // a bare net/http reverse proxy for HTTP, HAProxy for bytes. The clients are on
-// this machine and connect to the proxies directly. The resolver runs in its
-// pod, the others outside of one.
+// this machine and connect to the proxies directly. All proxies have the network
+// and the share of the processor of a resolver's pod.
 func forward(ctx context.Context, b *bench) error {
 	stage, leave, err := b.newStage(ctx)
 	if err != nil {
@@ -82,6 +87,8 @@ func forward(ctx context.Context, b *bench) error {
 // proxied are the addresses of an application and of a resolver in front of it.
 type proxied struct {
 	pod, resolverHTTP, resolverStream string
+	// place is that of the resolver.
+	place place
 }
 
 // proxiedApplication creates an application that resolvers always forward to.
@@ -101,7 +108,14 @@ func (s *stage) proxiedApplication(ctx context.Context) (proxied, error) {
 	if err != nil {
 		return proxied{}, err
 	}
-	resolvers, err := s.ResolverAddresses(ctx)
+	resolvers, err := s.SystemPods(ctx, cluster.ResolverSelector)
+	if err != nil {
+		return proxied{}, err
+	}
+	if len(resolvers) == 0 {
+		return proxied{}, errors.New("there is no resolver")
+	}
+	processes, err := cluster.ContainerProcesses(&resolvers[0])
 	if err != nil {
 		return proxied{}, err
 	}
@@ -110,8 +124,11 @@ func (s *stage) proxiedApplication(ctx context.Context) (proxied, error) {
 		return proxied{}, err
 	}
 	addresses := proxied{pod: pods[0].Status.PodIP + ":8080"}
+	if addresses.place, err = placeOf(processes[0], resolvers[0].Status.PodIP); err != nil {
+		return proxied{}, err
+	}
 	for _, port := range elastiService.Status.ProxyPorts {
-		address := fmt.Sprintf("%s:%d", resolvers[0], port.ProxyPort)
+		address := fmt.Sprintf("%s:%d", resolvers[0].Status.PodIP, port.ProxyPort)
 		switch port.Port {
 		case httpPort:
 			addresses.resolverHTTP = address
@@ -128,28 +145,45 @@ type contender struct {
 }
 
 func (b *bench) forwardHTTP(ctx context.Context, proxied proxied, directory string) error {
-	nginx, err := startNginx(ctx, directory, proxied.pod)
+	nginx, err := startNginx(ctx, proxied.place, directory, proxied.pod)
 	if err != nil {
 		return err
 	}
 	defer nginx.stop()
-	reverseProxy, err := startReverseProxy(ctx, proxied.pod)
+	reverseProxy, err := startReverseProxy(ctx, proxied.place, proxied.pod)
 	if err != nil {
 		return err
 	}
 	defer reverseProxy.stop()
 
-	rates, err := takeTurns([]contender{
+	contenders := []contender{
 		{"direct", proxied.pod},
 		{"resolver", proxied.resolverHTTP},
 		{"nginx", nginx.address},
 		{"net/http reverse proxy", reverseProxy.address},
-	}, func(address string) (float64, error) { return requestsPerSecond(ctx, address) })
+	}
+	measure := func(connections, rounds int) (map[string][]float64, error) {
+		latencies := make(map[string][]float64)
+		rates, err := takeTurns(contenders, rounds, func(c contender) (float64, error) {
+			result, err := requestsPerSecond(ctx, c.address, connections)
+			latencies[c.name] = append(latencies[c.name], result.p99)
+			return result.rate, err
+		})
+		for _, c := range contenders {
+			what := fmt.Sprintf("HTTP/1.1, %d kept connections: %s", connections, c.name)
+			b.row(what, "requests/s", rates[c.name])
+			b.row(what+", 99 % of requests within", "ms", latencies[c.name])
+		}
+		return rates, err
+	}
+	for _, connections := range otherConnections {
+		if _, err := measure(connections, otherRounds); err != nil {
+			return err
+		}
+	}
+	rates, err := measure(keyConnections, forwardRounds)
 	if err != nil {
 		return err
-	}
-	for _, name := range []string{"direct", "resolver", "nginx", "net/http reverse proxy"} {
-		b.row("HTTP/1.1, 64 kept connections: "+name, "requests/s", rates[name])
 	}
 	b.set("forward_http1_ratio_nginx", quantile(rates["resolver"], 0.5)/quantile(rates["nginx"], 0.5))
 	b.set("forward_http1_ratio_reverseproxy", quantile(rates["resolver"], 0.5)/quantile(rates["net/http reverse proxy"], 0.5))
@@ -157,7 +191,7 @@ func (b *bench) forwardHTTP(ctx context.Context, proxied proxied, directory stri
 }
 
 func (b *bench) forwardBytes(ctx context.Context, proxied proxied, directory string) error {
-	haproxy, err := startHAProxy(ctx, directory, proxied.pod)
+	haproxy, err := startHAProxy(ctx, proxied.place, directory, proxied.pod)
 	if err != nil {
 		return err
 	}
@@ -166,7 +200,7 @@ func (b *bench) forwardBytes(ctx context.Context, proxied proxied, directory str
 		{"direct", proxied.pod},
 		{"resolver", proxied.resolverStream},
 		{"HAProxy", haproxy.address},
-	}, func(address string) (float64, error) { return bytesPerSecond(ctx, address) })
+	}, forwardRounds, func(c contender) (float64, error) { return bytesPerSecond(ctx, c.address) })
 	if err != nil {
 		return err
 	}
@@ -178,11 +212,11 @@ func (b *bench) forwardBytes(ctx context.Context, proxied proxied, directory str
 }
 
 // takeTurns measures every contender once in each round.
-func takeTurns(contenders []contender, measure func(address string) (float64, error)) (map[string][]float64, error) {
+func takeTurns(contenders []contender, rounds int, measure func(contender) (float64, error)) (map[string][]float64, error) {
 	rates := make(map[string][]float64)
-	for range forwardRounds {
+	for range rounds {
 		for _, contender := range contenders {
-			rate, err := measure(contender.address)
+			rate, err := measure(contender)
 			if err != nil {
 				return nil, fmt.Errorf("measuring %s at %s: %w", contender.name, contender.address, err)
 			}
@@ -194,25 +228,44 @@ func takeTurns(contenders []contender, measure func(address string) (float64, er
 
 var (
 	wrkRate   = regexp.MustCompile(`Requests/sec:\s+([0-9.]+)`)
+	wrk99     = regexp.MustCompile(`99%\s+([0-9.]+)(us|ms|s)`)
 	wrkErrors = regexp.MustCompile(`(Socket errors|Non-2xx).*`)
 )
 
+// wrkResult is what wrk measured: requests a second, and within how many
+// milliseconds 99 % of them were answered.
+type wrkResult struct {
+	rate, p99 float64
+}
+
 // requestsPerSecond runs wrk, from Debian's package.
-func requestsPerSecond(ctx context.Context, address string) (float64, error) {
-	wrk := exec.CommandContext(ctx, "wrk", "--threads=1", fmt.Sprint("--connections=", forwardConnections),
+func requestsPerSecond(ctx context.Context, address string, connections int) (wrkResult, error) {
+	wrk := exec.CommandContext(ctx, "wrk", "--threads=1", fmt.Sprint("--connections=", connections), "--latency", "--timeout=10s",
 		fmt.Sprintf("--duration=%ds", forwardSeconds), "http://"+address+"/")
 	output, err := wrk.CombinedOutput()
 	if err != nil {
-		return 0, fmt.Errorf("wrk: %w: %s", err, output)
+		return wrkResult{}, fmt.Errorf("wrk: %w: %s", err, output)
 	}
 	if problem := wrkErrors.Find(output); problem != nil {
-		return 0, fmt.Errorf("wrk: %s", problem)
+		return wrkResult{}, fmt.Errorf("wrk: %s", problem)
 	}
-	match := wrkRate.FindSubmatch(output)
-	if match == nil {
-		return 0, fmt.Errorf("wrk printed no rate: %s", output)
+	return parseWrk(string(output))
+}
+
+func parseWrk(output string) (wrkResult, error) {
+	rate, latency := wrkRate.FindStringSubmatch(output), wrk99.FindStringSubmatch(output)
+	if rate == nil || latency == nil {
+		return wrkResult{}, fmt.Errorf("wrk printed no rate or no latency: %s", output)
 	}
-	return strconv.ParseFloat(string(match[1]), 64)
+	perSecond, err := strconv.ParseFloat(rate[1], 64)
+	if err != nil {
+		return wrkResult{}, fmt.Errorf("the rate that wrk printed: %w", err)
+	}
+	within, err := time.ParseDuration(latency[1] + latency[2])
+	if err != nil {
+		return wrkResult{}, fmt.Errorf("the latency that wrk printed: %w", err)
+	}
+	return wrkResult{rate: perSecond, p99: milliseconds(within)}, nil
 }
 
 // bytesPerSecond downloads over several connections at once and returns the

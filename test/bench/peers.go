@@ -28,6 +28,9 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
 	"syscall"
 	"time"
 
@@ -41,7 +44,55 @@ const (
 	// peerIdleConnections is how many connections to the pod a peer may keep;
 	// more than there are clients.
 	peerIdleConnections = 4096
+	// The ports of the peers, in the network of the pod that they are placed in.
+	nginxPort, reverseProxyPort, haproxyPort = 8901, 8902, 8903
 )
+
+// place is where peers run: in the network and with the share of the processor
+// that the container of a resolver has, as if they ran in its pod instead of it.
+type place struct {
+	// process is one of the container's.
+	process int
+	// address is that of the pod.
+	address string
+	// group is the directory of the control group that shares the processor out.
+	group string
+}
+
+// placeOf returns the place that a process of a pod has.
+func placeOf(process int, address string) (place, error) {
+	content, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(process), "cgroup"))
+	if err != nil {
+		return place{}, err
+	}
+	for line := range strings.Lines(string(content)) {
+		fields := strings.SplitN(strings.TrimSpace(line), ":", 3)
+		if len(fields) != 3 {
+			continue
+		}
+		root := "/sys/fs/cgroup"
+		switch controllers := strings.Split(fields[1], ","); {
+		case slices.Contains(controllers, "cpu"):
+			root += "/cpu"
+		case fields[0] != "0":
+			continue
+		}
+		group := filepath.Join(root, fields[2])
+		if _, err := os.Stat(filepath.Join(group, "cgroup.procs")); err == nil {
+			return place{process: process, address: address, group: group}, nil
+		}
+	}
+	return place{}, fmt.Errorf("process %d is in no control group that shares the processor out", process)
+}
+
+// command returns a command that runs a program there.
+func (p place) command(program string, arguments ...string) *exec.Cmd {
+	script := fmt.Sprintf(`echo $$ >%q && exec nsenter --net=/proc/%d/ns/net -- "$@"`, filepath.Join(p.group, "cgroup.procs"), p.process)
+	return exec.Command("sh", append([]string{"-c", script, "sh", program}, arguments...)...)
+}
+
+// listen returns an address there.
+func (p place) listen(port int) string { return net.JoinHostPort(p.address, strconv.Itoa(port)) }
 
 // nginxConfiguration is nginx as somebody would set it up to forward fast:
 // connections to the application are kept, nothing is logged.
@@ -92,42 +143,33 @@ type peer struct {
 }
 
 // startNginx starts Debian's nginx with its files in the directory.
-func startNginx(ctx context.Context, directory, target string) (*peer, error) {
-	address, err := freeAddress()
-	if err != nil {
-		return nil, err
-	}
+func startNginx(ctx context.Context, at place, directory, target string) (*peer, error) {
+	address := at.listen(nginxPort)
 	path := filepath.Join(directory, "nginx.conf")
 	if err := os.WriteFile(path, fmt.Appendf(nil, nginxConfiguration, directory, address, target), 0o644); err != nil {
 		return nil, err
 	}
-	return startPeer(ctx, address, exec.Command("nginx", "-c", path, "-p", directory, "-e", "stderr"))
+	return startPeer(ctx, address, at.command("nginx", "-c", path, "-p", directory, "-e", "stderr"))
 }
 
 // startHAProxy starts Debian's HAProxy, which forwards bytes.
-func startHAProxy(ctx context.Context, directory, target string) (*peer, error) {
-	address, err := freeAddress()
-	if err != nil {
-		return nil, err
-	}
+func startHAProxy(ctx context.Context, at place, directory, target string) (*peer, error) {
+	address := at.listen(haproxyPort)
 	path := filepath.Join(directory, "haproxy.cfg")
 	if err := os.WriteFile(path, fmt.Appendf(nil, haproxyConfiguration, address, target), 0o644); err != nil {
 		return nil, err
 	}
-	return startPeer(ctx, address, exec.Command("haproxy", "-db", "-q", "-f", path))
+	return startPeer(ctx, address, at.command("haproxy", "-db", "-q", "-f", path))
 }
 
 // startReverseProxy starts this program as a bare net/http reverse proxy.
-func startReverseProxy(ctx context.Context, target string) (*peer, error) {
-	address, err := freeAddress()
-	if err != nil {
-		return nil, err
-	}
+func startReverseProxy(ctx context.Context, at place, target string) (*peer, error) {
+	address := at.listen(reverseProxyPort)
 	self, err := os.Executable()
 	if err != nil {
 		return nil, err
 	}
-	return startPeer(ctx, address, exec.Command(self, "-reverse-proxy", address+","+target))
+	return startPeer(ctx, address, at.command(self, "-reverse-proxy", address+","+target))
 }
 
 // serveReverseProxy forwards to the target until the process is ended.
@@ -177,13 +219,4 @@ func (p *peer) stop() {
 		_ = p.process.Process.Kill()
 		<-p.ended
 	}
-}
-
-// freeAddress is an address on the loopback interface that is free now.
-func freeAddress() (string, error) {
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return "", err
-	}
-	return listener.Addr().String(), listener.Close()
 }

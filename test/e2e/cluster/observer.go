@@ -42,6 +42,9 @@ const (
 	Scaled Change = "Scaled"
 	// EndpointReady: the Service's own EndpointSlices have a ready endpoint, and had none.
 	EndpointReady Change = "EndpointReady"
+	// EndpointListed: the Service's own EndpointSlices have an endpoint that is
+	// not ready yet, and had none.
+	EndpointListed Change = "EndpointListed"
 	// EndpointGone: the Service's own EndpointSlices have no ready endpoint any more.
 	EndpointGone Change = "EndpointGone"
 	// ResolversAdded: the Service has a resolver slice, and had none.
@@ -76,9 +79,9 @@ type Observer struct {
 	moments []Moment
 	// grown is closed, and replaced, when a moment is added.
 	grown chan struct{}
-	// ready holds, for each Service, its EndpointSlices with a ready endpoint;
-	// resolvers, its resolver slices.
-	ready, resolvers map[string]map[string]bool
+	// listed and ready hold, for each Service, its EndpointSlices with an
+	// endpoint, and with a ready one; resolvers, its resolver slices.
+	listed, ready, resolvers map[string]map[string]bool
 }
 
 // NewObserver prepares to watch a namespace.
@@ -87,6 +90,7 @@ func (c *Cluster) NewObserver(namespace string) (*Observer, error) {
 		host:      informers.NewSharedInformerFactoryWithOptions(c.Host, 0, informers.WithNamespace(namespace)),
 		elasti:    externalversions.NewSharedInformerFactoryWithOptions(c.Elasti, 0, externalversions.WithNamespace(namespace)),
 		grown:     make(chan struct{}),
+		listed:    map[string]map[string]bool{},
 		ready:     map[string]map[string]bool{},
 		resolvers: map[string]map[string]bool{},
 	}
@@ -188,11 +192,12 @@ func (o *Observer) sliceChanged(before, after *discoveryv1.EndpointSlice) {
 		o.count(o.resolvers, service, slice.Name, after != nil, ResolversAdded, ResolversRemoved)
 		return
 	}
+	o.count(o.listed, service, slice.Name, after != nil && len(after.Endpoints) > 0, EndpointListed, "")
 	o.count(o.ready, service, slice.Name, after != nil && hasReadyEndpoint(after), EndpointReady, EndpointGone)
 }
 
 // count keeps a set of the slices of each Service, and records when the set
-// gets its first or loses its last member.
+// gets its first or loses its last member; the latter only if it has a name.
 func (o *Observer) count(sets map[string]map[string]bool, service, slice string, member bool, added, removed Change) {
 	set := sets[service]
 	if set == nil {
@@ -208,7 +213,7 @@ func (o *Observer) count(sets map[string]map[string]bool, service, slice string,
 	switch {
 	case before == 0 && len(set) > 0:
 		o.add(added, service, "")
-	case before > 0 && len(set) == 0:
+	case before > 0 && len(set) == 0 && removed != "":
 		o.add(removed, service, "")
 	}
 }
