@@ -68,7 +68,6 @@ func measureAPI(ctx context.Context, b *bench) (err error) {
 		return err
 	}
 	return errors.Join(
-		b.measureAwakeWake(ctx, namespace),
 		b.compare(ctx, namespace, "create", "api_create_ratio_crd", apiCalls, b.createOne),
 		b.compare(ctx, namespace, "get", "api_get_ratio_crd", apiCalls, b.getOne),
 		b.measureWatches(ctx, namespace),
@@ -263,7 +262,16 @@ func (w *watchers) stop() {
 }
 
 // measureAwakeWake times wake calls for a target that is awake already.
-func (b *bench) measureAwakeWake(ctx context.Context, namespace string) error {
+func measureAwakeWake(ctx context.Context, b *bench) (err error) {
+	namespace, err := b.CreateNamespace(ctx, "bench")
+	if err != nil {
+		return err
+	}
+	defer func() {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), apiTimeout)
+		defer cancel()
+		err = errors.Join(err, b.DeleteNamespace(ctx, namespace), b.AwaitNamespaceGone(ctx, namespace))
+	}()
 	app := b.NewApplication(namespace, cluster.ApplicationOptions{Replicas: 1})
 	if err := errors.Join(app.Create(ctx), app.AwaitMode(ctx, v1alpha1.ModeServe)); err != nil {
 		return err

@@ -47,6 +47,7 @@ func benchmarks() []benchmark {
 		{"coldstart1000", "1,000 requests at once to an application at zero", coldStartThousand},
 		{"held10k", "memory for 10,000 held requests", held},
 		{"forward", "forwarding beside nginx, HAProxy and a bare net/http reverse proxy", forward},
+		{"awake", "wake calls of an application that is awake", measureAwakeWake},
 		{"api", "calls of the API beside a CustomResourceDefinition of the same schema", measureAPI},
 		{"switch", "applications that sleep and wake under steady traffic", switching},
 	}
