@@ -49,8 +49,8 @@ type serviceClaims struct {
 	store *genericregistry.Store
 	mutex keyedMutex
 	// written is about the objects that this server wrote under a claim: a
-	// cache that has seen them has seen every other holder of the key.
-	written writtenVersion
+	// cache that has seen those of a key has seen every other holder of it.
+	written writtenKeys
 }
 
 // claim is the right of one write to name one Service. It belongs to the
@@ -123,12 +123,13 @@ func (c *claim) wrote(obj runtime.Object) {
 	if c.key == "" {
 		return
 	}
-	c.claims.written.observe(c.claims.store.Storage.Versioner(), obj)
+	c.claims.written.observe(c.claims.store.Storage.Versioner(), c.key, obj)
 }
 
 // check fails when another ElastiService names the same Service.
 func (c *serviceClaims) check(ctx context.Context, elastiService *elasti.ElastiService) error {
-	other, err := c.holder(ctx, elastiService, c.written.String())
+	key := namespacedService(elastiService.Namespace, elastiService.Spec.Service)
+	other, err := c.holder(ctx, elastiService, c.written.version(key))
 	if err == nil && other != nil {
 		// The cache may not have seen yet that the other one is gone.
 		other, err = c.holder(ctx, elastiService, "")
