@@ -26,6 +26,7 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"slices"
 	"strings"
 	"syscall"
 
@@ -35,6 +36,8 @@ import (
 // benchmark is one thing to measure.
 type benchmark struct {
 	name string
+	// alone is true when it needs no cluster.
+	alone bool
 	// what it measures, for the usage text.
 	what string
 	run  func(context.Context, *bench) error
@@ -43,30 +46,40 @@ type benchmark struct {
 // benchmarks are run in this order: those that need a quiet cluster first.
 func benchmarks() []benchmark {
 	return []benchmark{
-		{"coldstart", "one request, and 50 at once, to an application at zero", coldStart},
-		{"coldstart1000", "1,000 requests at once to an application at zero", coldStartThousand},
-		{"held10k", "memory for 10,000 held requests", held},
-		{"forward", "forwarding beside nginx, HAProxy and a bare net/http reverse proxy", forward},
-		{"awake", "wake calls of an application that is awake", measureAwakeWake},
-		{"api", "calls of the API beside a CustomResourceDefinition of the same schema", measureAPI},
-		{"switch", "applications that sleep and wake under steady traffic", switching},
+		{name: "coldstart", what: "one request, and 50 at once, to an application at zero", run: coldStart},
+		{name: "coldstart1000", what: "1,000 requests at once to an application at zero", run: coldStartThousand},
+		{name: "held10k", what: "memory for 10,000 held requests", run: held},
+		{name: "forward", what: "forwarding beside nginx, HAProxy and a bare net/http reverse proxy", run: forward},
+		{name: "awake", what: "wake calls of an application that is awake", run: measureAwakeWake},
+		{name: "api", what: "calls of the API beside a CustomResourceDefinition of the same schema", run: measureAPI},
+		{name: "switch", what: "applications that sleep and wake under steady traffic", run: switching},
+		{name: "triggers10k", what: "10,000 ElastiServices whose triggers ask one Prometheus server", run: measureTriggers, alone: true},
 	}
 }
 
 // bench is what a benchmark works with.
 type bench struct {
+	// Cluster is nil for a benchmark that needs none.
 	*cluster.Cluster
 	*report
+	// triggers is how many ElastiServices triggers10k has.
+	triggers int
 }
 
 func main() {
 	name := flag.String("benchmark", "all", "benchmark to run, or all")
 	output := flag.String("output", "", "file to write the key figures to, as JSON; it keeps those that are not measured now (required)")
 	reverseProxy := flag.String("reverse-proxy", "", "be a bare reverse proxy instead: the address to listen on, a comma, and the one to forward to")
+	quietPrometheus := flag.String("quiet-prometheus", "", "be a Prometheus server without any traffic instead: the address to listen on")
+	triggers := flag.Int("triggers", 10000, "number of ElastiServices of triggers10k")
 	flag.Usage = usage
 	flag.Parse()
 	if address, target, found := strings.Cut(*reverseProxy, ","); found {
 		fmt.Fprintln(os.Stderr, "bench:", serveReverseProxy(address, target))
+		os.Exit(1)
+	}
+	if *quietPrometheus != "" {
+		fmt.Fprintln(os.Stderr, "bench:", serveQuietPrometheus(*quietPrometheus))
 		os.Exit(1)
 	}
 	if *output == "" || flag.NArg() > 0 {
@@ -75,7 +88,7 @@ func main() {
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
-	if err := run(ctx, *name, *output); err != nil {
+	if err := run(ctx, *name, *output, *triggers); err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", err)
 		os.Exit(1)
 	}
@@ -91,25 +104,27 @@ func usage() {
 
 // run runs the named benchmark, or all of them. One that fails does not keep
 // the others from running.
-func run(ctx context.Context, name, output string) error {
+func run(ctx context.Context, name, output string, triggers int) error {
 	selected, err := selectBenchmarks(name)
 	if err != nil {
 		return err
 	}
-	connected, err := cluster.Connect(ctx)
-	if err != nil {
-		return err
-	}
-	restore, err := withDefaultResolvers(ctx, connected)
-	defer restore()
-	if err != nil {
-		return err
+	var connected *cluster.Cluster
+	if slices.ContainsFunc(selected, func(b benchmark) bool { return !b.alone }) {
+		if connected, err = cluster.Connect(ctx); err != nil {
+			return err
+		}
+		restore, err := withDefaultResolvers(ctx, connected)
+		defer restore()
+		if err != nil {
+			return err
+		}
 	}
 	var failures []error
 	for _, b := range selected {
 		fmt.Printf("== %s: %s\n", b.name, b.what)
 		measured := newReport()
-		if err := b.run(ctx, &bench{Cluster: connected, report: measured}); err != nil {
+		if err := b.run(ctx, &bench{Cluster: connected, report: measured, triggers: triggers}); err != nil {
 			failures = append(failures, fmt.Errorf("%s: %w", b.name, err))
 			continue
 		}
