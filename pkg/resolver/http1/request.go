@@ -19,6 +19,8 @@ package http1
 import (
 	"errors"
 	"io"
+	"net/http"
+	"os"
 	"sync/atomic"
 	"time"
 
@@ -33,7 +35,13 @@ const (
 	// complete. A pod that answers when it has read everything is seen to have
 	// answered before the last write to it is seen to have ended.
 	bodyGrace = time.Second
+	// splicePiece is how much of a body goes through the kernel before the client
+	// is given new time for more.
+	splicePiece = 1 << 20
 )
+
+// errBodyTimeout means that a client stopped sending a request body.
+var errBodyTimeout = &malformed{status: http.StatusRequestTimeout, detail: "nothing more of the body came for too long (--body-timeout)"}
 
 // requestBody sends a request body, beside the reading of the answer: a pod may
 // answer, or ask to continue, before it has all of it. While it runs it owns
@@ -45,6 +53,8 @@ type requestBody struct {
 
 	// Written before done is closed, or before a read from the pod is interrupted.
 	failure atomic.Pointer[bodyFailure]
+	// stopping is true once the rest of the body is not wanted any more.
+	stopping atomic.Bool
 	// Valid once done is closed.
 	sent bool
 }
@@ -92,13 +102,28 @@ func (b *requestBody) sendSized(size int64) bool {
 	return true
 }
 
+// splice lets the kernel move the rest of a body, in pieces: a piece that did
+// not come whole in time was still on its way when some of it came.
 func (b *requestBody) splice(size int64) bool {
-	n, err := io.CopyN(b.pod.tcp, b.client.tcp, size)
-	b.pod.written += uint64(n)
-	if errors.Is(err, io.EOF) {
-		b.fail(hold.ErrClientGone)
+	for size > 0 {
+		b.arm()
+		n, err := io.CopyN(b.pod.tcp, b.client.tcp, min(size, splicePiece))
+		b.pod.written += uint64(n)
+		size -= n
+		switch {
+		case err == nil, n > 0 && errors.Is(err, os.ErrDeadlineExceeded) && !b.stopping.Load():
+		case errors.Is(err, io.EOF):
+			b.fail(hold.ErrClientGone)
+			return false
+		case errors.Is(err, os.ErrDeadlineExceeded):
+			// Only reads have a deadline, but when the body is being ended.
+			b.fail(errBodyTimeout)
+			return false
+		default:
+			return false
+		}
 	}
-	return err == nil
+	return true
 }
 
 // sendChunks sends a chunked body and reports whether all of it was sent.
@@ -125,15 +150,39 @@ func (b *requestBody) sendChunks() bool {
 }
 
 func (b *requestBody) read() bool {
-	if err := b.client.in.fillBody(b.client.tcp); err != nil {
+	b.arm()
+	err := b.client.in.fillBody(b.client.tcp)
+	switch {
+	case err == nil:
+		return true
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		b.fail(errBodyTimeout)
+	default:
 		b.fail(hold.ErrClientGone)
-		return false
 	}
-	return true
+	return false
+}
+
+// arm gives the client time to send more.
+func (b *requestBody) arm() {
+	timeout := b.client.server.options.BodyTimeout
+	if timeout == 0 {
+		return
+	}
+	// A connection that is closed already ends the body at once.
+	_ = b.client.tcp.SetReadDeadline(time.Now().Add(timeout))
+	if b.stopping.Load() {
+		// It may have been interrupted just before.
+		_ = b.client.tcp.SetReadDeadline(past)
+	}
 }
 
 // fail notes why the body ends early, and interrupts the wait for an answer.
 func (b *requestBody) fail(err error) {
+	if b.stopping.Load() {
+		// It was told to end.
+		return
+	}
 	b.failure.Store(&bodyFailure{err})
 	_ = b.pod.tcp.SetReadDeadline(past)
 }
@@ -174,6 +223,7 @@ func (b *requestBody) stop() (gone bool) {
 	case <-timer.C:
 	}
 	gone = b.clientGone()
+	b.stopping.Store(true)
 	_ = b.client.tcp.SetReadDeadline(past)
 	_ = b.pod.tcp.SetWriteDeadline(past)
 	<-b.done

@@ -57,6 +57,9 @@ type Options struct {
 	IdleTimeout time.Duration
 	// HeaderTimeout is how long a client may take to send the head of a request.
 	HeaderTimeout time.Duration
+	// BodyTimeout is how long a client may send nothing in the middle of a request
+	// body. 0: for ever.
+	BodyTimeout time.Duration
 	// MaxHeaderBytes bounds the head of a message.
 	MaxHeaderBytes int
 }
