@@ -84,7 +84,8 @@ type Options struct {
 	Registerer prometheus.Registerer
 	// MetricsListener is where Metrics is served. Run closes it. Nil: nowhere.
 	MetricsListener net.Listener
-	Metrics         http.Handler
+	// Metrics answers what comes to MetricsListener.
+	Metrics http.Handler
 	// TracerProvider makes the spans of requests. Optional.
 	TracerProvider trace.TracerProvider
 	// Logger is the base of all log lines.
@@ -100,6 +101,9 @@ type Options struct {
 	MaxHeaderBytes int
 	// HeaderTimeout bounds how long a client may take to send the head of a request.
 	HeaderTimeout time.Duration
+	// BodyTimeout is how long a client may send nothing in the middle of the body
+	// of an HTTP/1.x request. 0: for ever.
+	BodyTimeout time.Duration
 	// IdleTimeout is how long an HTTP connection may be without a request.
 	IdleTimeout time.Duration
 	// SniffTimeout is how long a client may say nothing before it counts as one
@@ -155,6 +159,7 @@ func New(options Options) (*Resolver, error) {
 		Asleep:         policy,
 		IdleTimeout:    options.IdleTimeout,
 		HeaderTimeout:  options.HeaderTimeout,
+		BodyTimeout:    options.BodyTimeout,
 		MaxHeaderBytes: options.MaxHeaderBytes,
 	})
 	var err error
@@ -219,6 +224,9 @@ func (r *Resolver) Run(ctx context.Context) error {
 	running.Go(func() {
 		failed(serveHTTP(serving, r.options.HealthListener, healthMux(func() error { return r.readiness(table) })))
 	})
+	if r.options.MetricsListener != nil {
+		running.Go(func() { failed(serveHTTP(serving, r.options.MetricsListener, r.options.Metrics)) })
+	}
 
 	select {
 	case <-serving.Done():

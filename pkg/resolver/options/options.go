@@ -35,11 +35,14 @@ type Options struct {
 	ClusterDomain                 string
 	HealthAddress                 string
 	MetricsAddress                string
+	MetricsCertificateFile        string
+	MetricsKeyFile                string
 	AccessLog                     bool
 	PassiveUserAgents             []string
 	MaxHeldBytes                  int64
 	MaxHeaderBytes                int
 	HeaderTimeout                 time.Duration
+	BodyTimeout                   time.Duration
 	IdleTimeout                   time.Duration
 	SniffTimeout                  time.Duration
 	HTTP2MoveDelay                time.Duration
@@ -55,13 +58,15 @@ func New() *Options {
 	return &Options{
 		ClusterDomain:  "cluster.local",
 		HealthAddress:  ":8080",
-		MetricsAddress: "127.0.0.1:8081",
+		MetricsAddress: ":8081",
 		// The kubelet, and the health checks of the load balancers of the large
 		// clouds: they never stop, and nobody waits for their answers.
 		PassiveUserAgents: []string{"kube-probe/", "GoogleHC/", "ELB-HealthChecker/", "Edge Health Probe"},
 		MaxHeldBytes:      256 << 20,
 		MaxHeaderBytes:    64 << 10,
 		HeaderTimeout:     10 * time.Second,
+		// Long enough for a phone that lost its network for a while.
+		BodyTimeout: 5 * time.Minute,
 		// Longer than the load balancers in front keep theirs (the longest in
 		// wide use is 600 s), so that it is never us who closes one just as it
 		// is used again.
@@ -82,12 +87,15 @@ func (o *Options) AddFlags(flags *pflag.FlagSet) {
 	flags.StringVar(&o.SharedHostHeader, "shared-http-host-header", o.SharedHostHeader, "Header field that has the host name on --shared-http-port where it is set, for proxies that change Host.")
 	flags.StringVar(&o.ClusterDomain, "cluster-domain", o.ClusterDomain, "Domain of the names of Services.")
 	flags.StringVar(&o.HealthAddress, "health-address", o.HealthAddress, "Address that /healthz and /readyz are served on, in plain HTTP.")
-	flags.StringVar(&o.MetricsAddress, "metrics-address", o.MetricsAddress, "Address that /metrics is served on, in plain HTTP and without authentication. Empty: not served.")
+	flags.StringVar(&o.MetricsAddress, "metrics-address", o.MetricsAddress, "Address that /metrics is served on, in HTTPS, to those who have a token of the cluster and may get /metrics. Empty: not served.")
+	flags.StringVar(&o.MetricsCertificateFile, "metrics-tls-cert-file", o.MetricsCertificateFile, "File with the certificate of --metrics-address, in PEM. It may be replaced at any time. Empty: one is made that nobody has signed.")
+	flags.StringVar(&o.MetricsKeyFile, "metrics-tls-private-key-file", o.MetricsKeyFile, "File with the private key of --metrics-tls-cert-file, in PEM.")
 	flags.BoolVar(&o.AccessLog, "access-log", o.AccessLog, "Write a line of JSON to standard output for each request and connection.")
 	flags.StringSliceVar(&o.PassiveUserAgents, "passive-user-agents", o.PassiveUserAgents, "Beginnings of User-Agent values, separated by commas. While a target sleeps their requests get 503 and do not wake it.")
 	flags.Int64Var(&o.MaxHeldBytes, "max-held-bytes", o.MaxHeldBytes, "Bytes of memory that held requests and connections of all services may take; more get 503 or are reset.")
 	flags.IntVar(&o.MaxHeaderBytes, "max-header-bytes", o.MaxHeaderBytes, "Size up to which the head of an HTTP message is accepted; larger ones get 431.")
 	flags.DurationVar(&o.HeaderTimeout, "header-timeout", o.HeaderTimeout, "Time a client may take to send the head of an HTTP request once it began.")
+	flags.DurationVar(&o.BodyTimeout, "body-timeout", o.BodyTimeout, "Time a client may send nothing in the middle of the body of an HTTP/1.x request before it gets 408. 0: no limit.")
 	flags.DurationVar(&o.IdleTimeout, "idle-timeout", o.IdleTimeout, "Time an HTTP connection may be without a request. Keep it longer than that of whatever is in front.")
 	flags.DurationVar(&o.SniffTimeout, "sniff-timeout", o.SniffTimeout, "Time a client may say nothing before it counts as one that lets the server speak first. Only for Service ports whose appProtocol does not tell.")
 	flags.DurationVar(&o.HTTP2MoveDelay, "http2-move-delay", o.HTTP2MoveDelay, "Time after which clients that still reach an awake target through the resolver in HTTP/2 are told to reconnect.")
@@ -113,6 +121,9 @@ func (o *Options) Validate() error {
 	if o.SharedPort < 0 || o.SharedPort > 65535 {
 		errs = append(errs, fmt.Errorf("--shared-http-port: %d is not a port", o.SharedPort))
 	}
+	if (o.MetricsCertificateFile == "") != (o.MetricsKeyFile == "") {
+		errs = append(errs, errors.New("--metrics-tls-cert-file and --metrics-tls-private-key-file are needed both, or neither"))
+	}
 	if o.TracingSamplingRatePerMillion < 0 || o.TracingSamplingRatePerMillion > 1_000_000 {
 		errs = append(errs, fmt.Errorf("--tracing-sampling-rate-per-million: %d is not from 0 to 1000000", o.TracingSamplingRatePerMillion))
 	}
@@ -131,6 +142,9 @@ func (o *Options) Validate() error {
 	}
 	if o.ShutdownDelay < 0 {
 		errs = append(errs, fmt.Errorf("--shutdown-delay: %s is negative", o.ShutdownDelay))
+	}
+	if o.BodyTimeout < 0 {
+		errs = append(errs, fmt.Errorf("--body-timeout: %s is negative", o.BodyTimeout))
 	}
 	if o.PortLinger < 0 {
 		errs = append(errs, fmt.Errorf("--port-linger: %s is negative", o.PortLinger))

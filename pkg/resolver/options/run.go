@@ -18,8 +18,10 @@ package options
 
 import (
 	"context"
+	"crypto/tls"
 	"fmt"
 	"net"
+	"net/http"
 	"os"
 	"time"
 
@@ -39,6 +41,7 @@ import (
 	"github.com/truefoundry/elasti-apiserver/pkg/generated/clientset/versioned"
 	"github.com/truefoundry/elasti-apiserver/pkg/resolver"
 	"github.com/truefoundry/elasti-apiserver/pkg/resolver/accesslog"
+	"github.com/truefoundry/elasti-apiserver/pkg/resolver/scrape"
 )
 
 // traceFlushTimeout bounds how long the end of the process waits for the
@@ -78,6 +81,7 @@ func (o *Options) Run(ctx context.Context) error {
 		MaxHeldBytes:      o.MaxHeldBytes,
 		MaxHeaderBytes:    o.MaxHeaderBytes,
 		HeaderTimeout:     o.HeaderTimeout,
+		BodyTimeout:       o.BodyTimeout,
 		IdleTimeout:       o.IdleTimeout,
 		SniffTimeout:      o.SniffTimeout,
 		HTTP2MoveDelay:    o.HTTP2MoveDelay,
@@ -85,7 +89,7 @@ func (o *Options) Run(ctx context.Context) error {
 		ShutdownDelay:     o.ShutdownDelay,
 		ShutdownTimeout:   o.ShutdownTimeout,
 		Registerer:        registry,
-		Metrics:           promhttp.HandlerFor(registry, promhttp.HandlerOpts{}),
+		Metrics:           metricsHandler(registry, kubeClient),
 		Logger:            klog.FromContext(ctx),
 	}
 	if provider != nil {
@@ -99,15 +103,31 @@ func (o *Options) Run(ctx context.Context) error {
 		return fmt.Errorf("opening --health-address: %w", err)
 	}
 	if o.MetricsAddress != "" {
-		if options.MetricsListener, err = listen.Listen(ctx, "tcp", o.MetricsAddress); err != nil {
+		config, err := scrape.TLSConfig(o.MetricsCertificateFile, o.MetricsKeyFile)
+		if err != nil {
+			return fmt.Errorf("preparing TLS for --metrics-address: %w", err)
+		}
+		listener, err := listen.Listen(ctx, "tcp", o.MetricsAddress)
+		if err != nil {
 			return fmt.Errorf("opening --metrics-address: %w", err)
 		}
+		options.MetricsListener = tls.NewListener(listener, config)
 	}
 	r, err := resolver.New(options)
 	if err != nil {
 		return err
 	}
 	return r.Run(ctx)
+}
+
+// metricsHandler serves /metrics to those who may read it.
+func metricsHandler(registry *prometheus.Registry, client kubernetes.Interface) http.Handler {
+	mux := http.NewServeMux()
+	mux.Handle("GET /metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{}))
+	return scrape.New(mux, scrape.Options{
+		Tokens: client.AuthenticationV1().TokenReviews(),
+		Access: client.AuthorizationV1().SubjectAccessReviews(),
+	})
 }
 
 // clients returns the clients of a cluster. Wakes are one call for each service,
