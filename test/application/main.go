@@ -16,7 +16,8 @@ limitations under the License.
 
 // Command application is a small HTTP server that stands for the application
 // of a user: it answers with its host name and the path that was asked for.
-// With -get it is a client instead: it prints the answer of one URL.
+// With -protocols it speaks others besides, each on a port of its own. With -get
+// it is a client instead: it prints the answer of one URL.
 package main
 
 import (
@@ -40,6 +41,7 @@ const shutdownTimeout = 20 * time.Second
 func main() {
 	listen := flag.String("listen", ":8080", "address to listen on")
 	startDelay := flag.Duration("start-delay", 0, "how long to start up before accepting connections")
+	protocols := flag.Bool("protocols", false, "also serve other protocols, on ports of their own")
 	url := flag.String("get", "", "URL to get once, instead of serving")
 	flag.Parse()
 
@@ -51,13 +53,13 @@ func main() {
 		}
 		return
 	}
-	if err := run(ctx, *listen, *startDelay); err != nil {
+	if err := run(ctx, *listen, *startDelay, *protocols); err != nil {
 		log.Fatal("application: ", err)
 	}
 }
 
 // run serves until ctx ends and open requests are answered.
-func run(ctx context.Context, listen string, startDelay time.Duration) error {
+func run(ctx context.Context, listen string, startDelay time.Duration, protocols bool) (err error) {
 	select {
 	case <-time.After(startDelay):
 	case <-ctx.Done():
@@ -68,13 +70,21 @@ func run(ctx context.Context, listen string, startDelay time.Duration) error {
 	if err != nil {
 		return fmt.Errorf("reading the host name: %w", err)
 	}
+	accepting := time.Now()
+	if protocols {
+		wait, err := serveProtocols(ctx, hostname, accepting)
+		if err != nil {
+			return err
+		}
+		defer func() { err = errors.Join(err, wait()) }()
+	}
 	listener, err := net.Listen("tcp", listen)
 	if err != nil {
 		return fmt.Errorf("listening: %w", err)
 	}
 	log.Printf("accepting connections on %s", listener.Addr())
 
-	server := &http.Server{Handler: newHandler(hostname, time.Now()), ReadHeaderTimeout: 10 * time.Second}
+	server := &http.Server{Handler: newHandler(hostname, accepting), ReadHeaderTimeout: 10 * time.Second}
 	served := make(chan error, 1)
 	go func() { served <- server.Serve(listener) }()
 	select {

@@ -1,0 +1,130 @@
+/*
+Copyright The elasti-apiserver Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"fmt"
+	"io"
+	"math/big"
+	"net"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// farewell is what a client hears after it has finished writing.
+const farewell = "bye\n"
+
+// echo sends back what it receives. A client that finishes writing gets a
+// farewell; one that would be closed instead never sees it.
+func echo(conn *net.TCPConn) {
+	if _, err := io.Copy(conn, struct{ io.Reader }{conn}); err != nil {
+		return
+	}
+	_, _ = io.WriteString(conn, farewell)
+}
+
+// greet speaks first, and then is an echo.
+func greet(conn *net.TCPConn) {
+	if _, err := io.WriteString(conn, "220 ready\r\n"); err != nil {
+		return
+	}
+	echo(conn)
+}
+
+// mirror answers each HTTP/1.x request with the bytes of its head as they came.
+// A request has no body, or one with a Content-Length, which is skipped.
+func mirror(conn *net.TCPConn) {
+	reader := bufio.NewReader(conn)
+	for {
+		head, length, err := readHead(reader)
+		if err != nil {
+			return
+		}
+		if _, err := io.CopyN(io.Discard, reader, length); err != nil {
+			return
+		}
+		if _, err := fmt.Fprintf(conn, "HTTP/1.1 200 Mirrored As It Came\r\nX-ODD-case:  kept \r\nContent-Length: %d\r\n\r\n%s", len(head), head); err != nil {
+			return
+		}
+		first, _, _ := bytes.Cut(head, []byte("\r\n"))
+		if bytes.HasSuffix(first, []byte("HTTP/1.0")) {
+			return
+		}
+	}
+}
+
+// readHead reads up to the empty line, and what the Content-Length says.
+func readHead(reader *bufio.Reader) (head []byte, length int64, err error) {
+	for {
+		line, err := reader.ReadBytes('\n')
+		if err != nil {
+			return nil, 0, err
+		}
+		head = append(head, line...)
+		name, value, _ := strings.Cut(strings.TrimSpace(string(line)), ":")
+		switch {
+		case name == "":
+			return head, length, nil
+		case strings.EqualFold(name, "Content-Length"):
+			if length, err = strconv.ParseInt(strings.TrimSpace(value), 10, 64); err != nil {
+				return nil, 0, err
+			}
+		}
+	}
+}
+
+// newCertificate makes a certificate in the name of the host, signed by itself.
+func newCertificate(hostname string) (tls.Certificate, error) {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return tls.Certificate{}, err
+	}
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(1),
+		Subject:      pkix.Name{CommonName: hostname},
+		NotBefore:    time.Now().Add(-time.Hour),
+		NotAfter:     time.Now().Add(24 * time.Hour),
+	}
+	certificate, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
+	if err != nil {
+		return tls.Certificate{}, err
+	}
+	return tls.Certificate{Certificate: [][]byte{certificate}, PrivateKey: key}, nil
+}
+
+// serveTLS answers, in HTTP over TLS, with the name that the client asked for
+// in its handshake and the protocol that both agreed on.
+func serveTLS(certificate tls.Certificate) func(context.Context, net.Listener) error {
+	config := &tls.Config{Certificates: []tls.Certificate{certificate}, NextProtos: []string{"h2", "http/1.1"}, MinVersion: tls.VersionTLS12}
+	serve := serveHTTP(http.HandlerFunc(func(response http.ResponseWriter, request *http.Request) {
+		fmt.Fprintf(response, "%s %s", request.TLS.ServerName, request.TLS.NegotiatedProtocol)
+	}))
+	return func(ctx context.Context, listener net.Listener) error {
+		return serve(ctx, tls.NewListener(listener, config))
+	}
+}
