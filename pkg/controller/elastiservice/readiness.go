@@ -65,12 +65,12 @@ func probeAction(probe *corev1.Probe, ports []corev1.ContainerPort) *v1alpha1.Re
 	switch {
 	case probe.HTTPGet != nil:
 		port, ok := portNumber(probe.HTTPGet.Port, ports)
-		if !ok || probe.HTTPGet.Host != "" {
-			return nil
-		}
 		scheme := probe.HTTPGet.Scheme
 		if scheme == "" {
 			scheme = corev1.URISchemeHTTP
+		}
+		if !ok || probe.HTTPGet.Host != "" || (scheme != corev1.URISchemeHTTP && scheme != corev1.URISchemeHTTPS) {
+			return nil
 		}
 		action.HTTPGet = &v1alpha1.HTTPGetAction{Path: probe.HTTPGet.Path, Port: port, Scheme: string(scheme)}
 		for _, header := range probe.HTTPGet.HTTPHeaders {
@@ -82,7 +82,7 @@ func probeAction(probe *corev1.Probe, ports []corev1.ContainerPort) *v1alpha1.Re
 			return nil
 		}
 		action.TCPSocket = &v1alpha1.TCPSocketAction{Port: port}
-	case probe.GRPC != nil:
+	case probe.GRPC != nil && isPort(probe.GRPC.Port):
 		action.GRPC = &v1alpha1.GRPCAction{Port: probe.GRPC.Port}
 		if probe.GRPC.Service != nil {
 			action.GRPC.Service = *probe.GRPC.Service
@@ -95,12 +95,15 @@ func probeAction(probe *corev1.Probe, ports []corev1.ContainerPort) *v1alpha1.Re
 
 func portNumber(port intstr.IntOrString, ports []corev1.ContainerPort) (int32, bool) {
 	if port.Type == intstr.Int {
-		return port.IntVal, port.IntVal > 0
+		return port.IntVal, isPort(port.IntVal)
 	}
 	for _, candidate := range ports {
 		if candidate.Name == port.StrVal {
-			return candidate.ContainerPort, true
+			return candidate.ContainerPort, isPort(candidate.ContainerPort)
 		}
 	}
 	return 0, false
 }
+
+// isPort is for pod templates of kinds that nobody validates.
+func isPort(number int32) bool { return number > 0 && number <= 65535 }

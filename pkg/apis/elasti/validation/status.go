@@ -17,6 +17,7 @@ limitations under the License.
 package validation
 
 import (
+	apivalidation "k8s.io/apimachinery/pkg/api/validation"
 	metav1validation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
@@ -25,7 +26,8 @@ import (
 )
 
 // validateStatus checks what others rely on: resolvers listen on the proxy
-// ports, and clients look for conditions by their type.
+// ports and ask pods what the readiness probes say, and clients look for
+// conditions by their type.
 func validateStatus(status *elasti.ElastiServiceStatus, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	switch status.Mode {
@@ -33,13 +35,26 @@ func validateStatus(status *elasti.ElastiServiceStatus, path *field.Path) field.
 	default:
 		errs = append(errs, field.NotSupported(path.Child("mode"), status.Mode, []elasti.Mode{elasti.ModeProxy, elasti.ModeServe}))
 	}
+	errs = append(errs, apivalidation.ValidateNonnegativeField(status.ObservedGeneration, path.Child("observedGeneration"))...)
+	errs = append(errs, apivalidation.ValidateNonnegativeField(int64(status.Replicas), path.Child("replicas"))...)
+	errs = append(errs, apivalidation.ValidateNonnegativeField(int64(status.ReadyReplicas), path.Child("readyReplicas"))...)
+	if status.PrivateService != "" {
+		for _, message := range validation.IsDNS1035Label(status.PrivateService) {
+			errs = append(errs, field.Invalid(path.Child("privateService"), status.PrivateService, message))
+		}
+	}
 	errs = append(errs, validateProxyPorts(status.ProxyPorts, path.Child("proxyPorts"))...)
+	if status.ReadinessProbes != nil {
+		for i := range status.ReadinessProbes.Probes {
+			errs = append(errs, validateReadinessProbe(&status.ReadinessProbes.Probes[i], path.Child("readinessProbes", "probes").Index(i))...)
+		}
+	}
 	return append(errs, metav1validation.ValidateConditions(status.Conditions, path.Child("conditions"))...)
 }
 
 func validateProxyPorts(ports []elasti.ProxyPort, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
-	seen := map[int32]bool{}
+	seen, seenProxyPorts := map[int32]bool{}, map[int32]bool{}
 	for i, port := range ports {
 		portPath := path.Index(i)
 		for _, message := range validation.IsValidPortNum(int(port.Port)) {
@@ -52,6 +67,41 @@ func validateProxyPorts(ports []elasti.ProxyPort, path *field.Path) field.ErrorL
 			errs = append(errs, field.Duplicate(portPath.Child("port"), port.Port))
 		}
 		seen[port.Port] = true
+		if seenProxyPorts[port.ProxyPort] {
+			errs = append(errs, field.Duplicate(portPath.Child("proxyPort"), port.ProxyPort))
+		}
+		seenProxyPorts[port.ProxyPort] = true
+	}
+	return errs
+}
+
+// validateReadinessProbe refuses what no resolver could do.
+func validateReadinessProbe(probe *elasti.ReadinessProbeAction, path *field.Path) field.ErrorList {
+	errs := apivalidation.ValidateNonnegativeField(int64(probe.TimeoutSeconds), path.Child("timeoutSeconds"))
+	validatePort := func(port int32, path *field.Path) {
+		for _, message := range validation.IsValidPortNum(int(port)) {
+			errs = append(errs, field.Invalid(path.Child("port"), port, message))
+		}
+	}
+	actions := 0
+	if action := probe.HTTPGet; action != nil {
+		actions++
+		actionPath := path.Child("httpGet")
+		validatePort(action.Port, actionPath)
+		if action.Scheme != "HTTP" && action.Scheme != "HTTPS" {
+			errs = append(errs, field.NotSupported(actionPath.Child("scheme"), action.Scheme, []string{"HTTP", "HTTPS"}))
+		}
+	}
+	if action := probe.TCPSocket; action != nil {
+		actions++
+		validatePort(action.Port, path.Child("tcpSocket"))
+	}
+	if action := probe.GRPC; action != nil {
+		actions++
+		validatePort(action.Port, path.Child("grpc"))
+	}
+	if actions != 1 {
+		errs = append(errs, field.Required(path, "exactly one of httpGet, tcpSocket and grpc"))
 	}
 	return errs
 }

@@ -248,6 +248,45 @@ func TestValidateStatus(t *testing.T) {
 	}
 }
 
+func TestValidateEveryFieldOfTheStatus(t *testing.T) {
+	probes := func(probe elasti.ReadinessProbeAction) elasti.ElastiServiceStatus {
+		return elasti.ElastiServiceStatus{ReadinessProbes: &elasti.ReadinessProbes{Probes: []elasti.ReadinessProbeAction{probe}}}
+	}
+	const probe = "status.readinessProbes.probes[0]"
+	for _, test := range []struct {
+		field  string
+		status elasti.ElastiServiceStatus
+	}{
+		{"", elasti.ElastiServiceStatus{ObservedGeneration: 3, Replicas: 2, ReadyReplicas: 1, PrivateService: "elasti-cart-pvt-0123456789"}},
+		{"status.observedGeneration", elasti.ElastiServiceStatus{ObservedGeneration: -1}},
+		{"status.replicas", elasti.ElastiServiceStatus{Replicas: -1}},
+		{"status.readyReplicas", elasti.ElastiServiceStatus{ReadyReplicas: -1}},
+		{"status.privateService", elasti.ElastiServiceStatus{PrivateService: "../secrets"}},
+		{"status.proxyPorts[1].proxyPort", elasti.ElastiServiceStatus{ProxyPorts: []elasti.ProxyPort{{Port: 80, ProxyPort: 10000}, {Port: 81, ProxyPort: 10000}}}},
+		{"", elasti.ElastiServiceStatus{ReadinessProbes: &elasti.ReadinessProbes{}}},
+		{"", probes(elasti.ReadinessProbeAction{TimeoutSeconds: 1, HTTPGet: &elasti.HTTPGetAction{Path: "/", Port: 80, Scheme: "HTTPS"}})},
+		{"", probes(elasti.ReadinessProbeAction{TCPSocket: &elasti.TCPSocketAction{Port: 80}})},
+		{"", probes(elasti.ReadinessProbeAction{GRPC: &elasti.GRPCAction{Port: 80}})},
+		{probe, probes(elasti.ReadinessProbeAction{})},
+		{probe, probes(elasti.ReadinessProbeAction{TCPSocket: &elasti.TCPSocketAction{Port: 80}, GRPC: &elasti.GRPCAction{Port: 80}})},
+		{probe + ".timeoutSeconds", probes(elasti.ReadinessProbeAction{TimeoutSeconds: -1, GRPC: &elasti.GRPCAction{Port: 80}})},
+		{probe + ".httpGet.port", probes(elasti.ReadinessProbeAction{HTTPGet: &elasti.HTTPGetAction{Port: 0, Scheme: "HTTP"}})},
+		{probe + ".httpGet.scheme", probes(elasti.ReadinessProbeAction{HTTPGet: &elasti.HTTPGetAction{Port: 80, Scheme: "FTP"}})},
+		{probe + ".tcpSocket.port", probes(elasti.ReadinessProbeAction{TCPSocket: &elasti.TCPSocketAction{Port: 70000}})},
+		{probe + ".grpc.port", probes(elasti.ReadinessProbeAction{GRPC: &elasti.GRPCAction{Port: -1}})},
+	} {
+		updated := valid()
+		updated.Status = test.status
+		var fields []string
+		for _, err := range validation.ValidateElastiServiceStatusUpdate(updated, valid()) {
+			fields = append(fields, err.Field)
+		}
+		if got := strings.Join(fields, " "); got != test.field {
+			t.Errorf("%+v: got errors at %q, want %q", test.status, got, test.field)
+		}
+	}
+}
+
 func TestValidateWakeRequest(t *testing.T) {
 	for _, test := range []struct {
 		name, field string
