@@ -14,6 +14,8 @@ export KUBECONFIG ?= $(CURDIR)/_output/cluster/kubeconfig
 
 FUZZTIME ?= 60s
 BENCH ?= all
+CHAOS_RATE ?= 1000
+CHAOS_DURATION ?= 60s
 
 ##@ Use
 
@@ -86,6 +88,10 @@ test-e2e: ## Run the end-to-end tests on the local cluster.
 .PHONY: soak
 soak: ## Put five applications to sleep and wake them a hundred times under 200 requests/s.
 	hack/test.sh soak
+
+.PHONY: chaos
+chaos: ## Kill and roll out resolvers under CHAOS_RATE (1000) requests/s to applications that sleep and wake.
+	CHAOS_RATE=$(CHAOS_RATE) CHAOS_DURATION=$(CHAOS_DURATION) hack/chaos.sh
 
 .PHONY: bench
 bench: ## Run the benchmarks (BENCH=name for one of them); prints a table, writes _output/bench.json.

@@ -1,0 +1,57 @@
+/*
+Copyright The elasti-apiserver Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"syscall"
+	"testing"
+	"time"
+)
+
+func TestAKillExplainsOnlyWhatMetIt(t *testing.T) {
+	at := time.Now()
+	d := disturbance{kills: []kill{{at: at, address: "10.244.0.7"}}}
+	reset := fmt.Errorf("reading: %w", syscall.ECONNRESET)
+	for name, test := range map[string]struct {
+		failure   failure
+		explained bool
+	}{
+		"held when it was killed":       {failure{destination: "10.244.0.7", sent: at.Add(-time.Minute), ended: at.Add(time.Second), err: reset}, true},
+		"refused a moment later":        {failure{destination: "10.244.0.7", sent: at.Add(time.Second), ended: at.Add(time.Second), err: syscall.ECONNREFUSED}, true},
+		"closed without an answer":      {failure{destination: "10.244.0.7", sent: at, ended: at.Add(time.Second), err: io.EOF}, true},
+		"refused when all should know":  {failure{destination: "10.244.0.7", sent: at.Add(gone), ended: at.Add(gone), err: syscall.ECONNREFUSED}, false},
+		"broken before":                 {failure{destination: "10.244.0.7", sent: at.Add(-time.Minute), ended: at.Add(-time.Second), err: reset}, false},
+		"with another resolver":         {failure{destination: "10.244.0.8", sent: at, ended: at, err: reset}, false},
+		"nobody knows with which":       {failure{sent: at, ended: at, err: reset}, false},
+		"answered, but with an error":   {failure{destination: "10.244.0.7", sent: at, ended: at, err: errors.New("status 503")}, false},
+		"not answered until it gave up": {failure{destination: "10.244.0.7", sent: at, ended: at.Add(time.Minute), err: errors.New("timeout")}, false},
+	} {
+		if explained := len(d.unexplained([]failure{test.failure})) == 0; explained != test.explained {
+			t.Errorf("%s: explained is %t", name, explained)
+		}
+	}
+}
+
+func TestReplySource(t *testing.T) {
+	entry := "tcp      6 9 CLOSE src=10.244.0.1 dst=10.96.3.4 sport=40001 dport=80 src=10.244.0.7 dst=10.244.0.1 sport=31001 dport=40001 [ASSURED] mark=0 use=1\n"
+	if match := replySource.FindStringSubmatch(entry); match == nil || match[1] != "10.244.0.7" {
+		t.Errorf("found %q", match)
+	}
+}

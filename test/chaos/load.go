@@ -1,0 +1,185 @@
+/*
+Copyright The elasti-apiserver Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os/exec"
+	"regexp"
+	"strconv"
+	"sync"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+	"golang.org/x/time/rate"
+
+	"github.com/truefoundry/elasti-apiserver/test/e2e/cluster"
+)
+
+const (
+	// requestTimeout bounds one request, however long it is held.
+	requestTimeout = time.Minute
+	// maxInFlight bounds the requests that wait for an answer; beyond it fewer
+	// are sent.
+	maxInFlight = 8000
+	// lookupTimeout bounds the question where a connection went.
+	lookupTimeout = 10 * time.Second
+)
+
+// failure is one request that was not answered with 200.
+type failure struct {
+	url string
+	// port is the client's, service the address of the Service.
+	port    int
+	service string
+	// destination is the address that the Service's address stood for.
+	destination string
+	sent, ended time.Time
+	err         error
+}
+
+func (f failure) String() string {
+	return fmt.Sprintf("%s from port %d to %s, sent %s, failed after %s: %v", f.url, f.port, f.destination,
+		f.sent.Format(time.StampMilli), f.ended.Sub(f.sent).Round(time.Millisecond), f.err)
+}
+
+// load sends requests, each over a connection of its own, which tells where it went.
+type load struct {
+	applications []*cluster.Application
+	limiter      *rate.Limiter
+
+	mu       sync.Mutex
+	total    int
+	failures []failure
+}
+
+func newLoad(applications []*cluster.Application, perSecond int) *load {
+	return &load{applications: applications, limiter: rate.NewLimiter(rate.Limit(perSecond), 10)}
+}
+
+// run sends until ctx ends, and returns when every request has ended.
+func (l *load) run(ctx context.Context) {
+	slots := make(chan struct{}, maxInFlight)
+	var inFlight sync.WaitGroup
+	defer inFlight.Wait()
+	for number := 0; l.limiter.Wait(ctx) == nil; number++ {
+		select {
+		case slots <- struct{}{}:
+		case <-ctx.Done():
+			return
+		}
+		inFlight.Go(func() {
+			defer func() { <-slots }()
+			// A request that was sent is waited for.
+			l.send(context.WithoutCancel(ctx), l.applications[number%len(l.applications)], number)
+		})
+	}
+}
+
+func (l *load) send(ctx context.Context, app *cluster.Application, number int) {
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	f := failure{url: app.URL(fmt.Sprintf("/%d", number)), service: app.Address, sent: time.Now()}
+	dialer := net.Dialer{Control: func(_, _ string, raw syscall.RawConn) (err error) {
+		f.port, err = bindAnyPort(raw)
+		return err
+	}}
+	transport := &http.Transport{DisableKeepAlives: true, DialContext: dialer.DialContext}
+	f.err = get(ctx, &http.Client{Transport: transport}, f.url)
+	f.ended = time.Now()
+	if f.err != nil {
+		f.destination = destinationOf(context.WithoutCancel(ctx), f)
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.total++
+	if f.err != nil {
+		l.failures = append(l.failures, f)
+	}
+}
+
+// bindAnyPort gives a socket a port, so that it is known also when no connection
+// comes about.
+func bindAnyPort(raw syscall.RawConn) (port int, err error) {
+	controlErr := raw.Control(func(fd uintptr) {
+		// A port whose connection has just ended may be used again at once.
+		if err = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_REUSEADDR, 1); err != nil {
+			return
+		}
+		if err = unix.Bind(int(fd), &unix.SockaddrInet4{}); err != nil {
+			return
+		}
+		var address unix.Sockaddr
+		if address, err = unix.Getsockname(int(fd)); err != nil {
+			return
+		}
+		if v4, ok := address.(*unix.SockaddrInet4); ok {
+			port = v4.Port
+		}
+	})
+	return port, errors.Join(err, controlErr)
+}
+
+func get(ctx context.Context, client *http.Client, url string) error {
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	if err != nil {
+		return err
+	}
+	response, err := client.Do(request)
+	if err != nil {
+		return err
+	}
+	defer response.Body.Close()
+	body, err := io.ReadAll(io.LimitReader(response.Body, 1<<20))
+	if err == nil && response.StatusCode != http.StatusOK {
+		err = fmt.Errorf("status %d: %s", response.StatusCode, body)
+	}
+	return err
+}
+
+// outcome returns how many requests there were, and which of them failed. It
+// must not be called before run has returned.
+func (l *load) outcome() (total int, failures []failure) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.total, l.failures
+}
+
+// replySource finds the second source address of an entry of the kernel's table
+// of connections: whom the answers come from.
+var replySource = regexp.MustCompile(`src=\S+ dst=\S+ sport=\d+ dport=\d+ .*?src=(\S+) `)
+
+// destinationOf asks the kernel where the connection of a failed request went.
+// It is empty when the kernel has forgotten.
+func destinationOf(ctx context.Context, f failure) string {
+	ctx, cancel := context.WithTimeout(ctx, lookupTimeout)
+	defer cancel()
+	output, err := exec.CommandContext(ctx, "conntrack", "-L", "-p", "tcp", "--orig-port-src", strconv.Itoa(f.port), "--orig-dst", f.service).Output()
+	if err != nil {
+		return ""
+	}
+	if match := replySource.FindSubmatch(output); match != nil {
+		return string(match[1])
+	}
+	return ""
+}
