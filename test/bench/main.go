@@ -49,19 +49,12 @@ func benchmarks() []benchmark {
 		{name: "coldstart", what: "one request, and 50 at once, to an application at zero", run: coldStart},
 		{name: "coldstart1000", what: "1,000 requests at once to an application at zero", run: coldStartThousand},
 		{name: "held10k", what: "memory for 10,000 held requests", run: held},
+		{name: "churn", what: "memory after 200,000 clients have come and gone", run: churn},
 		{name: "forward", what: "forwarding beside nginx, HAProxy and a bare net/http reverse proxy", run: forward},
 		{name: "awake", what: "wake calls of an application that is awake", run: measureAwakeWake},
 		{name: "api", what: "calls of the API beside a CustomResourceDefinition of the same schema", run: measureAPI},
 		{name: "switch", what: "applications that sleep and wake under steady traffic", run: switching},
 		{name: "triggers10k", what: "10,000 ElastiServices whose triggers ask one Prometheus server", run: measureTriggers, alone: true},
-		{"coldstart", "one request, and 50 at once, to an application at zero", coldStart},
-		{"coldstart1000", "1,000 requests at once to an application at zero", coldStartThousand},
-		{"held10k", "memory for 10,000 held requests", held},
-		{"churn", "memory after 200,000 clients have come and gone", churn},
-		{"forward", "forwarding beside nginx, HAProxy and a bare net/http reverse proxy", forward},
-		{"awake", "wake calls of an application that is awake", measureAwakeWake},
-		{"api", "calls of the API beside a CustomResourceDefinition of the same schema", measureAPI},
-		{"switch", "applications that sleep and wake under steady traffic", switching},
 	}
 }
 
