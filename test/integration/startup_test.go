@@ -70,6 +70,10 @@ func (a *attempt) start(t *testing.T) *environment.Process {
 	return process
 }
 
+// failurePatience is longer than a server waits for what may still come, such as
+// the end of the process before it.
+const failurePatience = 2 * time.Minute
+
 // expectFailure waits until the process has ended, and expects one line that
 // says why: the last one, with all of these words, and no other of its kind.
 func (a *attempt) expectFailure(t *testing.T, words ...string) {
@@ -77,7 +81,7 @@ func (a *attempt) expectFailure(t *testing.T, words ...string) {
 	process := a.start(t)
 	select {
 	case <-process.Exited():
-	case <-time.After(patience):
+	case <-time.After(failurePatience):
 		t.Fatalf("the server runs still\n%s", process.Tail())
 	}
 	if code := process.ExitCode(); code <= 0 {
