@@ -62,7 +62,7 @@ format: ## Format the Go code.
 ##@ Check
 
 .PHONY: verify
-verify: ## Check format, vet, lint, generated code, go.mod and import direction.
+verify: ## Check format, vet, lint, generated code, go.mod, import direction and that docs/guarantees.md names tests.
 	hack/verify/verify.sh
 
 .PHONY: test
