@@ -55,6 +55,7 @@ func benchmarks() []benchmark {
 		{name: "api", what: "calls of the API beside a CustomResourceDefinition of the same schema", run: measureAPI},
 		{name: "switch", what: "applications that sleep and wake under steady traffic", run: switching},
 		{name: "triggers10k", what: "10,000 ElastiServices whose triggers ask one Prometheus server", run: measureTriggers, alone: true},
+		{name: "scale10k", what: "10,000 ElastiServices on a control plane of their own: memory, cold start, rest", run: scaleTenThousand, alone: true},
 	}
 }
 

@@ -33,8 +33,9 @@ import (
 )
 
 const (
-	serviceAddresses    = "10.96.0.0/16"
-	firstServiceAddress = "10.96.0.1"
+	serviceAddresses     = "10.96.0.0/16"
+	serviceAddressesIPv6 = "fd00:10:96::/112"
+	firstServiceAddress  = "10.96.0.1"
 
 	// startPatience is how long a part of the environment has to become ready.
 	startPatience = 2 * time.Minute
@@ -115,7 +116,7 @@ func (c *controlPlane) startAPIServer(ctx context.Context) error {
 		"--advertise-address=" + c.hostAddress,
 		"--secure-port=" + strconv.Itoa(port),
 		"--endpoint-reconciler-type=none",
-		"--service-cluster-ip-range=" + serviceAddresses,
+		"--service-cluster-ip-range=" + serviceAddresses + "," + serviceAddressesIPv6,
 		"--client-ca-file=" + c.credentials.path("ca.crt"),
 		"--tls-cert-file=" + c.credentials.path("kube-apiserver.crt"),
 		"--tls-private-key-file=" + c.credentials.path("kube-apiserver.key"),

@@ -61,6 +61,17 @@ type Environment struct {
 // available. It takes seconds, and as long as a build when the server has to
 // be compiled. End it with Stop.
 func Start(ctx context.Context) (*Environment, error) {
+	return startWith(ctx, (*Environment).start)
+}
+
+// StartForMeasuring starts an environment for benchmarks: the server is built
+// as for users, without the race detector, and there are neither controllers
+// nor pods. End it with Stop.
+func StartForMeasuring(ctx context.Context) (*Environment, error) {
+	return startWith(ctx, (*Environment).startForMeasuring)
+}
+
+func startWith(ctx context.Context, start func(e *Environment, ctx context.Context, binaries tools, address string) error) (*Environment, error) {
 	binaries, err := findTools()
 	if err != nil {
 		return nil, err
@@ -74,32 +85,14 @@ func Start(ctx context.Context) (*Environment, error) {
 		return nil, fmt.Errorf("creating the folder of the environment: %w", err)
 	}
 	environment := &Environment{Directory: directory}
-	if err := environment.start(ctx, binaries, address); err != nil {
+	if err := start(environment, ctx, binaries, address); err != nil {
 		return nil, errors.Join(err, environment.Stop(ctx), fmt.Errorf("logs are in %s", directory))
 	}
 	return environment, nil
 }
 
 func (e *Environment) start(ctx context.Context, binaries tools, address string) error {
-	// Users other than ours run the binary in tests, and need to get to it.
-	if err := os.Chmod(e.Directory, 0o755); err != nil {
-		return fmt.Errorf("letting all users into %s: %w", e.Directory, err)
-	}
-	binary := filepath.Join(e.Directory, ServerName)
-	group, groupCtx := errgroup.WithContext(ctx)
-	group.Go(func() error { return buildServer(groupCtx, binary) })
-	group.Go(func() error {
-		var err error
-		if e.plane, err = startControlPlane(groupCtx, e.Directory, binaries, address); err != nil {
-			return err
-		}
-		e.Admin = e.plane.admin
-		return applyManifests(groupCtx, e.Admin, binaries.kubectl)
-	})
-	if err := group.Wait(); err != nil {
-		return err
-	}
-	if err := e.startServer(ctx, address, binary); err != nil {
+	if err := e.startAlone(ctx, binaries, address, "-race"); err != nil {
 		return err
 	}
 	if err := e.plane.startControllerManager(); err != nil {
@@ -113,6 +106,33 @@ func (e *Environment) start(ctx context.Context, binaries tools, address string)
 		return err
 	}
 	return nil
+}
+
+func (e *Environment) startForMeasuring(ctx context.Context, binaries tools, address string) error {
+	return e.startAlone(ctx, binaries, address)
+}
+
+// startAlone starts a control plane without controllers, and the server.
+func (e *Environment) startAlone(ctx context.Context, binaries tools, address string, buildFlags ...string) error {
+	// Users other than ours run the binary in tests, and need to get to it.
+	if err := os.Chmod(e.Directory, 0o755); err != nil {
+		return fmt.Errorf("letting all users into %s: %w", e.Directory, err)
+	}
+	binary := filepath.Join(e.Directory, ServerName)
+	group, groupCtx := errgroup.WithContext(ctx)
+	group.Go(func() error { return buildServer(groupCtx, binary, buildFlags...) })
+	group.Go(func() error {
+		var err error
+		if e.plane, err = startControlPlane(groupCtx, e.Directory, binaries, address); err != nil {
+			return err
+		}
+		e.Admin = e.plane.admin
+		return applyManifests(groupCtx, e.Admin, binaries.kubectl)
+	})
+	if err := group.Wait(); err != nil {
+		return err
+	}
+	return e.startServer(ctx, address, binary)
 }
 
 // startServer starts the server behind a control plane that has the manifests.

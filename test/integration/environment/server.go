@@ -39,7 +39,7 @@ import (
 // to. It keeps its port and its data directory when it is started again. Its
 // methods must not be called concurrently.
 type Server struct {
-	// Binary is the program, built with the race detector.
+	// Binary is the program.
 	Binary string
 	// Kubeconfig is the file that it reaches the host cluster with, as its
 	// own ServiceAccount.

@@ -61,10 +61,11 @@ func repositoryRoot() string {
 	return filepath.Join(filepath.Dir(file), "..", "..", "..")
 }
 
-// buildServer compiles elasti-apiserver with the race detector, whose reports
-// the environment looks for when a server has ended.
-func buildServer(ctx context.Context, binary string) error {
-	build := exec.CommandContext(ctx, "go", "build", "-race", "-o", binary, "./cmd/elasti-apiserver")
+// buildServer compiles elasti-apiserver. With the race detector, the
+// environment looks for its reports when a server has ended.
+func buildServer(ctx context.Context, binary string, flags ...string) error {
+	arguments := append([]string{"build"}, flags...)
+	build := exec.CommandContext(ctx, "go", append(arguments, "-o", binary, "./cmd/elasti-apiserver")...)
 	build.Dir = repositoryRoot()
 	if output, err := build.CombinedOutput(); err != nil {
 		return fmt.Errorf("building elasti-apiserver: %w\n%s", err, output)

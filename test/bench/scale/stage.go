@@ -1,0 +1,337 @@
+/*
+Copyright The elasti-apiserver Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+// Package scale puts many ElastiServices on a control plane without pods, and
+// tells when each of them has what it should have.
+package scale
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"sync"
+
+	"golang.org/x/sync/errgroup"
+	appsv1 "k8s.io/api/apps/v1"
+	autoscalingv1 "k8s.io/api/autoscaling/v1"
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/utils/ptr"
+
+	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti/v1alpha1"
+	"github.com/truefoundry/elasti-apiserver/test/integration/environment"
+)
+
+const (
+	// perNamespace is how many ElastiServices a namespace has.
+	perNamespace = 500
+	// writers is how many objects are written at a time.
+	writers = 32
+	// resolverSliceManager is the label of resolver slices.
+	resolverSliceManager = "elasti.truefoundry.com"
+)
+
+// Stage is a control plane with many applications. The first half of them
+// sleeps. Its methods must not be called concurrently.
+type Stage struct {
+	control *environment.Environment
+	// awake says of each application whether it has a ready endpoint.
+	awake []bool
+}
+
+// New returns a stage for a number of applications. Nothing is there yet.
+func New(control *environment.Environment, applications int) *Stage {
+	stage := &Stage{control: control, awake: make([]bool, applications)}
+	for i := applications / 2; i < applications; i++ {
+		stage.awake[i] = true
+	}
+	return stage
+}
+
+// application is the name of an application, and of everything it consists of.
+func application(number int) types.NamespacedName {
+	return types.NamespacedName{Namespace: fmt.Sprintf("scale-%03d", number/perNamespace), Name: fmt.Sprintf("application-%05d", number)}
+}
+
+// Prepare makes everything but the ElastiServices.
+func (s *Stage) Prepare(ctx context.Context) error {
+	if err := s.createResolvers(ctx); err != nil {
+		return err
+	}
+	for number := 0; number < len(s.awake); number += perNamespace {
+		namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: application(number).Namespace}}
+		if _, err := s.control.Kubernetes.CoreV1().Namespaces().Create(ctx, namespace, metav1.CreateOptions{}); err != nil {
+			return fmt.Errorf("creating a namespace: %w", err)
+		}
+	}
+	return s.forEach(ctx, len(s.awake), s.createApplication)
+}
+
+// Create makes the ElastiServices.
+func (s *Stage) Create(ctx context.Context) error {
+	return s.forEach(ctx, len(s.awake), func(ctx context.Context, number int) error {
+		name := application(number)
+		object := &v1alpha1.ElastiService{
+			ObjectMeta: metav1.ObjectMeta{Namespace: name.Namespace, Name: name.Name},
+			Spec: v1alpha1.ElastiServiceSpec{
+				Service:        name.Name,
+				ScaleTargetRef: v1alpha1.ScaleTargetRef{APIVersion: "apps/v1", Kind: "Deployment", Name: name.Name},
+			},
+		}
+		_, err := s.control.Elasti.ElastiV1alpha1().ElastiServices(name.Namespace).Create(ctx, object, metav1.CreateOptions{})
+		return err
+	})
+}
+
+// Change puts the last of the applications to sleep and wakes the first, so
+// many of each.
+func (s *Stage) Change(ctx context.Context, each int) error {
+	return s.forEach(ctx, 2*each, func(ctx context.Context, number int) error {
+		if number >= each {
+			number = len(s.awake) - 1 - number + each
+		}
+		name := application(number)
+		s.awake[number] = !s.awake[number]
+		scale := &autoscalingv1.Scale{ObjectMeta: metav1.ObjectMeta{Namespace: name.Namespace, Name: name.Name}, Spec: autoscalingv1.ScaleSpec{Replicas: s.replicas(number)}}
+		_, err := s.control.Kubernetes.AppsV1().Deployments(name.Namespace).UpdateScale(ctx, name.Name, scale, metav1.UpdateOptions{})
+		if err != nil {
+			return err
+		}
+		if s.awake[number] {
+			return s.createEndpoint(ctx, number)
+		}
+		return s.control.Kubernetes.DiscoveryV1().EndpointSlices(name.Namespace).Delete(ctx, name.Name, metav1.DeleteOptions{})
+	})
+}
+
+func (s *Stage) replicas(number int) int32 {
+	if s.awake[number] {
+		return 1
+	}
+	return 0
+}
+
+// createResolvers makes resolvers whose addresses lead nowhere.
+func (s *Stage) createResolvers(ctx context.Context) error {
+	slice := endpointSlice(types.NamespacedName{Namespace: environment.SystemNamespace, Name: environment.ResolverName}, 0)
+	if _, err := s.control.Kubernetes.DiscoveryV1().EndpointSlices(slice.Namespace).Create(ctx, slice, metav1.CreateOptions{}); err != nil {
+		return fmt.Errorf("creating the endpoints of the resolvers: %w", err)
+	}
+	return nil
+}
+
+func (s *Stage) createEndpoint(ctx context.Context, number int) error {
+	slice := endpointSlice(application(number), number+1)
+	_, err := s.control.Kubernetes.DiscoveryV1().EndpointSlices(slice.Namespace).Create(ctx, slice, metav1.CreateOptions{})
+	return err
+}
+
+func endpointSlice(service types.NamespacedName, number int) *discoveryv1.EndpointSlice {
+	// 198.18.0.0/15 is for benchmarks, and routed nowhere.
+	address := netip.AddrFrom4([4]byte{198, 18, byte(number >> 8), byte(number)})
+	return &discoveryv1.EndpointSlice{
+		ObjectMeta: metav1.ObjectMeta{Namespace: service.Namespace, Name: service.Name, Labels: map[string]string{
+			discoveryv1.LabelServiceName: service.Name, discoveryv1.LabelManagedBy: "endpointslice-controller.k8s.io",
+		}},
+		AddressType: discoveryv1.AddressTypeIPv4,
+		Ports:       []discoveryv1.EndpointPort{{Name: ptr.To("http"), Port: ptr.To[int32](8080), Protocol: ptr.To(corev1.ProtocolTCP)}},
+		Endpoints:   []discoveryv1.Endpoint{{Addresses: []string{address.String()}, Conditions: discoveryv1.EndpointConditions{Ready: ptr.To(true)}}},
+	}
+}
+
+func (s *Stage) createApplication(ctx context.Context, number int) error {
+	name := application(number)
+	labels := map[string]string{"app.kubernetes.io/name": name.Name}
+	meta := metav1.ObjectMeta{Namespace: name.Namespace, Name: name.Name, Labels: labels}
+	service := &corev1.Service{ObjectMeta: meta, Spec: corev1.ServiceSpec{Selector: labels, Ports: []corev1.ServicePort{{Name: "http", Port: 80}}}}
+	if _, err := s.control.Kubernetes.CoreV1().Services(name.Namespace).Create(ctx, service, metav1.CreateOptions{}); err != nil {
+		return err
+	}
+	deployment := &appsv1.Deployment{ObjectMeta: meta, Spec: appsv1.DeploymentSpec{
+		Replicas: ptr.To(s.replicas(number)),
+		Selector: &metav1.LabelSelector{MatchLabels: labels},
+		Template: corev1.PodTemplateSpec{
+			ObjectMeta: metav1.ObjectMeta{Labels: labels},
+			Spec: corev1.PodSpec{Containers: []corev1.Container{{
+				Name: "application", Image: "application", Ports: []corev1.ContainerPort{{ContainerPort: 8080}},
+				Env: []corev1.EnvVar{{Name: "NAME", Value: name.Name}, {Name: "LEVEL", Value: "info"}},
+			}}},
+		},
+	}}
+	if _, err := s.control.Kubernetes.AppsV1().Deployments(name.Namespace).Create(ctx, deployment, metav1.CreateOptions{}); err != nil {
+		return err
+	}
+	if !s.awake[number] {
+		return nil
+	}
+	return s.createEndpoint(ctx, number)
+}
+
+// forEach works on applications, many at a time.
+func (s *Stage) forEach(ctx context.Context, count int, work func(ctx context.Context, number int) error) error {
+	group, ctx := errgroup.WithContext(ctx)
+	group.SetLimit(writers)
+	for number := range count {
+		group.Go(func() error {
+			if err := work(ctx, number); err != nil {
+				return fmt.Errorf("application %s: %w", application(number), err)
+			}
+			return nil
+		})
+	}
+	return group.Wait()
+}
+
+// progress is what is still wrong. Safe for concurrent use.
+type progress struct {
+	mu sync.Mutex
+	// wrong are the applications whose mode, or resolver slices, are not right.
+	wrong map[types.NamespacedName]bool
+	done  chan struct{}
+}
+
+func (p *progress) set(name types.NamespacedName, right bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if !right {
+		p.wrong[name] = true
+		return
+	}
+	delete(p.wrong, name)
+	if len(p.wrong) == 0 {
+		select {
+		case <-p.done:
+		default:
+			close(p.done)
+		}
+	}
+}
+
+func (p *progress) complaint() string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for name := range p.wrong {
+		return fmt.Sprintf("%d applications are not in the right mode, such as %s", len(p.wrong), name)
+	}
+	return "none"
+}
+
+// AwaitRight returns when each ElastiService has the mode that its endpoints
+// ask for, and each Service the resolver slice that its mode asks for.
+func (s *Stage) AwaitRight(ctx context.Context) error {
+	awake := make(map[types.NamespacedName]bool, len(s.awake))
+	modes := &progress{wrong: map[types.NamespacedName]bool{}, done: make(chan struct{})}
+	covers := &progress{wrong: map[types.NamespacedName]bool{}, done: make(chan struct{})}
+	for number, isAwake := range s.awake {
+		awake[application(number)] = isAwake
+		modes.wrong[application(number)] = true
+		if !isAwake {
+			covers.wrong[application(number)] = true
+		}
+	}
+	// Of those that are awake, the slices must not be there, which is what is
+	// taken for granted until one is seen.
+	ctx, cancel := context.WithCancel(ctx)
+	group, ctx := errgroup.WithContext(ctx)
+	group.Go(func() error { return s.followModes(ctx, awake, modes) })
+	group.Go(func() error { return s.followSlices(ctx, awake, covers) })
+	err := errors.Join(await(ctx, modes), await(ctx, covers))
+	cancel()
+	if ended := group.Wait(); ended != nil && !errors.Is(ended, context.Canceled) {
+		err = errors.Join(ended, err)
+	}
+	return err
+}
+
+func await(ctx context.Context, p *progress) error {
+	select {
+	case <-p.done:
+		return nil
+	case <-ctx.Done():
+		return errors.New(p.complaint())
+	}
+}
+
+func (s *Stage) followModes(ctx context.Context, awake map[types.NamespacedName]bool, modes *progress) error {
+	client := s.control.Elasti.ElastiV1alpha1().ElastiServices(metav1.NamespaceAll)
+	right := func(object *v1alpha1.ElastiService) {
+		name := types.NamespacedName{Namespace: object.Namespace, Name: object.Name}
+		want := v1alpha1.ModeProxy
+		if awake[name] {
+			want = v1alpha1.ModeServe
+		}
+		modes.set(name, object.Status.Mode == want)
+	}
+	list, err := client.List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return fmt.Errorf("listing ElastiServices: %w", err)
+	}
+	for i := range list.Items {
+		right(&list.Items[i])
+	}
+	watcher, err := client.Watch(ctx, metav1.ListOptions{ResourceVersion: list.ResourceVersion})
+	return follow(ctx, "ElastiServices", watcher, err, func(event watch.Event) {
+		if object, ok := event.Object.(*v1alpha1.ElastiService); ok {
+			right(object)
+		}
+	})
+}
+
+func (s *Stage) followSlices(ctx context.Context, awake map[types.NamespacedName]bool, covers *progress) error {
+	client := s.control.Kubernetes.DiscoveryV1().EndpointSlices(metav1.NamespaceAll)
+	options := metav1.ListOptions{LabelSelector: discoveryv1.LabelManagedBy + "=" + resolverSliceManager}
+	note := func(slice *discoveryv1.EndpointSlice, exists bool) {
+		name := types.NamespacedName{Namespace: slice.Namespace, Name: slice.Labels[discoveryv1.LabelServiceName]}
+		covers.set(name, exists != awake[name])
+	}
+	list, err := client.List(ctx, options)
+	if err != nil {
+		return fmt.Errorf("listing EndpointSlices: %w", err)
+	}
+	for i := range list.Items {
+		note(&list.Items[i], true)
+	}
+	options.ResourceVersion = list.ResourceVersion
+	watcher, err := client.Watch(ctx, options)
+	return follow(ctx, "EndpointSlices", watcher, err, func(event watch.Event) {
+		if slice, ok := event.Object.(*discoveryv1.EndpointSlice); ok {
+			note(slice, event.Type != watch.Deleted)
+		}
+	})
+}
+
+// follow passes on the events of a watch until ctx ends.
+func follow(ctx context.Context, what string, watcher watch.Interface, err error, note func(watch.Event)) error {
+	if err != nil {
+		return fmt.Errorf("watching %s: %w", what, err)
+	}
+	defer watcher.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case event, open := <-watcher.ResultChan():
+			if !open || event.Type == watch.Error {
+				return fmt.Errorf("the watch of %s ended early: %v", what, event.Object)
+			}
+			note(event)
+		}
+	}
+}
