@@ -85,6 +85,10 @@ test-fuzz: ## Fuzz what parses input from outside, FUZZTIME (60s) in all.
 test-e2e: ## Run the end-to-end tests on the local cluster.
 	hack/test.sh e2e
 
+.PHONY: test-uninstall
+test-uninstall: ## Take the product out of the local cluster in several orders while applications sleep.
+	hack/test.sh uninstall
+
 .PHONY: soak
 soak: ## Put five applications to sleep and wake them a hundred times under 200 requests/s.
 	hack/test.sh soak

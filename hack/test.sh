@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Runs the tests of the named kinds: unit, integration, fuzz, e2e, soak. Each kind
-# does its own set-up.
+# Runs the tests of the named kinds: unit, integration, fuzz, e2e, soak, uninstall.
+# Each kind does its own set-up.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -10,7 +10,7 @@ readonly timeout=30m
 
 unit() {
     # shellcheck disable=SC2046
-    go test -race -timeout "${timeout}" $(go list ./... | grep -v "/test/\(integration\|e2e\)")
+    go test -race -timeout "${timeout}" $(go list ./... | grep -v "/test/\(integration\|e2e\|uninstall\)")
 }
 
 integration() {
@@ -48,6 +48,15 @@ soak() {
     hack/images/build.sh
     hack/deploy.sh
     go test -v -timeout "${timeout}" -count=1 -run '^TestSwitchesUnderTraffic' ./test/e2e -switch-rounds=20
+}
+
+# uninstall takes the product out of the cluster, in several orders, and deploys
+# it again each time.
+uninstall() {
+    hack/cluster/up.sh
+    hack/images/build.sh
+    hack/deploy.sh
+    go test -v -timeout "${timeout}" -count=1 ./test/uninstall
 }
 
 for kind in "$@"; do
