@@ -21,6 +21,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
+	"runtime/debug"
 	"slices"
 	"time"
 
@@ -192,6 +194,7 @@ func (o *Options) Run(ctx context.Context) (err error) {
 		return err
 	}
 	defer logs.FlushLogs()
+	limitGarbage()
 	host, err := o.hostConfig()
 	if err != nil {
 		return err
@@ -207,6 +210,19 @@ func (o *Options) Run(ctx context.Context) (err error) {
 		return err
 	}
 	return server.Run(ctx, store.wait, recorder)
+}
+
+// garbagePercent is how much garbage the heap may hold, in percent of what is
+// in use. Most of what is in use are objects that stay, and few of them change
+// at a time: half of Go's default saves a quarter of the memory and costs
+// little time.
+const garbagePercent = 50
+
+// limitGarbage applies garbagePercent, unless the environment sets GOGC.
+func limitGarbage() {
+	if _, set := os.LookupEnv("GOGC"); !set {
+		debug.SetGCPercent(garbagePercent)
+	}
 }
 
 // applyLogging sets up logging. Its feature gates are apart from those of the

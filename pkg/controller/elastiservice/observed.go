@@ -18,6 +18,8 @@ package elastiservice
 
 import (
 	"fmt"
+	"slices"
+	"unique"
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
@@ -95,7 +97,8 @@ func keepService(object any) (any, error) {
 	}, nil
 }
 
-// keepElastiService is the transform for ElastiServices.
+// keepElastiService is the transform for ElastiServices. Each string is decoded
+// on its own; those that many have in common are kept once.
 func keepElastiService(object any) (any, error) {
 	elastiService, ok := object.(*v1alpha1.ElastiService)
 	if !ok {
@@ -103,8 +106,29 @@ func keepElastiService(object any) (any, error) {
 	}
 	kept := *elastiService
 	kept.ManagedFields = nil
+	kept.Annotations = nil
+	for _, text := range []*string{
+		&kept.Kind, &kept.APIVersion, &kept.Namespace,
+		&kept.Spec.ScaleTargetRef.APIVersion, &kept.Spec.ScaleTargetRef.Kind, (*string)(&kept.Status.Mode),
+	} {
+		*text = once(*text)
+	}
+	kept.Finalizers = slices.Clone(kept.Finalizers)
+	for i := range kept.Finalizers {
+		kept.Finalizers[i] = once(kept.Finalizers[i])
+	}
+	kept.Status.Conditions = slices.Clone(kept.Status.Conditions)
+	for i := range kept.Status.Conditions {
+		condition := &kept.Status.Conditions[i]
+		for _, text := range []*string{&condition.Type, (*string)(&condition.Status), &condition.Reason} {
+			*text = once(*text)
+		}
+	}
 	return &kept, nil
 }
+
+// once returns the copy of a text that all who keep it share.
+func once(text string) string { return unique.Make(text).Value() }
 
 // isOurs tells whether an object was made by this controller for a role.
 func isOurs(meta *metav1.ObjectMeta, role string) bool {

@@ -53,6 +53,11 @@ const (
 	// writes wait for the disk twice over, at etcd's default in every tenth of a
 	// second. What was answered is safe in the log before.
 	commitInterval = time.Second
+	// snapshotAfter is after how many writes the log is cut. What is in the log
+	// is in memory too: by default etcd keeps up to 15,000 writes there, most
+	// of them for members that are behind, of which there are none.
+	snapshotAfter  = 1000
+	catchUpEntries = 100
 	// startTimeout bounds replaying the log after a crash.
 	startTimeout = 2 * time.Minute
 )
@@ -222,6 +227,7 @@ func newConfig(logger *zap.Logger, dataDir, clientSocket string) *embed.Config {
 	config.InitialCluster = config.InitialClusterFromName(memberName)
 	config.QuotaBackendBytes = quotaBytes
 	config.BackendBatchInterval = commitInterval
+	config.SnapshotCount, config.SnapshotCatchUpEntries = snapshotAfter, catchUpEntries
 	config.EnableGRPCGateway = false
 	config.ZapLoggerBuilder = embed.NewZapLoggerBuilder(logger)
 	return config
