@@ -257,6 +257,8 @@ func (o *Options) hostConfig() (*rest.Config, error) {
 
 func limited(config *rest.Config) *rest.Config {
 	config.QPS, config.Burst = hostQPS, hostBurst
+	// The network inside a cluster is faster than compression.
+	config.DisableCompression = true
 	return rest.AddUserAgent(config, "elasti-apiserver")
 }
 
@@ -286,11 +288,14 @@ func (o *Options) newServer(ctx context.Context, host *rest.Config) (*apiserver.
 	if err != nil {
 		return nil, nil, fmt.Errorf("making the dynamic client for the host cluster: %w", err)
 	}
+	// What the controller reads does not leave the process.
+	loopback := rest.CopyConfig(generic.LoopbackClientConfig)
+	loopback.DisableCompression = true
 	broadcaster := events.NewBroadcaster(eventSink{&events.EventSinkImpl{Interface: client.EventsV1()}})
 	recorder := broadcaster.NewRecorder(apiserver.Scheme, "elasti-apiserver")
 	controller, err := o.Controller.build(controllerDependencies{
 		host:      host,
-		loopback:  generic.LoopbackClientConfig,
+		loopback:  loopback,
 		namespace: o.ServingCertificate.Namespace,
 		scaling:   scaler,
 		recorder:  recorder,

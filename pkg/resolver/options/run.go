@@ -136,6 +136,8 @@ func metricsHandler(registry *prometheus.Registry, client kubernetes.Interface) 
 func clients(config *rest.Config) (versioned.Interface, kubernetes.Interface, error) {
 	config = rest.AddUserAgent(config, "elasti-resolver")
 	config.QPS = -1
+	// The network inside a cluster is faster than compression.
+	config.DisableCompression = true
 	config.Wrap(newPatient)
 	elastiClient, err := versioned.NewForConfig(config)
 	if err != nil {
