@@ -111,16 +111,18 @@ func runPod(t *testing.T, namespace, app string) (name string) {
 		}
 		for i := range pods.Items {
 			pod := &pods.Items[i]
-			if pod.Spec.NodeName == "" && pod.DeletionTimestamp == nil {
-				name = pod.Name
-				return ""
+			if pod.Spec.NodeName != "" || pod.DeletionTimestamp != nil {
+				continue
 			}
+			name = pod.Name
+			// One of the scale before may be on its way out.
+			if _, err := shared.Node.Run(ctx, namespace, name); err != nil {
+				return err.Error()
+			}
+			return ""
 		}
 		return fmt.Sprintf("none of its %d pods is new", len(pods.Items))
 	})
-	if _, err := shared.Node.Run(t.Context(), namespace, name); err != nil {
-		t.Fatal(err)
-	}
 	return name
 }
 
