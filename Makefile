@@ -26,7 +26,7 @@ help: ## List the targets.
 		/^[a-z-]+:.*## / {printf "  %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 .PHONY: demo
-demo: ## Bring up a cluster, put an application to zero, wake it with one request, and show the timeline.
+demo: ## Bring up a cluster and show the timeline of an application that one request wakes and quiet puts to sleep.
 	@hack/demo/demo.sh
 
 .PHONY: cluster-up

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Shows one cold start: brings up the local test cluster, deploys everything
+# Shows the whole circle: brings up the local test cluster, deploys everything
 # and an example application that is asleep, sends it one request, and prints
-# what happened until the answer. Safe to run again; the cluster stays up.
+# what happened until it sleeps again. Safe to run again; the cluster stays up.
 
 set -euo pipefail
 
@@ -55,10 +55,11 @@ The cluster stays up. To look around:
   kubectl get endpointslices --namespace $namespace
   kubectl get events --namespace $namespace
 
-Put the example to sleep, and wake it by hand instead of by a request:
+Wake the example by hand instead of by a request, and put it to sleep without
+waiting for the cooldown:
 
-  kubectl scale deployment/example --replicas=0 --namespace $namespace
   echo '{"spec": {"reason": "by hand"}}' | kubectl create --raw $path/wake -f -
+  kubectl scale elastiservice/example --replicas=0 --namespace $namespace
 
 Stop the cluster: make cluster-down
 TEXT
@@ -82,8 +83,8 @@ kubectl apply -k "$output" >/dev/null
 wait_until_asleep
 in_namespace get elastiservice/example deployment/example service/example
 
-note "one request"
+note "one request, and the cooldown of 10 s without another"
 address=$(in_namespace get service/example --output=jsonpath='{.spec.clusterIP}')
-"$output/timeline" --namespace "$namespace" --elastiservice example --audit-log "$state/logs/audit.log" -- \
+"$output/timeline" --namespace "$namespace" --elastiservice example --until-asleep --audit-log "$state/logs/audit.log" -- \
   curl --silent --show-error --max-time 120 "http://$address/hello"
 print_next_steps

@@ -8,7 +8,8 @@ cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 
 module=github.com/truefoundry/elasti-apiserver
 declare -A allowed=(
-    [pkg/apis]="pkg/schedule pkg/triggers"
+    [pkg/activity]=""
+    [pkg/apis]="pkg/activity pkg/schedule pkg/triggers"
     [pkg/schedule]=""
     [pkg/triggers]=""
     [pkg/generated]="pkg/apis"
@@ -16,10 +17,10 @@ declare -A allowed=(
     [pkg/scaling]=""
     [pkg/sharedport]=""
     [pkg/preflight]="pkg/apis pkg/scaling"
-    [pkg/registry]="pkg/apis pkg/scaling"
-    [pkg/controller]="pkg/apis pkg/generated pkg/scaling pkg/sharedport pkg/schedule pkg/triggers"
+    [pkg/registry]="pkg/activity pkg/apis pkg/scaling"
+    [pkg/controller]="pkg/activity pkg/apis pkg/generated pkg/scaling pkg/sharedport pkg/schedule pkg/triggers"
     [pkg/apiserver]="pkg/apis pkg/generated pkg/preflight pkg/registry pkg/storage pkg/scaling pkg/controller pkg/triggers"
-    [pkg/resolver]="pkg/apis/elasti/v1alpha1 pkg/generated pkg/sharedport"
+    [pkg/resolver]="pkg/activity pkg/apis/elasti/v1alpha1 pkg/generated pkg/sharedport pkg/triggers"
     [cmd/elasti-apiserver]="pkg/apiserver"
     [cmd/elasti-resolver]="pkg/resolver"
 )

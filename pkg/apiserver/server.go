@@ -90,10 +90,11 @@ func New(config *Config) (*Server, error) {
 	// NewDefaultAPIGroupInfo has chosen a serializer; this one replaces it.
 	group.NegotiatedSerializer = newTextSerializer(Codecs)
 	group.VersionedResourcesStorageMap[v1alpha1.SchemeGroupVersion.Version] = map[string]rest.Storage{
-		"elastiservices":        storage.ElastiService,
-		"elastiservices/status": storage.Status,
-		"elastiservices/scale":  storage.Scale,
-		"elastiservices/wake":   storage.Wake,
+		"elastiservices":          storage.ElastiService,
+		"elastiservices/status":   storage.Status,
+		"elastiservices/scale":    storage.Scale,
+		"elastiservices/wake":     storage.Wake,
+		"elastiservices/activity": storage.Activity,
 	}
 	if err := generic.InstallAPIGroup(&group); err != nil {
 		return nil, fmt.Errorf("installing the API group %s: %w", elasti.GroupName, err)

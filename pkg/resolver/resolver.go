@@ -22,7 +22,8 @@ limitations under the License.
 // which port belongs to which service; listen accepts the connection; here it
 // is found out what it speaks and given to http1, http2 or stream; hold makes it
 // wait for a pod, while wake asks the API server for one and probe asks the pod
-// whether it can answer; endpoint picks the pod; dial connects to it.
+// whether it can answer; endpoint picks the pod; dial connects to it. What is in
+// use is reported by activity.
 package resolver
 
 import (
@@ -45,6 +46,7 @@ import (
 	"github.com/truefoundry/elasti-apiserver/pkg/generated/clientset/versioned"
 	elastiinformers "github.com/truefoundry/elasti-apiserver/pkg/generated/informers/externalversions"
 	"github.com/truefoundry/elasti-apiserver/pkg/resolver/accesslog"
+	"github.com/truefoundry/elasti-apiserver/pkg/resolver/activity"
 	"github.com/truefoundry/elasti-apiserver/pkg/resolver/asleep"
 	"github.com/truefoundry/elasti-apiserver/pkg/resolver/hold"
 	"github.com/truefoundry/elasti-apiserver/pkg/resolver/http1"
@@ -64,6 +66,8 @@ const maxProbes = 1024
 
 // Options are what a Resolver is made of.
 type Options struct {
+	// Name is the name of the resolver's pod.
+	Name string
 	// Elasti reaches the ElastiServices: to watch them, and to wake.
 	Elasti versioned.Interface
 	// Kubernetes reaches the EndpointSlices.
@@ -136,6 +140,7 @@ type Resolver struct {
 	listeners   *listen.Set
 	directory   *shared.Directory
 	metrics     *metrics.Metrics
+	reporter    *activity.Reporter
 	tracer      *tracing.Recorder
 	draining    atomic.Bool
 }
@@ -152,6 +157,7 @@ func New(options Options) (*Resolver, error) {
 		listeners:   listen.New(options.BindAddress, options.Logger),
 		tracer:      tracing.New(options.TracerProvider),
 		directory:   shared.NewDirectory(options.ClusterDomain),
+		reporter:    activity.New(activity.Options{Client: reports{options.Elasti}, Resolver: options.Name}),
 	}
 	policy := &asleep.Policy{PassiveUserAgents: options.PassiveUserAgents}
 	r.http1 = http1.New(http1.Options{
@@ -218,6 +224,8 @@ func (r *Resolver) Run(ctx context.Context) error {
 			stop(err)
 		}
 	}
+	// Until everything that is open has ended: it must not be put to sleep.
+	running.Go(func() { r.reporter.Run(serving) })
 	running.Go(func() { r.pool.Run(serving) })
 	running.Go(func() { r.http2Pool.Run(serving) })
 	running.Go(func() { failed(table.Run(serving)) })

@@ -17,11 +17,14 @@ limitations under the License.
 package resolver
 
 import (
+	"context"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/klog/v2"
 
 	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti/v1alpha1"
+	"github.com/truefoundry/elasti-apiserver/pkg/generated/clientset/versioned"
 	"github.com/truefoundry/elasti-apiserver/pkg/resolver/accesslog"
 	"github.com/truefoundry/elasti-apiserver/pkg/resolver/metrics"
 	"github.com/truefoundry/elasti-apiserver/pkg/resolver/probe"
@@ -40,6 +43,7 @@ func (r *Resolver) newService(namespace, name, public string, config *service.Co
 		Config:        config,
 		Budget:        r.budget,
 		Logger:        r.options.Logger,
+		Traffic:       r.reporter.Track(namespace, name),
 		Finish: func(record *accesslog.Record) {
 			observed.Ended(record)
 			r.log(record)
@@ -70,6 +74,15 @@ func (r *Resolver) prober(s *service.Service) *probe.Prober {
 		Probes: func() *v1alpha1.ReadinessProbes { return s.Config().Probes },
 		Slots:  r.probeSlots,
 	})
+}
+
+// reports reports the activity of services.
+type reports struct{ elasti versioned.Interface }
+
+// ReportActivity implements activity.Client.
+func (r reports) ReportActivity(ctx context.Context, namespace, name string, report *v1alpha1.ActivityReport) error {
+	_, err := r.elasti.ElastiV1alpha1().ElastiServices(namespace).ReportActivity(ctx, name, report, metav1.CreateOptions{})
+	return err
 }
 
 // log writes a line of the access log.

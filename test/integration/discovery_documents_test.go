@@ -163,9 +163,10 @@ func TestAggregatedDiscoveryHasOurResources(t *testing.T) {
 		found[subresource.Subresource+" "+subresource.ResponseKind.Kind] = slices.Sorted(slices.Values(subresource.Verbs))
 	}
 	want := map[string][]string{
-		"scale Scale":          {"get", "patch", "update"},
-		"status ElastiService": {"get", "patch", "update"},
-		"wake WakeRequest":     {"create"},
+		"scale Scale":             {"get", "patch", "update"},
+		"status ElastiService":    {"get", "patch", "update"},
+		"wake WakeRequest":        {"create"},
+		"activity ActivityReport": {"create"},
 	}
 	if !maps.EqualFunc(found, want, slices.Equal) {
 		t.Errorf("its subresources are %v, want %v", found, want)

@@ -15,8 +15,8 @@ limitations under the License.
 */
 
 // Command timeline sends one request to a sleeping ElastiService and prints
-// what happened until it was answered, and when, as the components of the
-// cluster recorded it.
+// what happened until it was answered, or until its target sleeps again, and
+// when, as the components of the cluster recorded it.
 package main
 
 import (
@@ -43,10 +43,15 @@ import (
 // straight to the pod.
 const settleTimeout = 15 * time.Second
 
+// asleepTimeout is how long after that to wait for the target to sleep again,
+// beside its cooldown.
+const asleepTimeout = 60 * time.Second
+
 type options struct {
 	namespace, name   string
 	resolverNamespace string
 	auditLog          string
+	untilAsleep       bool
 	command           []string
 }
 
@@ -56,6 +61,7 @@ func main() {
 	flag.StringVar(&o.name, "elastiservice", "", "name of the ElastiService (required)")
 	flag.StringVar(&o.resolverNamespace, "resolver-namespace", "elasti-system", "namespace of the resolvers")
 	flag.StringVar(&o.auditLog, "audit-log", "", "audit log of the Kubernetes API server, where it is a file on this machine")
+	flag.BoolVar(&o.untilAsleep, "until-asleep", false, "go on until the target sleeps again")
 	flag.Usage = func() {
 		fmt.Fprintln(flag.CommandLine.Output(), "usage: timeline [flags] -- COMMAND... (the client that sends the request)")
 		flag.PrintDefaults()
@@ -110,12 +116,10 @@ func run(ctx context.Context, o options) error {
 	if err := request(ctx, o.command, &recorded); err != nil {
 		return err
 	}
-	select {
-	case <-watched.serving:
-	case <-time.After(settleTimeout):
-		fmt.Printf("the ElastiService is not in mode serve %s after the answer\n", settleTimeout)
-	case <-ctx.Done():
-		return ctx.Err()
+	// What happened until it did not settle is worth seeing.
+	unsettled := watched.settle(ctx, o.untilAsleep)
+	if ctx.Err() != nil {
+		return unsettled
 	}
 	if err := addResolverRecords(ctx, host, o, watched.service, start, &recorded); err != nil {
 		return err
@@ -132,7 +136,7 @@ func run(ctx context.Context, o options) error {
 	if summary := recorded.summary(); summary != "" {
 		fmt.Printf("\n%s\n", summary)
 	}
-	return nil
+	return unsettled
 }
 
 // request runs the client, shows it and what it prints, and records when it

@@ -52,6 +52,10 @@ type observer struct {
 	kubernetes informers.SharedInformerFactory
 	elasti     externalversions.SharedInformerFactory
 	serving    chan struct{}
+	podGone    chan struct{}
+	// always is true when the resolvers stay in the path.
+	always   bool
+	cooldown time.Duration
 }
 
 // newObserver reads what belongs to the ElastiService and prepares to watch it.
@@ -71,6 +75,11 @@ func newObserver(ctx context.Context, host kubernetes.Interface, elasti versione
 		kubernetes: informers.NewSharedInformerFactoryWithOptions(host, 0, informers.WithNamespace(namespace)),
 		elasti:     externalversions.NewSharedInformerFactoryWithOptions(elasti, 0, externalversions.WithNamespace(namespace)),
 		serving:    make(chan struct{}, 1),
+		podGone:    make(chan struct{}, 1),
+		always:     elastiService.Spec.Proxy != nil && elastiService.Spec.Proxy.Policy == v1alpha1.ProxyAlways,
+	}
+	if seconds := elastiService.Spec.CooldownPeriod; seconds != nil {
+		o.cooldown = time.Duration(*seconds) * time.Second
 	}
 	target, pods := elastiService.Spec.ScaleTargetRef.Name, labels.SelectorFromSet(service.Spec.Selector)
 	return o, errors.Join(
@@ -80,7 +89,7 @@ func newObserver(ctx context.Context, host kubernetes.Interface, elasti versione
 			}
 		}),
 		onChange(o.kubernetes.Core().V1().Pods().Informer(), func(before, after *corev1.Pod) {
-			if pods.Matches(labels.Set(after.Labels)) {
+			if pods.Matches(labels.Set(after.Labels)) || pods.Matches(labels.Set(before.Labels)) {
 				o.podChanged(before, after)
 			}
 		}),
@@ -106,6 +115,33 @@ func (o *observer) run(ctx context.Context, started chan<- struct{}) {
 		close(started)
 	}
 	<-ctx.Done()
+}
+
+// settle waits until the traffic goes where it is to go after a wake, and then,
+// if it is to, until the target sleeps and its pod is gone.
+func (o *observer) settle(ctx context.Context, untilAsleep bool) error {
+	if !o.always {
+		if err := await(ctx, o.serving, settleTimeout, "the ElastiService is not in mode serve"); err != nil {
+			return err
+		}
+	}
+	if !untilAsleep {
+		return nil
+	}
+	fmt.Printf("no more requests: waiting for the cooldown of %s, and the target to sleep\n", o.cooldown)
+	return await(ctx, o.podGone, o.cooldown+asleepTimeout, "the target does not sleep")
+}
+
+// await waits for something, and complains when it does not come.
+func await(ctx context.Context, what <-chan struct{}, timeout time.Duration, complaint string) error {
+	select {
+	case <-what:
+		return nil
+	case <-time.After(timeout):
+		return fmt.Errorf("%s after %s", complaint, timeout)
+	case <-ctx.Done():
+		return ctx.Err()
+	}
 }
 
 // onChange calls changed for every object that is new, different or gone after
@@ -141,8 +177,14 @@ func (o *observer) deploymentChanged(before, after *appsv1.Deployment) {
 
 func (o *observer) podChanged(before, after *corev1.Pod) {
 	switch {
+	case after.Name == "":
+		o.add("pod is gone")
+		notify(o.podGone)
+		return
 	case before.Name == "":
 		o.add("pod %s is created", after.Name)
+	case before.DeletionTimestamp == nil && after.DeletionTimestamp != nil:
+		o.add("pod terminates")
 	case before.Spec.NodeName != after.Spec.NodeName:
 		o.add("pod is scheduled to %s", after.Spec.NodeName)
 	case !containersRun(before) && containersRun(after):
@@ -182,15 +224,28 @@ func (o *observer) sliceChanged(before, after *discoveryv1.EndpointSlice) {
 }
 
 func (o *observer) elastiServiceChanged(before, after *v1alpha1.ElastiService) {
+	for _, reported := range after.Status.Activity {
+		if !slices.ContainsFunc(before.Status.Activity, func(known v1alpha1.ResolverActivity) bool { return known.Resolver == reported.Resolver }) {
+			o.add("resolver %s reports the traffic for the first time", reported.Resolver)
+		}
+	}
+	if before.Status.SleepRequestedTime == nil && after.Status.SleepRequestedTime != nil {
+		o.add("no request for the whole cooldown of %s: sleep is requested", o.cooldown)
+	}
 	if before.Status.Mode == after.Status.Mode {
 		return
 	}
 	o.add("ElastiService %s is in mode %s", after.Name, after.Status.Mode)
 	if after.Status.Mode == v1alpha1.ModeServe {
-		select {
-		case o.serving <- struct{}{}:
-		default:
-		}
+		notify(o.serving)
+	}
+}
+
+// notify tells whoever waits for a channel with room for one.
+func notify(waiting chan<- struct{}) {
+	select {
+	case waiting <- struct{}{}:
+	default:
 	}
 }
 

@@ -49,6 +49,7 @@ func addKnownTypes(scheme *runtime.Scheme) error {
 		&ElastiService{},
 		&ElastiServiceList{},
 		&WakeRequest{},
+		&ActivityReport{},
 	)
 	return nil
 }

@@ -123,8 +123,9 @@ type ScaleTrigger struct {
 	// scraped; defaults to container="prometheus"),
 	// headers (map of extra HTTP request headers; defaults to none).
 	//
-	// traffic: the requests and connections that the resolvers forward; the
-	// target is idle while there are none. Needs proxy.policy Always. Has no keys.
+	// traffic: the requests and connections that the resolvers hold and forward;
+	// the target is idle while there are none. Needs proxy.policy Always. Has no
+	// keys.
 	//
 	// externalMetric: a metric of external.metrics.k8s.io.
 	// metricName (name of the metric; required),
@@ -231,8 +232,12 @@ type ElastiServiceStatus struct {
 	LastReconciledTime *metav1.Time
 	// lastScaledUpTime is when the target was last scaled from zero.
 	LastScaledUpTime *metav1.Time
-	// lastActivityTime is when the target was last known to be in use.
+	// lastActivityTime is when the target was last known to be in use. It never
+	// goes back.
 	LastActivityTime *metav1.Time
+	// activity is what resolvers have reported of the traffic that goes through
+	// them, one entry for each resolver. At most 64.
+	Activity []ResolverActivity
 	// sleptTime is when the target was last put to sleep. Unset while it is awake.
 	SleptTime *metav1.Time
 	// sleepRequestedTime is when somebody asked, by scaling the ElastiService to

@@ -19,6 +19,7 @@ package options
 import (
 	"context"
 	"fmt"
+	"maps"
 	"net"
 	"os"
 
@@ -31,6 +32,7 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/events"
 	"k8s.io/component-base/metrics/legacyregistry"
+	"k8s.io/utils/clock"
 
 	"github.com/truefoundry/elasti-apiserver/pkg/apiserver"
 	"github.com/truefoundry/elasti-apiserver/pkg/controller/elastiservice"
@@ -39,6 +41,7 @@ import (
 	"github.com/truefoundry/elasti-apiserver/pkg/controller/sleep"
 	"github.com/truefoundry/elasti-apiserver/pkg/generated/clientset/versioned"
 	"github.com/truefoundry/elasti-apiserver/pkg/scaling"
+	"github.com/truefoundry/elasti-apiserver/pkg/triggers"
 )
 
 // Controller are the flags of the controller.
@@ -144,6 +147,9 @@ type term struct {
 // Run makes a controller and the scheduler that decides when targets sleep,
 // and runs them until ctx ends.
 func (t term) Run(ctx context.Context) error {
+	resolvers := &sleep.Resolvers{}
+	t.sleep.Evaluators = maps.Clone(t.sleep.Evaluators)
+	t.sleep.Evaluators[triggers.TypeTraffic] = sleep.NewTraffic(resolvers, clock.RealClock{})
 	scheduler, err := sleep.New(t.sleep)
 	if err != nil {
 		return err
@@ -152,6 +158,7 @@ func (t term) Run(ctx context.Context) error {
 	t.options.Requests = func(key types.NamespacedName, requests elastiservice.PodRequests) {
 		scheduler.Requests(key, requests.CPUCores, requests.MemoryBytes)
 	}
+	t.options.ResolversChanged = resolvers.Set
 	controller, err := elastiservice.New(t.options)
 	if err != nil {
 		return err

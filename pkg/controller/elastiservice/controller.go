@@ -129,7 +129,7 @@ func (c *Controller) Run(ctx context.Context) error {
 	defer c.queue.ShutDown()
 	defer cancel()
 
-	c.resolvers = newResolvers(c.clock, c.options.ResolverGrace)
+	c.resolvers = newResolvers(c.clock, c.options.ResolverGrace, c.options.ResolversChanged)
 	handles, err := c.startWatches()
 	if err != nil {
 		return fmt.Errorf("watching the cluster: %w", err)

@@ -79,6 +79,8 @@ func TestDecideDescent(t *testing.T) {
 		{"scale not known", with(func(f *descentFacts) { f.scaleKnown = false }), descentBlocked},
 		{"sleeps already", with(func(f *descentFacts) { f.atZero = true }), descentDone},
 		{"sleeps already, no resolver", with(func(f *descentFacts) { f.atZero, f.resolversReady = true, false }), descentDone},
+		{"used after all", with(func(f *descentFacts) { f.used, f.sliceInPlace = true, convergeTime }), descentCalledOff},
+		{"used, but it sleeps", with(func(f *descentFacts) { f.used, f.atZero = true, true }), descentDone},
 		{"no resolver", with(func(f *descentFacts) { f.resolversReady = false }), descentBlocked},
 		{"slice not in place", ready, descentConverge},
 		{"slice just in place", with(func(f *descentFacts) { f.sliceInPlace = 0 }), descentConverge},

@@ -21,6 +21,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -28,13 +29,20 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/klog/v2"
+	"k8s.io/utils/ptr"
 
+	"github.com/truefoundry/elasti-apiserver/pkg/activity"
 	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti/v1alpha1"
+	"github.com/truefoundry/elasti-apiserver/pkg/triggers"
 )
 
 // convergeTime is how long the resolver slice is in place before the target is
 // scaled to zero. kube-proxy takes up to a second to act on a new slice, and
-// the watches of nodes and ingresses are a little behind.
+// the watches of nodes and ingresses are a little behind. It is a time and not
+// a question because nobody can be asked: a connection to the Service from here
+// tells of the node that the controller runs on, and not of the others, nor of
+// ingresses and traffic policies. Who is late still reaches the old pods for
+// their grace period.
 const convergeTime = 3 * time.Second
 
 // descentStep is what a descent does next.
@@ -45,6 +53,8 @@ const (
 	descentNone descentStep = iota
 	// descentDone: the target sleeps, so the request is fulfilled.
 	descentDone
+	// descentCalledOff: the target is used after all.
+	descentCalledOff
 	// descentBlocked: the target cannot be put to sleep now.
 	descentBlocked
 	// descentConverge: the resolvers are being put in the path.
@@ -59,6 +69,9 @@ type descentFacts struct {
 	requested bool
 	// scaleKnown and atZero say what is known of the target's scale.
 	scaleKnown, atZero bool
+	// used is true when resolvers have seen traffic since the request, and the
+	// ElastiService sleeps by traffic.
+	used bool
 	// resolversReady is true when a resolver can hold traffic.
 	resolversReady bool
 	// sliceInPlace is how long the resolver slice has been in place with
@@ -75,6 +88,8 @@ func decideDescent(facts descentFacts) (descentStep, string) {
 		return descentBlocked, "the scale of the target is not known"
 	case facts.atZero:
 		return descentDone, "the target sleeps"
+	case facts.used:
+		return descentCalledOff, "there is traffic"
 	case !facts.resolversReady:
 		return descentBlocked, "no resolver is ready to hold the traffic"
 	case facts.sliceInPlace < convergeTime:
@@ -91,6 +106,7 @@ func (c *Controller) descentOf(v *view, memory *memory) descentStep {
 		requested:      v.elastiService.Status.SleepRequestedTime != nil,
 		scaleKnown:     v.target.scale != nil,
 		atZero:         v.target.atZero(),
+		used:           usedSince(v.elastiService, c.clock.Now()),
 		resolversReady: state == resolversReady,
 		sliceInPlace:   -1,
 	}
@@ -104,12 +120,37 @@ func (c *Controller) descentOf(v *view, memory *memory) descentStep {
 	return step
 }
 
+// usedSince tells whether resolvers have seen traffic since sleep was requested.
+// Only traffic triggers say that such a target is to stay awake: under others
+// there may be traffic that is too little for that, and it wakes the target again.
+func usedSince(elastiService *v1alpha1.ElastiService, now time.Time) bool {
+	status := &elastiService.Status
+	if status.SleepRequestedTime == nil || !slices.ContainsFunc(elastiService.Spec.Triggers, func(trigger v1alpha1.ScaleTrigger) bool {
+		return trigger.Type == triggers.TypeTraffic
+	}) {
+		return false
+	}
+	cooldown := time.Duration(ptr.Deref(elastiService.Spec.CooldownPeriod, v1alpha1.DefaultCooldownPeriod)) * time.Second
+	// The time of the request is in whole seconds.
+	requested := status.SleepRequestedTime.Add(time.Second)
+	return slices.ContainsFunc(status.Activity, func(reported v1alpha1.ResolverActivity) bool {
+		return reported.Open > 0 && now.Sub(reported.ReportTime.Time) <= activity.Staleness(cooldown) ||
+			reported.LastRequestTime != nil && reported.LastRequestTime.After(requested)
+	})
+}
+
 // descend takes the next step of a descent. inPath says whether the resolver
 // slice is in place with every ready resolver.
 func (c *Controller) descend(ctx context.Context, v *view, memory *memory, step descentStep, inPath bool) error {
 	switch {
 	case step == descentDone:
 		_, err := c.takeSleepRequest(ctx, v.elastiService, memory)
+		return err
+	case step == descentCalledOff:
+		taken, err := c.takeSleepRequest(ctx, v.elastiService, memory)
+		if taken {
+			c.event(v.elastiService, corev1.EventTypeNormal, ReasonSleepCalledOff, actionSleep, "the target stays awake: there is traffic")
+		}
 		return err
 	case !inPath:
 		return nil
@@ -122,9 +163,8 @@ func (c *Controller) descend(ctx context.Context, v *view, memory *memory, step 
 	case step == descentScale:
 		stopped, err := c.pauseAutoscaler(ctx, v, memory)
 		if err != nil {
-			c.event(v.elastiService, corev1.EventTypeWarning, ReasonSleepFailed, actionSleep, "the target stays awake: %v", err)
-			_, takeErr := c.takeSleepRequest(ctx, v.elastiService, memory)
-			return takeErr
+			memory.descentSince, memory.pausing = time.Time{}, time.Time{}
+			return c.giveUpSleep(ctx, v, memory, err)
 		}
 		if !stopped {
 			return nil
@@ -136,23 +176,72 @@ func (c *Controller) descend(ctx context.Context, v *view, memory *memory, step 
 	}
 }
 
-// putToSleep scales the target, whose autoscaler is paused, to zero. The
-// request is taken first: a wake that came in the meantime took it back, and
-// taking it fails then. When the target cannot be scaled, its autoscaler goes
-// on as before.
+// putToSleep scales the target, whose autoscaler is paused, to zero. The request
+// stays until that is done: a wake that comes meanwhile takes it back, and then
+// the target is woken again; and whoever goes on after a crash finds it. When a
+// step fails, what was done before is undone, and only then the request is given
+// up: the resolvers leave the path with it.
 func (c *Controller) putToSleep(ctx context.Context, v *view, memory *memory) error {
-	taken, err := c.takeSleepRequest(ctx, v.elastiService, memory)
-	if err != nil || !taken {
+	requested, err := c.stillRequested(ctx, v.elastiService)
+	if err != nil {
 		return err
 	}
-	target, autoscaler := targetOf(v.elastiService), autoscalerOf(v.elastiService.Spec.Autoscaler)
+	target := targetOf(v.elastiService)
+	if !requested {
+		c.event(v.elastiService, corev1.EventTypeNormal, ReasonSleepCalledOff, actionSleep, "the target stays awake: it is used")
+		return ignoreNotFound(c.scaling.ResumeAutoscaler(ctx, target.Namespace, autoscalerOf(v.elastiService.Spec.Autoscaler)))
+	}
 	if _, err := c.scaling.Scale(ctx, target, 0, false); err != nil {
-		c.event(v.elastiService, corev1.EventTypeWarning, ReasonSleepFailed, actionSleep, "the target stays awake: %v", err)
-		return errors.Join(err, ignoreNotFound(c.scaling.ResumeAutoscaler(context.WithoutCancel(ctx), target.Namespace, autoscaler)))
+		return c.giveUpSleep(ctx, v, memory, err)
+	}
+	taken, err := c.takeSleepRequestOrMiss(ctx, v.elastiService, memory)
+	if err != nil {
+		// The next look finds the target asleep, and takes the request then.
+		return err
+	}
+	if !taken {
+		return c.wakeAgain(ctx, v)
 	}
 	klog.FromContext(ctx).V(2).Info("Put a target to sleep", "elastiService", klog.KObj(v.elastiService))
 	c.event(v.elastiService, corev1.EventTypeNormal, ReasonSlept, actionSleep, "scaled %s %s to 0", target.Kind, target.Name)
 	return nil
+}
+
+// giveUpSleep lets the autoscaler go on, and then forgets that sleep was
+// requested. Where that fails, the request stays, so that it is tried again.
+func (c *Controller) giveUpSleep(ctx context.Context, v *view, memory *memory, cause error) error {
+	c.event(v.elastiService, corev1.EventTypeWarning, ReasonSleepFailed, actionSleep, "the target stays awake: %v", cause)
+	autoscaler := autoscalerOf(v.elastiService.Spec.Autoscaler)
+	// A pause that failed may have been made all the same.
+	if err := ignoreNotFound(c.scaling.ResumeAutoscaler(ctx, v.elastiService.Namespace, autoscaler)); err != nil && !apierrors.IsForbidden(err) {
+		return errors.Join(cause, err)
+	}
+	_, err := c.takeSleepRequestOrMiss(ctx, v.elastiService, memory)
+	return errors.Join(cause, err)
+}
+
+// wakeAgain wakes a target that was asked to wake while it was put to sleep.
+func (c *Controller) wakeAgain(ctx context.Context, v *view) error {
+	result, err := c.scaling.Wake(ctx, targetOf(v.elastiService), autoscalerOf(v.elastiService.Spec.Autoscaler), minReplicas(v.elastiService), false)
+	if err != nil {
+		return fmt.Errorf("waking the target, which is needed again: %w", err)
+	}
+	c.event(v.elastiService, corev1.EventTypeNormal, ReasonSleepCalledOff, actionSleep, "scaled %s %s to %d: it was woken while it was put to sleep", v.elastiService.Spec.ScaleTargetRef.Kind, v.elastiService.Spec.ScaleTargetRef.Name, result.Replicas)
+	return nil
+}
+
+// stillRequested asks the storage whether the target is to sleep. What the
+// watch knows may be a moment old.
+func (c *Controller) stillRequested(ctx context.Context, elastiService *v1alpha1.ElastiService) (bool, error) {
+	current, err := c.elasti.ElastiV1alpha1().ElastiServices(elastiService.Namespace).Get(ctx, elastiService.Name, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		return false, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("asking whether the target is still to sleep: %w", err)
+	}
+	return current.UID == elastiService.UID && current.Status.SleepRequestedTime != nil &&
+		!usedSince(current, c.clock.Now()) && current.DeletionTimestamp.IsZero(), nil
 }
 
 // takeSleepRequest removes the request for sleep, unless the ElastiService was
@@ -176,4 +265,25 @@ func (c *Controller) takeSleepRequest(ctx context.Context, elastiService *v1alph
 	}
 	memory.written = updated
 	return true, nil
+}
+
+// takeSleepRequestOrMiss removes the request for sleep however the ElastiService
+// has changed since. It reports false when there is none any more.
+func (c *Controller) takeSleepRequestOrMiss(ctx context.Context, elastiService *v1alpha1.ElastiService, memory *memory) (bool, error) {
+	// A change in between is one of its status, which comes a few times a second.
+	for {
+		current, err := c.elasti.ElastiV1alpha1().ElastiServices(elastiService.Namespace).Get(ctx, elastiService.Name, metav1.GetOptions{})
+		if apierrors.IsNotFound(err) {
+			return false, nil
+		}
+		if err != nil {
+			return false, fmt.Errorf("looking at the request for sleep: %w", err)
+		}
+		if current.UID != elastiService.UID || current.Status.SleepRequestedTime == nil {
+			return false, nil
+		}
+		if taken, err := c.takeSleepRequest(ctx, current, memory); taken || err != nil {
+			return taken, err
+		}
+	}
 }

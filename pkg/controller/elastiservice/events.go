@@ -37,6 +37,9 @@ const (
 	ReasonSlept = "Slept"
 	// ReasonSleepFailed: the target could not be put to sleep.
 	ReasonSleepFailed = "SleepFailed"
+	// ReasonSleepCalledOff: the target is used, so it was not put to sleep, or
+	// woken again at once.
+	ReasonSleepCalledOff = "SleepCalledOff"
 )
 
 // Actions of Events: what the controller was doing.

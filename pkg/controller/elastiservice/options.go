@@ -98,6 +98,10 @@ type Options struct {
 	// Requests is told what one pod of a target requests, at each look. It must
 	// not wait for anything. Nil means that nobody wants to know.
 	Requests func(key types.NamespacedName, requests PodRequests)
+	// ResolversChanged is told the names of the pods of the resolvers that are
+	// ready, at first and whenever they change. One without a pod is named by its
+	// address. It must not wait for anything. Nil means that nobody wants to know.
+	ResolversChanged func(names []string)
 	// Workers is how many ElastiServices are worked on at a time. Defaults to
 	// DefaultWorkers.
 	Workers int
@@ -137,6 +141,9 @@ func (o *Options) complete() error {
 	}
 	if o.Requests == nil {
 		o.Requests = func(types.NamespacedName, PodRequests) {}
+	}
+	if o.ResolversChanged == nil {
+		o.ResolversChanged = func([]string) {}
 	}
 	if o.Workers == 0 {
 		o.Workers = DefaultWorkers

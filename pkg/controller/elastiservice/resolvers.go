@@ -33,6 +33,9 @@ type resolvers struct {
 	clock clock.PassiveClock
 	// grace is how long there may be no ready resolver before targets are woken.
 	grace time.Duration
+	// namesChanged is told the names of the ready resolvers, in order, with the
+	// lock held.
+	namesChanged func(names []string)
 
 	mu sync.Mutex
 	// endpoints are the ready endpoints by family, sorted by address. The
@@ -40,10 +43,13 @@ type resolvers struct {
 	endpoints map[discoveryv1.AddressType][]discoveryv1.Endpoint
 	// missingSince is when the last ready resolver went. Zero while there is one.
 	missingSince time.Time
+	// names are those of the pods of the ready resolvers, sorted. Nil before the
+	// first update.
+	names []string
 }
 
-func newResolvers(clock clock.PassiveClock, grace time.Duration) *resolvers {
-	return &resolvers{clock: clock, grace: grace, missingSince: clock.Now()}
+func newResolvers(clock clock.PassiveClock, grace time.Duration, namesChanged func([]string)) *resolvers {
+	return &resolvers{clock: clock, grace: grace, namesChanged: namesChanged, missingSince: clock.Now()}
 }
 
 // update takes what list returns as the slices of the resolvers' Service, and
@@ -52,7 +58,12 @@ func (r *resolvers) update(list func() []*discoveryv1.EndpointSlice) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	// Listing under the lock: of two updates at a time, the later one stays.
-	endpoints := readyResolvers(list())
+	found := list()
+	if names := readyResolverNames(found); r.names == nil || !slices.Equal(r.names, names) {
+		r.names = names
+		r.namesChanged(names)
+	}
+	endpoints := readyResolvers(found)
 	if equality.Semantic.DeepEqual(r.endpoints, endpoints) {
 		return false
 	}
@@ -97,6 +108,26 @@ func (r *resolvers) availability() (state availability, since time.Time, wait ti
 		return resolversMissing, r.missingSince, r.grace - missing
 	}
 	return resolversGone, r.missingSince, 0
+}
+
+// readyResolverNames returns the names of the pods of the ready resolvers,
+// sorted; one that is ready in both families has one. It is never nil.
+func readyResolverNames(found []*discoveryv1.EndpointSlice) []string {
+	names := []string{}
+	for _, slice := range found {
+		for i := range slice.Endpoints {
+			endpoint := &slice.Endpoints[i]
+			switch {
+			case !isReady(endpoint) || len(endpoint.Addresses) == 0:
+			case endpoint.TargetRef != nil && endpoint.TargetRef.Kind == "Pod":
+				names = append(names, endpoint.TargetRef.Name)
+			default:
+				names = append(names, endpoint.Addresses[0])
+			}
+		}
+	}
+	slices.Sort(names)
+	return slices.Compact(names)
 }
 
 // readyResolvers returns endpoints for resolver slices: explicit conditions,

@@ -153,7 +153,7 @@ func (c *Controller) reportProblem(elastiService *v1alpha1.ElastiService, status
 // ownStatus returns the part of a status that this controller owns.
 func ownStatus(status *v1alpha1.ElastiServiceStatus) *v1alpha1.ElastiServiceStatus {
 	own := *status
-	own.LastActivityTime, own.SleepRequestedTime = nil, nil
+	own.LastActivityTime, own.SleepRequestedTime, own.Activity = nil, nil, nil
 	own.Conditions = nil
 	for _, conditionType := range ownConditions {
 		if found := meta.FindStatusCondition(status.Conditions, conditionType); found != nil {

@@ -88,6 +88,8 @@ type Observation struct {
 	LastWake time.Time
 	// LastActivity is when the target was last known to be used.
 	LastActivity time.Time
+	// TrafficSeen is when resolvers last saw traffic, or may not have seen it.
+	TrafficSeen time.Time
 	// History is what the decision before left.
 	History History
 
@@ -173,7 +175,7 @@ func Decide(o Observation) Decision {
 	if before := o.History; !before.IdleSince.IsZero() && o.Now.Sub(before.Observed) <= maxMissedLooks*o.Interval {
 		history.IdleSince = before.IdleSince
 	}
-	quietSince := latest(history.IdleSince, o.Created, o.LastWake, o.LastActivity)
+	quietSince := latest(history.IdleSince, o.Created, o.LastWake, o.LastActivity, o.TrafficSeen)
 	remaining := o.Cooldown - o.Now.Sub(quietSince)
 	switch {
 	case o.SleepRequested:

@@ -68,6 +68,17 @@ const (
 	ReasonSeveralElements = "SeveralElements"
 	// ReasonNotANumber: the answer is not a number.
 	ReasonNotANumber = "NotANumber"
+	// ReasonTraffic: there is traffic.
+	ReasonTraffic = "Traffic"
+	// ReasonNoTraffic: there is none.
+	ReasonNoTraffic = "NoTraffic"
+	// ReasonNotInPath: resolvers are not where they could see the traffic.
+	ReasonNotInPath = "ResolversNotInPath"
+	// ReasonNotReported: a resolver that is ready has not reported in time.
+	ReasonNotReported = "NotReported"
+	// ReasonAwaitingReports: resolvers will report in a moment. That is no
+	// reason to call the trigger unhealthy.
+	ReasonAwaitingReports = "AwaitingReports"
 	// ReasonNotSupported: nothing evaluates this type of trigger.
 	ReasonNotSupported = "NotSupported"
 )

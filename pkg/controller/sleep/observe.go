@@ -37,13 +37,15 @@ const (
 // observe returns everything that a decision depends on but the triggers.
 func (s *Scheduler) observe(seen snapshot) Observation {
 	elastiService, status := seen.elastiService, &seen.elastiService.Status
+	now := s.clock.Now()
 	observation := Observation{
-		Now:            s.clock.Now(),
+		Now:            now,
 		Interval:       s.options.PollingInterval,
 		Cooldown:       cooldown(elastiService),
 		Created:        elastiService.CreationTimestamp.Time,
 		LastWake:       latest(timeOf(status.LastScaledUpTime), seen.woken),
 		LastActivity:   timeOf(status.LastActivityTime),
+		TrafficSeen:    trafficSeen(elastiService, now),
 		History:        seen.subject.history,
 		ReplicasKnown:  knowsReplicas(elastiService),
 		Replicas:       status.Replicas,

@@ -107,7 +107,11 @@ func judgeTriggers(elastiService *v1alpha1.ElastiService, observation Observatio
 		Message: "every trigger tells whether the target is idle",
 	}
 	for i := range observation.Triggers {
-		if result := &observation.Triggers[i]; result.Verdict == Unknown {
+		result := &observation.Triggers[i]
+		if result.Verdict == Unknown && result.Reason == ReasonAwaitingReports {
+			return meta.FindStatusCondition(elastiService.Status.Conditions, ConditionTriggersHealthy)
+		}
+		if result.Verdict == Unknown {
 			condition.Status, condition.Reason = metav1.ConditionFalse, result.Reason
 			condition.Message = fmt.Sprintf("triggers[%d] (%s): %s", i, elastiService.Spec.Triggers[i].Type, result.Message)
 			break

@@ -31,7 +31,6 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti/v1alpha1"
-	"github.com/truefoundry/elasti-apiserver/pkg/triggers"
 )
 
 const (
@@ -207,7 +206,7 @@ func (s *Scheduler) updated(elastiService *v1alpha1.ElastiService) {
 		known.conflict = conflict{}
 	}
 	edited := before.Generation != elastiService.Generation || isDryRun(before) != isDryRun(elastiService)
-	if edited && s.queue != nil {
+	if (edited || trafficTurned(before, elastiService)) && s.queue != nil {
 		s.queue.Add(key)
 	}
 }
@@ -335,7 +334,7 @@ func (s *Scheduler) evaluate(ctx context.Context, elastiService *v1alpha1.Elasti
 		trigger := &elastiService.Spec.Triggers[i]
 		evaluator, ok := s.options.Evaluators[trigger.Type]
 		if !ok {
-			results[i] = notSupported(trigger.Type)
+			results[i] = notSupported()
 			continue
 		}
 		result, err := evaluator.Evaluate(ctx, Subject{ElastiService: elastiService, Trigger: trigger, MaxAge: maxAge})
@@ -351,10 +350,7 @@ func (s *Scheduler) evaluate(ctx context.Context, elastiService *v1alpha1.Elasti
 	return results, nil
 }
 
-func notSupported(triggerType string) Result {
-	if triggerType == triggers.TypeTraffic {
-		return unknownBecause(ReasonNotSupported, "resolvers do not report traffic yet, so the target is not put to sleep")
-	}
+func notSupported() Result {
 	return unknownBecause(ReasonNotSupported, "triggers of this type cannot be evaluated, so the target is not put to sleep")
 }
 

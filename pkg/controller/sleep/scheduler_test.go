@@ -439,7 +439,7 @@ func TestSchedulerEditedTriggersRestartTheCooldown(t *testing.T) {
 func TestSchedulerTriggersThatNothingEvaluates(t *testing.T) {
 	inBubble(t, nil, func(t *testing.T, f *fixture) {
 		f.create("shop", func(elastiService *v1alpha1.ElastiService) {
-			elastiService.Spec.Triggers = append(elastiService.Spec.Triggers, v1alpha1.ScaleTrigger{Type: "traffic"})
+			elastiService.Spec.Triggers = append(elastiService.Spec.Triggers, v1alpha1.ScaleTrigger{Type: "weather"})
 		})
 		pass(2 * testCooldown)
 		f.want(t)

@@ -62,6 +62,8 @@ func ForKind(kind schema.GroupVersionKind) interface{} {
 		return &elastiv1alpha1.ReadinessProbeActionApplyConfiguration{}
 	case v1alpha1.SchemeGroupVersion.WithKind("ReadinessProbes"):
 		return &elastiv1alpha1.ReadinessProbesApplyConfiguration{}
+	case v1alpha1.SchemeGroupVersion.WithKind("ResolverActivity"):
+		return &elastiv1alpha1.ResolverActivityApplyConfiguration{}
 	case v1alpha1.SchemeGroupVersion.WithKind("ScaleTargetRef"):
 		return &elastiv1alpha1.ScaleTargetRefApplyConfiguration{}
 	case v1alpha1.SchemeGroupVersion.WithKind("ScaleTrigger"):

@@ -34,6 +34,8 @@ import (
 
 func GetOpenAPIDefinitions(ref common.ReferenceCallback) map[string]common.OpenAPIDefinition {
 	return map[string]common.OpenAPIDefinition{
+		v1alpha1.ActivityReport{}.OpenAPIModelName():             schema_pkg_apis_elasti_v1alpha1_ActivityReport(ref),
+		v1alpha1.ActivityReportSpec{}.OpenAPIModelName():         schema_pkg_apis_elasti_v1alpha1_ActivityReportSpec(ref),
 		v1alpha1.AutoscalerSpec{}.OpenAPIModelName():             schema_pkg_apis_elasti_v1alpha1_AutoscalerSpec(ref),
 		v1alpha1.ElastiService{}.OpenAPIModelName():              schema_pkg_apis_elasti_v1alpha1_ElastiService(ref),
 		v1alpha1.ElastiServiceList{}.OpenAPIModelName():          schema_pkg_apis_elasti_v1alpha1_ElastiServiceList(ref),
@@ -50,6 +52,7 @@ func GetOpenAPIDefinitions(ref common.ReferenceCallback) map[string]common.OpenA
 		v1alpha1.ProxySpec{}.OpenAPIModelName():                  schema_pkg_apis_elasti_v1alpha1_ProxySpec(ref),
 		v1alpha1.ReadinessProbeAction{}.OpenAPIModelName():       schema_pkg_apis_elasti_v1alpha1_ReadinessProbeAction(ref),
 		v1alpha1.ReadinessProbes{}.OpenAPIModelName():            schema_pkg_apis_elasti_v1alpha1_ReadinessProbes(ref),
+		v1alpha1.ResolverActivity{}.OpenAPIModelName():           schema_pkg_apis_elasti_v1alpha1_ResolverActivity(ref),
 		v1alpha1.ScaleTargetRef{}.OpenAPIModelName():             schema_pkg_apis_elasti_v1alpha1_ScaleTargetRef(ref),
 		v1alpha1.ScaleTrigger{}.OpenAPIModelName():               schema_pkg_apis_elasti_v1alpha1_ScaleTrigger(ref),
 		v1alpha1.TCPSocketAction{}.OpenAPIModelName():            schema_pkg_apis_elasti_v1alpha1_TCPSocketAction(ref),
@@ -133,6 +136,95 @@ func GetOpenAPIDefinitions(ref common.ReferenceCallback) map[string]common.OpenA
 		runtime.TypeMeta{}.OpenAPIModelName():                    schema_k8sio_apimachinery_pkg_runtime_TypeMeta(ref),
 		runtime.Unknown{}.OpenAPIModelName():                     schema_k8sio_apimachinery_pkg_runtime_Unknown(ref),
 		version.Info{}.OpenAPIModelName():                        schema_k8sio_apimachinery_pkg_version_Info(ref),
+	}
+}
+
+func schema_pkg_apis_elasti_v1alpha1_ActivityReport(ref common.ReferenceCallback) common.OpenAPIDefinition {
+	return common.OpenAPIDefinition{
+		Schema: spec.Schema{
+			SchemaProps: spec.SchemaProps{
+				Description: "ActivityReport tells what traffic of an ElastiService one resolver sees. It is created at the activity subresource of the ElastiService and is not stored; what is new in it goes into status.activity and status.lastActivityTime. It tells ages and not times, so that the clocks of resolvers do not matter.",
+				Type:        []string{"object"},
+				Properties: map[string]spec.Schema{
+					"kind": {
+						SchemaProps: spec.SchemaProps{
+							Description: "Kind is a string value representing the REST resource this object represents. Servers may infer this from the endpoint the client submits requests to. Cannot be updated. In CamelCase. More info: https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md#types-kinds",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"apiVersion": {
+						SchemaProps: spec.SchemaProps{
+							Description: "APIVersion defines the versioned schema of this representation of an object. Servers should convert recognized schemas to the latest internal value, and may reject unrecognized values. More info: https://git.k8s.io/community/contributors/devel/sig-architecture/api-conventions.md#resources",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"metadata": {
+						SchemaProps: spec.SchemaProps{
+							Description: "metadata is filled in by the server.",
+							Default:     map[string]interface{}{},
+							Ref:         ref(metav1.ObjectMeta{}.OpenAPIModelName()),
+						},
+					},
+					"spec": {
+						SchemaProps: spec.SchemaProps{
+							Description: "spec is what the resolver sees.",
+							Default:     map[string]interface{}{},
+							Ref:         ref(v1alpha1.ActivityReportSpec{}.OpenAPIModelName()),
+						},
+					},
+				},
+				Required: []string{"spec"},
+			},
+		},
+		Dependencies: []string{
+			v1alpha1.ActivityReportSpec{}.OpenAPIModelName(), metav1.ObjectMeta{}.OpenAPIModelName()},
+	}
+}
+
+func schema_pkg_apis_elasti_v1alpha1_ActivityReportSpec(ref common.ReferenceCallback) common.OpenAPIDefinition {
+	return common.OpenAPIDefinition{
+		Schema: spec.Schema{
+			SchemaProps: spec.SchemaProps{
+				Description: "ActivityReportSpec is what a resolver sees.",
+				Type:        []string{"object"},
+				Properties: map[string]spec.Schema{
+					"resolver": {
+						SchemaProps: spec.SchemaProps{
+							Description: "resolver is the name of the resolver's pod. Required.",
+							Default:     "",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"open": {
+						SchemaProps: spec.SchemaProps{
+							Description: "open is how many requests and connections are being held or forwarded. HTTP connections without a request are not among them.",
+							Default:     0,
+							Type:        []string{"integer"},
+							Format:      "int32",
+						},
+					},
+					"observedMilliseconds": {
+						SchemaProps: spec.SchemaProps{
+							Description: "observedMilliseconds is for how long the resolver has been looking at the traffic of this ElastiService without a gap. At most 31536000000 (a year).",
+							Default:     0,
+							Type:        []string{"integer"},
+							Format:      "int64",
+						},
+					},
+					"lastRequestAgeMilliseconds": {
+						SchemaProps: spec.SchemaProps{
+							Description: "lastRequestAgeMilliseconds is how long ago the last request or connection began or ended. At most observedMilliseconds. Unset when there was none.",
+							Type:        []string{"integer"},
+							Format:      "int64",
+						},
+					},
+				},
+				Required: []string{"resolver", "open", "observedMilliseconds"},
+			},
+		},
 	}
 }
 
@@ -396,8 +488,31 @@ func schema_pkg_apis_elasti_v1alpha1_ElastiServiceStatus(ref common.ReferenceCal
 					},
 					"lastActivityTime": {
 						SchemaProps: spec.SchemaProps{
-							Description: "lastActivityTime is when the target was last known to be in use.",
+							Description: "lastActivityTime is when the target was last known to be in use. It never goes back.",
 							Ref:         ref(metav1.Time{}.OpenAPIModelName()),
+						},
+					},
+					"activity": {
+						VendorExtensible: spec.VendorExtensible{
+							Extensions: spec.Extensions{
+								"x-kubernetes-list-map-keys": []interface{}{
+									"resolver",
+								},
+								"x-kubernetes-list-type":       "map",
+								"x-kubernetes-patch-merge-key": "resolver",
+								"x-kubernetes-patch-strategy":  "merge",
+							},
+						},
+						SchemaProps: spec.SchemaProps{
+							Description: "activity is what resolvers have reported of the traffic that goes through them, one entry for each resolver. At most 64.",
+							Type:        []string{"array"},
+							Items: &spec.SchemaOrArray{
+								Schema: &spec.Schema{
+									SchemaProps: spec.SchemaProps{
+										Ref: ref(v1alpha1.ResolverActivity{}.OpenAPIModelName()),
+									},
+								},
+							},
 						},
 					},
 					"sleptTime": {
@@ -496,7 +611,7 @@ func schema_pkg_apis_elasti_v1alpha1_ElastiServiceStatus(ref common.ReferenceCal
 			},
 		},
 		Dependencies: []string{
-			v1alpha1.ProxyPort{}.OpenAPIModelName(), v1alpha1.ReadinessProbes{}.OpenAPIModelName(), metav1.Condition{}.OpenAPIModelName(), metav1.Time{}.OpenAPIModelName()},
+			v1alpha1.ProxyPort{}.OpenAPIModelName(), v1alpha1.ReadinessProbes{}.OpenAPIModelName(), v1alpha1.ResolverActivity{}.OpenAPIModelName(), metav1.Condition{}.OpenAPIModelName(), metav1.Time{}.OpenAPIModelName()},
 	}
 }
 
@@ -955,6 +1070,56 @@ func schema_pkg_apis_elasti_v1alpha1_ReadinessProbes(ref common.ReferenceCallbac
 	}
 }
 
+func schema_pkg_apis_elasti_v1alpha1_ResolverActivity(ref common.ReferenceCallback) common.OpenAPIDefinition {
+	return common.OpenAPIDefinition{
+		Schema: spec.Schema{
+			SchemaProps: spec.SchemaProps{
+				Description: "ResolverActivity is what one resolver has reported.",
+				Type:        []string{"object"},
+				Properties: map[string]spec.Schema{
+					"resolver": {
+						SchemaProps: spec.SchemaProps{
+							Description: "resolver is the name of the resolver's pod.",
+							Default:     "",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"reportTime": {
+						SchemaProps: spec.SchemaProps{
+							Description: "reportTime is when the resolver last reported.",
+							Ref:         ref(metav1.MicroTime{}.OpenAPIModelName()),
+						},
+					},
+					"observedSince": {
+						SchemaProps: spec.SchemaProps{
+							Description: "observedSince is since when the resolver has been looking at the traffic without a gap.",
+							Ref:         ref(metav1.MicroTime{}.OpenAPIModelName()),
+						},
+					},
+					"open": {
+						SchemaProps: spec.SchemaProps{
+							Description: "open is how many requests and connections it was holding or forwarding.",
+							Default:     0,
+							Type:        []string{"integer"},
+							Format:      "int32",
+						},
+					},
+					"lastRequestTime": {
+						SchemaProps: spec.SchemaProps{
+							Description: "lastRequestTime is when the last request or connection began or ended. Unset when there was none since observedSince.",
+							Ref:         ref(metav1.MicroTime{}.OpenAPIModelName()),
+						},
+					},
+				},
+				Required: []string{"resolver", "reportTime", "observedSince", "open"},
+			},
+		},
+		Dependencies: []string{
+			metav1.MicroTime{}.OpenAPIModelName()},
+	}
+}
+
 func schema_pkg_apis_elasti_v1alpha1_ScaleTargetRef(ref common.ReferenceCallback) common.OpenAPIDefinition {
 	return common.OpenAPIDefinition{
 		Schema: spec.Schema{
@@ -1015,7 +1180,7 @@ func schema_pkg_apis_elasti_v1alpha1_ScaleTrigger(ref common.ReferenceCallback) 
 					},
 					"metadata": {
 						SchemaProps: spec.SchemaProps{
-							Description: "metadata is the configuration of the trigger; its keys depend on type. Keys that the type does not know are kept and have no effect.\n\nprometheus: a query of a Prometheus server. query (PromQL that gives one number; required), threshold (number, or string of one; the target is idle while the result is below it; required), serverAddress (http or https URL of the Prometheus server; defaults to the one that the elasti-apiserver was started with), uptimeFilter (label matchers that select the up metric of what is scraped; defaults to container=\"prometheus\"), headers (map of extra HTTP request headers; defaults to none).\n\ntraffic: the requests and connections that the resolvers forward; the target is idle while there are none. Needs proxy.policy Always. Has no keys.\n\nexternalMetric: a metric of external.metrics.k8s.io. metricName (name of the metric; required), selector (label selector as a string, such as queue=orders; defaults to everything), threshold (number, or a string such as 500m; the target is idle while the sum of the metric is below it; required).\n\ncpu: the CPU usage of the target's pods as the resource metrics API reports it. threshold (CPU cores as a number, or a string such as 50m for 50 milli-cores; the target is idle while the sum over its pods is below it; required).",
+							Description: "metadata is the configuration of the trigger; its keys depend on type. Keys that the type does not know are kept and have no effect.\n\nprometheus: a query of a Prometheus server. query (PromQL that gives one number; required), threshold (number, or string of one; the target is idle while the result is below it; required), serverAddress (http or https URL of the Prometheus server; defaults to the one that the elasti-apiserver was started with), uptimeFilter (label matchers that select the up metric of what is scraped; defaults to container=\"prometheus\"), headers (map of extra HTTP request headers; defaults to none).\n\ntraffic: the requests and connections that the resolvers hold and forward; the target is idle while there are none. Needs proxy.policy Always. Has no keys.\n\nexternalMetric: a metric of external.metrics.k8s.io. metricName (name of the metric; required), selector (label selector as a string, such as queue=orders; defaults to everything), threshold (number, or a string such as 500m; the target is idle while the sum of the metric is below it; required).\n\ncpu: the CPU usage of the target's pods as the resource metrics API reports it. threshold (CPU cores as a number, or a string such as 50m for 50 milli-cores; the target is idle while the sum over its pods is below it; required).",
 							Ref:         ref(runtime.RawExtension{}.OpenAPIModelName()),
 						},
 					},

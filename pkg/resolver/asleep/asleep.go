@@ -58,6 +58,12 @@ func (p *Policy) Answer(svc *service.Service, request *proberesponse.Request) *a
 	return nil
 }
 
+// Passive reports whether a request is of a kind that would not wake the
+// target: a health check does not mean either that somebody uses it.
+func (p *Policy) Passive(svc *service.Service, request *proberesponse.Request) bool {
+	return p.passive(request) || svc.Config().ProbeResponses.Match(request) != nil
+}
+
 func (p *Policy) passive(request *proberesponse.Request) bool {
 	if len(p.PassiveUserAgents) == 0 {
 		return false

@@ -64,6 +64,8 @@ type conn struct {
 	lingers bool
 	// waiter is the wait of the current request while it is held.
 	waiter *hold.ConnWaiter
+	// counted is true while the current request counts as traffic.
+	counted bool
 }
 
 // step is what a connection does next.
@@ -145,6 +147,10 @@ func (c *conn) finish(next step) step {
 	c.record.Port = c.port.Number
 	c.record.Ended = time.Now()
 	c.service.Finish(&c.record)
+	if c.counted {
+		c.counted = false
+		c.service.Traffic().End()
+	}
 	return next
 }
 

@@ -40,13 +40,16 @@ func (c *conn) answerRequest(ctx context.Context) step {
 		return c.refuse(answer.New(http.StatusNotImplemented, answer.ReasonBadRequest, "CONNECT is not possible here: the destination is the service alone"))
 	}
 	lease, ok := c.service.Queue().TryTake(c.port.Name)
-	if ok {
-		return c.forward(ctx, lease)
+	if !ok {
+		if local := c.answerAsleep(); local != nil {
+			return c.refuse(local)
+		}
 	}
-	if local := c.answerAsleep(); local != nil {
-		return c.refuse(local)
+	c.count()
+	if !ok {
+		return c.hold(false)
 	}
-	return c.hold(false)
+	return c.forward(ctx, lease)
 }
 
 // answerHeld forwards a request that was held, or answers it.
@@ -85,13 +88,30 @@ func (c *conn) answerAsleep() *answer.Answer {
 	if c.service.Queue().Answering(c.port.Name) {
 		return nil
 	}
+	return c.server.options.Asleep.Answer(c.service, c.probeRequest())
+}
+
+// count makes the request count as traffic of the service until it is finished.
+func (c *conn) count() {
+	if traffic := c.service.Traffic(); !traffic.Wanted() || !c.passive() {
+		traffic.Begin()
+		c.counted = true
+	}
+}
+
+// passive reports whether the request is one that would not wake the target.
+func (c *conn) passive() bool {
+	return c.server.options.Asleep.Passive(c.service, c.probeRequest())
+}
+
+func (c *conn) probeRequest() *proberesponse.Request {
 	path, query, _ := strings.Cut(string(c.request.target), "?")
-	return c.server.options.Asleep.Answer(c.service, &proberesponse.Request{
+	return &proberesponse.Request{
 		Method: c.record.Method,
 		Path:   path,
 		Query:  query,
 		Values: c.request.values,
-	})
+	}
 }
 
 // hold puts the request in line for a pod.

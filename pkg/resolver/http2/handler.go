@@ -106,6 +106,10 @@ func (f *forwarding) forward(w http.ResponseWriter, r *http.Request, record *acc
 			return
 		}
 	}
+	if traffic := f.service.Traffic(); !traffic.Wanted() || !f.server.options.Asleep.Passive(f.service, probeRequest(r)) {
+		traffic.Begin()
+		defer traffic.End()
+	}
 	again := false
 	for {
 		if !ok {
@@ -131,12 +135,16 @@ func (f *forwarding) answerAsleep(r *http.Request) *answer.Answer {
 	if f.service.Queue().Answering(f.port.Name) {
 		return nil
 	}
-	return f.server.options.Asleep.Answer(f.service, &proberesponse.Request{
+	return f.server.options.Asleep.Answer(f.service, probeRequest(r))
+}
+
+func probeRequest(r *http.Request) *proberesponse.Request {
+	return &proberesponse.Request{
 		Method: r.Method,
 		Path:   r.URL.EscapedPath(),
 		Query:  r.URL.RawQuery,
 		Values: r.Header.Values,
-	})
+	}
 }
 
 // hold waits until a pod can take the request, or its client gives up.

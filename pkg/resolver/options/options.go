@@ -28,6 +28,7 @@ import (
 
 // Options are the values of the flags.
 type Options struct {
+	Name                          string
 	Kubeconfig                    string
 	BindAddress                   string
 	SharedPort                    int32
@@ -81,6 +82,7 @@ func New() *Options {
 
 // AddFlags adds the flags to a set.
 func (o *Options) AddFlags(flags *pflag.FlagSet) {
+	flags.StringVar(&o.Name, "name", o.Name, "Name of the resolver's pod, under which it reports activity. Defaults to the host name.")
 	flags.StringVar(&o.Kubeconfig, "kubeconfig", o.Kubeconfig, "File with the address and credentials of the cluster. Empty: those of the pod.")
 	flags.StringVar(&o.BindAddress, "bind-address", o.BindAddress, "IP address that proxy ports are opened on. Empty: all addresses of both families.")
 	flags.Int32Var(&o.SharedPort, "shared-http-port", o.SharedPort, "Port for services that have no proxy port of their own, told apart by host name. 0: none.")

@@ -70,7 +70,14 @@ func (o *Options) Run(ctx context.Context) error {
 	}
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	name := o.Name
+	if name == "" {
+		if name, err = os.Hostname(); err != nil {
+			return fmt.Errorf("finding the host name (set --name instead): %w", err)
+		}
+	}
 	options := resolver.Options{
+		Name:              name,
 		Elasti:            elastiClient,
 		Kubernetes:        kubeClient,
 		BindAddress:       o.BindAddress,

@@ -17,14 +17,18 @@ limitations under the License.
 package route
 
 import (
+	"slices"
 	"time"
 
 	"k8s.io/utils/ptr"
 
+	"github.com/truefoundry/elasti-apiserver/pkg/activity"
 	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti/v1alpha1"
+	resolveractivity "github.com/truefoundry/elasti-apiserver/pkg/resolver/activity"
 	"github.com/truefoundry/elasti-apiserver/pkg/resolver/hold"
 	"github.com/truefoundry/elasti-apiserver/pkg/resolver/proberesponse"
 	"github.com/truefoundry/elasti-apiserver/pkg/resolver/service"
+	"github.com/truefoundry/elasti-apiserver/pkg/triggers"
 )
 
 // configOf returns how the traffic of an ElastiService is treated; rules are its
@@ -44,11 +48,26 @@ func configOf(object *v1alpha1.ElastiService, rules *proberesponse.Rules) *servi
 		},
 		ProbeResponses: rules,
 		WaitingPage:    proxy.WaitingPage,
+		Activity:       activityOf(object),
 	}
 	if proxy.Readiness != v1alpha1.ReadinessEndpoints {
 		config.Probes = object.Status.ReadinessProbes
 	}
 	return config
+}
+
+// activityOf returns what is reported of the traffic of an ElastiService. While
+// its target sleeps, that there is no traffic decides nothing.
+func activityOf(object *v1alpha1.ElastiService) resolveractivity.Policy {
+	byTraffic := slices.ContainsFunc(object.Spec.Triggers, func(trigger v1alpha1.ScaleTrigger) bool {
+		return trigger.Type == triggers.TypeTraffic
+	})
+	cooldown := time.Duration(ptr.Deref(object.Spec.CooldownPeriod, v1alpha1.DefaultCooldownPeriod)) * time.Second
+	return resolveractivity.Policy{
+		Report:    len(object.Spec.Triggers) > 0 && object.DeletionTimestamp.IsZero(),
+		KeepAlive: byTraffic && object.Status.Replicas > 0,
+		Interval:  activity.Interval(cooldown),
+	}
 }
 
 // portsOfService returns the ports of an ElastiService by Service port.
@@ -72,5 +91,6 @@ func portsOfService(object *v1alpha1.ElastiService) map[int32]service.Port {
 // more: clients are asked to reconnect, and end up where they should.
 func farewell(config service.Config) *service.Config {
 	config.Mode, config.Always = v1alpha1.ModeServe, false
+	config.Activity = resolveractivity.Policy{}
 	return &config
 }

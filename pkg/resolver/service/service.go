@@ -27,6 +27,7 @@ import (
 
 	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti/v1alpha1"
 	"github.com/truefoundry/elasti-apiserver/pkg/resolver/accesslog"
+	"github.com/truefoundry/elasti-apiserver/pkg/resolver/activity"
 	"github.com/truefoundry/elasti-apiserver/pkg/resolver/endpoint"
 	"github.com/truefoundry/elasti-apiserver/pkg/resolver/hold"
 	"github.com/truefoundry/elasti-apiserver/pkg/resolver/proberesponse"
@@ -49,6 +50,8 @@ type Config struct {
 	ProbeResponses *proberesponse.Rules
 	// WaitingPage is proxy.waitingPage.
 	WaitingPage bool
+	// Activity says what is reported of the traffic.
+	Activity activity.Policy
 }
 
 // Port is one port of the public Service.
@@ -85,6 +88,8 @@ type Options struct {
 	Finish func(*accesslog.Record)
 	// Closed is called when the service was closed. Optional.
 	Closed func()
+	// Traffic counts the requests and connections. Close ends it. Optional.
+	Traffic *activity.Tracker
 	// Attendants returns what runs while something is held for the service.
 	Attendants func(*Service) []Attendant
 }
@@ -96,6 +101,7 @@ type Service struct {
 	Namespace, Name, PublicService string
 
 	queue      *hold.Queue
+	traffic    *activity.Tracker
 	config     atomic.Pointer[Config]
 	leftSince  atomic.Pointer[time.Time]
 	attendants []Attendant
@@ -107,12 +113,16 @@ type Service struct {
 
 // New returns a Service. Close ends it.
 func New(options Options) *Service {
+	if options.Traffic == nil {
+		options.Traffic = activity.NewTracker()
+	}
 	s := &Service{
 		Namespace:     options.Namespace,
 		Name:          options.Name,
 		PublicService: options.PublicService,
 		finish:        options.Finish,
 		closed:        options.Closed,
+		traffic:       options.Traffic,
 		logger:        options.Logger.WithValues("namespace", options.Namespace, "elastiservice", options.Name),
 	}
 	s.configure(options.Config)
@@ -140,6 +150,9 @@ func (s *Service) Config() *Config { return s.config.Load() }
 // Queue returns where the service's traffic waits.
 func (s *Service) Queue() *hold.Queue { return s.queue }
 
+// Traffic returns what counts the service's requests and connections.
+func (s *Service) Traffic() *activity.Tracker { return s.traffic }
+
 // Leaving reports whether clients should move to the pods: resolvers are not
 // in the path of new connections, and are not meant to be.
 func (s *Service) Leaving() bool {
@@ -165,6 +178,7 @@ func (s *Service) Apply(config *Config) {
 
 func (s *Service) configure(config *Config) {
 	s.config.Store(config)
+	s.traffic.Apply(config.Activity)
 	switch {
 	case !s.Leaving():
 		s.leftSince.Store(nil)
@@ -183,6 +197,7 @@ func (s *Service) SetPods(pods []endpoint.Description) {
 // service any more but what was released before.
 func (s *Service) Close() {
 	s.nudge.stop()
+	s.traffic.Close()
 	s.queue.Close()
 	if s.closed != nil {
 		s.closed()

@@ -52,6 +52,8 @@ func Serve(ctx context.Context, client *net.TCPConn, initial []byte, svc *servic
 		Client:    client.RemoteAddr().String(),
 		Received:  time.Now(),
 	}
+	svc.Traffic().Begin()
+	defer svc.Traffic().End()
 	words, err := serve(ctx, client, initial, svc, port, foreign, record)
 	if words != nil {
 		return words

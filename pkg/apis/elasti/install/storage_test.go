@@ -71,7 +71,7 @@ func assertFilled(t *testing.T, path string, value reflect.Value) {
 		t.Errorf("the golden file has no %s", path)
 		return
 	}
-	if value.Type() == reflect.TypeFor[metav1.Time]() || value.Type() == reflect.TypeFor[runtime.RawExtension]() {
+	if value.Type() == reflect.TypeFor[metav1.Time]() || value.Type() == reflect.TypeFor[metav1.MicroTime]() || value.Type() == reflect.TypeFor[runtime.RawExtension]() {
 		return
 	}
 	switch value.Kind() {

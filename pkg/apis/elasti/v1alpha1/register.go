@@ -50,6 +50,7 @@ func addKnownTypes(scheme *runtime.Scheme) error {
 		&ElastiService{},
 		&ElastiServiceList{},
 		&WakeRequest{},
+		&ActivityReport{},
 	)
 	metav1.AddToGroupVersion(scheme, SchemeGroupVersion)
 	return nil

@@ -39,6 +39,7 @@ const (
 
 // +genclient
 // +genclient:method=Wake,verb=create,subresource=wake,input=github.com/truefoundry/elasti-apiserver/pkg/apis/elasti/v1alpha1.WakeRequest,result=github.com/truefoundry/elasti-apiserver/pkg/apis/elasti/v1alpha1.WakeRequest
+// +genclient:method=ReportActivity,verb=create,subresource=activity,input=github.com/truefoundry/elasti-apiserver/pkg/apis/elasti/v1alpha1.ActivityReport,result=github.com/truefoundry/elasti-apiserver/pkg/apis/elasti/v1alpha1.ActivityReport
 // +genclient:method=GetScale,verb=get,subresource=scale,result=k8s.io/api/autoscaling/v1.Scale
 // +genclient:method=UpdateScale,verb=update,subresource=scale,input=k8s.io/api/autoscaling/v1.Scale,result=k8s.io/api/autoscaling/v1.Scale
 // +k8s:deepcopy-gen:interfaces=k8s.io/apimachinery/pkg/runtime.Object
@@ -141,8 +142,9 @@ type ScaleTrigger struct {
 	// scraped; defaults to container="prometheus"),
 	// headers (map of extra HTTP request headers; defaults to none).
 	//
-	// traffic: the requests and connections that the resolvers forward; the
-	// target is idle while there are none. Needs proxy.policy Always. Has no keys.
+	// traffic: the requests and connections that the resolvers hold and forward;
+	// the target is idle while there are none. Needs proxy.policy Always. Has no
+	// keys.
 	//
 	// externalMetric: a metric of external.metrics.k8s.io.
 	// metricName (name of the metric; required),
@@ -265,9 +267,18 @@ type ElastiServiceStatus struct {
 	// lastScaledUpTime is when the target was last scaled from zero.
 	// +optional
 	LastScaledUpTime *metav1.Time `json:"lastScaledUpTime,omitempty"`
-	// lastActivityTime is when the target was last known to be in use.
+	// lastActivityTime is when the target was last known to be in use. It never
+	// goes back.
 	// +optional
 	LastActivityTime *metav1.Time `json:"lastActivityTime,omitempty"`
+	// activity is what resolvers have reported of the traffic that goes through
+	// them, one entry for each resolver. At most 64.
+	// +optional
+	// +listType=map
+	// +listMapKey=resolver
+	// +patchStrategy=merge
+	// +patchMergeKey=resolver
+	Activity []ResolverActivity `json:"activity,omitempty" patchStrategy:"merge" patchMergeKey:"resolver"`
 	// sleptTime is when the target was last put to sleep. Unset while it is awake.
 	// +optional
 	SleptTime *metav1.Time `json:"sleptTime,omitempty"`

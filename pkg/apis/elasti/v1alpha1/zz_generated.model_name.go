@@ -22,6 +22,16 @@ limitations under the License.
 package v1alpha1
 
 // OpenAPIModelName returns the OpenAPI model name for this type.
+func (in ActivityReport) OpenAPIModelName() string {
+	return "com.github.truefoundry.elasti-apiserver.pkg.apis.elasti.v1alpha1.ActivityReport"
+}
+
+// OpenAPIModelName returns the OpenAPI model name for this type.
+func (in ActivityReportSpec) OpenAPIModelName() string {
+	return "com.github.truefoundry.elasti-apiserver.pkg.apis.elasti.v1alpha1.ActivityReportSpec"
+}
+
+// OpenAPIModelName returns the OpenAPI model name for this type.
 func (in AutoscalerSpec) OpenAPIModelName() string {
 	return "com.github.truefoundry.elasti-apiserver.pkg.apis.elasti.v1alpha1.AutoscalerSpec"
 }
@@ -99,6 +109,11 @@ func (in ReadinessProbeAction) OpenAPIModelName() string {
 // OpenAPIModelName returns the OpenAPI model name for this type.
 func (in ReadinessProbes) OpenAPIModelName() string {
 	return "com.github.truefoundry.elasti-apiserver.pkg.apis.elasti.v1alpha1.ReadinessProbes"
+}
+
+// OpenAPIModelName returns the OpenAPI model name for this type.
+func (in ResolverActivity) OpenAPIModelName() string {
+	return "com.github.truefoundry.elasti-apiserver.pkg.apis.elasti.v1alpha1.ResolverActivity"
 }
 
 // OpenAPIModelName returns the OpenAPI model name for this type.

@@ -22,6 +22,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
+	"github.com/truefoundry/elasti-apiserver/pkg/activity"
 	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti"
 )
 
@@ -49,7 +50,33 @@ func validateStatus(status *elasti.ElastiServiceStatus, path *field.Path) field.
 			errs = append(errs, validateReadinessProbe(&status.ReadinessProbes.Probes[i], path.Child("readinessProbes", "probes").Index(i))...)
 		}
 	}
+	errs = append(errs, validateActivity(status.Activity, path.Child("activity"))...)
 	return append(errs, metav1validation.ValidateConditions(status.Conditions, path.Child("conditions"))...)
+}
+
+// validateActivity keeps what the decision to sleep is made on readable.
+func validateActivity(entries []elasti.ResolverActivity, path *field.Path) field.ErrorList {
+	if len(entries) > activity.MaxResolvers {
+		return field.ErrorList{field.TooMany(path, len(entries), activity.MaxResolvers)}
+	}
+	var errs field.ErrorList
+	seen := map[string]bool{}
+	for i := range entries {
+		entry, entryPath := &entries[i], path.Index(i)
+		errs = append(errs, validateResolverName(entry.Resolver, entryPath.Child("resolver"))...)
+		if seen[entry.Resolver] {
+			errs = append(errs, field.Duplicate(entryPath.Child("resolver"), entry.Resolver))
+		}
+		seen[entry.Resolver] = true
+		errs = append(errs, validateOpen(entry.Open, entryPath.Child("open"))...)
+		if entry.ReportTime.IsZero() {
+			errs = append(errs, field.Required(entryPath.Child("reportTime"), "give the time of the report"))
+		}
+		if entry.ObservedSince.IsZero() {
+			errs = append(errs, field.Required(entryPath.Child("observedSince"), "give the time from which on the resolver looked at the traffic"))
+		}
+	}
+	return errs
 }
 
 func validateProxyPorts(ports []elasti.ProxyPort, path *field.Path) field.ErrorList {

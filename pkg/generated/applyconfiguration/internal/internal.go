@@ -112,6 +112,14 @@ var schemaYAML = typed.YAMLObject(`types:
 - name: com.github.truefoundry.elasti-apiserver.pkg.apis.elasti.v1alpha1.ElastiServiceStatus
   map:
     fields:
+    - name: activity
+      type:
+        list:
+          elementType:
+            namedType: com.github.truefoundry.elasti-apiserver.pkg.apis.elasti.v1alpha1.ResolverActivity
+          elementRelationship: associative
+          keys:
+          - resolver
     - name: conditions
       type:
         list:
@@ -321,6 +329,26 @@ var schemaYAML = typed.YAMLObject(`types:
           elementType:
             namedType: com.github.truefoundry.elasti-apiserver.pkg.apis.elasti.v1alpha1.ReadinessProbeAction
           elementRelationship: atomic
+- name: com.github.truefoundry.elasti-apiserver.pkg.apis.elasti.v1alpha1.ResolverActivity
+  map:
+    fields:
+    - name: lastRequestTime
+      type:
+        namedType: io.k8s.apimachinery.pkg.apis.meta.v1.MicroTime
+    - name: observedSince
+      type:
+        namedType: io.k8s.apimachinery.pkg.apis.meta.v1.MicroTime
+    - name: open
+      type:
+        scalar: numeric
+      default: 0
+    - name: reportTime
+      type:
+        namedType: io.k8s.apimachinery.pkg.apis.meta.v1.MicroTime
+    - name: resolver
+      type:
+        scalar: string
+      default: ""
 - name: com.github.truefoundry.elasti-apiserver.pkg.apis.elasti.v1alpha1.ScaleTargetRef
   map:
     fields:
@@ -429,6 +457,8 @@ var schemaYAML = typed.YAMLObject(`types:
     - name: time
       type:
         namedType: io.k8s.apimachinery.pkg.apis.meta.v1.Time
+- name: io.k8s.apimachinery.pkg.apis.meta.v1.MicroTime
+  scalar: untyped
 - name: io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta
   map:
     fields:

@@ -120,10 +120,11 @@ func startServer(t *testing.T, warner elastiservice.Warner) *server {
 	}
 	group := genericapiserver.NewDefaultAPIGroupInfo(elasti.GroupName, apiserver.Scheme, metav1.ParameterCodec, apiserver.Codecs)
 	group.VersionedResourcesStorageMap[v1alpha1.SchemeGroupVersion.Version] = map[string]rest.Storage{
-		"elastiservices":        storage.ElastiService,
-		"elastiservices/status": storage.Status,
-		"elastiservices/scale":  storage.Scale,
-		"elastiservices/wake":   storage.Wake,
+		"elastiservices":          storage.ElastiService,
+		"elastiservices/status":   storage.Status,
+		"elastiservices/scale":    storage.Scale,
+		"elastiservices/wake":     storage.Wake,
+		"elastiservices/activity": storage.Activity,
 	}
 	if err := generic.InstallAPIGroup(&group); err != nil {
 		t.Fatal(err)

@@ -25,6 +25,7 @@ import (
 	"k8s.io/apiserver/pkg/registry/generic"
 	genericregistry "k8s.io/apiserver/pkg/registry/generic/registry"
 	"k8s.io/apiserver/pkg/registry/rest"
+	"k8s.io/utils/clock"
 	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
 
 	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti"
@@ -37,6 +38,7 @@ type Storage struct {
 	Status        *StatusREST
 	Scale         *ScaleREST
 	Wake          *WakeREST
+	Activity      *ActivityREST
 }
 
 // Options is what the endpoints need.
@@ -52,10 +54,15 @@ type Options struct {
 	// Warner says what in the cluster does not fit an ElastiService yet. Nil
 	// means that nothing is looked at.
 	Warner Warner
+	// Clock is the time that reports of activity get. Defaults to the real clock.
+	Clock clock.PassiveClock
 }
 
 // NewStorage makes the endpoints of ElastiServices.
 func NewStorage(options Options) (*Storage, error) {
+	if options.Clock == nil {
+		options.Clock = clock.RealClock{}
+	}
 	strategy := newStrategy(options.Scheme)
 	store := &genericregistry.Store{
 		NewFunc:                   func() runtime.Object { return &elasti.ElastiService{} },
@@ -82,6 +89,7 @@ func NewStorage(options Options) (*Storage, error) {
 		Status:        &StatusREST{store: &statusStore},
 		Scale:         &ScaleREST{targets: targets},
 		Wake:          &WakeREST{targets: targets},
+		Activity:      &ActivityREST{elastiServices: store, statuses: &statusStore, clock: options.Clock},
 	}, nil
 }
 

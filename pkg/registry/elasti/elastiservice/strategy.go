@@ -172,6 +172,15 @@ func (statusStrategy) PrepareForUpdate(_ context.Context, obj, old runtime.Objec
 	updated.Annotations = previous.Annotations
 	updated.Finalizers = previous.Finalizers
 	updated.OwnerReferences = previous.OwnerReferences
+	keepLastActivity(&updated.Status, &previous.Status)
+}
+
+// keepLastActivity does not let the time of the last activity go back: several
+// write it, and none of them waits until it has seen what the others wrote.
+func keepLastActivity(updated, previous *elasti.ElastiServiceStatus) {
+	if previous.LastActivityTime != nil && (updated.LastActivityTime == nil || updated.LastActivityTime.Before(previous.LastActivityTime)) {
+		updated.LastActivityTime = previous.LastActivityTime
+	}
 }
 
 // WarningsOnUpdate is silent: who writes a status cannot mend the spec.

@@ -88,6 +88,12 @@ func ExtractElastiService(elastiService *elastiv1alpha1.ElastiService, fieldMana
 	return ExtractElastiServiceFrom(elastiService, fieldManager, "")
 }
 
+// ExtractElastiServiceActivity extracts the applied configuration owned by fieldManager from
+// elastiService for the activity subresource.
+func ExtractElastiServiceActivity(elastiService *elastiv1alpha1.ElastiService, fieldManager string) (*ElastiServiceApplyConfiguration, error) {
+	return ExtractElastiServiceFrom(elastiService, fieldManager, "activity")
+}
+
 // ExtractElastiServiceScale extracts the applied configuration owned by fieldManager from
 // elastiService for the scale subresource.
 func ExtractElastiServiceScale(elastiService *elastiv1alpha1.ElastiService, fieldManager string) (*ElastiServiceApplyConfiguration, error) {

@@ -36,8 +36,12 @@ type ElastiServiceStatusApplyConfiguration struct {
 	LastReconciledTime *v1.Time `json:"lastReconciledTime,omitempty"`
 	// lastScaledUpTime is when the target was last scaled from zero.
 	LastScaledUpTime *v1.Time `json:"lastScaledUpTime,omitempty"`
-	// lastActivityTime is when the target was last known to be in use.
+	// lastActivityTime is when the target was last known to be in use. It never
+	// goes back.
 	LastActivityTime *v1.Time `json:"lastActivityTime,omitempty"`
+	// activity is what resolvers have reported of the traffic that goes through
+	// them, one entry for each resolver. At most 64.
+	Activity []ResolverActivityApplyConfiguration `json:"activity,omitempty"`
 	// sleptTime is when the target was last put to sleep. Unset while it is awake.
 	SleptTime *v1.Time `json:"sleptTime,omitempty"`
 	// sleepRequestedTime is when somebody asked, by scaling the ElastiService to
@@ -100,6 +104,19 @@ func (b *ElastiServiceStatusApplyConfiguration) WithLastScaledUpTime(value v1.Ti
 // If called multiple times, the LastActivityTime field is set to the value of the last call.
 func (b *ElastiServiceStatusApplyConfiguration) WithLastActivityTime(value v1.Time) *ElastiServiceStatusApplyConfiguration {
 	b.LastActivityTime = &value
+	return b
+}
+
+// WithActivity adds the given value to the Activity field in the declarative configuration
+// and returns the receiver, so that objects can be build by chaining "With" function invocations.
+// If called multiple times, values provided by each call will be appended to the Activity field.
+func (b *ElastiServiceStatusApplyConfiguration) WithActivity(values ...*ResolverActivityApplyConfiguration) *ElastiServiceStatusApplyConfiguration {
+	for i := range values {
+		if values[i] == nil {
+			panic("nil value passed to WithActivity")
+		}
+		b.Activity = append(b.Activity, *values[i])
+	}
 	return b
 }
 

@@ -42,8 +42,9 @@ type ScaleTriggerApplyConfiguration struct {
 	// scraped; defaults to container="prometheus"),
 	// headers (map of extra HTTP request headers; defaults to none).
 	//
-	// traffic: the requests and connections that the resolvers forward; the
-	// target is idle while there are none. Needs proxy.policy Always. Has no keys.
+	// traffic: the requests and connections that the resolvers hold and forward;
+	// the target is idle while there are none. Needs proxy.policy Always. Has no
+	// keys.
 	//
 	// externalMetric: a metric of external.metrics.k8s.io.
 	// metricName (name of the metric; required),

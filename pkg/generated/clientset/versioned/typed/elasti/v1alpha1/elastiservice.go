@@ -53,6 +53,7 @@ type ElastiServiceInterface interface {
 	// Add a +genclient:noStatus comment above the type to avoid generating ApplyStatus().
 	ApplyStatus(ctx context.Context, elastiService *applyconfigurationelastiv1alpha1.ElastiServiceApplyConfiguration, opts v1.ApplyOptions) (result *elastiv1alpha1.ElastiService, err error)
 	Wake(ctx context.Context, elastiServiceName string, wakeRequest *elastiv1alpha1.WakeRequest, opts v1.CreateOptions) (*elastiv1alpha1.WakeRequest, error)
+	ReportActivity(ctx context.Context, elastiServiceName string, activityReport *elastiv1alpha1.ActivityReport, opts v1.CreateOptions) (*elastiv1alpha1.ActivityReport, error)
 	GetScale(ctx context.Context, elastiServiceName string, options v1.GetOptions) (*autoscalingv1.Scale, error)
 	UpdateScale(ctx context.Context, elastiServiceName string, scale *autoscalingv1.Scale, opts v1.UpdateOptions) (*autoscalingv1.Scale, error)
 
@@ -88,6 +89,21 @@ func (c *elastiServices) Wake(ctx context.Context, elastiServiceName string, wak
 		SubResource("wake").
 		VersionedParams(&opts, scheme.ParameterCodec).
 		Body(wakeRequest).
+		Do(ctx).
+		Into(result)
+	return
+}
+
+// ReportActivity takes the representation of a activityReport and creates it.  Returns the server's representation of the activityReport, and an error, if there is any.
+func (c *elastiServices) ReportActivity(ctx context.Context, elastiServiceName string, activityReport *elastiv1alpha1.ActivityReport, opts v1.CreateOptions) (result *elastiv1alpha1.ActivityReport, err error) {
+	result = &elastiv1alpha1.ActivityReport{}
+	err = c.GetClient().Post().
+		Namespace(c.GetNamespace()).
+		Resource("elastiservices").
+		Name(elastiServiceName).
+		SubResource("activity").
+		VersionedParams(&opts, scheme.ParameterCodec).
+		Body(activityReport).
 		Do(ctx).
 		Into(result)
 	return

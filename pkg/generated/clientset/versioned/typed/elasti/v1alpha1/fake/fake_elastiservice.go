@@ -69,6 +69,18 @@ func (c *fakeElastiServices) Wake(ctx context.Context, elastiServiceName string,
 	return obj.(*v1alpha1.WakeRequest), err
 }
 
+// ReportActivity takes the representation of a activityReport and creates it.  Returns the server's representation of the activityReport, and an error, if there is any.
+func (c *fakeElastiServices) ReportActivity(ctx context.Context, elastiServiceName string, activityReport *v1alpha1.ActivityReport, opts v1.CreateOptions) (result *v1alpha1.ActivityReport, err error) {
+	emptyResult := &v1alpha1.ActivityReport{}
+	obj, err := c.Fake.
+		Invokes(testing.NewCreateSubresourceActionWithOptions(c.Resource(), elastiServiceName, "activity", c.Namespace(), activityReport, opts), emptyResult)
+
+	if obj == nil {
+		return emptyResult, err
+	}
+	return obj.(*v1alpha1.ActivityReport), err
+}
+
 // GetScale takes name of the elastiService, and returns the corresponding scale object, and an error if there is any.
 func (c *fakeElastiServices) GetScale(ctx context.Context, elastiServiceName string, options v1.GetOptions) (result *autoscalingv1.Scale, err error) {
 	emptyResult := &autoscalingv1.Scale{}

@@ -1,0 +1,282 @@
+/*
+Copyright The elasti-apiserver Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package elastiservice
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	autoscalingv1 "k8s.io/api/autoscaling/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/klog/v2/ktesting"
+
+	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti/v1alpha1"
+	"github.com/truefoundry/elasti-apiserver/pkg/scaling"
+)
+
+var errStumbled = errors.New("the API server stumbled")
+
+// stumblingScaling is a fakeScaling that something comes in between of. Each
+// function is called instead, and may call next.
+type stumblingScaling struct {
+	*fakeScaling
+
+	mu            sync.Mutex
+	pause, resume func(next func() error) error
+	toZero        func(next func() error) error
+}
+
+func (s *stumblingScaling) instead(of *func(func() error) error, next func() error) error {
+	s.mu.Lock()
+	instead := *of
+	s.mu.Unlock()
+	if instead == nil {
+		return next()
+	}
+	return instead(next)
+}
+
+func (s *stumblingScaling) PauseAutoscaler(ctx context.Context, namespace string, autoscaler scaling.Autoscaler) error {
+	return s.instead(&s.pause, func() error { return s.fakeScaling.PauseAutoscaler(ctx, namespace, autoscaler) })
+}
+
+func (s *stumblingScaling) ResumeAutoscaler(ctx context.Context, namespace string, autoscaler scaling.Autoscaler) error {
+	return s.instead(&s.resume, func() error { return s.fakeScaling.ResumeAutoscaler(ctx, namespace, autoscaler) })
+}
+
+func (s *stumblingScaling) Scale(ctx context.Context, target scaling.Target, replicas int32, dryRun bool) (*autoscalingv1.Scale, error) {
+	return &autoscalingv1.Scale{}, s.instead(&s.toZero, func() error {
+		_, err := s.fakeScaling.Scale(ctx, target, replicas, dryRun)
+		return err
+	})
+}
+
+// isPaused tells what was done to the autoscaler last.
+func (s *stumblingScaling) isPaused() bool {
+	s.fakeScaling.mu.Lock()
+	defer s.fakeScaling.mu.Unlock()
+	return len(s.paused) > len(s.resumed)
+}
+
+// newDescent is a cluster with an awake target that has an autoscaler.
+func newDescent(t *testing.T, change func(*v1alpha1.ElastiService)) (*cluster, *stumblingScaling) {
+	t.Helper()
+	c := newCluster(t)
+	stumbling := &stumblingScaling{fakeScaling: c.scaling}
+	c.options.Scaling = stumbling
+	c.setDeployment("cart", 2, 2)
+	c.setEndpoints(shop, "cart", "10.1.0.1", "10.1.0.2")
+	elastiService := cartElastiService()
+	elastiService.Spec.Autoscaler = &v1alpha1.AutoscalerSpec{Type: v1alpha1.AutoscalerKEDA, Name: "cart"}
+	if change != nil {
+		change(elastiService)
+	}
+	c.create(elastiService)
+	return c, stumbling
+}
+
+// eventuallyAsBefore waits until a descent that failed has left nothing behind.
+func (c *cluster) eventuallyAsBefore(stumbling *stumblingScaling) {
+	c.t.Helper()
+	c.eventually(func() string {
+		switch {
+		case c.elastiService("cart").Status.SleepRequestedTime != nil:
+			return "the request for sleep to be given up"
+		case c.scaling.replicas(c.t, "cart") != 2:
+			return "the target to be awake"
+		case stumbling.isPaused():
+			return "the autoscaler to go on"
+		}
+		return ""
+	})
+	c.eventuallyMode("cart", v1alpha1.ModeServe)
+}
+
+func TestADescentThatFailsLeavesEverythingAsItWas(t *testing.T) {
+	fails := func(func() error) error { return errStumbled }
+	// The answer is lost, what was asked for is done.
+	doneAll := func(next func() error) error { return errors.Join(next(), errStumbled) }
+	for name, stumble := range map[string]func(*stumblingScaling){
+		"pausing fails":                        func(s *stumblingScaling) { s.pause = fails },
+		"pausing is done, its answer lost":     func(s *stumblingScaling) { s.pause = doneAll },
+		"scaling fails":                        func(s *stumblingScaling) { s.toZero = fails },
+		"scaling fails, and resuming at first": func(s *stumblingScaling) { s.toZero, s.resume = fails, failsTimes(3) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			c, stumbling := newDescent(t, nil)
+			stumble(stumbling)
+			c.start()
+			c.eventuallyMode("cart", v1alpha1.ModeServe)
+			c.requestSleep("cart")
+			c.eventuallyEvent(ReasonSleepFailed)
+			c.eventuallyAsBefore(stumbling)
+		})
+	}
+}
+
+// failsTimes fails a few times before it does what it should.
+func failsTimes(times int) func(func() error) error {
+	return func(next func() error) error {
+		if times--; times >= 0 {
+			return errStumbled
+		}
+		return next()
+	}
+}
+
+func TestAWakeDuringADescentWins(t *testing.T) {
+	for _, moment := range []string{"before pausing", "after pausing", "before scaling", "after scaling"} {
+		t.Run(moment, func(t *testing.T) {
+			c, stumbling := newDescent(t, nil)
+			// What the wake subresource does: the target is awake, so all that is
+			// left of it is that sleep is not requested any more.
+			wake := func() {
+				c.edit("cart", func(elastiService *v1alpha1.ElastiService) { elastiService.Status.SleepRequestedTime = nil })
+			}
+			before := func(next func() error) error { wake(); return next() }
+			after := func(next func() error) error { defer wake(); return next() }
+			switch moment {
+			case "before pausing":
+				stumbling.pause = before
+			case "after pausing":
+				stumbling.pause = after
+			case "before scaling":
+				stumbling.toZero = before
+			case "after scaling":
+				stumbling.toZero = after
+			}
+			c.start()
+			c.eventuallyMode("cart", v1alpha1.ModeServe)
+			c.requestSleep("cart")
+			c.eventuallyEvent(ReasonSleepCalledOff)
+			c.eventually(func() string {
+				switch {
+				case c.scaling.replicas(t, "cart") != 2:
+					return "the target to be awake"
+				case stumbling.isPaused():
+					return "the autoscaler to go on"
+				}
+				return ""
+			})
+		})
+	}
+}
+
+// Whoever works after a crash finishes what was begun.
+func TestADescentSurvivesACrashAtEachStep(t *testing.T) {
+	for _, step := range []string{"pausing", "scaling"} {
+		t.Run(step, func(t *testing.T) {
+			c, stumbling := newDescent(t, nil)
+			_, ctx := ktesting.NewTestContext(t)
+			ctx, crash := context.WithCancel(ctx)
+			dies := func(next func() error) error {
+				defer crash()
+				return errors.Join(next(), context.Canceled)
+			}
+			if step == "pausing" {
+				stumbling.pause = dies
+			} else {
+				stumbling.toZero = dies
+			}
+			// Nothing reaches the API server any more, so nothing is undone either.
+			stumbling.resume = func(func() error) error { return context.Canceled }
+			stop := c.startWith(ctx)
+			c.eventuallyMode("cart", v1alpha1.ModeServe)
+			c.requestSleep("cart")
+			<-ctx.Done()
+			stop()
+
+			stumbling.mu.Lock()
+			stumbling.pause, stumbling.toZero, stumbling.resume = nil, nil, nil
+			stumbling.mu.Unlock()
+			c.start()
+			c.eventually(func() string {
+				switch {
+				case c.scaling.replicas(t, "cart") != 0:
+					return "the target to sleep"
+				case c.elastiService("cart").Status.SleepRequestedTime != nil:
+					return "the request to be taken"
+				case !stumbling.isPaused():
+					return "the autoscaler to be paused"
+				}
+				return ""
+			})
+		})
+	}
+}
+
+func TestTrafficCallsADescentOffWhereItDecides(t *testing.T) {
+	used := func(elastiService *v1alpha1.ElastiService) {
+		now := metav1.NowMicro()
+		last := metav1.NewMicroTime(now.Add(time.Hour))
+		elastiService.Status.Activity = []v1alpha1.ResolverActivity{{Resolver: "a", ReportTime: now, ObservedSince: now, LastRequestTime: &last}}
+	}
+	for triggerType, stays := range map[string]bool{"traffic": true, "prometheus": false} {
+		t.Run(triggerType, func(t *testing.T) {
+			c, stumbling := newDescent(t, func(elastiService *v1alpha1.ElastiService) {
+				elastiService.Spec.Triggers = []v1alpha1.ScaleTrigger{{Type: triggerType}}
+			})
+			c.start()
+			c.eventuallyMode("cart", v1alpha1.ModeServe)
+			c.requestSleep("cart")
+			c.edit("cart", used)
+			if stays {
+				c.eventuallyEvent(ReasonSleepCalledOff)
+				c.eventuallyAsBefore(stumbling)
+				return
+			}
+			c.eventuallyEvent(ReasonSlept)
+			c.eventually(func() string {
+				if replicas := c.scaling.replicas(t, "cart"); replicas != 0 {
+					return fmt.Sprintf("0 replicas, there are %d", replicas)
+				}
+				return ""
+			})
+		})
+	}
+}
+
+// The steps come in the order that loses nothing.
+func TestADescentPutsTheResolversInThePathFirst(t *testing.T) {
+	c, stumbling := newDescent(t, nil)
+	var mu sync.Mutex
+	var steps []string
+	note := func(step string) func(func() error) error {
+		return func(next func() error) error {
+			mu.Lock()
+			defer mu.Unlock()
+			slice := len(c.resolverSlices("cart")) > 0
+			steps = append(steps, fmt.Sprintf("%s, resolvers in the path: %v", step, slice))
+			return next()
+		}
+	}
+	stumbling.pause, stumbling.toZero = note("pause"), note("scale")
+	c.start()
+	c.eventuallyMode("cart", v1alpha1.ModeServe)
+	c.requestSleep("cart")
+	c.eventuallyEvent(ReasonSlept)
+	mu.Lock()
+	defer mu.Unlock()
+	if want := []string{"pause, resolvers in the path: true", "scale, resolvers in the path: true"}; !slices.Equal(steps, want) {
+		t.Errorf("got the steps %q, want %q", steps, want)
+	}
+}

@@ -1,0 +1,126 @@
+/*
+Copyright The elasti-apiserver Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package activity
+
+import (
+	"sync/atomic"
+	"time"
+)
+
+// Policy says what is reported of a service.
+type Policy struct {
+	// Report is true when somebody decides by the traffic of the service.
+	Report bool
+	// KeepAlive is true when it is to be reported too that there is none.
+	KeepAlive bool
+	// Interval is the time between two reports.
+	Interval time.Duration
+}
+
+// never is the age of the last request while there was none.
+const never = -1
+
+// Tracker counts the traffic of one service. It is safe for concurrent use.
+type Tracker struct {
+	// Immutable.
+	namespace, name string
+	// since is when counting began. All other times are told from it.
+	since time.Time
+	// reporter is nil when nothing is reported.
+	reporter *Reporter
+
+	// open is how many requests and connections are held or forwarded.
+	open atomic.Int64
+	// last is when one of them last ended, or never.
+	last atomic.Int64
+	// armed is true when the next request is to be reported at once.
+	armed  atomic.Bool
+	closed atomic.Bool
+	policy atomic.Pointer[Policy]
+
+	// Owned by the worker that has the tracker.
+	told told
+}
+
+// told is what was reported last.
+type told struct {
+	open     bool
+	last     int64
+	failures int
+}
+
+// NewTracker returns a tracker of which nothing is reported.
+func NewTracker() *Tracker {
+	t := &Tracker{since: time.Now(), told: told{last: never}}
+	t.last.Store(never)
+	t.policy.Store(&Policy{})
+	return t
+}
+
+// Begin counts a request or connection, until End is called.
+func (t *Tracker) Begin() {
+	t.open.Add(1)
+	if t.armed.Load() && t.armed.CompareAndSwap(true, false) {
+		t.reporter.soon(t)
+	}
+}
+
+// End takes back what Begin has counted.
+func (t *Tracker) End() {
+	// In this order: whoever sees that nothing is open sees until when it was.
+	t.last.Store(int64(time.Since(t.since)))
+	t.open.Add(-1)
+}
+
+// Wanted reports whether somebody decides by the traffic of the service.
+func (t *Tracker) Wanted() bool { return t.policy.Load().Report }
+
+// Apply changes what is reported. It must not be called twice at a time.
+func (t *Tracker) Apply(policy Policy) {
+	if before := t.policy.Swap(&policy); *before != policy && policy.Report && t.reporter != nil {
+		t.reporter.now(t)
+	}
+}
+
+// Close ends the reports about the service.
+func (t *Tracker) Close() {
+	t.closed.Store(true)
+	t.armed.Store(false)
+}
+
+// state is what there is to report.
+type state struct {
+	open int64
+	last int64
+}
+
+func (t *Tracker) state() state {
+	// In this order: what ends in between has its time in last.
+	open := t.open.Load()
+	return state{open: open, last: t.last.Load()}
+}
+
+// isNews tells whether a state differs from what was reported.
+func (t *Tracker) isNews(now state) bool {
+	return now.open > 0 || t.told.open || now.last != t.told.last
+}
+
+// arm has the next request reported at once, unless it is there already.
+func (t *Tracker) arm() (armed bool) {
+	t.armed.Store(true)
+	return !t.isNews(t.state()) || !t.armed.CompareAndSwap(true, false)
+}

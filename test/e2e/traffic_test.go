@@ -1,0 +1,150 @@
+/*
+Copyright The elasti-apiserver Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package e2e
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	"k8s.io/utils/ptr"
+
+	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti/v1alpha1"
+	"github.com/truefoundry/elasti-apiserver/test/e2e/cluster"
+)
+
+// trafficCooldown is short, but long enough for reports to come in time on a
+// busy machine.
+const trafficCooldown = 8 * time.Second
+
+func sleepsByTraffic(spec *v1alpha1.ElastiServiceSpec) {
+	spec.CooldownPeriod = ptr.To(int32(trafficCooldown / time.Second))
+	spec.Triggers = []v1alpha1.ScaleTrigger{{Type: "traffic"}}
+	spec.Proxy = &v1alpha1.ProxySpec{Policy: v1alpha1.ProxyAlways}
+}
+
+// awaitReplicas waits until the Deployment of an application asks for a number
+// of replicas.
+func (s *scene) awaitReplicas(app *cluster.Application, want int32) {
+	s.Helper()
+	_, err := s.AwaitDeployment(s.ctx, app.Namespace, app.Name, "it asks for the replicas that are wanted", func(deployment *appsv1.Deployment) bool {
+		return *deployment.Spec.Replicas == want
+	})
+	s.check(err)
+}
+
+// checkStaysAwake expects a target not to be scaled to zero while something runs.
+func (s *scene) checkStaysAwake(app *cluster.Application, observer *cluster.Observer, while func()) {
+	s.Helper()
+	started := time.Now()
+	while()
+	for _, moment := range observer.Since(started) {
+		if moment.Name == app.Name && moment.Change == cluster.Scaled && moment.Detail == "0" {
+			s.Fatalf("the target was put to sleep while it was used: %v", observer.Since(started))
+		}
+	}
+}
+
+// rest waits until a time has passed in which something else goes on.
+func (s *scene) rest(duration time.Duration) {
+	s.Helper()
+	timer := time.NewTimer(duration)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-s.ctx.Done():
+		s.Fatal(context.Cause(s.ctx))
+	}
+}
+
+func TestTrafficKeepsATargetAwakeAndQuietPutsItToSleep(t *testing.T) {
+	s := newScene(t)
+	app := s.asleep(cluster.ApplicationOptions{Spec: sleepsByTraffic})
+	observer := s.observe()
+	s.get(app, "/")
+	traffic := &cluster.Traffic{URL: app.URL("/"), PerSecond: 10, Limit: 3000, Timeout: time.Minute}
+	stop := s.background(traffic.Run)
+	s.checkStaysAwake(app, observer, func() { s.rest(2 * trafficCooldown) })
+	stop()
+	s.checkTraffic(traffic)
+	s.awaitReplicas(app, 0)
+	s.check(app.AwaitAsleep(s.ctx))
+	s.awaitEvent(app, "Slept")
+	s.get(app, "/again")
+	s.checkReplicas(app, 1)
+}
+
+// What a resolver that dies had open or had seen must neither put a target to
+// sleep that others still use, nor keep it awake when nobody does.
+func TestResolverKilledDuringTheCooldownDoesNotPutABusyTargetToSleep(t *testing.T) {
+	s := newScene(t)
+	app := s.asleep(cluster.ApplicationOptions{Spec: sleepsByTraffic})
+	observer := s.observe()
+	s.get(app, "/")
+	// Requests through the resolver that is killed fail; that is not the point.
+	traffic := &cluster.Traffic{URL: app.URL("/"), PerSecond: 20, Limit: 3000, Timeout: 30 * time.Second}
+	stop := s.background(traffic.Run)
+	s.awaitReports(app, 2)
+	s.checkStaysAwake(app, observer, func() {
+		s.kill(cluster.ResolverSelector)
+		s.rest(2 * trafficCooldown)
+	})
+	stop()
+	s.awaitReplicas(app, 0)
+	s.check(app.AwaitAsleep(s.ctx))
+	s.get(app, "/again")
+}
+
+// awaitReports waits until a number of resolvers have reported traffic.
+func (s *scene) awaitReports(app *cluster.Application, number int) {
+	s.Helper()
+	_, err := s.AwaitElastiService(s.ctx, app.Namespace, app.Name, "resolvers report its traffic", func(elastiService *v1alpha1.ElastiService) bool {
+		seen := slices.DeleteFunc(slices.Clone(elastiService.Status.Activity), func(reported v1alpha1.ResolverActivity) bool {
+			return reported.LastRequestTime == nil
+		})
+		return len(seen) >= number
+	})
+	s.check(err)
+}
+
+func TestAnOpenConnectionKeepsATargetAwake(t *testing.T) {
+	s := newScene(t)
+	app := s.asleep(cluster.ApplicationOptions{Spec: sleepsByTraffic})
+	observer := s.observe()
+	ended := make(chan error, 1)
+	s.background(func(ctx context.Context) {
+		// At zero, the request goes through a resolver for certain.
+		_, err := cluster.Get(ctx, app.URL("/slow?for="+(2*trafficCooldown).String()))
+		ended <- err
+	})
+	s.awaitReplicas(app, 1)
+	s.checkStaysAwake(app, observer, func() { s.check(<-ended) })
+	s.awaitReplicas(app, 0)
+}
+
+func TestDescentsUnderTrafficFailNoRequest(t *testing.T) {
+	s := newScene(t)
+	outcome, err := s.Descend(s.ctx, s.namespace, s.observe(), cluster.DescentOptions{Applications: 2, Rounds: 2, Timeout: testTimeout})
+	t.Logf("%d descents, %d requests, %d failed", outcome.Descents, outcome.Requests, outcome.Failed)
+	if outcome.Failed > 0 {
+		t.Errorf("%d of %d requests failed:\n%s", outcome.Failed, outcome.Requests, strings.Join(outcome.Failures, "\n"))
+	}
+	s.check(err)
+}
