@@ -56,7 +56,12 @@ func (s *stumblingScaling) instead(of *func(func() error) error, next func() err
 }
 
 func (s *stumblingScaling) PauseAutoscaler(ctx context.Context, namespace string, autoscaler scaling.Autoscaler) error {
-	return s.instead(&s.pause, func() error { return s.fakeScaling.PauseAutoscaler(ctx, namespace, autoscaler) })
+	return s.instead(&s.pause, func() error {
+		s.fakeScaling.mu.Lock()
+		s.resumed = nil
+		s.fakeScaling.mu.Unlock()
+		return s.fakeScaling.PauseAutoscaler(ctx, namespace, autoscaler)
+	})
 }
 
 func (s *stumblingScaling) ResumeAutoscaler(ctx context.Context, namespace string, autoscaler scaling.Autoscaler) error {
@@ -70,11 +75,11 @@ func (s *stumblingScaling) Scale(ctx context.Context, target scaling.Target, rep
 	})
 }
 
-// isPaused tells what was done to the autoscaler last.
+// isPaused tells whether the autoscaler was paused and not resumed since.
 func (s *stumblingScaling) isPaused() bool {
 	s.fakeScaling.mu.Lock()
 	defer s.fakeScaling.mu.Unlock()
-	return len(s.paused) > len(s.resumed)
+	return len(s.paused) > 0 && len(s.resumed) == 0
 }
 
 // newDescent is a cluster with an awake target that has an autoscaler.
