@@ -32,6 +32,7 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/util/retry"
 	"k8s.io/utils/clock"
+	"k8s.io/utils/lru"
 )
 
 // conflictBackoff is the wait between attempts to write an object that others
@@ -56,6 +57,31 @@ type Options struct {
 type Client struct {
 	rest  rest.Interface
 	kinds *kinds
+	clock clock.PassiveClock
+	// raised holds when a target was last scaled up through this client, by
+	// resource and name.
+	raised *lru.Cache
+}
+
+// maxRaised bounds how many scalings up are remembered. The oldest go first.
+const maxRaised = 20000
+
+// raisedKey is the identity of a target, however its kind is spelled.
+type raisedKey struct {
+	resource        schema.GroupResource
+	namespace, name string
+}
+
+// ScaledUpSince tells whether this client scaled a target up, or tried to, at a
+// time or later. Kubernetes does not tell who scaled an object from zero through
+// its scale subresource.
+func (c *Client) ScaledUpSince(ctx context.Context, target Target, since time.Time) bool {
+	resource, err := c.Resolve(ctx, target)
+	if err != nil {
+		return false
+	}
+	at, ok := c.raised.Get(raisedKey{resource.GroupResource(), target.Namespace, target.Name})
+	return ok && !at.(time.Time).Before(since)
 }
 
 // NewClient returns a client. It makes no request.
@@ -79,7 +105,7 @@ func NewClient(options Options) (*Client, error) {
 	if err != nil {
 		return nil, fmt.Errorf("making the client for scales: %w", err)
 	}
-	return &Client{rest: client, kinds: newKinds(client, options.Clock)}, nil
+	return &Client{rest: client, kinds: newKinds(client, options.Clock), clock: options.Clock, raised: lru.New(maxRaised)}, nil
 }
 
 // Resolve returns the resource of a target's kind. The error is a *KindError
@@ -124,6 +150,10 @@ func (c *Client) change(ctx context.Context, resource schema.GroupVersionResourc
 		replicas := wanted(current.Spec.Replicas)
 		if replicas == current.Spec.Replicas {
 			return nil
+		}
+		if replicas > current.Spec.Replicas && !dryRun {
+			// Before it is done: whoever watches may see it before the answer.
+			c.raised.Add(raisedKey{resource.GroupResource(), target.Namespace, target.Name}, c.clock.Now())
 		}
 		desired := current.DeepCopy()
 		desired.Spec.Replicas = replicas

@@ -193,6 +193,7 @@ func (o *Controller) newTerm(dependencies controllerDependencies, host kubernete
 		DialResolver:      (&net.Dialer{}).DialContext,
 		ProxyPortRange:    o.ProxyPorts,
 		SharedProxyPort:   o.SharedHTTPPort,
+		OthersWake:        dependencies.shared,
 		Recorder:          dependencies.recorder,
 		Metrics:           elastiservice.NewMetrics(legacyregistry.Registerer()),
 		InformerMetrics:   informers.NewMetrics(legacyregistry.Registerer()),

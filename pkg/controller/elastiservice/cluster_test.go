@@ -377,6 +377,8 @@ type fakeScaling struct {
 	kinds map[string]string
 	// paused and resumed are the autoscalers that were paused and resumed.
 	paused, resumed []string
+	// foreign is true when others scale targets up.
+	foreign bool
 	// failing is the error of Wake and Scale, failures how often it was returned.
 	failing  error
 	failures int
@@ -484,6 +486,12 @@ func (f *fakeScaling) ResumeAutoscaler(_ context.Context, _ string, autoscaler s
 		f.resumed = append(f.resumed, autoscaler.Name)
 	}
 	return nil
+}
+
+func (f *fakeScaling) ScaledUpSince(context.Context, scaling.Target, time.Time) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return !f.foreign
 }
 
 func (f *fakeScaling) replicas(t *testing.T, name string) int32 {

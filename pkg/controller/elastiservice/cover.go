@@ -31,17 +31,39 @@ import (
 
 // noteScale remembers when the target went to zero, and tells of those who
 // scale it up without us.
-func (c *Controller) noteScale(v *view, memory *memory) {
+func (c *Controller) noteScale(ctx context.Context, v *view, memory *memory) {
 	switch {
 	case v.target.scale == nil:
 	case !v.target.atZero():
-		by := v.target.target.scaledBy
-		if !memory.zeroSince.IsZero() && by != "" && by != scaling.FieldManager {
-			c.options.ScaledUp(keyOf(v.elastiService), by, c.clock.Since(memory.zeroSince))
+		if !memory.zeroSince.IsZero() {
+			if by := c.scaledUpBy(ctx, v, memory); by != "" {
+				c.options.ScaledUp(keyOf(v.elastiService), by, c.clock.Since(memory.zeroSince))
+			}
 		}
 		memory.zeroSince = time.Time{}
 	case v.elastiService.Status.Replicas > 0 && memory.zeroSince.IsZero():
 		memory.zeroSince = c.clock.Now()
+	}
+}
+
+// somebody is who scales a target from zero through its scale subresource:
+// Kubernetes does not tell.
+const somebody = "somebody else"
+
+// observationDelay is how much later than it happens a sleep may be observed.
+// A wake that comes in between is ours all the same.
+const observationDelay = 10 * time.Second
+
+// scaledUpBy returns who scaled a target up that slept, empty if that was us or
+// is not known. A scaling of ours is known before it can be observed.
+func (c *Controller) scaledUpBy(ctx context.Context, v *view, memory *memory) string {
+	switch by := v.target.target.scaledBy; {
+	case by != "" && by != scaling.FieldManager:
+		return by
+	case by == "" && !c.options.OthersWake && !c.scaling.ScaledUpSince(ctx, targetOf(v.elastiService), memory.zeroSince.Add(-observationDelay)):
+		return somebody
+	default:
+		return ""
 	}
 }
 

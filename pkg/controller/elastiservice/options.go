@@ -52,6 +52,7 @@ type Scaling interface {
 	Scale(ctx context.Context, target scaling.Target, replicas int32, dryRun bool) (*autoscalingv1.Scale, error)
 	PauseAutoscaler(ctx context.Context, namespace string, autoscaler scaling.Autoscaler) error
 	ResumeAutoscaler(ctx context.Context, namespace string, autoscaler scaling.Autoscaler) error
+	ScaledUpSince(ctx context.Context, target scaling.Target, since time.Time) bool
 }
 
 var _ Scaling = &scaling.Client{}
@@ -91,6 +92,9 @@ type Options struct {
 	// it is new, after when it is gone. It must not wait for anything, and not
 	// modify them. Nil means that nobody wants to know.
 	Changed func(before, after *v1alpha1.ElastiService)
+	// OthersWake is true when targets are woken by other processes of the
+	// product too, so that it is not known of every scaling up whose it was.
+	OthersWake bool
 	// ScaledUp is told when somebody else than us scales a target up that has
 	// slept for a time. by is how that one calls itself. It must not wait for
 	// anything. Nil means that nobody wants to know.

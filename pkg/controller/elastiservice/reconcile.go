@@ -117,7 +117,7 @@ func (c *Controller) reconcile(ctx context.Context, watched *v1alpha1.ElastiServ
 	}
 
 	v := c.observe(ctx, elastiService)
-	c.noteScale(v, memory)
+	c.noteScale(ctx, v, memory)
 	if target := v.target.target; target != nil {
 		c.options.Requests(key, target.requests)
 	}

@@ -134,3 +134,39 @@ func TestRequestsOfATarget(t *testing.T) {
 		t.Errorf("without requests: %+v", got)
 	}
 }
+
+// Nobody owns the replicas after a scaling from zero through the subresource.
+func TestScalingThroughTheSubresourceIsTold(t *testing.T) {
+	for name, test := range map[string]struct {
+		foreign, othersWake bool
+		want                string
+	}{
+		"ours":                            {false, false, ""},
+		"not ours":                        {true, false, somebody},
+		"maybe that of another replica's": {true, true, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			c := newCluster(t)
+			c.scaling.foreign, c.options.OthersWake = test.foreign, test.othersWake
+			told := make(chan string, 10)
+			c.options.ScaledUp = func(_ types.NamespacedName, by string, _ time.Duration) { told <- by }
+			c.setDeployment("cart", 2, 2)
+			c.create(cartElastiService())
+			c.start()
+			for _, replicas := range []int32{2, 0, 1} {
+				c.setDeployment("cart", replicas, replicas)
+				c.eventually(func() string {
+					if c.elastiService("cart").Status.Replicas != replicas {
+						return "the replicas in the status"
+					}
+					return ""
+				})
+			}
+			close(told)
+			if by := <-told; by != test.want {
+				t.Errorf("told of %q, want %q", by, test.want)
+			}
+		})
+	}
+}

@@ -1,0 +1,328 @@
+/*
+Copyright The elasti-apiserver Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package integration
+
+import (
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"fmt"
+	"math/big"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
+
+	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti/v1alpha1"
+	"github.com/truefoundry/elasti-apiserver/test/integration/environment"
+)
+
+// sleepPatience is for what takes several looks at a target and a descent.
+const sleepPatience = 2 * time.Minute
+
+// waitForReason waits until a condition of the ElastiService "app" has a status
+// and a reason, and returns its message.
+func waitForReason(t *testing.T, namespace, condition string, status metav1.ConditionStatus, reason string) (message string) {
+	t.Helper()
+	eventuallyWithin(t, sleepPatience, fmt.Sprintf("the condition %s is %s because of %s", condition, status, reason), func(ctx context.Context) string {
+		object, err := elastiServices(namespace).Get(ctx, "app", metav1.GetOptions{})
+		if err != nil {
+			return err.Error()
+		}
+		found := meta.FindStatusCondition(object.Status.Conditions, condition)
+		if found == nil || found.Status != status || found.Reason != reason {
+			return fmt.Sprintf("it is %+v", found)
+		}
+		message = found.Message
+		return ""
+	})
+	return message
+}
+
+func waitForWanted(t *testing.T, namespace string, replicas int32) {
+	t.Helper()
+	eventuallyWithin(t, sleepPatience, fmt.Sprintf("the target has %d replicas", replicas), func(context.Context) string {
+		if got := wantedReplicas(t, namespace); got != replicas {
+			return fmt.Sprintf("it has %d", got)
+		}
+		return ""
+	})
+}
+
+func waitForEvent(t *testing.T, namespace, reason string) {
+	t.Helper()
+	eventuallyWithin(t, sleepPatience, "there is an Event "+reason, func(ctx context.Context) string {
+		found, err := shared.Kubernetes.EventsV1().Events(namespace).List(ctx, metav1.ListOptions{})
+		if err != nil {
+			return err.Error()
+		}
+		for i := range found.Items {
+			if found.Items[i].Reason == reason {
+				return ""
+			}
+		}
+		return fmt.Sprintf("it is none of %d", len(found.Items))
+	})
+}
+
+// quietMetrics is a Prometheus whose metrics are 0, and which scrapes well.
+func quietMetrics(t *testing.T) *httptest.Server {
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		value := "0"
+		if strings.Contains(r.FormValue("query"), "up{") {
+			value = "1"
+		}
+		w.Header().Set("Content-Type", "application/json")
+		_, _ = fmt.Fprintf(w, `{"status":"success","data":{"resultType":"scalar","result":[1,%q]}}`, value)
+	}))
+	t.Cleanup(server.Close)
+	return server
+}
+
+func newSleepyElastiService(metadata string) *v1alpha1.ElastiService {
+	object := newElastiService("app")
+	object.Spec.CooldownPeriod = ptr.To[int32](0)
+	object.Spec.Triggers = []v1alpha1.ScaleTrigger{{Type: "prometheus", Metadata: &runtime.RawExtension{Raw: []byte(metadata)}}}
+	return object
+}
+
+// The decisions of a dry run can be seen from outside, and are carried out as
+// soon as it ends. Whoever scales the sleeping target up again is respected,
+// and a fight with one who always does is reported.
+func TestDryRunThenFight(t *testing.T) {
+	restartServerWith(t, "--polling-interval=1s")
+	namespace := newNamespace(t)
+	createApplication(t, namespace, 1)
+	object := newSleepyElastiService(fmt.Sprintf(`{"query":"requests","threshold":1,"serverAddress":%q}`, quietMetrics(t).URL))
+	object.Annotations = map[string]string{"elasti.truefoundry.com/dry-run": "true"}
+	createElastiService(t, namespace, object)
+	setReady(t, namespace, runPod(t, namespace, "app"), true)
+
+	waitForReason(t, namespace, "DryRun", metav1.ConditionTrue, "WouldSleep")
+	waitForEvent(t, namespace, "WouldSleep")
+	if status := readElastiService(t, namespace).Status; status.SleepRequestedTime != nil || wantedReplicas(t, namespace) != 1 {
+		t.Fatalf("a dry run was carried out: %d replicas, %+v", wantedReplicas(t, namespace), status)
+	}
+
+	patch := []byte(`{"metadata":{"annotations":{"elasti.truefoundry.com/dry-run":null}}}`)
+	if _, err := elastiServices(namespace).Patch(t.Context(), "app", types.MergePatchType, patch, metav1.PatchOptions{}); err != nil {
+		t.Fatalf("ending the dry run: %v", err)
+	}
+	waitForWanted(t, namespace, 0)
+	waitForReplicas(t, namespace, 0)
+	if found := meta.FindStatusCondition(readElastiService(t, namespace).Status.Conditions, "DryRun"); found != nil {
+		t.Errorf("after the dry run there is %+v", found)
+	}
+
+	scaleTarget(t, namespace, 1)
+	waitForReplicas(t, namespace, 1)
+	waitForEvent(t, namespace, "ScaledUpByOther")
+	waitForWanted(t, namespace, 0)
+	waitForReplicas(t, namespace, 0)
+	scaleTarget(t, namespace, 1)
+	message := waitForReason(t, namespace, "ScalingConflict", metav1.ConditionTrue, "ScaledUpByOther")
+	if !strings.Contains(message, "somebody else") {
+		t.Errorf("the condition does not say who scales the target: %s", message)
+	}
+	// It goes on, after a longer pause.
+	waitForWanted(t, namespace, 0)
+}
+
+// Prometheus with TLS asks for the certificate of a client, which comes from a
+// Secret that the server may read as soon as somebody allows it.
+func TestPrometheusWithClientCertificates(t *testing.T) {
+	restartServerWith(t, "--polling-interval=1s")
+	namespace := newNamespace(t)
+	createApplication(t, namespace, 1)
+	setReady(t, namespace, runPod(t, namespace, "app"), true)
+	ca := newTestAuthority(t)
+	address := runSecurePrometheus(t, ca)
+	createElastiService(t, namespace, newSleepyElastiService(fmt.Sprintf(`{"query":"vector(0)","threshold":1,"serverAddress":"https://%s","uptimeFilter":"job=\"none\"","tlsConfig":{
+		"ca":{"configMap":{"name":"monitoring-ca","key":"ca.crt"}},
+		"cert":{"secret":{"name":"monitoring-client","key":"tls.crt"}},"keySecret":{"name":"monitoring-client","key":"tls.key"}}}`, address)))
+
+	waitForReason(t, namespace, "TriggersHealthy", metav1.ConditionFalse, "CredentialsUnavailable")
+	certificate, key := ca.issue(t, x509.ExtKeyUsageClientAuth)
+	other, otherKey := newTestAuthority(t).issue(t, x509.ExtKeyUsageClientAuth)
+	createCredentials(t, namespace, ca, other, otherKey)
+	if message := waitForReason(t, namespace, "TriggersHealthy", metav1.ConditionFalse, "CredentialsUnavailable"); !strings.Contains(message, "may not read") {
+		t.Errorf("without permission the condition says: %s", message)
+	}
+	allowCredentials(t, namespace)
+	// The certificate of another authority is refused, the right one is not.
+	waitForReason(t, namespace, "TriggersHealthy", metav1.ConditionFalse, "ServerFailed")
+	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "monitoring-client"}, Data: map[string][]byte{"tls.crt": certificate, "tls.key": key}}
+	if _, err := shared.Kubernetes.CoreV1().Secrets(namespace).Update(t.Context(), secret, metav1.UpdateOptions{}); err != nil {
+		t.Fatalf("rotating the certificate: %v", err)
+	}
+	// Prometheus answers now: it says that it scrapes no such job.
+	waitForReason(t, namespace, "TriggersHealthy", metav1.ConditionFalse, "NotScraped")
+	if output := shared.Server.Process().Output(); strings.Contains(output, strings.Split(string(key), "\n")[1]) {
+		t.Error("the log holds the private key")
+	}
+	if replicas := wantedReplicas(t, namespace); replicas != 1 {
+		t.Errorf("without data the target was scaled to %d", replicas)
+	}
+}
+
+func createCredentials(t *testing.T, namespace string, ca *testAuthority, certificate, key []byte) {
+	t.Helper()
+	if _, err := shared.Kubernetes.CoreV1().ConfigMaps(namespace).Create(t.Context(), &corev1.ConfigMap{
+		ObjectMeta: metav1.ObjectMeta{Name: "monitoring-ca"}, Data: map[string]string{"ca.crt": string(ca.pem)},
+	}, metav1.CreateOptions{}); err != nil {
+		t.Fatalf("creating the ConfigMap with the authority: %v", err)
+	}
+	if _, err := shared.Kubernetes.CoreV1().Secrets(namespace).Create(t.Context(), &corev1.Secret{
+		ObjectMeta: metav1.ObjectMeta{Name: "monitoring-client"}, Data: map[string][]byte{"tls.crt": certificate, "tls.key": key},
+	}, metav1.CreateOptions{}); err != nil {
+		t.Fatalf("creating the Secret with the certificate: %v", err)
+	}
+}
+
+// allowCredentials is the Role that docs/sleep.md shows.
+func allowCredentials(t *testing.T, namespace string) {
+	t.Helper()
+	about := metav1.ObjectMeta{Name: "elasti-trigger-credentials"}
+	if _, err := shared.Kubernetes.RbacV1().Roles(namespace).Create(t.Context(), &rbacv1.Role{ObjectMeta: about, Rules: []rbacv1.PolicyRule{
+		{APIGroups: []string{""}, Resources: []string{"secrets"}, ResourceNames: []string{"monitoring-client"}, Verbs: []string{"get"}},
+		{APIGroups: []string{""}, Resources: []string{"configmaps"}, ResourceNames: []string{"monitoring-ca"}, Verbs: []string{"get"}},
+	}}, metav1.CreateOptions{}); err != nil {
+		t.Fatalf("creating the Role: %v", err)
+	}
+	if _, err := shared.Kubernetes.RbacV1().RoleBindings(namespace).Create(t.Context(), &rbacv1.RoleBinding{
+		ObjectMeta: about,
+		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: about.Name},
+		Subjects:   []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: environment.SystemNamespace, Name: environment.ServerName}},
+	}, metav1.CreateOptions{}); err != nil {
+		t.Fatalf("binding the Role: %v", err)
+	}
+}
+
+// testAuthority signs certificates for 127.0.0.1.
+type testAuthority struct {
+	certificate *x509.Certificate
+	key         *ecdsa.PrivateKey
+	pem         []byte
+}
+
+func newTestAuthority(t *testing.T) *testAuthority {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "monitoring"}, NotAfter: time.Now().Add(time.Hour),
+		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
+	}
+	encoded, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	certificate, err := x509.ParseCertificate(encoded)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &testAuthority{certificate, key, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: encoded})}
+}
+
+func (a *testAuthority) issue(t *testing.T, usage x509.ExtKeyUsage) (certificate, key []byte) {
+	t.Helper()
+	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(2), Subject: pkix.Name{CommonName: "monitoring"}, NotAfter: time.Now().Add(time.Hour),
+		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{usage},
+	}
+	encoded, err := x509.CreateCertificate(rand.Reader, template, a.certificate, private.Public(), a.key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	encodedKey, err := x509.MarshalPKCS8PrivateKey(private)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: encoded}), pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: encodedKey})
+}
+
+// runSecurePrometheus runs a Prometheus server that only clients with a
+// certificate of an authority may ask, and returns its address.
+func runSecurePrometheus(t *testing.T, ca *testAuthority) (address string) {
+	t.Helper()
+	binary, err := exec.LookPath("../../_output/tools/bin/prometheus")
+	if err != nil {
+		t.Fatalf("there is no Prometheus server: run hack/tools/prometheus.sh: %v", err)
+	}
+	port, err := shared.FreePort(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	address = fmt.Sprintf("127.0.0.1:%d", port)
+	directory := t.TempDir()
+	certificate, key := ca.issue(t, x509.ExtKeyUsageServerAuth)
+	for name, content := range map[string][]byte{
+		"tls.crt": certificate, "tls.key": key, "ca.crt": ca.pem,
+		"prometheus.yml": []byte("global: {scrape_interval: 1s}\n"),
+		"web.yml":        []byte("tls_server_config: {cert_file: tls.crt, key_file: tls.key, client_auth_type: RequireAndVerifyClientCert, client_ca_file: ca.crt}\n"),
+	} {
+		if err := os.WriteFile(filepath.Join(directory, name), content, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	log, err := os.Create(filepath.Join(directory, "prometheus.log"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	process := exec.Command(binary, "--config.file="+filepath.Join(directory, "prometheus.yml"), "--web.config.file="+filepath.Join(directory, "web.yml"),
+		"--storage.tsdb.path="+filepath.Join(directory, "data"), "--web.listen-address="+address)
+	process.Stdout, process.Stderr = log, log
+	process.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	if err := process.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := process.Process.Signal(syscall.SIGTERM); err != nil {
+			t.Errorf("ending Prometheus: %v", err)
+		}
+		if err := process.Wait(); err != nil || t.Failed() {
+			output, _ := os.ReadFile(log.Name())
+			t.Logf("Prometheus ended with %v\n%s", err, output)
+		}
+		_ = log.Close()
+	})
+	return address
+}
