@@ -25,7 +25,7 @@ import (
 
 	"github.com/gorilla/websocket"
 	"golang.org/x/net/http2"
-	"golang.org/x/net/http2/h2c"
+	"golang.org/x/net/http2/h2c" //nolint:staticcheck // net/http has no upgrade to HTTP/2, which clients still ask for
 )
 
 // newWebHandler serves, in HTTP/1.1 and in HTTP/2 with prior knowledge and after
@@ -54,7 +54,7 @@ func newWebHandler(rest http.Handler) http.Handler {
 	mux.HandleFunc("/events", streams.serve)
 	mux.HandleFunc("POST /events/advance", streams.next)
 	mux.Handle("/", rest)
-	return h2c.NewHandler(mux, &http2.Server{})
+	return h2c.NewHandler(mux, &http2.Server{}) //nolint:staticcheck // as above
 }
 
 func echoBody(response http.ResponseWriter, request *http.Request) {
