@@ -89,6 +89,10 @@ test-e2e: ## Run the end-to-end tests on the local cluster.
 test-uninstall: ## Take the product out of the local cluster in several orders while applications sleep.
 	hack/test.sh uninstall
 
+.PHONY: circles
+circles: ## Put applications to sleep by their traffic and wake them, on the local cluster.
+	hack/test.sh circles
+
 .PHONY: soak
 soak: ## Put five applications to sleep and wake them a hundred times under 200 requests/s.
 	hack/test.sh soak

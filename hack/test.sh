@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Runs the tests of the named kinds: unit, integration, fuzz, e2e, soak, uninstall.
+# Runs the tests of the named kinds: unit, integration, fuzz, e2e, soak, circles, uninstall.
 # Each kind does its own set-up.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
@@ -57,6 +57,15 @@ uninstall() {
     hack/images/build.sh
     hack/deploy.sh
     go test -v -timeout "${timeout}" -count=1 ./test/uninstall
+}
+
+# circles puts applications to sleep by their traffic, wakes them, and kills a
+# resolver in between. It takes a few minutes, so it is not part of e2e.
+circles() {
+    hack/cluster/up.sh
+    hack/images/build.sh
+    hack/deploy.sh
+    go test -v -tags circles -timeout "${timeout}" -count=1 -run '^(TestTrafficKeeps|TestResolverKilledDuring|TestAnOpenConnection|TestDescentsUnder)' ./test/e2e
 }
 
 for kind in "$@"; do

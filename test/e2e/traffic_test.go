@@ -1,3 +1,5 @@
+//go:build circles
+
 /*
 Copyright The elasti-apiserver Authors.
 
