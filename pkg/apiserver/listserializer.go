@@ -55,28 +55,35 @@ func (s listSerializer) Encode(obj runtime.Object, w io.Writer) error {
 	if err != nil {
 		return fmt.Errorf("encoding the metadata of a list: %w", err)
 	}
-	out := bufio.NewWriterSize(w, listBufferBytes)
-	// A bufio.Writer keeps its first error for Flush.
+	var head []byte
 	if list.Kind != "" {
-		fmt.Fprintf(out, `"kind":%q,`, list.Kind)
+		head = fmt.Appendf(head, `"kind":%q,`, list.Kind)
 	}
 	if list.APIVersion != "" {
-		fmt.Fprintf(out, `"apiVersion":%q,`, list.APIVersion)
+		head = fmt.Appendf(head, `"apiVersion":%q,`, list.APIVersion)
 	}
-	fmt.Fprintf(out, `"metadata":%s,"items":[`, metadata)
+	head = fmt.Appendf(head, `"metadata":%s,"items":[`, metadata)
+	out := bufio.NewWriterSize(w, listBufferBytes)
+	if _, err := out.Write(head); err != nil {
+		return err
+	}
 	for i := range list.Items {
-		if i > 0 {
-			out.WriteByte(',')
-		}
 		encoded, err := s.encodeItem(&list.Items[i])
 		if err != nil {
 			return err
+		}
+		if i > 0 {
+			if err := out.WriteByte(','); err != nil {
+				return err
+			}
 		}
 		if _, err := out.Write(encoded); err != nil {
 			return err
 		}
 	}
-	out.WriteString("]}\n")
+	if _, err := out.WriteString("]}\n"); err != nil {
+		return err
+	}
 	return out.Flush()
 }
 

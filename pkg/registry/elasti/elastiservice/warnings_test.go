@@ -91,7 +91,7 @@ func TestWritesDoNotWaitForWarnings(t *testing.T) {
 			if waited := time.Since(start); waited != 0 {
 				t.Errorf("the write waited %s", waited)
 			}
-			time.Sleep(900 * time.Millisecond)
+			<-time.After(900 * time.Millisecond)
 		})
 		if len(got) != 1 || time.Since(start) != time.Second {
 			t.Errorf("got %q after %s", got, time.Since(start))
