@@ -65,6 +65,8 @@ type ApplicationOptions struct {
 	Linger time.Duration
 	// ServicePorts of the Service. Defaults to port 80, named http.
 	ServicePorts []corev1.ServicePort
+	// Container changes the container of the Deployment before it is created.
+	Container func(*corev1.Container)
 	// Spec changes the ElastiService before it is created.
 	Spec func(*v1alpha1.ElastiServiceSpec)
 }
@@ -258,7 +260,7 @@ func (a *Application) DeleteElastiService(ctx context.Context) error {
 func (a *Application) labels() map[string]string { return map[string]string{"app": a.Name} }
 
 func (a *Application) deployment() *appsv1.Deployment {
-	return &appsv1.Deployment{
+	deployment := &appsv1.Deployment{
 		ObjectMeta: metav1.ObjectMeta{Name: a.Name},
 		Spec: appsv1.DeploymentSpec{
 			Replicas: ptr.To(a.options.Replicas),
@@ -290,6 +292,10 @@ func (a *Application) deployment() *appsv1.Deployment {
 			},
 		},
 	}
+	if a.options.Container != nil {
+		a.options.Container(&deployment.Spec.Template.Spec.Containers[0])
+	}
+	return deployment
 }
 
 func (a *Application) lifecycle() *corev1.Lifecycle {

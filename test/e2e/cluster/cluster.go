@@ -124,11 +124,32 @@ func (c *Cluster) findImage(ctx context.Context, kubeconfig string) error {
 	if _, err := os.Stat(filepath.Join(filepath.Dir(kubeconfig), "containerd.sock")); err != nil {
 		return fmt.Errorf("KUBECONFIG is not the local cluster's, set %s to the image of the test application there: %w", applicationImageVariable, err)
 	}
-	load := exec.CommandContext(ctx, filepath.Join(c.Repository, "hack", "cluster", "load-image.sh"), filepath.Join(images, "elasti-example.tar"))
+	return c.loadImage(ctx, "elasti-example.tar")
+}
+
+// loadImage loads an archive of _output/images into the local cluster.
+func (c *Cluster) loadImage(ctx context.Context, archive string) error {
+	load := exec.CommandContext(ctx, filepath.Join(c.Repository, "hack", "cluster", "load-image.sh"), filepath.Join(c.Repository, "_output", "images", archive))
 	if output, err := load.CombinedOutput(); err != nil {
-		return fmt.Errorf("loading the image of the test application: %w\n%s", err, output)
+		return fmt.Errorf("loading %s into the cluster: %w\n%s", archive, err, output)
 	}
 	return nil
+}
+
+// DatabasesImage returns the image that has PostgreSQL and Redis, and loads it
+// into the cluster where that is the local one. Their clients run on this
+// machine, so the image has to be built here in any case.
+func (c *Cluster) DatabasesImage(ctx context.Context) (string, error) {
+	name, err := os.ReadFile(filepath.Join(c.Repository, "_output", "images", "elasti-databases.name"))
+	if err != nil {
+		return "", fmt.Errorf("the image of the databases is not built, run hack/images/databases.sh: %w", err)
+	}
+	if os.Getenv(applicationImageVariable) == "" {
+		if err := c.loadImage(ctx, "elasti-databases.tar"); err != nil {
+			return "", err
+		}
+	}
+	return strings.TrimSpace(string(name)), nil
 }
 
 func findKubectl(repository string) (string, error) {

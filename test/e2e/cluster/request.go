@@ -92,6 +92,11 @@ func GetWith(ctx context.Context, client *http.Client, url string) (*Answer, err
 	if err != nil {
 		return nil, err
 	}
+	return Do(client, request)
+}
+
+// Do sends one request with the client.
+func Do(client *http.Client, request *http.Request) (*Answer, error) {
 	answer := &Answer{SentAt: time.Now()}
 	response, err := client.Do(request)
 	if err != nil {
@@ -100,7 +105,7 @@ func GetWith(ctx context.Context, client *http.Client, url string) (*Answer, err
 	defer response.Body.Close()
 	body, err := io.ReadAll(io.LimitReader(response.Body, maxAnswerBytes))
 	if err != nil {
-		return nil, fmt.Errorf("reading the answer of %s: %w", url, err)
+		return nil, fmt.Errorf("reading the answer of %s: %w", request.URL, err)
 	}
 	answer.AnsweredAt = time.Now()
 	answer.Status, answer.Header, answer.Body = response.StatusCode, response.Header, string(body)

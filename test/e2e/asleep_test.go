@@ -1,0 +1,116 @@
+/*
+Copyright The elasti-apiserver Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package e2e
+
+import (
+	"context"
+	"net/http"
+	"strings"
+	"testing"
+
+	"k8s.io/apimachinery/pkg/util/wait"
+
+	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti/v1alpha1"
+	"github.com/truefoundry/elasti-apiserver/test/e2e/cluster"
+)
+
+// answerHeader tells that a resolver answered itself, and why.
+const answerHeader = "X-Elasti-Answer"
+
+func TestHealthChecksAreAnsweredAtZeroAndByTheApplicationAwake(t *testing.T) {
+	t.Parallel()
+	s := newScene(t)
+	app := s.asleep(cluster.ApplicationOptions{Spec: func(spec *v1alpha1.ElastiServiceSpec) {
+		// Resolvers stay in the path, and must not go on answering themselves.
+		spec.Proxy = &v1alpha1.ProxySpec{Policy: v1alpha1.ProxyAlways}
+		spec.ProbeResponse = []v1alpha1.ProbeResponseRule{{
+			Method:   http.MethodGet,
+			Path:     &v1alpha1.PathMatch{Type: v1alpha1.PathMatchExact, Value: "/alive"},
+			Response: v1alpha1.ProbeResponse{Status: http.StatusOK, Body: `{"asleep":true}`},
+		}}
+	}})
+	for range 10 {
+		answer := s.askWith(app, http.MethodGet, "/alive", nil)
+		if answer.Status != http.StatusOK || answer.Body != `{"asleep":true}` || answer.Header.Get(answerHeader) != "ProbeResponse" {
+			t.Fatalf("the rule is answered %d %q %v", answer.Status, answer.Body, answer.Header)
+		}
+		answer = s.askWith(app, http.MethodGet, "/", http.Header{"User-Agent": {"kube-probe/1.37"}})
+		if answer.Status != http.StatusServiceUnavailable || answer.Header.Get(answerHeader) != "Asleep" {
+			t.Fatalf("the kubelet is answered %d %q %v", answer.Status, answer.Body, answer.Header)
+		}
+	}
+	s.checkReplicas(app, 0)
+
+	s.get(app, "/")
+	// Each resolver learns of the pod in its own time.
+	row := 0
+	err := wait.PollUntilContextTimeout(s.ctx, pollInterval, convergeTimeout, true, func(context.Context) (bool, error) {
+		answer := s.askWith(app, http.MethodGet, "/alive", http.Header{"User-Agent": {"kube-probe/1.37"}})
+		if row++; answer.Header.Get(answerHeader) != "" {
+			row = 0
+		}
+		return row == 20, nil
+	})
+	if err != nil {
+		t.Fatalf("resolvers go on answering for an application that is awake: %v", err)
+	}
+}
+
+func TestBrowserSeesTheWakeAndThenTheApplication(t *testing.T) {
+	t.Parallel()
+	s := newScene(t)
+	app := s.asleep(cluster.ApplicationOptions{
+		Arguments: []string{"-start-delay=3s"},
+		Spec: func(spec *v1alpha1.ElastiServiceSpec) {
+			spec.Proxy = &v1alpha1.ProxySpec{WaitingPage: true}
+		},
+	})
+	navigation := http.Header{"Accept": {"text/html,application/xhtml+xml,*/*;q=0.8"}, "Sec-Fetch-Mode": {"navigate"}}
+	page := s.askWith(app, http.MethodGet, "/shop", navigation)
+	if page.Status != http.StatusServiceUnavailable || page.Header.Get(answerHeader) != "WaitingPage" ||
+		!strings.HasPrefix(page.Header.Get("Content-Type"), "text/html") || !strings.Contains(page.Body, "<title>") {
+		t.Fatalf("a browser is answered %d %v %.100q", page.Status, page.Header, page.Body)
+	}
+	// The page alone wakes: nothing is held. It asks until the application answers.
+	steps := map[string]bool{}
+	err := wait.PollUntilContextTimeout(s.ctx, pollInterval, testTimeout, true, func(context.Context) (bool, error) {
+		answer := s.askWith(app, http.MethodHead, "/shop", http.Header{"X-Elasti-Waiting": {"1"}})
+		steps[answer.Header.Get("X-Elasti-Progress")] = true
+		return answer.Header.Get(answerHeader) == "", nil
+	})
+	if err != nil {
+		t.Fatalf("the page waits for ever; it saw the steps %v", steps)
+	}
+	if len(steps) < 2 {
+		t.Errorf("the page saw no progress: %v", steps)
+	}
+	answer := s.askWith(app, http.MethodGet, "/shop", navigation)
+	s.checkAnswer(app, answer, "/shop")
+}
+
+// askWith sends one request with these header fields.
+func (s *scene) askWith(app *cluster.Application, method, path string, fields http.Header) *cluster.Answer {
+	s.Helper()
+	request, err := http.NewRequestWithContext(s.ctx, method, app.URL(path), nil)
+	s.check(err)
+	for name, values := range fields {
+		request.Header[name] = values
+	}
+	answer, err := cluster.Do(&http.Client{Transport: &http.Transport{DisableKeepAlives: true}}, request)
+	s.check(err)
+	return answer
+}

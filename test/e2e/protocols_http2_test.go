@@ -1,0 +1,210 @@
+/*
+Copyright The elasti-apiserver Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package e2e
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"slices"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/interop/grpc_testing"
+	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/status"
+)
+
+func http2Conversations() []conversation {
+	return []conversation{
+		{"HTTP2Trailers", func(ctx context.Context, h *host) error {
+			return echoWithTrailers(ctx, h, priorKnowledge(), "HTTP/2.0")
+		}},
+		{"HTTP2BigBodiesBothWays", func(ctx context.Context, h *host) error { return bigBodies(ctx, h, priorKnowledge()) }},
+		{"HTTP2ServerSentEvents", func(ctx context.Context, h *host) error {
+			return serverSentEvents(ctx, h, priorKnowledge(), "http2")
+		}},
+		{"HTTP2CurlPriorKnowledge", func(ctx context.Context, h *host) error {
+			return curl(ctx, h, "2", "--http2-prior-knowledge")
+		}},
+		{"HTTP2CurlUpgrade", curlUpgrade},
+		{"GRPCUnary", withGRPC(grpcUnary)},
+		{"GRPCStatus", withGRPC(grpcStatus)},
+		{"GRPCServerStreaming", withGRPC(grpcServerStreaming)},
+		{"GRPCClientStreaming", withGRPC(grpcClientStreaming)},
+		{"GRPCBidirectionalStreaming", withGRPC(grpcBidirectionalStreaming)},
+		{"GRPCCancellation", withGRPC(grpcCancellation)},
+	}
+}
+
+// priorKnowledge returns a transport that speaks HTTP/2 without TLS and without asking.
+func priorKnowledge() *http.Transport {
+	protocols := &http.Protocols{}
+	protocols.SetUnencryptedHTTP2(true)
+	return &http.Transport{Protocols: protocols}
+}
+
+// withGRPC has a conversation over a connection of its own.
+func withGRPC(have func(context.Context, grpc_testing.TestServiceClient) error) func(context.Context, *host) error {
+	return func(ctx context.Context, h *host) error {
+		conn, err := grpc.NewClient("passthrough:///"+h.at(portGRPC), grpc.WithTransportCredentials(insecure.NewCredentials()))
+		if err != nil {
+			return err
+		}
+		return errors.Join(have(ctx, grpc_testing.NewTestServiceClient(conn)), conn.Close())
+	}
+}
+
+func payload(size int) *grpc_testing.Payload { return &grpc_testing.Payload{Body: make([]byte, size)} }
+
+func grpcUnary(ctx context.Context, client grpc_testing.TestServiceClient) error {
+	ctx = metadata.AppendToOutgoingContext(ctx, "application-echo", "value")
+	var header, trailer metadata.MD
+	answer, err := client.UnaryCall(ctx, &grpc_testing.SimpleRequest{Payload: payload(1 << 20)}, grpc.Header(&header), grpc.Trailer(&trailer))
+	if err != nil {
+		return err
+	}
+	if got := len(answer.GetPayload().GetBody()); got != 1<<20 {
+		return fmt.Errorf("the answer has %d bytes", got)
+	}
+	if !slices.Equal(header.Get("application-echo"), []string{"value"}) || !slices.Equal(trailer.Get("application-echo-bin"), []string{"value"}) {
+		return fmt.Errorf("the header is %v, the trailer %v", header, trailer)
+	}
+	return nil
+}
+
+func grpcStatus(ctx context.Context, client grpc_testing.TestServiceClient) error {
+	const message = "as asked: 100 % \t ☺"
+	_, err := client.UnaryCall(ctx, &grpc_testing.SimpleRequest{
+		ResponseStatus: &grpc_testing.EchoStatus{Code: int32(codes.FailedPrecondition), Message: message},
+	})
+	if got := status.Convert(err); got.Code() != codes.FailedPrecondition || got.Message() != message {
+		return fmt.Errorf("the call ended with %w", err)
+	}
+	// Nobody has written this one.
+	if _, err := client.EmptyCall(ctx, &grpc_testing.Empty{}); status.Code(err) != codes.Unimplemented {
+		return fmt.Errorf("the call of what is not there ended with %w", err)
+	}
+	return nil
+}
+
+func grpcServerStreaming(ctx context.Context, client grpc_testing.TestServiceClient) error {
+	sizes := []int32{1, 100_000, 0, 7}
+	request := &grpc_testing.StreamingOutputCallRequest{}
+	for _, size := range sizes {
+		request.ResponseParameters = append(request.ResponseParameters, &grpc_testing.ResponseParameters{Size: size})
+	}
+	stream, err := client.StreamingOutputCall(ctx, request)
+	if err != nil {
+		return err
+	}
+	for _, size := range sizes {
+		answer, err := stream.Recv()
+		if err != nil {
+			return err
+		}
+		if got := len(answer.GetPayload().GetBody()); got != int(size) {
+			return fmt.Errorf("a message has %d bytes, want %d", got, size)
+		}
+	}
+	if _, err := stream.Recv(); !errors.Is(err, io.EOF) {
+		return fmt.Errorf("the stream ended with %w", err)
+	}
+	return nil
+}
+
+func grpcClientStreaming(ctx context.Context, client grpc_testing.TestServiceClient) error {
+	stream, err := client.StreamingInputCall(ctx)
+	if err != nil {
+		return err
+	}
+	for _, size := range []int{27182, 8, 1828, 45904} {
+		if err := stream.Send(&grpc_testing.StreamingInputCallRequest{Payload: payload(size)}); err != nil {
+			return err
+		}
+	}
+	answer, err := stream.CloseAndRecv()
+	if err != nil {
+		return err
+	}
+	if got := answer.GetAggregatedPayloadSize(); got != 74922 {
+		return fmt.Errorf("the application received %d bytes, want 74922", got)
+	}
+	return nil
+}
+
+// grpcBidirectionalStreaming sends a message only once the one before is answered.
+func grpcBidirectionalStreaming(ctx context.Context, client grpc_testing.TestServiceClient) error {
+	stream, err := client.FullDuplexCall(ctx)
+	if err != nil {
+		return err
+	}
+	for _, size := range []int32{31415, 9, 2653, 58979} {
+		err := stream.Send(&grpc_testing.StreamingOutputCallRequest{
+			ResponseParameters: []*grpc_testing.ResponseParameters{{Size: size}},
+			Payload:            payload(100),
+		})
+		if err != nil {
+			return err
+		}
+		answer, err := stream.Recv()
+		if err != nil {
+			return err
+		}
+		if got := len(answer.GetPayload().GetBody()); got != int(size) {
+			return fmt.Errorf("a message has %d bytes, want %d", got, size)
+		}
+	}
+	if err := stream.CloseSend(); err != nil {
+		return err
+	}
+	if _, err := stream.Recv(); !errors.Is(err, io.EOF) {
+		return fmt.Errorf("the stream ended with %w", err)
+	}
+	return nil
+}
+
+// grpcCancellation ends a stream in its middle; others of the connection go on.
+func grpcCancellation(ctx context.Context, client grpc_testing.TestServiceClient) error {
+	cancelled, cancel := context.WithCancel(ctx)
+	defer cancel()
+	stream, err := client.FullDuplexCall(cancelled)
+	if err != nil {
+		return err
+	}
+	err = stream.Send(&grpc_testing.StreamingOutputCallRequest{ResponseParameters: []*grpc_testing.ResponseParameters{{Size: 1}}})
+	if err != nil {
+		return err
+	}
+	if _, err := stream.Recv(); err != nil {
+		return err
+	}
+	cancel()
+	if _, err := stream.Recv(); status.Code(err) != codes.Canceled {
+		return fmt.Errorf("the cancelled stream ended with %w", err)
+	}
+	_, err = client.UnaryCall(ctx, &grpc_testing.SimpleRequest{})
+	return err
+}
+
+// curlUpgrade asks for the upgrade to HTTP/2 with a request without a body.
+func curlUpgrade(ctx context.Context, h *host) error {
+	return runCurl(ctx, "", "hello from ", "\nHTTP/2", "--http2", h.url(portWeb, "/upgraded"))
+}

@@ -1,0 +1,149 @@
+/*
+Copyright The elasti-apiserver Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/http"
+	"strconv"
+	"sync"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+
+	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti/v1alpha1"
+	"github.com/truefoundry/elasti-apiserver/test/e2e/cluster"
+)
+
+// The ports of the Service whose application speaks every protocol; see
+// test/application.
+const (
+	portHealth   = 80
+	portWeb      = 8001
+	portMirror   = 8002
+	portGRPC     = 8003
+	portEcho     = 8004
+	portGreeting = 8005
+	portTLS      = 8006
+)
+
+// conversation is what one client does in one protocol. Everything of it is
+// bounded by the context.
+type conversation struct {
+	name string
+	have func(context.Context, *host) error
+}
+
+// host is the Service that clients talk to.
+type host struct {
+	address string
+}
+
+// at is the address of a port.
+func (h *host) at(port int) string { return net.JoinHostPort(h.address, strconv.Itoa(port)) }
+
+// url is an HTTP URL on a port.
+func (h *host) url(port int, path string) string { return "http://" + h.at(port) + path }
+
+// dial connects to a port. The connection is bounded by ctx.
+func (h *host) dial(ctx context.Context, port int) (*net.TCPConn, error) {
+	var dialer net.Dialer
+	conn, err := dialer.DialContext(ctx, "tcp", h.at(port))
+	if err != nil {
+		return nil, err
+	}
+	if deadline, ok := ctx.Deadline(); ok {
+		if err := conn.SetDeadline(deadline); err != nil {
+			conn.Close()
+			return nil, err
+		}
+	}
+	return conn.(*net.TCPConn), nil
+}
+
+// conversations are all of them.
+func conversations() []conversation {
+	var all []conversation
+	all = append(all, http1Conversations()...)
+	all = append(all, http2Conversations()...)
+	return append(all, streamConversations()...)
+}
+
+// conversationTimeout bounds one conversation, the wake included.
+const conversationTimeout = 2 * time.Minute
+
+// TestEveryProtocolIsHeldAtZeroAndForwardedAwake has all conversations at once
+// while the target sleeps, and again, through a resolver still, while it is awake.
+func TestEveryProtocolIsHeldAtZeroAndForwardedAwake(t *testing.T) {
+	t.Parallel()
+	s := newScene(t)
+	ports := []corev1.ServicePort{{Name: "http", Port: portHealth, TargetPort: intstr.FromString("http")}}
+	for i, name := range []string{"web", "mirror", "grpc", "echo", "greeting", "tls"} {
+		ports = append(ports, corev1.ServicePort{Name: name, Port: int32(portWeb + i), TargetPort: intstr.FromInt32(int32(8081 + i))})
+	}
+	app := s.asleep(cluster.ApplicationOptions{
+		// Every client is there before the application is.
+		Arguments:    []string{"-protocols", "-start-delay=5s"},
+		ServicePorts: ports,
+		Spec: func(spec *v1alpha1.ElastiServiceSpec) {
+			spec.Proxy = &v1alpha1.ProxySpec{Policy: v1alpha1.ProxyAlways}
+		},
+	})
+	began := time.Now()
+	s.converse("AtZero", app)
+	answer := s.get(app, "/")
+	accepting, err := answer.AcceptingSince()
+	s.check(err)
+	if !began.Before(accepting) {
+		t.Fatalf("the application accepted connections at %s, before the first client came at %s", accepting, began)
+	}
+	s.checkPeer(answer, true)
+	s.converse("Awake", app)
+}
+
+// converse has every conversation at the same time, and expects all to go well.
+func (s *scene) converse(phase string, app *cluster.Application) {
+	s.Helper()
+	all := conversations()
+	failures := make([]error, len(all))
+	ctx, cancel := context.WithTimeout(s.ctx, conversationTimeout)
+	defer cancel()
+	var ended sync.WaitGroup
+	for i := range all {
+		ended.Go(func() { failures[i] = all[i].have(ctx, &host{address: app.Address}) })
+	}
+	ended.Wait()
+	for i := range all {
+		s.Run(phase+"/"+all[i].name, func(t *testing.T) {
+			if failures[i] != nil {
+				t.Error(failures[i])
+			}
+		})
+	}
+}
+
+// expectStatus is an error unless a response has the status.
+func expectStatus(response *http.Response, want int) error {
+	if response.StatusCode != want {
+		return fmt.Errorf("status %s, want %d; %s", response.Status, want, response.Header.Get("X-Elasti-Answer"))
+	}
+	return nil
+}
