@@ -93,6 +93,10 @@ test-uninstall: ## Take the product out of the local cluster in several orders w
 circles: ## Put applications to sleep by their traffic and wake them, on the local cluster.
 	hack/test.sh circles
 
+.PHONY: test-more
+test-more: ## Run end-to-end tests with a real PostgreSQL and Redis, and with the proxy ports used up.
+	hack/test.sh more
+
 .PHONY: soak
 soak: ## Put five applications to sleep and wake them a hundred times under 200 requests/s.
 	hack/test.sh soak

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Runs the tests of the named kinds: unit, integration, fuzz, e2e, soak, circles, uninstall.
+# Runs the tests of the named kinds: unit, integration, fuzz, e2e, more, soak, circles, uninstall.
 # Each kind does its own set-up.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
@@ -40,6 +40,16 @@ e2e() {
     hack/images/build.sh
     hack/deploy.sh
     go test -timeout "${timeout}" -count=1 ./test/e2e/...
+}
+
+# more runs the end-to-end tests that download databases, or that give the
+# product other flags for a while.
+more() {
+    hack/cluster/up.sh
+    hack/images/build.sh
+    hack/images/databases.sh
+    hack/deploy.sh
+    go test -tags=more -timeout "${timeout}" -count=1 -run '^(TestDatabases|TestServicesWithoutAProxyPort)' ./test/e2e
 }
 
 # soak switches under traffic a hundred times each way.

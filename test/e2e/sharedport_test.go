@@ -1,0 +1,162 @@
+//go:build more
+
+/*
+Copyright The elasti-apiserver Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"slices"
+	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/util/retry"
+
+	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti/v1alpha1"
+	"github.com/truefoundry/elasti-apiserver/test/e2e/cluster"
+)
+
+const (
+	// sharedPort is the --shared-http-port of the resolvers as deployed.
+	sharedPort = 9080
+	// sharedHostHeader is their --shared-http-host-header on the test cluster.
+	sharedHostHeader = "X-Elasti-Host"
+)
+
+// TestServicesWithoutAProxyPortAreToldApartByHostName leaves one proxy port for
+// two services.
+func TestServicesWithoutAProxyPortAreToldApartByHostName(t *testing.T) {
+	s := newScene(t)
+	s.withArgument(apiserverDeployment, "--proxy-port-range=29999-29999")
+	first := s.asleep(cluster.ApplicationOptions{Name: "first"})
+	// Resolvers stay in the path, so that each name is looked at.
+	always := func(spec *v1alpha1.ElastiServiceSpec) {
+		spec.Proxy = &v1alpha1.ProxySpec{Policy: v1alpha1.ProxyAlways}
+	}
+	second := s.asleep(cluster.ApplicationOptions{Name: "second", Spec: always})
+	third := s.asleep(cluster.ApplicationOptions{Name: "third", Spec: always})
+	for app, want := range map[*cluster.Application]int32{first: 29999, second: sharedPort, third: sharedPort} {
+		object, err := s.Elasti.ElastiV1alpha1().ElastiServices(app.Namespace).Get(s.ctx, app.Name, metav1.GetOptions{})
+		s.check(err)
+		if ports := object.Status.ProxyPorts; len(ports) != 1 || ports[0].ProxyPort != want {
+			t.Fatalf("the proxy ports of %s are %+v, want %d", app.Name, ports, want)
+		}
+	}
+
+	// Whatever is asked for, nothing but the services on the shared port is there.
+	for _, host := range []string{second.Address, "www.example.com", "first." + s.namespace, "second.kube-system", "second." + s.namespace + ".svc.example.com", "second." + s.namespace + ":81"} {
+		answer := s.ask(second, host, "")
+		if answer.Status != http.StatusMisdirectedRequest || answer.Header.Get("X-Elasti-Answer") != "UnknownHost" {
+			t.Errorf("a request for %s is answered %d %s", host, answer.Status, answer.Body)
+		}
+	}
+	s.checkReplicas(first, 0)
+	s.checkReplicas(second, 0)
+
+	for _, form := range []string{"", ":80", ".svc", ".svc.cluster.local", ".svc.cluster.local.:80"} {
+		s.awaitAnswer(second, "second."+s.namespace+form, "")
+	}
+	s.awaitAnswer(third, "www.example.com", "third."+s.namespace)
+	// The one with a port of its own needs no name.
+	s.get(first, "/")
+}
+
+// ask sends a request for a host name, and with it in the header field that goes
+// before Host, to the Service of an application.
+func (s *scene) ask(app *cluster.Application, host, field string) *cluster.Answer {
+	s.Helper()
+	client := &http.Client{Transport: withHost{host, field}}
+	answer, err := cluster.GetWith(s.ctx, client, app.URL("/"))
+	s.check(err)
+	return answer
+}
+
+// withHost sends requests with these values, each over a connection of its own.
+type withHost struct{ host, field string }
+
+// RoundTrip implements http.RoundTripper.
+func (w withHost) RoundTrip(request *http.Request) (*http.Response, error) {
+	request = request.Clone(request.Context())
+	request.Host = w.host
+	if w.field != "" {
+		request.Header.Set(sharedHostHeader, w.field)
+	}
+	transport := &http.Transport{DisableKeepAlives: true}
+	return transport.RoundTrip(request)
+}
+
+// awaitAnswer asks until the application answers: each resolver learns of a new
+// service in its own time.
+func (s *scene) awaitAnswer(app *cluster.Application, host, field string) {
+	s.Helper()
+	var last *cluster.Answer
+	err := wait.PollUntilContextTimeout(s.ctx, pollInterval, convergeTimeout, true, func(context.Context) (bool, error) {
+		last = s.ask(app, host, field)
+		return last.Status == http.StatusOK, nil
+	})
+	if err != nil {
+		s.Fatalf("a request for %s (%s) is answered %d %s", host, field, last.Status, last.Body)
+	}
+	s.checkAnswer(app, last, "/")
+	s.checkPeer(last, true)
+}
+
+// withArgument adds an argument to a Deployment of the product until the test ends.
+func (s *scene) withArgument(name, argument string) {
+	s.Helper()
+	var before []string
+	s.check(s.setArguments(s.ctx, name, func(arguments []string) []string {
+		before = arguments
+		return slices.Concat(arguments, []string{argument})
+	}))
+	s.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(s.ctx), testTimeout)
+		defer cancel()
+		if err := s.setArguments(ctx, name, func([]string) []string { return before }); err != nil {
+			s.Error(err)
+		}
+	})
+}
+
+// setArguments changes the arguments of a Deployment of the product and waits
+// until it runs with them.
+func (s *scene) setArguments(ctx context.Context, name string, change func(arguments []string) []string) error {
+	deployments := s.Host.AppsV1().Deployments(cluster.SystemNamespace)
+	err := retry.RetryOnConflict(retry.DefaultRetry, func() error {
+		deployment, err := deployments.Get(ctx, name, metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		container := &deployment.Spec.Template.Spec.Containers[0]
+		container.Args = change(container.Args)
+		_, err = deployments.Update(ctx, deployment, metav1.UpdateOptions{})
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("changing the arguments of %s: %w", name, err)
+	}
+	if err := s.AwaitRollout(ctx, name); err != nil {
+		return err
+	}
+	if name == apiserverDeployment {
+		return s.waitForAPI(ctx)
+	}
+	return nil
+}
