@@ -172,7 +172,7 @@ func (l *listeners) serves(ctx context.Context, address string, destination dest
 		return false, err
 	}
 	// A resolver ignores a connection that says nothing.
-	defer connection.Close()
+	defer func() { _ = connection.Close() }()
 	if destination.hostName == "" {
 		return true, nil
 	}
