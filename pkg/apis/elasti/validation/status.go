@@ -79,9 +79,11 @@ func validateActivity(entries []elasti.ResolverActivity, path *field.Path) field
 	return errs
 }
 
+// validateProxyPorts allows two ports to have one proxy port: Service ports that
+// found no free one are together on the shared HTTP port.
 func validateProxyPorts(ports []elasti.ProxyPort, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
-	seen, seenProxyPorts := map[int32]bool{}, map[int32]bool{}
+	seen := map[int32]bool{}
 	for i, port := range ports {
 		portPath := path.Index(i)
 		for _, message := range validation.IsValidPortNum(int(port.Port)) {
@@ -94,10 +96,6 @@ func validateProxyPorts(ports []elasti.ProxyPort, path *field.Path) field.ErrorL
 			errs = append(errs, field.Duplicate(portPath.Child("port"), port.Port))
 		}
 		seen[port.Port] = true
-		if seenProxyPorts[port.ProxyPort] {
-			errs = append(errs, field.Duplicate(portPath.Child("proxyPort"), port.ProxyPort))
-		}
-		seenProxyPorts[port.ProxyPort] = true
 	}
 	return errs
 }

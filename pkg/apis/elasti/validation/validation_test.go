@@ -227,7 +227,8 @@ func TestValidateStatus(t *testing.T) {
 	updated := valid()
 	updated.Status = elasti.ElastiServiceStatus{
 		Mode:       elasti.ModeProxy,
-		ProxyPorts: []elasti.ProxyPort{{Port: 80, ProxyPort: 10000}, {Port: 443, Name: "tls", ProxyPort: 10001}},
+		// The last two share a port.
+		ProxyPorts: []elasti.ProxyPort{{Port: 80, ProxyPort: 10000}, {Port: 443, Name: "tls", ProxyPort: 8012}, {Port: 8443, Name: "admin", ProxyPort: 8012}},
 		Conditions: []metav1.Condition{{Type: "Ready", Status: metav1.ConditionTrue, Reason: "Observed", LastTransitionTime: metav1.Now()}},
 	}
 	if errs := validation.ValidateElastiServiceStatusUpdate(updated, previous); len(errs) > 0 {
@@ -262,7 +263,6 @@ func TestValidateEveryFieldOfTheStatus(t *testing.T) {
 		{"status.replicas", elasti.ElastiServiceStatus{Replicas: -1}},
 		{"status.readyReplicas", elasti.ElastiServiceStatus{ReadyReplicas: -1}},
 		{"status.privateService", elasti.ElastiServiceStatus{PrivateService: "../secrets"}},
-		{"status.proxyPorts[1].proxyPort", elasti.ElastiServiceStatus{ProxyPorts: []elasti.ProxyPort{{Port: 80, ProxyPort: 10000}, {Port: 81, ProxyPort: 10000}}}},
 		{"", elasti.ElastiServiceStatus{ReadinessProbes: &elasti.ReadinessProbes{}}},
 		{"", probes(elasti.ReadinessProbeAction{TimeoutSeconds: 1, HTTPGet: &elasti.HTTPGetAction{Path: "/", Port: 80, Scheme: "HTTPS"}})},
 		{"", probes(elasti.ReadinessProbeAction{TCPSocket: &elasti.TCPSocketAction{Port: 80}})},
