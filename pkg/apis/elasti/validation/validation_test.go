@@ -226,7 +226,7 @@ func TestValidateStatus(t *testing.T) {
 	previous := valid()
 	updated := valid()
 	updated.Status = elasti.ElastiServiceStatus{
-		Mode:       elasti.ModeProxy,
+		Mode: elasti.ModeProxy,
 		// The last two share a port.
 		ProxyPorts: []elasti.ProxyPort{{Port: 80, ProxyPort: 10000}, {Port: 443, Name: "tls", ProxyPort: 8012}, {Port: 8443, Name: "admin", ProxyPort: 8012}},
 		Conditions: []metav1.Condition{{Type: "Ready", Status: metav1.ConditionTrue, Reason: "Observed", LastTransitionTime: metav1.Now()}},
