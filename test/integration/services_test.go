@@ -33,40 +33,6 @@ import (
 	"github.com/truefoundry/elasti-apiserver/test/integration/environment"
 )
 
-// waitForReason waits until a condition has a reason, and returns its message.
-func waitForReason(t *testing.T, namespace, condition, reason string) (message string) {
-	t.Helper()
-	eventually(t, fmt.Sprintf("the reason of %s is %s", condition, reason), func(ctx context.Context) string {
-		object, err := elastiServices(namespace).Get(ctx, "app", metav1.GetOptions{})
-		if err != nil {
-			return err.Error()
-		}
-		found := meta.FindStatusCondition(object.Status.Conditions, condition)
-		if found == nil || found.Reason != reason {
-			return fmt.Sprintf("it is %+v", found)
-		}
-		message = found.Message
-		return ""
-	})
-	return message
-}
-
-func waitForEvent(t *testing.T, namespace, reason string) {
-	t.Helper()
-	eventually(t, "there is an Event "+reason, func(ctx context.Context) string {
-		list, err := shared.Kubernetes.EventsV1().Events(namespace).List(ctx, metav1.ListOptions{})
-		if err != nil {
-			return err.Error()
-		}
-		for _, event := range list.Items {
-			if event.Reason == reason && event.Regarding.Kind == "ElastiService" {
-				return ""
-			}
-		}
-		return fmt.Sprintf("none of %d is it", len(list.Items))
-	})
-}
-
 // waitForResolverEndpoints waits until the resolver slices of a family have
 // the endpoints, in any order.
 func waitForResolverEndpoints(t *testing.T, namespace string, family discoveryv1.AddressType, want ...string) {
@@ -147,7 +113,7 @@ func TestPortsThatAreNotTCPAreLeftAlone(t *testing.T) {
 	createElastiService(t, namespace, newElastiService("app"))
 	waitForMode(t, namespace, v1alpha1.ModeProxy)
 	waitForCondition(t, namespace, "Ready", metav1.ConditionTrue)
-	message := waitForReason(t, namespace, "ServiceFound", "PortsNotProxied")
+	message := waitForReason(t, namespace, "ServiceFound", metav1.ConditionTrue, "PortsNotProxied")
 	if want := `Service "app" exists; its ports 53/UDP, 3868/SCTP are left alone: only TCP traffic wakes the target`; message != want {
 		t.Errorf("the condition says %q, want %q", message, want)
 	}
@@ -183,7 +149,7 @@ func TestObjectsOfOthersAreReportedAndNeverOverwritten(t *testing.T) {
 	}
 
 	createElastiService(t, namespace, newElastiService("app"))
-	message := waitForReason(t, namespace, "Ready", "NameTaken")
+	message := waitForReason(t, namespace, "Ready", metav1.ConditionFalse, "NameTaken")
 	t.Logf("the condition says: %s", message)
 	waitForEvent(t, namespace, "NameTaken")
 	if after, err := services.Get(t.Context(), privateName, metav1.GetOptions{}); err != nil || after.ResourceVersion != service.ResourceVersion {
@@ -222,7 +188,7 @@ func TestServiceWithoutAFreeProxyPortUsesTheSharedOne(t *testing.T) {
 		createElastiService(t, namespace, newElastiService("app"))
 		waitForMode(t, namespace, v1alpha1.ModeProxy)
 	}
-	waitForReason(t, second, "Ready", "ProxyPortsExhausted")
+	waitForReason(t, second, "Ready", metav1.ConditionFalse, "ProxyPortsExhausted")
 	waitForEvent(t, second, "ProxyPortsExhausted")
 	waitForResolverEndpoints(t, second, discoveryv1.AddressTypeIPv4, shared.Resolvers[0].Address)
 	for _, slice := range resolverSlices(t.Context(), t, second) {

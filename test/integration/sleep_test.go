@@ -52,25 +52,6 @@ import (
 // sleepPatience is for what takes several looks at a target and a descent.
 const sleepPatience = 2 * time.Minute
 
-// waitForReason waits until a condition of the ElastiService "app" has a status
-// and a reason, and returns its message.
-func waitForReason(t *testing.T, namespace, condition string, status metav1.ConditionStatus, reason string) (message string) {
-	t.Helper()
-	eventuallyWithin(t, sleepPatience, fmt.Sprintf("the condition %s is %s because of %s", condition, status, reason), func(ctx context.Context) string {
-		object, err := elastiServices(namespace).Get(ctx, "app", metav1.GetOptions{})
-		if err != nil {
-			return err.Error()
-		}
-		found := meta.FindStatusCondition(object.Status.Conditions, condition)
-		if found == nil || found.Status != status || found.Reason != reason {
-			return fmt.Sprintf("it is %+v", found)
-		}
-		message = found.Message
-		return ""
-	})
-	return message
-}
-
 func waitForWanted(t *testing.T, namespace string, replicas int32) {
 	t.Helper()
 	eventuallyWithin(t, sleepPatience, fmt.Sprintf("the target has %d replicas", replicas), func(context.Context) string {
@@ -78,22 +59,6 @@ func waitForWanted(t *testing.T, namespace string, replicas int32) {
 			return fmt.Sprintf("it has %d", got)
 		}
 		return ""
-	})
-}
-
-func waitForEvent(t *testing.T, namespace, reason string) {
-	t.Helper()
-	eventuallyWithin(t, sleepPatience, "there is an Event "+reason, func(ctx context.Context) string {
-		found, err := shared.Kubernetes.EventsV1().Events(namespace).List(ctx, metav1.ListOptions{})
-		if err != nil {
-			return err.Error()
-		}
-		for i := range found.Items {
-			if found.Items[i].Reason == reason {
-				return ""
-			}
-		}
-		return fmt.Sprintf("it is none of %d", len(found.Items))
 	})
 }
 
