@@ -88,3 +88,45 @@ func TestAPodThatNeverAnswersIsAskedFewTimesAtOnce(t *testing.T) {
 		}
 	})
 }
+
+// A pod that answered nothing for a long time is still given time to answer.
+func TestAPodThatAnswersAfterALongSilenceIsHeard(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		pod := &endpoint.Pod{Addresses: []netip.Addr{loopback}}
+		queue := &fakeQueue{questions: []endpoint.Question{{Pod: pod, Number: 1}}}
+		silence := time.Now().Add(10 * time.Minute)
+		heard := make(chan struct{}, overlap)
+		prober := New(Options{
+			Queue: queue, Probes: func() *v1alpha1.ReadinessProbes { return &v1alpha1.ReadinessProbes{} }, Slots: make(chan struct{}, 10),
+			Ask: func(ctx context.Context, _ Target) error {
+				answer := time.NewTimer(100 * time.Millisecond)
+				defer answer.Stop()
+				select {
+				case <-ctx.Done():
+					return ctx.Err()
+				case <-answer.C:
+				}
+				if time.Now().Before(silence) {
+					<-ctx.Done()
+					return ctx.Err()
+				}
+				heard <- struct{}{}
+				return nil
+			},
+		})
+		ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
+		defer cancel()
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			prober.Run(ctx, nil)
+		}()
+		select {
+		case <-heard:
+		case <-ctx.Done():
+			t.Error("the pod was not heard")
+		}
+		cancel()
+		<-done
+	})
+}

@@ -48,6 +48,8 @@ const (
 	overlapInterval = 25 * time.Millisecond
 	overlap         = 3
 	firstTimeout    = 250 * time.Millisecond
+	// longestTimeout bounds that; the probe's own timeout is a bound as well.
+	longestTimeout = 10 * time.Minute
 )
 
 // errBusy means that too many probes of the process run for one that need not be.
@@ -156,7 +158,7 @@ func (p *Prober) ask(ctx context.Context, question endpoint.Question) {
 			}
 			logger.V(6).Info("A pod cannot answer yet", "attempts", attempts, "err", err)
 			if errors.Is(err, context.DeadlineExceeded) {
-				timeout *= 2
+				timeout = min(2*timeout, longestTimeout)
 			}
 			if unanswered == 0 {
 				timer.Reset(p.pause(time.Since(started)))
@@ -168,10 +170,10 @@ func (p *Prober) ask(ctx context.Context, question endpoint.Question) {
 			return
 		}
 		if unanswered < overlap {
-			first := unanswered == 0
+			first, within := unanswered == 0, timeout
 			attempts++
 			unanswered++
-			running.Go(func() { results <- p.round(ctx, question, timeout, first) })
+			running.Go(func() { results <- p.round(ctx, question, within, first) })
 		}
 		timer.Reset(max(overlapInterval, p.pause(time.Since(started))))
 	}
