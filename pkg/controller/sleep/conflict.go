@@ -41,7 +41,7 @@ const (
 	ReasonConflictOver = "ConflictOver"
 )
 
-// EventScaledUpByOther: a sleeping target was scaled up, and not by us.
+// EventScaledUpByOther tells that a sleeping target was scaled up, and not by us.
 const EventScaledUpByOther = "ScaledUpByOther"
 
 const (

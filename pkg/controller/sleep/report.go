@@ -41,7 +41,7 @@ const ReasonTriggersAnswer = "TriggersAnswer"
 // or ReasonNoAction, its message the decision.
 const ConditionDryRun = "DryRun"
 
-// ReasonNoAction: the target would be left as it is.
+// ReasonNoAction means that the target would be left as it is.
 const ReasonNoAction = "NoAction"
 
 const (

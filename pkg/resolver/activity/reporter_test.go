@@ -93,7 +93,7 @@ func run(t *testing.T, test func(t *testing.T, s *server, tracker *Tracker)) {
 
 // after lets time pass.
 func after(d time.Duration) {
-	time.Sleep(d)
+	<-time.After(d)
 	synctest.Wait()
 }
 
