@@ -13,6 +13,7 @@ export PATH := $(TOOLS):$(PATH)
 export KUBECONFIG ?= $(CURDIR)/_output/cluster/kubeconfig
 
 FUZZTIME ?= 60s
+SOAK_FOR ?= 10m
 BENCH ?= all
 CHAOS_RATE ?= 1000
 CHAOS_DURATION ?= 60s
@@ -98,8 +99,8 @@ test-more: ## Run end-to-end tests with a real PostgreSQL and Redis, and with th
 	hack/test.sh more
 
 .PHONY: soak
-soak: ## Put five applications to sleep and wake them a hundred times under 200 requests/s.
-	hack/test.sh soak
+soak: ## Sleep and wake a hundred times under 200 requests/s, then restart parts at random for SOAK_FOR (10m).
+	SOAK_FOR=$(SOAK_FOR) hack/test.sh soak
 
 .PHONY: chaos
 chaos: ## Kill and roll out resolvers under CHAOS_RATE (1000) requests/s to applications that sleep and wake.

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Runs the tests of the named kinds: unit, integration, fuzz, e2e, more, soak, circles, uninstall.
-# Each kind does its own set-up.
+# Runs the tests of the named kinds: unit, integration, fuzz, e2e, more, soak,
+# restarts, circles, uninstall. Each kind does its own set-up.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -58,6 +58,17 @@ soak() {
     hack/images/build.sh
     hack/deploy.sh
     go test -v -timeout "${timeout}" -count=1 -run '^TestSwitchesUnderTraffic' ./test/e2e -switch-rounds=20
+    restarts
+}
+
+# restarts ends Prometheus, resolvers and the API server at random for SOAK_FOR,
+# beside applications with and without traffic.
+restarts() {
+    hack/cluster/up.sh
+    hack/images/build.sh
+    hack/deploy.sh
+    hack/tools/prometheus.sh
+    go run ./test/soak -for "${SOAK_FOR:-10m}"
 }
 
 # uninstall takes the product out of the cluster, in several orders, and deploys
