@@ -63,7 +63,7 @@ format: ## Format the Go code.
 ##@ Check
 
 .PHONY: verify
-verify: ## Check format, vet, lint, generated code, go.mod, import direction and that docs/guarantees.md names tests.
+verify: ## Check format, vet, lint, generated code, go.mod, import direction, that manifests render and that docs/guarantees.md names tests.
 	hack/verify/verify.sh
 
 .PHONY: test
