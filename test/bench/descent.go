@@ -42,8 +42,8 @@ func descent(ctx context.Context, b *bench) error {
 	}
 	defer leave()
 	rounds := max(*descentCount/descendingApplications, 1)
-	outcome, err := b.Descend(ctx, stage.namespace, stage.observer, cluster.DescentOptions{
-		Applications: descendingApplications, Rounds: rounds, Timeout: 5*time.Minute + time.Duration(rounds)*descentRound,
+	outcome, err := b.Descend(ctx, stage.namespace, stage.observer, cluster.RoundOptions{
+		Applications: descendingApplications, Rounds: rounds, Clients: 5, PerSecond: 10, Timeout: 5*time.Minute + time.Duration(rounds)*descentRound,
 	})
 	for _, failure := range outcome.Failures {
 		fmt.Println("  failed:", failure)
@@ -51,10 +51,10 @@ func descent(ctx context.Context, b *bench) error {
 	if err != nil {
 		return err
 	}
-	fmt.Printf("%d descents, %d requests, %d failed\n", outcome.Descents, outcome.Requests, outcome.Failed)
+	fmt.Printf("%d descents, %d requests, %d failed\n", outcome.Rounds, outcome.Requests, outcome.Failed)
 	moments := stage.observer.Since(time.Time{})
 	b.durations("resolver slice in place → target scaled to zero", delaysUntilZero(moments))
-	b.set("descent_total", float64(outcome.Descents))
+	b.set("descent_total", float64(outcome.Rounds))
 	b.set("descent_failed", float64(outcome.Failed))
 	return nil
 }

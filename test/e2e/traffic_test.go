@@ -143,8 +143,8 @@ func TestAnOpenConnectionKeepsATargetAwake(t *testing.T) {
 
 func TestDescentsUnderTrafficFailNoRequest(t *testing.T) {
 	s := newScene(t)
-	outcome, err := s.Descend(s.ctx, s.namespace, s.observe(), cluster.DescentOptions{Applications: 2, Rounds: 2, Timeout: testTimeout})
-	t.Logf("%d descents, %d requests, %d failed", outcome.Descents, outcome.Requests, outcome.Failed)
+	outcome, err := s.Descend(s.ctx, s.namespace, s.observe(), cluster.RoundOptions{Applications: 2, Rounds: 2, Clients: 5, PerSecond: 10, Timeout: testTimeout})
+	t.Logf("%d descents, %d requests, %d failed", outcome.Rounds, outcome.Requests, outcome.Failed)
 	if outcome.Failed > 0 {
 		t.Errorf("%d of %d requests failed:\n%s", outcome.Failed, outcome.Requests, strings.Join(outcome.Failures, "\n"))
 	}

@@ -23,6 +23,9 @@ import (
 	"sync"
 	"time"
 
+	autoscalingv1 "k8s.io/api/autoscaling/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
 	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti/v1alpha1"
 )
 
@@ -31,22 +34,24 @@ import (
 // busy machine as well.
 const lingerWhileSwitching = 15 * time.Second
 
-// SwitchOptions say how to switch applications between asleep and awake.
-type SwitchOptions struct {
+// RoundOptions say how to have applications sleep and wake under traffic.
+type RoundOptions struct {
 	// Applications is how many applications there are.
 	Applications int
 	// Rounds is how often each of them is put to sleep and wakes.
 	Rounds int
-	// PerSecond is how many requests a second are sent in all.
-	PerSecond int
+	// Clients is how many clients send to each of them, every other one over a
+	// connection that it keeps, and PerSecond how many requests each of them
+	// sends a second.
+	Clients, PerSecond int
 	// Timeout bounds the whole.
 	Timeout time.Duration
 }
 
-// SwitchOutcome is what came of switching applications under traffic.
-type SwitchOutcome struct {
-	// Switches is how many switches there were in each direction.
-	Switches int
+// RoundOutcome is what came of it.
+type RoundOutcome struct {
+	// Rounds is how many times an application slept and came back.
+	Rounds int
 	// Requests is how many requests were sent, Failed how many of them were
 	// not answered with 200, and Failures the first reasons why.
 	Requests, Failed int
@@ -54,47 +59,73 @@ type SwitchOutcome struct {
 }
 
 // Switch creates applications in the namespace that the observer watches and
-// sends steady traffic to them, half of it over connections that are kept. It
-// scales each of them to zero, over and over, as soon as traffic goes to its
-// pod; the traffic itself wakes it.
-func (c *Cluster) Switch(ctx context.Context, namespace string, observer *Observer, options SwitchOptions) (SwitchOutcome, error) {
+// sends steady traffic to them. It scales each of them to zero, over and over,
+// as soon as traffic goes to its pod; the traffic itself wakes it.
+func (c *Cluster) Switch(ctx context.Context, namespace string, observer *Observer, options RoundOptions) (RoundOutcome, error) {
+	return c.rounds(ctx, namespace, observer, options, "switched", func(ctx context.Context, app *Application, since time.Time) (Moment, error) {
+		if err := app.Scale(ctx, 0); err != nil {
+			return Moment{}, err
+		}
+		return observer.Await(ctx, since, ModeChanged, app.Name, string(v1alpha1.ModeProxy))
+	})
+}
+
+// Descend is like Switch, but has each application put to sleep by the product,
+// as a trigger would for which that traffic is too little.
+func (c *Cluster) Descend(ctx context.Context, namespace string, observer *Observer, options RoundOptions) (RoundOutcome, error) {
+	return c.rounds(ctx, namespace, observer, options, "descending", func(ctx context.Context, app *Application, since time.Time) (Moment, error) {
+		if err := app.RequestSleep(ctx); err != nil {
+			return Moment{}, err
+		}
+		return observer.Await(ctx, since, Scaled, app.Name, "0")
+	})
+}
+
+// sleepFunc puts an application to sleep, and returns the moment since the given
+// one at which it is.
+type sleepFunc func(ctx context.Context, app *Application, since time.Time) (Moment, error)
+
+func (c *Cluster) rounds(ctx context.Context, namespace string, observer *Observer, options RoundOptions, name string, sleep sleepFunc) (RoundOutcome, error) {
 	ctx, cancel := context.WithTimeout(ctx, options.Timeout)
 	defer cancel()
 	var apps []*Application
 	for i := range options.Applications {
-		app := c.NewApplication(namespace, ApplicationOptions{Name: fmt.Sprintf("switched-%02d", i), Linger: lingerWhileSwitching})
+		app := c.NewApplication(namespace, ApplicationOptions{Name: fmt.Sprintf("%s-%02d", name, i), Linger: lingerWhileSwitching})
 		if err := app.Create(ctx); err != nil {
-			return SwitchOutcome{}, err
+			return RoundOutcome{}, err
 		}
 		apps = append(apps, app)
 	}
 	for _, app := range apps {
 		if err := errors.Join(app.AwaitAsleep(ctx), app.AwaitResolverSlice(ctx, true), app.AwaitReachable(ctx)); err != nil {
-			return SwitchOutcome{}, err
+			return RoundOutcome{}, err
 		}
 	}
 
 	sending, stopSending := context.WithCancel(ctx)
 	defer stopSending()
-	var senders, switchers sync.WaitGroup
-	traffics := make([]Traffic, len(apps))
+	var clients, sleepers sync.WaitGroup
+	traffics := make([]Traffic, len(apps)*options.Clients)
 	failures, rounds := make([]error, len(apps)), make([]int, len(apps))
 	for i, app := range apps {
-		perSecond := max(options.PerSecond/options.Applications, 1)
-		traffic := &traffics[i]
-		traffic.URL, traffic.PerSecond, traffic.KeepAlive = app.URL("/"), perSecond, i%2 == 1
-		traffic.Timeout, traffic.Limit = time.Minute, perSecond*int(options.Timeout/time.Second)
-		senders.Go(func() { traffic.Run(sending) })
-		switchers.Go(func() { rounds[i], failures[i] = app.sleepAndWake(ctx, observer, options.Rounds) })
+		for client := range options.Clients {
+			traffic := &traffics[i*options.Clients+client]
+			traffic.URL, traffic.PerSecond, traffic.KeepAlive = app.URL("/"), options.PerSecond, (i+client)%2 == 1
+			traffic.Timeout, traffic.Limit = time.Minute, options.PerSecond*int(options.Timeout/time.Second)
+			clients.Go(func() { traffic.Run(sending) })
+		}
+		sleepers.Go(func() { rounds[i], failures[i] = app.sleepAndWake(ctx, observer, options.Rounds, sleep) })
 	}
-	switchers.Wait()
+	sleepers.Wait()
 	stopSending()
-	senders.Wait()
+	clients.Wait()
 
-	var outcome SwitchOutcome
+	var outcome RoundOutcome
+	for _, n := range rounds {
+		outcome.Rounds += n
+	}
 	for i := range traffics {
 		total, failed, reasons := traffics[i].Outcome()
-		outcome.Switches += rounds[i]
 		outcome.Requests += total
 		outcome.Failed += failed
 		outcome.Failures = append(outcome.Failures, reasons...)
@@ -102,18 +133,15 @@ func (c *Cluster) Switch(ctx context.Context, namespace string, observer *Observ
 	return outcome, errors.Join(failures...)
 }
 
-// sleepAndWake scales the application to zero as often as asked for, each time
+// sleepAndWake puts the application to sleep as often as asked for, each time
 // once it is in mode serve, and returns how often it came back.
-func (a *Application) sleepAndWake(ctx context.Context, observer *Observer, rounds int) (int, error) {
+func (a *Application) sleepAndWake(ctx context.Context, observer *Observer, rounds int, sleep sleepFunc) (int, error) {
 	awake, err := observer.Await(ctx, time.Time{}, ModeChanged, a.Name, string(v1alpha1.ModeServe))
 	if err != nil {
 		return 0, err
 	}
 	for round := range rounds {
-		if err := a.Scale(ctx, 0); err != nil {
-			return round, err
-		}
-		asleep, err := observer.Await(ctx, awake.At, ModeChanged, a.Name, string(v1alpha1.ModeProxy))
+		asleep, err := sleep(ctx, a, awake.At)
 		if err != nil {
 			return round, err
 		}
@@ -122,4 +150,14 @@ func (a *Application) sleepAndWake(ctx context.Context, observer *Observer, roun
 		}
 	}
 	return rounds, nil
+}
+
+// RequestSleep asks for the target to be put to sleep, as kubectl scale
+// elastiservice --replicas=0 does.
+func (a *Application) RequestSleep(ctx context.Context) error {
+	scale := &autoscalingv1.Scale{ObjectMeta: metav1.ObjectMeta{Namespace: a.Namespace, Name: a.Name}}
+	if _, err := a.cluster.Elasti.ElastiV1alpha1().ElastiServices(a.Namespace).UpdateScale(ctx, a.Name, scale, metav1.UpdateOptions{}); err != nil {
+		return fmt.Errorf("asking for ElastiService %s to sleep: %w", a.Name, err)
+	}
+	return nil
 }
