@@ -46,19 +46,16 @@ func TestServicesWithoutAProxyPortAreToldApartByHostName(t *testing.T) {
 	s := newScene(t)
 	s.withArgument(apiserverDeployment, "--proxy-port-range=29999-29999")
 	first := s.asleep(cluster.ApplicationOptions{Name: "first"})
+	// What an earlier test has left may hold the port until it is gone.
+	s.awaitProxyPort(first, 29999)
 	// Resolvers stay in the path, so that each name is looked at.
 	always := func(spec *v1alpha1.ElastiServiceSpec) {
 		spec.Proxy = &v1alpha1.ProxySpec{Policy: v1alpha1.ProxyAlways}
 	}
 	second := s.asleep(cluster.ApplicationOptions{Name: "second", Spec: always})
 	third := s.asleep(cluster.ApplicationOptions{Name: "third", Spec: always})
-	for app, want := range map[*cluster.Application]int32{first: 29999, second: sharedPort, third: sharedPort} {
-		object, err := s.Elasti.ElastiV1alpha1().ElastiServices(app.Namespace).Get(s.ctx, app.Name, metav1.GetOptions{})
-		s.check(err)
-		if ports := object.Status.ProxyPorts; len(ports) != 1 || ports[0].ProxyPort != want {
-			t.Fatalf("the proxy ports of %s are %+v, want %d", app.Name, ports, want)
-		}
-	}
+	s.awaitProxyPort(second, sharedPort)
+	s.awaitProxyPort(third, sharedPort)
 
 	// Whatever is asked for, nothing but the services on the shared port is there.
 	for _, host := range []string{second.Address, "www.example.com", "first." + s.namespace, "second.kube-system", "second." + s.namespace + ".svc.example.com", "second." + s.namespace + ":81"} {
@@ -76,6 +73,17 @@ func TestServicesWithoutAProxyPortAreToldApartByHostName(t *testing.T) {
 	s.awaitAnswer(third, "www.example.com", "third."+s.namespace)
 	// The one with a port of its own needs no name.
 	s.get(first, "/")
+}
+
+// awaitProxyPort waits until the only proxy port of an application is the one
+// that is wanted.
+func (s *scene) awaitProxyPort(app *cluster.Application, want int32) {
+	s.Helper()
+	_, err := s.AwaitElastiService(s.ctx, app.Namespace, app.Name, fmt.Sprintf("its proxy port is %d", want), func(elastiService *v1alpha1.ElastiService) bool {
+		ports := elastiService.Status.ProxyPorts
+		return len(ports) == 1 && ports[0].ProxyPort == want
+	})
+	s.check(err)
 }
 
 // ask sends a request for a host name, and with it in the header field that goes
