@@ -85,10 +85,10 @@ func run(ctx context.Context, duration time.Duration, random *rand.Rand, binary 
 		return err
 	}
 	restore, err := setPollingInterval(ctx, connected)
+	defer func() { err = errors.Join(err, restore()) }()
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, restore()) }()
 	namespace, err := connected.CreateNamespace(ctx, "soak")
 	if err != nil {
 		return err
@@ -305,7 +305,7 @@ func nodeAddress(ctx context.Context, connected *cluster.Cluster) (string, error
 }
 
 // setPollingInterval makes the API server look at triggers often. The returned
-// function puts back what was there.
+// function puts back what was there, also after an error.
 func setPollingInterval(ctx context.Context, connected *cluster.Cluster) (restore func() error, err error) {
 	var before []string
 	set := func(ctx context.Context, change func([]string) []string) error {
@@ -332,6 +332,9 @@ func setPollingInterval(ctx context.Context, connected *cluster.Cluster) (restor
 		return append(slices.Clone(arguments), "--polling-interval="+pollingInterval.String())
 	})
 	return func() error {
+		if before == nil {
+			return nil
+		}
 		return set(context.WithoutCancel(ctx), func([]string) []string { return before })
 	}, err
 }
