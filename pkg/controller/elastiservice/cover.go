@@ -32,6 +32,9 @@ import (
 // noteScale remembers when the target went to zero, and tells of those who
 // scale it up without us.
 func (c *Controller) noteScale(ctx context.Context, v *view, memory *memory) {
+	if v.target.atZero() || c.clock.Since(memory.slept) >= leavingTime {
+		memory.slept = time.Time{}
+	}
 	switch {
 	case v.target.scale == nil:
 	case !v.target.atZero():
@@ -138,6 +141,7 @@ func (c *Controller) modeFacts(v *view, memory *memory) modeFacts {
 		readyEndpoints: v.readyEndpoints,
 		always:         proxy != nil && proxy.Policy == v1alpha1.ProxyAlways,
 		atZero:         v.target.atZero(),
+		slept:          !memory.slept.IsZero(),
 		podsLeft:       v.target.scale != nil && v.target.scale.existing > 0,
 		sliceInPlace:   len(v.ownSlices) > 0,
 		sinceZero:      -1,

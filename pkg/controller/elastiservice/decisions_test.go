@@ -49,6 +49,7 @@ func TestDecideMode(t *testing.T) {
 		{"ready, slice still in place", modeFacts{readyEndpoints: 1, sliceInPlace: true, sinceZero: -1}, serve},
 		{"ready, policy Always", modeFacts{readyEndpoints: 1, always: true, sinceZero: -1}, proxy},
 		{"ready, being put to sleep", modeFacts{readyEndpoints: 1, descending: true, sinceZero: -1}, proxy},
+		{"ready, put to sleep, which is not seen yet", modeFacts{readyEndpoints: 1, slept: true, sinceZero: -1}, proxy},
 		{"just scaled to zero, endpoints still ready", modeFacts{readyEndpoints: 1, atZero: true, sinceZero: 0}, proxy},
 		{"scaled to zero long ago, other pods are ready", modeFacts{readyEndpoints: 1, atZero: true, sinceZero: leavingTime, sliceInPlace: true}, serve},
 		{"at zero at a restart, other pods are ready", modeFacts{readyEndpoints: 1, atZero: true, sinceZero: -1}, serve},

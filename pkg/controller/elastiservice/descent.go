@@ -202,6 +202,10 @@ func (c *Controller) putToSleep(ctx context.Context, v *view, memory *memory) er
 	if !taken {
 		return c.wakeAgain(ctx, v)
 	}
+	// The watch of the target may be behind: until it shows zero, the pods that
+	// are about to go still look as if they could serve.
+	memory.slept = c.clock.Now()
+	c.queue.AddAfter(keyOf(v.elastiService), leavingTime)
 	klog.FromContext(ctx).V(2).Info("Put a target to sleep", "elastiService", klog.KObj(v.elastiService))
 	c.event(v.elastiService, corev1.EventTypeNormal, ReasonSlept, actionSleep, "scaled %s %s to 0", target.Kind, target.Name)
 	return nil

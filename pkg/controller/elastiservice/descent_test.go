@@ -285,3 +285,28 @@ func TestADescentPutsTheResolversInThePathFirst(t *testing.T) {
 		t.Errorf("got the steps %q, want %q", steps, want)
 	}
 }
+
+// The watch of the target may be behind what a descent has done to it: its pods
+// still look ready then, but are about to go.
+func TestResolversStayInThePathUntilTheTargetIsSeenAtZero(t *testing.T) {
+	c, stumbling := newDescent(t, nil)
+	stumbling.toZero = func(func() error) error { return nil }
+	c.start()
+	c.eventuallyMode("cart", v1alpha1.ModeServe)
+	c.requestSleep("cart")
+	c.eventuallyEvent(ReasonSlept)
+	const looked = 1 << 10
+	c.edit("cart", func(elastiService *v1alpha1.ElastiService) { elastiService.Generation = looked })
+	c.eventually(func() string {
+		if c.elastiService("cart").Status.ObservedGeneration != looked {
+			return "the controller to look at it once more"
+		}
+		return ""
+	})
+	if mode := c.elastiService("cart").Status.Mode; mode != v1alpha1.ModeProxy {
+		t.Errorf("the mode is %q before the target is seen at zero", mode)
+	}
+	if len(c.resolverSlices("cart")) == 0 {
+		t.Error("the resolvers have left the path")
+	}
+}

@@ -42,6 +42,9 @@ type memory struct {
 	// descentSince is since when a descent has the resolvers in the path. Zero
 	// without one.
 	descentSince time.Time
+	// slept is when a descent scaled the target to zero, until the watch shows
+	// that. Zero without one.
+	slept time.Time
 	// pausing is when a descent paused the autoscaler. Zero without one.
 	pausing time.Time
 }

@@ -36,6 +36,9 @@ type modeFacts struct {
 	always bool
 	// descending is true while the target is being put to sleep.
 	descending bool
+	// slept is true from when a descent scaled the target to zero until its
+	// scale is known to be that.
+	slept bool
 	// atZero is true when the target's scale is known to ask for no replicas.
 	atZero bool
 	// sinceZero is how long ago the target was seen to go to zero, or
@@ -56,6 +59,8 @@ func decideMode(facts modeFacts) (v1alpha1.Mode, string) {
 		return v1alpha1.ModeProxy, "spec.proxy.policy is Always"
 	case facts.descending:
 		return v1alpha1.ModeProxy, "the target is being put to sleep"
+	case facts.slept:
+		return v1alpha1.ModeProxy, "the target was put to sleep"
 	case facts.atZero && facts.sinceZero >= 0 && facts.sinceZero < leavingTime:
 		return v1alpha1.ModeProxy, "the target was scaled to zero"
 	case facts.atZero && facts.podsLeft && facts.sliceInPlace:
