@@ -49,10 +49,6 @@ const (
 	quotaBytes = 2 << 30
 	// lockRetryInterval is how often a store that waits for its predecessor looks.
 	lockRetryInterval = 50 * time.Millisecond
-	// commitInterval is how often the database file follows the log. Each time,
-	// writes wait for the disk twice over, at etcd's default in every tenth of a
-	// second. What was answered is safe in the log before.
-	commitInterval = time.Second
 	// snapshotAfter is after how many writes the log is cut. What is in the log
 	// is in memory too: by default etcd keeps up to 15,000 writes there, most
 	// of them for members that are behind, of which there are none.
@@ -226,7 +222,6 @@ func newConfig(logger *zap.Logger, dataDir, clientSocket string) *embed.Config {
 	config.ListenPeerUrls = nil
 	config.InitialCluster = config.InitialClusterFromName(memberName)
 	config.QuotaBackendBytes = quotaBytes
-	config.BackendBatchInterval = commitInterval
 	config.SnapshotCount, config.SnapshotCatchUpEntries = snapshotAfter, catchUpEntries
 	config.EnableGRPCGateway = false
 	config.ZapLoggerBuilder = embed.NewZapLoggerBuilder(logger)
