@@ -19,6 +19,7 @@ package elastiservice
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"unique"
 
 	corev1 "k8s.io/api/core/v1"
@@ -106,7 +107,7 @@ func keepElastiService(object any) (any, error) {
 	}
 	kept := *elastiService
 	kept.ManagedFields = nil
-	kept.Annotations = nil
+	kept.Annotations = ownAnnotations(kept.Annotations)
 	for _, text := range []*string{
 		&kept.Kind, &kept.APIVersion, &kept.Namespace,
 		&kept.Spec.ScaleTargetRef.APIVersion, &kept.Spec.ScaleTargetRef.Kind, (*string)(&kept.Status.Mode),
@@ -125,6 +126,21 @@ func keepElastiService(object any) (any, error) {
 		}
 	}
 	return &kept, nil
+}
+
+// ownAnnotations returns the annotations that users write for this product. The
+// others, such as what kubectl last applied, may be as large as the object.
+func ownAnnotations(annotations map[string]string) map[string]string {
+	var own map[string]string
+	for key, value := range annotations {
+		if strings.HasPrefix(key, v1alpha1.GroupName+"/") {
+			if own == nil {
+				own = map[string]string{}
+			}
+			own[once(key)] = value
+		}
+	}
+	return own
 }
 
 // once returns the copy of a text that all who keep it share.

@@ -1,0 +1,40 @@
+/*
+Copyright The elasti-apiserver Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package elastiservice
+
+import (
+	"maps"
+	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti/v1alpha1"
+)
+
+// What users say in annotations has to reach the scheduler.
+func TestAnnotationsOfUsersAreKept(t *testing.T) {
+	want := map[string]string{"elasti.truefoundry.com/dry-run": "true"}
+	given := maps.Clone(want)
+	given["kubectl.kubernetes.io/last-applied-configuration"] = "{}"
+	kept, err := keepElastiService(&v1alpha1.ElastiService{ObjectMeta: metav1.ObjectMeta{Annotations: given}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := kept.(*v1alpha1.ElastiService).Annotations; !maps.Equal(got, want) {
+		t.Errorf("kept %v, want %v", got, want)
+	}
+}
