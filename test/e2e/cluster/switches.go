@@ -128,7 +128,9 @@ func (c *Cluster) rounds(ctx context.Context, namespace string, observer *Observ
 		total, failed, reasons := traffics[i].Outcome()
 		outcome.Requests += total
 		outcome.Failed += failed
-		outcome.Failures = append(outcome.Failures, reasons...)
+		for _, reason := range reasons {
+			outcome.Failures = append(outcome.Failures, apps[i/options.Clients].Name+": "+reason)
+		}
 	}
 	return outcome, errors.Join(failures...)
 }
