@@ -34,6 +34,10 @@ import (
 // busy machine as well.
 const lingerWhileSwitching = 15 * time.Second
 
+// descentPatience is longer than a descent takes. One that traffic called off is
+// asked for again, as a trigger does.
+const descentPatience = 20 * time.Second
+
 // RoundOptions say how to have applications sleep and wake under traffic.
 type RoundOptions struct {
 	// Applications is how many applications there are.
@@ -66,7 +70,7 @@ func (c *Cluster) Switch(ctx context.Context, namespace string, observer *Observ
 		if err := app.Scale(ctx, 0); err != nil {
 			return Moment{}, err
 		}
-		return observer.Await(ctx, since, ModeChanged, app.Name, string(v1alpha1.ModeProxy))
+		return observer.Await(ctx, since, Scaled, app.Name, "0")
 	})
 }
 
@@ -74,10 +78,17 @@ func (c *Cluster) Switch(ctx context.Context, namespace string, observer *Observ
 // as a trigger would for which that traffic is too little.
 func (c *Cluster) Descend(ctx context.Context, namespace string, observer *Observer, options RoundOptions) (RoundOutcome, error) {
 	return c.rounds(ctx, namespace, observer, options, "descending", func(ctx context.Context, app *Application, since time.Time) (Moment, error) {
-		if err := app.RequestSleep(ctx); err != nil {
-			return Moment{}, err
+		for {
+			if err := app.RequestSleep(ctx); err != nil {
+				return Moment{}, err
+			}
+			asking, stop := context.WithTimeout(ctx, descentPatience)
+			asleep, err := observer.Await(asking, since, Scaled, app.Name, "0")
+			stop()
+			if err == nil || ctx.Err() != nil {
+				return asleep, err
+			}
 		}
-		return observer.Await(ctx, since, Scaled, app.Name, "0")
 	})
 }
 
@@ -136,7 +147,8 @@ func (c *Cluster) rounds(ctx context.Context, namespace string, observer *Observ
 }
 
 // sleepAndWake puts the application to sleep as often as asked for, each time
-// once it is in mode serve, and returns how often it came back.
+// once traffic goes to its pod, and returns how often it came back. A wake may
+// follow so fast that the mode between is never reported.
 func (a *Application) sleepAndWake(ctx context.Context, observer *Observer, rounds int, sleep sleepFunc) (int, error) {
 	awake, err := observer.Await(ctx, time.Time{}, ModeChanged, a.Name, string(v1alpha1.ModeServe))
 	if err != nil {
@@ -147,7 +159,10 @@ func (a *Application) sleepAndWake(ctx context.Context, observer *Observer, roun
 		if err != nil {
 			return round, err
 		}
-		if awake, err = observer.Await(ctx, asleep.At, ModeChanged, a.Name, string(v1alpha1.ModeServe)); err != nil {
+		if awake, err = observer.Await(ctx, asleep.At, EndpointReady, a.Name, ""); err != nil {
+			return round, err
+		}
+		if err := a.AwaitMode(ctx, v1alpha1.ModeServe); err != nil {
 			return round, err
 		}
 	}
