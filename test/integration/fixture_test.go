@@ -26,6 +26,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/rest"
+	"k8s.io/utils/ptr"
 
 	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti/v1alpha1"
 	elasticlientset "github.com/truefoundry/elasti-apiserver/pkg/generated/clientset/versioned"
@@ -47,6 +48,11 @@ func newNamespace(t *testing.T) string {
 	t.Cleanup(func() {
 		if err := shared.Kubernetes.CoreV1().Namespaces().Delete(context.Background(), namespace, metav1.DeleteOptions{}); err != nil {
 			t.Errorf("deleting the namespace %s: %v", namespace, err)
+		}
+		// Pods that were bound wait for a kubelet, and their namespace with them.
+		now := metav1.DeleteOptions{GracePeriodSeconds: ptr.To[int64](0)}
+		if err := shared.Kubernetes.CoreV1().Pods(namespace).DeleteCollection(context.Background(), now, metav1.ListOptions{}); err != nil {
+			t.Errorf("removing the pods of the namespace %s: %v", namespace, err)
 		}
 	})
 	return namespace

@@ -24,6 +24,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -178,10 +179,37 @@ func TestObjectsOfOthersAreReportedAndNeverOverwritten(t *testing.T) {
 	})
 }
 
+// removeElastiServicesOfEndedTests leaves none that could take a proxy port. Their
+// namespaces may still be on their way out.
+func removeElastiServicesOfEndedTests(t *testing.T) {
+	t.Helper()
+	eventually(t, "there is no ElastiService of another test", func(ctx context.Context) string {
+		list, err := elastiServices(metav1.NamespaceAll).List(ctx, metav1.ListOptions{})
+		if err != nil {
+			return err.Error()
+		}
+		for i := range list.Items {
+			client, name := elastiServices(list.Items[i].Namespace), list.Items[i].Name
+			if err := client.Delete(ctx, name, metav1.DeleteOptions{}); err != nil && !apierrors.IsNotFound(err) {
+				return err.Error()
+			}
+			patch := []byte(`{"metadata":{"finalizers":null}}`)
+			if _, err := client.Patch(ctx, name, types.MergePatchType, patch, metav1.PatchOptions{}); err != nil && !apierrors.IsNotFound(err) {
+				return err.Error()
+			}
+		}
+		if len(list.Items) > 0 {
+			return fmt.Sprintf("there were %d", len(list.Items))
+		}
+		return ""
+	})
+}
+
 func TestServiceWithoutAFreeProxyPortUsesTheSharedOne(t *testing.T) {
 	const sharedHTTPPort = 8012
 	// Enough for one of the two Services, which have two ports each.
 	restartServerWith(t, "--proxy-port-range=20000-20001", fmt.Sprintf("--shared-http-port=%d", sharedHTTPPort))
+	removeElastiServicesOfEndedTests(t)
 	first, second := newNamespace(t), newNamespace(t)
 	for _, namespace := range []string{first, second} {
 		createApplication(t, namespace, 0)

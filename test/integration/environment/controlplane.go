@@ -173,6 +173,7 @@ func (c *controlPlane) startControllerManager() error {
 		"--service-account-private-key-file="+c.credentials.path("service-account.key"),
 		"--kube-api-qps=500",
 		"--kube-api-burst=1000",
+		"--concurrent-namespace-syncs=50",
 		"--horizontal-pod-autoscaler-sync-period=1s",
 		"--v=1",
 	)
