@@ -42,14 +42,15 @@ e2e() {
     go test -timeout "${timeout}" -count=1 ./test/e2e/...
 }
 
-# more runs the end-to-end tests that download databases, or that give the
+# more runs the end-to-end tests of protocols and of switches under traffic,
+# those that download databases, and those that give the
 # product other flags for a while.
 more() {
     hack/cluster/up.sh
     hack/images/build.sh
     hack/images/databases.sh
     hack/deploy.sh
-    go test -tags=more -timeout "${timeout}" -count=1 -run '^(TestDatabases|TestServicesWithoutAProxyPort)' ./test/e2e
+    go test -tags=more -timeout "${timeout}" -count=1 -run '^(TestEveryProtocol|TestSwitches|TestDatabases|TestServicesWithoutAProxyPort)' ./test/e2e
 }
 
 # soak switches under traffic a hundred times each way.
@@ -57,7 +58,7 @@ soak() {
     hack/cluster/up.sh
     hack/images/build.sh
     hack/deploy.sh
-    go test -v -timeout "${timeout}" -count=1 -run '^TestSwitchesUnderTraffic' ./test/e2e -switch-rounds=20
+    go test -tags=more -v -timeout "${timeout}" -count=1 -run '^TestSwitchesUnderTraffic' ./test/e2e -switch-rounds=20
     restarts
 }
 

@@ -1,3 +1,5 @@
+//go:build more
+
 /*
 Copyright The elasti-apiserver Authors.
 
