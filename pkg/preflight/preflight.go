@@ -33,6 +33,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/util/flowcontrol"
 
 	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti"
 	"github.com/truefoundry/elasti-apiserver/pkg/scaling"
@@ -41,6 +42,14 @@ import (
 // patience is how long a write waits for warnings. A cluster that does not
 // answer in time is not warned about.
 const patience = 500 * time.Millisecond
+
+// Warnings are for people who write a few objects. Who writes thousands does
+// not read them, and is not to load the cluster with two more requests for
+// each: conditions say the same later.
+const (
+	looksPerSecond = 10
+	looksAtOnce    = 50
+)
 
 // Options are the clients of the cluster that the objects are in.
 type Options struct {
@@ -52,14 +61,22 @@ type Options struct {
 // Checker tells what an ElastiService does not fit. Safe for concurrent use.
 type Checker struct {
 	options Options
+	// looks bounds how often the cluster is looked at.
+	looks flowcontrol.PassiveRateLimiter
 }
 
 // New returns a checker. It makes no request.
-func New(options Options) *Checker { return &Checker{options: options} }
+func New(options Options) *Checker {
+	return &Checker{options: options, looks: flowcontrol.NewTokenBucketPassiveRateLimiter(looksPerSecond, looksAtOnce)}
+}
 
 // Warnings returns a sentence for each thing that will not work as it is. What
-// cannot be found out within half a second is left out.
+// cannot be found out within half a second is left out, and so is everything
+// when many ask at once.
 func (c *Checker) Warnings(ctx context.Context, elastiService *elasti.ElastiService) []string {
+	if !c.looks.TryAccept() {
+		return nil
+	}
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	var aboutService, aboutTarget []string

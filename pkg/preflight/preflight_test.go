@@ -22,6 +22,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -52,7 +53,7 @@ func newChecker(t *testing.T, handle func(path string) any) *Checker {
 		}
 	}))
 	t.Cleanup(server.Close)
-	config := &rest.Config{Host: server.URL, ContentConfig: rest.ContentConfig{ContentType: "application/json", AcceptContentTypes: "application/json"}}
+	config := &rest.Config{Host: server.URL, QPS: -1, ContentConfig: rest.ContentConfig{ContentType: "application/json", AcceptContentTypes: "application/json"}}
 	client, err := kubernetes.NewForConfig(config)
 	if err != nil {
 		t.Fatal(err)
@@ -158,5 +159,28 @@ func TestWarningsDoNotWait(t *testing.T) {
 	}
 	if waited := time.Since(began); waited > 20*patience {
 		t.Errorf("waited %s", waited)
+	}
+}
+
+// Who writes many objects does not make the cluster busy with warnings.
+func TestManyWritesAreNotAllWarnedAbout(t *testing.T) {
+	const writes = 20 * looksAtOnce
+	var asked atomic.Int64
+	checker := newChecker(t, func(path string) any {
+		if strings.HasSuffix(path, "/services/cart") {
+			asked.Add(1)
+		}
+		return nil
+	})
+	began := time.Now()
+	warned := 0
+	for range writes {
+		if len(checker.Warnings(t.Context(), cart())) > 0 {
+			warned++
+		}
+	}
+	most := looksAtOnce + int(time.Since(began).Seconds()*looksPerSecond) + 1
+	if warned < looksAtOnce || warned > most || int(asked.Load()) > most {
+		t.Errorf("%d of %d writes were warned about, with %d questions; want from %d to %d", warned, writes, asked.Load(), looksAtOnce, most)
 	}
 }

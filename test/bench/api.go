@@ -41,8 +41,8 @@ const (
 	apiTimeout      = time.Minute
 
 	// apiCalls is how often one call is measured, apiWatchEvents how many
-	// events are sent to apiWatchers, apiLists how often all of apiObjects are
-	// listed.
+	// events are sent to apiWatchers, apiLists how often all objects, by default
+	// apiObjects, are listed.
 	apiCalls       = 300
 	apiWatchers    = 100
 	apiWatchEvents = 30
@@ -127,13 +127,13 @@ func objectName(number int) string { return fmt.Sprintf("object-%05d", number) }
 func (b *bench) measureLists(ctx context.Context, namespace string) error {
 	start := time.Now()
 	for _, resource := range []schema.GroupVersionResource{ourResource, twinResource} {
-		if err := b.fill(ctx, resource, namespace, apiCalls, apiObjects); err != nil {
+		if err := b.fill(ctx, resource, namespace, apiCalls, b.objects); err != nil {
 			return err
 		}
-		fmt.Fprintf(os.Stderr, "%d objects of %s are there after %s\n", apiObjects, resource.Group, time.Since(start).Round(time.Second))
+		fmt.Fprintf(os.Stderr, "%d objects of %s are there after %s\n", b.objects, resource.Group, time.Since(start).Round(time.Second))
 	}
 	client := b.Host.Discovery().RESTClient()
-	return b.compare(ctx, namespace, fmt.Sprintf("list of %d", apiObjects), "api_list10k_ratio_crd", apiLists,
+	return b.compare(ctx, namespace, fmt.Sprintf("list of %d", b.objects), "api_list10k_ratio_crd", apiLists,
 		func(ctx context.Context, resource schema.GroupVersionResource, namespace string, _ int) error {
 			path := "/apis/" + resource.GroupVersion().String() + "/namespaces/" + namespace + "/" + resource.Resource
 			return client.Get().AbsPath(path).Do(ctx).Error()
@@ -149,7 +149,7 @@ func (b *bench) fill(ctx context.Context, resource schema.GroupVersionResource, 
 
 // empty deletes the numbered objects of ours: a namespace deletes one at a time.
 func (b *bench) empty(ctx context.Context, namespace string) error {
-	return inParallel(ctx, 0, apiObjects, func(ctx context.Context, number int) error {
+	return inParallel(ctx, 0, max(apiCalls, b.objects), func(ctx context.Context, number int) error {
 		err := b.Dynamic.Resource(ourResource).Namespace(namespace).Delete(ctx, objectName(number), metav1.DeleteOptions{})
 		if apierrors.IsNotFound(err) {
 			return nil

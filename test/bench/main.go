@@ -65,8 +65,9 @@ type bench struct {
 	// Cluster is nil for a benchmark that needs none.
 	*cluster.Cluster
 	*report
-	// triggers is how many ElastiServices triggers10k has.
-	triggers int
+	// triggers is how many ElastiServices triggers10k has, objects how many of
+	// each kind api lists.
+	triggers, objects int
 }
 
 func main() {
@@ -75,6 +76,7 @@ func main() {
 	reverseProxy := flag.String("reverse-proxy", "", "be a bare reverse proxy instead: the address to listen on, a comma, and the one to forward to")
 	quietPrometheus := flag.String("quiet-prometheus", "", "be a Prometheus server without any traffic instead: the address to listen on")
 	triggers := flag.Int("triggers", 10000, "number of ElastiServices of triggers10k")
+	objects := flag.Int("objects", apiObjects, "number of objects of each kind that api lists")
 	flag.Usage = usage
 	flag.Parse()
 	if address, target, found := strings.Cut(*reverseProxy, ","); found {
@@ -91,7 +93,7 @@ func main() {
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
-	if err := run(ctx, *name, *output, *triggers); err != nil {
+	if err := run(ctx, *name, *output, bench{triggers: *triggers, objects: *objects}); err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", err)
 		os.Exit(1)
 	}
@@ -107,7 +109,7 @@ func usage() {
 
 // run runs the named benchmark, or all of them. One that fails does not keep
 // the others from running.
-func run(ctx context.Context, name, output string, triggers int) error {
+func run(ctx context.Context, name, output string, settings bench) error {
 	selected, err := selectBenchmarks(name)
 	if err != nil {
 		return err
@@ -127,7 +129,8 @@ func run(ctx context.Context, name, output string, triggers int) error {
 	for _, b := range selected {
 		fmt.Printf("== %s: %s\n", b.name, b.what)
 		measured := newReport()
-		if err := b.run(ctx, &bench{Cluster: connected, report: measured, triggers: triggers}); err != nil {
+		settings.Cluster, settings.report = connected, measured
+		if err := b.run(ctx, &settings); err != nil {
 			failures = append(failures, fmt.Errorf("%s: %w", b.name, err))
 			continue
 		}

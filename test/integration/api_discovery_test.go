@@ -23,7 +23,10 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/truefoundry/elasti-apiserver/test/integration/environment"
@@ -74,6 +77,58 @@ func TestServerThatHangsHarmsNobodyElse(t *testing.T) {
 			return err.Error()
 		}
 		return ""
+	})
+}
+
+// tooSlow is more than the 5 s that the aggregator gives a server to tell what it serves.
+const tooSlow = 6 * time.Second
+
+// A server that is slow, rather than silent, is no reason for others to wait.
+func TestServerThatAnswersTooLateIsUnavailableAndHarmsNobodyElse(t *testing.T) {
+	namespace := newNamespace(t)
+	createElastiService(t, namespace, newElastiService("app"))
+	kubectl := newKubectl(t, namespace)
+
+	port := startSlowLink(t, tooSlow)
+	leadThrough := func(ctx context.Context, port int) {
+		if err := shared.Server.LeadThrough(ctx, port); err != nil {
+			t.Error(err)
+		}
+	}
+	t.Cleanup(func() { leadThrough(context.Background(), shared.Server.Port) })
+	leadThrough(t.Context(), port)
+	waitForAPIService(t, kubectl, "False")
+
+	reason, err := kubectl.Run(t.Context(), "", "get", "apiservice", environment.APIServiceName, `--output=jsonpath={.status.conditions[?(@.type=="Available")].reason}`)
+	if err != nil || reason != "FailedDiscoveryCheck" {
+		t.Errorf("the APIService says %q (error: %v), want the failed discovery", reason, err)
+	}
+	_, err = elastiServices(namespace).Get(t.Context(), "app", metav1.GetOptions{})
+	if !apierrors.IsServiceUnavailable(err) {
+		t.Errorf("reading an ElastiService answers %v, want at once that the service is unavailable", err)
+	}
+	for _, resource := range []string{"pods", "deployments.apps", "namespaces"} {
+		if _, err := kubectl.Run(t.Context(), "", "get", resource); err != nil {
+			t.Errorf("while the server is slow: %v", err)
+		}
+	}
+	for _, path := range []string{"/livez", "/readyz", "/apis", "/apis/apps/v1", "/openapi/v2", "/openapi/v3"} {
+		if _, err := kubectl.Run(t.Context(), "", "get", "--raw", path); err != nil {
+			t.Errorf("%s of the cluster while the server is slow: %v", path, err)
+		}
+	}
+	// It knows nothing of the link, and is not restarted because of it.
+	for _, path := range []string{"/livez", "/readyz"} {
+		if err := shared.Server.Health(t.Context(), path); err != nil {
+			t.Errorf("%s of the server: %v", path, err)
+		}
+	}
+
+	leadThrough(t.Context(), shared.Server.Port)
+	waitForAPIService(t, kubectl, "True")
+	eventually(t, "the ElastiService can be read again", func(ctx context.Context) string {
+		_, err := elastiServices(namespace).Get(ctx, "app", metav1.GetOptions{})
+		return complaintOf(err)
 	})
 }
 

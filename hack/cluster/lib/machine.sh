@@ -116,11 +116,15 @@ make_control_groups() {
       echo "+$controller" >/sys/fs/cgroup/cgroup.subtree_control 2>/dev/null || true
     done
     mkdir -p "/sys/fs/cgroup$cgroup"
+    echo "$cgroup_weight" >"/sys/fs/cgroup$cgroup/cpu.weight" 2>/dev/null || true
     return
   fi
   for hierarchy in /sys/fs/cgroup/*/; do
     if [[ -f $hierarchy/cgroup.procs ]]; then
       mkdir -p "${hierarchy%/}$cgroup"
+    fi
+    if [[ -f ${hierarchy%/}$cgroup/cpu.shares ]]; then
+      echo "$cgroup_shares" >"${hierarchy%/}$cgroup/cpu.shares"
     fi
   done
 }

@@ -23,8 +23,57 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	eventsv1 "k8s.io/api/events/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/events"
+	"k8s.io/utils/lru"
 )
+
+// maxSayings bounds how many different Events are remembered. One that is
+// forgotten is written anew instead of being counted.
+const maxSayings = 4096
+
+// foldingRecorder records Events that say the same about an object as one, with
+// a count. The recorder that it uses folds Events of one reason about one
+// version of an object, whatever they say. An ElastiService has a new version
+// with each wake: so an Event names the version at which the same was said
+// first. Safe for concurrent use.
+type foldingRecorder struct {
+	events.EventRecorder
+	// versions has the resource version of each saying.
+	versions *lru.Cache
+}
+
+// saying is what makes Events the same.
+type saying struct {
+	object                          types.UID
+	eventType, reason, action, note string
+}
+
+func newFoldingRecorder(recorder events.EventRecorder) *foldingRecorder {
+	return &foldingRecorder{EventRecorder: recorder, versions: lru.New(maxSayings)}
+}
+
+// Eventf records an Event without waiting for it to be written.
+func (r *foldingRecorder) Eventf(regarding, related runtime.Object, eventType, reason, action, note string, args ...any) {
+	if reference, ok := regarding.(*corev1.ObjectReference); ok {
+		regarding = r.asFirstSaid(reference, saying{
+			object: reference.UID, eventType: eventType, reason: reason, action: action, note: fmt.Sprintf(note, args...),
+		})
+	}
+	r.EventRecorder.Eventf(regarding, related, eventType, reason, action, note, args...)
+}
+
+func (r *foldingRecorder) asFirstSaid(reference *corev1.ObjectReference, what saying) *corev1.ObjectReference {
+	version, said := r.versions.Get(what)
+	if !said {
+		r.versions.Add(what, reference.ResourceVersion)
+		return reference
+	}
+	first := *reference
+	first.ResourceVersion = version.(string)
+	return &first
+}
 
 // eventSink is where Events are written. Those about a namespace that is being
 // deleted are refused there, which is as it should be and no error.

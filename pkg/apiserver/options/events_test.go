@@ -20,12 +20,16 @@ import (
 	"context"
 	"errors"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	eventsv1 "k8s.io/api/events/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/events"
+
+	"github.com/truefoundry/elasti-apiserver/pkg/apiserver"
 )
 
 // refusingSink refuses every Event.
@@ -48,5 +52,57 @@ func TestEventsOfNamespacesThatAreBeingDeletedAreNoErrors(t *testing.T) {
 	}
 	if _, err := (eventSink{refusingSink{err: forbidden}}).Create(t.Context(), event); !apierrors.IsForbidden(err) {
 		t.Errorf("got %v, want forbidden", err)
+	}
+}
+
+// writingSink tells of each write what it was.
+type writingSink struct{ writes chan string }
+
+func (s writingSink) Create(_ context.Context, event *eventsv1.Event) (*eventsv1.Event, error) {
+	s.writes <- "new: " + event.Note
+	return event, nil
+}
+
+func (s writingSink) Update(context.Context, *eventsv1.Event) (*eventsv1.Event, error) {
+	return nil, errors.New("not expected")
+}
+
+func (s writingSink) Patch(_ context.Context, event *eventsv1.Event, _ []byte) (*eventsv1.Event, error) {
+	s.writes <- "again: " + event.Note
+	return event, nil
+}
+
+// Each wake changes the status, and with it the version of the object.
+func TestEventsThatSayTheSameAreWrittenOnce(t *testing.T) {
+	sink := writingSink{writes: make(chan string, 10)}
+	broadcaster := events.NewBroadcaster(sink)
+	defer broadcaster.Shutdown()
+	if err := broadcaster.StartRecordingToSinkWithContext(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	recorder := newFoldingRecorder(broadcaster.NewRecorder(apiserver.Scheme, "test"))
+	for _, step := range []struct{ uid, version, reason, note, want string }{
+		{"a", "1", "Woken", "scaled to 1", "new: scaled to 1"},
+		{"a", "2", "Woken", "scaled to 1", "again: scaled to 1"},
+		{"a", "3", "Woken", "scaled to 5", "new: scaled to 5"},
+		{"a", "4", "Woken", "scaled to 5", "again: scaled to 5"},
+		{"a", "4", "ScaleFailed", "not there", "new: not there"},
+		{"a", "5", "ScaleFailed", "not allowed", "new: not allowed"},
+		{"a", "6", "ScaleFailed", "not there", "again: not there"},
+		{"b", "6", "Woken", "scaled to 1", "new: scaled to 1"},
+	} {
+		regarding := &corev1.ObjectReference{APIVersion: "v1", Kind: "Pod", Namespace: "shop", Name: "cart", UID: types.UID(step.uid), ResourceVersion: step.version}
+		recorder.Eventf(regarding, nil, corev1.EventTypeNormal, step.reason, "Wake", "%s", step.note)
+		select {
+		case write := <-sink.writes:
+			if write != step.want {
+				t.Errorf("%s of %s at version %s: wrote %q, want %q", step.reason, step.uid, step.version, write, step.want)
+			}
+		case <-time.After(time.Minute):
+			t.Fatalf("%s of %s at version %s was not written", step.reason, step.uid, step.version)
+		}
+		if regarding.ResourceVersion != step.version {
+			t.Error("the caller's reference was changed")
+		}
 	}
 }

@@ -292,7 +292,7 @@ func (o *Options) newServer(ctx context.Context, host *rest.Config) (*apiserver.
 	loopback := rest.CopyConfig(generic.LoopbackClientConfig)
 	loopback.DisableCompression = true
 	broadcaster := events.NewBroadcaster(eventSink{&events.EventSinkImpl{Interface: client.EventsV1()}})
-	recorder := broadcaster.NewRecorder(apiserver.Scheme, "elasti-apiserver")
+	recorder := newFoldingRecorder(broadcaster.NewRecorder(apiserver.Scheme, "elasti-apiserver"))
 	controller, err := o.Controller.build(controllerDependencies{
 		host:      host,
 		loopback:  loopback,

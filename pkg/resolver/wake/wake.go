@@ -35,6 +35,10 @@ const (
 	// callTimeout bounds one call. A wake is answered in milliseconds; a call
 	// that takes this long has met a server that is gone.
 	callTimeout = 10 * time.Second
+	// leftTimeout bounds what remains of a call once nothing is held any more.
+	// It is let finish: a server takes a caller that hangs up for one that it
+	// kept waiting too long, and logs an error.
+	leftTimeout = 2 * time.Second
 	// minimumInterval keeps clients that come and go from making a call each.
 	minimumInterval = 200 * time.Millisecond
 )
@@ -64,7 +68,8 @@ type Demand interface {
 	WakeAnswered()
 }
 
-// Observer is told of each call: how long it took, and how it ended.
+// Observer is told of each call: how long it took, and how it ended. It may be
+// called for a short time after the end of Run, and concurrently.
 type Observer func(took time.Duration, err error)
 
 // Options are what a Waker is made of.
@@ -102,8 +107,9 @@ func New(options Options) *Waker {
 }
 
 // Run calls wake at once, and again for as long as ctx lasts and something
-// wants a pod; hurry makes it look again before its time. It must not run
-// twice at a time.
+// wants a pod; hurry makes it look again before its time. When ctx ends it
+// returns at once, and leaves a call that is under way to end by itself. It
+// must not run twice at a time.
 func (w *Waker) Run(ctx context.Context, hurry <-chan struct{}) {
 	failures, repeats := failureBackoff, repeatBackoff
 	wanted := false
@@ -156,36 +162,58 @@ func (w *Waker) sleep(ctx context.Context, pause time.Duration, hurry <-chan str
 	}
 }
 
+// call makes one call and waits for its end, or for the end of ctx. In that
+// case the call goes on for a short time without being waited for.
 func (w *Waker) call(ctx context.Context) error {
 	logger := klog.FromContext(ctx)
 	pending := w.options.Demand.Held()
-	callCtx, cancel := context.WithTimeout(ctx, callTimeout)
-	defer cancel()
 	w.last = w.options.Clock.Now()
-	answer, err := w.options.Client.Wake(callCtx, w.options.Name, &v1alpha1.WakeRequest{
-		ObjectMeta: metav1.ObjectMeta{Namespace: w.options.Namespace, Name: w.options.Name},
-		Spec:       v1alpha1.WakeRequestSpec{Reason: "traffic is held", Pending: int32(pending)},
-	}, metav1.CreateOptions{})
-	if ctx.Err() != nil {
+	ended, giveUp := w.begin(context.WithoutCancel(ctx), w.last, pending)
+	var result result
+	select {
+	case result = <-ended:
+	case <-ctx.Done():
+		time.AfterFunc(leftTimeout, giveUp)
 		return ctx.Err()
 	}
-	w.options.Observe(w.options.Clock.Since(w.last), err)
-	if err != nil {
+	if result.err != nil {
 		if !w.failing {
-			logger.Error(err, "Cannot wake the target, will keep trying while traffic is held", "pending", pending)
+			logger.Error(result.err, "Cannot wake the target, will keep trying while traffic is held", "pending", pending)
 		}
 		w.failing = true
-		return err
+		return result.err
 	}
 	w.options.Demand.WakeAnswered()
 	if w.failing {
 		logger.Info("The target can be woken again", "pending", pending)
 	}
 	w.failing = false
-	if answer.Status.Scaled {
-		logger.Info("Woke the target", "pending", pending, "replicas", answer.Status.Replicas)
+	if result.answer.Status.Scaled {
+		logger.Info("Woke the target", "pending", pending, "replicas", result.answer.Status.Replicas)
 	}
 	return nil
+}
+
+// result is how a call ended.
+type result struct {
+	answer *v1alpha1.WakeRequest
+	err    error
+}
+
+// begin begins a call. It may outlive Run, and so uses nothing that Run owns.
+func (w *Waker) begin(ctx context.Context, began time.Time, pending int) (ended <-chan result, giveUp context.CancelFunc) {
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
+	results := make(chan result, 1)
+	go func() {
+		defer cancel()
+		answer, err := w.options.Client.Wake(ctx, w.options.Name, &v1alpha1.WakeRequest{
+			ObjectMeta: metav1.ObjectMeta{Namespace: w.options.Namespace, Name: w.options.Name},
+			Spec:       v1alpha1.WakeRequestSpec{Reason: "traffic is held", Pending: int32(pending)},
+		}, metav1.CreateOptions{})
+		w.options.Observe(w.options.Clock.Since(began), err)
+		results <- result{answer, err}
+	}()
+	return results, cancel
 }
 
 // next returns the next pause of a backoff, and keeps to about the cap once it

@@ -173,6 +173,82 @@ func TestCallsWhenThePodsAreGone(t *testing.T) {
 	})
 }
 
+// busyServer answers when it is told to.
+type busyServer struct {
+	answer chan struct{}
+	// gone has an error when a caller did not wait for its answer.
+	gone chan error
+}
+
+func (s *busyServer) Wake(ctx context.Context, _ string, request *v1alpha1.WakeRequest, _ metav1.CreateOptions) (*v1alpha1.WakeRequest, error) {
+	select {
+	case <-s.answer:
+		return request, nil
+	case <-ctx.Done():
+		s.gone <- ctx.Err()
+		return nil, ctx.Err()
+	}
+}
+
+// leave runs a waker until its call is under way, and then ends it.
+func leave(t *testing.T, server Client, d Demand, observe Observer) {
+	t.Helper()
+	w := New(Options{Client: server, Namespace: "shop", Name: "cart", Demand: d, Observe: observe})
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	go func() { defer close(done); w.Run(ctx, nil) }()
+	synctest.Wait()
+	began := time.Now()
+	cancel()
+	<-done
+	if waited := time.Since(began); waited != 0 {
+		t.Errorf("it took %s to end", waited)
+	}
+}
+
+// The server would log an error for each caller that hangs up, and in most cold
+// starts the pod that another resolver asked for answers meanwhile.
+func TestCallUnderWayIsLetFinishWhenNothingIsHeldAnyMore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		server, d := &busyServer{answer: make(chan struct{}), gone: make(chan error, 1)}, &demand{wanting: true}
+		observed := make(chan error, 1)
+		leave(t, server, d, func(took time.Duration, err error) {
+			if took != time.Second {
+				t.Errorf("it took %s as far as is observed, want 1s", took)
+			}
+			observed <- err
+		})
+		<-time.After(time.Second)
+		close(server.answer)
+		if err := <-observed; err != nil {
+			t.Errorf("the call failed: %v", err)
+		}
+		if len(server.gone) > 0 {
+			t.Error("the server was left without a reader of its answer")
+		}
+		// The cold start that it was for is over.
+		if d.answers() != 0 {
+			t.Error("an answer that came too late was counted")
+		}
+	})
+}
+
+func TestCallThatHangsEndsSoonAfterNothingIsHeldAnyMore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		server := &busyServer{answer: make(chan struct{}), gone: make(chan error, 1)}
+		observed := make(chan error, 1)
+		leave(t, server, &demand{wanting: true}, func(_ time.Duration, err error) { observed <- err })
+		began := time.Now()
+		<-server.gone
+		if err := <-observed; err == nil {
+			t.Error("a call without an answer counts as a success")
+		}
+		if lasted := time.Since(began); lasted != leftTimeout {
+			t.Errorf("the call went on for %s, want %s", lasted, leftTimeout)
+		}
+	})
+}
+
 func TestClientsThatComeAndGoDoNotMakeACallEach(t *testing.T) {
 	server, d := &fakeServer{}, &demand{wanting: true}
 	synctest.Test(t, func(t *testing.T) {

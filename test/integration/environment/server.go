@@ -124,18 +124,20 @@ func (s *Server) Start(ctx context.Context) error {
 	return waitUntil(ctx, s.process, "the APIService is available", s.isAvailable)
 }
 
-// isReady asks the server itself, as a kubelet does: without credentials and
-// without looking at its certificate.
-func (s *Server) isReady(ctx context.Context) error {
+func (s *Server) isReady(ctx context.Context) error { return s.Health(ctx, "/readyz") }
+
+// Health asks the server itself for a path such as /readyz, as a kubelet does:
+// without credentials and without looking at its certificate.
+func (s *Server) Health(ctx context.Context, path string) error {
 	config := &rest.Config{
 		Host:            "https://" + net.JoinHostPort(s.Address, strconv.Itoa(s.Port)),
 		TLSClientConfig: rest.TLSClientConfig{Insecure: true},
 	}
 	client, err := kubernetes.NewForConfig(config)
 	if err != nil {
-		return fmt.Errorf("making the client that asks for readiness: %w", err)
+		return fmt.Errorf("making the client that asks for its health: %w", err)
 	}
-	return client.Discovery().RESTClient().Get().AbsPath("/readyz").Do(ctx).Error()
+	return client.Discovery().RESTClient().Get().AbsPath(path).Do(ctx).Error()
 }
 
 // isAvailable asks kube-apiserver: what its condition says, and whether its
@@ -169,6 +171,13 @@ func (s *Server) Stop(ctx context.Context) error {
 		s.process.Stop(),
 		s.findDefects(),
 	)
+}
+
+// LeadThrough makes the APIService lead to another port of the server's address,
+// where a test passes on what comes to the server. The server's own Port puts
+// that back.
+func (s *Server) LeadThrough(ctx context.Context, port int) error {
+	return publishEndpoint(ctx, s.admin, s.slice, s.Address, port, true)
 }
 
 // Kill ends the server as kill -9 does.

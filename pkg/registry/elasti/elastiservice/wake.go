@@ -107,10 +107,11 @@ func wantedReplicas(elastiService *elasti.ElastiService, request *elasti.WakeReq
 	return *elastiService.Spec.MinTargetReplicas
 }
 
+// reasonOf is why, for the Event. How much is held is not part of it: Events
+// that say the same are written as one.
 func reasonOf(request *elasti.WakeRequest) string {
-	reason := request.Spec.Reason
-	if reason == "" {
-		reason = "no reason given"
+	if request.Spec.Reason == "" {
+		return "no reason given"
 	}
-	return fmt.Sprintf("%s, %d pending", reason, request.Spec.Pending)
+	return request.Spec.Reason
 }
