@@ -66,6 +66,7 @@ type Controller struct {
 	resolvers   *resolvers
 	listeners   *listeners
 	memories    *memories
+	statuses    *statusWriter
 
 	// Set by Run before anything else runs.
 
@@ -92,6 +93,7 @@ func New(options Options) (*Controller, error) {
 		informers: informers.New(informers.Options{Clock: options.Clock, Metrics: options.InformerMetrics}),
 		listeners: newListeners(options.DialResolver, options.Clock),
 		memories:  newMemories(),
+		statuses:  newStatusWriter(options.Elasti, options.Clock),
 	}
 	c.ports = newProxyPorts(options.ProxyPortRange, options.Clock, c.enqueue)
 	c.targets = &targetWatches{
@@ -127,6 +129,7 @@ func (c *Controller) Run(ctx context.Context) error {
 	defer running.Wait()
 	c.queue = newQueue(c.clock)
 	defer c.queue.ShutDown()
+	defer c.statuses.queue.ShutDown()
 	defer cancel()
 
 	c.resolvers = newResolvers(c.clock, c.options.ResolverGrace, c.options.ResolversChanged)
@@ -153,6 +156,7 @@ func (c *Controller) Run(ctx context.Context) error {
 			for c.work(ctx) {
 			}
 		})
+		running.Go(func() { c.statuses.work(ctx, c.statusFailed(ctx)) })
 	}
 	<-ctx.Done()
 	return nil

@@ -85,12 +85,12 @@ func (c *Controller) cover(ctx context.Context, v *view, memory *memory, result 
 		recorded := v.elastiService.Status.DeepCopy()
 		recorded.ProxyPorts = result.ports
 		recorded.PrivateService = PrivateServiceName(v.service.Name)
-		if err := c.writeStatus(ctx, v.elastiService, recorded, memory); err != nil {
+		if err := c.statuses.writeNow(ctx, v.elastiService, recorded); err != nil {
 			result.failed(err)
 			result.mode = observedMode(v)
 			return
 		}
-		v.elastiService = memory.latest(v.elastiService)
+		v.elastiService = c.latest(v.elastiService, memory)
 	}
 
 	descent := c.descentOf(v, memory)
@@ -127,7 +127,7 @@ func (c *Controller) cover(ctx context.Context, v *view, memory *memory, result 
 		result.mode = observedMode(v)
 	}
 	result.failed(c.descend(ctx, v, memory, descent, result.mode == v1alpha1.ModeProxy && allListen))
-	v.elastiService = memory.latest(v.elastiService)
+	v.elastiService = c.latest(v.elastiService, memory)
 	_, err = c.deletePrivateServices(ctx, v, memory, PrivateServiceName(v.service.Name))
 	result.failed(err)
 	if facts.atZero && facts.readyEndpoints > 0 && facts.sinceZero >= 0 && facts.sinceZero < leavingTime {

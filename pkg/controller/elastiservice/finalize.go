@@ -146,6 +146,7 @@ func (c *Controller) gone(ctx context.Context, key types.NamespacedName) error {
 	c.targets.forget(key)
 	c.autoscalers.forget(key)
 	c.memories.forget(key)
+	c.statuses.forget(key)
 	c.metrics.forget(key)
 	v := c.orphans(key)
 	if len(v.ownServices) == 0 && len(v.ownSlices) == 0 {

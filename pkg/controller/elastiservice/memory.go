@@ -21,7 +21,6 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/util/resourceversion"
 
 	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti/v1alpha1"
 )
@@ -81,8 +80,7 @@ func (m *memory) latest(watched *v1alpha1.ElastiService) *v1alpha1.ElastiService
 		m.written = nil
 		return watched
 	}
-	order, err := resourceversion.CompareResourceVersion(m.written.ResourceVersion, watched.ResourceVersion)
-	if err != nil || order <= 0 {
+	if !isNewer(m.written.ResourceVersion, watched.ResourceVersion) {
 		m.written = nil
 		return watched
 	}

@@ -102,7 +102,7 @@ func (c *Controller) sync(ctx context.Context, key types.NamespacedName) error {
 func (c *Controller) reconcile(ctx context.Context, watched *v1alpha1.ElastiService) error {
 	key := keyOf(watched)
 	memory := c.memories.of(key)
-	elastiService := memory.latest(watched)
+	elastiService := c.latest(watched, memory)
 	if !elastiService.DeletionTimestamp.IsZero() {
 		err := c.finalize(ctx, elastiService, memory)
 		c.metrics.finalizing(key, err)
@@ -134,11 +134,14 @@ func (c *Controller) reconcile(ctx context.Context, watched *v1alpha1.ElastiServ
 	if v.target.unwatched {
 		c.queue.AddAfter(key, wait.Jitter(targetRetry, 0.5))
 	}
-	status := c.statusOf(v, result)
-	if err := c.writeStatus(ctx, v.elastiService, status, memory); err != nil {
-		result.err = errors.Join(result.err, err)
-	}
+	c.wantStatus(v.elastiService, c.statusOf(v, result))
 	return result.err
+}
+
+// latest returns an ElastiService as it is after all that the controller wrote
+// or decided to write.
+func (c *Controller) latest(watched *v1alpha1.ElastiService, memory *memory) *v1alpha1.ElastiService {
+	return c.statuses.overlay(memory.latest(watched))
 }
 
 // observe looks at everything that an ElastiService is about. It reads caches;

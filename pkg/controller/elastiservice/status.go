@@ -17,14 +17,12 @@ limitations under the License.
 package elastiservice
 
 import (
-	"context"
-	"fmt"
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	applymeta "k8s.io/client-go/applyconfigurations/meta/v1"
 
 	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti/v1alpha1"
@@ -121,22 +119,14 @@ func (c *Controller) reportTarget(v *view, status *v1alpha1.ElastiServiceStatus,
 	status.Replicas, status.ReadyReplicas = replicas, ready
 }
 
-// writeStatus writes what this controller owns of a status, if it differs from
-// what is there.
-func (c *Controller) writeStatus(ctx context.Context, elastiService *v1alpha1.ElastiService, status *v1alpha1.ElastiServiceStatus, memory *memory) error {
+// wantStatus has the status written that was decided on, and tells of what is
+// new in it.
+func (c *Controller) wantStatus(elastiService *v1alpha1.ElastiService, status *v1alpha1.ElastiServiceStatus) {
 	c.metrics.inMode(keyOf(elastiService), status.Mode)
-	if equality.Semantic.DeepEqual(ownStatus(&elastiService.Status), ownStatus(status)) {
-		return nil
+	if c.statuses.want(elastiService, status) {
+		c.reportProblem(elastiService, status)
+		c.reportAutoscaler(elastiService, meta.FindStatusCondition(status.Conditions, ConditionAutoscalerFound))
 	}
-	updated, err := c.elasti.ElastiV1alpha1().ElastiServices(elastiService.Namespace).
-		ApplyStatus(ctx, applyStatus(elastiService, status), metav1.ApplyOptions{FieldManager: statusFieldManager, Force: true})
-	if err != nil {
-		return fmt.Errorf("writing the status: %w", err)
-	}
-	memory.written = updated
-	c.reportProblem(elastiService, status)
-	c.reportAutoscaler(elastiService, meta.FindStatusCondition(status.Conditions, ConditionAutoscalerFound))
-	return nil
 }
 
 // reportProblem records an Event when Ready starts to be false, or is false
@@ -163,7 +153,7 @@ func ownStatus(status *v1alpha1.ElastiServiceStatus) *v1alpha1.ElastiServiceStat
 	return &own
 }
 
-func applyStatus(elastiService *v1alpha1.ElastiService, status *v1alpha1.ElastiServiceStatus) *applyelasti.ElastiServiceApplyConfiguration {
+func applyStatus(key types.NamespacedName, uid types.UID, status *v1alpha1.ElastiServiceStatus) *applyelasti.ElastiServiceApplyConfiguration {
 	own := applyelasti.ElastiServiceStatus().
 		WithObservedGeneration(status.ObservedGeneration).
 		WithReplicas(status.Replicas).
@@ -205,7 +195,7 @@ func applyStatus(elastiService *v1alpha1.ElastiService, status *v1alpha1.ElastiS
 	}
 	// With the UID, an object that was deleted and made again in between does
 	// not get the status of its predecessor.
-	return applyelasti.ElastiService(elastiService.Name, elastiService.Namespace).WithUID(elastiService.UID).WithStatus(own)
+	return applyelasti.ElastiService(key.Name, key.Namespace).WithUID(uid).WithStatus(own)
 }
 
 func applyProbes(probes *v1alpha1.ReadinessProbes) *applyelasti.ReadinessProbesApplyConfiguration {

@@ -1,0 +1,229 @@
+/*
+Copyright The elasti-apiserver Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package elastiservice
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/resourceversion"
+	"k8s.io/client-go/util/workqueue"
+	"k8s.io/klog/v2"
+	"k8s.io/utils/clock"
+
+	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti/v1alpha1"
+	"github.com/truefoundry/elasti-apiserver/pkg/generated/clientset/versioned"
+)
+
+// statusWriter writes the statuses that were decided on. It has workers of its
+// own: a resolver slice that is needed now must not wait until a slow store has
+// taken the status of the look before. Of several statuses of an ElastiService
+// only the last one is written. Safe for concurrent use.
+type statusWriter struct {
+	elasti versioned.Interface
+	queue  workqueue.TypedRateLimitingInterface[types.NamespacedName]
+
+	mu sync.Mutex
+	// wanted are the statuses that are not known to be in the watch yet. Looks
+	// at an ElastiService take them out when the watch has them, and the end of
+	// the ElastiService does.
+	wanted map[types.NamespacedName]*wantedStatus
+}
+
+// wantedStatus is the status that an ElastiService is to have.
+type wantedStatus struct {
+	// writing is held during a write, so that an older status never follows a
+	// newer one.
+	writing sync.Mutex
+
+	// The rest is guarded by the mutex of the writer.
+
+	uid types.UID
+	// status is replaced, never changed. Only what the controller owns of it
+	// counts.
+	status *v1alpha1.ElastiServiceStatus
+	// version is the resource version that has the status. Empty until it is
+	// written.
+	version string
+}
+
+func newStatusWriter(elasti versioned.Interface, clock clock.WithTicker) *statusWriter {
+	return &statusWriter{
+		elasti: elasti,
+		queue: workqueue.NewTypedRateLimitingQueueWithConfig(
+			workqueue.NewTypedItemExponentialFailureRateLimiter[types.NamespacedName](firstRetry, lastRetry),
+			workqueue.TypedRateLimitingQueueConfig[types.NamespacedName]{Clock: clock}),
+		wanted: map[types.NamespacedName]*wantedStatus{},
+	}
+}
+
+// overlay returns the ElastiService with the status that was decided on last,
+// also where it is not written, or not watched, yet.
+func (w *statusWriter) overlay(elastiService *v1alpha1.ElastiService) *v1alpha1.ElastiService {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	key := keyOf(elastiService)
+	wanted, ok := w.wanted[key]
+	if !ok {
+		return elastiService
+	}
+	if wanted.uid != elastiService.UID || wanted.version != "" && !isNewer(wanted.version, elastiService.ResourceVersion) {
+		delete(w.wanted, key)
+		return elastiService
+	}
+	overlaid := *elastiService
+	overlaid.Status = withOwnStatus(&elastiService.Status, wanted.status)
+	if wanted.version == "" {
+		// Proxy ports count only when they are recorded.
+		overlaid.Status.ProxyPorts = elastiService.Status.ProxyPorts
+	}
+	return &overlaid
+}
+
+// want has a status written in the background, if it differs from the one that
+// the ElastiService, as it was overlaid, has. It reports whether it does.
+func (w *statusWriter) want(elastiService *v1alpha1.ElastiService, status *v1alpha1.ElastiServiceStatus) bool {
+	if !w.note(elastiService, status) {
+		return false
+	}
+	w.queue.Add(keyOf(elastiService))
+	return true
+}
+
+// writeNow writes a status before it returns.
+func (w *statusWriter) writeNow(ctx context.Context, elastiService *v1alpha1.ElastiService, status *v1alpha1.ElastiServiceStatus) error {
+	w.note(elastiService, status)
+	return w.write(ctx, keyOf(elastiService))
+}
+
+func (w *statusWriter) note(elastiService *v1alpha1.ElastiService, status *v1alpha1.ElastiServiceStatus) bool {
+	if equality.Semantic.DeepEqual(ownStatus(&elastiService.Status), ownStatus(status)) {
+		return false
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	key := keyOf(elastiService)
+	wanted, ok := w.wanted[key]
+	if !ok {
+		wanted = &wantedStatus{}
+		w.wanted[key] = wanted
+	}
+	wanted.uid, wanted.status, wanted.version = elastiService.UID, status, ""
+	return true
+}
+
+// work writes statuses until the queue is shut down.
+func (w *statusWriter) work(ctx context.Context, failed func(types.NamespacedName, error)) {
+	for {
+		key, shutdown := w.queue.Get()
+		if shutdown {
+			return
+		}
+		if ctx.Err() == nil {
+			if err := w.write(ctx, key); err == nil {
+				w.queue.Forget(key)
+			} else if ctx.Err() == nil {
+				failed(key, err)
+				w.queue.AddRateLimited(key)
+			}
+		}
+		w.queue.Done(key)
+	}
+}
+
+// write writes the status that an ElastiService is to have, if it does not
+// have it yet.
+func (w *statusWriter) write(ctx context.Context, key types.NamespacedName) error {
+	w.mu.Lock()
+	wanted := w.wanted[key]
+	w.mu.Unlock()
+	if wanted == nil {
+		return nil
+	}
+	wanted.writing.Lock()
+	defer wanted.writing.Unlock()
+	w.mu.Lock()
+	uid, status, done := wanted.uid, wanted.status, wanted.version != ""
+	w.mu.Unlock()
+	if done {
+		return nil
+	}
+	updated, err := w.elasti.ElastiV1alpha1().ElastiServices(key.Namespace).
+		ApplyStatus(ctx, applyStatus(key, uid, status), metav1.ApplyOptions{FieldManager: statusFieldManager, Force: true})
+	switch {
+	case apierrors.IsNotFound(err):
+		// It is gone, and so is what would be reported of it.
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		if w.wanted[key] == wanted && wanted.uid == uid {
+			delete(w.wanted, key)
+		}
+		return nil
+	case err != nil:
+		return fmt.Errorf("writing the status: %w", err)
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if wanted.status == status {
+		wanted.version = updated.ResourceVersion
+	}
+	return nil
+}
+
+// forget drops the status that an ElastiService was to have.
+func (w *statusWriter) forget(key types.NamespacedName) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	delete(w.wanted, key)
+	w.queue.Forget(key)
+}
+
+// statusFailed tells of a status that could not be written.
+func (c *Controller) statusFailed(ctx context.Context) func(types.NamespacedName, error) {
+	return func(key types.NamespacedName, err error) {
+		c.metrics.reconciled(key, errorClass(err), 0)
+		if errorClass(err) != errorConflict {
+			klog.FromContext(ctx).Error(err, "Writing the status of an ElastiService failed, it is tried again", "elastiService", key)
+		}
+	}
+}
+
+// withOwnStatus returns a status with what the controller owns taken from
+// another one.
+func withOwnStatus(status, own *v1alpha1.ElastiServiceStatus) v1alpha1.ElastiServiceStatus {
+	merged := *ownStatus(own)
+	merged.LastActivityTime, merged.SleepRequestedTime, merged.Activity = status.LastActivityTime, status.SleepRequestedTime, status.Activity
+	for i := range status.Conditions {
+		if !slices.Contains(ownConditions, status.Conditions[i].Type) {
+			merged.Conditions = append(merged.Conditions, status.Conditions[i])
+		}
+	}
+	return merged
+}
+
+// isNewer tells whether a resource version is newer than another one. Versions
+// that cannot be compared are not.
+func isNewer(version, than string) bool {
+	order, err := resourceversion.CompareResourceVersion(version, than)
+	return err == nil && order > 0
+}
