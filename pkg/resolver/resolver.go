@@ -143,6 +143,8 @@ type Resolver struct {
 	reporter    *activity.Reporter
 	tracer      *tracing.Recorder
 	draining    atomic.Bool
+	// wakeCalls are the wake calls under way.
+	wakeCalls sync.WaitGroup
 }
 
 // New returns a Resolver.
@@ -191,6 +193,7 @@ func (r *Resolver) Run(ctx context.Context) error {
 	// What serves traffic outlives ctx: draining needs all of it.
 	serving, stop := context.WithCancelCause(klog.NewContext(context.WithoutCancel(ctx), r.options.Logger))
 	var running sync.WaitGroup
+	defer r.wakeCalls.Wait()
 	defer running.Wait()
 	defer stop(nil)
 

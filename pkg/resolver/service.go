@@ -65,6 +65,7 @@ func (r *Resolver) waker(s *service.Service, observe func(time.Duration, error))
 		Name:      s.Name,
 		Demand:    s.Queue(),
 		Observe:   observe,
+		Calls:     &r.wakeCalls,
 	})
 }
 

@@ -21,6 +21,7 @@ package wake
 import (
 	"context"
 	"math/rand/v2"
+	"sync"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -82,6 +83,9 @@ type Options struct {
 	Demand Demand
 	// Observe is told of each call. Optional.
 	Observe Observer
+	// Calls counts the calls under way. Who runs wakers waits for it after the
+	// last one has ended: a call may outlast its Waker by two seconds.
+	Calls *sync.WaitGroup
 	// Clock defaults to the real one.
 	Clock clock.Clock
 }
@@ -204,7 +208,7 @@ type result struct {
 func (w *Waker) begin(ctx context.Context, began time.Time, pending int) (ended <-chan result, giveUp context.CancelFunc) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	results := make(chan result, 1)
-	go func() {
+	w.options.Calls.Go(func() {
 		defer cancel()
 		answer, err := w.options.Client.Wake(ctx, w.options.Name, &v1alpha1.WakeRequest{
 			ObjectMeta: metav1.ObjectMeta{Namespace: w.options.Namespace, Name: w.options.Name},
@@ -212,7 +216,7 @@ func (w *Waker) begin(ctx context.Context, began time.Time, pending int) (ended 
 		}, metav1.CreateOptions{})
 		w.options.Observe(w.options.Clock.Since(began), err)
 		results <- result{answer, err}
-	}()
+	})
 	return results, cancel
 }
 

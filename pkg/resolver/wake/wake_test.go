@@ -93,7 +93,7 @@ func (d *demand) set(wanting bool) {
 func run(t *testing.T, server *fakeServer, d *demand, test func(w *Waker, hurry chan<- struct{})) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		w := New(Options{Client: server, Namespace: "shop", Name: "cart", Demand: d})
+		w := New(Options{Client: server, Namespace: "shop", Name: "cart", Demand: d, Calls: new(sync.WaitGroup)})
 		ctx, cancel := context.WithCancel(t.Context())
 		hurry := make(chan struct{}, 1)
 		done := make(chan struct{})
@@ -193,7 +193,7 @@ func (s *busyServer) Wake(ctx context.Context, _ string, request *v1alpha1.WakeR
 // leave runs a waker until its call is under way, and then ends it.
 func leave(t *testing.T, server Client, d Demand, observe Observer) {
 	t.Helper()
-	w := New(Options{Client: server, Namespace: "shop", Name: "cart", Demand: d, Observe: observe})
+	w := New(Options{Client: server, Namespace: "shop", Name: "cart", Demand: d, Observe: observe, Calls: new(sync.WaitGroup)})
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan struct{})
 	go func() { defer close(done); w.Run(ctx, nil) }()
@@ -252,7 +252,7 @@ func TestCallThatHangsEndsSoonAfterNothingIsHeldAnyMore(t *testing.T) {
 func TestClientsThatComeAndGoDoNotMakeACallEach(t *testing.T) {
 	server, d := &fakeServer{}, &demand{wanting: true}
 	synctest.Test(t, func(t *testing.T) {
-		w := New(Options{Client: server, Namespace: "shop", Name: "cart", Demand: d})
+		w := New(Options{Client: server, Namespace: "shop", Name: "cart", Demand: d, Calls: new(sync.WaitGroup)})
 		for range 100 {
 			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
 			w.Run(ctx, nil)
