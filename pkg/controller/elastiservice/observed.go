@@ -35,6 +35,8 @@ type observedSlice struct {
 	// ObjectMeta holds the identity, and the labels and annotations that the
 	// controller reads.
 	metav1.ObjectMeta
+	// family is the IP family of the endpoints.
+	family discoveryv1.AddressType
 	// ready is the number of endpoints that are ready and not terminating.
 	ready int
 	// slice is the whole slice if it is a resolver slice, or one of the
@@ -45,6 +47,20 @@ type observedSlice struct {
 // ours tells whether the slice is a resolver slice, also when somebody has
 // taken some of its marks away.
 func (s *observedSlice) ours() bool { return isOurs(&s.ObjectMeta, RoleResolver) }
+
+// readyPods is the number of ready pods in slices that list a pod once in each
+// of its IP families.
+func readyPods(endpointSlices []*observedSlice) int {
+	byFamily := map[discoveryv1.AddressType]int{}
+	for _, slice := range endpointSlices {
+		byFamily[slice.family] += slice.ready
+	}
+	ready := 0
+	for _, count := range byFamily {
+		ready = max(ready, count)
+	}
+	return ready
+}
 
 func (s *observedSlice) service() types.NamespacedName {
 	return types.NamespacedName{Namespace: s.Namespace, Name: s.Labels[discoveryv1.LabelServiceName]}
@@ -57,7 +73,10 @@ func keepSlice(resolverService types.NamespacedName) func(any) (any, error) {
 		if !ok {
 			return keepOwn[*observedSlice](object)
 		}
-		kept := &observedSlice{ObjectMeta: keepMeta(&slice.ObjectMeta, discoveryv1.LabelServiceName, discoveryv1.LabelManagedBy, RoleLabel)}
+		kept := &observedSlice{
+			ObjectMeta: keepMeta(&slice.ObjectMeta, discoveryv1.LabelServiceName, discoveryv1.LabelManagedBy, RoleLabel),
+			family:     discoveryv1.AddressType(once(string(slice.AddressType))),
+		}
 		for i := range slice.Endpoints {
 			if isReady(&slice.Endpoints[i]) {
 				kept.ready++
@@ -89,11 +108,12 @@ func keepService(object any) (any, error) {
 	return &corev1.Service{
 		ObjectMeta: keepMeta(&service.ObjectMeta, RoleLabel),
 		Spec: corev1.ServiceSpec{
-			Type:       service.Spec.Type,
-			ClusterIP:  service.Spec.ClusterIP,
-			Selector:   service.Spec.Selector,
-			Ports:      service.Spec.Ports,
-			IPFamilies: service.Spec.IPFamilies,
+			Type:           service.Spec.Type,
+			ClusterIP:      service.Spec.ClusterIP,
+			Selector:       service.Spec.Selector,
+			Ports:          service.Spec.Ports,
+			IPFamilies:     service.Spec.IPFamilies,
+			IPFamilyPolicy: service.Spec.IPFamilyPolicy,
 		},
 	}, nil
 }

@@ -20,7 +20,9 @@ import (
 	"maps"
 	"testing"
 
+	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti/v1alpha1"
 )
@@ -36,5 +38,32 @@ func TestAnnotationsOfUsersAreKept(t *testing.T) {
 	}
 	if got := kept.(*v1alpha1.ElastiService).Annotations; !maps.Equal(got, want) {
 		t.Errorf("kept %v, want %v", got, want)
+	}
+}
+
+// A pod of a Service with two families is in a slice of each.
+func TestAPodInTwoFamiliesIsOnePod(t *testing.T) {
+	keep := keepSlice(types.NamespacedName{})
+	var kept []*observedSlice
+	for _, slice := range []struct {
+		family discoveryv1.AddressType
+		ready  []bool
+	}{
+		{discoveryv1.AddressTypeIPv4, []bool{true, true}},
+		{discoveryv1.AddressTypeIPv4, []bool{true, false}},
+		{discoveryv1.AddressTypeIPv6, []bool{true}},
+	} {
+		object := &discoveryv1.EndpointSlice{AddressType: slice.family}
+		for _, ready := range slice.ready {
+			object.Endpoints = append(object.Endpoints, discoveryv1.Endpoint{Conditions: discoveryv1.EndpointConditions{Ready: &ready}})
+		}
+		result, err := keep(object)
+		if err != nil {
+			t.Fatal(err)
+		}
+		kept = append(kept, result.(*observedSlice))
+	}
+	if got := readyPods(kept); got != 3 {
+		t.Errorf("%d pods are ready, want 3", got)
 	}
 }

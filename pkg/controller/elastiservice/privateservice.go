@@ -20,6 +20,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -50,8 +51,9 @@ func (m managedTarget) minReplicas() int32 {
 	return ptr.Deref(m.MinTargetReplicas, v1alpha1.DefaultMinTargetReplicas)
 }
 
-// desiredPrivateService is the headless copy of a public Service's selector
-// and ports, and of nothing else: its EndpointSlices list the target's pods.
+// desiredPrivateService is the headless copy of a public Service's selector,
+// ports and IP families, and of nothing else: its EndpointSlices list the
+// target's pods.
 func desiredPrivateService(elastiService *v1alpha1.ElastiService, public *corev1.Service) (*corev1.Service, error) {
 	target, err := json.Marshal(managedTargetOf(elastiService))
 	if err != nil {
@@ -65,8 +67,10 @@ func desiredPrivateService(elastiService *v1alpha1.ElastiService, public *corev1
 			Annotations: map[string]string{OwnerAnnotation: elastiService.Name, targetAnnotation: string(target)},
 		},
 		Spec: corev1.ServiceSpec{
-			ClusterIP: corev1.ClusterIPNone,
-			Selector:  public.Spec.Selector,
+			ClusterIP:      corev1.ClusterIPNone,
+			Selector:       public.Spec.Selector,
+			IPFamilies:     public.Spec.IPFamilies,
+			IPFamilyPolicy: privateFamilyPolicy(public),
 		},
 	}
 	for _, port := range public.Spec.Ports {
@@ -74,6 +78,20 @@ func desiredPrivateService(elastiService *v1alpha1.ElastiService, public *corev1
 		service.Spec.Ports = append(service.Spec.Ports, port)
 	}
 	return service, nil
+}
+
+// privateFamilyPolicy asks for the families that the public Service has, neither
+// more nor fewer. A preference would be decided again, and maybe otherwise, when
+// the families of the cluster have changed in between.
+func privateFamilyPolicy(public *corev1.Service) *corev1.IPFamilyPolicy {
+	switch len(public.Spec.IPFamilies) {
+	case 0:
+		return nil
+	case 1:
+		return ptr.To(corev1.IPFamilyPolicySingleStack)
+	default:
+		return ptr.To(corev1.IPFamilyPolicyRequireDualStack)
+	}
 }
 
 // ensurePrivateService makes the private Service as desired. observed is the
@@ -104,6 +122,9 @@ func (c *Controller) ensurePrivateService(ctx context.Context, desired, observed
 	if privateServiceMatches(current, desired) {
 		return nil
 	}
+	if otherPrimaryFamily(current, desired) {
+		return c.replacePrivateService(ctx, desired, current)
+	}
 	updated := current.DeepCopy()
 	for key, value := range desired.Labels {
 		metav1.SetMetaDataLabel(&updated.ObjectMeta, key, value)
@@ -113,8 +134,30 @@ func (c *Controller) ensurePrivateService(ctx context.Context, desired, observed
 	}
 	updated.Spec.Selector = desired.Spec.Selector
 	updated.Spec.Ports = desired.Spec.Ports
+	if len(desired.Spec.IPFamilies) > 0 {
+		updated.Spec.IPFamilies, updated.Spec.IPFamilyPolicy = desired.Spec.IPFamilies, desired.Spec.IPFamilyPolicy
+	}
 	if _, err := services.Update(ctx, updated, metav1.UpdateOptions{FieldManager: fieldManager}); err != nil {
 		return fmt.Errorf("updating private Service %q: %w", desired.Name, err)
+	}
+	return nil
+}
+
+// otherPrimaryFamily tells whether the first family differs, which cannot be
+// changed: the public Service was deleted and made again with another one.
+func otherPrimaryFamily(current, desired *corev1.Service) bool {
+	return len(current.Spec.IPFamilies) > 0 && len(desired.Spec.IPFamilies) > 0 && current.Spec.IPFamilies[0] != desired.Spec.IPFamilies[0]
+}
+
+// replacePrivateService deletes a private Service of ours and makes it again.
+func (c *Controller) replacePrivateService(ctx context.Context, desired, current *corev1.Service) error {
+	services := c.host.CoreV1().Services(desired.Namespace)
+	err := services.Delete(ctx, current.Name, metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(current.UID))})
+	if err != nil && !apierrors.IsNotFound(err) {
+		return fmt.Errorf("deleting private Service %q, whose first IP family cannot be changed: %w", desired.Name, err)
+	}
+	if _, err := services.Create(ctx, desired, metav1.CreateOptions{FieldManager: fieldManager}); err != nil {
+		return fmt.Errorf("creating private Service %q again: %w", desired.Name, err)
 	}
 	return nil
 }
@@ -124,7 +167,9 @@ func privateServiceMatches(service, desired *corev1.Service) bool {
 		service.Annotations[OwnerAnnotation] == desired.Annotations[OwnerAnnotation] &&
 		service.Annotations[targetAnnotation] == desired.Annotations[targetAnnotation] &&
 		equality.Semantic.DeepEqual(service.Spec.Selector, desired.Spec.Selector) &&
-		equality.Semantic.DeepEqual(service.Spec.Ports, desired.Spec.Ports)
+		equality.Semantic.DeepEqual(service.Spec.Ports, desired.Spec.Ports) &&
+		(len(desired.Spec.IPFamilies) == 0 || slices.Equal(service.Spec.IPFamilies, desired.Spec.IPFamilies) &&
+			ptr.Equal(service.Spec.IPFamilyPolicy, desired.Spec.IPFamilyPolicy))
 }
 
 // nameTakenError says that the name of an object that is needed belongs to an

@@ -47,8 +47,8 @@ type view struct {
 	private     *corev1.Service
 	// ownSlices are the resolver slices.
 	ownSlices []*observedSlice
-	// readyEndpoints and readyPods are the numbers of ready endpoints in the
-	// public Service's own slices, and in those of the private Service.
+	// readyEndpoints is the number of ready endpoints in the public Service's
+	// own slices, readyPods that of ready pods in those of the private Service.
 	readyEndpoints int
 	readyPods      int
 	target         targetObservation
@@ -183,9 +183,7 @@ func (c *Controller) observe(ctx context.Context, elastiService *v1alpha1.Elasti
 		}
 	}
 	v.ownSlices = slices.Collect(maps.Values(own))
-	for _, slice := range indexed[*observedSlice](endpointSlices, byService, private) {
-		v.readyPods += slice.ready
-	}
+	v.readyPods = readyPods(indexed[*observedSlice](endpointSlices, byService, private))
 	return v
 }
 
