@@ -97,6 +97,58 @@ func TestDualStackServiceHasASliceOfEachFamily(t *testing.T) {
 	waitForResolverEndpoints(t, namespace, discoveryv1.AddressTypeIPv4, shared.Resolvers[0].Address)
 }
 
+// waitForPrivateFamilies waits until the private Service has the IP families.
+func waitForPrivateFamilies(t *testing.T, namespace string, want ...corev1.IPFamily) {
+	t.Helper()
+	eventually(t, fmt.Sprintf("the private Service has the families %v", want), func(ctx context.Context) string {
+		name := readElastiService(t, namespace).Status.PrivateService
+		private, err := shared.Kubernetes.CoreV1().Services(namespace).Get(ctx, name, metav1.GetOptions{})
+		if err != nil {
+			return err.Error()
+		}
+		if !slices.Equal(private.Spec.IPFamilies, want) {
+			return fmt.Sprintf("it has %v", private.Spec.IPFamilies)
+		}
+		return ""
+	})
+}
+
+// Pods that listen on one family only are reached through the Service's own
+// families, also when these change or the Service is made again.
+func TestPrivateServiceHasTheFamiliesOfTheService(t *testing.T) {
+	namespace := newNamespace(t)
+	createApplication(t, namespace, 0)
+	createElastiService(t, namespace, newElastiService("app"))
+	waitForMode(t, namespace, v1alpha1.ModeProxy)
+	waitForPrivateFamilies(t, namespace, corev1.IPv4Protocol)
+
+	services := shared.Kubernetes.CoreV1().Services(namespace)
+	patch := []byte(`{"spec":{"ipFamilyPolicy":"PreferDualStack"}}`)
+	public, err := services.Patch(t.Context(), "app", types.MergePatchType, patch, metav1.PatchOptions{})
+	if err != nil {
+		t.Fatalf("making the Service dual-stack: %v", err)
+	}
+	waitForPrivateFamilies(t, namespace, corev1.IPv4Protocol, corev1.IPv6Protocol)
+	patch = []byte(`{"spec":{"ipFamilyPolicy":"SingleStack","ipFamilies":["IPv4"],"clusterIPs":["` + public.Spec.ClusterIP + `"]}}`)
+	if _, err := services.Patch(t.Context(), "app", types.MergePatchType, patch, metav1.PatchOptions{}); err != nil {
+		t.Fatalf("making the Service single-stack: %v", err)
+	}
+	waitForPrivateFamilies(t, namespace, corev1.IPv4Protocol)
+
+	if err := services.Delete(t.Context(), "app", metav1.DeleteOptions{}); err != nil {
+		t.Fatalf("deleting the Service: %v", err)
+	}
+	again := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Name: "app"}, Spec: public.Spec}
+	again.Spec.ClusterIP, again.Spec.ClusterIPs = "", nil
+	again.Spec.IPFamilyPolicy = ptr.To(corev1.IPFamilyPolicyRequireDualStack)
+	again.Spec.IPFamilies = []corev1.IPFamily{corev1.IPv6Protocol, corev1.IPv4Protocol}
+	if _, err := services.Create(t.Context(), again, metav1.CreateOptions{}); err != nil {
+		t.Fatalf("making the Service again: %v", err)
+	}
+	waitForPrivateFamilies(t, namespace, corev1.IPv6Protocol, corev1.IPv4Protocol)
+	waitForCondition(t, namespace, "Ready", metav1.ConditionTrue)
+}
+
 func TestPortsThatAreNotTCPAreLeftAlone(t *testing.T) {
 	namespace := newNamespace(t)
 	createDeployment(t, namespace, 0)
