@@ -98,6 +98,10 @@ circles: ## Put applications to sleep by their traffic and wake them, on the loc
 test-more: ## Protocols, switches under traffic, databases and used up proxy ports, on the local cluster.
 	hack/test.sh more
 
+.PHONY: test-autoscalers
+test-autoscalers: ## Targets and autoscalers that other controllers run, with the real ones, on the local cluster.
+	hack/test.sh autoscalers
+
 .PHONY: soak
 soak: ## Sleep and wake a hundred times under 200 requests/s, then restart parts at random for SOAK_FOR (10m).
 	SOAK_FOR=$(SOAK_FOR) hack/test.sh soak

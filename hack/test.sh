@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Runs the tests of the named kinds: unit, integration, fuzz, e2e, more, soak,
-# restarts, circles, uninstall. Each kind does its own set-up.
+# Runs the tests of the named kinds: unit, integration, fuzz, e2e, more,
+# autoscalers, soak, restarts, circles, uninstall. Each kind does its own set-up.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -50,7 +50,17 @@ more() {
     hack/images/build.sh
     hack/images/databases.sh
     hack/deploy.sh
-    go test -tags=more -timeout "${timeout}" -count=1 -run '^(TestEveryProtocol|TestSwitches|TestDatabases|TestServicesWithoutAProxyPort)' ./test/e2e
+    go test -tags=more -timeout "${timeout}" -count=1 -run '^(TestEveryProtocol|TestSwitches|TestDatabases|TestServicesWithoutAProxyPort|TestRollingRestartOfEverything)' ./test/e2e
+}
+
+# autoscalers runs the end-to-end tests with controllers of other projects. To
+# build those takes many minutes, so it is not part of e2e.
+autoscalers() {
+    hack/cluster/up.sh
+    hack/tools/build.sh argo-rollouts
+    hack/images/build.sh
+    hack/deploy.sh
+    go test -v -tags autoscalers -timeout "${timeout}" -count=1 -run '^(TestArgoRollout)' ./test/e2e
 }
 
 # soak switches under traffic a hundred times each way.

@@ -94,14 +94,18 @@ func (s *scene) setSystemReplicas(ctx context.Context, name string, replicas int
 	return s.waitForAPI(ctx)
 }
 
-// restart replaces every pod of a Deployment of the product, as kubectl rollout
-// restart does, and waits until only new ones are there and ready.
-func (s *scene) restart(name string) {
+// restart replaces every pod of Deployments of the product at the same time, as
+// kubectl rollout restart does, and waits until only new ones are there and ready.
+func (s *scene) restart(names ...string) {
 	s.Helper()
 	patch := fmt.Appendf(nil, `{"spec":{"template":{"metadata":{"annotations":{"kubectl.kubernetes.io/restartedAt":%q}}}}}`, time.Now().Format(time.RFC3339Nano))
-	_, err := s.Host.AppsV1().Deployments(cluster.SystemNamespace).Patch(s.ctx, name, types.StrategicMergePatchType, patch, metav1.PatchOptions{})
-	s.check(err)
-	s.check(s.AwaitRollout(s.ctx, name))
+	for _, name := range names {
+		_, err := s.Host.AppsV1().Deployments(cluster.SystemNamespace).Patch(s.ctx, name, types.StrategicMergePatchType, patch, metav1.PatchOptions{})
+		s.check(err)
+	}
+	for _, name := range names {
+		s.check(s.AwaitRollout(s.ctx, name))
+	}
 }
 
 // awaitAPI waits until the cluster's API server reaches the product's.
@@ -120,4 +124,13 @@ func (s *scene) waitForAPI(ctx context.Context) error {
 		return fmt.Errorf("the product's API is not served: %w: %w", err, last)
 	}
 	return nil
+}
+
+// runAdminKubectl runs kubectl as the administrator of the cluster.
+func (s *scene) runAdminKubectl(ctx context.Context, arguments ...string) (string, error) {
+	output, err := s.RunKubectl(ctx, s.Kubeconfig, "", arguments...)
+	if err != nil {
+		return "", fmt.Errorf("as the administrator: %w", err)
+	}
+	return output, nil
 }

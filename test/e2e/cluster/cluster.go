@@ -62,6 +62,8 @@ type Cluster struct {
 	Kubectl string
 	// Repository is the root directory of this checkout.
 	Repository string
+	// Kubeconfig is the file that the configuration was read from.
+	Kubeconfig string
 
 	image string
 }
@@ -86,7 +88,7 @@ func Connect(ctx context.Context) (*Cluster, error) {
 	config.UserAgent = "elasti-e2e"
 	// What is created here is incomplete at times, on purpose.
 	config.WarningHandler = rest.NoWarnings{}
-	c := &Cluster{Config: config, Repository: repository}
+	c := &Cluster{Config: config, Repository: repository, Kubeconfig: kubeconfig}
 	if c.Host, err = kubernetes.NewForConfig(config); err != nil {
 		return nil, fmt.Errorf("making a client of %s: %w", kubeconfig, err)
 	}

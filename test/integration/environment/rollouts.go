@@ -27,20 +27,31 @@ import (
 // RolloutDefinition returns the file with the CustomResourceDefinition of Argo
 // Rollouts, from the release that hack/tools/argo-rollouts pins.
 func RolloutDefinition(ctx context.Context) (string, error) {
-	const module = "github.com/argoproj/argo-rollouts"
-	directory := filepath.Join(repositoryRoot(), "hack", "tools", "argo-rollouts")
-	var folder string
+	folder, err := RolloutDefinitions(ctx)
+	return filepath.Join(folder, "rollout-crd.yaml"), err
+}
+
+// RolloutDefinitions returns the folder with all the CustomResourceDefinitions
+// of that release, which is a kustomization.
+func RolloutDefinitions(ctx context.Context) (string, error) {
+	folder, err := moduleFolder(ctx, "argo-rollouts", "github.com/argoproj/argo-rollouts")
+	return filepath.Join(folder, "manifests", "crds"), err
+}
+
+// moduleFolder returns the folder of a module, in the version that the tool
+// pins in hack/tools.
+func moduleFolder(ctx context.Context, tool, module string) (folder string, err error) {
 	for _, arguments := range [][]string{
 		{"mod", "download", module},
 		{"list", "-m", "-f", "{{.Dir}}", module},
 	} {
 		command := exec.CommandContext(ctx, "go", arguments...)
-		command.Dir = directory
+		command.Dir = filepath.Join(repositoryRoot(), "hack", "tools", tool)
 		output, err := command.CombinedOutput()
 		if err != nil {
 			return "", fmt.Errorf("looking for the module %s: %w: %s", module, err, output)
 		}
 		folder = strings.TrimSpace(string(output))
 	}
-	return filepath.Join(folder, "manifests", "crds", "rollout-crd.yaml"), nil
+	return folder, nil
 }

@@ -1,0 +1,311 @@
+//go:build more
+
+/*
+Copyright The elasti-apiserver Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package e2e
+
+import (
+	"bytes"
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"fmt"
+	"math/big"
+	"net"
+	"net/url"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti/v1alpha1"
+	"github.com/truefoundry/elasti-apiserver/test/e2e/cluster"
+)
+
+const (
+	// etcdSecret is the Secret of artifacts/deploy/components/external-etcd.
+	etcdSecret = "elasti-apiserver-etcd"
+	// replicasTimeout bounds a test that deploys the product three times.
+	replicasTimeout = 8 * time.Minute
+	// wakesDuringRestart is how many targets are woken while everything restarts.
+	wakesDuringRestart = 10
+)
+
+// TestRollingRestartOfEverythingFailsNoRequest replaces the pods of both
+// components at the same time, with two API servers on an etcd of their own:
+// what is awake goes on, what sleeps wakes, and no mode changes.
+func TestRollingRestartOfEverythingFailsNoRequest(t *testing.T) {
+	s := newSceneWithin(t, replicasTimeout)
+	s.deployTwoAPIServers()
+	observer := s.observe()
+
+	always := s.asleep(cluster.ApplicationOptions{Name: "always", Spec: func(spec *v1alpha1.ElastiServiceSpec) {
+		spec.Proxy = &v1alpha1.ProxySpec{Policy: v1alpha1.ProxyAlways}
+	}})
+	s.get(always, "/")
+	awake := s.awake(cluster.ApplicationOptions{Name: "awake"})
+	s.awaitDirect(awake)
+	asleep := s.asleep(cluster.ApplicationOptions{Name: "asleep"})
+	// One whose requests are held from before the restart until after it began.
+	slow := s.asleep(cluster.ApplicationOptions{Name: "slow", Arguments: []string{"-start-delay=20s"}})
+	var waking []*cluster.Application
+	for i := range wakesDuringRestart {
+		waking = append(waking, s.asleep(cluster.ApplicationOptions{Name: fmt.Sprintf("waking-%02d", i)}))
+	}
+	began := time.Now()
+
+	var traffics []*cluster.Traffic
+	var stops []func()
+	send := func(traffic *cluster.Traffic) {
+		traffic.Timeout = time.Minute
+		traffics = append(traffics, traffic)
+		stops = append(stops, s.background(traffic.Run))
+	}
+	for _, keepAlive := range []bool{false, true} {
+		send(&cluster.Traffic{URL: always.URL("/"), PerSecond: 50, Limit: 50_000, KeepAlive: keepAlive})
+		send(&cluster.Traffic{URL: awake.URL("/"), PerSecond: 50, Limit: 50_000, KeepAlive: keepAlive})
+	}
+	send(&cluster.Traffic{URL: slow.URL("/"), PerSecond: 10, Limit: 10})
+	wakes := make(chan error, 1)
+	s.background(func(ctx context.Context) { wakes <- wakeOneByOne(ctx, waking) })
+	s.restart(apiserverDeployment, resolverDeployment)
+	s.check(<-wakes)
+	s.check(slow.AwaitMode(s.ctx, v1alpha1.ModeServe))
+	for _, stop := range stops {
+		stop()
+	}
+
+	for _, traffic := range traffics {
+		s.checkTraffic(traffic)
+	}
+	for _, moment := range observer.Since(began) {
+		switch moment.Change {
+		case cluster.ModeChanged, cluster.ResolversAdded, cluster.ResolversRemoved:
+			if slices.Contains([]string{always.Name, awake.Name, asleep.Name}, moment.Name) {
+				t.Errorf("%s, though nothing happened to it", moment)
+			}
+		}
+	}
+	s.get(asleep, "/after")
+}
+
+// wakeOneByOne sends a request to each of the applications, which sleep, one
+// after the other.
+func wakeOneByOne(ctx context.Context, applications []*cluster.Application) error {
+	for _, app := range applications {
+		answer, err := cluster.Get(ctx, app.URL("/"))
+		if err != nil {
+			return fmt.Errorf("waking %s: %w", app.Name, err)
+		}
+		if answer.Status != 200 || !strings.HasPrefix(answer.Body, "hello from "+app.Name) {
+			return fmt.Errorf("waking %s: status %d: %s", app.Name, answer.Status, answer.Body)
+		}
+	}
+	return nil
+}
+
+// deployTwoAPIServers deploys the product with the component external-etcd, on
+// an etcd beside the cluster, until the test ends.
+func (s *scene) deployTwoAPIServers() {
+	s.Helper()
+	servers, certificate, key := s.startEtcd()
+	secrets := s.Host.CoreV1().Secrets(cluster.SystemNamespace)
+	s.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(s.ctx), cleanUpTimeout)
+		defer cancel()
+		if err := secrets.Delete(ctx, etcdSecret, metav1.DeleteOptions{}); err != nil && !apierrors.IsNotFound(err) {
+			s.Error(err)
+		}
+	})
+	_, err := secrets.Create(s.ctx, &corev1.Secret{
+		ObjectMeta: metav1.ObjectMeta{Name: etcdSecret},
+		Data:       map[string][]byte{"servers": []byte(servers), "ca.crt": certificate, "tls.crt": certificate, "tls.key": key},
+	}, metav1.CreateOptions{})
+	s.check(err)
+
+	overlay := s.writeOverlayOfTwo()
+	s.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(s.ctx), testTimeout)
+		defer cancel()
+		if err := s.deployAsBefore(ctx, overlay); err != nil {
+			s.Errorf("deploying the product as it was: %v", err)
+		}
+	})
+	_, err = s.runAdminKubectl(s.ctx, "apply", "--kustomize", overlay)
+	s.check(err)
+	s.check(s.AwaitRollout(s.ctx, apiserverDeployment))
+	s.check(s.AwaitRollout(s.ctx, resolverDeployment))
+	s.awaitAPI()
+	servings, err := s.SystemPods(s.ctx, cluster.APIServerSelector)
+	s.check(err)
+	if len(servings) != 2 {
+		s.Fatalf("there are %d API servers, want 2", len(servings))
+	}
+}
+
+// writeOverlayOfTwo writes a kustomization of the images that run now, in a
+// directory of the repository: its paths have to be relative.
+func (s *scene) writeOverlayOfTwo() (directory string) {
+	s.Helper()
+	directory, err := os.MkdirTemp(filepath.Join(s.Repository, "_output"), "deploy-two-")
+	s.check(err)
+	s.Cleanup(func() {
+		if err := os.RemoveAll(directory); err != nil {
+			s.Error(err)
+		}
+	})
+	text := `apiVersion: kustomize.config.k8s.io/v1beta1
+kind: Kustomization
+resources:
+  - ../../artifacts/deploy/base
+components:
+  - ../../artifacts/deploy/components/external-etcd
+patches:
+  - target:
+      kind: Deployment
+    patch: |
+      - op: replace
+        path: /spec/template/spec/containers/0/imagePullPolicy
+        value: IfNotPresent
+images:
+`
+	for _, name := range []string{apiserverDeployment, resolverDeployment} {
+		deployment, err := s.Host.AppsV1().Deployments(cluster.SystemNamespace).Get(s.ctx, name, metav1.GetOptions{})
+		s.check(err)
+		image := deployment.Spec.Template.Spec.Containers[0].Image
+		repository, tag, tagged := strings.Cut(image[strings.LastIndex(image, "/")+1:], ":")
+		if !tagged {
+			s.Fatalf("the image %s of %s has no tag", image, name)
+		}
+		text += fmt.Sprintf("  - name: %s\n    newName: %s%s\n    newTag: %q\n", name, image[:strings.LastIndex(image, "/")+1], repository, tag)
+	}
+	s.check(os.WriteFile(filepath.Join(directory, "kustomization.yaml"), []byte(text), 0o600))
+	return directory
+}
+
+// deployAsBefore removes the ElastiServices of the scene, which the servers know
+// that are there now, and deploys what hack/deploy.sh had deployed.
+func (s *scene) deployAsBefore(ctx context.Context, overlay string) error {
+	elastiServices := s.Elasti.ElastiV1alpha1().ElastiServices(s.namespace)
+	if err := elastiServices.DeleteCollection(ctx, metav1.DeleteOptions{}, metav1.ListOptions{}); err != nil {
+		return err
+	}
+	if err := s.awaitNoElastiServices(ctx); err != nil {
+		return err
+	}
+	// What the component adds, and the claim of the base, belong to nobody then.
+	for _, left := range []string{"poddisruptionbudget/" + apiserverDeployment, "persistentvolumeclaim/" + apiserverDeployment} {
+		if _, err := s.runAdminKubectl(ctx, "delete", "--namespace", cluster.SystemNamespace, "--ignore-not-found", "--wait=false", left); err != nil {
+			return err
+		}
+	}
+	if _, err := s.runAdminKubectl(ctx, "apply", "--kustomize", filepath.Join(s.Repository, "_output", "deploy")); err != nil {
+		return err
+	}
+	for _, name := range []string{apiserverDeployment, resolverDeployment} {
+		if err := s.AwaitRollout(ctx, name); err != nil {
+			return err
+		}
+	}
+	return s.waitForAPI(ctx)
+}
+
+// awaitNoElastiServices waits until the scene has none.
+func (s *scene) awaitNoElastiServices(ctx context.Context) error {
+	list, err := s.Elasti.ElastiV1alpha1().ElastiServices(s.namespace).List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return err
+	}
+	for i := range list.Items {
+		if err := s.AwaitElastiServiceGone(ctx, s.namespace, list.Items[i].Name); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// startEtcd runs an etcd on the address of the cluster's API server until the
+// test ends. Its certificate is its own authority, and that of its clients.
+func (s *scene) startEtcd() (address string, certificate, key []byte) {
+	s.Helper()
+	host, err := url.Parse(s.Config.Host)
+	s.check(err)
+	listener, err := net.Listen("tcp", net.JoinHostPort(host.Hostname(), "0"))
+	s.check(err)
+	address = "https://" + listener.Addr().String()
+	s.check(listener.Close())
+	certificate, key, err = selfSigned(net.ParseIP(host.Hostname()))
+	s.check(err)
+	directory := s.TempDir()
+	certificateFile, keyFile := filepath.Join(directory, "tls.crt"), filepath.Join(directory, "tls.key")
+	s.check(os.WriteFile(certificateFile, certificate, 0o600))
+	s.check(os.WriteFile(keyFile, key, 0o600))
+	etcd, err := s.StartTool("etcd", directory, nil,
+		"--data-dir="+filepath.Join(directory, "data"), "--unsafe-no-fsync",
+		"--listen-client-urls="+address, "--advertise-client-urls="+address,
+		"--listen-peer-urls=unix://"+filepath.Join(directory, "peer.sock"),
+		"--client-cert-auth", "--trusted-ca-file="+certificateFile, "--cert-file="+certificateFile, "--key-file="+keyFile)
+	s.check(err)
+	s.Cleanup(func() {
+		if err := etcd.Stop(); err != nil {
+			s.Error(err)
+		}
+	})
+	return address, certificate, key
+}
+
+// selfSigned makes a certificate for an address that servers and clients may use.
+func selfSigned(address net.IP) (certificate, key []byte, err error) {
+	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return nil, nil, err
+	}
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(1),
+		Subject:      pkix.Name{CommonName: "etcd"},
+		IPAddresses:  []net.IP{address},
+		NotBefore:    time.Now().Add(-time.Hour),
+		NotAfter:     time.Now().Add(24 * time.Hour),
+		KeyUsage:     x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign,
+		ExtKeyUsage:  []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
+		IsCA:         true, BasicConstraintsValid: true,
+	}
+	encoded, err := x509.CreateCertificate(rand.Reader, template, template, private.Public(), private)
+	if err != nil {
+		return nil, nil, err
+	}
+	encodedKey, err := x509.MarshalPKCS8PrivateKey(private)
+	if err != nil {
+		return nil, nil, err
+	}
+	var certificates, keys bytes.Buffer
+	err = pem.Encode(&certificates, &pem.Block{Type: "CERTIFICATE", Bytes: encoded})
+	if err == nil {
+		err = pem.Encode(&keys, &pem.Block{Type: "PRIVATE KEY", Bytes: encodedKey})
+	}
+	return certificates.Bytes(), keys.Bytes(), err
+}
