@@ -64,6 +64,7 @@ type Controller struct {
 	autoscalers *autoscalerWatches
 	ports       *proxyPorts
 	resolvers   *resolvers
+	pulses      *pulses
 	listeners   *listeners
 	memories    *memories
 	statuses    *statusWriter
@@ -132,7 +133,8 @@ func (c *Controller) Run(ctx context.Context) error {
 	defer c.statuses.queue.ShutDown()
 	defer cancel()
 
-	c.resolvers = newResolvers(c.clock, c.options.ResolverGrace, c.options.ResolversChanged)
+	c.pulses = newPulses(c.options.DialResolver, func(feel func()) { running.Go(feel) }, func() { c.queue.Add(resolverCheck) })
+	c.resolvers = newResolvers(c.clock, c.options.ResolverGrace, c.options.ResolversChanged, c.pulses.living)
 	handles, err := c.startWatches()
 	if err != nil {
 		return fmt.Errorf("watching the cluster: %w", err)
@@ -148,7 +150,7 @@ func (c *Controller) Run(ctx context.Context) error {
 	}
 	logger.Info("The objects of the cluster are known", "took", c.clock.Since(started))
 
-	c.resolversChanged()
+	c.resolversChanged(ctx)
 	c.restoreProxyPorts()
 	c.queue.Add(resolverCheck)
 	for range c.options.Workers {
@@ -303,9 +305,10 @@ func (c *Controller) resolverService() types.NamespacedName {
 
 // resolversChanged takes in the slices of the resolvers' Service and reports
 // whether the ready resolvers changed.
-func (c *Controller) resolversChanged() bool {
+func (c *Controller) resolversChanged(ctx context.Context) bool {
 	return c.resolvers.update(func() []*discoveryv1.EndpointSlice {
 		var found []*discoveryv1.EndpointSlice
+		defer func() { c.pulses.follow(ctx, found) }()
 		for _, slice := range indexed[*observedSlice](c.resolverSlices, byService, c.resolverService()) {
 			if slice.slice != nil && !slice.ours() {
 				found = append(found, slice.slice)
@@ -318,7 +321,7 @@ func (c *Controller) resolversChanged() bool {
 // checkResolvers sees to it that everybody hears of resolvers that come, go,
 // or have been gone for the grace period.
 func (c *Controller) checkResolvers(ctx context.Context) {
-	changed := c.resolversChanged()
+	changed := c.resolversChanged(ctx)
 	state, since, wait := c.resolvers.availability()
 	if state == resolversMissing {
 		c.queue.AddAfter(resolverCheck, wait)

@@ -36,6 +36,8 @@ type resolvers struct {
 	// namesChanged is told the names of the ready resolvers, in order, with the
 	// lock held.
 	namesChanged func(names []string)
+	// living leaves out of ready endpoints those whose process has ended.
+	living func([]discoveryv1.Endpoint) []discoveryv1.Endpoint
 
 	mu sync.Mutex
 	// endpoints are the ready endpoints by family, sorted by address. The
@@ -48,8 +50,8 @@ type resolvers struct {
 	names []string
 }
 
-func newResolvers(clock clock.PassiveClock, grace time.Duration, namesChanged func([]string)) *resolvers {
-	return &resolvers{clock: clock, grace: grace, namesChanged: namesChanged, missingSince: clock.Now()}
+func newResolvers(clock clock.PassiveClock, grace time.Duration, namesChanged func([]string), living func([]discoveryv1.Endpoint) []discoveryv1.Endpoint) *resolvers {
+	return &resolvers{clock: clock, grace: grace, namesChanged: namesChanged, living: living, missingSince: clock.Now()}
 }
 
 // update takes what list returns as the slices of the resolvers' Service, and
@@ -64,6 +66,9 @@ func (r *resolvers) update(list func() []*discoveryv1.EndpointSlice) bool {
 		r.namesChanged(names)
 	}
 	endpoints := readyResolvers(found)
+	for family := range endpoints {
+		endpoints[family] = r.living(endpoints[family])
+	}
 	if equality.Semantic.DeepEqual(r.endpoints, endpoints) {
 		return false
 	}
