@@ -19,7 +19,6 @@ limitations under the License.
 package accesslog
 
 import (
-	"encoding/json"
 	"fmt"
 	"io"
 	"sync"
@@ -115,14 +114,16 @@ func New(out io.Writer) *Writer {
 
 // Write writes one record.
 func (w *Writer) Write(record *Record) error {
-	line, err := json.Marshal(record)
-	if err != nil {
-		return fmt.Errorf("encoding an access log record: %w", err)
-	}
+	line := lines.Get().(*[]byte)
+	defer lines.Put(line)
+	*line = append(record.appendJSON((*line)[:0]), '\n')
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if _, err := w.out.Write(append(line, '\n')); err != nil {
+	if _, err := w.out.Write(*line); err != nil {
 		return fmt.Errorf("writing the access log: %w", err)
 	}
 	return nil
 }
+
+// lines are the buffers of lines.
+var lines = sync.Pool{New: func() any { return new([]byte) }}

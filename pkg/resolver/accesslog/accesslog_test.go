@@ -19,6 +19,8 @@ package accesslog
 import (
 	"bytes"
 	"encoding/json"
+	"io"
+	"reflect"
 	"sync"
 	"testing"
 	"time"
@@ -48,6 +50,76 @@ func TestRecordsAreLines(t *testing.T) {
 		}
 		if bytes.Contains(line, []byte("wakeAnswered")) {
 			t.Fatalf("%s has a time that is not known", line)
+		}
+	}
+}
+
+// decode reads a line, in which no name may be unknown.
+func decode(t *testing.T, line []byte) Record {
+	t.Helper()
+	decoder := json.NewDecoder(bytes.NewReader(line))
+	decoder.DisallowUnknownFields()
+	var record Record
+	if err := decoder.Decode(&record); err != nil {
+		t.Fatalf("%q: %v", line, err)
+	}
+	return record
+}
+
+func TestLinesHaveEveryFieldAsJSON(t *testing.T) {
+	at := time.Date(2026, 7, 1, 10, 20, 30, 123456789, time.UTC)
+	full := Record{
+		Namespace: "shop", Service: "cart", Port: 80, Protocol: HTTP1, Method: "GET", Path: "/a", Status: 200, Outcome: Forwarded,
+		Reason: "reason", Pod: "cart-1", TraceParent: "00-1", Client: "192.0.2.1:7", Received: at, WakeAnswered: at.Add(1), EndpointReady: at.Add(2),
+		Released: at.Add(3), Answered: at.Add(4), Ended: at.Add(5), BytesIn: 6, BytesOut: -7, Held: true,
+	}
+	value := reflect.ValueOf(full)
+	for i := range value.NumField() {
+		if value.Field(i).IsZero() {
+			t.Fatalf("the record of this test has no %s", value.Type().Field(i).Name)
+		}
+	}
+	for _, record := range []Record{{}, full, {Path: "/"}, {Ended: at.Truncate(time.Second)}} {
+		line := record.appendJSON(nil)
+		if got := decode(t, line); !reflect.DeepEqual(got, record) {
+			t.Errorf("%s is read as %+v, want %+v", line, got, record)
+		}
+		if want, err := json.Marshal(record); err != nil || string(want) != string(line) {
+			t.Errorf("the line is %s, want %s (%v)", line, want, err)
+		}
+	}
+}
+
+func FuzzStringsAreJSON(f *testing.F) {
+	for _, value := range []string{"", "/a", "a\"b\\c", "\n\x00\x7f", "\xff\xfe", "é\u2028", "<&>"} {
+		f.Add(value)
+	}
+	f.Fuzz(func(t *testing.T, value string) {
+		record := Record{Path: value}
+		encoded, err := json.Marshal(value)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var want string
+		if err := json.Unmarshal(encoded, &want); err != nil {
+			t.Fatal(err)
+		}
+		if got := decode(t, record.appendJSON(nil)); got.Path != want {
+			t.Errorf("%q is read as %q", value, got.Path)
+		}
+	})
+}
+
+func BenchmarkWrite(b *testing.B) {
+	w := New(io.Discard)
+	now := time.Now()
+	record := &Record{
+		Namespace: "shop", Service: "cart", Port: 80, Protocol: HTTP1, Method: "GET", Path: "/items/1", Status: 200, Outcome: Forwarded,
+		Pod: "cart-7d9f8c6b5-x2x7k", Client: "10.244.0.1:45678", Received: now, Released: now, Answered: now, Ended: now, BytesIn: 100, BytesOut: 1000,
+	}
+	for b.Loop() {
+		if err := w.Write(record); err != nil {
+			b.Fatal(err)
 		}
 	}
 }
