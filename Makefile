@@ -95,7 +95,7 @@ circles: ## Put applications to sleep by their traffic and wake them, on the loc
 	hack/test.sh circles
 
 .PHONY: test-more
-test-more: ## Protocols, switches under traffic, databases and used up proxy ports, on the local cluster.
+test-more: ## Switches under traffic, databases, a real browser and used up proxy ports, on the local cluster.
 	hack/test.sh more
 
 .PHONY: test-autoscalers

@@ -30,9 +30,13 @@ if [[ ${1:-all} != scale10k && $KUBECONFIG == "$root/_output/cluster/kubeconfig"
   hack/deploy.sh
 fi
 # The peers that the product is measured against, and the source of the load.
-for program in nginx haproxy wrk; do
-  command -v "$program" >/dev/null || DEBIAN_FRONTEND=noninteractive apt-get install --yes --no-install-recommends "$program" >/dev/null
+missing=()
+for program in nginx haproxy wrk h2load:nghttp2-client; do
+  command -v "${program%%:*}" >/dev/null || missing+=("${program##*:}")
 done
+if ((${#missing[@]} > 0)); then
+  DEBIAN_FRONTEND=noninteractive apt-get install --yes --no-install-recommends "${missing[@]}" >/dev/null
+fi
 mkdir -p "$root/_output/bin"
 go build -o "$root/_output/bin/bench" ./test/bench
 exec "$root/_output/bin/bench" -output "$output" -benchmark "${1:-all}"

@@ -42,15 +42,16 @@ e2e() {
     go test -timeout "${timeout}" -count=1 ./test/e2e/...
 }
 
-# more runs the end-to-end tests of protocols and of switches under traffic,
-# those that download databases, and those that give the
-# product other flags for a while.
+# more runs the end-to-end tests of switches under traffic, those that download
+# databases and a browser, and those that give the product other flags for a
+# while.
 more() {
     hack/cluster/up.sh
     hack/images/build.sh
     hack/images/databases.sh
+    command -v chromium >/dev/null || DEBIAN_FRONTEND=noninteractive apt-get install --yes --no-install-recommends chromium >/dev/null
     hack/deploy.sh
-    go test -tags=more -timeout "${timeout}" -count=1 -run '^(TestEveryProtocol|TestSwitches|TestDatabases|TestServicesWithoutAProxyPort|TestRollingRestartOfEverything)' ./test/e2e
+    go test -tags=more -timeout "${timeout}" -count=1 -run '^(TestSwitches|TestDatabases|TestWaitingPageOpens|TestServicesWithoutAProxyPort|TestRollingRestartOfEverything)' ./test/e2e
 }
 
 # autoscalers runs the end-to-end tests with controllers of other projects. To

@@ -159,8 +159,6 @@ func (c coldStartTimes) added() time.Duration {
 	return c.lastAnswered.Sub(c.sent) - c.accepting.Sub(c.scaled)
 }
 
-// lastAdded is how long after the application was there the last answer came.
-
 // unlisted is how long the application accepted connections before its address
 // was listed.
 func (c coldStartTimes) unlisted() time.Duration { return max(0, c.listed.Sub(c.accepting)) }

@@ -39,24 +39,26 @@ import (
 )
 
 const (
-	// forwardRounds is how often each proxy is measured; they take turns.
+	// forwardRounds is how often each proxy is measured for the key figures;
+	// they take turns. otherRounds is how often for other numbers of connections.
 	forwardRounds = 5
-	// forwardSeconds is how long each is measured at a time, keyConnections over
-	// how many connections for the key figures.
+	otherRounds   = 2
+	// forwardSeconds is how long each is measured at a time.
 	forwardSeconds = 4
-	keyConnections = 64
-	// otherRounds is how often they are measured over other numbers of connections.
-	otherRounds = 2
+	// http2Requests is how many requests a client has at once on one connection
+	// in HTTP/2.
+	http2Requests = 8
 	// streams is how many connections carry streamBytes each when raw bytes
 	// are measured.
 	streams     = 4
 	streamBytes = 512 << 20
-	// httpPort and streamPort are the ports of the Service.
-	httpPort, streamPort = 80, 81
+	// httpPort, streamPort and http2Port are the ports of the Service, and
+	// applicationHTTP2Port is where the application speaks HTTP/2.
+	httpPort, streamPort, http2Port = 80, 81, 82
+	applicationHTTP2Port            = 8081
+	// openFiles is how many files clients and peers may open: two for each connection.
+	openFiles = 16384
 )
-
-// otherConnections are the other numbers of connections.
-var otherConnections = []int{16, 256, 2000}
 
 // forward compares the resolver with other proxies to the same pod: nginx and
 // a bare net/http reverse proxy for HTTP, HAProxy for bytes. The clients are on
@@ -86,7 +88,9 @@ func forward(ctx context.Context, b *bench) error {
 
 // proxied are the addresses of an application and of a resolver in front of it.
 type proxied struct {
-	pod, resolverHTTP, resolverStream string
+	// pod speaks HTTP/1.1, podHTTP2 HTTP/2 too.
+	pod, podHTTP2                               string
+	resolverHTTP, resolverStream, resolverHTTP2 string
 	// place is that of the resolver.
 	place place
 }
@@ -94,10 +98,12 @@ type proxied struct {
 // proxiedApplication creates an application that resolvers always forward to.
 func (s *stage) proxiedApplication(ctx context.Context) (proxied, error) {
 	app := s.NewApplication(s.namespace, cluster.ApplicationOptions{
-		Replicas: 1,
+		Replicas:  1,
+		Arguments: []string{"-protocols"},
 		ServicePorts: []corev1.ServicePort{
 			{Name: "http", Port: httpPort, TargetPort: intstr.FromString("http")},
 			{Name: "stream", Port: streamPort, TargetPort: intstr.FromString("http"), AppProtocol: ptr.To("tcp")},
+			{Name: "http2", Port: http2Port, TargetPort: intstr.FromInt32(applicationHTTP2Port)},
 		},
 		Spec: func(spec *v1alpha1.ElastiServiceSpec) { spec.Proxy = &v1alpha1.ProxySpec{Policy: v1alpha1.ProxyAlways} },
 	})
@@ -123,7 +129,10 @@ func (s *stage) proxiedApplication(ctx context.Context) (proxied, error) {
 	if err != nil {
 		return proxied{}, err
 	}
-	addresses := proxied{pod: pods[0].Status.PodIP + ":8080"}
+	addresses := proxied{
+		pod:      pods[0].Status.PodIP + ":8080",
+		podHTTP2: fmt.Sprintf("%s:%d", pods[0].Status.PodIP, applicationHTTP2Port),
+	}
 	if addresses.place, err = placeOf(processes[0], resolvers[0].Status.PodIP); err != nil {
 		return proxied{}, err
 	}
@@ -134,6 +143,8 @@ func (s *stage) proxiedApplication(ctx context.Context) (proxied, error) {
 			addresses.resolverHTTP = address
 		case streamPort:
 			addresses.resolverStream = address
+		case http2Port:
+			addresses.resolverHTTP2 = address
 		}
 	}
 	return addresses, nil
@@ -144,49 +155,117 @@ type contender struct {
 	name, address string
 }
 
+// The names of the contenders.
+const (
+	direct          = "direct"
+	resolver        = "resolver"
+	nginxProxy      = "nginx"
+	goProxy         = "net/http reverse proxy"
+	haproxyProxy    = "HAProxy"
+	haproxySplicing = "HAProxy that splices"
+)
+
 func (b *bench) forwardHTTP(ctx context.Context, proxied proxied, directory string) error {
-	nginx, err := startNginx(ctx, proxied.place, directory, proxied.pod)
+	nginx, err := startNginx(ctx, proxied.place, directory, proxied.pod, proxied.podHTTP2)
 	if err != nil {
 		return err
 	}
 	defer nginx.stop()
-	reverseProxy, err := startReverseProxy(ctx, proxied.place, proxied.pod)
+	reverseProxy, err := startReverseProxy(ctx, proxied.place, reverseProxyPort, proxied.pod)
 	if err != nil {
 		return err
 	}
 	defer reverseProxy.stop()
-
-	contenders := []contender{
-		{"direct", proxied.pod},
-		{"resolver", proxied.resolverHTTP},
-		{"nginx", nginx.address},
-		{"net/http reverse proxy", reverseProxy.address},
+	reverseProxyHTTP2, err := startReverseProxy(ctx, proxied.place, reverseProxyHTTP2Port, proxied.podHTTP2, "-http2")
+	if err != nil {
+		return err
 	}
+	defer reverseProxyHTTP2.stop()
+	for _, comparison := range []comparison{
+		{
+			what: "HTTP/1.1",
+			key:  "forward_http1",
+			contenders: []contender{
+				{direct, proxied.pod},
+				{resolver, proxied.resolverHTTP},
+				{nginxProxy, proxied.place.listen(nginxPort)},
+				{goProxy, reverseProxy.address},
+			},
+			keyConnections:   64,
+			otherConnections: []int{16, 256, 2000},
+			load:             loadHTTP1,
+		},
+		{
+			what: "h2c",
+			key:  "forward_h2c",
+			contenders: []contender{
+				{direct, proxied.podHTTP2},
+				{resolver, proxied.resolverHTTP2},
+				{nginxProxy, proxied.place.listen(nginxHTTP2Port)},
+				{goProxy, reverseProxyHTTP2.address},
+			},
+			keyConnections:   16,
+			otherConnections: []int{256, 2000},
+			load:             loadHTTP2,
+		},
+	} {
+		if err := b.compareProxies(ctx, comparison); err != nil {
+			return fmt.Errorf("%s: %w", comparison.what, err)
+		}
+	}
+	return nil
+}
+
+// comparison is what proxies are compared in.
+type comparison struct {
+	// what is for people, key for the names of the key figures.
+	what, key string
+	// contenders are the pod itself, the resolver, nginx and a bare reverse proxy.
+	contenders []contender
+	// keyConnections are those of the key figures.
+	keyConnections   int
+	otherConnections []int
+	load             func(ctx context.Context, address string, connections int) (loadResult, error)
+}
+
+// loadResult is what a source of load measured: requests a second, and within
+// how many milliseconds almost all of them were answered.
+type loadResult struct {
+	rate, latency float64
+	// part says how many almost all are.
+	part string
+}
+
+// compareProxies measures proxies over several numbers of connections.
+func (b *bench) compareProxies(ctx context.Context, c comparison) error {
 	measure := func(connections, rounds int) (map[string][]float64, error) {
-		latencies := make(map[string][]float64)
-		rates, err := takeTurns(contenders, rounds, func(c contender) (float64, error) {
-			result, err := requestsPerSecond(ctx, c.address, connections)
-			latencies[c.name] = append(latencies[c.name], result.p99)
+		latencies, part := make(map[string][]float64), ""
+		rates, err := takeTurns(c.contenders, rounds, func(one contender) (float64, error) {
+			result, err := c.load(ctx, one.address, connections)
+			latencies[one.name], part = append(latencies[one.name], result.latency), result.part
 			return result.rate, err
 		})
-		for _, c := range contenders {
-			what := fmt.Sprintf("HTTP/1.1, %d kept connections: %s", connections, c.name)
-			b.row(what, "requests/s", rates[c.name])
-			b.row(what+", 99 % of requests within", "ms", latencies[c.name])
+		if err != nil {
+			return nil, fmt.Errorf("%d connections: %w", connections, err)
 		}
-		return rates, err
+		for _, one := range c.contenders {
+			what := fmt.Sprintf("%s, %d kept connections: %s", c.what, connections, one.name)
+			b.row(what, "requests/s", rates[one.name])
+			b.row(what+", "+part, "ms", latencies[one.name])
+		}
+		return rates, nil
 	}
-	for _, connections := range otherConnections {
+	for _, connections := range c.otherConnections {
 		if _, err := measure(connections, otherRounds); err != nil {
 			return err
 		}
 	}
-	rates, err := measure(keyConnections, forwardRounds)
+	rates, err := measure(c.keyConnections, forwardRounds)
 	if err != nil {
 		return err
 	}
-	b.set("forward_http1_ratio_nginx", quantile(rates["resolver"], 0.5)/quantile(rates["nginx"], 0.5))
-	b.set("forward_http1_ratio_reverseproxy", quantile(rates["resolver"], 0.5)/quantile(rates["net/http reverse proxy"], 0.5))
+	b.set(c.key+"_ratio_nginx", quantile(rates[resolver], 0.5)/quantile(rates[nginxProxy], 0.5))
+	b.set(c.key+"_ratio_reverseproxy", quantile(rates[resolver], 0.5)/quantile(rates[goProxy], 0.5))
 	return nil
 }
 
@@ -196,18 +275,21 @@ func (b *bench) forwardBytes(ctx context.Context, proxied proxied, directory str
 		return err
 	}
 	defer haproxy.stop()
-	rates, err := takeTurns([]contender{
-		{"direct", proxied.pod},
-		{"resolver", proxied.resolverStream},
-		{"HAProxy", haproxy.address},
-	}, forwardRounds, func(c contender) (float64, error) { return bytesPerSecond(ctx, c.address) })
+	contenders := []contender{
+		{direct, proxied.pod},
+		{resolver, proxied.resolverStream},
+		{haproxyProxy, proxied.place.listen(haproxyPort)},
+		{haproxySplicing, proxied.place.listen(haproxySplicePort)},
+	}
+	rates, err := takeTurns(contenders, forwardRounds, func(c contender) (float64, error) { return bytesPerSecond(ctx, c.address) })
 	if err != nil {
 		return err
 	}
-	for _, name := range []string{"direct", "resolver", "HAProxy"} {
-		b.row("bytes, 4 connections: "+name, "MiB/s", rates[name])
+	for _, c := range contenders {
+		b.row(fmt.Sprintf("bytes, %d connections: %s", streams, c.name), "MiB/s", rates[c.name])
 	}
-	b.set("forward_tcp_ratio_haproxy", quantile(rates["resolver"], 0.5)/quantile(rates["HAProxy"], 0.5))
+	b.set("forward_tcp_ratio_haproxy", quantile(rates[resolver], 0.5)/quantile(rates[haproxyProxy], 0.5))
+	b.set("forward_tcp_ratio_haproxy_splice", quantile(rates[resolver], 0.5)/quantile(rates[haproxySplicing], 0.5))
 	return nil
 }
 
@@ -230,42 +312,63 @@ var (
 	wrkRate   = regexp.MustCompile(`Requests/sec:\s+([0-9.]+)`)
 	wrk99     = regexp.MustCompile(`99%\s+([0-9.]+)(us|ms|s)`)
 	wrkErrors = regexp.MustCompile(`(Socket errors|Non-2xx).*`)
+
+	h2loadRate    = regexp.MustCompile(`finished in .*, ([0-9.]+) req/s`)
+	h2loadOutcome = regexp.MustCompile(`requests: .* ([0-9]+) succeeded, ([0-9]+) failed, ([0-9]+) errored, ([0-9]+) timeout`)
+	h2loadMost    = regexp.MustCompile(`time for request: +\S+ +([0-9.]+)(us|ms|s)`)
 )
 
-// wrkResult is what wrk measured: requests a second, and within how many
-// milliseconds 99 % of them were answered.
-type wrkResult struct {
-	rate, p99 float64
-}
-
-// requestsPerSecond runs wrk, from Debian's package.
-func requestsPerSecond(ctx context.Context, address string, connections int) (wrkResult, error) {
-	wrk := exec.CommandContext(ctx, "wrk", "--threads=1", fmt.Sprint("--connections=", connections), "--latency", "--timeout=10s",
+// loadHTTP1 runs wrk, from Debian's package.
+func loadHTTP1(ctx context.Context, address string, connections int) (loadResult, error) {
+	output, err := runLoad(ctx, "wrk", "--threads=1", fmt.Sprint("--connections=", connections), "--latency", "--timeout=10s",
 		fmt.Sprintf("--duration=%ds", forwardSeconds), "http://"+address+"/")
-	output, err := wrk.CombinedOutput()
 	if err != nil {
-		return wrkResult{}, fmt.Errorf("wrk: %w: %s", err, output)
+		return loadResult{}, err
 	}
-	if problem := wrkErrors.Find(output); problem != nil {
-		return wrkResult{}, fmt.Errorf("wrk: %s", problem)
+	if problem := wrkErrors.FindString(output); problem != "" {
+		return loadResult{}, fmt.Errorf("wrk: %s", problem)
 	}
-	return parseWrk(string(output))
+	return parseLoad(output, wrkRate, wrk99, "99 % of requests within")
 }
 
-func parseWrk(output string) (wrkResult, error) {
-	rate, latency := wrkRate.FindStringSubmatch(output), wrk99.FindStringSubmatch(output)
+// loadHTTP2 runs h2load, from Debian's package nghttp2-client.
+func loadHTTP2(ctx context.Context, address string, connections int) (loadResult, error) {
+	output, err := runLoad(ctx, "h2load", "--threads=1", fmt.Sprint("--clients=", connections), fmt.Sprint("--max-concurrent-streams=", http2Requests),
+		fmt.Sprint("--duration=", forwardSeconds), "http://"+address+"/")
+	if err != nil {
+		return loadResult{}, err
+	}
+	outcome := h2loadOutcome.FindStringSubmatch(output)
+	if outcome == nil || outcome[1] == "0" || outcome[2] != "0" || outcome[3] != "0" || outcome[4] != "0" {
+		return loadResult{}, fmt.Errorf("h2load: not all requests succeeded: %s", output)
+	}
+	return parseLoad(output, h2loadRate, h2loadMost, "all requests within")
+}
+
+// runLoad runs a source of load that may open many connections.
+func runLoad(ctx context.Context, program string, arguments ...string) (string, error) {
+	script := fmt.Sprintf(`ulimit -n %d && exec "$0" "$@"`, openFiles)
+	output, err := exec.CommandContext(ctx, "sh", append([]string{"-c", script, program}, arguments...)...).CombinedOutput()
+	if err != nil {
+		return "", fmt.Errorf("%s: %w: %s", program, err, output)
+	}
+	return string(output), nil
+}
+
+func parseLoad(output string, ratePattern, latencyPattern *regexp.Regexp, part string) (loadResult, error) {
+	rate, latency := ratePattern.FindStringSubmatch(output), latencyPattern.FindStringSubmatch(output)
 	if rate == nil || latency == nil {
-		return wrkResult{}, fmt.Errorf("wrk printed no rate or no latency: %s", output)
+		return loadResult{}, fmt.Errorf("the source of the load printed no rate or no latency: %s", output)
 	}
 	perSecond, err := strconv.ParseFloat(rate[1], 64)
 	if err != nil {
-		return wrkResult{}, fmt.Errorf("the rate that wrk printed: %w", err)
+		return loadResult{}, fmt.Errorf("the rate of the load: %w", err)
 	}
 	within, err := time.ParseDuration(latency[1] + latency[2])
 	if err != nil {
-		return wrkResult{}, fmt.Errorf("the latency that wrk printed: %w", err)
+		return loadResult{}, fmt.Errorf("the latency of the load: %w", err)
 	}
-	return wrkResult{rate: perSecond, p99: milliseconds(within)}, nil
+	return loadResult{rate: perSecond, latency: milliseconds(within), part: part}, nil
 }
 
 // bytesPerSecond downloads over several connections at once and returns the

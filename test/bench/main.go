@@ -74,13 +74,14 @@ func main() {
 	name := flag.String("benchmark", "all", "benchmark to run, or all")
 	output := flag.String("output", "", "file to write the key figures to, as JSON; it keeps those that are not measured now (required)")
 	reverseProxy := flag.String("reverse-proxy", "", "be a bare reverse proxy instead: the address to listen on, a comma, and the one to forward to")
+	http2 := flag.Bool("http2", false, "with -reverse-proxy, speak HTTP/2 on both sides, without TLS")
 	quietPrometheus := flag.String("quiet-prometheus", "", "be a Prometheus server without any traffic instead: the address to listen on")
 	triggers := flag.Int("triggers", 10000, "number of ElastiServices of triggers10k")
 	objects := flag.Int("objects", apiObjects, "number of objects of each kind that api lists")
 	flag.Usage = usage
 	flag.Parse()
 	if address, target, found := strings.Cut(*reverseProxy, ","); found {
-		fmt.Fprintln(os.Stderr, "bench:", serveReverseProxy(address, target))
+		fmt.Fprintln(os.Stderr, "bench:", serveReverseProxy(address, target, *http2))
 		os.Exit(1)
 	}
 	if *quietPrometheus != "" {

@@ -45,7 +45,9 @@ const (
 	// more than there are clients.
 	peerIdleConnections = 4096
 	// The ports of the peers, in the network of the pod that they are placed in.
-	nginxPort, reverseProxyPort, haproxyPort = 8901, 8902, 8903
+	nginxPort, nginxHTTP2Port               = 8901, 8904
+	reverseProxyPort, reverseProxyHTTP2Port = 8902, 8905
+	haproxyPort, haproxySplicePort          = 8903, 8906
 )
 
 // place is where peers run: in the network and with the share of the processor
@@ -95,9 +97,11 @@ func (p place) command(program string, arguments ...string) *exec.Cmd {
 func (p place) listen(port int) string { return net.JoinHostPort(p.address, strconv.Itoa(port)) }
 
 // nginxConfiguration is nginx as somebody would set it up to forward fast:
-// connections to the application are kept, nothing is logged.
+// connections to the application are kept, nothing is logged. HTTP/2 is passed
+// on as HTTP/1.1, which is all that it can.
 const nginxConfiguration = `daemon off;
 worker_processes auto;
+worker_rlimit_nofile %[6]d;
 pid %[1]s/nginx.pid;
 error_log stderr warn;
 events { worker_connections 8192; }
@@ -109,19 +113,24 @@ http {
   uwsgi_temp_path %[1]s/uwsgi;
   scgi_temp_path %[1]s/scgi;
   keepalive_requests 1000000;
-  upstream application { server %[3]s; keepalive 256; keepalive_requests 1000000; }
+  proxy_http_version 1.1;
+  proxy_set_header Connection "";
+  proxy_set_header Host $host;
+  upstream application { server %[3]s; keepalive %[7]d; keepalive_requests 1000000; }
+  upstream application_http2 { server %[5]s; keepalive %[7]d; keepalive_requests 1000000; }
   server {
     listen %[2]s;
-    location / {
-      proxy_pass http://application;
-      proxy_http_version 1.1;
-      proxy_set_header Connection "";
-      proxy_set_header Host $host;
-    }
+    location / { proxy_pass http://application; }
+  }
+  server {
+    listen %[4]s http2;
+    location / { proxy_pass http://application_http2; }
   }
 }
 `
 
+// haproxyConfiguration has HAProxy forward bytes as it does by default, and by
+// letting the kernel move them.
 const haproxyConfiguration = `global
   maxconn 4096
 defaults
@@ -131,6 +140,10 @@ defaults
   timeout server 60s
 listen application
   bind %[1]s
+  server pod %[2]s
+listen application-splicing
+  bind %[3]s
+  option splice-auto
   server pod %[2]s
 `
 
@@ -143,10 +156,11 @@ type peer struct {
 }
 
 // startNginx starts Debian's nginx with its files in the directory.
-func startNginx(ctx context.Context, at place, directory, target string) (*peer, error) {
+func startNginx(ctx context.Context, at place, directory, target, targetHTTP2 string) (*peer, error) {
 	address := at.listen(nginxPort)
 	path := filepath.Join(directory, "nginx.conf")
-	if err := os.WriteFile(path, fmt.Appendf(nil, nginxConfiguration, directory, address, target), 0o644); err != nil {
+	if err := os.WriteFile(path, fmt.Appendf(nil, nginxConfiguration, directory, address, target,
+		at.listen(nginxHTTP2Port), targetHTTP2, openFiles, peerIdleConnections), 0o644); err != nil {
 		return nil, err
 	}
 	return startPeer(ctx, address, at.command("nginx", "-c", path, "-p", directory, "-e", "stderr"))
@@ -156,29 +170,33 @@ func startNginx(ctx context.Context, at place, directory, target string) (*peer,
 func startHAProxy(ctx context.Context, at place, directory, target string) (*peer, error) {
 	address := at.listen(haproxyPort)
 	path := filepath.Join(directory, "haproxy.cfg")
-	if err := os.WriteFile(path, fmt.Appendf(nil, haproxyConfiguration, address, target), 0o644); err != nil {
+	if err := os.WriteFile(path, fmt.Appendf(nil, haproxyConfiguration, address, target, at.listen(haproxySplicePort)), 0o644); err != nil {
 		return nil, err
 	}
 	return startPeer(ctx, address, at.command("haproxy", "-db", "-q", "-f", path))
 }
 
 // startReverseProxy starts this program as a bare net/http reverse proxy.
-func startReverseProxy(ctx context.Context, at place, target string) (*peer, error) {
-	address := at.listen(reverseProxyPort)
+func startReverseProxy(ctx context.Context, at place, port int, target string, flags ...string) (*peer, error) {
+	address := at.listen(port)
 	self, err := os.Executable()
 	if err != nil {
 		return nil, err
 	}
-	return startPeer(ctx, address, at.command(self, "-reverse-proxy", address+","+target))
+	return startPeer(ctx, address, at.command(self, append(flags, "-reverse-proxy", address+","+target)...))
 }
 
-// serveReverseProxy forwards to the target until the process is ended.
-func serveReverseProxy(address, target string) error {
+// serveReverseProxy forwards to the target until the process is ended, in
+// HTTP/1.1 or in HTTP/2 on both sides.
+func serveReverseProxy(address, target string, http2 bool) error {
 	proxy := httputil.NewSingleHostReverseProxy(&url.URL{Scheme: "http", Host: target})
-	// wrk cuts off the requests that are under way when its time is over.
+	// The source of the load cuts off the requests that are under way when its time is over.
 	proxy.ErrorLog = log.New(io.Discard, "", 0)
-	proxy.Transport = &http.Transport{MaxIdleConnsPerHost: peerIdleConnections, DisableCompression: true}
-	return http.ListenAndServe(address, proxy)
+	protocols := &http.Protocols{}
+	protocols.SetHTTP1(!http2)
+	protocols.SetUnencryptedHTTP2(http2)
+	proxy.Transport = &http.Transport{MaxIdleConnsPerHost: peerIdleConnections, DisableCompression: true, Protocols: protocols}
+	return (&http.Server{Addr: address, Handler: proxy, Protocols: protocols}).ListenAndServe()
 }
 
 // startPeer starts the process and waits until it accepts connections.

@@ -116,6 +116,18 @@ func (d *disturbance) unexplained(failures []failure) []failure {
 	})
 }
 
+// window returns how many of the failures the kill explains, and how long after
+// it the last of these was sent: until then somebody still used its address.
+func (k kill) window(failures []failure) (number int, last time.Duration) {
+	for _, f := range failures {
+		if k.explains(f) {
+			number++
+			last = max(last, f.sent.Sub(k.at))
+		}
+	}
+	return number, last
+}
+
 // explains reports whether a request failed because it was with the killed
 // resolver, or met its address before everybody knew that it was gone.
 func (k kill) explains(f failure) bool {

@@ -49,9 +49,24 @@ func TestAKillExplainsOnlyWhatMetIt(t *testing.T) {
 	}
 }
 
-func TestReplySource(t *testing.T) {
-	entry := "tcp      6 9 CLOSE src=10.244.0.1 dst=10.96.3.4 sport=40001 dport=80 src=10.244.0.7 dst=10.244.0.1 sport=31001 dport=40001 [ASSURED] mark=0 use=1\n"
-	if match := replySource.FindStringSubmatch(entry); match == nil || match[1] != "10.244.0.7" {
-		t.Errorf("found %q", match)
+func TestDestinationsAreThoseOfTheirTime(t *testing.T) {
+	d := &destinations{known: map[endpoints][]translation{}}
+	d.add("[1700000000.250000]\t    [NEW] tcp      6 120 SYN_SENT src=10.244.0.1 dst=10.96.3.4 sport=40001 dport=80 [UNREPLIED] src=10.244.0.7 dst=10.244.0.1 sport=31001 dport=40001")
+	d.add("[1700000009.000001]\t    [NEW] tcp      6 120 SYN_SENT src=10.244.0.1 dst=10.96.3.4 sport=40001 dport=80 [UNREPLIED] src=10.244.0.8 dst=10.244.0.1 sport=31001 dport=40001")
+	d.add("conntrack v1.4.7 (conntrack-tools): 2 flow events have been shown.")
+	first := time.Unix(1700000000, 240_000_000)
+	for name, test := range map[string]struct {
+		failure failure
+		want    string
+	}{
+		"the first of its port": {failure{port: 40001, service: "10.96.3.4", sent: first}, "10.244.0.7"},
+		"the second":            {failure{port: 40001, service: "10.96.3.4", sent: first.Add(5 * time.Second)}, "10.244.0.8"},
+		"never there":           {failure{port: 40001, service: "10.96.3.4", sent: first.Add(time.Minute)}, ""},
+		"another port":          {failure{port: 40002, service: "10.96.3.4", sent: first}, ""},
+		"another Service":       {failure{port: 40001, service: "10.96.3.5", sent: first}, ""},
+	} {
+		if got := d.find(test.failure); got != test.want {
+			t.Errorf("%s: it went to %q, want %q", name, got, test.want)
+		}
 	}
 }

@@ -23,9 +23,6 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"os/exec"
-	"regexp"
-	"strconv"
 	"sync"
 	"syscall"
 	"time"
@@ -42,8 +39,6 @@ const (
 	// maxInFlight bounds the requests that wait for an answer; beyond it fewer
 	// are sent.
 	maxInFlight = 8000
-	// lookupTimeout bounds the question where a connection went.
-	lookupTimeout = 10 * time.Second
 )
 
 // failure is one request that was not answered with 200.
@@ -52,7 +47,8 @@ type failure struct {
 	// port is the client's, service the address of the Service.
 	port    int
 	service string
-	// destination is the address that the Service's address stood for.
+	// destination is the address that the Service's address stood for. It is
+	// found out when the load has ended.
 	destination string
 	sent, ended time.Time
 	err         error
@@ -63,7 +59,7 @@ func (f failure) String() string {
 		f.sent.Format(time.StampMilli), f.ended.Sub(f.sent).Round(time.Millisecond), f.err)
 }
 
-// load sends requests, each over a connection of its own, which tells where it went.
+// load sends requests, each over a connection of its own.
 type load struct {
 	applications []*cluster.Application
 	limiter      *rate.Limiter
@@ -107,9 +103,6 @@ func (l *load) send(ctx context.Context, app *cluster.Application, number int) {
 	transport := &http.Transport{DisableKeepAlives: true, DialContext: dialer.DialContext}
 	f.err = get(ctx, &http.Client{Transport: transport}, f.url)
 	f.ended = time.Now()
-	if f.err != nil {
-		f.destination = destinationOf(context.WithoutCancel(ctx), f)
-	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.total++
@@ -157,29 +150,13 @@ func get(ctx context.Context, client *http.Client, url string) error {
 	return err
 }
 
-// outcome returns how many requests there were, and which of them failed. It
-// must not be called before run has returned.
-func (l *load) outcome() (total int, failures []failure) {
+// outcome returns how many requests there were, and which of them failed, with
+// the destinations that they had. It must not be called before run has returned.
+func (l *load) outcome(went *destinations) (total int, failures []failure) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	for i := range l.failures {
+		l.failures[i].destination = went.find(l.failures[i])
+	}
 	return l.total, l.failures
-}
-
-// replySource finds the second source address of an entry of the kernel's table
-// of connections: whom the answers come from.
-var replySource = regexp.MustCompile(`src=\S+ dst=\S+ sport=\d+ dport=\d+ .*?src=(\S+) `)
-
-// destinationOf asks the kernel where the connection of a failed request went.
-// It is empty when the kernel has forgotten.
-func destinationOf(ctx context.Context, f failure) string {
-	ctx, cancel := context.WithTimeout(ctx, lookupTimeout)
-	defer cancel()
-	output, err := exec.CommandContext(ctx, "conntrack", "-L", "-p", "tcp", "--orig-port-src", strconv.Itoa(f.port), "--orig-dst", f.service).Output()
-	if err != nil {
-		return ""
-	}
-	if match := replySource.FindSubmatch(output); match != nil {
-		return string(match[1])
-	}
-	return ""
 }

@@ -84,6 +84,13 @@ func run(ctx context.Context, options options) (err error) {
 
 	ctx, cancel := context.WithTimeout(ctx, options.duration+settleTimeout)
 	defer cancel()
+	went, err := followDestinations(ctx, servicePort)
+	if err != nil {
+		return err
+	}
+	if err := went.awaitFirst(ctx, fmt.Sprintf("%s:%d", applications[0].Address, servicePort)); err != nil {
+		return errors.Join(err, went.stop())
+	}
 	sending, stopSending := context.WithTimeout(ctx, options.duration)
 	defer stopSending()
 	load := newLoad(applications, options.rate)
@@ -95,11 +102,19 @@ func run(ctx context.Context, options options) (err error) {
 	}
 	disturbErr := disturbance.run(ctx, sending)
 	running.Wait()
+	if err := went.stop(); err != nil {
+		return err
+	}
 
-	total, failures := load.outcome()
+	total, failures := load.outcome(went)
 	unexplained := disturbance.unexplained(failures)
 	fmt.Printf("%d requests over %d applications in %s; %d resolvers killed, %d rollouts; %d requests failed, %d of them for no allowed reason\n",
 		total, options.applications, options.duration, len(disturbance.kills), disturbance.rollouts, len(failures), len(unexplained))
+	for _, kill := range disturbance.kills {
+		number, last := kill.window(failures)
+		fmt.Printf("  %s, killed at %s: %d requests failed, the last was sent %s after\n",
+			kill.address, kill.at.Format(time.TimeOnly), number, last.Round(time.Millisecond))
+	}
 	for i, failure := range unexplained {
 		if i == maxPrinted {
 			fmt.Println("  and more")
@@ -114,14 +129,20 @@ func run(ctx context.Context, options options) (err error) {
 		return fmt.Errorf("%d requests failed that no killed resolver had", len(unexplained))
 	case len(disturbance.kills) == 0 || disturbance.rollouts == 0:
 		return errors.New("the time was too short to kill a resolver and to roll them out; give a longer -duration")
-	case total == 0:
-		return errors.New("no request was sent")
+	case float64(total) < enough*float64(options.rate)*options.duration.Seconds():
+		return fmt.Errorf("only %d requests were sent: this machine cannot do %d a second; give a lower -rate", total, options.rate)
 	}
 	return nil
 }
 
-// maxPrinted is how many failures are printed.
-const maxPrinted = 20
+const (
+	// servicePort is the port of the applications' Services.
+	servicePort = 80
+	// maxPrinted is how many failures are printed.
+	maxPrinted = 20
+	// enough is the part of the requests that must have been sent.
+	enough = 0.8
+)
 
 func sleepingApplications(ctx context.Context, connected *cluster.Cluster, namespace string, number int) ([]*cluster.Application, error) {
 	ctx, cancel := context.WithTimeout(ctx, settleTimeout)

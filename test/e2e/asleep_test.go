@@ -48,9 +48,13 @@ func TestHealthChecksAreAnsweredAtZeroAndByTheApplicationAwake(t *testing.T) {
 		if answer.Status != http.StatusOK || answer.Body != `{"asleep":true}` || answer.Header.Get(answerHeader) != "ProbeResponse" {
 			t.Fatalf("the rule is answered %d %q %v", answer.Status, answer.Body, answer.Header)
 		}
-		answer = s.askWith(app, http.MethodGet, "/", http.Header{"User-Agent": {"kube-probe/1.37"}})
-		if answer.Status != http.StatusServiceUnavailable || answer.Header.Get(answerHeader) != "Asleep" {
-			t.Fatalf("the kubelet is answered %d %q %v", answer.Status, answer.Body, answer.Header)
+		for _, agent := range []string{"kube-probe/1.37", "ELB-HealthChecker/2.0"} {
+			for _, transport := range []*http.Transport{{DisableKeepAlives: true}, priorKnowledge()} {
+				answer := s.askOver(transport, app, http.MethodGet, "/", http.Header{"User-Agent": {agent}})
+				if answer.Status != http.StatusServiceUnavailable || answer.Header.Get(answerHeader) != "Asleep" {
+					t.Fatalf("%s is answered %d %q %v", agent, answer.Status, answer.Body, answer.Header)
+				}
+			}
 		}
 	}
 	s.checkReplicas(app, 0)
@@ -105,12 +109,19 @@ func TestBrowserSeesTheWakeAndThenTheApplication(t *testing.T) {
 // askWith sends one request with these header fields.
 func (s *scene) askWith(app *cluster.Application, method, path string, fields http.Header) *cluster.Answer {
 	s.Helper()
+	return s.askOver(&http.Transport{DisableKeepAlives: true}, app, method, path, fields)
+}
+
+// askOver is askWith over connections of a transport, which are closed.
+func (s *scene) askOver(transport *http.Transport, app *cluster.Application, method, path string, fields http.Header) *cluster.Answer {
+	s.Helper()
+	defer transport.CloseIdleConnections()
 	request, err := http.NewRequestWithContext(s.ctx, method, app.URL(path), nil)
 	s.check(err)
 	for name, values := range fields {
 		request.Header[name] = values
 	}
-	answer, err := cluster.Do(&http.Client{Transport: &http.Transport{DisableKeepAlives: true}}, request)
+	answer, err := cluster.Do(&http.Client{Transport: transport}, request)
 	s.check(err)
 	return answer
 }

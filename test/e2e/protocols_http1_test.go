@@ -1,5 +1,3 @@
-//go:build more
-
 /*
 Copyright The elasti-apiserver Authors.
 
@@ -27,6 +25,7 @@ import (
 	"fmt"
 	"hash"
 	"io"
+	"net"
 	"net/http"
 	"net/http/httptrace"
 	"net/textproto"
@@ -58,9 +57,22 @@ func http1Conversations() []conversation {
 	}
 }
 
-// mirrored sends a request to the mirror and returns what the application
-// received, and the reader with what follows.
-func mirrored(reader *bufio.Reader) (*http.Response, string, error) {
+// talk connects to a port, sends a request byte for byte, and has read see what
+// comes back. It closes the connection.
+func talk(ctx context.Context, h *host, port int, request string, read func(net.Conn, *bufio.Reader) error) error {
+	conn, err := h.dial(ctx, port)
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	if _, err := io.WriteString(conn, request); err != nil {
+		return fmt.Errorf("sending: %w", err)
+	}
+	return read(conn, bufio.NewReader(conn))
+}
+
+// readAnswer reads an answer with the status, and its body.
+func readAnswer(reader *bufio.Reader, status int) (*http.Response, string, error) {
 	response, err := http.ReadResponse(reader, nil)
 	if err != nil {
 		return nil, "", fmt.Errorf("reading the answer: %w", err)
@@ -69,67 +81,59 @@ func mirrored(reader *bufio.Reader) (*http.Response, string, error) {
 	if err != nil {
 		return nil, "", fmt.Errorf("reading the answer's body: %w", err)
 	}
-	return response, string(body), expectStatus(response, http.StatusOK)
+	return response, string(body), expectStatus(response, status)
+}
+
+// expectMirrored reads an answer of the mirror, which says that the application
+// received just this.
+func expectMirrored(reader *bufio.Reader, want string) error {
+	response, got, err := readAnswer(reader, http.StatusOK)
+	if err != nil {
+		return err
+	}
+	if got != want {
+		return fmt.Errorf("the application received %q, want %q", got, want)
+	}
+	if response.Status != "200 Mirrored As It Came" {
+		return fmt.Errorf("the status is %q", response.Status)
+	}
+	return nil
 }
 
 func http10(ctx context.Context, h *host) error {
-	conn, err := h.dial(ctx, portMirror)
-	if err != nil {
-		return err
-	}
-	defer conn.Close()
 	const request = "GET /old HTTP/1.0\r\nHost: example.com\r\n\r\n"
-	if _, err := io.WriteString(conn, request); err != nil {
-		return err
-	}
-	reader := bufio.NewReader(conn)
-	_, got, err := mirrored(reader)
-	if err != nil {
-		return err
-	}
-	if got != request {
-		return fmt.Errorf("the application received %q, want %q", got, request)
-	}
-	// The end of the connection is the end of an exchange.
-	if rest, err := io.ReadAll(reader); err != nil || len(rest) > 0 {
-		return fmt.Errorf("after the answer came %q, %w", rest, err)
-	}
-	return nil
+	return talk(ctx, h, portMirror, request, func(_ net.Conn, reader *bufio.Reader) error {
+		if err := expectMirrored(reader, request); err != nil {
+			return err
+		}
+		// The end of the connection is the end of an exchange.
+		if rest, err := io.ReadAll(reader); err != nil || len(rest) > 0 {
+			return fmt.Errorf("after the answer came %q, %w", rest, err)
+		}
+		return nil
+	})
 }
 
 // pipelining sends three requests before it reads an answer, and another one on
 // the same connection after that.
 func pipelining(ctx context.Context, h *host) error {
-	conn, err := h.dial(ctx, portMirror)
-	if err != nil {
-		return err
-	}
-	defer conn.Close()
-	requests := []string{
+	heads := []string{
 		"GET /first HTTP/1.1\r\nHost: example.com\r\n\r\n",
-		"POST /second HTTP/1.1\r\nHost: example.com\r\nContent-Length: 5\r\n\r\nhello",
+		"POST /second HTTP/1.1\r\nHost: example.com\r\nContent-Length: 5\r\n\r\n",
 		"GET /third HTTP/1.1\r\nHost: example.com\r\n\r\n",
-		"GET /kept HTTP/1.1\r\nHost: example.com\r\n\r\n",
 	}
-	if _, err := io.WriteString(conn, strings.Join(requests[:3], "")); err != nil {
-		return err
-	}
-	reader := bufio.NewReader(conn)
-	for i, request := range requests {
-		if i == 3 {
-			if _, err := io.WriteString(conn, request); err != nil {
-				return err
+	const kept = "GET /kept HTTP/1.1\r\nHost: example.com\r\n\r\n"
+	return talk(ctx, h, portMirror, heads[0]+heads[1]+"hello"+heads[2], func(conn net.Conn, reader *bufio.Reader) error {
+		for i, head := range heads {
+			if err := expectMirrored(reader, head); err != nil {
+				return fmt.Errorf("request %d: %w", i+1, err)
 			}
 		}
-		_, got, err := mirrored(reader)
-		if err != nil {
-			return fmt.Errorf("request %d: %w", i+1, err)
+		if _, err := io.WriteString(conn, kept); err != nil {
+			return fmt.Errorf("sending on the kept connection: %w", err)
 		}
-		if head := strings.TrimSuffix(request, "hello"); got != head {
-			return fmt.Errorf("the application received %q, want %q", got, head)
-		}
-	}
-	return nil
+		return expectMirrored(reader, kept)
+	})
 }
 
 // oddRequests sends what libraries would tidy up.
@@ -140,27 +144,9 @@ func oddRequests(ctx context.Context, h *host) error {
 		"OPTIONS * HTTP/1.1\r\nHost: example.com\r\n\r\n",
 		"PROPFIND /dav HTTP/1.1\r\nhOsT: Example.COM:8080\r\nX-ODD-case:   spaced \r\nX-Twice: 1\r\nX-Twice: 2\r\nX-Empty:\r\nx_under.score: \xfc\r\n\r\n",
 	} {
-		err := func() error {
-			conn, err := h.dial(ctx, portMirror)
-			if err != nil {
-				return err
-			}
-			defer conn.Close()
-			if _, err := io.WriteString(conn, request); err != nil {
-				return err
-			}
-			response, got, err := mirrored(bufio.NewReader(conn))
-			if err != nil {
-				return err
-			}
-			if got != request {
-				return fmt.Errorf("the application received %q, want %q", got, request)
-			}
-			if response.Status != "200 Mirrored As It Came" {
-				return fmt.Errorf("the status is %q", response.Status)
-			}
-			return nil
-		}()
+		err := talk(ctx, h, portMirror, request, func(_ net.Conn, reader *bufio.Reader) error {
+			return expectMirrored(reader, request)
+		})
 		if err != nil {
 			return err
 		}
@@ -279,54 +265,34 @@ func bigBodies(ctx context.Context, h *host, transport *http.Transport) error {
 	return nil
 }
 
+// asking is a request whose client waits to be told that its body is wanted.
+func asking(path string) string {
+	return "POST " + path + " HTTP/1.1\r\nHost: example.com\r\nContent-Length: 5\r\nExpect: 100-continue\r\n\r\n"
+}
+
 // expectContinue sends a body only when the application has asked for it.
 func expectContinue(ctx context.Context, h *host) error {
-	conn, err := h.dial(ctx, portWeb)
-	if err != nil {
+	return talk(ctx, h, portWeb, asking("/echo"), func(conn net.Conn, reader *bufio.Reader) error {
+		if _, _, err := readAnswer(reader, http.StatusContinue); err != nil {
+			return err
+		}
+		if _, err := io.WriteString(conn, "hello"); err != nil {
+			return fmt.Errorf("sending the body: %w", err)
+		}
+		_, body, err := readAnswer(reader, http.StatusOK)
+		if err == nil && body != "hello" {
+			err = fmt.Errorf("the body that came back is %q", body)
+		}
 		return err
-	}
-	defer conn.Close()
-	if _, err := io.WriteString(conn, "POST /echo HTTP/1.1\r\nHost: example.com\r\nContent-Length: 5\r\nExpect: 100-continue\r\n\r\n"); err != nil {
-		return err
-	}
-	reader := bufio.NewReader(conn)
-	interim, err := http.ReadResponse(reader, nil)
-	if err != nil {
-		return err
-	}
-	interim.Body.Close()
-	if err := expectStatus(interim, http.StatusContinue); err != nil {
-		return err
-	}
-	if _, err := io.WriteString(conn, "hello"); err != nil {
-		return err
-	}
-	_, body, err := mirrored(reader)
-	if err != nil {
-		return err
-	}
-	if body != "hello" {
-		return fmt.Errorf("the body that came back is %q", body)
-	}
-	return nil
+	})
 }
 
 // expectRefused is answered without being asked for its body.
 func expectRefused(ctx context.Context, h *host) error {
-	conn, err := h.dial(ctx, portWeb)
-	if err != nil {
+	return talk(ctx, h, portWeb, asking("/refuse"), func(_ net.Conn, reader *bufio.Reader) error {
+		_, _, err := readAnswer(reader, http.StatusRequestEntityTooLarge)
 		return err
-	}
-	defer conn.Close()
-	if _, err := io.WriteString(conn, "POST /refuse HTTP/1.1\r\nHost: example.com\r\nContent-Length: 5\r\nExpect: 100-continue\r\n\r\n"); err != nil {
-		return err
-	}
-	response, err := http.ReadResponse(bufio.NewReader(conn), nil)
-	if err != nil {
-		return err
-	}
-	response.Body.Close()
-	return expectStatus(response, http.StatusRequestEntityTooLarge)
+	})
 }
 
 func earlyHints(ctx context.Context, h *host) error {

@@ -1,5 +1,3 @@
-//go:build more
-
 /*
 Copyright The elasti-apiserver Authors.
 
@@ -29,6 +27,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
 
 	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti/v1alpha1"
@@ -54,13 +53,11 @@ type conversation struct {
 	have func(context.Context, *host) error
 }
 
-// host is the Service that clients talk to.
+// host is whom clients talk to: the Service, or a resolver in front of it.
 type host struct {
-	address string
+	// at returns the address of a port of the Service.
+	at func(port int) string
 }
-
-// at is the address of a port.
-func (h *host) at(port int) string { return net.JoinHostPort(h.address, strconv.Itoa(port)) }
 
 // url is an HTTP URL on a port.
 func (h *host) url(port int, path string) string { return "http://" + h.at(port) + path }
@@ -93,7 +90,8 @@ func conversations() []conversation {
 const conversationTimeout = 2 * time.Minute
 
 // TestEveryProtocolIsHeldAtZeroAndForwardedAwake has all conversations at once
-// while the target sleeps, and again, through a resolver still, while it is awake.
+// through the Service while the target sleeps, and again with the resolvers
+// themselves while it is awake: then the Service has the pod too.
 func TestEveryProtocolIsHeldAtZeroAndForwardedAwake(t *testing.T) {
 	t.Parallel()
 	s := newScene(t)
@@ -110,19 +108,48 @@ func TestEveryProtocolIsHeldAtZeroAndForwardedAwake(t *testing.T) {
 		},
 	})
 	began := time.Now()
-	s.converse("AtZero", app)
-	answer := s.get(app, "/")
-	accepting, err := answer.AcceptingSince()
-	s.check(err)
-	if !began.Before(accepting) {
-		t.Fatalf("the application accepted connections at %s, before the first client came at %s", accepting, began)
+	s.converse("AtZero", &host{at: func(port int) string { return net.JoinHostPort(app.Address, strconv.Itoa(port)) }})
+	resolvers := s.resolversOf(app)
+	for _, resolver := range resolvers {
+		answer, err := cluster.Get(s.ctx, resolver.url(portHealth, "/"))
+		s.check(err)
+		s.checkAnswer(app, answer, "/")
+		accepting, err := answer.AcceptingSince()
+		s.check(err)
+		if !began.Before(accepting) {
+			t.Fatalf("the application accepted connections at %s, before the first client came at %s", accepting, began)
+		}
+		s.checkPeer(answer, true)
 	}
-	s.checkPeer(answer, true)
-	s.converse("Awake", app)
+	s.converse("Awake", resolvers...)
 }
 
-// converse has every conversation at the same time, and expects all to go well.
-func (s *scene) converse(phase string, app *cluster.Application) {
+// resolversOf are the resolvers, as hosts for the application.
+func (s *scene) resolversOf(app *cluster.Application) []*host {
+	s.Helper()
+	elastiService, err := s.Elasti.ElastiV1alpha1().ElastiServices(app.Namespace).Get(s.ctx, app.Name, metav1.GetOptions{})
+	s.check(err)
+	proxyPorts := map[int]int{}
+	for _, port := range elastiService.Status.ProxyPorts {
+		proxyPorts[int(port.Port)] = int(port.ProxyPort)
+	}
+	addresses, err := s.ResolverAddresses(s.ctx)
+	s.check(err)
+	var resolvers []*host
+	for _, address := range addresses {
+		resolvers = append(resolvers, &host{at: func(port int) string {
+			return net.JoinHostPort(address, strconv.Itoa(proxyPorts[port]))
+		}})
+	}
+	if len(resolvers) == 0 {
+		s.Fatal("there is no resolver")
+	}
+	return resolvers
+}
+
+// converse has every conversation at the same time, with the hosts in turn, and
+// expects all to go well.
+func (s *scene) converse(phase string, hosts ...*host) {
 	s.Helper()
 	all := conversations()
 	failures := make([]error, len(all))
@@ -130,7 +157,7 @@ func (s *scene) converse(phase string, app *cluster.Application) {
 	defer cancel()
 	var ended sync.WaitGroup
 	for i := range all {
-		ended.Go(func() { failures[i] = all[i].have(ctx, &host{address: app.Address}) })
+		ended.Go(func() { failures[i] = all[i].have(ctx, hosts[i%len(hosts)]) })
 	}
 	ended.Wait()
 	for i := range all {

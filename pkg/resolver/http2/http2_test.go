@@ -74,7 +74,7 @@ func newFixture(t *testing.T, change func(*service.Config)) *fixture {
 		Config: config, Budget: hold.NewBudget(1 << 30), Logger: klog.Background(),
 	})
 	pool := NewPool(64 << 10)
-	server, err := New(Options{Pool: pool, Asleep: &asleep.Policy{}, IdleTimeout: time.Minute, MaxHeaderBytes: 64 << 10})
+	server, err := New(Options{Pool: pool, Asleep: &asleep.Policy{PassiveUserAgents: []string{"kube-probe/", "Monitor "}}, IdleTimeout: time.Minute, MaxHeaderBytes: 64 << 10})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -352,6 +352,54 @@ func TestGRPCOfAllKindsAtZero(t *testing.T) {
 			}
 			f.eventually(func() bool { return f.service.Queue().InFlight() == 0 })
 		})
+	}
+}
+
+// TestUserAgentsThatDoNotWake answers the configured ones itself while the target
+// sleeps, and forwards theirs as any other once it is awake.
+func TestUserAgentsThatDoNotWake(t *testing.T) {
+	f := newFixture(t, nil)
+	client := f.client()
+	ask := func(agent string) *http.Response {
+		request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+f.address+"/", nil)
+		if err != nil {
+			t.Error(err)
+			return &http.Response{}
+		}
+		request.Header.Set("User-Agent", agent)
+		response, err := client.Do(request)
+		if err != nil {
+			t.Error(err)
+			return &http.Response{}
+		}
+		response.Body.Close()
+		return response
+	}
+	passive := []string{"kube-probe/1.37", "Monitor 2 (https://example.com)"}
+	for _, agent := range passive {
+		response := ask(agent)
+		if response.StatusCode != http.StatusServiceUnavailable || response.Header.Get(answer.HeaderAnswer) != string(answer.ReasonAsleep) {
+			t.Errorf("%q is answered %d %v", agent, response.StatusCode, response.Header)
+		}
+	}
+	if f.service.Queue().Wanting() {
+		t.Error("a health check wakes the target")
+	}
+
+	held := make(chan *http.Response, 1)
+	go func() { held <- ask("Mozilla/5.0 (Monitor 2)") }()
+	f.held(1)
+	if !f.service.Queue().Wanting() {
+		t.Error("another user agent does not wake the target")
+	}
+	f.pods(httpPod(t, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNoContent) }))
+	if response := <-held; response.StatusCode != http.StatusNoContent {
+		t.Errorf("the held request is answered %d", response.StatusCode)
+	}
+	for _, agent := range passive {
+		if response := ask(agent); response.StatusCode != http.StatusNoContent {
+			t.Errorf("%q is answered %d though the target is awake", agent, response.StatusCode)
+		}
 	}
 }
 
