@@ -24,6 +24,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apiserver/pkg/authorization/authorizer"
 	"k8s.io/apiserver/pkg/registry/rest"
 	genericapiserver "k8s.io/apiserver/pkg/server"
 
@@ -47,6 +48,8 @@ type ExtraConfig struct {
 	Events elastiservice.EventRecorder
 	// Warner says what in the cluster does not fit an ElastiService yet.
 	Warner elastiservice.Warner
+	// Access tells who may get which Secrets and ConfigMaps.
+	Access authorizer.UnconditionalAuthorizer
 	// Controller runs as soon as the server's own endpoints can be reached
 	// through the loopback client.
 	Controller Runner
@@ -82,6 +85,7 @@ func New(config *Config) (*Server, error) {
 		Scaler:      config.Extra.Scaler,
 		Events:      config.Extra.Events,
 		Warner:      config.Extra.Warner,
+		Access:      config.Extra.Access,
 	})
 	if err != nil {
 		return nil, err

@@ -18,6 +18,7 @@ package integration
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"slices"
 	"strings"
@@ -26,6 +27,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -139,6 +141,41 @@ func TestWhatCanBecomeRightIsWarnedAbout(t *testing.T) {
 	}
 	if texts := seen.take(); texts != "" {
 		t.Errorf("a change of the spec, when all is there, warns %q, want nothing", texts)
+	}
+}
+
+// Who may write ElastiServices cannot have a Secret used that they may not get.
+func TestSecretOfATriggerNeedsThePermissionToGetIt(t *testing.T) {
+	namespace := newNamespace(t)
+	mayWrite := rbacv1.PolicyRule{APIGroups: []string{"elasti.truefoundry.com"}, Resources: []string{"elastiservices"}, Verbs: []string{"create", "update", "patch", "get"}}
+	mayGet := rbacv1.PolicyRule{APIGroups: []string{""}, Resources: []string{"secrets"}, ResourceNames: []string{"monitoring"}, Verbs: []string{"get"}}
+	author := elastiClient(t, newServiceAccount(t, namespace, "author", mayWrite, mayGet)).ElastiV1alpha1().ElastiServices(namespace)
+	other := elastiClient(t, newServiceAccount(t, namespace, "other", mayWrite)).ElastiV1alpha1().ElastiServices(namespace)
+
+	object := newElastiService("app")
+	sendTo := func(server string) []byte {
+		return fmt.Appendf(nil, `{"spec":{"triggers":[{"type":"prometheus","metadata":{"query":"up","threshold":1,"serverAddress":%q,"authorization":{"credentials":{"name":"monitoring","key":"token"}}}}]}}`, server)
+	}
+	if err := json.Unmarshal(sendTo("http://prometheus"), object); err != nil {
+		t.Fatal(err)
+	}
+	refused := func(err error) bool {
+		return apierrors.IsForbidden(err) && strings.Contains(err.Error(), `Secret "monitoring"`)
+	}
+	if _, err := other.Create(t.Context(), object, metav1.CreateOptions{}); !refused(err) {
+		t.Errorf("creating without the permission: got %v, want it refused", err)
+	}
+	if _, err := author.Create(t.Context(), object, metav1.CreateOptions{}); err != nil {
+		t.Fatalf("creating with the permission: %v", err)
+	}
+	if _, err := other.Patch(t.Context(), "app", types.MergePatchType, sendTo("http://elsewhere"), metav1.PatchOptions{}); !refused(err) {
+		t.Errorf("sending it elsewhere without the permission: got %v, want it refused", err)
+	}
+	if _, err := other.Patch(t.Context(), "app", types.MergePatchType, []byte(`{"spec":{"cooldownPeriod":60}}`), metav1.PatchOptions{}); err != nil {
+		t.Errorf("changing something else without the permission: %v", err)
+	}
+	if _, err := author.Patch(t.Context(), "app", types.MergePatchType, sendTo("http://elsewhere"), metav1.PatchOptions{}); err != nil {
+		t.Errorf("sending it elsewhere with the permission: %v", err)
 	}
 }
 

@@ -280,6 +280,9 @@ func (o *Options) newServer(ctx context.Context, host *rest.Config) (*apiserver.
 	if err != nil {
 		return nil, nil, err
 	}
+	// Objects of the host are asked about by their names.
+	access := generic.Authorization.Authorizer
+	generic.Authorization.Authorizer = authorization.ForAllNames(access)
 	scaler, err := scaling.NewClient(scaling.Options{Config: host})
 	if err != nil {
 		return nil, nil, err
@@ -310,6 +313,7 @@ func (o *Options) newServer(ctx context.Context, host *rest.Config) (*apiserver.
 			Scaler:     scaler,
 			Events:     recorder,
 			Warner:     preflight.New(preflight.Options{Kubernetes: client, Dynamic: dynamicClient, Scaling: scaler}),
+			Access:     access,
 			Controller: controller,
 		},
 	})
@@ -332,6 +336,5 @@ func (o *Options) genericConfig() (*genericapiserver.RecommendedConfig, error) {
 	if err := o.Recommended.ApplyTo(config); err != nil {
 		return nil, err
 	}
-	config.Authorization.Authorizer = authorization.ForAllNames(config.Authorization.Authorizer)
 	return config, nil
 }

@@ -22,6 +22,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apiserver/pkg/authorization/authorizer"
 	"k8s.io/apiserver/pkg/registry/generic"
 	genericregistry "k8s.io/apiserver/pkg/registry/generic/registry"
 	"k8s.io/apiserver/pkg/registry/rest"
@@ -54,6 +55,9 @@ type Options struct {
 	// Warner says what in the cluster does not fit an ElastiService yet. Nil
 	// means that nothing is looked at.
 	Warner Warner
+	// Access tells whether who writes an ElastiService may get the Secrets and
+	// ConfigMaps that its triggers refer to. Nil lets everybody refer to all.
+	Access authorizer.UnconditionalAuthorizer
 	// Clock is the time that reports of activity get. Defaults to the real clock.
 	Clock clock.PassiveClock
 }
@@ -84,8 +88,12 @@ func NewStorage(options Options) (*Storage, error) {
 	statusStore.UpdateStrategy = statusStrategy{strategy}
 	statusStore.ResetFieldsStrategy = statusStrategy{strategy}
 	targets := &targets{elastiServices: store, statuses: &statusStore, scaler: options.Scaler, events: options.Events}
+	var access *credentialAccess
+	if options.Access != nil {
+		access = &credentialAccess{authorizer: options.Access}
+	}
 	return &Storage{
-		ElastiService: &REST{Store: store, claims: &serviceClaims{store: store}, warner: options.Warner},
+		ElastiService: &REST{Store: store, claims: &serviceClaims{store: store}, access: access, warner: options.Warner},
 		Status:        &StatusREST{store: &statusStore},
 		Scale:         &ScaleREST{targets: targets},
 		Wake:          &WakeREST{targets: targets},
@@ -97,6 +105,7 @@ func NewStorage(options Options) (*Storage, error) {
 type REST struct {
 	*genericregistry.Store
 	claims *serviceClaims
+	access *credentialAccess
 	warner Warner
 }
 
@@ -109,13 +118,14 @@ var (
 // `all`, which lists what makes up an application.
 func (*REST) Categories() []string { return []string{"elasti"} }
 
-// Create stores a new ElastiService, unless another one names its Service.
+// Create stores a new ElastiService, unless another one names its Service, or
+// the caller may not get what its triggers refer to.
 func (r *REST) Create(ctx context.Context, obj runtime.Object, createValidation rest.ValidateObjectFunc, options *metav1.CreateOptions) (runtime.Object, error) {
 	claim := r.claims.newClaim()
 	defer claim.release()
 	ctx, warnings := withClusterWarnings(ctx, r.warner)
 	defer warnings.stop()
-	created, err := r.Store.Create(ctx, obj, claim.onCreate(createValidation), options)
+	created, err := r.Store.Create(ctx, obj, claim.onCreate(r.access.onCreate(createValidation)), options)
 	if err == nil {
 		claim.wrote(created)
 		// Others who want the Service need not wait for the warnings.
@@ -125,14 +135,14 @@ func (r *REST) Create(ctx context.Context, obj runtime.Object, createValidation 
 	return created, err
 }
 
-// Update changes an ElastiService, or creates it for server-side apply, unless
-// another one names its Service.
+// Update changes an ElastiService, or creates it for server-side apply, on the
+// same conditions.
 func (r *REST) Update(ctx context.Context, name string, objInfo rest.UpdatedObjectInfo, createValidation rest.ValidateObjectFunc, updateValidation rest.ValidateObjectUpdateFunc, forceAllowCreate bool, options *metav1.UpdateOptions) (runtime.Object, bool, error) {
 	claim := r.claims.newClaim()
 	defer claim.release()
 	ctx, warnings := withClusterWarnings(ctx, r.warner)
 	defer warnings.stop()
-	updated, created, err := r.Store.Update(ctx, name, objInfo, claim.onCreate(createValidation), claim.onUpdate(updateValidation), forceAllowCreate, options)
+	updated, created, err := r.Store.Update(ctx, name, objInfo, claim.onCreate(r.access.onCreate(createValidation)), claim.onUpdate(r.access.onUpdate(updateValidation)), forceAllowCreate, options)
 	if err == nil {
 		claim.wrote(updated)
 		claim.release()
