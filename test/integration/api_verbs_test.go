@@ -237,7 +237,7 @@ func TestTableWithWideColumns(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"prometheus", "traffic", "externalMetric", "cpu", "threshold", "serverAddress", "defaults to"} {
+	for _, want := range []string{"prometheus", "traffic", "externalMetric", "cpu", "threshold", "serverAddress", "uptimeFilter", "authorization", "basicAuth", "tlsConfig", "selector", "milli-cores", "Always", "defaults to"} {
 		if !strings.Contains(explained, want) {
 			t.Errorf("kubectl explain does not mention %s:\n%s", want, explained)
 		}

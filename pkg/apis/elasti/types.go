@@ -111,31 +111,44 @@ type ScaleTrigger struct {
 	// type is the kind of trigger: prometheus, traffic, externalMetric or cpu.
 	Type string
 	// metadata is the configuration of the trigger; its keys depend on type.
-	// Keys that the type does not know are kept and have no effect.
+	// Keys that the type does not know are kept and have no effect. Numbers may
+	// be written as strings.
 	//
 	// prometheus: a query of a Prometheus server.
 	// query (PromQL that gives one number; required),
-	// threshold (number, or string of one; the target is idle while the result
-	// is below it; required),
+	// threshold (a number in the unit of the query; the target is idle while the
+	// result is below it; required),
 	// serverAddress (http or https URL of the Prometheus server; defaults to
 	// the one that the elasti-apiserver was started with),
-	// uptimeFilter (label matchers that select the up metric of what is
-	// scraped; defaults to container="prometheus"),
-	// headers (map of extra HTTP request headers; defaults to none).
+	// uptimeFilter (label matchers that select the up metric of what must have
+	// been scraped without a gap for a minute; defaults to container="prometheus"),
+	// headers (map of extra HTTP request headers; defaults to none),
+	// authorization (type, the scheme of the Authorization header, which defaults
+	// to Bearer, and credentials, name and key of a Secret; defaults to none),
+	// basicAuth (username and password, each name and key of a Secret; defaults
+	// to none; not together with authorization),
+	// tlsConfig (for https: ca, secret or configMap with name and key, defaults to
+	// the authorities of the system; cert, likewise, and keySecret, name and key,
+	// the client's certificate, default to none; serverName, the name in the
+	// server's certificate, defaults to the host of serverAddress).
+	// Who writes the trigger must be allowed to get these Secrets and ConfigMaps,
+	// and so must the elasti-apiserver; they are in the namespace of the
+	// ElastiService.
 	//
 	// traffic: the requests and connections that the resolvers hold and forward;
 	// the target is idle while there are none. Needs proxy.policy Always. Has no
 	// keys.
 	//
-	// externalMetric: a metric of external.metrics.k8s.io.
+	// externalMetric: a metric of external.metrics.k8s.io in the namespace of the
+	// ElastiService.
 	// metricName (name of the metric; required),
 	// selector (label selector as a string, such as queue=orders; defaults to
 	// everything),
-	// threshold (number, or a string such as 500m; the target is idle while the
-	// sum of the metric is below it; required).
+	// threshold (a number in the unit of the metric, or a quantity such as 500m;
+	// the target is idle while the sum of the metric is below it; required).
 	//
 	// cpu: the CPU usage of the target's pods as the resource metrics API reports it.
-	// threshold (CPU cores as a number, or a string such as 50m for 50
+	// threshold (CPU cores as a number, or a quantity such as 50m for 50
 	// milli-cores; the target is idle while the sum over its pods is below it;
 	// required).
 	Metadata *runtime.RawExtension
@@ -260,8 +273,18 @@ type ElastiServiceStatus struct {
 	// it is ready. Unset when that cannot be asked from outside of the pod or
 	// is not known; then only the EndpointSlices tell.
 	ReadinessProbes *ReadinessProbes
-	// conditions: Ready, ServiceFound, TargetFound, TriggersHealthy,
-	// ResolverAvailable, Conflict.
+	// conditions tell what is right and what is not.
+	// Ready: everything is in place for the target to sleep and wake.
+	// ServiceFound, TargetFound: the Service and the target exist and can be used.
+	// ResolverAvailable: a resolver is ready to hold traffic.
+	// TriggersHealthy: every trigger tells whether the target is idle; there with
+	// triggers only.
+	// AutoscalerFound: the autoscaler exists and scales the target; there with
+	// spec.autoscaler only.
+	// Conflict: true while another ElastiService names the same Service.
+	// ScalingConflict: true while somebody else scales the target up each time
+	// that it was put to sleep.
+	// DryRun: there, and true, while decisions are shown and not carried out.
 	Conditions []metav1.Condition
 }
 

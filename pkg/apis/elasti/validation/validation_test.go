@@ -331,3 +331,23 @@ func TestWarnings(t *testing.T) {
 		}
 	}
 }
+
+func TestTrafficTriggersOutOfThePathAreWarnedAbout(t *testing.T) {
+	for name, test := range map[string]struct {
+		proxy *elasti.ProxySpec
+		warns bool
+	}{
+		"not said":         {nil, true},
+		"while asleep":     {&elasti.ProxySpec{Policy: elasti.ProxyWhenAsleep}, true},
+		"policy not given": {&elasti.ProxySpec{}, true},
+		"always":           {&elasti.ProxySpec{Policy: elasti.ProxyAlways}, false},
+	} {
+		elastiService := valid()
+		elastiService.Spec.Triggers = []elasti.ScaleTrigger{{Type: "traffic"}}
+		elastiService.Spec.Proxy = test.proxy
+		warnings := strings.Join(validation.Warnings(&elastiService.Spec), "\n")
+		if warns := strings.Contains(warnings, "spec.triggers[0]: ") && strings.Contains(warnings, "spec.proxy.policy"); warns != test.warns {
+			t.Errorf("%s: got %q, want a warning: %t", name, warnings, test.warns)
+		}
+	}
+}

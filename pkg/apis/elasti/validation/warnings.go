@@ -35,6 +35,11 @@ func Warnings(spec *elasti.ElastiServiceSpec) []string {
 			warnings = append(warnings, fmt.Sprintf("%s: a %s trigger does not know this key, it has no effect", path.Child("triggers").Index(i).Child("metadata", key), trigger.Type))
 		}
 	}
+	for i := range spec.Triggers {
+		if spec.Triggers[i].Type == triggers.TypeTraffic && (spec.Proxy == nil || spec.Proxy.Policy != elasti.ProxyAlways) {
+			warnings = append(warnings, fmt.Sprintf("%s: a traffic trigger sees nothing while the target is awake, so the target is not put to sleep; set %s to %s", path.Child("triggers").Index(i), path.Child("proxy", "policy"), elasti.ProxyAlways))
+		}
+	}
 	for i := range spec.ProbeResponse {
 		if rulePath := path.Child("probeResponse").Index(i); answersEverything(&spec.ProbeResponse[i]) {
 			warnings = append(warnings, fmt.Sprintf("%s: matches every request, so none wakes the target; give a path, method, header or query parameter", rulePath))

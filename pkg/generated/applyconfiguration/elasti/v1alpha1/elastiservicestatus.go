@@ -64,8 +64,18 @@ type ElastiServiceStatusApplyConfiguration struct {
 	// it is ready. Unset when that cannot be asked from outside of the pod or
 	// is not known; then only the EndpointSlices tell.
 	ReadinessProbes *ReadinessProbesApplyConfiguration `json:"readinessProbes,omitempty"`
-	// conditions: Ready, ServiceFound, TargetFound, TriggersHealthy,
-	// ResolverAvailable, Conflict.
+	// conditions tell what is right and what is not.
+	// Ready: everything is in place for the target to sleep and wake.
+	// ServiceFound, TargetFound: the Service and the target exist and can be used.
+	// ResolverAvailable: a resolver is ready to hold traffic.
+	// TriggersHealthy: every trigger tells whether the target is idle; there with
+	// triggers only.
+	// AutoscalerFound: the autoscaler exists and scales the target; there with
+	// spec.autoscaler only.
+	// Conflict: true while another ElastiService names the same Service.
+	// ScalingConflict: true while somebody else scales the target up each time
+	// that it was put to sleep.
+	// DryRun: there, and true, while decisions are shown and not carried out.
 	Conditions []metav1.ConditionApplyConfiguration `json:"conditions,omitempty"`
 }
 

@@ -30,31 +30,44 @@ type ScaleTriggerApplyConfiguration struct {
 	// type is the kind of trigger: prometheus, traffic, externalMetric or cpu.
 	Type *string `json:"type,omitempty"`
 	// metadata is the configuration of the trigger; its keys depend on type.
-	// Keys that the type does not know are kept and have no effect.
+	// Keys that the type does not know are kept and have no effect. Numbers may
+	// be written as strings.
 	//
 	// prometheus: a query of a Prometheus server.
 	// query (PromQL that gives one number; required),
-	// threshold (number, or string of one; the target is idle while the result
-	// is below it; required),
+	// threshold (a number in the unit of the query; the target is idle while the
+	// result is below it; required),
 	// serverAddress (http or https URL of the Prometheus server; defaults to
 	// the one that the elasti-apiserver was started with),
-	// uptimeFilter (label matchers that select the up metric of what is
-	// scraped; defaults to container="prometheus"),
-	// headers (map of extra HTTP request headers; defaults to none).
+	// uptimeFilter (label matchers that select the up metric of what must have
+	// been scraped without a gap for a minute; defaults to container="prometheus"),
+	// headers (map of extra HTTP request headers; defaults to none),
+	// authorization (type, the scheme of the Authorization header, which defaults
+	// to Bearer, and credentials, name and key of a Secret; defaults to none),
+	// basicAuth (username and password, each name and key of a Secret; defaults
+	// to none; not together with authorization),
+	// tlsConfig (for https: ca, secret or configMap with name and key, defaults to
+	// the authorities of the system; cert, likewise, and keySecret, name and key,
+	// the client's certificate, default to none; serverName, the name in the
+	// server's certificate, defaults to the host of serverAddress).
+	// Who writes the trigger must be allowed to get these Secrets and ConfigMaps,
+	// and so must the elasti-apiserver; they are in the namespace of the
+	// ElastiService.
 	//
 	// traffic: the requests and connections that the resolvers hold and forward;
 	// the target is idle while there are none. Needs proxy.policy Always. Has no
 	// keys.
 	//
-	// externalMetric: a metric of external.metrics.k8s.io.
+	// externalMetric: a metric of external.metrics.k8s.io in the namespace of the
+	// ElastiService.
 	// metricName (name of the metric; required),
 	// selector (label selector as a string, such as queue=orders; defaults to
 	// everything),
-	// threshold (number, or a string such as 500m; the target is idle while the
-	// sum of the metric is below it; required).
+	// threshold (a number in the unit of the metric, or a quantity such as 500m;
+	// the target is idle while the sum of the metric is below it; required).
 	//
 	// cpu: the CPU usage of the target's pods as the resource metrics API reports it.
-	// threshold (CPU cores as a number, or a string such as 50m for 50
+	// threshold (CPU cores as a number, or a quantity such as 50m for 50
 	// milli-cores; the target is idle while the sum over its pods is below it;
 	// required).
 	Metadata *runtime.RawExtension `json:"metadata,omitempty"`
