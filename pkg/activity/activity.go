@@ -21,9 +21,11 @@ package activity
 import "time"
 
 const (
-	// MinInterval and MaxInterval bound Interval.
+	// MinInterval and MaxInterval bound Interval. Each report that says something
+	// new is a write of the ElastiService, so they are not more frequent than the
+	// cooldown needs.
 	MinInterval = time.Second
-	MaxInterval = 30 * time.Second
+	MaxInterval = 3 * time.Minute
 	// missedReports is how many reports in a row may be lost before what was
 	// reported last is not believed any more.
 	missedReports = 3

@@ -42,3 +42,11 @@ func TestTwoLostReportsAreNotNoticed(t *testing.T) {
 		}
 	}
 }
+
+func TestReportsAreForgottenOnlyWhenNobodyBelievesThem(t *testing.T) {
+	for cooldown := time.Duration(0); cooldown <= 7*24*time.Hour; cooldown += 7 * time.Second {
+		if staleness := activity.Staleness(cooldown); staleness >= activity.ForgetAfter {
+			t.Fatalf("with a cooldown of %s, reports are believed for %s, and dropped after %s", cooldown, staleness, activity.ForgetAfter)
+		}
+	}
+}
