@@ -91,7 +91,7 @@ test-uninstall: ## Take the product out of the local cluster in several orders w
 	hack/test.sh uninstall
 
 .PHONY: circles
-circles: ## Put applications to sleep by their traffic and wake them, on the local cluster.
+circles: ## Put applications to sleep by each type of trigger and wake them, on the local cluster.
 	hack/test.sh circles
 
 .PHONY: test-more

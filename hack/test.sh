@@ -58,10 +58,10 @@ more() {
 # build those takes many minutes, so it is not part of e2e.
 autoscalers() {
     hack/cluster/up.sh
-    hack/tools/build.sh argo-rollouts
+    hack/tools/build.sh argo-rollouts keda
     hack/images/build.sh
     hack/deploy.sh
-    go test -v -tags autoscalers -timeout "${timeout}" -count=1 -run '^(TestArgoRollout)' ./test/e2e
+    go test -v -tags autoscalers -timeout "${timeout}" -count=1 -run '^(TestArgoRollout|TestKEDA|TestTargetSleepsAndWakesWhileKEDA)' ./test/e2e
 }
 
 # soak switches under traffic a hundred times each way.
@@ -73,12 +73,13 @@ soak() {
     restarts
 }
 
-# restarts ends Prometheus, resolvers and the API server at random for SOAK_FOR,
-# beside applications with and without traffic.
+# restarts ends Prometheus, KEDA, resolvers and the API server at random for
+# SOAK_FOR, beside applications with and without traffic.
 restarts() {
     hack/cluster/up.sh
     hack/images/build.sh
     hack/deploy.sh
+    hack/tools/build.sh keda
     hack/tools/prometheus.sh
     go run ./test/soak -for "${SOAK_FOR:-10m}"
 }
@@ -92,13 +93,16 @@ uninstall() {
     go test -v -timeout "${timeout}" -count=1 ./test/uninstall
 }
 
-# circles puts applications to sleep by their traffic, wakes them, and kills a
-# resolver in between. It takes a few minutes, so it is not part of e2e.
+# circles puts applications to sleep by each type of trigger, wakes them, and
+# kills what decides or carries traffic in between. It takes a few minutes, so
+# it is not part of e2e.
 circles() {
     hack/cluster/up.sh
     hack/images/build.sh
     hack/deploy.sh
-    go test -v -tags circles -timeout "${timeout}" -count=1 -run '^(TestTrafficKeeps|TestResolverKilledDuring|TestAnOpenConnection|TestDescentsUnder)' ./test/e2e
+    hack/tools/build.sh metrics-server
+    hack/tools/prometheus.sh
+    go test -v -tags circles -timeout "${timeout}" -count=1 -run '^(TestTrafficKeeps|TestResolverKilledDuring|TestAnOpenConnection|TestDescentsUnder|TestTriggersClose)' ./test/e2e
 }
 
 for kind in "$@"; do

@@ -33,8 +33,11 @@ const (
 	inFlightHeader  = "Application-In-Flight"
 )
 
-// healthPath is what readiness probes ask for. They do not count as in flight.
-const healthPath = "/healthz"
+// What readiness probes and a metrics server ask for. Such requests do not count.
+const (
+	healthPath  = "/healthz"
+	metricsPath = "/metrics"
+)
 
 // newHandler serves:
 //
@@ -42,6 +45,8 @@ const healthPath = "/healthz"
 //	/ready    PUT with value=true or value=false sets what /healthz says
 //	/bytes    answers with as many bytes as the query's "count" says
 //	/slow     answers after the duration of the query's "for", such as 500ms
+//	/compute  keeps a processor busy for that duration, and answers then
+//	/metrics  how many requests there were, as Prometheus reads it
 //	/         everything else: who answers, and what was asked for
 func newHandler(hostname string, accepting time.Time) http.Handler {
 	var unready atomic.Bool
@@ -59,32 +64,49 @@ func newHandler(hostname string, accepting time.Time) http.Handler {
 	hello := func(response http.ResponseWriter, request *http.Request) {
 		fmt.Fprintf(response, "hello from %s, you asked for %s\n", hostname, request.URL.Path)
 	}
-	mux.HandleFunc("/slow", func(response http.ResponseWriter, request *http.Request) {
-		delay, err := time.ParseDuration(request.URL.Query().Get("for"))
-		if err != nil {
-			http.Error(response, err.Error(), http.StatusBadRequest)
-			return
-		}
+	mux.HandleFunc("/slow", forDuration(func(request *http.Request, duration time.Duration) {
 		select {
-		case <-time.After(delay):
-			hello(response, request)
+		case <-time.After(duration):
 		case <-request.Context().Done():
 		}
+	}, hello))
+	mux.HandleFunc("/compute", forDuration(func(_ *http.Request, duration time.Duration) {
+		for started := time.Now(); time.Since(started) < duration; {
+		}
+	}, hello))
+	var inFlight, requests atomic.Int64
+	mux.HandleFunc(metricsPath, func(response http.ResponseWriter, _ *http.Request) {
+		fmt.Fprintf(response, "# TYPE application_requests_total counter\napplication_requests_total %d\n", requests.Load())
 	})
 	mux.HandleFunc("/bytes", sendBytes)
 	mux.HandleFunc("/", hello)
-	var inFlight atomic.Int64
 	return http.HandlerFunc(func(response http.ResponseWriter, request *http.Request) {
 		header := response.Header()
 		header.Set(receivedHeader, time.Now().Format(time.RFC3339Nano))
 		header.Set(acceptingHeader, accepting.Format(time.RFC3339Nano))
 		header.Set(peerHeader, request.RemoteAddr)
-		if request.URL.Path != healthPath {
+		if request.URL.Path != healthPath && request.URL.Path != metricsPath {
+			requests.Add(1)
 			header.Set(inFlightHeader, strconv.FormatInt(inFlight.Add(1), 10))
 			defer inFlight.Add(-1)
 		}
 		mux.ServeHTTP(response, request)
 	})
+}
+
+// forDuration does something for the duration of the query's "for", and answers
+// when the client still waits then.
+func forDuration(do func(*http.Request, time.Duration), answer http.HandlerFunc) http.HandlerFunc {
+	return func(response http.ResponseWriter, request *http.Request) {
+		duration, err := time.ParseDuration(request.URL.Query().Get("for"))
+		if err != nil {
+			http.Error(response, err.Error(), http.StatusBadRequest)
+			return
+		}
+		if do(request, duration); request.Context().Err() == nil {
+			answer(response, request)
+		}
+	}
 }
 
 func sendBytes(response http.ResponseWriter, request *http.Request) {

@@ -22,12 +22,9 @@ import (
 	"context"
 	"fmt"
 	"net/http"
-	"slices"
 	"testing"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/wait"
-	"k8s.io/client-go/util/retry"
 
 	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti/v1alpha1"
 	"github.com/truefoundry/elasti-apiserver/test/e2e/cluster"
@@ -124,47 +121,4 @@ func (s *scene) awaitAnswer(app *cluster.Application, host, field string) {
 	}
 	s.checkAnswer(app, last, "/")
 	s.checkPeer(last, true)
-}
-
-// withArgument adds an argument to a Deployment of the product until the test ends.
-func (s *scene) withArgument(name, argument string) {
-	s.Helper()
-	var before []string
-	s.check(s.setArguments(s.ctx, name, func(arguments []string) []string {
-		before = arguments
-		return slices.Concat(arguments, []string{argument})
-	}))
-	s.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(s.ctx), testTimeout)
-		defer cancel()
-		if err := s.setArguments(ctx, name, func([]string) []string { return before }); err != nil {
-			s.Error(err)
-		}
-	})
-}
-
-// setArguments changes the arguments of a Deployment of the product and waits
-// until it runs with them.
-func (s *scene) setArguments(ctx context.Context, name string, change func(arguments []string) []string) error {
-	deployments := s.Host.AppsV1().Deployments(cluster.SystemNamespace)
-	err := retry.RetryOnConflict(retry.DefaultRetry, func() error {
-		deployment, err := deployments.Get(ctx, name, metav1.GetOptions{})
-		if err != nil {
-			return err
-		}
-		container := &deployment.Spec.Template.Spec.Containers[0]
-		container.Args = change(container.Args)
-		_, err = deployments.Update(ctx, deployment, metav1.UpdateOptions{})
-		return err
-	})
-	if err != nil {
-		return fmt.Errorf("changing the arguments of %s: %w", name, err)
-	}
-	if err := s.AwaitRollout(ctx, name); err != nil {
-		return err
-	}
-	if name == apiserverDeployment {
-		return s.waitForAPI(ctx)
-	}
-	return nil
 }

@@ -25,72 +25,15 @@ import (
 	"testing"
 	"time"
 
-	appsv1 "k8s.io/api/apps/v1"
-	"k8s.io/utils/ptr"
-
 	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti/v1alpha1"
 	"github.com/truefoundry/elasti-apiserver/test/e2e/cluster"
 )
 
-// trafficCooldown is short, but long enough for reports to come in time on a
-// busy machine.
-const trafficCooldown = 8 * time.Second
-
-func sleepsByTraffic(spec *v1alpha1.ElastiServiceSpec) {
-	spec.CooldownPeriod = ptr.To(int32(trafficCooldown / time.Second))
-	spec.Triggers = []v1alpha1.ScaleTrigger{{Type: "traffic"}}
-	spec.Proxy = &v1alpha1.ProxySpec{Policy: v1alpha1.ProxyAlways}
-}
-
-// awaitReplicas waits until the Deployment of an application asks for a number
-// of replicas.
-func (s *scene) awaitReplicas(app *cluster.Application, want int32) {
-	s.Helper()
-	_, err := s.AwaitDeployment(s.ctx, app.Namespace, app.Name, "it asks for the replicas that are wanted", func(deployment *appsv1.Deployment) bool {
-		return *deployment.Spec.Replicas == want
-	})
-	s.check(err)
-}
-
-// checkStaysAwake expects a target not to be scaled to zero while something runs.
-func (s *scene) checkStaysAwake(app *cluster.Application, observer *cluster.Observer, while func()) {
-	s.Helper()
-	started := time.Now()
-	while()
-	for _, moment := range observer.Since(started) {
-		if moment.Name == app.Name && moment.Change == cluster.Scaled && moment.Detail == "0" {
-			s.Fatalf("the target was put to sleep while it was used: %v", observer.Since(started))
-		}
-	}
-}
-
-// rest waits until a time has passed in which something else goes on.
-func (s *scene) rest(duration time.Duration) {
-	s.Helper()
-	timer := time.NewTimer(duration)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-	case <-s.ctx.Done():
-		s.Fatal(context.Cause(s.ctx))
-	}
-}
-
 func TestTrafficKeepsATargetAwakeAndQuietPutsItToSleep(t *testing.T) {
 	s := newScene(t)
 	app := s.asleep(cluster.ApplicationOptions{Spec: sleepsByTraffic})
-	observer := s.observe()
-	s.get(app, "/")
 	traffic := &cluster.Traffic{URL: app.URL("/"), PerSecond: 10, Limit: 3000, Timeout: time.Minute}
-	stop := s.background(traffic.Run)
-	s.checkStaysAwake(app, observer, func() { s.rest(2 * trafficCooldown) })
-	stop()
-	s.checkTraffic(traffic)
-	s.awaitReplicas(app, 0)
-	s.check(app.AwaitAsleep(s.ctx))
-	s.awaitEvent(app, "Slept")
-	s.get(app, "/again")
-	s.checkReplicas(app, 1)
+	s.closeCircle(app, traffic, func() { s.rest(2 * trafficCooldown) })
 }
 
 // What a resolver that dies had open or had seen must neither put a target to

@@ -15,7 +15,7 @@ limitations under the License.
 */
 
 // Soak runs applications with and without traffic for a while, on the cluster
-// of KUBECONFIG, and ends parts of the system at random: Prometheus, a
+// of KUBECONFIG, and ends parts of the system at random: Prometheus, KEDA, a
 // resolver, the API server. It fails when a target sleeps while it has traffic,
 // or when one is still awake long after its traffic has ended.
 package main
@@ -33,7 +33,6 @@ import (
 	"syscall"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/wait"
@@ -42,6 +41,7 @@ import (
 
 	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti/v1alpha1"
 	"github.com/truefoundry/elasti-apiserver/test/e2e/cluster"
+	"github.com/truefoundry/elasti-apiserver/test/e2e/programs"
 )
 
 const (
@@ -63,26 +63,36 @@ const (
 	settleTimeout  = 5 * time.Minute
 	setUpTimeout   = 3 * time.Minute
 	cleanUpTimeout = 3 * time.Minute
+
+	// The applications that KEDA scales as well, which wants a replica of each.
+	busyScaled, quietScaled = "busy-scaled", "quiet-scaled"
 )
 
 func main() {
 	duration := flag.Duration("for", 10*time.Minute, "how long parts of the system are ended at random")
 	seed := flag.Uint64("seed", uint64(time.Now().UnixNano()), "seed of what is random")
-	binary := flag.String("prometheus", "_output/tools/bin/prometheus", "the Prometheus server's program")
+	prometheus := flag.String("prometheus", "_output/tools/bin/prometheus", "the Prometheus server's program")
+	keda := flag.String("keda", "_output/tools/bin/keda", "the program of KEDA's operator")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
 	fmt.Printf("soak for %s, seed %d\n", *duration, *seed)
-	if err := run(ctx, *duration, rand.New(rand.NewPCG(*seed, 0)), *binary); err != nil {
+	if err := run(ctx, *duration, rand.New(rand.NewPCG(*seed, 0)), *prometheus, *keda); err != nil {
 		fmt.Fprintln(os.Stderr, "soak:", err)
 		os.Exit(1)
 	}
 }
 
-func run(ctx context.Context, duration time.Duration, random *rand.Rand, binary string) (err error) {
+func run(ctx context.Context, duration time.Duration, random *rand.Rand, prometheusPath, kedaPath string) (err error) {
 	connected, err := cluster.Connect(ctx)
 	if err != nil {
 		return err
+	}
+	// after does something when everything that comes later is done.
+	after := func(what func(context.Context) error) {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanUpTimeout)
+		defer cancel()
+		err = errors.Join(err, what(ctx))
 	}
 	restore, err := setPollingInterval(ctx, connected)
 	defer func() { err = errors.Join(err, restore()) }()
@@ -93,28 +103,52 @@ func run(ctx context.Context, duration time.Duration, random *rand.Rand, binary 
 	if err != nil {
 		return err
 	}
-	defer func() {
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanUpTimeout)
-		defer cancel()
-		err = errors.Join(err, connected.DeleteNamespace(ctx, namespace), connected.AwaitNamespaceGone(ctx, namespace))
-	}()
-	address, err := nodeAddress(ctx, connected)
+	defer after(func(ctx context.Context) error {
+		return errors.Join(connected.DeleteNamespace(ctx, namespace), connected.AwaitNamespaceGone(ctx, namespace))
+	})
+	directory, err := os.MkdirTemp("", "elasti-soak-")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(directory)
+	address, err := connected.NodeAddress(ctx)
 	if err != nil {
 		return err
 	}
 	traffic := newTrafficMetrics()
 	defer traffic.close()
-	prometheus, err := newPrometheus(binary, address, traffic.address())
+	prometheus, err := programs.NewPrometheus(prometheusPath, address, directory,
+		fmt.Sprintf("- job_name: soak\n  static_configs:\n  - targets: [%q]\n", traffic.address()))
 	if err != nil {
 		return err
 	}
-	defer prometheus.remove()
-	if err := prometheus.start(); err != nil {
+	if err := prometheus.Start(); err != nil {
 		return err
 	}
-	s := &soak{Cluster: connected, random: random, prometheus: prometheus, traffic: traffic}
-	for _, name := range []string{"busy-1", "busy-2", "quiet-1", "quiet-2"} {
-		if err := s.create(ctx, namespace, name, "http://"+prometheus.address); err != nil {
+	defer prometheus.Kill()
+	remove, err := connected.InstallKEDADefinitions(ctx)
+	if remove != nil {
+		defer after(remove)
+	}
+	if err != nil {
+		return err
+	}
+	keda, err := programs.NewKEDA(kedaPath, connected.Kubeconfig, namespace, directory)
+	if err != nil {
+		return err
+	}
+	if err := keda.Start(); err != nil {
+		return err
+	}
+	defer after(func(ctx context.Context) error {
+		if keda.Kill(); err != nil {
+			fmt.Println("KEDA:", keda.Log())
+		}
+		return connected.ReleaseScaledObjects(ctx, namespace)
+	})
+	s := &soak{Cluster: connected, random: random, prometheus: prometheus, keda: keda, traffic: traffic}
+	for _, name := range []string{"busy", busyScaled, "quiet", quietScaled} {
+		if err := s.create(ctx, namespace, name, "http://"+prometheus.Address); err != nil {
 			return err
 		}
 	}
@@ -125,7 +159,8 @@ func run(ctx context.Context, duration time.Duration, random *rand.Rand, binary 
 type soak struct {
 	*cluster.Cluster
 	random     *rand.Rand
-	prometheus *prometheus
+	prometheus *programs.Prometheus
+	keda       *programs.KEDA
 	traffic    *trafficMetrics
 	// applications are in the order of their names: first those with traffic.
 	applications []*cluster.Application
@@ -134,6 +169,7 @@ type soak struct {
 func (s *soak) create(ctx context.Context, namespace, name, server string) error {
 	ctx, cancel := context.WithTimeout(ctx, setUpTimeout)
 	defer cancel()
+	scaled := name == busyScaled || name == quietScaled
 	metadata := fmt.Appendf(nil, `{"query":%q,"threshold":0.1,"serverAddress":%q,"uptimeFilter":%q}`,
 		fmt.Sprintf(`sum(rate(soak_requests_total{application=%q}[10s])) or vector(0)`, name), server, `job="soak"`)
 	application := s.NewApplication(namespace, cluster.ApplicationOptions{
@@ -141,10 +177,18 @@ func (s *soak) create(ctx context.Context, namespace, name, server string) error
 		Spec: func(spec *v1alpha1.ElastiServiceSpec) {
 			spec.CooldownPeriod = ptr.To[int32](cooldownSeconds)
 			spec.Triggers = []v1alpha1.ScaleTrigger{{Type: "prometheus", Metadata: &runtime.RawExtension{Raw: metadata}}}
+			if scaled {
+				spec.Autoscaler = &v1alpha1.AutoscalerSpec{Type: v1alpha1.AutoscalerKEDA, Name: name}
+			}
 		},
 	})
 	if err := application.Create(ctx); err != nil {
 		return err
+	}
+	if scaled {
+		if err := application.CreateScaledObject(ctx); err != nil {
+			return err
+		}
 	}
 	s.applications = append(s.applications, application)
 	return application.AwaitReachable(ctx)
@@ -224,7 +268,11 @@ func (s *soak) choose() (string, func(context.Context) error) {
 		name string
 		do   func(context.Context) error
 	}{
-		{"prometheus", func(context.Context) error { return s.prometheus.restart(lost) }},
+		{"prometheus", func(context.Context) error { return s.prometheus.Restart(lost) }},
+		{"keda", func(context.Context) error {
+			s.keda.Kill()
+			return s.keda.Start()
+		}},
 		{"resolver", func(ctx context.Context) error { return s.deletePod(ctx, cluster.ResolverSelector) }},
 		{"apiserver", func(ctx context.Context) error { return s.deletePod(ctx, cluster.APIServerSelector) }},
 		{"visit", func(ctx context.Context) error { return s.visit(ctx, quiet) }},
@@ -287,21 +335,6 @@ func (s *soak) awaitReplicas(ctx context.Context, applications []*cluster.Applic
 		return fmt.Errorf("%v did not get to %d replicas: %w", waiting, want, err)
 	}
 	return nil
-}
-
-func nodeAddress(ctx context.Context, connected *cluster.Cluster) (string, error) {
-	nodes, err := connected.Host.CoreV1().Nodes().List(ctx, metav1.ListOptions{})
-	if err != nil {
-		return "", fmt.Errorf("looking for this machine's address: %w", err)
-	}
-	for i := range nodes.Items {
-		for _, address := range nodes.Items[i].Status.Addresses {
-			if address.Type == corev1.NodeInternalIP {
-				return address.Address, nil
-			}
-		}
-	}
-	return "", errors.New("no node has an internal address")
 }
 
 // setPollingInterval makes the API server look at triggers often. The returned

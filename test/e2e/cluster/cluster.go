@@ -26,6 +26,7 @@ import (
 	"runtime"
 	"strings"
 
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
@@ -152,6 +153,23 @@ func (c *Cluster) DatabasesImage(ctx context.Context) (string, error) {
 		}
 	}
 	return strings.TrimSpace(string(name)), nil
+}
+
+// NodeAddress returns the address of a node: of this machine, where the cluster
+// is the local one.
+func (c *Cluster) NodeAddress(ctx context.Context) (string, error) {
+	nodes, err := c.Host.CoreV1().Nodes().List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return "", fmt.Errorf("looking for the address of a node: %w", err)
+	}
+	for i := range nodes.Items {
+		for _, address := range nodes.Items[i].Status.Addresses {
+			if address.Type == corev1.NodeInternalIP {
+				return address.Address, nil
+			}
+		}
+	}
+	return "", errors.New("no node has an internal address")
 }
 
 func findKubectl(repository string) (string, error) {

@@ -1,0 +1,220 @@
+//go:build autoscalers
+
+/*
+Copyright The elasti-apiserver Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package e2e
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/wait"
+
+	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti/v1alpha1"
+	"github.com/truefoundry/elasti-apiserver/test/e2e/cluster"
+	"github.com/truefoundry/elasti-apiserver/test/e2e/programs"
+)
+
+// kedaTimeout bounds a test with KEDA, which takes its time for some steps.
+const kedaTimeout = 8 * time.Minute
+
+// Annotations with which users, and the product, pause KEDA.
+const (
+	kedaPaused         = "autoscaling.keda.sh/paused"
+	kedaPausedReplicas = "autoscaling.keda.sh/paused-replicas"
+)
+
+// A target that KEDA scales sleeps although its ScaledObject wants a replica at
+// all times, also when KEDA is started again meanwhile; a wake hands it back to
+// KEDA as it was before.
+func TestKEDAIsPausedWhileTheTargetSleeps(t *testing.T) {
+	s := newSceneWithin(t, kedaTimeout)
+	keda := s.startKEDA()
+	observer := s.observe()
+	// KEDA scales this one all the time: what it does there shows that it runs.
+	witness := s.NewApplication(s.namespace, cluster.ApplicationOptions{Name: "witness", Replicas: 1})
+	s.check(witness.CreateDeployment(s.ctx))
+	s.check(witness.CreateScaledObject(s.ctx))
+	s.checkKEDAScales(witness, observer)
+
+	app := s.NewApplication(s.namespace, cluster.ApplicationOptions{Replicas: 1, Spec: func(spec *v1alpha1.ElastiServiceSpec) {
+		sleepsByTraffic(spec)
+		spec.Autoscaler = &v1alpha1.AutoscalerSpec{Type: v1alpha1.AutoscalerKEDA, Name: "web"}
+	}})
+	s.check(app.CreateDeployment(s.ctx))
+	s.check(app.CreateService(s.ctx))
+	s.check(app.CreateScaledObject(s.ctx))
+	s.checkKEDAScales(app, observer)
+	before := s.scaledObject(app).GetAnnotations()
+
+	s.check(app.CreateElastiService(s.ctx))
+	_, err := app.AwaitCondition(s.ctx, "AutoscalerFound", metav1.ConditionTrue)
+	s.check(err)
+	s.awaitReplicas(app, 0)
+	s.check(app.AwaitAsleep(s.ctx))
+	s.awaitKEDAPaused(app, true)
+	s.checkStaysAsleep(app, observer, func() {
+		keda.Kill()
+		s.check(keda.Start())
+		s.checkKEDAScales(witness, observer)
+	})
+
+	// A wake gives KEDA its ScaledObject back, and KEDA goes on with it.
+	s.check(app.AwaitReachable(s.ctx))
+	s.get(app, "/")
+	s.awaitAnnotations(app, before)
+	s.awaitKEDAPaused(app, false)
+	traffic := &cluster.Traffic{URL: app.URL("/"), PerSecond: 5, Limit: 10000, Timeout: time.Minute}
+	stop := s.background(traffic.Run)
+	s.changeScaledObject(app, map[string]any{"spec": map[string]any{"minReplicaCount": 2}})
+	s.awaitReplicas(app, 2)
+
+	// A user has KEDA hold three replicas. That is put aside for the sleep.
+	s.changeScaledObject(app, map[string]any{"metadata": map[string]any{"annotations": map[string]any{kedaPausedReplicas: "3"}}})
+	s.awaitReplicas(app, 3)
+	pinned := s.scaledObject(app).GetAnnotations()
+	stop()
+	s.checkTraffic(traffic)
+	s.awaitReplicas(app, 0)
+	s.check(app.AwaitAsleep(s.ctx))
+	s.checkStaysAsleep(app, observer, func() { s.checkKEDAScales(witness, observer) })
+	if asleep := s.scaledObject(app).GetAnnotations(); asleep[kedaPaused] != "true" || asleep[kedaPausedReplicas] != "" {
+		t.Errorf("while the target sleeps, the annotations are %v", asleep)
+	}
+	s.get(app, "/again")
+	s.awaitAnnotations(app, pinned)
+	s.awaitReplicas(app, 3)
+}
+
+// A target sleeps and wakes although KEDA, which should say that it has stopped,
+// does not run. KEDA finds its ScaledObject as it was when it is back.
+func TestTargetSleepsAndWakesWhileKEDAIsDown(t *testing.T) {
+	s := newSceneWithin(t, kedaTimeout)
+	keda := s.startKEDA()
+	observer := s.observe()
+	app := s.NewApplication(s.namespace, cluster.ApplicationOptions{Replicas: 1, Spec: func(spec *v1alpha1.ElastiServiceSpec) {
+		sleepsByTraffic(spec)
+		spec.Autoscaler = &v1alpha1.AutoscalerSpec{Type: v1alpha1.AutoscalerKEDA, Name: "web"}
+	}})
+	s.check(app.CreateDeployment(s.ctx))
+	s.check(app.CreateService(s.ctx))
+	s.check(app.CreateScaledObject(s.ctx))
+	s.checkKEDAScales(app, observer)
+	before := s.scaledObject(app).GetAnnotations()
+	keda.Kill()
+
+	s.check(app.CreateElastiService(s.ctx))
+	s.awaitReplicas(app, 0)
+	s.check(app.AwaitAsleep(s.ctx))
+	s.check(app.AwaitReachable(s.ctx))
+	s.get(app, "/")
+	s.checkReplicas(app, 1)
+	s.awaitAnnotations(app, before)
+	s.check(app.DeleteElastiService(s.ctx))
+	s.check(s.AwaitElastiServiceGone(s.ctx, app.Namespace, app.Name))
+	s.check(keda.Start())
+	s.checkKEDAScales(app, observer)
+}
+
+// startKEDA installs KEDA's definitions and runs its operator for the scene's
+// namespace, until the test ends.
+func (s *scene) startKEDA() *programs.KEDA {
+	s.Helper()
+	remove, err := s.InstallKEDADefinitions(s.ctx)
+	if remove != nil {
+		s.Cleanup(func() { s.after(remove) })
+	}
+	s.check(err)
+	keda, err := programs.NewKEDA(s.tool("keda"), s.Kubeconfig, s.namespace, s.TempDir())
+	s.check(err)
+	s.check(keda.Start())
+	s.Cleanup(func() {
+		keda.Kill()
+		if s.Failed() {
+			s.Log("KEDA:", keda.Log())
+		}
+		s.after(func(ctx context.Context) error { return s.ReleaseScaledObjects(ctx, s.namespace) })
+	})
+	return keda
+}
+
+func (s *scene) scaledObject(app *cluster.Application) *unstructured.Unstructured {
+	s.Helper()
+	found, err := s.ScaledObjects(app.Namespace).Get(s.ctx, app.Name, metav1.GetOptions{})
+	s.check(err)
+	return found
+}
+
+func (s *scene) changeScaledObject(app *cluster.Application, patch map[string]any) {
+	s.Helper()
+	encoded, err := json.Marshal(patch)
+	s.check(err)
+	_, err = s.ScaledObjects(app.Namespace).Patch(s.ctx, app.Name, types.MergePatchType, encoded, metav1.PatchOptions{})
+	s.check(err)
+}
+
+// checkKEDAScales expects KEDA to scale an application up again that somebody
+// has scaled to zero. Nothing else does for one that has no ElastiService.
+func (s *scene) checkKEDAScales(app *cluster.Application, observer *cluster.Observer) {
+	s.Helper()
+	started := time.Now()
+	s.check(app.Scale(s.ctx, 0))
+	asleep, err := observer.Await(s.ctx, started, cluster.Scaled, app.Name, "0")
+	s.check(err)
+	_, err = observer.Await(s.ctx, asleep.At, cluster.Scaled, app.Name, "1")
+	s.check(err)
+}
+
+// awaitKEDAPaused waits until KEDA says whether the ScaledObject is paused.
+func (s *scene) awaitKEDAPaused(app *cluster.Application, paused bool) {
+	s.Helper()
+	s.awaitScaledObject(app, fmt.Sprintf("paused is %t", paused), func(found *unstructured.Unstructured) bool {
+		conditions, _, _ := unstructured.NestedSlice(found.Object, "status", "conditions")
+		for _, entry := range conditions {
+			if condition, ok := entry.(map[string]any); ok && condition["type"] == "Paused" {
+				return (condition["status"] == "True") == paused
+			}
+		}
+		return !paused
+	})
+}
+
+func (s *scene) awaitAnnotations(app *cluster.Application, want map[string]string) {
+	s.Helper()
+	s.awaitScaledObject(app, fmt.Sprintf("its annotations are %v", want), func(found *unstructured.Unstructured) bool {
+		return maps.Equal(found.GetAnnotations(), want)
+	})
+}
+
+func (s *scene) awaitScaledObject(app *cluster.Application, what string, condition func(*unstructured.Unstructured) bool) {
+	s.Helper()
+	var last *unstructured.Unstructured
+	err := wait.PollUntilContextTimeout(s.ctx, pollInterval, convergeTimeout, true, func(context.Context) (bool, error) {
+		last = s.scaledObject(app)
+		return condition(last), nil
+	})
+	if err != nil {
+		s.Fatalf("ScaledObject %s: waiting until %s: %v; its annotations are %v, its status %v", app.Name, what, err, last.GetAnnotations(), last.Object["status"])
+	}
+}
