@@ -23,6 +23,8 @@ import (
 	"io"
 	"sync"
 	"time"
+
+	"go.uber.org/zap/zapcore"
 )
 
 // Record is what is known of one request or connection when it has ended. Zero
@@ -103,27 +105,28 @@ func Outcomes() []Outcome { return []Outcome{Forwarded, Answered, ClientGone, Fa
 
 // Writer writes records. It is safe for concurrent use.
 type Writer struct {
+	encoder zapcore.Encoder
+
 	mu  sync.Mutex
 	out io.Writer
 }
 
 // New returns a Writer that writes to out, one write a line.
 func New(out io.Writer) *Writer {
-	return &Writer{out: out}
+	return &Writer{encoder: newEncoder(), out: out}
 }
 
 // Write writes one record.
 func (w *Writer) Write(record *Record) error {
-	line := lines.Get().(*[]byte)
-	defer lines.Put(line)
-	*line = append(record.appendJSON((*line)[:0]), '\n')
+	line, err := w.encoder.EncodeEntry(zapcore.Entry{}, []zapcore.Field{{Type: zapcore.InlineMarshalerType, Interface: record}})
+	if err != nil {
+		return fmt.Errorf("encoding an access log record: %w", err)
+	}
+	defer line.Free()
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if _, err := w.out.Write(*line); err != nil {
+	if _, err := w.out.Write(line.Bytes()); err != nil {
 		return fmt.Errorf("writing the access log: %w", err)
 	}
 	return nil
 }
-
-// lines are the buffers of lines.
-var lines = sync.Pool{New: func() any { return new([]byte) }}
