@@ -50,6 +50,8 @@ type ExtraConfig struct {
 	Warner elastiservice.Warner
 	// Access tells who may get which Secrets and ConfigMaps.
 	Access authorizer.UnconditionalAuthorizer
+	// OnlyWriter says that no other server writes to the same storage.
+	OnlyWriter bool
 	// Controller runs as soon as the server's own endpoints can be reached
 	// through the loopback client.
 	Controller Runner
@@ -85,6 +87,7 @@ func New(config *Config) (*Server, error) {
 		Scaler:      config.Extra.Scaler,
 		Events:      config.Extra.Events,
 		Warner:      config.Extra.Warner,
+		OnlyWriter:  config.Extra.OnlyWriter,
 		Access:      config.Extra.Access,
 	})
 	if err != nil {

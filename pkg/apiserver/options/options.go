@@ -21,8 +21,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
-	"runtime/debug"
 	"slices"
 	"time"
 
@@ -212,19 +210,6 @@ func (o *Options) Run(ctx context.Context) (err error) {
 	return server.Run(ctx, store.wait, recorder)
 }
 
-// garbagePercent is how much garbage the heap may hold, in percent of what is
-// in use. Most of what is in use are objects that stay, and few of them change
-// at a time: half of Go's default saves a quarter of the memory and costs
-// little time.
-const garbagePercent = 50
-
-// limitGarbage applies garbagePercent, unless the environment sets GOGC.
-func limitGarbage() {
-	if _, set := os.LookupEnv("GOGC"); !set {
-		debug.SetGCPercent(garbagePercent)
-	}
-}
-
 // applyLogging sets up logging. Its feature gates are apart from those of the
 // server, whose registry is shared by the whole process.
 func (o *Options) applyLogging() error {
@@ -314,6 +299,7 @@ func (o *Options) newServer(ctx context.Context, host *rest.Config) (*apiserver.
 			Events:     recorder,
 			Warner:     preflight.New(preflight.Options{Kubernetes: client, Dynamic: dynamicClient, Scaling: scaler}),
 			Access:     access,
+			OnlyWriter: o.Storage.Backend == StorageEmbedded,
 			Controller: controller,
 		},
 	})

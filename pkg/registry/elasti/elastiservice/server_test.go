@@ -114,6 +114,8 @@ func startServer(t *testing.T, warner elastiservice.Warner) *server {
 		Scaler:      s.scaler,
 		Events:      s.events,
 		Warner:      warner,
+		// As with the embedded store of a server.
+		OnlyWriter: true,
 	})
 	if err != nil {
 		t.Fatal(err)

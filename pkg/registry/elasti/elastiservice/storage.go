@@ -58,6 +58,9 @@ type Options struct {
 	// Access tells whether who writes an ElastiService may get the Secrets and
 	// ConfigMaps that its triggers refer to. Nil lets everybody refer to all.
 	Access authorizer.UnconditionalAuthorizer
+	// OnlyWriter says that nobody else writes to the storage, so that an object
+	// can be read from the watch cache and yet be the one that is stored.
+	OnlyWriter bool
 	// Clock is the time that reports of activity get. Defaults to the real clock.
 	Clock clock.PassiveClock
 }
@@ -84,6 +87,11 @@ func NewStorage(options Options) (*Storage, error) {
 	if err := store.CompleteWithOptions(storeOptions); err != nil {
 		return nil, fmt.Errorf("making the store of elastiservices: %w", err)
 	}
+	var newest *writtenVersion
+	if options.OnlyWriter {
+		newest = &writtenVersion{}
+		store.Storage.Storage = confirmedWrites{store.Storage.Storage, newest}
+	}
 	statusStore := *store
 	statusStore.UpdateStrategy = statusStrategy{strategy}
 	statusStore.ResetFieldsStrategy = statusStrategy{strategy}
@@ -93,7 +101,7 @@ func NewStorage(options Options) (*Storage, error) {
 		access = &credentialAccess{authorizer: options.Access}
 	}
 	return &Storage{
-		ElastiService: &REST{Store: store, claims: &serviceClaims{store: store}, access: access, warner: options.Warner},
+		ElastiService: &REST{Store: store, claims: &serviceClaims{store: store}, access: access, warner: options.Warner, newest: newest},
 		Status:        &StatusREST{store: &statusStore},
 		Scale:         &ScaleREST{targets: targets},
 		Wake:          &WakeREST{targets: targets},
@@ -107,6 +115,8 @@ type REST struct {
 	claims *serviceClaims
 	access *credentialAccess
 	warner Warner
+	// newest is the version of the newest write, or nil where others write too.
+	newest *writtenVersion
 }
 
 var (
@@ -117,6 +127,20 @@ var (
 // Categories puts ElastiServices into `kubectl get elasti`. They are not in
 // `all`, which lists what makes up an application.
 func (*REST) Categories() []string { return []string{"elasti"} }
+
+// Get returns an ElastiService as it is stored now, or as of the version that
+// the options ask for.
+func (r *REST) Get(ctx context.Context, name string, options *metav1.GetOptions) (runtime.Object, error) {
+	if r.newest != nil && options.ResourceVersion == "" {
+		cached := *options
+		cached.ResourceVersion = r.newest.String()
+		if obj, err := r.Store.Get(ctx, name, &cached); err == nil {
+			return obj, nil
+		}
+		// The storage says why.
+	}
+	return r.Store.Get(ctx, name, options)
+}
 
 // Create stores a new ElastiService, unless another one names its Service, or
 // the caller may not get what its triggers refer to.

@@ -1,0 +1,56 @@
+/*
+Copyright The elasti-apiserver Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package elastiservice
+
+import (
+	"context"
+
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apiserver/pkg/storage"
+)
+
+// confirmedWrites is a storage that knows the version of the newest write that
+// it has confirmed. Where nobody else writes, a reader of the watch cache that
+// asks for that version or a later one sees what is stored. Safe for concurrent
+// use.
+type confirmedWrites struct {
+	storage.Interface
+	newest *writtenVersion
+}
+
+// Create implements storage.Interface.
+func (s confirmedWrites) Create(ctx context.Context, key string, obj, out runtime.Object, ttl uint64) error {
+	return s.confirm(out, s.Interface.Create(ctx, key, obj, out, ttl))
+}
+
+// Delete implements storage.Interface.
+func (s confirmedWrites) Delete(ctx context.Context, key string, out runtime.Object, preconditions *storage.Preconditions, validate storage.ValidateObjectFunc, cached runtime.Object, options storage.DeleteOptions) error {
+	return s.confirm(out, s.Interface.Delete(ctx, key, out, preconditions, validate, cached, options))
+}
+
+// GuaranteedUpdate implements storage.Interface.
+func (s confirmedWrites) GuaranteedUpdate(ctx context.Context, key string, out runtime.Object, ignoreNotFound bool, preconditions *storage.Preconditions, update storage.UpdateFunc, cached runtime.Object) error {
+	return s.confirm(out, s.Interface.GuaranteedUpdate(ctx, key, out, ignoreNotFound, preconditions, update, cached))
+}
+
+// confirm notes the version of what was written, or deleted.
+func (s confirmedWrites) confirm(out runtime.Object, err error) error {
+	if err == nil {
+		s.newest.observe(s.Versioner(), out)
+	}
+	return err
+}
