@@ -12,8 +12,8 @@ if [[ $KUBECONFIG == "$root/_output/cluster/kubeconfig" ]]; then
   hack/images/build.sh
   hack/deploy.sh
 fi
-# It tells where a connection to a Service went.
-command -v conntrack >/dev/null || DEBIAN_FRONTEND=noninteractive apt-get install --yes --no-install-recommends conntrack >/dev/null
+# It notes where a connection to a Service went.
+command -v nft >/dev/null || DEBIAN_FRONTEND=noninteractive apt-get install --yes --no-install-recommends nftables >/dev/null
 mkdir -p "$root/_output/bin"
 go build -o "$root/_output/bin/chaos" ./test/chaos
 exec "$root/_output/bin/chaos" -rate "${CHAOS_RATE:-1000}" -duration "${CHAOS_DURATION:-60s}"

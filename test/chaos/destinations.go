@@ -18,41 +18,47 @@ package main
 
 import (
 	"bufio"
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"os/exec"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"time"
-
-	"k8s.io/apimachinery/pkg/util/wait"
 )
 
 const (
-	// eventBytes is how many bytes of events the kernel keeps for a reader that
-	// is late; beyond it they are lost.
-	eventBytes = 64 << 20
-	// clockSlack is how much earlier an event may seem to be than what caused it.
+	// clockSlack is how much earlier a connection may seem to be than the request
+	// that made it.
 	clockSlack = 50 * time.Millisecond
-	// firstEvent bounds the wait until the kernel tells of connections.
-	firstEvent = 10 * time.Second
+	// rememberedFor is how long the kernel remembers a connection.
+	rememberedFor = time.Hour
+	// rulesTable is the table of netfilter that the rules are in.
+	rulesTable = "elasti-chaos"
+	// rules has the kernel note each first packet of a connection to a Service's
+	// port: the Service's address, the client's port, and the address that the
+	// packet goes to after kube-proxy's rules. Neither the table of connections nor
+	// its events would do: an entry whose connection is refused is gone at once,
+	// and events are lost on a busy machine.
+	rules = `table ip ` + rulesTable + ` {
+  set connections {
+    type ipv4_addr . inet_service . ipv4_addr
+    size 2000000
+    flags dynamic,timeout
+    timeout %[1]s
+  }
+  chain postrouting {
+    type filter hook postrouting priority filter
+    tcp flags & (syn | ack) == syn ct original proto-dst %[2]d update @connections { ct original ip daddr . ct original proto-src . ip daddr timeout %[1]s }
+  }
+}
+`
 )
 
-// destinations tells where connections to Services went. It follows the events
-// of the kernel's table of connections; a connection that is refused is in the
-// table itself for too short a time to be asked for. Safe for concurrent use.
+// destinations tells where connections to Services went.
 type destinations struct {
-	command *exec.Cmd
-	// complaints are what conntrack says while it runs, such as that it lost events.
-	complaints bytes.Buffer
-	ended      chan struct{}
-
-	mu sync.Mutex
 	// known are the connections of each client port, oldest first.
 	known map[endpoints][]translation
 }
@@ -63,93 +69,66 @@ type endpoints struct {
 	service string
 }
 
-// translation is one connection: since when it is there, and the address that
+// translation is one connection: when it was made last, and the address that
 // the Service's stood for.
 type translation struct {
 	at          time.Time
 	destination string
 }
 
-// followDestinations starts to follow the connections to a port. Stop ends it.
-func followDestinations(ctx context.Context, servicePort int) (*destinations, error) {
-	d := &destinations{known: map[endpoints][]translation{}, ended: make(chan struct{})}
-	d.command = exec.CommandContext(ctx, "conntrack", "--event", "--event-mask", "NEW", "--proto", "tcp", "--orig-port-dst", strconv.Itoa(servicePort),
-		"--output", "timestamp", "--buffer-size", strconv.Itoa(eventBytes))
-	d.command.Stderr = &d.complaints
-	output, err := d.command.StdoutPipe()
-	if err != nil {
-		return nil, err
+// noteDestinations has the kernel note the connections to a port of Services.
+// The returned function ends that, and returns what was noted.
+func noteDestinations(ctx context.Context, servicePort int) (stop func(context.Context) (*destinations, error), err error) {
+	// A table that was left behind would be added to.
+	_ = exec.CommandContext(ctx, "nft", "delete", "table", "ip", rulesTable).Run()
+	add := exec.CommandContext(ctx, "nft", "--file", "-")
+	add.Stdin = strings.NewReader(fmt.Sprintf(rules, rememberedFor, servicePort))
+	if output, err := add.CombinedOutput(); err != nil {
+		return nil, fmt.Errorf("adding rules that note connections: %w: %s", err, output)
 	}
-	if err := d.command.Start(); err != nil {
-		return nil, fmt.Errorf("following the connections with conntrack: %w", err)
-	}
-	go func() {
-		defer close(d.ended)
-		for lines := bufio.NewScanner(output); lines.Scan(); {
-			d.add(lines.Text())
+	return func(ctx context.Context) (*destinations, error) {
+		listed := time.Now()
+		output, listErr := exec.CommandContext(ctx, "nft", "list", "set", "ip", rulesTable, "connections").Output()
+		deleteErr := exec.CommandContext(ctx, "nft", "delete", "table", "ip", rulesTable).Run()
+		if err := errors.Join(listErr, deleteErr); err != nil {
+			return nil, fmt.Errorf("reading the connections that were noted: %w", err)
 		}
-	}()
-	return d, nil
+		noted, err := parseDestinations(string(output), listed)
+		if err == nil && len(noted.known) == 0 {
+			err = errors.New("the kernel has noted no connection")
+		}
+		return noted, err
+	}, nil
 }
 
-// awaitFirst connects to an address of a Service until the kernel has told of
-// such a connection.
-func (d *destinations) awaitFirst(ctx context.Context, address string) error {
-	err := wait.PollUntilContextTimeout(ctx, 50*time.Millisecond, firstEvent, true, func(context.Context) (bool, error) {
-		if connection, err := net.DialTimeout("tcp", address, time.Second); err == nil {
-			connection.Close()
-		}
-		d.mu.Lock()
-		defer d.mu.Unlock()
-		return len(d.known) > 0, nil
-	})
-	if err != nil {
-		return fmt.Errorf("waiting for the first connection that conntrack tells of: %w", err)
-	}
-	return nil
-}
+// element is one connection as nft prints it.
+var element = regexp.MustCompile(`([0-9.]+) \. ([0-9]+) \. ([0-9.]+) (?:timeout \S+ )?expires ([0-9dhms]+)`)
 
-// stop ends the following, and returns an error when it was not complete.
-func (d *destinations) stop() error {
-	// An error means that it has ended already.
-	_ = d.command.Process.Kill()
-	<-d.ended
-	_ = d.command.Wait()
-	for line := range strings.Lines(d.complaints.String()) {
-		if strings.Contains(line, "ENOBUFS") {
-			return errors.New("the kernel told of more connections than conntrack could read; send fewer requests a second")
+// parseDestinations reads what nft printed at a time.
+func parseDestinations(output string, listed time.Time) (*destinations, error) {
+	d := &destinations{known: map[endpoints][]translation{}}
+	lines := bufio.NewScanner(strings.NewReader(output))
+	lines.Buffer(nil, 64<<20)
+	for lines.Scan() {
+		for _, found := range element.FindAllStringSubmatch(lines.Text(), -1) {
+			port, portErr := strconv.Atoi(found[2])
+			left, leftErr := time.ParseDuration(found[4])
+			if err := errors.Join(portErr, leftErr); err != nil {
+				return nil, fmt.Errorf("reading %q: %w", found[0], err)
+			}
+			key := endpoints{port: port, service: found[1]}
+			d.known[key] = append(d.known[key], translation{at: listed.Add(left - rememberedFor), destination: found[3]})
 		}
 	}
-	return nil
-}
-
-// newConnection finds, in a line of conntrack, when a connection began, its
-// client's address, the Service's, the client's port, and whom the answers come from.
-var newConnection = regexp.MustCompile(`^\[(\d+)\.(\d+)\s*\].*? src=\S+ dst=(\S+) sport=(\d+) dport=\d+ .*?src=(\S+) `)
-
-// add adds the connection that a line tells of.
-func (d *destinations) add(line string) {
-	found := newConnection.FindStringSubmatch(line)
-	if found == nil {
-		return
+	for _, connections := range d.known {
+		slices.SortFunc(connections, func(one, other translation) int { return one.at.Compare(other.at) })
 	}
-	seconds, secondsErr := strconv.ParseInt(found[1], 10, 64)
-	microseconds, microsecondsErr := strconv.ParseInt(found[2], 10, 64)
-	port, portErr := strconv.Atoi(found[4])
-	if errors.Join(secondsErr, microsecondsErr, portErr) != nil {
-		return
-	}
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	key := endpoints{port: port, service: found[3]}
-	d.known[key] = append(d.known[key], translation{at: time.Unix(seconds, microseconds*1000), destination: found[5]})
+	return d, lines.Err()
 }
 
 // find returns where the connection of a failed request went. It is empty when
 // there was none: nobody was behind the Service.
 func (d *destinations) find(f failure) string {
-	d.mu.Lock()
-	defer d.mu.Unlock()
 	// A port is used again after its connection has ended.
 	for _, one := range d.known[endpoints{port: f.port, service: f.service}] {
 		if !one.at.Before(f.sent.Add(-clockSlack)) {

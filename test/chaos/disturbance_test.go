@@ -50,10 +50,20 @@ func TestAKillExplainsOnlyWhatMetIt(t *testing.T) {
 }
 
 func TestDestinationsAreThoseOfTheirTime(t *testing.T) {
-	d := &destinations{known: map[endpoints][]translation{}}
-	d.add("[1700000000.250000]\t    [NEW] tcp      6 120 SYN_SENT src=10.244.0.1 dst=10.96.3.4 sport=40001 dport=80 [UNREPLIED] src=10.244.0.7 dst=10.244.0.1 sport=31001 dport=40001")
-	d.add("[1700000009.000001]\t    [NEW] tcp      6 120 SYN_SENT src=10.244.0.1 dst=10.96.3.4 sport=40001 dport=80 [UNREPLIED] src=10.244.0.8 dst=10.244.0.1 sport=31001 dport=40001")
-	d.add("conntrack v1.4.7 (conntrack-tools): 2 flow events have been shown.")
+	listed := time.Unix(1700000060, 0)
+	d, err := parseDestinations(`table ip elasti-chaos {
+	set connections {
+		type ipv4_addr . inet_service . ipv4_addr
+		size 2000000
+		flags dynamic,timeout
+		timeout 1h
+		elements = { 10.96.3.4 . 40001 . 10.244.0.8 timeout 1h expires 59m9s1ms,
+			     10.96.3.4 . 40001 . 10.244.0.7 timeout 1h expires 59m250ms }
+	}
+}`, listed)
+	if err != nil {
+		t.Fatal(err)
+	}
 	first := time.Unix(1700000000, 240_000_000)
 	for name, test := range map[string]struct {
 		failure failure

@@ -84,12 +84,9 @@ func run(ctx context.Context, options options) (err error) {
 
 	ctx, cancel := context.WithTimeout(ctx, options.duration+settleTimeout)
 	defer cancel()
-	went, err := followDestinations(ctx, servicePort)
+	stopNoting, err := noteDestinations(ctx, servicePort)
 	if err != nil {
 		return err
-	}
-	if err := went.awaitFirst(ctx, fmt.Sprintf("%s:%d", applications[0].Address, servicePort)); err != nil {
-		return errors.Join(err, went.stop())
 	}
 	sending, stopSending := context.WithTimeout(ctx, options.duration)
 	defer stopSending()
@@ -102,7 +99,8 @@ func run(ctx context.Context, options options) (err error) {
 	}
 	disturbErr := disturbance.run(ctx, sending)
 	running.Wait()
-	if err := went.stop(); err != nil {
+	went, err := stopNoting(context.WithoutCancel(ctx))
+	if err != nil {
 		return err
 	}
 

@@ -52,7 +52,8 @@ func TestWaitingPageOpensTheApplicationInARealBrowser(t *testing.T) {
 			t.Parallel()
 			s := newScene(t)
 			app := s.asleep(cluster.ApplicationOptions{
-				Arguments: []string{"-start-delay=3s"},
+				// Chromium needs some seconds itself on a busy machine.
+				Arguments: []string{"-start-delay=15s"},
 				Spec: func(spec *v1alpha1.ElastiServiceSpec) {
 					spec.Proxy = &v1alpha1.ProxySpec{WaitingPage: true}
 				},
@@ -70,7 +71,7 @@ func TestWaitingPageOpensTheApplicationInARealBrowser(t *testing.T) {
 					// It is between two documents.
 					return false, nil
 				}
-				if now.Location == url && (len(shown) == 0 || shown[len(shown)-1] != now) {
+				if now.Complete && now.Location == url && (len(shown) == 0 || shown[len(shown)-1] != now) {
 					shown = append(shown, now)
 				}
 				return len(shown) > 0 && strings.HasPrefix(now.Text, "hello from "+app.Name+"-"), nil
@@ -99,6 +100,8 @@ func TestWaitingPageOpensTheApplicationInARealBrowser(t *testing.T) {
 // document is what a browser shows.
 type document struct {
 	Location, Title, Text string
+	// Complete is whether it is there to its end.
+	Complete bool
 	// Step is the step of the waiting page that is under way.
 	Step string
 }
@@ -106,6 +109,7 @@ type document struct {
 // lookExpression returns a document as JSON.
 const lookExpression = `JSON.stringify({
 	Location: location.href,
+	Complete: document.readyState === "complete",
 	Title: document.title,
 	Text: document.body.innerText,
 	Step: Array.from(document.querySelectorAll("li.now"), item => item.id).join(),
