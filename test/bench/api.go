@@ -25,15 +25,16 @@ import (
 	"sync"
 	"time"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/dynamic"
 
 	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti/v1alpha1"
 	"github.com/truefoundry/elasti-apiserver/test/e2e/cluster"
+	"github.com/truefoundry/elasti-apiserver/test/integration/environment"
 )
 
 const (
@@ -52,26 +53,42 @@ const (
 )
 
 // measureAPI compares calls of the product's API with the same ones of a
-// CustomResourceDefinition with the same schema, both through the cluster's
-// API server. Ours and theirs alternate, so that both see the same machine.
+// CustomResourceDefinition with the same schema, both through the API server of
+// a control plane that has nothing else to do, and both with a store that
+// answers a write when it is on the disk. Ours and theirs alternate, so that
+// both see the same machine.
 func measureAPI(ctx context.Context, b *bench) (err error) {
-	namespace, err := b.CreateNamespace(ctx, "bench")
+	control, err := environment.StartForComparing(ctx)
+	if err != nil {
+		return fmt.Errorf("starting a control plane: %w", err)
+	}
+	defer func() {
+		err = errors.Join(err, control.Stop(context.WithoutCancel(ctx)))
+		if err == nil {
+			err = control.Remove()
+		}
+	}()
+	client, err := dynamic.NewForConfig(control.Admin)
+	if err != nil {
+		return fmt.Errorf("making the client that creates objects: %w", err)
+	}
+	compared := &bench{
+		Cluster: &cluster.Cluster{Config: control.Admin, Host: control.Kubernetes, Elasti: control.Elasti, Dynamic: client},
+		report:  b.report,
+		objects: b.objects,
+	}
+	namespace, err := compared.CreateNamespace(ctx, "bench")
 	if err != nil {
 		return err
 	}
-	defer func() {
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Minute)
-		defer cancel()
-		err = errors.Join(err, b.deleteTwin(ctx), b.empty(ctx, namespace), b.DeleteNamespace(ctx, namespace), b.AwaitNamespaceGone(ctx, namespace))
-	}()
-	if err := b.createTwin(ctx); err != nil {
+	if err := compared.createTwin(ctx); err != nil {
 		return err
 	}
 	return errors.Join(
-		b.compare(ctx, namespace, "create", "api_create_ratio_crd", apiCalls, b.createOne),
-		b.compare(ctx, namespace, "get", "api_get_ratio_crd", apiCalls, b.getOne),
-		b.measureWatches(ctx, namespace),
-		b.measureLists(ctx, namespace),
+		compared.compare(ctx, namespace, "create", "api_create_ratio_crd", apiCalls, compared.createOne),
+		compared.compare(ctx, namespace, "get", "api_get_ratio_crd", apiCalls, compared.getOne),
+		compared.measureWatches(ctx, namespace),
+		compared.measureLists(ctx, namespace),
 	)
 }
 
@@ -144,17 +161,6 @@ func (b *bench) measureLists(ctx context.Context, namespace string) error {
 func (b *bench) fill(ctx context.Context, resource schema.GroupVersionResource, namespace string, first, end int) error {
 	return inParallel(ctx, first, end, func(ctx context.Context, number int) error {
 		return b.createOne(ctx, resource, namespace, number)
-	})
-}
-
-// empty deletes the numbered objects of ours: a namespace deletes one at a time.
-func (b *bench) empty(ctx context.Context, namespace string) error {
-	return inParallel(ctx, 0, max(apiCalls, b.objects), func(ctx context.Context, number int) error {
-		err := b.Dynamic.Resource(ourResource).Namespace(namespace).Delete(ctx, objectName(number), metav1.DeleteOptions{})
-		if apierrors.IsNotFound(err) {
-			return nil
-		}
-		return err
 	})
 }
 

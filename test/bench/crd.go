@@ -44,9 +44,14 @@ var (
 // createTwin creates a CustomResourceDefinition with the schema that the
 // product's API publishes, in a group of its own, and waits until it is served.
 func (b *bench) createTwin(ctx context.Context) error {
-	structural, err := b.publishedSchema(ctx)
+	var structural map[string]any
+	var problem error
+	err := wait.PollUntilContextTimeout(ctx, apiPollInterval, apiTimeout, true, func(ctx context.Context) (bool, error) {
+		structural, problem = b.publishedSchema(ctx)
+		return problem == nil, nil
+	})
 	if err != nil {
-		return err
+		return errors.Join(err, problem)
 	}
 	definition := &unstructured.Unstructured{Object: map[string]any{
 		"apiVersion": crdResource.GroupVersion().String(),
@@ -70,11 +75,6 @@ func (b *bench) createTwin(ctx context.Context) error {
 		_, err := b.Dynamic.Resource(twinResource).List(ctx, metav1.ListOptions{Limit: 1})
 		return err == nil, nil
 	})
-}
-
-// deleteTwin deletes the CustomResourceDefinition, and with it its objects.
-func (b *bench) deleteTwin(ctx context.Context) error {
-	return b.Dynamic.Resource(crdResource).Delete(ctx, twinResource.GroupResource().String(), metav1.DeleteOptions{})
 }
 
 // publishedSchema reads the schema of an ElastiService from the cluster's

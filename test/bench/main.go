@@ -52,7 +52,7 @@ func benchmarks() []benchmark {
 		{name: "churn", what: "memory after 200,000 clients have come and gone", run: churn},
 		{name: "forward", what: "forwarding beside nginx, HAProxy and a bare net/http reverse proxy", run: forward},
 		{name: "awake", what: "wake calls of an application that is awake", run: measureAwakeWake},
-		{name: "api", what: "calls of the API beside a CustomResourceDefinition of the same schema", run: measureAPI},
+		{name: "api", what: "calls of the API beside a CustomResourceDefinition of the same schema, on a control plane of their own", run: measureAPI, alone: true},
 		{name: "descent", what: "applications that are put to sleep under steady traffic (-descents of them)", run: descent},
 		{name: "switch", what: "applications that sleep and wake under steady traffic", run: switching},
 		{name: "triggers10k", what: "10,000 ElastiServices whose triggers ask one Prometheus server", run: measureTriggers, alone: true},

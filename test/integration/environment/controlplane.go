@@ -67,6 +67,8 @@ type controlPlane struct {
 	processes   []*Process
 	// etcdEndpoint is where etcd serves its clients.
 	etcdEndpoint string
+	// durable is true when etcd waits for the disk. Most tests need not.
+	durable bool
 	// apiServerFlags are flags of kube-apiserver beside those that every
 	// control plane has.
 	apiServerFlags []string
@@ -74,8 +76,8 @@ type controlPlane struct {
 
 // startControlPlane returns when the API server answers. There are no
 // controllers before startControllerManager.
-func startControlPlane(ctx context.Context, directory string, binaries tools, hostAddress string, apiServerFlags ...string) (*controlPlane, error) {
-	plane := &controlPlane{directory: directory, tools: binaries, hostAddress: hostAddress, apiServerFlags: apiServerFlags}
+func startControlPlane(ctx context.Context, directory string, binaries tools, hostAddress string, durable bool, apiServerFlags ...string) (*controlPlane, error) {
+	plane := &controlPlane{directory: directory, tools: binaries, hostAddress: hostAddress, durable: durable, apiServerFlags: apiServerFlags}
 	if err := plane.start(ctx); err != nil {
 		return nil, errors.Join(err, plane.stop())
 	}
@@ -100,7 +102,11 @@ func (c *controlPlane) startEtcd() error {
 		return fmt.Errorf("creating the folder of etcd: %w", err)
 	}
 	c.etcdEndpoint = etcdEndpoint(directory)
-	_, err := c.run("etcd", c.tools.etcd, etcdArguments(directory)...)
+	arguments := etcdArguments(directory)
+	if !c.durable {
+		arguments = append(arguments, "--unsafe-no-fsync")
+	}
+	_, err := c.run("etcd", c.tools.etcd, arguments...)
 	return err
 }
 

@@ -55,6 +55,8 @@ type Environment struct {
 	Resolvers []Resolver
 
 	plane *controlPlane
+	// durable is true when the control plane's etcd waits for the disk.
+	durable bool
 }
 
 // Start starts an environment and returns when the API of ElastiServices is
@@ -69,6 +71,16 @@ func Start(ctx context.Context) (*Environment, error) {
 // nor pods. End it with Stop.
 func StartForMeasuring(ctx context.Context) (*Environment, error) {
 	return startWith(ctx, (*Environment).startForMeasuring)
+}
+
+// StartForComparing is as StartForMeasuring, with a control plane whose etcd
+// answers a write only when it is on the disk, as the embedded store of the
+// server does. End it with Stop.
+func StartForComparing(ctx context.Context) (*Environment, error) {
+	return startWith(ctx, func(e *Environment, ctx context.Context, binaries tools, address string) error {
+		e.durable = true
+		return e.startForMeasuring(ctx, binaries, address)
+	})
 }
 
 func startWith(ctx context.Context, start func(e *Environment, ctx context.Context, binaries tools, address string) error) (*Environment, error) {
@@ -123,7 +135,7 @@ func (e *Environment) startAlone(ctx context.Context, binaries tools, address st
 	group.Go(func() error { return buildServer(groupCtx, binary, buildFlags...) })
 	group.Go(func() error {
 		var err error
-		if e.plane, err = startControlPlane(groupCtx, e.Directory, binaries, address); err != nil {
+		if e.plane, err = startControlPlane(groupCtx, e.Directory, binaries, address, e.durable); err != nil {
 			return err
 		}
 		e.Admin = e.plane.admin
@@ -166,7 +178,7 @@ func (e *Environment) StartBeside(ctx context.Context, name string, apiServerFla
 
 func (e *Environment) startSmall(ctx context.Context, first *Environment, apiServerFlags []string) error {
 	var err error
-	if e.plane, err = startControlPlane(ctx, e.Directory, first.plane.tools, first.plane.hostAddress, apiServerFlags...); err != nil {
+	if e.plane, err = startControlPlane(ctx, e.Directory, first.plane.tools, first.plane.hostAddress, false, apiServerFlags...); err != nil {
 		return err
 	}
 	e.Admin = e.plane.admin

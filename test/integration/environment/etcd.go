@@ -42,7 +42,7 @@ func (e *Environment) NewEtcd(directory string) *Etcd {
 // Start starts it. Its clients wait until it answers.
 func (e *Etcd) Start() error {
 	var err error
-	e.process, err = startProcess("etcd", filepath.Join(e.directory, "log"), exec.Command(e.binary, etcdArguments(e.directory)...))
+	e.process, err = startProcess("etcd", filepath.Join(e.directory, "log"), exec.Command(e.binary, append(etcdArguments(e.directory), "--unsafe-no-fsync")...))
 	return err
 }
 
@@ -64,7 +64,6 @@ func etcdArguments(directory string) []string {
 	return []string{
 		"--name=etcd",
 		"--data-dir=" + filepath.Join(directory, "data"),
-		"--unsafe-no-fsync",
 		"--listen-client-urls=" + client,
 		"--advertise-client-urls=" + client,
 		"--listen-peer-urls=" + peer,

@@ -20,8 +20,36 @@ import (
 	"context"
 
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/registry/generic"
 	"k8s.io/apiserver/pkg/storage"
+	"k8s.io/apiserver/pkg/storage/storagebackend"
+	"k8s.io/apiserver/pkg/storage/storagebackend/factory"
+	"k8s.io/client-go/tools/cache"
 )
+
+// confirming makes storages confirmedWrites.
+type confirming struct {
+	generic.RESTOptionsGetter
+	newest *writtenVersion
+}
+
+// GetRESTOptions implements generic.RESTOptionsGetter.
+func (c confirming) GetRESTOptions(resource schema.GroupResource, example runtime.Object) (generic.RESTOptions, error) {
+	options, err := c.RESTOptionsGetter.GetRESTOptions(resource, example)
+	if err != nil {
+		return options, err
+	}
+	decorate := options.Decorator
+	options.Decorator = func(config *storagebackend.ConfigForResource, resourcePrefix string, keyFunc func(obj runtime.Object) (string, error), newFunc, newListFunc func() runtime.Object, getAttrs storage.AttrFunc, triggers storage.IndexerFuncs, indexers *cache.Indexers) (storage.Interface, factory.DestroyFunc, error) {
+		decorated, destroy, err := decorate(config, resourcePrefix, keyFunc, newFunc, newListFunc, getAttrs, triggers, indexers)
+		if err != nil {
+			return nil, destroy, err
+		}
+		return confirmedWrites{decorated, c.newest}, destroy, nil
+	}
+	return options, nil
+}
 
 // confirmedWrites is a storage that knows the version of the newest write that
 // it has confirmed. Where nobody else writes, a reader of the watch cache that

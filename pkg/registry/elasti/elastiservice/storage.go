@@ -83,14 +83,15 @@ func NewStorage(options Options) (*Storage, error) {
 		ResetFieldsStrategy:       strategy,
 		TableConvertor:            tableConvertor{},
 	}
-	storeOptions := &generic.StoreOptions{RESTOptions: options.RESTOptions, AttrFunc: getAttributes, Indexers: indexers()}
-	if err := store.CompleteWithOptions(storeOptions); err != nil {
-		return nil, fmt.Errorf("making the store of elastiservices: %w", err)
-	}
+	restOptions := options.RESTOptions
 	var newest *writtenVersion
 	if options.OnlyWriter {
 		newest = &writtenVersion{}
-		store.Storage.Storage = confirmedWrites{store.Storage.Storage, newest}
+		restOptions = confirming{restOptions, newest}
+	}
+	storeOptions := &generic.StoreOptions{RESTOptions: restOptions, AttrFunc: getAttributes, Indexers: indexers()}
+	if err := store.CompleteWithOptions(storeOptions); err != nil {
+		return nil, fmt.Errorf("making the store of elastiservices: %w", err)
 	}
 	statusStore := *store
 	statusStore.UpdateStrategy = statusStrategy{strategy}
