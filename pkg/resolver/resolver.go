@@ -120,7 +120,8 @@ type Options struct {
 	// accepting connections.
 	PortLinger time.Duration
 	// ShutdownDelay is how long new connections are accepted after Run was told
-	// to end: it takes others that long to learn that they should go elsewhere.
+	// to end and no EndpointSlice lists this resolver any more: it takes others
+	// that long to learn that they should go elsewhere.
 	ShutdownDelay time.Duration
 	// ShutdownTimeout is how long held requests and open connections may take
 	// after that.
@@ -188,7 +189,7 @@ func New(options Options) (*Resolver, error) {
 }
 
 // Run serves until ctx ends, and then until what it holds and carries has ended
-// too, for ShutdownDelay and ShutdownTimeout at most.
+// too, for leavePatience, ShutdownDelay and ShutdownTimeout at most.
 func (r *Resolver) Run(ctx context.Context) error {
 	// What serves traffic outlives ctx: draining needs all of it.
 	serving, stop := context.WithCancelCause(klog.NewContext(context.WithoutCancel(ctx), r.options.Logger))
@@ -246,24 +247,25 @@ func (r *Resolver) Run(ctx context.Context) error {
 		return context.Cause(serving)
 	case <-ctx.Done():
 	}
-	r.drain()
+	r.drain(serving)
 	return nil
 }
 
 // drain lets go of the traffic: first others are told, by failing readiness and
-// by asking clients to reconnect, then no more is accepted, then what is there
-// is finished.
-func (r *Resolver) drain() {
+// by asking clients to reconnect, then, when they know, no more is accepted, then
+// what is there is finished.
+func (r *Resolver) drain(ctx context.Context) {
 	logger := r.options.Logger
 	logger.Info("Draining", "connections", r.connections.count(), "delay", r.options.ShutdownDelay)
 	r.draining.Store(true)
 	r.http1.Drain()
 	r.http2.Drain()
+	r.awaitLeft(ctx)
 	delay := time.NewTimer(r.options.ShutdownDelay)
 	defer delay.Stop()
 	<-delay.C
 	r.listeners.Shutdown()
-	ctx, cancel := context.WithTimeout(context.Background(), r.options.ShutdownTimeout)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), r.options.ShutdownTimeout)
 	defer cancel()
 	if left := r.connections.finish(ctx); left > 0 {
 		logger.Info("Closed connections that had not ended in time", "connections", left, "timeout", r.options.ShutdownTimeout)

@@ -323,6 +323,33 @@ func TestDrainFinishesHeldRequests(t *testing.T) {
 	}
 }
 
+// TestDrainAcceptsConnectionsWhileEndpointSlicesListTheResolver ends a resolver
+// while nobody takes it out of the slices, as when the controller is replaced at
+// the same time.
+func TestDrainAcceptsConnectionsWhileEndpointSlicesListTheResolver(t *testing.T) {
+	const delay = 10 * time.Millisecond
+	port := freePort(t)
+	es := elastiService("cart", port)
+	c := newCluster(t, func(o *Options) { o.ShutdownDelay = delay }, es)
+	c.apply(slice(es, true, pod(t)))
+	listing := slice(es, true, fmt.Sprintf("127.0.0.1:%d", port))
+	listing.Name = "to-resolvers"
+	listing.Labels = map[string]string{discoveryv1.LabelServiceName: es.Spec.Service, "elasti.truefoundry.com/role": "resolver"}
+	c.apply(listing)
+	c.eventually(func() bool { status, _, _ := fetch(port, "/"); return status == 200 })
+
+	c.stop()
+	c.eventually(func() bool { return c.status("/readyz") == http.StatusServiceUnavailable })
+	for began := time.Now(); time.Since(began) < 20*delay; {
+		if status, _, err := fetch(port, "/"); status != 200 {
+			t.Fatalf("a resolver that is listed answers %d, %v", status, err)
+		}
+	}
+	listing.Endpoints[0].Conditions.Ready = ptr.To(false)
+	c.apply(listing)
+	c.eventually(func() bool { _, _, err := fetch(port, "/"); return err != nil })
+}
+
 func TestSharedPortTellsServicesApart(t *testing.T) {
 	port := freePort(t)
 	cart, till := elastiService("cart", port), elastiService("till", port)

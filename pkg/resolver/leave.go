@@ -1,0 +1,158 @@
+/*
+Copyright The elasti-apiserver Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package resolver
+
+import (
+	"context"
+	"net"
+	"slices"
+	"sync"
+	"time"
+
+	discoveryv1 "k8s.io/api/discovery/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	kubeinformers "k8s.io/client-go/informers"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/utils/ptr"
+)
+
+const (
+	// roleLabel has roleResolver on the EndpointSlices that list resolvers.
+	roleLabel, roleResolver = "elasti.truefoundry.com/role", "resolver"
+	// leavePatience is how long a resolver that ends stays for the EndpointSlices
+	// that still list it. It is longer than it takes until another API server has
+	// taken over from one that vanished.
+	leavePatience = 30 * time.Second
+)
+
+// listings are the EndpointSlices that send traffic to this resolver. Safe for
+// concurrent use.
+type listings struct {
+	// own are the addresses of this resolver.
+	own []string
+
+	mu   sync.Mutex
+	seen map[types.NamespacedName]bool
+	// changed has room for one message, and is never closed.
+	changed chan struct{}
+}
+
+// awaitLeft returns when no resolver slice lists this resolver as ready, after
+// leavePatience, or when ctx ends: while the controller is being replaced itself
+// nobody takes resolvers out of the slices, and who is sent here must be let in.
+func (r *Resolver) awaitLeft(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, leavePatience)
+	own := ownAddresses(r.options.BindAddress)
+	l := &listings{own: own, seen: map[types.NamespacedName]bool{}, changed: make(chan struct{}, 1)}
+	factory := kubeinformers.NewSharedInformerFactoryWithOptions(r.options.Kubernetes, 0,
+		kubeinformers.WithTransform(l.keep),
+		kubeinformers.WithTweakListOptions(func(options *metav1.ListOptions) { options.LabelSelector = roleLabel + "=" + roleResolver }))
+	defer factory.Shutdown()
+	defer cancel()
+	informer := factory.Discovery().V1().EndpointSlices().Informer()
+	registration, err := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
+		AddFunc:    func(object any) { l.note(object, false) },
+		UpdateFunc: func(_, object any) { l.note(object, false) },
+		DeleteFunc: func(object any) { l.note(object, true) },
+	})
+	if err != nil {
+		r.options.Logger.Error(err, "Not waiting until this resolver has left the EndpointSlices")
+		return
+	}
+	factory.StartWithContext(ctx)
+	if !cache.WaitForCacheSync(ctx.Done(), registration.HasSynced) {
+		r.options.Logger.Info("The EndpointSlices that list this resolver are not known", "waited", leavePatience)
+		return
+	}
+	for !l.empty() {
+		select {
+		case <-l.changed:
+		case <-ctx.Done():
+			r.options.Logger.Info("EndpointSlices still list this resolver", "addresses", own, "waited", leavePatience)
+			return
+		}
+	}
+}
+
+// keep is a transform that leaves of a slice only the endpoint of this resolver.
+func (l *listings) keep(object any) (any, error) {
+	slice, ok := object.(*discoveryv1.EndpointSlice)
+	if !ok {
+		return object, nil
+	}
+	kept := &discoveryv1.EndpointSlice{ObjectMeta: metav1.ObjectMeta{
+		Namespace: slice.Namespace, Name: slice.Name, UID: slice.UID, ResourceVersion: slice.ResourceVersion,
+		Labels: map[string]string{roleLabel: slice.Labels[roleLabel]},
+	}}
+	if slice.Labels[roleLabel] != roleResolver {
+		return kept, nil
+	}
+	for _, endpoint := range slice.Endpoints {
+		if len(endpoint.Addresses) > 0 && ptr.Deref(endpoint.Conditions.Ready, true) && slices.Contains(l.own, endpoint.Addresses[0]) {
+			kept.Endpoints = append(kept.Endpoints, endpoint)
+		}
+	}
+	return kept, nil
+}
+
+func (l *listings) note(object any, gone bool) {
+	if tombstone, ok := object.(cache.DeletedFinalStateUnknown); ok {
+		object = tombstone.Obj
+	}
+	slice, ok := object.(*discoveryv1.EndpointSlice)
+	if !ok {
+		return
+	}
+	name := types.NamespacedName{Namespace: slice.Namespace, Name: slice.Name}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if gone || len(slice.Endpoints) == 0 {
+		delete(l.seen, name)
+	} else {
+		l.seen[name] = true
+	}
+	select {
+	case l.changed <- struct{}{}:
+	default:
+	}
+}
+
+func (l *listings) empty() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return len(l.seen) == 0
+}
+
+// ownAddresses are those that others reach this process at, when it listens on
+// an address, which may be all of them.
+func ownAddresses(bind string) []string {
+	if address := net.ParseIP(bind); address != nil && !address.IsUnspecified() {
+		return []string{address.String()}
+	}
+	var own []string
+	addresses, err := net.InterfaceAddrs()
+	if err != nil {
+		return nil
+	}
+	for _, address := range addresses {
+		if network, ok := address.(*net.IPNet); ok && !network.IP.IsLoopback() {
+			own = append(own, network.IP.String())
+		}
+	}
+	return own
+}
