@@ -34,6 +34,8 @@ const (
 	scaleTimeout = 20 * time.Minute
 	// scaleRest is how long nothing happens.
 	scaleRest = time.Minute
+	// scaleWritesShown is how many writes are shown that should not be.
+	scaleWritesShown = 20
 )
 
 // scaleTenThousand measures one server with 10,000 ElastiServices, half of
@@ -93,7 +95,10 @@ func scaleTenThousand(ctx context.Context, b *bench) (err error) {
 		return err
 	}
 	r.set("scale_10k_idle_cpu_percent", rest.CPUPercent)
-	r.set("scale_10k_idle_writes", float64(rest.Writes))
+	r.set("scale_10k_idle_writes", float64(len(rest.Writes)))
+	for _, write := range rest.Writes[:min(scaleWritesShown, len(rest.Writes))] {
+		fmt.Println("  written at rest:", write)
+	}
 	memory, err := scale.MemoryOf(pid)
 	if err != nil {
 		return err

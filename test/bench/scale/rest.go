@@ -19,10 +19,11 @@ package scale
 import (
 	"context"
 	"fmt"
-	"sync/atomic"
+	"sync"
 	"time"
 
 	"golang.org/x/sync/errgroup"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/watch"
@@ -49,10 +50,40 @@ var written = map[schema.GroupVersionResource]string{
 
 // Rest is what a server does while nothing happens.
 type Rest struct {
-	// CPUPercent is how much of one processor it uses, Writes how many changes
-	// of objects were seen.
+	// CPUPercent is how much of one processor it uses.
 	CPUPercent float64
-	Writes     int64
+	// Writes are the changes of objects that were seen.
+	Writes []Write
+}
+
+// Write is one change of an object, which somebody wrote.
+type Write struct {
+	// Change is Added, Modified or Deleted.
+	Change watch.EventType
+	// Resource and Name say which object it is, Manager who wrote it last.
+	Resource, Name, Manager string
+}
+
+// String says what was done to which object, and by whom.
+func (w Write) String() string {
+	return fmt.Sprintf("%s %s %s by %q", w.Change, w.Resource, w.Name, w.Manager)
+}
+
+// writeOf tells what an event of a watch says of a write.
+func writeOf(resource string, event watch.Event) Write {
+	write := Write{Change: event.Type, Resource: resource}
+	object, err := meta.Accessor(event.Object)
+	if err != nil {
+		return write
+	}
+	write.Name = object.GetNamespace() + "/" + object.GetName()
+	var latest time.Time
+	for _, entry := range object.GetManagedFields() {
+		if entry.Time != nil && !entry.Time.Time.Before(latest) {
+			latest, write.Manager = entry.Time.Time, entry.Manager
+		}
+	}
+	return write
 }
 
 // Rest looks at a process while nothing happens.
@@ -67,7 +98,8 @@ func (s *Stage) Rest(ctx context.Context, pid int, duration time.Duration) (Rest
 	watching, stop := context.WithCancel(ctx)
 	defer stop()
 	group, watching := errgroup.WithContext(watching)
-	var writes atomic.Int64
+	var mu sync.Mutex
+	var writes []Write
 	for resource, namespace := range written {
 		objects := client.Resource(resource).Namespace(namespace)
 		list, err := objects.List(ctx, metav1.ListOptions{Limit: 1})
@@ -76,7 +108,11 @@ func (s *Stage) Rest(ctx context.Context, pid int, duration time.Duration) (Rest
 		}
 		watcher, err := objects.Watch(watching, metav1.ListOptions{ResourceVersion: list.ResourceVersion})
 		group.Go(func() error {
-			return follow(watching, resource.Resource, watcher, err, func(watch.Event) { writes.Add(1) })
+			return follow(watching, resource.Resource, watcher, err, func(event watch.Event) {
+				mu.Lock()
+				defer mu.Unlock()
+				writes = append(writes, writeOf(resource.Resource, event))
+			})
 		})
 	}
 	before, err := processorTime(pid)
@@ -96,7 +132,7 @@ func (s *Stage) Rest(ctx context.Context, pid int, duration time.Duration) (Rest
 	if err := group.Wait(); err != nil {
 		return Rest{}, err
 	}
-	return Rest{CPUPercent: 100 * float64(after-before) / float64(took), Writes: writes.Load()}, nil
+	return Rest{CPUPercent: 100 * float64(after-before) / float64(took), Writes: writes}, nil
 }
 
 func sleep(ctx context.Context, duration time.Duration) error {
