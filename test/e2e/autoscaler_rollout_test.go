@@ -24,11 +24,16 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti/v1alpha1"
 	"github.com/truefoundry/elasti-apiserver/test/e2e/cluster"
 	"github.com/truefoundry/elasti-apiserver/test/integration/environment"
 )
+
+// argoKinds are the kinds that the controller of Argo Rollouts needs.
+var argoKinds = []string{"rollouts", "experiments", "analysisruns", "analysistemplates", "clusteranalysistemplates"}
 
 // TestArgoRolloutSleepsAndWakes puts Rollouts to sleep that the controller of
 // Argo Rollouts runs, and wakes each of them with a request. With blueGreen it
@@ -109,14 +114,21 @@ func (s *scene) startArgoRollouts() {
 	s.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(s.ctx), cleanUpTimeout)
 		defer cancel()
-		if _, err := s.runAdminKubectl(ctx, "delete", "--ignore-not-found", "--wait=false", "--kustomize", definitions); err != nil {
-			s.Error(err)
+		for _, kind := range argoKinds {
+			err := s.Dynamic.Resource(definitionsResource).Delete(ctx, kind+".argoproj.io", metav1.DeleteOptions{})
+			if err != nil && !apierrors.IsNotFound(err) {
+				s.Error(err)
+			}
 		}
 	})
 	// Applied by the client, they would be too large for an annotation.
 	_, err = s.runAdminKubectl(s.ctx, "apply", "--server-side", "--kustomize", definitions)
 	s.check(err)
-	_, err = s.runAdminKubectl(s.ctx, "wait", "--for=condition=Established", "--timeout=30s", "--kustomize", definitions)
+	wait := []string{"wait", "--for=condition=Established", "--timeout=60s"}
+	for _, kind := range argoKinds {
+		wait = append(wait, "customresourcedefinition/"+kind+".argoproj.io")
+	}
+	_, err = s.runAdminKubectl(s.ctx, wait...)
 	s.check(err)
 
 	controller, err := s.StartTool("argo-rollouts", s.TempDir(), []string{"POD_NAMESPACE=" + s.namespace},

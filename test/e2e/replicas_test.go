@@ -119,7 +119,7 @@ func wakeOneByOne(ctx context.Context, applications []*cluster.Application) erro
 	for _, app := range applications {
 		answer, err := cluster.Get(ctx, app.URL("/"))
 		if err != nil {
-			return fmt.Errorf("waking %s: %w", app.Name, err)
+			return fmt.Errorf("waking %s at %s: %w", app.Name, time.Now().Format(time.StampMilli), err)
 		}
 		if answer.Status != 200 || !strings.HasPrefix(answer.Body, "hello from "+app.Name) {
 			return fmt.Errorf("waking %s: status %d: %s", app.Name, answer.Status, answer.Body)
