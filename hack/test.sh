@@ -102,7 +102,7 @@ circles() {
     hack/deploy.sh
     hack/tools/build.sh metrics-server
     hack/tools/prometheus.sh
-    go test -v -tags circles -timeout "${timeout}" -count=1 -run '^(TestTrafficKeeps|TestResolverKilledDuring|TestAnOpenConnection|TestDescentsUnder|TestTriggersClose)' ./test/e2e
+    go test -v -tags circles -parallel 4 -timeout "${timeout}" -count=1 -run '^(TestTrafficKeeps|TestResolverKilledDuring|TestAnOpenConnection|TestDescentsUnder|TestTriggersClose)' ./test/e2e
 }
 
 for kind in "$@"; do

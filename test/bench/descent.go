@@ -26,7 +26,7 @@ import (
 )
 
 // descendingApplications share the descents between them.
-const descendingApplications = 5
+const descendingApplications = 8
 
 // descentRound is more than a descent, a wake and the way to the pods take.
 const descentRound = 45 * time.Second

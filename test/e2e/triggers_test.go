@@ -139,7 +139,7 @@ func cpuCircle(s *scene) {
 	})
 	s.registerAPI("metrics.k8s.io", "v1beta1", metrics.Address)
 
-	app := s.asleep(cluster.ApplicationOptions{Spec: sleepsBy("cpu", `{"threshold":"60m"}`)})
+	app := s.asleep(cluster.ApplicationOptions{Spec: sleepsBy("cpu", `{"threshold":"40m"}`)})
 	traffic := &cluster.Traffic{URL: app.URL("/compute?for=50ms"), PerSecond: 5, Limit: 10000, Timeout: time.Minute}
 	s.closeCircle(app, traffic, func() {
 		s.awaitTriggers(app, metav1.ConditionTrue)
