@@ -53,6 +53,8 @@ spec:
 		{"describe elastiservice app", "", []string{"Service:", "Min Target Replicas:", "Cooldown Period:"}},
 		{"explain elastiservice.spec", "", []string{"scaleTargetRef", "cooldownPeriod", "seconds"}},
 		{"explain elastiservice.status --recursive", "", []string{"conditions", "proxyPorts"}},
+		{"wait elastiservice app --for=jsonpath={.status.mode}=proxy --timeout=30s", "", []string{"condition met"}},
+		{"get elastiservices --field-selector=status.mode=proxy,spec.scaleTargetRef.name=app --output=name", "", []string{"/app"}},
 		{"label elastiservice app team=shop", "", []string{"labeled"}},
 		{"annotate elastiservice app note=mine", "", []string{"annotated"}},
 		{`patch elastiservice app --type=merge --patch={"spec":{"cooldownPeriod":60}}`, "", []string{"patched"}},

@@ -20,6 +20,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"testing"
 
 	autoscalingv1 "k8s.io/api/autoscaling/v1"
@@ -96,6 +97,15 @@ func TestEachScaleChangeLeavesAnEventAndThoseThatSayTheSameAreOne(t *testing.T) 
 		expectRegarding(t, waitForEvents(t, namespace, "Slept", 1, round > 0), object.UID)
 		removePods(t, namespace)
 		waitForMode(t, namespace, v1alpha1.ModeProxy)
+	}
+	described, err := newKubectl(t, namespace).Run(t.Context(), "", "describe", "elastiservice", "app")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"Woken", "scaled Deployment app to 1 (no reason given)", "Slept", "(x2 over"} {
+		if !strings.Contains(described, want) {
+			t.Errorf("kubectl describe does not show %q:\n%s", want, described)
+		}
 	}
 }
 
