@@ -29,6 +29,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/dynamic"
 
@@ -86,6 +87,7 @@ func measureAPI(ctx context.Context, b *bench) (err error) {
 	}
 	return errors.Join(
 		compared.compare(ctx, namespace, "create", "api_create_ratio_crd", apiCalls, compared.createOne),
+		compared.copyStatuses(ctx, namespace, 0, apiCalls),
 		compared.compare(ctx, namespace, "get", "api_get_ratio_crd", apiCalls, compared.getOne),
 		compared.measureWatches(ctx, namespace),
 		compared.measureLists(ctx, namespace),
@@ -149,6 +151,9 @@ func (b *bench) measureLists(ctx context.Context, namespace string) error {
 		}
 		fmt.Fprintf(os.Stderr, "%d objects of %s are there after %s\n", b.objects, resource.Group, time.Since(start).Round(time.Second))
 	}
+	if err := b.copyStatuses(ctx, namespace, apiCalls, b.objects); err != nil {
+		return err
+	}
 	client := b.Host.Discovery().RESTClient()
 	return b.compare(ctx, namespace, fmt.Sprintf("list of %d", b.objects), "api_list10k_ratio_crd", apiLists,
 		func(ctx context.Context, resource schema.GroupVersionResource, namespace string, _ int) error {
@@ -161,6 +166,38 @@ func (b *bench) measureLists(ctx context.Context, namespace string) error {
 func (b *bench) fill(ctx context.Context, resource schema.GroupVersionResource, namespace string, first, end int) error {
 	return inParallel(ctx, first, end, func(ctx context.Context, number int) error {
 		return b.createOne(ctx, resource, namespace, number)
+	})
+}
+
+// copyStatuses gives the numbered objects of theirs the statuses of ours, as
+// their controller would: to read and to watch an object takes the longer, the
+// more there is in it.
+func (b *bench) copyStatuses(ctx context.Context, namespace string, first, end int) error {
+	ours, theirs := b.Dynamic.Resource(ourResource).Namespace(namespace), b.Dynamic.Resource(twinResource).Namespace(namespace)
+	return inParallel(ctx, first, end, func(ctx context.Context, number int) error {
+		var status map[string]any
+		err := wait.PollUntilContextTimeout(ctx, apiPollInterval, apiTimeout, true, func(ctx context.Context) (bool, error) {
+			object, err := ours.Get(ctx, objectName(number), metav1.GetOptions{})
+			if err != nil {
+				return false, err
+			}
+			conditions, _, err := unstructured.NestedSlice(object.Object, "status", "conditions")
+			if err != nil || len(conditions) == 0 {
+				return false, err
+			}
+			status, _, err = unstructured.NestedMap(object.Object, "status")
+			return err == nil, err
+		})
+		if err != nil {
+			return fmt.Errorf("waiting for the status of %s: %w", objectName(number), err)
+		}
+		_, err = theirs.ApplyStatus(ctx, objectName(number), &unstructured.Unstructured{Object: map[string]any{
+			"apiVersion": twinResource.GroupVersion().String(),
+			"kind":       "ElastiService",
+			"metadata":   map[string]any{"name": objectName(number)},
+			"status":     status,
+		}}, metav1.ApplyOptions{FieldManager: "elasti-controller", Force: true})
+		return err
 	})
 }
 
