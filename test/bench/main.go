@@ -133,6 +133,10 @@ func run(ctx context.Context, name, output string, settings bench) error {
 		settings.Cluster, settings.report = connected, measured
 		if err := b.run(ctx, &settings); err != nil {
 			failures = append(failures, fmt.Errorf("%s: %w", b.name, err))
+			// What it has measured before is shown, and not recorded.
+			if err := measured.print(os.Stdout); err != nil {
+				return err
+			}
 			continue
 		}
 		if err := measured.print(os.Stdout); err != nil {
