@@ -43,6 +43,9 @@ func (c *Controller) noteScale(ctx context.Context, v *view, memory *memory) {
 				c.options.ScaledUp(keyOf(v.elastiService), by, c.clock.Since(memory.zeroSince))
 			}
 		}
+		if memory.upSince.IsZero() || !memory.zeroSince.IsZero() {
+			memory.upSince = c.clock.Now()
+		}
 		memory.zeroSince = time.Time{}
 	case v.elastiService.Status.Replicas > 0 && memory.zeroSince.IsZero():
 		memory.zeroSince = c.clock.Now()
@@ -53,9 +56,20 @@ func (c *Controller) noteScale(ctx context.Context, v *view, memory *memory) {
 // Kubernetes does not tell.
 const somebody = "somebody else"
 
-// observationDelay is how much later than it happens a sleep may be observed.
-// A wake that comes in between is ours all the same.
+// observationDelay is how much later than it happens a sleep may be observed,
+// when it is not known since when the target had been up. A wake that comes in
+// between is ours all the same.
 const observationDelay = 10 * time.Second
+
+// asleepAfter returns a time after which the target was put to sleep: it was
+// seen to be up then. When it was seen to sleep may be much later than it was.
+func (m *memory) asleepAfter() time.Time {
+	after := m.zeroSince.Add(-observationDelay)
+	if !m.upSince.IsZero() && m.upSince.Before(after) {
+		return m.upSince
+	}
+	return after
+}
 
 // scaledUpBy returns who scaled a target up that slept, empty if that was us or
 // is not known. A scaling of ours is known before it can be observed.
@@ -63,7 +77,7 @@ func (c *Controller) scaledUpBy(ctx context.Context, v *view, memory *memory) st
 	switch by := v.target.target.scaledBy; {
 	case by != "" && by != scaling.FieldManager:
 		return by
-	case by == "" && !c.options.OthersWake && !c.scaling.ScaledUpSince(ctx, targetOf(v.elastiService), memory.zeroSince.Add(-observationDelay)):
+	case by == "" && !c.options.OthersWake && !c.scaling.ScaledUpSince(ctx, targetOf(v.elastiService), memory.asleepAfter()):
 		return somebody
 	default:
 		return ""

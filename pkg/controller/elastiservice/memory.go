@@ -33,6 +33,9 @@ type memory struct {
 	written *v1alpha1.ElastiService
 	// zeroSince is when the target was seen to go to zero. Zero if it was not.
 	zeroSince time.Time
+	// upSince is when the target was last seen to go up from zero, or was first
+	// seen and was up. Zero if it was not.
+	upSince time.Time
 	// sliceRemoved is when the last resolver slice was removed. Zero if that
 	// was not seen.
 	sliceRemoved time.Time

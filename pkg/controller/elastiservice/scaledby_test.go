@@ -113,6 +113,24 @@ func TestScalingByOthersIsTold(t *testing.T) {
 	}
 }
 
+// A watch that is far behind shows a sleep, and our wake from it, long after both:
+// what tells whose wake it was is that the target had been seen to be up before.
+func TestAWakeOfOursSeenLateIsStillOurs(t *testing.T) {
+	up := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	for name, test := range map[string]struct {
+		memory memory
+		want   time.Time
+	}{
+		"seen up, and the sleep late": {memory{upSince: up, zeroSince: up.Add(time.Minute)}, up},
+		"seen up a moment ago":        {memory{upSince: up, zeroSince: up.Add(time.Second)}, up.Add(time.Second - observationDelay)},
+		"never seen up":               {memory{zeroSince: up}, up.Add(-observationDelay)},
+	} {
+		if got := test.memory.asleepAfter(); !got.Equal(test.want) {
+			t.Errorf("%s: put to sleep after %s, want %s", name, got, test.want)
+		}
+	}
+}
+
 func TestRequestsOfATarget(t *testing.T) {
 	always := corev1.ContainerRestartPolicyAlways
 	container := func(cpu, memory string) corev1.Container {
