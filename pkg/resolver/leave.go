@@ -18,12 +18,14 @@ package resolver
 
 import (
 	"context"
+	"errors"
 	"net"
 	"slices"
 	"sync"
 	"time"
 
 	discoveryv1 "k8s.io/api/discovery/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	kubeinformers "k8s.io/client-go/informers"
@@ -53,7 +55,7 @@ type listings struct {
 }
 
 // awaitLeft returns when no resolver slice lists this resolver as ready, after
-// leavePatience, or when ctx ends: while the controller is being replaced itself
+// leavePatience, when it may not know any more, or when ctx ends: while the controller is being replaced itself
 // nobody takes resolvers out of the slices, and who is sent here must be let in.
 func (r *Resolver) awaitLeft(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, leavePatience)
@@ -65,18 +67,25 @@ func (r *Resolver) awaitLeft(ctx context.Context) {
 	defer factory.Shutdown()
 	defer cancel()
 	informer := factory.Discovery().V1().EndpointSlices().Informer()
+	// What is deleted with this resolver, its permissions, does not come back.
+	handleErr := informer.SetWatchErrorHandlerWithContext(func(ctx context.Context, reflector *cache.Reflector, err error) {
+		cache.DefaultWatchErrorHandler(ctx, reflector, err)
+		if apierrors.IsForbidden(err) || apierrors.IsUnauthorized(err) {
+			cancel()
+		}
+	})
 	registration, err := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
 		AddFunc:    func(object any) { l.note(object, false) },
 		UpdateFunc: func(_, object any) { l.note(object, false) },
 		DeleteFunc: func(object any) { l.note(object, true) },
 	})
-	if err != nil {
+	if err := errors.Join(handleErr, err); err != nil {
 		r.options.Logger.Error(err, "Not waiting until this resolver has left the EndpointSlices")
 		return
 	}
 	factory.StartWithContext(ctx)
 	if !cache.WaitForCacheSync(ctx.Done(), registration.HasSynced) {
-		r.options.Logger.Info("The EndpointSlices that list this resolver are not known", "waited", leavePatience)
+		r.options.Logger.Info("The EndpointSlices that list this resolver are not known")
 		return
 	}
 	for !l.empty() {

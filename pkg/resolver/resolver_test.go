@@ -19,6 +19,7 @@ package resolver
 import (
 	"bufio"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -348,6 +349,24 @@ func TestDrainAcceptsConnectionsWhileEndpointSlicesListTheResolver(t *testing.T)
 	listing.Endpoints[0].Conditions.Ready = ptr.To(false)
 	c.apply(listing)
 	c.eventually(func() bool { _, _, err := fetch(port, "/"); return err != nil })
+}
+
+// TestDrainEndsWithoutPermissionToRead ends a resolver whose permissions are
+// deleted with it, as when everything is uninstalled.
+func TestDrainEndsWithoutPermissionToRead(t *testing.T) {
+	port := freePort(t)
+	c := newCluster(t, nil, elastiService("cart", port))
+	c.kube.PrependReactor("list", "endpointslices", func(clienttesting.Action) (bool, runtime.Object, error) {
+		return true, nil, apierrors.NewForbidden(discoveryv1.Resource("endpointslices"), "", errors.New("no role allows it"))
+	})
+	c.stop()
+	c.eventually(func() bool {
+		connection, err := net.Dial("tcp", fmt.Sprintf("127.0.0.1:%d", port))
+		if err == nil {
+			connection.Close()
+		}
+		return err != nil
+	})
 }
 
 func TestSharedPortTellsServicesApart(t *testing.T) {
