@@ -539,3 +539,29 @@ func TestEarlyConnectionIsStillHTTP(t *testing.T) {
 		t.Errorf("got %d, close %t", response.StatusCode, response.Close)
 	}
 }
+
+// TestLateWordsOfABrowserGetTheWaitingPage connects ahead of the request, as
+// browsers do, and is held as a client that lets the server speak first.
+func TestLateWordsOfABrowserGetTheWaitingPage(t *testing.T) {
+	port := freePort(t)
+	es := elastiService("cart", port)
+	es.Spec.Proxy = &v1alpha1.ProxySpec{WaitingPage: true}
+	c := newCluster(t, func(o *Options) { o.SniffTimeout = time.Millisecond }, es)
+	conn, err := net.Dial("tcp", fmt.Sprintf("127.0.0.1:%d", port))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	c.eventually(func() bool { return c.metric("elasti_resolver_queued_count") == 1 })
+	if _, err := io.WriteString(conn, "GET / HTTP/1.1\r\nHost: a\r\nAccept: text/html\r\n\r\n"); err != nil {
+		t.Fatal(err)
+	}
+	response, err := http.ReadResponse(bufio.NewReader(conn), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	response.Body.Close()
+	if response.StatusCode != http.StatusServiceUnavailable || response.Header.Get("X-Elasti-Answer") != "WaitingPage" {
+		t.Errorf("got %d %v", response.StatusCode, response.Header)
+	}
+}

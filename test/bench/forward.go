@@ -205,7 +205,7 @@ func (b *bench) forwardHTTP(ctx context.Context, proxied proxied, directory stri
 				{goProxy, reverseProxyHTTP2.address},
 			},
 			keyConnections:   16,
-			otherConnections: []int{256, 2000},
+			otherConnections: []int{256},
 			load:             loadHTTP2,
 		},
 	} {

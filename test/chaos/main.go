@@ -31,6 +31,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti/v1alpha1"
 	"github.com/truefoundry/elasti-apiserver/test/e2e/cluster"
 )
 
@@ -164,18 +165,21 @@ func sleepingApplications(ctx context.Context, connected *cluster.Cluster, names
 // sleepOften puts an application to sleep whenever it has been awake for a
 // moment; its own traffic wakes it.
 func sleepOften(ctx context.Context, app *cluster.Application) {
-	ticker := time.NewTicker(awakeFor)
-	defer ticker.Stop()
 	for {
-		select {
-		case <-ctx.Done():
+		// Before that nothing of it would be seen but a pod that never comes to
+		// serve. It fails when ctx ends.
+		if app.AwaitMode(ctx, v1alpha1.ModeServe) != nil || !pause(ctx, awakeFor) {
 			return
-		case <-ticker.C:
+		}
+		if app.Scale(ctx, 0) != nil {
 			// The API may be slow for a moment; there is another turn.
-			_ = app.Scale(ctx, 0)
+			continue
+		}
+		if app.AwaitMode(ctx, v1alpha1.ModeProxy) != nil {
+			return
 		}
 	}
 }
 
-// awakeFor is how long an application is awake at most.
-const awakeFor = 12 * time.Second
+// awakeFor is how long an application is awake.
+const awakeFor = 8 * time.Second

@@ -46,6 +46,9 @@ type ConnWaiter struct {
 	// HalfCloses is asked when the client finished writing, and returns whether
 	// it may still want an answer. Nil: it never does.
 	HalfCloses func() bool
+	// UntilSpoken makes the wait end with ErrSpoke as soon as there is something
+	// to read.
+	UntilSpoken bool
 
 	// Owned by the methods.
 	queue  *Queue
@@ -53,8 +56,8 @@ type ConnWaiter struct {
 }
 
 // Wait waits in line in q for a pod; again puts it at the front. Besides the
-// errors of Join, it fails with ErrClientGone and ErrTimeout. When it returns a
-// lease, the connection has no read deadline.
+// errors of Join, it fails with ErrClientGone, ErrTimeout and ErrSpoke. When it
+// returns a lease, or ErrSpoke, the connection has no read deadline.
 //
 // It is Join, Sleep and Finish. A caller that calls these by itself can sleep
 // in a goroutine whose stack is small because nothing else has run on it.
@@ -89,6 +92,9 @@ func (c *ConnWaiter) Join(q *Queue, again bool) error {
 // Sleep blocks until the client is gone, or the deadline passes, or the queue
 // is done with the waiter. What it returns is for Finish.
 func (c *ConnWaiter) Sleep() error {
+	if c.UntilSpoken {
+		return socket.WaitReadable(c.Conn)
+	}
 	if err := socket.WaitClosed(c.Conn); err != nil || c.HalfCloses == nil || !c.HalfCloses() {
 		return err
 	}
@@ -102,15 +108,22 @@ func (c *ConnWaiter) Finish(slept error) (Lease, ColdStart, error) {
 		if errors.Is(slept, os.ErrDeadlineExceeded) {
 			return Lease{}, ColdStart{}, ErrTimeout
 		}
+		if slept == nil && c.spoke() && c.Conn.SetReadDeadline(time.Time{}) == nil {
+			return Lease{}, ColdStart{}, ErrSpoke
+		}
 		return Lease{}, ColdStart{}, ErrClientGone
 	}
 	lease, cold, err := c.waiter.Result()
 	if err != nil {
 		return Lease{}, cold, err
 	}
-	if err := c.Conn.SetReadDeadline(time.Time{}); err != nil || !errors.Is(slept, os.ErrDeadlineExceeded) {
+	alive := errors.Is(slept, os.ErrDeadlineExceeded) || slept == nil && c.spoke()
+	if err := c.Conn.SetReadDeadline(time.Time{}); err != nil || !alive {
 		lease.Release()
 		return Lease{}, cold, ErrClientGone
 	}
 	return lease, cold, nil
 }
+
+// spoke reports whether the wait ended because the client said something.
+func (c *ConnWaiter) spoke() bool { return c.UntilSpoken && socket.Unread(c.Conn) > 0 }

@@ -29,6 +29,8 @@ var (
 	ErrTimeout = errors.New("no pod could answer in time")
 	// ErrClientGone is returned when the client went away while it was held.
 	ErrClientGone = errors.New("the client went away")
+	// ErrSpoke is returned when a client that had said nothing has said something.
+	ErrSpoke = errors.New("the client has said something")
 	// ErrClosed is returned when the service is gone.
 	ErrClosed = errors.New("the service is not managed any more")
 )

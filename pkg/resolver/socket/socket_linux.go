@@ -46,6 +46,12 @@ func WaitReset(conn syscall.Conn) error {
 	return waitFor(conn, resetEvents)
 }
 
+// WaitReadable blocks until there is something to read, the end of the stream
+// included, and then returns nil. Otherwise it is as WaitClosed.
+func WaitReadable(conn syscall.Conn) error {
+	return waitFor(conn, unix.POLLIN|closedEvents)
+}
+
 func waitFor(conn syscall.Conn, events int16) error {
 	raw, err := conn.SyscallConn()
 	if err != nil {

@@ -40,6 +40,10 @@ func WaitClosed(conn syscall.Conn) error {
 // WaitReset is as WaitClosed.
 func WaitReset(conn syscall.Conn) error { return WaitClosed(conn) }
 
+// WaitReadable is as WaitClosed: what arrives is noticed when the connection is
+// used next.
+func WaitReadable(conn syscall.Conn) error { return WaitClosed(conn) }
+
 // Idle cannot be told on this system: no connection is used twice.
 func Idle(syscall.RawConn) bool { return false }
 

@@ -70,7 +70,7 @@ func Serve(ctx context.Context, client *net.TCPConn, initial []byte, svc *servic
 }
 
 func serve(ctx context.Context, client *net.TCPConn, initial []byte, svc *service.Service, port service.Port, foreign func([]byte) bool, record *accesslog.Record) (words []byte, err error) {
-	lease, pod, err := connect(ctx, client, initial, svc, port, record)
+	lease, pod, initial, err := connect(ctx, client, initial, svc, port, foreign, record)
 	switch {
 	case errors.Is(err, hold.ErrClientGone):
 		record.Outcome = accesslog.ClientGone
@@ -78,6 +78,8 @@ func serve(ctx context.Context, client *net.TCPConn, initial []byte, svc *servic
 	case err != nil:
 		record.Outcome, record.Reason = accesslog.Answered, string(answer.NotHeld(svc, err).Reason)
 		return nil, err
+	case pod == nil:
+		return initial, nil
 	}
 	defer lease.Release()
 	defer pod.Close()
@@ -117,29 +119,43 @@ func exchange(client, pod *net.TCPConn, initial, greeting []byte) error {
 	return nil
 }
 
-// connect waits for a pod and connects to it.
-func connect(ctx context.Context, client *net.TCPConn, initial []byte, svc *service.Service, port service.Port, record *accesslog.Record) (hold.Lease, *net.TCPConn, error) {
+// connect waits for a pod and connects to it. It returns what the client has
+// said by then, and no pod when that is foreign.
+func connect(ctx context.Context, client *net.TCPConn, initial []byte, svc *service.Service, port service.Port, foreign func([]byte) bool, record *accesslog.Record) (hold.Lease, *net.TCPConn, []byte, error) {
 	lease, ok := svc.Queue().TryTake(port.Name)
 	again := false
 	for {
 		if !ok {
 			var err error
-			if lease, err = wait(client, initial, svc, port, record, again); err != nil {
-				return hold.Lease{}, nil, err
+			lease, err = wait(client, initial, foreign != nil, svc, port, record, again)
+			if errors.Is(err, hold.ErrSpoke) {
+				if initial = readOnce(client); len(initial) == 0 {
+					return hold.Lease{}, nil, nil, hold.ErrClientGone
+				}
+				if foreign(initial) {
+					return hold.Lease{}, nil, initial, nil
+				}
+				again = true
+				continue
+			}
+			if err != nil {
+				return hold.Lease{}, nil, initial, err
 			}
 		}
 		record.Released = time.Now()
 		record.Pod = lease.Pod.Name
 		pod, err := dial.Pod(ctx, lease.Addresses())
 		if err == nil {
-			return lease, pod, nil
+			return lease, pod, initial, nil
 		}
 		lease.Refuse()
 		ok, again = false, true
 	}
 }
 
-func wait(client *net.TCPConn, initial []byte, svc *service.Service, port service.Port, record *accesslog.Record, again bool) (hold.Lease, error) {
+// wait waits in line. With sniffed, the first words of a client that has said
+// nothing end it: only then is it known whether they are foreign.
+func wait(client *net.TCPConn, initial []byte, sniffed bool, svc *service.Service, port service.Port, record *accesslog.Record, again bool) (hold.Lease, error) {
 	record.Held = true
 	waiter := hold.ConnWaiter{
 		Conn:     client,
@@ -148,7 +164,8 @@ func wait(client *net.TCPConn, initial []byte, svc *service.Service, port servic
 		Deadline: record.Received.Add(svc.Config().HoldTimeout),
 		// A client that has sent something and finished wants an answer; one
 		// that has sent nothing is gone.
-		HalfCloses: func() bool { return len(initial) > 0 || socket.Unread(client) > 0 },
+		HalfCloses:  func() bool { return len(initial) > 0 || socket.Unread(client) > 0 },
+		UntilSpoken: sniffed && len(initial) == 0,
 	}
 	lease, cold, err := waiter.Wait(svc.Queue(), again)
 	record.WakeAnswered, record.EndpointReady = cold.WakeAnswered, cold.EndpointReady

@@ -303,3 +303,39 @@ func TestForeignWordsAreHandedBack(t *testing.T) {
 		t.Errorf("%d are in flight", got)
 	}
 }
+
+// TestForeignWordsAreHandedBackWhileHeld does not wait for a pod to find out what
+// a client speaks that was silent at first.
+func TestForeignWordsAreHandedBackWhileHeld(t *testing.T) {
+	f := newFixture(t, "", nil)
+	conn := f.client()
+	f.held(1)
+	_, _ = io.WriteString(conn, "GET / HTTP/1.1\r\n")
+	if got := <-f.handedBack; got != "GET / HTTP/1.1\r\n" {
+		t.Errorf("%q is handed back", got)
+	}
+	if got := f.service.Queue().Held(); got != 0 {
+		t.Errorf("%d are held", got)
+	}
+}
+
+func TestWordsThatAreNotForeignWaitForThePod(t *testing.T) {
+	f := newFixture(t, "", nil)
+	conn := f.client()
+	f.held(1)
+	_, _ = io.WriteString(conn, "\x00words")
+	f.held(1)
+	f.pod(listen(t, func(conn *net.TCPConn) {
+		_, _ = io.Copy(conn, conn)
+		_ = conn.CloseWrite()
+	}))
+	if _, err := io.WriteString(conn, " and more"); err != nil {
+		t.Fatal(err)
+	}
+	if err := conn.CloseWrite(); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := io.ReadAll(conn); err != nil || string(got) != "\x00words and more" {
+		t.Errorf("read %q, %v", got, err)
+	}
+}
