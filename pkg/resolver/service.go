@@ -46,8 +46,9 @@ func (r *Resolver) newService(namespace, name, public string, config *service.Co
 		Traffic:       r.reporter.Track(namespace, name),
 		Finish: func(record *accesslog.Record) {
 			observed.Ended(record)
-			r.log(record)
 			r.tracer.Record(record)
+			// The line is the last of it: whoever reads it finds all the rest.
+			r.log(record)
 		},
 		Closed: func() { observed.Remove() },
 		Attendants: func(s *service.Service) []service.Attendant {
