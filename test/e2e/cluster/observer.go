@@ -180,6 +180,24 @@ func (o *Observer) elastiServiceChanged(before, after *v1alpha1.ElastiService) {
 	o.add(ModeChanged, after.Name, string(after.Status.Mode))
 }
 
+// AwaitReadyEndpoint waits until the Service's own EndpointSlices have a ready
+// endpoint, if they have none now.
+func (o *Observer) AwaitReadyEndpoint(ctx context.Context, service string) error {
+	for {
+		o.mu.Lock()
+		grown, ready := o.grown, len(o.ready[service]) > 0
+		o.mu.Unlock()
+		if ready {
+			return nil
+		}
+		select {
+		case <-grown:
+		case <-ctx.Done():
+			return fmt.Errorf("waiting for a ready endpoint of %s: %w", service, context.Cause(ctx))
+		}
+	}
+}
+
 func (o *Observer) sliceChanged(before, after *discoveryv1.EndpointSlice) {
 	slice := after
 	if after == nil {

@@ -159,10 +159,14 @@ func (a *Application) sleepAndWake(ctx context.Context, observer *Observer, roun
 		if err != nil {
 			return round, err
 		}
-		if awake, err = observer.Await(ctx, asleep.At, EndpointReady, a.Name, ""); err != nil {
+		// A wake may come before the pod is gone: then its endpoint stays ready.
+		if awake, err = observer.Await(ctx, asleep.At, Scaled, a.Name, "1"); err != nil {
 			return round, err
 		}
-		if err := a.AwaitMode(ctx, v1alpha1.ModeServe); err != nil {
+		if err := observer.AwaitReadyEndpoint(ctx, a.Name); err != nil {
+			return round, err
+		}
+		if err := a.AwaitResolverSlice(ctx, false); err != nil {
 			return round, err
 		}
 	}
