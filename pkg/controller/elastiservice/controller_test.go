@@ -149,6 +149,39 @@ func TestSliceIsInPlaceBeforeTheEndpointsOfAScaledTargetGo(t *testing.T) {
 	c.eventuallyMode("cart", v1alpha1.ModeProxy)
 }
 
+// A target that traffic wakes as soon as it is at zero still has the endpoints
+// of the pods that are leaving. They are not those that it was woken to.
+func TestResolversStayWhileThePodsOfTheLastTimeAreLeaving(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t)
+	c.setDeployment("cart", 1, 1)
+	c.setEndpoints(shop, "cart", "10.1.0.1")
+	c.create(cartElastiService())
+	c.start()
+	c.eventuallyMode("cart", v1alpha1.ModeServe)
+	c.eventually(func() string {
+		if c.elastiService("cart").Status.Replicas != 1 {
+			return "the replicas"
+		}
+		return ""
+	})
+	c.setDeployment("cart", 0, 1)
+	c.eventuallyMode("cart", v1alpha1.ModeProxy)
+	c.setDeployment("cart", 2, 1)
+	c.eventually(func() string {
+		if c.elastiService("cart").Status.Replicas != 2 {
+			return "that it was woken"
+		}
+		return ""
+	})
+	if mode, found := c.elastiService("cart").Status.Mode, c.resolverSlices("cart"); mode != v1alpha1.ModeProxy || len(found) == 0 {
+		t.Fatalf("mode %s with %d resolver slices, while the old pod is leaving", mode, len(found))
+	}
+	c.setEndpoints(shop, "cart")
+	c.setEndpoints(shop, "cart", "10.1.0.2")
+	c.eventuallyMode("cart", v1alpha1.ModeServe)
+}
+
 func TestHealsWhenServiceOrTargetComeLater(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)

@@ -49,6 +49,10 @@ func (c *Controller) noteScale(ctx context.Context, v *view, memory *memory) {
 		memory.zeroSince = time.Time{}
 	case v.elastiService.Status.Replicas > 0 && memory.zeroSince.IsZero():
 		memory.zeroSince = c.clock.Now()
+		memory.leavingSince = memory.zeroSince
+	}
+	if v.readyEndpoints == 0 || c.clock.Since(memory.leavingSince) >= leavingTime {
+		memory.leavingSince = time.Time{}
 	}
 }
 
@@ -144,8 +148,8 @@ func (c *Controller) cover(ctx context.Context, v *view, memory *memory, result 
 	v.elastiService = c.latest(v.elastiService, memory)
 	_, err = c.deletePrivateServices(ctx, v, memory, PrivateServiceName(v.service.Name))
 	result.failed(err)
-	if facts.atZero && facts.readyEndpoints > 0 && facts.sinceZero >= 0 && facts.sinceZero < leavingTime {
-		c.queue.AddAfter(keyOf(v.elastiService), leavingTime-facts.sinceZero)
+	if !memory.leavingSince.IsZero() {
+		c.queue.AddAfter(keyOf(v.elastiService), leavingTime-c.clock.Since(memory.leavingSince))
 	}
 }
 
@@ -156,12 +160,9 @@ func (c *Controller) modeFacts(v *view, memory *memory) modeFacts {
 		always:         proxy != nil && proxy.Policy == v1alpha1.ProxyAlways,
 		atZero:         v.target.atZero(),
 		slept:          !memory.slept.IsZero(),
+		leaving:        !memory.leavingSince.IsZero(),
 		podsLeft:       v.target.scale != nil && v.target.scale.existing > 0,
 		sliceInPlace:   len(v.ownSlices) > 0,
-		sinceZero:      -1,
-	}
-	if !memory.zeroSince.IsZero() {
-		facts.sinceZero = c.clock.Since(memory.zeroSince)
 	}
 	return facts
 }

@@ -43,18 +43,19 @@ func TestDecideMode(t *testing.T) {
 		facts modeFacts
 		want  v1alpha1.Mode
 	}{
-		{"nothing is ready", modeFacts{sinceZero: -1}, proxy},
-		{"nothing is ready, nothing is known of the target", modeFacts{sinceZero: -1}, proxy},
-		{"ready", modeFacts{readyEndpoints: 1, sinceZero: -1}, serve},
-		{"ready, slice still in place", modeFacts{readyEndpoints: 1, sliceInPlace: true, sinceZero: -1}, serve},
-		{"ready, policy Always", modeFacts{readyEndpoints: 1, always: true, sinceZero: -1}, proxy},
-		{"ready, being put to sleep", modeFacts{readyEndpoints: 1, descending: true, sinceZero: -1}, proxy},
-		{"ready, put to sleep, which is not seen yet", modeFacts{readyEndpoints: 1, slept: true, sinceZero: -1}, proxy},
-		{"just scaled to zero, endpoints still ready", modeFacts{readyEndpoints: 1, atZero: true, sinceZero: 0}, proxy},
-		{"scaled to zero long ago, other pods are ready", modeFacts{readyEndpoints: 1, atZero: true, sinceZero: leavingTime, sliceInPlace: true}, serve},
-		{"at zero at a restart, other pods are ready", modeFacts{readyEndpoints: 1, atZero: true, sinceZero: -1}, serve},
-		{"at zero at a restart, the last pods are leaving", modeFacts{readyEndpoints: 1, atZero: true, podsLeft: true, sliceInPlace: true, sinceZero: -1}, proxy},
-		{"scaled up again at once", modeFacts{readyEndpoints: 1, podsLeft: true, sliceInPlace: true, sinceZero: -1}, serve},
+		{"nothing is ready", modeFacts{}, proxy},
+		{"nothing is ready, nothing is known of the target", modeFacts{}, proxy},
+		{"ready", modeFacts{readyEndpoints: 1}, serve},
+		{"ready, slice still in place", modeFacts{readyEndpoints: 1, sliceInPlace: true}, serve},
+		{"ready, policy Always", modeFacts{readyEndpoints: 1, always: true}, proxy},
+		{"ready, being put to sleep", modeFacts{readyEndpoints: 1, descending: true}, proxy},
+		{"ready, put to sleep, which is not seen yet", modeFacts{readyEndpoints: 1, slept: true}, proxy},
+		{"just scaled to zero, endpoints still ready", modeFacts{readyEndpoints: 1, atZero: true, leaving: true}, proxy},
+		{"scaled to zero long ago, other pods are ready", modeFacts{readyEndpoints: 1, atZero: true, sliceInPlace: true}, serve},
+		{"at zero at a restart, other pods are ready", modeFacts{readyEndpoints: 1, atZero: true}, serve},
+		{"at zero at a restart, the last pods are leaving", modeFacts{readyEndpoints: 1, atZero: true, podsLeft: true, sliceInPlace: true}, proxy},
+		{"woken at once, the pods of the last time still ready", modeFacts{readyEndpoints: 1, leaving: true, podsLeft: true, sliceInPlace: true}, proxy},
+		{"woken at once, the pods of the last time gone", modeFacts{readyEndpoints: 1, podsLeft: true, sliceInPlace: true}, serve},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			if got, why := decideMode(test.facts); got != test.want || why == "" {

@@ -194,6 +194,7 @@ func (c *Controller) putToSleep(ctx context.Context, v *view, memory *memory) er
 	if _, err := c.scaling.Scale(ctx, target, 0, false); err != nil {
 		return c.giveUpSleep(ctx, v, memory, err)
 	}
+	memory.leavingSince = c.clock.Now()
 	taken, err := c.takeSleepRequestOrMiss(ctx, v.elastiService, memory)
 	if err != nil {
 		// The next look finds the target asleep, and takes the request then.

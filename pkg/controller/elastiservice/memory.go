@@ -33,6 +33,9 @@ type memory struct {
 	written *v1alpha1.ElastiService
 	// zeroSince is when the target was seen to go to zero. Zero if it was not.
 	zeroSince time.Time
+	// leavingSince is when the target went to zero whose endpoints are still
+	// ready, for leavingTime at most. Zero once none is.
+	leavingSince time.Time
 	// upSince is when the target was last seen to go up from zero, or was first
 	// seen and was up. Zero if it was not.
 	upSince time.Time

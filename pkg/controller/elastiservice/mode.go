@@ -23,8 +23,9 @@ import (
 )
 
 // leavingTime is how long the resolver slice is kept after a target was scaled
-// to zero while endpoints are still ready: they are about to go. Endpoints
-// that are ready for longer are not the target's, and may serve.
+// to zero while endpoints are still ready: they are about to go, also when the
+// target was woken in the meantime. Endpoints that are ready for longer are not
+// those of pods that leave, and may serve.
 const leavingTime = 10 * time.Second
 
 // modeFacts are the observations that the mode follows from.
@@ -41,9 +42,9 @@ type modeFacts struct {
 	slept bool
 	// atZero is true when the target's scale is known to ask for no replicas.
 	atZero bool
-	// sinceZero is how long ago the target was seen to go to zero, or
-	// negative when that was not seen.
-	sinceZero time.Duration
+	// leaving is true for leavingTime after the target was seen to go to zero,
+	// as long as the endpoints that were ready then are not seen to have gone.
+	leaving bool
 	// podsLeft is true when the target still has pods.
 	podsLeft bool
 	// sliceInPlace is true while there is a resolver slice.
@@ -61,8 +62,8 @@ func decideMode(facts modeFacts) (v1alpha1.Mode, string) {
 		return v1alpha1.ModeProxy, "the target is being put to sleep"
 	case facts.slept:
 		return v1alpha1.ModeProxy, "the target was put to sleep"
-	case facts.atZero && facts.sinceZero >= 0 && facts.sinceZero < leavingTime:
-		return v1alpha1.ModeProxy, "the target was scaled to zero"
+	case facts.leaving:
+		return v1alpha1.ModeProxy, "the target was scaled to zero, and its pods are leaving"
 	case facts.atZero && facts.podsLeft && facts.sliceInPlace:
 		return v1alpha1.ModeProxy, "the last pods of the target are leaving"
 	default:

@@ -29,6 +29,10 @@ import (
 	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti/v1alpha1"
 )
 
+// requestPatience is how long a client waits for an answer. It is longer than a
+// pod may have to wait for room on a node that is full of pods that linger.
+const requestPatience = 3 * time.Minute
+
 // lingerWhileSwitching is how long pods go on serving after somebody else
 // scaled their target to zero: longer than a kube-proxy needs to follow, on a
 // busy machine as well.
@@ -122,7 +126,7 @@ func (c *Cluster) rounds(ctx context.Context, namespace string, observer *Observ
 		for client := range options.Clients {
 			traffic := &traffics[i*options.Clients+client]
 			traffic.URL, traffic.PerSecond, traffic.KeepAlive = app.URL("/"), options.PerSecond, (i+client)%2 == 1
-			traffic.Timeout, traffic.Limit = time.Minute, options.PerSecond*int(options.Timeout/time.Second)
+			traffic.Timeout, traffic.Limit = requestPatience, options.PerSecond*int(options.Timeout/time.Second)
 			clients.Go(func() { traffic.Run(sending) })
 		}
 		sleepers.Go(func() { rounds[i], failures[i] = app.sleepAndWake(ctx, observer, options.Rounds, sleep) })
