@@ -125,12 +125,3 @@ func (s *scene) waitForAPI(ctx context.Context) error {
 	}
 	return nil
 }
-
-// runAdminKubectl runs kubectl as the administrator of the cluster.
-func (s *scene) runAdminKubectl(ctx context.Context, arguments ...string) (string, error) {
-	output, err := s.RunKubectl(ctx, s.Kubeconfig, "", arguments...)
-	if err != nil {
-		return "", fmt.Errorf("as the administrator: %w", err)
-	}
-	return output, nil
-}

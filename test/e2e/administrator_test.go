@@ -1,0 +1,33 @@
+//go:build more || autoscalers
+
+/*
+Copyright The elasti-apiserver Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package e2e
+
+import (
+	"context"
+	"fmt"
+)
+
+// runAdminKubectl runs kubectl as the administrator of the cluster.
+func (s *scene) runAdminKubectl(ctx context.Context, arguments ...string) (string, error) {
+	output, err := s.RunKubectl(ctx, s.Kubeconfig, "", arguments...)
+	if err != nil {
+		return "", fmt.Errorf("as the administrator: %w", err)
+	}
+	return output, nil
+}
