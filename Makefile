@@ -95,7 +95,7 @@ circles: ## Put applications to sleep by each type of trigger and wake them, on 
 	hack/test.sh circles
 
 .PHONY: test-more
-test-more: ## Switches under traffic, databases, a real browser and used up proxy ports, on the local cluster.
+test-more: ## Databases, a real browser, used up proxy ports and a rolling restart of everything, on the local cluster.
 	hack/test.sh more
 
 .PHONY: test-autoscalers

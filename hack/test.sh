@@ -42,16 +42,15 @@ e2e() {
     go test -timeout "${timeout}" -count=1 ./test/e2e/...
 }
 
-# more runs the end-to-end tests of switches under traffic, those that download
-# databases and a browser, and those that give the product other flags for a
-# while.
+# more runs the end-to-end tests that download databases and a browser, and
+# those that give the product other flags for a while.
 more() {
     hack/cluster/up.sh
     hack/images/build.sh
     hack/images/databases.sh
     command -v chromium >/dev/null || DEBIAN_FRONTEND=noninteractive apt-get install --yes --no-install-recommends chromium >/dev/null
     hack/deploy.sh
-    go test -tags=more -timeout "${timeout}" -count=1 -run '^(TestSwitches|TestDatabases|TestWaitingPageOpens|TestServicesWithoutAProxyPort|TestRollingRestartOfEverything)' ./test/e2e
+    go test -tags=more -timeout "${timeout}" -count=1 -run '^(TestDatabases|TestWaitingPageOpens|TestServicesWithoutAProxyPort|TestRollingRestartOfEverything)' ./test/e2e
 }
 
 # autoscalers runs the end-to-end tests with controllers of other projects. To
@@ -69,7 +68,7 @@ soak() {
     hack/cluster/up.sh
     hack/images/build.sh
     hack/deploy.sh
-    go test -tags=more -v -timeout "${timeout}" -count=1 -run '^TestSwitchesUnderTraffic' ./test/e2e -switch-rounds=20
+    go test -v -timeout "${timeout}" -count=1 -run '^TestSwitchesUnderTraffic' ./test/e2e -switch-rounds=20
     restarts
 }
 

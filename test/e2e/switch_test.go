@@ -1,5 +1,3 @@
-//go:build more
-
 /*
 Copyright The elasti-apiserver Authors.
 
