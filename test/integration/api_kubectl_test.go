@@ -17,8 +17,10 @@ limitations under the License.
 package integration
 
 import (
+	"context"
 	"strings"
 	"testing"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
@@ -37,6 +39,15 @@ spec:
   service: app
   scaleTargetRef: {apiVersion: apps/v1, kind: Deployment, name: app}
 `
+	// kube-apiserver asks for the documents of a server that was away once a
+	// minute, and explain is told that there are none until then.
+	eventuallyWithin(t, 3*time.Minute, "the cluster has the OpenAPI document of the group", func(ctx context.Context) string {
+		index, err := kubectl.Run(ctx, "", "get", "--raw", "/openapi/v3")
+		if err == nil && !strings.Contains(index, strings.TrimPrefix(groupPath, "/")+"/v1alpha1") {
+			return "it is not in the index"
+		}
+		return complaintOf(err)
+	})
 	path := groupPath + "/v1alpha1/namespaces/" + namespace + "/elastiservices/app"
 	for _, command := range []struct {
 		typed string
