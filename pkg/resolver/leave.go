@@ -55,8 +55,9 @@ type listings struct {
 }
 
 // awaitLeft returns when no resolver slice lists this resolver as ready, after
-// leavePatience, when it may not know any more, or when ctx ends: while the controller is being replaced itself
-// nobody takes resolvers out of the slices, and who is sent here must be let in.
+// leavePatience, when it may not know any more, or when ctx ends: while the
+// controller is being replaced itself nobody takes resolvers out of the slices,
+// and who is sent here must be let in.
 func (r *Resolver) awaitLeft(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, leavePatience)
 	own := ownAddresses(r.options.BindAddress)
