@@ -94,8 +94,8 @@ func New(options Options) (*Controller, error) {
 		informers: informers.New(informers.Options{Clock: options.Clock, Metrics: options.InformerMetrics}),
 		listeners: newListeners(options.DialResolver, options.Clock),
 		memories:  newMemories(),
-		statuses:  newStatusWriter(options.Elasti, options.Clock),
 	}
+	c.statuses = newStatusWriter(options.Elasti, options.Clock, c.watchedVersion)
 	c.ports = newProxyPorts(options.ProxyPortRange, options.Clock, c.enqueue)
 	c.targets = &targetWatches{
 		informers: c.informers,
@@ -289,6 +289,15 @@ func (c *Controller) enqueueByPrivateService(service types.NamespacedName) {
 	for _, elastiService := range indexed[*v1alpha1.ElastiService](c.elastiServices.in(service.Namespace), byPrivateService, service) {
 		c.enqueue(keyOf(elastiService))
 	}
+}
+
+// watchedVersion returns the resource version that the watch has of an
+// ElastiService, empty when it has none.
+func (c *Controller) watchedVersion(key types.NamespacedName) string {
+	if object, ok := c.elastiServices.in(key.Namespace).Get(key.Namespace, key.Name); ok {
+		return object.(*v1alpha1.ElastiService).ResourceVersion
+	}
+	return ""
 }
 
 func (c *Controller) enqueueAll() {

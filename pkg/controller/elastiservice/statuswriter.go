@@ -41,12 +41,15 @@ import (
 // only the last one is written. Safe for concurrent use.
 type statusWriter struct {
 	elasti versioned.Interface
-	queue  workqueue.TypedRateLimitingInterface[types.NamespacedName]
+	// watched returns the resource version that the watch has of an
+	// ElastiService, empty when it has none.
+	watched func(types.NamespacedName) string
+	queue   workqueue.TypedRateLimitingInterface[types.NamespacedName]
 
 	mu sync.Mutex
-	// wanted are the statuses that are not known to be in the watch yet. Looks
-	// at an ElastiService take them out when the watch has them, and the end of
-	// the ElastiService does.
+	// wanted are the statuses that are not known to be in the watch yet. What
+	// comes later, the answer to the write or the look after the watch has it,
+	// takes them out, and so does the end of the ElastiService.
 	wanted map[types.NamespacedName]*wantedStatus
 }
 
@@ -67,9 +70,10 @@ type wantedStatus struct {
 	version string
 }
 
-func newStatusWriter(elasti versioned.Interface, clock clock.WithTicker) *statusWriter {
+func newStatusWriter(elasti versioned.Interface, clock clock.WithTicker, watched func(types.NamespacedName) string) *statusWriter {
 	return &statusWriter{
-		elasti: elasti,
+		elasti:  elasti,
+		watched: watched,
 		queue: workqueue.NewTypedRateLimitingQueueWithConfig(
 			workqueue.NewTypedItemExponentialFailureRateLimiter[types.NamespacedName](firstRetry, lastRetry),
 			workqueue.TypedRateLimitingQueueConfig[types.NamespacedName]{Clock: clock}),
@@ -184,8 +188,13 @@ func (w *statusWriter) write(ctx context.Context, key types.NamespacedName) erro
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if wanted.status == status {
-		wanted.version = updated.ResourceVersion
+	if wanted.status != status {
+		return nil
+	}
+	wanted.version = updated.ResourceVersion
+	if watched := w.watched(key); w.wanted[key] == wanted && watched != "" && !isNewer(wanted.version, watched) {
+		// The watch was faster than the answer: nobody may look again for long.
+		delete(w.wanted, key)
 	}
 	return nil
 }

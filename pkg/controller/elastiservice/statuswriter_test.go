@@ -23,6 +23,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
 	clienttesting "k8s.io/client-go/testing"
 
 	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti/v1alpha1"
@@ -79,7 +80,7 @@ func TestSliceDoesNotWaitForAStatusThatIsBeingWritten(t *testing.T) {
 func TestOverlayIsWhatWasDecidedUntilTheWatchHasIt(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
-	writer := newStatusWriter(c.elasti, c.options.Clock)
+	writer := newStatusWriter(c.elasti, c.options.Clock, func(types.NamespacedName) string { return "" })
 	defer writer.queue.ShutDown()
 	watched := cartElastiService()
 	watched.ResourceVersion = "7"
@@ -116,5 +117,24 @@ func TestOverlayIsWhatWasDecidedUntilTheWatchHasIt(t *testing.T) {
 	recreated.UID = "another"
 	if got := writer.overlay(recreated); got != recreated || len(writer.wanted) != 0 {
 		t.Error("an object that was made again has the status of its predecessor")
+	}
+}
+
+func TestAWatchThatIsFasterThanTheAnswerLeavesNothingBehind(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t)
+	written := cartElastiService()
+	written.ResourceVersion = "9"
+	c.elasti.PrependReactor("patch", "elastiservices", func(clienttesting.Action) (bool, runtime.Object, error) { return true, written, nil })
+	for version, left := range map[string]int{"": 1, "8": 1, "9": 0, "10": 0} {
+		writer := newStatusWriter(c.elasti, c.options.Clock, func(types.NamespacedName) string { return version })
+		decided := &v1alpha1.ElastiServiceStatus{Replicas: 3, Mode: v1alpha1.ModeServe}
+		if err := writer.writeNow(t.Context(), cartElastiService(), decided); err != nil {
+			t.Fatal(err)
+		}
+		writer.queue.ShutDown()
+		if len(writer.wanted) != left {
+			t.Errorf("with version %q in the watch, %d statuses are kept, want %d", version, len(writer.wanted), left)
+		}
 	}
 }

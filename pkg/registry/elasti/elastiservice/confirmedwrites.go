@@ -18,7 +18,9 @@ package elastiservice
 
 import (
 	"context"
+	"errors"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/registry/generic"
@@ -26,12 +28,14 @@ import (
 	"k8s.io/apiserver/pkg/storage/storagebackend"
 	"k8s.io/apiserver/pkg/storage/storagebackend/factory"
 	"k8s.io/client-go/tools/cache"
+	"k8s.io/utils/clock"
 )
 
 // confirming makes storages confirmedWrites.
 type confirming struct {
 	generic.RESTOptionsGetter
 	newest *writtenVersion
+	clock  clock.PassiveClock
 }
 
 // GetRESTOptions implements generic.RESTOptionsGetter.
@@ -46,7 +50,7 @@ func (c confirming) GetRESTOptions(resource schema.GroupResource, example runtim
 		if err != nil {
 			return nil, destroy, err
 		}
-		return confirmedWrites{decorated, c.newest}, destroy, nil
+		return confirmedWrites{decorated, c.newest, c.clock}, destroy, nil
 	}
 	return options, nil
 }
@@ -58,6 +62,7 @@ func (c confirming) GetRESTOptions(resource schema.GroupResource, example runtim
 type confirmedWrites struct {
 	storage.Interface
 	newest *writtenVersion
+	clock  clock.PassiveClock
 }
 
 // Create implements storage.Interface.
@@ -75,10 +80,23 @@ func (s confirmedWrites) GuaranteedUpdate(ctx context.Context, key string, out r
 	return s.confirm(out, s.Interface.GuaranteedUpdate(ctx, key, out, ignoreNotFound, preconditions, update, cached))
 }
 
-// confirm notes the version of what was written, or deleted.
+// confirm notes the version of what was written, or deleted, or that it is not
+// known whether it was.
 func (s confirmedWrites) confirm(out runtime.Object, err error) error {
-	if err == nil {
+	switch {
+	case err == nil:
 		s.newest.observe(s.Versioner(), out)
+	case !saysNotWritten(err):
+		s.newest.doubt(s.clock.Now())
 	}
 	return err
+}
+
+// saysNotWritten tells whether an error of a write means that nothing was
+// written. Those of the store itself and those of validation do; a time-out
+// does not.
+func saysNotWritten(err error) bool {
+	var inStore *storage.StorageError
+	var status apierrors.APIStatus
+	return errors.As(err, &inStore) || errors.As(err, &status) && !apierrors.IsTimeout(err) && !apierrors.IsServerTimeout(err)
 }

@@ -87,7 +87,7 @@ func NewStorage(options Options) (*Storage, error) {
 	var newest *writtenVersion
 	if options.OnlyWriter {
 		newest = &writtenVersion{}
-		restOptions = confirming{restOptions, newest}
+		restOptions = confirming{restOptions, newest, options.Clock}
 	}
 	storeOptions := &generic.StoreOptions{RESTOptions: restOptions, AttrFunc: getAttributes, Indexers: indexers()}
 	if err := store.CompleteWithOptions(storeOptions); err != nil {
@@ -102,7 +102,7 @@ func NewStorage(options Options) (*Storage, error) {
 		access = &credentialAccess{authorizer: options.Access}
 	}
 	return &Storage{
-		ElastiService: &REST{Store: store, claims: &serviceClaims{store: store}, access: access, warner: options.Warner, newest: newest},
+		ElastiService: &REST{Store: store, claims: &serviceClaims{store: store}, access: access, warner: options.Warner, newest: newest, clock: options.Clock},
 		Status:        &StatusREST{store: &statusStore},
 		Scale:         &ScaleREST{targets: targets},
 		Wake:          &WakeREST{targets: targets},
@@ -118,6 +118,7 @@ type REST struct {
 	warner Warner
 	// newest is the version of the newest write, or nil where others write too.
 	newest *writtenVersion
+	clock  clock.PassiveClock
 }
 
 var (
@@ -132,7 +133,7 @@ func (*REST) Categories() []string { return []string{"elasti"} }
 // Get returns an ElastiService as it is stored now, or as of the version that
 // the options ask for.
 func (r *REST) Get(ctx context.Context, name string, options *metav1.GetOptions) (runtime.Object, error) {
-	if r.newest != nil && options.ResourceVersion == "" {
+	if r.newest != nil && options.ResourceVersion == "" && r.newest.isNewest(r.clock.Now()) {
 		cached := *options
 		cached.ResourceVersion = r.newest.String()
 		if obj, err := r.Store.Get(ctx, name, &cached); err == nil {
