@@ -63,7 +63,15 @@ type cluster struct {
 	wakes atomic.Int32
 }
 
+// newCluster starts a resolver, and waits until it is ready.
 func newCluster(t *testing.T, change func(*Options), objects ...runtime.Object) *cluster {
+	t.Helper()
+	c := startCluster(t, change, objects...)
+	c.eventually(func() bool { return c.status("/readyz") == http.StatusOK })
+	return c
+}
+
+func startCluster(t *testing.T, change func(*Options), objects ...runtime.Object) *cluster {
 	t.Helper()
 	c := &cluster{t: t, elasti: elastifake.NewClientset(objects...), kube: kubefake.NewClientset(), ended: make(chan error, 1), registry: prometheus.NewRegistry()}
 	c.elasti.PrependReactor("create", "elastiservices/wake", func(action clienttesting.Action) (bool, runtime.Object, error) {
@@ -106,7 +114,6 @@ func newCluster(t *testing.T, change func(*Options), objects ...runtime.Object) 
 			}
 		})
 	})
-	c.eventually(func() bool { return c.status("/readyz") == http.StatusOK })
 	return c
 }
 
@@ -298,6 +305,31 @@ func TestServicesComeAndGo(t *testing.T) {
 	if status, _, err := fetch(second, "/"); status != 200 {
 		t.Fatalf("the other service answers %d, %v", status, err)
 	}
+}
+
+// Clients of a Service whose port is not open would be refused, so that others
+// have to take them.
+func TestReadyOnlyWhenAllPortsAreOpen(t *testing.T) {
+	taken, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	other := freePort(t)
+	c := startCluster(t, nil, elastiService("taken", int32(taken.Addr().(*net.TCPAddr).Port)), elastiService("other", other))
+	c.eventually(func() bool {
+		connection, err := net.Dial("tcp", fmt.Sprintf("127.0.0.1:%d", other))
+		if err != nil {
+			return false
+		}
+		return connection.Close() == nil
+	})
+	if status := c.status("/readyz"); status == http.StatusOK {
+		t.Error("the resolver is ready, though a port is not open")
+	}
+	if err := taken.Close(); err != nil {
+		t.Fatal(err)
+	}
+	c.eventually(func() bool { return c.status("/readyz") == http.StatusOK })
 }
 
 func TestDrainFinishesHeldRequests(t *testing.T) {

@@ -31,6 +31,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/sets"
 	discoveryinformers "k8s.io/client-go/informers/discovery/v1"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/util/workqueue"
@@ -206,7 +207,7 @@ func (t *Table) sliceChanged(object any) {
 }
 
 // Ready reports whether every ElastiService that existed at the start is known
-// and its ports are open.
+// and all its ports have been opened.
 func (t *Table) Ready() bool { return t.ready.Load() }
 
 // Run follows the ElastiServices until ctx ends, and then closes every port and
@@ -221,11 +222,14 @@ func (t *Table) Run(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("listing ElastiServices: %w", err)
 	}
+	// incomplete are those of the initial ones some ports of which are not open.
+	incomplete := sets.New[types.NamespacedName]()
 	for _, es := range initial {
-		t.process(ctx, types.NamespacedName{Namespace: es.Namespace, Name: es.Name})
+		if key := (types.NamespacedName{Namespace: es.Namespace, Name: es.Name}); !t.process(ctx, key) {
+			incomplete.Insert(key)
+		}
 	}
-	t.ready.Store(true)
-	klog.FromContext(ctx).Info("Ready for the traffic of all ElastiServices", "count", len(initial))
+	t.readyWithout(ctx, incomplete)
 
 	stop := context.AfterFunc(ctx, t.queue.ShutDown)
 	defer stop()
@@ -234,20 +238,32 @@ func (t *Table) Run(ctx context.Context) error {
 		if shutdown {
 			return nil
 		}
-		t.process(ctx, key)
+		if t.process(ctx, key) && incomplete.Has(key) {
+			t.readyWithout(ctx, incomplete.Delete(key))
+		}
 		t.queue.Done(key)
 	}
 }
 
-// process makes what is kept for one ElastiService true, or has that tried again.
-func (t *Table) process(ctx context.Context, key types.NamespacedName) {
+// readyWithout makes the table ready when nothing is incomplete.
+func (t *Table) readyWithout(ctx context.Context, incomplete sets.Set[types.NamespacedName]) {
+	if incomplete.Len() == 0 {
+		t.ready.Store(true)
+		klog.FromContext(ctx).Info("Ready for the traffic of all ElastiServices", "count", len(t.entries))
+	}
+}
+
+// process makes what is kept for one ElastiService true, or has that tried
+// again. It reports whether it is.
+func (t *Table) process(ctx context.Context, key types.NamespacedName) bool {
 	t.expire(key)
 	if err := t.sync(ctx, key); err != nil {
 		klog.FromContext(ctx).Error(err, "Cannot serve all ports of an ElastiService, will try again", "elastiservice", key)
 		t.queue.AddRateLimited(key)
-		return
+		return false
 	}
 	t.queue.Forget(key)
+	return true
 }
 
 func (t *Table) sync(ctx context.Context, key types.NamespacedName) error {
