@@ -52,6 +52,8 @@ type fakeServer struct {
 	version int
 	// writes lists "METHOD path" of the writes that were carried out.
 	writes []string
+	// managers are the field managers of all writes that were asked for.
+	managers []string
 	// requests counts requests by path.
 	requests map[string]int
 	// beforeWrite, if set, is called before each write is judged.
@@ -158,6 +160,9 @@ func (f *fakeServer) ServeHTTP(writer http.ResponseWriter, request *http.Request
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.requests[request.URL.Path]++
+	if request.Method != http.MethodGet {
+		f.managers = append(f.managers, request.URL.Query().Get("fieldManager"))
+	}
 	groupVersion := strings.TrimPrefix(strings.TrimPrefix(request.URL.Path, "/apis/"), "/api/")
 	if resources, ok := f.resources[groupVersion]; ok {
 		f.answer(writer, http.StatusOK, &metav1.APIResourceList{

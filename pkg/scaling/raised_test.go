@@ -17,6 +17,7 @@ limitations under the License.
 package scaling
 
 import (
+	"slices"
 	"testing"
 	"time"
 )
@@ -56,5 +57,20 @@ func TestScaledUpSince(t *testing.T) {
 		if client.ScaledUpSince(t.Context(), target, woken.Add(time.Second)) {
 			t.Errorf("%s: scaled up later than it was", target)
 		}
+	}
+}
+
+func TestWakingFromZeroIsKnownAsOurs(t *testing.T) {
+	server := newCart(t, 0)
+	client := server.client()
+	woken := server.clock.Now()
+	if _, err := client.WakeFromZero(t.Context(), cart, Autoscaler{}, 1); err != nil {
+		t.Fatal(err)
+	}
+	if !client.ScaledUpSince(t.Context(), cart, woken) {
+		t.Error("the wake is not known as ours")
+	}
+	if want := []string{FieldManager}; !slices.Equal(server.managers, want) {
+		t.Errorf("the field managers of the writes are %q, want %q", server.managers, want)
 	}
 }

@@ -114,9 +114,12 @@ func (c *Client) scaleFromZero(ctx context.Context, resource schema.GroupVersion
 	if err != nil {
 		return nil, fmt.Errorf("encoding the patch that scales %s: %w", target, err)
 	}
+	// Before it is done: whoever watches may see it before the answer.
+	c.raised.Add(raisedKey{resource.GroupResource(), target.Namespace, target.Name}, c.clock.Now())
 	scale := &autoscalingv1.Scale{}
 	err = c.rest.Patch(types.JSONPatchType).AbsPath(versionPath(resource.GroupVersion())...).
 		Namespace(target.Namespace).Resource(resource.Resource).Name(target.Name).SubResource("scale").
+		Param("fieldManager", FieldManager).
 		Body(patch).
 		Do(ctx).Into(scale)
 	if err != nil {
