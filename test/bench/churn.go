@@ -21,6 +21,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"net/http"
 	"time"
 
@@ -36,7 +37,11 @@ const (
 	// churnHeldEvery is how many clients there are to one that goes away while
 	// its request is held.
 	churnHeldEvery = 4
-	churnTimeout   = 15 * time.Minute
+	// churnPoliteEvery is how many clients there are to one of either kind that
+	// ends its connection in order. The others reset theirs: a port that ended in
+	// order cannot be used again for a minute, and there are not enough.
+	churnPoliteEvery = 16
+	churnTimeout     = 15 * time.Minute
 	// churnPatience bounds the wait for what clients left behind to be let go:
 	// longer than connections to pods are kept.
 	churnPatience = 5 * time.Second
@@ -65,9 +70,9 @@ func churn(ctx context.Context, b *bench) error {
 	}
 	comeAndGo := func(ctx context.Context, number int) error {
 		if number%churnHeldEvery == 0 {
-			return visit(ctx, holding.Address+":80", false)
+			return visit(ctx, holding.Address+":80", false, number%churnPoliteEvery == 0)
 		}
-		return visit(ctx, answering.Address+":80", true)
+		return visit(ctx, answering.Address+":80", true, number%churnPoliteEvery == 1)
 	}
 	if err := inParallel(ctx, 0, churnWarmUp, comeAndGo); err != nil {
 		return err
@@ -106,13 +111,18 @@ func (b *bench) memoryAtRest(ctx context.Context) (int64, error) {
 }
 
 // visit opens a connection, sends a request, reads the answer if it is to, and
-// closes the connection.
-func visit(ctx context.Context, address string, wait bool) error {
+// closes the connection, in order or with a reset.
+func visit(ctx context.Context, address string, wait, inOrder bool) error {
 	connection, err := openRequest(ctx, address)
 	if err != nil {
 		return err
 	}
 	defer connection.Close()
+	if !inOrder {
+		if err := connection.(*net.TCPConn).SetLinger(0); err != nil {
+			return err
+		}
+	}
 	if !wait {
 		return nil
 	}
