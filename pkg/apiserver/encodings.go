@@ -17,9 +17,12 @@ limitations under the License.
 package apiserver
 
 import (
+	"context"
 	"sync"
+	"time"
 
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/clock"
 )
 
 // maxEncodingsBytes bounds the memory of remembered encodings. The 10,000
@@ -29,15 +32,20 @@ const maxEncodingsBytes = 64 << 20
 // encodingOverheadBytes is about what an entry takes beside its encoding.
 const encodingOverheadBytes = 128
 
+// unusedTime is for how long an encoding that nobody asks for is remembered: for
+// so long at least, and for twice as long at most. Who lists now and then, as a
+// dashboard does, finds them; the memory of those that nobody lists is free.
+const unusedTime = time.Minute
+
 // encodingKey names one version of one object.
 type encodingKey struct {
 	uid             types.UID
 	resourceVersion string
 }
 
-// encodings remembers encoded objects. What was not asked for during the time
-// in which half of the memory was filled anew is forgotten. Safe for
-// concurrent use.
+// encodings remembers encoded objects. What was not asked for during unusedTime,
+// or the time in which half of the memory was filled anew, is forgotten. Safe
+// for concurrent use.
 type encodings struct {
 	maxBytes int
 
@@ -87,8 +95,30 @@ func (e *encodings) remember(key encodingKey, encoded []byte) {
 		return
 	}
 	if e.recentBytes+size > e.maxBytes/2 {
-		e.older, e.recent, e.recentBytes = e.recent, map[encodingKey][]byte{}, 0
+		e.age()
 	}
 	e.recent[key] = encoded
 	e.recentBytes += size
+}
+
+// run forgets what nobody asks for until ctx ends.
+func (e *encodings) run(ctx context.Context, clock clock.WithTicker) {
+	ticker := clock.NewTicker(unusedTime)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C():
+			e.mu.Lock()
+			e.age()
+			e.mu.Unlock()
+		}
+	}
+}
+
+// age forgets what was not asked for since the last time. It is called with mu
+// held.
+func (e *encodings) age() {
+	e.older, e.recent, e.recentBytes = e.recent, map[encodingKey][]byte{}, 0
 }

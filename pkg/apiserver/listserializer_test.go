@@ -18,15 +18,19 @@ package apiserver
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/clock"
 
 	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti/v1alpha1"
 )
@@ -158,6 +162,29 @@ func TestListToAClientThatIsGoneFails(t *testing.T) {
 			t.Errorf("after %d bytes: got %v", after, err)
 		}
 	}
+}
+
+// What nobody lists any more must not take memory for ever.
+func TestEncodingsThatNobodyAsksForAreForgotten(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		remembered := newEncodings(1 << 20)
+		used, unused := encodingKey{uid: "used", resourceVersion: "1"}, encodingKey{uid: "unused", resourceVersion: "1"}
+		remembered.add(used, []byte("{}"))
+		remembered.add(unused, []byte("{}"))
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		go remembered.run(ctx, clock.RealClock{})
+		for range 3 {
+			time.Sleep(unusedTime)
+			synctest.Wait()
+			if remembered.get(used) == nil {
+				t.Fatal("an encoding that is asked for every minute was forgotten")
+			}
+		}
+		if remembered.get(unused) != nil {
+			t.Error("an encoding that nobody asked for is kept")
+		}
+	})
 }
 
 func TestEncodingsAreBounded(t *testing.T) {

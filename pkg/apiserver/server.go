@@ -27,6 +27,7 @@ import (
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 	"k8s.io/apiserver/pkg/registry/rest"
 	genericapiserver "k8s.io/apiserver/pkg/server"
+	"k8s.io/utils/clock"
 
 	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti"
 	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti/v1alpha1"
@@ -67,6 +68,8 @@ type Config struct {
 type Server struct {
 	generic    *genericapiserver.GenericAPIServer
 	controller Runner
+	// lists are the remembered encodings of what is listed.
+	lists *encodings
 	// serving is closed when the server's endpoints can be reached.
 	serving chan struct{}
 }
@@ -95,7 +98,8 @@ func New(config *Config) (*Server, error) {
 	}
 	group := genericapiserver.NewDefaultAPIGroupInfo(elasti.GroupName, Scheme, metav1.ParameterCodec, Codecs)
 	// NewDefaultAPIGroupInfo has chosen a serializer; this one replaces it.
-	group.NegotiatedSerializer = newTextSerializer(Codecs)
+	serializer := newTextSerializer(Codecs)
+	group.NegotiatedSerializer = serializer
 	group.VersionedResourcesStorageMap[v1alpha1.SchemeGroupVersion.Version] = map[string]rest.Storage{
 		"elastiservices":          storage.ElastiService,
 		"elastiservices/status":   storage.Status,
@@ -107,7 +111,7 @@ func New(config *Config) (*Server, error) {
 		return nil, fmt.Errorf("installing the API group %s: %w", elasti.GroupName, err)
 	}
 
-	server := &Server{generic: generic, controller: config.Extra.Controller, serving: make(chan struct{})}
+	server := &Server{generic: generic, controller: config.Extra.Controller, lists: serializer.lists, serving: make(chan struct{})}
 	// A server is ready when it can read its objects: without this, it would
 	// answer 429 to its first clients while the watch cache fills.
 	if err := generic.AddPostStartHook("storage-readiness", generic.StorageReadinessHook.Hook); err != nil {
@@ -135,6 +139,10 @@ func (s *Server) Run(ctx context.Context, watch ...func(ctx context.Context) err
 		group.Go(func() error { return wait(ctx) })
 	}
 	group.Go(func() error { return s.runController(ctx) })
+	group.Go(func() error {
+		s.lists.run(ctx, clock.RealClock{})
+		return nil
+	})
 	group.Go(func() error {
 		if err := s.generic.PrepareRun().RunWithContext(ctx); err != nil {
 			return fmt.Errorf("serving the API: %w", err)

@@ -39,19 +39,21 @@ const (
 	rulesTable = "elasti-chaos"
 	// rules has the kernel note each first packet of a connection to a Service's
 	// port: the Service's address, the client's port, and the address that the
-	// packet goes to after kube-proxy's rules. Neither the table of connections nor
-	// its events would do: an entry whose connection is refused is gone at once,
+	// packet goes to after kube-proxy's rules. Connections are numbered, so that a
+	// port that is used again is another element. Neither the table of connections
+	// nor its events would do: an entry whose connection is refused is gone at once,
 	// and events are lost on a busy machine.
 	rules = `table ip ` + rulesTable + ` {
   set connections {
-    type ipv4_addr . inet_service . ipv4_addr
+    type ipv4_addr . inet_service . ipv4_addr . mark
     size 2000000
     flags dynamic,timeout
     timeout %[1]s
   }
   chain postrouting {
     type filter hook postrouting priority filter
-    tcp flags & (syn | ack) == syn ct original proto-dst %[2]d update @connections { ct original ip daddr . ct original proto-src . ip daddr timeout %[1]s }
+    tcp flags & (syn | ack) == syn ct original proto-dst %[2]d ct mark 0 ct mark set numgen inc mod 1000000000 offset 1
+    tcp flags & (syn | ack) == syn ct original proto-dst %[2]d add @connections { ct original ip daddr . ct original proto-src . ip daddr . ct mark timeout %[1]s }
   }
 }
 `
@@ -87,8 +89,10 @@ func noteDestinations(ctx context.Context, servicePort int) (stop func(context.C
 		return nil, fmt.Errorf("adding rules that note connections: %w: %s", err, output)
 	}
 	return func(ctx context.Context) (*destinations, error) {
-		listed := time.Now()
 		output, listErr := exec.CommandContext(ctx, "nft", "list", "set", "ip", rulesTable, "connections").Output()
+		// With the end of the listing, which may take seconds, a connection never
+		// seems earlier than it was.
+		listed := time.Now()
 		deleteErr := exec.CommandContext(ctx, "nft", "delete", "table", "ip", rulesTable).Run()
 		if err := errors.Join(listErr, deleteErr); err != nil {
 			return nil, fmt.Errorf("reading the connections that were noted: %w", err)
@@ -102,7 +106,7 @@ func noteDestinations(ctx context.Context, servicePort int) (stop func(context.C
 }
 
 // element is one connection as nft prints it.
-var element = regexp.MustCompile(`([0-9.]+) \. ([0-9]+) \. ([0-9.]+) (?:timeout \S+ )?expires ([0-9dhms]+)`)
+var element = regexp.MustCompile(`([0-9.]+) \. ([0-9]+) \. ([0-9.]+) \. 0x[0-9a-f]+ (?:timeout \S+ )?expires ([0-9dhms]+)`)
 
 // parseDestinations reads what nft printed at a time.
 func parseDestinations(output string, listed time.Time) (*destinations, error) {

@@ -53,12 +53,12 @@ func TestDestinationsAreThoseOfTheirTime(t *testing.T) {
 	listed := time.Unix(1700000060, 0)
 	d, err := parseDestinations(`table ip elasti-chaos {
 	set connections {
-		type ipv4_addr . inet_service . ipv4_addr
+		type ipv4_addr . inet_service . ipv4_addr . mark
 		size 2000000
 		flags dynamic,timeout
 		timeout 1h
-		elements = { 10.96.3.4 . 40001 . 10.244.0.8 timeout 1h expires 59m9s1ms,
-			     10.96.3.4 . 40001 . 10.244.0.7 timeout 1h expires 59m250ms }
+		elements = { 10.96.3.4 . 40001 . 10.244.0.8 . 0x00000001 timeout 1h expires 59m9s1ms,
+			     10.96.3.4 . 40001 . 10.244.0.7 . 0x0000002a timeout 1h expires 59m250ms }
 	}
 }`, listed)
 	if err != nil {

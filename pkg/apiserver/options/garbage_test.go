@@ -28,11 +28,12 @@ func TestSmallHeapsMayHoldSomeGarbage(t *testing.T) {
 		live uint64
 		want int
 	}{
-		{0, garbagePercent},
+		{0, 25},
 		{16 * mebibyte, 400},
 		{64 * mebibyte, 100},
 		{128 * mebibyte, 50},
-		{1024 * mebibyte, garbagePercent},
+		{256 * mebibyte, 25},
+		{1024 * mebibyte, 25},
 	} {
 		if got := percentFor(test.live); got != test.want {
 			t.Errorf("with %d MiB in use, got %d percent of garbage, want %d", test.live/mebibyte, got, test.want)
