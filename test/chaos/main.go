@@ -148,7 +148,7 @@ func sleepingApplications(ctx context.Context, connected *cluster.Cluster, names
 	defer cancel()
 	var applications []*cluster.Application
 	for i := range number {
-		app := connected.NewApplication(namespace, cluster.ApplicationOptions{Name: fmt.Sprintf("chaos-%02d", i), Linger: linger})
+		app := connected.NewApplication(namespace, cluster.ApplicationOptions{Name: fmt.Sprintf("chaos-%02d", i), Linger: linger, Container: cluster.OneOfMany})
 		if err := app.Create(ctx); err != nil {
 			return nil, err
 		}

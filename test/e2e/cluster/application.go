@@ -298,6 +298,12 @@ func (a *Application) deployment() *appsv1.Deployment {
 	return deployment
 }
 
+// OneOfMany has a container ask for so little that dozens of pods, with those that
+// linger, have room on a node of two processors.
+func OneOfMany(container *corev1.Container) {
+	container.Resources.Requests = corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("20m")}
+}
+
 func (a *Application) lifecycle() *corev1.Lifecycle {
 	if a.options.Linger == 0 {
 		return nil

@@ -105,7 +105,7 @@ func (c *Cluster) rounds(ctx context.Context, namespace string, observer *Observ
 	defer cancel()
 	var apps []*Application
 	for i := range options.Applications {
-		app := c.NewApplication(namespace, ApplicationOptions{Name: fmt.Sprintf("%s-%02d", name, i), Linger: lingerWhileSwitching})
+		app := c.NewApplication(namespace, ApplicationOptions{Name: fmt.Sprintf("%s-%02d", name, i), Linger: lingerWhileSwitching, Container: OneOfMany})
 		if err := app.Create(ctx); err != nil {
 			return RoundOutcome{}, err
 		}
