@@ -25,6 +25,7 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti/v1alpha1"
 	"github.com/truefoundry/elasti-apiserver/test/e2e/cluster"
@@ -79,12 +80,18 @@ func coldStart(ctx context.Context, b *bench) error {
 		return err
 	}
 
+	patches, err := stage.patches(ctx, cluster.ApplicationOptions{Name: "patched"})
+	if err != nil {
+		return err
+	}
+
 	wakes := pick(append(append(one, rarely...), waiting...), func(c coldStartTimes) time.Duration { return c.scaled.Sub(c.sent) })
 	releases := pick(waiting, func(c coldStartTimes) time.Duration { return c.received.Sub(c.privateReady) })
 	probed := pick(rarely, func(c coldStartTimes) time.Duration { return c.received.Sub(c.accepting) })
 	oneAdded, manyAdded := pick(one, coldStartTimes.added), pick(many, coldStartTimes.lastAdded)
 
 	b.durations("request sent → target scaled", wakes)
+	b.durations("  for comparison, one call by a client of the API: scale patched → target scaled", patches)
 	b.durations("target scaled → application accepts connections", pick(one, func(c coldStartTimes) time.Duration { return c.accepting.Sub(c.scaled) }))
 	b.durations("one request: sent → answered", pick(one, func(c coldStartTimes) time.Duration { return c.lastAnswered.Sub(c.sent) }))
 	b.durations("one request: added to the pod's own start", oneAdded)
@@ -246,6 +253,38 @@ func (s *stage) coldStart(ctx context.Context, app *cluster.Application, clients
 		*wanted.at = moment.At
 	}
 	return times, nil
+}
+
+// patches measures how long it takes until the observer sees a target scaled that
+// a client of the API scales itself, with a single call: no wake is faster.
+func (s *stage) patches(ctx context.Context, options cluster.ApplicationOptions) ([]time.Duration, error) {
+	app := s.NewApplication(s.namespace, options)
+	if err := app.Create(ctx); err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, coldStartTimeout)
+	defer cancel()
+	var durations []time.Duration
+	for range coldStarts {
+		if err := putToSleep(ctx, app); err != nil {
+			return nil, err
+		}
+		start := time.Now()
+		_, err := s.Host.AppsV1().Deployments(s.namespace).Patch(ctx, app.Name, types.JSONPatchType,
+			[]byte(`[{"op":"add","path":"/spec/replicas","value":1}]`), metav1.PatchOptions{}, "scale")
+		if err != nil {
+			return nil, fmt.Errorf("scaling %s: %w", app.Name, err)
+		}
+		moment, err := s.observer.Await(ctx, start, cluster.Scaled, app.Name, "")
+		if err != nil {
+			return nil, err
+		}
+		durations = append(durations, moment.At.Sub(start))
+		if err := app.AwaitMode(ctx, v1alpha1.ModeServe); err != nil {
+			return nil, err
+		}
+	}
+	return durations, errors.Join(app.Scale(ctx, 0), app.DeleteElastiService(ctx))
 }
 
 // putToSleep scales the application to zero and waits until it is asleep. A
