@@ -33,8 +33,9 @@ import (
 )
 
 // settleTime is how long after the last change what follows it may still be
-// written, before the rest begins.
-const settleTime = 30 * time.Second
+// written, before the rest begins, and what it left in memory be collected: when
+// nothing happens, that is done every two minutes.
+const settleTime = 150 * time.Second
 
 // written are the resources that the server could write, with the namespace of
 // those that others write elsewhere.
