@@ -175,7 +175,7 @@ func TestEncodingsThatNobodyAsksForAreForgotten(t *testing.T) {
 		defer cancel()
 		go remembered.run(ctx, clock.RealClock{})
 		for range 3 {
-			time.Sleep(unusedTime)
+			<-time.After(unusedTime)
 			synctest.Wait()
 			if remembered.get(used) == nil {
 				t.Fatal("an encoding that is asked for every minute was forgotten")
