@@ -90,8 +90,7 @@ func noteDestinations(ctx context.Context, servicePort int) (stop func(context.C
 	}
 	return func(ctx context.Context) (*destinations, error) {
 		output, listErr := exec.CommandContext(ctx, "nft", "list", "set", "ip", rulesTable, "connections").Output()
-		// With the end of the listing, which may take seconds, a connection never
-		// seems earlier than it was.
+		// The listing takes seconds; aligned makes up for that.
 		listed := time.Now()
 		deleteErr := exec.CommandContext(ctx, "nft", "delete", "table", "ip", rulesTable).Run()
 		if err := errors.Join(listErr, deleteErr); err != nil {
@@ -128,6 +127,23 @@ func parseDestinations(output string, listed time.Time) (*destinations, error) {
 		slices.SortFunc(connections, func(one, other translation) int { return one.at.Compare(other.at) })
 	}
 	return d, lines.Err()
+}
+
+// aligned moves all times so that the newest connection is that of the request
+// that was sent last: when what the kernel printed was true is not known well.
+func (d *destinations) aligned(lastSent time.Time) *destinations {
+	var newest time.Time
+	for _, connections := range d.known {
+		if last := connections[len(connections)-1].at; last.After(newest) {
+			newest = last
+		}
+	}
+	for _, connections := range d.known {
+		for i := range connections {
+			connections[i].at = connections[i].at.Add(lastSent.Sub(newest))
+		}
+	}
+	return d
 }
 
 // find returns where the connection of a failed request went. It is empty when

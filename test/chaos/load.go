@@ -66,6 +66,7 @@ type load struct {
 
 	mu       sync.Mutex
 	total    int
+	lastSent time.Time
 	failures []failure
 }
 
@@ -106,6 +107,9 @@ func (l *load) send(ctx context.Context, app *cluster.Application, number int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.total++
+	if f.sent.After(l.lastSent) {
+		l.lastSent = f.sent
+	}
 	if f.err != nil {
 		l.failures = append(l.failures, f)
 	}
@@ -155,6 +159,7 @@ func get(ctx context.Context, client *http.Client, url string) error {
 func (l *load) outcome(went *destinations) (total int, failures []failure) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	went = went.aligned(l.lastSent)
 	for i := range l.failures {
 		l.failures[i].destination = went.find(l.failures[i])
 	}
