@@ -18,6 +18,7 @@ package main
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -30,9 +31,6 @@ import (
 )
 
 const (
-	// clockSlack is how much earlier a connection may seem to be than the request
-	// that made it.
-	clockSlack = 50 * time.Millisecond
 	// rememberedFor is how long the kernel remembers a connection.
 	rememberedFor = time.Hour
 	// rulesTable is the table of netfilter that the rules are in.
@@ -65,16 +63,19 @@ type destinations struct {
 	known map[endpoints][]translation
 }
 
+// uses are when each client port was used for a connection to a Service.
+type uses map[endpoints][]time.Time
+
 // endpoints are what a client knows of its connection.
 type endpoints struct {
 	port    int
 	service string
 }
 
-// translation is one connection: when it was made last, and the address that
+// translation is one connection: its number, which grows, and the address that
 // the Service's stood for.
 type translation struct {
-	at          time.Time
+	number      uint64
 	destination string
 }
 
@@ -90,13 +91,11 @@ func noteDestinations(ctx context.Context, servicePort int) (stop func(context.C
 	}
 	return func(ctx context.Context) (*destinations, error) {
 		output, listErr := exec.CommandContext(ctx, "nft", "list", "set", "ip", rulesTable, "connections").Output()
-		// The listing takes seconds; aligned makes up for that.
-		listed := time.Now()
 		deleteErr := exec.CommandContext(ctx, "nft", "delete", "table", "ip", rulesTable).Run()
 		if err := errors.Join(listErr, deleteErr); err != nil {
 			return nil, fmt.Errorf("reading the connections that were noted: %w", err)
 		}
-		noted, err := parseDestinations(string(output), listed)
+		noted, err := parseDestinations(string(output))
 		if err == nil && len(noted.known) == 0 {
 			err = errors.New("the kernel has noted no connection")
 		}
@@ -105,55 +104,41 @@ func noteDestinations(ctx context.Context, servicePort int) (stop func(context.C
 }
 
 // element is one connection as nft prints it.
-var element = regexp.MustCompile(`([0-9.]+) \. ([0-9]+) \. ([0-9.]+) \. 0x[0-9a-f]+ (?:timeout \S+ )?expires ([0-9dhms]+)`)
+var element = regexp.MustCompile(`([0-9.]+) \. ([0-9]+) \. ([0-9.]+) \. 0x([0-9a-f]+) `)
 
-// parseDestinations reads what nft printed at a time.
-func parseDestinations(output string, listed time.Time) (*destinations, error) {
+// parseDestinations reads what nft printed.
+func parseDestinations(output string) (*destinations, error) {
 	d := &destinations{known: map[endpoints][]translation{}}
 	lines := bufio.NewScanner(strings.NewReader(output))
 	lines.Buffer(nil, 64<<20)
 	for lines.Scan() {
 		for _, found := range element.FindAllStringSubmatch(lines.Text(), -1) {
 			port, portErr := strconv.Atoi(found[2])
-			left, leftErr := time.ParseDuration(found[4])
-			if err := errors.Join(portErr, leftErr); err != nil {
+			number, numberErr := strconv.ParseUint(found[4], 16, 32)
+			if err := errors.Join(portErr, numberErr); err != nil {
 				return nil, fmt.Errorf("reading %q: %w", found[0], err)
 			}
 			key := endpoints{port: port, service: found[1]}
-			d.known[key] = append(d.known[key], translation{at: listed.Add(left - rememberedFor), destination: found[3]})
+			d.known[key] = append(d.known[key], translation{number: number, destination: found[3]})
 		}
 	}
 	for _, connections := range d.known {
-		slices.SortFunc(connections, func(one, other translation) int { return one.at.Compare(other.at) })
+		slices.SortFunc(connections, func(one, other translation) int { return cmp.Compare(one.number, other.number) })
 	}
 	return d, lines.Err()
 }
 
-// aligned moves all times so that the newest connection is that of the request
-// that was sent last: when what the kernel printed was true is not known well.
-func (d *destinations) aligned(lastSent time.Time) *destinations {
-	var newest time.Time
-	for _, connections := range d.known {
-		if last := connections[len(connections)-1].at; last.After(newest) {
-			newest = last
-		}
+// find returns where the connection of a failed request went, given all uses of
+// its port: connections of a port follow each other, so that the third use is the
+// third connection. It is empty when that cannot be told, as when some of them
+// came to nothing because nobody was behind the Service.
+func (d *destinations) find(f failure, all uses) string {
+	key := endpoints{port: f.port, service: f.service}
+	connections, sent := d.known[key], all[key]
+	slices.SortFunc(sent, time.Time.Compare)
+	at := slices.Index(sent, f.sent)
+	if at < 0 || len(connections) != len(sent) {
+		return ""
 	}
-	for _, connections := range d.known {
-		for i := range connections {
-			connections[i].at = connections[i].at.Add(lastSent.Sub(newest))
-		}
-	}
-	return d
-}
-
-// find returns where the connection of a failed request went. It is empty when
-// there was none: nobody was behind the Service.
-func (d *destinations) find(f failure) string {
-	// A port is used again after its connection has ended.
-	for _, one := range d.known[endpoints{port: f.port, service: f.service}] {
-		if !one.at.Before(f.sent.Add(-clockSlack)) {
-			return one.destination
-		}
-	}
-	return ""
+	return connections[at].destination
 }

@@ -49,35 +49,38 @@ func TestAKillExplainsOnlyWhatMetIt(t *testing.T) {
 	}
 }
 
-func TestDestinationsAreThoseOfTheirTime(t *testing.T) {
-	listed := time.Unix(1700000060, 0)
+func TestDestinationsAreThoseOfTheirUse(t *testing.T) {
 	d, err := parseDestinations(`table ip elasti-chaos {
 	set connections {
 		type ipv4_addr . inet_service . ipv4_addr . mark
 		size 2000000
 		flags dynamic,timeout
 		timeout 1h
-		elements = { 10.96.3.4 . 40001 . 10.244.0.8 . 0x00000001 timeout 1h expires 59m9s1ms,
-			     10.96.3.4 . 40001 . 10.244.0.7 . 0x0000002a timeout 1h expires 59m250ms }
+		elements = { 10.96.3.4 . 40001 . 10.244.0.8 . 0x0000002a timeout 1h expires 59m9s1ms,
+			     10.96.3.4 . 40001 . 10.244.0.7 . 0x00000001 timeout 1h expires 59m250ms,
+			     10.96.3.4 . 40003 . 10.244.0.6 . 0x00000003 timeout 1h expires 59m250ms }
 	}
-}`, listed)
+}`)
 	if err != nil {
 		t.Fatal(err)
 	}
-	// By their times as printed, which a listing that took three seconds shifts.
-	d = d.aligned(time.Unix(1700000006, 0))
-	first := time.Unix(1699999997, 240_000_000)
+	first := time.Unix(1700000000, 0)
+	second := first.Add(5 * time.Second)
+	all := uses{
+		{port: 40001, service: "10.96.3.4"}: {second, first},
+		{port: 40003, service: "10.96.3.4"}: {first, second},
+	}
 	for name, test := range map[string]struct {
 		failure failure
 		want    string
 	}{
-		"the first of its port": {failure{port: 40001, service: "10.96.3.4", sent: first}, "10.244.0.7"},
-		"the second":            {failure{port: 40001, service: "10.96.3.4", sent: first.Add(5 * time.Second)}, "10.244.0.8"},
-		"never there":           {failure{port: 40001, service: "10.96.3.4", sent: first.Add(time.Minute)}, ""},
-		"another port":          {failure{port: 40002, service: "10.96.3.4", sent: first}, ""},
-		"another Service":       {failure{port: 40001, service: "10.96.3.5", sent: first}, ""},
+		"the first of its port":              {failure{port: 40001, service: "10.96.3.4", sent: first}, "10.244.0.7"},
+		"the second":                         {failure{port: 40001, service: "10.96.3.4", sent: second}, "10.244.0.8"},
+		"one of two, of which one was noted": {failure{port: 40003, service: "10.96.3.4", sent: first}, ""},
+		"another port":                       {failure{port: 40002, service: "10.96.3.4", sent: first}, ""},
+		"another Service":                    {failure{port: 40001, service: "10.96.3.5", sent: first}, ""},
 	} {
-		if got := d.find(test.failure); got != test.want {
+		if got := d.find(test.failure, all); got != test.want {
 			t.Errorf("%s: it went to %q, want %q", name, got, test.want)
 		}
 	}

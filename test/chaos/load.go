@@ -66,12 +66,12 @@ type load struct {
 
 	mu       sync.Mutex
 	total    int
-	lastSent time.Time
+	uses     uses
 	failures []failure
 }
 
 func newLoad(applications []*cluster.Application, perSecond int) *load {
-	return &load{applications: applications, limiter: rate.NewLimiter(rate.Limit(perSecond), 10)}
+	return &load{applications: applications, uses: uses{}, limiter: rate.NewLimiter(rate.Limit(perSecond), 10)}
 }
 
 // run sends until ctx ends, and returns when every request has ended.
@@ -107,9 +107,8 @@ func (l *load) send(ctx context.Context, app *cluster.Application, number int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.total++
-	if f.sent.After(l.lastSent) {
-		l.lastSent = f.sent
-	}
+	key := endpoints{port: f.port, service: f.service}
+	l.uses[key] = append(l.uses[key], f.sent)
 	if f.err != nil {
 		l.failures = append(l.failures, f)
 	}
@@ -159,9 +158,8 @@ func get(ctx context.Context, client *http.Client, url string) error {
 func (l *load) outcome(went *destinations) (total int, failures []failure) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	went = went.aligned(l.lastSent)
 	for i := range l.failures {
-		l.failures[i].destination = went.find(l.failures[i])
+		l.failures[i].destination = went.find(l.failures[i], l.uses)
 	}
 	return l.total, l.failures
 }
