@@ -27,6 +27,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 	"time"
 )
 
@@ -130,15 +131,27 @@ func parseDestinations(output string) (*destinations, error) {
 
 // find returns where the connection of a failed request went, given all uses of
 // its port: connections of a port follow each other, so that the third use is the
-// third connection. It is empty when that cannot be told, as when some of them
-// came to nothing because nobody was behind the Service.
+// third connection. It is empty when that cannot be told: when some uses came to
+// nothing because nobody was behind the Service, or made two connections, and the
+// connections of the port went to different addresses, or there was none.
 func (d *destinations) find(f failure, all uses) string {
 	key := endpoints{port: f.port, service: f.service}
 	connections, sent := d.known[key], all[key]
 	slices.SortFunc(sent, time.Time.Compare)
 	at := slices.Index(sent, f.sent)
-	if at < 0 || len(connections) != len(sent) {
+	switch {
+	case at < 0 || len(connections) == 0:
+		return ""
+	case len(connections) == len(sent):
+		return connections[at].destination
+	case errors.Is(f.err, syscall.ECONNREFUSED):
+		// It may be the one that came to nothing.
 		return ""
 	}
-	return connections[at].destination
+	for _, connection := range connections {
+		if connection.destination != connections[0].destination {
+			return ""
+		}
+	}
+	return connections[0].destination
 }

@@ -76,7 +76,8 @@ func TestDestinationsAreThoseOfTheirUse(t *testing.T) {
 	}{
 		"the first of its port":              {failure{port: 40001, service: "10.96.3.4", sent: first}, "10.244.0.7"},
 		"the second":                         {failure{port: 40001, service: "10.96.3.4", sent: second}, "10.244.0.8"},
-		"one of two, of which one was noted": {failure{port: 40003, service: "10.96.3.4", sent: first}, ""},
+		"one of two, of which one was noted": {failure{port: 40003, service: "10.96.3.4", sent: first, err: io.EOF}, "10.244.0.6"},
+		"one that may have come to nothing":  {failure{port: 40003, service: "10.96.3.4", sent: first, err: syscall.ECONNREFUSED}, ""},
 		"another port":                       {failure{port: 40002, service: "10.96.3.4", sent: first}, ""},
 		"another Service":                    {failure{port: 40001, service: "10.96.3.5", sent: first}, ""},
 	} {
