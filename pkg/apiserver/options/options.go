@@ -203,7 +203,7 @@ func (o *Options) Run(ctx context.Context) (err error) {
 	}
 	defer func() { err = errors.Join(err, store.close()) }()
 
-	server, recorder, err := o.newServer(ctx, host)
+	server, recorder, err := o.newServer(ctx, host, store)
 	if err != nil {
 		return err
 	}
@@ -249,7 +249,7 @@ func limited(config *rest.Config) *rest.Config {
 
 // newServer assembles the server. The second result records Events until its
 // context ends.
-func (o *Options) newServer(ctx context.Context, host *rest.Config) (*apiserver.Server, func(context.Context) error, error) {
+func (o *Options) newServer(ctx context.Context, host *rest.Config, store *backend) (*apiserver.Server, func(context.Context) error, error) {
 	logger := klog.FromContext(ctx)
 	client, err := kubernetes.NewForConfig(host)
 	if err != nil {
@@ -265,6 +265,7 @@ func (o *Options) newServer(ctx context.Context, host *rest.Config) (*apiserver.
 	if err != nil {
 		return nil, nil, err
 	}
+	generic.RESTOptionsGetter = store.shorten(generic.RESTOptionsGetter)
 	// Objects of the host are asked about by their names.
 	access := generic.Authorization.Authorizer
 	generic.Authorization.Authorizer = authorization.ForAllNames(access)

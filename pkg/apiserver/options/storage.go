@@ -24,6 +24,7 @@ import (
 	"time"
 
 	"github.com/spf13/pflag"
+	"k8s.io/apiserver/pkg/registry/generic"
 	"k8s.io/apiserver/pkg/server/options"
 
 	"github.com/truefoundry/elasti-apiserver/pkg/storage/embedded"
@@ -101,14 +102,17 @@ type backend struct {
 	wait func(ctx context.Context) error
 	// close ends the store after its last use.
 	close func() error
+	// shorten returns the REST options with the shortest way to the store.
+	shorten func(generic.RESTOptionsGetter) generic.RESTOptionsGetter
 }
 
 // Start starts the backend when it runs in this process, and lets etcd point at it.
 func (o *Storage) start(ctx context.Context, etcd *options.EtcdOptions) (*backend, error) {
 	if o.Backend != StorageEmbedded {
 		return &backend{
-			wait:  func(context.Context) error { return nil },
-			close: func() error { return nil },
+			wait:    func(context.Context) error { return nil },
+			close:   func() error { return nil },
+			shorten: func(getter generic.RESTOptionsGetter) generic.RESTOptionsGetter { return getter },
 		}, nil
 	}
 	server, err := embedded.Start(ctx, embedded.Options{DataDir: o.DataDir, LockTimeout: predecessorTimeout})
@@ -116,5 +120,19 @@ func (o *Storage) start(ctx context.Context, etcd *options.EtcdOptions) (*backen
 		return nil, err
 	}
 	etcd.StorageConfig.Transport.ServerList = []string{server.Endpoint()}
-	return &backend{wait: server.Wait, close: server.Close}, nil
+	return &backend{
+		wait:  server.Wait,
+		close: server.Close,
+		shorten: func(getter generic.RESTOptionsGetter) generic.RESTOptionsGetter {
+			if hasWatchCache(etcd) {
+				return server.Direct(getter)
+			}
+			return getter
+		},
+	}, nil
+}
+
+// hasWatchCache tells whether every resource has a watch cache, as by default.
+func hasWatchCache(etcd *options.EtcdOptions) bool {
+	return etcd.EnableWatchCache && len(etcd.WatchCacheSizes) == 0
 }
