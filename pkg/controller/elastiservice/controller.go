@@ -95,7 +95,7 @@ func New(options Options) (*Controller, error) {
 		listeners: newListeners(options.DialResolver, options.Clock),
 		memories:  newMemories(),
 	}
-	c.statuses = newStatusWriter(options.Elasti, options.Clock, c.watchedVersion)
+	c.statuses = newStatusWriter(options.Elasti, options.Clock, c.watchedVersion, c.wroteStatus)
 	c.ports = newProxyPorts(options.ProxyPortRange, options.Clock, c.enqueue)
 	c.targets = &targetWatches{
 		informers: c.informers,
@@ -153,6 +153,7 @@ func (c *Controller) Run(ctx context.Context) error {
 	c.resolversChanged(ctx)
 	c.restoreProxyPorts()
 	c.queue.Add(resolverCheck)
+	running.Go(func() { c.statuses.newcomers.run(ctx) })
 	for range c.options.Workers {
 		running.Go(func() {
 			for c.work(ctx) {

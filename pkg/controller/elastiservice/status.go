@@ -119,14 +119,16 @@ func (c *Controller) reportTarget(v *view, status *v1alpha1.ElastiServiceStatus,
 	status.Replicas, status.ReadyReplicas = replicas, ready
 }
 
-// wantStatus has the status written that was decided on, and tells of what is
-// new in it.
+// wantStatus has the status written that was decided on.
 func (c *Controller) wantStatus(elastiService *v1alpha1.ElastiService, status *v1alpha1.ElastiServiceStatus) {
 	c.metrics.inMode(keyOf(elastiService), status.Mode)
-	if c.statuses.want(elastiService, status) {
-		c.reportProblem(elastiService, status)
-		c.reportAutoscaler(elastiService, meta.FindStatusCondition(status.Conditions, ConditionAutoscalerFound))
-	}
+	c.statuses.want(elastiService, status)
+}
+
+// wroteStatus tells of what is new in a status that was written.
+func (c *Controller) wroteStatus(before *v1alpha1.ElastiService, status *v1alpha1.ElastiServiceStatus) {
+	c.reportProblem(before, status)
+	c.reportAutoscaler(before, meta.FindStatusCondition(status.Conditions, ConditionAutoscalerFound))
 }
 
 // reportProblem records an Event when Ready starts to be false, or is false

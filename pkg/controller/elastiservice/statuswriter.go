@@ -44,7 +44,12 @@ type statusWriter struct {
 	// watched returns the resource version that the watch has of an
 	// ElastiService, empty when it has none.
 	watched func(types.NamespacedName) string
-	queue   workqueue.TypedRateLimitingInterface[types.NamespacedName]
+	// wrote tells of a status that was written, and of the ElastiService as it
+	// was before.
+	wrote func(before *v1alpha1.ElastiService, status *v1alpha1.ElastiServiceStatus)
+	queue workqueue.TypedRateLimitingInterface[types.NamespacedName]
+	// newcomers are those whose first statuses wait for their place in the queue.
+	newcomers *newcomers
 
 	mu sync.Mutex
 	// wanted are the statuses that are not known to be in the watch yet. What
@@ -62,6 +67,8 @@ type wantedStatus struct {
 	// The rest is guarded by the mutex of the writer.
 
 	uid types.UID
+	// before is the ElastiService with the status that was written last.
+	before *v1alpha1.ElastiService
 	// status is replaced, never changed. Only what the controller owns of it
 	// counts.
 	status *v1alpha1.ElastiServiceStatus
@@ -70,14 +77,17 @@ type wantedStatus struct {
 	version string
 }
 
-func newStatusWriter(elasti versioned.Interface, clock clock.WithTicker, watched func(types.NamespacedName) string) *statusWriter {
+func newStatusWriter(elasti versioned.Interface, clock clock.WithTicker, watched func(types.NamespacedName) string, wrote func(*v1alpha1.ElastiService, *v1alpha1.ElastiServiceStatus)) *statusWriter {
+	queue := workqueue.NewTypedRateLimitingQueueWithConfig(
+		workqueue.NewTypedItemExponentialFailureRateLimiter[types.NamespacedName](firstRetry, lastRetry),
+		workqueue.TypedRateLimitingQueueConfig[types.NamespacedName]{Clock: clock})
 	return &statusWriter{
-		elasti:  elasti,
-		watched: watched,
-		queue: workqueue.NewTypedRateLimitingQueueWithConfig(
-			workqueue.NewTypedItemExponentialFailureRateLimiter[types.NamespacedName](firstRetry, lastRetry),
-			workqueue.TypedRateLimitingQueueConfig[types.NamespacedName]{Clock: clock}),
-		wanted: map[types.NamespacedName]*wantedStatus{},
+		elasti:    elasti,
+		watched:   watched,
+		wrote:     wrote,
+		queue:     queue,
+		newcomers: newNewcomers(clock, queue.Add),
+		wanted:    map[types.NamespacedName]*wantedStatus{},
 	}
 }
 
@@ -95,13 +105,20 @@ func (w *statusWriter) overlay(elastiService *v1alpha1.ElastiService) *v1alpha1.
 		delete(w.wanted, key)
 		return elastiService
 	}
-	overlaid := *elastiService
-	overlaid.Status = withOwnStatus(&elastiService.Status, wanted.status)
+	overlaid := withStatus(elastiService, wanted.status)
 	if wanted.version == "" {
 		// Proxy ports count only when they are recorded.
 		overlaid.Status.ProxyPorts = elastiService.Status.ProxyPorts
 	}
-	return &overlaid
+	return overlaid
+}
+
+// withStatus returns an ElastiService with what the controller owns of the
+// status taken from another one.
+func withStatus(elastiService *v1alpha1.ElastiService, own *v1alpha1.ElastiServiceStatus) *v1alpha1.ElastiService {
+	with := *elastiService
+	with.Status = withOwnStatus(&elastiService.Status, own)
+	return &with
 }
 
 // want has a status written in the background, if it differs from the one that
@@ -110,7 +127,12 @@ func (w *statusWriter) want(elastiService *v1alpha1.ElastiService, status *v1alp
 	if !w.note(elastiService, status) {
 		return false
 	}
-	w.queue.Add(keyOf(elastiService))
+	key := keyOf(elastiService)
+	if len(elastiService.Status.Conditions) == 0 || w.newcomers.has(key) {
+		w.newcomers.add(key)
+	} else {
+		w.queue.Add(key)
+	}
 	return true
 }
 
@@ -131,6 +153,9 @@ func (w *statusWriter) note(elastiService *v1alpha1.ElastiService, status *v1alp
 	if !ok {
 		wanted = &wantedStatus{}
 		w.wanted[key] = wanted
+	}
+	if !ok || wanted.version != "" || wanted.uid != elastiService.UID {
+		wanted.before = elastiService
 	}
 	wanted.uid, wanted.status, wanted.version = elastiService.UID, status, ""
 	return true
@@ -167,7 +192,7 @@ func (w *statusWriter) write(ctx context.Context, key types.NamespacedName) erro
 	wanted.writing.Lock()
 	defer wanted.writing.Unlock()
 	w.mu.Lock()
-	uid, status, done := wanted.uid, wanted.status, wanted.version != ""
+	uid, before, status, done := wanted.uid, wanted.before, wanted.status, wanted.version != ""
 	w.mu.Unlock()
 	if done {
 		return nil
@@ -186,9 +211,13 @@ func (w *statusWriter) write(ctx context.Context, key types.NamespacedName) erro
 	case err != nil:
 		return fmt.Errorf("writing the status: %w", err)
 	}
+	w.wrote(before, status)
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if wanted.status != status {
+		if wanted.uid == uid {
+			wanted.before = withStatus(before, status)
+		}
 		return nil
 	}
 	wanted.version = updated.ResourceVersion

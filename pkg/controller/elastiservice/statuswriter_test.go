@@ -17,6 +17,7 @@ limitations under the License.
 package elastiservice
 
 import (
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -80,7 +81,7 @@ func TestSliceDoesNotWaitForAStatusThatIsBeingWritten(t *testing.T) {
 func TestOverlayIsWhatWasDecidedUntilTheWatchHasIt(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
-	writer := newStatusWriter(c.elasti, c.options.Clock, func(types.NamespacedName) string { return "" })
+	writer := newStatusWriter(c.elasti, c.options.Clock, func(types.NamespacedName) string { return "" }, ignoreWritten)
 	defer writer.queue.ShutDown()
 	watched := cartElastiService()
 	watched.ResourceVersion = "7"
@@ -127,7 +128,7 @@ func TestAWatchThatIsFasterThanTheAnswerLeavesNothingBehind(t *testing.T) {
 	written.ResourceVersion = "9"
 	c.elasti.PrependReactor("patch", "elastiservices", func(clienttesting.Action) (bool, runtime.Object, error) { return true, written, nil })
 	for version, left := range map[string]int{"": 1, "8": 1, "9": 0, "10": 0} {
-		writer := newStatusWriter(c.elasti, c.options.Clock, func(types.NamespacedName) string { return version })
+		writer := newStatusWriter(c.elasti, c.options.Clock, func(types.NamespacedName) string { return version }, ignoreWritten)
 		decided := &v1alpha1.ElastiServiceStatus{Replicas: 3, Mode: v1alpha1.ModeServe}
 		if err := writer.writeNow(t.Context(), cartElastiService(), decided); err != nil {
 			t.Fatal(err)
@@ -136,5 +137,48 @@ func TestAWatchThatIsFasterThanTheAnswerLeavesNothingBehind(t *testing.T) {
 		if len(writer.wanted) != left {
 			t.Errorf("with version %q in the watch, %d statuses are kept, want %d", version, len(writer.wanted), left)
 		}
+	}
+}
+
+func ignoreWritten(*v1alpha1.ElastiService, *v1alpha1.ElastiServiceStatus) {}
+
+// What is told of a written status is what is new since the last one that was
+// written, whatever was decided on in between.
+func TestWrittenStatusIsComparedWithTheOneBefore(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t)
+	answer := cartElastiService()
+	answer.ResourceVersion = "9"
+	c.elasti.PrependReactor("patch", "elastiservices", func(clienttesting.Action) (bool, runtime.Object, error) { return true, answer, nil })
+	type change struct{ before, after int32 }
+	var written []change
+	writer := newStatusWriter(c.elasti, c.options.Clock, func(types.NamespacedName) string { return "" },
+		func(before *v1alpha1.ElastiService, status *v1alpha1.ElastiServiceStatus) {
+			written = append(written, change{before.Status.Replicas, status.Replicas})
+		})
+	defer writer.queue.ShutDown()
+	want := func(replicas int32) {
+		t.Helper()
+		watched := cartElastiService()
+		watched.ResourceVersion = "7"
+		if !writer.want(writer.overlay(watched), &v1alpha1.ElastiServiceStatus{Replicas: replicas}) {
+			t.Fatalf("%d replicas are not wanted", replicas)
+		}
+	}
+	write := func() {
+		t.Helper()
+		if err := writer.write(t.Context(), keyOf(cartElastiService())); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want(1)
+	want(2)
+	write()
+	write()
+	want(3)
+	want(4)
+	write()
+	if expected := []change{{0, 2}, {2, 4}}; !slices.Equal(written, expected) {
+		t.Errorf("what is told is %v, want %v", written, expected)
 	}
 }

@@ -1,0 +1,143 @@
+/*
+Copyright The elasti-apiserver Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package elastiservice
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/client-go/util/flowcontrol"
+	"k8s.io/utils/clock"
+)
+
+// Who creates a few ElastiServices sees their first statuses at once. Who
+// creates hundreds in a row is not to wait for the disk and the processor that
+// as many statuses take: the rest of those are written when no more come, and
+// this many a second until then.
+const (
+	firstStatusesAtOnce    = 20
+	firstStatusesPerSecond = 20
+	// calm is how long nothing new came when no more is expected.
+	calm = 100 * time.Millisecond
+)
+
+// newcomers are ElastiServices that have no status yet. They pass on to where
+// statuses are written, not all at the same time. Safe for concurrent use.
+type newcomers struct {
+	clock  clock.WithTicker
+	passes flowcontrol.PassiveRateLimiter
+	// pass is called with each that may have its status written, once or more.
+	pass func(types.NamespacedName)
+	// came has a token when one began to wait while none did.
+	came chan struct{}
+
+	mu sync.Mutex
+	// waiting are those that wait, in the order in which they came.
+	waiting []types.NamespacedName
+	waits   sets.Set[types.NamespacedName]
+	// more is whether any came since the last look.
+	more bool
+}
+
+func newNewcomers(clock clock.WithTicker, pass func(types.NamespacedName)) *newcomers {
+	return &newcomers{
+		clock:  clock,
+		passes: flowcontrol.NewTokenBucketPassiveRateLimiterWithClock(firstStatusesPerSecond, firstStatusesAtOnce, clock),
+		pass:   pass,
+		came:   make(chan struct{}, 1),
+		waits:  sets.New[types.NamespacedName](),
+	}
+}
+
+// add lets one pass now or later. One that waits already goes on waiting.
+func (n *newcomers) add(key types.NamespacedName) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.waits.Has(key) {
+		return
+	}
+	n.more = true
+	if len(n.waiting) == 0 && n.passes.TryAccept() {
+		n.pass(key)
+		return
+	}
+	n.waiting = append(n.waiting, key)
+	n.waits.Insert(key)
+	select {
+	case n.came <- struct{}{}:
+	default:
+	}
+}
+
+// has tells whether one waits.
+func (n *newcomers) has(key types.NamespacedName) bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.waits.Has(key)
+}
+
+// run lets those pass that wait, until ctx ends.
+func (n *newcomers) run(ctx context.Context) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-n.came:
+			n.letPass(ctx)
+		}
+	}
+}
+
+// letPass returns when none waits any more.
+func (n *newcomers) letPass(ctx context.Context) {
+	looks := n.clock.NewTicker(calm)
+	defer looks.Stop()
+	for n.someWait() {
+		select {
+		case <-ctx.Done():
+			return
+		case <-looks.C():
+			n.letSomePass()
+		}
+	}
+}
+
+func (n *newcomers) someWait() bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return len(n.waiting) > 0
+}
+
+// letSomePass lets all pass when none came since the last look, and otherwise
+// as many as the rate allows.
+func (n *newcomers) letSomePass() {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	passed := 0
+	for ; passed < len(n.waiting) && (!n.more || n.passes.TryAccept()); passed++ {
+		n.waits.Delete(n.waiting[passed])
+		n.pass(n.waiting[passed])
+	}
+	n.waiting = n.waiting[passed:]
+	if len(n.waiting) == 0 {
+		n.waiting = nil
+	}
+	n.more = false
+}
