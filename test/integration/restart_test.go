@@ -18,6 +18,7 @@ package integration
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -26,6 +27,7 @@ import (
 	"testing"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -196,6 +198,44 @@ func TestStartPublishesTheCertificateAuthority(t *testing.T) {
 	insecure, err := kubectl.Run(t.Context(), "", "get", "apiservice", environment.APIServiceName, "--output=jsonpath={.spec.insecureSkipTLSVerify}")
 	if err != nil || (insecure != "" && insecure != "false") {
 		t.Errorf("insecureSkipTLSVerify is %q (error: %v)", insecure, err)
+	}
+}
+
+// A backup that is restored, or a move to another backend, takes resource
+// versions back. Who watched before and finds another server at once, as in a
+// rollout, goes on from the last version and would see nothing until the new
+// store has as many changes behind it.
+func TestWatchersOfAStoreThatWasReplacedAreToldToListAgain(t *testing.T) {
+	const changes = 100
+	namespace := newNamespace(t)
+	createElastiService(t, namespace, newElastiService("before"))
+	var last string
+	for i := range changes {
+		patch := fmt.Appendf(nil, `{"metadata":{"labels":{"change":"%d"}}}`, i)
+		changed, err := elastiServices(namespace).Patch(t.Context(), "before", types.MergePatchType, patch, metav1.PatchOptions{})
+		if err != nil {
+			t.Fatalf("changing an object: %v", err)
+		}
+		last = changed.ResourceVersion
+	}
+
+	stopServer(t)
+	away := shared.Server.DataDir + ".away"
+	if err := os.Rename(shared.Server.DataDir, away); err != nil {
+		t.Fatalf("taking the store away: %v", err)
+	}
+	t.Cleanup(func() {
+		if err := errors.Join(shared.Server.Stop(context.Background()), os.RemoveAll(shared.Server.DataDir), os.Rename(away, shared.Server.DataDir), shared.Server.Start(context.Background())); err != nil {
+			t.Errorf("putting the store back: %v", err)
+		}
+	})
+	startAgain(t)
+	watching, err := elastiServices(namespace).Watch(t.Context(), metav1.ListOptions{ResourceVersion: last})
+	if !apierrors.IsResourceExpired(err) {
+		t.Errorf("watching from a version of the store before ended with %v, want that it is expired", err)
+	}
+	if err == nil {
+		watching.Stop()
 	}
 }
 
