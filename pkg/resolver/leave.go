@@ -37,8 +37,8 @@ const (
 	// roleLabel has roleResolver on the EndpointSlices that list resolvers.
 	roleLabel, roleResolver = "elasti.truefoundry.com/role", "resolver"
 	// leavePatience is how long a resolver that ends stays for the EndpointSlices
-	// that still list it. It is longer than it takes until another API server has
-	// taken over from one that vanished.
+	// that still list it and for those who still come. It is longer than it takes
+	// until another API server has taken over from one that vanished.
 	leavePatience = 30 * time.Second
 )
 
@@ -96,6 +96,31 @@ func (r *Resolver) awaitLeft(ctx context.Context) {
 			r.options.Logger.Info("EndpointSlices still list this resolver", "addresses", own, "waited", leavePatience)
 			return
 		}
+	}
+}
+
+// awaitQuiet returns when nobody has come for ShutdownDelay: who leads traffic
+// here, such as kube-proxy, may be slow to follow the EndpointSlices where a node
+// is busy. Others come whatever those say, so it waits for quiet until the end
+// of patience only.
+func (r *Resolver) awaitQuiet(patience time.Time) {
+	quiet := time.Now()
+	if last := quiet.Add(r.options.ShutdownDelay); patience.Before(last) {
+		patience = last
+	}
+	for {
+		if accepted := r.listeners.LastAccepted(); accepted.After(quiet) {
+			quiet = accepted
+		}
+		until := quiet.Add(r.options.ShutdownDelay)
+		if until.After(patience) {
+			until = patience
+		}
+		left := time.Until(until)
+		if left <= 0 {
+			return
+		}
+		<-time.After(left)
 	}
 }
 

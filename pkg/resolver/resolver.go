@@ -119,9 +119,10 @@ type Options struct {
 	// PortLinger is how long a proxy port that is not wanted any more goes on
 	// accepting connections.
 	PortLinger time.Duration
-	// ShutdownDelay is how long new connections are accepted after Run was told
-	// to end and no EndpointSlice lists this resolver any more: it takes others
-	// that long to learn that they should go elsewhere.
+	// ShutdownDelay is for how long no connection must have come, after Run was
+	// told to end and no EndpointSlice lists this resolver any more, until none
+	// is accepted: it takes others that long, or longer, to learn that they
+	// should go elsewhere.
 	ShutdownDelay time.Duration
 	// ShutdownTimeout is how long held requests and open connections may take
 	// after that.
@@ -260,10 +261,9 @@ func (r *Resolver) drain(ctx context.Context) {
 	r.draining.Store(true)
 	r.http1.Drain()
 	r.http2.Drain()
+	patience := time.Now().Add(leavePatience)
 	r.awaitLeft(ctx)
-	delay := time.NewTimer(r.options.ShutdownDelay)
-	defer delay.Stop()
-	<-delay.C
+	r.awaitQuiet(patience)
 	r.listeners.Shutdown()
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), r.options.ShutdownTimeout)
 	defer cancel()

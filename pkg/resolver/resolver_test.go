@@ -380,7 +380,40 @@ func TestDrainAcceptsConnectionsWhileEndpointSlicesListTheResolver(t *testing.T)
 	}
 	listing.Endpoints[0].Conditions.Ready = ptr.To(false)
 	c.apply(listing)
-	c.eventually(func() bool { _, _, err := fetch(port, "/"); return err != nil })
+	c.eventually(func() bool { return !listening(t, port) })
+}
+
+// TestDrainAcceptsConnectionsWhileTheyCome ends a resolver to which a slow
+// kube-proxy still leads.
+func TestDrainAcceptsConnectionsWhileTheyCome(t *testing.T) {
+	const delay = time.Second
+	port := freePort(t)
+	es := elastiService("cart", port)
+	c := newCluster(t, func(o *Options) { o.ShutdownDelay = delay }, es)
+	c.apply(slice(es, true, pod(t)))
+	c.eventually(func() bool { status, _, _ := fetch(port, "/"); return status == 200 })
+
+	c.stop()
+	c.eventually(func() bool { return c.status("/readyz") == http.StatusServiceUnavailable })
+	for began := time.Now(); time.Since(began) < 3*delay; {
+		if status, _, err := fetch(port, "/"); status != 200 {
+			t.Fatalf("%s after its end began, the resolver answers %d, %v", time.Since(began), status, err)
+		}
+	}
+	c.eventually(func() bool { return !listening(t, port) })
+}
+
+// listening tells whether a port is listened on, without connecting to it.
+func listening(t *testing.T, port int32) bool {
+	t.Helper()
+	listener, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port))
+	if err != nil {
+		return true
+	}
+	if err := listener.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return false
 }
 
 // TestDrainEndsWithoutPermissionToRead ends a resolver whose permissions are

@@ -25,6 +25,7 @@ import (
 	"net"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"k8s.io/klog/v2"
@@ -47,6 +48,9 @@ type Set struct {
 	// Immutable.
 	bindAddress string
 	logger      klog.Logger
+
+	// accepted is when a connection was accepted last.
+	accepted atomic.Pointer[time.Time]
 
 	mu        sync.Mutex
 	listeners map[int32]*listener
@@ -87,7 +91,13 @@ func (s *Set) Open(port int32, handle Handler) error {
 	closing, cancel := context.WithCancel(context.Background())
 	l := &listener{tcp: bound.(*net.TCPListener), closing: closing, close: cancel}
 	s.listeners[port] = l
-	s.accepting.Go(func() { l.accept(handle, s.logger.WithValues("port", port)) })
+	s.accepting.Go(func() {
+		l.accept(func(conn *net.TCPConn) {
+			now := time.Now()
+			s.accepted.Store(&now)
+			go handle(conn)
+		}, s.logger.WithValues("port", port))
+	})
 	return nil
 }
 
@@ -99,6 +109,15 @@ func (s *Set) Address(port int32) net.Addr {
 		return l.tcp.Addr()
 	}
 	return nil
+}
+
+// LastAccepted returns when a connection was accepted last, on any port; the
+// zero time when none was.
+func (s *Set) LastAccepted() time.Time {
+	if last := s.accepted.Load(); last != nil {
+		return *last
+	}
+	return time.Time{}
 }
 
 // Count returns how many listeners are open.
@@ -157,6 +176,6 @@ func (l *listener) accept(handle Handler, logger klog.Logger) {
 			continue
 		}
 		pause = firstPause
-		go handle(conn)
+		handle(conn)
 	}
 }

@@ -104,7 +104,7 @@ func (o *Options) AddFlags(flags *pflag.FlagSet) {
 	flags.DurationVar(&o.PortLinger, "port-linger", o.PortLinger, "Time a proxy port that is not wanted any more goes on accepting connections and sending them to the pods that were last known.")
 	flags.StringVar(&o.TracingEndpoint, "tracing-endpoint", o.TracingEndpoint, "host:port of a collector that spans are sent to, in OTLP over gRPC without TLS. Empty: none are made.")
 	flags.Int32Var(&o.TracingSamplingRatePerMillion, "tracing-sampling-rate-per-million", o.TracingSamplingRatePerMillion, "Requests of a million that are traced although they do not ask for it; those whose traceparent says so always are.")
-	flags.DurationVar(&o.ShutdownDelay, "shutdown-delay", o.ShutdownDelay, "Time new connections are accepted after SIGTERM and after no EndpointSlice lists this resolver any more, until everyone knows that they should go elsewhere. It stays for its EndpointSlices for 30s at most.")
+	flags.DurationVar(&o.ShutdownDelay, "shutdown-delay", o.ShutdownDelay, "After SIGTERM and after no EndpointSlice lists this resolver any more, connections are accepted until none has come for this long: everyone then knows that they should go elsewhere. The resolver waits for both for 30s at most, or this long if it is longer.")
 	flags.DurationVar(&o.ShutdownTimeout, "shutdown-timeout", o.ShutdownTimeout, "Time held requests and open connections have to finish after that. The grace period of the pod must be longer than all of these together.")
 }
 
