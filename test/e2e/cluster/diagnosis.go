@@ -19,6 +19,7 @@ package cluster
 import (
 	"context"
 	"fmt"
+	"os/exec"
 	"strings"
 	"time"
 
@@ -50,6 +51,7 @@ func (c *Cluster) Diagnose(ctx context.Context, namespace string, since time.Tim
 		list, err := c.Host.DiscoveryV1().EndpointSlices(namespace).List(ctx, metav1.ListOptions{})
 		return render(pointers(list.Items)), err
 	})
+	section(&text, "Where kube-proxy leads", func() (string, error) { return rulesOf(ctx, namespace) })
 	section(&text, "Pods", func() (string, error) { return c.podTable(ctx, namespace) })
 	section(&text, "Events", func() (string, error) { return c.eventTable(ctx, namespace) })
 	section(&text, "Pods of "+SystemNamespace, func() (string, error) { return c.podTable(ctx, SystemNamespace) })
@@ -68,6 +70,25 @@ func (c *Cluster) Diagnose(ctx context.Context, namespace string, since time.Tim
 		}
 	}
 	return text.String()
+}
+
+// rulesOf returns the rules of this machine, as kube-proxy has written them in
+// its mode nftables, that name a namespace: an address without a rule does not
+// answer, whatever the EndpointSlices say.
+func rulesOf(ctx context.Context, namespace string) (string, error) {
+	var text strings.Builder
+	for _, family := range []string{"ip", "ip6"} {
+		rules, err := exec.CommandContext(ctx, "nft", "list", "table", family, "kube-proxy").Output()
+		if err != nil {
+			return text.String(), fmt.Errorf("listing the rules of kube-proxy: %w", err)
+		}
+		for line := range strings.Lines(string(rules)) {
+			if strings.Contains(line, "-"+namespace+"/") {
+				text.WriteString(strings.TrimSpace(line) + "\n")
+			}
+		}
+	}
+	return text.String(), nil
 }
 
 func section(text *strings.Builder, title string, content func() (string, error)) {
