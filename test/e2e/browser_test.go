@@ -28,6 +28,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -136,11 +137,10 @@ func (s *scene) openBrowser(address string) *page {
 	log, err := os.Create(filepath.Join(s.TempDir(), "chromium.log"))
 	s.check(err)
 	command.Stdout, command.Stderr = log, log
+	command.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	s.check(command.Start())
 	s.Cleanup(func() {
-		// An error means that it has ended already.
-		_ = command.Process.Kill()
-		_ = command.Wait()
+		s.endGroup(command)
 		if s.Failed() {
 			output, err := os.ReadFile(log.Name())
 			s.Logf("Chromium printed %s (%v)", output, err)
@@ -158,6 +158,21 @@ func (s *scene) openBrowser(address string) *page {
 	}
 	s.Cleanup(func() { opened.conn.Close() })
 	return opened
+}
+
+// endGroup ends a process with all that it started, which would go on writing
+// to its files.
+func (s *scene) endGroup(command *exec.Cmd) {
+	s.Helper()
+	// An error means that they have ended already.
+	_ = syscall.Kill(-command.Process.Pid, syscall.SIGKILL)
+	_ = command.Wait()
+	err := wait.PollUntilContextTimeout(context.WithoutCancel(s.ctx), pollInterval, cleanUpTimeout, true, func(context.Context) (bool, error) {
+		return errors.Is(syscall.Kill(-command.Process.Pid, 0), syscall.ESRCH), nil
+	})
+	if err != nil {
+		s.Errorf("processes that %s started go on: %v", command.Path, err)
+	}
 }
 
 // findPage connects to the page of the browser with this profile.
