@@ -31,27 +31,21 @@ import (
 // otherwise until this store has as many changes behind it, and resolvers are
 // among them.
 func (r *REST) Watch(ctx context.Context, options *internalversion.ListOptions) (watch.Interface, error) {
-	if options != nil {
-		if err := r.expectReached(ctx, options.ResourceVersion); err != nil {
-			return nil, err
-		}
+	if options != nil && !r.hasReached(ctx, options.ResourceVersion) {
+		return nil, apierrors.NewResourceExpired(fmt.Sprintf("resource version %s is newer than anything in the store, which has been replaced or restored: list again", options.ResourceVersion))
 	}
 	return r.Store.Watch(ctx, options)
 }
 
-// expectReached returns an error when the store has not reached a version. What
-// is no version is left to the store.
-func (r *REST) expectReached(ctx context.Context, resourceVersion string) error {
+// hasReached tells whether the store has reached a version. What is no version,
+// and a store that does not answer, are left to the watch.
+func (r *REST) hasReached(ctx context.Context, resourceVersion string) bool {
 	version, err := r.Storage.Versioner().ParseResourceVersion(resourceVersion)
 	if err != nil || version == 0 {
-		return nil
+		return true
 	}
 	// A watch cache may be behind the server that the version is from; the store
 	// behind both is not.
 	current, err := r.Storage.Storage.GetCurrentResourceVersion(ctx)
-	if err != nil || version <= current {
-		// A store that does not answer lets the watch fail, or answers it later.
-		return nil
-	}
-	return apierrors.NewResourceExpired(fmt.Sprintf("resource version %d is newer than anything in the store (%d), which has been replaced or restored: list again", version, current))
+	return err != nil || version <= current
 }
