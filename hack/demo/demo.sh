@@ -42,6 +42,20 @@ wait_until_asleep() {
   in_namespace wait pods --selector=app=example --for=delete --timeout=60s >/dev/null
 }
 
+# wait_until_reachable waits until kube-proxy leads to the resolvers: it may take
+# a second to hear of a new Service, whose address does not answer until then. A
+# connection on which nothing is sent wakes nobody.
+wait_until_reachable() {
+  local address=$1 deadline=$((SECONDS + 60))
+  # shellcheck disable=SC2016 # Bash is to expand it.
+  until timeout 1 bash -c 'exec 3<>"/dev/tcp/$0/80"' "$address" 2>/dev/null; do
+    if ((SECONDS >= deadline)); then
+      echo "the address $address of service/example does not accept connections: see $state/logs/kube-proxy.log" >&2
+      return 1
+    fi
+  done
+}
+
 print_next_steps() {
   local path=/apis/elasti.truefoundry.com/v1alpha1/namespaces/$namespace/elastiservices/example
   cat <<TEXT
@@ -85,6 +99,7 @@ in_namespace get elastiservice/example deployment/example service/example
 
 note "one request, and the cooldown of 10 s without another"
 address=$(in_namespace get service/example --output=jsonpath='{.spec.clusterIP}')
+wait_until_reachable "$address"
 "$output/timeline" --namespace "$namespace" --elastiservice example --until-asleep --audit-log "$state/logs/audit.log" -- \
   curl --silent --show-error --max-time 120 "http://$address/hello"
 print_next_steps
