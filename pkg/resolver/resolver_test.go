@@ -395,10 +395,15 @@ func TestDrainAcceptsConnectionsWhileTheyCome(t *testing.T) {
 
 	c.stop()
 	c.eventually(func() bool { return c.status("/readyz") == http.StatusServiceUnavailable })
+	// Often enough that one late connection is no pause, and not so often that
+	// the ports of clients are used up.
+	comes := time.NewTicker(delay / 20)
+	defer comes.Stop()
 	for began := time.Now(); time.Since(began) < 3*delay; {
 		if status, _, err := fetch(port, "/"); status != 200 {
 			t.Fatalf("%s after its end began, the resolver answers %d, %v", time.Since(began), status, err)
 		}
+		<-comes.C
 	}
 	c.eventually(func() bool { return !listening(t, port) })
 }
