@@ -19,11 +19,16 @@ package elastiservice
 import (
 	"context"
 	"fmt"
+	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/internalversion"
 	"k8s.io/apimachinery/pkg/watch"
 )
+
+// reachedPatience is how long a watch waits for the version that the store has
+// reached. A watch cache serves watches while its store does not answer.
+const reachedPatience = time.Second
 
 // Watch implements rest.Watcher. A version that the store has not reached yet
 // is from another one, which this one has replaced: a backup, or another
@@ -38,12 +43,14 @@ func (r *REST) Watch(ctx context.Context, options *internalversion.ListOptions) 
 }
 
 // hasReached tells whether the store has reached a version. What is no version,
-// and a store that does not answer, are left to the watch.
+// and a store that does not answer in time, are left to the watch.
 func (r *REST) hasReached(ctx context.Context, resourceVersion string) bool {
 	version, err := r.Storage.Versioner().ParseResourceVersion(resourceVersion)
 	if err != nil || version == 0 {
 		return true
 	}
+	ctx, cancel := context.WithTimeout(ctx, reachedPatience)
+	defer cancel()
 	// A watch cache may be behind the server that the version is from; the store
 	// behind both is not.
 	current, err := r.Storage.Storage.GetCurrentResourceVersion(ctx)
