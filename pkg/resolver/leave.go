@@ -102,8 +102,8 @@ func (r *Resolver) awaitLeft(ctx context.Context) {
 // awaitQuiet returns when nobody has come for ShutdownDelay: who leads traffic
 // here, such as kube-proxy, may be slow to follow the EndpointSlices where a node
 // is busy. Others come whatever those say, so it waits for quiet until the end
-// of patience only.
-func (r *Resolver) awaitQuiet(patience time.Time) {
+// of patience only, or until ctx ends.
+func (r *Resolver) awaitQuiet(ctx context.Context, patience time.Time) {
 	quiet := time.Now()
 	if last := quiet.Add(r.options.ShutdownDelay); patience.Before(last) {
 		patience = last
@@ -120,7 +120,11 @@ func (r *Resolver) awaitQuiet(patience time.Time) {
 		if left <= 0 {
 			return
 		}
-		<-time.After(left)
+		select {
+		case <-time.After(left):
+		case <-ctx.Done():
+			return
+		}
 	}
 }
 

@@ -263,7 +263,7 @@ func (r *Resolver) drain(ctx context.Context) {
 	r.http2.Drain()
 	patience := time.Now().Add(leavePatience)
 	r.awaitLeft(ctx)
-	r.awaitQuiet(patience)
+	r.awaitQuiet(ctx, patience)
 	r.listeners.Shutdown()
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), r.options.ShutdownTimeout)
 	defer cancel()
