@@ -45,7 +45,7 @@ type newcomers struct {
 	passes flowcontrol.PassiveRateLimiter
 	// pass is called with each that may have its status written, once or more.
 	pass func(types.NamespacedName)
-	// came has a token when one began to wait while none did.
+	// came has a token when one has begun to wait.
 	came chan struct{}
 
 	mu sync.Mutex
