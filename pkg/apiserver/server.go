@@ -53,9 +53,10 @@ type ExtraConfig struct {
 	Access authorizer.UnconditionalAuthorizer
 	// OnlyWriter says that no other server writes to the same storage.
 	OnlyWriter bool
-	// Controller runs as soon as the server's own endpoints can be reached
-	// through the loopback client.
-	Controller Runner
+	// NewController makes the controller, which reads ElastiServices through
+	// what it is given. It runs as soon as they can be read, and the server's
+	// own endpoints can be reached through the loopback client.
+	NewController func(*elastiservice.Reader) (Runner, error)
 }
 
 // Config says how the server is made.
@@ -70,7 +71,8 @@ type Server struct {
 	controller Runner
 	// lists are the remembered encodings of what is listed.
 	lists *encodings
-	// serving is closed when the server's endpoints can be reached.
+	// serving is closed when the server's endpoints can be reached, and its
+	// objects be read.
 	serving chan struct{}
 }
 
@@ -111,21 +113,23 @@ func New(config *Config) (*Server, error) {
 		return nil, fmt.Errorf("installing the API group %s: %w", elasti.GroupName, err)
 	}
 
-	server := &Server{generic: generic, controller: config.Extra.Controller, lists: serializer.lists, serving: make(chan struct{})}
-	// A server is ready when it can read its objects: without this, it would
-	// answer 429 to its first clients while the watch cache fills.
-	if err := generic.AddPostStartHook("storage-readiness", generic.StorageReadinessHook.Hook); err != nil {
-		return nil, fmt.Errorf("adding the storage readiness hook: %w", err)
+	controller, err := config.Extra.NewController(storage.Reader)
+	if err != nil {
+		return nil, err
 	}
+	server := &Server{generic: generic, controller: controller, lists: serializer.lists, serving: make(chan struct{})}
 	if err := addReadinessChecks(generic, &config.Generic.Authentication); err != nil {
 		return nil, fmt.Errorf("adding the readiness checks: %w", err)
 	}
-	startController := func(genericapiserver.PostStartHookContext) error {
-		close(server.serving)
-		return nil
+	// A server is ready when it can read its objects: without this, it would
+	// answer 429 to its first clients, and the controller is one of them, while
+	// the watch cache fills.
+	readable := func(ctx genericapiserver.PostStartHookContext) error {
+		defer close(server.serving)
+		return generic.StorageReadinessHook.Hook(ctx)
 	}
-	if err := generic.AddPostStartHook("start-elasti-controller", startController); err != nil {
-		return nil, fmt.Errorf("adding the hook that starts the controller: %w", err)
+	if err := generic.AddPostStartHook("storage-readiness", readable); err != nil {
+		return nil, fmt.Errorf("adding the storage readiness hook: %w", err)
 	}
 	return server, nil
 }

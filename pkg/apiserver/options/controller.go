@@ -99,8 +99,10 @@ func (o *Controller) Validate() []error {
 
 // controllerDependencies is what the controller is made of beside its flags.
 type controllerDependencies struct {
-	host      *rest.Config
-	loopback  *rest.Config
+	host     *rest.Config
+	loopback *rest.Config
+	// reader reads the server's own objects.
+	reader    elastiservice.Reader
 	namespace string
 	scaling   *scaling.Client
 	recorder  events.EventRecorder
@@ -184,6 +186,7 @@ func (o *Controller) newTerm(dependencies controllerDependencies, host kubernete
 	}
 	return term{sleep: o.Sleep.options(dependencies, own, host), options: elastiservice.Options{
 		Elasti:            own,
+		Reader:            dependencies.reader,
 		Host:              host,
 		HostDynamic:       hostDynamic,
 		Scaling:           dependencies.scaling,

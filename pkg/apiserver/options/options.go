@@ -48,6 +48,7 @@ import (
 	"github.com/truefoundry/elasti-apiserver/pkg/apiserver/authorization"
 	generatedopenapi "github.com/truefoundry/elasti-apiserver/pkg/generated/openapi"
 	"github.com/truefoundry/elasti-apiserver/pkg/preflight"
+	"github.com/truefoundry/elasti-apiserver/pkg/registry/elasti/elastiservice"
 	"github.com/truefoundry/elasti-apiserver/pkg/scaling"
 )
 
@@ -277,31 +278,31 @@ func (o *Options) newServer(ctx context.Context, host *rest.Config, store *backe
 	if err != nil {
 		return nil, nil, fmt.Errorf("making the dynamic client for the host cluster: %w", err)
 	}
-	// What the controller reads does not leave the process.
+	// What the controller writes does not leave the process.
 	loopback := rest.CopyConfig(generic.LoopbackClientConfig)
 	loopback.DisableCompression = true
 	broadcaster := events.NewBroadcaster(eventSink{&events.EventSinkImpl{Interface: client.EventsV1()}})
 	recorder := newFoldingRecorder(broadcaster.NewRecorder(apiserver.Scheme, "elasti-apiserver"))
-	controller, err := o.Controller.build(controllerDependencies{
-		host:      host,
-		loopback:  loopback,
-		namespace: o.ServingCertificate.Namespace,
-		scaling:   scaler,
-		recorder:  recorder,
-		shared:    o.Storage.Backend != StorageEmbedded,
-	})
-	if err != nil {
-		return nil, nil, err
+	newController := func(reader *elastiservice.Reader) (apiserver.Runner, error) {
+		return o.Controller.build(controllerDependencies{
+			host:      host,
+			loopback:  loopback,
+			reader:    reader,
+			namespace: o.ServingCertificate.Namespace,
+			scaling:   scaler,
+			recorder:  recorder,
+			shared:    o.Storage.Backend != StorageEmbedded,
+		})
 	}
 	server, err := apiserver.New(&apiserver.Config{
 		Generic: generic,
 		Extra: apiserver.ExtraConfig{
-			Scaler:     scaler,
-			Events:     recorder,
-			Warner:     preflight.New(preflight.Options{Kubernetes: client, Dynamic: dynamicClient, Scaling: scaler}),
-			Access:     access,
-			OnlyWriter: o.Storage.Backend == StorageEmbedded,
-			Controller: controller,
+			Scaler:        scaler,
+			Events:        recorder,
+			Warner:        preflight.New(preflight.Options{Kubernetes: client, Dynamic: dynamicClient, Scaling: scaler}),
+			Access:        access,
+			OnlyWriter:    o.Storage.Backend == StorageEmbedded,
+			NewController: newController,
 		},
 	})
 	if err != nil {

@@ -40,6 +40,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 	utilnet "k8s.io/apimachinery/pkg/util/net"
 	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/apimachinery/pkg/watch"
 	dynamicfake "k8s.io/client-go/dynamic/fake"
 	hostfake "k8s.io/client-go/kubernetes/fake"
 	"k8s.io/client-go/kubernetes/scheme"
@@ -49,6 +50,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti/v1alpha1"
+	"github.com/truefoundry/elasti-apiserver/pkg/generated/clientset/versioned"
 	elastifake "github.com/truefoundry/elasti-apiserver/pkg/generated/clientset/versioned/fake"
 	"github.com/truefoundry/elasti-apiserver/pkg/scaling"
 )
@@ -76,6 +78,21 @@ type cluster struct {
 	writing sync.Mutex
 }
 
+// clientReader reads ElastiServices through a client.
+type clientReader struct{ versioned.Interface }
+
+func (r clientReader) List(ctx context.Context, namespace string, options metav1.ListOptions) (*v1alpha1.ElastiServiceList, error) {
+	return r.ElastiV1alpha1().ElastiServices(namespace).List(ctx, options)
+}
+
+func (r clientReader) Watch(ctx context.Context, namespace string, options metav1.ListOptions) (watch.Interface, error) {
+	return r.ElastiV1alpha1().ElastiServices(namespace).Watch(ctx, options)
+}
+
+// IsWatchListSemanticsUnSupported tells informers that the fake client cannot
+// stream lists.
+func (clientReader) IsWatchListSemanticsUnSupported() bool { return true }
+
 func newCluster(t *testing.T) *cluster {
 	c := &cluster{
 		t:      t,
@@ -94,7 +111,7 @@ func newCluster(t *testing.T) *cluster {
 	})
 	c.scaling = &fakeScaling{cluster: c, kinds: map[string]string{"Deployment": "deployments"}}
 	c.options = Options{
-		Elasti: c.elasti, Host: c.host, HostDynamic: c.dynamic, Scaling: c.scaling, Recorder: c.events,
+		Elasti: c.elasti, Reader: clientReader{c.elasti}, Host: c.host, HostDynamic: c.dynamic, Scaling: c.scaling, Recorder: c.events,
 		ResolverNamespace: "elasti-system", ResolverService: "elasti-resolver",
 		ProxyPortRange: utilnet.PortRange{Base: 10000, Size: 100},
 		Clock:          quickClock{time.Now()},

@@ -24,9 +24,11 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	autoscalingv1 "k8s.io/api/autoscaling/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	utilnet "k8s.io/apimachinery/pkg/util/net"
+	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/events"
@@ -57,10 +59,19 @@ type Scaling interface {
 
 var _ Scaling = &scaling.Client{}
 
+// Reader lists and watches the ElastiServices of a namespace, or of all when it
+// is empty. Safe for concurrent use.
+type Reader interface {
+	List(ctx context.Context, namespace string, options metav1.ListOptions) (*v1alpha1.ElastiServiceList, error)
+	Watch(ctx context.Context, namespace string, options metav1.ListOptions) (watch.Interface, error)
+}
+
 // Options configure a Controller. Fields without a default are required.
 type Options struct {
-	// Elasti reads and writes ElastiServices.
+	// Elasti reads single ElastiServices, and writes them.
 	Elasti versioned.Interface
+	// Reader lists and watches ElastiServices.
+	Reader Reader
 	// Host reads and writes the Services and EndpointSlices of the cluster.
 	Host kubernetes.Interface
 	// HostDynamic watches targets.
@@ -122,6 +133,7 @@ func (o *Options) complete() error {
 	var problems []error
 	for name, missing := range map[string]bool{
 		"Elasti":            o.Elasti == nil,
+		"Reader":            o.Reader == nil,
 		"Host":              o.Host == nil,
 		"HostDynamic":       o.HostDynamic == nil,
 		"Scaling":           o.Scaling == nil,

@@ -102,16 +102,16 @@ func (c *Controller) watch(source func(namespace string) informers.Source) (*sco
 }
 
 func (c *Controller) elastiServiceSource(namespace string) informers.Source {
-	client := c.elasti.ElastiV1alpha1().ElastiServices(namespace)
+	reader := c.options.Reader
 	return informers.Source{
 		Key: informers.Key{Resource: v1alpha1.SchemeGroupVersion.WithResource("elastiservices"), Namespace: namespace},
 		List: func(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
-			return client.List(ctx, options)
+			return reader.List(ctx, namespace, options)
 		},
 		Watch: func(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
-			return client.Watch(ctx, options)
+			return reader.Watch(ctx, namespace, options)
 		},
-		Client:    c.elasti,
+		Client:    reader,
 		Example:   &v1alpha1.ElastiService{},
 		Transform: keepElastiService,
 		Indexers: cache.Indexers{

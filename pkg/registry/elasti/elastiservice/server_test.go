@@ -67,6 +67,7 @@ func TestMain(m *testing.M) {
 // to authenticate or authorise.
 type server struct {
 	client versioned.Interface
+	reader *elastiservice.Reader
 	config *clientrest.Config
 	scaler *fakeScaler
 	events *eventLog
@@ -120,6 +121,7 @@ func startServer(t *testing.T, warner elastiservice.Warner) *server {
 	if err != nil {
 		t.Fatal(err)
 	}
+	s.reader = storage.Reader
 	group := genericapiserver.NewDefaultAPIGroupInfo(elasti.GroupName, apiserver.Scheme, metav1.ParameterCodec, apiserver.Codecs)
 	group.VersionedResourcesStorageMap[v1alpha1.SchemeGroupVersion.Version] = map[string]rest.Storage{
 		"elastiservices":          storage.ElastiService,

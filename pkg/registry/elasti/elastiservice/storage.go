@@ -40,6 +40,8 @@ type Storage struct {
 	Scale         *ScaleREST
 	Wake          *WakeREST
 	Activity      *ActivityREST
+	// Reader reads ElastiServices inside of the server.
+	Reader *Reader
 }
 
 // Options is what the endpoints need.
@@ -101,12 +103,14 @@ func NewStorage(options Options) (*Storage, error) {
 	if options.Access != nil {
 		access = &credentialAccess{authorizer: options.Access}
 	}
+	elastiServices := &REST{Store: store, claims: &serviceClaims{store: store}, access: access, warner: options.Warner, newest: newest, clock: options.Clock}
 	return &Storage{
-		ElastiService: &REST{Store: store, claims: &serviceClaims{store: store}, access: access, warner: options.Warner, newest: newest, clock: options.Clock},
+		ElastiService: elastiServices,
 		Status:        &StatusREST{store: &statusStore},
 		Scale:         &ScaleREST{targets: targets},
 		Wake:          &WakeREST{targets: targets},
 		Activity:      &ActivityREST{elastiServices: store, statuses: &statusStore, clock: options.Clock},
+		Reader:        &Reader{elastiServices: elastiServices},
 	}, nil
 }
 
