@@ -41,10 +41,12 @@ import (
 	"k8s.io/component-base/logs"
 	logsapi "k8s.io/component-base/logs/api/v1"
 	"k8s.io/klog/v2"
+	"k8s.io/utils/clock"
 
 	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti"
 	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti/v1alpha1"
 	"github.com/truefoundry/elasti-apiserver/pkg/apiserver"
+	"github.com/truefoundry/elasti-apiserver/pkg/apiserver/authentication"
 	"github.com/truefoundry/elasti-apiserver/pkg/apiserver/authorization"
 	generatedopenapi "github.com/truefoundry/elasti-apiserver/pkg/generated/openapi"
 	"github.com/truefoundry/elasti-apiserver/pkg/preflight"
@@ -267,6 +269,9 @@ func (o *Options) newServer(ctx context.Context, host *rest.Config, store *backe
 		return nil, nil, err
 	}
 	generic.RESTOptionsGetter = store.shorten(generic.RESTOptionsGetter)
+	if frontProxies := generic.Authentication.RequestHeaderConfig; frontProxies != nil {
+		generic.Authentication.Authenticator = authentication.RememberFrontProxies(generic.Authentication.Authenticator, frontProxies, clock.RealClock{})
+	}
 	// Objects of the host are asked about by their names.
 	access := generic.Authorization.Authorizer
 	generic.Authorization.Authorizer = authorization.ForAllNames(access)

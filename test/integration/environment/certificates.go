@@ -18,9 +18,8 @@ package environment
 
 import (
 	"crypto"
-	"crypto/ecdsa"
-	"crypto/elliptic"
 	"crypto/rand"
+	"crypto/rsa"
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"fmt"
@@ -34,7 +33,10 @@ import (
 	"k8s.io/client-go/util/keyutil"
 )
 
-const certificateValidity = 24 * time.Hour
+const (
+	certificateValidity = 24 * time.Hour
+	keyBits             = 2048
+)
 
 // authority signs certificates.
 type authority struct {
@@ -94,15 +96,18 @@ func (a *authority) issue(subject pkix.Name, addresses ...net.IP) (certificate, 
 	return certificate, key, err
 }
 
-func newKey() (*ecdsa.PrivateKey, error) {
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+// newKey makes a key of the kind that clusters have unless somebody chose
+// another one: certificates are verified with each request, and how long that
+// takes depends on the kind.
+func newKey() (*rsa.PrivateKey, error) {
+	key, err := rsa.GenerateKey(rand.Reader, keyBits)
 	if err != nil {
 		return nil, fmt.Errorf("making a key: %w", err)
 	}
 	return key, nil
 }
 
-func encodeKey(key *ecdsa.PrivateKey) ([]byte, error) {
+func encodeKey(key *rsa.PrivateKey) ([]byte, error) {
 	encoded, err := keyutil.MarshalPrivateKeyToPEM(key)
 	if err != nil {
 		return nil, fmt.Errorf("encoding a key: %w", err)
