@@ -47,8 +47,8 @@ const patience = 500 * time.Millisecond
 // not read them, and is not to load the cluster with two more requests for
 // each: conditions say the same later.
 const (
-	looksPerSecond = 10
-	looksAtOnce    = 50
+	looksPerSecond = 5
+	looksAtOnce    = 20
 )
 
 // Options are the clients of the cluster that the objects are in.

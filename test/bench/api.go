@@ -21,6 +21,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"reflect"
 	"sync"
 	"time"
 
@@ -28,6 +29,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/diff"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/dynamic"
@@ -170,11 +172,12 @@ func (b *bench) fill(ctx context.Context, resource schema.GroupVersionResource, 
 
 // copyStatuses gives the numbered objects of theirs the statuses of ours, as
 // their controller would: to read and to watch an object takes the longer, the
-// more there is in it.
+// more there is in it. It is an error if an object of theirs has not the same
+// spec and status then.
 func (b *bench) copyStatuses(ctx context.Context, namespace string, first, end int) error {
 	ours, theirs := b.Dynamic.Resource(ourResource).Namespace(namespace), b.Dynamic.Resource(twinResource).Namespace(namespace)
 	return inParallel(ctx, first, end, func(ctx context.Context, number int) error {
-		var status map[string]any
+		var spec, status map[string]any
 		err := wait.PollUntilContextTimeout(ctx, apiPollInterval, apiTimeout, true, func(ctx context.Context) (bool, error) {
 			object, err := ours.Get(ctx, objectName(number), metav1.GetOptions{})
 			if err != nil {
@@ -184,19 +187,28 @@ func (b *bench) copyStatuses(ctx context.Context, namespace string, first, end i
 			if err != nil || len(conditions) == 0 {
 				return false, err
 			}
+			spec, _, _ = unstructured.NestedMap(object.Object, "spec")
 			status, _, err = unstructured.NestedMap(object.Object, "status")
 			return err == nil, err
 		})
 		if err != nil {
 			return fmt.Errorf("waiting for the status of %s: %w", objectName(number), err)
 		}
-		_, err = theirs.ApplyStatus(ctx, objectName(number), &unstructured.Unstructured{Object: map[string]any{
+		twin, err := theirs.ApplyStatus(ctx, objectName(number), &unstructured.Unstructured{Object: map[string]any{
 			"apiVersion": twinResource.GroupVersion().String(),
 			"kind":       "ElastiService",
 			"metadata":   map[string]any{"name": objectName(number)},
 			"status":     status,
 		}}, metav1.ApplyOptions{FieldManager: "elasti-controller", Force: true})
-		return err
+		if err != nil {
+			return err
+		}
+		for part, want := range map[string]map[string]any{"spec": spec, "status": status} {
+			if got, _, _ := unstructured.NestedMap(twin.Object, part); !reflect.DeepEqual(got, want) {
+				return fmt.Errorf("the %s of the custom resource %s is not that of the ElastiService:\n%s", part, objectName(number), diff.Diff(want, got))
+			}
+		}
+		return nil
 	})
 }
 

@@ -21,11 +21,13 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/wait"
 
@@ -42,7 +44,8 @@ var (
 )
 
 // createTwin creates a CustomResourceDefinition with the schema that the
-// product's API publishes, in a group of its own, and waits until it is served.
+// product's API publishes and the defaults that it sets, in a group of its own,
+// and waits until it is served.
 func (b *bench) createTwin(ctx context.Context) error {
 	var structural map[string]any
 	var problem error
@@ -101,9 +104,44 @@ func (b *bench) publishedSchema(ctx context.Context) (map[string]any, error) {
 		resolved := resolveSchema(published, document.Components.Schemas)
 		// The metadata of a custom resource has a schema of its own.
 		resolved["properties"].(map[string]any)["metadata"] = map[string]any{"type": "object"}
-		return resolved, nil
+		return resolved, setDefaults(resolved)
 	}
 	return nil, errors.New("the product's OpenAPI document has no schema of ElastiService")
+}
+
+// setDefaults gives the schema of an ElastiService the defaults that the API
+// sets in one that says nothing more than it has to.
+func setDefaults(schema map[string]any) error {
+	elastiService := &v1alpha1.ElastiService{}
+	v1alpha1.SetObjectDefaults_ElastiService(elastiService)
+	defaulted, err := runtime.DefaultUnstructuredConverter.ToUnstructured(elastiService)
+	if err != nil {
+		return fmt.Errorf("reading the defaults of an ElastiService: %w", err)
+	}
+	spec, _, err := unstructured.NestedMap(schema, "properties", "spec")
+	if err != nil {
+		return fmt.Errorf("reading the schema of an ElastiService: %w", err)
+	}
+	addDefaults(spec, defaulted["spec"].(map[string]any))
+	return unstructured.SetNestedMap(schema, spec, "properties", "spec")
+}
+
+// addDefaults makes the values of an object the defaults of its fields, but for
+// those of required fields, which are only there because they cannot be left out.
+func addDefaults(schema, object map[string]any) {
+	required, _, _ := unstructured.NestedStringSlice(schema, "required")
+	for name, property := range schema["properties"].(map[string]any) {
+		value, ok := object[name]
+		if !ok || slices.Contains(required, name) {
+			continue
+		}
+		property := property.(map[string]any)
+		if nested, ok := value.(map[string]any); ok {
+			addDefaults(property, nested)
+			value = map[string]any{}
+		}
+		property["default"] = value
+	}
 }
 
 // resolveSchema copies a schema with its references replaced by what they

@@ -117,17 +117,30 @@ func TestWhatCanBecomeRightIsWarnedAbout(t *testing.T) {
 	config.WarningHandler = seen
 	client := elastiClient(t, config).ElastiV1alpha1().ElastiServices(namespace)
 
-	object := newElastiService("app")
-	object.Spec.Triggers = []v1alpha1.ScaleTrigger{prometheusTrigger(`{"query":"up","threshold":1,"interval":"5s"}`)}
-	if _, err := client.Create(t.Context(), object, metav1.CreateOptions{}); err != nil {
-		t.Fatal(err)
-	}
-	texts := seen.take()
-	for _, want := range []string{"spec.triggers[0].metadata.interval", `no Service "app" yet`, `no Deployment "app" yet`} {
-		if !strings.Contains(texts, want) {
-			t.Errorf("creating warns %q, want %q among it", texts, want)
+	create := func(name string) string {
+		object := newElastiService(name)
+		object.Spec.Service, object.Spec.ScaleTargetRef.Name = name, name
+		object.Spec.Triggers = []v1alpha1.ScaleTrigger{prometheusTrigger(`{"query":"up","threshold":1,"interval":"5s"}`)}
+		if _, err := client.Create(t.Context(), object, metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
 		}
+		return seen.take()
 	}
+	create("app")
+	// The cluster is looked at for a few writes a second, and the tests before
+	// this one may have made many.
+	attempt := 0
+	eventually(t, "all is warned about", func(context.Context) string {
+		attempt++
+		name := fmt.Sprintf("app-%d", attempt)
+		texts := create(name)
+		for _, want := range []string{"spec.triggers[0].metadata.interval", `no Service "` + name + `" yet`, `no Deployment "` + name + `" yet`} {
+			if !strings.Contains(texts, want) {
+				return fmt.Sprintf("creating warns %q, want %q among it", texts, want)
+			}
+		}
+		return ""
+	})
 
 	createApplication(t, namespace, 0)
 	if _, err := client.Patch(t.Context(), "app", types.MergePatchType, []byte(`{"metadata":{"labels":{"team":"a"}}}`), metav1.PatchOptions{}); err != nil {

@@ -32,8 +32,8 @@ import (
 // as many statuses take: the rest of those are written when no more come, and
 // this many a second until then.
 const (
-	firstStatusesAtOnce    = 20
-	firstStatusesPerSecond = 20
+	firstStatusesAtOnce    = 10
+	firstStatusesPerSecond = 10
 	// calm is how long nothing new came when no more is expected.
 	calm = 100 * time.Millisecond
 )

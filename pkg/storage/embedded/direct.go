@@ -62,7 +62,8 @@ func (d direct) GetRESTOptions(resource schema.GroupResource, example runtime.Ob
 }
 
 // newCachedStorage is a generic.StorageDecorator. It does what
-// registry.StorageWithCacher does, with the storage of newStorage.
+// registry.StorageWithCacher does, with the storage of newStorage, and without
+// decoding what is written.
 func (s *Server) newCachedStorage(
 	config *storagebackend.ConfigForResource,
 	resourcePrefix string,
@@ -96,7 +97,7 @@ func (s *Server) newCachedStorage(
 		return nil, nil, fmt.Errorf("making the watch cache of %s: %w", config.GroupResource, err)
 	}
 	delegator := cacher.NewCacheDelegator(cached, raw)
-	return delegator, sync.OnceFunc(func() {
+	return undecodedWrites{delegator}, sync.OnceFunc(func() {
 		delegator.Stop()
 		cached.Stop()
 		closeRaw()
@@ -134,6 +135,7 @@ func (s *Server) newStorage(config *storagebackend.ConfigForResource, newFunc, n
 		transformer = etcd3.WithCorruptObjErrorHandlingTransformer(transformer)
 		decoder = etcd3.WithCorruptObjErrorHandlingDecoder(decoder)
 	}
+	decoder = withoutDecoding{decoder, versioner}
 	store, err := etcd3.New(client, compactor, config.Codec, newFunc, newListFunc, config.Prefix, resourcePrefix, config.GroupResource,
 		transformer, config.LeaseManagerConfig, decoder, versioner)
 	if err != nil {

@@ -140,12 +140,15 @@ func configMapAttributes(obj runtime.Object) (labels.Set, fields.Set, error) {
 	return configMap.Labels, fields.Set{"metadata.name": configMap.Name}, nil
 }
 
+func configMapCodec() runtime.Codec {
+	version := corev1.SchemeGroupVersion
+	return scheme.Codecs.CodecForVersions(scheme.Codecs.LegacyCodec(version), scheme.Codecs.UniversalDeserializer(), version, version)
+}
+
 // directStorage returns a storage of ConfigMaps that is ready.
 func directStorage(t *testing.T, server *Server) (storage.Interface, func()) {
 	t.Helper()
-	version := corev1.SchemeGroupVersion
-	codec := scheme.Codecs.CodecForVersions(scheme.Codecs.LegacyCodec(version), scheme.Codecs.UniversalDeserializer(), version, version)
-	config := storagebackend.NewDefaultConfig("/test", codec)
+	config := storagebackend.NewDefaultConfig("/test", configMapCodec())
 	config.Transport.ServerList = []string{server.Endpoint()}
 	resource := corev1.Resource("configmaps")
 	getter := generic.RESTOptions{StorageConfig: config.ForResource(resource), Decorator: generic.UndecoratedStorage}

@@ -111,7 +111,7 @@ func startServer(t *testing.T, warner elastiservice.Warner) *server {
 	s := &server{scaler: newFakeScaler(), events: &eventLog{}}
 	storage, err := elastiservice.NewStorage(elastiservice.Options{
 		Scheme:      apiserver.Scheme,
-		RESTOptions: completed.RESTOptionsGetter,
+		RESTOptions: store.Direct(completed.RESTOptionsGetter),
 		Scaler:      s.scaler,
 		Events:      s.events,
 		Warner:      warner,

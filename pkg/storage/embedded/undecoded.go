@@ -1,0 +1,95 @@
+/*
+Copyright The elasti-apiserver Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package embedded
+
+import (
+	"context"
+	"reflect"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apiserver/pkg/storage"
+	"k8s.io/apiserver/pkg/storage/etcd3"
+)
+
+// asEncoded is the resource version of a result that lacks nothing but its
+// resource version. No store has such a version.
+const asEncoded = "as encoded"
+
+// undecodedWrites is a storage whose writes do not decode what they have encoded
+// a moment before: the caller gets a copy of the object that was encoded. The
+// storage below it must have the decoder of withoutDecoding. Safe for concurrent
+// use if the storage is.
+//
+// A copy differs from what is decoded in what encoding leaves out, such as
+// fractions of seconds, and a client never sees that.
+type undecodedWrites struct {
+	storage.Interface
+}
+
+// Create implements storage.Interface.
+func (s undecodedWrites) Create(ctx context.Context, key string, obj, out runtime.Object, ttl uint64) error {
+	copyUnversioned(obj, out)
+	return s.Interface.Create(ctx, key, obj, out, ttl)
+}
+
+// GuaranteedUpdate implements storage.Interface.
+func (s undecodedWrites) GuaranteedUpdate(ctx context.Context, key string, destination runtime.Object, ignoreNotFound bool, preconditions *storage.Preconditions, update storage.UpdateFunc, cached runtime.Object) error {
+	// What a later attempt writes replaces the copy of an earlier one.
+	copying := func(input runtime.Object, response storage.ResponseMeta) (runtime.Object, *uint64, error) {
+		updated, ttl, err := update(input, response)
+		if err == nil {
+			copyUnversioned(updated, destination)
+		}
+		return updated, ttl, err
+	}
+	return s.Interface.GuaranteedUpdate(ctx, key, destination, ignoreNotFound, preconditions, copying, cached)
+}
+
+// copyUnversioned makes to a copy of from that only lacks its resource version.
+// Where that is not possible, to stays as it is, and is decoded.
+func copyUnversioned(from, to runtime.Object) {
+	if from == nil || to == nil || from == to || reflect.TypeOf(from) != reflect.TypeOf(to) {
+		return
+	}
+	target := reflect.ValueOf(to)
+	if target.Kind() != reflect.Pointer || target.IsNil() {
+		return
+	}
+	copied := from.DeepCopyObject()
+	accessor, err := meta.Accessor(copied)
+	if err != nil {
+		return
+	}
+	accessor.SetResourceVersion(asEncoded)
+	target.Elem().Set(reflect.ValueOf(copied).Elem())
+}
+
+// withoutDecoding is a decoder that gives objects of copyUnversioned the version
+// that they lack, and decodes into all others.
+type withoutDecoding struct {
+	etcd3.Decoder
+	versioner storage.Versioner
+}
+
+// Decode implements etcd3.Decoder.
+func (d withoutDecoding) Decode(value []byte, into runtime.Object, revision int64) error {
+	if accessor, err := meta.Accessor(into); err == nil && accessor.GetResourceVersion() == asEncoded {
+		return d.versioner.UpdateObject(into, uint64(revision)) //nolint:gosec // A revision is never negative.
+	}
+	return d.Decoder.Decode(value, into, revision)
+}
