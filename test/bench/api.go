@@ -48,7 +48,7 @@ const (
 	// apiObjects, are listed.
 	apiCalls       = 300
 	apiWatchers    = 100
-	apiWatchEvents = 30
+	apiWatchEvents = 100
 	apiObjects     = 10000
 	apiLists       = 10
 	apiWriters     = 8
