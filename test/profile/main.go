@@ -137,7 +137,7 @@ func record(ctx context.Context, control *environment.Environment, output string
 	config := rest.CopyConfig(control.Admin)
 	config.Host = "https://" + net.JoinHostPort(control.Server.Address, strconv.Itoa(control.Server.Port))
 	// It is a process of our own, on this machine.
-	config.TLSClientConfig.Insecure, config.TLSClientConfig.CAData, config.TLSClientConfig.CAFile = true, nil, ""
+	config.Insecure, config.CAData, config.CAFile = true, nil, ""
 	client, err := rest.HTTPClientFor(config)
 	if err != nil {
 		return fmt.Errorf("making the client that records: %w", err)
@@ -180,14 +180,16 @@ func (c *caller) call(ctx context.Context) error {
 			return fmt.Errorf("watching: %w", err)
 		}
 		watching.Go(func() {
-			for range events.ResultChan() { //nolint:revive // What is seen does not matter.
+			for range events.ResultChan() {
+				// What is seen does not matter.
 			}
 		})
 	}
 	for {
 		if err := c.round(ctx); err != nil {
 			if ctx.Err() != nil {
-				return nil //nolint:nilerr // It was told to end.
+				// It was told to end.
+				return nil
 			}
 			return err
 		}
