@@ -205,18 +205,22 @@ func TestResourceQuotaLimitsTheNumber(t *testing.T) {
 	}
 	// kube-controller-manager looks for new kinds to count twice a minute, and
 	// then looks at quotas that change.
-	counted := func(ctx context.Context) (bool, error) {
-		touch := fmt.Appendf(nil, `{"spec":{"hard":{"count/configmaps":"%d"}}}`, time.Now().Unix())
-		current, err := quotas.Patch(ctx, "one", types.MergePatchType, touch, metav1.PatchOptions{})
+	awaitCount := func(want int64) {
+		t.Helper()
+		err := wait.PollUntilContextTimeout(t.Context(), time.Second, 2*time.Minute, true, func(ctx context.Context) (bool, error) {
+			touch := fmt.Appendf(nil, `{"spec":{"hard":{"count/configmaps":"%d"}}}`, time.Now().UnixNano())
+			current, err := quotas.Patch(ctx, "one", types.MergePatchType, touch, metav1.PatchOptions{})
+			if err != nil {
+				return false, err
+			}
+			used, ok := current.Status.Used[name]
+			return ok && used.Value() == want, nil
+		})
 		if err != nil {
-			return false, err
+			t.Fatalf("the quota does not count %d: %v", want, err)
 		}
-		_, ok := current.Status.Used[name]
-		return ok, nil
 	}
-	if err := wait.PollUntilContextTimeout(t.Context(), time.Second, 2*time.Minute, true, counted); err != nil {
-		t.Fatalf("the quota is not counted: %v", err)
-	}
+	awaitCount(0)
 	client := elastiServices(namespace)
 	eventually(t, "the first is accepted", func(ctx context.Context) string {
 		if _, err := client.Create(ctx, newElastiService("first"), metav1.CreateOptions{}); err != nil {
@@ -224,6 +228,8 @@ func TestResourceQuotaLimitsTheNumber(t *testing.T) {
 		}
 		return ""
 	})
+	// A server that did not know yet that they are counted has not counted it.
+	awaitCount(1)
 	second := newElastiService("second")
 	second.Spec.Service = "other"
 	if _, err := client.Create(t.Context(), second, metav1.CreateOptions{}); !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), "exceeded quota") {
