@@ -205,10 +205,12 @@ func TestResourceQuotaLimitsTheNumber(t *testing.T) {
 	}
 	// kube-controller-manager looks for new kinds to count twice a minute, and
 	// then looks at quotas that change.
+	touches := 0
 	awaitCount := func(want int64) {
 		t.Helper()
 		err := wait.PollUntilContextTimeout(t.Context(), time.Second, 2*time.Minute, true, func(ctx context.Context) (bool, error) {
-			touch := fmt.Appendf(nil, `{"spec":{"hard":{"count/configmaps":"%d"}}}`, time.Now().UnixNano())
+			touches++
+			touch := fmt.Appendf(nil, `{"spec":{"hard":{"count/configmaps":"%d"}}}`, 1000+touches)
 			current, err := quotas.Patch(ctx, "one", types.MergePatchType, touch, metav1.PatchOptions{})
 			if err != nil {
 				return false, err
