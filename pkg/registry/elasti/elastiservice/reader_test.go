@@ -26,6 +26,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/diff"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/utils/ptr"
 
@@ -80,6 +81,14 @@ func TestReaderListsWhatClientsList(t *testing.T) {
 	s.createNamed(t, namespace, "cart")
 	s.createNamed(t, namespace, "till")
 	s.createNamed(t, "elsewhere", "cart")
+	// Otherwise one list of the cache may know more than the next.
+	err := wait.PollUntilContextTimeout(t.Context(), 10*time.Millisecond, readerPatience, true, func(ctx context.Context) (bool, error) {
+		known, err := s.reader.List(ctx, metav1.NamespaceAll, metav1.ListOptions{ResourceVersion: "0"})
+		return err == nil && len(known.Items) == 3, err
+	})
+	if err != nil {
+		t.Fatalf("waiting until the watch cache knows all: %v", err)
+	}
 	for _, inNamespace := range []string{namespace, "elsewhere", "empty", metav1.NamespaceAll} {
 		for what, options := range map[string]metav1.ListOptions{
 			"everything":     {},
