@@ -44,7 +44,9 @@ type undecodedWrites struct {
 // Create implements storage.Interface.
 func (s undecodedWrites) Create(ctx context.Context, key string, obj, out runtime.Object, ttl uint64) error {
 	copyUnversioned(obj, out)
-	return s.Interface.Create(ctx, key, obj, out, ttl)
+	err := s.Interface.Create(ctx, key, obj, out, ttl)
+	clearUnversioned(out)
+	return err
 }
 
 // GuaranteedUpdate implements storage.Interface.
@@ -57,7 +59,9 @@ func (s undecodedWrites) GuaranteedUpdate(ctx context.Context, key string, desti
 		}
 		return updated, ttl, err
 	}
-	return s.Interface.GuaranteedUpdate(ctx, key, destination, ignoreNotFound, preconditions, copying, cached)
+	err := s.Interface.GuaranteedUpdate(ctx, key, destination, ignoreNotFound, preconditions, copying, cached)
+	clearUnversioned(destination)
+	return err
 }
 
 // copyUnversioned makes to a copy of from that only lacks its resource version.
@@ -79,6 +83,19 @@ func copyUnversioned(from, to runtime.Object) {
 	target.Elem().Set(reflect.ValueOf(copied).Elem())
 }
 
+// clearUnversioned empties the result of a write that failed: one that still
+// lacks its version is what was to be stored, not what is.
+func clearUnversioned(result runtime.Object) {
+	if isUnversioned(result) {
+		reflect.ValueOf(result).Elem().SetZero()
+	}
+}
+
+func isUnversioned(object runtime.Object) bool {
+	accessor, err := meta.Accessor(object)
+	return err == nil && accessor.GetResourceVersion() == asEncoded
+}
+
 // withoutDecoding is a decoder that gives objects of copyUnversioned the version
 // that they lack, and decodes into all others.
 type withoutDecoding struct {
@@ -88,7 +105,7 @@ type withoutDecoding struct {
 
 // Decode implements etcd3.Decoder.
 func (d withoutDecoding) Decode(value []byte, into runtime.Object, revision int64) error {
-	if accessor, err := meta.Accessor(into); err == nil && accessor.GetResourceVersion() == asEncoded {
+	if isUnversioned(into) {
 		return d.versioner.UpdateObject(into, uint64(revision)) //nolint:gosec // A revision is never negative.
 	}
 	return d.Decoder.Decode(value, into, revision)

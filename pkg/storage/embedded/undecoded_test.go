@@ -18,6 +18,7 @@ package embedded
 
 import (
 	"context"
+	"errors"
 	"maps"
 	"strconv"
 	"testing"
@@ -139,6 +140,43 @@ func TestAWriteThatIsTriedAgainReturnsTheLastAttempt(t *testing.T) {
 	want.TypeMeta, returned.TypeMeta = metav1.TypeMeta{}, metav1.TypeMeta{}
 	if attempts != 2 || returned.Data["key"] != "8" || !equality.Semantic.DeepEqual(returned, want) {
 		t.Errorf("after %d attempts: %s", attempts, diff.Diff(want, returned))
+	}
+}
+
+// Whoever reads the result of a write that failed all the same finds nothing.
+func TestAWriteThatFailedReturnsNothing(t *testing.T) {
+	server := start(t, t.TempDir())
+	defer stop(t, server)
+	direct, destroy := directStorage(t, server)
+	defer destroy()
+	if err := direct.Create(t.Context(), undecodedKey, configMap("0"), &corev1.ConfigMap{}, 0); err != nil {
+		t.Fatalf("creating: %v", err)
+	}
+	returned := &corev1.ConfigMap{}
+	if err := direct.Create(t.Context(), undecodedKey, configMap("1"), returned, 0); !storage.IsExist(err) {
+		t.Errorf("creating it again ended with %v, want that it exists", err)
+	}
+	if !equality.Semantic.DeepEqual(returned, &corev1.ConfigMap{}) {
+		t.Errorf("a create that failed returned %v", returned)
+	}
+	refused := errors.New("not like this")
+	attempts := 0
+	err := direct.GuaranteedUpdate(t.Context(), undecodedKey, returned, false, nil, func(input runtime.Object, response storage.ResponseMeta) (runtime.Object, *uint64, error) {
+		attempts++
+		if attempts > 1 {
+			return nil, nil, refused
+		}
+		// This attempt loses against another writer.
+		if err := direct.GuaranteedUpdate(t.Context(), undecodedKey, &corev1.ConfigMap{}, false, nil, set("7"), nil); err != nil {
+			t.Errorf("writing in between: %v", err)
+		}
+		return set("1")(input, response)
+	}, nil)
+	if !errors.Is(err, refused) || attempts != 2 {
+		t.Errorf("the update ended after %d attempts with %v", attempts, err)
+	}
+	if !equality.Semantic.DeepEqual(returned, &corev1.ConfigMap{}) {
+		t.Errorf("an update that failed returned %v", returned)
 	}
 }
 
