@@ -234,6 +234,64 @@ type ProxySpec struct {
 	// shows the progress of the wake and then loads the application. Defaults
 	// to false.
 	WaitingPage bool
+	// convergenceSeconds is how long, in seconds, the resolvers are in the path of the
+	// traffic before the target is scaled to zero: what learns of endpoints late, such
+	// as an ingress controller, still reaches the pods until then. 1 to 600. Defaults to
+	// what the elasti-apiserver was started with (--convergence-time, 3s).
+	ConvergenceSeconds *int32
+	// allowedClients are the networks, such as 10.0.0.0/8 or 2001:db8::/32, from which
+	// connections to the proxy ports of this service are accepted; others are reset.
+	// The address is that of the connection: behind a Service or an ingress it may be
+	// that of a node or of the ingress. At most 64. Empty means every address.
+	AllowedClients []string
+	// passive says which clients neither wake the target nor count as use of it, such
+	// as scrapers and health checkers. While the target sleeps they get what
+	// probeResponse says, or else 503. Defaults to the well-known ones.
+	Passive *PassiveSpec
+	// clientAddress says how pods learn the address of the client, which the resolver
+	// stands in front of. Defaults to not at all.
+	ClientAddress *ClientAddressSpec
+}
+
+// PassiveSpec says which clients neither wake the target nor count as use of it.
+// A request or connection is passive when any of the lists matches it.
+type PassiveSpec struct {
+	// wellKnown adds the user agents of the scrapers, health checkers and load
+	// balancers of the field, such as Prometheus/ and kube-probe/, to userAgents.
+	// Defaults to true.
+	WellKnown *bool
+	// userAgents are what the User-Agent header of passive requests begins with,
+	// whatever the case of its letters. At most 64.
+	UserAgents []string
+	// paths are the exact paths, without query, of passive requests. At most 64.
+	Paths []string
+	// ports are the ports of the public Service on which everything is passive, such
+	// as one for metrics. At most 64.
+	Ports []int32
+}
+
+// ClientAddressHeader is a header in which pods learn the address of the client.
+type ClientAddressHeader string
+
+const (
+	// ClientAddressNone leaves the headers of requests as they are.
+	ClientAddressNone ClientAddressHeader = "None"
+	// ClientAddressXForwardedFor is the header X-Forwarded-For.
+	ClientAddressXForwardedFor ClientAddressHeader = "XForwardedFor"
+	// ClientAddressForwarded is the header Forwarded of RFC 7239.
+	ClientAddressForwarded ClientAddressHeader = "Forwarded"
+)
+
+// ClientAddressSpec says how pods learn the address of the client.
+type ClientAddressSpec struct {
+	// header is the header of HTTP requests to which the address of the client is
+	// appended: None, XForwardedFor or Forwarded (RFC 7239). What the client itself
+	// wrote there stays before it. Defaults to None.
+	Header ClientAddressHeader
+	// proxyProtocol begins connections that are not HTTP with a header of the PROXY
+	// protocol, version 2. The application has to expect it, from its pods' probes as
+	// well. Defaults to false.
+	ProxyProtocol bool
 }
 
 // ElastiServiceStatus is what is observed in the cluster.
@@ -263,6 +321,9 @@ type ElastiServiceStatus struct {
 	Replicas int32
 	// readyReplicas is the number of the target's pods that are ready.
 	ReadyReplicas int32
+	// targetSharedWith are the other ElastiServices of the same target, by name. The
+	// target sleeps when all of them say idle, and wakes when any is called.
+	TargetSharedWith []string
 	// privateService is the headless Service whose EndpointSlices list the
 	// target's pods and nothing else.
 	PrivateService string

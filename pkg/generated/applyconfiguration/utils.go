@@ -34,6 +34,8 @@ func ForKind(kind schema.GroupVersionKind) interface{} {
 	// Group=elasti.truefoundry.com, Version=v1alpha1
 	case v1alpha1.SchemeGroupVersion.WithKind("AutoscalerSpec"):
 		return &elastiv1alpha1.AutoscalerSpecApplyConfiguration{}
+	case v1alpha1.SchemeGroupVersion.WithKind("ClientAddressSpec"):
+		return &elastiv1alpha1.ClientAddressSpecApplyConfiguration{}
 	case v1alpha1.SchemeGroupVersion.WithKind("ElastiService"):
 		return &elastiv1alpha1.ElastiServiceApplyConfiguration{}
 	case v1alpha1.SchemeGroupVersion.WithKind("ElastiServiceSpec"):
@@ -48,6 +50,8 @@ func ForKind(kind schema.GroupVersionKind) interface{} {
 		return &elastiv1alpha1.HTTPGetActionApplyConfiguration{}
 	case v1alpha1.SchemeGroupVersion.WithKind("HTTPHeader"):
 		return &elastiv1alpha1.HTTPHeaderApplyConfiguration{}
+	case v1alpha1.SchemeGroupVersion.WithKind("PassiveSpec"):
+		return &elastiv1alpha1.PassiveSpecApplyConfiguration{}
 	case v1alpha1.SchemeGroupVersion.WithKind("PathMatch"):
 		return &elastiv1alpha1.PathMatchApplyConfiguration{}
 	case v1alpha1.SchemeGroupVersion.WithKind("ProbeResponse"):

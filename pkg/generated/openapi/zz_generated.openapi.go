@@ -37,6 +37,7 @@ func GetOpenAPIDefinitions(ref common.ReferenceCallback) map[string]common.OpenA
 		v1alpha1.ActivityReport{}.OpenAPIModelName():             schema_pkg_apis_elasti_v1alpha1_ActivityReport(ref),
 		v1alpha1.ActivityReportSpec{}.OpenAPIModelName():         schema_pkg_apis_elasti_v1alpha1_ActivityReportSpec(ref),
 		v1alpha1.AutoscalerSpec{}.OpenAPIModelName():             schema_pkg_apis_elasti_v1alpha1_AutoscalerSpec(ref),
+		v1alpha1.ClientAddressSpec{}.OpenAPIModelName():          schema_pkg_apis_elasti_v1alpha1_ClientAddressSpec(ref),
 		v1alpha1.ElastiService{}.OpenAPIModelName():              schema_pkg_apis_elasti_v1alpha1_ElastiService(ref),
 		v1alpha1.ElastiServiceList{}.OpenAPIModelName():          schema_pkg_apis_elasti_v1alpha1_ElastiServiceList(ref),
 		v1alpha1.ElastiServiceSpec{}.OpenAPIModelName():          schema_pkg_apis_elasti_v1alpha1_ElastiServiceSpec(ref),
@@ -45,6 +46,7 @@ func GetOpenAPIDefinitions(ref common.ReferenceCallback) map[string]common.OpenA
 		v1alpha1.GRPCAction{}.OpenAPIModelName():                 schema_pkg_apis_elasti_v1alpha1_GRPCAction(ref),
 		v1alpha1.HTTPGetAction{}.OpenAPIModelName():              schema_pkg_apis_elasti_v1alpha1_HTTPGetAction(ref),
 		v1alpha1.HTTPHeader{}.OpenAPIModelName():                 schema_pkg_apis_elasti_v1alpha1_HTTPHeader(ref),
+		v1alpha1.PassiveSpec{}.OpenAPIModelName():                schema_pkg_apis_elasti_v1alpha1_PassiveSpec(ref),
 		v1alpha1.PathMatch{}.OpenAPIModelName():                  schema_pkg_apis_elasti_v1alpha1_PathMatch(ref),
 		v1alpha1.ProbeResponse{}.OpenAPIModelName():              schema_pkg_apis_elasti_v1alpha1_ProbeResponse(ref),
 		v1alpha1.ProbeResponseRule{}.OpenAPIModelName():          schema_pkg_apis_elasti_v1alpha1_ProbeResponseRule(ref),
@@ -254,6 +256,34 @@ func schema_pkg_apis_elasti_v1alpha1_AutoscalerSpec(ref common.ReferenceCallback
 					},
 				},
 				Required: []string{"type", "name"},
+			},
+		},
+	}
+}
+
+func schema_pkg_apis_elasti_v1alpha1_ClientAddressSpec(ref common.ReferenceCallback) common.OpenAPIDefinition {
+	return common.OpenAPIDefinition{
+		Schema: spec.Schema{
+			SchemaProps: spec.SchemaProps{
+				Description: "ClientAddressSpec says how pods learn the address of the client.",
+				Type:        []string{"object"},
+				Properties: map[string]spec.Schema{
+					"header": {
+						SchemaProps: spec.SchemaProps{
+							Description: "header is the header of HTTP requests to which the address of the client is appended: None, XForwardedFor or Forwarded (RFC 7239). What the client itself wrote there stays before it. Defaults to None.\n\nPossible enum values:\n - `\"Forwarded\"` is the header Forwarded of RFC 7239.\n - `\"None\"` leaves the headers of requests as they are.\n - `\"XForwardedFor\"` is the header X-Forwarded-For.",
+							Type:        []string{"string"},
+							Format:      "",
+							Enum:        []interface{}{"Forwarded", "None", "XForwardedFor"},
+						},
+					},
+					"proxyProtocol": {
+						SchemaProps: spec.SchemaProps{
+							Description: "proxyProtocol begins connections that are not HTTP with a header of the PROXY protocol, version 2. The application has to expect it, from its pods' probes as well. Defaults to false.",
+							Type:        []string{"boolean"},
+							Format:      "",
+						},
+					},
+				},
 			},
 		},
 	}
@@ -548,6 +578,25 @@ func schema_pkg_apis_elasti_v1alpha1_ElastiServiceStatus(ref common.ReferenceCal
 							Format:      "int32",
 						},
 					},
+					"targetSharedWith": {
+						VendorExtensible: spec.VendorExtensible{
+							Extensions: spec.Extensions{
+								"x-kubernetes-list-type": "set",
+							},
+						},
+						SchemaProps: spec.SchemaProps{
+							Description: "targetSharedWith are the other ElastiServices of the same target, by name. The target sleeps when all of them say idle, and wakes when any is called.",
+							Type:        []string{"array"},
+							Items: &spec.SchemaOrArray{
+								Schema: &spec.Schema{
+									SchemaProps: spec.SchemaProps{
+										Type:   []string{"string"},
+										Format: "",
+									},
+								},
+							},
+						},
+					},
 					"privateService": {
 						SchemaProps: spec.SchemaProps{
 							Description: "privateService is the headless Service whose EndpointSlices list the target's pods and nothing else.",
@@ -759,6 +808,83 @@ func schema_pkg_apis_elasti_v1alpha1_HTTPHeader(ref common.ReferenceCallback) co
 					},
 				},
 				Required: []string{"name", "value"},
+			},
+		},
+	}
+}
+
+func schema_pkg_apis_elasti_v1alpha1_PassiveSpec(ref common.ReferenceCallback) common.OpenAPIDefinition {
+	return common.OpenAPIDefinition{
+		Schema: spec.Schema{
+			SchemaProps: spec.SchemaProps{
+				Description: "PassiveSpec says which clients neither wake the target nor count as use of it. A request or connection is passive when any of the lists matches it.",
+				Type:        []string{"object"},
+				Properties: map[string]spec.Schema{
+					"wellKnown": {
+						SchemaProps: spec.SchemaProps{
+							Description: "wellKnown adds the user agents of the scrapers, health checkers and load balancers of the field, such as Prometheus/ and kube-probe/, to userAgents. Defaults to true.",
+							Type:        []string{"boolean"},
+							Format:      "",
+						},
+					},
+					"userAgents": {
+						VendorExtensible: spec.VendorExtensible{
+							Extensions: spec.Extensions{
+								"x-kubernetes-list-type": "set",
+							},
+						},
+						SchemaProps: spec.SchemaProps{
+							Description: "userAgents are what the User-Agent header of passive requests begins with, whatever the case of its letters. At most 64.",
+							Type:        []string{"array"},
+							Items: &spec.SchemaOrArray{
+								Schema: &spec.Schema{
+									SchemaProps: spec.SchemaProps{
+										Type:   []string{"string"},
+										Format: "",
+									},
+								},
+							},
+						},
+					},
+					"paths": {
+						VendorExtensible: spec.VendorExtensible{
+							Extensions: spec.Extensions{
+								"x-kubernetes-list-type": "set",
+							},
+						},
+						SchemaProps: spec.SchemaProps{
+							Description: "paths are the exact paths, without query, of passive requests. At most 64.",
+							Type:        []string{"array"},
+							Items: &spec.SchemaOrArray{
+								Schema: &spec.Schema{
+									SchemaProps: spec.SchemaProps{
+										Type:   []string{"string"},
+										Format: "",
+									},
+								},
+							},
+						},
+					},
+					"ports": {
+						VendorExtensible: spec.VendorExtensible{
+							Extensions: spec.Extensions{
+								"x-kubernetes-list-type": "set",
+							},
+						},
+						SchemaProps: spec.SchemaProps{
+							Description: "ports are the ports of the public Service on which everything is passive, such as one for metrics. At most 64.",
+							Type:        []string{"array"},
+							Items: &spec.SchemaOrArray{
+								Schema: &spec.Schema{
+									SchemaProps: spec.SchemaProps{
+										Type:   []string{"integer"},
+										Format: "int32",
+									},
+								},
+							},
+						},
+					},
+				},
 			},
 		},
 	}
@@ -991,9 +1117,49 @@ func schema_pkg_apis_elasti_v1alpha1_ProxySpec(ref common.ReferenceCallback) com
 							Format:      "",
 						},
 					},
+					"convergenceSeconds": {
+						SchemaProps: spec.SchemaProps{
+							Description: "convergenceSeconds is how long, in seconds, the resolvers are in the path of the traffic before the target is scaled to zero: what learns of endpoints late, such as an ingress controller, still reaches the pods until then. 1 to 600. Defaults to what the elasti-apiserver was started with (--convergence-time, 3s).",
+							Type:        []string{"integer"},
+							Format:      "int32",
+						},
+					},
+					"allowedClients": {
+						VendorExtensible: spec.VendorExtensible{
+							Extensions: spec.Extensions{
+								"x-kubernetes-list-type": "set",
+							},
+						},
+						SchemaProps: spec.SchemaProps{
+							Description: "allowedClients are the networks, such as 10.0.0.0/8 or 2001:db8::/32, from which connections to the proxy ports of this service are accepted; others are reset. The address is that of the connection: behind a Service or an ingress it may be that of a node or of the ingress. At most 64. Empty means every address.",
+							Type:        []string{"array"},
+							Items: &spec.SchemaOrArray{
+								Schema: &spec.Schema{
+									SchemaProps: spec.SchemaProps{
+										Type:   []string{"string"},
+										Format: "",
+									},
+								},
+							},
+						},
+					},
+					"passive": {
+						SchemaProps: spec.SchemaProps{
+							Description: "passive says which clients neither wake the target nor count as use of it, such as scrapers and health checkers. While the target sleeps they get what probeResponse says, or else 503. Defaults to the well-known ones.",
+							Ref:         ref(v1alpha1.PassiveSpec{}.OpenAPIModelName()),
+						},
+					},
+					"clientAddress": {
+						SchemaProps: spec.SchemaProps{
+							Description: "clientAddress says how pods learn the address of the client, which the resolver stands in front of. Defaults to not at all.",
+							Ref:         ref(v1alpha1.ClientAddressSpec{}.OpenAPIModelName()),
+						},
+					},
 				},
 			},
 		},
+		Dependencies: []string{
+			v1alpha1.ClientAddressSpec{}.OpenAPIModelName(), v1alpha1.PassiveSpec{}.OpenAPIModelName()},
 	}
 }
 

@@ -50,6 +50,17 @@ func Funcs(runtimeserializer.CodecFactory) []any {
 			proxy.Policy = oneOf(c, elasti.ProxyWhenAsleep, elasti.ProxyAlways)
 			proxy.Readiness = oneOf(c, elasti.ReadinessProbe, elasti.ReadinessEndpoints)
 		},
+		func(passive *elasti.PassiveSpec, c randfill.Continue) {
+			c.FillNoCustom(passive)
+			if passive.WellKnown == nil {
+				wellKnown := c.Bool()
+				passive.WellKnown = &wellKnown
+			}
+		},
+		func(clientAddress *elasti.ClientAddressSpec, c randfill.Continue) {
+			c.FillNoCustom(clientAddress)
+			clientAddress.Header = oneOf(c, elasti.ClientAddressNone, elasti.ClientAddressXForwardedFor, elasti.ClientAddressForwarded)
+		},
 		func(period *elasti.EnabledPeriod, c randfill.Continue) {
 			period.Schedule = oneOf(c, v1alpha1.DefaultEnabledSchedule, "@daily", "*/5 8-17 * * 1-5")
 			period.Duration = oneOf(c, v1alpha1.DefaultEnabledDuration, "90m")

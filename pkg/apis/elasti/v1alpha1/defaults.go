@@ -78,6 +78,21 @@ func SetDefaults_ProxySpec(proxy *ProxySpec) {
 	}
 }
 
+// SetDefaults_PassiveSpec sets the defaults of which clients are passive.
+func SetDefaults_PassiveSpec(passive *PassiveSpec) {
+	if passive.WellKnown == nil {
+		passive.WellKnown = ptr.To(true)
+	}
+}
+
+// SetDefaults_ClientAddressSpec sets the defaults of how pods learn the address
+// of the client.
+func SetDefaults_ClientAddressSpec(clientAddress *ClientAddressSpec) {
+	if clientAddress.Header == "" {
+		clientAddress.Header = ClientAddressNone
+	}
+}
+
 // SetDefaults_PathMatch sets the default way of comparing paths.
 func SetDefaults_PathMatch(match *PathMatch) {
 	if match.Type == "" {

@@ -55,6 +55,12 @@ func SetObjectDefaults_ElastiService(in *ElastiService) {
 	}
 	if in.Spec.Proxy != nil {
 		SetDefaults_ProxySpec(in.Spec.Proxy)
+		if in.Spec.Proxy.Passive != nil {
+			SetDefaults_PassiveSpec(in.Spec.Proxy.Passive)
+		}
+		if in.Spec.Proxy.ClientAddress != nil {
+			SetDefaults_ClientAddressSpec(in.Spec.Proxy.ClientAddress)
+		}
 	}
 }
 

@@ -37,6 +37,11 @@ func (in AutoscalerSpec) OpenAPIModelName() string {
 }
 
 // OpenAPIModelName returns the OpenAPI model name for this type.
+func (in ClientAddressSpec) OpenAPIModelName() string {
+	return "com.github.truefoundry.elasti-apiserver.pkg.apis.elasti.v1alpha1.ClientAddressSpec"
+}
+
+// OpenAPIModelName returns the OpenAPI model name for this type.
 func (in ElastiService) OpenAPIModelName() string {
 	return "com.github.truefoundry.elasti-apiserver.pkg.apis.elasti.v1alpha1.ElastiService"
 }
@@ -74,6 +79,11 @@ func (in HTTPGetAction) OpenAPIModelName() string {
 // OpenAPIModelName returns the OpenAPI model name for this type.
 func (in HTTPHeader) OpenAPIModelName() string {
 	return "com.github.truefoundry.elasti-apiserver.pkg.apis.elasti.v1alpha1.HTTPHeader"
+}
+
+// OpenAPIModelName returns the OpenAPI model name for this type.
+func (in PassiveSpec) OpenAPIModelName() string {
+	return "com.github.truefoundry.elasti-apiserver.pkg.apis.elasti.v1alpha1.PassiveSpec"
 }
 
 // OpenAPIModelName returns the OpenAPI model name for this type.

@@ -30,11 +30,9 @@ import (
 
 // Bounds of a spec.
 const (
-	maxReplicas           = 100000
-	maxCooldownSeconds    = 604800
-	maxHoldTimeoutSeconds = 86400
-	maxMaxPending         = 1000000
-	maxTriggers           = 16
+	maxReplicas        = 100000
+	maxCooldownSeconds = 604800
+	maxTriggers        = 16
 )
 
 func validateSpec(spec *elasti.ElastiServiceSpec, path *field.Path) field.ErrorList {
@@ -112,23 +110,6 @@ func validateAutoscaler(autoscaler *elasti.AutoscalerSpec, path *field.Path) fie
 		return append(errs, field.Required(path.Child("name"), "give the name of the ScaledObject or HorizontalPodAutoscaler"))
 	}
 	return append(errs, validateName(autoscaler.Name, path.Child("name"))...)
-}
-
-func validateProxy(proxy *elasti.ProxySpec, path *field.Path) field.ErrorList {
-	errs := validateRange(proxy.HoldTimeoutSeconds, 1, maxHoldTimeoutSeconds, path.Child("holdTimeoutSeconds"))
-	errs = append(errs, validateRange(proxy.MaxPending, 1, maxMaxPending, path.Child("maxPending"))...)
-	errs = append(errs, validateRange(proxy.MaxConcurrencyPerPod, 0, maxMaxPending, path.Child("maxConcurrencyPerPod"))...)
-	switch proxy.Policy {
-	case elasti.ProxyWhenAsleep, elasti.ProxyAlways:
-	default:
-		errs = append(errs, field.NotSupported(path.Child("policy"), proxy.Policy, []elasti.ProxyPolicy{elasti.ProxyWhenAsleep, elasti.ProxyAlways}))
-	}
-	switch proxy.Readiness {
-	case elasti.ReadinessProbe, elasti.ReadinessEndpoints:
-	default:
-		errs = append(errs, field.NotSupported(path.Child("readiness"), proxy.Readiness, []elasti.ReadinessPolicy{elasti.ReadinessProbe, elasti.ReadinessEndpoints}))
-	}
-	return errs
 }
 
 func validateName(name string, path *field.Path) field.ErrorList {

@@ -17,6 +17,7 @@ limitations under the License.
 package validation_test
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 
@@ -52,6 +53,11 @@ func valid() *elasti.ElastiService {
 			Proxy: &elasti.ProxySpec{
 				Policy: elasti.ProxyWhenAsleep, HoldTimeoutSeconds: ptr.To[int32](600), MaxPending: ptr.To[int32](10000),
 				MaxConcurrencyPerPod: ptr.To[int32](0), Readiness: elasti.ReadinessProbe,
+				ConvergenceSeconds: ptr.To[int32](5), AllowedClients: []string{"10.0.0.0/8", "2001:db8::/32"},
+				Passive: &elasti.PassiveSpec{
+					WellKnown: ptr.To(true), UserAgents: []string{"uptime/"}, Paths: []string{"/metrics"}, Ports: []int32{9090},
+				},
+				ClientAddress: &elasti.ClientAddressSpec{Header: elasti.ClientAddressForwarded, ProxyProtocol: true},
 			},
 		},
 	}
@@ -98,6 +104,14 @@ func TestValidateElastiServiceAccepts(t *testing.T) {
 			}
 		})
 	}
+}
+
+func networks(count int) []string {
+	networks := make([]string, count)
+	for i := range networks {
+		networks[i] = fmt.Sprintf("10.%d.0.0/16", i)
+	}
+	return networks
 }
 
 func repeat[T any](element T, count int) []T {
@@ -174,6 +188,17 @@ func TestValidateElastiServiceRefuses(t *testing.T) {
 		{"spec.proxy.holdTimeoutSeconds", field.ErrorTypeInvalid, func(s *elasti.ElastiServiceSpec) { s.Proxy.HoldTimeoutSeconds = ptr.To[int32](86401) }},
 		{"spec.proxy.maxPending", field.ErrorTypeInvalid, func(s *elasti.ElastiServiceSpec) { s.Proxy.MaxPending = ptr.To[int32](0) }},
 		{"spec.proxy.maxConcurrencyPerPod", field.ErrorTypeInvalid, func(s *elasti.ElastiServiceSpec) { s.Proxy.MaxConcurrencyPerPod = ptr.To[int32](-1) }},
+		{"spec.proxy.convergenceSeconds", field.ErrorTypeInvalid, func(s *elasti.ElastiServiceSpec) { s.Proxy.ConvergenceSeconds = ptr.To[int32](0) }},
+		{"spec.proxy.convergenceSeconds", field.ErrorTypeInvalid, func(s *elasti.ElastiServiceSpec) { s.Proxy.ConvergenceSeconds = ptr.To[int32](601) }},
+		{"spec.proxy.allowedClients[1]", field.ErrorTypeInvalid, func(s *elasti.ElastiServiceSpec) { s.Proxy.AllowedClients[1] = "10.0.0.1" }},
+		{"spec.proxy.allowedClients[1]", field.ErrorTypeDuplicate, func(s *elasti.ElastiServiceSpec) { s.Proxy.AllowedClients[1] = s.Proxy.AllowedClients[0] }},
+		{"spec.proxy.allowedClients", field.ErrorTypeTooMany, func(s *elasti.ElastiServiceSpec) { s.Proxy.AllowedClients = networks(65) }},
+		{"spec.proxy.passive.userAgents[0]", field.ErrorTypeInvalid, func(s *elasti.ElastiServiceSpec) { s.Proxy.Passive.UserAgents[0] = "" }},
+		{"spec.proxy.passive.userAgents[0]", field.ErrorTypeTooLong, func(s *elasti.ElastiServiceSpec) { s.Proxy.Passive.UserAgents[0] = strings.Repeat("a", 257) }},
+		{"spec.proxy.passive.paths[0]", field.ErrorTypeInvalid, func(s *elasti.ElastiServiceSpec) { s.Proxy.Passive.Paths[0] = "metrics" }},
+		{"spec.proxy.passive.paths[0]", field.ErrorTypeInvalid, func(s *elasti.ElastiServiceSpec) { s.Proxy.Passive.Paths[0] = "/metrics?all" }},
+		{"spec.proxy.passive.ports[0]", field.ErrorTypeInvalid, func(s *elasti.ElastiServiceSpec) { s.Proxy.Passive.Ports[0] = 65536 }},
+		{"spec.proxy.clientAddress.header", field.ErrorTypeNotSupported, func(s *elasti.ElastiServiceSpec) { s.Proxy.ClientAddress.Header = "X-Real-IP" }},
 	} {
 		t.Run(test.field+"/"+string(test.kind), func(t *testing.T) {
 			elastiService := valid()

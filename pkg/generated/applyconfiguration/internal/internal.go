@@ -50,6 +50,15 @@ var schemaYAML = typed.YAMLObject(`types:
       type:
         scalar: string
       default: ""
+- name: com.github.truefoundry.elasti-apiserver.pkg.apis.elasti.v1alpha1.ClientAddressSpec
+  map:
+    fields:
+    - name: header
+      type:
+        scalar: string
+    - name: proxyProtocol
+      type:
+        scalar: boolean
 - name: com.github.truefoundry.elasti-apiserver.pkg.apis.elasti.v1alpha1.ElastiService
   map:
     fields:
@@ -169,6 +178,12 @@ var schemaYAML = typed.YAMLObject(`types:
     - name: sleptTime
       type:
         namedType: io.k8s.apimachinery.pkg.apis.meta.v1.Time
+    - name: targetSharedWith
+      type:
+        list:
+          elementType:
+            scalar: string
+          elementRelationship: associative
 - name: com.github.truefoundry.elasti-apiserver.pkg.apis.elasti.v1alpha1.EnabledPeriod
   map:
     fields:
@@ -221,6 +236,30 @@ var schemaYAML = typed.YAMLObject(`types:
       type:
         scalar: string
       default: ""
+- name: com.github.truefoundry.elasti-apiserver.pkg.apis.elasti.v1alpha1.PassiveSpec
+  map:
+    fields:
+    - name: paths
+      type:
+        list:
+          elementType:
+            scalar: string
+          elementRelationship: associative
+    - name: ports
+      type:
+        list:
+          elementType:
+            scalar: numeric
+          elementRelationship: associative
+    - name: userAgents
+      type:
+        list:
+          elementType:
+            scalar: string
+          elementRelationship: associative
+    - name: wellKnown
+      type:
+        scalar: boolean
 - name: com.github.truefoundry.elasti-apiserver.pkg.apis.elasti.v1alpha1.PathMatch
   map:
     fields:
@@ -287,6 +326,18 @@ var schemaYAML = typed.YAMLObject(`types:
 - name: com.github.truefoundry.elasti-apiserver.pkg.apis.elasti.v1alpha1.ProxySpec
   map:
     fields:
+    - name: allowedClients
+      type:
+        list:
+          elementType:
+            scalar: string
+          elementRelationship: associative
+    - name: clientAddress
+      type:
+        namedType: com.github.truefoundry.elasti-apiserver.pkg.apis.elasti.v1alpha1.ClientAddressSpec
+    - name: convergenceSeconds
+      type:
+        scalar: numeric
     - name: holdTimeoutSeconds
       type:
         scalar: numeric
@@ -296,6 +347,9 @@ var schemaYAML = typed.YAMLObject(`types:
     - name: maxPending
       type:
         scalar: numeric
+    - name: passive
+      type:
+        namedType: com.github.truefoundry.elasti-apiserver.pkg.apis.elasti.v1alpha1.PassiveSpec
     - name: policy
       type:
         scalar: string

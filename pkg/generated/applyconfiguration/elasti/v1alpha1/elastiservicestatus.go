@@ -54,6 +54,9 @@ type ElastiServiceStatusApplyConfiguration struct {
 	Replicas *int32 `json:"replicas,omitempty"`
 	// readyReplicas is the number of the target's pods that are ready.
 	ReadyReplicas *int32 `json:"readyReplicas,omitempty"`
+	// targetSharedWith are the other ElastiServices of the same target, by name. The
+	// target sleeps when all of them say idle, and wakes when any is called.
+	TargetSharedWith []string `json:"targetSharedWith,omitempty"`
 	// privateService is the headless Service whose EndpointSlices list the
 	// target's pods and nothing else.
 	PrivateService *string `json:"privateService,omitempty"`
@@ -167,6 +170,16 @@ func (b *ElastiServiceStatusApplyConfiguration) WithReplicas(value int32) *Elast
 // If called multiple times, the ReadyReplicas field is set to the value of the last call.
 func (b *ElastiServiceStatusApplyConfiguration) WithReadyReplicas(value int32) *ElastiServiceStatusApplyConfiguration {
 	b.ReadyReplicas = &value
+	return b
+}
+
+// WithTargetSharedWith adds the given value to the TargetSharedWith field in the declarative configuration
+// and returns the receiver, so that objects can be build by chaining "With" function invocations.
+// If called multiple times, values provided by each call will be appended to the TargetSharedWith field.
+func (b *ElastiServiceStatusApplyConfiguration) WithTargetSharedWith(values ...string) *ElastiServiceStatusApplyConfiguration {
+	for i := range values {
+		b.TargetSharedWith = append(b.TargetSharedWith, values[i])
+	}
 	return b
 }
 

@@ -48,6 +48,23 @@ type ProxySpecApplyConfiguration struct {
 	// shows the progress of the wake and then loads the application. Defaults
 	// to false.
 	WaitingPage *bool `json:"waitingPage,omitempty"`
+	// convergenceSeconds is how long, in seconds, the resolvers are in the path of the
+	// traffic before the target is scaled to zero: what learns of endpoints late, such
+	// as an ingress controller, still reaches the pods until then. 1 to 600. Defaults to
+	// what the elasti-apiserver was started with (--convergence-time, 3s).
+	ConvergenceSeconds *int32 `json:"convergenceSeconds,omitempty"`
+	// allowedClients are the networks, such as 10.0.0.0/8 or 2001:db8::/32, from which
+	// connections to the proxy ports of this service are accepted; others are reset.
+	// The address is that of the connection: behind a Service or an ingress it may be
+	// that of a node or of the ingress. At most 64. Empty means every address.
+	AllowedClients []string `json:"allowedClients,omitempty"`
+	// passive says which clients neither wake the target nor count as use of it, such
+	// as scrapers and health checkers. While the target sleeps they get what
+	// probeResponse says, or else 503. Defaults to the well-known ones.
+	Passive *PassiveSpecApplyConfiguration `json:"passive,omitempty"`
+	// clientAddress says how pods learn the address of the client, which the resolver
+	// stands in front of. Defaults to not at all.
+	ClientAddress *ClientAddressSpecApplyConfiguration `json:"clientAddress,omitempty"`
 }
 
 // ProxySpecApplyConfiguration constructs a declarative configuration of the ProxySpec type for use with
@@ -101,5 +118,39 @@ func (b *ProxySpecApplyConfiguration) WithReadiness(value elastiv1alpha1.Readine
 // If called multiple times, the WaitingPage field is set to the value of the last call.
 func (b *ProxySpecApplyConfiguration) WithWaitingPage(value bool) *ProxySpecApplyConfiguration {
 	b.WaitingPage = &value
+	return b
+}
+
+// WithConvergenceSeconds sets the ConvergenceSeconds field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the ConvergenceSeconds field is set to the value of the last call.
+func (b *ProxySpecApplyConfiguration) WithConvergenceSeconds(value int32) *ProxySpecApplyConfiguration {
+	b.ConvergenceSeconds = &value
+	return b
+}
+
+// WithAllowedClients adds the given value to the AllowedClients field in the declarative configuration
+// and returns the receiver, so that objects can be build by chaining "With" function invocations.
+// If called multiple times, values provided by each call will be appended to the AllowedClients field.
+func (b *ProxySpecApplyConfiguration) WithAllowedClients(values ...string) *ProxySpecApplyConfiguration {
+	for i := range values {
+		b.AllowedClients = append(b.AllowedClients, values[i])
+	}
+	return b
+}
+
+// WithPassive sets the Passive field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the Passive field is set to the value of the last call.
+func (b *ProxySpecApplyConfiguration) WithPassive(value *PassiveSpecApplyConfiguration) *ProxySpecApplyConfiguration {
+	b.Passive = value
+	return b
+}
+
+// WithClientAddress sets the ClientAddress field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the ClientAddress field is set to the value of the last call.
+func (b *ProxySpecApplyConfiguration) WithClientAddress(value *ClientAddressSpecApplyConfiguration) *ProxySpecApplyConfiguration {
+	b.ClientAddress = value
 	return b
 }
