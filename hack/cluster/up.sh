@@ -53,6 +53,8 @@ settle_earlier_cluster() {
   owner=$(<"$record/state-directory")
   if [[ $owner == "$state" ]]; then
     if cluster_is_healthy; then
+      keep_pod_range_here
+      check_ranges_stay_here
       note "the cluster is up already, since $(uptime_of kube-apiserver)"
       print_environment
       exit 0

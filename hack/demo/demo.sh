@@ -44,13 +44,14 @@ wait_until_asleep() {
 
 # wait_until_reachable waits until kube-proxy leads to the resolvers: it may take
 # a second to hear of a new Service, whose address does not answer until then. A
-# connection on which nothing is sent wakes nobody.
+# health check does not wake the example, and a resolver says in a header that it
+# is the one that answers.
 wait_until_reachable() {
-  local address=$1 deadline=$((SECONDS + 60))
-  # shellcheck disable=SC2016 # Bash is to expand it.
-  until timeout 1 bash -c 'exec 3<>"/dev/tcp/$0/80"' "$address" 2>/dev/null; do
+  local address=$1 deadline=$((SECONDS + 60)) answer
+  until answer=$(curl --silent --max-time 1 --user-agent kube-probe/demo --output /dev/null \
+    --write-out '%header{x-elasti-answer}' "http://$address/") && [[ $answer == Asleep ]]; do
     if ((SECONDS >= deadline)); then
-      echo "the address $address of service/example does not accept connections: see $state/logs/kube-proxy.log" >&2
+      echo "no resolver answers at the address $address of service/example: see $state/logs/kube-proxy.log" >&2
       return 1
     fi
   done
@@ -100,6 +101,7 @@ in_namespace get elastiservice/example deployment/example service/example
 note "one request, and the cooldown of 10 s without another"
 address=$(in_namespace get service/example --output=jsonpath='{.spec.clusterIP}')
 wait_until_reachable "$address"
-"$output/timeline" --namespace "$namespace" --elastiservice example --until-asleep --audit-log "$state/logs/audit.log" -- \
+"$output/timeline" --namespace "$namespace" --elastiservice example --until-asleep --audit-log "$state/logs/audit.log" \
+  --expect "hello from example-" -- \
   curl --silent --show-error --max-time 120 "http://$address/hello"
 print_next_steps

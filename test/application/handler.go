@@ -24,9 +24,11 @@ import (
 	"time"
 )
 
-// Headers that tell who asked, and when. They tell an answer to a request that
-// came straight from the client from one that a proxy passed on.
+// Headers that tell who answers, who asked, and when. They tell an answer of the
+// application from one of anything else, and one to a request that came straight
+// from the client from one that a proxy passed on.
 const (
+	podHeader       = "Application-Pod"
 	peerHeader      = "Application-Peer"
 	acceptingHeader = "Application-Accepting-Since"
 	receivedHeader  = "Application-Received-At"
@@ -82,6 +84,7 @@ func newHandler(hostname string, accepting time.Time) http.Handler {
 	mux.HandleFunc("/", hello)
 	return http.HandlerFunc(func(response http.ResponseWriter, request *http.Request) {
 		header := response.Header()
+		header.Set(podHeader, hostname)
 		header.Set(receivedHeader, time.Now().Format(time.RFC3339Nano))
 		header.Set(acceptingHeader, accepting.Format(time.RFC3339Nano))
 		header.Set(peerHeader, request.RemoteAddr)

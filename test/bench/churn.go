@@ -70,9 +70,9 @@ func churn(ctx context.Context, b *bench) error {
 	}
 	comeAndGo := func(ctx context.Context, number int) error {
 		if number%churnHeldEvery == 0 {
-			return visit(ctx, holding.Address+":80", false, number%churnPoliteEvery == 0)
+			return visit(ctx, holding, false, number%churnPoliteEvery == 0)
 		}
-		return visit(ctx, answering.Address+":80", true, number%churnPoliteEvery == 1)
+		return visit(ctx, answering, true, number%churnPoliteEvery == 1)
 	}
 	if err := inParallel(ctx, 0, churnWarmUp, comeAndGo); err != nil {
 		return err
@@ -112,8 +112,8 @@ func (b *bench) memoryAtRest(ctx context.Context) (int64, error) {
 
 // visit opens a connection, sends a request, reads the answer if it is to, and
 // closes the connection, in order or with a reset.
-func visit(ctx context.Context, address string, wait, inOrder bool) error {
-	connection, err := openRequest(ctx, address)
+func visit(ctx context.Context, app *cluster.Application, wait, inOrder bool) error {
+	connection, err := openRequest(ctx, app.Address+":80")
 	if err != nil {
 		return err
 	}
@@ -134,8 +134,6 @@ func visit(ctx context.Context, address string, wait, inOrder bool) error {
 		return fmt.Errorf("reading the answer: %w", err)
 	}
 	response.Body.Close()
-	if response.StatusCode != http.StatusOK {
-		return fmt.Errorf("answered with %s", response.Status)
-	}
-	return nil
+	answer := cluster.Answer{Status: response.StatusCode, Header: response.Header}
+	return answer.FromApplication(app.Name)
 }

@@ -20,7 +20,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/http"
 	"sync"
 	"time"
 
@@ -157,7 +156,7 @@ type coldStartTimes struct {
 	// received is when the application got the first request, lastAnswered
 	// when the last client had its answer.
 	received, lastAnswered time.Time
-	// failed is how many requests were not answered with 200.
+	// failed is how many requests the application did not answer with 200.
 	failed int
 }
 
@@ -316,8 +315,11 @@ func burst(ctx context.Context, app *cluster.Application, clients int) (coldStar
 	ended.Wait()
 
 	times := coldStartTimes{sent: sent}
-	for _, answer := range answers {
-		if answer == nil || answer.Status != http.StatusOK {
+	for i, answer := range answers {
+		if failures[i] == nil {
+			failures[i] = answer.FromApplication(app.Name)
+		}
+		if failures[i] != nil {
 			times.failed++
 			continue
 		}
@@ -336,7 +338,7 @@ func burst(ctx context.Context, app *cluster.Application, clients int) (coldStar
 		}
 	}
 	if times.failed == clients {
-		return times, fmt.Errorf("no request was answered: %w", errors.Join(failures...))
+		return times, fmt.Errorf("the application answered no request, the first of them because: %w", failures[0])
 	}
 	return times, nil
 }

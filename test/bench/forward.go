@@ -56,6 +56,10 @@ const (
 	// applicationHTTP2Port is where the application speaks HTTP/2.
 	httpPort, streamPort, http2Port = 80, 81, 82
 	applicationHTTP2Port            = 8081
+	// proxiedName is the application's.
+	proxiedName = "proxied"
+	// checkTimeout bounds one request that finds out who answers.
+	checkTimeout = 5 * time.Second
 	// openFiles is how many files clients and peers may open: two for each connection.
 	openFiles = 16384
 )
@@ -98,6 +102,7 @@ type proxied struct {
 // proxiedApplication creates an application that resolvers always forward to.
 func (s *stage) proxiedApplication(ctx context.Context) (proxied, error) {
 	app := s.NewApplication(s.namespace, cluster.ApplicationOptions{
+		Name:      proxiedName,
 		Replicas:  1,
 		Arguments: []string{"-protocols"},
 		ServicePorts: []corev1.ServicePort{
@@ -171,12 +176,12 @@ func (b *bench) forwardHTTP(ctx context.Context, proxied proxied, directory stri
 		return err
 	}
 	defer nginx.stop()
-	reverseProxy, err := startReverseProxy(ctx, proxied.place, reverseProxyPort, proxied.pod)
+	reverseProxy, err := startReverseProxy(ctx, proxied.place, reverseProxyPort, proxied.pod, false)
 	if err != nil {
 		return err
 	}
 	defer reverseProxy.stop()
-	reverseProxyHTTP2, err := startReverseProxy(ctx, proxied.place, reverseProxyHTTP2Port, proxied.podHTTP2, "-http2")
+	reverseProxyHTTP2, err := startReverseProxy(ctx, proxied.place, reverseProxyHTTP2Port, proxied.podHTTP2, true)
 	if err != nil {
 		return err
 	}
@@ -196,8 +201,9 @@ func (b *bench) forwardHTTP(ctx context.Context, proxied proxied, directory stri
 			load:             loadHTTP1,
 		},
 		{
-			what: "h2c",
-			key:  "forward_h2c",
+			what:  "h2c",
+			key:   "forward_h2c",
+			http2: true,
 			contenders: []contender{
 				{direct, proxied.podHTTP2},
 				{resolver, proxied.resolverHTTP2},
@@ -222,6 +228,8 @@ type comparison struct {
 	what, key string
 	// contenders are the pod itself, the resolver, nginx and a bare reverse proxy.
 	contenders []contender
+	// http2 is what they speak, without TLS; otherwise it is HTTP/1.1.
+	http2 bool
 	// keyConnections are those of the key figures.
 	keyConnections   int
 	otherConnections []int
@@ -238,6 +246,9 @@ type loadResult struct {
 
 // compareProxies measures proxies over several numbers of connections.
 func (b *bench) compareProxies(ctx context.Context, c comparison) error {
+	if err := checkContenders(ctx, c.contenders, c.http2); err != nil {
+		return err
+	}
 	measure := func(connections, rounds int) (map[string][]float64, error) {
 		latencies, part := make(map[string][]float64), ""
 		rates, err := takeTurns(c.contenders, rounds, func(one contender) (float64, error) {
@@ -281,6 +292,9 @@ func (b *bench) forwardBytes(ctx context.Context, proxied proxied, directory str
 		{haproxyProxy, proxied.place.listen(haproxyPort)},
 		{haproxySplicing, proxied.place.listen(haproxySplicePort)},
 	}
+	if err := checkContenders(ctx, contenders, false); err != nil {
+		return err
+	}
 	rates, err := takeTurns(contenders, forwardRounds, func(c contender) (float64, error) { return bytesPerSecond(ctx, c.address) })
 	if err != nil {
 		return err
@@ -291,6 +305,33 @@ func (b *bench) forwardBytes(ctx context.Context, proxied proxied, directory str
 	b.set("forward_tcp_ratio_haproxy", quantile(rates[resolver], 0.5)/quantile(rates[haproxyProxy], 0.5))
 	b.set("forward_tcp_ratio_haproxy_splice", quantile(rates[resolver], 0.5)/quantile(rates[haproxySplicing], 0.5))
 	return nil
+}
+
+// checkContenders returns an error unless the application answers at every
+// address, so that nothing else is measured in its place.
+func checkContenders(ctx context.Context, contenders []contender, http2 bool) error {
+	for _, contender := range contenders {
+		if err := checkApplication(ctx, contender.address, http2); err != nil {
+			return fmt.Errorf("asking %s at %s: %w", contender.name, contender.address, err)
+		}
+	}
+	return nil
+}
+
+// checkApplication sends one request, in HTTP/1.1 or in HTTP/2 without TLS, that
+// the proxied application has to answer.
+func checkApplication(ctx context.Context, address string, http2 bool) error {
+	ctx, cancel := context.WithTimeout(ctx, checkTimeout)
+	defer cancel()
+	protocols := &http.Protocols{}
+	protocols.SetHTTP1(!http2)
+	protocols.SetUnencryptedHTTP2(http2)
+	transport := &http.Transport{Protocols: protocols, DisableKeepAlives: true}
+	answer, err := cluster.GetWith(ctx, &http.Client{Transport: transport}, "http://"+address+"/")
+	if err != nil {
+		return err
+	}
+	return answer.FromApplication(proxiedName)
 }
 
 // takeTurns measures every contender once in each round.
@@ -395,6 +436,10 @@ func download(ctx context.Context, url string) error {
 		return err
 	}
 	defer response.Body.Close()
+	answer := cluster.Answer{Status: response.StatusCode, Header: response.Header}
+	if err := answer.FromApplication(proxiedName); err != nil {
+		return err
+	}
 	received, err := io.Copy(io.Discard, response.Body)
 	if err == nil && received != streamBytes {
 		err = fmt.Errorf("got %d bytes of %d", received, int64(streamBytes))

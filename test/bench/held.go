@@ -28,6 +28,7 @@ import (
 	"sync"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/wait"
 
 	"github.com/truefoundry/elasti-apiserver/test/e2e/cluster"
@@ -83,6 +84,13 @@ func held(ctx context.Context, b *bench) error {
 	if answered := countAnswered(connections); answered > 0 {
 		return fmt.Errorf("%d of %d requests were answered or closed, not held", answered, heldRequests)
 	}
+	arrived, err := b.connectionsOf(ctx, app)
+	if err != nil {
+		return err
+	}
+	if arrived < heldRequests {
+		return fmt.Errorf("the resolvers have %d connections to hold, the others of %d are with another server", arrived, heldRequests)
+	}
 	perRequest := float64(after-before) / heldRequests
 	b.row(fmt.Sprintf("resident memory of the resolvers for each of %d held requests", heldRequests), "bytes", []float64{perRequest})
 	b.set("held_10k_bytes_per_request", perRequest)
@@ -131,17 +139,9 @@ func countAnswered(connections []net.Conn) int {
 // resolverMemory waits until the resident memory of the resolvers does not
 // change any more and returns it, in bytes.
 func (b *bench) resolverMemory(ctx context.Context) (int64, error) {
-	pods, err := b.SystemPods(ctx, cluster.ResolverSelector)
+	processes, err := b.resolverProcesses(ctx)
 	if err != nil {
 		return 0, err
-	}
-	var processes []int
-	for i := range pods {
-		found, err := cluster.ContainerProcesses(&pods[i])
-		if err != nil {
-			return 0, err
-		}
-		processes = append(processes, found...)
 	}
 	var last int64
 	same := 0
@@ -162,6 +162,69 @@ func (b *bench) resolverMemory(ctx context.Context) (int64, error) {
 		return 0, fmt.Errorf("waiting until the memory of the resolvers does not change: %w", err)
 	}
 	return last, nil
+}
+
+func (b *bench) resolverProcesses(ctx context.Context) ([]int, error) {
+	pods, err := b.SystemPods(ctx, cluster.ResolverSelector)
+	if err != nil {
+		return nil, err
+	}
+	var processes []int
+	for i := range pods {
+		found, err := cluster.ContainerProcesses(&pods[i])
+		if err != nil {
+			return nil, err
+		}
+		processes = append(processes, found...)
+	}
+	return processes, nil
+}
+
+// connectionsOf returns how many connections the resolvers have on the proxy
+// ports of an application.
+func (b *bench) connectionsOf(ctx context.Context, app *cluster.Application) (int, error) {
+	elastiService, err := b.Elasti.ElastiV1alpha1().ElastiServices(app.Namespace).Get(ctx, app.Name, metav1.GetOptions{})
+	if err != nil {
+		return 0, err
+	}
+	ports := make(map[uint64]bool)
+	for _, port := range elastiService.Status.ProxyPorts {
+		ports[uint64(port.ProxyPort)] = true
+	}
+	processes, err := b.resolverProcesses(ctx)
+	if err != nil {
+		return 0, err
+	}
+	sum := 0
+	for _, process := range processes {
+		for _, table := range []string{"tcp", "tcp6"} {
+			content, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(process), "net", table))
+			if err != nil {
+				return 0, err
+			}
+			sum += countEstablished(string(content), ports)
+		}
+	}
+	return sum, nil
+}
+
+// countEstablished counts the established connections on local ports in a table
+// of the kernel such as /proc/net/tcp.
+func countEstablished(table string, ports map[uint64]bool) int {
+	const established = "01"
+	count := 0
+	for line := range strings.Lines(table) {
+		// The number, the local address, the remote address and the state come first.
+		fields := strings.Fields(line)
+		if len(fields) < 4 || fields[3] != established {
+			continue
+		}
+		_, port, _ := strings.Cut(fields[1], ":")
+		if number, err := strconv.ParseUint(port, 16, 16); err == nil && ports[number] {
+			count++
+		}
+	}
+	return count
 }
 
 // residentMemory adds up the resident memory of processes, in bytes.

@@ -163,7 +163,7 @@ func startNginx(ctx context.Context, at place, directory, target, targetHTTP2 st
 		at.listen(nginxHTTP2Port), targetHTTP2, openFiles, peerIdleConnections), 0o644); err != nil {
 		return nil, err
 	}
-	return startPeer(ctx, address, at.command("nginx", "-c", path, "-p", directory, "-e", "stderr"))
+	return startPeer(ctx, address, false, at.command("nginx", "-c", path, "-p", directory, "-e", "stderr"))
 }
 
 // startHAProxy starts Debian's HAProxy, which forwards bytes.
@@ -173,17 +173,17 @@ func startHAProxy(ctx context.Context, at place, directory, target string) (*pee
 	if err := os.WriteFile(path, fmt.Appendf(nil, haproxyConfiguration, address, target, at.listen(haproxySplicePort)), 0o644); err != nil {
 		return nil, err
 	}
-	return startPeer(ctx, address, at.command("haproxy", "-db", "-q", "-f", path))
+	return startPeer(ctx, address, false, at.command("haproxy", "-db", "-q", "-f", path))
 }
 
 // startReverseProxy starts this program as a bare net/http reverse proxy.
-func startReverseProxy(ctx context.Context, at place, port int, target string, flags ...string) (*peer, error) {
+func startReverseProxy(ctx context.Context, at place, port int, target string, http2 bool) (*peer, error) {
 	address := at.listen(port)
 	self, err := os.Executable()
 	if err != nil {
 		return nil, err
 	}
-	return startPeer(ctx, address, at.command(self, append(flags, "-reverse-proxy", address+","+target)...))
+	return startPeer(ctx, address, http2, at.command(self, fmt.Sprint("-http2=", http2), "-reverse-proxy", address+","+target))
 }
 
 // serveReverseProxy forwards to the target until the process is ended, in
@@ -199,30 +199,29 @@ func serveReverseProxy(address, target string, http2 bool) error {
 	return (&http.Server{Addr: address, Handler: proxy, Protocols: protocols}).ListenAndServe()
 }
 
-// startPeer starts the process and waits until it accepts connections.
-func startPeer(ctx context.Context, address string, process *exec.Cmd) (*peer, error) {
+// startPeer starts the process and waits until the application answers through
+// it, in HTTP/1.1 or in HTTP/2 without TLS.
+func startPeer(ctx context.Context, address string, http2 bool, process *exec.Cmd) (*peer, error) {
 	process.Stderr = os.Stderr
 	if err := process.Start(); err != nil {
 		return nil, fmt.Errorf("starting %s: %w", process.Path, err)
 	}
 	p := &peer{address: address, process: process, ended: make(chan error, 1)}
 	go func() { p.ended <- process.Wait() }()
-	err := wait.PollUntilContextTimeout(ctx, apiPollInterval, peerStartTimeout, true, func(context.Context) (bool, error) {
+	var last error
+	err := wait.PollUntilContextTimeout(ctx, apiPollInterval, peerStartTimeout, true, func(ctx context.Context) (bool, error) {
 		select {
 		case err := <-p.ended:
 			p.ended <- err
 			return false, fmt.Errorf("it ended: %w", err)
 		default:
 		}
-		connection, err := net.Dial("tcp", address)
-		if err != nil {
-			return false, nil
-		}
-		return true, connection.Close()
+		last = checkApplication(ctx, address, http2)
+		return last == nil, nil
 	})
 	if err != nil {
 		p.stop()
-		return nil, fmt.Errorf("starting %s: %w", process.Path, err)
+		return nil, fmt.Errorf("starting %s: %w: %w", process.Path, err, last)
 	}
 	return p, nil
 }

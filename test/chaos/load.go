@@ -20,7 +20,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"net"
 	"net/http"
 	"sync"
@@ -102,7 +101,7 @@ func (l *load) send(ctx context.Context, app *cluster.Application, number int) {
 		return err
 	}}
 	transport := &http.Transport{DisableKeepAlives: true, DialContext: dialer.DialContext}
-	f.err = get(ctx, &http.Client{Transport: transport}, f.url)
+	f.err = get(ctx, &http.Client{Transport: transport}, app, f.url)
 	f.ended = time.Now()
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -136,21 +135,12 @@ func bindAnyPort(raw syscall.RawConn) (port int, err error) {
 	return port, errors.Join(err, controlErr)
 }
 
-func get(ctx context.Context, client *http.Client, url string) error {
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+func get(ctx context.Context, client *http.Client, app *cluster.Application, url string) error {
+	answer, err := cluster.GetWith(ctx, client, url)
 	if err != nil {
 		return err
 	}
-	response, err := client.Do(request)
-	if err != nil {
-		return err
-	}
-	defer response.Body.Close()
-	body, err := io.ReadAll(io.LimitReader(response.Body, 1<<20))
-	if err == nil && response.StatusCode != http.StatusOK {
-		err = fmt.Errorf("status %d: %s", response.StatusCode, body)
-	}
-	return err
+	return answer.FromApplication(app.Name)
 }
 
 // outcome returns how many requests there were, and which of them failed, with

@@ -28,9 +28,6 @@ import (
 	"github.com/truefoundry/elasti-apiserver/test/e2e/cluster"
 )
 
-// answerHeader tells that a resolver answered itself, and why.
-const answerHeader = "X-Elasti-Answer"
-
 func TestHealthChecksAreAnsweredAtZeroAndByTheApplicationAwake(t *testing.T) {
 	t.Parallel()
 	s := newScene(t)
@@ -45,13 +42,13 @@ func TestHealthChecksAreAnsweredAtZeroAndByTheApplicationAwake(t *testing.T) {
 	}})
 	for range 10 {
 		answer := s.askWith(app, http.MethodGet, "/alive", nil)
-		if answer.Status != http.StatusOK || answer.Body != `{"asleep":true}` || answer.Header.Get(answerHeader) != "ProbeResponse" {
+		if answer.Status != http.StatusOK || answer.Body != `{"asleep":true}` || answer.Header.Get(cluster.ResponseHeader) != "ProbeResponse" {
 			t.Fatalf("the rule is answered %d %q %v", answer.Status, answer.Body, answer.Header)
 		}
 		for _, agent := range []string{"kube-probe/1.37", "ELB-HealthChecker/2.0"} {
 			for _, transport := range []*http.Transport{{DisableKeepAlives: true}, priorKnowledge()} {
 				answer := s.askOver(transport, app, http.MethodGet, "/", http.Header{"User-Agent": {agent}})
-				if answer.Status != http.StatusServiceUnavailable || answer.Header.Get(answerHeader) != "Asleep" {
+				if answer.Status != http.StatusServiceUnavailable || answer.Header.Get(cluster.ResponseHeader) != "Asleep" {
 					t.Fatalf("%s is answered %d %q %v", agent, answer.Status, answer.Body, answer.Header)
 				}
 			}
@@ -64,7 +61,7 @@ func TestHealthChecksAreAnsweredAtZeroAndByTheApplicationAwake(t *testing.T) {
 	row := 0
 	err := wait.PollUntilContextTimeout(s.ctx, pollInterval, convergeTimeout, true, func(context.Context) (bool, error) {
 		answer := s.askWith(app, http.MethodGet, "/alive", http.Header{"User-Agent": {"kube-probe/1.37"}})
-		if row++; answer.Header.Get(answerHeader) != "" {
+		if row++; answer.FromApplication(app.Name) != nil {
 			row = 0
 		}
 		return row == 20, nil
@@ -85,7 +82,7 @@ func TestBrowserSeesTheWakeAndThenTheApplication(t *testing.T) {
 	})
 	navigation := http.Header{"Accept": {"text/html,application/xhtml+xml,*/*;q=0.8"}, "Sec-Fetch-Mode": {"navigate"}}
 	page := s.askWith(app, http.MethodGet, "/shop", navigation)
-	if page.Status != http.StatusServiceUnavailable || page.Header.Get(answerHeader) != "WaitingPage" ||
+	if page.Status != http.StatusServiceUnavailable || page.Header.Get(cluster.ResponseHeader) != "WaitingPage" ||
 		!strings.HasPrefix(page.Header.Get("Content-Type"), "text/html") || !strings.Contains(page.Body, "<title>") {
 		t.Fatalf("a browser is answered %d %v %.100q", page.Status, page.Header, page.Body)
 	}
@@ -94,7 +91,7 @@ func TestBrowserSeesTheWakeAndThenTheApplication(t *testing.T) {
 	err := wait.PollUntilContextTimeout(s.ctx, pollInterval, testTimeout, true, func(context.Context) (bool, error) {
 		answer := s.askWith(app, http.MethodHead, "/shop", http.Header{"X-Elasti-Waiting": {"1"}})
 		steps[answer.Header.Get("X-Elasti-Progress")] = true
-		return answer.Header.Get(answerHeader) == "", nil
+		return answer.FromApplication(app.Name) == nil, nil
 	})
 	if err != nil {
 		t.Fatalf("the page waits for ever; it saw the steps %v", steps)

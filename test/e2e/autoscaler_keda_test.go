@@ -85,7 +85,7 @@ func TestKEDAIsPausedWhileTheTargetSleeps(t *testing.T) {
 	s.get(app, "/")
 	s.awaitAnnotations(app, before)
 	s.awaitKEDAPaused(app, false)
-	traffic := &cluster.Traffic{URL: app.URL("/"), PerSecond: 5, Limit: 10000, Timeout: time.Minute}
+	traffic := &cluster.Traffic{Application: app, Path: "/", PerSecond: 5, Limit: 10000, Timeout: time.Minute}
 	stop := s.background(traffic.Run)
 	s.changeScaledObject(app, map[string]any{"spec": map[string]any{"minReplicaCount": 2}})
 	s.awaitReplicas(app, 2)

@@ -87,8 +87,8 @@ func TestFiftyClientsAtZeroAreAllAnswered(t *testing.T) {
 			t.Errorf("client %d: %v", i, failures[i])
 			continue
 		}
-		if answers[i].Status != 200 {
-			t.Errorf("client %d: status %d: %s", i, answers[i].Status, answers[i].Body)
+		if err := answers[i].FromApplication(app.Name); err != nil {
+			t.Errorf("client %d: %v", i, err)
 		}
 	}
 	s.checkReplicas(app, 1)

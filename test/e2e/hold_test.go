@@ -53,8 +53,8 @@ func TestRequestIsRefusedWithAReasonWhenTheHoldTimeoutOfTheUserIsOver(t *testing
 	if answer.Status != http.StatusServiceUnavailable && answer.Status != http.StatusGatewayTimeout {
 		t.Errorf("status %d, want 503 or 504", answer.Status)
 	}
-	if answer.Body == "" {
-		t.Error("the answer tells no reason")
+	if answer.Header.Get(cluster.ResponseHeader) == "" || answer.Body == "" {
+		t.Errorf("the answer %q tells no reason, or is not a resolver's: %v", answer.Body, answer.Header)
 	}
 	if held := answer.AnsweredAt.Sub(answer.SentAt); held < holdTimeoutSeconds*time.Second {
 		t.Errorf("the request was held for %s, the hold timeout is %d s", held, holdTimeoutSeconds)
@@ -92,7 +92,10 @@ func TestReleaseRespectsTheConcurrencyOfAPod(t *testing.T) {
 	for i := range clients {
 		ended.Go(func() {
 			var answer *cluster.Answer
-			if answer, failures[i] = cluster.Get(s.ctx, app.URL("/slow?for=200ms")); failures[i] == nil {
+			if answer, failures[i] = cluster.Get(s.ctx, app.URL("/slow?for=200ms")); failures[i] != nil {
+				return
+			}
+			if failures[i] = answer.FromApplication(app.Name); failures[i] == nil {
 				inFlight[i], failures[i] = answer.InFlight()
 			}
 		})

@@ -132,7 +132,7 @@ func TestFlappingReadinessLosesNoRequestOfAResolver(t *testing.T) {
 	pod := s.awaitPods(app, 1)[0]
 	observer := s.observe()
 
-	traffic := &cluster.Traffic{URL: app.URL("/"), PerSecond: 20, Limit: 2000, Timeout: time.Minute}
+	traffic := &cluster.Traffic{Application: app, Path: "/", PerSecond: 20, Limit: 2000, Timeout: time.Minute}
 	stop := s.background(traffic.Run)
 	for range 3 {
 		start := time.Now()
@@ -181,7 +181,7 @@ func (s *scene) setReady(address string, ready bool) {
 	response, err := http.DefaultClient.Do(request)
 	s.check(err)
 	s.check(response.Body.Close())
-	if response.StatusCode != http.StatusOK {
-		s.Fatalf("setting readiness: %s", response.Status)
+	if response.StatusCode != http.StatusOK || response.Header.Get("Application-Pod") == "" {
+		s.Fatalf("setting readiness: %s, headers %v", response.Status, response.Header)
 	}
 }

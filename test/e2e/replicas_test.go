@@ -86,10 +86,10 @@ func TestRollingRestartOfEverythingFailsNoRequest(t *testing.T) {
 		stops = append(stops, s.background(traffic.Run))
 	}
 	for _, keepAlive := range []bool{false, true} {
-		send(&cluster.Traffic{URL: always.URL("/"), PerSecond: 50, Limit: 50_000, KeepAlive: keepAlive})
-		send(&cluster.Traffic{URL: awake.URL("/"), PerSecond: 50, Limit: 50_000, KeepAlive: keepAlive})
+		send(&cluster.Traffic{Application: always, Path: "/", PerSecond: 50, Limit: 50_000, KeepAlive: keepAlive})
+		send(&cluster.Traffic{Application: awake, Path: "/", PerSecond: 50, Limit: 50_000, KeepAlive: keepAlive})
 	}
-	send(&cluster.Traffic{URL: slow.URL("/"), PerSecond: 10, Limit: 10})
+	send(&cluster.Traffic{Application: slow, Path: "/", PerSecond: 10, Limit: 10})
 	wakes := make(chan error, 1)
 	s.background(func(ctx context.Context) { wakes <- wakeOneByOne(ctx, waking) })
 	s.restart(apiserverDeployment, resolverDeployment)
@@ -121,8 +121,8 @@ func wakeOneByOne(ctx context.Context, applications []*cluster.Application) erro
 		if err != nil {
 			return fmt.Errorf("waking %s at %s: %w", app.Name, time.Now().Format(time.StampMilli), err)
 		}
-		if answer.Status != 200 || !strings.HasPrefix(answer.Body, "hello from "+app.Name) {
-			return fmt.Errorf("waking %s: status %d: %s", app.Name, answer.Status, answer.Body)
+		if err := answer.FromApplication(app.Name); err != nil {
+			return fmt.Errorf("waking %s: %w", app.Name, err)
 		}
 	}
 	return nil

@@ -72,9 +72,9 @@ func TestRollingRestartOfResolversFailsNoRequest(t *testing.T) {
 	slow := s.asleep(cluster.ApplicationOptions{Name: "slow", Arguments: []string{"-start-delay=10s"}})
 	s.get(always, "/")
 
-	traffic := &cluster.Traffic{URL: always.URL("/"), PerSecond: 50, Limit: 5000, Timeout: time.Minute}
+	traffic := &cluster.Traffic{Application: always, Path: "/", PerSecond: 50, Limit: 5000, Timeout: time.Minute}
 	stopTraffic := s.background(traffic.Run)
-	held := &cluster.Traffic{URL: slow.URL("/"), PerSecond: 10, Limit: 10, Timeout: time.Minute}
+	held := &cluster.Traffic{Application: slow, Path: "/", PerSecond: 10, Limit: 10, Timeout: time.Minute}
 	stopHeld := s.background(held.Run)
 	_, err := s.AwaitDeployment(s.ctx, s.namespace, slow.Name, "it is woken", func(deployment *appsv1.Deployment) bool {
 		return *deployment.Spec.Replicas > 0
@@ -111,7 +111,7 @@ func TestAwakeApplicationNeedsNothingOfTheProduct(t *testing.T) {
 	s.awaitDirect(app)
 	restoreServer := s.scaleSystem(apiserverDeployment, 0)
 	restoreResolvers := s.scaleSystem(resolverDeployment, 0)
-	traffic := &cluster.Traffic{URL: app.URL("/"), PerSecond: 50, Limit: 100, Timeout: 10 * time.Second}
+	traffic := &cluster.Traffic{Application: app, Path: "/", PerSecond: 50, Limit: 100, Timeout: 10 * time.Second}
 	traffic.Run(s.ctx)
 	s.checkTraffic(traffic)
 	restoreServer()

@@ -18,7 +18,6 @@ package e2e
 
 import (
 	"context"
-	"net/http"
 	"slices"
 	"strings"
 	"sync"
@@ -147,8 +146,9 @@ func (s *scene) get(app *cluster.Application, path string) *cluster.Answer {
 func (s *scene) checkAnswer(app *cluster.Application, answer *cluster.Answer, path string) {
 	s.Helper()
 	path, _, _ = strings.Cut(path, "?")
-	if answer.Status != http.StatusOK || !strings.HasPrefix(answer.Body, "hello from "+app.Name+"-") || !strings.Contains(answer.Body, "you asked for "+path) {
-		s.Fatalf("got status %d, %q, not the application's answer", answer.Status, answer.Body)
+	s.check(answer.FromApplication(app.Name))
+	if !strings.HasPrefix(answer.Body, "hello from "+app.Name+"-") || !strings.Contains(answer.Body, "you asked for "+path) {
+		s.Fatalf("got %q, not the application's answer to a request for %s", answer.Body, path)
 	}
 }
 

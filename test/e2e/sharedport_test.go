@@ -114,7 +114,7 @@ func (s *scene) awaitAnswer(app *cluster.Application, host, field string) {
 	var last *cluster.Answer
 	err := wait.PollUntilContextTimeout(s.ctx, pollInterval, convergeTimeout, true, func(context.Context) (bool, error) {
 		last = s.ask(app, host, field)
-		return last.Status == http.StatusOK, nil
+		return last.FromApplication(app.Name) == nil, nil
 	})
 	if err != nil {
 		s.Fatalf("a request for %s (%s) is answered %d %s", host, field, last.Status, last.Body)

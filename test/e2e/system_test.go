@@ -47,7 +47,7 @@ func (s *scene) awake(options cluster.ApplicationOptions) *cluster.Application {
 func (s *scene) checkTraffic(traffic *cluster.Traffic) {
 	s.Helper()
 	total, failed, failures := traffic.Outcome()
-	s.Logf("%d requests to %s, %d failed", total, traffic.URL, failed)
+	s.Logf("%d requests to %s, %d failed", total, traffic.Application.URL(traffic.Path), failed)
 	if failed > 0 || total == 0 {
 		s.Errorf("%d of %d requests failed: %v", failed, total, failures)
 	}

@@ -32,7 +32,7 @@ import (
 func TestTrafficKeepsATargetAwakeAndQuietPutsItToSleep(t *testing.T) {
 	s := newScene(t)
 	app := s.asleep(cluster.ApplicationOptions{Spec: sleepsByTraffic})
-	traffic := &cluster.Traffic{URL: app.URL("/"), PerSecond: 10, Limit: 3000, Timeout: time.Minute}
+	traffic := &cluster.Traffic{Application: app, Path: "/", PerSecond: 10, Limit: 3000, Timeout: time.Minute}
 	s.closeCircle(app, traffic, func() { s.rest(2 * trafficCooldown) })
 }
 
@@ -44,7 +44,7 @@ func TestResolverKilledDuringTheCooldownDoesNotPutABusyTargetToSleep(t *testing.
 	observer := s.observe()
 	s.get(app, "/")
 	// Requests through the resolver that is killed fail; that is not the point.
-	traffic := &cluster.Traffic{URL: app.URL("/"), PerSecond: 20, Limit: 3000, Timeout: 30 * time.Second}
+	traffic := &cluster.Traffic{Application: app, Path: "/", PerSecond: 20, Limit: 3000, Timeout: 30 * time.Second}
 	stop := s.background(traffic.Run)
 	s.awaitReports(app, 2)
 	s.checkStaysAwake(app, observer, func() {
@@ -76,7 +76,10 @@ func TestAnOpenConnectionKeepsATargetAwake(t *testing.T) {
 	ended := make(chan error, 1)
 	s.background(func(ctx context.Context) {
 		// At zero, the request goes through a resolver for certain.
-		_, err := cluster.Get(ctx, app.URL("/slow?for="+(2*trafficCooldown).String()))
+		answer, err := cluster.Get(ctx, app.URL("/slow?for="+(2*trafficCooldown).String()))
+		if err == nil {
+			err = answer.FromApplication(app.Name)
+		}
 		ended <- err
 	})
 	s.awaitReplicas(app, 1)

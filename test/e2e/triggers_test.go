@@ -93,7 +93,7 @@ func prometheusCircle(s *scene) {
 
 	app := s.asleep(cluster.ApplicationOptions{Spec: sleepsBy("prometheus", fmt.Sprintf(
 		`{"query":"sum(rate(application_requests_total[5s])) or vector(0)","threshold":1,"serverAddress":"http://%s","uptimeFilter":"job=\"prometheus\""}`, prometheus.Address))})
-	traffic := &cluster.Traffic{URL: app.URL("/"), PerSecond: 10, Limit: 10000, Timeout: time.Minute}
+	traffic := &cluster.Traffic{Application: app, Path: "/", PerSecond: 10, Limit: 10000, Timeout: time.Minute}
 	s.closeCircle(app, traffic, func() {
 		s.awaitTriggers(app, metav1.ConditionTrue)
 		s.rest(2 * trafficCooldown)
@@ -140,7 +140,7 @@ func cpuCircle(s *scene) {
 	s.registerAPI("metrics.k8s.io", "v1beta1", metrics.Address)
 
 	app := s.asleep(cluster.ApplicationOptions{Spec: sleepsBy("cpu", `{"threshold":"40m"}`)})
-	traffic := &cluster.Traffic{URL: app.URL("/compute?for=50ms"), PerSecond: 5, Limit: 10000, Timeout: time.Minute}
+	traffic := &cluster.Traffic{Application: app, Path: "/compute?for=50ms", PerSecond: 5, Limit: 10000, Timeout: time.Minute}
 	s.closeCircle(app, traffic, func() {
 		s.awaitTriggers(app, metav1.ConditionTrue)
 		s.rest(4 * trafficCooldown)
@@ -163,7 +163,7 @@ func externalMetricCircle(s *scene) {
 	s.awaitEvent(app, "WakeRequested")
 	s.check(app.AwaitReachable(s.ctx))
 
-	traffic := &cluster.Traffic{URL: app.URL("/"), PerSecond: 10, Limit: 10000, Timeout: time.Minute}
+	traffic := &cluster.Traffic{Application: app, Path: "/", PerSecond: 10, Limit: 10000, Timeout: time.Minute}
 	s.closeCircle(app, traffic, func() {
 		s.awaitTriggers(app, metav1.ConditionTrue)
 		s.rest(2 * trafficCooldown)

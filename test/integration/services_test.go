@@ -58,7 +58,8 @@ func waitForResolverEndpoints(t *testing.T, namespace string, family discoveryv1
 }
 
 func TestDualStackServiceHasASliceOfEachFamily(t *testing.T) {
-	const resolverAddress = "fd00:10:244::53"
+	// One of a multicast group, so that nothing answers there.
+	const resolverAddress = "ff35:40::53"
 	resolvers := &discoveryv1.EndpointSlice{
 		ObjectMeta: metav1.ObjectMeta{Namespace: environment.SystemNamespace, Name: "resolver-ipv6", Labels: map[string]string{
 			discoveryv1.LabelServiceName: environment.ResolverName, discoveryv1.LabelManagedBy: "integration-test",

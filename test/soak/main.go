@@ -203,7 +203,7 @@ func (s *soak) run(ctx context.Context, duration time.Duration) error {
 	defer flowing.Wait()
 	defer stopTraffic()
 	for _, application := range s.busy() {
-		sent := &cluster.Traffic{URL: application.URL("/"), PerSecond: requestsPerSecond, Limit: 1 << 20, Timeout: requestTimeout}
+		sent := &cluster.Traffic{Application: application, Path: "/", PerSecond: requestsPerSecond, Limit: 1 << 20, Timeout: requestTimeout}
 		s.traffic.add(application.Name, sent)
 		flowing.Go(func() { sent.Run(flow) })
 	}
@@ -297,7 +297,7 @@ func (s *soak) visit(ctx context.Context, application *cluster.Application) erro
 		ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 		defer cancel()
 		answer, err := cluster.Get(ctx, application.URL("/"))
-		return err == nil && answer.Status == 200, nil
+		return err == nil && answer.FromApplication(application.Name) == nil, nil
 	})
 }
 

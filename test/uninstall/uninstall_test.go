@@ -144,7 +144,11 @@ func removeAndCheck(t *testing.T, remove func(*installation)) {
 		})
 		i.check(err)
 		i.check(app.AwaitReachable(ctx))
-		if _, err := cluster.Get(ctx, app.URL("/")); err != nil {
+		answer, err := cluster.Get(ctx, app.URL("/"))
+		if err == nil {
+			err = answer.FromApplication(app.Name)
+		}
+		if err != nil {
 			t.Errorf("%s does not answer: %v", app.Name, err)
 		}
 	}

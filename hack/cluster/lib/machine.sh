@@ -94,8 +94,57 @@ prepare_machine() {
   # With this route the machine itself reaches service addresses, also where it
   # has no default route, and one without a service goes nowhere.
   ip route add "$service_range" dev lo src "$node_address"
+  keep_pod_range_here
+  check_ranges_stay_here
   allow_forwarding
   make_control_groups
+}
+
+# keep_pod_range_here makes every pod address without a pod unreachable. Host
+# routes, which are more specific, exist only while their pods live. Without
+# this route a packet to a deleted pod leaves by the machine's default route,
+# and a foreign server may answer in the place of the application.
+keep_pod_range_here() {
+  ip -4 route replace unreachable "$pod_range" metric "$unreachable_metric"
+}
+
+# check_ranges_stay_here ends the script when a packet to an unused address of
+# the cluster's ranges would leave the machine.
+check_ranges_stay_here() {
+  local range address way leaving=()
+  for range in "$pod_range" "$service_range"; do
+    for address in $(sample_addresses "$range"); do
+      way=$(way_to "$address")
+      if [[ $way != unreachable && $way != lo ]]; then
+        leaving+=("$address, of the range $range: $way")
+      fi
+    done
+  done
+  if ((${#leaving[@]} > 0)); then
+    printf 'error: packets to this address leave the machine: %s\n' "${leaving[@]}" >&2
+    fail "an address of the cluster that is not in use must lead nowhere, or foreign servers answer for pods: see \"ip rule\" and \"ip route show table all\""
+  fi
+}
+
+# sample_addresses RANGE prints addresses of a range of 16 bits, such as
+# 10.244.0.0/16, at its ends and between. Pods and services get theirs from the
+# beginning of a range.
+sample_addresses() {
+  local prefix=${1%.0.0/16}
+  printf '%s\n' "$prefix".{127.1,128.254,200.77,255.254,255.255}
+}
+
+# way_to ADDRESS prints the device that a packet to the address leaves by, or
+# unreachable.
+way_to() {
+  local answer
+  if answer=$(ip -4 -oneline route get "$1" 2>&1); then
+    sed -nE 's/.* dev ([^ ]+) .*/\1/p' <<<"$answer"
+  elif [[ $answer == *"No route to host"* || $answer == *"Network is unreachable"* ]]; then
+    echo unreachable
+  else
+    echo "${answer:-no answer of ip}"
+  fi
 }
 
 # allow_forwarding lets pods talk to each other where the machine forwards

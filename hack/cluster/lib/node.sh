@@ -49,7 +49,19 @@ apply_coredns() {
 }
 
 # dns_answers asks by the service's address, so it needs CoreDNS to be ready
-# and kube-proxy to have set up the way to it.
+# and kube-proxy to have set up the way to it. Only an answer that tells the
+# address of the Kubernetes API counts: a connection alone may be accepted by
+# another server.
 dns_answers() {
-  timeout 1 bash -c ": </dev/tcp/$dns_address/53"
+  local octets address
+  IFS=. read -ra octets <<<"$kubernetes_service_address"
+  # A name, type and class that are referred to, a time to live, and 4 bytes.
+  printf -v address ' 00 01 00 01 .. .. .. .. 00 04 %02x %02x %02x %02x' "${octets[@]}"
+  # shellcheck disable=SC2016 # Bash is to expand it.
+  timeout 1 bash -c '
+    exec 3<>"/dev/tcp/$0/53"
+    # The length, a header with one question, and kubernetes.default.svc.cluster.local, type A, class IN.
+    printf "\0\66\22\64\1\0\0\1\0\0\0\0\0\0\12kubernetes\7default\3svc\7cluster\5local\0\0\1\0\1" >&3
+    read -r high low < <(head -c 2 <&3 | od -An -tu1)
+    head -c $((high * 256 + low)) <&3 | od -An -v -tx1 | tr -d "\n"' "$dns_address" | grep -q "$address"
 }

@@ -121,6 +121,7 @@ remove_packet_filter() {
 }
 
 remove_addresses() {
+  ip -4 route del unreachable "$pod_range" metric "$unreachable_metric" 2>/dev/null || true
   ip route del "$service_range" dev lo 2>/dev/null || true
   ip address del "$node_address/32" dev lo 2>/dev/null || true
 }

@@ -27,6 +27,8 @@ node_address=10.95.0.1
 node_address_label=lo:elasti
 pod_range=10.244.0.0/16
 service_range=10.96.0.0/16
+# Any other route to a pod address comes before the one that makes it unreachable.
+unreachable_metric=4096
 kubernetes_service_address=10.96.0.1
 dns_address=10.96.0.10
 

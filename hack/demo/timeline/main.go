@@ -24,6 +24,7 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"os/signal"
@@ -53,6 +54,8 @@ type options struct {
 	auditLog          string
 	untilAsleep       bool
 	command           []string
+	// expect is what the client has to print.
+	expect string
 }
 
 func main() {
@@ -62,6 +65,7 @@ func main() {
 	flag.StringVar(&o.resolverNamespace, "resolver-namespace", "elasti-system", "namespace of the resolvers")
 	flag.StringVar(&o.auditLog, "audit-log", "", "audit log of the Kubernetes API server, where it is a file on this machine")
 	flag.BoolVar(&o.untilAsleep, "until-asleep", false, "go on until the target sleeps again")
+	flag.StringVar(&o.expect, "expect", "", "text that the client prints when the application has answered; without it the command fails")
 	flag.Usage = func() {
 		fmt.Fprintln(flag.CommandLine.Output(), "usage: timeline [flags] -- COMMAND... (the client that sends the request)")
 		flag.PrintDefaults()
@@ -113,7 +117,7 @@ func run(ctx context.Context, o options) error {
 	}
 
 	start := time.Now()
-	if err := request(ctx, o.command, &recorded); err != nil {
+	if err := request(ctx, o.command, o.expect, &recorded); err != nil {
 		return err
 	}
 	// What happened until it did not settle is worth seeing.
@@ -140,14 +144,18 @@ func run(ctx context.Context, o options) error {
 }
 
 // request runs the client, shows it and what it prints, and records when it
-// started and ended.
-func request(ctx context.Context, command []string, into *timeline) error {
+// started and ended. It is an error when the client does not print the expected text.
+func request(ctx context.Context, command []string, expect string, into *timeline) error {
 	fmt.Println("$", strings.Join(command, " "))
 	client := exec.CommandContext(ctx, command[0], command[1:]...)
-	client.Stdout, client.Stderr = os.Stdout, os.Stderr
+	var printed strings.Builder
+	client.Stdout, client.Stderr = io.MultiWriter(os.Stdout, &printed), os.Stderr
 	into.add(time.Now(), command[0], "%s starts", command[0])
 	if err := client.Run(); err != nil {
 		return errors.Join(fmt.Errorf("%s: %w", command[0], err), ctx.Err())
+	}
+	if !strings.Contains(printed.String(), expect) {
+		return fmt.Errorf("%s did not get the application's answer, which has %q in it", command[0], expect)
 	}
 	into.add(time.Now(), command[0], "%s has the answer and ends", command[0])
 	return nil

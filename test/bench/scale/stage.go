@@ -22,7 +22,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/netip"
 	"sync"
 
 	"golang.org/x/sync/errgroup"
@@ -40,25 +39,35 @@ import (
 )
 
 const (
-	// perNamespace is how many ElastiServices a namespace has.
-	perNamespace = 500
+	// manyPerNamespace is how many ElastiServices a namespace has where New does
+	// not say.
+	manyPerNamespace = 500
 	// writers is how many objects are written at a time.
 	writers = 32
 	// resolverSliceManager is the label of resolver slices.
 	resolverSliceManager = "elasti.truefoundry.com"
 )
 
-// Stage is a control plane with many applications. The first half of them
-// sleeps. Its methods must not be called concurrently.
+// Stage is a control plane with many applications. Its methods must not be
+// called concurrently.
 type Stage struct {
 	control *environment.Environment
 	// awake says of each application whether it has a ready endpoint.
 	awake []bool
+	// perNamespace is how many of the applications a namespace has.
+	perNamespace int
 }
 
-// New returns a stage for a number of applications. Nothing is there yet.
+// NewAsleep returns a stage for a number of applications that all sleep, in a
+// number of namespaces. Nothing is there yet.
+func NewAsleep(control *environment.Environment, applications, namespaces int) *Stage {
+	return &Stage{control: control, awake: make([]bool, applications), perNamespace: applications / namespaces}
+}
+
+// New returns a stage for a number of applications, of which the first half
+// sleeps. Nothing is there yet.
 func New(control *environment.Environment, applications int) *Stage {
-	stage := &Stage{control: control, awake: make([]bool, applications)}
+	stage := &Stage{control: control, awake: make([]bool, applications), perNamespace: manyPerNamespace}
 	for i := applications / 2; i < applications; i++ {
 		stage.awake[i] = true
 	}
@@ -66,8 +75,8 @@ func New(control *environment.Environment, applications int) *Stage {
 }
 
 // application is the name of an application, and of everything it consists of.
-func application(number int) types.NamespacedName {
-	return types.NamespacedName{Namespace: fmt.Sprintf("scale-%03d", number/perNamespace), Name: fmt.Sprintf("application-%05d", number)}
+func (s *Stage) application(number int) types.NamespacedName {
+	return types.NamespacedName{Namespace: fmt.Sprintf("scale-%03d", number/s.perNamespace), Name: fmt.Sprintf("application-%05d", number)}
 }
 
 // Prepare makes everything but the ElastiServices.
@@ -75,8 +84,8 @@ func (s *Stage) Prepare(ctx context.Context) error {
 	if err := s.createResolvers(ctx); err != nil {
 		return err
 	}
-	for number := 0; number < len(s.awake); number += perNamespace {
-		namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: application(number).Namespace}}
+	for number := 0; number < len(s.awake); number += s.perNamespace {
+		namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: s.application(number).Namespace}}
 		if _, err := s.control.Kubernetes.CoreV1().Namespaces().Create(ctx, namespace, metav1.CreateOptions{}); err != nil {
 			return fmt.Errorf("creating a namespace: %w", err)
 		}
@@ -87,7 +96,7 @@ func (s *Stage) Prepare(ctx context.Context) error {
 // Create makes the ElastiServices.
 func (s *Stage) Create(ctx context.Context) error {
 	return s.forEach(ctx, len(s.awake), func(ctx context.Context, number int) error {
-		name := application(number)
+		name := s.application(number)
 		object := &v1alpha1.ElastiService{
 			ObjectMeta: metav1.ObjectMeta{Namespace: name.Namespace, Name: name.Name},
 			Spec: v1alpha1.ElastiServiceSpec{
@@ -107,7 +116,7 @@ func (s *Stage) Change(ctx context.Context, each int) error {
 		if number >= each {
 			number = len(s.awake) - 1 - number + each
 		}
-		name := application(number)
+		name := s.application(number)
 		s.awake[number] = !s.awake[number]
 		scale := &autoscalingv1.Scale{ObjectMeta: metav1.ObjectMeta{Namespace: name.Namespace, Name: name.Name}, Spec: autoscalingv1.ScaleSpec{Replicas: s.replicas(number)}}
 		_, err := s.control.Kubernetes.AppsV1().Deployments(name.Namespace).UpdateScale(ctx, name.Name, scale, metav1.UpdateOptions{})
@@ -138,26 +147,24 @@ func (s *Stage) createResolvers(ctx context.Context) error {
 }
 
 func (s *Stage) createEndpoint(ctx context.Context, number int) error {
-	slice := endpointSlice(application(number), number+1)
+	slice := endpointSlice(s.application(number), number+1)
 	_, err := s.control.Kubernetes.DiscoveryV1().EndpointSlices(slice.Namespace).Create(ctx, slice, metav1.CreateOptions{})
 	return err
 }
 
 func endpointSlice(service types.NamespacedName, number int) *discoveryv1.EndpointSlice {
-	// 198.18.0.0/15 is for benchmarks, and routed nowhere.
-	address := netip.AddrFrom4([4]byte{198, 18, byte(number >> 8), byte(number)})
 	return &discoveryv1.EndpointSlice{
 		ObjectMeta: metav1.ObjectMeta{Namespace: service.Namespace, Name: service.Name, Labels: map[string]string{
 			discoveryv1.LabelServiceName: service.Name, discoveryv1.LabelManagedBy: "endpointslice-controller.k8s.io",
 		}},
 		AddressType: discoveryv1.AddressTypeIPv4,
 		Ports:       []discoveryv1.EndpointPort{{Name: ptr.To("http"), Port: ptr.To[int32](8080), Protocol: ptr.To(corev1.ProtocolTCP)}},
-		Endpoints:   []discoveryv1.Endpoint{{Addresses: []string{address.String()}, Conditions: discoveryv1.EndpointConditions{Ready: ptr.To(true)}}},
+		Endpoints:   []discoveryv1.Endpoint{{Addresses: []string{environment.NoAddress(uint32(number))}, Conditions: discoveryv1.EndpointConditions{Ready: ptr.To(true)}}},
 	}
 }
 
 func (s *Stage) createApplication(ctx context.Context, number int) error {
-	name := application(number)
+	name := s.application(number)
 	labels := map[string]string{"app.kubernetes.io/name": name.Name}
 	meta := metav1.ObjectMeta{Namespace: name.Namespace, Name: name.Name, Labels: labels}
 	service := &corev1.Service{ObjectMeta: meta, Spec: corev1.ServiceSpec{Selector: labels, Ports: []corev1.ServicePort{{Name: "http", Port: 80}}}}
@@ -191,7 +198,7 @@ func (s *Stage) forEach(ctx context.Context, count int, work func(ctx context.Co
 	for number := range count {
 		group.Go(func() error {
 			if err := work(ctx, number); err != nil {
-				return fmt.Errorf("application %s: %w", application(number), err)
+				return fmt.Errorf("application %s: %w", s.application(number), err)
 			}
 			return nil
 		})
@@ -240,10 +247,10 @@ func (s *Stage) AwaitRight(ctx context.Context) error {
 	modes := &progress{wrong: map[types.NamespacedName]bool{}, done: make(chan struct{})}
 	covers := &progress{wrong: map[types.NamespacedName]bool{}, done: make(chan struct{})}
 	for number, isAwake := range s.awake {
-		awake[application(number)] = isAwake
-		modes.wrong[application(number)] = true
+		awake[s.application(number)] = isAwake
+		modes.wrong[s.application(number)] = true
 		if !isAwake {
-			covers.wrong[application(number)] = true
+			covers.wrong[s.application(number)] = true
 		}
 	}
 	// Of those that are awake, the slices must not be there, which is what is

@@ -21,6 +21,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/http"
 	"strconv"
 	"time"
 
@@ -43,9 +44,12 @@ const (
 
 	// kube-proxy takes a second or two to program a new ClusterIP; until then
 	// a connection attempt gets no answer.
-	reachableTimeout      = 30 * time.Second
-	reachableDialTimeout  = time.Second
-	reachableDialInterval = 50 * time.Millisecond
+	reachableTimeout        = 30 * time.Second
+	reachableRequestTimeout = 2 * time.Second
+	reachableInterval       = 50 * time.Millisecond
+
+	// healthCheckAgent begins the User-Agent of what never wakes a target.
+	healthCheckAgent = "kube-probe/e2e"
 )
 
 // ApplicationOptions say what an application is like. The zero value is an
@@ -211,23 +215,40 @@ func (a *Application) AwaitPods(ctx context.Context, what string, condition func
 	return a.cluster.AwaitPods(ctx, a.Namespace, "app="+a.Name, what, condition)
 }
 
-// AwaitReachable waits until the first port of the Service accepts connections.
-// It sends nothing: that is no reason to wake.
+// AwaitReachable waits until requests to the first port of the Service are
+// answered by a pod of the application, or by a resolver that stands in for it.
+// It asks as a health checker does: that wakes nothing, and is no use.
 func (a *Application) AwaitReachable(ctx context.Context) error {
-	address := net.JoinHostPort(a.Address, strconv.Itoa(int(a.options.ServicePorts[0].Port)))
-	dialer := net.Dialer{Timeout: reachableDialTimeout}
 	var last error
-	err := wait.PollUntilContextTimeout(ctx, reachableDialInterval, reachableTimeout, true, func(ctx context.Context) (bool, error) {
-		var connection net.Conn
-		if connection, last = dialer.DialContext(ctx, "tcp", address); last != nil {
-			return false, nil
-		}
-		return true, connection.Close()
+	err := wait.PollUntilContextTimeout(ctx, reachableInterval, reachableTimeout, true, func(ctx context.Context) (bool, error) {
+		last = a.checkReachable(ctx)
+		return last == nil, nil
 	})
 	if err != nil {
-		return fmt.Errorf("waiting until %s accepts connections: %w: %w", address, err, last)
+		return fmt.Errorf("waiting until application %s or a resolver answers at %s: %w: %w", a.Name, a.Address, err, last)
 	}
 	return nil
+}
+
+func (a *Application) checkReachable(ctx context.Context) error {
+	url := "http://" + net.JoinHostPort(a.Address, strconv.Itoa(int(a.options.ServicePorts[0].Port))) + "/"
+	ctx, cancel := context.WithTimeout(ctx, reachableRequestTimeout)
+	defer cancel()
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	if err != nil {
+		return err
+	}
+	request.Header.Set("User-Agent", healthCheckAgent)
+	answer, err := Do(&http.Client{Transport: &http.Transport{DisableKeepAlives: true}}, request)
+	if err != nil {
+		return err
+	}
+	// These are the responses of a resolver that knows the Service.
+	switch answer.Header.Get(ResponseHeader) {
+	case "Asleep", "ProbeResponse":
+		return nil
+	}
+	return answer.FromApplication(a.Name)
 }
 
 // Sleep scales the Deployment to zero by hand and waits until it is asleep.

@@ -23,11 +23,17 @@ import (
 	"net"
 	"net/http"
 	"strconv"
+	"strings"
 	"time"
 )
 
+// ResponseHeader is the header of a response that a resolver made itself, and
+// holds the reason.
+const ResponseHeader = "X-Elasti-Answer"
+
 // Headers with which the application tells about itself; see test/application.
 const (
+	podHeader       = "Application-Pod"
 	peerHeader      = "Application-Peer"
 	acceptingHeader = "Application-Accepting-Since"
 	receivedHeader  = "Application-Received-At"
@@ -45,6 +51,24 @@ type Answer struct {
 	Header http.Header
 	// SentAt is when the client started, AnsweredAt when it had the whole body.
 	SentAt, AnsweredAt time.Time
+}
+
+// FromApplication returns an error unless the answer has the status 200 and was
+// given by a pod of the application, or passed on from it. Any server may accept
+// a connection and answer with a status; no other one knows the pod's name.
+func (a *Answer) FromApplication(name string) error {
+	pod, reason := a.Header.Get(podHeader), a.Header.Get(ResponseHeader)
+	switch {
+	case reason != "":
+		return fmt.Errorf("a resolver answered itself (%s), status %d: %.200s", reason, a.Status, a.Body)
+	case pod == "":
+		return fmt.Errorf("something other than application %s answered, status %d: %.200s", name, a.Status, a.Body)
+	case !strings.HasPrefix(pod, name+"-"):
+		return fmt.Errorf("pod %s answered, which is not of application %s, status %d: %.200s", pod, name, a.Status, a.Body)
+	case a.Status != http.StatusOK:
+		return fmt.Errorf("pod %s answered with status %d: %.200s", pod, a.Status, a.Body)
+	}
+	return nil
 }
 
 // PeerAddress is the IP address from which the application says that the

@@ -60,8 +60,8 @@ type RoundOptions struct {
 type RoundOutcome struct {
 	// Rounds is how many times an application slept and came back.
 	Rounds int
-	// Requests is how many requests were sent, Failed how many of them were
-	// not answered with 200, and Failures the first reasons why.
+	// Requests is how many requests were sent, Failed how many of them the
+	// application did not answer with 200, and Failures the first reasons why.
 	Requests, Failed int
 	Failures         []string
 }
@@ -125,7 +125,8 @@ func (c *Cluster) rounds(ctx context.Context, namespace string, observer *Observ
 	for i, app := range apps {
 		for client := range options.Clients {
 			traffic := &traffics[i*options.Clients+client]
-			traffic.URL, traffic.PerSecond, traffic.KeepAlive = app.URL("/"), options.PerSecond, (i+client)%2 == 1
+			traffic.Application, traffic.Path = app, "/"
+			traffic.PerSecond, traffic.KeepAlive = options.PerSecond, (i+client)%2 == 1
 			traffic.Timeout, traffic.Limit = requestPatience, options.PerSecond*int(options.Timeout/time.Second)
 			clients.Go(func() { traffic.Run(sending) })
 		}

@@ -18,7 +18,6 @@ package cluster
 
 import (
 	"context"
-	"fmt"
 	"net/http"
 	"sync"
 	"time"
@@ -32,8 +31,10 @@ const maxFailuresKept = 20
 // Traffic sends requests at a steady rate, whether they are answered or not,
 // as many independent users would.
 type Traffic struct {
-	// URL that is asked for.
-	URL string
+	// Application that is asked; only its own answers count.
+	Application *Application
+	// Path of the requests, with a query if there is one.
+	Path string
 	// PerSecond is how many requests are sent a second.
 	PerSecond int
 	// Limit is how many requests are sent at most.
@@ -68,14 +69,14 @@ func (t *Traffic) Run(ctx context.Context) {
 		inFlight.Go(func() {
 			request, cancel := context.WithTimeout(sent, t.Timeout)
 			defer cancel()
-			t.record(GetWith(request, client, t.URL))
+			t.record(GetWith(request, client, t.Application.URL(t.Path)))
 		})
 	}
 }
 
 func (t *Traffic) record(answer *Answer, err error) {
-	if err == nil && answer.Status != http.StatusOK {
-		err = fmt.Errorf("status %d: %s", answer.Status, answer.Body)
+	if err == nil {
+		err = answer.FromApplication(t.Application.Name)
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -89,8 +90,8 @@ func (t *Traffic) record(answer *Answer, err error) {
 	}
 }
 
-// Outcome tells how many requests were sent, how many of them were not
-// answered with 200, and the first reasons why. Call it after Run.
+// Outcome tells how many requests were sent, how many of them the application
+// did not answer with 200, and the first reasons why. Call it after Run.
 func (t *Traffic) Outcome() (total, failed int, failures []string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

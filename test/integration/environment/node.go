@@ -88,11 +88,14 @@ func (n *Node) Remove(ctx context.Context, namespace, pod string) error {
 	return nil
 }
 
-// nextAddress takes addresses from 198.18.0.0/15, which is reserved for
-// benchmarks and routed nowhere.
-func (n *Node) nextAddress() string {
-	number := n.pods.Add(1)
-	return netip.AddrFrom4([4]byte{198, 18, byte(number >> 8), byte(number)}).String()
+func (n *Node) nextAddress() string { return NoAddress(n.pods.Add(1)) }
+
+// NoAddress returns an address that an endpoint may have and that nothing can
+// answer at: one of a multicast group, to which the kernel refuses TCP
+// connections at once, on any machine. Packets to an unused unicast address
+// leave the machine by its default route, and a gateway may accept connections.
+func NoAddress(number uint32) string {
+	return netip.AddrFrom4([4]byte{232, 18, byte(number >> 8), byte(number)}).String()
 }
 
 func (n *Node) patchStatus(ctx context.Context, namespace, pod string, status map[string]any) error {
