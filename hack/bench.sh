@@ -21,10 +21,10 @@ if (($# > 1)) || [[ ${1:-} == -h || ${1:-} == --help ]]; then
 fi
 export KUBECONFIG=${KUBECONFIG:-$root/_output/cluster/kubeconfig}
 cd "$root"
-if [[ ${1:-all} =~ ^(api|scale10k|all)$ ]]; then
+if [[ ${1:-all} =~ ^(api|storm|scale10k|all)$ ]]; then
   hack/tools/build.sh etcd kube-apiserver kube-controller-manager kubectl
 fi
-if [[ ! ${1:-all} =~ ^(api|scale10k)$ && $KUBECONFIG == "$root/_output/cluster/kubeconfig" ]]; then
+if [[ ! ${1:-all} =~ ^(api|storm|scale10k)$ && $KUBECONFIG == "$root/_output/cluster/kubeconfig" ]]; then
   hack/cluster/up.sh
   hack/images/build.sh
   hack/deploy.sh

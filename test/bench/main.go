@@ -56,6 +56,7 @@ func benchmarks() []benchmark {
 		{name: "descent", what: "applications that are put to sleep under steady traffic (-descents of them)", run: descent},
 		{name: "switch", what: "applications that sleep and wake under steady traffic", run: switching},
 		{name: "triggers10k", what: "10,000 ElastiServices whose triggers ask one Prometheus server", run: measureTriggers, alone: true},
+		{name: "storm", what: "1,000 sleeping ElastiServices that are all woken within a second, on a control plane of their own", run: storm, alone: true},
 		{name: "scale10k", what: "10,000 ElastiServices on a control plane of their own: memory, cold start, rest", run: scaleTenThousand, alone: true},
 	}
 }
