@@ -110,10 +110,6 @@ soak: ## Sleep and wake a hundred times under 200 requests/s, then restart parts
 chaos: ## Kill and roll out resolvers under CHAOS_RATE (1000) requests/s to applications that sleep and wake.
 	CHAOS_RATE=$(CHAOS_RATE) CHAOS_DURATION=$(CHAOS_DURATION) hack/chaos.sh
 
-.PHONY: profile
-profile: ## Record anew what the compiler optimises elasti-apiserver by.
-	hack/profile.sh
-
 .PHONY: bench
 bench: ## Run the benchmarks (BENCH=name for one of them); prints a table, writes _output/bench.json.
 	hack/bench.sh $(BENCH)

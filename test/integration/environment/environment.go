@@ -104,8 +104,7 @@ func startWith(ctx context.Context, start func(e *Environment, ctx context.Conte
 }
 
 func (e *Environment) start(ctx context.Context, binaries tools, address string) error {
-	// With the race detector nothing is fast, and optimising takes minutes.
-	if err := e.startAlone(ctx, binaries, address, "-race", "-pgo=off"); err != nil {
+	if err := e.startAlone(ctx, binaries, address, "-race"); err != nil {
 		return err
 	}
 	if err := e.plane.startControllerManager(); err != nil {
