@@ -31,16 +31,14 @@ import (
 	kubeinformers "k8s.io/client-go/informers"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/utils/ptr"
+
+	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti/v1alpha1"
 )
 
-const (
-	// roleLabel has roleResolver on the EndpointSlices that list resolvers.
-	roleLabel, roleResolver = "elasti.truefoundry.com/role", "resolver"
-	// leavePatience is how long a resolver that ends stays for the EndpointSlices
-	// that still list it and for those who still come. It is longer than it takes
-	// until another API server has taken over from one that vanished.
-	leavePatience = 30 * time.Second
-)
+// leavePatience is how long a resolver that ends stays for the EndpointSlices
+// that still list it and for those who still come. It is longer than it takes
+// until another API server has taken over from one that vanished.
+const leavePatience = 30 * time.Second
 
 // listings are the EndpointSlices that send traffic to this resolver. Safe for
 // concurrent use.
@@ -64,7 +62,9 @@ func (r *Resolver) awaitLeft(ctx context.Context) {
 	l := &listings{own: own, seen: map[types.NamespacedName]bool{}, changed: make(chan struct{}, 1)}
 	factory := kubeinformers.NewSharedInformerFactoryWithOptions(r.options.Kubernetes, 0,
 		kubeinformers.WithTransform(l.keep),
-		kubeinformers.WithTweakListOptions(func(options *metav1.ListOptions) { options.LabelSelector = roleLabel + "=" + roleResolver }))
+		kubeinformers.WithTweakListOptions(func(options *metav1.ListOptions) {
+			options.LabelSelector = v1alpha1.LabelRole + "=" + v1alpha1.RoleResolver
+		}))
 	defer factory.Shutdown()
 	defer cancel()
 	informer := factory.Discovery().V1().EndpointSlices().Informer()
@@ -136,9 +136,9 @@ func (l *listings) keep(object any) (any, error) {
 	}
 	kept := &discoveryv1.EndpointSlice{ObjectMeta: metav1.ObjectMeta{
 		Namespace: slice.Namespace, Name: slice.Name, UID: slice.UID, ResourceVersion: slice.ResourceVersion,
-		Labels: map[string]string{roleLabel: slice.Labels[roleLabel]},
+		Labels: map[string]string{v1alpha1.LabelRole: slice.Labels[v1alpha1.LabelRole]},
 	}}
-	if slice.Labels[roleLabel] != roleResolver {
+	if slice.Labels[v1alpha1.LabelRole] != v1alpha1.RoleResolver {
 		return kept, nil
 	}
 	for _, endpoint := range slice.Endpoints {

@@ -43,6 +43,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/klog/v2"
 
+	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti/v1alpha1"
 	"github.com/truefoundry/elasti-apiserver/pkg/generated/clientset/versioned"
 	elastiinformers "github.com/truefoundry/elasti-apiserver/pkg/generated/informers/externalversions"
 	"github.com/truefoundry/elasti-apiserver/pkg/resolver/accesslog"
@@ -59,7 +60,7 @@ import (
 )
 
 // privateSlices selects the EndpointSlices of private Services.
-const privateSlices = "elasti.truefoundry.com/role=private"
+const privateSlices = v1alpha1.LabelRole + "=" + v1alpha1.RolePrivate
 
 // maxProbes bounds how many probes of pods run at a time.
 const maxProbes = 1024

@@ -184,7 +184,7 @@ func elastiService(name string, ports ...int32) *v1alpha1.ElastiService {
 func slice(es *v1alpha1.ElastiService, ready bool, addresses ...string) *discoveryv1.EndpointSlice {
 	s := &discoveryv1.EndpointSlice{
 		ObjectMeta: metav1.ObjectMeta{Namespace: es.Namespace, Name: es.Name + "-slice", Labels: map[string]string{
-			discoveryv1.LabelServiceName: es.Status.PrivateService, "elasti.truefoundry.com/role": "private",
+			discoveryv1.LabelServiceName: es.Status.PrivateService, v1alpha1.LabelRole: v1alpha1.RolePrivate,
 		}},
 		AddressType: discoveryv1.AddressTypeIPv4,
 	}
@@ -367,7 +367,7 @@ func TestDrainAcceptsConnectionsWhileEndpointSlicesListTheResolver(t *testing.T)
 	c.apply(slice(es, true, pod(t)))
 	listing := slice(es, true, fmt.Sprintf("127.0.0.1:%d", port))
 	listing.Name = "to-resolvers"
-	listing.Labels = map[string]string{discoveryv1.LabelServiceName: es.Spec.Service, "elasti.truefoundry.com/role": "resolver"}
+	listing.Labels = map[string]string{discoveryv1.LabelServiceName: es.Spec.Service, v1alpha1.LabelRole: v1alpha1.RoleResolver}
 	c.apply(listing)
 	c.eventually(func() bool { status, _, _ := fetch(port, "/"); return status == 200 })
 

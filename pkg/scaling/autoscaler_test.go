@@ -19,6 +19,8 @@ package scaling
 import (
 	"maps"
 	"testing"
+
+	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti/v1alpha1"
 )
 
 const cartScaledObject = "/apis/keda.sh/v1alpha1/namespaces/shop/scaledobjects/cart"
@@ -118,7 +120,7 @@ func TestWakeRespectsMinReplicasOfHPA(t *testing.T) {
 
 func TestResumeRejectsWhatItCannotRead(t *testing.T) {
 	server := newCart(t, 0)
-	putScaledObject(server, map[string]string{pausedByElasti: "not JSON", kedaPaused: "true"})
+	putScaledObject(server, map[string]string{v1alpha1.AnnotationPausedAnnotations: "not JSON", kedaPaused: "true"})
 	if err := server.client().ResumeAutoscaler(t.Context(), "shop", cartKEDA); err == nil {
 		t.Error("no error")
 	}

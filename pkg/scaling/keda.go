@@ -22,6 +22,7 @@ import (
 	"fmt"
 	"maps"
 
+	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti/v1alpha1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/util/retry"
@@ -35,10 +36,6 @@ const (
 	// kedaPausedReplicas pins the target to a number of replicas.
 	kedaPausedReplicas = "autoscaling.keda.sh/paused-replicas"
 )
-
-// pausedByElasti says that a ScaledObject is paused by us. Its value holds, as
-// a JSON object, the pause annotations that the user had set before.
-const pausedByElasti = "elasti.truefoundry.com/paused-annotations"
 
 // pauseScaledObject pauses a ScaledObject at the replicas that it has. A
 // number of replicas that the user had pinned it to is put aside.
@@ -54,13 +51,13 @@ func (c *Client) resumeScaledObject(ctx context.Context, namespace, name string,
 // IsPaused tells whether the annotations of an autoscaler say that
 // PauseAutoscaler paused it.
 func IsPaused(annotations map[string]string) bool {
-	_, ok := annotations[pausedByElasti]
+	_, ok := annotations[v1alpha1.AnnotationPausedAnnotations]
 	return ok
 }
 
 // pauseAnnotations returns the annotations of a paused ScaledObject.
 func pauseAnnotations(current map[string]string) (map[string]string, error) {
-	if _, ok := current[pausedByElasti]; ok {
+	if _, ok := current[v1alpha1.AnnotationPausedAnnotations]; ok {
 		return current, nil
 	}
 	before := map[string]string{}
@@ -77,14 +74,14 @@ func pauseAnnotations(current map[string]string) (map[string]string, error) {
 	}
 	paused := withoutPause(current)
 	paused[kedaPaused] = "true"
-	paused[pausedByElasti] = string(remembered)
+	paused[v1alpha1.AnnotationPausedAnnotations] = string(remembered)
 	return paused, nil
 }
 
 // resumeAnnotations returns the annotations of a ScaledObject as they were
 // before pauseAnnotations.
 func resumeAnnotations(current map[string]string) (map[string]string, error) {
-	remembered, ok := current[pausedByElasti]
+	remembered, ok := current[v1alpha1.AnnotationPausedAnnotations]
 	if !ok {
 		if pausedByKubeElasti(current) {
 			return withoutPause(current), nil
@@ -93,7 +90,7 @@ func resumeAnnotations(current map[string]string) (map[string]string, error) {
 	}
 	before := map[string]string{}
 	if err := json.Unmarshal([]byte(remembered), &before); err != nil {
-		return nil, fmt.Errorf("annotation %s holds %q, which is not a JSON object of annotations: remove it and the annotation %s by hand: %w", pausedByElasti, remembered, kedaPaused, err)
+		return nil, fmt.Errorf("annotation %s holds %q, which is not a JSON object of annotations: remove it and the annotation %s by hand: %w", v1alpha1.AnnotationPausedAnnotations, remembered, kedaPaused, err)
 	}
 	resumed := withoutPause(current)
 	for _, key := range []string{kedaPaused, kedaPausedReplicas} {
@@ -117,7 +114,7 @@ func withoutPause(annotations map[string]string) map[string]string {
 	}
 	delete(rest, kedaPaused)
 	delete(rest, kedaPausedReplicas)
-	delete(rest, pausedByElasti)
+	delete(rest, v1alpha1.AnnotationPausedAnnotations)
 	return rest
 }
 

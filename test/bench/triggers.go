@@ -126,8 +126,8 @@ func triggeredElastiService(number int) *v1alpha1.ElastiService {
 				Raw: fmt.Appendf(nil, `{"query":%q,"threshold":1}`, fmt.Sprintf(`sum(rate(requests_total{service=%q}[1m])) or vector(0)`, name))}}},
 		},
 		Status: v1alpha1.ElastiServiceStatus{Replicas: 1, Conditions: []metav1.Condition{
-			{Type: "Ready", Status: metav1.ConditionTrue, Reason: "Ready"},
-			{Type: "TargetFound", Status: metav1.ConditionTrue, Reason: "Found"},
+			{Type: v1alpha1.ConditionReady, Status: metav1.ConditionTrue, Reason: v1alpha1.ReasonReady},
+			{Type: v1alpha1.ConditionTargetFound, Status: metav1.ConditionTrue, Reason: v1alpha1.ReasonFound},
 		}},
 	}
 }

@@ -69,7 +69,7 @@ func TestKEDAIsPausedWhileTheTargetSleeps(t *testing.T) {
 	before := s.scaledObject(app).GetAnnotations()
 
 	s.check(app.CreateElastiService(s.ctx))
-	_, err := app.AwaitCondition(s.ctx, "AutoscalerFound", metav1.ConditionTrue)
+	_, err := app.AwaitCondition(s.ctx, v1alpha1.ConditionAutoscalerFound, metav1.ConditionTrue)
 	s.check(err)
 	s.awaitReplicas(app, 0)
 	s.check(app.AwaitAsleep(s.ctx))

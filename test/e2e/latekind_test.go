@@ -50,7 +50,7 @@ func TestKindThatIsInstalledAfterItsElastiServiceWakesAndSleeps(t *testing.T) {
 		spec.ScaleTargetRef = v1alpha1.ScaleTargetRef{APIVersion: fleetsResource.GroupVersion().String(), Kind: "Fleet", Name: "web"}
 	}})
 	s.check(app.Create(s.ctx))
-	_, err := app.AwaitCondition(s.ctx, "TargetFound", metav1.ConditionFalse)
+	_, err := app.AwaitCondition(s.ctx, v1alpha1.ConditionTargetFound, metav1.ConditionFalse)
 	s.check(err)
 	s.check(app.AwaitMode(s.ctx, v1alpha1.ModeProxy))
 
@@ -63,7 +63,7 @@ func TestKindThatIsInstalledAfterItsElastiServiceWakesAndSleeps(t *testing.T) {
 	_, err = fleets.Create(s.ctx, fleet, metav1.CreateOptions{})
 	s.check(err)
 	s.background(func(ctx context.Context) { runFleet(ctx, fleets, app) })
-	_, err = app.AwaitCondition(s.ctx, "TargetFound", metav1.ConditionTrue)
+	_, err = app.AwaitCondition(s.ctx, v1alpha1.ConditionTargetFound, metav1.ConditionTrue)
 	s.check(err)
 	s.check(app.AwaitResolverSlice(s.ctx, true))
 	s.check(app.AwaitReachable(s.ctx))

@@ -36,7 +36,7 @@ func TestElastiServiceCreatedBeforeItsServiceAndTargetHealsByItself(t *testing.T
 	s := newScene(t)
 	app := s.NewApplication(s.namespace, cluster.ApplicationOptions{})
 	s.check(app.CreateElastiService(s.ctx))
-	for _, missing := range []string{"ServiceFound", "TargetFound"} {
+	for _, missing := range []string{v1alpha1.ConditionServiceFound, v1alpha1.ConditionTargetFound} {
 		condition, err := app.AwaitCondition(s.ctx, missing, metav1.ConditionFalse)
 		s.check(err)
 		if condition.Reason == "" || condition.Message == "" {
@@ -44,10 +44,10 @@ func TestElastiServiceCreatedBeforeItsServiceAndTargetHealsByItself(t *testing.T
 		}
 	}
 	s.check(app.CreateService(s.ctx))
-	_, err := app.AwaitCondition(s.ctx, "ServiceFound", metav1.ConditionTrue)
+	_, err := app.AwaitCondition(s.ctx, v1alpha1.ConditionServiceFound, metav1.ConditionTrue)
 	s.check(err)
 	s.check(app.CreateDeployment(s.ctx))
-	_, err = app.AwaitCondition(s.ctx, "TargetFound", metav1.ConditionTrue)
+	_, err = app.AwaitCondition(s.ctx, v1alpha1.ConditionTargetFound, metav1.ConditionTrue)
 	s.check(err)
 	s.check(app.AwaitMode(s.ctx, v1alpha1.ModeProxy))
 	s.get(app, "/")

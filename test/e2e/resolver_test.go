@@ -96,12 +96,12 @@ func TestSleepingTargetsAreWokenWhenNoResolverIsReady(t *testing.T) {
 		return *deployment.Spec.Replicas == 1
 	})
 	s.check(err)
-	_, err = app.AwaitCondition(s.ctx, "ResolverAvailable", metav1.ConditionFalse)
+	_, err = app.AwaitCondition(s.ctx, v1alpha1.ConditionResolverAvailable, metav1.ConditionFalse)
 	s.check(err)
 	s.check(app.AwaitMode(s.ctx, v1alpha1.ModeServe))
 	s.get(app, "/")
 	restore()
-	_, err = app.AwaitCondition(s.ctx, "ResolverAvailable", metav1.ConditionTrue)
+	_, err = app.AwaitCondition(s.ctx, v1alpha1.ConditionResolverAvailable, metav1.ConditionTrue)
 	s.check(err)
 }
 

@@ -165,7 +165,7 @@ func (s *scene) awaitPrivateServices(number int) {
 	_, err := s.AwaitServices(s.ctx, s.namespace, fmt.Sprintf("there are %d private Services", number), func(found []*corev1.Service) bool {
 		private := 0
 		for _, service := range found {
-			if service.Labels["elasti.truefoundry.com/role"] == "private" {
+			if service.Labels[v1alpha1.LabelRole] == v1alpha1.RolePrivate {
 				private++
 			}
 		}

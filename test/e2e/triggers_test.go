@@ -256,7 +256,7 @@ func enabledPeriodCircle(s *scene) {
 // awaitTriggers waits until triggers tell whether the target is idle, or do not.
 func (s *scene) awaitTriggers(app *cluster.Application, healthy metav1.ConditionStatus) {
 	s.Helper()
-	_, err := app.AwaitCondition(s.ctx, "TriggersHealthy", healthy)
+	_, err := app.AwaitCondition(s.ctx, v1alpha1.ConditionTriggersHealthy, healthy)
 	s.check(err)
 }
 

@@ -59,7 +59,7 @@ func TestOlderOfTwoElastiServicesForAServiceHasIt(t *testing.T) {
 			if err != nil {
 				return err.Error()
 			}
-			condition := meta.FindStatusCondition(object.Status.Conditions, "Conflict")
+			condition := meta.FindStatusCondition(object.Status.Conditions, v1alpha1.ConditionConflict)
 			switch {
 			case condition == nil:
 				return object.Name + " has no condition Conflict"

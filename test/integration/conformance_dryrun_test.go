@@ -33,7 +33,7 @@ import (
 // and returns the version that it has left.
 func waitUntilSettled(t *testing.T, namespace string) (resourceVersion string) {
 	t.Helper()
-	waitForCondition(t, namespace, "Ready", metav1.ConditionTrue)
+	waitForCondition(t, namespace, v1alpha1.ConditionReady, metav1.ConditionTrue)
 	waitForMode(t, namespace, v1alpha1.ModeProxy)
 	return readElastiService(t, namespace).ResourceVersion
 }

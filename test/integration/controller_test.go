@@ -36,9 +36,6 @@ import (
 )
 
 const (
-	roleLabel    = "elasti.truefoundry.com/role"
-	sliceManager = "elasti.truefoundry.com"
-
 	firstProxyPort, lastProxyPort = 10000, 29999
 )
 
@@ -47,7 +44,7 @@ func TestTargetAtZeroIsCoveredByResolvers(t *testing.T) {
 	createApplication(t, namespace, 0)
 	createElastiService(t, namespace, newElastiService("app"))
 	waitForMode(t, namespace, v1alpha1.ModeProxy)
-	waitForCondition(t, namespace, "Ready", metav1.ConditionTrue)
+	waitForCondition(t, namespace, v1alpha1.ConditionReady, metav1.ConditionTrue)
 
 	object := readElastiService(t, namespace)
 	public, err := shared.Kubernetes.CoreV1().Services(namespace).Get(t.Context(), "app", metav1.GetOptions{})
@@ -67,12 +64,12 @@ func TestTargetAtZeroIsCoveredByResolvers(t *testing.T) {
 	if !equality.Semantic.DeepEqual(private.Spec.Ports, public.Spec.Ports) {
 		t.Errorf("the private Service has the ports %+v, the public one %+v", private.Spec.Ports, public.Spec.Ports)
 	}
-	if private.Labels[roleLabel] != "private" || private.Labels["app.kubernetes.io/managed-by"] != environment.ServerName {
+	if private.Labels[v1alpha1.LabelRole] != v1alpha1.RolePrivate || private.Labels[v1alpha1.LabelManagedBy] != environment.ServerName {
 		t.Errorf("the private Service has the labels %v", private.Labels)
 	}
 
 	slice := resolverSlices(t.Context(), t, namespace)[0]
-	if slice.Labels[roleLabel] != "resolver" {
+	if slice.Labels[v1alpha1.LabelRole] != v1alpha1.RoleResolver {
 		t.Errorf("the resolver slice has the labels %v", slice.Labels)
 	}
 	if len(slice.Endpoints) != 1 || !slices.Equal(slice.Endpoints[0].Addresses, []string{shared.Resolvers[0].Address}) {
@@ -110,7 +107,7 @@ func TestPodsAreAmongThePrivateEndpointsBeforeTheyAreReady(t *testing.T) {
 	createElastiService(t, namespace, newElastiService("app"))
 	pod := runPod(t, namespace, "app")
 	eventually(t, "the pod is a private endpoint", func(ctx context.Context) string {
-		list, err := shared.Kubernetes.DiscoveryV1().EndpointSlices(namespace).List(ctx, metav1.ListOptions{LabelSelector: roleLabel + "=private"})
+		list, err := shared.Kubernetes.DiscoveryV1().EndpointSlices(namespace).List(ctx, metav1.ListOptions{LabelSelector: v1alpha1.LabelRole + "=" + v1alpha1.RolePrivate})
 		if err != nil {
 			return err.Error()
 		}
@@ -174,23 +171,23 @@ func TestPodThatTurnsUnreadyIsCoveredByResolvers(t *testing.T) {
 func TestServiceAndTargetMayComeLater(t *testing.T) {
 	namespace := newNamespace(t)
 	createElastiService(t, namespace, newElastiService("app"))
-	waitForCondition(t, namespace, "ServiceFound", metav1.ConditionFalse)
-	waitForCondition(t, namespace, "TargetFound", metav1.ConditionFalse)
-	waitForCondition(t, namespace, "Ready", metav1.ConditionFalse)
+	waitForCondition(t, namespace, v1alpha1.ConditionServiceFound, metav1.ConditionFalse)
+	waitForCondition(t, namespace, v1alpha1.ConditionTargetFound, metav1.ConditionFalse)
+	waitForCondition(t, namespace, v1alpha1.ConditionReady, metav1.ConditionFalse)
 
 	createService(t, namespace)
-	waitForCondition(t, namespace, "ServiceFound", metav1.ConditionTrue)
+	waitForCondition(t, namespace, v1alpha1.ConditionServiceFound, metav1.ConditionTrue)
 	waitForMode(t, namespace, v1alpha1.ModeProxy)
 	createDeployment(t, namespace, 0)
-	waitForCondition(t, namespace, "TargetFound", metav1.ConditionTrue)
-	waitForCondition(t, namespace, "Ready", metav1.ConditionTrue)
+	waitForCondition(t, namespace, v1alpha1.ConditionTargetFound, metav1.ConditionTrue)
+	waitForCondition(t, namespace, v1alpha1.ConditionReady, metav1.ConditionTrue)
 }
 
 func TestObjectsThatOthersChangeArePutBack(t *testing.T) {
 	namespace := newNamespace(t)
 	createApplication(t, namespace, 0)
 	createElastiService(t, namespace, newElastiService("app"))
-	waitForCondition(t, namespace, "Ready", metav1.ConditionTrue)
+	waitForCondition(t, namespace, v1alpha1.ConditionReady, metav1.ConditionTrue)
 	slice := resolverSlices(t.Context(), t, namespace)[0]
 	private := readElastiService(t, namespace).Status.PrivateService
 	slicesClient, services := shared.Kubernetes.DiscoveryV1().EndpointSlices(namespace), shared.Kubernetes.CoreV1().Services(namespace)
@@ -343,13 +340,13 @@ func TestNothingIsWrittenAtRest(t *testing.T) {
 	namespace := newNamespace(t)
 	createApplication(t, namespace, 0)
 	createElastiService(t, namespace, newElastiService("app"))
-	waitForCondition(t, namespace, "Ready", metav1.ConditionTrue)
+	waitForCondition(t, namespace, v1alpha1.ConditionReady, metav1.ConditionTrue)
 	before := readElastiService(t, namespace)
 	// Another object is worked on to its end after the first one is at rest.
 	other := newNamespace(t)
 	createApplication(t, other, 0)
 	createElastiService(t, other, newElastiService("app"))
-	waitForCondition(t, other, "Ready", metav1.ConditionTrue)
+	waitForCondition(t, other, v1alpha1.ConditionReady, metav1.ConditionTrue)
 	if after := readElastiService(t, namespace); after.ResourceVersion != before.ResourceVersion {
 		t.Errorf("the ElastiService was written without a reason: before %+v, after %+v", before.Status, after.Status)
 	}

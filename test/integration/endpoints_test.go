@@ -25,6 +25,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/utils/ptr"
+
+	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti/v1alpha1"
 )
 
 // recorder follows the EndpointSlices of a public Service.
@@ -117,14 +119,14 @@ func slicesOf(ctx context.Context, t *testing.T, namespace, selector string) []d
 
 func resolverSlices(ctx context.Context, t *testing.T, namespace string) []discoveryv1.EndpointSlice {
 	t.Helper()
-	return slicesOf(ctx, t, namespace, discoveryv1.LabelManagedBy+"="+sliceManager)
+	return slicesOf(ctx, t, namespace, discoveryv1.LabelManagedBy+"="+v1alpha1.SliceManagedBy)
 }
 
 // ownEndpoints counts the endpoints of the public Service's own slices.
 func ownEndpoints(ctx context.Context, t *testing.T, namespace string) int {
 	t.Helper()
 	count := 0
-	for _, slice := range slicesOf(ctx, t, namespace, discoveryv1.LabelManagedBy+"!="+sliceManager) {
+	for _, slice := range slicesOf(ctx, t, namespace, discoveryv1.LabelManagedBy+"!="+v1alpha1.SliceManagedBy) {
 		count += len(slice.Endpoints)
 	}
 	return count

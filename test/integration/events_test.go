@@ -80,7 +80,7 @@ func TestEachScaleChangeLeavesAnEventAndThoseThatSayTheSameAreOne(t *testing.T) 
 		if _, err := elastiServices(namespace).Wake(t.Context(), "app", &v1alpha1.WakeRequest{}, metav1.CreateOptions{}); err != nil {
 			t.Fatalf("waking again: %v", err)
 		}
-		expectRegarding(t, waitForEvents(t, namespace, "Woken", 1, round > 0), object.UID)
+		expectRegarding(t, waitForEvents(t, namespace, v1alpha1.ReasonWoken, 1, round > 0), object.UID)
 		setReady(t, namespace, runPod(t, namespace, "app"), true)
 		waitForMode(t, namespace, v1alpha1.ModeServe)
 
@@ -94,7 +94,7 @@ func TestEachScaleChangeLeavesAnEventAndThoseThatSayTheSameAreOne(t *testing.T) 
 			}
 			return ""
 		})
-		expectRegarding(t, waitForEvents(t, namespace, "Slept", 1, round > 0), object.UID)
+		expectRegarding(t, waitForEvents(t, namespace, v1alpha1.ReasonSlept, 1, round > 0), object.UID)
 		removePods(t, namespace)
 		waitForMode(t, namespace, v1alpha1.ModeProxy)
 	}
@@ -133,10 +133,10 @@ func TestFailuresToScaleAreOneEventForEachCause(t *testing.T) {
 		}
 	}
 	wake()
-	waitForEvents(t, namespace, "ScaleFailed", 1, false)
+	waitForEvents(t, namespace, v1alpha1.ReasonScaleFailed, 1, false)
 	label(t, namespace)
 	wake()
-	expectRegarding(t, waitForEvents(t, namespace, "ScaleFailed", 1, true), object.UID)
+	expectRegarding(t, waitForEvents(t, namespace, v1alpha1.ReasonScaleFailed, 1, true), object.UID)
 
 	moved := []byte(`{"spec":{"scaleTargetRef":{"name":"other"}}}`)
 	if _, err := elastiServices(namespace).Patch(t.Context(), "app", types.MergePatchType, moved, metav1.PatchOptions{}); err != nil {

@@ -150,7 +150,7 @@ func newScene(t *testing.T) *scene {
 	createApplication(t, s.awake, 1)
 	createElastiService(t, s.awake, newElastiService("app"))
 	setReady(t, s.awake, runPod(t, s.awake, "app"), true)
-	waitForCondition(t, s.asleep, "Ready", metav1.ConditionTrue)
+	waitForCondition(t, s.asleep, v1alpha1.ConditionReady, metav1.ConditionTrue)
 	waitForMode(t, s.asleep, v1alpha1.ModeProxy)
 	waitForMode(t, s.awake, v1alpha1.ModeServe)
 	waitForNoResolverSlices(t, s.awake)

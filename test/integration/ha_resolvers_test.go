@@ -51,7 +51,7 @@ func TestWithoutResolversNothingSleeps(t *testing.T) {
 		}
 		return ""
 	})
-	waitForCondition(t, namespace, "ResolverAvailable", metav1.ConditionFalse)
+	waitForCondition(t, namespace, v1alpha1.ConditionResolverAvailable, metav1.ConditionFalse)
 	eventually(t, "an Event says so", func(ctx context.Context) string {
 		list, err := shared.Kubernetes.EventsV1().Events(namespace).List(ctx, metav1.ListOptions{})
 		if err != nil {
@@ -75,13 +75,13 @@ func TestWithoutResolversNothingSleeps(t *testing.T) {
 	// Another object is worked on to its end after the request.
 	other := newNamespace(t)
 	createElastiService(t, other, newElastiService("app"))
-	waitForCondition(t, other, "ServiceFound", metav1.ConditionFalse)
+	waitForCondition(t, other, v1alpha1.ConditionServiceFound, metav1.ConditionFalse)
 	if replicas := wantedReplicas(t, namespace); replicas != 1 {
 		t.Errorf("the target has %d replicas while nobody can hold its traffic", replicas)
 	}
 
 	setReady(t, environment.SystemNamespace, only, true)
-	waitForCondition(t, namespace, "ResolverAvailable", metav1.ConditionTrue)
+	waitForCondition(t, namespace, v1alpha1.ConditionResolverAvailable, metav1.ConditionTrue)
 	eventually(t, "the target sleeps", func(context.Context) string {
 		if replicas := wantedReplicas(t, namespace); replicas != 0 {
 			return fmt.Sprintf("it has %d replicas", replicas)

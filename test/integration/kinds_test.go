@@ -207,8 +207,8 @@ func TestKindsOfTargets(t *testing.T) {
 // expectOneRound wakes a target of a kind and lets it sleep again.
 func expectOneRound(t *testing.T, namespace string, kind targetKind) {
 	t.Helper()
-	waitForCondition(t, namespace, "TargetFound", metav1.ConditionTrue)
-	waitForCondition(t, namespace, "Ready", metav1.ConditionTrue)
+	waitForCondition(t, namespace, v1alpha1.ConditionTargetFound, metav1.ConditionTrue)
+	waitForCondition(t, namespace, v1alpha1.ConditionReady, metav1.ConditionTrue)
 	waitForMode(t, namespace, v1alpha1.ModeProxy)
 	private := readElastiService(t, namespace).Status.PrivateService
 	if _, err := shared.Kubernetes.CoreV1().Services(namespace).Get(t.Context(), private, metav1.GetOptions{}); err != nil {
@@ -250,7 +250,7 @@ func TestKindThatIsInstalledLater(t *testing.T) {
 	namespace := newNamespace(t)
 	createService(t, namespace)
 	createElastiService(t, namespace, kind.elastiService())
-	waitForCondition(t, namespace, "TargetFound", metav1.ConditionFalse)
+	waitForCondition(t, namespace, v1alpha1.ConditionTargetFound, metav1.ConditionFalse)
 	waitForMode(t, namespace, v1alpha1.ModeProxy)
 
 	kind.install(t)

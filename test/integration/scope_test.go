@@ -42,7 +42,7 @@ func TestRolesInNamespacesAreEnough(t *testing.T) {
 		createApplication(t, namespace, 0)
 		createElastiService(t, namespace, newElastiService("app"))
 	}
-	waitForCondition(t, inside, "Ready", metav1.ConditionTrue)
+	waitForCondition(t, inside, v1alpha1.ConditionReady, metav1.ConditionTrue)
 	waitForMode(t, inside, v1alpha1.ModeProxy)
 	if _, err := elastiServices(inside).Wake(t.Context(), "app", &v1alpha1.WakeRequest{}, metav1.CreateOptions{}); err != nil {
 		t.Fatalf("waking: %v", err)

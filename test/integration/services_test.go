@@ -147,7 +147,7 @@ func TestPrivateServiceHasTheFamiliesOfTheService(t *testing.T) {
 		t.Fatalf("making the Service again: %v", err)
 	}
 	waitForPrivateFamilies(t, namespace, corev1.IPv6Protocol, corev1.IPv4Protocol)
-	waitForCondition(t, namespace, "Ready", metav1.ConditionTrue)
+	waitForCondition(t, namespace, v1alpha1.ConditionReady, metav1.ConditionTrue)
 }
 
 func TestPortsThatAreNotTCPAreLeftAlone(t *testing.T) {
@@ -166,8 +166,8 @@ func TestPortsThatAreNotTCPAreLeftAlone(t *testing.T) {
 	}
 	createElastiService(t, namespace, newElastiService("app"))
 	waitForMode(t, namespace, v1alpha1.ModeProxy)
-	waitForCondition(t, namespace, "Ready", metav1.ConditionTrue)
-	message := waitForReason(t, namespace, "ServiceFound", metav1.ConditionTrue, "PortsNotProxied")
+	waitForCondition(t, namespace, v1alpha1.ConditionReady, metav1.ConditionTrue)
+	message := waitForReason(t, namespace, v1alpha1.ConditionServiceFound, metav1.ConditionTrue, v1alpha1.ReasonPortsNotProxied)
 	if want := `Service "app" exists; its ports 53/UDP, 3868/SCTP are left alone: only TCP traffic wakes the target`; message != want {
 		t.Errorf("the condition says %q, want %q", message, want)
 	}
@@ -203,9 +203,9 @@ func TestObjectsOfOthersAreReportedAndNeverOverwritten(t *testing.T) {
 	}
 
 	createElastiService(t, namespace, newElastiService("app"))
-	message := waitForReason(t, namespace, "Ready", metav1.ConditionFalse, "NameTaken")
+	message := waitForReason(t, namespace, v1alpha1.ConditionReady, metav1.ConditionFalse, v1alpha1.ReasonNameTaken)
 	t.Logf("the condition says: %s", message)
-	waitForEvent(t, namespace, "NameTaken")
+	waitForEvent(t, namespace, v1alpha1.ReasonNameTaken)
 	if after, err := services.Get(t.Context(), privateName, metav1.GetOptions{}); err != nil || after.ResourceVersion != service.ResourceVersion {
 		t.Errorf("the Service of others was changed to %+v (%v)", after, err)
 	}
@@ -225,7 +225,7 @@ func TestObjectsOfOthersAreReportedAndNeverOverwritten(t *testing.T) {
 		if err != nil {
 			return err.Error()
 		}
-		if !meta.IsStatusConditionTrue(object.Status.Conditions, "Ready") {
+		if !meta.IsStatusConditionTrue(object.Status.Conditions, v1alpha1.ConditionReady) {
 			return fmt.Sprintf("the conditions are %+v", object.Status.Conditions)
 		}
 		return ""
@@ -269,8 +269,8 @@ func TestServiceWithoutAFreeProxyPortUsesTheSharedOne(t *testing.T) {
 		createElastiService(t, namespace, newElastiService("app"))
 		waitForMode(t, namespace, v1alpha1.ModeProxy)
 	}
-	waitForReason(t, second, "Ready", metav1.ConditionFalse, "ProxyPortsExhausted")
-	waitForEvent(t, second, "ProxyPortsExhausted")
+	waitForReason(t, second, v1alpha1.ConditionReady, metav1.ConditionFalse, v1alpha1.ReasonProxyPortsExhausted)
+	waitForEvent(t, second, v1alpha1.ReasonProxyPortsExhausted)
 	waitForResolverEndpoints(t, second, discoveryv1.AddressTypeIPv4, shared.Resolvers[0].Address)
 	for _, slice := range resolverSlices(t.Context(), t, second) {
 		for _, port := range slice.Ports {
@@ -296,7 +296,7 @@ func TestServiceWithoutAFreeProxyPortUsesTheSharedOne(t *testing.T) {
 				return fmt.Sprintf("they are %+v", object.Status.ProxyPorts)
 			}
 		}
-		if !meta.IsStatusConditionTrue(object.Status.Conditions, "Ready") {
+		if !meta.IsStatusConditionTrue(object.Status.Conditions, v1alpha1.ConditionReady) {
 			return fmt.Sprintf("the conditions are %+v", object.Status.Conditions)
 		}
 		return ""
@@ -364,7 +364,7 @@ func TestMovedElastiServiceLeavesNothingBehind(t *testing.T) {
 	})
 	waitForNoResolverSlices(t, namespace)
 	eventually(t, "the former private Service is gone", func(ctx context.Context) string {
-		list, err := shared.Kubernetes.CoreV1().Services(namespace).List(ctx, metav1.ListOptions{LabelSelector: roleLabel + "=private"})
+		list, err := shared.Kubernetes.CoreV1().Services(namespace).List(ctx, metav1.ListOptions{LabelSelector: v1alpha1.LabelRole + "=" + v1alpha1.RolePrivate})
 		if err != nil {
 			return err.Error()
 		}
@@ -380,7 +380,7 @@ func TestMovedElastiServiceLeavesNothingBehind(t *testing.T) {
 	})
 	eventually(t, "the new Service has its resolver slice", func(ctx context.Context) string {
 		list, err := shared.Kubernetes.DiscoveryV1().EndpointSlices(namespace).List(ctx, metav1.ListOptions{
-			LabelSelector: discoveryv1.LabelManagedBy + "=" + sliceManager,
+			LabelSelector: discoveryv1.LabelManagedBy + "=" + v1alpha1.SliceManagedBy,
 		})
 		if err != nil {
 			return err.Error()

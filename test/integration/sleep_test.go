@@ -91,12 +91,12 @@ func TestDryRunThenFight(t *testing.T) {
 	namespace := newNamespace(t)
 	createApplication(t, namespace, 1)
 	object := newSleepyElastiService(fmt.Sprintf(`{"query":"requests","threshold":1,"serverAddress":%q}`, quietMetrics(t).URL))
-	object.Annotations = map[string]string{"elasti.truefoundry.com/dry-run": "true"}
+	object.Annotations = map[string]string{v1alpha1.AnnotationDryRun: "true"}
 	createElastiService(t, namespace, object)
 	setReady(t, namespace, runPod(t, namespace, "app"), true)
 
-	waitForReason(t, namespace, "DryRun", metav1.ConditionTrue, "WouldSleep")
-	waitForEvent(t, namespace, "WouldSleep")
+	waitForReason(t, namespace, v1alpha1.ConditionDryRun, metav1.ConditionTrue, v1alpha1.ReasonWouldSleep)
+	waitForEvent(t, namespace, v1alpha1.ReasonWouldSleep)
 	if status := readElastiService(t, namespace).Status; status.SleepRequestedTime != nil || wantedReplicas(t, namespace) != 1 {
 		t.Fatalf("a dry run was carried out: %d replicas, %+v", wantedReplicas(t, namespace), status)
 	}
@@ -107,17 +107,17 @@ func TestDryRunThenFight(t *testing.T) {
 	}
 	waitForWanted(t, namespace, 0)
 	waitForReplicas(t, namespace, 0)
-	if found := meta.FindStatusCondition(readElastiService(t, namespace).Status.Conditions, "DryRun"); found != nil {
+	if found := meta.FindStatusCondition(readElastiService(t, namespace).Status.Conditions, v1alpha1.ConditionDryRun); found != nil {
 		t.Errorf("after the dry run there is %+v", found)
 	}
 
 	scaleTarget(t, namespace, 1)
 	waitForReplicas(t, namespace, 1)
-	waitForEvent(t, namespace, "ScaledUpByOther")
+	waitForEvent(t, namespace, v1alpha1.ReasonScaledUpByOther)
 	waitForWanted(t, namespace, 0)
 	waitForReplicas(t, namespace, 0)
 	scaleTarget(t, namespace, 1)
-	message := waitForReason(t, namespace, "ScalingConflict", metav1.ConditionTrue, "ScaledUpByOther")
+	message := waitForReason(t, namespace, v1alpha1.ConditionScalingConflict, metav1.ConditionTrue, v1alpha1.ReasonScaledUpByOther)
 	if !strings.Contains(message, "somebody else") {
 		t.Errorf("the condition does not say who scales the target: %s", message)
 	}
@@ -138,22 +138,22 @@ func TestPrometheusWithClientCertificates(t *testing.T) {
 		"ca":{"configMap":{"name":"monitoring-ca","key":"ca.crt"}},
 		"cert":{"secret":{"name":"monitoring-client","key":"tls.crt"}},"keySecret":{"name":"monitoring-client","key":"tls.key"}}}`, address)))
 
-	waitForReason(t, namespace, "TriggersHealthy", metav1.ConditionFalse, "CredentialsUnavailable")
+	waitForReason(t, namespace, v1alpha1.ConditionTriggersHealthy, metav1.ConditionFalse, v1alpha1.ReasonCredentialsUnavailable)
 	certificate, key := ca.issue(t, x509.ExtKeyUsageClientAuth)
 	other, otherKey := newTestAuthority(t).issue(t, x509.ExtKeyUsageClientAuth)
 	createCredentials(t, namespace, ca, other, otherKey)
-	if message := waitForReason(t, namespace, "TriggersHealthy", metav1.ConditionFalse, "CredentialsUnavailable"); !strings.Contains(message, "may not read") {
+	if message := waitForReason(t, namespace, v1alpha1.ConditionTriggersHealthy, metav1.ConditionFalse, v1alpha1.ReasonCredentialsUnavailable); !strings.Contains(message, "may not read") {
 		t.Errorf("without permission the condition says: %s", message)
 	}
 	allowCredentials(t, namespace)
 	// The certificate of another authority is refused, the right one is not.
-	waitForReason(t, namespace, "TriggersHealthy", metav1.ConditionFalse, "ServerFailed")
+	waitForReason(t, namespace, v1alpha1.ConditionTriggersHealthy, metav1.ConditionFalse, v1alpha1.ReasonServerFailed)
 	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "monitoring-client"}, Data: map[string][]byte{"tls.crt": certificate, "tls.key": key}}
 	if _, err := shared.Kubernetes.CoreV1().Secrets(namespace).Update(t.Context(), secret, metav1.UpdateOptions{}); err != nil {
 		t.Fatalf("rotating the certificate: %v", err)
 	}
 	// Prometheus answers now: it says that it scrapes no such job.
-	waitForReason(t, namespace, "TriggersHealthy", metav1.ConditionFalse, "NotScraped")
+	waitForReason(t, namespace, v1alpha1.ConditionTriggersHealthy, metav1.ConditionFalse, v1alpha1.ReasonNotScraped)
 	if output := shared.Server.Process().Output(); strings.Contains(output, strings.Split(string(key), "\n")[1]) {
 		t.Error("the log holds the private key")
 	}

@@ -204,7 +204,7 @@ func (o *observer) sliceChanged(before, after *discoveryv1.EndpointSlice) {
 	switch {
 	case service == o.private && len(before.Endpoints) == 0 && len(after.Endpoints) > 0:
 		o.add("private Service lists the pod's address")
-	case service == o.service && labelsNow["elasti.truefoundry.com/role"] == "resolver":
+	case service == o.service && labelsNow[v1alpha1.LabelRole] == v1alpha1.RoleResolver:
 		if before.Name == "" {
 			o.add("resolver slice is added: new connections go to the resolvers")
 		}

@@ -38,19 +38,6 @@ import (
 	"github.com/truefoundry/elasti-apiserver/pkg/scaling"
 )
 
-// ConditionAutoscalerFound is true when the autoscaler that spec.autoscaler
-// names exists and scales the target. It is there with spec.autoscaler only.
-const ConditionAutoscalerFound = "AutoscalerFound"
-
-// Reasons of ConditionAutoscalerFound beside ReasonFound, ReasonNotFound and
-// ReasonKindNotServed.
-const (
-	// ReasonAutoscalerUnknown: the autoscaler cannot be read.
-	ReasonAutoscalerUnknown = "AutoscalerUnknown"
-	// ReasonOtherTarget: the autoscaler scales something else.
-	ReasonOtherTarget = "OtherTarget"
-)
-
 // pausePatience is how long a descent waits for an autoscaler to report that
 // it is paused. One that does not, such as when its operator is down, does not
 // keep the target awake.
@@ -280,17 +267,17 @@ func judgeAutoscaler(spec *v1alpha1.AutoscalerSpec, ref v1alpha1.ScaleTargetRef,
 	case observation.pending && before != nil:
 		judged = verdict{before.Status, before.Reason, before.Message}
 	case observation.pending:
-		judged = unknown(ReasonAutoscalerUnknown, "%s %q has not been looked up yet", kind, spec.Name)
+		judged = unknown(v1alpha1.ReasonAutoscalerUnknown, "%s %q has not been looked up yet", kind, spec.Name)
 	case err == nil && !observation.autoscaler.scales(ref):
-		judged = no(ReasonOtherTarget, "%s %q scales %s %q, not the target: correct spec.autoscaler", kind, spec.Name, observation.autoscaler.targetKind, observation.autoscaler.targetName)
+		judged = no(v1alpha1.ReasonOtherTarget, "%s %q scales %s %q, not the target: correct spec.autoscaler", kind, spec.Name, observation.autoscaler.targetKind, observation.autoscaler.targetName)
 	case err == nil:
-		judged = yes(ReasonFound, "%s %q exists and scales the target", kind, spec.Name)
+		judged = yes(v1alpha1.ReasonFound, "%s %q exists and scales the target", kind, spec.Name)
 	case apierrors.IsNotFound(err) && apierrors.HasStatusCause(err, metav1.CauseTypeUnexpectedServerResponse):
-		judged = no(ReasonKindNotServed, "the cluster serves no %s: install it or remove spec.autoscaler; the target sleeps and wakes without it", kind)
+		judged = no(v1alpha1.ReasonKindNotServed, "the cluster serves no %s: install it or remove spec.autoscaler; the target sleeps and wakes without it", kind)
 	case apierrors.IsNotFound(err):
-		judged = no(ReasonNotFound, "%s %q does not exist: create it or correct spec.autoscaler; the target sleeps and wakes without it", kind, spec.Name)
+		judged = no(v1alpha1.ReasonNotFound, "%s %q does not exist: create it or correct spec.autoscaler; the target sleeps and wakes without it", kind, spec.Name)
 	default:
-		judged = unknown(ReasonAutoscalerUnknown, "%s %q cannot be read: %v", kind, spec.Name, err)
+		judged = unknown(v1alpha1.ReasonAutoscalerUnknown, "%s %q cannot be read: %v", kind, spec.Name, err)
 	}
 	return &judged
 }
@@ -343,9 +330,9 @@ func (c *Controller) resumeForgotten(ctx context.Context, v *view, memory *memor
 // reportAutoscaler records an Event when AutoscalerFound starts to be false, or
 // is false for another reason.
 func (c *Controller) reportAutoscaler(elastiService *v1alpha1.ElastiService, after *metav1.Condition) {
-	before := condition(elastiService, ConditionAutoscalerFound)
+	before := condition(elastiService, v1alpha1.ConditionAutoscalerFound)
 	if after == nil || after.Status != metav1.ConditionFalse || (before != nil && before.Status == after.Status && before.Reason == after.Reason) {
 		return
 	}
-	c.event(elastiService, corev1.EventTypeWarning, "Autoscaler"+after.Reason, actionReconcile, "%s", after.Message)
+	c.event(elastiService, corev1.EventTypeWarning, v1alpha1.AutoscalerReasonPrefix+after.Reason, actionReconcile, "%s", after.Message)
 }

@@ -45,7 +45,7 @@ func scaledObject(target string, annotations map[string]string, paused bool) *un
 	return object
 }
 
-var pausedAnnotations = map[string]string{"elasti.truefoundry.com/paused-annotations": "{}", "autoscaling.keda.sh/paused": "true"}
+var pausedAnnotations = map[string]string{v1alpha1.AnnotationPausedAnnotations: "{}", "autoscaling.keda.sh/paused": "true"}
 
 func TestAutoscalerHasStopped(t *testing.T) {
 	for name, test := range map[string]struct {
@@ -81,18 +81,18 @@ func TestAutoscalerCondition(t *testing.T) {
 	elastiService.Spec.Autoscaler = &v1alpha1.AutoscalerSpec{Type: v1alpha1.AutoscalerKEDA, Name: "cart"}
 	c.create(elastiService)
 	c.start()
-	c.eventuallyCondition("cart", ConditionAutoscalerFound, metav1.ConditionFalse, ReasonNotFound)
-	c.eventuallyEvent("AutoscalerNotFound")
+	c.eventuallyCondition("cart", v1alpha1.ConditionAutoscalerFound, metav1.ConditionFalse, v1alpha1.ReasonNotFound)
+	c.eventuallyEvent(v1alpha1.AutoscalerReasonPrefix + v1alpha1.ReasonNotFound)
 	c.put(c.dynamic.Tracker(), scaledObject("other", nil, false))
-	c.eventuallyCondition("cart", ConditionAutoscalerFound, metav1.ConditionFalse, ReasonOtherTarget)
+	c.eventuallyCondition("cart", v1alpha1.ConditionAutoscalerFound, metav1.ConditionFalse, v1alpha1.ReasonOtherTarget)
 	c.put(c.dynamic.Tracker(), scaledObject("cart", nil, false))
-	c.eventuallyCondition("cart", ConditionAutoscalerFound, metav1.ConditionTrue, ReasonFound)
+	c.eventuallyCondition("cart", v1alpha1.ConditionAutoscalerFound, metav1.ConditionTrue, v1alpha1.ReasonFound)
 	c.edit("cart", func(elastiService *v1alpha1.ElastiService) {
 		elastiService.Spec.Autoscaler = nil
 		elastiService.Generation++
 	})
 	c.eventually(func() string {
-		if found := condition(c.elastiService("cart"), ConditionAutoscalerFound); found != nil {
+		if found := condition(c.elastiService("cart"), v1alpha1.ConditionAutoscalerFound); found != nil {
 			return fmt.Sprintf("the end of %+v", found)
 		}
 		return ""
@@ -112,7 +112,7 @@ func TestHorizontalPodAutoscalerCondition(t *testing.T) {
 	elastiService.Spec.Autoscaler = &v1alpha1.AutoscalerSpec{Type: v1alpha1.AutoscalerHPA, Name: "cart"}
 	c.create(elastiService)
 	c.start()
-	c.eventuallyCondition("cart", ConditionAutoscalerFound, metav1.ConditionTrue, ReasonFound)
+	c.eventuallyCondition("cart", v1alpha1.ConditionAutoscalerFound, metav1.ConditionTrue, v1alpha1.ReasonFound)
 }
 
 // Whoever wakes a target, in the middle of a descent or past us, its autoscaler
@@ -126,7 +126,7 @@ func TestAutoscalerOfAnAwakeTargetIsResumed(t *testing.T) {
 	c.create(elastiService)
 	c.start()
 	c.eventuallyMode("cart", v1alpha1.ModeProxy)
-	c.eventuallyCondition("cart", ConditionAutoscalerFound, metav1.ConditionTrue, ReasonFound)
+	c.eventuallyCondition("cart", v1alpha1.ConditionAutoscalerFound, metav1.ConditionTrue, v1alpha1.ReasonFound)
 	resumed := func() bool {
 		c.scaling.mu.Lock()
 		defer c.scaling.mu.Unlock()

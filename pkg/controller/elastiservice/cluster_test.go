@@ -290,7 +290,7 @@ func (c *cluster) resolverSlices(service string) []discoveryv1.EndpointSlice {
 		c.t.Fatal(err)
 	}
 	return slices.DeleteFunc(found.Items, func(slice discoveryv1.EndpointSlice) bool {
-		return slice.Labels[discoveryv1.LabelManagedBy] != "elasti.truefoundry.com"
+		return slice.Labels[discoveryv1.LabelManagedBy] != v1alpha1.SliceManagedBy
 	})
 }
 

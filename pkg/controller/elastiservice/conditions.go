@@ -30,62 +30,6 @@ import (
 	"github.com/truefoundry/elasti-apiserver/pkg/scaling"
 )
 
-// Types of the conditions that this controller sets.
-const (
-	// ConditionReady is true when the ElastiService does what it is for.
-	ConditionReady = "Ready"
-	// ConditionServiceFound is true when the public Service exists.
-	ConditionServiceFound = "ServiceFound"
-	// ConditionTargetFound is true when the target exists and can be scaled.
-	ConditionTargetFound = "TargetFound"
-	// ConditionResolverAvailable is true when a resolver is ready.
-	ConditionResolverAvailable = "ResolverAvailable"
-	// ConditionConflict is true when another ElastiService has the public Service.
-	ConditionConflict = "Conflict"
-)
-
-// Reasons of the conditions, and of the Events about them.
-const (
-	// ReasonFound: the object exists.
-	ReasonFound = "Found"
-	// ReasonNotFound: the object does not exist.
-	ReasonNotFound = "NotFound"
-	// ReasonPortsNotProxied: the Service has ports that are not TCP. Resolvers
-	// cannot hold their traffic.
-	ReasonPortsNotProxied = "PortsNotProxied"
-	// ReasonServiceNotSupported: resolvers cannot be in the path of this
-	// Service: it is headless, an ExternalName, without selector or without
-	// TCP port.
-	ReasonServiceNotSupported = "ServiceNotSupported"
-	// ReasonKindNotServed: the cluster does not know the kind of the target.
-	ReasonKindNotServed = "KindNotServed"
-	// ReasonKindNotScalable: the kind of the target has no scale subresource.
-	ReasonKindNotScalable = "KindNotScalable"
-	// ReasonKindInvalid: apiVersion or kind of the target is malformed.
-	ReasonKindInvalid = "KindInvalid"
-	// ReasonTargetUnknown: the target cannot be read.
-	ReasonTargetUnknown = "TargetUnknown"
-	// ReasonResolverReady: there is a ready resolver.
-	ReasonResolverReady = "ResolverReady"
-	// ReasonNoReadyResolver: there has been no ready resolver for the grace period.
-	ReasonNoReadyResolver = "NoReadyResolver"
-	// ReasonServiceTaken: an older ElastiService names the same Service.
-	ReasonServiceTaken = "ServiceTaken"
-	// ReasonNoConflict: no other ElastiService names the Service.
-	ReasonNoConflict = "NoConflict"
-	// ReasonProxyPortsExhausted: there is no free proxy port.
-	ReasonProxyPortsExhausted = "ProxyPortsExhausted"
-	// ReasonNameTaken: an object that is not ours has the name of one that is needed.
-	ReasonNameTaken = "NameTaken"
-	// ReasonWriteFailed: an object that is needed could not be written.
-	ReasonWriteFailed = "WriteFailed"
-	// ReasonReady: everything is in place.
-	ReasonReady = "Ready"
-	// ReasonDeleting: the ElastiService is being deleted and waits for the
-	// target to be awake.
-	ReasonDeleting = "Deleting"
-)
-
 // verdict is the outcome of one decision, as a condition reports it.
 type verdict struct {
 	status  metav1.ConditionStatus
@@ -108,10 +52,10 @@ func unknown(reason, message string, args ...any) verdict {
 // judgeService decides ServiceFound.
 func judgeService(name string, service *corev1.Service) verdict {
 	if service == nil {
-		return no(ReasonNotFound, "Service %q does not exist: create it or correct spec.service", name)
+		return no(v1alpha1.ReasonNotFound, "Service %q does not exist: create it or correct spec.service", name)
 	}
 	if problem := unsupported(service); problem != "" {
-		return yes(ReasonServiceNotSupported, "Service %q exists, but %s", name, problem)
+		return yes(v1alpha1.ReasonServiceNotSupported, "Service %q exists, but %s", name, problem)
 	}
 	var others []string
 	for _, port := range service.Spec.Ports {
@@ -120,9 +64,9 @@ func judgeService(name string, service *corev1.Service) verdict {
 		}
 	}
 	if len(others) > 0 {
-		return yes(ReasonPortsNotProxied, "Service %q exists; its ports %s are left alone: only TCP traffic wakes the target", name, strings.Join(others, ", "))
+		return yes(v1alpha1.ReasonPortsNotProxied, "Service %q exists; its ports %s are left alone: only TCP traffic wakes the target", name, strings.Join(others, ", "))
 	}
-	return yes(ReasonFound, "Service %q exists", name)
+	return yes(v1alpha1.ReasonFound, "Service %q exists", name)
 }
 
 // unsupported says why resolvers cannot be in the path of a Service, and what
@@ -158,20 +102,20 @@ func judgeTarget(ref v1alpha1.ScaleTargetRef, observation targetObservation, bef
 	case observation.pending && before != nil:
 		return verdict{before.Status, before.Reason, before.Message}
 	case observation.pending:
-		return unknown(ReasonTargetUnknown, "%s %q has not been looked up yet", ref.Kind, ref.Name)
+		return unknown(v1alpha1.ReasonTargetUnknown, "%s %q has not been looked up yet", ref.Kind, ref.Name)
 	case err == nil:
-		return yes(ReasonFound, "%s %q exists and can be scaled", ref.Kind, ref.Name)
+		return yes(v1alpha1.ReasonFound, "%s %q exists and can be scaled", ref.Kind, ref.Name)
 	case errors.As(err, &kindError):
 		reasons := map[scaling.KindProblem]string{
-			scaling.KindNotServed:   ReasonKindNotServed,
-			scaling.KindNotScalable: ReasonKindNotScalable,
-			scaling.KindInvalid:     ReasonKindInvalid,
+			scaling.KindNotServed:   v1alpha1.ReasonKindNotServed,
+			scaling.KindNotScalable: v1alpha1.ReasonKindNotScalable,
+			scaling.KindInvalid:     v1alpha1.ReasonKindInvalid,
 		}
 		return no(reasons[kindError.Problem], "%s", kindError.Error())
 	case apierrors.IsNotFound(err):
-		return no(ReasonNotFound, "%s %q does not exist: create it or correct spec.scaleTargetRef", ref.Kind, ref.Name)
+		return no(v1alpha1.ReasonNotFound, "%s %q does not exist: create it or correct spec.scaleTargetRef", ref.Kind, ref.Name)
 	default:
-		return unknown(ReasonTargetUnknown, "%s %q cannot be read: %v", ref.Kind, ref.Name, err)
+		return unknown(v1alpha1.ReasonTargetUnknown, "%s %q cannot be read: %v", ref.Kind, ref.Name, err)
 	}
 }
 
@@ -181,22 +125,22 @@ func judgeTarget(ref v1alpha1.ScaleTargetRef, observation targetObservation, bef
 func judgeResolvers(state availability, since time.Time, before *metav1.Condition) verdict {
 	switch {
 	case state == resolversReady:
-		return yes(ReasonResolverReady, "a resolver is ready to hold traffic")
+		return yes(v1alpha1.ReasonResolverReady, "a resolver is ready to hold traffic")
 	case state == resolversGone:
-		return no(ReasonNoReadyResolver, "no resolver has been ready since %s, so targets are kept awake: look at the pods of the resolver", since.UTC().Format(time.RFC3339))
+		return no(v1alpha1.ReasonNoReadyResolver, "no resolver has been ready since %s, so targets are kept awake: look at the pods of the resolver", since.UTC().Format(time.RFC3339))
 	case before != nil:
 		return verdict{before.Status, before.Reason, before.Message}
 	default:
-		return unknown(ReasonNoReadyResolver, "no resolver is ready yet")
+		return unknown(v1alpha1.ReasonNoReadyResolver, "no resolver is ready yet")
 	}
 }
 
 // judgeConflict decides Conflict.
 func judgeConflict(service string, winner *v1alpha1.ElastiService) verdict {
 	if winner == nil {
-		return no(ReasonNoConflict, "no other ElastiService names Service %q", service)
+		return no(v1alpha1.ReasonNoConflict, "no other ElastiService names Service %q", service)
 	}
-	return yes(ReasonServiceTaken, "ElastiService %q is older and names Service %q too: delete one of the two", winner.Name, service)
+	return yes(v1alpha1.ReasonServiceTaken, "ElastiService %q is older and names Service %q too: delete one of the two", winner.Name, service)
 }
 
 // judgeReady decides Ready: the first problem is the one that is reported.
@@ -206,20 +150,20 @@ func judgeReady(service, target, resolver, conflict verdict, observed *corev1.Se
 	case conflict.status == metav1.ConditionTrue:
 		return no(conflict.reason, "%s", conflict.message)
 	case service.status != metav1.ConditionTrue:
-		return no("Service"+service.reason, "%s", service.message)
-	case service.reason == ReasonServiceNotSupported:
+		return no(v1alpha1.ReasonServiceNotFound, "%s", service.message)
+	case service.reason == v1alpha1.ReasonServiceNotSupported:
 		return no(service.reason, "%s", service.message)
 	case len(problems) > 0:
 		return problems[0]
 	case target.status != metav1.ConditionTrue:
 		reason := target.reason
-		if reason == ReasonNotFound {
-			reason = "Target" + reason
+		if reason == v1alpha1.ReasonNotFound {
+			reason = v1alpha1.ReasonTargetNotFound
 		}
 		return verdict{target.status, reason, target.message}
 	case resolver.status != metav1.ConditionTrue:
 		return verdict{resolver.status, resolver.reason, resolver.message}
 	default:
-		return yes(ReasonReady, "Service %q is covered", observed.Name)
+		return yes(v1alpha1.ReasonReady, "Service %q is covered", observed.Name)
 	}
 }

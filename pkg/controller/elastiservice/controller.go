@@ -264,7 +264,7 @@ func (c *Controller) endpointSliceChanged(before, after any) {
 			continue
 		}
 		switch {
-		case slice.Labels[RoleLabel] == RolePrivate:
+		case slice.Labels[v1alpha1.LabelRole] == v1alpha1.RolePrivate:
 			c.enqueueByPrivateService(slice.service())
 		case !slice.ours() && hasReady(old) != hasReady(current):
 			c.enqueueByService(slice.service(), c.enqueueUrgently)

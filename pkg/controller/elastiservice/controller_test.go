@@ -45,11 +45,11 @@ func TestTargetAtZeroIsProxiedAtOnce(t *testing.T) {
 	c.create(cartElastiService())
 	c.start()
 	c.eventuallyMode("cart", v1alpha1.ModeProxy)
-	c.eventuallyCondition("cart", ConditionReady, metav1.ConditionTrue, ReasonReady)
-	c.eventuallyCondition("cart", ConditionServiceFound, metav1.ConditionTrue, ReasonPortsNotProxied)
-	c.eventuallyCondition("cart", ConditionTargetFound, metav1.ConditionTrue, ReasonFound)
-	c.eventuallyCondition("cart", ConditionResolverAvailable, metav1.ConditionTrue, ReasonResolverReady)
-	c.eventuallyCondition("cart", ConditionConflict, metav1.ConditionFalse, ReasonNoConflict)
+	c.eventuallyCondition("cart", v1alpha1.ConditionReady, metav1.ConditionTrue, v1alpha1.ReasonReady)
+	c.eventuallyCondition("cart", v1alpha1.ConditionServiceFound, metav1.ConditionTrue, v1alpha1.ReasonPortsNotProxied)
+	c.eventuallyCondition("cart", v1alpha1.ConditionTargetFound, metav1.ConditionTrue, v1alpha1.ReasonFound)
+	c.eventuallyCondition("cart", v1alpha1.ConditionResolverAvailable, metav1.ConditionTrue, v1alpha1.ReasonResolverReady)
+	c.eventuallyCondition("cart", v1alpha1.ConditionConflict, metav1.ConditionFalse, v1alpha1.ReasonNoConflict)
 
 	elastiService := c.elastiService("cart")
 	if !slices.Contains(elastiService.Finalizers, v1alpha1.Finalizer) {
@@ -190,16 +190,16 @@ func TestHealsWhenServiceOrTargetComeLater(t *testing.T) {
 	late.Spec.Service, late.Spec.ScaleTargetRef.Name = "late", "late"
 	c.create(late)
 	c.start()
-	c.eventuallyCondition("late", ConditionServiceFound, metav1.ConditionFalse, ReasonNotFound)
-	c.eventuallyCondition("late", ConditionTargetFound, metav1.ConditionFalse, ReasonNotFound)
-	c.eventuallyCondition("late", ConditionReady, metav1.ConditionFalse, "ServiceNotFound")
+	c.eventuallyCondition("late", v1alpha1.ConditionServiceFound, metav1.ConditionFalse, v1alpha1.ReasonNotFound)
+	c.eventuallyCondition("late", v1alpha1.ConditionTargetFound, metav1.ConditionFalse, v1alpha1.ReasonNotFound)
+	c.eventuallyCondition("late", v1alpha1.ConditionReady, metav1.ConditionFalse, "ServiceNotFound")
 	service := cartService()
 	service.Name = "late"
 	c.create(service)
 	c.eventuallyMode("late", v1alpha1.ModeProxy)
-	c.eventuallyCondition("late", ConditionReady, metav1.ConditionFalse, "TargetNotFound")
+	c.eventuallyCondition("late", v1alpha1.ConditionReady, metav1.ConditionFalse, "TargetNotFound")
 	c.setDeployment("late", 0, 0)
-	c.eventuallyCondition("late", ConditionReady, metav1.ConditionTrue, ReasonReady)
+	c.eventuallyCondition("late", v1alpha1.ConditionReady, metav1.ConditionTrue, v1alpha1.ReasonReady)
 }
 
 func TestNothingIsWrittenAtRest(t *testing.T) {
@@ -207,7 +207,7 @@ func TestNothingIsWrittenAtRest(t *testing.T) {
 	c := newCluster(t)
 	c.create(cartElastiService())
 	stop := c.start()
-	c.eventuallyCondition("cart", ConditionReady, metav1.ConditionTrue, ReasonReady)
+	c.eventuallyCondition("cart", v1alpha1.ConditionReady, metav1.ConditionTrue, v1alpha1.ReasonReady)
 	c.eventuallyMode("cart", v1alpha1.ModeProxy)
 	ports := c.elastiService("cart").Status.ProxyPorts
 
@@ -221,7 +221,7 @@ func TestNothingIsWrittenAtRest(t *testing.T) {
 	late.Name, late.UID = "other", "other-uid"
 	late.Spec.Service = "other"
 	c.create(late)
-	c.eventuallyCondition("other", ConditionServiceFound, metav1.ConditionFalse, ReasonNotFound)
+	c.eventuallyCondition("other", v1alpha1.ConditionServiceFound, metav1.ConditionFalse, v1alpha1.ReasonNotFound)
 	for _, action := range slices.Concat(c.host.Actions(), c.elasti.Actions()) {
 		if named, ok := action.(interface{ GetName() string }); ok && !slices.Contains([]string{"get", "list", "watch"}, action.GetVerb()) && named.GetName() != "other" {
 			t.Errorf("wrote %s %s %s", action.GetVerb(), action.GetResource().Resource, named.GetName())
@@ -309,7 +309,7 @@ func TestTargetOfWhichOnlyTheScaleIsKnown(t *testing.T) {
 			return ""
 		})
 	}
-	c.eventuallyCondition("cart", ConditionTargetFound, metav1.ConditionTrue, ReasonFound)
+	c.eventuallyCondition("cart", v1alpha1.ConditionTargetFound, metav1.ConditionTrue, v1alpha1.ReasonFound)
 }
 
 // setWidget makes a Widget whose scale asks for a number of replicas.

@@ -137,7 +137,7 @@ func (c *Controller) cover(ctx context.Context, v *view, memory *memory, result 
 		c.metrics.switched(keyOf(v.elastiService), mode, err)
 		if err == nil && before != "" {
 			klog.FromContext(ctx).V(2).Info("Switched the mode", "elastiService", klog.KObj(v.elastiService), "mode", mode, "why", why)
-			c.event(v.elastiService, corev1.EventTypeNormal, ReasonModeSwitched, actionSwitchMode, "switched to mode %s: %s", mode, why)
+			c.event(v.elastiService, corev1.EventTypeNormal, v1alpha1.ReasonModeSwitched, actionSwitchMode, "switched to mode %s: %s", mode, why)
 		}
 	}
 	result.mode = mode

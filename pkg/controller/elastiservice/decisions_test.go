@@ -103,12 +103,12 @@ func TestJudgeService(t *testing.T) {
 		reason string
 		says   string
 	}{
-		{"only TCP", func(s *corev1.Service) { s.Spec.Ports = s.Spec.Ports[:2] }, ReasonFound, "exists"},
-		{"UDP too", func(*corev1.Service) {}, ReasonPortsNotProxied, "53/UDP"},
-		{"only UDP", func(s *corev1.Service) { s.Spec.Ports = s.Spec.Ports[2:] }, ReasonServiceNotSupported, "no TCP port"},
-		{"headless", func(s *corev1.Service) { s.Spec.ClusterIP = "None" }, ReasonServiceNotSupported, "headless"},
-		{"ExternalName", func(s *corev1.Service) { s.Spec.Type = corev1.ServiceTypeExternalName }, ReasonServiceNotSupported, "ExternalName"},
-		{"no selector", func(s *corev1.Service) { s.Spec.Selector = nil }, ReasonServiceNotSupported, "selector"},
+		{"only TCP", func(s *corev1.Service) { s.Spec.Ports = s.Spec.Ports[:2] }, v1alpha1.ReasonFound, "exists"},
+		{"UDP too", func(*corev1.Service) {}, v1alpha1.ReasonPortsNotProxied, "53/UDP"},
+		{"only UDP", func(s *corev1.Service) { s.Spec.Ports = s.Spec.Ports[2:] }, v1alpha1.ReasonServiceNotSupported, "no TCP port"},
+		{"headless", func(s *corev1.Service) { s.Spec.ClusterIP = "None" }, v1alpha1.ReasonServiceNotSupported, "headless"},
+		{"ExternalName", func(s *corev1.Service) { s.Spec.Type = corev1.ServiceTypeExternalName }, v1alpha1.ReasonServiceNotSupported, "ExternalName"},
+		{"no selector", func(s *corev1.Service) { s.Spec.Selector = nil }, v1alpha1.ReasonServiceNotSupported, "selector"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			service := cartService()
@@ -119,14 +119,14 @@ func TestJudgeService(t *testing.T) {
 			}
 		})
 	}
-	if got := judgeService("cart", nil); got.status != metav1.ConditionFalse || got.reason != ReasonNotFound {
+	if got := judgeService("cart", nil); got.status != metav1.ConditionFalse || got.reason != v1alpha1.ReasonNotFound {
 		t.Errorf("got %+v", got)
 	}
 }
 
 func TestJudgeTarget(t *testing.T) {
 	ref := cartElastiService().Spec.ScaleTargetRef
-	known := &metav1.Condition{Type: ConditionTargetFound, Status: metav1.ConditionTrue, Reason: ReasonFound, Message: "as before"}
+	known := &metav1.Condition{Type: v1alpha1.ConditionTargetFound, Status: metav1.ConditionTrue, Reason: v1alpha1.ReasonFound, Message: "as before"}
 	resource := schema.GroupResource{Group: "apps", Resource: "deployments"}
 	for _, test := range []struct {
 		name        string
@@ -135,15 +135,15 @@ func TestJudgeTarget(t *testing.T) {
 		status      metav1.ConditionStatus
 		reason      string
 	}{
-		{"found", targetObservation{target: &observedTarget{}, scale: &observedScale{}}, nil, metav1.ConditionTrue, ReasonFound},
-		{"not known yet", targetObservation{pending: true}, nil, metav1.ConditionUnknown, ReasonTargetUnknown},
-		{"not known for now", targetObservation{pending: true}, known, metav1.ConditionTrue, ReasonFound},
-		{"server does not answer", failedObservation(fmt.Errorf("timeout")), known, metav1.ConditionTrue, ReasonFound},
-		{"not there", targetObservation{problem: apierrors.NewNotFound(resource, "cart")}, known, metav1.ConditionFalse, ReasonNotFound},
-		{"forbidden", failedObservation(apierrors.NewForbidden(resource, "cart", nil)), known, metav1.ConditionUnknown, ReasonTargetUnknown},
-		{"kind missing", failedObservation(&scaling.KindError{Problem: scaling.KindNotServed}), known, metav1.ConditionFalse, ReasonKindNotServed},
-		{"kind without scale", failedObservation(&scaling.KindError{Problem: scaling.KindNotScalable}), known, metav1.ConditionFalse, ReasonKindNotScalable},
-		{"kind malformed", failedObservation(&scaling.KindError{Problem: scaling.KindInvalid}), known, metav1.ConditionFalse, ReasonKindInvalid},
+		{"found", targetObservation{target: &observedTarget{}, scale: &observedScale{}}, nil, metav1.ConditionTrue, v1alpha1.ReasonFound},
+		{"not known yet", targetObservation{pending: true}, nil, metav1.ConditionUnknown, v1alpha1.ReasonTargetUnknown},
+		{"not known for now", targetObservation{pending: true}, known, metav1.ConditionTrue, v1alpha1.ReasonFound},
+		{"server does not answer", failedObservation(fmt.Errorf("timeout")), known, metav1.ConditionTrue, v1alpha1.ReasonFound},
+		{"not there", targetObservation{problem: apierrors.NewNotFound(resource, "cart")}, known, metav1.ConditionFalse, v1alpha1.ReasonNotFound},
+		{"forbidden", failedObservation(apierrors.NewForbidden(resource, "cart", nil)), known, metav1.ConditionUnknown, v1alpha1.ReasonTargetUnknown},
+		{"kind missing", failedObservation(&scaling.KindError{Problem: scaling.KindNotServed}), known, metav1.ConditionFalse, v1alpha1.ReasonKindNotServed},
+		{"kind without scale", failedObservation(&scaling.KindError{Problem: scaling.KindNotScalable}), known, metav1.ConditionFalse, v1alpha1.ReasonKindNotScalable},
+		{"kind malformed", failedObservation(&scaling.KindError{Problem: scaling.KindInvalid}), known, metav1.ConditionFalse, v1alpha1.ReasonKindInvalid},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			got := judgeTarget(ref, test.observation, test.before)
@@ -157,7 +157,7 @@ func TestJudgeTarget(t *testing.T) {
 func TestJudgeReadyReportsTheFirstProblem(t *testing.T) {
 	service := cartService()
 	service.Spec.Ports = service.Spec.Ports[:2]
-	found, resolver, free := yes(ReasonFound, "found"), yes(ReasonResolverReady, "ready"), no(ReasonNoConflict, "free")
+	found, resolver, free := yes(v1alpha1.ReasonFound, "found"), yes(v1alpha1.ReasonResolverReady, "ready"), no(v1alpha1.ReasonNoConflict, "free")
 	for _, test := range []struct {
 		name                                string
 		service, target, resolver, conflict verdict
@@ -165,14 +165,14 @@ func TestJudgeReadyReportsTheFirstProblem(t *testing.T) {
 		status                              metav1.ConditionStatus
 		reason                              string
 	}{
-		{"all well", found, found, resolver, free, nil, metav1.ConditionTrue, ReasonReady},
-		{"conflict", no(ReasonNotFound, "x"), found, resolver, yes(ReasonServiceTaken, "x"), nil, metav1.ConditionFalse, ReasonServiceTaken},
-		{"no Service", no(ReasonNotFound, "x"), no(ReasonNotFound, "x"), resolver, free, nil, metav1.ConditionFalse, "ServiceNotFound"},
-		{"Service not supported", yes(ReasonServiceNotSupported, "x"), found, resolver, free, nil, metav1.ConditionFalse, ReasonServiceNotSupported},
-		{"no proxy port", found, found, resolver, free, []verdict{no(ReasonProxyPortsExhausted, "x")}, metav1.ConditionFalse, ReasonProxyPortsExhausted},
-		{"no target", found, no(ReasonNotFound, "x"), resolver, free, nil, metav1.ConditionFalse, "TargetNotFound"},
-		{"target unknown", found, unknown(ReasonTargetUnknown, "x"), resolver, free, nil, metav1.ConditionUnknown, ReasonTargetUnknown},
-		{"no resolver", found, found, no(ReasonNoReadyResolver, "x"), free, nil, metav1.ConditionFalse, ReasonNoReadyResolver},
+		{"all well", found, found, resolver, free, nil, metav1.ConditionTrue, v1alpha1.ReasonReady},
+		{"conflict", no(v1alpha1.ReasonNotFound, "x"), found, resolver, yes(v1alpha1.ReasonServiceTaken, "x"), nil, metav1.ConditionFalse, v1alpha1.ReasonServiceTaken},
+		{"no Service", no(v1alpha1.ReasonNotFound, "x"), no(v1alpha1.ReasonNotFound, "x"), resolver, free, nil, metav1.ConditionFalse, "ServiceNotFound"},
+		{"Service not supported", yes(v1alpha1.ReasonServiceNotSupported, "x"), found, resolver, free, nil, metav1.ConditionFalse, v1alpha1.ReasonServiceNotSupported},
+		{"no proxy port", found, found, resolver, free, []verdict{no(v1alpha1.ReasonProxyPortsExhausted, "x")}, metav1.ConditionFalse, v1alpha1.ReasonProxyPortsExhausted},
+		{"no target", found, no(v1alpha1.ReasonNotFound, "x"), resolver, free, nil, metav1.ConditionFalse, "TargetNotFound"},
+		{"target unknown", found, unknown(v1alpha1.ReasonTargetUnknown, "x"), resolver, free, nil, metav1.ConditionUnknown, v1alpha1.ReasonTargetUnknown},
+		{"no resolver", found, found, no(v1alpha1.ReasonNoReadyResolver, "x"), free, nil, metav1.ConditionFalse, v1alpha1.ReasonNoReadyResolver},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			got := judgeReady(test.service, test.target, test.resolver, test.conflict, service, test.problems)
@@ -184,7 +184,7 @@ func TestJudgeReadyReportsTheFirstProblem(t *testing.T) {
 }
 
 func TestJudgeResolversWaitsForTheGracePeriod(t *testing.T) {
-	ready := &metav1.Condition{Status: metav1.ConditionTrue, Reason: ReasonResolverReady, Message: "as before"}
+	ready := &metav1.Condition{Status: metav1.ConditionTrue, Reason: v1alpha1.ReasonResolverReady, Message: "as before"}
 	if got := judgeResolvers(resolversMissing, time.Now(), ready); got.status != metav1.ConditionTrue || got.message != "as before" {
 		t.Errorf("missing for a moment: %+v", got)
 	}

@@ -149,7 +149,7 @@ func (c *Controller) descend(ctx context.Context, v *view, memory *memory, step 
 	case step == descentCalledOff:
 		taken, err := c.takeSleepRequest(ctx, v.elastiService, memory)
 		if taken {
-			c.event(v.elastiService, corev1.EventTypeNormal, ReasonSleepCalledOff, actionSleep, "the target stays awake: there is traffic")
+			c.event(v.elastiService, corev1.EventTypeNormal, v1alpha1.ReasonSleepCalledOff, actionSleep, "the target stays awake: there is traffic")
 		}
 		return err
 	case !inPath:
@@ -188,7 +188,7 @@ func (c *Controller) putToSleep(ctx context.Context, v *view, memory *memory) er
 	}
 	target := targetOf(v.elastiService)
 	if !requested {
-		c.event(v.elastiService, corev1.EventTypeNormal, ReasonSleepCalledOff, actionSleep, "the target stays awake: it is used")
+		c.event(v.elastiService, corev1.EventTypeNormal, v1alpha1.ReasonSleepCalledOff, actionSleep, "the target stays awake: it is used")
 		return ignoreNotFound(c.scaling.ResumeAutoscaler(ctx, target.Namespace, autoscalerOf(v.elastiService.Spec.Autoscaler)))
 	}
 	if _, err := c.scaling.Scale(ctx, target, 0, false); err != nil {
@@ -208,14 +208,14 @@ func (c *Controller) putToSleep(ctx context.Context, v *view, memory *memory) er
 	memory.slept = c.clock.Now()
 	c.queue.AddAfter(keyOf(v.elastiService), leavingTime)
 	klog.FromContext(ctx).V(2).Info("Put a target to sleep", "elastiService", klog.KObj(v.elastiService))
-	c.event(v.elastiService, corev1.EventTypeNormal, ReasonSlept, actionSleep, "scaled %s %s to 0", target.Kind, target.Name)
+	c.event(v.elastiService, corev1.EventTypeNormal, v1alpha1.ReasonSlept, actionSleep, "scaled %s %s to 0", target.Kind, target.Name)
 	return nil
 }
 
 // giveUpSleep lets the autoscaler go on, and then forgets that sleep was
 // requested. Where that fails, the request stays, so that it is tried again.
 func (c *Controller) giveUpSleep(ctx context.Context, v *view, memory *memory, cause error) error {
-	c.event(v.elastiService, corev1.EventTypeWarning, ReasonSleepFailed, actionSleep, "the target stays awake: %v", cause)
+	c.event(v.elastiService, corev1.EventTypeWarning, v1alpha1.ReasonSleepFailed, actionSleep, "the target stays awake: %v", cause)
 	autoscaler := autoscalerOf(v.elastiService.Spec.Autoscaler)
 	// A pause that failed may have been made all the same.
 	if err := ignoreNotFound(c.scaling.ResumeAutoscaler(ctx, v.elastiService.Namespace, autoscaler)); err != nil && !apierrors.IsForbidden(err) {
@@ -231,7 +231,7 @@ func (c *Controller) wakeAgain(ctx context.Context, v *view) error {
 	if err != nil {
 		return fmt.Errorf("waking the target, which is needed again: %w", err)
 	}
-	c.event(v.elastiService, corev1.EventTypeNormal, ReasonSleepCalledOff, actionSleep, "scaled %s %s to %d: it was woken while it was put to sleep", v.elastiService.Spec.ScaleTargetRef.Kind, v.elastiService.Spec.ScaleTargetRef.Name, result.Replicas)
+	c.event(v.elastiService, corev1.EventTypeNormal, v1alpha1.ReasonSleepCalledOff, actionSleep, "scaled %s %s to %d: it was woken while it was put to sleep", v.elastiService.Spec.ScaleTargetRef.Kind, v.elastiService.Spec.ScaleTargetRef.Name, result.Replicas)
 	return nil
 }
 

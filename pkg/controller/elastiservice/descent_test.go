@@ -132,7 +132,7 @@ func TestADescentThatFailsLeavesEverythingAsItWas(t *testing.T) {
 			c.start()
 			c.eventuallyMode("cart", v1alpha1.ModeServe)
 			c.requestSleep("cart")
-			c.eventuallyEvent(ReasonSleepFailed)
+			c.eventuallyEvent(v1alpha1.ReasonSleepFailed)
 			c.eventuallyAsBefore(stumbling)
 		})
 	}
@@ -172,7 +172,7 @@ func TestAWakeDuringADescentWins(t *testing.T) {
 			c.start()
 			c.eventuallyMode("cart", v1alpha1.ModeServe)
 			c.requestSleep("cart")
-			c.eventuallyEvent(ReasonSleepCalledOff)
+			c.eventuallyEvent(v1alpha1.ReasonSleepCalledOff)
 			c.eventually(func() string {
 				switch {
 				case c.scaling.replicas(t, "cart") != 2:
@@ -245,11 +245,11 @@ func TestTrafficCallsADescentOffWhereItDecides(t *testing.T) {
 			c.requestSleep("cart")
 			c.edit("cart", used)
 			if stays {
-				c.eventuallyEvent(ReasonSleepCalledOff)
+				c.eventuallyEvent(v1alpha1.ReasonSleepCalledOff)
 				c.eventuallyAsBefore(stumbling)
 				return
 			}
-			c.eventuallyEvent(ReasonSlept)
+			c.eventuallyEvent(v1alpha1.ReasonSlept)
 			c.eventually(func() string {
 				if replicas := c.scaling.replicas(t, "cart"); replicas != 0 {
 					return fmt.Sprintf("0 replicas, there are %d", replicas)
@@ -278,7 +278,7 @@ func TestADescentPutsTheResolversInThePathFirst(t *testing.T) {
 	c.start()
 	c.eventuallyMode("cart", v1alpha1.ModeServe)
 	c.requestSleep("cart")
-	c.eventuallyEvent(ReasonSlept)
+	c.eventuallyEvent(v1alpha1.ReasonSlept)
 	mu.Lock()
 	defer mu.Unlock()
 	if want := []string{"pause, resolvers in the path: true", "scale, resolvers in the path: true"}; !slices.Equal(steps, want) {
@@ -294,7 +294,7 @@ func TestResolversStayInThePathUntilTheTargetIsSeenAtZero(t *testing.T) {
 	c.start()
 	c.eventuallyMode("cart", v1alpha1.ModeServe)
 	c.requestSleep("cart")
-	c.eventuallyEvent(ReasonSlept)
+	c.eventuallyEvent(v1alpha1.ReasonSlept)
 	const looked = 1 << 10
 	c.edit("cart", func(elastiService *v1alpha1.ElastiService) { elastiService.Generation = looked })
 	c.eventually(func() string {

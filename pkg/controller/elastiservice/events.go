@@ -22,26 +22,6 @@ import (
 	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti/v1alpha1"
 )
 
-// Reasons of Events that are not about a condition.
-const (
-	// ReasonModeSwitched: the mode changed.
-	ReasonModeSwitched = "ModeSwitched"
-	// ReasonTargetRestored: a target that is not managed any more was woken.
-	ReasonTargetRestored = "TargetRestored"
-	// ReasonTargetNotRestored: a target could not be woken before its
-	// ElastiService went.
-	ReasonTargetNotRestored = "TargetNotRestored"
-	// ReasonAutoscalerNotResumed: the autoscaler could not be resumed.
-	ReasonAutoscalerNotResumed = "AutoscalerNotResumed"
-	// ReasonSlept: the target was put to sleep.
-	ReasonSlept = "Slept"
-	// ReasonSleepFailed: the target could not be put to sleep.
-	ReasonSleepFailed = "SleepFailed"
-	// ReasonSleepCalledOff: the target is used, so it was not put to sleep, or
-	// woken again at once.
-	ReasonSleepCalledOff = "SleepCalledOff"
-)
-
 // Actions of Events: what the controller was doing.
 const (
 	actionReconcile  = "Reconcile"

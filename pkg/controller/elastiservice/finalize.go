@@ -94,7 +94,7 @@ func (c *Controller) wakeForGood(ctx context.Context, v *view, deleting time.Dur
 		return false, err
 	default:
 		klog.FromContext(ctx).Error(err, "A target could not be woken before its ElastiService goes", "elastiService", klog.KObj(v.elastiService))
-		c.event(v.elastiService, corev1.EventTypeWarning, ReasonTargetNotRestored, actionFinalize, "%s %s may be left without replicas, scale it by hand: %v", target.Kind, target.Name, err)
+		c.event(v.elastiService, corev1.EventTypeWarning, v1alpha1.ReasonTargetNotRestored, actionFinalize, "%s %s may be left without replicas, scale it by hand: %v", target.Kind, target.Name, err)
 		return false, nil
 	}
 }
@@ -131,10 +131,10 @@ func (c *Controller) restoreTarget(ctx context.Context, elastiService *v1alpha1.
 		return false, ignoreNotFound(err)
 	}
 	if result.Scaled {
-		c.event(elastiService, corev1.EventTypeNormal, ReasonTargetRestored, actionFinalize, "scaled %s %s to %d: it is not managed any more", target.Kind, target.Name, result.Replicas)
+		c.event(elastiService, corev1.EventTypeNormal, v1alpha1.ReasonTargetRestored, actionFinalize, "scaled %s %s to %d: it is not managed any more", target.Kind, target.Name, result.Replicas)
 	}
 	if result.AutoscalerError != nil && !apierrors.IsNotFound(result.AutoscalerError) {
-		c.event(elastiService, corev1.EventTypeWarning, ReasonAutoscalerNotResumed, actionFinalize, "%v", result.AutoscalerError)
+		c.event(elastiService, corev1.EventTypeWarning, v1alpha1.ReasonAutoscalerNotResumed, actionFinalize, "%v", result.AutoscalerError)
 	}
 	return true, nil
 }
@@ -174,7 +174,7 @@ func (c *Controller) gone(ctx context.Context, key types.NamespacedName) error {
 func (c *Controller) orphans(key types.NamespacedName) *view {
 	v := &view{elastiService: &v1alpha1.ElastiService{ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name}}}
 	for _, service := range indexed[*corev1.Service](c.services.in(key.Namespace), byOwner, key) {
-		if service.Labels[RoleLabel] == RolePrivate {
+		if service.Labels[v1alpha1.LabelRole] == v1alpha1.RolePrivate {
 			v.ownServices = append(v.ownServices, service)
 		}
 	}

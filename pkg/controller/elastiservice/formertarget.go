@@ -21,6 +21,7 @@ import (
 	"encoding/json"
 	"errors"
 
+	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti/v1alpha1"
 	"github.com/truefoundry/elasti-apiserver/pkg/scaling"
 )
 
@@ -34,8 +35,8 @@ func (c *Controller) ensurePrivate(ctx context.Context, v *view) error {
 	restoreErr := c.restoreFormerTargets(ctx, v)
 	if restoreErr != nil && v.private != nil {
 		// Remember it until it could be restored.
-		if former, ok := v.private.Annotations[targetAnnotation]; ok {
-			desired.Annotations[targetAnnotation] = former
+		if former, ok := v.private.Annotations[v1alpha1.AnnotationTarget]; ok {
+			desired.Annotations[v1alpha1.AnnotationTarget] = former
 		}
 	}
 	return errors.Join(restoreErr, c.ensurePrivateService(ctx, desired, v.private))
@@ -48,7 +49,7 @@ func (c *Controller) restoreFormerTargets(ctx context.Context, v *view) error {
 	var problems []error
 	for _, service := range v.ownServices {
 		former := managedTarget{}
-		if err := json.Unmarshal([]byte(service.Annotations[targetAnnotation]), &former); err != nil {
+		if err := json.Unmarshal([]byte(service.Annotations[v1alpha1.AnnotationTarget]), &former); err != nil {
 			// Edited by somebody: there is nothing to go by, and it is put back.
 			continue
 		}

@@ -200,10 +200,10 @@ func TestSecondElastiServiceOnOneService(t *testing.T) {
 	c.create(first)
 	c.start()
 	c.eventuallyMode("cart", v1alpha1.ModeProxy)
-	c.eventuallyCondition("cart", ConditionConflict, metav1.ConditionFalse, ReasonNoConflict)
-	c.eventuallyCondition("a-second", ConditionConflict, metav1.ConditionTrue, ReasonServiceTaken)
-	c.eventuallyCondition("a-second", ConditionReady, metav1.ConditionFalse, ReasonServiceTaken)
-	if message := condition(c.elastiService("a-second"), ConditionReady).Message; !strings.Contains(message, `"cart"`) {
+	c.eventuallyCondition("cart", v1alpha1.ConditionConflict, metav1.ConditionFalse, v1alpha1.ReasonNoConflict)
+	c.eventuallyCondition("a-second", v1alpha1.ConditionConflict, metav1.ConditionTrue, v1alpha1.ReasonServiceTaken)
+	c.eventuallyCondition("a-second", v1alpha1.ConditionReady, metav1.ConditionFalse, v1alpha1.ReasonServiceTaken)
+	if message := condition(c.elastiService("a-second"), v1alpha1.ConditionReady).Message; !strings.Contains(message, `"cart"`) {
 		t.Errorf("the message does not name the other one: %s", message)
 	}
 	if err := c.elasti.ElastiV1alpha1().ElastiServices(shop).Delete(t.Context(), "cart", metav1.DeleteOptions{}); err != nil {
@@ -211,12 +211,12 @@ func TestSecondElastiServiceOnOneService(t *testing.T) {
 	}
 	c.eventuallyMode("a-second", v1alpha1.ModeProxy)
 	c.eventually(func() string {
-		if found := c.resolverSlices("cart"); len(found) != 1 || found[0].Annotations[OwnerAnnotation] != "a-second" {
+		if found := c.resolverSlices("cart"); len(found) != 1 || found[0].Annotations[v1alpha1.AnnotationOwner] != "a-second" {
 			return "the slice of the second one"
 		}
 		return ""
 	})
-	c.eventuallyCondition("a-second", ConditionReady, metav1.ConditionTrue, ReasonReady)
+	c.eventuallyCondition("a-second", v1alpha1.ConditionReady, metav1.ConditionTrue, v1alpha1.ReasonReady)
 }
 
 func TestNoReadyResolverWakesSleepingTargets(t *testing.T) {
@@ -227,7 +227,7 @@ func TestNoReadyResolverWakesSleepingTargets(t *testing.T) {
 	c.start()
 	c.eventuallyMode("cart", v1alpha1.ModeProxy)
 	c.setEndpoints("elasti-system", "elasti-resolver")
-	c.eventuallyCondition("cart", ConditionResolverAvailable, metav1.ConditionFalse, ReasonNoReadyResolver)
+	c.eventuallyCondition("cart", v1alpha1.ConditionResolverAvailable, metav1.ConditionFalse, v1alpha1.ReasonNoReadyResolver)
 	c.eventually(func() string {
 		if c.scaling.replicas(t, "cart") != 2 {
 			return "the target to be awake"
@@ -235,7 +235,7 @@ func TestNoReadyResolverWakesSleepingTargets(t *testing.T) {
 		return ""
 	})
 	c.setEndpoints("elasti-system", "elasti-resolver", "10.0.0.3")
-	c.eventuallyCondition("cart", ConditionResolverAvailable, metav1.ConditionTrue, ReasonResolverReady)
+	c.eventuallyCondition("cart", v1alpha1.ConditionResolverAvailable, metav1.ConditionTrue, v1alpha1.ReasonResolverReady)
 }
 
 func TestNoFreeProxyPort(t *testing.T) {
@@ -246,12 +246,12 @@ func TestNoFreeProxyPort(t *testing.T) {
 		c.create(cartElastiService())
 		c.start()
 		c.eventuallyMode("cart", v1alpha1.ModeProxy)
-		c.eventuallyCondition("cart", ConditionReady, metav1.ConditionFalse, ReasonProxyPortsExhausted)
+		c.eventuallyCondition("cart", v1alpha1.ConditionReady, metav1.ConditionFalse, v1alpha1.ReasonProxyPortsExhausted)
 		ports := c.elastiService("cart").Status.ProxyPorts
 		if want := 1 + int(shared/8012); len(ports) != want || ports[0].ProxyPort != 10000 {
 			t.Errorf("with the shared port %d: %+v", shared, ports)
 		}
-		c.eventuallyEvent(ReasonProxyPortsExhausted)
+		c.eventuallyEvent(v1alpha1.ReasonProxyPortsExhausted)
 	}
 }
 
@@ -264,8 +264,8 @@ func TestObjectsOfOthersAreNotOverwritten(t *testing.T) {
 	c.create(slice)
 	c.create(cartElastiService())
 	c.start()
-	c.eventuallyCondition("cart", ConditionReady, metav1.ConditionFalse, ReasonNameTaken)
-	c.eventuallyEvent(ReasonNameTaken)
+	c.eventuallyCondition("cart", v1alpha1.ConditionReady, metav1.ConditionFalse, v1alpha1.ReasonNameTaken)
+	c.eventuallyEvent(v1alpha1.ReasonNameTaken)
 	found, err := c.host.CoreV1().Services(shop).Get(t.Context(), foreign.Name, metav1.GetOptions{})
 	if err != nil || found.Spec.Selector["their"] != "own" || len(found.Labels) > 0 {
 		t.Errorf("their Service is %+v, %v", found, err)
@@ -274,7 +274,7 @@ func TestObjectsOfOthersAreNotOverwritten(t *testing.T) {
 	if err := c.host.DiscoveryV1().EndpointSlices(shop).Delete(t.Context(), slice.Name, metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	c.eventuallyCondition("cart", ConditionReady, metav1.ConditionTrue, ReasonReady)
+	c.eventuallyCondition("cart", v1alpha1.ConditionReady, metav1.ConditionTrue, v1alpha1.ReasonReady)
 }
 
 func TestKindInstalledLater(t *testing.T) {
@@ -284,9 +284,9 @@ func TestKindInstalledLater(t *testing.T) {
 	c.create(cartElastiService())
 	c.start()
 	c.eventuallyMode("cart", v1alpha1.ModeProxy)
-	c.eventuallyCondition("cart", ConditionTargetFound, metav1.ConditionFalse, ReasonKindNotServed)
+	c.eventuallyCondition("cart", v1alpha1.ConditionTargetFound, metav1.ConditionFalse, v1alpha1.ReasonKindNotServed)
 	c.scaling.serveKind("Deployment", "deployments")
-	c.eventuallyCondition("cart", ConditionTargetFound, metav1.ConditionTrue, ReasonFound)
+	c.eventuallyCondition("cart", v1alpha1.ConditionTargetFound, metav1.ConditionTrue, v1alpha1.ReasonFound)
 }
 
 func TestOnlyTheNamespacesInScope(t *testing.T) {
@@ -340,7 +340,7 @@ func TestSleepOnRequest(t *testing.T) {
 	if !slices.Equal(paused, []string{"cart"}) {
 		t.Errorf("paused %v", paused)
 	}
-	c.eventuallyEvent(ReasonSlept)
+	c.eventuallyEvent(v1alpha1.ReasonSlept)
 }
 
 func TestSleepRequestTakenBackLeavesTheTargetAwake(t *testing.T) {

@@ -148,7 +148,7 @@ func TestSliceWaitsForTheListeners(t *testing.T) {
 	c.create(cartElastiService())
 	c.start()
 	c.eventuallyMode("cart", v1alpha1.ModeProxy)
-	c.eventuallyCondition("cart", ConditionReady, metav1.ConditionTrue, ReasonReady)
+	c.eventuallyCondition("cart", v1alpha1.ConditionReady, metav1.ConditionTrue, v1alpha1.ReasonReady)
 	if endpoints := c.resolverSlices("cart")[0].Endpoints; len(endpoints) != 1 || endpoints[0].Addresses[0] != "10.0.0.1" {
 		t.Errorf("endpoints are %+v, want the one that listens", endpoints)
 	}

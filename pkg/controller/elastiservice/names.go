@@ -25,29 +25,6 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 )
 
-// Labels and annotations of the objects that the controller owns.
-const (
-	// RoleLabel says what an object is for.
-	RoleLabel = "elasti.truefoundry.com/role"
-	// RolePrivate is the role of private Services, and of their EndpointSlices.
-	RolePrivate = "private"
-	// RoleResolver is the role of resolver slices.
-	RoleResolver = "resolver"
-
-	// OwnerAnnotation names the ElastiService, in the same namespace, that an
-	// object was made for. It is no label because a label cannot hold every name.
-	OwnerAnnotation = "elasti.truefoundry.com/elastiservice"
-	// targetAnnotation, on a private Service, remembers which target and
-	// autoscaler are managed, so that they are restored when the
-	// ElastiService names others.
-	targetAnnotation = "elasti.truefoundry.com/target"
-
-	managedByLabel = "app.kubernetes.io/managed-by"
-	managedBy      = "elasti-apiserver"
-	// sliceManager is what tells resolver slices from those of Kubernetes.
-	sliceManager = "elasti.truefoundry.com"
-)
-
 // PrivateServiceName is the name of the private Service of a public Service.
 func PrivateServiceName(service string) string {
 	suffix := "-pvt-" + nameHash(service)

@@ -46,7 +46,7 @@ type observedSlice struct {
 
 // ours tells whether the slice is a resolver slice, also when somebody has
 // taken some of its marks away.
-func (s *observedSlice) ours() bool { return isOurs(&s.ObjectMeta, RoleResolver) }
+func (s *observedSlice) ours() bool { return isOurs(&s.ObjectMeta, v1alpha1.RoleResolver) }
 
 // readyPods is the number of ready pods in slices that list a pod once in each
 // of its IP families.
@@ -74,7 +74,7 @@ func keepSlice(resolverService types.NamespacedName) func(any) (any, error) {
 			return keepOwn[*observedSlice](object)
 		}
 		kept := &observedSlice{
-			ObjectMeta: keepMeta(&slice.ObjectMeta, discoveryv1.LabelServiceName, discoveryv1.LabelManagedBy, RoleLabel),
+			ObjectMeta: keepMeta(&slice.ObjectMeta, discoveryv1.LabelServiceName, discoveryv1.LabelManagedBy, v1alpha1.LabelRole),
 			family:     discoveryv1.AddressType(once(string(slice.AddressType))),
 		}
 		for i := range slice.Endpoints {
@@ -106,7 +106,7 @@ func keepService(object any) (any, error) {
 		return nil, fmt.Errorf("expected a Service, got %T", object)
 	}
 	return &corev1.Service{
-		ObjectMeta: keepMeta(&service.ObjectMeta, RoleLabel),
+		ObjectMeta: keepMeta(&service.ObjectMeta, v1alpha1.LabelRole),
 		Spec: corev1.ServiceSpec{
 			Type:           service.Spec.Type,
 			ClusterIP:      service.Spec.ClusterIP,
@@ -168,8 +168,8 @@ func once(text string) string { return unique.Make(text).Value() }
 
 // isOurs tells whether an object was made by this controller for a role.
 func isOurs(meta *metav1.ObjectMeta, role string) bool {
-	_, owned := meta.Annotations[OwnerAnnotation]
-	return owned || meta.Labels[RoleLabel] == role || meta.Labels[discoveryv1.LabelManagedBy] == sliceManager
+	_, owned := meta.Annotations[v1alpha1.AnnotationOwner]
+	return owned || meta.Labels[v1alpha1.LabelRole] == role || meta.Labels[discoveryv1.LabelManagedBy] == v1alpha1.SliceManagedBy
 }
 
 // keepMeta returns the metadata that identifies an object, the given labels,
@@ -190,7 +190,7 @@ func keepMeta(meta *metav1.ObjectMeta, labels ...string) metav1.ObjectMeta {
 			kept.Labels[key] = value
 		}
 	}
-	for _, key := range []string{OwnerAnnotation, targetAnnotation} {
+	for _, key := range []string{v1alpha1.AnnotationOwner, v1alpha1.AnnotationTarget} {
 		if value, ok := meta.Annotations[key]; ok {
 			if kept.Annotations == nil {
 				kept.Annotations = map[string]string{}

@@ -29,7 +29,7 @@ import (
 
 // What users say in annotations has to reach the scheduler.
 func TestAnnotationsOfUsersAreKept(t *testing.T) {
-	want := map[string]string{"elasti.truefoundry.com/dry-run": "true"}
+	want := map[string]string{v1alpha1.AnnotationDryRun: "true"}
 	given := maps.Clone(want)
 	given["kubectl.kubernetes.io/last-applied-configuration"] = "{}"
 	kept, err := keepElastiService(&v1alpha1.ElastiService{ObjectMeta: metav1.ObjectMeta{Annotations: given}})

@@ -67,7 +67,7 @@ func (c *Controller) assignProxyPorts(v *view) ([]v1alpha1.ProxyPort, *verdict) 
 	if c.options.SharedProxyPort != 0 {
 		fallback = "they share a port on which only HTTP works, by host name"
 	}
-	exhausted := no(ReasonProxyPortsExhausted, "no proxy port is free in %s for %d ports of Service %q, so %s: widen the range", c.options.ProxyPortRange.String(), len(numbers)-len(assigned), v.service.Name, fallback)
+	exhausted := no(v1alpha1.ReasonProxyPortsExhausted, "no proxy port is free in %s for %d ports of Service %q, so %s: widen the range", c.options.ProxyPortRange.String(), len(numbers)-len(assigned), v.service.Name, fallback)
 	return ports, &exhausted
 }
 

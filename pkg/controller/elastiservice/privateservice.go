@@ -63,8 +63,8 @@ func desiredPrivateService(elastiService *v1alpha1.ElastiService, public *corev1
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace:   public.Namespace,
 			Name:        PrivateServiceName(public.Name),
-			Labels:      map[string]string{RoleLabel: RolePrivate, managedByLabel: managedBy},
-			Annotations: map[string]string{OwnerAnnotation: elastiService.Name, targetAnnotation: string(target)},
+			Labels:      map[string]string{v1alpha1.LabelRole: v1alpha1.RolePrivate, v1alpha1.LabelManagedBy: v1alpha1.ManagedBy},
+			Annotations: map[string]string{v1alpha1.AnnotationOwner: elastiService.Name, v1alpha1.AnnotationTarget: string(target)},
 		},
 		Spec: corev1.ServiceSpec{
 			ClusterIP:      corev1.ClusterIPNone,
@@ -116,7 +116,7 @@ func (c *Controller) ensurePrivateService(ctx context.Context, desired, observed
 	if err != nil {
 		return fmt.Errorf("reading private Service %q: %w", desired.Name, err)
 	}
-	if !isOurs(&current.ObjectMeta, RolePrivate) {
+	if !isOurs(&current.ObjectMeta, v1alpha1.RolePrivate) {
 		return &nameTakenError{kind: "Service", name: desired.Name}
 	}
 	if privateServiceMatches(current, desired) {
@@ -163,9 +163,9 @@ func (c *Controller) replacePrivateService(ctx context.Context, desired, current
 }
 
 func privateServiceMatches(service, desired *corev1.Service) bool {
-	return service.Labels[RoleLabel] == RolePrivate &&
-		service.Annotations[OwnerAnnotation] == desired.Annotations[OwnerAnnotation] &&
-		service.Annotations[targetAnnotation] == desired.Annotations[targetAnnotation] &&
+	return service.Labels[v1alpha1.LabelRole] == v1alpha1.RolePrivate &&
+		service.Annotations[v1alpha1.AnnotationOwner] == desired.Annotations[v1alpha1.AnnotationOwner] &&
+		service.Annotations[v1alpha1.AnnotationTarget] == desired.Annotations[v1alpha1.AnnotationTarget] &&
 		equality.Semantic.DeepEqual(service.Spec.Selector, desired.Spec.Selector) &&
 		equality.Semantic.DeepEqual(service.Spec.Ports, desired.Spec.Ports) &&
 		(len(desired.Spec.IPFamilies) == 0 || slices.Equal(service.Spec.IPFamilies, desired.Spec.IPFamilies) &&

@@ -81,9 +81,9 @@ func (o *outcome) failed(err error) {
 	var nameTaken *nameTakenError
 	switch {
 	case errors.As(err, &nameTaken):
-		o.problems = append(o.problems, no(ReasonNameTaken, "%s", nameTaken.Error()))
+		o.problems = append(o.problems, no(v1alpha1.ReasonNameTaken, "%s", nameTaken.Error()))
 	case apierrors.IsForbidden(err), apierrors.IsInvalid(err):
-		o.problems = append(o.problems, no(ReasonWriteFailed, "%v", err))
+		o.problems = append(o.problems, no(v1alpha1.ReasonWriteFailed, "%v", err))
 	}
 }
 
@@ -164,7 +164,7 @@ func (c *Controller) observe(ctx context.Context, elastiService *v1alpha1.Elasti
 		v.private = object.(*corev1.Service)
 	}
 	for _, service := range indexed[*corev1.Service](services, byOwner, key) {
-		if service.Labels[RoleLabel] == RolePrivate {
+		if service.Labels[v1alpha1.LabelRole] == v1alpha1.RolePrivate {
 			v.ownServices = append(v.ownServices, service)
 		}
 	}
@@ -198,7 +198,7 @@ func (c *Controller) wakeWithoutResolvers(ctx context.Context, v *view) error {
 		return fmt.Errorf("waking the target while no resolver is ready: %w", err)
 	}
 	if result.Scaled {
-		c.event(v.elastiService, corev1.EventTypeWarning, ReasonNoReadyResolver, actionWake, "scaled %s %s to %d: no resolver is ready to hold its traffic", v.elastiService.Spec.ScaleTargetRef.Kind, v.elastiService.Spec.ScaleTargetRef.Name, result.Replicas)
+		c.event(v.elastiService, corev1.EventTypeWarning, v1alpha1.ReasonNoReadyResolver, actionWake, "scaled %s %s to %d: no resolver is ready to hold its traffic", v.elastiService.Spec.ScaleTargetRef.Kind, v.elastiService.Spec.ScaleTargetRef.Name, result.Replicas)
 	}
 	return nil
 }

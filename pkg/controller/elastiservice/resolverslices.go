@@ -52,10 +52,10 @@ func desiredResolverSlices(elastiService *v1alpha1.ElastiService, public *corev1
 					Name:      resolverSliceName(public.Name, family, number),
 					Labels: map[string]string{
 						discoveryv1.LabelServiceName: public.Name,
-						discoveryv1.LabelManagedBy:   sliceManager,
-						RoleLabel:                    RoleResolver,
+						discoveryv1.LabelManagedBy:   v1alpha1.SliceManagedBy,
+						v1alpha1.LabelRole:           v1alpha1.RoleResolver,
 					},
-					Annotations: map[string]string{OwnerAnnotation: elastiService.Name},
+					Annotations: map[string]string{v1alpha1.AnnotationOwner: elastiService.Name},
 				},
 				AddressType: family,
 				Ports:       slicePorts(ports),
@@ -129,7 +129,7 @@ func (c *Controller) ensureResolverSlice(ctx context.Context, desired, current *
 		if current, err = endpointSlices.Get(ctx, desired.Name, metav1.GetOptions{}); err != nil {
 			return fmt.Errorf("reading resolver slice %q: %w", desired.Name, err)
 		}
-		if !isOurs(&current.ObjectMeta, RoleResolver) {
+		if !isOurs(&current.ObjectMeta, v1alpha1.RoleResolver) {
 			return &nameTakenError{kind: "EndpointSlice", name: desired.Name}
 		}
 	}
@@ -165,7 +165,7 @@ func resolverSliceMatches(current, desired *discoveryv1.EndpointSlice) bool {
 			return false
 		}
 	}
-	return current.Annotations[OwnerAnnotation] == desired.Annotations[OwnerAnnotation] &&
+	return current.Annotations[v1alpha1.AnnotationOwner] == desired.Annotations[v1alpha1.AnnotationOwner] &&
 		equality.Semantic.DeepEqual(current.Ports, desired.Ports) &&
 		equality.Semantic.DeepEqual(current.Endpoints, desired.Endpoints)
 }

@@ -187,7 +187,7 @@ func (c *Controller) filteredSliceSource(namespace, labelSelector string) inform
 }
 
 func owner(meta *metav1.ObjectMeta) []types.NamespacedName {
-	if name, ok := meta.Annotations[OwnerAnnotation]; ok {
+	if name, ok := meta.Annotations[v1alpha1.AnnotationOwner]; ok {
 		return []types.NamespacedName{{Namespace: meta.Namespace, Name: name}}
 	}
 	return nil

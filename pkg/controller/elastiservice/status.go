@@ -34,7 +34,7 @@ import (
 const statusFieldManager = "elasti-controller"
 
 // ownConditions are the conditions that this controller writes.
-var ownConditions = []string{ConditionReady, ConditionServiceFound, ConditionTargetFound, ConditionResolverAvailable, ConditionConflict, ConditionAutoscalerFound}
+var ownConditions = []string{v1alpha1.ConditionReady, v1alpha1.ConditionServiceFound, v1alpha1.ConditionTargetFound, v1alpha1.ConditionResolverAvailable, v1alpha1.ConditionConflict, v1alpha1.ConditionAutoscalerFound}
 
 // judgement is what is decided of one condition.
 type judgement struct {
@@ -61,21 +61,21 @@ func (c *Controller) statusOf(v *view, result outcome) *v1alpha1.ElastiServiceSt
 
 	state, since, _ := c.resolvers.availability()
 	service := judgeService(v.elastiService.Spec.Service, v.service)
-	target := judgeTarget(v.elastiService.Spec.ScaleTargetRef, v.target, condition(v.elastiService, ConditionTargetFound))
-	resolver := judgeResolvers(state, since, condition(v.elastiService, ConditionResolverAvailable))
+	target := judgeTarget(v.elastiService.Spec.ScaleTargetRef, v.target, condition(v.elastiService, v1alpha1.ConditionTargetFound))
+	resolver := judgeResolvers(state, since, condition(v.elastiService, v1alpha1.ConditionResolverAvailable))
 	conflict := judgeConflict(v.elastiService.Spec.Service, v.rival)
 	ready := judgeReady(service, target, resolver, conflict, v.service, result.problems)
 	judgements := []judgement{
-		{ConditionReady, ready},
-		{ConditionServiceFound, service},
-		{ConditionTargetFound, target},
-		{ConditionResolverAvailable, resolver},
-		{ConditionConflict, conflict},
+		{v1alpha1.ConditionReady, ready},
+		{v1alpha1.ConditionServiceFound, service},
+		{v1alpha1.ConditionTargetFound, target},
+		{v1alpha1.ConditionResolverAvailable, resolver},
+		{v1alpha1.ConditionConflict, conflict},
 	}
-	if found := judgeAutoscaler(v.elastiService.Spec.Autoscaler, v.elastiService.Spec.ScaleTargetRef, v.autoscaler, condition(v.elastiService, ConditionAutoscalerFound)); found != nil {
-		judgements = append(judgements, judgement{ConditionAutoscalerFound, *found})
+	if found := judgeAutoscaler(v.elastiService.Spec.Autoscaler, v.elastiService.Spec.ScaleTargetRef, v.autoscaler, condition(v.elastiService, v1alpha1.ConditionAutoscalerFound)); found != nil {
+		judgements = append(judgements, judgement{v1alpha1.ConditionAutoscalerFound, *found})
 	} else {
-		meta.RemoveStatusCondition(&status.Conditions, ConditionAutoscalerFound)
+		meta.RemoveStatusCondition(&status.Conditions, v1alpha1.ConditionAutoscalerFound)
 	}
 	for _, judged := range judgements {
 		meta.SetStatusCondition(&status.Conditions, metav1.Condition{
@@ -97,7 +97,7 @@ func (c *Controller) reportTarget(v *view, status *v1alpha1.ElastiServiceStatus,
 	if v.target.pending {
 		return
 	}
-	wasFound := meta.IsStatusConditionTrue(status.Conditions, ConditionTargetFound)
+	wasFound := meta.IsStatusConditionTrue(status.Conditions, v1alpha1.ConditionTargetFound)
 	replicas, ready := int32(0), int32(0)
 	status.ReadinessProbes = nil
 	if scale := v.target.scale; scale != nil {
@@ -128,14 +128,14 @@ func (c *Controller) wantStatus(elastiService *v1alpha1.ElastiService, status *v
 // wroteStatus tells of what is new in a status that was written.
 func (c *Controller) wroteStatus(before *v1alpha1.ElastiService, status *v1alpha1.ElastiServiceStatus) {
 	c.reportProblem(before, status)
-	c.reportAutoscaler(before, meta.FindStatusCondition(status.Conditions, ConditionAutoscalerFound))
+	c.reportAutoscaler(before, meta.FindStatusCondition(status.Conditions, v1alpha1.ConditionAutoscalerFound))
 }
 
 // reportProblem records an Event when Ready starts to be false, or is false
 // for another reason.
 func (c *Controller) reportProblem(elastiService *v1alpha1.ElastiService, status *v1alpha1.ElastiServiceStatus) {
-	before := condition(elastiService, ConditionReady)
-	after := meta.FindStatusCondition(status.Conditions, ConditionReady)
+	before := condition(elastiService, v1alpha1.ConditionReady)
+	after := meta.FindStatusCondition(status.Conditions, v1alpha1.ConditionReady)
 	if after == nil || after.Status != metav1.ConditionFalse || (before != nil && before.Status == after.Status && before.Reason == after.Reason) {
 		return
 	}

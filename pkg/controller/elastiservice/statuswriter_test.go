@@ -50,7 +50,7 @@ func TestSliceDoesNotWaitForAStatusThatIsBeingWritten(t *testing.T) {
 	c.start()
 	t.Cleanup(release)
 	c.eventuallyMode("cart", v1alpha1.ModeServe)
-	c.eventuallyCondition("cart", ConditionReady, metav1.ConditionTrue, ReasonReady)
+	c.eventuallyCondition("cart", v1alpha1.ConditionReady, metav1.ConditionTrue, v1alpha1.ReasonReady)
 	c.eventually(func() string {
 		if c.elastiService("cart").Status.Replicas != 2 {
 			return "the replicas"

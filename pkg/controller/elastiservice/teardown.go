@@ -34,6 +34,7 @@ import (
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
 
+	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti/v1alpha1"
 	"github.com/truefoundry/elasti-apiserver/pkg/scaling"
 )
 
@@ -80,11 +81,11 @@ func (t *Teardown) Run(ctx context.Context) error {
 		namespaces = []string{metav1.NamespaceAll}
 	}
 	for _, namespace := range namespaces {
-		services, err := t.Host.CoreV1().Services(namespace).List(ctx, selecting(RoleLabel, RolePrivate))
+		services, err := t.Host.CoreV1().Services(namespace).List(ctx, selecting(v1alpha1.LabelRole, v1alpha1.RolePrivate))
 		if err != nil {
 			return fmt.Errorf("listing private Services: %w", err)
 		}
-		endpointSlices, err := t.Host.DiscoveryV1().EndpointSlices(namespace).List(ctx, selecting(discoveryv1.LabelManagedBy, sliceManager))
+		endpointSlices, err := t.Host.DiscoveryV1().EndpointSlices(namespace).List(ctx, selecting(discoveryv1.LabelManagedBy, v1alpha1.SliceManagedBy))
 		if err != nil {
 			return fmt.Errorf("listing resolver slices: %w", err)
 		}
@@ -109,8 +110,8 @@ func (t *Teardown) restoreTargets(ctx context.Context, private []corev1.Service)
 	deadline := t.Clock.Now().Add(teardownRestore)
 	return forEach(private, func(service *corev1.Service) error {
 		managed := managedTarget{}
-		if err := json.Unmarshal([]byte(service.Annotations[targetAnnotation]), &managed); err != nil {
-			return fmt.Errorf("reading the annotation %s of Service %s/%s: %w", targetAnnotation, service.Namespace, service.Name, err)
+		if err := json.Unmarshal([]byte(service.Annotations[v1alpha1.AnnotationTarget]), &managed); err != nil {
+			return fmt.Errorf("reading the annotation %s of Service %s/%s: %w", v1alpha1.AnnotationTarget, service.Namespace, service.Name, err)
 		}
 		target := scaling.Target{Namespace: service.Namespace, APIVersion: managed.Target.APIVersion, Kind: managed.Target.Kind, Name: managed.Target.Name}
 		last := ctx.Err()
@@ -167,7 +168,7 @@ func (t *Teardown) hasReadyEndpoint(ctx context.Context, service types.Namespace
 	}
 	for i := range found.Items {
 		slice := &found.Items[i]
-		if isOurs(&slice.ObjectMeta, RoleResolver) {
+		if isOurs(&slice.ObjectMeta, v1alpha1.RoleResolver) {
 			continue
 		}
 		for j := range slice.Endpoints {

@@ -25,30 +25,13 @@ import (
 	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti/v1alpha1"
 )
 
-// DryRunAnnotation with the value "true" on an ElastiService means that what is
-// decided for it is recorded as Events and not carried out.
-const DryRunAnnotation = "elasti.truefoundry.com/dry-run"
-
-// Reasons of the Events about decisions. What was done then is told by Events
-// of those who did it.
-const (
-	// EventSleepRequested: the target was asked to sleep.
-	EventSleepRequested = "SleepRequested"
-	// EventWakeRequested: the target was woken, or kept from going to sleep.
-	EventWakeRequested = "WakeRequested"
-	// EventWouldSleep: without the dry run, the target would have been asked to sleep.
-	EventWouldSleep = "WouldSleep"
-	// EventWouldWake: without the dry run, the target would have been woken.
-	EventWouldWake = "WouldWake"
-)
-
 const (
 	eventActionSleep = "Sleep"
 	eventActionWake  = "Wake"
 )
 
 func isDryRun(elastiService *v1alpha1.ElastiService) bool {
-	return elastiService.Annotations[DryRunAnnotation] == "true"
+	return elastiService.Annotations[v1alpha1.AnnotationDryRun] == "true"
 }
 
 // act carries out a decision.
@@ -68,13 +51,13 @@ func (s *Scheduler) act(ctx context.Context, elastiService *v1alpha1.ElastiServi
 		// cooldown.
 		known.history.IdleSince = s.clock.Now()
 		logger.Info("Asked for a target to be put to sleep", "elastiService", klog.KObj(elastiService))
-		s.event(elastiService, EventSleepRequested, eventActionSleep, decision.Message)
+		s.event(elastiService, v1alpha1.ReasonSleepRequested, eventActionSleep, decision.Message)
 	case ActionWake:
 		if err := s.options.Waker.Wake(ctx, elastiService, decision.Message); err != nil {
 			return err
 		}
 		logger.Info("Woke a target", "elastiService", klog.KObj(elastiService), "reason", decision.Reason)
-		s.event(elastiService, EventWakeRequested, eventActionWake, decision.Message)
+		s.event(elastiService, v1alpha1.ReasonWakeRequested, eventActionWake, decision.Message)
 	}
 	return nil
 }
@@ -87,9 +70,9 @@ func (s *Scheduler) announce(elastiService *v1alpha1.ElastiService, known *subje
 	known.announced = decision.Action
 	switch decision.Action {
 	case ActionSleep:
-		s.event(elastiService, EventWouldSleep, eventActionSleep, "dry run: "+decision.Message)
+		s.event(elastiService, v1alpha1.ReasonWouldSleep, eventActionSleep, "dry run: "+decision.Message)
 	case ActionWake:
-		s.event(elastiService, EventWouldWake, eventActionWake, "dry run: "+decision.Message)
+		s.event(elastiService, v1alpha1.ReasonWouldWake, eventActionWake, "dry run: "+decision.Message)
 	}
 }
 

@@ -28,22 +28,6 @@ import (
 	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti/v1alpha1"
 )
 
-// ConditionScalingConflict is the type of the condition that is true while
-// somebody else scales the target up again each time that it was put to sleep.
-// It is there from the first time on.
-const ConditionScalingConflict = "ScalingConflict"
-
-// Reasons of ConditionScalingConflict.
-const (
-	// ReasonScaledUpByOther: the message says who scales the target up.
-	ReasonScaledUpByOther = "ScaledUpByOther"
-	// ReasonConflictOver: the target sleeps undisturbed again.
-	ReasonConflictOver = "ConflictOver"
-)
-
-// EventScaledUpByOther tells that a sleeping target was scaled up, and not by us.
-const EventScaledUpByOther = "ScaledUpByOther"
-
 const (
 	// disturbedSleep is up to which length a sleep that somebody else ends
 	// counts as disturbed. Autoscalers and operators act within that time.
@@ -109,7 +93,7 @@ func (s *Scheduler) ScaledUp(key types.NamespacedName, by string, slept time.Dur
 	}
 	known.conflict.scaledUp(by, slept, max(cooldown(known.elastiService), s.options.PollingInterval), s.clock.Now())
 	klog.Background().V(2).Info("A sleeping target was scaled up by somebody else", "elastiService", key, "by", by, "slept", slept, "disturbedSleeps", known.conflict.disturbed)
-	s.event(known.elastiService, EventScaledUpByOther, eventActionWake, fmt.Sprintf("%s scaled the target up after it had slept for %s", by, slept.Round(time.Second)))
+	s.event(known.elastiService, v1alpha1.ReasonScaledUpByOther, eventActionWake, fmt.Sprintf("%s scaled the target up after it had slept for %s", by, slept.Round(time.Second)))
 	if s.queue != nil {
 		s.queue.Add(key)
 	}
@@ -117,22 +101,22 @@ func (s *Scheduler) ScaledUp(key types.NamespacedName, by string, slept time.Dur
 
 // judgeConflict decides ScalingConflict. It stays away until there is one.
 func judgeConflict(elastiService *v1alpha1.ElastiService, observation Observation) *metav1.Condition {
-	before := meta.FindStatusCondition(elastiService.Status.Conditions, ConditionScalingConflict)
+	before := meta.FindStatusCondition(elastiService.Status.Conditions, v1alpha1.ConditionScalingConflict)
 	known := observation.Conflict
 	switch {
 	case known.active():
 		return transition(elastiService, before, observation.Now, metav1.Condition{
-			Type:   ConditionScalingConflict,
+			Type:   v1alpha1.ConditionScalingConflict,
 			Status: metav1.ConditionTrue,
-			Reason: ReasonScaledUpByOther,
+			Reason: v1alpha1.ReasonScaledUpByOther,
 			Message: fmt.Sprintf("%s scaled the target up soon after it was put to sleep, %d times in a row; it is left awake until %s: let only one of the two decide, or name the autoscaler in spec.autoscaler",
 				known.by, known.disturbed, known.until.UTC().Format(time.RFC3339)),
 		})
 	case before != nil && before.Status == metav1.ConditionTrue:
 		return transition(elastiService, before, observation.Now, metav1.Condition{
-			Type:    ConditionScalingConflict,
+			Type:    v1alpha1.ConditionScalingConflict,
 			Status:  metav1.ConditionFalse,
-			Reason:  ReasonConflictOver,
+			Reason:  v1alpha1.ReasonConflictOver,
 			Message: "the target sleeps, or may sleep, undisturbed again",
 		})
 	default:

@@ -77,7 +77,7 @@ func (f *fixture) scaledUpBy(by string, slept time.Duration) {
 }
 
 func (f *fixture) conflict() metav1.Condition {
-	if found := meta.FindStatusCondition(f.get("shop").Status.Conditions, ConditionScalingConflict); found != nil {
+	if found := meta.FindStatusCondition(f.get("shop").Status.Conditions, v1alpha1.ConditionScalingConflict); found != nil {
 		return *found
 	}
 	return metav1.Condition{}
@@ -107,14 +107,14 @@ func TestSchedulerBacksOffFromAFight(t *testing.T) {
 				t.Errorf("pause %d took %s, want %s", i, took[i], want)
 			}
 		}
-		if got := f.conflict(); got.Reason != ReasonScaledUpByOther || !strings.Contains(got.Message, "their-operator") {
+		if got := f.conflict(); got.Reason != v1alpha1.ReasonScaledUpByOther || !strings.Contains(got.Message, "their-operator") {
 			t.Errorf("the condition is %+v", got)
 		}
 
 		// It sleeps undisturbed: the conflict is over.
 		f.sleepsWithin(24 * time.Hour)
 		pass(disturbedSleep + 2*testInterval)
-		if got := f.conflict(); got.Status != metav1.ConditionFalse || got.Reason != ReasonConflictOver {
+		if got := f.conflict(); got.Status != metav1.ConditionFalse || got.Reason != v1alpha1.ReasonConflictOver {
 			t.Errorf("after an undisturbed sleep the condition is %+v", got)
 		}
 	})
@@ -157,7 +157,7 @@ func TestSchedulerRemembersAConflict(t *testing.T) {
 	inBubble(t, nil, func(t *testing.T, f *fixture) {
 		f.create("shop", func(elastiService *v1alpha1.ElastiService) {
 			elastiService.Status.Conditions = append(elastiService.Status.Conditions,
-				metav1.Condition{Type: ConditionScalingConflict, Status: metav1.ConditionTrue, Reason: ReasonScaledUpByOther})
+				metav1.Condition{Type: v1alpha1.ConditionScalingConflict, Status: metav1.ConditionTrue, Reason: v1alpha1.ReasonScaledUpByOther})
 		})
 		if took := f.sleepsWithin(24 * time.Hour); took < 2*testCooldown-time.Second {
 			t.Errorf("slept after %s, want two cooldowns", took)
@@ -168,24 +168,24 @@ func TestSchedulerRemembersAConflict(t *testing.T) {
 func TestDryRunIsShownInTheStatus(t *testing.T) {
 	inBubble(t, func(options *Options) { options.DryRun = true }, func(t *testing.T, f *fixture) {
 		reason := func() string {
-			if found := meta.FindStatusCondition(f.get("shop").Status.Conditions, ConditionDryRun); found != nil && found.Status == metav1.ConditionTrue {
+			if found := meta.FindStatusCondition(f.get("shop").Status.Conditions, v1alpha1.ConditionDryRun); found != nil && found.Status == metav1.ConditionTrue {
 				return found.Reason
 			}
 			return ""
 		}
 		f.create("shop", nil)
 		pass(2 * testInterval)
-		if got := reason(); got != ReasonNoAction {
+		if got := reason(); got != v1alpha1.ReasonNoAction {
 			t.Errorf("in the cooldown the reason is %q", got)
 		}
 		pass(testCooldown)
-		if got := reason(); got != EventWouldSleep {
+		if got := reason(); got != v1alpha1.ReasonWouldSleep {
 			t.Errorf("after the cooldown the reason is %q", got)
 		}
 		f.scale("shop", 0)
 		f.trigger.always(active)
 		pass(2 * testInterval)
-		if got := reason(); got != EventWouldWake {
+		if got := reason(); got != v1alpha1.ReasonWouldWake {
 			t.Errorf("asleep and active, the reason is %q", got)
 		}
 		f.writesSince()

@@ -33,6 +33,7 @@ import (
 	"k8s.io/utils/clock"
 	"k8s.io/utils/lru"
 
+	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti/v1alpha1"
 	"github.com/truefoundry/elasti-apiserver/pkg/triggers"
 )
 
@@ -157,7 +158,7 @@ func (s *credentialStore) get(ctx context.Context, namespace string, wanted *tri
 		return before.(*credentials), nil
 	}
 	if s.keys == nil {
-		return nil, noAnswer(ReasonCredentialsUnavailable, "this elasti-apiserver cannot read Secrets and ConfigMaps")
+		return nil, noAnswer(v1alpha1.ReasonCredentialsUnavailable, "this elasti-apiserver cannot read Secrets and ConfigMaps")
 	}
 	values := map[triggers.KeyReference][]byte{}
 	var versions strings.Builder
@@ -200,7 +201,7 @@ func (s *credentialStore) make(wanted *triggers.Credentials, values map[triggers
 		made.authorization, made.secrets = "Basic "+encoded, []string{encoded, password}
 	}
 	if strings.ContainsAny(made.authorization, "\r\n\x00") {
-		return nil, noAnswer(ReasonCredentialsUnavailable, "the credential has line breaks or control characters in it: store it without")
+		return nil, noAnswer(v1alpha1.ReasonCredentialsUnavailable, "the credential has line breaks or control characters in it: store it without")
 	}
 	if !wanted.HasTLS() {
 		return made, nil
@@ -209,14 +210,14 @@ func (s *credentialStore) make(wanted *triggers.Credentials, values map[triggers
 	if wanted.CA != nil {
 		config.RootCAs = x509.NewCertPool()
 		if !config.RootCAs.AppendCertsFromPEM(values[*wanted.CA]) {
-			return nil, noAnswer(ReasonCredentialsUnavailable, "%s holds no certificate in PEM", wanted.CA)
+			return nil, noAnswer(v1alpha1.ReasonCredentialsUnavailable, "%s holds no certificate in PEM", wanted.CA)
 		}
 	}
 	if wanted.Certificate != nil {
 		pair, err := tls.X509KeyPair(values[*wanted.Certificate], values[*wanted.PrivateKey])
 		if err != nil {
 			// The error may describe the key.
-			return nil, noAnswer(ReasonCredentialsUnavailable, "%s and %s are not a certificate and its private key in PEM", wanted.Certificate, wanted.PrivateKey)
+			return nil, noAnswer(v1alpha1.ReasonCredentialsUnavailable, "%s and %s are not a certificate and its private key in PEM", wanted.Certificate, wanted.PrivateKey)
 		}
 		config.Certificates = []tls.Certificate{pair}
 	}
@@ -229,12 +230,12 @@ func explainKeyError(namespace string, reference triggers.KeyReference, err erro
 	var missing *MissingKeyError
 	switch {
 	case errors.As(err, &missing):
-		return noAnswer(ReasonCredentialsUnavailable, "%s %q in the namespace %s has no key %q: add it, or correct the trigger", reference.Kind, reference.Name, namespace, reference.Key)
+		return noAnswer(v1alpha1.ReasonCredentialsUnavailable, "%s %q in the namespace %s has no key %q: add it, or correct the trigger", reference.Kind, reference.Name, namespace, reference.Key)
 	case apierrors.IsNotFound(err):
-		return noAnswer(ReasonCredentialsUnavailable, "%s %q does not exist in the namespace %s: create it, or correct the trigger", reference.Kind, reference.Name, namespace)
+		return noAnswer(v1alpha1.ReasonCredentialsUnavailable, "%s %q does not exist in the namespace %s: create it, or correct the trigger", reference.Kind, reference.Name, namespace)
 	case apierrors.IsForbidden(err):
-		return noAnswer(ReasonCredentialsUnavailable, "the elasti-apiserver may not read %s %q in the namespace %s: allow its service account to get it with a Role", reference.Kind, reference.Name, namespace)
+		return noAnswer(v1alpha1.ReasonCredentialsUnavailable, "the elasti-apiserver may not read %s %q in the namespace %s: allow its service account to get it with a Role", reference.Kind, reference.Name, namespace)
 	default:
-		return noAnswer(ReasonCredentialsUnavailable, "%s %q in the namespace %s cannot be read: %s", reference.Kind, reference.Name, namespace, apierrors.ReasonForError(err))
+		return noAnswer(v1alpha1.ReasonCredentialsUnavailable, "%s %q in the namespace %s cannot be read: %s", reference.Kind, reference.Name, namespace, apierrors.ReasonForError(err))
 	}
 }

@@ -40,6 +40,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	clocktesting "k8s.io/utils/clock/testing"
 
+	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti/v1alpha1"
 	"github.com/truefoundry/elasti-apiserver/pkg/triggers"
 )
 
@@ -171,7 +172,7 @@ func TestCredentialsThatCannotBeRead(t *testing.T) {
 			server.answers(http.StatusOK, vector("0"))
 			prometheus := newTestPrometheus(t, PrometheusOptions{ServerAddress: server.URL, Keys: &fakeKeys{failing: test.failing}})
 			result := evaluate(t, prometheus, inNamespace("shop", `{"query":"requests","threshold":5,"authorization":{"credentials":{"name":"monitoring","key":"token"}}}`))
-			if result.Verdict != Unknown || result.Reason != ReasonCredentialsUnavailable || !strings.Contains(result.Message, test.says) {
+			if result.Verdict != Unknown || result.Reason != v1alpha1.ReasonCredentialsUnavailable || !strings.Contains(result.Message, test.says) {
 				t.Errorf("got %+v", result)
 			}
 			if headers := server.lastHeaders(); headers != nil {
@@ -193,7 +194,7 @@ func TestCredentialsAreNotRepeated(t *testing.T) {
 	keys.set("shop", "monitoring", "token", "s3cr3t")
 	prometheus := newTestPrometheus(t, PrometheusOptions{ServerAddress: server.URL, Keys: keys})
 	result := evaluate(t, prometheus, inNamespace("shop", `{"query":"requests","threshold":5,"authorization":{"credentials":{"name":"monitoring","key":"token"}}}`))
-	if result.Reason != ReasonQueryRejected || strings.Contains(result.Message, "s3cr3t") || !strings.Contains(result.Message, redacted) {
+	if result.Reason != v1alpha1.ReasonQueryRejected || strings.Contains(result.Message, "s3cr3t") || !strings.Contains(result.Message, redacted) {
 		t.Errorf("got %+v", result)
 	}
 }
@@ -233,7 +234,7 @@ func TestAnswersStayInTheirNamespace(t *testing.T) {
 	}
 	subject = inNamespace("other", metadata)
 	subject.MaxAge = time.Minute
-	if result := evaluate(t, prometheus, subject); result.Reason != ReasonCredentialsUnavailable {
+	if result := evaluate(t, prometheus, subject); result.Reason != v1alpha1.ReasonCredentialsUnavailable {
 		t.Errorf("another namespace got %+v", result)
 	}
 	keys.set("other", "monitoring", "token", "of the shop")
@@ -324,14 +325,14 @@ func TestServerWithClientCertificates(t *testing.T) {
 		config string
 		want   string
 	}{
-		"all that is needed":         {authorities + "," + client + "," + serverName, ReasonBelowThreshold},
-		"no client certificate":      {authorities + "," + serverName, ReasonServerFailed},
-		"unknown authority":          {client + "," + serverName, ReasonServerFailed},
-		"wrong name":                 {authorities + "," + client, ReasonServerFailed},
-		"authority is not a PEM":     {`"ca":{"secret":{"name":"broken","key":"ca.crt"}}`, ReasonCredentialsUnavailable},
-		"key is not the one for it":  {`"cert":{"secret":{"name":"tls","key":"tls.crt"}},"keySecret":{"name":"tls","key":"ca.crt"}`, ReasonCredentialsUnavailable},
-		"a key that is not there":    {`"ca":{"secret":{"name":"tls","key":"other"}}`, ReasonCredentialsUnavailable},
-		"a typing error is rejected": {`"insecureSkipVerfy":true`, ReasonMetadataInvalid},
+		"all that is needed":         {authorities + "," + client + "," + serverName, v1alpha1.ReasonBelowThreshold},
+		"no client certificate":      {authorities + "," + serverName, v1alpha1.ReasonServerFailed},
+		"unknown authority":          {client + "," + serverName, v1alpha1.ReasonServerFailed},
+		"wrong name":                 {authorities + "," + client, v1alpha1.ReasonServerFailed},
+		"authority is not a PEM":     {`"ca":{"secret":{"name":"broken","key":"ca.crt"}}`, v1alpha1.ReasonCredentialsUnavailable},
+		"key is not the one for it":  {`"cert":{"secret":{"name":"tls","key":"tls.crt"}},"keySecret":{"name":"tls","key":"ca.crt"}`, v1alpha1.ReasonCredentialsUnavailable},
+		"a key that is not there":    {`"ca":{"secret":{"name":"tls","key":"other"}}`, v1alpha1.ReasonCredentialsUnavailable},
+		"a typing error is rejected": {`"insecureSkipVerfy":true`, v1alpha1.ReasonMetadataInvalid},
 	} {
 		t.Run(name, func(t *testing.T) {
 			prometheus := newTestPrometheus(t, PrometheusOptions{Keys: keys})

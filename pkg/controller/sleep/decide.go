@@ -20,6 +20,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti/v1alpha1"
 	"github.com/truefoundry/elasti-apiserver/pkg/schedule"
 )
 
@@ -33,32 +34,6 @@ const (
 	ActionSleep Action = "sleep"
 	// ActionWake: wake the target.
 	ActionWake Action = "wake"
-)
-
-// Reasons of decisions.
-const (
-	// ReasonTargetUnknown: the scale of the target is not known.
-	ReasonTargetUnknown = "TargetUnknown"
-	// ReasonOutsideEnabledPeriod: the target is kept awake at this time.
-	ReasonOutsideEnabledPeriod = "OutsideEnabledPeriod"
-	// ReasonTriggerActive: a trigger says that the target is used.
-	ReasonTriggerActive = "TriggerActive"
-	// ReasonNoTriggers: there is nothing that says when the target is idle.
-	ReasonNoTriggers = "NoTriggers"
-	// ReasonTriggerUnknown: a trigger cannot tell.
-	ReasonTriggerUnknown = "TriggerUnknown"
-	// ReasonAsleep: the target sleeps.
-	ReasonAsleep = "Asleep"
-	// ReasonSleepRequested: the target is being put to sleep.
-	ReasonSleepRequested = "SleepRequested"
-	// ReasonNotReady: the target could not be put to sleep without losing requests.
-	ReasonNotReady = "NotReady"
-	// ReasonCoolingDown: the target has not been idle for long enough.
-	ReasonCoolingDown = "CoolingDown"
-	// ReasonBackingOff: somebody else scales the target up each time.
-	ReasonBackingOff = "BackingOff"
-	// ReasonIdle: every trigger has been idle for the whole cooldown.
-	ReasonIdle = "Idle"
 )
 
 // descentCheck is how soon a target that was asked to sleep is looked at again,
@@ -122,7 +97,7 @@ type History struct {
 // Decision is what is to be done and why.
 type Decision struct {
 	Action Action
-	// Reason is one of the reasons above.
+	// Reason is one of the reasons of v1alpha1.
 	Reason string
 	// Message is a sentence for the user.
 	Message string
@@ -156,19 +131,19 @@ func Decide(o Observation) Decision {
 	}
 	switch {
 	case !o.ReplicasKnown:
-		return none(ReasonTargetUnknown, "the scale of the target is not known")
+		return none(v1alpha1.ReasonTargetUnknown, "the scale of the target is not known")
 	case o.EnabledPeriod != nil && !o.EnabledPeriod.Contains(o.Now):
-		return awake(ReasonOutsideEnabledPeriod, "outside of enabledPeriod the target is kept awake")
+		return awake(v1alpha1.ReasonOutsideEnabledPeriod, "outside of enabledPeriod the target is kept awake")
 	case active != nil:
-		return awake(ReasonTriggerActive, "a trigger is active: "+active.Message)
+		return awake(v1alpha1.ReasonTriggerActive, "a trigger is active: "+active.Message)
 	case len(o.Triggers) == 0:
-		decision := none(ReasonNoTriggers, "without triggers the target is not put to sleep")
+		decision := none(v1alpha1.ReasonNoTriggers, "without triggers the target is not put to sleep")
 		if o.EnabledPeriod == nil {
 			decision.NextCheck = 0
 		}
 		return decision
 	case unknown != nil:
-		return none(ReasonTriggerUnknown, "a trigger cannot tell whether the target is idle: %s", unknown.Message)
+		return none(v1alpha1.ReasonTriggerUnknown, "a trigger cannot tell whether the target is idle: %s", unknown.Message)
 	}
 
 	history.IdleSince = o.Now
@@ -179,25 +154,25 @@ func Decide(o Observation) Decision {
 	remaining := o.Cooldown - o.Now.Sub(quietSince)
 	switch {
 	case o.SleepRequested:
-		decision := none(ReasonSleepRequested, "the target is being put to sleep")
+		decision := none(v1alpha1.ReasonSleepRequested, "the target is being put to sleep")
 		decision.NextCheck = min(o.Interval, descentCheck)
 		return decision
 	case o.Replicas == 0:
-		return none(ReasonAsleep, "the target sleeps")
+		return none(v1alpha1.ReasonAsleep, "the target sleeps")
 	case remaining > 0:
-		decision := none(ReasonCoolingDown, "every trigger is idle, but not yet for the cooldown of %s", o.Cooldown)
+		decision := none(v1alpha1.ReasonCoolingDown, "every trigger is idle, but not yet for the cooldown of %s", o.Cooldown)
 		decision.NextCheck = min(o.Interval, remaining)
 		return decision
 	case o.Conflict.active() && o.Conflict.until.After(o.Now):
-		decision := none(ReasonBackingOff, "the target is idle, but %s scales it up each time that it was put to sleep", o.Conflict.by)
+		decision := none(v1alpha1.ReasonBackingOff, "the target is idle, but %s scales it up each time that it was put to sleep", o.Conflict.by)
 		decision.NextCheck = min(o.Interval, o.Conflict.until.Sub(o.Now))
 		return decision
 	case o.Obstacle != "":
-		return none(ReasonNotReady, "the target is idle, but cannot be put to sleep: %s", o.Obstacle)
+		return none(v1alpha1.ReasonNotReady, "the target is idle, but cannot be put to sleep: %s", o.Obstacle)
 	default:
 		return Decision{
 			Action:    ActionSleep,
-			Reason:    ReasonIdle,
+			Reason:    v1alpha1.ReasonIdle,
 			Message:   fmt.Sprintf("every trigger has been idle for %s", o.Cooldown),
 			NextCheck: min(o.Interval, descentCheck),
 			History:   history,

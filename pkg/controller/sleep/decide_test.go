@@ -21,6 +21,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti/v1alpha1"
 	"github.com/truefoundry/elasti-apiserver/pkg/schedule"
 )
 
@@ -32,9 +33,9 @@ const (
 var (
 	testNow = time.Date(2026, time.January, 7, 12, 0, 0, 0, time.UTC)
 
-	idle    = Result{Idle, ReasonBelowThreshold, "below 1"}
-	active  = Result{Active, ReasonThresholdReached, "at least 1"}
-	unknown = Result{Unknown, ReasonNoData, "the answer is empty"}
+	idle    = Result{Idle, v1alpha1.ReasonBelowThreshold, "below 1"}
+	active  = Result{Active, v1alpha1.ReasonThresholdReached, "at least 1"}
+	unknown = Result{Unknown, v1alpha1.ReasonNoData, "the answer is empty"}
 )
 
 // idleLongEnough is an observation that leads to sleep.
@@ -63,45 +64,45 @@ func TestDecide(t *testing.T) {
 		reason string
 		next   time.Duration
 	}{
-		{"idle for the whole cooldown", func(*Observation) {}, ActionSleep, ReasonIdle, descentCheck},
-		{"idle, one instant too short", func(o *Observation) { o.History.IdleSince = o.History.IdleSince.Add(time.Nanosecond) }, ActionNone, ReasonCoolingDown, time.Nanosecond},
-		{"idle, with a long way to go", func(o *Observation) { o.History.IdleSince = o.Now.Add(-time.Minute) }, ActionNone, ReasonCoolingDown, testInterval},
-		{"the first look", func(o *Observation) { o.History = History{} }, ActionNone, ReasonCoolingDown, testInterval},
-		{"the first look without a cooldown", func(o *Observation) { o.History, o.Cooldown = History{}, 0 }, ActionSleep, ReasonIdle, descentCheck},
-		{"not looked at for a while", func(o *Observation) { o.History.Observed = o.Now.Add(-4 * testInterval) }, ActionNone, ReasonCoolingDown, testInterval},
-		{"created a moment ago", func(o *Observation) { o.Created = o.Now.Add(-time.Second) }, ActionNone, ReasonCoolingDown, testInterval},
-		{"woken a moment ago", func(o *Observation) { o.LastWake = o.Now.Add(-time.Second) }, ActionNone, ReasonCoolingDown, testInterval},
-		{"used a moment ago", func(o *Observation) { o.LastActivity = o.Now.Add(-time.Second) }, ActionNone, ReasonCoolingDown, testInterval},
+		{"idle for the whole cooldown", func(*Observation) {}, ActionSleep, v1alpha1.ReasonIdle, descentCheck},
+		{"idle, one instant too short", func(o *Observation) { o.History.IdleSince = o.History.IdleSince.Add(time.Nanosecond) }, ActionNone, v1alpha1.ReasonCoolingDown, time.Nanosecond},
+		{"idle, with a long way to go", func(o *Observation) { o.History.IdleSince = o.Now.Add(-time.Minute) }, ActionNone, v1alpha1.ReasonCoolingDown, testInterval},
+		{"the first look", func(o *Observation) { o.History = History{} }, ActionNone, v1alpha1.ReasonCoolingDown, testInterval},
+		{"the first look without a cooldown", func(o *Observation) { o.History, o.Cooldown = History{}, 0 }, ActionSleep, v1alpha1.ReasonIdle, descentCheck},
+		{"not looked at for a while", func(o *Observation) { o.History.Observed = o.Now.Add(-4 * testInterval) }, ActionNone, v1alpha1.ReasonCoolingDown, testInterval},
+		{"created a moment ago", func(o *Observation) { o.Created = o.Now.Add(-time.Second) }, ActionNone, v1alpha1.ReasonCoolingDown, testInterval},
+		{"woken a moment ago", func(o *Observation) { o.LastWake = o.Now.Add(-time.Second) }, ActionNone, v1alpha1.ReasonCoolingDown, testInterval},
+		{"used a moment ago", func(o *Observation) { o.LastActivity = o.Now.Add(-time.Second) }, ActionNone, v1alpha1.ReasonCoolingDown, testInterval},
 
-		{"one trigger active", func(o *Observation) { o.Triggers[1] = active }, ActionNone, ReasonTriggerActive, testInterval},
-		{"one trigger active, asleep", func(o *Observation) { o.Triggers[1], o.Replicas = active, 0 }, ActionWake, ReasonTriggerActive, testInterval},
-		{"one trigger active, on the way to sleep", func(o *Observation) { o.Triggers[1], o.SleepRequested = active, true }, ActionWake, ReasonTriggerActive, testInterval},
-		{"one active, one unknown, asleep", func(o *Observation) { o.Triggers, o.Replicas = []Result{unknown, active}, 0 }, ActionWake, ReasonTriggerActive, testInterval},
-		{"one trigger unknown", func(o *Observation) { o.Triggers[1] = unknown }, ActionNone, ReasonTriggerUnknown, testInterval},
-		{"one trigger unknown, asleep", func(o *Observation) { o.Triggers[1], o.Replicas = unknown, 0 }, ActionNone, ReasonTriggerUnknown, testInterval},
-		{"one trigger unknown, on the way to sleep", func(o *Observation) { o.Triggers[1], o.SleepRequested = unknown, true }, ActionNone, ReasonTriggerUnknown, testInterval},
-		{"no triggers", func(o *Observation) { o.Triggers = nil }, ActionNone, ReasonNoTriggers, 0},
-		{"no triggers, asleep", func(o *Observation) { o.Triggers, o.Replicas = nil, 0 }, ActionNone, ReasonNoTriggers, 0},
+		{"one trigger active", func(o *Observation) { o.Triggers[1] = active }, ActionNone, v1alpha1.ReasonTriggerActive, testInterval},
+		{"one trigger active, asleep", func(o *Observation) { o.Triggers[1], o.Replicas = active, 0 }, ActionWake, v1alpha1.ReasonTriggerActive, testInterval},
+		{"one trigger active, on the way to sleep", func(o *Observation) { o.Triggers[1], o.SleepRequested = active, true }, ActionWake, v1alpha1.ReasonTriggerActive, testInterval},
+		{"one active, one unknown, asleep", func(o *Observation) { o.Triggers, o.Replicas = []Result{unknown, active}, 0 }, ActionWake, v1alpha1.ReasonTriggerActive, testInterval},
+		{"one trigger unknown", func(o *Observation) { o.Triggers[1] = unknown }, ActionNone, v1alpha1.ReasonTriggerUnknown, testInterval},
+		{"one trigger unknown, asleep", func(o *Observation) { o.Triggers[1], o.Replicas = unknown, 0 }, ActionNone, v1alpha1.ReasonTriggerUnknown, testInterval},
+		{"one trigger unknown, on the way to sleep", func(o *Observation) { o.Triggers[1], o.SleepRequested = unknown, true }, ActionNone, v1alpha1.ReasonTriggerUnknown, testInterval},
+		{"no triggers", func(o *Observation) { o.Triggers = nil }, ActionNone, v1alpha1.ReasonNoTriggers, 0},
+		{"no triggers, asleep", func(o *Observation) { o.Triggers, o.Replicas = nil, 0 }, ActionNone, v1alpha1.ReasonNoTriggers, 0},
 
-		{"asleep", func(o *Observation) { o.Replicas = 0 }, ActionNone, ReasonAsleep, testInterval},
-		{"on the way to sleep", func(o *Observation) { o.SleepRequested = true }, ActionNone, ReasonSleepRequested, descentCheck},
-		{"no resolver", func(o *Observation) { o.Obstacle = "no resolver is ready" }, ActionNone, ReasonNotReady, testInterval},
+		{"asleep", func(o *Observation) { o.Replicas = 0 }, ActionNone, v1alpha1.ReasonAsleep, testInterval},
+		{"on the way to sleep", func(o *Observation) { o.SleepRequested = true }, ActionNone, v1alpha1.ReasonSleepRequested, descentCheck},
+		{"no resolver", func(o *Observation) { o.Obstacle = "no resolver is ready" }, ActionNone, v1alpha1.ReasonNotReady, testInterval},
 		{"no resolver, asleep and active", func(o *Observation) {
 			o.Obstacle, o.Replicas, o.Triggers = "no resolver is ready", 0, []Result{active}
-		}, ActionWake, ReasonTriggerActive, testInterval},
-		{"target unknown", func(o *Observation) { o.ReplicasKnown = false }, ActionNone, ReasonTargetUnknown, testInterval},
-		{"target unknown, active", func(o *Observation) { o.ReplicasKnown, o.Replicas, o.Triggers = false, 0, []Result{active} }, ActionNone, ReasonTargetUnknown, testInterval},
+		}, ActionWake, v1alpha1.ReasonTriggerActive, testInterval},
+		{"target unknown", func(o *Observation) { o.ReplicasKnown = false }, ActionNone, v1alpha1.ReasonTargetUnknown, testInterval},
+		{"target unknown, active", func(o *Observation) { o.ReplicasKnown, o.Replicas, o.Triggers = false, 0, []Result{active} }, ActionNone, v1alpha1.ReasonTargetUnknown, testInterval},
 
-		{"inside the enabled period", func(o *Observation) { o.EnabledPeriod = officeHours }, ActionSleep, ReasonIdle, descentCheck},
-		{"outside the enabled period", func(o *Observation) { o.EnabledPeriod = nights }, ActionNone, ReasonOutsideEnabledPeriod, testInterval},
-		{"outside the enabled period, asleep", func(o *Observation) { o.EnabledPeriod, o.Replicas = nights, 0 }, ActionWake, ReasonOutsideEnabledPeriod, testInterval},
+		{"inside the enabled period", func(o *Observation) { o.EnabledPeriod = officeHours }, ActionSleep, v1alpha1.ReasonIdle, descentCheck},
+		{"outside the enabled period", func(o *Observation) { o.EnabledPeriod = nights }, ActionNone, v1alpha1.ReasonOutsideEnabledPeriod, testInterval},
+		{"outside the enabled period, asleep", func(o *Observation) { o.EnabledPeriod, o.Replicas = nights, 0 }, ActionWake, v1alpha1.ReasonOutsideEnabledPeriod, testInterval},
 		{"outside the enabled period, nothing known of triggers", func(o *Observation) {
 			o.EnabledPeriod, o.Replicas, o.Triggers = nights, 0, nil
-		}, ActionWake, ReasonOutsideEnabledPeriod, testInterval},
-		{"outside the enabled period, on the way to sleep", func(o *Observation) { o.EnabledPeriod, o.SleepRequested = nights, true }, ActionWake, ReasonOutsideEnabledPeriod, testInterval},
+		}, ActionWake, v1alpha1.ReasonOutsideEnabledPeriod, testInterval},
+		{"outside the enabled period, on the way to sleep", func(o *Observation) { o.EnabledPeriod, o.SleepRequested = nights, true }, ActionWake, v1alpha1.ReasonOutsideEnabledPeriod, testInterval},
 		{"inside the enabled period, no triggers, asleep", func(o *Observation) {
 			o.EnabledPeriod, o.Replicas, o.Triggers = officeHours, 0, nil
-		}, ActionNone, ReasonNoTriggers, testInterval},
+		}, ActionNone, v1alpha1.ReasonNoTriggers, testInterval},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			observation := idleLongEnough()

@@ -38,55 +38,10 @@ const (
 	Unknown Verdict = "unknown"
 )
 
-// Reasons of verdicts, which the condition TriggersHealthy shows.
-const (
-	// ReasonBelowThreshold: the value is below the threshold.
-	ReasonBelowThreshold = "BelowThreshold"
-	// ReasonThresholdReached: the value is at the threshold, or above it.
-	ReasonThresholdReached = "ThresholdReached"
-	// ReasonMetadataInvalid: the metadata of the trigger cannot be understood.
-	ReasonMetadataInvalid = "MetadataInvalid"
-	// ReasonNoServer: nothing says which server to ask.
-	ReasonNoServer = "NoServer"
-	// ReasonServerFailed: the server cannot be reached, does not answer in
-	// time or fails.
-	ReasonServerFailed = "ServerFailed"
-	// ReasonServerRefused: the server refuses the credentials.
-	ReasonServerRefused = "ServerRefused"
-	// ReasonCredentialsUnavailable: what the trigger refers to for its
-	// credentials cannot be read.
-	ReasonCredentialsUnavailable = "CredentialsUnavailable"
-	// ReasonQueryRejected: the server does not understand the query.
-	ReasonQueryRejected = "QueryRejected"
-	// ReasonNotScraped: what the trigger measures was not scraped all the time.
-	ReasonNotScraped = "NotScraped"
-	// ReasonNoData: the answer is empty.
-	ReasonNoData = "NoData"
-	// ReasonDataIncomplete: a part of the data is missing, or too old.
-	ReasonDataIncomplete = "DataIncomplete"
-	// ReasonSeveralElements: the answer has several values.
-	ReasonSeveralElements = "SeveralElements"
-	// ReasonNotANumber: the answer is not a number.
-	ReasonNotANumber = "NotANumber"
-	// ReasonTraffic: there is traffic.
-	ReasonTraffic = "Traffic"
-	// ReasonNoTraffic: there is none.
-	ReasonNoTraffic = "NoTraffic"
-	// ReasonNotInPath: resolvers are not where they could see the traffic.
-	ReasonNotInPath = "ResolversNotInPath"
-	// ReasonNotReported: a resolver that is ready has not reported in time.
-	ReasonNotReported = "NotReported"
-	// ReasonAwaitingReports: resolvers will report in a moment. That is no
-	// reason to call the trigger unhealthy.
-	ReasonAwaitingReports = "AwaitingReports"
-	// ReasonNotSupported: nothing evaluates this type of trigger.
-	ReasonNotSupported = "NotSupported"
-)
-
 // Result is what came of evaluating a trigger.
 type Result struct {
 	Verdict Verdict
-	// Reason is one of the reasons above.
+	// Reason is one of the reasons of v1alpha1.
 	Reason string
 	// Message is a sentence for the user. It holds no secret, and is the same
 	// as long as nothing changes.
@@ -116,9 +71,9 @@ var ErrBusy = errors.New("busy, try again later")
 // threshold.
 func compare(value, threshold float64) Result {
 	if value < threshold {
-		return Result{Idle, ReasonBelowThreshold, fmt.Sprintf("below %g", threshold)}
+		return Result{Idle, v1alpha1.ReasonBelowThreshold, fmt.Sprintf("below %g", threshold)}
 	}
-	return Result{Active, ReasonThresholdReached, fmt.Sprintf("at least %g", threshold)}
+	return Result{Active, v1alpha1.ReasonThresholdReached, fmt.Sprintf("at least %g", threshold)}
 }
 
 func unknownBecause(reason, message string, args ...any) Result {
@@ -140,7 +95,7 @@ func noAnswer(reason, message string, args ...any) error {
 }
 
 func serverFault(message string, args ...any) error {
-	return &answerError{Result: unknownBecause(ReasonServerFailed, message, args...), serverFault: true}
+	return &answerError{Result: unknownBecause(v1alpha1.ReasonServerFailed, message, args...), serverFault: true}
 }
 
 // resultOf returns what a trigger says when there is no answer. ErrBusy is not
@@ -153,6 +108,6 @@ func resultOf(err error) (Result, error) {
 	case errors.As(err, &known):
 		return known.Result, nil
 	default:
-		return unknownBecause(ReasonServerFailed, "%v", err), nil
+		return unknownBecause(v1alpha1.ReasonServerFailed, "%v", err), nil
 	}
 }

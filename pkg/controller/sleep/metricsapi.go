@@ -84,7 +84,7 @@ func NewExternalMetrics(options MetricsAPIOptions) *ExternalMetrics {
 func (e *ExternalMetrics) Evaluate(ctx context.Context, subject Subject) (Result, error) {
 	trigger, errs := triggers.ParseExternalMetric(subject.Trigger.Metadata, nil)
 	if len(errs) > 0 {
-		return unknownBecause(ReasonMetadataInvalid, "%v", errs.ToAggregate()), nil
+		return unknownBecause(v1alpha1.ReasonMetadataInvalid, "%v", errs.ToAggregate()), nil
 	}
 	const api = "external.metrics.k8s.io"
 	namespace, selector := subject.ElastiService.Namespace, trigger.Selector.String()
@@ -108,16 +108,16 @@ func (e *ExternalMetrics) Evaluate(ctx context.Context, subject Subject) (Result
 func (e *ExternalMetrics) sum(metric string, body []byte) (float64, error) {
 	var values externalmetrics.ExternalMetricValueList
 	if err := json.Unmarshal(body, &values); err != nil {
-		return 0, noAnswer(ReasonNotANumber, "the answer for the external metric %q cannot be read", metric)
+		return 0, noAnswer(v1alpha1.ReasonNotANumber, "the answer for the external metric %q cannot be read", metric)
 	}
 	if len(values.Items) == 0 {
-		return 0, noAnswer(ReasonNoData, "the external metric %q has no series that the selector selects", metric)
+		return 0, noAnswer(v1alpha1.ReasonNoData, "the external metric %q has no series that the selector selects", metric)
 	}
 	sum := 0.0
 	for i := range values.Items {
 		item := &values.Items[i]
 		if e.options.Clock.Since(item.Timestamp.Time) > maxMetricAge {
-			return 0, noAnswer(ReasonDataIncomplete, "the external metric %q is older than %s", metric, maxMetricAge)
+			return 0, noAnswer(v1alpha1.ReasonDataIncomplete, "the external metric %q is older than %s", metric, maxMetricAge)
 		}
 		sum += item.Value.AsApproximateFloat64()
 	}
@@ -143,7 +143,7 @@ func NewCPU(options MetricsAPIOptions) *CPU {
 func (c *CPU) Evaluate(ctx context.Context, subject Subject) (Result, error) {
 	trigger, errs := triggers.ParseCPU(subject.Trigger.Metadata, nil)
 	if len(errs) > 0 {
-		return unknownBecause(ReasonMetadataInvalid, "%v", errs.ToAggregate()), nil
+		return unknownBecause(v1alpha1.ReasonMetadataInvalid, "%v", errs.ToAggregate()), nil
 	}
 	target := targetOf(subject.ElastiService)
 	asked := question{server: resourcemetrics.GroupName, text: target.String()}
@@ -161,11 +161,11 @@ func (c *CPU) usage(ctx context.Context, target scaling.Target) (float64, error)
 	scale, err := c.options.Scales.Get(ctx, target)
 	switch {
 	case err != nil:
-		return 0, noAnswer(ReasonDataIncomplete, "the scale of %s %q cannot be read", target.Kind, target.Name)
+		return 0, noAnswer(v1alpha1.ReasonDataIncomplete, "the scale of %s %q cannot be read", target.Kind, target.Name)
 	case scale.Spec.Replicas == 0 && scale.Status.Replicas == 0:
 		return 0, nil
 	case scale.Status.Selector == "":
-		return 0, noAnswer(ReasonNotSupported, "the scale of %s %q does not say which pods belong to it: use another type of trigger", target.Kind, target.Name)
+		return 0, noAnswer(v1alpha1.ReasonNotSupported, "the scale of %s %q does not say which pods belong to it: use another type of trigger", target.Kind, target.Name)
 	}
 	body, err := c.options.Host.Get().
 		AbsPath("/apis", resourcemetrics.GroupName, resourcemetrics.SchemeGroupVersion.Version, "namespaces", target.Namespace, "pods").
@@ -176,16 +176,16 @@ func (c *CPU) usage(ctx context.Context, target scaling.Target) (float64, error)
 	}
 	var pods resourcemetrics.PodMetricsList
 	if err := json.Unmarshal(body, &pods); err != nil {
-		return 0, noAnswer(ReasonNotANumber, "the answer for the pods of %s %q cannot be read", target.Kind, target.Name)
+		return 0, noAnswer(v1alpha1.ReasonNotANumber, "the answer for the pods of %s %q cannot be read", target.Kind, target.Name)
 	}
 	if len(pods.Items) < int(max(scale.Spec.Replicas, scale.Status.Replicas)) {
-		return 0, noAnswer(ReasonDataIncomplete, "not every pod of %s %q has metrics yet", target.Kind, target.Name)
+		return 0, noAnswer(v1alpha1.ReasonDataIncomplete, "not every pod of %s %q has metrics yet", target.Kind, target.Name)
 	}
 	sum := 0.0
 	for i := range pods.Items {
 		pod := &pods.Items[i]
 		if c.options.Clock.Since(pod.Timestamp.Time) > maxMetricAge {
-			return 0, noAnswer(ReasonDataIncomplete, "the metrics of the pods of %s %q are older than %s", target.Kind, target.Name, maxMetricAge)
+			return 0, noAnswer(v1alpha1.ReasonDataIncomplete, "the metrics of the pods of %s %q are older than %s", target.Kind, target.Name, maxMetricAge)
 		}
 		for j := range pod.Containers {
 			sum += pod.Containers[j].Usage.Cpu().AsApproximateFloat64()
@@ -198,9 +198,9 @@ func (c *CPU) usage(ctx context.Context, target scaling.Target) (float64, error)
 func explainMetricsError(api string, err error) error {
 	switch {
 	case apierrors.IsNotFound(err):
-		return noAnswer(ReasonNoData, "%s does not know the metric, or is not installed in the cluster", api)
+		return noAnswer(v1alpha1.ReasonNoData, "%s does not know the metric, or is not installed in the cluster", api)
 	case apierrors.IsForbidden(err), apierrors.IsUnauthorized(err):
-		return noAnswer(ReasonServerRefused, "the elasti-apiserver may not read %s: grant it get and list there", api)
+		return noAnswer(v1alpha1.ReasonServerRefused, "the elasti-apiserver may not read %s: grant it get and list there", api)
 	case errors.Is(err, context.DeadlineExceeded):
 		return serverFault("%s did not answer in time", api)
 	default:

@@ -74,12 +74,12 @@ func TestExternalMetricVerdicts(t *testing.T) {
 		verdict Verdict
 		reason  string
 	}{
-		{"below", series(value("200m", 0), value("200m", time.Minute)), Idle, ReasonBelowThreshold},
-		{"the sum reaches it", series(value("200m", 0), value("300m", 0)), Active, ReasonThresholdReached},
-		{"no series", series(), Unknown, ReasonNoData},
-		{"too old", series(value("0", time.Hour)), Unknown, ReasonDataIncomplete},
-		{"not known", "", Unknown, ReasonNoData},
-		{"no list", `[]`, Unknown, ReasonNotANumber},
+		{"below", series(value("200m", 0), value("200m", time.Minute)), Idle, v1alpha1.ReasonBelowThreshold},
+		{"the sum reaches it", series(value("200m", 0), value("300m", 0)), Active, v1alpha1.ReasonThresholdReached},
+		{"no series", series(), Unknown, v1alpha1.ReasonNoData},
+		{"too old", series(value("0", time.Hour)), Unknown, v1alpha1.ReasonDataIncomplete},
+		{"not known", "", Unknown, v1alpha1.ReasonNoData},
+		{"no list", `[]`, Unknown, v1alpha1.ReasonNotANumber},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			answers := map[string]string{}
@@ -128,15 +128,15 @@ func TestCPUVerdicts(t *testing.T) {
 		verdict Verdict
 		reason  string
 	}{
-		{"below", two, pods(pod(0, "10m", "5m"), pod(time.Minute, "20m")), Idle, ReasonBelowThreshold},
-		{"the sum reaches it", two, pods(pod(0, "20m", "15m"), pod(0, "15m")), Active, ReasonThresholdReached},
-		{"a pod has none", two, pods(pod(0, "1m")), Unknown, ReasonDataIncomplete},
-		{"too old", two, pods(pod(0, "1m"), pod(time.Hour, "1m")), Unknown, ReasonDataIncomplete},
-		{"no metrics API", two, "", Unknown, ReasonNoData},
-		{"asleep", fakeScale{}, "", Idle, ReasonBelowThreshold},
-		{"starting", fakeScale{wanted: 1, selector: "app=shop"}, pods(), Unknown, ReasonDataIncomplete},
-		{"a kind without a selector", fakeScale{wanted: 1, pods: 1}, "", Unknown, ReasonNotSupported},
-		{"no scale", fakeScale{err: context.DeadlineExceeded}, "", Unknown, ReasonDataIncomplete},
+		{"below", two, pods(pod(0, "10m", "5m"), pod(time.Minute, "20m")), Idle, v1alpha1.ReasonBelowThreshold},
+		{"the sum reaches it", two, pods(pod(0, "20m", "15m"), pod(0, "15m")), Active, v1alpha1.ReasonThresholdReached},
+		{"a pod has none", two, pods(pod(0, "1m")), Unknown, v1alpha1.ReasonDataIncomplete},
+		{"too old", two, pods(pod(0, "1m"), pod(time.Hour, "1m")), Unknown, v1alpha1.ReasonDataIncomplete},
+		{"no metrics API", two, "", Unknown, v1alpha1.ReasonNoData},
+		{"asleep", fakeScale{}, "", Idle, v1alpha1.ReasonBelowThreshold},
+		{"starting", fakeScale{wanted: 1, selector: "app=shop"}, pods(), Unknown, v1alpha1.ReasonDataIncomplete},
+		{"a kind without a selector", fakeScale{wanted: 1, pods: 1}, "", Unknown, v1alpha1.ReasonNotSupported},
+		{"no scale", fakeScale{err: context.DeadlineExceeded}, "", Unknown, v1alpha1.ReasonDataIncomplete},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			answers := map[string]string{}

@@ -27,13 +27,6 @@ import (
 	"github.com/truefoundry/elasti-apiserver/pkg/schedule"
 )
 
-// Conditions that the controller of ElastiServices sets.
-const (
-	conditionReady       = "Ready"
-	conditionTargetFound = "TargetFound"
-	conditionConflict    = "Conflict"
-)
-
 // observe returns everything that a decision depends on but the triggers.
 func (s *Scheduler) observe(seen snapshot) Observation {
 	elastiService, status := seen.elastiService, &seen.elastiService.Status
@@ -56,7 +49,7 @@ func (s *Scheduler) observe(seen snapshot) Observation {
 		// Other triggers said idle.
 		observation.History.IdleSince = time.Time{}
 	}
-	if ready := meta.FindStatusCondition(status.Conditions, conditionReady); ready == nil {
+	if ready := meta.FindStatusCondition(status.Conditions, v1alpha1.ConditionReady); ready == nil {
 		observation.Obstacle = "it is not known whether its Service is covered"
 	} else if ready.Status != metav1.ConditionTrue {
 		observation.Obstacle = ready.Message
@@ -79,7 +72,7 @@ func (s *Scheduler) observe(seen snapshot) Observation {
 // While another ElastiService has the Service, that one decides.
 func knowsReplicas(elastiService *v1alpha1.ElastiService) bool {
 	conditions := elastiService.Status.Conditions
-	return meta.IsStatusConditionTrue(conditions, conditionTargetFound) && !meta.IsStatusConditionTrue(conditions, conditionConflict)
+	return meta.IsStatusConditionTrue(conditions, v1alpha1.ConditionTargetFound) && !meta.IsStatusConditionTrue(conditions, v1alpha1.ConditionConflict)
 }
 
 func cooldown(elastiService *v1alpha1.ElastiService) time.Duration {

@@ -36,6 +36,7 @@ import (
 	"github.com/prometheus/common/model"
 	"k8s.io/utils/clock"
 
+	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti/v1alpha1"
 	"github.com/truefoundry/elasti-apiserver/pkg/triggers"
 )
 
@@ -119,7 +120,7 @@ func (p *Prometheus) CloseIdleConnections() {
 func (p *Prometheus) Evaluate(ctx context.Context, subject Subject) (Result, error) {
 	trigger, errs := triggers.ParsePrometheus(subject.Trigger.Metadata, nil)
 	if len(errs) > 0 {
-		return unknownBecause(ReasonMetadataInvalid, "%v", errs.ToAggregate()), nil
+		return unknownBecause(v1alpha1.ReasonMetadataInvalid, "%v", errs.ToAggregate()), nil
 	}
 	server, err := p.server(&trigger)
 	if err != nil {
@@ -135,7 +136,7 @@ func (p *Prometheus) Evaluate(ctx context.Context, subject Subject) (Result, err
 		return resultOf(err)
 	}
 	if up < 1 {
-		return unknownBecause(ReasonNotScraped, "%s: up{%s} was not 1 all the time in the last %s: is uptimeFilter right, and is Prometheus up?", server.host, filter, p.options.UptimeWindow), nil
+		return unknownBecause(v1alpha1.ReasonNotScraped, "%s: up{%s} was not 1 all the time in the last %s: is uptimeFilter right, and is Prometheus up?", server.host, filter, p.options.UptimeWindow), nil
 	}
 	value, err := p.ask(ctx, server, trigger.Query, subject.MaxAge)
 	if err != nil {
@@ -176,11 +177,11 @@ func (p *Prometheus) server(trigger *triggers.Prometheus) (*prometheusServer, er
 		server.headers.Set(name, trigger.Headers[name])
 	}
 	if server.address == "" {
-		return nil, noAnswer(ReasonNoServer, "the trigger has no serverAddress, and the elasti-apiserver was started without --prometheus-server-address: give one of them")
+		return nil, noAnswer(v1alpha1.ReasonNoServer, "the trigger has no serverAddress, and the elasti-apiserver was started without --prometheus-server-address: give one of them")
 	}
 	parsed, err := url.Parse(server.address)
 	if err != nil {
-		return nil, noAnswer(ReasonNoServer, "the serverAddress is not a URL")
+		return nil, noAnswer(v1alpha1.ReasonNoServer, "the serverAddress is not a URL")
 	}
 	server.host = parsed.Host
 	if !trigger.Credentials.IsZero() {
@@ -217,7 +218,7 @@ func (p *Prometheus) query(ctx context.Context, server *prometheusServer, query 
 	if server.authorizationFile != "" && headers.Get(authorizationHeader) == "" {
 		authorization, err := os.ReadFile(server.authorizationFile)
 		if err != nil {
-			return 0, noAnswer(ReasonServerRefused, "the file that --prometheus-authorization-header-file names cannot be read")
+			return 0, noAnswer(v1alpha1.ReasonServerRefused, "the file that --prometheus-authorization-header-file names cannot be read")
 		}
 		headers = headers.Clone()
 		headers.Set(authorizationHeader, strings.TrimSpace(string(authorization)))
@@ -239,7 +240,7 @@ func (p *Prometheus) query(ctx context.Context, server *prometheusServer, query 
 		},
 	})
 	if err != nil {
-		return 0, noAnswer(ReasonNoServer, "the serverAddress is not a URL")
+		return 0, noAnswer(v1alpha1.ReasonNoServer, "the serverAddress is not a URL")
 	}
 	value, warnings, err := prometheusv1.NewAPI(client).Query(ctx, query, time.Time{}, prometheusv1.WithTimeout(p.questions.timeout))
 	switch {
@@ -247,7 +248,7 @@ func (p *Prometheus) query(ctx context.Context, server *prometheusServer, query 
 		return 0, explainQueryError(server, err)
 	case len(warnings) > 0:
 		// A server that asks others says so here when one of them is missing.
-		return 0, noAnswer(ReasonDataIncomplete, "%s: the answer has warnings: %s", server.host, server.quote(strings.Join(warnings, "; ")))
+		return 0, noAnswer(v1alpha1.ReasonDataIncomplete, "%s: the answer has warnings: %s", server.host, server.quote(strings.Join(warnings, "; ")))
 	default:
 		return single(server.host, value)
 	}
@@ -262,18 +263,18 @@ func single(host string, value model.Value) (float64, error) {
 	case model.Vector:
 		switch {
 		case len(value) == 0:
-			return 0, noAnswer(ReasonNoData, "%s: the query has no result: does what it selects exist?", host)
+			return 0, noAnswer(v1alpha1.ReasonNoData, "%s: the query has no result: does what it selects exist?", host)
 		case len(value) > 1:
-			return 0, noAnswer(ReasonSeveralElements, "%s: the query has several results: wrap it into sum(…) or max(…)", host)
+			return 0, noAnswer(v1alpha1.ReasonSeveralElements, "%s: the query has several results: wrap it into sum(…) or max(…)", host)
 		case value[0].Histogram != nil:
-			return 0, noAnswer(ReasonNotANumber, "%s: the query's result is a histogram: take a number of it, such as with histogram_count(…)", host)
+			return 0, noAnswer(v1alpha1.ReasonNotANumber, "%s: the query's result is a histogram: take a number of it, such as with histogram_count(…)", host)
 		}
 		number = float64(value[0].Value)
 	default:
-		return 0, noAnswer(ReasonNotANumber, "%s: the query's result is of the type %s: use a query for an instant vector with one element, or a scalar", host, value.Type())
+		return 0, noAnswer(v1alpha1.ReasonNotANumber, "%s: the query's result is of the type %s: use a query for an instant vector with one element, or a scalar", host, value.Type())
 	}
 	if math.IsNaN(number) || math.IsInf(number, 0) {
-		return 0, noAnswer(ReasonNotANumber, "%s: the query's result is %v: does it divide by zero?", host, number)
+		return 0, noAnswer(v1alpha1.ReasonNotANumber, "%s: the query's result is %v: does it divide by zero?", host, number)
 	}
 	return number, nil
 }
@@ -287,11 +288,11 @@ func explainQueryError(server *prometheusServer, err error) error {
 	if errors.As(err, &failure) {
 		switch failure.Type {
 		case prometheusv1.ErrBadData, prometheusv1.ErrExec:
-			return noAnswer(ReasonQueryRejected, "%s rejects the query: %s", host, server.quote(failure.Msg))
+			return noAnswer(v1alpha1.ReasonQueryRejected, "%s rejects the query: %s", host, server.quote(failure.Msg))
 		case prometheusv1.ErrClient:
-			return noAnswer(ReasonServerRefused, "%s refuses the request (%s): are the credentials, the headers and the path right?", host, server.quote(failure.Msg))
+			return noAnswer(v1alpha1.ReasonServerRefused, "%s refuses the request (%s): are the credentials, the headers and the path right?", host, server.quote(failure.Msg))
 		case prometheusv1.ErrTimeout, prometheusv1.ErrCanceled:
-			return noAnswer(ReasonServerFailed, "%s gave up on the query: make it cheaper", host)
+			return noAnswer(v1alpha1.ReasonServerFailed, "%s gave up on the query: make it cheaper", host)
 		case prometheusv1.ErrBadResponse:
 			return serverFault("%s does not answer as Prometheus does: is the serverAddress right?", host)
 		default:
@@ -306,7 +307,7 @@ func explainQueryError(server *prometheusServer, err error) error {
 		// Its own text holds the URL, which may hold a password.
 		return serverFault("%s cannot be reached: %v", host, request.Err)
 	}
-	return noAnswer(ReasonNotANumber, "%s: the answer cannot be read: use a query for an instant vector with one element, or a scalar", host)
+	return noAnswer(v1alpha1.ReasonNotANumber, "%s: the answer cannot be read: use a query for an instant vector with one element, or a scalar", host)
 }
 
 // quote returns what the server says, without the credentials that it repeats.

@@ -112,37 +112,37 @@ func TestPrometheusVerdicts(t *testing.T) {
 		verdict  Verdict
 		reason   string
 	}{
-		{name: "below", body: vector("4.9"), verdict: Idle, reason: ReasonBelowThreshold},
-		{name: "equal", body: vector("5"), verdict: Active, reason: ReasonThresholdReached},
-		{name: "above", body: vector("5.1"), verdict: Active, reason: ReasonThresholdReached},
-		{name: "scalar", body: `{"status":"success","data":{"resultType":"scalar","result":[1,"0"]}}`, verdict: Idle, reason: ReasonBelowThreshold},
-		{name: "empty", body: vector(), verdict: Unknown, reason: ReasonNoData},
-		{name: "two elements", body: vector("0", "0"), verdict: Unknown, reason: ReasonSeveralElements},
-		{name: "NaN", body: vector("NaN"), verdict: Unknown, reason: ReasonNotANumber},
-		{name: "minus infinity", body: vector("-Inf"), verdict: Unknown, reason: ReasonNotANumber},
-		{name: "infinity", body: vector("+Inf"), verdict: Unknown, reason: ReasonNotANumber},
-		{name: "string", body: `{"status":"success","data":{"resultType":"string","result":[1,"0"]}}`, verdict: Unknown, reason: ReasonNotANumber},
-		{name: "range", body: `{"status":"success","data":{"resultType":"matrix","result":[]}}`, verdict: Unknown, reason: ReasonNotANumber},
+		{name: "below", body: vector("4.9"), verdict: Idle, reason: v1alpha1.ReasonBelowThreshold},
+		{name: "equal", body: vector("5"), verdict: Active, reason: v1alpha1.ReasonThresholdReached},
+		{name: "above", body: vector("5.1"), verdict: Active, reason: v1alpha1.ReasonThresholdReached},
+		{name: "scalar", body: `{"status":"success","data":{"resultType":"scalar","result":[1,"0"]}}`, verdict: Idle, reason: v1alpha1.ReasonBelowThreshold},
+		{name: "empty", body: vector(), verdict: Unknown, reason: v1alpha1.ReasonNoData},
+		{name: "two elements", body: vector("0", "0"), verdict: Unknown, reason: v1alpha1.ReasonSeveralElements},
+		{name: "NaN", body: vector("NaN"), verdict: Unknown, reason: v1alpha1.ReasonNotANumber},
+		{name: "minus infinity", body: vector("-Inf"), verdict: Unknown, reason: v1alpha1.ReasonNotANumber},
+		{name: "infinity", body: vector("+Inf"), verdict: Unknown, reason: v1alpha1.ReasonNotANumber},
+		{name: "string", body: `{"status":"success","data":{"resultType":"string","result":[1,"0"]}}`, verdict: Unknown, reason: v1alpha1.ReasonNotANumber},
+		{name: "range", body: `{"status":"success","data":{"resultType":"matrix","result":[]}}`, verdict: Unknown, reason: v1alpha1.ReasonNotANumber},
 		{
 			name:    "histogram",
 			body:    `{"status":"success","data":{"resultType":"vector","result":[{"metric":{},"histogram":[1,{"count":"1","sum":"1","buckets":[]}]}]}}`,
-			verdict: Unknown, reason: ReasonNotANumber,
+			verdict: Unknown, reason: v1alpha1.ReasonNotANumber,
 		},
 		{
 			name:    "with warnings",
 			body:    `{"status":"success","warnings":["a store did not answer"],"data":{"resultType":"scalar","result":[1,"0"]}}`,
-			verdict: Unknown, reason: ReasonDataIncomplete,
+			verdict: Unknown, reason: v1alpha1.ReasonDataIncomplete,
 		},
-		{name: "not scraped", up: "0", body: vector("0"), verdict: Unknown, reason: ReasonNotScraped},
-		{name: "not scraped, above", up: "0", body: vector("9"), verdict: Unknown, reason: ReasonNotScraped},
-		{name: "bad query", status: 400, body: `{"status":"error","errorType":"bad_data","error":"parse error"}`, verdict: Unknown, reason: ReasonQueryRejected},
-		{name: "no credential", status: 401, body: `go away`, verdict: Unknown, reason: ReasonServerRefused},
-		{name: "overloaded", status: 503, body: `{"status":"error","errorType":"timeout","error":"too many queries"}`, verdict: Unknown, reason: ReasonServerFailed},
-		{name: "fails", status: 500, body: `oh no`, verdict: Unknown, reason: ReasonServerFailed},
-		{name: "a web page", body: `<html>welcome</html>`, verdict: Unknown, reason: ReasonServerFailed},
-		{name: "sends elsewhere", status: 307, verdict: Unknown, reason: ReasonServerFailed},
-		{name: "endless", body: `{"status":"success","data":"` + strings.Repeat("x", 2*maxAnswerBytes), verdict: Unknown, reason: ReasonServerFailed},
-		{name: "bad metadata", metadata: `{"threshold":1}`, verdict: Unknown, reason: ReasonMetadataInvalid},
+		{name: "not scraped", up: "0", body: vector("0"), verdict: Unknown, reason: v1alpha1.ReasonNotScraped},
+		{name: "not scraped, above", up: "0", body: vector("9"), verdict: Unknown, reason: v1alpha1.ReasonNotScraped},
+		{name: "bad query", status: 400, body: `{"status":"error","errorType":"bad_data","error":"parse error"}`, verdict: Unknown, reason: v1alpha1.ReasonQueryRejected},
+		{name: "no credential", status: 401, body: `go away`, verdict: Unknown, reason: v1alpha1.ReasonServerRefused},
+		{name: "overloaded", status: 503, body: `{"status":"error","errorType":"timeout","error":"too many queries"}`, verdict: Unknown, reason: v1alpha1.ReasonServerFailed},
+		{name: "fails", status: 500, body: `oh no`, verdict: Unknown, reason: v1alpha1.ReasonServerFailed},
+		{name: "a web page", body: `<html>welcome</html>`, verdict: Unknown, reason: v1alpha1.ReasonServerFailed},
+		{name: "sends elsewhere", status: 307, verdict: Unknown, reason: v1alpha1.ReasonServerFailed},
+		{name: "endless", body: `{"status":"success","data":"` + strings.Repeat("x", 2*maxAnswerBytes), verdict: Unknown, reason: v1alpha1.ReasonServerFailed},
+		{name: "bad metadata", metadata: `{"threshold":1}`, verdict: Unknown, reason: v1alpha1.ReasonMetadataInvalid},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			server := newFakePrometheus(t)
@@ -170,10 +170,10 @@ func TestPrometheusThatCannotBeAsked(t *testing.T) {
 	gone := httptest.NewServer(nil)
 	gone.Close()
 	for name, test := range map[string]struct{ address, reason string }{
-		"hangs":         {hanging.URL, ReasonServerFailed},
-		"is gone":       {gone.URL, ReasonServerFailed},
-		"is not known":  {"", ReasonNoServer},
-		"is not a host": {"http://prometheus.invalid.:9090", ReasonServerFailed},
+		"hangs":         {hanging.URL, v1alpha1.ReasonServerFailed},
+		"is gone":       {gone.URL, v1alpha1.ReasonServerFailed},
+		"is not known":  {"", v1alpha1.ReasonNoServer},
+		"is not a host": {"http://prometheus.invalid.:9090", v1alpha1.ReasonServerFailed},
 	} {
 		t.Run(name, func(t *testing.T) {
 			prometheus := newTestPrometheus(t, PrometheusOptions{ServerAddress: test.address, Timeout: 100 * time.Millisecond})

@@ -28,22 +28,6 @@ import (
 	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti/v1alpha1"
 )
 
-// ConditionTriggersHealthy is the type of the condition that is true when every
-// trigger tells whether the target is idle.
-const ConditionTriggersHealthy = "TriggersHealthy"
-
-// ReasonTriggersAnswer is the reason of ConditionTriggersHealthy when it is
-// true. Otherwise it is the reason of the first trigger that is unknown.
-const ReasonTriggersAnswer = "TriggersAnswer"
-
-// ConditionDryRun is the type of the condition that is there, and true, while
-// decisions are not carried out. Its reason is EventWouldSleep, EventWouldWake
-// or ReasonNoAction, its message the decision.
-const ConditionDryRun = "DryRun"
-
-// ReasonNoAction means that the target would be left as it is.
-const ReasonNoAction = "NoAction"
-
 const (
 	// activityRefresh is how old the reported activity of a target that is
 	// used may get: a write for each look would be one each interval for
@@ -62,9 +46,9 @@ func reportOf(elastiService *v1alpha1.ElastiService, observation Observation, de
 	reported := &elastiService.Status
 	before := Report{
 		LastActivity:    reported.LastActivityTime,
-		TriggersHealthy: meta.FindStatusCondition(reported.Conditions, ConditionTriggersHealthy),
-		ScalingConflict: meta.FindStatusCondition(reported.Conditions, ConditionScalingConflict),
-		DryRun:          meta.FindStatusCondition(reported.Conditions, ConditionDryRun),
+		TriggersHealthy: meta.FindStatusCondition(reported.Conditions, v1alpha1.ConditionTriggersHealthy),
+		ScalingConflict: meta.FindStatusCondition(reported.Conditions, v1alpha1.ConditionScalingConflict),
+		DryRun:          meta.FindStatusCondition(reported.Conditions, v1alpha1.ConditionDryRun),
 	}
 	after := before
 	if activity := latest(decision.History.LastActive, observation.LastWake); activityIsNews(activity, observation, decision) {
@@ -101,15 +85,15 @@ func activityIsNews(activity time.Time, observation Observation, decision Decisi
 // judgeTriggers decides TriggersHealthy.
 func judgeTriggers(elastiService *v1alpha1.ElastiService, observation Observation) *metav1.Condition {
 	condition := metav1.Condition{
-		Type:    ConditionTriggersHealthy,
+		Type:    v1alpha1.ConditionTriggersHealthy,
 		Status:  metav1.ConditionTrue,
-		Reason:  ReasonTriggersAnswer,
+		Reason:  v1alpha1.ReasonTriggersAnswer,
 		Message: "every trigger tells whether the target is idle",
 	}
 	for i := range observation.Triggers {
 		result := &observation.Triggers[i]
-		if result.Verdict == Unknown && result.Reason == ReasonAwaitingReports {
-			return meta.FindStatusCondition(elastiService.Status.Conditions, ConditionTriggersHealthy)
+		if result.Verdict == Unknown && result.Reason == v1alpha1.ReasonAwaitingReports {
+			return meta.FindStatusCondition(elastiService.Status.Conditions, v1alpha1.ConditionTriggersHealthy)
 		}
 		if result.Verdict == Unknown {
 			condition.Status, condition.Reason = metav1.ConditionFalse, result.Reason
@@ -117,17 +101,17 @@ func judgeTriggers(elastiService *v1alpha1.ElastiService, observation Observatio
 			break
 		}
 	}
-	before := meta.FindStatusCondition(elastiService.Status.Conditions, ConditionTriggersHealthy)
+	before := meta.FindStatusCondition(elastiService.Status.Conditions, v1alpha1.ConditionTriggersHealthy)
 	return transition(elastiService, before, observation.Now, condition)
 }
 
 // judgeDryRun decides DryRun for an ElastiService whose decisions are not
 // carried out.
 func judgeDryRun(elastiService *v1alpha1.ElastiService, observation Observation, decision Decision) *metav1.Condition {
-	reason := map[Action]string{ActionNone: ReasonNoAction, ActionSleep: EventWouldSleep, ActionWake: EventWouldWake}[decision.Action]
-	before := meta.FindStatusCondition(elastiService.Status.Conditions, ConditionDryRun)
+	reason := map[Action]string{ActionNone: v1alpha1.ReasonNoAction, ActionSleep: v1alpha1.ReasonWouldSleep, ActionWake: v1alpha1.ReasonWouldWake}[decision.Action]
+	before := meta.FindStatusCondition(elastiService.Status.Conditions, v1alpha1.ConditionDryRun)
 	return transition(elastiService, before, observation.Now, metav1.Condition{
-		Type:    ConditionDryRun,
+		Type:    v1alpha1.ConditionDryRun,
 		Status:  metav1.ConditionTrue,
 		Reason:  reason,
 		Message: decision.Message,

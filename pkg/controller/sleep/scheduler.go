@@ -179,7 +179,7 @@ func (s *Scheduler) Changed(before, after *v1alpha1.ElastiService) {
 func (s *Scheduler) created(elastiService *v1alpha1.ElastiService) {
 	key := keyOf(elastiService)
 	known := &subject{elastiService: elastiService}
-	if meta.IsStatusConditionTrue(elastiService.Status.Conditions, ConditionScalingConflict) {
+	if meta.IsStatusConditionTrue(elastiService.Status.Conditions, v1alpha1.ConditionScalingConflict) {
 		// It was there before a restart, with more disturbed sleeps maybe.
 		pause := backoff(max(cooldown(elastiService), s.options.PollingInterval), conflictSleeps)
 		known.conflict = conflict{disturbed: conflictSleeps, by: "somebody else", until: s.clock.Now().Add(pause)}
@@ -351,7 +351,7 @@ func (s *Scheduler) evaluate(ctx context.Context, elastiService *v1alpha1.Elasti
 }
 
 func notSupported() Result {
-	return unknownBecause(ReasonNotSupported, "triggers of this type cannot be evaluated, so the target is not put to sleep")
+	return unknownBecause(v1alpha1.ReasonNotSupported, "triggers of this type cannot be evaluated, so the target is not put to sleep")
 }
 
 func keyOf(elastiService *v1alpha1.ElastiService) types.NamespacedName {

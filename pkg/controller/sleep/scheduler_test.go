@@ -101,8 +101,8 @@ func (f *fakeCluster) create(name string, change func(*v1alpha1.ElastiService)) 
 		Status: v1alpha1.ElastiServiceStatus{
 			Replicas: 3,
 			Conditions: []metav1.Condition{
-				{Type: conditionReady, Status: metav1.ConditionTrue, Reason: "Ready"},
-				{Type: conditionTargetFound, Status: metav1.ConditionTrue, Reason: "Found"},
+				{Type: v1alpha1.ConditionReady, Status: metav1.ConditionTrue, Reason: "Ready"},
+				{Type: v1alpha1.ConditionTargetFound, Status: metav1.ConditionTrue, Reason: "Found"},
 			},
 		},
 	}
@@ -407,7 +407,7 @@ func TestSchedulerMissingDataRestartsTheCooldown(t *testing.T) {
 		pass(2 * testInterval)
 		f.want(t)
 		condition := f.get("shop").Status.Conditions[2]
-		if condition.Status != metav1.ConditionFalse || condition.Reason != ReasonNoData || condition.Message != "triggers[0] (fake): "+unknown.Message {
+		if condition.Status != metav1.ConditionFalse || condition.Reason != v1alpha1.ReasonNoData || condition.Message != "triggers[0] (fake): "+unknown.Message {
 			t.Errorf("got the condition %+v", condition)
 		}
 		f.trigger.always(idle)
@@ -443,7 +443,7 @@ func TestSchedulerTriggersThatNothingEvaluates(t *testing.T) {
 		})
 		pass(2 * testCooldown)
 		f.want(t)
-		if condition := f.get("shop").Status.Conditions[2]; condition.Reason != ReasonNotSupported {
+		if condition := f.get("shop").Status.Conditions[2]; condition.Reason != v1alpha1.ReasonNotSupported {
 			t.Errorf("got the condition %+v", condition)
 		}
 	})
@@ -456,7 +456,7 @@ func TestSchedulerDryRun(t *testing.T) {
 	}{
 		"of all": {options: func(options *Options) { options.DryRun = true }},
 		"of one": {object: func(elastiService *v1alpha1.ElastiService) {
-			elastiService.Annotations = map[string]string{DryRunAnnotation: "true"}
+			elastiService.Annotations = map[string]string{v1alpha1.AnnotationDryRun: "true"}
 		}},
 	} {
 		t.Run(name, func(t *testing.T) {

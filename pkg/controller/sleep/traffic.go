@@ -72,29 +72,29 @@ func judgeTraffic(elastiService *v1alpha1.ElastiService, ready []string, known b
 	staleness := activity.Staleness(cooldown(elastiService))
 	switch {
 	case elastiService.Spec.Proxy == nil || elastiService.Spec.Proxy.Policy != v1alpha1.ProxyAlways:
-		return unknownBecause(ReasonNotInPath, "the resolvers do not see the traffic of an awake target: set spec.proxy.policy to Always")
+		return unknownBecause(v1alpha1.ReasonResolversNotInPath, "the resolvers do not see the traffic of an awake target: set spec.proxy.policy to Always")
 	case hasOpen(elastiService, now):
-		return Result{Active, ReasonTraffic, "requests or connections are open"}
+		return Result{Active, v1alpha1.ReasonTraffic, "requests or connections are open"}
 	case status.SleepRequestedTime != nil && lastRequest(elastiService).After(status.SleepRequestedTime.Time):
-		return Result{Active, ReasonTraffic, "a request came while the target was being put to sleep"}
+		return Result{Active, v1alpha1.ReasonTraffic, "a request came while the target was being put to sleep"}
 	case status.Replicas == 0:
 		// The resolvers have nothing to tell of a target that sleeps.
-		return Result{Idle, ReasonNoTraffic, "nothing is held"}
+		return Result{Idle, v1alpha1.ReasonNoTraffic, "nothing is held"}
 	case !known:
-		return unknownBecause(ReasonAwaitingReports, "it is not known yet which resolvers are ready")
+		return unknownBecause(v1alpha1.ReasonAwaitingReports, "it is not known yet which resolvers are ready")
 	case len(ready) == 0:
-		return unknownBecause(ReasonNotReported, "no resolver is ready to tell whether there is traffic")
+		return unknownBecause(v1alpha1.ReasonNotReported, "no resolver is ready to tell whether there is traffic")
 	}
 	for _, name := range ready {
 		if reported := activityOf(elastiService, name); reported != nil && isFresh(reported, staleness, now) {
 			continue
 		}
 		if now.Sub(latest(timeOf(status.LastScaledUpTime), elastiService.CreationTimestamp.Time)) < staleness {
-			return unknownBecause(ReasonAwaitingReports, "the resolvers have just begun to report")
+			return unknownBecause(v1alpha1.ReasonAwaitingReports, "the resolvers have just begun to report")
 		}
-		return unknownBecause(ReasonNotReported, "resolver %s has not reported in time whether there is traffic", name)
+		return unknownBecause(v1alpha1.ReasonNotReported, "resolver %s has not reported in time whether there is traffic", name)
 	}
-	return Result{Idle, ReasonNoTraffic, "no request or connection is open"}
+	return Result{Idle, v1alpha1.ReasonNoTraffic, "no request or connection is open"}
 }
 
 // isFresh tells whether a report can be believed still. The clock of another

@@ -75,42 +75,42 @@ func TestTrafficVerdicts(t *testing.T) {
 		want   Verdict
 		reason string
 	}{
-		"quiet":                     {nil, []string{"a", "b"}, Idle, ReasonNoTraffic},
-		"used a moment ago":         {func(e *v1alpha1.ElastiService) { e.Status.Activity[0].LastRequestTime = microTime(0) }, []string{"a", "b"}, Idle, ReasonNoTraffic},
-		"open":                      {func(e *v1alpha1.ElastiService) { e.Status.Activity[1].Open = 1 }, []string{"a", "b"}, Active, ReasonTraffic},
-		"open, asleep":              {func(e *v1alpha1.ElastiService) { e.Status.Activity[1].Open, e.Status.Replicas = 1, 0 }, []string{"a", "b"}, Active, ReasonTraffic},
-		"open where it is drained":  {func(e *v1alpha1.ElastiService) { e.Status.Activity[1].Open = 1 }, []string{"a"}, Active, ReasonTraffic},
-		"open at one that died":     {func(e *v1alpha1.ElastiService) { e.Status.Activity[1] = reported("b", stale, open) }, []string{"a"}, Idle, ReasonNoTraffic},
-		"one has not reported":      {nil, []string{"a", "b", "c"}, Unknown, ReasonNotReported},
-		"one reported too long ago": {func(e *v1alpha1.ElastiService) { e.Status.Activity[0] = reported("a", stale, nil) }, []string{"a", "b"}, Unknown, ReasonNotReported},
-		"one is killed while open":  {func(e *v1alpha1.ElastiService) { e.Status.Activity[0] = reported("a", stale, open) }, []string{"a", "b"}, Unknown, ReasonNotReported},
-		"one that is gone is stale": {func(e *v1alpha1.ElastiService) { e.Status.Activity[0] = reported("a", stale, nil) }, []string{"b"}, Idle, ReasonNoTraffic},
-		"reported by a clock ahead": {func(e *v1alpha1.ElastiService) { e.Status.Activity[0] = reported("a", -time.Second, nil) }, []string{"a", "b"}, Idle, ReasonNoTraffic},
+		"quiet":                     {nil, []string{"a", "b"}, Idle, v1alpha1.ReasonNoTraffic},
+		"used a moment ago":         {func(e *v1alpha1.ElastiService) { e.Status.Activity[0].LastRequestTime = microTime(0) }, []string{"a", "b"}, Idle, v1alpha1.ReasonNoTraffic},
+		"open":                      {func(e *v1alpha1.ElastiService) { e.Status.Activity[1].Open = 1 }, []string{"a", "b"}, Active, v1alpha1.ReasonTraffic},
+		"open, asleep":              {func(e *v1alpha1.ElastiService) { e.Status.Activity[1].Open, e.Status.Replicas = 1, 0 }, []string{"a", "b"}, Active, v1alpha1.ReasonTraffic},
+		"open where it is drained":  {func(e *v1alpha1.ElastiService) { e.Status.Activity[1].Open = 1 }, []string{"a"}, Active, v1alpha1.ReasonTraffic},
+		"open at one that died":     {func(e *v1alpha1.ElastiService) { e.Status.Activity[1] = reported("b", stale, open) }, []string{"a"}, Idle, v1alpha1.ReasonNoTraffic},
+		"one has not reported":      {nil, []string{"a", "b", "c"}, Unknown, v1alpha1.ReasonNotReported},
+		"one reported too long ago": {func(e *v1alpha1.ElastiService) { e.Status.Activity[0] = reported("a", stale, nil) }, []string{"a", "b"}, Unknown, v1alpha1.ReasonNotReported},
+		"one is killed while open":  {func(e *v1alpha1.ElastiService) { e.Status.Activity[0] = reported("a", stale, open) }, []string{"a", "b"}, Unknown, v1alpha1.ReasonNotReported},
+		"one that is gone is stale": {func(e *v1alpha1.ElastiService) { e.Status.Activity[0] = reported("a", stale, nil) }, []string{"b"}, Idle, v1alpha1.ReasonNoTraffic},
+		"reported by a clock ahead": {func(e *v1alpha1.ElastiService) { e.Status.Activity[0] = reported("a", -time.Second, nil) }, []string{"a", "b"}, Idle, v1alpha1.ReasonNoTraffic},
 		"reported in the far future": {func(e *v1alpha1.ElastiService) { e.Status.Activity[0] = reported("a", -stale, nil) },
-			[]string{"a", "b"}, Unknown, ReasonNotReported},
-		"nothing reported":    {func(e *v1alpha1.ElastiService) { e.Status.Activity = nil }, []string{"a"}, Unknown, ReasonNotReported},
-		"no resolver":         {nil, []string{}, Unknown, ReasonNotReported},
-		"resolvers not known": {nil, nil, Unknown, ReasonAwaitingReports},
-		"asleep, no reports":  {func(e *v1alpha1.ElastiService) { e.Status.Activity, e.Status.Replicas = nil, 0 }, []string{"a"}, Idle, ReasonNoTraffic},
+			[]string{"a", "b"}, Unknown, v1alpha1.ReasonNotReported},
+		"nothing reported":    {func(e *v1alpha1.ElastiService) { e.Status.Activity = nil }, []string{"a"}, Unknown, v1alpha1.ReasonNotReported},
+		"no resolver":         {nil, []string{}, Unknown, v1alpha1.ReasonNotReported},
+		"resolvers not known": {nil, nil, Unknown, v1alpha1.ReasonAwaitingReports},
+		"asleep, no reports":  {func(e *v1alpha1.ElastiService) { e.Status.Activity, e.Status.Replicas = nil, 0 }, []string{"a"}, Idle, v1alpha1.ReasonNoTraffic},
 		"woken a moment ago": {func(e *v1alpha1.ElastiService) {
 			e.Status.Activity = nil
 			e.Status.LastScaledUpTime = ptr.To(metav1.NewTime(testNow.Add(-time.Second)))
-		}, []string{"a"}, Unknown, ReasonAwaitingReports},
+		}, []string{"a"}, Unknown, v1alpha1.ReasonAwaitingReports},
 		"created a moment ago": {func(e *v1alpha1.ElastiService) {
 			e.Status.Activity = nil
 			e.CreationTimestamp = metav1.NewTime(testNow)
-		}, []string{"a"}, Unknown, ReasonAwaitingReports},
-		"not in the path": {func(e *v1alpha1.ElastiService) { e.Spec.Proxy = nil }, []string{"a", "b"}, Unknown, ReasonNotInPath},
+		}, []string{"a"}, Unknown, v1alpha1.ReasonAwaitingReports},
+		"not in the path": {func(e *v1alpha1.ElastiService) { e.Spec.Proxy = nil }, []string{"a", "b"}, Unknown, v1alpha1.ReasonResolversNotInPath},
 		"not always in the path": {func(e *v1alpha1.ElastiService) { e.Spec.Proxy.Policy = v1alpha1.ProxyWhenAsleep },
-			[]string{"a", "b"}, Unknown, ReasonNotInPath},
+			[]string{"a", "b"}, Unknown, v1alpha1.ReasonResolversNotInPath},
 		"a request on the way to sleep": {func(e *v1alpha1.ElastiService) {
 			e.Status.SleepRequestedTime = ptr.To(metav1.NewTime(testNow.Add(-2 * time.Second)))
 			e.Status.Activity[0].LastRequestTime = microTime(time.Second)
-		}, []string{"a", "b"}, Active, ReasonTraffic},
+		}, []string{"a", "b"}, Active, v1alpha1.ReasonTraffic},
 		"no request on the way to sleep": {func(e *v1alpha1.ElastiService) {
 			e.Status.SleepRequestedTime = ptr.To(metav1.NewTime(testNow.Add(-2 * time.Second)))
 			e.Status.Activity[0].LastRequestTime = microTime(50 * time.Second)
-		}, []string{"a", "b"}, Idle, ReasonNoTraffic},
+		}, []string{"a", "b"}, Idle, v1alpha1.ReasonNoTraffic},
 	} {
 		t.Run(name, func(t *testing.T) {
 			elastiService := byTraffic()

@@ -44,8 +44,6 @@ const (
 	manyPerNamespace = 500
 	// writers is how many objects are written at a time.
 	writers = 32
-	// resolverSliceManager is the label of resolver slices.
-	resolverSliceManager = "elasti.truefoundry.com"
 )
 
 // Stage is a control plane with many applications. Its methods must not be
@@ -303,7 +301,7 @@ func (s *Stage) followModes(ctx context.Context, awake map[types.NamespacedName]
 
 func (s *Stage) followSlices(ctx context.Context, awake map[types.NamespacedName]bool, covers *progress) error {
 	client := s.control.Kubernetes.DiscoveryV1().EndpointSlices(metav1.NamespaceAll)
-	options := metav1.ListOptions{LabelSelector: discoveryv1.LabelManagedBy + "=" + resolverSliceManager}
+	options := metav1.ListOptions{LabelSelector: discoveryv1.LabelManagedBy + "=" + v1alpha1.SliceManagedBy}
 	note := func(slice *discoveryv1.EndpointSlice, exists bool) {
 		name := types.NamespacedName{Namespace: slice.Namespace, Name: slice.Labels[discoveryv1.LabelServiceName]}
 		covers.set(name, exists != awake[name])

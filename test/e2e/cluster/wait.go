@@ -91,7 +91,7 @@ func (c *Cluster) AwaitElastiServiceGone(ctx context.Context, namespace, name st
 // IsResolverSlice tells whether an EndpointSlice is the product's: one that
 // points at resolvers.
 func IsResolverSlice(slice *discoveryv1.EndpointSlice) bool {
-	return slice.Labels[discoveryv1.LabelManagedBy] == "elasti.truefoundry.com"
+	return slice.Labels[discoveryv1.LabelManagedBy] == v1alpha1.SliceManagedBy
 }
 
 // PodIsReady tells whether the kubelet says that a pod is ready.

@@ -28,6 +28,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti"
+	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti/v1alpha1"
 	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti/validation"
 )
 
@@ -254,7 +255,7 @@ func TestValidateStatus(t *testing.T) {
 		Mode: elasti.ModeProxy,
 		// The last two share a port.
 		ProxyPorts: []elasti.ProxyPort{{Port: 80, ProxyPort: 10000}, {Port: 443, Name: "tls", ProxyPort: 8012}, {Port: 8443, Name: "admin", ProxyPort: 8012}},
-		Conditions: []metav1.Condition{{Type: "Ready", Status: metav1.ConditionTrue, Reason: "Observed", LastTransitionTime: metav1.Now()}},
+		Conditions: []metav1.Condition{{Type: v1alpha1.ConditionReady, Status: metav1.ConditionTrue, Reason: "Observed", LastTransitionTime: metav1.Now()}},
 	}
 	if errs := validation.ValidateElastiServiceStatusUpdate(updated, previous); len(errs) > 0 {
 		t.Errorf("got %v, want it accepted", errs)

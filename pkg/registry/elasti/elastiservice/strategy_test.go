@@ -30,6 +30,7 @@ import (
 	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
 
 	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti"
+	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti/v1alpha1"
 )
 
 // stored returns an object with a spec, a status and metadata of its own.
@@ -130,7 +131,7 @@ func TestTable(t *testing.T) {
 	object.Status.ReadyReplicas = 1
 	object.Status.LastActivityTime = ptr.To(metav1.NewTime(time.Now().Add(-5 * time.Minute)))
 	object.Status.ProxyPorts = []elasti.ProxyPort{{Port: 80, ProxyPort: 10000}, {Port: 443, ProxyPort: 10001}}
-	object.Status.Conditions = []metav1.Condition{{Type: "Ready", Status: metav1.ConditionFalse, Reason: "TargetNotFound"}}
+	object.Status.Conditions = []metav1.Condition{{Type: v1alpha1.ConditionReady, Status: metav1.ConditionFalse, Reason: v1alpha1.ReasonTargetNotFound}}
 	table, err := tableConvertor{}.ConvertToTable(t.Context(), object, nil)
 	if err != nil {
 		t.Fatal(err)

@@ -30,6 +30,7 @@ import (
 	"k8s.io/apiserver/pkg/registry/rest"
 
 	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti"
+	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti/v1alpha1"
 )
 
 // tableConvertor renders ElastiServices as `kubectl get` prints them.
@@ -105,7 +106,7 @@ func since(t *metav1.Time) string {
 }
 
 func readiness(conditions []metav1.Condition) string {
-	ready := meta.FindStatusCondition(conditions, "Ready")
+	ready := meta.FindStatusCondition(conditions, v1alpha1.ConditionReady)
 	switch {
 	case ready == nil:
 		return "Unknown"

@@ -39,17 +39,6 @@ import (
 	"github.com/truefoundry/elasti-apiserver/pkg/scaling"
 )
 
-// Reasons of the Events that waking leaves on the ElastiService.
-const (
-	// ReasonWoken: the target was scaled up.
-	ReasonWoken = "Woken"
-	// ReasonScaleFailed: the target could not be scaled.
-	ReasonScaleFailed = "ScaleFailed"
-	// ReasonAutoscalerNotResumed: the target was scaled, but its autoscaler
-	// could not be told to go on.
-	ReasonAutoscalerNotResumed = "AutoscalerNotResumed"
-)
-
 // wakeTimeout ends a wake whose API calls hang. It is below the 34 s after
 // which the generic server gives up on a request.
 const wakeTimeout = 30 * time.Second
@@ -166,12 +155,12 @@ func (t *targets) record(ctx context.Context, elastiService *elasti.ElastiServic
 	switch {
 	case err != nil:
 		klog.FromContext(ctx).Error(err, "Waking a target failed", "elastiService", klog.KObj(elastiService), "targetKind", ref.Kind, "targetName", ref.Name)
-		t.events.Eventf(regarding, nil, corev1.EventTypeWarning, ReasonScaleFailed, "Wake", "cannot wake %s %s: %v", ref.Kind, ref.Name, err)
+		t.events.Eventf(regarding, nil, corev1.EventTypeWarning, v1alpha1.ReasonScaleFailed, "Wake", "cannot wake %s %s: %v", ref.Kind, ref.Name, err)
 	case result.Scaled:
-		t.events.Eventf(regarding, nil, corev1.EventTypeNormal, ReasonWoken, "Wake", "scaled %s %s to %d (%s)", ref.Kind, ref.Name, result.Replicas, why)
+		t.events.Eventf(regarding, nil, corev1.EventTypeNormal, v1alpha1.ReasonWoken, "Wake", "scaled %s %s to %d (%s)", ref.Kind, ref.Name, result.Replicas, why)
 	}
 	if result.AutoscalerError != nil {
-		t.events.Eventf(regarding, nil, corev1.EventTypeWarning, ReasonAutoscalerNotResumed, "Wake", "%v", result.AutoscalerError)
+		t.events.Eventf(regarding, nil, corev1.EventTypeWarning, v1alpha1.ReasonAutoscalerNotResumed, "Wake", "%v", result.AutoscalerError)
 	}
 }
 

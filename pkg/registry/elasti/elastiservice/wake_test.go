@@ -27,7 +27,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti/v1alpha1"
-	"github.com/truefoundry/elasti-apiserver/pkg/registry/elasti/elastiservice"
 )
 
 func wakeRequest() *v1alpha1.WakeRequest {
@@ -57,7 +56,7 @@ func TestWakeScalesOnceAndSaysSo(t *testing.T) {
 			t.Errorf("wake %d: got %+v, want 1 replica and scaled=%v", i, answer.Status, scaled)
 		}
 	}
-	if got, want := s.events.recorded(), []string{elastiservice.ReasonWoken}; !slices.Equal(got, want) {
+	if got, want := s.events.recorded(), []string{v1alpha1.ReasonWoken}; !slices.Equal(got, want) {
 		t.Errorf("got the Events %v, want %v", got, want)
 	}
 }

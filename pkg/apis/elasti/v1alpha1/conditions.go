@@ -1,0 +1,48 @@
+/*
+Copyright The elasti-apiserver Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package v1alpha1
+
+// Types of the conditions of an ElastiService.
+const (
+	// ConditionReady is true when the ElastiService does what it is for.
+	ConditionReady = "Ready"
+	// ConditionServiceFound is true when the public Service exists.
+	ConditionServiceFound = "ServiceFound"
+	// ConditionTargetFound is true when the target exists and can be scaled.
+	ConditionTargetFound = "TargetFound"
+	// ConditionResolverAvailable is true when a resolver is ready.
+	ConditionResolverAvailable = "ResolverAvailable"
+	// ConditionConflict is true when another ElastiService has the public
+	// Service.
+	ConditionConflict = "Conflict"
+	// ConditionAutoscalerFound is true when the autoscaler that
+	// spec.autoscaler names exists and scales the target. It is absent without
+	// spec.autoscaler.
+	ConditionAutoscalerFound = "AutoscalerFound"
+	// ConditionTriggersHealthy is true when every trigger reports whether the
+	// target is idle. Its reason is ReasonTriggersAnswer then, and otherwise
+	// that of the first trigger that cannot tell.
+	ConditionTriggersHealthy = "TriggersHealthy"
+	// ConditionScalingConflict is true while another client or controller
+	// scales the target up each time that it was scaled to zero. It is absent
+	// until the first time.
+	ConditionScalingConflict = "ScalingConflict"
+	// ConditionDryRun is present, and true, while decisions are not carried
+	// out. Its reason is ReasonWouldSleep, ReasonWouldWake or ReasonNoAction,
+	// its message is the decision.
+	ConditionDryRun = "DryRun"
+)

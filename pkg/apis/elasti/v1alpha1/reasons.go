@@ -1,0 +1,184 @@
+/*
+Copyright The elasti-apiserver Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package v1alpha1
+
+// Reasons of ConditionReady, ConditionServiceFound, ConditionTargetFound,
+// ConditionResolverAvailable, ConditionConflict and ConditionAutoscalerFound,
+// and of the Events about them.
+const (
+	// ReasonFound: the object exists.
+	ReasonFound = "Found"
+	// ReasonNotFound: the object does not exist.
+	ReasonNotFound = "NotFound"
+	// ReasonServiceNotFound: the public Service does not exist.
+	ReasonServiceNotFound = "ServiceNotFound"
+	// ReasonTargetNotFound: the target does not exist.
+	ReasonTargetNotFound = "TargetNotFound"
+	// ReasonPortsNotProxied: the Service has ports that are not TCP. Resolvers
+	// cannot hold their traffic.
+	ReasonPortsNotProxied = "PortsNotProxied"
+	// ReasonServiceNotSupported: resolvers cannot be in the path of this
+	// Service: it is headless, an ExternalName, without selector or without
+	// TCP port.
+	ReasonServiceNotSupported = "ServiceNotSupported"
+	// ReasonKindNotServed: the cluster does not know the kind.
+	ReasonKindNotServed = "KindNotServed"
+	// ReasonKindNotScalable: the kind of the target has no scale subresource.
+	ReasonKindNotScalable = "KindNotScalable"
+	// ReasonKindInvalid: apiVersion or kind of the target is malformed.
+	ReasonKindInvalid = "KindInvalid"
+	// ReasonTargetUnknown: the target, or its scale, cannot be read.
+	ReasonTargetUnknown = "TargetUnknown"
+	// ReasonResolverReady: there is a ready resolver.
+	ReasonResolverReady = "ResolverReady"
+	// ReasonNoReadyResolver: there has been no ready resolver for the grace
+	// period.
+	ReasonNoReadyResolver = "NoReadyResolver"
+	// ReasonServiceTaken: an older ElastiService names the same Service.
+	ReasonServiceTaken = "ServiceTaken"
+	// ReasonNoConflict: no other ElastiService names the Service.
+	ReasonNoConflict = "NoConflict"
+	// ReasonProxyPortsExhausted: there is no free proxy port.
+	ReasonProxyPortsExhausted = "ProxyPortsExhausted"
+	// ReasonNameTaken: an object that is not managed by the controller has the
+	// name of one that is needed.
+	ReasonNameTaken = "NameTaken"
+	// ReasonWriteFailed: an object that is needed could not be written.
+	ReasonWriteFailed = "WriteFailed"
+	// ReasonReady: everything is in place.
+	ReasonReady = "Ready"
+	// ReasonAutoscalerUnknown: the autoscaler cannot be read.
+	ReasonAutoscalerUnknown = "AutoscalerUnknown"
+	// ReasonOtherTarget: the autoscaler scales another object.
+	ReasonOtherTarget = "OtherTarget"
+	// AutoscalerReasonPrefix precedes the reason of ConditionAutoscalerFound
+	// in the Event about it.
+	AutoscalerReasonPrefix = "Autoscaler"
+)
+
+// Reasons of Events about what was done to a target.
+const (
+	// ReasonModeSwitched: the mode changed.
+	ReasonModeSwitched = "ModeSwitched"
+	// ReasonWoken: the target was scaled up.
+	ReasonWoken = "Woken"
+	// ReasonScaleFailed: the target could not be scaled.
+	ReasonScaleFailed = "ScaleFailed"
+	// ReasonTargetRestored: a target that is not managed any more was woken.
+	ReasonTargetRestored = "TargetRestored"
+	// ReasonTargetNotRestored: a target could not be woken before its
+	// ElastiService was deleted.
+	ReasonTargetNotRestored = "TargetNotRestored"
+	// ReasonAutoscalerNotResumed: the target was scaled, but its autoscaler
+	// could not be resumed.
+	ReasonAutoscalerNotResumed = "AutoscalerNotResumed"
+	// ReasonSlept: the target was scaled to zero.
+	ReasonSlept = "Slept"
+	// ReasonSleepFailed: the target could not be scaled to zero.
+	ReasonSleepFailed = "SleepFailed"
+	// ReasonSleepCalledOff: the target is used, so its scale-down was
+	// cancelled, or it was woken again at once.
+	ReasonSleepCalledOff = "SleepCalledOff"
+)
+
+// Reasons of decisions whether a target sleeps, and of the Events about them.
+const (
+	// ReasonOutsideEnabledPeriod: the target is kept awake at this time.
+	ReasonOutsideEnabledPeriod = "OutsideEnabledPeriod"
+	// ReasonTriggerActive: a trigger reports that the target is used.
+	ReasonTriggerActive = "TriggerActive"
+	// ReasonNoTriggers: no trigger reports when the target is idle.
+	ReasonNoTriggers = "NoTriggers"
+	// ReasonTriggerUnknown: a trigger cannot tell.
+	ReasonTriggerUnknown = "TriggerUnknown"
+	// ReasonAsleep: the target sleeps.
+	ReasonAsleep = "Asleep"
+	// ReasonSleepRequested: the target was asked to sleep, and is on its way.
+	ReasonSleepRequested = "SleepRequested"
+	// ReasonWakeRequested: the target was woken, or its scale-down cancelled.
+	ReasonWakeRequested = "WakeRequested"
+	// ReasonNotReady: the target could not be scaled to zero without losing
+	// requests.
+	ReasonNotReady = "NotReady"
+	// ReasonCoolingDown: the target has not been idle for long enough.
+	ReasonCoolingDown = "CoolingDown"
+	// ReasonBackingOff: another client or controller scales the target up each
+	// time.
+	ReasonBackingOff = "BackingOff"
+	// ReasonIdle: every trigger has been idle for the whole cooldown.
+	ReasonIdle = "Idle"
+	// ReasonWouldSleep: without the dry run, the target would have been asked
+	// to sleep.
+	ReasonWouldSleep = "WouldSleep"
+	// ReasonWouldWake: without the dry run, the target would have been woken.
+	ReasonWouldWake = "WouldWake"
+	// ReasonNoAction: without the dry run, the target would be left as it is.
+	ReasonNoAction = "NoAction"
+	// ReasonScaledUpByOther: another client or controller scaled the sleeping
+	// target up. The message names it.
+	ReasonScaledUpByOther = "ScaledUpByOther"
+	// ReasonConflictOver: the target sleeps undisturbed again.
+	ReasonConflictOver = "ConflictOver"
+)
+
+// Reasons of what a trigger reports, and of ConditionTriggersHealthy.
+const (
+	// ReasonTriggersAnswer: every trigger reports whether the target is idle.
+	ReasonTriggersAnswer = "TriggersAnswer"
+	// ReasonBelowThreshold: the value is below the threshold.
+	ReasonBelowThreshold = "BelowThreshold"
+	// ReasonThresholdReached: the value is at the threshold, or above it.
+	ReasonThresholdReached = "ThresholdReached"
+	// ReasonMetadataInvalid: the metadata of the trigger cannot be understood.
+	ReasonMetadataInvalid = "MetadataInvalid"
+	// ReasonNoServer: neither the trigger nor the installation names a server.
+	ReasonNoServer = "NoServer"
+	// ReasonServerFailed: the server cannot be reached, does not answer in
+	// time or fails.
+	ReasonServerFailed = "ServerFailed"
+	// ReasonServerRefused: the server refuses the credentials.
+	ReasonServerRefused = "ServerRefused"
+	// ReasonCredentialsUnavailable: what the trigger refers to for its
+	// credentials cannot be read.
+	ReasonCredentialsUnavailable = "CredentialsUnavailable"
+	// ReasonQueryRejected: the server does not understand the query.
+	ReasonQueryRejected = "QueryRejected"
+	// ReasonNotScraped: what the trigger measures was not scraped all the time.
+	ReasonNotScraped = "NotScraped"
+	// ReasonNoData: the response is empty.
+	ReasonNoData = "NoData"
+	// ReasonDataIncomplete: a part of the data is missing, or too old.
+	ReasonDataIncomplete = "DataIncomplete"
+	// ReasonSeveralElements: the response has several values.
+	ReasonSeveralElements = "SeveralElements"
+	// ReasonNotANumber: the response is not a number.
+	ReasonNotANumber = "NotANumber"
+	// ReasonTraffic: there is traffic.
+	ReasonTraffic = "Traffic"
+	// ReasonNoTraffic: there is no traffic.
+	ReasonNoTraffic = "NoTraffic"
+	// ReasonResolversNotInPath: resolvers are not where they could see the
+	// traffic.
+	ReasonResolversNotInPath = "ResolversNotInPath"
+	// ReasonNotReported: a resolver that is ready has not reported in time.
+	ReasonNotReported = "NotReported"
+	// ReasonAwaitingReports: resolvers will report in a moment. The trigger is
+	// healthy all the same.
+	ReasonAwaitingReports = "AwaitingReports"
+	// ReasonNotSupported: nothing evaluates this type of trigger.
+	ReasonNotSupported = "NotSupported"
+)
