@@ -1,8 +1,10 @@
 #!/usr/bin/env bash
 # Fails when a package imports against the direction of the architecture:
 # cmd → apiserver → registry → apis; controller → generated, scaling;
-# resolver → generated only. Each rule names a package tree and what of this
-# module it may import besides itself.
+# controller/elastiservice → its leaf packages → controller/resources →
+# v1alpha1; resolver → generated only. Each rule names a package tree and what
+# of this module it may import besides itself. The rule of the smallest tree
+# that a package is in counts.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 
@@ -19,6 +21,13 @@ declare -A allowed=(
     [pkg/preflight]="pkg/apis pkg/scaling"
     [pkg/registry]="pkg/activity pkg/apis pkg/scaling pkg/triggers"
     [pkg/controller]="pkg/activity pkg/apis pkg/generated pkg/scaling pkg/sharedport pkg/schedule pkg/triggers"
+    [pkg/controller/elastiservice]="pkg/activity pkg/apis/elasti/v1alpha1 pkg/controller/informers pkg/controller/proxyports pkg/controller/resolvers pkg/controller/resources pkg/controller/statuswriter pkg/controller/target pkg/generated pkg/scaling pkg/sharedport pkg/triggers"
+    [pkg/controller/informers]=""
+    [pkg/controller/proxyports]=""
+    [pkg/controller/resolvers]="pkg/controller/resources pkg/sharedport"
+    [pkg/controller/resources]="pkg/apis/elasti/v1alpha1"
+    [pkg/controller/statuswriter]="pkg/apis/elasti/v1alpha1 pkg/controller/resources pkg/generated"
+    [pkg/controller/target]="pkg/apis/elasti/v1alpha1 pkg/controller/informers pkg/controller/resources pkg/scaling"
     [pkg/apiserver]="pkg/apis pkg/generated pkg/preflight pkg/registry pkg/storage pkg/scaling pkg/controller pkg/triggers"
     [pkg/resolver]="pkg/activity pkg/apis/elasti/v1alpha1 pkg/generated pkg/sharedport pkg/triggers"
     [cmd/elasti-apiserver]="pkg/apiserver"
@@ -34,7 +43,7 @@ while read -r package imported; do
     package="${package#"${module}/"}" imported="${imported#"${module}/"}"
     tree=""
     for candidate in "${!allowed[@]}"; do
-        within "${package}" "${candidate}" && tree="${candidate}"
+        within "${package}" "${candidate}" && ((${#candidate} > ${#tree})) && tree="${candidate}"
     done
     if [[ -z "${tree}" ]]; then
         [[ "${package}" == hack/* || "${package}" == test/* ]] && continue

@@ -39,6 +39,7 @@ import (
 	"github.com/truefoundry/elasti-apiserver/pkg/controller/informers"
 	"github.com/truefoundry/elasti-apiserver/pkg/controller/leader"
 	"github.com/truefoundry/elasti-apiserver/pkg/controller/sleep"
+	"github.com/truefoundry/elasti-apiserver/pkg/controller/target"
 	"github.com/truefoundry/elasti-apiserver/pkg/generated/clientset/versioned"
 	"github.com/truefoundry/elasti-apiserver/pkg/scaling"
 	"github.com/truefoundry/elasti-apiserver/pkg/triggers"
@@ -157,7 +158,7 @@ func (t term) Run(ctx context.Context) error {
 		return err
 	}
 	t.options.Changed, t.options.ScaledUp = scheduler.Changed, scheduler.ScaledUp
-	t.options.Requests = func(key types.NamespacedName, requests elastiservice.PodRequests) {
+	t.options.Requests = func(key types.NamespacedName, requests target.PodRequests) {
 		scheduler.Requests(key, requests.CPUCores, requests.MemoryBytes)
 	}
 	t.options.ResolversChanged = resolvers.Set

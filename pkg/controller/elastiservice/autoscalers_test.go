@@ -17,7 +17,6 @@ limitations under the License.
 package elastiservice
 
 import (
-	"errors"
 	"fmt"
 	"slices"
 	"testing"
@@ -27,52 +26,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti/v1alpha1"
+	"github.com/truefoundry/elasti-apiserver/pkg/controller/target/targettest"
 )
-
-// scaledObject is a ScaledObject "cart" for a Deployment.
-func scaledObject(target string, annotations map[string]string, paused bool) *unstructured.Unstructured {
-	object := &unstructured.Unstructured{Object: map[string]any{
-		"apiVersion": "keda.sh/v1alpha1", "kind": "ScaledObject",
-		"spec": map[string]any{"scaleTargetRef": map[string]any{"name": target}},
-		"status": map[string]any{"conditions": []any{
-			map[string]any{"type": "Ready", "status": "True"},
-			map[string]any{"type": "Paused", "status": map[bool]string{true: "True", false: "False"}[paused]},
-		}},
-	}}
-	object.SetNamespace(shop)
-	object.SetName("cart")
-	object.SetAnnotations(annotations)
-	return object
-}
-
-var pausedAnnotations = map[string]string{v1alpha1.AnnotationPausedAnnotations: "{}", "autoscaling.keda.sh/paused": "true"}
-
-func TestAutoscalerHasStopped(t *testing.T) {
-	for name, test := range map[string]struct {
-		object *unstructured.Unstructured
-		want   bool
-	}{
-		"running":                        {scaledObject("cart", nil, false), false},
-		"annotated, in the middle of it": {scaledObject("cart", pausedAnnotations, false), false},
-		"paused for something else":      {scaledObject("cart", nil, true), false},
-		"stopped":                        {scaledObject("cart", pausedAnnotations, true), true},
-	} {
-		kept, err := keepAutoscaler(test.object)
-		if err != nil {
-			t.Fatal(err)
-		}
-		observation := autoscalerObservation{autoscaler: kept.(*observedAutoscaler)}
-		if got := observation.stopped(); got != test.want {
-			t.Errorf("%s: got %v", name, got)
-		}
-	}
-	if (autoscalerObservation{pending: true}).stopped() {
-		t.Error("stopped although nothing is known of it")
-	}
-	if !(autoscalerObservation{problem: errors.New("not there")}).stopped() {
-		t.Error("waits for an autoscaler that is not there")
-	}
-}
 
 func TestAutoscalerCondition(t *testing.T) {
 	t.Parallel()
@@ -83,9 +38,9 @@ func TestAutoscalerCondition(t *testing.T) {
 	c.start()
 	c.eventuallyCondition("cart", v1alpha1.ConditionAutoscalerFound, metav1.ConditionFalse, v1alpha1.ReasonNotFound)
 	c.eventuallyEvent(v1alpha1.AutoscalerReasonPrefix + v1alpha1.ReasonNotFound)
-	c.put(c.dynamic.Tracker(), scaledObject("other", nil, false))
+	c.put(c.dynamic.Tracker(), targettest.ScaledObject(shop, "other", nil, false))
 	c.eventuallyCondition("cart", v1alpha1.ConditionAutoscalerFound, metav1.ConditionFalse, v1alpha1.ReasonOtherTarget)
-	c.put(c.dynamic.Tracker(), scaledObject("cart", nil, false))
+	c.put(c.dynamic.Tracker(), targettest.ScaledObject(shop, "cart", nil, false))
 	c.eventuallyCondition("cart", v1alpha1.ConditionAutoscalerFound, metav1.ConditionTrue, v1alpha1.ReasonFound)
 	c.edit("cart", func(elastiService *v1alpha1.ElastiService) {
 		elastiService.Spec.Autoscaler = nil
@@ -102,7 +57,7 @@ func TestAutoscalerCondition(t *testing.T) {
 func TestHorizontalPodAutoscalerCondition(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
-	autoscaler := scaledObject("cart", nil, false)
+	autoscaler := targettest.ScaledObject(shop, "cart", nil, false)
 	autoscaler.SetGroupVersionKind(schema.GroupVersionKind{Group: "autoscaling", Version: "v2", Kind: "HorizontalPodAutoscaler"})
 	if err := unstructured.SetNestedField(autoscaler.Object, "Deployment", "spec", "scaleTargetRef", "kind"); err != nil {
 		t.Fatal(err)
@@ -120,7 +75,7 @@ func TestHorizontalPodAutoscalerCondition(t *testing.T) {
 func TestAutoscalerOfAnAwakeTargetIsResumed(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
-	c.put(c.dynamic.Tracker(), scaledObject("cart", pausedAnnotations, true))
+	c.put(c.dynamic.Tracker(), targettest.ScaledObject(shop, "cart", targettest.PausedAnnotations(), true))
 	elastiService := cartElastiService()
 	elastiService.Spec.Autoscaler = &v1alpha1.AutoscalerSpec{Type: v1alpha1.AutoscalerKEDA, Name: "cart"}
 	c.create(elastiService)

@@ -20,13 +20,11 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
-	appsv1 "k8s.io/api/apps/v1"
 	autoscalingv1 "k8s.io/api/autoscaling/v1"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
@@ -36,7 +34,6 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	utilnet "k8s.io/apimachinery/pkg/util/net"
 	"k8s.io/apimachinery/pkg/util/wait"
@@ -50,6 +47,8 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti/v1alpha1"
+	"github.com/truefoundry/elasti-apiserver/pkg/controller/target"
+	"github.com/truefoundry/elasti-apiserver/pkg/controller/target/targettest"
 	"github.com/truefoundry/elasti-apiserver/pkg/generated/clientset/versioned"
 	elastifake "github.com/truefoundry/elasti-apiserver/pkg/generated/clientset/versioned/fake"
 	"github.com/truefoundry/elasti-apiserver/pkg/scaling"
@@ -100,7 +99,7 @@ func newCluster(t *testing.T) *cluster {
 		host:   hostfake.NewClientset(),
 		dynamic: dynamicfake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(), map[schema.GroupVersionResource]string{
 			deploymentsResource: "DeploymentList", widgetsResource: "WidgetList",
-			autoscalerResources[v1alpha1.AutoscalerKEDA]: "ScaledObjectList", autoscalerResources[v1alpha1.AutoscalerHPA]: "HorizontalPodAutoscalerList"}),
+			autoscalerResource(v1alpha1.AutoscalerKEDA): "ScaledObjectList", autoscalerResource(v1alpha1.AutoscalerHPA): "HorizontalPodAutoscalerList"}),
 		events: events.NewFakeRecorder(1000),
 	}
 	patch := clienttesting.ObjectReaction(c.elasti.Tracker())
@@ -120,6 +119,11 @@ func newCluster(t *testing.T) *cluster {
 	c.create(cartService())
 	c.setDeployment("cart", 0, 0)
 	return c
+}
+
+func autoscalerResource(of v1alpha1.AutoscalerType) schema.GroupVersionResource {
+	resource, _ := target.AutoscalerResource(of)
+	return resource
 }
 
 // start runs a controller until the returned function is called or the test ends.
@@ -235,27 +239,7 @@ func (c *cluster) setEndpoints(namespace, service string, addresses ...string) {
 func (c *cluster) setDeployment(name string, replicas, existing int32) {
 	c.t.Helper()
 	c.version++
-	c.put(c.dynamic.Tracker(), deployment(name, replicas, existing, c.version))
-}
-
-func deployment(name string, replicas, existing int32, version int) *unstructured.Unstructured {
-	object, err := runtime.DefaultUnstructuredConverter.ToUnstructured(&appsv1.Deployment{
-		TypeMeta:   metav1.TypeMeta{APIVersion: "apps/v1", Kind: "Deployment"},
-		ObjectMeta: metav1.ObjectMeta{Namespace: shop, Name: name, UID: types.UID(name), ResourceVersion: strconv.Itoa(version)},
-		Spec: appsv1.DeploymentSpec{
-			Replicas: &replicas,
-			Template: corev1.PodTemplateSpec{Spec: corev1.PodSpec{Containers: []corev1.Container{{
-				Name:           name,
-				Ports:          []corev1.ContainerPort{{Name: "web", ContainerPort: 8080}},
-				ReadinessProbe: &corev1.Probe{ProbeHandler: corev1.ProbeHandler{HTTPGet: &corev1.HTTPGetAction{Path: "/ready", Port: intstr.FromString("web")}}},
-			}}}},
-		},
-		Status: appsv1.DeploymentStatus{Replicas: existing, ReadyReplicas: existing},
-	})
-	if err != nil {
-		panic(err)
-	}
-	return &unstructured.Unstructured{Object: object}
+	c.put(c.dynamic.Tracker(), targettest.Deployment(shop, name, replicas, existing, c.version))
 }
 
 func (c *cluster) elastiService(name string) *v1alpha1.ElastiService {
@@ -446,9 +430,14 @@ func (f *fakeScaling) Get(ctx context.Context, target scaling.Target) (*autoscal
 		return nil, err
 	}
 	return &autoscalingv1.Scale{
-		Spec:   autoscalingv1.ScaleSpec{Replicas: intField(object, 0, "spec", "replicas")},
-		Status: autoscalingv1.ScaleStatus{Replicas: intField(object, 0, "status", "replicas")},
+		Spec:   autoscalingv1.ScaleSpec{Replicas: replicasOf(object, "spec")},
+		Status: autoscalingv1.ScaleStatus{Replicas: replicasOf(object, "status")},
 	}, nil
+}
+
+func replicasOf(object *unstructured.Unstructured, of string) int32 {
+	replicas, _, _ := unstructured.NestedInt64(object.Object, of, "replicas")
+	return int32(replicas)
 }
 
 func (f *fakeScaling) Wake(ctx context.Context, target scaling.Target, autoscaler scaling.Autoscaler, minimum int32, _ bool) (scaling.Result, error) {

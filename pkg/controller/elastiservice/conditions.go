@@ -27,6 +27,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti/v1alpha1"
+	"github.com/truefoundry/elasti-apiserver/pkg/controller/resolvers"
+	"github.com/truefoundry/elasti-apiserver/pkg/controller/resources"
+	"github.com/truefoundry/elasti-apiserver/pkg/controller/target"
 	"github.com/truefoundry/elasti-apiserver/pkg/scaling"
 )
 
@@ -54,12 +57,12 @@ func judgeService(name string, service *corev1.Service) verdict {
 	if service == nil {
 		return no(v1alpha1.ReasonNotFound, "Service %q does not exist: create it or correct spec.service", name)
 	}
-	if problem := unsupported(service); problem != "" {
+	if problem := resources.Unsupported(service); problem != "" {
 		return yes(v1alpha1.ReasonServiceNotSupported, "Service %q exists, but %s", name, problem)
 	}
 	var others []string
 	for _, port := range service.Spec.Ports {
-		if !isTCP(&port) {
+		if !resources.IsTCP(&port) {
 			others = append(others, fmt.Sprintf("%d/%s", port.Port, port.Protocol))
 		}
 	}
@@ -69,39 +72,14 @@ func judgeService(name string, service *corev1.Service) verdict {
 	return yes(v1alpha1.ReasonFound, "Service %q exists", name)
 }
 
-// unsupported says why resolvers cannot be in the path of a Service, and what
-// to do about it. It is empty when they can.
-func unsupported(service *corev1.Service) string {
-	tcp := false
-	for _, port := range service.Spec.Ports {
-		tcp = tcp || isTCP(&port)
-	}
-	switch {
-	case service.Spec.Type == corev1.ServiceTypeExternalName:
-		return "it is of type ExternalName, whose traffic goes elsewhere: use another type"
-	case service.Spec.ClusterIP == corev1.ClusterIPNone:
-		return "it is headless, so clients connect to pods without it: give it a cluster IP"
-	case len(service.Spec.Selector) == 0:
-		return "it has no selector that tells its pods: give it one"
-	case !tcp:
-		return "it has no TCP port: only TCP traffic wakes the target"
-	default:
-		return ""
-	}
-}
-
-func isTCP(port *corev1.ServicePort) bool {
-	return port.Protocol == corev1.ProtocolTCP || port.Protocol == ""
-}
-
 // judgeTarget decides TargetFound. While the target is not known, the
 // condition stays as it is.
-func judgeTarget(ref v1alpha1.ScaleTargetRef, observation targetObservation, before *metav1.Condition) verdict {
+func judgeTarget(ref v1alpha1.ScaleTargetRef, observation target.Observation, before *metav1.Condition) verdict {
 	var kindError *scaling.KindError
-	switch err := observation.problem; {
-	case observation.pending && before != nil:
+	switch err := observation.Problem; {
+	case observation.Pending && before != nil:
 		return verdict{before.Status, before.Reason, before.Message}
-	case observation.pending:
+	case observation.Pending:
 		return unknown(v1alpha1.ReasonTargetUnknown, "%s %q has not been looked up yet", ref.Kind, ref.Name)
 	case err == nil:
 		return yes(v1alpha1.ReasonFound, "%s %q exists and can be scaled", ref.Kind, ref.Name)
@@ -122,11 +100,11 @@ func judgeTarget(ref v1alpha1.ScaleTargetRef, observation targetObservation, bef
 // judgeResolvers decides ResolverAvailable. While resolvers are missing for
 // less than the grace period, the condition stays as it is: a restart of
 // theirs is not worth a write for every ElastiService.
-func judgeResolvers(state availability, since time.Time, before *metav1.Condition) verdict {
+func judgeResolvers(state resolvers.Availability, since time.Time, before *metav1.Condition) verdict {
 	switch {
-	case state == resolversReady:
+	case state == resolvers.Available:
 		return yes(v1alpha1.ReasonResolverReady, "a resolver is ready to hold traffic")
-	case state == resolversGone:
+	case state == resolvers.Unavailable:
 		return no(v1alpha1.ReasonNoReadyResolver, "no resolver has been ready since %s, so targets are kept awake: look at the pods of the resolver", since.UTC().Format(time.RFC3339))
 	case before != nil:
 		return verdict{before.Status, before.Reason, before.Message}
@@ -166,4 +144,30 @@ func judgeReady(service, target, resolver, conflict verdict, observed *corev1.Se
 	default:
 		return yes(v1alpha1.ReasonReady, "Service %q is covered", observed.Name)
 	}
+}
+
+// judgeAutoscaler decides AutoscalerFound. It is nil without an autoscaler.
+func judgeAutoscaler(spec *v1alpha1.AutoscalerSpec, ref v1alpha1.ScaleTargetRef, observation target.AutoscalerObservation, before *metav1.Condition) *verdict {
+	if spec == nil {
+		return nil
+	}
+	var judged verdict
+	kind := target.AutoscalerKind(spec.Type)
+	switch err := observation.Problem; {
+	case observation.Pending && before != nil:
+		judged = verdict{before.Status, before.Reason, before.Message}
+	case observation.Pending:
+		judged = unknown(v1alpha1.ReasonAutoscalerUnknown, "%s %q has not been looked up yet", kind, spec.Name)
+	case err == nil && !observation.Autoscaler.Scales(ref):
+		judged = no(v1alpha1.ReasonOtherTarget, "%s %q scales %s %q, not the target: correct spec.autoscaler", kind, spec.Name, observation.Autoscaler.TargetKind, observation.Autoscaler.TargetName)
+	case err == nil:
+		judged = yes(v1alpha1.ReasonFound, "%s %q exists and scales the target", kind, spec.Name)
+	case apierrors.IsNotFound(err) && apierrors.HasStatusCause(err, metav1.CauseTypeUnexpectedServerResponse):
+		judged = no(v1alpha1.ReasonKindNotServed, "the cluster serves no %s: install it or remove spec.autoscaler; the target sleeps and wakes without it", kind)
+	case apierrors.IsNotFound(err):
+		judged = no(v1alpha1.ReasonNotFound, "%s %q does not exist: create it or correct spec.autoscaler; the target sleeps and wakes without it", kind, spec.Name)
+	default:
+		judged = unknown(v1alpha1.ReasonAutoscalerUnknown, "%s %q cannot be read: %v", kind, spec.Name, err)
+	}
+	return &judged
 }

@@ -25,7 +25,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/events"
 	"k8s.io/klog/v2"
@@ -33,6 +32,11 @@ import (
 
 	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti/v1alpha1"
 	"github.com/truefoundry/elasti-apiserver/pkg/controller/informers"
+	"github.com/truefoundry/elasti-apiserver/pkg/controller/proxyports"
+	"github.com/truefoundry/elasti-apiserver/pkg/controller/resolvers"
+	"github.com/truefoundry/elasti-apiserver/pkg/controller/resources"
+	"github.com/truefoundry/elasti-apiserver/pkg/controller/statuswriter"
+	"github.com/truefoundry/elasti-apiserver/pkg/controller/target"
 	"github.com/truefoundry/elasti-apiserver/pkg/generated/clientset/versioned"
 )
 
@@ -60,14 +64,14 @@ type Controller struct {
 	metrics  *Metrics
 
 	informers   *informers.Manager
-	targets     *targetWatches
-	autoscalers *autoscalerWatches
-	ports       *proxyPorts
-	resolvers   *resolvers
-	pulses      *pulses
-	listeners   *listeners
+	targets     *target.Watches
+	autoscalers *target.AutoscalerWatches
+	ports       *proxyports.Allocator
+	resolvers   *resolvers.Tracker
+	pulses      *resolvers.Liveness
+	listeners   *resolvers.PortChecker
 	memories    *memories
-	statuses    *statusWriter
+	statuses    *statuswriter.Writer
 
 	// Set by Run before anything else runs.
 
@@ -92,31 +96,32 @@ func New(options Options) (*Controller, error) {
 		clock:     options.Clock,
 		metrics:   options.Metrics,
 		informers: informers.New(informers.Options{Clock: options.Clock, Metrics: options.InformerMetrics}),
-		listeners: newListeners(options.DialResolver, options.Clock),
+		listeners: resolvers.NewPortChecker(options.DialResolver, options.Clock),
 		memories:  newMemories(),
 	}
-	c.statuses = newStatusWriter(options.Elasti, options.Clock, c.watchedVersion, c.wroteStatus)
-	c.ports = newProxyPorts(options.ProxyPortRange, options.Clock, c.enqueue)
-	c.targets = &targetWatches{
-		informers: c.informers,
-		dynamic:   options.HostDynamic,
-		scaling:   options.Scaling,
-		scope:     c.scope,
-		enqueue:   c.enqueue,
-
-		enqueueUrgently: c.enqueueUrgently,
-
-		uses:  map[types.NamespacedName]*targetUse{},
-		users: map[targetID]sets.Set[types.NamespacedName]{},
-	}
-	c.autoscalers = &autoscalerWatches{
-		informers: c.informers,
-		dynamic:   options.HostDynamic,
-		scope:     c.scope,
-		users:     c.usersOfAutoscaler,
-		enqueue:   c.enqueue,
-		uses:      map[types.NamespacedName]autoscalerUse{},
-	}
+	c.statuses = statuswriter.New(statuswriter.Options{
+		Elasti:  options.Elasti,
+		Clock:   options.Clock,
+		Watched: c.watchedVersion,
+		Written: c.wroteStatus,
+		Failed:  c.statusFailed,
+	})
+	c.ports = proxyports.New(options.ProxyPortRange, options.Clock, c.enqueue)
+	c.targets = target.NewWatches(target.WatchesOptions{
+		Informers:       c.informers,
+		Dynamic:         options.HostDynamic,
+		Scaling:         options.Scaling,
+		Scope:           c.scope,
+		Enqueue:         c.enqueue,
+		EnqueueUrgently: c.enqueueUrgently,
+	})
+	c.autoscalers = target.NewAutoscalerWatches(target.AutoscalerWatchesOptions{
+		Informers: c.informers,
+		Dynamic:   options.HostDynamic,
+		Scope:     c.scope,
+		Users:     c.usersOfAutoscaler,
+		Enqueue:   c.enqueue,
+	})
 	return c, nil
 }
 
@@ -130,16 +135,16 @@ func (c *Controller) Run(ctx context.Context) error {
 	defer running.Wait()
 	c.queue = newQueue(c.clock)
 	defer c.queue.ShutDown()
-	defer c.statuses.queue.ShutDown()
 	defer cancel()
 
-	c.pulses = newPulses(c.options.DialResolver, func(feel func()) { running.Go(feel) }, func() { c.queue.Add(resolverCheck) })
-	c.resolvers = newResolvers(c.clock, c.options.ResolverGrace, c.options.ResolversChanged, c.pulses.living)
+	c.pulses = resolvers.NewLiveness(c.options.DialResolver, func(feel func()) { running.Go(feel) }, func() { c.queue.Add(resolverCheck) })
+	c.resolvers = resolvers.NewTracker(c.clock, c.options.ResolverGrace, c.options.ResolversChanged, c.pulses.Alive)
 	handles, err := c.startWatches()
 	if err != nil {
 		return fmt.Errorf("watching the cluster: %w", err)
 	}
 	running.Go(func() { _ = c.informers.Run(ctx) })
+	running.Go(func() { c.statuses.Run(ctx, c.options.Workers) })
 	started := c.clock.Now()
 	for _, handle := range handles {
 		select {
@@ -153,13 +158,11 @@ func (c *Controller) Run(ctx context.Context) error {
 	c.resolversChanged(ctx)
 	c.restoreProxyPorts()
 	c.queue.Add(resolverCheck)
-	running.Go(func() { c.statuses.newcomers.run(ctx) })
 	for range c.options.Workers {
 		running.Go(func() {
 			for c.work(ctx) {
 			}
 		})
-		running.Go(func() { c.statuses.work(ctx, c.statusFailed(ctx)) })
 	}
 	<-ctx.Done()
 	return nil
@@ -229,7 +232,7 @@ func (c *Controller) elastiServiceChanged(before, after any) {
 		if !ok {
 			continue
 		}
-		c.enqueue(keyOf(elastiService))
+		c.enqueue(resources.KeyOf(elastiService))
 		if before == nil || after == nil || before.(*v1alpha1.ElastiService).Spec.Service != after.(*v1alpha1.ElastiService).Spec.Service {
 			// Whoever named the same Service may have it now, or lose it.
 			c.enqueueByService(types.NamespacedName{Namespace: elastiService.Namespace, Name: elastiService.Spec.Service}, c.enqueue)
@@ -245,7 +248,7 @@ func (c *Controller) serviceChanged(before, after any) {
 	name := types.NamespacedName{Namespace: service.Namespace, Name: service.Name}
 	c.enqueueByService(name, c.enqueue)
 	c.enqueueByPrivateService(name)
-	for _, key := range owner(&service.ObjectMeta) {
+	for _, key := range resources.OwnerOf(&service.ObjectMeta) {
 		c.enqueue(key)
 	}
 }
@@ -271,7 +274,7 @@ func (c *Controller) endpointSliceChanged(before, after any) {
 		default:
 			c.enqueueByService(slice.service(), c.enqueue)
 		}
-		for _, key := range owner(&slice.ObjectMeta) {
+		for _, key := range resources.OwnerOf(&slice.ObjectMeta) {
 			c.enqueue(key)
 		}
 	}
@@ -282,13 +285,13 @@ func hasReady(slice *observedSlice) bool { return slice != nil && slice.ready > 
 
 func (c *Controller) enqueueByService(service types.NamespacedName, enqueue func(types.NamespacedName)) {
 	for _, elastiService := range indexed[*v1alpha1.ElastiService](c.elastiServices.in(service.Namespace), byService, service) {
-		enqueue(keyOf(elastiService))
+		enqueue(resources.KeyOf(elastiService))
 	}
 }
 
 func (c *Controller) enqueueByPrivateService(service types.NamespacedName) {
 	for _, elastiService := range indexed[*v1alpha1.ElastiService](c.elastiServices.in(service.Namespace), byPrivateService, service) {
-		c.enqueue(keyOf(elastiService))
+		c.enqueue(resources.KeyOf(elastiService))
 	}
 }
 
@@ -304,7 +307,7 @@ func (c *Controller) watchedVersion(key types.NamespacedName) string {
 func (c *Controller) enqueueAll() {
 	for _, handle := range c.elastiServices.handles() {
 		for _, object := range handle.List() {
-			c.enqueue(keyOf(object.(*v1alpha1.ElastiService)))
+			c.enqueue(resources.KeyOf(object.(*v1alpha1.ElastiService)))
 		}
 	}
 }
@@ -316,9 +319,9 @@ func (c *Controller) resolverService() types.NamespacedName {
 // resolversChanged takes in the slices of the resolvers' Service and reports
 // whether the ready resolvers changed.
 func (c *Controller) resolversChanged(ctx context.Context) bool {
-	return c.resolvers.update(func() []*discoveryv1.EndpointSlice {
+	return c.resolvers.Update(func() []*discoveryv1.EndpointSlice {
 		var found []*discoveryv1.EndpointSlice
-		defer func() { c.pulses.follow(ctx, found) }()
+		defer func() { c.pulses.Watch(ctx, found) }()
 		for _, slice := range indexed[*observedSlice](c.resolverSlices, byService, c.resolverService()) {
 			if slice.slice != nil && !slice.ours() {
 				found = append(found, slice.slice)
@@ -332,18 +335,14 @@ func (c *Controller) resolversChanged(ctx context.Context) bool {
 // or have been gone for the grace period.
 func (c *Controller) checkResolvers(ctx context.Context) {
 	changed := c.resolversChanged(ctx)
-	state, since, wait := c.resolvers.availability()
-	if state == resolversMissing {
+	state, since, wait := c.resolvers.Availability()
+	if state == resolvers.Missing {
 		c.queue.AddAfter(resolverCheck, wait)
 	}
-	if state == resolversGone {
+	if state == resolvers.Unavailable {
 		klog.FromContext(ctx).Info("No resolver is ready: sleeping targets are woken", "since", since)
 	}
-	if changed || state == resolversGone {
+	if changed || state == resolvers.Unavailable {
 		c.enqueueAll()
 	}
-}
-
-func keyOf(elastiService *v1alpha1.ElastiService) types.NamespacedName {
-	return types.NamespacedName{Namespace: elastiService.Namespace, Name: elastiService.Name}
 }

@@ -22,15 +22,15 @@ import (
 	"strconv"
 	"testing"
 
+	"go.uber.org/goleak"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/utils/ptr"
 
-	"go.uber.org/goleak"
-
 	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti/v1alpha1"
+	"github.com/truefoundry/elasti-apiserver/pkg/controller/resources"
 )
 
 func TestMain(m *testing.M) {
@@ -56,7 +56,7 @@ func TestTargetAtZeroIsProxiedAtOnce(t *testing.T) {
 		t.Errorf("finalizers are %v", elastiService.Finalizers)
 	}
 	status := elastiService.Status
-	if status.ObservedGeneration != 1 || status.Replicas != 0 || status.PrivateService != PrivateServiceName("cart") {
+	if status.ObservedGeneration != 1 || status.Replicas != 0 || status.PrivateService != resources.PrivateServiceName("cart") {
 		t.Errorf("status is %+v", status)
 	}
 	if len(status.ProxyPorts) != 2 || status.ProxyPorts[0].Name != "http" || status.ProxyPorts[0].AppProtocol != "http" || status.ProxyPorts[1].Name != "admin" {
@@ -87,7 +87,7 @@ func TestPrivateServiceCopiesSelectorAndPortsOnly(t *testing.T) {
 	c.create(cartElastiService())
 	c.start()
 	c.eventuallyMode("cart", v1alpha1.ModeProxy)
-	private, err := c.host.CoreV1().Services(shop).Get(t.Context(), PrivateServiceName("cart"), metav1.GetOptions{})
+	private, err := c.host.CoreV1().Services(shop).Get(t.Context(), resources.PrivateServiceName("cart"), metav1.GetOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -100,7 +100,7 @@ func TestPrivateServiceCopiesSelectorAndPortsOnly(t *testing.T) {
 	public.Spec.Selector = map[string]string{"app": "cart", "track": "stable"}
 	c.create(public)
 	c.eventually(func() string {
-		private, err := c.host.CoreV1().Services(shop).Get(t.Context(), PrivateServiceName("cart"), metav1.GetOptions{})
+		private, err := c.host.CoreV1().Services(shop).Get(t.Context(), resources.PrivateServiceName("cart"), metav1.GetOptions{})
 		if err != nil || private.Spec.Selector["track"] != "stable" {
 			return "the new selector"
 		}
@@ -252,7 +252,7 @@ func TestEditedAndDeletedSlicesArePutBack(t *testing.T) {
 		c.create(edited)
 		c.eventually(func() string {
 			found := c.resolverSlices("cart")
-			if len(found) != 1 || !resolverSliceMatches(&found[0], &want) {
+			if len(found) != 1 || !resources.ResolverSliceMatches(&found[0], &want) {
 				return fmt.Sprintf("the slice as it was before the edit of its %s: %+v", name, found)
 			}
 			return ""
@@ -294,7 +294,7 @@ func TestTargetOfWhichOnlyTheScaleIsKnown(t *testing.T) {
 	c.scaling.serveKind("Widget", "widgets")
 	c.setWidget(3)
 	c.setEndpoints(shop, "cart", "10.1.0.1")
-	c.setEndpoints(shop, PrivateServiceName("cart"), "10.1.0.1")
+	c.setEndpoints(shop, resources.PrivateServiceName("cart"), "10.1.0.1")
 	elastiService := cartElastiService()
 	elastiService.Spec.ScaleTargetRef = v1alpha1.ScaleTargetRef{APIVersion: "example.com/v1", Kind: "Widget", Name: "cart"}
 	c.create(elastiService)

@@ -26,21 +26,23 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti/v1alpha1"
+	"github.com/truefoundry/elasti-apiserver/pkg/controller/resources"
+	"github.com/truefoundry/elasti-apiserver/pkg/controller/target"
 	"github.com/truefoundry/elasti-apiserver/pkg/scaling"
 )
 
 // noteScale remembers when the target went to zero, and tells of those who
 // scale it up without us.
 func (c *Controller) noteScale(ctx context.Context, v *view, memory *memory) {
-	if v.target.atZero() || c.clock.Since(memory.slept) >= leavingTime {
+	if v.target.AtZero() || c.clock.Since(memory.slept) >= leavingTime {
 		memory.slept = time.Time{}
 	}
 	switch {
-	case v.target.scale == nil:
-	case !v.target.atZero():
+	case v.target.Scale == nil:
+	case !v.target.AtZero():
 		if !memory.zeroSince.IsZero() {
 			if by := c.scaledUpBy(ctx, v, memory); by != "" {
-				c.options.ScaledUp(keyOf(v.elastiService), by, c.clock.Since(memory.zeroSince))
+				c.options.ScaledUp(resources.KeyOf(v.elastiService), by, c.clock.Since(memory.zeroSince))
 			}
 		}
 		if memory.upSince.IsZero() || !memory.zeroSince.IsZero() {
@@ -78,10 +80,10 @@ func (m *memory) asleepAfter() time.Time {
 // scaledUpBy returns who scaled a target up that slept, empty if that was us or
 // is not known. A scaling of ours is known before it can be observed.
 func (c *Controller) scaledUpBy(ctx context.Context, v *view, memory *memory) string {
-	switch by := v.target.target.scaledBy; {
+	switch by := v.target.Object.ScaledBy; {
 	case by != "" && by != scaling.FieldManager:
 		return by
-	case by == "" && !c.options.OthersWake && !c.scaling.ScaledUpSince(ctx, targetOf(v.elastiService), memory.asleepAfter()):
+	case by == "" && !c.options.OthersWake && !c.scaling.ScaledUpSince(ctx, target.Of(v.elastiService), memory.asleepAfter()):
 		return somebody
 	default:
 		return ""
@@ -102,8 +104,8 @@ func (c *Controller) cover(ctx context.Context, v *view, memory *memory, result 
 	if !slices.Equal(v.elastiService.Status.ProxyPorts, result.ports) {
 		recorded := v.elastiService.Status.DeepCopy()
 		recorded.ProxyPorts = result.ports
-		recorded.PrivateService = PrivateServiceName(v.service.Name)
-		if err := c.statuses.writeNow(ctx, v.elastiService, recorded); err != nil {
+		recorded.PrivateService = resources.PrivateServiceName(v.service.Name)
+		if err := c.statuses.WriteNow(ctx, v.elastiService, recorded); err != nil {
 			result.failed(err)
 			result.mode = observedMode(v)
 			return
@@ -120,7 +122,7 @@ func (c *Controller) cover(ctx context.Context, v *view, memory *memory, result 
 	if mode == v1alpha1.ModeProxy {
 		var listening func(discoveryv1.AddressType) []discoveryv1.Endpoint
 		listening, allListen = c.listeningResolvers(ctx, v, memory, result.ports)
-		desired = desiredResolverSlices(v.elastiService, v.service, result.ports, listening)
+		desired = resources.DesiredResolverSlices(v.elastiService, v.service, result.ports, listening)
 	}
 	removed, err := false, error(nil)
 	if allListen || hasEndpoints(desired) || !haveEndpoints(v.ownSlices) {
@@ -134,7 +136,7 @@ func (c *Controller) cover(ctx context.Context, v *view, memory *memory, result 
 		memory.sliceRemoved = c.clock.Now()
 	}
 	if before := v.elastiService.Status.Mode; before != mode {
-		c.metrics.switched(keyOf(v.elastiService), mode, err)
+		c.metrics.switched(resources.KeyOf(v.elastiService), mode, err)
 		if err == nil && before != "" {
 			klog.FromContext(ctx).V(2).Info("Switched the mode", "elastiService", klog.KObj(v.elastiService), "mode", mode, "why", why)
 			c.event(v.elastiService, corev1.EventTypeNormal, v1alpha1.ReasonModeSwitched, actionSwitchMode, "switched to mode %s: %s", mode, why)
@@ -146,10 +148,10 @@ func (c *Controller) cover(ctx context.Context, v *view, memory *memory, result 
 	}
 	result.failed(c.descend(ctx, v, memory, descent, result.mode == v1alpha1.ModeProxy && allListen))
 	v.elastiService = c.latest(v.elastiService, memory)
-	_, err = c.deletePrivateServices(ctx, v, memory, PrivateServiceName(v.service.Name))
+	_, err = c.deletePrivateServices(ctx, v, memory, resources.PrivateServiceName(v.service.Name))
 	result.failed(err)
 	if !memory.leavingSince.IsZero() {
-		c.queue.AddAfter(keyOf(v.elastiService), leavingTime-c.clock.Since(memory.leavingSince))
+		c.queue.AddAfter(resources.KeyOf(v.elastiService), leavingTime-c.clock.Since(memory.leavingSince))
 	}
 }
 
@@ -158,10 +160,10 @@ func (c *Controller) modeFacts(v *view, memory *memory) modeFacts {
 	facts := modeFacts{
 		readyEndpoints: v.readyEndpoints,
 		always:         proxy != nil && proxy.Policy == v1alpha1.ProxyAlways,
-		atZero:         v.target.atZero(),
+		atZero:         v.target.AtZero(),
 		slept:          !memory.slept.IsZero(),
 		leaving:        !memory.leavingSince.IsZero(),
-		podsLeft:       v.target.scale != nil && v.target.scale.existing > 0,
+		podsLeft:       v.target.Scale != nil && v.target.Scale.Existing > 0,
 		sliceInPlace:   len(v.ownSlices) > 0,
 	}
 	return facts

@@ -23,16 +23,13 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	discoveryv1 "k8s.io/api/discovery/v1"
-	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/util/intstr"
-	"k8s.io/apimachinery/pkg/util/validation"
-	"k8s.io/utils/ptr"
 
 	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti/v1alpha1"
+	"github.com/truefoundry/elasti-apiserver/pkg/controller/resolvers"
+	"github.com/truefoundry/elasti-apiserver/pkg/controller/target"
 	"github.com/truefoundry/elasti-apiserver/pkg/scaling"
 )
 
@@ -130,20 +127,20 @@ func TestJudgeTarget(t *testing.T) {
 	resource := schema.GroupResource{Group: "apps", Resource: "deployments"}
 	for _, test := range []struct {
 		name        string
-		observation targetObservation
+		observation target.Observation
 		before      *metav1.Condition
 		status      metav1.ConditionStatus
 		reason      string
 	}{
-		{"found", targetObservation{target: &observedTarget{}, scale: &observedScale{}}, nil, metav1.ConditionTrue, v1alpha1.ReasonFound},
-		{"not known yet", targetObservation{pending: true}, nil, metav1.ConditionUnknown, v1alpha1.ReasonTargetUnknown},
-		{"not known for now", targetObservation{pending: true}, known, metav1.ConditionTrue, v1alpha1.ReasonFound},
-		{"server does not answer", failedObservation(fmt.Errorf("timeout")), known, metav1.ConditionTrue, v1alpha1.ReasonFound},
-		{"not there", targetObservation{problem: apierrors.NewNotFound(resource, "cart")}, known, metav1.ConditionFalse, v1alpha1.ReasonNotFound},
-		{"forbidden", failedObservation(apierrors.NewForbidden(resource, "cart", nil)), known, metav1.ConditionUnknown, v1alpha1.ReasonTargetUnknown},
-		{"kind missing", failedObservation(&scaling.KindError{Problem: scaling.KindNotServed}), known, metav1.ConditionFalse, v1alpha1.ReasonKindNotServed},
-		{"kind without scale", failedObservation(&scaling.KindError{Problem: scaling.KindNotScalable}), known, metav1.ConditionFalse, v1alpha1.ReasonKindNotScalable},
-		{"kind malformed", failedObservation(&scaling.KindError{Problem: scaling.KindInvalid}), known, metav1.ConditionFalse, v1alpha1.ReasonKindInvalid},
+		{"found", target.Observation{Object: &target.Object{}, Scale: &target.Scale{}}, nil, metav1.ConditionTrue, v1alpha1.ReasonFound},
+		{"not known yet", target.Observation{Pending: true}, nil, metav1.ConditionUnknown, v1alpha1.ReasonTargetUnknown},
+		{"not known for now", target.Observation{Pending: true}, known, metav1.ConditionTrue, v1alpha1.ReasonFound},
+		{"server does not answer", target.FailedObservation(fmt.Errorf("timeout")), known, metav1.ConditionTrue, v1alpha1.ReasonFound},
+		{"not there", target.Observation{Problem: apierrors.NewNotFound(resource, "cart")}, known, metav1.ConditionFalse, v1alpha1.ReasonNotFound},
+		{"forbidden", target.FailedObservation(apierrors.NewForbidden(resource, "cart", nil)), known, metav1.ConditionUnknown, v1alpha1.ReasonTargetUnknown},
+		{"kind missing", target.FailedObservation(&scaling.KindError{Problem: scaling.KindNotServed}), known, metav1.ConditionFalse, v1alpha1.ReasonKindNotServed},
+		{"kind without scale", target.FailedObservation(&scaling.KindError{Problem: scaling.KindNotScalable}), known, metav1.ConditionFalse, v1alpha1.ReasonKindNotScalable},
+		{"kind malformed", target.FailedObservation(&scaling.KindError{Problem: scaling.KindInvalid}), known, metav1.ConditionFalse, v1alpha1.ReasonKindInvalid},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			got := judgeTarget(ref, test.observation, test.before)
@@ -185,13 +182,13 @@ func TestJudgeReadyReportsTheFirstProblem(t *testing.T) {
 
 func TestJudgeResolversWaitsForTheGracePeriod(t *testing.T) {
 	ready := &metav1.Condition{Status: metav1.ConditionTrue, Reason: v1alpha1.ReasonResolverReady, Message: "as before"}
-	if got := judgeResolvers(resolversMissing, time.Now(), ready); got.status != metav1.ConditionTrue || got.message != "as before" {
+	if got := judgeResolvers(resolvers.Missing, time.Now(), ready); got.status != metav1.ConditionTrue || got.message != "as before" {
 		t.Errorf("missing for a moment: %+v", got)
 	}
-	if got := judgeResolvers(resolversMissing, time.Now(), nil); got.status != metav1.ConditionUnknown {
+	if got := judgeResolvers(resolvers.Missing, time.Now(), nil); got.status != metav1.ConditionUnknown {
 		t.Errorf("missing from the start: %+v", got)
 	}
-	if got := judgeResolvers(resolversGone, time.Now(), ready); got.status != metav1.ConditionFalse {
+	if got := judgeResolvers(resolvers.Unavailable, time.Now(), ready); got.status != metav1.ConditionFalse {
 		t.Errorf("gone: %+v", got)
 	}
 }
@@ -208,133 +205,5 @@ func TestWinnerIsTheOldest(t *testing.T) {
 	}
 	if got := winner(nil); got != nil {
 		t.Errorf("got %s", got.Name)
-	}
-}
-
-func TestNamesFitAndDiffer(t *testing.T) {
-	long := strings.Repeat("a", 62)
-	names := map[string]bool{}
-	for _, service := range []string{"cart", long + "b", long + "c"} {
-		name := PrivateServiceName(service)
-		if problems := validation.IsDNS1035Label(name); len(problems) > 0 {
-			t.Errorf("%s: %v", name, problems)
-		}
-		names[name] = true
-		for _, family := range []discoveryv1.AddressType{discoveryv1.AddressTypeIPv4, discoveryv1.AddressTypeIPv6} {
-			for number := range 2 {
-				name := resolverSliceName(service, family, number)
-				if problems := validation.IsDNS1123Subdomain(name); len(problems) > 0 {
-					t.Errorf("%s: %v", name, problems)
-				}
-				names[name] = true
-			}
-		}
-	}
-	if len(names) != 15 {
-		t.Errorf("%d names, want 15 that differ", len(names))
-	}
-	// The names that KubeElasti gives.
-	if got, want := PrivateServiceName("cart"), "elasti-cart-pvt-1c42ddc028"; got != want {
-		t.Errorf("got %s, want %s", got, want)
-	}
-	if got, want := resolverSliceName("cart", discoveryv1.AddressTypeIPv4, 0), "elasti-cart-endpointslice-to-resolver-1c42ddc028"; got != want {
-		t.Errorf("got %s, want %s", got, want)
-	}
-}
-
-func TestReadinessProbes(t *testing.T) {
-	container := func(probe *corev1.ProbeHandler) corev1.Container {
-		found := corev1.Container{Ports: []corev1.ContainerPort{{Name: "web", ContainerPort: 8080}}}
-		if probe != nil {
-			found.ReadinessProbe = &corev1.Probe{ProbeHandler: *probe, TimeoutSeconds: 3}
-		}
-		return found
-	}
-	http := &corev1.ProbeHandler{HTTPGet: &corev1.HTTPGetAction{Path: "/ready", Port: intstr.FromString("web"), Scheme: "HTTPS", HTTPHeaders: []corev1.HTTPHeader{{Name: "Host", Value: "cart"}}}}
-	httpAction := v1alpha1.ReadinessProbeAction{TimeoutSeconds: 3, HTTPGet: &v1alpha1.HTTPGetAction{Path: "/ready", Port: 8080, Scheme: "HTTPS", HTTPHeaders: []v1alpha1.HTTPHeader{{Name: "Host", Value: "cart"}}}}
-	always := corev1.ContainerRestartPolicyAlways
-	sidecar := container(&corev1.ProbeHandler{GRPC: &corev1.GRPCAction{Port: 9000, Service: ptr.To("health")}})
-	sidecar.RestartPolicy = &always
-	for _, test := range []struct {
-		name string
-		pod  corev1.PodSpec
-		want *v1alpha1.ReadinessProbes
-	}{
-		{"no probe", corev1.PodSpec{Containers: []corev1.Container{container(nil)}}, &v1alpha1.ReadinessProbes{}},
-		{"HTTP with a named port", corev1.PodSpec{Containers: []corev1.Container{container(http)}}, &v1alpha1.ReadinessProbes{Probes: []v1alpha1.ReadinessProbeAction{httpAction}}},
-		{"TCP and a container without", corev1.PodSpec{Containers: []corev1.Container{container(nil), container(&corev1.ProbeHandler{TCPSocket: &corev1.TCPSocketAction{Port: intstr.FromInt32(5432)}})}},
-			&v1alpha1.ReadinessProbes{Probes: []v1alpha1.ReadinessProbeAction{{TimeoutSeconds: 3, TCPSocket: &v1alpha1.TCPSocketAction{Port: 5432}}}}},
-		{"gRPC in a sidecar", corev1.PodSpec{InitContainers: []corev1.Container{sidecar}, Containers: []corev1.Container{container(nil)}},
-			&v1alpha1.ReadinessProbes{Probes: []v1alpha1.ReadinessProbeAction{{TimeoutSeconds: 3, GRPC: &v1alpha1.GRPCAction{Port: 9000, Service: "health"}}}}},
-		{"exec", corev1.PodSpec{Containers: []corev1.Container{container(http), container(&corev1.ProbeHandler{Exec: &corev1.ExecAction{Command: []string{"true"}}})}}, nil},
-		{"another host", corev1.PodSpec{Containers: []corev1.Container{container(&corev1.ProbeHandler{HTTPGet: &corev1.HTTPGetAction{Host: "example.com", Port: intstr.FromInt32(80)}})}}, nil},
-		{"unknown port", corev1.PodSpec{Containers: []corev1.Container{container(&corev1.ProbeHandler{TCPSocket: &corev1.TCPSocketAction{Port: intstr.FromString("db")}})}}, nil},
-		{"readiness gates", corev1.PodSpec{ReadinessGates: []corev1.PodReadinessGate{{ConditionType: "example.com/ok"}}, Containers: []corev1.Container{container(http)}}, nil},
-	} {
-		t.Run(test.name, func(t *testing.T) {
-			got := readinessProbes(&test.pod)
-			if (got == nil) != (test.want == nil) || !equality.Semantic.DeepEqual(got, test.want) {
-				t.Errorf("got %+v, want %+v", got, test.want)
-			}
-		})
-	}
-}
-
-func TestTargetsKeepNoPodTemplate(t *testing.T) {
-	kept, err := keepTarget(schema.GroupResource{Group: "apps", Resource: "deployments"})(deployment("cart", 2, 1, 7))
-	if err != nil {
-		t.Fatal(err)
-	}
-	target := kept.(*observedTarget)
-	if target.ResourceVersion != "7" || *target.scale != (observedScale{wanted: 2, existing: 1, ready: 1}) || len(target.probes.Probes) != 1 {
-		t.Errorf("kept %+v", target)
-	}
-	if again, err := keepTarget(schema.GroupResource{})(target); err != nil || again != kept {
-		t.Errorf("the second time: %v, %v", again, err)
-	}
-}
-
-func TestOnlyReadyEndpointsCount(t *testing.T) {
-	for _, test := range []struct {
-		name       string
-		conditions discoveryv1.EndpointConditions
-		want       bool
-	}{
-		{"ready", discoveryv1.EndpointConditions{Ready: ptr.To(true)}, true},
-		{"not ready", discoveryv1.EndpointConditions{Ready: ptr.To(false)}, false},
-		{"not said", discoveryv1.EndpointConditions{}, false},
-		{"terminating", discoveryv1.EndpointConditions{Ready: ptr.To(true), Terminating: ptr.To(true)}, false},
-		{"serving while terminating", discoveryv1.EndpointConditions{Ready: ptr.To(false), Serving: ptr.To(true), Terminating: ptr.To(true)}, false},
-	} {
-		if got := isReady(&discoveryv1.Endpoint{Conditions: test.conditions}); got != test.want {
-			t.Errorf("%s: got %t", test.name, got)
-		}
-	}
-}
-
-func TestResolverSlicesOfFamiliesAndMany(t *testing.T) {
-	public := cartService()
-	public.Spec.IPFamilies = []corev1.IPFamily{corev1.IPv4Protocol, corev1.IPv6Protocol}
-	ready := func(family discoveryv1.AddressType) []discoveryv1.Endpoint {
-		if family == discoveryv1.AddressTypeIPv6 {
-			return nil
-		}
-		return make([]discoveryv1.Endpoint, maxEndpoints+1)
-	}
-	slices := desiredResolverSlices(cartElastiService(), public, []v1alpha1.ProxyPort{{Port: 80, ProxyPort: 10001}}, ready)
-	if len(slices) != 3 {
-		t.Fatalf("%d slices, want 3", len(slices))
-	}
-	sizes := []int{maxEndpoints, 1, 0}
-	for i, slice := range slices {
-		if len(slice.Endpoints) != sizes[i] {
-			t.Errorf("%s has %d endpoints, want %d", slice.Name, len(slice.Endpoints), sizes[i])
-		}
-		if *slice.Ports[0].Name != "" || *slice.Ports[0].Port != 10001 {
-			t.Errorf("%s has ports %+v", slice.Name, slice.Ports)
-		}
-	}
-	if slices[2].AddressType != discoveryv1.AddressTypeIPv6 || !strings.HasSuffix(slices[2].Name, "-ipv6") {
-		t.Errorf("the last slice is %s %s", slices[2].Name, slices[2].AddressType)
 	}
 }

@@ -33,6 +33,10 @@ import (
 
 	"github.com/truefoundry/elasti-apiserver/pkg/activity"
 	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti/v1alpha1"
+	"github.com/truefoundry/elasti-apiserver/pkg/controller/resolvers"
+	"github.com/truefoundry/elasti-apiserver/pkg/controller/resources"
+	"github.com/truefoundry/elasti-apiserver/pkg/controller/target"
+	"github.com/truefoundry/elasti-apiserver/pkg/scaling"
 	"github.com/truefoundry/elasti-apiserver/pkg/triggers"
 )
 
@@ -67,12 +71,12 @@ const (
 type descentFacts struct {
 	// requested is true while somebody asks for the target to sleep.
 	requested bool
-	// scaleKnown and atZero say what is known of the target's scale.
+	// scaleKnown and AtZero say what is known of the target's scale.
 	scaleKnown, atZero bool
 	// used is true when resolvers have seen traffic since the request, and the
 	// ElastiService sleeps by traffic.
 	used bool
-	// resolversReady is true when a resolver can hold traffic.
+	// Available is true when a resolver can hold traffic.
 	resolversReady bool
 	// sliceInPlace is how long the resolver slice has been in place with
 	// ready resolvers since the request, or negative when it is not.
@@ -101,13 +105,13 @@ func decideDescent(facts descentFacts) (descentStep, string) {
 
 // descentOf returns what the descent of an ElastiService does next.
 func (c *Controller) descentOf(v *view, memory *memory) descentStep {
-	state, _, _ := c.resolvers.availability()
+	state, _, _ := c.resolvers.Availability()
 	facts := descentFacts{
 		requested:      v.elastiService.Status.SleepRequestedTime != nil,
-		scaleKnown:     v.target.scale != nil,
-		atZero:         v.target.atZero(),
+		scaleKnown:     v.target.Scale != nil,
+		atZero:         v.target.AtZero(),
 		used:           usedSince(v.elastiService, c.clock.Now()),
-		resolversReady: state == resolversReady,
+		resolversReady: state == resolvers.Available,
 		sliceInPlace:   -1,
 	}
 	if !memory.descentSince.IsZero() {
@@ -158,7 +162,7 @@ func (c *Controller) descend(ctx context.Context, v *view, memory *memory, step 
 		if memory.descentSince.IsZero() {
 			memory.descentSince = c.clock.Now()
 		}
-		c.queue.AddAfter(keyOf(v.elastiService), convergeTime-c.clock.Since(memory.descentSince))
+		c.queue.AddAfter(resources.KeyOf(v.elastiService), convergeTime-c.clock.Since(memory.descentSince))
 		return nil
 	case step == descentScale:
 		stopped, err := c.pauseAutoscaler(ctx, v, memory)
@@ -186,12 +190,12 @@ func (c *Controller) putToSleep(ctx context.Context, v *view, memory *memory) er
 	if err != nil {
 		return err
 	}
-	target := targetOf(v.elastiService)
+	scaleTarget := target.Of(v.elastiService)
 	if !requested {
 		c.event(v.elastiService, corev1.EventTypeNormal, v1alpha1.ReasonSleepCalledOff, actionSleep, "the target stays awake: it is used")
-		return ignoreNotFound(c.scaling.ResumeAutoscaler(ctx, target.Namespace, autoscalerOf(v.elastiService.Spec.Autoscaler)))
+		return ignoreNotFound(c.scaling.ResumeAutoscaler(ctx, scaleTarget.Namespace, target.AutoscalerOf(v.elastiService.Spec.Autoscaler)))
 	}
-	if _, err := c.scaling.Scale(ctx, target, 0, false); err != nil {
+	if _, err := c.scaling.Scale(ctx, scaleTarget, 0, false); err != nil {
 		return c.giveUpSleep(ctx, v, memory, err)
 	}
 	memory.leavingSince = c.clock.Now()
@@ -206,9 +210,9 @@ func (c *Controller) putToSleep(ctx context.Context, v *view, memory *memory) er
 	// The watch of the target may be behind: until it shows zero, the pods that
 	// are about to go still look as if they could serve.
 	memory.slept = c.clock.Now()
-	c.queue.AddAfter(keyOf(v.elastiService), leavingTime)
+	c.queue.AddAfter(resources.KeyOf(v.elastiService), leavingTime)
 	klog.FromContext(ctx).V(2).Info("Put a target to sleep", "elastiService", klog.KObj(v.elastiService))
-	c.event(v.elastiService, corev1.EventTypeNormal, v1alpha1.ReasonSlept, actionSleep, "scaled %s %s to 0", target.Kind, target.Name)
+	c.event(v.elastiService, corev1.EventTypeNormal, v1alpha1.ReasonSlept, actionSleep, "scaled %s %s to 0", scaleTarget.Kind, scaleTarget.Name)
 	return nil
 }
 
@@ -216,7 +220,7 @@ func (c *Controller) putToSleep(ctx context.Context, v *view, memory *memory) er
 // requested. Where that fails, the request stays, so that it is tried again.
 func (c *Controller) giveUpSleep(ctx context.Context, v *view, memory *memory, cause error) error {
 	c.event(v.elastiService, corev1.EventTypeWarning, v1alpha1.ReasonSleepFailed, actionSleep, "the target stays awake: %v", cause)
-	autoscaler := autoscalerOf(v.elastiService.Spec.Autoscaler)
+	autoscaler := target.AutoscalerOf(v.elastiService.Spec.Autoscaler)
 	// A pause that failed may have been made all the same.
 	if err := ignoreNotFound(c.scaling.ResumeAutoscaler(ctx, v.elastiService.Namespace, autoscaler)); err != nil && !apierrors.IsForbidden(err) {
 		return errors.Join(cause, err)
@@ -227,7 +231,7 @@ func (c *Controller) giveUpSleep(ctx context.Context, v *view, memory *memory, c
 
 // wakeAgain wakes a target that was asked to wake while it was put to sleep.
 func (c *Controller) wakeAgain(ctx context.Context, v *view) error {
-	result, err := c.scaling.Wake(ctx, targetOf(v.elastiService), autoscalerOf(v.elastiService.Spec.Autoscaler), minReplicas(v.elastiService), false)
+	result, err := c.scaling.Wake(ctx, target.Of(v.elastiService), target.AutoscalerOf(v.elastiService.Spec.Autoscaler), target.MinReplicas(v.elastiService), false)
 	if err != nil {
 		return fmt.Errorf("waking the target, which is needed again: %w", err)
 	}
@@ -291,4 +295,54 @@ func (c *Controller) takeSleepRequestOrMiss(ctx context.Context, elastiService *
 			return taken, err
 		}
 	}
+}
+
+// pausePatience is how long a descent waits for an autoscaler to report that
+// it is paused. One that does not, such as when its operator is down, does not
+// keep the target awake.
+const pausePatience = 10 * time.Second
+
+// pauseAutoscaler pauses the autoscaler of a target that is about to be scaled
+// to zero. It reports whether the autoscaler has stopped: KEDA may be in the
+// middle of a decision to scale up, which would come after the scaling to zero.
+// Its change brings the ElastiService back, or else the end of the patience.
+func (c *Controller) pauseAutoscaler(ctx context.Context, v *view, memory *memory) (bool, error) {
+	autoscaler := target.AutoscalerOf(v.elastiService.Spec.Autoscaler)
+	if autoscaler.Type != scaling.AutoscalerKEDA {
+		return true, nil
+	}
+	if memory.pausing.IsZero() {
+		if err := c.scaling.PauseAutoscaler(ctx, v.elastiService.Namespace, autoscaler); err != nil {
+			return apierrors.IsNotFound(err), ignoreNotFound(err)
+		}
+		memory.pausing = c.clock.Now()
+	}
+	waited := c.clock.Since(memory.pausing)
+	if v.autoscaler.Stopped() || waited >= pausePatience {
+		return true, nil
+	}
+	c.queue.AddAfter(resources.KeyOf(v.elastiService), pausePatience-waited)
+	return false, nil
+}
+
+// resumeForgotten resumes an autoscaler that is paused for a sleep that did not
+// come, or that ended without us: a wake came in the middle of the descent,
+// this process ended there, or somebody scaled the target by hand. What is
+// observed may be behind, so the scale is read.
+func (c *Controller) resumeForgotten(ctx context.Context, v *view, memory *memory) error {
+	observed := v.autoscaler.Autoscaler
+	descending := v.elastiService.Status.SleepRequestedTime != nil && !memory.descentSince.IsZero()
+	if descending || v.target.Scale == nil || v.target.AtZero() {
+		return nil
+	}
+	memory.pausing = time.Time{}
+	if observed == nil || !observed.PausedByController || v.rival != nil {
+		return nil
+	}
+	target, autoscaler := target.Of(v.elastiService), target.AutoscalerOf(v.elastiService.Spec.Autoscaler)
+	scale, err := c.scaling.Get(ctx, target)
+	if err != nil || scale.Spec.Replicas == 0 {
+		return ignoreNotFound(err)
+	}
+	return ignoreNotFound(c.scaling.ResumeAutoscaler(ctx, target.Namespace, autoscaler))
 }

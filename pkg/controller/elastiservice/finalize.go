@@ -31,6 +31,8 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti/v1alpha1"
+	"github.com/truefoundry/elasti-apiserver/pkg/controller/resources"
+	"github.com/truefoundry/elasti-apiserver/pkg/controller/target"
 	"github.com/truefoundry/elasti-apiserver/pkg/scaling"
 )
 
@@ -65,7 +67,7 @@ func (c *Controller) finalize(ctx context.Context, elastiService *v1alpha1.Elast
 		if awake && v.covered() && len(v.ownSlices) > 0 && v.readyEndpoints == 0 && deleting < endpointPatience {
 			// Traffic that resolvers hold must not be cut off: the change of
 			// the endpoints brings this back, or else the end of the patience.
-			c.queue.AddAfter(keyOf(elastiService), endpointPatience-deleting)
+			c.queue.AddAfter(resources.KeyOf(elastiService), endpointPatience-deleting)
 			return nil
 		}
 	}
@@ -82,11 +84,11 @@ func (c *Controller) finalize(ctx context.Context, elastiService *v1alpha1.Elast
 // wakeForGood wakes the target of an ElastiService that is deleted. It reports
 // whether there is a target that will be awake.
 func (c *Controller) wakeForGood(ctx context.Context, v *view, deleting time.Duration) (bool, error) {
-	target := targetOf(v.elastiService)
-	if c.managedByOthers(ctx, keyOf(v.elastiService), target) {
-		return v.target.scale != nil && !v.target.atZero(), nil
+	scaleTarget := target.Of(v.elastiService)
+	if c.managedByOthers(ctx, resources.KeyOf(v.elastiService), scaleTarget) {
+		return v.target.Scale != nil && !v.target.AtZero(), nil
 	}
-	awake, err := c.restoreTarget(ctx, v.elastiService, target, autoscalerOf(v.elastiService.Spec.Autoscaler))
+	awake, err := c.restoreTarget(ctx, v.elastiService, scaleTarget, target.AutoscalerOf(v.elastiService.Spec.Autoscaler))
 	switch {
 	case err == nil:
 		return awake, nil
@@ -94,15 +96,15 @@ func (c *Controller) wakeForGood(ctx context.Context, v *view, deleting time.Dur
 		return false, err
 	default:
 		klog.FromContext(ctx).Error(err, "A target could not be woken before its ElastiService goes", "elastiService", klog.KObj(v.elastiService))
-		c.event(v.elastiService, corev1.EventTypeWarning, v1alpha1.ReasonTargetNotRestored, actionFinalize, "%s %s may be left without replicas, scale it by hand: %v", target.Kind, target.Name, err)
+		c.event(v.elastiService, corev1.EventTypeWarning, v1alpha1.ReasonTargetNotRestored, actionFinalize, "%s %s may be left without replicas, scale it by hand: %v", scaleTarget.Kind, scaleTarget.Name, err)
 		return false, nil
 	}
 }
 
 // managedByOthers tells whether a target has another ElastiService, one that
 // stays.
-func (c *Controller) managedByOthers(ctx context.Context, key types.NamespacedName, target scaling.Target) bool {
-	for _, user := range c.targets.usersOf(ctx, target) {
+func (c *Controller) managedByOthers(ctx context.Context, key types.NamespacedName, scaleTarget scaling.Target) bool {
+	for _, user := range c.targets.UsersOf(ctx, scaleTarget) {
 		if user == key {
 			continue
 		}
@@ -118,20 +120,20 @@ func (c *Controller) managedByOthers(ctx context.Context, key types.NamespacedNa
 // autoscaler. A managed target that is at zero counts as asleep, whoever
 // scaled it: traffic would have woken it, and will not any more. It reports
 // whether there is a target: there is nothing to do for one that does not exist.
-func (c *Controller) restoreTarget(ctx context.Context, elastiService *v1alpha1.ElastiService, target scaling.Target, autoscaler scaling.Autoscaler) (bool, error) {
-	scale, err := c.scaling.Get(ctx, target)
+func (c *Controller) restoreTarget(ctx context.Context, elastiService *v1alpha1.ElastiService, scaleTarget scaling.Target, autoscaler scaling.Autoscaler) (bool, error) {
+	scale, err := c.scaling.Get(ctx, scaleTarget)
 	if err != nil {
-		return false, errors.Join(ignoreNotFound(err), ignoreNotFound(c.scaling.ResumeAutoscaler(ctx, target.Namespace, autoscaler)))
+		return false, errors.Join(ignoreNotFound(err), ignoreNotFound(c.scaling.ResumeAutoscaler(ctx, scaleTarget.Namespace, autoscaler)))
 	}
 	if scale.Spec.Replicas > 0 {
-		return true, ignoreNotFound(c.scaling.ResumeAutoscaler(ctx, target.Namespace, autoscaler))
+		return true, ignoreNotFound(c.scaling.ResumeAutoscaler(ctx, scaleTarget.Namespace, autoscaler))
 	}
-	result, err := c.scaling.Wake(ctx, target, autoscaler, minReplicas(elastiService), false)
+	result, err := c.scaling.Wake(ctx, scaleTarget, autoscaler, target.MinReplicas(elastiService), false)
 	if err != nil {
 		return false, ignoreNotFound(err)
 	}
 	if result.Scaled {
-		c.event(elastiService, corev1.EventTypeNormal, v1alpha1.ReasonTargetRestored, actionFinalize, "scaled %s %s to %d: it is not managed any more", target.Kind, target.Name, result.Replicas)
+		c.event(elastiService, corev1.EventTypeNormal, v1alpha1.ReasonTargetRestored, actionFinalize, "scaled %s %s to %d: it is not managed any more", scaleTarget.Kind, scaleTarget.Name, result.Replicas)
 	}
 	if result.AutoscalerError != nil && !apierrors.IsNotFound(result.AutoscalerError) {
 		c.event(elastiService, corev1.EventTypeWarning, v1alpha1.ReasonAutoscalerNotResumed, actionFinalize, "%v", result.AutoscalerError)
@@ -142,11 +144,11 @@ func (c *Controller) restoreTarget(ctx context.Context, elastiService *v1alpha1.
 // gone cleans up after an ElastiService that does not exist any more. What was
 // made for it is gone with the finalizer, unless somebody removed that.
 func (c *Controller) gone(ctx context.Context, key types.NamespacedName) error {
-	c.ports.release(key)
-	c.targets.forget(key)
-	c.autoscalers.forget(key)
+	c.ports.Release(key)
+	c.targets.Forget(key)
+	c.autoscalers.Forget(key)
 	c.memories.forget(key)
-	c.statuses.forget(key)
+	c.statuses.Forget(key)
 	c.metrics.forget(key)
 	v := c.orphans(key)
 	if len(v.ownServices) == 0 && len(v.ownSlices) == 0 {
@@ -213,7 +215,7 @@ func (c *Controller) deletePrivateServices(ctx context.Context, v *view, memory 
 		return true, nil
 	}
 	if linger := lingerTime - c.clock.Since(memory.sliceRemoved); !memory.sliceRemoved.IsZero() && linger > 0 {
-		c.queue.AddAfter(keyOf(v.elastiService), linger)
+		c.queue.AddAfter(resources.KeyOf(v.elastiService), linger)
 		return false, nil
 	}
 	var problems []error

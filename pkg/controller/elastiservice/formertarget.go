@@ -22,13 +22,15 @@ import (
 	"errors"
 
 	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti/v1alpha1"
+	"github.com/truefoundry/elasti-apiserver/pkg/controller/resources"
+	"github.com/truefoundry/elasti-apiserver/pkg/controller/target"
 	"github.com/truefoundry/elasti-apiserver/pkg/scaling"
 )
 
 // ensurePrivate makes the private Service, after restoring a target that it
 // remembers and that the ElastiService does not name any more.
 func (c *Controller) ensurePrivate(ctx context.Context, v *view) error {
-	desired, err := desiredPrivateService(v.elastiService, v.service)
+	desired, err := resources.DesiredPrivateService(v.elastiService, v.service)
 	if err != nil {
 		return err
 	}
@@ -45,25 +47,25 @@ func (c *Controller) ensurePrivate(ctx context.Context, v *view) error {
 // restoreFormerTargets wakes the targets, and resumes the autoscalers, that
 // the ElastiService named before and nobody names now.
 func (c *Controller) restoreFormerTargets(ctx context.Context, v *view) error {
-	current := managedTargetOf(v.elastiService)
+	current := resources.ManagedTargetOf(v.elastiService)
 	var problems []error
 	for _, service := range v.ownServices {
-		former := managedTarget{}
+		former := resources.ManagedTarget{}
 		if err := json.Unmarshal([]byte(service.Annotations[v1alpha1.AnnotationTarget]), &former); err != nil {
 			// Edited by somebody: there is nothing to go by, and it is put back.
 			continue
 		}
-		if former.Target == current.Target && autoscalerOf(former.Autoscaler) == autoscalerOf(current.Autoscaler) {
+		if former.Target == current.Target && target.AutoscalerOf(former.Autoscaler) == target.AutoscalerOf(current.Autoscaler) {
 			continue
 		}
-		target := scaling.Target{Namespace: v.elastiService.Namespace, APIVersion: former.Target.APIVersion, Kind: former.Target.Kind, Name: former.Target.Name}
-		if former.Target == current.Target || c.managedByOthers(ctx, keyOf(v.elastiService), target) {
-			if autoscalerOf(former.Autoscaler) != autoscalerOf(current.Autoscaler) {
-				problems = append(problems, ignoreNotFound(c.scaling.ResumeAutoscaler(ctx, target.Namespace, autoscalerOf(former.Autoscaler))))
+		scaleTarget := scaling.Target{Namespace: v.elastiService.Namespace, APIVersion: former.Target.APIVersion, Kind: former.Target.Kind, Name: former.Target.Name}
+		if former.Target == current.Target || c.managedByOthers(ctx, resources.KeyOf(v.elastiService), scaleTarget) {
+			if target.AutoscalerOf(former.Autoscaler) != target.AutoscalerOf(current.Autoscaler) {
+				problems = append(problems, ignoreNotFound(c.scaling.ResumeAutoscaler(ctx, scaleTarget.Namespace, target.AutoscalerOf(former.Autoscaler))))
 			}
 			continue
 		}
-		_, err := c.restoreTarget(ctx, v.elastiService, target, autoscalerOf(former.Autoscaler))
+		_, err := c.restoreTarget(ctx, v.elastiService, scaleTarget, target.AutoscalerOf(former.Autoscaler))
 		problems = append(problems, err)
 	}
 	return errors.Join(problems...)

@@ -33,6 +33,7 @@ import (
 	"k8s.io/klog/v2/ktesting"
 
 	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti/v1alpha1"
+	"github.com/truefoundry/elasti-apiserver/pkg/controller/resources"
 )
 
 // markDeleted does what the API server does for an object with a finalizer.
@@ -94,7 +95,7 @@ func TestDeletionNeverHangs(t *testing.T) {
 		"the target cannot be woken":   func(c *cluster) { c.scaling.fail(errors.New("denied")) },
 		"no endpoint ever gets ready":  func(*cluster) {},
 		"the Service is gone":          func(c *cluster) { c.deleteService("cart") },
-		"everything of it is gone too": func(c *cluster) { c.deleteService("cart"); c.deleteService(PrivateServiceName("cart")) },
+		"everything of it is gone too": func(c *cluster) { c.deleteService("cart"); c.deleteService(resources.PrivateServiceName("cart")) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -145,7 +146,7 @@ func TestChangeOfServiceLeavesNothingBehind(t *testing.T) {
 		elastiService.Generation++
 	})
 	c.eventually(func() string {
-		want := []string{"basket", "cart", PrivateServiceName("basket")}
+		want := []string{"basket", "cart", resources.PrivateServiceName("basket")}
 		if got := c.serviceNames(); !slices.Equal(got, want) {
 			return fmt.Sprintf("Services %v, there are %v", want, got)
 		}
@@ -155,7 +156,7 @@ func TestChangeOfServiceLeavesNothingBehind(t *testing.T) {
 		return ""
 	})
 	c.eventually(func() string {
-		if status := c.elastiService("cart").Status; status.ObservedGeneration != 2 || status.PrivateService != PrivateServiceName("basket") {
+		if status := c.elastiService("cart").Status; status.ObservedGeneration != 2 || status.PrivateService != resources.PrivateServiceName("basket") {
 			return "the status"
 		}
 		return ""
@@ -258,9 +259,9 @@ func TestNoFreeProxyPort(t *testing.T) {
 func TestObjectsOfOthersAreNotOverwritten(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
-	foreign := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: shop, Name: PrivateServiceName("cart")}, Spec: corev1.ServiceSpec{Selector: map[string]string{"their": "own"}}}
+	foreign := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: shop, Name: resources.PrivateServiceName("cart")}, Spec: corev1.ServiceSpec{Selector: map[string]string{"their": "own"}}}
 	c.create(foreign)
-	slice := &discoveryv1.EndpointSlice{ObjectMeta: metav1.ObjectMeta{Namespace: shop, Name: resolverSliceName("cart", discoveryv1.AddressTypeIPv4, 0)}, AddressType: discoveryv1.AddressTypeIPv4}
+	slice := &discoveryv1.EndpointSlice{ObjectMeta: metav1.ObjectMeta{Namespace: shop, Name: resources.ResolverSliceName("cart", discoveryv1.AddressTypeIPv4, 0)}, AddressType: discoveryv1.AddressTypeIPv4}
 	c.create(slice)
 	c.create(cartElastiService())
 	c.start()

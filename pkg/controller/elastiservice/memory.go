@@ -23,6 +23,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti/v1alpha1"
+	"github.com/truefoundry/elasti-apiserver/pkg/controller/resolvers"
+	"github.com/truefoundry/elasti-apiserver/pkg/controller/statuswriter"
 )
 
 // memory is what the controller remembers of an ElastiService between two
@@ -43,7 +45,7 @@ type memory struct {
 	// was not seen.
 	sliceRemoved time.Time
 	// listeners are the resolvers that listen on its proxy ports.
-	listeners confirmation
+	listeners resolvers.PortChecks
 	// descentSince is since when a descent has the resolvers in the path. Zero
 	// without one.
 	descentSince time.Time
@@ -86,7 +88,7 @@ func (m *memory) latest(watched *v1alpha1.ElastiService) *v1alpha1.ElastiService
 		m.written = nil
 		return watched
 	}
-	if !isNewer(m.written.ResourceVersion, watched.ResourceVersion) {
+	if !statuswriter.IsNewer(m.written.ResourceVersion, watched.ResourceVersion) {
 		m.written = nil
 		return watched
 	}

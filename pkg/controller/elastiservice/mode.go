@@ -40,7 +40,7 @@ type modeFacts struct {
 	// slept is true from when a descent scaled the target to zero until its
 	// scale is known to be that.
 	slept bool
-	// atZero is true when the target's scale is known to ask for no replicas.
+	// AtZero is true when the target's scale is known to ask for no replicas.
 	atZero bool
 	// leaving is true for leavingTime after the target was seen to go to zero,
 	// as long as the endpoints that were ready then are not seen to have gone.

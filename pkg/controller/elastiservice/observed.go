@@ -28,6 +28,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti/v1alpha1"
+	"github.com/truefoundry/elasti-apiserver/pkg/controller/informers"
+	"github.com/truefoundry/elasti-apiserver/pkg/controller/resources"
 )
 
 // observedSlice is what is kept of an EndpointSlice.
@@ -46,7 +48,7 @@ type observedSlice struct {
 
 // ours tells whether the slice is a resolver slice, also when somebody has
 // taken some of its marks away.
-func (s *observedSlice) ours() bool { return isOurs(&s.ObjectMeta, v1alpha1.RoleResolver) }
+func (s *observedSlice) ours() bool { return resources.IsManaged(&s.ObjectMeta, v1alpha1.RoleResolver) }
 
 // readyPods is the number of ready pods in slices that list a pod once in each
 // of its IP families.
@@ -71,14 +73,14 @@ func keepSlice(resolverService types.NamespacedName) func(any) (any, error) {
 	return func(object any) (any, error) {
 		slice, ok := object.(*discoveryv1.EndpointSlice)
 		if !ok {
-			return keepOwn[*observedSlice](object)
+			return informers.AlreadyTransformed[*observedSlice](object)
 		}
 		kept := &observedSlice{
 			ObjectMeta: keepMeta(&slice.ObjectMeta, discoveryv1.LabelServiceName, discoveryv1.LabelManagedBy, v1alpha1.LabelRole),
 			family:     discoveryv1.AddressType(once(string(slice.AddressType))),
 		}
 		for i := range slice.Endpoints {
-			if isReady(&slice.Endpoints[i]) {
+			if resources.IsReady(&slice.Endpoints[i]) {
 				kept.ready++
 			}
 		}
@@ -89,14 +91,6 @@ func keepSlice(resolverService types.NamespacedName) func(any) (any, error) {
 		}
 		return kept, nil
 	}
-}
-
-// isReady tells whether new connections may go to an endpoint. One that does
-// not say that it is ready is not: the slices of Kubernetes always say it.
-func isReady(endpoint *discoveryv1.Endpoint) bool {
-	conditions := endpoint.Conditions
-	terminating := conditions.Terminating != nil && *conditions.Terminating
-	return conditions.Ready != nil && *conditions.Ready && !terminating
 }
 
 // keepService is the transform for Services.
@@ -166,12 +160,6 @@ func ownAnnotations(annotations map[string]string) map[string]string {
 // once returns the copy of a text that all who keep it share.
 func once(text string) string { return unique.Make(text).Value() }
 
-// isOurs tells whether an object was made by this controller for a role.
-func isOurs(meta *metav1.ObjectMeta, role string) bool {
-	_, owned := meta.Annotations[v1alpha1.AnnotationOwner]
-	return owned || meta.Labels[v1alpha1.LabelRole] == role || meta.Labels[discoveryv1.LabelManagedBy] == v1alpha1.SliceManagedBy
-}
-
 // keepMeta returns the metadata that identifies an object, the given labels,
 // and the annotations of this controller.
 func keepMeta(meta *metav1.ObjectMeta, labels ...string) metav1.ObjectMeta {
@@ -199,13 +187,4 @@ func keepMeta(meta *metav1.ObjectMeta, labels ...string) metav1.ObjectMeta {
 		}
 	}
 	return kept
-}
-
-// keepOwn returns an object that went through its transform before.
-func keepOwn[T any](object any) (any, error) {
-	if kept, ok := object.(T); ok {
-		return kept, nil
-	}
-	var want T
-	return nil, fmt.Errorf("expected %T, got %T", want, object)
 }

@@ -36,6 +36,8 @@ import (
 
 	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti/v1alpha1"
 	"github.com/truefoundry/elasti-apiserver/pkg/controller/informers"
+	"github.com/truefoundry/elasti-apiserver/pkg/controller/resolvers"
+	"github.com/truefoundry/elasti-apiserver/pkg/controller/target"
 	"github.com/truefoundry/elasti-apiserver/pkg/generated/clientset/versioned"
 	"github.com/truefoundry/elasti-apiserver/pkg/scaling"
 )
@@ -98,7 +100,7 @@ type Options struct {
 	// DialResolver connects to resolvers, to see whether they listen on a new
 	// proxy port before traffic is sent there. Without it they count as soon
 	// as they are ready.
-	DialResolver DialFunc
+	DialResolver resolvers.DialFunc
 	// Changed is told of every change of an ElastiService: before is nil when
 	// it is new, after when it is gone. It must not wait for anything, and not
 	// modify them. Nil means that nobody wants to know.
@@ -112,7 +114,7 @@ type Options struct {
 	ScaledUp func(key types.NamespacedName, by string, slept time.Duration)
 	// Requests is told what one pod of a target requests, at each look. It must
 	// not wait for anything. Nil means that nobody wants to know.
-	Requests func(key types.NamespacedName, requests PodRequests)
+	Requests func(key types.NamespacedName, requests target.PodRequests)
 	// ResolversChanged is told the names of the pods of the resolvers that are
 	// ready, at first and whenever they change. One without a pod is named by its
 	// address. It must not wait for anything. Nil means that nobody wants to know.
@@ -156,7 +158,7 @@ func (o *Options) complete() error {
 		o.ScaledUp = func(types.NamespacedName, string, time.Duration) {}
 	}
 	if o.Requests == nil {
-		o.Requests = func(types.NamespacedName, PodRequests) {}
+		o.Requests = func(types.NamespacedName, target.PodRequests) {}
 	}
 	if o.ResolversChanged == nil {
 		o.ResolversChanged = func([]string) {}

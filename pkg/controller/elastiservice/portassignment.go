@@ -20,6 +20,7 @@ import (
 	"slices"
 
 	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti/v1alpha1"
+	"github.com/truefoundry/elasti-apiserver/pkg/controller/resources"
 )
 
 // assignProxyPorts returns the proxy ports of the public Service's TCP ports,
@@ -29,22 +30,22 @@ func (c *Controller) assignProxyPorts(v *view) ([]v1alpha1.ProxyPort, *verdict) 
 	for _, port := range v.elastiService.Status.ProxyPorts {
 		recorded[port.Port] = port.ProxyPort
 	}
-	if before := v.elastiService.Status.PrivateService; before != "" && before != PrivateServiceName(v.service.Name) {
+	if before := v.elastiService.Status.PrivateService; before != "" && before != resources.PrivateServiceName(v.service.Name) {
 		// Traffic of the former Service may still come to its proxy ports. It
 		// must not reach the pods of this one.
-		c.ports.release(keyOf(v.elastiService))
+		c.ports.Release(resources.KeyOf(v.elastiService))
 		recorded = nil
 	}
 	var numbers []int32
 	for _, port := range v.service.Spec.Ports {
-		if isTCP(&port) {
+		if resources.IsTCP(&port) {
 			numbers = append(numbers, port.Port)
 		}
 	}
-	assigned := c.ports.assign(keyOf(v.elastiService), numbers, recorded)
+	assigned := c.ports.Assign(resources.KeyOf(v.elastiService), numbers, recorded)
 	var ports []v1alpha1.ProxyPort
 	for _, port := range v.service.Spec.Ports {
-		if !isTCP(&port) {
+		if !resources.IsTCP(&port) {
 			continue
 		}
 		proxyPort, ok := assigned[port.Port]
@@ -82,16 +83,14 @@ func (c *Controller) restoreProxyPorts() {
 	}
 	slices.SortFunc(recorded, older)
 	for _, elastiService := range recorded {
-		var numbers []int32
 		assigned := map[int32]int32{}
 		for _, port := range elastiService.Status.ProxyPorts {
 			if port.ProxyPort != c.options.SharedProxyPort {
-				numbers = append(numbers, port.Port)
 				assigned[port.Port] = port.ProxyPort
 			}
 		}
-		if len(numbers) > 0 {
-			c.ports.assign(keyOf(elastiService), numbers, assigned)
+		if len(assigned) > 0 {
+			c.ports.Restore(resources.KeyOf(elastiService), assigned)
 		}
 	}
 }

@@ -18,21 +18,26 @@ package elastiservice
 
 import (
 	"slices"
+	"strconv"
 	"testing"
 
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/clock"
 )
 
+func numbered(number int) types.NamespacedName {
+	return types.NamespacedName{Namespace: shop, Name: strconv.Itoa(number)}
+}
+
 func TestUrgentKeysOvertake(t *testing.T) {
 	queue := newQueue(clock.RealClock{})
 	defer queue.ShutDown()
 	for number := range 5 {
-		queue.Add(owned(number))
+		queue.Add(numbered(number))
 	}
-	queue.AddUrgent(owned(3))
-	queue.AddUrgent(owned(9))
-	queue.AddUrgent(owned(3))
+	queue.AddUrgent(numbered(3))
+	queue.AddUrgent(numbered(9))
+	queue.AddUrgent(numbered(3))
 	if got := queue.Len(); got != 6 {
 		t.Errorf("%d keys, want 6", got)
 	}
@@ -42,7 +47,7 @@ func TestUrgentKeysOvertake(t *testing.T) {
 		got = append(got, key)
 		queue.Done(key)
 	}
-	want := []types.NamespacedName{owned(3), owned(9), owned(0), owned(1), owned(2), owned(4)}
+	want := []types.NamespacedName{numbered(3), numbered(9), numbered(0), numbered(1), numbered(2), numbered(4)}
 	if !slices.Equal(got, want) {
 		t.Errorf("got %v, want %v", got, want)
 	}
@@ -51,9 +56,9 @@ func TestUrgentKeysOvertake(t *testing.T) {
 func TestUrgentKeyThatIsWorkedOnComesBackFirst(t *testing.T) {
 	queue := newQueue(clock.RealClock{})
 	defer queue.ShutDown()
-	queue.Add(owned(1))
+	queue.Add(numbered(1))
 	working, _ := queue.Get()
-	queue.Add(owned(2))
+	queue.Add(numbered(2))
 	queue.AddUrgent(working)
 	queue.Done(working)
 	if next, _ := queue.Get(); next != working {

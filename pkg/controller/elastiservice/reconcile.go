@@ -31,7 +31,9 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 
 	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti/v1alpha1"
-	"github.com/truefoundry/elasti-apiserver/pkg/scaling"
+	"github.com/truefoundry/elasti-apiserver/pkg/controller/resolvers"
+	"github.com/truefoundry/elasti-apiserver/pkg/controller/resources"
+	"github.com/truefoundry/elasti-apiserver/pkg/controller/target"
 )
 
 // view is what is observed in one look at an ElastiService.
@@ -51,14 +53,14 @@ type view struct {
 	// own slices, readyPods that of ready pods in those of the private Service.
 	readyEndpoints int
 	readyPods      int
-	target         targetObservation
-	autoscaler     autoscalerObservation
+	target         target.Observation
+	autoscaler     target.AutoscalerObservation
 }
 
 // covered tells whether the Service is one that resolvers can stand in for,
 // and the ElastiService the one that has it.
 func (v *view) covered() bool {
-	return v.rival == nil && v.service != nil && unsupported(v.service) == ""
+	return v.rival == nil && v.service != nil && resources.Unsupported(v.service) == ""
 }
 
 // outcome is what a look at an ElastiService led to.
@@ -78,7 +80,7 @@ func (o *outcome) failed(err error) {
 		return
 	}
 	o.err = errors.Join(o.err, err)
-	var nameTaken *nameTakenError
+	var nameTaken *resources.NameTakenError
 	switch {
 	case errors.As(err, &nameTaken):
 		o.problems = append(o.problems, no(v1alpha1.ReasonNameTaken, "%s", nameTaken.Error()))
@@ -100,7 +102,7 @@ func (c *Controller) sync(ctx context.Context, key types.NamespacedName) error {
 }
 
 func (c *Controller) reconcile(ctx context.Context, watched *v1alpha1.ElastiService) error {
-	key := keyOf(watched)
+	key := resources.KeyOf(watched)
 	memory := c.memories.of(key)
 	elastiService := c.latest(watched, memory)
 	if !elastiService.DeletionTimestamp.IsZero() {
@@ -118,20 +120,20 @@ func (c *Controller) reconcile(ctx context.Context, watched *v1alpha1.ElastiServ
 
 	v := c.observe(ctx, elastiService)
 	c.noteScale(ctx, v, memory)
-	if target := v.target.target; target != nil {
-		c.options.Requests(key, target.requests)
+	if target := v.target.Object; target != nil {
+		c.options.Requests(key, target.Requests)
 	}
 	result := outcome{}
 	if v.covered() {
 		c.cover(ctx, v, memory, &result)
 	} else {
-		c.ports.release(key)
+		c.ports.Release(key)
 		_, err := c.removeOwned(ctx, v, memory)
 		result.failed(err)
 	}
 	result.failed(c.wakeWithoutResolvers(ctx, v))
 	result.failed(c.resumeForgotten(ctx, v, memory))
-	if v.target.unwatched {
+	if v.target.Unwatched {
 		c.queue.AddAfter(key, wait.Jitter(targetRetry, 0.5))
 	}
 	c.wantStatus(v.elastiService, c.statusOf(v, result))
@@ -141,17 +143,17 @@ func (c *Controller) reconcile(ctx context.Context, watched *v1alpha1.ElastiServ
 // latest returns an ElastiService as it is after all that the controller wrote
 // or decided to write.
 func (c *Controller) latest(watched *v1alpha1.ElastiService, memory *memory) *v1alpha1.ElastiService {
-	return c.statuses.overlay(memory.latest(watched))
+	return c.statuses.WithPending(memory.latest(watched))
 }
 
 // observe looks at everything that an ElastiService is about. It reads caches;
 // only the scale of a kind that does not say it is asked for, when the object
 // changed.
 func (c *Controller) observe(ctx context.Context, elastiService *v1alpha1.ElastiService) *view {
-	key := keyOf(elastiService)
+	key := resources.KeyOf(elastiService)
 	public := types.NamespacedName{Namespace: key.Namespace, Name: elastiService.Spec.Service}
-	private := types.NamespacedName{Namespace: key.Namespace, Name: PrivateServiceName(public.Name)}
-	v := &view{elastiService: elastiService, target: c.targets.observe(ctx, key, targetOf(elastiService)), autoscaler: c.autoscalers.observe(elastiService)}
+	private := types.NamespacedName{Namespace: key.Namespace, Name: resources.PrivateServiceName(public.Name)}
+	v := &view{elastiService: elastiService, target: c.targets.Observe(ctx, key, target.Of(elastiService)), autoscaler: c.autoscalers.Observe(elastiService)}
 
 	if first := winner(indexed[*v1alpha1.ElastiService](c.elastiServices.in(key.Namespace), byService, public)); first != nil && first.UID != elastiService.UID {
 		v.rival = first
@@ -190,10 +192,10 @@ func (c *Controller) observe(ctx context.Context, elastiService *v1alpha1.Elasti
 // wakeWithoutResolvers wakes a sleeping target when there has been nobody to
 // hold its traffic for too long.
 func (c *Controller) wakeWithoutResolvers(ctx context.Context, v *view) error {
-	if state, _, _ := c.resolvers.availability(); state != resolversGone || !v.target.atZero() || !v.covered() {
+	if state, _, _ := c.resolvers.Availability(); state != resolvers.Unavailable || !v.target.AtZero() || !v.covered() {
 		return nil
 	}
-	result, err := c.scaling.Wake(ctx, targetOf(v.elastiService), autoscalerOf(v.elastiService.Spec.Autoscaler), minReplicas(v.elastiService), false)
+	result, err := c.scaling.Wake(ctx, target.Of(v.elastiService), target.AutoscalerOf(v.elastiService.Spec.Autoscaler), target.MinReplicas(v.elastiService), false)
 	if err != nil {
 		return fmt.Errorf("waking the target while no resolver is ready: %w", err)
 	}
@@ -201,25 +203,6 @@ func (c *Controller) wakeWithoutResolvers(ctx context.Context, v *view) error {
 		c.event(v.elastiService, corev1.EventTypeWarning, v1alpha1.ReasonNoReadyResolver, actionWake, "scaled %s %s to %d: no resolver is ready to hold its traffic", v.elastiService.Spec.ScaleTargetRef.Kind, v.elastiService.Spec.ScaleTargetRef.Name, result.Replicas)
 	}
 	return nil
-}
-
-func targetOf(elastiService *v1alpha1.ElastiService) scaling.Target {
-	ref := elastiService.Spec.ScaleTargetRef
-	return scaling.Target{Namespace: elastiService.Namespace, APIVersion: ref.APIVersion, Kind: ref.Kind, Name: ref.Name}
-}
-
-func autoscalerOf(spec *v1alpha1.AutoscalerSpec) scaling.Autoscaler {
-	if spec == nil {
-		return scaling.Autoscaler{}
-	}
-	return scaling.Autoscaler{Type: string(spec.Type), Name: spec.Name}
-}
-
-func minReplicas(elastiService *v1alpha1.ElastiService) int32 {
-	if elastiService.Spec.MinTargetReplicas == nil {
-		return v1alpha1.DefaultMinTargetReplicas
-	}
-	return *elastiService.Spec.MinTargetReplicas
 }
 
 func ignoreNotFound(err error) error {

@@ -20,74 +20,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 
-	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
-	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/utils/ptr"
 
 	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti/v1alpha1"
+	"github.com/truefoundry/elasti-apiserver/pkg/controller/resources"
 )
-
-// maxEndpoints is how many endpoints an EndpointSlice may have.
-const maxEndpoints = 1000
-
-// desiredResolverSlices are the EndpointSlices that put the ready resolvers
-// among the endpoints of a public Service, for each of its IP families.
-// Without a ready resolver there is one without endpoints.
-func desiredResolverSlices(elastiService *v1alpha1.ElastiService, public *corev1.Service, ports []v1alpha1.ProxyPort, ready func(discoveryv1.AddressType) []discoveryv1.Endpoint) []*discoveryv1.EndpointSlice {
-	var desired []*discoveryv1.EndpointSlice
-	for _, family := range addressTypes(public) {
-		chunks := slices.Collect(slices.Chunk(ready(family), maxEndpoints))
-		if len(chunks) == 0 {
-			chunks = [][]discoveryv1.Endpoint{nil}
-		}
-		for number, endpoints := range chunks {
-			desired = append(desired, &discoveryv1.EndpointSlice{
-				ObjectMeta: metav1.ObjectMeta{
-					Namespace: public.Namespace,
-					Name:      resolverSliceName(public.Name, family, number),
-					Labels: map[string]string{
-						discoveryv1.LabelServiceName: public.Name,
-						discoveryv1.LabelManagedBy:   v1alpha1.SliceManagedBy,
-						v1alpha1.LabelRole:           v1alpha1.RoleResolver,
-					},
-					Annotations: map[string]string{v1alpha1.AnnotationOwner: elastiService.Name},
-				},
-				AddressType: family,
-				Ports:       slicePorts(ports),
-				Endpoints:   endpoints,
-			})
-		}
-	}
-	return desired
-}
-
-func slicePorts(ports []v1alpha1.ProxyPort) []discoveryv1.EndpointPort {
-	var mapped []discoveryv1.EndpointPort
-	for _, port := range ports {
-		endpointPort := discoveryv1.EndpointPort{Name: ptr.To(port.Name), Protocol: ptr.To(corev1.ProtocolTCP), Port: ptr.To(port.ProxyPort)}
-		if port.AppProtocol != "" {
-			endpointPort.AppProtocol = ptr.To(port.AppProtocol)
-		}
-		mapped = append(mapped, endpointPort)
-	}
-	return mapped
-}
-
-func addressTypes(public *corev1.Service) []discoveryv1.AddressType {
-	var families []discoveryv1.AddressType
-	for _, family := range public.Spec.IPFamilies {
-		families = append(families, discoveryv1.AddressType(family))
-	}
-	if len(families) == 0 {
-		return []discoveryv1.AddressType{discoveryv1.AddressTypeIPv4}
-	}
-	return families
-}
 
 // ensureResolverSlices makes the resolver slices as desired, then deletes the
 // others of owned. It works on all of them, whatever fails, and reports whether
@@ -129,11 +69,11 @@ func (c *Controller) ensureResolverSlice(ctx context.Context, desired, current *
 		if current, err = endpointSlices.Get(ctx, desired.Name, metav1.GetOptions{}); err != nil {
 			return fmt.Errorf("reading resolver slice %q: %w", desired.Name, err)
 		}
-		if !isOurs(&current.ObjectMeta, v1alpha1.RoleResolver) {
-			return &nameTakenError{kind: "EndpointSlice", name: desired.Name}
+		if !resources.IsManaged(&current.ObjectMeta, v1alpha1.RoleResolver) {
+			return &resources.NameTakenError{Kind: "EndpointSlice", Name: desired.Name}
 		}
 	}
-	if resolverSliceMatches(current, desired) {
+	if resources.ResolverSliceMatches(current, desired) {
 		return nil
 	}
 	updated := current.DeepCopy()
@@ -157,15 +97,4 @@ func (c *Controller) deleteResolverSlice(ctx context.Context, namespace, name st
 		return fmt.Errorf("deleting resolver slice %q: %w", name, err)
 	}
 	return nil
-}
-
-func resolverSliceMatches(current, desired *discoveryv1.EndpointSlice) bool {
-	for key, value := range desired.Labels {
-		if current.Labels[key] != value {
-			return false
-		}
-	}
-	return current.Annotations[v1alpha1.AnnotationOwner] == desired.Annotations[v1alpha1.AnnotationOwner] &&
-		equality.Semantic.DeepEqual(current.Ports, desired.Ports) &&
-		equality.Semantic.DeepEqual(current.Endpoints, desired.Endpoints)
 }

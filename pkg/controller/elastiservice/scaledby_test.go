@@ -20,57 +20,20 @@ import (
 	"testing"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti/v1alpha1"
+	"github.com/truefoundry/elasti-apiserver/pkg/controller/target/targettest"
 	"github.com/truefoundry/elasti-apiserver/pkg/scaling"
 )
-
-// managed is the entry of a manager for a field, in the order of paths.
-func managed(manager, subresource, at string, path ...string) map[string]any {
-	fields := map[string]any{}
-	innermost := fields
-	for _, name := range path {
-		next := map[string]any{}
-		innermost["f:"+name] = next
-		innermost = next
-	}
-	return map[string]any{"manager": manager, "subresource": subresource, "time": at, "fieldsV1": fields}
-}
-
-func TestWhoScaledATarget(t *testing.T) {
-	for name, test := range map[string]struct {
-		entries []any
-		want    string
-	}{
-		"nobody":            {nil, ""},
-		"the object":        {[]any{managed("kubectl", "", "2026-01-01T00:00:00Z", "spec", "replicas")}, "kubectl"},
-		"the scale":         {[]any{managed("keda", "scale", "2026-01-01T00:00:00Z", "spec", "replicas")}, "keda"},
-		"not the status":    {[]any{managed("kube-controller-manager", "status", "2026-01-01T00:00:00Z", "status", "replicas")}, ""},
-		"not another field": {[]any{managed("kubectl", "", "2026-01-01T00:00:00Z", "spec", "template")}, ""},
-		"the latest": {[]any{
-			managed("first", "", "2026-01-01T00:00:00Z", "spec", "replicas"),
-			managed("second", "scale", "2026-01-02T00:00:00Z", "spec", "replicas"),
-			managed("third", "", "2026-01-01T12:00:00Z", "spec", "replicas"),
-		}, "second"},
-		"malformed": {[]any{"entry", map[string]any{"fieldsV1": "text"}}, ""},
-	} {
-		target := &unstructured.Unstructured{Object: map[string]any{"metadata": map[string]any{"managedFields": test.entries}}}
-		if got := scaledBy(target); got != test.want {
-			t.Errorf("%s: got %q, want %q", name, got, test.want)
-		}
-	}
-}
 
 // scaleDeployment scales the Deployment "cart" as a manager.
 func (c *cluster) scaleDeployment(replicas int32, manager string) {
 	c.t.Helper()
 	c.version++
-	object := deployment("cart", replicas, replicas, c.version)
-	if err := unstructured.SetNestedSlice(object.Object, []any{managed(manager, "scale", "2026-01-01T00:00:00Z", "spec", "replicas")}, "metadata", "managedFields"); err != nil {
+	object := targettest.Deployment(shop, "cart", replicas, replicas, c.version)
+	if err := unstructured.SetNestedSlice(object.Object, []any{targettest.ManagedFields(manager, "scale", "2026-01-01T00:00:00Z", "spec", "replicas")}, "metadata", "managedFields"); err != nil {
 		c.t.Fatal(err)
 	}
 	c.put(c.dynamic.Tracker(), object)
@@ -128,28 +91,6 @@ func TestAWakeOfOursSeenLateIsStillOurs(t *testing.T) {
 		if got := test.memory.asleepAfter(); !got.Equal(test.want) {
 			t.Errorf("%s: put to sleep after %s, want %s", name, got, test.want)
 		}
-	}
-}
-
-func TestRequestsOfATarget(t *testing.T) {
-	always := corev1.ContainerRestartPolicyAlways
-	container := func(cpu, memory string) corev1.Container {
-		return corev1.Container{Resources: corev1.ResourceRequirements{Requests: corev1.ResourceList{
-			corev1.ResourceCPU: resource.MustParse(cpu), corev1.ResourceMemory: resource.MustParse(memory)}}}
-	}
-	sidecar := container("100m", "10Mi")
-	sidecar.RestartPolicy = &always
-	pod := &corev1.PodSpec{
-		InitContainers: []corev1.Container{sidecar, container("2", "1Mi")},
-		Containers:     []corev1.Container{container("500m", "100Mi"), container("250m", "28Mi")},
-		Overhead:       corev1.ResourceList{corev1.ResourceMemory: resource.MustParse("2Mi")},
-	}
-	// The largest init container needs more CPU than the others together.
-	if got, want := requestsOf(pod), (PodRequests{CPUCores: 2.1, MemoryBytes: 140 << 20}); got != want {
-		t.Errorf("got %+v, want %+v", got, want)
-	}
-	if got := requestsOf(&corev1.PodSpec{}); got != (PodRequests{}) {
-		t.Errorf("without requests: %+v", got)
 	}
 }
 

@@ -25,12 +25,15 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti/v1alpha1"
 	"github.com/truefoundry/elasti-apiserver/pkg/controller/informers"
+	"github.com/truefoundry/elasti-apiserver/pkg/controller/resources"
+	"github.com/truefoundry/elasti-apiserver/pkg/controller/target"
 )
 
 // Indexes of what is watched. Their values are "namespace/name".
@@ -119,7 +122,7 @@ func (c *Controller) elastiServiceSource(namespace string) informers.Source {
 				return []types.NamespacedName{{Namespace: elastiService.Namespace, Name: elastiService.Spec.Service}}
 			}),
 			byPrivateService: index(func(elastiService *v1alpha1.ElastiService) []types.NamespacedName {
-				return []types.NamespacedName{{Namespace: elastiService.Namespace, Name: PrivateServiceName(elastiService.Spec.Service)}}
+				return []types.NamespacedName{{Namespace: elastiService.Namespace, Name: resources.PrivateServiceName(elastiService.Spec.Service)}}
 			}),
 			byAutoscaler: index(func(elastiService *v1alpha1.ElastiService) []types.NamespacedName {
 				if elastiService.Spec.Autoscaler == nil {
@@ -145,7 +148,7 @@ func (c *Controller) serviceSource(namespace string) informers.Source {
 		Client:    c.host,
 		Example:   &corev1.Service{},
 		Transform: keepService,
-		Indexers:  cache.Indexers{byOwner: index(func(service *corev1.Service) []types.NamespacedName { return owner(&service.ObjectMeta) })},
+		Indexers:  cache.Indexers{byOwner: index(func(service *corev1.Service) []types.NamespacedName { return resources.OwnerOf(&service.ObjectMeta) })},
 		Changed:   c.serviceChanged,
 	}
 }
@@ -180,17 +183,10 @@ func (c *Controller) filteredSliceSource(namespace, labelSelector string) inform
 			byService: index(func(slice *observedSlice) []types.NamespacedName {
 				return []types.NamespacedName{slice.service()}
 			}),
-			byOwner: index(func(slice *observedSlice) []types.NamespacedName { return owner(&slice.ObjectMeta) }),
+			byOwner: index(func(slice *observedSlice) []types.NamespacedName { return resources.OwnerOf(&slice.ObjectMeta) }),
 		},
 		Changed: c.endpointSliceChanged,
 	}
-}
-
-func owner(meta *metav1.ObjectMeta) []types.NamespacedName {
-	if name, ok := meta.Annotations[v1alpha1.AnnotationOwner]; ok {
-		return []types.NamespacedName{{Namespace: meta.Namespace, Name: name}}
-	}
-	return nil
 }
 
 func index[T any](values func(T) []types.NamespacedName) cache.IndexFunc {
@@ -216,4 +212,15 @@ func indexed[T any](handle *informers.Handle, indexName string, value types.Name
 		objects = append(objects, object.(T))
 	}
 	return objects
+}
+
+// usersOfAutoscaler returns the ElastiServices that name an autoscaler.
+func (c *Controller) usersOfAutoscaler(resource schema.GroupVersionResource, autoscaler types.NamespacedName) []types.NamespacedName {
+	var users []types.NamespacedName
+	for _, elastiService := range indexed[*v1alpha1.ElastiService](c.elastiServices.in(autoscaler.Namespace), byAutoscaler, autoscaler) {
+		if of, _ := target.AutoscalerResource(elastiService.Spec.Autoscaler.Type); of == resource {
+			users = append(users, resources.KeyOf(elastiService))
+		}
+	}
+	return users
 }

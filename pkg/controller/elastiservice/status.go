@@ -17,24 +17,17 @@ limitations under the License.
 package elastiservice
 
 import (
-	"slices"
+	"context"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	applymeta "k8s.io/client-go/applyconfigurations/meta/v1"
+	"k8s.io/klog/v2"
 
 	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti/v1alpha1"
-	applyelasti "github.com/truefoundry/elasti-apiserver/pkg/generated/applyconfiguration/elasti/v1alpha1"
+	"github.com/truefoundry/elasti-apiserver/pkg/controller/resources"
 )
-
-// statusFieldManager owns the fields of the status that this controller
-// writes. Others have fields of their own.
-const statusFieldManager = "elasti-controller"
-
-// ownConditions are the conditions that this controller writes.
-var ownConditions = []string{v1alpha1.ConditionReady, v1alpha1.ConditionServiceFound, v1alpha1.ConditionTargetFound, v1alpha1.ConditionResolverAvailable, v1alpha1.ConditionConflict, v1alpha1.ConditionAutoscalerFound}
 
 // judgement is what is decided of one condition.
 type judgement struct {
@@ -55,11 +48,11 @@ func (c *Controller) statusOf(v *view, result outcome) *v1alpha1.ElastiServiceSt
 	status.ProxyPorts = result.ports
 	status.PrivateService = ""
 	if v.covered() {
-		status.PrivateService = PrivateServiceName(v.service.Name)
+		status.PrivateService = resources.PrivateServiceName(v.service.Name)
 	}
 	c.reportTarget(v, status, now)
 
-	state, since, _ := c.resolvers.availability()
+	state, since, _ := c.resolvers.Availability()
 	service := judgeService(v.elastiService.Spec.Service, v.service)
 	target := judgeTarget(v.elastiService.Spec.ScaleTargetRef, v.target, condition(v.elastiService, v1alpha1.ConditionTargetFound))
 	resolver := judgeResolvers(state, since, condition(v.elastiService, v1alpha1.ConditionResolverAvailable))
@@ -94,15 +87,15 @@ func (c *Controller) statusOf(v *view, result outcome) *v1alpha1.ElastiServiceSt
 // reportTarget reports the scale of the target and when it slept and woke. It
 // leaves everything as it is while the target is not known.
 func (c *Controller) reportTarget(v *view, status *v1alpha1.ElastiServiceStatus, now metav1.Time) {
-	if v.target.pending {
+	if v.target.Pending {
 		return
 	}
 	wasFound := meta.IsStatusConditionTrue(status.Conditions, v1alpha1.ConditionTargetFound)
 	replicas, ready := int32(0), int32(0)
 	status.ReadinessProbes = nil
-	if scale := v.target.scale; scale != nil {
-		status.ReadinessProbes = v.target.target.probes
-		replicas, ready = scale.wanted, scale.ready
+	if scale := v.target.Scale; scale != nil {
+		status.ReadinessProbes = v.target.Object.Probes
+		replicas, ready = scale.Wanted, scale.Ready
 		if ready < 0 {
 			ready = int32(v.readyPods)
 		}
@@ -121,8 +114,8 @@ func (c *Controller) reportTarget(v *view, status *v1alpha1.ElastiServiceStatus,
 
 // wantStatus has the status written that was decided on.
 func (c *Controller) wantStatus(elastiService *v1alpha1.ElastiService, status *v1alpha1.ElastiServiceStatus) {
-	c.metrics.inMode(keyOf(elastiService), status.Mode)
-	c.statuses.want(elastiService, status)
+	c.metrics.inMode(resources.KeyOf(elastiService), status.Mode)
+	c.statuses.Enqueue(elastiService, status)
 }
 
 // wroteStatus tells of what is new in a status that was written.
@@ -142,82 +135,20 @@ func (c *Controller) reportProblem(elastiService *v1alpha1.ElastiService, status
 	c.event(elastiService, corev1.EventTypeWarning, after.Reason, actionReconcile, "%s", after.Message)
 }
 
-// ownStatus returns the part of a status that this controller owns.
-func ownStatus(status *v1alpha1.ElastiServiceStatus) *v1alpha1.ElastiServiceStatus {
-	own := *status
-	own.LastActivityTime, own.SleepRequestedTime, own.Activity = nil, nil, nil
-	own.Conditions = nil
-	for _, conditionType := range ownConditions {
-		if found := meta.FindStatusCondition(status.Conditions, conditionType); found != nil {
-			own.Conditions = append(own.Conditions, *found)
-		}
+// reportAutoscaler records an Event when AutoscalerFound starts to be false, or
+// is false for another reason.
+func (c *Controller) reportAutoscaler(elastiService *v1alpha1.ElastiService, after *metav1.Condition) {
+	before := condition(elastiService, v1alpha1.ConditionAutoscalerFound)
+	if after == nil || after.Status != metav1.ConditionFalse || (before != nil && before.Status == after.Status && before.Reason == after.Reason) {
+		return
 	}
-	return &own
+	c.event(elastiService, corev1.EventTypeWarning, v1alpha1.AutoscalerReasonPrefix+after.Reason, actionReconcile, "%s", after.Message)
 }
 
-func applyStatus(key types.NamespacedName, uid types.UID, status *v1alpha1.ElastiServiceStatus) *applyelasti.ElastiServiceApplyConfiguration {
-	own := applyelasti.ElastiServiceStatus().
-		WithObservedGeneration(status.ObservedGeneration).
-		WithReplicas(status.Replicas).
-		WithReadyReplicas(status.ReadyReplicas)
-	if status.Mode != "" {
-		own.WithMode(status.Mode)
+// statusFailed reports a status that could not be written.
+func (c *Controller) statusFailed(ctx context.Context, key types.NamespacedName, err error) {
+	c.metrics.reconciled(key, errorClass(err), 0)
+	if errorClass(err) != errorConflict {
+		klog.FromContext(ctx).Error(err, "Failed to write the status of an ElastiService, will retry", "elastiService", key)
 	}
-	if status.PrivateService != "" {
-		own.WithPrivateService(status.PrivateService)
-	}
-	own.LastReconciledTime = status.LastReconciledTime
-	own.LastScaledUpTime = status.LastScaledUpTime
-	own.SleptTime = status.SleptTime
-	for _, port := range status.ProxyPorts {
-		entry := applyelasti.ProxyPort().WithPort(port.Port).WithProxyPort(port.ProxyPort)
-		if port.Name != "" {
-			entry.WithName(port.Name)
-		}
-		if port.AppProtocol != "" {
-			entry.WithAppProtocol(port.AppProtocol)
-		}
-		own.WithProxyPorts(entry)
-	}
-	if status.ReadinessProbes != nil {
-		own.WithReadinessProbes(applyProbes(status.ReadinessProbes))
-	}
-	for i := range status.Conditions {
-		found := &status.Conditions[i]
-		if !slices.Contains(ownConditions, found.Type) {
-			continue
-		}
-		own.WithConditions(applymeta.Condition().
-			WithType(found.Type).
-			WithStatus(found.Status).
-			WithReason(found.Reason).
-			WithMessage(found.Message).
-			WithObservedGeneration(found.ObservedGeneration).
-			WithLastTransitionTime(found.LastTransitionTime))
-	}
-	// With the UID, an object that was deleted and made again in between does
-	// not get the status of its predecessor.
-	return applyelasti.ElastiService(key.Name, key.Namespace).WithUID(uid).WithStatus(own)
-}
-
-func applyProbes(probes *v1alpha1.ReadinessProbes) *applyelasti.ReadinessProbesApplyConfiguration {
-	applied := applyelasti.ReadinessProbes()
-	for i := range probes.Probes {
-		probe := &probes.Probes[i]
-		action := applyelasti.ReadinessProbeAction().WithTimeoutSeconds(probe.TimeoutSeconds)
-		switch {
-		case probe.HTTPGet != nil:
-			request := applyelasti.HTTPGetAction().WithPath(probe.HTTPGet.Path).WithPort(probe.HTTPGet.Port).WithScheme(probe.HTTPGet.Scheme)
-			for _, header := range probe.HTTPGet.HTTPHeaders {
-				request.WithHTTPHeaders(applyelasti.HTTPHeader().WithName(header.Name).WithValue(header.Value))
-			}
-			action.WithHTTPGet(request)
-		case probe.TCPSocket != nil:
-			action.WithTCPSocket(applyelasti.TCPSocketAction().WithPort(probe.TCPSocket.Port))
-		case probe.GRPC != nil:
-			action.WithGRPC(applyelasti.GRPCAction().WithPort(probe.GRPC.Port).WithService(probe.GRPC.Service))
-		}
-		applied.WithProbes(action)
-	}
-	return applied
 }

@@ -35,6 +35,8 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti/v1alpha1"
+	"github.com/truefoundry/elasti-apiserver/pkg/controller/resources"
+	"github.com/truefoundry/elasti-apiserver/pkg/controller/target"
 	"github.com/truefoundry/elasti-apiserver/pkg/scaling"
 )
 
@@ -109,18 +111,18 @@ func (t *Teardown) Run(ctx context.Context) error {
 func (t *Teardown) restoreTargets(ctx context.Context, private []corev1.Service) error {
 	deadline := t.Clock.Now().Add(teardownRestore)
 	return forEach(private, func(service *corev1.Service) error {
-		managed := managedTarget{}
+		managed := resources.ManagedTarget{}
 		if err := json.Unmarshal([]byte(service.Annotations[v1alpha1.AnnotationTarget]), &managed); err != nil {
 			return fmt.Errorf("reading the annotation %s of Service %s/%s: %w", v1alpha1.AnnotationTarget, service.Namespace, service.Name, err)
 		}
-		target := scaling.Target{Namespace: service.Namespace, APIVersion: managed.Target.APIVersion, Kind: managed.Target.Kind, Name: managed.Target.Name}
+		scaleTarget := scaling.Target{Namespace: service.Namespace, APIVersion: managed.Target.APIVersion, Kind: managed.Target.Kind, Name: managed.Target.Name}
 		last := ctx.Err()
 		_ = wait.PollUntilContextCancel(ctx, teardownPoll, true, func(ctx context.Context) (bool, error) {
-			last = t.restore(ctx, target, managed)
+			last = t.restore(ctx, scaleTarget, managed)
 			return last == nil || t.Clock.Now().After(deadline), nil
 		})
 		if last != nil {
-			return fmt.Errorf("%s may be left without replicas, scale it by hand: %w", target, last)
+			return fmt.Errorf("%s may be left without replicas, scale it by hand: %w", scaleTarget, last)
 		}
 		return nil
 	})
@@ -128,11 +130,11 @@ func (t *Teardown) restoreTargets(ctx context.Context, private []corev1.Service)
 
 // restore wakes a target, which changes nothing but its autoscaler when it is
 // awake. There is nothing to do for one that does not exist.
-func (t *Teardown) restore(ctx context.Context, target scaling.Target, managed managedTarget) error {
+func (t *Teardown) restore(ctx context.Context, scaleTarget scaling.Target, managed resources.ManagedTarget) error {
 	ctx, cancel := context.WithTimeout(ctx, teardownAttempt)
 	defer cancel()
-	autoscaler := autoscalerOf(managed.Autoscaler)
-	result, err := t.Scaling.Wake(ctx, target, autoscaler, managed.minReplicas(), false)
+	autoscaler := target.AutoscalerOf(managed.Autoscaler)
+	result, err := t.Scaling.Wake(ctx, scaleTarget, autoscaler, managed.MinReplicas(), false)
 	var kindError *scaling.KindError
 	if errors.As(err, &kindError) {
 		err = nil
@@ -140,7 +142,7 @@ func (t *Teardown) restore(ctx context.Context, target scaling.Target, managed m
 	if err == nil {
 		return ignoreNotFound(result.AutoscalerError)
 	}
-	return errors.Join(ignoreNotFound(err), ignoreNotFound(t.Scaling.ResumeAutoscaler(ctx, target.Namespace, autoscaler)))
+	return errors.Join(ignoreNotFound(err), ignoreNotFound(t.Scaling.ResumeAutoscaler(ctx, scaleTarget.Namespace, autoscaler)))
 }
 
 func (t *Teardown) removeResolverSlices(ctx context.Context, resolverSlices []discoveryv1.EndpointSlice) error {
@@ -168,11 +170,11 @@ func (t *Teardown) hasReadyEndpoint(ctx context.Context, service types.Namespace
 	}
 	for i := range found.Items {
 		slice := &found.Items[i]
-		if isOurs(&slice.ObjectMeta, v1alpha1.RoleResolver) {
+		if resources.IsManaged(&slice.ObjectMeta, v1alpha1.RoleResolver) {
 			continue
 		}
 		for j := range slice.Endpoints {
-			if isReady(&slice.Endpoints[j]) {
+			if resources.IsReady(&slice.Endpoints[j]) {
 				return true
 			}
 		}

@@ -14,10 +14,12 @@ See the License for the specific language governing permissions and
 limitations under the License.
 */
 
-package elastiservice
+package proxyports
 
 import (
 	"hash/fnv"
+	"maps"
+	"slices"
 	"strconv"
 	"sync"
 	"time"
@@ -28,14 +30,14 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// coolingTime is how long a proxy port stays unused after its release, as long
+// reuseCooldown is how long a proxy port stays unused after its release, as long
 // as there are others. A node whose rules are behind could otherwise send the
 // traffic of one Service to the pods of another.
-const coolingTime = 2 * time.Minute
+const reuseCooldown = 2 * time.Minute
 
-// proxyPorts hands out the ports that resolvers listen on. Each belongs to one
-// port of one ElastiService's public Service. Safe for concurrent use.
-type proxyPorts struct {
+// Allocator hands out the ports that resolvers listen on. Each belongs to one
+// port of one ElastiService's public Service. It is safe for concurrent use.
+type Allocator struct {
 	first, size int32
 	clock       clock.PassiveClock
 	// freed is called, without a lock, for each owner that found no free proxy
@@ -54,8 +56,10 @@ type proxyPorts struct {
 	waiting sets.Set[types.NamespacedName]
 }
 
-func newProxyPorts(ports utilnet.PortRange, clock clock.PassiveClock, freed func(types.NamespacedName)) *proxyPorts {
-	return &proxyPorts{
+// New returns an Allocator of a range of ports. freed is called, without a lock,
+// for each owner that found no free proxy port before when there is one again.
+func New(ports utilnet.PortRange, clock clock.PassiveClock, freed func(types.NamespacedName)) *Allocator {
+	return &Allocator{
 		first:    int32(ports.Base),
 		size:     int32(ports.Size),
 		clock:    clock,
@@ -67,11 +71,11 @@ func newProxyPorts(ports utilnet.PortRange, clock clock.PassiveClock, freed func
 	}
 }
 
-// assign returns a proxy port for each of the owner's Service ports, and
+// Assign returns a proxy port for each of the owner's Service ports, and
 // releases those of Service ports that it has no more. It keeps what it
 // assigned before, then what is recorded, unless another owner has it. The
 // Service ports that are missing in the result found no free proxy port.
-func (p *proxyPorts) assign(owner types.NamespacedName, servicePorts []int32, recorded map[int32]int32) map[int32]int32 {
+func (p *Allocator) Assign(owner types.NamespacedName, servicePorts []int32, recorded map[int32]int32) map[int32]int32 {
 	var waiting []types.NamespacedName
 	defer func() { p.tell(waiting) }()
 	p.mu.Lock()
@@ -118,8 +122,16 @@ func (p *proxyPorts) assign(owner types.NamespacedName, servicePorts []int32, re
 	return result
 }
 
-// release frees all proxy ports of an owner.
-func (p *proxyPorts) release(owner types.NamespacedName) {
+// Restore records the proxy ports that an owner had before this process started.
+// It is called for each owner, in the order of their precedence, before anything
+// is assigned. An owner whose proxy port is taken or outside of the range gets
+// another one.
+func (p *Allocator) Restore(owner types.NamespacedName, recorded map[int32]int32) {
+	p.Assign(owner, slices.Sorted(maps.Keys(recorded)), recorded)
+}
+
+// Release frees all proxy ports of an owner.
+func (p *Allocator) Release(owner types.NamespacedName) {
 	var waiting []types.NamespacedName
 	defer func() { p.tell(waiting) }()
 	p.mu.Lock()
@@ -136,30 +148,30 @@ func (p *proxyPorts) release(owner types.NamespacedName) {
 
 // takeWaiting returns those that wait for a proxy port. They wait again when
 // they find none.
-func (p *proxyPorts) takeWaiting() []types.NamespacedName {
+func (p *Allocator) takeWaiting() []types.NamespacedName {
 	waiting := p.waiting.UnsortedList()
 	p.waiting.Clear()
 	return waiting
 }
 
-func (p *proxyPorts) tell(owners []types.NamespacedName) {
+func (p *Allocator) tell(owners []types.NamespacedName) {
 	for _, owner := range owners {
 		p.freed(owner)
 	}
 }
 
-func (p *proxyPorts) free(proxyPort int32) {
+func (p *Allocator) free(proxyPort int32) {
 	delete(p.taken, proxyPort)
 	p.released[proxyPort] = p.clock.Now()
 }
 
-func (p *proxyPorts) contains(proxyPort int32) bool {
+func (p *Allocator) contains(proxyPort int32) bool {
 	return proxyPort >= p.first && proxyPort < p.first+p.size
 }
 
 // choose finds a free proxy port. It starts where the hash of the names says,
 // so that an ElastiService that is made again gets the port that it had.
-func (p *proxyPorts) choose(owner types.NamespacedName, servicePort int32) (int32, bool) {
+func (p *Allocator) choose(owner types.NamespacedName, servicePort int32) (int32, bool) {
 	if int32(len(p.taken)) >= p.size {
 		return 0, false
 	}
@@ -173,7 +185,7 @@ func (p *proxyPorts) choose(owner types.NamespacedName, servicePort int32) (int3
 		if p.taken[candidate] {
 			continue
 		}
-		if at, ok := p.released[candidate]; ok && p.clock.Since(at) < coolingTime {
+		if at, ok := p.released[candidate]; ok && p.clock.Since(at) < reuseCooldown {
 			if cooling == 0 {
 				cooling = candidate
 			}

@@ -14,7 +14,7 @@ See the License for the specific language governing permissions and
 limitations under the License.
 */
 
-package elastiservice
+package resolvers
 
 import (
 	"cmp"
@@ -26,18 +26,20 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/utils/clock"
 	"k8s.io/utils/ptr"
+
+	"github.com/truefoundry/elasti-apiserver/pkg/controller/resources"
 )
 
-// resolvers are the resolvers that are ready. Safe for concurrent use.
-type resolvers struct {
+// Tracker tracks the resolvers that are ready. It is safe for concurrent use.
+type Tracker struct {
 	clock clock.PassiveClock
 	// grace is how long there may be no ready resolver before targets are woken.
 	grace time.Duration
 	// namesChanged is told the names of the ready resolvers, in order, with the
 	// lock held.
 	namesChanged func(names []string)
-	// living leaves out of ready endpoints those whose process has ended.
-	living func([]discoveryv1.Endpoint) []discoveryv1.Endpoint
+	// alive leaves out of ready endpoints those whose process has ended.
+	alive func([]discoveryv1.Endpoint) []discoveryv1.Endpoint
 
 	mu sync.Mutex
 	// endpoints are the ready endpoints by family, sorted by address. The
@@ -50,13 +52,17 @@ type resolvers struct {
 	names []string
 }
 
-func newResolvers(clock clock.PassiveClock, grace time.Duration, namesChanged func([]string), living func([]discoveryv1.Endpoint) []discoveryv1.Endpoint) *resolvers {
-	return &resolvers{clock: clock, grace: grace, namesChanged: namesChanged, living: living, missingSince: clock.Now()}
+// NewTracker returns a Tracker without a ready resolver. grace is how long there may
+// be none before they count as Unavailable. namesChanged is called with the sorted
+// names of the ready resolvers when they change, and alive leaves out endpoints whose
+// process has ended.
+func NewTracker(clock clock.PassiveClock, grace time.Duration, namesChanged func([]string), living func([]discoveryv1.Endpoint) []discoveryv1.Endpoint) *Tracker {
+	return &Tracker{clock: clock, grace: grace, namesChanged: namesChanged, alive: living, missingSince: clock.Now()}
 }
 
-// update takes what list returns as the slices of the resolvers' Service, and
+// Update records what list returns as the slices of the resolvers' Service, and
 // reports whether the ready resolvers changed.
-func (r *resolvers) update(list func() []*discoveryv1.EndpointSlice) bool {
+func (r *Tracker) Update(list func() []*discoveryv1.EndpointSlice) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	// Listing under the lock: of two updates at a time, the later one stays.
@@ -67,7 +73,7 @@ func (r *resolvers) update(list func() []*discoveryv1.EndpointSlice) bool {
 	}
 	endpoints := readyResolvers(found)
 	for family := range endpoints {
-		endpoints[family] = r.living(endpoints[family])
+		endpoints[family] = r.alive(endpoints[family])
 	}
 	if equality.Semantic.DeepEqual(r.endpoints, endpoints) {
 		return false
@@ -82,37 +88,37 @@ func (r *resolvers) update(list func() []*discoveryv1.EndpointSlice) bool {
 	return true
 }
 
-// ready returns the ready resolvers of a family. Nobody may change them.
-func (r *resolvers) ready(family discoveryv1.AddressType) []discoveryv1.Endpoint {
+// Ready returns the ready resolvers of a family. Callers must not modify them.
+func (r *Tracker) Ready(family discoveryv1.AddressType) []discoveryv1.Endpoint {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.endpoints[family]
 }
 
-// availability says whether resolvers can receive traffic.
-type availability int
+// Availability says whether resolvers can receive traffic.
+type Availability int
 
 const (
-	// resolversReady means that there is a ready resolver.
-	resolversReady availability = iota
-	// resolversMissing means that there has been none for less than the grace period.
-	resolversMissing
-	// resolversGone means that there has been none for the grace period.
-	resolversGone
+	// Available means that there is a ready resolver.
+	Available Availability = iota
+	// Missing means that there has been none for less than the grace period.
+	Missing
+	// Unavailable means that there has been none for the grace period.
+	Unavailable
 )
 
-// availability returns whether there are ready resolvers, since when there are
-// none, and how long it takes until resolversMissing becomes resolversGone.
-func (r *resolvers) availability() (state availability, since time.Time, wait time.Duration) {
+// Availability returns whether there are ready resolvers, since when there are
+// none, and how long it takes until Missing becomes Unavailable.
+func (r *Tracker) Availability() (state Availability, since time.Time, wait time.Duration) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.missingSince.IsZero() {
-		return resolversReady, time.Time{}, 0
+		return Available, time.Time{}, 0
 	}
 	if missing := r.clock.Since(r.missingSince); missing < r.grace {
-		return resolversMissing, r.missingSince, r.grace - missing
+		return Missing, r.missingSince, r.grace - missing
 	}
-	return resolversGone, r.missingSince, 0
+	return Unavailable, r.missingSince, 0
 }
 
 // readyResolverNames returns the names of the pods of the ready resolvers,
@@ -123,7 +129,7 @@ func readyResolverNames(found []*discoveryv1.EndpointSlice) []string {
 		for i := range slice.Endpoints {
 			endpoint := &slice.Endpoints[i]
 			switch {
-			case !isReady(endpoint) || len(endpoint.Addresses) == 0:
+			case !resources.IsReady(endpoint) || len(endpoint.Addresses) == 0:
 			case endpoint.TargetRef != nil && endpoint.TargetRef.Kind == "Pod":
 				names = append(names, endpoint.TargetRef.Name)
 			default:
@@ -142,7 +148,7 @@ func readyResolvers(found []*discoveryv1.EndpointSlice) map[discoveryv1.AddressT
 	for _, slice := range found {
 		for i := range slice.Endpoints {
 			endpoint := &slice.Endpoints[i]
-			if !isReady(endpoint) || len(endpoint.Addresses) == 0 {
+			if !resources.IsReady(endpoint) || len(endpoint.Addresses) == 0 {
 				continue
 			}
 			endpoints[slice.AddressType] = append(endpoints[slice.AddressType], discoveryv1.Endpoint{

@@ -14,7 +14,7 @@ See the License for the specific language governing permissions and
 limitations under the License.
 */
 
-package elastiservice
+package target
 
 import (
 	autoscalingv1 "k8s.io/api/autoscaling/v1"
@@ -26,6 +26,7 @@ import (
 	"k8s.io/component-helpers/resource"
 
 	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti/v1alpha1"
+	"github.com/truefoundry/elasti-apiserver/pkg/controller/informers"
 )
 
 // kindsWithReplicas are the kinds whose spec.replicas is what their scale asks
@@ -40,19 +41,19 @@ var kindsWithReplicas = map[schema.GroupResource]bool{
 	{Group: "apps.kruise.io", Resource: "clonesets"}: true,
 }
 
-// observedTarget is what is kept of a target: its pod template is not.
-type observedTarget struct {
+// Object is what is kept of a target: its pod template is not.
+type Object struct {
 	metav1.ObjectMeta
-	// scale is what the object says of its scale, or nil when its kind does
+	// Scale is what the object says of its scale, or nil when its kind does
 	// not say it in a known way.
-	scale *observedScale
-	// probes is how a resolver asks its pods whether they are ready.
-	probes *v1alpha1.ReadinessProbes
-	// scaledBy is the field manager that last set the number of replicas,
+	Scale *Scale
+	// Probes is how a resolver asks its pods whether they are ready.
+	Probes *v1alpha1.ReadinessProbes
+	// ScaledBy is the field manager that last set the number of replicas,
 	// through the object or its scale. Empty when nobody is known.
-	scaledBy string
-	// requests is what one of its pods requests. Zero when that is not known.
-	requests PodRequests
+	ScaledBy string
+	// Requests is what one of its pods requests. Zero when that is not known.
+	Requests PodRequests
 }
 
 // PodRequests is what a pod requests of its node.
@@ -61,19 +62,19 @@ type PodRequests struct {
 	CPUCores, MemoryBytes float64
 }
 
-// observedScale is the scale of a target.
-type observedScale struct {
-	// wanted is the number of replicas that the scale asks for.
-	wanted int32
-	// existing is the number of pods that there are, without those that are
+// Scale is the scale of a target.
+type Scale struct {
+	// Wanted is the number of replicas that the scale asks for.
+	Wanted int32
+	// Existing is the number of pods that there are, without those that are
 	// terminating.
-	existing int32
-	// ready is the number of ready pods, or -1 when that is not known.
-	ready int32
+	Existing int32
+	// Ready is the number of ready pods, or -1 when that is not known.
+	Ready int32
 }
 
-func scaleOf(scale *autoscalingv1.Scale) *observedScale {
-	return &observedScale{wanted: scale.Spec.Replicas, existing: scale.Status.Replicas, ready: -1}
+func scaleOf(scale *autoscalingv1.Scale) *Scale {
+	return &Scale{Wanted: scale.Spec.Replicas, Existing: scale.Status.Replicas, Ready: -1}
 }
 
 // keepTarget returns the transform for the objects of a resource.
@@ -81,30 +82,30 @@ func keepTarget(resource schema.GroupResource) func(any) (any, error) {
 	return func(object any) (any, error) {
 		target, ok := object.(*unstructured.Unstructured)
 		if !ok {
-			return keepOwn[*observedTarget](object)
+			return informers.AlreadyTransformed[*Object](object)
 		}
-		kept := &observedTarget{ObjectMeta: metav1.ObjectMeta{
+		kept := &Object{ObjectMeta: metav1.ObjectMeta{
 			Namespace:       target.GetNamespace(),
 			Name:            target.GetName(),
 			UID:             target.GetUID(),
 			ResourceVersion: target.GetResourceVersion(),
 		}}
-		kept.scaledBy = scaledBy(target)
+		kept.ScaledBy = scaledBy(target)
 		if kindsWithReplicas[resource] {
-			kept.scale = &observedScale{
-				wanted:   intField(target, 1, "spec", "replicas"),
-				existing: intField(target, 0, "status", "replicas"),
-				ready:    intField(target, 0, "status", "readyReplicas"),
+			kept.Scale = &Scale{
+				Wanted:   intField(target, 1, "spec", "replicas"),
+				Existing: intField(target, 0, "status", "replicas"),
+				Ready:    intField(target, 0, "status", "readyReplicas"),
 			}
 			if pod := templateSpec(target); pod != nil {
-				kept.probes, kept.requests = readinessProbes(pod), requestsOf(pod)
+				kept.Probes, kept.Requests = readinessProbes(pod), requestsOf(pod)
 			}
 		}
 		return kept, nil
 	}
 }
 
-// scaledBy returns the manager of spec.replicas, the latest one if there are
+// ScaledBy returns the manager of spec.replicas, the latest one if there are
 // several. It reads without copying: every change of every target comes by.
 func scaledBy(target *unstructured.Unstructured) string {
 	entries, _, _ := unstructured.NestedFieldNoCopy(target.Object, "metadata", "managedFields")

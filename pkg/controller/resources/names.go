@@ -14,7 +14,7 @@ See the License for the specific language governing permissions and
 limitations under the License.
 */
 
-package elastiservice
+package resources
 
 import (
 	"crypto/sha256"
@@ -25,7 +25,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 )
 
-// PrivateServiceName is the name of the private Service of a public Service.
+// PrivateServiceName returns the name of the private Service of a public Service.
 func PrivateServiceName(service string) string {
 	suffix := "-pvt-" + nameHash(service)
 	const prefix = "elasti-"
@@ -35,9 +35,9 @@ func PrivateServiceName(service string) string {
 	return prefix + service + suffix
 }
 
-// resolverSliceName is the name of a resolver slice of a public Service. The
+// ResolverSliceName returns the name of a resolver slice of a public Service. The
 // number counts the slices of one family, from 0.
-func resolverSliceName(service string, family discoveryv1.AddressType, number int) string {
+func ResolverSliceName(service string, family discoveryv1.AddressType, number int) string {
 	name := "elasti-" + service + "-endpointslice-to-resolver-" + nameHash(service)
 	if family == discoveryv1.AddressTypeIPv6 {
 		name += "-ipv6"

@@ -14,7 +14,7 @@ See the License for the specific language governing permissions and
 limitations under the License.
 */
 
-package elastiservice
+package statuswriter
 
 import (
 	"context"
@@ -34,17 +34,17 @@ import (
 const (
 	firstStatusesAtOnce    = 10
 	firstStatusesPerSecond = 10
-	// calm is how long nothing new came when no more is expected.
-	calm = 100 * time.Millisecond
+	// quietPeriod is how long nothing new came when no more is expected.
+	quietPeriod = 100 * time.Millisecond
 )
 
-// newcomers are ElastiServices that have no status yet. They pass on to where
-// statuses are written, not all at the same time. Safe for concurrent use.
-type newcomers struct {
-	clock  clock.WithTicker
-	passes flowcontrol.PassiveRateLimiter
-	// pass is called with each that may have its status written, once or more.
-	pass func(types.NamespacedName)
+// initialBatch are ElastiServices that have no status yet. They pass on to where
+// statuses are written, not all at the same time. It is safe for concurrent use.
+type initialBatch struct {
+	clock   clock.WithTicker
+	limiter flowcontrol.PassiveRateLimiter
+	// admit is called with each that may have its status written, once or more.
+	admit func(types.NamespacedName)
 	// came has a token when one has begun to wait.
 	came chan struct{}
 
@@ -52,30 +52,30 @@ type newcomers struct {
 	// waiting are those that wait, in the order in which they came.
 	waiting []types.NamespacedName
 	waits   sets.Set[types.NamespacedName]
-	// more is whether any came since the last look.
-	more bool
+	// arrived is whether any came since the last look.
+	arrived bool
 }
 
-func newNewcomers(clock clock.WithTicker, pass func(types.NamespacedName)) *newcomers {
-	return &newcomers{
-		clock:  clock,
-		passes: flowcontrol.NewTokenBucketPassiveRateLimiterWithClock(firstStatusesPerSecond, firstStatusesAtOnce, clock),
-		pass:   pass,
-		came:   make(chan struct{}, 1),
-		waits:  sets.New[types.NamespacedName](),
+func newInitialBatch(clock clock.WithTicker, pass func(types.NamespacedName)) *initialBatch {
+	return &initialBatch{
+		clock:   clock,
+		limiter: flowcontrol.NewTokenBucketPassiveRateLimiterWithClock(firstStatusesPerSecond, firstStatusesAtOnce, clock),
+		admit:   pass,
+		came:    make(chan struct{}, 1),
+		waits:   sets.New[types.NamespacedName](),
 	}
 }
 
 // add lets one pass now or later. One that waits already goes on waiting.
-func (n *newcomers) add(key types.NamespacedName) {
+func (n *initialBatch) add(key types.NamespacedName) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if n.waits.Has(key) {
 		return
 	}
-	n.more = true
-	if len(n.waiting) == 0 && n.passes.TryAccept() {
-		n.pass(key)
+	n.arrived = true
+	if len(n.waiting) == 0 && n.limiter.TryAccept() {
+		n.admit(key)
 		return
 	}
 	n.waiting = append(n.waiting, key)
@@ -86,58 +86,58 @@ func (n *newcomers) add(key types.NamespacedName) {
 	}
 }
 
-// has tells whether one waits.
-func (n *newcomers) has(key types.NamespacedName) bool {
+// has reports whether one waits.
+func (n *initialBatch) has(key types.NamespacedName) bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return n.waits.Has(key)
 }
 
 // run lets those pass that wait, until ctx ends.
-func (n *newcomers) run(ctx context.Context) {
+func (n *initialBatch) run(ctx context.Context) {
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-n.came:
-			n.letPass(ctx)
+			n.admitAll(ctx)
 		}
 	}
 }
 
-// letPass returns when none waits any more.
-func (n *newcomers) letPass(ctx context.Context) {
-	looks := n.clock.NewTicker(calm)
+// admitAll returns when none waits any more.
+func (n *initialBatch) admitAll(ctx context.Context) {
+	looks := n.clock.NewTicker(quietPeriod)
 	defer looks.Stop()
-	for n.someWait() {
+	for n.anyWaiting() {
 		select {
 		case <-ctx.Done():
 			return
 		case <-looks.C():
-			n.letSomePass()
+			n.admitSome()
 		}
 	}
 }
 
-func (n *newcomers) someWait() bool {
+func (n *initialBatch) anyWaiting() bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return len(n.waiting) > 0
 }
 
-// letSomePass lets all pass when none came since the last look, and otherwise
+// admitSome lets all pass when none came since the last look, and otherwise
 // as many as the rate allows.
-func (n *newcomers) letSomePass() {
+func (n *initialBatch) admitSome() {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	passed := 0
-	for ; passed < len(n.waiting) && (!n.more || n.passes.TryAccept()); passed++ {
+	for ; passed < len(n.waiting) && (!n.arrived || n.limiter.TryAccept()); passed++ {
 		n.waits.Delete(n.waiting[passed])
-		n.pass(n.waiting[passed])
+		n.admit(n.waiting[passed])
 	}
 	n.waiting = n.waiting[passed:]
 	if len(n.waiting) == 0 {
 		n.waiting = nil
 	}
-	n.more = false
+	n.arrived = false
 }

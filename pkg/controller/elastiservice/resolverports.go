@@ -1,0 +1,70 @@
+/*
+Copyright The elasti-apiserver Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package elastiservice
+
+import (
+	"context"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+
+	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti/v1alpha1"
+	"github.com/truefoundry/elasti-apiserver/pkg/controller/resolvers"
+	"github.com/truefoundry/elasti-apiserver/pkg/controller/resources"
+	"github.com/truefoundry/elasti-apiserver/pkg/sharedport"
+)
+
+// listeningResolvers returns the resolvers to list in the slices of an
+// ElastiService, and whether those are all that are ready.
+func (c *Controller) listeningResolvers(ctx context.Context, v *view, memory *memory, ports []v1alpha1.ProxyPort) (func(discoveryv1.AddressType) []discoveryv1.Endpoint, bool) {
+	destinations := c.destinationsOf(v.service, ports)
+	var inPlace []*discoveryv1.EndpointSlice
+	for _, slice := range v.ownSlices {
+		inPlace = append(inPlace, slice.slice)
+	}
+	memory.listeners.Trust(destinations, resources.SlicePorts(ports), inPlace, c.clock.Now())
+	var ready []discoveryv1.Endpoint
+	for _, family := range resources.AddressTypes(v.service) {
+		ready = append(ready, c.resolvers.Ready(family)...)
+	}
+	complete := c.listeners.Check(ctx, &memory.listeners, destinations, ready)
+	if !complete {
+		c.queue.AddAfter(resources.KeyOf(v.elastiService), resolvers.PortCheckRetryDelay)
+	}
+	return func(family discoveryv1.AddressType) []discoveryv1.Endpoint {
+		var listening []discoveryv1.Endpoint
+		for _, endpoint := range c.resolvers.Ready(family) {
+			// One that became ready just now is looked at next time.
+			if memory.listeners.Listening(endpoint.Addresses[0]) {
+				listening = append(listening, endpoint)
+			}
+		}
+		return listening
+	}, complete
+}
+
+func (c *Controller) destinationsOf(public *corev1.Service, ports []v1alpha1.ProxyPort) []resolvers.Destination {
+	destinations := make([]resolvers.Destination, 0, len(ports))
+	for _, port := range ports {
+		destination := resolvers.Destination{ProxyPort: port.ProxyPort}
+		if port.ProxyPort == c.options.SharedProxyPort {
+			destination.HostName = sharedport.HostName(public.Namespace, public.Name, port.Port)
+		}
+		destinations = append(destinations, destination)
+	}
+	return destinations
+}

@@ -1,0 +1,225 @@
+/*
+Copyright The elasti-apiserver Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package resolvers
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"net"
+	"slices"
+	"strconv"
+	"sync"
+	"syscall"
+	"time"
+
+	discoveryv1 "k8s.io/api/discovery/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/utils/clock"
+
+	"github.com/truefoundry/elasti-apiserver/pkg/sharedport"
+)
+
+const (
+	// dialTimeout is how long a resolver may take to accept a connection, and
+	// responseTimeout how long it may take to respond on it.
+	dialTimeout     = 250 * time.Millisecond
+	responseTimeout = 500 * time.Millisecond
+	// PortCheckRetryDelay is the pause between the checks of a resolver that does
+	// not listen yet.
+	PortCheckRetryDelay = 250 * time.Millisecond
+	// portCheckTimeout is how long a resolver that does not listen is left out.
+	// After that it is listed all the same: something else is wrong then, and
+	// clients are not better off with no resolver at all.
+	portCheckTimeout = 5 * time.Second
+	// unreachableTime is how long a resolver is listed without a check after it
+	// could not be reached: between the controller and it may be a network policy.
+	unreachableTime = time.Minute
+)
+
+// DialFunc connects, as net.Dialer.DialContext does.
+type DialFunc func(ctx context.Context, network, address string) (net.Conn, error)
+
+// Destination is a proxy port as traffic finds it.
+type Destination struct {
+	ProxyPort int32
+	// HostName is what tells the Service port apart on the shared port. Empty
+	// when the proxy port belongs to it alone.
+	HostName string
+}
+
+// PortChecker checks which resolvers listen on proxy ports. A resolver that is
+// ready may not have heard of a new proxy port yet, and would refuse the
+// connections that a resolver slice sends it; nor of a Service on the shared
+// port, and would refuse its requests. It is safe for concurrent use.
+type PortChecker struct {
+	// dial is nil when no resolver is checked.
+	dial  DialFunc
+	clock clock.PassiveClock
+
+	mu sync.Mutex
+	// unreachable is until when resolvers are not checked, by address. Entries whose
+	// time is over are dropped when another one is added.
+	unreachable map[string]time.Time
+}
+
+// NewPortChecker returns a PortChecker that dials with dial. Without it every
+// resolver counts as listening.
+func NewPortChecker(dial DialFunc, clock clock.PassiveClock) *PortChecker {
+	return &PortChecker{dial: dial, clock: clock, unreachable: map[string]time.Time{}}
+}
+
+// PortChecks is what is known of the resolvers that listen on the proxy ports of
+// one ElastiService. The zero value knows nothing. It is not safe for concurrent
+// use.
+type PortChecks struct {
+	// destinations are what the rest is about.
+	destinations []Destination
+	// resolvers are the ready resolvers, by address.
+	resolvers map[string]portCheck
+}
+
+// portCheck is what is known of one resolver.
+type portCheck struct {
+	// since is when it was checked first.
+	since time.Time
+	// listens is true when it serves all destinations, as far as can be told.
+	listens bool
+}
+
+// Check checks those of the ready resolvers that are not known to serve all
+// destinations yet, and reports whether all of them are now.
+func (l *PortChecker) Check(ctx context.Context, known *PortChecks, destinations []Destination, ready []discoveryv1.Endpoint) bool {
+	if !slices.Equal(known.destinations, destinations) {
+		*known = PortChecks{destinations: destinations}
+	}
+	// Without those that are not ready any more: they are checked again when they
+	// come back.
+	current := make(map[string]portCheck, len(ready))
+	var mu sync.Mutex
+	var checks sync.WaitGroup
+	for i := range ready {
+		address := ready[i].Addresses[0]
+		resolver, ok := known.resolvers[address]
+		if !ok {
+			resolver.since = l.clock.Now()
+		}
+		if l.dial == nil || l.isUnreachable(address) || l.clock.Since(resolver.since) >= portCheckTimeout {
+			resolver.listens = true
+		}
+		if resolver.listens {
+			mu.Lock()
+			current[address] = resolver
+			mu.Unlock()
+			continue
+		}
+		checks.Go(func() {
+			resolver.listens = l.listens(ctx, address, destinations)
+			mu.Lock()
+			defer mu.Unlock()
+			current[address] = resolver
+		})
+	}
+	checks.Wait()
+	known.resolvers = current
+	for _, resolver := range current {
+		if !resolver.listens {
+			return false
+		}
+	}
+	return true
+}
+
+// listens reports whether a resolver serves all destinations. One that does not
+// answer at all counts: only a clear no says that it does not.
+func (l *PortChecker) listens(ctx context.Context, address string, destinations []Destination) bool {
+	for _, destination := range destinations {
+		serves, err := l.serves(ctx, address, destination)
+		if err != nil {
+			l.setUnreachable(address)
+			return true
+		}
+		if !serves {
+			return false
+		}
+	}
+	return true
+}
+
+// serves reports whether a resolver serves a destination. An error says that this
+// cannot be found out.
+func (l *PortChecker) serves(ctx context.Context, address string, destination Destination) (bool, error) {
+	dialCtx, cancel := context.WithTimeout(ctx, dialTimeout)
+	defer cancel()
+	connection, err := l.dial(dialCtx, "tcp", net.JoinHostPort(address, strconv.Itoa(int(destination.ProxyPort))))
+	if errors.Is(err, syscall.ECONNREFUSED) {
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	// A resolver ignores a connection that says nothing.
+	defer func() { _ = connection.Close() }()
+	if destination.HostName == "" {
+		return true, nil
+	}
+	// Deadlines are those of the network: the real time, whatever the clock.
+	if err := connection.SetDeadline(time.Now().Add(responseTimeout)); err != nil {
+		return false, err
+	}
+	return sharedport.Knows(connection, destination.HostName)
+}
+
+func (l *PortChecker) isUnreachable(address string) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	until, ok := l.unreachable[address]
+	return ok && l.clock.Now().Before(until)
+}
+
+func (l *PortChecker) setUnreachable(address string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	now := l.clock.Now()
+	maps.DeleteFunc(l.unreachable, func(_ string, until time.Time) bool { return !now.Before(until) })
+	l.unreachable[address] = now.Add(unreachableTime)
+}
+
+// Trust records the resolvers of resolver slices that are in place, and have the
+// ports, as listening, so that a restart of the controller does not check all of
+// them. It does nothing once anything is known.
+func (known *PortChecks) Trust(destinations []Destination, ports []discoveryv1.EndpointPort, inPlace []*discoveryv1.EndpointSlice, now time.Time) {
+	if known.destinations != nil {
+		return
+	}
+	trusted := map[string]portCheck{}
+	for _, slice := range inPlace {
+		if !equality.Semantic.DeepEqual(slice.Ports, ports) {
+			continue
+		}
+		for i := range slice.Endpoints {
+			if addresses := slice.Endpoints[i].Addresses; len(addresses) > 0 {
+				trusted[addresses[0]] = portCheck{since: now, listens: true}
+			}
+		}
+	}
+	*known = PortChecks{destinations: destinations, resolvers: trusted}
+}
+
+// Listening reports whether the resolver with an address is known to serve all
+// destinations.
+func (known *PortChecks) Listening(address string) bool { return known.resolvers[address].listens }

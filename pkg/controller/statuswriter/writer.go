@@ -1,0 +1,266 @@
+/*
+Copyright The elasti-apiserver Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package statuswriter
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/resourceversion"
+	"k8s.io/client-go/util/workqueue"
+	"k8s.io/utils/clock"
+
+	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti/v1alpha1"
+	"github.com/truefoundry/elasti-apiserver/pkg/controller/resources"
+	"github.com/truefoundry/elasti-apiserver/pkg/generated/clientset/versioned"
+)
+
+const (
+	// The pauses between the attempts for one status: 50, 100, 200 ms … up to
+	// 30 s.
+	baseRetryDelay = 50 * time.Millisecond
+	maxRetryDelay  = 30 * time.Second
+)
+
+// Options configure a Writer. All fields are required.
+type Options struct {
+	// Elasti writes the statuses.
+	Elasti versioned.Interface
+	// Clock is the time.
+	Clock clock.WithTicker
+	// Watched returns the resource version that the watch has of an
+	// ElastiService, empty when it has none.
+	Watched func(types.NamespacedName) string
+	// Written is called with each status that was written, and with the
+	// ElastiService as it was before.
+	Written func(before *v1alpha1.ElastiService, status *v1alpha1.ElastiServiceStatus)
+	// Failed is called with each failure to write a status in the background.
+	// It is tried again.
+	Failed func(ctx context.Context, key types.NamespacedName, err error)
+}
+
+// Writer writes the statuses that were decided on. It has workers of its
+// own: a resolver slice that is needed now must not wait until a slow store has
+// taken the status of the look before. Of several statuses of an ElastiService
+// only the last one is written. It is safe for concurrent use.
+type Writer struct {
+	options Options
+	queue   workqueue.TypedRateLimitingInterface[types.NamespacedName]
+	// initial are those whose first statuses wait for their place in the queue.
+	initial *initialBatch
+
+	mu sync.Mutex
+	// pending are the statuses that are not known to be in the watch yet. What
+	// comes later, the answer to the write or the look after the watch has it,
+	// takes them out, and so does the end of the ElastiService.
+	pending map[types.NamespacedName]*pendingStatus
+}
+
+// pendingStatus is the status that an ElastiService is to have.
+type pendingStatus struct {
+	// writing is held during a write, so that an older status never follows a
+	// newer one.
+	writing sync.Mutex
+
+	// The rest is guarded by the mutex of the writer.
+
+	uid types.UID
+	// before is the ElastiService with the status that was written last.
+	before *v1alpha1.ElastiService
+	// status is replaced, never changed. Only what the controller owns of it
+	// counts.
+	status *v1alpha1.ElastiServiceStatus
+	// version is the resource version that has the status. Empty until it is
+	// written.
+	version string
+}
+
+// New returns a writer that writes in the background while it is run.
+func New(options Options) *Writer {
+	queue := workqueue.NewTypedRateLimitingQueueWithConfig(
+		workqueue.NewTypedItemExponentialFailureRateLimiter[types.NamespacedName](baseRetryDelay, maxRetryDelay),
+		workqueue.TypedRateLimitingQueueConfig[types.NamespacedName]{Clock: options.Clock})
+	return &Writer{
+		options: options,
+		queue:   queue,
+		initial: newInitialBatch(options.Clock, queue.Add),
+		pending: map[types.NamespacedName]*pendingStatus{},
+	}
+}
+
+// WithPending returns the ElastiService with the status that was decided on last,
+// also where it is not written, or not watched, yet.
+func (w *Writer) WithPending(elastiService *v1alpha1.ElastiService) *v1alpha1.ElastiService {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	key := resources.KeyOf(elastiService)
+	wanted, ok := w.pending[key]
+	if !ok {
+		return elastiService
+	}
+	if wanted.uid != elastiService.UID || wanted.version != "" && !IsNewer(wanted.version, elastiService.ResourceVersion) {
+		delete(w.pending, key)
+		return elastiService
+	}
+	overlaid := withStatus(elastiService, wanted.status)
+	if wanted.version == "" {
+		// Proxy ports count only when they are recorded.
+		overlaid.Status.ProxyPorts = elastiService.Status.ProxyPorts
+	}
+	return overlaid
+}
+
+// Enqueue has a status written in the background, if it differs from the one that
+// the ElastiService, as it was overlaid, has. It reports whether it does.
+func (w *Writer) Enqueue(elastiService *v1alpha1.ElastiService, status *v1alpha1.ElastiServiceStatus) bool {
+	if !w.record(elastiService, status) {
+		return false
+	}
+	key := resources.KeyOf(elastiService)
+	if len(elastiService.Status.Conditions) == 0 || w.initial.has(key) {
+		w.initial.add(key)
+	} else {
+		w.queue.Add(key)
+	}
+	return true
+}
+
+// WriteNow writes a status before it returns.
+func (w *Writer) WriteNow(ctx context.Context, elastiService *v1alpha1.ElastiService, status *v1alpha1.ElastiServiceStatus) error {
+	w.record(elastiService, status)
+	return w.write(ctx, resources.KeyOf(elastiService))
+}
+
+func (w *Writer) record(elastiService *v1alpha1.ElastiService, status *v1alpha1.ElastiServiceStatus) bool {
+	if equality.Semantic.DeepEqual(ownStatus(&elastiService.Status), ownStatus(status)) {
+		return false
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	key := resources.KeyOf(elastiService)
+	wanted, ok := w.pending[key]
+	if !ok {
+		wanted = &pendingStatus{}
+		w.pending[key] = wanted
+	}
+	if !ok || wanted.version != "" || wanted.uid != elastiService.UID {
+		wanted.before = elastiService
+	}
+	wanted.uid, wanted.status, wanted.version = elastiService.UID, status, ""
+	return true
+}
+
+// Run writes statuses, workers at a time, until ctx ends. It returns when
+// everything that it started has ended. A writer is run once.
+func (w *Writer) Run(ctx context.Context, workers int) {
+	var running sync.WaitGroup
+	defer running.Wait()
+	defer w.queue.ShutDown()
+	running.Go(func() { w.initial.run(ctx) })
+	for range workers {
+		running.Go(func() { w.work(ctx) })
+	}
+	<-ctx.Done()
+}
+
+// work writes statuses until the queue is shut down.
+func (w *Writer) work(ctx context.Context) {
+	for {
+		key, shutdown := w.queue.Get()
+		if shutdown {
+			return
+		}
+		if ctx.Err() == nil {
+			if err := w.write(ctx, key); err == nil {
+				w.queue.Forget(key)
+			} else if ctx.Err() == nil {
+				w.options.Failed(ctx, key, err)
+				w.queue.AddRateLimited(key)
+			}
+		}
+		w.queue.Done(key)
+	}
+}
+
+// write writes the status that an ElastiService is to have, if it does not
+// have it yet.
+func (w *Writer) write(ctx context.Context, key types.NamespacedName) error {
+	w.mu.Lock()
+	wanted := w.pending[key]
+	w.mu.Unlock()
+	if wanted == nil {
+		return nil
+	}
+	wanted.writing.Lock()
+	defer wanted.writing.Unlock()
+	w.mu.Lock()
+	uid, before, status, done := wanted.uid, wanted.before, wanted.status, wanted.version != ""
+	w.mu.Unlock()
+	if done {
+		return nil
+	}
+	updated, err := w.options.Elasti.ElastiV1alpha1().ElastiServices(key.Namespace).
+		ApplyStatus(ctx, applyStatus(key, uid, status), metav1.ApplyOptions{FieldManager: statusFieldManager, Force: true})
+	switch {
+	case apierrors.IsNotFound(err):
+		// It is gone, and so is what would be reported of it.
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		if w.pending[key] == wanted && wanted.uid == uid {
+			delete(w.pending, key)
+		}
+		return nil
+	case err != nil:
+		return fmt.Errorf("writing the status: %w", err)
+	}
+	w.options.Written(before, status)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if wanted.status != status {
+		if wanted.uid == uid {
+			wanted.before = withStatus(before, status)
+		}
+		return nil
+	}
+	wanted.version = updated.ResourceVersion
+	if watched := w.options.Watched(key); w.pending[key] == wanted && watched != "" && !IsNewer(wanted.version, watched) {
+		// The watch was faster than the answer: nobody may look again for long.
+		delete(w.pending, key)
+	}
+	return nil
+}
+
+// Forget drops the status that an ElastiService was to have.
+func (w *Writer) Forget(key types.NamespacedName) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	delete(w.pending, key)
+	w.queue.Forget(key)
+}
+
+// IsNewer reports whether a resource version is newer than another one. Versions
+// that cannot be compared are not.
+func IsNewer(version, than string) bool {
+	order, err := resourceversion.CompareResourceVersion(version, than)
+	return err == nil && order > 0
+}

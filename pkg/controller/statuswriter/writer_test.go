@@ -1,0 +1,158 @@
+/*
+Copyright The elasti-apiserver Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package statuswriter
+
+import (
+	"context"
+	"slices"
+	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	clienttesting "k8s.io/client-go/testing"
+	"k8s.io/utils/clock"
+
+	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti/v1alpha1"
+	"github.com/truefoundry/elasti-apiserver/pkg/controller/resources"
+	"github.com/truefoundry/elasti-apiserver/pkg/generated/clientset/versioned"
+	elastifake "github.com/truefoundry/elasti-apiserver/pkg/generated/clientset/versioned/fake"
+)
+
+func TestPendingStatusCountsUntilTheWatchHasIt(t *testing.T) {
+	t.Parallel()
+	writer := newWriter(elastifake.NewClientset(), "", nil)
+	defer writer.queue.ShutDown()
+	watched := elastiService()
+	watched.ResourceVersion = "7"
+	watched.Status.LastActivityTime = &metav1.Time{}
+	decided := &v1alpha1.ElastiServiceStatus{Replicas: 3, Mode: v1alpha1.ModeServe, ProxyPorts: []v1alpha1.ProxyPort{{Port: 80, ProxyPort: 10001}}}
+	if !writer.Enqueue(watched, decided) {
+		t.Fatal("a new status is not wanted")
+	}
+	pending := writer.WithPending(watched)
+	if pending.Status.Replicas != 3 || pending.Status.LastActivityTime == nil || pending.Spec.Service != watched.Spec.Service {
+		t.Errorf("the pending one is %+v", pending)
+	}
+	if len(pending.Status.ProxyPorts) != 0 {
+		t.Errorf("proxy ports %v count before they are recorded", pending.Status.ProxyPorts)
+	}
+	if watched.Status.Replicas != 0 {
+		t.Error("what the watch has was changed")
+	}
+
+	writer.pending[resources.KeyOf(watched)].version = "9"
+	if got := writer.WithPending(watched).Status.ProxyPorts; len(got) != 1 {
+		t.Errorf("recorded proxy ports are %v", got)
+	}
+	if writer.Enqueue(writer.WithPending(watched), decided) {
+		t.Error("a status that is written is wanted again")
+	}
+	watched.ResourceVersion = "9"
+	if got := writer.WithPending(watched); got != watched || len(writer.pending) != 0 {
+		t.Errorf("the watch has it, and still %+v is kept", writer.pending)
+	}
+
+	writer.Enqueue(watched, decided)
+	recreated := elastiService()
+	recreated.UID = "another"
+	if got := writer.WithPending(recreated); got != recreated || len(writer.pending) != 0 {
+		t.Error("an object that was made again has the status of its predecessor")
+	}
+}
+
+func TestAWatchThatIsFasterThanTheResponseLeavesNothingBehind(t *testing.T) {
+	t.Parallel()
+	elasti := elastifake.NewClientset()
+	written := elastiService()
+	written.ResourceVersion = "9"
+	elasti.PrependReactor("patch", "elastiservices", func(clienttesting.Action) (bool, runtime.Object, error) { return true, written, nil })
+	for version, left := range map[string]int{"": 1, "8": 1, "9": 0, "10": 0} {
+		writer := newWriter(elasti, version, nil)
+		decided := &v1alpha1.ElastiServiceStatus{Replicas: 3, Mode: v1alpha1.ModeServe}
+		if err := writer.WriteNow(t.Context(), elastiService(), decided); err != nil {
+			t.Fatal(err)
+		}
+		writer.queue.ShutDown()
+		if len(writer.pending) != left {
+			t.Errorf("with version %q in the watch, %d statuses are kept, want %d", version, len(writer.pending), left)
+		}
+	}
+}
+
+// newWriter returns a writer while the watch has a version of every ElastiService.
+// written, which may be nil, is called with what was written.
+func newWriter(elasti versioned.Interface, watched string, written func(*v1alpha1.ElastiService, *v1alpha1.ElastiServiceStatus)) *Writer {
+	if written == nil {
+		written = func(*v1alpha1.ElastiService, *v1alpha1.ElastiServiceStatus) {}
+	}
+	return New(Options{
+		Elasti:  elasti,
+		Clock:   clock.RealClock{},
+		Watched: func(types.NamespacedName) string { return watched },
+		Written: written,
+		Failed:  func(context.Context, types.NamespacedName, error) {},
+	})
+}
+
+func elastiService() *v1alpha1.ElastiService {
+	return &v1alpha1.ElastiService{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "cart", UID: "cart-uid", Generation: 1},
+		Spec:       v1alpha1.ElastiServiceSpec{Service: "cart"},
+	}
+}
+
+// What is told of a written status is what is new since the last one that was
+// written, whatever was decided on in between.
+func TestWrittenStatusIsComparedWithTheOneBefore(t *testing.T) {
+	t.Parallel()
+	elasti := elastifake.NewClientset()
+	answer := elastiService()
+	answer.ResourceVersion = "9"
+	elasti.PrependReactor("patch", "elastiservices", func(clienttesting.Action) (bool, runtime.Object, error) { return true, answer, nil })
+	type change struct{ before, after int32 }
+	var written []change
+	writer := newWriter(elasti, "",
+		func(before *v1alpha1.ElastiService, status *v1alpha1.ElastiServiceStatus) {
+			written = append(written, change{before.Status.Replicas, status.Replicas})
+		})
+	defer writer.queue.ShutDown()
+	want := func(replicas int32) {
+		t.Helper()
+		watched := elastiService()
+		watched.ResourceVersion = "7"
+		if !writer.Enqueue(writer.WithPending(watched), &v1alpha1.ElastiServiceStatus{Replicas: replicas}) {
+			t.Fatalf("%d replicas are not wanted", replicas)
+		}
+	}
+	write := func() {
+		t.Helper()
+		if err := writer.write(t.Context(), resources.KeyOf(elastiService())); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want(1)
+	want(2)
+	write()
+	write()
+	want(3)
+	want(4)
+	write()
+	if expected := []change{{0, 2}, {2, 4}}; !slices.Equal(written, expected) {
+		t.Errorf("what is told is %v, want %v", written, expected)
+	}
+}

@@ -1,0 +1,263 @@
+/*
+Copyright The elasti-apiserver Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package target
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"sync"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/dynamic"
+
+	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti/v1alpha1"
+	"github.com/truefoundry/elasti-apiserver/pkg/controller/informers"
+	"github.com/truefoundry/elasti-apiserver/pkg/controller/resources"
+	"github.com/truefoundry/elasti-apiserver/pkg/scaling"
+)
+
+// kedaConditionPaused is the type of the condition of a ScaledObject that says
+// that KEDA has stopped to scale by it.
+const kedaConditionPaused = "Paused"
+
+// autoscalerResources are the resources of the types of autoscalers.
+var autoscalerResources = map[v1alpha1.AutoscalerType]schema.GroupVersionResource{
+	v1alpha1.AutoscalerKEDA: {Group: "keda.sh", Version: "v1alpha1", Resource: "scaledobjects"},
+	v1alpha1.AutoscalerHPA:  {Group: "autoscaling", Version: "v2", Resource: "horizontalpodautoscalers"},
+}
+
+// AutoscalerResource returns the resource of a type of autoscaler, and whether
+// the type is known.
+func AutoscalerResource(of v1alpha1.AutoscalerType) (schema.GroupVersionResource, bool) {
+	resource, ok := autoscalerResources[of]
+	return resource, ok
+}
+
+// AutoscalerKind returns the kind of a type of autoscaler, for messages. It is
+// empty for a type that is not known.
+func AutoscalerKind(of v1alpha1.AutoscalerType) string { return autoscalerKinds[of] }
+
+// autoscalerKinds are the kinds of the types of autoscalers, for messages.
+var autoscalerKinds = map[v1alpha1.AutoscalerType]string{
+	v1alpha1.AutoscalerKEDA: "ScaledObject",
+	v1alpha1.AutoscalerHPA:  "HorizontalPodAutoscaler",
+}
+
+// Autoscaler is what is kept of an autoscaler.
+type Autoscaler struct {
+	metav1.ObjectMeta
+	// TargetKind and TargetName are what it scales.
+	TargetKind, TargetName string
+	// PausedByController is true when a descent paused it.
+	PausedByController bool
+	// Paused is true when it says that it does not scale.
+	Paused bool
+}
+
+// keepAutoscaler is the transform for autoscalers.
+func keepAutoscaler(object any) (any, error) {
+	found, ok := object.(*unstructured.Unstructured)
+	if !ok {
+		return informers.AlreadyTransformed[*Autoscaler](object)
+	}
+	kept := &Autoscaler{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace:       found.GetNamespace(),
+			Name:            found.GetName(),
+			UID:             found.GetUID(),
+			ResourceVersion: found.GetResourceVersion(),
+		},
+		PausedByController: scaling.IsPaused(found.GetAnnotations()),
+	}
+	kept.TargetKind, _, _ = unstructured.NestedString(found.Object, "spec", "scaleTargetRef", "kind")
+	kept.TargetName, _, _ = unstructured.NestedString(found.Object, "spec", "scaleTargetRef", "name")
+	conditions, _, _ := unstructured.NestedSlice(found.Object, "status", "conditions")
+	for _, entry := range conditions {
+		if condition, ok := entry.(map[string]any); ok && condition["type"] == kedaConditionPaused {
+			kept.Paused = condition["status"] == string(metav1.ConditionTrue)
+		}
+	}
+	return kept, nil
+}
+
+// Scales reports whether the autoscaler scales a target. Without a kind, a
+// ScaledObject scales a Deployment.
+func (a *Autoscaler) Scales(ref v1alpha1.ScaleTargetRef) bool {
+	kind := a.TargetKind
+	if kind == "" {
+		kind = "Deployment"
+	}
+	singular := func(kind string) string { return strings.TrimSuffix(strings.ToLower(kind), "s") }
+	return a.TargetName == ref.Name && singular(kind) == singular(ref.Kind)
+}
+
+// AutoscalerObservation is what is known of an autoscaler.
+type AutoscalerObservation struct {
+	// Autoscaler is nil when there is none, or when that is not known.
+	Autoscaler *Autoscaler
+	// Pending is true while the watch does not know the objects yet.
+	Pending bool
+	// Problem says why the autoscaler cannot be observed.
+	Problem error
+}
+
+// Stopped reports whether an autoscaler that was paused has stopped, or whether
+// that cannot be told.
+func (o AutoscalerObservation) Stopped() bool {
+	return o.Problem != nil || o.Autoscaler != nil && o.Autoscaler.PausedByController && o.Autoscaler.Paused
+}
+
+// autoscalerUse is what an ElastiService holds of its autoscaler.
+type autoscalerUse struct {
+	key    informers.Key
+	handle *informers.Handle
+}
+
+// AutoscalerWatchesOptions configure AutoscalerWatches. All fields are required.
+type AutoscalerWatchesOptions struct {
+	// Informers and Dynamic watch the autoscalers.
+	Informers *informers.Manager
+	Dynamic   dynamic.Interface
+	// Scope returns the namespace of the watch for the autoscalers of a
+	// namespace.
+	Scope func(namespace string) string
+	// Users returns the ElastiServices that name an autoscaler.
+	Users func(resource schema.GroupVersionResource, autoscaler types.NamespacedName) []types.NamespacedName
+	// Enqueue is called when the autoscaler of an ElastiService may have changed.
+	Enqueue func(types.NamespacedName)
+}
+
+// AutoscalerWatches watches the autoscalers of the ElastiServices. It is safe
+// for concurrent use, but for a single ElastiService by one goroutine at a time.
+type AutoscalerWatches struct {
+	options AutoscalerWatchesOptions
+
+	mu sync.Mutex
+	// uses are the autoscalers of the ElastiServices. Forget removes an entry.
+	uses map[types.NamespacedName]autoscalerUse
+}
+
+// NewAutoscalerWatches returns watches that watch nothing yet.
+func NewAutoscalerWatches(options AutoscalerWatchesOptions) *AutoscalerWatches {
+	return &AutoscalerWatches{options: options, uses: map[types.NamespacedName]autoscalerUse{}}
+}
+
+// Observe returns what is known of the autoscaler of an ElastiService, and sees
+// to it that the ElastiService is enqueued when that changes.
+func (w *AutoscalerWatches) Observe(elastiService *v1alpha1.ElastiService) AutoscalerObservation {
+	key, spec := resources.KeyOf(elastiService), elastiService.Spec.Autoscaler
+	if spec == nil {
+		w.Forget(key)
+		return AutoscalerObservation{}
+	}
+	resource, ok := AutoscalerResource(spec.Type)
+	if !ok {
+		w.Forget(key)
+		return AutoscalerObservation{Problem: fmt.Errorf("autoscalers of the type %q are not known", spec.Type)}
+	}
+	handle, err := w.use(key, resource)
+	switch {
+	case err != nil:
+		return AutoscalerObservation{Problem: err}
+	case handle.Problem() != nil:
+		return AutoscalerObservation{Problem: handle.Problem()}
+	case !handle.HasSynced():
+		return AutoscalerObservation{Pending: true}
+	}
+	object, ok := handle.Get(key.Namespace, spec.Name)
+	if !ok {
+		return AutoscalerObservation{Problem: notFoundError(resource, spec.Name)}
+	}
+	return AutoscalerObservation{Autoscaler: object.(*Autoscaler)}
+}
+
+func (w *AutoscalerWatches) use(key types.NamespacedName, resource schema.GroupVersionResource) (*informers.Handle, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	watched := informers.Key{Resource: resource, Namespace: w.options.Scope(key.Namespace)}
+	before, held := w.uses[key]
+	if held && before.key == watched {
+		return before.handle, nil
+	}
+	handle, err := w.options.Informers.Acquire(w.source(watched))
+	if err != nil {
+		return nil, fmt.Errorf("watching %s: %w", resource.Resource, err)
+	}
+	if held {
+		before.handle.Release()
+	}
+	w.uses[key] = autoscalerUse{key: watched, handle: handle}
+	return handle, nil
+}
+
+// Forget ends the watching for an ElastiService.
+func (w *AutoscalerWatches) Forget(key types.NamespacedName) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if use, ok := w.uses[key]; ok {
+		delete(w.uses, key)
+		use.handle.Release()
+	}
+}
+
+func (w *AutoscalerWatches) source(key informers.Key) informers.Source {
+	client := w.options.Dynamic.Resource(key.Resource).Namespace(key.Namespace)
+	return informers.Source{
+		Key: key,
+		List: func(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
+			return client.List(ctx, options)
+		},
+		Watch: func(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
+			return client.Watch(ctx, options)
+		},
+		Client:    w.options.Dynamic,
+		Example:   &unstructured.Unstructured{},
+		Transform: keepAutoscaler,
+		Changed: func(before, after any) {
+			object := after
+			if object == nil {
+				object = before
+			}
+			changed := object.(*Autoscaler)
+			for _, user := range w.options.Users(key.Resource, types.NamespacedName{Namespace: changed.Namespace, Name: changed.Name}) {
+				w.options.Enqueue(user)
+			}
+		},
+		Synced: func() { w.enqueueUsers(key) },
+		Failed: func() { w.enqueueUsers(key) },
+	}
+}
+
+func (w *AutoscalerWatches) enqueueUsers(key informers.Key) {
+	var affected []types.NamespacedName
+	w.mu.Lock()
+	for user, use := range w.uses {
+		if use.key == key {
+			affected = append(affected, user)
+		}
+	}
+	w.mu.Unlock()
+	for _, user := range affected {
+		w.options.Enqueue(user)
+	}
+}
