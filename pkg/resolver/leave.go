@@ -99,20 +99,20 @@ func (r *Resolver) awaitLeft(ctx context.Context) {
 	}
 }
 
-// awaitQuiet returns when nobody has come for ShutdownDelay: who leads traffic
+// awaitQuiet returns when nobody has come for Drain.Delay: who leads traffic
 // here, such as kube-proxy, may be slow to follow the EndpointSlices where a node
 // is busy. Others come whatever those say, so it waits for quiet until the end
 // of patience only, or until ctx ends.
 func (r *Resolver) awaitQuiet(ctx context.Context, patience time.Time) {
 	quiet := time.Now()
-	if last := quiet.Add(r.options.ShutdownDelay); patience.Before(last) {
+	if last := quiet.Add(r.options.Drain.Delay); patience.Before(last) {
 		patience = last
 	}
 	for {
 		if accepted := r.listeners.LastAccepted(); accepted.After(quiet) {
 			quiet = accepted
 		}
-		until := quiet.Add(r.options.ShutdownDelay)
+		until := quiet.Add(r.options.Drain.Delay)
 		if until.After(patience) {
 			until = patience
 		}

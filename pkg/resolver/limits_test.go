@@ -121,7 +121,7 @@ func TestMaxPendingIsToldInTheProtocolOfTheClient(t *testing.T) {
 
 func TestBytesAreBoundedOverAllServices(t *testing.T) {
 	first, second := freePort(t), freePort(t)
-	c := newCluster(t, func(o *Options) { o.MaxHeldBytes = 5 << 10 }, elastiService("cart", first), elastiService("till", second))
+	c := newCluster(t, func(o *Options) { o.Limits.HeldBytes = 5 << 10 }, elastiService("cart", first), elastiService("till", second))
 	conn, err := net.Dial("tcp", fmt.Sprintf("127.0.0.1:%d", first))
 	if err != nil {
 		t.Fatal(err)

@@ -66,7 +66,7 @@ func TestAHeldRequestKeepsLittleMemory(t *testing.T) {
 	es := elastiService("web", port)
 	// On a busy machine the first bytes may take long, and a client that said
 	// nothing for so long would be held as a stream.
-	c := newCluster(t, func(o *Options) { o.SniffTimeout = time.Minute }, es)
+	c := newCluster(t, func(o *Options) { o.Timeouts.Sniff = time.Minute }, es)
 	message := fmt.Sprintf("GET /held HTTP/1.1\r\nHost: 10.96.17.4:%d\r\nUser-Agent: test\r\nAccept: */*\r\n\r\n", port)
 	held := func(number int) {
 		c.eventually(func() bool { return int(c.metric("elasti_resolver_queued_count")) == number })

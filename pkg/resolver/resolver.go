@@ -48,14 +48,16 @@ import (
 	elastiinformers "github.com/truefoundry/elasti-apiserver/pkg/generated/informers/externalversions"
 	"github.com/truefoundry/elasti-apiserver/pkg/resolver/accesslog"
 	"github.com/truefoundry/elasti-apiserver/pkg/resolver/activity"
-	"github.com/truefoundry/elasti-apiserver/pkg/resolver/asleep"
-	"github.com/truefoundry/elasti-apiserver/pkg/resolver/hold"
+	"github.com/truefoundry/elasti-apiserver/pkg/resolver/dial"
+	"github.com/truefoundry/elasti-apiserver/pkg/resolver/fallback"
+	"github.com/truefoundry/elasti-apiserver/pkg/resolver/hostroute"
 	"github.com/truefoundry/elasti-apiserver/pkg/resolver/http1"
 	"github.com/truefoundry/elasti-apiserver/pkg/resolver/http2"
 	"github.com/truefoundry/elasti-apiserver/pkg/resolver/listen"
+	"github.com/truefoundry/elasti-apiserver/pkg/resolver/memory"
 	"github.com/truefoundry/elasti-apiserver/pkg/resolver/metrics"
 	"github.com/truefoundry/elasti-apiserver/pkg/resolver/route"
-	"github.com/truefoundry/elasti-apiserver/pkg/resolver/shared"
+	"github.com/truefoundry/elasti-apiserver/pkg/resolver/task"
 	"github.com/truefoundry/elasti-apiserver/pkg/resolver/tracing"
 )
 
@@ -100,40 +102,18 @@ type Options struct {
 	// PassiveUserAgents are beginnings of User-Agent values whose requests do not
 	// wake a target.
 	PassiveUserAgents []string
-	// MaxHeldBytes bounds the memory of everything that is held.
-	MaxHeldBytes int64
-	// MaxHeaderBytes bounds the head of a request.
-	MaxHeaderBytes int
-	// HeaderTimeout bounds how long a client may take to send the head of a request.
-	HeaderTimeout time.Duration
-	// BodyTimeout is how long a client may send nothing in the middle of the body
-	// of an HTTP/1.x request. 0: for ever.
-	BodyTimeout time.Duration
-	// IdleTimeout is how long an HTTP connection may be without a request.
-	IdleTimeout time.Duration
-	// SniffTimeout is how long a client may say nothing before it counts as one
-	// that lets the server speak first.
-	SniffTimeout time.Duration
-	// HTTP2MoveDelay is how long after a target woke the clients that still
-	// reach it through a resolver in HTTP/2 are told to reconnect.
-	HTTP2MoveDelay time.Duration
-	// PortLinger is how long a proxy port that is not wanted any more goes on
-	// accepting connections.
-	PortLinger time.Duration
-	// ShutdownDelay is for how long no connection must have come, after Run was
-	// told to end and no EndpointSlice lists this resolver any more, until none
-	// is accepted: it takes others that long, or longer, to learn that they
-	// should go elsewhere.
-	ShutdownDelay time.Duration
-	// ShutdownTimeout is how long held requests and open connections may take
-	// after that.
-	ShutdownTimeout time.Duration
+	// Limits, Timeouts and Drain are those of the flags.
+	Limits   Limits
+	Timeouts Timeouts
+	Drain    Drain
 }
 
 // Resolver is one resolver.
 type Resolver struct {
 	options     Options
-	budget      *hold.Budget
+	budget      *memory.Budget
+	tasks       *task.Runner
+	dialer      *dial.Dialer
 	pool        *http1.Pool
 	http1       *http1.Server
 	http2Pool   *http2.Pool
@@ -141,7 +121,7 @@ type Resolver struct {
 	probeSlots  chan struct{}
 	connections *connections
 	listeners   *listen.Set
-	directory   *shared.Directory
+	hosts       *hostroute.Table
 	metrics     *metrics.Metrics
 	reporter    *activity.Reporter
 	tracer      *tracing.Recorder
@@ -154,32 +134,36 @@ type Resolver struct {
 func New(options Options) (*Resolver, error) {
 	r := &Resolver{
 		options:     options,
-		budget:      hold.NewBudget(options.MaxHeldBytes),
+		budget:      memory.NewBudget(memory.Limits{Process: options.Limits.HeldBytes, PerService: options.Limits.HeldBytesPerService}),
 		pool:        http1.NewPool(),
-		http2Pool:   http2.NewPool(options.MaxHeaderBytes),
+		http2Pool:   http2.NewPool(options.Limits.HeaderBytes),
 		probeSlots:  make(chan struct{}, maxProbes),
 		connections: newConnections(),
 		listeners:   listen.New(options.BindAddress, options.Logger),
 		tracer:      tracing.New(options.TracerProvider),
-		directory:   shared.NewDirectory(options.ClusterDomain),
+		hosts:       hostroute.New(hostroute.Options{ClusterDomain: options.ClusterDomain, HostHeader: options.SharedHostHeader}),
 		reporter:    activity.New(activity.Options{Client: reports{options.Elasti}, Resolver: options.Name}),
 	}
-	policy := &asleep.Policy{PassiveUserAgents: options.PassiveUserAgents}
+	r.tasks = task.New(r.panicked)
+	r.dialer = dial.New(dial.Options{Faulted: r.faulted})
+	policy := &fallback.Policy{PassiveUserAgents: options.PassiveUserAgents}
 	r.http1 = http1.New(http1.Options{
 		Pool:           r.pool,
-		Asleep:         policy,
-		IdleTimeout:    options.IdleTimeout,
-		HeaderTimeout:  options.HeaderTimeout,
-		BodyTimeout:    options.BodyTimeout,
-		MaxHeaderBytes: options.MaxHeaderBytes,
+		Fallback:       policy,
+		IdleTimeout:    options.Timeouts.Idle,
+		HeaderTimeout:  options.Timeouts.Header,
+		BodyTimeout:    options.Timeouts.Body,
+		MaxHeaderBytes: options.Limits.HeaderBytes,
+		Tasks:          r.tasks,
 	})
 	var err error
 	r.http2, err = http2.New(http2.Options{
 		Pool:           r.http2Pool,
-		Asleep:         policy,
-		IdleTimeout:    options.IdleTimeout,
-		MaxHeaderBytes: options.MaxHeaderBytes,
-		MoveDelay:      options.HTTP2MoveDelay,
+		Fallback:       policy,
+		IdleTimeout:    options.Timeouts.Idle,
+		MaxHeaderBytes: options.Limits.HeaderBytes,
+		MoveDelay:      options.Drain.HTTP2MoveDelay,
+		Tasks:          r.tasks,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("making the HTTP/2 server: %w", err)
@@ -191,7 +175,7 @@ func New(options Options) (*Resolver, error) {
 }
 
 // Run serves until ctx ends, and then until what it holds and carries has ended
-// too, for leavePatience, ShutdownDelay and ShutdownTimeout at most.
+// too, for leavePatience, Drain.Delay and Drain.Timeout at most.
 func (r *Resolver) Run(ctx context.Context) error {
 	// What serves traffic outlives ctx: draining needs all of it.
 	serving, stop := context.WithCancelCause(klog.NewContext(context.WithoutCancel(ctx), r.options.Logger))
@@ -212,7 +196,7 @@ func (r *Resolver) Run(ctx context.Context) error {
 		ElastiServices: elasti.Elasti().V1alpha1().ElastiServices(),
 		EndpointSlices: kube.Discovery().V1().EndpointSlices(),
 		Listeners:      newPorts(serving, r),
-		Linger:         r.options.PortLinger,
+		Linger:         r.options.Drain.PortLinger,
 		NewService:     r.newService,
 	})
 	if err != nil {
@@ -258,7 +242,7 @@ func (r *Resolver) Run(ctx context.Context) error {
 // what is there is finished.
 func (r *Resolver) drain(ctx context.Context) {
 	logger := r.options.Logger
-	logger.Info("Draining", "connections", r.connections.count(), "delay", r.options.ShutdownDelay)
+	logger.Info("Draining", "connections", r.connections.count(), "delay", r.options.Drain.Delay)
 	r.draining.Store(true)
 	r.http1.Drain()
 	r.http2.Drain()
@@ -266,10 +250,10 @@ func (r *Resolver) drain(ctx context.Context) {
 	r.awaitLeft(ctx)
 	r.awaitQuiet(ctx, patience)
 	r.listeners.Shutdown()
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), r.options.ShutdownTimeout)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), r.options.Drain.Timeout)
 	defer cancel()
 	if left := r.connections.finish(ctx); left > 0 {
-		logger.Info("Closed connections that had not ended in time", "connections", left, "timeout", r.options.ShutdownTimeout)
+		logger.Info("Closed connections that had not ended in time", "connections", left, "timeout", r.options.Drain.Timeout)
 	}
 }
 

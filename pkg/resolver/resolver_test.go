@@ -92,8 +92,9 @@ func startCluster(t *testing.T, change func(*Options), objects ...runtime.Object
 	options := Options{
 		Elasti: c.elasti, Kubernetes: c.kube, Registerer: c.registry, Logger: klog.Background(),
 		BindAddress: "127.0.0.1", HealthListener: health,
-		MaxHeldBytes: 1 << 30, MaxHeaderBytes: 64 << 10,
-		HeaderTimeout: time.Minute, IdleTimeout: time.Minute, SniffTimeout: 20 * time.Millisecond, ShutdownTimeout: 20 * time.Second,
+		Limits:   Limits{HeldBytes: 1 << 30, HeaderBytes: 64 << 10},
+		Timeouts: Timeouts{Header: time.Minute, Idle: time.Minute, Sniff: 20 * time.Millisecond},
+		Drain:    Drain{Timeout: 20 * time.Second},
 	}
 	if change != nil {
 		change(&options)
@@ -363,7 +364,7 @@ func TestDrainAcceptsConnectionsWhileEndpointSlicesListTheResolver(t *testing.T)
 	const delay = 10 * time.Millisecond
 	port := freePort(t)
 	es := elastiService("cart", port)
-	c := newCluster(t, func(o *Options) { o.ShutdownDelay = delay }, es)
+	c := newCluster(t, func(o *Options) { o.Drain.Delay = delay }, es)
 	c.apply(slice(es, true, pod(t)))
 	listing := slice(es, true, fmt.Sprintf("127.0.0.1:%d", port))
 	listing.Name = "to-resolvers"
@@ -389,7 +390,7 @@ func TestDrainAcceptsConnectionsWhileTheyCome(t *testing.T) {
 	const delay = time.Second
 	port := freePort(t)
 	es := elastiService("cart", port)
-	c := newCluster(t, func(o *Options) { o.ShutdownDelay = delay }, es)
+	c := newCluster(t, func(o *Options) { o.Drain.Delay = delay }, es)
 	c.apply(slice(es, true, pod(t)))
 	c.eventually(func() bool { status, _, _ := fetch(port, "/"); return status == 200 })
 
@@ -529,7 +530,7 @@ func TestStreamAtZero(t *testing.T) {
 func TestDeletedServiceLingers(t *testing.T) {
 	port := freePort(t)
 	es := elastiService("cart", port)
-	c := newCluster(t, func(o *Options) { o.PortLinger = time.Second }, es)
+	c := newCluster(t, func(o *Options) { o.Drain.PortLinger = time.Second }, es)
 	c.apply(slice(es, true, pod(t)))
 	c.eventually(func() bool { status, _, _ := fetch(port, "/"); return status == 200 })
 	deleted := time.Now()
@@ -587,7 +588,7 @@ func TestEarlyConnectionIsStillHTTP(t *testing.T) {
 	port := freePort(t)
 	es := elastiService("cart", port)
 	es.Status.Mode = v1alpha1.ModeServe
-	c := newCluster(t, func(o *Options) { o.SniffTimeout = time.Millisecond }, es)
+	c := newCluster(t, func(o *Options) { o.Timeouts.Sniff = time.Millisecond }, es)
 	c.apply(slice(es, true, pod(t)))
 	c.eventually(func() bool { status, _, _ := fetch(port, "/"); return status == 200 })
 	conn, err := net.Dial("tcp", fmt.Sprintf("127.0.0.1:%d", port))
@@ -616,7 +617,7 @@ func TestLateWordsOfABrowserGetTheWaitingPage(t *testing.T) {
 	port := freePort(t)
 	es := elastiService("cart", port)
 	es.Spec.Proxy = &v1alpha1.ProxySpec{WaitingPage: true}
-	c := newCluster(t, func(o *Options) { o.SniffTimeout = time.Millisecond }, es)
+	c := newCluster(t, func(o *Options) { o.Timeouts.Sniff = time.Millisecond }, es)
 	conn, err := net.Dial("tcp", fmt.Sprintf("127.0.0.1:%d", port))
 	if err != nil {
 		t.Fatal(err)

@@ -20,16 +20,13 @@ import (
 	"context"
 	"fmt"
 	"net"
-	"net/http"
 	"sync"
 	"sync/atomic"
 
-	"github.com/truefoundry/elasti-apiserver/pkg/resolver/answer"
 	"github.com/truefoundry/elasti-apiserver/pkg/resolver/destination"
 	"github.com/truefoundry/elasti-apiserver/pkg/resolver/service"
 	"github.com/truefoundry/elasti-apiserver/pkg/resolver/sniff"
 	"github.com/truefoundry/elasti-apiserver/pkg/resolver/stream"
-	"github.com/truefoundry/elasti-apiserver/pkg/sharedport"
 )
 
 // ports opens the proxy ports of services.
@@ -67,7 +64,7 @@ func (o *owner) foreign() func([]byte) bool {
 func (p *ports) OpenPort(svc *service.Service, port service.Port) error {
 	r := p.resolver
 	if port.ProxyPort == r.options.SharedPort {
-		r.directory.Add(svc, port)
+		r.hosts.Add(svc, port)
 		return nil
 	}
 	next := &owner{service: svc, port: port, expectation: sniff.Expect(port.AppProtocol), find: destination.Fixed(svc, port)}
@@ -96,7 +93,7 @@ func (p *ports) OpenPort(svc *service.Service, port service.Port) error {
 // ClosePort implements route.Listeners.
 func (p *ports) ClosePort(svc *service.Service, port service.Port) {
 	if port.ProxyPort == p.resolver.options.SharedPort {
-		p.resolver.directory.Remove(svc, port)
+		p.resolver.hosts.Remove(svc, port)
 		return
 	}
 	p.mu.Lock()
@@ -115,42 +112,11 @@ func (r *Resolver) openShared(serving context.Context) error {
 		return nil
 	}
 	return r.listeners.Open(r.options.SharedPort, func(conn *net.TCPConn) {
-		r.serve(serving, conn, sniff.AnyHTTP, r.findShared, func([]byte) []byte {
+		r.serve(serving, conn, sniff.AnyHTTP, r.hosts.Destination, func([]byte) []byte {
 			conn.Close()
 			return nil
 		})
 	})
-}
-
-// findShared implements destination.Find for the shared port.
-func (r *Resolver) findShared(field func(string) []string) (*service.Service, service.Port, *answer.Answer) {
-	hosts := field("Host")
-	if len(hosts) > 0 && hosts[0] == sharedport.Host {
-		return nil, service.Port{}, r.tellShared(field(sharedport.FieldService))
-	}
-	if name := r.options.SharedHostHeader; name != "" {
-		if values := field(name); len(values) > 0 {
-			hosts = values
-		}
-	}
-	if len(hosts) > 0 {
-		if svc, port := r.directory.Find(hosts[0]); svc != nil {
-			return svc, port, nil
-		}
-	}
-	return nil, service.Port{}, answer.New(http.StatusMisdirectedRequest, answer.ReasonUnknownHost,
-		"no service on this port has the requested host name; use name.namespace.svc")
-}
-
-// tellShared tells whether the shared port knows the services that the values
-// of a header field name.
-func (r *Resolver) tellShared(names []string) *answer.Answer {
-	for _, name := range names {
-		if svc, _ := r.directory.Find(name); svc != nil {
-			return answer.New(sharedport.StatusKnown, answer.ReasonKnownHost, "a service on this port has that host name")
-		}
-	}
-	return answer.New(sharedport.StatusUnknown, answer.ReasonUnknownHost, "no service on this port has that host name")
 }
 
 // serve serves one connection until it ends, or until a request on it is held.
@@ -159,11 +125,21 @@ func (r *Resolver) tellShared(names []string) *answer.Answer {
 // early.
 func (r *Resolver) serve(ctx context.Context, conn *net.TCPConn, expectation sniff.Expectation, find destination.Find, other func(initial []byte) []byte) {
 	r.connections.add(conn)
-	ended := func() { r.connections.remove(conn) }
-	timeouts := sniff.Timeouts{Silence: r.options.SniffTimeout, Head: r.options.HeaderTimeout}
+	ended := sync.OnceFunc(func() { r.connections.remove(conn) })
+	r.tasks.Run(func() {
+		// Only a reset says that the end was not meant. It fails only when the
+		// connection is broken already.
+		_ = conn.SetLinger(0)
+		conn.Close()
+		ended()
+	}, func() { r.serveConn(ctx, conn, expectation, find, other, ended) })
+}
+
+func (r *Resolver) serveConn(ctx context.Context, conn *net.TCPConn, expectation sniff.Expectation, find destination.Find, other func(initial []byte) []byte, ended func()) {
+	timeouts := sniff.Timeouts{Silence: r.options.Timeouts.Sniff, Head: r.options.Timeouts.Header}
 	var words []byte
 	for {
-		protocol, initial, err := sniff.Read(conn, words, expectation, timeouts, r.options.MaxHeaderBytes)
+		protocol, initial, err := sniff.Read(conn, words, expectation, timeouts, r.options.Limits.HeaderBytes)
 		if err != nil {
 			conn.Close()
 			ended()

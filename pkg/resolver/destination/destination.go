@@ -18,16 +18,16 @@ limitations under the License.
 package destination
 
 import (
-	"github.com/truefoundry/elasti-apiserver/pkg/resolver/answer"
+	"github.com/truefoundry/elasti-apiserver/pkg/resolver/localreply"
 	"github.com/truefoundry/elasti-apiserver/pkg/resolver/service"
 )
 
 // Find returns the service and port that a request is for, given a way to look
 // at its header fields, where the name host stands for the host that it asks
 // for. When there is none, it returns nil and what is answered instead.
-type Find func(field func(name string) []string) (*service.Service, service.Port, *answer.Answer)
+type Find func(field func(name string) []string) (*service.Service, service.Port, *localreply.Reply)
 
 // Fixed returns a Find whose answer is always the same.
 func Fixed(svc *service.Service, port service.Port) Find {
-	return func(func(string) []string) (*service.Service, service.Port, *answer.Answer) { return svc, port, nil }
+	return func(func(string) []string) (*service.Service, service.Port, *localreply.Reply) { return svc, port, nil }
 }

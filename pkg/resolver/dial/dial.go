@@ -19,11 +19,13 @@ package dial
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"net/netip"
 	"time"
 
+	"github.com/truefoundry/elasti-apiserver/pkg/resolver/localfault"
 	"github.com/truefoundry/elasti-apiserver/pkg/resolver/socket"
 )
 
@@ -32,29 +34,58 @@ import (
 // than the kernel, which repeats it after a second.
 const Timeout = 900 * time.Millisecond
 
-// dialer keeps idle connections alive often enough that a pod whose node is
-// gone is noticed within a minute.
-var dialer = net.Dialer{
-	Timeout: Timeout,
-	KeepAliveConfig: net.KeepAliveConfig{
-		Enable: true, Idle: 15 * time.Second, Interval: 10 * time.Second, Count: 4,
-	},
-	Control: socket.LimitUnacknowledged,
+// errNoAddress is the failure of a pod without addresses.
+var errNoAddress = errors.New("it has no address")
+
+// Options are what a Dialer is made of.
+type Options struct {
+	// Connected is called with each new connection. Optional.
+	Connected func(*net.TCPConn)
+	// Faulted is called when a fault of this machine kept a connection from being
+	// made. Optional.
+	Faulted func(*localfault.Error)
 }
 
+// Dialer connects to pods. It is safe for concurrent use. Nil connects too, and
+// tells of nothing.
+type Dialer struct {
+	options Options
+}
+
+// New returns a Dialer.
+func New(options Options) *Dialer { return &Dialer{options: options} }
+
 // Pod connects to the first address of a pod that accepts. When it fails,
-// nothing was sent.
-func Pod(ctx context.Context, addresses []netip.AddrPort) (*net.TCPConn, error) {
-	var last error
-	for _, address := range addresses {
+// nothing was sent; the error is a *localfault.Error when it says nothing about
+// the pod.
+func (d *Dialer) Pod(ctx context.Context, addresses []netip.AddrPort) (*net.TCPConn, error) {
+	// The kernel asks an idle peer often enough that a pod whose node is gone is
+	// noticed within a minute.
+	dialer := net.Dialer{
+		Timeout: Timeout,
+		KeepAliveConfig: net.KeepAliveConfig{
+			Enable: true, Idle: 15 * time.Second, Interval: 10 * time.Second, Count: 4,
+		},
+		Control: socket.LimitUnacknowledged,
+	}
+	failure := errNoAddress
+	for i, address := range addresses {
 		conn, err := dialer.DialTCP(ctx, "tcp", netip.AddrPort{}, address)
 		if err == nil {
+			if d != nil && d.options.Connected != nil {
+				d.options.Connected(conn)
+			}
 			return conn, nil
 		}
-		last = err
+		err = localfault.Classify(err)
+		if i == 0 || localfault.Of(err) == nil {
+			// What one address says of the pod counts, though this machine could not
+			// ask the others.
+			failure = err
+		}
 	}
-	if last == nil {
-		return nil, fmt.Errorf("connecting to a pod: it has no address")
+	if fault := localfault.Of(failure); fault != nil && d != nil && d.options.Faulted != nil {
+		d.options.Faulted(fault)
 	}
-	return nil, fmt.Errorf("connecting to a pod: %w", last)
+	return nil, fmt.Errorf("connecting to a pod: %w", failure)
 }

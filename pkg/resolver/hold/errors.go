@@ -22,9 +22,6 @@ var (
 	// ErrTooManyPending is returned when a service already holds as much as
 	// its proxy.maxPending allows.
 	ErrTooManyPending = errors.New("the service already holds as many requests as its proxy.maxPending allows")
-	// ErrTooManyBytes is returned when the process already holds as many bytes
-	// as it may.
-	ErrTooManyBytes = errors.New("the resolver already holds as many bytes as its --max-held-bytes allows")
 	// ErrTimeout is returned when no pod could be used in time.
 	ErrTimeout = errors.New("no pod could answer in time")
 	// ErrClientGone is returned when the client went away while it was held.

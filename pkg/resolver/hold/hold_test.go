@@ -29,6 +29,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/truefoundry/elasti-apiserver/pkg/resolver/endpoint"
+	"github.com/truefoundry/elasti-apiserver/pkg/resolver/memory"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -37,7 +38,7 @@ func newQueue(limits Limits, bytes int64, attend func(context.Context)) *Queue {
 	if attend == nil {
 		attend = func(ctx context.Context) { <-ctx.Done() }
 	}
-	return New(Options{Limits: limits, Budget: NewBudget(bytes), Attend: attend})
+	return New(Options{Limits: limits, Budget: memory.NewBudget(memory.Limits{Process: bytes}), Attend: attend})
 }
 
 func pods(ids ...string) []endpoint.Description {
@@ -88,8 +89,8 @@ func TestFirstComeFirstServed(t *testing.T) {
 	if got := fmt.Sprint(order); got != "[0 0 1 2 3 4]" {
 		t.Errorf("served in the order %s", got)
 	}
-	if q.Held() != 0 || q.InFlight() != 0 || q.budget.Used() != 0 {
-		t.Errorf("%d held, %d in flight, %d bytes", q.Held(), q.InFlight(), q.budget.Used())
+	if q.Held() != 0 || q.InFlight() != 0 || q.account.Used() != 0 {
+		t.Errorf("%d held, %d in flight, %d bytes", q.Held(), q.InFlight(), q.account.Used())
 	}
 }
 
@@ -115,7 +116,7 @@ func TestLimits(t *testing.T) {
 	for _, step := range []struct {
 		waiter *Waiter
 		want   error
-	}{{first, nil}, {w(6), ErrTooManyBytes}, {w(5), nil}, {w(0), ErrTooManyPending}} {
+	}{{first, nil}, {w(6), memory.ErrProcessLimit}, {w(5), nil}, {w(0), ErrTooManyPending}} {
 		if err := q.Join(step.waiter); !errors.Is(err, step.want) {
 			t.Errorf("joining with %d bytes: %v, want %v", step.waiter.Bytes, err, step.want)
 		}
@@ -299,8 +300,8 @@ func TestManyAtOnce(t *testing.T) {
 	for {
 		select {
 		case <-served:
-			if q.Held() != 0 || q.InFlight() != 0 || q.budget.Used() != 0 {
-				t.Errorf("%d held, %d in flight, %d bytes", q.Held(), q.InFlight(), q.budget.Used())
+			if q.Held() != 0 || q.InFlight() != 0 || q.account.Used() != 0 {
+				t.Errorf("%d held, %d in flight, %d bytes", q.Held(), q.InFlight(), q.account.Used())
 			}
 			return
 		case <-tick.C:

@@ -26,11 +26,14 @@ package hold
 import (
 	"container/list"
 	"context"
+	"net"
 	"net/netip"
 	"sync"
 	"time"
 
+	"github.com/truefoundry/elasti-apiserver/pkg/resolver/dial"
 	"github.com/truefoundry/elasti-apiserver/pkg/resolver/endpoint"
+	"github.com/truefoundry/elasti-apiserver/pkg/resolver/memory"
 )
 
 // Limits bound what one service holds and sends.
@@ -46,7 +49,9 @@ type Options struct {
 	// Limits are the first limits; SetLimits changes them.
 	Limits Limits
 	// Budget is shared by all queues of the process.
-	Budget *Budget
+	Budget *memory.Budget
+	// Dialer connects to the pods of leases. Optional.
+	Dialer *dial.Dialer
 	// Attend runs in a goroutine of the queue whenever something is held, and
 	// its context ends when nothing is held any more. It is never run twice at
 	// a time. It does what makes pods appear and be found ready.
@@ -59,7 +64,8 @@ type Options struct {
 // they wait for. It is safe for concurrent use.
 type Queue struct {
 	// Immutable.
-	budget  *Budget
+	account *memory.Account
+	dialer  *dial.Dialer
 	attend  func(ctx context.Context)
 	now     func() time.Time
 	changed chan struct{}
@@ -69,6 +75,8 @@ type Queue struct {
 	pods   endpoint.Set
 	lines  map[string]*list.List
 	held   int
+	// joined is how many waiters ever came.
+	joined uint64
 	closed bool
 	// nudges is how many callers want pods without holding anything.
 	nudges int
@@ -84,15 +92,20 @@ func New(options Options) *Queue {
 	if options.Now == nil {
 		options.Now = time.Now
 	}
-	return &Queue{
-		budget:  options.Budget,
+	q := &Queue{
+		dialer:  options.Dialer,
 		attend:  options.Attend,
 		now:     options.Now,
 		changed: make(chan struct{}, 1),
 		limits:  options.Limits,
 		lines:   map[string]*list.List{},
 	}
+	q.account = options.Budget.Open(q.shed)
+	return q
 }
+
+// Memory returns what counts the bytes that the service costs.
+func (q *Queue) Memory() *memory.Account { return q.account }
 
 // ColdStart is when the steps of a wake from zero were seen. A zero time means
 // that a step was not seen.
@@ -123,6 +136,13 @@ func (l Lease) Addresses() []netip.AddrPort {
 		addresses[i] = netip.AddrPortFrom(address, l.Number)
 	}
 	return addresses
+}
+
+// Dial connects to the pod. When it fails, nothing was sent. The lease goes on
+// and is to be released when the error is a *localfault.Error or ctx has ended,
+// which say nothing about the pod, and to be refused otherwise.
+func (l Lease) Dial(ctx context.Context) (*net.TCPConn, error) {
+	return l.queue.dialer.Pod(ctx, l.Addresses())
 }
 
 // Release ends the lease.
@@ -156,7 +176,9 @@ type Waiter struct {
 	Settle func()
 
 	// Owned by the queue.
-	place   *list.Element
+	place *list.Element
+	// number tells which of two waiters came later.
+	number  uint64
 	settled bool
 	lease   Lease
 	cold    ColdStart
@@ -189,7 +211,7 @@ func (q *Queue) take(port string) (Lease, bool) {
 }
 
 // Join puts a waiter at the end of the line. It fails with ErrTooManyPending,
-// ErrTooManyBytes or ErrClosed, and then Settle is not called.
+// ErrClosed or an error of the memory package, and then Settle is not called.
 func (q *Queue) Join(w *Waiter) error {
 	return q.join(w, false)
 }
@@ -202,16 +224,18 @@ func (q *Queue) Rejoin(w *Waiter) error {
 }
 
 func (q *Queue) join(w *Waiter, again bool) error {
+	if err := q.admits(again); err != nil {
+		return err
+	}
+	// Other queues may be asked to shed for it, so it is not taken with mu held.
+	if err := q.account.Take(w.Bytes); err != nil {
+		return err
+	}
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if q.closed {
-		return ErrClosed
-	}
-	if !again && q.held >= q.limits.MaxPending {
-		return ErrTooManyPending
-	}
-	if !q.budget.take(w.Bytes) {
-		return ErrTooManyBytes
+	if err := q.admit(again); err != nil {
+		q.account.Give(w.Bytes)
+		return err
 	}
 	line := q.lines[w.Port]
 	if line == nil {
@@ -221,6 +245,8 @@ func (q *Queue) join(w *Waiter, again bool) error {
 	if again {
 		w.place = line.PushFront(w)
 	} else {
+		q.joined++
+		w.number = q.joined
 		w.place = line.PushBack(w)
 	}
 	q.held++
@@ -231,6 +257,54 @@ func (q *Queue) join(w *Waiter, again bool) error {
 	q.dispatch()
 	q.summon()
 	return nil
+}
+
+func (q *Queue) admits(again bool) error {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.admit(again)
+}
+
+// admit returns why no more waiters are let in, if so. Callers hold mu.
+func (q *Queue) admit(again bool) error {
+	switch {
+	case q.closed:
+		return ErrClosed
+	case !again && q.held >= q.limits.MaxPending:
+		return ErrTooManyPending
+	}
+	return nil
+}
+
+// shed ends the wait of the waiters that came last with memory.ErrShed, until
+// they have given back at least so many bytes or none is left, and returns how
+// many these were.
+func (q *Queue) shed(bytes int64) (given int64) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	for given < bytes {
+		w := q.newest()
+		if w == nil {
+			break
+		}
+		q.remove(w)
+		given += w.Bytes
+		w.err = memory.ErrShed
+		w.Settle()
+	}
+	q.summon()
+	return given
+}
+
+// newest returns the waiter that came last, or nil. Callers hold mu.
+func (q *Queue) newest() *Waiter {
+	var newest *Waiter
+	for _, line := range q.lines {
+		if w := line.Back().Value.(*Waiter); newest == nil || w.number > newest.number {
+			newest = w
+		}
+	}
+	return newest
 }
 
 // Leave takes a waiter out of the line. It returns false when its wait was
@@ -289,7 +363,7 @@ func (q *Queue) remove(w *Waiter) {
 	w.place = nil
 	w.settled = true
 	q.held--
-	q.budget.give(w.Bytes)
+	q.account.Give(w.Bytes)
 }
 
 // dispatch gives pods to waiters for as long as there are both. Callers hold mu.

@@ -24,7 +24,7 @@ import (
 	"testing"
 
 	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti/v1alpha1"
-	"github.com/truefoundry/elasti-apiserver/pkg/resolver/answer"
+	"github.com/truefoundry/elasti-apiserver/pkg/resolver/localreply"
 	"github.com/truefoundry/elasti-apiserver/pkg/resolver/proberesponse"
 	"github.com/truefoundry/elasti-apiserver/pkg/resolver/service"
 )
@@ -44,31 +44,31 @@ func TestAnswersAtZero(t *testing.T) {
 	})
 	conn := f.client()
 	reader := bufio.NewReader(conn)
-	ask := func(request, method string, status int, reason answer.Reason) string {
+	ask := func(request, method string, status int, reason localreply.Reason) string {
 		t.Helper()
 		send(t, conn, request)
 		response, body := readResponse(t, reader, method)
-		if response.StatusCode != status || response.Header.Get(answer.HeaderAnswer) != string(reason) {
+		if response.StatusCode != status || response.Header.Get(localreply.HeaderAnswer) != string(reason) {
 			t.Errorf("%q was answered %d %v, want %d %s", request, response.StatusCode, response.Header, status, reason)
 		}
 		return body
 	}
-	if body := ask(get("/healthz?x=1", "X-Probe: yes"), "GET", 200, answer.ReasonProbeResponse); body != "alive" {
+	if body := ask(get("/healthz?x=1", "X-Probe: yes"), "GET", 200, localreply.ReasonProbeResponse); body != "alive" {
 		t.Errorf("got %q", body)
 	}
-	ask("HEAD /healthz HTTP/1.1\r\nHost: a\r\nX-Probe: yes\r\n\r\n", "HEAD", 200, answer.ReasonProbeResponse)
-	ask(get("/", "User-Agent: kube-probe/1.37"), "GET", 503, answer.ReasonAsleep)
+	ask("HEAD /healthz HTTP/1.1\r\nHost: a\r\nX-Probe: yes\r\n\r\n", "HEAD", 200, localreply.ReasonProbeResponse)
+	ask(get("/", "User-Agent: kube-probe/1.37"), "GET", 503, localreply.ReasonAsleep)
 	if waking := f.service.Queue().Wanting(); waking {
 		t.Error("a health check wakes the target")
 	}
-	page := ask(get("/", "Accept: text/html,*/*;q=0.8", "Sec-Fetch-Mode: navigate"), "GET", 503, answer.ReasonWaitingPage)
+	page := ask(get("/", "Accept: text/html,*/*;q=0.8", "Sec-Fetch-Mode: navigate"), "GET", 503, localreply.ReasonWaitingPage)
 	if !strings.Contains(page, "<title>") {
 		t.Errorf("the page is %q", page)
 	}
 	if !f.service.Queue().Wanting() {
 		t.Error("the page does not wake the target")
 	}
-	ask("HEAD / HTTP/1.1\r\nHost: a\r\nX-Elasti-Waiting: 1\r\n\r\n", "HEAD", 503, answer.ReasonWaitingPage)
+	ask("HEAD / HTTP/1.1\r\nHost: a\r\nX-Elasti-Waiting: 1\r\n\r\n", "HEAD", 503, localreply.ReasonWaitingPage)
 
 	// Other clients are held, and everyone gets the application once it is awake.
 	send(t, conn, get("/", "Accept: application/json"))

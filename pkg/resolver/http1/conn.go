@@ -28,9 +28,9 @@ import (
 	"time"
 
 	"github.com/truefoundry/elasti-apiserver/pkg/resolver/accesslog"
-	"github.com/truefoundry/elasti-apiserver/pkg/resolver/answer"
 	"github.com/truefoundry/elasti-apiserver/pkg/resolver/destination"
 	"github.com/truefoundry/elasti-apiserver/pkg/resolver/hold"
+	"github.com/truefoundry/elasti-apiserver/pkg/resolver/localreply"
 	"github.com/truefoundry/elasti-apiserver/pkg/resolver/service"
 )
 
@@ -88,10 +88,22 @@ func (c *conn) proceed(ctx context.Context, next step) {
 		next = c.serveRequest(ctx)
 	}
 	if next == holdRequest {
-		go c.wait(ctx)
+		c.server.options.Tasks.Go(c.abandon, func() { c.wait(ctx) })
 		return
 	}
 	c.close()
+	c.server.remove(c)
+	c.ended()
+}
+
+// abandon ends the connection after a panic of what served it.
+func (c *conn) abandon() {
+	c.abort()
+	c.tcp.Close()
+	if c.counted {
+		c.counted = false
+		c.service.Traffic().End()
+	}
 	c.server.remove(c)
 	c.ended()
 }
@@ -115,11 +127,11 @@ func (c *conn) serveRequest(ctx context.Context) step {
 		c.record.Method, c.record.Path = string(c.request.method), pathOf(c.request.target)
 		c.record.TraceParent = string(c.request.traceParent)
 	}
-	var instead *answer.Answer
+	var instead *localreply.Reply
 	c.service, c.port, instead = c.find(c.request.values)
 	switch {
 	case bad != nil:
-		c.refuseLast(answer.New(bad.status, answer.ReasonBadRequest, bad.detail))
+		c.refuseLast(localreply.New(bad.status, localreply.ReasonBadRequest, bad.detail))
 		return c.finish(endConn)
 	case c.service == nil:
 		return c.finish(c.refuse(instead))

@@ -23,7 +23,7 @@ import (
 	"net/http"
 	"testing"
 
-	"github.com/truefoundry/elasti-apiserver/pkg/resolver/answer"
+	"github.com/truefoundry/elasti-apiserver/pkg/resolver/localreply"
 )
 
 // Lengths that are written so that one reader sees them and another does not are
@@ -58,7 +58,7 @@ func TestDisguisedLengthsAreRefused(t *testing.T) {
 			send(t, conn, test.request+"GET /smuggled HTTP/1.1\r\nHost: a\r\n\r\n")
 			reader := bufio.NewReader(conn)
 			response, _ := readResponse(t, reader, http.MethodPost)
-			if response.StatusCode != test.status || response.Header.Get(answer.HeaderAnswer) == "" {
+			if response.StatusCode != test.status || response.Header.Get(localreply.HeaderAnswer) == "" {
 				t.Errorf("got %d %v, want %d", response.StatusCode, response.Header, test.status)
 			}
 			if rest, err := io.ReadAll(reader); err != nil || len(rest) > 0 {

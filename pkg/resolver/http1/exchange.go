@@ -26,8 +26,9 @@ import (
 	"time"
 
 	"github.com/truefoundry/elasti-apiserver/pkg/resolver/accesslog"
-	"github.com/truefoundry/elasti-apiserver/pkg/resolver/answer"
 	"github.com/truefoundry/elasti-apiserver/pkg/resolver/hold"
+	"github.com/truefoundry/elasti-apiserver/pkg/resolver/localfault"
+	"github.com/truefoundry/elasti-apiserver/pkg/resolver/localreply"
 )
 
 // exchangeResult is what became of a request that was given a pod.
@@ -110,7 +111,11 @@ func (c *conn) exchange(ctx context.Context, lease hold.Lease) exchangeResult {
 	if pod == nil {
 		var err error
 		if pod, err = dialPod(ctx, lease); err != nil {
-			return notReceived
+			if localfault.Of(err) == nil {
+				return notReceived
+			}
+			c.refuseLast(localreply.ForError(c.service, err))
+			return exchangeLast
 		}
 	}
 	e := newExchange(c, pod)
@@ -205,14 +210,14 @@ func (e *exchange) end(err error) exchangeResult {
 		c.record.Reason = err.Error()
 		c.abort()
 	case e.body != nil && errors.As(e.body.malformed(), &bad):
-		c.refuseLast(answer.New(bad.status, answer.ReasonBadRequest, bad.detail))
+		c.refuseLast(localreply.New(bad.status, localreply.ReasonBadRequest, bad.detail))
 	case errors.As(err, &bad):
 		c.record.Reason = err.Error()
-		c.refuseLast(answer.New(http.StatusBadGateway, answer.ReasonBadResponse,
+		c.refuseLast(localreply.New(http.StatusBadGateway, localreply.ReasonBadResponse,
 			fmt.Sprintf("the pod's answer is malformed: %s", bad.detail)))
 	default:
 		c.record.Reason = err.Error()
-		c.refuseLast(answer.New(http.StatusBadGateway, answer.ReasonPodLost,
+		c.refuseLast(localreply.New(http.StatusBadGateway, localreply.ReasonPodLost,
 			"the connection to the pod broke before it answered; the request may have been received, so it was not sent again"))
 	}
 	return exchangeLast

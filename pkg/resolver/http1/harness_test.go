@@ -34,10 +34,11 @@ import (
 
 	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti/v1alpha1"
 	"github.com/truefoundry/elasti-apiserver/pkg/resolver/accesslog"
-	"github.com/truefoundry/elasti-apiserver/pkg/resolver/asleep"
 	"github.com/truefoundry/elasti-apiserver/pkg/resolver/destination"
 	"github.com/truefoundry/elasti-apiserver/pkg/resolver/endpoint"
+	"github.com/truefoundry/elasti-apiserver/pkg/resolver/fallback"
 	"github.com/truefoundry/elasti-apiserver/pkg/resolver/hold"
+	"github.com/truefoundry/elasti-apiserver/pkg/resolver/memory"
 	"github.com/truefoundry/elasti-apiserver/pkg/resolver/service"
 )
 
@@ -49,7 +50,7 @@ type fixture struct {
 	service *service.Service
 	server  *Server
 	address string
-	budget  *hold.Budget
+	budget  *memory.Budget
 
 	mu      sync.Mutex
 	records []accesslog.Record
@@ -71,7 +72,7 @@ func newFixtureWith(t testing.TB, change func(*service.Config), tune func(*Optio
 	if change != nil {
 		change(config)
 	}
-	f := &fixture{t: t, budget: hold.NewBudget(1 << 30)}
+	f := &fixture{t: t, budget: memory.NewBudget(memory.Limits{Process: 1 << 30})}
 	f.service = service.New(service.Options{
 		Namespace: "shop", Name: "cart", PublicService: "cart",
 		Config: config, Budget: f.budget, Logger: klog.Background(),
@@ -83,7 +84,7 @@ func newFixtureWith(t testing.TB, change func(*service.Config), tune func(*Optio
 	})
 	pool := NewPool()
 	options := Options{
-		Pool: pool, Asleep: &asleep.Policy{PassiveUserAgents: []string{"kube-probe/"}}, IdleTimeout: time.Minute, HeaderTimeout: time.Minute, MaxHeaderBytes: 16 << 10,
+		Pool: pool, Fallback: &fallback.Policy{PassiveUserAgents: []string{"kube-probe/"}}, IdleTimeout: time.Minute, HeaderTimeout: time.Minute, MaxHeaderBytes: 16 << 10,
 	}
 	tune(&options)
 	f.server = New(options)

@@ -24,8 +24,8 @@ import (
 	"time"
 
 	"github.com/truefoundry/elasti-apiserver/pkg/resolver/accesslog"
-	"github.com/truefoundry/elasti-apiserver/pkg/resolver/answer"
 	"github.com/truefoundry/elasti-apiserver/pkg/resolver/hold"
+	"github.com/truefoundry/elasti-apiserver/pkg/resolver/localreply"
 	"github.com/truefoundry/elasti-apiserver/pkg/resolver/proberesponse"
 )
 
@@ -37,7 +37,7 @@ const heldOverhead = 4 << 10
 // pod can take it, or answers it.
 func (c *conn) answerRequest(ctx context.Context) step {
 	if c.record.Method == http.MethodConnect {
-		return c.refuse(answer.New(http.StatusNotImplemented, answer.ReasonBadRequest, "CONNECT is not possible here: the destination is the service alone"))
+		return c.refuse(localreply.New(http.StatusNotImplemented, localreply.ReasonBadRequest, "CONNECT is not possible here: the destination is the service alone"))
 	}
 	lease, ok := c.service.Queue().TryTake(c.port.Name)
 	if !ok {
@@ -67,16 +67,18 @@ func (c *conn) answerHeld(ctx context.Context, slept error) step {
 func (c *conn) forward(ctx context.Context, lease hold.Lease) step {
 	c.record.Released = time.Now()
 	c.record.Pod = lease.Pod.Name
+	// A panic must not keep the place at the pod either.
+	release := lease.Release
+	defer func() { release() }()
 	switch c.exchange(ctx, lease) {
 	case exchangeDone:
-		lease.Release()
 		return nextRequest
 	case exchangeLast:
-		lease.Release()
 		return endConn
 	default:
 		// The request waits for another pod, or until this one is seen to accept
 		// connections.
+		release = func() {}
 		lease.Refuse()
 		return c.hold(true)
 	}
@@ -84,11 +86,11 @@ func (c *conn) forward(ctx context.Context, lease hold.Lease) step {
 
 // answerAsleep returns the resolver's own answer to a request that it does not
 // hold while no pod can take it, or nil.
-func (c *conn) answerAsleep() *answer.Answer {
+func (c *conn) answerAsleep() *localreply.Reply {
 	if c.service.Queue().Answering(c.port.Name) {
 		return nil
 	}
-	return c.server.options.Asleep.Answer(c.service, c.probeRequest())
+	return c.server.options.Fallback.Reply(c.service, c.probeRequest())
 }
 
 // count makes the request count as traffic of the service until it is finished.
@@ -101,7 +103,7 @@ func (c *conn) count() {
 
 // passive reports whether the request is one that would not wake the target.
 func (c *conn) passive() bool {
-	return c.server.options.Asleep.Passive(c.service, c.probeRequest())
+	return c.server.options.Fallback.Passive(c.service, c.probeRequest())
 }
 
 func (c *conn) probeRequest() *proberesponse.Request {
@@ -145,5 +147,5 @@ func (c *conn) refuseHeld(err error) step {
 		c.record.Outcome = accesslog.ClientGone
 		return endConn
 	}
-	return c.refuse(answer.NotHeld(c.service, err))
+	return c.refuse(localreply.ForError(c.service, err))
 }

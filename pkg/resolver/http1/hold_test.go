@@ -29,7 +29,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/truefoundry/elasti-apiserver/pkg/resolver/accesslog"
-	"github.com/truefoundry/elasti-apiserver/pkg/resolver/answer"
+	"github.com/truefoundry/elasti-apiserver/pkg/resolver/localreply"
 	"github.com/truefoundry/elasti-apiserver/pkg/resolver/service"
 )
 
@@ -91,7 +91,7 @@ func TestLimitsNameThemselves(t *testing.T) {
 		change func(*service.Config)
 		before func(*fixture)
 		status int
-		reason answer.Reason
+		reason localreply.Reason
 	}{
 		"maxPending": {
 			change: func(c *service.Config) { c.Limits.MaxPending = 1 },
@@ -99,17 +99,17 @@ func TestLimitsNameThemselves(t *testing.T) {
 				send(f.t, f.client(), get("/first"))
 				f.held(1)
 			},
-			status: 503, reason: answer.ReasonTooManyPending,
+			status: 503, reason: localreply.ReasonTooManyPending,
 		},
 		"hold timeout": {
 			change: func(c *service.Config) { c.HoldTimeout = time.Millisecond },
 			before: func(*fixture) {},
-			status: 504, reason: answer.ReasonHoldTimeout,
+			status: 504, reason: localreply.ReasonHoldTimeout,
 		},
 		"service gone": {
 			change: func(*service.Config) {},
 			before: func(f *fixture) { f.service.Close() },
-			status: 503, reason: answer.ReasonServiceGone,
+			status: 503, reason: localreply.ReasonServiceGone,
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -126,7 +126,7 @@ func TestLimitsNameThemselves(t *testing.T) {
 					t.Fatalf("the body %q: %v", body, err)
 				}
 				if response.StatusCode != test.status || status.Reason != metav1.StatusReason(test.reason) ||
-					response.Header.Get("Retry-After") == "" || response.Header.Get(answer.HeaderAnswer) != string(test.reason) {
+					response.Header.Get("Retry-After") == "" || response.Header.Get(localreply.HeaderAnswer) != string(test.reason) {
 					t.Fatalf("got %d %q %v", response.StatusCode, body, response.Header)
 				}
 			}

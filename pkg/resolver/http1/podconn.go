@@ -25,7 +25,6 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/truefoundry/elasti-apiserver/pkg/resolver/dial"
 	"github.com/truefoundry/elasti-apiserver/pkg/resolver/hold"
 	"github.com/truefoundry/elasti-apiserver/pkg/resolver/socket"
 )
@@ -46,7 +45,7 @@ type podConn struct {
 }
 
 func dialPod(ctx context.Context, lease hold.Lease) (*podConn, error) {
-	tcp, err := dial.Pod(ctx, lease.Addresses())
+	tcp, err := lease.Dial(ctx)
 	if err != nil {
 		return nil, err
 	}

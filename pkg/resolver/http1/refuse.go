@@ -22,7 +22,7 @@ import (
 	"time"
 
 	"github.com/truefoundry/elasti-apiserver/pkg/resolver/accesslog"
-	"github.com/truefoundry/elasti-apiserver/pkg/resolver/answer"
+	"github.com/truefoundry/elasti-apiserver/pkg/resolver/localreply"
 )
 
 const (
@@ -35,7 +35,7 @@ const (
 
 // refuse answers the current request with the resolver's own answer, and
 // returns whether the connection carries another.
-func (c *conn) refuse(a *answer.Answer) step {
+func (c *conn) refuse(a *localreply.Reply) step {
 	body := c.wholeBody()
 	if body < 0 || !c.request.persists() || c.draining.Load() {
 		c.refuseLast(a)
@@ -49,11 +49,11 @@ func (c *conn) refuse(a *answer.Answer) step {
 }
 
 // refuseLast answers the current request, and lets the connection end.
-func (c *conn) refuseLast(a *answer.Answer) {
+func (c *conn) refuseLast(a *localreply.Reply) {
 	c.lingers = c.sendAnswer(a, true)
 }
 
-func (c *conn) sendAnswer(a *answer.Answer, last bool) bool {
+func (c *conn) sendAnswer(a *localreply.Reply, last bool) bool {
 	c.record.Outcome = accesslog.Answered
 	c.record.Status = a.Status
 	if c.record.Reason == "" {

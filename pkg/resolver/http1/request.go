@@ -72,14 +72,20 @@ func (e *exchange) startBody() {
 	c.in.consume(len(c.request.raw))
 	// A connection that is closed already ends the body at once.
 	_ = c.setReadDeadline(time.Time{})
-	go func() {
+	c.server.options.Tasks.Go(b.abandon, func() {
 		defer close(b.done)
 		if kind == chunkedBody {
 			b.sent = b.sendChunks()
 		} else {
 			b.sent = b.sendSized(size)
 		}
-	}()
+	})
+}
+
+// abandon ends both connections after a panic.
+func (b *requestBody) abandon() {
+	b.client.tcp.Close()
+	b.pod.tcp.Close()
 }
 
 // sendSized sends a body of known size and reports whether all of it was sent.

@@ -35,8 +35,9 @@ import (
 	"sync"
 	"time"
 
-	"github.com/truefoundry/elasti-apiserver/pkg/resolver/asleep"
 	"github.com/truefoundry/elasti-apiserver/pkg/resolver/destination"
+	"github.com/truefoundry/elasti-apiserver/pkg/resolver/fallback"
+	"github.com/truefoundry/elasti-apiserver/pkg/resolver/task"
 )
 
 // drainIdleTimeout is how long a connection without a request is kept while the
@@ -51,8 +52,8 @@ var past = time.Unix(1, 0)
 type Options struct {
 	// Pool keeps the connections to pods.
 	Pool *Pool
-	// Asleep answers requests that are not held although no pod can take them.
-	Asleep *asleep.Policy
+	// Fallback answers requests that are not held although no pod can take them.
+	Fallback *fallback.Policy
 	// IdleTimeout is how long a connection may be without a request.
 	IdleTimeout time.Duration
 	// HeaderTimeout is how long a client may take to send the head of a request.
@@ -62,6 +63,8 @@ type Options struct {
 	BodyTimeout time.Duration
 	// MaxHeaderBytes bounds the head of a message.
 	MaxHeaderBytes int
+	// Tasks runs what serves a connection. Optional.
+	Tasks *task.Runner
 }
 
 // Server serves HTTP/1.x connections. It is safe for concurrent use.
@@ -89,7 +92,7 @@ func (s *Server) Serve(ctx context.Context, tcp *net.TCPConn, initial []byte, fi
 	c := &conn{server: s, tcp: tcp, address: tcp.RemoteAddr().String(), find: find, ended: ended}
 	c.in.adopt(initial)
 	s.add(c)
-	c.proceed(ctx, nextRequest)
+	s.options.Tasks.Run(c.abandon, func() { c.proceed(ctx, nextRequest) })
 }
 
 // Drain makes each connection end with its current or next request, or after a

@@ -24,7 +24,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/truefoundry/elasti-apiserver/pkg/resolver/answer"
+	"github.com/truefoundry/elasti-apiserver/pkg/resolver/localreply"
 )
 
 // Messages that two servers could split in different ways are answered with an
@@ -76,7 +76,7 @@ func TestAmbiguousRequestsAreRefused(t *testing.T) {
 			conn := f.client()
 			send(t, conn, test.request)
 			response, _ := readResponse(t, bufio.NewReader(conn), "POST")
-			if response.StatusCode != test.status || response.Header.Get(answer.HeaderAnswer) == "" {
+			if response.StatusCode != test.status || response.Header.Get(localreply.HeaderAnswer) == "" {
 				t.Fatalf("got %d %v, want %d", response.StatusCode, response.Header, test.status)
 			}
 		})

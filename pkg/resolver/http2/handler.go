@@ -33,9 +33,10 @@ import (
 	"golang.org/x/net/http2"
 
 	"github.com/truefoundry/elasti-apiserver/pkg/resolver/accesslog"
-	"github.com/truefoundry/elasti-apiserver/pkg/resolver/answer"
 	"github.com/truefoundry/elasti-apiserver/pkg/resolver/destination"
 	"github.com/truefoundry/elasti-apiserver/pkg/resolver/hold"
+	"github.com/truefoundry/elasti-apiserver/pkg/resolver/localfault"
+	"github.com/truefoundry/elasti-apiserver/pkg/resolver/localreply"
 	"github.com/truefoundry/elasti-apiserver/pkg/resolver/proberesponse"
 	"github.com/truefoundry/elasti-apiserver/pkg/resolver/service"
 )
@@ -95,7 +96,7 @@ type forwarding struct {
 // forward forwards a request, holding it for as long as no pod can take it.
 func (f *forwarding) forward(w http.ResponseWriter, r *http.Request, record *accesslog.Record) {
 	if r.Method == http.MethodConnect {
-		refuse(w, r, record, answer.New(http.StatusNotImplemented, answer.ReasonBadRequest,
+		refuse(w, r, record, localreply.New(http.StatusNotImplemented, localreply.ReasonBadRequest,
 			"CONNECT is not possible here: the destination is the service alone"))
 		return
 	}
@@ -106,7 +107,7 @@ func (f *forwarding) forward(w http.ResponseWriter, r *http.Request, record *acc
 			return
 		}
 	}
-	if traffic := f.service.Traffic(); !traffic.Wanted() || !f.server.options.Asleep.Passive(f.service, probeRequest(r)) {
+	if traffic := f.service.Traffic(); !traffic.Wanted() || !f.server.options.Fallback.Passive(f.service, probeRequest(r)) {
 		traffic.Begin()
 		defer traffic.End()
 	}
@@ -131,11 +132,11 @@ func (f *forwarding) forward(w http.ResponseWriter, r *http.Request, record *acc
 
 // answerAsleep returns the resolver's own answer to a request that it does not
 // hold while no pod can take it, or nil.
-func (f *forwarding) answerAsleep(r *http.Request) *answer.Answer {
+func (f *forwarding) answerAsleep(r *http.Request) *localreply.Reply {
 	if f.service.Queue().Answering(f.port.Name) {
 		return nil
 	}
-	return f.server.options.Asleep.Answer(f.service, probeRequest(r))
+	return f.server.options.Fallback.Reply(f.service, probeRequest(r))
 }
 
 func probeRequest(r *http.Request) *proberesponse.Request {
@@ -173,10 +174,10 @@ func (f *forwarding) refuseHeld(w http.ResponseWriter, r *http.Request, record *
 		record.Outcome = accesslog.ClientGone
 		return
 	}
-	refuse(w, r, record, answer.NotHeld(f.service, err))
+	refuse(w, r, record, localreply.ForError(f.service, err))
 }
 
-func refuse(w http.ResponseWriter, r *http.Request, record *accesslog.Record, a *answer.Answer) {
+func refuse(w http.ResponseWriter, r *http.Request, record *accesslog.Record, a *localreply.Reply) {
 	record.Outcome = accesslog.Answered
 	record.Status = a.Status
 	record.Reason = string(a.Reason)
@@ -192,6 +193,11 @@ func (f *forwarding) exchange(w http.ResponseWriter, r *http.Request, lease hold
 		if r.Context().Err() != nil {
 			lease.Release()
 			record.Outcome = accesslog.ClientGone
+			return nil
+		}
+		if localfault.Of(err) != nil {
+			lease.Release()
+			refuse(w, r, record, localreply.ForError(f.service, err))
 			return nil
 		}
 		lease.Refuse()
@@ -225,7 +231,7 @@ func (f *forwarding) exchange(w http.ResponseWriter, r *http.Request, lease hold
 			nothingSent = true
 			return errNothingSent
 		}
-		refuse(w, r, record, answer.New(http.StatusBadGateway, answer.ReasonPodLost,
+		refuse(w, r, record, localreply.New(http.StatusBadGateway, localreply.ReasonPodLost,
 			"the connection to the pod broke before it answered; the request may have been received, so it was not sent again"))
 		record.Reason = err.Error()
 		return nil

@@ -43,11 +43,12 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti/v1alpha1"
-	"github.com/truefoundry/elasti-apiserver/pkg/resolver/answer"
-	"github.com/truefoundry/elasti-apiserver/pkg/resolver/asleep"
 	"github.com/truefoundry/elasti-apiserver/pkg/resolver/destination"
 	"github.com/truefoundry/elasti-apiserver/pkg/resolver/endpoint"
+	"github.com/truefoundry/elasti-apiserver/pkg/resolver/fallback"
 	"github.com/truefoundry/elasti-apiserver/pkg/resolver/hold"
+	"github.com/truefoundry/elasti-apiserver/pkg/resolver/localreply"
+	"github.com/truefoundry/elasti-apiserver/pkg/resolver/memory"
 	"github.com/truefoundry/elasti-apiserver/pkg/resolver/service"
 )
 
@@ -71,10 +72,10 @@ func newFixture(t *testing.T, change func(*service.Config)) *fixture {
 	f := &fixture{t: t}
 	f.service = service.New(service.Options{
 		Namespace: "shop", Name: "cart", PublicService: "cart",
-		Config: config, Budget: hold.NewBudget(1 << 30), Logger: klog.Background(),
+		Config: config, Budget: memory.NewBudget(memory.Limits{Process: 1 << 30}), Logger: klog.Background(),
 	})
 	pool := NewPool(64 << 10)
-	server, err := New(Options{Pool: pool, Asleep: &asleep.Policy{PassiveUserAgents: []string{"kube-probe/", "Monitor "}}, IdleTimeout: time.Minute, MaxHeaderBytes: 64 << 10})
+	server, err := New(Options{Pool: pool, Fallback: &fallback.Policy{PassiveUserAgents: []string{"kube-probe/", "Monitor "}}, IdleTimeout: time.Minute, MaxHeaderBytes: 64 << 10})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -378,7 +379,7 @@ func TestUserAgentsThatDoNotWake(t *testing.T) {
 	passive := []string{"kube-probe/1.37", "Monitor 2 (https://example.com)"}
 	for _, agent := range passive {
 		response := ask(agent)
-		if response.StatusCode != http.StatusServiceUnavailable || response.Header.Get(answer.HeaderAnswer) != string(answer.ReasonAsleep) {
+		if response.StatusCode != http.StatusServiceUnavailable || response.Header.Get(localreply.HeaderAnswer) != string(localreply.ReasonAsleep) {
 			t.Errorf("%q is answered %d %v", agent, response.StatusCode, response.Header)
 		}
 	}
@@ -443,7 +444,7 @@ func TestLimitsNameThemselves(t *testing.T) {
 	defer response.Body.Close()
 	body, _ := io.ReadAll(response.Body)
 	if response.StatusCode != http.StatusServiceUnavailable || response.Header.Get("Retry-After") == "" ||
-		response.Header.Get(answer.HeaderAnswer) != string(answer.ReasonTooManyPending) || !bytes.Contains(body, []byte("maxPending")) {
+		response.Header.Get(localreply.HeaderAnswer) != string(localreply.ReasonTooManyPending) || !bytes.Contains(body, []byte("maxPending")) {
 		t.Errorf("HTTP got %d %v %s", response.StatusCode, response.Header, body)
 	}
 	f.pods(grpcPod(t))

@@ -24,7 +24,6 @@ import (
 
 	"golang.org/x/net/http2"
 
-	"github.com/truefoundry/elasti-apiserver/pkg/resolver/dial"
 	"github.com/truefoundry/elasti-apiserver/pkg/resolver/endpoint"
 	"github.com/truefoundry/elasti-apiserver/pkg/resolver/hold"
 )
@@ -123,7 +122,7 @@ func (p *Pool) reserve(ctx context.Context, lease hold.Lease) (http.RoundTripper
 	if conn := p.reserveOpen(key); conn != nil {
 		return conn, nil
 	}
-	tcp, err := dial.Pod(ctx, lease.Addresses())
+	tcp, err := lease.Dial(ctx)
 	if err != nil {
 		return nil, err
 	}

@@ -37,8 +37,9 @@ import (
 
 	"golang.org/x/net/http2"
 
-	"github.com/truefoundry/elasti-apiserver/pkg/resolver/asleep"
 	"github.com/truefoundry/elasti-apiserver/pkg/resolver/destination"
+	"github.com/truefoundry/elasti-apiserver/pkg/resolver/fallback"
+	"github.com/truefoundry/elasti-apiserver/pkg/resolver/task"
 )
 
 const (
@@ -55,8 +56,8 @@ const (
 type Options struct {
 	// Pool keeps the connections to pods.
 	Pool *Pool
-	// Asleep answers requests that are not held although no pod can take them.
-	Asleep *asleep.Policy
+	// Fallback answers requests that are not held although no pod can take them.
+	Fallback *fallback.Policy
 	// IdleTimeout is how long a connection may be without a stream.
 	IdleTimeout time.Duration
 	// MaxHeaderBytes bounds the header fields of a request.
@@ -64,6 +65,8 @@ type Options struct {
 	// MoveDelay is how long after resolvers left the path of a service's traffic
 	// clients are told to reconnect.
 	MoveDelay time.Duration
+	// Tasks runs what serves a connection. Optional.
+	Tasks *task.Runner
 }
 
 // Server serves HTTP/2 connections. It is safe for concurrent use.
@@ -100,10 +103,12 @@ func New(options Options) (*Server, error) {
 // wants it to end sooner closes tcp.
 func (s *Server) Serve(ctx context.Context, tcp *net.TCPConn, initial []byte, find destination.Find) {
 	defer tcp.Close()
-	s.http2.ServeConn(&prefixedConn{TCPConn: tcp, prefix: initial}, &http2.ServeConnOpts{
-		Context:    ctx,
-		BaseConfig: s.http1,
-		Handler:    &handler{server: s, find: find},
+	s.options.Tasks.Run(nil, func() {
+		s.http2.ServeConn(&prefixedConn{TCPConn: tcp, prefix: initial}, &http2.ServeConnOpts{
+			Context:    ctx,
+			BaseConfig: s.http1,
+			Handler:    &handler{server: s, find: find},
+		})
 	})
 }
 

@@ -21,19 +21,11 @@ package metrics
 
 import (
 	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/truefoundry/elasti-apiserver/pkg/resolver/localfault"
 )
 
 const prefix = "elasti_resolver_"
-
-// The values of the outcome label of held_total.
-const (
-	heldReleased       = "released"
-	heldTimeout        = "timeout"
-	heldTooManyPending = "too_many_pending"
-	heldTooManyBytes   = "too_many_bytes"
-	heldClientGone     = "client_gone"
-	heldServiceGone    = "service_gone"
-)
 
 // The values of the step label of cold_start_seconds.
 const (
@@ -73,6 +65,9 @@ type Metrics struct {
 	wakeCalls *prometheus.CounterVec
 	wake      *prometheus.HistogramVec
 	services  *services
+
+	panics      prometheus.Counter
+	localFaults *prometheus.CounterVec
 }
 
 // New makes metrics and registers them.
@@ -97,9 +92,15 @@ func New(registerer prometheus.Registerer, process Process) (*Metrics, error) {
 		wakeCalls: counter("wake_calls_total", "Wake calls by result.", with("result")),
 		wake:      histogram("wake_seconds", "Time that wake calls took.", wakeBuckets, service),
 		services:  newServices(),
+
+		panics:      prometheus.NewCounter(prometheus.CounterOpts{Name: prefix + "panics_total", Help: "Panics while a connection was served. Each ended one connection."}),
+		localFaults: counter("local_faults_total", "Times that the resolver's own machine kept it from accepting or making a connection, by what was missing.", []string{"kind"}),
+	}
+	for _, kind := range localfault.Kinds() {
+		m.localFaults.WithLabelValues(string(kind))
 	}
 	for _, collector := range []prometheus.Collector{
-		m.held, m.hold, m.coldStart, m.ended, m.bytes, m.wakeCalls, m.wake, m.services,
+		m.held, m.hold, m.coldStart, m.ended, m.bytes, m.wakeCalls, m.wake, m.services, m.panics, m.localFaults,
 		gauge("listeners", "Proxy ports that are open.", func() float64 { return float64(process.Listeners()) }),
 		gauge("connections", "Connections of clients that are open.", func() float64 { return float64(process.Connections()) }),
 		gauge("held_bytes", "Bytes that are counted for what is held.", func() float64 { return float64(process.HeldBytes()) }),
@@ -109,4 +110,12 @@ func New(registerer prometheus.Registerer, process Process) (*Metrics, error) {
 		}
 	}
 	return m, nil
+}
+
+// Panicked counts a panic while a connection was served.
+func (m *Metrics) Panicked() { m.panics.Inc() }
+
+// LocalFault counts a fault of the resolver's own machine.
+func (m *Metrics) LocalFault(fault *localfault.Error) {
+	m.localFaults.WithLabelValues(string(fault.Kind)).Inc()
 }

@@ -29,7 +29,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"github.com/truefoundry/elasti-apiserver/pkg/resolver/accesslog"
-	"github.com/truefoundry/elasti-apiserver/pkg/resolver/answer"
+	"github.com/truefoundry/elasti-apiserver/pkg/resolver/localreply"
 )
 
 type process struct{}
@@ -66,7 +66,7 @@ func TestServiceMetrics(t *testing.T) {
 		Protocol: accesslog.HTTP1, Outcome: accesslog.Forwarded, Held: true, BytesIn: 10, BytesOut: 20,
 		Received: at(1000), WakeAnswered: at(1004), EndpointReady: at(1600), Released: at(1601),
 	})
-	s.Ended(&accesslog.Record{Protocol: accesslog.HTTP2, Outcome: accesslog.Answered, Held: true, Reason: string(answer.ReasonTooManyPending)})
+	s.Ended(&accesslog.Record{Protocol: accesslog.HTTP2, Outcome: accesslog.Answered, Held: true, Reason: string(localreply.ReasonTooManyPending)})
 	s.Ended(&accesslog.Record{Protocol: accesslog.Stream, Outcome: accesslog.ClientGone, Held: true})
 	s.Ended(&accesslog.Record{Protocol: accesslog.HTTP1, Outcome: accesslog.Forwarded, Released: at(1)})
 	s.WakeCalled(3*time.Millisecond, nil)
@@ -81,7 +81,6 @@ func TestServiceMetrics(t *testing.T) {
 		`elasti_resolver_held_total{namespace="shop",outcome="released",service="cart"} 1`,
 		`elasti_resolver_held_total{namespace="shop",outcome="too_many_pending",service="cart"} 1`,
 		`elasti_resolver_held_total{namespace="shop",outcome="client_gone",service="cart"} 1`,
-		`elasti_resolver_held_total{namespace="shop",outcome="timeout",service="cart"} 0`,
 		`elasti_resolver_hold_seconds_count{namespace="shop",service="cart"} 1`,
 		`elasti_resolver_cold_start_seconds_count{namespace="shop",service="cart",step="wake"} 1`,
 		`elasti_resolver_cold_start_seconds_count{namespace="shop",service="cart",step="pod"} 1`,
@@ -95,7 +94,30 @@ func TestServiceMetrics(t *testing.T) {
 		}
 	}
 	s.Remove()
+	// What ends later brings nothing back.
+	s.Ended(&accesslog.Record{Protocol: accesslog.Stream, Outcome: accesslog.Failed, Held: true, Released: at(1), BytesIn: 1})
 	if text := scrape(t, registry); strings.Contains(text, "cart") {
 		t.Errorf("series are left of a service that is gone:\n%s", text)
+	}
+}
+
+// A resolver with hundreds of services that see no traffic tells little of them.
+func TestServiceWithoutTrafficHasFewSeries(t *testing.T) {
+	registry := prometheus.NewRegistry()
+	m, err := New(registry, process{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := m.Service("shop", "cart", queue{})
+	defer s.Remove()
+	series := func() int {
+		return strings.Count(scrape(t, registry), `service="cart"`) + strings.Count(scrape(t, registry), `source="cart"`)
+	}
+	if n := series(); n != 2 {
+		t.Errorf("%d series of a service without traffic, want its two gauges", n)
+	}
+	s.Ended(&accesslog.Record{Protocol: accesslog.HTTP1, Outcome: accesslog.Forwarded, BytesOut: 1})
+	if n := series(); n != 4 {
+		t.Errorf("%d series after a request, want four", n)
 	}
 }

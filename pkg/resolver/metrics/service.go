@@ -23,7 +23,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/truefoundry/elasti-apiserver/pkg/resolver/accesslog"
-	"github.com/truefoundry/elasti-apiserver/pkg/resolver/answer"
+	"github.com/truefoundry/elasti-apiserver/pkg/resolver/localreply"
 )
 
 // Queue is what the gauges of a service are read from.
@@ -34,18 +34,25 @@ type Queue interface {
 }
 
 // Service is the metrics of one service. It is safe for concurrent use.
+//
+// A series begins when it first counts: a resolver has hundreds of services that
+// see no traffic for days.
 type Service struct {
-	metrics *Metrics
-	labels  prometheus.Labels
-	queue   Queue
+	// Immutable.
+	metrics         *Metrics
+	namespace, name string
+	queue           Queue
 
-	held              map[string]prometheus.Counter
-	hold              prometheus.Observer
-	steps             map[string]prometheus.Observer
-	ended             map[endedKey]prometheus.Counter
-	bytesIn, bytesOut prometheus.Counter
-	wakeCalls         map[bool]prometheus.Counter
-	wake              prometheus.Observer
+	mu      sync.Mutex
+	removed bool
+
+	held              byLabel[localreply.HeldOutcome, prometheus.Counter]
+	hold              byLabel[struct{}, prometheus.Observer]
+	steps             byLabel[string, prometheus.Observer]
+	ended             byLabel[endedKey, prometheus.Counter]
+	bytesIn, bytesOut byLabel[struct{}, prometheus.Counter]
+	wakeCalls         byLabel[string, prometheus.Counter]
+	wake              byLabel[struct{}, prometheus.Observer]
 }
 
 type endedKey struct {
@@ -53,73 +60,63 @@ type endedKey struct {
 	outcome  accesslog.Outcome
 }
 
-// Service returns the metrics of a service, all at zero. Remove ends them.
+// Service returns the metrics of a service. Remove ends them.
 func (m *Metrics) Service(namespace, name string, queue Queue) *Service {
-	s := &Service{
-		metrics:   m,
-		labels:    prometheus.Labels{"namespace": namespace, "service": name},
-		queue:     queue,
-		held:      map[string]prometheus.Counter{},
-		hold:      m.hold.WithLabelValues(namespace, name),
-		steps:     map[string]prometheus.Observer{},
-		ended:     map[endedKey]prometheus.Counter{},
-		bytesIn:   m.bytes.WithLabelValues(namespace, name, "in"),
-		bytesOut:  m.bytes.WithLabelValues(namespace, name, "out"),
-		wakeCalls: map[bool]prometheus.Counter{},
-		wake:      m.wake.WithLabelValues(namespace, name),
-	}
-	for _, outcome := range []string{heldReleased, heldTimeout, heldTooManyPending, heldTooManyBytes, heldClientGone, heldServiceGone} {
-		s.held[outcome] = m.held.WithLabelValues(namespace, name, outcome)
-	}
-	for _, step := range []string{stepWake, stepPod, stepRelease} {
-		s.steps[step] = m.coldStart.WithLabelValues(namespace, name, step)
-	}
-	for _, protocol := range accesslog.Protocols() {
-		for _, outcome := range accesslog.Outcomes() {
-			s.ended[endedKey{protocol, outcome}] = m.ended.WithLabelValues(namespace, name, string(protocol), string(outcome))
-		}
-	}
-	s.wakeCalls[true] = m.wakeCalls.WithLabelValues(namespace, name, resultSuccess)
-	s.wakeCalls[false] = m.wakeCalls.WithLabelValues(namespace, name, resultError)
+	s := &Service{metrics: m, namespace: namespace, name: name, queue: queue}
 	m.services.add(s)
 	return s
 }
 
-// Remove ends the series of the service.
+// Remove ends the series of the service. What is counted later is lost.
 func (s *Service) Remove() {
+	s.mu.Lock()
+	s.removed = true
+	s.mu.Unlock()
 	s.metrics.services.remove(s)
+	labels := prometheus.Labels{"namespace": s.namespace, "service": s.name}
 	for _, vector := range []interface {
 		DeletePartialMatch(prometheus.Labels) int
 	}{s.metrics.held, s.metrics.hold, s.metrics.coldStart, s.metrics.ended, s.metrics.bytes, s.metrics.wakeCalls, s.metrics.wake} {
-		vector.DeletePartialMatch(s.labels)
+		vector.DeletePartialMatch(labels)
 	}
 }
 
 // WakeCalled counts a wake call.
 func (s *Service) WakeCalled(took time.Duration, err error) {
-	s.wakeCalls[err == nil].Inc()
-	s.wake.Observe(took.Seconds())
+	result := resultSuccess
+	if err != nil {
+		result = resultError
+	}
+	counterOf(s, &s.wakeCalls, s.metrics.wakeCalls, result, result).Inc()
+	observerOf(s, &s.wake, s.metrics.wake, struct{}{}).Observe(took.Seconds())
 }
 
 // Ended counts a request or connection that has ended.
 func (s *Service) Ended(record *accesslog.Record) {
-	if counter := s.ended[endedKey{record.Protocol, record.Outcome}]; counter != nil {
-		counter.Inc()
+	key := endedKey{record.Protocol, record.Outcome}
+	counterOf(s, &s.ended, s.metrics.ended, key, string(key.protocol), string(key.outcome)).Inc()
+	if record.BytesIn > 0 {
+		counterOf(s, &s.bytesIn, s.metrics.bytes, struct{}{}, "in").Add(float64(record.BytesIn))
 	}
-	s.bytesIn.Add(float64(record.BytesIn))
-	s.bytesOut.Add(float64(record.BytesOut))
+	if record.BytesOut > 0 {
+		counterOf(s, &s.bytesOut, s.metrics.bytes, struct{}{}, "out").Add(float64(record.BytesOut))
+	}
 	if record.Held {
 		s.wasHeld(record)
 	}
 }
 
+func (s *Service) countHeld(outcome localreply.HeldOutcome) {
+	counterOf(s, &s.held, s.metrics.held, outcome, string(outcome)).Inc()
+}
+
 func (s *Service) wasHeld(record *accesslog.Record) {
 	if record.Released.IsZero() {
-		s.held[notReleased(record)].Inc()
+		s.countHeld(notReleased(record))
 		return
 	}
-	s.held[heldReleased].Inc()
-	s.hold.Observe(record.Released.Sub(record.Received).Seconds())
+	s.countHeld(localreply.HeldReleased)
+	observerOf(s, &s.hold, s.metrics.hold, struct{}{}).Observe(record.Released.Sub(record.Received).Seconds())
 	for _, step := range []struct {
 		name       string
 		begin, end time.Time
@@ -130,25 +127,17 @@ func (s *Service) wasHeld(record *accesslog.Record) {
 	} {
 		// A request that came in the middle of a cold start saw only the rest.
 		if !step.begin.IsZero() && step.end.After(step.begin) {
-			s.steps[step.name].Observe(step.end.Sub(step.begin).Seconds())
+			observerOf(s, &s.steps, s.metrics.coldStart, step.name, step.name).Observe(step.end.Sub(step.begin).Seconds())
 		}
 	}
 }
 
 // notReleased returns the outcome of something that was not given a pod.
-func notReleased(record *accesslog.Record) string {
+func notReleased(record *accesslog.Record) localreply.HeldOutcome {
 	if record.Outcome == accesslog.ClientGone {
-		return heldClientGone
+		return localreply.HeldClientGone
 	}
-	switch answer.Reason(record.Reason) {
-	case answer.ReasonHoldTimeout:
-		return heldTimeout
-	case answer.ReasonTooManyPending:
-		return heldTooManyPending
-	case answer.ReasonTooManyBytes:
-		return heldTooManyBytes
-	}
-	return heldServiceGone
+	return localreply.Reason(record.Reason).HeldOutcome()
 }
 
 // services collects the gauges of all services when they are asked for, so that
@@ -192,7 +181,7 @@ func (s *services) Collect(metrics chan<- prometheus.Metric) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for service := range s.all {
-		namespace, name := service.labels["namespace"], service.labels["service"]
+		namespace, name := service.namespace, service.name
 		metrics <- prometheus.MustNewConstMetric(s.held, prometheus.GaugeValue, float64(service.queue.Held()), namespace, name)
 		metrics <- prometheus.MustNewConstMetric(s.inFlight, prometheus.GaugeValue, float64(service.queue.InFlight()), namespace, name)
 	}

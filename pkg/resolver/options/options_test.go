@@ -34,7 +34,8 @@ func TestValidate(t *testing.T) {
 	for _, argument := range []string{
 		"--bind-address=localhost", "--max-held-bytes=1", "--max-header-bytes=1", "--header-timeout=0s",
 		"--idle-timeout=-1s", "--sniff-timeout=0s", "--shutdown-timeout=0s", "--shutdown-delay=-1s",
-		"--http2-move-delay=-1s", "--port-linger=-1s", "--shared-http-port=65536", "--tracing-sampling-rate-per-million=-1",
+		"--http2-move-delay=-1s", "--body-timeout=-1s", "--greeting-timeout=-1s", "--max-held-bytes-per-service=-1",
+		"--max-connections=-1", "--max-connections-per-service=-1", "--max-connections-per-client=-1", "--port-linger=-1s", "--shared-http-port=65536", "--tracing-sampling-rate-per-million=-1",
 	} {
 		o := New()
 		flags := pflag.NewFlagSet("test", pflag.ContinueOnError)

@@ -81,20 +81,13 @@ func (o *Options) Run(ctx context.Context) error {
 		Elasti:            elastiClient,
 		Kubernetes:        kubeClient,
 		BindAddress:       o.BindAddress,
-		SharedPort:        o.SharedPort,
-		SharedHostHeader:  o.SharedHostHeader,
-		ClusterDomain:     o.ClusterDomain,
+		SharedPort:        o.SharedPort.Port,
+		SharedHostHeader:  o.SharedPort.HostHeader,
+		ClusterDomain:     o.SharedPort.ClusterDomain,
 		PassiveUserAgents: o.PassiveUserAgents,
-		MaxHeldBytes:      o.MaxHeldBytes,
-		MaxHeaderBytes:    o.MaxHeaderBytes,
-		HeaderTimeout:     o.HeaderTimeout,
-		BodyTimeout:       o.BodyTimeout,
-		IdleTimeout:       o.IdleTimeout,
-		SniffTimeout:      o.SniffTimeout,
-		HTTP2MoveDelay:    o.HTTP2MoveDelay,
-		PortLinger:        o.PortLinger,
-		ShutdownDelay:     o.ShutdownDelay,
-		ShutdownTimeout:   o.ShutdownTimeout,
+		Limits:            o.Limits,
+		Timeouts:          o.Timeouts,
+		Drain:             o.Drain,
 		Registerer:        registry,
 		Metrics:           metricsHandler(registry, kubeClient),
 		Logger:            klog.FromContext(ctx),
@@ -109,12 +102,12 @@ func (o *Options) Run(ctx context.Context) error {
 	if options.HealthListener, err = listen.Listen(ctx, "tcp", o.HealthAddress); err != nil {
 		return fmt.Errorf("opening --health-address: %w", err)
 	}
-	if o.MetricsAddress != "" {
-		config, err := scrape.TLSConfig(o.MetricsCertificateFile, o.MetricsKeyFile)
+	if o.Metrics.Address != "" {
+		config, err := scrape.TLSConfig(o.Metrics.CertificateFile, o.Metrics.KeyFile)
 		if err != nil {
 			return fmt.Errorf("preparing TLS for --metrics-address: %w", err)
 		}
-		listener, err := listen.Listen(ctx, "tcp", o.MetricsAddress)
+		listener, err := listen.Listen(ctx, "tcp", o.Metrics.Address)
 		if err != nil {
 			return fmt.Errorf("opening --metrics-address: %w", err)
 		}
@@ -161,15 +154,15 @@ func clients(config *rest.Config) (versioned.Interface, kubernetes.Interface, er
 
 // tracerProvider returns what makes spans, or nil without an endpoint.
 func (o *Options) tracerProvider(ctx context.Context) (tracing.TracerProvider, error) {
-	if o.TracingEndpoint == "" {
+	if o.Tracing.Endpoint == "" {
 		return nil, nil
 	}
 	provider, err := tracing.NewProvider(ctx, &tracingv1.TracingConfiguration{
-		Endpoint:               ptr.To(o.TracingEndpoint),
-		SamplingRatePerMillion: ptr.To(o.TracingSamplingRatePerMillion),
+		Endpoint:               ptr.To(o.Tracing.Endpoint),
+		SamplingRatePerMillion: ptr.To(o.Tracing.SamplingRatePerMillion),
 	}, nil, []resource.Option{resource.WithAttributes(attribute.String("service.name", "elasti-resolver"))})
 	if err != nil {
-		return nil, fmt.Errorf("connecting to the collector of traces (--tracing-endpoint=%q): %w", o.TracingEndpoint, err)
+		return nil, fmt.Errorf("connecting to the collector of traces (--tracing-endpoint=%q): %w", o.Tracing.Endpoint, err)
 	}
 	return provider, nil
 }

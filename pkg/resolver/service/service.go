@@ -28,8 +28,10 @@ import (
 	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti/v1alpha1"
 	"github.com/truefoundry/elasti-apiserver/pkg/resolver/accesslog"
 	"github.com/truefoundry/elasti-apiserver/pkg/resolver/activity"
+	"github.com/truefoundry/elasti-apiserver/pkg/resolver/dial"
 	"github.com/truefoundry/elasti-apiserver/pkg/resolver/endpoint"
 	"github.com/truefoundry/elasti-apiserver/pkg/resolver/hold"
+	"github.com/truefoundry/elasti-apiserver/pkg/resolver/memory"
 	"github.com/truefoundry/elasti-apiserver/pkg/resolver/proberesponse"
 )
 
@@ -80,7 +82,9 @@ type Options struct {
 	// Config is the first configuration; Apply changes it.
 	Config *Config
 	// Budget is shared by all services.
-	Budget *hold.Budget
+	Budget *memory.Budget
+	// Dialer connects to pods. Optional.
+	Dialer *dial.Dialer
 	// Logger is the base of the log lines about the service.
 	Logger klog.Logger
 	// Finish is told of each request and connection of the service when it has
@@ -129,6 +133,7 @@ func New(options Options) *Service {
 	s.queue = hold.New(hold.Options{
 		Limits: options.Config.Limits,
 		Budget: options.Budget,
+		Dialer: options.Dialer,
 		Attend: s.attend,
 	})
 	if options.Attendants != nil {
@@ -149,6 +154,9 @@ func (s *Service) Config() *Config { return s.config.Load() }
 
 // Queue returns where the service's traffic waits.
 func (s *Service) Queue() *hold.Queue { return s.queue }
+
+// Memory returns what counts the bytes that the service's traffic costs.
+func (s *Service) Memory() *memory.Account { return s.queue.Memory() }
 
 // Traffic returns what counts the service's requests and connections.
 func (s *Service) Traffic() *activity.Tracker { return s.traffic }

@@ -24,9 +24,9 @@ import (
 	"time"
 
 	"github.com/truefoundry/elasti-apiserver/pkg/resolver/accesslog"
-	"github.com/truefoundry/elasti-apiserver/pkg/resolver/answer"
-	"github.com/truefoundry/elasti-apiserver/pkg/resolver/dial"
 	"github.com/truefoundry/elasti-apiserver/pkg/resolver/hold"
+	"github.com/truefoundry/elasti-apiserver/pkg/resolver/localfault"
+	"github.com/truefoundry/elasti-apiserver/pkg/resolver/localreply"
 	"github.com/truefoundry/elasti-apiserver/pkg/resolver/service"
 	"github.com/truefoundry/elasti-apiserver/pkg/resolver/socket"
 )
@@ -76,7 +76,7 @@ func serve(ctx context.Context, client *net.TCPConn, initial []byte, svc *servic
 		record.Outcome = accesslog.ClientGone
 		return nil, err
 	case err != nil:
-		record.Outcome, record.Reason = accesslog.Answered, string(answer.NotHeld(svc, err).Reason)
+		record.Outcome, record.Reason = accesslog.Answered, string(localreply.ForError(svc, err).Reason)
 		return nil, err
 	case pod == nil:
 		return initial, nil
@@ -144,9 +144,13 @@ func connect(ctx context.Context, client *net.TCPConn, initial []byte, svc *serv
 		}
 		record.Released = time.Now()
 		record.Pod = lease.Pod.Name
-		pod, err := dial.Pod(ctx, lease.Addresses())
+		pod, err := lease.Dial(ctx)
 		if err == nil {
 			return lease, pod, initial, nil
+		}
+		if localfault.Of(err) != nil {
+			lease.Release()
+			return hold.Lease{}, nil, initial, err
 		}
 		lease.Refuse()
 		ok, again = false, true

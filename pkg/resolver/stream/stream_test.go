@@ -35,6 +35,7 @@ import (
 	"github.com/truefoundry/elasti-apiserver/pkg/resolver/accesslog"
 	"github.com/truefoundry/elasti-apiserver/pkg/resolver/endpoint"
 	"github.com/truefoundry/elasti-apiserver/pkg/resolver/hold"
+	"github.com/truefoundry/elasti-apiserver/pkg/resolver/memory"
 	"github.com/truefoundry/elasti-apiserver/pkg/resolver/service"
 )
 
@@ -59,7 +60,7 @@ func newFixture(t *testing.T, initial string, change func(*service.Config)) *fix
 	f := &fixture{t: t, records: make(chan accesslog.Record, 100), handedBack: make(chan string, 100)}
 	f.service = service.New(service.Options{
 		Namespace: "shop", Name: "db", PublicService: "db", Config: config,
-		Budget: hold.NewBudget(1 << 30), Logger: klog.Background(),
+		Budget: memory.NewBudget(memory.Limits{Process: 1 << 30}), Logger: klog.Background(),
 		Finish: func(record *accesslog.Record) { f.records <- *record },
 	})
 	ctx, cancel := context.WithCancel(context.Background())

@@ -14,7 +14,7 @@ See the License for the specific language governing permissions and
 limitations under the License.
 */
 
-package shared
+package hostroute
 
 import (
 	"fmt"
@@ -23,7 +23,7 @@ import (
 
 	"k8s.io/klog/v2"
 
-	"github.com/truefoundry/elasti-apiserver/pkg/resolver/hold"
+	"github.com/truefoundry/elasti-apiserver/pkg/resolver/memory"
 	"github.com/truefoundry/elasti-apiserver/pkg/resolver/service"
 )
 
@@ -83,16 +83,16 @@ func FuzzParse(f *testing.F) {
 	})
 }
 
-func TestDirectory(t *testing.T) {
+func TestTable(t *testing.T) {
 	make := func(name string) *service.Service {
 		s := service.New(service.Options{
 			Namespace: "shop", Name: name, PublicService: name, Config: &service.Config{},
-			Budget: hold.NewBudget(1), Logger: klog.Background(),
+			Budget: memory.NewBudget(memory.Limits{Process: 1}), Logger: klog.Background(),
 		})
 		t.Cleanup(s.Close)
 		return s
 	}
-	d := NewDirectory("cluster.local")
+	d := New(Options{ClusterDomain: "cluster.local"})
 	cart, till := make("cart"), make("till")
 	web, admin, odd := service.Port{Number: 80}, service.Port{Number: 8080}, service.Port{Number: 9000}
 	d.Add(cart, web)

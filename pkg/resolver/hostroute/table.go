@@ -14,7 +14,7 @@ See the License for the specific language governing permissions and
 limitations under the License.
 */
 
-package shared
+package hostroute
 
 import (
 	"sync"
@@ -27,9 +27,9 @@ import (
 // httpPort is the port that a URL without one means.
 const httpPort = 80
 
-// Directory is the services on the shared port. It is safe for concurrent use.
-type Directory struct {
-	clusterDomain string
+// Table is the services on the shared port by host name. It is safe for concurrent use.
+type Table struct {
+	options Options
 
 	mu       sync.RWMutex
 	services map[types.NamespacedName]*listing
@@ -40,9 +40,18 @@ type listing struct {
 	ports   []service.Port
 }
 
-// NewDirectory returns an empty directory for a cluster domain.
-func NewDirectory(clusterDomain string) *Directory {
-	return &Directory{clusterDomain: clusterDomain, services: map[types.NamespacedName]*listing{}}
+// Options are what a Table is made of.
+type Options struct {
+	// ClusterDomain is the domain of Service names.
+	ClusterDomain string
+	// HostHeader is the header field that has the host name where it is set;
+	// otherwise Host has. Empty: always Host.
+	HostHeader string
+}
+
+// New returns an empty table.
+func New(options Options) *Table {
+	return &Table{options: options, services: map[types.NamespacedName]*listing{}}
 }
 
 func keyOf(svc *service.Service) types.NamespacedName {
@@ -50,24 +59,24 @@ func keyOf(svc *service.Service) types.NamespacedName {
 }
 
 // Add makes a port of a service reachable.
-func (d *Directory) Add(svc *service.Service, port service.Port) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
+func (t *Table) Add(svc *service.Service, port service.Port) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
 	key := keyOf(svc)
-	found := d.services[key]
+	found := t.services[key]
 	if found == nil || found.service != svc {
 		found = &listing{service: svc}
-		d.services[key] = found
+		t.services[key] = found
 	}
 	found.ports = append(found.ports, port)
 }
 
 // Remove ends that.
-func (d *Directory) Remove(svc *service.Service, port service.Port) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
+func (t *Table) Remove(svc *service.Service, port service.Port) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
 	key := keyOf(svc)
-	found := d.services[key]
+	found := t.services[key]
 	if found == nil || found.service != svc {
 		return
 	}
@@ -79,20 +88,20 @@ func (d *Directory) Remove(svc *service.Service, port service.Port) {
 	}
 	found.ports = kept
 	if len(kept) == 0 {
-		delete(d.services, key)
+		delete(t.services, key)
 	}
 }
 
 // Find returns the service and port that a host name means, or nil. A host name
 // without a port means the only port there is, or port 80.
-func (d *Directory) Find(host string) (*service.Service, service.Port) {
-	name, ok := Parse(host, d.clusterDomain)
+func (t *Table) Find(host string) (*service.Service, service.Port) {
+	name, ok := Parse(host, t.options.ClusterDomain)
 	if !ok {
 		return nil, service.Port{}
 	}
-	d.mu.RLock()
-	defer d.mu.RUnlock()
-	found := d.services[name.Service]
+	t.mu.RLock()
+	defer t.mu.RUnlock()
+	found := t.services[name.Service]
 	if found == nil {
 		return nil, service.Port{}
 	}

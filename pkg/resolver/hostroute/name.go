@@ -14,10 +14,10 @@ See the License for the specific language governing permissions and
 limitations under the License.
 */
 
-// Package shared tells the services on the shared HTTP port apart. That port is
+// Package hostroute routes the requests on the shared HTTP port. That port is
 // for Service ports that were not given a proxy port of their own; there, and
 // only there, the host name that a client asks for decides where a request goes.
-package shared
+package hostroute
 
 import (
 	"net/netip"

@@ -14,7 +14,7 @@ See the License for the specific language governing permissions and
 limitations under the License.
 */
 
-package answer
+package localreply
 
 import (
 	"net/http"
@@ -23,13 +23,13 @@ import (
 )
 
 // ServeHTTP answers a request. A client of gRPC gets a status in its own terms.
-func (a *Answer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+func (a *Reply) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	fields := w.Header()
 	fields.Set(HeaderAnswer, string(a.Reason))
 	fields.Set("Cache-Control", "no-store")
 	if strings.HasPrefix(r.Header.Get("Content-Type"), "application/grpc") {
 		fields.Set("Content-Type", "application/grpc")
-		fields.Set("Grpc-Status", strconv.Itoa(a.Reason.grpcStatus()))
+		fields.Set("Grpc-Status", strconv.Itoa(int(a.Reason.class().grpc)))
 		fields.Set("Grpc-Message", percentEncode(a.Message))
 		w.WriteHeader(http.StatusOK)
 		return

@@ -14,7 +14,7 @@ See the License for the specific language governing permissions and
 limitations under the License.
 */
 
-package answer
+package localreply
 
 import (
 	"bufio"
@@ -31,7 +31,7 @@ import (
 func TestHTTP1(t *testing.T) {
 	full := New(http.StatusServiceUnavailable, ReasonTooManyPending, "as many as proxy.maxPending allows")
 	for name, test := range map[string]struct {
-		answer       *Answer
+		answer       *Reply
 		toHead, last bool
 		retryAfter   string
 		body         bool
@@ -40,8 +40,8 @@ func TestHTTP1(t *testing.T) {
 		"an error to HEAD":     {full, true, false, "1", false},
 		"the last":             {full, false, true, "1", true},
 		"a bad request":        {New(http.StatusBadRequest, ReasonBadRequest, "malformed"), false, true, "", true},
-		"no content":           {&Answer{Status: http.StatusNoContent, Reason: ReasonProbeResponse, ContentType: "text/plain", Body: []byte("x")}, false, false, "", false},
-		"a content of its own": {&Answer{Status: http.StatusOK, Reason: ReasonProbeResponse, ContentType: "text/plain", Body: []byte("x"), Fields: []Field{{"X-A", "b"}}}, false, false, "", true},
+		"no content":           {&Reply{Status: http.StatusNoContent, Reason: ReasonProbeResponse, ContentType: "text/plain", Body: []byte("x")}, false, false, "", false},
+		"a content of its own": {&Reply{Status: http.StatusOK, Reason: ReasonProbeResponse, ContentType: "text/plain", Body: []byte("x"), Fields: []Field{{"X-A", "b"}}}, false, false, "", true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			method := http.MethodGet

@@ -14,10 +14,10 @@ See the License for the specific language governing permissions and
 limitations under the License.
 */
 
-// Package answer makes the answers that a resolver gives itself, in the name of
+// Package localreply makes the answers that a resolver gives itself, in the name of
 // a service that cannot. Each carries an X-Elasti-Answer field that tells why,
 // so that nobody takes it for the application's.
-package answer
+package localreply
 
 import (
 	"encoding/json"
@@ -31,54 +31,12 @@ import (
 // answered, and whose value is the Reason.
 const HeaderAnswer = "X-Elasti-Answer"
 
-// Reason is why a resolver answered itself.
-type Reason string
-
-const (
-	// ReasonTooManyPending: the service holds as much as proxy.maxPending allows.
-	ReasonTooManyPending Reason = "TooManyPending"
-	// ReasonTooManyBytes: the resolver holds as many bytes as it may.
-	ReasonTooManyBytes Reason = "TooManyBytes"
-	// ReasonHoldTimeout: no pod could answer within proxy.holdTimeoutSeconds.
-	ReasonHoldTimeout Reason = "HoldTimeout"
-	// ReasonServiceGone: the service is not managed any more.
-	ReasonServiceGone Reason = "ServiceGone"
-	// ReasonPodLost: the connection to the pod broke before it answered.
-	ReasonPodLost Reason = "PodLost"
-	// ReasonBadResponse: what the pod sent is not a valid answer.
-	ReasonBadResponse Reason = "BadResponse"
-	// ReasonBadRequest: the request is not valid, or could be read in two ways.
-	ReasonBadRequest Reason = "BadRequest"
-	// ReasonAsleep: the target sleeps and the request may not wake it.
-	ReasonAsleep Reason = "Asleep"
-	// ReasonProbeResponse: a rule of spec.probeResponse matched.
-	ReasonProbeResponse Reason = "ProbeResponse"
-	// ReasonWaitingPage: a browser is shown the progress of the wake.
-	ReasonWaitingPage Reason = "WaitingPage"
-	// ReasonUnknownHost: no service on the shared port has the requested host.
-	ReasonUnknownHost Reason = "UnknownHost"
-	// ReasonKnownHost: one has, which is all that was asked.
-	ReasonKnownHost Reason = "KnownHost"
-)
-
-// grpcStatus maps what went wrong to a gRPC status code.
-func (r Reason) grpcStatus() int {
-	switch r {
-	case ReasonTooManyPending, ReasonTooManyBytes:
-		return 8 // RESOURCE_EXHAUSTED
-	case ReasonBadRequest:
-		return 3 // INVALID_ARGUMENT
-	default:
-		return 14 // UNAVAILABLE
-	}
-}
-
 // retryAfterSeconds is when asking again is worth it: limits are as short-lived
 // as the requests that fill them.
 const retryAfterSeconds = 1
 
-// Answer is one answer.
-type Answer struct {
+// Reply is one local reply.
+type Reply struct {
 	// Status is the HTTP status.
 	Status int
 	// Reason and Message say why.
@@ -95,13 +53,13 @@ type Answer struct {
 // Field is a header field.
 type Field struct{ Name, Value string }
 
-// New returns an answer that carries a Kubernetes Status.
-func New(status int, reason Reason, message string) *Answer {
-	return &Answer{Status: status, Reason: reason, Message: message}
+// New returns a reply that carries a Kubernetes Status.
+func New(status int, reason Reason, message string) *Reply {
+	return &Reply{Status: status, Reason: reason, Message: message}
 }
 
 // content returns the type and bytes of the body.
-func (a *Answer) content() (contentType string, body []byte) {
+func (a *Reply) content() (contentType string, body []byte) {
 	if a.ContentType != "" {
 		return a.ContentType, a.Body
 	}
@@ -124,18 +82,18 @@ func (a *Answer) content() (contentType string, body []byte) {
 }
 
 // retries reports whether the client is told when to ask again.
-func (a *Answer) retries() bool {
+func (a *Reply) retries() bool {
 	return a.Status == http.StatusServiceUnavailable || a.Status == http.StatusGatewayTimeout
 }
 
 // hasBody reports whether an answer with this status may have a body.
-func (a *Answer) hasBody() bool {
+func (a *Reply) hasBody() bool {
 	return a.Status != http.StatusNoContent && a.Status != http.StatusNotModified
 }
 
 // AppendHTTP1 appends the answer as an HTTP/1.1 message. To a HEAD request the
 // body is left out, and with last the client is asked to close.
-func (a *Answer) AppendHTTP1(message []byte, toHead, last bool) []byte {
+func (a *Reply) AppendHTTP1(message []byte, toHead, last bool) []byte {
 	message = append(message, "HTTP/1.1 "...)
 	message = strconv.AppendInt(message, int64(a.Status), 10)
 	message = append(message, ' ')

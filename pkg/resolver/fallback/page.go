@@ -14,7 +14,7 @@ See the License for the specific language governing permissions and
 limitations under the License.
 */
 
-package asleep
+package fallback
 
 import (
 	_ "embed"
@@ -23,8 +23,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/truefoundry/elasti-apiserver/pkg/resolver/answer"
 	"github.com/truefoundry/elasti-apiserver/pkg/resolver/hold"
+	"github.com/truefoundry/elasti-apiserver/pkg/resolver/localreply"
 	"github.com/truefoundry/elasti-apiserver/pkg/resolver/proberesponse"
 	"github.com/truefoundry/elasti-apiserver/pkg/resolver/service"
 )
@@ -53,19 +53,19 @@ const (
 var page []byte
 
 // waitingPage returns the answer to a request of a browser, and nil to others.
-func waitingPage(svc *service.Service, request *proberesponse.Request) *answer.Answer {
+func waitingPage(svc *service.Service, request *proberesponse.Request) *localreply.Reply {
 	asks := request.Method == http.MethodHead && len(request.Values(headerWaiting)) > 0
 	if !asks && !navigates(request) {
 		return nil
 	}
 	svc.KeepAwake(wakeFor)
 	step, waited := progress(svc.Queue())
-	return &answer.Answer{
+	return &localreply.Reply{
 		Status:      http.StatusServiceUnavailable,
-		Reason:      answer.ReasonWaitingPage,
+		Reason:      localreply.ReasonWaitingPage,
 		ContentType: "text/html; charset=utf-8",
 		Body:        page,
-		Fields: []answer.Field{
+		Fields: []localreply.Field{
 			{Name: headerProgress, Value: step},
 			{Name: headerWaited, Value: strconv.Itoa(int(waited.Seconds()))},
 		},

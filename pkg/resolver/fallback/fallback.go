@@ -14,17 +14,17 @@ See the License for the specific language governing permissions and
 limitations under the License.
 */
 
-// Package asleep decides what a resolver answers itself while no pod of a
+// Package fallback decides what a resolver replies itself while no pod of a
 // service can: health checks that must not wake the target, and people who
 // would rather see something happen than wait.
-package asleep
+package fallback
 
 import (
 	"net/http"
 	"strings"
 	"time"
 
-	"github.com/truefoundry/elasti-apiserver/pkg/resolver/answer"
+	"github.com/truefoundry/elasti-apiserver/pkg/resolver/localreply"
 	"github.com/truefoundry/elasti-apiserver/pkg/resolver/proberesponse"
 	"github.com/truefoundry/elasti-apiserver/pkg/resolver/service"
 )
@@ -36,20 +36,20 @@ type Policy struct {
 	PassiveUserAgents []string
 }
 
-// Answer returns the answer to a request that no pod can take, or nil when it
-// is to be held.
-func (p *Policy) Answer(svc *service.Service, request *proberesponse.Request) *answer.Answer {
+// Reply returns the reply to a request that no pod can take, or nil when it is
+// to be held.
+func (p *Policy) Reply(svc *service.Service, request *proberesponse.Request) *localreply.Reply {
 	config := svc.Config()
 	if response := config.ProbeResponses.Match(request); response != nil {
-		return &answer.Answer{
+		return &localreply.Reply{
 			Status:      response.Status,
-			Reason:      answer.ReasonProbeResponse,
+			Reason:      localreply.ReasonProbeResponse,
 			ContentType: response.ContentType,
 			Body:        response.Body,
 		}
 	}
 	if p.passive(request) {
-		return answer.New(http.StatusServiceUnavailable, answer.ReasonAsleep,
+		return localreply.New(http.StatusServiceUnavailable, localreply.ReasonAsleep,
 			"the target sleeps, and requests of this user agent do not wake it; spec.probeResponse can give them another answer")
 	}
 	if config.WaitingPage {

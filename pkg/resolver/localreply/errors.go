@@ -1,0 +1,58 @@
+/*
+Copyright The elasti-apiserver Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package localreply
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/truefoundry/elasti-apiserver/pkg/resolver/hold"
+	"github.com/truefoundry/elasti-apiserver/pkg/resolver/localfault"
+	"github.com/truefoundry/elasti-apiserver/pkg/resolver/memory"
+	"github.com/truefoundry/elasti-apiserver/pkg/resolver/service"
+)
+
+// ForError returns the reply to a request of a service that was not given a
+// pod, for an error of its queue, of its memory or of Lease.Dial. It names the
+// limit and where it is set.
+func ForError(svc *service.Service, err error) *Reply {
+	reason, message := classify(svc, err)
+	return New(reason.class().status, reason, message)
+}
+
+// classify is the one place that tells what an error means to a client.
+func classify(svc *service.Service, err error) (Reason, string) {
+	name := svc.Namespace + "/" + svc.PublicService
+	if fault := localfault.Of(err); fault != nil {
+		return ReasonResolverExhausted, fmt.Sprintf(
+			"%v; this says nothing about service %s; ask again, and see --max-connections of the resolver", fault, name)
+	}
+	switch {
+	case errors.Is(err, hold.ErrTimeout):
+		return ReasonHoldTimeout, fmt.Sprintf(
+			"no pod of service %s could answer within %s (proxy.holdTimeoutSeconds); see the conditions of elastiservice %s and the pods of its target",
+			name, svc.Config().HoldTimeout, svc.Name)
+	case errors.Is(err, hold.ErrTooManyPending):
+		return ReasonTooManyPending, fmt.Sprintf(
+			"%d requests are already held for service %s, as many as its proxy.maxPending allows",
+			svc.Config().Limits.MaxPending, name)
+	case errors.Is(err, memory.ErrProcessLimit), errors.Is(err, memory.ErrServiceLimit), errors.Is(err, memory.ErrShed):
+		return ReasonTooManyBytes, err.Error()
+	default:
+		return ReasonServiceGone, fmt.Sprintf("service %s is no longer managed by an elastiservice; ask again", name)
+	}
+}

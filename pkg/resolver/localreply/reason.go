@@ -1,0 +1,128 @@
+/*
+Copyright The elasti-apiserver Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package localreply
+
+import (
+	"net/http"
+
+	"google.golang.org/grpc/codes"
+)
+
+// Reason is why a resolver replied itself. It is the value of X-Elasti-Answer,
+// and the reason in the access log.
+type Reason string
+
+const (
+	// ReasonTooManyPending: the service holds as much as proxy.maxPending allows.
+	ReasonTooManyPending Reason = "TooManyPending"
+	// ReasonTooManyBytes: the resolver, or the service, holds as many bytes as it
+	// may.
+	ReasonTooManyBytes Reason = "TooManyBytes"
+	// ReasonHoldTimeout: no pod could answer within proxy.holdTimeoutSeconds.
+	ReasonHoldTimeout Reason = "HoldTimeout"
+	// ReasonServiceGone: the service is not managed any more.
+	ReasonServiceGone Reason = "ServiceGone"
+	// ReasonResolverExhausted: the resolver has no file descriptors or local ports
+	// left.
+	ReasonResolverExhausted Reason = "ResolverExhausted"
+	// ReasonPodLost: the connection to the pod broke before it answered.
+	ReasonPodLost Reason = "PodLost"
+	// ReasonBadResponse: what the pod sent is not a valid answer.
+	ReasonBadResponse Reason = "BadResponse"
+	// ReasonBadRequest: the request is not valid, or could be read in two ways.
+	ReasonBadRequest Reason = "BadRequest"
+	// ReasonAsleep: the target sleeps and the request may not wake it.
+	ReasonAsleep Reason = "Asleep"
+	// ReasonProbeResponse: a rule of spec.probeResponse matched.
+	ReasonProbeResponse Reason = "ProbeResponse"
+	// ReasonWaitingPage: a browser is shown the progress of the wake.
+	ReasonWaitingPage Reason = "WaitingPage"
+	// ReasonUnknownHost: no service on the shared port has the requested host.
+	ReasonUnknownHost Reason = "UnknownHost"
+	// ReasonKnownHost: one has, which is all that was asked.
+	ReasonKnownHost Reason = "KnownHost"
+)
+
+// HeldOutcome is how the wait of something that was held, or would have been,
+// ended. It is a label of metrics.
+type HeldOutcome string
+
+const (
+	// HeldReleased: it was given a pod.
+	HeldReleased HeldOutcome = "released"
+	// HeldTimeout: no pod could take it in time.
+	HeldTimeout HeldOutcome = "timeout"
+	// HeldTooManyPending and HeldTooManyBytes: there was no room for it.
+	HeldTooManyPending HeldOutcome = "too_many_pending"
+	HeldTooManyBytes   HeldOutcome = "too_many_bytes"
+	// HeldResolverExhausted: a fault of the resolver's machine ended it.
+	HeldResolverExhausted HeldOutcome = "resolver_exhausted"
+	// HeldClientGone: the client went away.
+	HeldClientGone HeldOutcome = "client_gone"
+	// HeldServiceGone: the ElastiService was deleted.
+	HeldServiceGone HeldOutcome = "service_gone"
+)
+
+// class is everything that follows from a reason.
+type class struct {
+	// status is the HTTP status, where the reason alone decides it.
+	status int
+	// grpc is the gRPC status.
+	grpc codes.Code
+	// held is how the wait of a held request ended.
+	held HeldOutcome
+	// verbosity is the verbosity at which a reply is logged.
+	verbosity int
+}
+
+// The verbosities of log lines about replies. What a client or a user's own
+// limit causes can happen for each request.
+const (
+	verbosityPerRequest = 5
+	verbosityOfFaults   = 2
+)
+
+// class returns what follows from a reason.
+func (r Reason) class() class {
+	switch r {
+	case ReasonTooManyPending:
+		return class{http.StatusServiceUnavailable, codes.ResourceExhausted, HeldTooManyPending, verbosityPerRequest}
+	case ReasonTooManyBytes:
+		return class{http.StatusServiceUnavailable, codes.ResourceExhausted, HeldTooManyBytes, verbosityPerRequest}
+	case ReasonHoldTimeout:
+		return class{http.StatusGatewayTimeout, codes.Unavailable, HeldTimeout, verbosityOfFaults}
+	case ReasonResolverExhausted:
+		return class{http.StatusServiceUnavailable, codes.Unavailable, HeldResolverExhausted, verbosityOfFaults}
+	case ReasonPodLost, ReasonBadResponse:
+		return class{http.StatusBadGateway, codes.Unavailable, HeldServiceGone, verbosityOfFaults}
+	case ReasonBadRequest:
+		return class{http.StatusBadRequest, codes.InvalidArgument, HeldServiceGone, verbosityPerRequest}
+	case ReasonUnknownHost:
+		return class{http.StatusMisdirectedRequest, codes.Unavailable, HeldServiceGone, verbosityPerRequest}
+	case ReasonServiceGone:
+		return class{http.StatusServiceUnavailable, codes.Unavailable, HeldServiceGone, verbosityPerRequest}
+	default:
+		return class{http.StatusServiceUnavailable, codes.Unavailable, HeldServiceGone, verbosityPerRequest}
+	}
+}
+
+// HeldOutcome returns how the wait ended of a held request that was replied to
+// for this reason.
+func (r Reason) HeldOutcome() HeldOutcome { return r.class().held }
+
+// Verbosity returns the verbosity of log lines about replies for this reason.
+func (r Reason) Verbosity() int { return r.class().verbosity }

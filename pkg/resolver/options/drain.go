@@ -1,0 +1,50 @@
+/*
+Copyright The elasti-apiserver Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package options
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/spf13/pflag"
+
+	"github.com/truefoundry/elasti-apiserver/pkg/resolver"
+)
+
+func defaultDrain() resolver.Drain {
+	return resolver.Drain{
+		HTTP2MoveDelay: time.Second,
+		PortLinger:     30 * time.Second,
+		Delay:          3 * time.Second,
+		Timeout:        60 * time.Second,
+	}
+}
+
+func addDrain(flags *pflag.FlagSet, d *resolver.Drain) {
+	flags.DurationVar(&d.HTTP2MoveDelay, "http2-move-delay", d.HTTP2MoveDelay, "Time after which clients that still reach an awake target through the resolver in HTTP/2 are told to reconnect.")
+	flags.DurationVar(&d.PortLinger, "port-linger", d.PortLinger, "Time a proxy port that is not wanted any more goes on accepting connections and sending them to the pods that were last known.")
+	flags.DurationVar(&d.Delay, "shutdown-delay", d.Delay, "After SIGTERM and after no EndpointSlice lists this resolver any more, connections are accepted until none has come for this long: everyone then knows that they should go elsewhere. The resolver waits for both for 30s at most, or this long if it is longer.")
+	flags.DurationVar(&d.Timeout, "shutdown-timeout", d.Timeout, "Time held requests and open connections have to finish after that. The grace period of the pod must be longer than all of these together.")
+}
+
+func validateDrain(d *resolver.Drain) []error {
+	errs := notNegative("--http2-move-delay", d.HTTP2MoveDelay, "--port-linger", d.PortLinger, "--shutdown-delay", d.Delay)
+	if d.Timeout <= 0 {
+		errs = append(errs, fmt.Errorf("--shutdown-timeout: %s is not positive", d.Timeout))
+	}
+	return errs
+}

@@ -1,0 +1,118 @@
+/*
+Copyright The elasti-apiserver Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package resolvertest
+
+import (
+	"net"
+	"net/http"
+	"net/netip"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/truefoundry/elasti-apiserver/pkg/resolver/endpoint"
+)
+
+// Pods describes ready pods at addresses, which are also their names. Each has
+// the port of its address as its only one, without a name.
+func Pods(addresses ...string) []endpoint.Description {
+	var pods []endpoint.Description
+	for _, address := range addresses {
+		at := netip.MustParseAddrPort(address)
+		pods = append(pods, endpoint.Description{
+			ID: address, Name: address, Addresses: []netip.Addr{at.Addr()},
+			Ports: map[string]uint16{"": at.Port()}, Ready: true,
+		})
+	}
+	return pods
+}
+
+// Listen accepts connections, hands each to serve in a goroutine of its own,
+// closes it when serve returns, and returns the address. The end of the test
+// waits for serve to return.
+func Listen(t testing.TB, serve func(*net.TCPConn)) string {
+	t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var running sync.WaitGroup
+	running.Go(func() {
+		for {
+			conn, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			running.Go(func() {
+				defer conn.Close()
+				serve(conn.(*net.TCPConn))
+			})
+		}
+	})
+	t.Cleanup(func() {
+		listener.Close()
+		running.Wait()
+	})
+	return listener.Addr().String()
+}
+
+// ListenHTTP serves a handler with net/http, in HTTP/1.1 and in HTTP/2 with
+// prior knowledge, and returns the address.
+func ListenHTTP(t testing.TB, handler http.HandlerFunc) string {
+	t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	protocols := new(http.Protocols)
+	protocols.SetHTTP1(true)
+	protocols.SetUnencryptedHTTP2(true)
+	server := &http.Server{Handler: handler, Protocols: protocols}
+	var running sync.WaitGroup
+	running.Go(func() { _ = server.Serve(listener) })
+	t.Cleanup(func() {
+		server.Close()
+		running.Wait()
+	})
+	return listener.Addr().String()
+}
+
+// Dial connects to an address. All that the test does with the connection has 20
+// seconds. It is closed at the end of the test.
+func Dial(t testing.TB, address string) *net.TCPConn {
+	t.Helper()
+	conn, err := net.Dial("tcp", address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { conn.Close() })
+	if err := conn.SetDeadline(time.Now().Add(timeout)); err != nil {
+		t.Fatal(err)
+	}
+	return conn.(*net.TCPConn)
+}
+
+// FreePort returns a port that is not listened on.
+func FreePort(t testing.TB) int32 {
+	t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer listener.Close()
+	return int32(listener.Addr().(*net.TCPAddr).Port)
+}
