@@ -27,23 +27,32 @@ import (
 	"k8s.io/client-go/kubernetes"
 )
 
+// Kinds of parts whose deletion means something of its own.
+const (
+	kindNamespace  = "Namespace"
+	kindDeployment = "Deployment"
+)
+
 // part is an object that the product consists of.
 type part struct {
-	what string
-	get  func(ctx context.Context) (*metav1.ObjectMeta, error)
+	kind, name string
+	get        func(ctx context.Context) (*metav1.ObjectMeta, error)
 	// patch applies a JSON merge patch. It is nil for what needs no guard.
 	patch func(ctx context.Context, patch []byte) error
 }
+
+// what returns what a part is called in messages.
+func (p part) what() string { return p.kind + " " + p.name }
 
 // partsOf returns what tells that the product is being deleted: what is
 // deleted before the pod of the server, or takes that with it.
 func partsOf(host kubernetes.Interface, namespace, name string) []part {
 	return []part{
-		partOf("Namespace "+namespace, namespace, host.CoreV1().Namespaces().Get, nil),
-		partOf("Deployment "+name, name, host.AppsV1().Deployments(namespace).Get, nil),
-		partOf("ServiceAccount "+name, name, host.CoreV1().ServiceAccounts(namespace).Get, host.CoreV1().ServiceAccounts(namespace).Patch),
-		partOf("ClusterRole "+name, name, host.RbacV1().ClusterRoles().Get, host.RbacV1().ClusterRoles().Patch),
-		partOf("ClusterRoleBinding "+name, name, host.RbacV1().ClusterRoleBindings().Get, host.RbacV1().ClusterRoleBindings().Patch),
+		partOf(kindNamespace, namespace, host.CoreV1().Namespaces().Get, nil),
+		partOf(kindDeployment, name, host.AppsV1().Deployments(namespace).Get, nil),
+		partOf("ServiceAccount", name, host.CoreV1().ServiceAccounts(namespace).Get, host.CoreV1().ServiceAccounts(namespace).Patch),
+		partOf("ClusterRole", name, host.RbacV1().ClusterRoles().Get, host.RbacV1().ClusterRoles().Patch),
+		partOf("ClusterRoleBinding", name, host.RbacV1().ClusterRoleBindings().Get, host.RbacV1().ClusterRoleBindings().Patch),
 	}
 }
 
@@ -51,8 +60,8 @@ type getFunc[T metav1.ObjectMetaAccessor] func(ctx context.Context, name string,
 
 type patchFunc[T metav1.ObjectMetaAccessor] func(ctx context.Context, name string, patchType types.PatchType, patch []byte, options metav1.PatchOptions, subresources ...string) (T, error)
 
-func partOf[T metav1.ObjectMetaAccessor](what, name string, get getFunc[T], patch patchFunc[T]) part {
-	made := part{what: what, get: func(ctx context.Context) (*metav1.ObjectMeta, error) {
+func partOf[T metav1.ObjectMetaAccessor](kind, name string, get getFunc[T], patch patchFunc[T]) part {
+	made := part{kind: kind, name: name, get: func(ctx context.Context) (*metav1.ObjectMeta, error) {
 		object, err := get(ctx, name, metav1.GetOptions{})
 		if err != nil {
 			return nil, err
@@ -86,7 +95,7 @@ func setFinalizers(ctx context.Context, part part, meta *metav1.ObjectMeta, fina
 		return err
 	}
 	if err := part.patch(ctx, patch); err != nil && !apierrors.IsNotFound(err) {
-		return fmt.Errorf("writing the finalizers of the %s: %w", part.what, err)
+		return fmt.Errorf("writing the finalizers of the %s: %w", part.what(), err)
 	}
 	return nil
 }

@@ -21,6 +21,9 @@ limitations under the License.
 // is told to stop. So the server puts finalizers on what its permissions depend
 // on: its ServiceAccount, its ClusterRole and its ClusterRoleBinding. They go
 // when the teardown is done, or has failed for as long as a pod is given.
+//
+// An upgrade or a repair may delete a single part and make it again. So one part
+// that is deleted is not yet an uninstall: see decide.
 package uninstall
 
 import (
@@ -43,14 +46,19 @@ import (
 const Finalizer = "elasti.truefoundry.com/uninstall"
 
 const (
-	// checkPeriod is the pause between two looks at whether the product is
-	// being deleted. A server that is told to stop looks at once.
-	checkPeriod = 5 * time.Second
-	// lookTimeout ends a look that hangs.
-	lookTimeout = 5 * time.Second
-	// teardownTimeout ends a teardown: a pod is killed 60 s after it is told
-	// to stop.
-	teardownTimeout = 50 * time.Second
+	// checkPeriod is the pause between two checks whether the product is being
+	// deleted, and pendingPeriod the one while that is not decided. A server that
+	// is told to stop checks at once.
+	checkPeriod   = 5 * time.Second
+	pendingPeriod = time.Second
+	// replacementTime is how long a single part that is deleted may take to come
+	// back, or others to follow it.
+	replacementTime = 10 * time.Second
+	// checkTimeout ends a check that hangs.
+	checkTimeout = 5 * time.Second
+	// teardownTimeout ends a teardown. With replacementTime before it, that is
+	// less than the 60 s after which a pod that is told to stop is killed.
+	teardownTimeout = 45 * time.Second
 )
 
 // Options configure a Runner. All fields but Clock are required.
@@ -77,8 +85,13 @@ type Runner struct {
 
 	// seen are the parts that existed. A part that never did, such as the
 	// Deployment of a server that runs elsewhere, says nothing by its absence.
-	// Only one goroutine at a time uses it.
+	// Only one goroutine at a time uses it, and what follows.
 	seen map[string]bool
+	// pendingSince is since when a single part is deleted. Zero when none is.
+	pendingSince time.Time
+	// released is the part whose finalizer was removed because it is being
+	// replaced. Empty when none is.
+	released string
 }
 
 // New returns a runner that does nothing until it is run.
@@ -113,7 +126,7 @@ func (r *Runner) Run(ctx context.Context) error {
 // runUntilDeleted runs Options.Run, unless the product is being deleted by
 // then, and reports whether it is after the run.
 func (r *Runner) runUntilDeleted(ctx context.Context) (bool, error) {
-	if r.isBeingDeleted(ctx) {
+	if r.awaitDecision(ctx) {
 		return true, nil
 	}
 	runCtx, stop := context.WithCancel(ctx)
@@ -121,7 +134,7 @@ func (r *Runner) runUntilDeleted(ctx context.Context) (bool, error) {
 	var watching sync.WaitGroup
 	watching.Go(func() {
 		for r.pause(runCtx) {
-			if r.isBeingDeleted(runCtx) {
+			if r.check(runCtx) == uninstalled {
 				stop()
 			}
 		}
@@ -136,46 +149,127 @@ func (r *Runner) runUntilDeleted(ctx context.Context) (bool, error) {
 		}
 		return false, err
 	}
-	return r.isBeingDeleted(context.WithoutCancel(ctx)), nil
+	return r.awaitDecision(context.WithoutCancel(ctx)), nil
 }
 
-// pause waits until it is time to look again. It returns false when ctx ends first.
+// awaitDecision reports whether the product is being deleted. It waits for
+// replacementTime at most while that is not decided.
+func (r *Runner) awaitDecision(ctx context.Context) bool {
+	for {
+		switch r.check(ctx) {
+		case uninstalled:
+			return true
+		case installed:
+			return false
+		}
+		select {
+		case <-ctx.Done():
+			return false
+		case <-r.options.Clock.After(pendingPeriod):
+		}
+	}
+}
+
+// pause waits until it is time for the next check. It returns false when ctx
+// ends first.
 func (r *Runner) pause(ctx context.Context) bool {
+	period := checkPeriod
+	if !r.pendingSince.IsZero() {
+		period = pendingPeriod
+	}
 	select {
 	case <-ctx.Done():
 		return false
-	case <-r.options.Clock.After(checkPeriod):
+	case <-r.options.Clock.After(period):
 		return ctx.Err() == nil
 	}
 }
 
-// isBeingDeleted looks at every part, and guards those that are to stay until
-// the teardown is done. What cannot be read says nothing.
-func (r *Runner) isBeingDeleted(ctx context.Context) bool {
-	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
+// decision says what the deletion of parts means.
+type decision int
+
+const (
+	// installed: nothing is deleted, or a part that is being replaced.
+	installed decision = iota
+	// pending: a single part is deleted. It may come back, or others follow.
+	pending
+	// uninstalled: the product is being deleted.
+	uninstalled
+)
+
+// decide returns what it means that these parts are deleted, and that the first of
+// them has been for pendingFor. The namespace takes everything with it, and several
+// parts are not replaced one by one. A single part may be made again. A
+// Deployment that is not ends the server, which must put the cluster back as it
+// was while it still runs; a part that the server's finalizer keeps cannot be
+// made again before it is released, which is no uninstall.
+func decide(deleted []part, pendingFor time.Duration) decision {
+	switch {
+	case len(deleted) == 0:
+		return installed
+	case len(deleted) > 1 || deleted[0].kind == kindNamespace:
+		return uninstalled
+	case pendingFor < replacementTime:
+		return pending
+	case deleted[0].kind == kindDeployment:
+		return uninstalled
+	default:
+		return installed
+	}
+}
+
+// check reads every part, guards those that are to stay until the teardown is
+// done, and releases a single one that is being replaced. What cannot be read
+// says nothing.
+func (r *Runner) check(ctx context.Context) decision {
+	ctx, cancel := context.WithTimeout(ctx, checkTimeout)
 	defer cancel()
-	logger := klog.FromContext(ctx)
-	deleted := false
+	var deleted []part
 	for _, part := range r.parts {
-		meta, err := part.get(ctx)
-		switch {
-		case apierrors.IsNotFound(err):
-			deleted = deleted || r.seen[part.what]
-		case err != nil:
-			logger.V(2).Info("A part of the installation cannot be read", "part", part.what, "reason", err)
-		case !meta.DeletionTimestamp.IsZero():
-			deleted = true
-		default:
-			r.seen[part.what] = true
-			if part.patch == nil || slices.Contains(meta.Finalizers, Finalizer) {
-				continue
-			}
-			if err := setFinalizers(ctx, part, meta, append(slices.Clone(meta.Finalizers), Finalizer)); err != nil {
-				logger.V(2).Info("A part of the installation cannot be guarded", "part", part.what, "reason", err)
-			}
+		if r.isDeleted(ctx, part) {
+			deleted = append(deleted, part)
 		}
 	}
-	return deleted
+	now := r.options.Clock.Now()
+	switch {
+	case len(deleted) == 0:
+		r.pendingSince, r.released = time.Time{}, ""
+	case r.pendingSince.IsZero():
+		r.pendingSince = now
+	}
+	result := decide(deleted, now.Sub(r.pendingSince))
+	if result == installed && len(deleted) == 1 && r.released != deleted[0].what() {
+		r.released = deleted[0].what()
+		klog.FromContext(ctx).Info("A part of the installation was deleted and nothing else: it is taken for a replacement, and targets are not woken", "part", r.released)
+		if err := r.release(ctx, deleted); err != nil {
+			klog.FromContext(ctx).Error(err, "Failed to remove the finalizer of a part that is being replaced", "part", r.released)
+		}
+	}
+	return result
+}
+
+// isDeleted reports whether a part is deleted or about to be, and guards it
+// where it is not.
+func (r *Runner) isDeleted(ctx context.Context, part part) bool {
+	logger := klog.FromContext(ctx)
+	meta, err := part.get(ctx)
+	switch {
+	case apierrors.IsNotFound(err):
+		return r.seen[part.what()]
+	case err != nil:
+		logger.V(2).Info("A part of the installation cannot be read", "part", part.what(), "reason", err)
+		return false
+	case !meta.DeletionTimestamp.IsZero():
+		return true
+	}
+	r.seen[part.what()] = true
+	if part.patch == nil || slices.Contains(meta.Finalizers, Finalizer) {
+		return false
+	}
+	if err := setFinalizers(ctx, part, meta, append(slices.Clone(meta.Finalizers), Finalizer)); err != nil {
+		logger.V(2).Info("A part of the installation cannot be guarded", "part", part.what(), "reason", err)
+	}
+	return false
 }
 
 func (r *Runner) tearDown(ctx context.Context) {
@@ -186,25 +280,26 @@ func (r *Runner) tearDown(ctx context.Context) {
 	if err := r.options.Teardown(ctx); err != nil {
 		logger.Error(err, "The cluster could not be put back as it was")
 	}
-	if err := r.release(ctx); err != nil {
+	if err := r.release(ctx, r.parts); err != nil {
 		logger.Error(err, "Remove the finalizer by hand", "finalizer", Finalizer)
 	}
 	// What is not there after a deletion is not being deleted.
 	clear(r.seen)
+	r.pendingSince, r.released = time.Time{}, ""
 }
 
-// release removes the finalizers, from all parts at the same time: the first
-// one that goes takes the permission to change the others with it.
-func (r *Runner) release(ctx context.Context) error {
-	problems := make([]error, len(r.parts))
-	guarded := make([]*metav1.ObjectMeta, len(r.parts))
-	for i, part := range r.parts {
+// release removes the finalizers of parts, from all at the same time: the first
+// one that is deleted takes the permission to change the others with it.
+func (r *Runner) release(ctx context.Context, parts []part) error {
+	problems := make([]error, len(parts))
+	guarded := make([]*metav1.ObjectMeta, len(parts))
+	for i, part := range parts {
 		if part.patch == nil {
 			continue
 		}
 		meta, err := part.get(ctx)
 		if err != nil && !apierrors.IsNotFound(err) {
-			problems[i] = fmt.Errorf("reading the %s: %w", part.what, err)
+			problems[i] = fmt.Errorf("reading the %s: %w", part.what(), err)
 		}
 		if err == nil && slices.Contains(meta.Finalizers, Finalizer) {
 			guarded[i] = meta
@@ -217,7 +312,7 @@ func (r *Runner) release(ctx context.Context) error {
 		}
 		releasing.Go(func() {
 			rest := slices.DeleteFunc(slices.Clone(meta.Finalizers), func(finalizer string) bool { return finalizer == Finalizer })
-			problems[i] = setFinalizers(ctx, r.parts[i], meta, rest)
+			problems[i] = setFinalizers(ctx, parts[i], meta, rest)
 		})
 	}
 	releasing.Wait()

@@ -143,17 +143,70 @@ func TestDeploymentIsDeletedBeforeTheServerIsToldToStop(t *testing.T) {
 	})
 }
 
+// markDeleted does what a deletion does to a ClusterRoleBinding and a ClusterRole
+// that finalizers keep.
+func (i *installation) markDeleted(t *testing.T, bindingToo bool) {
+	t.Helper()
+	role, err := i.client.RbacV1().ClusterRoles().Get(t.Context(), name, metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	role.DeletionTimestamp = ptr.To(metav1.Now())
+	if err := i.client.Tracker().Update(rbacv1.SchemeGroupVersion.WithResource("clusterroles"), role, ""); err != nil {
+		t.Fatal(err)
+	}
+	if !bindingToo {
+		return
+	}
+	binding, err := i.client.RbacV1().ClusterRoleBindings().Get(t.Context(), name, metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	binding.DeletionTimestamp = ptr.To(metav1.Now())
+	if err := i.client.Tracker().Update(rbacv1.SchemeGroupVersion.WithResource("clusterrolebindings"), binding, ""); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// A Deployment that is deleted and made again, as by kubectl replace --force, is
+// no uninstall, whether the server that is told to stop or the next one sees it.
+func TestDeploymentThatIsReplacedIsNoUninstall(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		i := start(t, nil)
+		i.deleteDeployment(t)
+		i.cancel()
+		time.Sleep(replacementTime / 2)
+		if _, err := i.client.AppsV1().Deployments(namespace).Create(t.Context(), &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: namespace}}, metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		i.stop(t)
+		if teardowns := i.teardowns.Load(); teardowns != 0 {
+			t.Errorf("%d teardowns, want none", teardowns)
+		}
+		if !i.guarded(t) {
+			t.Error("the permissions are not guarded")
+		}
+	})
+}
+
+// A ClusterRole can be made again only when the finalizer lets it be deleted.
+func TestClusterRoleThatIsReplacedIsReleasedAndNoUninstall(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		i := start(t, nil)
+		i.markDeleted(t, false)
+		until(t, func() bool { return !i.guarded(t) })
+		time.Sleep(time.Minute)
+		if teardowns, runs := i.teardowns.Load(), i.runs.Load(); teardowns != 0 || runs != 1 {
+			t.Errorf("%d teardowns and %d runs, want 0 and 1", teardowns, runs)
+		}
+		i.stop(t)
+	})
+}
+
 func TestPermissionsAreDeletedWhileTheServerRuns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		i := start(t, nil)
-		binding, err := i.client.RbacV1().ClusterRoleBindings().Get(t.Context(), name, metav1.GetOptions{})
-		if err != nil {
-			t.Fatal(err)
-		}
-		binding.DeletionTimestamp = ptr.To(metav1.Now())
-		if err := i.client.Tracker().Update(rbacv1.SchemeGroupVersion.WithResource("clusterrolebindings"), binding, ""); err != nil {
-			t.Fatal(err)
-		}
+		i.markDeleted(t, true)
 		until(t, func() bool { return i.teardowns.Load() > 0 })
 		i.stop(t)
 	})
