@@ -28,27 +28,15 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/klog/v2"
 
 	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti/v1alpha1"
 	"github.com/truefoundry/elasti-apiserver/pkg/controller/resources"
-	"github.com/truefoundry/elasti-apiserver/pkg/controller/target"
-	"github.com/truefoundry/elasti-apiserver/pkg/scaling"
 )
 
-const (
-	// endpointPatience is how long a deletion waits, after the target was
-	// woken, for a ready endpoint before the resolvers are taken out of the
-	// path.
-	endpointPatience = 30 * time.Second
-	// restorePatience is how long a deletion tries to wake the target. After
-	// that the ElastiService goes all the same: a namespace must not hang.
-	restorePatience = time.Minute
-	// lingerTime is how long a private Service stays after the resolver slice
-	// was removed: until every node has heard of that, resolvers still get
-	// connections, and need its endpoints to forward them.
-	lingerTime = 5 * time.Second
-)
+// lingerTime is how long a private Service stays after the resolver slice was
+// removed: until every node has heard of that, resolvers still get connections,
+// and need its endpoints to forward them.
+const lingerTime = 5 * time.Second
 
 // finalize puts everything back as it was: the target awake, its autoscaler
 // resumed, then the resolver slices and the private Service gone, and last the
@@ -58,20 +46,11 @@ func (c *Controller) finalize(ctx context.Context, elastiService *v1alpha1.Elast
 		return nil
 	}
 	v := c.observe(ctx, elastiService)
-	deleting := c.clock.Since(elastiService.DeletionTimestamp.Time)
+	var restorations []restoration
 	if v.rival == nil {
-		awake, err := c.wakeForGood(ctx, v, deleting)
-		if err != nil {
-			return err
-		}
-		if awake && v.covered() && len(v.ownSlices) > 0 && v.readyEndpoints == 0 && deleting < endpointPatience {
-			// Traffic that resolvers hold must not be cut off: the change of
-			// the endpoints brings this back, or else the end of the patience.
-			c.queue.AddAfter(resources.KeyOf(elastiService), endpointPatience-deleting)
-			return nil
-		}
+		restorations = append(restorations, restorationOf(elastiService))
 	}
-	if removed, err := c.removeOwned(ctx, v, memory); err != nil || !removed {
+	if done, err := c.uncover(ctx, v, memory, elastiService.DeletionTimestamp.Time, restorations...); err != nil || !done {
 		return err
 	}
 	remaining := slices.DeleteFunc(slices.Clone(elastiService.Finalizers), func(finalizer string) bool { return finalizer == v1alpha1.Finalizer })
@@ -81,98 +60,8 @@ func (c *Controller) finalize(ctx context.Context, elastiService *v1alpha1.Elast
 	return nil
 }
 
-// wakeForGood wakes the target of an ElastiService that is deleted. It reports
-// whether there is a target that will be awake.
-func (c *Controller) wakeForGood(ctx context.Context, v *view, deleting time.Duration) (bool, error) {
-	scaleTarget := target.Of(v.elastiService)
-	if c.managedByOthers(ctx, resources.KeyOf(v.elastiService), scaleTarget) {
-		return v.target.Scale != nil && !v.target.AtZero(), nil
-	}
-	awake, err := c.restoreTarget(ctx, v.elastiService, scaleTarget, target.AutoscalerOf(v.elastiService.Spec.Autoscaler))
-	switch {
-	case err == nil:
-		return awake, nil
-	case deleting < restorePatience:
-		return false, err
-	default:
-		klog.FromContext(ctx).Error(err, "A target could not be woken before its ElastiService goes", "elastiService", klog.KObj(v.elastiService))
-		c.event(v.elastiService, corev1.EventTypeWarning, v1alpha1.ReasonTargetNotRestored, actionFinalize, "%s %s may be left without replicas, scale it by hand: %v", scaleTarget.Kind, scaleTarget.Name, err)
-		return false, nil
-	}
-}
-
-// managedByOthers tells whether a target has another ElastiService, one that
-// stays.
-func (c *Controller) managedByOthers(ctx context.Context, key types.NamespacedName, scaleTarget scaling.Target) bool {
-	for _, user := range c.targets.UsersOf(ctx, scaleTarget) {
-		if user == key {
-			continue
-		}
-		object, ok := c.elastiServices.in(user.Namespace).Get(user.Namespace, user.Name)
-		if ok && object.(*v1alpha1.ElastiService).DeletionTimestamp.IsZero() {
-			return true
-		}
-	}
-	return false
-}
-
-// restoreTarget wakes a target that is not managed any more, and resumes its
-// autoscaler. A managed target that is at zero counts as asleep, whoever
-// scaled it: traffic would have woken it, and will not any more. It reports
-// whether there is a target: there is nothing to do for one that does not exist.
-func (c *Controller) restoreTarget(ctx context.Context, elastiService *v1alpha1.ElastiService, scaleTarget scaling.Target, autoscaler scaling.Autoscaler) (bool, error) {
-	scale, err := c.scaling.Get(ctx, scaleTarget)
-	if err != nil {
-		return false, errors.Join(ignoreNotFound(err), ignoreNotFound(c.scaling.ResumeAutoscaler(ctx, scaleTarget.Namespace, autoscaler)))
-	}
-	if scale.Spec.Replicas > 0 {
-		return true, ignoreNotFound(c.scaling.ResumeAutoscaler(ctx, scaleTarget.Namespace, autoscaler))
-	}
-	result, err := c.scaling.Wake(ctx, scaleTarget, autoscaler, target.MinReplicas(elastiService), false)
-	if err != nil {
-		return false, ignoreNotFound(err)
-	}
-	if result.Scaled {
-		c.event(elastiService, corev1.EventTypeNormal, v1alpha1.ReasonTargetRestored, actionFinalize, "scaled %s %s to %d: it is not managed any more", scaleTarget.Kind, scaleTarget.Name, result.Replicas)
-	}
-	if result.AutoscalerError != nil && !apierrors.IsNotFound(result.AutoscalerError) {
-		c.event(elastiService, corev1.EventTypeWarning, v1alpha1.ReasonAutoscalerNotResumed, actionFinalize, "%v", result.AutoscalerError)
-	}
-	return true, nil
-}
-
-// gone cleans up after an ElastiService that does not exist any more. What was
-// made for it is gone with the finalizer, unless somebody removed that.
-func (c *Controller) gone(ctx context.Context, key types.NamespacedName) error {
-	c.ports.Release(key)
-	c.targets.Forget(key)
-	c.autoscalers.Forget(key)
-	c.memories.forget(key)
-	c.statuses.Forget(key)
-	c.metrics.forget(key)
-	v := c.orphans(key)
-	if len(v.ownServices) == 0 && len(v.ownSlices) == 0 {
-		return nil
-	}
-	// The watch may be behind, and a store that lost everything is no reason
-	// to take resolvers out of the path: only a clear answer counts, and only
-	// from a server that still knows others.
-	if c.knowsNothing() {
-		klog.FromContext(ctx).Info("Leaving the objects of an unknown ElastiService alone: no ElastiService is known at all", "elastiService", key)
-		return nil
-	}
-	_, err := c.elasti.ElastiV1alpha1().ElastiServices(key.Namespace).Get(ctx, key.Name, metav1.GetOptions{})
-	if !apierrors.IsNotFound(err) {
-		return err
-	}
-	if _, err := c.ensureResolverSlices(ctx, nil, v.ownSlices); err != nil {
-		return err
-	}
-	// Nobody is left to come back for the private Service later.
-	_, err = c.deletePrivateServices(ctx, v, &memory{}, "")
-	return err
-}
-
+// orphans returns the objects that were made for an ElastiService that does not
+// exist, and what is observed of its public Service.
 func (c *Controller) orphans(key types.NamespacedName) *view {
 	v := &view{elastiService: &v1alpha1.ElastiService{ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name}}}
 	for _, service := range indexed[*corev1.Service](c.services.in(key.Namespace), byOwner, key) {
@@ -180,7 +69,20 @@ func (c *Controller) orphans(key types.NamespacedName) *view {
 			v.ownServices = append(v.ownServices, service)
 		}
 	}
-	v.ownSlices = indexed[*observedSlice](c.endpointSlices.in(key.Namespace), byOwner, key)
+	endpointSlices := c.endpointSlices.in(key.Namespace)
+	v.ownSlices = indexed[*observedSlice](endpointSlices, byOwner, key)
+	for _, own := range v.ownSlices {
+		public := own.service()
+		if object, ok := c.services.in(key.Namespace).Get(public.Namespace, public.Name); ok {
+			v.service = object.(*corev1.Service)
+		}
+		for _, slice := range indexed[*observedSlice](endpointSlices, byService, public) {
+			if !slice.ours() {
+				v.readyEndpoints += slice.ready
+			}
+		}
+		break
+	}
 	return v
 }
 

@@ -65,7 +65,12 @@ func (c *Controller) restoreFormerTargets(ctx context.Context, v *view) error {
 			}
 			continue
 		}
-		_, err := c.restoreTarget(ctx, v.elastiService, scaleTarget, target.AutoscalerOf(former.Autoscaler))
+		_, err := c.restoreTarget(ctx, restoration{
+			target:      scaleTarget,
+			autoscaler:  target.AutoscalerOf(former.Autoscaler),
+			minReplicas: former.MinReplicas(),
+			regarding:   referenceTo(v.elastiService),
+		})
 		problems = append(problems, err)
 	}
 	return errors.Join(problems...)

@@ -104,7 +104,7 @@ func TestDeletionNeverHangs(t *testing.T) {
 			c.start()
 			c.eventuallyMode("cart", v1alpha1.ModeProxy)
 			test(c)
-			c.markDeleted("cart", restorePatience)
+			c.markDeleted("cart", restoreTimeout)
 			c.eventuallyReleased("cart")
 		})
 	}
@@ -361,27 +361,88 @@ func TestSleepRequestTakenBackLeavesTheTargetAwake(t *testing.T) {
 	}
 }
 
-func TestObjectsOfAnElastiServiceThatIsGoneAreRemoved(t *testing.T) {
+// An ElastiService that is not in the store any more, because its finalizer was
+// removed by hand or an older store was restored, leaves a target asleep. It is
+// woken before the resolvers leave.
+func TestTargetOfAnElastiServiceThatIsGoneIsWokenBeforeResolversLeave(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
 	c.create(cartElastiService())
 	staying := cartElastiService()
 	staying.Name, staying.UID, staying.Spec.Service = "staying", "staying-uid", "staying"
+	staying.Spec.ScaleTargetRef.Name = "staying"
 	c.create(staying)
 	stop := c.start()
 	c.eventuallyMode("cart", v1alpha1.ModeProxy)
 	stop()
-	// Somebody removed the finalizer while no controller ran.
 	if err := c.elasti.ElastiV1alpha1().ElastiServices(shop).Delete(t.Context(), "cart", metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	c.start()
+	c.eventually(func() string {
+		if replicas := c.scaling.replicas(t, "cart"); replicas != 2 {
+			return fmt.Sprintf("2 replicas, there are %d", replicas)
+		}
+		return ""
+	})
+	c.eventuallyEvent(v1alpha1.ReasonTargetRestored)
+	if len(c.resolverSlices("cart")) == 0 {
+		t.Error("the resolvers left before an endpoint was ready")
+	}
+	c.setEndpoints(shop, "cart", "10.1.0.1")
 	c.eventually(func() string {
 		if found := c.resolverSlices("cart"); len(found) > 0 || len(c.serviceNames()) > 1 {
 			return fmt.Sprintf("the end of %v, %v", found, c.serviceNames())
 		}
 		return ""
 	})
+}
+
+// What makes a Service one that resolvers cannot stand in for takes their cover
+// away. The target is woken first, and what they hold is still forwarded.
+func TestServiceThatBecomesUnsupportedWakesTheTargetBeforeResolversLeave(t *testing.T) {
+	t.Parallel()
+	for name, change := range map[string]func(*corev1.Service){
+		"without selector": func(service *corev1.Service) { service.Spec.Selector = nil },
+		"ExternalName": func(service *corev1.Service) {
+			service.Spec.Type, service.Spec.ExternalName = corev1.ServiceTypeExternalName, "cart.example.com"
+		},
+		"headless": func(service *corev1.Service) { service.Spec.ClusterIP = corev1.ClusterIPNone },
+		"only UDP": func(service *corev1.Service) {
+			for i := range service.Spec.Ports {
+				service.Spec.Ports[i].Protocol = corev1.ProtocolUDP
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			c := newCluster(t)
+			c.create(cartElastiService())
+			c.start()
+			c.eventuallyMode("cart", v1alpha1.ModeProxy)
+			service := cartService()
+			change(service)
+			c.put(c.host.Tracker(), service)
+			c.eventually(func() string {
+				if replicas := c.scaling.replicas(t, "cart"); replicas != 2 {
+					return fmt.Sprintf("2 replicas, there are %d", replicas)
+				}
+				return ""
+			})
+			status := c.elastiService("cart").Status
+			if len(c.resolverSlices("cart")) == 0 || len(status.ProxyPorts) == 0 || status.PrivateService == "" {
+				t.Errorf("the resolvers left before an endpoint was ready: %+v", status)
+			}
+			c.setEndpoints(shop, "cart", "10.1.0.1")
+			c.eventually(func() string {
+				if found := c.resolverSlices("cart"); len(found) > 0 || len(c.serviceNames()) > 1 {
+					return fmt.Sprintf("the end of %v, %v", found, c.serviceNames())
+				}
+				return ""
+			})
+			c.eventuallyCondition("cart", v1alpha1.ConditionReady, metav1.ConditionFalse, v1alpha1.ReasonServiceNotSupported)
+		})
+	}
 }
 
 func TestAnEmptyStoreIsNoReasonToRemoveSlices(t *testing.T) {

@@ -44,6 +44,9 @@ type memory struct {
 	// sliceRemoved is when the last resolver slice was removed. Zero if that
 	// was not seen.
 	sliceRemoved time.Time
+	// uncoveringSince is since when the resolvers are to leave the path for good,
+	// other than by a deletion. Zero when they are not.
+	uncoveringSince time.Time
 	// listeners are the resolvers that listen on its proxy ports.
 	listeners resolvers.PortChecks
 	// descentSince is since when a descent has the resolvers in the path. Zero

@@ -22,6 +22,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -67,6 +68,9 @@ func (v *view) covered() bool {
 type outcome struct {
 	mode  v1alpha1.Mode
 	ports []v1alpha1.ProxyPort
+	// privateService is the name of the private Service that resolvers find pods
+	// by, empty when there is none.
+	privateService string
 	// problems are for the user to solve, err is worth another attempt.
 	problems []verdict
 	err      error
@@ -93,7 +97,7 @@ func (o *outcome) failed(err error) {
 func (c *Controller) sync(ctx context.Context, key types.NamespacedName) error {
 	object, ok := c.elastiServices.in(key.Namespace).Get(key.Namespace, key.Name)
 	if !ok {
-		return c.gone(ctx, key)
+		return c.deleted(ctx, key)
 	}
 	started := c.clock.Now()
 	err := c.reconcile(ctx, object.(*v1alpha1.ElastiService))
@@ -125,11 +129,19 @@ func (c *Controller) reconcile(ctx context.Context, watched *v1alpha1.ElastiServ
 	}
 	result := outcome{}
 	if v.covered() {
+		memory.uncoveringSince = time.Time{}
+		result.privateService = resources.PrivateServiceName(v.service.Name)
 		c.cover(ctx, v, memory, &result)
 	} else {
-		c.ports.Release(key)
-		_, err := c.removeOwned(ctx, v, memory)
+		done, err := c.uncoverUnsupported(ctx, v, memory)
 		result.failed(err)
+		if done {
+			c.ports.Release(key)
+		} else {
+			// Until then resolvers still forward what they hold.
+			result.ports, result.privateService = v.elastiService.Status.ProxyPorts, v.elastiService.Status.PrivateService
+			result.mode = observedMode(v)
+		}
 	}
 	result.failed(c.wakeWithoutResolvers(ctx, v))
 	result.failed(c.resumeForgotten(ctx, v, memory))

@@ -46,10 +46,7 @@ func (c *Controller) statusOf(v *view, result outcome) *v1alpha1.ElastiServiceSt
 		status.LastReconciledTime = &now
 	}
 	status.ProxyPorts = result.ports
-	status.PrivateService = ""
-	if v.covered() {
-		status.PrivateService = resources.PrivateServiceName(v.service.Name)
-	}
+	status.PrivateService = result.privateService
 	c.reportTarget(v, status, now)
 
 	state, since, _ := c.resolvers.Availability()

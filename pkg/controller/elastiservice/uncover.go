@@ -1,0 +1,243 @@
+/*
+Copyright The elasti-apiserver Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package elastiservice
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/klog/v2"
+
+	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti/v1alpha1"
+	"github.com/truefoundry/elasti-apiserver/pkg/controller/resources"
+	"github.com/truefoundry/elasti-apiserver/pkg/controller/target"
+	"github.com/truefoundry/elasti-apiserver/pkg/scaling"
+)
+
+const (
+	// endpointTimeout is how long the resolvers stay in the path, after the
+	// target was woken, for a ready endpoint.
+	endpointTimeout = 30 * time.Second
+	// restoreTimeout is how long waking a target is retried. After that the
+	// resolvers leave all the same: a namespace must not hang.
+	restoreTimeout = time.Minute
+)
+
+// restoration is a target that is not managed any more and what is needed to
+// wake it.
+type restoration struct {
+	target      scaling.Target
+	autoscaler  scaling.Autoscaler
+	minReplicas int32
+	// regarding is the object that Events are about.
+	regarding *corev1.ObjectReference
+}
+
+// restorationOf returns what it takes to wake the target of an ElastiService.
+func restorationOf(elastiService *v1alpha1.ElastiService) restoration {
+	return restoration{
+		target:      target.Of(elastiService),
+		autoscaler:  target.AutoscalerOf(elastiService.Spec.Autoscaler),
+		minReplicas: target.MinReplicas(elastiService),
+		regarding:   referenceTo(elastiService),
+	}
+}
+
+// restorationFrom returns what it takes to wake the target that a private Service
+// remembers. Events are about the public Service: the ElastiService may not exist.
+func restorationFrom(private *corev1.Service, public *corev1.ObjectReference) (restoration, error) {
+	managed := resources.ManagedTarget{}
+	if err := json.Unmarshal([]byte(private.Annotations[v1alpha1.AnnotationTarget]), &managed); err != nil {
+		return restoration{}, fmt.Errorf("reading the annotation %s of Service %s/%s: %w", v1alpha1.AnnotationTarget, private.Namespace, private.Name, err)
+	}
+	return restoration{
+		target:      scaling.Target{Namespace: private.Namespace, APIVersion: managed.Target.APIVersion, Kind: managed.Target.Kind, Name: managed.Target.Name},
+		autoscaler:  target.AutoscalerOf(managed.Autoscaler),
+		minReplicas: managed.MinReplicas(),
+		regarding:   public,
+	}, nil
+}
+
+// uncover takes the resolvers out of the path of a public Service for good, and
+// reports whether they, and the private Service, are gone. It is the one place
+// that knows the rule that no target is at zero with no resolver in front of it:
+// it wakes the target, waits for a ready endpoint, and only then removes. since
+// is when that was first wanted: what takes too long is given up, with an Event.
+// Without restorations there is no target to wake.
+func (c *Controller) uncover(ctx context.Context, v *view, memory *memory, since time.Time, restorations ...restoration) (bool, error) {
+	elapsed := c.clock.Since(since)
+	key := resources.KeyOf(v.elastiService)
+	awake := false
+	for _, restoration := range restorations {
+		restored, err := c.restoreForGood(ctx, key, restoration, elapsed)
+		if err != nil {
+			return false, err
+		}
+		awake = awake || restored
+	}
+	if awake && v.service != nil && len(v.ownSlices) > 0 && v.readyEndpoints == 0 && elapsed < endpointTimeout {
+		// Traffic that resolvers hold must not be cut off: the change of the
+		// endpoints brings this back, or else the end of the time.
+		c.queue.AddAfter(key, endpointTimeout-elapsed)
+		return false, nil
+	}
+	return c.removeOwned(ctx, v, memory)
+}
+
+// restoreForGood wakes a target whose cover is removed, unless another
+// ElastiService manages it. It reports whether there is a target that will be
+// awake.
+func (c *Controller) restoreForGood(ctx context.Context, key types.NamespacedName, restoration restoration, elapsed time.Duration) (bool, error) {
+	if c.managedByOthers(ctx, key, restoration.target) {
+		scale, err := c.scaling.Get(ctx, restoration.target)
+		return err == nil && scale.Spec.Replicas > 0, nil
+	}
+	awake, err := c.restoreTarget(ctx, restoration)
+	switch {
+	case err == nil:
+		return awake, nil
+	case elapsed < restoreTimeout:
+		return false, err
+	default:
+		klog.FromContext(ctx).Error(err, "Failed to wake a target before the resolvers leave its path", "elastiService", key)
+		c.eventAbout(restoration.regarding, corev1.EventTypeWarning, v1alpha1.ReasonTargetNotRestored, actionFinalize, "%s %s may be left without replicas, scale it by hand: %v", restoration.target.Kind, restoration.target.Name, err)
+		return false, nil
+	}
+}
+
+// restoreTarget wakes a target that is not managed any more, and resumes its
+// autoscaler. A managed target that is at zero counts as asleep, whatever
+// scaled it: traffic would have woken it, and will not any more. It reports
+// whether there is a target: there is nothing to do for one that does not exist.
+func (c *Controller) restoreTarget(ctx context.Context, restoration restoration) (bool, error) {
+	scaleTarget, autoscaler := restoration.target, restoration.autoscaler
+	scale, err := c.scaling.Get(ctx, scaleTarget)
+	if err != nil {
+		return false, errors.Join(ignoreNotFound(err), ignoreNotFound(c.scaling.ResumeAutoscaler(ctx, scaleTarget.Namespace, autoscaler)))
+	}
+	if scale.Spec.Replicas > 0 {
+		return true, ignoreNotFound(c.scaling.ResumeAutoscaler(ctx, scaleTarget.Namespace, autoscaler))
+	}
+	result, err := c.scaling.Wake(ctx, scaleTarget, autoscaler, restoration.minReplicas, false)
+	if err != nil {
+		return false, ignoreNotFound(err)
+	}
+	if result.Scaled {
+		c.eventAbout(restoration.regarding, corev1.EventTypeNormal, v1alpha1.ReasonTargetRestored, actionFinalize, "scaled %s %s to %d: it is not managed any more", scaleTarget.Kind, scaleTarget.Name, result.Replicas)
+	}
+	if result.AutoscalerError != nil && !apierrors.IsNotFound(result.AutoscalerError) {
+		c.eventAbout(restoration.regarding, corev1.EventTypeWarning, v1alpha1.ReasonAutoscalerNotResumed, actionFinalize, "%v", result.AutoscalerError)
+	}
+	return true, nil
+}
+
+// managedByOthers reports whether a target has another ElastiService, one that
+// stays.
+func (c *Controller) managedByOthers(ctx context.Context, key types.NamespacedName, scaleTarget scaling.Target) bool {
+	for _, user := range c.targets.UsersOf(ctx, scaleTarget) {
+		if user == key {
+			continue
+		}
+		object, ok := c.elastiServices.in(user.Namespace).Get(user.Namespace, user.Name)
+		if ok && object.(*v1alpha1.ElastiService).DeletionTimestamp.IsZero() {
+			return true
+		}
+	}
+	return false
+}
+
+// uncoverUnsupported uncovers a Service that resolvers cannot stand in for any
+// more. It reports whether nothing is left of the cover.
+func (c *Controller) uncoverUnsupported(ctx context.Context, v *view, memory *memory) (bool, error) {
+	if len(v.ownSlices) == 0 && len(v.ownServices) == 0 {
+		memory.uncoveringSince = time.Time{}
+		return true, nil
+	}
+	if memory.uncoveringSince.IsZero() {
+		memory.uncoveringSince = c.clock.Now()
+	}
+	var restorations []restoration
+	if v.rival == nil && v.service != nil && len(v.ownSlices) > 0 {
+		restorations = append(restorations, restorationOf(v.elastiService))
+	}
+	return c.uncover(ctx, v, memory, memory.uncoveringSince, restorations...)
+}
+
+// deleted cleans up after an ElastiService that does not exist any more. What was
+// made for it was deleted before its finalizer, unless that was removed by hand
+// or the store was replaced by one without it: then its target is woken first.
+func (c *Controller) deleted(ctx context.Context, key types.NamespacedName) error {
+	c.targets.Forget(key)
+	c.autoscalers.Forget(key)
+	c.statuses.Forget(key)
+	c.metrics.forget(key)
+	v := c.orphans(key)
+	if len(v.ownServices) == 0 && len(v.ownSlices) == 0 {
+		c.ports.Release(key)
+		c.memories.forget(key)
+		return nil
+	}
+	// The watch may be behind, and a store that lost everything is no reason
+	// to take resolvers out of the path: only a clear answer counts, and only
+	// from a server that still knows others.
+	if c.knowsNothing() {
+		klog.FromContext(ctx).Info("Leaving the objects of an unknown ElastiService alone: no ElastiService is known at all", "elastiService", key)
+		return nil
+	}
+	_, err := c.elasti.ElastiV1alpha1().ElastiServices(key.Namespace).Get(ctx, key.Name, metav1.GetOptions{})
+	if !apierrors.IsNotFound(err) {
+		return err
+	}
+	memory := c.memories.of(key)
+	if memory.uncoveringSince.IsZero() {
+		memory.uncoveringSince = c.clock.Now()
+		klog.FromContext(ctx).Info("An ElastiService is gone without having been cleaned up: its target is woken, then its resolvers leave", "elastiService", key)
+	}
+	var restorations []restoration
+	for _, private := range v.ownServices {
+		restoration, err := restorationFrom(private, orphanReference(v, private))
+		if err != nil {
+			klog.FromContext(ctx).Error(err, "Failed to find out the target of an ElastiService that is gone", "elastiService", key)
+			continue
+		}
+		restorations = append(restorations, restoration)
+	}
+	done, err := c.uncover(ctx, v, memory, memory.uncoveringSince, restorations...)
+	if err != nil || !done {
+		return err
+	}
+	c.ports.Release(key)
+	c.memories.forget(key)
+	return nil
+}
+
+// orphanReference returns what Events about an ElastiService that is gone are
+// about: its public Service, or else its private one.
+func orphanReference(v *view, private *corev1.Service) *corev1.ObjectReference {
+	service := v.service
+	if service == nil {
+		service = private
+	}
+	return &corev1.ObjectReference{APIVersion: "v1", Kind: "Service", Namespace: service.Namespace, Name: service.Name, UID: service.UID}
+}
