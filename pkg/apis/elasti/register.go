@@ -50,6 +50,8 @@ func addKnownTypes(scheme *runtime.Scheme) error {
 		&ElastiServiceList{},
 		&WakeRequest{},
 		&ActivityReport{},
+		&ProxyPortClaim{},
+		&ProxyPortClaimList{},
 	)
 	return nil
 }

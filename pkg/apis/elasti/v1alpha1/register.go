@@ -51,6 +51,8 @@ func addKnownTypes(scheme *runtime.Scheme) error {
 		&ElastiServiceList{},
 		&WakeRequest{},
 		&ActivityReport{},
+		&ProxyPortClaim{},
+		&ProxyPortClaimList{},
 	)
 	metav1.AddToGroupVersion(scheme, SchemeGroupVersion)
 	return nil

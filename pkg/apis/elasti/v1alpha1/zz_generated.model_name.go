@@ -107,6 +107,26 @@ func (in ProxyPort) OpenAPIModelName() string {
 }
 
 // OpenAPIModelName returns the OpenAPI model name for this type.
+func (in ProxyPortClaim) OpenAPIModelName() string {
+	return "com.github.truefoundry.elasti-apiserver.pkg.apis.elasti.v1alpha1.ProxyPortClaim"
+}
+
+// OpenAPIModelName returns the OpenAPI model name for this type.
+func (in ProxyPortClaimList) OpenAPIModelName() string {
+	return "com.github.truefoundry.elasti-apiserver.pkg.apis.elasti.v1alpha1.ProxyPortClaimList"
+}
+
+// OpenAPIModelName returns the OpenAPI model name for this type.
+func (in ProxyPortClaimSpec) OpenAPIModelName() string {
+	return "com.github.truefoundry.elasti-apiserver.pkg.apis.elasti.v1alpha1.ProxyPortClaimSpec"
+}
+
+// OpenAPIModelName returns the OpenAPI model name for this type.
+func (in ProxyPortOwner) OpenAPIModelName() string {
+	return "com.github.truefoundry.elasti-apiserver.pkg.apis.elasti.v1alpha1.ProxyPortOwner"
+}
+
+// OpenAPIModelName returns the OpenAPI model name for this type.
 func (in ProxySpec) OpenAPIModelName() string {
 	return "com.github.truefoundry.elasti-apiserver.pkg.apis.elasti.v1alpha1.ProxySpec"
 }

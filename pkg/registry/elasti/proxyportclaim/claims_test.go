@@ -1,0 +1,210 @@
+/*
+Copyright The elasti-apiserver Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package proxyportclaim_test
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"sync"
+	"testing"
+
+	"golang.org/x/sync/errgroup"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apiserver/pkg/server/options"
+	"k8s.io/klog/v2"
+
+	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti"
+	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti/v1alpha1"
+	"github.com/truefoundry/elasti-apiserver/pkg/apiserver"
+	"github.com/truefoundry/elasti-apiserver/pkg/registry/elasti/proxyportclaim"
+	"github.com/truefoundry/elasti-apiserver/pkg/storage/embedded"
+)
+
+// TestMain keeps the logs of etcd to verbose runs.
+func TestMain(m *testing.M) {
+	flag.Parse()
+	if !testing.Verbose() {
+		klog.LogToStderr(false)
+		klog.SetOutput(io.Discard)
+	}
+	os.Exit(m.Run())
+}
+
+// startStore runs an etcd and returns how to make the claims of one more server
+// that stores there.
+func startStore(t *testing.T) (newServer func(watchCache bool) *proxyportclaim.Claims) {
+	t.Helper()
+	store, err := embedded.Start(t.Context(), embedded.Options{DataDir: t.TempDir()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := store.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return func(watchCache bool) *proxyportclaim.Claims {
+		t.Helper()
+		etcd := options.NewRecommendedOptions("/registry/elasti.truefoundry.com", apiserver.Codecs.LegacyCodec(v1alpha1.SchemeGroupVersion)).Etcd
+		etcd.EnableWatchCache = watchCache
+		etcd.StorageConfig.EncodeVersioner = runtime.NewMultiGroupVersioner(v1alpha1.SchemeGroupVersion, schema.GroupKind{Group: elasti.GroupName})
+		etcd.StorageConfig.Transport.ServerList = []string{store.Endpoint()}
+		claims, err := proxyportclaim.New(&options.StorageFactoryRestOptionsFactory{
+			Options:        *etcd,
+			StorageFactory: &options.SimpleStorageFactory{StorageConfig: etcd.StorageConfig},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(claims.Destroy)
+		return claims
+	}
+}
+
+func claimOf(proxyPort, port int32, owner string) v1alpha1.ProxyPortClaimSpec {
+	return v1alpha1.ProxyPortClaimSpec{
+		ProxyPort: proxyPort,
+		Port:      port,
+		Owner:     v1alpha1.ProxyPortOwner{Namespace: "shop", Name: owner, UID: types.UID("uid-of-" + owner)},
+	}
+}
+
+func mustClaim(t *testing.T, claims *proxyportclaim.Claims, wanted, want v1alpha1.ProxyPortClaimSpec) {
+	t.Helper()
+	if got, err := claims.Claim(t.Context(), wanted); err != nil || got != want {
+		t.Errorf("claiming %+v: got %+v (%v), want %+v", wanted, got, err, want)
+	}
+}
+
+func TestAProxyPortHasOneOwner(t *testing.T) {
+	newServer := startStore(t)
+	for _, watchCache := range []bool{false, true} {
+		t.Run(fmt.Sprintf("watch cache %t", watchCache), func(t *testing.T) {
+			one, two := newServer(watchCache), newServer(watchCache)
+			cart, stock := claimOf(10000, 80, "cart"), claimOf(10000, 80, "stock")
+			mustClaim(t, one, cart, cart)
+			mustClaim(t, one, cart, cart)
+			mustClaim(t, two, stock, cart)
+			mustClaim(t, two, claimOf(10000, 443, "cart"), cart)
+
+			if err := two.Release(t.Context(), 10000, stock.Owner.UID); err != nil {
+				t.Errorf("releasing the port of another owner: %v", err)
+			}
+			mustClaim(t, two, stock, cart)
+			for range 2 {
+				if err := two.Release(t.Context(), 10000, cart.Owner.UID); err != nil {
+					t.Errorf("releasing: %v", err)
+				}
+			}
+			mustClaim(t, two, stock, stock)
+			mustClaim(t, one, cart, stock)
+			found, err := one.List(t.Context())
+			if err != nil || len(found) != 1 || found[0] != stock {
+				t.Errorf("listing: got %+v (%v), want %+v", found, err, stock)
+			}
+			if err := one.Release(t.Context(), 10000, stock.Owner.UID); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+// Two servers want the same few thousand ports at the same time, and release
+// some of them again: a port is never given to two.
+func TestServersClaimAtTheSameTime(t *testing.T) {
+	const ports, workers = 2000, 2
+	newServer := startStore(t)
+	var mu sync.Mutex
+	owners := map[int32]types.UID{}
+	group, ctx := errgroup.WithContext(t.Context())
+	var servers []*proxyportclaim.Claims
+	for range 2 {
+		servers = append(servers, newServer(false))
+	}
+	for number, claims := range servers {
+		for worker := range workers {
+			owner := fmt.Sprintf("owner-%d-%d", number, worker)
+			group.Go(func() error {
+				return claimAll(ctx, claims, ports, owner, func(proxyPort int32, uid types.UID) error {
+					mu.Lock()
+					defer mu.Unlock()
+					if other, taken := owners[proxyPort]; taken && uid != "" {
+						return fmt.Errorf("port %d was given to %s and to %s", proxyPort, other, uid)
+					}
+					owners[proxyPort] = uid
+					if uid == "" {
+						delete(owners, proxyPort)
+					}
+					return nil
+				})
+			})
+		}
+	}
+	if err := group.Wait(); err != nil {
+		t.Fatal(err)
+	}
+	for _, claims := range servers {
+		found, err := claims.List(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(found) != ports || len(owners) != ports {
+			t.Errorf("%d claims are stored and %d were told, want %d", len(found), len(owners), ports)
+		}
+		for _, claim := range found {
+			if owners[claim.ProxyPort] != claim.Owner.UID {
+				t.Errorf("port %d is stored as that of %s, and was given to %s", claim.ProxyPort, claim.Owner.UID, owners[claim.ProxyPort])
+			}
+		}
+	}
+}
+
+// claimAll claims every port that is free, and of those gives every seventh back
+// and claims it again if it is still free then. note is told of each port that
+// was got, and with an empty owner of each that is about to be given back.
+func claimAll(ctx context.Context, claims *proxyportclaim.Claims, ports int32, owner string, note func(int32, types.UID) error) error {
+	for offset := range ports {
+		wanted := claimOf(10000+offset, 80, owner)
+		for attempt := range 2 {
+			got, err := claims.Claim(ctx, wanted)
+			if err != nil {
+				return err
+			}
+			if got != wanted {
+				break
+			}
+			if err := note(wanted.ProxyPort, wanted.Owner.UID); err != nil {
+				return err
+			}
+			if attempt > 0 || offset%7 != 0 {
+				break
+			}
+			if err := note(wanted.ProxyPort, ""); err != nil {
+				return err
+			}
+			if err := claims.Release(ctx, wanted.ProxyPort, wanted.Owner.UID); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
