@@ -29,7 +29,6 @@ import (
 
 	"github.com/truefoundry/elasti-apiserver/pkg/activity"
 	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti/v1alpha1"
-	applyelasti "github.com/truefoundry/elasti-apiserver/pkg/generated/applyconfiguration/elasti/v1alpha1"
 )
 
 func activityReport(resolver string, open int32, observed time.Duration, lastRequestAge *time.Duration) *v1alpha1.ActivityReport {
@@ -74,6 +73,18 @@ func (s *reporting) get() *v1alpha1.ElastiService {
 		s.Fatal(err)
 	}
 	return elastiService
+}
+
+// updateStatus changes the status as the controller does.
+func (s *reporting) updateStatus(change func(*v1alpha1.ElastiServiceStatus)) {
+	s.Helper()
+	stored := s.get()
+	if _, err := s.statuses.UpdateStatus(s.Context(), keyOf(stored), stored.UID, func(e *v1alpha1.ElastiService) error {
+		change(&e.Status)
+		return nil
+	}); err != nil {
+		s.Fatal(err)
+	}
 }
 
 func TestReportsOfActivityEndUpInTheStatus(t *testing.T) {
@@ -123,12 +134,7 @@ func TestLastActivityNeverGoesBack(t *testing.T) {
 		t.Errorf("an older request on another resolver moved it from %s to %s", last, got)
 	}
 	for name, earlier := range map[string]*metav1.Time{"earlier": {Time: last.Add(-time.Hour)}, "none": nil} {
-		status := applyelasti.ElastiServiceStatus()
-		status.LastActivityTime = earlier
-		applied := applyelasti.ElastiService("cart", namespace).WithStatus(status)
-		if _, err := s.client.ElastiV1alpha1().ElastiServices(namespace).ApplyStatus(t.Context(), applied, metav1.ApplyOptions{FieldManager: "elasti-sleep", Force: true}); err != nil {
-			t.Fatal(err)
-		}
+		s.updateStatus(func(status *v1alpha1.ElastiServiceStatus) { status.LastActivityTime = earlier })
 		if got := s.get().Status; got.LastActivityTime == nil || got.LastActivityTime.Before(last) || len(got.Activity) != 2 {
 			t.Errorf("%s: a write of the status left %+v", name, got)
 		}
@@ -167,12 +173,10 @@ func TestResolversThatAreGoneAreForgotten(t *testing.T) {
 		t.Errorf("%d resolvers are remembered, the first is %s: want the %d that reported last", len(status.Activity), status.Activity[0].Resolver, activity.MaxResolvers)
 	}
 
-	old := s.get()
-	old.Status.Activity = old.Status.Activity[:2]
-	old.Status.Activity[0].ReportTime = metav1.NewMicroTime(time.Now().Add(-activity.ForgetAfter - time.Minute))
-	if _, err := s.client.ElastiV1alpha1().ElastiServices(namespace).UpdateStatus(t.Context(), old, metav1.UpdateOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	s.updateStatus(func(status *v1alpha1.ElastiServiceStatus) {
+		status.Activity = status.Activity[:2]
+		status.Activity[0].ReportTime = metav1.NewMicroTime(time.Now().Add(-activity.ForgetAfter - time.Minute))
+	})
 	s.report(activityReport("resolver-new", 0, time.Hour, nil))
 	if status := s.get().Status; len(status.Activity) != 2 || status.Activity[1].Resolver != "resolver-new" {
 		t.Errorf("got %+v, want the one that reported long ago to be gone", status.Activity)

@@ -77,7 +77,7 @@ func TestWhatAWriteAnswersIsWhatAReadAnswers(t *testing.T) {
 	compare("a patch that changes nothing", answer, err)
 	answer, err = patch(types.ApplyYAMLPatchType, `{"apiVersion":"elasti.truefoundry.com/v1alpha1","kind":"ElastiService","metadata":{"annotations":{"applied":"too"}}}`)
 	compare("server-side apply", answer, err)
-	answer, err = patch(types.MergePatchType, `{"status":{"mode":"proxy","lastReconciledTime":"2026-01-02T03:04:05Z","conditions":[{"type":"Ready","status":"True","reason":"Asleep","message":"","lastTransitionTime":"2026-01-02T03:04:05Z"}]}}`, "status")
+	answer, err = patch(types.MergePatchType, `{"status":{"conditions":[{"type":"Checked","status":"True","reason":"Asleep","message":"","lastTransitionTime":"2026-01-02T03:04:05Z"}]}}`, "status")
 	compare("a patch of the status", answer, err)
 
 	object := map[string]any{}

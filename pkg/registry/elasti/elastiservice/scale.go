@@ -121,9 +121,6 @@ func (r *ScaleREST) sleep(ctx context.Context, elastiService *elasti.ElastiServi
 // run makes the target have that many replicas, at least 1. Scaling up is a
 // wake, which lets the autoscaler go on.
 func (r *ScaleREST) run(ctx context.Context, elastiService *elasti.ElastiService, current *autoscalingv1.Scale, replicas int32, requestedDryRun []string) (*autoscalingv1.Scale, error) {
-	if err := r.targets.takeBackSleep(ctx, elastiService, requestedDryRun); err != nil {
-		return nil, err
-	}
 	isDryRun := dryrun.IsDryRun(requestedDryRun)
 	scaled := current.DeepCopy()
 	if replicas < current.Spec.Replicas {
@@ -134,7 +131,7 @@ func (r *ScaleREST) run(ctx context.Context, elastiService *elasti.ElastiService
 		scaled.ResourceVersion, scaled.Spec, scaled.Status = lowered.ResourceVersion, lowered.Spec, lowered.Status
 		return scaled, nil
 	}
-	result, err := r.targets.wake(ctx, elastiService, replicas, "scaled by a user or an autoscaler", isDryRun)
+	result, err := r.targets.wakeForUse(ctx, elastiService, replicas, "scaled by a user or an autoscaler", isDryRun)
 	if err != nil {
 		return nil, scalingError(elastiService, err)
 	}

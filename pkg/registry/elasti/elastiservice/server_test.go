@@ -18,11 +18,13 @@ package elastiservice_test
 
 import (
 	"context"
+	"errors"
 	"flag"
 	"io"
 	"net/http/httptest"
 	"os"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -31,14 +33,20 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/apiserver/pkg/authorization/authorizerfactory"
 	"k8s.io/apiserver/pkg/endpoints/openapi"
+	"k8s.io/apiserver/pkg/registry/generic"
 	"k8s.io/apiserver/pkg/registry/rest"
 	genericapiserver "k8s.io/apiserver/pkg/server"
 	"k8s.io/apiserver/pkg/server/options"
+	"k8s.io/apiserver/pkg/storage"
+	"k8s.io/apiserver/pkg/storage/storagebackend"
+	"k8s.io/apiserver/pkg/storage/storagebackend/factory"
 	"k8s.io/apiserver/pkg/util/compatibility"
 	clientrest "k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
 
 	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti"
@@ -68,9 +76,13 @@ func TestMain(m *testing.M) {
 type server struct {
 	client versioned.Interface
 	reader *elastiservice.Reader
-	config *clientrest.Config
-	scaler *fakeScaler
-	events *eventLog
+	// statuses writes statuses as the controller does.
+	statuses *elastiservice.StatusWriter
+	// readOnly makes the storage refuse all writes.
+	readOnly atomic.Bool
+	config   *clientrest.Config
+	scaler   *fakeScaler
+	events   *eventLog
 }
 
 func startServer(t *testing.T, warner elastiservice.Warner) *server {
@@ -109,9 +121,9 @@ func startServer(t *testing.T, warner elastiservice.Warner) *server {
 	t.Cleanup(generic.Destroy)
 
 	s := &server{scaler: newFakeScaler(), events: &eventLog{}}
-	storage, err := elastiservice.NewStorage(elastiservice.Options{
+	endpoints, err := elastiservice.NewStorage(elastiservice.Options{
 		Scheme:      apiserver.Scheme,
-		RESTOptions: store.Direct(completed.RESTOptionsGetter),
+		RESTOptions: switchable{store.Direct(completed.RESTOptionsGetter), &s.readOnly},
 		Scaler:      s.scaler,
 		Events:      s.events,
 		Warner:      warner,
@@ -121,14 +133,14 @@ func startServer(t *testing.T, warner elastiservice.Warner) *server {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s.reader = storage.Reader
+	s.reader, s.statuses = endpoints.Reader, endpoints.StatusWriter
 	group := genericapiserver.NewDefaultAPIGroupInfo(elasti.GroupName, apiserver.Scheme, metav1.ParameterCodec, apiserver.Codecs)
 	group.VersionedResourcesStorageMap[v1alpha1.SchemeGroupVersion.Version] = map[string]rest.Storage{
-		"elastiservices":          storage.ElastiService,
-		"elastiservices/status":   storage.Status,
-		"elastiservices/scale":    storage.Scale,
-		"elastiservices/wake":     storage.Wake,
-		"elastiservices/activity": storage.Activity,
+		"elastiservices":          endpoints.ElastiService,
+		"elastiservices/status":   endpoints.Status,
+		"elastiservices/scale":    endpoints.Scale,
+		"elastiservices/wake":     endpoints.Wake,
+		"elastiservices/activity": endpoints.Activity,
 	}
 	if err := generic.InstallAPIGroup(&group); err != nil {
 		t.Fatal(err)
@@ -141,7 +153,7 @@ func startServer(t *testing.T, warner elastiservice.Warner) *server {
 	if s.client, err = versioned.NewForConfig(s.config); err != nil {
 		t.Fatal(err)
 	}
-	s.awaitReady(t, storage.ElastiService.ReadinessCheck)
+	s.awaitReady(t, endpoints.ElastiService.ReadinessCheck)
 	return s
 }
 
@@ -155,11 +167,48 @@ func (s *server) awaitReady(t *testing.T, ready func() error) {
 	}
 }
 
+// switchable makes storages that refuse writes while readOnly is on.
+type switchable struct {
+	generic.RESTOptionsGetter
+	readOnly *atomic.Bool
+}
+
+func (s switchable) GetRESTOptions(resource schema.GroupResource, example runtime.Object) (generic.RESTOptions, error) {
+	options, err := s.RESTOptionsGetter.GetRESTOptions(resource, example)
+	decorate := options.Decorator
+	options.Decorator = func(config *storagebackend.ConfigForResource, resourcePrefix string, keyFunc func(obj runtime.Object) (string, error), newFunc, newListFunc func() runtime.Object, getAttrs storage.AttrFunc, triggers storage.IndexerFuncs, indexers *cache.Indexers) (storage.Interface, factory.DestroyFunc, error) {
+		decorated, destroy, err := decorate(config, resourcePrefix, keyFunc, newFunc, newListFunc, getAttrs, triggers, indexers)
+		return refusing{decorated, s.readOnly}, destroy, err
+	}
+	return options, err
+}
+
+// refusing is a storage that refuses changes of objects while readOnly is on, as
+// an etcd does whose quota is used up.
+type refusing struct {
+	storage.Interface
+	readOnly *atomic.Bool
+}
+
+func (s refusing) GuaranteedUpdate(ctx context.Context, key string, destination runtime.Object, ignoreNotFound bool, preconditions *storage.Preconditions, update storage.UpdateFunc, cached runtime.Object) error {
+	if s.readOnly.Load() {
+		return errors.New("etcdserver: mvcc: database space exceeded")
+	}
+	return s.Interface.GuaranteedUpdate(ctx, key, destination, ignoreNotFound, preconditions, update, cached)
+}
+
+// keyOf is the key of an ElastiService.
+func keyOf(elastiService *v1alpha1.ElastiService) types.NamespacedName {
+	return types.NamespacedName{Namespace: elastiService.Namespace, Name: elastiService.Name}
+}
+
 // fakeScaler holds scales of Deployments in memory.
 type fakeScaler struct {
 	mu       sync.Mutex
 	scales   map[scaling.Target]*autoscalingv1.Scale
 	failWith error
+	// afterWake is called once, after the first wake.
+	afterWake func()
 }
 
 var _ elastiservice.Scaler = &fakeScaler{}
@@ -185,7 +234,14 @@ func deployment(name string) scaling.Target {
 
 func (f *fakeScaler) Wake(_ context.Context, target scaling.Target, _ scaling.Autoscaler, minimum int32, dryRun bool) (scaling.Result, error) {
 	f.mu.Lock()
-	defer f.mu.Unlock()
+	afterWake := f.afterWake
+	f.afterWake = nil
+	defer func() {
+		f.mu.Unlock()
+		if afterWake != nil {
+			afterWake()
+		}
+	}()
 	if f.failWith != nil {
 		return scaling.Result{}, f.failWith
 	}

@@ -42,6 +42,8 @@ type Storage struct {
 	Activity      *ActivityREST
 	// Reader reads ElastiServices inside of the server.
 	Reader *Reader
+	// StatusWriter changes statuses inside of the server.
+	StatusWriter *StatusWriter
 }
 
 // Options is what the endpoints need.
@@ -57,8 +59,9 @@ type Options struct {
 	// Warner says what in the cluster does not fit an ElastiService yet. Nil
 	// means that nothing is looked at.
 	Warner Warner
-	// Access tells whether who writes an ElastiService may get the Secrets and
-	// ConfigMaps that its triggers refer to. Nil lets everybody refer to all.
+	// Access decides what callers may do beyond the request that they make: get
+	// the Secrets and ConfigMaps that the triggers of an ElastiService refer to,
+	// and scale one that they wake to more than its minimum. Nil allows all.
 	Access authorizer.UnconditionalAuthorizer
 	// OnlyWriter says that nobody else writes to the storage, so that an object
 	// can be read from the watch cache and yet be the one that is stored.
@@ -100,17 +103,19 @@ func NewStorage(options Options) (*Storage, error) {
 	statusStore.ResetFieldsStrategy = statusStrategy{strategy}
 	targets := &targets{elastiServices: store, statuses: &statusStore, scaler: options.Scaler, events: options.Events}
 	var access *credentialAccess
+	var limit *wakeLimit
 	if options.Access != nil {
-		access = &credentialAccess{authorizer: options.Access}
+		access, limit = &credentialAccess{authorizer: options.Access}, &wakeLimit{authorizer: options.Access}
 	}
 	elastiServices := &REST{Store: store, claims: &serviceClaims{store: store}, access: access, warner: options.Warner, newest: newest, clock: options.Clock}
 	return &Storage{
 		ElastiService: elastiServices,
 		Status:        &StatusREST{store: &statusStore},
 		Scale:         &ScaleREST{targets: targets},
-		Wake:          &WakeREST{targets: targets},
+		Wake:          &WakeREST{targets: targets, limit: limit},
 		Activity:      &ActivityREST{elastiServices: store, statuses: &statusStore, clock: options.Clock},
 		Reader:        &Reader{elastiServices: elastiServices},
+		StatusWriter:  &StatusWriter{statuses: &statusStore},
 	}, nil
 }
 

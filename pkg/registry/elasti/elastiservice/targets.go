@@ -32,6 +32,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	genericregistry "k8s.io/apiserver/pkg/registry/generic/registry"
 	"k8s.io/apiserver/pkg/registry/rest"
+	"k8s.io/apiserver/pkg/warning"
 	"k8s.io/klog/v2"
 
 	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti"
@@ -42,6 +43,10 @@ import (
 // wakeTimeout ends a wake whose API calls hang. It is below the 34 s after
 // which the generic server gives up on a request.
 const wakeTimeout = 30 * time.Second
+
+// takeBackTimeout ends the write that takes back a request to sleep when the
+// storage hangs: the caller need not know of it.
+const takeBackTimeout = 5 * time.Second
 
 // Scaler reads and changes the scales of targets. Safe for concurrent use.
 type Scaler interface {
@@ -181,12 +186,33 @@ func (t *targets) requestSleep(ctx context.Context, name string, when *metav1.Ti
 	return nil
 }
 
-// takeBackSleep takes back a request to sleep that was not carried out yet.
-func (t *targets) takeBackSleep(ctx context.Context, elastiService *elasti.ElastiService, dryRun []string) error {
-	if elastiService.Status.SleepRequestedTime == nil {
-		return nil
+// wakeForUse wakes the target and takes back a request to sleep that was not
+// carried out yet. The target is scaled first: a storage that takes no writes
+// does not stop a wake. It is scaled again afterwards, in case that it was put to
+// sleep in between.
+func (t *targets) wakeForUse(ctx context.Context, elastiService *elasti.ElastiService, minimum int32, why string, dryRun bool) (scaling.Result, error) {
+	result, err := t.wake(ctx, elastiService, minimum, why, dryRun)
+	if err != nil || dryRun || elastiService.Status.SleepRequestedTime == nil {
+		return result, err
 	}
-	return t.requestSleep(ctx, elastiService.Name, nil, dryRun)
+	if err := t.takeBackSleep(ctx, elastiService); err != nil {
+		klog.FromContext(ctx).Error(err, "Failed to take back the request for sleep of a target that was woken", "elastiService", klog.KObj(elastiService))
+		warning.AddWarning(ctx, "", fmt.Sprintf("the target was woken, but may be put to sleep again: the request to do so could not be taken back: %v", err))
+		return result, nil
+	}
+	again, err := t.wake(ctx, elastiService, minimum, why, false)
+	if err != nil {
+		return scaling.Result{}, err
+	}
+	again.Scaled = again.Scaled || result.Scaled
+	return again, nil
+}
+
+// takeBackSleep takes back a request to sleep.
+func (t *targets) takeBackSleep(ctx context.Context, elastiService *elasti.ElastiService) error {
+	ctx, cancel := context.WithTimeout(ctx, takeBackTimeout)
+	defer cancel()
+	return t.requestSleep(ctx, elastiService.Name, nil, nil)
 }
 
 // scalingError gives a failure to read or change the scale of a target the

@@ -36,6 +36,7 @@ import (
 // the same as doing it once.
 type WakeREST struct {
 	targets *targets
+	limit   *wakeLimit
 }
 
 var (
@@ -51,7 +52,7 @@ func (*WakeREST) Destroy() {}
 // Create wakes the target of the ElastiService called name. It answers as soon
 // as the target's scale is set, with the request and what it did as status:
 // a caller that may only create wake requests learns nothing else about the
-// ElastiService.
+// ElastiService, and scales to its spec.minTargetReplicas at most.
 func (r *WakeREST) Create(ctx context.Context, name string, obj runtime.Object, createValidation rest.ValidateObjectFunc, options *metav1.CreateOptions) (runtime.Object, error) {
 	request, ok := obj.(*elasti.WakeRequest)
 	if !ok {
@@ -80,10 +81,11 @@ func (r *WakeREST) Create(ctx context.Context, name string, obj runtime.Object, 
 	if options != nil {
 		requestedDryRun = options.DryRun
 	}
-	if err := r.targets.takeBackSleep(ctx, elastiService, requestedDryRun); err != nil {
+	wanted := wantedReplicas(elastiService, request)
+	if err := r.limit.check(ctx, elastiService, wanted); err != nil {
 		return nil, err
 	}
-	result, err := r.targets.wake(ctx, elastiService, wantedReplicas(elastiService, request), reasonOf(request), dryrun.IsDryRun(requestedDryRun))
+	result, err := r.targets.wakeForUse(ctx, elastiService, wanted, reasonOf(request), dryrun.IsDryRun(requestedDryRun))
 	if err != nil {
 		return nil, scalingError(elastiService, err)
 	}

@@ -107,3 +107,64 @@ func TestWakeOfAnotherNameIsRefused(t *testing.T) {
 		t.Errorf("a wake to 0: got %v, want invalid", err)
 	}
 }
+
+// The request for sleep is taken back after the target was scaled, so that a
+// storage that takes no writes does not stop a wake.
+func TestAWakeNeedsNoWriteToTheStorage(t *testing.T) {
+	s := startServer(t, nil)
+	services := s.client.ElastiV1alpha1().ElastiServices(namespace)
+	s.scaler.put("cart", 1)
+	if _, err := services.Create(t.Context(), newElastiService("cart", "cart"), metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if err := patchScale(t, s, 0); err != nil {
+		t.Fatal(err)
+	}
+	// The controller has put it to sleep, and could not note that.
+	s.scaler.put("cart", 0)
+	s.readOnly.Store(true)
+	answer, err := services.Wake(t.Context(), "cart", wakeRequest(), metav1.CreateOptions{})
+	if err != nil || !answer.Status.Scaled || answer.Status.Replicas != 1 {
+		t.Errorf("a wake answers %+v (%v) while the storage takes no writes, want 1 replica, scaled", answer, err)
+	}
+	if target, err := s.scaler.Get(t.Context(), deployment("cart")); err != nil || target.Spec.Replicas != 1 {
+		t.Errorf("the target is at %+v (%v), want 1", target, err)
+	}
+	s.readOnly.Store(false)
+	if _, err := services.Wake(t.Context(), "cart", wakeRequest(), metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if asked(t, s) {
+		t.Error("the request for sleep was not taken back when the storage took writes again")
+	}
+}
+
+// The controller may carry out the request between the two steps of a wake.
+func TestATargetIsAwakeAfterAWakeThatMetItsSleep(t *testing.T) {
+	s := startServer(t, nil)
+	services := s.client.ElastiV1alpha1().ElastiServices(namespace)
+	s.scaler.put("cart", 2)
+	created, err := services.Create(t.Context(), newElastiService("cart", "cart"), metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := patchScale(t, s, 0); err != nil {
+		t.Fatal(err)
+	}
+	s.scaler.afterWake = func() {
+		s.scaler.put("cart", 0)
+		if _, err := s.statuses.UpdateStatus(t.Context(), keyOf(created), created.UID, func(e *v1alpha1.ElastiService) error {
+			e.Status.SleepRequestedTime = nil
+			return nil
+		}); err != nil {
+			t.Error(err)
+		}
+	}
+	answer, err := services.Wake(t.Context(), "cart", wakeRequest(), metav1.CreateOptions{})
+	if err != nil || !answer.Status.Scaled || answer.Status.Replicas != 1 {
+		t.Errorf("got %+v (%v), want the target scaled again", answer, err)
+	}
+	if target, err := s.scaler.Get(t.Context(), deployment("cart")); err != nil || target.Spec.Replicas != 1 {
+		t.Errorf("the target is at %+v (%v), want 1", target, err)
+	}
+}
