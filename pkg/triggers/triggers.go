@@ -116,17 +116,26 @@ func Validate(triggerType string, metadata *runtime.RawExtension, path *field.Pa
 	return errs
 }
 
+// KnownKeys returns the keys of metadata that a trigger of the type knows, in the
+// order in which messages name them.
+func KnownKeys(triggerType string) []string {
+	switch triggerType {
+	case TypePrometheus:
+		return []string{"query", "threshold", "serverAddress", "uptimeFilter", "headers", authorizationKey, basicAuthKey, tlsConfigKey}
+	case TypeExternalMetric:
+		return []string{"metricName", "selector", "threshold"}
+	case TypeCPU:
+		return []string{"threshold"}
+	default:
+		return nil
+	}
+}
+
 // UnknownKeys returns the keys of metadata that a trigger of the type does not
 // know, sorted. They are kept, and have no effect.
 func UnknownKeys(triggerType string, metadata *runtime.RawExtension) []string {
-	known := map[string][]string{
-		TypePrometheus:     {"query", "threshold", "serverAddress", "uptimeFilter", "headers", authorizationKey, basicAuthKey, tlsConfigKey},
-		TypeTraffic:        {},
-		TypeExternalMetric: {"metricName", "selector", "threshold"},
-		TypeCPU:            {"threshold"},
-	}[triggerType]
 	values, _ := decode(metadata, nil)
-	for _, key := range known {
+	for _, key := range KnownKeys(triggerType) {
 		delete(values, key)
 	}
 	return slices.Sorted(maps.Keys(values))

@@ -18,6 +18,7 @@ package validation
 
 import (
 	"fmt"
+	"strings"
 
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
@@ -32,7 +33,7 @@ func Warnings(spec *elasti.ElastiServiceSpec) []string {
 	for i := range spec.Triggers {
 		trigger := &spec.Triggers[i]
 		for _, key := range triggers.UnknownKeys(trigger.Type, trigger.Metadata) {
-			warnings = append(warnings, fmt.Sprintf("%s: a %s trigger does not know this key, it has no effect", path.Child("triggers").Index(i).Child("metadata", key), trigger.Type))
+			warnings = append(warnings, fmt.Sprintf("%s: a %s trigger does not know this key, it has no effect: %s", path.Child("triggers").Index(i).Child("metadata", key), trigger.Type, keysOf(trigger.Type)))
 		}
 	}
 	for i := range spec.Triggers {
@@ -46,6 +47,15 @@ func Warnings(spec *elasti.ElastiServiceSpec) []string {
 		}
 	}
 	return warnings
+}
+
+// keysOf says which keys the metadata of a trigger may have.
+func keysOf(triggerType string) string {
+	keys := triggers.KnownKeys(triggerType)
+	if len(keys) == 0 {
+		return "it knows none"
+	}
+	return "it knows " + strings.Join(keys, ", ")
 }
 
 func answersEverything(rule *elasti.ProbeResponseRule) bool {
