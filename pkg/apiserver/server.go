@@ -21,17 +21,21 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"reflect"
 
 	"golang.org/x/sync/errgroup"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
+	"k8s.io/apiserver/pkg/registry/generic"
 	"k8s.io/apiserver/pkg/registry/rest"
 	genericapiserver "k8s.io/apiserver/pkg/server"
 	"k8s.io/utils/clock"
 
 	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti"
 	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti/v1alpha1"
+	"github.com/truefoundry/elasti-apiserver/pkg/apiserver/patchcheck"
 	"github.com/truefoundry/elasti-apiserver/pkg/registry/elasti/elastiservice"
+	"github.com/truefoundry/elasti-apiserver/pkg/registry/elasti/proxyportclaim"
 )
 
 // Runner is something that runs inside of the server, such as the controller.
@@ -49,14 +53,26 @@ type ExtraConfig struct {
 	Events elastiservice.EventRecorder
 	// Warner says what in the cluster does not fit an ElastiService yet.
 	Warner elastiservice.Warner
-	// Access tells who may get which Secrets and ConfigMaps.
+	// Access decides what callers may do to objects of the host, and beyond the
+	// request that they make.
 	Access authorizer.UnconditionalAuthorizer
 	// OnlyWriter says that no other server writes to the same storage.
 	OnlyWriter bool
-	// NewController makes the controller, which reads ElastiServices through
-	// what it is given. It runs as soon as they can be read, and the server's
-	// own endpoints can be reached through the loopback client.
-	NewController func(*elastiservice.Reader) (Runner, error)
+	// UncachedRESTOptions say how objects are stored that are not watched.
+	// Defaults to those of the generic server.
+	UncachedRESTOptions generic.RESTOptionsGetter
+	// NewController makes the controller, which works on the server's own
+	// objects through what it is given. It runs as soon as they can be read, and
+	// the server's own endpoints can be reached through the loopback client.
+	NewController func(Registry) (Runner, error)
+}
+
+// Registry is what the controller may do to the server's own objects that no
+// request may.
+type Registry struct {
+	Reader       *elastiservice.Reader
+	StatusWriter *elastiservice.StatusWriter
+	ProxyPorts   *proxyportclaim.Claims
 }
 
 // Config says how the server is made.
@@ -79,10 +95,10 @@ type Server struct {
 // New makes the server with all of its endpoints.
 func New(config *Config) (*Server, error) {
 	config.Generic.BuildHandlerChainFunc = func(apiHandler http.Handler, c *genericapiserver.Config) http.Handler {
-		return genericapiserver.DefaultBuildHandlerChain(withEmptyWakeBody(apiHandler), c)
+		return genericapiserver.DefaultBuildHandlerChain(withCheckedPatches(withEmptyWakeBody(apiHandler), c.MaxRequestBodyBytes), c)
 	}
 	completed := config.Generic.Complete()
-	generic, err := completed.New("elasti-apiserver", genericapiserver.NewEmptyDelegate())
+	genericServer, err := completed.New("elasti-apiserver", genericapiserver.NewEmptyDelegate())
 	if err != nil {
 		return nil, fmt.Errorf("making the generic API server: %w", err)
 	}
@@ -109,16 +125,25 @@ func New(config *Config) (*Server, error) {
 		"elastiservices/wake":     storage.Wake,
 		"elastiservices/activity": storage.Activity,
 	}
-	if err := generic.InstallAPIGroup(&group); err != nil {
+	if err := genericServer.InstallAPIGroup(&group); err != nil {
 		return nil, fmt.Errorf("installing the API group %s: %w", elasti.GroupName, err)
 	}
 
-	controller, err := config.Extra.NewController(storage.Reader)
+	uncached := config.Extra.UncachedRESTOptions
+	if uncached == nil {
+		uncached = completed.RESTOptionsGetter
+	}
+	claims, err := proxyportclaim.New(uncached)
 	if err != nil {
 		return nil, err
 	}
-	server := &Server{generic: generic, controller: controller, lists: serializer.lists, serving: make(chan struct{})}
-	if err := addReadinessChecks(generic, &config.Generic.Authentication); err != nil {
+	genericServer.RegisterDestroyFunc(claims.Destroy)
+	controller, err := config.Extra.NewController(Registry{Reader: storage.Reader, StatusWriter: storage.StatusWriter, ProxyPorts: claims})
+	if err != nil {
+		return nil, err
+	}
+	server := &Server{generic: genericServer, controller: controller, lists: serializer.lists, serving: make(chan struct{})}
+	if err := addReadinessChecks(genericServer, &config.Generic.Authentication); err != nil {
 		return nil, fmt.Errorf("adding the readiness checks: %w", err)
 	}
 	// A server is ready when it can read its objects: without this, it would
@@ -126,12 +151,24 @@ func New(config *Config) (*Server, error) {
 	// the watch cache fills.
 	readable := func(ctx genericapiserver.PostStartHookContext) error {
 		defer close(server.serving)
-		return generic.StorageReadinessHook.Hook(ctx)
+		return genericServer.StorageReadinessHook.Hook(ctx)
 	}
-	if err := generic.AddPostStartHook("storage-readiness", readable); err != nil {
+	if err := genericServer.AddPostStartHook("storage-readiness", readable); err != nil {
 		return nil, fmt.Errorf("adding the storage readiness hook: %w", err)
 	}
 	return server, nil
+}
+
+// withCheckedPatches answers patches with values of wrong types with the paths of
+// the fields.
+func withCheckedPatches(next http.Handler, maxBytes int64) http.Handler {
+	return patchcheck.Handler(next, patchcheck.Options{
+		Resource: v1alpha1.SchemeGroupVersion.WithResource("elastiservices"),
+		Kind:     elasti.Kind("ElastiService"),
+		Type:     reflect.TypeFor[v1alpha1.ElastiService](),
+		MaxBytes: maxBytes,
+		Codecs:   Codecs,
+	})
 }
 
 // Run serves until ctx ends or a part of the server fails, and returns when

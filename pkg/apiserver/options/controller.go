@@ -102,8 +102,8 @@ func (o *Controller) Validate() []error {
 type controllerDependencies struct {
 	host     *rest.Config
 	loopback *rest.Config
-	// reader reads the server's own objects.
-	reader    elastiservice.Reader
+	// registry reads and changes the server's own objects.
+	registry  apiserver.Registry
 	namespace string
 	scaling   *scaling.Client
 	recorder  events.EventRecorder
@@ -187,7 +187,7 @@ func (o *Controller) newTerm(dependencies controllerDependencies, host kubernete
 	}
 	return term{sleep: o.Sleep.options(dependencies, own, host), options: elastiservice.Options{
 		Elasti:            own,
-		Reader:            dependencies.reader,
+		Reader:            dependencies.registry.Reader,
 		Host:              host,
 		HostDynamic:       hostDynamic,
 		Scaling:           dependencies.scaling,

@@ -50,7 +50,6 @@ import (
 	"github.com/truefoundry/elasti-apiserver/pkg/apiserver/authorization"
 	generatedopenapi "github.com/truefoundry/elasti-apiserver/pkg/generated/openapi"
 	"github.com/truefoundry/elasti-apiserver/pkg/preflight"
-	"github.com/truefoundry/elasti-apiserver/pkg/registry/elasti/elastiservice"
 	"github.com/truefoundry/elasti-apiserver/pkg/scaling"
 )
 
@@ -268,6 +267,7 @@ func (o *Options) newServer(ctx context.Context, host *rest.Config, store *backe
 	if err != nil {
 		return nil, nil, err
 	}
+	notWatched := uncached{generic.RESTOptionsGetter}
 	generic.RESTOptionsGetter = store.shorten(generic.RESTOptionsGetter)
 	if frontProxies := generic.Authentication.RequestHeaderConfig; frontProxies != nil {
 		generic.Authentication.Authenticator = authentication.RememberFrontProxies(generic.Authentication.Authenticator, frontProxies, clock.RealClock{})
@@ -288,11 +288,11 @@ func (o *Options) newServer(ctx context.Context, host *rest.Config, store *backe
 	loopback.DisableCompression = true
 	broadcaster := events.NewBroadcaster(eventSink{&events.EventSinkImpl{Interface: client.EventsV1()}})
 	recorder := newFoldingRecorder(broadcaster.NewRecorder(apiserver.Scheme, "elasti-apiserver"))
-	newController := func(reader *elastiservice.Reader) (apiserver.Runner, error) {
+	newController := func(registry apiserver.Registry) (apiserver.Runner, error) {
 		return o.Controller.build(controllerDependencies{
 			host:      host,
 			loopback:  loopback,
-			reader:    reader,
+			registry:  registry,
 			namespace: o.ServingCertificate.Namespace,
 			scaling:   scaler,
 			recorder:  recorder,
@@ -302,11 +302,14 @@ func (o *Options) newServer(ctx context.Context, host *rest.Config, store *backe
 	server, err := apiserver.New(&apiserver.Config{
 		Generic: generic,
 		Extra: apiserver.ExtraConfig{
-			Scaler:        scaler,
-			Events:        recorder,
-			Warner:        preflight.New(preflight.Options{Kubernetes: client, Dynamic: dynamicClient, Scaling: scaler}),
-			Access:        access,
-			OnlyWriter:    o.Storage.Backend == StorageEmbedded,
+			Scaler:     scaler,
+			Events:     recorder,
+			Warner:     preflight.New(preflight.Options{Kubernetes: client, Dynamic: dynamicClient, Scaling: scaler}),
+			Access:     access,
+			OnlyWriter: o.Storage.Backend == StorageEmbedded,
+
+			UncachedRESTOptions: notWatched,
+
 			NewController: newController,
 		},
 	})

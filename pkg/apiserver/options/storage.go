@@ -24,6 +24,8 @@ import (
 	"time"
 
 	"github.com/spf13/pflag"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/registry/generic"
 	"k8s.io/apiserver/pkg/server/options"
 
@@ -135,4 +137,17 @@ func (o *Storage) start(ctx context.Context, etcd *options.EtcdOptions) (*backen
 // hasWatchCache tells whether every resource has a watch cache, as by default.
 func hasWatchCache(etcd *options.EtcdOptions) bool {
 	return etcd.EnableWatchCache && len(etcd.WatchCacheSizes) == 0
+}
+
+// uncached makes storages without a watch cache: of what is read once, at the
+// start, a copy in memory is of no use.
+type uncached struct {
+	generic.RESTOptionsGetter
+}
+
+// GetRESTOptions implements generic.RESTOptionsGetter.
+func (u uncached) GetRESTOptions(resource schema.GroupResource, example runtime.Object) (generic.RESTOptions, error) {
+	options, err := u.RESTOptionsGetter.GetRESTOptions(resource, example)
+	options.Decorator = generic.UndecoratedStorage
+	return options, err
 }
