@@ -116,7 +116,6 @@ type Resolver struct {
 	dialer      *dial.Dialer
 	pool        *http1.Pool
 	http1       *http1.Server
-	http2Pool   *http2.Pool
 	http2       *http2.Server
 	probeSlots  chan struct{}
 	connections *connections
@@ -136,7 +135,6 @@ func New(options Options) (*Resolver, error) {
 		options:     options,
 		budget:      memory.NewBudget(memory.Limits{Process: options.Limits.HeldBytes, PerService: options.Limits.HeldBytesPerService}),
 		pool:        http1.NewPool(),
-		http2Pool:   http2.NewPool(options.Limits.HeaderBytes),
 		probeSlots:  make(chan struct{}, maxProbes),
 		connections: newConnections(),
 		listeners:   listen.New(options.BindAddress, options.Logger),
@@ -156,18 +154,13 @@ func New(options Options) (*Resolver, error) {
 		MaxHeaderBytes: options.Limits.HeaderBytes,
 		Tasks:          r.tasks,
 	})
-	var err error
-	r.http2, err = http2.New(http2.Options{
-		Pool:           r.http2Pool,
+	r.http2 = http2.New(http2.Options{
 		Fallback:       policy,
 		IdleTimeout:    options.Timeouts.Idle,
 		MaxHeaderBytes: options.Limits.HeaderBytes,
 		MoveDelay:      options.Drain.HTTP2MoveDelay,
-		Tasks:          r.tasks,
 	})
-	if err != nil {
-		return nil, fmt.Errorf("making the HTTP/2 server: %w", err)
-	}
+	var err error
 	if r.metrics, err = metrics.New(options.Registerer, process{r}); err != nil {
 		return nil, fmt.Errorf("registering metrics: %w", err)
 	}
@@ -217,7 +210,6 @@ func (r *Resolver) Run(ctx context.Context) error {
 	// Until everything that is open has ended: it must not be put to sleep.
 	running.Go(func() { r.reporter.Run(serving) })
 	running.Go(func() { r.pool.Run(serving) })
-	running.Go(func() { r.http2Pool.Run(serving) })
 	running.Go(func() { failed(table.Run(serving)) })
 	running.Go(func() {
 		failed(serveHTTP(serving, r.options.HealthListener, healthMux(func() error { return r.readiness(table) })))

@@ -169,6 +169,16 @@ func (s *Set) Take(portName string, limit int) (*Pod, uint16) {
 	return best, number
 }
 
+// TakeAgain counts one more in flight for a pod that was taken before, unless it
+// has limit in flight already (0: no limit), and reports whether it did.
+func (s *Set) TakeAgain(pod *Pod, limit int) bool {
+	if limit > 0 && pod.inFlight >= limit {
+		return false
+	}
+	pod.inFlight++
+	return true
+}
+
 // Return counts one less in flight for a pod that was taken.
 func (s *Set) Return(pod *Pod) {
 	pod.inFlight--

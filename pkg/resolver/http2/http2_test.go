@@ -26,6 +26,7 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -43,6 +44,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti/v1alpha1"
+	"github.com/truefoundry/elasti-apiserver/pkg/resolver/accesslog"
 	"github.com/truefoundry/elasti-apiserver/pkg/resolver/destination"
 	"github.com/truefoundry/elasti-apiserver/pkg/resolver/endpoint"
 	"github.com/truefoundry/elasti-apiserver/pkg/resolver/fallback"
@@ -60,26 +62,39 @@ type fixture struct {
 	service *service.Service
 	server  *Server
 	address string
+	budget  *memory.Budget
 	conns   atomic.Int32
+
+	mu sync.Mutex
+	// find is destination.Fixed where it is nil.
+	find    destination.Find
+	records []accesslog.Record
 }
 
 func newFixture(t *testing.T, change func(*service.Config)) *fixture {
+	t.Helper()
+	return newFixtureWith(t, change, func(*service.Options) {})
+}
+
+func newFixtureWith(t *testing.T, change func(*service.Config), changeOptions func(*service.Options)) *fixture {
 	t.Helper()
 	config := &service.Config{Mode: v1alpha1.ModeProxy, HoldTimeout: 30 * time.Second, Limits: hold.Limits{MaxPending: 100}}
 	if change != nil {
 		change(config)
 	}
-	f := &fixture{t: t}
-	f.service = service.New(service.Options{
+	f := &fixture{t: t, budget: memory.NewBudget(memory.Limits{Process: 1 << 30})}
+	options := service.Options{
 		Namespace: "shop", Name: "cart", PublicService: "cart",
-		Config: config, Budget: memory.NewBudget(memory.Limits{Process: 1 << 30}), Logger: klog.Background(),
-	})
-	pool := NewPool(64 << 10)
-	server, err := New(Options{Pool: pool, Fallback: &fallback.Policy{PassiveUserAgents: []string{"kube-probe/", "Monitor "}}, IdleTimeout: time.Minute, MaxHeaderBytes: 64 << 10})
-	if err != nil {
-		t.Fatal(err)
+		Config: config, Budget: f.budget, Logger: klog.Background(),
+		Finish: func(record *accesslog.Record) {
+			f.mu.Lock()
+			defer f.mu.Unlock()
+			f.records = append(f.records, *record)
+		},
 	}
-	f.server = server
+	changeOptions(&options)
+	f.service = service.New(options)
+	f.server = New(Options{Fallback: &fallback.Policy{PassiveUserAgents: []string{"kube-probe/", "Monitor "}}, IdleTimeout: time.Minute, MaxHeaderBytes: 64 << 10})
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -87,7 +102,6 @@ func newFixture(t *testing.T, change func(*service.Config)) *fixture {
 	f.address = listener.Addr().String()
 	ctx, cancel := context.WithCancel(context.Background())
 	var running sync.WaitGroup
-	running.Go(func() { pool.Run(ctx) })
 	running.Go(func() {
 		for {
 			conn, err := listener.Accept()
@@ -98,7 +112,13 @@ func newFixture(t *testing.T, change func(*service.Config)) *fixture {
 			running.Go(func() {
 				stop := context.AfterFunc(ctx, func() { conn.Close() })
 				defer stop()
-				server.Serve(ctx, conn.(*net.TCPConn), nil, destination.Fixed(f.service, service.Port{Number: 80}))
+				f.mu.Lock()
+				find := f.find
+				f.mu.Unlock()
+				if find == nil {
+					find = destination.Fixed(f.service, service.Port{Number: 80})
+				}
+				f.server.Serve(ctx, conn, nil, find)
 			})
 		}
 	})
@@ -141,6 +161,19 @@ func (f *fixture) eventually(condition func() bool) {
 func (f *fixture) held(n int) {
 	f.t.Helper()
 	f.eventually(func() bool { return f.service.Queue().Held() == n })
+}
+
+// ended returns the records of n streams, once that many have ended.
+func (f *fixture) ended(n int) []accesslog.Record {
+	f.t.Helper()
+	var records []accesslog.Record
+	f.eventually(func() bool {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		records = slices.Clone(f.records)
+		return len(records) >= n
+	})
+	return records
 }
 
 // client returns an HTTP client that speaks h2c with prior knowledge.
@@ -234,12 +267,17 @@ func (testService) FullDuplexCall(stream testpb.TestService_FullDuplexCallServer
 
 func grpcPod(t *testing.T) string {
 	t.Helper()
+	return grpcPodWith(t, testService{})
+}
+
+func grpcPodWith(t *testing.T, implementation testpb.TestServiceServer) string {
+	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
 	server := grpc.NewServer()
-	testpb.RegisterTestServiceServer(server, testService{})
+	testpb.RegisterTestServiceServer(server, implementation)
 	var running sync.WaitGroup
 	running.Go(func() { _ = server.Serve(listener) })
 	t.Cleanup(func() {
@@ -542,15 +580,11 @@ func TestPodThatBreaksInTheMiddle(t *testing.T) {
 		panic(http.ErrAbortHandler)
 	}))
 	client := f.client()
-	response, err := client.Get("http://" + f.address + "/early")
-	if err != nil {
-		t.Fatal(err)
+	var reset http2.StreamError
+	if _, err := client.Get("http://" + f.address + "/early"); !errors.As(err, &reset) || reset.Code != http2.ErrCodeInternal {
+		t.Errorf("a stream that the pod resets ends with %v", err)
 	}
-	response.Body.Close()
-	if response.StatusCode != http.StatusBadGateway {
-		t.Errorf("got %d", response.StatusCode)
-	}
-	response, err = client.Get("http://" + f.address + "/late")
+	response, err := client.Get("http://" + f.address + "/late")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -22,7 +22,6 @@ import (
 	"encoding/json"
 	"io"
 	"net/http"
-	"net/http/httptest"
 	"testing"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -74,24 +73,32 @@ func TestHTTP1(t *testing.T) {
 	}
 }
 
-func TestServeHTTP(t *testing.T) {
+func TestHTTP2(t *testing.T) {
 	a := New(http.StatusServiceUnavailable, ReasonTooManyBytes, "100% of --max-held-bytes\n")
-	recorder := httptest.NewRecorder()
-	a.ServeHTTP(recorder, httptest.NewRequest(http.MethodGet, "/", nil))
-	var status metav1.Status
-	if err := json.Unmarshal(recorder.Body.Bytes(), &status); err != nil {
+	a.Fields = []Field{{"X-Elasti-Progress", "pod"}}
+	status, fields, body := a.HTTP2(false)
+	var content metav1.Status
+	if err := json.Unmarshal(body, &content); err != nil {
 		t.Fatal(err)
 	}
-	if recorder.Code != a.Status || status.Message != a.Message || status.Code != int32(a.Status) || status.Details.RetryAfterSeconds != retryAfterSeconds {
-		t.Errorf("got %d %+v", recorder.Code, status)
+	if status != a.Status || content.Message != a.Message || content.Code != int32(a.Status) || content.Details.RetryAfterSeconds != retryAfterSeconds {
+		t.Errorf("got %d %+v", status, content)
+	}
+	got := map[string]string{}
+	for _, field := range fields {
+		got[field.Name] = field.Value
+	}
+	if got["x-elasti-answer"] != string(ReasonTooManyBytes) || got["retry-after"] != "1" || got["x-elasti-progress"] != "pod" || got["content-type"] != "application/json" {
+		t.Errorf("got %v", got)
 	}
 
-	request := httptest.NewRequest(http.MethodPost, "/", nil)
-	request.Header.Set("Content-Type", "application/grpc+proto")
-	recorder = httptest.NewRecorder()
-	a.ServeHTTP(recorder, request)
-	if fields := recorder.Header(); recorder.Code != http.StatusOK || recorder.Body.Len() > 0 || fields.Get("Grpc-Status") != "8" ||
-		fields.Get("Grpc-Message") != "100%25 of --max-held-bytes%0A" || fields.Get(HeaderAnswer) != string(ReasonTooManyBytes) {
-		t.Errorf("got %d %v %q", recorder.Code, fields, recorder.Body)
+	status, fields, body = a.HTTP2(true)
+	got = map[string]string{}
+	for _, field := range fields {
+		got[field.Name] = field.Value
+	}
+	if status != http.StatusOK || len(body) > 0 || got["grpc-status"] != "8" ||
+		got["grpc-message"] != "100%25 of --max-held-bytes%0A" || got["x-elasti-answer"] != string(ReasonTooManyBytes) {
+		t.Errorf("got %d %v %q", status, got, body)
 	}
 }

@@ -22,36 +22,28 @@ import (
 	"strings"
 )
 
-// ServeHTTP answers a request. A client of gRPC gets a status in its own terms.
-func (a *Reply) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	fields := w.Header()
-	fields.Set(HeaderAnswer, string(a.Reason))
-	fields.Set("Cache-Control", "no-store")
-	if strings.HasPrefix(r.Header.Get("Content-Type"), "application/grpc") {
-		fields.Set("Content-Type", "application/grpc")
-		fields.Set("Grpc-Status", strconv.Itoa(int(a.Reason.class().grpc)))
-		fields.Set("Grpc-Message", percentEncode(a.Message))
-		w.WriteHeader(http.StatusOK)
-		return
+// HTTP2 returns the reply as an HTTP/2 response: its status, its further header
+// fields, whose names are in lower case, and its body. A client of gRPC gets a
+// status in its own terms. The length of the body is not among the fields.
+func (a *Reply) HTTP2(grpc bool) (status int, fields []Field, body []byte) {
+	fields = []Field{{"x-elasti-answer", string(a.Reason)}, {"cache-control", "no-store"}}
+	if grpc {
+		return http.StatusOK, append(fields,
+			Field{"content-type", "application/grpc"},
+			Field{"grpc-status", strconv.Itoa(int(a.Reason.class().grpc))},
+			Field{"grpc-message", percentEncode(a.Message)}), nil
 	}
 	for _, field := range a.Fields {
-		fields.Set(field.Name, field.Value)
+		fields = append(fields, Field{strings.ToLower(field.Name), field.Value})
 	}
 	if a.retries() {
-		fields.Set("Retry-After", strconv.Itoa(retryAfterSeconds))
+		fields = append(fields, Field{"retry-after", strconv.Itoa(retryAfterSeconds)})
 	}
 	if !a.hasBody() {
-		w.WriteHeader(a.Status)
-		return
+		return a.Status, fields, nil
 	}
 	contentType, body := a.content()
-	fields.Set("Content-Type", contentType)
-	fields.Set("Content-Length", strconv.Itoa(len(body)))
-	w.WriteHeader(a.Status)
-	if r.Method != http.MethodHead {
-		// A client that is gone does not need the rest.
-		_, _ = w.Write(body)
-	}
+	return a.Status, append(fields, Field{"content-type", contentType}), body
 }
 
 // percentEncode encodes a message as gRPC wants it: visible ASCII stays, but

@@ -1,0 +1,51 @@
+/*
+Copyright The elasti-apiserver Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package hold
+
+import "github.com/truefoundry/elasti-apiserver/pkg/resolver/endpoint"
+
+// TakeAgain returns a lease on a pod to which the caller has a connection from
+// an earlier lease on the named port. A connection goes on whatever became of the
+// pod's readiness, as it does without a resolver; it fails only when the pod has
+// as much in flight as it may.
+func (q *Queue) TakeAgain(port string, pod *endpoint.Pod, number uint16) (Lease, bool) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if !q.pods.TakeAgain(pod, q.limits.MaxConcurrencyPerPod) {
+		return Lease{}, false
+	}
+	return Lease{Pod: pod, Number: number, queue: q, port: port}, true
+}
+
+// Charge counts more bytes for a waiter, and fails with an error of the memory
+// package when there is no room for them. A waiter whose wait is over costs
+// nothing.
+func (q *Queue) Charge(w *Waiter, bytes int64) error {
+	// Other queues, and this one, may be asked to shed for it, so it is not taken
+	// with mu held.
+	if err := q.account.Take(bytes); err != nil {
+		return err
+	}
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if w.settled || w.place == nil {
+		q.account.Give(bytes)
+		return nil
+	}
+	w.Bytes += bytes
+	return nil
+}

@@ -1,0 +1,448 @@
+/*
+Copyright The elasti-apiserver Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package http2
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"os"
+	"sync"
+	"syscall"
+	"time"
+
+	"golang.org/x/net/http2"
+	"golang.org/x/net/http2/hpack"
+
+	"github.com/truefoundry/elasti-apiserver/pkg/resolver/accesslog"
+	"github.com/truefoundry/elasti-apiserver/pkg/resolver/destination"
+	"github.com/truefoundry/elasti-apiserver/pkg/resolver/hold"
+	"github.com/truefoundry/elasti-apiserver/pkg/resolver/service"
+	"github.com/truefoundry/elasti-apiserver/pkg/resolver/socket"
+)
+
+const (
+	// maxStreams is how many streams a client may have open on a connection.
+	maxStreams = 1000
+	// lingerTime and lingerBytes bound how long a client that still sends is read
+	// from after the last was said, so that it can read that.
+	lingerTime  = time.Second
+	lingerBytes = 256 << 10
+)
+
+var (
+	// errClientGone means that the client ended its connection.
+	errClientGone = errors.New("the client ended its connection")
+	// errPodEnded means that the connection to the pod ended.
+	errPodEnded = errors.New("the connection to the pod ended")
+)
+
+// conn is a client's connection.
+type conn struct {
+	// Immutable.
+	server *Server
+	client net.Conn
+	find   destination.Find
+	remote string
+
+	out    *writer
+	events events
+
+	// Owned by the goroutine that reads from the client.
+	in *input
+	// reply is frames for the client that are sent when what was read is worked off.
+	reply []byte
+	// toPod is frames for the pod, sent then too.
+	toPod            outgoing
+	prefaced, spoken bool
+	decoder          *hpack.Decoder
+	encoder          *hpack.Encoder
+	headers          headers
+	block            headerBlock
+	settings         clientSettings
+	lastStream       uint32
+	// held are the streams that wait, in the order of their identifiers.
+	held    []*stream
+	flood   floodLimit
+	window  heldWindow
+	dropped *dropped
+	leaving leaving
+	// service and port are what the connection is for. Nil before the first request.
+	service *service.Service
+	port    service.Port
+	// maxStreams is not changed while there is a pod.
+	maxStreams uint32
+	pod        *pod
+
+	mu sync.Mutex
+	// streams are those that are forwarded.
+	streams map[uint32]*stream
+	// lease counts the connection as in use by a pod. It is held while there are
+	// streams.
+	lease  hold.Lease
+	leased bool
+	// idleSince is when the last stream ended.
+	idleSince time.Time
+	acks      acks
+	table     tableUpdate
+	// lastTold is the last stream of the latest GOAWAY that the client was sent.
+	lastTold uint32
+	// replayable is true while everything that the pod was sent could be sent to
+	// another.
+	replayable bool
+	// finished is true when the client has finished writing.
+	finished bool
+	// closing is true when the connection ends with its last stream.
+	closing bool
+}
+
+func newConn(s *Server, client net.Conn, initial []byte, find destination.Find) *conn {
+	c := &conn{
+		server:     s,
+		client:     client,
+		find:       find,
+		in:         newInput(client, initial),
+		out:        newWriter(client),
+		settings:   newClientSettings(),
+		window:     heldWindow{left: initialWindow},
+		maxStreams: maxStreams,
+		idleSince:  time.Now(),
+		table:      tableUpdate{size: initialTableSize, smallest: initialTableSize},
+		lastTold:   maxStreamID,
+	}
+	if address := client.RemoteAddr(); address != nil {
+		c.remote = address.String()
+	}
+	c.events.conn = client
+	c.headers.limit = s.options.MaxHeaderBytes
+	c.decoder = hpack.NewDecoder(initialTableSize, c.headers.add)
+	return c
+}
+
+// serve serves the connection until it ends, and closes it.
+func (c *conn) serve(ctx context.Context) {
+	defer c.end()
+	c.greet()
+	err := c.run(ctx)
+	var broken connError
+	switch {
+	case errors.As(err, &broken):
+		c.reply = appendGoAway(c.reply, min(c.lastStream, c.toldLast()), broken.code, broken.detail)
+		c.sayLast()
+	case errors.Is(err, errPodEnded):
+		c.endLikePod()
+	case err == nil:
+		c.sayLast()
+	case errors.Is(err, io.EOF):
+		c.finished = true
+		c.awaitPod()
+	default:
+		c.abortPod()
+	}
+}
+
+// greet sends the resolver's SETTINGS, which also are what a server has to say
+// first.
+func (c *conn) greet() {
+	if svc, port, _ := c.find(func(string) []string { return nil }); svc != nil {
+		c.bind(svc, port)
+	}
+	c.reply = appendSettings(c.reply,
+		http2.Setting{ID: http2.SettingMaxConcurrentStreams, Val: c.maxStreams},
+		http2.Setting{ID: http2.SettingMaxHeaderListSize, Val: uint32(c.server.options.MaxHeaderBytes)})
+	c.acks.client = append(c.acks.client, false)
+}
+
+// bind makes the connection one for a port of a service.
+func (c *conn) bind(svc *service.Service, port service.Port) {
+	c.service, c.port = svc, port
+	if limit := svc.Config().Limits.MaxConcurrencyPerPod; limit > 0 {
+		c.maxStreams = uint32(min(limit, maxStreams))
+	}
+}
+
+// run works until the connection has to end. It returns nil when everything was
+// said and done.
+func (c *conn) run(ctx context.Context) error {
+	for {
+		if err := c.work(ctx); err != nil {
+			return c.afterFault(err)
+		}
+		if happened := c.events.take(); happened.any() {
+			if err := c.handle(ctx, happened); err != nil {
+				return err
+			}
+		}
+		if err := c.send(); err != nil {
+			return err
+		}
+		if c.over() {
+			return nil
+		}
+		c.events.arm(c.deadline())
+		err := c.in.fill()
+		if errors.Is(err, os.ErrDeadlineExceeded) {
+			c.expire(time.Now())
+			err = nil
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// afterFault returns err, having sent what the frames before the fault led to.
+func (c *conn) afterFault(err error) error {
+	if errors.As(err, new(connError)) {
+		if sendErr := c.send(); sendErr != nil {
+			return sendErr
+		}
+	}
+	return err
+}
+
+// send sends the pod and the client what was made for them.
+func (c *conn) send() error {
+	if c.pod != nil && c.toPod.size > 0 {
+		c.forgetReplay()
+		// That it failed is found out where the pod is read from; but a reset is
+		// told once only, to whoever comes first.
+		if err := c.toPod.flush(c.pod.conn); errors.Is(err, syscall.ECONNRESET) {
+			c.pod.reset = true
+		}
+	}
+	return c.sendReply()
+}
+
+// sendReply sends the client what was made for it.
+func (c *conn) sendReply() error {
+	err := c.out.control(c.reply)
+	c.reply = c.reply[:0]
+	if cap(c.reply) > 1<<10 {
+		c.reply = nil
+	}
+	if errors.Is(err, errDeaf) {
+		return connError{http2.ErrCodeEnhanceYourCalm, err.Error()}
+	}
+	return err
+}
+
+// handle handles what other goroutines have told.
+func (c *conn) handle(ctx context.Context, happened happenings) error {
+	if happened.draining {
+		c.leave()
+	}
+	if happened.podEnded {
+		if err := c.podEnded(); err != nil {
+			return err
+		}
+	}
+	if happened.podSpoke {
+		c.forgetReplay()
+	}
+	if happened.settled {
+		return c.settleHeld(ctx)
+	}
+	return nil
+}
+
+// over reports whether the client was told that the connection ends, and all its
+// streams have ended.
+func (c *conn) over() bool {
+	if !c.leaving.final || len(c.held) > 0 {
+		return false
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return len(c.streams) == 0
+}
+
+// deadline returns when there is something to do although the client is silent.
+func (c *conn) deadline() time.Time {
+	// The one that is set stays as long as it is early enough: waking for nothing
+	// once is cheaper than setting it with every stream.
+	next := c.events.latest()
+	if now := time.Now(); !next.After(now) {
+		c.mu.Lock()
+		if next = now; len(c.streams) == 0 && len(c.held) == 0 {
+			next = c.idleSince
+		}
+		c.mu.Unlock()
+		next = next.Add(c.server.options.IdleTimeout)
+	}
+	for _, s := range c.held {
+		if s.held.deadline.Before(next) {
+			next = s.held.deadline
+		}
+	}
+	if c.leaving.begun && !c.leaving.final && c.leaving.until.Before(next) {
+		next = c.leaving.until
+	}
+	return next
+}
+
+// expire does what was to be done at a time that has come.
+func (c *conn) expire(now time.Time) {
+	for _, s := range c.expired(now) {
+		c.refuseHeld(s, hold.ErrTimeout)
+	}
+	if c.leaving.begun && !c.leaving.final && !now.Before(c.leaving.until) {
+		c.leaveFinally()
+	}
+	c.mu.Lock()
+	idle := len(c.streams) == 0 && len(c.held) == 0 && now.Sub(c.idleSince) >= c.server.options.IdleTimeout
+	c.mu.Unlock()
+	if idle && !c.leaving.final {
+		c.leaveFinally()
+	}
+}
+
+// sayLast sends the client the last that there is to say, and gives it a moment
+// to read it: closing while it still sends would take that away.
+func (c *conn) sayLast() {
+	if c.pod != nil {
+		c.pod.conn.Close()
+	}
+	_ = c.client.SetWriteDeadline(time.Now().Add(lingerTime))
+	if err := c.out.control(c.reply); err != nil {
+		return
+	}
+	if c.pod != nil {
+		c.pod.running.Wait()
+	}
+	half, ok := c.client.(interface{ CloseWrite() error })
+	if !ok || half.CloseWrite() != nil || c.client.SetReadDeadline(time.Now().Add(lingerTime)) != nil {
+		return
+	}
+	// It ends with the deadline, or with the connection.
+	_, _ = io.CopyN(io.Discard, c.client, lingerBytes)
+}
+
+// awaitPod is called when the client has finished writing: the pod is told so,
+// and may still localreply.
+func (c *conn) awaitPod() {
+	half, ok := any(c.podConn()).(interface{ CloseWrite() error })
+	c.mu.Lock()
+	open := len(c.streams)
+	c.mu.Unlock()
+	if !ok || open == 0 || half.CloseWrite() != nil {
+		return
+	}
+	raw, ok := c.client.(*net.TCPConn)
+	if !ok {
+		return
+	}
+	for {
+		if c.events.take().podEnded {
+			return
+		}
+		c.events.arm(time.Time{})
+		if err := socket.WaitReset(raw); !errors.Is(err, os.ErrDeadlineExceeded) {
+			return
+		}
+	}
+}
+
+func (c *conn) podConn() net.Conn {
+	if c.pod == nil {
+		return nil
+	}
+	return c.pod.conn
+}
+
+// abortPod is called when the client's connection broke: the pod sees it break.
+func (c *conn) abortPod() { reset(c.podConn()) }
+
+// reset makes closing a connection reset it.
+func reset(conn net.Conn) {
+	if tcp, ok := conn.(interface{ SetLinger(seconds int) error }); ok {
+		// It fails only when the connection is broken already.
+		_ = tcp.SetLinger(0)
+	}
+}
+
+// end closes both connections, waits for the goroutine that reads from the pod,
+// and ends all streams.
+func (c *conn) end() {
+	c.client.Close()
+	var panicked any
+	if c.pod != nil {
+		c.pod.conn.Close()
+		c.pod.running.Wait()
+		panicked = c.pod.panicked
+	}
+	for _, s := range c.held {
+		c.leaveLine(s)
+		c.finish(s, accesslog.ClientGone, "")
+	}
+	c.held = nil
+	outcome, reason := accesslog.ClientGone, ""
+	if c.pod != nil && c.pod.lost && !c.finished {
+		outcome, reason = accesslog.Failed, "the connection to the pod broke: "+c.pod.err.Error()
+	}
+	c.mu.Lock()
+	streams, lease, leased := c.streams, c.lease, c.leased
+	c.streams, c.leased = nil, false
+	c.mu.Unlock()
+	for _, s := range streams {
+		c.finish(s, outcome, reason)
+	}
+	if leased {
+		lease.Release()
+	}
+	c.in.release()
+	c.toPod.reset()
+	if panicked != nil {
+		// It ends this connection where those of all connections do.
+		panic(panicked)
+	}
+}
+
+// finish tells of a stream that has ended. It is in neither list any more.
+func (c *conn) finish(s *stream, outcome accesslog.Outcome, reason string) {
+	s.record.Outcome = outcome
+	if reason != "" {
+		s.record.Reason = reason
+	}
+	s.record.Ended = time.Now()
+	c.service.Finish(&s.record)
+	if s.counted {
+		c.service.Traffic().End()
+	}
+}
+
+// remove takes a stream out of those that are forwarded, and ends the lease with
+// the last one. It is called with mu held, and the caller calls release once it
+// does not hold mu.
+func (c *conn) remove(s *stream) (release func()) {
+	delete(c.streams, s.id)
+	if len(c.streams) > 0 {
+		return nil
+	}
+	c.idleSince = time.Now()
+	lease, leased, closing := c.lease, c.leased, c.closing
+	c.leased = false
+	return func() {
+		if leased {
+			lease.Release()
+		}
+		if closing {
+			c.events.idle()
+		}
+	}
+}

@@ -1,0 +1,275 @@
+/*
+Copyright The elasti-apiserver Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package http2
+
+import (
+	"context"
+	"net/http"
+	"strings"
+	"time"
+
+	"golang.org/x/net/http2"
+	"golang.org/x/net/http2/hpack"
+
+	"github.com/truefoundry/elasti-apiserver/pkg/resolver/accesslog"
+	"github.com/truefoundry/elasti-apiserver/pkg/resolver/localreply"
+	"github.com/truefoundry/elasti-apiserver/pkg/resolver/service"
+)
+
+// headerBlock is a header block of the client that is not complete. Its stream is
+// 0 while there is none.
+type headerBlock struct {
+	stream    uint32
+	endStream bool
+	data      []byte
+	frames    int
+}
+
+func (c *conn) onHeaders(ctx context.Context, f *frame) error {
+	if f.stream%2 == 0 {
+		return connError{http2.ErrCodeProtocol, "HEADERS on a stream that no client can open"}
+	}
+	fragment, err := f.fragment()
+	if err != nil {
+		return err
+	}
+	if f.endsBlock() {
+		return c.decode(ctx, f.stream, f.endsStream(), fragment)
+	}
+	c.block = headerBlock{stream: f.stream, endStream: f.endsStream(), data: append([]byte(nil), fragment...), frames: 1}
+	return nil
+}
+
+func (c *conn) onContinuation(ctx context.Context, f *frame) error {
+	if c.block.stream == 0 {
+		return connError{http2.ErrCodeProtocol, "CONTINUATION without HEADERS"}
+	}
+	c.block.frames++
+	// What is compressed is not longer than what it says, but for table sizes.
+	if c.block.frames > maxContinuations || len(c.block.data)+len(f.payload) > c.headers.limit+maxFrame {
+		return connError{http2.ErrCodeEnhanceYourCalm, "a header block that is too long"}
+	}
+	c.block.data = append(c.block.data, f.payload...)
+	if !f.endsBlock() {
+		return nil
+	}
+	block := c.block
+	c.block = headerBlock{}
+	return c.decode(ctx, block.stream, block.endStream, block.data)
+}
+
+// decode decodes a complete header block, which must be done whatever becomes of
+// its stream.
+func (c *conn) decode(ctx context.Context, id uint32, endStream bool, block []byte) error {
+	defer c.headers.reset()
+	if _, err := c.decoder.Write(block); err != nil {
+		return connError{http2.ErrCodeCompression, "a header block cannot be decoded"}
+	}
+	if err := c.decoder.Close(); err != nil {
+		return connError{http2.ErrCodeCompression, "a header block is not complete"}
+	}
+	if id > c.lastStream {
+		c.lastStream = id
+		if id > c.toldLast() {
+			return nil
+		}
+		return c.open(ctx, id, endStream)
+	}
+	return c.trailers(id, endStream)
+}
+
+// open handles a new request.
+func (c *conn) open(ctx context.Context, id uint32, endStream bool) error {
+	h := &c.headers
+	s := &stream{id: id, clientEnded: endStream}
+	if !h.tooLarge && h.requestProblem() != "" {
+		c.resetNew(s, http2.ErrCodeProtocol)
+		return nil
+	}
+	if c.openStreams() >= int(c.maxStreams) {
+		c.resetNew(s, http2.ErrCodeRefusedStream)
+		return nil
+	}
+	method := h.pseudo(":method")
+	s.head = method == http.MethodHead
+	s.grpc = strings.HasPrefix(h.first("content-type"), "application/grpc")
+	svc, port, instead := c.find(h.values)
+	switch {
+	case svc == nil:
+		c.respond(s, instead)
+		return nil
+	case c.service == nil:
+		c.bindLate(svc, port)
+	case c.service != svc || c.port != port:
+		c.respond(s, localreply.New(http.StatusMisdirectedRequest, localreply.ReasonUnknownHost,
+			"this connection is one to another service; open a connection for this one"))
+		return nil
+	}
+	path, _ := splitPath(h.pseudo(":path"))
+	s.record = accesslog.Record{
+		Namespace:   svc.Namespace,
+		Service:     svc.PublicService,
+		Port:        port.Number,
+		Protocol:    accesslog.HTTP2,
+		Method:      method,
+		Path:        path,
+		TraceParent: h.first("traceparent"),
+		Client:      c.remote,
+		Received:    time.Now(),
+		Outcome:     accesslog.Forwarded,
+	}
+	switch {
+	case h.tooLarge:
+		c.refuse(s, localreply.New(http.StatusRequestHeaderFieldsTooLarge, localreply.ReasonBadRequest,
+			"the header fields are larger than --max-header-bytes of the resolver allows"))
+		return nil
+	case method == http.MethodConnect && h.pseudo(":protocol") == "":
+		c.refuse(s, localreply.New(http.StatusNotImplemented, localreply.ReasonBadRequest,
+			"CONNECT is not possible here: the destination is the service alone"))
+		return nil
+	}
+	if c.shouldLeave() {
+		c.leave()
+	}
+	if c.pod != nil {
+		return c.forwardNew(s)
+	}
+	return c.holdNew(ctx, s)
+}
+
+// bindLate makes the connection one for the service of its first request, and
+// tells the client when that one takes fewer streams.
+func (c *conn) bindLate(svc *service.Service, port service.Port) {
+	c.bind(svc, port)
+	if c.maxStreams == maxStreams {
+		return
+	}
+	c.reply = appendSettings(c.reply, http2.Setting{ID: http2.SettingMaxConcurrentStreams, Val: c.maxStreams})
+	c.mu.Lock()
+	c.acks.client = append(c.acks.client, false)
+	c.mu.Unlock()
+}
+
+// resetNew resets a stream that no more than its header block is known of.
+func (c *conn) resetNew(s *stream, code http2.ErrCode) {
+	if s.clientEnded {
+		c.reply = appendReset(c.reply, s.id, code)
+		return
+	}
+	c.reset(s.id, code)
+}
+
+func (c *conn) openStreams() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return len(c.streams) + len(c.held)
+}
+
+// forwardNew passes a request on to the pod.
+func (c *conn) forwardNew(s *stream) error {
+	c.mu.Lock()
+	leased := c.leased
+	c.mu.Unlock()
+	if !leased {
+		lease, ok := c.service.Queue().TakeAgain(c.port.Name, c.pod.lease.Pod, c.pod.lease.Number)
+		if !ok {
+			// The pod has as much in flight as it may. On another connection the
+			// request can wait for its turn, or for another pod.
+			c.leaveAfter(max(s.id, 2) - 2)
+			return nil
+		}
+		c.mu.Lock()
+		c.lease, c.leased = lease, true
+		c.mu.Unlock()
+	}
+	c.count(s)
+	s.record.Released = s.record.Received
+	s.record.Pod = c.pod.lease.Pod.Name
+	c.mu.Lock()
+	c.streams[s.id] = s
+	left := s.id > c.lastTold
+	c.mu.Unlock()
+	if left {
+		// The pod has just said that it takes no more.
+		c.endStream(s.id, leftBehind)
+		return nil
+	}
+	c.encodeFields(s.id, s.clientEnded, c.headers.fields)
+	return nil
+}
+
+// encodeFields adds a header block for the pod.
+func (c *conn) encodeFields(id uint32, endStream bool, fields []hpack.HeaderField) {
+	c.toPod.begin()
+	start := len(c.toPod.small)
+	c.toPod.small = append(c.toPod.small, make([]byte, frameHeaderLen)...)
+	for i := range fields {
+		// Its writer never fails.
+		_ = c.encoder.WriteField(fields[i])
+	}
+	c.toPod.small = frameBlock(c.toPod.small, start, id, endStream)
+	c.toPod.added(start)
+}
+
+// encodePacked is encodeFields for fields that were kept.
+func (c *conn) encodePacked(id uint32, endStream bool, fields packed) {
+	c.toPod.begin()
+	start := len(c.toPod.small)
+	c.toPod.small = append(c.toPod.small, make([]byte, frameHeaderLen)...)
+	fields.each(func(field hpack.HeaderField) { _ = c.encoder.WriteField(field) })
+	c.toPod.small = frameBlock(c.toPod.small, start, id, endStream)
+	c.toPod.added(start)
+}
+
+// trailers handles a header block on a stream that was opened before.
+func (c *conn) trailers(id uint32, endStream bool) error {
+	if c.ignored(id) {
+		if endStream {
+			c.dropped.remove(id)
+		}
+		return nil
+	}
+	problem := c.headers.trailerProblem()
+	if !endStream {
+		problem = "trailers that do not end their stream"
+	}
+	if c.headers.tooLarge {
+		problem = "trailers that are too large"
+	}
+	if c.pod == nil {
+		return c.holdTrailers(id, problem)
+	}
+	if problem != "" {
+		return connError{http2.ErrCodeProtocol, problem}
+	}
+	c.encodeFields(id, true, c.headers.fields)
+	c.mu.Lock()
+	s := c.streams[id]
+	if s == nil {
+		c.mu.Unlock()
+		return nil
+	}
+	over := c.clientEnds(s)
+	c.mu.Unlock()
+	c.finishOver(s, over)
+	return nil
+}
+
+func splitPath(target string) (path, query string) {
+	path, query, _ = strings.Cut(target, "?")
+	return path, query
+}

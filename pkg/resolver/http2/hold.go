@@ -1,0 +1,349 @@
+/*
+Copyright The elasti-apiserver Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package http2
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"golang.org/x/net/http2"
+
+	"github.com/truefoundry/elasti-apiserver/pkg/resolver/accesslog"
+	"github.com/truefoundry/elasti-apiserver/pkg/resolver/hold"
+	"github.com/truefoundry/elasti-apiserver/pkg/resolver/localfault"
+	"github.com/truefoundry/elasti-apiserver/pkg/resolver/localreply"
+)
+
+// holdNew finds a pod for the first request of a connection, or holds it.
+func (c *conn) holdNew(ctx context.Context, s *stream) error {
+	var lease hold.Lease
+	ok := false
+	if len(c.held) == 0 {
+		lease, ok = c.service.Queue().TryTake(c.port.Name)
+	}
+	if !ok {
+		if local := c.answerAsleep(); local != nil {
+			c.refuse(s, local)
+			return nil
+		}
+	}
+	c.count(s)
+	s.held = &heldStream{
+		deadline: s.record.Received.Add(c.service.Config().HoldTimeout),
+		fields:   pack(c.headers.fields),
+	}
+	if ok {
+		c.held = append(c.held, s)
+		return c.release(ctx, lease)
+	}
+	c.join(s, false)
+	return nil
+}
+
+// join puts a stream in line for a pod, or answers it; again puts it at the front.
+func (c *conn) join(s *stream, again bool) {
+	h := s.held
+	s.record.Held = true
+	h.settled.Store(false)
+	h.taken = false
+	h.waiter.Port = c.port.Name
+	h.waiter.Bytes = heldStreamBytes + int64(cap(h.fields)+cap(h.body)+cap(h.trailers))
+	h.waiter.Settle = func() {
+		h.settled.Store(true)
+		c.events.settle()
+	}
+	queue := c.service.Queue()
+	put := queue.Join
+	if again {
+		put = queue.Rejoin
+	}
+	if err := put(&h.waiter); err != nil {
+		c.refuse(s, localreply.ForError(c.service, err))
+		return
+	}
+	at, _ := slices.BinarySearchFunc(c.held, s.id, func(other *stream, id uint32) int { return int(other.id) - int(id) })
+	c.held = slices.Insert(c.held, at, s)
+}
+
+// rejoin puts all streams back in line, in their order.
+func (c *conn) rejoin() {
+	streams := c.held
+	c.held = nil
+	for _, s := range slices.Backward(streams) {
+		c.join(s, true)
+	}
+	c.touch()
+}
+
+// settleHeld handles the streams whose wait is over. The first that was given a
+// pod decides for all of the connection.
+func (c *conn) settleHeld(ctx context.Context) error {
+	var lease hold.Lease
+	found := false
+	take := func(s *stream) {
+		s.held.taken = true
+		given, cold, err := s.held.waiter.Result()
+		s.record.WakeAnswered, s.record.EndpointReady = cold.WakeAnswered, cold.EndpointReady
+		switch {
+		case err != nil:
+			c.refuseHeld(s, err)
+		case found:
+			given.Release()
+		default:
+			lease, found = given, true
+		}
+	}
+	for _, s := range slices.Clone(c.held) {
+		if s.held.settled.Load() {
+			take(s)
+		}
+	}
+	if !found {
+		return nil
+	}
+	cold := c.service.Queue().ColdStart()
+	for _, s := range slices.Clone(c.held) {
+		switch {
+		case s.held.taken:
+		case c.service.Queue().Leave(&s.held.waiter):
+			s.record.WakeAnswered, s.record.EndpointReady = cold.WakeAnswered, cold.EndpointReady
+		default:
+			take(s)
+		}
+	}
+	return c.release(ctx, lease)
+}
+
+// release connects to the pod of a lease and sends it all that is held. None of
+// the held streams is in line.
+func (c *conn) release(ctx context.Context, lease hold.Lease) error {
+	tcp, err := c.server.options.Dial(ctx, lease)
+	switch {
+	case err == nil:
+	case ctx.Err() != nil:
+		lease.Release()
+		return errClientGone
+	case localfault.Of(err) != nil:
+		// It says nothing about the pod.
+		lease.Release()
+		for _, s := range slices.Clone(c.held) {
+			c.refuseHeld(s, err)
+		}
+		return nil
+	default:
+		lease.Refuse()
+		c.rejoin()
+		return nil
+	}
+	streams := c.held
+	c.held = nil
+	c.startPod(tcp, lease, streams)
+	now := time.Now()
+	for _, s := range streams {
+		s.record.Released = now
+		s.record.Pod = lease.Pod.Name
+		s.record.BytesIn = int64(s.held.received)
+	}
+	c.replay(streams)
+	// The pod acts on SETTINGS of the client that were acknowledged here: the client
+	// must see the ACK before anything that the pod sends.
+	if err := c.sendReply(); err != nil {
+		return err
+	}
+	// The goroutine that reads from the pod may end streams from now on.
+	c.pod.running.Go(c.readPod)
+	// That it failed is found out where the pod is read from.
+	_ = c.toPod.flush(tcp)
+	return nil
+}
+
+// replay sends the pod what the client has sent.
+func (c *conn) replay(streams []*stream) {
+	out := &c.toPod
+	out.begin()
+	start := len(out.small)
+	out.small = append(out.small, http2.ClientPreface...)
+	out.small, c.acks.drop = c.settings.replay(out.small)
+	if c.window.grants > 0 {
+		out.small = appendWindowUpdate(out.small, 0, uint32(c.window.grants))
+	}
+	out.added(start)
+	for _, s := range streams {
+		h := s.held
+		c.encodePacked(s.id, s.clientEnded && len(h.body) == 0 && !h.trailed, h.fields)
+		if h.grant > 0 {
+			start := len(out.small)
+			out.small = appendWindowUpdate(out.small, s.id, uint32(h.grant))
+			out.added(start)
+		}
+		if len(h.body) > 0 {
+			out.add(h.body)
+		}
+		if h.trailed {
+			c.encodePacked(s.id, true, h.trailers)
+		}
+	}
+}
+
+// heldByID returns a held stream, or nil.
+func (c *conn) heldByID(id uint32) *stream {
+	at, found := slices.BinarySearchFunc(c.held, id, func(other *stream, id uint32) int { return int(other.id) - int(id) })
+	if !found {
+		return nil
+	}
+	return c.held[at]
+}
+
+// holdData keeps a DATA frame.
+func (c *conn) holdData(f *frame) error {
+	if err := c.window.receive(len(f.payload)); err != nil {
+		return err
+	}
+	data, err := f.unpadded()
+	if err != nil {
+		return err
+	}
+	s := c.heldByID(f.stream)
+	switch {
+	case s == nil && c.ignored(f.stream):
+		c.credit(uint32(len(f.payload)))
+		if f.endsStream() {
+			c.dropped.remove(f.stream)
+		}
+		return nil
+	case f.stream > c.lastStream:
+		return connError{http2.ErrCodeProtocol, "DATA on a stream that was not opened"}
+	case s == nil || s.clientEnded:
+		return connError{http2.ErrCodeStreamClosed, "DATA on a stream that was closed"}
+	}
+	s.clientEnded = f.endsStream()
+	if len(data) == 0 {
+		if err := c.flood.take(time.Now()); err != nil {
+			return err
+		}
+		if len(f.payload) == 0 && !s.clientEnded {
+			return nil
+		}
+	}
+	h := s.held
+	before := cap(h.body)
+	h.body = append(h.body, f.raw...)
+	h.received += uint32(len(f.payload))
+	c.charge(s, cap(h.body)-before)
+	return nil
+}
+
+// charge counts more bytes for a held stream, and answers it when that are too
+// many.
+func (c *conn) charge(s *stream, bytes int) {
+	if bytes == 0 {
+		return
+	}
+	if err := c.service.Queue().Charge(&s.held.waiter, int64(bytes)); err != nil {
+		c.leaveLine(s)
+		c.refuseHeld(s, err)
+	}
+}
+
+// holdTrailers keeps the trailers of a stream; a problem resets it.
+func (c *conn) holdTrailers(id uint32, problem string) error {
+	s := c.heldByID(id)
+	if s == nil || s.clientEnded {
+		return connError{http2.ErrCodeStreamClosed, "HEADERS on a stream that was closed"}
+	}
+	if problem != "" {
+		c.leaveLine(s)
+		c.forgetHeld(s)
+		c.reset(id, http2.ErrCodeProtocol)
+		c.credit(s.held.received)
+		c.finish(s, accesslog.Answered, problem)
+		return nil
+	}
+	s.clientEnded = true
+	s.held.trailers, s.held.trailed = pack(c.headers.fields), true
+	c.charge(s, cap(s.held.trailers))
+	return nil
+}
+
+// resetHeld forgets a stream that the client has reset.
+func (c *conn) resetHeld(f *frame) error {
+	if err := c.flood.take(time.Now()); err != nil {
+		return err
+	}
+	s := c.heldByID(f.stream)
+	if s == nil {
+		c.dropped.remove(f.stream)
+		return nil
+	}
+	c.leaveLine(s)
+	c.forgetHeld(s)
+	c.credit(s.held.received)
+	c.finish(s, accesslog.ClientGone, "")
+	return nil
+}
+
+// holdSettings notes SETTINGS of the client, and what they change of the windows.
+func (c *conn) holdSettings(f *frame) error {
+	before := int64(c.settings.initialWindow)
+	if err := parseSettings(f, c.settings.set); err != nil {
+		return err
+	}
+	if now := int64(c.settings.initialWindow); now > before {
+		for _, s := range c.held {
+			if now+s.held.grant > maxWindow {
+				return connError{http2.ErrCodeFlowControl, "the window of a stream is too large"}
+			}
+		}
+	}
+	return nil
+}
+
+// holdWindowUpdate adds up what the client grants.
+func (c *conn) holdWindowUpdate(f *frame) error {
+	increment := f.value()
+	if err := c.flood.take(time.Now()); err != nil {
+		return err
+	}
+	if f.stream == 0 {
+		if increment == 0 {
+			return connError{http2.ErrCodeProtocol, "WINDOW_UPDATE of nothing"}
+		}
+		return c.window.grant(increment)
+	}
+	s := c.heldByID(f.stream)
+	if s == nil {
+		return nil
+	}
+	code := http2.ErrCodeNo
+	if increment == 0 {
+		code = http2.ErrCodeProtocol
+	}
+	s.held.grant += int64(increment)
+	if s.held.grant+int64(c.settings.initialWindow) > maxWindow {
+		code = http2.ErrCodeFlowControl
+	}
+	if code == http2.ErrCodeNo {
+		return nil
+	}
+	c.leaveLine(s)
+	c.forgetHeld(s)
+	c.reset(s.id, code)
+	c.credit(s.held.received)
+	c.finish(s, accesslog.Answered, "the client broke flow control")
+	return nil
+}

@@ -1,0 +1,480 @@
+/*
+Copyright The elasti-apiserver Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package http2
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"runtime/debug"
+	"slices"
+	"strconv"
+	"sync"
+	"syscall"
+	"time"
+
+	"golang.org/x/net/http2"
+	"golang.org/x/net/http2/hpack"
+
+	"github.com/truefoundry/elasti-apiserver/pkg/resolver/accesslog"
+	"github.com/truefoundry/elasti-apiserver/pkg/resolver/hold"
+	"github.com/truefoundry/elasti-apiserver/pkg/resolver/localreply"
+	"github.com/truefoundry/elasti-apiserver/pkg/resolver/socket"
+)
+
+// errClientWrite means that the client does not take what the pod sends.
+var errClientWrite = errors.New("sending to the client")
+
+// pod is the connection to the pod.
+type pod struct {
+	// Immutable.
+	conn  net.Conn
+	lease hold.Lease
+	// running is the goroutine that reads from it.
+	running sync.WaitGroup
+
+	// Owned by the goroutine that reads, and then by the one that waited for it.
+	in *input
+	// decoder follows the header blocks for the status codes in them. Nil when
+	// they cannot be decoded, which is the client's to find.
+	decoder *hpack.Decoder
+	status  int
+	// frames is used again for what is passed on.
+	frames net.Buffers
+	// block is the stream of a header block that is not complete, blockEnds
+	// whether its stream ends with it.
+	block     uint32
+	blockEnds bool
+	// spoke is true once a frame came, lost when the connection ended by itself.
+	spoke, lost bool
+	// silentBytes is what the kernel of a pod that never said anything has
+	// acknowledged.
+	silentBytes uint64
+	err         error
+	panicked    any
+
+	// forgotten is true when what was replayed is not kept any more, reset when
+	// writing found that the pod has reset the connection. Owned by the goroutine
+	// that reads from the client.
+	forgotten, reset bool
+}
+
+// startPod makes the connection the one to a pod, and the streams those that are
+// forwarded.
+func (c *conn) startPod(tcp net.Conn, lease hold.Lease, streams []*stream) {
+	p := &pod{conn: tcp, lease: lease, in: newInput(tcp, nil)}
+	p.decoder = hpack.NewDecoder(initialTableSize, p.field)
+	c.pod = p
+	c.encoder = hpack.NewEncoder(&c.toPod)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.lease, c.leased, c.replayable = lease, true, true
+	c.streams = make(map[uint32]*stream, len(streams))
+	for _, s := range streams {
+		c.streams[s.id] = s
+	}
+}
+
+// field takes the status out of a header block.
+func (p *pod) field(field hpack.HeaderField) {
+	if field.Name == ":status" {
+		p.status, _ = strconv.Atoi(field.Value)
+	}
+	if field.Name == "" || field.Name[0] != ':' {
+		p.decoder.SetEmitEnabled(false)
+	}
+}
+
+// readPod passes on what the pod sends until its connection ends.
+func (c *conn) readPod() {
+	p := c.pod
+	defer func() {
+		if value := recover(); value != nil {
+			p.err = fmt.Errorf("panic: %v", value)
+			p.panicked = fmt.Sprintf("%v\n%s", value, debug.Stack())
+		}
+		if !p.spoke {
+			p.silentBytes = acknowledged(p.conn)
+		}
+		p.lost = !errors.Is(p.err, errClientWrite) && !errors.Is(p.err, net.ErrClosed) && !errors.Is(p.err, io.ErrClosedPipe)
+		p.in.release()
+		// What still waits to be written to it need not wait any more.
+		p.conn.Close()
+		c.events.endPod()
+	}()
+	open := false
+	for {
+		frames, stillOpen, err := c.podFrames(p)
+		if len(frames) > 0 {
+			if writeErr := c.out.pass(frames, open, stillOpen); writeErr != nil {
+				p.err = fmt.Errorf("%w: %w", errClientWrite, writeErr)
+				return
+			}
+			open = stillOpen
+		}
+		if err == nil {
+			err = p.in.fill()
+		}
+		if err != nil {
+			p.err = err
+			return
+		}
+	}
+}
+
+// acknowledged returns how many bytes a pod's kernel has acknowledged; all there
+// can be when that is not known.
+func acknowledged(conn net.Conn) uint64 {
+	if tcp, ok := conn.(syscall.Conn); ok {
+		if raw, err := tcp.SyscallConn(); err == nil {
+			if bytes, err := socket.Acknowledged(raw); err == nil {
+				return bytes
+			}
+		}
+	}
+	return ^uint64(0)
+}
+
+// podFrames returns all complete frames that were read from the pod as the client
+// is to get them, and whether a header block is not complete at their end.
+func (c *conn) podFrames(p *pod) (frames net.Buffers, open bool, err error) {
+	data := p.in.unread()
+	frames = p.frames[:0]
+	defer func() { p.frames = frames }()
+	// data[from:to] passes as it is.
+	from, to := 0, 0
+	pass := func() {
+		if from < to {
+			frames = append(frames, data[from:to])
+		}
+	}
+	for {
+		f, ok, err := parseFrame(data[to:])
+		if !ok {
+			pass()
+			p.in.consume(to)
+			return frames, p.block != 0, err
+		}
+		instead, replaced, err := c.podFrame(p, &f)
+		if err != nil {
+			pass()
+			return frames, p.block != 0, err
+		}
+		if replaced {
+			pass()
+			if len(instead) > 0 {
+				frames = append(frames, instead)
+			}
+			to += len(f.raw)
+			from = to
+			continue
+		}
+		to += len(f.raw)
+	}
+}
+
+// podFrame handles one frame of the pod. It returns what the client gets instead
+// of it when it is replaced.
+func (c *conn) podFrame(p *pod, f *frame) (instead []byte, replaced bool, err error) {
+	if !p.spoke {
+		if f.kind != http2.FrameSettings || f.flags.Has(http2.FlagSettingsAck) {
+			return nil, false, connError{http2.ErrCodeProtocol, "the pod does not begin with SETTINGS"}
+		}
+		p.spoke = true
+		c.mu.Lock()
+		c.replayable = false
+		c.mu.Unlock()
+		c.events.speak()
+	}
+	if p.block != 0 && (f.kind != http2.FrameContinuation || f.stream != p.block) {
+		return nil, false, connError{http2.ErrCodeProtocol, "the pod sent another frame inside of a header block"}
+	}
+	switch f.kind {
+	case http2.FrameData:
+		c.mu.Lock()
+		if s := c.streams[f.stream]; s != nil {
+			s.record.BytesOut += int64(len(f.payload))
+		}
+		c.mu.Unlock()
+		if f.endsStream() {
+			c.podEndsStream(f.stream)
+		}
+	case http2.FrameHeaders:
+		return nil, false, c.podHeaders(p, f)
+	case http2.FrameContinuation:
+		if p.block == 0 {
+			return nil, false, connError{http2.ErrCodeProtocol, "the pod sent CONTINUATION without HEADERS"}
+		}
+		c.podFragment(p, f.payload, f.endsBlock())
+	case http2.FrameRSTStream:
+		c.endStream(f.stream, podReset(f.code()))
+	case http2.FrameSettings:
+		return c.podSettings(f)
+	case http2.FrameGoAway:
+		return c.podGoAway(f)
+	case http2.FramePushPromise:
+		return nil, false, connError{http2.ErrCodeProtocol, "the pod sent PUSH_PROMISE"}
+	}
+	return nil, false, nil
+}
+
+func (c *conn) podHeaders(p *pod, f *frame) error {
+	fragment, err := f.fragment()
+	if err != nil {
+		return err
+	}
+	p.block, p.blockEnds, p.status = f.stream, f.endsStream(), 0
+	if f.stream == 0 {
+		return connError{http2.ErrCodeProtocol, "the pod sent HEADERS without a stream"}
+	}
+	if p.decoder != nil {
+		p.decoder.SetEmitEnabled(true)
+	}
+	c.podFragment(p, fragment, f.endsBlock())
+	return nil
+}
+
+// podFragment follows a part of a header block.
+func (c *conn) podFragment(p *pod, fragment []byte, last bool) {
+	if p.decoder != nil {
+		if _, err := p.decoder.Write(fragment); err != nil {
+			p.decoder = nil
+		}
+	}
+	if !last {
+		return
+	}
+	if p.decoder != nil && p.decoder.Close() != nil {
+		p.decoder = nil
+	}
+	id := p.block
+	p.block = 0
+	c.mu.Lock()
+	c.table.done()
+	if s := c.streams[id]; s != nil && !s.answered && p.status >= http.StatusOK {
+		s.answered = true
+		s.record.Status, s.record.Answered = p.status, time.Now()
+	}
+	c.mu.Unlock()
+	if p.blockEnds {
+		c.podEndsStream(id)
+	}
+}
+
+// podEndsStream notes that the pod has sent the last frame of a stream.
+func (c *conn) podEndsStream(id uint32) {
+	c.mu.Lock()
+	s := c.streams[id]
+	if s == nil {
+		c.mu.Unlock()
+		return
+	}
+	s.podEnded = true
+	over := s.clientEnded
+	c.mu.Unlock()
+	c.finishOver(s, over)
+}
+
+// finishOver ends a stream that both sides have ended.
+func (c *conn) finishOver(s *stream, over bool) {
+	if over {
+		c.endStream(s.id, bothEnded)
+	}
+}
+
+// ending says how a stream ends, given what it was.
+type ending func(*stream) (accesslog.Outcome, string)
+
+func bothEnded(*stream) (accesslog.Outcome, string) { return accesslog.Forwarded, "" }
+
+func clientReset(s *stream) (accesslog.Outcome, string) {
+	if s.podEnded {
+		return accesslog.Forwarded, ""
+	}
+	return accesslog.ClientGone, ""
+}
+
+func podReset(code http2.ErrCode) ending {
+	return func(s *stream) (accesslog.Outcome, string) {
+		if s.podEnded || s.answered && code == http2.ErrCodeNo {
+			return accesslog.Forwarded, ""
+		}
+		return accesslog.Failed, "the pod reset the stream: " + code.String()
+	}
+}
+
+func leftBehind(*stream) (accesslog.Outcome, string) {
+	return accesslog.Failed, "the pod left before it took the stream"
+}
+
+// endStream takes a stream out of those that are forwarded and tells of its end.
+// Both reading goroutines call it.
+func (c *conn) endStream(id uint32, how ending) {
+	c.mu.Lock()
+	s := c.streams[id]
+	if s == nil {
+		c.mu.Unlock()
+		return
+	}
+	release := c.remove(s)
+	c.mu.Unlock()
+	outcome, reason := how(s)
+	c.finish(s, outcome, reason)
+	if release != nil {
+		release()
+	}
+}
+
+// podSettings returns the SETTINGS that the client is sent for those of the pod.
+func (c *conn) podSettings(f *frame) (instead []byte, replaced bool, err error) {
+	if f.flags.Has(http2.FlagSettingsAck) {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		if c.acks.drop > 0 {
+			c.acks.drop--
+			return nil, true, nil
+		}
+		if len(c.acks.clientTables) == 0 {
+			return nil, true, nil
+		}
+		if size := c.acks.clientTables[0]; size >= 0 {
+			c.table.acknowledged(uint32(size))
+		}
+		c.acks.clientTables = c.acks.clientTables[1:]
+		return nil, false, nil
+	}
+	var passed []http2.Setting
+	tableSize := int64(-1)
+	err = parseSettings(f, func(setting http2.Setting) {
+		if setting.ID == http2.SettingHeaderTableSize {
+			tableSize = int64(min(setting.Val, initialTableSize))
+		}
+		if setting, ok := c.forClient(setting); ok {
+			passed = append(passed, setting)
+		}
+	})
+	if err != nil {
+		return nil, false, err
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.acks.client = append(c.acks.client, true)
+	c.acks.podTables = append(c.acks.podTables, tableSize)
+	if len(c.acks.client) > maxUnacknowledged {
+		return nil, false, connError{http2.ErrCodeEnhanceYourCalm, "the pod sent too many SETTINGS"}
+	}
+	return appendSettings(nil, passed...), true, nil
+}
+
+// podGoAway returns the GOAWAY that the client is sent for one of the pod: its last
+// stream never grows. Streams beyond it have ended.
+func (c *conn) podGoAway(f *frame) (instead []byte, replaced bool, err error) {
+	if len(f.payload) < 8 {
+		return nil, false, connError{http2.ErrCodeFrameSize, "the pod sent a GOAWAY that is too short"}
+	}
+	last, code := f.value(), binary.BigEndian.Uint32(f.payload[4:])
+	c.mu.Lock()
+	c.lastTold = min(c.lastTold, last)
+	told := c.lastTold
+	var refused []uint32
+	for id := range c.streams {
+		if id > last {
+			refused = append(refused, id)
+		}
+	}
+	c.mu.Unlock()
+	for _, id := range refused {
+		c.endStream(id, leftBehind)
+	}
+	return appendGoAway(nil, told, http2.ErrCode(code), string(f.payload[8:])), true, nil
+}
+
+// podEnded is called when the connection to the pod has ended.
+func (c *conn) podEnded() error {
+	p := c.pod
+	p.running.Wait()
+	if p.panicked != nil || p.spoke || !p.lost {
+		return errPodEnded
+	}
+	c.mu.Lock()
+	replayable := c.replayable
+	streams := make([]*stream, 0, len(c.streams))
+	for _, s := range c.streams {
+		streams = append(streams, s)
+	}
+	slices.SortFunc(streams, func(a, b *stream) int { return int(a.id) - int(b.id) })
+	leased, lease := c.leased, c.lease
+	c.streams, c.leased, c.replayable = nil, false, false
+	c.mu.Unlock()
+	c.pod = nil
+	c.toPod.reset()
+	// The handshake may count as one byte.
+	if replayable && p.silentBytes <= 1 && errors.Is(p.err, io.EOF) {
+		if leased {
+			lease.Refuse()
+		}
+		c.held = streams
+		c.rejoin()
+		return nil
+	}
+	if leased {
+		lease.Release()
+	}
+	local := localreply.New(http.StatusBadGateway, localreply.ReasonPodLost,
+		"the connection to the pod broke before it answered; the request may have been received, so it was not sent again")
+	var broken connError
+	if errors.As(p.err, &broken) {
+		local = localreply.New(http.StatusBadGateway, localreply.ReasonBadResponse, "the pod does not speak HTTP/2 on this port")
+	}
+	for _, s := range streams {
+		c.refuse(s, local)
+	}
+	c.leaveFinally()
+	return nil
+}
+
+// forgetReplay forgets what was kept to be sent to another pod.
+func (c *conn) forgetReplay() {
+	if c.pod == nil || c.pod.forgotten {
+		return
+	}
+	c.pod.forgotten = true
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.replayable = false
+	for _, s := range c.streams {
+		s.held = nil
+	}
+}
+
+// endLikePod ends the client's connection as the pod's has ended.
+func (c *conn) endLikePod() {
+	if errors.Is(c.pod.err, io.EOF) && !c.pod.reset {
+		c.sayLast()
+		return
+	}
+	var broken connError
+	if errors.As(c.pod.err, &broken) {
+		c.reply = appendGoAway(c.reply, min(c.lastStream, c.toldLast()), http2.ErrCodeInternal, broken.detail)
+		c.sayLast()
+		return
+	}
+	reset(c.client)
+}

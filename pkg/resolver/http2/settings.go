@@ -1,0 +1,192 @@
+/*
+Copyright The elasti-apiserver Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package http2
+
+import (
+	"encoding/binary"
+
+	"golang.org/x/net/http2"
+)
+
+// maxUnacknowledged bounds the SETTINGS of one side that the other has not
+// acknowledged.
+const maxUnacknowledged = 256
+
+// clientSettings are those that a client has sent by the time that a pod is
+// chosen. Afterwards the frames themselves are passed on.
+type clientSettings struct {
+	// values are the latest, in the order in which they came first.
+	values []http2.Setting
+	// initialWindow is SETTINGS_INITIAL_WINDOW_SIZE.
+	initialWindow uint32
+	// tableSize is SETTINGS_HEADER_TABLE_SIZE, and smallestTable the smallest that
+	// it was: an encoder has to tell of both.
+	tableSize, smallestTable uint32
+}
+
+func newClientSettings() clientSettings {
+	return clientSettings{initialWindow: initialWindow, tableSize: initialTableSize, smallestTable: initialTableSize}
+}
+
+// set notes a setting of the client.
+func (s *clientSettings) set(setting http2.Setting) {
+	switch setting.ID {
+	case http2.SettingInitialWindowSize:
+		s.initialWindow = setting.Val
+	case http2.SettingHeaderTableSize:
+		s.tableSize = min(setting.Val, initialTableSize)
+		s.smallestTable = min(s.smallestTable, s.tableSize)
+	}
+	setting, ok := forPod(setting)
+	if !ok {
+		return
+	}
+	for i := range s.values {
+		if s.values[i].ID == setting.ID {
+			s.values[i] = setting
+			return
+		}
+	}
+	if len(s.values) < maxUnacknowledged {
+		s.values = append(s.values, setting)
+	}
+}
+
+// replay appends the SETTINGS frames that tell a pod what the client has told,
+// and returns how many those are.
+func (s *clientSettings) replay(out []byte) ([]byte, int) {
+	frames := 1
+	if s.smallestTable < s.tableSize {
+		out = appendSettings(out, http2.Setting{ID: http2.SettingHeaderTableSize, Val: s.smallestTable})
+		frames++
+	}
+	return appendSettings(out, append([]http2.Setting{{ID: http2.SettingEnablePush}}, s.values...)...), frames
+}
+
+// forPod returns what a pod is told of a setting of the client, and false when it
+// is not told of it. Promises of pushes would be answers to requests that nothing
+// here knows of. Tables larger than at the beginning are not offered, as the
+// header blocks of the pod are followed here, nor are frames larger than those
+// that a read buffer is sure to hold.
+func forPod(setting http2.Setting) (http2.Setting, bool) {
+	switch setting.ID {
+	case http2.SettingEnablePush, http2.SettingMaxFrameSize:
+		return setting, false
+	case http2.SettingHeaderTableSize:
+		setting.Val = min(setting.Val, initialTableSize)
+	}
+	return setting, true
+}
+
+// forClient returns what a client is told of a setting of the pod, and false when
+// it is not told of it: its header blocks are decoded here.
+func (c *conn) forClient(setting http2.Setting) (http2.Setting, bool) {
+	switch setting.ID {
+	case http2.SettingHeaderTableSize, http2.SettingMaxFrameSize:
+		return setting, false
+	case http2.SettingMaxConcurrentStreams:
+		setting.Val = min(setting.Val, c.maxStreams)
+	case http2.SettingMaxHeaderListSize:
+		setting.Val = min(setting.Val, uint32(c.server.options.MaxHeaderBytes))
+	}
+	return setting, true
+}
+
+// parseSettings calls set for each setting of a frame that is not an ACK.
+func parseSettings(f *frame, set func(http2.Setting)) error {
+	if f.stream != 0 {
+		return connError{http2.ErrCodeProtocol, "SETTINGS on a stream"}
+	}
+	if len(f.payload)%6 != 0 {
+		return connError{http2.ErrCodeFrameSize, "SETTINGS whose length is no multiple of six"}
+	}
+	for p := f.payload; len(p) > 0; p = p[6:] {
+		setting := http2.Setting{ID: http2.SettingID(binary.BigEndian.Uint16(p)), Val: binary.BigEndian.Uint32(p[2:])}
+		switch {
+		case setting.ID == http2.SettingInitialWindowSize && setting.Val > maxWindow:
+			return connError{http2.ErrCodeFlowControl, "SETTINGS_INITIAL_WINDOW_SIZE is too large"}
+		case setting.ID == http2.SettingEnablePush && setting.Val > 1,
+			setting.ID == http2.SettingEnableConnectProtocol && setting.Val > 1,
+			setting.ID == http2.SettingMaxFrameSize && (setting.Val < maxFrame || setting.Val > 1<<24-1):
+			return connError{http2.ErrCodeProtocol, "a setting has a value that it cannot have"}
+		}
+		set(setting)
+	}
+	return nil
+}
+
+// acks accounts for the SETTINGS that wait for an ACK. The reading goroutines
+// share it: callers hold mu of the connection.
+type acks struct {
+	// client has an entry for each SETTINGS frame sent to the client: true for
+	// those of the pod, whose ACK is passed on.
+	client []bool
+	// podTables are the table sizes of the pod whose SETTINGS the client has not
+	// acknowledged, one for each of them; -1 without one.
+	podTables []int64
+	// drop is how many of the pod's next ACKs are for SETTINGS that were replayed.
+	drop int
+	// clientTables are the table sizes of SETTINGS of the client that were passed
+	// on and not acknowledged, one for each; -1 without one.
+	clientTables []int64
+}
+
+// tableUpdate is what the first header block to a client has to say after its
+// table became smaller.
+type tableUpdate struct {
+	size, smallest uint32
+	due            bool
+}
+
+// acknowledged notes that the client was told that its table size is in force.
+func (u *tableUpdate) acknowledged(size uint32) {
+	if size < u.size {
+		u.due = true
+		u.smallest = min(u.smallest, size)
+	}
+	u.size = size
+}
+
+// append appends the update to the beginning of a header block.
+func (u *tableUpdate) append(block []byte) []byte {
+	if !u.due {
+		return block
+	}
+	if u.smallest < u.size {
+		block = appendInteger(block, 0x20, 5, uint64(u.smallest))
+	}
+	block = appendInteger(block, 0x20, 5, uint64(u.size))
+	u.done()
+	return block
+}
+
+// done notes that a header block went to the client.
+func (u *tableUpdate) done() { u.due, u.smallest = false, u.size }
+
+// appendInteger appends an integer as RFC 7541 §5.1 has it, in the lowest n bits
+// of first and what follows.
+func appendInteger(out []byte, first byte, n int, value uint64) []byte {
+	limit := uint64(1)<<n - 1
+	if value < limit {
+		return append(out, first|byte(value))
+	}
+	out = append(out, first|byte(limit))
+	for value -= limit; value >= 0x80; value >>= 7 {
+		out = append(out, byte(value)|0x80)
+	}
+	return append(out, byte(value))
+}

@@ -1,0 +1,107 @@
+/*
+Copyright The elasti-apiserver Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package http2
+
+import (
+	"sync/atomic"
+	"time"
+
+	"github.com/truefoundry/elasti-apiserver/pkg/resolver/accesslog"
+	"github.com/truefoundry/elasti-apiserver/pkg/resolver/hold"
+)
+
+// stream is one request. The goroutine that reads from the client owns it until
+// it is forwarded, and then mu of the connection guards it.
+type stream struct {
+	id     uint32
+	record accesslog.Record
+	// held is what is kept while there is no pod, or while it may have to be sent
+	// to another.
+	held *heldStream
+	// counted is true when it counts as traffic of the service.
+	counted bool
+	// grpc and head are true for a gRPC and for a HEAD request.
+	grpc, head bool
+	// clientEnded and podEnded are true when a side has sent its last frame.
+	clientEnded, podEnded bool
+	// answered is true when the fields of the final response have passed.
+	answered bool
+}
+
+// heldStream is what is kept of a stream while it is held.
+type heldStream struct {
+	waiter hold.Waiter
+	// settled is true when the wait is over.
+	settled atomic.Bool
+	// taken is true when what came of it was seen.
+	taken    bool
+	deadline time.Time
+	fields   packed
+	// body is DATA frames as they came.
+	body []byte
+	// received is how many bytes of body flow control counts.
+	received uint32
+	// trailers follow the body when trailed is true.
+	trailers packed
+	trailed  bool
+	// grant is the sum of the client's WINDOW_UPDATEs.
+	grant int64
+}
+
+const (
+	// heldStreamBytes is about what a held stream keeps besides its fields and its
+	// body, and its share of what its connection keeps.
+	heldStreamBytes = 4 << 10
+	// maxDropped bounds the streams whose late frames are known not to concern
+	// the pod.
+	maxDropped = 128
+)
+
+// dropped are streams that were answered here and that the client may still send
+// on. The oldest are forgotten.
+type dropped struct {
+	ids  [maxDropped]uint32
+	next int
+}
+
+func (d *dropped) add(id uint32) {
+	d.ids[d.next] = id
+	d.next = (d.next + 1) % maxDropped
+}
+
+func (d *dropped) has(id uint32) bool {
+	if d == nil {
+		return false
+	}
+	for _, known := range d.ids {
+		if known == id {
+			return true
+		}
+	}
+	return false
+}
+
+func (d *dropped) remove(id uint32) {
+	if d == nil {
+		return
+	}
+	for i := range d.ids {
+		if d.ids[i] == id {
+			d.ids[i] = 0
+		}
+	}
+}
