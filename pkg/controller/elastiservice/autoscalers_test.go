@@ -47,7 +47,7 @@ func TestAutoscalerCondition(t *testing.T) {
 		elastiService.Generation++
 	})
 	c.eventually(func() string {
-		if found := condition(c.elastiService("cart"), v1alpha1.ConditionAutoscalerFound); found != nil {
+		if found := findCondition(c.elastiService("cart"), v1alpha1.ConditionAutoscalerFound); found != nil {
 			return fmt.Sprintf("the end of %+v", found)
 		}
 		return ""

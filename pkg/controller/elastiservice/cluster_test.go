@@ -324,7 +324,7 @@ func (c *cluster) eventuallyMode(name string, mode v1alpha1.Mode) {
 func (c *cluster) eventuallyCondition(name, conditionType string, status metav1.ConditionStatus, reason string) {
 	c.t.Helper()
 	c.eventually(func() string {
-		found := condition(c.elastiService(name), conditionType)
+		found := findCondition(c.elastiService(name), conditionType)
 		if found == nil || found.Status != status || found.Reason != reason {
 			return fmt.Sprintf("condition %s=%s %s, it is %+v", conditionType, status, reason, found)
 		}

@@ -33,32 +33,32 @@ import (
 	"github.com/truefoundry/elasti-apiserver/pkg/scaling"
 )
 
-// verdict is the outcome of one decision, as a condition reports it.
-type verdict struct {
+// condition is what was computed of one condition.
+type condition struct {
 	status  metav1.ConditionStatus
 	reason  string
 	message string
 }
 
-func yes(reason, message string, args ...any) verdict {
-	return verdict{metav1.ConditionTrue, reason, fmt.Sprintf(message, args...)}
+func conditionTrue(reason, message string, args ...any) condition {
+	return condition{metav1.ConditionTrue, reason, fmt.Sprintf(message, args...)}
 }
 
-func no(reason, message string, args ...any) verdict {
-	return verdict{metav1.ConditionFalse, reason, fmt.Sprintf(message, args...)}
+func conditionFalse(reason, message string, args ...any) condition {
+	return condition{metav1.ConditionFalse, reason, fmt.Sprintf(message, args...)}
 }
 
-func unknown(reason, message string, args ...any) verdict {
-	return verdict{metav1.ConditionUnknown, reason, fmt.Sprintf(message, args...)}
+func conditionUnknown(reason, message string, args ...any) condition {
+	return condition{metav1.ConditionUnknown, reason, fmt.Sprintf(message, args...)}
 }
 
-// judgeService decides ServiceFound.
-func judgeService(name string, service *corev1.Service) verdict {
+// computeServiceFoundCondition computes ServiceFound.
+func computeServiceFoundCondition(name string, service *corev1.Service) condition {
 	if service == nil {
-		return no(v1alpha1.ReasonNotFound, "Service %q does not exist: create it or correct spec.service", name)
+		return conditionFalse(v1alpha1.ReasonNotFound, "Service %q does not exist: create it or correct spec.service", name)
 	}
 	if problem := resources.Unsupported(service); problem != "" {
-		return yes(v1alpha1.ReasonServiceNotSupported, "Service %q exists, but %s", name, problem)
+		return conditionTrue(v1alpha1.ReasonServiceNotSupported, "Service %q exists, but %s", name, problem)
 	}
 	var others []string
 	for _, port := range service.Spec.Ports {
@@ -67,70 +67,70 @@ func judgeService(name string, service *corev1.Service) verdict {
 		}
 	}
 	if len(others) > 0 {
-		return yes(v1alpha1.ReasonPortsNotProxied, "Service %q exists; its ports %s are left alone: only TCP traffic wakes the target", name, strings.Join(others, ", "))
+		return conditionTrue(v1alpha1.ReasonPortsNotProxied, "Service %q exists; its ports %s are left alone: only TCP traffic wakes the target", name, strings.Join(others, ", "))
 	}
-	return yes(v1alpha1.ReasonFound, "Service %q exists", name)
+	return conditionTrue(v1alpha1.ReasonFound, "Service %q exists", name)
 }
 
-// judgeTarget decides TargetFound. While the target is not known, the
+// computeTargetFoundCondition computes TargetFound. While the target is not known, the
 // condition stays as it is.
-func judgeTarget(ref v1alpha1.ScaleTargetRef, observation target.Observation, before *metav1.Condition) verdict {
+func computeTargetFoundCondition(ref v1alpha1.ScaleTargetRef, observation target.Observation, before *metav1.Condition) condition {
 	var kindError *scaling.KindError
 	switch err := observation.Problem; {
 	case observation.Pending && before != nil:
-		return verdict{before.Status, before.Reason, before.Message}
+		return condition{before.Status, before.Reason, before.Message}
 	case observation.Pending:
-		return unknown(v1alpha1.ReasonTargetUnknown, "%s %q has not been looked up yet", ref.Kind, ref.Name)
+		return conditionUnknown(v1alpha1.ReasonTargetUnknown, "%s %q has not been looked up yet", ref.Kind, ref.Name)
 	case err == nil:
-		return yes(v1alpha1.ReasonFound, "%s %q exists and can be scaled", ref.Kind, ref.Name)
+		return conditionTrue(v1alpha1.ReasonFound, "%s %q exists and can be scaled", ref.Kind, ref.Name)
 	case errors.As(err, &kindError):
 		reasons := map[scaling.KindProblem]string{
 			scaling.KindNotServed:   v1alpha1.ReasonKindNotServed,
 			scaling.KindNotScalable: v1alpha1.ReasonKindNotScalable,
 			scaling.KindInvalid:     v1alpha1.ReasonKindInvalid,
 		}
-		return no(reasons[kindError.Problem], "%s", kindError.Error())
+		return conditionFalse(reasons[kindError.Problem], "%s", kindError.Error())
 	case apierrors.IsNotFound(err):
-		return no(v1alpha1.ReasonNotFound, "%s %q does not exist: create it or correct spec.scaleTargetRef", ref.Kind, ref.Name)
+		return conditionFalse(v1alpha1.ReasonNotFound, "%s %q does not exist: create it or correct spec.scaleTargetRef", ref.Kind, ref.Name)
 	default:
-		return unknown(v1alpha1.ReasonTargetUnknown, "%s %q cannot be read: %v", ref.Kind, ref.Name, err)
+		return conditionUnknown(v1alpha1.ReasonTargetUnknown, "%s %q cannot be read: %v", ref.Kind, ref.Name, err)
 	}
 }
 
-// judgeResolvers decides ResolverAvailable. While resolvers are missing for
+// computeResolverAvailableCondition computes ResolverAvailable. While resolvers are missing for
 // less than the grace period, the condition stays as it is: a restart of
 // theirs is not worth a write for every ElastiService.
-func judgeResolvers(state resolvers.Availability, since time.Time, before *metav1.Condition) verdict {
+func computeResolverAvailableCondition(state resolvers.Availability, since time.Time, before *metav1.Condition) condition {
 	switch {
 	case state == resolvers.Available:
-		return yes(v1alpha1.ReasonResolverReady, "a resolver is ready to hold traffic")
+		return conditionTrue(v1alpha1.ReasonResolverReady, "a resolver is ready to hold traffic")
 	case state == resolvers.Unavailable:
-		return no(v1alpha1.ReasonNoReadyResolver, "no resolver has been ready since %s, so targets are kept awake: look at the pods of the resolver", since.UTC().Format(time.RFC3339))
+		return conditionFalse(v1alpha1.ReasonNoReadyResolver, "no resolver has been ready since %s, so targets are kept awake: look at the pods of the resolver", since.UTC().Format(time.RFC3339))
 	case before != nil:
-		return verdict{before.Status, before.Reason, before.Message}
+		return condition{before.Status, before.Reason, before.Message}
 	default:
-		return unknown(v1alpha1.ReasonNoReadyResolver, "no resolver is ready yet")
+		return conditionUnknown(v1alpha1.ReasonNoReadyResolver, "no resolver is ready yet")
 	}
 }
 
-// judgeConflict decides Conflict.
-func judgeConflict(service string, winner *v1alpha1.ElastiService) verdict {
-	if winner == nil {
-		return no(v1alpha1.ReasonNoConflict, "no other ElastiService names Service %q", service)
+// computeConflictCondition computes Conflict.
+func computeConflictCondition(service string, owningElastiService *v1alpha1.ElastiService) condition {
+	if owningElastiService == nil {
+		return conditionFalse(v1alpha1.ReasonNoConflict, "no other ElastiService names Service %q", service)
 	}
-	return yes(v1alpha1.ReasonServiceTaken, "ElastiService %q is older and names Service %q too: delete one of the two", winner.Name, service)
+	return conditionTrue(v1alpha1.ReasonServiceTaken, "ElastiService %q is older and names Service %q too: delete one of the two", owningElastiService.Name, service)
 }
 
-// judgeReady decides Ready: the first problem is the one that is reported.
+// computeReadyCondition computes Ready: the first problem is the one that is reported.
 // problems are those of the objects that had to be written.
-func judgeReady(service, target, resolver, conflict verdict, observed *corev1.Service, problems []verdict) verdict {
+func computeReadyCondition(service, target, resolver, conflict condition, observed *corev1.Service, problems []condition) condition {
 	switch {
 	case conflict.status == metav1.ConditionTrue:
-		return no(conflict.reason, "%s", conflict.message)
+		return conditionFalse(conflict.reason, "%s", conflict.message)
 	case service.status != metav1.ConditionTrue:
-		return no(v1alpha1.ReasonServiceNotFound, "%s", service.message)
+		return conditionFalse(v1alpha1.ReasonServiceNotFound, "%s", service.message)
 	case service.reason == v1alpha1.ReasonServiceNotSupported:
-		return no(service.reason, "%s", service.message)
+		return conditionFalse(service.reason, "%s", service.message)
 	case len(problems) > 0:
 		return problems[0]
 	case target.status != metav1.ConditionTrue:
@@ -138,36 +138,36 @@ func judgeReady(service, target, resolver, conflict verdict, observed *corev1.Se
 		if reason == v1alpha1.ReasonNotFound {
 			reason = v1alpha1.ReasonTargetNotFound
 		}
-		return verdict{target.status, reason, target.message}
+		return condition{target.status, reason, target.message}
 	case resolver.status != metav1.ConditionTrue:
-		return verdict{resolver.status, resolver.reason, resolver.message}
+		return condition{resolver.status, resolver.reason, resolver.message}
 	default:
-		return yes(v1alpha1.ReasonReady, "Service %q is covered", observed.Name)
+		return conditionTrue(v1alpha1.ReasonReady, "Service %q is covered", observed.Name)
 	}
 }
 
-// judgeAutoscaler decides AutoscalerFound. It is nil without an autoscaler.
-func judgeAutoscaler(spec *v1alpha1.AutoscalerSpec, ref v1alpha1.ScaleTargetRef, observation target.AutoscalerObservation, before *metav1.Condition) *verdict {
+// computeAutoscalerFoundCondition computes AutoscalerFound. It is nil without an autoscaler.
+func computeAutoscalerFoundCondition(spec *v1alpha1.AutoscalerSpec, ref v1alpha1.ScaleTargetRef, observation target.AutoscalerObservation, before *metav1.Condition) *condition {
 	if spec == nil {
 		return nil
 	}
-	var judged verdict
+	var computed condition
 	kind := target.AutoscalerKind(spec.Type)
 	switch err := observation.Problem; {
 	case observation.Pending && before != nil:
-		judged = verdict{before.Status, before.Reason, before.Message}
+		computed = condition{before.Status, before.Reason, before.Message}
 	case observation.Pending:
-		judged = unknown(v1alpha1.ReasonAutoscalerUnknown, "%s %q has not been looked up yet", kind, spec.Name)
+		computed = conditionUnknown(v1alpha1.ReasonAutoscalerUnknown, "%s %q has not been looked up yet", kind, spec.Name)
 	case err == nil && !observation.Autoscaler.Scales(ref):
-		judged = no(v1alpha1.ReasonOtherTarget, "%s %q scales %s %q, not the target: correct spec.autoscaler", kind, spec.Name, observation.Autoscaler.TargetKind, observation.Autoscaler.TargetName)
+		computed = conditionFalse(v1alpha1.ReasonOtherTarget, "%s %q scales %s %q, not the target: correct spec.autoscaler", kind, spec.Name, observation.Autoscaler.TargetKind, observation.Autoscaler.TargetName)
 	case err == nil:
-		judged = yes(v1alpha1.ReasonFound, "%s %q exists and scales the target", kind, spec.Name)
+		computed = conditionTrue(v1alpha1.ReasonFound, "%s %q exists and scales the target", kind, spec.Name)
 	case apierrors.IsNotFound(err) && apierrors.HasStatusCause(err, metav1.CauseTypeUnexpectedServerResponse):
-		judged = no(v1alpha1.ReasonKindNotServed, "the cluster serves no %s: install it or remove spec.autoscaler; the target sleeps and wakes without it", kind)
+		computed = conditionFalse(v1alpha1.ReasonKindNotServed, "the cluster serves no %s: install it or remove spec.autoscaler; the target sleeps and wakes without it", kind)
 	case apierrors.IsNotFound(err):
-		judged = no(v1alpha1.ReasonNotFound, "%s %q does not exist: create it or correct spec.autoscaler; the target sleeps and wakes without it", kind, spec.Name)
+		computed = conditionFalse(v1alpha1.ReasonNotFound, "%s %q does not exist: create it or correct spec.autoscaler; the target sleeps and wakes without it", kind, spec.Name)
 	default:
-		judged = unknown(v1alpha1.ReasonAutoscalerUnknown, "%s %q cannot be read: %v", kind, spec.Name, err)
+		computed = conditionUnknown(v1alpha1.ReasonAutoscalerUnknown, "%s %q cannot be read: %v", kind, spec.Name, err)
 	}
-	return &judged
+	return &computed
 }

@@ -45,13 +45,13 @@ func TestDecideMode(t *testing.T) {
 		{"ready", modeFacts{readyEndpoints: 1}, serve},
 		{"ready, slice still in place", modeFacts{readyEndpoints: 1, sliceInPlace: true}, serve},
 		{"ready, policy Always", modeFacts{readyEndpoints: 1, always: true}, proxy},
-		{"ready, being put to sleep", modeFacts{readyEndpoints: 1, descending: true}, proxy},
-		{"ready, put to sleep, which is not seen yet", modeFacts{readyEndpoints: 1, slept: true}, proxy},
-		{"just scaled to zero, endpoints still ready", modeFacts{readyEndpoints: 1, atZero: true, leaving: true}, proxy},
+		{"ready, being put to sleep", modeFacts{readyEndpoints: 1, scalingDown: true}, proxy},
+		{"ready, put to sleep, which is not seen yet", modeFacts{readyEndpoints: 1, scaledToZero: true}, proxy},
+		{"just scaled to zero, endpoints still ready", modeFacts{readyEndpoints: 1, atZero: true, terminating: true}, proxy},
 		{"scaled to zero long ago, other pods are ready", modeFacts{readyEndpoints: 1, atZero: true, sliceInPlace: true}, serve},
 		{"at zero at a restart, other pods are ready", modeFacts{readyEndpoints: 1, atZero: true}, serve},
 		{"at zero at a restart, the last pods are leaving", modeFacts{readyEndpoints: 1, atZero: true, podsLeft: true, sliceInPlace: true}, proxy},
-		{"woken at once, the pods of the last time still ready", modeFacts{readyEndpoints: 1, leaving: true, podsLeft: true, sliceInPlace: true}, proxy},
+		{"woken at once, the pods of the last time still ready", modeFacts{readyEndpoints: 1, terminating: true, podsLeft: true, sliceInPlace: true}, proxy},
 		{"woken at once, the pods of the last time gone", modeFacts{readyEndpoints: 1, podsLeft: true, sliceInPlace: true}, serve},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -62,38 +62,38 @@ func TestDecideMode(t *testing.T) {
 	}
 }
 
-func TestDecideDescent(t *testing.T) {
-	ready := descentFacts{requested: true, scaleKnown: true, resolversReady: true, sliceInPlace: -1}
-	with := func(change func(*descentFacts)) descentFacts {
+func TestDecideScaleDown(t *testing.T) {
+	ready := scaleDownFacts{requested: true, scaleKnown: true, resolversReady: true, sliceInPlace: -1}
+	with := func(change func(*scaleDownFacts)) scaleDownFacts {
 		facts := ready
 		change(&facts)
 		return facts
 	}
 	for _, test := range []struct {
 		name  string
-		facts descentFacts
-		want  descentStep
+		facts scaleDownFacts
+		want  scaleDownStep
 	}{
-		{"not requested", with(func(f *descentFacts) { f.requested = false }), descentNone},
-		{"scale not known", with(func(f *descentFacts) { f.scaleKnown = false }), descentBlocked},
-		{"sleeps already", with(func(f *descentFacts) { f.atZero = true }), descentDone},
-		{"sleeps already, no resolver", with(func(f *descentFacts) { f.atZero, f.resolversReady = true, false }), descentDone},
-		{"used after all", with(func(f *descentFacts) { f.used, f.sliceInPlace = true, convergeTime }), descentCalledOff},
-		{"used, but it sleeps", with(func(f *descentFacts) { f.used, f.atZero = true, true }), descentDone},
-		{"no resolver", with(func(f *descentFacts) { f.resolversReady = false }), descentBlocked},
-		{"slice not in place", ready, descentConverge},
-		{"slice just in place", with(func(f *descentFacts) { f.sliceInPlace = 0 }), descentConverge},
-		{"slice in place", with(func(f *descentFacts) { f.sliceInPlace = convergeTime }), descentScale},
+		{"not requested", with(func(f *scaleDownFacts) { f.requested = false }), scaleDownNone},
+		{"scale not known", with(func(f *scaleDownFacts) { f.scaleKnown = false }), scaleDownBlocked},
+		{"sleeps already", with(func(f *scaleDownFacts) { f.atZero = true }), scaleDownDone},
+		{"sleeps already, no resolver", with(func(f *scaleDownFacts) { f.atZero, f.resolversReady = true, false }), scaleDownDone},
+		{"used after all", with(func(f *scaleDownFacts) { f.used, f.sliceInPlace = true, propagationDelay }), scaleDownCancelled},
+		{"used, but it sleeps", with(func(f *scaleDownFacts) { f.used, f.atZero = true, true }), scaleDownDone},
+		{"no resolver", with(func(f *scaleDownFacts) { f.resolversReady = false }), scaleDownBlocked},
+		{"slice not in place", ready, scaleDownDrain},
+		{"slice just in place", with(func(f *scaleDownFacts) { f.sliceInPlace = 0 }), scaleDownDrain},
+		{"slice in place", with(func(f *scaleDownFacts) { f.sliceInPlace = propagationDelay }), scaleDownScale},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			if got, why := decideDescent(test.facts); got != test.want || why == "" {
+			if got, why := decideScaleDown(test.facts); got != test.want || why == "" {
 				t.Errorf("got %d (%s), want %d", got, why, test.want)
 			}
 		})
 	}
 }
 
-func TestJudgeService(t *testing.T) {
+func TestServiceFoundCondition(t *testing.T) {
 	for _, test := range []struct {
 		name   string
 		change func(*corev1.Service)
@@ -110,18 +110,18 @@ func TestJudgeService(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			service := cartService()
 			test.change(service)
-			got := judgeService("cart", service)
+			got := computeServiceFoundCondition("cart", service)
 			if got.status != metav1.ConditionTrue || got.reason != test.reason || !strings.Contains(got.message, test.says) {
 				t.Errorf("got %+v", got)
 			}
 		})
 	}
-	if got := judgeService("cart", nil); got.status != metav1.ConditionFalse || got.reason != v1alpha1.ReasonNotFound {
+	if got := computeServiceFoundCondition("cart", nil); got.status != metav1.ConditionFalse || got.reason != v1alpha1.ReasonNotFound {
 		t.Errorf("got %+v", got)
 	}
 }
 
-func TestJudgeTarget(t *testing.T) {
+func TestTargetFoundCondition(t *testing.T) {
 	ref := cartElastiService().Spec.ScaleTargetRef
 	known := &metav1.Condition{Type: v1alpha1.ConditionTargetFound, Status: metav1.ConditionTrue, Reason: v1alpha1.ReasonFound, Message: "as before"}
 	resource := schema.GroupResource{Group: "apps", Resource: "deployments"}
@@ -143,7 +143,7 @@ func TestJudgeTarget(t *testing.T) {
 		{"kind malformed", target.FailedObservation(&scaling.KindError{Problem: scaling.KindInvalid}), known, metav1.ConditionFalse, v1alpha1.ReasonKindInvalid},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			got := judgeTarget(ref, test.observation, test.before)
+			got := computeTargetFoundCondition(ref, test.observation, test.before)
 			if got.status != test.status || got.reason != test.reason || got.message == "" {
 				t.Errorf("got %+v", got)
 			}
@@ -151,28 +151,28 @@ func TestJudgeTarget(t *testing.T) {
 	}
 }
 
-func TestJudgeReadyReportsTheFirstProblem(t *testing.T) {
+func TestReadyConditionReportsTheFirstProblem(t *testing.T) {
 	service := cartService()
 	service.Spec.Ports = service.Spec.Ports[:2]
-	found, resolver, free := yes(v1alpha1.ReasonFound, "found"), yes(v1alpha1.ReasonResolverReady, "ready"), no(v1alpha1.ReasonNoConflict, "free")
+	found, resolver, free := conditionTrue(v1alpha1.ReasonFound, "found"), conditionTrue(v1alpha1.ReasonResolverReady, "ready"), conditionFalse(v1alpha1.ReasonNoConflict, "free")
 	for _, test := range []struct {
 		name                                string
-		service, target, resolver, conflict verdict
-		problems                            []verdict
+		service, target, resolver, conflict condition
+		problems                            []condition
 		status                              metav1.ConditionStatus
 		reason                              string
 	}{
 		{"all well", found, found, resolver, free, nil, metav1.ConditionTrue, v1alpha1.ReasonReady},
-		{"conflict", no(v1alpha1.ReasonNotFound, "x"), found, resolver, yes(v1alpha1.ReasonServiceTaken, "x"), nil, metav1.ConditionFalse, v1alpha1.ReasonServiceTaken},
-		{"no Service", no(v1alpha1.ReasonNotFound, "x"), no(v1alpha1.ReasonNotFound, "x"), resolver, free, nil, metav1.ConditionFalse, "ServiceNotFound"},
-		{"Service not supported", yes(v1alpha1.ReasonServiceNotSupported, "x"), found, resolver, free, nil, metav1.ConditionFalse, v1alpha1.ReasonServiceNotSupported},
-		{"no proxy port", found, found, resolver, free, []verdict{no(v1alpha1.ReasonProxyPortsExhausted, "x")}, metav1.ConditionFalse, v1alpha1.ReasonProxyPortsExhausted},
-		{"no target", found, no(v1alpha1.ReasonNotFound, "x"), resolver, free, nil, metav1.ConditionFalse, "TargetNotFound"},
-		{"target unknown", found, unknown(v1alpha1.ReasonTargetUnknown, "x"), resolver, free, nil, metav1.ConditionUnknown, v1alpha1.ReasonTargetUnknown},
-		{"no resolver", found, found, no(v1alpha1.ReasonNoReadyResolver, "x"), free, nil, metav1.ConditionFalse, v1alpha1.ReasonNoReadyResolver},
+		{"conflict", conditionFalse(v1alpha1.ReasonNotFound, "x"), found, resolver, conditionTrue(v1alpha1.ReasonServiceTaken, "x"), nil, metav1.ConditionFalse, v1alpha1.ReasonServiceTaken},
+		{"no Service", conditionFalse(v1alpha1.ReasonNotFound, "x"), conditionFalse(v1alpha1.ReasonNotFound, "x"), resolver, free, nil, metav1.ConditionFalse, "ServiceNotFound"},
+		{"Service not supported", conditionTrue(v1alpha1.ReasonServiceNotSupported, "x"), found, resolver, free, nil, metav1.ConditionFalse, v1alpha1.ReasonServiceNotSupported},
+		{"no proxy port", found, found, resolver, free, []condition{conditionFalse(v1alpha1.ReasonProxyPortsExhausted, "x")}, metav1.ConditionFalse, v1alpha1.ReasonProxyPortsExhausted},
+		{"no target", found, conditionFalse(v1alpha1.ReasonNotFound, "x"), resolver, free, nil, metav1.ConditionFalse, "TargetNotFound"},
+		{"target unknown", found, conditionUnknown(v1alpha1.ReasonTargetUnknown, "x"), resolver, free, nil, metav1.ConditionUnknown, v1alpha1.ReasonTargetUnknown},
+		{"no resolver", found, found, conditionFalse(v1alpha1.ReasonNoReadyResolver, "x"), free, nil, metav1.ConditionFalse, v1alpha1.ReasonNoReadyResolver},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			got := judgeReady(test.service, test.target, test.resolver, test.conflict, service, test.problems)
+			got := computeReadyCondition(test.service, test.target, test.resolver, test.conflict, service, test.problems)
 			if got.status != test.status || got.reason != test.reason {
 				t.Errorf("got %+v", got)
 			}
@@ -180,30 +180,30 @@ func TestJudgeReadyReportsTheFirstProblem(t *testing.T) {
 	}
 }
 
-func TestJudgeResolversWaitsForTheGracePeriod(t *testing.T) {
+func TestResolverAvailableConditionWaitsForTheGracePeriod(t *testing.T) {
 	ready := &metav1.Condition{Status: metav1.ConditionTrue, Reason: v1alpha1.ReasonResolverReady, Message: "as before"}
-	if got := judgeResolvers(resolvers.Missing, time.Now(), ready); got.status != metav1.ConditionTrue || got.message != "as before" {
+	if got := computeResolverAvailableCondition(resolvers.Missing, time.Now(), ready); got.status != metav1.ConditionTrue || got.message != "as before" {
 		t.Errorf("missing for a moment: %+v", got)
 	}
-	if got := judgeResolvers(resolvers.Missing, time.Now(), nil); got.status != metav1.ConditionUnknown {
+	if got := computeResolverAvailableCondition(resolvers.Missing, time.Now(), nil); got.status != metav1.ConditionUnknown {
 		t.Errorf("missing from the start: %+v", got)
 	}
-	if got := judgeResolvers(resolvers.Unavailable, time.Now(), ready); got.status != metav1.ConditionFalse {
+	if got := computeResolverAvailableCondition(resolvers.Unavailable, time.Now(), ready); got.status != metav1.ConditionFalse {
 		t.Errorf("gone: %+v", got)
 	}
 }
 
-func TestWinnerIsTheOldest(t *testing.T) {
+func TestTheOldestElastiServiceOwnsTheService(t *testing.T) {
 	at := func(name string, seconds int64) *v1alpha1.ElastiService {
 		return &v1alpha1.ElastiService{ObjectMeta: metav1.ObjectMeta{Name: name, CreationTimestamp: metav1.Unix(seconds, 0)}}
 	}
-	if got := winner([]*v1alpha1.ElastiService{at("a", 3), at("b", 1), at("c", 2)}); got.Name != "b" {
+	if got := owningElastiService([]*v1alpha1.ElastiService{at("a", 3), at("b", 1), at("c", 2)}); got.Name != "b" {
 		t.Errorf("got %s", got.Name)
 	}
-	if got := winner([]*v1alpha1.ElastiService{at("b", 1), at("a", 1)}); got.Name != "a" {
+	if got := owningElastiService([]*v1alpha1.ElastiService{at("b", 1), at("a", 1)}); got.Name != "a" {
 		t.Errorf("of the same age: got %s", got.Name)
 	}
-	if got := winner(nil); got != nil {
+	if got := owningElastiService(nil); got != nil {
 		t.Errorf("got %s", got.Name)
 	}
 }

@@ -18,14 +18,79 @@ limitations under the License.
 // private Service, the proxy ports, the resolver slices that put resolvers in
 // the path of a public Service, and the status.
 //
+// # Phases
+//
+// A reconciliation of an ElastiService is a list of phases, each with one job, in
+// this order:
+//
+//  1. finalizers: adds the finalizer; of an ElastiService that is being deleted,
+//     restores the target and removes what was made, and ends there.
+//  2. observe: reads the caches, and records the scale of the target.
+//  3. removal: takes the resolvers out of the path of a Service that they cannot
+//     stand in for any more, after waking its target. The next phases but the last
+//     three have nothing to do then.
+//  4. ports: assigns a proxy port to each TCP port of the public Service.
+//  5. private Service: restores the targets that are not named any more, then
+//     makes the private Service, which says what is named now.
+//  6. port record: writes the proxy ports to the status. It comes before anything
+//     points at them, so that a restart cannot give them to another ElastiService.
+//  7. mode: decides the next step of a scale-down, then the mode, which is proxy
+//     during a scale-down.
+//  8. slices: puts the resolvers that listen in the path, or takes all out of it.
+//  9. scale-down: takes the step. It comes after the slices: a target goes to zero
+//     only with its resolvers in the path.
+//  10. leftovers: deletes private Services that are not needed any more. It comes
+//     after the slices: resolvers forward to their endpoints until then.
+//  11. missing resolvers: wakes a sleeping target when there are no resolvers.
+//  12. autoscaler: resumes an autoscaler whose target is awake.
+//  13. status: has the status written that says what was observed and done.
+//
+// A phase that fails records the error, and the next ones run all the same, unless
+// what they build on is missing.
+//
+// # Files
+//
+// The loop:
+//
+//   - controller.go: wiring, Run and the workers
+//   - options.go: what a Controller is made of
+//   - queue.go: the queue of ElastiServices, urgent ones first
+//   - sources.go: the watches and their indexes
+//   - transform.go: what is kept of the watched objects
+//   - changes.go: which ElastiServices a change of an object concerns
+//   - reconcile.go: the phases and what they pass on to each other
+//   - state.go: what is kept of an ElastiService between two reconciliations
+//   - metrics.go, events.go: what is reported
+//
+// The phases:
+//
+//   - finalize.go: finalizers and leftovers
+//   - uncover.go: removal, and ElastiServices that do not exist any more: wake first,
+//     then remove
+//   - observe.go: observe
+//   - owner.go: which ElastiService owns a Service that several name
+//   - ports.go: ports and port record
+//   - privateservice.go, previoustarget.go: private Service
+//   - mode.go: mode
+//   - slices.go, portchecks.go: slices
+//   - scaledown.go: scale-down
+//   - autoscaler.go: pausing and resuming, autoscaler
+//   - resolvers.go: missing resolvers, and the check of the resolvers
+//   - status.go, conditions.go: status
+//
+// Beside the loop:
+//
+//   - teardown.go: puts the cluster back without any ElastiService
+//
 // # Modes
 //
 // The mode follows from what is observed, never from what was intended. A
 // ready endpoint in one of the public Service's own EndpointSlices (those that
-// are not ours) means serve, none means proxy. The readiness of pods and the
-// private Service's slices can be up to a second ahead of the public Service's
-// slices, so they do not count. A target that was just scaled to zero gets its
-// resolver slice before its endpoints are gone, and keeps it until they are.
+// are not managed by the controller) means serve, none means proxy. The readiness
+// of pods and the private Service's slices can be up to a second ahead of the
+// public Service's slices, so they do not count. A target that was just scaled to
+// zero gets its resolver slice before its endpoints are deleted, and keeps it
+// until they are.
 //
 // # The policy Always
 //

@@ -38,19 +38,42 @@ import (
 // and need its endpoints to forward them.
 const lingerTime = 5 * time.Second
 
+// reconcileFinalizers is the phase finalizers. It adds the finalizer, or ends the
+// pass with what is left to do for an ElastiService that is being deleted.
+func (c *Controller) reconcileFinalizers(ctx context.Context, p *pass) {
+	elastiService := p.elastiService
+	if !elastiService.DeletionTimestamp.IsZero() {
+		err := c.finalize(ctx, p)
+		c.metrics.finalizing(p.key(), err)
+		p.end(err)
+		return
+	}
+	if slices.Contains(elastiService.Finalizers, v1alpha1.Finalizer) {
+		return
+	}
+	updated, err := c.setFinalizers(ctx, elastiService, append(slices.Clone(elastiService.Finalizers), v1alpha1.Finalizer))
+	if err != nil {
+		p.end(fmt.Errorf("adding the finalizer: %w", err))
+		return
+	}
+	p.state.recordWrite(updated)
+	p.elastiService = updated
+}
+
 // finalize puts everything back as it was: the target awake, its autoscaler
-// resumed, then the resolver slices and the private Service gone, and last the
+// resumed, then the resolver slices and the private Service deleted, and last the
 // finalizer.
-func (c *Controller) finalize(ctx context.Context, elastiService *v1alpha1.ElastiService, memory *memory) error {
+func (c *Controller) finalize(ctx context.Context, p *pass) error {
+	elastiService := p.elastiService
 	if !slices.Contains(elastiService.Finalizers, v1alpha1.Finalizer) {
 		return nil
 	}
-	v := c.observe(ctx, elastiService)
+	p.observed = c.observe(ctx, elastiService)
 	var restorations []restoration
-	if v.rival == nil {
+	if p.conflicting == nil {
 		restorations = append(restorations, restorationOf(elastiService))
 	}
-	if done, err := c.uncover(ctx, v, memory, elastiService.DeletionTimestamp.Time, restorations...); err != nil || !done {
+	if done, err := c.uncover(ctx, p, elastiService.DeletionTimestamp.Time, restorations...); err != nil || !done {
 		return err
 	}
 	remaining := slices.DeleteFunc(slices.Clone(elastiService.Finalizers), func(finalizer string) bool { return finalizer == v1alpha1.Finalizer })
@@ -60,30 +83,31 @@ func (c *Controller) finalize(ctx context.Context, elastiService *v1alpha1.Elast
 	return nil
 }
 
-// orphans returns the objects that were made for an ElastiService that does not
-// exist, and what is observed of its public Service.
-func (c *Controller) orphans(key types.NamespacedName) *view {
-	v := &view{elastiService: &v1alpha1.ElastiService{ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name}}}
-	for _, service := range indexed[*corev1.Service](c.services.in(key.Namespace), byOwner, key) {
-		if service.Labels[v1alpha1.LabelRole] == v1alpha1.RolePrivate {
-			v.ownServices = append(v.ownServices, service)
-		}
-	}
+// orphans returns a pass that observes the objects that were made for an
+// ElastiService that does not exist, and its public Service.
+func (c *Controller) orphans(key types.NamespacedName) *pass {
 	endpointSlices := c.endpointSlices.in(key.Namespace)
-	v.ownSlices = indexed[*observedSlice](endpointSlices, byOwner, key)
-	for _, own := range v.ownSlices {
-		public := own.service()
-		if object, ok := c.services.in(key.Namespace).Get(public.Namespace, public.Name); ok {
-			v.service = object.(*corev1.Service)
-		}
-		for _, slice := range indexed[*observedSlice](endpointSlices, byService, public) {
-			if !slice.ours() {
-				v.readyEndpoints += slice.ready
-			}
-		}
-		break
+	p := &pass{
+		elastiService: &v1alpha1.ElastiService{ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name}},
+		state:         c.states.of(key),
+		observed: observed{
+			ownServices: c.privateServicesOf(key),
+			ownSlices:   indexed[*observedSlice](endpointSlices, byOwner, key),
+		},
 	}
-	return v
+	if len(p.ownSlices) == 0 {
+		return p
+	}
+	public := p.ownSlices[0].service()
+	if object, ok := c.services.in(key.Namespace).Get(public.Namespace, public.Name); ok {
+		p.service = object.(*corev1.Service)
+	}
+	for _, slice := range indexed[*observedSlice](endpointSlices, byService, public) {
+		if !slice.managed() {
+			p.readyEndpoints += slice.ready
+		}
+	}
+	return p
 }
 
 func (c *Controller) knowsNothing() bool {
@@ -96,32 +120,46 @@ func (c *Controller) knowsNothing() bool {
 }
 
 // removeOwned deletes the resolver slices of an ElastiService, and after a
-// while its private Services. It reports whether all of them are gone.
-func (c *Controller) removeOwned(ctx context.Context, v *view, memory *memory) (bool, error) {
-	removed, err := c.ensureResolverSlices(ctx, nil, v.ownSlices)
+// while its private Services. It reports whether all of them are deleted.
+func (c *Controller) removeOwned(ctx context.Context, p *pass) (bool, error) {
+	removed, err := c.ensureResolverSlices(ctx, nil, p.ownSlices)
 	if err != nil {
 		return false, err
 	}
-	if removed && v.service != nil {
-		memory.sliceRemoved = c.clock.Now()
+	if removed && p.service != nil {
+		p.state.recordSliceRemoval(c.clock.Now())
 	}
-	return c.deletePrivateServices(ctx, v, memory, "")
+	return c.deletePrivateServices(ctx, p, "")
+}
+
+// reconcileLeftovers is the phase leftovers. It deletes the private Services that
+// the ElastiService does not need any more, and has the ElastiService synced again
+// when the grace of terminating pods ends.
+func (c *Controller) reconcileLeftovers(ctx context.Context, p *pass) {
+	if !p.manages() {
+		return
+	}
+	_, err := c.deletePrivateServices(ctx, p, resources.PrivateServiceName(p.service.Name))
+	p.result.failed(err)
+	if left, ok := p.state.terminating(c.clock.Now()); ok {
+		c.queue.AddAfter(p.key(), left)
+	}
 }
 
 // deletePrivateServices deletes the private Services of an ElastiService but
 // the one with the name keep, once resolvers do not need them any more. It
-// reports whether they are gone.
-func (c *Controller) deletePrivateServices(ctx context.Context, v *view, memory *memory, keep string) (bool, error) {
-	leaving := slices.DeleteFunc(slices.Clone(v.ownServices), func(service *corev1.Service) bool { return service.Name == keep })
-	if len(leaving) == 0 {
+// reports whether they are deleted.
+func (c *Controller) deletePrivateServices(ctx context.Context, p *pass, keep string) (bool, error) {
+	unneeded := slices.DeleteFunc(slices.Clone(p.ownServices), func(service *corev1.Service) bool { return service.Name == keep })
+	if len(unneeded) == 0 {
 		return true, nil
 	}
-	if linger := lingerTime - c.clock.Since(memory.sliceRemoved); !memory.sliceRemoved.IsZero() && linger > 0 {
-		c.queue.AddAfter(resources.KeyOf(v.elastiService), linger)
+	if linger := p.state.lingering(c.clock.Now()); linger > 0 {
+		c.queue.AddAfter(p.key(), linger)
 		return false, nil
 	}
 	var problems []error
-	for _, service := range leaving {
+	for _, service := range unneeded {
 		uid := service.UID
 		err := c.host.CoreV1().Services(service.Namespace).Delete(ctx, service.Name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &uid}})
 		if ignoreNotFound(err) != nil {
@@ -133,7 +171,7 @@ func (c *Controller) deletePrivateServices(ctx context.Context, v *view, memory 
 }
 
 // setFinalizers writes the finalizers, unless the ElastiService was changed
-// since it was looked at.
+// since it was read.
 func (c *Controller) setFinalizers(ctx context.Context, elastiService *v1alpha1.ElastiService, finalizers []string) (*v1alpha1.ElastiService, error) {
 	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{
 		"uid":             elastiService.UID,

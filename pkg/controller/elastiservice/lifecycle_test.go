@@ -204,7 +204,7 @@ func TestSecondElastiServiceOnOneService(t *testing.T) {
 	c.eventuallyCondition("cart", v1alpha1.ConditionConflict, metav1.ConditionFalse, v1alpha1.ReasonNoConflict)
 	c.eventuallyCondition("a-second", v1alpha1.ConditionConflict, metav1.ConditionTrue, v1alpha1.ReasonServiceTaken)
 	c.eventuallyCondition("a-second", v1alpha1.ConditionReady, metav1.ConditionFalse, v1alpha1.ReasonServiceTaken)
-	if message := condition(c.elastiService("a-second"), v1alpha1.ConditionReady).Message; !strings.Contains(message, `"cart"`) {
+	if message := findCondition(c.elastiService("a-second"), v1alpha1.ConditionReady).Message; !strings.Contains(message, `"cart"`) {
 		t.Errorf("the message does not name the other one: %s", message)
 	}
 	if err := c.elasti.ElastiV1alpha1().ElastiServices(shop).Delete(t.Context(), "cart", metav1.DeleteOptions{}); err != nil {

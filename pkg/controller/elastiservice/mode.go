@@ -17,16 +17,17 @@ limitations under the License.
 package elastiservice
 
 import (
+	"context"
 	"time"
 
 	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti/v1alpha1"
 )
 
-// leavingTime is how long the resolver slice is kept after a target was scaled
-// to zero while endpoints are still ready: they are about to go, also when the
-// target was woken in the meantime. Endpoints that are ready for longer are not
-// those of pods that leave, and may serve.
-const leavingTime = 10 * time.Second
+// terminatingGrace is how long the resolver slice is kept after a target was scaled
+// to zero while endpoints are still ready: they are about to be deleted, also when
+// the target was woken in the meantime. Endpoints that are ready for longer are
+// not those of terminating pods, and may serve.
+const terminatingGrace = 10 * time.Second
 
 // modeFacts are the observations that the mode follows from.
 type modeFacts struct {
@@ -35,16 +36,16 @@ type modeFacts struct {
 	readyEndpoints int
 	// always is true with the policy Always.
 	always bool
-	// descending is true while the target is being put to sleep.
-	descending bool
-	// slept is true from when a descent scaled the target to zero until its
-	// scale is known to be that.
-	slept bool
-	// AtZero is true when the target's scale is known to ask for no replicas.
+	// scalingDown is true while the target is being scaled down.
+	scalingDown bool
+	// scaledToZero is true from when a scale-down scaled the target to zero
+	// until its scale is known to be that.
+	scaledToZero bool
+	// atZero is true when the target's scale is known to ask for no replicas.
 	atZero bool
-	// leaving is true for leavingTime after the target was seen to go to zero,
-	// as long as the endpoints that were ready then are not seen to have gone.
-	leaving bool
+	// terminating is true for terminatingGrace after the target was seen to go
+	// to zero, as long as endpoints that were ready then may still be.
+	terminating bool
 	// podsLeft is true when the target still has pods.
 	podsLeft bool
 	// sliceInPlace is true while there is a resolver slice.
@@ -58,15 +59,40 @@ func decideMode(facts modeFacts) (v1alpha1.Mode, string) {
 		return v1alpha1.ModeProxy, "no endpoint of the Service is ready"
 	case facts.always:
 		return v1alpha1.ModeProxy, "spec.proxy.policy is Always"
-	case facts.descending:
+	case facts.scalingDown:
 		return v1alpha1.ModeProxy, "the target is being put to sleep"
-	case facts.slept:
+	case facts.scaledToZero:
 		return v1alpha1.ModeProxy, "the target was put to sleep"
-	case facts.leaving:
+	case facts.terminating:
 		return v1alpha1.ModeProxy, "the target was scaled to zero, and its pods are leaving"
 	case facts.atZero && facts.podsLeft && facts.sliceInPlace:
 		return v1alpha1.ModeProxy, "the last pods of the target are leaving"
 	default:
 		return v1alpha1.ModeServe, "an endpoint of the Service is ready"
+	}
+}
+
+// reconcileMode is the phase mode. It decides the step of the scale-down and the
+// mode.
+func (c *Controller) reconcileMode(_ context.Context, p *pass) {
+	if !p.manages() {
+		return
+	}
+	p.scaleDown = c.nextScaleDownStep(p)
+	p.wantedMode, p.why = decideMode(c.modeFacts(p))
+}
+
+func (c *Controller) modeFacts(p *pass) modeFacts {
+	proxy := p.elastiService.Spec.Proxy
+	_, terminating := p.state.terminating(c.clock.Now())
+	return modeFacts{
+		readyEndpoints: p.readyEndpoints,
+		always:         proxy != nil && proxy.Policy == v1alpha1.ProxyAlways,
+		scalingDown:    p.scaleDown == scaleDownDrain || p.scaleDown == scaleDownScale,
+		scaledToZero:   p.state.scaledToZero(),
+		atZero:         p.target.AtZero(),
+		terminating:    terminating,
+		podsLeft:       p.target.Scale != nil && p.target.Scale.Existing > 0,
+		sliceInPlace:   len(p.ownSlices) > 0,
 	}
 }

@@ -101,23 +101,23 @@ type Options struct {
 	// proxy port before traffic is sent there. Without it they count as soon
 	// as they are ready.
 	DialResolver resolvers.DialFunc
-	// Changed is told of every change of an ElastiService: before is nil when
-	// it is new, after when it is gone. It must not wait for anything, and not
-	// modify them. Nil means that nobody wants to know.
+	// Changed is called with every change of an ElastiService: before is nil when
+	// it is new, after when it is deleted. It must not wait for anything, and not
+	// modify them. It may be nil.
 	Changed func(before, after *v1alpha1.ElastiService)
 	// OthersWake is true when targets are woken by other processes of the
 	// product too, so that it is not known of every scaling up whose it was.
 	OthersWake bool
-	// ScaledUp is told when somebody else than us scales a target up that has
-	// slept for a time. by is how that one calls itself. It must not wait for
-	// anything. Nil means that nobody wants to know.
+	// ScaledUp is called when another client or controller scales a target up that
+	// has slept for a time. by is the name that it gives itself. It must not wait
+	// for anything. It may be nil.
 	ScaledUp func(key types.NamespacedName, by string, slept time.Duration)
-	// Requests is told what one pod of a target requests, at each look. It must
-	// not wait for anything. Nil means that nobody wants to know.
+	// Requests is called with what one pod of a target requests, in each sync. It
+	// must not wait for anything. It may be nil.
 	Requests func(key types.NamespacedName, requests target.PodRequests)
-	// ResolversChanged is told the names of the pods of the resolvers that are
+	// ResolversChanged is called with the names of the pods of the resolvers that are
 	// ready, at first and whenever they change. One without a pod is named by its
-	// address. It must not wait for anything. Nil means that nobody wants to know.
+	// address. It must not wait for anything. It may be nil.
 	ResolversChanged func(names []string)
 	// Workers is how many ElastiServices are worked on at a time. Defaults to
 	// DefaultWorkers.
@@ -126,7 +126,7 @@ type Options struct {
 	// Clock is the time. Defaults to the real clock.
 	Clock clock.WithTicker
 	// Metrics count what the controller does, InformerMetrics what its
-	// watches do. Default to metrics that nobody reads.
+	// watches do. Default to metrics that are not exported.
 	Metrics         *Metrics
 	InformerMetrics *informers.Metrics
 }

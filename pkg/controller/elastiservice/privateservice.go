@@ -18,6 +18,7 @@ package elastiservice
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	corev1 "k8s.io/api/core/v1"
@@ -28,9 +29,32 @@ import (
 	"github.com/truefoundry/elasti-apiserver/pkg/controller/resources"
 )
 
+// reconcilePrivateService is the phase private Service. It makes the private
+// Service, after restoring a target that the private Service names and the
+// ElastiService does not name any more.
+func (c *Controller) reconcilePrivateService(ctx context.Context, p *pass) {
+	if !p.managed() {
+		return
+	}
+	p.result.privateService = resources.PrivateServiceName(p.service.Name)
+	desired, err := resources.DesiredPrivateService(p.elastiService, p.service)
+	if err != nil {
+		p.result.failed(err)
+		return
+	}
+	restoreErr := c.restorePreviousTargets(ctx, p)
+	if restoreErr != nil && p.private != nil {
+		// Keep it until it could be restored.
+		if previous, ok := p.private.Annotations[v1alpha1.AnnotationTarget]; ok {
+			desired.Annotations[v1alpha1.AnnotationTarget] = previous
+		}
+	}
+	p.result.failed(errors.Join(restoreErr, c.ensurePrivateService(ctx, desired, p.private)))
+}
+
 // ensurePrivateService makes the private Service as desired. observed is the
-// one that is known, or nil. A Service of somebody else is not touched: the
-// error is a *NameTakenError then.
+// one that is known, or nil. A Service that is not managed by the
+// controller is not touched: the error is a *NameTakenError then.
 func (c *Controller) ensurePrivateService(ctx context.Context, desired, observed *corev1.Service) error {
 	if observed != nil && resources.PrivateServiceMatches(observed, desired) {
 		return nil
@@ -77,7 +101,7 @@ func (c *Controller) ensurePrivateService(ctx context.Context, desired, observed
 	return nil
 }
 
-// replacePrivateService deletes a private Service of ours and makes it again.
+// replacePrivateService deletes a private Service and makes it again.
 func (c *Controller) replacePrivateService(ctx context.Context, desired, current *corev1.Service) error {
 	services := c.host.CoreV1().Services(desired.Namespace)
 	err := services.Delete(ctx, current.Name, metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(current.UID))})

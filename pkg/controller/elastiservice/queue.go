@@ -33,36 +33,36 @@ const (
 	lastRetry  = 30 * time.Second
 )
 
-// queue holds the keys of ElastiServices that are to be looked at. One key is
-// never worked on twice at a time. Urgent keys overtake the others: when the
+// queue holds the keys of ElastiServices that are to be synced. One key is never
+// worked on twice at a time. Urgent keys overtake the others: when the
 // resolvers change, every sleeping Service is written, and a switch of a mode
 // must not wait for them.
 type queue struct {
 	workqueue.TypedRateLimitingInterface[types.NamespacedName]
-	lanes *lanes
+	priorities *priorityQueue
 }
 
 func newQueue(clock clock.WithTicker) *queue {
-	lanes := newLanes()
-	inner := workqueue.NewTypedWithConfig(workqueue.TypedQueueConfig[types.NamespacedName]{Clock: clock, Queue: lanes})
+	priorities := newPriorityQueue()
+	inner := workqueue.NewTypedWithConfig(workqueue.TypedQueueConfig[types.NamespacedName]{Clock: clock, Queue: priorities})
 	delaying := workqueue.NewTypedDelayingQueueWithConfig(workqueue.TypedDelayingQueueConfig[types.NamespacedName]{Clock: clock, Queue: inner})
 	return &queue{
 		TypedRateLimitingInterface: workqueue.NewTypedRateLimitingQueueWithConfig(
 			workqueue.NewTypedItemExponentialFailureRateLimiter[types.NamespacedName](firstRetry, lastRetry),
 			workqueue.TypedRateLimitingQueueConfig[types.NamespacedName]{Clock: clock, DelayingQueue: delaying}),
-		lanes: lanes,
+		priorities: priorities,
 	}
 }
 
 // AddUrgent adds a key before all that are not urgent.
 func (q *queue) AddUrgent(key types.NamespacedName) {
-	q.lanes.markUrgent(key)
+	q.priorities.markUrgent(key)
 	q.Add(key)
 }
 
-// lanes orders keys by urgency, then by arrival. The workqueue never pushes a
+// priorityQueue orders keys by urgency, then by arrival. The workqueue never pushes a
 // key that is in it already, and calls Touch instead.
-type lanes struct {
+type priorityQueue struct {
 	mu sync.Mutex
 	// urgent are the keys that go first when they are pushed or touched next.
 	urgent map[types.NamespacedName]bool
@@ -71,8 +71,8 @@ type lanes struct {
 	inSecond      map[types.NamespacedName]*list.Element
 }
 
-func newLanes() *lanes {
-	return &lanes{
+func newPriorityQueue() *priorityQueue {
+	return &priorityQueue{
 		urgent:   map[types.NamespacedName]bool{},
 		first:    list.New(),
 		second:   list.New(),
@@ -80,51 +80,51 @@ func newLanes() *lanes {
 	}
 }
 
-func (l *lanes) markUrgent(key types.NamespacedName) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.urgent[key] = true
+func (p *priorityQueue) markUrgent(key types.NamespacedName) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.urgent[key] = true
 }
 
 // Touch moves a key that waits to the front when it became urgent.
-func (l *lanes) Touch(key types.NamespacedName) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if element, ok := l.inSecond[key]; ok && l.urgent[key] {
-		l.second.Remove(element)
-		delete(l.inSecond, key)
-		l.first.PushBack(key)
+func (p *priorityQueue) Touch(key types.NamespacedName) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if element, ok := p.inSecond[key]; ok && p.urgent[key] {
+		p.second.Remove(element)
+		delete(p.inSecond, key)
+		p.first.PushBack(key)
 	}
-	delete(l.urgent, key)
+	delete(p.urgent, key)
 }
 
 // Push adds a key.
-func (l *lanes) Push(key types.NamespacedName) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.urgent[key] {
-		delete(l.urgent, key)
-		l.first.PushBack(key)
+func (p *priorityQueue) Push(key types.NamespacedName) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.urgent[key] {
+		delete(p.urgent, key)
+		p.first.PushBack(key)
 		return
 	}
-	l.inSecond[key] = l.second.PushBack(key)
+	p.inSecond[key] = p.second.PushBack(key)
 }
 
 // Len returns the number of keys.
-func (l *lanes) Len() int {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.first.Len() + l.second.Len()
+func (p *priorityQueue) Len() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.first.Len() + p.second.Len()
 }
 
 // Pop removes the key that goes next. There must be one.
-func (l *lanes) Pop() types.NamespacedName {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.first.Len() > 0 {
-		return l.first.Remove(l.first.Front()).(types.NamespacedName)
+func (p *priorityQueue) Pop() types.NamespacedName {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.first.Len() > 0 {
+		return p.first.Remove(p.first.Front()).(types.NamespacedName)
 	}
-	key := l.second.Remove(l.second.Front()).(types.NamespacedName)
-	delete(l.inSecond, key)
+	key := p.second.Remove(p.second.Front()).(types.NamespacedName)
+	delete(p.inSecond, key)
 	return key
 }

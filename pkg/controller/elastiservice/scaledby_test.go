@@ -81,14 +81,14 @@ func TestScalingByOthersIsTold(t *testing.T) {
 func TestAWakeOfOursSeenLateIsStillOurs(t *testing.T) {
 	up := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 	for name, test := range map[string]struct {
-		memory memory
-		want   time.Time
+		state state
+		want  time.Time
 	}{
-		"seen up, and the sleep late": {memory{upSince: up, zeroSince: up.Add(time.Minute)}, up},
-		"seen up a moment ago":        {memory{upSince: up, zeroSince: up.Add(time.Second)}, up.Add(time.Second - observationDelay)},
-		"never seen up":               {memory{zeroSince: up}, up.Add(-observationDelay)},
+		"seen up, and the sleep late": {state{upSince: up, zeroSince: up.Add(time.Minute)}, up},
+		"seen up a moment ago":        {state{upSince: up, zeroSince: up.Add(time.Second)}, up.Add(time.Second - observationDelay)},
+		"never seen up":               {state{zeroSince: up}, up.Add(-observationDelay)},
 	} {
-		if got := test.memory.asleepAfter(); !got.Equal(test.want) {
+		if got := test.state.asleepAfter(); !got.Equal(test.want) {
 			t.Errorf("%s: put to sleep after %s, want %s", name, got, test.want)
 		}
 	}
@@ -101,7 +101,7 @@ func TestScalingThroughTheSubresourceIsTold(t *testing.T) {
 		want                string
 	}{
 		"ours":                            {false, false, ""},
-		"not ours":                        {true, false, somebody},
+		"not ours":                        {true, false, unknownClient},
 		"maybe that of another replica's": {true, true, ""},
 	} {
 		t.Run(name, func(t *testing.T) {

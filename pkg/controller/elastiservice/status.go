@@ -26,75 +26,78 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti/v1alpha1"
-	"github.com/truefoundry/elasti-apiserver/pkg/controller/resources"
 )
 
-// judgement is what is decided of one condition.
-type judgement struct {
-	conditionType string
-	verdict       verdict
+// reconcileStatus is the phase status. It has the status written that says what
+// was observed and done.
+func (c *Controller) reconcileStatus(_ context.Context, p *pass) {
+	status := c.statusOf(p)
+	c.metrics.inMode(p.key(), status.Mode)
+	c.statuses.Enqueue(p.elastiService, status)
 }
 
 // statusOf returns the status that says what was observed and done.
-func (c *Controller) statusOf(v *view, result outcome) *v1alpha1.ElastiServiceStatus {
-	before := &v.elastiService.Status
-	status := before.DeepCopy()
+func (c *Controller) statusOf(p *pass) *v1alpha1.ElastiServiceStatus {
+	status := p.elastiService.Status.DeepCopy()
 	now := metav1.NewTime(c.clock.Now()).Rfc3339Copy()
 
-	if status.Mode != result.mode {
-		status.Mode = result.mode
+	if status.Mode != p.result.mode {
+		status.Mode = p.result.mode
 		status.LastReconciledTime = &now
 	}
-	status.ProxyPorts = result.ports
-	status.PrivateService = result.privateService
-	c.reportTarget(v, status, now)
+	status.ProxyPorts = p.result.ports
+	status.PrivateService = p.result.privateService
+	reportTarget(p, status, now)
+	c.setConditions(p, status, now)
+	status.ObservedGeneration = p.elastiService.Generation
+	return status
+}
 
-	state, since, _ := c.resolvers.Availability()
-	service := judgeService(v.elastiService.Spec.Service, v.service)
-	target := judgeTarget(v.elastiService.Spec.ScaleTargetRef, v.target, condition(v.elastiService, v1alpha1.ConditionTargetFound))
-	resolver := judgeResolvers(state, since, condition(v.elastiService, v1alpha1.ConditionResolverAvailable))
-	conflict := judgeConflict(v.elastiService.Spec.Service, v.rival)
-	ready := judgeReady(service, target, resolver, conflict, v.service, result.problems)
-	judgements := []judgement{
-		{v1alpha1.ConditionReady, ready},
-		{v1alpha1.ConditionServiceFound, service},
-		{v1alpha1.ConditionTargetFound, target},
-		{v1alpha1.ConditionResolverAvailable, resolver},
-		{v1alpha1.ConditionConflict, conflict},
-	}
-	if found := judgeAutoscaler(v.elastiService.Spec.Autoscaler, v.elastiService.Spec.ScaleTargetRef, v.autoscaler, condition(v.elastiService, v1alpha1.ConditionAutoscalerFound)); found != nil {
-		judgements = append(judgements, judgement{v1alpha1.ConditionAutoscalerFound, *found})
-	} else {
-		meta.RemoveStatusCondition(&status.Conditions, v1alpha1.ConditionAutoscalerFound)
-	}
-	for _, judged := range judgements {
+// setConditions sets the conditions that the controller owns.
+func (c *Controller) setConditions(p *pass, status *v1alpha1.ElastiServiceStatus, now metav1.Time) {
+	spec := &p.elastiService.Spec
+	availability, since, _ := c.resolvers.Availability()
+	service := computeServiceFoundCondition(spec.Service, p.service)
+	found := computeTargetFoundCondition(spec.ScaleTargetRef, p.target, findCondition(p.elastiService, v1alpha1.ConditionTargetFound))
+	resolver := computeResolverAvailableCondition(availability, since, findCondition(p.elastiService, v1alpha1.ConditionResolverAvailable))
+	conflict := computeConflictCondition(spec.Service, p.conflicting)
+	set := func(conditionType string, computed condition) {
 		meta.SetStatusCondition(&status.Conditions, metav1.Condition{
-			Type:               judged.conditionType,
-			Status:             judged.verdict.status,
-			Reason:             judged.verdict.reason,
-			Message:            judged.verdict.message,
-			ObservedGeneration: v.elastiService.Generation,
+			Type:               conditionType,
+			Status:             computed.status,
+			Reason:             computed.reason,
+			Message:            computed.message,
+			ObservedGeneration: p.elastiService.Generation,
 			LastTransitionTime: now,
 		})
 	}
-	status.ObservedGeneration = v.elastiService.Generation
-	return status
+	set(v1alpha1.ConditionReady, computeReadyCondition(service, found, resolver, conflict, p.service, p.result.problems))
+	set(v1alpha1.ConditionServiceFound, service)
+	set(v1alpha1.ConditionTargetFound, found)
+	set(v1alpha1.ConditionResolverAvailable, resolver)
+	set(v1alpha1.ConditionConflict, conflict)
+	autoscaler := computeAutoscalerFoundCondition(spec.Autoscaler, spec.ScaleTargetRef, p.autoscaler, findCondition(p.elastiService, v1alpha1.ConditionAutoscalerFound))
+	if autoscaler == nil {
+		meta.RemoveStatusCondition(&status.Conditions, v1alpha1.ConditionAutoscalerFound)
+		return
+	}
+	set(v1alpha1.ConditionAutoscalerFound, *autoscaler)
 }
 
 // reportTarget reports the scale of the target and when it slept and woke. It
 // leaves everything as it is while the target is not known.
-func (c *Controller) reportTarget(v *view, status *v1alpha1.ElastiServiceStatus, now metav1.Time) {
-	if v.target.Pending {
+func reportTarget(p *pass, status *v1alpha1.ElastiServiceStatus, now metav1.Time) {
+	if p.target.Pending {
 		return
 	}
 	wasFound := meta.IsStatusConditionTrue(status.Conditions, v1alpha1.ConditionTargetFound)
 	replicas, ready := int32(0), int32(0)
 	status.ReadinessProbes = nil
-	if scale := v.target.Scale; scale != nil {
-		status.ReadinessProbes = v.target.Object.Probes
+	if scale := p.target.Scale; scale != nil {
+		status.ReadinessProbes = p.target.Object.Probes
 		replicas, ready = scale.Wanted, scale.Ready
 		if ready < 0 {
-			ready = int32(v.readyPods)
+			ready = int32(p.readyPods)
 		}
 		switch {
 		case replicas > 0 && status.Replicas == 0 && wasFound:
@@ -109,13 +112,7 @@ func (c *Controller) reportTarget(v *view, status *v1alpha1.ElastiServiceStatus,
 	status.Replicas, status.ReadyReplicas = replicas, ready
 }
 
-// wantStatus has the status written that was decided on.
-func (c *Controller) wantStatus(elastiService *v1alpha1.ElastiService, status *v1alpha1.ElastiServiceStatus) {
-	c.metrics.inMode(resources.KeyOf(elastiService), status.Mode)
-	c.statuses.Enqueue(elastiService, status)
-}
-
-// wroteStatus tells of what is new in a status that was written.
+// wroteStatus records Events about what changed with a status that was written.
 func (c *Controller) wroteStatus(before *v1alpha1.ElastiService, status *v1alpha1.ElastiServiceStatus) {
 	c.reportProblem(before, status)
 	c.reportAutoscaler(before, meta.FindStatusCondition(status.Conditions, v1alpha1.ConditionAutoscalerFound))
@@ -124,7 +121,7 @@ func (c *Controller) wroteStatus(before *v1alpha1.ElastiService, status *v1alpha
 // reportProblem records an Event when Ready starts to be false, or is false
 // for another reason.
 func (c *Controller) reportProblem(elastiService *v1alpha1.ElastiService, status *v1alpha1.ElastiServiceStatus) {
-	before := condition(elastiService, v1alpha1.ConditionReady)
+	before := findCondition(elastiService, v1alpha1.ConditionReady)
 	after := meta.FindStatusCondition(status.Conditions, v1alpha1.ConditionReady)
 	if after == nil || after.Status != metav1.ConditionFalse || (before != nil && before.Status == after.Status && before.Reason == after.Reason) {
 		return
@@ -135,7 +132,7 @@ func (c *Controller) reportProblem(elastiService *v1alpha1.ElastiService, status
 // reportAutoscaler records an Event when AutoscalerFound starts to be false, or
 // is false for another reason.
 func (c *Controller) reportAutoscaler(elastiService *v1alpha1.ElastiService, after *metav1.Condition) {
-	before := condition(elastiService, v1alpha1.ConditionAutoscalerFound)
+	before := findCondition(elastiService, v1alpha1.ConditionAutoscalerFound)
 	if after == nil || after.Status != metav1.ConditionFalse || (before != nil && before.Status == after.Status && before.Reason == after.Reason) {
 		return
 	}

@@ -50,7 +50,7 @@ const (
 	teardownEndpoints = 15 * time.Second
 	// teardownAttempt ends an attempt to wake a target that hangs.
 	teardownAttempt = 5 * time.Second
-	// teardownPoll is the pause between two looks at the endpoints of a
+	// teardownPoll is the pause between two checks of the endpoints of a
 	// Service, and between two attempts to wake a target.
 	teardownPoll = 500 * time.Millisecond
 	// teardownConcurrency is how many objects are worked on at a time.
@@ -149,7 +149,7 @@ func (t *Teardown) removeResolverSlices(ctx context.Context, resolverSlices []di
 	deadline := t.Clock.Now().Add(teardownEndpoints)
 	return forEach(resolverSlices, func(slice *discoveryv1.EndpointSlice) error {
 		public := types.NamespacedName{Namespace: slice.Namespace, Name: slice.Labels[discoveryv1.LabelServiceName]}
-		// The end of the patience is no error: the resolvers go anyway.
+		// A timeout is no error: the resolvers are removed anyway.
 		_ = wait.PollUntilContextCancel(ctx, teardownPoll, true, func(ctx context.Context) (bool, error) {
 			return t.hasReadyEndpoint(ctx, public) || t.Clock.Now().After(deadline), nil
 		})
@@ -161,7 +161,7 @@ func (t *Teardown) removeResolverSlices(ctx context.Context, resolverSlices []di
 	})
 }
 
-// hasReadyEndpoint tells whether one of a Service's own slices has a ready
+// hasReadyEndpoint reports whether one of a Service's own slices has a ready
 // endpoint.
 func (t *Teardown) hasReadyEndpoint(ctx context.Context, service types.NamespacedName) bool {
 	found, err := t.Host.DiscoveryV1().EndpointSlices(service.Namespace).List(ctx, selecting(discoveryv1.LabelServiceName, service.Name))

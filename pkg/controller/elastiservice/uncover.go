@@ -85,9 +85,9 @@ func restorationFrom(private *corev1.Service, public *corev1.ObjectReference) (r
 // it wakes the target, waits for a ready endpoint, and only then removes. since
 // is when that was first wanted: what takes too long is given up, with an Event.
 // Without restorations there is no target to wake.
-func (c *Controller) uncover(ctx context.Context, v *view, memory *memory, since time.Time, restorations ...restoration) (bool, error) {
+func (c *Controller) uncover(ctx context.Context, p *pass, since time.Time, restorations ...restoration) (bool, error) {
 	elapsed := c.clock.Since(since)
-	key := resources.KeyOf(v.elastiService)
+	key := p.key()
 	awake := false
 	for _, restoration := range restorations {
 		restored, err := c.restoreForGood(ctx, key, restoration, elapsed)
@@ -96,13 +96,13 @@ func (c *Controller) uncover(ctx context.Context, v *view, memory *memory, since
 		}
 		awake = awake || restored
 	}
-	if awake && v.service != nil && len(v.ownSlices) > 0 && v.readyEndpoints == 0 && elapsed < endpointTimeout {
+	if awake && p.service != nil && len(p.ownSlices) > 0 && p.readyEndpoints == 0 && elapsed < endpointTimeout {
 		// Traffic that resolvers hold must not be cut off: the change of the
 		// endpoints brings this back, or else the end of the time.
 		c.queue.AddAfter(key, endpointTimeout-elapsed)
 		return false, nil
 	}
-	return c.removeOwned(ctx, v, memory)
+	return c.removeOwned(ctx, p)
 }
 
 // restoreForGood wakes a target whose cover is removed, unless another
@@ -167,21 +167,37 @@ func (c *Controller) managedByOthers(ctx context.Context, key types.NamespacedNa
 	return false
 }
 
+// reconcileRemoval is the phase removal. It takes the resolvers out of the path of
+// a Service that they cannot stand in for any more. Until that is done resolvers
+// still forward what they hold, so the ports and the private Service stay.
+func (c *Controller) reconcileRemoval(ctx context.Context, p *pass) {
+	if p.managed() {
+		p.state.endRemoval()
+		return
+	}
+	done, err := c.uncoverUnsupported(ctx, p)
+	p.result.failed(err)
+	if done {
+		c.ports.Release(p.key())
+		return
+	}
+	p.result.ports, p.result.privateService = p.elastiService.Status.ProxyPorts, p.elastiService.Status.PrivateService
+	p.result.mode = p.observed.mode()
+}
+
 // uncoverUnsupported uncovers a Service that resolvers cannot stand in for any
 // more. It reports whether nothing is left of the cover.
-func (c *Controller) uncoverUnsupported(ctx context.Context, v *view, memory *memory) (bool, error) {
-	if len(v.ownSlices) == 0 && len(v.ownServices) == 0 {
-		memory.uncoveringSince = time.Time{}
+func (c *Controller) uncoverUnsupported(ctx context.Context, p *pass) (bool, error) {
+	if len(p.ownSlices) == 0 && len(p.ownServices) == 0 {
+		p.state.endRemoval()
 		return true, nil
 	}
-	if memory.uncoveringSince.IsZero() {
-		memory.uncoveringSince = c.clock.Now()
-	}
+	since, _ := p.state.startRemoval(c.clock.Now())
 	var restorations []restoration
-	if v.rival == nil && v.service != nil && len(v.ownSlices) > 0 {
-		restorations = append(restorations, restorationOf(v.elastiService))
+	if p.conflicting == nil && p.service != nil && len(p.ownSlices) > 0 {
+		restorations = append(restorations, restorationOf(p.elastiService))
 	}
-	return c.uncover(ctx, v, memory, memory.uncoveringSince, restorations...)
+	return c.uncover(ctx, p, since, restorations...)
 }
 
 // deleted cleans up after an ElastiService that does not exist any more. What was
@@ -192,10 +208,10 @@ func (c *Controller) deleted(ctx context.Context, key types.NamespacedName) erro
 	c.autoscalers.Forget(key)
 	c.statuses.Forget(key)
 	c.metrics.forget(key)
-	v := c.orphans(key)
-	if len(v.ownServices) == 0 && len(v.ownSlices) == 0 {
+	p := c.orphans(key)
+	if len(p.ownServices) == 0 && len(p.ownSlices) == 0 {
 		c.ports.Release(key)
-		c.memories.forget(key)
+		c.states.forget(key)
 		return nil
 	}
 	// The watch may be behind, and a store that lost everything is no reason
@@ -209,33 +225,32 @@ func (c *Controller) deleted(ctx context.Context, key types.NamespacedName) erro
 	if !apierrors.IsNotFound(err) {
 		return err
 	}
-	memory := c.memories.of(key)
-	if memory.uncoveringSince.IsZero() {
-		memory.uncoveringSince = c.clock.Now()
+	since, started := p.state.startRemoval(c.clock.Now())
+	if started {
 		klog.FromContext(ctx).Info("An ElastiService is gone without having been cleaned up: its target is woken, then its resolvers leave", "elastiService", key)
 	}
 	var restorations []restoration
-	for _, private := range v.ownServices {
-		restoration, err := restorationFrom(private, orphanReference(v, private))
+	for _, private := range p.ownServices {
+		restoration, err := restorationFrom(private, orphanReference(p, private))
 		if err != nil {
 			klog.FromContext(ctx).Error(err, "Failed to find out the target of an ElastiService that is gone", "elastiService", key)
 			continue
 		}
 		restorations = append(restorations, restoration)
 	}
-	done, err := c.uncover(ctx, v, memory, memory.uncoveringSince, restorations...)
+	done, err := c.uncover(ctx, p, since, restorations...)
 	if err != nil || !done {
 		return err
 	}
 	c.ports.Release(key)
-	c.memories.forget(key)
+	c.states.forget(key)
 	return nil
 }
 
 // orphanReference returns what Events about an ElastiService that is gone are
 // about: its public Service, or else its private one.
-func orphanReference(v *view, private *corev1.Service) *corev1.ObjectReference {
-	service := v.service
+func orphanReference(p *pass, private *corev1.Service) *corev1.ObjectReference {
+	service := p.service
 	if service == nil {
 		service = private
 	}

@@ -52,7 +52,7 @@ const (
 
 // Liveness notices that the process of a resolver has ended. Until the kubelet
 // notices, and its report has gone through the EndpointSlice controller, one or
-// two seconds pass, in which clients are sent to a port that nobody listens on.
+// two seconds pass, in which clients are sent to a port that no process listens on.
 // A connection to each ready resolver ends when its process does; when the next
 // is refused, the resolver is dead. Nothing else counts as a sign: what lies
 // between the controller and a resolver may not lie between it and its clients.

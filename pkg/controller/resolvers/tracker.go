@@ -35,7 +35,7 @@ type Tracker struct {
 	clock clock.PassiveClock
 	// grace is how long there may be no ready resolver before targets are woken.
 	grace time.Duration
-	// namesChanged is told the names of the ready resolvers, in order, with the
+	// namesChanged is called with the names of the ready resolvers, in order, with the
 	// lock held.
 	namesChanged func(names []string)
 	// alive leaves out of ready endpoints those whose process has ended.
@@ -56,8 +56,8 @@ type Tracker struct {
 // be none before they count as Unavailable. namesChanged is called with the sorted
 // names of the ready resolvers when they change, and alive leaves out endpoints whose
 // process has ended.
-func NewTracker(clock clock.PassiveClock, grace time.Duration, namesChanged func([]string), living func([]discoveryv1.Endpoint) []discoveryv1.Endpoint) *Tracker {
-	return &Tracker{clock: clock, grace: grace, namesChanged: namesChanged, alive: living, missingSince: clock.Now()}
+func NewTracker(clock clock.PassiveClock, grace time.Duration, namesChanged func([]string), alive func([]discoveryv1.Endpoint) []discoveryv1.Endpoint) *Tracker {
+	return &Tracker{clock: clock, grace: grace, namesChanged: namesChanged, alive: alive, missingSince: clock.Now()}
 }
 
 // Update records what list returns as the slices of the resolvers' Service, and

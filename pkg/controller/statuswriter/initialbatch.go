@@ -27,117 +27,119 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// Who creates a few ElastiServices sees their first statuses at once. Who
-// creates hundreds in a row is not to wait for the disk and the processor that
-// as many statuses take: the rest of those are written when no more come, and
-// this many a second until then.
+// A client that creates a few ElastiServices sees their first statuses at once. A
+// client that creates hundreds in a row is not to wait for the disk and the
+// processor that as many statuses take: the rest of those are written when no more
+// come, and this many a second until then.
 const (
 	firstStatusesAtOnce    = 10
 	firstStatusesPerSecond = 10
-	// quietPeriod is how long nothing new came when no more is expected.
+	// quietPeriod is how long no ElastiService was added when no more is expected.
 	quietPeriod = 100 * time.Millisecond
 )
 
-// initialBatch are ElastiServices that have no status yet. They pass on to where
+// initialBatch holds ElastiServices that have no status yet. It admits them to where
 // statuses are written, not all at the same time. It is safe for concurrent use.
 type initialBatch struct {
 	clock   clock.WithTicker
 	limiter flowcontrol.PassiveRateLimiter
-	// admit is called with each that may have its status written, once or more.
+	// admit is called with each ElastiService that may have its status written,
+	// once or more.
 	admit func(types.NamespacedName)
-	// came has a token when one has begun to wait.
-	came chan struct{}
+	// added has a token when an ElastiService has begun to wait.
+	added chan struct{}
 
 	mu sync.Mutex
-	// waiting are those that wait, in the order in which they came.
+	// waiting are the ElastiServices that wait, in the order in which they were
+	// added; waits are the same.
 	waiting []types.NamespacedName
 	waits   sets.Set[types.NamespacedName]
-	// arrived is whether any came since the last look.
+	// arrived is whether any was added since the last tick.
 	arrived bool
 }
 
-func newInitialBatch(clock clock.WithTicker, pass func(types.NamespacedName)) *initialBatch {
+func newInitialBatch(clock clock.WithTicker, admit func(types.NamespacedName)) *initialBatch {
 	return &initialBatch{
 		clock:   clock,
 		limiter: flowcontrol.NewTokenBucketPassiveRateLimiterWithClock(firstStatusesPerSecond, firstStatusesAtOnce, clock),
-		admit:   pass,
-		came:    make(chan struct{}, 1),
+		admit:   admit,
+		added:   make(chan struct{}, 1),
 		waits:   sets.New[types.NamespacedName](),
 	}
 }
 
-// add lets one pass now or later. One that waits already goes on waiting.
-func (n *initialBatch) add(key types.NamespacedName) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	if n.waits.Has(key) {
+// add admits an ElastiService now or later. One that waits already goes on waiting.
+func (b *initialBatch) add(key types.NamespacedName) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.waits.Has(key) {
 		return
 	}
-	n.arrived = true
-	if len(n.waiting) == 0 && n.limiter.TryAccept() {
-		n.admit(key)
+	b.arrived = true
+	if len(b.waiting) == 0 && b.limiter.TryAccept() {
+		b.admit(key)
 		return
 	}
-	n.waiting = append(n.waiting, key)
-	n.waits.Insert(key)
+	b.waiting = append(b.waiting, key)
+	b.waits.Insert(key)
 	select {
-	case n.came <- struct{}{}:
+	case b.added <- struct{}{}:
 	default:
 	}
 }
 
-// has reports whether one waits.
-func (n *initialBatch) has(key types.NamespacedName) bool {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	return n.waits.Has(key)
+// has reports whether an ElastiService waits.
+func (b *initialBatch) has(key types.NamespacedName) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.waits.Has(key)
 }
 
-// run lets those pass that wait, until ctx ends.
-func (n *initialBatch) run(ctx context.Context) {
+// run admits the ElastiServices that wait, until ctx ends.
+func (b *initialBatch) run(ctx context.Context) {
 	for {
 		select {
 		case <-ctx.Done():
 			return
-		case <-n.came:
-			n.admitAll(ctx)
+		case <-b.added:
+			b.admitAll(ctx)
 		}
 	}
 }
 
-// admitAll returns when none waits any more.
-func (n *initialBatch) admitAll(ctx context.Context) {
-	looks := n.clock.NewTicker(quietPeriod)
-	defer looks.Stop()
-	for n.anyWaiting() {
+// admitAll admits ElastiServices until none waits any more.
+func (b *initialBatch) admitAll(ctx context.Context) {
+	ticker := b.clock.NewTicker(quietPeriod)
+	defer ticker.Stop()
+	for b.anyWaiting() {
 		select {
 		case <-ctx.Done():
 			return
-		case <-looks.C():
-			n.admitSome()
+		case <-ticker.C():
+			b.admitSome()
 		}
 	}
 }
 
-func (n *initialBatch) anyWaiting() bool {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	return len(n.waiting) > 0
+func (b *initialBatch) anyWaiting() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return len(b.waiting) > 0
 }
 
-// admitSome lets all pass when none came since the last look, and otherwise
-// as many as the rate allows.
-func (n *initialBatch) admitSome() {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	passed := 0
-	for ; passed < len(n.waiting) && (!n.arrived || n.limiter.TryAccept()); passed++ {
-		n.waits.Delete(n.waiting[passed])
-		n.admit(n.waiting[passed])
+// admitSome admits all when none was added since the last tick, and otherwise as
+// many as the rate allows.
+func (b *initialBatch) admitSome() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	admitted := 0
+	for ; admitted < len(b.waiting) && (!b.arrived || b.limiter.TryAccept()); admitted++ {
+		b.waits.Delete(b.waiting[admitted])
+		b.admit(b.waiting[admitted])
 	}
-	n.waiting = n.waiting[passed:]
-	if len(n.waiting) == 0 {
-		n.waiting = nil
+	b.waiting = b.waiting[admitted:]
+	if len(b.waiting) == 0 {
+		b.waiting = nil
 	}
-	n.arrived = false
+	b.arrived = false
 }

@@ -84,7 +84,7 @@ func TestManyInitialStatusesAreAdmittedSlowlyUntilNoMoreCome(t *testing.T) {
 	})
 }
 
-func TestInitialStatusThatComesAgainAreAdmittedesOnce(t *testing.T) {
+func TestInitialStatusThatComesAgainIsAdmittedOnce(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		batch, admitted := runInitialBatch(t)

@@ -27,14 +27,14 @@ import (
 	applyelasti "github.com/truefoundry/elasti-apiserver/pkg/generated/applyconfiguration/elasti/v1alpha1"
 )
 
-// statusFieldManager owns the fields of the status that this controller
-// writes. Others have fields of their own.
+// statusFieldManager owns the fields of the status that the controller writes.
+// Other writers have fields of their own.
 const statusFieldManager = "elasti-controller"
 
-// ownConditions are the conditions that this controller writes.
+// ownConditions are the types of the conditions that the controller writes.
 var ownConditions = []string{v1alpha1.ConditionReady, v1alpha1.ConditionServiceFound, v1alpha1.ConditionTargetFound, v1alpha1.ConditionResolverAvailable, v1alpha1.ConditionConflict, v1alpha1.ConditionAutoscalerFound}
 
-// ownStatus returns the part of a status that this controller owns.
+// ownStatus returns the part of a status that the controller owns.
 func ownStatus(status *v1alpha1.ElastiServiceStatus) *v1alpha1.ElastiServiceStatus {
 	own := *status
 	own.LastActivityTime, own.SleepRequestedTime, own.Activity = nil, nil, nil

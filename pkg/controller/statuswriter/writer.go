@@ -61,17 +61,17 @@ type Options struct {
 
 // Writer writes the statuses that were decided on. It has workers of its
 // own: a resolver slice that is needed now must not wait until a slow store has
-// taken the status of the look before. Of several statuses of an ElastiService
+// taken the status of the sync before. Of several statuses of an ElastiService
 // only the last one is written. It is safe for concurrent use.
 type Writer struct {
 	options Options
 	queue   workqueue.TypedRateLimitingInterface[types.NamespacedName]
-	// initial are those whose first statuses wait for their place in the queue.
+	// initial holds those whose first statuses wait for their place in the queue.
 	initial *initialBatch
 
 	mu sync.Mutex
 	// pending are the statuses that are not known to be in the watch yet. What
-	// comes later, the answer to the write or the look after the watch has it,
+	// comes later, the response to the write or the sync after the watch has it,
 	// takes them out, and so does the end of the ElastiService.
 	pending map[types.NamespacedName]*pendingStatus
 }
@@ -114,24 +114,24 @@ func (w *Writer) WithPending(elastiService *v1alpha1.ElastiService) *v1alpha1.El
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	key := resources.KeyOf(elastiService)
-	wanted, ok := w.pending[key]
+	pending, ok := w.pending[key]
 	if !ok {
 		return elastiService
 	}
-	if wanted.uid != elastiService.UID || wanted.version != "" && !IsNewer(wanted.version, elastiService.ResourceVersion) {
+	if pending.uid != elastiService.UID || pending.version != "" && !IsNewer(pending.version, elastiService.ResourceVersion) {
 		delete(w.pending, key)
 		return elastiService
 	}
-	overlaid := withStatus(elastiService, wanted.status)
-	if wanted.version == "" {
+	merged := withStatus(elastiService, pending.status)
+	if pending.version == "" {
 		// Proxy ports count only when they are recorded.
-		overlaid.Status.ProxyPorts = elastiService.Status.ProxyPorts
+		merged.Status.ProxyPorts = elastiService.Status.ProxyPorts
 	}
-	return overlaid
+	return merged
 }
 
 // Enqueue has a status written in the background, if it differs from the one that
-// the ElastiService, as it was overlaid, has. It reports whether it does.
+// the ElastiService, as WithPending returns it, has. It reports whether it does.
 func (w *Writer) Enqueue(elastiService *v1alpha1.ElastiService, status *v1alpha1.ElastiServiceStatus) bool {
 	if !w.record(elastiService, status) {
 		return false
@@ -158,15 +158,15 @@ func (w *Writer) record(elastiService *v1alpha1.ElastiService, status *v1alpha1.
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	key := resources.KeyOf(elastiService)
-	wanted, ok := w.pending[key]
+	pending, ok := w.pending[key]
 	if !ok {
-		wanted = &pendingStatus{}
-		w.pending[key] = wanted
+		pending = &pendingStatus{}
+		w.pending[key] = pending
 	}
-	if !ok || wanted.version != "" || wanted.uid != elastiService.UID {
-		wanted.before = elastiService
+	if !ok || pending.version != "" || pending.uid != elastiService.UID {
+		pending.before = elastiService
 	}
-	wanted.uid, wanted.status, wanted.version = elastiService.UID, status, ""
+	pending.uid, pending.status, pending.version = elastiService.UID, status, ""
 	return true
 }
 
@@ -206,15 +206,15 @@ func (w *Writer) work(ctx context.Context) {
 // have it yet.
 func (w *Writer) write(ctx context.Context, key types.NamespacedName) error {
 	w.mu.Lock()
-	wanted := w.pending[key]
+	pending := w.pending[key]
 	w.mu.Unlock()
-	if wanted == nil {
+	if pending == nil {
 		return nil
 	}
-	wanted.writing.Lock()
-	defer wanted.writing.Unlock()
+	pending.writing.Lock()
+	defer pending.writing.Unlock()
 	w.mu.Lock()
-	uid, before, status, done := wanted.uid, wanted.before, wanted.status, wanted.version != ""
+	uid, before, status, done := pending.uid, pending.before, pending.status, pending.version != ""
 	w.mu.Unlock()
 	if done {
 		return nil
@@ -223,10 +223,10 @@ func (w *Writer) write(ctx context.Context, key types.NamespacedName) error {
 		ApplyStatus(ctx, applyStatus(key, uid, status), metav1.ApplyOptions{FieldManager: statusFieldManager, Force: true})
 	switch {
 	case apierrors.IsNotFound(err):
-		// It is gone, and so is what would be reported of it.
+		// It is deleted, and so is what would be reported of it.
 		w.mu.Lock()
 		defer w.mu.Unlock()
-		if w.pending[key] == wanted && wanted.uid == uid {
+		if w.pending[key] == pending && pending.uid == uid {
 			delete(w.pending, key)
 		}
 		return nil
@@ -236,15 +236,16 @@ func (w *Writer) write(ctx context.Context, key types.NamespacedName) error {
 	w.options.Written(before, status)
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if wanted.status != status {
-		if wanted.uid == uid {
-			wanted.before = withStatus(before, status)
+	if pending.status != status {
+		if pending.uid == uid {
+			pending.before = withStatus(before, status)
 		}
 		return nil
 	}
-	wanted.version = updated.ResourceVersion
-	if watched := w.options.Watched(key); w.pending[key] == wanted && watched != "" && !IsNewer(wanted.version, watched) {
-		// The watch was faster than the answer: nobody may look again for long.
+	pending.version = updated.ResourceVersion
+	if watched := w.options.Watched(key); w.pending[key] == pending && watched != "" && !IsNewer(pending.version, watched) {
+		// The watch was faster than the response: it may be long until the next
+		// sync.
 		delete(w.pending, key)
 	}
 	return nil

@@ -50,7 +50,7 @@ type Object struct {
 	// Probes is how a resolver asks its pods whether they are ready.
 	Probes *v1alpha1.ReadinessProbes
 	// ScaledBy is the field manager that last set the number of replicas,
-	// through the object or its scale. Empty when nobody is known.
+	// through the object or its scale. Empty when none is known.
 	ScaledBy string
 	// Requests is what one of its pods requests. Zero when that is not known.
 	Requests PodRequests
@@ -105,7 +105,7 @@ func keepTarget(resource schema.GroupResource) func(any) (any, error) {
 	}
 }
 
-// ScaledBy returns the manager of spec.replicas, the latest one if there are
+// scaledBy returns the manager of spec.replicas, the latest one if there are
 // several. It reads without copying: every change of every target comes by.
 func scaledBy(target *unstructured.Unstructured) string {
 	entries, _, _ := unstructured.NestedFieldNoCopy(target.Object, "metadata", "managedFields")

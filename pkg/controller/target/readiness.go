@@ -105,5 +105,5 @@ func portNumber(port intstr.IntOrString, ports []corev1.ContainerPort) (int32, b
 	return 0, false
 }
 
-// isPort is for pod templates of kinds that nobody validates.
+// isPort is for pod templates of kinds that no API server validates.
 func isPort(number int32) bool { return number > 0 && number <= 65535 }

@@ -263,7 +263,7 @@ func (w *Watches) changed(resource schema.GroupVersionResource, before, after an
 }
 
 // wentToZero reports whether a target was scaled to zero. The resolver slice
-// must be in place before its endpoints are gone.
+// must be in place before its endpoints are deleted.
 func wentToZero(before, after any) bool {
 	old, ok := before.(*Object)
 	if !ok {

@@ -20,14 +20,62 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
+	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/klog/v2"
 
 	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti/v1alpha1"
 	"github.com/truefoundry/elasti-apiserver/pkg/controller/resources"
 )
+
+// reconcileSlices is the phase slices. It puts the resolvers in the path of the
+// public Service, or takes them out of it, as the wanted mode says.
+func (c *Controller) reconcileSlices(ctx context.Context, p *pass) {
+	if !p.manages() {
+		return
+	}
+	var desired []*discoveryv1.EndpointSlice
+	p.allListening = true
+	if p.wantedMode == v1alpha1.ModeProxy {
+		var listening func(discoveryv1.AddressType) []discoveryv1.Endpoint
+		listening, p.allListening = c.listeningResolvers(ctx, p)
+		desired = resources.DesiredResolverSlices(p.elastiService, p.service, p.result.ports, listening)
+	}
+	removed, err := false, error(nil)
+	if p.allListening || hasEndpoints(desired) || !haveEndpoints(p.ownSlices) {
+		removed, err = c.ensureResolverSlices(ctx, desired, p.ownSlices)
+	}
+	// Otherwise no resolver is known to serve the ports of the Service as they
+	// are now. Until one is, those before are better than none: resolvers go
+	// on listening there for a while.
+	p.result.failed(err)
+	if removed {
+		p.state.recordSliceRemoval(c.clock.Now())
+	}
+	if before := p.elastiService.Status.Mode; before != p.wantedMode {
+		c.metrics.switched(p.key(), p.wantedMode, err)
+		if err == nil && before != "" {
+			klog.FromContext(ctx).V(2).Info("Switched the mode", "elastiService", klog.KObj(p.elastiService), "mode", p.wantedMode, "why", p.why)
+			c.event(p.elastiService, corev1.EventTypeNormal, v1alpha1.ReasonModeSwitched, actionSwitchMode, "switched to mode %s: %s", p.wantedMode, p.why)
+		}
+	}
+	p.result.mode = p.wantedMode
+	if err != nil {
+		p.result.mode = p.observed.mode()
+	}
+}
+
+func hasEndpoints(desired []*discoveryv1.EndpointSlice) bool {
+	return slices.ContainsFunc(desired, func(slice *discoveryv1.EndpointSlice) bool { return len(slice.Endpoints) > 0 })
+}
+
+func haveEndpoints(owned []*observedSlice) bool {
+	return slices.ContainsFunc(owned, func(slice *observedSlice) bool { return len(slice.slice.Endpoints) > 0 })
+}
 
 // ensureResolverSlices makes the resolver slices as desired, then deletes the
 // others of owned. It works on all of them, whatever fails, and reports whether

@@ -17,34 +17,67 @@ limitations under the License.
 package elastiservice
 
 import (
+	"context"
 	"slices"
 
 	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti/v1alpha1"
 	"github.com/truefoundry/elasti-apiserver/pkg/controller/resources"
 )
 
+// reconcilePorts is the phase ports. It assigns the proxy ports of the public
+// Service.
+func (c *Controller) reconcilePorts(_ context.Context, p *pass) {
+	if !p.managed() {
+		return
+	}
+	ports, exhausted := c.assignProxyPorts(p)
+	p.result.ports = ports
+	if exhausted != nil {
+		p.result.problems = append(p.result.problems, *exhausted)
+	}
+}
+
+// reconcilePortRecord is the phase port record. It records the proxy ports before
+// anything points at them, so that a restart cannot give them to another
+// ElastiService.
+func (c *Controller) reconcilePortRecord(ctx context.Context, p *pass) {
+	if !p.managed() || slices.Equal(p.elastiService.Status.ProxyPorts, p.result.ports) {
+		return
+	}
+	recorded := p.elastiService.Status.DeepCopy()
+	recorded.ProxyPorts = p.result.ports
+	recorded.PrivateService = resources.PrivateServiceName(p.service.Name)
+	if err := c.statuses.WriteNow(ctx, p.elastiService, recorded); err != nil {
+		p.result.failed(err)
+		p.result.mode = p.observed.mode()
+		p.portsNotRecorded = true
+		return
+	}
+	c.refresh(p)
+}
+
 // assignProxyPorts returns the proxy ports of the public Service's TCP ports,
 // and what is wrong when there are not enough.
-func (c *Controller) assignProxyPorts(v *view) ([]v1alpha1.ProxyPort, *verdict) {
+func (c *Controller) assignProxyPorts(p *pass) ([]v1alpha1.ProxyPort, *condition) {
 	recorded := map[int32]int32{}
-	for _, port := range v.elastiService.Status.ProxyPorts {
+	for _, port := range p.elastiService.Status.ProxyPorts {
 		recorded[port.Port] = port.ProxyPort
 	}
-	if before := v.elastiService.Status.PrivateService; before != "" && before != resources.PrivateServiceName(v.service.Name) {
+	if before := p.elastiService.Status.PrivateService; before != "" && before != resources.PrivateServiceName(p.service.Name) {
 		// Traffic of the former Service may still come to its proxy ports. It
 		// must not reach the pods of this one.
-		c.ports.Release(resources.KeyOf(v.elastiService))
+		c.ports.Release(p.key())
 		recorded = nil
 	}
 	var numbers []int32
-	for _, port := range v.service.Spec.Ports {
+	for _, port := range p.service.Spec.Ports {
 		if resources.IsTCP(&port) {
 			numbers = append(numbers, port.Port)
 		}
 	}
-	assigned := c.ports.Assign(resources.KeyOf(v.elastiService), numbers, recorded)
+	assigned := c.ports.Assign(p.key(), numbers, recorded)
 	var ports []v1alpha1.ProxyPort
-	for _, port := range v.service.Spec.Ports {
+	for _, port := range p.service.Spec.Ports {
 		if !resources.IsTCP(&port) {
 			continue
 		}
@@ -68,12 +101,12 @@ func (c *Controller) assignProxyPorts(v *view) ([]v1alpha1.ProxyPort, *verdict) 
 	if c.options.SharedProxyPort != 0 {
 		fallback = "they share a port on which only HTTP works, by host name"
 	}
-	exhausted := no(v1alpha1.ReasonProxyPortsExhausted, "no proxy port is free in %s for %d ports of Service %q, so %s: widen the range", c.options.ProxyPortRange.String(), len(numbers)-len(assigned), v.service.Name, fallback)
+	exhausted := conditionFalse(v1alpha1.ReasonProxyPortsExhausted, "no proxy port is free in %s for %d ports of Service %q, so %s: widen the range", c.options.ProxyPortRange.String(), len(numbers)-len(assigned), p.service.Name, fallback)
 	return ports, &exhausted
 }
 
-// restoreProxyPorts takes in what is recorded, oldest first, before anything
-// is assigned.
+// restoreProxyPorts restores the proxy ports that are recorded, those of the oldest
+// ElastiService first, before anything is assigned.
 func (c *Controller) restoreProxyPorts() {
 	var recorded []*v1alpha1.ElastiService
 	for _, handle := range c.elastiServices.handles() {

@@ -75,15 +75,15 @@ func (s *stumblingScaling) Scale(ctx context.Context, target scaling.Target, rep
 	})
 }
 
-// isPaused tells whether the autoscaler was paused and not resumed since.
+// isPaused reports whether the autoscaler was paused and not resumed since.
 func (s *stumblingScaling) isPaused() bool {
 	s.fakeScaling.mu.Lock()
 	defer s.fakeScaling.mu.Unlock()
 	return len(s.paused) > 0 && len(s.resumed) == 0
 }
 
-// newDescent is a cluster with an awake target that has an autoscaler.
-func newDescent(t *testing.T, change func(*v1alpha1.ElastiService)) (*cluster, *stumblingScaling) {
+// newScaleDown is a cluster with an awake target that has an autoscaler.
+func newScaleDown(t *testing.T, change func(*v1alpha1.ElastiService)) (*cluster, *stumblingScaling) {
 	t.Helper()
 	c := newCluster(t)
 	stumbling := &stumblingScaling{fakeScaling: c.scaling}
@@ -116,7 +116,7 @@ func (c *cluster) eventuallyAsBefore(stumbling *stumblingScaling) {
 	c.eventuallyMode("cart", v1alpha1.ModeServe)
 }
 
-func TestADescentThatFailsLeavesEverythingAsItWas(t *testing.T) {
+func TestAScaleDownThatFailsLeavesEverythingAsItWas(t *testing.T) {
 	fails := func(func() error) error { return errStumbled }
 	// The answer is lost, what was asked for is done.
 	doneAll := func(next func() error) error { return errors.Join(next(), errStumbled) }
@@ -127,7 +127,7 @@ func TestADescentThatFailsLeavesEverythingAsItWas(t *testing.T) {
 		"scaling fails, and resuming at first": func(s *stumblingScaling) { s.toZero, s.resume = fails, failsTimes(3) },
 	} {
 		t.Run(name, func(t *testing.T) {
-			c, stumbling := newDescent(t, nil)
+			c, stumbling := newScaleDown(t, nil)
 			stumble(stumbling)
 			c.start()
 			c.eventuallyMode("cart", v1alpha1.ModeServe)
@@ -148,10 +148,10 @@ func failsTimes(times int) func(func() error) error {
 	}
 }
 
-func TestAWakeDuringADescentWins(t *testing.T) {
+func TestAWakeDuringAScaleDownWins(t *testing.T) {
 	for _, moment := range []string{"before pausing", "after pausing", "before scaling", "after scaling"} {
 		t.Run(moment, func(t *testing.T) {
-			c, stumbling := newDescent(t, nil)
+			c, stumbling := newScaleDown(t, nil)
 			// What the wake subresource does: the target is awake, so all that is
 			// left of it is that sleep is not requested any more.
 			wake := func() {
@@ -187,10 +187,10 @@ func TestAWakeDuringADescentWins(t *testing.T) {
 }
 
 // Whoever works after a crash finishes what was begun.
-func TestADescentSurvivesACrashAtEachStep(t *testing.T) {
+func TestAScaleDownSurvivesACrashAtEachStep(t *testing.T) {
 	for _, step := range []string{"pausing", "scaling"} {
 		t.Run(step, func(t *testing.T) {
-			c, stumbling := newDescent(t, nil)
+			c, stumbling := newScaleDown(t, nil)
 			_, ctx := ktesting.NewTestContext(t)
 			ctx, crash := context.WithCancel(ctx)
 			dies := func(next func() error) error {
@@ -229,7 +229,7 @@ func TestADescentSurvivesACrashAtEachStep(t *testing.T) {
 	}
 }
 
-func TestTrafficCallsADescentOffWhereItDecides(t *testing.T) {
+func TestTrafficCancelsAScaleDownWhereItDecides(t *testing.T) {
 	used := func(elastiService *v1alpha1.ElastiService) {
 		now := metav1.NowMicro()
 		last := metav1.NewMicroTime(now.Add(time.Hour))
@@ -237,7 +237,7 @@ func TestTrafficCallsADescentOffWhereItDecides(t *testing.T) {
 	}
 	for triggerType, stays := range map[string]bool{"traffic": true, "prometheus": false} {
 		t.Run(triggerType, func(t *testing.T) {
-			c, stumbling := newDescent(t, func(elastiService *v1alpha1.ElastiService) {
+			c, stumbling := newScaleDown(t, func(elastiService *v1alpha1.ElastiService) {
 				elastiService.Spec.Triggers = []v1alpha1.ScaleTrigger{{Type: triggerType}}
 			})
 			c.start()
@@ -261,8 +261,8 @@ func TestTrafficCallsADescentOffWhereItDecides(t *testing.T) {
 }
 
 // The steps come in the order that loses nothing.
-func TestADescentPutsTheResolversInThePathFirst(t *testing.T) {
-	c, stumbling := newDescent(t, nil)
+func TestAScaleDownPutsTheResolversInThePathFirst(t *testing.T) {
+	c, stumbling := newScaleDown(t, nil)
 	var mu sync.Mutex
 	var steps []string
 	note := func(step string) func(func() error) error {
@@ -289,7 +289,7 @@ func TestADescentPutsTheResolversInThePathFirst(t *testing.T) {
 // The watch of the target may be behind what a descent has done to it: its pods
 // still look ready then, but are about to go.
 func TestResolversStayInThePathUntilTheTargetIsSeenAtZero(t *testing.T) {
-	c, stumbling := newDescent(t, nil)
+	c, stumbling := newScaleDown(t, nil)
 	stumbling.toZero = func(func() error) error { return nil }
 	c.start()
 	c.eventuallyMode("cart", v1alpha1.ModeServe)

@@ -30,26 +30,26 @@ import (
 
 // listeningResolvers returns the resolvers to list in the slices of an
 // ElastiService, and whether those are all that are ready.
-func (c *Controller) listeningResolvers(ctx context.Context, v *view, memory *memory, ports []v1alpha1.ProxyPort) (func(discoveryv1.AddressType) []discoveryv1.Endpoint, bool) {
-	destinations := c.destinationsOf(v.service, ports)
+func (c *Controller) listeningResolvers(ctx context.Context, p *pass) (func(discoveryv1.AddressType) []discoveryv1.Endpoint, bool) {
+	destinations := c.destinationsOf(p.service, p.result.ports)
 	var inPlace []*discoveryv1.EndpointSlice
-	for _, slice := range v.ownSlices {
+	for _, slice := range p.ownSlices {
 		inPlace = append(inPlace, slice.slice)
 	}
-	memory.listeners.Trust(destinations, resources.SlicePorts(ports), inPlace, c.clock.Now())
+	p.state.portChecks.Trust(destinations, resources.SlicePorts(p.result.ports), inPlace, c.clock.Now())
 	var ready []discoveryv1.Endpoint
-	for _, family := range resources.AddressTypes(v.service) {
+	for _, family := range resources.AddressTypes(p.service) {
 		ready = append(ready, c.resolvers.Ready(family)...)
 	}
-	complete := c.listeners.Check(ctx, &memory.listeners, destinations, ready)
+	complete := c.portChecker.Check(ctx, &p.state.portChecks, destinations, ready)
 	if !complete {
-		c.queue.AddAfter(resources.KeyOf(v.elastiService), resolvers.PortCheckRetryDelay)
+		c.queue.AddAfter(p.key(), resolvers.PortCheckRetryDelay)
 	}
 	return func(family discoveryv1.AddressType) []discoveryv1.Endpoint {
 		var listening []discoveryv1.Endpoint
 		for _, endpoint := range c.resolvers.Ready(family) {
-			// One that became ready just now is looked at next time.
-			if memory.listeners.Listening(endpoint.Addresses[0]) {
+			// One that became ready just now is checked next time.
+			if p.state.portChecks.Listening(endpoint.Addresses[0]) {
 				listening = append(listening, endpoint)
 			}
 		}

@@ -22,9 +22,9 @@ import (
 	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti/v1alpha1"
 )
 
-// winner returns the ElastiService that has the Service that all of claimants
-// name: the oldest one.
-func winner(claimants []*v1alpha1.ElastiService) *v1alpha1.ElastiService {
+// owningElastiService returns the ElastiService that owns the Service which all of
+// claimants name: the oldest one. It is nil without claimants.
+func owningElastiService(claimants []*v1alpha1.ElastiService) *v1alpha1.ElastiService {
 	var first *v1alpha1.ElastiService
 	for _, claimant := range claimants {
 		if first == nil || older(claimant, first) < 0 {

@@ -46,9 +46,11 @@ type observedSlice struct {
 	slice *discoveryv1.EndpointSlice
 }
 
-// ours tells whether the slice is a resolver slice, also when somebody has
-// taken some of its marks away.
-func (s *observedSlice) ours() bool { return resources.IsManaged(&s.ObjectMeta, v1alpha1.RoleResolver) }
+// managed reports whether the slice is a resolver slice, also when some of its
+// labels and annotations were removed.
+func (s *observedSlice) managed() bool {
+	return resources.IsManaged(&s.ObjectMeta, v1alpha1.RoleResolver)
+}
 
 // readyPods is the number of ready pods in slices that list a pod once in each
 // of its IP families.
@@ -84,7 +86,7 @@ func keepSlice(resolverService types.NamespacedName) func(any) (any, error) {
 				kept.ready++
 			}
 		}
-		if kept.ours() || kept.service() == resolverService {
+		if kept.managed() || kept.service() == resolverService {
 			whole := *slice
 			whole.ManagedFields = nil
 			kept.slice = &whole
@@ -157,7 +159,7 @@ func ownAnnotations(annotations map[string]string) map[string]string {
 	return own
 }
 
-// once returns the copy of a text that all who keep it share.
+// once returns the copy of a text that all objects share which have it.
 func once(text string) string { return unique.Make(text).Value() }
 
 // keepMeta returns the metadata that identifies an object, the given labels,

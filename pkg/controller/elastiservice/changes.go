@@ -1,0 +1,119 @@
+/*
+Copyright The elasti-apiserver Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package elastiservice
+
+import (
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti/v1alpha1"
+	"github.com/truefoundry/elasti-apiserver/pkg/controller/resources"
+)
+
+func (c *Controller) enqueue(key types.NamespacedName) { c.queue.Add(key) }
+
+func (c *Controller) enqueueUrgently(key types.NamespacedName) { c.queue.AddUrgent(key) }
+
+func (c *Controller) elastiServiceChanged(before, after any) {
+	old, _ := before.(*v1alpha1.ElastiService)
+	current, _ := after.(*v1alpha1.ElastiService)
+	c.options.Changed(old, current)
+	for _, object := range []any{before, after} {
+		elastiService, ok := object.(*v1alpha1.ElastiService)
+		if !ok {
+			continue
+		}
+		c.enqueue(resources.KeyOf(elastiService))
+		if before == nil || after == nil || before.(*v1alpha1.ElastiService).Spec.Service != after.(*v1alpha1.ElastiService).Spec.Service {
+			// Another ElastiService that names the same Service may own it now, or
+			// lose it.
+			c.enqueueByService(types.NamespacedName{Namespace: elastiService.Namespace, Name: elastiService.Spec.Service}, c.enqueue)
+		}
+	}
+}
+
+func (c *Controller) serviceChanged(before, after any) {
+	service, ok := after.(*corev1.Service)
+	if !ok {
+		service = before.(*corev1.Service)
+	}
+	name := types.NamespacedName{Namespace: service.Namespace, Name: service.Name}
+	c.enqueueByService(name, c.enqueue)
+	c.enqueueByPrivateService(name)
+	for _, key := range resources.OwnerOf(&service.ObjectMeta) {
+		c.enqueue(key)
+	}
+}
+
+func (c *Controller) endpointSliceChanged(before, after any) {
+	old, _ := before.(*observedSlice)
+	current, _ := after.(*observedSlice)
+	for _, slice := range []*observedSlice{old, current} {
+		if slice == nil {
+			continue
+		}
+		if slice.service() == c.resolverService() {
+			c.queue.Add(resolverCheck)
+		}
+		if !slice.managed() && old != nil && current != nil && old.ready == current.ready && old.service() == current.service() {
+			continue
+		}
+		switch {
+		case slice.Labels[v1alpha1.LabelRole] == v1alpha1.RolePrivate:
+			c.enqueueByPrivateService(slice.service())
+		case !slice.managed() && hasReady(old) != hasReady(current):
+			c.enqueueByService(slice.service(), c.enqueueUrgently)
+		default:
+			c.enqueueByService(slice.service(), c.enqueue)
+		}
+		for _, key := range resources.OwnerOf(&slice.ObjectMeta) {
+			c.enqueue(key)
+		}
+	}
+}
+
+// hasReady reports whether a slice, which may be nil, has a ready endpoint.
+func hasReady(slice *observedSlice) bool { return slice != nil && slice.ready > 0 }
+
+func (c *Controller) enqueueByService(service types.NamespacedName, enqueue func(types.NamespacedName)) {
+	for _, elastiService := range indexed[*v1alpha1.ElastiService](c.elastiServices.in(service.Namespace), byService, service) {
+		enqueue(resources.KeyOf(elastiService))
+	}
+}
+
+func (c *Controller) enqueueByPrivateService(service types.NamespacedName) {
+	for _, elastiService := range indexed[*v1alpha1.ElastiService](c.elastiServices.in(service.Namespace), byPrivateService, service) {
+		c.enqueue(resources.KeyOf(elastiService))
+	}
+}
+
+// watchedVersion returns the resource version that the watch has of an
+// ElastiService, empty when it has none.
+func (c *Controller) watchedVersion(key types.NamespacedName) string {
+	if object, ok := c.elastiServices.in(key.Namespace).Get(key.Namespace, key.Name); ok {
+		return object.(*v1alpha1.ElastiService).ResourceVersion
+	}
+	return ""
+}
+
+func (c *Controller) enqueueAll() {
+	for _, handle := range c.elastiServices.handles() {
+		for _, object := range handle.List() {
+			c.enqueue(resources.KeyOf(object.(*v1alpha1.ElastiService)))
+		}
+	}
+}

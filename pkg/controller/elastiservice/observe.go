@@ -1,0 +1,169 @@
+/*
+Copyright The elasti-apiserver Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package elastiservice
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/wait"
+
+	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti/v1alpha1"
+	"github.com/truefoundry/elasti-apiserver/pkg/controller/resources"
+	"github.com/truefoundry/elasti-apiserver/pkg/controller/target"
+	"github.com/truefoundry/elasti-apiserver/pkg/scaling"
+)
+
+// targetRetry is how often a target is looked up when no watch reports it: its
+// kind is not served, or a server does not respond or refuses.
+const targetRetry = 5 * time.Second
+
+// unknownClient is the name of a client that scales a target from zero through
+// its scale subresource: Kubernetes does not record it.
+const unknownClient = "somebody else"
+
+// observed is what a pass observes of everything that an ElastiService is about.
+type observed struct {
+	// conflicting is the ElastiService that has the Service instead, or nil.
+	conflicting *v1alpha1.ElastiService
+	// service is the public Service, or nil.
+	service *corev1.Service
+	// ownServices are the private Services that were made for the
+	// ElastiService, private the one that its Service has now, whichever
+	// ElastiService it was made for.
+	ownServices []*corev1.Service
+	private     *corev1.Service
+	// ownSlices are the resolver slices.
+	ownSlices []*observedSlice
+	// readyEndpoints is the number of ready endpoints in the public Service's
+	// own slices, readyPods that of ready pods in those of the private Service.
+	readyEndpoints int
+	readyPods      int
+	target         target.Observation
+	autoscaler     target.AutoscalerObservation
+}
+
+// managed reports whether the Service is one that resolvers can stand in for,
+// and the ElastiService the one that has it.
+func (o *observed) managed() bool {
+	return o.conflicting == nil && o.service != nil && resources.Unsupported(o.service) == ""
+}
+
+// mode returns the mode as the slices say it.
+func (o *observed) mode() v1alpha1.Mode {
+	if len(o.ownSlices) > 0 {
+		return v1alpha1.ModeProxy
+	}
+	return v1alpha1.ModeServe
+}
+
+// reconcileObserved is the phase observe.
+func (c *Controller) reconcileObserved(ctx context.Context, p *pass) {
+	p.observed = c.observe(ctx, p.elastiService)
+	c.recordScale(ctx, p)
+	if object := p.target.Object; object != nil {
+		c.options.Requests(p.key(), object.Requests)
+	}
+	if p.target.Unwatched {
+		c.queue.AddAfter(p.key(), wait.Jitter(targetRetry, 0.5))
+	}
+}
+
+// observe returns what is known. It reads caches; only the scale of a kind that
+// does not say it is requested, when the object changed.
+func (c *Controller) observe(ctx context.Context, elastiService *v1alpha1.ElastiService) observed {
+	key := resources.KeyOf(elastiService)
+	public := types.NamespacedName{Namespace: key.Namespace, Name: elastiService.Spec.Service}
+	private := types.NamespacedName{Namespace: key.Namespace, Name: resources.PrivateServiceName(public.Name)}
+	o := observed{target: c.targets.Observe(ctx, key, target.Of(elastiService)), autoscaler: c.autoscalers.Observe(elastiService)}
+
+	if owning := owningElastiService(indexed[*v1alpha1.ElastiService](c.elastiServices.in(key.Namespace), byService, public)); owning != nil && owning.UID != elastiService.UID {
+		o.conflicting = owning
+	}
+	services := c.services.in(key.Namespace)
+	if object, ok := services.Get(public.Namespace, public.Name); ok {
+		o.service = object.(*corev1.Service)
+	}
+	if object, ok := services.Get(private.Namespace, private.Name); ok {
+		o.private = object.(*corev1.Service)
+	}
+	o.ownServices = c.privateServicesOf(key)
+
+	endpointSlices := c.endpointSlices.in(key.Namespace)
+	own := map[string]*observedSlice{}
+	for _, slice := range indexed[*observedSlice](endpointSlices, byOwner, key) {
+		own[slice.Name] = slice
+	}
+	for _, slice := range indexed[*observedSlice](endpointSlices, byService, public) {
+		switch {
+		case !slice.managed():
+			o.readyEndpoints += slice.ready
+		case o.conflicting == nil:
+			own[slice.Name] = slice
+		}
+	}
+	o.ownSlices = slices.Collect(maps.Values(own))
+	o.readyPods = readyPods(indexed[*observedSlice](endpointSlices, byService, private))
+	return o
+}
+
+// privateServicesOf returns the private Services that were made for an
+// ElastiService.
+func (c *Controller) privateServicesOf(key types.NamespacedName) []*corev1.Service {
+	var found []*corev1.Service
+	for _, service := range indexed[*corev1.Service](c.services.in(key.Namespace), byOwner, key) {
+		if service.Labels[v1alpha1.LabelRole] == v1alpha1.RolePrivate {
+			found = append(found, service)
+		}
+	}
+	return found
+}
+
+// recordScale records the scale of the target, and reports the client that scaled
+// it up without the controller.
+func (c *Controller) recordScale(ctx context.Context, p *pass) {
+	ended := p.state.recordScale(c.clock.Now(), scaleFacts{
+		known:          p.target.Scale != nil,
+		atZero:         p.target.AtZero(),
+		wasUp:          p.elastiService.Status.Replicas > 0,
+		readyEndpoints: p.readyEndpoints,
+	})
+	if ended == nil {
+		return
+	}
+	if by := c.scaledUpBy(ctx, p, ended); by != "" {
+		c.options.ScaledUp(p.key(), by, c.clock.Since(ended.since))
+	}
+}
+
+// scaledUpBy returns the client that scaled a sleeping target up, empty if that
+// was the controller or is not known. A scaling by the controller is known before
+// it can be observed.
+func (c *Controller) scaledUpBy(ctx context.Context, p *pass, ended *sleepPeriod) string {
+	switch by := p.target.Object.ScaledBy; {
+	case by != "" && by != scaling.FieldManager:
+		return by
+	case by == "" && !c.options.OthersWake && !c.scaling.ScaledUpSince(ctx, target.Of(p.elastiService), ended.after):
+		return unknownClient
+	default:
+		return ""
+	}
+}

@@ -1,0 +1,60 @@
+/*
+Copyright The elasti-apiserver Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package elastiservice
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+
+	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti/v1alpha1"
+	"github.com/truefoundry/elasti-apiserver/pkg/controller/resources"
+	"github.com/truefoundry/elasti-apiserver/pkg/controller/target"
+	"github.com/truefoundry/elasti-apiserver/pkg/scaling"
+)
+
+// restorePreviousTargets wakes the targets, and resumes the autoscalers, that the
+// ElastiService named before and no ElastiService names now.
+func (c *Controller) restorePreviousTargets(ctx context.Context, p *pass) error {
+	current := resources.ManagedTargetOf(p.elastiService)
+	var problems []error
+	for _, service := range p.ownServices {
+		previous := resources.ManagedTarget{}
+		if err := json.Unmarshal([]byte(service.Annotations[v1alpha1.AnnotationTarget]), &previous); err != nil {
+			// It was edited. There is nothing to go by, and it is put back.
+			continue
+		}
+		if previous.Target == current.Target && target.AutoscalerOf(previous.Autoscaler) == target.AutoscalerOf(current.Autoscaler) {
+			continue
+		}
+		scaleTarget := scaling.Target{Namespace: p.elastiService.Namespace, APIVersion: previous.Target.APIVersion, Kind: previous.Target.Kind, Name: previous.Target.Name}
+		if previous.Target == current.Target || c.managedByOthers(ctx, p.key(), scaleTarget) {
+			if target.AutoscalerOf(previous.Autoscaler) != target.AutoscalerOf(current.Autoscaler) {
+				problems = append(problems, ignoreNotFound(c.scaling.ResumeAutoscaler(ctx, scaleTarget.Namespace, target.AutoscalerOf(previous.Autoscaler))))
+			}
+			continue
+		}
+		_, err := c.restoreTarget(ctx, restoration{
+			target:      scaleTarget,
+			autoscaler:  target.AutoscalerOf(previous.Autoscaler),
+			minReplicas: previous.MinReplicas(),
+			regarding:   referenceTo(p.elastiService),
+		})
+		problems = append(problems, err)
+	}
+	return errors.Join(problems...)
+}

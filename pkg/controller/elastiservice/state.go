@@ -1,0 +1,246 @@
+/*
+Copyright The elasti-apiserver Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package elastiservice
+
+import (
+	"sync"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti/v1alpha1"
+	"github.com/truefoundry/elasti-apiserver/pkg/controller/resolvers"
+	"github.com/truefoundry/elasti-apiserver/pkg/controller/statuswriter"
+)
+
+// observationDelay is how much later than it happens a sleep may be observed,
+// when it is not known since when the target had been up. A wake that comes in
+// between is the controller's all the same.
+const observationDelay = 10 * time.Second
+
+// state is what the controller keeps of an ElastiService between two syncs. Times
+// are zero while what they are about is not so. Only the worker that syncs the
+// ElastiService uses it; only its methods write its fields.
+type state struct {
+	// written is the response to the last write, until the watch is as far:
+	// deciding on older data would repeat what is done.
+	written *v1alpha1.ElastiService
+	// zeroSince is when the target was seen to go to zero.
+	zeroSince time.Time
+	// upSince is when the target was last seen to go up from zero, or was first
+	// seen and was up.
+	upSince time.Time
+	// terminatingSince is when the target went to zero whose endpoints are still
+	// ready, for terminatingGrace at most.
+	terminatingSince time.Time
+	// sliceRemovedAt is when the last resolver slice was removed.
+	sliceRemovedAt time.Time
+	// removingSince is since when the resolvers are to leave the path for good,
+	// other than by a deletion of the ElastiService.
+	removingSince time.Time
+	// drainingSince is since when a scale-down has the resolvers in the path.
+	drainingSince time.Time
+	// pausedAt is when a scale-down paused the autoscaler.
+	pausedAt time.Time
+	// scaledToZeroAt is when a scale-down scaled the target to zero, until the
+	// watch shows that.
+	scaledToZeroAt time.Time
+	// portChecks are the resolvers that listen on the proxy ports.
+	portChecks resolvers.PortChecks
+}
+
+// latest returns the newer one of what the watch has and what was written.
+func (s *state) latest(watched *v1alpha1.ElastiService) *v1alpha1.ElastiService {
+	if s.written == nil || s.written.UID != watched.UID || !statuswriter.IsNewer(s.written.ResourceVersion, watched.ResourceVersion) {
+		s.written = nil
+		return watched
+	}
+	return s.written
+}
+
+// recordWrite records the response to a write.
+func (s *state) recordWrite(written *v1alpha1.ElastiService) { s.written = written }
+
+// scaleFacts are what a sync observes of the scale of the target.
+type scaleFacts struct {
+	// known is true when the scale is known, atZero when it asks for no replicas.
+	known, atZero bool
+	// wasUp is true when the status reports replicas.
+	wasUp bool
+	// readyEndpoints is the number of ready endpoints in the public Service's
+	// own slices.
+	readyEndpoints int
+}
+
+// sleepPeriod is a time that a target slept.
+type sleepPeriod struct {
+	// since is when the target was seen to be at zero.
+	since time.Time
+	// after is a time at which the target was still up: when it was seen at
+	// zero may be much later than when it was scaled.
+	after time.Time
+}
+
+// recordScale records what is observed of the scale at a time. It returns the
+// sleep that ended when the target is seen to be up again, and nil otherwise.
+func (s *state) recordScale(now time.Time, facts scaleFacts) *sleepPeriod {
+	if facts.atZero || now.Sub(s.scaledToZeroAt) >= terminatingGrace {
+		s.scaledToZeroAt = time.Time{}
+	}
+	var ended *sleepPeriod
+	switch {
+	case !facts.known:
+	case !facts.atZero:
+		if !s.zeroSince.IsZero() {
+			ended = &sleepPeriod{since: s.zeroSince, after: s.asleepAfter()}
+		}
+		if s.upSince.IsZero() || ended != nil {
+			s.upSince = now
+		}
+		s.zeroSince = time.Time{}
+	case facts.wasUp && s.zeroSince.IsZero():
+		s.zeroSince = now
+		s.terminatingSince = now
+	}
+	if facts.readyEndpoints == 0 || now.Sub(s.terminatingSince) >= terminatingGrace {
+		s.terminatingSince = time.Time{}
+	}
+	return ended
+}
+
+// asleepAfter returns a time after which the target was scaled to zero: it was
+// seen to be up then.
+func (s *state) asleepAfter() time.Time {
+	after := s.zeroSince.Add(-observationDelay)
+	if !s.upSince.IsZero() && s.upSince.Before(after) {
+		return s.upSince
+	}
+	return after
+}
+
+// recordSliceRemoval records that a resolver slice was removed.
+func (s *state) recordSliceRemoval(now time.Time) { s.sliceRemovedAt = now }
+
+// startRemoval records that the resolvers are to leave the path for good, unless
+// that was so before. It returns since when it is so, and whether it is new.
+func (s *state) startRemoval(now time.Time) (since time.Time, started bool) {
+	started = s.removingSince.IsZero()
+	if started {
+		s.removingSince = now
+	}
+	return s.removingSince, started
+}
+
+// endRemoval records that the resolvers have left the path, or are to stay.
+func (s *state) endRemoval() { s.removingSince = time.Time{} }
+
+// lingering returns for how long the private Service is still needed after the
+// removal of the resolver slice. It is not positive when it is not needed.
+func (s *state) lingering(now time.Time) time.Duration {
+	if s.sliceRemovedAt.IsZero() {
+		return 0
+	}
+	return lingerTime - now.Sub(s.sliceRemovedAt)
+}
+
+// terminating returns for how long ready endpoints still count as those of pods
+// that terminate, and whether there are such.
+func (s *state) terminating(now time.Time) (time.Duration, bool) {
+	if s.terminatingSince.IsZero() {
+		return 0, false
+	}
+	return terminatingGrace - now.Sub(s.terminatingSince), true
+}
+
+// draining reports whether a scale-down has the resolvers in the path.
+func (s *state) draining() bool { return !s.drainingSince.IsZero() }
+
+// drained returns for how long a scale-down has had the resolvers in the path. It
+// is negative when it has not.
+func (s *state) drained(now time.Time) time.Duration {
+	if !s.draining() {
+		return -1
+	}
+	return now.Sub(s.drainingSince)
+}
+
+// startDrain records that the resolvers are in the path, unless they were before.
+func (s *state) startDrain(now time.Time) {
+	if !s.draining() {
+		s.drainingSince = now
+	}
+}
+
+// stopDrain records that no scale-down needs the resolvers in the path.
+func (s *state) stopDrain() { s.drainingSince = time.Time{} }
+
+// pausing reports whether a scale-down has paused the autoscaler.
+func (s *state) pausing() bool { return !s.pausedAt.IsZero() }
+
+// paused returns for how long a scale-down has waited for the paused autoscaler.
+func (s *state) paused(now time.Time) time.Duration { return now.Sub(s.pausedAt) }
+
+// startPause records that a scale-down paused the autoscaler.
+func (s *state) startPause(now time.Time) { s.pausedAt = now }
+
+// stopPause records that no scale-down waits for the autoscaler.
+func (s *state) stopPause() { s.pausedAt = time.Time{} }
+
+// endScaleDown records that a scale-down failed, or is about to scale the target.
+func (s *state) endScaleDown() {
+	s.stopDrain()
+	s.stopPause()
+}
+
+// startTermination records that the target was scaled to zero, so that its pods
+// terminate.
+func (s *state) startTermination(now time.Time) { s.terminatingSince = now }
+
+// recordScaledToZero records that a scale-down is complete.
+func (s *state) recordScaledToZero(now time.Time) { s.scaledToZeroAt = now }
+
+// scaledToZero reports whether a scale-down scaled the target to zero and the
+// watch does not show that yet.
+func (s *state) scaledToZero() bool { return !s.scaledToZeroAt.IsZero() }
+
+// states are the states of all ElastiServices. It is safe for concurrent use.
+type states struct {
+	mu sync.Mutex
+	// byKey has an entry for each ElastiService that was synced. forget removes
+	// it when the ElastiService is deleted.
+	byKey map[types.NamespacedName]*state
+}
+
+func newStates() *states { return &states{byKey: map[types.NamespacedName]*state{}} }
+
+// of returns the state of an ElastiService, which is empty at first.
+func (s *states) of(key types.NamespacedName) *state {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	found, ok := s.byKey[key]
+	if !ok {
+		found = &state{}
+		s.byKey[key] = found
+	}
+	return found
+}
+
+func (s *states) forget(key types.NamespacedName) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.byKey, key)
+}
