@@ -40,6 +40,7 @@ import (
 
 	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti/v1alpha1"
 	"github.com/truefoundry/elasti-apiserver/pkg/controller/sleep"
+	"github.com/truefoundry/elasti-apiserver/pkg/controller/sleep/evaluators"
 	"github.com/truefoundry/elasti-apiserver/pkg/triggers"
 )
 
@@ -62,11 +63,11 @@ func measureTriggers(ctx context.Context, b *bench) (err error) {
 		_ = server.Wait()
 	}()
 	counts := &evaluationCounts{}
-	evaluator := sleep.NewPrometheus(sleep.PrometheusOptions{ServerAddress: "http://" + address})
+	evaluator := evaluators.NewPrometheus(evaluators.PrometheusOptions{ServerAddress: "http://" + address})
 	defer evaluator.CloseIdleConnections()
 	idle := leaveAlone{}
 	scheduler, err := sleep.New(sleep.Options{
-		Evaluators: map[string]sleep.Evaluator{triggers.TypePrometheus: &countingEvaluator{inner: evaluator, counts: counts}},
+		Evaluators: map[string]evaluators.Evaluator{triggers.TypePrometheus: &countingEvaluator{inner: evaluator, counts: counts}},
 		Sleeper:    idle, Waker: idle, Reporter: idle, Recorder: events.NewFakeRecorder(0),
 		Metrics: sleep.NewMetrics(prometheus.NewRegistry(), clock.RealClock{}),
 	})
@@ -144,15 +145,15 @@ func (leaveAlone) Report(context.Context, *v1alpha1.ElastiService, sleep.Report)
 type evaluationCounts struct{ looks, unknown atomic.Int64 }
 
 type countingEvaluator struct {
-	inner  sleep.Evaluator
+	inner  evaluators.Evaluator
 	counts *evaluationCounts
 }
 
-func (e *countingEvaluator) Evaluate(ctx context.Context, subject sleep.Subject) (sleep.Result, error) {
+func (e *countingEvaluator) Evaluate(ctx context.Context, subject evaluators.Subject) (evaluators.Result, error) {
 	result, err := e.inner.Evaluate(ctx, subject)
 	if err == nil {
 		e.counts.looks.Add(1)
-		if result.Verdict == sleep.Unknown && ctx.Err() == nil {
+		if result.State == evaluators.Unknown && ctx.Err() == nil {
 			e.counts.unknown.Add(1)
 		}
 	}

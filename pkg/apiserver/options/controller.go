@@ -39,6 +39,7 @@ import (
 	"github.com/truefoundry/elasti-apiserver/pkg/controller/informers"
 	"github.com/truefoundry/elasti-apiserver/pkg/controller/leader"
 	"github.com/truefoundry/elasti-apiserver/pkg/controller/sleep"
+	"github.com/truefoundry/elasti-apiserver/pkg/controller/sleep/evaluators"
 	"github.com/truefoundry/elasti-apiserver/pkg/controller/target"
 	"github.com/truefoundry/elasti-apiserver/pkg/generated/clientset/versioned"
 	"github.com/truefoundry/elasti-apiserver/pkg/scaling"
@@ -150,9 +151,9 @@ type term struct {
 // Run makes a controller and the scheduler that decides when targets sleep,
 // and runs them until ctx ends.
 func (t term) Run(ctx context.Context) error {
-	resolvers := &sleep.Resolvers{}
+	resolvers := &evaluators.Resolvers{}
 	t.sleep.Evaluators = maps.Clone(t.sleep.Evaluators)
-	t.sleep.Evaluators[triggers.TypeTraffic] = sleep.NewTraffic(resolvers, clock.RealClock{})
+	t.sleep.Evaluators[triggers.TypeTraffic] = evaluators.NewTraffic(resolvers, clock.RealClock{})
 	scheduler, err := sleep.New(t.sleep)
 	if err != nil {
 		return err

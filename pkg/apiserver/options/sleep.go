@@ -28,11 +28,13 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/truefoundry/elasti-apiserver/pkg/controller/sleep"
+	"github.com/truefoundry/elasti-apiserver/pkg/controller/sleep/credentials"
+	"github.com/truefoundry/elasti-apiserver/pkg/controller/sleep/evaluators"
 	"github.com/truefoundry/elasti-apiserver/pkg/generated/clientset/versioned"
 	"github.com/truefoundry/elasti-apiserver/pkg/triggers"
 )
 
-// Bounds of --polling-interval: below, servers are asked more often than they
+// Bounds of --polling-interval: below, servers are queried more often than they
 // collect; above, a target that is needed by its triggers sleeps for too long.
 const (
 	minPollingInterval = time.Second
@@ -41,12 +43,13 @@ const (
 
 // Sleep are the flags of what decides when targets sleep.
 type Sleep struct {
-	// PollingInterval is the time between two looks at a target.
+	// PollingInterval is the time between two evaluations of the triggers of
+	// an ElastiService.
 	PollingInterval time.Duration
 	// DryRun is true when decisions are recorded and not carried out.
 	DryRun bool
 	// PrometheusServerAddress is the URL of the Prometheus server that
-	// triggers without a serverAddress ask.
+	// triggers without a serverAddress query.
 	PrometheusServerAddress string
 	// PrometheusAuthorizationHeaderFile holds the value of the Authorization
 	// header for that server.
@@ -58,11 +61,11 @@ func newSleep() Sleep { return Sleep{PollingInterval: sleep.DefaultPollingInterv
 // AddFlags adds the flags of what decides when targets sleep.
 func (o *Sleep) AddFlags(flags *pflag.FlagSet) {
 	flags.DurationVar(&o.PollingInterval, "polling-interval", o.PollingInterval,
-		"The time between two looks at the triggers of an ElastiService.")
+		"The time between two evaluations of the triggers of an ElastiService.")
 	flags.BoolVar(&o.DryRun, "dry-run", o.DryRun,
 		"Record as Events which targets would be put to sleep or woken by triggers and enabled periods, and leave them as they are. Traffic wakes them all the same.")
 	flags.StringVar(&o.PrometheusServerAddress, "prometheus-server-address", o.PrometheusServerAddress,
-		"The URL of the Prometheus server that prometheus triggers without a serverAddress ask.")
+		"The URL of the Prometheus server that prometheus triggers without a serverAddress query.")
 	flags.StringVar(&o.PrometheusAuthorizationHeaderFile, "prometheus-authorization-header-file", o.PrometheusAuthorizationHeaderFile,
 		"The file with the value of the Authorization header for --prometheus-server-address, such as \"Bearer …\". No other server gets it.")
 }
@@ -86,18 +89,18 @@ func (o *Sleep) Validate() []error {
 
 // options returns the options of the scheduler.
 func (o *Sleep) options(dependencies controllerDependencies, own versioned.Interface, host kubernetes.Interface) sleep.Options {
-	metricsAPI := sleep.MetricsAPIOptions{Host: host.Discovery().RESTClient(), Scales: dependencies.scaling}
+	metricsAPI := evaluators.MetricsAPIOptions{Host: host.Discovery().RESTClient(), Scales: dependencies.scaling}
 	client := sleep.NewClient(own)
 	return sleep.Options{
-		Evaluators: map[string]sleep.Evaluator{
-			triggers.TypePrometheus: sleep.NewPrometheus(sleep.PrometheusOptions{
+		Evaluators: map[string]evaluators.Evaluator{
+			triggers.TypePrometheus: evaluators.NewPrometheus(evaluators.PrometheusOptions{
 				ServerAddress:           o.PrometheusServerAddress,
 				AuthorizationHeaderFile: o.PrometheusAuthorizationHeaderFile,
-				Keys:                    sleep.NewClusterKeys(host),
-				UptimeWindow:            max(sleep.DefaultUptimeWindow, 2*o.PollingInterval),
+				Keys:                    credentials.NewClusterReader(host),
+				UptimeWindow:            max(evaluators.DefaultUptimeWindow, 2*o.PollingInterval),
 			}),
-			triggers.TypeExternalMetric: sleep.NewExternalMetrics(metricsAPI),
-			triggers.TypeCPU:            sleep.NewCPU(metricsAPI),
+			triggers.TypeExternalMetric: evaluators.NewExternalMetric(metricsAPI),
+			triggers.TypeCPU:            evaluators.NewCPU(metricsAPI),
 		},
 		Sleeper:         client,
 		Waker:           client,

@@ -26,6 +26,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti/v1alpha1"
+	"github.com/truefoundry/elasti-apiserver/pkg/controller/sleep/reports"
 )
 
 const (
@@ -91,7 +92,7 @@ func (s *Scheduler) ScaledUp(key types.NamespacedName, by string, slept time.Dur
 	if !ok {
 		return
 	}
-	known.conflict.scaledUp(by, slept, max(cooldown(known.elastiService), s.options.PollingInterval), s.clock.Now())
+	known.conflict.scaledUp(by, slept, max(reports.Cooldown(known.elastiService), s.options.PollingInterval), s.clock.Now())
 	klog.Background().V(2).Info("A sleeping target was scaled up by somebody else", "elastiService", key, "by", by, "slept", slept, "disturbedSleeps", known.conflict.disturbed)
 	s.event(known.elastiService, v1alpha1.ReasonScaledUpByOther, eventActionWake, fmt.Sprintf("%s scaled the target up after it had slept for %s", by, slept.Round(time.Second)))
 	if s.queue != nil {
@@ -99,8 +100,9 @@ func (s *Scheduler) ScaledUp(key types.NamespacedName, by string, slept time.Dur
 	}
 }
 
-// judgeConflict decides ScalingConflict. It stays away until there is one.
-func judgeConflict(elastiService *v1alpha1.ElastiService, observation Observation) *metav1.Condition {
+// computeScalingConflict computes ScalingConflict. It is absent until there is
+// a conflict.
+func computeScalingConflict(elastiService *v1alpha1.ElastiService, observation Observation) *metav1.Condition {
 	before := meta.FindStatusCondition(elastiService.Status.Conditions, v1alpha1.ConditionScalingConflict)
 	known := observation.Conflict
 	switch {

@@ -21,6 +21,7 @@ import (
 	"time"
 
 	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti/v1alpha1"
+	"github.com/truefoundry/elasti-apiserver/pkg/controller/sleep/evaluators"
 	"github.com/truefoundry/elasti-apiserver/pkg/schedule"
 )
 
@@ -36,20 +37,21 @@ const (
 	ActionWake Action = "wake"
 )
 
-// descentCheck is how soon a target that was asked to sleep is looked at again,
-// to keep it awake when it is used after all. A descent takes a little longer.
-const descentCheck = 2 * time.Second
+// scaleDownCheck is the time between two evaluations while a target is being
+// scaled down, to keep it awake when it is used after all. A scale-down takes a
+// little longer.
+const scaleDownCheck = 2 * time.Second
 
-// maxMissedLooks is how many intervals may pass between two looks at a target
-// before the time between them counts as missing data.
-const maxMissedLooks = 3
+// maxMissedSyncs is how many intervals may pass between two syncs of an
+// ElastiService before the time between them counts as missing data.
+const maxMissedSyncs = 3
 
 // Observation is everything that a decision depends on. Times that are not
 // known are zero.
 type Observation struct {
 	// Now is the time of the observation.
 	Now time.Time
-	// Interval is the time between two looks at the target.
+	// Interval is the time between two syncs.
 	Interval time.Duration
 
 	// Cooldown is how long every trigger must be idle.
@@ -69,8 +71,8 @@ type Observation struct {
 	History History
 
 	// Triggers are the results of the triggers, in their order. They are not
-	// looked at outside of the enabled period.
-	Triggers []Result
+	// evaluated outside of the enabled period.
+	Triggers []evaluators.Result
 	// ReplicasKnown is true when Replicas is what the target's scale asks for.
 	ReplicasKnown bool
 	Replicas      int32
@@ -79,7 +81,7 @@ type Observation struct {
 	// Obstacle says why the target could not be put to sleep without losing
 	// requests, such as that no resolver is ready. Empty when it could.
 	Obstacle string
-	// Conflict is what is known of somebody who scales the target up.
+	// Conflict is what is known of others that scale the target up.
 	Conflict conflict
 }
 
@@ -101,7 +103,7 @@ type Decision struct {
 	Reason string
 	// Message is a sentence for the user.
 	Message string
-	// NextCheck is how long until the next look at the target. Zero means that
+	// NextCheck is how long until the next sync. Zero means that
 	// nothing but a change of the ElastiService leads to another decision.
 	NextCheck time.Duration
 	// History belongs into the next observation.
@@ -110,8 +112,8 @@ type Decision struct {
 
 // Decide decides what is to be done with a target. Missing data never leads to
 // an action, and a target sleeps only after a whole cooldown in which every
-// look at every trigger said idle: a look that failed, or that did not take
-// place, starts the cooldown again.
+// evaluation of every trigger said idle: an evaluation that failed, or that did
+// not take place, starts the cooldown again.
 func Decide(o Observation) Decision {
 	history := History{Observed: o.Now, LastActive: o.History.LastActive}
 	none := func(reason, message string, args ...any) Decision {
@@ -124,8 +126,8 @@ func Decide(o Observation) Decision {
 		return Decision{ActionWake, reason, message, o.Interval, history}
 	}
 
-	active := firstWith(o.Triggers, Active)
-	unknown := firstWith(o.Triggers, Unknown)
+	active := firstWith(o.Triggers, evaluators.Active)
+	unknown := firstWith(o.Triggers, evaluators.Unknown)
 	if active != nil {
 		history.LastActive = o.Now
 	}
@@ -147,7 +149,7 @@ func Decide(o Observation) Decision {
 	}
 
 	history.IdleSince = o.Now
-	if before := o.History; !before.IdleSince.IsZero() && o.Now.Sub(before.Observed) <= maxMissedLooks*o.Interval {
+	if before := o.History; !before.IdleSince.IsZero() && o.Now.Sub(before.Observed) <= maxMissedSyncs*o.Interval {
 		history.IdleSince = before.IdleSince
 	}
 	quietSince := latest(history.IdleSince, o.Created, o.LastWake, o.LastActivity, o.TrafficSeen)
@@ -155,7 +157,7 @@ func Decide(o Observation) Decision {
 	switch {
 	case o.SleepRequested:
 		decision := none(v1alpha1.ReasonSleepRequested, "the target is being put to sleep")
-		decision.NextCheck = min(o.Interval, descentCheck)
+		decision.NextCheck = min(o.Interval, scaleDownCheck)
 		return decision
 	case o.Replicas == 0:
 		return none(v1alpha1.ReasonAsleep, "the target sleeps")
@@ -174,15 +176,15 @@ func Decide(o Observation) Decision {
 			Action:    ActionSleep,
 			Reason:    v1alpha1.ReasonIdle,
 			Message:   fmt.Sprintf("every trigger has been idle for %s", o.Cooldown),
-			NextCheck: min(o.Interval, descentCheck),
+			NextCheck: min(o.Interval, scaleDownCheck),
 			History:   history,
 		}
 	}
 }
 
-func firstWith(results []Result, verdict Verdict) *Result {
+func firstWith(results []evaluators.Result, state evaluators.State) *evaluators.Result {
 	for i := range results {
-		if results[i].Verdict == verdict {
+		if results[i].State == state {
 			return &results[i]
 		}
 	}

@@ -22,6 +22,7 @@ import (
 	"time"
 
 	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti/v1alpha1"
+	"github.com/truefoundry/elasti-apiserver/pkg/controller/sleep/evaluators"
 	"github.com/truefoundry/elasti-apiserver/pkg/schedule"
 )
 
@@ -33,9 +34,9 @@ const (
 var (
 	testNow = time.Date(2026, time.January, 7, 12, 0, 0, 0, time.UTC)
 
-	idle    = Result{Idle, v1alpha1.ReasonBelowThreshold, "below 1"}
-	active  = Result{Active, v1alpha1.ReasonThresholdReached, "at least 1"}
-	unknown = Result{Unknown, v1alpha1.ReasonNoData, "the answer is empty"}
+	idle    = evaluators.Result{State: evaluators.Idle, Reason: v1alpha1.ReasonBelowThreshold, Message: "below 1"}
+	active  = evaluators.Result{State: evaluators.Active, Reason: v1alpha1.ReasonThresholdReached, Message: "at least 1"}
+	unknown = evaluators.Result{State: evaluators.Unknown, Reason: v1alpha1.ReasonNoData, Message: "the answer is empty"}
 )
 
 // idleLongEnough is an observation that leads to sleep.
@@ -48,7 +49,7 @@ func idleLongEnough() Observation {
 		LastWake:      testNow.Add(-2 * time.Hour),
 		LastActivity:  testNow.Add(-time.Hour),
 		History:       History{Observed: testNow.Add(-testInterval), IdleSince: testNow.Add(-testCooldown)},
-		Triggers:      []Result{idle, idle},
+		Triggers:      []evaluators.Result{idle, idle},
 		ReplicasKnown: true,
 		Replicas:      2,
 	}
@@ -64,11 +65,11 @@ func TestDecide(t *testing.T) {
 		reason string
 		next   time.Duration
 	}{
-		{"idle for the whole cooldown", func(*Observation) {}, ActionSleep, v1alpha1.ReasonIdle, descentCheck},
+		{"idle for the whole cooldown", func(*Observation) {}, ActionSleep, v1alpha1.ReasonIdle, scaleDownCheck},
 		{"idle, one instant too short", func(o *Observation) { o.History.IdleSince = o.History.IdleSince.Add(time.Nanosecond) }, ActionNone, v1alpha1.ReasonCoolingDown, time.Nanosecond},
 		{"idle, with a long way to go", func(o *Observation) { o.History.IdleSince = o.Now.Add(-time.Minute) }, ActionNone, v1alpha1.ReasonCoolingDown, testInterval},
 		{"the first look", func(o *Observation) { o.History = History{} }, ActionNone, v1alpha1.ReasonCoolingDown, testInterval},
-		{"the first look without a cooldown", func(o *Observation) { o.History, o.Cooldown = History{}, 0 }, ActionSleep, v1alpha1.ReasonIdle, descentCheck},
+		{"the first look without a cooldown", func(o *Observation) { o.History, o.Cooldown = History{}, 0 }, ActionSleep, v1alpha1.ReasonIdle, scaleDownCheck},
 		{"not looked at for a while", func(o *Observation) { o.History.Observed = o.Now.Add(-4 * testInterval) }, ActionNone, v1alpha1.ReasonCoolingDown, testInterval},
 		{"created a moment ago", func(o *Observation) { o.Created = o.Now.Add(-time.Second) }, ActionNone, v1alpha1.ReasonCoolingDown, testInterval},
 		{"woken a moment ago", func(o *Observation) { o.LastWake = o.Now.Add(-time.Second) }, ActionNone, v1alpha1.ReasonCoolingDown, testInterval},
@@ -77,7 +78,7 @@ func TestDecide(t *testing.T) {
 		{"one trigger active", func(o *Observation) { o.Triggers[1] = active }, ActionNone, v1alpha1.ReasonTriggerActive, testInterval},
 		{"one trigger active, asleep", func(o *Observation) { o.Triggers[1], o.Replicas = active, 0 }, ActionWake, v1alpha1.ReasonTriggerActive, testInterval},
 		{"one trigger active, on the way to sleep", func(o *Observation) { o.Triggers[1], o.SleepRequested = active, true }, ActionWake, v1alpha1.ReasonTriggerActive, testInterval},
-		{"one active, one unknown, asleep", func(o *Observation) { o.Triggers, o.Replicas = []Result{unknown, active}, 0 }, ActionWake, v1alpha1.ReasonTriggerActive, testInterval},
+		{"one active, one unknown, asleep", func(o *Observation) { o.Triggers, o.Replicas = []evaluators.Result{unknown, active}, 0 }, ActionWake, v1alpha1.ReasonTriggerActive, testInterval},
 		{"one trigger unknown", func(o *Observation) { o.Triggers[1] = unknown }, ActionNone, v1alpha1.ReasonTriggerUnknown, testInterval},
 		{"one trigger unknown, asleep", func(o *Observation) { o.Triggers[1], o.Replicas = unknown, 0 }, ActionNone, v1alpha1.ReasonTriggerUnknown, testInterval},
 		{"one trigger unknown, on the way to sleep", func(o *Observation) { o.Triggers[1], o.SleepRequested = unknown, true }, ActionNone, v1alpha1.ReasonTriggerUnknown, testInterval},
@@ -85,15 +86,15 @@ func TestDecide(t *testing.T) {
 		{"no triggers, asleep", func(o *Observation) { o.Triggers, o.Replicas = nil, 0 }, ActionNone, v1alpha1.ReasonNoTriggers, 0},
 
 		{"asleep", func(o *Observation) { o.Replicas = 0 }, ActionNone, v1alpha1.ReasonAsleep, testInterval},
-		{"on the way to sleep", func(o *Observation) { o.SleepRequested = true }, ActionNone, v1alpha1.ReasonSleepRequested, descentCheck},
+		{"on the way to sleep", func(o *Observation) { o.SleepRequested = true }, ActionNone, v1alpha1.ReasonSleepRequested, scaleDownCheck},
 		{"no resolver", func(o *Observation) { o.Obstacle = "no resolver is ready" }, ActionNone, v1alpha1.ReasonNotReady, testInterval},
 		{"no resolver, asleep and active", func(o *Observation) {
-			o.Obstacle, o.Replicas, o.Triggers = "no resolver is ready", 0, []Result{active}
+			o.Obstacle, o.Replicas, o.Triggers = "no resolver is ready", 0, []evaluators.Result{active}
 		}, ActionWake, v1alpha1.ReasonTriggerActive, testInterval},
 		{"target unknown", func(o *Observation) { o.ReplicasKnown = false }, ActionNone, v1alpha1.ReasonTargetUnknown, testInterval},
-		{"target unknown, active", func(o *Observation) { o.ReplicasKnown, o.Replicas, o.Triggers = false, 0, []Result{active} }, ActionNone, v1alpha1.ReasonTargetUnknown, testInterval},
+		{"target unknown, active", func(o *Observation) { o.ReplicasKnown, o.Replicas, o.Triggers = false, 0, []evaluators.Result{active} }, ActionNone, v1alpha1.ReasonTargetUnknown, testInterval},
 
-		{"inside the enabled period", func(o *Observation) { o.EnabledPeriod = officeHours }, ActionSleep, v1alpha1.ReasonIdle, descentCheck},
+		{"inside the enabled period", func(o *Observation) { o.EnabledPeriod = officeHours }, ActionSleep, v1alpha1.ReasonIdle, scaleDownCheck},
 		{"outside the enabled period", func(o *Observation) { o.EnabledPeriod = nights }, ActionNone, v1alpha1.ReasonOutsideEnabledPeriod, testInterval},
 		{"outside the enabled period, asleep", func(o *Observation) { o.EnabledPeriod, o.Replicas = nights, 0 }, ActionWake, v1alpha1.ReasonOutsideEnabledPeriod, testInterval},
 		{"outside the enabled period, nothing known of triggers", func(o *Observation) {
@@ -134,7 +135,7 @@ func mustParse(t *testing.T, expression, duration string) *schedule.Period {
 // look is one step of a simulated target.
 type look struct {
 	after    time.Duration
-	triggers []Result
+	triggers []evaluators.Result
 }
 
 // simulate decides at each look until the target sleeps, and returns the time
@@ -161,13 +162,13 @@ func TestMissingDataNeverSleepsATarget(t *testing.T) {
 		slept := simulate(func(yield func(look) bool) {
 			var sinceMissing time.Duration
 			for range 2000 {
-				next := look{after: time.Duration(random.Int64N(int64(2 * testInterval))), triggers: []Result{idle, idle}}
+				next := look{after: time.Duration(random.Int64N(int64(2 * testInterval))), triggers: []evaluators.Result{idle, idle}}
 				switch {
 				case sinceMissing+next.after >= testCooldown:
 					if random.IntN(2) == 0 {
 						next.triggers[random.IntN(2)] = unknown
 					} else {
-						next.after = maxMissedLooks*testInterval + 1
+						next.after = maxMissedSyncs*testInterval + 1
 					}
 				case random.IntN(50) == 0:
 					next.triggers[random.IntN(2)] = unknown
@@ -175,7 +176,7 @@ func TestMissingDataNeverSleepsATarget(t *testing.T) {
 					next.triggers[random.IntN(2)] = active
 				}
 				sinceMissing += next.after
-				if firstWith(next.triggers, Unknown) != nil || next.after > maxMissedLooks*testInterval {
+				if firstWith(next.triggers, evaluators.Unknown) != nil || next.after > maxMissedSyncs*testInterval {
 					sinceMissing = 0
 				}
 				if !yield(next) {
@@ -198,12 +199,12 @@ func TestSleepsAfterAWholeCooldownOfIdleLooks(t *testing.T) {
 		var quietSince time.Time
 		slept := simulate(func(yield func(look) bool) {
 			for {
-				next := look{after: time.Duration(random.Int64N(int64(testInterval))), triggers: []Result{idle}}
+				next := look{after: time.Duration(random.Int64N(int64(testInterval))), triggers: []evaluators.Result{idle}}
 				now = now.Add(next.after)
 				if random.IntN(30) == 0 {
-					next.triggers = []Result{[]Result{active, unknown}[random.IntN(2)]}
+					next.triggers = []evaluators.Result{[]evaluators.Result{active, unknown}[random.IntN(2)]}
 				}
-				wasIdle := next.triggers[0].Verdict == Idle
+				wasIdle := next.triggers[0].State == evaluators.Idle
 				if !wasIdle {
 					quietSince = time.Time{}
 				} else if quietSince.IsZero() {
@@ -228,7 +229,7 @@ func TestSleepsAfterAWholeCooldownOfIdleLooks(t *testing.T) {
 // Waking and sleeping start from what a resolver saw, not from when it was
 // looked at.
 func TestARequestEachMinuteNeverSleepsATarget(t *testing.T) {
-	observation := Observation{Now: testNow, Created: testNow, Interval: testInterval, Cooldown: 61 * time.Second, ReplicasKnown: true, Replicas: 1, Triggers: []Result{idle}}
+	observation := Observation{Now: testNow, Created: testNow, Interval: testInterval, Cooldown: 61 * time.Second, ReplicasKnown: true, Replicas: 1, Triggers: []evaluators.Result{idle}}
 	random := rand.New(rand.NewPCG(1, 3))
 	for observation.Now.Before(testNow.Add(24 * time.Hour)) {
 		observation.Now = observation.Now.Add(time.Duration(random.Int64N(int64(testInterval))))

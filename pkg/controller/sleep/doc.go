@@ -16,9 +16,16 @@ limitations under the License.
 
 // Package sleep decides when targets sleep and when they are kept awake.
 //
-// The path of one decision: the Scheduler looks at an ElastiService when its
-// time has come, Evaluators tell whether its triggers are idle, Decide makes
-// one decision of all that is observed, and the Sleeper or the Waker carries it
-// out through the API. How a target is scaled to zero without losing requests
-// is the business of pkg/controller/elastiservice.
+// The path of one decision: the Scheduler syncs an ElastiService when its time
+// has come, evaluators report whether its triggers are idle, Decide makes one
+// decision of all that is observed, and the Sleeper or the Waker carries it out
+// through the API. How a target is scaled to zero without losing requests is
+// decided in pkg/controller/elastiservice.
+//
+// Its packages:
+//
+//   - evaluators: one file for each type of trigger, behind one interface
+//   - queries: limits and deduplicates what evaluators send to servers
+//   - credentials: reads the Secrets and ConfigMaps that triggers refer to
+//   - reports: reads what resolvers report about traffic
 package sleep

@@ -23,6 +23,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/clock"
+
+	"github.com/truefoundry/elasti-apiserver/pkg/controller/sleep/evaluators"
 )
 
 // Metrics count what is decided and what it saves. The series of an
@@ -76,11 +78,11 @@ func NewMetrics(registerer prometheus.Registerer, clock clock.PassiveClock) *Met
 		clock: clock,
 		evaluations: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "elasti_operator_trigger_evaluations_total",
-			Help: "Number of evaluations of triggers, by type and by what they say: idle, active or unknown.",
+			Help: "Number of evaluations of triggers, by type and by their result: idle, active or unknown.",
 		}, []string{"type", "result"}),
 		decisions: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "elasti_operator_sleep_decisions_total",
-			Help: "Number of looks at ElastiServices, by what is done: none, sleep or wake. In a dry run it is not done.",
+			Help: "Number of decisions about ElastiServices, by what is done: none, sleep or wake. In a dry run it is not done.",
 		}, []string{"action"}),
 		secondsAsleep: prometheus.NewDesc("elasti_operator_asleep_seconds_total",
 			"Seconds that the target of an ElastiService has slept.", perObject, nil),
@@ -125,8 +127,8 @@ func (m *Metrics) Collect(metrics chan<- prometheus.Metric) {
 	}
 }
 
-func (m *Metrics) evaluated(triggerType string, verdict Verdict) {
-	m.evaluations.WithLabelValues(triggerType, string(verdict)).Inc()
+func (m *Metrics) evaluated(triggerType string, state evaluators.State) {
+	m.evaluations.WithLabelValues(triggerType, string(state)).Inc()
 }
 
 func (m *Metrics) decided(action Action) { m.decisions.WithLabelValues(string(action)).Inc() }

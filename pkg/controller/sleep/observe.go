@@ -24,6 +24,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti/v1alpha1"
+	"github.com/truefoundry/elasti-apiserver/pkg/controller/sleep/reports"
 	"github.com/truefoundry/elasti-apiserver/pkg/schedule"
 )
 
@@ -34,7 +35,7 @@ func (s *Scheduler) observe(seen snapshot) Observation {
 	observation := Observation{
 		Now:            now,
 		Interval:       s.options.PollingInterval,
-		Cooldown:       cooldown(elastiService),
+		Cooldown:       reports.Cooldown(elastiService),
 		Created:        elastiService.CreationTimestamp.Time,
 		LastWake:       latest(timeOf(status.LastScaledUpTime), seen.woken),
 		LastActivity:   timeOf(status.LastActivityTime),
@@ -68,19 +69,11 @@ func (s *Scheduler) observe(seen snapshot) Observation {
 	return observation
 }
 
-// knowsReplicas tells whether the status says how many replicas the target has.
+// knowsReplicas reports whether the status says how many replicas the target has.
 // While another ElastiService has the Service, that one decides.
 func knowsReplicas(elastiService *v1alpha1.ElastiService) bool {
 	conditions := elastiService.Status.Conditions
 	return meta.IsStatusConditionTrue(conditions, v1alpha1.ConditionTargetFound) && !meta.IsStatusConditionTrue(conditions, v1alpha1.ConditionConflict)
-}
-
-func cooldown(elastiService *v1alpha1.ElastiService) time.Duration {
-	seconds := v1alpha1.DefaultCooldownPeriod
-	if elastiService.Spec.CooldownPeriod != nil {
-		seconds = *elastiService.Spec.CooldownPeriod
-	}
-	return time.Duration(seconds) * time.Second
 }
 
 func minReplicas(elastiService *v1alpha1.ElastiService) int32 {

@@ -24,6 +24,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/client-go/tools/events"
 	"k8s.io/utils/clock"
+
+	"github.com/truefoundry/elasti-apiserver/pkg/controller/sleep/evaluators"
 )
 
 // Defaults of Options.
@@ -36,7 +38,7 @@ const (
 type Options struct {
 	// Evaluators evaluate triggers, by type. A trigger of another type is
 	// unknown, so its target is not put to sleep.
-	Evaluators map[string]Evaluator
+	Evaluators map[string]evaluators.Evaluator
 	// Sleeper asks for targets to be put to sleep, Waker wakes them.
 	Sleeper Sleeper
 	Waker   Waker
@@ -45,19 +47,19 @@ type Options struct {
 	// Recorder records Events about ElastiServices.
 	Recorder events.EventRecorder
 
-	// PollingInterval is the time between two looks at a target. Defaults to
-	// DefaultPollingInterval.
+	// PollingInterval is the time between two evaluations of the triggers of an
+	// ElastiService. Defaults to DefaultPollingInterval.
 	PollingInterval time.Duration
 	// DryRun is true when decisions are not carried out, only recorded as
-	// Events. The annotation DryRunAnnotation does so for one ElastiService.
+	// Events. The annotation v1alpha1.AnnotationDryRun does so for one ElastiService.
 	DryRun bool
-	// Workers is how many ElastiServices are looked at at a time. Defaults to
-	// DefaultWorkers. It bounds how much is asked of all servers together.
+	// Workers is how many ElastiServices are synced at a time. Defaults to
+	// DefaultWorkers. It bounds how many queries are in flight together.
 	Workers int
 
 	// Clock is the time. Defaults to the real clock.
 	Clock clock.WithTicker
-	// Metrics count what is decided. Default to metrics that nobody reads.
+	// Metrics count what is decided. Default to metrics that are not served.
 	Metrics *Metrics
 }
 

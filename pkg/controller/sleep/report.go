@@ -26,11 +26,12 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti/v1alpha1"
+	"github.com/truefoundry/elasti-apiserver/pkg/controller/sleep/evaluators"
 )
 
 const (
 	// activityRefresh is how old the reported activity of a target that is
-	// used may get: a write for each look would be one each interval for
+	// used may get: a write for each sync would be one each interval for
 	// every ElastiService.
 	activityRefresh = 15 * time.Minute
 	// activityDelay is the part of the cooldown after which a target that
@@ -41,7 +42,7 @@ const (
 
 // reportOf returns what is to be reported after a decision, and whether that
 // differs from what is reported already. Results are nil when the triggers were
-// not looked at.
+// not evaluated.
 func reportOf(elastiService *v1alpha1.ElastiService, observation Observation, decision Decision, dryRun bool) (Report, bool) {
 	reported := &elastiService.Status
 	before := Report{
@@ -51,25 +52,25 @@ func reportOf(elastiService *v1alpha1.ElastiService, observation Observation, de
 		DryRun:          meta.FindStatusCondition(reported.Conditions, v1alpha1.ConditionDryRun),
 	}
 	after := before
-	if activity := latest(decision.History.LastActive, observation.LastWake); activityIsNews(activity, observation, decision) {
+	if activity := latest(decision.History.LastActive, observation.LastWake); activityChanged(activity, observation, decision) {
 		after.LastActivity = ptr.To(metav1.NewTime(activity).Rfc3339Copy())
 	}
 	switch {
 	case len(elastiService.Spec.Triggers) == 0:
 		after.TriggersHealthy = nil
 	case len(observation.Triggers) > 0:
-		after.TriggersHealthy = judgeTriggers(elastiService, observation)
+		after.TriggersHealthy = computeTriggersHealthy(elastiService, observation)
 	}
-	after.ScalingConflict = judgeConflict(elastiService, observation)
+	after.ScalingConflict = computeScalingConflict(elastiService, observation)
 	after.DryRun = nil
 	if dryRun {
-		after.DryRun = judgeDryRun(elastiService, observation, decision)
+		after.DryRun = computeDryRun(elastiService, observation, decision)
 	}
 	return after, !equality.Semantic.DeepEqual(before, after)
 }
 
-// activityIsNews tells whether a time of activity is worth a write.
-func activityIsNews(activity time.Time, observation Observation, decision Decision) bool {
+// activityChanged reports whether a time of activity is worth a write.
+func activityChanged(activity time.Time, observation Observation, decision Decision) bool {
 	newer := activity.Sub(observation.LastActivity)
 	switch {
 	case activity.IsZero() || newer < time.Second:
@@ -82,8 +83,8 @@ func activityIsNews(activity time.Time, observation Observation, decision Decisi
 	}
 }
 
-// judgeTriggers decides TriggersHealthy.
-func judgeTriggers(elastiService *v1alpha1.ElastiService, observation Observation) *metav1.Condition {
+// computeTriggersHealthy computes TriggersHealthy.
+func computeTriggersHealthy(elastiService *v1alpha1.ElastiService, observation Observation) *metav1.Condition {
 	condition := metav1.Condition{
 		Type:    v1alpha1.ConditionTriggersHealthy,
 		Status:  metav1.ConditionTrue,
@@ -92,10 +93,10 @@ func judgeTriggers(elastiService *v1alpha1.ElastiService, observation Observatio
 	}
 	for i := range observation.Triggers {
 		result := &observation.Triggers[i]
-		if result.Verdict == Unknown && result.Reason == v1alpha1.ReasonAwaitingReports {
+		if result.State == evaluators.Unknown && result.Reason == v1alpha1.ReasonAwaitingReports {
 			return meta.FindStatusCondition(elastiService.Status.Conditions, v1alpha1.ConditionTriggersHealthy)
 		}
-		if result.Verdict == Unknown {
+		if result.State == evaluators.Unknown {
 			condition.Status, condition.Reason = metav1.ConditionFalse, result.Reason
 			condition.Message = fmt.Sprintf("triggers[%d] (%s): %s", i, elastiService.Spec.Triggers[i].Type, result.Message)
 			break
@@ -105,9 +106,9 @@ func judgeTriggers(elastiService *v1alpha1.ElastiService, observation Observatio
 	return transition(elastiService, before, observation.Now, condition)
 }
 
-// judgeDryRun decides DryRun for an ElastiService whose decisions are not
+// computeDryRun computes DryRun for an ElastiService whose decisions are not
 // carried out.
-func judgeDryRun(elastiService *v1alpha1.ElastiService, observation Observation, decision Decision) *metav1.Condition {
+func computeDryRun(elastiService *v1alpha1.ElastiService, observation Observation, decision Decision) *metav1.Condition {
 	reason := map[Action]string{ActionNone: v1alpha1.ReasonNoAction, ActionSleep: v1alpha1.ReasonWouldSleep, ActionWake: v1alpha1.ReasonWouldWake}[decision.Action]
 	before := meta.FindStatusCondition(elastiService.Status.Conditions, v1alpha1.ConditionDryRun)
 	return transition(elastiService, before, observation.Now, metav1.Condition{

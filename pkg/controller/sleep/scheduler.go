@@ -31,6 +31,9 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti/v1alpha1"
+	"github.com/truefoundry/elasti-apiserver/pkg/controller/sleep/evaluators"
+	"github.com/truefoundry/elasti-apiserver/pkg/controller/sleep/queries"
+	"github.com/truefoundry/elasti-apiserver/pkg/controller/sleep/reports"
 )
 
 const (
@@ -38,19 +41,20 @@ const (
 	// … up to 5 s.
 	firstBusyPause = 100 * time.Millisecond
 	lastBusyPause  = 5 * time.Second
-	// pollingJitter is by how much of the interval looks are put off at most,
-	// so that those that began together spread. Never the other way: an
-	// answer that is an interval old is asked for again.
+	// pollingJitter is by how much of the interval syncs are put off at most,
+	// so that those that began together spread. Never the other way: a result
+	// that is an interval old is queried again.
 	pollingJitter = 0.1
 	// sleepMaxAge is how old data may be that a target is put to sleep on.
 	sleepMaxAge = time.Second
 )
 
-// errGone means that an ElastiService does not exist any more, or is about to.
-var errGone = errors.New("the ElastiService is gone")
+// errDeleted means that an ElastiService does not exist any more, or is being
+// deleted.
+var errDeleted = errors.New("the ElastiService is deleted")
 
-// Scheduler looks at each ElastiService when its time has come. Make it with
-// New and run it once.
+// Scheduler syncs each ElastiService when its time has come. Make it with New
+// and run it once.
 type Scheduler struct {
 	options Options
 	clock   clock.WithTicker
@@ -119,7 +123,7 @@ func (s *Scheduler) Run(ctx context.Context) error {
 					return
 				}
 				if ctx.Err() == nil {
-					s.look(ctx, key)
+					s.sync(ctx, key)
 				}
 				queue.Done(key)
 			}
@@ -129,7 +133,7 @@ func (s *Scheduler) Run(ctx context.Context) error {
 	return nil
 }
 
-// start gives everyone who is known already a time.
+// start schedules the ElastiServices that are known already.
 func (s *Scheduler) start(queue workqueue.TypedRateLimitingInterface[types.NamespacedName]) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -139,7 +143,7 @@ func (s *Scheduler) start(queue workqueue.TypedRateLimitingInterface[types.Names
 	}
 }
 
-// stop forgets everything. What is heard of later is of no use.
+// stop forgets everything, and what changes later.
 func (s *Scheduler) stop() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -153,7 +157,7 @@ func (s *Scheduler) stop() {
 	}
 }
 
-// firstDelay spreads the first looks over an interval.
+// firstDelay spreads the first syncs over an interval.
 func (s *Scheduler) firstDelay() time.Duration {
 	return rand.N(s.options.PollingInterval)
 }
@@ -181,7 +185,7 @@ func (s *Scheduler) created(elastiService *v1alpha1.ElastiService) {
 	known := &subject{elastiService: elastiService}
 	if meta.IsStatusConditionTrue(elastiService.Status.Conditions, v1alpha1.ConditionScalingConflict) {
 		// It was there before a restart, with more disturbed sleeps maybe.
-		pause := backoff(max(cooldown(elastiService), s.options.PollingInterval), conflictSleeps)
+		pause := backoff(max(reports.Cooldown(elastiService), s.options.PollingInterval), conflictSleeps)
 		known.conflict = conflict{disturbed: conflictSleeps, by: "somebody else", until: s.clock.Now().Add(pause)}
 	}
 	s.known[key] = known
@@ -202,7 +206,7 @@ func (s *Scheduler) updated(elastiService *v1alpha1.ElastiService) {
 	}
 	s.takeInReplicas(key, elastiService)
 	if before.Generation != elastiService.Generation {
-		// Whoever edits it may have ended the conflict.
+		// The edit may have ended the conflict.
 		known.conflict = conflict{}
 	}
 	edited := before.Generation != elastiService.Generation || isDryRun(before) != isDryRun(elastiService)
@@ -235,14 +239,14 @@ type snapshot struct {
 	conflict      conflict
 }
 
-// get returns an ElastiService as it is now. It fails with errGone for one that
+// get returns an ElastiService as it is now. It fails with errDeleted for one that
 // is not there any more.
 func (s *Scheduler) get(key types.NamespacedName) (snapshot, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	known, ok := s.known[key]
 	if !ok || !known.elastiService.DeletionTimestamp.IsZero() {
-		return snapshot{}, errGone
+		return snapshot{}, errDeleted
 	}
 	if since := known.elastiService.Status.SleptTime; since != nil {
 		known.conflict.slept(s.clock.Since(since.Time))
@@ -250,18 +254,18 @@ func (s *Scheduler) get(key types.NamespacedName) (snapshot, error) {
 	return snapshot{subject: known, elastiService: known.elastiService, woken: known.woken, conflict: known.conflict}, nil
 }
 
-// look looks at an ElastiService and sets the time of the next look.
-func (s *Scheduler) look(ctx context.Context, key types.NamespacedName) {
+// sync decides about an ElastiService and sets the time of the next sync.
+func (s *Scheduler) sync(ctx context.Context, key types.NamespacedName) {
 	next, err := s.decideAndAct(ctx, key)
 	switch {
 	case ctx.Err() != nil:
 		return
-	case errors.Is(err, ErrBusy):
+	case errors.Is(err, queries.ErrBusy):
 		s.queue.AddRateLimited(key)
 		return
-	case errors.Is(err, errGone):
+	case errors.Is(err, errDeleted):
 	case err != nil:
-		klog.FromContext(ctx).Error(err, "Carrying out what was decided failed, it is decided again", "elastiService", key)
+		klog.FromContext(ctx).Error(err, "Failed to sync ElastiService, will retry", "elastiService", key)
 	}
 	s.queue.Forget(key)
 	switch {
@@ -277,7 +281,7 @@ func (s *Scheduler) look(ctx context.Context, key types.NamespacedName) {
 func (s *Scheduler) decideAndAct(ctx context.Context, key types.NamespacedName) (time.Duration, error) {
 	result, err := s.decide(ctx, key, s.options.PollingInterval)
 	if err == nil && (result.decision.Action == ActionSleep || result.observation.SleepRequested) {
-		// Answers may be an interval old, in which somebody may have come.
+		// Results may be an interval old, in which the target may have been used.
 		result, err = s.decide(ctx, key, sleepMaxAge)
 	}
 	if err != nil {
@@ -320,7 +324,7 @@ func (s *Scheduler) decide(ctx context.Context, key types.NamespacedName, maxAge
 		return decided{}, err
 	}
 	if now.subject != before.subject || now.elastiService.Generation != before.elastiService.Generation {
-		return decided{}, ErrBusy
+		return decided{}, queries.ErrBusy
 	}
 	observation = s.observe(now)
 	observation.Triggers = results
@@ -328,30 +332,26 @@ func (s *Scheduler) decide(ctx context.Context, key types.NamespacedName, maxAge
 }
 
 // evaluate returns the results of all triggers of an ElastiService.
-func (s *Scheduler) evaluate(ctx context.Context, elastiService *v1alpha1.ElastiService, maxAge time.Duration) ([]Result, error) {
-	results := make([]Result, len(elastiService.Spec.Triggers))
+func (s *Scheduler) evaluate(ctx context.Context, elastiService *v1alpha1.ElastiService, maxAge time.Duration) ([]evaluators.Result, error) {
+	results := make([]evaluators.Result, len(elastiService.Spec.Triggers))
 	for i := range elastiService.Spec.Triggers {
 		trigger := &elastiService.Spec.Triggers[i]
 		evaluator, ok := s.options.Evaluators[trigger.Type]
 		if !ok {
-			results[i] = notSupported()
+			results[i] = evaluators.NotSupported()
 			continue
 		}
-		result, err := evaluator.Evaluate(ctx, Subject{ElastiService: elastiService, Trigger: trigger, MaxAge: maxAge})
+		result, err := evaluator.Evaluate(ctx, evaluators.Subject{ElastiService: elastiService, Trigger: trigger, MaxAge: maxAge})
 		if err != nil {
 			return nil, err
 		}
 		if ctx.Err() != nil {
 			return nil, ctx.Err()
 		}
-		s.metrics.evaluated(trigger.Type, result.Verdict)
+		s.metrics.evaluated(trigger.Type, result.State)
 		results[i] = result
 	}
 	return results, nil
-}
-
-func notSupported() Result {
-	return unknownBecause(v1alpha1.ReasonNotSupported, "triggers of this type cannot be evaluated, so the target is not put to sleep")
 }
 
 func keyOf(elastiService *v1alpha1.ElastiService) types.NamespacedName {

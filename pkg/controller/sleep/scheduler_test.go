@@ -36,17 +36,19 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti/v1alpha1"
+	"github.com/truefoundry/elasti-apiserver/pkg/controller/sleep/evaluators"
+	"github.com/truefoundry/elasti-apiserver/pkg/controller/sleep/queries"
 )
 
 // fakeTrigger evaluates every trigger to what it is set to.
 type fakeTrigger struct {
 	mu sync.Mutex
 	// say returns the result for an ElastiService and when it can be had.
-	say   func(ctx context.Context, name string) (Result, error)
+	say   func(ctx context.Context, name string) (evaluators.Result, error)
 	looks map[string][]time.Time
 }
 
-func (f *fakeTrigger) Evaluate(ctx context.Context, subject Subject) (Result, error) {
+func (f *fakeTrigger) Evaluate(ctx context.Context, subject evaluators.Subject) (evaluators.Result, error) {
 	f.mu.Lock()
 	f.looks[subject.ElastiService.Name] = append(f.looks[subject.ElastiService.Name], time.Now())
 	say := f.say
@@ -54,14 +56,14 @@ func (f *fakeTrigger) Evaluate(ctx context.Context, subject Subject) (Result, er
 	return say(ctx, subject.ElastiService.Name)
 }
 
-func (f *fakeTrigger) says(say func(ctx context.Context, name string) (Result, error)) {
+func (f *fakeTrigger) says(say func(ctx context.Context, name string) (evaluators.Result, error)) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.say = say
 }
 
-func (f *fakeTrigger) always(result Result) {
-	f.says(func(context.Context, string) (Result, error) { return result, nil })
+func (f *fakeTrigger) always(result evaluators.Result) {
+	f.says(func(context.Context, string) (evaluators.Result, error) { return result, nil })
 }
 
 func (f *fakeTrigger) looksAt(name string) []time.Time {
@@ -222,7 +224,7 @@ func inBubble(t *testing.T, change func(*Options), test func(t *testing.T, f *fi
 		}
 		f.trigger.always(idle)
 		options := Options{
-			Evaluators: map[string]Evaluator{"fake": f.trigger},
+			Evaluators: map[string]evaluators.Evaluator{"fake": f.trigger},
 			Sleeper:    f.fakeCluster,
 			Waker:      f.fakeCluster,
 			Reporter:   f.fakeCluster,
@@ -303,7 +305,7 @@ func TestSchedulerKeepsATargetAwakeThatIsUsedDuringItsDescent(t *testing.T) {
 		}
 		f.want(t, "sleep shop")
 		f.trigger.always(active)
-		pass(descentCheck)
+		pass(scaleDownCheck)
 		f.want(t, "wake shop")
 	})
 }
@@ -328,7 +330,7 @@ func TestSchedulerTriesAgainAfterACooldown(t *testing.T) {
 func TestSchedulerLooksAgainBeforeSleep(t *testing.T) {
 	inBubble(t, nil, func(t *testing.T, f *fixture) {
 		var second bool
-		f.trigger.says(func(context.Context, string) (Result, error) {
+		f.trigger.says(func(context.Context, string) (evaluators.Result, error) {
 			if created := f.trigger.looksAt("shop")[0]; time.Since(created) >= testCooldown {
 				if second {
 					return active, nil
@@ -378,9 +380,9 @@ func TestSchedulerHasATimerForEach(t *testing.T) {
 // time; a busy server takes none.
 func TestSchedulerBusyServerDelaysOnlyItsOwn(t *testing.T) {
 	inBubble(t, nil, func(t *testing.T, f *fixture) {
-		f.trigger.says(func(_ context.Context, name string) (Result, error) {
+		f.trigger.says(func(_ context.Context, name string) (evaluators.Result, error) {
 			if name != "other" {
-				return Result{}, ErrBusy
+				return evaluators.Result{}, queries.ErrBusy
 			}
 			return active, nil
 		})

@@ -17,6 +17,7 @@ limitations under the License.
 package sleep
 
 import (
+	"context"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -24,10 +25,12 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	clocktesting "k8s.io/utils/clock/testing"
 	"k8s.io/utils/ptr"
 
 	"github.com/truefoundry/elasti-apiserver/pkg/activity"
 	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti/v1alpha1"
+	"github.com/truefoundry/elasti-apiserver/pkg/controller/sleep/evaluators"
 )
 
 const trafficCooldown = 40 * time.Second
@@ -63,65 +66,6 @@ func byTraffic() *v1alpha1.ElastiService {
 			Replicas: 1,
 			Activity: []v1alpha1.ResolverActivity{reported("a", 5*time.Second, nil), reported("b", 9*time.Second, nil)},
 		},
-	}
-}
-
-func TestTrafficVerdicts(t *testing.T) {
-	stale := activity.Staleness(trafficCooldown) + time.Millisecond
-	open := func(entry *v1alpha1.ResolverActivity) { entry.Open = 1 }
-	for name, test := range map[string]struct {
-		change func(*v1alpha1.ElastiService)
-		ready  []string
-		want   Verdict
-		reason string
-	}{
-		"quiet":                     {nil, []string{"a", "b"}, Idle, v1alpha1.ReasonNoTraffic},
-		"used a moment ago":         {func(e *v1alpha1.ElastiService) { e.Status.Activity[0].LastRequestTime = microTime(0) }, []string{"a", "b"}, Idle, v1alpha1.ReasonNoTraffic},
-		"open":                      {func(e *v1alpha1.ElastiService) { e.Status.Activity[1].Open = 1 }, []string{"a", "b"}, Active, v1alpha1.ReasonTraffic},
-		"open, asleep":              {func(e *v1alpha1.ElastiService) { e.Status.Activity[1].Open, e.Status.Replicas = 1, 0 }, []string{"a", "b"}, Active, v1alpha1.ReasonTraffic},
-		"open where it is drained":  {func(e *v1alpha1.ElastiService) { e.Status.Activity[1].Open = 1 }, []string{"a"}, Active, v1alpha1.ReasonTraffic},
-		"open at one that died":     {func(e *v1alpha1.ElastiService) { e.Status.Activity[1] = reported("b", stale, open) }, []string{"a"}, Idle, v1alpha1.ReasonNoTraffic},
-		"one has not reported":      {nil, []string{"a", "b", "c"}, Unknown, v1alpha1.ReasonNotReported},
-		"one reported too long ago": {func(e *v1alpha1.ElastiService) { e.Status.Activity[0] = reported("a", stale, nil) }, []string{"a", "b"}, Unknown, v1alpha1.ReasonNotReported},
-		"one is killed while open":  {func(e *v1alpha1.ElastiService) { e.Status.Activity[0] = reported("a", stale, open) }, []string{"a", "b"}, Unknown, v1alpha1.ReasonNotReported},
-		"one that is gone is stale": {func(e *v1alpha1.ElastiService) { e.Status.Activity[0] = reported("a", stale, nil) }, []string{"b"}, Idle, v1alpha1.ReasonNoTraffic},
-		"reported by a clock ahead": {func(e *v1alpha1.ElastiService) { e.Status.Activity[0] = reported("a", -time.Second, nil) }, []string{"a", "b"}, Idle, v1alpha1.ReasonNoTraffic},
-		"reported in the far future": {func(e *v1alpha1.ElastiService) { e.Status.Activity[0] = reported("a", -stale, nil) },
-			[]string{"a", "b"}, Unknown, v1alpha1.ReasonNotReported},
-		"nothing reported":    {func(e *v1alpha1.ElastiService) { e.Status.Activity = nil }, []string{"a"}, Unknown, v1alpha1.ReasonNotReported},
-		"no resolver":         {nil, []string{}, Unknown, v1alpha1.ReasonNotReported},
-		"resolvers not known": {nil, nil, Unknown, v1alpha1.ReasonAwaitingReports},
-		"asleep, no reports":  {func(e *v1alpha1.ElastiService) { e.Status.Activity, e.Status.Replicas = nil, 0 }, []string{"a"}, Idle, v1alpha1.ReasonNoTraffic},
-		"woken a moment ago": {func(e *v1alpha1.ElastiService) {
-			e.Status.Activity = nil
-			e.Status.LastScaledUpTime = ptr.To(metav1.NewTime(testNow.Add(-time.Second)))
-		}, []string{"a"}, Unknown, v1alpha1.ReasonAwaitingReports},
-		"created a moment ago": {func(e *v1alpha1.ElastiService) {
-			e.Status.Activity = nil
-			e.CreationTimestamp = metav1.NewTime(testNow)
-		}, []string{"a"}, Unknown, v1alpha1.ReasonAwaitingReports},
-		"not in the path": {func(e *v1alpha1.ElastiService) { e.Spec.Proxy = nil }, []string{"a", "b"}, Unknown, v1alpha1.ReasonResolversNotInPath},
-		"not always in the path": {func(e *v1alpha1.ElastiService) { e.Spec.Proxy.Policy = v1alpha1.ProxyWhenAsleep },
-			[]string{"a", "b"}, Unknown, v1alpha1.ReasonResolversNotInPath},
-		"a request on the way to sleep": {func(e *v1alpha1.ElastiService) {
-			e.Status.SleepRequestedTime = ptr.To(metav1.NewTime(testNow.Add(-2 * time.Second)))
-			e.Status.Activity[0].LastRequestTime = microTime(time.Second)
-		}, []string{"a", "b"}, Active, v1alpha1.ReasonTraffic},
-		"no request on the way to sleep": {func(e *v1alpha1.ElastiService) {
-			e.Status.SleepRequestedTime = ptr.To(metav1.NewTime(testNow.Add(-2 * time.Second)))
-			e.Status.Activity[0].LastRequestTime = microTime(50 * time.Second)
-		}, []string{"a", "b"}, Idle, v1alpha1.ReasonNoTraffic},
-	} {
-		t.Run(name, func(t *testing.T) {
-			elastiService := byTraffic()
-			if test.change != nil {
-				test.change(elastiService)
-			}
-			result := judgeTraffic(elastiService, test.ready, test.ready != nil, testNow)
-			if result.Verdict != test.want || result.Reason != test.reason || result.Message == "" {
-				t.Errorf("got %+v, want %s because of %s", result, test.want, test.reason)
-			}
-		})
 	}
 }
 
@@ -165,7 +109,7 @@ type world struct {
 	now           time.Time
 	resolvers     []*simulatedResolver
 	history       History
-	nextLook      time.Time
+	nextSync      time.Time
 	lastTraffic   time.Time
 	// lastCutOff is when a resolver last could not report what it saw.
 	lastCutOff time.Time
@@ -228,7 +172,7 @@ func (w *world) step(traffic, accidents bool) {
 		w.use(r, traffic)
 		w.report(r)
 	}
-	w.look()
+	w.sync()
 }
 
 // use makes requests come and go at a resolver.
@@ -269,13 +213,24 @@ func (w *world) report(r *simulatedResolver) {
 	after.Status = *status
 	w.elastiService = after
 	if trafficTurned(before, after) {
-		w.nextLook = w.now
+		w.nextSync = w.now
 	}
 }
 
-// look decides as the scheduler does, when it is time.
-func (w *world) look() {
-	if w.now.Before(w.nextLook) || !w.asleep.IsZero() {
+// evaluate returns the result of the trigger.
+func (w *world) evaluate(ready []string) evaluators.Result {
+	resolvers := &evaluators.Resolvers{}
+	resolvers.Set(ready)
+	result, err := evaluators.NewTraffic(resolvers, clocktesting.NewFakePassiveClock(w.now)).Evaluate(context.Background(), evaluators.Subject{ElastiService: w.elastiService})
+	if err != nil {
+		panic(err)
+	}
+	return result
+}
+
+// sync decides as the scheduler does, when it is time.
+func (w *world) sync() {
+	if w.now.Before(w.nextSync) || !w.asleep.IsZero() {
 		return
 	}
 	var ready []string
@@ -288,10 +243,10 @@ func (w *world) look() {
 		Now: w.now, Interval: testInterval, Cooldown: trafficCooldown, History: w.history,
 		Created:       w.elastiService.CreationTimestamp.Time,
 		TrafficSeen:   trafficSeen(w.elastiService, w.now),
-		Triggers:      []Result{judgeTraffic(w.elastiService, ready, true, w.now)},
+		Triggers:      []evaluators.Result{w.evaluate(ready)},
 		ReplicasKnown: true, Replicas: 1,
 	})
-	w.history, w.nextLook = decision.History, w.now.Add(decision.NextCheck)
+	w.history, w.nextSync = decision.History, w.now.Add(decision.NextCheck)
 	if decision.Action == ActionSleep {
 		w.asleep = w.now
 	}
@@ -326,33 +281,6 @@ func TestResolversThatDieNeitherPutATargetToSleepNorKeepItAwake(t *testing.T) {
 		}
 		if quiet := w.asleep.Sub(w.lastTraffic); quiet < trafficCooldown-activity.Interval(trafficCooldown) {
 			t.Fatalf("seed %d: asleep %s after the last traffic", seed, quiet)
-		}
-	}
-}
-
-// Not even one of the reports that are missing is taken for silence.
-func TestMissingReportsNeverSleepATarget(t *testing.T) {
-	random := rand.New(rand.NewPCG(7, 7))
-	staleness := activity.Staleness(trafficCooldown)
-	for range 20000 {
-		elastiService := byTraffic()
-		elastiService.Status.Activity = nil
-		missing, ready := false, []string{}
-		for i := range 1 + random.IntN(4) {
-			name := fmt.Sprintf("resolver-%d", i)
-			ready = append(ready, name)
-			ago := time.Duration(random.Int64N(int64(2 * staleness)))
-			switch {
-			case random.IntN(3) == 0:
-				missing = true
-				continue
-			case ago > staleness:
-				missing = true
-			}
-			elastiService.Status.Activity = append(elastiService.Status.Activity, reported(name, ago, nil))
-		}
-		if result := judgeTraffic(elastiService, ready, true, testNow); missing != (result.Verdict == Unknown) {
-			t.Fatalf("got %+v of the resolvers %v and the reports %+v", result, ready, elastiService.Status.Activity)
 		}
 	}
 }

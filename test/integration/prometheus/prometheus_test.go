@@ -39,7 +39,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 
 	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti/v1alpha1"
-	"github.com/truefoundry/elasti-apiserver/pkg/controller/sleep"
+	"github.com/truefoundry/elasti-apiserver/pkg/controller/sleep/evaluators"
 	"github.com/truefoundry/elasti-apiserver/pkg/triggers"
 )
 
@@ -169,29 +169,29 @@ func TestRestartOfPrometheusNeverLooksIdle(t *testing.T) {
 	app := newApplication(t)
 	app.busy.Store(true)
 	prometheus := newServer(t, strings.TrimPrefix(app.URL, "http://"))
-	evaluator := sleep.NewPrometheus(sleep.PrometheusOptions{ServerAddress: "http://" + prometheus.address, UptimeWindow: uptimeWindow})
+	evaluator := evaluators.NewPrometheus(evaluators.PrometheusOptions{ServerAddress: "http://" + prometheus.address, UptimeWindow: uptimeWindow})
 	defer evaluator.CloseIdleConnections()
-	subject := sleep.Subject{
+	subject := evaluators.Subject{
 		ElastiService: &v1alpha1.ElastiService{},
 		Trigger: &v1alpha1.ScaleTrigger{Type: triggers.TypePrometheus, Metadata: &runtime.RawExtension{
 			Raw: fmt.Appendf(nil, `{"query":%q,"threshold":1,"uptimeFilter":"job=\"shop\""}`, query),
 		}},
 	}
-	// await evaluates until the verdict is the one that is wanted, and fails
-	// when it is the other one before.
-	await := func(want, never sleep.Verdict) {
+	// await evaluates until the state is the one that is wanted, and fails when
+	// it is the other one before.
+	await := func(want, never evaluators.State) {
 		t.Helper()
-		var last sleep.Result
+		var last evaluators.Result
 		err := wait.PollUntilContextTimeout(t.Context(), pollInterval, patience, true, func(ctx context.Context) (bool, error) {
 			result, err := evaluator.Evaluate(ctx, subject)
 			if err != nil {
 				return false, err
 			}
-			if result.Verdict == never {
+			if result.State == never {
 				return false, fmt.Errorf("got %+v", result)
 			}
 			last = result
-			return result.Verdict == want, nil
+			return result.State == want, nil
 		})
 		if err != nil {
 			t.Fatalf("waiting for %s: %v; the last result is %+v", want, err, last)
@@ -199,18 +199,18 @@ func TestRestartOfPrometheusNeverLooksIdle(t *testing.T) {
 	}
 
 	prometheus.start(t)
-	await(sleep.Active, sleep.Idle)
+	await(evaluators.Active, evaluators.Idle)
 
 	app.busy.Store(false)
-	await(sleep.Idle, sleep.Unknown)
+	await(evaluators.Idle, evaluators.Unknown)
 	app.busy.Store(true)
-	await(sleep.Active, sleep.Unknown)
+	await(evaluators.Active, evaluators.Unknown)
 
 	prometheus.stop(t)
-	await(sleep.Unknown, sleep.Idle)
+	await(evaluators.Unknown, evaluators.Idle)
 	prometheus.start(t)
-	await(sleep.Active, sleep.Idle)
+	await(evaluators.Active, evaluators.Idle)
 
 	app.broken.Store(true)
-	await(sleep.Unknown, sleep.Idle)
+	await(evaluators.Unknown, evaluators.Idle)
 }

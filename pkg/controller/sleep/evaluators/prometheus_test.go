@@ -14,7 +14,7 @@ See the License for the specific language governing permissions and
 limitations under the License.
 */
 
-package sleep
+package evaluators
 
 import (
 	"cmp"
@@ -35,6 +35,7 @@ import (
 	clocktesting "k8s.io/utils/clock/testing"
 
 	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti/v1alpha1"
+	"github.com/truefoundry/elasti-apiserver/pkg/controller/sleep/queries"
 	"github.com/truefoundry/elasti-apiserver/pkg/triggers"
 )
 
@@ -102,47 +103,47 @@ func newTestPrometheus(t *testing.T, options PrometheusOptions) *Prometheus {
 	return prometheus
 }
 
-func TestPrometheusVerdicts(t *testing.T) {
+func TestPrometheusStates(t *testing.T) {
 	for _, test := range []struct {
 		name     string
 		status   int
 		body     string
 		up       string
 		metadata string
-		verdict  Verdict
+		state    State
 		reason   string
 	}{
-		{name: "below", body: vector("4.9"), verdict: Idle, reason: v1alpha1.ReasonBelowThreshold},
-		{name: "equal", body: vector("5"), verdict: Active, reason: v1alpha1.ReasonThresholdReached},
-		{name: "above", body: vector("5.1"), verdict: Active, reason: v1alpha1.ReasonThresholdReached},
-		{name: "scalar", body: `{"status":"success","data":{"resultType":"scalar","result":[1,"0"]}}`, verdict: Idle, reason: v1alpha1.ReasonBelowThreshold},
-		{name: "empty", body: vector(), verdict: Unknown, reason: v1alpha1.ReasonNoData},
-		{name: "two elements", body: vector("0", "0"), verdict: Unknown, reason: v1alpha1.ReasonSeveralElements},
-		{name: "NaN", body: vector("NaN"), verdict: Unknown, reason: v1alpha1.ReasonNotANumber},
-		{name: "minus infinity", body: vector("-Inf"), verdict: Unknown, reason: v1alpha1.ReasonNotANumber},
-		{name: "infinity", body: vector("+Inf"), verdict: Unknown, reason: v1alpha1.ReasonNotANumber},
-		{name: "string", body: `{"status":"success","data":{"resultType":"string","result":[1,"0"]}}`, verdict: Unknown, reason: v1alpha1.ReasonNotANumber},
-		{name: "range", body: `{"status":"success","data":{"resultType":"matrix","result":[]}}`, verdict: Unknown, reason: v1alpha1.ReasonNotANumber},
+		{name: "below", body: vector("4.9"), state: Idle, reason: v1alpha1.ReasonBelowThreshold},
+		{name: "equal", body: vector("5"), state: Active, reason: v1alpha1.ReasonThresholdReached},
+		{name: "above", body: vector("5.1"), state: Active, reason: v1alpha1.ReasonThresholdReached},
+		{name: "scalar", body: `{"status":"success","data":{"resultType":"scalar","result":[1,"0"]}}`, state: Idle, reason: v1alpha1.ReasonBelowThreshold},
+		{name: "empty", body: vector(), state: Unknown, reason: v1alpha1.ReasonNoData},
+		{name: "two elements", body: vector("0", "0"), state: Unknown, reason: v1alpha1.ReasonSeveralElements},
+		{name: "NaN", body: vector("NaN"), state: Unknown, reason: v1alpha1.ReasonNotANumber},
+		{name: "minus infinity", body: vector("-Inf"), state: Unknown, reason: v1alpha1.ReasonNotANumber},
+		{name: "infinity", body: vector("+Inf"), state: Unknown, reason: v1alpha1.ReasonNotANumber},
+		{name: "string", body: `{"status":"success","data":{"resultType":"string","result":[1,"0"]}}`, state: Unknown, reason: v1alpha1.ReasonNotANumber},
+		{name: "range", body: `{"status":"success","data":{"resultType":"matrix","result":[]}}`, state: Unknown, reason: v1alpha1.ReasonNotANumber},
 		{
-			name:    "histogram",
-			body:    `{"status":"success","data":{"resultType":"vector","result":[{"metric":{},"histogram":[1,{"count":"1","sum":"1","buckets":[]}]}]}}`,
-			verdict: Unknown, reason: v1alpha1.ReasonNotANumber,
+			name:  "histogram",
+			body:  `{"status":"success","data":{"resultType":"vector","result":[{"metric":{},"histogram":[1,{"count":"1","sum":"1","buckets":[]}]}]}}`,
+			state: Unknown, reason: v1alpha1.ReasonNotANumber,
 		},
 		{
-			name:    "with warnings",
-			body:    `{"status":"success","warnings":["a store did not answer"],"data":{"resultType":"scalar","result":[1,"0"]}}`,
-			verdict: Unknown, reason: v1alpha1.ReasonDataIncomplete,
+			name:  "with warnings",
+			body:  `{"status":"success","warnings":["a store did not answer"],"data":{"resultType":"scalar","result":[1,"0"]}}`,
+			state: Unknown, reason: v1alpha1.ReasonDataIncomplete,
 		},
-		{name: "not scraped", up: "0", body: vector("0"), verdict: Unknown, reason: v1alpha1.ReasonNotScraped},
-		{name: "not scraped, above", up: "0", body: vector("9"), verdict: Unknown, reason: v1alpha1.ReasonNotScraped},
-		{name: "bad query", status: 400, body: `{"status":"error","errorType":"bad_data","error":"parse error"}`, verdict: Unknown, reason: v1alpha1.ReasonQueryRejected},
-		{name: "no credential", status: 401, body: `go away`, verdict: Unknown, reason: v1alpha1.ReasonServerRefused},
-		{name: "overloaded", status: 503, body: `{"status":"error","errorType":"timeout","error":"too many queries"}`, verdict: Unknown, reason: v1alpha1.ReasonServerFailed},
-		{name: "fails", status: 500, body: `oh no`, verdict: Unknown, reason: v1alpha1.ReasonServerFailed},
-		{name: "a web page", body: `<html>welcome</html>`, verdict: Unknown, reason: v1alpha1.ReasonServerFailed},
-		{name: "sends elsewhere", status: 307, verdict: Unknown, reason: v1alpha1.ReasonServerFailed},
-		{name: "endless", body: `{"status":"success","data":"` + strings.Repeat("x", 2*maxAnswerBytes), verdict: Unknown, reason: v1alpha1.ReasonServerFailed},
-		{name: "bad metadata", metadata: `{"threshold":1}`, verdict: Unknown, reason: v1alpha1.ReasonMetadataInvalid},
+		{name: "not scraped", up: "0", body: vector("0"), state: Unknown, reason: v1alpha1.ReasonNotScraped},
+		{name: "not scraped, above", up: "0", body: vector("9"), state: Unknown, reason: v1alpha1.ReasonNotScraped},
+		{name: "bad query", status: 400, body: `{"status":"error","errorType":"bad_data","error":"parse error"}`, state: Unknown, reason: v1alpha1.ReasonQueryRejected},
+		{name: "no credential", status: 401, body: `go away`, state: Unknown, reason: v1alpha1.ReasonServerRefused},
+		{name: "overloaded", status: 503, body: `{"status":"error","errorType":"timeout","error":"too many queries"}`, state: Unknown, reason: v1alpha1.ReasonServerFailed},
+		{name: "fails", status: 500, body: `oh no`, state: Unknown, reason: v1alpha1.ReasonServerFailed},
+		{name: "a web page", body: `<html>welcome</html>`, state: Unknown, reason: v1alpha1.ReasonServerFailed},
+		{name: "sends elsewhere", status: 307, state: Unknown, reason: v1alpha1.ReasonServerFailed},
+		{name: "endless", body: `{"status":"success","data":"` + strings.Repeat("x", 2*maxResponseBytes), state: Unknown, reason: v1alpha1.ReasonServerFailed},
+		{name: "bad metadata", metadata: `{"threshold":1}`, state: Unknown, reason: v1alpha1.ReasonMetadataInvalid},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			server := newFakePrometheus(t)
@@ -153,8 +154,8 @@ func TestPrometheusVerdicts(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if result.Verdict != test.verdict || result.Reason != test.reason {
-				t.Errorf("got %s because of %s (%s), want %s because of %s", result.Verdict, result.Reason, result.Message, test.verdict, test.reason)
+			if result.State != test.state || result.Reason != test.reason {
+				t.Errorf("got %s because of %s (%s), want %s because of %s", result.State, result.Reason, result.Message, test.state, test.reason)
 			}
 		})
 	}
@@ -178,7 +179,7 @@ func TestPrometheusThatCannotBeAsked(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			prometheus := newTestPrometheus(t, PrometheusOptions{ServerAddress: test.address, Timeout: 100 * time.Millisecond})
 			result, err := prometheus.Evaluate(t.Context(), subjectOf(triggers.TypePrometheus, `{"query":"requests","threshold":5}`))
-			if err != nil || result.Verdict != Unknown || result.Reason != test.reason {
+			if err != nil || result.State != Unknown || result.Reason != test.reason {
 				t.Errorf("got %+v, %v, want unknown because of %s", result, err, test.reason)
 			}
 		})
@@ -207,7 +208,7 @@ func TestPrometheusCredential(t *testing.T) {
 		{"another server", `{"query":"q","threshold":1,"serverAddress":"` + other.URL + `"}`, other, ""},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			if result, err := prometheus.Evaluate(t.Context(), subjectOf(triggers.TypePrometheus, test.metadata)); err != nil || result.Verdict != Idle {
+			if result, err := prometheus.Evaluate(t.Context(), subjectOf(triggers.TypePrometheus, test.metadata)); err != nil || result.State != Idle {
 				t.Fatalf("got %+v, %v", result, err)
 			}
 			if got := test.server.headers.Get("Authorization"); got != test.want {
@@ -225,7 +226,7 @@ func TestPrometheusHeadersDoNotFollowRedirects(t *testing.T) {
 	defer redirecting.Close()
 	prometheus := newTestPrometheus(t, PrometheusOptions{ServerAddress: redirecting.URL})
 	result, err := prometheus.Evaluate(t.Context(), subjectOf(triggers.TypePrometheus, `{"query":"q","threshold":1,"headers":{"X-Token":"secret"}}`))
-	if err != nil || result.Verdict != Unknown {
+	if err != nil || result.State != Unknown {
 		t.Errorf("got %+v, %v, want unknown", result, err)
 	}
 	if elsewhere.headers != nil {
@@ -244,7 +245,7 @@ func TestPrometheusMessagesKeepSecrets(t *testing.T) {
 		`{"query":"q","threshold":1,"serverAddress":"` + address + `%zz"}`,
 	} {
 		result, err := prometheus.Evaluate(t.Context(), subjectOf(triggers.TypePrometheus, metadata))
-		if err != nil || result.Verdict != Unknown || strings.Contains(result.Message, secret) {
+		if err != nil || result.State != Unknown || strings.Contains(result.Message, secret) {
 			t.Errorf("got %+v, %v, want unknown without the secret", result, err)
 		}
 	}
@@ -259,7 +260,7 @@ func TestPrometheusAsksOnceInAnInterval(t *testing.T) {
 		t.Helper()
 		subject := subjectOf(triggers.TypePrometheus, `{"query":`+strconv.Quote(query)+`,"threshold":1,"uptimeFilter":"job=\"shop\""}`)
 		subject.MaxAge = testInterval
-		if result, err := prometheus.Evaluate(t.Context(), subject); err != nil || result.Verdict != Idle {
+		if result, err := prometheus.Evaluate(t.Context(), subject); err != nil || result.State != Idle {
 			t.Fatalf("got %+v, %v", result, err)
 		}
 	}
@@ -287,14 +288,14 @@ func TestPrometheusEvaluationGivenUp(t *testing.T) {
 	prometheus := newTestPrometheus(t, PrometheusOptions{ServerAddress: server.URL})
 	subject := subjectOf(triggers.TypePrometheus, `{"query":"q","threshold":1}`)
 	subject.MaxAge = testInterval
-	for range 2 * maxFaults {
+	for range 2 * queries.MaxFaults {
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
-		if result, err := prometheus.Evaluate(ctx, subject); err != nil || result.Verdict != Unknown {
+		if result, err := prometheus.Evaluate(ctx, subject); err != nil || result.State != Unknown {
 			t.Errorf("got %+v, %v, want unknown", result, err)
 		}
 	}
-	if result, err := prometheus.Evaluate(t.Context(), subject); err != nil || result.Verdict != Idle {
+	if result, err := prometheus.Evaluate(t.Context(), subject); err != nil || result.State != Idle {
 		t.Errorf("got %+v, %v, want idle", result, err)
 	}
 }

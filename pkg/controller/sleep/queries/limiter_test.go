@@ -14,7 +14,7 @@ See the License for the specific language governing permissions and
 limitations under the License.
 */
 
-package sleep
+package queries
 
 import (
 	"context"
@@ -28,28 +28,33 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// hang answers when it is told to, and never before its context ends otherwise.
+const testInterval = 30 * time.Second
+
+// hung is the error of a server that does not respond.
+var hung = &Error{Reason: "ServerFailed", Message: "did not respond in time", ServerFault: true}
+
+// hang responds when it is closed, and otherwise fails when its context ends.
 type hang chan struct{}
 
-func (h hang) put(ctx context.Context) (float64, error) {
+func (h hang) send(ctx context.Context) (float64, error) {
 	select {
 	case <-h:
 		return 1, nil
 	case <-ctx.Done():
-		return 0, serverFault("did not answer in time")
+		return 0, hung
 	}
 }
 
-func TestTheSameQuestionIsAskedOnce(t *testing.T) {
+func TestEqualQueriesAreSentOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		questions := newQuestions(clock.RealClock{}, 0)
-		asked := question{server: "prometheus", text: "up"}
+		limiter := NewLimiter(clock.RealClock{}, 0)
+		query := Query{Server: "prometheus", Text: "up"}
 		answers := hang(make(chan struct{}))
 		count := 0
 		ask := func() (float64, error) {
-			return questions.ask(t.Context(), asked, testInterval, func(ctx context.Context) (float64, error) {
+			return limiter.Do(t.Context(), query, testInterval, func(ctx context.Context) (float64, error) {
 				count++
-				return answers.put(ctx)
+				return answers.send(ctx)
 			})
 		}
 		done := make(chan error)
@@ -77,18 +82,18 @@ func TestTheSameQuestionIsAskedOnce(t *testing.T) {
 	})
 }
 
-// A server that hangs is asked a few questions at a time, then left alone, and
-// other servers are asked all along.
+// A server that hangs gets a few queries at a time, then none for a while, and
+// other servers get theirs all along.
 func TestAServerThatHangsDelaysOnlyItsOwn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		questions := newQuestions(clock.RealClock{}, 0)
+		limiter := NewLimiter(clock.RealClock{}, 0)
 		var asking atomic.Int32
 		busy := 0
 		done := make(chan error)
 		askAll := func(count int, put func(context.Context) (float64, error)) {
 			for i := range count {
 				go func() {
-					_, err := questions.ask(t.Context(), question{"hangs", fmt.Sprint(i)}, 0, put)
+					_, err := limiter.Do(t.Context(), Query{"hangs", fmt.Sprint(i)}, 0, put)
 					done <- err
 				}()
 			}
@@ -96,32 +101,32 @@ func TestAServerThatHangsDelaysOnlyItsOwn(t *testing.T) {
 		askAll(100, func(ctx context.Context) (float64, error) {
 			asking.Add(1)
 			<-ctx.Done()
-			return 0, serverFault("did not answer in time")
+			return 0, hung
 		})
-		for range 100 - maxAskedAtOnce {
+		for range 100 - MaxInFlight {
 			if err := <-done; errors.Is(err, ErrBusy) {
 				busy++
 			}
 		}
-		if asking.Load() != maxAskedAtOnce || busy != 100-maxAskedAtOnce {
-			t.Errorf("asks %d questions at once and turns %d away, want %d and the others", asking.Load(), busy, maxAskedAtOnce)
+		if asking.Load() != MaxInFlight || busy != 100-MaxInFlight {
+			t.Errorf("asks %d questions at once and turns %d away, want %d and the others", asking.Load(), busy, MaxInFlight)
 		}
 		started := time.Now()
-		if _, err := questions.ask(t.Context(), question{"answers", "up"}, 0, func(context.Context) (float64, error) { return 1, nil }); err != nil || time.Since(started) != 0 {
+		if _, err := limiter.Do(t.Context(), Query{"answers", "up"}, 0, func(context.Context) (float64, error) { return 1, nil }); err != nil || time.Since(started) != 0 {
 			t.Errorf("another server answers after %s with %v, want at once", time.Since(started), err)
 		}
-		for range maxAskedAtOnce {
+		for range MaxInFlight {
 			<-done
 		}
 
-		var problem *answerError
+		var problem *Error
 		started = time.Now()
-		if _, err := questions.ask(t.Context(), question{"hangs", "more"}, 0, nil); !errors.As(err, &problem) || time.Since(started) != 0 {
+		if _, err := limiter.Do(t.Context(), Query{"hangs", "more"}, 0, nil); !errors.As(err, &problem) || time.Since(started) != 0 {
 			t.Errorf("got %v after %s, want the failure at once", err, time.Since(started))
 		}
 		<-time.After(faultPause)
 		answers := hang(make(chan struct{}))
-		askAll(2, answers.put)
+		askAll(2, answers.send)
 		if err := <-done; !errors.As(err, &problem) {
 			t.Errorf("got %v, want the failure for all but the one who tries", err)
 		}
@@ -129,21 +134,21 @@ func TestAServerThatHangsDelaysOnlyItsOwn(t *testing.T) {
 		if err := <-done; err != nil {
 			t.Errorf("got %v from the server that is back", err)
 		}
-		if _, err := questions.ask(t.Context(), question{"hangs", "more"}, 0, answers.put); err != nil {
+		if _, err := limiter.Do(t.Context(), Query{"hangs", "more"}, 0, answers.send); err != nil {
 			t.Errorf("got %v from the server that is back", err)
 		}
 	})
 }
 
-// What is too much for a server says nothing of what others ask.
-func TestAQuestionThatHangsDoesNotCondemnItsServer(t *testing.T) {
+// A query that is too expensive for a server says nothing about others.
+func TestAQueryThatHangsDoesNotOpenTheCircuitBreaker(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		questions := newQuestions(clock.RealClock{}, 0)
+		limiter := NewLimiter(clock.RealClock{}, 0)
 		for i := range 10 {
-			if _, err := questions.ask(t.Context(), question{"slow", "expensive"}, 0, hang(nil).put); errors.Is(err, ErrBusy) {
+			if _, err := limiter.Do(t.Context(), Query{"slow", "expensive"}, 0, hang(nil).send); errors.Is(err, ErrBusy) {
 				t.Error(err)
 			}
-			value, err := questions.ask(t.Context(), question{"slow", fmt.Sprint(i)}, 0, func(context.Context) (float64, error) { return 1, nil })
+			value, err := limiter.Do(t.Context(), Query{"slow", fmt.Sprint(i)}, 0, func(context.Context) (float64, error) { return 1, nil })
 			if value != 1 || err != nil {
 				t.Fatalf("got %v, %v after %d questions that hung", value, err, i+1)
 			}

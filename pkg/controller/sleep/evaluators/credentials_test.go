@@ -14,7 +14,7 @@ See the License for the specific language governing permissions and
 limitations under the License.
 */
 
-package sleep
+package evaluators
 
 import (
 	"context"
@@ -41,6 +41,7 @@ import (
 	clocktesting "k8s.io/utils/clock/testing"
 
 	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti/v1alpha1"
+	"github.com/truefoundry/elasti-apiserver/pkg/controller/sleep/credentials"
 	"github.com/truefoundry/elasti-apiserver/pkg/triggers"
 )
 
@@ -70,7 +71,7 @@ func (f *fakeKeys) ReadKey(_ context.Context, namespace string, reference trigge
 	}
 	value, ok := f.values[namespace+" "+reference.String()]
 	if !ok {
-		return nil, "", &MissingKeyError{Reference: reference}
+		return nil, "", &credentials.MissingKeyError{Reference: reference}
 	}
 	return []byte(value), value, nil
 }
@@ -110,7 +111,7 @@ func TestCredentialsOfATrigger(t *testing.T) {
 			keys.set("shop", "monitoring", "user", "shop")
 			prometheus := newTestPrometheus(t, PrometheusOptions{ServerAddress: server.URL, Keys: keys})
 			result := evaluate(t, prometheus, inNamespace("shop", `{"query":"requests","threshold":5,`+test.member+`}`))
-			if result.Verdict != Idle {
+			if result.State != Idle {
 				t.Errorf("got %+v", result)
 			}
 			if got := server.lastHeaders().Get("Authorization"); got != test.want {
@@ -172,7 +173,7 @@ func TestCredentialsThatCannotBeRead(t *testing.T) {
 			server.answers(http.StatusOK, vector("0"))
 			prometheus := newTestPrometheus(t, PrometheusOptions{ServerAddress: server.URL, Keys: &fakeKeys{failing: test.failing}})
 			result := evaluate(t, prometheus, inNamespace("shop", `{"query":"requests","threshold":5,"authorization":{"credentials":{"name":"monitoring","key":"token"}}}`))
-			if result.Verdict != Unknown || result.Reason != v1alpha1.ReasonCredentialsUnavailable || !strings.Contains(result.Message, test.says) {
+			if result.State != Unknown || result.Reason != v1alpha1.ReasonCredentialsUnavailable || !strings.Contains(result.Message, test.says) {
 				t.Errorf("got %+v", result)
 			}
 			if headers := server.lastHeaders(); headers != nil {
@@ -194,7 +195,7 @@ func TestCredentialsAreNotRepeated(t *testing.T) {
 	keys.set("shop", "monitoring", "token", "s3cr3t")
 	prometheus := newTestPrometheus(t, PrometheusOptions{ServerAddress: server.URL, Keys: keys})
 	result := evaluate(t, prometheus, inNamespace("shop", `{"query":"requests","threshold":5,"authorization":{"credentials":{"name":"monitoring","key":"token"}}}`))
-	if result.Reason != v1alpha1.ReasonQueryRejected || strings.Contains(result.Message, "s3cr3t") || !strings.Contains(result.Message, redacted) {
+	if result.Reason != v1alpha1.ReasonQueryRejected || strings.Contains(result.Message, "s3cr3t") || !strings.Contains(result.Message, credentials.Redacted) {
 		t.Errorf("got %+v", result)
 	}
 }
@@ -209,10 +210,10 @@ func TestCredentialsAreReadAgain(t *testing.T) {
 	evaluate(t, prometheus, subject)
 	evaluate(t, prometheus, subject)
 	if keys.reads != 1 {
-		t.Errorf("read %d times, want once in %s", keys.reads, credentialsAge)
+		t.Errorf("read %d times, want once in %s", keys.reads, credentials.MaxAge)
 	}
 	keys.set("shop", "monitoring", "token", "new")
-	clock.SetTime(clock.Now().Add(credentialsAge))
+	clock.SetTime(clock.Now().Add(credentials.MaxAge))
 	evaluate(t, prometheus, subject)
 	if got := server.lastHeaders().Get("Authorization"); got != "Bearer new" {
 		t.Errorf("after the rotation the server got %q", got)
@@ -229,7 +230,7 @@ func TestAnswersStayInTheirNamespace(t *testing.T) {
 	metadata := `{"query":"requests","threshold":5,"authorization":{"credentials":{"name":"monitoring","key":"token"}}}`
 	subject := inNamespace("shop", metadata)
 	subject.MaxAge = time.Minute
-	if result := evaluate(t, prometheus, subject); result.Verdict != Idle {
+	if result := evaluate(t, prometheus, subject); result.State != Idle {
 		t.Fatalf("got %+v", result)
 	}
 	subject = inNamespace("other", metadata)

@@ -14,7 +14,7 @@ See the License for the specific language governing permissions and
 limitations under the License.
 */
 
-package sleep
+package evaluators
 
 import (
 	"cmp"
@@ -37,6 +37,8 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti/v1alpha1"
+	"github.com/truefoundry/elasti-apiserver/pkg/controller/sleep/credentials"
+	"github.com/truefoundry/elasti-apiserver/pkg/controller/sleep/queries"
 	"github.com/truefoundry/elasti-apiserver/pkg/triggers"
 )
 
@@ -46,12 +48,12 @@ const DefaultUptimeWindow = time.Minute
 const (
 	// defaultUptimeFilter selects the up metric of Prometheus itself.
 	defaultUptimeFilter = `container="prometheus"`
-	// uptimeSamples is how many times the uptime is looked at in its window.
+	// uptimeSamples is how many times the uptime is sampled in its window.
 	uptimeSamples = 12
 	// authorizationHeader is the header that the configured credential is for.
 	authorizationHeader = "Authorization"
-	// maxAnswerBytes bounds what is read of an answer: one number is short.
-	maxAnswerBytes = 1 << 20
+	// maxResponseBytes bounds what is read of a response: one number is short.
+	maxResponseBytes = 1 << 20
 	// maxReasonBytes bounds what is shown of a server's own words.
 	maxReasonBytes = 256
 )
@@ -59,33 +61,33 @@ const (
 // PrometheusOptions configure a Prometheus.
 type PrometheusOptions struct {
 	// ServerAddress is the URL of the server that triggers without a
-	// serverAddress ask. Empty means that they cannot be evaluated.
+	// serverAddress query. Empty means that they cannot be evaluated.
 	ServerAddress string
 	// AuthorizationHeaderFile holds the value of the Authorization header for
 	// requests to ServerAddress, and to no other server. It is read for each
 	// request. Empty means no header.
 	AuthorizationHeaderFile string
 	// UptimeWindow is for how long, up to now, what is measured must have been
-	// scraped. It should be longer than the time between two looks at a
-	// target, so that no outage falls in between. Defaults to
-	// DefaultUptimeWindow.
+	// scraped. It should be longer than the time between two evaluations, so
+	// that no outage falls in between. Defaults to DefaultUptimeWindow.
 	UptimeWindow time.Duration
 	// Keys reads the credentials of triggers. Without it, triggers that refer
 	// to some cannot be evaluated.
-	Keys KeyReader
-	// Timeout is how long a server may take to answer. Defaults to 10 s.
+	Keys credentials.KeyReader
+	// Timeout is how long a server may take to respond. Defaults to 10 s.
 	Timeout time.Duration
 	// Clock is the time. Defaults to the real clock.
 	Clock clock.PassiveClock
 }
 
-// Prometheus evaluates triggers of the type prometheus. Safe for concurrent use.
+// Prometheus evaluates triggers of the type prometheus. It is safe for
+// concurrent use.
 type Prometheus struct {
 	options   PrometheusOptions
 	transport *http.Transport
 	// credentials are those of triggers.
-	credentials *credentialStore
-	questions   *questions
+	credentials *credentials.Store
+	limiter     *queries.Limiter
 }
 
 var _ Evaluator = &Prometheus{}
@@ -99,46 +101,46 @@ func NewPrometheus(options PrometheusOptions) *Prometheus {
 		options.UptimeWindow = DefaultUptimeWindow
 	}
 	transport := http.DefaultTransport.(*http.Transport).Clone()
-	transport.MaxIdleConnsPerHost = maxAskedAtOnce
+	transport.MaxIdleConnsPerHost = queries.MaxInFlight
 	return &Prometheus{
 		options:     options,
 		transport:   transport,
-		credentials: newCredentialStore(options.Keys, options.Clock, transport),
-		questions:   newQuestions(options.Clock, options.Timeout),
+		credentials: credentials.NewStore(options.Keys, options.Clock, transport),
+		limiter:     queries.NewLimiter(options.Clock, options.Timeout),
 	}
 }
 
 // CloseIdleConnections closes the connections to servers that are not in use.
 func (p *Prometheus) CloseIdleConnections() {
 	p.transport.CloseIdleConnections()
-	p.credentials.clear()
+	p.credentials.Clear()
 }
 
-// Evaluate asks the server of the trigger. The answer counts only if what is
+// Evaluate queries the server of the trigger. The result counts only if what is
 // measured has been scraped all the time of late: after a restart of
 // Prometheus, a query for a rate has a result long before it has a true one.
 func (p *Prometheus) Evaluate(ctx context.Context, subject Subject) (Result, error) {
 	trigger, errs := triggers.ParsePrometheus(subject.Trigger.Metadata, nil)
 	if len(errs) > 0 {
-		return unknownBecause(v1alpha1.ReasonMetadataInvalid, "%v", errs.ToAggregate()), nil
+		return unknown(v1alpha1.ReasonMetadataInvalid, "%v", errs.ToAggregate()), nil
 	}
 	server, err := p.server(&trigger)
 	if err != nil {
 		return resultOf(err)
 	}
 	server.namespace = subject.ElastiService.Namespace
-	if server.credentials, err = p.credentials.get(ctx, server.namespace, &trigger.Credentials); err != nil {
-		return resultOf(err)
+	if server.credentials, err = p.credentials.Get(ctx, server.namespace, &trigger.Credentials); err != nil {
+		return unknown(v1alpha1.ReasonCredentialsUnavailable, "%v", err), nil
 	}
 	filter := cmp.Or(trigger.UptimeFilter, defaultUptimeFilter)
-	up, err := p.ask(ctx, server, p.uptimeQuery(filter), subject.MaxAge)
+	up, err := p.do(ctx, server, p.uptimeQuery(filter), subject.MaxAge)
 	if err != nil {
 		return resultOf(err)
 	}
 	if up < 1 {
-		return unknownBecause(v1alpha1.ReasonNotScraped, "%s: up{%s} was not 1 all the time in the last %s: is uptimeFilter right, and is Prometheus up?", server.host, filter, p.options.UptimeWindow), nil
+		return unknown(v1alpha1.ReasonNotScraped, "%s: up{%s} was not 1 all the time in the last %s: is uptimeFilter right, and is Prometheus up?", server.host, filter, p.options.UptimeWindow), nil
 	}
-	value, err := p.ask(ctx, server, trigger.Query, subject.MaxAge)
+	value, err := p.do(ctx, server, trigger.Query, subject.MaxAge)
 	if err != nil {
 		return resultOf(err)
 	}
@@ -152,7 +154,7 @@ func (p *Prometheus) uptimeQuery(filter string) string {
 	return fmt.Sprintf("min_over_time((max(up{%s}) or vector(0))[%dms:%dms])", filter, window.Milliseconds(), (window / uptimeSamples).Milliseconds())
 }
 
-// prometheusServer is a server and how it is asked.
+// prometheusServer is a server and how it is queried.
 type prometheusServer struct {
 	address string
 	// host is what messages call it: an address may hold a password.
@@ -164,10 +166,10 @@ type prometheusServer struct {
 	// and credentials what came of that. Nil if there are none.
 	namespace   string
 	own         string
-	credentials *credentials
+	credentials *credentials.Credentials
 }
 
-// server returns the server that a trigger asks. The configured credential
+// server returns the server that a trigger queries. The configured credential
 // goes to the configured server only, and only if the trigger does not say
 // itself how to connect: whoever writes an ElastiService chooses the other
 // servers, and whom a TLS configuration of its own trusts.
@@ -177,11 +179,11 @@ func (p *Prometheus) server(trigger *triggers.Prometheus) (*prometheusServer, er
 		server.headers.Set(name, trigger.Headers[name])
 	}
 	if server.address == "" {
-		return nil, noAnswer(v1alpha1.ReasonNoServer, "the trigger has no serverAddress, and the elasti-apiserver was started without --prometheus-server-address: give one of them")
+		return nil, failure(v1alpha1.ReasonNoServer, "the trigger has no serverAddress, and the elasti-apiserver was started without --prometheus-server-address: give one of them")
 	}
 	parsed, err := url.Parse(server.address)
 	if err != nil {
-		return nil, noAnswer(v1alpha1.ReasonNoServer, "the serverAddress is not a URL")
+		return nil, failure(v1alpha1.ReasonNoServer, "the serverAddress is not a URL")
 	}
 	server.host = parsed.Host
 	if !trigger.Credentials.IsZero() {
@@ -193,7 +195,7 @@ func (p *Prometheus) server(trigger *triggers.Prometheus) (*prometheusServer, er
 }
 
 // key tells servers apart, and the same server with other headers or
-// credentials: what it answers may depend on them.
+// credentials: its responses may depend on them.
 func (s *prometheusServer) key() string {
 	var key strings.Builder
 	key.WriteString(strings.TrimRight(s.address, "/"))
@@ -201,35 +203,35 @@ func (s *prometheusServer) key() string {
 		fmt.Fprintf(&key, "\n%s: %s", name, s.headers.Get(name))
 	}
 	if s.credentials != nil {
-		fmt.Fprintf(&key, "\n%s %s %s", s.namespace, s.own, s.credentials.version)
+		fmt.Fprintf(&key, "\n%s %s %s", s.namespace, s.own, s.credentials.Version)
 	}
 	return key.String()
 }
 
-func (p *Prometheus) ask(ctx context.Context, server *prometheusServer, query string, maxAge time.Duration) (float64, error) {
-	return p.questions.ask(ctx, question{server: server.key(), text: query}, maxAge, func(ctx context.Context) (float64, error) {
+func (p *Prometheus) do(ctx context.Context, server *prometheusServer, query string, maxAge time.Duration) (float64, error) {
+	return p.limiter.Do(ctx, queries.Query{Server: server.key(), Text: query}, maxAge, func(ctx context.Context) (float64, error) {
 		return p.query(ctx, server, query)
 	})
 }
 
-// query asks a server. Every error is an *answerError.
+// query queries a server. Every error is a *queries.Error.
 func (p *Prometheus) query(ctx context.Context, server *prometheusServer, query string) (float64, error) {
 	headers := server.headers
 	if server.authorizationFile != "" && headers.Get(authorizationHeader) == "" {
 		authorization, err := os.ReadFile(server.authorizationFile)
 		if err != nil {
-			return 0, noAnswer(v1alpha1.ReasonServerRefused, "the file that --prometheus-authorization-header-file names cannot be read")
+			return 0, failure(v1alpha1.ReasonServerRefused, "the file that --prometheus-authorization-header-file names cannot be read")
 		}
 		headers = headers.Clone()
 		headers.Set(authorizationHeader, strings.TrimSpace(string(authorization)))
 	}
 	transport := p.transport
 	if own := server.credentials; own != nil {
-		if own.authorization != "" {
+		if own.Authorization != "" {
 			headers = headers.Clone()
-			headers.Set(authorizationHeader, own.authorization)
+			headers.Set(authorizationHeader, own.Authorization)
 		}
-		transport = cmp.Or(own.transport, transport)
+		transport = cmp.Or(own.Transport, transport)
 	}
 	client, err := api.NewClient(api.Config{
 		Address: server.address,
@@ -240,15 +242,15 @@ func (p *Prometheus) query(ctx context.Context, server *prometheusServer, query 
 		},
 	})
 	if err != nil {
-		return 0, noAnswer(v1alpha1.ReasonNoServer, "the serverAddress is not a URL")
+		return 0, failure(v1alpha1.ReasonNoServer, "the serverAddress is not a URL")
 	}
-	value, warnings, err := prometheusv1.NewAPI(client).Query(ctx, query, time.Time{}, prometheusv1.WithTimeout(p.questions.timeout))
+	value, warnings, err := prometheusv1.NewAPI(client).Query(ctx, query, time.Time{}, prometheusv1.WithTimeout(p.limiter.Timeout()))
 	switch {
 	case err != nil:
 		return 0, explainQueryError(server, err)
 	case len(warnings) > 0:
-		// A server that asks others says so here when one of them is missing.
-		return 0, noAnswer(v1alpha1.ReasonDataIncomplete, "%s: the answer has warnings: %s", server.host, server.quote(strings.Join(warnings, "; ")))
+		// A server that queries others says so here when one of them is missing.
+		return 0, failure(v1alpha1.ReasonDataIncomplete, "%s: the answer has warnings: %s", server.host, server.quote(strings.Join(warnings, "; ")))
 	default:
 		return single(server.host, value)
 	}
@@ -263,40 +265,40 @@ func single(host string, value model.Value) (float64, error) {
 	case model.Vector:
 		switch {
 		case len(value) == 0:
-			return 0, noAnswer(v1alpha1.ReasonNoData, "%s: the query has no result: does what it selects exist?", host)
+			return 0, failure(v1alpha1.ReasonNoData, "%s: the query has no result: does what it selects exist?", host)
 		case len(value) > 1:
-			return 0, noAnswer(v1alpha1.ReasonSeveralElements, "%s: the query has several results: wrap it into sum(…) or max(…)", host)
+			return 0, failure(v1alpha1.ReasonSeveralElements, "%s: the query has several results: wrap it into sum(…) or max(…)", host)
 		case value[0].Histogram != nil:
-			return 0, noAnswer(v1alpha1.ReasonNotANumber, "%s: the query's result is a histogram: take a number of it, such as with histogram_count(…)", host)
+			return 0, failure(v1alpha1.ReasonNotANumber, "%s: the query's result is a histogram: take a number of it, such as with histogram_count(…)", host)
 		}
 		number = float64(value[0].Value)
 	default:
-		return 0, noAnswer(v1alpha1.ReasonNotANumber, "%s: the query's result is of the type %s: use a query for an instant vector with one element, or a scalar", host, value.Type())
+		return 0, failure(v1alpha1.ReasonNotANumber, "%s: the query's result is of the type %s: use a query for an instant vector with one element, or a scalar", host, value.Type())
 	}
 	if math.IsNaN(number) || math.IsInf(number, 0) {
-		return 0, noAnswer(v1alpha1.ReasonNotANumber, "%s: the query's result is %v: does it divide by zero?", host, number)
+		return 0, failure(v1alpha1.ReasonNotANumber, "%s: the query's result is %v: does it divide by zero?", host, number)
 	}
 	return number, nil
 }
 
-// explainQueryError says what kept a server from answering. What it says
-// itself is shown only of queries that it rejects: anything could answer at an
-// address that a user gave.
+// explainQueryError returns the error for a query that failed. What the server
+// says itself is shown only of queries that it rejects: anything could respond
+// at an address that a user gave.
 func explainQueryError(server *prometheusServer, err error) error {
 	host := server.host
-	var failure *prometheusv1.Error
-	if errors.As(err, &failure) {
-		switch failure.Type {
+	var failed *prometheusv1.Error
+	if errors.As(err, &failed) {
+		switch failed.Type {
 		case prometheusv1.ErrBadData, prometheusv1.ErrExec:
-			return noAnswer(v1alpha1.ReasonQueryRejected, "%s rejects the query: %s", host, server.quote(failure.Msg))
+			return failure(v1alpha1.ReasonQueryRejected, "%s rejects the query: %s", host, server.quote(failed.Msg))
 		case prometheusv1.ErrClient:
-			return noAnswer(v1alpha1.ReasonServerRefused, "%s refuses the request (%s): are the credentials, the headers and the path right?", host, server.quote(failure.Msg))
+			return failure(v1alpha1.ReasonServerRefused, "%s refuses the request (%s): are the credentials, the headers and the path right?", host, server.quote(failed.Msg))
 		case prometheusv1.ErrTimeout, prometheusv1.ErrCanceled:
-			return noAnswer(v1alpha1.ReasonServerFailed, "%s gave up on the query: make it cheaper", host)
+			return failure(v1alpha1.ReasonServerFailed, "%s gave up on the query: make it cheaper", host)
 		case prometheusv1.ErrBadResponse:
 			return serverFault("%s does not answer as Prometheus does: is the serverAddress right?", host)
 		default:
-			return serverFault("%s failed (%s)", host, failure.Type)
+			return serverFault("%s failed (%s)", host, failed.Type)
 		}
 	}
 	if errors.Is(err, context.DeadlineExceeded) {
@@ -307,11 +309,11 @@ func explainQueryError(server *prometheusServer, err error) error {
 		// Its own text holds the URL, which may hold a password.
 		return serverFault("%s cannot be reached: %v", host, request.Err)
 	}
-	return noAnswer(v1alpha1.ReasonNotANumber, "%s: the answer cannot be read: use a query for an instant vector with one element, or a scalar", host)
+	return failure(v1alpha1.ReasonNotANumber, "%s: the answer cannot be read: use a query for an instant vector with one element, or a scalar", host)
 }
 
 // quote returns what the server says, without the credentials that it repeats.
-func (s *prometheusServer) quote(text string) string { return shorten(s.credentials.redact(text)) }
+func (s *prometheusServer) quote(text string) string { return shorten(s.credentials.Redact(text)) }
 
 func shorten(text string) string {
 	if len(text) <= maxReasonBytes {
@@ -320,7 +322,7 @@ func shorten(text string) string {
 	return strings.ToValidUTF8(text[:maxReasonBytes], "") + "…"
 }
 
-// prometheusTransport adds headers to requests and bounds answers.
+// prometheusTransport adds headers to requests and bounds responses.
 type prometheusTransport struct {
 	inner   http.RoundTripper
 	headers http.Header
@@ -336,7 +338,7 @@ func (t *prometheusTransport) RoundTrip(request *http.Request) (*http.Response, 
 	if err != nil {
 		return nil, err
 	}
-	response.Body = &boundedBody{Reader: io.LimitReader(response.Body, maxAnswerBytes), Closer: response.Body}
+	response.Body = &boundedBody{Reader: io.LimitReader(response.Body, maxResponseBytes), Closer: response.Body}
 	return response, nil
 }
 

@@ -14,7 +14,7 @@ See the License for the specific language governing permissions and
 limitations under the License.
 */
 
-package sleep
+package evaluators
 
 import (
 	"context"
@@ -60,7 +60,7 @@ func metricsOptions(t *testing.T, answers map[string]string) MetricsAPIOptions {
 
 func stamp(age time.Duration) string { return testNow.Add(-age).Format(time.RFC3339) }
 
-func TestExternalMetricVerdicts(t *testing.T) {
+func TestExternalMetricStates(t *testing.T) {
 	const path = "/apis/external.metrics.k8s.io/v1beta1/namespaces/shop/queue_length?labelSelector=queue%3Dorders"
 	series := func(values ...string) string {
 		return `{"kind":"ExternalMetricValueList","apiVersion":"external.metrics.k8s.io/v1beta1","items":[` + strings.Join(values, ",") + `]}`
@@ -69,10 +69,10 @@ func TestExternalMetricVerdicts(t *testing.T) {
 		return fmt.Sprintf(`{"metricName":"queue_length","timestamp":%q,"value":%q}`, stamp(age), value)
 	}
 	for _, test := range []struct {
-		name    string
-		answer  string
-		verdict Verdict
-		reason  string
+		name   string
+		answer string
+		state  State
+		reason string
 	}{
 		{"below", series(value("200m", 0), value("200m", time.Minute)), Idle, v1alpha1.ReasonBelowThreshold},
 		{"the sum reaches it", series(value("200m", 0), value("300m", 0)), Active, v1alpha1.ReasonThresholdReached},
@@ -88,9 +88,9 @@ func TestExternalMetricVerdicts(t *testing.T) {
 			}
 			subject := subjectOf(triggers.TypeExternalMetric, `{"metricName":"queue_length","selector":"queue=orders","threshold":"500m"}`)
 			subject.ElastiService.Namespace = "shop"
-			result, err := NewExternalMetrics(metricsOptions(t, answers)).Evaluate(t.Context(), subject)
-			if err != nil || result.Verdict != test.verdict || result.Reason != test.reason {
-				t.Errorf("got %+v, %v, want %s because of %s", result, err, test.verdict, test.reason)
+			result, err := NewExternalMetric(metricsOptions(t, answers)).Evaluate(t.Context(), subject)
+			if err != nil || result.State != test.state || result.Reason != test.reason {
+				t.Errorf("got %+v, %v, want %s because of %s", result, err, test.state, test.reason)
 			}
 		})
 	}
@@ -110,7 +110,7 @@ func (f fakeScale) Get(context.Context, scaling.Target) (*autoscalingv1.Scale, e
 	}, f.err
 }
 
-func TestCPUVerdicts(t *testing.T) {
+func TestCPUStates(t *testing.T) {
 	const path = "/apis/metrics.k8s.io/v1beta1/namespaces/shop/pods?labelSelector=app%3Dshop"
 	pods := func(values ...string) string { return `{"items":[` + strings.Join(values, ",") + `]}` }
 	pod := func(age time.Duration, usages ...string) string {
@@ -122,11 +122,11 @@ func TestCPUVerdicts(t *testing.T) {
 	}
 	two := fakeScale{wanted: 2, pods: 2, selector: "app=shop"}
 	for _, test := range []struct {
-		name    string
-		scale   fakeScale
-		answer  string
-		verdict Verdict
-		reason  string
+		name   string
+		scale  fakeScale
+		answer string
+		state  State
+		reason string
 	}{
 		{"below", two, pods(pod(0, "10m", "5m"), pod(time.Minute, "20m")), Idle, v1alpha1.ReasonBelowThreshold},
 		{"the sum reaches it", two, pods(pod(0, "20m", "15m"), pod(0, "15m")), Active, v1alpha1.ReasonThresholdReached},
@@ -149,8 +149,8 @@ func TestCPUVerdicts(t *testing.T) {
 			subject.ElastiService.Namespace = "shop"
 			subject.ElastiService.Spec.ScaleTargetRef = v1alpha1.ScaleTargetRef{APIVersion: "apps/v1", Kind: "Deployment", Name: "shop"}
 			result, err := NewCPU(options).Evaluate(t.Context(), subject)
-			if err != nil || result.Verdict != test.verdict || result.Reason != test.reason {
-				t.Errorf("got %+v, %v, want %s because of %s", result, err, test.verdict, test.reason)
+			if err != nil || result.State != test.state || result.Reason != test.reason {
+				t.Errorf("got %+v, %v, want %s because of %s", result, err, test.state, test.reason)
 			}
 		})
 	}

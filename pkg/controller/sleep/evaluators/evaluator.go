@@ -1,0 +1,109 @@
+/*
+Copyright The elasti-apiserver Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package evaluators
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti/v1alpha1"
+	"github.com/truefoundry/elasti-apiserver/pkg/controller/sleep/queries"
+)
+
+// State is the state of a trigger. Its values are those of the label "result"
+// of metrics.
+type State string
+
+const (
+	// Idle: the target is not used.
+	Idle State = "idle"
+	// Active: the target is used.
+	Active State = "active"
+	// Unknown: the trigger cannot tell. It never leads to an action.
+	Unknown State = "unknown"
+)
+
+// Result is the result of evaluating a trigger.
+type Result struct {
+	State State
+	// Reason is one of the reasons of v1alpha1.
+	Reason string
+	// Message is a sentence for the user. It holds no secret, and is the same
+	// as long as nothing changes.
+	Message string
+}
+
+// Subject is what is evaluated.
+type Subject struct {
+	ElastiService *v1alpha1.ElastiService
+	Trigger       *v1alpha1.ScaleTrigger
+	// MaxAge is how old the data that is used may be.
+	MaxAge time.Duration
+}
+
+// Evaluator evaluates the triggers of one type. It is safe for concurrent use.
+type Evaluator interface {
+	// Evaluate reports whether the trigger is idle. The only errors are
+	// queries.ErrBusy and those of ctx: a failure to tell is part of the
+	// result.
+	Evaluate(ctx context.Context, subject Subject) (Result, error)
+}
+
+// NotSupported is the result of a trigger whose type has no evaluator.
+func NotSupported() Result {
+	return unknown(v1alpha1.ReasonNotSupported, "triggers of this type cannot be evaluated, so the target is not put to sleep")
+}
+
+// compare returns the result of a trigger that compares a value with a
+// threshold.
+func compare(value, threshold float64) Result {
+	if value < threshold {
+		return Result{Idle, v1alpha1.ReasonBelowThreshold, fmt.Sprintf("below %g", threshold)}
+	}
+	return Result{Active, v1alpha1.ReasonThresholdReached, fmt.Sprintf("at least %g", threshold)}
+}
+
+func unknown(reason, message string, args ...any) Result {
+	return Result{Unknown, reason, fmt.Sprintf(message, args...)}
+}
+
+// failure returns the error of a query whose server is fine.
+func failure(reason, message string, args ...any) error {
+	return &queries.Error{Reason: reason, Message: fmt.Sprintf(message, args...)}
+}
+
+// serverFault returns the error of a query that would fail for any other query
+// to the server as well.
+func serverFault(message string, args ...any) error {
+	return &queries.Error{Reason: v1alpha1.ReasonServerFailed, Message: fmt.Sprintf(message, args...), ServerFault: true}
+}
+
+// resultOf returns the result of a trigger whose query failed. queries.ErrBusy
+// is not turned into a result.
+func resultOf(err error) (Result, error) {
+	var failed *queries.Error
+	switch {
+	case errors.Is(err, queries.ErrBusy):
+		return Result{}, err
+	case errors.As(err, &failed):
+		return unknown(failed.Reason, "%s", failed.Message), nil
+	default:
+		return unknown(v1alpha1.ReasonServerFailed, "%v", err), nil
+	}
+}
