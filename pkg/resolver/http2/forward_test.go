@@ -415,6 +415,46 @@ func valuesOf(f *http2.SettingsFrame) map[http2.SettingID]uint32 {
 	return values
 }
 
+// TestADialThatIsCutOff: the process ends while it connects to a pod for streams
+// that never waited, and for some that did.
+func TestADialThatIsCutOff(t *testing.T) {
+	for name, awake := range map[string]bool{"never held": true, "held": false} {
+		t.Run(name, func(t *testing.T) {
+			f := newFixture(t, nil)
+			ctx, cancel := context.WithCancel(t.Context())
+			dialling := make(chan struct{})
+			f.server.options.Dial = func(ctx context.Context, _ hold.Lease) (net.Conn, error) {
+				close(dialling)
+				<-ctx.Done()
+				return nil, ctx.Err()
+			}
+			pod := "127.0.0.1:1"
+			if awake {
+				f.pods(pod)
+			}
+			client, theirs := net.Pipe()
+			var running sync.WaitGroup
+			running.Go(func() { f.server.Serve(ctx, theirs, nil, destination.Fixed(f.service, service.Port{Number: 80})) })
+			running.Go(func() { _, _ = io.Copy(io.Discard, client) })
+			w := newWire(t, client)
+			w.write(http2.ClientPreface)
+			w.do(w.WriteSettings())
+			w.headers(1, true, get()...)
+			if !awake {
+				w.headers(3, true, get()...)
+				f.held(2)
+				f.pods(pod)
+			}
+			<-dialling
+			cancel()
+			running.Wait()
+			if held, inFlight := f.service.Queue().Held(), f.service.Queue().InFlight(); held != 0 || inFlight != 0 {
+				t.Errorf("%d are held, %d in flight", held, inFlight)
+			}
+		})
+	}
+}
+
 // TestTheAckComesBeforeThePod: a pod that answers at once acts on the client's
 // SETTINGS, which the client must know to be in force.
 func TestTheAckComesBeforeThePod(t *testing.T) {

@@ -60,7 +60,6 @@ func (c *conn) join(s *stream, again bool) {
 	h := s.held
 	s.record.Held = true
 	h.settled.Store(false)
-	h.taken = false
 	h.waiter.Port = c.port.Name
 	h.waiter.Bytes = heldStreamBytes + int64(cap(h.fields)+cap(h.body)+cap(h.trailers))
 	h.waiter.Settle = func() {
@@ -76,6 +75,7 @@ func (c *conn) join(s *stream, again bool) {
 		c.refuse(s, localreply.ForError(c.service, err))
 		return
 	}
+	h.inLine = true
 	at, _ := slices.BinarySearchFunc(c.held, s.id, func(other *stream, id uint32) int { return int(other.id) - int(id) })
 	c.held = slices.Insert(c.held, at, s)
 }
@@ -96,7 +96,7 @@ func (c *conn) settleHeld(ctx context.Context) error {
 	var lease hold.Lease
 	found := false
 	take := func(s *stream) {
-		s.held.taken = true
+		s.held.inLine = false
 		given, cold, err := s.held.waiter.Result()
 		s.record.WakeAnswered, s.record.EndpointReady = cold.WakeAnswered, cold.EndpointReady
 		switch {
@@ -119,8 +119,9 @@ func (c *conn) settleHeld(ctx context.Context) error {
 	cold := c.service.Queue().ColdStart()
 	for _, s := range slices.Clone(c.held) {
 		switch {
-		case s.held.taken:
+		case !s.held.inLine:
 		case c.service.Queue().Leave(&s.held.waiter):
+			s.held.inLine = false
 			s.record.WakeAnswered, s.record.EndpointReady = cold.WakeAnswered, cold.EndpointReady
 		default:
 			take(s)

@@ -129,7 +129,8 @@ func (c *conn) probeRequest() *proberesponse.Request {
 func (c *conn) expired(now time.Time) []*stream {
 	var over []*stream
 	for _, s := range c.held {
-		if !now.Before(s.held.deadline) && c.service.Queue().Leave(&s.held.waiter) {
+		if s.held.inLine && !now.Before(s.held.deadline) && c.service.Queue().Leave(&s.held.waiter) {
+			s.held.inLine = false
 			over = append(over, s)
 		}
 	}
@@ -153,6 +154,10 @@ func (c *conn) touch() {
 
 // leaveLine ends the wait of a held stream.
 func (c *conn) leaveLine(s *stream) {
+	if !s.held.inLine {
+		return
+	}
+	s.held.inLine = false
 	if c.service.Queue().Leave(&s.held.waiter) {
 		return
 	}

@@ -47,8 +47,9 @@ type heldStream struct {
 	waiter hold.Waiter
 	// settled is true when the wait is over.
 	settled atomic.Bool
-	// taken is true when what came of it was seen.
-	taken    bool
+	// inLine is true from when it joined the queue until what came of that was
+	// seen.
+	inLine   bool
 	deadline time.Time
 	fields   packed
 	// body is DATA frames as they came.
