@@ -58,6 +58,8 @@ type Controller struct {
 	SharedHTTPPort int32
 	// Namespaces are the namespaces that are worked on. Empty means all.
 	Namespaces []string
+	// WakeRate is how many targets are woken a second while no resolver is ready.
+	WakeRate float64
 	// Sleep says when targets sleep.
 	Sleep Sleep
 }
@@ -68,6 +70,7 @@ func newController() Controller {
 		// Above the well-known ports, below node ports and the ports that
 		// Linux gives to outgoing connections.
 		ProxyPorts: utilnet.PortRange{Base: 10000, Size: 20000},
+		WakeRate:   elastiservice.DefaultWakeRate,
 		Sleep:      newSleep(),
 	}
 }
@@ -84,6 +87,8 @@ func (o *Controller) AddFlags(flags *pflag.FlagSet) {
 		"The ports on the resolvers that are given to ports of Services, such as 10000-29999. A range that shrinks must still hold the ports that are in use.")
 	flags.Int32Var(&o.SharedHTTPPort, "shared-http-port", o.SharedHTTPPort,
 		"The --shared-http-port of the resolvers, where Services that find no free proxy port are told apart by host name. 0: there is none.")
+	flags.Float64Var(&o.WakeRate, "wake-rate", o.WakeRate,
+		"How many sleeping targets are woken a second when no resolver has been ready for a while to hold their traffic.")
 	o.Sleep.AddFlags(flags)
 }
 
@@ -92,6 +97,9 @@ func (o *Controller) Validate() []error {
 	errs := o.Sleep.Validate()
 	if o.ProxyPorts.Size == 0 || o.ProxyPorts.Base < 1024 {
 		errs = append(errs, fmt.Errorf("--proxy-port-range is %s, but must be ports from 1024 to 65535", o.ProxyPorts.String()))
+	}
+	if o.WakeRate <= 0 {
+		errs = append(errs, fmt.Errorf("--wake-rate is %v, but must be more than 0", o.WakeRate))
 	}
 	if port := int(o.SharedHTTPPort); port < 0 || port > 65535 || port > 0 && o.ProxyPorts.Contains(port) {
 		errs = append(errs, fmt.Errorf("--shared-http-port is %d, but must be a port outside of --proxy-port-range (%s), or 0", port, o.ProxyPorts.String()))
@@ -193,6 +201,7 @@ func (o *Controller) newTerm(dependencies controllerDependencies, host kubernete
 		HostDynamic:       hostDynamic,
 		Scaling:           dependencies.scaling,
 		Namespaces:        o.Namespaces,
+		WakeRate:          o.WakeRate,
 		ResolverNamespace: resolverNamespace,
 		ResolverService:   o.ResolverService,
 		DialResolver:      (&net.Dialer{}).DialContext,

@@ -21,6 +21,7 @@ import (
 	"fmt"
 	"sync"
 
+	"golang.org/x/time/rate"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/events"
@@ -62,6 +63,8 @@ type Controller struct {
 	liveness    *resolvers.Liveness
 	portChecker *resolvers.PortChecker
 	states      *states
+	// outageWakes paces the wakes of an outage of the resolvers.
+	outageWakes *rate.Limiter
 	statuses    *statuswriter.Writer
 
 	// Set by Run before anything else runs.
@@ -89,6 +92,8 @@ func New(options Options) (*Controller, error) {
 		informers:   informers.New(informers.Options{Clock: options.Clock, Metrics: options.InformerMetrics}),
 		portChecker: resolvers.NewPortChecker(options.DialResolver, options.Clock),
 		states:      newStates(),
+
+		outageWakes: rate.NewLimiter(rate.Limit(options.WakeRate), max(1, int(options.WakeRate))),
 	}
 	c.statuses = statuswriter.New(statuswriter.Options{
 		Elasti:  options.Elasti,

@@ -75,7 +75,8 @@ limitations under the License.
 //   - slices.go, portchecks.go: slices
 //   - scaledown.go: scale-down
 //   - autoscaler.go: pausing and resuming, autoscaler
-//   - resolvers.go: missing resolvers, and the check of the resolvers
+//   - outage.go: missing resolvers
+//   - resolvers.go: the check of the resolvers
 //   - status.go, conditions.go: status
 //
 // Beside the loop:

@@ -28,6 +28,7 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	utilnet "k8s.io/apimachinery/pkg/util/net"
 	"k8s.io/klog/v2"
 	"k8s.io/klog/v2/ktesting"
@@ -237,6 +238,57 @@ func TestNoReadyResolverWakesSleepingTargets(t *testing.T) {
 	})
 	c.setEndpoints("elasti-system", "elasti-resolver", "10.0.0.3")
 	c.eventuallyCondition("cart", v1alpha1.ConditionResolverAvailable, metav1.ConditionTrue, v1alpha1.ReasonResolverReady)
+}
+
+// An outage of the resolvers does not start all pods of the cluster at once, and
+// targets whose turn has not come stay asleep when it is over.
+func TestTargetsAreWokenOneAfterTheOtherWhileNoResolverIsReady(t *testing.T) {
+	t.Parallel()
+	const count = 3
+	c := newCluster(t)
+	c.options.ResolverGrace = 50 * time.Millisecond
+	// The second one would have its turn after more time than any test takes.
+	c.options.WakeRate = 0.0001
+	for i := range count {
+		name := fmt.Sprintf("cart-%d", i)
+		service, elastiService := cartService(), cartElastiService()
+		service.Name, service.UID = name, types.UID(name)
+		elastiService.Name, elastiService.UID, elastiService.Spec.Service = name, types.UID(name), name
+		elastiService.Spec.ScaleTargetRef.Name = name
+		c.create(service)
+		c.setDeployment(name, 0, 0)
+		c.create(elastiService)
+	}
+	awake := func() int {
+		awake := 0
+		for i := range count {
+			if c.scaling.replicas(t, fmt.Sprintf("cart-%d", i)) > 0 {
+				awake++
+			}
+		}
+		return awake
+	}
+	c.start()
+	for i := range count {
+		c.eventuallyMode(fmt.Sprintf("cart-%d", i), v1alpha1.ModeProxy)
+	}
+	c.setEndpoints("elasti-system", "elasti-resolver")
+	for i := range count {
+		c.eventuallyCondition(fmt.Sprintf("cart-%d", i), v1alpha1.ConditionResolverAvailable, metav1.ConditionFalse, v1alpha1.ReasonNoReadyResolver)
+	}
+	c.eventually(func() string {
+		if awake() == 0 {
+			return "one target to be awake"
+		}
+		return ""
+	})
+	c.setEndpoints("elasti-system", "elasti-resolver", "10.0.0.3")
+	for i := range count {
+		c.eventuallyCondition(fmt.Sprintf("cart-%d", i), v1alpha1.ConditionResolverAvailable, metav1.ConditionTrue, v1alpha1.ReasonResolverReady)
+	}
+	if woken := awake(); woken != 1 {
+		t.Errorf("%d targets were woken, want one", woken)
+	}
 }
 
 func TestNoFreeProxyPort(t *testing.T) {

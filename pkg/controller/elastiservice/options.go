@@ -46,6 +46,7 @@ import (
 const (
 	DefaultWorkers       = 16
 	DefaultResolverGrace = 30 * time.Second
+	DefaultWakeRate      = 10.0
 )
 
 // Scaling is what the controller needs of a *scaling.Client.
@@ -97,6 +98,9 @@ type Options struct {
 	// ResolverGrace is how long there may be no ready resolver before
 	// sleeping targets are woken. Defaults to DefaultResolverGrace.
 	ResolverGrace time.Duration
+	// WakeRate is how many sleeping targets are woken a second while no resolver
+	// is ready. Defaults to DefaultWakeRate.
+	WakeRate float64
 	// DialResolver connects to resolvers, to see whether they listen on a new
 	// proxy port before traffic is sent there. Without it they count as soon
 	// as they are ready.
@@ -150,6 +154,9 @@ func (o *Options) complete() error {
 	}
 	if o.ResolverGrace == 0 {
 		o.ResolverGrace = DefaultResolverGrace
+	}
+	if o.WakeRate == 0 {
+		o.WakeRate = DefaultWakeRate
 	}
 	if o.Changed == nil {
 		o.Changed = func(_, _ *v1alpha1.ElastiService) {}

@@ -18,37 +18,13 @@ package elastiservice
 
 import (
 	"context"
-	"fmt"
 
-	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/klog/v2"
 
-	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti/v1alpha1"
 	"github.com/truefoundry/elasti-apiserver/pkg/controller/resolvers"
-	"github.com/truefoundry/elasti-apiserver/pkg/controller/target"
 )
-
-// reconcileMissingResolvers is the phase missing resolvers. It wakes a sleeping
-// target when no resolver has been ready to hold its traffic for too long.
-func (c *Controller) reconcileMissingResolvers(ctx context.Context, p *pass) {
-	p.result.failed(c.wakeWithoutResolvers(ctx, p))
-}
-
-func (c *Controller) wakeWithoutResolvers(ctx context.Context, p *pass) error {
-	if availability, _, _ := c.resolvers.Availability(); availability != resolvers.Unavailable || !p.target.AtZero() || !p.managed() {
-		return nil
-	}
-	result, err := c.scaling.Wake(ctx, target.Of(p.elastiService), target.AutoscalerOf(p.elastiService.Spec.Autoscaler), target.MinReplicas(p.elastiService), false)
-	if err != nil {
-		return fmt.Errorf("waking the target while no resolver is ready: %w", err)
-	}
-	if result.Scaled {
-		c.event(p.elastiService, corev1.EventTypeWarning, v1alpha1.ReasonNoReadyResolver, actionWake, "scaled %s %s to %d: no resolver is ready to hold its traffic", p.elastiService.Spec.ScaleTargetRef.Kind, p.elastiService.Spec.ScaleTargetRef.Name, result.Replicas)
-	}
-	return nil
-}
 
 func (c *Controller) resolverService() types.NamespacedName {
 	return types.NamespacedName{Namespace: c.options.ResolverNamespace, Name: c.options.ResolverService}

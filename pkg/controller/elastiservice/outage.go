@@ -1,0 +1,59 @@
+/*
+Copyright The elasti-apiserver Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package elastiservice
+
+import (
+	"context"
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti/v1alpha1"
+	"github.com/truefoundry/elasti-apiserver/pkg/controller/resolvers"
+	"github.com/truefoundry/elasti-apiserver/pkg/controller/target"
+)
+
+// reconcileMissingResolvers is the phase missing resolvers.
+func (c *Controller) reconcileMissingResolvers(ctx context.Context, p *pass) {
+	p.result.failed(c.wakeWithoutResolvers(ctx, p))
+}
+
+// wakeWithoutResolvers wakes a sleeping target when no resolver has been ready to
+// hold its traffic for too long. An outage of the resolvers concerns all sleeping
+// targets of the cluster at once, and their pods may be more than its nodes can
+// start together: each waits for its turn, and loses it when the resolvers are
+// back before.
+func (c *Controller) wakeWithoutResolvers(ctx context.Context, p *pass) error {
+	now := c.clock.Now()
+	if availability, _, _ := c.resolvers.Availability(); availability != resolvers.Unavailable || !p.target.AtZero() || !p.managed() {
+		p.state.cancelWakeTurn(now)
+		return nil
+	}
+	if delay := p.state.wakeTurn(now, c.outageWakes); delay > 0 {
+		c.queue.AddAfter(p.key(), delay)
+		return nil
+	}
+	result, err := c.scaling.Wake(ctx, target.Of(p.elastiService), target.AutoscalerOf(p.elastiService.Spec.Autoscaler), target.MinReplicas(p.elastiService), false)
+	if err != nil {
+		return fmt.Errorf("waking the target while no resolver is ready: %w", err)
+	}
+	p.state.endWakeTurn()
+	if result.Scaled {
+		c.event(p.elastiService, corev1.EventTypeWarning, v1alpha1.ReasonNoReadyResolver, actionWake, "scaled %s %s to %d: no resolver is ready to hold its traffic", p.elastiService.Spec.ScaleTargetRef.Kind, p.elastiService.Spec.ScaleTargetRef.Name, result.Replicas)
+	}
+	return nil
+}
