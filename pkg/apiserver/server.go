@@ -56,6 +56,8 @@ type ExtraConfig struct {
 	// Access decides what callers may do to objects of the host, and beyond the
 	// request that they make.
 	Access authorizer.UnconditionalAuthorizer
+	// Namespaces are the namespaces that the controller works on. Empty means all.
+	Namespaces []string
 	// OnlyWriter says that no other server writes to the same storage.
 	OnlyWriter bool
 	// UncachedRESTOptions say how objects are stored that are not watched.
@@ -108,6 +110,7 @@ func New(config *Config) (*Server, error) {
 		Scaler:      config.Extra.Scaler,
 		Events:      config.Extra.Events,
 		Warner:      config.Extra.Warner,
+		Namespaces:  config.Extra.Namespaces,
 		OnlyWriter:  config.Extra.OnlyWriter,
 		Access:      config.Extra.Access,
 	})

@@ -23,6 +23,7 @@ import (
 	"testing"
 
 	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti/v1alpha1"
@@ -38,9 +39,10 @@ func TestRolesInNamespacesAreEnough(t *testing.T) {
 	bindServer(t, inside)
 	replica := startReplica(t, "confined", "--namespaces="+inside)
 
-	for _, namespace := range []string{outside, inside} {
-		createApplication(t, namespace, 0)
-		createElastiService(t, namespace, newElastiService("app"))
+	createApplication(t, inside, 0)
+	createElastiService(t, inside, newElastiService("app"))
+	if _, err := elastiServices(outside).Create(t.Context(), newElastiService("app"), metav1.CreateOptions{}); !apierrors.IsInvalid(err) || !strings.Contains(err.Error(), inside) {
+		t.Errorf("an ElastiService outside: got %v, want it refused with the name of %s", err, inside)
 	}
 	waitForCondition(t, inside, v1alpha1.ConditionReady, metav1.ConditionTrue)
 	waitForMode(t, inside, v1alpha1.ModeProxy)
@@ -52,14 +54,32 @@ func TestRolesInNamespacesAreEnough(t *testing.T) {
 	waitForMode(t, inside, v1alpha1.ModeServe)
 	waitForNoResolverSlices(t, inside)
 
-	if status := readElastiService(t, outside).Status; status.Mode != "" || len(status.Conditions) > 0 {
-		t.Errorf("an ElastiService outside has the status %+v", status)
-	}
 	for line := range strings.Lines(replica.Process().Output()) {
 		if strings.Contains(line, "is forbidden") {
 			t.Errorf("the server asked for what it may not have: %s", line)
 		}
 	}
+}
+
+// A namespace that is taken off --namespaces is left with its targets awake and
+// without a finalizer that nothing removes.
+func TestNamespaceTakenOffTheListIsLeftAwake(t *testing.T) {
+	stopServer(t)
+	leaving, staying := newNamespace(t), newNamespace(t)
+	replica := startReplica(t, "both", "--namespaces="+leaving+","+staying)
+	createApplication(t, leaving, 0)
+	createElastiService(t, leaving, newElastiService("app"))
+	waitForMode(t, leaving, v1alpha1.ModeProxy)
+	if err := replica.Stop(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	startReplica(t, "one", "--namespaces="+staying)
+	waitForReplicas(t, leaving, 1)
+	waitForNoResolverSlices(t, leaving)
+	if err := elastiServices(leaving).Delete(t.Context(), "app", metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	waitForElastiServiceGone(t, leaving)
 }
 
 // confineServer takes the server's permissions in all namespaces away, as the

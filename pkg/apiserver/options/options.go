@@ -306,6 +306,7 @@ func (o *Options) newServer(ctx context.Context, host *rest.Config, store *backe
 			Events:     recorder,
 			Warner:     preflight.New(preflight.Options{Kubernetes: client, Dynamic: dynamicClient, Scaling: scaler}),
 			Access:     access,
+			Namespaces: o.Controller.Namespaces,
 			OnlyWriter: o.Storage.Backend == StorageEmbedded,
 
 			UncachedRESTOptions: notWatched,

@@ -140,6 +140,9 @@ func (c *Controller) Run(ctx context.Context) error {
 		return fmt.Errorf("watching the cluster: %w", err)
 	}
 	running.Go(func() { _ = c.informers.Run(ctx) })
+	if len(c.options.Namespaces) > 0 {
+		running.Go(func() { c.leaveNamespaces(ctx) })
+	}
 	running.Go(func() { c.statuses.Run(ctx, c.options.Workers) })
 	started := c.clock.Now()
 	for _, handle := range handles {

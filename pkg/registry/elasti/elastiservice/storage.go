@@ -63,6 +63,9 @@ type Options struct {
 	// the Secrets and ConfigMaps that the triggers of an ElastiService refer to,
 	// and scale one that they wake to more than its minimum. Nil allows all.
 	Access authorizer.UnconditionalAuthorizer
+	// Namespaces are the namespaces in which ElastiServices can be created. Empty
+	// means all.
+	Namespaces []string
 	// OnlyWriter says that nobody else writes to the storage, so that an object
 	// can be read from the watch cache and yet be the one that is stored.
 	OnlyWriter bool
@@ -107,7 +110,7 @@ func NewStorage(options Options) (*Storage, error) {
 	if options.Access != nil {
 		access, limit = &credentialAccess{authorizer: options.Access}, &wakeLimit{authorizer: options.Access}
 	}
-	elastiServices := &REST{Store: store, claims: &serviceClaims{store: store}, access: access, warner: options.Warner, newest: newest, clock: options.Clock}
+	elastiServices := &REST{Store: store, claims: &serviceClaims{store: store}, access: access, warner: options.Warner, scope: options.Namespaces, newest: newest, clock: options.Clock}
 	return &Storage{
 		ElastiService: elastiServices,
 		Status:        &StatusREST{store: &statusStore},
@@ -125,6 +128,7 @@ type REST struct {
 	claims *serviceClaims
 	access *credentialAccess
 	warner Warner
+	scope  namespaceScope
 	// newest is the version of the newest write, or nil where others write too.
 	newest *writtenVersion
 	clock  clock.PassiveClock
@@ -160,7 +164,7 @@ func (r *REST) Create(ctx context.Context, obj runtime.Object, createValidation 
 	defer claim.release()
 	ctx, warnings := withClusterWarnings(ctx, r.warner)
 	defer warnings.stop()
-	created, err := r.Store.Create(ctx, obj, claim.onCreate(r.access.onCreate(createValidation)), options)
+	created, err := r.Store.Create(ctx, obj, claim.onCreate(r.scope.onCreate(r.access.onCreate(createValidation))), options)
 	if err == nil {
 		claim.wrote(created)
 		// Others who want the Service need not wait for the warnings.
@@ -177,7 +181,7 @@ func (r *REST) Update(ctx context.Context, name string, objInfo rest.UpdatedObje
 	defer claim.release()
 	ctx, warnings := withClusterWarnings(ctx, r.warner)
 	defer warnings.stop()
-	updated, created, err := r.Store.Update(ctx, name, objInfo, claim.onCreate(r.access.onCreate(createValidation)), claim.onUpdate(r.access.onUpdate(updateValidation)), forceAllowCreate, options)
+	updated, created, err := r.Store.Update(ctx, name, objInfo, claim.onCreate(r.scope.onCreate(r.access.onCreate(createValidation))), claim.onUpdate(r.access.onUpdate(updateValidation)), forceAllowCreate, options)
 	if err == nil {
 		claim.wrote(updated)
 		claim.release()

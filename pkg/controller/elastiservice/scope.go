@@ -1,0 +1,107 @@
+/*
+Copyright The elasti-apiserver Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package elastiservice
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/sets"
+	"k8s.io/klog/v2"
+
+	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti/v1alpha1"
+	"github.com/truefoundry/elasti-apiserver/pkg/controller/resources"
+)
+
+// leaveRetry is the pause between two attempts to leave namespaces.
+const leaveRetry = 30 * time.Second
+
+// leaveNamespaces puts namespaces back as they were that an earlier process
+// worked on and this one does not: their targets awake, nothing of ours in them,
+// and no finalizer that would keep their ElastiServices for ever. It returns when
+// that is done or ctx ends.
+func (c *Controller) leaveNamespaces(ctx context.Context) {
+	for {
+		err := c.tryLeaveNamespaces(ctx)
+		if err == nil || ctx.Err() != nil {
+			return
+		}
+		klog.FromContext(ctx).Error(err, "Failed to leave namespaces that are not worked on any more, will retry; their targets may be without replicas until the server may scale them", "retryIn", leaveRetry)
+		select {
+		case <-ctx.Done():
+			return
+		case <-c.clock.After(leaveRetry):
+		}
+	}
+}
+
+func (c *Controller) tryLeaveNamespaces(ctx context.Context) error {
+	all, err := c.options.Reader.List(ctx, metav1.NamespaceAll, metav1.ListOptions{})
+	if err != nil {
+		return fmt.Errorf("listing ElastiServices: %w", err)
+	}
+	namespaces := sets.New[string]()
+	var outside []*v1alpha1.ElastiService
+	for i := range all.Items {
+		elastiService := &all.Items[i]
+		if !c.inScope(elastiService.Namespace) && slices.Contains(elastiService.Finalizers, v1alpha1.Finalizer) {
+			namespaces.Insert(elastiService.Namespace)
+			outside = append(outside, elastiService)
+		}
+	}
+	if len(outside) == 0 {
+		return nil
+	}
+	teardown := &Teardown{Host: c.host, Scaling: c.scaling, Namespaces: sets.List(namespaces), Clock: c.clock}
+	if err := teardown.Run(ctx); err != nil {
+		return fmt.Errorf("putting the namespaces %v back as they were: %w", teardown.Namespaces, err)
+	}
+	var problems []error
+	for _, elastiService := range outside {
+		if err := c.abandon(ctx, elastiService); err != nil && !apierrors.IsNotFound(err) {
+			problems = append(problems, fmt.Errorf("releasing ElastiService %s/%s: %w", elastiService.Namespace, elastiService.Name, err))
+		}
+	}
+	return errors.Join(problems...)
+}
+
+// abandon takes what resolvers act on out of a status, and the finalizer away.
+func (c *Controller) abandon(ctx context.Context, elastiService *v1alpha1.ElastiService) error {
+	patch, err := json.Marshal(map[string]any{
+		"metadata": map[string]any{"uid": elastiService.UID, "resourceVersion": elastiService.ResourceVersion},
+		"status":   map[string]any{"mode": nil, "proxyPorts": nil, "privateService": nil, "readinessProbes": nil, "conditions": nil},
+	})
+	if err != nil {
+		return err
+	}
+	updated, err := c.elasti.ElastiV1alpha1().ElastiServices(elastiService.Namespace).
+		Patch(ctx, elastiService.Name, types.MergePatchType, patch, metav1.PatchOptions{FieldManager: fieldManager}, "status")
+	if err != nil {
+		return err
+	}
+	c.ports.Release(resources.KeyOf(elastiService))
+	remaining := slices.DeleteFunc(slices.Clone(updated.Finalizers), func(finalizer string) bool { return finalizer == v1alpha1.Finalizer })
+	_, err = c.setFinalizers(ctx, updated, remaining)
+	return err
+}
