@@ -82,6 +82,7 @@ limitations under the License.
 // Beside the loop:
 //
 //   - teardown.go: puts the cluster back without any ElastiService
+//   - scope.go: leaves namespaces that are not worked on any more
 //
 // # Modes
 //
