@@ -114,7 +114,6 @@ type Resolver struct {
 	budget      *memory.Budget
 	tasks       *task.Runner
 	dialer      *dial.Dialer
-	pool        *http1.Pool
 	http1       *http1.Server
 	http2       *http2.Server
 	probeSlots  chan struct{}
@@ -134,7 +133,6 @@ func New(options Options) (*Resolver, error) {
 	r := &Resolver{
 		options:     options,
 		budget:      memory.NewBudget(memory.Limits{Process: options.Limits.HeldBytes, PerService: options.Limits.HeldBytesPerService}),
-		pool:        http1.NewPool(),
 		probeSlots:  make(chan struct{}, maxProbes),
 		connections: newConnections(),
 		listeners:   listen.New(options.BindAddress, options.Logger),
@@ -146,7 +144,6 @@ func New(options Options) (*Resolver, error) {
 	r.dialer = dial.New(dial.Options{Faulted: r.faulted})
 	policy := &fallback.Policy{PassiveUserAgents: options.PassiveUserAgents}
 	r.http1 = http1.New(http1.Options{
-		Pool:           r.pool,
 		Fallback:       policy,
 		IdleTimeout:    options.Timeouts.Idle,
 		HeaderTimeout:  options.Timeouts.Header,
@@ -209,7 +206,7 @@ func (r *Resolver) Run(ctx context.Context) error {
 	}
 	// Until everything that is open has ended: it must not be put to sleep.
 	running.Go(func() { r.reporter.Run(serving) })
-	running.Go(func() { r.pool.Run(serving) })
+	running.Go(func() { r.http1.Run(serving) })
 	running.Go(func() { failed(table.Run(serving)) })
 	running.Go(func() {
 		failed(serveHTTP(serving, r.options.HealthListener, healthMux(func() error { return r.readiness(table) })))

@@ -45,6 +45,7 @@ func http2Conversations() []conversation {
 			return curl(ctx, h, "2", "--http2-prior-knowledge")
 		}},
 		{"HTTP2CurlUpgrade", curlUpgrade},
+		{"HTTP2CurlUpgradeNotOffered", curlUpgradeNotOffered},
 		{"GRPCUnary", withGRPC(grpcUnary)},
 		{"GRPCStatus", withGRPC(grpcStatus)},
 		{"GRPCServerStreaming", withGRPC(grpcServerStreaming)},
@@ -206,5 +207,10 @@ func grpcCancellation(ctx context.Context, client grpc_testing.TestServiceClient
 
 // curlUpgrade asks for the upgrade to HTTP/2 with a request without a body.
 func curlUpgrade(ctx context.Context, h *host) error {
-	return runCurl(ctx, "", "hello from ", "\nHTTP/2", "--http2", h.url(portWeb, "/upgraded"))
+	return runCurl(ctx, "", "hello from ", "\nHTTP/2", "--http2", h.url(portH2C, "/upgraded"))
+}
+
+// curlUpgradeNotOffered asks for the same where nothing says that the port has it.
+func curlUpgradeNotOffered(ctx context.Context, h *host) error {
+	return runCurl(ctx, "", "hello from ", "\nHTTP/1.1", "--http2", h.url(portWeb, "/not-upgraded"))
 }

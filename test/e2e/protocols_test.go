@@ -29,6 +29,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/utils/ptr"
 
 	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti/v1alpha1"
 	"github.com/truefoundry/elasti-apiserver/test/e2e/cluster"
@@ -44,6 +45,9 @@ const (
 	portEcho     = 8004
 	portGreeting = 8005
 	portTLS      = 8006
+	// portH2C is portWeb under another name: its appProtocol says that it speaks
+	// HTTP/2 without TLS.
+	portH2C = 8007
 )
 
 // conversation is what one client does in one protocol. Everything of it is
@@ -99,6 +103,9 @@ func TestEveryProtocolIsHeldAtZeroAndForwardedAwake(t *testing.T) {
 	for i, name := range []string{"web", "mirror", "grpc", "echo", "greeting", "tls"} {
 		ports = append(ports, corev1.ServicePort{Name: name, Port: int32(portWeb + i), TargetPort: intstr.FromInt32(int32(8081 + i))})
 	}
+	ports = append(ports, corev1.ServicePort{
+		Name: "h2c", Port: portH2C, TargetPort: intstr.FromInt32(8081), AppProtocol: ptr.To("kubernetes.io/h2c"),
+	})
 	app := s.asleep(cluster.ApplicationOptions{
 		// Every client is there before the application is.
 		Arguments:    []string{"-protocols", "-start-delay=5s"},

@@ -26,7 +26,6 @@ import (
 	"time"
 
 	"github.com/truefoundry/elasti-apiserver/pkg/resolver/localfault"
-	"github.com/truefoundry/elasti-apiserver/pkg/resolver/socket"
 )
 
 // Timeout bounds one attempt to connect to one address. Pods are a hop away:
@@ -66,7 +65,6 @@ func (d *Dialer) Pod(ctx context.Context, addresses []netip.AddrPort) (*net.TCPC
 		KeepAliveConfig: net.KeepAliveConfig{
 			Enable: true, Idle: 15 * time.Second, Interval: 10 * time.Second, Count: 4,
 		},
-		Control: socket.LimitUnacknowledged,
 	}
 	failure := errNoAddress
 	for i, address := range addresses {

@@ -24,6 +24,7 @@ package endpoint
 
 import (
 	"net/netip"
+	"slices"
 )
 
 // Description is what the EndpointSlices say about one pod.
@@ -54,6 +55,8 @@ type Pod struct {
 	confirmed          bool
 	ports              map[string]*port
 	inFlight           int
+	// removed is true once the EndpointSlices do not list it any more.
+	removed bool
 }
 
 type port struct {
@@ -87,6 +90,36 @@ type Set struct {
 	// next is where the search for a pod begins, so that equally busy pods
 	// take turns.
 	next int
+	// arrivals counts how often pods have come that can answer.
+	arrivals uint64
+	// answering is how many could when that was counted last.
+	answering int
+}
+
+// Arrivals returns how often pods have come that can answer on any port.
+func (s *Set) Arrivals() uint64 { return s.arrivals }
+
+// CountArrivals brings Arrivals up to date. It is called after every change.
+func (s *Set) CountArrivals() {
+	answering := 0
+	for _, pod := range s.pods {
+		if pod.answersAny() {
+			answering++
+		}
+	}
+	if answering > s.answering {
+		s.arrivals++
+	}
+	s.answering = answering
+}
+
+func (pod *Pod) answersAny() bool {
+	for _, p := range pod.ports {
+		if pod.answers(p) {
+			return true
+		}
+	}
+	return false
 }
 
 // Update replaces what the EndpointSlices say.
@@ -94,6 +127,7 @@ func (s *Set) Update(descriptions []Description) {
 	known := make(map[string]*Pod, len(s.pods))
 	for _, pod := range s.pods {
 		known[pod.ID] = pod
+		pod.removed = true
 	}
 	pods := make([]*Pod, 0, len(descriptions))
 	for _, description := range descriptions {
@@ -102,6 +136,7 @@ func (s *Set) Update(descriptions []Description) {
 			pod = &Pod{ID: description.ID, Name: description.Name, Addresses: description.Addresses}
 		}
 		pod.update(description)
+		pod.removed = false
 		pods = append(pods, pod)
 	}
 	s.pods = pods
@@ -179,6 +214,29 @@ func (s *Set) TakeAgain(pod *Pod, limit int) bool {
 	return true
 }
 
+// TakeThis counts one more in flight for a pod, unless it cannot answer on the
+// named port at the number, or has limit in flight (0: no limit), and reports
+// whether it did. With spread it does not either while another pod could be taken
+// that has less in flight.
+func (s *Set) TakeThis(pod *Pod, portName string, number uint16, limit int, spread bool) bool {
+	p := pod.ports[portName]
+	if pod.removed || p == nil || p.number != number || !pod.answers(p) || (limit > 0 && pod.inFlight >= limit) {
+		return false
+	}
+	if spread {
+		for _, other := range s.pods {
+			if q := other.ports[portName]; q != nil && other.answers(q) && other.inFlight < pod.inFlight {
+				return false
+			}
+		}
+	}
+	pod.inFlight++
+	return true
+}
+
+// Usable reports whether a pod is still there and not about to end.
+func (s *Set) Usable(pod *Pod) bool { return !pod.removed && !pod.terminating }
+
 // Return counts one less in flight for a pod that was taken.
 func (s *Set) Return(pod *Pod) {
 	pod.inFlight--
@@ -196,14 +254,7 @@ func (s *Set) Answering(portName string) bool {
 
 // AnyAnswering reports whether any pod can answer on any port.
 func (s *Set) AnyAnswering() bool {
-	for _, pod := range s.pods {
-		for _, p := range pod.ports {
-			if pod.answers(p) {
-				return true
-			}
-		}
-	}
-	return false
+	return slices.ContainsFunc(s.pods, (*Pod).answersAny)
 }
 
 // Count returns how many pods there are that are not terminating.
@@ -251,16 +302,7 @@ func (s *Set) Confirmed(pod *Pod) {
 func (s *Set) Open(question Question) bool {
 	p := question.Pod.ports[question.Port]
 	return p != nil && p.number == question.Number && !question.Pod.terminating &&
-		!question.Pod.answers(p) && s.has(question.Pod)
-}
-
-func (s *Set) has(pod *Pod) bool {
-	for _, candidate := range s.pods {
-		if candidate == pod {
-			return true
-		}
-	}
-	return false
+		!question.Pod.answers(p) && !question.Pod.removed
 }
 
 // Questions appends what is unknown about the pods on the named port.

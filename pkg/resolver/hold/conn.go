@@ -18,15 +18,21 @@ package hold
 
 import (
 	"errors"
-	"net"
 	"os"
 	"time"
-
-	"github.com/truefoundry/elasti-apiserver/pkg/resolver/socket"
 )
 
 // past is a time that every deadline has passed.
 var past = time.Unix(1, 0)
+
+// Client is the connection of a client, as socket.Conn describes it.
+type Client interface {
+	SetReadDeadline(deadline time.Time) error
+	WaitClosed() error
+	WaitReset() error
+	WaitReadable() error
+	Unread() int
+}
 
 // ConnWaiter waits in the name of a client's connection, without another
 // goroutine and without reading a byte: the caller's goroutine sleeps on the
@@ -34,9 +40,9 @@ var past = time.Unix(1, 0)
 // sends meanwhile stays in the kernel, and the queue wakes it by moving the
 // read deadline of the connection into the past.
 type ConnWaiter struct {
-	// Conn is the client's connection. Nobody else may read from it or set its
+	// Conn is the client's connection. Nothing else may read from it or set its
 	// read deadline during the wait.
-	Conn *net.TCPConn
+	Conn Client
 	// Port is the name of the Service port.
 	Port string
 	// Bytes is how many bytes of memory the wait keeps.
@@ -93,12 +99,12 @@ func (c *ConnWaiter) Join(q *Queue, again bool) error {
 // is done with the waiter. What it returns is for Finish.
 func (c *ConnWaiter) Sleep() error {
 	if c.UntilSpoken {
-		return socket.WaitReadable(c.Conn)
+		return c.Conn.WaitReadable()
 	}
-	if err := socket.WaitClosed(c.Conn); err != nil || c.HalfCloses == nil || !c.HalfCloses() {
+	if err := c.Conn.WaitClosed(); err != nil || c.HalfCloses == nil || !c.HalfCloses() {
 		return err
 	}
-	return socket.WaitReset(c.Conn)
+	return c.Conn.WaitReset()
 }
 
 // Finish takes the waiter out of the line and returns what came of the wait, as
@@ -126,4 +132,4 @@ func (c *ConnWaiter) Finish(slept error) (Lease, ColdStart, error) {
 }
 
 // spoke reports whether the wait ended because the client said something.
-func (c *ConnWaiter) spoke() bool { return c.UntilSpoken && socket.Unread(c.Conn) > 0 }
+func (c *ConnWaiter) spoke() bool { return c.UntilSpoken && c.Conn.Unread() > 0 }

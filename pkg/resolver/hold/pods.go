@@ -48,6 +48,7 @@ func (q *Queue) update(change func()) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	change()
+	q.pods.CountArrivals()
 	if (q.held > 0 || q.nudges > 0) && q.cold.EndpointReady.IsZero() && q.pods.AnyAnswering() {
 		q.cold.EndpointReady = q.now()
 	}

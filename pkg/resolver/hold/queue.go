@@ -127,6 +127,8 @@ type Lease struct {
 
 	queue *Queue
 	port  string
+	// arrivals is how often pods had come when it was taken.
+	arrivals uint64
 }
 
 // Addresses returns where to connect to, in order of preference.
@@ -207,7 +209,11 @@ func (q *Queue) take(port string) (Lease, bool) {
 	if pod == nil {
 		return Lease{}, false
 	}
-	return Lease{Pod: pod, Number: number, queue: q, port: port}, true
+	return q.lease(pod, number, port), true
+}
+
+func (q *Queue) lease(pod *endpoint.Pod, number uint16, port string) Lease {
+	return Lease{Pod: pod, Number: number, queue: q, port: port, arrivals: q.pods.Arrivals()}
 }
 
 // Join puts a waiter at the end of the line. It fails with ErrTooManyPending,

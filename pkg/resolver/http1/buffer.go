@@ -17,12 +17,16 @@ limitations under the License.
 package http1
 
 import (
+	"errors"
 	"io"
+	"os"
 	"sync"
+
+	"github.com/truefoundry/elasti-apiserver/pkg/resolver/socket"
 )
 
 // bufferSize is the size of the buffers that connections share. Most heads and
-// many whole messages fit; a connection keeps one only while it is in use.
+// many whole messages fit; a connection has one only while it has unread bytes.
 const bufferSize = 4 << 10
 
 // wideSize is the size of the buffers that bodies get once they filled a small
@@ -34,65 +38,76 @@ var (
 	widePool   = sync.Pool{New: func() any { return new([wideSize]byte) }}
 )
 
-// buffer is the unread bytes of a connection: data[read:written].
+// buffer is the unread bytes of a connection: data[read:written]. It has no
+// memory while there are none.
 type buffer struct {
 	data          []byte
 	read, written int
-	// last is where the bytes of the latest read ended.
-	last int
+	// filled is true when the latest read took all the room there was.
+	filled bool
 	// shared or wide is the backing of data while that came from a pool.
 	shared *[bufferSize]byte
 	wide   *[wideSize]byte
 }
 
 // unread returns the bytes that have not been consumed. They are valid until
-// the next call of fill, compact or release.
+// the next call of fill, shrink or release, or until all are consumed.
 func (b *buffer) unread() []byte { return b.data[b.read:b.written] }
 
-// consume drops n unread bytes.
+// consume drops n unread bytes, and the memory when there are no more.
 func (b *buffer) consume(n int) {
 	b.read += n
 	if b.read == b.written {
-		b.read, b.written = 0, 0
+		b.release()
 	}
 }
 
-// fillBody is fill for a body, all of whose bytes were consumed: when the bytes
-// of the read before took all the room there was, it makes more.
-func (b *buffer) fillBody(r io.Reader) error {
-	if b.last == len(b.data) && b.wide == nil && b.read == b.written {
-		b.giveBack()
-		b.wide = widePool.Get().(*[wideSize]byte)
-		b.data, b.read, b.written = b.wide[:], 0, 0
-	}
-	return b.fill(r, wideSize)
-}
-
-// fill reads once from r. When the buffer is full it makes room first, by
-// growing up to limit bytes; at the limit it returns io.ErrShortBuffer.
-func (b *buffer) fill(r io.Reader, limit int) error {
-	if b.written == len(b.data) {
+// fill reads once from a connection. When the buffer is full it makes room
+// first, by growing up to limit bytes; at the limit it returns io.ErrShortBuffer.
+func (b *buffer) fill(conn socket.Conn, limit int) error {
+	if b.data != nil && b.written == len(b.data) {
 		if err := b.makeRoom(limit); err != nil {
 			return err
 		}
 	}
-	n, err := r.Read(b.data[b.written:])
-	b.written += n
-	b.last = b.written
+	n, err := conn.ReadLent(b)
 	if n > 0 {
+		b.filled = b.written+n == len(b.data)
+		b.written += n
 		return nil
 	}
 	if err == nil {
 		err = io.ErrNoProgress
 	}
+	if !errors.Is(err, os.ErrDeadlineExceeded) {
+		b.filled = false
+	}
 	return err
+}
+
+// Lend implements socket.Lender. A body that filled a small buffer gets a wide one.
+func (b *buffer) Lend() []byte {
+	switch {
+	case b.data != nil:
+	case b.filled:
+		b.wide = widePool.Get().(*[wideSize]byte)
+		b.data = b.wide[:]
+	default:
+		b.shared = bufferPool.Get().(*[bufferSize]byte)
+		b.data = b.shared[:]
+	}
+	return b.data[b.written:]
+}
+
+// TakeBack implements socket.Lender.
+func (b *buffer) TakeBack() {
+	if b.read == b.written {
+		b.release()
+	}
 }
 
 func (b *buffer) makeRoom(limit int) error {
 	switch {
-	case b.data == nil:
-		b.shared = bufferPool.Get().(*[bufferSize]byte)
-		b.data = b.shared[:]
 	case b.read > 0:
 		b.written = copy(b.data, b.unread())
 		b.read = 0
@@ -109,6 +124,17 @@ func (b *buffer) replace(data []byte) {
 	n := copy(data, b.unread())
 	b.giveBack()
 	b.data, b.read, b.written = data, 0, n
+}
+
+// narrow makes a buffer that a body has used ready for a head.
+func (b *buffer) narrow() {
+	b.filled = false
+	if b.wide == nil || b.written-b.read > bufferSize {
+		return
+	}
+	shared := bufferPool.Get().(*[bufferSize]byte)
+	b.replace(shared[:])
+	b.shared = shared
 }
 
 // shrink keeps no more memory than the unread bytes need.
@@ -142,5 +168,7 @@ func (b *buffer) giveBack() {
 // adopt makes bytes that were read before the buffer existed the first unread
 // ones. The buffer must be empty, and keeps the slice.
 func (b *buffer) adopt(data []byte) {
-	b.data, b.read, b.written = data, 0, len(data)
+	if len(data) > 0 {
+		b.data, b.read, b.written = data, 0, len(data)
+	}
 }

@@ -21,8 +21,8 @@ import (
 	"context"
 	"errors"
 	"io"
-	"net"
 	"net/http"
+	"os"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -32,23 +32,39 @@ import (
 	"github.com/truefoundry/elasti-apiserver/pkg/resolver/hold"
 	"github.com/truefoundry/elasti-apiserver/pkg/resolver/localreply"
 	"github.com/truefoundry/elasti-apiserver/pkg/resolver/service"
+	"github.com/truefoundry/elasti-apiserver/pkg/resolver/socket"
 )
+
+// restAfter is how long a connection waits for a request with the stack of the
+// last one. After that it keeps next to nothing.
+const restAfter = 2 * time.Second
+
+// errResting means that no request has come for a while.
+var errResting = errors.New("no request has come for a while")
 
 // conn is a connection of a client.
 type conn struct {
 	// Immutable.
 	server  *Server
-	tcp     *net.TCPConn
+	tcp     socket.Conn
 	address string
 	find    destination.Find
+	// fields looks at the fields of the current request.
+	fields func(name string) []string
 	// ended is called when the connection has ended.
 	ended func()
 
 	draining atomic.Bool
 
 	mu sync.Mutex
-	// idle is true while no byte of the next request is there.
-	idle bool
+	// idle is true while no byte of the next request is there, and resting when
+	// no goroutine serves it.
+	idle, resting bool
+	// pod is the connection to a pod. Only while resting is true may others than
+	// the goroutine that serves change it; that one reads it without mu.
+	pod *podConn
+
+	start start
 
 	// Owned by the goroutine that serves, but for in while a request body is
 	// being sent.
@@ -58,8 +74,8 @@ type conn struct {
 	port    service.Port
 	request head
 	record  accesslog.Record
-	// deadlineSet is when the idle deadline was last set.
-	deadlineSet time.Time
+	// deadline is the read deadline of the wait for a request, where it is set.
+	deadline time.Time
 	// lingers is true when the last answer may still have to be read.
 	lingers bool
 	// waiter is the wait of the current request while it is held.
@@ -76,30 +92,35 @@ const (
 	nextRequest step = iota
 	// holdRequest: the current request has joined the line, and waits.
 	holdRequest
+	// restConn: it waits for a request, which has not come for a while.
+	restConn
 	// endConn: it ends.
 	endConn
 )
 
-// proceed serves requests until the connection ends, or until one is held. That
-// one waits in a goroutine of its own: the stack of this one has grown as deep
-// as parsing and forwarding go, and thousands may wait.
+// proceed serves requests until the connection ends, or until one is held or
+// none comes. Those wait in a goroutine of their own: the stack of this one has
+// grown as deep as parsing and forwarding go, and thousands may wait.
 func (c *conn) proceed(ctx context.Context, next step) {
 	for next == nextRequest {
 		next = c.serveRequest(ctx)
 	}
-	if next == holdRequest {
+	switch next {
+	case holdRequest:
 		c.server.options.Tasks.Go(c.abandon, func() { c.wait(ctx) })
-		return
+	case restConn:
+		c.server.options.Tasks.Go(c.abandon, func() { c.rest(ctx) })
+	default:
+		c.close()
+		c.server.remove(c)
+		c.ended()
 	}
-	c.close()
-	c.server.remove(c)
-	c.ended()
 }
 
 // abandon ends the connection after a panic of what served it.
 func (c *conn) abandon() {
 	c.abort()
-	c.tcp.Close()
+	c.setPod(nil)
 	if c.counted {
 		c.counted = false
 		c.service.Traffic().End()
@@ -115,20 +136,39 @@ func (c *conn) wait(ctx context.Context) {
 	c.proceed(ctx, c.resume(ctx, slept))
 }
 
+// rest sleeps until there is something to read.
+func (c *conn) rest(ctx context.Context) {
+	next := nextRequest
+	if err := c.tcp.WaitReadable(); err != nil {
+		next = endConn
+	}
+	c.mu.Lock()
+	c.resting = false
+	c.mu.Unlock()
+	c.record.Ended = time.Time{}
+	c.proceed(ctx, next)
+}
+
 // serveRequest serves the next request, or has it held.
 func (c *conn) serveRequest(ctx context.Context) step {
 	err := c.readHead()
 	var bad *malformed
-	if err != nil && !errors.As(err, &bad) {
+	switch {
+	case errors.Is(err, errResting):
+		return restConn
+	case err != nil && !errors.As(err, &bad):
 		return endConn
 	}
+	c.start.reset()
+	before := c.record
 	c.record = accesslog.Record{Protocol: accesslog.HTTP1, Client: c.address, Received: time.Now()}
 	if bad == nil {
-		c.record.Method, c.record.Path = string(c.request.method), pathOf(c.request.target)
+		c.record.Method = same(before.Method, c.request.method)
+		c.record.Path = same(before.Path, pathOf(c.request.target))
 		c.record.TraceParent = string(c.request.traceParent)
 	}
 	var instead *localreply.Reply
-	c.service, c.port, instead = c.find(c.request.values)
+	c.service, c.port, instead = c.find(c.fields)
 	switch {
 	case bad != nil:
 		c.refuseLast(localreply.New(bad.status, localreply.ReasonBadRequest, bad.detail))
@@ -166,9 +206,13 @@ func (c *conn) finish(next step) step {
 	return next
 }
 
-// readHead reads until the head of a request is complete and parsed.
+// readHead reads until the head of a request is complete and parsed. It fails
+// with errResting when none begins for a while.
 func (c *conn) readHead() error {
-	if err := c.armIdle(time.Now()); err != nil {
+	// Nothing of the last request may be taken for a part of this one.
+	c.request.reset()
+	c.in.narrow()
+	if err := c.armIdle(c.now()); err != nil {
 		return err
 	}
 	defer c.setIdle(false)
@@ -177,10 +221,11 @@ func (c *conn) readHead() error {
 		// Clients of old sent an empty line after a body.
 		for data := c.in.unread(); len(data) >= 2 && data[0] == '\r' && data[1] == '\n'; data = c.in.unread() {
 			c.in.consume(2)
+			searched = 0
 		}
 		data := c.in.unread()
 		if headEnds(data, searched) {
-			break
+			return c.request.parseRequest(data)
 		}
 		searched = len(data)
 		if len(data) > 0 && c.setIdle(false) {
@@ -188,14 +233,24 @@ func (c *conn) readHead() error {
 				return err
 			}
 		}
-		if err := c.in.fill(c.tcp, c.server.options.MaxHeaderBytes); err != nil {
-			if errors.Is(err, io.ErrShortBuffer) {
-				return &malformed{status: http.StatusRequestHeaderFieldsTooLarge, detail: "the head of the request is too large"}
-			}
+		err := c.in.fill(c.tcp, c.server.options.MaxHeaderBytes)
+		switch {
+		case errors.Is(err, io.ErrShortBuffer):
+			return &malformed{status: http.StatusRequestHeaderFieldsTooLarge, detail: "the head of the request is too large"}
+		case errors.Is(err, os.ErrDeadlineExceeded) && len(data) == 0:
+			return c.armRest(err)
+		case err != nil:
 			return err
 		}
 	}
-	return c.request.parseRequest(c.in.unread())
+}
+
+// now returns the time. That the last request ended just now saves a question.
+func (c *conn) now() time.Time {
+	if c.record.Ended.IsZero() {
+		return time.Now()
+	}
+	return c.record.Ended
 }
 
 // armIdle sets the deadline for the next request. Setting one costs more than
@@ -204,23 +259,40 @@ func (c *conn) armIdle(now time.Time) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.idle = true
-	timeout := c.server.options.IdleTimeout
+	timeout := min(restAfter, c.server.options.IdleTimeout)
 	if c.draining.Load() {
 		timeout = drainIdleTimeout
-	} else if now.Sub(c.deadlineSet) < time.Second {
+	} else if c.deadline.Sub(now) > timeout/2 {
 		return nil
 	}
-	c.deadlineSet = now
-	return c.tcp.SetReadDeadline(now.Add(timeout))
+	c.deadline = now.Add(timeout)
+	return c.tcp.SetReadDeadline(c.deadline)
+}
+
+// armRest sets the deadline for a request that has not come for a while, and
+// returns errResting. When that was the last deadline it returns err.
+func (c *conn) armRest(err error) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	timeout := c.server.options.IdleTimeout - restAfter
+	if timeout <= 0 || c.draining.Load() {
+		return err
+	}
+	c.idle, c.resting = true, true
+	c.deadline = time.Time{}
+	if err := c.tcp.SetReadDeadline(time.Now().Add(timeout)); err != nil {
+		return err
+	}
+	return errResting
 }
 
 // setIdle sets whether the connection waits for a request, and reports whether
-// that changed.
+// that changed. One that rests goes on waiting.
 func (c *conn) setIdle(idle bool) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	changed := c.idle != idle
-	c.idle = idle
+	c.idle = idle || c.resting
 	return changed
 }
 
@@ -238,14 +310,23 @@ func (c *conn) drain() {
 
 // setReadDeadline sets another deadline than the idle one.
 func (c *conn) setReadDeadline(deadline time.Time) error {
-	c.deadlineSet = time.Time{}
+	c.deadline = time.Time{}
 	return c.tcp.SetReadDeadline(deadline)
 }
 
 // pathOf returns the path of a request target, without the query.
-func pathOf(target []byte) string {
+func pathOf(target []byte) []byte {
 	path, _, _ := bytes.Cut(target, []byte("?"))
-	return string(path)
+	return path
+}
+
+// same returns a value as a string, which is the one from before if that says
+// the same: many clients ask for the same again and again.
+func same(before string, value []byte) string {
+	if before == string(value) {
+		return before
+	}
+	return string(value)
 }
 
 // close ends the connection.
@@ -255,6 +336,7 @@ func (c *conn) close() {
 		c.linger()
 	}
 	c.tcp.Close()
+	c.setPod(nil)
 }
 
 // headEnds reports whether data has the end of a head, or a line end that makes

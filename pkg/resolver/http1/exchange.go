@@ -45,7 +45,7 @@ const (
 )
 
 // silence is how long a pod may say nothing before the client is watched. Most
-// answers come sooner, and then nobody has to ask whether the client is still
+// answers come sooner, and then it does not matter whether the client is still
 // there.
 const silence = time.Second
 
@@ -61,12 +61,16 @@ type exchange struct {
 	upgrades bool
 	// body carries a request body that was not wholly here. Nil without.
 	body *requestBody
-	// watch tells when the client goes away. Nil while nobody watches.
+	// whole is the length of a request that was, body included.
+	whole int
+	// watch tells when the client goes away. Nil while there is none.
 	watch *clientWatch
 	// started is true when bytes of the final response went to the client.
 	started bool
 	// last is true when the connection of the client must end.
 	last bool
+	// early is true when the pod answered before it was sent the whole request.
+	early bool
 	// response is the head of the pod's answer.
 	response head
 	// out assembles a head that is not forwarded as it was received.
@@ -80,9 +84,9 @@ var exchanges = sync.Pool{New: func() any { return new(exchange) }}
 // maxKeptOut is how much of out is kept for the next request.
 const maxKeptOut = 4 << 10
 
-func newExchange(c *conn, pod *podConn) *exchange {
+func newExchange(c *conn) *exchange {
 	e := exchanges.Get().(*exchange)
-	e.client, e.pod, e.before = c, pod, pod.written
+	e.client, e.pod, e.before = c, c.pod, c.pod.written
 	e.toHead, e.upgrades = c.record.Method == http.MethodHead, c.request.upgrade
 	return e
 }
@@ -100,43 +104,46 @@ func (e *exchange) recycle() {
 // exchange sends the current request to the pod of a lease and its answer to
 // the client.
 func (c *conn) exchange(ctx context.Context, lease hold.Lease) exchangeResult {
-	request := &c.request
-	body := c.wholeBody()
-	var pod *podConn
-	// What cannot be sent again gets a connection of its own: it was confirmed
-	// just now, where a used one may be closed by the pod at any moment.
-	if body >= 0 {
-		pod = c.server.options.Pool.get(lease)
-	}
-	if pod == nil {
-		var err error
-		if pod, err = dialPod(ctx, lease); err != nil {
-			if localfault.Of(err) == nil {
-				return notReceived
-			}
-			c.refuseLast(localreply.ForError(c.service, err))
-			return exchangeLast
+	if c.pod != nil && c.pod.takes(lease) {
+		c.pod.lease = lease
+		c.pod.in.narrow()
+		if result := c.attempt(); result != notReceived {
+			return result
 		}
+		// The pod closed the connection just as it was used again. That says
+		// nothing about whether it accepts another.
 	}
-	e := newExchange(c, pod)
+	tcp, err := c.server.options.Dial(ctx, lease)
+	if err != nil {
+		c.setPod(nil)
+		if localfault.Of(err) == nil {
+			return notReceived
+		}
+		c.refuseLast(localreply.ForError(c.service, err))
+		return exchangeLast
+	}
+	c.setPod(&podConn{tcp: tcp, lease: lease})
+	return c.attempt()
+}
+
+// attempt sends the current request on the connection to the pod.
+func (c *conn) attempt() exchangeResult {
+	e := newExchange(c)
 	defer e.recycle()
+	request := &c.request
 	// An error is not looked at: the answer, or how its absence ends, tells more.
-	if body >= 0 {
-		_, _ = pod.Write(e.requestMessage(len(request.raw) + body))
+	if body := c.wholeBody(); body >= 0 {
+		e.whole = len(request.raw) + body
+		_, _ = e.pod.Write(e.requestMessage(e.whole))
 	} else {
-		_, _ = pod.Write(e.requestMessage(len(request.raw)))
+		_, _ = e.pod.Write(e.requestMessage(len(request.raw)))
 		e.startBody()
 	}
 	err := e.receive()
-	if body >= 0 && e.retryable(err) && pod.neverReceived(e.before, err) {
-		e.stop()
-		pod.close()
-		return notReceived
+	if err != nil {
+		return e.fail(err)
 	}
-	if body >= 0 && !e.last {
-		c.in.consume(len(request.raw) + body)
-	}
-	return e.end(err)
+	return e.finish()
 }
 
 // wholeBody returns the length of the request's body when all of it is here,
@@ -161,13 +168,17 @@ func (c *conn) wholeBody() int {
 }
 
 // requestMessage returns what is sent of the first n unread bytes, which begin
-// with the head: all but the lines that only concern the client's connection.
+// with the head.
 func (e *exchange) requestMessage(n int) []byte {
-	data, cuts := e.client.in.unread()[:n], e.client.request.cuts
-	if len(cuts) == 0 {
+	c := e.client
+	data := c.in.unread()[:n]
+	edit := c.edit()
+	if edit == (headEdit{}) {
 		return data
 	}
-	e.out = appendWithout(e.out[:0], data, cuts)
+	head := len(c.request.raw)
+	e.out, e.upgrades = edit.appendHead(e.out[:0], data[:head])
+	e.out = append(e.out, data[head:]...)
 	return e.out
 }
 
@@ -181,27 +192,64 @@ func appendWithout(message, data []byte, cuts []span) []byte {
 	return append(message, data[start:]...)
 }
 
-// end closes or keeps the connection to the pod, and answers the client when
-// the pod did not.
-func (e *exchange) end(err error) exchangeResult {
+// finish is called when the response is complete.
+func (e *exchange) finish() exchangeResult {
 	c := e.client
-	gone := e.stop()
-	c.record.BytesIn += int64(e.pod.written - e.before)
-	reusable := err == nil && !e.last && e.bodySent() && c.request.minor == 1 &&
-		e.response.persists() && len(e.pod.in.unread()) == 0
-	if reusable {
-		c.server.options.Pool.put(e.pod, time.Now())
-	} else {
-		e.pod.close()
+	sent := true
+	if e.body != nil {
+		e.body.awaitEnd(!e.last && e.podPersists())
+		sent = e.body.sent
+		e.early = e.early || e.body.crossed
 	}
+	e.endWatch()
+	c.record.BytesIn += int64(e.pod.written - e.before)
+	c.record.Outcome = accesslog.Forwarded
+	// A pod that answered before it had the whole request, or that may not know
+	// that this one has a body, may take the rest of it for another request.
+	switch {
+	case !sent || e.early || c.request.oddBody || len(e.pod.in.unread()) > 0:
+		c.setPod(nil)
+	case !e.podPersists():
+		e.pod.ends = true
+	}
+	if e.last || !sent {
+		c.lingers = true
+		return exchangeLast
+	}
+	c.in.consume(e.consumed())
+	return exchangeDone
+}
+
+// podPersists reports whether the pod keeps its connection open after this
+// exchange, as far as the two heads tell.
+func (e *exchange) podPersists() bool {
+	request, response := &e.client.request, &e.response
+	return !request.close && response.persists() && (request.minor == 1 || response.keepAlive)
+}
+
+// consumed returns how many of the unread bytes of the client are of the request.
+func (e *exchange) consumed() int {
+	if e.body == nil {
+		return e.whole
+	}
+	return e.body.kept
+}
+
+// fail is called when there is no response, or not all of it.
+func (e *exchange) fail(err error) exchangeResult {
+	c := e.client
+	gone := e.interrupt() || errors.Is(err, hold.ErrClientGone)
+	if !gone && e.retryable() && e.pod.neverReceived(e.before, err) {
+		c.setPod(nil)
+		c.reparse()
+		return notReceived
+	}
+	c.record.BytesIn += int64(e.pod.written - e.before)
+	c.setPod(nil)
 	c.record.Outcome = accesslog.Forwarded
 	var bad *malformed
 	switch {
-	case err == nil && e.bodySent() && !e.last:
-		return exchangeDone
-	case err == nil:
-		c.lingers = true
-	case gone || errors.Is(err, hold.ErrClientGone):
+	case gone:
 		c.record.Outcome = accesslog.ClientGone
 	case e.started:
 		// The client has part of an answer: only the end of the connection can
@@ -209,7 +257,11 @@ func (e *exchange) end(err error) exchangeResult {
 		c.record.Outcome = accesslog.Failed
 		c.record.Reason = err.Error()
 		c.abort()
-	case e.body != nil && errors.As(e.body.malformed(), &bad):
+	case errors.Is(e.body.err(), errBodyCut):
+		// The pod made nothing of what there was of the request.
+		c.refuseLast(localreply.New(http.StatusBadRequest, localreply.ReasonBadRequest, errBodyCut.Error()))
+		c.record.Outcome = accesslog.ClientGone
+	case errors.As(e.body.err(), &bad):
 		c.refuseLast(localreply.New(bad.status, localreply.ReasonBadRequest, bad.detail))
 	case errors.As(err, &bad):
 		c.record.Reason = err.Error()
@@ -223,23 +275,29 @@ func (e *exchange) end(err error) exchangeResult {
 	return exchangeLast
 }
 
-// stop ends what runs beside the exchange, and reports whether the client was
-// found gone.
-func (e *exchange) stop() (gone bool) {
+// interrupt ends what runs beside the exchange, and reports whether the client
+// was found gone.
+func (e *exchange) interrupt() (gone bool) {
 	if e.body != nil {
-		gone = e.body.stop()
+		e.body.stop()
+		gone = errors.Is(e.body.err(), hold.ErrClientGone)
 	}
+	return e.endWatch() || gone
+}
+
+// endWatch ends the watch of the client and reports whether it was found gone.
+func (e *exchange) endWatch() (gone bool) {
 	if e.watch != nil {
-		gone = e.watch.stop() || gone
+		gone = e.watch.stop()
+		e.watch = nil
 	}
 	return gone
 }
 
-func (e *exchange) bodySent() bool { return e.body == nil || e.body.sent }
-
-// retryable reports whether an exchange failed before the pod said anything.
-func (e *exchange) retryable(err error) bool {
-	return err != nil && !e.started && len(e.pod.in.unread()) == 0 && !errors.Is(err, hold.ErrClientGone)
+// retryable reports whether the pod has said nothing, and the whole request is
+// still here.
+func (e *exchange) retryable() bool {
+	return !e.started && len(e.pod.in.unread()) == 0 && (e.body == nil || e.body.keeps)
 }
 
 // fill reads more of what the pod sends, with a function that reads once. While
@@ -266,30 +324,39 @@ func (e *exchange) armSilence(now time.Time) error {
 		return nil
 	}
 	e.pod.readDeadline = now.Add(2 * silence)
-	return e.pod.tcp.SetReadDeadline(e.pod.readDeadline)
+	if err := e.pod.tcp.SetReadDeadline(e.pod.readDeadline); err != nil {
+		return err
+	}
+	if e.body != nil && e.body.failure.Load() != nil {
+		// It may have interrupted the read just before.
+		return e.pod.tcp.SetReadDeadline(past)
+	}
+	return nil
 }
 
 // silent is called when a read from the pod was interrupted: because it said
 // nothing for a while, or because the client is gone.
 func (e *exchange) silent() error {
-	if e.body != nil && e.body.clientGone() || e.watch != nil && e.watch.clientGone() {
-		return hold.ErrClientGone
-	}
-	if e.body != nil && e.body.malformed() != nil {
-		return e.body.malformed()
-	}
-	if e.body != nil && !e.body.ended() {
-		// Whoever reads the body sees the client go. The deadline has passed,
-		// or the body has just set it: look again in a while.
-		e.pod.readDeadline = time.Time{}
+	e.pod.readDeadline = time.Time{}
+	if e.watch != nil {
+		if e.watch.clientGone() {
+			return hold.ErrClientGone
+		}
 		return nil
 	}
-	if e.watch == nil {
-		e.pod.readDeadline = time.Time{}
-		if err := e.pod.tcp.SetReadDeadline(time.Time{}); err != nil {
-			return err
-		}
-		e.watch = watchClient(e.client, e.pod)
+	switch err := e.body.err(); {
+	case errors.Is(err, errBodyCut):
+		// The pod is told what the client did, and answers what it likes to that.
+		_ = e.pod.tcp.CloseWrite()
+	case err != nil:
+		return err
+	case e.body != nil && !e.body.ended():
+		// What reads the body sees the client go.
+		return nil
 	}
+	if err := e.pod.tcp.SetReadDeadline(time.Time{}); err != nil {
+		return err
+	}
+	e.watch = watchClient(e.client, e.pod)
 	return nil
 }

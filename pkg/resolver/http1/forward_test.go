@@ -45,16 +45,16 @@ func TestBytesPassThrough(t *testing.T) {
 			"GET http://a/b HTTP/1.1\r\nHost: a\r\n\r\n", "GET http://a/b HTTP/1.1\r\nHost: a\r\n\r\n", answer, answer},
 		"hop by hop": {
 			"GET / HTTP/1.1\r\nConnection: keep-alive\r\nHost: a\r\nKeep-Alive: timeout=5\r\nProxy-Connection: close\r\nX: 1\r\n\r\n",
-			"GET / HTTP/1.1\r\nHost: a\r\nX: 1\r\n\r\n",
+			"GET / HTTP/1.1\r\nConnection: keep-alive\r\nHost: a\r\nKeep-Alive: timeout=5\r\nProxy-Connection: close\r\nX: 1\r\n\r\n",
 			"HTTP/1.1 200 OK\r\nKeep-Alive: timeout=1\r\nContent-Length: 2\r\nConnection: close\r\n\r\nok", answer},
 		"client closes": {
-			"GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n", "GET / HTTP/1.1\r\nHost: a\r\n\r\n",
+			"GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n", "GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n",
 			answer, "HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: close\r\n\r\nok"},
 		"HTTP/1.0": {
 			"GET / HTTP/1.0\r\n\r\n", "GET / HTTP/1.0\r\n\r\n",
 			"HTTP/1.0 200 OK\r\n\r\nuntil the end", "HTTP/1.0 200 OK\r\nConnection: close\r\n\r\nuntil the end"},
 		"HTTP/1.0 keep-alive": {
-			"GET / HTTP/1.0\r\nConnection: keep-alive\r\n\r\n", "GET / HTTP/1.0\r\n\r\n",
+			"GET / HTTP/1.0\r\nConnection: keep-alive\r\n\r\n", "GET / HTTP/1.0\r\nConnection: keep-alive\r\n\r\n",
 			answer, "HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: keep-alive\r\n\r\nok"},
 		"body": {
 			"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\nhello", "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\nhello", answer, answer},
@@ -67,7 +67,7 @@ func TestBytesPassThrough(t *testing.T) {
 			"GET / HTTP/1.1\r\nHost: a\r\n\r\n", "GET / HTTP/1.1\r\nHost: a\r\n\r\n",
 			"HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\n" + answer, "HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\n" + answer},
 		"no interim responses to HTTP/1.0": {
-			"GET / HTTP/1.0\r\nConnection: keep-alive\r\n\r\n", "GET / HTTP/1.0\r\n\r\n",
+			"GET / HTTP/1.0\r\nConnection: keep-alive\r\n\r\n", "GET / HTTP/1.0\r\nConnection: keep-alive\r\n\r\n",
 			"HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\n" + answer, "HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: keep-alive\r\n\r\nok"},
 		"HEAD": {
 			"HEAD / HTTP/1.1\r\nHost: a\r\n\r\n", "HEAD / HTTP/1.1\r\nHost: a\r\n\r\n",

@@ -82,9 +82,8 @@ func newFixtureWith(t testing.TB, change func(*service.Config), tune func(*Optio
 			f.records = append(f.records, *record)
 		},
 	})
-	pool := NewPool()
 	options := Options{
-		Pool: pool, Fallback: &fallback.Policy{PassiveUserAgents: []string{"kube-probe/"}}, IdleTimeout: time.Minute, HeaderTimeout: time.Minute, MaxHeaderBytes: 16 << 10,
+		Fallback: &fallback.Policy{PassiveUserAgents: []string{"kube-probe/"}}, IdleTimeout: time.Minute, HeaderTimeout: time.Minute, MaxHeaderBytes: 16 << 10,
 	}
 	tune(&options)
 	f.server = New(options)
@@ -95,7 +94,7 @@ func newFixtureWith(t testing.TB, change func(*service.Config), tune func(*Optio
 	f.address = listener.Addr().String()
 	ctx, cancel := context.WithCancel(context.Background())
 	var running sync.WaitGroup
-	running.Go(func() { pool.Run(ctx) })
+	running.Go(func() { f.server.Run(ctx) })
 	running.Go(func() {
 		for {
 			conn, err := listener.Accept()
@@ -240,11 +239,17 @@ func scriptPod(t testing.TB, want, reply string) string {
 // httpPod serves a handler with net/http.
 func httpPod(t testing.TB, handler http.HandlerFunc) string {
 	t.Helper()
+	return httpPodWith(t, handler, nil)
+}
+
+// httpPodWith is httpPod that tells what becomes of its connections.
+func httpPodWith(t testing.TB, handler http.HandlerFunc, state func(net.Conn, http.ConnState)) string {
+	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	server := &http.Server{Handler: handler}
+	server := &http.Server{Handler: handler, ConnState: state}
 	var running sync.WaitGroup
 	running.Go(func() { _ = server.Serve(listener) })
 	t.Cleanup(func() {

@@ -68,6 +68,9 @@ type head struct {
 	traceParent    []byte
 	expects        bool
 	hosts          int // how many Host fields there are
+	// oddBody is true when there is a body that servers may overlook, as the method
+	// does not ask for one.
+	oddBody bool
 
 	// Of responses.
 	status int
@@ -79,8 +82,11 @@ type head struct {
 	keepAlive     bool
 	upgrade       bool // Connection lists upgrade, and there is an Upgrade field
 	upgradeField  bool
+	// h2c is true when an Upgrade or an HTTP2-Settings field asks for HTTP/2.
+	h2c bool
 
-	// cuts are the lines that only concern this connection.
+	// cuts are the lines of a response that only concern the pod's connection.
+	// Requests have none: their lines concern one that this client alone uses.
 	cuts []span
 }
 
@@ -117,7 +123,23 @@ func (h *head) parseRequest(data []byte) error {
 	if h.chunked && h.minor == 0 {
 		return badRequest("Transfer-Encoding does not exist in HTTP/1.0")
 	}
+	h.oddBody = h.body() != noBody && !expectsBody(method)
 	return nil
+}
+
+// expectsBody reports whether requests with a method usually have a body.
+func expectsBody(method []byte) bool {
+	switch string(method) {
+	case http.MethodGet, http.MethodHead, http.MethodDelete, http.MethodOptions, http.MethodTrace:
+		return false
+	}
+	return true
+}
+
+// forget drops what points into the buffer that the head was parsed from. What
+// else was found stays.
+func (h *head) forget() {
+	h.raw, h.method, h.target, h.traceParent = nil, nil, nil, nil
 }
 
 // parseResponse parses the head of a response at the beginning of data.
@@ -234,24 +256,26 @@ func (h *head) field(name, value []byte, line span) error {
 	case len("upgrade"):
 		if equalFold(name, "upgrade") {
 			h.upgradeField = true
+			h.h2c = h.h2c || listsH2C(value)
 		}
 	case len("connection"): // and keep-alive
 		if equalFold(name, "connection") {
 			h.connection(value, line)
 		} else if equalFold(name, "keep-alive") {
-			h.cuts = append(h.cuts, line)
+			h.cut(line)
 		}
 	case len("traceparent"):
 		if equalFold(name, "traceparent") {
 			h.traceParent = value
 		}
-	case len("content-length"):
+	case len("content-length"): // and http2-settings
 		if equalFold(name, "content-length") {
 			return h.length(value)
 		}
+		h.h2c = h.h2c || equalFold(name, fieldHTTP2Settings)
 	case len("proxy-connection"):
 		if equalFold(name, "proxy-connection") {
-			h.cuts = append(h.cuts, line)
+			h.cut(line)
 		}
 	case len("transfer-encoding"):
 		if equalFold(name, "transfer-encoding") {
@@ -289,10 +313,17 @@ func (h *head) encoding(value []byte) error {
 	return nil
 }
 
-// connection reads a Connection field. A field that lists nothing but whether
-// this connection stays open is not forwarded; any other is, exactly as it was
-// received, with all the fields that it names: what a pod would have seen
-// without a resolver.
+// cut leaves a line of a response out.
+func (h *head) cut(line span) {
+	if h.status != 0 {
+		h.cuts = append(h.cuts, line)
+	}
+}
+
+// connection reads a Connection field. A field of a response that lists nothing
+// but whether the pod's connection stays open is not forwarded; any other is,
+// exactly as it was received, with all the fields that it names: what the client
+// would have seen without a resolver.
 func (h *head) connection(value []byte, line span) {
 	ours := true
 	for option := range bytes.SplitSeq(value, []byte(",")) {
@@ -309,7 +340,7 @@ func (h *head) connection(value []byte, line span) {
 		}
 	}
 	if ours {
-		h.cuts = append(h.cuts, line)
+		h.cut(line)
 	}
 }
 

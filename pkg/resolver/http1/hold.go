@@ -39,7 +39,7 @@ func (c *conn) answerRequest(ctx context.Context) step {
 	if c.record.Method == http.MethodConnect {
 		return c.refuse(localreply.New(http.StatusNotImplemented, localreply.ReasonBadRequest, "CONNECT is not possible here: the destination is the service alone"))
 	}
-	lease, ok := c.service.Queue().TryTake(c.port.Name)
+	lease, ok := c.take()
 	if !ok {
 		if local := c.answerAsleep(); local != nil {
 			return c.refuse(local)
@@ -52,10 +52,21 @@ func (c *conn) answerRequest(ctx context.Context) step {
 	return c.forward(ctx, lease)
 }
 
+// take returns a lease for the request when a pod can be used at once: that of
+// the request before, where possible.
+func (c *conn) take() (hold.Lease, bool) {
+	queue := c.service.Queue()
+	if c.pod == nil {
+		return queue.TryTake(c.port.Name)
+	}
+	return queue.TryTakeNext(c.port.Name, c.pod.lease)
+}
+
 // answerHeld forwards a request that was held, or answers it.
 func (c *conn) answerHeld(ctx context.Context, slept error) step {
 	lease, cold, err := c.waiter.Finish(slept)
 	c.waiter = nil
+	c.reparse()
 	c.record.WakeAnswered, c.record.EndpointReady = cold.WakeAnswered, cold.EndpointReady
 	if err != nil {
 		return c.refuseHeld(err)
@@ -67,9 +78,13 @@ func (c *conn) answerHeld(ctx context.Context, slept error) step {
 func (c *conn) forward(ctx context.Context, lease hold.Lease) step {
 	c.record.Released = time.Now()
 	c.record.Pod = lease.Pod.Name
+	refused := false
 	// A panic must not keep the place at the pod either.
-	release := lease.Release
-	defer func() { release() }()
+	defer func() {
+		if !refused {
+			lease.Release()
+		}
+	}()
 	switch c.exchange(ctx, lease) {
 	case exchangeDone:
 		return nextRequest
@@ -78,7 +93,7 @@ func (c *conn) forward(ctx context.Context, lease hold.Lease) step {
 	default:
 		// The request waits for another pod, or until this one is seen to accept
 		// connections.
-		release = func() {}
+		refused = true
 		lease.Refuse()
 		return c.hold(true)
 	}
@@ -123,22 +138,35 @@ func (c *conn) hold(again bool) step {
 	waiter := &hold.ConnWaiter{
 		Conn:     c.tcp,
 		Port:     c.port.Name,
-		Bytes:    heldOverhead + int64(len(c.in.data)),
+		Bytes:    heldOverhead + c.size(),
 		Deadline: c.record.Received.Add(c.service.Config().HoldTimeout),
+		// Either the client waits for the answer still, or its kernel refuses the
+		// first byte of it.
+		HalfCloses: c.probe,
 	}
-	c.deadlineSet = time.Time{}
+	c.deadline = time.Time{}
 	if err := waiter.Join(c.service.Queue(), again); err != nil {
+		c.reparse()
 		return c.refuseHeld(err)
 	}
 	c.waiter = waiter
 	return holdRequest
 }
 
-// shrink keeps no more than the bytes that were read: thousands may wait.
+// shrink keeps no more than the bytes that were read, and what was found of them
+// at a glance: thousands may wait.
 func (c *conn) shrink() {
 	c.in.shrink()
-	// The head was valid and is the same, only elsewhere.
-	_ = c.request.parseRequest(c.in.unread())
+	c.request = head{}
+}
+
+// reparse finds in a request that was valid before, and may be elsewhere now, all
+// that is needed to forward it.
+func (c *conn) reparse() { _ = c.request.parseRequest(c.in.unread()) }
+
+// size returns how many bytes a held request keeps besides what all do.
+func (c *conn) size() int64 {
+	return int64(len(c.in.data) + len(c.record.Path) + len(c.record.TraceParent))
 }
 
 // refuseHeld answers a request that was not given a pod.

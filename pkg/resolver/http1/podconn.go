@@ -19,42 +19,39 @@ package http1
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
-	"net"
-	"syscall"
 	"time"
 
 	"github.com/truefoundry/elasti-apiserver/pkg/resolver/hold"
 	"github.com/truefoundry/elasti-apiserver/pkg/resolver/socket"
 )
 
-// podConn is a connection to a pod. One exchange at a time owns it.
+// podConn is the connection to a pod that belongs to a connection of a client,
+// and to no other: what a pod knows of its peer, and what it sends out of turn,
+// stays with that client.
 type podConn struct {
-	tcp *net.TCPConn
-	raw syscall.RawConn
-	key poolKey
-	in  buffer
+	tcp socket.Conn
+	// lease is the last that it was used with.
+	lease hold.Lease
+	in    buffer
 	// written counts what was written over its life, to compare with what the
 	// pod's kernel acknowledged.
 	written uint64
 	// readDeadline is the one that is set.
 	readDeadline time.Time
-	// idleSince is set while it is in the pool.
-	idleSince time.Time
+	// ends is true when the pod has said that it closes the connection. It is not
+	// closed before, so that the state that a closed connection leaves behind for
+	// a minute is the pod's, as it is without a resolver, and not one here.
+	ends bool
 }
 
-func dialPod(ctx context.Context, lease hold.Lease) (*podConn, error) {
-	tcp, err := lease.Dial(ctx)
+// dialTCP is the default of Options.Dial.
+func dialTCP(ctx context.Context, lease hold.Lease) (socket.Conn, error) {
+	conn, err := lease.Dial(ctx)
 	if err != nil {
 		return nil, err
 	}
-	raw, err := tcp.SyscallConn()
-	if err != nil {
-		tcp.Close()
-		return nil, fmt.Errorf("reaching the socket of a connection: %w", err)
-	}
-	return &podConn{tcp: tcp, raw: raw, key: poolKey{lease.Pod, lease.Number}}, nil
+	return socket.NewTCP(conn)
 }
 
 // Write writes to the pod and counts.
@@ -64,10 +61,11 @@ func (p *podConn) Write(data []byte) (int, error) {
 	return n, err
 }
 
-// close ends the connection.
-func (p *podConn) close() {
-	p.in.release()
-	p.tcp.Close()
+// takes reports whether the connection can take a request with a lease: it leads
+// to that pod, and the pod has said nothing since its last answer. One that has
+// closed it, or that sent more than was asked for, gets no other request on it.
+func (p *podConn) takes(lease hold.Lease) bool {
+	return !p.ends && p.lease.Pod == lease.Pod && p.lease.Number == lease.Number && p.tcp.Idle()
 }
 
 // neverReceived reports whether it is certain that the pod received nothing of
@@ -80,10 +78,13 @@ func (p *podConn) neverReceived(before uint64, err error) bool {
 	if p.written == before {
 		return true
 	}
-	if !errors.Is(err, io.EOF) {
-		return false
-	}
-	acknowledged, err := socket.Acknowledged(p.raw)
+	return errors.Is(err, io.EOF) && !p.receivedAfter(before)
+}
+
+// receivedAfter reports whether the kernel of the pod may have acknowledged bytes
+// that were sent after the first before ones.
+func (p *podConn) receivedAfter(before uint64) bool {
+	acknowledged, err := p.tcp.Acknowledged()
 	// The handshake may count as one byte.
-	return err == nil && acknowledged <= before+1
+	return err != nil || acknowledged > before+1
 }

@@ -60,7 +60,7 @@ func (c *conn) sendAnswer(a *localreply.Reply, last bool) bool {
 		c.record.Reason = string(a.Reason)
 	}
 	c.record.Answered = time.Now()
-	_, err := c.tcp.Write(a.AppendHTTP1(nil, c.record.Method == http.MethodHead, last))
+	_, err := c.send(a.AppendHTTP1(nil, c.record.Method == http.MethodHead, last))
 	return err == nil
 }
 
@@ -70,6 +70,7 @@ func (c *conn) linger() {
 	if err := c.tcp.CloseWrite(); err != nil {
 		return
 	}
+	c.awaitPod()
 	if err := c.setReadDeadline(time.Now().Add(lingerTime)); err != nil {
 		return
 	}
@@ -79,6 +80,6 @@ func (c *conn) linger() {
 
 // abort makes the client see that the connection broke, rather than ended.
 func (c *conn) abort() {
-	// It fails only when the connection is broken already.
-	_ = c.tcp.SetLinger(0)
+	c.lingers = false
+	c.tcp.Reset()
 }

@@ -31,54 +31,92 @@ const (
 	// spliceBytes is from where on the rest of a body goes through the kernel
 	// instead of a buffer. Setting that up costs more than copying a little.
 	spliceBytes = 64 << 10
-	// bodyGrace is how long a request body may still take once its answer is
-	// complete. A pod that answers when it has read everything is seen to have
-	// answered before the last write to it is seen to have ended.
-	bodyGrace = time.Second
 	// splicePiece is how much of a body goes through the kernel before the client
 	// is given new time for more.
 	splicePiece = 1 << 20
+	// bodyGrace is how long the last bytes of a body may take once the answer is
+	// complete. A pod that answers when it has read everything is seen to have
+	// answered before the last write to it is seen to have ended.
+	bodyGrace = time.Second
+	// firstReceipt and lastReceipt are how often it is asked whether a pod has
+	// received anything: after 1 ms, 2 ms, … 64 ms.
+	firstReceipt, lastReceipt = time.Millisecond, 64 * time.Millisecond
 )
 
 // errBodyTimeout means that a client stopped sending a request body.
 var errBodyTimeout = &malformed{status: http.StatusRequestTimeout, detail: "nothing more of the body came for too long (--body-timeout)"}
 
+// errBodyCut means that a client finished its side of the connection in the
+// middle of a request body.
+var errBodyCut = errors.New("the client ended the request body early")
+
 // requestBody sends a request body, beside the reading of the answer: a pod may
 // answer, or ask to continue, before it has all of it. While it runs it owns
 // the input of the client's connection.
+//
+// The request is kept until the pod is known to have received some of it: until
+// then it can be sent again.
 type requestBody struct {
 	client *conn
 	pod    *podConn
+	before uint64
 	done   chan struct{}
 
-	// Written before done is closed, or before a read from the pod is interrupted.
+	// failure is written before done is closed, or before a read from the pod is
+	// interrupted.
 	failure atomic.Pointer[bodyFailure]
 	// stopping is true once the rest of the body is not wanted any more.
 	stopping atomic.Bool
-	// Valid once done is closed.
+	// ending is true once the last bytes of the body are being written.
+	ending atomic.Bool
+
+	// Owned by the goroutine that sends, until done is closed.
+	framing framing
+	// kept is how many unread bytes of the client were sent, the head included.
+	kept int
+	// keeps is true while these are all of the request that was sent.
+	keeps bool
+	// sent is true when the whole body was.
 	sent bool
+	// crossed is true when the pod had said something before the last of the body
+	// was sent to it.
+	crossed bool
 }
 
 // bodyFailure is why a body could not be read from the client.
 type bodyFailure struct{ err error }
 
-// startBody begins to send the body of the current request. The head is
-// consumed: the request cannot be sent again.
+// framing finds the end of a body.
+type framing struct {
+	chunked bool
+	scanner chunkScanner
+	left    int64
+}
+
+// next returns how many bytes of data are of the body, and whether it ends there.
+func (f *framing) next(data []byte) (n int, end bool, err error) {
+	if f.chunked {
+		return f.scanner.scan(data)
+	}
+	n = int(min(f.left, int64(len(data))))
+	f.left -= int64(n)
+	return n, f.left == 0, nil
+}
+
+// startBody begins to send the body of the current request, whose head was sent.
 func (e *exchange) startBody() {
 	c := e.client
-	b := &requestBody{client: c, pod: e.pod, done: make(chan struct{})}
+	b := &requestBody{
+		client: c, pod: e.pod, before: e.before, done: make(chan struct{}),
+		framing: framing{chunked: c.request.chunked, left: c.request.contentLength},
+		kept:    len(c.request.raw), keeps: true,
+	}
 	e.body = b
-	kind, size := c.request.body(), c.request.contentLength
-	c.in.consume(len(c.request.raw))
 	// A connection that is closed already ends the body at once.
 	_ = c.setReadDeadline(time.Time{})
 	c.server.options.Tasks.Go(b.abandon, func() {
 		defer close(b.done)
-		if kind == chunkedBody {
-			b.sent = b.sendChunks()
-		} else {
-			b.sent = b.sendSized(size)
-		}
+		b.sent = b.send()
 	})
 }
 
@@ -88,85 +126,129 @@ func (b *requestBody) abandon() {
 	b.pod.tcp.Close()
 }
 
-// sendSized sends a body of known size and reports whether all of it was sent.
-func (b *requestBody) sendSized(size int64) bool {
+// send sends the body and reports whether all of it was sent.
+func (b *requestBody) send() bool {
 	in := &b.client.in
-	for size > 0 {
-		if len(in.unread()) == 0 && size > spliceBytes {
-			return b.splice(size)
+	for {
+		data := in.unread()[b.kept:]
+		if len(data) == 0 {
+			if !b.keeps && !b.framing.chunked && b.framing.left > spliceBytes {
+				return b.splice()
+			}
+			if !b.read() {
+				return false
+			}
+			continue
 		}
-		if len(in.unread()) == 0 && !b.read() {
+		n, end, err := b.framing.next(data)
+		if err != nil {
+			b.fail(err)
 			return false
 		}
-		n := int(min(size, int64(len(in.unread()))))
-		if _, err := b.pod.Write(in.unread()[:n]); err != nil {
+		if end {
+			b.end()
+		}
+		if _, err := b.pod.Write(data[:n]); err != nil {
 			return false
 		}
-		in.consume(n)
-		size -= int64(n)
+		b.kept += n
+		if end {
+			return true
+		}
+		if !b.keeps {
+			b.drop()
+		}
 	}
-	return true
 }
 
-// splice lets the kernel move the rest of a body, in pieces: a piece that did
-// not come whole in time was still on its way when some of it came.
-func (b *requestBody) splice(size int64) bool {
-	for size > 0 {
+// end is called before the last bytes of the body are written.
+func (b *requestBody) end() {
+	b.crossed = !b.pod.tcp.Idle()
+	b.ending.Store(true)
+}
+
+// drop drops what was sent.
+func (b *requestBody) drop() {
+	b.client.in.consume(b.kept)
+	b.kept = 0
+}
+
+// read reads more of the body.
+func (b *requestBody) read() bool {
+	if b.keeps && b.pod.receivedAfter(b.before) {
+		b.letGo()
+	}
+	b.arm()
+	err := b.client.in.fill(b.client.tcp, wideSize)
+	if errors.Is(err, io.ErrShortBuffer) {
+		// No more can be kept.
+		if !b.awaitReceipt() {
+			return false
+		}
+		b.letGo()
+		return b.read()
+	}
+	return err == nil || b.readFailed(err)
+}
+
+// letGo drops what was sent: the pod has received some of it, and the request
+// cannot be sent again.
+func (b *requestBody) letGo() {
+	b.keeps = false
+	b.client.request.forget()
+	b.drop()
+}
+
+// awaitReceipt waits until the pod has received something, and reports whether
+// it has.
+func (b *requestBody) awaitReceipt() bool {
+	for pause := firstReceipt; !b.stopping.Load(); pause = min(2*pause, lastReceipt) {
+		if b.pod.receivedAfter(b.before) {
+			return true
+		}
+		timer := time.NewTimer(pause)
+		<-timer.C
+	}
+	return false
+}
+
+// readFailed notes why a read from the client failed, and returns false.
+func (b *requestBody) readFailed(err error) bool {
+	switch {
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		b.fail(errBodyTimeout)
+	case errors.Is(err, io.EOF):
+		b.fail(errBodyCut)
+	default:
+		b.fail(hold.ErrClientGone)
+	}
+	return false
+}
+
+// splice lets the kernel move the rest of a body of known size, in pieces: a
+// piece that did not come whole in time was still on its way when some of it came.
+func (b *requestBody) splice() bool {
+	for b.framing.left > 0 {
 		b.arm()
-		n, err := io.CopyN(b.pod.tcp, b.client.tcp, min(size, splicePiece))
+		piece := min(b.framing.left, splicePiece)
+		if piece == b.framing.left {
+			b.end()
+		}
+		n, err := b.pod.tcp.CopyFrom(b.client.tcp, piece)
 		b.pod.written += uint64(n)
-		size -= n
+		b.framing.left -= n
 		switch {
 		case err == nil, n > 0 && errors.Is(err, os.ErrDeadlineExceeded) && !b.stopping.Load():
-		case errors.Is(err, io.EOF):
-			b.fail(hold.ErrClientGone)
-			return false
-		case errors.Is(err, os.ErrDeadlineExceeded):
+		case errors.Is(err, io.EOF), errors.Is(err, os.ErrDeadlineExceeded):
 			// Only reads have a deadline, but when the body is being ended.
-			b.fail(errBodyTimeout)
-			return false
+			return b.readFailed(err)
+		case b.client.tcp.Broken():
+			return b.readFailed(hold.ErrClientGone)
 		default:
 			return false
 		}
 	}
 	return true
-}
-
-// sendChunks sends a chunked body and reports whether all of it was sent.
-func (b *requestBody) sendChunks() bool {
-	in := &b.client.in
-	var scanner chunkScanner
-	for {
-		if len(in.unread()) == 0 && !b.read() {
-			return false
-		}
-		n, end, err := scanner.scan(in.unread())
-		if err != nil {
-			b.fail(err)
-			return false
-		}
-		if _, err := b.pod.Write(in.unread()[:n]); err != nil {
-			return false
-		}
-		in.consume(n)
-		if end {
-			return true
-		}
-	}
-}
-
-func (b *requestBody) read() bool {
-	b.arm()
-	err := b.client.in.fillBody(b.client.tcp)
-	switch {
-	case err == nil:
-		return true
-	case errors.Is(err, os.ErrDeadlineExceeded):
-		b.fail(errBodyTimeout)
-	default:
-		b.fail(hold.ErrClientGone)
-	}
-	return false
 }
 
 // arm gives the client time to send more.
@@ -203,36 +285,44 @@ func (b *requestBody) ended() bool {
 	}
 }
 
-// clientGone reports whether the client went away before the body was complete.
-func (b *requestBody) clientGone() bool {
-	failure := b.failure.Load()
-	return failure != nil && errors.Is(failure.err, hold.ErrClientGone)
-}
+// pending reports whether a part of the body is still to be written.
+func (b *requestBody) pending() bool { return b != nil && !b.ending.Load() }
 
-// malformed returns what is wrong with the body that the client sent, or nil.
-func (b *requestBody) malformed() error {
-	failure := b.failure.Load()
-	if failure == nil || errors.Is(failure.err, hold.ErrClientGone) {
+// err returns why the body ended early, or nil.
+func (b *requestBody) err() error {
+	if b == nil {
 		return nil
 	}
-	return failure.err
+	if failure := b.failure.Load(); failure != nil {
+		return failure.err
+	}
+	return nil
 }
 
-// stop waits a moment for the rest of the body, ends it, and reports whether
-// the client went away before.
-func (b *requestBody) stop() (gone bool) {
-	timer := time.NewTimer(bodyGrace)
-	defer timer.Stop()
-	select {
-	case <-b.done:
-		return b.clientGone()
-	case <-timer.C:
+// awaitEnd waits for the end of the body after the answer. A pod that goes on
+// reading, with patient, gets all of it; else the rest is not wanted.
+func (b *requestBody) awaitEnd(patient bool) {
+	switch {
+	case patient:
+		<-b.done
+	case b.pending():
+		b.stop()
+	default:
+		timer := time.NewTimer(bodyGrace)
+		defer timer.Stop()
+		select {
+		case <-b.done:
+		case <-timer.C:
+			b.stop()
+		}
 	}
-	gone = b.clientGone()
+}
+
+// stop ends the body, wherever it is.
+func (b *requestBody) stop() {
 	b.stopping.Store(true)
 	_ = b.client.tcp.SetReadDeadline(past)
 	_ = b.pod.tcp.SetWriteDeadline(past)
 	<-b.done
 	_ = b.client.setReadDeadline(time.Time{})
-	return gone
 }

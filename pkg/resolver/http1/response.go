@@ -24,7 +24,6 @@ import (
 	"time"
 
 	"github.com/truefoundry/elasti-apiserver/pkg/resolver/hold"
-	"github.com/truefoundry/elasti-apiserver/pkg/resolver/stream"
 )
 
 // errEarlyEnd means that a pod closed the connection in the middle of an answer.
@@ -40,8 +39,8 @@ func (e *exchange) receive() error {
 		response := &e.response
 		switch {
 		case response.status == http.StatusSwitchingProtocols:
-			if !e.upgrades || e.body != nil {
-				return &malformed{status: http.StatusBadGateway, detail: "it switches protocols without being asked, or in the middle of a request"}
+			if !e.upgrades {
+				return &malformed{status: http.StatusBadGateway, detail: "it switches protocols without being asked"}
 			}
 			return e.tunnel()
 		case response.status < 200:
@@ -91,6 +90,7 @@ func (e *exchange) sendFinal(kind bodyKind) error {
 	c := e.client
 	response := &e.response
 	c.record.Answered = time.Now()
+	e.early = e.body.pending()
 	e.last = e.isLast(kind)
 
 	var scanner chunkScanner
@@ -138,9 +138,13 @@ func (e *exchange) available(kind bodyKind, scanner *chunkScanner) (n int, end b
 // isLast reports whether the client's connection must end with this response.
 func (e *exchange) isLast(kind bodyKind) bool {
 	c := e.client
-	return kind == untilClose || !c.request.persists() || c.draining.Load() || c.service.Leaving() ||
-		// A client that waits to be told to continue may or may not send its body now.
-		(c.request.expects && e.body != nil && !e.body.ended())
+	if kind == untilClose || !c.request.persists() || c.draining.Load() || c.service.Leaving() {
+		return true
+	}
+	// The rest of a body that the pod does not want is not read by anything, a
+	// client that waits to be told to continue may or may not send it now, and one
+	// that has finished sends nothing more.
+	return e.early && (!e.podPersists() || c.request.expects || e.body.err() != nil)
 }
 
 // responseMessage returns what is sent of a response that begins with a head:
@@ -165,7 +169,7 @@ func (e *exchange) responseMessage(data []byte) []byte {
 }
 
 func (e *exchange) sendClient(data []byte) error {
-	n, err := e.client.tcp.Write(data)
+	n, err := e.client.send(data)
 	e.client.record.BytesOut += int64(n)
 	if err != nil {
 		return hold.ErrClientGone
@@ -202,7 +206,7 @@ func (e *exchange) splice(n int64) (int64, error) {
 	if err := e.armSilence(time.Now()); err != nil {
 		return 0, err
 	}
-	moved, err := io.CopyN(e.client.tcp, e.pod.tcp, n)
+	moved, err := e.client.tcp.CopyFrom(e.pod.tcp, n)
 	e.client.record.BytesOut += moved
 	switch {
 	case err == nil:
@@ -211,6 +215,8 @@ func (e *exchange) splice(n int64) (int64, error) {
 		return moved, nil
 	case errors.Is(err, os.ErrDeadlineExceeded):
 		return 0, e.silent()
+	case e.client.tcp.Broken():
+		return moved, hold.ErrClientGone
 	default:
 		return moved, errEarlyEnd
 	}
@@ -256,36 +262,9 @@ func (e *exchange) sendUntilClose() error {
 
 // fillBody reads more of a body, for which the end of the connection is too early.
 func (e *exchange) fillBody() error {
-	err := e.fill(func() error { return e.pod.in.fillBody(e.pod.tcp) })
+	err := e.fill(func() error { return e.pod.in.fill(e.pod.tcp, wideSize) })
 	if errors.Is(err, io.EOF) {
 		return errEarlyEnd
 	}
 	return err
-}
-
-// tunnel passes on that the pod switches protocols, and then carries bytes.
-func (e *exchange) tunnel() error {
-	c := e.client
-	c.record.Status = http.StatusSwitchingProtocols
-	c.record.Answered = time.Now()
-	e.started, e.last = true, true
-	if err := e.sendClient(e.pod.in.unread()); err != nil {
-		return err
-	}
-	e.pod.in.release()
-	if ahead := c.in.unread()[len(c.request.raw):]; len(ahead) > 0 {
-		if _, err := e.pod.Write(ahead); err != nil {
-			return err
-		}
-	}
-	c.in.release()
-	for _, conn := range []interface{ SetDeadline(time.Time) error }{c.tcp, e.pod.tcp} {
-		if err := conn.SetDeadline(time.Time{}); err != nil {
-			return err
-		}
-	}
-	in, out := stream.Join(c.tcp, e.pod.tcp)
-	c.record.BytesIn += in
-	c.record.BytesOut += out
-	return nil
 }

@@ -18,13 +18,16 @@ package http1
 
 import (
 	"bufio"
+	"context"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
+	"strings"
 	"sync/atomic"
 	"testing"
 
+	"github.com/truefoundry/elasti-apiserver/pkg/resolver/hold"
 	"github.com/truefoundry/elasti-apiserver/pkg/resolver/socket"
 )
 
@@ -55,6 +58,107 @@ func TestIdleConnectionClosedByThePod(t *testing.T) {
 	}
 }
 
+// seemsIdle is a connection of which it is not seen that the pod has closed it: it
+// did so just then.
+type seemsIdle struct{ *socket.TCP }
+
+func (seemsIdle) Idle() bool { return true }
+
+func dialSeemingIdle(ctx context.Context, lease hold.Lease) (socket.Conn, error) {
+	conn, err := dialTCP(ctx, lease)
+	if err != nil {
+		return nil, err
+	}
+	return seemsIdle{conn.(*socket.TCP)}, nil
+}
+
+// A request that a pod closed the connection under is sent again, whatever its
+// body, when the pod has received nothing of it, and only then.
+func TestRequestOnAConnectionThatThePodJustClosed(t *testing.T) {
+	long := strings.Repeat("0123456789abcdef", 1<<16)
+	for name, pieces := range map[string][]string{
+		"no body":        {get("/2")},
+		"body":           {"POST /2 HTTP/1.1\r\nHost: a\r\nContent-Length: 4\r\n\r\nbody"},
+		"body later":     {"POST /2 HTTP/1.1\r\nHost: a\r\nContent-Length: 4\r\n\r\n", "bo", "dy"},
+		"chunks later":   {"POST /2 HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n", "4\r\nbo", "dy\r\n0\r\n\r\n"},
+		"long body":      {fmt.Sprintf("POST /2 HTTP/1.1\r\nHost: a\r\nContent-Length: %d\r\n\r\n", len(long)), long},
+		"in one":         {fmt.Sprintf("POST /2 HTTP/1.1\r\nHost: a\r\nContent-Length: %d\r\n\r\n%s", len(long), long)},
+		"one long chunk": {fmt.Sprintf("POST /2 HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n%x\r\n%s\r\n0\r\n\r\n", len(long), long)},
+	} {
+		for _, received := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s, received %t", name, received), func(t *testing.T) {
+				var conns atomic.Int32
+				closed := make(chan struct{})
+				f := newFixtureWith(t, nil, func(options *Options) { options.Dial = dialSeemingIdle })
+				f.pods(rawPod(t, func(conn *net.TCPConn) {
+					reader := bufio.NewReader(conn)
+					if conns.Add(1) == 1 {
+						if _, _, err := readRequest(reader); err != nil {
+							t.Errorf("the pod: %v", err)
+						}
+						answerWith(conn, "1")
+						if received {
+							if _, err := reader.Peek(1); err != nil {
+								t.Errorf("the pod: %v", err)
+							}
+							return
+						}
+						conn.Close()
+						close(closed)
+						return
+					}
+					request, body, err := readRequest(reader)
+					if err != nil {
+						t.Errorf("the pod: %v", err)
+						return
+					}
+					answerWith(conn, fmt.Sprint(request.URL.Path, len(body)))
+				}))
+				conn := f.client()
+				reader := bufio.NewReader(conn)
+				send(t, conn, get("/1"))
+				readResponse(t, reader, "GET")
+				if !received {
+					<-closed
+				}
+				want := 0
+				for i, piece := range pieces {
+					if _, err := io.WriteString(conn, piece); err != nil && !received {
+						t.Fatal(err)
+					}
+					if i == 0 && len(pieces) > 1 && !received {
+						f.inFlight(1)
+					}
+				}
+				switch {
+				case strings.Contains(name, "long"), name == "in one":
+					want = len(long)
+				case name != "no body":
+					want = len("body")
+				}
+				response, err := http.ReadResponse(reader, nil)
+				if received {
+					// What is left of the request may have reset the connection.
+					if err == nil && response.StatusCode != http.StatusBadGateway {
+						t.Errorf("got %d", response.StatusCode)
+					}
+					f.inFlight(0)
+					if n := conns.Load(); n != 1 {
+						t.Errorf("a request that the pod had received was sent again")
+					}
+					return
+				}
+				if err != nil {
+					t.Fatal(err)
+				}
+				if body, err := io.ReadAll(response.Body); err != nil || string(body) != fmt.Sprint("/2", want) {
+					t.Errorf("got %d %q, %v", response.StatusCode, body, err)
+				}
+			})
+		}
+	}
+}
+
 // What certainly never reached a pod is not taken for received, and what did
 // is, although neither was answered.
 func TestNeverReceived(t *testing.T) {
@@ -72,13 +176,12 @@ func TestNeverReceived(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		tcp := client.(*net.TCPConn)
-		raw, err := tcp.SyscallConn()
+		tcp, err := socket.NewTCP(client.(*net.TCPConn))
 		if err != nil {
 			t.Fatal(err)
 		}
 		t.Cleanup(func() { tcp.Close(); server.Close() })
-		return &podConn{tcp: tcp, raw: raw}, server.(*net.TCPConn)
+		return &podConn{tcp: tcp}, server.(*net.TCPConn)
 	}
 	request := []byte(get("/"))
 	exchange := func(p *podConn) error {
@@ -97,7 +200,7 @@ func TestNeverReceived(t *testing.T) {
 		if err := exchange(p); err != nil {
 			t.Fatal(err)
 		}
-		if err := socket.WaitClosed(p.tcp); err != nil {
+		if err := p.tcp.WaitClosed(); err != nil {
 			t.Fatal(err)
 		}
 		before := p.written

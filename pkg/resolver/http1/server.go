@@ -24,9 +24,14 @@ limitations under the License.
 // arrive as they were sent) and cheap. Framing is strict instead: a message
 // that two readers could split differently is refused.
 //
-// The way of a request through the files: server.go accepts a connection and
-// reads heads, hold.go waits for a pod, exchange.go sends the request and the
-// answer, request.go and response.go carry the bodies.
+// A connection of a client has at most one connection to a pod, which no other
+// client ever uses.
+//
+// The way of a request through the files: server.go accepts a connection,
+// conn.go reads heads, hold.go waits for a pod, exchange.go sends the request
+// and the answer, request.go and response.go carry the bodies, tunnel.go what
+// comes after an upgrade. watch.go and probe.go find out whether the client is
+// still there, sweep.go looks after connections that nothing happens on.
 package http1
 
 import (
@@ -37,6 +42,8 @@ import (
 
 	"github.com/truefoundry/elasti-apiserver/pkg/resolver/destination"
 	"github.com/truefoundry/elasti-apiserver/pkg/resolver/fallback"
+	"github.com/truefoundry/elasti-apiserver/pkg/resolver/hold"
+	"github.com/truefoundry/elasti-apiserver/pkg/resolver/socket"
 	"github.com/truefoundry/elasti-apiserver/pkg/resolver/task"
 )
 
@@ -50,8 +57,6 @@ var past = time.Unix(1, 0)
 
 // Options are what a Server is made of.
 type Options struct {
-	// Pool keeps the connections to pods.
-	Pool *Pool
 	// Fallback answers requests that are not held although no pod can take them.
 	Fallback *fallback.Policy
 	// IdleTimeout is how long a connection may be without a request.
@@ -65,19 +70,26 @@ type Options struct {
 	MaxHeaderBytes int
 	// Tasks runs what serves a connection. Optional.
 	Tasks *task.Runner
+	// Dial connects to the pod of a lease, as Lease.Dial does, which is the default.
+	Dial func(ctx context.Context, lease hold.Lease) (socket.Conn, error)
 }
 
 // Server serves HTTP/1.x connections. It is safe for concurrent use.
 type Server struct {
 	options Options
+	// closed counts the connections to pods that were closed here first.
+	closed recently
 
 	mu       sync.Mutex
 	conns    map[*conn]struct{}
 	draining bool
 }
 
-// New returns a Server.
+// New returns a Server. Run must run while it serves.
 func New(options Options) *Server {
+	if options.Dial == nil {
+		options.Dial = dialTCP
+	}
 	return &Server{options: options, conns: map[*conn]struct{}{}}
 }
 
@@ -86,10 +98,23 @@ func New(options Options) *Server {
 // were already read from it; Serve keeps them. Whoever wants it to end sooner
 // closes tcp.
 //
-// While a request is held, Serve is not on the stack of any goroutine, so it may
-// return before the connection has ended. Ended is called when it has, once.
+// While a request is held, or none comes, Serve is not on the stack of any
+// goroutine, so it may return before the connection has ended. Ended is called
+// when it has, once.
 func (s *Server) Serve(ctx context.Context, tcp *net.TCPConn, initial []byte, find destination.Find, ended func()) {
+	conn, err := socket.NewTCP(tcp)
+	if err != nil {
+		// It is closed already.
+		tcp.Close()
+		ended()
+		return
+	}
+	s.serve(ctx, conn, initial, find, ended)
+}
+
+func (s *Server) serve(ctx context.Context, tcp socket.Conn, initial []byte, find destination.Find, ended func()) {
 	c := &conn{server: s, tcp: tcp, address: tcp.RemoteAddr().String(), find: find, ended: ended}
+	c.fields = c.request.values
 	c.in.adopt(initial)
 	s.add(c)
 	s.options.Tasks.Run(c.abandon, func() { c.proceed(ctx, nextRequest) })

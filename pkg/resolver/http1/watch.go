@@ -17,17 +17,18 @@ limitations under the License.
 package http1
 
 import (
+	"errors"
+	"os"
 	"sync"
 	"sync/atomic"
 	"time"
-
-	"github.com/truefoundry/elasti-apiserver/pkg/resolver/socket"
 )
 
 // clientWatch looks for the client of an exchange to go away while its pod is
 // silent.
 type clientWatch struct {
 	client *conn
+	pod    *podConn
 	gone   atomic.Bool
 	done   sync.WaitGroup
 }
@@ -35,16 +36,37 @@ type clientWatch struct {
 // watchClient begins to watch. When the client goes away, a read from the pod
 // is interrupted by its deadline.
 func watchClient(client *conn, pod *podConn) *clientWatch {
-	w := &clientWatch{client: client}
+	w := &clientWatch{client: client, pod: pod}
 	// A connection that is closed already ends the watch at once.
 	_ = client.setReadDeadline(time.Time{})
-	w.done.Go(func() {
-		if err := socket.WaitClosed(client.tcp); err == nil {
+	w.done.Add(1)
+	client.server.options.Tasks.Go(w.abandon, func() {
+		defer w.done.Done()
+		if err := w.wait(); !errors.Is(err, os.ErrDeadlineExceeded) {
 			w.gone.Store(true)
 			_ = pod.tcp.SetReadDeadline(past)
 		}
 	})
 	return w
+}
+
+// abandon ends both connections after a panic.
+func (w *clientWatch) abandon() {
+	w.client.tcp.Close()
+	w.pod.tcp.Close()
+}
+
+// wait blocks until the client is gone.
+func (w *clientWatch) wait() error {
+	if err := w.client.tcp.WaitClosed(); err != nil {
+		return err
+	}
+	if !w.client.probe() {
+		// In the middle of an answer nothing can be sent that is not a part of it.
+		// What the client did is passed on, and the pod does what it would do then.
+		_ = w.pod.tcp.CloseWrite()
+	}
+	return w.client.tcp.WaitReset()
 }
 
 func (w *clientWatch) clientGone() bool { return w.gone.Load() }

@@ -29,8 +29,6 @@ import (
 	"time"
 
 	"k8s.io/klog/v2"
-
-	"github.com/truefoundry/elasti-apiserver/pkg/resolver/socket"
 )
 
 // Accepting goes on after an error: out of file descriptors, it is worth trying
@@ -39,6 +37,10 @@ const (
 	firstPause = 5 * time.Millisecond
 	lastPause  = time.Second
 )
+
+// keepAlive is how clients that vanished are noticed while nothing is sent to
+// them: within a minute. One that only does not read answers, and stays.
+var keepAlive = net.KeepAliveConfig{Enable: true, Idle: 15 * time.Second, Interval: 10 * time.Second, Count: 4}
 
 // A Handler owns an accepted connection. It is called in a goroutine of its own.
 type Handler func(conn *net.TCPConn)
@@ -83,7 +85,7 @@ func (s *Set) Open(port int32, handle Handler) error {
 		return fmt.Errorf("opening port %d: it is open already", port)
 	}
 	address := net.JoinHostPort(s.bindAddress, strconv.Itoa(int(port)))
-	config := net.ListenConfig{Control: socket.LimitUnacknowledged}
+	config := net.ListenConfig{KeepAliveConfig: keepAlive}
 	bound, err := config.Listen(context.Background(), "tcp", address)
 	if err != nil {
 		return fmt.Errorf("opening port %d: %w", port, err)

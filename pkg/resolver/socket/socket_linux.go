@@ -79,17 +79,49 @@ func Idle(raw syscall.RawConn) bool {
 // Acknowledged returns how many bytes the kernel of the peer has acknowledged
 // over the life of the connection. The handshake may count for one more.
 func Acknowledged(raw syscall.RawConn) (uint64, error) {
+	info, err := tcpInfo(raw)
+	if err != nil {
+		return 0, err
+	}
+	return info.Bytes_acked, nil
+}
+
+// broken reports whether a connection can neither be read nor written any more.
+func broken(raw syscall.RawConn) bool {
+	is := true
+	if err := raw.Control(func(fd uintptr) {
+		is = happened(fd, resetEvents)
+	}); err != nil {
+		return true
+	}
+	return is
+}
+
+// unansweredLimit is how many times in a row the kernel sends the same bytes, or
+// asks a peer without room for more, before the peer counts as unresponsive. It
+// doubles the time in between, from 200 ms at least: the seventh comes after 25 s.
+const unansweredLimit = 7
+
+// unresponsive reports whether the kernel of the peer has stopped answering. The
+// kernel itself gives up after a quarter of an hour, or after a time that would
+// hit peers too that answer and only have no room.
+func unresponsive(raw syscall.RawConn) bool {
+	info, err := tcpInfo(raw)
+	return err == nil && (info.Retransmits >= unansweredLimit || info.Probes >= unansweredLimit)
+}
+
+func tcpInfo(raw syscall.RawConn) (*unix.TCPInfo, error) {
 	var info *unix.TCPInfo
 	var infoErr error
 	if err := raw.Control(func(fd uintptr) {
 		info, infoErr = unix.GetsockoptTCPInfo(int(fd), unix.IPPROTO_TCP, unix.TCP_INFO)
 	}); err != nil {
-		return 0, fmt.Errorf("reaching the socket of a connection: %w", err)
+		return nil, fmt.Errorf("reaching the socket of a connection: %w", err)
 	}
 	if infoErr != nil {
-		return 0, fmt.Errorf("asking for the state of a TCP connection: %w", infoErr)
+		return nil, fmt.Errorf("asking for the state of a TCP connection: %w", infoErr)
 	}
-	return info.Bytes_acked, nil
+	return info, nil
 }
 
 // happened asks whether any of the events is there now. It is on the path of
@@ -106,27 +138,6 @@ func happened(fd uintptr, events int16) bool {
 		}
 		return errno != 0 || (n > 0 && asked.Revents&events != 0)
 	}
-}
-
-// unacknowledgedMilliseconds is how long a peer may leave bytes unacknowledged
-// before the connection counts as lost; the kernel's default is a quarter of
-// an hour. A pod whose node is gone does not answer at all.
-const unacknowledgedMilliseconds = 30_000
-
-// LimitUnacknowledged makes a connection fail when its peer acknowledges
-// nothing for 30 seconds. It is a Control function of net.Dialer, and of
-// net.ListenConfig, where it counts for accepted connections.
-func LimitUnacknowledged(_, _ string, raw syscall.RawConn) error {
-	var optionErr error
-	if err := raw.Control(func(fd uintptr) {
-		optionErr = unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT, unacknowledgedMilliseconds)
-	}); err != nil {
-		return fmt.Errorf("reaching the socket of a connection: %w", err)
-	}
-	if optionErr != nil {
-		return fmt.Errorf("limiting unacknowledged bytes: %w", optionErr)
-	}
-	return nil
 }
 
 // Unread returns how many bytes of the peer nobody has read yet.

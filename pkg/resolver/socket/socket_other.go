@@ -50,8 +50,9 @@ func Idle(syscall.RawConn) bool { return false }
 // Acknowledged cannot be told on this system.
 func Acknowledged(syscall.RawConn) (uint64, error) { return 0, errors.ErrUnsupported }
 
-// LimitUnacknowledged does nothing on this system.
-func LimitUnacknowledged(_, _ string, _ syscall.RawConn) error { return nil }
+func broken(syscall.RawConn) bool { return false }
+
+func unresponsive(syscall.RawConn) bool { return false }
 
 // Unread cannot be told on this system.
 func Unread(syscall.Conn) int { return 0 }

@@ -24,20 +24,28 @@ import (
 	"sync"
 )
 
+// Conn is a connection that bytes are carried from and to.
+type Conn interface {
+	io.ReadWriteCloser
+	CloseWrite() error
+}
+
 // Join carries bytes between two connections until both directions have ended,
 // and returns how many went from a to b and from b to a. The end of one
 // direction is passed on while the other goes on; a connection that breaks
 // ends both. The caller closes the connections.
 func Join(a, b *net.TCPConn) (aToB, bToA int64) {
 	var other sync.WaitGroup
-	other.Go(func() { aToB = carry(b, a) })
-	bToA = carry(a, b)
+	other.Go(func() { aToB = Carry(b, a) })
+	bToA = Carry(a, b)
 	other.Wait()
 	return aToB, bToA
 }
 
-// carry copies src to dst until src ends; the kernel moves the bytes where it can.
-func carry(dst, src *net.TCPConn) int64 {
+// Carry copies src to dst until src ends, and passes the end on; the kernel moves
+// the bytes where it can. When either breaks it closes both. It returns how many
+// bytes it wrote.
+func Carry(dst, src Conn) int64 {
 	n, err := io.Copy(dst, src)
 	if err == nil {
 		err = dst.CloseWrite()

@@ -161,14 +161,18 @@ func connect(ctx context.Context, client *net.TCPConn, initial []byte, svc *serv
 // nothing end it: only then is it known whether they are foreign.
 func wait(client *net.TCPConn, initial []byte, sniffed bool, svc *service.Service, port service.Port, record *accesslog.Record, again bool) (hold.Lease, error) {
 	record.Held = true
+	conn, err := socket.NewTCP(client)
+	if err != nil {
+		return hold.Lease{}, hold.ErrClientGone
+	}
 	waiter := hold.ConnWaiter{
-		Conn:     client,
+		Conn:     conn,
 		Port:     port.Name,
 		Bytes:    heldOverhead + int64(cap(initial)),
 		Deadline: record.Received.Add(svc.Config().HoldTimeout),
 		// A client that has sent something and finished wants an answer; one
 		// that has sent nothing is gone.
-		HalfCloses:  func() bool { return len(initial) > 0 || socket.Unread(client) > 0 },
+		HalfCloses:  func() bool { return len(initial) > 0 || conn.Unread() > 0 },
 		UntilSpoken: sniffed && len(initial) == 0,
 	}
 	lease, cold, err := waiter.Wait(svc.Queue(), again)

@@ -1,0 +1,41 @@
+/*
+Copyright The elasti-apiserver Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package hold
+
+// TryTakeNext is TryTake for a client whose last request had the lease last, and
+// which still has a connection to that pod: it keeps to the pod for as long as
+// that can answer and is not as busy as it may be. When pods have come since, it
+// moves once to a less busy one, so that a target that grows shares its work out.
+func (q *Queue) TryTakeNext(port string, last Lease) (Lease, bool) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if line := q.lines[port]; line != nil && line.Len() > 0 {
+		return Lease{}, false
+	}
+	if last.queue == q && last.port == port &&
+		q.pods.TakeThis(last.Pod, port, last.Number, q.limits.MaxConcurrencyPerPod, last.arrivals != q.pods.Arrivals()) {
+		return q.lease(last.Pod, last.Number, port), true
+	}
+	return q.take(port)
+}
+
+// Usable reports whether a pod that was leased before can still be sent something.
+func (l Lease) Usable() bool {
+	l.queue.mu.Lock()
+	defer l.queue.mu.Unlock()
+	return l.queue.pods.Usable(l.Pod)
+}
