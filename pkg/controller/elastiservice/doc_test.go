@@ -60,10 +60,7 @@ func TestPhasesAreInTheDocumentedOrder(t *testing.T) {
 
 func TestEveryFileIsOnTheMap(t *testing.T) {
 	t.Parallel()
-	var mapped []string
-	for _, match := range regexp.MustCompile(`\w+\.go`).FindAllString(section(t, "Files"), -1) {
-		mapped = append(mapped, match)
-	}
+	mapped := regexp.MustCompile(`\w+\.go`).FindAllString(section(t, "Files"), -1)
 	files, err := filepath.Glob("*.go")
 	if err != nil {
 		t.Fatal(err)

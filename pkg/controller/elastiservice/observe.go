@@ -67,8 +67,8 @@ func (o *observed) managed() bool {
 	return o.conflicting == nil && o.service != nil && resources.Unsupported(o.service) == ""
 }
 
-// mode returns the mode as the slices say it.
-func (o *observed) mode() v1alpha1.Mode {
+// observedMode returns the mode as the slices say it.
+func (o *observed) observedMode() v1alpha1.Mode {
 	if len(o.ownSlices) > 0 {
 		return v1alpha1.ModeProxy
 	}

@@ -49,7 +49,7 @@ func (c *Controller) reconcilePortRecord(ctx context.Context, p *pass) {
 	recorded.PrivateService = resources.PrivateServiceName(p.service.Name)
 	if err := c.statuses.WriteNow(ctx, p.elastiService, recorded); err != nil {
 		p.result.failed(err)
-		p.result.mode = p.observed.mode()
+		p.result.mode = p.observedMode()
 		p.portsNotRecorded = true
 		return
 	}

@@ -65,7 +65,7 @@ func (c *Controller) reconcileSlices(ctx context.Context, p *pass) {
 	}
 	p.result.mode = p.wantedMode
 	if err != nil {
-		p.result.mode = p.observed.mode()
+		p.result.mode = p.observedMode()
 	}
 }
 

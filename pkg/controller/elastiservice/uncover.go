@@ -182,7 +182,7 @@ func (c *Controller) reconcileRemoval(ctx context.Context, p *pass) {
 		return
 	}
 	p.result.ports, p.result.privateService = p.elastiService.Status.ProxyPorts, p.elastiService.Status.PrivateService
-	p.result.mode = p.observed.mode()
+	p.result.mode = p.observedMode()
 }
 
 // uncoverUnsupported uncovers a Service that resolvers cannot stand in for any

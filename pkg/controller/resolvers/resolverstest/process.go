@@ -36,7 +36,7 @@ type Process struct {
 // StartProcess starts a process that listens on an address, until the test ends.
 func StartProcess(t *testing.T, address string) *Process {
 	t.Helper()
-	listener, err := net.Listen("tcp", address)
+	listener, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", address)
 	if err != nil {
 		t.Fatal(err)
 	}
