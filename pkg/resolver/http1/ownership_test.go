@@ -279,6 +279,7 @@ func TestNextRequestGoesToTheSamePod(t *testing.T) {
 	}
 	// It is as busy as it may be: others take the work over.
 	other := map[string]string{"a": "b", "b": "a"}[first]
+	f.inFlight(0)
 	f.pods(names[first])
 	var slow []net.Conn
 	for range 2 {
