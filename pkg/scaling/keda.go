@@ -22,10 +22,11 @@ import (
 	"fmt"
 	"maps"
 
-	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti/v1alpha1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/util/retry"
+
+	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti/v1alpha1"
 )
 
 // KEDA's documented annotations for pausing a ScaledObject.

@@ -175,7 +175,7 @@ func TestDeploymentThatIsReplacedIsNoUninstall(t *testing.T) {
 		i := start(t, nil)
 		i.deleteDeployment(t)
 		i.cancel()
-		time.Sleep(replacementTime / 2)
+		<-time.After(replacementTime / 2)
 		if _, err := i.client.AppsV1().Deployments(namespace).Create(t.Context(), &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: namespace}}, metav1.CreateOptions{}); err != nil {
 			t.Fatal(err)
 		}
@@ -195,7 +195,7 @@ func TestClusterRoleThatIsReplacedIsReleasedAndNoUninstall(t *testing.T) {
 		i := start(t, nil)
 		i.markDeleted(t, false)
 		until(t, func() bool { return !i.guarded(t) })
-		time.Sleep(time.Minute)
+		<-time.After(time.Minute)
 		if teardowns, runs := i.teardowns.Load(), i.runs.Load(); teardowns != 0 || runs != 1 {
 			t.Errorf("%d teardowns and %d runs, want 0 and 1", teardowns, runs)
 		}

@@ -283,7 +283,9 @@ func TestAnswersKeepToTheWindow(t *testing.T) {
 			want := test.grant
 			if test.body {
 				var length uint32
-				fmt.Sscan(fields["content-length"], &length)
+				if _, err := fmt.Sscan(fields["content-length"], &length); err != nil {
+					t.Error(err)
+				}
 				want -= length
 			}
 			if got := <-granted; got != want {
@@ -531,7 +533,7 @@ func TestPodsThatRefuse(t *testing.T) {
 			f.pods(rawPod(t, func(w *wire) {
 				// All of it: what is not read would make the end a reset.
 				buffer := make([]byte, 1024)
-				_, _ = w.Conn.Read(buffer)
+				_, _ = w.Read(buffer)
 				_, _ = io.WriteString(w.Conn, test.say)
 			}))
 			w := dialWire(t, f.address)
@@ -871,12 +873,12 @@ func TestAQuietHeldStreamLives(t *testing.T) {
 		w.write(http2.ClientPreface)
 		w.do(w.WriteSettings())
 		w.headers(1, false, post()...)
-		time.Sleep(62 * time.Second)
+		<-time.After(62 * time.Second)
 		svc.SetPods([]endpoint.Description{{ID: "a", Name: "a", Addresses: []netip.Addr{netip.MustParseAddr("10.0.0.1")}, Ports: map[string]uint16{"": 80}, Ready: true}})
 		if _, ok := (<-frames).(*http2.HeadersFrame); !ok {
 			t.Error("the pod's answer does not come first")
 		}
-		time.Sleep(24 * time.Hour)
+		<-time.After(24 * time.Hour)
 		w.do(w.WriteData(1, true, []byte("after a day")))
 		if data, ok := (<-frames).(*http2.DataFrame); !ok || string(data.Data()) != "late" {
 			t.Error("the stream did not live")

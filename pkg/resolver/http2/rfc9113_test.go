@@ -163,7 +163,7 @@ var faults = []struct {
 }
 
 func TestFaultsOfClients(t *testing.T) {
-	pod := httpPod(t, func(w http.ResponseWriter, r *http.Request) {
+	pod := httpPod(t, func(_ http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/ready" {
 			return
 		}

@@ -46,7 +46,7 @@ func Pods(addresses ...string) []endpoint.Description {
 // waits for serve to return.
 func Listen(t testing.TB, serve func(*net.TCPConn)) string {
 	t.Helper()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	listener, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -74,7 +74,7 @@ func Listen(t testing.TB, serve func(*net.TCPConn)) string {
 // prior knowledge, and returns the address.
 func ListenHTTP(t testing.TB, handler http.HandlerFunc) string {
 	t.Helper()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	listener, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -95,7 +95,7 @@ func ListenHTTP(t testing.TB, handler http.HandlerFunc) string {
 // seconds. It is closed at the end of the test.
 func Dial(t testing.TB, address string) *net.TCPConn {
 	t.Helper()
-	conn, err := net.Dial("tcp", address)
+	conn, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", address)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -109,7 +109,7 @@ func Dial(t testing.TB, address string) *net.TCPConn {
 // FreePort returns a port that is not listened on.
 func FreePort(t testing.TB) int32 {
 	t.Helper()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	listener, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
