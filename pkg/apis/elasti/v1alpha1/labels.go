@@ -46,6 +46,10 @@ const (
 	// autoscaler are managed, in JSON, so that they are restored when the
 	// ElastiService names others.
 	AnnotationTarget = GroupName + "/target"
+	// AnnotationSignature, on an object that the controller made, proves that it
+	// did: the other labels and annotations are anyone's to write who may write
+	// the object.
+	AnnotationSignature = GroupName + "/signature"
 	// AnnotationDryRun with the value "true" on an ElastiService means that
 	// decisions for it are recorded as Events and not carried out.
 	AnnotationDryRun = GroupName + "/dry-run"
