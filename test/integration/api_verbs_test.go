@@ -24,9 +24,11 @@ import (
 	"testing"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
+	applymeta "k8s.io/client-go/applyconfigurations/meta/v1"
 	"k8s.io/utils/ptr"
 
 	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti/v1alpha1"
@@ -60,7 +62,8 @@ func TestServerSideApplyKnowsWhoOwnsWhat(t *testing.T) {
 
 	monitor := elastiapply.ElastiService("app", namespace).
 		WithLabels(map[string]string{"seen": "true"}).
-		WithStatus(elastiapply.ElastiServiceStatus().WithLastActivityTime(metav1.Now()))
+		WithStatus(elastiapply.ElastiServiceStatus().WithConditions(applymeta.Condition().
+			WithType("Checked").WithStatus(metav1.ConditionTrue).WithReason("Test").WithMessage("").WithLastTransitionTime(metav1.Now())))
 	if _, err := client.ApplyStatus(t.Context(), monitor, metav1.ApplyOptions{FieldManager: "monitor"}); err != nil {
 		t.Fatalf("applying the status: %v", err)
 	}
@@ -69,8 +72,8 @@ func TestServerSideApplyKnowsWhoOwnsWhat(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if ptr.Deref(object.Spec.CooldownPeriod, 0) != 90 || object.Status.LastActivityTime == nil || object.Labels["seen"] != "" {
-		t.Errorf("got cooldown %v, last activity %v and labels %v, want what each manager may write", object.Spec.CooldownPeriod, object.Status.LastActivityTime, object.Labels)
+	if ptr.Deref(object.Spec.CooldownPeriod, 0) != 90 || meta.FindStatusCondition(object.Status.Conditions, "Checked") == nil || object.Labels["seen"] != "" {
+		t.Errorf("got cooldown %v, conditions %v and labels %v, want what each manager may write", object.Spec.CooldownPeriod, object.Status.Conditions, object.Labels)
 	}
 	for _, want := range []struct {
 		manager, subresource, owns, ownsNot string
@@ -78,7 +81,7 @@ func TestServerSideApplyKnowsWhoOwnsWhat(t *testing.T) {
 		{"team", "", `"f:service"`, `"f:status"`},
 		{"team", "", `"f:scaleTargetRef"`, `"f:cooldownPeriod"`},
 		{"operations", "", `"f:cooldownPeriod"`, `"f:service"`},
-		{"monitor", "status", `"f:lastActivityTime"`, `"f:labels"`},
+		{"monitor", "status", `"f:conditions"`, `"f:labels"`},
 	} {
 		fields := ownedFields(object, want.manager, want.subresource)
 		if !strings.Contains(fields, want.owns) || strings.Contains(fields, want.ownsNot) {

@@ -52,7 +52,7 @@ func TestDryRunOfAnyVerbWritesNothing(t *testing.T) {
 	dryRun := []string{metav1.DryRunAll}
 	merge := func(body string, subresources ...string) func(ctx context.Context) error {
 		return func(ctx context.Context) error {
-			return shared.Elasti.ElastiV1alpha1().RESTClient().Patch(types.MergePatchType).Namespace(namespace).Resource("elastiservices").Name("app").
+			return shared.Elasti.ElastiV1alpha1().RESTClient().Patch(types.StrategicMergePatchType).Namespace(namespace).Resource("elastiservices").Name("app").
 				SubResource(subresources...).Param("dryRun", metav1.DryRunAll).Body([]byte(body)).Do(ctx).Error()
 		}
 	}
@@ -73,7 +73,7 @@ func TestDryRunOfAnyVerbWritesNothing(t *testing.T) {
 			return err
 		},
 		"patch":        merge(`{"spec":{"cooldownPeriod":61}}`),
-		"patch status": merge(`{"status":{"lastActivityTime":"2026-01-01T00:00:00Z"}}`, "status"),
+		"patch status": merge(`{"status":{"conditions":[{"type":"Checked","status":"True","reason":"Test","message":"","lastTransitionTime":"2026-01-01T00:00:00Z"}]}}`, "status"),
 		"patch scale":  merge(`{"spec":{"replicas":2}}`, "scale"),
 		"update scale": func(ctx context.Context) error {
 			scale := &autoscalingv1.Scale{ObjectMeta: metav1.ObjectMeta{Name: "app", Namespace: namespace}, Spec: autoscalingv1.ScaleSpec{Replicas: 2}}

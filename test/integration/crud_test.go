@@ -25,6 +25,7 @@ import (
 	"testing"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
@@ -190,30 +191,34 @@ func expectEvent(t *testing.T, watcher watch.Interface, kind watch.EventType, ma
 
 func TestStatusChangesThroughItsSubresourceOnly(t *testing.T) {
 	client := elastiServices(newNamespace(t))
+	checked := func(status v1alpha1.ElastiServiceStatus) bool {
+		return meta.FindStatusCondition(status.Conditions, "Checked") != nil
+	}
+	const status = `"status":{"conditions":[{"type":"Checked","status":"True","reason":"Test","message":"","lastTransitionTime":"2026-01-01T00:00:00Z"}]}`
 	object := newElastiService("app")
-	object.Status.LastActivityTime = ptr.To(metav1.Unix(1000, 0))
+	meta.SetStatusCondition(&object.Status.Conditions, metav1.Condition{Type: "Checked", Status: metav1.ConditionTrue, Reason: "Test"})
 	created, err := client.Create(t.Context(), object, metav1.CreateOptions{})
 	if err != nil {
 		t.Fatalf("creating: %v", err)
 	}
-	if created.Status.LastActivityTime != nil {
+	if checked(created.Status) {
 		t.Errorf("a create has written the status")
 	}
-	patch := []byte(`{"spec":{"cooldownPeriod":62},"status":{"lastActivityTime":"2026-01-01T00:00:00Z"}}`)
-	throughMain, err := client.Patch(t.Context(), "app", types.MergePatchType, patch, metav1.PatchOptions{})
+	patch := []byte(`{"spec":{"cooldownPeriod":62},` + status + `}`)
+	throughMain, err := client.Patch(t.Context(), "app", types.StrategicMergePatchType, patch, metav1.PatchOptions{})
 	if err != nil {
 		t.Fatalf("patching: %v", err)
 	}
-	if throughMain.Status.LastActivityTime != nil {
+	if checked(throughMain.Status) {
 		t.Error("a patch of the object has written the status")
 	}
 
-	patch = []byte(`{"metadata":{"labels":{"through":"status"}},"spec":{"cooldownPeriod":63},"status":{"lastActivityTime":"2026-01-01T00:00:00Z"}}`)
-	throughStatus, err := client.Patch(t.Context(), "app", types.MergePatchType, patch, metav1.PatchOptions{}, "status")
+	patch = []byte(`{"metadata":{"labels":{"through":"status"}},"spec":{"cooldownPeriod":63},` + status + `}`)
+	throughStatus, err := client.Patch(t.Context(), "app", types.StrategicMergePatchType, patch, metav1.PatchOptions{}, "status")
 	if err != nil {
 		t.Fatalf("patching the status: %v", err)
 	}
-	if throughStatus.Status.LastActivityTime == nil {
+	if !checked(throughStatus.Status) {
 		t.Error("a patch of the status has not written the status")
 	}
 	if got := ptr.Deref(throughStatus.Spec.CooldownPeriod, 0); got != 62 {

@@ -17,14 +17,22 @@ limitations under the License.
 package integration
 
 import (
+	"context"
+	"encoding/json"
 	"fmt"
+	"net/http"
 	"strings"
 	"testing"
 
+	appsv1 "k8s.io/api/apps/v1"
+	authorizationv1 "k8s.io/api/authorization/v1"
+	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
+	apiequality "k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/utils/ptr"
 
@@ -138,4 +146,311 @@ func TestAMisspeltKeyOfATriggerIsWarnedAbout(t *testing.T) {
 	apply := []byte(`{"apiVersion":"elasti.truefoundry.com/v1alpha1","kind":"ElastiService","spec":{"cooldownPeriod":70}}`)
 	_, err = client.Patch(t.Context(), "app", types.ApplyYAMLPatchType, apply, metav1.PatchOptions{FieldManager: "team", Force: ptr.To(true)})
 	expectWarning("applying", err)
+}
+
+// A tenant cannot point another tenant's proxy port at pods of its own, and cannot
+// change anything else that resolvers act on and the controller decides by: not as
+// the administrator of its namespace, not with a role that lets it write statuses,
+// and not even as the administrator of the cluster.
+func TestTenantsCannotWriteWhatResolversActOn(t *testing.T) {
+	victim, namespace := newNamespace(t), newNamespace(t)
+	for _, name := range []string{victim, namespace} {
+		createApplication(t, name, 0)
+		createElastiService(t, name, newElastiService("app"))
+		waitForCondition(t, name, v1alpha1.ConditionReady, metav1.ConditionTrue)
+		waitForMode(t, name, v1alpha1.ModeProxy)
+	}
+	stolen := readElastiService(t, victim).Status.ProxyPorts[0].ProxyPort
+	before := readElastiService(t, namespace)
+	mayWriteStatuses := rbacv1.PolicyRule{
+		APIGroups: []string{"elasti.truefoundry.com"}, Resources: []string{"elastiservices", "elastiservices/status"},
+		Verbs: []string{"get", "update", "patch"},
+	}
+	for user, config := range map[string]*rest.Config{
+		"admin of the namespace":    newMember(t, namespace, "admin"),
+		"with a role for statuses":  newServiceAccount(t, namespace, "statuses", mayWriteStatuses),
+		"administrator of clusters": shared.Admin,
+	} {
+		client := elastiClient(t, config).ElastiV1alpha1()
+		for field, forge := range map[string]func(*v1alpha1.ElastiServiceStatus){
+			"proxyPorts":     func(status *v1alpha1.ElastiServiceStatus) { status.ProxyPorts[0].ProxyPort = stolen },
+			"privateService": func(status *v1alpha1.ElastiServiceStatus) { status.PrivateService = "database" },
+			"sleepRequestedTime": func(status *v1alpha1.ElastiServiceStatus) {
+				status.SleepRequestedTime = ptr.To(metav1.Now().Rfc3339Copy())
+			},
+		} {
+			forged := before.DeepCopy()
+			forge(&forged.Status)
+			for verb, write := range statusWrites(t, client.RESTClient(), forged) {
+				code := 0
+				err := write("status", &code)
+				switch {
+				case user == "admin of the namespace" && !apierrors.IsForbidden(err):
+					t.Errorf("%s of status.%s by the %s answers %v, want forbidden", verb, field, user, err)
+				case user != "admin of the namespace" && (code != http.StatusUnprocessableEntity || !strings.Contains(err.Error(), "status."+field+": Forbidden")):
+					t.Errorf("%s of status.%s by the %s answers %d: %v, want a refusal that names the field", verb, field, user, code, err)
+				}
+				if err := write("", &code); err != nil {
+					t.Errorf("%s of the object by the %s, with a forged status.%s, answers %v", verb, user, field, err)
+				}
+			}
+		}
+	}
+	// Everything went past the status.
+	after := readElastiService(t, namespace)
+	if !apiequality.Semantic.DeepEqual(after.Status, before.Status) {
+		t.Errorf("the status is %+v, was %+v", after.Status, before.Status)
+	}
+}
+
+// statusWrites are the ways to write the status of an ElastiService through the
+// object and through a subresource.
+func statusWrites(t *testing.T, client rest.Interface, object *v1alpha1.ElastiService) map[string]func(subresource string, code *int) error {
+	t.Helper()
+	encode := func(value any) []byte {
+		encoded, err := json.Marshal(value)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return encoded
+	}
+	send := func(request *rest.Request, body any) func(string, *int) error {
+		encoded := encode(body)
+		return func(subresource string, code *int) error {
+			path := []string{groupPath + "/v1alpha1/namespaces", object.Namespace, "elastiservices", object.Name}
+			if subresource != "" {
+				path = append(path, subresource)
+			}
+			return request.AbsPath(path...).Body(encoded).Do(t.Context()).StatusCode(code).Error()
+		}
+	}
+	put := object.DeepCopy()
+	put.APIVersion, put.Kind, put.ResourceVersion = "elasti.truefoundry.com/v1alpha1", "ElastiService", ""
+	status := map[string]any{"status": object.Status}
+	unowned := map[string]any{"metadata": map[string]any{"managedFields": []map[string]any{{}}}, "status": object.Status}
+	applied := map[string]any{"apiVersion": put.APIVersion, "kind": put.Kind, "status": object.Status}
+	return map[string]func(string, *int) error{
+		"PUT":                          send(client.Put(), put),
+		"merge patch":                  send(client.Patch(types.MergePatchType), status),
+		"merge patch of its ownership": send(client.Patch(types.MergePatchType), unowned),
+		"strategic merge patch":        send(client.Patch(types.StrategicMergePatchType), status),
+		"JSON patch":                   send(client.Patch(types.JSONPatchType), []map[string]any{{"op": "add", "path": "/status", "value": object.Status}}),
+		"server-side apply":            send(client.Patch(types.ApplyYAMLPatchType).Param("fieldManager", "tenant").Param("force", "true"), applied),
+	}
+}
+
+// Resolvers report activity, and tenants do not: neither to keep an application
+// awake nor to have it put to sleep.
+func TestTenantsMayNeitherReportActivityNorWriteStatuses(t *testing.T) {
+	namespace := newNamespace(t)
+	createElastiService(t, namespace, newElastiService("app"))
+	may := func(config *rest.Config, verb, subresource string) bool {
+		t.Helper()
+		client, err := kubernetes.NewForConfig(config)
+		if err != nil {
+			t.Fatal(err)
+		}
+		review := &authorizationv1.SelfSubjectAccessReview{Spec: authorizationv1.SelfSubjectAccessReviewSpec{ResourceAttributes: &authorizationv1.ResourceAttributes{
+			Namespace: namespace, Verb: verb, Group: "elasti.truefoundry.com", Resource: "elastiservices", Subresource: subresource, Name: "app",
+		}}}
+		answer, err := client.AuthorizationV1().SelfSubjectAccessReviews().Create(t.Context(), review, metav1.CreateOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return answer.Status.Allowed
+	}
+	for _, role := range []string{"admin", "edit", "view"} {
+		config := newMember(t, namespace, role)
+		if role != "view" && !may(config, "create", "wake") {
+			t.Errorf("the role %s may not wake", role)
+		}
+		for verb, subresource := range map[string]string{"create": "activity", "update": "status", "patch": "status"} {
+			if may(config, verb, subresource) {
+				t.Errorf("the role %s may %s elastiservices/%s", role, verb, subresource)
+			}
+		}
+		report := &v1alpha1.ActivityReport{ObjectMeta: metav1.ObjectMeta{Namespace: namespace}, Spec: v1alpha1.ActivityReportSpec{Resolver: "mine", Open: 1}}
+		if _, err := elastiClient(t, config).ElastiV1alpha1().ElastiServices(namespace).ReportActivity(t.Context(), "app", report, metav1.CreateOptions{}); !apierrors.IsForbidden(err) {
+			t.Errorf("a report of activity by the role %s answers %v, want forbidden", role, err)
+		}
+	}
+}
+
+// Claims of proxy ports are stored, and not part of the API.
+func TestClaimsOfProxyPortsAreNotServed(t *testing.T) {
+	namespace := newNamespace(t)
+	createApplication(t, namespace, 0)
+	createElastiService(t, namespace, newElastiService("app"))
+	waitForMode(t, namespace, v1alpha1.ModeProxy)
+	for _, path := range []string{groupPath + "/v1alpha1", "/openapi/v2", "/openapi/v3" + groupPath + "/v1alpha1"} {
+		content, err := shared.Kubernetes.Discovery().RESTClient().Get().AbsPath(path).DoRaw(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if strings.Contains(strings.ToLower(string(content)), "proxyportclaim") {
+			t.Errorf("%s tells of claims of proxy ports", path)
+		}
+	}
+	for _, path := range []string{"/proxyportclaims", "/proxyportclaims/10000", "/namespaces/" + namespace + "/proxyportclaims"} {
+		if err := shared.Elasti.ElastiV1alpha1().RESTClient().Get().AbsPath(groupPath + "/v1alpha1" + path).Do(t.Context()).Error(); !apierrors.IsNotFound(err) {
+			t.Errorf("reading %s answers %v, want not found", path, err)
+		}
+	}
+}
+
+// A tenant that may write Services, and may not scale, gets no workload scaled by
+// a Service that looks like one of ours.
+func TestAForgedPrivateServiceScalesNothing(t *testing.T) {
+	namespace := newNamespace(t)
+	createApplication(t, namespace, 0)
+	createElastiService(t, namespace, newElastiService("app"))
+	waitForMode(t, namespace, v1alpha1.ModeProxy)
+	database := &appsv1.Deployment{
+		ObjectMeta: metav1.ObjectMeta{Name: "database"},
+		Spec: appsv1.DeploymentSpec{
+			Replicas: ptr.To[int32](0),
+			Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"app": "database"}},
+			Template: corev1.PodTemplateSpec{
+				ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{"app": "database"}},
+				Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: "database", Image: "database"}}},
+			},
+		},
+	}
+	if _, err := shared.Kubernetes.AppsV1().Deployments(namespace).Create(t.Context(), database, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	mayWriteServices := rbacv1.PolicyRule{APIGroups: []string{""}, Resources: []string{"services"}, Verbs: []string{"get", "list", "create", "update", "delete"}}
+	tenant, err := kubernetes.NewForConfig(newServiceAccount(t, namespace, "tenant", mayWriteServices))
+	if err != nil {
+		t.Fatal(err)
+	}
+	services := tenant.CoreV1().Services(namespace)
+	private, err := services.Get(t.Context(), readElastiService(t, namespace).Status.PrivateService, metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	const managed = `{"target":{"apiVersion":"apps/v1","kind":"Deployment","name":"database"},"minTargetReplicas":5}`
+	for name, owner := range map[string]string{"forged": "app", "orphan": "gone"} {
+		forged := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: private.Labels, Annotations: map[string]string{}}, Spec: corev1.ServiceSpec{ClusterIP: corev1.ClusterIPNone, Ports: private.Spec.Ports}}
+		for key, value := range private.Annotations {
+			forged.Annotations[key] = value
+		}
+		forged.Annotations[v1alpha1.AnnotationOwner], forged.Annotations[v1alpha1.AnnotationTarget] = owner, managed
+		if _, err := services.Create(t.Context(), forged, metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	// And the Service of the server itself.
+	signed := private.Annotations[v1alpha1.AnnotationSignature]
+	edited := private.DeepCopy()
+	edited.Annotations[v1alpha1.AnnotationTarget] = managed
+	if _, err := services.Update(t.Context(), edited, metav1.UpdateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the private Service is as it was", func(ctx context.Context) string {
+		found, err := services.Get(ctx, private.Name, metav1.GetOptions{})
+		if err != nil || found.UID != private.UID || found.Annotations[v1alpha1.AnnotationSignature] != signed || found.Annotations[v1alpha1.AnnotationTarget] == managed {
+			return fmt.Sprintf("it is %+v (%v)", found.ObjectMeta, err)
+		}
+		return ""
+	})
+	if _, err := elastiServices(namespace).Patch(t.Context(), "app", types.MergePatchType, []byte(`{"spec":{"cooldownPeriod":60}}`), metav1.PatchOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the controller has seen the change", func(context.Context) string {
+		object := readElastiService(t, namespace)
+		if object.Status.ObservedGeneration != object.Generation {
+			return fmt.Sprintf("it has seen generation %d of %d", object.Status.ObservedGeneration, object.Generation)
+		}
+		return ""
+	})
+	found, err := shared.Kubernetes.AppsV1().Deployments(namespace).Get(t.Context(), "database", metav1.GetOptions{})
+	if err != nil || *found.Spec.Replicas != 0 {
+		t.Errorf("the database has %d replicas (%v), want 0", *found.Spec.Replicas, err)
+	}
+	for _, name := range []string{"forged", "orphan"} {
+		if _, err := services.Get(t.Context(), name, metav1.GetOptions{}); err != nil {
+			t.Errorf("the tenant's Service %s: %v, want it left alone", name, err)
+		}
+	}
+}
+
+// What an earlier version made is signed and not made again: resolvers go by its
+// EndpointSlices.
+func TestAnUnsignedPrivateServiceIsSignedInPlace(t *testing.T) {
+	namespace := newNamespace(t)
+	createApplication(t, namespace, 0)
+	createElastiService(t, namespace, newElastiService("app"))
+	waitForMode(t, namespace, v1alpha1.ModeProxy)
+	services := shared.Kubernetes.CoreV1().Services(namespace)
+	private, err := services.Get(t.Context(), readElastiService(t, namespace).Status.PrivateService, metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	patch := fmt.Appendf(nil, `{"metadata":{"annotations":{%q:null}}}`, v1alpha1.AnnotationSignature)
+	unsigned, err := services.Patch(t.Context(), private.Name, types.MergePatchType, patch, metav1.PatchOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "it is signed again", func(ctx context.Context) string {
+		found, err := services.Get(ctx, private.Name, metav1.GetOptions{})
+		if err != nil || found.UID != unsigned.UID || found.Annotations[v1alpha1.AnnotationSignature] != private.Annotations[v1alpha1.AnnotationSignature] {
+			return fmt.Sprintf("it is %+v (%v)", found.ObjectMeta, err)
+		}
+		return ""
+	})
+}
+
+// Whichever replica leads, and while the one before it may still be at work, no
+// proxy port is given to two Services.
+func TestReplicasGiveNoProxyPortTwice(t *testing.T) {
+	const elastiServiceCount, rounds = 30, 3
+	replicas := startReplicas(t)
+	leader := waitForLeader(t, replicas[:]...)
+	namespace := newNamespace(t)
+	for round := range rounds {
+		for i := range elastiServiceCount {
+			name := fmt.Sprintf("app-%d-%d", round, i)
+			service := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: corev1.ServiceSpec{Selector: appLabels, Ports: []corev1.ServicePort{{Name: "http", Port: 80}, {Name: "admin", Port: 81}}}}
+			if _, err := shared.Kubernetes.CoreV1().Services(namespace).Create(t.Context(), service, metav1.CreateOptions{}); err != nil {
+				t.Fatal(err)
+			}
+			object := newElastiService(name)
+			object.Spec.Service = name
+			if _, err := direct(t, replicas[1-leader], namespace).Create(t.Context(), object, metav1.CreateOptions{}); err != nil {
+				t.Fatal(err)
+			}
+			if i == elastiServiceCount/2 {
+				// In the middle of its work.
+				replicas[leader].Kill()
+				start(t, replicas[leader])
+				leader = waitForLeader(t, replicas[:]...)
+			}
+		}
+	}
+	var list *v1alpha1.ElastiServiceList
+	eventuallyWithin(t, leasePatience, "every Service has its proxy ports", func(ctx context.Context) string {
+		var err error
+		if list, err = direct(t, replicas[leader], namespace).List(ctx, metav1.ListOptions{}); err != nil {
+			return err.Error()
+		}
+		for i := range list.Items {
+			if ports := list.Items[i].Status.ProxyPorts; len(ports) != 2 {
+				return fmt.Sprintf("%s has the proxy ports %v", list.Items[i].Name, ports)
+			}
+		}
+		return ""
+	})
+	owners := map[int32]string{}
+	for i := range list.Items {
+		for _, port := range list.Items[i].Status.ProxyPorts {
+			if other, taken := owners[port.ProxyPort]; taken {
+				t.Errorf("proxy port %d belongs to %s and to %s", port.ProxyPort, other, list.Items[i].Name)
+			}
+			owners[port.ProxyPort] = list.Items[i].Name
+		}
+	}
+	if want := 2 * elastiServiceCount * rounds; len(owners) != want {
+		t.Errorf("%d proxy ports are in use, want %d", len(owners), want)
+	}
 }

@@ -38,6 +38,7 @@ import (
 	"github.com/truefoundry/elasti-apiserver/pkg/controller/elastiservice"
 	"github.com/truefoundry/elasti-apiserver/pkg/controller/informers"
 	"github.com/truefoundry/elasti-apiserver/pkg/controller/leader"
+	"github.com/truefoundry/elasti-apiserver/pkg/controller/signature"
 	"github.com/truefoundry/elasti-apiserver/pkg/controller/sleep"
 	"github.com/truefoundry/elasti-apiserver/pkg/controller/sleep/evaluators"
 	"github.com/truefoundry/elasti-apiserver/pkg/controller/target"
@@ -45,6 +46,10 @@ import (
 	"github.com/truefoundry/elasti-apiserver/pkg/scaling"
 	"github.com/truefoundry/elasti-apiserver/pkg/triggers"
 )
+
+// signingKeySecret is the Secret with the key that the objects are signed with
+// that the controller makes. It is created when it does not exist.
+const signingKeySecret = "elasti-apiserver-signing-key"
 
 // Controller are the flags of the controller.
 type Controller struct {
@@ -127,11 +132,12 @@ func (o *Controller) build(dependencies controllerDependencies) (apiserver.Runne
 	if err != nil {
 		return nil, fmt.Errorf("making the controller's client for the host cluster: %w", err)
 	}
-	terms, err := o.newTerm(dependencies, host)
+	signers := &signature.Source{Secrets: host.CoreV1().Secrets(dependencies.namespace), Name: signingKeySecret, Clock: clock.RealClock{}}
+	terms, err := o.newTerm(dependencies, host, signers)
 	if err != nil {
 		return nil, err
 	}
-	controller, err := o.whileInstalled(dependencies, host, terms)
+	controller, err := o.whileInstalled(dependencies, host, signers, terms)
 	if err != nil {
 		return nil, err
 	}
@@ -154,11 +160,17 @@ func (o *Controller) build(dependencies controllerDependencies) (apiserver.Runne
 type term struct {
 	options elastiservice.Options
 	sleep   sleep.Options
+	signers *signature.Source
 }
 
 // Run makes a controller and the scheduler that decides when targets sleep,
 // and runs them until ctx ends.
 func (t term) Run(ctx context.Context) error {
+	signer, err := t.signers.Await(ctx)
+	if err != nil {
+		return nil
+	}
+	t.options.Signer = signer
 	resolvers := &evaluators.Resolvers{}
 	t.sleep.Evaluators = maps.Clone(t.sleep.Evaluators)
 	t.sleep.Evaluators[triggers.TypeTraffic] = evaluators.NewTraffic(resolvers, clock.RealClock{})
@@ -181,7 +193,7 @@ func (t term) Run(ctx context.Context) error {
 	return group.Wait()
 }
 
-func (o *Controller) newTerm(dependencies controllerDependencies, host kubernetes.Interface) (term, error) {
+func (o *Controller) newTerm(dependencies controllerDependencies, host kubernetes.Interface, signers *signature.Source) (term, error) {
 	own, err := versioned.NewForConfig(dependencies.loopback)
 	if err != nil {
 		return term{}, fmt.Errorf("making the client for the server's own objects: %w", err)
@@ -194,8 +206,10 @@ func (o *Controller) newTerm(dependencies controllerDependencies, host kubernete
 	if resolverNamespace == "" {
 		resolverNamespace = dependencies.namespace
 	}
-	return term{sleep: o.Sleep.options(dependencies, own, host), options: elastiservice.Options{
+	return term{sleep: o.Sleep.options(dependencies, own, host), signers: signers, options: elastiservice.Options{
 		Elasti:            own,
+		Statuses:          dependencies.registry.StatusWriter,
+		Claims:            dependencies.registry.ProxyPorts,
 		Reader:            dependencies.registry.Reader,
 		Host:              host,
 		HostDynamic:       hostDynamic,

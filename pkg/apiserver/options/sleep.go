@@ -90,7 +90,7 @@ func (o *Sleep) Validate() []error {
 // options returns the options of the scheduler.
 func (o *Sleep) options(dependencies controllerDependencies, own versioned.Interface, host kubernetes.Interface) sleep.Options {
 	metricsAPI := evaluators.MetricsAPIOptions{Host: host.Discovery().RESTClient(), Scales: dependencies.scaling}
-	client := sleep.NewClient(own)
+	client := sleep.NewClient(own, dependencies.registry.StatusWriter)
 	return sleep.Options{
 		Evaluators: map[string]evaluators.Evaluator{
 			triggers.TypePrometheus: evaluators.NewPrometheus(evaluators.PrometheusOptions{

@@ -22,6 +22,7 @@ import (
 
 	"github.com/truefoundry/elasti-apiserver/pkg/apiserver"
 	"github.com/truefoundry/elasti-apiserver/pkg/controller/elastiservice"
+	"github.com/truefoundry/elasti-apiserver/pkg/controller/signature"
 	"github.com/truefoundry/elasti-apiserver/pkg/controller/uninstall"
 )
 
@@ -31,10 +32,11 @@ const installationName = "elasti-apiserver"
 
 // whileInstalled runs the controller until the product is deleted from the
 // cluster, which is then put back as it was.
-func (o *Controller) whileInstalled(dependencies controllerDependencies, host kubernetes.Interface, controller apiserver.Runner) (*uninstall.Runner, error) {
+func (o *Controller) whileInstalled(dependencies controllerDependencies, host kubernetes.Interface, signers *signature.Source, controller apiserver.Runner) (*uninstall.Runner, error) {
 	teardown := &elastiservice.Teardown{
 		Host:       host,
 		Scaling:    dependencies.scaling,
+		Signers:    signers,
 		Namespaces: o.Namespaces,
 		Clock:      clock.RealClock{},
 	}

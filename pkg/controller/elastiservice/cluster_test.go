@@ -34,6 +34,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	utilnet "k8s.io/apimachinery/pkg/util/net"
 	"k8s.io/apimachinery/pkg/util/wait"
@@ -47,6 +48,8 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti/v1alpha1"
+	"github.com/truefoundry/elasti-apiserver/pkg/controller/proxyports/proxyportstest"
+	"github.com/truefoundry/elasti-apiserver/pkg/controller/signature"
 	"github.com/truefoundry/elasti-apiserver/pkg/controller/target"
 	"github.com/truefoundry/elasti-apiserver/pkg/controller/target/targettest"
 	"github.com/truefoundry/elasti-apiserver/pkg/generated/clientset/versioned"
@@ -72,9 +75,65 @@ type cluster struct {
 	events  *events.FakeRecorder
 	options Options
 	version int
+	claims  *proxyportstest.Claims
+	// beforeStatus, if set, is called with each status before it is stored.
+	beforeStatus func(*v1alpha1.ElastiServiceStatus)
 	// writing makes the patches of the fake client atomic, and edits with
 	// them: it reads and writes in two steps.
 	writing sync.Mutex
+	// statusWrites counts the writes of the statuses by name. Guarded by writing.
+	statusWrites map[string]int
+}
+
+// UpdateStatus implements statuswriter.Statuses.
+func (c *cluster) UpdateStatus(_ context.Context, key types.NamespacedName, uid types.UID, change func(*v1alpha1.ElastiService) error) (*v1alpha1.ElastiService, error) {
+	if c.beforeStatus != nil {
+		changed, err := c.stored(key, uid)
+		if err == nil && change(changed) == nil {
+			c.beforeStatus(&changed.Status)
+		}
+	}
+	c.writing.Lock()
+	defer c.writing.Unlock()
+	stored, err := c.stored(key, uid)
+	if err != nil {
+		return nil, err
+	}
+	changed := stored.DeepCopy()
+	if err := change(changed); err != nil {
+		return nil, err
+	}
+	stored.Status = changed.Status
+	c.statusWrites[key.Name]++
+	if err := c.elasti.Tracker().Update(v1alpha1.SchemeGroupVersion.WithResource("elastiservices"), stored, key.Namespace); err != nil {
+		return nil, err
+	}
+	return stored.DeepCopy(), nil
+}
+
+func (c *cluster) stored(key types.NamespacedName, uid types.UID) (*v1alpha1.ElastiService, error) {
+	resource := v1alpha1.SchemeGroupVersion.WithResource("elastiservices")
+	object, err := c.elasti.Tracker().Get(resource, key.Namespace, key.Name)
+	if err != nil {
+		return nil, err
+	}
+	found := object.DeepCopyObject().(*v1alpha1.ElastiService)
+	if found.UID != uid {
+		return nil, apierrors.NewNotFound(resource.GroupResource(), key.Name)
+	}
+	return found, nil
+}
+
+// Load implements Signers.
+func (c *cluster) Load(context.Context) (*signature.Signer, error) { return c.options.Signer, nil }
+
+func newSigner(t *testing.T) *signature.Signer {
+	t.Helper()
+	signer, err := signature.New(make([]byte, 32))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return signer
 }
 
 // clientReader reads ElastiServices through a client.
@@ -101,6 +160,9 @@ func newCluster(t *testing.T) *cluster {
 			deploymentsResource: "DeploymentList", widgetsResource: "WidgetList",
 			autoscalerResource(v1alpha1.AutoscalerKEDA): "ScaledObjectList", autoscalerResource(v1alpha1.AutoscalerHPA): "HorizontalPodAutoscalerList"}),
 		events: events.NewFakeRecorder(1000),
+		claims: proxyportstest.New(),
+
+		statusWrites: map[string]int{},
 	}
 	patch := clienttesting.ObjectReaction(c.elasti.Tracker())
 	c.elasti.PrependReactor("patch", "elastiservices", func(action clienttesting.Action) (bool, runtime.Object, error) {
@@ -110,7 +172,7 @@ func newCluster(t *testing.T) *cluster {
 	})
 	c.scaling = &fakeScaling{cluster: c, kinds: map[string]string{"Deployment": "deployments"}}
 	c.options = Options{
-		Elasti: c.elasti, Reader: clientReader{c.elasti}, Host: c.host, HostDynamic: c.dynamic, Scaling: c.scaling, Recorder: c.events,
+		Elasti: c.elasti, Statuses: c, Claims: c.claims, Signer: newSigner(t), Reader: clientReader{c.elasti}, Host: c.host, HostDynamic: c.dynamic, Scaling: c.scaling, Recorder: c.events,
 		ResolverNamespace: "elasti-system", ResolverService: "elasti-resolver",
 		ProxyPortRange: utilnet.PortRange{Base: 10000, Size: 100},
 		Clock:          quickClock{time.Now()},

@@ -96,13 +96,13 @@ func New(options Options) (*Controller, error) {
 		outageWakes: rate.NewLimiter(rate.Limit(options.WakeRate), max(1, int(options.WakeRate))),
 	}
 	c.statuses = statuswriter.New(statuswriter.Options{
-		Elasti:  options.Elasti,
-		Clock:   options.Clock,
-		Watched: c.watchedVersion,
-		Written: c.wroteStatus,
-		Failed:  c.statusFailed,
+		Statuses: options.Statuses,
+		Clock:    options.Clock,
+		Watched:  c.watchedVersion,
+		Written:  c.wroteStatus,
+		Failed:   c.statusFailed,
 	})
-	c.ports = proxyports.New(options.ProxyPortRange, options.Clock, c.enqueue)
+	c.ports = proxyports.New(proxyports.Options{Range: options.ProxyPortRange, Claims: options.Claims, Freed: c.enqueue, Clock: options.Clock})
 	c.targets = target.NewWatches(target.WatchesOptions{
 		Informers:       c.informers,
 		Dynamic:         options.HostDynamic,
@@ -155,7 +155,10 @@ func (c *Controller) Run(ctx context.Context) error {
 	logger.Info("Caches are synced", "took", c.clock.Since(started))
 
 	c.resolversChanged(ctx)
-	c.restoreProxyPorts()
+	if c.restoreProxyPorts(ctx) != nil {
+		return nil
+	}
+	running.Go(func() { c.ports.Run(ctx) })
 	c.queue.Add(resolverCheck)
 	for range c.options.Workers {
 		running.Go(func() {

@@ -29,7 +29,8 @@ limitations under the License.
 //  3. removal: takes the resolvers out of the path of a Service that they cannot
 //     stand in for any more, after waking its target. The next phases but the last
 //     three have nothing to do then.
-//  4. ports: assigns a proxy port to each TCP port of the public Service.
+//  4. ports: assigns a proxy port to each TCP port of the public Service, each
+//     claimed in the storage.
 //  5. private Service: restores the targets that are not named any more, then
 //     makes the private Service, which says what is named now.
 //  6. port record: writes the proxy ports to the status. It comes before anything
@@ -69,6 +70,7 @@ limitations under the License.
 //     then remove
 //   - observe.go: observe
 //   - owner.go: which ElastiService owns a Service that several name
+//   - ownership.go: which Services and EndpointSlices the controller made
 //   - ports.go: ports and port record
 //   - privateservice.go, previoustarget.go: private Service
 //   - mode.go: mode

@@ -106,6 +106,9 @@ func (c *Controller) observe(ctx context.Context, elastiService *v1alpha1.Elasti
 		o.private = object.(*corev1.Service)
 	}
 	o.ownServices = c.privateServicesOf(key)
+	if o.private != nil && o.conflicting == nil && isUnsigned(o.private) {
+		o.ownServices = append(o.ownServices, o.private)
+	}
 
 	endpointSlices := c.endpointSlices.in(key.Namespace)
 	own := map[string]*observedSlice{}

@@ -36,7 +36,10 @@ import (
 
 	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti/v1alpha1"
 	"github.com/truefoundry/elasti-apiserver/pkg/controller/informers"
+	"github.com/truefoundry/elasti-apiserver/pkg/controller/proxyports"
 	"github.com/truefoundry/elasti-apiserver/pkg/controller/resolvers"
+	"github.com/truefoundry/elasti-apiserver/pkg/controller/signature"
+	"github.com/truefoundry/elasti-apiserver/pkg/controller/statuswriter"
 	"github.com/truefoundry/elasti-apiserver/pkg/controller/target"
 	"github.com/truefoundry/elasti-apiserver/pkg/generated/clientset/versioned"
 	"github.com/truefoundry/elasti-apiserver/pkg/scaling"
@@ -71,8 +74,14 @@ type Reader interface {
 
 // Options configure a Controller. Fields without a default are required.
 type Options struct {
-	// Elasti reads single ElastiServices, and writes them.
+	// Elasti reads single ElastiServices, and writes their finalizers.
 	Elasti versioned.Interface
+	// Statuses changes their statuses.
+	Statuses statuswriter.Statuses
+	// Claims stores which proxy port is whose.
+	Claims proxyports.Claims
+	// Signer signs the objects that the controller makes, and knows them by that.
+	Signer *signature.Signer
 	// Reader lists and watches ElastiServices.
 	Reader Reader
 	// Host reads and writes the Services and EndpointSlices of the cluster.
@@ -139,6 +148,9 @@ func (o *Options) complete() error {
 	var problems []error
 	for name, missing := range map[string]bool{
 		"Elasti":            o.Elasti == nil,
+		"Statuses":          o.Statuses == nil,
+		"Claims":            o.Claims == nil,
+		"Signer":            o.Signer == nil,
 		"Reader":            o.Reader == nil,
 		"Host":              o.Host == nil,
 		"HostDynamic":       o.HostDynamic == nil,

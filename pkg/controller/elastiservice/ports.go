@@ -19,18 +19,36 @@ package elastiservice
 import (
 	"context"
 	"slices"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/klog/v2"
 
 	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti/v1alpha1"
+	"github.com/truefoundry/elasti-apiserver/pkg/controller/proxyports"
 	"github.com/truefoundry/elasti-apiserver/pkg/controller/resources"
 )
 
+// restoreRetry is the pause between two attempts to read whose the proxy ports are.
+const restoreRetry = 2 * time.Second
+
+// claimTimeout ends the look for the owner of a claim when it hangs.
+const claimTimeout = 10 * time.Second
+
 // reconcilePorts is the phase ports. It assigns the proxy ports of the public
 // Service.
-func (c *Controller) reconcilePorts(_ context.Context, p *pass) {
+func (c *Controller) reconcilePorts(ctx context.Context, p *pass) {
 	if !p.managed() {
 		return
 	}
-	ports, exhausted := c.assignProxyPorts(p)
+	ports, exhausted, err := c.assignProxyPorts(ctx, p)
+	if err != nil {
+		p.result.failed(err)
+		p.result.ports, p.result.mode = p.elastiService.Status.ProxyPorts, p.observedMode()
+		p.portsNotRecorded = true
+		return
+	}
 	p.result.ports = ports
 	if exhausted != nil {
 		p.result.problems = append(p.result.problems, *exhausted)
@@ -41,7 +59,7 @@ func (c *Controller) reconcilePorts(_ context.Context, p *pass) {
 // anything points at them, so that a restart cannot give them to another
 // ElastiService.
 func (c *Controller) reconcilePortRecord(ctx context.Context, p *pass) {
-	if !p.managed() || slices.Equal(p.elastiService.Status.ProxyPorts, p.result.ports) {
+	if !p.manages() || slices.Equal(p.elastiService.Status.ProxyPorts, p.result.ports) {
 		return
 	}
 	recorded := p.elastiService.Status.DeepCopy()
@@ -57,8 +75,8 @@ func (c *Controller) reconcilePortRecord(ctx context.Context, p *pass) {
 }
 
 // assignProxyPorts returns the proxy ports of the public Service's TCP ports,
-// and what is wrong when there are not enough.
-func (c *Controller) assignProxyPorts(p *pass) ([]v1alpha1.ProxyPort, *condition) {
+// each of them claimed, and what is wrong when there are not enough.
+func (c *Controller) assignProxyPorts(ctx context.Context, p *pass) ([]v1alpha1.ProxyPort, *condition, error) {
 	recorded := map[int32]int32{}
 	for _, port := range p.elastiService.Status.ProxyPorts {
 		recorded[port.Port] = port.ProxyPort
@@ -75,7 +93,10 @@ func (c *Controller) assignProxyPorts(p *pass) ([]v1alpha1.ProxyPort, *condition
 			numbers = append(numbers, port.Port)
 		}
 	}
-	assigned := c.ports.Assign(p.key(), numbers, recorded)
+	assigned, err := c.ports.Assign(ctx, ownerOf(p.elastiService), numbers, recorded)
+	if err != nil {
+		return nil, nil, err
+	}
 	var ports []v1alpha1.ProxyPort
 	for _, port := range p.service.Spec.Ports {
 		if !resources.IsTCP(&port) {
@@ -95,35 +116,71 @@ func (c *Controller) assignProxyPorts(p *pass) ([]v1alpha1.ProxyPort, *condition
 		ports = append(ports, entry)
 	}
 	if len(assigned) == len(numbers) {
-		return ports, nil
+		return ports, nil, nil
 	}
 	fallback := "their traffic is not held"
 	if c.options.SharedProxyPort != 0 {
 		fallback = "they share a port on which only HTTP works, by host name"
 	}
 	exhausted := conditionFalse(v1alpha1.ReasonProxyPortsExhausted, "no proxy port is free in %s for %d ports of Service %q, so %s: widen the range", c.options.ProxyPortRange.String(), len(numbers)-len(assigned), p.service.Name, fallback)
-	return ports, &exhausted
+	return ports, &exhausted, nil
 }
 
-// restoreProxyPorts restores the proxy ports that are recorded, those of the oldest
-// ElastiService first, before anything is assigned.
-func (c *Controller) restoreProxyPorts() {
-	var recorded []*v1alpha1.ElastiService
+// restoreProxyPorts takes over the claims that are stored, before anything is
+// assigned, and claims what statuses record without a claim for the oldest of those
+// that record it. It tries until ctx ends, and returns an error then.
+func (c *Controller) restoreProxyPorts(ctx context.Context) error {
+	for {
+		err := c.ports.Restore(ctx, c.recordedProxyPorts(), c.exists)
+		if err == nil {
+			return nil
+		}
+		klog.FromContext(ctx).Error(err, "Failed to read whose the proxy ports are, will retry", "after", restoreRetry)
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-c.clock.After(restoreRetry):
+		}
+	}
+}
+
+// recordedProxyPorts returns what the statuses record, the oldest first.
+func (c *Controller) recordedProxyPorts() []proxyports.Recorded {
+	var known []*v1alpha1.ElastiService
 	for _, handle := range c.elastiServices.handles() {
 		for _, object := range handle.List() {
-			recorded = append(recorded, object.(*v1alpha1.ElastiService))
+			known = append(known, object.(*v1alpha1.ElastiService))
 		}
 	}
-	slices.SortFunc(recorded, older)
-	for _, elastiService := range recorded {
-		assigned := map[int32]int32{}
+	slices.SortFunc(known, older)
+	recorded := make([]proxyports.Recorded, 0, len(known))
+	for _, elastiService := range known {
+		ports := map[int32]int32{}
 		for _, port := range elastiService.Status.ProxyPorts {
 			if port.ProxyPort != c.options.SharedProxyPort {
-				assigned[port.Port] = port.ProxyPort
+				ports[port.Port] = port.ProxyPort
 			}
 		}
-		if len(assigned) > 0 {
-			c.ports.Restore(resources.KeyOf(elastiService), assigned)
-		}
+		recorded = append(recorded, proxyports.Recorded{Owner: ownerOf(elastiService), Ports: ports})
 	}
+	return recorded
+}
+
+// exists asks the storage whether the owner of a claim exists that the watch does
+// not have: it may be in a namespace that is not worked on.
+func (c *Controller) exists(ctx context.Context, owner proxyports.Owner) (bool, error) {
+	ctx, cancel := context.WithTimeout(ctx, claimTimeout)
+	defer cancel()
+	found, err := c.elasti.ElastiV1alpha1().ElastiServices(owner.Namespace).Get(ctx, owner.Name, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	return found.UID == owner.UID, nil
+}
+
+func ownerOf(elastiService *v1alpha1.ElastiService) proxyports.Owner {
+	return proxyports.Owner{NamespacedName: resources.KeyOf(elastiService), UID: elastiService.UID}
 }

@@ -35,7 +35,8 @@ func (c *Controller) restorePreviousTargets(ctx context.Context, p *pass) error 
 	for _, service := range p.ownServices {
 		previous := resources.ManagedTarget{}
 		if err := json.Unmarshal([]byte(service.Annotations[v1alpha1.AnnotationTarget]), &previous); err != nil {
-			// It was edited. There is nothing to go by, and it is put back.
+			// It was not made by a server of this installation: what it says does
+			// not count, and it is written over.
 			continue
 		}
 		if previous.Target == current.Target && target.AutoscalerOf(previous.Autoscaler) == target.AutoscalerOf(current.Autoscaler) {

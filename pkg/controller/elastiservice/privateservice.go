@@ -53,17 +53,18 @@ func (c *Controller) reconcilePrivateService(ctx context.Context, p *pass) {
 }
 
 // ensurePrivateService makes the private Service as desired. observed is the
-// one that is known, or nil. A Service that is not managed by the
-// controller is not touched: the error is a *NameTakenError then.
+// one that is known, or nil. A Service that does not look like a private one is
+// not touched: the error is a *NameTakenError then. One that looks like it and was
+// not made by the controller is taken over, and nothing that it says is believed.
 func (c *Controller) ensurePrivateService(ctx context.Context, desired, observed *corev1.Service) error {
 	if observed != nil && resources.PrivateServiceMatches(observed, desired) {
 		return nil
 	}
 	services := c.host.CoreV1().Services(desired.Namespace)
 	if observed == nil {
-		_, err := services.Create(ctx, desired, metav1.CreateOptions{FieldManager: fieldManager})
+		created, err := services.Create(ctx, desired, metav1.CreateOptions{FieldManager: fieldManager})
 		if err == nil {
-			return nil
+			return c.signPrivateService(ctx, created)
 		}
 		if !apierrors.IsAlreadyExists(err) {
 			return fmt.Errorf("creating private Service %q: %w", desired.Name, err)
@@ -74,13 +75,13 @@ func (c *Controller) ensurePrivateService(ctx context.Context, desired, observed
 	if err != nil {
 		return fmt.Errorf("reading private Service %q: %w", desired.Name, err)
 	}
-	if !resources.IsManaged(&current.ObjectMeta, v1alpha1.RolePrivate) {
+	made := isPrivateService(c.options.Signer, &current.ObjectMeta)
+	switch {
+	case !made && !resources.IsMarked(&current.ObjectMeta, v1alpha1.RolePrivate):
 		return &resources.NameTakenError{Kind: "Service", Name: desired.Name}
-	}
-	if resources.PrivateServiceMatches(current, desired) {
+	case made && resources.PrivateServiceMatches(current, desired):
 		return nil
-	}
-	if resources.PrimaryFamilyDiffers(current, desired) {
+	case resources.PrimaryFamilyDiffers(current, desired), !made && current.Spec.ClusterIP != corev1.ClusterIPNone:
 		return c.replacePrivateService(ctx, desired, current)
 	}
 	updated := current.DeepCopy()
@@ -90,26 +91,45 @@ func (c *Controller) ensurePrivateService(ctx context.Context, desired, observed
 	for key, value := range desired.Annotations {
 		metav1.SetMetaDataAnnotation(&updated.ObjectMeta, key, value)
 	}
+	if !made {
+		updated.Spec = corev1.ServiceSpec{
+			ClusterIP: current.Spec.ClusterIP, ClusterIPs: current.Spec.ClusterIPs,
+			IPFamilies: current.Spec.IPFamilies, IPFamilyPolicy: current.Spec.IPFamilyPolicy,
+		}
+	}
 	updated.Spec.Selector = desired.Spec.Selector
 	updated.Spec.Ports = desired.Spec.Ports
 	if len(desired.Spec.IPFamilies) > 0 {
 		updated.Spec.IPFamilies, updated.Spec.IPFamilyPolicy = desired.Spec.IPFamilies, desired.Spec.IPFamilyPolicy
 	}
+	c.options.Signer.Sign(&updated.ObjectMeta)
 	if _, err := services.Update(ctx, updated, metav1.UpdateOptions{FieldManager: fieldManager}); err != nil {
 		return fmt.Errorf("updating private Service %q: %w", desired.Name, err)
 	}
 	return nil
 }
 
-// replacePrivateService deletes a private Service and makes it again.
+// signPrivateService signs a private Service that was created. Its signature is
+// for its UID, which it has only now.
+func (c *Controller) signPrivateService(ctx context.Context, created *corev1.Service) error {
+	c.options.Signer.Sign(&created.ObjectMeta)
+	if _, err := c.host.CoreV1().Services(created.Namespace).Update(ctx, created, metav1.UpdateOptions{FieldManager: fieldManager}); err != nil {
+		return fmt.Errorf("signing private Service %q: %w", created.Name, err)
+	}
+	return nil
+}
+
+// replacePrivateService deletes a private Service and makes it again, for what
+// cannot be changed of it.
 func (c *Controller) replacePrivateService(ctx context.Context, desired, current *corev1.Service) error {
 	services := c.host.CoreV1().Services(desired.Namespace)
 	err := services.Delete(ctx, current.Name, metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(current.UID))})
 	if err != nil && !apierrors.IsNotFound(err) {
-		return fmt.Errorf("deleting private Service %q, whose first IP family cannot be changed: %w", desired.Name, err)
+		return fmt.Errorf("deleting private Service %q, whose addresses cannot be changed: %w", desired.Name, err)
 	}
-	if _, err := services.Create(ctx, desired, metav1.CreateOptions{FieldManager: fieldManager}); err != nil {
+	created, err := services.Create(ctx, desired, metav1.CreateOptions{FieldManager: fieldManager})
+	if err != nil {
 		return fmt.Errorf("creating private Service %q again: %w", desired.Name, err)
 	}
-	return nil
+	return c.signPrivateService(ctx, created)
 }

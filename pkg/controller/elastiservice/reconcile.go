@@ -66,8 +66,8 @@ type pass struct {
 
 	// observed is set by the phase observe.
 	observed
-	// portsNotRecorded is set by the phase port record. Nothing may point at the
-	// proxy ports then.
+	// portsNotRecorded is set by the phases ports and port record. Nothing may
+	// point at the proxy ports then.
 	portsNotRecorded bool
 	// scaleDown, wantedMode and why are set by the phase mode.
 	scaleDown  scaleDownStep

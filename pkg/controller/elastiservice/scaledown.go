@@ -18,7 +18,6 @@ package elastiservice
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -27,13 +26,13 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/klog/v2"
 	"k8s.io/utils/ptr"
 
 	"github.com/truefoundry/elasti-apiserver/pkg/activity"
 	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti/v1alpha1"
 	"github.com/truefoundry/elasti-apiserver/pkg/controller/resolvers"
+	"github.com/truefoundry/elasti-apiserver/pkg/controller/resources"
 	"github.com/truefoundry/elasti-apiserver/pkg/controller/target"
 	"github.com/truefoundry/elasti-apiserver/pkg/triggers"
 )
@@ -257,20 +256,46 @@ func (c *Controller) stillRequested(ctx context.Context, elastiService *v1alpha1
 		!usedSince(current, c.clock.Now()) && current.DeletionTimestamp.IsZero(), nil
 }
 
+// errChanged means that an ElastiService was changed since it was read.
+var errChanged = errors.New("the ElastiService was changed meanwhile")
+
+// errNotRequested means that sleep is not requested any more.
+var errNotRequested = errors.New("sleep is not requested any more")
+
 // removeSleepRequest removes the request for sleep, unless the ElastiService was
 // changed since it was read. It reports whether it did.
 func (c *Controller) removeSleepRequest(ctx context.Context, elastiService *v1alpha1.ElastiService, state *state) (bool, error) {
-	patch, err := json.Marshal(map[string]any{
-		"metadata": map[string]any{"uid": elastiService.UID, "resourceVersion": elastiService.ResourceVersion},
-		"status":   map[string]any{"sleepRequestedTime": nil},
+	return c.updateSleepRequest(ctx, elastiService, state, func(stored *v1alpha1.ElastiService) error {
+		if stored.ResourceVersion != elastiService.ResourceVersion {
+			// The change itself brings this ElastiService back.
+			return errChanged
+		}
+		return nil
 	})
-	if err != nil {
-		return false, err
-	}
-	updated, err := c.elasti.ElastiV1alpha1().ElastiServices(elastiService.Namespace).
-		Patch(ctx, elastiService.Name, types.MergePatchType, patch, metav1.PatchOptions{FieldManager: fieldManager}, "status")
-	if apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
-		// The change itself brings this ElastiService back.
+}
+
+// removeAnySleepRequest removes the request for sleep however the ElastiService
+// has changed since. It reports false when there is none any more.
+func (c *Controller) removeAnySleepRequest(ctx context.Context, elastiService *v1alpha1.ElastiService, state *state) (bool, error) {
+	return c.updateSleepRequest(ctx, elastiService, state, func(stored *v1alpha1.ElastiService) error {
+		if stored.Status.SleepRequestedTime == nil {
+			return errNotRequested
+		}
+		return nil
+	})
+}
+
+// updateSleepRequest removes the request for sleep if check allows it, and reports
+// whether it did.
+func (c *Controller) updateSleepRequest(ctx context.Context, elastiService *v1alpha1.ElastiService, state *state, check func(stored *v1alpha1.ElastiService) error) (bool, error) {
+	updated, err := c.options.Statuses.UpdateStatus(ctx, resources.KeyOf(elastiService), elastiService.UID, func(stored *v1alpha1.ElastiService) error {
+		if err := check(stored); err != nil {
+			return err
+		}
+		stored.Status.SleepRequestedTime = nil
+		return nil
+	})
+	if errors.Is(err, errChanged) || errors.Is(err, errNotRequested) || apierrors.IsNotFound(err) {
 		return false, nil
 	}
 	if err != nil {
@@ -278,25 +303,4 @@ func (c *Controller) removeSleepRequest(ctx context.Context, elastiService *v1al
 	}
 	state.recordWrite(updated)
 	return true, nil
-}
-
-// removeAnySleepRequest removes the request for sleep however the ElastiService
-// has changed since. It reports false when there is none any more.
-func (c *Controller) removeAnySleepRequest(ctx context.Context, elastiService *v1alpha1.ElastiService, state *state) (bool, error) {
-	// A change in between is one of its status, which comes a few times a second.
-	for {
-		current, err := c.elasti.ElastiV1alpha1().ElastiServices(elastiService.Namespace).Get(ctx, elastiService.Name, metav1.GetOptions{})
-		if apierrors.IsNotFound(err) {
-			return false, nil
-		}
-		if err != nil {
-			return false, fmt.Errorf("reading the request for sleep: %w", err)
-		}
-		if current.UID != elastiService.UID || current.Status.SleepRequestedTime == nil {
-			return false, nil
-		}
-		if removed, err := c.removeSleepRequest(ctx, current, state); removed || err != nil {
-			return removed, err
-		}
-	}
 }

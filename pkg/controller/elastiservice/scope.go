@@ -18,7 +18,6 @@ package elastiservice
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -26,12 +25,12 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/klog/v2"
 
 	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti/v1alpha1"
 	"github.com/truefoundry/elasti-apiserver/pkg/controller/resources"
+	"github.com/truefoundry/elasti-apiserver/pkg/controller/signature"
 )
 
 // leaveRetry is the pause between two attempts to leave namespaces.
@@ -73,7 +72,7 @@ func (c *Controller) tryLeaveNamespaces(ctx context.Context) error {
 	if len(outside) == 0 {
 		return nil
 	}
-	teardown := &Teardown{Host: c.host, Scaling: c.scaling, Namespaces: sets.List(namespaces), Clock: c.clock}
+	teardown := &Teardown{Host: c.host, Scaling: c.scaling, Signers: loaded{c.options.Signer}, Namespaces: sets.List(namespaces), Clock: c.clock}
 	if err := teardown.Run(ctx); err != nil {
 		return fmt.Errorf("putting the namespaces %v back as they were: %w", teardown.Namespaces, err)
 	}
@@ -88,15 +87,14 @@ func (c *Controller) tryLeaveNamespaces(ctx context.Context) error {
 
 // abandon takes what resolvers act on out of a status, and the finalizer away.
 func (c *Controller) abandon(ctx context.Context, elastiService *v1alpha1.ElastiService) error {
-	patch, err := json.Marshal(map[string]any{
-		"metadata": map[string]any{"uid": elastiService.UID, "resourceVersion": elastiService.ResourceVersion},
-		"status":   map[string]any{"mode": nil, "proxyPorts": nil, "privateService": nil, "readinessProbes": nil, "conditions": nil},
+	updated, err := c.options.Statuses.UpdateStatus(ctx, resources.KeyOf(elastiService), elastiService.UID, func(stored *v1alpha1.ElastiService) error {
+		if stored.ResourceVersion != elastiService.ResourceVersion {
+			return errChanged
+		}
+		status := &stored.Status
+		status.Mode, status.ProxyPorts, status.PrivateService, status.ReadinessProbes, status.Conditions = "", nil, "", nil, nil
+		return nil
 	})
-	if err != nil {
-		return err
-	}
-	updated, err := c.elasti.ElastiV1alpha1().ElastiServices(elastiService.Namespace).
-		Patch(ctx, elastiService.Name, types.MergePatchType, patch, metav1.PatchOptions{FieldManager: fieldManager}, "status")
 	if err != nil {
 		return err
 	}
@@ -105,3 +103,9 @@ func (c *Controller) abandon(ctx context.Context, elastiService *v1alpha1.Elasti
 	_, err = c.setFinalizers(ctx, updated, remaining)
 	return err
 }
+
+// loaded are Signers with one that is loaded.
+type loaded struct{ signer *signature.Signer }
+
+// Load implements Signers.
+func (l loaded) Load(context.Context) (*signature.Signer, error) { return l.signer, nil }

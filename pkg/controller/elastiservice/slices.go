@@ -105,6 +105,7 @@ func (c *Controller) ensureResolverSlices(ctx context.Context, desired []*discov
 }
 
 func (c *Controller) ensureResolverSlice(ctx context.Context, desired, current *discoveryv1.EndpointSlice) error {
+	c.options.Signer.Sign(&desired.ObjectMeta)
 	endpointSlices := c.host.DiscoveryV1().EndpointSlices(desired.Namespace)
 	if current == nil {
 		_, err := endpointSlices.Create(ctx, desired, metav1.CreateOptions{FieldManager: fieldManager})
@@ -117,7 +118,7 @@ func (c *Controller) ensureResolverSlice(ctx context.Context, desired, current *
 		if current, err = endpointSlices.Get(ctx, desired.Name, metav1.GetOptions{}); err != nil {
 			return fmt.Errorf("reading resolver slice %q: %w", desired.Name, err)
 		}
-		if !resources.IsManaged(&current.ObjectMeta, v1alpha1.RoleResolver) {
+		if !resources.IsMarked(&current.ObjectMeta, v1alpha1.RoleResolver) {
 			return &resources.NameTakenError{Kind: "EndpointSlice", Name: desired.Name}
 		}
 	}

@@ -147,7 +147,7 @@ func (c *Controller) serviceSource(namespace string) informers.Source {
 		},
 		Client:    c.host,
 		Example:   &corev1.Service{},
-		Transform: keepService,
+		Transform: keepService(c.options.Signer),
 		Indexers:  cache.Indexers{byOwner: index(func(service *corev1.Service) []types.NamespacedName { return resources.OwnerOf(&service.ObjectMeta) })},
 		Changed:   c.serviceChanged,
 	}
@@ -178,7 +178,7 @@ func (c *Controller) filteredSliceSource(namespace, labelSelector string) inform
 		},
 		Client:    c.host,
 		Example:   &discoveryv1.EndpointSlice{},
-		Transform: keepSlice(c.resolverService()),
+		Transform: keepSlice(c.options.Signer, c.resolverService()),
 		Indexers: cache.Indexers{
 			byService: index(func(slice *observedSlice) []types.NamespacedName {
 				return []types.NamespacedName{slice.service()}

@@ -17,13 +17,10 @@ limitations under the License.
 package elastiservice
 
 import (
-	"strings"
 	"sync"
 	"testing"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
-	clienttesting "k8s.io/client-go/testing"
 
 	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti/v1alpha1"
 )
@@ -38,13 +35,12 @@ func TestSliceDoesNotWaitForAStatusThatIsBeingWritten(t *testing.T) {
 	c.create(cartElastiService())
 	writing, released := make(chan struct{}), make(chan struct{})
 	started, release := sync.OnceFunc(func() { close(writing) }), sync.OnceFunc(func() { close(released) })
-	c.elasti.PrependReactor("patch", "elastiservices", func(action clienttesting.Action) (bool, runtime.Object, error) {
-		if strings.Contains(string(action.(clienttesting.PatchAction).GetPatch()), `"replicas":3`) {
+	c.beforeStatus = func(status *v1alpha1.ElastiServiceStatus) {
+		if status.Replicas == 3 {
 			started()
 			<-released
 		}
-		return false, nil, nil
-	})
+	}
 	c.start()
 	t.Cleanup(release)
 	c.eventuallyMode("cart", v1alpha1.ModeServe)

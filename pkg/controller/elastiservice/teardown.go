@@ -21,6 +21,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -36,6 +37,7 @@ import (
 
 	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti/v1alpha1"
 	"github.com/truefoundry/elasti-apiserver/pkg/controller/resources"
+	"github.com/truefoundry/elasti-apiserver/pkg/controller/signature"
 	"github.com/truefoundry/elasti-apiserver/pkg/controller/target"
 	"github.com/truefoundry/elasti-apiserver/pkg/scaling"
 )
@@ -65,10 +67,18 @@ type Teardown struct {
 	Host kubernetes.Interface
 	// Scaling wakes targets.
 	Scaling Scaling
+	// Signers knows the objects that a Controller made: others do not count.
+	Signers Signers
 	// Namespaces are the namespaces that are worked on. Empty means all.
 	Namespaces []string
 	// Clock is the time.
 	Clock clock.WithTicker
+}
+
+// Signers loads what knows the objects that a Controller made. It is safe for
+// concurrent use.
+type Signers interface {
+	Load(ctx context.Context) (*signature.Signer, error)
 }
 
 // Run wakes every target and resumes its autoscaler, then takes the resolvers
@@ -76,6 +86,10 @@ type Teardown struct {
 // removes the private Services. It does as much as it can, whatever fails.
 // Running it again does the rest.
 func (t *Teardown) Run(ctx context.Context) error {
+	signer, err := t.Signers.Load(ctx)
+	if err != nil {
+		return err
+	}
 	var private []corev1.Service
 	var resolverSlices []discoveryv1.EndpointSlice
 	namespaces := t.Namespaces
@@ -94,10 +108,12 @@ func (t *Teardown) Run(ctx context.Context) error {
 		private = append(private, services.Items...)
 		resolverSlices = append(resolverSlices, endpointSlices.Items...)
 	}
+	private = slices.DeleteFunc(private, func(service corev1.Service) bool { return !isPrivateService(signer, &service.ObjectMeta) })
+	resolverSlices = slices.DeleteFunc(resolverSlices, func(slice discoveryv1.EndpointSlice) bool { return !isResolverSlice(signer, &slice.ObjectMeta) })
 	klog.FromContext(ctx).Info("Putting the cluster back as it was", "privateServices", len(private), "resolverSlices", len(resolverSlices))
 
 	restored := t.restoreTargets(ctx, private)
-	removed := t.removeResolverSlices(ctx, resolverSlices)
+	removed := t.removeResolverSlices(ctx, signer, resolverSlices)
 	if len(resolverSlices) > 0 {
 		// Resolvers still get connections until every node has heard of it.
 		select {
@@ -145,13 +161,13 @@ func (t *Teardown) restore(ctx context.Context, scaleTarget scaling.Target, mana
 	return errors.Join(ignoreNotFound(err), ignoreNotFound(t.Scaling.ResumeAutoscaler(ctx, scaleTarget.Namespace, autoscaler)))
 }
 
-func (t *Teardown) removeResolverSlices(ctx context.Context, resolverSlices []discoveryv1.EndpointSlice) error {
+func (t *Teardown) removeResolverSlices(ctx context.Context, signer *signature.Signer, resolverSlices []discoveryv1.EndpointSlice) error {
 	deadline := t.Clock.Now().Add(teardownEndpoints)
 	return forEach(resolverSlices, func(slice *discoveryv1.EndpointSlice) error {
 		public := types.NamespacedName{Namespace: slice.Namespace, Name: slice.Labels[discoveryv1.LabelServiceName]}
 		// A timeout is no error: the resolvers are removed anyway.
 		_ = wait.PollUntilContextCancel(ctx, teardownPoll, true, func(ctx context.Context) (bool, error) {
-			return t.hasReadyEndpoint(ctx, public) || t.Clock.Now().After(deadline), nil
+			return t.hasReadyEndpoint(ctx, signer, public) || t.Clock.Now().After(deadline), nil
 		})
 		err := t.Host.DiscoveryV1().EndpointSlices(slice.Namespace).Delete(ctx, slice.Name, metav1.DeleteOptions{})
 		if ignoreNotFound(err) != nil {
@@ -163,14 +179,14 @@ func (t *Teardown) removeResolverSlices(ctx context.Context, resolverSlices []di
 
 // hasReadyEndpoint reports whether one of a Service's own slices has a ready
 // endpoint.
-func (t *Teardown) hasReadyEndpoint(ctx context.Context, service types.NamespacedName) bool {
+func (t *Teardown) hasReadyEndpoint(ctx context.Context, signer *signature.Signer, service types.NamespacedName) bool {
 	found, err := t.Host.DiscoveryV1().EndpointSlices(service.Namespace).List(ctx, selecting(discoveryv1.LabelServiceName, service.Name))
 	if err != nil {
 		return false
 	}
 	for i := range found.Items {
 		slice := &found.Items[i]
-		if resources.IsManaged(&slice.ObjectMeta, v1alpha1.RoleResolver) {
+		if isResolverSlice(signer, &slice.ObjectMeta) {
 			continue
 		}
 		for j := range slice.Endpoints {

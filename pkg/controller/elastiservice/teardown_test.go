@@ -30,7 +30,7 @@ import (
 )
 
 func (c *cluster) teardown() *Teardown {
-	return &Teardown{Host: c.host, Scaling: c.scaling, Clock: c.options.Clock}
+	return &Teardown{Host: c.host, Scaling: c.scaling, Signers: c, Clock: c.options.Clock}
 }
 
 // asleepWithAutoscaler is a cluster whose controller put resolvers in the path

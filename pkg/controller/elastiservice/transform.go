@@ -30,6 +30,7 @@ import (
 	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti/v1alpha1"
 	"github.com/truefoundry/elasti-apiserver/pkg/controller/informers"
 	"github.com/truefoundry/elasti-apiserver/pkg/controller/resources"
+	"github.com/truefoundry/elasti-apiserver/pkg/controller/signature"
 )
 
 // observedSlice is what is kept of an EndpointSlice.
@@ -44,13 +45,12 @@ type observedSlice struct {
 	// slice is the whole slice if it is a resolver slice, or one of the
 	// Service of the resolvers.
 	slice *discoveryv1.EndpointSlice
+	// resolverSlice is whether it is a resolver slice.
+	resolverSlice bool
 }
 
-// managed reports whether the slice is a resolver slice, also when some of its
-// labels and annotations were removed.
-func (s *observedSlice) managed() bool {
-	return resources.IsManaged(&s.ObjectMeta, v1alpha1.RoleResolver)
-}
+// managed reports whether the slice is a resolver slice.
+func (s *observedSlice) managed() bool { return s.resolverSlice }
 
 // readyPods is the number of ready pods in slices that list a pod once in each
 // of its IP families.
@@ -71,15 +71,17 @@ func (s *observedSlice) service() types.NamespacedName {
 }
 
 // keepSlice returns the transform for EndpointSlices.
-func keepSlice(resolverService types.NamespacedName) func(any) (any, error) {
+func keepSlice(signer *signature.Signer, resolverService types.NamespacedName) func(any) (any, error) {
 	return func(object any) (any, error) {
 		slice, ok := object.(*discoveryv1.EndpointSlice)
 		if !ok {
 			return informers.AlreadyTransformed[*observedSlice](object)
 		}
 		kept := &observedSlice{
-			ObjectMeta: keepMeta(&slice.ObjectMeta, discoveryv1.LabelServiceName, discoveryv1.LabelManagedBy, v1alpha1.LabelRole),
+			ObjectMeta: keepMeta(signer, &slice.ObjectMeta, discoveryv1.LabelServiceName, discoveryv1.LabelManagedBy, v1alpha1.LabelRole),
 			family:     discoveryv1.AddressType(once(string(slice.AddressType))),
+
+			resolverSlice: isResolverSlice(signer, &slice.ObjectMeta),
 		}
 		for i := range slice.Endpoints {
 			if resources.IsReady(&slice.Endpoints[i]) {
@@ -95,23 +97,25 @@ func keepSlice(resolverService types.NamespacedName) func(any) (any, error) {
 	}
 }
 
-// keepService is the transform for Services.
-func keepService(object any) (any, error) {
-	service, ok := object.(*corev1.Service)
-	if !ok {
-		return nil, fmt.Errorf("expected a Service, got %T", object)
+// keepService returns the transform for Services.
+func keepService(signer *signature.Signer) func(any) (any, error) {
+	return func(object any) (any, error) {
+		service, ok := object.(*corev1.Service)
+		if !ok {
+			return nil, fmt.Errorf("expected a Service, got %T", object)
+		}
+		return &corev1.Service{
+			ObjectMeta: keepMeta(signer, &service.ObjectMeta, v1alpha1.LabelRole),
+			Spec: corev1.ServiceSpec{
+				Type:           service.Spec.Type,
+				ClusterIP:      service.Spec.ClusterIP,
+				Selector:       service.Spec.Selector,
+				Ports:          service.Spec.Ports,
+				IPFamilies:     service.Spec.IPFamilies,
+				IPFamilyPolicy: service.Spec.IPFamilyPolicy,
+			},
+		}, nil
 	}
-	return &corev1.Service{
-		ObjectMeta: keepMeta(&service.ObjectMeta, v1alpha1.LabelRole),
-		Spec: corev1.ServiceSpec{
-			Type:           service.Spec.Type,
-			ClusterIP:      service.Spec.ClusterIP,
-			Selector:       service.Spec.Selector,
-			Ports:          service.Spec.Ports,
-			IPFamilies:     service.Spec.IPFamilies,
-			IPFamilyPolicy: service.Spec.IPFamilyPolicy,
-		},
-	}, nil
 }
 
 // keepElastiService is the transform for ElastiServices. Each string is decoded
@@ -162,9 +166,9 @@ func ownAnnotations(annotations map[string]string) map[string]string {
 // once returns the copy of a text that all objects share which have it.
 func once(text string) string { return unique.Make(text).Value() }
 
-// keepMeta returns the metadata that identifies an object, the given labels,
-// and the annotations of this controller.
-func keepMeta(meta *metav1.ObjectMeta, labels ...string) metav1.ObjectMeta {
+// keepMeta returns the metadata that identifies an object, the given labels, and
+// the annotations of this controller if it has written them.
+func keepMeta(signer *signature.Signer, meta *metav1.ObjectMeta, labels ...string) metav1.ObjectMeta {
 	kept := metav1.ObjectMeta{
 		Namespace:         meta.Namespace,
 		Name:              meta.Name,
@@ -180,7 +184,10 @@ func keepMeta(meta *metav1.ObjectMeta, labels ...string) metav1.ObjectMeta {
 			kept.Labels[key] = value
 		}
 	}
-	for _, key := range []string{v1alpha1.AnnotationOwner, v1alpha1.AnnotationTarget} {
+	if !signer.Made(meta) {
+		return kept
+	}
+	for _, key := range []string{v1alpha1.AnnotationOwner, v1alpha1.AnnotationTarget, v1alpha1.AnnotationSignature} {
 		if value, ok := meta.Annotations[key]; ok {
 			if kept.Annotations == nil {
 				kept.Annotations = map[string]string{}

@@ -43,7 +43,7 @@ func TestAnnotationsOfUsersAreKept(t *testing.T) {
 
 // A pod of a Service with two families is in a slice of each.
 func TestAPodInTwoFamiliesIsOnePod(t *testing.T) {
-	keep := keepSlice(types.NamespacedName{})
+	keep := keepSlice(newSigner(t), types.NamespacedName{})
 	var kept []*observedSlice
 	for _, slice := range []struct {
 		family discoveryv1.AddressType

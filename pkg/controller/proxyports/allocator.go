@@ -17,9 +17,10 @@ limitations under the License.
 package proxyports
 
 import (
+	"context"
+	"fmt"
 	"hash/fnv"
 	"maps"
-	"slices"
 	"strconv"
 	"sync"
 	"time"
@@ -28,170 +29,384 @@ import (
 	utilnet "k8s.io/apimachinery/pkg/util/net"
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/utils/clock"
+
+	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti/v1alpha1"
 )
 
-// reuseCooldown is how long a proxy port stays unused after its release, as long
-// as there are others. A node whose rules are behind could otherwise send the
-// traffic of one Service to the pods of another.
-const reuseCooldown = 2 * time.Minute
+const (
+	// reuseCooldown is how long a proxy port stays unused after its release, as
+	// long as there are others. A node whose rules are behind could otherwise
+	// send the traffic of one Service to the pods of another.
+	reuseCooldown = 2 * time.Minute
+	// releaseInterval is how often the claims of released ports are looked
+	// through for those whose time is over.
+	releaseInterval = 30 * time.Second
+	// claimTimeout ends a call of a storage that hangs.
+	claimTimeout = 10 * time.Second
+	// claimConcurrency is how many claims are written at a time where there may
+	// be many.
+	claimConcurrency = 16
+)
 
-// Allocator hands out the ports that resolvers listen on. Each belongs to one
-// port of one ElastiService's public Service. It is safe for concurrent use.
-type Allocator struct {
-	first, size int32
-	clock       clock.PassiveClock
-	// freed is called, without a lock, for each owner that found no free proxy
+// Claims stores which proxy port is whose. It is safe for concurrent use.
+type Claims interface {
+	// Claim gives a proxy port to an owner and returns the claim that is stored
+	// afterwards: the wanted one, or that of another owner or Service port.
+	Claim(ctx context.Context, wanted v1alpha1.ProxyPortClaimSpec) (v1alpha1.ProxyPortClaimSpec, error)
+	// Release gives a proxy port back if it belongs to the owner.
+	Release(ctx context.Context, proxyPort int32, owner types.UID) error
+	// List returns all claims.
+	List(ctx context.Context) ([]v1alpha1.ProxyPortClaimSpec, error)
+}
+
+// Owner is an ElastiService.
+type Owner struct {
+	types.NamespacedName
+	UID types.UID
+}
+
+// phase is what is known of a proxy port that is not free.
+type phase int
+
+const (
+	// claimed: the claim is stored.
+	claimed phase = iota
+	// pending: the claim is being stored, or it is not known whether it was.
+	pending
+	// cooling: the owner has no use for the port any more. Its claim is stored
+	// until the port can be given to another one.
+	cooling
+	// releasing: the claim is being deleted.
+	releasing
+)
+
+// portState is a proxy port that is not free.
+type portState struct {
+	phase phase
+	claim v1alpha1.ProxyPortClaimSpec
+	// former is the claim that has to be deleted before. Nil while pending if
+	// there is none, and always otherwise.
+	former *v1alpha1.ProxyPortClaimSpec
+	// since is when the port was released. Set while it is cooling.
+	since time.Time
+}
+
+// Options configure an Allocator. Fields without a default are required.
+type Options struct {
+	// Range is the range that proxy ports are taken from.
+	Range utilnet.PortRange
+	// Claims stores whose ports are.
+	Claims Claims
+	// Freed is called, without a lock, for each owner that found no free proxy
 	// port before when there is one again.
-	freed func(owner types.NamespacedName)
+	Freed func(owner types.NamespacedName)
+	// Clock is the time.
+	Clock clock.Clock
+}
+
+// Allocator hands out proxy ports. Restore comes before everything else. It is
+// safe for concurrent use, but for one owner at a time.
+type Allocator struct {
+	options     Options
+	first, size int32
 
 	mu sync.Mutex
-	// owned holds the proxy port of each Service port.
-	owned map[types.NamespacedName]map[int32]int32
-	// taken are the proxy ports that are in use.
-	taken map[int32]bool
-	// released is when proxy ports that are not in use were last in use. It
-	// never holds more than the range.
-	released map[int32]time.Time
+	// The rest is guarded by mu.
+
+	// ports are the proxy ports that are not free. There are not more than the
+	// range has, and than were claimed when the range was another one.
+	ports map[int32]*portState
+	// owners are the ElastiServices that have proxy ports, owned the proxy port
+	// of each of their Service ports.
+	owned map[types.NamespacedName]*ownedPorts
 	// waiting are the owners that have fewer proxy ports than Service ports.
 	waiting sets.Set[types.NamespacedName]
 }
 
-// New returns an Allocator of a range of ports. freed is called, without a lock,
-// for each owner that found no free proxy port before when there is one again.
-func New(ports utilnet.PortRange, clock clock.PassiveClock, freed func(types.NamespacedName)) *Allocator {
+// ownedPorts are the proxy ports of one owner by Service port.
+type ownedPorts struct {
+	uid   types.UID
+	ports map[int32]int32
+}
+
+// New returns an allocator that knows of no port.
+func New(options Options) *Allocator {
 	return &Allocator{
-		first:    int32(ports.Base),
-		size:     int32(ports.Size),
-		clock:    clock,
-		freed:    freed,
-		waiting:  sets.New[types.NamespacedName](),
-		owned:    map[types.NamespacedName]map[int32]int32{},
-		taken:    map[int32]bool{},
-		released: map[int32]time.Time{},
+		options: options,
+		first:   int32(options.Range.Base),
+		size:    int32(options.Range.Size),
+		ports:   map[int32]*portState{},
+		owned:   map[types.NamespacedName]*ownedPorts{},
+		waiting: sets.New[types.NamespacedName](),
 	}
 }
 
-// Assign returns a proxy port for each of the owner's Service ports, and
-// releases those of Service ports that it has no more. It keeps what it
-// assigned before, then what is recorded, unless another owner has it. The
-// Service ports that are missing in the result found no free proxy port.
-func (p *Allocator) Assign(owner types.NamespacedName, servicePorts []int32, recorded map[int32]int32) map[int32]int32 {
+// Run deletes the claims of ports that were released, once these can be given to
+// others, until ctx ends.
+func (a *Allocator) Run(ctx context.Context) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-a.options.Clock.After(releaseInterval):
+			a.releaseCooled(ctx)
+		}
+	}
+}
+
+// Assign returns a proxy port for each of the owner's Service ports, each
+// claimed, and releases those of Service ports that it has no more. It keeps what
+// it assigned before, then what is recorded, unless another owner has it. The
+// Service ports that are missing in the result found no free proxy port. After an
+// error it is to be called again.
+func (a *Allocator) Assign(ctx context.Context, owner Owner, servicePorts []int32, recorded map[int32]int32) (map[int32]int32, error) {
 	var waiting []types.NamespacedName
-	defer func() { p.tell(waiting) }()
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	taken := len(p.taken)
-	before := p.owned[owner]
-	assigned := make(map[int32]int32, len(servicePorts))
+	defer func() { a.tell(waiting) }()
+	waiting = a.keep(owner, servicePorts)
 	for _, servicePort := range servicePorts {
-		if proxyPort, ok := before[servicePort]; ok {
-			assigned[servicePort] = proxyPort
+		if err := a.assignOne(ctx, owner, servicePort, recorded[servicePort]); err != nil {
+			return nil, err
 		}
 	}
-	for servicePort, proxyPort := range before {
-		if _, ok := assigned[servicePort]; !ok {
-			p.free(proxyPort)
-		}
-	}
-	for _, servicePort := range servicePorts {
-		if _, ok := assigned[servicePort]; ok {
-			continue
-		}
-		proxyPort, ok := recorded[servicePort]
-		if !ok || !p.contains(proxyPort) || p.taken[proxyPort] {
-			if proxyPort, ok = p.choose(owner, servicePort); !ok {
-				continue
-			}
-		}
-		p.taken[proxyPort] = true
-		delete(p.released, proxyPort)
-		assigned[servicePort] = proxyPort
-	}
-	p.owned[owner] = assigned
-	p.waiting.Delete(owner)
-	if len(p.taken) < taken {
-		waiting = p.takeWaiting()
-	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	assigned := maps.Clone(a.ownedBy(owner).ports)
+	a.waiting.Delete(owner.NamespacedName)
 	if len(assigned) < len(servicePorts) {
-		p.waiting.Insert(owner)
+		a.waiting.Insert(owner.NamespacedName)
 	}
-	result := make(map[int32]int32, len(assigned))
-	for servicePort, proxyPort := range assigned {
-		result[servicePort] = proxyPort
-	}
-	return result
+	return assigned, nil
 }
 
-// Restore records the proxy ports that an owner had before this process started.
-// It is called for each owner, in the order of their precedence, before anything
-// is assigned. An owner whose proxy port is taken or outside of the range gets
-// another one.
-func (p *Allocator) Restore(owner types.NamespacedName, recorded map[int32]int32) {
-	p.Assign(owner, slices.Sorted(maps.Keys(recorded)), recorded)
+// Release gives up all proxy ports of an owner.
+func (a *Allocator) Release(owner types.NamespacedName) {
+	a.tell(a.release(owner))
 }
 
-// Release frees all proxy ports of an owner.
-func (p *Allocator) Release(owner types.NamespacedName) {
+func (a *Allocator) release(owner types.NamespacedName) []types.NamespacedName {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.waiting.Delete(owner)
+	return a.releaseLocked(owner)
+}
+
+// releaseLocked releases the ports of an owner and returns those that wait for
+// one. It must be called with mu held.
+func (a *Allocator) releaseLocked(owner types.NamespacedName) []types.NamespacedName {
+	owned, ok := a.owned[owner]
+	if !ok {
+		return nil
+	}
+	delete(a.owned, owner)
+	for _, proxyPort := range owned.ports {
+		a.cool(proxyPort)
+	}
+	if len(owned.ports) == 0 {
+		return nil
+	}
+	return a.takeWaiting()
+}
+
+// keep releases the ports that an owner does not need any more, or may not have,
+// and returns those that wait for one.
+func (a *Allocator) keep(owner Owner, servicePorts []int32) []types.NamespacedName {
+	a.mu.Lock()
+	defer a.mu.Unlock()
 	var waiting []types.NamespacedName
-	defer func() { p.tell(waiting) }()
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.waiting.Delete(owner)
-	if len(p.owned[owner]) > 0 {
-		waiting = p.takeWaiting()
+	if before, ok := a.owned[owner.NamespacedName]; ok && before.uid != owner.UID {
+		waiting = a.releaseLocked(owner.NamespacedName)
 	}
-	for _, proxyPort := range p.owned[owner] {
-		p.free(proxyPort)
+	owned, needed, released := a.ownedBy(owner), sets.New(servicePorts...), false
+	for servicePort, proxyPort := range owned.ports {
+		if !needed.Has(servicePort) || !a.contains(proxyPort) {
+			delete(owned.ports, servicePort)
+			a.cool(proxyPort)
+			released = true
+		}
 	}
-	delete(p.owned, owner)
-}
-
-// takeWaiting returns those that wait for a proxy port. They wait again when
-// they find none.
-func (p *Allocator) takeWaiting() []types.NamespacedName {
-	waiting := p.waiting.UnsortedList()
-	p.waiting.Clear()
+	if released {
+		waiting = append(waiting, a.takeWaiting()...)
+	}
 	return waiting
 }
 
-func (p *Allocator) tell(owners []types.NamespacedName) {
-	for _, owner := range owners {
-		p.freed(owner)
+// ownedBy returns the ports of an owner. It must be called with mu held.
+func (a *Allocator) ownedBy(owner Owner) *ownedPorts {
+	owned, ok := a.owned[owner.NamespacedName]
+	if !ok {
+		owned = &ownedPorts{uid: owner.UID, ports: map[int32]int32{}}
+		a.owned[owner.NamespacedName] = owned
+	}
+	return owned
+}
+
+// assignOne claims a proxy port for a Service port that has none yet.
+func (a *Allocator) assignOne(ctx context.Context, owner Owner, servicePort, recorded int32) error {
+	for {
+		wanted, former, needed := a.reserve(owner, servicePort, recorded)
+		if !needed {
+			return nil
+		}
+		if former != nil {
+			if err := a.deleteClaim(ctx, *former); err != nil {
+				return err
+			}
+			a.deletedFormer(wanted.ProxyPort)
+		}
+		stored, err := a.storeClaim(ctx, wanted)
+		if err != nil {
+			// The port stays reserved: it may be claimed.
+			return err
+		}
+		if a.settle(owner, wanted, stored) {
+			return nil
+		}
 	}
 }
 
-func (p *Allocator) free(proxyPort int32) {
-	delete(p.taken, proxyPort)
-	p.released[proxyPort] = p.clock.Now()
+// reserve finds the proxy port that is to be claimed for a Service port. former
+// is the claim that has to be deleted before. It reports false when there is
+// nothing to be done: the Service port has a proxy port, or none is free.
+func (a *Allocator) reserve(owner Owner, servicePort, recorded int32) (wanted v1alpha1.ProxyPortClaimSpec, former *v1alpha1.ProxyPortClaimSpec, needed bool) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	owned := a.ownedBy(owner)
+	proxyPort, ok := owned.ports[servicePort]
+	if ok && a.ports[proxyPort].phase == claimed {
+		return wanted, nil, false
+	}
+	if !ok {
+		if proxyPort, ok = a.find(owner, servicePort, recorded); !ok {
+			return wanted, nil, false
+		}
+	}
+	wanted = v1alpha1.ProxyPortClaimSpec{
+		ProxyPort: proxyPort,
+		Port:      servicePort,
+		Owner:     v1alpha1.ProxyPortOwner{Namespace: owner.Namespace, Name: owner.Name, UID: owner.UID},
+	}
+	if before, ok := a.ports[proxyPort]; ok {
+		former = before.former
+		if before.claim != wanted {
+			former = &before.claim
+		}
+	}
+	a.ports[proxyPort] = &portState{phase: pending, claim: wanted, former: former}
+	owned.ports[servicePort] = proxyPort
+	return wanted, former, true
 }
 
-func (p *Allocator) contains(proxyPort int32) bool {
-	return proxyPort >= p.first && proxyPort < p.first+p.size
+// deletedFormer notes that the claim before that of a reserved port is deleted.
+func (a *Allocator) deletedFormer(proxyPort int32) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.ports[proxyPort].former = nil
+}
+
+// settle takes in which claim is stored and reports whether it is the wanted one.
+func (a *Allocator) settle(owner Owner, wanted, stored v1alpha1.ProxyPortClaimSpec) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.ports[wanted.ProxyPort] = &portState{phase: claimed, claim: stored}
+	if stored == wanted {
+		return true
+	}
+	delete(a.ownedBy(owner).ports, wanted.Port)
+	return false
+}
+
+// find chooses a proxy port for a Service port. It must be called with mu held.
+func (a *Allocator) find(owner Owner, servicePort, recorded int32) (int32, bool) {
+	if state, taken := a.ports[recorded]; a.contains(recorded) && (!taken || state.phase == cooling && state.claim.Owner.UID == owner.UID) {
+		return recorded, true
+	}
+	return a.choose(owner, servicePort)
 }
 
 // choose finds a free proxy port. It starts where the hash of the names says,
-// so that an ElastiService that is made again gets the port that it had.
-func (p *Allocator) choose(owner types.NamespacedName, servicePort int32) (int32, bool) {
-	if int32(len(p.taken)) >= p.size {
-		return 0, false
-	}
+// so that an ElastiService that is made again gets the port that it had. It must
+// be called with mu held.
+func (a *Allocator) choose(owner Owner, servicePort int32) (int32, bool) {
 	hash := fnv.New32a()
 	// Writing to a hash never fails.
 	_, _ = hash.Write([]byte(owner.String() + ":" + strconv.Itoa(int(servicePort))))
-	start := int32(hash.Sum32() % uint32(p.size))
-	var cooling int32
-	for i := range p.size {
-		candidate := p.first + (start+i)%p.size
-		if p.taken[candidate] {
-			continue
+	start := int32(hash.Sum32() % uint32(a.size))
+	var fallback int32
+	for i := range a.size {
+		candidate := a.first + (start+i)%a.size
+		state, taken := a.ports[candidate]
+		switch {
+		case !taken, state.phase == cooling && a.options.Clock.Since(state.since) >= reuseCooldown:
+			return candidate, true
+		case state.phase == cooling && fallback == 0:
+			fallback = candidate
 		}
-		if at, ok := p.released[candidate]; ok && p.clock.Since(at) < reuseCooldown {
-			if cooling == 0 {
-				cooling = candidate
-			}
-			continue
-		}
-		return candidate, true
 	}
-	return cooling, cooling != 0
+	return fallback, fallback != 0
+}
+
+// releaseCooled deletes the claims of ports that were released long enough ago.
+func (a *Allocator) releaseCooled(ctx context.Context) {
+	a.mu.Lock()
+	var due []v1alpha1.ProxyPortClaimSpec
+	for _, state := range a.ports {
+		if state.phase == cooling && a.options.Clock.Since(state.since) >= reuseCooldown {
+			state.phase = releasing
+			due = append(due, state.claim)
+		}
+	}
+	a.mu.Unlock()
+	forEach(due, func(claim v1alpha1.ProxyPortClaimSpec) error {
+		err := a.deleteClaim(ctx, claim)
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		if err == nil {
+			delete(a.ports, claim.ProxyPort)
+		} else {
+			// The next round tries again.
+			a.ports[claim.ProxyPort].phase = cooling
+		}
+		return err
+	})
+}
+
+func (a *Allocator) storeClaim(ctx context.Context, wanted v1alpha1.ProxyPortClaimSpec) (v1alpha1.ProxyPortClaimSpec, error) {
+	ctx, cancel := context.WithTimeout(ctx, claimTimeout)
+	defer cancel()
+	stored, err := a.options.Claims.Claim(ctx, wanted)
+	if err != nil {
+		return stored, fmt.Errorf("for port %d of ElastiService %s/%s: %w", wanted.Port, wanted.Owner.Namespace, wanted.Owner.Name, err)
+	}
+	return stored, nil
+}
+
+func (a *Allocator) deleteClaim(ctx context.Context, claim v1alpha1.ProxyPortClaimSpec) error {
+	ctx, cancel := context.WithTimeout(ctx, claimTimeout)
+	defer cancel()
+	return a.options.Claims.Release(ctx, claim.ProxyPort, claim.Owner.UID)
+}
+
+// cool notes that the owner of a proxy port has no use for it any more. It must
+// be called with mu held.
+func (a *Allocator) cool(proxyPort int32) {
+	state := a.ports[proxyPort]
+	state.phase, state.since = cooling, a.options.Clock.Now()
+}
+
+func (a *Allocator) contains(proxyPort int32) bool {
+	return proxyPort >= a.first && proxyPort < a.first+a.size
+}
+
+// takeWaiting returns those that wait for a proxy port. They wait again when
+// they find none. It must be called with mu held.
+func (a *Allocator) takeWaiting() []types.NamespacedName {
+	waiting := a.waiting.UnsortedList()
+	a.waiting.Clear()
+	return waiting
+}
+
+func (a *Allocator) tell(owners []types.NamespacedName) {
+	for _, owner := range owners {
+		a.options.Freed(owner)
+	}
 }

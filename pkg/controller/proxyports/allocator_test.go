@@ -14,33 +14,86 @@ See the License for the specific language governing permissions and
 limitations under the License.
 */
 
-package proxyports
+package proxyports_test
 
 import (
+	"context"
+	"errors"
+	"fmt"
 	"maps"
 	"strconv"
+	"sync"
 	"testing"
+	"testing/synctest"
+	"time"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"golang.org/x/sync/errgroup"
 	"k8s.io/apimachinery/pkg/types"
 	utilnet "k8s.io/apimachinery/pkg/util/net"
+	"k8s.io/utils/clock"
 	clocktesting "k8s.io/utils/clock/testing"
+
+	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti/v1alpha1"
+	"github.com/truefoundry/elasti-apiserver/pkg/controller/proxyports"
+	"github.com/truefoundry/elasti-apiserver/pkg/controller/proxyports/proxyportstest"
 )
 
-func owned(number int) types.NamespacedName {
-	return types.NamespacedName{Namespace: "shop", Name: "service-" + strconv.Itoa(number)}
+func service(number int) proxyports.Owner {
+	name := "service-" + strconv.Itoa(number)
+	return proxyports.Owner{NamespacedName: types.NamespacedName{Namespace: "shop", Name: name}, UID: types.UID("uid-of-" + name)}
 }
 
-func newPorts(size int) (*Allocator, *clocktesting.FakeClock) {
-	clock := clocktesting.NewFakeClock(metav1.Now().Time)
-	return New(utilnet.PortRange{Base: 10000, Size: size}, clock, func(types.NamespacedName) {}), clock
+func claimFor(owner proxyports.Owner, servicePort, proxyPort int32) v1alpha1.ProxyPortClaimSpec {
+	return v1alpha1.ProxyPortClaimSpec{ProxyPort: proxyPort, Port: servicePort, Owner: v1alpha1.ProxyPortOwner{Namespace: owner.Namespace, Name: owner.Name, UID: owner.UID}}
+}
+
+// ports is an allocator under test.
+type ports struct {
+	*testing.T
+	*proxyports.Allocator
+	claims *proxyportstest.Claims
+	clock  *clocktesting.FakeClock
+	told   []types.NamespacedName
+}
+
+func newPorts(t *testing.T, size int, claims *proxyportstest.Claims) *ports {
+	p := &ports{T: t, claims: claims, clock: clocktesting.NewFakeClock(time.Now())}
+	p.Allocator = proxyports.New(proxyports.Options{
+		Range:  utilnet.PortRange{Base: 10000, Size: size},
+		Claims: claims,
+		Freed:  func(owner types.NamespacedName) { p.told = append(p.told, owner) },
+		Clock:  p.clock,
+	})
+	return p
+}
+
+func (p *ports) assign(owner proxyports.Owner, servicePorts []int32, recorded map[int32]int32) map[int32]int32 {
+	p.Helper()
+	assigned, err := p.Assign(p.Context(), owner, servicePorts, recorded)
+	if err != nil {
+		p.Fatal(err)
+	}
+	for servicePort, proxyPort := range assigned {
+		if got := p.claims.Stored()[proxyPort]; got != claimFor(owner, servicePort, proxyPort) {
+			p.Errorf("%s was given port %d, and the claim is %+v", owner, proxyPort, got)
+		}
+	}
+	return assigned
+}
+
+// restore restores with no ElastiService existing but those in the list.
+func (p *ports) restore(recorded ...proxyports.Recorded) {
+	p.Helper()
+	if err := p.Restore(p.Context(), recorded, func(context.Context, proxyports.Owner) (bool, error) { return false, nil }); err != nil {
+		p.Fatal(err)
+	}
 }
 
 func TestProxyPortsAreUniqueUntilExhausted(t *testing.T) {
-	ports, _ := newPorts(50)
+	ports := newPorts(t, 50, proxyportstest.New())
 	seen := map[int32]bool{}
 	for number := range 50 {
-		for _, proxyPort := range ports.Assign(owned(number), []int32{80}, nil) {
+		for _, proxyPort := range ports.assign(service(number), []int32{80}, nil) {
 			if seen[proxyPort] || proxyPort < 10000 || proxyPort >= 10050 {
 				t.Errorf("port %d", proxyPort)
 			}
@@ -50,77 +103,314 @@ func TestProxyPortsAreUniqueUntilExhausted(t *testing.T) {
 	if len(seen) != 50 {
 		t.Errorf("%d ports were assigned, want 50", len(seen))
 	}
-	if got := ports.Assign(owned(50), []int32{80}, nil); len(got) != 0 {
+	if got := ports.assign(service(50), []int32{80}, nil); len(got) != 0 {
 		t.Errorf("got %v when all are taken", got)
 	}
-	ports.Release(owned(7))
-	if got := ports.Assign(owned(50), []int32{80}, nil); len(got) != 1 {
+	ports.Release(service(7).NamespacedName)
+	if got := ports.assign(service(50), []int32{80}, nil); len(got) != 1 {
 		t.Error("the released port was not assigned")
 	}
 }
 
 func TestProxyPortsStay(t *testing.T) {
-	ports, _ := newPorts(100)
-	first := ports.Assign(owned(1), []int32{80, 81}, nil)
-	if again := ports.Assign(owned(1), []int32{80, 81, 82}, nil); again[80] != first[80] || again[81] != first[81] || len(again) != 3 {
+	ports := newPorts(t, 100, proxyportstest.New())
+	first := ports.assign(service(1), []int32{80, 81}, nil)
+	if again := ports.assign(service(1), []int32{80, 81, 82}, nil); again[80] != first[80] || again[81] != first[81] || len(again) != 3 {
 		t.Errorf("got %v after %v", again, first)
 	}
-	if fewer := ports.Assign(owned(1), []int32{81}, nil); !maps.Equal(fewer, map[int32]int32{81: first[81]}) {
+	calls := ports.claims.Calls()
+	ports.assign(service(1), []int32{80, 81, 82}, nil)
+	if ports.claims.Calls() != calls {
+		t.Error("the storage was asked about ports that are known to be claimed")
+	}
+	if fewer := ports.assign(service(1), []int32{81}, nil); !maps.Equal(fewer, map[int32]int32{81: first[81]}) {
 		t.Errorf("got %v after %v", fewer, first)
 	}
-	// A new process takes in what is recorded.
-	restarted, _ := newPorts(100)
-	if got := restarted.Assign(owned(2), []int32{80}, map[int32]int32{80: first[80]}); got[80] != first[80] {
-		t.Errorf("recorded %d, got %v", first[80], got)
+
+	// A new process takes over what is stored.
+	restarted := newPorts(t, 100, ports.claims)
+	restarted.restore(proxyports.Recorded{Owner: service(1)})
+	if got := restarted.assign(service(1), []int32{81}, nil); !maps.Equal(got, map[int32]int32{81: first[81]}) {
+		t.Errorf("got %v after a restart, want %d", got, first[81])
 	}
-	if got := restarted.Assign(owned(3), []int32{80}, map[int32]int32{80: first[80]}); got[80] == first[80] {
-		t.Error("two owners have one port")
+	if got := restarted.assign(service(4), []int32{80}, map[int32]int32{80: 9}); got[80] == 9 {
+		t.Error("a port outside of the range was assigned")
 	}
-	if got := restarted.Assign(owned(4), []int32{80}, map[int32]int32{80: 9}); got[80] == 9 {
-		t.Error("a port outside of the range was kept")
+
+	// And so does one with another range, as far as it can.
+	moved := proxyports.New(proxyports.Options{Range: utilnet.PortRange{Base: 20000, Size: 10}, Claims: ports.claims, Freed: func(types.NamespacedName) {}, Clock: ports.clock})
+	if err := moved.Restore(t.Context(), []proxyports.Recorded{{Owner: service(1)}, {Owner: service(4)}}, nil); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := moved.Assign(t.Context(), service(1), []int32{81}, map[int32]int32{81: first[81]}); err != nil || got[81] < 20000 {
+		t.Errorf("got %v (%v), want a port of the new range", got, err)
+	}
+}
+
+// Whose a port is, is stored, and not what the status of an ElastiService says.
+func TestARecordedPortOfAnotherOwnerIsReplaced(t *testing.T) {
+	ports := newPorts(t, 100, proxyportstest.New())
+	victim := ports.assign(service(1), []int32{80}, nil)[80]
+	if got := ports.assign(service(2), []int32{80}, map[int32]int32{80: victim})[80]; got == victim || got == 0 {
+		t.Errorf("got %d, want another port than %d, which is taken", got, victim)
+	}
+
+	// A process that does not know of the claim finds it when it claims the port.
+	other := newPorts(t, 100, ports.claims)
+	if got := other.assign(service(3), []int32{80}, map[int32]int32{80: victim})[80]; got == victim || got == 0 {
+		t.Errorf("got %d, want another port than %d, which is taken", got, victim)
+	}
+}
+
+// Statuses of a version that stored no claims are claimed for the oldest.
+func TestStatusesWithoutClaimsAreClaimedOldestFirst(t *testing.T) {
+	claims := proxyportstest.New(claimFor(service(9), 80, 10009))
+	ports := newPorts(t, 100, claims)
+	ports.restore(
+		proxyports.Recorded{Owner: service(1), Ports: map[int32]int32{80: 10001, 81: 10002}},
+		proxyports.Recorded{Owner: service(2), Ports: map[int32]int32{80: 10001, 81: 10009}},
+		proxyports.Recorded{Owner: service(9), Ports: map[int32]int32{80: 10009}},
+		proxyports.Recorded{Owner: service(3), Ports: map[int32]int32{80: 9}},
+	)
+	for proxyPort, want := range map[int32]string{10001: "service-1", 10002: "service-1", 10009: "service-9", 9: ""} {
+		if got := claims.Stored()[proxyPort].Owner.Name; got != want {
+			t.Errorf("port %d belongs to %q, want %q", proxyPort, got, want)
+		}
+	}
+	got := ports.assign(service(2), []int32{80, 81}, map[int32]int32{80: 10001, 81: 10009})
+	if got[80] == 10001 || got[81] == 10009 || len(got) != 2 {
+		t.Errorf("got %v, want two ports that nothing else has", got)
+	}
+}
+
+func TestClaimsOfDeletedOwnersAreReleased(t *testing.T) {
+	again := service(2)
+	again.UID = "another"
+	claims := proxyportstest.New(
+		claimFor(service(1), 80, 10000), claimFor(service(2), 80, 10001), claimFor(service(3), 80, 10002), claimFor(service(4), 80, 10003),
+	)
+	ports := newPorts(t, 4, claims)
+	asked := map[string]bool{}
+	err := ports.Restore(t.Context(), []proxyports.Recorded{{Owner: service(1)}, {Owner: again}}, func(_ context.Context, owner proxyports.Owner) (bool, error) {
+		asked[owner.Name] = true
+		return owner == service(3), nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := map[string]bool{"service-2": true, "service-3": true, "service-4": true}; !maps.Equal(asked, want) {
+		t.Errorf("asked whether %v exist, want %v", asked, want)
+	}
+	ports.ReleaseCooled(t.Context())
+	if len(claims.Stored()) != 4 {
+		t.Errorf("%v: released before its time", claims.Stored())
+	}
+	ports.clock.Step(proxyports.ReuseCooldown)
+	ports.ReleaseCooled(t.Context())
+	if len(claims.Stored()) != 2 || claims.Stored()[10000].Owner.Name != "service-1" || claims.Stored()[10002].Owner.Name != "service-3" {
+		t.Errorf("%v: want the claims of those that exist", claims.Stored())
+	}
+	if err := ports.Restore(t.Context(), nil, func(context.Context, proxyports.Owner) (bool, error) { return false, errors.New("away") }); err == nil {
+		t.Error("a claim whose owner could not be looked for was restored")
+	}
+}
+
+func TestAnElastiServiceThatIsMadeAgainIsAnotherOwner(t *testing.T) {
+	ports := newPorts(t, 100, proxyportstest.New())
+	first := ports.assign(service(1), []int32{80}, nil)[80]
+	again := service(1)
+	again.UID = "another"
+	second := ports.assign(again, []int32{80}, map[int32]int32{80: first})[80]
+	if second == first || second == 0 {
+		t.Errorf("got %d, want another port than that of its predecessor, %d", second, first)
+	}
+	ports.clock.Step(proxyports.ReuseCooldown)
+	ports.ReleaseCooled(t.Context())
+	if owner := ports.claims.Stored()[first].Owner.Name; owner != "" {
+		t.Errorf("the port of the predecessor belongs to %q still", owner)
 	}
 }
 
 func TestReleasedProxyPortsCool(t *testing.T) {
-	ports, clock := newPorts(2)
-	released := ports.Assign(owned(1), []int32{80}, nil)[80]
-	ports.Release(owned(1))
-	if got := ports.Assign(owned(1), []int32{80}, nil)[80]; got == released {
+	ports := newPorts(t, 2, proxyportstest.New())
+	released := ports.assign(service(1), []int32{80}, nil)[80]
+	ports.Release(service(1).NamespacedName)
+	if got := ports.assign(service(1), []int32{80}, nil)[80]; got == released {
 		t.Error("a port was used again at once while another was free")
 	}
-	if got := ports.Assign(owned(2), []int32{80}, nil)[80]; got != released {
+	if got := ports.assign(service(2), []int32{80}, nil)[80]; got != released {
 		t.Errorf("got %d, want the port that cools, as there is no other", got)
 	}
-	ports.Release(owned(1))
-	ports.Release(owned(2))
-	clock.Step(reuseCooldown)
-	if got := ports.Assign(owned(1), []int32{80}, nil)[80]; got != released {
+	ports.Release(service(1).NamespacedName)
+	ports.Release(service(2).NamespacedName)
+	ports.clock.Step(proxyports.ReuseCooldown)
+	if got := ports.assign(service(1), []int32{80}, nil)[80]; got != released {
 		t.Errorf("got %d, want %d, where the hash says", got, released)
+	}
+
+	// The time does not end with the process.
+	claims := proxyportstest.New()
+	before := newPorts(t, 2, claims)
+	released = before.assign(service(1), []int32{80}, nil)[80]
+	before.Release(service(1).NamespacedName)
+	restarted := newPorts(t, 2, claims)
+	restarted.restore()
+	if got := restarted.assign(service(1), []int32{80}, nil)[80]; got == released || got == 0 {
+		t.Errorf("got %d after a restart, want the port that is free and not %d, which cools", got, released)
 	}
 }
 
+func TestRunReleasesWhatHasCooled(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		claims := proxyportstest.New()
+		allocator := proxyports.New(proxyports.Options{Range: utilnet.PortRange{Base: 10000, Size: 2}, Claims: claims, Freed: func(types.NamespacedName) {}, Clock: clock.RealClock{}})
+		assigned, err := allocator.Assign(t.Context(), service(1), []int32{80}, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		var running sync.WaitGroup
+		running.Go(func() { allocator.Run(ctx) })
+		allocator.Release(service(1).NamespacedName)
+		time.Sleep(proxyports.ReuseCooldown / 2)
+		if owner := claims.Stored()[assigned[80]].Owner.Name; owner != "service-1" {
+			t.Errorf("before its time the port belongs to %q", owner)
+		}
+		time.Sleep(proxyports.ReuseCooldown)
+		if owner := claims.Stored()[assigned[80]].Owner.Name; owner != "" {
+			t.Errorf("after its time the port belongs to %q still", owner)
+		}
+		cancel()
+		running.Wait()
+	})
+}
+
+// A write of which it is not known whether it was carried out is made again, and
+// nothing else gets the port meanwhile.
+func TestClaimsThatFailAreTriedAgain(t *testing.T) {
+	for name, failures := range map[string][2]error{
+		"not stored": {errors.New("away"), nil},
+		"stored":     {nil, context.DeadlineExceeded},
+	} {
+		t.Run(name, func(t *testing.T) {
+			ports := newPorts(t, 2, proxyportstest.New())
+			ports.claims.Fail(failures[0], failures[1])
+			if got, err := ports.Assign(t.Context(), service(1), []int32{80}, nil); err == nil {
+				t.Fatalf("assigned %v without a claim", got)
+			}
+			ports.claims.Fail(nil, nil)
+			other := ports.assign(service(2), []int32{80}, nil)[80]
+			if got := ports.assign(service(1), []int32{80}, nil)[80]; got == other || got == 0 {
+				t.Errorf("got %d, beside %d of another owner", got, other)
+			}
+			if len(ports.claims.Stored()) != 2 {
+				t.Errorf("the claims are %v, want one for each", ports.claims.Stored())
+			}
+		})
+	}
+
+	t.Run("release before a claim", func(t *testing.T) {
+		ports := newPorts(t, 1, proxyportstest.New())
+		ports.assign(service(1), []int32{80}, nil)
+		ports.Release(service(1).NamespacedName)
+		ports.claims.Fail(errors.New("away"), nil)
+		if got, err := ports.Assign(t.Context(), service(2), []int32{80}, nil); err == nil {
+			t.Fatalf("assigned %v without a claim", got)
+		}
+		ports.claims.Fail(nil, nil)
+		if got := ports.assign(service(2), []int32{80}, nil); got[80] != 10000 {
+			t.Errorf("got %v, want the port that was released", got)
+		}
+	})
+
+	t.Run("release of what has cooled", func(t *testing.T) {
+		ports := newPorts(t, 1, proxyportstest.New())
+		ports.assign(service(1), []int32{80}, nil)
+		ports.Release(service(1).NamespacedName)
+		ports.clock.Step(proxyports.ReuseCooldown)
+		ports.claims.Fail(errors.New("away"), nil)
+		ports.ReleaseCooled(t.Context())
+		ports.claims.Fail(nil, nil)
+		ports.ReleaseCooled(t.Context())
+		if len(ports.claims.Stored()) != 0 {
+			t.Errorf("the claims are %v, want none", ports.claims.Stored())
+		}
+	})
+}
+
 func TestThoseWithoutAProxyPortAreToldWhenOneIsFree(t *testing.T) {
-	ports, _ := newPorts(2)
-	var told []types.NamespacedName
-	ports.freed = func(owner types.NamespacedName) { told = append(told, owner) }
-	ports.Assign(owned(1), []int32{80, 81}, nil)
-	if assigned := ports.Assign(owned(2), []int32{80}, nil); len(assigned) > 0 {
+	ports := newPorts(t, 2, proxyportstest.New())
+	ports.assign(service(1), []int32{80, 81}, nil)
+	if assigned := ports.assign(service(2), []int32{80}, nil); len(assigned) > 0 {
 		t.Fatalf("assigned %v of a range that is in use", assigned)
 	}
-	ports.Assign(owned(3), []int32{80}, nil)
-	ports.Release(owned(3))
-	if len(told) > 0 {
-		t.Errorf("told %v although nothing was released", told)
+	ports.assign(service(3), []int32{80}, nil)
+	ports.Release(service(3).NamespacedName)
+	if len(ports.told) > 0 {
+		t.Errorf("told %v although nothing was released", ports.told)
 	}
-	ports.Assign(owned(1), []int32{80}, nil)
-	if len(told) != 1 || told[0] != owned(2) {
-		t.Fatalf("told %v, want the one that waits", told)
+	ports.assign(service(1), []int32{80}, nil)
+	if len(ports.told) != 1 || ports.told[0] != service(2).NamespacedName {
+		t.Fatalf("told %v, want the one that waits", ports.told)
 	}
-	if assigned := ports.Assign(owned(2), []int32{80}, nil); len(assigned) != 1 {
+	if assigned := ports.assign(service(2), []int32{80}, nil); len(assigned) != 1 {
 		t.Errorf("assigned %v", assigned)
 	}
-	ports.Release(owned(1))
-	if len(told) != 1 {
-		t.Errorf("told %v although nobody waits", told)
+	ports.Release(service(1).NamespacedName)
+	if len(ports.told) != 1 {
+		t.Errorf("told %v although none waits", ports.told)
+	}
+}
+
+// Two processes hand out ports of one range at the same time, and take some of
+// them back: no port has two owners.
+func TestProcessesThatAssignAtTheSameTime(t *testing.T) {
+	const owners = 1000
+	claims := proxyportstest.New()
+	var mu sync.Mutex
+	given := map[int32]proxyports.Owner{}
+	give := func(owner proxyports.Owner, assigned map[int32]int32) error {
+		mu.Lock()
+		defer mu.Unlock()
+		if len(assigned) != 2 {
+			return fmt.Errorf("%s got %v, want two ports", owner, assigned)
+		}
+		for _, proxyPort := range assigned {
+			if other, taken := given[proxyPort]; taken && other != owner {
+				return fmt.Errorf("port %d was given to %s and to %s", proxyPort, other, owner)
+			}
+			given[proxyPort] = owner
+		}
+		return nil
+	}
+	group, ctx := errgroup.WithContext(t.Context())
+	for process := range 2 {
+		ports := newPorts(t, 2*owners+200, claims)
+		for worker := range 4 {
+			group.Go(func() error {
+				for number := worker; number < owners/2; number += 4 {
+					owner := service(process*owners/2 + number)
+					assigned, err := ports.Assign(ctx, owner, []int32{80, 81}, map[int32]int32{80: 10000, 81: 10001})
+					if err == nil {
+						err = give(owner, assigned)
+					}
+					if err != nil {
+						return err
+					}
+				}
+				return nil
+			})
+		}
+	}
+	if err := group.Wait(); err != nil {
+		t.Fatal(err)
+	}
+	if len(given) != 2*owners {
+		t.Errorf("%d ports have owners, want %d", len(given), 2*owners)
+	}
+	for proxyPort, owner := range given {
+		if got := claims.Stored()[proxyPort].Owner.UID; got != owner.UID {
+			t.Errorf("port %d was given to %s, and is stored as that of %s", proxyPort, owner, got)
+		}
 	}
 }

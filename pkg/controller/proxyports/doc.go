@@ -15,5 +15,6 @@ limitations under the License.
 */
 
 // Package proxyports allocates the ports that resolvers listen on. Each belongs to
-// a single port of the public Service of a single ElastiService.
+// a single port of the public Service of a single ElastiService, in the whole
+// cluster: a claim in the storage says whose it is, and two owners cannot have one.
 package proxyports

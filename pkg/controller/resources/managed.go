@@ -34,9 +34,10 @@ func (e *NameTakenError) Error() string {
 	return fmt.Sprintf("%s %q exists and does not belong to elasti-apiserver: delete or rename it", e.Kind, e.Name)
 }
 
-// IsManaged reports whether an object was made by the controller for a role, also
-// when some of its labels and annotations were removed.
-func IsManaged(meta *metav1.ObjectMeta, role string) bool {
+// IsMarked reports whether an object carries a label or annotation of those that
+// the controller makes for a role. Any client that may write the object may have
+// put it there.
+func IsMarked(meta *metav1.ObjectMeta, role string) bool {
 	_, owned := meta.Annotations[v1alpha1.AnnotationOwner]
 	return owned || meta.Labels[v1alpha1.LabelRole] == role || meta.Labels[discoveryv1.LabelManagedBy] == v1alpha1.SliceManagedBy
 }

@@ -20,6 +20,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
+	"strings"
 
 	discoveryv1 "k8s.io/api/discovery/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
@@ -46,6 +47,13 @@ func ResolverSliceName(service string, family discoveryv1.AddressType, number in
 		name = fmt.Sprintf("%s-%d", name, number+1)
 	}
 	return name
+}
+
+// IsResolverSliceName reports whether a name is one of a resolver slice of a public
+// Service.
+func IsResolverSliceName(name, service string) bool {
+	rest, ok := strings.CutPrefix(name, ResolverSliceName(service, discoveryv1.AddressTypeIPv4, 0))
+	return ok && (rest == "" || strings.HasPrefix(rest, "-"))
 }
 
 func nameHash(service string) string {

@@ -95,8 +95,12 @@ func ResolverSliceMatches(current, desired *discoveryv1.EndpointSlice) bool {
 			return false
 		}
 	}
-	return current.Annotations[v1alpha1.AnnotationOwner] == desired.Annotations[v1alpha1.AnnotationOwner] &&
-		equality.Semantic.DeepEqual(current.Ports, desired.Ports) &&
+	for key, value := range desired.Annotations {
+		if current.Annotations[key] != value {
+			return false
+		}
+	}
+	return equality.Semantic.DeepEqual(current.Ports, desired.Ports) &&
 		equality.Semantic.DeepEqual(current.Endpoints, desired.Endpoints)
 }
 

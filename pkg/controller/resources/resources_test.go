@@ -41,6 +41,9 @@ func TestNamesFitAndDiffer(t *testing.T) {
 		for _, family := range []discoveryv1.AddressType{discoveryv1.AddressTypeIPv4, discoveryv1.AddressTypeIPv6} {
 			for number := range 2 {
 				name := ResolverSliceName(service, family, number)
+				if !IsResolverSliceName(name, service) || IsResolverSliceName(name, service+"d") || IsResolverSliceName("x"+name, service) {
+					t.Errorf("%s is not known as the name of a resolver slice of %s alone", name, service)
+				}
 				if problems := validation.IsDNS1123Subdomain(name); len(problems) > 0 {
 					t.Errorf("%s: %v", name, problems)
 				}

@@ -22,19 +22,17 @@ import (
 	"strings"
 
 	autoscalingv1 "k8s.io/api/autoscaling/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	applymeta "k8s.io/client-go/applyconfigurations/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti/v1alpha1"
-	applyelasti "github.com/truefoundry/elasti-apiserver/pkg/generated/applyconfiguration/elasti/v1alpha1"
 	"github.com/truefoundry/elasti-apiserver/pkg/generated/clientset/versioned"
 )
 
 const (
 	// fieldManager is the name under which sleep is requested.
 	fieldManager = "elasti-apiserver"
-	// statusFieldManager owns the fields of the status that are reported here.
-	statusFieldManager = "elasti-sleep"
 	// maxWakeReasonBytes bounds the reason of a WakeRequest.
 	maxWakeReasonBytes = 256
 )
@@ -72,10 +70,20 @@ type Reporter interface {
 	Report(ctx context.Context, elastiService *v1alpha1.ElastiService, report Report) error
 }
 
-// Client sleeps, wakes and reports through the API, as any client of it could.
+// Client sleeps and wakes through the API, as any client of it could, and reports
+// in statuses.
 // Safe for concurrent use.
 type Client struct {
-	elasti versioned.Interface
+	elasti   versioned.Interface
+	statuses Statuses
+}
+
+// Statuses changes the statuses of ElastiServices as the server itself, which no
+// request can. It is safe for concurrent use.
+type Statuses interface {
+	// UpdateStatus lets change work on an ElastiService as it is stored, and
+	// stores the status that it leaves. change may be called more than once.
+	UpdateStatus(ctx context.Context, key types.NamespacedName, uid types.UID, change func(stored *v1alpha1.ElastiService) error) (*v1alpha1.ElastiService, error)
 }
 
 var (
@@ -84,8 +92,11 @@ var (
 	_ Reporter = &Client{}
 )
 
-// NewClient returns a client that works through a clientset.
-func NewClient(elasti versioned.Interface) *Client { return &Client{elasti: elasti} }
+// NewClient returns a client that sleeps and wakes through a clientset, and
+// reports through statuses.
+func NewClient(elasti versioned.Interface, statuses Statuses) *Client {
+	return &Client{elasti: elasti, statuses: statuses}
+}
 
 // Sleep scales the ElastiService to 0, if it is still the same object.
 func (c *Client) Sleep(ctx context.Context, elastiService *v1alpha1.ElastiService) error {
@@ -114,28 +125,38 @@ func (c *Client) Wake(ctx context.Context, elastiService *v1alpha1.ElastiService
 	return nil
 }
 
-// Report applies the fields of the status that a report is about, and no other.
+// Report changes what a report is about in the status, and nothing else.
 func (c *Client) Report(ctx context.Context, elastiService *v1alpha1.ElastiService, report Report) error {
-	status := applyelasti.ElastiServiceStatus()
-	status.LastActivityTime = report.LastActivity
-	for _, condition := range []*metav1.Condition{report.TriggersHealthy, report.ScalingConflict, report.DryRun} {
-		if condition == nil {
-			continue
+	key := types.NamespacedName{Namespace: elastiService.Namespace, Name: elastiService.Name}
+	_, err := c.statuses.UpdateStatus(ctx, key, elastiService.UID, func(stored *v1alpha1.ElastiService) error {
+		if report.LastActivity != nil {
+			stored.Status.LastActivityTime = report.LastActivity.DeepCopy()
 		}
-		status.WithConditions(applymeta.Condition().
-			WithType(condition.Type).
-			WithStatus(condition.Status).
-			WithReason(condition.Reason).
-			WithMessage(condition.Message).
-			WithObservedGeneration(condition.ObservedGeneration).
-			WithLastTransitionTime(condition.LastTransitionTime))
-	}
-	// With the UID, an object that was deleted and made again in between does
-	// not get the status of its predecessor.
-	applied := applyelasti.ElastiService(elastiService.Name, elastiService.Namespace).WithUID(elastiService.UID).WithStatus(status)
-	if _, err := c.elasti.ElastiV1alpha1().ElastiServices(elastiService.Namespace).
-		ApplyStatus(ctx, applied, metav1.ApplyOptions{FieldManager: statusFieldManager, Force: true}); err != nil {
+		for conditionType, condition := range map[string]*metav1.Condition{
+			v1alpha1.ConditionTriggersHealthy: report.TriggersHealthy,
+			v1alpha1.ConditionScalingConflict: report.ScalingConflict,
+			v1alpha1.ConditionDryRun:          report.DryRun,
+		} {
+			setCondition(&stored.Status, conditionType, condition)
+		}
+		return nil
+	})
+	if err != nil {
 		return fmt.Errorf("writing the state of the triggers: %w", err)
 	}
 	return nil
+}
+
+// setCondition makes a status have a condition, or with nil none of the type.
+func setCondition(status *v1alpha1.ElastiServiceStatus, conditionType string, condition *metav1.Condition) {
+	if condition == nil {
+		meta.RemoveStatusCondition(&status.Conditions, conditionType)
+		return
+	}
+	if found := meta.FindStatusCondition(status.Conditions, conditionType); found != nil {
+		// With the time of the report, which knows whether it is a transition.
+		*found = *condition
+		return
+	}
+	status.Conditions = append(status.Conditions, *condition)
 }

@@ -24,7 +24,6 @@ import (
 
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/resourceversion"
 	"k8s.io/client-go/util/workqueue"
@@ -32,7 +31,6 @@ import (
 
 	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti/v1alpha1"
 	"github.com/truefoundry/elasti-apiserver/pkg/controller/resources"
-	"github.com/truefoundry/elasti-apiserver/pkg/generated/clientset/versioned"
 )
 
 const (
@@ -42,10 +40,20 @@ const (
 	maxRetryDelay  = 30 * time.Second
 )
 
+// Statuses changes the statuses of ElastiServices as the server itself, which no
+// request can. It is safe for concurrent use.
+type Statuses interface {
+	// UpdateStatus lets change work on an ElastiService as it is stored, and
+	// stores the status that it leaves. An ElastiService with another UID is not
+	// found. change may be called more than once; an error of it is returned as
+	// it is.
+	UpdateStatus(ctx context.Context, key types.NamespacedName, uid types.UID, change func(stored *v1alpha1.ElastiService) error) (*v1alpha1.ElastiService, error)
+}
+
 // Options configure a Writer. All fields are required.
 type Options struct {
-	// Elasti writes the statuses.
-	Elasti versioned.Interface
+	// Statuses changes statuses.
+	Statuses Statuses
 	// Clock is the time.
 	Clock clock.WithTicker
 	// Watched returns the resource version that the watch has of an
@@ -219,8 +227,10 @@ func (w *Writer) write(ctx context.Context, key types.NamespacedName) error {
 	if done {
 		return nil
 	}
-	updated, err := w.options.Elasti.ElastiV1alpha1().ElastiServices(key.Namespace).
-		ApplyStatus(ctx, applyStatus(key, uid, status), metav1.ApplyOptions{FieldManager: statusFieldManager, Force: true})
+	updated, err := w.options.Statuses.UpdateStatus(ctx, key, uid, func(stored *v1alpha1.ElastiService) error {
+		stored.Status = *withOwnStatus(&stored.Status, status).DeepCopy()
+		return nil
+	})
 	switch {
 	case apierrors.IsNotFound(err):
 		// It is deleted, and so is what would be reported of it.

@@ -22,20 +22,16 @@ import (
 	"testing"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
-	clienttesting "k8s.io/client-go/testing"
 	"k8s.io/utils/clock"
 
 	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti/v1alpha1"
 	"github.com/truefoundry/elasti-apiserver/pkg/controller/resources"
-	"github.com/truefoundry/elasti-apiserver/pkg/generated/clientset/versioned"
-	elastifake "github.com/truefoundry/elasti-apiserver/pkg/generated/clientset/versioned/fake"
 )
 
 func TestPendingStatusCountsUntilTheWatchHasIt(t *testing.T) {
 	t.Parallel()
-	writer := newWriter(elastifake.NewClientset(), "", nil)
+	writer := newWriter(elastiService(), "", nil)
 	defer writer.queue.ShutDown()
 	watched := elastiService()
 	watched.ResourceVersion = "7"
@@ -77,12 +73,10 @@ func TestPendingStatusCountsUntilTheWatchHasIt(t *testing.T) {
 
 func TestAWatchThatIsFasterThanTheResponseLeavesNothingBehind(t *testing.T) {
 	t.Parallel()
-	elasti := elastifake.NewClientset()
 	written := elastiService()
 	written.ResourceVersion = "9"
-	elasti.PrependReactor("patch", "elastiservices", func(clienttesting.Action) (bool, runtime.Object, error) { return true, written, nil })
 	for version, left := range map[string]int{"": 1, "8": 1, "9": 0, "10": 0} {
-		writer := newWriter(elasti, version, nil)
+		writer := newWriter(written, version, nil)
 		decided := &v1alpha1.ElastiServiceStatus{Replicas: 3, Mode: v1alpha1.ModeServe}
 		if err := writer.WriteNow(t.Context(), elastiService(), decided); err != nil {
 			t.Fatal(err)
@@ -94,18 +88,26 @@ func TestAWatchThatIsFasterThanTheResponseLeavesNothingBehind(t *testing.T) {
 	}
 }
 
-// newWriter returns a writer while the watch has a version of every ElastiService.
+// statuses is a store with one ElastiService.
+type statuses struct{ stored *v1alpha1.ElastiService }
+
+func (s statuses) UpdateStatus(_ context.Context, _ types.NamespacedName, _ types.UID, change func(*v1alpha1.ElastiService) error) (*v1alpha1.ElastiService, error) {
+	return s.stored, change(s.stored)
+}
+
+// newWriter returns a writer of the status of a stored ElastiService, while the
+// watch has a version of it.
 // written, which may be nil, is called with what was written.
-func newWriter(elasti versioned.Interface, watched string, written func(*v1alpha1.ElastiService, *v1alpha1.ElastiServiceStatus)) *Writer {
+func newWriter(stored *v1alpha1.ElastiService, watched string, written func(*v1alpha1.ElastiService, *v1alpha1.ElastiServiceStatus)) *Writer {
 	if written == nil {
 		written = func(*v1alpha1.ElastiService, *v1alpha1.ElastiServiceStatus) {}
 	}
 	return New(Options{
-		Elasti:  elasti,
-		Clock:   clock.RealClock{},
-		Watched: func(types.NamespacedName) string { return watched },
-		Written: written,
-		Failed:  func(context.Context, types.NamespacedName, error) {},
+		Statuses: statuses{stored},
+		Clock:    clock.RealClock{},
+		Watched:  func(types.NamespacedName) string { return watched },
+		Written:  written,
+		Failed:   func(context.Context, types.NamespacedName, error) {},
 	})
 }
 
@@ -120,13 +122,11 @@ func elastiService() *v1alpha1.ElastiService {
 // written, whatever was decided on in between.
 func TestWrittenStatusIsComparedWithTheOneBefore(t *testing.T) {
 	t.Parallel()
-	elasti := elastifake.NewClientset()
 	answer := elastiService()
 	answer.ResourceVersion = "9"
-	elasti.PrependReactor("patch", "elastiservices", func(clienttesting.Action) (bool, runtime.Object, error) { return true, answer, nil })
 	type change struct{ before, after int32 }
 	var written []change
-	writer := newWriter(elasti, "",
+	writer := newWriter(answer, "",
 		func(before *v1alpha1.ElastiService, status *v1alpha1.ElastiServiceStatus) {
 			written = append(written, change{before.Status.Replicas, status.Replicas})
 		})

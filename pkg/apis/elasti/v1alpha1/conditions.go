@@ -46,3 +46,19 @@ const (
 	// its message is the decision.
 	ConditionDryRun = "DryRun"
 )
+
+// ConditionTypes returns the types of the conditions that the server writes.
+// Requests cannot change conditions of these types.
+func ConditionTypes() []string {
+	return []string{
+		ConditionReady,
+		ConditionServiceFound,
+		ConditionTargetFound,
+		ConditionResolverAvailable,
+		ConditionConflict,
+		ConditionAutoscalerFound,
+		ConditionTriggersHealthy,
+		ConditionScalingConflict,
+		ConditionDryRun,
+	}
+}

@@ -58,3 +58,30 @@ func TestConditionsAndReasonsAreNamedAfterTheirValues(t *testing.T) {
 		}
 	}
 }
+
+// A condition that is missing in the list could be written by requests.
+func TestConditionTypesAreAllConditions(t *testing.T) {
+	file, err := parser.ParseFile(token.NewFileSet(), "conditions.go", nil, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	listed := map[string]bool{}
+	for _, conditionType := range ConditionTypes() {
+		listed[conditionType] = true
+	}
+	ast.Inspect(file, func(node ast.Node) bool {
+		spec, ok := node.(*ast.ValueSpec)
+		if !ok {
+			return true
+		}
+		if conditionType := strings.TrimPrefix(spec.Names[0].Name, "Condition"); !listed[conditionType] {
+			t.Errorf("ConditionTypes does not return %s", conditionType)
+		} else {
+			delete(listed, conditionType)
+		}
+		return true
+	})
+	if len(listed) > 0 {
+		t.Errorf("ConditionTypes returns %v, which are no constants", listed)
+	}
+}

@@ -104,6 +104,9 @@ func NewStorage(options Options) (*Storage, error) {
 	statusStore := *store
 	statusStore.UpdateStrategy = statusStrategy{strategy}
 	statusStore.ResetFieldsStrategy = statusStrategy{strategy}
+	requestedStatusStore := *store
+	requestedStatusStore.UpdateStrategy = requestedStatusStrategy{statusStrategy{strategy}}
+	requestedStatusStore.ResetFieldsStrategy = statusStrategy{strategy}
 	targets := &targets{elastiServices: store, statuses: &statusStore, scaler: options.Scaler, events: options.Events}
 	var access *credentialAccess
 	var limit *wakeLimit
@@ -113,7 +116,7 @@ func NewStorage(options Options) (*Storage, error) {
 	elastiServices := &REST{Store: store, claims: &serviceClaims{store: store}, access: access, warner: options.Warner, scope: options.Namespaces, newest: newest, clock: options.Clock}
 	return &Storage{
 		ElastiService: elastiServices,
-		Status:        &StatusREST{store: &statusStore},
+		Status:        &StatusREST{store: &requestedStatusStore},
 		Scale:         &ScaleREST{targets: targets},
 		Wake:          &WakeREST{targets: targets, limit: limit},
 		Activity:      &ActivityREST{elastiServices: store, statuses: &statusStore, clock: options.Clock},
@@ -190,7 +193,8 @@ func (r *REST) Update(ctx context.Context, name string, objInfo rest.UpdatedObje
 	return updated, created, err
 }
 
-// StatusREST is the status subresource.
+// StatusREST is the status subresource. Requests change the conditions of tools
+// through it and nothing else: the rest of the status is the server's.
 type StatusREST struct {
 	store *genericregistry.Store
 }

@@ -143,9 +143,24 @@ func (s strategy) WarningsOnUpdate(ctx context.Context, obj, old runtime.Object)
 
 func (strategy) Canonicalize(runtime.Object) {}
 
-// statusStrategy is the behaviour of the status subresource.
+// statusStrategy is the behaviour of writes to the status.
 type statusStrategy struct {
 	strategy
+}
+
+// requestedStatusStrategy is the behaviour of the status subresource: what
+// requests may write of the status.
+type requestedStatusStrategy struct {
+	statusStrategy
+}
+
+// ValidateUpdate refuses what only the server writes, beside what nothing may.
+func (s requestedStatusStrategy) ValidateUpdate(ctx context.Context, obj, old runtime.Object) field.ErrorList {
+	updated, previous := obj.(*elasti.ElastiService), old.(*elasti.ElastiService)
+	if errs := validateOpenStatus(&updated.Status, &previous.Status, field.NewPath("status")); len(errs) > 0 {
+		return errs
+	}
+	return s.statusStrategy.ValidateUpdate(ctx, obj, old)
 }
 
 // GetResetFields names the fields that a write to the status never changes.
@@ -165,6 +180,11 @@ func (statusStrategy) GetResetFields() map[fieldpath.APIVersion]*fieldpath.Set {
 // PrepareForUpdate keeps everything but the status.
 func (statusStrategy) PrepareForUpdate(_ context.Context, obj, old runtime.Object) {
 	updated, previous := obj.(*elasti.ElastiService), old.(*elasti.ElastiService)
+	keepAllButStatus(updated, previous)
+	keepLastActivity(&updated.Status, &previous.Status)
+}
+
+func keepAllButStatus(updated, previous *elasti.ElastiService) {
 	updated.Spec = previous.Spec
 	updated.Generation = previous.Generation
 	updated.DeletionTimestamp = previous.DeletionTimestamp
@@ -172,7 +192,12 @@ func (statusStrategy) PrepareForUpdate(_ context.Context, obj, old runtime.Objec
 	updated.Annotations = previous.Annotations
 	updated.Finalizers = previous.Finalizers
 	updated.OwnerReferences = previous.OwnerReferences
-	keepLastActivity(&updated.Status, &previous.Status)
+}
+
+// PrepareForUpdate keeps everything but the status, whose fields are refused and
+// not kept when a request changes what only the server may.
+func (requestedStatusStrategy) PrepareForUpdate(_ context.Context, obj, old runtime.Object) {
+	keepAllButStatus(obj.(*elasti.ElastiService), old.(*elasti.ElastiService))
 }
 
 // keepLastActivity does not let the time of the last activity go back: several

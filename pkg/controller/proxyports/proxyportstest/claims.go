@@ -1,0 +1,109 @@
+/*
+Copyright The elasti-apiserver Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+// Package proxyportstest has claims of proxy ports for tests.
+package proxyportstest
+
+import (
+	"context"
+	"maps"
+	"slices"
+	"sync"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti/v1alpha1"
+	"github.com/truefoundry/elasti-apiserver/pkg/controller/proxyports"
+)
+
+// Claims are claims in memory. They may fail before and after they have done what
+// they were asked. They are safe for concurrent use.
+type Claims struct {
+	mu sync.Mutex
+	// The rest is guarded by mu.
+
+	stored                map[int32]v1alpha1.ProxyPortClaimSpec
+	failBefore, failAfter error
+	calls                 int
+}
+
+var _ proxyports.Claims = &Claims{}
+
+// New returns claims of which some are stored.
+func New(claims ...v1alpha1.ProxyPortClaimSpec) *Claims {
+	c := &Claims{stored: map[int32]v1alpha1.ProxyPortClaimSpec{}}
+	for _, claim := range claims {
+		c.stored[claim.ProxyPort] = claim
+	}
+	return c
+}
+
+// Claim implements proxyports.Claims.
+func (c *Claims) Claim(_ context.Context, wanted v1alpha1.ProxyPortClaimSpec) (v1alpha1.ProxyPortClaimSpec, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.calls++
+	if c.failBefore != nil {
+		return v1alpha1.ProxyPortClaimSpec{}, c.failBefore
+	}
+	if _, taken := c.stored[wanted.ProxyPort]; !taken {
+		c.stored[wanted.ProxyPort] = wanted
+	}
+	return c.stored[wanted.ProxyPort], c.failAfter
+}
+
+// Release implements proxyports.Claims.
+func (c *Claims) Release(_ context.Context, proxyPort int32, owner types.UID) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.calls++
+	if c.failBefore != nil {
+		return c.failBefore
+	}
+	if c.stored[proxyPort].Owner.UID == owner {
+		delete(c.stored, proxyPort)
+	}
+	return c.failAfter
+}
+
+// List implements proxyports.Claims.
+func (c *Claims) List(context.Context) ([]v1alpha1.ProxyPortClaimSpec, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return slices.Collect(maps.Values(c.stored)), c.failBefore
+}
+
+// Fail makes each call fail from now on, before or after it has done what it was
+// asked. Nil makes them succeed.
+func (c *Claims) Fail(before, after error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.failBefore, c.failAfter = before, after
+}
+
+// Stored returns a copy of the claims by proxy port.
+func (c *Claims) Stored() map[int32]v1alpha1.ProxyPortClaimSpec {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return maps.Clone(c.stored)
+}
+
+// Calls returns how often something was claimed or released.
+func (c *Claims) Calls() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.calls
+}
