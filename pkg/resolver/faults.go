@@ -18,6 +18,8 @@ package resolver
 
 import (
 	"fmt"
+	"math"
+	"syscall"
 
 	"github.com/truefoundry/elasti-apiserver/pkg/resolver/localfault"
 	"github.com/truefoundry/elasti-apiserver/pkg/resolver/task"
@@ -34,4 +36,45 @@ func (r *Resolver) panicked(p task.Panic) {
 // made.
 func (r *Resolver) faulted(fault *localfault.Error) {
 	r.metrics.LocalFault(fault)
+}
+
+const (
+	// maxReserve bounds the file descriptors that are not for connections of
+	// clients and to pods: those of probes, of pipes that bytes are moved through,
+	// and of the process itself. A process that may have few files keeps a quarter
+	// of them.
+	maxReserve = 2048
+	// filesPerConnection is how many a connection of a client takes: its own, and
+	// one for the connection to a pod.
+	filesPerConnection = 2
+)
+
+// connectionLimits returns how many connections of clients may be open.
+func (r *Resolver) connectionLimits() connectionLimits {
+	limits := connectionLimits{
+		process:    func() int { return r.options.Limits.Connections },
+		perService: r.options.Limits.ConnectionsPerService,
+		perClient:  r.options.Limits.ConnectionsPerClient,
+	}
+	if r.options.Limits.Connections > 0 {
+		return limits
+	}
+	files := maxFiles()
+	if files == 0 {
+		limits.process = func() int { return math.MaxInt32 }
+		return limits
+	}
+	reserve := min(files/4, maxReserve)
+	limits.process = func() int { return max(1, (files-reserve-r.listeners.Count())/filesPerConnection) }
+	return limits
+}
+
+// maxFiles returns how many files the process may have open, or 0 when there is
+// no limit that matters.
+func maxFiles() int {
+	var limit syscall.Rlimit
+	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil || limit.Cur > math.MaxInt32 {
+		return 0
+	}
+	return int(limit.Cur)
 }

@@ -25,6 +25,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -39,6 +40,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti/v1alpha1"
+	"github.com/truefoundry/elasti-apiserver/pkg/resolver/resolvertest"
 )
 
 // refused is what a client learns when a limit is reached.
@@ -58,11 +60,16 @@ func ask(t *testing.T, port int32) refused {
 		t.Fatal(err)
 	}
 	defer response.Body.Close()
-	var answer metav1.Status
-	if err := json.NewDecoder(response.Body).Decode(&answer); err != nil {
+	return refusedBy(t, response)
+}
+
+func refusedBy(t *testing.T, response *http.Response) refused {
+	t.Helper()
+	var status metav1.Status
+	if err := json.NewDecoder(response.Body).Decode(&status); err != nil {
 		t.Fatalf("the body of the answer: %v", err)
 	}
-	return refused{response.StatusCode, response.Header.Get("Retry-After"), answer.Reason, answer.Message}
+	return refused{response.StatusCode, response.Header.Get("Retry-After"), status.Reason, status.Message}
 }
 
 // holdOne opens a connection whose request is held, and waits for that.
@@ -119,23 +126,46 @@ func TestMaxPendingIsToldInTheProtocolOfTheClient(t *testing.T) {
 	c.holdOne(port, 1)
 }
 
+// sendLarge sends a request whose header section has so many bytes.
+func (c *cluster) sendLarge(port int32, bytes int) net.Conn {
+	c.t.Helper()
+	conn := resolvertest.Dial(c.t, fmt.Sprintf("127.0.0.1:%d", port))
+	if _, err := fmt.Fprintf(conn, "GET / HTTP/1.1\r\nHost: cart\r\nX-Large: %s\r\n\r\n", strings.Repeat("x", bytes)); err != nil {
+		c.t.Fatal(err)
+	}
+	return conn
+}
+
+// TestBytesAreBoundedOverAllServices lets one service fill up what the resolver
+// may hold. One that holds less gets its room from it.
 func TestBytesAreBoundedOverAllServices(t *testing.T) {
-	first, second := freePort(t), freePort(t)
-	c := newCluster(t, func(o *Options) { o.Limits.HeldBytes = 5 << 10 }, elastiService("cart", first), elastiService("till", second))
-	conn, err := net.Dial("tcp", fmt.Sprintf("127.0.0.1:%d", first))
-	if err != nil {
-		t.Fatal(err)
+	flooded, small := freePort(t), freePort(t)
+	c := newCluster(t, func(o *Options) { o.Limits.HeldBytes = 128 << 10 }, elastiService("cart", flooded), elastiService("till", small))
+	queued := func(service string) float64 { return c.gauge("elasti_resolver_queued_count", "source", service) }
+	var clients []net.Conn
+	for i := range 2 {
+		clients = append(clients, c.sendLarge(flooded, 48<<10))
+		c.eventually(func() bool { return queued("cart") == float64(i+1) })
 	}
-	defer conn.Close()
-	if _, err := io.WriteString(conn, "GET / HTTP/1.1\r\nHost: cart\r\n\r\n"); err != nil {
-		t.Fatal(err)
+	told := func(conn net.Conn) {
+		t.Helper()
+		response, err := http.ReadResponse(bufio.NewReader(conn), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer response.Body.Close()
+		if got := refusedBy(t, response); got.status != http.StatusServiceUnavailable || got.retryAfter == "" || got.reason != "TooManyBytes" {
+			t.Errorf("the client is told %+v", got)
+		}
 	}
-	c.eventually(func() bool { return c.metric("elasti_resolver_held_bytes") > 0 })
-	if got := ask(t, second); got.status != http.StatusServiceUnavailable || got.retryAfter == "" || got.reason != "TooManyBytes" {
-		t.Errorf("the client of another service is told %+v", got)
+	c.sendLarge(small, 24<<10)
+	told(clients[1])
+	c.eventually(func() bool { return queued("till") == 1 && queued("cart") == 1 })
+	// The one that holds most makes no room for itself.
+	told(c.sendLarge(flooded, 48<<10))
+	if queued("till") != 1 || queued("cart") != 1 {
+		t.Errorf("%v and %v are held", queued("till"), queued("cart"))
 	}
-	conn.Close()
-	c.eventually(func() bool { return c.metric("elasti_resolver_held_bytes") == 0 })
 }
 
 func TestHoldTimeoutNamesTheFieldThatSetsIt(t *testing.T) {

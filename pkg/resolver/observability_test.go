@@ -208,7 +208,11 @@ func TestSeriesGoWithTheirService(t *testing.T) {
 		t.Fatal(err)
 	}
 	c.apply(slice(es, true, pod(t)))
-	c.eventually(func() bool { status, _, _ := fetch(port, "/"); return status == http.StatusOK })
+	fetched := 0
+	c.eventually(func() bool { fetched++; status, _, _ := fetch(port, "/"); return status == http.StatusOK })
+	c.eventually(func() bool {
+		return c.counter("elasti_resolver_requests_total", "service", "cart", "outcome", "forwarded") == float64(fetched)
+	})
 	with := strings.Count(c.metricsText(), "\n")
 	if with <= without {
 		t.Fatalf("there are %d lines of metrics with a service and %d without", with, without)

@@ -54,9 +54,11 @@ import (
 	"github.com/truefoundry/elasti-apiserver/pkg/resolver/http1"
 	"github.com/truefoundry/elasti-apiserver/pkg/resolver/http2"
 	"github.com/truefoundry/elasti-apiserver/pkg/resolver/listen"
+	"github.com/truefoundry/elasti-apiserver/pkg/resolver/liveness"
 	"github.com/truefoundry/elasti-apiserver/pkg/resolver/memory"
 	"github.com/truefoundry/elasti-apiserver/pkg/resolver/metrics"
 	"github.com/truefoundry/elasti-apiserver/pkg/resolver/route"
+	"github.com/truefoundry/elasti-apiserver/pkg/resolver/stream"
 	"github.com/truefoundry/elasti-apiserver/pkg/resolver/task"
 	"github.com/truefoundry/elasti-apiserver/pkg/resolver/tracing"
 )
@@ -116,8 +118,10 @@ type Resolver struct {
 	dialer      *dial.Dialer
 	http1       *http1.Server
 	http2       *http2.Server
+	streams     *stream.Server
 	probeSlots  chan struct{}
 	connections *connections
+	liveness    *liveness.Watch
 	listeners   *listen.Set
 	hosts       *hostroute.Table
 	metrics     *metrics.Metrics
@@ -131,17 +135,19 @@ type Resolver struct {
 // New returns a Resolver.
 func New(options Options) (*Resolver, error) {
 	r := &Resolver{
-		options:     options,
-		budget:      memory.NewBudget(memory.Limits{Process: options.Limits.HeldBytes, PerService: options.Limits.HeldBytesPerService}),
-		probeSlots:  make(chan struct{}, maxProbes),
-		connections: newConnections(),
-		listeners:   listen.New(options.BindAddress, options.Logger),
-		tracer:      tracing.New(options.TracerProvider),
-		hosts:       hostroute.New(hostroute.Options{ClusterDomain: options.ClusterDomain, HostHeader: options.SharedHostHeader}),
-		reporter:    activity.New(activity.Options{Client: reports{options.Elasti}, Resolver: options.Name}),
+		options:    options,
+		budget:     memory.NewBudget(memory.Limits{Process: options.Limits.HeldBytes, PerService: options.Limits.HeldBytesPerService}),
+		probeSlots: make(chan struct{}, maxProbes),
+		liveness:   liveness.New(liveness.Options{}),
+		tracer:     tracing.New(options.TracerProvider),
+		hosts:      hostroute.New(hostroute.Options{ClusterDomain: options.ClusterDomain, HostHeader: options.SharedHostHeader}),
+		reporter:   activity.New(activity.Options{Client: reports{options.Elasti}, Resolver: options.Name}),
 	}
 	r.tasks = task.New(r.panicked)
-	r.dialer = dial.New(dial.Options{Faulted: r.faulted})
+	r.listeners = listen.New(listen.Options{BindAddress: options.BindAddress, Logger: options.Logger, Faulted: r.faulted})
+	r.dialer = dial.New(dial.Options{Faulted: r.faulted, Connected: r.liveness.Add})
+	r.connections = newConnections(r.connectionLimits())
+	r.streams = stream.New(stream.Options{Greeting: options.Timeouts.Greeting})
 	policy := &fallback.Policy{PassiveUserAgents: options.PassiveUserAgents}
 	r.http1 = http1.New(http1.Options{
 		Fallback:       policy,
@@ -156,6 +162,7 @@ func New(options Options) (*Resolver, error) {
 		IdleTimeout:    options.Timeouts.Idle,
 		MaxHeaderBytes: options.Limits.HeaderBytes,
 		MoveDelay:      options.Drain.HTTP2MoveDelay,
+		Tasks:          r.tasks,
 	})
 	var err error
 	if r.metrics, err = metrics.New(options.Registerer, process{r}); err != nil {
@@ -185,8 +192,11 @@ func (r *Resolver) Run(ctx context.Context) error {
 	table, err := route.New(route.Options{
 		ElastiServices: elasti.Elasti().V1alpha1().ElastiServices(),
 		EndpointSlices: kube.Discovery().V1().EndpointSlices(),
-		Listeners:      newPorts(serving, r),
+		Listeners:      newPortOwners(serving, r),
+		SharedPort:     r.options.SharedPort,
 		Linger:         r.options.Drain.PortLinger,
+		Conflicts:      r.metrics.PortConflicts,
+		Logger:         r.options.Logger,
 		NewService:     r.newService,
 	})
 	if err != nil {
@@ -207,6 +217,10 @@ func (r *Resolver) Run(ctx context.Context) error {
 	// Until everything that is open has ended: it must not be put to sleep.
 	running.Go(func() { r.reporter.Run(serving) })
 	running.Go(func() { r.http1.Run(serving) })
+	running.Go(func() { r.liveness.Run(serving) })
+	if r.options.AccessLog != nil {
+		running.Go(func() { r.options.AccessLog.Run(serving) })
+	}
 	running.Go(func() { failed(table.Run(serving)) })
 	running.Go(func() {
 		failed(serveHTTP(serving, r.options.HealthListener, healthMux(func() error { return r.readiness(table) })))
@@ -239,6 +253,7 @@ func (r *Resolver) drain(ctx context.Context) {
 	r.awaitLeft(ctx)
 	r.awaitQuiet(ctx, patience)
 	r.listeners.Shutdown()
+	r.connections.closeSilent()
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), r.options.Drain.Timeout)
 	defer cancel()
 	if left := r.connections.finish(ctx); left > 0 {

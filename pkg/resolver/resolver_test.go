@@ -17,7 +17,6 @@ limitations under the License.
 package resolver
 
 import (
-	"bufio"
 	"context"
 	"errors"
 	"fmt"
@@ -146,6 +145,48 @@ func (c *cluster) metric(name string) float64 {
 		}
 	}
 	return -1
+}
+
+// counter returns the value of a counter whose labels have these names and
+// values, in pairs; 0 when there is none.
+func (c *cluster) counter(name string, labels ...string) float64 {
+	c.t.Helper()
+	counter, _ := c.find(name, labels)
+	return counter
+}
+
+// gauge is counter for gauges.
+func (c *cluster) gauge(name string, labels ...string) float64 {
+	c.t.Helper()
+	_, gauge := c.find(name, labels)
+	return gauge
+}
+
+func (c *cluster) find(name string, labels []string) (counter, gauge float64) {
+	c.t.Helper()
+	families, err := c.registry.Gather()
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	for _, family := range families {
+		if family.GetName() != name {
+			continue
+		}
+		for _, metric := range family.GetMetric() {
+			has := map[string]string{}
+			for _, label := range metric.GetLabel() {
+				has[label.GetName()] = label.GetValue()
+			}
+			found := true
+			for i := 0; i < len(labels); i += 2 {
+				found = found && has[labels[i]] == labels[i+1]
+			}
+			if found {
+				return metric.GetCounter().GetValue(), metric.GetGauge().GetValue()
+			}
+		}
+	}
+	return 0, 0
 }
 
 func (c *cluster) status(path string) int {
@@ -471,168 +512,5 @@ func TestSharedPortTellsServicesApart(t *testing.T) {
 		if response.StatusCode != want {
 			t.Errorf("%s is answered %d, want %d", host, response.StatusCode, want)
 		}
-	}
-}
-
-// What is not HTTP is carried as it is, also when the server speaks first.
-func TestStreamAtZero(t *testing.T) {
-	port := freePort(t)
-	es := elastiService("db", port)
-	c := newCluster(t, nil, es)
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	var running sync.WaitGroup
-	running.Go(func() {
-		for {
-			conn, err := listener.Accept()
-			if err != nil {
-				return
-			}
-			// Probes connect too.
-			running.Go(func() {
-				defer conn.Close()
-				_, _ = io.WriteString(conn, "220 ready\r\n")
-				_, _ = io.Copy(conn, conn)
-			})
-		}
-	})
-	defer running.Wait()
-	defer listener.Close()
-	// Not ready, and without a readiness probe: it is when it accepts.
-	es.Status.ReadinessProbes = &v1alpha1.ReadinessProbes{}
-	if _, err := c.elasti.ElastiV1alpha1().ElastiServices("shop").UpdateStatus(t.Context(), es, metav1.UpdateOptions{}); err != nil {
-		t.Fatal(err)
-	}
-	wake := func(*v1alpha1.WakeRequest) error {
-		go c.apply(slice(es, false, listener.Addr().String()))
-		return nil
-	}
-	c.wake.Store(&wake)
-	conn, err := net.Dial("tcp", fmt.Sprintf("127.0.0.1:%d", port))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer conn.Close()
-	if err := conn.SetDeadline(time.Now().Add(20 * time.Second)); err != nil {
-		t.Fatal(err)
-	}
-	want := "220 ready\r\n"
-	got := make([]byte, len(want))
-	if _, err := io.ReadFull(conn, got); err != nil || string(got) != want {
-		t.Fatalf("got %q, %v", got, err)
-	}
-}
-
-// Deleting an ElastiService refuses nothing: what still comes goes to the pods
-// that were last known, and is asked to reconnect, until the port closes.
-func TestDeletedServiceLingers(t *testing.T) {
-	port := freePort(t)
-	es := elastiService("cart", port)
-	c := newCluster(t, func(o *Options) { o.Drain.PortLinger = time.Second }, es)
-	c.apply(slice(es, true, pod(t)))
-	c.eventually(func() bool { status, _, _ := fetch(port, "/"); return status == 200 })
-	deleted := time.Now()
-	if err := c.elasti.ElastiV1alpha1().ElastiServices("shop").Delete(t.Context(), "cart", metav1.DeleteOptions{}); err != nil {
-		t.Fatal(err)
-	}
-	client := http.Client{Timeout: 20 * time.Second, Transport: &http.Transport{}}
-	defer client.CloseIdleConnections()
-	ask := func() (status int, closes bool, err error) {
-		response, err := client.Get(fmt.Sprintf("http://127.0.0.1:%d/", port))
-		if err != nil {
-			return 0, false, err
-		}
-		defer response.Body.Close()
-		_, err = io.Copy(io.Discard, response.Body)
-		return response.StatusCode, response.Close, err
-	}
-	c.eventually(func() bool { _, closes, _ := ask(); return closes })
-	if err := c.kube.DiscoveryV1().EndpointSlices("shop").Delete(t.Context(), "cart-slice", metav1.DeleteOptions{}); err != nil {
-		t.Fatal(err)
-	}
-	c.eventually(func() bool {
-		status, _, err := ask()
-		if err != nil && time.Since(deleted) < time.Second {
-			t.Errorf("%s after the deletion: %v", time.Since(deleted), err)
-		}
-		if err == nil && status != http.StatusOK {
-			t.Errorf("%s after the deletion: status %d", time.Since(deleted), status)
-		}
-		return err != nil
-	})
-}
-
-// A port whose name or protocol changes is never closed.
-func TestChangedPortStaysOpen(t *testing.T) {
-	port := freePort(t)
-	es := elastiService("cart", port)
-	c := newCluster(t, nil, es)
-	c.apply(slice(es, true, pod(t)))
-	c.eventually(func() bool { status, _, _ := fetch(port, "/"); return status == 200 })
-	for i := range 20 {
-		es.Status.ProxyPorts[0].AppProtocol = []string{"http", ""}[i%2]
-		if _, err := c.elasti.ElastiV1alpha1().ElastiServices("shop").UpdateStatus(t.Context(), es, metav1.UpdateOptions{}); err != nil {
-			t.Fatal(err)
-		}
-		if status, _, err := fetch(port, "/"); status != 200 {
-			t.Fatalf("got %d, %v", status, err)
-		}
-	}
-}
-
-// A client that connects long before it asks, as browsers do, is served as any
-// other once it asks.
-func TestEarlyConnectionIsStillHTTP(t *testing.T) {
-	port := freePort(t)
-	es := elastiService("cart", port)
-	es.Status.Mode = v1alpha1.ModeServe
-	c := newCluster(t, func(o *Options) { o.Timeouts.Sniff = time.Millisecond }, es)
-	c.apply(slice(es, true, pod(t)))
-	c.eventually(func() bool { status, _, _ := fetch(port, "/"); return status == 200 })
-	conn, err := net.Dial("tcp", fmt.Sprintf("127.0.0.1:%d", port))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer conn.Close()
-	// By now it counts as one that lets the server speak first.
-	c.eventually(func() bool { return c.metric("elasti_resolver_in_flight") == 1 })
-	if _, err := io.WriteString(conn, "GET / HTTP/1.1\r\nHost: a\r\n\r\n"); err != nil {
-		t.Fatal(err)
-	}
-	response, err := http.ReadResponse(bufio.NewReader(conn), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	response.Body.Close()
-	if response.StatusCode != http.StatusOK || !response.Close {
-		t.Errorf("got %d, close %t", response.StatusCode, response.Close)
-	}
-}
-
-// TestLateWordsOfABrowserGetTheWaitingPage connects ahead of the request, as
-// browsers do, and is held as a client that lets the server speak first.
-func TestLateWordsOfABrowserGetTheWaitingPage(t *testing.T) {
-	port := freePort(t)
-	es := elastiService("cart", port)
-	es.Spec.Proxy = &v1alpha1.ProxySpec{WaitingPage: true}
-	c := newCluster(t, func(o *Options) { o.Timeouts.Sniff = time.Millisecond }, es)
-	conn, err := net.Dial("tcp", fmt.Sprintf("127.0.0.1:%d", port))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer conn.Close()
-	c.eventually(func() bool { return c.metric("elasti_resolver_queued_count") == 1 })
-	if _, err := io.WriteString(conn, "GET / HTTP/1.1\r\nHost: a\r\nAccept: text/html\r\n\r\n"); err != nil {
-		t.Fatal(err)
-	}
-	response, err := http.ReadResponse(bufio.NewReader(conn), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	response.Body.Close()
-	if response.StatusCode != http.StatusServiceUnavailable || response.Header.Get("X-Elasti-Answer") != "WaitingPage" {
-		t.Errorf("got %d %v", response.StatusCode, response.Header)
 	}
 }

@@ -24,13 +24,14 @@ import (
 	"sync/atomic"
 
 	"github.com/truefoundry/elasti-apiserver/pkg/resolver/destination"
+	"github.com/truefoundry/elasti-apiserver/pkg/resolver/memory"
 	"github.com/truefoundry/elasti-apiserver/pkg/resolver/service"
 	"github.com/truefoundry/elasti-apiserver/pkg/resolver/sniff"
 	"github.com/truefoundry/elasti-apiserver/pkg/resolver/stream"
 )
 
-// ports opens the proxy ports of services.
-type ports struct {
+// portOwners opens the proxy ports of services. It implements route.Listeners.
+type portOwners struct {
 	resolver *Resolver
 	serving  context.Context
 
@@ -39,9 +40,10 @@ type ports struct {
 	owners map[int32]*atomic.Pointer[owner]
 }
 
-// newPorts returns ports whose connections are served until serving ends.
-func newPorts(serving context.Context, r *Resolver) *ports {
-	return &ports{resolver: r, serving: serving, owners: map[int32]*atomic.Pointer[owner]{}}
+// newPortOwners returns portOwners whose connections are served until serving
+// ends.
+func newPortOwners(serving context.Context, r *Resolver) *portOwners {
+	return &portOwners{resolver: r, serving: serving, owners: map[int32]*atomic.Pointer[owner]{}}
 }
 
 // owner is a port of a service.
@@ -52,19 +54,20 @@ type owner struct {
 	find        destination.Find
 }
 
-// foreign returns how a stream finds out that it is none.
-func (o *owner) foreign() func([]byte) bool {
+// otherProtocol returns what reports whether the first bytes of a stream show
+// that it is none. Nil: it is one, whatever they are.
+func (o *owner) otherProtocol() func([]byte) bool {
 	if o.expectation == sniff.NoHTTP {
 		return nil
 	}
-	return func(words []byte) bool { return sniff.Detect(words) != sniff.Stream }
+	return func(first []byte) bool { return sniff.Detect(first) != sniff.Stream }
 }
 
 // OpenPort implements route.Listeners.
-func (p *ports) OpenPort(svc *service.Service, port service.Port) error {
+func (p *portOwners) OpenPort(svc *service.Service, port service.Port) error {
 	r := p.resolver
 	if port.ProxyPort == r.options.SharedPort {
-		r.hosts.Add(svc, port)
+		r.hosts.Set(svc, port)
 		return nil
 	}
 	next := &owner{service: svc, port: port, expectation: sniff.Expect(port.AppProtocol), find: destination.Fixed(svc, port)}
@@ -79,8 +82,14 @@ func (p *ports) OpenPort(svc *service.Service, port service.Port) error {
 	current.Store(next)
 	err := r.listeners.Open(port.ProxyPort, func(conn *net.TCPConn) {
 		o := current.Load()
-		r.serve(p.serving, conn, o.expectation, o.find, func(initial []byte) []byte {
-			return stream.Serve(p.serving, conn, initial, o.service, o.port, o.foreign())
+		r.serve(p.serving, conn, &connection{
+			memory: o.service.Memory(), expectation: o.expectation, find: o.find,
+			other: func(initial []byte) []byte {
+				return r.streams.Serve(p.serving, conn, initial, stream.Destination{
+					Service: o.service, Port: o.port, Greets: sniff.Greets(o.port.AppProtocol), Other: o.otherProtocol(),
+					Spoken: func() { r.connections.spoke(conn) },
+				})
+			},
 		})
 	})
 	if err != nil {
@@ -91,70 +100,97 @@ func (p *ports) OpenPort(svc *service.Service, port service.Port) error {
 }
 
 // ClosePort implements route.Listeners.
-func (p *ports) ClosePort(svc *service.Service, port service.Port) {
+func (p *portOwners) ClosePort(svc *service.Service, port service.Port) {
 	if port.ProxyPort == p.resolver.options.SharedPort {
 		p.resolver.hosts.Remove(svc, port)
 		return
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	current := p.owners[port.ProxyPort]
-	if current == nil || current.Load().service != svc || current.Load().port != port {
-		return
-	}
 	delete(p.owners, port.ProxyPort)
 	p.resolver.listeners.Close(port.ProxyPort)
 }
 
-// openShared opens the port that several services share.
+// openShared opens the port that several services share. Its connections are
+// those of no service: which one a request is for is known later.
 func (r *Resolver) openShared(serving context.Context) error {
 	if r.options.SharedPort == 0 {
 		return nil
 	}
+	account := r.budget.Open(nil)
 	return r.listeners.Open(r.options.SharedPort, func(conn *net.TCPConn) {
-		r.serve(serving, conn, sniff.AnyHTTP, r.hosts.Destination, func([]byte) []byte {
-			conn.Close()
-			return nil
+		r.serve(serving, conn, &connection{
+			memory: account, expectation: sniff.AnyHTTP, find: r.hosts.Destination,
+			other: func([]byte) []byte {
+				conn.Close()
+				return nil
+			},
 		})
 	})
 }
 
-// serve serves one connection until it ends, or until a request on it is held.
-// What is not HTTP goes to other, which hands the first bytes back when they are
-// HTTP after all: a client that was silent at first may only have been slow, or
-// early.
-func (r *Resolver) serve(ctx context.Context, conn *net.TCPConn, expectation sniff.Expectation, find destination.Find, other func(initial []byte) []byte) {
-	r.connections.add(conn)
-	ended := sync.OnceFunc(func() { r.connections.remove(conn) })
-	r.tasks.Run(func() {
-		// Only a reset says that the end was not meant. It fails only when the
-		// connection is broken already.
-		_ = conn.SetLinger(0)
-		conn.Close()
-		ended()
-	}, func() { r.serveConn(ctx, conn, expectation, find, other, ended) })
+// connection is how a connection of a client is served.
+type connection struct {
+	// memory is the account of the service that it belongs to.
+	memory      *memory.Account
+	expectation sniff.Expectation
+	// find finds the destination of HTTP requests.
+	find destination.Find
+	// other serves what is not HTTP. It returns the first bytes when they are HTTP
+	// after all: a client that was silent at first may only have been slow, or
+	// early.
+	other func(initial []byte) []byte
 }
 
-func (r *Resolver) serveConn(ctx context.Context, conn *net.TCPConn, expectation sniff.Expectation, find destination.Find, other func(initial []byte) []byte, ended func()) {
-	timeouts := sniff.Timeouts{Silence: r.options.Timeouts.Sniff, Head: r.options.Timeouts.Header}
-	var words []byte
+// serve serves one connection until it ends, or until a request on it is held.
+// A connection for which there is no room is reset.
+func (r *Resolver) serve(ctx context.Context, conn *net.TCPConn, c *connection) {
+	if refusal, ok := r.connections.add(conn, c.memory); !ok {
+		r.metrics.ConnectionRefused(refusal)
+		reset(conn)
+		return
+	}
+	r.liveness.Add(conn)
+	ended := sync.OnceFunc(func() { r.connections.remove(conn) })
+	r.tasks.Run(func() {
+		// Only a reset says that the end was not meant.
+		reset(conn)
+		ended()
+	}, func() { r.serveProtocol(ctx, conn, c, ended) })
+}
+
+// reset closes a connection so that the client sees it break.
+func reset(conn *net.TCPConn) {
+	// It fails only when the connection is broken already.
+	_ = conn.SetLinger(0)
+	conn.Close()
+}
+
+// serveProtocol finds out what the client speaks, and serves that. Ended is
+// called when the connection has ended, which may be after the return.
+func (r *Resolver) serveProtocol(ctx context.Context, conn *net.TCPConn, c *connection, ended func()) {
+	timeouts := sniff.Timeouts{Silence: r.options.Timeouts.Sniff, Head: r.options.Timeouts.Header, Idle: r.options.Timeouts.Idle}
+	var first []byte
 	for {
-		protocol, initial, err := sniff.Read(conn, words, expectation, timeouts, r.options.Limits.HeaderBytes)
+		protocol, initial, err := sniff.Read(conn, first, c.expectation, timeouts, r.options.Limits.HeaderBytes)
 		if err != nil {
 			conn.Close()
 			ended()
 			return
 		}
+		if len(initial) > 0 {
+			r.connections.spoke(conn)
+		}
 		switch protocol {
 		case sniff.HTTP1:
-			r.http1.Serve(ctx, conn, initial, find, ended)
+			r.http1.Serve(ctx, conn, initial, c.find, ended)
 			return
 		case sniff.HTTP2:
-			r.http2.Serve(ctx, conn, initial, find)
+			r.http2.Serve(ctx, conn, initial, c.find)
 			ended()
 			return
 		}
-		if words = other(initial); words == nil {
+		if first = c.other(initial); first == nil {
 			ended()
 			return
 		}

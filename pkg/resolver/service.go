@@ -21,7 +21,6 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/klog/v2"
 
 	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti/v1alpha1"
 	"github.com/truefoundry/elasti-apiserver/pkg/generated/clientset/versioned"
@@ -52,9 +51,9 @@ func (r *Resolver) newService(namespace, name, public string, config *service.Co
 			r.log(record)
 		},
 		Closed: func() { observed.Remove() },
-		Attendants: func(s *service.Service) []service.Attendant {
+		Workers: func(s *service.Service) []service.Worker {
 			observed = r.metrics.Service(namespace, public, s.Queue())
-			return []service.Attendant{r.waker(s, observed.WakeCalled), r.prober(s)}
+			return []service.Worker{r.waker(s, observed.WakeCalled), r.prober(s)}
 		},
 	})
 	return s
@@ -90,11 +89,8 @@ func (r reports) ReportActivity(ctx context.Context, namespace, name string, rep
 
 // log writes a line of the access log.
 func (r *Resolver) log(record *accesslog.Record) {
-	if r.options.AccessLog == nil {
-		return
-	}
-	if err := r.options.AccessLog.Write(record); err != nil {
-		klog.Background().V(4).Info("Cannot write the access log", "err", err)
+	if r.options.AccessLog != nil {
+		r.options.AccessLog.Write(record)
 	}
 }
 
@@ -109,3 +105,14 @@ func (p process) Connections() int { return p.resolver.connections.count() }
 
 // HeldBytes implements metrics.Process.
 func (p process) HeldBytes() int64 { return p.resolver.budget.Used() }
+
+// ConnectionLimit implements metrics.Process.
+func (p process) ConnectionLimit() int { return p.resolver.connections.limits.process() }
+
+// AccessLogDropped implements metrics.Process.
+func (p process) AccessLogDropped() int64 {
+	if p.resolver.options.AccessLog == nil {
+		return 0
+	}
+	return p.resolver.options.AccessLog.Dropped()
+}

@@ -18,14 +18,7 @@ limitations under the License.
 // that a resolver handled.
 package accesslog
 
-import (
-	"fmt"
-	"io"
-	"sync"
-	"time"
-
-	"go.uber.org/zap/zapcore"
-)
+import "time"
 
 // Record is what is known of one request or connection when it has ended. Zero
 // times are left out.
@@ -98,35 +91,9 @@ const (
 	ClientGone Outcome = "client_gone"
 	// Failed means that a pod was reached and then lost.
 	Failed Outcome = "failed"
+	// Silent means that a connection ended on which neither side had said anything.
+	Silent Outcome = "silent"
 )
 
 // Outcomes returns every Outcome.
-func Outcomes() []Outcome { return []Outcome{Forwarded, Answered, ClientGone, Failed} }
-
-// Writer writes records. It is safe for concurrent use.
-type Writer struct {
-	encoder zapcore.Encoder
-
-	mu  sync.Mutex
-	out io.Writer
-}
-
-// New returns a Writer that writes to out, one write a line.
-func New(out io.Writer) *Writer {
-	return &Writer{encoder: newEncoder(), out: out}
-}
-
-// Write writes one record.
-func (w *Writer) Write(record *Record) error {
-	line, err := w.encoder.EncodeEntry(zapcore.Entry{}, []zapcore.Field{{Type: zapcore.InlineMarshalerType, Interface: record}})
-	if err != nil {
-		return fmt.Errorf("encoding an access log record: %w", err)
-	}
-	defer line.Free()
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if _, err := w.out.Write(line.Bytes()); err != nil {
-		return fmt.Errorf("writing the access log: %w", err)
-	}
-	return nil
-}
+func Outcomes() []Outcome { return []Outcome{Forwarded, Answered, ClientGone, Failed, Silent} }

@@ -18,30 +18,45 @@ package accesslog
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"io"
 	"reflect"
+	"strings"
 	"sync"
+	"syscall"
 	"testing"
+	"testing/synctest"
 	"time"
 )
+
+// run runs a writer; stop ends it and waits.
+func run(w *Writer) (stop func()) {
+	ctx, cancel := context.WithCancel(context.Background())
+	var running sync.WaitGroup
+	running.Go(func() { w.Run(ctx) })
+	return func() {
+		cancel()
+		running.Wait()
+	}
+}
 
 func TestRecordsAreLines(t *testing.T) {
 	var out bytes.Buffer
 	w := New(&out)
+	stop := run(w)
 	received := time.Now()
 	var writing sync.WaitGroup
 	for range 50 {
 		writing.Go(func() {
-			if err := w.Write(&Record{Namespace: "shop", Service: "cart", Path: "/a\nb", Outcome: Forwarded, Received: received}); err != nil {
-				t.Error(err)
-			}
+			w.Write(&Record{Namespace: "shop", Service: "cart", Path: "/a\nb", Outcome: Forwarded, Received: received})
 		})
 	}
 	writing.Wait()
+	stop()
 	lines := bytes.Split(bytes.TrimSpace(out.Bytes()), []byte("\n"))
-	if len(lines) != 50 {
-		t.Fatalf("there are %d lines", len(lines))
+	if len(lines) != 50 || w.Dropped() != 0 {
+		t.Fatalf("there are %d lines, %d are dropped", len(lines), w.Dropped())
 	}
 	for _, line := range lines {
 		var record Record
@@ -58,10 +73,95 @@ func TestRecordsAreLines(t *testing.T) {
 func encode(t *testing.T, record *Record) []byte {
 	t.Helper()
 	var line bytes.Buffer
-	if err := New(&line).Write(record); err != nil {
-		t.Fatal(err)
-	}
+	w := New(&line)
+	stop := run(w)
+	w.Write(record)
+	stop()
 	return bytes.TrimSuffix(line.Bytes(), []byte("\n"))
+}
+
+// stuck is an output that is not read.
+type stuck struct {
+	writing chan struct{}
+	read    chan struct{}
+	failure error
+}
+
+func newStuck() *stuck { return &stuck{writing: make(chan struct{}, 1), read: make(chan struct{})} }
+
+func (s *stuck) Write(data []byte) (int, error) {
+	select {
+	case s.writing <- struct{}{}:
+	default:
+	}
+	<-s.read
+	if s.failure != nil {
+		return 0, s.failure
+	}
+	return len(data), nil
+}
+
+// TestOutputThatIsNotReadStopsNothing writes more than there is room for to an
+// output that takes nothing: nothing waits, nor does the end.
+func TestOutputThatIsNotReadStopsNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		out := newStuck()
+		w := New(out)
+		stop := run(w)
+		w.Write(&Record{})
+		<-out.writing
+		began := time.Now()
+		for range 2 * maxPendingLines {
+			w.Write(&Record{})
+		}
+		if w.Dropped() != maxPendingLines || time.Since(began) != 0 {
+			t.Errorf("%d of %d lines are dropped after %s", w.Dropped(), 2*maxPendingLines, time.Since(began))
+		}
+		stop()
+		if time.Since(began) != flushTime {
+			t.Errorf("the end took %s", time.Since(began))
+		}
+		if w.Dropped() != 2*maxPendingLines {
+			t.Errorf("%d lines are counted as dropped in the end", w.Dropped())
+		}
+		close(out.read)
+	})
+}
+
+// Long lines are bounded by their bytes.
+func TestPendingBytesAreBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		out := newStuck()
+		w := New(out)
+		stop := run(w)
+		long := strings.Repeat("x", 64<<10)
+		for range 1000 {
+			w.Write(&Record{Path: long})
+		}
+		if pending := w.pendingBytes.Load(); pending > maxPendingBytes || w.Dropped() == 0 {
+			t.Errorf("%d bytes are pending, %d lines are dropped", pending, w.Dropped())
+		}
+		close(out.read)
+		stop()
+		if pending := w.pendingBytes.Load(); pending != 0 {
+			t.Errorf("%d bytes are pending in the end", pending)
+		}
+	})
+}
+
+func TestFailedWritesAreCounted(t *testing.T) {
+	out := newStuck()
+	out.failure = syscall.EPIPE
+	close(out.read)
+	w := New(out)
+	stop := run(w)
+	for range 10 {
+		w.Write(&Record{})
+	}
+	stop()
+	if w.Dropped() != 10 {
+		t.Errorf("%d of 10 lines are dropped", w.Dropped())
+	}
 }
 
 // decode reads a line, in which no name may be unknown.
@@ -120,14 +220,13 @@ func TestStringsAreJSON(t *testing.T) {
 
 func BenchmarkWrite(b *testing.B) {
 	w := New(io.Discard)
+	defer run(w)()
 	now := time.Now()
 	record := &Record{
 		Namespace: "shop", Service: "cart", Port: 80, Protocol: HTTP1, Method: "GET", Path: "/items/1", Status: 200, Outcome: Forwarded,
 		Pod: "cart-7d9f8c6b5-x2x7k", Client: "10.244.0.1:45678", Received: now, Released: now, Answered: now, Ended: now, BytesIn: 100, BytesOut: 1000,
 	}
 	for b.Loop() {
-		if err := w.Write(record); err != nil {
-			b.Fatal(err)
-		}
+		w.Write(record)
 	}
 }

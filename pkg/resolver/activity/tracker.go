@@ -86,6 +86,12 @@ func (t *Tracker) End() {
 	t.open.Add(-1)
 }
 
+// Open returns how many requests and connections are counted now.
+func (t *Tracker) Open() int64 { return t.open.Load() }
+
+// Ended reports whether any has ended yet.
+func (t *Tracker) Ended() bool { return t.last.Load() != never }
+
 // Wanted reports whether somebody decides by the traffic of the service.
 func (t *Tracker) Wanted() bool { return t.policy.Load().Report }
 

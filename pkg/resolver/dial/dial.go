@@ -26,6 +26,7 @@ import (
 	"time"
 
 	"github.com/truefoundry/elasti-apiserver/pkg/resolver/localfault"
+	"github.com/truefoundry/elasti-apiserver/pkg/resolver/socket"
 )
 
 // Timeout bounds one attempt to connect to one address. Pods are a hop away:
@@ -58,18 +59,14 @@ func New(options Options) *Dialer { return &Dialer{options: options} }
 // nothing was sent; the error is a *localfault.Error when it says nothing about
 // the pod.
 func (d *Dialer) Pod(ctx context.Context, addresses []netip.AddrPort) (*net.TCPConn, error) {
-	// The kernel asks an idle peer often enough that a pod whose node is gone is
-	// noticed within a minute.
-	dialer := net.Dialer{
-		Timeout: Timeout,
-		KeepAliveConfig: net.KeepAliveConfig{
-			Enable: true, Idle: 15 * time.Second, Interval: 10 * time.Second, Count: 4,
-		},
-	}
+	dialer := net.Dialer{Timeout: Timeout, KeepAliveConfig: socket.KeepAlive()}
 	failure := errNoAddress
 	for i, address := range addresses {
-		conn, err := dialer.DialTCP(ctx, "tcp", netip.AddrPort{}, address)
+		// Dialer.DialTCP would bind to a local port first, which is then used up
+		// for all destinations.
+		dialled, err := dialer.DialContext(ctx, "tcp", address.String())
 		if err == nil {
+			conn := dialled.(*net.TCPConn)
 			if d != nil && d.options.Connected != nil {
 				d.options.Connected(conn)
 			}

@@ -57,6 +57,8 @@ type Pod struct {
 	inFlight           int
 	// removed is true once the EndpointSlices do not list it any more.
 	removed bool
+	// silent is how many connections it has on which nothing was said.
+	silent int
 }
 
 type port struct {
@@ -184,21 +186,31 @@ func sameAddresses(a, b []netip.Addr) bool {
 // the named port and have fewer than limit in flight (0: no limit), and counts
 // one more in flight for it. It returns nil when there is none.
 func (s *Set) Take(portName string, limit int) (*Pod, uint16) {
+	return s.take(portName, limit, func(pod *Pod) *int { return &pod.inFlight })
+}
+
+// TakeSilent is Take for a connection on which nothing was said. These are
+// counted by themselves, with the same limit.
+func (s *Set) TakeSilent(portName string, limit int) (*Pod, uint16) {
+	return s.take(portName, limit, func(pod *Pod) *int { return &pod.silent })
+}
+
+func (s *Set) take(portName string, limit int, counter func(*Pod) *int) (*Pod, uint16) {
 	var best *Pod
 	var number uint16
 	count := len(s.pods)
 	for i := range count {
 		pod := s.pods[(s.next+i)%count]
 		p := pod.ports[portName]
-		if p == nil || !pod.answers(p) || (limit > 0 && pod.inFlight >= limit) {
+		if p == nil || !pod.answers(p) || (limit > 0 && *counter(pod) >= limit) {
 			continue
 		}
-		if best == nil || pod.inFlight < best.inFlight {
+		if best == nil || *counter(pod) < *counter(best) {
 			best, number = pod, p.number
 		}
 	}
 	if best != nil {
-		best.inFlight++
+		*counter(best)++
 		s.next = (s.next + 1) % count
 	}
 	return best, number
@@ -242,6 +254,28 @@ func (s *Set) Return(pod *Pod) {
 	pod.inFlight--
 }
 
+// ReturnSilent counts one silent connection less for a pod that was taken.
+func (s *Set) ReturnSilent(pod *Pod) {
+	pod.silent--
+}
+
+// Speak counts a silent connection of a pod as one in flight, and reports
+// whether there was room for it below limit (0: no limit).
+func (s *Set) Speak(pod *Pod, limit int) bool {
+	if limit > 0 && pod.inFlight >= limit {
+		return false
+	}
+	pod.silent--
+	pod.inFlight++
+	return true
+}
+
+// Fall counts one in flight as a silent connection.
+func (s *Set) Fall(pod *Pod) {
+	pod.inFlight--
+	pod.silent++
+}
+
 // Answering reports whether any pod can answer on the named port.
 func (s *Set) Answering(portName string) bool {
 	for _, pod := range s.pods {
@@ -273,6 +307,15 @@ func (s *Set) InFlight() int {
 	sum := 0
 	for _, pod := range s.pods {
 		sum += pod.inFlight
+	}
+	return sum
+}
+
+// Silent returns how many silent connections all pods of the set have.
+func (s *Set) Silent() int {
+	sum := 0
+	for _, pod := range s.pods {
+		sum += pod.silent
 	}
 	return sum
 }

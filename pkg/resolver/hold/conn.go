@@ -55,6 +55,14 @@ type ConnWaiter struct {
 	// UntilSpoken makes the wait end with ErrSpoke as soon as there is something
 	// to read.
 	UntilSpoken bool
+	// Silent makes the wait one that wakes nothing, for a connection on which
+	// nothing was said. The deadline does not count, and the lease is a silent one.
+	Silent bool
+	// Patience is when a silent wait becomes one that wakes, with a deadline that
+	// Aloud returns. The zero time: never.
+	Patience time.Time
+	// Aloud is called when that happens.
+	Aloud func() (deadline time.Time)
 
 	// Owned by the methods.
 	queue  *Queue
@@ -77,14 +85,19 @@ func (c *ConnWaiter) Wait(q *Queue, again bool) (Lease, ColdStart, error) {
 // Join puts the waiter in line in q; again puts it at the front. When it
 // succeeds, Sleep and Finish must follow.
 func (c *ConnWaiter) Join(q *Queue, again bool) error {
-	if err := c.Conn.SetReadDeadline(c.Deadline); err != nil {
+	deadline := c.Deadline
+	if c.Silent {
+		deadline = c.Patience
+	}
+	if err := c.Conn.SetReadDeadline(deadline); err != nil {
 		return ErrClientGone
 	}
 	c.queue = q
 	c.waiter = Waiter{
-		Port:  c.Port,
-		Bytes: c.Bytes,
-		Settle: func() {
+		Port:   c.Port,
+		Bytes:  c.Bytes,
+		Silent: c.Silent,
+		Resolve: func() {
 			// It fails only when the connection is closed, which ends the sleep too.
 			_ = c.Conn.SetReadDeadline(past)
 		},
@@ -98,6 +111,12 @@ func (c *ConnWaiter) Join(q *Queue, again bool) error {
 // Sleep blocks until the client is gone, or the deadline passes, or the queue
 // is done with the waiter. What it returns is for Finish.
 func (c *ConnWaiter) Sleep() error {
+	if c.Silent {
+		err := c.Conn.WaitReadable()
+		if !errors.Is(err, os.ErrDeadlineExceeded) || !c.queue.WaitAloud(&c.waiter, c.aloud) {
+			return err
+		}
+	}
 	if c.UntilSpoken {
 		return c.Conn.WaitReadable()
 	}
@@ -105,6 +124,13 @@ func (c *ConnWaiter) Sleep() error {
 		return err
 	}
 	return c.Conn.WaitReset()
+}
+
+// aloud gives the wait its deadline. It is called before the queue can move that
+// into the past.
+func (c *ConnWaiter) aloud() {
+	// It fails only when the connection is closed, which ends the sleep too.
+	_ = c.Conn.SetReadDeadline(c.Aloud())
 }
 
 // Finish takes the waiter out of the line and returns what came of the wait, as

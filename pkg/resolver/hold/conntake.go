@@ -42,7 +42,7 @@ func (q *Queue) Charge(w *Waiter, bytes int64) error {
 	}
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if w.settled || w.place == nil {
+	if w.resolved || w.place == nil {
 		q.account.Give(bytes)
 		return nil
 	}

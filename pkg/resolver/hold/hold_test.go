@@ -34,12 +34,15 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-func newQueue(limits Limits, bytes int64, attend func(context.Context)) *Queue {
-	if attend == nil {
-		attend = func(ctx context.Context) { <-ctx.Done() }
+func newQueue(limits Limits, bytes int64, work func(context.Context)) *Queue {
+	if work == nil {
+		work = waitForEnd
 	}
-	return New(Options{Limits: limits, Budget: memory.NewBudget(memory.Limits{Process: bytes}), Attend: attend})
+	return New(Options{Limits: limits, Budget: memory.NewBudget(memory.Limits{Process: bytes}), Work: work})
 }
+
+// waitForEnd is a worker that does nothing.
+func waitForEnd(ctx context.Context) { <-ctx.Done() }
 
 func pods(ids ...string) []endpoint.Description {
 	var descriptions []endpoint.Description
@@ -59,7 +62,7 @@ func TestFirstComeFirstServed(t *testing.T) {
 	waiters := map[string]*Waiter{}
 	for i := range 5 {
 		name := fmt.Sprint(i)
-		waiters[name] = &Waiter{Bytes: 1, Settle: func() { order = append(order, name) }}
+		waiters[name] = &Waiter{Bytes: 1, Resolve: func() { order = append(order, name) }}
 		if err := q.Join(waiters[name]); err != nil {
 			t.Fatal(err)
 		}
@@ -97,21 +100,21 @@ func TestFirstComeFirstServed(t *testing.T) {
 func TestPortsDoNotWaitForEachOther(t *testing.T) {
 	q := newQueue(Limits{MaxPending: 100}, 1<<20, nil)
 	defer q.Close()
-	settled := map[string]bool{}
+	resolved := map[string]bool{}
 	for _, port := range []string{"missing", "", "other"} {
-		if err := q.Join(&Waiter{Port: port, Settle: func() { settled[port] = true }}); err != nil {
+		if err := q.Join(&Waiter{Port: port, Resolve: func() { resolved[port] = true }}); err != nil {
 			t.Fatal(err)
 		}
 	}
 	q.SetPods(pods("a"))
-	if settled["missing"] || !settled[""] || !settled["other"] {
-		t.Errorf("settled are %v", settled)
+	if resolved["missing"] || !resolved[""] || !resolved["other"] {
+		t.Errorf("resolved are %v", resolved)
 	}
 }
 
 func TestLimits(t *testing.T) {
 	q := newQueue(Limits{MaxPending: 2}, 10, nil)
-	w := func(bytes int64) *Waiter { return &Waiter{Bytes: bytes, Settle: func() {}} }
+	w := func(bytes int64) *Waiter { return &Waiter{Bytes: bytes, Resolve: func() {}} }
 	first := w(5)
 	for _, step := range []struct {
 		waiter *Waiter
@@ -156,8 +159,8 @@ func TestWaitEndsWithItsContext(t *testing.T) {
 	})
 }
 
-// The attendant runs exactly while something is held or asked for, and never twice.
-func TestAttendant(t *testing.T) {
+// The worker runs exactly while something is held or asked for, and never twice.
+func TestWorker(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var mu sync.Mutex
 		running, runs := 0, 0
@@ -186,20 +189,20 @@ func TestAttendant(t *testing.T) {
 			}
 		}
 		check(0, 0)
-		w := &Waiter{Settle: func() {}}
+		w := &Waiter{Resolve: func() {}}
 		if err := q.Join(w); err != nil {
 			t.Fatal(err)
 		}
 		check(1, 1)
 		q.Leave(w)
-		again := &Waiter{Settle: func() {}}
+		again := &Waiter{Resolve: func() {}}
 		if err := q.Join(again); err != nil {
 			t.Fatal(err)
 		}
 		check(1, 1)
 		<-time.After(2 * time.Second)
 		check(1, 2)
-		stop := q.Nudge()
+		stop := q.KeepAwake()
 		q.Leave(again)
 		check(1, 2)
 		stop()
@@ -214,7 +217,7 @@ func TestColdStartTellsItsSteps(t *testing.T) {
 		q := newQueue(Limits{MaxPending: 10}, 1<<20, nil)
 		defer q.Close()
 		began := time.Now()
-		w := &Waiter{Settle: func() {}}
+		w := &Waiter{Resolve: func() {}}
 		if err := q.Join(w); err != nil {
 			t.Fatal(err)
 		}
@@ -243,12 +246,12 @@ func TestWanting(t *testing.T) {
 		}
 	}
 	wants(false)
-	stop := q.Nudge()
+	stop := q.KeepAwake()
 	wants(true)
 	stop()
 	wants(false)
 	for range 2 {
-		if err := q.Join(&Waiter{Settle: func() {}}); err != nil {
+		if err := q.Join(&Waiter{Resolve: func() {}}); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -49,7 +49,7 @@ func (q *Queue) update(change func()) {
 	defer q.mu.Unlock()
 	change()
 	q.pods.CountArrivals()
-	if (q.held > 0 || q.nudges > 0) && q.cold.EndpointReady.IsZero() && q.pods.AnyAnswering() {
+	if (q.held > 0 || q.keepAwakes > 0) && q.cold.EndpointReady.IsZero() && q.pods.AnyAnswering() {
 		q.cold.EndpointReady = q.now()
 	}
 	q.signal()
@@ -62,7 +62,7 @@ func (q *Queue) Questions() []endpoint.Question {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	var questions []endpoint.Question
-	if q.nudges > 0 {
+	if q.keepAwakes > 0 {
 		return q.pods.AllQuestions(questions)
 	}
 	for port := range q.lines {
@@ -82,7 +82,7 @@ func (q *Queue) Open(question endpoint.Question) bool {
 // for, may have changed since the last receive. It has one receiver.
 func (q *Queue) Changed() <-chan struct{} { return q.changed }
 
-// signal tells the attendant that something changed.
+// signal tells the worker that something changed.
 func (q *Queue) signal() {
 	select {
 	case q.changed <- struct{}{}:
@@ -107,7 +107,7 @@ func (q *Queue) Wanting() bool {
 			return true
 		}
 	}
-	return q.nudges > 0 && !q.pods.AnyAnswering()
+	return q.keepAwakes > 0 && !q.pods.AnyAnswering()
 }
 
 // Held returns how many waiters there are.

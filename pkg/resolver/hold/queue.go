@@ -52,10 +52,10 @@ type Options struct {
 	Budget *memory.Budget
 	// Dialer connects to the pods of leases. Optional.
 	Dialer *dial.Dialer
-	// Attend runs in a goroutine of the queue whenever something is held, and
+	// Work runs in a goroutine of the queue whenever something is held, and
 	// its context ends when nothing is held any more. It is never run twice at
 	// a time. It does what makes pods appear and be found ready.
-	Attend func(ctx context.Context)
+	Work func(ctx context.Context)
 	// Now returns the time. Defaults to time.Now.
 	Now func() time.Time
 }
@@ -66,7 +66,7 @@ type Queue struct {
 	// Immutable.
 	account *memory.Account
 	dialer  *dial.Dialer
-	attend  func(ctx context.Context)
+	work    func(ctx context.Context)
 	now     func() time.Time
 	changed chan struct{}
 
@@ -74,17 +74,19 @@ type Queue struct {
 	limits Limits
 	pods   endpoint.Set
 	lines  map[string]*list.List
+	// silent is as lines, for those on which nothing was said.
+	silent map[string]*list.List
 	held   int
 	// joined is how many waiters ever came.
 	joined uint64
 	closed bool
-	// nudges is how many callers want pods without holding anything.
-	nudges int
+	// keepAwakes is how many callers want pods without holding anything.
+	keepAwakes int
 	// cold is the current or latest cold start.
 	cold ColdStart
-	// attendant is set while a goroutine runs attend.
-	attendant context.CancelFunc
-	attending sync.WaitGroup
+	// worker is set while a goroutine runs work.
+	worker  context.CancelFunc
+	working sync.WaitGroup
 }
 
 // New returns a queue. Close ends it.
@@ -94,11 +96,12 @@ func New(options Options) *Queue {
 	}
 	q := &Queue{
 		dialer:  options.Dialer,
-		attend:  options.Attend,
+		work:    options.Work,
 		now:     options.Now,
 		changed: make(chan struct{}, 1),
 		limits:  options.Limits,
 		lines:   map[string]*list.List{},
+		silent:  map[string]*list.List{},
 	}
 	q.account = options.Budget.Open(q.shed)
 	return q
@@ -129,6 +132,8 @@ type Lease struct {
 	port  string
 	// arrivals is how often pods had come when it was taken.
 	arrivals uint64
+	// silent is true while nothing was said on the connection.
+	silent bool
 }
 
 // Addresses returns where to connect to, in order of preference.
@@ -151,7 +156,7 @@ func (l Lease) Dial(ctx context.Context) (*net.TCPConn, error) {
 func (l Lease) Release() {
 	l.queue.mu.Lock()
 	defer l.queue.mu.Unlock()
-	l.queue.pods.Return(l.Pod)
+	l.giveBack()
 	l.queue.dispatch()
 }
 
@@ -160,10 +165,19 @@ func (l Lease) Release() {
 func (l Lease) Refuse() {
 	l.queue.mu.Lock()
 	defer l.queue.mu.Unlock()
-	l.queue.pods.Return(l.Pod)
+	l.giveBack()
 	l.queue.pods.Refused(l.Pod, l.port)
 	l.queue.signal()
 	l.queue.dispatch()
+}
+
+// giveBack counts one connection less for the pod. Callers hold mu.
+func (l Lease) giveBack() {
+	if l.silent {
+		l.queue.pods.ReturnSilent(l.Pod)
+		return
+	}
+	l.queue.pods.Return(l.Pod)
 }
 
 // Waiter is one request or connection that waits for its turn.
@@ -172,22 +186,25 @@ type Waiter struct {
 	Port string
 	// Bytes is how many bytes of memory the waiter keeps.
 	Bytes int64
-	// Settle is called once, from any goroutine, when the wait is over and
+	// Silent is true for a connection on which nothing was said. It wakes nothing
+	// and is not pending: it gets a silent lease when there is a pod anyway.
+	Silent bool
+	// Resolve is called once, from any goroutine, when the wait is over and
 	// Result can be called. It is called with the queue locked: it must not
 	// block or use the queue.
-	Settle func()
+	Resolve func()
 
 	// Owned by the queue.
 	place *list.Element
 	// number tells which of two waiters came later.
-	number  uint64
-	settled bool
-	lease   Lease
-	cold    ColdStart
-	err     error
+	number   uint64
+	resolved bool
+	lease    Lease
+	cold     ColdStart
+	err      error
 }
 
-// Result returns how the wait ended. It may be called after Settle was, or
+// Result returns how the wait ended. It may be called after Resolve was, or
 // after Leave returned false.
 func (w *Waiter) Result() (Lease, ColdStart, error) {
 	return w.lease, w.cold, w.err
@@ -217,7 +234,7 @@ func (q *Queue) lease(pod *endpoint.Pod, number uint16, port string) Lease {
 }
 
 // Join puts a waiter at the end of the line. It fails with ErrTooManyPending,
-// ErrClosed or an error of the memory package, and then Settle is not called.
+// ErrClosed or an error of the memory package, and then Resolve is not called.
 func (q *Queue) Join(w *Waiter) error {
 	return q.join(w, false)
 }
@@ -225,12 +242,12 @@ func (q *Queue) Join(w *Waiter) error {
 // Rejoin puts a waiter, whose lease came to nothing, at the front of the line.
 // It fails as Join does, but never for the number of waiters.
 func (q *Queue) Rejoin(w *Waiter) error {
-	w.settled, w.lease, w.err = false, Lease{}, nil
+	w.resolved, w.lease, w.err = false, Lease{}, nil
 	return q.join(w, true)
 }
 
 func (q *Queue) join(w *Waiter, again bool) error {
-	if err := q.admits(again); err != nil {
+	if err := q.admits(w, again); err != nil {
 		return err
 	}
 	// Other queues may be asked to shed for it, so it is not taken with mu held.
@@ -239,14 +256,21 @@ func (q *Queue) join(w *Waiter, again bool) error {
 	}
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if err := q.admit(again); err != nil {
+	if err := q.admit(w, again); err != nil {
 		q.account.Give(w.Bytes)
 		return err
 	}
-	line := q.lines[w.Port]
+	q.enter(w, again)
+	return nil
+}
+
+// enter puts a waiter in its line. Callers hold mu.
+func (q *Queue) enter(w *Waiter, again bool) {
+	lines := q.linesOf(w)
+	line := lines[w.Port]
 	if line == nil {
 		line = list.New()
-		q.lines[w.Port] = line
+		lines[w.Port] = line
 	}
 	if again {
 		w.place = line.PushFront(w)
@@ -255,28 +279,38 @@ func (q *Queue) join(w *Waiter, again bool) error {
 		w.number = q.joined
 		w.place = line.PushBack(w)
 	}
+	if w.Silent {
+		q.dispatch()
+		return
+	}
 	q.held++
-	if q.held == 1 && q.nudges == 0 && !q.pods.AnyAnswering() {
+	if q.held == 1 && q.keepAwakes == 0 && !q.pods.AnyAnswering() {
 		q.cold = ColdStart{Began: q.now()}
 	}
 	q.signal()
 	q.dispatch()
-	q.summon()
-	return nil
+	q.ensureRunning()
 }
 
-func (q *Queue) admits(again bool) error {
+func (q *Queue) linesOf(w *Waiter) map[string]*list.List {
+	if w.Silent {
+		return q.silent
+	}
+	return q.lines
+}
+
+func (q *Queue) admits(w *Waiter, again bool) error {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	return q.admit(again)
+	return q.admit(w, again)
 }
 
-// admit returns why no more waiters are let in, if so. Callers hold mu.
-func (q *Queue) admit(again bool) error {
+// admit returns why a waiter is not let in, if so. Callers hold mu.
+func (q *Queue) admit(w *Waiter, again bool) error {
 	switch {
 	case q.closed:
 		return ErrClosed
-	case !again && q.held >= q.limits.MaxPending:
+	case !w.Silent && !again && q.held >= q.limits.MaxPending:
 		return ErrTooManyPending
 	}
 	return nil
@@ -296,18 +330,24 @@ func (q *Queue) shed(bytes int64) (given int64) {
 		q.remove(w)
 		given += w.Bytes
 		w.err = memory.ErrShed
-		w.Settle()
+		w.Resolve()
 	}
-	q.summon()
+	q.ensureRunning()
 	return given
 }
 
-// newest returns the waiter that came last, or nil. Callers hold mu.
+// newest returns the waiter that came last, or nil; of the silent ones first, as
+// they lose least. Callers hold mu.
 func (q *Queue) newest() *Waiter {
 	var newest *Waiter
-	for _, line := range q.lines {
-		if w := line.Back().Value.(*Waiter); newest == nil || w.number > newest.number {
-			newest = w
+	for _, lines := range []map[string]*list.List{q.silent, q.lines} {
+		for _, line := range lines {
+			if w := line.Back().Value.(*Waiter); newest == nil || w.number > newest.number {
+				newest = w
+			}
+		}
+		if newest != nil {
+			break
 		}
 	}
 	return newest
@@ -318,38 +358,38 @@ func (q *Queue) newest() *Waiter {
 func (q *Queue) Leave(w *Waiter) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if w.settled {
+	if w.resolved {
 		return false
 	}
 	q.remove(w)
-	q.summon()
+	q.ensureRunning()
 	return true
 }
 
 // Wait is Join for callers with a goroutine to spare: it blocks until a pod
 // can be used or ctx ends.
 func (q *Queue) Wait(ctx context.Context, w *Waiter) (Lease, ColdStart, error) {
-	settled := make(chan struct{})
-	w.Settle = func() { close(settled) }
+	resolved := make(chan struct{})
+	w.Resolve = func() { close(resolved) }
 	if err := q.Join(w); err != nil {
 		return Lease{}, ColdStart{}, err
 	}
-	return q.await(ctx, w, settled)
+	return q.await(ctx, w, resolved)
 }
 
 // WaitAgain is Rejoin for callers with a goroutine to spare.
 func (q *Queue) WaitAgain(ctx context.Context, w *Waiter) (Lease, ColdStart, error) {
-	settled := make(chan struct{})
-	w.Settle = func() { close(settled) }
+	resolved := make(chan struct{})
+	w.Resolve = func() { close(resolved) }
 	if err := q.Rejoin(w); err != nil {
 		return Lease{}, ColdStart{}, err
 	}
-	return q.await(ctx, w, settled)
+	return q.await(ctx, w, resolved)
 }
 
-func (q *Queue) await(ctx context.Context, w *Waiter, settled <-chan struct{}) (Lease, ColdStart, error) {
+func (q *Queue) await(ctx context.Context, w *Waiter, resolved <-chan struct{}) (Lease, ColdStart, error) {
 	select {
-	case <-settled:
+	case <-resolved:
 		return w.Result()
 	case <-ctx.Done():
 		if q.Leave(w) {
@@ -359,35 +399,48 @@ func (q *Queue) await(ctx context.Context, w *Waiter, settled <-chan struct{}) (
 	}
 }
 
-// remove takes a waiter out of its line. Callers hold mu.
+// remove takes a waiter out of its line, for good. Callers hold mu.
 func (q *Queue) remove(w *Waiter) {
-	line := q.lines[w.Port]
+	q.leaveLine(w)
+	w.resolved = true
+	q.account.Give(w.Bytes)
+}
+
+// leaveLine takes a waiter out of its line. Callers hold mu.
+func (q *Queue) leaveLine(w *Waiter) {
+	lines := q.linesOf(w)
+	line := lines[w.Port]
 	line.Remove(w.place)
 	if line.Len() == 0 {
-		delete(q.lines, w.Port)
+		delete(lines, w.Port)
 	}
 	w.place = nil
-	w.settled = true
-	q.held--
-	q.account.Give(w.Bytes)
+	if !w.Silent {
+		q.held--
+	}
 }
 
 // dispatch gives pods to waiters for as long as there are both. Callers hold mu.
 func (q *Queue) dispatch() {
-	if q.held == 0 {
+	if q.held == 0 && len(q.silent) == 0 {
 		return
 	}
-	for port, line := range q.lines {
+	q.dispatchLines(q.lines, q.take)
+	q.dispatchLines(q.silent, q.takeSilent)
+	q.ensureRunning()
+}
+
+func (q *Queue) dispatchLines(lines map[string]*list.List, take func(port string) (Lease, bool)) {
+	for port, line := range lines {
 		for element := line.Front(); element != nil; element = line.Front() {
-			lease, ok := q.take(port)
+			lease, ok := take(port)
 			if !ok {
 				break
 			}
 			w := element.Value.(*Waiter)
 			q.remove(w)
 			w.lease, w.cold = lease, q.cold
-			w.Settle()
+			w.Resolve()
 		}
 	}
-	q.summon()
 }

@@ -95,9 +95,9 @@ func TestTable(t *testing.T) {
 	d := New(Options{ClusterDomain: "cluster.local"})
 	cart, till := make("cart"), make("till")
 	web, admin, odd := service.Port{Number: 80}, service.Port{Number: 8080}, service.Port{Number: 9000}
-	d.Add(cart, web)
-	d.Add(cart, admin)
-	d.Add(till, odd)
+	d.Set(cart, web)
+	d.Set(cart, admin)
+	d.Set(till, odd)
 	finds := func(host string, want *service.Service, port int32) {
 		t.Helper()
 		if got, found := d.Find(host); got != want || found.Number != port {
@@ -117,7 +117,7 @@ func TestTable(t *testing.T) {
 
 	// What replaces a service is not removed with it.
 	replaced := make("till")
-	d.Add(replaced, odd)
+	d.Set(replaced, odd)
 	d.Remove(till, odd)
 	finds("till.shop", replaced, 9000)
 }

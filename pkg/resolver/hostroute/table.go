@@ -17,6 +17,7 @@ limitations under the License.
 package hostroute
 
 import (
+	"slices"
 	"sync"
 
 	"k8s.io/apimachinery/pkg/types"
@@ -32,12 +33,13 @@ type Table struct {
 	options Options
 
 	mu       sync.RWMutex
-	services map[types.NamespacedName]*listing
+	services map[types.NamespacedName][]entry
 }
 
-type listing struct {
+// entry is a port of a service.
+type entry struct {
 	service *service.Service
-	ports   []service.Port
+	port    service.Port
 }
 
 // Options are what a Table is made of.
@@ -51,45 +53,41 @@ type Options struct {
 
 // New returns an empty table.
 func New(options Options) *Table {
-	return &Table{options: options, services: map[types.NamespacedName]*listing{}}
+	return &Table{options: options, services: map[types.NamespacedName][]entry{}}
 }
 
 func keyOf(svc *service.Service) types.NamespacedName {
 	return types.NamespacedName{Namespace: svc.Namespace, Name: svc.PublicService}
 }
 
-// Add makes a port of a service reachable.
-func (t *Table) Add(svc *service.Service, port service.Port) {
+// Set makes a port of a service reachable, instead of any other with the same
+// number of a Service of the same name.
+func (t *Table) Set(svc *service.Service, port service.Port) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	key := keyOf(svc)
-	found := t.services[key]
-	if found == nil || found.service != svc {
-		found = &listing{service: svc}
-		t.services[key] = found
-	}
-	found.ports = append(found.ports, port)
+	t.services[key] = append(t.without(key, port.Number), entry{svc, port})
 }
 
-// Remove ends that.
+// Remove ends that, unless another service has the port by now.
 func (t *Table) Remove(svc *service.Service, port service.Port) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	key := keyOf(svc)
-	found := t.services[key]
-	if found == nil || found.service != svc {
+	if !slices.ContainsFunc(t.services[key], func(e entry) bool { return e.service == svc && e.port.Number == port.Number }) {
 		return
 	}
-	kept := make([]service.Port, 0, len(found.ports))
-	for _, candidate := range found.ports {
-		if candidate != port {
-			kept = append(kept, candidate)
-		}
-	}
-	found.ports = kept
-	if len(kept) == 0 {
+	if rest := t.without(key, port.Number); len(rest) > 0 {
+		t.services[key] = rest
+	} else {
 		delete(t.services, key)
 	}
+}
+
+// without returns a copy of the entries under a key but for that of one port.
+// Callers hold mu.
+func (t *Table) without(key types.NamespacedName, number int32) []entry {
+	return slices.DeleteFunc(slices.Clone(t.services[key]), func(e entry) bool { return e.port.Number == number })
 }
 
 // Find returns the service and port that a host name means, or nil. A host name
@@ -101,20 +99,17 @@ func (t *Table) Find(host string) (*service.Service, service.Port) {
 	}
 	t.mu.RLock()
 	defer t.mu.RUnlock()
-	found := t.services[name.Service]
-	if found == nil {
-		return nil, service.Port{}
-	}
+	entries := t.services[name.Service]
 	wanted := name.Port
-	if wanted == 0 && len(found.ports) == 1 {
-		return found.service, found.ports[0]
+	if wanted == 0 && len(entries) == 1 {
+		return entries[0].service, entries[0].port
 	}
 	if wanted == 0 {
 		wanted = httpPort
 	}
-	for _, port := range found.ports {
-		if port.Number == wanted {
-			return found.service, port
+	for _, e := range entries {
+		if e.port.Number == wanted {
+			return e.service, e.port
 		}
 	}
 	return nil, service.Port{}

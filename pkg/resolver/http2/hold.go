@@ -62,7 +62,7 @@ func (c *conn) join(s *stream, again bool) {
 	h.settled.Store(false)
 	h.waiter.Port = c.port.Name
 	h.waiter.Bytes = heldStreamBytes + int64(cap(h.fields)+cap(h.body)+cap(h.trailers))
-	h.waiter.Settle = func() {
+	h.waiter.Resolve = func() {
 		h.settled.Store(true)
 		c.events.settle()
 	}
@@ -167,10 +167,17 @@ func (c *conn) release(ctx context.Context, lease hold.Lease) error {
 		return err
 	}
 	// The goroutine that reads from the pod may end streams from now on.
-	c.pod.running.Go(c.readPod)
+	c.pod.running.Go(func() { c.server.options.Tasks.Run(c.abandon, c.readPod) })
 	// That it failed is found out where the pod is read from.
 	_ = c.toPod.flush(tcp)
 	return nil
+}
+
+// abandon ends both connections after a panic of what reads from the pod. What
+// reads from the client ends with them, and gives back what was taken.
+func (c *conn) abandon() {
+	c.client.Close()
+	c.pod.conn.Close()
 }
 
 // replay sends the pod what the client has sent.

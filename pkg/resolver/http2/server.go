@@ -42,6 +42,7 @@ import (
 	"github.com/truefoundry/elasti-apiserver/pkg/resolver/destination"
 	"github.com/truefoundry/elasti-apiserver/pkg/resolver/fallback"
 	"github.com/truefoundry/elasti-apiserver/pkg/resolver/hold"
+	"github.com/truefoundry/elasti-apiserver/pkg/resolver/task"
 )
 
 // Options are what a Server is made of.
@@ -56,6 +57,9 @@ type Options struct {
 	// MoveDelay is how long after resolvers left the path of a service's traffic
 	// clients are told to reconnect.
 	MoveDelay time.Duration
+	// Tasks runs the goroutines of a connection, so that a panic in one ends that
+	// connection only. Optional.
+	Tasks *task.Runner
 	// Dial connects to the pod of a lease. Defaults to Lease.Dial.
 	Dial func(ctx context.Context, lease hold.Lease) (net.Conn, error)
 }

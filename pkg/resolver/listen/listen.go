@@ -29,27 +29,36 @@ import (
 	"time"
 
 	"k8s.io/klog/v2"
+
+	"github.com/truefoundry/elasti-apiserver/pkg/resolver/localfault"
+	"github.com/truefoundry/elasti-apiserver/pkg/resolver/socket"
 )
 
 // Accepting goes on after an error: out of file descriptors, it is worth trying
-// again after 5 ms, 10 ms, … 1 s.
+// again after 5 ms, 10 ms, … 1 s. Connections wait in the backlog meanwhile.
 const (
 	firstPause = 5 * time.Millisecond
 	lastPause  = time.Second
 )
 
-// keepAlive is how clients that vanished are noticed while nothing is sent to
-// them: within a minute. One that only does not read answers, and stays.
-var keepAlive = net.KeepAliveConfig{Enable: true, Idle: 15 * time.Second, Interval: 10 * time.Second, Count: 4}
-
 // A Handler owns an accepted connection. It is called in a goroutine of its own.
 type Handler func(conn *net.TCPConn)
+
+// Options are what a Set is made of.
+type Options struct {
+	// BindAddress is where ports are opened. Empty: all addresses of all families.
+	BindAddress string
+	// Logger is the base of log lines.
+	Logger klog.Logger
+	// Faulted is called each time that a fault of this machine keeps a connection
+	// from being accepted. Optional.
+	Faulted func(*localfault.Error)
+}
 
 // Set is the open listeners by port. It is safe for concurrent use.
 type Set struct {
 	// Immutable.
-	bindAddress string
-	logger      klog.Logger
+	options Options
 
 	// accepted is when a connection was accepted last.
 	accepted atomic.Pointer[time.Time]
@@ -67,10 +76,9 @@ type listener struct {
 	close   context.CancelFunc
 }
 
-// New returns an empty set whose listeners bind to an address; empty means all
-// addresses of all families.
-func New(bindAddress string, logger klog.Logger) *Set {
-	return &Set{bindAddress: bindAddress, logger: logger, listeners: map[int32]*listener{}}
+// New returns an empty set.
+func New(options Options) *Set {
+	return &Set{options: options, listeners: map[int32]*listener{}}
 }
 
 // Open listens on a port, and hands each connection to handle. A port that is
@@ -84,8 +92,8 @@ func (s *Set) Open(port int32, handle Handler) error {
 	if s.listeners[port] != nil {
 		return fmt.Errorf("opening port %d: it is open already", port)
 	}
-	address := net.JoinHostPort(s.bindAddress, strconv.Itoa(int(port)))
-	config := net.ListenConfig{KeepAliveConfig: keepAlive}
+	address := net.JoinHostPort(s.options.BindAddress, strconv.Itoa(int(port)))
+	config := net.ListenConfig{KeepAliveConfig: socket.KeepAlive()}
 	bound, err := config.Listen(context.Background(), "tcp", address)
 	if err != nil {
 		return fmt.Errorf("opening port %d: %w", port, err)
@@ -93,13 +101,7 @@ func (s *Set) Open(port int32, handle Handler) error {
 	closing, cancel := context.WithCancel(context.Background())
 	l := &listener{tcp: bound.(*net.TCPListener), closing: closing, close: cancel}
 	s.listeners[port] = l
-	s.accepting.Go(func() {
-		l.accept(func(conn *net.TCPConn) {
-			now := time.Now()
-			s.accepted.Store(&now)
-			go handle(conn)
-		}, s.logger.WithValues("port", port))
-	})
+	s.accepting.Go(func() { s.accept(l, handle, s.options.Logger.WithValues("port", port)) })
 	return nil
 }
 
@@ -158,7 +160,8 @@ func (l *listener) end() {
 	_ = l.tcp.Close()
 }
 
-func (l *listener) accept(handle Handler, logger klog.Logger) {
+// accept accepts connections until the listener is closed.
+func (s *Set) accept(l *listener, handle Handler, logger klog.Logger) {
 	pause := firstPause
 	for {
 		conn, err := l.tcp.AcceptTCP()
@@ -166,18 +169,37 @@ func (l *listener) accept(handle Handler, logger klog.Logger) {
 			return
 		}
 		if err != nil {
-			logger.Error(err, "Cannot accept a connection, will try again", "pause", pause)
-			timer := time.NewTimer(pause)
-			select {
-			case <-l.closing.Done():
-				timer.Stop()
+			err = localfault.Classify(err)
+			if fault := localfault.Of(err); fault != nil && s.options.Faulted != nil {
+				s.options.Faulted(fault)
+			}
+			if pause == firstPause {
+				logger.Error(err, "Cannot accept connections, will keep trying", "longestPause", lastPause)
+			}
+			if !l.sleep(pause) {
 				return
-			case <-timer.C:
 			}
 			pause = min(2*pause, lastPause)
 			continue
 		}
-		pause = firstPause
-		handle(conn)
+		if pause != firstPause {
+			pause = firstPause
+			logger.Info("Connections are accepted again")
+		}
+		now := time.Now()
+		s.accepted.Store(&now)
+		go handle(conn)
+	}
+}
+
+// sleep waits, and reports whether the listener is still open then.
+func (l *listener) sleep(pause time.Duration) bool {
+	timer := time.NewTimer(pause)
+	defer timer.Stop()
+	select {
+	case <-l.closing.Done():
+		return false
+	case <-timer.C:
+		return true
 	}
 }

@@ -20,10 +20,15 @@ import (
 	"io"
 	"net"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"go.uber.org/goleak"
+	"golang.org/x/sys/unix"
 	"k8s.io/klog/v2"
+
+	"github.com/truefoundry/elasti-apiserver/pkg/resolver/localfault"
+	"github.com/truefoundry/elasti-apiserver/pkg/resolver/resolvertest"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -62,7 +67,7 @@ func ask(address net.Addr) (string, error) {
 }
 
 func TestPortsComeAndGoAlone(t *testing.T) {
-	s := New("127.0.0.1", klog.Background())
+	s := New(Options{BindAddress: "127.0.0.1", Logger: klog.Background()})
 	defer s.Shutdown()
 	first, second := open(t, s, greet("first")), open(t, s, greet("second"))
 	firstAddress, secondAddress := s.Address(first), s.Address(second)
@@ -96,7 +101,7 @@ func TestTakenPortNamesItself(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer taken.Close()
-	s := New("127.0.0.1", klog.Background())
+	s := New(Options{BindAddress: "127.0.0.1", Logger: klog.Background()})
 	defer s.Shutdown()
 	err = s.Open(int32(taken.Addr().(*net.TCPAddr).Port), greet(""))
 	if err == nil || !strings.Contains(err.Error(), "opening port") {
@@ -105,7 +110,7 @@ func TestTakenPortNamesItself(t *testing.T) {
 }
 
 func TestShutdownKeepsConnections(t *testing.T) {
-	s := New("127.0.0.1", klog.Background())
+	s := New(Options{BindAddress: "127.0.0.1", Logger: klog.Background()})
 	conns := make(chan *net.TCPConn, 1)
 	port := open(t, s, func(conn *net.TCPConn) { conns <- conn })
 	client, err := net.Dial("tcp", s.Address(port).String())
@@ -122,5 +127,40 @@ func TestShutdownKeepsConnections(t *testing.T) {
 	server.Close()
 	if got, err := io.ReadAll(client); err != nil || string(got) != "still here" {
 		t.Errorf("got %q, %v", got, err)
+	}
+}
+
+// TestAcceptingGoesOnAfterDescriptorsRanOut connects while there is no
+// descriptor for it. The connection waits, and is served once there is one.
+func TestAcceptingGoesOnAfterDescriptorsRanOut(t *testing.T) {
+	if !resolvertest.InOwnProcess(t, false) {
+		return
+	}
+	var faults atomic.Int32
+	s := New(Options{BindAddress: "127.0.0.1", Logger: klog.Background(), Faulted: func(fault *localfault.Error) {
+		if fault.Kind != localfault.Descriptors {
+			t.Errorf("told of %v", fault)
+		}
+		faults.Add(1)
+	}})
+	defer s.Shutdown()
+	port := open(t, s, greet("hello"))
+	if got, err := ask(s.Address(port)); err != nil || got != "hello" {
+		t.Fatalf("got %q, %v", got, err)
+	}
+	client, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(client)
+	restore := resolvertest.LimitFiles(t, 0)
+	if err := unix.Connect(client, &unix.SockaddrInet4{Port: int(port), Addr: [4]byte{127, 0, 0, 1}}); err != nil {
+		t.Fatal(err)
+	}
+	resolvertest.Eventually(t, func() bool { return faults.Load() >= 3 })
+	restore()
+	data := make([]byte, len("hello"))
+	if n, err := unix.Read(client, data); err != nil || string(data[:n]) != "hello" {
+		t.Errorf("got %q, %v", data[:n], err)
 	}
 }

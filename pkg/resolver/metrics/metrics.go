@@ -53,6 +53,29 @@ type Process interface {
 	Listeners() int
 	Connections() int
 	HeldBytes() int64
+	// ConnectionLimit returns how many connections of clients there may be now.
+	ConnectionLimit() int
+	// AccessLogDropped returns how many lines of the access log were dropped.
+	AccessLogDropped() int64
+}
+
+// Refusal is why a connection of a client was refused. It is a label.
+type Refusal string
+
+const (
+	// RefusedProcess: as many are open as the process may have.
+	RefusedProcess Refusal = "process_limit"
+	// RefusedService: as many are open to the service as it may have.
+	RefusedService Refusal = "service_limit"
+	// RefusedClient: as many are open from the client's address as it may have.
+	RefusedClient Refusal = "client_limit"
+	// RefusedMemory: there is no memory for one more.
+	RefusedMemory Refusal = "memory_limit"
+)
+
+// Refusals returns every Refusal.
+func Refusals() []Refusal {
+	return []Refusal{RefusedProcess, RefusedService, RefusedClient, RefusedMemory}
 }
 
 // Metrics are the metrics of a resolver. They are safe for concurrent use.
@@ -68,6 +91,8 @@ type Metrics struct {
 
 	panics      prometheus.Counter
 	localFaults *prometheus.CounterVec
+	refused     *prometheus.CounterVec
+	conflicts   prometheus.Gauge
 }
 
 // New makes metrics and registers them.
@@ -95,14 +120,22 @@ func New(registerer prometheus.Registerer, process Process) (*Metrics, error) {
 
 		panics:      prometheus.NewCounter(prometheus.CounterOpts{Name: prefix + "panics_total", Help: "Panics while a connection was served. Each ended one connection."}),
 		localFaults: counter("local_faults_total", "Times that the resolver's own machine kept it from accepting or making a connection, by what was missing.", []string{"kind"}),
+		refused:     counter("connections_refused_total", "Connections of clients that were reset because a limit was reached, by which.", []string{"reason"}),
+		conflicts:   prometheus.NewGauge(prometheus.GaugeOpts{Name: prefix + "proxy_port_conflicts", Help: "Claims of ElastiServices on proxy ports that an earlier one has. Anything but 0 is a fault of the server, or an attack."}),
 	}
 	for _, kind := range localfault.Kinds() {
 		m.localFaults.WithLabelValues(string(kind))
 	}
+	for _, refusal := range Refusals() {
+		m.refused.WithLabelValues(string(refusal))
+	}
 	for _, collector := range []prometheus.Collector{
-		m.held, m.hold, m.coldStart, m.ended, m.bytes, m.wakeCalls, m.wake, m.services, m.panics, m.localFaults,
+		m.held, m.hold, m.coldStart, m.ended, m.bytes, m.wakeCalls, m.wake, m.services, m.panics, m.localFaults, m.refused, m.conflicts,
 		gauge("listeners", "Proxy ports that are open.", func() float64 { return float64(process.Listeners()) }),
 		gauge("connections", "Connections of clients that are open.", func() float64 { return float64(process.Connections()) }),
+		gauge("connections_limit", "Connections of clients that may be open now.", func() float64 { return float64(process.ConnectionLimit()) }),
+		prometheus.NewCounterFunc(prometheus.CounterOpts{Name: prefix + "access_log_dropped_total", Help: "Lines of the access log that were dropped because standard output was not read or failed."},
+			func() float64 { return float64(process.AccessLogDropped()) }),
 		gauge("held_bytes", "Bytes that are counted for what is held.", func() float64 { return float64(process.HeldBytes()) }),
 	} {
 		if err := registerer.Register(collector); err != nil {
@@ -119,3 +152,11 @@ func (m *Metrics) Panicked() { m.panics.Inc() }
 func (m *Metrics) LocalFault(fault *localfault.Error) {
 	m.localFaults.WithLabelValues(string(fault.Kind)).Inc()
 }
+
+// ConnectionRefused counts a connection that was refused.
+func (m *Metrics) ConnectionRefused(refusal Refusal) {
+	m.refused.WithLabelValues(string(refusal)).Inc()
+}
+
+// PortConflicts tells how many claims on proxy ports stand back.
+func (m *Metrics) PortConflicts(count int) { m.conflicts.Set(float64(count)) }

@@ -38,6 +38,9 @@ func (process) Listeners() int   { return 3 }
 func (process) Connections() int { return 4 }
 func (process) HeldBytes() int64 { return 5 }
 
+func (process) ConnectionLimit() int    { return 8 }
+func (process) AccessLogDropped() int64 { return 9 }
+
 type queue struct{}
 
 func (queue) Held() int     { return 6 }
@@ -76,6 +79,10 @@ func TestServiceMetrics(t *testing.T) {
 		`elasti_resolver_listeners 3`,
 		`elasti_resolver_connections 4`,
 		`elasti_resolver_held_bytes 5`,
+		`elasti_resolver_connections_limit 8`,
+		`elasti_resolver_access_log_dropped_total 9`,
+		`elasti_resolver_connections_refused_total{reason="service_limit"} 0`,
+		`elasti_resolver_local_faults_total{kind="descriptors"} 0`,
 		`elasti_resolver_queued_count{namespace="shop",source="cart"} 6`,
 		`elasti_resolver_in_flight{namespace="shop",service="cart"} 7`,
 		`elasti_resolver_held_total{namespace="shop",outcome="released",service="cart"} 1`,

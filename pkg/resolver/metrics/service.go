@@ -93,8 +93,6 @@ func (s *Service) WakeCalled(took time.Duration, err error) {
 
 // Ended counts a request or connection that has ended.
 func (s *Service) Ended(record *accesslog.Record) {
-	key := endedKey{record.Protocol, record.Outcome}
-	counterOf(s, &s.ended, s.metrics.ended, key, string(key.protocol), string(key.outcome)).Inc()
 	if record.BytesIn > 0 {
 		counterOf(s, &s.bytesIn, s.metrics.bytes, struct{}{}, "in").Add(float64(record.BytesIn))
 	}
@@ -104,6 +102,9 @@ func (s *Service) Ended(record *accesslog.Record) {
 	if record.Held {
 		s.wasHeld(record)
 	}
+	// The last: whoever sees it counted sees all the rest.
+	key := endedKey{record.Protocol, record.Outcome}
+	counterOf(s, &s.ended, s.metrics.ended, key, string(key.protocol), string(key.outcome)).Inc()
 }
 
 func (s *Service) countHeld(outcome localreply.HeldOutcome) {

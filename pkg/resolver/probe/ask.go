@@ -67,7 +67,7 @@ func join(address netip.Addr, port int32) netip.AddrPort {
 
 func askTCP(ctx context.Context, address netip.Addr, action *v1alpha1.TCPSocketAction) error {
 	var dialer net.Dialer
-	conn, err := dialer.DialTCP(ctx, "tcp", netip.AddrPort{}, join(address, action.Port))
+	conn, err := dialer.DialContext(ctx, "tcp", join(address, action.Port).String())
 	if err != nil {
 		return err
 	}

@@ -17,6 +17,7 @@ limitations under the License.
 package resolvertest
 
 import (
+	"context"
 	"net"
 	"net/http"
 	"net/netip"
@@ -43,13 +44,14 @@ func Pods(addresses ...string) []endpoint.Description {
 
 // Listen accepts connections, hands each to serve in a goroutine of its own,
 // closes it when serve returns, and returns the address. The end of the test
-// waits for serve to return.
+// closes what is open and waits for serve to return.
 func Listen(t testing.TB, serve func(*net.TCPConn)) string {
 	t.Helper()
 	listener, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
+	ended, end := context.WithCancel(context.Background())
 	var running sync.WaitGroup
 	running.Go(func() {
 		for {
@@ -59,12 +61,15 @@ func Listen(t testing.TB, serve func(*net.TCPConn)) string {
 			}
 			running.Go(func() {
 				defer conn.Close()
+				stop := context.AfterFunc(ended, func() { conn.Close() })
+				defer stop()
 				serve(conn.(*net.TCPConn))
 			})
 		}
 	})
 	t.Cleanup(func() {
 		listener.Close()
+		end()
 		running.Wait()
 	})
 	return listener.Addr().String()

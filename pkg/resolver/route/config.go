@@ -70,26 +70,26 @@ func activityOf(object *v1alpha1.ElastiService) resolveractivity.Policy {
 	}
 }
 
-// portsOfService returns the ports of an ElastiService by Service port.
-func portsOfService(object *v1alpha1.ElastiService) map[int32]service.Port {
-	ports := make(map[int32]service.Port, len(object.Status.ProxyPorts))
+// portsOfService returns the ports of an ElastiService that have a proxy port.
+func portsOfService(object *v1alpha1.ElastiService) []service.Port {
+	ports := make([]service.Port, 0, len(object.Status.ProxyPorts))
 	for _, port := range object.Status.ProxyPorts {
 		if port.ProxyPort == 0 {
 			continue
 		}
-		ports[port.Port] = service.Port{
+		ports = append(ports, service.Port{
 			Number:      port.Port,
 			Name:        port.Name,
 			AppProtocol: port.AppProtocol,
 			ProxyPort:   port.ProxyPort,
-		}
+		})
 	}
 	return ports
 }
 
-// farewell is how the traffic of a service is treated that is not wanted any
+// draining is how the traffic of a service is treated that is not wanted any
 // more: clients are asked to reconnect, and end up where they should.
-func farewell(config service.Config) *service.Config {
+func draining(config service.Config) *service.Config {
 	config.Mode, config.Always = v1alpha1.ModeServe, false
 	config.Activity = resolveractivity.Policy{}
 	return &config

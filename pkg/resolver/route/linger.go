@@ -17,8 +17,6 @@ limitations under the License.
 package route
 
 import (
-	"slices"
-
 	"k8s.io/apimachinery/pkg/types"
 )
 
@@ -29,44 +27,32 @@ func (t *Table) retire(key types.NamespacedName) {
 		return
 	}
 	delete(t.entries, key)
-	leaving := retiree{service: kept.service, gone: true}
-	for _, port := range kept.open {
-		leaving.ports = append(leaving.ports, port)
-	}
-	kept.service.Apply(farewell(*kept.service.Config()))
-	t.linger(key, leaving)
+	kept.service.Apply(draining(*kept.service.Config()))
+	// Nothing is opened for what wants nothing.
+	_ = t.ports.set(kept.service, nil)
+	t.retired = append(t.retired, retiree{service: kept.service, until: t.options.Clock.Now().Add(t.options.Linger)})
 }
 
-// linger has a retiree end after a while.
-func (t *Table) linger(key types.NamespacedName, leaving retiree) {
-	leaving.until = t.options.Clock.Now().Add(t.options.Linger)
-	t.retired[key] = append(t.retired[key], leaving)
-	t.queue.AddAfter(key, t.options.Linger)
-}
-
-// expire ends what has lingered long enough under a key.
-func (t *Table) expire(key types.NamespacedName) {
+// expire ends what has lingered long enough, and comes back for the rest.
+func (t *Table) expire() {
+	t.ports.expire()
 	now := t.options.Clock.Now()
-	left := slices.DeleteFunc(t.retired[key], func(leaving retiree) bool {
-		if now.Before(leaving.until) {
-			return false
-		}
-		t.end(leaving)
-		return true
-	})
-	if len(left) == 0 {
-		delete(t.retired, key)
-		return
+	for len(t.retired) > 0 && !now.Before(t.retired[0].until) {
+		t.retired[0].service.Close()
+		t.retired = t.retired[1:]
 	}
-	t.retired[key] = left
+	t.scheduleExpiry()
 }
 
-func (t *Table) end(leaving retiree) {
-	for _, port := range leaving.ports {
-		t.options.Listeners.ClosePort(leaving.service, port)
+// scheduleExpiry has the next that lingers ended in time. There is one timer,
+// whatever changed.
+func (t *Table) scheduleExpiry() {
+	next := t.ports.next()
+	if len(t.retired) > 0 && (next.IsZero() || t.retired[0].until.Before(next)) {
+		next = t.retired[0].until
 	}
-	if leaving.gone {
-		leaving.service.Close()
+	if !next.IsZero() {
+		t.queue.AddAfter(expiry, max(0, next.Sub(t.options.Clock.Now())))
 	}
 }
 
@@ -75,10 +61,9 @@ func (t *Table) closeAll() {
 	for key := range t.entries {
 		t.retire(key)
 	}
-	for key, all := range t.retired {
-		for _, leaving := range all {
-			t.end(leaving)
-		}
-		delete(t.retired, key)
+	t.ports.closeAll()
+	for _, leaving := range t.retired {
+		leaving.service.Close()
 	}
+	t.retired = nil
 }

@@ -21,9 +21,11 @@ limitations under the License.
 package route
 
 import (
+	"cmp"
 	"context"
-	"errors"
 	"fmt"
+	"slices"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -55,16 +57,6 @@ const (
 	lastRetry  = 5 * time.Second
 )
 
-// Listeners opens and closes ports.
-type Listeners interface {
-	// OpenPort makes connections to a proxy port belong to a port of a service,
-	// also when they belonged to another until now.
-	OpenPort(svc *service.Service, port service.Port) error
-	// ClosePort ends that, unless they belong to another by now. Connections that
-	// were accepted go on.
-	ClosePort(svc *service.Service, port service.Port)
-}
-
 // Options are what a Table is made of.
 type Options struct {
 	// ElastiServices and EndpointSlices are informers that the caller starts
@@ -77,6 +69,13 @@ type Options struct {
 	// connections, and sending them to the pods that were last known: it takes
 	// the data plane of the cluster that long to send them elsewhere.
 	Linger time.Duration
+	// SharedPort is the proxy port that several services share. 0: none.
+	SharedPort int32
+	// Conflicts is told how many claims on proxy ports stand back because an
+	// earlier one has the port. Optional.
+	Conflicts func(int)
+	// Logger is the base of log lines.
+	Logger klog.Logger
 	// Clock defaults to the real one.
 	Clock clock.WithTicker
 	// NewService makes the Service of an ElastiService.
@@ -96,7 +95,10 @@ type Table struct {
 
 	// Owned by Run.
 	entries map[types.NamespacedName]*entry
-	retired map[types.NamespacedName][]retiree
+	ports   *ports
+	// retired are the services that are not wanted any more, in the order in which
+	// they end.
+	retired []retiree
 }
 
 // entry is what is kept for one ElastiService.
@@ -105,19 +107,18 @@ type entry struct {
 	service *service.Service
 	// generation is that of the spec that was compiled.
 	generation int64
-	// open are the ports that are listened on, by Service port.
-	open map[int32]service.Port
 }
 
-// retiree is a service, or some of its ports, that is not wanted any more and
-// lingers.
+// retiree is a service that is not wanted any more, and lingers as long as its
+// ports do.
 type retiree struct {
 	service *service.Service
-	ports   []service.Port
-	// gone is true when the service as a whole is not wanted.
-	gone  bool
-	until time.Time
+	until   time.Time
 }
+
+// expiry is the key in the queue that stands for the end of what lingers. There
+// is no ElastiService without a name.
+var expiry = types.NamespacedName{}
 
 // New returns a Table. It fails when the informers were started before.
 func New(options Options) (*Table, error) {
@@ -133,7 +134,7 @@ func New(options Options) (*Table, error) {
 			workqueue.NewTypedItemExponentialFailureRateLimiter[types.NamespacedName](firstRetry, lastRetry),
 			workqueue.TypedRateLimitingQueueConfig[types.NamespacedName]{Clock: options.Clock}),
 		entries: map[types.NamespacedName]*entry{},
-		retired: map[types.NamespacedName][]retiree{},
+		ports:   newPorts(&options),
 	}
 	if err := t.observe(options.ElastiServices.Informer(), privateServiceOfObject, t.objectChanged); err != nil {
 		return nil, fmt.Errorf("observing ElastiServices: %w", err)
@@ -222,6 +223,11 @@ func (t *Table) Run(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("listing ElastiServices: %w", err)
 	}
+	// Of two claims on a port, that of the older ElastiService is the first.
+	slices.SortFunc(initial, func(a, b *v1alpha1.ElastiService) int {
+		return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time),
+			strings.Compare(a.Namespace, b.Namespace), strings.Compare(a.Name, b.Name))
+	})
 	// incomplete are those of the initial ones some ports of which are not open.
 	incomplete := sets.New[types.NamespacedName]()
 	for _, es := range initial {
@@ -256,7 +262,11 @@ func (t *Table) readyWithout(ctx context.Context, incomplete sets.Set[types.Name
 // process makes what is kept for one ElastiService true, or has that tried
 // again. It reports whether it is.
 func (t *Table) process(ctx context.Context, key types.NamespacedName) bool {
-	t.expire(key)
+	if key == expiry {
+		t.expire()
+		return true
+	}
+	defer t.scheduleExpiry()
 	if err := t.sync(ctx, key); err != nil {
 		klog.FromContext(ctx).Error(err, "Cannot serve all ports of an ElastiService, will try again", "elastiservice", key)
 		t.queue.AddRateLimited(key)
@@ -286,7 +296,7 @@ func (t *Table) sync(ctx context.Context, key types.NamespacedName) error {
 		// stay.
 		kept.service.SetPods(pods)
 	}
-	return t.listen(key, kept, portsOfService(object))
+	return t.ports.set(kept.service, portsOfService(object))
 }
 
 // keep makes the entry of an ElastiService, or brings it up to date.
@@ -309,7 +319,6 @@ func (t *Table) keep(ctx context.Context, key types.NamespacedName, object *v1al
 		kept = &entry{
 			uid:     object.UID,
 			service: t.options.NewService(key.Namespace, key.Name, object.Spec.Service, config),
-			open:    map[int32]service.Port{},
 		}
 		t.entries[key] = kept
 	} else {
@@ -332,30 +341,4 @@ func (t *Table) endpointSlices(object *v1alpha1.ElastiService) ([]*discoveryv1.E
 		endpointSlices = append(endpointSlices, item.(*discoveryv1.EndpointSlice))
 	}
 	return endpointSlices, nil
-}
-
-// listen opens the ports that are wanted, and lets those that are not linger.
-func (t *Table) listen(key types.NamespacedName, kept *entry, wanted map[int32]service.Port) error {
-	var failed []error
-	for number, port := range wanted {
-		if kept.open[number] == port {
-			continue
-		}
-		if before, open := kept.open[number]; open {
-			t.linger(key, retiree{service: kept.service, ports: []service.Port{before}})
-			delete(kept.open, number)
-		}
-		if err := t.options.Listeners.OpenPort(kept.service, port); err != nil {
-			failed = append(failed, err)
-			continue
-		}
-		kept.open[number] = port
-	}
-	for number, port := range kept.open {
-		if _, still := wanted[number]; !still {
-			t.linger(key, retiree{service: kept.service, ports: []service.Port{port}})
-			delete(kept.open, number)
-		}
-	}
-	return errors.Join(failed...)
 }

@@ -67,8 +67,8 @@ type Port struct {
 	ProxyPort int32
 }
 
-// Attendant makes pods appear and be found ready while something is held.
-type Attendant interface {
+// Worker makes pods appear and be found ready while something is held.
+type Worker interface {
 	// Run ends with ctx. Changed has a value when it should look again.
 	Run(ctx context.Context, changed <-chan struct{})
 }
@@ -94,8 +94,8 @@ type Options struct {
 	Closed func()
 	// Traffic counts the requests and connections. Close ends it. Optional.
 	Traffic *activity.Tracker
-	// Attendants returns what runs while something is held for the service.
-	Attendants func(*Service) []Attendant
+	// Workers returns what runs while something is held for the service.
+	Workers func(*Service) []Worker
 }
 
 // Service is the traffic and the pods of one ElastiService. It is safe for
@@ -104,15 +104,15 @@ type Service struct {
 	// Namespace and Name name the ElastiService, PublicService its Service.
 	Namespace, Name, PublicService string
 
-	queue      *hold.Queue
-	traffic    *activity.Tracker
-	config     atomic.Pointer[Config]
-	leftSince  atomic.Pointer[time.Time]
-	attendants []Attendant
-	finish     func(*accesslog.Record)
-	closed     func()
-	logger     klog.Logger
-	nudge      nudge
+	queue     *hold.Queue
+	traffic   *activity.Tracker
+	config    atomic.Pointer[Config]
+	leftSince atomic.Pointer[time.Time]
+	workers   []Worker
+	finish    func(*accesslog.Record)
+	closed    func()
+	logger    klog.Logger
+	keepAwake keepAwake
 }
 
 // New returns a Service. Close ends it.
@@ -134,10 +134,10 @@ func New(options Options) *Service {
 		Limits: options.Config.Limits,
 		Budget: options.Budget,
 		Dialer: options.Dialer,
-		Attend: s.attend,
+		Work:   s.work,
 	})
-	if options.Attendants != nil {
-		s.attendants = options.Attendants(s)
+	if options.Workers != nil {
+		s.workers = options.Workers(s)
 	}
 	return s
 }
@@ -204,7 +204,7 @@ func (s *Service) SetPods(pods []endpoint.Description) {
 // Close ends the wait of what is held, and returns when nothing runs for the
 // service any more but what was released before.
 func (s *Service) Close() {
-	s.nudge.stop()
+	s.keepAwake.stop()
 	s.traffic.Close()
 	s.queue.Close()
 	if s.closed != nil {
@@ -215,10 +215,10 @@ func (s *Service) Close() {
 // KeepAwake wakes the target, and lets it stay awake, for a time from now on as
 // if something was held that long.
 func (s *Service) KeepAwake(period time.Duration) {
-	s.nudge.extend(s.queue, period)
+	s.keepAwake.extend(s.queue, period)
 }
 
-// attend runs the attendants for as long as ctx lasts.
-func (s *Service) attend(ctx context.Context) {
-	attend(klog.NewContext(ctx, s.logger), s.attendants, s.queue.Changed())
+// work runs the workers for as long as ctx lasts.
+func (s *Service) work(ctx context.Context) {
+	runAll(klog.NewContext(ctx, s.logger), s.workers, s.queue.Changed())
 }

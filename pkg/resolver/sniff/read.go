@@ -38,6 +38,8 @@ type Timeouts struct {
 	Silence time.Duration
 	// Head is how long a client that began an HTTP request may take to go on.
 	Head time.Duration
+	// Idle is how long a client that speaks HTTP may say nothing. 0: as Head.
+	Idle time.Duration
 }
 
 // Read reads from a new connection until its protocol is known, and returns
@@ -59,7 +61,10 @@ func Read(conn net.Conn, data []byte, expectation Expectation, timeouts Timeouts
 	started := time.Now()
 	for {
 		patience := timeouts.Silence
-		if expectation == AnyHTTP || LooksLikeHTTP(data) {
+		switch {
+		case expectation == AnyHTTP && len(data) == 0 && timeouts.Idle > 0:
+			patience = timeouts.Idle
+		case expectation == AnyHTTP || LooksLikeHTTP(data):
 			patience = timeouts.Head
 		}
 		if err := conn.SetReadDeadline(started.Add(patience)); err != nil {
@@ -69,6 +74,10 @@ func Read(conn net.Conn, data []byte, expectation Expectation, timeouts Timeouts
 			data = append(make([]byte, 0, min(limit, 2*len(data))), data...)
 		}
 		n, err := conn.Read(data[len(data):cap(data)])
+		if len(data) == 0 && n > 0 {
+			// From now on it has begun.
+			started = time.Now()
+		}
 		data = data[:len(data)+n]
 		protocol := Detect(data)
 		if protocol == Stream && expectation == AnyHTTP {

@@ -48,12 +48,43 @@ const (
 	NoHTTP
 )
 
+// Greeting is who speaks first on a connection that is not HTTP.
+type Greeting int
+
+const (
+	// EitherGreets: a client that is silent may wait for the server to speak.
+	EitherGreets Greeting = iota
+	// ClientGreets: a client that is silent does not want anything yet.
+	ClientGreets
+	// ServerGreets: a client wants the server to speak as soon as it connects.
+	ServerGreets
+)
+
+// ServerFirst is the appProtocol of a port whose clients wake a sleeping target as
+// soon as they connect, without a word.
+const ServerFirst = "elasti.truefoundry.com/server-first"
+
+// Greets returns what an appProtocol says about who speaks first. Protocols in
+// which the server does are not told from unknown ones: health checks connect to
+// them too.
+func Greets(appProtocol string) Greeting {
+	switch strings.ToLower(appProtocol) {
+	case ServerFirst:
+		return ServerGreets
+	case "https", "tls", "wss", "kubernetes.io/wss", "grpcs",
+		"redis", "postgres", "postgresql", "mongo", "mongodb", "amqp", "amqps",
+		"kafka", "mqtt", "ldap", "ldaps":
+		return ClientGreets
+	}
+	return EitherGreets
+}
+
 // Expect returns what an appProtocol says. One that is not known says nothing.
 func Expect(appProtocol string) Expectation {
 	switch strings.ToLower(appProtocol) {
 	case "http", "h2c", "http2", "grpc", "kubernetes.io/h2c", "kubernetes.io/ws":
 		return AnyHTTP
-	case "https", "tls", "wss", "kubernetes.io/wss", "grpcs", "tcp",
+	case ServerFirst, "https", "tls", "wss", "kubernetes.io/wss", "grpcs", "tcp",
 		"redis", "postgres", "postgresql", "mysql", "mongo", "mongodb", "amqp", "amqps",
 		"kafka", "nats", "mqtt", "ldap", "ldaps", "smtp", "imap", "pop3", "ssh", "ftp":
 		return NoHTTP

@@ -19,6 +19,7 @@ package socket
 import (
 	"fmt"
 	"syscall"
+	"time"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -140,19 +141,52 @@ func happened(fd uintptr, events int16) bool {
 	}
 }
 
+// Unacknowledged is what the kernel knows of bytes that a peer has not
+// acknowledged.
+type Unacknowledged struct {
+	// Outstanding is true when the peer has something to acknowledge: bytes, or a
+	// question whether it has room for more.
+	Outstanding bool
+	// Repeated is how often that was sent again since the peer last acknowledged
+	// anything.
+	Repeated int
+	// SinceAcknowledged is how long ago the peer last acknowledged anything.
+	SinceAcknowledged time.Duration
+}
+
+// AskUnacknowledged returns what a peer has not acknowledged.
+func AskUnacknowledged(raw syscall.RawConn) (Unacknowledged, error) {
+	info, err := tcpInfo(raw)
+	if err != nil {
+		return Unacknowledged{}, err
+	}
+	return Unacknowledged{
+		Outstanding:       info.Unacked > 0 || info.Probes > 0,
+		Repeated:          int(info.Retransmits) + int(info.Probes),
+		SinceAcknowledged: time.Duration(info.Last_ack_recv) * time.Millisecond,
+	}, nil
+}
+
+// Unsent returns how many bytes that were written the peer has not acknowledged.
+func Unsent(conn syscall.Conn) int { return queued(conn, unix.TIOCOUTQ) }
+
 // Unread returns how many bytes of the peer nobody has read yet.
-func Unread(conn syscall.Conn) int {
+func Unread(conn syscall.Conn) int { return queued(conn, unix.TIOCINQ) }
+
+// queued asks how much is in a queue of a socket. It is 0 when that cannot be
+// told.
+func queued(conn syscall.Conn, queue uint) int {
 	raw, err := conn.SyscallConn()
 	if err != nil {
 		return 0
 	}
-	unread := 0
+	bytes := 0
 	if err := raw.Control(func(fd uintptr) {
-		if n, err := unix.IoctlGetInt(int(fd), unix.TIOCINQ); err == nil {
-			unread = n
+		if n, err := unix.IoctlGetInt(int(fd), queue); err == nil {
+			bytes = n
 		}
 	}); err != nil {
 		return 0
 	}
-	return unread
+	return bytes
 }

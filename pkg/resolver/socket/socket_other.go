@@ -22,6 +22,7 @@ import (
 	"errors"
 	"os"
 	"syscall"
+	"time"
 )
 
 // WaitClosed blocks until the read deadline of conn passes: on this system a
@@ -53,6 +54,22 @@ func Acknowledged(syscall.RawConn) (uint64, error) { return 0, errors.ErrUnsuppo
 func broken(syscall.RawConn) bool { return false }
 
 func unresponsive(syscall.RawConn) bool { return false }
+
+// Unacknowledged is what the kernel knows of bytes that a peer has not
+// acknowledged.
+type Unacknowledged struct {
+	Outstanding       bool
+	Repeated          int
+	SinceAcknowledged time.Duration
+}
+
+// AskUnacknowledged cannot be told on this system.
+func AskUnacknowledged(syscall.RawConn) (Unacknowledged, error) {
+	return Unacknowledged{}, errors.ErrUnsupported
+}
+
+// Unsent cannot be told on this system.
+func Unsent(syscall.Conn) int { return 0 }
 
 // Unread cannot be told on this system.
 func Unread(syscall.Conn) int { return 0 }

@@ -25,38 +25,90 @@ import (
 
 	"github.com/truefoundry/elasti-apiserver/pkg/resolver/accesslog"
 	"github.com/truefoundry/elasti-apiserver/pkg/resolver/hold"
-	"github.com/truefoundry/elasti-apiserver/pkg/resolver/localfault"
 	"github.com/truefoundry/elasti-apiserver/pkg/resolver/localreply"
+	"github.com/truefoundry/elasti-apiserver/pkg/resolver/memory"
 	"github.com/truefoundry/elasti-apiserver/pkg/resolver/service"
+	"github.com/truefoundry/elasti-apiserver/pkg/resolver/sniff"
 	"github.com/truefoundry/elasti-apiserver/pkg/resolver/socket"
 )
 
-// heldOverhead is what a held connection keeps besides the bytes that were
-// read from it.
-const heldOverhead = 4 << 10
+const (
+	// heldOverhead is what a held connection keeps besides the bytes that were
+	// read from it.
+	heldOverhead = 4 << 10
+	// forwardedBytes is what a connection keeps while it is carried: the one to
+	// the pod, and two goroutines.
+	forwardedBytes = 6 << 10
+)
 
-// Serve serves one connection of a client to one port of a service, until it
-// ends, and closes it. The bytes of initial were already read from it. A
-// connection that cannot be given a pod is reset. Whoever wants it to end
-// sooner closes client.
+// Options are what a Server is made of.
+type Options struct {
+	// Greeting is how long a client of a sleeping target that may wait for the
+	// greeting of the server may say nothing before it wakes the target. 0: it
+	// wakes it at once.
+	Greeting time.Duration
+}
+
+// Server serves connections whose bytes it does not look at. It is safe for
+// concurrent use.
+type Server struct {
+	options Options
+}
+
+// New returns a Server.
+func New(options Options) *Server { return &Server{options: options} }
+
+// Destination is where a connection goes.
+type Destination struct {
+	// Service and Port are what it is for.
+	Service *service.Service
+	Port    service.Port
+	// Greets is who speaks first.
+	Greets sniff.Greeting
+	// Spoken is called when something was said on the connection, or it woke the
+	// target. Optional.
+	Spoken func()
+	// Other reports whether the first bytes of a client are of a protocol that
+	// others serve. Nil: they never are.
+	Other func(first []byte) bool
+}
+
+// Serve serves one connection of a client until it ends, and closes it. The
+// bytes of initial were already read from it. A connection that cannot be given
+// a pod is reset. Whoever wants it to end sooner closes client.
 //
 // A client that has said nothing yet may still speak before the pod does, and
-// foreign, which may be nil, tells whether its first bytes are of a protocol
-// that has better hands. Then Serve leaves the connection open and returns them.
-func Serve(ctx context.Context, client *net.TCPConn, initial []byte, svc *service.Service, port service.Port, foreign func([]byte) bool) []byte {
-	record := &accesslog.Record{
-		Namespace: svc.Namespace,
-		Service:   svc.PublicService,
-		Port:      port.Number,
-		Protocol:  accesslog.Stream,
-		Client:    client.RemoteAddr().String(),
-		Received:  time.Now(),
+// what it says may be of another protocol. Then Serve leaves the connection open
+// and returns those bytes.
+//
+// A connection on which neither side has said anything wakes nothing, is no use
+// of the target and takes no place of maxConcurrencyPerPod, but for a client that
+// may wait for a greeting of a sleeping target: it wakes it after a while.
+func (s *Server) Serve(ctx context.Context, client *net.TCPConn, initial []byte, to Destination) []byte {
+	waiting, err := socket.NewTCP(client)
+	if err != nil {
+		client.Close()
+		return nil
 	}
-	svc.Traffic().Begin()
-	defer svc.Traffic().End()
-	words, err := serve(ctx, client, initial, svc, port, foreign, record)
-	if words != nil {
-		return words
+	c := &conn{
+		server: s, client: client, waiting: waiting, initial: initial, to: to, began: time.Now(),
+		record: accesslog.Record{
+			Namespace: to.Service.Namespace,
+			Service:   to.Service.PublicService,
+			Port:      to.Port.Number,
+			Protocol:  accesslog.Stream,
+			Client:    client.RemoteAddr().String(),
+			Received:  time.Now(),
+		},
+		charge: to.Service.Memory().Charge(),
+	}
+	// They run after a panic too.
+	defer c.charge.Release()
+	defer c.release()
+	defer c.uncount()
+	other, err := c.serve(ctx)
+	if other {
+		return c.initial
 	}
 	if err != nil {
 		// Nothing can be said in a protocol that is not known; a reset is
@@ -64,118 +116,141 @@ func Serve(ctx context.Context, client *net.TCPConn, initial []byte, svc *servic
 		_ = client.SetLinger(0)
 	}
 	client.Close()
-	record.Ended = time.Now()
-	svc.Finish(record)
+	c.record.Ended = time.Now()
+	to.Service.Finish(&c.record)
 	return nil
 }
 
-func serve(ctx context.Context, client *net.TCPConn, initial []byte, svc *service.Service, port service.Port, foreign func([]byte) bool, record *accesslog.Record) (words []byte, err error) {
-	lease, pod, initial, err := connect(ctx, client, initial, svc, port, foreign, record)
-	switch {
-	case errors.Is(err, hold.ErrClientGone):
-		record.Outcome = accesslog.ClientGone
-		return nil, err
-	case err != nil:
-		record.Outcome, record.Reason = accesslog.Answered, string(localreply.ForError(svc, err).Reason)
-		return nil, err
-	case pod == nil:
-		return initial, nil
-	}
-	defer lease.Release()
-	defer pod.Close()
-	// When only the process wants to end, both sides must see it.
-	stop := context.AfterFunc(ctx, func() { client.Close(); pod.Close() })
-	defer stop()
+// conn is a connection of a client. It is owned by the goroutine that serves it.
+type conn struct {
+	server *Server
+	client *net.TCPConn
+	// waiting is the client while it waits for a pod.
+	waiting *socket.TCP
+	// initial is what the client has said that was not sent yet.
+	initial []byte
+	to      Destination
+	began   time.Time
+	record  accesslog.Record
+	charge  memory.Charge
 
-	var greeting []byte
-	if len(initial) == 0 && foreign != nil {
-		if initial, greeting, err = firstWords(client, pod); err != nil {
-			record.Outcome, record.Reason = accesslog.Failed, err.Error()
-			return nil, err
-		}
-		if len(greeting) == 0 && len(initial) > 0 && foreign(initial) {
-			return initial, nil
+	// pod and lease are set while there is a pod. Silent is what the lease is.
+	pod    *net.TCPConn
+	lease  hold.Lease
+	leased bool
+	silent bool
+	// counted is true while the connection counts as use of the target.
+	counted bool
+}
+
+// count makes the connection one that uses the target.
+func (c *conn) count() {
+	if !c.counted {
+		c.counted = true
+		c.to.Service.Traffic().Begin()
+		if c.to.Spoken != nil {
+			c.to.Spoken()
 		}
 	}
-	record.Outcome = accesslog.Forwarded
-	if err := exchange(client, pod, initial, greeting); err != nil {
-		record.Outcome, record.Reason = accesslog.Failed, err.Error()
-		return nil, err
+}
+
+func (c *conn) uncount() {
+	if c.counted {
+		c.counted = false
+		c.to.Service.Traffic().End()
 	}
-	record.BytesIn, record.BytesOut = Join(client, pod)
-	record.BytesIn += int64(len(initial))
-	record.BytesOut += int64(len(greeting))
-	return nil, nil
+}
+
+// release gives the pod up, if there is one.
+func (c *conn) release() {
+	if c.pod != nil {
+		c.pod.Close()
+		c.pod = nil
+	}
+	if c.leased {
+		c.leased = false
+		c.lease.Release()
+	}
+}
+
+// serve serves the connection. It reports whether that is up to another
+// protocol.
+func (c *conn) serve(ctx context.Context) (other bool, err error) {
+	if len(c.initial) == 0 {
+		if other, err = c.serveSilent(ctx); other || err != nil || c.record.Outcome != "" {
+			return other, err
+		}
+	}
+	if c.pod == nil {
+		c.count()
+		if err := c.connect(ctx, false); err != nil {
+			return false, c.failed(err)
+		}
+	}
+	return false, c.forward(ctx, nil)
+}
+
+// failed notes that there is no pod for the connection.
+func (c *conn) failed(err error) error {
+	if errors.Is(err, hold.ErrClientGone) {
+		c.record.Outcome = accesslog.ClientGone
+		if !c.counted {
+			c.record.Outcome = accesslog.Silent
+		}
+		return err
+	}
+	c.record.Outcome, c.record.Reason = accesslog.Answered, string(localreply.ForError(c.to.Service, err).Reason)
+	return err
+}
+
+// forward carries bytes between the client and the pod until the connection
+// ends; greeting is what was read from the pod already.
+func (c *conn) forward(ctx context.Context, greeting []byte) error {
+	c.record.Outcome = accesslog.Forwarded
+	// When only the process wants to end, both sides must see that.
+	stop := context.AfterFunc(ctx, func() {
+		for _, conn := range []*net.TCPConn{c.client, c.pod} {
+			_ = conn.SetLinger(0)
+			conn.Close()
+		}
+	})
+	defer stop()
+	if err := c.exchange(greeting); err != nil {
+		c.record.Outcome, c.record.Reason = accesslog.Failed, err.Error()
+		return err
+	}
+	c.initial = nil
+	joined := Join(c.client, c.pod)
+	c.record.BytesIn += joined.AToB
+	c.record.BytesOut += joined.BToA
+	switch {
+	case joined.BBroke != nil:
+		c.record.Outcome, c.record.Reason = accesslog.Failed, "the connection to the pod: "+joined.BBroke.Error()
+		return joined.BBroke
+	case joined.ABroke != nil && errors.Is(joined.ABroke, net.ErrClosed):
+		c.record.Outcome, c.record.Reason = accesslog.Failed, "the resolver closed the connection"
+		return joined.ABroke
+	case joined.ABroke != nil:
+		c.record.Outcome = accesslog.ClientGone
+		return joined.ABroke
+	case c.silent && joined.AToB+joined.BToA > 0:
+		// What was said came after one side had ended.
+		c.count()
+	case c.silent:
+		c.record.Outcome = accesslog.Silent
+	}
+	return nil
 }
 
 // exchange sends each side what was already read from the other.
-func exchange(client, pod *net.TCPConn, initial, greeting []byte) error {
-	if _, err := pod.Write(initial); err != nil {
+func (c *conn) exchange(greeting []byte) error {
+	if _, err := c.pod.Write(c.initial); err != nil {
 		return fmt.Errorf("sending to the pod: %w", err)
 	}
-	if _, err := client.Write(greeting); err != nil {
+	if _, err := c.client.Write(greeting); err != nil {
 		return fmt.Errorf("sending to the client: %w", err)
 	}
+	c.record.BytesIn += int64(len(c.initial))
+	c.record.BytesOut += int64(len(greeting))
 	return nil
-}
-
-// connect waits for a pod and connects to it. It returns what the client has
-// said by then, and no pod when that is foreign.
-func connect(ctx context.Context, client *net.TCPConn, initial []byte, svc *service.Service, port service.Port, foreign func([]byte) bool, record *accesslog.Record) (hold.Lease, *net.TCPConn, []byte, error) {
-	lease, ok := svc.Queue().TryTake(port.Name)
-	again := false
-	for {
-		if !ok {
-			var err error
-			lease, err = wait(client, initial, foreign != nil, svc, port, record, again)
-			if errors.Is(err, hold.ErrSpoke) {
-				if initial = readOnce(client); len(initial) == 0 {
-					return hold.Lease{}, nil, nil, hold.ErrClientGone
-				}
-				if foreign(initial) {
-					return hold.Lease{}, nil, initial, nil
-				}
-				again = true
-				continue
-			}
-			if err != nil {
-				return hold.Lease{}, nil, initial, err
-			}
-		}
-		record.Released = time.Now()
-		record.Pod = lease.Pod.Name
-		pod, err := lease.Dial(ctx)
-		if err == nil {
-			return lease, pod, initial, nil
-		}
-		if localfault.Of(err) != nil {
-			lease.Release()
-			return hold.Lease{}, nil, initial, err
-		}
-		lease.Refuse()
-		ok, again = false, true
-	}
-}
-
-// wait waits in line. With sniffed, the first words of a client that has said
-// nothing end it: only then is it known whether they are foreign.
-func wait(client *net.TCPConn, initial []byte, sniffed bool, svc *service.Service, port service.Port, record *accesslog.Record, again bool) (hold.Lease, error) {
-	record.Held = true
-	conn, err := socket.NewTCP(client)
-	if err != nil {
-		return hold.Lease{}, hold.ErrClientGone
-	}
-	waiter := hold.ConnWaiter{
-		Conn:     conn,
-		Port:     port.Name,
-		Bytes:    heldOverhead + int64(cap(initial)),
-		Deadline: record.Received.Add(svc.Config().HoldTimeout),
-		// A client that has sent something and finished wants an answer; one
-		// that has sent nothing is gone.
-		HalfCloses:  func() bool { return len(initial) > 0 || conn.Unread() > 0 },
-		UntilSpoken: sniffed && len(initial) == 0,
-	}
-	lease, cold, err := waiter.Wait(svc.Queue(), again)
-	record.WakeAnswered, record.EndpointReady = cold.WakeAnswered, cold.EndpointReady
-	return lease, err
 }

@@ -22,143 +22,112 @@ import (
 	"errors"
 	"io"
 	"net"
-	"net/netip"
 	"sync"
 	"syscall"
 	"testing"
 	"time"
 
 	"go.uber.org/goleak"
-	"k8s.io/klog/v2"
 
-	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti/v1alpha1"
 	"github.com/truefoundry/elasti-apiserver/pkg/resolver/accesslog"
-	"github.com/truefoundry/elasti-apiserver/pkg/resolver/endpoint"
-	"github.com/truefoundry/elasti-apiserver/pkg/resolver/hold"
-	"github.com/truefoundry/elasti-apiserver/pkg/resolver/memory"
+	"github.com/truefoundry/elasti-apiserver/pkg/resolver/resolvertest"
 	"github.com/truefoundry/elasti-apiserver/pkg/resolver/service"
+	"github.com/truefoundry/elasti-apiserver/pkg/resolver/sniff"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // fixture serves one service, on loopback.
 type fixture struct {
-	t       *testing.T
-	service *service.Service
-	address string
-	records chan accesslog.Record
+	*resolvertest.Fixture
+	t *testing.T
 	// handedBack has what Serve returned for each connection.
 	handedBack chan string
 }
 
-func newFixture(t *testing.T, initial string, change func(*service.Config)) *fixture {
+// tuning is what a test sets of how connections are served.
+type tuning struct {
+	// initial is what was read of each connection before it is served.
+	initial  string
+	change   func(*service.Config)
+	greeting time.Duration
+	greets   sniff.Greeting
+}
+
+func newFixture(t *testing.T, tuned tuning) *fixture {
 	t.Helper()
-	config := &service.Config{Mode: v1alpha1.ModeProxy, HoldTimeout: time.Minute, Limits: hold.Limits{MaxPending: 10}}
-	if change != nil {
-		change(config)
-	}
-	f := &fixture{t: t, records: make(chan accesslog.Record, 100), handedBack: make(chan string, 100)}
-	f.service = service.New(service.Options{
-		Namespace: "shop", Name: "db", PublicService: "db", Config: config,
-		Budget: memory.NewBudget(memory.Limits{Process: 1 << 30}), Logger: klog.Background(),
-		Finish: func(record *accesslog.Record) { f.records <- *record },
-	})
-	ctx, cancel := context.WithCancel(context.Background())
-	f.address = listen(t, func(conn *net.TCPConn) {
-		stop := context.AfterFunc(ctx, func() { conn.Close() })
-		defer stop()
-		f.handedBack <- string(Serve(ctx, conn, []byte(initial), f.service, service.Port{Number: 5432}, func(words []byte) bool {
-			return bytes.HasPrefix(words, []byte("GET "))
+	f := &fixture{Fixture: resolvertest.New(t, tuned.change), t: t, handedBack: make(chan string, 100)}
+	server := New(Options{Greeting: tuned.greeting})
+	f.Serve(func(ctx context.Context, conn *net.TCPConn) {
+		f.handedBack <- string(server.Serve(ctx, conn, []byte(tuned.initial), Destination{
+			Service: f.Service, Port: service.Port{Number: 5432}, Greets: tuned.greets,
+			Other: func(first []byte) bool { return bytes.HasPrefix(first, []byte("GET ")) },
 		}))
-	})
-	t.Cleanup(func() {
-		f.service.Close()
-		cancel()
 	})
 	return f
 }
 
-// listen hands connections to serve, which owns them.
-func listen(t *testing.T, serve func(*net.TCPConn)) string {
+// silent waits until so many silent connections wait for a pod and are with one.
+func (f *fixture) silent(waiting, leased int) {
+	f.t.Helper()
+	resolvertest.Eventually(f.t, func() bool {
+		w, l := f.Service.Queue().Silent()
+		return w == waiting && l == leased
+	})
+}
+
+func send(t *testing.T, conn net.Conn, text string) {
 	t.Helper()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
+	if _, err := io.WriteString(conn, text); err != nil {
 		t.Fatal(err)
 	}
-	var running sync.WaitGroup
-	running.Go(func() {
-		for {
-			conn, err := listener.Accept()
-			if err != nil {
-				return
-			}
-			running.Go(func() {
-				defer conn.Close()
-				serve(conn.(*net.TCPConn))
-			})
-		}
-	})
-	t.Cleanup(func() {
-		listener.Close()
-		running.Wait()
-	})
-	return listener.Addr().String()
 }
 
-func (f *fixture) pod(address string) {
-	at := netip.MustParseAddrPort(address)
-	f.service.SetPods([]endpoint.Description{{
-		ID: address, Addresses: []netip.Addr{at.Addr()}, Ports: map[string]uint16{"": at.Port()}, Ready: true,
-	}})
+func expect(t *testing.T, conn net.Conn, want string) {
+	t.Helper()
+	got := make([]byte, len(want))
+	if n, err := io.ReadFull(conn, got); err != nil || string(got) != want {
+		t.Fatalf("read %q (%v), want %q", got[:n], err, want)
+	}
 }
 
-func (f *fixture) client() *net.TCPConn {
-	f.t.Helper()
-	conn, err := net.Dial("tcp", f.address)
-	if err != nil {
-		f.t.Fatal(err)
+// expectReset reads a text and then the end of the connection, which must be a
+// reset.
+func expectReset(t *testing.T, conn net.Conn, want string) {
+	t.Helper()
+	got, err := io.ReadAll(conn)
+	if string(got) != want || !errors.Is(err, syscall.ECONNRESET) {
+		t.Errorf("read %d bytes and %v, want %d and a reset", len(got), err, len(want))
 	}
-	f.t.Cleanup(func() { conn.Close() })
-	if err := conn.SetDeadline(time.Now().Add(20 * time.Second)); err != nil {
-		f.t.Fatal(err)
-	}
-	return conn.(*net.TCPConn)
 }
 
-func (f *fixture) held(n int) {
-	f.t.Helper()
-	deadline := time.NewTimer(10 * time.Second)
-	defer deadline.Stop()
-	tick := time.NewTicker(time.Millisecond)
-	defer tick.Stop()
-	for f.service.Queue().Held() != n {
-		select {
-		case <-tick.C:
-		case <-deadline.C:
-			f.t.Fatalf("%d are held, want %d", f.service.Queue().Held(), n)
-		}
-	}
+func reset(conn *net.TCPConn) {
+	_ = conn.SetLinger(0)
+	conn.Close()
+}
+
+// echo is a pod that sends back what it gets.
+func echo(conn *net.TCPConn) {
+	_, _ = io.Copy(conn, conn)
+	_ = conn.CloseWrite()
 }
 
 func TestServerSpeaksFirst(t *testing.T) {
-	f := newFixture(t, "", nil)
-	conn := f.client()
-	f.held(1)
-	f.pod(listen(t, func(conn *net.TCPConn) {
+	f := newFixture(t, tuning{})
+	conn := f.Client()
+	f.Held(1)
+	f.Pods(resolvertest.Listen(t, func(conn *net.TCPConn) {
 		_, _ = io.WriteString(conn, "220 ready\r\n")
 		got, _ := io.ReadAll(conn)
 		_, _ = io.WriteString(conn, "you said "+string(got))
 	}))
-	greeting := make([]byte, len("220 ready\r\n"))
-	if _, err := io.ReadFull(conn, greeting); err != nil || string(greeting) != "220 ready\r\n" {
-		t.Fatalf("got %q, %v", greeting, err)
-	}
-	_, _ = io.WriteString(conn, "QUIT")
+	expect(t, conn, "220 ready\r\n")
+	send(t, conn, "QUIT")
 	_ = conn.CloseWrite()
 	if rest, err := io.ReadAll(conn); err != nil || string(rest) != "you said QUIT" {
 		t.Fatalf("got %q, %v", rest, err)
 	}
-	if record := <-f.records; record.Outcome != accesslog.Forwarded || !record.Held || record.BytesIn != 4 || record.BytesOut != int64(len("220 ready\r\nyou said QUIT")) {
+	if record := f.Record(1); record.Outcome != accesslog.Forwarded || !record.Held || record.BytesIn != 4 || record.BytesOut != int64(len("220 ready\r\nyou said QUIT")) {
 		t.Errorf("the record is %+v", record)
 	}
 }
@@ -166,12 +135,12 @@ func TestServerSpeaksFirst(t *testing.T) {
 // A client that says all it has to say while it is held, and finishes, still
 // gets its answer; bytes that were read to find out what it speaks come first.
 func TestHalfCloseWhileHeld(t *testing.T) {
-	f := newFixture(t, "first ", nil)
-	conn := f.client()
-	_, _ = io.WriteString(conn, "second")
+	f := newFixture(t, tuning{initial: "first "})
+	conn := f.Client()
+	send(t, conn, "second")
 	_ = conn.CloseWrite()
-	f.held(1)
-	f.pod(listen(t, func(conn *net.TCPConn) {
+	f.Held(1)
+	f.Pods(resolvertest.Listen(t, func(conn *net.TCPConn) {
 		got, _ := io.ReadAll(conn)
 		_, _ = io.WriteString(conn, "you said "+string(got))
 	}))
@@ -181,66 +150,61 @@ func TestHalfCloseWhileHeld(t *testing.T) {
 }
 
 func TestPodFinishesFirst(t *testing.T) {
-	f := newFixture(t, "", nil)
+	f := newFixture(t, tuning{})
 	podGot := make(chan string, 1)
-	f.pod(listen(t, func(conn *net.TCPConn) {
+	f.Pods(resolvertest.Listen(t, func(conn *net.TCPConn) {
 		_, _ = io.WriteString(conn, "all of it")
 		_ = conn.CloseWrite()
 		got, _ := io.ReadAll(conn)
 		podGot <- string(got)
 	}))
-	conn := f.client()
+	conn := f.Client()
 	if got, err := io.ReadAll(conn); err != nil || string(got) != "all of it" {
 		t.Fatalf("got %q, %v", got, err)
 	}
-	_, _ = io.WriteString(conn, "thanks")
+	send(t, conn, "thanks")
 	conn.Close()
 	if got := <-podGot; got != "thanks" {
 		t.Errorf("the pod got %q", got)
 	}
 }
 
+// Whether the kernel moves the bytes or they are copied, all arrive.
 func TestLargeTransferBothWays(t *testing.T) {
-	f := newFixture(t, "", nil)
-	f.pod(listen(t, func(conn *net.TCPConn) {
-		_, _ = io.Copy(conn, conn)
-		_ = conn.CloseWrite()
-	}))
-	conn := f.client()
-	sent := bytes.Repeat([]byte("0123456789abcdef"), 1<<19)
-	var sending sync.WaitGroup
-	sending.Go(func() {
-		if _, err := conn.Write(sent); err != nil {
-			t.Error(err)
-		}
-		_ = conn.CloseWrite()
-	})
-	got, err := io.ReadAll(conn)
-	sending.Wait()
-	if err != nil || !bytes.Equal(got, sent) {
-		t.Fatalf("%d bytes came back of %d (%v)", len(got), len(sent), err)
+	for name, prepare := range map[string]func(*testing.T){"pipes": func(*testing.T) {}, "no pipe is left": takePipes} {
+		t.Run(name, func(t *testing.T) {
+			prepare(t)
+			f := newFixture(t, tuning{})
+			f.Pods(resolvertest.Listen(t, echo))
+			conn := f.Client()
+			sent := bytes.Repeat([]byte("0123456789abcdef"), 1<<19)
+			var sending sync.WaitGroup
+			sending.Go(func() {
+				if _, err := conn.Write(sent); err != nil {
+					t.Error(err)
+				}
+				_ = conn.CloseWrite()
+			})
+			got, err := io.ReadAll(conn)
+			sending.Wait()
+			if err != nil || !bytes.Equal(got, sent) {
+				t.Fatalf("%d bytes came back of %d (%v)", len(got), len(sent), err)
+			}
+			if record := f.Record(1); record.BytesIn != int64(len(sent)) || record.BytesOut != int64(len(sent)) {
+				t.Errorf("the record is %+v", record)
+			}
+		})
 	}
 }
 
 func TestClientGoneFreesItsPlace(t *testing.T) {
-	for name, leave := range map[string]func(*net.TCPConn){
-		"close without a word": func(conn *net.TCPConn) { conn.Close() },
-		"reset": func(conn *net.TCPConn) {
-			_, _ = io.WriteString(conn, "hello")
-			_ = conn.SetLinger(0)
-			conn.Close()
-		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			f := newFixture(t, "", nil)
-			conn := f.client()
-			f.held(1)
-			leave(conn)
-			f.held(0)
-			if record := <-f.records; record.Outcome != accesslog.ClientGone {
-				t.Errorf("the outcome is %s", record.Outcome)
-			}
-		})
+	f := newFixture(t, tuning{initial: "hello"})
+	conn := f.Client()
+	f.Held(1)
+	reset(conn)
+	f.Held(0)
+	if record := f.Record(1); record.Outcome != accesslog.ClientGone {
+		t.Errorf("the outcome is %s", record.Outcome)
 	}
 }
 
@@ -252,87 +216,157 @@ func TestOverALimitIsReset(t *testing.T) {
 		"maxPending":   {func(c *service.Config) { c.Limits.MaxPending = 0 }, "TooManyPending"},
 		"hold timeout": {func(c *service.Config) { c.HoldTimeout = 10 * time.Millisecond }, "HoldTimeout"},
 	} {
+		for initial, greets := range map[string]sniff.Greeting{"hello": sniff.EitherGreets, "": sniff.ServerGreets} {
+			t.Run(name+" "+initial, func(t *testing.T) {
+				f := newFixture(t, tuning{initial: initial, change: test.change, greets: greets})
+				// The reset may be faster than the client.
+				conn, err := net.Dial("tcp", f.Address)
+				if err == nil {
+					defer conn.Close()
+					_, err = conn.Read(make([]byte, 1))
+				}
+				if !errors.Is(err, syscall.ECONNRESET) {
+					t.Errorf("got %v, want a reset", err)
+				}
+				if record := f.Record(1); record.Reason != test.reason {
+					t.Errorf("the reason is %q", record.Reason)
+				}
+			})
+		}
+	}
+}
+
+// What one side has sent before it breaks arrives, and then the reset does.
+func TestResetOfThePodReachesTheClient(t *testing.T) {
+	for name, last := range map[string]string{"in the middle": "", "after its last words": "bye"} {
 		t.Run(name, func(t *testing.T) {
-			f := newFixture(t, "", test.change)
-			// The reset may be faster than the client.
-			conn, err := net.Dial("tcp", f.address)
-			if err == nil {
-				defer conn.Close()
-				_, err = conn.Read(make([]byte, 1))
+			f := newFixture(t, tuning{})
+			f.Pods(resolvertest.Listen(t, func(conn *net.TCPConn) {
+				_, _ = conn.Read(make([]byte, 1))
+				_, _ = io.WriteString(conn, last)
+				if last != "" {
+					// A reset throws away what was not sent yet.
+					_, _ = conn.Read(make([]byte, 1))
+				}
+				reset(conn)
+			}))
+			conn := f.Client()
+			send(t, conn, "x")
+			if last != "" {
+				expect(t, conn, last)
+				send(t, conn, "y")
 			}
-			if !errors.Is(err, syscall.ECONNRESET) {
-				t.Errorf("got %v, want a reset", err)
+			expectReset(t, conn, "")
+			if record := f.Record(1); record.Outcome != accesslog.Failed {
+				t.Errorf("the outcome is %s", record.Outcome)
 			}
-			if record := <-f.records; record.Reason != test.reason {
-				t.Errorf("the reason is %q", record.Reason)
-			}
+			f.InFlight(0)
 		})
 	}
 }
 
-func TestResetIsPassedOn(t *testing.T) {
-	f := newFixture(t, "", nil)
-	f.pod(listen(t, func(conn *net.TCPConn) {
-		_, _ = conn.Read(make([]byte, 1))
-		_ = conn.SetLinger(0)
+func TestResetOfTheClientReachesThePod(t *testing.T) {
+	f := newFixture(t, tuning{})
+	ended := make(chan error, 1)
+	f.Pods(resolvertest.Listen(t, func(conn *net.TCPConn) {
+		_, _ = io.WriteString(conn, "welcome")
+		_, err := io.ReadAll(conn)
+		ended <- err
 	}))
-	conn := f.client()
-	_, _ = io.WriteString(conn, "x")
-	if n, err := conn.Read(make([]byte, 1)); err == nil {
-		t.Errorf("read %d bytes from a pod that is gone", n)
+	conn := f.Client()
+	send(t, conn, "x")
+	expect(t, conn, "welcome")
+	reset(conn)
+	if err := <-ended; !errors.Is(err, syscall.ECONNRESET) {
+		t.Errorf("the pod sees %v, want a reset", err)
+	}
+	if record := f.Record(1); record.Outcome != accesslog.ClientGone {
+		t.Errorf("the outcome is %s", record.Outcome)
+	}
+}
+
+// A pod that answers before it has read everything, and closes, resets the
+// connection; its answer arrives nevertheless.
+func TestEarlyAnswerArrivesBeforeTheReset(t *testing.T) {
+	f := newFixture(t, tuning{})
+	answer := string(bytes.Repeat([]byte("no "), 1<<10))
+	f.Pods(resolvertest.Listen(t, func(conn *net.TCPConn) {
+		_, _ = conn.Read(make([]byte, 1))
+		_, _ = io.WriteString(conn, answer)
+	}))
+	conn := f.Client()
+	var sending sync.WaitGroup
+	sending.Go(func() {
+		data := make([]byte, 1<<20)
+		for {
+			if _, err := conn.Write(data); err != nil {
+				return
+			}
+		}
+	})
+	expect(t, conn, answer)
+	if _, err := io.Copy(io.Discard, conn); err != nil && !errors.Is(err, syscall.ECONNRESET) {
+		t.Errorf("the connection ends with %v", err)
+	}
+	conn.Close()
+	sending.Wait()
+	if record := f.Record(1); record.Outcome != accesslog.Failed || record.BytesOut != int64(len(answer)) {
+		t.Errorf("the record is %+v", record)
 	}
 }
 
 // A client that was silent until it was connected, and then speaks first what
 // others understand better, is handed back, and its words with it.
-func TestForeignWordsAreHandedBack(t *testing.T) {
-	f := newFixture(t, "", nil)
+func TestOtherProtocolIsHandedBack(t *testing.T) {
+	f := newFixture(t, tuning{})
 	podGot := make(chan string, 1)
-	f.pod(listen(t, func(conn *net.TCPConn) {
+	f.Pods(resolvertest.Listen(t, func(conn *net.TCPConn) {
 		got, _ := io.ReadAll(conn)
 		podGot <- string(got)
 	}))
-	conn := f.client()
-	_, _ = io.WriteString(conn, "GET / HTTP/1.1\r\n")
+	conn := f.Client()
+	f.silent(0, 1)
+	send(t, conn, "GET / HTTP/1.1\r\n")
 	if got := <-f.handedBack; got != "GET / HTTP/1.1\r\n" {
 		t.Errorf("%q is handed back", got)
 	}
 	if got := <-podGot; got != "" {
 		t.Errorf("the pod got %q", got)
 	}
-	if got := f.service.Queue().InFlight(); got != 0 {
-		t.Errorf("%d are in flight", got)
+	f.InFlight(0)
+	f.silent(0, 0)
+}
+
+// Nor does it wait for a pod to find out what a client speaks that was silent at
+// first.
+func TestOtherProtocolIsHandedBackWhileItWaits(t *testing.T) {
+	for name, greeting := range map[string]time.Duration{"silently": time.Hour, "and wakes the target": 0} {
+		t.Run(name, func(t *testing.T) {
+			f := newFixture(t, tuning{greeting: greeting})
+			conn := f.Client()
+			if greeting == 0 {
+				f.Held(1)
+			} else {
+				f.silent(1, 0)
+			}
+			send(t, conn, "GET / HTTP/1.1\r\n")
+			if got := <-f.handedBack; got != "GET / HTTP/1.1\r\n" {
+				t.Errorf("%q is handed back", got)
+			}
+			f.Held(0)
+			f.silent(0, 0)
+		})
 	}
 }
 
-// TestForeignWordsAreHandedBackWhileHeld does not wait for a pod to find out what
-// a client speaks that was silent at first.
-func TestForeignWordsAreHandedBackWhileHeld(t *testing.T) {
-	f := newFixture(t, "", nil)
-	conn := f.client()
-	f.held(1)
-	_, _ = io.WriteString(conn, "GET / HTTP/1.1\r\n")
-	if got := <-f.handedBack; got != "GET / HTTP/1.1\r\n" {
-		t.Errorf("%q is handed back", got)
-	}
-	if got := f.service.Queue().Held(); got != 0 {
-		t.Errorf("%d are held", got)
-	}
-}
-
-func TestWordsThatAreNotForeignWaitForThePod(t *testing.T) {
-	f := newFixture(t, "", nil)
-	conn := f.client()
-	f.held(1)
-	_, _ = io.WriteString(conn, "\x00words")
-	f.held(1)
-	f.pod(listen(t, func(conn *net.TCPConn) {
-		_, _ = io.Copy(conn, conn)
-		_ = conn.CloseWrite()
-	}))
-	if _, err := io.WriteString(conn, " and more"); err != nil {
-		t.Fatal(err)
-	}
+func TestFirstBytesOfAStreamWaitForThePod(t *testing.T) {
+	f := newFixture(t, tuning{})
+	conn := f.Client()
+	f.Held(1)
+	send(t, conn, "\x00words")
+	f.Held(1)
+	f.Pods(resolvertest.Listen(t, echo))
+	send(t, conn, " and more")
 	if err := conn.CloseWrite(); err != nil {
 		t.Fatal(err)
 	}

@@ -17,10 +17,14 @@ limitations under the License.
 package stream
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"net"
 	"sync"
 	"time"
+
+	"github.com/truefoundry/elasti-apiserver/pkg/resolver/socket"
 )
 
 // wordsSize bounds what is read of the first words of either side.
@@ -29,24 +33,45 @@ const wordsSize = 1 << 10
 // past is a time that every deadline has passed.
 var past = time.Unix(1, 0)
 
+// errSilence is returned when neither side has said anything in time.
+var errSilence = errors.New("neither side has said anything")
+
 // firstWords waits until one of two connections has something to read, and
 // returns what was read from each: from one of them, or by chance from both. At
 // the end of a connection it returns nothing, and the end is there to be read
-// again. It fails when a connection is of no use any more.
-func firstWords(client, pod *net.TCPConn) (fromClient, fromPod []byte, err error) {
-	var reading sync.WaitGroup
-	reading.Go(func() {
-		fromPod = readOnce(pod)
-		// It fails only when the connection is closed, which ends the reading too.
+// again. It fails with errSilence when there is nothing for so long (0: for
+// ever), and otherwise when a connection is of no use any more. The end of ctx
+// closes both.
+func firstWords(ctx context.Context, client, pod *net.TCPConn, patience time.Duration) (fromClient, fromPod []byte, err error) {
+	stop := context.AfterFunc(ctx, func() { client.Close(); pod.Close() })
+	defer stop()
+	if patience > 0 {
+		// It fails only when the connection is closed, which ends the wait too.
+		_ = client.SetReadDeadline(time.Now().Add(patience))
+	}
+	podReady := false
+	var waiting sync.WaitGroup
+	waiting.Go(func() {
+		podReady = socket.WaitReadable(pod) == nil
+		// As above.
 		_ = client.SetReadDeadline(past)
 	})
-	fromClient = readOnce(client)
+	clientReady := socket.WaitReadable(client) == nil
 	_ = pod.SetReadDeadline(past)
-	reading.Wait()
+	waiting.Wait()
 	for _, conn := range []*net.TCPConn{client, pod} {
 		if err := conn.SetReadDeadline(time.Time{}); err != nil {
 			return nil, nil, fmt.Errorf("carrying on after the first words: %w", err)
 		}
+	}
+	if podReady {
+		fromPod = readOnce(pod)
+	}
+	if clientReady {
+		fromClient = readOnce(client)
+	}
+	if !podReady && !clientReady {
+		return nil, nil, errSilence
 	}
 	return fromClient, fromPod, nil
 }

@@ -21,16 +21,16 @@ import (
 	"sync"
 )
 
-// attend runs all attendants until ctx ends, and passes on to each of them
+// runAll runs all workers until ctx ends, and passes on to each of them
 // that something changed.
-func attend(ctx context.Context, attendants []Attendant, changed <-chan struct{}) {
+func runAll(ctx context.Context, workers []Worker, changed <-chan struct{}) {
 	var running sync.WaitGroup
 	defer running.Wait()
-	signals := make([]chan struct{}, len(attendants))
-	for i, attendant := range attendants {
+	signals := make([]chan struct{}, len(workers))
+	for i, worker := range workers {
 		signal := make(chan struct{}, 1)
 		signals[i] = signal
-		running.Go(func() { attendant.Run(ctx, signal) })
+		running.Go(func() { worker.Run(ctx, signal) })
 	}
 	for {
 		select {

@@ -23,8 +23,8 @@ import (
 	"github.com/truefoundry/elasti-apiserver/pkg/resolver/hold"
 )
 
-// nudge asks a queue for pods for a while. Its zero value asks for nothing.
-type nudge struct {
+// keepAwake asks a queue for pods for a while. Its zero value asks for nothing.
+type keepAwake struct {
 	mu sync.Mutex
 	// timer and end are set while pods are asked for.
 	timer *time.Timer
@@ -32,13 +32,13 @@ type nudge struct {
 }
 
 // extend asks for pods until a period from now has passed.
-func (n *nudge) extend(queue *hold.Queue, period time.Duration) {
+func (n *keepAwake) extend(queue *hold.Queue, period time.Duration) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if n.timer != nil {
 		n.timer.Stop()
 	} else {
-		n.end = queue.Nudge()
+		n.end = queue.KeepAwake()
 	}
 	var timer *time.Timer
 	timer = time.AfterFunc(period, func() {
@@ -52,7 +52,7 @@ func (n *nudge) extend(queue *hold.Queue, period time.Duration) {
 	n.timer = timer
 }
 
-func (n *nudge) stop() {
+func (n *keepAwake) stop() {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if n.timer != nil {
@@ -62,7 +62,7 @@ func (n *nudge) stop() {
 }
 
 // finish ends the asking. Callers hold mu.
-func (n *nudge) finish() {
+func (n *keepAwake) finish() {
 	n.end()
 	n.timer, n.end = nil, nil
 }

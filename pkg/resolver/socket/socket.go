@@ -18,3 +18,14 @@ limitations under the License.
 // TCP connection: whether the peer has gone while nobody reads, and how much
 // of what was written has reached it.
 package socket
+
+import (
+	"net"
+	"time"
+)
+
+// KeepAlive returns how peers that have nothing to acknowledge are asked whether
+// they are there: one whose node is gone is noticed within a minute.
+func KeepAlive() net.KeepAliveConfig {
+	return net.KeepAliveConfig{Enable: true, Idle: 15 * time.Second, Interval: 10 * time.Second, Count: 4}
+}

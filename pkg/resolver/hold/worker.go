@@ -34,62 +34,59 @@ func (q *Queue) ColdStart() ColdStart {
 	return q.cold
 }
 
-// Nudge asks for pods without holding anything, until the function that it
+// KeepAwake asks for pods without holding anything, until the function that it
 // returns is called.
-func (q *Queue) Nudge() (stop func()) {
+func (q *Queue) KeepAwake() (stop func()) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	q.nudges++
-	if q.held == 0 && q.nudges == 1 && !q.pods.AnyAnswering() {
+	q.keepAwakes++
+	if q.held == 0 && q.keepAwakes == 1 && !q.pods.AnyAnswering() {
 		q.cold = ColdStart{Began: q.now()}
 	}
-	q.summon()
+	q.ensureRunning()
 	return func() {
 		q.mu.Lock()
 		defer q.mu.Unlock()
-		q.nudges--
-		q.summon()
+		q.keepAwakes--
+		q.ensureRunning()
 	}
 }
 
-// summon starts the attendant when it is needed, and tells it to end when it is
+// ensureRunning starts the worker when it is needed, and tells it to end when it is
 // not. Callers hold mu.
-func (q *Queue) summon() {
-	needed := !q.closed && (q.held > 0 || q.nudges > 0)
+func (q *Queue) ensureRunning() {
+	needed := !q.closed && (q.held > 0 || q.keepAwakes > 0)
 	switch {
-	case needed && q.attendant == nil:
+	case needed && q.worker == nil:
 		ctx, cancel := context.WithCancel(context.Background())
-		q.attendant = cancel
-		q.attending.Go(func() { q.runAttendant(ctx) })
-	case !needed && q.attendant != nil:
-		q.attendant()
+		q.worker = cancel
+		q.working.Go(func() { q.runWorker(ctx) })
+	case !needed && q.worker != nil:
+		q.worker()
 	}
 }
 
-func (q *Queue) runAttendant(ctx context.Context) {
-	q.attend(ctx)
+func (q *Queue) runWorker(ctx context.Context) {
+	q.work(ctx)
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	q.attendant()
-	q.attendant = nil
+	q.worker()
+	q.worker = nil
 	// Something may have been held between the end of ctx and now.
-	q.summon()
+	q.ensureRunning()
 }
 
 // Close ends the wait of everything that is held with ErrClosed, lets nothing
-// more in, and returns when the attendant has ended. Leases stay valid.
+// more in, and returns when the worker has ended. Leases stay valid.
 func (q *Queue) Close() {
 	q.mu.Lock()
 	q.closed = true
-	for _, line := range q.lines {
-		for element := line.Front(); element != nil; element = line.Front() {
-			w := element.Value.(*Waiter)
-			q.remove(w)
-			w.err = ErrClosed
-			w.Settle()
-		}
+	for w := q.newest(); w != nil; w = q.newest() {
+		q.remove(w)
+		w.err = ErrClosed
+		w.Resolve()
 	}
-	q.summon()
+	q.ensureRunning()
 	q.mu.Unlock()
-	q.attending.Wait()
+	q.working.Wait()
 }

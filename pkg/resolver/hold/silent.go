@@ -1,0 +1,100 @@
+/*
+Copyright The elasti-apiserver Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package hold
+
+// TryTakeSilent returns a silent lease, for a connection on which nothing was
+// said, when a pod can be used at once. Such connections are not in flight: they
+// have a limit of their own, which is as large as that of the others.
+func (q *Queue) TryTakeSilent(port string) (Lease, bool) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.takeSilent(port)
+}
+
+// takeSilent is TryTakeSilent for callers that hold mu.
+func (q *Queue) takeSilent(port string) (Lease, bool) {
+	pod, number := q.pods.TakeSilent(port, q.limits.MaxConcurrencyPerPod)
+	if pod == nil {
+		return Lease{}, false
+	}
+	return Lease{Pod: pod, Number: number, queue: q, port: port, silent: true}, true
+}
+
+// Silent returns how many connections on which nothing was said wait for a pod
+// without waking one, and how many are with current pods.
+func (q *Queue) Silent() (waiting, leased int) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	for _, line := range q.silent {
+		waiting += line.Len()
+	}
+	return waiting, q.pods.Silent()
+}
+
+// Speak returns the lease as one that is in flight, once something was said on
+// the connection. When the pod has as much in flight as it may, and the
+// connection can still be given up for another, which anyway says it cannot, it
+// returns false and the lease as it was. It must be called on a silent lease.
+func (l Lease) Speak(anyway bool) (Lease, bool) {
+	q := l.queue
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	limit := q.limits.MaxConcurrencyPerPod
+	if anyway {
+		limit = 0
+	}
+	if !q.pods.Speak(l.Pod, limit) {
+		return l, false
+	}
+	l.silent = false
+	q.dispatch()
+	return l, true
+}
+
+// Fall returns the lease as a silent one: nothing was said on the connection
+// that it was taken for. It must not be called on a silent lease.
+func (l Lease) Fall() Lease {
+	q := l.queue
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.pods.Fall(l.Pod)
+	l.silent = true
+	q.dispatch()
+	return l
+}
+
+// WaitAloud makes a silent waiter one that is held and wakes the target, at the
+// end of the line. It calls before, with the queue locked, before anything can
+// resolve the new wait. It returns false when the wait is over already, also
+// because there is no room for it: Result tells then.
+func (q *Queue) WaitAloud(w *Waiter, before func()) bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if w.resolved {
+		return false
+	}
+	if q.held >= q.limits.MaxPending {
+		q.remove(w)
+		w.err = ErrTooManyPending
+		return false
+	}
+	before()
+	q.leaveLine(w)
+	w.Silent = false
+	q.enter(w, false)
+	return true
+}

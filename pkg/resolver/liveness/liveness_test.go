@@ -1,0 +1,198 @@
+/*
+Copyright The elasti-apiserver Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package liveness
+
+import (
+	"context"
+	"io"
+	"net"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+	clocktesting "k8s.io/utils/clock/testing"
+
+	"github.com/truefoundry/elasti-apiserver/pkg/resolver/resolvertest"
+	"github.com/truefoundry/elasti-apiserver/pkg/resolver/socket"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// pair returns both ends of a connection.
+func pair(t *testing.T) (here, there *net.TCPConn) {
+	t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer listener.Close()
+	here = resolvertest.Dial(t, listener.Addr().String())
+	accepted, err := listener.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { accepted.Close() })
+	return here, accepted.(*net.TCPConn)
+}
+
+// A step is what the kernel tells at some time.
+type step struct {
+	after       time.Duration
+	outstanding bool
+	repeated    int
+	// silent is how long ago the peer last acknowledged something.
+	silent time.Duration
+	gone   bool
+}
+
+func TestWhoIsGone(t *testing.T) {
+	for name, steps := range map[string][]step{
+		"nothing was sent for an hour": {{after: time.Hour, silent: time.Hour}, {after: time.Hour, silent: 2 * time.Hour}},
+		"something was sent after an hour": {
+			{after: time.Hour, silent: time.Hour, outstanding: true, repeated: 3},
+			{after: Limit - time.Second, silent: time.Hour + Limit, outstanding: true, repeated: 7},
+			{after: Interval, silent: time.Hour + Limit + Interval},
+		},
+		"no answer": {
+			{outstanding: true},
+			{after: Limit - time.Second, silent: Limit - time.Second, outstanding: true, repeated: 6},
+			{after: time.Second, silent: Limit, outstanding: true, repeated: 7, gone: true},
+		},
+		"an answer now and then": {
+			{outstanding: true},
+			{after: Limit - time.Second, silent: Limit - time.Second, outstanding: true, repeated: 6},
+			{after: 2 * time.Second, silent: time.Second, outstanding: true},
+			{after: Limit - 2*time.Second, silent: Limit - time.Second, outstanding: true, repeated: 6},
+			{after: time.Second, silent: Limit, outstanding: true, repeated: 7, gone: true},
+		},
+		// It is asked every two minutes by now whether it has room again.
+		"a reader that has stopped for long": {
+			{after: time.Hour, silent: 2 * time.Minute, outstanding: true, repeated: 1},
+			{after: Limit, silent: 2*time.Minute + Limit, outstanding: true, repeated: 1},
+			{after: time.Minute, silent: time.Second},
+			{after: time.Minute, silent: 2 * time.Minute, outstanding: true, repeated: 1},
+			{after: 2 * time.Minute, silent: 4 * time.Minute, outstanding: true, repeated: 2, gone: true},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			conn, _ := pair(t)
+			clock := clocktesting.NewFakeClock(time.Unix(1_000_000, 0))
+			var now step
+			closed := false
+			w := New(Options{Clock: clock, Closed: func(*net.TCPConn) { closed = true }, Ask: func(*net.TCPConn) (socket.Unacknowledged, error) {
+				return socket.Unacknowledged{Outstanding: now.outstanding, Repeated: now.repeated, SinceAcknowledged: now.silent}, nil
+			}})
+			w.Add(conn)
+			for i, next := range steps {
+				now = next
+				clock.Step(next.after)
+				w.check(t.Context())
+				if closed != next.gone {
+					t.Fatalf("step %d: gone is %t", i, closed)
+				}
+			}
+		})
+	}
+}
+
+func TestClosedConnectionIsForgotten(t *testing.T) {
+	conn, _ := pair(t)
+	w := New(Options{Closed: func(*net.TCPConn) { t.Error("a closed connection is closed again") }})
+	w.Add(conn)
+	conn.Close()
+	w.check(t.Context())
+	if w.Count() != 0 {
+		t.Error("a closed connection is still watched")
+	}
+}
+
+// watch runs a watch that is a hundred times as impatient, and counts how often
+// it asks.
+func watch(t *testing.T, conn *net.TCPConn) (asked *atomic.Int64, closed <-chan struct{}) {
+	asked = &atomic.Int64{}
+	ended := make(chan struct{})
+	w := New(Options{
+		Interval: Interval / 100, Limit: Limit / 100,
+		Closed: func(*net.TCPConn) { close(ended) },
+		Ask: func(conn *net.TCPConn) (socket.Unacknowledged, error) {
+			asked.Add(1)
+			return ask(conn)
+		},
+	})
+	w.Add(conn)
+	ctx, cancel := context.WithCancel(context.Background())
+	var running sync.WaitGroup
+	running.Go(func() { w.Run(ctx) })
+	t.Cleanup(func() {
+		cancel()
+		running.Wait()
+	})
+	return asked, ended
+}
+
+// A reader that stops has no room for more, and says so when it is asked.
+func TestReaderThatStopsIsNotGone(t *testing.T) {
+	here, there := pair(t)
+	const size = 32 << 20
+	var writing sync.WaitGroup
+	writing.Go(func() {
+		if _, err := here.Write(make([]byte, size)); err != nil {
+			t.Errorf("writing: %v", err)
+		}
+	})
+	defer writing.Wait()
+	asked, closed := watch(t, here)
+	// Six times the limit.
+	resolvertest.Eventually(t, func() bool { return asked.Load() >= 6*int64(Limit/Interval) })
+	select {
+	case <-closed:
+		t.Error("it counts as gone")
+	default:
+	}
+	if n, err := io.CopyN(io.Discard, there, size); err != nil {
+		t.Errorf("%d bytes of %d arrived: %v", n, size, err)
+	}
+}
+
+// No packet arrives any more, and none tells.
+func TestPeerThatVanishedIsGone(t *testing.T) {
+	if !resolvertest.InOwnProcess(t, true) {
+		return
+	}
+	here, there := pair(t)
+	_, closed := watch(t, here)
+	if _, err := io.WriteString(here, "hello"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := io.ReadFull(there, make([]byte, 5)); err != nil {
+		t.Fatal(err)
+	}
+	resolvertest.SetLoopback(t, false)
+	if _, err := io.WriteString(here, "anybody?"); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case <-closed:
+	case <-time.After(20 * time.Second):
+		t.Fatal("it was not found")
+	}
+	if _, err := here.Read(make([]byte, 1)); err == nil {
+		t.Error("it is still open")
+	}
+}

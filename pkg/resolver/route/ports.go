@@ -1,0 +1,260 @@
+/*
+Copyright The elasti-apiserver Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package route
+
+import (
+	"errors"
+	"slices"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/klog/v2"
+	"k8s.io/utils/clock"
+
+	"github.com/truefoundry/elasti-apiserver/pkg/resolver/service"
+)
+
+// Listeners opens and closes ports.
+type Listeners interface {
+	// OpenPort makes connections to a proxy port belong to a port of a service,
+	// also when they belonged to another until now. It may be called again for the
+	// same.
+	OpenPort(svc *service.Service, port service.Port) error
+	// ClosePort ends that. Connections that were accepted go on.
+	ClosePort(svc *service.Service, port service.Port)
+}
+
+// slot is what has one owner: a proxy port, and on the shared port what a host
+// name of a Service stands for.
+type slot struct {
+	proxyPort int32
+	// Only of the shared port.
+	service types.NamespacedName
+	number  int32
+}
+
+// claim is a port of a service that wants a slot.
+type claim struct {
+	service *service.Service
+	port    service.Port
+}
+
+// place is what is known of a slot.
+type place struct {
+	// claims are those that want it, in the order in which they came: the first
+	// has it. Empty while it lingers.
+	claims []claim
+	// owner is who connections belong to. It is the first claim, or the last one
+	// that there was.
+	owner claim
+	// open is true when the listener is open and belongs to owner.
+	open bool
+	// until is when it closes. Only while it lingers.
+	until time.Time
+}
+
+// lingering is when a slot that nothing wants ends.
+type lingering struct {
+	slot  slot
+	until time.Time
+}
+
+// ports makes the open ports those that services want: what is wanted is compared
+// with what is open on each change. It is not safe for concurrent use.
+type ports struct {
+	// Immutable.
+	listeners  Listeners
+	linger     time.Duration
+	clock      clock.PassiveClock
+	sharedPort int32
+	logger     klog.Logger
+	// conflicts is told how many claims have to stand back. Optional.
+	conflicts func(int)
+
+	places map[slot]*place
+	// lingering are the slots that nothing wanted at some time, in the order in
+	// which they end.
+	lingering []lingering
+	// wanted is what each service wants.
+	wanted map[*service.Service][]slot
+	// waiting is how many claims have to stand back.
+	waiting int
+}
+
+func newPorts(options *Options) *ports {
+	return &ports{
+		listeners:  options.Listeners,
+		linger:     options.Linger,
+		clock:      options.Clock,
+		sharedPort: options.SharedPort,
+		logger:     options.Logger,
+		conflicts:  options.Conflicts,
+		places:     map[slot]*place{},
+		wanted:     map[*service.Service][]slot{},
+	}
+}
+
+// slotOf returns the slot of a port of a service.
+func (p *ports) slotOf(svc *service.Service, port service.Port) slot {
+	if port.ProxyPort != p.sharedPort {
+		return slot{proxyPort: port.ProxyPort}
+	}
+	return slot{
+		proxyPort: port.ProxyPort,
+		service:   types.NamespacedName{Namespace: svc.Namespace, Name: svc.PublicService},
+		number:    port.Number,
+	}
+}
+
+// set makes wanted what a service wants, instead of what it wanted before, and
+// opens and closes ports accordingly. It fails when some cannot be opened; the
+// next call with the same arguments tries again.
+func (p *ports) set(svc *service.Service, wanted []service.Port) error {
+	before := p.wanted[svc]
+	var now []slot
+	for _, port := range wanted {
+		s := p.slotOf(svc, port)
+		if slices.Contains(now, s) {
+			// One service wants a slot twice: its first port has it.
+			continue
+		}
+		now = append(now, s)
+		p.claim(s, claim{svc, port})
+	}
+	for _, s := range before {
+		if !slices.Contains(now, s) {
+			p.withdraw(s, svc)
+		}
+	}
+	if len(now) > 0 {
+		p.wanted[svc] = now
+	} else {
+		delete(p.wanted, svc)
+	}
+	p.tellConflicts()
+	var failed []error
+	for _, s := range now {
+		failed = append(failed, p.reconcile(s))
+	}
+	for _, s := range before {
+		if !slices.Contains(now, s) {
+			failed = append(failed, p.reconcile(s))
+		}
+	}
+	return errors.Join(failed...)
+}
+
+// claim notes that a port of a service wants a slot.
+func (p *ports) claim(s slot, c claim) {
+	at := p.places[s]
+	if at == nil {
+		at = &place{}
+		p.places[s] = at
+	}
+	if i := at.indexOf(c.service); i >= 0 {
+		at.claims[i] = c
+		return
+	}
+	at.claims = append(at.claims, c)
+	if first := at.claims[0]; len(at.claims) > 1 {
+		p.waiting++
+		p.logger.Error(nil, "Two ElastiServices claim one proxy port, the first one keeps it", "proxyPort", s.proxyPort,
+			"first", klog.KRef(first.service.Namespace, first.service.Name), "other", klog.KRef(c.service.Namespace, c.service.Name))
+	}
+}
+
+// withdraw notes that no port of a service wants a slot any more.
+func (p *ports) withdraw(s slot, svc *service.Service) {
+	at := p.places[s]
+	i := at.indexOf(svc)
+	if len(at.claims) > 1 {
+		p.waiting--
+	}
+	at.claims = slices.Delete(at.claims, i, i+1)
+	if len(at.claims) == 0 {
+		at.until = p.clock.Now().Add(p.linger)
+		p.lingering = append(p.lingering, lingering{s, at.until})
+	}
+}
+
+func (a *place) indexOf(svc *service.Service) int {
+	return slices.IndexFunc(a.claims, func(c claim) bool { return c.service == svc })
+}
+
+func (p *ports) tellConflicts() {
+	if p.conflicts != nil {
+		p.conflicts(p.waiting)
+	}
+}
+
+// reconcile makes connections to a slot belong to the first of its claims.
+func (p *ports) reconcile(s slot) error {
+	at := p.places[s]
+	if len(at.claims) == 0 {
+		if !at.open {
+			// It was never opened: there is nothing to linger.
+			delete(p.places, s)
+		}
+		return nil
+	}
+	first := at.claims[0]
+	if at.open && at.owner == first {
+		return nil
+	}
+	if err := p.listeners.OpenPort(first.service, first.port); err != nil {
+		return err
+	}
+	at.open, at.owner = true, first
+	return nil
+}
+
+// expire closes what has lingered long enough.
+func (p *ports) expire() {
+	now := p.clock.Now()
+	for until := p.next(); !until.IsZero() && !now.Before(until); until = p.next() {
+		s := p.lingering[0].slot
+		at := p.places[s]
+		p.listeners.ClosePort(at.owner.service, at.owner.port)
+		delete(p.places, s)
+	}
+}
+
+// next returns when expire has to be called next; the zero time when nothing
+// lingers. The first of lingering is that slot then.
+func (p *ports) next() time.Time {
+	for len(p.lingering) > 0 {
+		first := p.lingering[0]
+		if at := p.places[first.slot]; at != nil && len(at.claims) == 0 && at.until.Equal(first.until) {
+			return first.until
+		}
+		// Something wants it again, or did since.
+		p.lingering = p.lingering[1:]
+	}
+	return time.Time{}
+}
+
+// closeAll closes all ports at once.
+func (p *ports) closeAll() {
+	for s, at := range p.places {
+		if at.open {
+			p.listeners.ClosePort(at.owner.service, at.owner.port)
+		}
+		delete(p.places, s)
+	}
+	p.lingering = nil
+	clear(p.wanted)
+}

@@ -1,0 +1,243 @@
+/*
+Copyright The elasti-apiserver Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package stream
+
+import (
+	"context"
+	"errors"
+	"os"
+	"time"
+
+	"github.com/truefoundry/elasti-apiserver/pkg/resolver/accesslog"
+	"github.com/truefoundry/elasti-apiserver/pkg/resolver/hold"
+	"github.com/truefoundry/elasti-apiserver/pkg/resolver/localfault"
+	"github.com/truefoundry/elasti-apiserver/pkg/resolver/sniff"
+)
+
+// connect waits for a pod that can take the connection of a client that has said
+// something, and connects to it; again puts it at the front of the line.
+func (c *conn) connect(ctx context.Context, again bool) error {
+	queue := c.to.Service.Queue()
+	lease, ok := queue.TryTake(c.to.Port.Name)
+	for {
+		if !ok {
+			var err error
+			if lease, err = c.wait(again); err != nil {
+				return err
+			}
+		}
+		connected, err := c.dial(ctx, lease, false)
+		if connected || err != nil {
+			return err
+		}
+		ok, again = false, true
+	}
+}
+
+// dial connects to the pod of a lease. It reports whether there is a connection.
+// An error is final; a pod that refuses is none.
+func (c *conn) dial(ctx context.Context, lease hold.Lease, silent bool) (bool, error) {
+	if err := c.charge.Resize(forwardedBytes); err != nil {
+		lease.Release()
+		return false, err
+	}
+	pod, err := lease.Dial(ctx)
+	switch {
+	case err == nil:
+		c.pod, c.lease, c.leased, c.silent = pod, lease, true, silent
+		c.record.Released = time.Now()
+		c.record.Pod = lease.Pod.Name
+		return true, nil
+	case localfault.Of(err) != nil, ctx.Err() != nil:
+		lease.Release()
+		return false, err
+	}
+	lease.Refuse()
+	return false, nil
+}
+
+// wait waits in line, after the client has said something.
+func (c *conn) wait(again bool) (hold.Lease, error) {
+	c.record.Held = true
+	waiter := hold.ConnWaiter{
+		Conn:     c.waiting,
+		Port:     c.to.Port.Name,
+		Bytes:    heldOverhead + int64(cap(c.initial)),
+		Deadline: c.record.Received.Add(c.to.Service.Config().HoldTimeout),
+		// A client that has sent something and finished wants an answer.
+		HalfCloses: func() bool { return true },
+	}
+	lease, cold, err := waiter.Wait(c.to.Service.Queue(), again)
+	c.record.WakeAnswered, c.record.EndpointReady = cold.WakeAnswered, cold.EndpointReady
+	return lease, err
+}
+
+// serveSilent serves a connection on which nothing was said until something is.
+// When it returns neither true nor an error, the client has spoken and initial
+// has what it said: there is a pod that can take it, or none; or else the
+// connection was served to its end, and the record has an outcome.
+func (c *conn) serveSilent(ctx context.Context) (other bool, err error) {
+	for again := false; ; again = true {
+		spoke, err := c.connectSilent(ctx, again)
+		if err != nil {
+			return false, c.failed(err)
+		}
+		if spoke {
+			return c.spoken()
+		}
+		if c.pod != nil {
+			return c.awaitFirst(ctx)
+		}
+	}
+}
+
+// connectSilent waits for a pod for a connection on which nothing was said, and
+// connects to it. It reports whether the client spoke first. When a pod refuses,
+// there is neither.
+func (c *conn) connectSilent(ctx context.Context, again bool) (spoke bool, err error) {
+	lease, ok := c.to.Service.Queue().TryTakeSilent(c.to.Port.Name)
+	silent := true
+	if !ok {
+		lease, err = c.waitSilent(again)
+		if errors.Is(err, hold.ErrSpoke) {
+			return true, nil
+		}
+		if err != nil {
+			return false, err
+		}
+		// The wait that woke the target ends with a lease like any other.
+		silent = !c.record.Held
+	}
+	_, err = c.dial(ctx, lease, silent)
+	if silent && localfault.Of(err) != nil {
+		// Nothing is wanted yet that would have to be refused.
+		return c.awaitSpoken()
+	}
+	return false, err
+}
+
+// faultPause is how long a silent connection waits before it is tried again,
+// after a fault of this machine, to connect to a pod for it.
+const faultPause = time.Second
+
+// awaitSpoken waits a moment for the client to speak, and reports whether it did.
+func (c *conn) awaitSpoken() (spoke bool, err error) {
+	if err := c.client.SetReadDeadline(time.Now().Add(faultPause)); err != nil {
+		return false, hold.ErrClientGone
+	}
+	waitErr := c.waiting.WaitReadable()
+	if err := c.client.SetReadDeadline(time.Time{}); err != nil || waitErr != nil && !errors.Is(waitErr, os.ErrDeadlineExceeded) {
+		return false, hold.ErrClientGone
+	}
+	return waitErr == nil, nil
+}
+
+// waitSilent waits in line until the client speaks or there is a pod. A client
+// that may wait for the server's greeting wakes the target when it has been
+// silent for long enough.
+func (c *conn) waitSilent(again bool) (hold.Lease, error) {
+	waiter := hold.ConnWaiter{
+		Conn:        c.waiting,
+		Port:        c.to.Port.Name,
+		Bytes:       heldOverhead,
+		UntilSpoken: true,
+		Silent:      !c.record.Held,
+		Deadline:    c.record.Received.Add(c.to.Service.Config().HoldTimeout),
+		Aloud: func() time.Time {
+			c.record.Held = true
+			c.count()
+			return time.Now().Add(c.to.Service.Config().HoldTimeout)
+		},
+	}
+	switch c.to.Greets {
+	case sniff.ServerGreets:
+		waiter.Patience = c.began
+	case sniff.EitherGreets:
+		waiter.Patience = c.began.Add(c.server.options.Greeting)
+	}
+	lease, cold, err := waiter.Wait(c.to.Service.Queue(), again)
+	c.record.WakeAnswered, c.record.EndpointReady = cold.WakeAnswered, cold.EndpointReady
+	return lease, err
+}
+
+// spoken reads what the client has said, before there was a pod, and reports
+// whether that is of another protocol.
+func (c *conn) spoken() (other bool, err error) {
+	if c.initial = readOnce(c.client); len(c.initial) == 0 {
+		return false, c.failed(hold.ErrClientGone)
+	}
+	return c.isOther(), nil
+}
+
+func (c *conn) isOther() bool { return c.to.Other != nil && c.to.Other(c.initial) }
+
+// awaitFirst waits until either side says something, with a connection to a pod,
+// and then serves the connection to its end, unless what the client says is of
+// another protocol or the pod has no place for it.
+func (c *conn) awaitFirst(ctx context.Context) (other bool, err error) {
+	var greeting []byte
+	for {
+		// A connection that woke the target is its use for as long as a greeting
+		// may take.
+		patience := time.Duration(0)
+		if !c.silent {
+			patience = max(c.server.options.Greeting, minGreeting)
+		}
+		c.initial, greeting, err = firstWords(ctx, c.client, c.pod, patience)
+		if errors.Is(err, errSilence) {
+			c.lease, c.silent = c.lease.Fall(), true
+			c.uncount()
+			continue
+		}
+		break
+	}
+	if err != nil {
+		c.record.Outcome, c.record.Reason = accesslog.Failed, err.Error()
+		return false, err
+	}
+	switch {
+	case len(greeting) > 0:
+		c.speak(true)
+	case len(c.initial) == 0:
+		// One side has ended without a word. The other may still have some.
+	case c.isOther():
+		return true, nil
+	case !c.speak(false):
+		// The pod is busy; the client may be for another one.
+		c.release()
+		return false, nil
+	}
+	return false, c.forward(ctx, greeting)
+}
+
+// minGreeting is the least time that a pod has for its greeting before the
+// connection does not count as use any more.
+const minGreeting = time.Second
+
+// speak makes the connection one that uses the pod and the target. It fails when
+// the pod has no place for it, unless it must have one anyway.
+func (c *conn) speak(anyway bool) bool {
+	if c.silent {
+		var ok bool
+		if c.lease, ok = c.lease.Speak(anyway); !ok {
+			return false
+		}
+		c.silent = false
+	}
+	c.count()
+	return true
+}

@@ -1,0 +1,223 @@
+/*
+Copyright The elasti-apiserver Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package stream
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// move copies src to dst until src ends, and returns how many bytes that were
+// and how it ended: nil when src has ended, a *readError when reading failed,
+// and another error when writing did.
+//
+// The kernel moves the bytes, through a pipe that is kept only as long as there
+// is something to move. When too many pipes are in use, by connections whose
+// readers have stopped, bytes are copied instead, and then only as many are taken
+// from src as dst has taken: nothing waits in memory.
+func move(dst, src *net.TCPConn) (int64, error) {
+	m := &mover{}
+	var err error
+	if m.src, err = src.SyscallConn(); err != nil {
+		return 0, &readError{err}
+	}
+	if m.dst, err = dst.SyscallConn(); err != nil {
+		return 0, err
+	}
+	defer m.release()
+	for {
+		if err := m.step(); err != nil {
+			return m.moved, ended(err)
+		}
+	}
+}
+
+// mover moves bytes in one direction.
+type mover struct {
+	src, dst syscall.RawConn
+	// pipe is held while there is something to move. Nil: none is.
+	pipe  *pipe
+	moved int64
+}
+
+// moveSize is how much is moved at most by one system call.
+const moveSize = 1 << 20
+
+// step moves some bytes, waiting for them. At the end of src it returns io.EOF
+// as a *readError.
+func (m *mover) step() error {
+	n, err := m.receive()
+	switch {
+	case err != nil:
+		return &readError{err}
+	case n == copied:
+		return m.copy()
+	case n == 0:
+		return &readError{io.EOF}
+	}
+	return m.send(n)
+}
+
+// copied is what receive returns when there is no pipe.
+const copied = -1
+
+// receive waits for bytes and moves them into a pipe. It returns how many there
+// are, 0 at the end of src, and copied when there are some but no pipe.
+func (m *mover) receive() (n int, err error) {
+	var failure error
+	waitErr := m.src.Read(func(fd uintptr) bool {
+		if m.pipe == nil {
+			if m.pipe = pipes.get(); m.pipe == nil {
+				n, failure = peek(fd)
+				if errors.Is(failure, unix.EAGAIN) {
+					return false
+				}
+				if failure == nil && n > 0 {
+					n = copied
+				}
+				return true
+			}
+		}
+		n, failure = splice(int(fd), m.pipe.write, moveSize)
+		if errors.Is(failure, unix.EAGAIN) {
+			// Nobody knows for how long there is nothing.
+			m.release()
+			return false
+		}
+		return true
+	})
+	if waitErr != nil {
+		return 0, waitErr
+	}
+	if failure != nil {
+		return 0, os.NewSyscallError("splice", failure)
+	}
+	return n, nil
+}
+
+// send moves n bytes from the pipe to dst.
+func (m *mover) send(n int) error {
+	for n > 0 {
+		var sent int
+		var failure error
+		waitErr := m.dst.Write(func(fd uintptr) bool {
+			sent, failure = splice(m.pipe.read, int(fd), n)
+			return !errors.Is(failure, unix.EAGAIN)
+		})
+		if waitErr == nil && failure != nil {
+			waitErr = os.NewSyscallError("splice", failure)
+		}
+		if waitErr != nil {
+			// What is left in it is nobody else's.
+			m.pipe.close()
+			m.pipe = nil
+			return fmt.Errorf("writing: %w", waitErr)
+		}
+		n -= sent
+		m.moved += int64(sent)
+	}
+	return nil
+}
+
+// release gives the pipe back, which must be empty.
+func (m *mover) release() {
+	if m.pipe != nil {
+		pipes.put(m.pipe)
+		m.pipe = nil
+	}
+}
+
+// splice moves up to n bytes between a socket and a pipe without waiting.
+func splice(from, to, n int) (int, error) {
+	for {
+		moved, err := unix.Splice(from, nil, to, nil, n, unix.SPLICE_F_MOVE|unix.SPLICE_F_NONBLOCK)
+		if errors.Is(err, unix.EINTR) {
+			continue
+		}
+		return int(moved), err
+	}
+}
+
+// peek returns whether there is something to read: 1, or 0 at the end.
+func peek(fd uintptr) (int, error) {
+	var one [1]byte
+	return receiveFrom(fd, one[:], unix.MSG_PEEK)
+}
+
+func receiveFrom(fd uintptr, data []byte, flags int) (int, error) {
+	for {
+		n, _, err := unix.Recvfrom(int(fd), data, flags|unix.MSG_DONTWAIT)
+		if errors.Is(err, unix.EINTR) {
+			continue
+		}
+		return n, err
+	}
+}
+
+// copy moves what there is through memory, and takes from src only what dst has
+// taken. It waits for dst without holding anything.
+func (m *mover) copy() error {
+	if err := m.dst.Write(func(fd uintptr) bool { return writable(fd) }); err != nil {
+		return fmt.Errorf("writing: %w", err)
+	}
+	buffer := copyBuffers.Get().(*[copySize]byte)
+	defer copyBuffers.Put(buffer)
+	var n int
+	var failure error
+	if err := m.src.Control(func(fd uintptr) { n, failure = receiveFrom(fd, buffer[:], unix.MSG_PEEK) }); err != nil {
+		return &readError{err}
+	}
+	if failure != nil || n == 0 {
+		// It is found again, and handled, by the next step.
+		return nil
+	}
+	var sent int
+	if err := m.dst.Control(func(fd uintptr) {
+		sent, failure = unix.SendmsgN(int(fd), buffer[:n], nil, nil, unix.MSG_DONTWAIT|unix.MSG_NOSIGNAL)
+	}); err != nil {
+		return fmt.Errorf("writing: %w", err)
+	}
+	if failure != nil && !errors.Is(failure, unix.EAGAIN) && !errors.Is(failure, unix.EINTR) {
+		return fmt.Errorf("writing: %w", os.NewSyscallError("sendmsg", failure))
+	}
+	if sent <= 0 {
+		return nil
+	}
+	m.moved += int64(sent)
+	if err := m.src.Control(func(fd uintptr) { _, failure = receiveFrom(fd, buffer[:sent], 0) }); err != nil {
+		return &readError{err}
+	}
+	return nil
+}
+
+// writable reports whether something can be written to a socket, or never more.
+func writable(fd uintptr) bool {
+	asked := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLOUT}}
+	for {
+		n, err := unix.Poll(asked, 0)
+		if errors.Is(err, unix.EINTR) {
+			continue
+		}
+		return err != nil || n > 0
+	}
+}

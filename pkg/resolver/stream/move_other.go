@@ -1,0 +1,45 @@
+//go:build !linux
+
+/*
+Copyright The elasti-apiserver Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package stream
+
+import (
+	"fmt"
+	"io"
+	"net"
+)
+
+// move copies src to dst until src ends, and returns how many bytes that were
+// and how it ended: nil when src has ended, a *readError when reading failed,
+// and another error when writing did.
+func move(dst, src *net.TCPConn) (int64, error) {
+	n, err := io.Copy(dst, markedReader{src})
+	return n, ended(err)
+}
+
+// markedReader marks the errors of the side that is read from.
+type markedReader struct{ src io.Reader }
+
+// Read implements io.Reader.
+func (r markedReader) Read(p []byte) (int, error) {
+	n, err := r.src.Read(p)
+	if err != nil && err != io.EOF {
+		err = &readError{fmt.Errorf("reading: %w", err)}
+	}
+	return n, err
+}

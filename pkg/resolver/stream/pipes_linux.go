@@ -1,0 +1,83 @@
+/*
+Copyright The elasti-apiserver Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package stream
+
+import (
+	"sync"
+
+	"golang.org/x/sys/unix"
+)
+
+const (
+	// maxPipes bounds the pipes of the process, each of which is two file
+	// descriptors. More than that are in use only when so many readers are slow.
+	maxPipes = 256
+	// pipeSize is how much a pipe holds.
+	pipeSize = 256 << 10
+	// copySize is how much is copied at a time without a pipe.
+	copySize = 32 << 10
+)
+
+var copyBuffers = sync.Pool{New: func() any { return new([copySize]byte) }}
+
+// pipe is a pipe of the kernel.
+type pipe struct{ read, write int }
+
+// pipes are the pipes of the process: the unused ones, and room for more.
+var pipes = &pipePool{unused: make(chan *pipe, maxPipes), room: make(chan struct{}, maxPipes)}
+
+// pipePool keeps pipes. It is safe for concurrent use.
+type pipePool struct {
+	unused chan *pipe
+	// room has a value for each pipe that there is.
+	room chan struct{}
+}
+
+// get returns an empty pipe, or nil when there are too many.
+func (p *pipePool) get() *pipe {
+	select {
+	case unused := <-p.unused:
+		return unused
+	default:
+	}
+	select {
+	case p.room <- struct{}{}:
+	default:
+		return nil
+	}
+	var ends [2]int
+	if err := unix.Pipe2(ends[:], unix.O_CLOEXEC|unix.O_NONBLOCK); err != nil {
+		<-p.room
+		return nil
+	}
+	// A smaller one does too.
+	_, _ = unix.FcntlInt(uintptr(ends[0]), unix.F_SETPIPE_SZ, pipeSize)
+	return &pipe{read: ends[0], write: ends[1]}
+}
+
+// put takes an empty pipe back.
+func (p *pipePool) put(unused *pipe) {
+	// There is room for all that there are.
+	p.unused <- unused
+}
+
+// close ends a pipe that is not empty.
+func (p *pipe) close() {
+	unix.Close(p.read)
+	unix.Close(p.write)
+	<-pipes.room
+}
