@@ -99,6 +99,7 @@ func (c *Controller) ensurePrivateService(ctx context.Context, desired, observed
 	}
 	updated.Spec.Selector = desired.Spec.Selector
 	updated.Spec.Ports = desired.Spec.Ports
+	updated.Spec.PublishNotReadyAddresses = desired.Spec.PublishNotReadyAddresses
 	if len(desired.Spec.IPFamilies) > 0 {
 		updated.Spec.IPFamilies, updated.Spec.IPFamilyPolicy = desired.Spec.IPFamilies, desired.Spec.IPFamilyPolicy
 	}

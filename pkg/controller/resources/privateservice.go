@@ -53,7 +53,8 @@ func (m ManagedTarget) MinReplicas() int32 {
 
 // DesiredPrivateService returns the headless copy of a public Service's selector,
 // ports and IP families, and of nothing else: its EndpointSlices list the
-// target's pods.
+// target's pods, and call none ready that is not, whatever the public Service
+// publishes.
 func DesiredPrivateService(elastiService *v1alpha1.ElastiService, public *corev1.Service) (*corev1.Service, error) {
 	target, err := json.Marshal(ManagedTargetOf(elastiService))
 	if err != nil {
@@ -108,6 +109,7 @@ func PrivateServiceMatches(service, desired *corev1.Service) bool {
 		service.Annotations[v1alpha1.AnnotationTarget] == desired.Annotations[v1alpha1.AnnotationTarget] &&
 		equality.Semantic.DeepEqual(service.Spec.Selector, desired.Spec.Selector) &&
 		equality.Semantic.DeepEqual(service.Spec.Ports, desired.Spec.Ports) &&
+		service.Spec.PublishNotReadyAddresses == desired.Spec.PublishNotReadyAddresses &&
 		(len(desired.Spec.IPFamilies) == 0 || slices.Equal(service.Spec.IPFamilies, desired.Spec.IPFamilies) &&
 			ptr.Equal(service.Spec.IPFamilyPolicy, desired.Spec.IPFamilyPolicy))
 }

@@ -104,10 +104,11 @@ func ResolverSliceMatches(current, desired *discoveryv1.EndpointSlice) bool {
 		equality.Semantic.DeepEqual(current.Endpoints, desired.Endpoints)
 }
 
-// IsReady reports whether new connections may go to an endpoint. One that does
-// not say that it is ready is not: the slices of Kubernetes always say it.
+// IsReady reports whether an endpoint accepts new connections. One that does not
+// say that it is ready is not: the slices of Kubernetes always say it. Those of
+// a Service with publishNotReadyAddresses call every pod ready, and say whether
+// it really is in the condition serving.
 func IsReady(endpoint *discoveryv1.Endpoint) bool {
-	conditions := endpoint.Conditions
-	terminating := conditions.Terminating != nil && *conditions.Terminating
-	return conditions.Ready != nil && *conditions.Ready && !terminating
+	conditions := &endpoint.Conditions
+	return ptr.Deref(conditions.Ready, false) && ptr.Deref(conditions.Serving, true) && !ptr.Deref(conditions.Terminating, false)
 }

@@ -72,6 +72,8 @@ func TestOnlyReadyEndpointsCount(t *testing.T) {
 		{"ready", discoveryv1.EndpointConditions{Ready: ptr.To(true)}, true},
 		{"not ready", discoveryv1.EndpointConditions{Ready: ptr.To(false)}, false},
 		{"not said", discoveryv1.EndpointConditions{}, false},
+		{"called ready and not serving", discoveryv1.EndpointConditions{Ready: ptr.To(true), Serving: ptr.To(false)}, false},
+		{"serving", discoveryv1.EndpointConditions{Ready: ptr.To(true), Serving: ptr.To(true)}, true},
 		{"terminating", discoveryv1.EndpointConditions{Ready: ptr.To(true), Terminating: ptr.To(true)}, false},
 		{"serving while terminating", discoveryv1.EndpointConditions{Ready: ptr.To(false), Serving: ptr.To(true), Terminating: ptr.To(true)}, false},
 	} {
