@@ -23,6 +23,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -34,8 +35,10 @@ import (
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/util/flowcontrol"
+	"k8s.io/utils/ptr"
 
 	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti"
+	"github.com/truefoundry/elasti-apiserver/pkg/compatibility"
 	"github.com/truefoundry/elasti-apiserver/pkg/scaling"
 )
 
@@ -44,7 +47,7 @@ import (
 const patience = 500 * time.Millisecond
 
 // Warnings are for people who write a few objects. Who writes thousands does
-// not read them, and is not to load the cluster with two more requests for
+// not read them, and is not to load the cluster with three more requests for
 // each: conditions say the same later.
 const (
 	looksPerSecond = 5
@@ -79,12 +82,13 @@ func (c *Checker) Warnings(ctx context.Context, elastiService *elasti.ElastiServ
 	}
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	var aboutService, aboutTarget []string
+	var aboutService, aboutTarget, aboutAutoscaler []string
 	var group sync.WaitGroup
 	group.Go(func() { aboutService = c.checkService(ctx, elastiService) })
 	group.Go(func() { aboutTarget = c.checkTarget(ctx, elastiService) })
+	group.Go(func() { aboutAutoscaler = c.checkAutoscaler(ctx, elastiService) })
 	group.Wait()
-	return append(aboutService, aboutTarget...)
+	return slices.Concat(aboutService, aboutTarget, aboutAutoscaler)
 }
 
 func (c *Checker) checkService(ctx context.Context, elastiService *elasti.ElastiService) []string {
@@ -96,11 +100,13 @@ func (c *Checker) checkService(ctx context.Context, elastiService *elasti.Elasti
 	if err != nil {
 		return nil
 	}
-	return serviceWarnings(service)
+	always := elastiService.Spec.Proxy != nil && elastiService.Spec.Proxy.Policy == elasti.ProxyAlways
+	return serviceWarnings(service, always)
 }
 
-// serviceWarnings tells which properties of a Service keep traffic from the resolvers.
-func serviceWarnings(service *corev1.Service) []string {
+// serviceWarnings returns which properties of a Service keep traffic from the
+// resolvers. always is true when they stay in the path of an awake target.
+func serviceWarnings(service *corev1.Service, always bool) []string {
 	warn := func(problem string) string {
 		return fmt.Sprintf("spec.service: the Service %q %s", service.Name, problem)
 	}
@@ -114,8 +120,14 @@ func serviceWarnings(service *corev1.Service) []string {
 	if service.Spec.ClusterIP == corev1.ClusterIPNone {
 		warnings = append(warnings, warn("is headless: clients that remember a pod's address do not reach a resolver; give it a cluster IP"))
 	}
-	if service.Spec.ExternalTrafficPolicy == corev1.ServiceExternalTrafficPolicyLocal {
-		warnings = append(warnings, warn("has externalTrafficPolicy Local: nodes without a resolver drop traffic while the target sleeps; use Cluster"))
+	return append(warnings, about("spec.service", compatibility.OfService(service, always))...)
+}
+
+// about returns findings as warnings about a field.
+func about(field string, findings []compatibility.Finding) []string {
+	var warnings []string
+	for _, finding := range findings {
+		warnings = append(warnings, field+": "+finding.Message)
 	}
 	return warnings
 }
@@ -123,25 +135,32 @@ func serviceWarnings(service *corev1.Service) []string {
 func (c *Checker) checkTarget(ctx context.Context, elastiService *elasti.ElastiService) []string {
 	ref := elastiService.Spec.ScaleTargetRef
 	target := scaling.Target{Namespace: elastiService.Namespace, APIVersion: ref.APIVersion, Kind: ref.Kind, Name: ref.Name}
-	pods, err := c.podsOf(ctx, target)
+	object, err := c.read(ctx, target)
 	var kindError *scaling.KindError
 	switch {
 	case errors.As(err, &kindError):
 		return []string{fmt.Sprintf("spec.scaleTargetRef: %v", kindError)}
 	case apierrors.IsNotFound(err):
 		return []string{fmt.Sprintf("spec.scaleTargetRef: there is no %s %q yet, so it cannot be woken; create it", ref.Kind, ref.Name)}
-	case err != nil || pods == nil:
+	case err != nil:
 		return nil
 	}
-	if elastiService.Spec.Proxy == nil || elastiService.Spec.Proxy.Readiness != elasti.ReadinessEndpoints {
-		return nil
+	var pods *corev1.PodSpec
+	var traits *compatibility.TargetTraits
+	if object != nil {
+		pods = podTemplate(object)
+		traits = ptr.To(compatibility.TraitsOf(object, pods))
 	}
-	return probeWarnings(pods)
+	warnings := about("spec.scaleTargetRef", compatibility.OfTarget(ref.Kind, ref.Name, elastiService.Annotations, traits))
+	if pods != nil && elastiService.Spec.Proxy != nil && elastiService.Spec.Proxy.Readiness == elasti.ReadinessEndpoints {
+		warnings = append(warnings, probeWarnings(pods)...)
+	}
+	return warnings
 }
 
-// podsOf returns the pods that a target makes, or nil when its kind does not
-// say. The error is that of a missing kind or target, among others.
-func (c *Checker) podsOf(ctx context.Context, target scaling.Target) (*corev1.PodSpec, error) {
+// read returns a target, or nil when it exists and may not be read. The error
+// is that of a missing kind or target, among others.
+func (c *Checker) read(ctx context.Context, target scaling.Target) (*unstructured.Unstructured, error) {
 	resource, err := c.options.Scaling.Resolve(ctx, target)
 	if err != nil {
 		return nil, err
@@ -152,17 +171,32 @@ func (c *Checker) podsOf(ctx context.Context, target scaling.Target) (*corev1.Po
 		_, err := c.options.Scaling.Get(ctx, target)
 		return nil, err
 	}
-	if err != nil {
-		return nil, err
+	return object, err
+}
+
+// checkAutoscaler returns how the autoscaler gets in the way of sleeping. That
+// it does not exist is told by a condition: the target sleeps without it.
+func (c *Checker) checkAutoscaler(ctx context.Context, elastiService *elasti.ElastiService) []string {
+	spec := elastiService.Spec.Autoscaler
+	if spec == nil {
+		return nil
 	}
-	return podTemplate(object), nil
+	resource, ok := compatibility.AutoscalerResource(string(spec.Type))
+	if !ok {
+		return nil
+	}
+	object, err := c.options.Dynamic.Resource(resource).Namespace(elastiService.Namespace).Get(ctx, spec.Name, metav1.GetOptions{})
+	if err != nil {
+		return nil
+	}
+	return about("spec.autoscaler", compatibility.OfAutoscaler(string(spec.Type), object))
 }
 
 // podTemplate returns the pods of a template where workloads have it, or nil
 // when there is none, or it is one of something else.
 func podTemplate(target *unstructured.Unstructured) *corev1.PodSpec {
 	template, found, err := unstructured.NestedMap(target.Object, "spec", "template", "spec")
-	if err != nil || !found {
+	if err != nil || !found || template["containers"] == nil {
 		return nil
 	}
 	pods := &corev1.PodSpec{}

@@ -21,6 +21,7 @@ import (
 	"encoding/json"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -34,6 +35,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti"
+	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti/v1alpha1"
 	"github.com/truefoundry/elasti-apiserver/pkg/scaling"
 )
 
@@ -130,6 +132,59 @@ func TestWarnings(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// What does not go together with sleeping is told at once, by the object that
+// it is about.
+func TestWarningsAboutWhatDoesNotGoTogetherWithSleeping(t *testing.T) {
+	const statefulSets = "/apis/apps/v1/namespaces/shop/statefulsets/cart"
+	checker := newChecker(t, func(path string) any {
+		switch path {
+		case "/api/v1/namespaces/shop/services/cart":
+			return &corev1.Service{TypeMeta: metav1.TypeMeta{Kind: "Service", APIVersion: "v1"}, ObjectMeta: metav1.ObjectMeta{Name: "cart"}, Spec: corev1.ServiceSpec{
+				Selector: map[string]string{"app": "cart"}, ClusterIP: "10.0.0.1", PublishNotReadyAddresses: true,
+			}}
+		case "/apis/apps/v1":
+			return &metav1.APIResourceList{
+				TypeMeta: metav1.TypeMeta{Kind: "APIResourceList", APIVersion: "v1"}, GroupVersion: "apps/v1",
+				APIResources: []metav1.APIResource{{Name: "statefulsets", Kind: "StatefulSet", Namespaced: true}, {Name: "statefulsets/scale", Kind: "Scale", Namespaced: true}},
+			}
+		case statefulSets:
+			return &appsv1.StatefulSet{
+				TypeMeta:   metav1.TypeMeta{Kind: "StatefulSet", APIVersion: "apps/v1"},
+				ObjectMeta: metav1.ObjectMeta{Name: "cart"},
+				Spec: appsv1.StatefulSetSpec{
+					Template:                             corev1.PodTemplateSpec{Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "web"}}}},
+					PersistentVolumeClaimRetentionPolicy: &appsv1.StatefulSetPersistentVolumeClaimRetentionPolicy{WhenScaled: appsv1.DeletePersistentVolumeClaimRetentionPolicyType},
+					VolumeClaimTemplates:                 []corev1.PersistentVolumeClaim{{ObjectMeta: metav1.ObjectMeta{Name: "data"}}},
+				},
+			}
+		case "/apis/keda.sh/v1alpha1/namespaces/shop/scaledobjects/cart":
+			return map[string]any{"apiVersion": "keda.sh/v1alpha1", "kind": "ScaledObject", "metadata": map[string]any{"name": "cart"}, "spec": map[string]any{}}
+		case "/apis/autoscaling/v2/namespaces/shop/horizontalpodautoscalers/cart":
+			return map[string]any{"apiVersion": "autoscaling/v2", "kind": "HorizontalPodAutoscaler", "metadata": map[string]any{"name": "cart"}, "spec": map[string]any{"minReplicas": 0}}
+		default:
+			return nil
+		}
+	})
+	service, target := "spec.service: Service \"cart\" has publishNotReadyAddresses", "spec.scaleTargetRef: StatefulSet \"cart\" "
+	for autoscaler, about := range map[elasti.AutoscalerType]string{
+		elasti.AutoscalerKEDA: "spec.autoscaler: ScaledObject \"cart\" scales the target to zero too",
+		elasti.AutoscalerHPA:  "spec.autoscaler: HorizontalPodAutoscaler \"cart\" has minReplicas 0",
+	} {
+		elastiService := cart()
+		elastiService.Spec.ScaleTargetRef.Kind = "StatefulSet"
+		elastiService.Spec.Autoscaler = &elasti.AutoscalerSpec{Type: autoscaler, Name: "cart"}
+		want := []string{service, target + "is not put to sleep", target + "makes pods without", about}
+		if warnings := checker.Warnings(t.Context(), elastiService); !slices.EqualFunc(warnings, want, strings.HasPrefix) {
+			t.Errorf("%s: got %q, want %q", autoscaler, warnings, want)
+		}
+		elastiService.Annotations = map[string]string{v1alpha1.AnnotationAcceptVolumeDeletion: "true"}
+		want = slices.Delete(want, 1, 2)
+		if warnings := checker.Warnings(t.Context(), elastiService); !slices.EqualFunc(warnings, want, strings.HasPrefix) {
+			t.Errorf("%s, accepted: got %q, want %q", autoscaler, warnings, want)
+		}
 	}
 }
 

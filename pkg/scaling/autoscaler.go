@@ -22,8 +22,8 @@ import (
 )
 
 // PauseAutoscaler keeps the autoscaler from scaling its target until
-// ResumeAutoscaler. A HorizontalPodAutoscaler needs no pausing: it is idle
-// while its target has zero replicas.
+// KeepAutoscalerAwake or ResumeAutoscaler. A HorizontalPodAutoscaler needs no
+// pausing: it is idle while its target was scaled to zero by another client.
 func (c *Client) PauseAutoscaler(ctx context.Context, namespace string, autoscaler Autoscaler) error {
 	switch autoscaler.Type {
 	case AutoscalerKEDA:
@@ -35,12 +35,38 @@ func (c *Client) PauseAutoscaler(ctx context.Context, namespace string, autoscal
 	}
 }
 
-// ResumeAutoscaler ends a PauseAutoscaler and puts back what the user had set.
-// It does nothing when the autoscaler is not paused by PauseAutoscaler.
+// KeepAutoscalerAwake ends a PauseAutoscaler and puts back what the user had
+// set, but for this: an autoscaler that scales to zero by itself is kept from
+// that, until ResumeAutoscaler or PauseAutoscaler, if it can be. A
+// HorizontalPodAutoscaler cannot.
+func (c *Client) KeepAutoscalerAwake(ctx context.Context, namespace string, autoscaler Autoscaler) error {
+	return c.endPause(ctx, namespace, autoscaler, managed, false)
+}
+
+// ResumeAutoscaler ends a PauseAutoscaler and a KeepAutoscalerAwake, and puts
+// back what the user had set. It does nothing when the autoscaler is not paused
+// by this product.
 func (c *Client) ResumeAutoscaler(ctx context.Context, namespace string, autoscaler Autoscaler) error {
+	return c.endPause(ctx, namespace, autoscaler, released, false)
+}
+
+// custody says whose affair an awake target is.
+type custody int
+
+const (
+	// managed: the target is to stay awake until this product scales it to zero.
+	managed custody = iota
+	// released: the target is left to its autoscaler.
+	released
+)
+
+func (c *Client) endPause(ctx context.Context, namespace string, autoscaler Autoscaler, custody custody, dryRun bool) error {
 	switch autoscaler.Type {
 	case AutoscalerKEDA:
-		return c.resumeScaledObject(ctx, namespace, autoscaler.Name, false)
+		if custody == managed {
+			return c.keepScaledObjectAwake(ctx, namespace, autoscaler.Name, dryRun)
+		}
+		return c.resumeScaledObject(ctx, namespace, autoscaler.Name, dryRun)
 	case AutoscalerHPA, "":
 		return nil
 	default:
@@ -50,17 +76,11 @@ func (c *Client) ResumeAutoscaler(ctx context.Context, namespace string, autosca
 
 // prepareAutoscaler lets a wake go through, and returns the least number of
 // replicas that the autoscaler wants.
-func (c *Client) prepareAutoscaler(ctx context.Context, namespace string, autoscaler Autoscaler, dryRun bool) (int32, error) {
-	switch autoscaler.Type {
-	case "":
-		return 0, nil
-	case AutoscalerKEDA:
-		return 0, c.resumeScaledObject(ctx, namespace, autoscaler.Name, dryRun)
-	case AutoscalerHPA:
+func (c *Client) prepareAutoscaler(ctx context.Context, namespace string, autoscaler Autoscaler, custody custody, dryRun bool) (int32, error) {
+	if autoscaler.Type == AutoscalerHPA {
 		return c.minReplicas(ctx, namespace, autoscaler.Name)
-	default:
-		return 0, unknownAutoscaler(autoscaler)
 	}
+	return 0, c.endPause(ctx, namespace, autoscaler, custody, dryRun)
 }
 
 func unknownAutoscaler(autoscaler Autoscaler) error {

@@ -28,27 +28,51 @@ const cartScaledObject = "/apis/keda.sh/v1alpha1/namespaces/shop/scaledobjects/c
 var cartKEDA = Autoscaler{Type: AutoscalerKEDA, Name: "cart"}
 
 func putScaledObject(server *fakeServer, annotations map[string]string) {
-	server.put(cartScaledObject, map[string]any{
+	server.put(cartScaledObject, scaledObject(annotations, map[string]any{"minReplicaCount": 1}))
+}
+
+// scaledObject is a ScaledObject whose annotations an administrator has set.
+func scaledObject(annotations map[string]string, spec map[string]any) map[string]any {
+	return annotatedScaledObject("kubectl-annotate", annotations, spec)
+}
+
+func annotatedScaledObject(manager string, annotations map[string]string, spec map[string]any) map[string]any {
+	owned := map[string]any{}
+	for key := range annotations {
+		owned["f:"+key] = map[string]any{}
+	}
+	return map[string]any{
 		"apiVersion": "keda.sh/v1alpha1", "kind": "ScaledObject",
-		"metadata": map[string]any{"namespace": "shop", "name": "cart", "annotations": annotations},
-	})
+		"metadata": map[string]any{
+			"namespace": "shop", "name": "cart", "annotations": annotations,
+			"managedFields": []any{map[string]any{
+				"manager": manager, "operation": "Update", "apiVersion": "keda.sh/v1alpha1", "fieldsType": "FieldsV1",
+				"fieldsV1": map[string]any{"f:metadata": map[string]any{"f:annotations": owned}},
+			}},
+		},
+		"spec": spec,
+	}
 }
 
 func TestPauseAndWakeKeepWhatTheUserHadSet(t *testing.T) {
 	for _, test := range []struct {
 		name          string
+		manager       string
 		before, after map[string]string
 	}{
-		{"no annotations", nil, nil},
-		{"others", map[string]string{"team": "shop"}, map[string]string{"team": "shop"}},
-		{"said not paused", map[string]string{kedaPaused: "false"}, map[string]string{kedaPaused: "false"}},
-		{"pinned to two replicas", map[string]string{kedaPausedReplicas: "2"}, map[string]string{kedaPausedReplicas: "2"}},
-		{"paused by the user", map[string]string{kedaPaused: "true"}, map[string]string{kedaPaused: "true"}},
-		{"put to sleep by KubeElasti", map[string]string{kedaPaused: "true", kedaPausedReplicas: "0", "team": "shop"}, map[string]string{"team": "shop"}},
+		{"no annotations", "helm", nil, nil},
+		{"others", "helm", map[string]string{"team": "shop"}, map[string]string{"team": "shop"}},
+		{"said not paused", "helm", map[string]string{KEDAPaused: "false"}, map[string]string{KEDAPaused: "false"}},
+		{"pinned to two replicas", "helm", map[string]string{KEDAPausedReplicas: "2"}, map[string]string{KEDAPausedReplicas: "2"}},
+		{"pinned to none", "helm", map[string]string{KEDAPausedReplicas: "0"}, map[string]string{KEDAPausedReplicas: "0"}},
+		{"paused by the user", "helm", map[string]string{KEDAPaused: "true"}, map[string]string{KEDAPaused: "true"}},
+		{"paused and pinned to none by the user", "kubectl-annotate", map[string]string{KEDAPaused: "true", KEDAPausedReplicas: "0"}, map[string]string{KEDAPaused: "true", KEDAPausedReplicas: "0"}},
+		{"kept from scaling in by the user", "helm", map[string]string{KEDAPausedScaleIn: "true"}, map[string]string{KEDAPausedScaleIn: "true"}},
+		{"put to sleep by KubeElasti", "manager", map[string]string{KEDAPaused: "true", KEDAPausedReplicas: "0", "team": "shop"}, map[string]string{"team": "shop"}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			server := newCart(t, 0)
-			putScaledObject(server, test.before)
+			server.put(cartScaledObject, annotatedScaledObject(test.manager, test.before, map[string]any{"minReplicaCount": 1}))
 			client := server.client()
 			for range 2 {
 				if err := client.PauseAutoscaler(t.Context(), "shop", cartKEDA); err != nil {
@@ -56,7 +80,7 @@ func TestPauseAndWakeKeepWhatTheUserHadSet(t *testing.T) {
 				}
 			}
 			paused := server.annotations(cartScaledObject)
-			if _, pinned := paused[kedaPausedReplicas]; paused[kedaPaused] != "true" || pinned {
+			if _, pinned := paused[KEDAPausedReplicas]; paused[KEDAPaused] != "true" || pinned {
 				t.Errorf("paused with %v", paused)
 			}
 			if writes := len(server.written()); writes != 1 {
@@ -70,6 +94,111 @@ func TestPauseAndWakeKeepWhatTheUserHadSet(t *testing.T) {
 				t.Errorf("after the wake: %v, want %v", got, test.after)
 			}
 		})
+	}
+}
+
+// What the user changes while the product has a pause in place is the user's.
+func TestPausesThatTheUserChangedMeanwhileStayAsTheyAre(t *testing.T) {
+	for _, test := range []struct {
+		name          string
+		change, after map[string]string
+	}{
+		{"ended the pause", map[string]string{KEDAPaused: "false"}, map[string]string{KEDAPaused: "false", KEDAPausedReplicas: "2"}},
+		{"pinned to three", map[string]string{KEDAPausedReplicas: "3"}, map[string]string{KEDAPausedReplicas: "3"}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			server := newCart(t, 0)
+			putScaledObject(server, map[string]string{KEDAPausedReplicas: "2"})
+			client := server.client()
+			if err := client.PauseAutoscaler(t.Context(), "shop", cartKEDA); err != nil {
+				t.Fatal(err)
+			}
+			changed := server.annotations(cartScaledObject)
+			maps.Copy(changed, test.change)
+			putScaledObject(server, changed)
+			if err := client.ResumeAutoscaler(t.Context(), "shop", cartKEDA); err != nil {
+				t.Fatal(err)
+			}
+			if got := server.annotations(cartScaledObject); !maps.Equal(got, test.after) {
+				t.Errorf("after resuming: %v, want %v", got, test.after)
+			}
+		})
+	}
+}
+
+// A wake of a target that KEDA scales to zero by itself lasts: KEDA may not
+// undo it until the target sleeps, or is not managed any more.
+func TestAutoscalerThatScalesToZeroIsKeptAwake(t *testing.T) {
+	for _, test := range []struct {
+		name        string
+		spec        map[string]any
+		annotations map[string]string
+		want        bool
+	}{
+		{"no minimum", map[string]any{}, nil, true},
+		{"a minimum of zero", map[string]any{"minReplicaCount": 0}, nil, true},
+		{"idle at zero", map[string]any{"minReplicaCount": 2, "idleReplicaCount": 0}, nil, true},
+		{"a minimum of one", map[string]any{"minReplicaCount": 1}, nil, false},
+		{"idle at one", map[string]any{"minReplicaCount": 2, "idleReplicaCount": 1}, nil, false},
+		{"paused by the user", nil, map[string]string{KEDAPaused: "true"}, false},
+		{"paused by the user, in a way of their own", nil, map[string]string{KEDAPaused: "yes, please"}, false},
+		{"pinned by the user", nil, map[string]string{KEDAPausedReplicas: "2"}, false},
+		{"kept from scaling in by the user", nil, map[string]string{KEDAPausedScaleIn: "true"}, false},
+		{"allowed to scale in by the user", nil, map[string]string{KEDAPausedScaleIn: "false"}, true},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			server := newCart(t, 0)
+			server.put(cartScaledObject, scaledObject(test.annotations, test.spec))
+			client := server.client()
+			check := func(when string, want bool) {
+				t.Helper()
+				got := server.annotations(cartScaledObject)
+				if held := got[v1alpha1.AnnotationPausedScaleIn] != ""; held != want || want && got[KEDAPausedScaleIn] != "true" {
+					t.Errorf("%s: %v, want kept from scaling in: %t", when, got, want)
+				}
+			}
+			for range 2 {
+				if result, err := client.Wake(t.Context(), cart, cartKEDA, 1, false); err != nil || result.AutoscalerError != nil {
+					t.Fatalf("got %+v, %v", result, err)
+				}
+			}
+			check("awake", test.want)
+			writes := len(server.written())
+			if want := 1 + map[bool]int{true: 1}[test.want]; writes != want {
+				t.Errorf("%d writes for two wakes, want %d", writes, want)
+			}
+			if err := client.PauseAutoscaler(t.Context(), "shop", cartKEDA); err != nil {
+				t.Fatal(err)
+			}
+			check("asleep", false)
+			if err := client.KeepAutoscalerAwake(t.Context(), "shop", cartKEDA); err != nil {
+				t.Fatal(err)
+			}
+			check("awake again", test.want)
+			if _, err := client.Restore(t.Context(), cart, cartKEDA, 1); err != nil {
+				t.Fatal(err)
+			}
+			if got := server.annotations(cartScaledObject); !maps.Equal(got, test.annotations) {
+				t.Errorf("restored: %v, want %v", got, test.annotations)
+			}
+		})
+	}
+}
+
+// The minimum may change while the target is awake.
+func TestAutoscalerThatScalesToZeroNoMoreIsLetGo(t *testing.T) {
+	server := newCart(t, 0)
+	server.put(cartScaledObject, scaledObject(nil, nil))
+	client := server.client()
+	if err := client.KeepAutoscalerAwake(t.Context(), "shop", cartKEDA); err != nil {
+		t.Fatal(err)
+	}
+	server.put(cartScaledObject, scaledObject(server.annotations(cartScaledObject), map[string]any{"minReplicaCount": 1}))
+	if err := client.KeepAutoscalerAwake(t.Context(), "shop", cartKEDA); err != nil {
+		t.Fatal(err)
+	}
+	if got := server.annotations(cartScaledObject); len(got) != 0 {
+		t.Errorf("left with %v", got)
 	}
 }
 
@@ -120,7 +249,7 @@ func TestWakeRespectsMinReplicasOfHPA(t *testing.T) {
 
 func TestResumeRejectsWhatItCannotRead(t *testing.T) {
 	server := newCart(t, 0)
-	putScaledObject(server, map[string]string{v1alpha1.AnnotationPausedAnnotations: "not JSON", kedaPaused: "true"})
+	putScaledObject(server, map[string]string{v1alpha1.AnnotationPausedAnnotations: "not JSON", KEDAPaused: "true"})
 	if err := server.client().ResumeAutoscaler(t.Context(), "shop", cartKEDA); err == nil {
 		t.Error("no error")
 	}

@@ -37,11 +37,22 @@ const autoscalerPatience = 2 * time.Second
 // Wake makes the target have at least minimum replicas, and never less than
 // one. It never lowers the number of replicas, and looks at what the scale
 // asks for, not at the pods that may still be terminating. It resumes a KEDA
-// ScaledObject that was paused by PauseAutoscaler, and raises minimum to the
-// minReplicas of a HorizontalPodAutoscaler. With dryRun nothing is written.
+// ScaledObject that was paused by PauseAutoscaler, keeps one that scales to zero
+// from undoing the wake, and raises minimum to the minReplicas of a
+// HorizontalPodAutoscaler. With dryRun nothing is written.
 //
 // A wake is idempotent: any number of callers may wake a target at once.
 func (c *Client) Wake(ctx context.Context, target Target, autoscaler Autoscaler, minimum int32, dryRun bool) (Result, error) {
+	return c.wake(ctx, target, autoscaler, minimum, managed, dryRun)
+}
+
+// Restore does the same as Wake for a target that is not managed any more: its
+// autoscaler is left as the user had set it.
+func (c *Client) Restore(ctx context.Context, target Target, autoscaler Autoscaler, minimum int32) (Result, error) {
+	return c.wake(ctx, target, autoscaler, minimum, released, false)
+}
+
+func (c *Client) wake(ctx context.Context, target Target, autoscaler Autoscaler, minimum int32, custody custody, dryRun bool) (Result, error) {
 	resource, err := c.Resolve(ctx, target)
 	if err != nil {
 		return Result{}, err
@@ -57,7 +68,7 @@ func (c *Client) Wake(ctx context.Context, target Target, autoscaler Autoscaler,
 		defer close(asked)
 		askCtx, cancel := context.WithTimeout(ctx, autoscalerPatience)
 		defer cancel()
-		autoscalerMinimum, autoscalerErr = c.prepareAutoscaler(askCtx, target.Namespace, autoscaler, dryRun)
+		autoscalerMinimum, autoscalerErr = c.prepareAutoscaler(askCtx, target.Namespace, autoscaler, custody, dryRun)
 	}()
 	var scale *autoscalingv1.Scale
 	scale, err = c.get(ctx, resource, target)
@@ -80,7 +91,7 @@ func (c *Client) WakeFromZero(ctx context.Context, target Target, autoscaler Aut
 	}
 	askCtx, cancel := context.WithTimeout(ctx, autoscalerPatience)
 	defer cancel()
-	autoscalerMinimum, autoscalerErr := c.prepareAutoscaler(askCtx, target.Namespace, autoscaler, false)
+	autoscalerMinimum, autoscalerErr := c.prepareAutoscaler(askCtx, target.Namespace, autoscaler, managed, false)
 	wanted := max(minimum, 1, autoscalerMinimum)
 	scale, err := c.scaleFromZero(ctx, resource, target, wanted)
 	if err == nil {

@@ -22,6 +22,7 @@ import (
 	"maps"
 	"net"
 	"os"
+	"time"
 
 	"github.com/spf13/pflag"
 	"golang.org/x/sync/errgroup"
@@ -51,6 +52,12 @@ import (
 // that the controller makes. It is created when it does not exist.
 const signingKeySecret = "elasti-apiserver-signing-key"
 
+// Bounds of --convergence-time, those of spec.proxy.convergenceSeconds.
+const (
+	minConvergenceTime = time.Second
+	maxConvergenceTime = 10 * time.Minute
+)
+
 // Controller are the flags of the controller.
 type Controller struct {
 	// ResolverNamespace and ResolverService name the Service of the resolvers.
@@ -63,6 +70,9 @@ type Controller struct {
 	SharedHTTPPort int32
 	// Namespaces are the namespaces that are worked on. Empty means all.
 	Namespaces []string
+	// ConvergenceTime is how long resolvers are in the path of the traffic
+	// before a target is scaled to zero.
+	ConvergenceTime time.Duration
 	// WakeRate is how many targets are woken a second while no resolver is ready.
 	WakeRate float64
 	// Sleep says when targets sleep.
@@ -74,9 +84,10 @@ func newController() Controller {
 		ResolverService: "elasti-resolver",
 		// Above the well-known ports, below node ports and the ports that
 		// Linux gives to outgoing connections.
-		ProxyPorts: utilnet.PortRange{Base: 10000, Size: 20000},
-		WakeRate:   elastiservice.DefaultWakeRate,
-		Sleep:      newSleep(),
+		ProxyPorts:      utilnet.PortRange{Base: 10000, Size: 20000},
+		WakeRate:        elastiservice.DefaultWakeRate,
+		ConvergenceTime: elastiservice.DefaultConvergenceTime,
+		Sleep:           newSleep(),
 	}
 }
 
@@ -94,6 +105,8 @@ func (o *Controller) AddFlags(flags *pflag.FlagSet) {
 		"The --shared-http-port of the resolvers, where Services that find no free proxy port are told apart by host name. 0: there is none.")
 	flags.Float64Var(&o.WakeRate, "wake-rate", o.WakeRate,
 		"How many sleeping targets are woken a second when no resolver has been ready for a while to hold their traffic.")
+	flags.DurationVar(&o.ConvergenceTime, "convergence-time", o.ConvergenceTime,
+		"How long the resolvers are in the path of the traffic before a target is scaled to zero, so that nodes and ingresses have heard of them. spec.proxy.convergenceSeconds overrides it.")
 	o.Sleep.AddFlags(flags)
 }
 
@@ -108,6 +121,9 @@ func (o *Controller) Validate() []error {
 	}
 	if port := int(o.SharedHTTPPort); port < 0 || port > 65535 || port > 0 && o.ProxyPorts.Contains(port) {
 		errs = append(errs, fmt.Errorf("--shared-http-port is %d, but must be a port outside of --proxy-port-range (%s), or 0", port, o.ProxyPorts.String()))
+	}
+	if o.ConvergenceTime < minConvergenceTime || o.ConvergenceTime > maxConvergenceTime {
+		errs = append(errs, fmt.Errorf("--convergence-time is %s, but must be from %s to %s", o.ConvergenceTime, minConvergenceTime, maxConvergenceTime))
 	}
 	return errs
 }
@@ -216,6 +232,7 @@ func (o *Controller) newTerm(dependencies controllerDependencies, host kubernete
 		Scaling:           dependencies.scaling,
 		Namespaces:        o.Namespaces,
 		WakeRate:          o.WakeRate,
+		ConvergenceTime:   o.ConvergenceTime,
 		ResolverNamespace: resolverNamespace,
 		ResolverService:   o.ResolverService,
 		DialResolver:      (&net.Dialer{}).DialContext,

@@ -49,7 +49,7 @@ func TestValidCommandLines(t *testing.T) {
 		"--storage=etcd --etcd-servers=http://127.0.0.1:2379",
 		"--storage=embedded --data-dir=/data --tls-cert-file=a --tls-private-key-file=b",
 		"--storage=embedded --data-dir=/data --proxy-port-range=20000-20999",
-		"--storage=embedded --data-dir=/data --polling-interval=5s --dry-run --prometheus-server-address=https://prometheus/path --prometheus-authorization-header-file=/token",
+		"--storage=embedded --data-dir=/data --polling-interval=5s --convergence-time=10m --dry-run --prometheus-server-address=https://prometheus/path --prometheus-authorization-header-file=/token",
 	} {
 		if _, err := complete(t, strings.Fields(line)...); err != nil {
 			t.Errorf("%s: %v", line, err)
@@ -69,6 +69,8 @@ func TestInvalidCommandLinesNameTheFlag(t *testing.T) {
 		"--storage=embedded --data-dir=/data --serving-certificate=magic":                                                `--serving-certificate is "magic"`,
 		"--storage=embedded --data-dir=/data --proxy-port-range=80-90":                                                   "--proxy-port-range is 80-90",
 		"--storage=embedded --data-dir=/data --shared-http-port=10005":                                                   "--shared-http-port is 10005",
+		"--storage=embedded --data-dir=/data --convergence-time=500ms":                                                   "--convergence-time is 500ms, but must be from 1s to 10m0s",
+		"--storage=embedded --data-dir=/data --convergence-time=11m":                                                     "--convergence-time is 11m0s, but must be from 1s to 10m0s",
 		"--storage=embedded --data-dir=/data --polling-interval=10ms":                                                    "--polling-interval is 10ms, but must be from 1s to 1h0m0s",
 		"--storage=embedded --data-dir=/data --prometheus-server-address=prometheus:9090":                                "--prometheus-server-address must be a URL",
 		"--storage=embedded --data-dir=/data --prometheus-authorization-header-file=/token":                              "give that too",

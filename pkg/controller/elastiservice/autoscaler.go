@@ -18,23 +18,33 @@ package elastiservice
 
 import (
 	"context"
+	"fmt"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
 
+	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti/v1alpha1"
 	"github.com/truefoundry/elasti-apiserver/pkg/controller/target"
 	"github.com/truefoundry/elasti-apiserver/pkg/scaling"
 )
 
-// pauseTimeout is how long a scale-down waits for an autoscaler to report that
-// it is paused. One that does not, such as when its operator is down, does not
-// keep the target awake.
-const pauseTimeout = 10 * time.Second
+const (
+	// pauseTimeout is how long a scale-down waits for an autoscaler to stop. One
+	// that does not, such as when its operator is down, does not keep the
+	// target awake.
+	pauseTimeout = 10 * time.Second
+	// pausePoll is how often a scale-down looks for what no watch reports.
+	pausePoll = 500 * time.Millisecond
+)
 
 // pauseAutoscaler pauses the autoscaler of a target that is about to be scaled
 // to zero. It reports whether the autoscaler has stopped: KEDA may be in the
 // middle of a decision to scale up, which would come after the scaling to zero.
-// A change of the autoscaler starts another sync, or else the timeout does.
+// Its change brings the ElastiService back, or else the end of the timeout.
 func (c *Controller) pauseAutoscaler(ctx context.Context, p *pass) (bool, error) {
 	autoscaler := target.AutoscalerOf(p.elastiService.Spec.Autoscaler)
 	if autoscaler.Type != scaling.AutoscalerKEDA {
@@ -44,32 +54,63 @@ func (c *Controller) pauseAutoscaler(ctx context.Context, p *pass) (bool, error)
 		if err := c.scaling.PauseAutoscaler(ctx, p.elastiService.Namespace, autoscaler); err != nil {
 			return apierrors.IsNotFound(err), ignoreNotFound(err)
 		}
-		p.state.startPause(c.clock.Now())
+		observed := p.autoscaler.Autoscaler
+		p.state.startPause(c.clock.Now(), observed != nil && observed.Paused)
 	}
 	waited := p.state.paused(c.clock.Now())
-	if p.autoscaler.Stopped() || waited >= pauseTimeout {
+	if waited >= pauseTimeout || c.hasStopped(ctx, p) {
 		return true, nil
 	}
-	c.queue.AddAfter(p.key(), pauseTimeout-waited)
+	c.queue.AddAfter(p.key(), min(pausePoll, pauseTimeout-waited))
 	return false, nil
 }
 
-// reconcileAutoscaler is the phase autoscaler. It resumes an autoscaler that is
-// paused for a sleep that did not come, or that ended without the controller: a
-// wake came in the middle of the scale-down, this process ended there, or the
-// target was scaled by hand. What is observed may be behind, so the scale is read.
-func (c *Controller) reconcileAutoscaler(ctx context.Context, p *pass) {
-	p.result.failed(c.resumeAutoscaler(ctx, p))
+// hasStopped reports whether an autoscaler that was paused has stopped, or
+// cannot be observed. KEDA's condition Paused is true also while it is paused in
+// one direction: when it was so before, it says nothing. The last that KEDA does
+// when it stops is to delete the HorizontalPodAutoscaler through which it scales.
+func (c *Controller) hasStopped(ctx context.Context, p *pass) bool {
+	observed := p.autoscaler.Autoscaler
+	switch {
+	case p.autoscaler.Problem != nil:
+		return true
+	case observed == nil || !observed.PausedByController || !observed.Paused:
+		return false
+	case !p.state.pausedBefore || observed.Scaler == "":
+		return true
+	}
+	_, err := c.host.AutoscalingV2().HorizontalPodAutoscalers(p.elastiService.Namespace).Get(ctx, observed.Scaler, metav1.GetOptions{})
+	return apierrors.IsNotFound(err) || apierrors.IsForbidden(err)
 }
 
-func (c *Controller) resumeAutoscaler(ctx context.Context, p *pass) error {
+// reconcileAutoscaler is the phase autoscaler. It makes the autoscaler of an awake
+// target what it should be.
+//
+// It resumes one that is paused for a sleep that did not come, or that ended
+// without the controller: a wake came in the middle of the scale-down, this
+// process ended there, or the target was scaled by hand. It keeps one that scales
+// to zero from undoing a wake, and lets it go when the target is left to it. What
+// is observed may be behind, so the scale is read before anything is changed.
+func (c *Controller) reconcileAutoscaler(ctx context.Context, p *pass) {
+	p.result.failed(c.syncAutoscaler(ctx, p))
+}
+
+func (c *Controller) syncAutoscaler(ctx context.Context, p *pass) error {
+	observed := p.autoscaler.Autoscaler
 	scalingDown := p.elastiService.Status.SleepRequestedTime != nil && p.state.draining()
 	if scalingDown || p.target.Scale == nil || p.target.AtZero() {
 		return nil
 	}
 	p.state.stopPause()
-	observed := p.autoscaler.Autoscaler
-	if observed == nil || !observed.PausedByController || p.conflicting != nil {
+	if observed == nil || p.conflicting != nil {
+		return nil
+	}
+	keep, left := c.keepsAwake(p)
+	keep = keep && observed.Scales(p.elastiService.Spec.ScaleTargetRef)
+	if keep && left > 0 && observed.NeedsScaleInPause {
+		c.queue.AddAfter(p.key(), left)
+	}
+	if !observed.PausedByController && observed.ScaleInPausedByController == (keep && observed.NeedsScaleInPause) {
 		return nil
 	}
 	scaleTarget, autoscaler := target.Of(p.elastiService), target.AutoscalerOf(p.elastiService.Spec.Autoscaler)
@@ -77,5 +118,65 @@ func (c *Controller) resumeAutoscaler(ctx context.Context, p *pass) error {
 	if err != nil || scale.Spec.Replicas == 0 {
 		return ignoreNotFound(err)
 	}
-	return ignoreNotFound(c.scaling.ResumeAutoscaler(ctx, scaleTarget.Namespace, autoscaler))
+	if keep {
+		err = c.scaling.KeepAutoscalerAwake(ctx, scaleTarget.Namespace, autoscaler)
+	} else {
+		err = c.scaling.ResumeAutoscaler(ctx, scaleTarget.Namespace, autoscaler)
+	}
+	if ignoreNotFound(err) != nil {
+		return fmt.Errorf("resuming the autoscaler of an awake target: %w", err)
+	}
+	return nil
+}
+
+// keepsAwake reports whether a target that is awake is to stay so although its
+// autoscaler would scale it to zero, and for how long: zero means until it is
+// put to sleep. It is when one of the ElastiServices that name the autoscaler
+// says so.
+func (c *Controller) keepsAwake(p *pass) (bool, time.Duration) {
+	now, longest := c.clock.Now(), time.Duration(-1)
+	autoscaler := types.NamespacedName{Namespace: p.elastiService.Namespace, Name: p.elastiService.Spec.Autoscaler.Name}
+	resource, _ := target.AutoscalerResource(p.elastiService.Spec.Autoscaler.Type)
+	for _, key := range c.usersOfAutoscaler(resource, autoscaler) {
+		object, ok := c.elastiServices.in(key.Namespace).Get(key.Namespace, key.Name)
+		if !ok {
+			continue
+		}
+		elastiService := object.(*v1alpha1.ElastiService)
+		if key == p.key() {
+			elastiService = p.elastiService
+		}
+		keep, left := keepsTargetAwake(elastiService, now)
+		if keep && left == 0 {
+			return true, 0
+		}
+		if keep {
+			longest = max(longest, left)
+		}
+	}
+	return longest > 0, max(longest, 0)
+}
+
+// keepsTargetAwake reports whether an ElastiService has its target, which is
+// awake, stay so although the autoscaler would scale it to zero, and for how
+// long: zero means until it is put to sleep. One that never puts its target to
+// sleep has it stay awake for the cooldown after a wake, and then leaves it to
+// the autoscaler.
+func keepsTargetAwake(elastiService *v1alpha1.ElastiService, now time.Time) (bool, time.Duration) {
+	status := &elastiService.Status
+	cooldown := time.Duration(ptr.Deref(elastiService.Spec.CooldownPeriod, v1alpha1.DefaultCooldownPeriod)) * time.Second
+	switch {
+	case !elastiService.DeletionTimestamp.IsZero() || status.PrivateService == "":
+		return false, 0
+	case len(elastiService.Spec.Triggers) > 0 && !meta.IsStatusConditionTrue(status.Conditions, v1alpha1.ConditionDryRun):
+		return true, 0
+	case status.Replicas == 0 && meta.IsStatusConditionTrue(status.Conditions, v1alpha1.ConditionTargetFound):
+		// It was woken just now, and that is not in the status yet.
+		return cooldown > 0, cooldown
+	case status.LastScaledUpTime == nil:
+		return false, 0
+	}
+	left := status.LastScaledUpTime.Add(cooldown).Sub(now)
+	// A time in the future is one of another clock.
+	return left > 0, min(max(left, 0), cooldown)
 }

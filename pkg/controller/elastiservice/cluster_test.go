@@ -438,8 +438,9 @@ type fakeScaling struct {
 	mu sync.Mutex
 	// kinds maps the kinds that are served to resources.
 	kinds map[string]string
-	// paused and resumed are the autoscalers that were paused and resumed.
-	paused, resumed []string
+	// paused and resumed are the autoscalers that were paused and resumed,
+	// keptAwake those of the latter that are kept from scaling to zero.
+	paused, resumed, keptAwake []string
 	// foreign is true when others scale targets up.
 	foreign bool
 	// failing is the error of Wake and Scale, failures how often it was returned.
@@ -554,6 +555,19 @@ func (f *fakeScaling) ResumeAutoscaler(_ context.Context, _ string, autoscaler s
 		f.resumed = append(f.resumed, autoscaler.Name)
 	}
 	return nil
+}
+
+func (f *fakeScaling) KeepAutoscalerAwake(ctx context.Context, namespace string, autoscaler scaling.Autoscaler) error {
+	f.mu.Lock()
+	if autoscaler.Name != "" {
+		f.keptAwake = append(f.keptAwake, autoscaler.Name)
+	}
+	f.mu.Unlock()
+	return f.ResumeAutoscaler(ctx, namespace, autoscaler)
+}
+
+func (f *fakeScaling) Restore(ctx context.Context, target scaling.Target, autoscaler scaling.Autoscaler, minimum int32) (scaling.Result, error) {
+	return f.Wake(ctx, target, autoscaler, minimum, false)
 }
 
 func (f *fakeScaling) ScaledUpSince(context.Context, scaling.Target, time.Time) bool {

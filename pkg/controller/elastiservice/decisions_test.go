@@ -26,6 +26,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/utils/ptr"
 
 	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti/v1alpha1"
 	"github.com/truefoundry/elasti-apiserver/pkg/controller/resolvers"
@@ -63,7 +64,7 @@ func TestDecideMode(t *testing.T) {
 }
 
 func TestDecideScaleDown(t *testing.T) {
-	ready := scaleDownFacts{requested: true, scaleKnown: true, resolversReady: true, sliceInPlace: -1}
+	ready := scaleDownFacts{requested: true, scaleKnown: true, resolversReady: true, sliceInPlace: -1, convergence: DefaultConvergenceTime}
 	with := func(change func(*scaleDownFacts)) scaleDownFacts {
 		facts := ready
 		change(&facts)
@@ -78,18 +79,43 @@ func TestDecideScaleDown(t *testing.T) {
 		{"scale not known", with(func(f *scaleDownFacts) { f.scaleKnown = false }), scaleDownBlocked},
 		{"sleeps already", with(func(f *scaleDownFacts) { f.atZero = true }), scaleDownDone},
 		{"sleeps already, no resolver", with(func(f *scaleDownFacts) { f.atZero, f.resolversReady = true, false }), scaleDownDone},
-		{"used after all", with(func(f *scaleDownFacts) { f.used, f.sliceInPlace = true, propagationDelay }), scaleDownCancelled},
+		{"would do harm", with(func(f *scaleDownFacts) { f.forbidden, f.sliceInPlace = true, DefaultConvergenceTime }), scaleDownForbidden},
+		{"would have done harm, but it sleeps", with(func(f *scaleDownFacts) { f.forbidden, f.atZero = true, true }), scaleDownDone},
+		{"used after all", with(func(f *scaleDownFacts) { f.used, f.sliceInPlace = true, DefaultConvergenceTime }), scaleDownCancelled},
 		{"used, but it sleeps", with(func(f *scaleDownFacts) { f.used, f.atZero = true, true }), scaleDownDone},
 		{"no resolver", with(func(f *scaleDownFacts) { f.resolversReady = false }), scaleDownBlocked},
 		{"slice not in place", ready, scaleDownDrain},
 		{"slice just in place", with(func(f *scaleDownFacts) { f.sliceInPlace = 0 }), scaleDownDrain},
-		{"slice in place", with(func(f *scaleDownFacts) { f.sliceInPlace = propagationDelay }), scaleDownScale},
+		{"slice in place for a moment less than it must be", with(func(f *scaleDownFacts) {
+			f.convergence, f.sliceInPlace = time.Minute, time.Minute-time.Millisecond
+		}), scaleDownDrain},
+		{"slice in place for as long as it must be", with(func(f *scaleDownFacts) { f.convergence, f.sliceInPlace = time.Minute, time.Minute }), scaleDownScale},
+		{"slice in place", with(func(f *scaleDownFacts) { f.sliceInPlace = DefaultConvergenceTime }), scaleDownScale},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			if got, why := decideScaleDown(test.facts); got != test.want || why == "" {
 				t.Errorf("got %d (%s), want %d", got, why, test.want)
 			}
 		})
+	}
+}
+
+func TestConvergenceTimeIsThatOfTheElastiServiceOrTheInstallation(t *testing.T) {
+	c := &Controller{options: Options{ConvergenceTime: 7 * time.Second}}
+	for _, test := range []struct {
+		proxy *v1alpha1.ProxySpec
+		want  time.Duration
+	}{
+		{nil, 7 * time.Second},
+		{&v1alpha1.ProxySpec{}, 7 * time.Second},
+		{&v1alpha1.ProxySpec{ConvergenceSeconds: ptr.To[int32](1)}, time.Second},
+		{&v1alpha1.ProxySpec{ConvergenceSeconds: ptr.To[int32](600)}, 10 * time.Minute},
+	} {
+		elastiService := cartElastiService()
+		elastiService.Spec.Proxy = test.proxy
+		if got := c.convergenceTime(elastiService); got != test.want {
+			t.Errorf("got %s, want %s", got, test.want)
+		}
 	}
 }
 

@@ -43,7 +43,8 @@ limitations under the License.
 //  10. leftovers: deletes private Services that are not needed any more. It comes
 //     after the slices: resolvers forward to their endpoints until then.
 //  11. missing resolvers: wakes a sleeping target when there are no resolvers.
-//  12. autoscaler: resumes an autoscaler whose target is awake.
+//  12. autoscaler: resumes an autoscaler whose target is awake, and keeps it from
+//     scaling to zero for as long as the target is to be awake.
 //  13. status: has the status written that says what was observed and done.
 //
 // A phase that fails records the error, and the next ones run all the same, unless
@@ -79,7 +80,7 @@ limitations under the License.
 //   - autoscaler.go: pausing and resuming, autoscaler
 //   - outage.go: missing resolvers
 //   - resolvers.go: the check of the resolvers
-//   - status.go, conditions.go: status
+//   - status.go, conditions.go, compatibility.go: status
 //
 // Beside the loop:
 //

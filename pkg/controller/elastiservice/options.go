@@ -50,6 +50,10 @@ const (
 	DefaultWorkers       = 16
 	DefaultResolverGrace = 30 * time.Second
 	DefaultWakeRate      = 10.0
+	// DefaultConvergenceTime covers kube-proxy, which takes up to a second to
+	// act on a new slice, and watches of nodes and ingresses that are a little
+	// behind.
+	DefaultConvergenceTime = 3 * time.Second
 )
 
 // Scaling is what the controller needs of a *scaling.Client.
@@ -57,8 +61,10 @@ type Scaling interface {
 	Resolve(ctx context.Context, target scaling.Target) (schema.GroupVersionResource, error)
 	Get(ctx context.Context, target scaling.Target) (*autoscalingv1.Scale, error)
 	Wake(ctx context.Context, target scaling.Target, autoscaler scaling.Autoscaler, minimum int32, dryRun bool) (scaling.Result, error)
+	Restore(ctx context.Context, target scaling.Target, autoscaler scaling.Autoscaler, minimum int32) (scaling.Result, error)
 	Scale(ctx context.Context, target scaling.Target, replicas int32, dryRun bool) (*autoscalingv1.Scale, error)
 	PauseAutoscaler(ctx context.Context, namespace string, autoscaler scaling.Autoscaler) error
+	KeepAutoscalerAwake(ctx context.Context, namespace string, autoscaler scaling.Autoscaler) error
 	ResumeAutoscaler(ctx context.Context, namespace string, autoscaler scaling.Autoscaler) error
 	ScaledUpSince(ctx context.Context, target scaling.Target, since time.Time) bool
 }
@@ -110,6 +116,12 @@ type Options struct {
 	// WakeRate is how many sleeping targets are woken a second while no resolver
 	// is ready. Defaults to DefaultWakeRate.
 	WakeRate float64
+	// ConvergenceTime is how long the resolvers are in the path of the traffic
+	// before a target is scaled to zero, for ElastiServices that do not say it.
+	// It is a time and not a check because nothing can be checked: a connection
+	// to the Service from here tells of the node that the controller runs on, and
+	// neither of the others nor of ingresses. Defaults to DefaultConvergenceTime.
+	ConvergenceTime time.Duration
 	// DialResolver connects to resolvers, to see whether they listen on a new
 	// proxy port before traffic is sent there. Without it they count as soon
 	// as they are ready.
@@ -169,6 +181,9 @@ func (o *Options) complete() error {
 	}
 	if o.WakeRate == 0 {
 		o.WakeRate = DefaultWakeRate
+	}
+	if o.ConvergenceTime == 0 {
+		o.ConvergenceTime = DefaultConvergenceTime
 	}
 	if o.Changed == nil {
 		o.Changed = func(_, _ *v1alpha1.ElastiService) {}

@@ -37,15 +37,6 @@ import (
 	"github.com/truefoundry/elasti-apiserver/pkg/triggers"
 )
 
-// propagationDelay is how long the resolver slice is in place before the target is
-// scaled to zero. kube-proxy takes up to a second to act on a new slice, and
-// the watches of nodes and ingresses are a little behind. It is a time and not
-// a check because nothing can be checked: a connection to the Service from here
-// tells of the node that the controller runs on, and not of the others, nor of
-// ingresses and traffic policies. Clients that are late still reach the old
-// pods for their grace period.
-const propagationDelay = 3 * time.Second
-
 // scaleDownStep is what a scale-down does next.
 type scaleDownStep int
 
@@ -56,6 +47,8 @@ const (
 	scaleDownDone
 	// scaleDownCancelled: the target is used after all.
 	scaleDownCancelled
+	// scaleDownForbidden: the target must not be scaled to zero.
+	scaleDownForbidden
 	// scaleDownBlocked: the target cannot be scaled down now.
 	scaleDownBlocked
 	// scaleDownDrain: the resolvers are being put in the path.
@@ -70,6 +63,8 @@ type scaleDownFacts struct {
 	requested bool
 	// scaleKnown and AtZero say what is known of the target's scale.
 	scaleKnown, atZero bool
+	// forbidden is true when sleeping would do harm that was not accepted.
+	forbidden bool
 	// used is true when resolvers have seen traffic since the request, and the
 	// ElastiService sleeps by traffic.
 	used bool
@@ -78,6 +73,8 @@ type scaleDownFacts struct {
 	// sliceInPlace is how long the resolver slice has been in place with
 	// ready resolvers since the request, or negative when it is not.
 	sliceInPlace time.Duration
+	// convergence is how long it must be in place.
+	convergence time.Duration
 }
 
 // decideScaleDown returns what to do next and why.
@@ -89,11 +86,13 @@ func decideScaleDown(facts scaleDownFacts) (scaleDownStep, string) {
 		return scaleDownBlocked, "the scale of the target is not known"
 	case facts.atZero:
 		return scaleDownDone, "the target sleeps"
+	case facts.forbidden:
+		return scaleDownForbidden, "sleeping would do harm"
 	case facts.used:
 		return scaleDownCancelled, "there is traffic"
 	case !facts.resolversReady:
 		return scaleDownBlocked, "no resolver is ready to hold the traffic"
-	case facts.sliceInPlace < propagationDelay:
+	case facts.sliceInPlace < facts.convergence:
 		return scaleDownDrain, "the resolvers are being put in the path"
 	default:
 		return scaleDownScale, "the resolvers are in the path"
@@ -108,14 +107,26 @@ func (c *Controller) nextScaleDownStep(p *pass) scaleDownStep {
 		requested:      p.elastiService.Status.SleepRequestedTime != nil,
 		scaleKnown:     p.target.Scale != nil,
 		atZero:         p.target.AtZero(),
+		forbidden:      forbiddenBecause(p) != "",
 		used:           usedSince(p.elastiService, now),
 		resolversReady: availability == resolvers.Available,
 		sliceInPlace:   p.state.drained(now),
+		convergence:    c.convergenceTime(p.elastiService),
 	})
 	if step != scaleDownDrain && step != scaleDownScale {
 		p.state.stopDrain()
 	}
 	return step
+}
+
+// convergenceTime returns how long the resolver slice is in place before the
+// target of an ElastiService is scaled to zero. Clients that are late still reach
+// the old pods for their grace period.
+func (c *Controller) convergenceTime(elastiService *v1alpha1.ElastiService) time.Duration {
+	if proxy := elastiService.Spec.Proxy; proxy != nil && proxy.ConvergenceSeconds != nil {
+		return time.Duration(*proxy.ConvergenceSeconds) * time.Second
+	}
+	return c.options.ConvergenceTime
 }
 
 // usedSince reports whether resolvers have seen traffic since sleep was requested.
@@ -160,12 +171,18 @@ func (c *Controller) continueScaleDown(ctx context.Context, p *pass) error {
 			c.event(p.elastiService, corev1.EventTypeNormal, v1alpha1.ReasonSleepCalledOff, actionSleep, "the target stays awake: there is traffic")
 		}
 		return err
+	case p.scaleDown == scaleDownForbidden:
+		removed, err := c.removeSleepRequest(ctx, p.elastiService, p.state)
+		if removed {
+			c.event(p.elastiService, corev1.EventTypeWarning, v1alpha1.ReasonSleepFailed, actionSleep, "the target stays awake: %s", forbiddenBecause(p))
+		}
+		return err
 	case !inPath:
 		return nil
 	case p.scaleDown == scaleDownDrain:
 		now := c.clock.Now()
 		p.state.startDrain(now)
-		c.queue.AddAfter(p.key(), propagationDelay-p.state.drained(now))
+		c.queue.AddAfter(p.key(), c.convergenceTime(p.elastiService)-p.state.drained(now))
 		return nil
 	case p.scaleDown == scaleDownScale:
 		stopped, err := c.pauseAutoscaler(ctx, p)
@@ -196,7 +213,7 @@ func (c *Controller) scaleToZero(ctx context.Context, p *pass) error {
 	scaleTarget := target.Of(p.elastiService)
 	if !requested {
 		c.event(p.elastiService, corev1.EventTypeNormal, v1alpha1.ReasonSleepCalledOff, actionSleep, "the target stays awake: it is used")
-		return ignoreNotFound(c.scaling.ResumeAutoscaler(ctx, scaleTarget.Namespace, target.AutoscalerOf(p.elastiService.Spec.Autoscaler)))
+		return ignoreNotFound(c.scaling.KeepAutoscalerAwake(ctx, scaleTarget.Namespace, target.AutoscalerOf(p.elastiService.Spec.Autoscaler)))
 	}
 	if _, err := c.scaling.Scale(ctx, scaleTarget, 0, false); err != nil {
 		return c.giveUpScaleDown(ctx, p, err)
@@ -225,7 +242,7 @@ func (c *Controller) giveUpScaleDown(ctx context.Context, p *pass, cause error) 
 	c.event(p.elastiService, corev1.EventTypeWarning, v1alpha1.ReasonSleepFailed, actionSleep, "the target stays awake: %v", cause)
 	autoscaler := target.AutoscalerOf(p.elastiService.Spec.Autoscaler)
 	// A pause that failed may have been made all the same.
-	if err := ignoreNotFound(c.scaling.ResumeAutoscaler(ctx, p.elastiService.Namespace, autoscaler)); err != nil && !apierrors.IsForbidden(err) {
+	if err := ignoreNotFound(c.scaling.KeepAutoscalerAwake(ctx, p.elastiService.Namespace, autoscaler)); err != nil && !apierrors.IsForbidden(err) {
 		return errors.Join(cause, err)
 	}
 	_, err := c.removeAnySleepRequest(ctx, p.elastiService, p.state)

@@ -68,6 +68,10 @@ func (s *stumblingScaling) ResumeAutoscaler(ctx context.Context, namespace strin
 	return s.instead(&s.resume, func() error { return s.fakeScaling.ResumeAutoscaler(ctx, namespace, autoscaler) })
 }
 
+func (s *stumblingScaling) KeepAutoscalerAwake(ctx context.Context, namespace string, autoscaler scaling.Autoscaler) error {
+	return s.instead(&s.resume, func() error { return s.fakeScaling.KeepAutoscalerAwake(ctx, namespace, autoscaler) })
+}
+
 func (s *stumblingScaling) Scale(ctx context.Context, target scaling.Target, replicas int32, dryRun bool) (*autoscalingv1.Scale, error) {
 	return &autoscalingv1.Scale{}, s.instead(&s.toZero, func() error {
 		_, err := s.fakeScaling.Scale(ctx, target, replicas, dryRun)

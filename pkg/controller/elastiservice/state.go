@@ -55,8 +55,10 @@ type state struct {
 	removingSince time.Time
 	// drainingSince is since when a scale-down has the resolvers in the path.
 	drainingSince time.Time
-	// pausedAt is when a scale-down paused the autoscaler.
-	pausedAt time.Time
+	// pausedAt is when a scale-down paused the autoscaler, which called itself
+	// paused already when pausedBefore is true.
+	pausedAt     time.Time
+	pausedBefore bool
 	// scaledToZeroAt is when a scale-down scaled the target to zero, until the
 	// watch shows that.
 	scaledToZeroAt time.Time
@@ -198,8 +200,9 @@ func (s *state) pausing() bool { return !s.pausedAt.IsZero() }
 // paused returns for how long a scale-down has waited for the paused autoscaler.
 func (s *state) paused(now time.Time) time.Duration { return now.Sub(s.pausedAt) }
 
-// startPause records that a scale-down paused the autoscaler.
-func (s *state) startPause(now time.Time) { s.pausedAt = now }
+// startPause records that a scale-down paused the autoscaler, and whether that
+// called itself paused before.
+func (s *state) startPause(now time.Time, before bool) { s.pausedAt, s.pausedBefore = now, before }
 
 // stopPause records that no scale-down waits for the autoscaler.
 func (s *state) stopPause() { s.pausedAt = time.Time{} }

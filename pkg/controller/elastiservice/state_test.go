@@ -163,7 +163,7 @@ func TestStateOfAScaleDown(t *testing.T) {
 		pausing bool
 	}
 	drain := func(offset time.Duration) func(*state) { return func(s *state) { s.startDrain(at(offset)) } }
-	pause := func(offset time.Duration) func(*state) { return func(s *state) { s.startPause(at(offset)) } }
+	pause := func(offset time.Duration) func(*state) { return func(s *state) { s.startPause(at(offset), false) } }
 	for name, test := range map[string]struct {
 		does []func(*state)
 		want want

@@ -76,6 +76,7 @@ func (c *Controller) setConditions(p *pass, status *v1alpha1.ElastiServiceStatus
 	set(v1alpha1.ConditionTargetFound, found)
 	set(v1alpha1.ConditionResolverAvailable, resolver)
 	set(v1alpha1.ConditionConflict, conflict)
+	setCompatibility(p, status, now)
 	autoscaler := computeAutoscalerFoundCondition(spec.Autoscaler, spec.ScaleTargetRef, p.autoscaler, findCondition(p.elastiService, v1alpha1.ConditionAutoscalerFound))
 	if autoscaler == nil {
 		meta.RemoveStatusCondition(&status.Conditions, v1alpha1.ConditionAutoscalerFound)

@@ -150,7 +150,7 @@ func (t *Teardown) restore(ctx context.Context, scaleTarget scaling.Target, mana
 	ctx, cancel := context.WithTimeout(ctx, teardownAttempt)
 	defer cancel()
 	autoscaler := target.AutoscalerOf(managed.Autoscaler)
-	result, err := t.Scaling.Wake(ctx, scaleTarget, autoscaler, managed.MinReplicas(), false)
+	result, err := t.Scaling.Restore(ctx, scaleTarget, autoscaler, managed.MinReplicas())
 	var kindError *scaling.KindError
 	if errors.As(err, &kindError) {
 		err = nil

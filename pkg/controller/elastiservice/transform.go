@@ -28,6 +28,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti/v1alpha1"
+	"github.com/truefoundry/elasti-apiserver/pkg/compatibility"
 	"github.com/truefoundry/elasti-apiserver/pkg/controller/informers"
 	"github.com/truefoundry/elasti-apiserver/pkg/controller/resources"
 	"github.com/truefoundry/elasti-apiserver/pkg/controller/signature"
@@ -104,7 +105,7 @@ func keepService(signer *signature.Signer) func(any) (any, error) {
 		if !ok {
 			return nil, fmt.Errorf("expected a Service, got %T", object)
 		}
-		return &corev1.Service{
+		kept := &corev1.Service{
 			ObjectMeta: keepMeta(signer, &service.ObjectMeta, v1alpha1.LabelRole),
 			Spec: corev1.ServiceSpec{
 				Type:           service.Spec.Type,
@@ -113,8 +114,27 @@ func keepService(signer *signature.Signer) func(any) (any, error) {
 				Ports:          service.Spec.Ports,
 				IPFamilies:     service.Spec.IPFamilies,
 				IPFamilyPolicy: service.Spec.IPFamilyPolicy,
+
+				PublishNotReadyAddresses: service.Spec.PublishNotReadyAddresses,
+				TrafficDistribution:      service.Spec.TrafficDistribution,
 			},
-		}, nil
+		}
+		// Defaults are not worth a string for each Service.
+		if policy := service.Spec.InternalTrafficPolicy; policy != nil && *policy != corev1.ServiceInternalTrafficPolicyCluster {
+			kept.Spec.InternalTrafficPolicy = policy
+		}
+		if policy := service.Spec.ExternalTrafficPolicy; policy != corev1.ServiceExternalTrafficPolicyCluster {
+			kept.Spec.ExternalTrafficPolicy = policy
+		}
+		if affinity := service.Spec.SessionAffinity; affinity != corev1.ServiceAffinityNone {
+			kept.Spec.SessionAffinity = affinity
+		}
+		for _, key := range compatibility.ServiceAnnotations() {
+			if value, ok := service.Annotations[key]; ok {
+				metav1.SetMetaDataAnnotation(&kept.ObjectMeta, key, value)
+			}
+		}
+		return kept, nil
 	}
 }
 

@@ -139,7 +139,7 @@ func (c *Controller) restoreTarget(ctx context.Context, restoration restoration)
 	if scale.Spec.Replicas > 0 {
 		return true, ignoreNotFound(c.scaling.ResumeAutoscaler(ctx, scaleTarget.Namespace, autoscaler))
 	}
-	result, err := c.scaling.Wake(ctx, scaleTarget, autoscaler, restoration.minReplicas, false)
+	result, err := c.scaling.Restore(ctx, scaleTarget, autoscaler, restoration.minReplicas)
 	if err != nil {
 		return false, ignoreNotFound(err)
 	}

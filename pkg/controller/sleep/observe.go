@@ -24,6 +24,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti/v1alpha1"
+	"github.com/truefoundry/elasti-apiserver/pkg/compatibility"
 	"github.com/truefoundry/elasti-apiserver/pkg/controller/sleep/reports"
 	"github.com/truefoundry/elasti-apiserver/pkg/schedule"
 )
@@ -54,6 +55,8 @@ func (s *Scheduler) observe(seen snapshot) Observation {
 		observation.Obstacle = "it is not known whether its Service is covered"
 	} else if ready.Status != metav1.ConditionTrue {
 		observation.Obstacle = ready.Message
+	} else if compatible := meta.FindStatusCondition(status.Conditions, v1alpha1.ConditionTargetCompatible); compatibility.ForbidsSleep(compatible) {
+		observation.Obstacle = compatible.Message
 	}
 	if spec := elastiService.Spec.EnabledPeriod; spec != nil {
 		period, err := schedule.Parse(

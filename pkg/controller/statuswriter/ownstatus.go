@@ -25,7 +25,17 @@ import (
 )
 
 // ownConditions are the types of the conditions that the controller writes.
-var ownConditions = []string{v1alpha1.ConditionReady, v1alpha1.ConditionServiceFound, v1alpha1.ConditionTargetFound, v1alpha1.ConditionResolverAvailable, v1alpha1.ConditionConflict, v1alpha1.ConditionAutoscalerFound}
+var ownConditions = []string{
+	v1alpha1.ConditionReady,
+	v1alpha1.ConditionServiceFound,
+	v1alpha1.ConditionTargetFound,
+	v1alpha1.ConditionResolverAvailable,
+	v1alpha1.ConditionConflict,
+	v1alpha1.ConditionAutoscalerFound,
+	v1alpha1.ConditionServiceCompatible,
+	v1alpha1.ConditionTargetCompatible,
+	v1alpha1.ConditionAutoscalerCompatible,
+}
 
 // ownStatus returns the part of a status that the controller owns.
 func ownStatus(status *v1alpha1.ElastiServiceStatus) *v1alpha1.ElastiServiceStatus {

@@ -31,6 +31,7 @@ import (
 	"k8s.io/client-go/dynamic"
 
 	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti/v1alpha1"
+	"github.com/truefoundry/elasti-apiserver/pkg/compatibility"
 	"github.com/truefoundry/elasti-apiserver/pkg/controller/informers"
 	"github.com/truefoundry/elasti-apiserver/pkg/controller/resources"
 	"github.com/truefoundry/elasti-apiserver/pkg/scaling"
@@ -70,16 +71,31 @@ type Autoscaler struct {
 	TargetKind, TargetName string
 	// PausedByController is true when a descent paused it.
 	PausedByController bool
-	// Paused is true when it says that it does not scale.
+	// ScaleInPausedByController is true when it is kept from scaling in for an
+	// awake target, NeedsScaleInPause when it undoes wakes otherwise.
+	ScaleInPausedByController, NeedsScaleInPause bool
+	// Paused is true when it says that it does not scale, at all or in one
+	// direction.
 	Paused bool
+	// Scaler is the HorizontalPodAutoscaler through which it scales. Empty when
+	// there is none.
+	Scaler string
+	// Findings are what of it does not go together with sleeping.
+	Findings []compatibility.Finding
 }
 
-// keepAutoscaler is the transform for autoscalers.
-func keepAutoscaler(object any) (any, error) {
-	found, ok := object.(*unstructured.Unstructured)
-	if !ok {
-		return informers.AlreadyTransformed[*Autoscaler](object)
+// keepAutoscaler returns the transform for autoscalers of a resource.
+func keepAutoscaler(resource schema.GroupVersionResource) func(any) (any, error) {
+	return func(object any) (any, error) {
+		found, ok := object.(*unstructured.Unstructured)
+		if !ok {
+			return informers.AlreadyTransformed[*Autoscaler](object)
+		}
+		return autoscalerFrom(resource, found), nil
 	}
+}
+
+func autoscalerFrom(resource schema.GroupVersionResource, found *unstructured.Unstructured) *Autoscaler {
 	kept := &Autoscaler{
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace:       found.GetNamespace(),
@@ -87,7 +103,15 @@ func keepAutoscaler(object any) (any, error) {
 			UID:             found.GetUID(),
 			ResourceVersion: found.GetResourceVersion(),
 		},
-		PausedByController: scaling.IsPaused(found.GetAnnotations()),
+	}
+	if resource == autoscalerResources[v1alpha1.AutoscalerKEDA] {
+		scaledObject := compatibility.ScaledObjectOf(found)
+		kept.PausedByController, kept.ScaleInPausedByController = scaledObject.IsPaused(), scaledObject.IsScaleInPaused()
+		kept.NeedsScaleInPause = scaledObject.NeedsScaleInPause()
+		kept.Findings = compatibility.OfScaledObject(found.GetName(), scaledObject)
+		kept.Scaler, _, _ = unstructured.NestedString(found.Object, "status", "hpaName")
+	} else {
+		kept.Findings = compatibility.OfAutoscaler(scaling.AutoscalerHPA, found)
 	}
 	kept.TargetKind, _, _ = unstructured.NestedString(found.Object, "spec", "scaleTargetRef", "kind")
 	kept.TargetName, _, _ = unstructured.NestedString(found.Object, "spec", "scaleTargetRef", "name")
@@ -97,7 +121,7 @@ func keepAutoscaler(object any) (any, error) {
 			kept.Paused = condition["status"] == string(metav1.ConditionTrue)
 		}
 	}
-	return kept, nil
+	return kept
 }
 
 // Scales reports whether the autoscaler scales a target. Without a kind, a
@@ -119,12 +143,6 @@ type AutoscalerObservation struct {
 	Pending bool
 	// Problem says why the autoscaler cannot be observed.
 	Problem error
-}
-
-// Stopped reports whether an autoscaler that was paused has stopped, or whether
-// that cannot be told.
-func (o AutoscalerObservation) Stopped() bool {
-	return o.Problem != nil || o.Autoscaler != nil && o.Autoscaler.PausedByController && o.Autoscaler.Paused
 }
 
 // autoscalerUse is what an ElastiService holds of its autoscaler.
@@ -232,7 +250,7 @@ func (w *AutoscalerWatches) source(key informers.Key) informers.Source {
 		},
 		Client:    w.options.Dynamic,
 		Example:   &unstructured.Unstructured{},
-		Transform: keepAutoscaler,
+		Transform: keepAutoscaler(key.Resource),
 		Changed: func(before, after any) {
 			object := after
 			if object == nil {

@@ -17,39 +17,57 @@ limitations under the License.
 package target
 
 import (
-	"errors"
 	"testing"
 
+	"k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
+	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti/v1alpha1"
 	"github.com/truefoundry/elasti-apiserver/pkg/controller/target/targettest"
+	"github.com/truefoundry/elasti-apiserver/pkg/scaling"
 )
 
 const namespace = "shop"
 
-func TestAutoscalerHasStopped(t *testing.T) {
+func TestAutoscalersKeepWhatPausesThem(t *testing.T) {
+	hpa := &unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{"minReplicas": int64(0)}}}
+	toZero := targettest.ScaledObject(namespace, "cart", nil, false)
+	unstructured.RemoveNestedField(toZero.Object, "spec", "minReplicaCount")
+	kept := targettest.ScaledObject(namespace, "cart", map[string]string{v1alpha1.AnnotationPausedScaleIn: "{}", scaling.KEDAPausedScaleIn: "true"}, true)
+	unstructured.RemoveNestedField(kept.Object, "spec", "minReplicaCount")
+	if err := unstructured.SetNestedField(kept.Object, "keda-hpa-cart", "status", "hpaName"); err != nil {
+		t.Fatal(err)
+	}
 	for name, test := range map[string]struct {
+		of     v1alpha1.AutoscalerType
 		object *unstructured.Unstructured
-		want   bool
+		want   Autoscaler
+		finds  int
 	}{
-		"running":                        {targettest.ScaledObject(namespace, "cart", nil, false), false},
-		"annotated, in the middle of it": {targettest.ScaledObject(namespace, "cart", targettest.PausedAnnotations(), false), false},
-		"paused for something else":      {targettest.ScaledObject(namespace, "cart", nil, true), false},
-		"stopped":                        {targettest.ScaledObject(namespace, "cart", targettest.PausedAnnotations(), true), true},
+		"running":                    {v1alpha1.AutoscalerKEDA, targettest.ScaledObject(namespace, "cart", nil, false), Autoscaler{}, 0},
+		"annotated":                  {v1alpha1.AutoscalerKEDA, targettest.ScaledObject(namespace, "cart", targettest.PausedAnnotations(), false), Autoscaler{PausedByController: true}, 0},
+		"paused":                     {v1alpha1.AutoscalerKEDA, targettest.ScaledObject(namespace, "cart", targettest.PausedAnnotations(), true), Autoscaler{PausedByController: true, Paused: true}, 0},
+		"scales to zero":             {v1alpha1.AutoscalerKEDA, toZero, Autoscaler{NeedsScaleInPause: true}, 1},
+		"kept from scaling to zero":  {v1alpha1.AutoscalerKEDA, kept, Autoscaler{NeedsScaleInPause: true, ScaleInPausedByController: true, Paused: true, Scaler: "keda-hpa-cart"}, 1},
+		"an HPA that scales to zero": {v1alpha1.AutoscalerHPA, hpa, Autoscaler{}, 1},
 	} {
-		kept, err := keepAutoscaler(test.object)
-		if err != nil {
-			t.Fatal(err)
-		}
-		observation := AutoscalerObservation{Autoscaler: kept.(*Autoscaler)}
-		if got := observation.Stopped(); got != test.want {
-			t.Errorf("%s: got %v", name, got)
-		}
-	}
-	if (AutoscalerObservation{Pending: true}).Stopped() {
-		t.Error("stopped although nothing is known of it")
-	}
-	if !(AutoscalerObservation{Problem: errors.New("not there")}).Stopped() {
-		t.Error("waits for an autoscaler that is not there")
+		t.Run(name, func(t *testing.T) {
+			object, err := keepAutoscaler(autoscalerResources[test.of])(test.object)
+			if err != nil {
+				t.Fatal(err)
+			}
+			got := *object.(*Autoscaler)
+			if len(got.Findings) != test.finds {
+				t.Errorf("%d findings, want %d", len(got.Findings), test.finds)
+			}
+			got.ObjectMeta, got.TargetKind, got.TargetName, got.Findings = metav1.ObjectMeta{}, "", "", nil
+			if !equality.Semantic.DeepEqual(got, test.want) {
+				t.Errorf("got %+v, want %+v", got, test.want)
+			}
+			if again, err := keepAutoscaler(autoscalerResources[test.of])(object); err != nil || again != object {
+				t.Errorf("the second time: %v, %v", again, err)
+			}
+		})
 	}
 }

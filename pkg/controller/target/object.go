@@ -24,8 +24,10 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/component-helpers/resource"
+	"k8s.io/utils/ptr"
 
 	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti/v1alpha1"
+	"github.com/truefoundry/elasti-apiserver/pkg/compatibility"
 	"github.com/truefoundry/elasti-apiserver/pkg/controller/informers"
 )
 
@@ -52,6 +54,8 @@ type Object struct {
 	// ScaledBy is the field manager that last set the number of replicas,
 	// through the object or its scale. Empty when none is known.
 	ScaledBy string
+	// Traits are what findings about it depend on, or nil when it cannot be read.
+	Traits *compatibility.TargetTraits
 	// Requests is what one of its pods requests. Zero when that is not known.
 	Requests PodRequests
 }
@@ -91,16 +95,21 @@ func keepTarget(resource schema.GroupResource) func(any) (any, error) {
 			ResourceVersion: target.GetResourceVersion(),
 		}}
 		kept.ScaledBy = scaledBy(target)
+		var pod *corev1.PodSpec
 		if kindsWithReplicas[resource] {
 			kept.Scale = &Scale{
 				Wanted:   intField(target, 1, "spec", "replicas"),
 				Existing: intField(target, 0, "status", "replicas"),
 				Ready:    intField(target, 0, "status", "readyReplicas"),
 			}
-			if pod := templateSpec(target); pod != nil {
-				kept.Probes, kept.Requests = readinessProbes(pod), requestsOf(pod)
+			if pod = templateSpec(target); pod != nil {
+				kept.Requests = requestsOf(pod)
+				if knowsProbes(target) {
+					kept.Probes = readinessProbes(pod)
+				}
 			}
 		}
+		kept.Traits = ptr.To(compatibility.TraitsOf(target, pod))
 		return kept, nil
 	}
 }

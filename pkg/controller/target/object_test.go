@@ -44,6 +44,11 @@ func TestReadinessProbes(t *testing.T) {
 	always := corev1.ContainerRestartPolicyAlways
 	sidecar := container(&corev1.ProbeHandler{GRPC: &corev1.GRPCAction{Port: 9000, Service: ptr.To("health")}})
 	sidecar.RestartPolicy = &always
+	changed := func(change func(*corev1.Container)) corev1.PodSpec {
+		web := container(http.DeepCopy())
+		change(&web)
+		return corev1.PodSpec{Containers: []corev1.Container{web}}
+	}
 	for _, test := range []struct {
 		name string
 		pod  corev1.PodSpec
@@ -58,12 +63,77 @@ func TestReadinessProbes(t *testing.T) {
 		{"exec", corev1.PodSpec{Containers: []corev1.Container{container(http), container(&corev1.ProbeHandler{Exec: &corev1.ExecAction{Command: []string{"true"}}})}}, nil},
 		{"another host", corev1.PodSpec{Containers: []corev1.Container{container(&corev1.ProbeHandler{HTTPGet: &corev1.HTTPGetAction{Host: "example.com", Port: intstr.FromInt32(80)}})}}, nil},
 		{"unknown port", corev1.PodSpec{Containers: []corev1.Container{container(&corev1.ProbeHandler{TCPSocket: &corev1.TCPSocketAction{Port: intstr.FromString("db")}})}}, nil},
+		{"counts after a delay", changed(func(c *corev1.Container) { c.ReadinessProbe.InitialDelaySeconds = 8 }), nil},
+		{"counts after several successes", changed(func(c *corev1.Container) { c.ReadinessProbe.SuccessThreshold = 3 }), nil},
+		{"counts after one success", changed(func(c *corev1.Container) { c.ReadinessProbe.SuccessThreshold = 1 }), &v1alpha1.ReadinessProbes{Probes: []v1alpha1.ReadinessProbeAction{httpAction}}},
+		{"starts up first", changed(func(c *corev1.Container) { c.StartupProbe = &corev1.Probe{ProbeHandler: *http} }), nil},
+		{"starts up first, without a readiness probe", changed(func(c *corev1.Container) {
+			c.ReadinessProbe, c.StartupProbe = nil, &corev1.Probe{ProbeHandler: *http}
+		}), nil},
+		{"runs a command first", changed(func(c *corev1.Container) {
+			c.Lifecycle = &corev1.Lifecycle{PostStart: &corev1.LifecycleHandler{Exec: &corev1.ExecAction{}}}
+		}), nil},
+		{"runs a command first, without a readiness probe", changed(func(c *corev1.Container) {
+			c.ReadinessProbe, c.Lifecycle = nil, &corev1.Lifecycle{PostStart: &corev1.LifecycleHandler{Sleep: &corev1.SleepAction{Seconds: 3}}}
+		}), nil},
+		{"runs a command last", changed(func(c *corev1.Container) {
+			c.Lifecycle = &corev1.Lifecycle{PreStop: &corev1.LifecycleHandler{Sleep: &corev1.SleepAction{Seconds: 3}}}
+		}), &v1alpha1.ReadinessProbes{Probes: []v1alpha1.ReadinessProbeAction{httpAction}}},
+		{"HTTP/1.1 as it is", changed(func(c *corev1.Container) {
+			c.ReadinessProbe.HTTPGet.Protocol = ptr.To(corev1.HTTPProtocolHTTP1)
+		}), &v1alpha1.ReadinessProbes{Probes: []v1alpha1.ReadinessProbeAction{httpAction}}},
+		{"HTTP/2", changed(func(c *corev1.Container) { c.ReadinessProbe.HTTPGet.Protocol = ptr.To(corev1.HTTPProtocolHTTP2) }), nil},
+		{"gRPC without TLS", changed(func(c *corev1.Container) {
+			c.ReadinessProbe.ProbeHandler = corev1.ProbeHandler{GRPC: &corev1.GRPCAction{Port: 9000, Mode: ptr.To(corev1.GRPCProbeModePlaintext)}}
+		}), &v1alpha1.ReadinessProbes{Probes: []v1alpha1.ReadinessProbeAction{{TimeoutSeconds: 3, GRPC: &v1alpha1.GRPCAction{Port: 9000}}}}},
+		{"gRPC over TLS", changed(func(c *corev1.Container) {
+			c.ReadinessProbe.ProbeHandler = corev1.ProbeHandler{GRPC: &corev1.GRPCAction{Port: 9000, Mode: ptr.To(corev1.GRPCProbeModeTLS)}}
+		}), nil},
 		{"readiness gates", corev1.PodSpec{ReadinessGates: []corev1.PodReadinessGate{{ConditionType: "example.com/ok"}}, Containers: []corev1.Container{container(http)}}, nil},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			got := readinessProbes(&test.pod)
 			if (got == nil) != (test.want == nil) || !equality.Semantic.DeepEqual(got, test.want) {
 				t.Errorf("got %+v, want %+v", got, test.want)
+			}
+		})
+	}
+}
+
+// A field that a newer Kubernetes added may decide when a probe succeeds.
+func TestProbesWithFieldsThatAreNotKnownAreLeftToTheKubelet(t *testing.T) {
+	for _, test := range []struct {
+		name string
+		// path is where a field is added to the first container.
+		path []string
+		want bool
+	}{
+		{"none", nil, true},
+		{"in the probe", []string{"readinessProbe", "jitterSeconds"}, false},
+		{"in its action", []string{"readinessProbe", "httpGet", "method"}, false},
+		{"another kind of action", []string{"readinessProbe", "file"}, false},
+		{"elsewhere in the container", []string{"restartJitter"}, true},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			target := targettest.Deployment(namespace, "cart", 1, 1, 7)
+			containers, _, err := unstructured.NestedSlice(target.Object, "spec", "template", "spec", "containers")
+			if err != nil {
+				t.Fatal(err)
+			}
+			if test.path != nil {
+				if err := unstructured.SetNestedField(containers[0].(map[string]any), "x", test.path...); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if err := unstructured.SetNestedSlice(target.Object, containers, "spec", "template", "spec", "containers"); err != nil {
+				t.Fatal(err)
+			}
+			kept, err := keepTarget(schema.GroupResource{Group: "apps", Resource: "deployments"})(target)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := kept.(*Object).Probes != nil; got != test.want {
+				t.Errorf("asked by resolvers: %t, want %t", got, test.want)
 			}
 		})
 	}

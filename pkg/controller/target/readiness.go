@@ -18,15 +18,21 @@ package target
 
 import (
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/utils/ptr"
 
 	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti/v1alpha1"
 )
 
 // readinessProbes returns how a resolver asks a pod whether it is ready: every
-// probe must succeed. It is nil when that cannot be asked from outside of the
-// pod: a probe runs a command, goes to another host or to a port that cannot
-// be told, or readiness gates have a say.
+// probe must succeed once. It is nil when that may be before the kubelet calls
+// the pod ready, or cannot be asked from outside of the pod: a probe runs a
+// command, goes to another host or to a port that cannot be told, or speaks a
+// protocol that resolvers do not; it counts after a delay, or after several
+// successes; the containers start up first; or readiness gates have a say.
+// Resolvers then wait until the pod is ready.
 func readinessProbes(pod *corev1.PodSpec) *v1alpha1.ReadinessProbes {
 	if len(pod.ReadinessGates) > 0 {
 		return nil
@@ -34,10 +40,14 @@ func readinessProbes(pod *corev1.PodSpec) *v1alpha1.ReadinessProbes {
 	probes := &v1alpha1.ReadinessProbes{}
 	for _, containers := range [][]corev1.Container{sidecars(pod), pod.Containers} {
 		for i := range containers {
-			if containers[i].ReadinessProbe == nil {
+			container := &containers[i]
+			if container.StartupProbe != nil || container.Lifecycle != nil && container.Lifecycle.PostStart != nil {
+				return nil
+			}
+			if container.ReadinessProbe == nil {
 				continue
 			}
-			action := probeAction(containers[i].ReadinessProbe, containers[i].Ports)
+			action := probeAction(container.ReadinessProbe, container.Ports)
 			if action == nil {
 				return nil
 			}
@@ -45,6 +55,24 @@ func readinessProbes(pod *corev1.PodSpec) *v1alpha1.ReadinessProbes {
 		}
 	}
 	return probes
+}
+
+// knowsProbes reports whether the readiness probes of a pod template have no
+// field that this version does not know: such a field may decide when a probe
+// succeeds.
+func knowsProbes(target *unstructured.Unstructured) bool {
+	for _, field := range []string{"initContainers", "containers"} {
+		value, _, _ := unstructured.NestedFieldNoCopy(target.Object, "spec", "template", "spec", field)
+		containers, _ := value.([]any)
+		for _, item := range containers {
+			container, _ := item.(map[string]any)
+			probe, ok := container["readinessProbe"].(map[string]any)
+			if ok && runtime.DefaultUnstructuredConverter.FromUnstructuredWithValidation(probe, &corev1.Probe{}, true) != nil {
+				return false
+			}
+		}
+	}
+	return true
 }
 
 // sidecars returns the init containers that keep running, whose probes count
@@ -59,8 +87,12 @@ func sidecars(pod *corev1.PodSpec) []corev1.Container {
 	return found
 }
 
-// probeAction is nil for a probe that only the kubelet can run.
+// probeAction is nil for a probe that only the kubelet can run, or that the
+// kubelet does not let count as soon as it succeeds.
 func probeAction(probe *corev1.Probe, ports []corev1.ContainerPort) *v1alpha1.ReadinessProbeAction {
+	if probe.InitialDelaySeconds > 0 || probe.SuccessThreshold > 1 {
+		return nil
+	}
 	action := &v1alpha1.ReadinessProbeAction{TimeoutSeconds: max(probe.TimeoutSeconds, 1)}
 	switch {
 	case probe.HTTPGet != nil:
@@ -69,7 +101,8 @@ func probeAction(probe *corev1.Probe, ports []corev1.ContainerPort) *v1alpha1.Re
 		if scheme == "" {
 			scheme = corev1.URISchemeHTTP
 		}
-		if !ok || probe.HTTPGet.Host != "" || (scheme != corev1.URISchemeHTTP && scheme != corev1.URISchemeHTTPS) {
+		if !ok || probe.HTTPGet.Host != "" || (scheme != corev1.URISchemeHTTP && scheme != corev1.URISchemeHTTPS) ||
+			ptr.Deref(probe.HTTPGet.Protocol, corev1.HTTPProtocolHTTP1) != corev1.HTTPProtocolHTTP1 {
 			return nil
 		}
 		action.HTTPGet = &v1alpha1.HTTPGetAction{Path: probe.HTTPGet.Path, Port: port, Scheme: string(scheme)}
@@ -82,7 +115,10 @@ func probeAction(probe *corev1.Probe, ports []corev1.ContainerPort) *v1alpha1.Re
 			return nil
 		}
 		action.TCPSocket = &v1alpha1.TCPSocketAction{Port: port}
-	case probe.GRPC != nil && isPort(probe.GRPC.Port):
+	case probe.GRPC != nil:
+		if !isPort(probe.GRPC.Port) || ptr.Deref(probe.GRPC.Mode, corev1.GRPCProbeModePlaintext) != corev1.GRPCProbeModePlaintext {
+			return nil
+		}
 		action.GRPC = &v1alpha1.GRPCAction{Port: probe.GRPC.Port}
 		if probe.GRPC.Service != nil {
 			action.GRPC.Service = *probe.GRPC.Service

@@ -45,6 +45,18 @@ const (
 	// out. Its reason is ReasonWouldSleep, ReasonWouldWake or ReasonNoAction,
 	// its message is the decision.
 	ConditionDryRun = "DryRun"
+	// ConditionServiceCompatible is false when a property of the public Service
+	// leads to failing traffic, or has no effect, while resolvers are in the
+	// path. It is absent while there is no Service.
+	ConditionServiceCompatible = "ServiceCompatible"
+	// ConditionTargetCompatible is false when a property of the target leads to
+	// failing traffic, or keeps it from being put to sleep. It is absent while
+	// there is no target.
+	ConditionTargetCompatible = "TargetCompatible"
+	// ConditionAutoscalerCompatible is false when the autoscaler that
+	// spec.autoscaler names scales the target to zero too. It is absent while
+	// there is none.
+	ConditionAutoscalerCompatible = "AutoscalerCompatible"
 )
 
 // ConditionTypes returns the types of the conditions that the server writes.

@@ -57,4 +57,12 @@ const (
 	// paused for a sleeping target. Its value holds, as a JSON object, the
 	// pause annotations that the user had set before.
 	AnnotationPausedAnnotations = GroupName + "/paused-annotations"
+	// AnnotationAcceptVolumeDeletion with the value "true" on an ElastiService
+	// accepts that its target loses its volumes, with their data, whenever it
+	// is put to sleep.
+	AnnotationAcceptVolumeDeletion = GroupName + "/accept-volume-deletion"
+	// AnnotationPausedScaleIn, on a ScaledObject of KEDA, says that it is kept
+	// from scaling in for a target that is awake. Its value holds, as a JSON
+	// object, the annotation that the user had set before.
+	AnnotationPausedScaleIn = GroupName + "/paused-scale-in"
 )

@@ -182,3 +182,38 @@ const (
 	// ReasonNotSupported: nothing evaluates this type of trigger.
 	ReasonNotSupported = "NotSupported"
 )
+
+// Reasons of ConditionServiceCompatible, ConditionTargetCompatible and
+// ConditionAutoscalerCompatible.
+const (
+	// ReasonCompatible: nothing is known that does not go together with sleeping.
+	ReasonCompatible = "Compatible"
+	// ReasonPublishesNotReadyAddresses: the Service sends traffic to pods that
+	// are not ready.
+	ReasonPublishesNotReadyAddresses = "PublishesNotReadyAddresses"
+	// ReasonInternalTrafficPolicyLocal: clients on nodes without a resolver do
+	// not reach one.
+	ReasonInternalTrafficPolicyLocal = "InternalTrafficPolicyLocal"
+	// ReasonExternalTrafficPolicyLocal: traffic from outside of the cluster
+	// that arrives at nodes without a resolver does not reach one.
+	ReasonExternalTrafficPolicyLocal = "ExternalTrafficPolicyLocal"
+	// ReasonLoadBalancerTargetsPods: a load balancer takes no endpoints but pods.
+	ReasonLoadBalancerTargetsPods = "LoadBalancerTargetsPods"
+	// ReasonSessionAffinity: resolvers do not keep a client to one pod.
+	ReasonSessionAffinity = "SessionAffinity"
+	// ReasonTrafficDistribution: a preference of zones or nodes has no effect.
+	ReasonTrafficDistribution = "TrafficDistribution"
+	// ReasonNoReadinessProbe: pods are called ready before they listen.
+	ReasonNoReadinessProbe = "NoReadinessProbe"
+	// ReasonVolumesDeletedAtZero: scaling the target to zero would delete its
+	// volumes. It is not put to sleep.
+	ReasonVolumesDeletedAtZero = "VolumesDeletedAtZero"
+	// ReasonVolumePolicyUnknown: it cannot be read whether scaling the target
+	// to zero would delete its volumes. It is not put to sleep.
+	ReasonVolumePolicyUnknown = "VolumePolicyUnknown"
+	// ReasonAutoscalerScalesToZero: the autoscaler scales the target to zero too.
+	ReasonAutoscalerScalesToZero = "AutoscalerScalesToZero"
+	// ReasonAutoscalerPausedAtZero: the user has pinned the autoscaler to zero
+	// replicas.
+	ReasonAutoscalerPausedAtZero = "AutoscalerPausedAtZero"
+)

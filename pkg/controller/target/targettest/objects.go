@@ -30,11 +30,12 @@ import (
 	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti/v1alpha1"
 )
 
-// ScaledObject returns a ScaledObject "cart" of KEDA for a Deployment.
+// ScaledObject returns a ScaledObject "cart" of KEDA for a Deployment, which it
+// keeps at one replica at least.
 func ScaledObject(namespace, target string, annotations map[string]string, paused bool) *unstructured.Unstructured {
 	object := &unstructured.Unstructured{Object: map[string]any{
 		"apiVersion": "keda.sh/v1alpha1", "kind": "ScaledObject",
-		"spec": map[string]any{"scaleTargetRef": map[string]any{"name": target}},
+		"spec": map[string]any{"scaleTargetRef": map[string]any{"name": target}, "minReplicaCount": int64(1)},
 		"status": map[string]any{"conditions": []any{
 			map[string]any{"type": "Ready", "status": "True"},
 			map[string]any{"type": "Paused", "status": map[bool]string{true: "True", false: "False"}[paused]},

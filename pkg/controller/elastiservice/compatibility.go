@@ -1,0 +1,71 @@
+/*
+Copyright The elasti-apiserver Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package elastiservice
+
+import (
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti/v1alpha1"
+	"github.com/truefoundry/elasti-apiserver/pkg/compatibility"
+)
+
+// targetFindings returns what of the target does not go together with sleeping.
+// It must be called with a target that is known to exist.
+func targetFindings(p *pass) []compatibility.Finding {
+	ref := p.elastiService.Spec.ScaleTargetRef
+	return compatibility.OfTarget(ref.Kind, ref.Name, p.elastiService.Annotations, p.target.Object.Traits)
+}
+
+// forbiddenBecause says why the target must not be put to sleep. It is empty
+// when it may.
+func forbiddenBecause(p *pass) string {
+	if p.target.Object == nil {
+		return ""
+	}
+	if finding := compatibility.KeepsAwake(targetFindings(p)); finding != nil {
+		return finding.Message
+	}
+	return ""
+}
+
+// setCompatibility reports which properties of the Service, the target and the
+// autoscaler do not go together with sleeping. A condition about an object that
+// does not exist is removed; that about one that is not known for now stays as
+// it is.
+func setCompatibility(p *pass, status *v1alpha1.ElastiServiceStatus, now metav1.Time) {
+	set := func(conditionType string, exists bool, findings func() []compatibility.Finding) {
+		if !exists {
+			meta.RemoveStatusCondition(&status.Conditions, conditionType)
+			return
+		}
+		condition := compatibility.ConditionOf(conditionType, findings())
+		condition.ObservedGeneration = p.elastiService.Generation
+		condition.LastTransitionTime = now
+		meta.SetStatusCondition(&status.Conditions, condition)
+	}
+	set(v1alpha1.ConditionServiceCompatible, p.service != nil, func() []compatibility.Finding {
+		proxy := p.elastiService.Spec.Proxy
+		return compatibility.OfService(p.service, proxy != nil && proxy.Policy == v1alpha1.ProxyAlways)
+	})
+	if !p.target.Pending {
+		set(v1alpha1.ConditionTargetCompatible, p.target.Object != nil, func() []compatibility.Finding { return targetFindings(p) })
+	}
+	if !p.autoscaler.Pending {
+		set(v1alpha1.ConditionAutoscalerCompatible, p.autoscaler.Autoscaler != nil, func() []compatibility.Finding { return p.autoscaler.Autoscaler.Findings })
+	}
+}

@@ -1,0 +1,50 @@
+/*
+Copyright The elasti-apiserver Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package sleep
+
+import (
+	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/clock"
+
+	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti/v1alpha1"
+)
+
+// A target that must not be put to sleep is not asked to, over and over.
+func TestTargetThatMustNotSleepIsNotAskedTo(t *testing.T) {
+	for _, test := range []struct {
+		name       string
+		conditions []metav1.Condition
+		want       string
+	}{
+		{"compatible", []metav1.Condition{{Type: v1alpha1.ConditionTargetCompatible, Status: metav1.ConditionTrue, Reason: v1alpha1.ReasonCompatible}}, ""},
+		{"of no consequence", []metav1.Condition{{Type: v1alpha1.ConditionTargetCompatible, Status: metav1.ConditionFalse, Reason: v1alpha1.ReasonNoReadinessProbe, Message: "it listens late"}}, ""},
+		{"volumes", []metav1.Condition{{Type: v1alpha1.ConditionTargetCompatible, Status: metav1.ConditionFalse, Reason: v1alpha1.ReasonVolumesDeletedAtZero, Message: "its volumes"}}, "its volumes"},
+		{"not known", nil, ""},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			elastiService := &v1alpha1.ElastiService{Status: v1alpha1.ElastiServiceStatus{
+				Conditions: append(test.conditions, metav1.Condition{Type: v1alpha1.ConditionReady, Status: metav1.ConditionTrue}),
+			}}
+			s := &Scheduler{clock: clock.RealClock{}}
+			if got := s.observe(snapshot{elastiService: elastiService, subject: &subject{}}).Obstacle; got != test.want {
+				t.Errorf("the obstacle is %q, want %q", got, test.want)
+			}
+		})
+	}
+}
