@@ -60,7 +60,7 @@ autoscalers() {
     hack/tools/build.sh argo-rollouts keda
     hack/images/build.sh
     hack/deploy.sh
-    go test -v -tags autoscalers -timeout "${timeout}" -count=1 -run '^(TestArgoRollout|TestKEDA|TestTargetSleepsAndWakesWhileKEDA)' ./test/e2e
+    go test -v -tags autoscalers -timeout "${timeout}" -count=1 -run '^(TestArgoRollout|TestKEDA|TestTargetSleepsAndWakesWhileKEDA|TestHorizontalPodAutoscaler)' ./test/e2e
 }
 
 # soak switches under traffic a hundred times each way.

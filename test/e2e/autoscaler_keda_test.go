@@ -30,6 +30,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/utils/ptr"
 
 	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti/v1alpha1"
 	"github.com/truefoundry/elasti-apiserver/test/e2e/cluster"
@@ -55,7 +56,7 @@ func TestKEDAIsPausedWhileTheTargetSleeps(t *testing.T) {
 	// KEDA scales this one all the time: what it does there shows that it runs.
 	witness := s.NewApplication(s.namespace, cluster.ApplicationOptions{Name: "witness", Replicas: 1})
 	s.check(witness.CreateDeployment(s.ctx))
-	s.check(witness.CreateScaledObject(s.ctx))
+	s.check(witness.CreateScaledObject(s.ctx, 1))
 	s.checkKEDAScales(witness, observer)
 
 	app := s.NewApplication(s.namespace, cluster.ApplicationOptions{Replicas: 1, Spec: func(spec *v1alpha1.ElastiServiceSpec) {
@@ -64,7 +65,7 @@ func TestKEDAIsPausedWhileTheTargetSleeps(t *testing.T) {
 	}})
 	s.check(app.CreateDeployment(s.ctx))
 	s.check(app.CreateService(s.ctx))
-	s.check(app.CreateScaledObject(s.ctx))
+	s.check(app.CreateScaledObject(s.ctx, 1))
 	s.checkKEDAScales(app, observer)
 	before := s.scaledObject(app).GetAnnotations()
 
@@ -119,7 +120,7 @@ func TestTargetSleepsAndWakesWhileKEDAIsDown(t *testing.T) {
 	}})
 	s.check(app.CreateDeployment(s.ctx))
 	s.check(app.CreateService(s.ctx))
-	s.check(app.CreateScaledObject(s.ctx))
+	s.check(app.CreateScaledObject(s.ctx, 1))
 	s.checkKEDAScales(app, observer)
 	before := s.scaledObject(app).GetAnnotations()
 	keda.Kill()
@@ -135,6 +136,104 @@ func TestTargetSleepsAndWakesWhileKEDAIsDown(t *testing.T) {
 	s.check(s.AwaitElastiServiceGone(s.ctx, app.Namespace, app.Name))
 	s.check(keda.Start())
 	s.checkKEDAScales(app, observer)
+}
+
+// KEDA scales targets to zero by itself, by its default. A woken target stays
+// awake for the cooldown all the same, and is KEDA's after it; what is not the
+// product's is scaled to zero at once meanwhile.
+func TestKEDAAtZeroDoesNotUndoAWake(t *testing.T) {
+	s := newSceneWithin(t, kedaTimeout)
+	s.startKEDA()
+	observer := s.observe()
+	// KEDA scales this one to zero: what it does there shows that it polls.
+	witness := s.NewApplication(s.namespace, cluster.ApplicationOptions{Name: "witness", Replicas: 1})
+	s.check(witness.CreateDeployment(s.ctx))
+	s.check(witness.CreateScaledObject(s.ctx, 0))
+	checkKEDAScalesToZero := func() {
+		t.Helper()
+		s.awaitReplicas(witness, 0)
+		started := time.Now()
+		s.check(witness.Scale(s.ctx, 1))
+		awake, err := observer.Await(s.ctx, started, cluster.Scaled, witness.Name, "1")
+		s.check(err)
+		_, err = observer.Await(s.ctx, awake.At, cluster.Scaled, witness.Name, "0")
+		s.check(err)
+	}
+	checkKEDAScalesToZero()
+
+	const cooldown = 90 * time.Second
+	app := s.NewApplication(s.namespace, cluster.ApplicationOptions{Replicas: 1, Spec: func(spec *v1alpha1.ElastiServiceSpec) {
+		spec.CooldownPeriod = ptr.To(int32(cooldown / time.Second))
+		spec.Autoscaler = &v1alpha1.AutoscalerSpec{Type: v1alpha1.AutoscalerKEDA, Name: "web"}
+	}})
+	s.check(app.Create(s.ctx))
+	s.check(app.CreateScaledObject(s.ctx, 0))
+	s.awaitReplicas(app, 0)
+	s.check(app.AwaitAsleep(s.ctx))
+	s.check(app.AwaitReachable(s.ctx))
+	told, err := app.AwaitCondition(s.ctx, v1alpha1.ConditionAutoscalerCompatible, metav1.ConditionFalse)
+	s.check(err)
+	if told.Reason != v1alpha1.ReasonAutoscalerScalesToZero {
+		t.Errorf("the condition is %+v", told)
+	}
+	before := s.scaledObject(app).GetAnnotations()
+
+	woken := time.Now()
+	s.get(app, "/")
+	for range 3 {
+		checkKEDAScalesToZero()
+	}
+	if after := time.Since(woken); after < cooldown {
+		s.checkReplicas(app, 1)
+	} else {
+		t.Errorf("KEDA took %s to scale the other application to zero, the test shows nothing", after)
+	}
+	asleep, err := observer.Await(s.ctx, woken, cluster.Scaled, app.Name, "0")
+	s.check(err)
+	// The time of the wake is recorded in whole seconds.
+	if awake := asleep.At.Sub(woken); awake < cooldown-2*time.Second {
+		t.Errorf("KEDA scaled to zero %s after the wake, the cooldown is %s", awake, cooldown)
+	}
+	s.awaitAnnotations(app, before)
+	s.check(app.AwaitAsleep(s.ctx))
+	s.get(app, "/again")
+	s.check(app.DeleteElastiService(s.ctx))
+	s.check(s.AwaitElastiServiceGone(s.ctx, app.Namespace, app.Name))
+	s.awaitAnnotations(app, before)
+}
+
+// A pause that the user has set in the very form in which the product's
+// predecessor sets its own survives wakes and sleeps.
+func TestKEDAPausesOfTheUserSurvive(t *testing.T) {
+	s := newSceneWithin(t, kedaTimeout)
+	s.startKEDA()
+	app := s.NewApplication(s.namespace, cluster.ApplicationOptions{Replicas: 1, Spec: func(spec *v1alpha1.ElastiServiceSpec) {
+		spec.Autoscaler = &v1alpha1.AutoscalerSpec{Type: v1alpha1.AutoscalerKEDA, Name: "web"}
+	}})
+	s.check(app.CreateDeployment(s.ctx))
+	s.check(app.CreateService(s.ctx))
+	s.check(app.CreateScaledObject(s.ctx, 1))
+	_, err := s.RunKubectl(s.ctx, s.Kubeconfig, "", "annotate", "--namespace="+s.namespace, "scaledobject/"+app.Name, kedaPaused+"=true", kedaPausedReplicas+"=0")
+	s.check(err)
+	s.awaitReplicas(app, 0)
+	before := s.scaledObject(app).GetAnnotations()
+	s.check(app.CreateElastiService(s.ctx))
+	s.check(app.AwaitAsleep(s.ctx))
+	s.check(app.AwaitReachable(s.ctx))
+	told, err := app.AwaitCondition(s.ctx, v1alpha1.ConditionAutoscalerCompatible, metav1.ConditionFalse)
+	s.check(err)
+	if told.Reason != v1alpha1.ReasonAutoscalerPausedAtZero {
+		t.Errorf("the condition is %+v", told)
+	}
+	s.get(app, "/")
+	if after := s.scaledObject(app).GetAnnotations(); !maps.Equal(after, before) {
+		t.Errorf("after a wake, the annotations are %v, want %v", after, before)
+	}
+	s.check(app.DeleteElastiService(s.ctx))
+	s.check(s.AwaitElastiServiceGone(s.ctx, app.Namespace, app.Name))
+	if after := s.scaledObject(app).GetAnnotations(); !maps.Equal(after, before) {
+		t.Errorf("after the ElastiService, the annotations are %v, want %v", after, before)
+	}
 }
 
 // startKEDA installs KEDA's definitions and runs its operator for the scene's

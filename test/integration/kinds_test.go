@@ -170,9 +170,13 @@ func (k targetKind) install(t *testing.T) {
 		},
 	}}
 	definitions := dynamicClient(t).Resource(customResourceDefinitions)
-	if _, err := definitions.Create(t.Context(), definition, metav1.CreateOptions{}); err != nil {
-		t.Fatalf("creating the CustomResourceDefinition %s: %v", name, err)
-	}
+	eventually(t, "the CustomResourceDefinition "+name+" is created", func(ctx context.Context) string {
+		// That of a test before may be on its way out.
+		if _, err := definitions.Create(ctx, definition, metav1.CreateOptions{}); err != nil {
+			return err.Error()
+		}
+		return ""
+	})
 	t.Cleanup(func() {
 		if err := definitions.Delete(context.Background(), name, metav1.DeleteOptions{}); err != nil && !apierrors.IsNotFound(err) {
 			t.Errorf("deleting the CustomResourceDefinition %s: %v", name, err)

@@ -186,7 +186,7 @@ func (s *soak) create(ctx context.Context, namespace, name, server string) error
 		return err
 	}
 	if scaled {
-		if err := application.CreateScaledObject(ctx); err != nil {
+		if err := application.CreateScaledObject(ctx, 1); err != nil {
 			return err
 		}
 	}

@@ -71,6 +71,8 @@ type ApplicationOptions struct {
 	ServicePorts []corev1.ServicePort
 	// Container changes the container of the Deployment before it is created.
 	Container func(*corev1.Container)
+	// Service changes the Service before it is created.
+	Service func(*corev1.ServiceSpec)
 	// Spec changes the ElastiService before it is created.
 	Spec func(*v1alpha1.ElastiServiceSpec)
 }
@@ -116,10 +118,14 @@ func (a *Application) CreateDeployment(ctx context.Context) error {
 
 // CreateService creates the Service alone and sets Address.
 func (a *Application) CreateService(ctx context.Context) error {
-	service, err := a.cluster.Host.CoreV1().Services(a.Namespace).Create(ctx, &corev1.Service{
+	wanted := &corev1.Service{
 		ObjectMeta: metav1.ObjectMeta{Name: a.Name},
 		Spec:       corev1.ServiceSpec{Selector: a.labels(), Ports: a.options.ServicePorts},
-	}, metav1.CreateOptions{})
+	}
+	if a.options.Service != nil {
+		a.options.Service(&wanted.Spec)
+	}
+	service, err := a.cluster.Host.CoreV1().Services(a.Namespace).Create(ctx, wanted, metav1.CreateOptions{})
 	if err != nil {
 		return fmt.Errorf("creating Service %s: %w", a.Name, err)
 	}

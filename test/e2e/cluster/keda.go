@@ -85,9 +85,10 @@ func (c *Cluster) ReleaseScaledObjects(ctx context.Context, namespace string) er
 	return nil
 }
 
-// CreateScaledObject has KEDA scale the Deployment between 1 and 5 replicas, by
-// how many pods are labelled app=worker. Without any, KEDA wants 1 replica.
-func (a *Application) CreateScaledObject(ctx context.Context) error {
+// CreateScaledObject has KEDA scale the Deployment between a number of replicas
+// and 5, by how many pods are labelled app=worker. Without any, KEDA wants the
+// least number.
+func (a *Application) CreateScaledObject(ctx context.Context, least int64) error {
 	_, err := a.cluster.ScaledObjects(a.Namespace).Create(ctx, &unstructured.Unstructured{Object: map[string]any{
 		"apiVersion": scaledObjects.GroupVersion().String(),
 		"kind":       "ScaledObject",
@@ -95,7 +96,9 @@ func (a *Application) CreateScaledObject(ctx context.Context) error {
 		"spec": map[string]any{
 			"scaleTargetRef":  map[string]any{"name": a.Name},
 			"pollingInterval": int64(1),
-			"minReplicaCount": int64(1),
+			"minReplicaCount": least,
+			// KEDA scales to zero at the first poll at which no trigger is active.
+			"cooldownPeriod":  int64(0),
 			"maxReplicaCount": int64(5),
 			"triggers": []any{map[string]any{
 				"type":     "kubernetes-workload",
