@@ -17,6 +17,7 @@ limitations under the License.
 package e2e
 
 import (
+	"context"
 	"fmt"
 	"strconv"
 	"testing"
@@ -121,7 +122,13 @@ func TestVolumesOfASleepingStatefulSetAreNotDeletedUnlessThatIsAccepted(t *testi
 	s := newScene(t)
 	remove, err := s.CreateVolume(s.ctx, s.namespace, s.TempDir())
 	s.check(err)
-	s.Cleanup(func() { s.after(remove) })
+	s.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(s.ctx), cleanUpTimeout)
+		defer cancel()
+		if err := remove(ctx); err != nil {
+			s.Error(err)
+		}
+	})
 	app := s.NewApplication(s.namespace, cluster.ApplicationOptions{Spec: func(spec *v1alpha1.ElastiServiceSpec) {
 		spec.ScaleTargetRef.Kind = "StatefulSet"
 	}})
