@@ -183,8 +183,11 @@ type term struct {
 // and runs them until ctx ends.
 func (t term) Run(ctx context.Context) error {
 	signer, err := t.signers.Await(ctx)
-	if err != nil {
+	if ctx.Err() != nil {
 		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("waiting for the key that objects are signed with: %w", err)
 	}
 	t.options.Signer = signer
 	resolvers := &evaluators.Resolvers{}

@@ -356,14 +356,14 @@ func (a *Allocator) releaseCooled(ctx context.Context) {
 		}
 	}
 	a.mu.Unlock()
-	forEach(due, func(claim v1alpha1.ProxyPortClaimSpec) error {
+	// A claim that could not be deleted is due again in the next round.
+	_ = forEach(due, func(claim v1alpha1.ProxyPortClaimSpec) error {
 		err := a.deleteClaim(ctx, claim)
 		a.mu.Lock()
 		defer a.mu.Unlock()
 		if err == nil {
 			delete(a.ports, claim.ProxyPort)
 		} else {
-			// The next round tries again.
 			a.ports[claim.ProxyPort].phase = cooling
 		}
 		return err

@@ -272,11 +272,11 @@ func TestRunReleasesWhatHasCooled(t *testing.T) {
 		var running sync.WaitGroup
 		running.Go(func() { allocator.Run(ctx) })
 		allocator.Release(service(1).NamespacedName)
-		time.Sleep(proxyports.ReuseCooldown / 2)
+		<-time.After(proxyports.ReuseCooldown / 2)
 		if owner := claims.Stored()[assigned[80]].Owner.Name; owner != "service-1" {
 			t.Errorf("before its time the port belongs to %q", owner)
 		}
-		time.Sleep(proxyports.ReuseCooldown)
+		<-time.After(proxyports.ReuseCooldown)
 		if owner := claims.Stored()[assigned[80]].Owner.Name; owner != "" {
 			t.Errorf("after its time the port belongs to %q still", owner)
 		}

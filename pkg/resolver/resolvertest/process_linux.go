@@ -42,7 +42,7 @@ func InOwnProcess(t *testing.T, network bool) bool {
 		}
 		return true
 	}
-	command := exec.Command(os.Args[0], "-test.run=^"+t.Name()+"$", "-test.v", "-test.count=1")
+	command := exec.CommandContext(t.Context(), os.Args[0], "-test.run=^"+t.Name()+"$", "-test.v", "-test.count=1")
 	command.Env = append(os.Environ(), childVariable+"="+t.Name())
 	if network {
 		command.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET}

@@ -169,7 +169,7 @@ func resetBoth(a, b *net.TCPConn, aFirstReads bool) {
 func flush(conn *net.TCPConn) {
 	deadline := time.Now().Add(flushTime)
 	for socket.Unsent(conn) > 0 && time.Now().Before(deadline) {
-		time.Sleep(flushInterval)
+		<-time.After(flushInterval)
 	}
 }
 
