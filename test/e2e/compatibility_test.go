@@ -81,7 +81,7 @@ func TestRequestIsNotReleasedBeforeTheKubeletCallsThePodReady(t *testing.T) {
 			container.StartupProbe = &corev1.Probe{ProbeHandler: healthy, InitialDelaySeconds: slow, PeriodSeconds: 1}
 		},
 		"post-start": func(container *corev1.Container) {
-			container.Lifecycle = &corev1.Lifecycle{PostStart: &corev1.LifecycleHandler{Sleep: &corev1.SleepAction{Seconds: slow}}}
+			container.Lifecycle = &corev1.Lifecycle{PostStart: &corev1.LifecycleHandler{Sleep: &corev1.SleepAction{Seconds: 4}}}
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
