@@ -343,7 +343,8 @@ func TestSettingsAndAcksReachTheirEnds(t *testing.T) {
 	first := make(chan map[http2.SettingID]uint32, 1)
 	address := rawPod(t, func(w *wire) {
 		if !w.greet(http2.Setting{ID: http2.SettingMaxConcurrentStreams, Val: 1000}, http2.Setting{ID: http2.SettingHeaderTableSize, Val: 0},
-			http2.Setting{ID: http2.SettingEnableConnectProtocol, Val: 1}, http2.Setting{ID: http2.SettingMaxFrameSize, Val: 1 << 20}) {
+			http2.Setting{ID: http2.SettingEnableConnectProtocol, Val: 1}, http2.Setting{ID: http2.SettingMaxFrameSize, Val: 1 << 20},
+			http2.Setting{ID: http2.SettingNoRFC7540Priorities, Val: 1}) {
 			return
 		}
 		acks := 0
@@ -390,7 +391,7 @@ func TestSettingsAndAcksReachTheirEnds(t *testing.T) {
 			t.Errorf("the client is told %s = %d, want %d", id, got, want)
 		}
 	}
-	for _, id := range []http2.SettingID{http2.SettingHeaderTableSize, http2.SettingMaxFrameSize} {
+	for _, id := range []http2.SettingID{http2.SettingHeaderTableSize, http2.SettingMaxFrameSize, http2.SettingNoRFC7540Priorities} {
 		if _, ok := pods.Value(id); ok {
 			t.Errorf("the client is told %s", id)
 		}

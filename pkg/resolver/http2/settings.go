@@ -93,10 +93,15 @@ func forPod(setting http2.Setting) (http2.Setting, bool) {
 }
 
 // forClient returns what a client is told of a setting of the pod, and false when
-// it is not told of it: its header blocks are decoded here.
+// it is not told of it. Its header blocks are decoded here.
 func (c *conn) forClient(setting http2.Setting) (http2.Setting, bool) {
 	switch setting.ID {
 	case http2.SettingHeaderTableSize, http2.SettingMaxFrameSize:
+		return setting, false
+	case http2.SettingNoRFC7540Priorities:
+		// The first SETTINGS of a connection decides on it (RFC 9218, section 2.1),
+		// and that was sent before there was a pod: clients end the connection
+		// when a later one differs.
 		return setting, false
 	case http2.SettingMaxConcurrentStreams:
 		setting.Val = min(setting.Val, c.maxStreams)
