@@ -18,6 +18,7 @@ package http2
 
 import (
 	"encoding/binary"
+	"slices"
 
 	"golang.org/x/net/http2"
 )
@@ -67,14 +68,16 @@ func (s *clientSettings) set(setting http2.Setting) {
 }
 
 // replay appends the SETTINGS frames that tell a pod what the client has told,
-// and returns how many those are.
+// and returns how many those are. The first has all of it, as some settings may
+// not change afterwards; a table that was lowered and raised again takes another.
 func (s *clientSettings) replay(out []byte) ([]byte, int) {
-	frames := 1
-	if s.smallestTable < s.tableSize {
-		out = appendSettings(out, http2.Setting{ID: http2.SettingHeaderTableSize, Val: s.smallestTable})
-		frames++
+	first := append([]http2.Setting{{ID: http2.SettingEnablePush}}, s.values...)
+	if s.smallestTable >= s.tableSize {
+		return appendSettings(out, first...), 1
 	}
-	return appendSettings(out, append([]http2.Setting{{ID: http2.SettingEnablePush}}, s.values...)...), frames
+	first = slices.DeleteFunc(first, func(setting http2.Setting) bool { return setting.ID == http2.SettingHeaderTableSize })
+	out = appendSettings(out, append(first, http2.Setting{ID: http2.SettingHeaderTableSize, Val: s.smallestTable})...)
+	return appendSettings(out, http2.Setting{ID: http2.SettingHeaderTableSize, Val: s.tableSize}), 2
 }
 
 // forPod returns what a pod is told of a setting of the client, and false when it
