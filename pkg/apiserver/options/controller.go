@@ -18,6 +18,7 @@ package options
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"net"
@@ -183,7 +184,7 @@ type term struct {
 // and runs them until ctx ends.
 func (t term) Run(ctx context.Context) error {
 	signer, err := t.signers.Await(ctx)
-	if ctx.Err() != nil {
+	if errors.Is(err, context.Canceled) {
 		return nil
 	}
 	if err != nil {
