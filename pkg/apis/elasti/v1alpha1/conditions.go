@@ -72,5 +72,8 @@ func ConditionTypes() []string {
 		ConditionTriggersHealthy,
 		ConditionScalingConflict,
 		ConditionDryRun,
+		ConditionServiceCompatible,
+		ConditionTargetCompatible,
+		ConditionAutoscalerCompatible,
 	}
 }
