@@ -17,13 +17,21 @@ limitations under the License.
 package integration
 
 import (
+	"context"
+	"fmt"
 	"net/http"
+	"strings"
+	"sync"
+	"syscall"
 	"testing"
 
 	flowcontrolv1 "k8s.io/api/flowcontrol/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
+	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti/v1alpha1"
+	elastiv1alpha1client "github.com/truefoundry/elasti-apiserver/pkg/generated/clientset/versioned/typed/elasti/v1alpha1"
 	"github.com/truefoundry/elasti-apiserver/test/integration/environment"
 )
 
@@ -43,7 +51,7 @@ func TestWakesAndOurComponentsHaveTheirOwnFlowSchemas(t *testing.T) {
 		config     *rest.Config
 	}{
 		{"elasti-wakes", waker},
-		{"elasti-components", resolver},
+		{"elasti-resolver-wakes", resolver},
 	} {
 		t.Run(test.flowSchema, func(t *testing.T) {
 			want, err := shared.Kubernetes.FlowcontrolV1().FlowSchemas().Get(t.Context(), test.flowSchema, metav1.GetOptions{})
@@ -77,4 +85,105 @@ func TestWakesAndOurComponentsHaveTheirOwnFlowSchemas(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A wake waits for calls of the server to the API server that it came through.
+// With more wakes than that lets in, they must not be what these calls wait for.
+func TestCallsOfTheServerDoNotWaitForWakes(t *testing.T) {
+	// More than a level gets of so few seats, with all that it may borrow, and
+	// few enough for one connection.
+	const readSeats, writeSeats, wakes = 60, 40, 90
+	crowded, err := shared.StartBeside(t.Context(), "crowded",
+		fmt.Sprintf("--max-requests-inflight=%d", readSeats), fmt.Sprintf("--max-mutating-requests-inflight=%d", writeSeats))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := crowded.Stop(context.Background()); err != nil {
+			t.Error(err)
+		}
+	})
+	resolver := elastiClientOf(t, crowded, environment.ResolverName)
+	identity, err := crowded.AsServiceAccount(t.Context(), environment.SystemNamespace, environment.ServerName)
+	if err != nil {
+		t.Fatal(err)
+	}
+	server, err := kubernetes.NewForConfig(identity)
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	resume := suspend(t, crowded.Server.Process())
+	var callers sync.WaitGroup
+	ctx, cancel := context.WithCancel(t.Context())
+	defer func() {
+		cancel()
+		resume()
+		callers.Wait()
+	}()
+	for range wakes {
+		callers.Go(func() {
+			_, err := resolver.Wake(ctx, "app", &v1alpha1.WakeRequest{}, metav1.CreateOptions{})
+			if ctx.Err() == nil {
+				t.Errorf("a wake ended while the server was suspended: %v", err)
+			}
+		})
+	}
+	eventually(t, "wakes wait for a seat", func(ctx context.Context) string {
+		metrics, err := crowded.Kubernetes.Discovery().RESTClient().Get().AbsPath("/metrics").DoRaw(ctx)
+		if err != nil {
+			return err.Error()
+		}
+		return complainUnlessQueued(string(metrics))
+	})
+
+	called, stop := context.WithTimeout(t.Context(), patience)
+	defer stop()
+	if _, err := server.CoreV1().Namespaces().Get(called, metav1.NamespaceDefault, metav1.GetOptions{}); err != nil {
+		t.Errorf("a call of the server while wakes wait: %v", err)
+	}
+}
+
+// elastiClientOf returns a client of a ServiceAccount of the product in another
+// environment.
+func elastiClientOf(t *testing.T, other *environment.Environment, account string) elastiv1alpha1client.ElastiServiceInterface {
+	t.Helper()
+	config, err := other.AsServiceAccount(t.Context(), environment.SystemNamespace, account)
+	if err != nil {
+		t.Fatal(err)
+	}
+	config.QPS = -1
+	return elastiClient(t, config).ElastiV1alpha1().ElastiServices(metav1.NamespaceDefault)
+}
+
+// suspend stops a process until resume is called, at the latest at the end of the
+// test.
+func suspend(t *testing.T, process *environment.Process) (resume func()) {
+	t.Helper()
+	if err := syscall.Kill(process.PID(), syscall.SIGSTOP); err != nil {
+		t.Fatalf("suspending the server: %v", err)
+	}
+	resume = sync.OnceFunc(func() {
+		if err := syscall.Kill(process.PID(), syscall.SIGCONT); err != nil {
+			t.Errorf("resuming the server: %v", err)
+		}
+	})
+	t.Cleanup(resume)
+	return resume
+}
+
+// complainUnlessQueued looks for requests of ours that wait for a seat.
+func complainUnlessQueued(metrics string) string {
+	const queued = `apiserver_flowcontrol_current_inqueue_requests{flow_schema="elasti-`
+	var found []string
+	for line := range strings.Lines(metrics) {
+		if !strings.HasPrefix(line, queued) {
+			continue
+		}
+		if !strings.HasSuffix(strings.TrimSpace(line), " 0") {
+			return ""
+		}
+		found = append(found, line)
+	}
+	return fmt.Sprintf("nothing of ours waits: %q", found)
 }
