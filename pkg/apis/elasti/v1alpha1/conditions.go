@@ -24,6 +24,12 @@ const (
 	ConditionServiceFound = "ServiceFound"
 	// ConditionTargetFound is true when the target exists and can be scaled.
 	ConditionTargetFound = "TargetFound"
+	// ConditionTargetAvailable is true while a pod of the target is ready. Its
+	// last transition is when one became ready, or the last one ceased to be. When
+	// it is false, its reason is ReasonAsleep, ReasonStarting, or what keeps the
+	// target from starting: one of TargetProblems. It is absent while there is no
+	// target.
+	ConditionTargetAvailable = "TargetAvailable"
 	// ConditionResolverAvailable is true when a resolver is ready.
 	ConditionResolverAvailable = "ResolverAvailable"
 	// ConditionConflict is true when another ElastiService has the public
@@ -66,6 +72,7 @@ func ConditionTypes() []string {
 		ConditionReady,
 		ConditionServiceFound,
 		ConditionTargetFound,
+		ConditionTargetAvailable,
 		ConditionResolverAvailable,
 		ConditionConflict,
 		ConditionAutoscalerFound,

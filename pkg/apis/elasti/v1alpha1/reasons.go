@@ -16,6 +16,8 @@ limitations under the License.
 
 package v1alpha1
 
+import "slices"
+
 // Reasons of ConditionReady, ConditionServiceFound, ConditionTargetFound,
 // ConditionResolverAvailable, ConditionConflict and ConditionAutoscalerFound,
 // and of the Events about them.
@@ -94,6 +96,54 @@ const (
 	// cancelled, or it was woken again at once.
 	ReasonSleepCalledOff = "SleepCalledOff"
 )
+
+// Reasons of ConditionTargetAvailable, and of the Events about it.
+const (
+	// ReasonPodReady: a pod of the target is ready.
+	ReasonPodReady = "PodReady"
+	// ReasonStarting: the target is to have pods and none of them is ready.
+	// Nothing is known that keeps them from becoming so.
+	ReasonStarting = "Starting"
+	// ReasonPodsNotCreated: the pods of the target are not created: a quota, a
+	// webhook or another admission rule refuses them.
+	ReasonPodsNotCreated = "PodsNotCreated"
+	// ReasonUnschedulable: no node can take the pods of the target.
+	ReasonUnschedulable = "Unschedulable"
+	// ReasonVolumeNotMounted: a volume of a pod cannot be attached or mounted.
+	ReasonVolumeNotMounted = "VolumeNotMounted"
+	// ReasonImageNotPulled: the image of a container cannot be pulled.
+	ReasonImageNotPulled = "ImageNotPulled"
+	// ReasonContainerNotCreated: a container cannot be created or started: it
+	// refers to a Secret or ConfigMap that does not exist, or its command is not
+	// in its image.
+	ReasonContainerNotCreated = "ContainerNotCreated"
+	// ReasonContainerCrashed: a container ends after each start.
+	ReasonContainerCrashed = "ContainerCrashed"
+	// ReasonPodNotStarted: the node cannot start a pod for another reason.
+	ReasonPodNotStarted = "PodNotStarted"
+	// ReasonPodNotReady: pods run, but none has become ready for as long as
+	// a Deployment waits for progress by default.
+	ReasonPodNotReady = "PodNotReady"
+)
+
+// TargetProblems returns the reasons of ConditionTargetAvailable that say what
+// keeps a target from starting. ConditionReady is false for the same reason
+// then.
+func TargetProblems() []string {
+	return []string{
+		ReasonPodsNotCreated,
+		ReasonUnschedulable,
+		ReasonVolumeNotMounted,
+		ReasonImageNotPulled,
+		ReasonContainerNotCreated,
+		ReasonContainerCrashed,
+		ReasonPodNotStarted,
+		ReasonPodNotReady,
+	}
+}
+
+// IsTargetProblem reports whether a reason is one of TargetProblems.
+func IsTargetProblem(reason string) bool { return slices.Contains(TargetProblems(), reason) }
 
 // Reasons of decisions whether a target sleeps, and of the Events about them.
 const (
