@@ -26,6 +26,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/events"
+	"k8s.io/klog/v2"
 	"k8s.io/utils/lru"
 )
 
@@ -75,8 +76,9 @@ func (r *foldingRecorder) asFirstSaid(reference *corev1.ObjectReference, what sa
 	return &first
 }
 
-// eventSink is where Events are written. Those about a namespace that is being
-// deleted are refused there, which is as it should be and no error.
+// eventSink is where Events are written. It reports an Event that the server
+// rejects itself: the broadcaster would log the whole Event as an error, also when
+// the namespace is deleted and nothing is wrong.
 type eventSink struct {
 	events.EventSink
 }
@@ -84,10 +86,38 @@ type eventSink struct {
 // Create writes a new Event.
 func (s eventSink) Create(ctx context.Context, event *eventsv1.Event) (*eventsv1.Event, error) {
 	created, err := s.EventSink.Create(ctx, event)
-	if apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) {
-		return event, nil
+	if apierrors.IsAlreadyExists(err) || !isRejection(err) {
+		return created, err
 	}
-	return created, err
+	reportRejection(ctx, event, err)
+	return event, nil
+}
+
+// Patch counts an Event that was written before.
+func (s eventSink) Patch(ctx context.Context, event *eventsv1.Event, patch []byte) (*eventsv1.Event, error) {
+	patched, err := s.EventSink.Patch(ctx, event, patch)
+	if apierrors.IsNotFound(err) || !isRejection(err) {
+		// An Event that is not found any more is created again.
+		return patched, err
+	}
+	reportRejection(ctx, event, err)
+	return event, nil
+}
+
+// isRejection reports whether an error is a response of the server. The
+// broadcaster does not try again after such an error.
+func isRejection(err error) bool {
+	_, ok := err.(apierrors.APIStatus) //nolint:errorlint // The broadcaster does not unwrap errors either.
+	return ok
+}
+
+func reportRejection(ctx context.Context, event *eventsv1.Event, err error) {
+	logger := klog.FromContext(ctx).WithValues("kind", event.Regarding.Kind, "object", klog.KRef(event.Regarding.Namespace, event.Regarding.Name), "reason", event.Reason)
+	if apierrors.IsNotFound(err) || apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) {
+		logger.V(2).Info("Dropped an Event of a deleted namespace", "err", err)
+		return
+	}
+	logger.Error(err, "Failed to record an Event, will not retry")
 }
 
 func recordEvents(broadcaster events.EventBroadcaster) func(context.Context) error {

@@ -19,6 +19,7 @@ package options
 import (
 	"context"
 	"errors"
+	"strings"
 	"testing"
 	"time"
 
@@ -28,6 +29,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/events"
+	"k8s.io/klog/v2"
+	"k8s.io/klog/v2/ktesting"
 
 	"github.com/truefoundry/elasti-apiserver/pkg/apiserver"
 )
@@ -42,16 +45,57 @@ func (s refusingSink) Create(context.Context, *eventsv1.Event) (*eventsv1.Event,
 	return nil, s.err
 }
 
-func TestEventsOfNamespacesThatAreBeingDeletedAreNoErrors(t *testing.T) {
-	terminating := apierrors.NewForbidden(eventsv1.Resource("events"), "app", errors.New("the namespace is being terminated"))
-	terminating.ErrStatus.Details.Causes = []metav1.StatusCause{{Type: corev1.NamespaceTerminatingCause}}
-	forbidden := apierrors.NewForbidden(eventsv1.Resource("events"), "app", errors.New("no permission"))
-	event := &eventsv1.Event{}
-	if written, err := (eventSink{refusingSink{err: terminating}}).Create(t.Context(), event); err != nil || written != event {
-		t.Errorf("got %v (error: %v), want the event", written, err)
+func (s refusingSink) Patch(context.Context, *eventsv1.Event, []byte) (*eventsv1.Event, error) {
+	return nil, s.err
+}
+
+func terminating() error {
+	err := apierrors.NewForbidden(eventsv1.Resource("events"), "app", errors.New("the namespace is being terminated"))
+	err.ErrStatus.Details.Causes = []metav1.StatusCause{{Type: corev1.NamespaceTerminatingCause}}
+	return err
+}
+
+// The broadcaster logs an error that its sink returns with the whole Event.
+func TestRejectedEventsAreLoggedWithoutTheirText(t *testing.T) {
+	for name, test := range map[string]struct {
+		err   error
+		quiet bool
+	}{
+		"the namespace is deleted":       {apierrors.NewNotFound(corev1.Resource("namespaces"), "shop"), true},
+		"the namespace is being deleted": {terminating(), true},
+		"no permission":                  {apierrors.NewForbidden(eventsv1.Resource("events"), "app", errors.New("no permission")), false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			logger := ktesting.NewLogger(t, ktesting.NewConfig(ktesting.BufferLogs(true), ktesting.Verbosity(1)))
+			ctx := klog.NewContext(t.Context(), logger)
+			event := &eventsv1.Event{Note: "text of the event", Reason: "Woken", Regarding: corev1.ObjectReference{Kind: "Pod", Namespace: "shop", Name: "cart"}}
+			if written, err := (eventSink{refusingSink{err: test.err}}).Create(ctx, event); err != nil || written != event {
+				t.Errorf("got %v (error: %v), which the broadcaster logs as an error; want the Event", written, err)
+			}
+			log := logger.GetSink().(ktesting.Underlier).GetBuffer().String()
+			if strings.Contains(log, event.Note) {
+				t.Errorf("the Event is in the log: %s", log)
+			}
+			if quiet := log == ""; quiet != test.quiet {
+				t.Errorf("the log is %q, want one that is empty: %t", log, test.quiet)
+			}
+		})
 	}
-	if _, err := (eventSink{refusingSink{err: forbidden}}).Create(t.Context(), event); !apierrors.IsForbidden(err) {
-		t.Errorf("got %v, want forbidden", err)
+}
+
+func TestSinkLeavesToTheBroadcasterWhatItHandles(t *testing.T) {
+	event := &eventsv1.Event{}
+	exists := apierrors.NewAlreadyExists(eventsv1.Resource("events"), "app")
+	if _, err := (eventSink{refusingSink{err: exists}}).Create(t.Context(), event); !apierrors.IsAlreadyExists(err) {
+		t.Errorf("Create returned %v, want %v", err, exists)
+	}
+	gone := apierrors.NewNotFound(eventsv1.Resource("events"), "app")
+	if _, err := (eventSink{refusingSink{err: gone}}).Patch(t.Context(), event, nil); !apierrors.IsNotFound(err) {
+		t.Errorf("Patch returned %v, want %v", err, gone)
+	}
+	lost := errors.New("connection refused")
+	if _, err := (eventSink{refusingSink{err: lost}}).Create(t.Context(), event); !errors.Is(err, lost) {
+		t.Errorf("Create returned %v, want %v", err, lost)
 	}
 }
 
