@@ -80,8 +80,10 @@ type head struct {
 	chunked       bool
 	close         bool
 	keepAlive     bool
-	upgrade       bool // Connection lists upgrade, and there is an Upgrade field
-	upgradeField  bool
+	// closeStays is true when a Connection field that lists close is forwarded.
+	closeStays   bool
+	upgrade      bool // Connection lists upgrade, and there is an Upgrade field
+	upgradeField bool
 	// h2c is true when an Upgrade or an HTTP2-Settings field asks for HTTP/2.
 	h2c bool
 
@@ -120,8 +122,8 @@ func (h *head) parseRequest(data []byte) error {
 	if h.minor == 1 && h.hosts != 1 || h.hosts > 1 {
 		return badRequest("a request must have exactly one Host field, this one has %d", h.hosts)
 	}
-	if h.chunked && h.minor == 0 {
-		return badRequest("Transfer-Encoding does not exist in HTTP/1.0")
+	if err := h.checkEncoding(); err != nil {
+		return err
 	}
 	h.oddBody = h.body() != noBody && !expectsBody(method)
 	return nil
@@ -165,7 +167,19 @@ func (h *head) parseResponse(data []byte) error {
 	if h.status < 100 {
 		return badRequest("the status is malformed")
 	}
-	return h.parseFields(data, len(data)-len(rest))
+	if err := h.parseFields(data, len(data)-len(rest)); err != nil {
+		return err
+	}
+	return h.checkEncoding()
+}
+
+// checkEncoding refuses chunks of an HTTP/1.0 message: its reader may know nothing
+// of them, and take the end of the connection for the end of the body.
+func (h *head) checkEncoding() error {
+	if h.chunked && h.minor == 0 {
+		return badRequest("Transfer-Encoding does not exist in HTTP/1.0")
+	}
+	return nil
 }
 
 func (h *head) setVersion(version []byte) error {
@@ -325,11 +339,11 @@ func (h *head) cut(line span) {
 // exactly as it was received, with all the fields that it names: what the client
 // would have seen without a resolver.
 func (h *head) connection(value []byte, line span) {
-	ours := true
+	ours, closes := true, false
 	for option := range bytes.SplitSeq(value, []byte(",")) {
 		switch option = trim(option); {
 		case equalFold(option, "close"):
-			h.close = true
+			h.close, closes = true, true
 		case equalFold(option, "keep-alive"):
 			h.keepAlive = true
 		case equalFold(option, "upgrade"):
@@ -341,6 +355,8 @@ func (h *head) connection(value []byte, line span) {
 	}
 	if ours {
 		h.cut(line)
+	} else {
+		h.closeStays = h.closeStays || closes
 	}
 }
 

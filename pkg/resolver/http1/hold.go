@@ -37,7 +37,9 @@ const heldOverhead = 4 << 10
 // pod can take it, or answers it.
 func (c *conn) answerRequest(ctx context.Context) step {
 	if c.record.Method == http.MethodConnect {
-		return c.refuse(localreply.New(http.StatusNotImplemented, localreply.ReasonBadRequest, "CONNECT is not possible here: the destination is the service alone"))
+		// What follows may be meant for the other end of the tunnel.
+		c.refuseLast(localreply.New(http.StatusNotImplemented, localreply.ReasonBadRequest, "CONNECT is not possible here: the destination is the service alone"))
+		return endConn
 	}
 	lease, ok := c.take()
 	if !ok {

@@ -138,7 +138,7 @@ func (e *exchange) available(kind bodyKind, scanner *chunkScanner) (n int, end b
 // isLast reports whether the client's connection must end with this response.
 func (e *exchange) isLast(kind bodyKind) bool {
 	c := e.client
-	if kind == untilClose || !c.request.persists() || c.draining.Load() || c.service.Leaving() {
+	if kind == untilClose || e.response.closeStays || !c.request.persists() || c.draining.Load() || c.service.Leaving() {
 		return true
 	}
 	// The rest of a body that the pod does not want is not read by anything, a
@@ -155,7 +155,7 @@ func (e *exchange) responseMessage(data []byte) []byte {
 	switch {
 	case e.last:
 		added = "Connection: close\r\n"
-	case e.client.request.minor == 0:
+	case e.client.request.minor == 0, e.response.minor == 0:
 		added = "Connection: keep-alive\r\n"
 	}
 	if added == "" && len(e.response.cuts) == 0 {
