@@ -321,8 +321,9 @@ type ElastiServiceStatus struct {
 	Replicas int32
 	// readyReplicas is the number of the target's pods that are ready.
 	ReadyReplicas int32
-	// targetSharedWith are the other ElastiServices of the same target, by name. The
-	// target sleeps when all of them say idle, and wakes when any is called.
+	// targetSharedWith are the other ElastiServices of the same target, by name, in
+	// order. At most 64. The target sleeps when all of them say idle, and wakes when
+	// any is called.
 	TargetSharedWith []string
 	// privateService is the headless Service whose EndpointSlices list the
 	// target's pods and nothing else.

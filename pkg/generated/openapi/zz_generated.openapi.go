@@ -585,7 +585,7 @@ func schema_pkg_apis_elasti_v1alpha1_ElastiServiceStatus(ref common.ReferenceCal
 							},
 						},
 						SchemaProps: spec.SchemaProps{
-							Description: "targetSharedWith are the other ElastiServices of the same target, by name. The target sleeps when all of them say idle, and wakes when any is called.",
+							Description: "targetSharedWith are the other ElastiServices of the same target, by name, in order. At most 64. The target sleeps when all of them say idle, and wakes when any is called.",
 							Type:        []string{"array"},
 							Items: &spec.SchemaOrArray{
 								Schema: &spec.Schema{
@@ -645,7 +645,7 @@ func schema_pkg_apis_elasti_v1alpha1_ElastiServiceStatus(ref common.ReferenceCal
 							},
 						},
 						SchemaProps: spec.SchemaProps{
-							Description: "conditions tell what is right and what is not. Ready: everything is in place for the target to sleep and wake. ServiceFound, TargetFound: the Service and the target exist and can be used. ResolverAvailable: a resolver is ready to hold traffic. TriggersHealthy: every trigger tells whether the target is idle; there with triggers only. AutoscalerFound: the autoscaler exists and scales the target; there with spec.autoscaler only. Conflict: true while another ElastiService names the same Service. ScalingConflict: true while somebody else scales the target up each time that it was put to sleep. DryRun: there, and true, while decisions are shown and not carried out.",
+							Description: "conditions tell what is right and what is not. Ready: everything is in place for the target to sleep and wake. ServiceFound, TargetFound: the Service and the target exist and can be used. ResolverAvailable: a resolver is ready to hold traffic. TriggersHealthy: every trigger tells whether the target is idle; there with triggers only. AutoscalerFound: the autoscaler exists and scales the target; there with spec.autoscaler only. Conflict: true while another ElastiService names the same Service. ScalingConflict: true while somebody else scales the target up each time that it was put to sleep. DryRun: there, and true, while decisions are shown and not carried out. Sleeping: true while the target sleeps; false while it is awake, with why it does not sleep. TargetShared: there, and true, while other ElastiServices have the same target.",
 							Type:        []string{"array"},
 							Items: &spec.SchemaOrArray{
 								Schema: &spec.Schema{

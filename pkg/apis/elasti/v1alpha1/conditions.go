@@ -63,6 +63,13 @@ const (
 	// spec.autoscaler names scales the target to zero too. It is absent while
 	// there is none.
 	ConditionAutoscalerCompatible = "AutoscalerCompatible"
+	// ConditionSleeping is true while the target sleeps, and false while it is
+	// awake: the reason and the message say why it does not sleep. It is unknown
+	// while that cannot be observed.
+	ConditionSleeping = "Sleeping"
+	// ConditionTargetShared is present, and true, while other ElastiServices have
+	// the same target: they decide together whether it sleeps.
+	ConditionTargetShared = "TargetShared"
 )
 
 // ConditionTypes returns the types of the conditions that the server writes.
@@ -82,5 +89,7 @@ func ConditionTypes() []string {
 		ConditionServiceCompatible,
 		ConditionTargetCompatible,
 		ConditionAutoscalerCompatible,
+		ConditionSleeping,
+		ConditionTargetShared,
 	}
 }

@@ -145,7 +145,9 @@ func TargetProblems() []string {
 // IsTargetProblem reports whether a reason is one of TargetProblems.
 func IsTargetProblem(reason string) bool { return slices.Contains(TargetProblems(), reason) }
 
-// Reasons of decisions whether a target sleeps, and of the Events about them.
+// Reasons of decisions whether a target sleeps, of ConditionSleeping and of the
+// Events about them. ConditionSleeping has ReasonStarting, ReasonTraffic and
+// ReasonServiceTaken too.
 const (
 	// ReasonOutsideEnabledPeriod: the target is kept awake at this time.
 	ReasonOutsideEnabledPeriod = "OutsideEnabledPeriod"
@@ -169,6 +171,11 @@ const (
 	// ReasonBackingOff: another client or controller scales the target up each
 	// time.
 	ReasonBackingOff = "BackingOff"
+	// ReasonSharedTarget: the other ElastiServices of the target have a say. As a
+	// reason of ConditionSleeping, one of them keeps the target awake.
+	ReasonSharedTarget = "SharedTarget"
+	// ReasonDryRun: the decisions of a dry run are not carried out.
+	ReasonDryRun = "DryRun"
 	// ReasonIdle: every trigger has been idle for the whole cooldown.
 	ReasonIdle = "Idle"
 	// ReasonWouldSleep: without the dry run, the target would have been asked

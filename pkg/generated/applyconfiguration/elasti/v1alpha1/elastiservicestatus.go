@@ -54,8 +54,9 @@ type ElastiServiceStatusApplyConfiguration struct {
 	Replicas *int32 `json:"replicas,omitempty"`
 	// readyReplicas is the number of the target's pods that are ready.
 	ReadyReplicas *int32 `json:"readyReplicas,omitempty"`
-	// targetSharedWith are the other ElastiServices of the same target, by name. The
-	// target sleeps when all of them say idle, and wakes when any is called.
+	// targetSharedWith are the other ElastiServices of the same target, by name, in
+	// order. At most 64. The target sleeps when all of them say idle, and wakes when
+	// any is called.
 	TargetSharedWith []string `json:"targetSharedWith,omitempty"`
 	// privateService is the headless Service whose EndpointSlices list the
 	// target's pods and nothing else.
@@ -79,6 +80,9 @@ type ElastiServiceStatusApplyConfiguration struct {
 	// ScalingConflict: true while somebody else scales the target up each time
 	// that it was put to sleep.
 	// DryRun: there, and true, while decisions are shown and not carried out.
+	// Sleeping: true while the target sleeps; false while it is awake, with why it does
+	// not sleep.
+	// TargetShared: there, and true, while other ElastiServices have the same target.
 	Conditions []metav1.ConditionApplyConfiguration `json:"conditions,omitempty"`
 }
 
