@@ -13,6 +13,7 @@ export PATH := $(TOOLS):$(PATH)
 export KUBECONFIG ?= $(CURDIR)/_output/cluster/kubeconfig
 
 FUZZTIME ?= 60s
+FUZZTIME_EACH ?= 10m
 SOAK_FOR ?= 10m
 BENCH ?= all
 CHAOS_RATE ?= 1000
@@ -81,6 +82,10 @@ test-integration: ## Run the tests on a real etcd and kube-apiserver.
 .PHONY: test-fuzz
 test-fuzz: ## Fuzz what parses input from outside, FUZZTIME (60s) in all.
 	FUZZTIME=$(FUZZTIME) hack/test.sh fuzz
+
+.PHONY: fuzz-long
+fuzz-long: ## Fuzz each of these parsers for FUZZTIME_EACH (10m).
+	FUZZTIME_EACH=$(FUZZTIME_EACH) hack/test.sh fuzz
 
 .PHONY: test-e2e
 test-e2e: ## Run the end-to-end tests on the local cluster.

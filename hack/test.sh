@@ -19,8 +19,9 @@ integration() {
     go test -race -timeout "${timeout}" ./test/integration/...
 }
 
-# Each target gets an equal share of FUZZTIME. A target is compiled without the
-# race detector: it looks for inputs, the unit tests look for races.
+# Each target gets FUZZTIME_EACH, or else an equal share of FUZZTIME. A target is
+# compiled without the race detector: it looks for inputs, the unit tests look for
+# races.
 fuzz() {
     local targets=() file target
     while IFS=: read -r file target; do
@@ -29,9 +30,9 @@ fuzz() {
     ((${#targets[@]} > 0)) || { echo "there is no fuzz target" >&2; return 1; }
     local seconds="${FUZZTIME:-60s}"
     seconds="${seconds%s}"
-    local each=$(((seconds + ${#targets[@]} - 1) / ${#targets[@]}))
+    local each="${FUZZTIME_EACH:-$(((seconds + ${#targets[@]} - 1) / ${#targets[@]}))s}"
     for target in "${targets[@]}"; do
-        go test -run '^$' -fuzz "^${target#* }\$" -fuzztime "${each}s" -fuzzminimizetime 10x "${target% *}"
+        go test -run '^$' -fuzz "^${target#* }\$" -fuzztime "${each}" -fuzzminimizetime 10x "${target% *}"
     done
 }
 

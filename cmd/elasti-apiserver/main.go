@@ -20,6 +20,8 @@ package main
 
 import (
 	"os"
+	"os/signal"
+	"syscall"
 
 	"github.com/spf13/cobra"
 	genericapiserver "k8s.io/apiserver/pkg/server"
@@ -38,6 +40,8 @@ import (
 )
 
 func main() {
+	// That nothing reads what is logged is no reason to end.
+	signal.Ignore(syscall.SIGPIPE)
 	os.Exit(cli.Run(newCommand()))
 }
 

@@ -30,6 +30,8 @@ import (
 )
 
 func main() {
+	// That nothing reads what is logged is no reason to end.
+	signal.Ignore(syscall.SIGPIPE)
 	o := options.New()
 	command := &cobra.Command{
 		Use:          "elasti-resolver",

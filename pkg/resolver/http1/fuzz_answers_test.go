@@ -23,6 +23,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/textproto"
 	"reflect"
 	"slices"
 	"strings"
@@ -47,8 +48,6 @@ type answer struct {
 	local bool
 	// rest is what came after the switch to another protocol.
 	rest string
-	// old is true for an answer to HTTP/1.0, which nothing announces.
-	old bool
 	// err is why there is no answer, or not all of it.
 	err error
 }
@@ -90,18 +89,21 @@ func endToEnd(header http.Header) http.Header {
 // the pod, or "". What is malformed may be refused, in the middle of a body too,
 // but never be taken for a whole answer.
 func differs(direct, through answer) string {
+	var malformed textproto.ProtocolError
 	switch {
 	case through.local:
 		if through.status != http.StatusBadGateway || !through.close {
 			return fmt.Sprintf("the resolver answers %d, close %t", through.status, through.close)
 		}
+	case direct.header == nil && through.header != nil && errors.As(direct.err, &malformed):
+		// What net/http does not read is in a line that is left out.
 	case through.err != nil:
 		if !strings.HasPrefix(direct.body, through.body) {
 			return fmt.Sprintf("before %v came %q, which is no part of %q", through.err, through.body, direct.body)
 		}
 	case direct.err != nil:
 		return fmt.Sprintf("got %+v as if it were whole, from a pod whose answer is not: %v", through, direct.err)
-	case !through.old && !slices.Equal(direct.interim, through.interim):
+	case !slices.Equal(direct.interim, through.interim):
 		return fmt.Sprintf("announced by %v instead of %v", through.interim, direct.interim)
 	case direct.status != through.status || direct.body != through.body || direct.rest != through.rest ||
 		!reflect.DeepEqual(endToEnd(direct.header), endToEnd(through.header)) ||
@@ -169,6 +171,10 @@ func FuzzAnswers(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, request, how byte, first, second []byte) {
 		to := clientRequests[int(request)%len(clientRequests)]
+		if strings.Contains(to.text, "HTTP/1.0") && (announces(first) || announces(second)) {
+			// A client of HTTP/1.0 is spared what it does not know.
+			return
+		}
 		stream := bufio.NewReader(io.MultiReader(bytes.NewReader(first), bytes.NewReader(second)))
 		readAnswer(stream, to.method)
 		want := [][]answer{
@@ -189,6 +195,12 @@ func FuzzAnswers(f *testing.F) {
 	})
 }
 
+// announces reports whether a text begins with an interim response.
+func announces(text []byte) bool {
+	_, status, _ := bytes.Cut(text, []byte(" "))
+	return bytes.HasPrefix(bytes.TrimLeft(status, " "), []byte("1"))
+}
+
 // exchangeFuzzed sends a request as often as there are answers to come, and
 // compares each with those that it may be.
 func exchangeFuzzed(w *world, method, request string, pipelined bool, want [][]answer) {
@@ -203,7 +215,6 @@ func exchangeFuzzed(w *world, method, request string, pipelined bool, want [][]a
 			send(t, client, request)
 		}
 		got := readAnswer(reader, method)
-		got.old = strings.Contains(request, "HTTP/1.0")
 		difference := ""
 		for _, candidate := range candidates {
 			if difference = differs(candidate, got); difference == "" {

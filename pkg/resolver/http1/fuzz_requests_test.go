@@ -166,9 +166,8 @@ func readNumbers(t *testing.T, reader *bufio.Reader, requests []received) (answe
 			t.Errorf("%d comes after a refusal that closes the connection", response.StatusCode)
 		}
 		if refused = refused || response.Header.Get(localreply.HeaderAnswer) != ""; refused {
-			if _, err := io.Copy(io.Discard, response.Body); err != nil {
-				t.Errorf("reading a refusal: %v", err)
-			}
+			// It has no body if it is to a HEAD that net/http does not read.
+			_, _ = io.Copy(io.Discard, response.Body)
 			continue
 		}
 		if number := response.Header.Get("X-Number"); number != fmt.Sprint(answered) {
