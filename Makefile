@@ -14,6 +14,8 @@ export KUBECONFIG ?= $(CURDIR)/_output/cluster/kubeconfig
 
 FUZZTIME ?= 60s
 FUZZTIME_EACH ?= 10m
+SEED ?= 1
+FOR ?= 60s
 SOAK_FOR ?= 10m
 BENCH ?= all
 CHAOS_RATE ?= 1000
@@ -78,6 +80,10 @@ test-unit: ## Run the unit tests.
 .PHONY: test-integration
 test-integration: ## Run the tests on a real etcd and kube-apiserver.
 	hack/test.sh integration
+
+.PHONY: test-properties
+test-properties: ## Drive the random sequence SEED (1) of edits, wakes, restarts and losses for FOR (60s), and look what holds after each.
+	SEED=$(SEED) FOR=$(FOR) hack/test.sh properties
 
 .PHONY: test-fuzz
 test-fuzz: ## Fuzz what parses input from outside, FUZZTIME (60s) in all.

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Runs the tests of the named kinds: unit, integration, fuzz, e2e, more,
-# autoscalers, soak, restarts, circles, uninstall. Each kind does its own set-up.
+# Runs the tests of the named kinds: unit, integration, properties, fuzz, e2e,
+# more, autoscalers, soak, restarts, circles, uninstall. Each kind does its own
+# set-up.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -10,13 +11,20 @@ readonly timeout=30m
 
 unit() {
     # shellcheck disable=SC2046
-    go test -race -timeout "${timeout}" $(go list ./... | grep -v "/test/\(integration\|e2e\|uninstall\)")
+    go test -race -timeout "${timeout}" $(go list ./... | grep -v "/test/\(integration\|properties\|e2e\|uninstall\)")
 }
 
 integration() {
     hack/tools/build.sh etcd kube-apiserver kube-controller-manager kubectl
     hack/tools/prometheus.sh
     go test -race -timeout "${timeout}" ./test/integration/...
+}
+
+# properties drives the random sequence of SEED for FOR.
+properties() {
+    hack/tools/build.sh etcd kube-apiserver kube-controller-manager kubectl
+    # The test ends by itself: it bounds each wait.
+    go test -v -timeout 0 -count=1 ./test/properties -seed="${SEED:-1}" -for="${FOR:-60s}"
 }
 
 # Each target gets FUZZTIME_EACH, or else an equal share of FUZZTIME. A target is

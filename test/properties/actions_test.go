@@ -1,0 +1,256 @@
+/*
+Copyright The elasti-apiserver Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package properties
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+
+	autoscalingv1 "k8s.io/api/autoscaling/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/util/retry"
+	"k8s.io/utils/ptr"
+
+	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti/v1alpha1"
+	elastiv1alpha1client "github.com/truefoundry/elasti-apiserver/pkg/generated/clientset/versioned/typed/elasti/v1alpha1"
+)
+
+// action does something to the world, and returns what. What it chooses follows from
+// random alone, so that a seed says it all. An error is an answer like others:
+// what is done may not be possible just then.
+type action func(ctx context.Context, w *world, random *rand.Rand) (what string, err error)
+
+// choose returns an action. Those that take long are rare.
+func choose(random *rand.Rand) action {
+	weighted := []struct {
+		weight int
+		action action
+	}{
+		{10, createElastiService}, {4, deleteElastiService}, {2, removeFinalizer},
+		{4, changeTarget}, {3, changeService}, {3, changePolicy},
+		{12, putToSleep}, {10, wake},
+		{6, scaleByHand}, {2, deleteDeployment}, {4, createDeployment},
+		{3, deleteService}, {5, createService}, {6, editService},
+		{3, deleteResolverSlice}, {2, editResolverSlice}, {2, deletePrivateService}, {2, editPrivateService},
+		{3, forgePrivateService}, {3, forgeResolverSlice}, {3, forgeStatus},
+		{2, resolverGoes}, {3, resolversComeBack}, {2, resolverIsReplaced},
+		{1, deleteNamespace},
+		{1, restartServer}, {1, killServer}, {1, backUpStore}, {1, restoreStore}, {1, loseStore},
+	}
+	total := 0
+	for _, candidate := range weighted {
+		total += candidate.weight
+	}
+	chosen := random.IntN(total)
+	for _, candidate := range weighted {
+		if chosen -= candidate.weight; chosen < 0 {
+			return candidate.action
+		}
+	}
+	panic("no action was chosen")
+}
+
+func (w *world) anyTenant(random *rand.Rand) *tenant { return w.tenants[random.IntN(len(w.tenants))] }
+
+func anyOf(random *rand.Rand, names []string) string { return names[random.IntN(len(names))] }
+
+func (w *world) elastiServices(namespace string) elastiv1alpha1client.ElastiServiceInterface {
+	return w.control.Elasti.ElastiV1alpha1().ElastiServices(namespace)
+}
+
+// targetOf returns the target of an ElastiService as it is now.
+func (w *world) targetOf(ctx context.Context, namespace, name string) (types.NamespacedName, error) {
+	object, err := w.elastiServices(namespace).Get(ctx, name, metav1.GetOptions{})
+	if err != nil {
+		return types.NamespacedName{}, err
+	}
+	return types.NamespacedName{Namespace: namespace, Name: object.Spec.ScaleTargetRef.Name}, nil
+}
+
+func createElastiService(ctx context.Context, w *world, random *rand.Rand) (string, error) {
+	namespace, name := w.anyTenant(random).namespace, anyOf(random, serviceNames)
+	return fmt.Sprintf("create ElastiService %s/%s", namespace, name), w.createElastiService(ctx, namespace, name, targetOf[name])
+}
+
+func deleteElastiService(ctx context.Context, w *world, random *rand.Rand) (string, error) {
+	namespace, name := w.anyTenant(random).namespace, anyOf(random, serviceNames)
+	what := fmt.Sprintf("delete ElastiService %s/%s", namespace, name)
+	target, err := w.targetOf(ctx, namespace, name)
+	if err != nil {
+		return what, err
+	}
+	w.released[target] = true
+	return what, w.elastiServices(namespace).Delete(ctx, name, metav1.DeleteOptions{})
+}
+
+// removeFinalizer deletes an ElastiService, and does not let the server clean up.
+func removeFinalizer(ctx context.Context, w *world, random *rand.Rand) (string, error) {
+	namespace, name := w.anyTenant(random).namespace, anyOf(random, serviceNames)
+	what := fmt.Sprintf("delete ElastiService %s/%s and remove its finalizer", namespace, name)
+	if err := w.elastiServices(namespace).Delete(ctx, name, metav1.DeleteOptions{}); err != nil {
+		return what, err
+	}
+	_, err := w.elastiServices(namespace).Patch(ctx, name, types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`), metav1.PatchOptions{})
+	return what, err
+}
+
+func (w *world) patchElastiService(ctx context.Context, namespace, name, patch string) (string, error) {
+	_, err := w.elastiServices(namespace).Patch(ctx, name, types.MergePatchType, []byte(patch), metav1.PatchOptions{})
+	return fmt.Sprintf("patch ElastiService %s/%s: %s", namespace, name, patch), err
+}
+
+func changeTarget(ctx context.Context, w *world, random *rand.Rand) (string, error) {
+	namespace, name := w.anyTenant(random).namespace, anyOf(random, serviceNames)
+	// One that was woken is not managed by it any more, and may be put to sleep by
+	// another.
+	clear(w.wakes)
+	return w.patchElastiService(ctx, namespace, name, fmt.Sprintf(`{"spec":{"scaleTargetRef":{"name":%q}}}`, anyOf(random, targetNames)))
+}
+
+func changeService(ctx context.Context, w *world, random *rand.Rand) (string, error) {
+	namespace, name := w.anyTenant(random).namespace, anyOf(random, serviceNames)
+	return w.patchElastiService(ctx, namespace, name, fmt.Sprintf(`{"spec":{"service":%q}}`, anyOf(random, serviceNames)))
+}
+
+func changePolicy(ctx context.Context, w *world, random *rand.Rand) (string, error) {
+	namespace, name := w.anyTenant(random).namespace, anyOf(random, serviceNames)
+	policy := anyOf(random, []string{string(v1alpha1.ProxyAlways), string(v1alpha1.ProxyWhenAsleep)})
+	return w.patchElastiService(ctx, namespace, name, fmt.Sprintf(`{"spec":{"minTargetReplicas":%d,"proxy":{"policy":%q}}}`, 1+random.IntN(2), policy))
+}
+
+func putToSleep(ctx context.Context, w *world, random *rand.Rand) (string, error) {
+	namespace, name := w.anyTenant(random).namespace, anyOf(random, serviceNames)
+	what := fmt.Sprintf("put the target of ElastiService %s/%s to sleep", namespace, name)
+	target, err := w.targetOf(ctx, namespace, name)
+	if err != nil {
+		return what, err
+	}
+	delete(w.wakes, target)
+	scale := &autoscalingv1.Scale{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}
+	_, err = w.elastiServices(namespace).UpdateScale(ctx, name, scale, metav1.UpdateOptions{})
+	return what, err
+}
+
+func wake(ctx context.Context, w *world, random *rand.Rand) (string, error) {
+	namespace, name := w.anyTenant(random).namespace, anyOf(random, serviceNames)
+	what := fmt.Sprintf("wake ElastiService %s/%s", namespace, name)
+	target, err := w.targetOf(ctx, namespace, name)
+	if err != nil {
+		return what, err
+	}
+	_, err = w.elastiServices(namespace).Wake(ctx, name, &v1alpha1.WakeRequest{}, metav1.CreateOptions{})
+	if err == nil && !w.sleepMayBeAskedFor(ctx, target) {
+		w.wakes[target] = true
+	}
+	return what, err
+}
+
+// sleepMayBeAskedFor tells whether an ElastiService of a target asks for sleep, which
+// a wake of another does not take back.
+func (w *world) sleepMayBeAskedFor(ctx context.Context, target types.NamespacedName) bool {
+	list, err := w.elastiServices(target.Namespace).List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return true
+	}
+	for i := range list.Items {
+		if list.Items[i].Spec.ScaleTargetRef.Name == target.Name && list.Items[i].Status.SleepRequestedTime != nil {
+			return true
+		}
+	}
+	return false
+}
+
+func scaleByHand(ctx context.Context, w *world, random *rand.Rand) (string, error) {
+	namespace, name, replicas := w.anyTenant(random).namespace, anyOf(random, targetNames), int32(random.IntN(3))
+	w.touch(deployment, namespace, name)
+	patch := fmt.Appendf(nil, `{"spec":{"replicas":%d}}`, replicas)
+	_, err := w.control.Kubernetes.AppsV1().Deployments(namespace).Patch(ctx, name, types.MergePatchType, patch, metav1.PatchOptions{}, "scale")
+	if err == nil {
+		w.scaledByHand(namespace, name, replicas)
+	}
+	return fmt.Sprintf("scale Deployment %s/%s to %d by hand", namespace, name, replicas), err
+}
+
+func deleteDeployment(ctx context.Context, w *world, random *rand.Rand) (string, error) {
+	namespace, name := w.anyTenant(random).namespace, anyOf(random, targetNames)
+	w.touch(deployment, namespace, name)
+	w.scaledByHand(namespace, name, 1)
+	return fmt.Sprintf("delete Deployment %s/%s", namespace, name),
+		w.control.Kubernetes.AppsV1().Deployments(namespace).Delete(ctx, name, metav1.DeleteOptions{PropagationPolicy: ptr.To(metav1.DeletePropagationBackground)})
+}
+
+func createDeployment(ctx context.Context, w *world, random *rand.Rand) (string, error) {
+	namespace, name, replicas := w.anyTenant(random).namespace, anyOf(random, targetNames), int32(random.IntN(2))
+	return fmt.Sprintf("create Deployment %s/%s with %d replicas", namespace, name, replicas), w.createDeployment(ctx, namespace, name, replicas)
+}
+
+func deleteService(ctx context.Context, w *world, random *rand.Rand) (string, error) {
+	namespace, name := w.anyTenant(random).namespace, anyOf(random, serviceNames)
+	w.touch(service, namespace, name)
+	return fmt.Sprintf("delete Service %s/%s", namespace, name), w.control.Kubernetes.CoreV1().Services(namespace).Delete(ctx, name, metav1.DeleteOptions{})
+}
+
+func createService(ctx context.Context, w *world, random *rand.Rand) (string, error) {
+	namespace, name := w.anyTenant(random).namespace, anyOf(random, serviceNames)
+	return fmt.Sprintf("create Service %s/%s", namespace, name), w.createService(ctx, namespace, name)
+}
+
+// editService changes what matters to resolvers, or puts it back.
+func editService(ctx context.Context, w *world, random *rand.Rand) (string, error) {
+	namespace, name := w.anyTenant(random).namespace, anyOf(random, serviceNames)
+	edits := []struct {
+		what string
+		edit func(*corev1.ServiceSpec)
+	}{
+		{"a second port", func(spec *corev1.ServiceSpec) {
+			spec.Ports = []corev1.ServicePort{{Name: "http", Port: 80}, {Name: "admin", Port: 81}}
+		}},
+		{"one other port", func(spec *corev1.ServiceSpec) { spec.Ports = []corev1.ServicePort{{Name: "web", Port: 8080}} }},
+		{"only UDP", func(spec *corev1.ServiceSpec) {
+			spec.Ports = []corev1.ServicePort{{Name: "dns", Port: 53, Protocol: corev1.ProtocolUDP}}
+		}},
+		{"no selector", func(spec *corev1.ServiceSpec) { spec.Selector = nil }},
+		{"another selector", func(spec *corev1.ServiceSpec) { spec.Selector = map[string]string{appLabel: "nothing"} }},
+		{"an external name", func(spec *corev1.ServiceSpec) {
+			*spec = corev1.ServiceSpec{Type: corev1.ServiceTypeExternalName, ExternalName: "example.com", Selector: spec.Selector, Ports: spec.Ports}
+		}},
+		{"what it had", restored(name)}, {"what it had", restored(name)}, {"what it had", restored(name)},
+	}
+	chosen := edits[random.IntN(len(edits))]
+	w.touch(service, namespace, name)
+	err := retry.RetryOnConflict(retry.DefaultRetry, func() error {
+		services := w.control.Kubernetes.CoreV1().Services(namespace)
+		object, err := services.Get(ctx, name, metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		chosen.edit(&object.Spec)
+		_, err = services.Update(ctx, object, metav1.UpdateOptions{})
+		return err
+	})
+	return fmt.Sprintf("give Service %s/%s %s", namespace, name, chosen.what), err
+}
+
+func restored(name string) func(*corev1.ServiceSpec) {
+	return func(spec *corev1.ServiceSpec) {
+		spec.Type, spec.ExternalName = corev1.ServiceTypeClusterIP, ""
+		spec.Selector, spec.Ports = map[string]string{appLabel: targetOf[name]}, []corev1.ServicePort{{Name: "http", Port: 80}}
+	}
+}

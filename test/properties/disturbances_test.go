@@ -1,0 +1,140 @@
+/*
+Copyright The elasti-apiserver Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package properties
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/truefoundry/elasti-apiserver/test/integration/environment"
+)
+
+// resolverPods returns the pods of the resolvers in the order of their names.
+func (w *world) resolverPods(ctx context.Context) ([]string, error) {
+	pods, err := w.control.Kubernetes.CoreV1().Pods(environment.SystemNamespace).List(ctx, metav1.ListOptions{LabelSelector: "app.kubernetes.io/name=" + environment.ResolverName})
+	if err != nil {
+		return nil, err
+	}
+	var names []string
+	for i := range pods.Items {
+		if pods.Items[i].DeletionTimestamp == nil && pods.Items[i].Status.Phase == corev1.PodRunning {
+			names = append(names, pods.Items[i].Name)
+		}
+	}
+	slices.Sort(names)
+	return names, nil
+}
+
+// onAResolver does something to one of the resolvers, if there are any.
+func (w *world) onAResolver(ctx context.Context, random *rand.Rand, do func(pod string) error) error {
+	chosen := random.IntN(2)
+	pods, err := w.resolverPods(ctx)
+	if err != nil || len(pods) == 0 {
+		return err
+	}
+	return do(pods[chosen%len(pods)])
+}
+
+func resolverGoes(ctx context.Context, w *world, random *rand.Rand) (string, error) {
+	return "a resolver gets unready", w.onAResolver(ctx, random, func(pod string) error {
+		return w.control.Node.SetReady(ctx, environment.SystemNamespace, pod, false)
+	})
+}
+
+func resolversComeBack(ctx context.Context, w *world, _ *rand.Rand) (string, error) {
+	const what = "all resolvers get ready"
+	pods, err := w.resolverPods(ctx)
+	if err != nil {
+		return what, err
+	}
+	for _, pod := range pods {
+		if err := w.control.Node.SetReady(ctx, environment.SystemNamespace, pod, true); err != nil {
+			return what, err
+		}
+	}
+	return what, nil
+}
+
+func resolverIsReplaced(ctx context.Context, w *world, random *rand.Rand) (string, error) {
+	return "a resolver is replaced", w.onAResolver(ctx, random, func(pod string) error {
+		return w.control.Kubernetes.CoreV1().Pods(environment.SystemNamespace).Delete(ctx, pod, metav1.DeleteOptions{})
+	})
+}
+
+// deleteNamespace deletes the namespace of a tenant, who gets a new one.
+func deleteNamespace(ctx context.Context, w *world, random *rand.Rand) (string, error) {
+	number := random.IntN(len(w.tenants))
+	namespace := w.tenants[number].namespace
+	what := "delete namespace " + namespace
+	if err := w.control.Kubernetes.CoreV1().Namespaces().Delete(ctx, namespace, metav1.DeleteOptions{}); err != nil {
+		return what, err
+	}
+	w.gone[namespace], w.touched.namespaces[namespace] = true, true
+	w.moves++
+	return what, w.moveIn(ctx, number)
+}
+
+func restartServer(ctx context.Context, w *world, random *rand.Rand) (string, error) {
+	number := random.IntN(len(w.servers.replicas))
+	replica := w.servers.replicas[number]
+	what := fmt.Sprintf("restart server %d", number)
+	if err := replica.Stop(ctx); err != nil {
+		w.fail("%v", err)
+		return what, err
+	}
+	return what, w.expectStarted(replica.Start(ctx))
+}
+
+func killServer(ctx context.Context, w *world, random *rand.Rand) (string, error) {
+	number := random.IntN(len(w.servers.replicas))
+	replica := w.servers.replicas[number]
+	replica.Kill()
+	return fmt.Sprintf("kill server %d and start it again", number), w.expectStarted(replica.Start(ctx))
+}
+
+// expectStarted notes that a server did not start, or its store.
+func (w *world) expectStarted(err error) error {
+	if err != nil {
+		w.fail("%v", err)
+	}
+	return err
+}
+
+func backUpStore(_ context.Context, w *world, _ *rand.Rand) (string, error) {
+	return "back up the store, which is away meanwhile", w.expectStarted(w.servers.whileStoreIsAway(w.servers.save))
+}
+
+func restoreStore(ctx context.Context, w *world, _ *rand.Rand) (string, error) {
+	if !w.servers.hasBackup() {
+		return "restore nothing: there is no backup", nil
+	}
+	w.storeChanged()
+	return "restore the store", w.expectStarted(w.servers.whileStopped(ctx, w.servers.restore))
+}
+
+func loseStore(ctx context.Context, w *world, _ *rand.Rand) (string, error) {
+	w.storeChanged()
+	return "lose the store", w.expectStarted(w.servers.whileStopped(ctx, w.servers.empty))
+}
+
+// storeChanged forgets the wakes: a store that is restored can ask for sleep.
+func (w *world) storeChanged() { clear(w.wakes) }

@@ -1,0 +1,297 @@
+/*
+Copyright The elasti-apiserver Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package properties
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"sync"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/truefoundry/elasti-apiserver/pkg/controller/resources"
+	"github.com/truefoundry/elasti-apiserver/test/integration/environment"
+)
+
+// kind tells the objects of the cluster apart that a history is about.
+type kind string
+
+const (
+	deployment    kind = "Deployment"
+	service       kind = "Service"
+	endpointSlice kind = "EndpointSlice"
+)
+
+type key struct {
+	kind kind
+	types.NamespacedName
+}
+
+func keyOf(of kind, namespace, name string) key {
+	return key{of, types.NamespacedName{Namespace: namespace, Name: name}}
+}
+
+// change is one write to the store of the cluster. Their revisions put all of them
+// in order, whatever they are about.
+type change struct {
+	key
+	revision uint64
+	// now is what the object is after the write, nil when it was deleted.
+	now any
+}
+
+// deploymentFacts, serviceFacts and sliceFacts are what counts of objects.
+type deploymentFacts struct{ replicas int32 }
+
+type serviceFacts struct {
+	// supported is true when resolvers can stand in for it.
+	supported bool
+	// selects is the application whose pods it has.
+	selects string
+	// owner and target are what a private Service says.
+	owner, target string
+}
+
+type sliceFacts struct {
+	service string
+	// resolvers is true of resolver slices.
+	resolvers bool
+	ready     int
+}
+
+// history collects what is written, and replays it from one quiet moment to the
+// next. It is safe for concurrent use.
+type history struct {
+	mu      sync.Mutex
+	pending []change
+	writes  int
+
+	// The rest belongs to advance.
+	objects map[key]any
+	// slept and woken count how often a target went to zero and came back.
+	slept, woken int
+}
+
+func newHistory() *history { return &history{objects: map[key]any{}} }
+
+func (h *history) add(c change) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.pending = append(h.pending, c)
+	h.writes++
+}
+
+// written counts what was written so far.
+func (h *history) written() int {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.writes
+}
+
+// touched is what the test itself changed in a round, with which it may have taken
+// targets out of reach.
+type touched struct {
+	objects    map[key]bool
+	namespaces map[string]bool
+}
+
+func newTouched() touched {
+	return touched{objects: map[key]bool{}, namespaces: map[string]bool{}}
+}
+
+// advance replays what was written since the last time, and returns when targets
+// at zero were out of reach that were not before.
+func (h *history) advance(by touched) (gaps []string) {
+	h.mu.Lock()
+	changes := h.pending
+	h.pending = nil
+	h.mu.Unlock()
+	slices.SortStableFunc(changes, func(one, other change) int { return cmp.Compare(one.revision, other.revision) })
+	replay := &replay{history: h, touched: by, withoutResolvers: h.resolvers() == 0}
+	for _, c := range changes {
+		replay.apply(c)
+	}
+	return replay.gaps
+}
+
+func (h *history) set(c change) {
+	if c.now == nil {
+		delete(h.objects, c.key)
+		return
+	}
+	h.objects[c.key] = c.now
+}
+
+// resolvers counts the ready resolvers.
+func (h *history) resolvers() int {
+	_, others := h.endpoints(types.NamespacedName{Namespace: environment.SystemNamespace, Name: environment.ResolverName})
+	return others
+}
+
+// endpoints counts the ready endpoints of a Service: resolvers that stand in for
+// pods, and others.
+func (h *history) endpoints(of types.NamespacedName) (resolvers, others int) {
+	for key, object := range h.objects {
+		slice, ok := object.(sliceFacts)
+		switch {
+		case !ok || key.Namespace != of.Namespace || slice.service != of.Name:
+		case slice.resolvers:
+			resolvers += slice.ready
+		default:
+			others += slice.ready
+		}
+	}
+	return resolvers, others
+}
+
+// cover is a private Service and what it is for.
+type cover struct {
+	name, owner    string
+	public, target types.NamespacedName
+	selects        string
+}
+
+// covers returns the private Services of a namespace whose public Service is there
+// and can be stood in for.
+func (h *history) covers(namespace string) []cover {
+	var found []cover
+	for _, name := range serviceNames {
+		public, ok := h.objects[keyOf(service, namespace, name)].(serviceFacts)
+		private, made := h.objects[keyOf(service, namespace, resources.PrivateServiceName(name))].(serviceFacts)
+		if !ok || !made || !public.supported {
+			continue
+		}
+		found = append(found, cover{
+			name: resources.PrivateServiceName(name), owner: private.owner, selects: public.selects,
+			public: types.NamespacedName{Namespace: namespace, Name: name},
+			target: types.NamespacedName{Namespace: namespace, Name: private.target},
+		})
+	}
+	return found
+}
+
+func (h *history) asleep(target types.NamespacedName) bool {
+	facts, ok := h.objects[key{deployment, target}].(deploymentFacts)
+	return ok && facts.replicas == 0
+}
+
+// replay is one advance.
+type replay struct {
+	*history
+	touched          touched
+	withoutResolvers bool
+	gaps             []string
+}
+
+func (r *replay) apply(c change) {
+	before := map[types.NamespacedName]bool{}
+	for _, cover := range r.covers(c.Namespace) {
+		resolvers, others := r.endpoints(cover.public)
+		before[cover.public] = resolvers+others > 0
+	}
+	was := r.objects[c.key]
+	r.set(c)
+	r.withoutResolvers = r.withoutResolvers || r.resolvers() == 0
+	if r.touched.namespaces[c.Namespace] || c.Namespace == environment.SystemNamespace {
+		return
+	}
+	if c.kind == deployment {
+		r.scaled(c, was)
+	}
+	for _, cover := range r.covers(c.Namespace) {
+		if before[cover.public] {
+			r.expectReach(c, cover)
+		}
+	}
+}
+
+// scaled looks at who scales a target to zero: the server only what it manages, and
+// after its resolvers are in the path.
+func (r *replay) scaled(c change, was any) {
+	before, existed := was.(deploymentFacts)
+	after, exists := c.now.(deploymentFacts)
+	switch {
+	case !existed || !exists || (before.replicas == 0) == (after.replicas == 0):
+		return
+	case after.replicas > 0:
+		r.woken++
+		return
+	}
+	r.slept++
+	if r.touched.objects[c.key] {
+		return
+	}
+	managed := false
+	for _, cover := range r.covers(c.Namespace) {
+		if cover.target != c.NamespacedName {
+			continue
+		}
+		managed = true
+		if resolvers, _ := r.endpoints(cover.public); resolvers == 0 && !r.excused(cover) {
+			r.gap(c, "it was scaled to zero before Service %s had resolvers", cover.public.Name)
+		}
+	}
+	if !managed && !r.touchedPrivate(c.Namespace) {
+		r.gap(c, "it was scaled to zero and no private Service names it")
+	}
+}
+
+// expectReach says that a Service is out of reach by a change, when its target is at
+// zero. Pods that another workload has taken away are not the server's doing.
+func (r *replay) expectReach(c change, cover cover) {
+	resolvers, others := r.endpoints(cover.public)
+	if resolvers+others > 0 || !r.asleep(cover.target) || r.touched.objects[key{deployment, cover.target}] || r.excused(cover) || r.moved(cover) {
+		return
+	}
+	if slice, ok := c.now.(sliceFacts); ok && !slice.resolvers && cover.selects != cover.target.Name {
+		return
+	}
+	r.gap(c, "Service %s lost its last endpoint while its target %s was at zero", cover.public.Name, cover.target.Name)
+}
+
+// moved tells whether the ElastiService has another Service now, which is in reach.
+func (r *replay) moved(from cover) bool {
+	return slices.ContainsFunc(r.covers(from.public.Namespace), func(other cover) bool {
+		resolvers, others := r.endpoints(other.public)
+		return other.public != from.public && other.owner == from.owner && resolvers+others > 0
+	})
+}
+
+// excused tells whether what covers a Service was not the server's alone: no
+// resolver was ready, or the test itself changed the Service or what was made for it.
+func (r *replay) excused(cover cover) bool {
+	namespace := cover.public.Namespace
+	return r.withoutResolvers ||
+		r.touched.objects[key{service, cover.public}] ||
+		r.touched.objects[keyOf(service, namespace, cover.name)] ||
+		r.touched.objects[keyOf(endpointSlice, namespace, cover.public.Name)]
+}
+
+func (r *replay) touchedPrivate(namespace string) bool {
+	return slices.ContainsFunc(serviceNames, func(name string) bool {
+		return r.touched.objects[keyOf(service, namespace, resources.PrivateServiceName(name))] || r.touched.objects[keyOf(service, namespace, name)]
+	})
+}
+
+func (r *replay) gap(c change, format string, arguments ...any) {
+	what := "write"
+	if c.now == nil {
+		what = "deletion"
+	}
+	r.gaps = append(r.gaps, fmt.Sprintf("%s of %s %s, revision %d: ", what, c.kind, c.NamespacedName, c.revision)+fmt.Sprintf(format, arguments...))
+}

@@ -1,0 +1,128 @@
+/*
+Copyright The elasti-apiserver Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package properties
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"testing"
+	"time"
+)
+
+var (
+	seed     = flag.Uint64("seed", 1, "what the sequence follows from")
+	duration = flag.Duration("for", time.Minute, "how long new actions are begun")
+)
+
+// maxBurst is how many actions follow each other at most before a quiet moment is
+// waited for.
+const maxBurst = 5
+
+func TestWhateverHappensTargetsStayInReach(t *testing.T) {
+	w := newWorld(t)
+	random := rand.New(rand.NewPCG(*seed, 0))
+	var trace strings.Builder
+	t.Cleanup(func() {
+		t.Logf("seed %d, %d rounds, %d times asleep, %d times awake", *seed, w.round, w.history.slept, w.history.woken)
+		if t.Failed() {
+			t.Logf("what was done:\n%s", trace.String())
+			w.logServers(t)
+		}
+	})
+	w.expectQuiet(t)
+	for end := time.Now().Add(*duration); time.Now().Before(end); {
+		w.round++
+		w.touched = newTouched()
+		for range 1 + random.IntN(maxBurst) {
+			action := choose(random)
+			what, err := action(t.Context(), w, random)
+			line := fmt.Sprintf("round %d: %s", w.round, what)
+			if err != nil {
+				line += fmt.Sprintf(": %v", err)
+			}
+			fmt.Fprintln(&trace, line)
+		}
+		if w.expectQuiet(t); t.Failed() {
+			return
+		}
+	}
+	if w.history.slept == 0 || w.history.woken == 0 {
+		t.Errorf("targets were put to sleep %d times and woken %d times: the sequence shows nothing, drive another one or a longer one", w.history.slept, w.history.woken)
+	}
+}
+
+// expectQuiet waits for a quiet moment in which everything is as it is to be, and
+// looks over all that was written since the last one.
+func (w *world) expectQuiet(t *testing.T) {
+	t.Helper()
+	for _, complaint := range w.settle(t.Context()) {
+		t.Errorf("round %d, still after %s: %s", w.round, quietPatience, complaint)
+	}
+	for _, gap := range w.history.advance(w.touched) {
+		t.Errorf("round %d: %s", w.round, gap)
+	}
+	for _, failure := range w.failures {
+		t.Errorf("round %d: %s", w.round, failure)
+	}
+	w.failures = nil
+}
+
+const (
+	// quietPatience is longer than all that the product waits for: a Lease that was
+	// not given up, resolvers that do not come back, endpoints that do not get ready.
+	quietPatience = 3 * time.Minute
+	// quiet is how long nothing is written in a quiet moment.
+	quiet        = 2 * time.Second
+	pollInterval = 250 * time.Millisecond
+)
+
+// settle waits until nothing is written any more and nothing is to complain about.
+// It returns the complaints that stay.
+func (w *world) settle(ctx context.Context) []string {
+	ctx, cancel := context.WithTimeout(ctx, quietPatience)
+	defer cancel()
+	var complaints []string
+	written, since := w.history.written(), time.Now()
+	for {
+		seen, err := w.look(ctx)
+		switch now := w.history.written(); {
+		case ctx.Err() != nil:
+			if len(complaints) == 0 {
+				complaints = []string{"something is written all the time"}
+			}
+			return complaints
+		case err != nil:
+			complaints, since = []string{err.Error()}, time.Now()
+		default:
+			complaints = seen.complaints(w)
+			if len(complaints) > 0 || now != written {
+				written, since = now, time.Now()
+			}
+			if time.Since(since) >= quiet {
+				seen.remember(w)
+				return nil
+			}
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(pollInterval):
+		}
+	}
+}

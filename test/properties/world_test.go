@@ -1,0 +1,199 @@
+/*
+Copyright The elasti-apiserver Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package properties
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/utils/ptr"
+
+	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti/v1alpha1"
+	elasticlientset "github.com/truefoundry/elasti-apiserver/pkg/generated/clientset/versioned"
+	"github.com/truefoundry/elasti-apiserver/test/integration/environment"
+)
+
+const (
+	appLabel = "app"
+	// bystander is a Deployment at zero that no ElastiService names.
+	bystander = "database"
+	// tenantCount is how many namespaces there are at a time.
+	tenantCount = 3
+)
+
+// What there can be in the namespace of a tenant. ElastiServices have the names of
+// their Services to begin with; two of them share a target.
+var (
+	targetNames  = []string{"web", "api"}
+	serviceNames = []string{"web", "api", "extra"}
+	targetOf     = map[string]string{"web": "web", "api": "api", "extra": "web"}
+)
+
+// world is the cluster, and what is known of what was done to it.
+type world struct {
+	control *environment.Environment
+	servers *servers
+	history *history
+	// tenants are the namespaces, which are replaced when they are deleted.
+	tenants [tenantCount]*tenant
+	// gone are the namespaces that were deleted, moves counts them.
+	gone  map[string]bool
+	moves int
+	// round counts the rounds.
+	round   int
+	touched touched
+	// failures are what was answered and must not be.
+	failures []string
+	// wakes are the targets that were woken in this round and not put to sleep.
+	wakes map[types.NamespacedName]bool
+	// leftAtZero are the targets that were at zero when nothing covered them: a user
+	// has scaled them there, or created them so.
+	leftAtZero map[types.NamespacedName]bool
+	// released are the targets whose ElastiService was deleted in this round.
+	released map[types.NamespacedName]bool
+}
+
+// tenant is one namespace and who works in it.
+type tenant struct {
+	namespace string
+	// forger is an administrator of the namespace who may also write statuses.
+	forger       kubernetes.Interface
+	forgerElasti elasticlientset.Interface
+}
+
+// newWorld starts a control plane with two servers, and applications of tenants.
+func newWorld(t *testing.T) *world {
+	t.Helper()
+	control, err := environment.Start(t.Context())
+	if err != nil {
+		t.Fatalf("starting the test environment: %v", err)
+	}
+	t.Cleanup(func() {
+		if err := control.Stop(context.Background()); err != nil {
+			t.Error(err)
+		}
+		if t.Failed() {
+			t.Logf("the logs of the test environment are in %s", control.Directory)
+			return
+		}
+		if err := control.Remove(); err != nil {
+			t.Error(err)
+		}
+	})
+	w := &world{control: control, history: newHistory(), gone: map[string]bool{}, touched: newTouched(), wakes: map[types.NamespacedName]bool{}, leftAtZero: map[types.NamespacedName]bool{}, released: map[types.NamespacedName]bool{}}
+	runKubelet(t, control)
+	w.history.follow(t, control.Kubernetes)
+	if w.servers, err = startServers(t, control); err != nil {
+		t.Fatal(err)
+	}
+	for number := range w.tenants {
+		if err := w.moveIn(t.Context(), number); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return w
+}
+
+// moveIn makes the namespace of a tenant, with all that there can be in it.
+func (w *world) moveIn(ctx context.Context, number int) error {
+	namespace := fmt.Sprintf("tenant-%d-%d", number, w.moves)
+	if _, err := w.control.Kubernetes.CoreV1().Namespaces().Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}}, metav1.CreateOptions{}); err != nil {
+		return err
+	}
+	w.tenants[number] = &tenant{namespace: namespace}
+	errs := []error{w.hireForger(ctx, w.tenants[number]), w.createDeployment(ctx, namespace, bystander, 0)}
+	for _, name := range targetNames {
+		errs = append(errs, w.createDeployment(ctx, namespace, name, int32(number%2)))
+	}
+	for _, name := range serviceNames {
+		errs = append(errs, w.createService(ctx, namespace, name), w.createElastiService(ctx, namespace, name, targetOf[name]))
+	}
+	return errors.Join(errs...)
+}
+
+func (w *world) createDeployment(ctx context.Context, namespace, name string, replicas int32) error {
+	w.touch(deployment, namespace, name)
+	labels := map[string]string{appLabel: name}
+	object := &appsv1.Deployment{
+		ObjectMeta: metav1.ObjectMeta{Name: name},
+		Spec: appsv1.DeploymentSpec{
+			Replicas: ptr.To(replicas),
+			Selector: &metav1.LabelSelector{MatchLabels: labels},
+			Template: corev1.PodTemplateSpec{
+				ObjectMeta: metav1.ObjectMeta{Labels: labels},
+				Spec: corev1.PodSpec{
+					AutomountServiceAccountToken: ptr.To(false),
+					Containers:                   []corev1.Container{{Name: name, Image: name, Ports: []corev1.ContainerPort{{Name: "http", ContainerPort: 8080}}}},
+				},
+			},
+		},
+	}
+	_, err := w.control.Kubernetes.AppsV1().Deployments(namespace).Create(ctx, object, metav1.CreateOptions{})
+	if err == nil {
+		w.scaledByHand(namespace, name, replicas)
+	}
+	return err
+}
+
+func (w *world) createService(ctx context.Context, namespace, name string) error {
+	w.touch(service, namespace, name)
+	object := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: corev1.ServiceSpec{
+		Selector: map[string]string{appLabel: targetOf[name]}, Ports: []corev1.ServicePort{{Name: "http", Port: 80}},
+	}}
+	_, err := w.control.Kubernetes.CoreV1().Services(namespace).Create(ctx, object, metav1.CreateOptions{})
+	return err
+}
+
+func (w *world) createElastiService(ctx context.Context, namespace, name, target string) error {
+	object := &v1alpha1.ElastiService{
+		ObjectMeta: metav1.ObjectMeta{Name: name},
+		Spec: v1alpha1.ElastiServiceSpec{
+			ScaleTargetRef: v1alpha1.ScaleTargetRef{APIVersion: "apps/v1", Kind: "Deployment", Name: target},
+			Service:        name,
+		},
+	}
+	_, err := w.control.Elasti.ElastiV1alpha1().ElastiServices(namespace).Create(ctx, object, metav1.CreateOptions{})
+	return err
+}
+
+// touch notes that the test changes an object in this round.
+func (w *world) touch(of kind, namespace, name string) {
+	w.touched.objects[keyOf(of, namespace, name)] = true
+}
+
+// scaledByHand notes how many replicas a user wants of a target.
+func (w *world) scaledByHand(namespace, name string, replicas int32) {
+	target := types.NamespacedName{Namespace: namespace, Name: name}
+	delete(w.wakes, target)
+	if replicas == 0 {
+		w.leftAtZero[target] = true
+	} else {
+		delete(w.leftAtZero, target)
+	}
+}
+
+// fail notes an answer that must not be.
+func (w *world) fail(format string, arguments ...any) {
+	w.failures = append(w.failures, fmt.Sprintf(format, arguments...))
+}
