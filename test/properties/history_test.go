@@ -264,11 +264,12 @@ func (r *replay) expectReach(c change, cover cover) {
 	r.gap(c, "Service %s lost its last endpoint while its target %s was at zero", cover.public.Name, cover.target.Name)
 }
 
-// moved tells whether the ElastiService has another Service now, which is in reach.
+// moved tells whether the ElastiService has another Service now, or the target
+// another ElastiService, which is in reach.
 func (r *replay) moved(from cover) bool {
 	return slices.ContainsFunc(r.covers(from.public.Namespace), func(other cover) bool {
 		resolvers, others := r.endpoints(other.public)
-		return other.public != from.public && other.owner == from.owner && resolvers+others > 0
+		return other.public != from.public && (other.owner == from.owner || other.target == from.target) && resolvers+others > 0
 	})
 }
 

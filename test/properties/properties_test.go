@@ -41,8 +41,8 @@ func TestWhateverHappensTargetsStayInReach(t *testing.T) {
 	var trace strings.Builder
 	t.Cleanup(func() {
 		t.Logf("seed %d, %d rounds, %d times asleep, %d times awake", *seed, w.round, w.history.slept, w.history.woken)
+		t.Logf("what was done:\n%s", trace.String())
 		if t.Failed() {
-			t.Logf("what was done:\n%s", trace.String())
 			w.logServers(t)
 		}
 	})

@@ -553,6 +553,45 @@ func TestAnEmptyStoreIsNoReasonToRemoveSlices(t *testing.T) {
 	}
 }
 
+// What an empty store has lost does not stay for ever: it is made again, or it goes
+// when the store knows others.
+func TestWhatAnEmptyStoreLostGoesWhenOthersAreKnown(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t)
+	c.create(cartElastiService())
+	stop := c.start()
+	c.eventuallyMode("cart", v1alpha1.ModeProxy)
+	stop()
+	if err := c.elasti.ElastiV1alpha1().ElastiServices(shop).Delete(t.Context(), "cart", metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	logger := ktesting.NewLogger(t, ktesting.NewConfig(ktesting.BufferLogs(true)))
+	c.startWith(klog.NewContext(t.Context(), logger))
+	c.eventually(func() string {
+		if !strings.Contains(logger.GetSink().(ktesting.Underlier).GetBuffer().String(), "no ElastiService is known at all") {
+			return "the log to say that the objects are left alone"
+		}
+		return ""
+	})
+	other := cartElastiService()
+	other.Name, other.UID, other.Spec.Service = "other", "other-uid", "other"
+	other.Spec.ScaleTargetRef.Name = "other"
+	c.create(other)
+	c.eventually(func() string {
+		if replicas := c.scaling.replicas(t, "cart"); replicas != 2 {
+			return fmt.Sprintf("2 replicas, there are %d", replicas)
+		}
+		return ""
+	})
+	c.setEndpoints(shop, "cart", "10.1.0.1")
+	c.eventually(func() string {
+		if found := c.resolverSlices("cart"); len(found) > 0 || len(c.serviceNames()) > 1 {
+			return fmt.Sprintf("the end of %v, %v", found, c.serviceNames())
+		}
+		return ""
+	})
+}
+
 func TestErrorsBecomeBoundedLabels(t *testing.T) {
 	for err, want := range map[error]string{
 		nil:                 errorNone,

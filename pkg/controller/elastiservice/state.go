@@ -53,6 +53,8 @@ type state struct {
 	// removingSince is since when the resolvers are to leave the path for good,
 	// other than by a deletion of the ElastiService.
 	removingSince time.Time
+	// lost is true once it was said that the store has lost the ElastiService.
+	lost bool
 	// drainingSince is since when a scale-down has the resolvers in the path.
 	drainingSince time.Time
 	// pausedAt is when a scale-down paused the autoscaler, which called itself
@@ -149,6 +151,14 @@ func (s *state) startRemoval(now time.Time) (since time.Time, started bool) {
 		s.removingSince = now
 	}
 	return s.removingSince, started
+}
+
+// recordLoss records that the store has lost the ElastiService, and reports whether
+// that is new.
+func (s *state) recordLoss() bool {
+	known := s.lost
+	s.lost = true
+	return !known
 }
 
 // endRemoval records that the resolvers have left the path, or are to stay.

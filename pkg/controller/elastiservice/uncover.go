@@ -42,6 +42,9 @@ const (
 	// restoreTimeout is how long waking a target is retried. After that the
 	// resolvers leave all the same: a namespace must not hang.
 	restoreTimeout = time.Minute
+	// lostRetry is how often it is looked whether a store that had lost everything
+	// knows an ElastiService again.
+	lostRetry = 30 * time.Second
 )
 
 // restoration is a target that is not managed any more and what is needed to
@@ -218,7 +221,10 @@ func (c *Controller) deleted(ctx context.Context, key types.NamespacedName) erro
 	// to take resolvers out of the path: only a clear answer counts, and only
 	// from a server that still knows others.
 	if c.knowsNothing() {
-		klog.FromContext(ctx).Info("Leaving the objects of an unknown ElastiService alone: no ElastiService is known at all", "elastiService", key)
+		if p.state.recordLoss() {
+			klog.FromContext(ctx).Info("Leaving the objects of an unknown ElastiService alone: no ElastiService is known at all", "elastiService", key, "retryIn", lostRetry)
+		}
+		c.queue.AddAfter(key, lostRetry)
 		return nil
 	}
 	_, err := c.elasti.ElastiV1alpha1().ElastiServices(key.Namespace).Get(ctx, key.Name, metav1.GetOptions{})
