@@ -21,10 +21,12 @@ import (
 	"testing"
 	"time"
 
+	authorizationv1 "k8s.io/api/authorization/v1"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/utils/ptr"
 
@@ -108,24 +110,58 @@ func newServiceAccount(t *testing.T, namespace, name string, rules ...rbacv1.Pol
 	if _, err := shared.Kubernetes.CoreV1().ServiceAccounts(namespace).Create(t.Context(), &corev1.ServiceAccount{ObjectMeta: meta}, metav1.CreateOptions{}); err != nil {
 		t.Fatalf("creating the service account %s: %v", name, err)
 	}
-	if len(rules) > 0 {
-		if _, err := shared.Kubernetes.RbacV1().Roles(namespace).Create(t.Context(), &rbacv1.Role{ObjectMeta: meta, Rules: rules}, metav1.CreateOptions{}); err != nil {
-			t.Fatalf("creating the role %s: %v", name, err)
-		}
-		binding := &rbacv1.RoleBinding{
-			ObjectMeta: meta,
-			RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: name},
-			Subjects:   []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: namespace, Name: name}},
-		}
-		if _, err := shared.Kubernetes.RbacV1().RoleBindings(namespace).Create(t.Context(), binding, metav1.CreateOptions{}); err != nil {
-			t.Fatalf("binding the role %s: %v", name, err)
-		}
-	}
 	config, err := shared.AsServiceAccount(t.Context(), namespace, name)
 	if err != nil {
 		t.Fatal(err)
 	}
+	if len(rules) > 0 {
+		if _, err := shared.Kubernetes.RbacV1().Roles(namespace).Create(t.Context(), &rbacv1.Role{ObjectMeta: meta, Rules: rules}, metav1.CreateOptions{}); err != nil {
+			t.Fatalf("creating the role %s: %v", name, err)
+		}
+		bindRole(t, namespace, name, rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: name}, config)
+	}
 	return config
+}
+
+// bindRole binds a role to the service account of the same name, whose client
+// configuration is config, and returns when the kube-apiserver has heard of that:
+// it authorises by its caches.
+func bindRole(t *testing.T, namespace, account string, role rbacv1.RoleRef, config *rest.Config) {
+	t.Helper()
+	client, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		t.Fatalf("making a client: %v", err)
+	}
+	rules := func(ctx context.Context) (int, error) {
+		review := &authorizationv1.SelfSubjectRulesReview{Spec: authorizationv1.SelfSubjectRulesReviewSpec{Namespace: namespace}}
+		answer, err := client.AuthorizationV1().SelfSubjectRulesReviews().Create(ctx, review, metav1.CreateOptions{})
+		if err != nil {
+			return 0, err
+		}
+		return len(answer.Status.ResourceRules), nil
+	}
+	before, err := rules(t.Context())
+	if err != nil {
+		t.Fatalf("reading the rules for %s: %v", account, err)
+	}
+	binding := &rbacv1.RoleBinding{
+		ObjectMeta: metav1.ObjectMeta{Name: account, Namespace: namespace},
+		RoleRef:    role,
+		Subjects:   []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: namespace, Name: account}},
+	}
+	if _, err := shared.Kubernetes.RbacV1().RoleBindings(namespace).Create(t.Context(), binding, metav1.CreateOptions{}); err != nil {
+		t.Fatalf("binding the role %s: %v", role.Name, err)
+	}
+	eventually(t, "the binding of "+account+" counts", func(ctx context.Context) string {
+		now, err := rules(ctx)
+		if err != nil {
+			return err.Error()
+		}
+		if now <= before {
+			return "its rules are as before"
+		}
+		return ""
+	})
 }
 
 // elastiClient makes a client of ElastiServices for a user.

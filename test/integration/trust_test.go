@@ -44,14 +44,7 @@ import (
 func newMember(t *testing.T, namespace, role string) *rest.Config {
 	t.Helper()
 	config := newServiceAccount(t, namespace, role)
-	binding := &rbacv1.RoleBinding{
-		ObjectMeta: metav1.ObjectMeta{Name: role, Namespace: namespace},
-		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: role},
-		Subjects:   []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: namespace, Name: role}},
-	}
-	if _, err := shared.Kubernetes.RbacV1().RoleBindings(namespace).Create(t.Context(), binding, metav1.CreateOptions{}); err != nil {
-		t.Fatalf("binding the role %s: %v", role, err)
-	}
+	bindRole(t, namespace, role, rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: role}, config)
 	return config
 }
 

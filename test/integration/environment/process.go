@@ -30,6 +30,9 @@ const (
 	stopPatience = 30 * time.Second
 	// tailLines is how much of a log a failure shows.
 	tailLines = 40
+	// dumpPatience is how long a process has to write the stacks of its
+	// goroutines.
+	dumpPatience = 5 * time.Second
 )
 
 // Process is a process of its own process group, whose output goes to a file.
@@ -79,7 +82,8 @@ func (p *Process) Exited() <-chan struct{} { return p.exited }
 func (p *Process) ExitCode() int { return p.command.ProcessState.ExitCode() }
 
 // Stop asks the process to end with SIGTERM and waits for it. A process that
-// takes too long is killed, which is an error.
+// takes too long is killed, which is an error. That of a Go program says what its
+// goroutines wait for.
 func (p *Process) Stop() error {
 	p.signal(syscall.SIGTERM)
 	patience := time.NewTimer(stopPatience)
@@ -88,8 +92,23 @@ func (p *Process) Stop() error {
 	case <-p.exited:
 		return nil
 	case <-patience.C:
+		tail, before := p.Tail(), len(p.Output())
+		p.dump()
+		stacks := p.Output()[before:]
 		p.Kill()
-		return fmt.Errorf("%s did not end within %s of SIGTERM\n%s", p.name, stopPatience, p.Tail())
+		return fmt.Errorf("%s did not end within %s of SIGTERM\n%s\n--- its goroutines:\n%s", p.name, stopPatience, tail, stacks)
+	}
+}
+
+// dump has the process write the stacks of its goroutines and end, which a Go
+// program does on SIGQUIT.
+func (p *Process) dump() {
+	p.signal(syscall.SIGQUIT)
+	patience := time.NewTimer(dumpPatience)
+	defer patience.Stop()
+	select {
+	case <-p.exited:
+	case <-patience.C:
 	}
 }
 
