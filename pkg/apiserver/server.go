@@ -22,6 +22,7 @@ import (
 	"fmt"
 	"net/http"
 	"reflect"
+	"time"
 
 	"golang.org/x/sync/errgroup"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -37,6 +38,12 @@ import (
 	"github.com/truefoundry/elasti-apiserver/pkg/registry/elasti/elastiservice"
 	"github.com/truefoundry/elasti-apiserver/pkg/registry/elasti/proxyportclaim"
 )
+
+// connectionShutdownTimeout is how long a server that ends waits for its
+// connections to be closed. The requests in flight are waited for besides, by the
+// generic server. An HTTP/2 connection that was accepted just before is not told
+// that the server ends, and stays for as long as its client likes.
+const connectionShutdownTimeout = 10 * time.Second
 
 // Runner is something that runs inside of the server, such as the controller.
 type Runner interface {
@@ -104,6 +111,7 @@ func New(config *Config) (*Server, error) {
 	if err != nil {
 		return nil, fmt.Errorf("making the generic API server: %w", err)
 	}
+	genericServer.ShutdownTimeout = connectionShutdownTimeout
 	storage, err := elastiservice.NewStorage(elastiservice.Options{
 		Scheme:      Scheme,
 		RESTOptions: completed.RESTOptionsGetter,

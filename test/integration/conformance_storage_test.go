@@ -18,17 +18,21 @@ package integration
 
 import (
 	"context"
+	"crypto/tls"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
+	"golang.org/x/net/http2"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
 
@@ -228,5 +232,45 @@ func TestShutdownBeginsWithReadinessAndLetsRequestsFinish(t *testing.T) {
 	}
 	if code := server.process.ExitCode(); code != 0 {
 		t.Errorf("the exit code is %d, want 0", code)
+	}
+}
+
+// A client whose connection was accepted just before the server was told to end,
+// and that keeps it open, does not hold the server up.
+func TestAConnectionThatComesLateDoesNotHoldUpTheEnd(t *testing.T) {
+	namespace := newNamespace(t)
+	server := startLoneServer(t, namespace, "--storage=embedded", "--data-dir="+filepath.Join(t.TempDir(), "data"))
+	address := strings.TrimPrefix(server.config.Host, "https://")
+	accepted, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer accepted.Close()
+	// What is accepted is accepted in the order of arrival.
+	if _, _, err := server.health(t.Context(), "/readyz"); err != nil {
+		t.Fatal(err)
+	}
+
+	stopped := make(chan error, 1)
+	go func() { stopped <- server.process.Stop() }()
+	eventually(t, "no connection is accepted any more", func(ctx context.Context) string {
+		if _, _, err := server.health(ctx, "/readyz"); err == nil {
+			return "one is"
+		}
+		return ""
+	})
+	client := tls.Client(accepted, &tls.Config{InsecureSkipVerify: true, NextProtos: []string{http2.NextProtoTLS}})
+	if err := client.HandshakeContext(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := io.WriteString(client, http2.ClientPreface); err != nil {
+		t.Fatal(err)
+	}
+	framer := http2.NewFramer(client, client)
+	if err := errors.Join(framer.WriteSettings(), framer.WriteSettingsAck()); err != nil {
+		t.Fatal(err)
+	}
+	if err := <-stopped; err != nil {
+		t.Error(err)
 	}
 }
