@@ -254,7 +254,8 @@ func (c *conn) trailers(id uint32, endStream bool) error {
 		return c.holdTrailers(id, problem)
 	}
 	if problem != "" {
-		return connError{http2.ErrCodeProtocol, problem}
+		c.refuseTrailers(id, problem)
+		return nil
 	}
 	c.encodeFields(id, true, c.headers.fields)
 	c.mu.Lock()
@@ -267,6 +268,16 @@ func (c *conn) trailers(id uint32, endStream bool) error {
 	c.mu.Unlock()
 	c.finishOver(s, over)
 	return nil
+}
+
+// refuseTrailers resets a stream on both sides, as its trailers are malformed.
+func (c *conn) refuseTrailers(id uint32, problem string) {
+	c.reset(id, http2.ErrCodeProtocol)
+	c.toPod.begin()
+	start := len(c.toPod.small)
+	c.toPod.small = appendReset(c.toPod.small, id, http2.ErrCodeCancel)
+	c.toPod.added(start)
+	c.endStream(id, func(*stream) (accesslog.Outcome, string) { return accesslog.Answered, problem })
 }
 
 func splitPath(target string) (path, query string) {

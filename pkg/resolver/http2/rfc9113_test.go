@@ -129,11 +129,15 @@ var faults = []struct {
 	{"8.1 trailers that do not end the stream", func(w *wire, id uint32) {
 		w.headers(id, false, post()...)
 		w.headers(id, false, "a", "b")
-	}, "RST_STREAM PROTOCOL_ERROR", "GOAWAY PROTOCOL_ERROR"},
+	}, "RST_STREAM PROTOCOL_ERROR", ""},
 	{"8.1 a pseudo-header field among the trailers", func(w *wire, id uint32) {
 		w.headers(id, false, post()...)
 		w.headers(id, true, ":path", "/b")
-	}, "RST_STREAM PROTOCOL_ERROR", "GOAWAY PROTOCOL_ERROR"},
+	}, "RST_STREAM PROTOCOL_ERROR", ""},
+	{"8.1.1 trailers with a line feed", func(w *wire, id uint32) {
+		w.headers(id, false, post()...)
+		w.headers(id, true, "a", "b\nc")
+	}, "RST_STREAM PROTOCOL_ERROR", ""},
 	{"8.2.1 an upper-case name", func(w *wire, id uint32) { w.headers(id, true, get("A", "b")...) }, "RST_STREAM PROTOCOL_ERROR", ""},
 	{"8.2.1 a line feed in a value", func(w *wire, id uint32) { w.headers(id, true, get("a", "b\nc")...) }, "RST_STREAM PROTOCOL_ERROR", ""},
 	{"8.2.2 Connection", func(w *wire, id uint32) { w.headers(id, true, get("connection", "close")...) }, "RST_STREAM PROTOCOL_ERROR", ""},
