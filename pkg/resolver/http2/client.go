@@ -18,6 +18,7 @@ package http2
 
 import (
 	"context"
+	"encoding/binary"
 	"strings"
 	"time"
 
@@ -174,11 +175,11 @@ func (c *conn) onSettings(f *frame) error {
 		c.mu.Unlock()
 		return nil
 	}
+	next := settingsForPod{table: -1}
 	var passed []http2.Setting
-	tableSize := int64(-1)
 	err := parseSettings(f, func(setting http2.Setting) {
 		if setting.ID == http2.SettingHeaderTableSize {
-			tableSize = int64(min(setting.Val, initialTableSize))
+			next.table = int64(min(setting.Val, initialTableSize))
 		}
 		if setting, ok := forPod(setting); ok {
 			passed = append(passed, setting)
@@ -187,18 +188,8 @@ func (c *conn) onSettings(f *frame) error {
 	if err != nil {
 		return err
 	}
-	c.mu.Lock()
-	c.acks.clientTables = append(c.acks.clientTables, tableSize)
-	tooMany := len(c.acks.clientTables) > maxUnacknowledged
-	c.mu.Unlock()
-	if tooMany {
-		return connError{http2.ErrCodeEnhanceYourCalm, "too many SETTINGS that were not acknowledged"}
-	}
-	c.toPod.begin()
-	start := len(c.toPod.small)
-	c.toPod.small = appendSettings(c.toPod.small, passed...)
-	c.toPod.added(start)
-	return nil
+	next.frame = appendSettings(nil, passed...)
+	return c.passSettings(next)
 }
 
 // onSettingsAck passes the ACK of the pod's SETTINGS on.
@@ -283,8 +274,9 @@ func (c *conn) onGoAway(f *frame) error {
 		c.toPod.add(f.raw)
 		return nil
 	}
-	// It only says that the client ends the connection once its streams have
-	// ended; the pod sees it end.
+	// The last one says it all.
+	c.goAway = appendGoAway(c.goAway[:0], f.value(), http2.ErrCode(binary.BigEndian.Uint32(f.payload[4:])),
+		string(f.payload[8:min(len(f.payload), 8+maxHeldDetail)]))
 	return c.flood.take(time.Now())
 }
 

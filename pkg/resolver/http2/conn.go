@@ -82,6 +82,8 @@ type conn struct {
 	window  heldWindow
 	dropped *dropped
 	leaving leaving
+	// goAway is the last GOAWAY of the client while it was held.
+	goAway []byte
 	// service and port are what the connection is for. Nil before the first request.
 	service *service.Service
 	port    service.Port
@@ -255,6 +257,9 @@ func (c *conn) handle(ctx context.Context, happened happenings) error {
 	if happened.podSpoke {
 		c.forgetReplay()
 	}
+	if happened.podAcked {
+		c.passNextSettings()
+	}
 	if happened.settled {
 		return c.settleHeld(ctx)
 	}
@@ -316,7 +321,7 @@ func (c *conn) expire(now time.Time) {
 // to read it: closing while it still sends would take that away.
 func (c *conn) sayLast() {
 	if c.pod != nil {
-		c.pod.conn.Close()
+		c.pod.close()
 	}
 	_ = c.client.SetWriteDeadline(time.Now().Add(lingerTime))
 	if err := c.out.control(c.reply); err != nil {
@@ -382,15 +387,18 @@ func (c *conn) end() {
 	c.client.Close()
 	var panicked any
 	if c.pod != nil {
-		c.pod.conn.Close()
+		c.pod.close()
 		c.pod.running.Wait()
 		panicked = c.pod.panicked
 	}
-	for _, s := range c.held {
-		c.leaveLine(s)
-		c.finish(s, accesslog.ClientGone, "")
-	}
-	c.held = nil
+	defer func() {
+		if panicked != nil {
+			// It ends this connection where those of all connections do.
+			panic(panicked)
+		}
+	}()
+	c.in.release()
+	c.toPod.reset()
 	outcome, reason := accesslog.ClientGone, ""
 	if c.pod != nil && c.pod.lost && !c.finished {
 		outcome, reason = accesslog.Failed, "the connection to the pod broke: "+c.pod.err.Error()
@@ -399,31 +407,31 @@ func (c *conn) end() {
 	streams, lease, leased := c.streams, c.lease, c.leased
 	c.streams, c.leased = nil, false
 	c.mu.Unlock()
-	for _, s := range streams {
-		c.finish(s, outcome, reason)
-	}
 	if leased {
 		lease.Release()
 	}
-	c.in.release()
-	c.toPod.reset()
-	if panicked != nil {
-		// It ends this connection where those of all connections do.
-		panic(panicked)
+	// Deferred, each is told of even if telling of another panics.
+	for _, s := range streams {
+		defer c.finish(s, outcome, reason)
 	}
+	for _, s := range c.held {
+		c.leaveLine(s)
+		defer c.finish(s, accesslog.ClientGone, "")
+	}
+	c.held = nil
 }
 
 // finish tells of a stream that has ended. It is in neither list any more.
 func (c *conn) finish(s *stream, outcome accesslog.Outcome, reason string) {
+	if s.counted {
+		defer c.service.Traffic().End()
+	}
 	s.record.Outcome = outcome
 	if reason != "" {
 		s.record.Reason = reason
 	}
 	s.record.Ended = time.Now()
 	c.service.Finish(&s.record)
-	if s.counted {
-		c.service.Traffic().End()
-	}
 }
 
 // remove takes a stream out of those that are forwarded, and ends the lease with

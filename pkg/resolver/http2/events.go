@@ -33,6 +33,8 @@ type happenings struct {
 	podEnded bool
 	// podSpoke: the pod has sent its first frame.
 	podSpoke bool
+	// podAcked: the pod has acknowledged SETTINGS, and others wait for that.
+	podAcked bool
 	// idle: the last stream of a connection that is to end has ended.
 	idle bool
 	// draining: the client is to go elsewhere.
@@ -53,6 +55,7 @@ type events struct {
 func (e *events) settle()      { e.tell(happenings{settled: true}) }
 func (e *events) endPod()      { e.tell(happenings{podEnded: true}) }
 func (e *events) speak()       { e.tell(happenings{podSpoke: true}) }
+func (e *events) acked()       { e.tell(happenings{podAcked: true}) }
 func (e *events) idle()        { e.tell(happenings{idle: true}) }
 func (e *events) drain()       { e.tell(happenings{draining: true}) }
 func (h happenings) any() bool { return h != happenings{} }
@@ -63,6 +66,7 @@ func (e *events) tell(what happenings) {
 	e.pending.settled = e.pending.settled || what.settled
 	e.pending.podEnded = e.pending.podEnded || what.podEnded
 	e.pending.podSpoke = e.pending.podSpoke || what.podSpoke
+	e.pending.podAcked = e.pending.podAcked || what.podAcked
 	e.pending.idle = e.pending.idle || what.idle
 	e.pending.draining = e.pending.draining || what.draining
 	e.deadline = past

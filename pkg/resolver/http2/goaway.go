@@ -27,6 +27,10 @@ import (
 // first GOAWAY, before it is sent the second.
 const leaveTimeout = 5 * time.Second
 
+// maxHeldDetail bounds what is kept of the words of a client that leaves while it
+// is held.
+const maxHeldDetail = 1 << 10
+
 // leaving is how far a client was asked to go elsewhere. A first GOAWAY says that
 // the connection is to be left and still takes every stream; once a PING behind
 // it was answered, all streams that were opened before the client knew are here,

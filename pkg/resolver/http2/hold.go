@@ -177,7 +177,7 @@ func (c *conn) release(ctx context.Context, lease hold.Lease) error {
 // reads from the client ends with them, and gives back what was taken.
 func (c *conn) abandon() {
 	c.client.Close()
-	c.pod.conn.Close()
+	c.pod.close()
 }
 
 // replay sends the pod what the client has sent.
@@ -186,7 +186,7 @@ func (c *conn) replay(streams []*stream) {
 	out.begin()
 	start := len(out.small)
 	out.small = append(out.small, http2.ClientPreface...)
-	out.small, c.acks.drop = c.settings.replay(out.small)
+	out.small = append(out.small, c.firstSettings()...)
 	if c.window.grants > 0 {
 		out.small = appendWindowUpdate(out.small, 0, uint32(c.window.grants))
 	}
@@ -205,6 +205,9 @@ func (c *conn) replay(streams []*stream) {
 		if h.trailed {
 			c.encodePacked(s.id, true, h.trailers)
 		}
+	}
+	if len(c.goAway) > 0 {
+		out.add(c.goAway)
 	}
 }
 
@@ -243,9 +246,6 @@ func (c *conn) holdData(f *frame) error {
 	if len(data) == 0 {
 		if err := c.flood.take(time.Now()); err != nil {
 			return err
-		}
-		if len(f.payload) == 0 && !s.clientEnded {
-			return nil
 		}
 	}
 	h := s.held

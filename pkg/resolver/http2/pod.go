@@ -27,6 +27,7 @@ import (
 	"slices"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -49,6 +50,8 @@ type pod struct {
 	lease hold.Lease
 	// running is the goroutine that reads from it.
 	running sync.WaitGroup
+	// closed is true once this side has closed the connection.
+	closed atomic.Bool
 
 	// Owned by the goroutine that reads, and then by the one that waited for it.
 	in *input
@@ -92,6 +95,12 @@ func (c *conn) startPod(tcp net.Conn, lease hold.Lease, streams []*stream) {
 	}
 }
 
+// close closes the connection.
+func (p *pod) close() {
+	p.closed.Store(true)
+	p.conn.Close()
+}
+
 // field takes the status out of a header block.
 func (p *pod) field(field hpack.HeaderField) {
 	if field.Name == ":status" {
@@ -113,7 +122,7 @@ func (c *conn) readPod() {
 		if !p.spoke {
 			p.silentBytes = acknowledged(p.conn)
 		}
-		p.lost = !errors.Is(p.err, errClientWrite) && !errors.Is(p.err, net.ErrClosed) && !errors.Is(p.err, io.ErrClosedPipe)
+		p.lost = !errors.Is(p.err, errClientWrite) && !p.closed.Load()
 		p.in.release()
 		// What still waits to be written to it need not wait any more.
 		p.conn.Close()
@@ -345,20 +354,7 @@ func (c *conn) endStream(id uint32, how ending) {
 // podSettings returns the SETTINGS that the client is sent for those of the pod.
 func (c *conn) podSettings(f *frame) (instead []byte, replaced bool, err error) {
 	if f.flags.Has(http2.FlagSettingsAck) {
-		c.mu.Lock()
-		defer c.mu.Unlock()
-		if c.acks.drop > 0 {
-			c.acks.drop--
-			return nil, true, nil
-		}
-		if len(c.acks.clientTables) == 0 {
-			return nil, true, nil
-		}
-		if size := c.acks.clientTables[0]; size >= 0 {
-			c.table.acknowledged(uint32(size))
-		}
-		c.acks.clientTables = c.acks.clientTables[1:]
-		return nil, false, nil
+		return nil, !c.podAcked(), nil
 	}
 	var passed []http2.Setting
 	tableSize := int64(-1)

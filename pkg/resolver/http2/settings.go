@@ -18,7 +18,6 @@ package http2
 
 import (
 	"encoding/binary"
-	"slices"
 
 	"golang.org/x/net/http2"
 )
@@ -67,17 +66,19 @@ func (s *clientSettings) set(setting http2.Setting) {
 	}
 }
 
-// replay appends the SETTINGS frames that tell a pod what the client has told,
-// and returns how many those are. The first has all of it, as some settings may
-// not change afterwards; a table that was lowered and raised again takes another.
-func (s *clientSettings) replay(out []byte) ([]byte, int) {
-	first := append([]http2.Setting{{ID: http2.SettingEnablePush}}, s.values...)
-	if s.smallestTable >= s.tableSize {
-		return appendSettings(out, first...), 1
+// replay returns the SETTINGS frame that tells a pod what the client has told. It
+// has all of it, as some settings may not change afterwards. A table that was
+// lowered and raised again stays low: the pod would have to tell the client of
+// both, and a smaller table than the client has is always allowed.
+func (s *clientSettings) replay() []byte {
+	settings := []http2.Setting{{ID: http2.SettingEnablePush}}
+	for _, setting := range s.values {
+		if setting.ID == http2.SettingHeaderTableSize {
+			setting.Val = s.smallestTable
+		}
+		settings = append(settings, setting)
 	}
-	first = slices.DeleteFunc(first, func(setting http2.Setting) bool { return setting.ID == http2.SettingHeaderTableSize })
-	out = appendSettings(out, append(first, http2.Setting{ID: http2.SettingHeaderTableSize, Val: s.smallestTable})...)
-	return appendSettings(out, http2.Setting{ID: http2.SettingHeaderTableSize, Val: s.tableSize}), 2
+	return appendSettings(nil, settings...)
 }
 
 // forPod returns what a pod is told of a setting of the client, and false when it
@@ -146,11 +147,75 @@ type acks struct {
 	// podTables are the table sizes of the pod whose SETTINGS the client has not
 	// acknowledged, one for each of them; -1 without one.
 	podTables []int64
-	// drop is how many of the pod's next ACKs are for SETTINGS that were replayed.
-	drop int
-	// clientTables are the table sizes of SETTINGS of the client that were passed
-	// on and not acknowledged, one for each; -1 without one.
-	clientTables []int64
+	// toPod are SETTINGS for the pod. The first was sent and waits for its ACK, the
+	// others for their turn: there are servers that acknowledge two at once when
+	// they come together.
+	toPod []settingsForPod
+}
+
+// settingsForPod is a SETTINGS frame for the pod.
+type settingsForPod struct {
+	frame []byte
+	// replayed is true for one that the client was told is acknowledged.
+	replayed bool
+	// table is the size of the client's table in it; -1 without one.
+	table int64
+}
+
+// firstSettings returns the SETTINGS frame that a connection to a pod begins with.
+func (c *conn) firstSettings() []byte {
+	first := settingsForPod{frame: c.settings.replay(), replayed: true, table: -1}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.acks.toPod = append(c.acks.toPod[:0], first)
+	return first.frame
+}
+
+// passSettings sends SETTINGS of the client to the pod when it has acknowledged
+// those before them.
+func (c *conn) passSettings(next settingsForPod) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	waiting := 0
+	for _, before := range c.acks.toPod {
+		waiting += len(before.frame)
+	}
+	if len(c.acks.toPod) > maxUnacknowledged || waiting > maxFrame {
+		return connError{http2.ErrCodeEnhanceYourCalm, "too many SETTINGS that were not acknowledged"}
+	}
+	c.acks.toPod = append(c.acks.toPod, next)
+	if len(c.acks.toPod) == 1 {
+		c.toPod.add(next.frame)
+	}
+	return nil
+}
+
+// passNextSettings sends the pod the SETTINGS whose turn has come.
+func (c *conn) passNextSettings() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.pod != nil && len(c.acks.toPod) > 0 {
+		c.toPod.add(c.acks.toPod[0].frame)
+	}
+}
+
+// podAcked returns whether the client is told of an ACK of the pod.
+func (c *conn) podAcked() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if len(c.acks.toPod) == 0 {
+		return false
+	}
+	acked := c.acks.toPod[0]
+	if c.acks.toPod = c.acks.toPod[1:]; len(c.acks.toPod) > 0 {
+		c.events.acked()
+	} else {
+		c.acks.toPod = nil
+	}
+	if acked.table >= 0 {
+		c.table.acknowledged(uint32(acked.table))
+	}
+	return !acked.replayed
 }
 
 // tableUpdate is what the first header block to a client has to say after its
