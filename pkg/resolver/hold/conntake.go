@@ -31,6 +31,15 @@ func (q *Queue) TakeAgain(port string, pod *endpoint.Pod, number uint16) (Lease,
 	return Lease{Pod: pod, Number: number, queue: q, port: port}, true
 }
 
+// And returns a lease of the same pod for a request that goes there together with
+// that of l, however much the pod has in flight.
+func (l Lease) And() Lease {
+	l.queue.mu.Lock()
+	defer l.queue.mu.Unlock()
+	l.queue.pods.TakeAgain(l.Pod, 0)
+	return l
+}
+
 // Charge counts more bytes for a waiter, and fails with an error of the memory
 // package when there is no room for them. A waiter whose wait is over costs
 // nothing.

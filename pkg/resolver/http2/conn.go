@@ -94,10 +94,6 @@ type conn struct {
 	mu sync.Mutex
 	// streams are those that are forwarded.
 	streams map[uint32]*stream
-	// lease counts the connection as in use by a pod. It is held while there are
-	// streams.
-	lease  hold.Lease
-	leased bool
 	// idleSince is when the last stream ended.
 	idleSince time.Time
 	acks      acks
@@ -404,14 +400,12 @@ func (c *conn) end() {
 		outcome, reason = accesslog.Failed, "the connection to the pod broke: "+c.pod.err.Error()
 	}
 	c.mu.Lock()
-	streams, lease, leased := c.streams, c.lease, c.leased
-	c.streams, c.leased = nil, false
+	streams := c.streams
+	c.streams = nil
 	c.mu.Unlock()
-	if leased {
-		lease.Release()
-	}
 	// Deferred, each is told of even if telling of another panics.
 	for _, s := range streams {
+		s.lease.Release()
 		defer c.finish(s, outcome, reason)
 	}
 	for _, s := range c.held {
@@ -434,23 +428,13 @@ func (c *conn) finish(s *stream, outcome accesslog.Outcome, reason string) {
 	c.service.Finish(&s.record)
 }
 
-// remove takes a stream out of those that are forwarded, and ends the lease with
-// the last one. It is called with mu held, and the caller calls release once it
-// does not hold mu.
-func (c *conn) remove(s *stream) (release func()) {
+// remove takes a stream out of those that are forwarded, and reports whether the
+// connection ends with it. It is called with mu held.
+func (c *conn) remove(s *stream) (last bool) {
 	delete(c.streams, s.id)
 	if len(c.streams) > 0 {
-		return nil
+		return false
 	}
 	c.idleSince = time.Now()
-	lease, leased, closing := c.lease, c.leased, c.closing
-	c.leased = false
-	return func() {
-		if leased {
-			lease.Release()
-		}
-		if closing {
-			c.events.idle()
-		}
-	}
+	return c.closing
 }

@@ -162,7 +162,7 @@ func TestHeldStreamsTakeOneConnection(t *testing.T) {
 	if !slices.IsSorted(ids) || conns.Load() != 1 {
 		t.Errorf("%d connections, streams %v", conns.Load(), ids)
 	}
-	if inFlight := f.service.Queue().InFlight(); inFlight != 1 {
+	if inFlight := f.service.Queue().InFlight(); inFlight != streams {
 		t.Errorf("%d in flight", inFlight)
 	}
 }
@@ -763,6 +763,40 @@ func TestMaxConcurrencyPerPod(t *testing.T) {
 	f.held(1)
 	close(finish)
 	await[*http2.HeadersFrame](again)
+}
+
+// TestStreamsCountForMaxConcurrencyPerPod: the streams of a connection count each,
+// so that another waits until there is room beside them.
+func TestStreamsCountForMaxConcurrencyPerPod(t *testing.T) {
+	f := newFixture(t, func(c *service.Config) { c.Limits.MaxConcurrencyPerPod = 2 })
+	finish := make(chan struct{})
+	slow := func(w *wire, id uint32) {
+		w.headers(id, true, ":method", "GET", ":scheme", "http", ":path", "/slow", ":authority", "cart")
+	}
+	pod := httpPod(t, func(_ http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/slow" {
+			<-finish
+		}
+	})
+	first := dialWire(t, f.address)
+	slow(first, 1)
+	slow(first, 3)
+	f.held(2)
+	f.pods(pod)
+	f.eventually(func() bool { return f.service.Queue().InFlight() == 2 })
+	second := dialWire(t, f.address)
+	second.headers(1, true, get()...)
+	f.held(1)
+	finish <- struct{}{}
+	await[*http2.HeadersFrame](second)
+	f.eventually(func() bool { return f.service.Queue().InFlight() == 1 })
+	// There is room for one more of the connection that has a pod already.
+	second.headers(3, true, get()...)
+	await[*http2.HeadersFrame](second)
+	close(finish)
+	await[*http2.HeadersFrame](first)
+	await[*http2.HeadersFrame](first)
+	f.eventually(func() bool { return f.service.Queue().InFlight() == 0 })
 }
 
 // TestAStreamThatIsNotReadStopsNoOther: one stream's window is full, and others of

@@ -181,21 +181,14 @@ func (c *conn) openStreams() int {
 
 // forwardNew passes a request on to the pod.
 func (c *conn) forwardNew(s *stream) error {
-	c.mu.Lock()
-	leased := c.leased
-	c.mu.Unlock()
-	if !leased {
-		lease, ok := c.service.Queue().TakeAgain(c.port.Name, c.pod.lease.Pod, c.pod.lease.Number)
-		if !ok {
-			// The pod has as much in flight as it may. On another connection the
-			// request can wait for its turn, or for another pod.
-			c.leaveAfter(max(s.id, 2) - 2)
-			return nil
-		}
-		c.mu.Lock()
-		c.lease, c.leased = lease, true
-		c.mu.Unlock()
+	lease, ok := c.service.Queue().TakeAgain(c.port.Name, c.pod.lease.Pod, c.pod.lease.Number)
+	if !ok {
+		// The pod has as much in flight as it may. On another connection the
+		// request can wait for its turn, or for another pod.
+		c.leaveAfter(max(s.id, 2) - 2)
+		return nil
 	}
+	s.lease = lease
 	c.count(s)
 	s.record.Released = s.record.Received
 	s.record.Pod = c.pod.lease.Pod.Name

@@ -88,9 +88,13 @@ func (c *conn) startPod(tcp net.Conn, lease hold.Lease, streams []*stream) {
 	c.encoder = hpack.NewEncoder(&c.toPod)
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.lease, c.leased, c.replayable = lease, true, true
+	c.replayable = true
 	c.streams = make(map[uint32]*stream, len(streams))
-	for _, s := range streams {
+	for i, s := range streams {
+		if s.lease = lease; i > 0 {
+			// They stay together, as they share a connection.
+			s.lease = lease.And()
+		}
 		c.streams[s.id] = s
 	}
 }
@@ -342,13 +346,14 @@ func (c *conn) endStream(id uint32, how ending) {
 		c.mu.Unlock()
 		return
 	}
-	release := c.remove(s)
+	last := c.remove(s)
 	c.mu.Unlock()
+	s.lease.Release()
+	if last {
+		c.events.idle()
+	}
 	outcome, reason := how(s)
 	c.finish(s, outcome, reason)
-	if release != nil {
-		release()
-	}
 }
 
 // podSettings returns the SETTINGS that the client is sent for those of the pod.
@@ -416,22 +421,22 @@ func (c *conn) podEnded() error {
 		streams = append(streams, s)
 	}
 	slices.SortFunc(streams, func(a, b *stream) int { return int(a.id) - int(b.id) })
-	leased, lease := c.leased, c.lease
-	c.streams, c.leased, c.replayable = nil, false, false
+	c.streams, c.replayable = nil, false
 	c.mu.Unlock()
 	c.pod = nil
 	c.toPod.reset()
 	// The handshake may count as one byte.
 	if replayable && p.silentBytes <= 1 && errors.Is(p.err, io.EOF) {
-		if leased {
-			lease.Refuse()
+		for i, s := range streams {
+			if i == 0 {
+				s.lease.Refuse()
+				continue
+			}
+			s.lease.Release()
 		}
 		c.held = streams
 		c.rejoin()
 		return nil
-	}
-	if leased {
-		lease.Release()
 	}
 	local := localreply.New(http.StatusBadGateway, localreply.ReasonPodLost,
 		"the connection to the pod broke before it answered; the request may have been received, so it was not sent again")
@@ -440,6 +445,7 @@ func (c *conn) podEnded() error {
 		local = localreply.New(http.StatusBadGateway, localreply.ReasonBadResponse, "the pod does not speak HTTP/2 on this port")
 	}
 	for _, s := range streams {
+		s.lease.Release()
 		c.refuse(s, local)
 	}
 	c.leaveFinally()

@@ -32,6 +32,8 @@ type stream struct {
 	// held is what is kept while there is no pod, or while it may have to be sent
 	// to another.
 	held *heldStream
+	// lease counts it as in flight while it is forwarded.
+	lease hold.Lease
 	// counted is true when it counts as traffic of the service.
 	counted bool
 	// grpc and head are true for a gRPC and for a HEAD request.
