@@ -45,6 +45,7 @@ fuzz() {
 }
 
 e2e() {
+    command -v h2load >/dev/null || DEBIAN_FRONTEND=noninteractive apt-get install --yes --no-install-recommends nghttp2-client >/dev/null
     hack/cluster/up.sh
     hack/images/build.sh
     hack/deploy.sh

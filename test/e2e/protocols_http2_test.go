@@ -22,7 +22,9 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"os/exec"
 	"slices"
+	"strings"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -46,6 +48,8 @@ func http2Conversations() []conversation {
 		}},
 		{"HTTP2CurlUpgrade", curlUpgrade},
 		{"HTTP2CurlUpgradeNotOffered", curlUpgradeNotOffered},
+		{"HTTP2Nghttp", nghttp},
+		{"HTTP2H2load", h2load},
 		{"GRPCUnary", withGRPC(grpcUnary)},
 		{"GRPCStatus", withGRPC(grpcStatus)},
 		{"GRPCServerStreaming", withGRPC(grpcServerStreaming)},
@@ -203,6 +207,41 @@ func grpcCancellation(ctx context.Context, client grpc_testing.TestServiceClient
 	}
 	_, err = client.UnaryCall(ctx, &grpc_testing.SimpleRequest{})
 	return err
+}
+
+// nghttp has nghttp2's client send a body through windows and frames of its own
+// making: small windows, padding, tables that shrink and grow, and trailers.
+func nghttp(ctx context.Context, h *host) error {
+	body := strings.Repeat("nghttp ", 10_000)
+	output, err := runHTTP2Client(ctx, body, "nghttp", "--window-bits=12", "--connection-window-bits=14", "--padding=100",
+		"--header-table-size=0", "--header-table-size=4096", "--trailer=application-trailer: the end", "--data=-", h.url(portWeb, "/echo"))
+	if err == nil && output != body {
+		err = fmt.Errorf("nghttp printed %d bytes of %d", len(output), len(body))
+	}
+	return err
+}
+
+// h2load has nghttp2's source of load send requests over many streams.
+func h2load(ctx context.Context, h *host) error {
+	output, err := runHTTP2Client(ctx, "", "h2load", "--requests=400", "--clients=4", "--max-concurrent-streams=20",
+		"--header-table-size=0", "--encoder-header-table-size=0", h.url(portWeb, "/bytes?count=20000"))
+	if err == nil && !strings.Contains(output, "400 done, 400 succeeded, 0 failed, 0 errored, 0 timeout") {
+		err = fmt.Errorf("h2load printed %s", output)
+	}
+	return err
+}
+
+// runHTTP2Client returns what a client of Debian's package nghttp2-client prints.
+func runHTTP2Client(ctx context.Context, input, program string, arguments ...string) (string, error) {
+	command := exec.CommandContext(ctx, program, arguments...)
+	command.Stdin = strings.NewReader(input)
+	var failure strings.Builder
+	command.Stderr = &failure
+	output, err := command.Output()
+	if err != nil {
+		return "", fmt.Errorf("%s: %w: %s", program, err, failure.String())
+	}
+	return string(output), nil
 }
 
 // curlUpgrade asks for the upgrade to HTTP/2 with a request without a body.
