@@ -101,8 +101,8 @@ type Options struct {
 	Logger klog.Logger
 	// AccessLog is told of each request and connection. Optional.
 	AccessLog *accesslog.Writer
-	// PassiveUserAgents are beginnings of User-Agent values whose requests do not
-	// wake a target.
+	// PassiveUserAgents are those of scrapers and health checkers, as
+	// passive.WellKnownUserAgents has them.
 	PassiveUserAgents []string
 	// Limits, Timeouts and Drain are those of the flags.
 	Limits   Limits

@@ -80,6 +80,32 @@ func (s *scene) awaitPods(app *cluster.Application, number int) []*corev1.Pod {
 	return pods
 }
 
+// checkStaysAsleep expects a target that sleeps not to be scaled up while
+// something runs.
+func (s *scene) checkStaysAsleep(app *cluster.Application, observer *cluster.Observer, while func()) {
+	s.Helper()
+	started := time.Now()
+	while()
+	for _, moment := range observer.Since(started) {
+		if moment.Name == app.Name && moment.Change == cluster.Scaled {
+			s.Fatalf("the target was scaled while it was to sleep: %v", observer.Since(started))
+		}
+	}
+	s.checkReplicas(app, 0)
+}
+
+// rest waits until a time has passed in which something else goes on.
+func (s *scene) rest(duration time.Duration) {
+	s.Helper()
+	timer := time.NewTimer(duration)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-s.ctx.Done():
+		s.Fatal(context.Cause(s.ctx))
+	}
+}
+
 // awaitEvent waits for an Event with the reason on the ElastiService.
 func (s *scene) awaitEvent(app *cluster.Application, reason string) {
 	s.Helper()

@@ -51,20 +51,6 @@ func (s *scene) awaitReplicas(app *cluster.Application, want int32) {
 	s.check(err)
 }
 
-// checkStaysAsleep expects a target that sleeps not to be scaled up while
-// something runs.
-func (s *scene) checkStaysAsleep(app *cluster.Application, observer *cluster.Observer, while func()) {
-	s.Helper()
-	started := time.Now()
-	while()
-	for _, moment := range observer.Since(started) {
-		if moment.Name == app.Name && moment.Change == cluster.Scaled {
-			s.Fatalf("the target was scaled while it was to sleep: %v", observer.Since(started))
-		}
-	}
-	s.checkReplicas(app, 0)
-}
-
 // checkStaysAwake expects a target not to be scaled to zero while something runs.
 func (s *scene) checkStaysAwake(app *cluster.Application, observer *cluster.Observer, while func()) {
 	s.Helper()
@@ -93,18 +79,6 @@ func (s *scene) closeCircle(app *cluster.Application, traffic *cluster.Traffic, 
 	s.awaitEvent(app, "Slept")
 	s.get(app, "/again")
 	s.checkReplicas(app, 1)
-}
-
-// rest waits until a time has passed in which something else goes on.
-func (s *scene) rest(duration time.Duration) {
-	s.Helper()
-	timer := time.NewTimer(duration)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-	case <-s.ctx.Done():
-		s.Fatal(context.Cause(s.ctx))
-	}
 }
 
 // after does something when the test has ended, whatever came of it.

@@ -21,18 +21,18 @@ package fallback
 
 import (
 	"net/http"
-	"strings"
 	"time"
 
 	"github.com/truefoundry/elasti-apiserver/pkg/resolver/localreply"
+	"github.com/truefoundry/elasti-apiserver/pkg/resolver/passive"
 	"github.com/truefoundry/elasti-apiserver/pkg/resolver/proberesponse"
 	"github.com/truefoundry/elasti-apiserver/pkg/resolver/service"
 )
 
 // Policy is what counts for all services. It is safe for concurrent use.
 type Policy struct {
-	// PassiveUserAgents are beginnings of User-Agent values whose requests never
-	// wake a target.
+	// PassiveUserAgents are the user agents whose requests are passive, as
+	// passive.WellKnownUserAgents has them, unless a service says otherwise.
 	PassiveUserAgents []string
 }
 
@@ -48,9 +48,8 @@ func (p *Policy) Reply(svc *service.Service, request *proberesponse.Request) *lo
 			Body:        response.Body,
 		}
 	}
-	if p.passive(request) {
-		return localreply.New(http.StatusServiceUnavailable, localreply.ReasonAsleep,
-			"the target sleeps, and requests of this user agent do not wake it; spec.probeResponse can give them another answer")
+	if p.passive(config, request) {
+		return Asleep()
 	}
 	if config.WaitingPage {
 		return waitingPage(svc, request)
@@ -58,24 +57,23 @@ func (p *Policy) Reply(svc *service.Service, request *proberesponse.Request) *lo
 	return nil
 }
 
-// Passive reports whether a request is of a kind that would not wake the
-// target: a health check does not mean either that somebody uses it.
-func (p *Policy) Passive(svc *service.Service, request *proberesponse.Request) bool {
-	return p.passive(request) || svc.Config().ProbeResponses.Match(request) != nil
+// Asleep returns the reply to what is passive while the target sleeps.
+func Asleep() *localreply.Reply {
+	return localreply.New(http.StatusServiceUnavailable, localreply.ReasonAsleep,
+		"the target sleeps, and spec.proxy.passive says that this request does not wake it; spec.probeResponse can give it another answer")
 }
 
-func (p *Policy) passive(request *proberesponse.Request) bool {
-	if len(p.PassiveUserAgents) == 0 {
-		return false
-	}
-	for _, agent := range request.Values("User-Agent") {
-		for _, prefix := range p.PassiveUserAgents {
-			if strings.HasPrefix(agent, prefix) {
-				return true
-			}
-		}
-	}
-	return false
+// Passive reports whether a request is of a kind that would not wake the
+// target: a health check does not mean either that the target is used.
+func (p *Policy) Passive(svc *service.Service, request *proberesponse.Request) bool {
+	config := svc.Config()
+	return p.passive(config, request) || config.ProbeResponses.Match(request) != nil
+}
+
+func (p *Policy) passive(config *service.Config, request *proberesponse.Request) bool {
+	return config.Passive.Match(passive.Request{
+		Method: request.Method, Path: request.Path, UserAgents: request.Values("User-Agent"), Port: request.Port,
+	}, p.PassiveUserAgents)
 }
 
 // wakeFor is how long a target is woken for after a page was shown or asked how

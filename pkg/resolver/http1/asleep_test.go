@@ -19,6 +19,7 @@ package http1
 import (
 	"bufio"
 	"fmt"
+	"net"
 	"net/http"
 	"strings"
 	"testing"
@@ -81,5 +82,25 @@ func TestAnswersAtZero(t *testing.T) {
 		if body := ask(request, "GET", 200, ""); body != "the application" {
 			t.Errorf("%q was answered %q", request, body)
 		}
+	}
+}
+
+// TestPassiveRequestThatThePodRefusesWakesNothing scrapes a pod that has just gone.
+func TestPassiveRequestThatThePodRefusesWakesNothing(t *testing.T) {
+	f := newFixture(t, nil)
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	listener.Close()
+	f.pods(listener.Addr().String())
+	conn := f.client()
+	send(t, conn, get("/", "User-Agent: kube-probe/1.37"))
+	response, _ := readResponse(t, bufio.NewReader(conn), "GET")
+	if response.StatusCode != http.StatusServiceUnavailable || response.Header.Get(localreply.HeaderAnswer) != string(localreply.ReasonAsleep) {
+		t.Errorf("it is answered %d %v", response.StatusCode, response.Header)
+	}
+	if f.record(1).Held || f.service.Queue().Wanting() {
+		t.Error("it wakes the target")
 	}
 }

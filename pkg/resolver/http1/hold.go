@@ -97,7 +97,7 @@ func (c *conn) forward(ctx context.Context, lease hold.Lease) step {
 		// connections.
 		refused = true
 		lease.Refuse()
-		return c.hold(true)
+		return c.holdAgain()
 	}
 }
 
@@ -129,8 +129,21 @@ func (c *conn) probeRequest() *proberesponse.Request {
 		Method: c.record.Method,
 		Path:   path,
 		Query:  query,
+		Port:   c.port.Number,
 		Values: c.request.values,
 	}
+}
+
+// holdAgain puts a request back in line that no pod has received. One that would
+// not wake the target does not wait for another pod either: it may have been the
+// last.
+func (c *conn) holdAgain() step {
+	if c.passive() {
+		if local := c.answerAsleep(); local != nil {
+			return c.refuse(local)
+		}
+	}
+	return c.hold(true)
 }
 
 // hold puts the request in line for a pod.

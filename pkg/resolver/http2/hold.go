@@ -46,6 +46,7 @@ func (c *conn) holdNew(ctx context.Context, s *stream) error {
 	s.held = &heldStream{
 		deadline: s.record.Received.Add(c.service.Config().HoldTimeout),
 		fields:   pack(c.headers.fields),
+		instead:  c.passiveReply(),
 	}
 	if ok {
 		c.held = append(c.held, s)
@@ -58,6 +59,10 @@ func (c *conn) holdNew(ctx context.Context, s *stream) error {
 // join puts a stream in line for a pod, or answers it; again puts it at the front.
 func (c *conn) join(s *stream, again bool) {
 	h := s.held
+	if again && h.instead != nil && !c.service.Queue().Answering(c.port.Name) {
+		c.refuse(s, h.instead)
+		return
+	}
 	s.record.Held = true
 	h.settled.Store(false)
 	h.waiter.Port = c.port.Name

@@ -109,10 +109,24 @@ func (c *conn) answerAsleep() *localreply.Reply {
 
 // count makes a stream count as traffic of the service until it ends.
 func (c *conn) count(s *stream) {
-	if traffic := c.service.Traffic(); !traffic.Wanted() || !c.server.options.Fallback.Passive(c.service, c.probeRequest()) {
+	if traffic := c.service.Traffic(); !traffic.Wanted() || !c.passive() {
 		traffic.Begin()
 		s.counted = true
 	}
+}
+
+// passive reports whether the request is one that would not wake the target.
+func (c *conn) passive() bool {
+	return c.server.options.Fallback.Passive(c.service, c.probeRequest())
+}
+
+// passiveReply returns the reply to such a request while no pod can take it, and
+// nil to others.
+func (c *conn) passiveReply() *localreply.Reply {
+	if !c.passive() {
+		return nil
+	}
+	return c.server.options.Fallback.Reply(c.service, c.probeRequest())
 }
 
 func (c *conn) probeRequest() *proberesponse.Request {
@@ -121,6 +135,7 @@ func (c *conn) probeRequest() *proberesponse.Request {
 		Method: c.headers.pseudo(":method"),
 		Path:   path,
 		Query:  query,
+		Port:   c.port.Number,
 		Values: c.headers.values,
 	}
 }

@@ -22,6 +22,7 @@ import (
 
 	"github.com/truefoundry/elasti-apiserver/pkg/resolver/accesslog"
 	"github.com/truefoundry/elasti-apiserver/pkg/resolver/hold"
+	"github.com/truefoundry/elasti-apiserver/pkg/resolver/localreply"
 )
 
 // stream is one request. The goroutine that reads from the client owns it until
@@ -47,6 +48,9 @@ type stream struct {
 // heldStream is what is kept of a stream while it is held.
 type heldStream struct {
 	waiter hold.Waiter
+	// instead is the reply to a request that does not wake the target, for when a
+	// pod did not take it and there is no other. Nil for other requests.
+	instead *localreply.Reply
 	// settled is true when the wait is over.
 	settled atomic.Bool
 	// inLine is true from when it joined the queue until what came of that was

@@ -25,6 +25,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/truefoundry/elasti-apiserver/pkg/resolver"
+	"github.com/truefoundry/elasti-apiserver/pkg/resolver/passive"
 )
 
 // Options are the values of the flags.
@@ -68,10 +69,8 @@ type Tracing struct {
 // New returns the defaults.
 func New() *Options {
 	return &Options{
-		HealthAddress: ":8080",
-		// The kubelet, and the health checks of the load balancers of the large
-		// clouds: they never stop, and nobody waits for their answers.
-		PassiveUserAgents: []string{"kube-probe/", "GoogleHC/", "ELB-HealthChecker/", "Edge Health Probe"},
+		HealthAddress:     ":8080",
+		PassiveUserAgents: passive.WellKnownUserAgents(),
 		SharedPort:        SharedPort{ClusterDomain: "cluster.local"},
 		Metrics:           Metrics{Address: ":8081"},
 		Limits:            defaultLimits(),
@@ -87,7 +86,7 @@ func (o *Options) AddFlags(flags *pflag.FlagSet) {
 	flags.StringVar(&o.BindAddress, "bind-address", o.BindAddress, "IP address that proxy ports are opened on. Empty: all addresses of both families.")
 	flags.StringVar(&o.HealthAddress, "health-address", o.HealthAddress, "Address that /healthz and /readyz are served on, in plain HTTP.")
 	flags.BoolVar(&o.AccessLog, "access-log", o.AccessLog, "Write a line of JSON to standard output for each request and connection.")
-	flags.StringSliceVar(&o.PassiveUserAgents, "passive-user-agents", o.PassiveUserAgents, "Beginnings of User-Agent values, separated by commas. While a target sleeps their requests get 503 and do not wake it.")
+	flags.StringSliceVar(&o.PassiveUserAgents, "passive-user-agents", o.PassiveUserAgents, "Beginnings of the User-Agent values of scrapers and health checkers, separated by commas; with * in front, what they have anywhere. Unless spec.proxy.passive of an ElastiService says otherwise, such GET, HEAD and OPTIONS requests, and health checks of gRPC, neither wake a target nor count as use of it.")
 	o.SharedPort.addFlags(flags)
 	o.Metrics.addFlags(flags)
 	o.Tracing.addFlags(flags)

@@ -34,6 +34,8 @@ type Request struct {
 	Method string
 	// Path is the path as it was sent, Query what followed the question mark.
 	Path, Query string
+	// Port is that of the public Service.
+	Port int32
 	// Values returns the values of a header field, whatever the case of its name.
 	Values func(name string) []string
 }

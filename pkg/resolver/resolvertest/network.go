@@ -18,10 +18,12 @@ package resolvertest
 
 import (
 	"context"
+	"errors"
 	"net"
 	"net/http"
 	"net/netip"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -109,6 +111,15 @@ func Dial(t testing.TB, address string) *net.TCPConn {
 		t.Fatal(err)
 	}
 	return conn.(*net.TCPConn)
+}
+
+// AwaitReset reads from a connection until it ends, and fails the test unless it
+// is reset before anything came.
+func AwaitReset(t testing.TB, conn net.Conn) {
+	t.Helper()
+	if n, err := conn.Read(make([]byte, 1)); n > 0 || !errors.Is(err, syscall.ECONNRESET) {
+		t.Errorf("the connection gets %d bytes and %v, want a reset", n, err)
+	}
 }
 
 // FreePort returns a port that is not listened on.

@@ -26,6 +26,7 @@ import (
 	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti/v1alpha1"
 	resolveractivity "github.com/truefoundry/elasti-apiserver/pkg/resolver/activity"
 	"github.com/truefoundry/elasti-apiserver/pkg/resolver/hold"
+	"github.com/truefoundry/elasti-apiserver/pkg/resolver/passive"
 	"github.com/truefoundry/elasti-apiserver/pkg/resolver/proberesponse"
 	"github.com/truefoundry/elasti-apiserver/pkg/resolver/service"
 	"github.com/truefoundry/elasti-apiserver/pkg/triggers"
@@ -47,6 +48,7 @@ func configOf(object *v1alpha1.ElastiService, rules *proberesponse.Rules) *servi
 			MaxConcurrencyPerPod: int(ptr.Deref(proxy.MaxConcurrencyPerPod, v1alpha1.DefaultMaxConcurrencyPerPod)),
 		},
 		ProbeResponses: rules,
+		Passive:        passive.Compile(proxy.Passive),
 		WaitingPage:    proxy.WaitingPage,
 		Activity:       activityOf(object),
 	}

@@ -32,6 +32,7 @@ import (
 	"github.com/truefoundry/elasti-apiserver/pkg/resolver/endpoint"
 	"github.com/truefoundry/elasti-apiserver/pkg/resolver/hold"
 	"github.com/truefoundry/elasti-apiserver/pkg/resolver/memory"
+	"github.com/truefoundry/elasti-apiserver/pkg/resolver/passive"
 	"github.com/truefoundry/elasti-apiserver/pkg/resolver/proberesponse"
 )
 
@@ -50,6 +51,8 @@ type Config struct {
 	Probes *v1alpha1.ReadinessProbes
 	// ProbeResponses is spec.probeResponse.
 	ProbeResponses *proberesponse.Rules
+	// Passive is proxy.passive.
+	Passive *passive.Rules
 	// WaitingPage is proxy.waitingPage.
 	WaitingPage bool
 	// Activity says what is reported of the traffic.

@@ -28,6 +28,9 @@ import (
 	"github.com/truefoundry/elasti-apiserver/pkg/resolver/sniff"
 )
 
+// errAsleep means that no pod can take a passive connection.
+var errAsleep = errors.New("the target sleeps, and the connection does not wake it")
+
 // connect waits for a pod that can take the connection of a client that has said
 // something, and connects to it; again puts it at the front of the line.
 func (c *conn) connect(ctx context.Context, again bool) error {
@@ -35,6 +38,9 @@ func (c *conn) connect(ctx context.Context, again bool) error {
 	lease, ok := queue.TryTake(c.to.Port.Name)
 	for {
 		if !ok {
+			if c.passive && !queue.Answering(c.to.Port.Name) {
+				return errAsleep
+			}
 			var err error
 			if lease, err = c.wait(again); err != nil {
 				return err
@@ -163,10 +169,12 @@ func (c *conn) waitSilent(again bool) (hold.Lease, error) {
 			return time.Now().Add(c.to.Service.Config().HoldTimeout)
 		},
 	}
-	switch c.to.Greets {
-	case sniff.ServerGreets:
+	switch {
+	case c.passive:
+		// It never wakes the target.
+	case c.to.Greets == sniff.ServerGreets:
 		waiter.Patience = c.began
-	case sniff.EitherGreets:
+	case c.to.Greets == sniff.EitherGreets:
 		waiter.Patience = c.began.Add(c.server.options.Greeting)
 	}
 	lease, cold, err := waiter.Wait(c.to.Service.Queue(), again)

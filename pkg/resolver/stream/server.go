@@ -81,6 +81,8 @@ type Destination struct {
 // what it says may be of another protocol. Then Serve leaves the connection open
 // and returns those bytes.
 //
+// A connection to a passive port wakes nothing and is no use of the target.
+//
 // A connection on which neither side has said anything wakes nothing, is no use
 // of the target and takes no place of maxConcurrencyPerPod, but for a client that
 // may wait for a greeting of a sleeping target: it wakes it after a while.
@@ -100,7 +102,8 @@ func (s *Server) Serve(ctx context.Context, client *net.TCPConn, initial []byte,
 			Client:    client.RemoteAddr().String(),
 			Received:  time.Now(),
 		},
-		charge: to.Service.Memory().Charge(),
+		charge:  to.Service.Memory().Charge(),
+		passive: to.Service.Config().Passive.Port(to.Port.Number),
 	}
 	// They run after a panic too.
 	defer c.charge.Release()
@@ -139,24 +142,33 @@ type conn struct {
 	lease  hold.Lease
 	leased bool
 	silent bool
-	// counted is true while the connection counts as use of the target.
+	// passive is true when the port is: the connection is no use of the target.
+	passive bool
+	// counted is true while something was said, and the connection counts as use
+	// of the target unless it is passive.
 	counted bool
 }
 
-// count makes the connection one that uses the target.
+// count makes the connection one on which something was said.
 func (c *conn) count() {
-	if !c.counted {
-		c.counted = true
+	if c.counted {
+		return
+	}
+	c.counted = true
+	if !c.passive {
 		c.to.Service.Traffic().Begin()
-		if c.to.Spoken != nil {
-			c.to.Spoken()
-		}
+	}
+	if c.to.Spoken != nil {
+		c.to.Spoken()
 	}
 }
 
 func (c *conn) uncount() {
-	if c.counted {
-		c.counted = false
+	if !c.counted {
+		return
+	}
+	c.counted = false
+	if !c.passive {
 		c.to.Service.Traffic().End()
 	}
 }
@@ -199,7 +211,11 @@ func (c *conn) failed(err error) error {
 		}
 		return err
 	}
-	c.record.Outcome, c.record.Reason = accesslog.Answered, string(localreply.ForError(c.to.Service, err).Reason)
+	reason := localreply.ReasonAsleep
+	if !errors.Is(err, errAsleep) {
+		reason = localreply.ForError(c.to.Service, err).Reason
+	}
+	c.record.Outcome, c.record.Reason = accesslog.Answered, string(reason)
 	return err
 }
 

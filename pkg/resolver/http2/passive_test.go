@@ -1,0 +1,56 @@
+/*
+Copyright The elasti-apiserver Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package http2
+
+import (
+	"net"
+	"testing"
+
+	"golang.org/x/net/http2"
+
+	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti/v1alpha1"
+	"github.com/truefoundry/elasti-apiserver/pkg/resolver/localreply"
+	"github.com/truefoundry/elasti-apiserver/pkg/resolver/passive"
+	"github.com/truefoundry/elasti-apiserver/pkg/resolver/service"
+)
+
+// TestPassiveStreamThatThePodRefusesWakesNothing scrapes a pod that has just gone,
+// in HTTP and in gRPC.
+func TestPassiveStreamThatThePodRefusesWakesNothing(t *testing.T) {
+	f := newFixture(t, func(c *service.Config) {
+		c.Passive = passive.Compile(&v1alpha1.PassiveSpec{Paths: []string{"/shop.Metrics/Read"}})
+	})
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	listener.Close()
+	f.pods(listener.Addr().String())
+	w := dialWire(t, f.address)
+	w.headers(1, true, get("user-agent", "kube-probe/1.37")...)
+	if got := w.decode(await[*http2.HeadersFrame](w)); got[":status"] != "503" || got["x-elasti-answer"] != string(localreply.ReasonAsleep) {
+		t.Errorf("a scrape is answered %v", got)
+	}
+	w = dialWire(t, f.address)
+	w.headers(1, true, ":method", "POST", ":scheme", "http", ":path", "/shop.Metrics/Read", ":authority", "cart", "content-type", "application/grpc")
+	if got := w.decode(await[*http2.HeadersFrame](w)); got["grpc-status"] != "14" {
+		t.Errorf("a call is answered %v", got)
+	}
+	if f.service.Queue().Wanting() {
+		t.Error("one of them wakes the target")
+	}
+}

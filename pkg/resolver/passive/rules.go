@@ -1,0 +1,107 @@
+/*
+Copyright The elasti-apiserver Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+// Package passive decides which requests and connections neither wake a target
+// nor count as use of it, as spec.proxy.passive says.
+package passive
+
+import (
+	"net/http"
+	"slices"
+	"strings"
+
+	"k8s.io/utils/ptr"
+
+	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti/v1alpha1"
+)
+
+// healthService is the path of the methods of the health checks of gRPC.
+const healthService = "/grpc.health.v1.Health/"
+
+// Request is what is looked at of a request.
+type Request struct {
+	Method string
+	// Path is the path as it was sent.
+	Path string
+	// UserAgents are the values of the User-Agent field, of which there should be
+	// one. A few of them are looked at: one that is passive is enough.
+	UserAgents []string
+	// Port is that of the public Service.
+	Port int32
+}
+
+// Rules are those of one ElastiService. They are safe for concurrent use; nil is
+// the default, which has the well-known user agents alone. What a match costs is
+// bounded by what validation accepts: all texts are compared as they are.
+type Rules struct {
+	withoutWellKnown bool
+	userAgents       []string
+	paths            map[string]struct{}
+	ports            []int32
+}
+
+// Compile returns the rules of a spec, which may be nil.
+func Compile(spec *v1alpha1.PassiveSpec) *Rules {
+	if spec == nil {
+		return nil
+	}
+	rules := &Rules{
+		withoutWellKnown: !ptr.Deref(spec.WellKnown, true),
+		userAgents:       spec.UserAgents,
+		ports:            spec.Ports,
+	}
+	if len(spec.Paths) > 0 {
+		rules.paths = make(map[string]struct{}, len(spec.Paths))
+	}
+	for _, path := range spec.Paths {
+		rules.paths[path] = struct{}{}
+	}
+	return rules
+}
+
+// Port reports whether everything on a port of the public Service is passive.
+func (r *Rules) Port(number int32) bool { return r != nil && slices.Contains(r.ports, number) }
+
+// Match reports whether a request is passive; wellKnown are the user agents that
+// are passive for every service that does not say otherwise.
+func (r *Rules) Match(request Request, wellKnown []string) bool {
+	agents := request.UserAgents[:min(len(request.UserAgents), maxAgents)]
+	if (r == nil || !r.withoutWellKnown) && onlyLooks(&request) && slices.ContainsFunc(agents, func(agent string) bool { return isWellKnown(agent, wellKnown) }) {
+		return true
+	}
+	if r == nil {
+		return false
+	}
+	if _, ok := r.paths[request.Path]; ok || r.Port(request.Port) {
+		return true
+	}
+	return slices.ContainsFunc(agents, func(agent string) bool {
+		return slices.ContainsFunc(r.userAgents, func(beginning string) bool { return begins(agent, beginning) })
+	})
+}
+
+// onlyLooks reports whether a request brings the application nothing. What scrapes
+// may also be what sends what was scraped on, with the same user agent, to an
+// application that is to wake for it.
+func onlyLooks(request *Request) bool {
+	switch request.Method {
+	case http.MethodGet, http.MethodHead, http.MethodOptions:
+		return true
+	case http.MethodPost:
+		return strings.HasPrefix(request.Path, healthService)
+	}
+	return false
+}
