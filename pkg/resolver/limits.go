@@ -59,6 +59,9 @@ type Drain struct {
 	// HTTP2MoveDelay is how long after a target woke the clients that still
 	// reach it through a resolver in HTTP/2 are told to reconnect.
 	HTTP2MoveDelay time.Duration
+	// ServeGrace is for how long after resolvers left the path of a service new
+	// connections to its proxy ports are still served. 0: for ever.
+	ServeGrace time.Duration
 	// PortLinger is how long a proxy port that is not wanted any more goes on
 	// accepting connections.
 	PortLinger time.Duration

@@ -20,11 +20,17 @@ import (
 	"context"
 	"fmt"
 	"net"
+	"net/http"
+	"net/netip"
 	"sync"
 	"sync/atomic"
 
+	"k8s.io/klog/v2"
+
 	"github.com/truefoundry/elasti-apiserver/pkg/resolver/destination"
+	"github.com/truefoundry/elasti-apiserver/pkg/resolver/localreply"
 	"github.com/truefoundry/elasti-apiserver/pkg/resolver/memory"
+	"github.com/truefoundry/elasti-apiserver/pkg/resolver/metrics"
 	"github.com/truefoundry/elasti-apiserver/pkg/resolver/service"
 	"github.com/truefoundry/elasti-apiserver/pkg/resolver/sniff"
 	"github.com/truefoundry/elasti-apiserver/pkg/resolver/stream"
@@ -83,7 +89,7 @@ func (p *portOwners) OpenPort(svc *service.Service, port service.Port) error {
 	err := r.listeners.Open(port.ProxyPort, func(conn *net.TCPConn) {
 		o := current.Load()
 		r.serve(p.serving, conn, &connection{
-			memory: o.service.Memory(), expectation: o.expectation, find: o.find,
+			service: o.service, memory: o.service.Memory(), expectation: o.expectation, find: o.find,
 			other: func(initial []byte) []byte {
 				return r.streams.Serve(p.serving, conn, initial, stream.Destination{
 					Service: o.service, Port: o.port, Greets: sniff.Greets(o.port.AppProtocol), Other: o.otherProtocol(),
@@ -120,7 +126,7 @@ func (r *Resolver) openShared(serving context.Context) error {
 	account := r.budget.Open(nil)
 	return r.listeners.Open(r.options.SharedPort, func(conn *net.TCPConn) {
 		r.serve(serving, conn, &connection{
-			memory: account, expectation: sniff.AnyHTTP, find: r.hosts.Destination,
+			memory: account, expectation: sniff.AnyHTTP, find: r.findShared(serving, clientOf(conn)),
 			other: func([]byte) []byte {
 				conn.Close()
 				return nil
@@ -129,8 +135,44 @@ func (r *Resolver) openShared(serving context.Context) error {
 	})
 }
 
+// findShared returns what finds the service of the requests of a client on the
+// shared port. One that may not reach a service now is told so.
+func (r *Resolver) findShared(ctx context.Context, client netip.Addr) destination.Find {
+	return func(field func(name string) []string) (*service.Service, service.Port, *localreply.Reply) {
+		svc, port, instead := r.hosts.Destination(field)
+		switch {
+		case svc == nil:
+		case !svc.Config().AllowedClients.Allow(client):
+			r.refused(svc, client, metrics.RefusedAddress)
+			return nil, service.Port{}, localreply.New(http.StatusForbidden, localreply.ReasonAddressNotAllowed,
+				"spec.proxy.allowedClients of the elastiservice does not have the address of this client")
+		case !svc.AwaitPath(ctx):
+			r.refused(svc, client, metrics.RefusedServing)
+			return nil, service.Port{}, localreply.New(http.StatusMisdirectedRequest, localreply.ReasonServing,
+				"the target is awake, and resolvers are not in the path of its service; call the service")
+		}
+		return svc, port, instead
+	}
+}
+
+// refused tells of a connection that was refused, or of a request on the shared
+// port. Service is nil where it is not known.
+func (r *Resolver) refused(svc *service.Service, client netip.Addr, why metrics.Refusal) {
+	r.metrics.ConnectionRefused(why)
+	logger := r.options.Logger.V(4)
+	if !logger.Enabled() {
+		return
+	}
+	if svc != nil {
+		logger = logger.WithValues("service", klog.KRef(svc.Namespace, svc.PublicService))
+	}
+	logger.Info("Refused a connection", "client", client, "why", why)
+}
+
 // connection is how a connection of a client is served.
 type connection struct {
+	// service is the one that it belongs to. Nil on the shared port.
+	service *service.Service
 	// memory is the account of the service that it belongs to.
 	memory      *memory.Account
 	expectation sniff.Expectation
@@ -143,10 +185,17 @@ type connection struct {
 }
 
 // serve serves one connection until it ends, or until a request on it is held.
-// A connection for which there is no room is reset.
+// A connection for which there is no room, or that may not reach the service, is
+// reset.
 func (r *Resolver) serve(ctx context.Context, conn *net.TCPConn, c *connection) {
+	// Those of others take no room.
+	if c.service != nil && !c.service.Config().AllowedClients.Allow(clientOf(conn)) {
+		r.refused(c.service, clientOf(conn), metrics.RefusedAddress)
+		reset(conn)
+		return
+	}
 	if refusal, ok := r.connections.add(conn, c.memory); !ok {
-		r.metrics.ConnectionRefused(refusal)
+		r.refused(c.service, clientOf(conn), refusal)
 		reset(conn)
 		return
 	}
@@ -156,7 +205,15 @@ func (r *Resolver) serve(ctx context.Context, conn *net.TCPConn, c *connection) 
 		// Only a reset says that the end was not meant.
 		reset(conn)
 		ended()
-	}, func() { r.serveProtocol(ctx, conn, c, ended) })
+	}, func() {
+		if c.service != nil && !c.service.AwaitPath(ctx) {
+			r.refused(c.service, clientOf(conn), metrics.RefusedServing)
+			reset(conn)
+			ended()
+			return
+		}
+		r.serveProtocol(ctx, conn, c, ended)
+	})
 }
 
 // reset closes a connection so that the client sees it break.

@@ -42,6 +42,7 @@ func (r *Resolver) newService(namespace, name, public string, config *service.Co
 		Config:        config,
 		Budget:        r.budget,
 		Dialer:        r.dialer,
+		ServeGrace:    r.options.Drain.ServeGrace,
 		Logger:        r.options.Logger,
 		Traffic:       r.reporter.Track(namespace, name),
 		Finish: func(record *accesslog.Record) {

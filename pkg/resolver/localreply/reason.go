@@ -53,6 +53,12 @@ const (
 	ReasonWaitingPage Reason = "WaitingPage"
 	// ReasonUnknownHost: no service on the shared port has the requested host.
 	ReasonUnknownHost Reason = "UnknownHost"
+	// ReasonAddressNotAllowed: spec.proxy.allowedClients does not have the address of
+	// the client.
+	ReasonAddressNotAllowed Reason = "AddressNotAllowed"
+	// ReasonServing: the target is awake, and resolvers are not in the path of its
+	// Service.
+	ReasonServing Reason = "Serving"
 	// ReasonKnownHost: one has, which is all that was asked.
 	ReasonKnownHost Reason = "KnownHost"
 )
@@ -111,7 +117,9 @@ func (r Reason) class() class {
 		return class{http.StatusBadGateway, codes.Unavailable, HeldServiceGone, verbosityOfFaults}
 	case ReasonBadRequest:
 		return class{http.StatusBadRequest, codes.InvalidArgument, HeldServiceGone, verbosityPerRequest}
-	case ReasonUnknownHost:
+	case ReasonAddressNotAllowed:
+		return class{http.StatusForbidden, codes.PermissionDenied, HeldServiceGone, verbosityPerRequest}
+	case ReasonUnknownHost, ReasonServing:
 		return class{http.StatusMisdirectedRequest, codes.Unavailable, HeldServiceGone, verbosityPerRequest}
 	case ReasonServiceGone:
 		return class{http.StatusServiceUnavailable, codes.Unavailable, HeldServiceGone, verbosityPerRequest}

@@ -71,11 +71,16 @@ const (
 	RefusedClient Refusal = "client_limit"
 	// RefusedMemory: there is no memory for one more.
 	RefusedMemory Refusal = "memory_limit"
+	// RefusedAddress: spec.proxy.allowedClients does not have the client's address.
+	RefusedAddress Refusal = "address_not_allowed"
+	// RefusedServing: the target is awake, and resolvers are not in the path of the
+	// Service.
+	RefusedServing Refusal = "serve_mode"
 )
 
 // Refusals returns every Refusal.
 func Refusals() []Refusal {
-	return []Refusal{RefusedProcess, RefusedService, RefusedClient, RefusedMemory}
+	return []Refusal{RefusedProcess, RefusedService, RefusedClient, RefusedMemory, RefusedAddress, RefusedServing}
 }
 
 // Metrics are the metrics of a resolver. They are safe for concurrent use.
@@ -120,7 +125,7 @@ func New(registerer prometheus.Registerer, process Process) (*Metrics, error) {
 
 		panics:      prometheus.NewCounter(prometheus.CounterOpts{Name: prefix + "panics_total", Help: "Panics while a connection was served. Each ended one connection."}),
 		localFaults: counter("local_faults_total", "Times that the resolver's own machine kept it from accepting or making a connection, by what was missing.", []string{"kind"}),
-		refused:     counter("connections_refused_total", "Connections of clients that were reset because a limit was reached, by which.", []string{"reason"}),
+		refused:     counter("connections_refused_total", "Connections of clients that were reset, or on the shared port requests that were answered so, because a limit was reached or they may not reach the service now, by which.", []string{"reason"}),
 		conflicts:   prometheus.NewGauge(prometheus.GaugeOpts{Name: prefix + "proxy_port_conflicts", Help: "Claims of ElastiServices on proxy ports that an earlier one has. Anything but 0 is a fault of the server, or an attack."}),
 	}
 	for _, kind := range localfault.Kinds() {

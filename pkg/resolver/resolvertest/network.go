@@ -122,6 +122,24 @@ func AwaitReset(t testing.TB, conn net.Conn) {
 	}
 }
 
+// DialReset connects to an address, and fails the test unless the connection is
+// reset: the reset may be faster than the client.
+func DialReset(t testing.TB, address string) {
+	t.Helper()
+	conn, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", address)
+	if errors.Is(err, syscall.ECONNRESET) {
+		return
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	if err := conn.SetDeadline(time.Now().Add(timeout)); err != nil {
+		t.Fatal(err)
+	}
+	AwaitReset(t, conn)
+}
+
 // FreePort returns a port that is not listened on.
 func FreePort(t testing.TB) int32 {
 	t.Helper()

@@ -40,9 +40,12 @@ func configOf(object *v1alpha1.ElastiService, rules *proberesponse.Rules) *servi
 		proxy = &v1alpha1.ProxySpec{}
 	}
 	config := &service.Config{
-		Mode:        object.Status.Mode,
-		Always:      proxy.Policy == v1alpha1.ProxyAlways,
-		HoldTimeout: time.Duration(ptr.Deref(proxy.HoldTimeoutSeconds, v1alpha1.DefaultHoldTimeoutSeconds)) * time.Second,
+		Mode:   object.Status.Mode,
+		Always: proxy.Policy == v1alpha1.ProxyAlways,
+		// The controller puts resolvers in the path after this, and before it says so.
+		FallingAsleep:  object.Status.SleepRequestedTime != nil,
+		AllowedClients: service.NewClients(proxy.AllowedClients),
+		HoldTimeout:    time.Duration(ptr.Deref(proxy.HoldTimeoutSeconds, v1alpha1.DefaultHoldTimeoutSeconds)) * time.Second,
 		Limits: hold.Limits{
 			MaxPending:           int(ptr.Deref(proxy.MaxPending, v1alpha1.DefaultMaxPending)),
 			MaxConcurrencyPerPod: int(ptr.Deref(proxy.MaxConcurrencyPerPod, v1alpha1.DefaultMaxConcurrencyPerPod)),
@@ -92,7 +95,7 @@ func portsOfService(object *v1alpha1.ElastiService) []service.Port {
 // draining is how the traffic of a service is treated that is not wanted any
 // more: clients are asked to reconnect, and end up where they should.
 func draining(config service.Config) *service.Config {
-	config.Mode, config.Always = v1alpha1.ModeServe, false
+	config.Mode, config.Always, config.FallingAsleep = v1alpha1.ModeServe, false, false
 	config.Activity = resolveractivity.Policy{}
 	return &config
 }

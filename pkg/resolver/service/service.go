@@ -43,6 +43,11 @@ type Config struct {
 	Mode v1alpha1.Mode
 	// Always is true when resolvers are to stay in the path (proxy.policy).
 	Always bool
+	// FallingAsleep is true while the target is being put to sleep: resolvers are
+	// about to be in the path.
+	FallingAsleep bool
+	// AllowedClients are those of proxy.
+	AllowedClients *Clients
 	// HoldTimeout is proxy.holdTimeoutSeconds.
 	HoldTimeout time.Duration
 	// Limits are those of proxy.
@@ -88,6 +93,9 @@ type Options struct {
 	Budget *memory.Budget
 	// Dialer connects to pods. Optional.
 	Dialer *dial.Dialer
+	// ServeGrace is for how long after resolvers left the path of the service new
+	// connections are still served. 0: for ever.
+	ServeGrace time.Duration
 	// Logger is the base of the log lines about the service.
 	Logger klog.Logger
 	// Finish is told of each request and connection of the service when it has
@@ -111,11 +119,14 @@ type Service struct {
 	traffic   *activity.Tracker
 	config    atomic.Pointer[Config]
 	leftSince atomic.Pointer[time.Time]
-	workers   []Worker
-	finish    func(*accesslog.Record)
-	closed    func()
-	logger    klog.Logger
-	keepAwake keepAwake
+	path      path
+	// serveGrace is Options.ServeGrace.
+	serveGrace time.Duration
+	workers    []Worker
+	finish     func(*accesslog.Record)
+	closed     func()
+	logger     klog.Logger
+	keepAwake  keepAwake
 }
 
 // New returns a Service. Close ends it.
@@ -130,6 +141,7 @@ func New(options Options) *Service {
 		finish:        options.Finish,
 		closed:        options.Closed,
 		traffic:       options.Traffic,
+		serveGrace:    options.ServeGrace,
 		logger:        options.Logger.WithValues("namespace", options.Namespace, "elastiservice", options.Name),
 	}
 	s.configure(options.Config)
@@ -190,6 +202,7 @@ func (s *Service) Apply(config *Config) {
 func (s *Service) configure(config *Config) {
 	s.config.Store(config)
 	s.traffic.Apply(config.Activity)
+	s.path.setMode(config)
 	switch {
 	case !s.Leaving():
 		s.leftSince.Store(nil)
@@ -202,6 +215,7 @@ func (s *Service) configure(config *Config) {
 // SetPods replaces what the EndpointSlices say about the pods.
 func (s *Service) SetPods(pods []endpoint.Description) {
 	s.queue.SetPods(pods)
+	s.path.setPods(pods)
 }
 
 // Close ends the wait of what is held, and returns when nothing runs for the

@@ -1,0 +1,146 @@
+/*
+Copyright The elasti-apiserver Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package resolver
+
+import (
+	"fmt"
+	"net/http"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti/v1alpha1"
+	"github.com/truefoundry/elasti-apiserver/pkg/resolver/resolvertest"
+)
+
+// TestClientsThatAreNotAllowedAreReset connects from an address that the service
+// does not allow, asleep and awake, and from one that it does.
+func TestClientsThatAreNotAllowedAreReset(t *testing.T) {
+	for _, protocol := range []string{"", "http", "tcp"} {
+		t.Run(protocol, func(t *testing.T) {
+			port := freePort(t)
+			es := elastiService("cart", port)
+			es.Status.ProxyPorts[0].AppProtocol = protocol
+			es.Spec.Proxy = &v1alpha1.ProxySpec{AllowedClients: []string{"192.0.2.0/24", "2001:db8::/32"}}
+			es.Generation = 1
+			c := newCluster(t, nil, es)
+			resolvertest.DialReset(t, fmt.Sprintf("127.0.0.1:%d", port))
+			c.apply(slice(es, true, pod(t)))
+			if _, _, err := fetch(port, "/"); err == nil {
+				t.Error("a client that is not allowed reaches the application")
+			}
+			if c.wakes.Load() != 0 {
+				t.Error("it woke the target")
+			}
+			if got := c.counter("elasti_resolver_connections_refused_total", "reason", "address_not_allowed"); got < 2 {
+				t.Errorf("%v connections are counted", got)
+			}
+			es.Spec.Proxy.AllowedClients = []string{"127.0.0.0/8"}
+			es.Generation++
+			c.update(es)
+			if protocol != "tcp" {
+				c.eventually(func() bool { status, _, _ := fetch(port, "/"); return status == http.StatusOK })
+			}
+		})
+	}
+}
+
+// update writes an ElastiService.
+func (c *cluster) update(es *v1alpha1.ElastiService) {
+	c.t.Helper()
+	if _, err := c.elasti.ElastiV1alpha1().ElastiServices(es.Namespace).Update(c.t.Context(), es, metav1.UpdateOptions{}); err != nil {
+		c.t.Fatal(err)
+	}
+}
+
+// askHost sends a request for a host to the shared port, over HTTP/1.1 or HTTP/2.
+func askHost(t *testing.T, version string, port int32, host string) *http.Response {
+	t.Helper()
+	transport := &http.Transport{DisableKeepAlives: true}
+	if version == "HTTP/2" {
+		transport.Protocols = new(http.Protocols)
+		transport.Protocols.SetUnencryptedHTTP2(true)
+	}
+	defer transport.CloseIdleConnections()
+	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, fmt.Sprintf("http://127.0.0.1:%d/", port), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	request.Host = host
+	response, err := (&http.Client{Transport: transport, Timeout: 20 * time.Second}).Do(request)
+	if err != nil {
+		t.Fatal(err)
+	}
+	response.Body.Close()
+	return response
+}
+
+// On the shared port the service is known only once the header fields are.
+func TestClientsThatAreNotAllowedGetAnAnswerOnTheSharedPort(t *testing.T) {
+	port := freePort(t)
+	open, closed := elastiService("open", port), elastiService("closed", port)
+	closed.Spec.Proxy = &v1alpha1.ProxySpec{AllowedClients: []string{"192.0.2.0/24"}}
+	c := newCluster(t, func(o *Options) { o.SharedPort, o.ClusterDomain = port, "cluster.local" }, open, closed)
+	address := resolvertest.ListenHTTP(t, func(http.ResponseWriter, *http.Request) {})
+	c.apply(slice(open, true, address))
+	c.apply(slice(closed, true, address))
+	for _, version := range []string{"HTTP/1.1", "HTTP/2"} {
+		c.eventually(func() bool { return askHost(t, version, port, "open.shop.svc").StatusCode == http.StatusOK })
+		if response := askHost(t, version, port, "closed.shop.svc"); response.StatusCode != http.StatusForbidden || response.Header.Get("X-Elasti-Answer") != "AddressNotAllowed" {
+			t.Errorf("%s: a client that is not allowed is answered %d %v", version, response.StatusCode, response.Header)
+		}
+	}
+}
+
+// TestProxyPortServesNobodyNewWhileTheTargetIsAwake connects past the grace period,
+// and has the target put to sleep while the connection waits.
+func TestProxyPortServesNobodyNewWhileTheTargetIsAwake(t *testing.T) {
+	port, shared := freePort(t), freePort(t)
+	es, other := elastiService("cart", port), elastiService("other", shared)
+	es.Status.Mode, other.Status.Mode = v1alpha1.ModeServe, v1alpha1.ModeServe
+	c := newCluster(t, func(o *Options) {
+		o.SharedPort, o.ClusterDomain, o.Drain.ServeGrace = shared, "cluster.local", time.Nanosecond
+	}, es, other)
+	address := resolvertest.ListenHTTP(t, func(http.ResponseWriter, *http.Request) {})
+	for _, s := range []*v1alpha1.ElastiService{es, other} {
+		c.apply(slice(s, true, address))
+	}
+	refused := func() float64 {
+		return c.counter("elasti_resolver_connections_refused_total", "reason", "serve_mode")
+	}
+	// Until the pods are known, clients are served.
+	c.eventually(func() bool { _, _, err := fetch(port, "/"); return err != nil })
+	c.eventually(func() bool {
+		return askHost(t, "HTTP/1.1", shared, "other.shop.svc").Header.Get("X-Elasti-Answer") == "Serving"
+	})
+	if refused() < 2 {
+		t.Errorf("%v connections are counted", refused())
+	}
+	before := refused()
+	answered := make(chan int, 1)
+	go func() { status, _, _ := fetch(port, "/"); answered <- status }()
+	c.eventually(func() bool { return c.metric("elasti_resolver_connections") == 1 })
+	es.Status.SleepRequestedTime = &metav1.Time{Time: time.Now()}
+	c.update(es)
+	if status := <-answered; status != http.StatusOK {
+		t.Errorf("a client that came before the resolver knew is answered %d", status)
+	}
+	if refused() != before {
+		t.Errorf("%v connections were refused meanwhile", refused()-before)
+	}
+}

@@ -1,0 +1,119 @@
+/*
+Copyright The elasti-apiserver Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package service
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti/v1alpha1"
+	"github.com/truefoundry/elasti-apiserver/pkg/resolver/endpoint"
+)
+
+// pathTimeout is how long a connection waits for resolvers to be in the path of
+// its service. The controller puts them there first, and whether they see that
+// before their clients do is up to two watches.
+const pathTimeout = 5 * time.Second
+
+// path says whether resolvers are in the path of a service's traffic, as far as a
+// resolver can see. It is safe for concurrent use.
+type path struct {
+	mu sync.Mutex
+	// mode and pods are the two signs: what the configuration says of the mode,
+	// and whether a pod is ready.
+	mode, pods bool
+	// left is when the last sign went that resolvers are in the path, or about to
+	// be. Zero while there is one.
+	left time.Time
+	// entered is closed when there is a sign again. Nil while nothing waits for it.
+	entered chan struct{}
+}
+
+// setMode records whether the configuration says that resolvers are in the path,
+// or about to be.
+func (p *path) setMode(config *Config) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.mode = config.Mode != v1alpha1.ModeServe || config.Always || config.FallingAsleep
+	p.update()
+}
+
+// setPods records what the EndpointSlices say. Without a ready pod, the controller
+// is about to put resolvers in the path, or has.
+func (p *path) setPods(pods []endpoint.Description) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.pods = slices.ContainsFunc(pods, func(pod endpoint.Description) bool { return pod.Ready && !pod.Terminating })
+	p.update()
+}
+
+// update must be called with mu held.
+func (p *path) update() {
+	if !p.mode && p.pods {
+		if p.left.IsZero() {
+			p.left = time.Now()
+		}
+		return
+	}
+	p.left = time.Time{}
+	if p.entered != nil {
+		close(p.entered)
+		p.entered = nil
+	}
+}
+
+// open reports whether new connections are served, also for a grace period after
+// resolvers left the path; 0 is for ever. When they are not, it returns what is
+// closed once they are.
+func (p *path) open(grace time.Duration) (entered <-chan struct{}, open bool) {
+	if grace <= 0 {
+		return nil, true
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.left.IsZero() || time.Since(p.left) < grace {
+		return nil, true
+	}
+	if p.entered == nil {
+		p.entered = make(chan struct{})
+	}
+	return p.entered, false
+}
+
+// AwaitPath returns when a new connection to the service may be served, and
+// reports whether it may: while resolvers are in the path of its traffic, or are
+// about to be, and for Options.ServeGrace after that. A connection that comes
+// at another time waits for a moment, because its client may know sooner than this
+// resolver that resolvers are in the path again; nothing may be read from it
+// before.
+func (s *Service) AwaitPath(ctx context.Context) bool {
+	entered, open := s.path.open(s.serveGrace)
+	if open {
+		return true
+	}
+	timer := time.NewTimer(pathTimeout)
+	defer timer.Stop()
+	select {
+	case <-entered:
+		return true
+	case <-timer.C:
+	case <-ctx.Done():
+	}
+	return false
+}

@@ -1,0 +1,115 @@
+/*
+Copyright The elasti-apiserver Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package service
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"k8s.io/klog/v2"
+
+	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti/v1alpha1"
+	"github.com/truefoundry/elasti-apiserver/pkg/resolver/endpoint"
+	"github.com/truefoundry/elasti-apiserver/pkg/resolver/memory"
+)
+
+const grace = time.Minute
+
+// awake returns a service in serve mode with a ready pod.
+func awake(t *testing.T, grace time.Duration) *Service {
+	t.Helper()
+	s := New(Options{
+		Namespace: "shop", Name: "cart", PublicService: "cart", Config: &Config{Mode: v1alpha1.ModeServe},
+		Budget: memory.NewBudget(memory.Limits{Process: 1 << 30}), Logger: klog.Background(), ServeGrace: grace,
+	})
+	s.SetPods([]endpoint.Description{{ID: "a", Ready: true}})
+	return s
+}
+
+// later returns when the wait has ended, or is certain to go on.
+func later(s *Service) <-chan bool {
+	result := make(chan bool, 1)
+	go func() { result <- s.AwaitPath(context.Background()) }()
+	synctest.Wait()
+	return result
+}
+
+func TestConnectionsAreServedForAWhileAfterResolversLeftThePath(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := awake(t, grace)
+		defer s.Close()
+		time.Sleep(grace - time.Second)
+		if !<-later(s) {
+			t.Error("a late client is refused")
+		}
+		time.Sleep(time.Second)
+		if <-later(s) {
+			t.Error("a client is served that no EndpointSlice led here")
+		}
+	})
+}
+
+// TestConnectionWaitsForAnySignThatResolversAreInThePath: whatever the controller
+// does next, it is preceded by one of these, or followed at once.
+func TestConnectionWaitsForAnySignThatResolversAreInThePath(t *testing.T) {
+	for name, sign := range map[string]func(*Service){
+		"mode proxy":            func(s *Service) { s.Apply(&Config{Mode: v1alpha1.ModeProxy}) },
+		"sleep was asked for":   func(s *Service) { s.Apply(&Config{Mode: v1alpha1.ModeServe, FallingAsleep: true}) },
+		"policy Always":         func(s *Service) { s.Apply(&Config{Mode: v1alpha1.ModeServe, Always: true}) },
+		"no pod":                func(s *Service) { s.SetPods(nil) },
+		"no ready pod":          func(s *Service) { s.SetPods([]endpoint.Description{{ID: "a"}}) },
+		"the last one is going": func(s *Service) { s.SetPods([]endpoint.Description{{ID: "a", Ready: true, Terminating: true}}) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := awake(t, grace)
+				defer s.Close()
+				time.Sleep(grace)
+				result := later(s)
+				select {
+				case served := <-result:
+					t.Fatalf("the client did not wait, and was served: %t", served)
+				default:
+				}
+				sign(s)
+				if !<-result {
+					t.Error("the client that waited is refused")
+				}
+				// The grace period begins anew.
+				s.Apply(&Config{Mode: v1alpha1.ModeServe})
+				s.SetPods([]endpoint.Description{{ID: "a", Ready: true}})
+				time.Sleep(grace - time.Second)
+				if !<-later(s) {
+					t.Error("a late client is refused")
+				}
+			})
+		})
+	}
+}
+
+func TestWithoutAGracePeriodConnectionsAreAlwaysServed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := awake(t, 0)
+		defer s.Close()
+		time.Sleep(1000 * time.Hour)
+		if !<-later(s) {
+			t.Error("a client is refused")
+		}
+	})
+}
