@@ -18,11 +18,13 @@ package properties
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 
 	autoscalingv1 "k8s.io/api/autoscaling/v1"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/util/retry"
@@ -43,7 +45,7 @@ func choose(random *rand.Rand) action {
 		weight int
 		action action
 	}{
-		{10, createElastiService}, {4, deleteElastiService}, {2, removeFinalizer},
+		{8, createElastiService}, {5, applyElastiServices}, {4, deleteElastiService}, {2, removeFinalizer},
 		{4, changeTarget}, {3, changeService}, {3, changePolicy},
 		{12, putToSleep}, {10, wake},
 		{6, scaleByHand}, {2, deleteDeployment}, {4, createDeployment},
@@ -87,6 +89,19 @@ func (w *world) targetOf(ctx context.Context, namespace, name string) (types.Nam
 func createElastiService(ctx context.Context, w *world, random *rand.Rand) (string, error) {
 	namespace, name := w.anyTenant(random).namespace, anyOf(random, serviceNames)
 	return fmt.Sprintf("create ElastiService %s/%s", namespace, name), w.createElastiService(ctx, namespace, name, targetOf[name])
+}
+
+// applyElastiServices makes all that a tenant may have, as what keeps them in a
+// repository does.
+func applyElastiServices(ctx context.Context, w *world, random *rand.Rand) (string, error) {
+	namespace := w.anyTenant(random).namespace
+	var errs []error
+	for _, name := range serviceNames {
+		if err := w.createElastiService(ctx, namespace, name, targetOf[name]); !apierrors.IsAlreadyExists(err) {
+			errs = append(errs, err)
+		}
+	}
+	return fmt.Sprintf("apply all ElastiServices of %s", namespace), errors.Join(errs...)
 }
 
 func deleteElastiService(ctx context.Context, w *world, random *rand.Rand) (string, error) {

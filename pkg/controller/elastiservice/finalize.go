@@ -87,12 +87,13 @@ func (c *Controller) finalize(ctx context.Context, p *pass) error {
 // ElastiService that does not exist, and its public Service.
 func (c *Controller) orphans(key types.NamespacedName) *pass {
 	endpointSlices := c.endpointSlices.in(key.Namespace)
+	ownServices := c.privateServicesOf(key)
 	p := &pass{
 		elastiService: &v1alpha1.ElastiService{ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name}},
 		state:         c.states.of(key),
 		observed: observed{
-			ownServices: c.privateServicesOf(key),
-			ownSlices:   indexed[*observedSlice](endpointSlices, byOwner, key),
+			ownServices: ownServices,
+			ownSlices:   append(indexed[*observedSlice](endpointSlices, byOwner, key), c.unownedSlices(key.Namespace, ownServices)...),
 		},
 	}
 	if len(p.ownSlices) == 0 {
@@ -108,6 +109,27 @@ func (c *Controller) orphans(key types.NamespacedName) *pass {
 		}
 	}
 	return p
+}
+
+// unownedSlices returns the resolver slices of the Services that private Services
+// belong to, when these slices do not say any more for which ElastiService they were
+// made: somebody has edited them.
+func (c *Controller) unownedSlices(namespace string, private []*corev1.Service) (found []*observedSlice) {
+	endpointSlices := c.endpointSlices.in(namespace)
+	if len(private) == 0 || endpointSlices == nil {
+		return nil
+	}
+	for _, object := range endpointSlices.List() {
+		slice := object.(*observedSlice)
+		if slice.Namespace != namespace || !slice.managed() || len(resources.OwnerOf(&slice.ObjectMeta)) > 0 {
+			continue
+		}
+		name := resources.PrivateServiceName(slice.service().Name)
+		if slices.ContainsFunc(private, func(service *corev1.Service) bool { return service.Name == name }) {
+			found = append(found, slice)
+		}
+	}
+	return found
 }
 
 func (c *Controller) knowsNothing() bool {

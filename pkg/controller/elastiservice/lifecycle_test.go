@@ -483,6 +483,46 @@ func TestTargetOfAnElastiServiceThatIsGoneIsWokenBeforeResolversLeave(t *testing
 	})
 }
 
+// A resolver slice that somebody has edited does not say any more whose it is. It
+// goes with the others all the same.
+func TestEditedResolverSliceOfAnElastiServiceThatIsGoneIsRemoved(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t)
+	c.create(cartElastiService())
+	staying := cartElastiService()
+	staying.Name, staying.UID, staying.Spec.Service = "staying", "staying-uid", "staying"
+	staying.Spec.ScaleTargetRef.Name = "staying"
+	c.create(staying)
+	stop := c.start()
+	c.eventuallyMode("cart", v1alpha1.ModeProxy)
+	stop()
+	edited := c.resolverSlices("cart")[0]
+	edited.Annotations[v1alpha1.AnnotationOwner] = "nobody"
+	if _, err := c.host.DiscoveryV1().EndpointSlices(shop).Update(t.Context(), &edited, metav1.UpdateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.elasti.ElastiV1alpha1().ElastiServices(shop).Delete(t.Context(), "cart", metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	c.start()
+	c.eventually(func() string {
+		if replicas := c.scaling.replicas(t, "cart"); replicas != 2 {
+			return fmt.Sprintf("2 replicas, there are %d", replicas)
+		}
+		return ""
+	})
+	if len(c.resolverSlices("cart")) == 0 {
+		t.Error("the resolvers left before an endpoint was ready")
+	}
+	c.setEndpoints(shop, "cart", "10.1.0.1")
+	c.eventually(func() string {
+		if found := c.resolverSlices("cart"); len(found) > 0 || len(c.serviceNames()) > 1 {
+			return fmt.Sprintf("the end of %v, %v", found, c.serviceNames())
+		}
+		return ""
+	})
+}
+
 // What makes a Service one that resolvers cannot stand in for takes their cover
 // away. The target is woken first, and what they hold is still forwarded.
 func TestServiceThatBecomesUnsupportedWakesTheTargetBeforeResolversLeave(t *testing.T) {
