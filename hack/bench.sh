@@ -31,7 +31,7 @@ if [[ ! ${1:-all} =~ ^(api|storm|scale10k)$ && $KUBECONFIG == "$root/_output/clu
 fi
 # The peers that the product is measured against, and the source of the load.
 missing=()
-for program in nginx haproxy wrk h2load:nghttp2-client; do
+for program in nginx haproxy wrk h2load:nghttp2-client nghttpx:nghttp2-proxy; do
   command -v "${program%%:*}" >/dev/null || missing+=("${program##*:}")
 done
 if ((${#missing[@]} > 0)); then

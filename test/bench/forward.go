@@ -53,10 +53,11 @@ const (
 	// are measured.
 	streams     = 4
 	streamBytes = 512 << 20
-	// httpPort, streamPort and http2Port are the ports of the Service, and
-	// applicationHTTP2Port is where the application speaks HTTP/2.
-	httpPort, streamPort, http2Port = 80, 81, 82
-	applicationHTTP2Port            = 8081
+	// httpPort, streamPort, http2Port and grpcPort are the ports of the Service, and
+	// applicationHTTP2Port and applicationGRPCPort are where the application speaks
+	// HTTP/2 and gRPC.
+	httpPort, streamPort, http2Port, grpcPort = 80, 81, 82, 83
+	applicationHTTP2Port, applicationGRPCPort = 8081, 8083
 	// proxiedName is the application's.
 	proxiedName = "proxied"
 	// checkTimeout bounds one request that finds out who answers.
@@ -88,14 +89,14 @@ func forward(ctx context.Context, b *bench) error {
 	if err := os.Chmod(directory, 0o755); err != nil {
 		return err
 	}
-	return errors.Join(b.forwardHTTP(ctx, proxied, directory), b.forwardBytes(ctx, proxied, directory))
+	return errors.Join(b.forwardHTTP(ctx, proxied, directory), b.forwardHTTP2(ctx, proxied, directory), b.forwardBytes(ctx, proxied, directory))
 }
 
 // proxied are the addresses of an application and of a resolver in front of it.
 type proxied struct {
-	// pod speaks HTTP/1.1, podHTTP2 HTTP/2 too.
-	pod, podHTTP2                               string
-	resolverHTTP, resolverStream, resolverHTTP2 string
+	// pod speaks HTTP/1.1, podHTTP2 HTTP/2 too, podGRPC nothing but gRPC.
+	pod, podHTTP2, podGRPC                                    string
+	resolverHTTP, resolverStream, resolverHTTP2, resolverGRPC string
 	// place is that of the resolver.
 	place place
 }
@@ -110,6 +111,7 @@ func (s *stage) proxiedApplication(ctx context.Context) (proxied, error) {
 			{Name: "http", Port: httpPort, TargetPort: intstr.FromString("http")},
 			{Name: "stream", Port: streamPort, TargetPort: intstr.FromString("http"), AppProtocol: ptr.To("tcp")},
 			{Name: "http2", Port: http2Port, TargetPort: intstr.FromInt32(applicationHTTP2Port)},
+			{Name: "grpc", Port: grpcPort, TargetPort: intstr.FromInt32(applicationGRPCPort)},
 		},
 		Spec: func(spec *v1alpha1.ElastiServiceSpec) { spec.Proxy = &v1alpha1.ProxySpec{Policy: v1alpha1.ProxyAlways} },
 	})
@@ -138,6 +140,7 @@ func (s *stage) proxiedApplication(ctx context.Context) (proxied, error) {
 	addresses := proxied{
 		pod:      pods[0].Status.PodIP + ":8080",
 		podHTTP2: fmt.Sprintf("%s:%d", pods[0].Status.PodIP, applicationHTTP2Port),
+		podGRPC:  fmt.Sprintf("%s:%d", pods[0].Status.PodIP, applicationGRPCPort),
 	}
 	if addresses.place, err = placeOf(processes[0], resolvers[0].Status.PodIP); err != nil {
 		return proxied{}, err
@@ -151,6 +154,8 @@ func (s *stage) proxiedApplication(ctx context.Context) (proxied, error) {
 			addresses.resolverStream = address
 		case http2Port:
 			addresses.resolverHTTP2 = address
+		case grpcPort:
+			addresses.resolverGRPC = address
 		}
 	}
 	return addresses, nil
@@ -382,16 +387,28 @@ func loadHTTP1(ctx context.Context, address string, connections int) (loadResult
 
 // loadHTTP2 runs h2load, from Debian's package nghttp2-client.
 func loadHTTP2(ctx context.Context, address string, connections int) (loadResult, error) {
-	output, err := runLoad(ctx, "h2load", "--threads=1", fmt.Sprint("--clients=", connections), fmt.Sprint("--max-concurrent-streams=", http2Requests),
+	return h2load(ctx, "--threads=1", fmt.Sprint("--clients=", connections), fmt.Sprint("--max-concurrent-streams=", http2Requests),
 		fmt.Sprint("--duration=", forwardSeconds), "http://"+address+"/")
+}
+
+func h2load(ctx context.Context, arguments ...string) (loadResult, error) {
+	output, err := runLoad(ctx, "h2load", arguments...)
 	if err != nil {
 		return loadResult{}, err
 	}
-	outcome := h2loadOutcome.FindStringSubmatch(output)
-	if outcome == nil || outcome[1] == "0" || outcome[2] != "0" || outcome[3] != "0" || outcome[4] != "0" {
-		return loadResult{}, fmt.Errorf("h2load: not all requests succeeded: %s", output)
+	if err := h2loadSucceeded(output); err != nil {
+		return loadResult{}, err
 	}
 	return parseLoad(output, h2loadRate, h2loadMost, "all requests within")
+}
+
+// h2loadSucceeded returns an error unless all requests succeeded.
+func h2loadSucceeded(output string) error {
+	outcome := h2loadOutcome.FindStringSubmatch(output)
+	if outcome == nil || outcome[1] == "0" || outcome[2] != "0" || outcome[3] != "0" || outcome[4] != "0" {
+		return fmt.Errorf("h2load: not all requests succeeded: %s", output)
+	}
+	return nil
 }
 
 // runLoad runs a source of load that may open many connections.

@@ -57,3 +57,28 @@ func TestOutputOfSourcesOfLoad(t *testing.T) {
 		t.Error("nothing was measured, and there is no error")
 	}
 }
+
+func TestTrafficOfOneStream(t *testing.T) {
+	for output, want := range map[string]float64{
+		h2loadOutput: 240.65 / (1 << 10),
+		"finished in 1.04s, 0.96 req/s, 984.60MB/s": 984.6,
+		"finished in 1.04s, 0.96 req/s, 1.50GB/s":   1536,
+		"finished in 1.04s, 0.96 req/s, 524288B/s":  0.5,
+	} {
+		if got, err := parseTraffic(output); err != nil || got != want {
+			t.Errorf("%q are %v MiB/s (%v), want %v", output, got, err, want)
+		}
+	}
+	if _, err := parseTraffic("nothing"); err == nil {
+		t.Error("nothing was measured, and there is no error")
+	}
+}
+
+func TestAnonymousMemory(t *testing.T) {
+	if got, err := anonymousKiB("VmRSS:\t  123456 kB\nRssAnon:\t   98765 kB\nRssFile:\t 1 kB\n"); err != nil || got != 98765 {
+		t.Errorf("got %d, %v", got, err)
+	}
+	if _, err := anonymousKiB("VmRSS:\t  123456 kB\n"); err == nil {
+		t.Error("there is none, and no error")
+	}
+}

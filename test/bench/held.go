@@ -139,6 +139,12 @@ func countAnswered(connections []net.Conn) int {
 // resolverMemory waits until the resident memory of the resolvers does not
 // change any more and returns it, in bytes.
 func (b *bench) resolverMemory(ctx context.Context) (int64, error) {
+	return b.settledMemory(ctx, residentMemory)
+}
+
+// settledMemory waits until the memory of the resolvers, as of reads it, does not
+// change any more and returns it, in bytes.
+func (b *bench) settledMemory(ctx context.Context, of func(processes []int) (int64, error)) (int64, error) {
 	processes, err := b.resolverProcesses(ctx)
 	if err != nil {
 		return 0, err
@@ -146,7 +152,7 @@ func (b *bench) resolverMemory(ctx context.Context) (int64, error) {
 	var last int64
 	same := 0
 	err = wait.PollUntilContextCancel(ctx, memoryPollInterval, true, func(context.Context) (bool, error) {
-		now, err := residentMemory(processes)
+		now, err := of(processes)
 		if err != nil {
 			return false, err
 		}
