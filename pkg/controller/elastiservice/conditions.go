@@ -121,9 +121,20 @@ func computeConflictCondition(service string, owningElastiService *v1alpha1.Elas
 	return conditionTrue(v1alpha1.ReasonServiceTaken, "ElastiService %q is older and names Service %q too: delete one of the two", owningElastiService.Name, service)
 }
 
+// readyFacts are what Ready follows from.
+type readyFacts struct {
+	service, target, resolver, conflict condition
+	// availability is nil while there is no target.
+	availability *condition
+	// observed is the public Service, or nil.
+	observed *corev1.Service
+	// problems are those of the objects that had to be written.
+	problems []condition
+}
+
 // computeReadyCondition computes Ready: the first problem is the one that is reported.
-// problems are those of the objects that had to be written.
-func computeReadyCondition(service, target, resolver, conflict condition, observed *corev1.Service, problems []condition) condition {
+func computeReadyCondition(facts readyFacts) condition {
+	service, target, resolver, conflict := facts.service, facts.target, facts.resolver, facts.conflict
 	switch {
 	case conflict.status == metav1.ConditionTrue:
 		return conditionFalse(conflict.reason, "%s", conflict.message)
@@ -131,8 +142,8 @@ func computeReadyCondition(service, target, resolver, conflict condition, observ
 		return conditionFalse(v1alpha1.ReasonServiceNotFound, "%s", service.message)
 	case service.reason == v1alpha1.ReasonServiceNotSupported:
 		return conditionFalse(service.reason, "%s", service.message)
-	case len(problems) > 0:
-		return problems[0]
+	case len(facts.problems) > 0:
+		return facts.problems[0]
 	case target.status != metav1.ConditionTrue:
 		reason := target.reason
 		if reason == v1alpha1.ReasonNotFound {
@@ -141,8 +152,10 @@ func computeReadyCondition(service, target, resolver, conflict condition, observ
 		return condition{target.status, reason, target.message}
 	case resolver.status != metav1.ConditionTrue:
 		return condition{resolver.status, resolver.reason, resolver.message}
+	case facts.availability != nil && v1alpha1.IsTargetProblem(facts.availability.reason):
+		return *facts.availability
 	default:
-		return conditionTrue(v1alpha1.ReasonReady, "Service %q is covered", observed.Name)
+		return conditionTrue(v1alpha1.ReasonReady, "Service %q is covered", facts.observed.Name)
 	}
 }
 

@@ -31,6 +31,7 @@ import (
 	"github.com/truefoundry/elasti-apiserver/pkg/controller/informers"
 	"github.com/truefoundry/elasti-apiserver/pkg/controller/proxyports"
 	"github.com/truefoundry/elasti-apiserver/pkg/controller/resolvers"
+	"github.com/truefoundry/elasti-apiserver/pkg/controller/startup"
 	"github.com/truefoundry/elasti-apiserver/pkg/controller/statuswriter"
 	"github.com/truefoundry/elasti-apiserver/pkg/controller/target"
 	"github.com/truefoundry/elasti-apiserver/pkg/generated/clientset/versioned"
@@ -66,6 +67,7 @@ type Controller struct {
 	// outageWakes paces the wakes of an outage of the resolvers.
 	outageWakes *rate.Limiter
 	statuses    *statuswriter.Writer
+	inspector   *startup.Inspector
 
 	// Set by Run before anything else runs.
 
@@ -95,6 +97,7 @@ func New(options Options) (*Controller, error) {
 
 		outageWakes: rate.NewLimiter(rate.Limit(options.WakeRate), max(1, int(options.WakeRate))),
 	}
+	c.inspector = startup.NewInspector(startup.Options{Host: options.Host, Scales: options.Scaling, Enqueue: c.enqueue, Clock: options.Clock})
 	c.statuses = statuswriter.New(statuswriter.Options{
 		Statuses: options.Statuses,
 		Clock:    options.Clock,
@@ -144,6 +147,7 @@ func (c *Controller) Run(ctx context.Context) error {
 		running.Go(func() { c.leaveNamespaces(ctx) })
 	}
 	running.Go(func() { c.statuses.Run(ctx, c.options.Workers) })
+	running.Go(func() { c.inspector.Run(ctx) })
 	started := c.clock.Now()
 	for _, handle := range handles {
 		select {

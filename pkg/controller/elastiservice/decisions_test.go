@@ -181,24 +181,28 @@ func TestReadyConditionReportsTheFirstProblem(t *testing.T) {
 	service := cartService()
 	service.Spec.Ports = service.Spec.Ports[:2]
 	found, resolver, free := conditionTrue(v1alpha1.ReasonFound, "found"), conditionTrue(v1alpha1.ReasonResolverReady, "ready"), conditionFalse(v1alpha1.ReasonNoConflict, "free")
+	starting, stuck := conditionFalse(v1alpha1.ReasonStarting, "x"), conditionFalse(v1alpha1.ReasonUnschedulable, "x")
 	for _, test := range []struct {
 		name                                string
 		service, target, resolver, conflict condition
+		availability                        *condition
 		problems                            []condition
 		status                              metav1.ConditionStatus
 		reason                              string
 	}{
-		{"all well", found, found, resolver, free, nil, metav1.ConditionTrue, v1alpha1.ReasonReady},
-		{"conflict", conditionFalse(v1alpha1.ReasonNotFound, "x"), found, resolver, conditionTrue(v1alpha1.ReasonServiceTaken, "x"), nil, metav1.ConditionFalse, v1alpha1.ReasonServiceTaken},
-		{"no Service", conditionFalse(v1alpha1.ReasonNotFound, "x"), conditionFalse(v1alpha1.ReasonNotFound, "x"), resolver, free, nil, metav1.ConditionFalse, "ServiceNotFound"},
-		{"Service not supported", conditionTrue(v1alpha1.ReasonServiceNotSupported, "x"), found, resolver, free, nil, metav1.ConditionFalse, v1alpha1.ReasonServiceNotSupported},
-		{"no proxy port", found, found, resolver, free, []condition{conditionFalse(v1alpha1.ReasonProxyPortsExhausted, "x")}, metav1.ConditionFalse, v1alpha1.ReasonProxyPortsExhausted},
-		{"no target", found, conditionFalse(v1alpha1.ReasonNotFound, "x"), resolver, free, nil, metav1.ConditionFalse, "TargetNotFound"},
-		{"target unknown", found, conditionUnknown(v1alpha1.ReasonTargetUnknown, "x"), resolver, free, nil, metav1.ConditionUnknown, v1alpha1.ReasonTargetUnknown},
-		{"no resolver", found, found, conditionFalse(v1alpha1.ReasonNoReadyResolver, "x"), free, nil, metav1.ConditionFalse, v1alpha1.ReasonNoReadyResolver},
+		{"all well", found, found, resolver, free, &starting, nil, metav1.ConditionTrue, v1alpha1.ReasonReady},
+		{"conflict", conditionFalse(v1alpha1.ReasonNotFound, "x"), found, resolver, conditionTrue(v1alpha1.ReasonServiceTaken, "x"), nil, nil, metav1.ConditionFalse, v1alpha1.ReasonServiceTaken},
+		{"no Service", conditionFalse(v1alpha1.ReasonNotFound, "x"), conditionFalse(v1alpha1.ReasonNotFound, "x"), resolver, free, nil, nil, metav1.ConditionFalse, "ServiceNotFound"},
+		{"Service not supported", conditionTrue(v1alpha1.ReasonServiceNotSupported, "x"), found, resolver, free, nil, nil, metav1.ConditionFalse, v1alpha1.ReasonServiceNotSupported},
+		{"no proxy port", found, found, resolver, free, nil, []condition{conditionFalse(v1alpha1.ReasonProxyPortsExhausted, "x")}, metav1.ConditionFalse, v1alpha1.ReasonProxyPortsExhausted},
+		{"no target", found, conditionFalse(v1alpha1.ReasonNotFound, "x"), resolver, free, nil, nil, metav1.ConditionFalse, "TargetNotFound"},
+		{"target unknown", found, conditionUnknown(v1alpha1.ReasonTargetUnknown, "x"), resolver, free, nil, nil, metav1.ConditionUnknown, v1alpha1.ReasonTargetUnknown},
+		{"no resolver", found, found, conditionFalse(v1alpha1.ReasonNoReadyResolver, "x"), free, nil, nil, metav1.ConditionFalse, v1alpha1.ReasonNoReadyResolver},
+		{"target does not start", found, found, resolver, free, &stuck, nil, metav1.ConditionFalse, v1alpha1.ReasonUnschedulable},
+		{"no resolver either", found, found, conditionFalse(v1alpha1.ReasonNoReadyResolver, "x"), free, &stuck, nil, metav1.ConditionFalse, v1alpha1.ReasonNoReadyResolver},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			got := computeReadyCondition(test.service, test.target, test.resolver, test.conflict, service, test.problems)
+			got := computeReadyCondition(readyFacts{test.service, test.target, test.resolver, test.conflict, test.availability, service, test.problems})
 			if got.status != test.status || got.reason != test.reason {
 				t.Errorf("got %+v", got)
 			}

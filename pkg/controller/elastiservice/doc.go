@@ -28,7 +28,7 @@ limitations under the License.
 //  2. observe: reads the caches, and records the scale of the target.
 //  3. removal: takes the resolvers out of the path of a Service that they cannot
 //     stand in for any more, after waking its target. The next phases but the last
-//     three have nothing to do then.
+//     four have nothing to do then.
 //  4. ports: assigns a proxy port to each TCP port of the public Service, each
 //     claimed in the storage.
 //  5. private Service: restores the targets that are not named any more, then
@@ -45,7 +45,9 @@ limitations under the License.
 //  11. missing resolvers: wakes a sleeping target when there are no resolvers.
 //  12. autoscaler: resumes an autoscaler whose target is awake, and keeps it from
 //     scaling to zero for as long as the target is to be awake.
-//  13. status: has the status written that says what was observed and done.
+//  13. availability: finds out whether a pod of the target is ready, and what keeps
+//     the target from starting.
+//  14. status: has the status written that says what was observed and done.
 //
 // A phase that fails records the error, and the next ones run all the same, unless
 // what they build on is missing.
@@ -80,6 +82,7 @@ limitations under the License.
 //   - autoscaler.go: pausing and resuming, autoscaler
 //   - outage.go: missing resolvers
 //   - resolvers.go: the check of the resolvers
+//   - availability.go: availability
 //   - status.go, conditions.go, compatibility.go: status
 //
 // Beside the loop:

@@ -53,6 +53,7 @@ func (c *Controller) phases() []phase {
 		{"leftovers", c.reconcileLeftovers},
 		{"missing resolvers", c.reconcileMissingResolvers},
 		{"autoscaler", c.reconcileAutoscaler},
+		{"availability", c.reconcileAvailability},
 		{"status", c.reconcileStatus},
 	}
 }
@@ -73,6 +74,8 @@ type pass struct {
 	scaleDown  scaleDownStep
 	wantedMode v1alpha1.Mode
 	why        string
+	// availability is set by the phase availability. Nil while there is no target.
+	availability *condition
 	// allListening is set by the phase slices: every ready resolver that is to be
 	// in the path listens.
 	allListening bool

@@ -64,6 +64,8 @@ type state struct {
 	// scaledToZeroAt is when a scale-down scaled the target to zero, until the
 	// watch shows that.
 	scaledToZeroAt time.Time
+	// startingSince is since when the target is to have pods and none is ready.
+	startingSince time.Time
 	// turn is when the target may be woken because no resolver is ready. Nil when it
 	// is not to be.
 	turn *rate.Reservation
@@ -233,6 +235,18 @@ func (s *state) recordScaledToZero(now time.Time) { s.scaledToZeroAt = now }
 // scaledToZero reports whether a scale-down scaled the target to zero and the
 // watch does not show that yet.
 func (s *state) scaledToZero() bool { return !s.scaledToZeroAt.IsZero() }
+
+// recordStart records that the target is to have pods and none is ready, which may
+// have been so before the first observation. It returns since when it is so.
+func (s *state) recordStart(observed time.Time) time.Time {
+	if s.startingSince.IsZero() {
+		s.startingSince = observed
+	}
+	return s.startingSince
+}
+
+// endStart records that a pod of the target is ready, or that it is to have none.
+func (s *state) endStart() { s.startingSince = time.Time{} }
 
 // wakeTurn returns how long until the target has its turn among those that pacer
 // spreads.

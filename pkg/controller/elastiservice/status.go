@@ -71,11 +71,16 @@ func (c *Controller) setConditions(p *pass, status *v1alpha1.ElastiServiceStatus
 			LastTransitionTime: now,
 		})
 	}
-	set(v1alpha1.ConditionReady, computeReadyCondition(service, found, resolver, conflict, p.service, p.result.problems))
+	set(v1alpha1.ConditionReady, computeReadyCondition(readyFacts{service, found, resolver, conflict, p.availability, p.service, p.result.problems}))
 	set(v1alpha1.ConditionServiceFound, service)
 	set(v1alpha1.ConditionTargetFound, found)
 	set(v1alpha1.ConditionResolverAvailable, resolver)
 	set(v1alpha1.ConditionConflict, conflict)
+	if p.availability == nil {
+		meta.RemoveStatusCondition(&status.Conditions, v1alpha1.ConditionTargetAvailable)
+	} else {
+		set(v1alpha1.ConditionTargetAvailable, *p.availability)
+	}
 	setCompatibility(p, status, now)
 	autoscaler := computeAutoscalerFoundCondition(spec.Autoscaler, spec.ScaleTargetRef, p.autoscaler, findCondition(p.elastiService, v1alpha1.ConditionAutoscalerFound))
 	if autoscaler == nil {
@@ -96,10 +101,7 @@ func reportTarget(p *pass, status *v1alpha1.ElastiServiceStatus, now metav1.Time
 	status.ReadinessProbes = nil
 	if scale := p.target.Scale; scale != nil {
 		status.ReadinessProbes = p.target.Object.Probes
-		replicas, ready = scale.Wanted, scale.Ready
-		if ready < 0 {
-			ready = int32(p.readyPods)
-		}
+		replicas, ready = scale.Wanted, p.readyReplicas()
 		switch {
 		case replicas > 0 && status.Replicas == 0 && wasFound:
 			status.LastScaledUpTime = &now
@@ -116,15 +118,16 @@ func reportTarget(p *pass, status *v1alpha1.ElastiServiceStatus, now metav1.Time
 // wroteStatus records Events about what changed with a status that was written.
 func (c *Controller) wroteStatus(before *v1alpha1.ElastiService, status *v1alpha1.ElastiServiceStatus) {
 	c.reportProblem(before, status)
+	c.reportAvailability(before, status)
 	c.reportAutoscaler(before, meta.FindStatusCondition(status.Conditions, v1alpha1.ConditionAutoscalerFound))
 }
 
 // reportProblem records an Event when Ready starts to be false, or is false
-// for another reason.
+// for another reason. reportAvailability reports what keeps a target from starting.
 func (c *Controller) reportProblem(elastiService *v1alpha1.ElastiService, status *v1alpha1.ElastiServiceStatus) {
 	before := findCondition(elastiService, v1alpha1.ConditionReady)
 	after := meta.FindStatusCondition(status.Conditions, v1alpha1.ConditionReady)
-	if after == nil || after.Status != metav1.ConditionFalse || (before != nil && before.Status == after.Status && before.Reason == after.Reason) {
+	if after == nil || after.Status != metav1.ConditionFalse || v1alpha1.IsTargetProblem(after.Reason) || (before != nil && before.Status == after.Status && before.Reason == after.Reason) {
 		return
 	}
 	c.event(elastiService, corev1.EventTypeWarning, after.Reason, actionReconcile, "%s", after.Message)

@@ -209,6 +209,7 @@ func (c *Controller) uncoverUnsupported(ctx context.Context, p *pass) (bool, err
 func (c *Controller) deleted(ctx context.Context, key types.NamespacedName) error {
 	c.targets.Forget(key)
 	c.autoscalers.Forget(key)
+	c.inspector.Forget(key)
 	c.statuses.Forget(key)
 	c.metrics.forget(key)
 	p := c.orphans(key)

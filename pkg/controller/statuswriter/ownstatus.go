@@ -29,6 +29,7 @@ var ownConditions = []string{
 	v1alpha1.ConditionReady,
 	v1alpha1.ConditionServiceFound,
 	v1alpha1.ConditionTargetFound,
+	v1alpha1.ConditionTargetAvailable,
 	v1alpha1.ConditionResolverAvailable,
 	v1alpha1.ConditionConflict,
 	v1alpha1.ConditionAutoscalerFound,

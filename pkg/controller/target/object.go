@@ -29,6 +29,7 @@ import (
 	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti/v1alpha1"
 	"github.com/truefoundry/elasti-apiserver/pkg/compatibility"
 	"github.com/truefoundry/elasti-apiserver/pkg/controller/informers"
+	"github.com/truefoundry/elasti-apiserver/pkg/controller/startup"
 )
 
 // kindsWithReplicas are the kinds whose spec.replicas is what their scale asks
@@ -56,6 +57,8 @@ type Object struct {
 	ScaledBy string
 	// Traits are what findings about it depend on, or nil when it cannot be read.
 	Traits *compatibility.TargetTraits
+	// Refusal is why its pods are not created, as its conditions report it, or nil.
+	Refusal *startup.Problem
 	// Requests is what one of its pods requests. Zero when that is not known.
 	Requests PodRequests
 }
@@ -95,6 +98,7 @@ func keepTarget(resource schema.GroupResource) func(any) (any, error) {
 			ResourceVersion: target.GetResourceVersion(),
 		}}
 		kept.ScaledBy = scaledBy(target)
+		kept.Refusal = startup.OfConditions(target)
 		var pod *corev1.PodSpec
 		if kindsWithReplicas[resource] {
 			kept.Scale = &Scale{

@@ -1,0 +1,44 @@
+/*
+Copyright The elasti-apiserver Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package startup
+
+import (
+	"slices"
+	"strconv"
+	"testing"
+
+	"k8s.io/apimachinery/pkg/types"
+)
+
+func TestANamespaceWithManyTargetsDelaysItsOwn(t *testing.T) {
+	q := newFairQueue()
+	for i := range 100 {
+		q.Push(types.NamespacedName{Namespace: "crowd", Name: strconv.Itoa(i)})
+	}
+	q.Push(types.NamespacedName{Namespace: "shop", Name: "cart"})
+	q.Push(types.NamespacedName{Namespace: "bank", Name: "till"})
+	var order []string
+	for q.Len() > 0 {
+		order = append(order, q.Pop().String())
+	}
+	if want := []string{"crowd/0", "shop/cart", "bank/till", "crowd/1", "crowd/2"}; !slices.Equal(order[:5], want) || len(order) != 102 {
+		t.Errorf("%d keys, the first are %v, want %v", len(order), order[:5], want)
+	}
+	if len(q.waiting) > 0 || q.turns.Len() > 0 {
+		t.Errorf("%d namespaces are left, %d turns", len(q.waiting), q.turns.Len())
+	}
+}

@@ -1,0 +1,315 @@
+/*
+Copyright The elasti-apiserver Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package startup
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	autoscalingv1 "k8s.io/api/autoscaling/v1"
+	corev1 "k8s.io/api/core/v1"
+	eventsv1 "k8s.io/api/events/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes/fake"
+	clienttesting "k8s.io/client-go/testing"
+	"k8s.io/utils/clock"
+
+	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti/v1alpha1"
+	"github.com/truefoundry/elasti-apiserver/pkg/scaling"
+)
+
+var cart = types.NamespacedName{Namespace: "shop", Name: "cart"}
+
+// world is an Inspector that runs, and what it inspects. Its time is that of a
+// synctest bubble.
+type world struct {
+	*Inspector
+	host *fake.Clientset
+	// selector is that of the scale.
+	selector string
+	// failing is the error of requests for pods.
+	failing error
+	// lists are the requests for pods, enqueued what was reported as changed.
+	lists    []clienttesting.ListActionImpl
+	enqueued []types.NamespacedName
+}
+
+func (w *world) Get(context.Context, scaling.Target) (*autoscalingv1.Scale, error) {
+	return &autoscalingv1.Scale{Status: autoscalingv1.ScaleStatus{Selector: w.selector}}, nil
+}
+
+// inBubble runs a test with a world.
+func inBubble(t *testing.T, test func(t *testing.T, w *world)) {
+	synctest.Test(t, func(t *testing.T) {
+		w := &world{host: fake.NewClientset(), selector: "app=cart"}
+		w.host.PrependReactor("list", "pods", func(action clienttesting.Action) (bool, runtime.Object, error) {
+			w.lists = append(w.lists, action.(clienttesting.ListActionImpl))
+			return w.failing != nil, nil, w.failing
+		})
+		w.Inspector = NewInspector(Options{Host: w.host, Scales: w, Clock: clock.RealClock{}, Enqueue: func(key types.NamespacedName) { w.enqueued = append(w.enqueued, key) }})
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan struct{})
+		go func() {
+			w.Run(ctx)
+			close(ended)
+		}()
+		test(t, w)
+		cancel()
+		<-ended
+	})
+}
+
+// after lets time pass, and waits until what it leads to is done.
+func after(period time.Duration) {
+	time.Sleep(period)
+	synctest.Wait()
+}
+
+func (w *world) add(t *testing.T, pod corev1.Pod) {
+	t.Helper()
+	pod.ObjectMeta = metav1.ObjectMeta{Namespace: "shop", Name: "cart-0", UID: "pod", Labels: map[string]string{"app": "cart"}, CreationTimestamp: metav1.Now()}
+	if err := w.host.Tracker().Add(&pod); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func (w *world) report(t *testing.T, name, reason, note string) {
+	t.Helper()
+	event := &eventsv1.Event{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: name}, Reason: reason, Note: note, DeprecatedLastTimestamp: metav1.Now()}
+	if err := w.host.Tracker().Add(event); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func startOfCart() Start {
+	return Start{Target: scaling.Target{Namespace: "shop", Kind: "StatefulSet", Name: "cart"}, UID: "target", Since: time.Now()}
+}
+
+func TestAProblemIsKnownWithinTenSecondsOfTheWake(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		start := startOfCart()
+		w.Observe(cart, start)
+		after(grace - time.Millisecond)
+		if len(w.lists) > 0 {
+			t.Error("pods were looked at although most targets have started by then")
+		}
+		after(2 * time.Second)
+		// The kubelet finds out late that there is no such image.
+		w.add(t, podWith(waiting("ErrImagePull", "not found")))
+		after(4 * time.Second)
+		problem, inspected := w.Observe(cart, start)
+		if !inspected || problem == nil || problem.Reason != v1alpha1.ReasonImageNotPulled || len(w.enqueued) == 0 {
+			t.Errorf("got %+v, %t; enqueued %v", problem, inspected, w.enqueued)
+		}
+		known := len(w.enqueued)
+		after(time.Minute)
+		if len(w.enqueued) > known {
+			t.Error("what is known already was reported again")
+		}
+	})
+}
+
+func TestInspectionsAreBounded(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		w.Observe(cart, startOfCart())
+		after(time.Hour)
+		// The pauses grow to half a minute.
+		if got := len(w.lists); got < 100 || got > 140 {
+			t.Errorf("%d inspections in an hour", got)
+		}
+		if options := w.lists[0].ListOptions; options.Limit == 0 || options.ResourceVersion != "" || options.LabelSelector != "app=cart" {
+			t.Errorf("the request is %+v", options)
+		}
+		w.Forget(cart)
+		inspections := len(w.lists)
+		after(time.Hour)
+		if len(w.lists) > inspections {
+			t.Error("a target was inspected that has started")
+		}
+	})
+}
+
+func TestManyStartsAreInspectedAtARate(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		for i := range 1000 {
+			w.Observe(types.NamespacedName{Namespace: "shop", Name: time.Duration(i).String()}, startOfCart())
+		}
+		after(grace + 10*time.Second)
+		if got := len(w.lists); got > 11*inspectionsPerSecond {
+			t.Errorf("%d inspections in 10 s", got)
+		}
+	})
+}
+
+func TestEventsTellWhatThePodsDoNot(t *testing.T) {
+	for name, test := range map[string]struct {
+		pod    *corev1.Pod
+		event  string
+		reason string
+	}{
+		"a volume":                      {new(podWith(waiting("ContainerCreating", ""))), "FailedMount", v1alpha1.ReasonVolumeNotMounted},
+		"a pod that is not created":     {nil, "FailedCreate", v1alpha1.ReasonPodsNotCreated},
+		"the network":                   {new(podWith(waiting("ContainerCreating", ""))), "FailedCreatePodSandBox", v1alpha1.ReasonPodNotStarted},
+		"a container that runs already": {new(podWith(running())), "FailedMount", ""},
+		"an Event of something else":    {new(podWith(waiting("ContainerCreating", ""))), "Pulling", ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, w *world) {
+				start := startOfCart()
+				w.Observe(cart, start)
+				if test.pod != nil {
+					w.add(t, *test.pod)
+				}
+				w.report(t, "first", test.event, "in its words")
+				after(10 * time.Second)
+				problem, _ := w.Observe(cart, start)
+				if (problem == nil) != (test.reason == "") || problem != nil && *problem != (Problem{test.reason, "in its words"}) {
+					t.Errorf("got %+v", problem)
+				}
+			})
+		})
+	}
+}
+
+func TestOldEventsSayNothing(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		w.report(t, "before", "FailedCreate", "at the last wake")
+		after(time.Minute)
+		start := startOfCart()
+		w.Observe(cart, start)
+		after(10 * time.Second)
+		if problem, _ := w.Observe(cart, start); problem != nil {
+			t.Errorf("got %+v", problem)
+		}
+	})
+}
+
+func TestASuccessFollowsAFailure(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		start := startOfCart()
+		w.Observe(cart, start)
+		w.add(t, podWith(waiting("ContainerCreating", "")))
+		w.report(t, "a", "FailedMount", "not yet")
+		after(5 * time.Second)
+		w.report(t, "b", "Pulling", "pulling the image")
+		after(10 * time.Second)
+		if problem, _ := w.Observe(cart, start); problem != nil {
+			t.Errorf("got %+v while the image is pulled", problem)
+		}
+	})
+}
+
+func TestSilenceIsAProblemInTheEnd(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		start := startOfCart()
+		w.Observe(cart, start)
+		after(noPodsAfter - time.Second)
+		if problem, _ := w.Observe(cart, start); problem != nil {
+			t.Errorf("got %+v", problem)
+		}
+		after(maxPause)
+		if problem, _ := w.Observe(cart, start); problem == nil || problem.Reason != v1alpha1.ReasonPodsNotCreated {
+			t.Errorf("without pods: got %+v", problem)
+		}
+		pod := podWith(running())
+		pod.Status.Conditions = append(pod.Status.Conditions, corev1.PodCondition{Type: corev1.PodReady, Status: corev1.ConditionFalse, Message: "containers with unready status: [app]"})
+		w.add(t, pod)
+		after(maxPause)
+		if problem, _ := w.Observe(cart, start); problem != nil {
+			t.Errorf("the pod starts: got %+v", problem)
+		}
+		after(notReadyAfter)
+		want := Problem{v1alpha1.ReasonPodNotReady, "no pod has become ready in time: containers with unready status: [app]"}
+		if problem, _ := w.Observe(cart, start); problem == nil || *problem != want {
+			t.Errorf("got %+v, want %+v", problem, want)
+		}
+	})
+}
+
+func TestSelectorOfTheServiceIsUsedWhenTheScaleHasNone(t *testing.T) {
+	for name, test := range map[string]struct {
+		scale   string
+		service map[string]string
+		want    string
+	}{
+		"scale":                    {"app=cart", map[string]string{"app": "other"}, "app=cart"},
+		"Service":                  {"", map[string]string{"app": "other"}, "app=other"},
+		"scale that is not valid":  {"app in", map[string]string{"app": "other"}, "app=other"},
+		"neither, which is no pod": {"", nil, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, w *world) {
+				w.selector = test.scale
+				start := startOfCart()
+				start.Selector = test.service
+				w.Observe(cart, start)
+				after(grace)
+				got := ""
+				for _, list := range w.lists {
+					got = list.ListOptions.LabelSelector
+				}
+				if got != test.want || (len(w.lists) == 0) != (test.want == "") {
+					t.Errorf("asked for %q (%d requests), want %q", got, len(w.lists), test.want)
+				}
+			})
+		})
+	}
+}
+
+func TestWhatWasKnownStaysKnownWhenARequestFails(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		start := startOfCart()
+		w.failing = errors.New("no permission")
+		w.Observe(cart, start)
+		after(grace)
+		if _, inspected := w.Observe(cart, start); inspected || len(w.enqueued) > 0 {
+			t.Error("a failed inspection counts")
+		}
+		w.failing = nil
+		w.add(t, unschedulable("no node"))
+		after(minPause)
+		w.failing = errors.New("timeout")
+		after(time.Minute)
+		if problem, inspected := w.Observe(cart, start); !inspected || problem == nil || problem.Reason != v1alpha1.ReasonUnschedulable {
+			t.Errorf("got %+v, %t", problem, inspected)
+		}
+	})
+}
+
+func TestAnotherStartIsInspectedAnew(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		w.add(t, unschedulable("no node"))
+		first := startOfCart()
+		w.Observe(cart, first)
+		after(grace)
+		if problem, _ := w.Observe(cart, first); problem == nil {
+			t.Error("the problem is not known")
+		}
+		second := startOfCart()
+		if problem, inspected := w.Observe(cart, second); problem != nil || inspected {
+			t.Errorf("got %+v, %t of a start that was not inspected", problem, inspected)
+		}
+		if len(w.subjects) != 1 {
+			t.Errorf("%d subjects", len(w.subjects))
+		}
+	})
+}
