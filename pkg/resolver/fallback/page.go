@@ -17,8 +17,11 @@ limitations under the License.
 package fallback
 
 import (
+	"bytes"
 	_ "embed"
+	"html"
 	"net/http"
+	"net/url"
 	"strconv"
 	"strings"
 	"time"
@@ -36,6 +39,8 @@ const (
 	// many seconds the target has been waking.
 	headerProgress = "X-Elasti-Progress"
 	headerWaited   = "X-Elasti-Waited-Seconds"
+	// headerProblem tells, percent-encoded, what keeps the target from starting.
+	headerProblem = "X-Elasti-Problem"
 )
 
 // The steps of a wake, as the page shows them.
@@ -52,6 +57,9 @@ const (
 //go:embed page.html
 var page []byte
 
+// problemMark is where the page shows what keeps the target from starting.
+var problemMark = []byte("{{problem}}")
+
 // waitingPage returns the answer to a request of a browser, and nil to others.
 func waitingPage(svc *service.Service, request *proberesponse.Request) *localreply.Reply {
 	asks := request.Method == http.MethodHead && len(request.Values(headerWaiting)) > 0
@@ -60,16 +68,21 @@ func waitingPage(svc *service.Service, request *proberesponse.Request) *localrep
 	}
 	svc.KeepAwake(wakeFor)
 	step, waited := progress(svc.Queue())
-	return &localreply.Reply{
+	problem := svc.Config().Problem
+	reply := &localreply.Reply{
 		Status:      http.StatusServiceUnavailable,
 		Reason:      localreply.ReasonWaitingPage,
 		ContentType: "text/html; charset=utf-8",
-		Body:        page,
+		Body:        bytes.Replace(page, problemMark, []byte(html.EscapeString(problem)), 1),
 		Fields: []localreply.Field{
 			{Name: headerProgress, Value: step},
 			{Name: headerWaited, Value: strconv.Itoa(int(waited.Seconds()))},
 		},
 	}
+	if problem != "" {
+		reply.Fields = append(reply.Fields, localreply.Field{Name: headerProblem, Value: url.PathEscape(problem)})
+	}
+	return reply
 }
 
 // navigates reports whether a request is a person's who opens a page.

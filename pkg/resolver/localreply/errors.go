@@ -43,9 +43,14 @@ func classify(svc *service.Service, err error) (Reason, string) {
 	}
 	switch {
 	case errors.Is(err, hold.ErrTimeout):
+		config := svc.Config()
+		problem := ""
+		if config.Problem != "" {
+			problem = ": " + config.Problem
+		}
 		return ReasonHoldTimeout, fmt.Sprintf(
-			"no pod of service %s could answer within %s (proxy.holdTimeoutSeconds); see the conditions of elastiservice %s and the pods of its target",
-			name, svc.Config().HoldTimeout, svc.Name)
+			"no pod of service %s could answer within %s (proxy.holdTimeoutSeconds)%s; see the conditions of elastiservice %s and the pods of its target",
+			name, config.HoldTimeout, problem, svc.Name)
 	case errors.Is(err, hold.ErrTooManyPending):
 		return ReasonTooManyPending, fmt.Sprintf(
 			"%d requests are already held for service %s, as many as its proxy.maxPending allows",

@@ -20,6 +20,8 @@ import (
 	"slices"
 	"time"
 
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 
 	"github.com/truefoundry/elasti-apiserver/pkg/activity"
@@ -53,12 +55,22 @@ func configOf(object *v1alpha1.ElastiService, rules *proberesponse.Rules) *servi
 		ProbeResponses: rules,
 		Passive:        passive.Compile(proxy.Passive),
 		WaitingPage:    proxy.WaitingPage,
+		Problem:        problemOf(object),
 		Activity:       activityOf(object),
 	}
 	if proxy.Readiness != v1alpha1.ReadinessEndpoints {
 		config.Probes = object.Status.ReadinessProbes
 	}
 	return config
+}
+
+// problemOf returns what keeps the target of an ElastiService from starting.
+func problemOf(object *v1alpha1.ElastiService) string {
+	available := meta.FindStatusCondition(object.Status.Conditions, v1alpha1.ConditionTargetAvailable)
+	if available == nil || available.Status != metav1.ConditionFalse || !v1alpha1.IsTargetProblem(available.Reason) {
+		return ""
+	}
+	return available.Reason + ": " + available.Message
 }
 
 // activityOf returns what is reported of the traffic of an ElastiService. While

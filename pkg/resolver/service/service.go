@@ -60,6 +60,9 @@ type Config struct {
 	Passive *passive.Rules
 	// WaitingPage is proxy.waitingPage.
 	WaitingPage bool
+	// Problem is what keeps the target from starting: a reason, a colon and what
+	// the cluster says about it. Empty when nothing is known to. Others wrote it.
+	Problem string
 	// Activity says what is reported of the traffic.
 	Activity activity.Policy
 }
