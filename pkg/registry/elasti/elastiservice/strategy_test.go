@@ -143,7 +143,7 @@ func TestTable(t *testing.T) {
 	for column, want := range map[string]string{
 		"Name": "cart", "Target": "deployment/cart", "Service": "cart", "Mode": "proxy", "Ready": "1/2",
 		"Last Activity": "5m", "Age": "5h", "Status": "TargetNotFound", "Cooldown": "90s",
-		"Triggers": "cpu,traffic", "Proxy Ports": "80:10000,443:10001",
+		"Triggers": "cpu,traffic", "Proxy Ports": "80:10000,443:10001", "Reason": "TargetNotFound",
 	} {
 		if shown[column] != want {
 			t.Errorf("%s: got %v, want %s", column, shown[column], want)
@@ -158,6 +158,40 @@ func TestTable(t *testing.T) {
 	}
 	if len(table.Rows) != 2 || len(table.ColumnDefinitions) != 0 || table.ResourceVersion != "9" {
 		t.Errorf("got %d rows with %d headers of version %s, want 2 with 0 of 9", len(table.Rows), len(table.ColumnDefinitions), table.ResourceVersion)
+	}
+}
+
+func TestTableShowsTheReasonThatMattersMost(t *testing.T) {
+	ready := metav1.Condition{Type: v1alpha1.ConditionReady, Status: metav1.ConditionTrue, Reason: v1alpha1.ReasonReady, Message: "all is well"}
+	stuck := metav1.Condition{Type: v1alpha1.ConditionReady, Status: metav1.ConditionFalse, Reason: v1alpha1.ReasonImageNotPulled, Message: "no such image"}
+	sleeping := metav1.Condition{Type: v1alpha1.ConditionSleeping, Status: metav1.ConditionFalse, Reason: v1alpha1.ReasonCoolingDown, Message: "not yet"}
+	available := metav1.Condition{Type: v1alpha1.ConditionTargetAvailable, Status: metav1.ConditionTrue, Reason: v1alpha1.ReasonPodReady, Message: "a pod is ready"}
+	for name, test := range map[string]struct {
+		conditions      []metav1.Condition
+		reason, message string
+	}{
+		"the target does not start": {[]metav1.Condition{sleeping, stuck, available}, "ImageNotPulled", "no such image"},
+		"awake":                     {[]metav1.Condition{available, ready, sleeping}, "CoolingDown", "not yet"},
+		"nothing decides yet":       {[]metav1.Condition{ready, available}, "PodReady", "a pod is ready"},
+		"new":                       {nil, "<none>", "<none>"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			object := stored()
+			object.Status.Conditions = test.conditions
+			table, err := tableConvertor{}.ConvertToTable(t.Context(), object, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for i, column := range table.ColumnDefinitions {
+				want, compared := map[string]string{"Reason": test.reason, "Message": test.message}[column.Name]
+				if compared && table.Rows[0].Cells[i] != want {
+					t.Errorf("%s: got %v, want %s", column.Name, table.Rows[0].Cells[i], want)
+				}
+				if wide := column.Priority > 0; column.Name == "Reason" && wide || column.Name == "Message" && !wide {
+					t.Errorf("%s has the priority %d", column.Name, column.Priority)
+				}
+			}
+		})
 	}
 }
 

@@ -48,12 +48,14 @@ func columns() []metav1.TableColumnDefinition {
 		{Name: "Service", Type: "string", Description: "The Service that clients call."},
 		{Name: "Mode", Type: "string", Description: "proxy while resolvers are in the path of the traffic, serve while it goes straight to the pods."},
 		{Name: "Ready", Type: "string", Description: "Ready and wanted replicas of the target."},
+		{Name: "Reason", Type: "string", Description: "What keeps the target from starting or the ElastiService from doing what it is for; otherwise why the target sleeps or is awake."},
 		{Name: "Last Activity", Type: "string", Description: "How long ago the target was last known to be in use."},
 		{Name: "Age", Type: "date", Description: meta["creationTimestamp"]},
 		{Name: "Status", Type: "string", Priority: 1, Description: "Ready, or the reason why not."},
 		{Name: "Cooldown", Type: "string", Priority: 1, Description: "How long the triggers must say idle before the target sleeps."},
 		{Name: "Triggers", Type: "string", Priority: 1, Description: "The types of the triggers."},
 		{Name: "Proxy Ports", Type: "string", Priority: 1, Description: "Service ports and the resolver ports that belong to them."},
+		{Name: "Message", Type: "string", Priority: 1, Description: "The reason in words."},
 	}
 }
 
@@ -83,19 +85,37 @@ func (tableConvertor) ConvertToTable(_ context.Context, object, tableOptions run
 
 func row(elastiService *elasti.ElastiService, age string) []any {
 	spec, status := &elastiService.Spec, &elastiService.Status
+	reason, message := shownReason(status.Conditions)
 	return []any{
 		elastiService.Name,
 		strings.ToLower(spec.ScaleTargetRef.Kind) + "/" + spec.ScaleTargetRef.Name,
 		spec.Service,
 		string(status.Mode),
 		fmt.Sprintf("%d/%d", status.ReadyReplicas, status.Replicas),
+		reason,
 		since(status.LastActivityTime),
 		age,
 		readiness(status.Conditions),
 		cooldown(spec.CooldownPeriod),
 		triggerTypes(spec.Triggers),
 		proxyPorts(status.ProxyPorts),
+		message,
 	}
+}
+
+// shownReason returns the reason of the first of these conditions that there is, and
+// its message: Ready while it is not true, which has what keeps the target from
+// starting too, then Sleeping, then TargetAvailable.
+func shownReason(conditions []metav1.Condition) (reason, message string) {
+	if ready := meta.FindStatusCondition(conditions, v1alpha1.ConditionReady); ready != nil && ready.Status != metav1.ConditionTrue {
+		return ready.Reason, ready.Message
+	}
+	for _, conditionType := range []string{v1alpha1.ConditionSleeping, v1alpha1.ConditionTargetAvailable} {
+		if found := meta.FindStatusCondition(conditions, conditionType); found != nil {
+			return found.Reason, found.Message
+		}
+	}
+	return "<none>", "<none>"
 }
 
 func since(t *metav1.Time) string {
