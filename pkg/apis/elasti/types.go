@@ -195,7 +195,9 @@ type ProxyPolicy string
 const (
 	// ProxyWhenAsleep keeps resolvers in the path only while no pod can answer.
 	ProxyWhenAsleep ProxyPolicy = "WhenAsleep"
-	// ProxyAlways keeps resolvers in the path at all times.
+	// ProxyAlways keeps resolvers among the endpoints of the Service at all
+	// times. While pods are ready, these are endpoints too, and receive a share
+	// of the new connections themselves.
 	ProxyAlways ProxyPolicy = "Always"
 )
 
@@ -214,7 +216,10 @@ const (
 // ProxySpec says how resolvers treat the traffic of a service.
 type ProxySpec struct {
 	// policy is WhenAsleep (resolvers are in the path only while no pod can
-	// answer) or Always. Defaults to WhenAsleep.
+	// answer) or Always (they stay among the endpoints of the Service while pods
+	// are ready). With Always, resolvers and pods share the new connections: of
+	// 2 resolvers and 1 pod, the resolvers receive about two of three, and the
+	// others go straight to the pod. Defaults to WhenAsleep.
 	Policy ProxyPolicy
 	// holdTimeoutSeconds is how long a request or connection is held for the
 	// target to wake, in seconds, before it gets an error. 1 to 86400.

@@ -1075,7 +1075,7 @@ func schema_pkg_apis_elasti_v1alpha1_ProxySpec(ref common.ReferenceCallback) com
 				Properties: map[string]spec.Schema{
 					"policy": {
 						SchemaProps: spec.SchemaProps{
-							Description: "policy is WhenAsleep (resolvers are in the path only while no pod can answer) or Always. Defaults to WhenAsleep.\n\nPossible enum values:\n - `\"Always\"` keeps resolvers in the path at all times.\n - `\"WhenAsleep\"` keeps resolvers in the path only while no pod can answer.",
+							Description: "policy is WhenAsleep (resolvers are in the path only while no pod can answer) or Always (they stay among the endpoints of the Service while pods are ready). With Always, resolvers and pods share the new connections: of 2 resolvers and 1 pod, the resolvers receive about two of three, and the others go straight to the pod. Defaults to WhenAsleep.\n\nPossible enum values:\n - `\"Always\"` keeps resolvers among the endpoints of the Service at all times. While pods are ready, these are endpoints too, and receive a share of the new connections themselves.\n - `\"WhenAsleep\"` keeps resolvers in the path only while no pod can answer.",
 							Type:        []string{"string"},
 							Format:      "",
 							Enum:        []interface{}{"Always", "WhenAsleep"},

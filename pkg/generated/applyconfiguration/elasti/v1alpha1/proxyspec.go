@@ -28,7 +28,10 @@ import (
 // ProxySpec says how resolvers treat the traffic of a service.
 type ProxySpecApplyConfiguration struct {
 	// policy is WhenAsleep (resolvers are in the path only while no pod can
-	// answer) or Always. Defaults to WhenAsleep.
+	// answer) or Always (they stay among the endpoints of the Service while pods
+	// are ready). With Always, resolvers and pods share the new connections: of
+	// 2 resolvers and 1 pod, the resolvers receive about two of three, and the
+	// others go straight to the pod. Defaults to WhenAsleep.
 	Policy *elastiv1alpha1.ProxyPolicy `json:"policy,omitempty"`
 	// holdTimeoutSeconds is how long a request or connection is held for the
 	// target to wake, in seconds, before it gets an error. 1 to 86400.
