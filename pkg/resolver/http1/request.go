@@ -122,8 +122,8 @@ func (e *exchange) startBody() {
 
 // abandon ends both connections after a panic.
 func (b *requestBody) abandon() {
-	b.client.tcp.Close()
-	b.pod.tcp.Close()
+	b.client.tcp.Reset()
+	b.pod.tcp.Reset()
 }
 
 // send sends the body and reports whether all of it was sent.

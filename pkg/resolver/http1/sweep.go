@@ -38,7 +38,7 @@ func (s *Server) Run(ctx context.Context) {
 			return
 		case <-ticker.C:
 			for _, c := range s.all() {
-				c.sweep()
+				s.options.Tasks.Run(func() { c.tcp.Reset() }, c.sweep)
 			}
 		}
 	}

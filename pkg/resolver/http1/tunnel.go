@@ -17,12 +17,11 @@ limitations under the License.
 package http1
 
 import (
+	"errors"
 	"net/http"
-	"sync"
 	"time"
 
 	"github.com/truefoundry/elasti-apiserver/pkg/resolver/hold"
-	"github.com/truefoundry/elasti-apiserver/pkg/resolver/socket"
 	"github.com/truefoundry/elasti-apiserver/pkg/resolver/stream"
 )
 
@@ -43,49 +42,42 @@ func (e *exchange) tunnel() error {
 	if err := e.pod.tcp.SetReadDeadline(time.Time{}); err != nil {
 		return err
 	}
-	client, pod := streamOf(c.tcp), streamOf(e.pod.tcp)
-	var fromPod sync.WaitGroup
-	var out int64
-	fromPod.Add(1)
-	end := func() { client.Close(); pod.Close() }
-	c.server.options.Tasks.Go(end, func() {
-		defer fromPod.Done()
-		out = stream.Carry(client, pod)
-	})
-	if e.sendAhead() {
-		c.record.BytesIn += stream.Carry(pod, client)
-	} else {
-		end()
+	joined := stream.Join(c.server.options.Tasks, c.tcp, e.pod.tcp, e.sendAhead)
+	c.record.BytesIn += joined.AToB
+	c.record.BytesOut += joined.BToA
+	switch {
+	case joined.ABroke != nil:
+		return hold.ErrClientGone
+	case joined.BBroke != nil:
+		return joined.BBroke
 	}
-	fromPod.Wait()
-	c.record.BytesOut += out
 	return nil
 }
 
-// sendAhead sends the rest of the request, and what the client has sent after it,
-// and reports whether it could.
-func (e *exchange) sendAhead() bool {
+// sendAhead sends the rest of the request, and what the client has sent after it.
+func (e *exchange) sendAhead() error {
 	c := e.client
 	if e.body != nil {
 		if <-e.body.done; !e.body.sent {
-			return false
+			if e.body.err() != nil {
+				return hold.ErrClientGone
+			}
+			return errPodCut
 		}
 	}
 	c.in.consume(e.consumed())
 	e.whole, e.body = 0, nil
 	if ahead := c.in.unread(); len(ahead) > 0 {
 		if _, err := e.pod.Write(ahead); err != nil {
-			return false
+			return err
 		}
 	}
 	c.in.release()
-	return c.setReadDeadline(time.Time{}) == nil
+	if c.setReadDeadline(time.Time{}) != nil {
+		return hold.ErrClientGone
+	}
+	return nil
 }
 
-// streamOf returns what the kernel moves bytes between.
-func streamOf(conn socket.Conn) stream.Conn {
-	if tcp, ok := conn.(*socket.TCP); ok {
-		return tcp.TCPConn
-	}
-	return conn
-}
+// errPodCut means that a pod does not take the rest of a request.
+var errPodCut = errors.New("the pod closed the connection before it had the whole request")

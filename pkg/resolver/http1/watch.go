@@ -52,8 +52,8 @@ func watchClient(client *conn, pod *podConn) *clientWatch {
 
 // abandon ends both connections after a panic.
 func (w *clientWatch) abandon() {
-	w.client.tcp.Close()
-	w.pod.tcp.Close()
+	w.client.tcp.Reset()
+	w.pod.tcp.Reset()
 }
 
 // wait blocks until the client is gone.

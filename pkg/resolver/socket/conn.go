@@ -54,6 +54,8 @@ type Conn interface {
 
 	// Unread returns how many bytes of the peer have arrived and were not read.
 	Unread() int
+	// Unsent returns how many bytes that were written the peer has not acknowledged.
+	Unsent() int
 	// Idle reports whether nothing has arrived since the last read: neither bytes
 	// nor the end of the stream.
 	Idle() bool

@@ -56,6 +56,9 @@ func (c *TCP) WaitReadable() error { return WaitReadable(c.TCPConn) }
 // Unread implements Conn.
 func (c *TCP) Unread() int { return Unread(c.TCPConn) }
 
+// Unsent implements Conn.
+func (c *TCP) Unsent() int { return Unsent(c.TCPConn) }
+
 // Idle implements Conn.
 func (c *TCP) Idle() bool { return Idle(c.raw) }
 

@@ -205,7 +205,7 @@ func (c *conn) awaitFirst(ctx context.Context) (other bool, err error) {
 		if !c.silent {
 			patience = max(c.server.options.Greeting, minGreeting)
 		}
-		c.initial, greeting, err = firstWords(ctx, c.client, c.pod, patience)
+		c.initial, greeting, err = firstWords(ctx, c.server.options.Tasks, c.client, c.pod, patience)
 		if errors.Is(err, errSilence) {
 			c.lease, c.silent = c.lease.Fall(), true
 			c.uncount()

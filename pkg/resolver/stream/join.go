@@ -20,12 +20,14 @@ package stream
 
 import (
 	"errors"
+	"fmt"
 	"io"
-	"net"
 	"sync"
 	"time"
 
+	"github.com/truefoundry/elasti-apiserver/pkg/resolver/hold"
 	"github.com/truefoundry/elasti-apiserver/pkg/resolver/socket"
+	"github.com/truefoundry/elasti-apiserver/pkg/resolver/task"
 )
 
 const (
@@ -34,44 +36,13 @@ const (
 	flushTime = time.Second
 	// flushInterval is how often that is looked at.
 	flushInterval = 5 * time.Millisecond
+	// plainCopySize is how much is copied at a time where the kernel moves nothing.
+	plainCopySize = 32 << 10
 )
 
-// Conn is a connection that bytes are carried from and to.
-type Conn interface {
-	io.ReadWriteCloser
-	CloseWrite() error
-}
-
-// Carry copies src to dst until src ends, and passes the end on; the kernel moves
-// the bytes where it can. When either breaks it resets both. It returns how many
-// bytes it wrote.
-func Carry(dst, src Conn) int64 {
-	n, err := carryOne(dst, src)
-	if err == nil {
-		err = dst.CloseWrite()
-	}
-	if err != nil {
-		// Neither side can be told by half a close: what the other direction
-		// still carries would never be asked for.
-		for _, conn := range []Conn{dst, src} {
-			if tcp, ok := conn.(*net.TCPConn); ok {
-				// It fails only when the connection is broken already.
-				_ = tcp.SetLinger(0)
-			}
-			conn.Close()
-		}
-	}
-	return n
-}
-
-func carryOne(dst, src Conn) (int64, error) {
-	to, toTCP := dst.(*net.TCPConn)
-	from, fromTCP := src.(*net.TCPConn)
-	if toTCP && fromTCP {
-		return move(to, from)
-	}
-	return io.Copy(dst, src)
-}
+// errPanicked is how a connection broke whose bytes were carried by a function
+// that panicked.
+var errPanicked = errors.New("what carried its bytes panicked")
 
 // Joined is how two connections that were joined have ended.
 type Joined struct {
@@ -85,21 +56,51 @@ type Joined struct {
 // Join carries bytes between two connections until both directions have ended.
 // The end of one direction is passed on while the other goes on. A connection
 // that breaks, by a reset or because its peer is gone, ends both: what it had
-// sent before is passed on, and then the other one is reset. The caller closes
-// the connections. While neither side sends anything, no memory is kept but two
-// goroutines.
-func Join(a, b *net.TCPConn) Joined {
+// sent before is passed on, and then the other one is reset. So does a panic,
+// which tasks contains. The caller closes the connections. While neither side
+// sends anything, no memory is kept but two goroutines: the kernel moves the bytes
+// between TCP connections.
+//
+// Ahead is called before anything is carried from a to b, while the other
+// direction is carried already. An error of it breaks a when it matches
+// hold.ErrClientGone, and otherwise b. Optional.
+func Join(tasks *task.Runner, a, b socket.Conn, ahead func() error) Joined {
 	j := &joining{}
-	var other sync.WaitGroup
 	var result Joined
-	other.Go(func() { result.AToB = j.carry(b, a, &j.bBroke, &j.aBroke) })
-	result.BToA = j.carry(a, b, &j.aBroke, &j.bBroke)
-	other.Wait()
+	done := make(chan struct{})
+	panicked := func() {
+		j.broke(&j.aBroke, &j.bBroke, errPanicked)
+		a.Reset()
+		b.Reset()
+	}
+	tasks.Go(func() { panicked(); close(done) }, func() {
+		if ahead == nil || j.sent(b, ahead()) {
+			result.AToB = j.carry(b, a, &j.bBroke, &j.aBroke)
+		}
+		close(done)
+	})
+	// The goroutine must not outlive Join, whatever happens.
+	tasks.Run(panicked, func() { result.BToA = j.carry(a, b, &j.aBroke, &j.bBroke) })
+	<-done
 	result.ABroke, result.BBroke = j.aBroke, j.bBroke
 	if result.ABroke != nil || result.BBroke != nil {
 		resetBoth(a, b, result.BBroke != nil)
 	}
 	return result
+}
+
+// sent notes what became of what goes ahead to b, and reports whether more can be
+// carried there.
+func (j *joining) sent(b socket.Conn, err error) bool {
+	switch {
+	case errors.Is(err, hold.ErrClientGone):
+		j.broke(&j.aBroke, &j.bBroke, err)
+		// As where a breaks later.
+		_ = b.SetReadDeadline(past)
+	case err != nil:
+		j.broke(&j.bBroke, &j.aBroke, err)
+	}
+	return err == nil
 }
 
 // joining is the state that both directions share.
@@ -125,8 +126,8 @@ func (j *joining) isBroken(which *error) bool {
 }
 
 // carry copies src to dst until src ends, and returns how much that was.
-func (j *joining) carry(dst, src *net.TCPConn, dstBroke, srcBroke *error) int64 {
-	n, err := move(dst, src)
+func (j *joining) carry(dst, src socket.Conn, dstBroke, srcBroke *error) int64 {
+	n, err := carryOne(dst, src)
 	var reading *readError
 	switch {
 	case errors.As(err, &reading):
@@ -149,26 +150,51 @@ func (j *joining) carry(dst, src *net.TCPConn, dstBroke, srcBroke *error) int64 
 	return n
 }
 
+// carryOne copies src to dst as move does, with which the kernel does it.
+func carryOne(dst, src socket.Conn) (int64, error) {
+	to, toTCP := dst.(*socket.TCP)
+	from, fromTCP := src.(*socket.TCP)
+	if toTCP && fromTCP {
+		return move(to.TCPConn, from.TCPConn)
+	}
+	return plainCopy(dst, src)
+}
+
+// plainCopy is move without the kernel.
+func plainCopy(dst io.Writer, src io.Reader) (copied int64, err error) {
+	buffer := make([]byte, plainCopySize)
+	for {
+		n, err := src.Read(buffer)
+		if n > 0 {
+			written, err := dst.Write(buffer[:n])
+			copied += int64(written)
+			if err != nil {
+				return copied, fmt.Errorf("writing: %w", err)
+			}
+		}
+		if err != nil {
+			return copied, ended(&readError{err})
+		}
+	}
+}
+
 // resetBoth makes both sides see that the connection broke; a only once it has
 // what b had sent before it broke, and the other way round.
-func resetBoth(a, b *net.TCPConn, aFirstReads bool) {
+func resetBoth(a, b socket.Conn, aFirstReads bool) {
 	reader := b
 	if aFirstReads {
 		reader = a
 	}
 	flush(reader)
-	for _, conn := range []*net.TCPConn{a, b} {
-		// It fails only when the connection is broken already.
-		_ = conn.SetLinger(0)
-		conn.Close()
-	}
+	a.Reset()
+	b.Reset()
 }
 
 // flush waits until the peer has acknowledged what was written, for a moment.
 // Until then what the peer sends is not read: it would be lost anyway.
-func flush(conn *net.TCPConn) {
+func flush(conn socket.Conn) {
 	deadline := time.Now().Add(flushTime)
-	for socket.Unsent(conn) > 0 && time.Now().Before(deadline) {
+	for conn.Unsent() > 0 && time.Now().Before(deadline) {
 		<-time.After(flushInterval)
 	}
 }

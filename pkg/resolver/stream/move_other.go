@@ -18,28 +18,9 @@ limitations under the License.
 
 package stream
 
-import (
-	"fmt"
-	"io"
-	"net"
-)
+import "net"
 
 // move copies src to dst until src ends, and returns how many bytes that were
 // and how it ended: nil when src has ended, a *readError when reading failed,
 // and another error when writing did.
-func move(dst, src *net.TCPConn) (int64, error) {
-	n, err := io.Copy(dst, markedReader{src})
-	return n, ended(err)
-}
-
-// markedReader marks the errors of the side that is read from.
-type markedReader struct{ src io.Reader }
-
-// Read implements io.Reader.
-func (r markedReader) Read(p []byte) (int, error) {
-	n, err := r.src.Read(p)
-	if err != nil && err != io.EOF {
-		err = &readError{fmt.Errorf("reading: %w", err)}
-	}
-	return n, err
-}
+func move(dst, src *net.TCPConn) (int64, error) { return plainCopy(dst, src) }

@@ -30,6 +30,7 @@ import (
 	"github.com/truefoundry/elasti-apiserver/pkg/resolver/service"
 	"github.com/truefoundry/elasti-apiserver/pkg/resolver/sniff"
 	"github.com/truefoundry/elasti-apiserver/pkg/resolver/socket"
+	"github.com/truefoundry/elasti-apiserver/pkg/resolver/task"
 )
 
 const (
@@ -47,6 +48,8 @@ type Options struct {
 	// greeting of the server may say nothing before it wakes the target. 0: it
 	// wakes it at once.
 	Greeting time.Duration
+	// Tasks runs what carries bytes beside the caller of Serve. Optional.
+	Tasks *task.Runner
 }
 
 // Server serves connections whose bytes it does not look at. It is safe for
@@ -236,7 +239,12 @@ func (c *conn) forward(ctx context.Context, greeting []byte) error {
 		return err
 	}
 	c.initial = nil
-	joined := Join(c.client, c.pod)
+	pod, err := socket.NewTCP(c.pod)
+	if err != nil {
+		c.record.Outcome, c.record.Reason = accesslog.Failed, err.Error()
+		return err
+	}
+	joined := Join(c.server.options.Tasks, c.waiting, pod, nil)
 	c.record.BytesIn += joined.AToB
 	c.record.BytesOut += joined.BToA
 	switch {

@@ -21,10 +21,10 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"sync"
 	"time"
 
 	"github.com/truefoundry/elasti-apiserver/pkg/resolver/socket"
+	"github.com/truefoundry/elasti-apiserver/pkg/resolver/task"
 )
 
 // wordsSize bounds what is read of the first words of either side.
@@ -42,7 +42,7 @@ var errSilence = errors.New("neither side has said anything")
 // again. It fails with errSilence when there is nothing for so long (0: for
 // ever), and otherwise when a connection is of no use any more. The end of ctx
 // closes both.
-func firstWords(ctx context.Context, client, pod *net.TCPConn, patience time.Duration) (fromClient, fromPod []byte, err error) {
+func firstWords(ctx context.Context, tasks *task.Runner, client, pod *net.TCPConn, patience time.Duration) (fromClient, fromPod []byte, err error) {
 	stop := context.AfterFunc(ctx, func() { client.Close(); pod.Close() })
 	defer stop()
 	if patience > 0 {
@@ -50,15 +50,16 @@ func firstWords(ctx context.Context, client, pod *net.TCPConn, patience time.Dur
 		_ = client.SetReadDeadline(time.Now().Add(patience))
 	}
 	podReady := false
-	var waiting sync.WaitGroup
-	waiting.Go(func() {
+	waited := make(chan struct{})
+	tasks.Go(func() { client.Close(); close(waited) }, func() {
 		podReady = socket.WaitReadable(pod) == nil
 		// As above.
 		_ = client.SetReadDeadline(past)
+		close(waited)
 	})
 	clientReady := socket.WaitReadable(client) == nil
 	_ = pod.SetReadDeadline(past)
-	waiting.Wait()
+	<-waited
 	for _, conn := range []*net.TCPConn{client, pod} {
 		if err := conn.SetReadDeadline(time.Time{}); err != nil {
 			return nil, nil, fmt.Errorf("carrying on after the first words: %w", err)

@@ -263,6 +263,9 @@ func (c *Conn) Unread() int {
 	return len(c.arrived)
 }
 
+// Unsent implements socket.Conn. What was written has arrived.
+func (c *Conn) Unsent() int { return 0 }
+
 // Idle implements socket.Conn.
 func (c *Conn) Idle() bool {
 	c.mu.Lock()

@@ -1,0 +1,63 @@
+/*
+Copyright The elasti-apiserver Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package stream
+
+import (
+	"errors"
+	"io"
+	"sync/atomic"
+	"testing"
+
+	"github.com/truefoundry/elasti-apiserver/pkg/resolver/socket"
+	"github.com/truefoundry/elasti-apiserver/pkg/resolver/socket/sockettest"
+	"github.com/truefoundry/elasti-apiserver/pkg/resolver/task"
+)
+
+// panicking is a connection whose reads panic.
+type panicking struct{ *sockettest.Conn }
+
+func (panicking) Read([]byte) (int, error) { panic("a fault of ours") }
+
+// A panic of what carries bytes is reported, and ends these two connections, so
+// that both peers see them break.
+func TestPanicInADirectionEndsBoth(t *testing.T) {
+	for _, from := range []string{"client", "pod"} {
+		t.Run(from, func(t *testing.T) {
+			var reported atomic.Int32
+			tasks := task.New(func(task.Panic) { reported.Add(1) })
+			client, here := sockettest.Pipe()
+			pod, there := sockettest.Pipe()
+			var a, b socket.Conn = here, there
+			if from == "client" {
+				a = panicking{here}
+			} else {
+				b = panicking{there}
+			}
+			if joined := Join(tasks, a, b, nil); !errors.Is(joined.ABroke, errPanicked) {
+				t.Errorf("it ended as %+v", joined)
+			}
+			for name, peer := range map[string]*sockettest.Conn{"client": client, "pod": pod} {
+				if got, err := io.ReadAll(peer); err == nil {
+					t.Errorf("the %s reads %q, and the end", name, got)
+				}
+			}
+			if got := reported.Load(); got != 1 {
+				t.Errorf("%d panics are reported", got)
+			}
+		})
+	}
+}
