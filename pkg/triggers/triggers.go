@@ -32,6 +32,7 @@ import (
 
 	"golang.org/x/net/http/httpguts"
 	"k8s.io/apimachinery/pkg/api/resource"
+	apipath "k8s.io/apimachinery/pkg/api/validation/path"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/validation/field"
@@ -175,6 +176,10 @@ func ParseExternalMetric(metadata *runtime.RawExtension, path *field.Path) (Exte
 	parsed.MetricName = values.text("metricName", maxMetricNameBytes, path, &errs)
 	if parsed.MetricName == "" && len(errs) == 0 {
 		errs = append(errs, field.Required(path.Child("metricName"), "give the name of a metric that external.metrics.k8s.io serves"))
+	}
+	// It becomes a part of a path, below the namespace.
+	for _, problem := range apipath.IsValidPathSegmentName(parsed.MetricName) {
+		errs = append(errs, field.Invalid(path.Child("metricName"), parsed.MetricName, problem))
 	}
 	selector, err := labels.Parse(values.text("selector", maxFilterBytes, path, &errs))
 	if err != nil {

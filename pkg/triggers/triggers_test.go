@@ -88,6 +88,7 @@ func TestRefusals(t *testing.T) {
 		{"a header value with a line break", "prometheus", `{"query":"up","threshold":1,"headers":{"a":"b\nc"}}`, []string{"metadata.headers[a]: Invalid value"}},
 		{"no object", "traffic", `[]`, []string{"metadata: Invalid value"}},
 		{"nothing", "externalMetric", `{}`, []string{"metadata.metricName: Required value", "metadata.threshold: Required value"}},
+		{"a path as the name", "externalMetric", `{"metricName":"../other/queue_length","threshold":1}`, []string{"metadata.metricName: Invalid value"}},
 		{"no selector", "externalMetric", `{"metricName":"a","selector":"a=b=c","threshold":1}`, []string{"metadata.selector: Invalid value"}},
 		{"a word as threshold", "externalMetric", `{"metricName":"a","threshold":"1x"}`, []string{"metadata.threshold: Invalid value"}},
 		{"nothing", "cpu", `{}`, []string{"metadata.threshold: Required value"}},
