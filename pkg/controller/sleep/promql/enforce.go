@@ -1,0 +1,115 @@
+/*
+Copyright The elasti-apiserver Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+// Package promql restricts queries to the series of one namespace.
+package promql
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/prometheus/prometheus/model/labels"
+	"github.com/prometheus/prometheus/promql/parser"
+)
+
+var (
+	errInfo   = errors.New("info() cannot be restricted to a namespace: use * on (…) group_left (…) instead")
+	errUnsure = errors.New("the query cannot be restricted to a namespace: write it in a simpler way")
+)
+
+// Parse checks a query. The error says where it is wrong, and holds nothing
+// but parts of the query.
+func Parse(query string) error {
+	_, err := newParser().ParseExpr(query)
+	return err
+}
+
+// Enforce returns a query whose selectors all select only series whose label has
+// a value. It fails when the query cannot be parsed, and when a selector asks for
+// another value of the label: its result would be empty, which "or vector(0)"
+// turns into a number. The error holds nothing but parts of the query.
+func Enforce(query, label, value string) (string, error) {
+	expression, err := newParser().ParseExpr(query)
+	if err != nil {
+		return "", err
+	}
+	enforced, err := labels.NewMatcher(labels.MatchEqual, label, value)
+	if err != nil {
+		return "", fmt.Errorf("making the matcher: %w", err)
+	}
+	if err := visit(expression, func(selector *parser.VectorSelector) error { return add(selector, enforced) }); err != nil {
+		return "", err
+	}
+	text := expression.String()
+	if err := verify(text, enforced); err != nil {
+		return "", err
+	}
+	return text, nil
+}
+
+// newParser returns a parser of what servers understand by themselves, and of
+// experimental functions, which select nothing in other ways.
+func newParser() parser.Parser {
+	return parser.NewParser(parser.Options{EnableExperimentalFunctions: true})
+}
+
+// add adds a matcher to a selector.
+func add(selector *parser.VectorSelector, enforced *labels.Matcher) error {
+	for _, matcher := range selector.LabelMatchers {
+		if matcher.Name == enforced.Name && !matcher.Matches(enforced.Value) {
+			return fmt.Errorf("%s selects other series than those with %s, which are all that the query may see", matcher, enforced)
+		}
+	}
+	selector.LabelMatchers = append(slices.Clip(selector.LabelMatchers), enforced)
+	return nil
+}
+
+// verify fails when a server would read from a text anything else than what was
+// meant: the text is what counts.
+func verify(text string, enforced *labels.Matcher) error {
+	expression, err := newParser().ParseExpr(text)
+	if err != nil || expression.String() != text {
+		return errUnsure
+	}
+	return visit(expression, func(selector *parser.VectorSelector) error {
+		if !slices.ContainsFunc(selector.LabelMatchers, func(m *labels.Matcher) bool {
+			return m.Type == enforced.Type && m.Name == enforced.Name && m.Value == enforced.Value
+		}) {
+			return errUnsure
+		}
+		return nil
+	})
+}
+
+// visit calls a function for each selector of a query.
+func visit(expression parser.Expr, each func(*parser.VectorSelector) error) error {
+	var failed error
+	parser.Inspect(expression, func(node parser.Node, _ []parser.Node) error {
+		switch node := node.(type) {
+		case *parser.VectorSelector:
+			failed = each(node)
+		case *parser.Call:
+			if node.Func.Name == "info" {
+				// It selects series of its own. With a matcher it would drop
+				// those that have no other, which looks like less use.
+				failed = errInfo
+			}
+		}
+		return failed
+	})
+	return failed
+}
