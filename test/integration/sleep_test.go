@@ -87,7 +87,7 @@ func newSleepyElastiService(metadata string) *v1alpha1.ElastiService {
 // soon as it ends. Whoever scales the sleeping target up again is respected,
 // and a fight with one who always does is reported.
 func TestDryRunThenFight(t *testing.T) {
-	restartServerWith(t, "--polling-interval=1s")
+	restartServerWith(t, "--polling-interval=1s", "--trigger-allowed-servers=127.0.0.0/8")
 	namespace := newNamespace(t)
 	createApplication(t, namespace, 1)
 	object := newSleepyElastiService(fmt.Sprintf(`{"query":"requests","threshold":1,"serverAddress":%q}`, quietMetrics(t).URL))
@@ -128,7 +128,7 @@ func TestDryRunThenFight(t *testing.T) {
 // Prometheus with TLS asks for the certificate of a client, which comes from a
 // Secret that the server may read as soon as somebody allows it.
 func TestPrometheusWithClientCertificates(t *testing.T) {
-	restartServerWith(t, "--polling-interval=1s")
+	restartServerWith(t, "--polling-interval=1s", "--trigger-allowed-servers=127.0.0.0/8")
 	namespace := newNamespace(t)
 	createApplication(t, namespace, 1)
 	setReady(t, namespace, runPod(t, namespace, "app"), true)

@@ -138,6 +138,8 @@ type controllerDependencies struct {
 	namespace string
 	scaling   *scaling.Client
 	recorder  events.EventRecorder
+	// port is what this server listens on.
+	port int
 	// shared is true when other replicas work on the same objects.
 	shared bool
 }

@@ -67,6 +67,10 @@ const (
 // end its watches, a few at a time so that clients do not come back at once.
 const watchShutdownGracePeriod = 5 * time.Second
 
+// authorizationCacheTTL is how long an answer of the host about what a caller
+// may do is used.
+const authorizationCacheTTL = 10 * time.Second
+
 // Options are the flags of elasti-apiserver.
 type Options struct {
 	ServerRun          *options.ServerRunOptions
@@ -92,9 +96,10 @@ func New() *Options {
 	enforceResourceQuotas(recommended)
 	// A kubelet asks for these without credentials.
 	recommended.Authorization.AlwaysAllowPaths = []string{"/healthz", "/healthz/*", "/livez", "/livez/*", "/readyz", "/readyz/*"}
-	// As long as kubelets believe the host. Most requests come through the
-	// host, which authorises them itself: there, a revocation counts at once.
-	recommended.Authorization.AllowCacheTTL = 5 * time.Minute
+	// A permission that was revoked counts that long. It decides who may have a
+	// Secret used by a trigger, which the host is not asked about otherwise.
+	recommended.Authorization.AllowCacheTTL = authorizationCacheTTL
+	recommended.Authorization.DenyCacheTTL = authorizationCacheTTL
 	serverRun := options.NewServerRunOptions()
 	// Without it, open watches would hold up a shutdown for a minute.
 	serverRun.ShutdownWatchTerminationGracePeriod = watchShutdownGracePeriod
@@ -296,6 +301,7 @@ func (o *Options) newServer(ctx context.Context, host *rest.Config, store *backe
 			namespace: o.ServingCertificate.Namespace,
 			scaling:   scaler,
 			recorder:  recorder,
+			port:      o.Recommended.SecureServing.BindPort,
 			shared:    o.Storage.Backend != StorageEmbedded,
 		})
 	}

@@ -20,6 +20,7 @@ import (
 	"io"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/spf13/pflag"
 )
@@ -50,6 +51,9 @@ func TestValidCommandLines(t *testing.T) {
 		"--storage=embedded --data-dir=/data --tls-cert-file=a --tls-private-key-file=b",
 		"--storage=embedded --data-dir=/data --proxy-port-range=20000-20999",
 		"--storage=embedded --data-dir=/data --polling-interval=5s --convergence-time=10m --dry-run --prometheus-server-address=https://prometheus/path --prometheus-authorization-header-file=/token",
+		"--storage=embedded --data-dir=/data --prometheus-server-address=https://prometheus --prometheus-authorization-header-file=/token --prometheus-namespace-label=namespace --prometheus-authorization-namespaces=*",
+		"--storage=embedded --data-dir=/data --prometheus-server-address=https://prometheus --prometheus-namespace-label=namespace --trigger-allowed-servers=",
+		"--storage=embedded --data-dir=/data --trigger-allowed-servers=prometheus.monitoring:9090,*.example.com --trigger-allowed-servers=10.0.0.0/8:9090,[fd00::/8]:9090",
 	} {
 		if _, err := complete(t, strings.Fields(line)...); err != nil {
 			t.Errorf("%s: %v", line, err)
@@ -63,18 +67,25 @@ func TestInvalidCommandLinesNameTheFlag(t *testing.T) {
 		"--storage=embedded": "--storage=embedded needs --data-dir",
 		"--storage=etcd":     "--storage=etcd needs --etcd-servers",
 		"--storage=tape":     `--storage is "tape"`,
-		"--storage=embedded --data-dir=/data --etcd-servers=http://127.0.0.1:2379":                                       "--etcd-servers is for --storage=etcd",
-		"--storage=etcd --etcd-servers=http://127.0.0.1:2379 --data-dir=/data":                                           "--data-dir is for --storage=embedded",
-		"--storage=embedded --data-dir=/data --serving-certificate=files":                                                "needs --tls-cert-file",
-		"--storage=embedded --data-dir=/data --serving-certificate=magic":                                                `--serving-certificate is "magic"`,
-		"--storage=embedded --data-dir=/data --proxy-port-range=80-90":                                                   "--proxy-port-range is 80-90",
-		"--storage=embedded --data-dir=/data --shared-http-port=10005":                                                   "--shared-http-port is 10005",
-		"--storage=embedded --data-dir=/data --convergence-time=500ms":                                                   "--convergence-time is 500ms, but must be from 1s to 10m0s",
-		"--storage=embedded --data-dir=/data --convergence-time=11m":                                                     "--convergence-time is 11m0s, but must be from 1s to 10m0s",
-		"--storage=embedded --data-dir=/data --polling-interval=10ms":                                                    "--polling-interval is 10ms, but must be from 1s to 1h0m0s",
-		"--storage=embedded --data-dir=/data --prometheus-server-address=prometheus:9090":                                "--prometheus-server-address must be a URL",
-		"--storage=embedded --data-dir=/data --prometheus-authorization-header-file=/token":                              "give that too",
-		"--storage=embedded --data-dir=/d --serving-certificate=self-managed --tls-cert-file=a --tls-private-key-file=b": "exclude each other",
+		"--storage=embedded --data-dir=/data --etcd-servers=http://127.0.0.1:2379":                                         "--etcd-servers is for --storage=etcd",
+		"--storage=etcd --etcd-servers=http://127.0.0.1:2379 --data-dir=/data":                                             "--data-dir is for --storage=embedded",
+		"--storage=embedded --data-dir=/data --serving-certificate=files":                                                  "needs --tls-cert-file",
+		"--storage=embedded --data-dir=/data --serving-certificate=magic":                                                  `--serving-certificate is "magic"`,
+		"--storage=embedded --data-dir=/data --proxy-port-range=80-90":                                                     "--proxy-port-range is 80-90",
+		"--storage=embedded --data-dir=/data --shared-http-port=10005":                                                     "--shared-http-port is 10005",
+		"--storage=embedded --data-dir=/data --convergence-time=500ms":                                                     "--convergence-time is 500ms, but must be from 1s to 10m0s",
+		"--storage=embedded --data-dir=/data --convergence-time=11m":                                                       "--convergence-time is 11m0s, but must be from 1s to 10m0s",
+		"--storage=embedded --data-dir=/data --polling-interval=10ms":                                                      "--polling-interval is 10ms, but must be from 1s to 1h0m0s",
+		"--storage=embedded --data-dir=/data --prometheus-server-address=prometheus:9090":                                  "--prometheus-server-address must be a URL",
+		"--storage=embedded --data-dir=/data --prometheus-authorization-header-file=/token":                                "give that too",
+		"--storage=embedded --data-dir=/data --trigger-allowed-servers=http://prometheus":                                  `--trigger-allowed-servers: "http://prometheus"`,
+		"--storage=embedded --data-dir=/data --prometheus-namespace-label=namespace":                                       "are for --prometheus-server-address",
+		"--storage=embedded --data-dir=/data --prometheus-authorization-namespaces=shop":                                   "are for --prometheus-server-address",
+		"--storage=embedded --data-dir=/data --prometheus-server-address=http://p --prometheus-namespace-label=namespace":  "give --trigger-allowed-servers too",
+		"--storage=embedded --data-dir=/data --prometheus-server-address=http://p --prometheus-namespace-label=a-b":        `--prometheus-namespace-label is "a-b"`,
+		"--storage=embedded --data-dir=/data --prometheus-server-address=http://p --prometheus-namespace-label=__name__":   `--prometheus-namespace-label is "__name__"`,
+		"--storage=embedded --data-dir=/data --prometheus-server-address=http://p --prometheus-authorization-namespaces=A": `--prometheus-authorization-namespaces has "A"`,
+		"--storage=embedded --data-dir=/d --serving-certificate=self-managed --tls-cert-file=a --tls-private-key-file=b":   "exclude each other",
 	} {
 		if _, err := complete(t, strings.Fields(line)...); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: got %v, want an error with %q", line, err, want)
@@ -89,5 +100,17 @@ func TestOneKubeconfigServesForAll(t *testing.T) {
 	}
 	if o.Recommended.Authentication.RemoteKubeConfigFile != "/k" || o.Recommended.Authorization.RemoteKubeConfigFile != "/k" {
 		t.Error("--kubeconfig is not used for authentication and authorisation")
+	}
+}
+
+// A permission that is revoked counts for callers who connect directly, too, and
+// for those whose trigger refers to a Secret.
+func TestRevokedPermissionsAreNotBelievedForLong(t *testing.T) {
+	o, err := complete(t, "--storage=embedded", "--data-dir=/data")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if allowed, refused := o.Recommended.Authorization.AllowCacheTTL, o.Recommended.Authorization.DenyCacheTTL; allowed > 10*time.Second || refused > 10*time.Second {
+		t.Errorf("what a caller may do is believed for %s, what not for %s; want 10s at most", allowed, refused)
 	}
 }

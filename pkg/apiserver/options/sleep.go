@@ -17,19 +17,27 @@ limitations under the License.
 package options
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
+	"net"
 	"net/url"
+	"os"
 	"time"
 
+	"github.com/prometheus/common/model"
 	"github.com/spf13/pflag"
+	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
 	"k8s.io/component-base/metrics/legacyregistry"
 	"k8s.io/utils/clock"
 
 	"github.com/truefoundry/elasti-apiserver/pkg/controller/sleep"
 	"github.com/truefoundry/elasti-apiserver/pkg/controller/sleep/credentials"
+	"github.com/truefoundry/elasti-apiserver/pkg/controller/sleep/egress"
 	"github.com/truefoundry/elasti-apiserver/pkg/controller/sleep/evaluators"
+	"github.com/truefoundry/elasti-apiserver/pkg/controller/sleep/queries"
 	"github.com/truefoundry/elasti-apiserver/pkg/generated/clientset/versioned"
 	"github.com/truefoundry/elasti-apiserver/pkg/triggers"
 )
@@ -54,6 +62,15 @@ type Sleep struct {
 	// PrometheusAuthorizationHeaderFile holds the value of the Authorization
 	// header for that server.
 	PrometheusAuthorizationHeaderFile string
+	// PrometheusNamespaceLabel is the label that queries of that server are
+	// restricted by to the namespace of the ElastiService.
+	PrometheusNamespaceLabel string
+	// PrometheusAuthorizationNamespaces are those whose triggers may query that
+	// server.
+	PrometheusAuthorizationNamespaces []string
+	// TriggerAllowedServers are the servers that triggers may name. Nil means
+	// that the flag is not given.
+	TriggerAllowedServers []string
 }
 
 func newSleep() Sleep { return Sleep{PollingInterval: sleep.DefaultPollingInterval} }
@@ -67,7 +84,13 @@ func (o *Sleep) AddFlags(flags *pflag.FlagSet) {
 	flags.StringVar(&o.PrometheusServerAddress, "prometheus-server-address", o.PrometheusServerAddress,
 		"The URL of the Prometheus server that prometheus triggers without a serverAddress query.")
 	flags.StringVar(&o.PrometheusAuthorizationHeaderFile, "prometheus-authorization-header-file", o.PrometheusAuthorizationHeaderFile,
-		"The file with the value of the Authorization header for --prometheus-server-address, such as \"Bearer …\". No other server gets it.")
+		"The file with the value of the Authorization header for --prometheus-server-address, such as \"Bearer …\". No other server gets it, and only queries that --prometheus-namespace-label or --prometheus-authorization-namespaces allows are sent with it.")
+	flags.StringVar(&o.PrometheusNamespaceLabel, "prometheus-namespace-label", o.PrometheusNamespaceLabel,
+		"The label that holds the namespace in the series of --prometheus-server-address, such as namespace. Each selector of a trigger's query of that server then selects only the namespace of its ElastiService.")
+	flags.StringSliceVar(&o.PrometheusAuthorizationNamespaces, "prometheus-authorization-namespaces", o.PrometheusAuthorizationNamespaces,
+		"The namespaces whose triggers may query --prometheus-server-address; * means all. Defaults to all with --prometheus-namespace-label, or where neither a credential nor --trigger-allowed-servers protects that server, and to none otherwise.")
+	flags.StringSliceVar(&o.TriggerAllowedServers, "trigger-allowed-servers", o.TriggerAllowedServers,
+		"The servers besides --prometheus-server-address that triggers may query: host names as triggers write them, *.example.com, IP addresses or CIDRs, each with or without :port; * means any, an empty value none. Link-local addresses, the Kubernetes API and this server are never queried, loopback only when the list has an address or CIDR of it. Defaults to *.")
 }
 
 // Validate checks the flags.
@@ -84,19 +107,80 @@ func (o *Sleep) Validate() []error {
 	} else if o.PrometheusAuthorizationHeaderFile != "" {
 		errs = append(errs, errors.New("--prometheus-authorization-header-file is for --prometheus-server-address: give that too"))
 	}
+	if _, err := o.allowedServers(); err != nil {
+		errs = append(errs, fmt.Errorf("--trigger-allowed-servers: %w", err))
+	}
+	return append(errs, o.validateRestrictions()...)
+}
+
+// validateRestrictions checks what restricts who queries what of
+// --prometheus-server-address.
+func (o *Sleep) validateRestrictions() []error {
+	var errs []error
+	if label := o.PrometheusNamespaceLabel; label != "" && (!model.LegacyValidation.IsValidLabelName(label) || label == model.MetricNameLabel) {
+		errs = append(errs, fmt.Errorf("--prometheus-namespace-label is %q, but must be the name of a label, such as namespace", label))
+	}
+	for _, namespace := range o.PrometheusAuthorizationNamespaces {
+		if namespace != evaluators.AllNamespaces && len(validation.IsDNS1123Label(namespace)) > 0 {
+			errs = append(errs, fmt.Errorf("--prometheus-authorization-namespaces has %q, which is not the name of a namespace", namespace))
+		}
+	}
+	if o.PrometheusNamespaceLabel == "" && len(o.PrometheusAuthorizationNamespaces) == 0 {
+		return errs
+	}
+	switch {
+	case o.PrometheusServerAddress == "":
+		errs = append(errs, errors.New("--prometheus-namespace-label and --prometheus-authorization-namespaces are for --prometheus-server-address: give that too"))
+	case o.PrometheusAuthorizationHeaderFile == "" && o.TriggerAllowedServers == nil:
+		errs = append(errs, errors.New("without --prometheus-authorization-header-file, a trigger that names the address of the server gets round --prometheus-namespace-label and --prometheus-authorization-namespaces: give --trigger-allowed-servers too, with the other servers that triggers may query, or empty"))
+	}
 	return errs
+}
+
+// allowedServers returns the allow list. Nil means that there is none.
+func (o *Sleep) allowedServers() (*egress.AllowList, error) {
+	if o.TriggerAllowedServers == nil {
+		return nil, nil
+	}
+	return egress.Parse(o.TriggerAllowedServers)
+}
+
+// guard returns what connects to the servers that triggers name.
+func (o *Sleep) guard(dependencies controllerDependencies) *egress.Guard {
+	// Validate has accepted the list.
+	allowed, _ := o.allowedServers()
+	return egress.NewGuard(egress.Options{Allowed: allowed, Forbidden: hostAPIServers(dependencies.host), OwnPort: dependencies.port})
+}
+
+// hostAPIServers returns the servers of the host's API, as host:port.
+func hostAPIServers(host *rest.Config) []string {
+	var servers []string
+	if address, _, err := rest.DefaultServerUrlFor(host); err == nil {
+		servers = append(servers, net.JoinHostPort(address.Hostname(), cmp.Or(address.Port(), "443")))
+	}
+	// A kubeconfig may name another address than what pods use.
+	if name, port := os.Getenv("KUBERNETES_SERVICE_HOST"), os.Getenv("KUBERNETES_SERVICE_PORT"); name != "" && port != "" {
+		servers = append(servers, net.JoinHostPort(name, port))
+	}
+	return servers
 }
 
 // options returns the options of the scheduler.
 func (o *Sleep) options(dependencies controllerDependencies, own versioned.Interface, host kubernetes.Interface) sleep.Options {
-	metricsAPI := evaluators.MetricsAPIOptions{Host: host.Discovery().RESTClient(), Scales: dependencies.scaling}
+	// One for all types of triggers: their queries occupy the same workers.
+	limiter := queries.NewLimiter(queries.Options{Capacity: sleep.DefaultWorkers})
+	metricsAPI := evaluators.MetricsAPIOptions{Host: host.Discovery().RESTClient(), Scales: dependencies.scaling, Limiter: limiter}
 	client := sleep.NewClient(own, dependencies.registry.StatusWriter)
 	return sleep.Options{
 		Evaluators: map[string]evaluators.Evaluator{
 			triggers.TypePrometheus: evaluators.NewPrometheus(evaluators.PrometheusOptions{
 				ServerAddress:           o.PrometheusServerAddress,
 				AuthorizationHeaderFile: o.PrometheusAuthorizationHeaderFile,
+				NamespaceLabel:          o.PrometheusNamespaceLabel,
+				AuthorizedNamespaces:    o.PrometheusAuthorizationNamespaces,
+				Servers:                 o.guard(dependencies),
 				Keys:                    credentials.NewClusterReader(host),
+				Limiter:                 limiter,
 				UptimeWindow:            max(evaluators.DefaultUptimeWindow, 2*o.PollingInterval),
 			}),
 			triggers.TypeExternalMetric: evaluators.NewExternalMetric(metricsAPI),

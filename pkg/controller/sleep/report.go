@@ -101,6 +101,9 @@ func computeTriggersHealthy(elastiService *v1alpha1.ElastiService, observation O
 			condition.Message = fmt.Sprintf("triggers[%d] (%s): %s", i, elastiService.Spec.Triggers[i].Type, result.Message)
 			break
 		}
+		if result.Note != "" {
+			condition.Message += fmt.Sprintf("; triggers[%d] (%s): %s", i, elastiService.Spec.Triggers[i].Type, result.Note)
+		}
 	}
 	before := meta.FindStatusCondition(elastiService.Status.Conditions, v1alpha1.ConditionTriggersHealthy)
 	return transition(elastiService, before, observation.Now, condition)

@@ -209,6 +209,8 @@ const (
 	ReasonServerFailed = "ServerFailed"
 	// ReasonServerRefused: the server refuses the credentials.
 	ReasonServerRefused = "ServerRefused"
+	// ReasonServerNotAllowed: the trigger may not query the server.
+	ReasonServerNotAllowed = "ServerNotAllowed"
 	// ReasonCredentialsUnavailable: what the trigger refers to for its
 	// credentials cannot be read.
 	ReasonCredentialsUnavailable = "CredentialsUnavailable"

@@ -42,8 +42,6 @@ const (
 	// MaxAge is how long credentials are used before they are read again: a
 	// rotated one is in use by then.
 	MaxAge = 30 * time.Second
-	// Redacted stands where a server repeats a credential.
-	Redacted = "[redacted]"
 )
 
 // Credentials are those of one trigger, ready for use. They are immutable.
@@ -56,20 +54,7 @@ type Credentials struct {
 	// secret.
 	Version string
 
-	// secrets are what no message may show.
-	secrets []string
-	read    time.Time
-}
-
-// Redact takes the secrets out of what a server says. A nil receiver has none.
-func (c *Credentials) Redact(text string) string {
-	if c == nil {
-		return text
-	}
-	for _, secret := range c.secrets {
-		text = strings.ReplaceAll(text, secret, Redacted)
-	}
-	return text
+	read time.Time
 }
 
 // Store keeps the credentials that triggers refer to. It is safe for concurrent
@@ -119,6 +104,11 @@ func (s *Store) Get(ctx context.Context, namespace string, wanted *triggers.Cred
 	for _, reference := range wanted.References() {
 		value, version, err := s.keys.ReadKey(ctx, namespace, reference)
 		if err != nil {
+			if ok {
+				// What was read before does not count any more.
+				s.known.Remove(key)
+				before.(*Credentials).closeIdleConnections()
+			}
 			return nil, explainKeyError(namespace, reference, err)
 		}
 		values[reference] = value
@@ -147,12 +137,10 @@ func (s *Store) make(wanted *triggers.Credentials, values map[triggers.KeyRefere
 	text := func(reference *triggers.KeyReference) string { return strings.TrimSpace(string(values[*reference])) }
 	switch {
 	case wanted.Authorization != nil:
-		token := text(wanted.Authorization)
-		made.Authorization, made.secrets = wanted.AuthorizationType+" "+token, []string{token}
+		made.Authorization = wanted.AuthorizationType + " " + text(wanted.Authorization)
 	case wanted.Username != nil:
-		password := text(wanted.Password)
-		encoded := base64.StdEncoding.EncodeToString([]byte(text(wanted.Username) + ":" + password))
-		made.Authorization, made.secrets = "Basic "+encoded, []string{encoded, password}
+		pair := text(wanted.Username) + ":" + text(wanted.Password)
+		made.Authorization = "Basic " + base64.StdEncoding.EncodeToString([]byte(pair))
 	}
 	if strings.ContainsAny(made.Authorization, "\r\n\x00") {
 		return nil, unavailable("the credential has line breaks or control characters in it: store it without")

@@ -31,7 +31,6 @@ import (
 // CPU evaluates triggers of the type cpu. It is safe for concurrent use.
 type CPU struct {
 	options MetricsAPIOptions
-	limiter *queries.Limiter
 }
 
 var _ Evaluator = &CPU{}
@@ -39,7 +38,7 @@ var _ Evaluator = &CPU{}
 // NewCPU returns an evaluator of triggers of the type cpu.
 func NewCPU(options MetricsAPIOptions) *CPU {
 	options.complete()
-	return &CPU{options: options, limiter: queries.NewLimiter(options.Clock, options.Timeout)}
+	return &CPU{options: options}
 }
 
 // Evaluate reads what the target's pods use from metrics.k8s.io and adds it up.
@@ -51,14 +50,15 @@ func (c *CPU) Evaluate(ctx context.Context, subject Subject) (Result, error) {
 		return unknown(v1alpha1.ReasonMetadataInvalid, "%v", errs.ToAggregate()), nil
 	}
 	target := targetOf(subject.ElastiService)
-	query := queries.Query{Server: resourcemetrics.GroupName, Text: target.String()}
-	value, err := c.limiter.Do(ctx, query, subject.MaxAge, func(ctx context.Context) (float64, error) {
-		return c.usage(ctx, target)
+	query := queries.Query{Namespace: target.Namespace, Server: resourcemetrics.GroupName, Text: target.String()}
+	got, err := c.options.Limiter.Do(ctx, query, subject.MaxAge, func(ctx context.Context) (queries.Result, error) {
+		cores, err := c.usage(ctx, target)
+		return queries.Result{Value: cores}, err
 	})
 	if err != nil {
 		return resultOf(err)
 	}
-	return compare(value, trigger.ThresholdCores), nil
+	return compare(got, trigger.ThresholdCores), nil
 }
 
 // usage returns how many cores the pods of a target use together.

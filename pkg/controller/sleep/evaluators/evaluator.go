@@ -47,6 +47,9 @@ type Result struct {
 	// Message is a sentence for the user. It holds no secret, and is the same
 	// as long as nothing changes.
 	Message string
+	// Note is what the server remarks on the query of a trigger that it has
+	// evaluated. Empty if nothing.
+	Note string
 }
 
 // Subject is what is evaluated.
@@ -72,15 +75,15 @@ func NotSupported() Result {
 
 // compare returns the result of a trigger that compares a value with a
 // threshold.
-func compare(value, threshold float64) Result {
-	if value < threshold {
-		return Result{Idle, v1alpha1.ReasonBelowThreshold, fmt.Sprintf("below %g", threshold)}
+func compare(got queries.Result, threshold float64) Result {
+	if got.Value < threshold {
+		return Result{State: Idle, Reason: v1alpha1.ReasonBelowThreshold, Message: fmt.Sprintf("below %g", threshold), Note: got.Note}
 	}
-	return Result{Active, v1alpha1.ReasonThresholdReached, fmt.Sprintf("at least %g", threshold)}
+	return Result{State: Active, Reason: v1alpha1.ReasonThresholdReached, Message: fmt.Sprintf("at least %g", threshold), Note: got.Note}
 }
 
 func unknown(reason, message string, args ...any) Result {
-	return Result{Unknown, reason, fmt.Sprintf(message, args...)}
+	return Result{State: Unknown, Reason: reason, Message: fmt.Sprintf(message, args...)}
 }
 
 // failure returns the error of a query whose server is fine.

@@ -32,7 +32,6 @@ import (
 // concurrent use.
 type ExternalMetric struct {
 	options MetricsAPIOptions
-	limiter *queries.Limiter
 }
 
 var _ Evaluator = &ExternalMetric{}
@@ -40,7 +39,7 @@ var _ Evaluator = &ExternalMetric{}
 // NewExternalMetric returns an evaluator of triggers of the type externalMetric.
 func NewExternalMetric(options MetricsAPIOptions) *ExternalMetric {
 	options.complete()
-	return &ExternalMetric{options: options, limiter: queries.NewLimiter(options.Clock, options.Timeout)}
+	return &ExternalMetric{options: options}
 }
 
 // Evaluate reads the metric from external.metrics.k8s.io, in the namespace of
@@ -52,21 +51,22 @@ func (e *ExternalMetric) Evaluate(ctx context.Context, subject Subject) (Result,
 	}
 	const api = "external.metrics.k8s.io"
 	namespace, selector := subject.ElastiService.Namespace, trigger.Selector.String()
-	query := queries.Query{Server: api, Text: fmt.Sprintf("%s/%s?%s", namespace, trigger.MetricName, selector)}
-	value, err := e.limiter.Do(ctx, query, subject.MaxAge, func(ctx context.Context) (float64, error) {
+	query := queries.Query{Namespace: namespace, Server: api, Text: fmt.Sprintf("%s?%s", trigger.MetricName, selector)}
+	got, err := e.options.Limiter.Do(ctx, query, subject.MaxAge, func(ctx context.Context) (queries.Result, error) {
 		body, err := e.options.Host.Get().
 			AbsPath("/apis", api, externalmetrics.SchemeGroupVersion.Version, "namespaces", namespace, trigger.MetricName).
 			Param("labelSelector", selector).
 			DoRaw(ctx)
 		if err != nil {
-			return 0, explainMetricsError(api, err)
+			return queries.Result{}, explainMetricsError(api, err)
 		}
-		return e.sum(trigger.MetricName, body)
+		sum, err := e.sum(trigger.MetricName, body)
+		return queries.Result{Value: sum}, err
 	})
 	if err != nil {
 		return resultOf(err)
 	}
-	return compare(value, trigger.Threshold), nil
+	return compare(got, trigger.Threshold), nil
 }
 
 func (e *ExternalMetric) sum(metric string, body []byte) (float64, error) {

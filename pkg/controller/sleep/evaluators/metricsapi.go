@@ -27,6 +27,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti/v1alpha1"
+	"github.com/truefoundry/elasti-apiserver/pkg/controller/sleep/queries"
 	"github.com/truefoundry/elasti-apiserver/pkg/scaling"
 )
 
@@ -47,8 +48,8 @@ type MetricsAPIOptions struct {
 	// Scales reads the scales of targets, which name their pods. Only the
 	// evaluator of the type cpu needs it.
 	Scales ScaleReader
-	// Timeout is how long an API may take to respond. Defaults to 10 s.
-	Timeout time.Duration
+	// Limiter sends the queries. Defaults to one of its own.
+	Limiter *queries.Limiter
 	// Clock is the time. Defaults to the real clock.
 	Clock clock.PassiveClock
 }
@@ -56,6 +57,9 @@ type MetricsAPIOptions struct {
 func (o *MetricsAPIOptions) complete() {
 	if o.Clock == nil {
 		o.Clock = clock.RealClock{}
+	}
+	if o.Limiter == nil {
+		o.Limiter = queries.NewLimiter(queries.Options{Clock: o.Clock})
 	}
 }
 

@@ -19,25 +19,22 @@ package evaluators
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
-	"io"
 	"maps"
-	"math"
 	"net/http"
 	"net/url"
 	"os"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
-	"github.com/prometheus/client_golang/api"
-	prometheusv1 "github.com/prometheus/client_golang/api/prometheus/v1"
-	"github.com/prometheus/common/model"
 	"k8s.io/utils/clock"
 
 	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti/v1alpha1"
 	"github.com/truefoundry/elasti-apiserver/pkg/controller/sleep/credentials"
+	"github.com/truefoundry/elasti-apiserver/pkg/controller/sleep/egress"
+	"github.com/truefoundry/elasti-apiserver/pkg/controller/sleep/promql"
 	"github.com/truefoundry/elasti-apiserver/pkg/controller/sleep/queries"
 	"github.com/truefoundry/elasti-apiserver/pkg/triggers"
 )
@@ -45,28 +42,38 @@ import (
 // DefaultUptimeWindow holds several scrapes at the usual intervals.
 const DefaultUptimeWindow = time.Minute
 
+// AllNamespaces stands for every namespace in AuthorizedNamespaces.
+const AllNamespaces = "*"
+
 const (
 	// defaultUptimeFilter selects the up metric of Prometheus itself.
 	defaultUptimeFilter = `container="prometheus"`
 	// uptimeSamples is how many times the uptime is sampled in its window.
 	uptimeSamples = 12
-	// authorizationHeader is the header that the configured credential is for.
-	authorizationHeader = "Authorization"
-	// maxResponseBytes bounds what is read of a response: one number is short.
-	maxResponseBytes = 1 << 20
-	// maxReasonBytes bounds what is shown of a server's own words.
-	maxReasonBytes = 256
+	// installationServer is what messages call the server of the installation.
+	installationServer = "the installation's Prometheus server"
 )
 
 // PrometheusOptions configure a Prometheus.
 type PrometheusOptions struct {
-	// ServerAddress is the URL of the server that triggers without a
-	// serverAddress query. Empty means that they cannot be evaluated.
+	// ServerAddress is the URL of the installation's server, which triggers
+	// without a serverAddress query. Empty means that they cannot be evaluated.
 	ServerAddress string
 	// AuthorizationHeaderFile holds the value of the Authorization header for
 	// requests to ServerAddress, and to no other server. It is read for each
 	// request. Empty means no header.
 	AuthorizationHeaderFile string
+	// NamespaceLabel is the label of the installation's series that holds the
+	// namespace. Queries of the installation's server are restricted to the
+	// namespace of the ElastiService by it. Empty means that they are not.
+	NamespaceLabel string
+	// AuthorizedNamespaces are those whose triggers may query the installation's
+	// server, or AllNamespaces. Without any, all may if NamespaceLabel is given,
+	// or if nothing else keeps them from it: neither a credential nor Servers.
+	AuthorizedNamespaces []string
+	// Servers connects to the servers that triggers name. Defaults to a guard
+	// that allows every address that is not forbidden.
+	Servers *egress.Guard
 	// UptimeWindow is for how long, up to now, what is measured must have been
 	// scraped. It should be longer than the time between two evaluations, so
 	// that no outage falls in between. Defaults to DefaultUptimeWindow.
@@ -74,8 +81,8 @@ type PrometheusOptions struct {
 	// Keys reads the credentials of triggers. Without it, triggers that refer
 	// to some cannot be evaluated.
 	Keys credentials.KeyReader
-	// Timeout is how long a server may take to respond. Defaults to 10 s.
-	Timeout time.Duration
+	// Limiter sends the queries. Defaults to one of its own.
+	Limiter *queries.Limiter
 	// Clock is the time. Defaults to the real clock.
 	Clock clock.PassiveClock
 }
@@ -83,11 +90,13 @@ type PrometheusOptions struct {
 // Prometheus evaluates triggers of the type prometheus. It is safe for
 // concurrent use.
 type Prometheus struct {
-	options   PrometheusOptions
-	transport *http.Transport
+	options PrometheusOptions
+	// installation connects to the installation's server, as the administrator
+	// wants it, and transport to those that triggers name.
+	installation *http.Transport
+	transport    *http.Transport
 	// credentials are those of triggers.
 	credentials *credentials.Store
-	limiter     *queries.Limiter
 }
 
 var _ Evaluator = &Prometheus{}
@@ -100,18 +109,27 @@ func NewPrometheus(options PrometheusOptions) *Prometheus {
 	if options.UptimeWindow == 0 {
 		options.UptimeWindow = DefaultUptimeWindow
 	}
-	transport := http.DefaultTransport.(*http.Transport).Clone()
-	transport.MaxIdleConnsPerHost = queries.MaxInFlight
+	if options.Limiter == nil {
+		options.Limiter = queries.NewLimiter(queries.Options{Clock: options.Clock})
+	}
+	if options.Servers == nil {
+		options.Servers = egress.NewGuard(egress.Options{})
+	}
+	installation := newTransport()
+	installation.Proxy = http.ProxyFromEnvironment
+	transport := newTransport()
+	transport.DialContext = options.Servers.DialContext
 	return &Prometheus{
-		options:     options,
-		transport:   transport,
-		credentials: credentials.NewStore(options.Keys, options.Clock, transport),
-		limiter:     queries.NewLimiter(options.Clock, options.Timeout),
+		options:      options,
+		installation: installation,
+		transport:    transport,
+		credentials:  credentials.NewStore(options.Keys, options.Clock, transport),
 	}
 }
 
 // CloseIdleConnections closes the connections to servers that are not in use.
 func (p *Prometheus) CloseIdleConnections() {
+	p.installation.CloseIdleConnections()
 	p.transport.CloseIdleConnections()
 	p.credentials.Clear()
 }
@@ -124,27 +142,51 @@ func (p *Prometheus) Evaluate(ctx context.Context, subject Subject) (Result, err
 	if len(errs) > 0 {
 		return unknown(v1alpha1.ReasonMetadataInvalid, "%v", errs.ToAggregate()), nil
 	}
-	server, err := p.server(&trigger)
+	server, err := p.server(&trigger, subject.ElastiService.Namespace)
 	if err != nil {
 		return resultOf(err)
 	}
-	server.namespace = subject.ElastiService.Namespace
 	if server.credentials, err = p.credentials.Get(ctx, server.namespace, &trigger.Credentials); err != nil {
 		return unknown(v1alpha1.ReasonCredentialsUnavailable, "%v", err), nil
 	}
-	filter := cmp.Or(trigger.UptimeFilter, defaultUptimeFilter)
-	up, err := p.do(ctx, server, p.uptimeQuery(filter), subject.MaxAge)
+	uptime, query, err := p.queriesOf(server, &trigger)
 	if err != nil {
 		return resultOf(err)
 	}
-	if up < 1 {
-		return unknown(v1alpha1.ReasonNotScraped, "%s: up{%s} was not 1 all the time in the last %s: is uptimeFilter right, and is Prometheus up?", server.host, filter, p.options.UptimeWindow), nil
-	}
-	value, err := p.do(ctx, server, trigger.Query, subject.MaxAge)
+	up, err := p.do(ctx, server, uptime, subject.MaxAge)
 	if err != nil {
 		return resultOf(err)
 	}
-	return compare(value, trigger.Threshold), nil
+	if up.Value < 1 {
+		filter := cmp.Or(trigger.UptimeFilter, defaultUptimeFilter)
+		return unknown(v1alpha1.ReasonNotScraped, "%s: up{%s} was not 1 all the time in the last %s: is uptimeFilter right, and is Prometheus up?", server.name, filter, p.options.UptimeWindow), nil
+	}
+	got, err := p.do(ctx, server, query, subject.MaxAge)
+	if err != nil {
+		return resultOf(err)
+	}
+	return compare(got, trigger.Threshold), nil
+}
+
+// queriesOf returns the query for the uptime and that of the trigger, as they
+// are sent. Without a filter of the trigger the former is ours, and about
+// Prometheus itself, which is in a namespace of its own.
+func (p *Prometheus) queriesOf(server *prometheusServer, trigger *triggers.Prometheus) (uptime, query string, err error) {
+	uptime, query = p.uptimeQuery(cmp.Or(trigger.UptimeFilter, defaultUptimeFilter)), trigger.Query
+	label := p.options.NamespaceLabel
+	if !server.installation || label == "" {
+		return uptime, query, nil
+	}
+	if query, err = promql.Enforce(query, label, server.namespace); err != nil {
+		return "", "", failure(v1alpha1.ReasonQueryRejected, "query, restricted to %s=%q: %s", label, server.namespace, shorten(err.Error()))
+	}
+	if trigger.UptimeFilter == "" {
+		return uptime, query, nil
+	}
+	if uptime, err = promql.Enforce(uptime, label, server.namespace); err != nil {
+		return "", "", failure(v1alpha1.ReasonQueryRejected, "uptimeFilter, restricted to %s=%q: %s", label, server.namespace, shorten(err.Error()))
+	}
+	return uptime, query, nil
 }
 
 // uptimeQuery is for 1 if at every moment of the window a scrape of what the
@@ -156,194 +198,151 @@ func (p *Prometheus) uptimeQuery(filter string) string {
 
 // prometheusServer is a server and how it is queried.
 type prometheusServer struct {
-	address string
-	// host is what messages call it: an address may hold a password.
-	host    string
+	address *url.URL
+	// name is what messages call it: an address may hold a password.
+	name    string
 	headers http.Header
-	// authorizationFile is the file with the Authorization header, or empty.
-	authorizationFile string
-	// namespace is that of the credentials, own what the trigger says of them,
-	// and credentials what came of that. Nil if there are none.
+	// installation is true for the installation's server, queried as the
+	// installation does.
+	installation bool
+	// namespace is that of the ElastiService, own what the trigger says of
+	// credentials, and credentials what came of that. Nil if there are none.
 	namespace   string
 	own         string
 	credentials *credentials.Credentials
 }
 
-// server returns the server that a trigger queries. The configured credential
-// goes to the configured server only, and only if the trigger does not say
-// itself how to connect: whoever writes an ElastiService chooses the other
-// servers, and whom a TLS configuration of its own trusts.
-func (p *Prometheus) server(trigger *triggers.Prometheus) (*prometheusServer, error) {
-	server := &prometheusServer{address: cmp.Or(trigger.ServerAddress, p.options.ServerAddress), headers: http.Header{}}
-	for _, name := range slices.Sorted(maps.Keys(trigger.Headers)) {
-		server.headers.Set(name, trigger.Headers[name])
-	}
-	if server.address == "" {
+// server returns the server that a trigger queries. The installation's server
+// is queried as the installation does, with its credential, only if the trigger
+// says nothing itself of how to connect: whoever writes an ElastiService chooses
+// the other servers, and whom a TLS configuration of its own trusts.
+func (p *Prometheus) server(trigger *triggers.Prometheus, namespace string) (*prometheusServer, error) {
+	address := cmp.Or(trigger.ServerAddress, p.options.ServerAddress)
+	if address == "" {
 		return nil, failure(v1alpha1.ReasonNoServer, "the trigger has no serverAddress, and the elasti-apiserver was started without --prometheus-server-address: give one of them")
 	}
-	parsed, err := url.Parse(server.address)
+	parsed, err := url.Parse(address)
 	if err != nil {
 		return nil, failure(v1alpha1.ReasonNoServer, "the serverAddress is not a URL")
 	}
-	server.host = parsed.Host
+	server := &prometheusServer{address: parsed, name: parsed.Host, headers: http.Header{}, namespace: namespace}
+	for _, name := range slices.Sorted(maps.Keys(trigger.Headers)) {
+		server.headers.Set(name, trigger.Headers[name])
+	}
 	if !trigger.Credentials.IsZero() {
 		server.own = trigger.Credentials.String()
-	} else if strings.TrimRight(server.address, "/") == strings.TrimRight(p.options.ServerAddress, "/") {
-		server.authorizationFile = p.options.AuthorizationHeaderFile
 	}
-	return server, nil
+	// Headers choose a tenant, or another server behind the same address. Where
+	// queries are restricted, they are not to.
+	ownConnection := server.own != "" || p.options.NamespaceLabel != "" && len(trigger.Headers) > 0
+	if strings.TrimRight(address, "/") == strings.TrimRight(p.options.ServerAddress, "/") && !ownConnection {
+		server.installation, server.name = true, installationServer
+		return server, p.mayQueryInstallation(namespace)
+	}
+	return server, p.mayName(server, trigger)
 }
 
-// key tells servers apart, and the same server with other headers or
+// mayQueryInstallation fails when the triggers of a namespace may not query the
+// installation's server.
+func (p *Prometheus) mayQueryInstallation(namespace string) error {
+	authorized := p.options.AuthorizedNamespaces
+	switch {
+	case slices.Contains(authorized, namespace) || slices.Contains(authorized, AllNamespaces):
+		return nil
+	case len(authorized) == 0 && p.options.NamespaceLabel != "":
+		return nil
+	case len(authorized) == 0 && p.options.AuthorizationHeaderFile == "" && !p.options.Servers.Restricted():
+		// Its address is enough to query it.
+		return nil
+	default:
+		return failure(v1alpha1.ReasonServerNotAllowed,
+			"triggers of the namespace %q may not query %s: give a serverAddress and credentials of your own, or ask the administrator for --prometheus-namespace-label, or for your namespace in --prometheus-authorization-namespaces", namespace, installationServer)
+	}
+}
+
+// mayName fails when the trigger tells the server that another one is meant,
+// which the trigger may not query.
+func (p *Prometheus) mayName(server *prometheusServer, trigger *triggers.Prometheus) error {
+	host, port := server.address.Hostname(), portOf(server.address)
+	for _, alias := range []string{hostOf(server.headers.Get("Host")), trigger.Credentials.ServerName} {
+		if alias != "" && alias != host && !p.options.Servers.AllowsAlias(host, alias, port) {
+			return notAllowed(server.name)
+		}
+	}
+	return nil
+}
+
+// hostOf returns the host of the header Host.
+func hostOf(header string) string {
+	parsed := url.URL{Host: header}
+	return parsed.Hostname()
+}
+
+func portOf(address *url.URL) uint16 {
+	if port, err := strconv.ParseUint(address.Port(), 10, 16); err == nil {
+		return uint16(port)
+	}
+	if address.Scheme == "https" {
+		return 443
+	}
+	return 80
+}
+
+// connection tells servers apart, and the same server with other headers or
 // credentials: its responses may depend on them.
-func (s *prometheusServer) key() string {
+func (s *prometheusServer) connection() string {
 	var key strings.Builder
-	key.WriteString(strings.TrimRight(s.address, "/"))
+	fmt.Fprintf(&key, "%t %s", s.installation, strings.TrimRight(s.address.String(), "/"))
 	for _, name := range slices.Sorted(maps.Keys(s.headers)) {
 		fmt.Fprintf(&key, "\n%s: %s", name, s.headers.Get(name))
 	}
 	if s.credentials != nil {
-		fmt.Fprintf(&key, "\n%s %s %s", s.namespace, s.own, s.credentials.Version)
+		fmt.Fprintf(&key, "\n%s %s", s.own, s.credentials.Version)
 	}
 	return key.String()
 }
 
-func (p *Prometheus) do(ctx context.Context, server *prometheusServer, query string, maxAge time.Duration) (float64, error) {
-	return p.limiter.Do(ctx, queries.Query{Server: server.key(), Text: query}, maxAge, func(ctx context.Context) (float64, error) {
+// limited is what the queries in flight of a server are counted by: however it
+// is queried, it is one.
+func (s *prometheusServer) limited() string {
+	return fmt.Sprintf("%s:%d", strings.ToLower(strings.TrimSuffix(s.address.Hostname(), ".")), portOf(s.address))
+}
+
+func (p *Prometheus) do(ctx context.Context, server *prometheusServer, query string, maxAge time.Duration) (queries.Result, error) {
+	identity := queries.Query{Namespace: server.namespace, Server: server.limited(), Connection: server.connection(), Text: query}
+	return p.options.Limiter.Do(ctx, identity, maxAge, func(ctx context.Context) (queries.Result, error) {
 		return p.query(ctx, server, query)
 	})
 }
 
 // query queries a server. Every error is a *queries.Error.
-func (p *Prometheus) query(ctx context.Context, server *prometheusServer, query string) (float64, error) {
-	headers := server.headers
-	if server.authorizationFile != "" && headers.Get(authorizationHeader) == "" {
-		authorization, err := os.ReadFile(server.authorizationFile)
-		if err != nil {
-			return 0, failure(v1alpha1.ReasonServerRefused, "the file that --prometheus-authorization-header-file names cannot be read")
+func (p *Prometheus) query(ctx context.Context, server *prometheusServer, query string) (queries.Result, error) {
+	headers, transport := server.headers.Clone(), p.transport
+	switch own := server.credentials; {
+	case server.installation:
+		transport = p.installation
+		if err := p.authorize(headers); err != nil {
+			return queries.Result{}, err
 		}
-		headers = headers.Clone()
-		headers.Set(authorizationHeader, strings.TrimSpace(string(authorization)))
-	}
-	transport := p.transport
-	if own := server.credentials; own != nil {
+	case own != nil:
 		if own.Authorization != "" {
-			headers = headers.Clone()
 			headers.Set(authorizationHeader, own.Authorization)
 		}
 		transport = cmp.Or(own.Transport, transport)
 	}
-	client, err := api.NewClient(api.Config{
-		Address: server.address,
-		Client: &http.Client{
-			Transport: &prometheusTransport{inner: transport, headers: headers},
-			// Headers are for this server and no other.
-			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
-		},
-	})
+	request := prometheusRequest{name: server.name, address: server.address, headers: headers, transport: transport, timeout: p.options.Limiter.Timeout()}
+	return request.send(ctx, query)
+}
+
+// authorize adds the installation's credential, unless there is another one.
+func (p *Prometheus) authorize(headers http.Header) error {
+	if p.options.AuthorizationHeaderFile == "" || headers.Get(authorizationHeader) != "" {
+		return nil
+	}
+	authorization, err := os.ReadFile(p.options.AuthorizationHeaderFile)
 	if err != nil {
-		return 0, failure(v1alpha1.ReasonNoServer, "the serverAddress is not a URL")
+		return failure(v1alpha1.ReasonServerRefused, "the file that --prometheus-authorization-header-file names cannot be read")
 	}
-	value, warnings, err := prometheusv1.NewAPI(client).Query(ctx, query, time.Time{}, prometheusv1.WithTimeout(p.limiter.Timeout()))
-	switch {
-	case err != nil:
-		return 0, explainQueryError(server, err)
-	case len(warnings) > 0:
-		// A server that queries others says so here when one of them is missing.
-		return 0, failure(v1alpha1.ReasonDataIncomplete, "%s: the answer has warnings: %s", server.host, server.quote(strings.Join(warnings, "; ")))
-	default:
-		return single(server.host, value)
-	}
-}
-
-// single returns the one number of a value.
-func single(host string, value model.Value) (float64, error) {
-	var number float64
-	switch value := value.(type) {
-	case *model.Scalar:
-		number = float64(value.Value)
-	case model.Vector:
-		switch {
-		case len(value) == 0:
-			return 0, failure(v1alpha1.ReasonNoData, "%s: the query has no result: does what it selects exist?", host)
-		case len(value) > 1:
-			return 0, failure(v1alpha1.ReasonSeveralElements, "%s: the query has several results: wrap it into sum(…) or max(…)", host)
-		case value[0].Histogram != nil:
-			return 0, failure(v1alpha1.ReasonNotANumber, "%s: the query's result is a histogram: take a number of it, such as with histogram_count(…)", host)
-		}
-		number = float64(value[0].Value)
-	default:
-		return 0, failure(v1alpha1.ReasonNotANumber, "%s: the query's result is of the type %s: use a query for an instant vector with one element, or a scalar", host, value.Type())
-	}
-	if math.IsNaN(number) || math.IsInf(number, 0) {
-		return 0, failure(v1alpha1.ReasonNotANumber, "%s: the query's result is %v: does it divide by zero?", host, number)
-	}
-	return number, nil
-}
-
-// explainQueryError returns the error for a query that failed. What the server
-// says itself is shown only of queries that it rejects: anything could respond
-// at an address that a user gave.
-func explainQueryError(server *prometheusServer, err error) error {
-	host := server.host
-	var failed *prometheusv1.Error
-	if errors.As(err, &failed) {
-		switch failed.Type {
-		case prometheusv1.ErrBadData, prometheusv1.ErrExec:
-			return failure(v1alpha1.ReasonQueryRejected, "%s rejects the query: %s", host, server.quote(failed.Msg))
-		case prometheusv1.ErrClient:
-			return failure(v1alpha1.ReasonServerRefused, "%s refuses the request (%s): are the credentials, the headers and the path right?", host, server.quote(failed.Msg))
-		case prometheusv1.ErrTimeout, prometheusv1.ErrCanceled:
-			return failure(v1alpha1.ReasonServerFailed, "%s gave up on the query: make it cheaper", host)
-		case prometheusv1.ErrBadResponse:
-			return serverFault("%s does not answer as Prometheus does: is the serverAddress right?", host)
-		default:
-			return serverFault("%s failed (%s)", host, failed.Type)
-		}
-	}
-	if errors.Is(err, context.DeadlineExceeded) {
-		return serverFault("%s did not answer in time", host)
-	}
-	var request *url.Error
-	if errors.As(err, &request) {
-		// Its own text holds the URL, which may hold a password.
-		return serverFault("%s cannot be reached: %v", host, request.Err)
-	}
-	return failure(v1alpha1.ReasonNotANumber, "%s: the answer cannot be read: use a query for an instant vector with one element, or a scalar", host)
-}
-
-// quote returns what the server says, without the credentials that it repeats.
-func (s *prometheusServer) quote(text string) string { return shorten(s.credentials.Redact(text)) }
-
-func shorten(text string) string {
-	if len(text) <= maxReasonBytes {
-		return text
-	}
-	return strings.ToValidUTF8(text[:maxReasonBytes], "") + "…"
-}
-
-// prometheusTransport adds headers to requests and bounds responses.
-type prometheusTransport struct {
-	inner   http.RoundTripper
-	headers http.Header
-}
-
-// RoundTrip sends a request.
-func (t *prometheusTransport) RoundTrip(request *http.Request) (*http.Response, error) {
-	request = request.Clone(request.Context())
-	maps.Copy(request.Header, t.headers)
-	// The package net/http takes this one from elsewhere.
-	request.Host = cmp.Or(t.headers.Get("Host"), request.Host)
-	response, err := t.inner.RoundTrip(request)
-	if err != nil {
-		return nil, err
-	}
-	response.Body = &boundedBody{Reader: io.LimitReader(response.Body, maxResponseBytes), Closer: response.Body}
-	return response, nil
-}
-
-// boundedBody is a body that ends after a number of bytes.
-type boundedBody struct {
-	io.Reader
-	io.Closer
+	headers.Set(authorizationHeader, strings.TrimSpace(string(authorization)))
+	return nil
 }

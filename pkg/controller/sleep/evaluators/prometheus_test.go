@@ -35,6 +35,7 @@ import (
 	clocktesting "k8s.io/utils/clock/testing"
 
 	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti/v1alpha1"
+	"github.com/truefoundry/elasti-apiserver/pkg/controller/sleep/egress"
 	"github.com/truefoundry/elasti-apiserver/pkg/controller/sleep/queries"
 	"github.com/truefoundry/elasti-apiserver/pkg/triggers"
 )
@@ -97,6 +98,16 @@ func subjectOf(triggerType, metadata string) Subject {
 	}
 }
 
+// loopback allows triggers to name the servers of tests.
+func loopback(t *testing.T) *egress.Guard {
+	t.Helper()
+	allowed, err := egress.Parse([]string{"127.0.0.0/8"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return egress.NewGuard(egress.Options{Allowed: allowed})
+}
+
 func newTestPrometheus(t *testing.T, options PrometheusOptions) *Prometheus {
 	prometheus := NewPrometheus(options)
 	t.Cleanup(prometheus.CloseIdleConnections)
@@ -128,6 +139,16 @@ func TestPrometheusStates(t *testing.T) {
 			name:  "histogram",
 			body:  `{"status":"success","data":{"resultType":"vector","result":[{"metric":{},"histogram":[1,{"count":"1","sum":"1","buckets":[]}]}]}}`,
 			state: Unknown, reason: v1alpha1.ReasonNotANumber,
+		},
+		{
+			name:  "with a remark, as before Prometheus 3.0",
+			body:  `{"status":"success","warnings":["PromQL info: metric might not be a counter, name does not end in _total/_sum/_count/_bucket: \"a\" (1:6)"],"data":{"resultType":"vector","result":[{"metric":{},"value":[1,"0"]}]}}`,
+			state: Idle, reason: v1alpha1.ReasonBelowThreshold,
+		},
+		{
+			name:  "with a remark and a warning",
+			body:  `{"status":"success","warnings":["PromQL info: metric might not be a counter","a store did not answer"],"data":{"resultType":"scalar","result":[1,"0"]}}`,
+			state: Unknown, reason: v1alpha1.ReasonDataIncomplete,
 		},
 		{
 			name:  "with warnings",
@@ -177,7 +198,7 @@ func TestPrometheusThatCannotBeAsked(t *testing.T) {
 		"is not a host": {"http://prometheus.invalid.:9090", v1alpha1.ReasonServerFailed},
 	} {
 		t.Run(name, func(t *testing.T) {
-			prometheus := newTestPrometheus(t, PrometheusOptions{ServerAddress: test.address, Timeout: 100 * time.Millisecond})
+			prometheus := newTestPrometheus(t, PrometheusOptions{ServerAddress: test.address, Limiter: queries.NewLimiter(queries.Options{Timeout: 100 * time.Millisecond})})
 			result, err := prometheus.Evaluate(t.Context(), subjectOf(triggers.TypePrometheus, `{"query":"requests","threshold":5}`))
 			if err != nil || result.State != Unknown || result.Reason != test.reason {
 				t.Errorf("got %+v, %v, want unknown because of %s", result, err, test.reason)
@@ -196,7 +217,7 @@ func TestPrometheusCredential(t *testing.T) {
 	configured, other := newFakePrometheus(t), newFakePrometheus(t)
 	configured.answers(0, vector("0"))
 	other.answers(0, vector("0"))
-	prometheus := newTestPrometheus(t, PrometheusOptions{ServerAddress: configured.URL + "/", AuthorizationHeaderFile: file})
+	prometheus := newTestPrometheus(t, PrometheusOptions{ServerAddress: configured.URL + "/", AuthorizationHeaderFile: file, AuthorizedNamespaces: []string{AllNamespaces}, Servers: loopback(t)})
 	for _, test := range []struct {
 		name, metadata string
 		server         *fakePrometheus
@@ -238,7 +259,7 @@ func TestPrometheusMessagesKeepSecrets(t *testing.T) {
 	const secret = "hunter2"
 	gone := httptest.NewServer(nil)
 	gone.Close()
-	prometheus := newTestPrometheus(t, PrometheusOptions{})
+	prometheus := newTestPrometheus(t, PrometheusOptions{Servers: loopback(t)})
 	address := strings.Replace(gone.URL, "http://", "http://user:"+secret+"@", 1)
 	for _, metadata := range []string{
 		`{"query":"q","threshold":1,"serverAddress":"` + address + `","headers":{"X-Token":"` + secret + `"}}`,

@@ -72,12 +72,12 @@ func evaluateReports(elastiService *v1alpha1.ElastiService, ready []string, know
 	case elastiService.Spec.Proxy == nil || elastiService.Spec.Proxy.Policy != v1alpha1.ProxyAlways:
 		return unknown(v1alpha1.ReasonResolversNotInPath, "the resolvers do not see the traffic of an awake target: set spec.proxy.policy to Always")
 	case reports.HasOpen(elastiService, now):
-		return Result{Active, v1alpha1.ReasonTraffic, "requests or connections are open"}
+		return Result{State: Active, Reason: v1alpha1.ReasonTraffic, Message: "requests or connections are open"}
 	case status.SleepRequestedTime != nil && reports.LastRequest(elastiService).After(status.SleepRequestedTime.Time):
-		return Result{Active, v1alpha1.ReasonTraffic, "a request came while the target was being put to sleep"}
+		return Result{State: Active, Reason: v1alpha1.ReasonTraffic, Message: "a request came while the target was being put to sleep"}
 	case status.Replicas == 0:
 		// Resolvers report nothing about a target that sleeps.
-		return Result{Idle, v1alpha1.ReasonNoTraffic, "nothing is held"}
+		return Result{State: Idle, Reason: v1alpha1.ReasonNoTraffic, Message: "nothing is held"}
 	case !known:
 		return unknown(v1alpha1.ReasonAwaitingReports, "it is not known yet which resolvers are ready")
 	case len(ready) == 0:
@@ -92,7 +92,7 @@ func evaluateReports(elastiService *v1alpha1.ElastiService, ready []string, know
 		}
 		return unknown(v1alpha1.ReasonNotReported, "resolver %s has not reported in time whether there is traffic", name)
 	}
-	return Result{Idle, v1alpha1.ReasonNoTraffic, "no request or connection is open"}
+	return Result{State: Idle, Reason: v1alpha1.ReasonNoTraffic, Message: "no request or connection is open"}
 }
 
 // awakeSince returns the time from which on resolvers report about a target.

@@ -20,7 +20,10 @@ package queries
 
 import (
 	"context"
+	"crypto/sha256"
 	"errors"
+	"fmt"
+	"strings"
 	"sync"
 	"time"
 
@@ -32,25 +35,37 @@ const (
 	// maxResults bounds how many results are kept. The least recently used go
 	// first.
 	maxResults = 20000
-	// MaxInFlight is how many queries one server gets at a time, so that one
-	// that hangs blocks no more than that many workers.
-	MaxInFlight = 8
+	// serverCapacity is how many queries one server gets at a time from all
+	// namespaces together, and serverReserve how many of them are for namespaces
+	// that have none at it.
+	serverCapacity = 20
+	serverReserve  = 4
+	// MaxInFlight is how many of them come from one namespace while no other has
+	// any: as many as it leaves.
+	MaxInFlight = (serverCapacity - serverReserve) / 2
+	// DefaultCapacity is how many queries are in flight together, to all
+	// servers. A quarter is for namespaces that have none, and one that is alone
+	// has a third of the others.
+	DefaultCapacity = 64
+	reservedPart    = 4
 	// MaxFaults is how many times in a row a server may fail before its circuit
 	// breaker opens: a single query that is too expensive for a server says
 	// nothing about other queries.
 	MaxFaults = 3
-	// faultPause is how long an open circuit breaker lets no query through.
-	// After it, one query at a time finds out whether the server is back.
-	faultPause = 10 * time.Second
+	// The circuit breaker lets no query through for 10 s, and for 20, 40 and 60 s
+	// when the one query after a pause, which finds out whether the server is
+	// back, has failed as well.
+	firstFaultPause = 10 * time.Second
+	lastFaultPause  = time.Minute
 	// maxBreakers bounds how many circuit breakers are kept.
-	maxBreakers = 1024
+	maxBreakers = 4096
 	// defaultTimeout is how long a server may take to respond, unless
 	// configured.
 	defaultTimeout = 10 * time.Second
 )
 
-// ErrBusy means that the server has enough queries in flight, or that the same
-// query is in flight already: try again a little later.
+// ErrBusy means that there are enough queries in flight, or that the same query
+// is in flight already: try again a little later.
 var ErrBusy = errors.New("busy, try again later")
 
 // Error says why a query has no result.
@@ -69,51 +84,129 @@ func (e *Error) Error() string { return e.Message }
 
 // Query is something that a server is asked. Equal queries have equal results.
 type Query struct {
+	// Namespace is that of the ElastiService. Namespaces share no results, and
+	// none waits for what another one has in flight.
+	Namespace string
+	// Server is the host and port of the server.
 	Server string
-	Text   string
+	// Connection tells apart how the server is queried: path, headers and
+	// credentials.
+	Connection string
+	Text       string
 }
 
-// result is the result of a query.
-type result struct {
-	value float64
-	err   error
-	at    time.Time
+// Result is what a query results in.
+type Result struct {
+	Value float64
+	// Note is what the server remarks on the query. Empty if nothing.
+	Note string
+}
+
+// digest stands for texts of any size.
+type digest [sha256.Size]byte
+
+func digestOf(texts ...string) digest {
+	var all strings.Builder
+	for _, text := range texts {
+		fmt.Fprintf(&all, "%d %s\n", len(text), text)
+	}
+	return sha256.Sum256([]byte(all.String()))
+}
+
+// outcome is the result of a query, or its error.
+type outcome struct {
+	result Result
+	err    error
+	at     time.Time
 }
 
 // circuitBreaker is what is known of a server that fails.
 type circuitBreaker struct {
 	faults int
 	until  time.Time
+	pause  time.Duration
 	err    error
 }
 
-// Limiter sends each query once for all triggers that need it, and no server
-// too many. No caller waits for another one's query: it gets ErrBusy in the
-// meantime. It is safe for concurrent use.
-type Limiter struct {
-	clock   clock.PassiveClock
-	timeout time.Duration
-	results *lru.Cache // of result by Query
+func (b circuitBreaker) open() bool { return b.faults >= MaxFaults }
 
-	mu       sync.Mutex
-	inFlight map[Query]struct{}
-	load     map[string]int
-	breakers *lru.Cache // of circuitBreaker by server
+// failed returns the circuit breaker after another failure.
+func (b circuitBreaker) failed(now time.Time, err error) circuitBreaker {
+	b.faults, b.err = b.faults+1, err
+	switch {
+	case b.faults == MaxFaults:
+		b.pause = firstFaultPause
+	case b.open() && !now.Before(b.until):
+		b.pause = min(2*b.pause, lastFaultPause)
+	default:
+		// Queries that were in flight when it opened say nothing new.
+		return b
+	}
+	b.until = now.Add(b.pause)
+	return b
 }
 
-// NewLimiter returns a limiter whose queries take no longer than a timeout,
-// 10 s if that is zero.
-func NewLimiter(clock clock.PassiveClock, timeout time.Duration) *Limiter {
-	if timeout == 0 {
-		timeout = defaultTimeout
+// share is a server, or everything, as one namespace uses it.
+type share struct {
+	namespace string
+	// server is empty for everything.
+	server string
+}
+
+// Limiter sends each query of a namespace once for all triggers that need it,
+// and bounds how many are in flight, to a server and altogether. A namespace gets
+// as many as it leaves to others, so that there is room for the first query of
+// any other, whatever servers do that hang. No caller waits for another one's
+// query: it gets ErrBusy in the meantime. It is safe for concurrent use.
+type Limiter struct {
+	clock    clock.PassiveClock
+	timeout  time.Duration
+	capacity int
+	results  *lru.Cache // of outcome by digest
+
+	mu sync.Mutex
+	// inFlight are the queries in flight, and connections how many there are for
+	// each way to query a server.
+	inFlight    map[digest]struct{}
+	connections map[digest]int
+	// servers and shares count the same by server, and by namespace.
+	servers  map[string]int
+	shares   map[share]int
+	breakers *lru.Cache // of circuitBreaker by digest
+}
+
+// Options configure a Limiter.
+type Options struct {
+	// Clock is the time. Defaults to the real clock.
+	Clock clock.PassiveClock
+	// Timeout is how long a query may take. Defaults to 10 s.
+	Timeout time.Duration
+	// Capacity is how many queries may be in flight together. Defaults to
+	// DefaultCapacity.
+	Capacity int
+}
+
+// NewLimiter returns a limiter without any query in flight.
+func NewLimiter(options Options) *Limiter {
+	if options.Clock == nil {
+		options.Clock = clock.RealClock{}
+	}
+	if options.Timeout == 0 {
+		options.Timeout = defaultTimeout
+	}
+	if options.Capacity == 0 {
+		options.Capacity = DefaultCapacity
 	}
 	return &Limiter{
-		clock:    clock,
-		timeout:  timeout,
-		results:  lru.New(maxResults),
-		inFlight: map[Query]struct{}{},
-		load:     map[string]int{},
-		breakers: lru.New(maxBreakers),
+		clock:       options.Clock,
+		timeout:     options.Timeout,
+		capacity:    options.Capacity,
+		results:     lru.New(maxResults),
+		inFlight:    map[digest]struct{}{},
+		connections: map[digest]int{},
+		servers:     map[string]int{},
+		shares:      map[share]int{},
+		breakers:    lru.New(maxBreakers),
 	}
 }
 
@@ -123,63 +216,91 @@ func (l *Limiter) Timeout() time.Duration { return l.timeout }
 // Do returns a result of the query that is at most maxAge old. It calls send
 // when there is none. The error is ErrBusy, that of ctx, or one that send
 // returned.
-func (l *Limiter) Do(ctx context.Context, query Query, maxAge time.Duration, send func(context.Context) (float64, error)) (float64, error) {
-	if known, ok := l.results.Get(query); ok && l.clock.Since(known.(result).at) < maxAge {
-		return known.(result).value, known.(result).err
+func (l *Limiter) Do(ctx context.Context, query Query, maxAge time.Duration, send func(context.Context) (Result, error)) (Result, error) {
+	connection := digestOf(query.Namespace, query.Server, query.Connection)
+	key := digestOf(query.Namespace, query.Server, query.Connection, query.Text)
+	if known, ok := l.results.Get(key); ok && l.clock.Since(known.(outcome).at) < maxAge {
+		return known.(outcome).result, known.(outcome).err
 	}
-	if err := l.begin(query); err != nil {
-		return 0, err
+	if err := l.begin(query, key, connection); err != nil {
+		return Result{}, err
 	}
-	sent := result{at: l.clock.Now()}
+	sent := outcome{at: l.clock.Now()}
 	sendCtx, cancel := context.WithTimeout(ctx, l.timeout)
 	defer cancel()
-	sent.value, sent.err = send(sendCtx)
+	sent.result, sent.err = send(sendCtx)
 	if ctx.Err() != nil {
 		// The caller has stopped, which says nothing about the server.
-		l.end(query, nil)
-		return 0, ctx.Err()
+		l.end(query, key, connection, nil)
+		return Result{}, ctx.Err()
 	}
-	l.results.Add(query, sent)
-	l.end(query, &sent)
-	return sent.value, sent.err
+	l.results.Add(key, sent)
+	l.end(query, key, connection, &sent)
+	return sent.result, sent.err
 }
 
-// begin takes a place at the server.
-func (l *Limiter) begin(query Query) error {
+// begin takes a place.
+func (l *Limiter) begin(query Query, key, connection digest) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	limit := MaxInFlight
-	if known, ok := l.breakers.Get(query.Server); ok && known.(circuitBreaker).faults >= MaxFaults {
-		if limit = 1; l.clock.Now().Before(known.(circuitBreaker).until) || l.load[query.Server] >= limit {
+	if known, ok := l.breakers.Get(connection); ok && known.(circuitBreaker).open() {
+		if l.clock.Now().Before(known.(circuitBreaker).until) || l.connections[connection] > 0 {
 			return known.(circuitBreaker).err
 		}
 	}
-	if _, busy := l.inFlight[query]; busy || l.load[query.Server] >= limit {
+	_, busy := l.inFlight[key]
+	if busy || !l.hasRoom(query) {
 		return ErrBusy
 	}
-	l.inFlight[query] = struct{}{}
-	l.load[query.Server]++
+	l.inFlight[key] = struct{}{}
+	l.connections[connection]++
+	l.servers[query.Server]++
+	l.shares[share{query.Namespace, query.Server}]++
+	l.shares[share{namespace: query.Namespace}]++
 	return nil
 }
 
-// end gives the place back. Without a result nothing is known of the server.
-func (l *Limiter) end(query Query, sent *result) {
+// hasRoom reports whether there is a place for a query: for the first one of a
+// namespace any, for others one that is not reserved. Of those, a namespace gets
+// as many as it leaves to others at a server, and half as many of all.
+func (l *Limiter) hasRoom(query Query) bool {
+	freeOfAll := l.capacity - len(l.inFlight)
+	if own := l.shares[share{namespace: query.Namespace}]; own > 0 {
+		freeOfAll -= l.capacity/reservedPart + 2*own
+	}
+	free := serverCapacity - l.servers[query.Server]
+	if own := l.shares[share{query.Namespace, query.Server}]; own > 0 {
+		free -= serverReserve + own
+	}
+	return freeOfAll > 0 && free > 0
+}
+
+// end gives the place back. Without an outcome nothing is known of the server.
+func (l *Limiter) end(query Query, key, connection digest, sent *outcome) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	delete(l.inFlight, query)
-	if l.load[query.Server]--; l.load[query.Server] == 0 {
-		delete(l.load, query.Server)
-	}
+	delete(l.inFlight, key)
+	subtract(l.connections, connection)
+	subtract(l.servers, query.Server)
+	subtract(l.shares, share{query.Namespace, query.Server})
+	subtract(l.shares, share{namespace: query.Namespace})
 	var failed *Error
 	switch {
 	case sent == nil:
 	case errors.As(sent.err, &failed) && failed.ServerFault:
-		breaker := circuitBreaker{faults: 1, until: l.clock.Now().Add(faultPause), err: sent.err}
-		if known, ok := l.breakers.Get(query.Server); ok {
-			breaker.faults += known.(circuitBreaker).faults
+		var before circuitBreaker
+		if known, ok := l.breakers.Get(connection); ok {
+			before = known.(circuitBreaker)
 		}
-		l.breakers.Add(query.Server, breaker)
+		l.breakers.Add(connection, before.failed(l.clock.Now(), sent.err))
 	default:
-		l.breakers.Remove(query.Server)
+		l.breakers.Remove(connection)
+	}
+}
+
+// subtract counts one less, and keeps no zero.
+func subtract[K comparable](counts map[K]int, key K) {
+	if counts[key]--; counts[key] <= 0 {
+		delete(counts, key)
 	}
 }

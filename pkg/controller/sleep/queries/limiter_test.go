@@ -24,8 +24,6 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
-
-	"k8s.io/utils/clock"
 )
 
 const testInterval = 30 * time.Second
@@ -33,26 +31,31 @@ const testInterval = 30 * time.Second
 // hung is the error of a server that does not respond.
 var hung = &Error{Reason: "ServerFailed", Message: "did not respond in time", ServerFault: true}
 
+// one is the result of servers that respond.
+var one = Result{Value: 1}
+
+func responds(context.Context) (Result, error) { return one, nil }
+
 // hang responds when it is closed, and otherwise fails when its context ends.
 type hang chan struct{}
 
-func (h hang) send(ctx context.Context) (float64, error) {
+func (h hang) send(ctx context.Context) (Result, error) {
 	select {
 	case <-h:
-		return 1, nil
+		return one, nil
 	case <-ctx.Done():
-		return 0, hung
+		return Result{}, hung
 	}
 }
 
 func TestEqualQueriesAreSentOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		limiter := NewLimiter(clock.RealClock{}, 0)
+		limiter := NewLimiter(Options{})
 		query := Query{Server: "prometheus", Text: "up"}
 		answers := hang(make(chan struct{}))
 		count := 0
-		ask := func() (float64, error) {
-			return limiter.Do(t.Context(), query, testInterval, func(ctx context.Context) (float64, error) {
+		ask := func() (Result, error) {
+			return limiter.Do(t.Context(), query, testInterval, func(ctx context.Context) (Result, error) {
 				count++
 				return answers.send(ctx)
 			})
@@ -68,7 +71,7 @@ func TestEqualQueriesAreSentOnce(t *testing.T) {
 			t.Error(err)
 		}
 		for range 10 {
-			if value, err := ask(); value != 1 || err != nil {
+			if value, err := ask(); value != one || err != nil {
 				t.Errorf("got %v, %v, want the answer that is there", value, err)
 			}
 		}
@@ -86,22 +89,22 @@ func TestEqualQueriesAreSentOnce(t *testing.T) {
 // other servers get theirs all along.
 func TestAServerThatHangsDelaysOnlyItsOwn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		limiter := NewLimiter(clock.RealClock{}, 0)
+		limiter := NewLimiter(Options{})
 		var asking atomic.Int32
 		busy := 0
 		done := make(chan error)
-		askAll := func(count int, put func(context.Context) (float64, error)) {
+		askAll := func(count int, put func(context.Context) (Result, error)) {
 			for i := range count {
 				go func() {
-					_, err := limiter.Do(t.Context(), Query{"hangs", fmt.Sprint(i)}, 0, put)
+					_, err := limiter.Do(t.Context(), Query{Server: "hangs", Text: fmt.Sprint(i)}, 0, put)
 					done <- err
 				}()
 			}
 		}
-		askAll(100, func(ctx context.Context) (float64, error) {
+		askAll(100, func(ctx context.Context) (Result, error) {
 			asking.Add(1)
 			<-ctx.Done()
-			return 0, hung
+			return Result{}, hung
 		})
 		for range 100 - MaxInFlight {
 			if err := <-done; errors.Is(err, ErrBusy) {
@@ -112,7 +115,7 @@ func TestAServerThatHangsDelaysOnlyItsOwn(t *testing.T) {
 			t.Errorf("asks %d questions at once and turns %d away, want %d and the others", asking.Load(), busy, MaxInFlight)
 		}
 		started := time.Now()
-		if _, err := limiter.Do(t.Context(), Query{"answers", "up"}, 0, func(context.Context) (float64, error) { return 1, nil }); err != nil || time.Since(started) != 0 {
+		if _, err := limiter.Do(t.Context(), Query{Server: "answers", Text: "up"}, 0, responds); err != nil || time.Since(started) != 0 {
 			t.Errorf("another server answers after %s with %v, want at once", time.Since(started), err)
 		}
 		for range MaxInFlight {
@@ -121,10 +124,10 @@ func TestAServerThatHangsDelaysOnlyItsOwn(t *testing.T) {
 
 		var problem *Error
 		started = time.Now()
-		if _, err := limiter.Do(t.Context(), Query{"hangs", "more"}, 0, nil); !errors.As(err, &problem) || time.Since(started) != 0 {
+		if _, err := limiter.Do(t.Context(), Query{Server: "hangs", Text: "more"}, 0, nil); !errors.As(err, &problem) || time.Since(started) != 0 {
 			t.Errorf("got %v after %s, want the failure at once", err, time.Since(started))
 		}
-		<-time.After(faultPause)
+		<-time.After(firstFaultPause)
 		answers := hang(make(chan struct{}))
 		askAll(2, answers.send)
 		if err := <-done; !errors.As(err, &problem) {
@@ -134,7 +137,7 @@ func TestAServerThatHangsDelaysOnlyItsOwn(t *testing.T) {
 		if err := <-done; err != nil {
 			t.Errorf("got %v from the server that is back", err)
 		}
-		if _, err := limiter.Do(t.Context(), Query{"hangs", "more"}, 0, answers.send); err != nil {
+		if _, err := limiter.Do(t.Context(), Query{Server: "hangs", Text: "more"}, 0, answers.send); err != nil {
 			t.Errorf("got %v from the server that is back", err)
 		}
 	})
@@ -143,15 +146,132 @@ func TestAServerThatHangsDelaysOnlyItsOwn(t *testing.T) {
 // A query that is too expensive for a server says nothing about others.
 func TestAQueryThatHangsDoesNotOpenTheCircuitBreaker(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		limiter := NewLimiter(clock.RealClock{}, 0)
+		limiter := NewLimiter(Options{})
 		for i := range 10 {
-			if _, err := limiter.Do(t.Context(), Query{"slow", "expensive"}, 0, hang(nil).send); errors.Is(err, ErrBusy) {
+			if _, err := limiter.Do(t.Context(), Query{Server: "slow", Text: "expensive"}, 0, hang(nil).send); errors.Is(err, ErrBusy) {
 				t.Error(err)
 			}
-			value, err := limiter.Do(t.Context(), Query{"slow", fmt.Sprint(i)}, 0, func(context.Context) (float64, error) { return 1, nil })
-			if value != 1 || err != nil {
+			value, err := limiter.Do(t.Context(), Query{Server: "slow", Text: fmt.Sprint(i)}, 0, responds)
+			if value != one || err != nil {
 				t.Fatalf("got %v, %v after %d questions that hung", value, err, i+1)
 			}
 		}
 	})
+}
+
+// asks sends queries of a namespace that end with the context of the test, one
+// for each server, and returns how many are in flight.
+func asks(t *testing.T, limiter *Limiter, namespace string, count int, server func(int) string) int {
+	t.Helper()
+	var inFlight atomic.Int32
+	for i := range count {
+		query := Query{Namespace: namespace, Server: server(i), Connection: fmt.Sprint(i), Text: "hangs"}
+		go func() {
+			_, _ = limiter.Do(t.Context(), query, 0, func(ctx context.Context) (Result, error) {
+				inFlight.Add(1)
+				<-ctx.Done()
+				return Result{}, hung
+			})
+		}()
+	}
+	synctest.Wait()
+	return int(inFlight.Load())
+}
+
+// 64 ElastiServices with 16 triggers each, all at servers that hang, leave room
+// for the queries of any other namespace, at the same server too.
+func TestServersThatHangOfOneNamespaceDelayNoOther(t *testing.T) {
+	for name, server := range map[string]func(int) string{
+		"one server":   func(int) string { return "shared" },
+		"many servers": func(i int) string { return fmt.Sprint(i) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				limiter := NewLimiter(Options{})
+				count := asks(t, limiter, "loud", 64*16, server)
+				if count == 0 || count > DefaultCapacity/2 {
+					t.Errorf("%d queries of one namespace are in flight", count)
+				}
+				for i := range 100 {
+					started := time.Now()
+					got, err := limiter.Do(t.Context(), Query{Namespace: "quiet", Server: "shared", Text: fmt.Sprint(i)}, 0, responds)
+					if got != one || err != nil || time.Since(started) != 0 {
+						t.Fatalf("another namespace got %v, %v after %s", got, err, time.Since(started))
+					}
+				}
+			})
+		})
+	}
+}
+
+// The more namespaces have servers that hang, the fewer queries each gets.
+func TestManyNamespacesWhoseServersHangLeaveRoom(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		limiter := NewLimiter(Options{})
+		total := 0
+		for i := range 20 {
+			total += asks(t, limiter, fmt.Sprintf("loud-%d", i), 100, func(j int) string { return fmt.Sprintf("%d-%d", i, j) })
+		}
+		if total >= DefaultCapacity {
+			t.Errorf("all %d places are taken", total)
+		}
+		if got, err := limiter.Do(t.Context(), Query{Namespace: "quiet", Server: "answers", Text: "up"}, 0, responds); got != one || err != nil {
+			t.Errorf("another namespace got %v, %v", got, err)
+		}
+	})
+}
+
+// A server that fails for one namespace may do so because of what it asks.
+func TestCircuitBreakerIsThatOfANamespace(t *testing.T) {
+	limiter := NewLimiter(Options{})
+	fails := func(context.Context) (Result, error) { return Result{}, hung }
+	for i := range MaxFaults {
+		if _, err := limiter.Do(t.Context(), Query{Namespace: "loud", Server: "shared", Text: fmt.Sprint(i)}, 0, fails); !errors.Is(err, hung) {
+			t.Fatal(err)
+		}
+	}
+	if _, err := limiter.Do(t.Context(), Query{Namespace: "loud", Server: "shared", Text: "up"}, 0, responds); !errors.Is(err, hung) {
+		t.Errorf("got %v, want the failure", err)
+	}
+	if got, err := limiter.Do(t.Context(), Query{Namespace: "quiet", Server: "shared", Text: "up"}, 0, responds); got != one || err != nil {
+		t.Errorf("another namespace got %v, %v", got, err)
+	}
+}
+
+// The pauses of a server that stays away grow up to a minute.
+func TestPausesOfACircuitBreakerGrow(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		limiter := NewLimiter(Options{})
+		sent := 0
+		ask := func() {
+			_, _ = limiter.Do(t.Context(), Query{Server: "gone", Text: "up"}, 0, func(context.Context) (Result, error) { sent++; return Result{}, hung })
+		}
+		for range MaxFaults {
+			ask()
+		}
+		for _, pause := range []time.Duration{firstFaultPause, 2 * firstFaultPause, 4 * firstFaultPause, lastFaultPause, lastFaultPause} {
+			before := sent
+			<-time.After(pause - time.Second)
+			if ask(); sent != before {
+				t.Errorf("asked before a pause of %s is over", pause)
+			}
+			<-time.After(time.Second)
+			if ask(); sent != before+1 {
+				t.Errorf("not asked after a pause of %s", pause)
+			}
+		}
+	})
+}
+
+// Nothing is kept of queries that have ended but bounded results.
+func TestLimiterForgetsWhatIsNotInFlight(t *testing.T) {
+	limiter := NewLimiter(Options{})
+	for i := range 100 {
+		if _, err := limiter.Do(t.Context(), Query{Namespace: fmt.Sprint(i % 7), Server: fmt.Sprint(i), Text: "up"}, 0, responds); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if kept := len(limiter.inFlight) + len(limiter.connections) + len(limiter.servers) + len(limiter.shares) + limiter.breakers.Len(); kept != 0 {
+		t.Errorf("%d entries are kept", kept)
+	}
 }
