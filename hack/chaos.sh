@@ -8,9 +8,9 @@ root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd -P)
 export KUBECONFIG=${KUBECONFIG:-$root/_output/cluster/kubeconfig}
 cd "$root"
 if [[ $KUBECONFIG == "$root/_output/cluster/kubeconfig" ]]; then
-  hack/cluster/up.sh
-  hack/images/build.sh
-  hack/deploy.sh
+    hack/cluster/up.sh
+    hack/images/build.sh
+    hack/deploy.sh
 fi
 # It notes where a connection to a Service went.
 command -v nft >/dev/null || DEBIAN_FRONTEND=noninteractive apt-get install --yes --no-install-recommends nftables >/dev/null

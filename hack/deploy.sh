@@ -11,7 +11,7 @@ overlay=$root/_output/deploy
 PATH=$root/_output/tools/bin:$PATH
 
 usage() {
-  cat <<TEXT
+    cat <<TEXT
 usage: [KUBECONFIG=$local_kubeconfig] [REGISTRY=registry/path] [TAG=latest] hack/deploy.sh
 
 With the local test cluster (the default) the images of _output/images are
@@ -22,20 +22,20 @@ TEXT
 }
 
 fail() {
-  echo "error: $*" >&2
-  exit 1
+    echo "error: $*" >&2
+    exit 1
 }
 
 # write_local_overlay pins the images that were just built and keeps the data
 # with everything else that the test cluster writes.
 write_local_overlay() {
-  local data=$state/elasti-apiserver name
-  for name in elasti-apiserver elasti-resolver; do
-    [[ -f $images/$name.tar ]] || fail "there is no $images/$name.tar: run \"make images\" first"
-  done
-  "$root/hack/cluster/load-image.sh" "$images/elasti-apiserver.tar" "$images/elasti-resolver.tar" >/dev/null
-  install --directory --owner=65532 --group=65532 --mode=0700 "$data"
-  cat >"$overlay/kustomization.yaml" <<YAML
+    local data=$state/elasti-apiserver name
+    for name in elasti-apiserver elasti-resolver; do
+        [[ -f $images/$name.tar ]] || fail "there is no $images/$name.tar: run \"make images\" first"
+    done
+    "$root/hack/cluster/load-image.sh" "$images/elasti-apiserver.tar" "$images/elasti-resolver.tar" >/dev/null
+    install --directory --owner=65532 --group=65532 --mode=0700 "$data"
+    cat >"$overlay/kustomization.yaml" <<YAML
 apiVersion: kustomize.config.k8s.io/v1beta1
 kind: Kustomization
 resources:
@@ -57,8 +57,8 @@ YAML
 }
 
 write_overlay() {
-  local prefix=${REGISTRY:+$REGISTRY/}
-  cat >"$overlay/kustomization.yaml" <<YAML
+    local prefix=${REGISTRY:+$REGISTRY/}
+    cat >"$overlay/kustomization.yaml" <<YAML
 apiVersion: kustomize.config.k8s.io/v1beta1
 kind: Kustomization
 resources:
@@ -75,42 +75,42 @@ YAML
 
 # content_tag NAME prints the tag that names the content of a built image.
 content_tag() {
-  local name
-  name=$(<"$images/$1.name")
-  echo "${name##*:}"
+    local name
+    name=$(<"$images/$1.name")
+    echo "${name##*:}"
 }
 
 # wait_for_rollout DEPLOYMENT waits until every replica is new and ready.
 wait_for_rollout() {
-  if ! kubectl --namespace elasti-system rollout status "deployment/$1" --timeout=180s >/dev/null; then
-    kubectl --namespace elasti-system get pods --selector "app.kubernetes.io/name=$1" >&2 || true
-    kubectl --namespace elasti-system logs "deployment/$1" --tail=20 >&2 || true
-    fail "$1 is not ready, its pods and the end of its log are above"
-  fi
+    if ! kubectl --namespace elasti-system rollout status "deployment/$1" --timeout=180s >/dev/null; then
+        kubectl --namespace elasti-system get pods --selector "app.kubernetes.io/name=$1" >&2 || true
+        kubectl --namespace elasti-system logs "deployment/$1" --tail=20 >&2 || true
+        fail "$1 is not ready, its pods and the end of its log are above"
+    fi
 }
 
 if (($# > 0)); then
-  usage
-  [[ $1 == -h || $1 == --help ]] && exit 0 || exit 2
+    usage
+    [[ $1 == -h || $1 == --help ]] && exit 0 || exit 2
 fi
 export KUBECONFIG=${KUBECONFIG:-$local_kubeconfig}
 if [[ ! -e ${KUBECONFIG%%:*} ]]; then
-  fail "there is no $KUBECONFIG: run \"make cluster-up\" first, or set KUBECONFIG to use another cluster"
+    fail "there is no $KUBECONFIG: run \"make cluster-up\" first, or set KUBECONFIG to use another cluster"
 fi
 command -v kubectl >/dev/null || fail "no kubectl found: put it on PATH"
 
 started=$SECONDS
 mkdir -p "$overlay"
 if [[ $KUBECONFIG -ef $local_kubeconfig ]]; then
-  write_local_overlay
+    write_local_overlay
 else
-  write_overlay
+    write_overlay
 fi
 kubectl apply -k "$overlay" >/dev/null
 wait_for_rollout elasti-apiserver
 wait_for_rollout elasti-resolver
 if ! kubectl wait --for=condition=Available apiservice/v1alpha1.elasti.truefoundry.com --timeout=60s >/dev/null; then
-  kubectl get apiservice/v1alpha1.elasti.truefoundry.com --output=jsonpath='{.status.conditions[*].message}{"\n"}' >&2
-  fail "the cluster does not reach elasti-apiserver, its reason is above"
+    kubectl get apiservice/v1alpha1.elasti.truefoundry.com --output=jsonpath='{.status.conditions[*].message}{"\n"}' >&2
+    fail "the cluster does not reach elasti-apiserver, its reason is above"
 fi
 echo "elasti-apiserver and elasti-resolver are deployed in the namespace elasti-system, after $((SECONDS - started)) s"

@@ -16,7 +16,7 @@ unit() {
 
 integration() {
     hack/tools/build.sh etcd kube-apiserver kube-controller-manager kubectl
-    hack/tools/prometheus.sh
+    hack/tools/debian.sh prometheus
     go test -race -timeout "${timeout}" ./test/integration/...
 }
 
@@ -35,7 +35,10 @@ fuzz() {
     while IFS=: read -r file target; do
         targets+=("./$(dirname "${file}") ${target}")
     done < <(git grep --untracked -oE '^func Fuzz[A-Za-z0-9_]*' -- '*_test.go' | sed 's/:func /:/')
-    ((${#targets[@]} > 0)) || { echo "there is no fuzz target" >&2; return 1; }
+    ((${#targets[@]} > 0)) || {
+        echo "there is no fuzz target" >&2
+        return 1
+    }
     local seconds="${FUZZTIME:-60s}"
     seconds="${seconds%s}"
     local each="${FUZZTIME_EACH:-$(((seconds + ${#targets[@]} - 1) / ${#targets[@]}))s}"
@@ -89,7 +92,7 @@ restarts() {
     hack/images/build.sh
     hack/deploy.sh
     hack/tools/build.sh keda
-    hack/tools/prometheus.sh
+    hack/tools/debian.sh prometheus
     go run ./test/soak -for "${SOAK_FOR:-10m}"
 }
 
@@ -110,7 +113,7 @@ circles() {
     hack/images/build.sh
     hack/deploy.sh
     hack/tools/build.sh metrics-server
-    hack/tools/prometheus.sh
+    hack/tools/debian.sh prometheus
     go test -v -tags circles -parallel 4 -timeout "${timeout}" -count=1 -run '^(TestTrafficKeeps|TestResolverKilledDuring|TestAnOpenConnection|TestDescentsUnder|TestTriggersClose)' ./test/e2e
 }
 

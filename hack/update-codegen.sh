@@ -37,7 +37,7 @@ kube::codegen::gen_openapi \
 
 schema="$(mktemp)"
 trap 'rm -f "${schema}"' EXIT
-go run ./hack/models-schema > "${schema}"
+go run ./hack/models-schema >"${schema}"
 kube::codegen::gen_client \
     --with-watch \
     --with-applyconfig \

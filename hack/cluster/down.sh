@@ -21,13 +21,13 @@ require_machine
 mkdir -p "$record"
 exec 9>"$record/lock"
 if ! flock --nonblock 9; then
-  note "waiting for another up.sh or down.sh to end"
-  flock 9
+    note "waiting for another up.sh or down.sh to end"
+    flock 9
 fi
 
 if [[ ! -f $record/state-directory ]]; then
-  note "no cluster is up on this machine"
-  exit 0
+    note "no cluster is up on this machine"
+    exit 0
 fi
 owner=$(<"$record/state-directory")
 step "stopping the cluster in $owner" remove_cluster "$owner"

@@ -14,10 +14,10 @@ source "$here/lib/output.sh"
 source "$here/lib/image.sh"
 
 if (($# == 0)); then
-  echo "usage: hack/cluster/load-image.sh ARCHIVE..." >&2
-  exit 2
+    echo "usage: hack/cluster/load-image.sh ARCHIVE..." >&2
+    exit 2
 fi
 if [[ ! -S $state/containerd.sock ]]; then
-  fail "the cluster is not up (there is no $state/containerd.sock): run hack/cluster/up.sh first"
+    fail "the cluster is not up (there is no $state/containerd.sock): run hack/cluster/up.sh first"
 fi
 import_images "$@"

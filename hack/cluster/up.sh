@@ -28,94 +28,94 @@ source "$here/lib/node.sh"
 
 # print_environment prints the one line that a shell needs to use the cluster.
 print_environment() {
-  note "export KUBECONFIG=$admin_kubeconfig PATH=$tools_bin:\$PATH"
+    note "export KUBECONFIG=$admin_kubeconfig PATH=$tools_bin:\$PATH"
 }
 
 cluster_is_recorded() {
-  [[ -f $record/state-directory ]]
+    [[ -f $record/state-directory ]]
 }
 
 all_processes_run() {
-  local component
-  for component in "${components[@]}"; do
-    process_is_running "$component" || return 1
-  done
+    local component
+    for component in "${components[@]}"; do
+        process_is_running "$component" || return 1
+    done
 }
 
 cluster_is_healthy() {
-  all_processes_run && api_is_ready >/dev/null && node_is_ready && dns_answers
+    all_processes_run && api_is_ready >/dev/null && node_is_ready && dns_answers
 }
 
 # settle_earlier_cluster ends the script where the recorded cluster is up, and
 # otherwise removes it.
 settle_earlier_cluster() {
-  local owner
-  owner=$(<"$record/state-directory")
-  if [[ $owner == "$state" ]]; then
-    if cluster_is_healthy; then
-      keep_pod_range_here
-      check_ranges_stay_here
-      note "the cluster is up already, since $(uptime_of kube-apiserver)"
-      print_environment
-      exit 0
+    local owner
+    owner=$(<"$record/state-directory")
+    if [[ $owner == "$state" ]]; then
+        if cluster_is_healthy; then
+            keep_pod_range_here
+            check_ranges_stay_here
+            note "the cluster is up already, since $(uptime_of kube-apiserver)"
+            print_environment
+            exit 0
+        fi
+    elif [[ -d $owner ]] && all_processes_run; then
+        fail "a cluster that another checkout started is running on this machine, with its state in $owner: use that one, or stop it with hack/cluster/down.sh"
     fi
-  elif [[ -d $owner ]] && all_processes_run; then
-    fail "a cluster that another checkout started is running on this machine, with its state in $owner: use that one, or stop it with hack/cluster/down.sh"
-  fi
-  step "removing what an earlier cluster left in $owner" remove_cluster "$owner"
+    step "removing what an earlier cluster left in $owner" remove_cluster "$owner"
 }
 
 prepare_state_directory() {
-  mkdir -p "$state" "$repository/_output"
-  if [[ $state == /var/tmp/elasti-cluster-* ]]; then
-    ln -sfn "$state" "$state_link"
-  fi
-  touch "$state/.elasti-cluster"
-  if [[ -d $state/logs ]]; then
-    rm -rf "$state/logs.previous"
-    mv "$state/logs" "$state/logs.previous"
-  fi
-  find "$state" -mindepth 1 -maxdepth 1 ! -name '.elasti-cluster' ! -name 'logs.previous' \
-    -exec rm -rf --one-file-system {} +
-  mkdir -p "$state/logs" "$state/config"
+    mkdir -p "$state" "$repository/_output"
+    if [[ $state == /var/tmp/elasti-cluster-* ]]; then
+        ln -sfn "$state" "$state_link"
+    fi
+    touch "$state/.elasti-cluster"
+    if [[ -d $state/logs ]]; then
+        rm -rf "$state/logs.previous"
+        mv "$state/logs" "$state/logs.previous"
+    fi
+    find "$state" -mindepth 1 -maxdepth 1 ! -name '.elasti-cluster' ! -name 'logs.previous' \
+        -exec rm -rf --one-file-system {} +
+    mkdir -p "$state/logs" "$state/config"
 }
 
 write_configuration() {
-  local file text
-  for file in "$cluster_scripts"/config/*; do
-    text=$(<"$file")
-    text=${text//@STATE@/"$state"}
-    text=${text//@NODE_NAME@/"$node_name"}
-    text=${text//@NODE_ADDRESS@/"$node_address"}
-    text=${text//@DNS_ADDRESS@/"$dns_address"}
-    text=${text//@POD_RANGE@/"$pod_range"}
-    text=${text//@NETWORK_NAME@/"$network_name"}
-    text=${text//@CGROUP@/"$cgroup"}
-    text=${text//@KUBELET_PORT@/"$kubelet_port"}
-    text=${text//@KUBELET_HEALTH_PORT@/"$kubelet_health_port"}
-    text=${text//@KUBE_PROXY_HEALTH_PORT@/"$kube_proxy_health_port"}
-    text=${text//@KUBE_PROXY_METRICS_PORT@/"$kube_proxy_metrics_port"}
-    text=${text//@PAUSE_IMAGE@/"$pause_image"}
-    text=${text//@COREDNS_IMAGE@/"$coredns_image"}
-    echo "$text" >"$state/config/$(basename "$file")"
-  done
-  mkdir -p "$state/cni/net.d"
-  cp "$state/config/cni.conflist" "$state/cni/net.d/10-$network_name.conflist"
+    local file text
+    for file in "$cluster_scripts"/config/*; do
+        text=$(<"$file")
+        text=${text//@STATE@/"$state"}
+        text=${text//@NODE_NAME@/"$node_name"}
+        text=${text//@NODE_ADDRESS@/"$node_address"}
+        text=${text//@DNS_ADDRESS@/"$dns_address"}
+        text=${text//@POD_RANGE@/"$pod_range"}
+        text=${text//@NETWORK_NAME@/"$network_name"}
+        text=${text//@CGROUP@/"$cgroup"}
+        text=${text//@KUBELET_PORT@/"$kubelet_port"}
+        text=${text//@KUBELET_HEALTH_PORT@/"$kubelet_health_port"}
+        text=${text//@KUBE_PROXY_HEALTH_PORT@/"$kube_proxy_health_port"}
+        text=${text//@KUBE_PROXY_METRICS_PORT@/"$kube_proxy_metrics_port"}
+        text=${text//@PAUSE_IMAGE@/"$pause_image"}
+        text=${text//@COREDNS_IMAGE@/"$coredns_image"}
+        echo "$text" >"$state/config/$(basename "$file")"
+    done
+    mkdir -p "$state/cni/net.d"
+    cp "$state/config/cni.conflist" "$state/cni/net.d/10-$network_name.conflist"
 }
 
 # on_exit says how to go on after a failure. It may run inside a command whose
 # output is discarded, and so writes to the script's own error output.
 on_exit() {
-  local status=$?
-  exec 2>&8
-  end_line
-  if ((status != 0)); then
-    if [[ -x $tools_bin/kubectl && -f $admin_kubeconfig ]] && api_is_ready >/dev/null; then
-      echo "the cluster's latest warnings:" >&2
-      cluster_kubectl get events --all-namespaces --field-selector=type=Warning --no-headers 2>/dev/null | tail -n 5 >&2
+    local status=$?
+    exec 2>&8
+    end_line
+    if ((status != 0)); then
+        if [[ -x $tools_bin/kubectl && -f $admin_kubeconfig ]] && api_is_ready >/dev/null; then
+            echo "the cluster's latest warnings:" >&2
+            cluster_kubectl get events --all-namespaces --field-selector=type=Warning --no-headers 2>/dev/null | tail -n 5 >&2
+        fi
+        echo "the cluster is not up; running this again starts afresh, hack/cluster/down.sh removes what there is" >&2
     fi
-    echo "the cluster is not up; running this again starts afresh, hack/cluster/down.sh removes what there is" >&2
-  fi
 }
 
 started=$SECONDS
@@ -123,11 +123,11 @@ require_machine
 mkdir -p "$record"
 exec 9>"$record/lock"
 if ! flock --nonblock 9; then
-  note "waiting for another up.sh or down.sh to end"
-  flock 9
+    note "waiting for another up.sh or down.sh to end"
+    flock 9
 fi
 if cluster_is_recorded; then
-  settle_earlier_cluster
+    settle_earlier_cluster
 fi
 exec 8>&2
 trap on_exit EXIT
@@ -160,7 +160,7 @@ step "kube-controller-manager" wait_for kube-controller-manager 30 "the namespac
 step "kubelet" wait_for kubelet 60 "node $node_name is ready" node_is_ready
 step "CoreDNS, by way of kube-proxy" wait_for kubelet 60 "the cluster's DNS answers at $dns_address" dns_answers
 for component in kube-scheduler kube-proxy; do
-  process_is_running "$component" || fail_with_log "$component" "$component has ended"
+    process_is_running "$component" || fail_with_log "$component" "$component has ended"
 done
 note "the cluster is up, after $((SECONDS - started)) s; to use it:"
 print_environment

@@ -13,18 +13,18 @@ export KUBECONFIG=$state/kubeconfig
 PATH=$root/_output/tools/bin:$PATH
 
 note() {
-  printf '\n== %s\n' "$*"
+    printf '\n== %s\n' "$*"
 }
 
 in_namespace() {
-  kubectl --namespace "$namespace" "$@"
+    kubectl --namespace "$namespace" "$@"
 }
 
 # write_example_overlay pins the image of the example that was just built.
 write_example_overlay() {
-  local image
-  image=$(<"$root/_output/images/elasti-example.name")
-  cat >"$output/kustomization.yaml" <<YAML
+    local image
+    image=$(<"$root/_output/images/elasti-example.name")
+    cat >"$output/kustomization.yaml" <<YAML
 apiVersion: kustomize.config.k8s.io/v1beta1
 kind: Kustomization
 resources:
@@ -38,8 +38,8 @@ YAML
 # wait_until_asleep waits until the traffic of the example goes to the
 # resolvers and its pods are gone.
 wait_until_asleep() {
-  in_namespace wait elastiservice/example --for=jsonpath='{.status.mode}'=proxy --timeout=60s >/dev/null
-  in_namespace wait pods --selector=app=example --for=delete --timeout=60s >/dev/null
+    in_namespace wait elastiservice/example --for=jsonpath='{.status.mode}'=proxy --timeout=60s >/dev/null
+    in_namespace wait pods --selector=app=example --for=delete --timeout=60s >/dev/null
 }
 
 # wait_until_reachable waits until kube-proxy leads to the resolvers: it may take
@@ -47,19 +47,19 @@ wait_until_asleep() {
 # health check does not wake the example, and a resolver says in a header that it
 # is the one that answers.
 wait_until_reachable() {
-  local address=$1 deadline=$((SECONDS + 60)) answer
-  until answer=$(curl --silent --max-time 1 --user-agent kube-probe/demo --output /dev/null \
-    --write-out '%header{x-elasti-answer}' "http://$address/") && [[ $answer == Asleep ]]; do
-    if ((SECONDS >= deadline)); then
-      echo "no resolver answers at the address $address of service/example: see $state/logs/kube-proxy.log" >&2
-      return 1
-    fi
-  done
+    local address=$1 deadline=$((SECONDS + 60)) answer
+    until answer=$(curl --silent --max-time 1 --user-agent kube-probe/demo --output /dev/null \
+        --write-out '%header{x-elasti-answer}' "http://$address/") && [[ $answer == Asleep ]]; do
+        if ((SECONDS >= deadline)); then
+            echo "no resolver answers at the address $address of service/example: see $state/logs/kube-proxy.log" >&2
+            return 1
+        fi
+    done
 }
 
 print_next_steps() {
-  local path=/apis/elasti.truefoundry.com/v1alpha1/namespaces/$namespace/elastiservices/example
-  cat <<TEXT
+    local path=/apis/elasti.truefoundry.com/v1alpha1/namespaces/$namespace/elastiservices/example
+    cat <<TEXT
 
 The cluster stays up. To look around:
 
@@ -102,6 +102,6 @@ note "one request, and the cooldown of 10 s without another"
 address=$(in_namespace get service/example --output=jsonpath='{.spec.clusterIP}')
 wait_until_reachable "$address"
 "$output/timeline" --namespace "$namespace" --elastiservice example --until-asleep --audit-log "$state/logs/audit.log" \
-  --expect "hello from example-" -- \
-  curl --silent --show-error --max-time 120 "http://$address/hello"
+    --expect "hello from example-" -- \
+    curl --silent --show-error --max-time 120 "http://$address/hello"
 print_next_steps

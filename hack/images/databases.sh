@@ -17,25 +17,25 @@ flock 9
 [[ ! -f $output/elasti-databases.tar ]] || exit 0
 
 fail() {
-  echo "hack/images/databases.sh: $*" >&2
-  exit 1
+    echo "hack/images/databases.sh: $*" >&2
+    exit 1
 }
 
 # packages_of SERVER prints the packages that the databases need to run: no
 # Perl, which only administers them, and no compiler of queries.
 packages_of() {
-  apt-cache depends --recurse --no-recommends --no-suggests --no-conflicts --no-breaks --no-replaces --no-enhances \
-    "$1" redis-server | grep -E '^(lib|postgresql-[0-9]|postgresql-client-[0-9]|redis|tzdata|zlib1g)' |
-    grep -vE 'perl|llvm|libz3|debconf|libdebian-installer|libnewt|libslang' | sort -u
-  echo dash
+    apt-cache depends --recurse --no-recommends --no-suggests --no-conflicts --no-breaks --no-replaces --no-enhances \
+        "$1" redis-server | grep -E '^(lib|postgresql-[0-9]|postgresql-client-[0-9]|redis|tzdata|zlib1g)' |
+        grep -vE 'perl|llvm|libz3|debconf|libdebian-installer|libnewt|libslang' | sort -u
+    echo dash
 }
 
 # The version of PostgreSQL that this Debian has.
 server=$(apt-cache depends postgresql 2>/dev/null | awk '/Depends: postgresql-[0-9]/ { print $2; exit }')
 if [[ -z $server ]]; then
-  # A fresh machine has no list of packages yet.
-  apt-get -q update >/dev/null
-  server=$(apt-cache depends postgresql | awk '/Depends: postgresql-[0-9]/ { print $2; exit }')
+    # A fresh machine has no list of packages yet.
+    apt-get -q update >/dev/null
+    server=$(apt-cache depends postgresql | awk '/Depends: postgresql-[0-9]/ { print $2; exit }')
 fi
 [[ -n $server ]] || fail "there is no Debian package of PostgreSQL to be had"
 
@@ -46,12 +46,12 @@ chmod 755 "$work"
 mkdir --mode=777 "$work/packages"
 mapfile -t packages < <(packages_of "$server")
 download() {
-  (cd "$work/packages" && apt-get -q download "${packages[@]}") >"$work/log" 2>&1
+    (cd "$work/packages" && apt-get -q download "${packages[@]}") >"$work/log" 2>&1
 }
 # The list of packages may be older than the archive is.
 download || { apt-get -q update >/dev/null && download; } || {
-  cat "$work/log" >&2
-  fail "the packages cannot be downloaded"
+    cat "$work/log" >&2
+    fail "the packages cannot be downloaded"
 }
 
 files=$work/files
@@ -59,16 +59,16 @@ files=$work/files
 mkdir -p "$files"/usr/{bin,sbin,lib,lib64} "$files"/{etc,data,tmp,proc}
 chmod 1777 "$files/data" "$files/tmp"
 for directory in bin sbin lib lib64; do
-  ln -s "usr/$directory" "$files/$directory"
+    ln -s "usr/$directory" "$files/$directory"
 done
 for package in "$work"/packages/*.deb; do
-  # A link to a directory stays when a package has the directory.
-  dpkg-deb --fsys-tarfile "$package" | tar --extract --keep-directory-symlink --no-same-owner --directory "$files"
+    # A link to a directory stays when a package has the directory.
+    dpkg-deb --fsys-tarfile "$package" | tar --extract --keep-directory-symlink --no-same-owner --directory "$files"
 done
 [[ -e $files/bin/sh ]] || ln -s dash "$files/usr/bin/sh"
 # One path for whatever version it is.
 ln -s "lib/postgresql/${server#postgresql-}/bin" "$files/usr/postgresql"
-rm -rf "$files"/usr/share/{doc,man,locale} "$files"/var "$files"/etc/init.d
+rm -rf "$files"/usr/share/{doc,man,locale} "${files:?}"/var "$files"/etc/init.d
 cat >"$files/etc/passwd" <<'PASSWD'
 root:x:0:0:root:/:/bin/sh
 nonroot:x:65532:65532:nonroot:/data:/bin/sh

@@ -16,5 +16,8 @@ while read -r row; do
     echo "${page} has a row without a test: ${row}" >&2
     failed=1
 done < <(grep -E '^\|' "${page}" | grep -vE '^\| (---|Situation)' | grep -vE '`Test[A-Za-z0-9_]+` *(\|$|,)' || true)
-[[ -n "${named}" ]] || { echo "${page} names no test" >&2; failed=1; }
+[[ -n "${named}" ]] || {
+    echo "${page} names no test" >&2
+    failed=1
+}
 exit "${failed}"

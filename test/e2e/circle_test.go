@@ -95,7 +95,7 @@ func (s *scene) tool(name string) string {
 	s.Helper()
 	path, err := exec.LookPath(filepath.Join(s.Repository, "_output", "tools", "bin", name))
 	if err != nil {
-		s.Fatalf("there is no %s: run hack/tools/build.sh, or hack/tools/prometheus.sh: %v", name, err)
+		s.Fatalf("there is no %s: run hack/tools/build.sh, or hack/tools/debian.sh prometheus: %v", name, err)
 	}
 	return path
 }

@@ -250,7 +250,7 @@ func runSecurePrometheus(t *testing.T, ca *testAuthority) (address string) {
 	t.Helper()
 	binary, err := exec.LookPath("../../_output/tools/bin/prometheus")
 	if err != nil {
-		t.Fatalf("there is no Prometheus server: run hack/tools/prometheus.sh: %v", err)
+		t.Fatalf("there is no Prometheus server: run hack/tools/debian.sh prometheus: %v", err)
 	}
 	port, err := shared.FreePort(t.Context())
 	if err != nil {

@@ -6,69 +6,69 @@
 line_is_open=false
 
 end_line() {
-  if [[ $line_is_open == true ]]; then
-    echo
-    line_is_open=false
-  fi
+    if [[ $line_is_open == true ]]; then
+        echo
+        line_is_open=false
+    fi
 }
 
 # note TEXT... prints a line of its own.
 note() {
-  end_line
-  echo "$*"
+    end_line
+    echo "$*"
 }
 
 # fail TEXT... ends the script with a message.
 fail() {
-  end_line
-  echo "error: $*" >&2
-  exit 1
+    end_line
+    echo "error: $*" >&2
+    exit 1
 }
 
 # step TITLE COMMAND... runs a command and prints how long it took.
 step() {
-  local title=$1 started=${EPOCHREALTIME/[.,]/} taken
-  shift
-  printf '%-58s' "$title"
-  line_is_open=true
-  "$@"
-  taken=$(((${EPOCHREALTIME/[.,]/} - started) / 1000))
-  if [[ $line_is_open == true ]]; then
-    printf '%3d.%03d s\n' $((taken / 1000)) $((taken % 1000))
-    line_is_open=false
-  fi
+    local title=$1 started=${EPOCHREALTIME/[.,]/} taken
+    shift
+    printf '%-58s' "$title"
+    line_is_open=true
+    "$@"
+    taken=$(((${EPOCHREALTIME/[.,]/} - started) / 1000))
+    if [[ $line_is_open == true ]]; then
+        printf '%3d.%03d s\n' $((taken / 1000)) $((taken % 1000))
+        line_is_open=false
+    fi
 }
 
 # fail_with_log COMPONENT TEXT... ends the script with a message and the last
 # lines that the component logged.
 fail_with_log() {
-  local component=$1 log=$state/logs/$1.log
-  shift
-  end_line
-  {
-    echo "error: $*"
-    if [[ -s $log ]]; then
-      echo "the last lines of $log:"
-      tail -n 15 "$log" | cut -c1-400 | sed 's/^/  /'
-    fi
-    echo "logs of all components are in $state/logs"
-  } >&2
-  exit 1
+    local component=$1 log=$state/logs/$1.log
+    shift
+    end_line
+    {
+        echo "error: $*"
+        if [[ -s $log ]]; then
+            echo "the last lines of $log:"
+            tail -n 15 "$log" | cut -c1-400 | sed 's/^/  /'
+        fi
+        echo "logs of all components are in $state/logs"
+    } >&2
+    exit 1
 }
 
 # wait_for COMPONENT SECONDS TEXT COMMAND... asks until the command succeeds.
 # It gives up after the given time, or at once when the component has ended.
 wait_for() {
-  local component=$1 seconds=$2 text=$3 deadline
-  shift 3
-  deadline=$((SECONDS + seconds))
-  until "$@" >/dev/null 2>&1; do
-    if ! process_is_running "$component"; then
-      fail_with_log "$component" "$component ended while waiting for this: $text"
-    fi
-    if ((SECONDS >= deadline)); then
-      fail_with_log "$component" "not so after $seconds s: $text"
-    fi
-    sleep 0.1
-  done
+    local component=$1 seconds=$2 text=$3 deadline
+    shift 3
+    deadline=$((SECONDS + seconds))
+    until "$@" >/dev/null 2>&1; do
+        if ! process_is_running "$component"; then
+            fail_with_log "$component" "$component ended while waiting for this: $text"
+        fi
+        if ((SECONDS >= deadline)); then
+            fail_with_log "$component" "not so after $seconds s: $text"
+        fi
+        sleep 0.1
+    done
 }

@@ -6,33 +6,33 @@
 # shellcheck disable=SC2154 # settings.sh sets the variables
 
 boot_id() {
-  cat /proc/sys/kernel/random/boot_id
+    cat /proc/sys/kernel/random/boot_id
 }
 
 # start_time PID prints when a process started, in clock ticks since boot. It
 # fails when there is no such process, or one that only waits to be collected.
 start_time() {
-  local line fields
-  { line=$(<"/proc/$1/stat"); } 2>/dev/null || return 1
-  # The name in parentheses may hold spaces; the state is the first field after it.
-  read -ra fields <<<"${line##*) }"
-  [[ ${fields[0]} != Z && ${fields[0]} != X ]] || return 1
-  echo "${fields[19]}"
+    local line fields
+    { line=$(<"/proc/$1/stat"); } 2>/dev/null || return 1
+    # The name in parentheses may hold spaces; the state is the first field after it.
+    read -ra fields <<<"${line##*) }"
+    [[ ${fields[0]} != Z && ${fields[0]} != X ]] || return 1
+    echo "${fields[19]}"
 }
 
 # process_is_running COMPONENT
 process_is_running() {
-  [[ -n $(process_number "$1") ]]
+    [[ -n $(process_number "$1") ]]
 }
 
 # process_number COMPONENT prints the number of a recorded process if it runs.
 process_number() {
-  local number started boot executable
-  [[ -f $record/processes/$1 ]] || return 0
-  read -r number started boot executable <"$record/processes/$1" || return 0
-  if [[ $boot == "$(boot_id)" && $(start_time "$number") == "$started" ]]; then
-    echo "$number"
-  fi
+    local number started boot executable
+    [[ -f $record/processes/$1 ]] || return 0
+    read -r number started boot executable <"$record/processes/$1" || return 0
+    if [[ $boot == "$(boot_id)" && $(start_time "$number") == "$started" ]]; then
+        echo "$number"
+    fi
 }
 
 # start_process COMPONENT EXECUTABLE ARGUMENT... starts a process which
@@ -40,58 +40,58 @@ process_number() {
 # itself before it becomes the component, so an interrupted script leaves
 # nothing unrecorded.
 start_process() {
-  local component=$1 executable=$2
-  shift 2
-  (
-    trap - EXIT
-    for descriptor in /proc/self/fd/*; do
-      descriptor=${descriptor##*/}
-      if ((descriptor > 2)); then
-        eval "exec $descriptor>&-"
-      fi
-    done
-    ulimit -n "$(ulimit -Hn)"
-    cd /
-    number=$BASHPID
-    echo "$number $(start_time "$number") $(boot_id) $executable" >"$record/processes/$component.new"
-    mv "$record/processes/$component.new" "$record/processes/$component"
-    exec env -i PATH="$PATH" HOME=/root setsid "$executable" "$@"
-  ) </dev/null >>"$state/logs/$component.log" 2>&1 &
-  wait_for_record "$component" $!
+    local component=$1 executable=$2
+    shift 2
+    (
+        trap - EXIT
+        for descriptor in /proc/self/fd/*; do
+            descriptor=${descriptor##*/}
+            if ((descriptor > 2)); then
+                eval "exec $descriptor>&-"
+            fi
+        done
+        ulimit -n "$(ulimit -Hn)"
+        cd /
+        number=$BASHPID
+        echo "$number $(start_time "$number") $(boot_id) $executable" >"$record/processes/$component.new"
+        mv "$record/processes/$component.new" "$record/processes/$component"
+        exec env -i PATH="$PATH" HOME=/root setsid "$executable" "$@"
+    ) </dev/null >>"$state/logs/$component.log" 2>&1 &
+    wait_for_record "$component" $!
 }
 
 wait_for_record() {
-  local component=$1 number=$2
-  until [[ -f $record/processes/$component ]]; do
-    if ! start_time "$number" >/dev/null; then
-      fail_with_log "$component" "$component could not be started"
-    fi
-    sleep 0.02
-  done
+    local component=$1 number=$2
+    until [[ -f $record/processes/$component ]]; do
+        if ! start_time "$number" >/dev/null; then
+            fail_with_log "$component" "$component could not be started"
+        fi
+        sleep 0.02
+    done
 }
 
 # stop_processes ends every recorded process. Nothing that they hold is kept,
 # so they get no time to put it in order.
 stop_processes() {
-  local component number deadline=$((SECONDS + 10))
-  for component in "${components[@]}"; do
-    number=$(process_number "$component")
-    if [[ -n $number ]]; then
-      kill -s KILL "$number" 2>/dev/null || true
-    fi
-  done
-  for component in "${components[@]}"; do
-    while process_is_running "$component"; do
-      if ((SECONDS >= deadline)); then
-        fail "process $(process_number "$component") ($component) does not end"
-      fi
-      sleep 0.02
+    local component number deadline=$((SECONDS + 10))
+    for component in "${components[@]}"; do
+        number=$(process_number "$component")
+        if [[ -n $number ]]; then
+            kill -s KILL "$number" 2>/dev/null || true
+        fi
     done
-    rm -f "$record/processes/$component"
-  done
+    for component in "${components[@]}"; do
+        while process_is_running "$component"; do
+            if ((SECONDS >= deadline)); then
+                fail "process $(process_number "$component") ($component) does not end"
+            fi
+            sleep 0.02
+        done
+        rm -f "$record/processes/$component"
+    done
 }
 
 # uptime_of COMPONENT prints when its process started.
 uptime_of() {
-  ps --no-headers -o lstart= --pid "$(process_number "$1")"
+    ps --no-headers -o lstart= --pid "$(process_number "$1")"
 }

@@ -13,7 +13,7 @@ state_length_limit=64
 state_link=$repository/_output/cluster
 state=${ELASTI_CLUSTER_STATE:-$state_link}
 if ((${#state} > state_length_limit)) && [[ $state == "$state_link" ]]; then
-  state=/var/tmp/elasti-cluster-$(sha256sum <<<"$state_link" | cut -c1-12)
+    state=/var/tmp/elasti-cluster-$(sha256sum <<<"$state_link" | cut -c1-12)
 fi
 
 # What runs on this machine, whichever checkout started it: the state directory
@@ -62,11 +62,11 @@ admin_kubeconfig=$state/kubeconfig
 
 # Settings of the kernel that the node's components change; down.sh puts them back.
 kernel_settings=(
-  net.ipv4.ip_forward
-  vm.overcommit_memory
-  vm.panic_on_oom
-  kernel.panic
-  kernel.panic_on_oops
-  kernel.keys.root_maxkeys
-  kernel.keys.root_maxbytes
+    net.ipv4.ip_forward
+    vm.overcommit_memory
+    vm.panic_on_oom
+    kernel.panic
+    kernel.panic_on_oops
+    kernel.keys.root_maxkeys
+    kernel.keys.root_maxbytes
 )

@@ -15,7 +15,7 @@ limitations under the License.
 */
 
 // Package prometheus tests prometheus triggers with a real Prometheus server,
-// which hack/tools/prometheus.sh fetches.
+// which hack/tools/debian.sh prometheus fetches.
 package prometheus
 
 import (
@@ -68,7 +68,7 @@ func newServer(t *testing.T, application string) *server {
 	t.Helper()
 	binary, err := exec.LookPath(binaryPath)
 	if err != nil {
-		t.Fatalf("there is no Prometheus server: run hack/tools/prometheus.sh: %v", err)
+		t.Fatalf("there is no Prometheus server: run hack/tools/debian.sh prometheus: %v", err)
 	}
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
