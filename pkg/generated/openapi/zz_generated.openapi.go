@@ -822,7 +822,7 @@ func schema_pkg_apis_elasti_v1alpha1_PassiveSpec(ref common.ReferenceCallback) c
 				Properties: map[string]spec.Schema{
 					"wellKnown": {
 						SchemaProps: spec.SchemaProps{
-							Description: "wellKnown adds the user agents of the scrapers, health checkers and load balancers of the field, such as Prometheus/ and kube-probe/, to userAgents. Defaults to true.",
+							Description: "wellKnown adds the user agents of the scrapers, health checkers and load balancers of the field, such as Prometheus/ and kube-probe/, to userAgents; of their requests those with GET, HEAD or OPTIONS, and health checks of gRPC, are passive: others may bring data. Defaults to true.",
 							Type:        []string{"boolean"},
 							Format:      "",
 						},

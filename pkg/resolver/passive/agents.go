@@ -33,7 +33,8 @@ const (
 )
 
 // WellKnownUserAgents returns the user agents of the scrapers, health checkers
-// and load balancers of the field, as UserAgent takes them.
+// and load balancers of the field: what the value of User-Agent begins with, or with
+// * in front what it has anywhere.
 //
 // What sends data to an application has another user agent than what scrapes it,
 // or sends it with POST: "OpenTelemetry Collector" is that of an exporter, and

@@ -299,7 +299,9 @@ type ProxySpec struct {
 // A request or connection is passive when any of the lists matches it.
 type PassiveSpec struct {
 	// wellKnown adds the user agents of the scrapers, health checkers and load
-	// balancers of the field, such as Prometheus/ and kube-probe/, to userAgents.
+	// balancers of the field, such as Prometheus/ and kube-probe/, to userAgents; of
+	// their requests those with GET, HEAD or OPTIONS, and health checks of gRPC, are
+	// passive: others may bring data.
 	// Defaults to true.
 	// +optional
 	WellKnown *bool `json:"wellKnown,omitempty"`
