@@ -19,6 +19,8 @@ package http1
 import (
 	"bytes"
 	"strings"
+
+	"github.com/truefoundry/elasti-apiserver/pkg/resolver/clientaddress"
 )
 
 // The names of fields that are edited, in lower case.
@@ -34,11 +36,19 @@ type headEdit struct {
 	// not seen by anything between the client and the pod, and only a Service port
 	// whose appProtocol says so expects it.
 	withoutH2C bool
+	// client is what tells the pod the address of the client. It goes behind what
+	// the client itself wrote there, in one field: many applications read the first
+	// one of a name only.
+	client clientaddress.Field
 }
 
 // edit returns what is changed in the head of the current request.
 func (c *conn) edit() headEdit {
-	return headEdit{withoutH2C: c.request.h2c && !speaksH2C(c.port.AppProtocol)}
+	e := headEdit{withoutH2C: c.request.h2c && !speaksH2C(c.port.AppProtocol)}
+	if header := c.service.Config().ClientHeader; header != "" {
+		e.client = clientaddress.FieldOf(header, clientaddress.Of(c.address))
+	}
+	return e
 }
 
 // speaksH2C reports whether an appProtocol stands for HTTP/2 without TLS.
@@ -66,42 +76,72 @@ func isH2C(protocol []byte) bool {
 	return equalFold(trim(name), "h2c")
 }
 
-// appendHead appends the head of a valid request with the changes, and returns
-// whether it still asks for another protocol.
-func (e headEdit) appendHead(message, head []byte) (_ []byte, upgrades bool) {
-	line, rest, _ := nextLine(head)
-	message = append(append(message, line...), "\r\n"...)
-	fields := rest
-	asks := false
-	for {
-		if line, rest, _ = nextLine(rest); len(line) == 0 {
-			break
-		}
-		name, value, _ := bytes.Cut(line, []byte(":"))
-		if equalFold(name, fieldUpgrade) && len(without(value, isH2C)) > 0 {
-			asks = true
-		}
-	}
-	// An option that names what is taken out goes with it.
-	gone := func(option []byte) bool {
-		return equalFold(trim(option), fieldHTTP2Settings) || !asks && equalFold(trim(option), fieldUpgrade)
-	}
-	for rest = fields; ; {
-		if line, rest, _ = nextLine(rest); len(line) == 0 {
-			return append(message, "\r\n"...), upgrades && asks
-		}
+// found is what the fields of a head have that an edit depends on.
+type found struct {
+	// asks is true when another protocol than HTTP/2 is asked for.
+	asks bool
+	// client is what the client wrote into the field that tells of it.
+	client [][]byte
+}
+
+func (e *headEdit) find(fields []byte) found {
+	var f found
+	for line, rest, _ := nextLine(fields); len(line) > 0; line, rest, _ = nextLine(rest) {
 		name, value, _ := bytes.Cut(line, []byte(":"))
 		switch {
-		case equalFold(name, fieldHTTP2Settings):
 		case equalFold(name, fieldUpgrade):
-			message = appendList(message, name, value, isH2C)
-		case equalFold(name, fieldConnection):
-			upgrades = upgrades || asks && lists(value, fieldUpgrade)
-			message = appendList(message, name, value, gone)
-		default:
-			message = append(append(message, line...), "\r\n"...)
+			f.asks = f.asks || len(without(value, isH2C)) > 0
+		case e.tellsClient(name):
+			if value = trim(value); len(value) > 0 {
+				f.client = append(f.client, value)
+			}
 		}
 	}
+	return f
+}
+
+// tellsClient reports whether a name is that of the field that tells of the client.
+func (e *headEdit) tellsClient(name []byte) bool {
+	return e.client.Name != "" && equalFold(name, e.client.Lower)
+}
+
+// appendHead appends the head of a valid request with the changes, and returns
+// whether it still asks for another protocol.
+func (e *headEdit) appendHead(message, head []byte) (_ []byte, upgrades bool) {
+	line, fields, _ := nextLine(head)
+	message = append(append(message, line...), "\r\n"...)
+	has := e.find(fields)
+	// An option that names what is taken out goes with it, and none takes out what
+	// is put in.
+	gone := func(option []byte) bool {
+		option = trim(option)
+		return e.withoutH2C && (equalFold(option, fieldHTTP2Settings) || !has.asks && equalFold(option, fieldUpgrade)) || e.tellsClient(option)
+	}
+	for line, rest, _ := nextLine(fields); len(line) > 0; line, rest, _ = nextLine(rest) {
+		name, value, _ := bytes.Cut(line, []byte(":"))
+		switch {
+		case e.tellsClient(name), e.withoutH2C && equalFold(name, fieldHTTP2Settings):
+			continue
+		case e.withoutH2C && equalFold(name, fieldUpgrade):
+			message = appendList(message, name, value, isH2C)
+			continue
+		case equalFold(name, fieldConnection):
+			upgrades = upgrades || has.asks && lists(value, fieldUpgrade)
+			if e.withoutH2C || lists(value, e.client.Lower) {
+				message = appendList(message, name, value, gone)
+				continue
+			}
+		}
+		message = append(append(message, line...), "\r\n"...)
+	}
+	if e.client.Name != "" {
+		message = append(append(message, e.client.Name...), ": "...)
+		for _, before := range has.client {
+			message = append(append(message, before...), ", "...)
+		}
+		message = append(append(message, e.client.Value...), "\r\n"...)
+	}
+	return append(message, "\r\n"...), upgrades
 }
 
 // lists reports whether a list has an element, in lower case.

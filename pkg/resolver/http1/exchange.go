@@ -177,7 +177,10 @@ func (e *exchange) requestMessage(n int) []byte {
 		return data
 	}
 	head := len(c.request.raw)
-	e.out, e.upgrades = edit.appendHead(e.out[:0], data[:head])
+	upgrades := false
+	if e.out, upgrades = edit.appendHead(e.out[:0], data[:head]); edit.withoutH2C {
+		e.upgrades = upgrades
+	}
 	e.out = append(e.out, data[head:]...)
 	return e.out
 }

@@ -22,6 +22,8 @@ import (
 	"strings"
 
 	"golang.org/x/net/http2/hpack"
+
+	"github.com/truefoundry/elasti-apiserver/pkg/resolver/clientaddress"
 )
 
 // headers are the fields of one decoded header block. They are used again for
@@ -78,6 +80,23 @@ func (h *headers) values(name string) []string {
 		}
 	}
 	return values
+}
+
+// with returns the fields with one that tells of the client, behind what the client
+// itself wrote there.
+func (h *headers) with(client clientaddress.Field) []hpack.HeaderField {
+	fields := make([]hpack.HeaderField, 0, len(h.fields)+1)
+	var values []string
+	for i := range h.fields {
+		switch field := &h.fields[i]; {
+		case field.Name != client.Lower:
+			fields = append(fields, *field)
+		case field.Value != "":
+			values = append(values, field.Value)
+		}
+	}
+	value := strings.Join(append(values, client.Value), ", ")
+	return append(fields, hpack.HeaderField{Name: client.Lower, Value: value})
 }
 
 func (h *headers) first(name string) string {

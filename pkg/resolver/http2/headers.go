@@ -26,6 +26,7 @@ import (
 	"golang.org/x/net/http2/hpack"
 
 	"github.com/truefoundry/elasti-apiserver/pkg/resolver/accesslog"
+	"github.com/truefoundry/elasti-apiserver/pkg/resolver/clientaddress"
 	"github.com/truefoundry/elasti-apiserver/pkg/resolver/localreply"
 	"github.com/truefoundry/elasti-apiserver/pkg/resolver/service"
 )
@@ -201,8 +202,21 @@ func (c *conn) forwardNew(s *stream) error {
 		c.endStream(s.id, leftBehind)
 		return nil
 	}
-	c.encodeFields(s.id, s.clientEnded, c.headers.fields)
+	c.encodeFields(s.id, s.clientEnded, c.podFields())
 	return nil
+}
+
+// podFields returns the fields of the request as the pod gets them.
+func (c *conn) podFields() []hpack.HeaderField {
+	header := c.service.Config().ClientHeader
+	if header == "" {
+		return c.headers.fields
+	}
+	client := clientaddress.FieldOf(header, clientaddress.Of(c.remote))
+	if client.Name == "" {
+		return c.headers.fields
+	}
+	return c.headers.with(client)
 }
 
 // encodeFields adds a header block for the pod.

@@ -45,7 +45,7 @@ func (c *conn) holdNew(ctx context.Context, s *stream) error {
 	c.count(s)
 	s.held = &heldStream{
 		deadline: s.record.Received.Add(c.service.Config().HoldTimeout),
-		fields:   pack(c.headers.fields),
+		fields:   pack(c.podFields()),
 		instead:  c.passiveReply(),
 	}
 	if ok {

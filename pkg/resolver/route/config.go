@@ -58,6 +58,9 @@ func configOf(object *v1alpha1.ElastiService, rules *proberesponse.Rules) *servi
 		Problem:        problemOf(object),
 		Activity:       activityOf(object),
 	}
+	if address := proxy.ClientAddress; address != nil {
+		config.ClientHeader, config.ProxyProtocol = address.Header, address.ProxyProtocol
+	}
 	if proxy.Readiness != v1alpha1.ReadinessEndpoints {
 		config.Probes = object.Status.ReadinessProbes
 	}

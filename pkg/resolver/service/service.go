@@ -58,6 +58,9 @@ type Config struct {
 	ProbeResponses *proberesponse.Rules
 	// Passive is proxy.passive.
 	Passive *passive.Rules
+	// ClientHeader and ProxyProtocol are those of proxy.clientAddress.
+	ClientHeader  v1alpha1.ClientAddressHeader
+	ProxyProtocol bool
 	// WaitingPage is proxy.waitingPage.
 	WaitingPage bool
 	// Problem is what keeps the target from starting: a reason, a colon and what

@@ -19,10 +19,14 @@ package stream
 import (
 	"context"
 	"errors"
+	"fmt"
+	"net"
+	"net/netip"
 	"os"
 	"time"
 
 	"github.com/truefoundry/elasti-apiserver/pkg/resolver/accesslog"
+	"github.com/truefoundry/elasti-apiserver/pkg/resolver/clientaddress"
 	"github.com/truefoundry/elasti-apiserver/pkg/resolver/hold"
 	"github.com/truefoundry/elasti-apiserver/pkg/resolver/localfault"
 	"github.com/truefoundry/elasti-apiserver/pkg/resolver/sniff"
@@ -62,6 +66,9 @@ func (c *conn) dial(ctx context.Context, lease hold.Lease, silent bool) (bool, e
 		return false, err
 	}
 	pod, err := lease.Dial(ctx)
+	if err == nil {
+		err = c.introduce(pod)
+	}
 	switch {
 	case err == nil:
 		c.pod, c.lease, c.leased, c.silent = pod, lease, true, silent
@@ -74,6 +81,29 @@ func (c *conn) dial(ctx context.Context, lease hold.Lease, silent bool) (bool, e
 	}
 	lease.Refuse()
 	return false, nil
+}
+
+// introduce tells a pod that expects it whose connection this is, before anything
+// else is said: also a server that speaks first waits for that. When it fails, the
+// connection to the pod is closed.
+func (c *conn) introduce(pod *net.TCPConn) error {
+	if !c.to.Service.Config().ProxyProtocol {
+		return nil
+	}
+	header := clientaddress.AppendProxyHeader(nil, endOf(c.client.RemoteAddr()), endOf(c.client.LocalAddr()))
+	if _, err := pod.Write(header); err != nil {
+		pod.Close()
+		return fmt.Errorf("telling the pod the address of the client: %w", err)
+	}
+	return nil
+}
+
+// endOf returns an end of a TCP connection.
+func endOf(address net.Addr) netip.AddrPort {
+	if tcp, ok := address.(*net.TCPAddr); ok {
+		return tcp.AddrPort()
+	}
+	return netip.AddrPortFrom(netip.IPv6Unspecified(), 0)
 }
 
 // wait waits in line, after the client has said something.
