@@ -23,12 +23,16 @@ import (
 	"net"
 	"net/http"
 	"time"
+
+	"github.com/truefoundry/elasti-apiserver/pkg/portcheck"
 )
 
 // healthMux answers the probes of the kubelet: /healthz while the process runs,
-// /readyz while new traffic should come to it.
-func healthMux(ready func() error) *http.ServeMux {
+// /readyz while new traffic should come to it; and the controller, which proxy ports
+// are served.
+func healthMux(ready func() error, serves func(*portcheck.Question, portcheck.Port) bool) *http.ServeMux {
 	mux := http.NewServeMux()
+	mux.Handle("GET "+portcheck.Path, portcheck.Handler(serves))
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) {
 		fmt.Fprintln(w, "ok")
 	})

@@ -87,7 +87,8 @@ type Options struct {
 	SharedHostHeader string
 	// ClusterDomain is the domain of Service names.
 	ClusterDomain string
-	// HealthListener is where /healthz and /readyz are served. Run closes it.
+	// HealthListener is where /healthz, /readyz and portcheck.Path are served. Run
+	// closes it.
 	HealthListener net.Listener
 	// Registerer is where metrics are registered.
 	Registerer prometheus.Registerer
@@ -189,10 +190,11 @@ func (r *Resolver) Run(ctx context.Context) error {
 	if err := r.openShared(serving); err != nil {
 		return fmt.Errorf("the shared port: %w", err)
 	}
+	owners := newPortOwners(serving, r)
 	table, err := route.New(route.Options{
 		ElastiServices: elasti.Elasti().V1alpha1().ElastiServices(),
 		EndpointSlices: kube.Discovery().V1().EndpointSlices(),
-		Listeners:      newPortOwners(serving, r),
+		Listeners:      owners,
 		SharedPort:     r.options.SharedPort,
 		Linger:         r.options.Drain.PortLinger,
 		Conflicts:      r.metrics.PortConflicts,
@@ -223,7 +225,7 @@ func (r *Resolver) Run(ctx context.Context) error {
 	}
 	running.Go(func() { failed(table.Run(serving)) })
 	running.Go(func() {
-		failed(serveHTTP(serving, r.options.HealthListener, healthMux(func() error { return r.readiness(table) })))
+		failed(serveHTTP(serving, r.options.HealthListener, healthMux(func() error { return r.readiness(table) }, owners.serves)))
 	})
 	if r.options.MetricsListener != nil {
 		running.Go(func() { failed(serveHTTP(serving, r.options.MetricsListener, r.options.Metrics)) })

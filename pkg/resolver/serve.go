@@ -27,6 +27,7 @@ import (
 
 	"k8s.io/klog/v2"
 
+	"github.com/truefoundry/elasti-apiserver/pkg/portcheck"
 	"github.com/truefoundry/elasti-apiserver/pkg/resolver/destination"
 	"github.com/truefoundry/elasti-apiserver/pkg/resolver/localreply"
 	"github.com/truefoundry/elasti-apiserver/pkg/resolver/memory"
@@ -115,6 +116,23 @@ func (p *portOwners) ClosePort(svc *service.Service, port service.Port) {
 	defer p.mu.Unlock()
 	delete(p.owners, port.ProxyPort)
 	p.resolver.listeners.Close(port.ProxyPort)
+}
+
+// serves reports whether connections to a proxy port, or requests for the Service on
+// the shared one, belong to the port of the ElastiService that a question is about.
+func (p *portOwners) serves(q *portcheck.Question, port portcheck.Port) bool {
+	if port.Proxy == p.resolver.options.SharedPort {
+		svc := p.resolver.hosts.Lookup(q.Service, port.Service)
+		return svc != nil && svc.UID == q.UID
+	}
+	p.mu.Lock()
+	current := p.owners[port.Proxy]
+	p.mu.Unlock()
+	if current == nil {
+		return false
+	}
+	o := current.Load()
+	return o.service.UID == q.UID && o.port.Number == port.Service
 }
 
 // openShared opens the port that several services share. Its connections are

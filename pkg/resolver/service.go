@@ -33,18 +33,19 @@ import (
 
 // newService makes what is kept for one ElastiService: its metrics, and what
 // wakes its target and asks its pods while something is held.
-func (r *Resolver) newService(namespace, name, public string, config *service.Config) *service.Service {
+func (r *Resolver) newService(object *v1alpha1.ElastiService, config *service.Config) *service.Service {
 	var observed *metrics.Service
 	s := service.New(service.Options{
-		Namespace:     namespace,
-		Name:          name,
-		PublicService: public,
+		Namespace:     object.Namespace,
+		Name:          object.Name,
+		UID:           object.UID,
+		PublicService: object.Spec.Service,
 		Config:        config,
 		Budget:        r.budget,
 		Dialer:        r.dialer,
 		ServeGrace:    r.options.Drain.ServeGrace,
 		Logger:        r.options.Logger,
-		Traffic:       r.reporter.Track(namespace, name),
+		Traffic:       r.reporter.Track(object.Namespace, object.Name),
 		Finish: func(record *accesslog.Record) {
 			observed.Ended(record)
 			r.tracer.Record(record)
@@ -53,7 +54,7 @@ func (r *Resolver) newService(namespace, name, public string, config *service.Co
 		},
 		Closed: func() { observed.Remove() },
 		Workers: func(s *service.Service) []service.Worker {
-			observed = r.metrics.Service(namespace, public, s.Queue())
+			observed = r.metrics.Service(object.Namespace, object.Spec.Service, s.Queue())
 			return []service.Worker{r.waker(s, observed.WakeCalled), r.prober(s)}
 		},
 	})

@@ -84,16 +84,15 @@ func New(options Options) (*Controller, error) {
 		return nil, err
 	}
 	c := &Controller{
-		options:     options,
-		elasti:      options.Elasti,
-		host:        options.Host,
-		scaling:     options.Scaling,
-		recorder:    options.Recorder,
-		clock:       options.Clock,
-		metrics:     options.Metrics,
-		informers:   informers.New(informers.Options{Clock: options.Clock, Metrics: options.InformerMetrics}),
-		portChecker: resolvers.NewPortChecker(options.DialResolver, options.Clock),
-		states:      newStates(),
+		options:   options,
+		elasti:    options.Elasti,
+		host:      options.Host,
+		scaling:   options.Scaling,
+		recorder:  options.Recorder,
+		clock:     options.Clock,
+		metrics:   options.Metrics,
+		informers: informers.New(informers.Options{Clock: options.Clock, Metrics: options.InformerMetrics}),
+		states:    newStates(),
 
 		outageWakes: rate.NewLimiter(rate.Limit(options.WakeRate), max(1, int(options.WakeRate))),
 	}
@@ -138,6 +137,7 @@ func (c *Controller) Run(ctx context.Context) error {
 
 	c.liveness = resolvers.NewLiveness(c.options.DialResolver, func(watch func()) { running.Go(watch) }, func() { c.queue.Add(resolverCheck) })
 	c.resolvers = resolvers.NewTracker(c.clock, c.options.ResolverGrace, c.options.ResolversChanged, c.liveness.Alive)
+	c.portChecker = resolvers.NewPortChecker(c.options.DialResolver, c.resolvers.HealthAddress, c.clock)
 	handles, err := c.startWatches()
 	if err != nil {
 		return fmt.Errorf("watching the cluster: %w", err)

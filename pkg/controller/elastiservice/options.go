@@ -122,9 +122,9 @@ type Options struct {
 	// to the Service from here tells of the node that the controller runs on, and
 	// neither of the others nor of ingresses. Defaults to DefaultConvergenceTime.
 	ConvergenceTime time.Duration
-	// DialResolver connects to resolvers, to see whether they listen on a new
-	// proxy port before traffic is sent there. Without it they count as soon
-	// as they are ready.
+	// DialResolver connects to the health ports of resolvers, to ask whether they
+	// serve a new proxy port before traffic is sent there. Without it they count as
+	// soon as they are ready.
 	DialResolver resolvers.DialFunc
 	// Changed is called with every change of an ElastiService: before is nil when
 	// it is new, after when it is deleted. It must not wait for anything, and not

@@ -19,29 +19,28 @@ package elastiservice
 import (
 	"context"
 
-	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
+	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti/v1alpha1"
 	"github.com/truefoundry/elasti-apiserver/pkg/controller/resolvers"
 	"github.com/truefoundry/elasti-apiserver/pkg/controller/resources"
-	"github.com/truefoundry/elasti-apiserver/pkg/sharedport"
+	"github.com/truefoundry/elasti-apiserver/pkg/portcheck"
 )
 
 // listeningResolvers returns the resolvers to list in the slices of an
 // ElastiService, and whether those are all that are ready.
 func (c *Controller) listeningResolvers(ctx context.Context, p *pass) (func(discoveryv1.AddressType) []discoveryv1.Endpoint, bool) {
-	destinations := c.destinationsOf(p.service, p.result.ports)
+	question := c.questionOf(p)
 	var inPlace []*discoveryv1.EndpointSlice
 	for _, slice := range p.ownSlices {
 		inPlace = append(inPlace, slice.slice)
 	}
-	p.state.portChecks.Trust(destinations, resources.SlicePorts(p.result.ports), inPlace, c.clock.Now())
+	p.state.portChecks.Trust(question, resources.SlicePorts(p.result.ports), inPlace, c.clock.Now())
 	var ready []discoveryv1.Endpoint
 	for _, family := range resources.AddressTypes(p.service) {
 		ready = append(ready, c.resolvers.Ready(family)...)
 	}
-	complete := c.portChecker.Check(ctx, &p.state.portChecks, destinations, ready)
+	complete := c.portChecker.Check(ctx, &p.state.portChecks, question, ready)
 	if !complete {
 		c.queue.AddAfter(p.key(), resolvers.PortCheckRetryDelay)
 	}
@@ -57,14 +56,14 @@ func (c *Controller) listeningResolvers(ctx context.Context, p *pass) (func(disc
 	}, complete
 }
 
-func (c *Controller) destinationsOf(public *corev1.Service, ports []v1alpha1.ProxyPort) []resolvers.Destination {
-	destinations := make([]resolvers.Destination, 0, len(ports))
-	for _, port := range ports {
-		destination := resolvers.Destination{ProxyPort: port.ProxyPort}
-		if port.ProxyPort == c.options.SharedProxyPort {
-			destination.HostName = sharedport.HostName(public.Namespace, public.Name, port.Port)
-		}
-		destinations = append(destinations, destination)
+// questionOf returns what resolvers are asked about the ports of a pass.
+func (c *Controller) questionOf(p *pass) resolvers.Question {
+	question := resolvers.Question{
+		Question:   portcheck.Question{Service: types.NamespacedName{Namespace: p.service.Namespace, Name: p.service.Name}, UID: p.elastiService.UID},
+		SharedPort: c.options.SharedProxyPort,
 	}
-	return destinations
+	for _, port := range p.result.ports {
+		question.Ports = append(question.Ports, portcheck.Port{Service: port.Port, Proxy: port.ProxyPort})
+	}
+	return question
 }

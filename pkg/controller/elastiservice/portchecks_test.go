@@ -19,6 +19,7 @@ package elastiservice
 import (
 	"context"
 	"net"
+	"net/http/httptest"
 	"sync"
 	"testing"
 
@@ -27,6 +28,7 @@ import (
 
 	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti/v1alpha1"
 	"github.com/truefoundry/elasti-apiserver/pkg/controller/resolvers/resolverstest"
+	"github.com/truefoundry/elasti-apiserver/pkg/portcheck"
 )
 
 func TestSliceWaitsForTheListeners(t *testing.T) {
@@ -98,4 +100,26 @@ func TestResolversStayWhileNoneListensOnANewPort(t *testing.T) {
 		}
 		return ""
 	})
+}
+
+// TestControllerConnectsToNoProxyPort has resolvers answer on their health ports: a
+// connection to a proxy port is traffic of the Service.
+func TestControllerConnectsToNoProxyPort(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t)
+	c.withHealthPort()
+	server := httptest.NewServer(portcheck.Handler(func(q *portcheck.Question, _ portcheck.Port) bool {
+		return q.Service.String() == "shop/cart" && q.UID != ""
+	}))
+	t.Cleanup(server.Close)
+	c.options.DialResolver = func(ctx context.Context, network, address string) (net.Conn, error) {
+		if _, port, _ := net.SplitHostPort(address); port != "8080" {
+			t.Errorf("%s is dialled, which is no health port", address)
+		}
+		return (&net.Dialer{}).DialContext(ctx, network, server.Listener.Addr().String())
+	}
+	c.create(cartElastiService())
+	c.start()
+	c.eventuallyMode("cart", v1alpha1.ModeProxy)
+	c.eventuallyListed("cart", "10.0.0.1", "10.0.0.2")
 }

@@ -31,6 +31,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/utils/clock"
 
+	"github.com/truefoundry/elasti-apiserver/pkg/portcheck"
 	"github.com/truefoundry/elasti-apiserver/pkg/sharedport"
 )
 
@@ -54,22 +55,30 @@ const (
 // DialFunc connects, as net.Dialer.DialContext does.
 type DialFunc func(ctx context.Context, network, address string) (net.Conn, error)
 
-// Destination is a proxy port as traffic finds it.
-type Destination struct {
-	ProxyPort int32
-	// HostName is what tells the Service port apart on the shared port. Empty
-	// when the proxy port belongs to it alone.
-	HostName string
+// Question is which proxy ports of an ElastiService a resolver serves.
+type Question struct {
+	portcheck.Question
+	// SharedPort is the proxy port on which Services are told apart by host name.
+	// 0: none.
+	SharedPort int32
 }
 
-// PortChecker checks which resolvers listen on proxy ports. A resolver that is
+func (q *Question) equal(other *Question) bool {
+	return q.UID == other.UID && q.Service == other.Service && q.SharedPort == other.SharedPort && slices.Equal(q.Ports, other.Ports)
+}
+
+// PortChecker checks which resolvers serve proxy ports. A resolver that is
 // ready may not have heard of a new proxy port yet, and would refuse the
 // connections that a resolver slice sends it; nor of a Service on the shared
-// port, and would refuse its requests. It is safe for concurrent use.
+// port, and would refuse its requests. Resolvers are asked on their health ports: a
+// connection to a proxy port would be traffic of its Service. It is safe for
+// concurrent use.
 type PortChecker struct {
 	// dial is nil when no resolver is checked.
-	dial  DialFunc
-	clock clock.PassiveClock
+	dial DialFunc
+	// health returns the address with the health port of a resolver, or "".
+	health func(address string) string
+	clock  clock.PassiveClock
 
 	mu sync.Mutex
 	// unreachable is until when resolvers are not checked, by address. Entries whose
@@ -78,17 +87,18 @@ type PortChecker struct {
 }
 
 // NewPortChecker returns a PortChecker that dials with dial. Without it every
-// resolver counts as listening.
-func NewPortChecker(dial DialFunc, clock clock.PassiveClock) *PortChecker {
-	return &PortChecker{dial: dial, clock: clock, unreachable: map[string]time.Time{}}
+// resolver counts as listening. health returns the address with the health port of a
+// resolver, or "" where it is not known.
+func NewPortChecker(dial DialFunc, health func(address string) string, clock clock.PassiveClock) *PortChecker {
+	return &PortChecker{dial: dial, health: health, clock: clock, unreachable: map[string]time.Time{}}
 }
 
 // PortChecks is what is known of the resolvers that listen on the proxy ports of
 // one ElastiService. The zero value knows nothing. It is not safe for concurrent
 // use.
 type PortChecks struct {
-	// destinations are what the rest is about.
-	destinations []Destination
+	// question is what the rest is about. Nil: nothing is known.
+	question *Question
 	// resolvers are the ready resolvers, by address.
 	resolvers map[string]portCheck
 }
@@ -97,15 +107,15 @@ type PortChecks struct {
 type portCheck struct {
 	// since is when it was checked first.
 	since time.Time
-	// listens is true when it serves all destinations, as far as can be told.
+	// listens is true when it serves all of the ports, as far as can be told.
 	listens bool
 }
 
-// Check checks those of the ready resolvers that are not known to serve all
-// destinations yet, and reports whether all of them are now.
-func (l *PortChecker) Check(ctx context.Context, known *PortChecks, destinations []Destination, ready []discoveryv1.Endpoint) bool {
-	if !slices.Equal(known.destinations, destinations) {
-		*known = PortChecks{destinations: destinations}
+// Check checks those of the ready resolvers that are not known to serve all ports of
+// the question yet, and reports whether all of them are now.
+func (l *PortChecker) Check(ctx context.Context, known *PortChecks, question Question, ready []discoveryv1.Endpoint) bool {
+	if known.question == nil || !known.question.equal(&question) {
+		*known = PortChecks{question: &question}
 	}
 	// Without those that are not ready any more: they are checked again when they
 	// come back.
@@ -128,7 +138,7 @@ func (l *PortChecker) Check(ctx context.Context, known *PortChecks, destinations
 			continue
 		}
 		checks.Go(func() {
-			resolver.listens = l.listens(ctx, address, destinations)
+			resolver.listens = l.listens(ctx, address, &question)
 			mu.Lock()
 			defer mu.Unlock()
 			current[address] = resolver
@@ -144,44 +154,70 @@ func (l *PortChecker) Check(ctx context.Context, known *PortChecks, destinations
 	return true
 }
 
-// listens reports whether a resolver serves all destinations. One that does not
-// answer at all counts: only a clear no says that it does not.
-func (l *PortChecker) listens(ctx context.Context, address string, destinations []Destination) bool {
-	for _, destination := range destinations {
-		serves, err := l.serves(ctx, address, destination)
-		if err != nil {
-			l.setUnreachable(address)
-			return true
-		}
-		if !serves {
-			return false
-		}
+// listens reports whether a resolver serves all ports of a question. One that does
+// not answer at all counts: only a clear no says that it does not.
+func (l *PortChecker) listens(ctx context.Context, address string, question *Question) bool {
+	serves, err := l.ask(ctx, address, question)
+	if errors.Is(err, portcheck.ErrNotSupported) {
+		serves, err = l.connect(ctx, address, question)
 	}
-	return true
+	if err != nil {
+		l.setUnreachable(address)
+		return true
+	}
+	return serves
 }
 
-// serves reports whether a resolver serves a destination. An error says that this
-// cannot be found out.
-func (l *PortChecker) serves(ctx context.Context, address string, destination Destination) (bool, error) {
+// ask asks a resolver on its health port.
+func (l *PortChecker) ask(ctx context.Context, address string, question *Question) (serves bool, err error) {
+	health := l.health(address)
+	if health == "" {
+		return false, portcheck.ErrNotSupported
+	}
+	return l.with(ctx, health, func(connection net.Conn) (bool, error) { return talk(connection, question.Ask) })
+}
+
+// connect checks a resolver of an earlier version, which cannot be asked, by
+// connecting to its proxy ports. Without a byte such a connection wakes nothing.
+func (l *PortChecker) connect(ctx context.Context, address string, question *Question) (bool, error) {
+	for _, port := range question.Ports {
+		serves, err := l.with(ctx, net.JoinHostPort(address, strconv.Itoa(int(port.Proxy))), func(connection net.Conn) (bool, error) {
+			if port.Proxy != question.SharedPort {
+				return true, nil
+			}
+			name := sharedport.HostName(question.Service.Namespace, question.Service.Name, port.Service)
+			return talk(connection, func(connection net.Conn) (bool, error) { return sharedport.Knows(connection, name) })
+		})
+		if !serves || err != nil {
+			return false, err
+		}
+	}
+	return true, nil
+}
+
+// with connects to an address and returns what check says of the connection. One that
+// is refused is a clear no; an error says that it cannot be found out.
+func (l *PortChecker) with(ctx context.Context, address string, check func(net.Conn) (bool, error)) (bool, error) {
 	dialCtx, cancel := context.WithTimeout(ctx, dialTimeout)
 	defer cancel()
-	connection, err := l.dial(dialCtx, "tcp", net.JoinHostPort(address, strconv.Itoa(int(destination.ProxyPort))))
+	connection, err := l.dial(dialCtx, "tcp", address)
 	if errors.Is(err, syscall.ECONNREFUSED) {
 		return false, nil
 	}
 	if err != nil {
 		return false, err
 	}
-	// A resolver ignores a connection that says nothing.
 	defer func() { _ = connection.Close() }()
-	if destination.HostName == "" {
-		return true, nil
-	}
+	return check(connection)
+}
+
+// talk asks something on a connection, and waits for the answer for responseTimeout.
+func talk(connection net.Conn, ask func(net.Conn) (bool, error)) (bool, error) {
 	// Deadlines are those of the network: the real time, whatever the clock.
 	if err := connection.SetDeadline(time.Now().Add(responseTimeout)); err != nil {
 		return false, err
 	}
-	return sharedport.Knows(connection, destination.HostName)
+	return ask(connection)
 }
 
 func (l *PortChecker) isUnreachable(address string) bool {
@@ -202,8 +238,8 @@ func (l *PortChecker) setUnreachable(address string) {
 // Trust records the resolvers of resolver slices that are in place, and have the
 // ports, as listening, so that a restart of the controller does not check all of
 // them. It does nothing once anything is known.
-func (known *PortChecks) Trust(destinations []Destination, ports []discoveryv1.EndpointPort, inPlace []*discoveryv1.EndpointSlice, now time.Time) {
-	if known.destinations != nil {
+func (known *PortChecks) Trust(question Question, ports []discoveryv1.EndpointPort, inPlace []*discoveryv1.EndpointSlice, now time.Time) {
+	if known.question != nil {
 		return
 	}
 	trusted := map[string]portCheck{}
@@ -217,9 +253,9 @@ func (known *PortChecks) Trust(destinations []Destination, ports []discoveryv1.E
 			}
 		}
 	}
-	*known = PortChecks{destinations: destinations, resolvers: trusted}
+	*known = PortChecks{question: &question, resolvers: trusted}
 }
 
-// Listening reports whether the resolver with an address is known to serve all
-// destinations.
+// Listening reports whether the resolver with an address is known to serve all of the
+// ports.
 func (known *PortChecks) Listening(address string) bool { return known.resolvers[address].listens }

@@ -18,22 +18,102 @@ package resolvers
 
 import (
 	"context"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	discoveryv1 "k8s.io/api/discovery/v1"
+	"k8s.io/apimachinery/pkg/types"
 	clocktesting "k8s.io/utils/clock/testing"
 
 	"github.com/truefoundry/elasti-apiserver/pkg/controller/resolvers/resolverstest"
+	"github.com/truefoundry/elasti-apiserver/pkg/portcheck"
 )
+
+// about returns the question about proxy ports of an ElastiService.
+func about(proxyPorts ...int32) Question {
+	question := Question{Question: portcheck.Question{Service: types.NamespacedName{Namespace: "shop", Name: "cart"}, UID: "c0ffee"}}
+	for i, port := range proxyPorts {
+		question.Ports = append(question.Ports, portcheck.Port{Service: int32(80 + i), Proxy: port})
+	}
+	return question
+}
+
+// unknown is the health port of resolvers whose Service does not name it.
+func unknown(string) string { return "" }
+
+// askable starts a resolver that can be asked, at 10.0.0.1, and returns what dials it
+// and tells of its health port. Connections to other ports fail the test.
+func askable(t *testing.T, handler http.Handler) (DialFunc, func(string) string) {
+	t.Helper()
+	server := httptest.NewServer(handler)
+	t.Cleanup(server.Close)
+	dial := func(ctx context.Context, network, address string) (net.Conn, error) {
+		if address != "10.0.0.1:8080" {
+			t.Errorf("%s is dialled, which is not a health port", address)
+		}
+		return (&net.Dialer{}).DialContext(ctx, network, server.Listener.Addr().String())
+	}
+	return dial, func(address string) string { return net.JoinHostPort(address, "8080") }
+}
+
+// TestResolversAreAskedOnTheirHealthPort asks a resolver that learns of a port later.
+func TestResolversAreAskedOnTheirHealthPort(t *testing.T) {
+	var serves atomic.Bool
+	dial, health := askable(t, portcheck.Handler(func(q *portcheck.Question, port portcheck.Port) bool {
+		return q.UID == "c0ffee" && (port.Proxy == 10000 || serves.Load())
+	}))
+	checker := NewPortChecker(dial, health, clocktesting.NewFakeClock(time.Now()))
+	ready := []discoveryv1.Endpoint{{Addresses: []string{"10.0.0.1"}}}
+	known := &PortChecks{}
+	if checker.Check(t.Context(), known, about(10000, 10001), ready) || known.Listening("10.0.0.1") {
+		t.Error("the resolver is listed, and does not serve one of the ports")
+	}
+	serves.Store(true)
+	if !checker.Check(t.Context(), known, about(10000, 10001), ready) || !known.Listening("10.0.0.1") {
+		t.Error("the resolver is not listed, and serves both ports")
+	}
+	// An ElastiService of the same name is another one.
+	again := about(10000, 10001)
+	again.UID = "decaf"
+	if checker.Check(t.Context(), known, again, ready) {
+		t.Error("the resolver is listed for an ElastiService that it does not know")
+	}
+}
+
+// TestResolversOfAnEarlierVersionAreConnectedTo meets a resolver during an upgrade.
+func TestResolversOfAnEarlierVersionAreConnectedTo(t *testing.T) {
+	server := httptest.NewServer(http.NotFoundHandler())
+	t.Cleanup(server.Close)
+	network := &resolverstest.Network{}
+	dial := func(ctx context.Context, protocol, address string) (net.Conn, error) {
+		if address == "10.0.0.1:8080" {
+			return (&net.Dialer{}).DialContext(ctx, protocol, server.Listener.Addr().String())
+		}
+		return network.Dial(ctx, protocol, address)
+	}
+	checker := NewPortChecker(dial, func(address string) string { return net.JoinHostPort(address, "8080") }, clocktesting.NewFakeClock(time.Now()))
+	ready := []discoveryv1.Endpoint{{Addresses: []string{"10.0.0.1"}}}
+	network.Respond("10.0.0.1:10000", resolverstest.Refused())
+	if checker.Check(t.Context(), &PortChecks{}, about(10000), ready) {
+		t.Error("listed although it refuses")
+	}
+	network.Respond("10.0.0.1:10000", nil)
+	if !checker.Check(t.Context(), &PortChecks{}, about(10000), ready) {
+		t.Error("not listed although it accepts")
+	}
+}
 
 func TestResolversAreListedOnceTheyListen(t *testing.T) {
 	network := &resolverstest.Network{}
 	clock := clocktesting.NewFakeClock(time.Now())
-	listeners := NewPortChecker(network.Dial, clock)
+	listeners := NewPortChecker(network.Dial, unknown, clock)
 	ready := []discoveryv1.Endpoint{{Addresses: []string{"10.0.0.1"}}, {Addresses: []string{"10.0.0.2"}}}
 	known := &PortChecks{}
-	ports := []Destination{{ProxyPort: 10000}, {ProxyPort: 10001}}
+	ports := about(10000, 10001)
 
 	network.Respond("10.0.0.2:10001", resolverstest.Refused())
 	if listeners.Check(t.Context(), known, ports, ready) || !known.resolvers["10.0.0.1"].listens || known.resolvers["10.0.0.2"].listens {
@@ -56,7 +136,7 @@ func TestResolversAreListedOnceTheyListen(t *testing.T) {
 	if dials := network.TakeDials(); dials != 2 {
 		t.Errorf("%d dials after a resolver came back, want 2", dials)
 	}
-	listeners.Check(t.Context(), known, []Destination{{ProxyPort: 10002}}, ready)
+	listeners.Check(t.Context(), known, about(10002), ready)
 	if dials := network.TakeDials(); dials != 2 {
 		t.Errorf("%d dials after a change of the ports, want 2", dials)
 	}
@@ -66,14 +146,14 @@ func TestResolverThatNeverListensIsListedInTheEnd(t *testing.T) {
 	network := &resolverstest.Network{}
 	network.Respond("10.0.0.1:10000", resolverstest.Refused())
 	clock := clocktesting.NewFakeClock(time.Now())
-	listeners := NewPortChecker(network.Dial, clock)
+	listeners := NewPortChecker(network.Dial, unknown, clock)
 	known := &PortChecks{}
 	ready := []discoveryv1.Endpoint{{Addresses: []string{"10.0.0.1"}}}
-	if listeners.Check(t.Context(), known, []Destination{{ProxyPort: 10000}}, ready) {
+	if listeners.Check(t.Context(), known, about(10000), ready) {
 		t.Error("listed although it refuses")
 	}
 	clock.Step(portCheckTimeout)
-	if !listeners.Check(t.Context(), known, []Destination{{ProxyPort: 10000}}, ready) {
+	if !listeners.Check(t.Context(), known, about(10000), ready) {
 		t.Error("still not listed")
 	}
 }
@@ -82,10 +162,10 @@ func TestResolverThatCannotBeReachedIsListedAtOnce(t *testing.T) {
 	network := &resolverstest.Network{}
 	network.Respond("10.0.0.1:10000", context.DeadlineExceeded)
 	clock := clocktesting.NewFakeClock(time.Now())
-	listeners := NewPortChecker(network.Dial, clock)
+	listeners := NewPortChecker(network.Dial, unknown, clock)
 	ready := []discoveryv1.Endpoint{{Addresses: []string{"10.0.0.1"}}}
 	for range 10 {
-		if !listeners.Check(t.Context(), &PortChecks{}, []Destination{{ProxyPort: 10000}}, ready) {
+		if !listeners.Check(t.Context(), &PortChecks{}, about(10000), ready) {
 			t.Error("not listed")
 		}
 	}

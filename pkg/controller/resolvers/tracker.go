@@ -18,6 +18,7 @@ package resolvers
 
 import (
 	"cmp"
+	"net"
 	"slices"
 	"sync"
 	"time"
@@ -45,6 +46,8 @@ type Tracker struct {
 	// endpoints are the ready endpoints by family, sorted by address. The
 	// slices are replaced, never changed.
 	endpoints map[discoveryv1.AddressType][]discoveryv1.Endpoint
+	// health are the addresses with health ports of those that are ready, by address.
+	health map[string]string
 	// missingSince is when the last ready resolver went. Zero while there is one.
 	missingSince time.Time
 	// names are those of the pods of the ready resolvers, sorted. Nil before the
@@ -71,6 +74,11 @@ func (r *Tracker) Update(list func() []*discoveryv1.EndpointSlice) bool {
 		r.names = names
 		r.namesChanged(names)
 	}
+	r.health = map[string]string{}
+	for address := range healthAddresses(found) {
+		host, _, _ := net.SplitHostPort(address)
+		r.health[host] = address
+	}
 	endpoints := readyResolvers(found)
 	for family := range endpoints {
 		endpoints[family] = r.alive(endpoints[family])
@@ -93,6 +101,14 @@ func (r *Tracker) Ready(family discoveryv1.AddressType) []discoveryv1.Endpoint {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.endpoints[family]
+}
+
+// HealthAddress returns the address with the health port of a ready resolver, or ""
+// where its Service does not say which port that is.
+func (r *Tracker) HealthAddress(address string) string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.health[address]
 }
 
 // Availability says whether resolvers can receive traffic.

@@ -90,6 +90,18 @@ func (t *Table) without(key types.NamespacedName, number int32) []entry {
 	return slices.DeleteFunc(slices.Clone(t.services[key]), func(e entry) bool { return e.port.Number == number })
 }
 
+// Lookup returns the service that has a port of a public Service, or nil.
+func (t *Table) Lookup(public types.NamespacedName, number int32) *service.Service {
+	t.mu.RLock()
+	defer t.mu.RUnlock()
+	for _, e := range t.services[public] {
+		if e.port.Number == number {
+			return e.service
+		}
+	}
+	return nil
+}
+
 // Find returns the service and port that a host name means, or nil. A host name
 // without a port means the only port there is, or port 80.
 func (t *Table) Find(host string) (*service.Service, service.Port) {

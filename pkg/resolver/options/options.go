@@ -84,7 +84,7 @@ func (o *Options) AddFlags(flags *pflag.FlagSet) {
 	flags.StringVar(&o.Name, "name", o.Name, "Name of the resolver's pod, under which it reports activity. Defaults to the host name.")
 	flags.StringVar(&o.Kubeconfig, "kubeconfig", o.Kubeconfig, "File with the address and credentials of the cluster. Empty: those of the pod.")
 	flags.StringVar(&o.BindAddress, "bind-address", o.BindAddress, "IP address that proxy ports are opened on. Empty: all addresses of both families.")
-	flags.StringVar(&o.HealthAddress, "health-address", o.HealthAddress, "Address that /healthz and /readyz are served on, in plain HTTP.")
+	flags.StringVar(&o.HealthAddress, "health-address", o.HealthAddress, "Address that /healthz and /readyz are served on, and /proxyports for elasti-apiserver, in plain HTTP.")
 	flags.BoolVar(&o.AccessLog, "access-log", o.AccessLog, "Write a line of JSON to standard output for each request and connection.")
 	flags.StringSliceVar(&o.PassiveUserAgents, "passive-user-agents", o.PassiveUserAgents, "Beginnings of the User-Agent values of scrapers and health checkers, separated by commas; with * in front, what they have anywhere. Unless spec.proxy.passive of an ElastiService says otherwise, such GET, HEAD and OPTIONS requests, and health checks of gRPC, neither wake a target nor count as use of it.")
 	o.SharedPort.addFlags(flags)

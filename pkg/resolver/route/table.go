@@ -79,7 +79,7 @@ type Options struct {
 	// Clock defaults to the real one.
 	Clock clock.WithTicker
 	// NewService makes the Service of an ElastiService.
-	NewService func(namespace, name, publicService string, config *service.Config) *service.Service
+	NewService func(object *v1alpha1.ElastiService, config *service.Config) *service.Service
 }
 
 // Table follows the ElastiServices.
@@ -318,7 +318,7 @@ func (t *Table) keep(ctx context.Context, key types.NamespacedName, object *v1al
 	if kept == nil {
 		kept = &entry{
 			uid:     object.UID,
-			service: t.options.NewService(key.Namespace, key.Name, object.Spec.Service, config),
+			service: t.options.NewService(object, config),
 		}
 		t.entries[key] = kept
 	} else {

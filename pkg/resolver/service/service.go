@@ -23,6 +23,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/klog/v2"
 
 	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti/v1alpha1"
@@ -89,8 +90,9 @@ type Worker interface {
 
 // Options are what a Service is made of.
 type Options struct {
-	// Namespace and Name name the ElastiService.
+	// Namespace and Name name the ElastiService, and UID is its UID.
 	Namespace, Name string
+	UID             types.UID
 	// PublicService is the name of the public Service.
 	PublicService string
 	// Config is the first configuration; Apply changes it.
@@ -120,6 +122,8 @@ type Options struct {
 type Service struct {
 	// Namespace and Name name the ElastiService, PublicService its Service.
 	Namespace, Name, PublicService string
+	// UID is that of the ElastiService.
+	UID types.UID
 
 	queue     *hold.Queue
 	traffic   *activity.Tracker
@@ -144,6 +148,7 @@ func New(options Options) *Service {
 		Namespace:     options.Namespace,
 		Name:          options.Name,
 		PublicService: options.PublicService,
+		UID:           options.UID,
 		finish:        options.Finish,
 		closed:        options.Closed,
 		traffic:       options.Traffic,
