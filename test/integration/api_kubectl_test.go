@@ -63,6 +63,7 @@ spec:
 		{"get elastiservices --field-selector=spec.service=app --output=name", "", []string{"/app"}},
 		{"describe elastiservice app", "", []string{"Service:", "Min Target Replicas:", "Cooldown Period:"}},
 		{"explain elastiservice.spec", "", []string{"scaleTargetRef", "cooldownPeriod", "seconds"}},
+		{"explain elastiservice.spec.proxy.policy", "", []string{"pods", "share"}},
 		{"explain elastiservice.status --recursive", "", []string{"conditions", "proxyPorts"}},
 		{"wait elastiservice app --for=jsonpath={.status.mode}=proxy --timeout=30s", "", []string{"condition met"}},
 		{"get elastiservices --field-selector=status.mode=proxy,spec.scaleTargetRef.name=app --output=name", "", []string{"/app"}},

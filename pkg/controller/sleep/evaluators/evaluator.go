@@ -47,8 +47,9 @@ type Result struct {
 	// Message is a sentence for the user. It holds no secret, and is the same
 	// as long as nothing changes.
 	Message string
-	// Note is what the server remarks on the query of a trigger that it has
-	// evaluated. Empty if nothing.
+	// Note is what there is to remark on a trigger that was evaluated: what its
+	// server remarks on the query, or which part of the traffic it does not see.
+	// Empty if nothing.
 	Note string
 }
 

@@ -18,6 +18,7 @@ package evaluators
 
 import (
 	"context"
+	"fmt"
 	"sync/atomic"
 	"time"
 
@@ -62,7 +63,21 @@ func NewTraffic(resolvers *Resolvers, clock clock.PassiveClock) *Traffic {
 // matter here: the cooldown counts from the last one.
 func (t *Traffic) Evaluate(_ context.Context, subject Subject) (Result, error) {
 	ready, known := t.resolvers.get()
-	return evaluateReports(subject.ElastiService, ready, known, t.clock.Now()), nil
+	result := evaluateReports(subject.ElastiService, ready, known, t.clock.Now())
+	result.Note = shareSeen(subject.ElastiService, len(ready))
+	return result, nil
+}
+
+// shareSeen says which part of the new connections a number of resolvers see. It is
+// empty while that is all of them, or not known. While pods are ready, they are
+// endpoints of the Service beside the resolvers, and what balances its traffic
+// chooses between them all.
+func shareSeen(elastiService *v1alpha1.ElastiService, resolvers int) string {
+	pods := int(elastiService.Status.ReadyReplicas)
+	if elastiService.Status.Replicas == 0 || pods <= 0 || resolvers == 0 {
+		return ""
+	}
+	return fmt.Sprintf("it sees about %d of %d new connections, those through a resolver; the others go straight to the pods", resolvers, resolvers+pods)
 }
 
 func evaluateReports(elastiService *v1alpha1.ElastiService, ready []string, known bool, now time.Time) Result {

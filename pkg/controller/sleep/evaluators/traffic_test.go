@@ -19,10 +19,12 @@ package evaluators
 import (
 	"fmt"
 	"math/rand/v2"
+	"strings"
 	"testing"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	clocktesting "k8s.io/utils/clock/testing"
 	"k8s.io/utils/ptr"
 
 	"github.com/truefoundry/elasti-apiserver/pkg/activity"
@@ -119,6 +121,36 @@ func TestTrafficStates(t *testing.T) {
 			result := evaluateReports(elastiService, test.ready, test.ready != nil, testNow)
 			if result.State != test.want || result.Reason != test.reason || result.Message == "" {
 				t.Errorf("got %+v, want %s because of %s", result, test.want, test.reason)
+			}
+		})
+	}
+}
+
+func TestTrafficTellsWhichShareItSees(t *testing.T) {
+	const two = "it sees about 2 of 5 new connections"
+	for name, test := range map[string]struct {
+		change func(*v1alpha1.ElastiService)
+		ready  []string
+		want   string
+	}{
+		"idle":                 {nil, []string{"a", "b"}, two},
+		"active":               {func(e *v1alpha1.ElastiService) { e.Status.Activity[1].Open = 1 }, []string{"a", "b"}, two},
+		"another resolver":     {nil, []string{"a", "b", "c"}, "it sees about 3 of 6 new connections"},
+		"starting":             {func(e *v1alpha1.ElastiService) { e.Status.ReadyReplicas = 0 }, []string{"a", "b"}, ""},
+		"asleep, pods leaving": {func(e *v1alpha1.ElastiService) { e.Status.Replicas = 0 }, []string{"a", "b"}, ""},
+		"no resolver":          {nil, []string{}, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			elastiService := byTraffic()
+			elastiService.Status.Replicas, elastiService.Status.ReadyReplicas = 3, 3
+			if test.change != nil {
+				test.change(elastiService)
+			}
+			resolvers := &Resolvers{}
+			resolvers.Set(test.ready)
+			result, err := NewTraffic(resolvers, clocktesting.NewFakePassiveClock(testNow)).Evaluate(t.Context(), Subject{ElastiService: elastiService, Trigger: &elastiService.Spec.Triggers[0]})
+			if err != nil || !strings.HasPrefix(result.Note, test.want) || (result.Note == "") != (test.want == "") {
+				t.Errorf("got %+v (error: %v), want the note %q", result, err, test.want)
 			}
 		})
 	}
