@@ -21,12 +21,24 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/prometheus/prometheus/model/labels"
 	"github.com/prometheus/prometheus/promql/parser"
 )
 
+// Bounds of a query. Parsing and printing take the square of how deeply it is
+// nested, by parentheses, signs and operators, and each regular expression is
+// compiled.
+const (
+	maxDepth       = 200
+	maxOperators   = 500
+	maxExpressions = 50
+)
+
 var (
+	errDeep   = fmt.Errorf("the query is nested more than %d levels deep: write it in a simpler way", maxDepth)
+	errMany   = fmt.Errorf("the query has more than %d parentheses and signs, or %d regular expressions: write it in a simpler way", maxOperators, maxExpressions)
 	errInfo   = errors.New("info() cannot be restricted to a namespace: use * on (…) group_left (…) instead")
 	errUnsure = errors.New("the query cannot be restricted to a namespace: write it in a simpler way")
 )
@@ -34,7 +46,7 @@ var (
 // Parse checks a query. The error says where it is wrong, and holds nothing
 // but parts of the query.
 func Parse(query string) error {
-	_, err := newParser().ParseExpr(query)
+	_, err := parse(query)
 	return err
 }
 
@@ -43,7 +55,7 @@ func Parse(query string) error {
 // another value of the label: its result would be empty, which "or vector(0)"
 // turns into a number. The error holds nothing but parts of the query.
 func Enforce(query, label, value string) (string, error) {
-	expression, err := newParser().ParseExpr(query)
+	expression, err := parse(query)
 	if err != nil {
 		return "", err
 	}
@@ -59,6 +71,15 @@ func Enforce(query, label, value string) (string, error) {
 		return "", err
 	}
 	return text, nil
+}
+
+// parse reads a query that is not too large for that.
+func parse(query string) (parser.Expr, error) {
+	nesting := strings.Count(query, "(") + strings.Count(query, "-") + strings.Count(query, "+")
+	if nesting > maxOperators || strings.Count(query, "~") > maxExpressions {
+		return nil, errMany
+	}
+	return newParser().ParseExpr(query)
 }
 
 // newParser returns a parser of what servers understand by themselves, and of
@@ -98,7 +119,11 @@ func verify(text string, enforced *labels.Matcher) error {
 // visit calls a function for each selector of a query.
 func visit(expression parser.Expr, each func(*parser.VectorSelector) error) error {
 	var failed error
-	parser.Inspect(expression, func(node parser.Node, _ []parser.Node) error {
+	parser.Inspect(expression, func(node parser.Node, path []parser.Node) error {
+		if len(path) > maxDepth {
+			failed = errDeep
+			return failed
+		}
 		switch node := node.(type) {
 		case *parser.VectorSelector:
 			failed = each(node)

@@ -69,6 +69,9 @@ func TestEnforceRefusesWhatCannotBeSeen(t *testing.T) {
 		`info(up)`:                           "info()",
 		`info(up, {job="a"})`:                "info()",
 		`WITH (a = b) a`:                     "parse error",
+		strings.Repeat("-", 16000) + "a":     "parentheses and signs",
+		strings.Repeat("a^", 8000) + "a":     "levels deep",
+		`a{` + strings.Repeat(`b=~"c",`, 1000) + `}`: "regular expressions",
 	} {
 		if got, err := Enforce(query, "namespace", "shop"); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: got %s, %v, want an error with %q", query, got, err, want)
