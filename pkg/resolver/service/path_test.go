@@ -42,6 +42,9 @@ func awake(t *testing.T, grace time.Duration) *Service {
 	return s
 }
 
+// pass lets time pass.
+func pass(d time.Duration) { <-time.After(d) }
+
 // later returns when the wait has ended, or is certain to go on.
 func later(s *Service) <-chan bool {
 	result := make(chan bool, 1)
@@ -54,11 +57,11 @@ func TestConnectionsAreServedForAWhileAfterResolversLeftThePath(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := awake(t, grace)
 		defer s.Close()
-		time.Sleep(grace - time.Second)
+		pass(grace - time.Second)
 		if !<-later(s) {
 			t.Error("a late client is refused")
 		}
-		time.Sleep(time.Second)
+		pass(time.Second)
 		if <-later(s) {
 			t.Error("a client is served that no EndpointSlice led here")
 		}
@@ -80,7 +83,7 @@ func TestConnectionWaitsForAnySignThatResolversAreInThePath(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s := awake(t, grace)
 				defer s.Close()
-				time.Sleep(grace)
+				pass(grace)
 				result := later(s)
 				select {
 				case served := <-result:
@@ -94,7 +97,7 @@ func TestConnectionWaitsForAnySignThatResolversAreInThePath(t *testing.T) {
 				// The grace period begins anew.
 				s.Apply(&Config{Mode: v1alpha1.ModeServe})
 				s.SetPods([]endpoint.Description{{ID: "a", Ready: true}})
-				time.Sleep(grace - time.Second)
+				pass(grace - time.Second)
 				if !<-later(s) {
 					t.Error("a late client is refused")
 				}
@@ -107,7 +110,7 @@ func TestWithoutAGracePeriodConnectionsAreAlwaysServed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := awake(t, 0)
 		defer s.Close()
-		time.Sleep(1000 * time.Hour)
+		pass(1000 * time.Hour)
 		if !<-later(s) {
 			t.Error("a client is refused")
 		}
