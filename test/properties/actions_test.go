@@ -45,14 +45,14 @@ func choose(random *rand.Rand) action {
 		weight int
 		action action
 	}{
-		{8, createElastiService}, {5, applyElastiServices}, {4, deleteElastiService}, {2, removeFinalizer},
+		{3, createElastiService}, {10, applyElastiServices}, {3, deleteElastiService}, {2, removeFinalizer},
 		{4, changeTarget}, {3, changeService}, {3, changePolicy},
-		{12, putToSleep}, {10, wake},
-		{6, scaleByHand}, {2, deleteDeployment}, {4, createDeployment},
-		{3, deleteService}, {5, createService}, {6, editService},
+		{16, putToSleep}, {12, wake},
+		{8, scaleByHand}, {2, deleteDeployment}, {5, createDeployment},
+		{3, deleteService}, {8, createService}, {6, editService},
 		{3, deleteResolverSlice}, {2, editResolverSlice}, {2, deletePrivateService}, {2, editPrivateService},
-		{3, forgePrivateService}, {3, forgeResolverSlice}, {3, forgeStatus},
-		{2, resolverGoes}, {3, resolversComeBack}, {2, resolverIsReplaced},
+		{1, forgePrivateService}, {1, forgeResolverSlice}, {1, forgeStatus},
+		{2, resolverGoes}, {4, resolversComeBack}, {2, resolverIsReplaced},
 		{1, deleteNamespace},
 		{1, restartServer}, {1, killServer}, {1, backUpStore}, {1, restoreStore}, {1, loseStore},
 	}

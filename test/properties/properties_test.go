@@ -33,7 +33,7 @@ var (
 
 // maxBurst is how many actions follow each other at most before a quiet moment is
 // waited for.
-const maxBurst = 5
+const maxBurst = 8
 
 func TestWhateverHappensTargetsStayInReach(t *testing.T) {
 	w := newWorld(t)
