@@ -30,8 +30,10 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/tools/cache"
 	"k8s.io/utils/ptr"
 
 	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti/v1alpha1"
@@ -253,16 +255,13 @@ func (s *Stage) AwaitRight(ctx context.Context) error {
 	}
 	// Of those that are awake, the slices must not be there, which is what is
 	// taken for granted until one is seen.
-	ctx, cancel := context.WithCancel(ctx)
-	group, ctx := errgroup.WithContext(ctx)
-	group.Go(func() error { return s.followModes(ctx, awake, modes) })
-	group.Go(func() error { return s.followSlices(ctx, awake, covers) })
-	err := errors.Join(await(ctx, modes), await(ctx, covers))
-	cancel()
-	if ended := group.Wait(); ended != nil && !errors.Is(ended, context.Canceled) {
-		err = errors.Join(ended, err)
-	}
-	return err
+	watched, stopWatching := context.WithCancel(ctx)
+	var watching sync.WaitGroup
+	defer watching.Wait()
+	defer stopWatching()
+	watching.Go(func() { s.followModes(watched, awake, modes) })
+	watching.Go(func() { s.followSlices(watched, awake, covers) })
+	return errors.Join(await(ctx, modes), await(ctx, covers))
 }
 
 func await(ctx context.Context, p *progress) error {
@@ -274,7 +273,7 @@ func await(ctx context.Context, p *progress) error {
 	}
 }
 
-func (s *Stage) followModes(ctx context.Context, awake map[types.NamespacedName]bool, modes *progress) error {
+func (s *Stage) followModes(ctx context.Context, awake map[types.NamespacedName]bool, modes *progress) {
 	client := s.control.Elasti.ElastiV1alpha1().ElastiServices(metav1.NamespaceAll)
 	right := func(object *v1alpha1.ElastiService) {
 		name := types.NamespacedName{Namespace: object.Namespace, Name: object.Name}
@@ -284,42 +283,53 @@ func (s *Stage) followModes(ctx context.Context, awake map[types.NamespacedName]
 		}
 		modes.set(name, object.Status.Mode == want)
 	}
-	list, err := client.List(ctx, metav1.ListOptions{})
-	if err != nil {
-		return fmt.Errorf("listing ElastiServices: %w", err)
-	}
-	for i := range list.Items {
-		right(&list.Items[i])
-	}
-	watcher, err := client.Watch(ctx, metav1.ListOptions{ResourceVersion: list.ResourceVersion})
-	return follow(ctx, "ElastiServices", watcher, err, func(event watch.Event) {
-		if object, ok := event.Object.(*v1alpha1.ElastiService); ok {
-			right(object)
-		}
+	inform(ctx, cache.ToListWatcherWithWatchListSemantics(&cache.ListWatch{
+		ListWithContextFunc: func(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
+			return client.List(ctx, options)
+		},
+		WatchFuncWithContext: func(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
+			return client.Watch(ctx, options)
+		},
+	}, s.control.Elasti), &v1alpha1.ElastiService{}, func(object any, _ bool) { right(object.(*v1alpha1.ElastiService)) })
+}
+
+func (s *Stage) followSlices(ctx context.Context, awake map[types.NamespacedName]bool, covers *progress) {
+	client := s.control.Kubernetes.DiscoveryV1().EndpointSlices(metav1.NamespaceAll)
+	selector := discoveryv1.LabelManagedBy + "=" + v1alpha1.SliceManagedBy
+	inform(ctx, cache.ToListWatcherWithWatchListSemantics(&cache.ListWatch{
+		ListWithContextFunc: func(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
+			options.LabelSelector = selector
+			return client.List(ctx, options)
+		},
+		WatchFuncWithContext: func(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
+			options.LabelSelector = selector
+			return client.Watch(ctx, options)
+		},
+	}, s.control.Kubernetes), &discoveryv1.EndpointSlice{}, func(object any, exists bool) {
+		slice := object.(*discoveryv1.EndpointSlice)
+		name := types.NamespacedName{Namespace: slice.Namespace, Name: slice.Labels[discoveryv1.LabelServiceName]}
+		covers.set(name, exists != awake[name])
 	})
 }
 
-func (s *Stage) followSlices(ctx context.Context, awake map[types.NamespacedName]bool, covers *progress) error {
-	client := s.control.Kubernetes.DiscoveryV1().EndpointSlices(metav1.NamespaceAll)
-	options := metav1.ListOptions{LabelSelector: discoveryv1.LabelManagedBy + "=" + v1alpha1.SliceManagedBy}
-	note := func(slice *discoveryv1.EndpointSlice, exists bool) {
-		name := types.NamespacedName{Namespace: slice.Namespace, Name: slice.Labels[discoveryv1.LabelServiceName]}
-		covers.set(name, exists != awake[name])
-	}
-	list, err := client.List(ctx, options)
-	if err != nil {
-		return fmt.Errorf("listing EndpointSlices: %w", err)
-	}
-	for i := range list.Items {
-		note(&list.Items[i], true)
-	}
-	options.ResourceVersion = list.ResourceVersion
-	watcher, err := client.Watch(ctx, options)
-	return follow(ctx, "EndpointSlices", watcher, err, func(event watch.Event) {
-		if slice, ok := event.Object.(*discoveryv1.EndpointSlice); ok {
-			note(slice, event.Type != watch.Deleted)
-		}
+// inform notes which objects there are and which are not there any more, until ctx
+// ends. It lists anew when a watch ends: the server ends those that do not keep up.
+func inform(ctx context.Context, source cache.ListerWatcher, example runtime.Object, note func(object any, exists bool)) {
+	_, informer := cache.NewInformerWithOptions(cache.InformerOptions{
+		ListerWatcher: source,
+		ObjectType:    example,
+		Handler: cache.ResourceEventHandlerFuncs{
+			AddFunc:    func(object any) { note(object, true) },
+			UpdateFunc: func(_, object any) { note(object, true) },
+			DeleteFunc: func(object any) {
+				if unknown, ok := object.(cache.DeletedFinalStateUnknown); ok {
+					object = unknown.Obj
+				}
+				note(object, false)
+			},
+		},
 	})
+	informer.RunWithContext(ctx)
 }
 
 // follow passes on the events of a watch until ctx ends.

@@ -25,9 +25,11 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/cache"
 	"k8s.io/utils/ptr"
 
 	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti/v1alpha1"
@@ -65,14 +67,10 @@ func (s *Stage) Storm(ctx context.Context, period time.Duration) (StormOutcome, 
 		asleep.wrong[s.application(number)] = true
 	}
 	watched, stopWatching := context.WithCancel(ctx)
+	var watching sync.WaitGroup
+	defer watching.Wait()
 	defer stopWatching()
-	lost := make(chan error, 1)
-	started, err := s.followScales(watched, asleep, lost)
-	if err != nil {
-		return StormOutcome{}, err
-	}
-	defer started.Wait()
-	defer stopWatching()
+	watching.Go(func() { s.followScales(watched, asleep) })
 
 	var outcome StormOutcome
 	var mu sync.Mutex
@@ -97,9 +95,6 @@ func (s *Stage) Storm(ctx context.Context, period time.Duration) (StormOutcome, 
 	select {
 	case <-asleep.done:
 		outcome.Scaled = time.Since(began)
-	case err := <-lost:
-		calls.Wait()
-		return outcome, err
 	case <-ctx.Done():
 	}
 	calls.Wait()
@@ -142,30 +137,21 @@ func (s *Stage) wake(ctx context.Context, client versioned.Interface, number int
 	return time.Since(began), nil
 }
 
-// followScales notes which targets ask for a replica, until ctx ends. A watch
-// that ends before is an error on lost.
-func (s *Stage) followScales(ctx context.Context, asleep *progress, lost chan<- error) (*sync.WaitGroup, error) {
+// followScales notes which targets ask for a replica, until ctx ends.
+func (s *Stage) followScales(ctx context.Context, asleep *progress) {
 	client := s.control.Kubernetes.AppsV1().Deployments(metav1.NamespaceAll)
-	list, err := client.List(ctx, metav1.ListOptions{})
-	if err != nil {
-		return nil, fmt.Errorf("listing Deployments: %w", err)
-	}
-	watcher, err := client.Watch(ctx, metav1.ListOptions{ResourceVersion: list.ResourceVersion})
-	if err != nil {
-		return nil, fmt.Errorf("watching Deployments: %w", err)
-	}
-	var following sync.WaitGroup
-	following.Go(func() {
-		err := follow(ctx, "Deployments", watcher, nil, func(event watch.Event) {
-			if deployment, ok := event.Object.(*appsv1.Deployment); ok && ptr.Deref(deployment.Spec.Replicas, 1) > 0 {
-				asleep.set(types.NamespacedName{Namespace: deployment.Namespace, Name: deployment.Name}, true)
-			}
-		})
-		if err != nil {
-			lost <- err
+	inform(ctx, cache.ToListWatcherWithWatchListSemantics(&cache.ListWatch{
+		ListWithContextFunc: func(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
+			return client.List(ctx, options)
+		},
+		WatchFuncWithContext: func(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
+			return client.Watch(ctx, options)
+		},
+	}, s.control.Kubernetes), &appsv1.Deployment{}, func(object any, _ bool) {
+		if deployment := object.(*appsv1.Deployment); ptr.Deref(deployment.Spec.Replicas, 1) > 0 {
+			asleep.set(types.NamespacedName{Namespace: deployment.Namespace, Name: deployment.Name}, true)
 		}
 	})
-	return &following, nil
 }
 
 // checkScaled reads each target's scale anew, and adds those that ask for no
