@@ -35,6 +35,7 @@ import (
 
 	client "github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/wait"
 
@@ -64,7 +65,9 @@ type server struct {
 	process *exec.Cmd
 }
 
-func newServer(t *testing.T, application string) *server {
+// newServer prepares a server that scrapes static targets, each in the form of
+// an entry of static_configs.
+func newServer(t *testing.T, targets ...string) *server {
 	t.Helper()
 	binary, err := exec.LookPath(binaryPath)
 	if err != nil {
@@ -78,7 +81,10 @@ func newServer(t *testing.T, application string) *server {
 	if err := listener.Close(); err != nil {
 		t.Fatal(err)
 	}
-	config := fmt.Sprintf("global: {scrape_interval: 200ms, scrape_timeout: 200ms}\nscrape_configs:\n- job_name: shop\n  static_configs:\n  - targets: [%q]\n", application)
+	config := "global: {scrape_interval: 200ms, scrape_timeout: 200ms}\nscrape_configs:\n- job_name: shop\n  static_configs:\n"
+	for _, target := range targets {
+		config += "  - " + target + "\n"
+	}
 	if err := os.WriteFile(filepath.Join(s.directory, "prometheus.yml"), []byte(config), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -163,12 +169,54 @@ func newApplication(t *testing.T) *application {
 	return app
 }
 
+// target is the application as a static target of Prometheus in a namespace.
+func (a *application) target(namespace string) string {
+	return fmt.Sprintf("{targets: [%q], labels: {namespace: %q}}", strings.TrimPrefix(a.URL, "http://"), namespace)
+}
+
+// With the label of namespaces, a query sees the series of its own namespace and
+// none of another, in a real Prometheus too.
+func TestQueriesSeeTheirOwnNamespace(t *testing.T) {
+	idle, busy := newApplication(t), newApplication(t)
+	busy.busy.Store(true)
+	prometheus := newServer(t, idle.target("idle"), busy.target("busy"))
+	prometheus.start(t)
+	evaluator := evaluators.NewPrometheus(evaluators.PrometheusOptions{
+		ServerAddress: "http://" + prometheus.address, UptimeWindow: uptimeWindow, NamespaceLabel: "namespace",
+	})
+	defer evaluator.CloseIdleConnections()
+	for namespace, want := range map[string]evaluators.State{"idle": evaluators.Idle, "busy": evaluators.Active} {
+		for _, query := range []string{
+			query,
+			`sum({__name__="shop_requests_total"} - {__name__="shop_requests_total"} offset 1s) or vector(0)`,
+			`max_over_time(sum(rate(shop_requests_total[2s]))[2s:100ms]) or vector(0)`,
+			`sum by () (rate(shop_requests_total[2s]) or on (job) rate(shop_requests_total{job="shop"}[2s]))`,
+		} {
+			subject := evaluators.Subject{
+				ElastiService: &v1alpha1.ElastiService{ObjectMeta: metav1.ObjectMeta{Namespace: namespace}},
+				Trigger: &v1alpha1.ScaleTrigger{Type: triggers.TypePrometheus, Metadata: &runtime.RawExtension{
+					Raw: fmt.Appendf(nil, `{"query":%q,"threshold":1,"uptimeFilter":"job=\"shop\""}`, query),
+				}},
+			}
+			var last evaluators.Result
+			err := wait.PollUntilContextTimeout(t.Context(), pollInterval, patience, true, func(ctx context.Context) (bool, error) {
+				result, err := evaluator.Evaluate(ctx, subject)
+				last = result
+				return result.State == want, err
+			})
+			if err != nil || last.State != want {
+				t.Errorf("%s in the namespace %s: got %+v, %v, want %s", query, namespace, last, err, want)
+			}
+		}
+	}
+}
+
 // A target that is used all along is never found idle, also while Prometheus
 // is down, while it comes back without its data, and before it has new data.
 func TestRestartOfPrometheusNeverLooksIdle(t *testing.T) {
 	app := newApplication(t)
 	app.busy.Store(true)
-	prometheus := newServer(t, strings.TrimPrefix(app.URL, "http://"))
+	prometheus := newServer(t, app.target(""))
 	evaluator := evaluators.NewPrometheus(evaluators.PrometheusOptions{ServerAddress: "http://" + prometheus.address, UptimeWindow: uptimeWindow})
 	defer evaluator.CloseIdleConnections()
 	subject := evaluators.Subject{
