@@ -22,8 +22,13 @@ import (
 	"io"
 	"net/http"
 	"net/http/httputil"
+	"net/netip"
 	"slices"
+	"strings"
 	"testing"
+
+	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti/v1alpha1"
+	"github.com/truefoundry/elasti-apiserver/pkg/resolver/clientaddress"
 )
 
 // What is accepted is framed as net/http frames it, wherever that accepts it
@@ -59,6 +64,41 @@ func FuzzParseRequest(f *testing.F) {
 			var again head
 			if err := again.parseRequest(sent); err != nil || len(again.cuts) > 0 || again.chunked != h.chunked || again.contentLength != h.contentLength {
 				t.Fatalf("%q is forwarded as %q (%v)", h.raw, sent, err)
+			}
+		}
+	})
+}
+
+// FuzzEdit edits heads in every way: a request that could be split in one way only
+// still is, and its last address is that of the client.
+func FuzzEdit(f *testing.F) {
+	for _, seed := range []string{
+		"GET / HTTP/1.1\r\nHost: a\r\nX-Forwarded-For: b\r\nx-forwarded-for:c\r\nConnection: x-forwarded-for, close\r\n\r\n",
+		"POST /x HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\nForwarded: for=b\r\nConnection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c, websocket\r\nHTTP2-Settings: AAMAAABk\r\n\r\nhello",
+		"POST /x HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\nX-Forwarded-For: \"\r\n\r\n0\r\n\r\n",
+		"GET / HTTP/1.0\r\nConnection: keep-alive\r\nX-Forwarded-For \r\n\r\n",
+	} {
+		f.Add([]byte(seed))
+	}
+	client := clientaddress.FieldOf(v1alpha1.ClientAddressXForwardedFor, netip.MustParseAddr("192.0.2.1"))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		var h head
+		if h.parseRequest(data) != nil {
+			return
+		}
+		for _, edit := range []headEdit{{withoutH2C: true}, {client: client}, {withoutH2C: true, client: client}} {
+			edited, _ := edit.appendHead(nil, h.raw)
+			var again head
+			if err := again.parseRequest(edited); err != nil {
+				t.Fatalf("%q became %q: %v", h.raw, edited, err)
+			}
+			if len(again.raw) != len(edited) || again.chunked != h.chunked || again.contentLength != h.contentLength || again.close != h.close ||
+				!bytes.Equal(again.method, h.method) || !bytes.Equal(again.target, h.target) {
+				t.Fatalf("%q became %q", h.raw, edited)
+			}
+			values := again.values(client.Name)
+			if edit.client.Name != "" && (len(values) != 1 || !strings.HasSuffix(values[0], client.Value)) {
+				t.Fatalf("of %q, %q has the addresses %q", h.raw, edited, values)
 			}
 		}
 	})
