@@ -353,17 +353,17 @@ var conversations = []struct {
 		c.pod().headers(3, true, ok...)
 		c.client().data(3, true, "body")
 		c.pod().goAway(3, http2.ErrCodeNo, "")
-		c.pod().conn.CloseWrite()
+		c.pod().finish()
 		c.clientEnd.awaitEnd()
-		c.clientEnd.conn.CloseWrite()
+		c.clientEnd.finish()
 		c.podEnd.awaitEnd()
 	}},
 	{name: "a pod leaves in anger", play: func(c *conversation) {
 		c.client().headers(1, false, post()...)
 		c.pod().goAway(0, http2.ErrCodeEnhanceYourCalm, "too_many_pings")
-		c.pod().conn.CloseWrite()
+		c.pod().finish()
 		c.clientEnd.awaitEnd()
-		c.clientEnd.conn.CloseWrite()
+		c.clientEnd.finish()
 		c.podEnd.awaitEnd()
 	}},
 	{name: "a client leaves", play: func(c *conversation) {
@@ -372,9 +372,9 @@ var conversations = []struct {
 		c.client().goAway(0, http2.ErrCodeNo, "done")
 		c.client().data(1, true, "body")
 		c.pod().data(1, true, "answer")
-		c.client().conn.CloseWrite()
+		c.client().finish()
 		c.podEnd.awaitEnd()
-		c.podEnd.conn.CloseWrite()
+		c.podEnd.finish()
 		c.clientEnd.awaitEnd()
 	}},
 	{name: "a client leaves before it is answered", play: func(c *conversation) {
@@ -385,11 +385,11 @@ var conversations = []struct {
 	{name: "a client finishes writing", play: func(c *conversation) {
 		c.client().headers(1, true, get()...)
 		c.pod().headers(1, false, ok...)
-		c.client().conn.CloseWrite()
+		c.client().finish()
 		c.podEnd.awaitEnd()
 		c.podEnd.data(1, false, "answer")
 		c.podEnd.data(1, true, "")
-		c.podEnd.conn.CloseWrite()
+		c.podEnd.finish()
 		c.clientEnd.awaitEnd()
 	}},
 	{name: "a client closes", play: func(c *conversation) {
@@ -397,7 +397,7 @@ var conversations = []struct {
 		c.pod().headers(1, false, ok...)
 		c.client().data(1, false, "body")
 		c.pod()
-		c.clientEnd.conn.CloseWrite()
+		c.clientEnd.finish()
 		c.podEnd.awaitEnd()
 	}},
 	{name: "a client resets the connection", play: func(c *conversation) {
@@ -413,9 +413,9 @@ var conversations = []struct {
 		c.client().headers(1, false, post()...)
 		c.pod().headers(1, false, ok...)
 		c.pod().data(1, false, "answer")
-		c.pod().conn.CloseWrite()
+		c.pod().finish()
 		c.clientEnd.awaitEnd()
-		c.clientEnd.conn.CloseWrite()
+		c.clientEnd.finish()
 		c.podEnd.awaitEnd()
 	}},
 	{name: "a pod resets the connection", play: func(c *conversation) {

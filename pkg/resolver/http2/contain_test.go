@@ -93,8 +93,8 @@ func TestAPanicEndsItsConnectionAlone(t *testing.T) {
 			if test.held {
 				f.held(3)
 			} else {
-				f.eventually(func() bool { return f.service.Queue().InFlight() == 1 })
 				await[*http2.HeadersFrame](other)
+				f.eventually(func() bool { return f.service.Queue().InFlight() == 2 })
 			}
 			test.end(w, finish)
 			for {

@@ -51,11 +51,9 @@ type conversation struct {
 	clientEnd, podEnd *end
 	// turn is the end that spoke last.
 	turn *end
-	// asleep are the PINGs, and forgotten the streams that the client has reset,
-	// before the pod had its first turn.
-	asleep    []string
-	forgotten map[uint32]bool
-	// wasted is how many bytes of their bodies flow control counts.
+	// asleep are the PINGs, and wasted the streams that the client has reset, before
+	// the pod had its first turn; of these, how many bytes flow control counts.
+	asleep []string
 	wasted map[uint32]uint64
 }
 
@@ -66,7 +64,7 @@ func newConversation(t *testing.T, by route, client, pod []http2.Setting) *conve
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { listener.Close() })
-	c := &conversation{t: t, route: by, pods: listener, podSettings: pod, forgotten: map[uint32]bool{}, wasted: map[uint32]uint64{}}
+	c := &conversation{t: t, route: by, pods: listener, podSettings: pod, wasted: map[uint32]uint64{}}
 	c.clientEnd = c.connect(listener.Addr().String(), client)
 	c.turn = c.clientEnd
 	return c
@@ -149,7 +147,6 @@ func (c *conversation) release() {
 func (c *conversation) forget(stream uint32, code http2.ErrCode, received int) {
 	c.client().reset(stream, code)
 	if c.podEnd == nil {
-		c.forgotten[stream] = true
 		c.wasted[stream] = uint64(received)
 	}
 }

@@ -179,6 +179,12 @@ func (e *end) goAway(last uint32, code http2.ErrCode, detail string) {
 	e.write(func(f *http2.Framer) error { return f.WriteGoAway(last, code, []byte(detail)) })
 }
 
+// finish tells the other end that nothing more comes.
+func (e *end) finish() {
+	// It fails only when the connection has ended already.
+	_ = e.conn.CloseWrite()
+}
+
 // sync returns once the other end has read all that this one has written, or the
 // connection has ended.
 func (e *end) sync() {
