@@ -1,0 +1,64 @@
+/*
+Copyright The elasti-apiserver Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package cluster
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/storage"
+)
+
+// asStorageError returns the error that the generic registry gets for one of the
+// host cluster. What the host says about our stored objects is not to be taken
+// for what this API server says about its own: a client must not read a missing
+// CustomResourceDefinition as a missing object, nor a missing permission of the
+// server as one of its own.
+func asStorageError(err error, doing string) error {
+	var storageError *storage.StorageError
+	var damaged *damagedError
+	switch {
+	case err == nil, errors.As(err, &storageError):
+		return err
+	case errors.As(err, &damaged):
+		return apierrors.NewInternalError(fmt.Errorf("%s: %w", doing, err))
+	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
+		return fmt.Errorf("%s: %w", doing, err)
+	case isPassedOn(err):
+		return err
+	case apierrors.ReasonForError(err) == "":
+		// No answer came from the host cluster.
+		return apierrors.NewServiceUnavailable(fmt.Sprintf("%s: the storage in the host cluster cannot be reached, try again: %v", doing, err))
+	default:
+		return apierrors.NewInternalError(fmt.Errorf("%s: the host cluster answered: %w", doing, err))
+	}
+}
+
+// isPassedOn reports whether an answer of the host cluster means to a client of
+// this API server what it means to us.
+func isPassedOn(err error) bool {
+	return apierrors.IsResourceExpired(err) || apierrors.IsGone(err) ||
+		apierrors.IsTooManyRequests(err) || apierrors.IsServiceUnavailable(err) ||
+		apierrors.IsTimeout(err) || apierrors.IsServerTimeout(err) ||
+		apierrors.IsRequestEntityTooLargeError(err)
+}
+
+// hostResource is the resource of the host cluster that stores a resource.
+func hostResource(resource schema.GroupResource) string { return "stored" + resource.Resource }

@@ -1,0 +1,170 @@
+/*
+Copyright The elasti-apiserver Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package cluster
+
+import (
+	"context"
+	"errors"
+	"strconv"
+	"sync"
+	"time"
+
+	"k8s.io/utils/clock"
+)
+
+const (
+	// minProgressInterval is the least time from one write of the progress marker
+	// to the next one: however many clients want current reads, and however often,
+	// the host cluster gets 50 writes a second.
+	minProgressInterval = 20 * time.Millisecond
+	// progressTimeout bounds one write of the marker.
+	progressTimeout = 10 * time.Second
+)
+
+// errStoreClosed answers whoever waits for a store that has ended.
+var errStoreClosed = errors.New("the storage is closed")
+
+// progress finds out the current version by writing to the progress marker. It is
+// safe for concurrent use.
+type progress struct {
+	// Immutable.
+	touch  func(ctx context.Context, content string) (uint64, error)
+	clock  clock.Clock
+	writer string
+	// wanted has room for one: a write is due.
+	wanted chan struct{}
+
+	mu sync.Mutex
+	// next is the write that has not begun yet, or nil.
+	next *progressWrite
+	// closed says that there will be no other write.
+	closed bool
+	// written is the version of the last write, and seen the last one that arrived
+	// on a watch.
+	written, seen uint64
+
+	// Owned by run.
+	writes uint64
+}
+
+// progressWrite is a write that several callers wait for.
+type progressWrite struct {
+	done    chan struct{}
+	version uint64
+	err     error
+}
+
+func newProgress(touch func(ctx context.Context, content string) (uint64, error), writer string, clock clock.Clock) *progress {
+	return &progress{touch: touch, writer: writer, clock: clock, wanted: make(chan struct{}, 1)}
+}
+
+// run writes the marker whenever something waits for it, until ctx ends.
+func (p *progress) run(ctx context.Context) {
+	defer p.close()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-p.wanted:
+		}
+		p.write(ctx)
+		pause := p.clock.NewTimer(minProgressInterval)
+		select {
+		case <-ctx.Done():
+			pause.Stop()
+			return
+		case <-pause.C():
+		}
+	}
+}
+
+// write makes the write that is due. Callers that come once it has begun wait for
+// the next one: what they may have seen elsewhere can be newer than this one.
+func (p *progress) write(ctx context.Context) {
+	p.mu.Lock()
+	due := p.next
+	p.next = nil
+	p.mu.Unlock()
+	if due == nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, progressTimeout)
+	defer cancel()
+	p.writes++
+	due.version, due.err = p.touch(ctx, p.writer+"-"+strconv.FormatUint(p.writes, 10))
+	if due.err == nil {
+		p.mu.Lock()
+		p.written = max(p.written, due.version)
+		p.mu.Unlock()
+	}
+	close(due.done)
+}
+
+func (p *progress) close() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.closed = true
+	if p.next != nil {
+		p.next.err = errStoreClosed
+		close(p.next.done)
+		p.next = nil
+	}
+}
+
+// current returns a version that is not older than any write that was answered
+// before the call. Its event arrives on every watch.
+func (p *progress) current(ctx context.Context) (uint64, error) {
+	p.mu.Lock()
+	if p.closed {
+		p.mu.Unlock()
+		return 0, errStoreClosed
+	}
+	if p.next == nil {
+		p.next = &progressWrite{done: make(chan struct{})}
+		select {
+		case p.wanted <- struct{}{}:
+		default:
+		}
+	}
+	write := p.next
+	p.mu.Unlock()
+	select {
+	case <-ctx.Done():
+		return 0, ctx.Err()
+	case <-write.done:
+		return write.version, write.err
+	}
+}
+
+// request makes an event arrive on the watch, unless one is already on its way.
+func (p *progress) request(ctx context.Context) error {
+	p.mu.Lock()
+	onItsWay := p.written > p.seen
+	p.mu.Unlock()
+	if onItsWay {
+		return nil
+	}
+	_, err := p.current(ctx)
+	return err
+}
+
+// observe records that a watch has come to a version.
+func (p *progress) observe(version uint64) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.seen = max(p.seen, version)
+}

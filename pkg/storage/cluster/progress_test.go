@@ -1,0 +1,138 @@
+/*
+Copyright The elasti-apiserver Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package cluster
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"testing"
+	"testing/synctest"
+
+	"k8s.io/utils/clock"
+)
+
+// marker is a progress marker in memory.
+type marker struct {
+	mu       sync.Mutex
+	version  uint64
+	contents map[string]bool
+	blocked  chan struct{}
+	fails    error
+}
+
+func (m *marker) touch(_ context.Context, content string) (uint64, error) {
+	if m.blocked != nil {
+		<-m.blocked
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.fails != nil {
+		return 0, m.fails
+	}
+	if m.contents == nil {
+		m.contents = map[string]bool{}
+	}
+	m.contents[content] = true
+	m.version++
+	return m.version, nil
+}
+
+func startProgress(t *testing.T, m *marker) (*progress, func()) {
+	t.Helper()
+	p := newProgress(m.touch, "writer", clock.RealClock{})
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		p.run(ctx)
+	}()
+	return p, func() {
+		cancel()
+		<-done
+	}
+}
+
+// A caller must not get the version of a write that began before it came: another
+// client may have written in between, and told it so.
+func TestCurrentWaitsForAWriteThatBeginsLater(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := &marker{blocked: make(chan struct{})}
+		p, stop := startProgress(t, m)
+		defer stop()
+		versions := make(chan uint64, 3)
+		ask := func() {
+			version, err := p.current(t.Context())
+			if err != nil {
+				t.Error(err)
+			}
+			versions <- version
+		}
+		go ask()
+		synctest.Wait()
+		// The first write has begun: these two wait for the next one, together.
+		go ask()
+		go ask()
+		synctest.Wait()
+		close(m.blocked)
+		got := []uint64{<-versions, <-versions, <-versions}
+		if got[0] != 1 || got[1] != 2 || got[2] != 2 {
+			t.Errorf("got the versions %v", got)
+		}
+		if len(m.contents) != 2 {
+			t.Errorf("%d writes have content of their own", len(m.contents))
+		}
+	})
+}
+
+// Progress that is already on its way to the watch is not requested again.
+func TestRequestWaitsForWhatIsOnItsWay(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := &marker{}
+		p, stop := startProgress(t, m)
+		defer stop()
+		for range 3 {
+			if err := p.request(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if m.version != 1 {
+			t.Errorf("%d writes were made while the first was on its way", m.version)
+		}
+		p.observe(1)
+		if err := p.request(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if m.version != 2 {
+			t.Errorf("%d writes were made after the first had arrived", m.version)
+		}
+	})
+}
+
+func TestProgressReportsFailuresAndItsEnd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := &marker{fails: errors.New("no host")}
+		p, stop := startProgress(t, m)
+		if _, err := p.current(t.Context()); !errors.Is(err, m.fails) {
+			t.Errorf("got %v", err)
+		}
+		stop()
+		if _, err := p.current(t.Context()); !errors.Is(err, errStoreClosed) {
+			t.Errorf("after the end: got %v", err)
+		}
+	})
+}
