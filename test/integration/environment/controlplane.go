@@ -23,6 +23,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -65,6 +66,8 @@ type controlPlane struct {
 	credentials *credentials
 	admin       *rest.Config
 	processes   []*Process
+	// port is the one of kube-apiserver, which it keeps when it is started again.
+	port int
 	// etcdEndpoint is where etcd serves its clients.
 	etcdEndpoint string
 	// durable is true when etcd waits for the disk. Most tests need not.
@@ -112,15 +115,17 @@ func (c *controlPlane) startEtcd() error {
 
 func (c *controlPlane) startAPIServer(ctx context.Context) error {
 	const address = "127.0.0.1"
-	port, err := freePort(ctx, address)
-	if err != nil {
-		return err
+	if c.port == 0 {
+		var err error
+		if c.port, err = freePort(ctx, address); err != nil {
+			return err
+		}
 	}
 	process, err := c.run("kube-apiserver", c.tools.apiServer, append([]string{
 		"--etcd-servers=" + c.etcdEndpoint,
 		"--bind-address=" + address,
 		"--advertise-address=" + c.hostAddress,
-		"--secure-port=" + strconv.Itoa(port),
+		"--secure-port=" + strconv.Itoa(c.port),
 		"--endpoint-reconciler-type=none",
 		"--service-cluster-ip-range=" + serviceAddresses + "," + serviceAddressesIPv6,
 		"--client-ca-file=" + c.credentials.path("ca.crt"),
@@ -144,7 +149,7 @@ func (c *controlPlane) startAPIServer(ctx context.Context) error {
 		return err
 	}
 	c.admin = &rest.Config{
-		Host: fmt.Sprintf("https://%s:%d", address, port),
+		Host: fmt.Sprintf("https://%s:%d", address, c.port),
 		TLSClientConfig: rest.TLSClientConfig{
 			CAData:   c.credentials.clusterAuthority,
 			CertData: c.credentials.adminCertificate,
@@ -162,6 +167,18 @@ func (c *controlPlane) startAPIServer(ctx context.Context) error {
 	return waitUntil(ctx, process, "kube-apiserver is ready", func(ctx context.Context) error {
 		return client.Discovery().RESTClient().Get().AbsPath("/readyz").Do(ctx).Error()
 	})
+}
+
+// restartAPIServer ends kube-apiserver as kill -9 does, and starts it again.
+func (c *controlPlane) restartAPIServer(ctx context.Context) error {
+	c.processes = slices.DeleteFunc(c.processes, func(process *Process) bool {
+		if process.name != "kube-apiserver" {
+			return false
+		}
+		process.Kill()
+		return true
+	})
+	return c.startAPIServer(ctx)
 }
 
 // startControllerManager starts the controllers. What is served when they

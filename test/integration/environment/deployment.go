@@ -23,7 +23,6 @@ import (
 	"fmt"
 	"io"
 	"os/exec"
-	"path/filepath"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -58,7 +57,11 @@ const (
 // applyManifests applies what `kubectl apply -k artifacts/deploy` would, save
 // for the pod of the API server.
 func applyManifests(ctx context.Context, admin *rest.Config, kubectl string) error {
-	rendered, err := exec.CommandContext(ctx, kubectl, "kustomize", filepath.Join(repositoryRoot(), "artifacts", "deploy")).Output()
+	var rendered []byte
+	err := kustomization(func(folder string) (err error) {
+		rendered, err = exec.CommandContext(ctx, kubectl, "kustomize", folder).Output()
+		return err
+	})
 	if err != nil {
 		var failed *exec.ExitError
 		if errors.As(err, &failed) {

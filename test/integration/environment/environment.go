@@ -83,6 +83,23 @@ func StartForComparing(ctx context.Context) (*Environment, error) {
 	})
 }
 
+// StartHost starts a control plane alone, with flags for its kube-apiserver:
+// without controllers, without manifests and without elasti-apiserver. End it with
+// Stop.
+func StartHost(ctx context.Context, apiServerFlags ...string) (*Environment, error) {
+	return startWith(ctx, func(e *Environment, ctx context.Context, binaries tools, address string) error {
+		var err error
+		if e.plane, err = startControlPlane(ctx, e.Directory, binaries, address, false, apiServerFlags...); err != nil {
+			return err
+		}
+		e.Admin = e.plane.admin
+		if e.Kubernetes, err = kubernetes.NewForConfig(e.Admin); err != nil {
+			return fmt.Errorf("making the client of the cluster: %w", err)
+		}
+		return nil
+	})
+}
+
 func startWith(ctx context.Context, start func(e *Environment, ctx context.Context, binaries tools, address string) error) (*Environment, error) {
 	binaries, err := findTools()
 	if err != nil {
@@ -186,6 +203,12 @@ func (e *Environment) startSmall(ctx context.Context, first *Environment, apiSer
 		return err
 	}
 	return e.startServer(ctx, first.Server.Address, first.Server.Binary)
+}
+
+// RestartAPIServer kills kube-apiserver and returns when it is ready again. Its
+// address stays.
+func (e *Environment) RestartAPIServer(ctx context.Context) error {
+	return e.plane.restartAPIServer(ctx)
 }
 
 // Stop ends everything that Start has started. An error says what did not end

@@ -72,8 +72,10 @@ func newServer(ctx context.Context, directory string, admin *rest.Config, addres
 		log:        filepath.Join(directory, ServerName+".log"),
 		slice:      ServerName,
 	}
-	server.Flags = []string{"--storage=embedded", "--data-dir=" + server.DataDir}
 	var err error
+	if server.Flags, err = storageFlags(server.DataDir); err != nil {
+		return nil, err
+	}
 	if server.admin, err = kubernetes.NewForConfig(admin); err != nil {
 		return nil, fmt.Errorf("making the client of the server's deployment: %w", err)
 	}

@@ -1,0 +1,77 @@
+/*
+Copyright The elasti-apiserver Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package environment
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+)
+
+// storageVariable chooses where the servers of environments store ElastiServices:
+// in the embedded store if it is empty, or in the host cluster.
+const storageVariable = "ELASTI_TEST_STORAGE"
+
+// usesClusterStorage reports whether the host cluster is the storage.
+func usesClusterStorage() (bool, error) {
+	switch storage := os.Getenv(storageVariable); storage {
+	case "", "embedded":
+		return false, nil
+	case "cluster":
+		return true, nil
+	default:
+		return false, fmt.Errorf("%s is %q, but must be embedded or cluster", storageVariable, storage)
+	}
+}
+
+// storageFlags are the flags of a server that say where it stores ElastiServices.
+func storageFlags(dataDir string) ([]string, error) {
+	inCluster, err := usesClusterStorage()
+	if inCluster {
+		return []string{"--storage=cluster"}, err
+	}
+	return []string{"--storage=embedded", "--data-dir=" + dataDir}, err
+}
+
+// kustomization calls use with the folder to deploy: artifacts/deploy, or one that
+// adds the component of the storage to it.
+func kustomization(use func(folder string) error) (err error) {
+	manifests := filepath.Join(repositoryRoot(), "artifacts", "deploy")
+	inCluster, err := usesClusterStorage()
+	if err != nil {
+		return err
+	}
+	if !inCluster {
+		return use(manifests)
+	}
+	folder, err := os.MkdirTemp("", "elasti-kustomization-")
+	if err != nil {
+		return fmt.Errorf("creating the folder of a kustomization: %w", err)
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(folder)) }()
+	// Kustomize takes relative paths only.
+	relative, err := filepath.Rel(folder, manifests)
+	if err != nil {
+		return fmt.Errorf("finding the way to %s: %w", manifests, err)
+	}
+	content := fmt.Sprintf("resources: [%s]\ncomponents: [%s]\n", relative, filepath.Join(relative, "components", "cluster-storage"))
+	if err := os.WriteFile(filepath.Join(folder, "kustomization.yaml"), []byte(content), 0o600); err != nil {
+		return fmt.Errorf("writing a kustomization: %w", err)
+	}
+	return use(folder)
+}

@@ -1,0 +1,146 @@
+/*
+Copyright The elasti-apiserver Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+// Package storage tests the storage in the host cluster on a real kube-apiserver,
+// with other writers at work, and with the tests that k8s.io/apiserver has for
+// storages.
+package storage
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/rest"
+
+	"github.com/truefoundry/elasti-apiserver/test/integration/environment"
+)
+
+const (
+	patience     = 30 * time.Second
+	pollInterval = 25 * time.Millisecond
+	// otherWriteInterval is how often another writer changes something in the host
+	// cluster that the storage has nothing to do with.
+	otherWriteInterval = 20 * time.Millisecond
+)
+
+// host is the host cluster of all tests. It is set before the first of them and
+// does not change.
+var host *environment.Environment
+
+func TestMain(m *testing.M) {
+	os.Exit(run(m))
+}
+
+func run(m *testing.M) int {
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	var err error
+	// Without snapshots, lists of old versions come from etcd, where a test can
+	// compact them.
+	if host, err = environment.StartHost(ctx, "--feature-gates=ListFromCacheSnapshot=false"); err != nil {
+		fmt.Fprintf(os.Stderr, "starting the host cluster: %v\n", err)
+		return 1
+	}
+	code := 1
+	if err := prepare(ctx); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+	} else {
+		var writers sync.WaitGroup
+		writers.Go(func() { write(ctx) })
+		code = m.Run()
+		cancel()
+		writers.Wait()
+	}
+	if err := host.Stop(context.Background()); err != nil {
+		fmt.Fprintf(os.Stderr, "stopping the host cluster: %v\n", err)
+		code = 1
+	}
+	if code != 0 {
+		fmt.Fprintf(os.Stderr, "the logs of the host cluster are in %s\n", host.Directory)
+		return code
+	}
+	if err := host.Remove(); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	return 0
+}
+
+// prepare lets the host cluster store the pods of the tests, as what is deployed
+// lets it store ElastiServices.
+func prepare(ctx context.Context) error {
+	component := filepath.Join(host.Manifests(), "components", "cluster-storage")
+	manifest, err := os.ReadFile(filepath.Join(component, "customresourcedefinitions.yaml"))
+	if err != nil {
+		return fmt.Errorf("reading the CustomResourceDefinitions: %w", err)
+	}
+	first, _, _ := strings.Cut(string(manifest), "\n---\n")
+	pods := strings.NewReplacer("storedelastiservice", "storedpod", "StoredElastiService", "StoredPod").Replace(first)
+	kubectl, err := host.NewKubectl(host.Directory, host.Admin, metav1.NamespaceDefault)
+	if err != nil {
+		return err
+	}
+	if _, err := kubectl.Run(ctx, pods, "apply", "-f", "-"); err != nil {
+		return err
+	}
+	if _, err := kubectl.Run(ctx, "", "apply", "-f", filepath.Join(component, "policies.yaml")); err != nil {
+		return err
+	}
+	_, err = kubectl.Run(ctx, "", "wait", "--for=condition=Established", "crd/storedpods.storage.elasti.truefoundry.com")
+	return err
+}
+
+// asServer returns how the host cluster is reached as the server, which alone may
+// write stored objects.
+func asServer() *rest.Config {
+	config := rest.CopyConfig(host.Admin)
+	config.Impersonate = rest.ImpersonationConfig{UserName: "system:serviceaccount:elasti-system:elasti-apiserver", Groups: []string{"system:masters"}}
+	return config
+}
+
+// others are the other writers. A test that counts versions holds the lock.
+var others sync.Mutex
+
+// write changes something in the host cluster again and again.
+func write(ctx context.Context) {
+	wait.UntilWithContext(ctx, func(ctx context.Context) {
+		others.Lock()
+		defer others.Unlock()
+		if _, err := writeElsewhere(ctx); err != nil && ctx.Err() == nil {
+			fmt.Fprintf(os.Stderr, "writing something else: %v\n", err)
+		}
+	}, otherWriteInterval)
+}
+
+// writeElsewhere changes something in the host cluster that the storage has
+// nothing to do with, and returns the version of that.
+func writeElsewhere(ctx context.Context) (string, error) {
+	configMap := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{GenerateName: "other-"}}
+	created, err := host.Kubernetes.CoreV1().ConfigMaps(metav1.NamespaceDefault).Create(ctx, configMap, metav1.CreateOptions{})
+	if err != nil {
+		return "", err
+	}
+	return created.ResourceVersion, nil
+}
