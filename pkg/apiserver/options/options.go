@@ -204,7 +204,7 @@ func (o *Options) Run(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	store, err := o.Storage.start(ctx, o.Recommended.Etcd)
+	store, err := o.Storage.start(ctx, o.Recommended.Etcd, host)
 	if err != nil {
 		return err
 	}
@@ -272,8 +272,8 @@ func (o *Options) newServer(ctx context.Context, host *rest.Config, store *backe
 	if err != nil {
 		return nil, nil, err
 	}
-	notWatched := uncached{generic.RESTOptionsGetter}
-	generic.RESTOptionsGetter = store.shorten(generic.RESTOptionsGetter)
+	notWatched := store.unwatched(generic.RESTOptionsGetter)
+	generic.RESTOptionsGetter = store.watched(generic.RESTOptionsGetter)
 	if frontProxies := generic.Authentication.RequestHeaderConfig; frontProxies != nil {
 		generic.Authentication.Authenticator = authentication.RememberFrontProxies(generic.Authentication.Authenticator, frontProxies, clock.RealClock{})
 	}
@@ -336,7 +336,7 @@ func (o *Options) genericConfig() (*genericapiserver.RecommendedConfig, error) {
 	config.OpenAPIConfig.Info.Title = "elasti-apiserver"
 	config.OpenAPIV3Config = genericapiserver.DefaultOpenAPIV3Config(generatedopenapi.GetOpenAPIDefinitions, namer)
 	config.OpenAPIV3Config.Info.Title = "elasti-apiserver"
-	if err := o.Recommended.ApplyTo(config); err != nil {
+	if err := o.Storage.applyTo(config, o.Recommended); err != nil {
 		return nil, err
 	}
 	return config, nil

@@ -46,6 +46,7 @@ func complete(t *testing.T, arguments ...string) (*Options, error) {
 func TestValidCommandLines(t *testing.T) {
 	for _, line := range []string{
 		"--storage=embedded --data-dir=/data",
+		"--storage=cluster",
 		"--etcd-servers=http://127.0.0.1:2379",
 		"--storage=etcd --etcd-servers=http://127.0.0.1:2379",
 		"--storage=embedded --data-dir=/data --tls-cert-file=a --tls-private-key-file=b",
@@ -63,10 +64,13 @@ func TestValidCommandLines(t *testing.T) {
 
 func TestInvalidCommandLinesNameTheFlag(t *testing.T) {
 	for line, want := range map[string]string{
-		"":                   "--storage=embedded with --data-dir, or --etcd-servers",
-		"--storage=embedded": "--storage=embedded needs --data-dir",
-		"--storage=etcd":     "--storage=etcd needs --etcd-servers",
-		"--storage=tape":     `--storage is "tape"`,
+		"":                                   "--storage=embedded with --data-dir, or --etcd-servers",
+		"--storage=embedded":                 "--storage=embedded needs --data-dir",
+		"--storage=etcd":                     "--storage=etcd needs --etcd-servers",
+		"--storage=tape":                     `--storage is "tape"`,
+		"--storage=cluster --data-dir=/data": "--data-dir is for --storage=embedded",
+		"--storage=cluster --etcd-servers=http://127.0.0.1:2379":                                                           "--etcd-servers is for --storage=etcd",
+		"--storage=cluster --encryption-provider-config=/keys.yaml":                                                        "--encryption-provider-config is not for --storage=cluster",
 		"--storage=embedded --data-dir=/data --etcd-servers=http://127.0.0.1:2379":                                         "--etcd-servers is for --storage=etcd",
 		"--storage=etcd --etcd-servers=http://127.0.0.1:2379 --data-dir=/data":                                             "--data-dir is for --storage=embedded",
 		"--storage=embedded --data-dir=/data --serving-certificate=files":                                                  "needs --tls-cert-file",

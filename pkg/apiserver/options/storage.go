@@ -27,8 +27,11 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/registry/generic"
+	genericapiserver "k8s.io/apiserver/pkg/server"
 	"k8s.io/apiserver/pkg/server/options"
+	"k8s.io/client-go/rest"
 
+	"github.com/truefoundry/elasti-apiserver/pkg/storage/cluster"
 	"github.com/truefoundry/elasti-apiserver/pkg/storage/embedded"
 )
 
@@ -38,6 +41,9 @@ type StorageBackend string
 const (
 	// StorageEtcd is an external etcd, or what speaks its protocol.
 	StorageEtcd StorageBackend = "etcd"
+	// StorageCluster is the host cluster: objects of CustomResourceDefinitions that
+	// are for storage only.
+	StorageCluster StorageBackend = "cluster"
 	// StorageEmbedded is an etcd inside of this process.
 	StorageEmbedded StorageBackend = "embedded"
 )
@@ -49,7 +55,7 @@ const predecessorTimeout = 15 * time.Second
 // Storage chooses the backend of the registry. This is the one place that
 // knows which backends there are.
 type Storage struct {
-	// Backend is etcd or embedded. Empty means etcd when --etcd-servers is
+	// Backend is cluster, etcd or embedded. Empty means etcd when --etcd-servers is
 	// given; otherwise it must be chosen.
 	Backend StorageBackend
 	// DataDir is the folder of the embedded store.
@@ -59,7 +65,7 @@ type Storage struct {
 // AddFlags adds the flags that choose the backend.
 func (o *Storage) AddFlags(flags *pflag.FlagSet) {
 	flags.StringVar((*string)(&o.Backend), "storage", string(o.Backend),
-		"Where ElastiServices are stored: etcd (an external one, see --etcd-servers) or embedded (an etcd inside this process, see --data-dir). Defaults to etcd when --etcd-servers is given.")
+		"Where ElastiServices are stored: cluster (custom resources of the host cluster, which must have been deployed), etcd (an external one, see --etcd-servers) or embedded (an etcd inside this process, see --data-dir). Defaults to etcd when --etcd-servers is given.")
 	flags.StringVar(&o.DataDir, "data-dir", o.DataDir,
 		"The folder of the embedded store. One process at a time can use it.")
 }
@@ -90,33 +96,71 @@ func (o *Storage) Validate(etcd *options.EtcdOptions) []error {
 		if len(servers) > 0 {
 			errs = append(errs, errors.New("--etcd-servers is for --storage=etcd only"))
 		}
+	case StorageCluster:
+		errs = append(errs, o.validateCluster(etcd)...)
 	case "":
-		errs = append(errs, errors.New("choose where ElastiServices are stored: --storage=embedded with --data-dir, or --etcd-servers"))
+		errs = append(errs, errors.New("choose where ElastiServices are stored: --storage=cluster, --storage=embedded with --data-dir, or --etcd-servers"))
 	default:
-		errs = append(errs, fmt.Errorf("--storage is %q, but must be one of %s", o.Backend, strings.Join([]string{string(StorageEtcd), string(StorageEmbedded)}, ", ")))
+		errs = append(errs, fmt.Errorf("--storage is %q, but must be one of %s", o.Backend, strings.Join([]string{string(StorageCluster), string(StorageEtcd), string(StorageEmbedded)}, ", ")))
 	}
 	return errs
 }
 
-// backend is a store that runs in this process, or a stand-in for one that does not.
+// validateCluster checks that the flags of the other backends are not given.
+func (o *Storage) validateCluster(etcd *options.EtcdOptions) []error {
+	var errs []error
+	if o.DataDir != "" {
+		errs = append(errs, errors.New("--data-dir is for --storage=embedded only"))
+	}
+	if len(etcd.StorageConfig.Transport.ServerList) > 0 {
+		errs = append(errs, errors.New("--etcd-servers is for --storage=etcd only"))
+	}
+	if etcd.EncryptionProviderConfigFilepath != "" {
+		errs = append(errs, errors.New("--encryption-provider-config is not for --storage=cluster: the host cluster encrypts what it stores, name the resources of "+cluster.GroupVersion.Group+" in its own configuration"))
+	}
+	return errs
+}
+
+// backend is where objects are stored: in this process, or elsewhere.
 type backend struct {
 	// wait returns when the store has failed, or when ctx ends, with nil.
 	wait func(ctx context.Context) error
 	// close ends the store after its last use.
 	close func() error
-	// shorten returns the REST options with the shortest way to the store.
-	shorten func(generic.RESTOptionsGetter) generic.RESTOptionsGetter
+	// watched and unwatched return the REST options of resources with and without
+	// a watch cache.
+	watched, unwatched func(generic.RESTOptionsGetter) generic.RESTOptionsGetter
 }
 
-// Start starts the backend when it runs in this process, and lets etcd point at it.
-func (o *Storage) start(ctx context.Context, etcd *options.EtcdOptions) (*backend, error) {
-	if o.Backend != StorageEmbedded {
-		return &backend{
-			wait:    func(context.Context) error { return nil },
-			close:   func() error { return nil },
-			shorten: func(getter generic.RESTOptionsGetter) generic.RESTOptionsGetter { return getter },
-		}, nil
+// start starts the backend when it runs in this process, and lets etcd point at it.
+func (o *Storage) start(ctx context.Context, etcd *options.EtcdOptions, host *rest.Config) (*backend, error) {
+	external := &backend{
+		wait:      func(context.Context) error { return nil },
+		close:     func() error { return nil },
+		watched:   func(getter generic.RESTOptionsGetter) generic.RESTOptionsGetter { return getter },
+		unwatched: func(getter generic.RESTOptionsGetter) generic.RESTOptionsGetter { return uncached{getter} },
 	}
+	switch o.Backend {
+	case StorageCluster:
+		store, err := cluster.NewBackend(ctx, host)
+		if err != nil {
+			return nil, err
+		}
+		external.watched = func(getter generic.RESTOptionsGetter) generic.RESTOptionsGetter {
+			return store.RESTOptions(getter, !hasWatchCache(etcd))
+		}
+		external.unwatched = func(getter generic.RESTOptionsGetter) generic.RESTOptionsGetter {
+			return store.RESTOptions(getter, true)
+		}
+		return external, nil
+	case StorageEmbedded:
+		return o.startEmbedded(ctx, etcd)
+	default:
+		return external, nil
+	}
+}
+
+func (o *Storage) startEmbedded(ctx context.Context, etcd *options.EtcdOptions) (*backend, error) {
 	server, err := embedded.Start(ctx, embedded.Options{DataDir: o.DataDir, LockTimeout: predecessorTimeout})
 	if err != nil {
 		return nil, err
@@ -125,13 +169,32 @@ func (o *Storage) start(ctx context.Context, etcd *options.EtcdOptions) (*backen
 	return &backend{
 		wait:  server.Wait,
 		close: server.Close,
-		shorten: func(getter generic.RESTOptionsGetter) generic.RESTOptionsGetter {
+		watched: func(getter generic.RESTOptionsGetter) generic.RESTOptionsGetter {
 			if hasWatchCache(etcd) {
 				return server.Direct(getter)
 			}
 			return getter
 		},
+		unwatched: func(getter generic.RESTOptionsGetter) generic.RESTOptionsGetter { return uncached{getter} },
 	}, nil
+}
+
+// applyTo sets the REST options of a generic server that has the recommended
+// options. Without an etcd there are no health checks of one either.
+func (o *Storage) applyTo(config *genericapiserver.RecommendedConfig, recommended *options.RecommendedOptions) error {
+	if o.Backend != StorageCluster {
+		return recommended.ApplyTo(config)
+	}
+	etcd := recommended.Etcd
+	withoutEtcd := *recommended
+	withoutEtcd.Etcd = nil
+	if err := withoutEtcd.ApplyTo(config); err != nil {
+		return err
+	}
+	storage := etcd.StorageConfig
+	storage.StorageObjectCountTracker = config.StorageObjectCountTracker
+	config.RESTOptionsGetter = etcd.CreateRESTOptionsGetter(&options.SimpleStorageFactory{StorageConfig: storage}, nil)
+	return nil
 }
 
 // hasWatchCache tells whether every resource has a watch cache, as by default.
