@@ -85,6 +85,10 @@ test-integration: ## Run the tests on a real etcd and kube-apiserver.
 test-properties: ## Drive the random sequence SEED (1) of edits, wakes, restarts and losses for FOR (60s), and look what holds after each.
 	SEED=$(SEED) FOR=$(FOR) hack/test.sh properties
 
+.PHONY: test-storage
+test-storage: ## Run the tests of the API with ElastiServices stored in the host cluster.
+	hack/test.sh storage
+
 .PHONY: test-fuzz
 test-fuzz: ## Fuzz what parses input from outside, FUZZTIME (60s) in all.
 	FUZZTIME=$(FUZZTIME) hack/test.sh fuzz

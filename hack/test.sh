@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Runs the tests of the named kinds: unit, integration, properties, fuzz, e2e,
-# more, autoscalers, soak, restarts, circles, uninstall. Each kind does its own
+# Runs the tests of the named kinds: unit, integration, storage, properties, fuzz,
+# e2e, more, autoscalers, soak, restarts, circles, uninstall. Each kind does its own
 # set-up.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
@@ -18,6 +18,14 @@ integration() {
     hack/tools/build.sh etcd kube-apiserver kube-controller-manager kubectl
     hack/tools/debian.sh prometheus
     go test -race -timeout "${timeout}" ./test/integration/...
+}
+
+# storage runs the tests of the API with ElastiServices stored in the host
+# cluster, save for those that are about the embedded store itself.
+storage() {
+    hack/tools/build.sh etcd kube-apiserver kube-controller-manager kubectl
+    ELASTI_TEST_STORAGE=cluster go test -race -timeout "${timeout}" \
+        -skip '^(TestWatchersOfAStoreThatWasReplacedAreToldToListAgain|TestServerListensOnItsSecurePortOnly|TestDataDirectoryInUseEndsTheServer)$' ./test/integration
 }
 
 # properties drives the random sequence of SEED for FOR.
