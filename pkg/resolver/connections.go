@@ -85,10 +85,23 @@ func (c *connections) add(conn *net.TCPConn, service *memory.Account) (metrics.R
 	if c.limits.perClient > 0 {
 		m.client = clientOf(conn)
 	}
+	// Others may have to shed for it, so it is not claimed with mu held.
+	if err := m.charge.Claim(connectionBytes); err != nil {
+		return metrics.RefusedMemory, false
+	}
+	refusal, ok := c.admit(conn, m)
+	if !ok {
+		m.charge.Release()
+	}
+	return refusal, ok
+}
+
+// admit is add for a connection for which there is memory.
+func (c *connections) admit(conn *net.TCPConn, m *member) (metrics.Refusal, bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	free := c.limits.process() - len(c.open) - 1
-	switch mine := c.byService[service] + 1; {
+	switch mine := c.byService[m.service] + 1; {
 	case free < 0:
 		return metrics.RefusedProcess, false
 	case mine > fairShare*free && mine > 1, c.limits.perService > 0 && mine > c.limits.perService:
@@ -96,11 +109,8 @@ func (c *connections) add(conn *net.TCPConn, service *memory.Account) (metrics.R
 	case c.limits.perClient > 0 && c.byClient[m.client] >= c.limits.perClient:
 		return metrics.RefusedClient, false
 	}
-	if err := m.charge.Resize(connectionBytes); err != nil {
-		return metrics.RefusedMemory, false
-	}
 	c.open[conn] = m
-	c.byService[service]++
+	c.byService[m.service]++
 	if c.limits.perClient > 0 {
 		c.byClient[m.client]++
 	}

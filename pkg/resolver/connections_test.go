@@ -108,6 +108,24 @@ func TestConnectionsCostMemory(t *testing.T) {
 	}
 }
 
+// A service that holds all there is keeps no other from being reached.
+func TestConnectionsAreNotRefusedForWhatAnotherServiceHolds(t *testing.T) {
+	c := newCounted(t, 1000, 0)
+	const all = 64 * connectionBytes
+	c.budget = memory.NewBudget(memory.Limits{Process: all})
+	var flood *memory.Account
+	flood = c.budget.Open(func(bytes int64) int64 {
+		flood.Give(bytes)
+		return bytes
+	})
+	if err := flood.Take(all); err != nil {
+		t.Fatal(err)
+	}
+	if refusal, ok := c.add(&net.TCPConn{}, c.budget.Open(nil)); !ok {
+		t.Errorf("a connection to another service is refused: %s", refusal)
+	}
+}
+
 // A connection over a limit is reset, one that ends makes room, and both can be
 // seen.
 func TestConnectionOverALimitIsReset(t *testing.T) {

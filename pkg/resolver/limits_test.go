@@ -140,11 +140,11 @@ func (c *cluster) sendLarge(port int32, bytes int) net.Conn {
 // may hold. One that holds less gets its room from it.
 func TestBytesAreBoundedOverAllServices(t *testing.T) {
 	flooded, small := freePort(t), freePort(t)
-	c := newCluster(t, func(o *Options) { o.Limits.HeldBytes = 128 << 10 }, elastiService("cart", flooded), elastiService("till", small))
+	c := newCluster(t, func(o *Options) { o.Limits.HeldBytes = 160 << 10 }, elastiService("cart", flooded), elastiService("till", small))
 	queued := func(service string) float64 { return c.gauge("elasti_resolver_queued_count", "source", service) }
 	var clients []net.Conn
-	for i := range 2 {
-		clients = append(clients, c.sendLarge(flooded, 48<<10))
+	for i := range 3 {
+		clients = append(clients, c.sendLarge(flooded, 24<<10))
 		c.eventually(func() bool { return queued("cart") == float64(i+1) })
 	}
 	told := func(conn net.Conn) {
@@ -159,11 +159,11 @@ func TestBytesAreBoundedOverAllServices(t *testing.T) {
 		}
 	}
 	c.sendLarge(small, 24<<10)
-	told(clients[1])
-	c.eventually(func() bool { return queued("till") == 1 && queued("cart") == 1 })
+	told(clients[2])
+	c.eventually(func() bool { return queued("till") == 1 && queued("cart") == 2 })
 	// The one that holds most makes no room for itself.
-	told(c.sendLarge(flooded, 48<<10))
-	if queued("till") != 1 || queued("cart") != 1 {
+	told(c.sendLarge(flooded, 24<<10))
+	if queued("till") != 1 || queued("cart") != 2 {
 		t.Errorf("%v and %v are held", queued("till"), queued("cart"))
 	}
 }

@@ -258,7 +258,7 @@ func (r *Resolver) serveProtocol(ctx context.Context, conn *net.TCPConn, c *conn
 		}
 		switch protocol {
 		case sniff.HTTP1:
-			r.http1.Serve(ctx, conn, initial, c.find, ended)
+			r.http1.Serve(ctx, conn, initial, c.memory, c.find, ended)
 			return
 		case sniff.HTTP2:
 			r.http2.Serve(ctx, conn, initial, c.find)

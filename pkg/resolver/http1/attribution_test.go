@@ -48,7 +48,7 @@ func TestRefusedHeadIsNotAttributedByAnotherRequest(t *testing.T) {
 		w.keep(here)
 		ended := make(chan struct{})
 		w.running.Go(func() {
-			w.server.serve(t.Context(), there, nil, find, func() { close(ended) })
+			w.server.serve(t.Context(), there, nil, nil, find, func() { close(ended) })
 			<-ended
 		})
 		reader := bufio.NewReader(here)

@@ -22,6 +22,7 @@ import (
 	"os"
 	"sync"
 
+	"github.com/truefoundry/elasti-apiserver/pkg/resolver/memory"
 	"github.com/truefoundry/elasti-apiserver/pkg/resolver/socket"
 )
 
@@ -48,6 +49,9 @@ type buffer struct {
 	// shared or wide is the backing of data while that came from a pool.
 	shared *[bufferSize]byte
 	wide   *[wideSize]byte
+	// charge is what data takes, where that is more than a small buffer, which is
+	// part of what each connection takes.
+	charge memory.Charge
 }
 
 // unread returns the bytes that have not been consumed. They are valid until
@@ -63,7 +67,8 @@ func (b *buffer) consume(n int) {
 }
 
 // fill reads once from a connection. When the buffer is full it makes room
-// first, by growing up to limit bytes; at the limit it returns io.ErrShortBuffer.
+// first, by growing up to limit bytes; at the limit it returns io.ErrShortBuffer,
+// and before that an error of memory.Charge where there is no room for more.
 func (b *buffer) fill(conn socket.Conn, limit int) error {
 	if b.data != nil && b.written == len(b.data) {
 		if err := b.makeRoom(limit); err != nil {
@@ -85,11 +90,12 @@ func (b *buffer) fill(conn socket.Conn, limit int) error {
 	return err
 }
 
-// Lend implements socket.Lender. A body that filled a small buffer gets a wide one.
+// Lend implements socket.Lender. A body that filled a small buffer gets a wide
+// one, where there is room for that.
 func (b *buffer) Lend() []byte {
 	switch {
 	case b.data != nil:
-	case b.filled:
+	case b.filled && b.charge.Resize(wideSize) == nil:
 		b.wide = widePool.Get().(*[wideSize]byte)
 		b.data = b.wide[:]
 	default:
@@ -114,7 +120,11 @@ func (b *buffer) makeRoom(limit int) error {
 	case len(b.data) >= limit:
 		return io.ErrShortBuffer
 	default:
-		b.replace(make([]byte, min(limit, max(bufferSize, 2*len(b.data)))))
+		size := min(limit, max(bufferSize, 2*len(b.data)))
+		if err := b.charge.Claim(int64(size)); err != nil {
+			return err
+		}
+		b.replace(make([]byte, size))
 	}
 	return nil
 }
@@ -135,9 +145,11 @@ func (b *buffer) narrow() {
 	shared := bufferPool.Get().(*[bufferSize]byte)
 	b.replace(shared[:])
 	b.shared = shared
+	b.charge.Release()
 }
 
-// shrink keeps no more memory than the unread bytes need.
+// shrink keeps no more memory than the unread bytes need, and leaves it to the
+// caller to count that.
 func (b *buffer) shrink() {
 	if b.read == b.written {
 		b.release()
@@ -146,12 +158,22 @@ func (b *buffer) shrink() {
 	if len(b.data) > b.written-b.read {
 		b.replace(make([]byte, b.written-b.read))
 	}
+	b.charge.Release()
+}
+
+// recharge counts again what shrink has left, as far as there is room.
+func (b *buffer) recharge() {
+	if len(b.data) > bufferSize {
+		// There was room for it until now.
+		_ = b.charge.Resize(int64(len(b.data)))
+	}
 }
 
 // release drops the unread bytes and the memory.
 func (b *buffer) release() {
 	b.giveBack()
 	b.data, b.read, b.written = nil, 0, 0
+	b.charge.Release()
 }
 
 func (b *buffer) giveBack() {

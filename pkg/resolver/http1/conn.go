@@ -31,6 +31,7 @@ import (
 	"github.com/truefoundry/elasti-apiserver/pkg/resolver/destination"
 	"github.com/truefoundry/elasti-apiserver/pkg/resolver/hold"
 	"github.com/truefoundry/elasti-apiserver/pkg/resolver/localreply"
+	"github.com/truefoundry/elasti-apiserver/pkg/resolver/memory"
 	"github.com/truefoundry/elasti-apiserver/pkg/resolver/service"
 	"github.com/truefoundry/elasti-apiserver/pkg/resolver/socket"
 )
@@ -53,6 +54,8 @@ type conn struct {
 	fields func(name string) []string
 	// ended is called when the connection has ended.
 	ended func()
+	// account counts what the connection takes.
+	account *memory.Account
 
 	draining atomic.Bool
 
@@ -120,6 +123,7 @@ func (c *conn) proceed(ctx context.Context, next step) {
 // abandon ends the connection after a panic of what served it.
 func (c *conn) abandon() {
 	c.abort()
+	c.in.release()
 	c.setPod(nil)
 	if c.counted {
 		c.counted = false
@@ -171,7 +175,7 @@ func (c *conn) serveRequest(ctx context.Context) step {
 	c.service, c.port, instead = c.find(c.fields)
 	switch {
 	case bad != nil:
-		c.refuseLast(localreply.New(bad.status, localreply.ReasonBadRequest, bad.detail))
+		c.refuseLast(bad.reply())
 		return c.finish(endConn)
 	case c.service == nil:
 		return c.finish(c.refuse(instead))
@@ -237,6 +241,8 @@ func (c *conn) readHead() error {
 		switch {
 		case errors.Is(err, io.ErrShortBuffer):
 			return &malformed{status: http.StatusRequestHeaderFieldsTooLarge, detail: "the head of the request is too large"}
+		case memory.IsLimit(err):
+			return &malformed{status: http.StatusServiceUnavailable, reason: localreply.ReasonTooManyBytes, detail: err.Error()}
 		case errors.Is(err, os.ErrDeadlineExceeded) && len(data) == 0:
 			return c.armRest(err)
 		case err != nil:
@@ -279,6 +285,10 @@ func (c *conn) armRest(err error) error {
 		return err
 	}
 	c.idle, c.resting = true, true
+	if c.pod != nil {
+		// Shrinking does not fail.
+		_ = c.pod.charge.Resize(restingPodBytes)
+	}
 	c.deadline = time.Time{}
 	if err := c.tcp.SetReadDeadline(time.Now().Add(timeout)); err != nil {
 		return err

@@ -29,6 +29,7 @@ import (
 	"github.com/truefoundry/elasti-apiserver/pkg/resolver/hold"
 	"github.com/truefoundry/elasti-apiserver/pkg/resolver/localfault"
 	"github.com/truefoundry/elasti-apiserver/pkg/resolver/localreply"
+	"github.com/truefoundry/elasti-apiserver/pkg/resolver/memory"
 )
 
 // exchangeResult is what became of a request that was given a pod.
@@ -105,6 +106,10 @@ func (e *exchange) recycle() {
 // the client.
 func (c *conn) exchange(ctx context.Context, lease hold.Lease) exchangeResult {
 	if c.pod != nil && c.pod.takes(lease) {
+		if err := c.pod.charge.Claim(podConnBytes); err != nil {
+			c.refuseLast(localreply.ForError(c.service, err))
+			return exchangeLast
+		}
 		c.pod.lease = lease
 		c.pod.in.narrow()
 		if result := c.attempt(); result != notReceived {
@@ -113,23 +118,44 @@ func (c *conn) exchange(ctx context.Context, lease hold.Lease) exchangeResult {
 		// The pod closed the connection just as it was used again. That says
 		// nothing about whether it accepts another.
 	}
-	tcp, err := c.server.options.Dial(ctx, lease)
-	if err != nil {
-		c.setPod(nil)
-		if localfault.Of(err) == nil {
-			return notReceived
-		}
-		c.refuseLast(localreply.ForError(c.service, err))
-		return exchangeLast
+	pod, err := c.dial(ctx, lease)
+	c.setPod(pod)
+	switch {
+	case err == nil:
+		return c.attempt()
+	case localfault.Of(err) == nil && !memory.IsLimit(err):
+		return notReceived
 	}
-	c.setPod(&podConn{tcp: tcp, lease: lease})
-	return c.attempt()
+	c.refuseLast(localreply.ForError(c.service, err))
+	return exchangeLast
+}
+
+// dial connects to the pod of a lease.
+func (c *conn) dial(ctx context.Context, lease hold.Lease) (*podConn, error) {
+	pod := &podConn{lease: lease, charge: c.account.Charge()}
+	pod.in.charge = c.account.Charge()
+	if err := pod.charge.Claim(podConnBytes); err != nil {
+		return nil, err
+	}
+	var err error
+	if pod.tcp, err = c.server.options.Dial(ctx, lease); err != nil {
+		pod.charge.Release()
+		return nil, err
+	}
+	return pod, nil
 }
 
 // attempt sends the current request on the connection to the pod.
 func (c *conn) attempt() exchangeResult {
 	e := newExchange(c)
-	defer e.recycle()
+	over := false
+	defer func() {
+		if !over {
+			// What runs beside it must not outlive it.
+			e.interrupt()
+		}
+		e.recycle()
+	}()
 	request := &c.request
 	// An error is not looked at: the answer, or how its absence ends, tells more.
 	if body := c.wholeBody(); body >= 0 {
@@ -139,11 +165,14 @@ func (c *conn) attempt() exchangeResult {
 		_, _ = e.pod.Write(e.requestMessage(len(request.raw)))
 		e.startBody()
 	}
-	err := e.receive()
-	if err != nil {
-		return e.fail(err)
+	result := exchangeLast
+	if err := e.receive(); err != nil {
+		result = e.fail(err)
+	} else {
+		result = e.finish()
 	}
-	return e.finish()
+	over = true
+	return result
 }
 
 // wholeBody returns the length of the request's body when all of it is here,
@@ -265,7 +294,9 @@ func (e *exchange) fail(err error) exchangeResult {
 		c.refuseLast(localreply.New(http.StatusBadRequest, localreply.ReasonBadRequest, errBodyCut.Error()))
 		c.record.Outcome = accesslog.ClientGone
 	case errors.As(e.body.err(), &bad):
-		c.refuseLast(localreply.New(bad.status, localreply.ReasonBadRequest, bad.detail))
+		c.refuseLast(bad.reply())
+	case memory.IsLimit(err):
+		c.refuseLast(localreply.ForError(c.service, err))
 	case errors.As(err, &bad):
 		c.record.Reason = err.Error()
 		c.refuseLast(localreply.New(http.StatusBadGateway, localreply.ReasonBadResponse,

@@ -105,7 +105,7 @@ func newFixtureWith(t testing.TB, change func(*service.Config), tune func(*Optio
 				stop := context.AfterFunc(ctx, func() { conn.Close() })
 				defer stop()
 				ended := make(chan struct{})
-				f.server.Serve(ctx, conn.(*net.TCPConn), nil, destination.Fixed(f.service, service.Port{Number: 80}), func() { close(ended) })
+				f.server.Serve(ctx, conn.(*net.TCPConn), nil, f.service.Memory(), destination.Fixed(f.service, service.Port{Number: 80}), func() { close(ended) })
 				<-ended
 			})
 		}

@@ -22,6 +22,8 @@ import (
 	"fmt"
 	"net/http"
 	"strings"
+
+	"github.com/truefoundry/elasti-apiserver/pkg/resolver/localreply"
 )
 
 // malformed is a message that is not forwarded because two readers of it could
@@ -30,9 +32,20 @@ type malformed struct {
 	// status is what a client that sent it is answered.
 	status int
 	detail string
+	// reason is why, where that is not the message.
+	reason localreply.Reason
 }
 
 func (m *malformed) Error() string { return m.detail }
+
+// reply returns what a client that sent it is answered.
+func (m *malformed) reply() *localreply.Reply {
+	reason := localreply.ReasonBadRequest
+	if m.reason != "" {
+		reason = m.reason
+	}
+	return localreply.New(m.status, reason, m.detail)
+}
 
 func badRequest(format string, args ...any) error {
 	return &malformed{status: http.StatusBadRequest, detail: fmt.Sprintf(format, args...)}

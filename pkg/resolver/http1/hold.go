@@ -68,6 +68,7 @@ func (c *conn) take() (hold.Lease, bool) {
 func (c *conn) answerHeld(ctx context.Context, slept error) step {
 	lease, cold, err := c.waiter.Finish(slept)
 	c.waiter = nil
+	c.in.recharge()
 	c.reparse()
 	c.record.WakeAnswered, c.record.EndpointReady = cold.WakeAnswered, cold.EndpointReady
 	if err != nil {

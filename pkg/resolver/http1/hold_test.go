@@ -58,9 +58,13 @@ func TestHeldUntilAPodIsReady(t *testing.T) {
 	if !record.Held || record.EndpointReady.IsZero() || record.Released.Before(record.EndpointReady) || record.Answered.Before(record.Released) {
 		t.Errorf("the record does not tell the cold start: %+v", record)
 	}
-	if used := f.budget.Used(); used != 0 {
-		t.Errorf("%d bytes are still counted as held", used)
+	if used := f.budget.Used(); used != clients*podConnBytes {
+		t.Errorf("%d bytes are counted for %d connections to a pod", used, clients)
 	}
+	for _, conn := range conns {
+		conn.Close()
+	}
+	eventually(t, func() bool { return f.budget.Used() == 0 })
 }
 
 func TestClientGoneFreesItsPlace(t *testing.T) {

@@ -56,6 +56,7 @@ func (c *conn) awaitPod() {
 
 // closePod closes a connection to a pod.
 func (s *Server) closePod(pod *podConn) {
+	pod.charge.Release()
 	if !pod.tcp.Idle() {
 		// The pod has closed it, or gets a reset for what it said unasked.
 		pod.tcp.Close()

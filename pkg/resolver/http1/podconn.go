@@ -23,6 +23,7 @@ import (
 	"time"
 
 	"github.com/truefoundry/elasti-apiserver/pkg/resolver/hold"
+	"github.com/truefoundry/elasti-apiserver/pkg/resolver/memory"
 	"github.com/truefoundry/elasti-apiserver/pkg/resolver/socket"
 )
 
@@ -34,6 +35,8 @@ type podConn struct {
 	// lease is the last that it was used with.
 	lease hold.Lease
 	in    buffer
+	// charge is what the connection takes, its buffer aside.
+	charge memory.Charge
 	// written counts what was written over its life, to compare with what the
 	// pod's kernel acknowledged.
 	written uint64
@@ -44,6 +47,14 @@ type podConn struct {
 	// a minute is the pod's, as it is without a resolver, and not one here.
 	ends bool
 }
+
+const (
+	// podConnBytes is what a connection to a pod takes with an exchange on it, the
+	// stacks of what serves that included.
+	podConnBytes = 8 << 10
+	// restingPodBytes is what it takes while no request has come for a while.
+	restingPodBytes = 2 << 10
+)
 
 // dialTCP is the default of Options.Dial.
 func dialTCP(ctx context.Context, lease hold.Lease) (socket.Conn, error) {

@@ -25,6 +25,7 @@ import (
 	"time"
 
 	"github.com/truefoundry/elasti-apiserver/pkg/resolver/hold"
+	"github.com/truefoundry/elasti-apiserver/pkg/resolver/memory"
 )
 
 const (
@@ -180,7 +181,7 @@ func (b *requestBody) read() bool {
 	}
 	b.arm()
 	err := b.client.in.fill(b.client.tcp, wideSize)
-	if errors.Is(err, io.ErrShortBuffer) {
+	if errors.Is(err, io.ErrShortBuffer) || memory.IsLimit(err) {
 		// No more can be kept.
 		if !b.awaitReceipt() {
 			return false

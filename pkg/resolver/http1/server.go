@@ -43,6 +43,7 @@ import (
 	"github.com/truefoundry/elasti-apiserver/pkg/resolver/destination"
 	"github.com/truefoundry/elasti-apiserver/pkg/resolver/fallback"
 	"github.com/truefoundry/elasti-apiserver/pkg/resolver/hold"
+	"github.com/truefoundry/elasti-apiserver/pkg/resolver/memory"
 	"github.com/truefoundry/elasti-apiserver/pkg/resolver/socket"
 	"github.com/truefoundry/elasti-apiserver/pkg/resolver/task"
 )
@@ -95,13 +96,14 @@ func New(options Options) *Server {
 
 // Serve serves one connection of a client until it ends, and closes it. Each
 // request goes to the service that find returns for it. The bytes of initial
-// were already read from it; Serve keeps them. Whoever wants it to end sooner
+// were already read from it; Serve keeps them. What it takes of memory besides what
+// each connection does is counted in an account. Whoever wants it to end sooner
 // closes tcp.
 //
 // While a request is held, or none comes, Serve is not on the stack of any
 // goroutine, so it may return before the connection has ended. Ended is called
 // when it has, once.
-func (s *Server) Serve(ctx context.Context, tcp *net.TCPConn, initial []byte, find destination.Find, ended func()) {
+func (s *Server) Serve(ctx context.Context, tcp *net.TCPConn, initial []byte, account *memory.Account, find destination.Find, ended func()) {
 	conn, err := socket.NewTCP(tcp)
 	if err != nil {
 		// It is closed already.
@@ -109,12 +111,13 @@ func (s *Server) Serve(ctx context.Context, tcp *net.TCPConn, initial []byte, fi
 		ended()
 		return
 	}
-	s.serve(ctx, conn, initial, find, ended)
+	s.serve(ctx, conn, initial, account, find, ended)
 }
 
-func (s *Server) serve(ctx context.Context, tcp socket.Conn, initial []byte, find destination.Find, ended func()) {
-	c := &conn{server: s, tcp: tcp, address: tcp.RemoteAddr().String(), find: find, ended: ended}
+func (s *Server) serve(ctx context.Context, tcp socket.Conn, initial []byte, account *memory.Account, find destination.Find, ended func()) {
+	c := &conn{server: s, tcp: tcp, address: tcp.RemoteAddr().String(), find: find, ended: ended, account: account}
 	c.fields = c.request.values
+	c.in.charge = account.Charge()
 	c.in.adopt(initial)
 	s.add(c)
 	s.options.Tasks.Run(c.abandon, func() { c.proceed(ctx, nextRequest) })

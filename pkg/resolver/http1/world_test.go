@@ -135,7 +135,7 @@ func (w *world) client() *sockettest.Conn {
 	w.keep(here)
 	ended := make(chan struct{})
 	w.running.Go(func() {
-		w.server.serve(w.t.Context(), there, nil, destination.Fixed(w.service, w.port), func() { close(ended) })
+		w.server.serve(w.t.Context(), there, nil, w.service.Memory(), destination.Fixed(w.service, w.port), func() { close(ended) })
 		<-ended
 	})
 	return here

@@ -42,6 +42,11 @@ var (
 	ErrShed = errors.New("the resolver needs the bytes for services that hold less, as it holds as many as its --max-held-bytes allows")
 )
 
+// IsLimit reports whether an error says that there is no room.
+func IsLimit(err error) bool {
+	return errors.Is(err, ErrProcessLimit) || errors.Is(err, ErrServiceLimit)
+}
+
 // Limits bound a Budget, in bytes.
 type Limits struct {
 	// Process bounds what all accounts take together.
@@ -105,12 +110,16 @@ const maxRounds = 8
 // the accounts that take most are made to shed first, as long as they take more
 // than this one. It fails with ErrProcessLimit or ErrServiceLimit, and counts
 // nothing then. The caller must hold no lock that a shed function takes.
-func (a *Account) Take(bytes int64) error {
+func (a *Account) Take(bytes int64) error { return a.claim(bytes, false) }
+
+// claim counts bytes more, as held or as fixed, and has others shed where there is
+// no room.
+func (a *Account) claim(bytes int64, fixed bool) error {
 	b := a.budget
 	// exhausted are those that have nothing more to shed.
 	var exhausted map[*Account]bool
 	for range maxRounds {
-		victim, missing, err := b.take(a, bytes, exhausted)
+		victim, missing, err := b.claim(a, bytes, fixed, exhausted)
 		if victim == nil {
 			return err
 		}
@@ -124,20 +133,37 @@ func (a *Account) Take(bytes int64) error {
 	return ErrProcessLimit
 }
 
-// take counts bytes for an account. When there is no room it counts nothing, and
+// claim counts bytes for an account. When there is no room it counts nothing, and
 // returns which account should shed how much, if any.
-func (b *Budget) take(a *Account, bytes int64, exhausted map[*Account]bool) (victim *Account, missing int64, err error) {
+func (b *Budget) claim(a *Account, bytes int64, fixed bool, exhausted map[*Account]bool) (victim *Account, missing int64, err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.limits.PerService > 0 && a.held+a.fixed+bytes > b.limits.PerService {
 		return nil, 0, ErrServiceLimit
 	}
 	missing = b.used + bytes - b.limits.Process
+	if fixed {
+		// As much has to be left for others.
+		missing += a.fixed + bytes
+	}
 	if missing <= 0 {
-		a.held += bytes
+		if fixed {
+			a.fixed += bytes
+		} else {
+			a.held += bytes
+		}
 		b.count(a, bytes)
 		return nil, 0, nil
 	}
+	if victim = b.most(a, bytes, exhausted); victim == nil {
+		return nil, 0, ErrProcessLimit
+	}
+	return victim, missing, nil
+}
+
+// most returns the account that takes most of those that take more than another
+// would, and have something to shed. Callers hold mu.
+func (b *Budget) most(a *Account, bytes int64, exhausted map[*Account]bool) (victim *Account) {
 	most := a.held + a.fixed + bytes
 	for candidate := range b.accounts {
 		if total := candidate.held + candidate.fixed; candidate != a && candidate.shed != nil &&
@@ -145,10 +171,7 @@ func (b *Budget) take(a *Account, bytes int64, exhausted map[*Account]bool) (vic
 			victim, most = candidate, total
 		}
 	}
-	if victim == nil {
-		return nil, 0, ErrProcessLimit
-	}
-	return victim, missing, nil
+	return victim
 }
 
 // Give counts bytes less as held.
@@ -206,6 +229,20 @@ func (c *Charge) Resize(bytes int64) error {
 		return nil
 	}
 	if err := c.account.resize(bytes - c.bytes); err != nil {
+		return err
+	}
+	c.bytes = bytes
+	return nil
+}
+
+// Claim is Resize, but when there is no room the accounts that take most are made
+// to shed what they hold first, as with Account.Take. The caller must hold no lock
+// that a shed function takes.
+func (c *Charge) Claim(bytes int64) error {
+	if c.account == nil || bytes <= c.bytes {
+		return c.Resize(bytes)
+	}
+	if err := c.account.claim(bytes-c.bytes, true); err != nil {
 		return err
 	}
 	c.bytes = bytes

@@ -136,6 +136,30 @@ func TestFixedBytesLeaveRoomForOthers(t *testing.T) {
 	}
 }
 
+// What a connection costs is had at the expense of those that hold most.
+func TestFixedBytesAreClaimedFromTheHeaviest(t *testing.T) {
+	b := NewBudget(Limits{Process: 100})
+	flood := newHolder(b)
+	if err := flood.hold(100); err != nil {
+		t.Fatal(err)
+	}
+	charge := b.Open(nil).Charge()
+	if err := charge.Resize(5); !errors.Is(err, ErrProcessLimit) {
+		t.Errorf("growing without a claim: %v", err)
+	}
+	if err := charge.Claim(5); err != nil {
+		t.Errorf("claiming 5 of 100 that another holds: %v", err)
+	}
+	// As much is left for others as is fixed.
+	if flood.shed != 10 || b.Used() != 95 {
+		t.Errorf("%d bytes were shed, %d are used", flood.shed, b.Used())
+	}
+	if err := charge.Claim(60); !errors.Is(err, ErrProcessLimit) {
+		t.Errorf("claiming more than half: %v", err)
+	}
+	charge.Release()
+}
+
 func TestChargeThatCannotGrowStaysWhatItWas(t *testing.T) {
 	b := NewBudget(Limits{Process: 100})
 	charge := b.Open(nil).Charge()

@@ -1,0 +1,126 @@
+/*
+Copyright The elasti-apiserver Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package http1
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/truefoundry/elasti-apiserver/pkg/resolver/destination"
+	"github.com/truefoundry/elasti-apiserver/pkg/resolver/localreply"
+	"github.com/truefoundry/elasti-apiserver/pkg/resolver/memory"
+	"github.com/truefoundry/elasti-apiserver/pkg/resolver/socket/sockettest"
+)
+
+// A head that is being read counts as what it takes, which is not much more than
+// what was sent of it, and not after its end.
+func TestHeadThatIsReadIsCounted(t *testing.T) {
+	const size = 10 << 10
+	f := newFixture(t, nil)
+	client := f.client()
+	send(t, client, "GET / HTTP/1.1\r\nHost: cart\r\nX: "+strings.Repeat("x", size))
+	eventually(t, func() bool { used := f.budget.Used(); return used >= size && used <= 2*size })
+	send(t, client, "\r\n\r\n")
+	f.held(1)
+	if used := f.budget.Used(); used < size || used > 2*size {
+		t.Errorf("held, %d bytes of head count as %d", size, used)
+	}
+	client.Close()
+	eventually(t, func() bool { return f.budget.Used() == 0 })
+}
+
+// When there is no room for a head, its client is told so.
+func TestHeadWithoutRoomIsRefused(t *testing.T) {
+	inWorld(t, true, nil, func(w *world) {
+		here, there := sockettest.Pipe()
+		w.keep(here)
+		ended := make(chan struct{})
+		account := memory.NewBudget(memory.Limits{Process: 10 << 10}).Open(nil)
+		w.running.Go(func() {
+			w.server.serve(w.t.Context(), there, nil, account, destination.Fixed(w.service, w.port), func() { close(ended) })
+			<-ended
+		})
+		w.running.Go(func() { _, _ = io.WriteString(here, "GET / HTTP/1.1\r\nHost: cart\r\nX: "+strings.Repeat("x", 14<<10)) })
+		response, _ := readResponse(w.t, bufio.NewReader(here), http.MethodGet)
+		if response.StatusCode != http.StatusServiceUnavailable || response.Header.Get(localreply.HeaderAnswer) != string(localreply.ReasonTooManyBytes) || !response.Close {
+			w.t.Errorf("the client is told %d %v", response.StatusCode, response.Header)
+		}
+		here.Close()
+		<-ended
+		if used := account.Used(); used != 0 {
+			w.t.Errorf("%d bytes still count", used)
+		}
+	})
+}
+
+// What waits for clients that do not read counts, and goes on in small pieces when
+// there is no room for large ones.
+func TestUnreadAnswersAreCounted(t *testing.T) {
+	const clients, size = 4, 8 << 20
+	f := newFixture(t, nil)
+	body := fmt.Sprintf("%x\r\n%s\r\n0\r\n\r\n", size, strings.Repeat("x", size))
+	f.pods(rawPod(t, func(conn *net.TCPConn) {
+		if _, err := http.ReadRequest(bufio.NewReader(conn)); err == nil {
+			_, _ = io.WriteString(conn, "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"+body)
+		}
+	}))
+	var conns []*net.TCPConn
+	for range clients {
+		conn := f.client()
+		send(t, conn, get("/"))
+		conns = append(conns, conn)
+	}
+	eventually(t, func() bool { return f.budget.Used() >= clients*wideSize })
+	for _, conn := range conns {
+		if _, got := readResponse(t, bufio.NewReader(conn), http.MethodGet); len(got) != size {
+			t.Errorf("a client got %d bytes", len(got))
+		}
+		conn.Close()
+	}
+	eventually(t, func() bool { return f.budget.Used() == 0 })
+}
+
+func TestBufferWithoutRoomStaysSmall(t *testing.T) {
+	budget := memory.NewBudget(memory.Limits{Process: 2*wideSize + bufferSize})
+	here, there := sockettest.Pipe()
+	defer here.Close()
+	read := func(b *buffer) int {
+		send(t, there, "x")
+		if err := b.fill(here, wideSize); err != nil {
+			t.Fatal(err)
+		}
+		return len(b.data)
+	}
+	account := budget.Open(nil)
+	large, small := &buffer{filled: true, charge: account.Charge()}, &buffer{filled: true, charge: account.Charge()}
+	if got := read(large); got != wideSize {
+		t.Errorf("a buffer has %d bytes", got)
+	}
+	if got := read(small); got != bufferSize {
+		t.Errorf("a buffer for which there is no room has %d bytes", got)
+	}
+	large.release()
+	small.release()
+	if used := budget.Used(); used != 0 {
+		t.Errorf("%d bytes still count", used)
+	}
+}
