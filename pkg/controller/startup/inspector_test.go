@@ -19,6 +19,8 @@ package startup
 import (
 	"context"
 	"errors"
+	"slices"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -46,6 +48,8 @@ type world struct {
 	host *fake.Clientset
 	// selector is that of the scale.
 	selector string
+
+	mu sync.Mutex
 	// failing is the error of requests for pods.
 	failing error
 	// lists are the requests for pods, enqueued what was reported as changed.
@@ -62,10 +66,16 @@ func inBubble(t *testing.T, test func(t *testing.T, w *world)) {
 	synctest.Test(t, func(t *testing.T) {
 		w := &world{host: fake.NewClientset(), selector: "app=cart"}
 		w.host.PrependReactor("list", "pods", func(action clienttesting.Action) (bool, runtime.Object, error) {
+			w.mu.Lock()
+			defer w.mu.Unlock()
 			w.lists = append(w.lists, action.(clienttesting.ListActionImpl))
 			return w.failing != nil, nil, w.failing
 		})
-		w.Inspector = NewInspector(Options{Host: w.host, Scales: w, Clock: clock.RealClock{}, Enqueue: func(key types.NamespacedName) { w.enqueued = append(w.enqueued, key) }})
+		w.Inspector = NewInspector(Options{Host: w.host, Scales: w, Clock: clock.RealClock{}, Enqueue: func(key types.NamespacedName) {
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			w.enqueued = append(w.enqueued, key)
+		}})
 		ctx, cancel := context.WithCancel(t.Context())
 		ended := make(chan struct{})
 		go func() {
@@ -76,6 +86,27 @@ func inBubble(t *testing.T, test func(t *testing.T, w *world)) {
 		cancel()
 		<-ended
 	})
+}
+
+// fail has requests for pods fail, or succeed again.
+func (w *world) fail(err error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.failing = err
+}
+
+// requests returns the requests for pods.
+func (w *world) requests() []clienttesting.ListActionImpl {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return slices.Clone(w.lists)
+}
+
+// reports returns how often something was reported as changed.
+func (w *world) reports() int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return len(w.enqueued)
 }
 
 // after lets time pass, and waits until what it leads to is done.
@@ -109,7 +140,7 @@ func TestAProblemIsKnownWithinTenSecondsOfTheWake(t *testing.T) {
 		start := startOfCart()
 		w.Observe(cart, start)
 		after(grace - time.Millisecond)
-		if len(w.lists) > 0 {
+		if len(w.requests()) > 0 {
 			t.Error("pods were looked at although most targets have started by then")
 		}
 		after(2 * time.Second)
@@ -117,12 +148,12 @@ func TestAProblemIsKnownWithinTenSecondsOfTheWake(t *testing.T) {
 		w.add(t, podWith(waiting("ErrImagePull", "not found")))
 		after(4 * time.Second)
 		problem, inspected := w.Observe(cart, start)
-		if !inspected || problem == nil || problem.Reason != v1alpha1.ReasonImageNotPulled || len(w.enqueued) == 0 {
-			t.Errorf("got %+v, %t; enqueued %v", problem, inspected, w.enqueued)
+		if !inspected || problem == nil || problem.Reason != v1alpha1.ReasonImageNotPulled || w.reports() == 0 {
+			t.Errorf("got %+v, %t; reported %d times", problem, inspected, w.reports())
 		}
-		known := len(w.enqueued)
+		known := w.reports()
 		after(time.Minute)
-		if len(w.enqueued) > known {
+		if w.reports() > known {
 			t.Error("what is known already was reported again")
 		}
 	})
@@ -133,16 +164,16 @@ func TestInspectionsAreBounded(t *testing.T) {
 		w.Observe(cart, startOfCart())
 		after(time.Hour)
 		// The pauses grow to half a minute.
-		if got := len(w.lists); got < 100 || got > 140 {
+		if got := len(w.requests()); got < 100 || got > 140 {
 			t.Errorf("%d inspections in an hour", got)
 		}
-		if options := w.lists[0].ListOptions; options.Limit == 0 || options.ResourceVersion != "" || options.LabelSelector != "app=cart" {
+		if options := w.requests()[0].ListOptions; options.Limit == 0 || options.ResourceVersion != "" || options.LabelSelector != "app=cart" {
 			t.Errorf("the request is %+v", options)
 		}
 		w.Forget(cart)
-		inspections := len(w.lists)
+		inspections := len(w.requests())
 		after(time.Hour)
-		if len(w.lists) > inspections {
+		if len(w.requests()) > inspections {
 			t.Error("a target was inspected that has started")
 		}
 	})
@@ -154,7 +185,7 @@ func TestManyStartsAreInspectedAtARate(t *testing.T) {
 			w.Observe(types.NamespacedName{Namespace: "shop", Name: time.Duration(i).String()}, startOfCart())
 		}
 		after(grace + 10*time.Second)
-		if got := len(w.lists); got > 11*inspectionsPerSecond {
+		if got := len(w.requests()); got > 11*inspectionsPerSecond {
 			t.Errorf("%d inspections in 10 s", got)
 		}
 	})
@@ -264,11 +295,11 @@ func TestSelectorOfTheServiceIsUsedWhenTheScaleHasNone(t *testing.T) {
 				w.Observe(cart, start)
 				after(grace)
 				got := ""
-				for _, list := range w.lists {
+				for _, list := range w.requests() {
 					got = list.ListOptions.LabelSelector
 				}
-				if got != test.want || (len(w.lists) == 0) != (test.want == "") {
-					t.Errorf("asked for %q (%d requests), want %q", got, len(w.lists), test.want)
+				if got != test.want || (len(w.requests()) == 0) != (test.want == "") {
+					t.Errorf("asked for %q (%d requests), want %q", got, len(w.requests()), test.want)
 				}
 			})
 		})
@@ -278,16 +309,16 @@ func TestSelectorOfTheServiceIsUsedWhenTheScaleHasNone(t *testing.T) {
 func TestWhatWasKnownStaysKnownWhenARequestFails(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		start := startOfCart()
-		w.failing = errors.New("no permission")
+		w.fail(errors.New("no permission"))
 		w.Observe(cart, start)
 		after(grace)
-		if _, inspected := w.Observe(cart, start); inspected || len(w.enqueued) > 0 {
+		if _, inspected := w.Observe(cart, start); inspected || w.reports() > 0 {
 			t.Error("a failed inspection counts")
 		}
-		w.failing = nil
+		w.fail(nil)
 		w.add(t, unschedulable("no node"))
 		after(minPause)
-		w.failing = errors.New("timeout")
+		w.fail(errors.New("timeout"))
 		after(time.Minute)
 		if problem, inspected := w.Observe(cart, start); !inspected || problem == nil || problem.Reason != v1alpha1.ReasonUnschedulable {
 			t.Errorf("got %+v, %t", problem, inspected)
