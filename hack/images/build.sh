@@ -23,9 +23,9 @@ TEXT
 
 # The directory of the main package of each image.
 declare -A package_of=(
-    [elasti - apiserver]=./cmd/elasti-apiserver
-    [elasti - resolver]=./cmd/elasti-resolver
-    [elasti - example]=./test/application
+    ["elasti-apiserver"]=./cmd/elasti-apiserver
+    ["elasti-resolver"]=./cmd/elasti-resolver
+    ["elasti-example"]=./test/application
 )
 
 # linker_flags prints the flags that give the binaries their version.
