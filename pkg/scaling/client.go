@@ -135,6 +135,24 @@ func (c *Client) Scale(ctx context.Context, target Target, replicas int32, dryRu
 	return scale, err
 }
 
+// ScaleToZero sets the number of replicas of a target to zero, if its object is
+// still as it was when the scale was read. The error is a conflict otherwise.
+func (c *Client) ScaleToZero(ctx context.Context, target Target, read *autoscalingv1.Scale) error {
+	if read.ResourceVersion == "" {
+		return fmt.Errorf("scaling %s: its scale has no resource version", target)
+	}
+	resource, err := c.Resolve(ctx, target)
+	if err != nil {
+		return err
+	}
+	desired := read.DeepCopy()
+	desired.Spec.Replicas = 0
+	if _, err := c.update(ctx, resource, desired, false); err != nil {
+		return fmt.Errorf("scaling %s: %w", target, err)
+	}
+	return nil
+}
+
 // change reads the scale, unless current is given, and writes it when wanted
 // returns another number of replicas than there was. It starts again when
 // somebody else wrote in between. It reports whether it wrote.

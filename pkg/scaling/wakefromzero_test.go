@@ -83,3 +83,33 @@ func TestWakeFromZeroOfAMissingTargetIsNotFound(t *testing.T) {
 		t.Errorf("got %v, want not found", err)
 	}
 }
+
+// What was checked before is not valid any more for an object that has changed since.
+func TestScaleToZeroIsForTheScaleThatWasRead(t *testing.T) {
+	server := newCart(t, 2)
+	client := server.client()
+	read, err := client.Get(t.Context(), cart)
+	if err != nil {
+		t.Fatal(err)
+	}
+	server.putScale(cartScale, "shop", "cart", 2)
+	if err := client.ScaleToZero(t.Context(), cart, read); !apierrors.IsConflict(err) {
+		t.Errorf("got %v, want a conflict", err)
+	}
+	if writes := server.written(); len(writes) > 0 {
+		t.Errorf("wrote %q", writes)
+	}
+	if read, err = client.Get(t.Context(), cart); err != nil {
+		t.Fatal(err)
+	}
+	if err := client.ScaleToZero(t.Context(), cart, read); err != nil {
+		t.Error(err)
+	}
+	if scale, err := client.Get(t.Context(), cart); err != nil || scale.Spec.Replicas != 0 {
+		t.Errorf("the scale is %+v (%v)", scale, err)
+	}
+	read.ResourceVersion = ""
+	if err := client.ScaleToZero(t.Context(), cart, read); err == nil {
+		t.Error("scaled without a precondition")
+	}
+}
