@@ -188,7 +188,9 @@ func recordActivity(status *elasti.ElastiServiceStatus, entry elasti.ResolverAct
 	if entry.Open > 0 {
 		last = now
 	}
-	if status.LastActivityTime == nil && !last.IsZero() || status.LastActivityTime != nil && last.After(status.LastActivityTime.Time) {
+	known := status.LastActivityTime
+	if !last.IsZero() && (known == nil || last.After(known.Time) || known.After(now)) {
+		// One in the future was written by a clock that has been corrected since.
 		moved := metav1.NewTime(last).Rfc3339Copy()
 		status.LastActivityTime = &moved
 	}

@@ -183,6 +183,17 @@ func TestResolversThatAreGoneAreForgotten(t *testing.T) {
 	}
 }
 
+// A time that a clock wrote which was ahead does not hide what comes before it.
+func TestActivityOfTheFutureIsCorrected(t *testing.T) {
+	s := startReporting(t)
+	future := metav1.NewTime(time.Now().Add(time.Hour))
+	s.updateStatus(func(status *v1alpha1.ElastiServiceStatus) { status.LastActivityTime = &future })
+	s.report(activityReport("resolver-a", 1, time.Minute, nil))
+	if got := s.get().Status.LastActivityTime; got.After(time.Now()) {
+		t.Errorf("the last activity is at %s, in the future", got)
+	}
+}
+
 func TestReportsThatMakeNoSenseAreRefused(t *testing.T) {
 	s := startReporting(t)
 	services := s.client.ElastiV1alpha1().ElastiServices(namespace)

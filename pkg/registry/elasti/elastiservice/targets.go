@@ -187,18 +187,24 @@ func (t *targets) requestSleep(ctx context.Context, name string, when *metav1.Ti
 }
 
 // wakeForUse wakes the target and takes back a request to sleep that was not
-// carried out yet. The target is scaled first: a storage that takes no writes
-// does not stop a wake. It is scaled again afterwards, in case that it was put to
-// sleep in between.
+// carried out yet, also one of another ElastiService of the target. The target is
+// scaled first: a storage that takes no writes does not stop a wake. It is scaled
+// again afterwards, in case that it was put to sleep in between.
 func (t *targets) wakeForUse(ctx context.Context, elastiService *elasti.ElastiService, minimum int32, why string, dryRun bool) (scaling.Result, error) {
 	result, err := t.wake(ctx, elastiService, minimum, why, dryRun)
-	if err != nil || dryRun || elastiService.Status.SleepRequestedTime == nil {
+	if err != nil || dryRun {
 		return result, err
 	}
-	if err := t.takeBackSleep(ctx, elastiService); err != nil {
-		klog.FromContext(ctx).Error(err, "Failed to take back the request for sleep of a target that was woken", "elastiService", klog.KObj(elastiService))
-		warning.AddWarning(ctx, "", fmt.Sprintf("the target was woken, but may be put to sleep again: the request to do so could not be taken back: %v", err))
+	requested := t.askedToSleep(ctx, elastiService)
+	if len(requested) == 0 {
 		return result, nil
+	}
+	for _, name := range requested {
+		if err := t.takeBackSleep(ctx, name); err != nil {
+			klog.FromContext(ctx).Error(err, "Failed to take back the request for sleep of a target that was woken", "elastiService", klog.KRef(elastiService.Namespace, name))
+			warning.AddWarning(ctx, "", fmt.Sprintf("the target was woken, but may be put to sleep again: the request to do so could not be taken back: %v", err))
+			return result, nil
+		}
 	}
 	again, err := t.wake(ctx, elastiService, minimum, why, false)
 	if err != nil {
@@ -208,11 +214,38 @@ func (t *targets) wakeForUse(ctx context.Context, elastiService *elasti.ElastiSe
 	return again, nil
 }
 
+// askedToSleep returns the names of the ElastiServices of the target that are asked
+// to sleep, as far as the watch cache knows. A target at zero has none.
+func (t *targets) askedToSleep(ctx context.Context, elastiService *elasti.ElastiService) []string {
+	var names []string
+	if elastiService.Status.SleepRequestedTime != nil {
+		names = append(names, elastiService.Name)
+	}
+	if isAsleep(elastiService) {
+		return names
+	}
+	for _, name := range elastiService.Status.TargetSharedWith {
+		obj, err := t.elastiServices.Get(ctx, name, &metav1.GetOptions{ResourceVersion: t.sleepRequests.String()})
+		if err != nil {
+			// The controller asks all of them before it scales to zero.
+			continue
+		}
+		if other := obj.(*elasti.ElastiService); other.Status.SleepRequestedTime != nil && other.Spec.ScaleTargetRef.Name == elastiService.Spec.ScaleTargetRef.Name {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
 // takeBackSleep takes back a request to sleep.
-func (t *targets) takeBackSleep(ctx context.Context, elastiService *elasti.ElastiService) error {
+func (t *targets) takeBackSleep(ctx context.Context, name string) error {
 	ctx, cancel := context.WithTimeout(ctx, takeBackTimeout)
 	defer cancel()
-	return t.requestSleep(ctx, elastiService.Name, nil, nil)
+	err := t.requestSleep(ctx, name, nil, nil)
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	return err
 }
 
 // scalingError gives a failure to read or change the scale of a target the

@@ -168,3 +168,35 @@ func TestATargetIsAwakeAfterAWakeThatMetItsSleep(t *testing.T) {
 		t.Errorf("the target is at %+v (%v), want 1", target, err)
 	}
 }
+
+// A target has one sleep, whichever of its ElastiServices it was requested through.
+func TestAWakeTakesBackTheSleepThatAnotherElastiServiceOfTheTargetRequested(t *testing.T) {
+	s := startServer(t, nil)
+	services := s.client.ElastiV1alpha1().ElastiServices(namespace)
+	s.scaler.put("cart", 2)
+	if _, err := services.Create(t.Context(), newElastiService("cart", "cart"), metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	other := newElastiService("cart-grpc", "cart-grpc")
+	other.Spec.ScaleTargetRef.Name = "cart"
+	created, err := services.Create(t.Context(), other, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.statuses.UpdateStatus(t.Context(), keyOf(created), created.UID, func(e *v1alpha1.ElastiService) error {
+		e.Status.TargetSharedWith = []string{"cart", "deleted"}
+		return nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if err := patchScale(t, s, 0); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := services.Wake(t.Context(), "cart-grpc", wakeRequest(), metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	cart, err := services.Get(t.Context(), "cart", metav1.GetOptions{})
+	if err != nil || cart.Status.SleepRequestedTime != nil {
+		t.Errorf("the other one is still asked to sleep: %+v (%v)", cart.Status, err)
+	}
+}
