@@ -25,6 +25,9 @@ import (
 	"testing"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
 	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti/v1alpha1"
 	"github.com/truefoundry/elasti-apiserver/test/e2e/cluster"
 )
@@ -85,6 +88,46 @@ func TestAnOpenConnectionKeepsATargetAwake(t *testing.T) {
 	s.awaitReplicas(app, 1)
 	s.checkStaysAwake(app, observer, func() { s.check(<-ended) })
 	s.awaitReplicas(app, 0)
+}
+
+// A Deployment has two Services, each with its ElastiService: the one that is not used
+// does not put the other one to sleep, and both wake it.
+func TestTargetOfTwoServicesSleepsWhenNeitherIsUsed(t *testing.T) {
+	s := newScene(t)
+	app := s.asleep(cluster.ApplicationOptions{Spec: sleepsByTraffic})
+	other := s.NewApplication(s.namespace, cluster.ApplicationOptions{
+		Name:    app.Name + "-grpc",
+		Service: func(spec *corev1.ServiceSpec) { spec.Selector = map[string]string{"app": app.Name} },
+		Spec: func(spec *v1alpha1.ElastiServiceSpec) {
+			sleepsByTraffic(spec)
+			spec.ScaleTargetRef.Name = app.Name
+		},
+	})
+	s.check(other.CreateService(s.ctx))
+	s.check(other.CreateElastiService(s.ctx))
+	s.check(other.AwaitResolverSlice(s.ctx, true))
+	s.check(other.AwaitReachable(s.ctx))
+
+	observer := s.observe()
+	ended := make(chan error, 1)
+	s.background(func(ctx context.Context) {
+		// At zero, the request goes through a resolver for certain.
+		answer, err := cluster.Get(ctx, other.URL("/slow?for="+(3*trafficCooldown).String()))
+		if err == nil {
+			err = answer.FromApplication(app.Name)
+		}
+		ended <- err
+	})
+	s.awaitReplicas(app, 1)
+	s.checkStaysAwake(app, observer, func() { s.check(<-ended) })
+	s.awaitReplicas(app, 0)
+	for _, sleeping := range []*cluster.Application{app, other} {
+		_, err := sleeping.AwaitCondition(s.ctx, v1alpha1.ConditionSleeping, metav1.ConditionTrue)
+		s.check(err)
+		s.check(sleeping.AwaitResolverSlice(s.ctx, true))
+	}
+	s.check(app.AwaitAsleep(s.ctx))
+	s.get(app, "/again")
 }
 
 func TestDescentsUnderTrafficFailNoRequest(t *testing.T) {

@@ -63,9 +63,17 @@ func waitForWanted(t *testing.T, namespace string, replicas int32) {
 }
 
 // quietMetrics is a Prometheus whose metrics are 0, and which scrapes well.
-func quietMetrics(t *testing.T) *httptest.Server {
+func quietMetrics(t *testing.T) *httptest.Server { return metricsOf(t, func() string { return "0" }) }
+
+// metricsOf is a Prometheus whose metrics have the value that a function returns, and
+// which scrapes well. While that is empty it fails.
+func metricsOf(t *testing.T, valueOf func() string) *httptest.Server {
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		value := "0"
+		value := valueOf()
+		if value == "" {
+			http.Error(w, "out of order", http.StatusServiceUnavailable)
+			return
+		}
 		if strings.Contains(r.FormValue("query"), "up{") {
 			value = "1"
 		}
@@ -114,9 +122,11 @@ func TestDryRunThenFight(t *testing.T) {
 	scaleTarget(t, namespace, 1)
 	waitForReplicas(t, namespace, 1)
 	waitForEvent(t, namespace, v1alpha1.ReasonScaledUpByOther)
+	setReady(t, namespace, runPod(t, namespace, "app"), true)
 	waitForWanted(t, namespace, 0)
 	waitForReplicas(t, namespace, 0)
 	scaleTarget(t, namespace, 1)
+	setReady(t, namespace, runPod(t, namespace, "app"), true)
 	message := waitForReason(t, namespace, v1alpha1.ConditionScalingConflict, metav1.ConditionTrue, v1alpha1.ReasonScaledUpByOther)
 	if !strings.Contains(message, "somebody else") {
 		t.Errorf("the condition does not say who scales the target: %s", message)

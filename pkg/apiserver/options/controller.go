@@ -200,7 +200,7 @@ func (t term) Run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	t.options.Changed, t.options.ScaledUp = scheduler.Changed, scheduler.ScaledUp
+	t.options.Changed, t.options.ScaledUp, t.options.ConfirmIdle = scheduler.Changed, scheduler.ScaledUp, scheduler.ConfirmIdle
 	t.options.Requests = func(key types.NamespacedName, requests target.PodRequests) {
 		scheduler.Requests(key, requests.CPUCores, requests.MemoryBytes)
 	}

@@ -39,6 +39,9 @@ const (
 	pauseTimeout = 10 * time.Second
 	// pausePoll is how often a scale-down looks for what no watch reports.
 	pausePoll = 500 * time.Millisecond
+	// clockSkew is by how much the clocks of replicas differ at most. What is later
+	// is no time of theirs.
+	clockSkew = time.Minute
 )
 
 // pauseAutoscaler pauses the autoscaler of a target that is about to be scaled
@@ -63,6 +66,21 @@ func (c *Controller) pauseAutoscaler(ctx context.Context, p *pass) (bool, error)
 	}
 	c.queue.AddAfter(p.key(), min(pausePoll, pauseTimeout-waited))
 	return false, nil
+}
+
+// resumePausedAutoscaler lets an autoscaler go on that was paused for a scale-down
+// which was cancelled. What is observed may be behind, so the scale is read first.
+func (c *Controller) resumePausedAutoscaler(ctx context.Context, p *pass) error {
+	scaleTarget := target.Of(p.elastiService)
+	scale, err := c.scaling.Get(ctx, scaleTarget)
+	if err != nil || scale.Spec.Replicas == 0 {
+		return ignoreNotFound(err)
+	}
+	err = c.scaling.KeepAutoscalerAwake(ctx, scaleTarget.Namespace, target.AutoscalerOf(p.elastiService.Spec.Autoscaler))
+	if ignoreNotFound(err) != nil {
+		return fmt.Errorf("resuming the autoscaler of a target that stays awake: %w", err)
+	}
+	return nil
 }
 
 // hasStopped reports whether an autoscaler that was paused has stopped, or
@@ -174,6 +192,10 @@ func keepsTargetAwake(elastiService *v1alpha1.ElastiService, now time.Time) (boo
 		// It was woken just now, and that is not in the status yet.
 		return cooldown > 0, cooldown
 	case status.LastScaledUpTime == nil:
+		return false, 0
+	}
+	if status.LastScaledUpTime.After(now.Add(clockSkew)) {
+		// It was written by a clock that has been corrected since.
 		return false, 0
 	}
 	left := status.LastScaledUpTime.Add(cooldown).Sub(now)

@@ -101,7 +101,8 @@ func TestKeepsTargetAwake(t *testing.T) {
 		{"never puts it to sleep", func(*v1alpha1.ElastiService) {}, false, 0},
 		{"never puts it to sleep, but has just woken it", func(e *v1alpha1.ElastiService) { e.Status.LastScaledUpTime = ago(time.Minute) }, true, 4 * time.Minute},
 		{"never puts it to sleep, and the cooldown is over", func(e *v1alpha1.ElastiService) { e.Status.LastScaledUpTime = ago(5 * time.Minute) }, false, 0},
-		{"woken in the future", func(e *v1alpha1.ElastiService) { e.Status.LastScaledUpTime = ago(-time.Hour) }, true, 5 * time.Minute},
+		{"woken by a replica whose clock is a little ahead", func(e *v1alpha1.ElastiService) { e.Status.LastScaledUpTime = ago(-clockSkew) }, true, 5 * time.Minute},
+		{"woken in the future", func(e *v1alpha1.ElastiService) { e.Status.LastScaledUpTime = ago(-time.Hour) }, false, 0},
 		{"never puts it to sleep, and its wake is not in the status yet", func(e *v1alpha1.ElastiService) {
 			e.Status.Replicas, e.Status.LastScaledUpTime = 0, ago(time.Hour)
 		}, true, 5 * time.Minute},

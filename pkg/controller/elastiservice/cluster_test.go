@@ -18,6 +18,7 @@ package elastiservice
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -493,8 +494,9 @@ func (f *fakeScaling) Get(ctx context.Context, target scaling.Target) (*autoscal
 		return nil, err
 	}
 	return &autoscalingv1.Scale{
-		Spec:   autoscalingv1.ScaleSpec{Replicas: replicasOf(object, "spec")},
-		Status: autoscalingv1.ScaleStatus{Replicas: replicasOf(object, "status")},
+		ObjectMeta: metav1.ObjectMeta{ResourceVersion: object.GetResourceVersion()},
+		Spec:       autoscalingv1.ScaleSpec{Replicas: replicasOf(object, "spec")},
+		Status:     autoscalingv1.ScaleStatus{Replicas: replicasOf(object, "status")},
 	}, nil
 }
 
@@ -529,14 +531,21 @@ func (f *fakeScaling) Wake(ctx context.Context, target scaling.Target, autoscale
 	return scaling.Result{Replicas: minimum, Scaled: true}, nil
 }
 
-func (f *fakeScaling) Scale(_ context.Context, target scaling.Target, replicas int32, _ bool) (*autoscalingv1.Scale, error) {
+func (f *fakeScaling) ScaleToZero(ctx context.Context, target scaling.Target, read *autoscalingv1.Scale) error {
+	current, err := f.Get(ctx, target)
+	if err != nil {
+		return err
+	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.failing != nil {
-		return nil, f.failing
+		return f.failing
 	}
-	f.cluster.setDeployment(target.Name, replicas, 2)
-	return &autoscalingv1.Scale{}, nil
+	if current.ResourceVersion != read.ResourceVersion {
+		return apierrors.NewConflict(deploymentsResource.GroupResource(), target.Name, errors.New("the object has been modified"))
+	}
+	f.cluster.setDeployment(target.Name, 0, 2)
+	return nil
 }
 
 func (f *fakeScaling) PauseAutoscaler(_ context.Context, _ string, autoscaler scaling.Autoscaler) error {

@@ -64,6 +64,7 @@ type Controller struct {
 	liveness    *resolvers.Liveness
 	portChecker *resolvers.PortChecker
 	states      *states
+	scaleDowns  *scaleDowns
 	// outageWakes paces the wakes of an outage of the resolvers.
 	outageWakes *rate.Limiter
 	statuses    *statuswriter.Writer
@@ -84,15 +85,16 @@ func New(options Options) (*Controller, error) {
 		return nil, err
 	}
 	c := &Controller{
-		options:   options,
-		elasti:    options.Elasti,
-		host:      options.Host,
-		scaling:   options.Scaling,
-		recorder:  options.Recorder,
-		clock:     options.Clock,
-		metrics:   options.Metrics,
-		informers: informers.New(informers.Options{Clock: options.Clock, Metrics: options.InformerMetrics}),
-		states:    newStates(),
+		options:    options,
+		elasti:     options.Elasti,
+		host:       options.Host,
+		scaling:    options.Scaling,
+		recorder:   options.Recorder,
+		clock:      options.Clock,
+		metrics:    options.Metrics,
+		informers:  informers.New(informers.Options{Clock: options.Clock, Metrics: options.InformerMetrics}),
+		states:     newStates(),
+		scaleDowns: newScaleDowns(),
 
 		outageWakes: rate.NewLimiter(rate.Limit(options.WakeRate), max(1, int(options.WakeRate))),
 	}

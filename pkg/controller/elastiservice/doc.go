@@ -39,7 +39,7 @@ limitations under the License.
 //     during a scale-down.
 //  8. slices: puts the resolvers that listen in the path, or takes all out of it.
 //  9. scale-down: takes the step. It comes after the slices: a target goes to zero
-//     only with its resolvers in the path.
+//     only with its resolvers in the path, of each of its ElastiServices.
 //  10. leftovers: deletes private Services that are not needed any more. It comes
 //     after the slices: resolvers forward to their endpoints until then.
 //  11. missing resolvers: wakes a sleeping target when there are no resolvers.
@@ -78,7 +78,7 @@ limitations under the License.
 //   - privateservice.go, previoustarget.go: private Service
 //   - mode.go: mode
 //   - slices.go, portchecks.go: slices
-//   - scaledown.go: scale-down
+//   - scaledown.go, scaletozero.go, sharedtarget.go: scale-down
 //   - autoscaler.go: pausing and resuming, autoscaler
 //   - outage.go: missing resolvers
 //   - resolvers.go: the check of the resolvers

@@ -48,7 +48,7 @@ func (c *Controller) reconcileFinalizers(ctx context.Context, p *pass) {
 		p.end(err)
 		return
 	}
-	if slices.Contains(elastiService.Finalizers, v1alpha1.Finalizer) {
+	if hasFinalizer(elastiService) {
 		return
 	}
 	updated, err := c.setFinalizers(ctx, elastiService, append(slices.Clone(elastiService.Finalizers), v1alpha1.Finalizer))
@@ -65,7 +65,7 @@ func (c *Controller) reconcileFinalizers(ctx context.Context, p *pass) {
 // finalizer.
 func (c *Controller) finalize(ctx context.Context, p *pass) error {
 	elastiService := p.elastiService
-	if !slices.Contains(elastiService.Finalizers, v1alpha1.Finalizer) {
+	if !hasFinalizer(elastiService) {
 		return nil
 	}
 	p.observed = c.observe(ctx, elastiService)
@@ -81,6 +81,10 @@ func (c *Controller) finalize(ctx context.Context, p *pass) error {
 		return fmt.Errorf("removing the finalizer: %w", err)
 	}
 	return nil
+}
+
+func hasFinalizer(elastiService *v1alpha1.ElastiService) bool {
+	return slices.Contains(elastiService.Finalizers, v1alpha1.Finalizer)
 }
 
 // orphans returns a pass that observes the objects that were made for an

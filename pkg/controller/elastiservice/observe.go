@@ -143,7 +143,9 @@ func (c *Controller) privateServicesOf(key types.NamespacedName) []*corev1.Servi
 // recordScale records the scale of the target, and reports the client that scaled
 // it up without the controller.
 func (c *Controller) recordScale(ctx context.Context, p *pass) {
-	ended := p.state.recordScale(c.clock.Now(), scaleFacts{
+	now := c.clock.Now()
+	p.state.recordSharedScaleDown(c.scaleDowns.scaledAt(resources.TargetKeyOf(p.elastiService), now))
+	ended := p.state.recordScale(now, scaleFacts{
 		known:          p.target.Scale != nil,
 		atZero:         p.target.AtZero(),
 		wasUp:          p.elastiService.Status.Replicas > 0,

@@ -38,6 +38,7 @@ import (
 	"github.com/truefoundry/elasti-apiserver/pkg/controller/informers"
 	"github.com/truefoundry/elasti-apiserver/pkg/controller/proxyports"
 	"github.com/truefoundry/elasti-apiserver/pkg/controller/resolvers"
+	"github.com/truefoundry/elasti-apiserver/pkg/controller/resources"
 	"github.com/truefoundry/elasti-apiserver/pkg/controller/signature"
 	"github.com/truefoundry/elasti-apiserver/pkg/controller/statuswriter"
 	"github.com/truefoundry/elasti-apiserver/pkg/controller/target"
@@ -62,7 +63,7 @@ type Scaling interface {
 	Get(ctx context.Context, target scaling.Target) (*autoscalingv1.Scale, error)
 	Wake(ctx context.Context, target scaling.Target, autoscaler scaling.Autoscaler, minimum int32, dryRun bool) (scaling.Result, error)
 	Restore(ctx context.Context, target scaling.Target, autoscaler scaling.Autoscaler, minimum int32) (scaling.Result, error)
-	Scale(ctx context.Context, target scaling.Target, replicas int32, dryRun bool) (*autoscalingv1.Scale, error)
+	ScaleToZero(ctx context.Context, target scaling.Target, read *autoscalingv1.Scale) error
 	PauseAutoscaler(ctx context.Context, namespace string, autoscaler scaling.Autoscaler) error
 	KeepAutoscalerAwake(ctx context.Context, namespace string, autoscaler scaling.Autoscaler) error
 	ResumeAutoscaler(ctx context.Context, namespace string, autoscaler scaling.Autoscaler) error
@@ -137,6 +138,11 @@ type Options struct {
 	// has slept for a time. by is the name that it gives itself. It must not wait
 	// for anything. It may be nil.
 	ScaledUp func(key types.NamespacedName, by string, slept time.Duration)
+	// ConfirmIdle reports whether all ElastiServices of a target have just confirmed
+	// that it may be scaled to zero. Otherwise it has them asked, and retry, which
+	// does not wait for anything, called when they have answered. It must not wait
+	// for anything. When it is nil, nothing is asked.
+	ConfirmIdle func(target resources.TargetKey, retry func()) bool
 	// Requests is called with what one pod of a target requests, in each sync. It
 	// must not wait for anything. It may be nil.
 	Requests func(key types.NamespacedName, requests target.PodRequests)
@@ -190,6 +196,9 @@ func (o *Options) complete() error {
 	}
 	if o.ScaledUp == nil {
 		o.ScaledUp = func(types.NamespacedName, string, time.Duration) {}
+	}
+	if o.ConfirmIdle == nil {
+		o.ConfirmIdle = func(resources.TargetKey, func()) bool { return true }
 	}
 	if o.Requests == nil {
 		o.Requests = func(types.NamespacedName, target.PodRequests) {}

@@ -76,6 +76,9 @@ type pass struct {
 	why        string
 	// availability is set by the phase availability. Nil while there is no target.
 	availability *condition
+	// pauseCancelled is set by the phase mode when a scale-down that paused the
+	// autoscaler has ended.
+	pauseCancelled bool
 	// allListening is set by the phase slices: every ready resolver that is to be
 	// in the path listens.
 	allListening bool

@@ -72,11 +72,8 @@ func (s *stumblingScaling) KeepAutoscalerAwake(ctx context.Context, namespace st
 	return s.instead(&s.resume, func() error { return s.fakeScaling.KeepAutoscalerAwake(ctx, namespace, autoscaler) })
 }
 
-func (s *stumblingScaling) Scale(ctx context.Context, target scaling.Target, replicas int32, dryRun bool) (*autoscalingv1.Scale, error) {
-	return &autoscalingv1.Scale{}, s.instead(&s.toZero, func() error {
-		_, err := s.fakeScaling.Scale(ctx, target, replicas, dryRun)
-		return err
-	})
+func (s *stumblingScaling) ScaleToZero(ctx context.Context, target scaling.Target, read *autoscalingv1.Scale) error {
+	return s.instead(&s.toZero, func() error { return s.fakeScaling.ScaleToZero(ctx, target, read) })
 }
 
 // isPaused reports whether the autoscaler was paused and not resumed since.

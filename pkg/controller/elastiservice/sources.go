@@ -44,6 +44,8 @@ const (
 	byPrivateService = "privateService"
 	// byAutoscaler finds ElastiServices by their autoscaler, whatever its type.
 	byAutoscaler = "autoscaler"
+	// byTarget finds ElastiServices by the name of their target, whatever its kind.
+	byTarget = "target"
 	// byOwner finds the objects that were made for an ElastiService.
 	byOwner = "owner"
 )
@@ -123,6 +125,9 @@ func (c *Controller) elastiServiceSource(namespace string) informers.Source {
 			}),
 			byPrivateService: index(func(elastiService *v1alpha1.ElastiService) []types.NamespacedName {
 				return []types.NamespacedName{{Namespace: elastiService.Namespace, Name: resources.PrivateServiceName(elastiService.Spec.Service)}}
+			}),
+			byTarget: index(func(elastiService *v1alpha1.ElastiService) []types.NamespacedName {
+				return []types.NamespacedName{{Namespace: elastiService.Namespace, Name: elastiService.Spec.ScaleTargetRef.Name}}
 			}),
 			byAutoscaler: index(func(elastiService *v1alpha1.ElastiService) []types.NamespacedName {
 				if elastiService.Spec.Autoscaler == nil {

@@ -66,6 +66,9 @@ type state struct {
 	scaledToZeroAt time.Time
 	// startingSince is since when the target is to have pods and none is ready.
 	startingSince time.Time
+	// sharedScaledAt is when a scale-down through any ElastiService of the target
+	// last did that.
+	sharedScaledAt time.Time
 	// turn is when the target may be woken because no resolver is ready. Nil when it
 	// is not to be.
 	turn *rate.Reservation
@@ -231,6 +234,17 @@ func (s *state) startTermination(now time.Time) { s.terminatingSince = now }
 
 // recordScaledToZero records that a scale-down is complete.
 func (s *state) recordScaledToZero(now time.Time) { s.scaledToZeroAt = now }
+
+// recordSharedScaleDown records when a scale-down through any ElastiService of the
+// target last scaled it to zero. Its pods terminate from then on.
+func (s *state) recordSharedScaleDown(at time.Time) {
+	if !at.After(s.sharedScaledAt) {
+		return
+	}
+	s.sharedScaledAt = at
+	s.recordScaledToZero(at)
+	s.startTermination(at)
+}
 
 // scaledToZero reports whether a scale-down scaled the target to zero and the
 // watch does not show that yet.

@@ -21,6 +21,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -53,6 +54,9 @@ type restoration struct {
 	target      scaling.Target
 	autoscaler  scaling.Autoscaler
 	minReplicas int32
+	// managed is true when the autoscaler is still managed for another
+	// ElastiService.
+	managed bool
 	// regarding is the object that Events are about.
 	regarding *corev1.ObjectReference
 }
@@ -89,6 +93,9 @@ func restorationFrom(private *corev1.Service, public *corev1.ObjectReference) (r
 // is when that was first wanted: what takes too long is given up, with an Event.
 // Without restorations there is no target to wake.
 func (c *Controller) uncover(ctx context.Context, p *pass, since time.Time, restorations ...restoration) (bool, error) {
+	if !c.leaveScaleDown(p) {
+		return false, nil
+	}
 	elapsed := c.clock.Since(since)
 	key := p.key()
 	awake := false
@@ -108,14 +115,11 @@ func (c *Controller) uncover(ctx context.Context, p *pass, since time.Time, rest
 	return c.removeOwned(ctx, p)
 }
 
-// restoreForGood wakes a target whose cover is removed, unless another
-// ElastiService manages it. It reports whether there is a target that will be
-// awake.
+// restoreForGood wakes a target whose cover is removed. It reports whether there is a
+// target that will be awake. Other ElastiServices that the target has put it to sleep
+// again when it is idle for them.
 func (c *Controller) restoreForGood(ctx context.Context, key types.NamespacedName, restoration restoration, elapsed time.Duration) (bool, error) {
-	if c.managedByOthers(ctx, key, restoration.target) {
-		scale, err := c.scaling.Get(ctx, restoration.target)
-		return err == nil && scale.Spec.Replicas > 0, nil
-	}
+	restoration.managed = c.autoscalerIsManagedByOthers(key, restoration)
 	awake, err := c.restoreTarget(ctx, restoration)
 	switch {
 	case err == nil:
@@ -137,12 +141,17 @@ func (c *Controller) restoreTarget(ctx context.Context, restoration restoration)
 	scaleTarget, autoscaler := restoration.target, restoration.autoscaler
 	scale, err := c.scaling.Get(ctx, scaleTarget)
 	if err != nil {
-		return false, errors.Join(ignoreNotFound(err), ignoreNotFound(c.scaling.ResumeAutoscaler(ctx, scaleTarget.Namespace, autoscaler)))
+		return false, errors.Join(ignoreNotFound(err), c.releaseAutoscaler(ctx, restoration))
 	}
 	if scale.Spec.Replicas > 0 {
-		return true, ignoreNotFound(c.scaling.ResumeAutoscaler(ctx, scaleTarget.Namespace, autoscaler))
+		return true, c.releaseAutoscaler(ctx, restoration)
 	}
-	result, err := c.scaling.Restore(ctx, scaleTarget, autoscaler, restoration.minReplicas)
+	var result scaling.Result
+	if restoration.managed {
+		result, err = c.scaling.Wake(ctx, scaleTarget, autoscaler, restoration.minReplicas, false)
+	} else {
+		result, err = c.scaling.Restore(ctx, scaleTarget, autoscaler, restoration.minReplicas)
+	}
 	if err != nil {
 		return false, ignoreNotFound(err)
 	}
@@ -153,6 +162,29 @@ func (c *Controller) restoreTarget(ctx context.Context, restoration restoration)
 		c.eventAbout(restoration.regarding, corev1.EventTypeWarning, v1alpha1.ReasonAutoscalerNotResumed, actionFinalize, "%v", result.AutoscalerError)
 	}
 	return true, nil
+}
+
+// releaseAutoscaler leaves an autoscaler as the user had set it, unless it is still
+// managed.
+func (c *Controller) releaseAutoscaler(ctx context.Context, restoration restoration) error {
+	if restoration.managed {
+		return nil
+	}
+	return ignoreNotFound(c.scaling.ResumeAutoscaler(ctx, restoration.target.Namespace, restoration.autoscaler))
+}
+
+// autoscalerIsManagedByOthers reports whether another ElastiService, one that stays,
+// names the autoscaler of a target.
+func (c *Controller) autoscalerIsManagedByOthers(key types.NamespacedName, restoration restoration) bool {
+	resource, ok := target.AutoscalerResource(v1alpha1.AutoscalerType(restoration.autoscaler.Type))
+	if !ok {
+		return false
+	}
+	autoscaler := types.NamespacedName{Namespace: restoration.target.Namespace, Name: restoration.autoscaler.Name}
+	return slices.ContainsFunc(c.usersOfAutoscaler(resource, autoscaler), func(user types.NamespacedName) bool {
+		object, ok := c.elastiServices.in(user.Namespace).Get(user.Namespace, user.Name)
+		return user != key && ok && object.(*v1alpha1.ElastiService).DeletionTimestamp.IsZero()
+	})
 }
 
 // managedByOthers reports whether a target has another ElastiService, one that

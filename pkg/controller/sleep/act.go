@@ -18,6 +18,9 @@ package sleep
 
 import (
 	"context"
+	"errors"
+	"fmt"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/klog/v2"
@@ -34,45 +37,113 @@ func isDryRun(elastiService *v1alpha1.ElastiService) bool {
 	return elastiService.Annotations[v1alpha1.AnnotationDryRun] == "true"
 }
 
-// act carries out a decision.
-func (s *Scheduler) act(ctx context.Context, elastiService *v1alpha1.ElastiService, known *subject, decision Decision) error {
-	if s.options.DryRun || isDryRun(elastiService) {
-		s.announce(elastiService, known, decision)
-		return nil
+// act carries out a decision about a target. It does as much as it can, whatever
+// fails.
+func (s *Scheduler) act(ctx context.Context, round *round) error {
+	var problems []error
+	for i := range round.members {
+		m := &round.members[i]
+		action := round.actionOf(i)
+		if m.dryRun && !round.votes[i].Abstains && !m.deleting() {
+			s.announce(m, round.withoutDryRun(i))
+		} else {
+			s.setAnnounced(m, ActionNone)
+		}
+		if err := s.actOn(ctx, round, i, action); err != nil {
+			problems = append(problems, fmt.Errorf("ElastiService %s: %w", m.key, err))
+		}
 	}
-	known.announced = ActionNone
-	logger := klog.FromContext(ctx).V(2)
-	switch decision.Action {
+	return errors.Join(problems...)
+}
+
+// actOn does what was decided about one ElastiService of a target.
+func (s *Scheduler) actOn(ctx context.Context, round *round, i int, action Action) error {
+	m, logger := &round.members[i], klog.FromContext(ctx).V(2)
+	elastiService, message := m.elastiService(), round.because(i)
+	switch action {
 	case ActionSleep:
+		s.setAsked(m)
 		if err := s.options.Sleeper.Sleep(ctx, elastiService); err != nil {
 			return err
 		}
-		// A target that stays awake all the same is tried again after another
-		// cooldown.
-		known.history.IdleSince = s.clock.Now()
-		logger.Info("Asked for a target to be put to sleep", "elastiService", klog.KObj(elastiService))
-		s.event(elastiService, v1alpha1.ReasonSleepRequested, eventActionSleep, decision.Message)
-	case ActionWake:
-		if err := s.options.Waker.Wake(ctx, elastiService, decision.Message); err != nil {
+		logger.Info("Asked for a target to be put to sleep", "elastiService", m.key)
+		s.event(elastiService, v1alpha1.ReasonSleepRequested, eventActionSleep, message)
+	case ActionKeepAwake:
+		if err := s.options.Sleeper.KeepAwake(ctx, elastiService); err != nil {
 			return err
 		}
-		logger.Info("Woke a target", "elastiService", klog.KObj(elastiService), "reason", decision.Reason)
-		s.event(elastiService, v1alpha1.ReasonWakeRequested, eventActionWake, decision.Message)
+		logger.Info("Took back the request for sleep of a target", "elastiService", m.key)
+		s.event(elastiService, v1alpha1.ReasonSleepCalledOff, eventActionSleep, "the target stays awake: "+message)
+	case ActionWake:
+		if err := s.options.Waker.Wake(ctx, elastiService, message); err != nil {
+			return err
+		}
+		s.setWokenBy(m, message)
+		logger.Info("Woke a target", "elastiService", m.key, "reason", m.decision.Reason)
+		s.event(elastiService, v1alpha1.ReasonWakeRequested, eventActionWake, message)
 	}
 	return nil
 }
 
+// because says for users why that is done about a member which is done.
+func (r *round) because(i int) string {
+	if keeper := r.keeper(i); keeper != nil {
+		return keptAwakeBy(keeper.Name, keeper.Decision.Message)
+	}
+	if r.outcome.Action == ActionSleep && r.members[i].decision.Action != ActionSleep {
+		return "another ElastiService of the target was asked to sleep"
+	}
+	return r.members[i].decision.Message
+}
+
+// setAsked records that the scheduler requests sleep. A target that stays awake all
+// the same is tried again after another cooldown.
+func (s *Scheduler) setAsked(m *member) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	m.subject.asked = true
+	m.subject.history.IdleSince = s.clock.Now()
+}
+
+func (s *Scheduler) setWokenBy(m *member, message string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	m.subject.wokenBy = message
+}
+
+func (s *Scheduler) setAnnounced(m *member, action Action) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	m.subject.announced = action
+}
+
+// withoutDryRun returns the decision about a member of a dry run as it would be if
+// no member were in a dry run.
+func (r *round) withoutDryRun(i int) Decision {
+	decision := r.members[i].decision
+	votes := slices.Clone(r.votes)
+	for j := range votes {
+		votes[j].DryRun = false
+	}
+	outcome := Combine(votes)
+	if decision.Action == ActionSleep && outcome.By >= 0 && outcome.By != i {
+		keeper := &votes[outcome.By]
+		return Decision{Action: ActionNone, Reason: v1alpha1.ReasonSharedTarget, Message: keptAwakeBy(keeper.Name, keeper.Decision.Message)}
+	}
+	return decision
+}
+
 // announce says what would be done, once until something else would be.
-func (s *Scheduler) announce(elastiService *v1alpha1.ElastiService, known *subject, decision Decision) {
-	if decision.Action == known.announced {
+func (s *Scheduler) announce(m *member, decision Decision) {
+	if decision.Action == m.state.announced {
 		return
 	}
-	known.announced = decision.Action
+	s.setAnnounced(m, decision.Action)
 	switch decision.Action {
 	case ActionSleep:
-		s.event(elastiService, v1alpha1.ReasonWouldSleep, eventActionSleep, "dry run: "+decision.Message)
+		s.event(m.elastiService(), v1alpha1.ReasonWouldSleep, eventActionSleep, "dry run: "+decision.Message)
 	case ActionWake:
-		s.event(elastiService, v1alpha1.ReasonWouldWake, eventActionWake, "dry run: "+decision.Message)
+		s.event(m.elastiService(), v1alpha1.ReasonWouldWake, eventActionWake, "dry run: "+decision.Message)
 	}
 }
 

@@ -19,6 +19,7 @@ package sleep
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 
 	autoscalingv1 "k8s.io/api/autoscaling/v1"
@@ -27,6 +28,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti/v1alpha1"
+	"github.com/truefoundry/elasti-apiserver/pkg/controller/resources"
 	"github.com/truefoundry/elasti-apiserver/pkg/generated/clientset/versioned"
 )
 
@@ -42,6 +44,9 @@ type Sleeper interface {
 	// Sleep asks for the target to be put to sleep. It returns before it
 	// sleeps, and does nothing for one that sleeps already.
 	Sleep(ctx context.Context, elastiService *v1alpha1.ElastiService) error
+	// KeepAwake takes back what Sleep asked for, and does nothing when there is no
+	// such request. A target that is being scaled to zero meanwhile is woken.
+	KeepAwake(ctx context.Context, elastiService *v1alpha1.ElastiService) error
 }
 
 // Waker wakes targets. Safe for concurrent use.
@@ -62,6 +67,12 @@ type Report struct {
 	// they are not to be there.
 	ScalingConflict *metav1.Condition
 	DryRun          *metav1.Condition
+	// Sleeping is the condition of that type. It is always there.
+	Sleeping *metav1.Condition
+	// SharedWith are the names of the other ElastiServices of the target, and
+	// TargetShared the condition of that type. Both are empty when there are none.
+	SharedWith   []string
+	TargetShared *metav1.Condition
 }
 
 // Reporter tells users what is known. Safe for concurrent use.
@@ -112,6 +123,18 @@ func (c *Client) Sleep(ctx context.Context, elastiService *v1alpha1.ElastiServic
 	return nil
 }
 
+// KeepAwake removes the request for sleep from the status.
+func (c *Client) KeepAwake(ctx context.Context, elastiService *v1alpha1.ElastiService) error {
+	_, err := c.statuses.UpdateStatus(ctx, resources.KeyOf(elastiService), elastiService.UID, func(stored *v1alpha1.ElastiService) error {
+		stored.Status.SleepRequestedTime = nil
+		return nil
+	})
+	if err != nil {
+		return fmt.Errorf("taking back the request for sleep: %w", err)
+	}
+	return nil
+}
+
 // Wake creates a WakeRequest.
 func (c *Client) Wake(ctx context.Context, elastiService *v1alpha1.ElastiService, reason string) error {
 	if len(reason) > maxWakeReasonBytes {
@@ -127,18 +150,16 @@ func (c *Client) Wake(ctx context.Context, elastiService *v1alpha1.ElastiService
 
 // Report changes what a report is about in the status, and nothing else.
 func (c *Client) Report(ctx context.Context, elastiService *v1alpha1.ElastiService, report Report) error {
-	key := types.NamespacedName{Namespace: elastiService.Namespace, Name: elastiService.Name}
-	_, err := c.statuses.UpdateStatus(ctx, key, elastiService.UID, func(stored *v1alpha1.ElastiService) error {
+	_, err := c.statuses.UpdateStatus(ctx, resources.KeyOf(elastiService), elastiService.UID, func(stored *v1alpha1.ElastiService) error {
 		if report.LastActivity != nil {
 			stored.Status.LastActivityTime = report.LastActivity.DeepCopy()
 		}
-		for conditionType, condition := range map[string]*metav1.Condition{
-			v1alpha1.ConditionTriggersHealthy: report.TriggersHealthy,
-			v1alpha1.ConditionScalingConflict: report.ScalingConflict,
-			v1alpha1.ConditionDryRun:          report.DryRun,
-		} {
-			setCondition(&stored.Status, conditionType, condition)
-		}
+		stored.Status.TargetSharedWith = slices.Clone(report.SharedWith)
+		setCondition(&stored.Status, v1alpha1.ConditionTriggersHealthy, report.TriggersHealthy)
+		setCondition(&stored.Status, v1alpha1.ConditionScalingConflict, report.ScalingConflict)
+		setCondition(&stored.Status, v1alpha1.ConditionDryRun, report.DryRun)
+		setCondition(&stored.Status, v1alpha1.ConditionSleeping, report.Sleeping)
+		setCondition(&stored.Status, v1alpha1.ConditionTargetShared, report.TargetShared)
 		return nil
 	})
 	if err != nil {

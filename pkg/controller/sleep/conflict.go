@@ -82,7 +82,7 @@ func backoff(cooldown time.Duration, disturbed int) time.Duration {
 	return pause
 }
 
-// ScaledUp takes in that the target of an ElastiService was scaled up from zero
+// ScaledUp records that the target of an ElastiService was scaled up from zero
 // by somebody else. by is how that one calls itself, and slept for how long the
 // target had slept. It does not wait for anything.
 func (s *Scheduler) ScaledUp(key types.NamespacedName, by string, slept time.Duration) {
@@ -95,9 +95,8 @@ func (s *Scheduler) ScaledUp(key types.NamespacedName, by string, slept time.Dur
 	known.conflict.scaledUp(by, slept, max(reports.Cooldown(known.elastiService), s.options.PollingInterval), s.clock.Now())
 	klog.Background().V(2).Info("A sleeping target was scaled up by somebody else", "elastiService", key, "by", by, "slept", slept, "disturbedSleeps", known.conflict.disturbed)
 	s.event(known.elastiService, v1alpha1.ReasonScaledUpByOther, eventActionWake, fmt.Sprintf("%s scaled the target up after it had slept for %s", by, slept.Round(time.Second)))
-	if s.queue != nil {
-		s.queue.Add(key)
-	}
+	known.wokenBy = by
+	s.addAfter(known.target, 0)
 }
 
 // computeScalingConflict computes ScalingConflict. It is absent until there is

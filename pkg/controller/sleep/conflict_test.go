@@ -56,7 +56,7 @@ func (f *fixture) sleepsWithin(duration time.Duration) time.Duration {
 	for time.Since(started) < duration {
 		if f.get("shop").Status.SleepRequestedTime != nil {
 			f.update("shop", func(elastiService *v1alpha1.ElastiService) {
-				elastiService.Status.SleepRequestedTime, elastiService.Status.Replicas = nil, 0
+				elastiService.Status.SleepRequestedTime, elastiService.Status.Replicas, elastiService.Status.ReadyReplicas = nil, 0, 0
 				elastiService.Status.SleptTime = ptr.To(metav1.Now())
 			})
 			return time.Since(started)
@@ -72,7 +72,7 @@ func (f *fixture) scaledUpBy(by string, slept time.Duration) {
 	pass(slept)
 	f.scheduler.ScaledUp(types.NamespacedName{Namespace: "shop", Name: "shop"}, by, slept)
 	f.update("shop", func(elastiService *v1alpha1.ElastiService) {
-		elastiService.Status.Replicas, elastiService.Status.SleptTime = 2, nil
+		elastiService.Status.Replicas, elastiService.Status.ReadyReplicas, elastiService.Status.SleptTime = 2, 2, nil
 	})
 }
 

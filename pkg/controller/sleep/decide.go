@@ -25,7 +25,8 @@ import (
 	"github.com/truefoundry/elasti-apiserver/pkg/schedule"
 )
 
-// Action is what is to be done with a target.
+// Action is what is to be done with a target. Its values are those of the label
+// "action" of metrics.
 type Action string
 
 const (
@@ -33,14 +34,25 @@ const (
 	ActionNone Action = "none"
 	// ActionSleep: put the target to sleep.
 	ActionSleep Action = "sleep"
+	// ActionKeepAwake: take back the request for sleep of a target that is still
+	// up.
+	ActionKeepAwake Action = "keepAwake"
 	// ActionWake: wake the target.
 	ActionWake Action = "wake"
 )
+
+// actions are all values of Action.
+var actions = [...]Action{ActionNone, ActionSleep, ActionKeepAwake, ActionWake}
 
 // scaleDownCheck is the time between two evaluations while a target is being
 // scaled down, to keep it awake when it is used after all. A scale-down takes a
 // little longer.
 const scaleDownCheck = 2 * time.Second
+
+// startTimeout is how long a target of which no pod is ready counts as starting. It
+// is the default of a Deployment's spec.progressDeadlineSeconds: one that is not
+// ready by then does not stay up for the sake of its start.
+const startTimeout = 10 * time.Minute
 
 // maxMissedSyncs is how many intervals may pass between two syncs of an
 // ElastiService before the time between them counts as missing data.
@@ -67,6 +79,14 @@ type Observation struct {
 	LastActivity time.Time
 	// TrafficSeen is when resolvers last saw traffic, or may not have seen it.
 	TrafficSeen time.Time
+	// TrafficOpen is true while resolvers hold or forward requests or connections.
+	TrafficOpen bool
+	// ReadySince is since when the target has had a ready pod, as far as that is
+	// known.
+	ReadySince time.Time
+	// UnreadySince is since when no pod of the target has been ready. Zero while
+	// one is.
+	UnreadySince time.Time
 	// History is what the decision before left.
 	History History
 
@@ -78,6 +98,9 @@ type Observation struct {
 	Replicas      int32
 	// SleepRequested is true while the target is being put to sleep.
 	SleepRequested bool
+	// ByHand is true when a user requested that, who need not wait for triggers
+	// and cooldown.
+	ByHand bool
 	// Obstacle says why the target could not be put to sleep without losing
 	// requests, such as that no resolver is ready. Empty when it could.
 	Obstacle string
@@ -110,27 +133,50 @@ type Decision struct {
 	History History
 }
 
-// Decide decides what is to be done with a target. Missing data never leads to
-// an action, and a target sleeps only after a whole cooldown in which every
-// evaluation of every trigger said idle: an evaluation that failed, or that did
-// not take place, starts the cooldown again.
+// Decide decides what is to be done with a target that has one ElastiService.
+// Missing data never scales it, and it sleeps only after a whole cooldown in which
+// every evaluation of every trigger said idle: an evaluation that failed, or that
+// did not take place, starts the cooldown again.
 func Decide(o Observation) Decision {
 	history := History{Observed: o.Now, LastActive: o.History.LastActive}
-	none := func(reason, message string, args ...any) Decision {
-		return Decision{ActionNone, reason, fmt.Sprintf(message, args...), o.Interval, history}
-	}
-	awake := func(reason, message string) Decision {
-		if o.Replicas > 0 && !o.SleepRequested {
-			return none(reason, "%s", message)
-		}
-		return Decision{ActionWake, reason, message, o.Interval, history}
-	}
-
-	active := firstWith(o.Triggers, evaluators.Active)
-	unknown := firstWith(o.Triggers, evaluators.Unknown)
-	if active != nil {
+	if firstWith(o.Triggers, evaluators.Active) != nil {
 		history.LastActive = o.Now
 	}
+	if decision := decideByUse(o); decision != nil {
+		decision.History = history
+		return *decision
+	}
+	history.IdleSince = o.Now
+	if before := o.History; !before.IdleSince.IsZero() && o.Now.Sub(before.Observed) <= maxMissedSyncs*o.Interval {
+		history.IdleSince = before.IdleSince
+	}
+	decision := decideIdle(o, history.IdleSince)
+	decision.History = history
+	return decision
+}
+
+// decideByUse decides about a target that is not known to be idle. It returns nil
+// for one that is.
+func decideByUse(o Observation) *Decision {
+	none := func(reason, message string, args ...any) *Decision {
+		return &Decision{Action: ActionNone, Reason: reason, Message: fmt.Sprintf(message, args...), NextCheck: o.Interval}
+	}
+	awake := func(reason, message string) *Decision {
+		decision := none(reason, "%s", message)
+		if o.Replicas == 0 || o.SleepRequested {
+			decision.Action = ActionWake
+		}
+		return decision
+	}
+	// stays is for a target that is kept up, and not woken.
+	stays := func(decision *Decision) *Decision {
+		if o.SleepRequested && o.Replicas > 0 {
+			decision.Action = ActionKeepAwake
+		}
+		return decision
+	}
+	active, unknown := firstWith(o.Triggers, evaluators.Active), firstWith(o.Triggers, evaluators.Unknown)
+	requestedByHand := o.SleepRequested && (o.ByHand || len(o.Triggers) == 0)
 	switch {
 	case !o.ReplicasKnown:
 		return none(v1alpha1.ReasonTargetUnknown, "the scale of the target is not known")
@@ -138,48 +184,79 @@ func Decide(o Observation) Decision {
 		return awake(v1alpha1.ReasonOutsideEnabledPeriod, "outside of enabledPeriod the target is kept awake")
 	case active != nil:
 		return awake(v1alpha1.ReasonTriggerActive, "a trigger is active: "+active.Message)
+	case requestedByHand:
+		return sleepRequested(o)
+	case o.TrafficOpen && o.Replicas > 0:
+		return stays(none(v1alpha1.ReasonTraffic, "resolvers hold or forward requests or connections"))
+	case len(o.Triggers) == 0 && o.Replicas == 0:
+		return withoutTriggers(o, none(v1alpha1.ReasonAsleep, "the target sleeps"))
 	case len(o.Triggers) == 0:
-		decision := none(v1alpha1.ReasonNoTriggers, "without triggers the target is not put to sleep")
-		if o.EnabledPeriod == nil {
-			decision.NextCheck = 0
-		}
-		return decision
+		return withoutTriggers(o, none(v1alpha1.ReasonNoTriggers, "without triggers the target is not put to sleep"))
+	case unknown != nil && o.Replicas == 0:
+		return none(v1alpha1.ReasonAsleep, "the target sleeps")
 	case unknown != nil:
-		return none(v1alpha1.ReasonTriggerUnknown, "a trigger cannot tell whether the target is idle: %s", unknown.Message)
+		return stays(none(v1alpha1.ReasonTriggerUnknown, "a trigger cannot tell whether the target is idle: %s", unknown.Message))
+	default:
+		return nil
 	}
+}
 
-	history.IdleSince = o.Now
-	if before := o.History; !before.IdleSince.IsZero() && o.Now.Sub(before.Observed) <= maxMissedSyncs*o.Interval {
-		history.IdleSince = before.IdleSince
+// withoutTriggers is for a decision that only a change, or the end of an enabled
+// period, makes another one.
+func withoutTriggers(o Observation, decision *Decision) *Decision {
+	if o.EnabledPeriod == nil {
+		decision.NextCheck = 0
 	}
-	quietSince := latest(history.IdleSince, o.Created, o.LastWake, o.LastActivity, o.TrafficSeen)
+	return decision
+}
+
+func sleepRequested(o Observation) *Decision {
+	return &Decision{
+		Action:    ActionNone,
+		Reason:    v1alpha1.ReasonSleepRequested,
+		Message:   "the target is being put to sleep",
+		NextCheck: min(o.Interval, scaleDownCheck),
+	}
+}
+
+// decideIdle decides about a target of which every trigger has said idle since a
+// time.
+func decideIdle(o Observation, idleSince time.Time) Decision {
+	none := func(next time.Duration, reason, message string, args ...any) Decision {
+		return Decision{Action: ActionNone, Reason: reason, Message: fmt.Sprintf(message, args...), NextCheck: min(o.Interval, next)}
+	}
+	quietSince := latest(idleSince, o.Created, o.LastWake, o.LastActivity, o.TrafficSeen, o.ReadySince)
 	remaining := o.Cooldown - o.Now.Sub(quietSince)
 	switch {
 	case o.SleepRequested:
-		decision := none(v1alpha1.ReasonSleepRequested, "the target is being put to sleep")
-		decision.NextCheck = min(o.Interval, scaleDownCheck)
-		return decision
+		return *sleepRequested(o)
 	case o.Replicas == 0:
-		return none(v1alpha1.ReasonAsleep, "the target sleeps")
+		return none(o.Interval, v1alpha1.ReasonAsleep, "the target sleeps")
+	case starting(o) > 0:
+		return none(starting(o), v1alpha1.ReasonStarting, "no pod of the target is ready yet: the cooldown of %s begins when one is, or after %s", o.Cooldown, startTimeout)
 	case remaining > 0:
-		decision := none(v1alpha1.ReasonCoolingDown, "every trigger is idle, but not yet for the cooldown of %s", o.Cooldown)
-		decision.NextCheck = min(o.Interval, remaining)
-		return decision
+		return none(remaining, v1alpha1.ReasonCoolingDown, "every trigger is idle, but not yet for the cooldown of %s", o.Cooldown)
 	case o.Conflict.active() && o.Conflict.until.After(o.Now):
-		decision := none(v1alpha1.ReasonBackingOff, "the target is idle, but %s scales it up each time that it was put to sleep", o.Conflict.by)
-		decision.NextCheck = min(o.Interval, o.Conflict.until.Sub(o.Now))
-		return decision
+		return none(o.Conflict.until.Sub(o.Now), v1alpha1.ReasonBackingOff, "the target is idle, but %s scales it up each time that it was put to sleep", o.Conflict.by)
 	case o.Obstacle != "":
-		return none(v1alpha1.ReasonNotReady, "the target is idle, but cannot be put to sleep: %s", o.Obstacle)
+		return none(o.Interval, v1alpha1.ReasonNotReady, "the target is idle, but cannot be put to sleep: %s", o.Obstacle)
 	default:
 		return Decision{
 			Action:    ActionSleep,
 			Reason:    v1alpha1.ReasonIdle,
 			Message:   fmt.Sprintf("every trigger has been idle for %s", o.Cooldown),
 			NextCheck: min(o.Interval, scaleDownCheck),
-			History:   history,
 		}
 	}
+}
+
+// starting returns for how long a target still counts as starting. It is not
+// positive for one that does not.
+func starting(o Observation) time.Duration {
+	if o.UnreadySince.IsZero() {
+		return 0
+	}
+	return startTimeout - o.Now.Sub(latest(o.UnreadySince, o.LastWake))
 }
 
 func firstWith(results []evaluators.Result, state evaluators.State) *evaluators.Result {

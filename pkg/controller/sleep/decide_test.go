@@ -80,10 +80,22 @@ func TestDecide(t *testing.T) {
 		{"one trigger active, on the way to sleep", func(o *Observation) { o.Triggers[1], o.SleepRequested = active, true }, ActionWake, v1alpha1.ReasonTriggerActive, testInterval},
 		{"one active, one unknown, asleep", func(o *Observation) { o.Triggers, o.Replicas = []evaluators.Result{unknown, active}, 0 }, ActionWake, v1alpha1.ReasonTriggerActive, testInterval},
 		{"one trigger unknown", func(o *Observation) { o.Triggers[1] = unknown }, ActionNone, v1alpha1.ReasonTriggerUnknown, testInterval},
-		{"one trigger unknown, asleep", func(o *Observation) { o.Triggers[1], o.Replicas = unknown, 0 }, ActionNone, v1alpha1.ReasonTriggerUnknown, testInterval},
-		{"one trigger unknown, on the way to sleep", func(o *Observation) { o.Triggers[1], o.SleepRequested = unknown, true }, ActionNone, v1alpha1.ReasonTriggerUnknown, testInterval},
+		{"one trigger unknown, asleep", func(o *Observation) { o.Triggers[1], o.Replicas = unknown, 0 }, ActionNone, v1alpha1.ReasonAsleep, testInterval},
+		{"one trigger unknown, on the way to sleep", func(o *Observation) { o.Triggers[1], o.SleepRequested = unknown, true }, ActionKeepAwake, v1alpha1.ReasonTriggerUnknown, testInterval},
+		{"one trigger unknown, asked by hand to sleep", func(o *Observation) { o.Triggers[1], o.SleepRequested, o.ByHand = unknown, true, true }, ActionNone, v1alpha1.ReasonSleepRequested, scaleDownCheck},
+		{"one trigger active, asked by hand to sleep", func(o *Observation) { o.Triggers[1], o.SleepRequested, o.ByHand = active, true, true }, ActionWake, v1alpha1.ReasonTriggerActive, testInterval},
 		{"no triggers", func(o *Observation) { o.Triggers = nil }, ActionNone, v1alpha1.ReasonNoTriggers, 0},
-		{"no triggers, asleep", func(o *Observation) { o.Triggers, o.Replicas = nil, 0 }, ActionNone, v1alpha1.ReasonNoTriggers, 0},
+		{"no triggers, asleep", func(o *Observation) { o.Triggers, o.Replicas = nil, 0 }, ActionNone, v1alpha1.ReasonAsleep, 0},
+		{"no triggers, asked to sleep", func(o *Observation) { o.Triggers, o.SleepRequested = nil, true }, ActionNone, v1alpha1.ReasonSleepRequested, scaleDownCheck},
+
+		{"requests are held, no cooldown", func(o *Observation) { o.TrafficOpen, o.Cooldown = true, 0 }, ActionNone, v1alpha1.ReasonTraffic, testInterval},
+		{"requests are held, on the way to sleep", func(o *Observation) { o.TrafficOpen, o.SleepRequested = true, true }, ActionKeepAwake, v1alpha1.ReasonTraffic, testInterval},
+		{"requests are held, asked by hand to sleep", func(o *Observation) { o.TrafficOpen, o.SleepRequested, o.ByHand = true, true, true }, ActionNone, v1alpha1.ReasonSleepRequested, scaleDownCheck},
+		{"requests are held, asleep", func(o *Observation) { o.TrafficOpen, o.Replicas = true, 0 }, ActionNone, v1alpha1.ReasonAsleep, testInterval},
+
+		{"starting for longer than the cooldown", func(o *Observation) { o.Cooldown, o.UnreadySince = time.Minute, o.Now.Add(-2*time.Minute) }, ActionNone, v1alpha1.ReasonStarting, testInterval},
+		{"ready for less than the cooldown", func(o *Observation) { o.ReadySince = o.Now.Add(-testCooldown + 1) }, ActionNone, v1alpha1.ReasonCoolingDown, 1},
+		{"never ready", func(o *Observation) { o.UnreadySince = o.Now.Add(-startTimeout) }, ActionSleep, v1alpha1.ReasonIdle, scaleDownCheck},
 
 		{"asleep", func(o *Observation) { o.Replicas = 0 }, ActionNone, v1alpha1.ReasonAsleep, testInterval},
 		{"on the way to sleep", func(o *Observation) { o.SleepRequested = true }, ActionNone, v1alpha1.ReasonSleepRequested, scaleDownCheck},
@@ -103,7 +115,7 @@ func TestDecide(t *testing.T) {
 		{"outside the enabled period, on the way to sleep", func(o *Observation) { o.EnabledPeriod, o.SleepRequested = nights, true }, ActionWake, v1alpha1.ReasonOutsideEnabledPeriod, testInterval},
 		{"inside the enabled period, no triggers, asleep", func(o *Observation) {
 			o.EnabledPeriod, o.Replicas, o.Triggers = officeHours, 0, nil
-		}, ActionNone, v1alpha1.ReasonNoTriggers, testInterval},
+		}, ActionNone, v1alpha1.ReasonAsleep, testInterval},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			observation := idleLongEnough()

@@ -16,11 +16,13 @@ limitations under the License.
 
 // Package sleep decides when targets sleep and when they are kept awake.
 //
-// The path of one decision: the Scheduler syncs an ElastiService when its time
-// has come, evaluators report whether its triggers are idle, Decide makes one
-// decision of all that is observed, and the Sleeper or the Waker carries it out
+// The path of one decision: the Scheduler syncs a target when its time has come.
+// For each ElastiService of the target, evaluators report whether its triggers are
+// idle, and Decide makes a decision of all that is observed. Combine makes one
+// decision about the target of these, and the Sleeper or the Waker carries it out
 // through the API. How a target is scaled to zero without losing requests is
-// decided in pkg/controller/elastiservice.
+// decided in pkg/controller/elastiservice, which asks once more, by ConfirmIdle,
+// right before it scales.
 //
 // Its packages:
 //

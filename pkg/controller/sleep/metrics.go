@@ -82,7 +82,7 @@ func NewMetrics(registerer prometheus.Registerer, clock clock.PassiveClock) *Met
 		}, []string{"type", "result"}),
 		decisions: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "elasti_operator_sleep_decisions_total",
-			Help: "Number of decisions about ElastiServices, by what is done: none, sleep or wake. In a dry run it is not done.",
+			Help: "Number of decisions about ElastiServices, by what is done: none, sleep, keepAwake (a request for sleep is taken back) or wake. In a dry run it is not done.",
 		}, []string{"action"}),
 		secondsAsleep: prometheus.NewDesc("elasti_operator_asleep_seconds_total",
 			"Seconds that the target of an ElastiService has slept.", perObject, nil),
@@ -94,7 +94,7 @@ func NewMetrics(registerer prometheus.Registerer, clock clock.PassiveClock) *Met
 			"Bytes of memory that the replicas which an ElastiService saved request, times the seconds that its target has slept.", perObject, nil),
 		savings: map[types.NamespacedName]*saving{},
 	}
-	for _, action := range []Action{ActionNone, ActionSleep, ActionWake} {
+	for _, action := range actions {
 		m.decisions.WithLabelValues(string(action))
 	}
 	registerer.MustRegister(m.evaluations, m.decisions, m)

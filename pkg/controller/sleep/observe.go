@@ -30,33 +30,31 @@ import (
 )
 
 // observe returns everything that a decision depends on but the triggers.
-func (s *Scheduler) observe(seen snapshot) Observation {
-	elastiService, status := seen.elastiService, &seen.elastiService.Status
+func (s *Scheduler) observe(known *subject) Observation {
+	elastiService, status := known.elastiService, &known.elastiService.Status
 	now := s.clock.Now()
 	observation := Observation{
 		Now:            now,
 		Interval:       s.options.PollingInterval,
 		Cooldown:       reports.Cooldown(elastiService),
 		Created:        elastiService.CreationTimestamp.Time,
-		LastWake:       latest(timeOf(status.LastScaledUpTime), seen.woken),
+		LastWake:       latest(timeOf(status.LastScaledUpTime), known.woken),
 		LastActivity:   timeOf(status.LastActivityTime),
 		TrafficSeen:    trafficSeen(elastiService, now),
-		History:        seen.subject.history,
+		TrafficOpen:    reports.HasOpen(elastiService, now),
+		ReadySince:     known.readySince,
+		UnreadySince:   known.unreadySince,
+		History:        known.history,
 		ReplicasKnown:  knowsReplicas(elastiService),
 		Replicas:       status.Replicas,
 		SleepRequested: status.SleepRequestedTime != nil,
-		Conflict:       seen.conflict,
+		ByHand:         known.byHand,
+		Conflict:       known.conflict,
+		Obstacle:       obstacle(status.Conditions),
 	}
-	if seen.subject.generation != elastiService.Generation {
+	if known.generation != elastiService.Generation {
 		// Other triggers said idle.
 		observation.History.IdleSince = time.Time{}
-	}
-	if ready := meta.FindStatusCondition(status.Conditions, v1alpha1.ConditionReady); ready == nil {
-		observation.Obstacle = "it is not known whether its Service is covered"
-	} else if ready.Status != metav1.ConditionTrue {
-		observation.Obstacle = ready.Message
-	} else if compatible := meta.FindStatusCondition(status.Conditions, v1alpha1.ConditionTargetCompatible); compatibility.ForbidsSleep(compatible) {
-		observation.Obstacle = compatible.Message
 	}
 	if spec := elastiService.Spec.EnabledPeriod; spec != nil {
 		period, err := schedule.Parse(
@@ -72,11 +70,32 @@ func (s *Scheduler) observe(seen snapshot) Observation {
 	return observation
 }
 
+// obstacle says why the target could not be put to sleep without losing requests,
+// empty when it could. That its pods do not become ready is none: it is no more
+// available asleep.
+func obstacle(conditions []metav1.Condition) string {
+	ready := meta.FindStatusCondition(conditions, v1alpha1.ConditionReady)
+	switch {
+	case ready == nil:
+		return "it is not known whether its Service is covered"
+	case ready.Status != metav1.ConditionTrue && !v1alpha1.IsTargetProblem(ready.Reason):
+		return ready.Message
+	}
+	if compatible := meta.FindStatusCondition(conditions, v1alpha1.ConditionTargetCompatible); compatibility.ForbidsSleep(compatible) {
+		return compatible.Message
+	}
+	return ""
+}
+
 // knowsReplicas reports whether the status says how many replicas the target has.
 // While another ElastiService has the Service, that one decides.
 func knowsReplicas(elastiService *v1alpha1.ElastiService) bool {
-	conditions := elastiService.Status.Conditions
-	return meta.IsStatusConditionTrue(conditions, v1alpha1.ConditionTargetFound) && !meta.IsStatusConditionTrue(conditions, v1alpha1.ConditionConflict)
+	return meta.IsStatusConditionTrue(elastiService.Status.Conditions, v1alpha1.ConditionTargetFound) && !hasConflict(elastiService)
+}
+
+// hasConflict reports whether another ElastiService has the Service.
+func hasConflict(elastiService *v1alpha1.ElastiService) bool {
+	return meta.IsStatusConditionTrue(elastiService.Status.Conditions, v1alpha1.ConditionConflict)
 }
 
 func minReplicas(elastiService *v1alpha1.ElastiService) int32 {

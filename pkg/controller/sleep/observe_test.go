@@ -42,7 +42,7 @@ func TestTargetThatMustNotSleepIsNotAskedTo(t *testing.T) {
 				Conditions: append(test.conditions, metav1.Condition{Type: v1alpha1.ConditionReady, Status: metav1.ConditionTrue}),
 			}}
 			s := &Scheduler{clock: clock.RealClock{}}
-			if got := s.observe(snapshot{elastiService: elastiService, subject: &subject{}}).Obstacle; got != test.want {
+			if got := s.observe(&subject{elastiService: elastiService}).Obstacle; got != test.want {
 				t.Errorf("the obstacle is %q, want %q", got, test.want)
 			}
 		})

@@ -17,6 +17,7 @@ limitations under the License.
 package sleep
 
 import (
+	"context"
 	"fmt"
 	"time"
 
@@ -40,33 +41,67 @@ const (
 	activityDelay = 4
 )
 
-// reportOf returns what is to be reported after a decision, and whether that
-// differs from what is reported already. Results are nil when the triggers were
-// not evaluated.
-func reportOf(elastiService *v1alpha1.ElastiService, observation Observation, decision Decision, dryRun bool) (Report, bool) {
-	reported := &elastiService.Status
+// report makes part of the status what has changed of what is known of a member.
+func (s *Scheduler) report(ctx context.Context, round *round, i int) error {
+	m := &round.members[i]
+	if m.deleting() {
+		return nil
+	}
+	report, changed := reportOf(round, i)
+	if !changed {
+		return nil
+	}
+	if err := s.options.Reporter.Report(ctx, m.elastiService(), report); err != nil {
+		return fmt.Errorf("ElastiService %s: %w", m.key, err)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	m.subject.reported = round.observed
+	return nil
+}
+
+// reportOf returns what is to be reported about a member, and whether that differs
+// from what is reported already.
+func reportOf(round *round, i int) (Report, bool) {
+	m := &round.members[i]
+	elastiService, reported := m.elastiService(), &m.elastiService().Status
 	before := Report{
 		LastActivity:    reported.LastActivityTime,
 		TriggersHealthy: meta.FindStatusCondition(reported.Conditions, v1alpha1.ConditionTriggersHealthy),
 		ScalingConflict: meta.FindStatusCondition(reported.Conditions, v1alpha1.ConditionScalingConflict),
 		DryRun:          meta.FindStatusCondition(reported.Conditions, v1alpha1.ConditionDryRun),
+		Sleeping:        meta.FindStatusCondition(reported.Conditions, v1alpha1.ConditionSleeping),
+		SharedWith:      reported.TargetSharedWith,
+		TargetShared:    meta.FindStatusCondition(reported.Conditions, v1alpha1.ConditionTargetShared),
 	}
 	after := before
-	if activity := latest(decision.History.LastActive, observation.LastWake); activityChanged(activity, observation, decision) {
+	after.SharedWith = round.sharedWith(i)
+	after.TargetShared = computeTargetShared(elastiService, after.SharedWith, round.observed)
+	if m.decided {
+		reportDecision(m, &after)
+		after.Sleeping = computeSleeping(round, i)
+	}
+	return after, !equality.Semantic.DeepEqual(before, after)
+}
+
+// reportDecision reports what a decision about a member was made of. The triggers may
+// not have been evaluated.
+func reportDecision(m *member, after *Report) {
+	elastiService := m.elastiService()
+	if activity := latest(m.decision.History.LastActive, m.observation.LastWake); activityChanged(activity, m.observation, m.decision) {
 		after.LastActivity = ptr.To(metav1.NewTime(activity).Rfc3339Copy())
 	}
 	switch {
 	case len(elastiService.Spec.Triggers) == 0:
 		after.TriggersHealthy = nil
-	case len(observation.Triggers) > 0:
-		after.TriggersHealthy = computeTriggersHealthy(elastiService, observation)
+	case len(m.observation.Triggers) > 0:
+		after.TriggersHealthy = computeTriggersHealthy(elastiService, m.observation)
 	}
-	after.ScalingConflict = computeScalingConflict(elastiService, observation)
+	after.ScalingConflict = computeScalingConflict(elastiService, m.observation)
 	after.DryRun = nil
-	if dryRun {
-		after.DryRun = computeDryRun(elastiService, observation, decision)
+	if m.dryRun {
+		after.DryRun = computeDryRun(elastiService, m.observation, m.decision)
 	}
-	return after, !equality.Semantic.DeepEqual(before, after)
 }
 
 // activityChanged reports whether a time of activity is worth a write.
@@ -112,7 +147,13 @@ func computeTriggersHealthy(elastiService *v1alpha1.ElastiService, observation O
 // computeDryRun computes DryRun for an ElastiService whose decisions are not
 // carried out.
 func computeDryRun(elastiService *v1alpha1.ElastiService, observation Observation, decision Decision) *metav1.Condition {
-	reason := map[Action]string{ActionNone: v1alpha1.ReasonNoAction, ActionSleep: v1alpha1.ReasonWouldSleep, ActionWake: v1alpha1.ReasonWouldWake}[decision.Action]
+	reason := v1alpha1.ReasonNoAction
+	switch decision.Action {
+	case ActionSleep:
+		reason = v1alpha1.ReasonWouldSleep
+	case ActionWake:
+		reason = v1alpha1.ReasonWouldWake
+	}
 	before := meta.FindStatusCondition(elastiService.Status.Conditions, v1alpha1.ConditionDryRun)
 	return transition(elastiService, before, observation.Now, metav1.Condition{
 		Type:    v1alpha1.ConditionDryRun,

@@ -99,9 +99,11 @@ func (f *fakeCluster) create(name string, change func(*v1alpha1.ElastiService)) 
 		Spec: v1alpha1.ElastiServiceSpec{
 			CooldownPeriod: ptr.To(int32(testCooldown.Seconds())),
 			Triggers:       []v1alpha1.ScaleTrigger{{Type: "fake"}},
+			ScaleTargetRef: v1alpha1.ScaleTargetRef{APIVersion: "apps/v1", Kind: "Deployment", Name: name},
 		},
 		Status: v1alpha1.ElastiServiceStatus{
-			Replicas: 3,
+			Replicas:      3,
+			ReadyReplicas: 3,
 			Conditions: []metav1.Condition{
 				{Type: v1alpha1.ConditionReady, Status: metav1.ConditionTrue, Reason: "Ready"},
 				{Type: v1alpha1.ConditionTargetFound, Status: metav1.ConditionTrue, Reason: "Found"},
@@ -125,7 +127,15 @@ func (f *fakeCluster) delete(name string) {
 }
 
 func (f *fakeCluster) scale(name string, replicas int32) {
-	f.update(name, func(elastiService *v1alpha1.ElastiService) { elastiService.Status.Replicas = replicas })
+	f.update(name, func(elastiService *v1alpha1.ElastiService) {
+		elastiService.Status.Replicas, elastiService.Status.ReadyReplicas = replicas, replicas
+	})
+}
+
+func (f *fakeCluster) KeepAwake(_ context.Context, elastiService *v1alpha1.ElastiService) error {
+	f.did("keep " + elastiService.Name)
+	f.update(elastiService.Name, func(elastiService *v1alpha1.ElastiService) { elastiService.Status.SleepRequestedTime = nil })
+	return nil
 }
 
 func (f *fakeCluster) Sleep(_ context.Context, elastiService *v1alpha1.ElastiService) error {
@@ -148,7 +158,7 @@ func (f *fakeCluster) get(name string) *v1alpha1.ElastiService {
 func (f *fakeCluster) descend(name string) {
 	f.update(name, func(elastiService *v1alpha1.ElastiService) {
 		if elastiService.Status.SleepRequestedTime != nil {
-			elastiService.Status.SleepRequestedTime, elastiService.Status.Replicas = nil, 0
+			elastiService.Status.SleepRequestedTime, elastiService.Status.Replicas, elastiService.Status.ReadyReplicas = nil, 0, 0
 		}
 	})
 }
@@ -158,6 +168,7 @@ func (f *fakeCluster) Wake(_ context.Context, elastiService *v1alpha1.ElastiServ
 	f.update(elastiService.Name, func(elastiService *v1alpha1.ElastiService) {
 		elastiService.Status.SleepRequestedTime = nil
 		elastiService.Status.Replicas = max(1, elastiService.Status.Replicas)
+		elastiService.Status.ReadyReplicas = elastiService.Status.Replicas
 	})
 	return nil
 }
@@ -168,8 +179,11 @@ func (f *fakeCluster) Report(_ context.Context, elastiService *v1alpha1.ElastiSe
 	f.mu.Unlock()
 	f.update(elastiService.Name, func(elastiService *v1alpha1.ElastiService) {
 		elastiService.Status.LastActivityTime = report.LastActivity
-		elastiService.Status.Conditions = elastiService.Status.Conditions[:2:2]
-		for _, condition := range []*metav1.Condition{report.TriggersHealthy, report.ScalingConflict, report.DryRun} {
+		elastiService.Status.TargetSharedWith = report.SharedWith
+		elastiService.Status.Conditions = slices.DeleteFunc(elastiService.Status.Conditions, func(condition metav1.Condition) bool {
+			return condition.Type != v1alpha1.ConditionReady && condition.Type != v1alpha1.ConditionTargetFound
+		})
+		for _, condition := range []*metav1.Condition{report.TriggersHealthy, report.ScalingConflict, report.DryRun, report.Sleeping, report.TargetShared} {
 			if condition != nil {
 				elastiService.Status.Conditions = append(elastiService.Status.Conditions, *condition)
 			}

@@ -48,7 +48,7 @@ func trafficSeen(elastiService *v1alpha1.ElastiService, now time.Time) time.Time
 // result: the time of the next sync cannot know that.
 func trafficTurned(before, after *v1alpha1.ElastiService) bool {
 	if !decidedByTraffic(after) {
-		return false
+		return after.Status.SleepRequestedTime != nil && openReported(after) && !openReported(before)
 	}
 	if after.Status.SleepRequestedTime != nil && reports.LastRequest(after).After(reports.LastRequest(before)) {
 		return true
@@ -62,6 +62,12 @@ func trafficTurned(before, after *v1alpha1.ElastiService) bool {
 		}
 	}
 	return false
+}
+
+// openReported reports whether a resolver has reported requests or connections as
+// open, however long ago.
+func openReported(elastiService *v1alpha1.ElastiService) bool {
+	return slices.ContainsFunc(elastiService.Status.Activity, func(reported v1alpha1.ResolverActivity) bool { return reported.Open > 0 })
 }
 
 func decidedByTraffic(elastiService *v1alpha1.ElastiService) bool {

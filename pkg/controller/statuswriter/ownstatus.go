@@ -41,7 +41,7 @@ var ownConditions = []string{
 // ownStatus returns the part of a status that the controller owns.
 func ownStatus(status *v1alpha1.ElastiServiceStatus) *v1alpha1.ElastiServiceStatus {
 	own := *status
-	own.LastActivityTime, own.SleepRequestedTime, own.Activity = nil, nil, nil
+	own.LastActivityTime, own.SleepRequestedTime, own.Activity, own.TargetSharedWith = nil, nil, nil, nil
 	own.Conditions = nil
 	for _, conditionType := range ownConditions {
 		if found := meta.FindStatusCondition(status.Conditions, conditionType); found != nil {
@@ -63,7 +63,8 @@ func withStatus(elastiService *v1alpha1.ElastiService, own *v1alpha1.ElastiServi
 // another one.
 func withOwnStatus(status, own *v1alpha1.ElastiServiceStatus) *v1alpha1.ElastiServiceStatus {
 	merged := ownStatus(own)
-	merged.LastActivityTime, merged.SleepRequestedTime, merged.Activity = status.LastActivityTime, status.SleepRequestedTime, status.Activity
+	merged.LastActivityTime, merged.SleepRequestedTime = status.LastActivityTime, status.SleepRequestedTime
+	merged.Activity, merged.TargetSharedWith = status.Activity, status.TargetSharedWith
 	for i := range status.Conditions {
 		if !slices.Contains(ownConditions, status.Conditions[i].Type) {
 			merged.Conditions = append(merged.Conditions, status.Conditions[i])

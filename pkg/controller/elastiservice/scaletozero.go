@@ -1,0 +1,284 @@
+/*
+Copyright The elasti-apiserver Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package elastiservice
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/klog/v2"
+
+	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti/v1alpha1"
+	"github.com/truefoundry/elasti-apiserver/pkg/controller/resources"
+	"github.com/truefoundry/elasti-apiserver/pkg/controller/target"
+)
+
+const (
+	// scaleTimeout bounds the calls with which a target is checked and scaled to zero.
+	scaleTimeout = 10 * time.Second
+	// scaleAttempts is how often a target is checked and scaled that others change
+	// at the same time, before it is tried again later.
+	scaleAttempts = 5
+)
+
+// scaleWhenAllAgree scales the target of an ElastiService that is covered to zero,
+// when every other ElastiService of the target is covered too and all of them have
+// just confirmed that it is idle. What is not so yet brings the ElastiService back.
+func (c *Controller) scaleWhenAllAgree(ctx context.Context, p *pass) error {
+	targetKey, key, siblings := resources.TargetKeyOf(p.elastiService), p.key(), c.siblings(p.elastiService)
+	if !c.scaleDowns.covers(targetKey, siblings) {
+		c.queue.AddAfter(key, sharedPoll)
+		return nil
+	}
+	if !c.options.ConfirmIdle(targetKey, func() { c.queue.AddAfter(key, sharedPoll) }) {
+		return nil
+	}
+	if !c.scaleDowns.begin(targetKey, siblings) {
+		c.queue.AddAfter(key, sharedPoll)
+		return nil
+	}
+	defer func() { c.scaleDowns.end(targetKey, c.clock.Now()) }()
+	p.state.endScaleDown()
+	return c.scaleToZero(ctx, p, siblings)
+}
+
+// scaleToZero scales the target, whose autoscaler is paused, to zero. The requests
+// stay until that is done: a wake that comes meanwhile removes one, and then the
+// target is woken again; and the controller that goes on after a crash finds them.
+// When a step fails, what was done before is undone, and only then the requests are
+// removed: the resolvers leave the path with them.
+//
+// The scale is read first, and written only if it is still as it was then: a
+// controller that stalls after its check, and is not the leader any more, scales
+// nothing that was woken meanwhile.
+func (c *Controller) scaleToZero(ctx context.Context, p *pass, covered []types.NamespacedName) error {
+	// A stall that is longer than this ends without a write.
+	checked, cancel := context.WithTimeout(ctx, scaleTimeout)
+	defer cancel()
+	scaleTarget := target.Of(p.elastiService)
+	for range scaleAttempts {
+		scale, err := c.scaling.Get(checked, scaleTarget)
+		if err != nil {
+			return c.giveUpScaleDown(ctx, p, err)
+		}
+		if scale.Spec.Replicas == 0 {
+			// Another one was faster: the watch of the target brings this back.
+			return nil
+		}
+		siblings, why, err := c.stillRequested(checked, p, covered)
+		if err != nil {
+			return err
+		}
+		if why != "" {
+			return c.cancelScaleDown(ctx, p, siblings, why)
+		}
+		err = c.scaling.ScaleToZero(checked, scaleTarget, scale)
+		if apierrors.IsConflict(err) {
+			continue
+		}
+		if err != nil {
+			return c.giveUpScaleDown(ctx, p, err)
+		}
+		return c.completeScaleDown(ctx, p, siblings)
+	}
+	c.queue.AddAfter(p.key(), sharedPoll)
+	return nil
+}
+
+// completeScaleDown removes the requests for sleep of a target that was scaled to
+// zero just now, or wakes it again if one was removed meanwhile.
+func (c *Controller) completeScaleDown(ctx context.Context, p *pass, siblings []*v1alpha1.ElastiService) error {
+	now := c.clock.Now()
+	p.state.startTermination(now)
+	c.scaleDowns.recordScaled(resources.TargetKeyOf(p.elastiService), now)
+	var woken []*v1alpha1.ElastiService
+	var problems []error
+	for _, sibling := range siblings {
+		removed, err := c.removeAnySleepRequest(ctx, sibling, c.ownState(p, sibling))
+		problems = append(problems, err)
+		if err == nil && !removed {
+			woken = append(woken, sibling)
+		}
+	}
+	if len(woken) > 0 {
+		return errors.Join(append(problems, c.wakeAgain(ctx, p, siblings, woken))...)
+	}
+	if err := errors.Join(problems...); err != nil {
+		// The next sync finds the target asleep, and removes the request then.
+		return err
+	}
+	// The watch of the target may be behind: until it shows zero, the pods that
+	// are about to terminate still look as if they could serve.
+	p.state.recordScaledToZero(now)
+	c.queue.AddAfter(p.key(), terminatingGrace)
+	scaleTarget := target.Of(p.elastiService)
+	klog.FromContext(ctx).V(2).Info("Scaled a target to zero", "elastiService", klog.KObj(p.elastiService))
+	for _, sibling := range siblings {
+		c.event(sibling, corev1.EventTypeNormal, v1alpha1.ReasonSlept, actionSleep, "scaled %s %s to 0", scaleTarget.Kind, scaleTarget.Name)
+	}
+	return nil
+}
+
+// ownState returns the state of the ElastiService of a pass, and nil for another one:
+// that is for the worker that has it.
+func (c *Controller) ownState(p *pass, elastiService *v1alpha1.ElastiService) *state {
+	if elastiService.UID == p.elastiService.UID {
+		return p.state
+	}
+	return nil
+}
+
+// cancelScaleDown takes back the requests for sleep of a target that is to stay up,
+// and lets its autoscaler go on.
+func (c *Controller) cancelScaleDown(ctx context.Context, p *pass, siblings []*v1alpha1.ElastiService, why string) error {
+	c.event(p.elastiService, corev1.EventTypeNormal, v1alpha1.ReasonSleepCalledOff, actionSleep, "the target stays awake: %s", why)
+	err := ignoreNotFound(c.scaling.KeepAutoscalerAwake(ctx, p.elastiService.Namespace, target.AutoscalerOf(p.elastiService.Spec.Autoscaler)))
+	return errors.Join(err, c.removeSleepRequests(ctx, p, siblings))
+}
+
+func (c *Controller) removeSleepRequests(ctx context.Context, p *pass, siblings []*v1alpha1.ElastiService) error {
+	var problems []error
+	for _, sibling := range siblings {
+		if sibling.Status.SleepRequestedTime != nil {
+			_, err := c.removeAnySleepRequest(ctx, sibling, c.ownState(p, sibling))
+			problems = append(problems, err)
+		}
+	}
+	return errors.Join(problems...)
+}
+
+// giveUpScaleDown resumes the autoscaler, and then removes the requests for sleep.
+// Where that fails, they stay, so that it is tried again.
+func (c *Controller) giveUpScaleDown(ctx context.Context, p *pass, cause error) error {
+	c.event(p.elastiService, corev1.EventTypeWarning, v1alpha1.ReasonSleepFailed, actionSleep, "the target stays awake: %v", cause)
+	autoscaler := target.AutoscalerOf(p.elastiService.Spec.Autoscaler)
+	// A pause that failed may have been made all the same.
+	if err := ignoreNotFound(c.scaling.KeepAutoscalerAwake(ctx, p.elastiService.Namespace, autoscaler)); err != nil && !apierrors.IsForbidden(err) {
+		return errors.Join(cause, err)
+	}
+	siblings, err := c.storedSiblings(ctx, p.elastiService)
+	if err != nil {
+		return errors.Join(cause, err)
+	}
+	return errors.Join(cause, c.removeSleepRequests(ctx, p, siblings))
+}
+
+// wakeAgain wakes a target that was asked to wake, through some of its ElastiServices,
+// while it was scaled to zero.
+func (c *Controller) wakeAgain(ctx context.Context, p *pass, siblings, woken []*v1alpha1.ElastiService) error {
+	var minimum int32
+	for _, elastiService := range woken {
+		minimum = max(minimum, target.MinReplicas(elastiService))
+	}
+	result, err := c.scaling.Wake(ctx, target.Of(p.elastiService), target.AutoscalerOf(p.elastiService.Spec.Autoscaler), minimum, false)
+	if err != nil {
+		return fmt.Errorf("waking the target, which is needed again: %w", err)
+	}
+	var problems []error
+	for _, sibling := range siblings {
+		if autoscaler := target.AutoscalerOf(sibling.Spec.Autoscaler); autoscaler != target.AutoscalerOf(p.elastiService.Spec.Autoscaler) {
+			problems = append(problems, ignoreNotFound(c.scaling.KeepAutoscalerAwake(ctx, sibling.Namespace, autoscaler)))
+		}
+	}
+	c.event(p.elastiService, corev1.EventTypeNormal, v1alpha1.ReasonSleepCalledOff, actionSleep, "scaled %s %s to %d: it was woken while it was put to sleep", p.elastiService.Spec.ScaleTargetRef.Kind, p.elastiService.Spec.ScaleTargetRef.Name, result.Replicas)
+	return errors.Join(problems...)
+}
+
+// stillRequested returns the ElastiServices of the target of a pass, and why it is not
+// to sleep, according to the storage: empty if all of them are covered and still ask
+// for it. What the watch has may be a moment old.
+func (c *Controller) stillRequested(ctx context.Context, p *pass, covered []types.NamespacedName) (siblings []*v1alpha1.ElastiService, why string, err error) {
+	siblings, err = c.storedSiblings(ctx, p.elastiService)
+	if err != nil {
+		return nil, "", err
+	}
+	found := false
+	for _, sibling := range siblings {
+		found = found || sibling.UID == p.elastiService.UID
+		switch {
+		case !slices.Contains(covered, resources.KeyOf(sibling)):
+			why = fmt.Sprintf("ElastiService %s is new", sibling.Name)
+		case !sibling.DeletionTimestamp.IsZero():
+			why = fmt.Sprintf("ElastiService %s is being deleted", sibling.Name)
+		case sibling.Status.SleepRequestedTime == nil:
+			why = fmt.Sprintf("it is used through ElastiService %s", sibling.Name)
+		case usedSince(sibling, c.clock.Now(), time.Time{}):
+			why = fmt.Sprintf("there is traffic for ElastiService %s", sibling.Name)
+		}
+	}
+	if !found {
+		why = "its ElastiService is deleted"
+	}
+	return siblings, why, nil
+}
+
+// errChanged means that an ElastiService was changed since it was read.
+var errChanged = errors.New("the ElastiService was changed meanwhile")
+
+// errNotRequested means that sleep is not requested any more.
+var errNotRequested = errors.New("sleep is not requested any more")
+
+// removeSleepRequest removes the request for sleep, unless the ElastiService was
+// changed since it was read. It reports whether it did.
+func (c *Controller) removeSleepRequest(ctx context.Context, elastiService *v1alpha1.ElastiService, state *state) (bool, error) {
+	return c.updateSleepRequest(ctx, elastiService, state, func(stored *v1alpha1.ElastiService) error {
+		if stored.ResourceVersion != elastiService.ResourceVersion {
+			// The change itself brings this ElastiService back.
+			return errChanged
+		}
+		return nil
+	})
+}
+
+// removeAnySleepRequest removes the request for sleep however the ElastiService
+// has changed since. It reports false when there is none any more.
+func (c *Controller) removeAnySleepRequest(ctx context.Context, elastiService *v1alpha1.ElastiService, state *state) (bool, error) {
+	return c.updateSleepRequest(ctx, elastiService, state, func(stored *v1alpha1.ElastiService) error {
+		if stored.Status.SleepRequestedTime == nil {
+			return errNotRequested
+		}
+		return nil
+	})
+}
+
+// updateSleepRequest removes the request for sleep if check allows it, and reports
+// whether it did. state is nil when another worker has the ElastiService.
+func (c *Controller) updateSleepRequest(ctx context.Context, elastiService *v1alpha1.ElastiService, state *state, check func(stored *v1alpha1.ElastiService) error) (bool, error) {
+	updated, err := c.options.Statuses.UpdateStatus(ctx, resources.KeyOf(elastiService), elastiService.UID, func(stored *v1alpha1.ElastiService) error {
+		if err := check(stored); err != nil {
+			return err
+		}
+		stored.Status.SleepRequestedTime = nil
+		return nil
+	})
+	if errors.Is(err, errChanged) || errors.Is(err, errNotRequested) || apierrors.IsNotFound(err) {
+		return false, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("removing the request for sleep: %w", err)
+	}
+	if state != nil {
+		state.recordWrite(updated)
+	}
+	return true, nil
+}

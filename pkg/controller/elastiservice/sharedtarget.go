@@ -1,0 +1,228 @@
+/*
+Copyright The elasti-apiserver Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package elastiservice
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti/v1alpha1"
+	"github.com/truefoundry/elasti-apiserver/pkg/controller/resources"
+)
+
+// sharedPoll is how often an ElastiService looks whether the others of its target
+// are as far with a scale-down, or are done with it. What they do tells sooner, as a
+// rule.
+const sharedPoll = 250 * time.Millisecond
+
+// scaleDowns are the scale-downs of targets. Several ElastiServices may have one
+// target: each puts the resolvers in the path of its own Service, and the target is
+// scaled when all of them have. It is safe for concurrent use.
+type scaleDowns struct {
+	mu sync.Mutex
+	// byTarget has an entry while an ElastiService of the target is covered, while
+	// the target is being scaled, and until its ElastiServices have seen that it was.
+	byTarget map[resources.TargetKey]*scaleDown
+	// targets are the targets of the ElastiServices that are covered.
+	targets map[types.NamespacedName]resources.TargetKey
+}
+
+// scaleDown is the scale-down of one target.
+type scaleDown struct {
+	// covered are the ElastiServices that are ready for their target to go to zero.
+	covered map[types.NamespacedName]bool
+	// scaling is true while one of them scales the target to zero.
+	scaling bool
+	// scaledAt is when it was last scaled to zero.
+	scaledAt time.Time
+}
+
+func newScaleDowns() *scaleDowns {
+	return &scaleDowns{byTarget: map[resources.TargetKey]*scaleDown{}, targets: map[types.NamespacedName]resources.TargetKey{}}
+}
+
+// cover records that resolvers hold the traffic of an ElastiService.
+func (s *scaleDowns) cover(target resources.TargetKey, key types.NamespacedName) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if before, ok := s.targets[key]; ok && before != target {
+		delete(s.byTarget[before].covered, key)
+	}
+	of, ok := s.byTarget[target]
+	if !ok {
+		of = &scaleDown{covered: map[types.NamespacedName]bool{}}
+		s.byTarget[target] = of
+	}
+	of.covered[key] = true
+	s.targets[key] = target
+}
+
+// uncover records that the resolvers of an ElastiService may leave the path. It
+// returns false, and does not, while the target is being scaled to zero: the
+// resolvers have to stay then.
+func (s *scaleDowns) uncover(key types.NamespacedName, now time.Time) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	target, ok := s.targets[key]
+	if !ok {
+		return true
+	}
+	of := s.byTarget[target]
+	if of.scaling {
+		return false
+	}
+	delete(s.targets, key)
+	delete(of.covered, key)
+	s.drop(target, of, now)
+	return true
+}
+
+// begin begins to scale a target to zero, if all of keys are covered and no other
+// worker does. A true result must be followed by end.
+func (s *scaleDowns) begin(target resources.TargetKey, keys []types.NamespacedName) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	of, ok := s.byTarget[target]
+	if !ok || of.scaling {
+		return false
+	}
+	for _, key := range keys {
+		if !of.covered[key] {
+			return false
+		}
+	}
+	of.scaling = true
+	return true
+}
+
+// covers reports whether all of keys are covered.
+func (s *scaleDowns) covers(target resources.TargetKey, keys []types.NamespacedName) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	of, ok := s.byTarget[target]
+	for _, key := range keys {
+		if !ok || !of.covered[key] {
+			return false
+		}
+	}
+	return true
+}
+
+// recordScaled records that a target, for which begin was called, was scaled to zero.
+// The next time, all of its ElastiServices have to be covered again.
+func (s *scaleDowns) recordScaled(target resources.TargetKey, now time.Time) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	of := s.byTarget[target]
+	of.scaledAt = now
+	for key := range of.covered {
+		delete(s.targets, key)
+	}
+	clear(of.covered)
+}
+
+// end ends what begin began.
+func (s *scaleDowns) end(target resources.TargetKey, now time.Time) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	of := s.byTarget[target]
+	of.scaling = false
+	s.drop(target, of, now)
+}
+
+// scaledAt returns when a target was last scaled to zero. Zero when that was longer
+// than terminatingGrace ago.
+func (s *scaleDowns) scaledAt(target resources.TargetKey, now time.Time) time.Time {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	of, ok := s.byTarget[target]
+	if !ok || now.Sub(of.scaledAt) >= terminatingGrace {
+		if ok {
+			s.drop(target, of, now)
+		}
+		return time.Time{}
+	}
+	return of.scaledAt
+}
+
+// drop removes an entry that says nothing any more. It must be called with mu held.
+func (s *scaleDowns) drop(target resources.TargetKey, of *scaleDown, now time.Time) {
+	if len(of.covered) == 0 && !of.scaling && now.Sub(of.scaledAt) >= terminatingGrace {
+		delete(s.byTarget, target)
+	}
+}
+
+// siblings returns the ElastiServices of the target of an ElastiService, itself among
+// them, that have to agree before the target is scaled to zero: all but those whose
+// Service another ElastiService has.
+func (c *Controller) siblings(elastiService *v1alpha1.ElastiService) []types.NamespacedName {
+	targetKey := resources.TargetKeyOf(elastiService)
+	keys := []types.NamespacedName{resources.KeyOf(elastiService)}
+	for _, other := range indexed[*v1alpha1.ElastiService](c.elastiServices.in(elastiService.Namespace), byTarget, types.NamespacedName{Namespace: targetKey.Namespace, Name: targetKey.Name}) {
+		if other.UID != elastiService.UID && resources.TargetKeyOf(other) == targetKey && c.hasSay(other) {
+			keys = append(keys, resources.KeyOf(other))
+		}
+	}
+	return keys
+}
+
+// hasSay reports whether an ElastiService has a say in whether its target sleeps. One
+// that is being deleted has until its Service needs no resolvers any more.
+func (c *Controller) hasSay(elastiService *v1alpha1.ElastiService) bool {
+	public := types.NamespacedName{Namespace: elastiService.Namespace, Name: elastiService.Spec.Service}
+	owning := owningElastiService(indexed[*v1alpha1.ElastiService](c.elastiServices.in(public.Namespace), byService, public))
+	if owning != nil && owning.UID != elastiService.UID {
+		return false
+	}
+	return elastiService.DeletionTimestamp.IsZero() || hasFinalizer(elastiService)
+}
+
+// storedSiblings returns what siblings does, as the storage has them. The watch may
+// be behind, and not know the newest ones.
+func (c *Controller) storedSiblings(ctx context.Context, elastiService *v1alpha1.ElastiService) ([]*v1alpha1.ElastiService, error) {
+	list, err := c.elasti.ElastiV1alpha1().ElastiServices(elastiService.Namespace).List(ctx, metav1.ListOptions{
+		FieldSelector: fields.OneTermEqualSelector("spec.scaleTargetRef.name", elastiService.Spec.ScaleTargetRef.Name).String(),
+	})
+	if err != nil {
+		return nil, fmt.Errorf("reading whether the target is still to sleep: %w", err)
+	}
+	targetKey := resources.TargetKeyOf(elastiService)
+	var found []*v1alpha1.ElastiService
+	for i := range list.Items {
+		if other := &list.Items[i]; resources.TargetKeyOf(other) == targetKey && (other.UID == elastiService.UID || c.hasSay(other)) {
+			found = append(found, other)
+		}
+	}
+	return found, nil
+}
+
+// leaveScaleDown records that the resolvers of an ElastiService may leave the path of
+// its Service. When the target is being scaled to zero just now, it returns false and
+// has the ElastiService synced again.
+func (c *Controller) leaveScaleDown(p *pass) bool {
+	if c.scaleDowns.uncover(p.key(), c.clock.Now()) {
+		return true
+	}
+	c.queue.AddAfter(p.key(), sharedPoll)
+	return false
+}

@@ -1,0 +1,324 @@
+/*
+Copyright The elasti-apiserver Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package elastiservice
+
+import (
+	"fmt"
+	"sync/atomic"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti/v1alpha1"
+	"github.com/truefoundry/elasti-apiserver/pkg/controller/resources"
+)
+
+// cartGRPC is another ElastiService of the Deployment "cart", with a Service of its
+// own.
+func cartGRPC() *v1alpha1.ElastiService {
+	elastiService := cartElastiService()
+	elastiService.Name, elastiService.UID, elastiService.Spec.Service = "cart-grpc", "cart-grpc-uid", "cart-grpc"
+	return elastiService
+}
+
+// newSharedTarget is a cluster with an awake target that has two ElastiServices.
+func newSharedTarget(t *testing.T) (*cluster, *stumblingScaling) {
+	t.Helper()
+	c, stumbling := newScaleDown(t, nil)
+	service := cartService()
+	service.Name, service.UID, service.Spec.ClusterIP = "cart-grpc", "cart-grpc-service", "10.96.0.11"
+	c.create(service)
+	c.setEndpoints(shop, "cart-grpc", "10.1.0.1", "10.1.0.2")
+	c.create(cartGRPC())
+	return c, stumbling
+}
+
+// startAwake runs a controller and waits until both serve.
+func (c *cluster) startAwake() {
+	c.t.Helper()
+	c.start()
+	c.eventuallyMode("cart", v1alpha1.ModeServe)
+	c.eventuallyMode("cart-grpc", v1alpha1.ModeServe)
+}
+
+func (c *cluster) eventuallyReplicas(want int32) {
+	c.t.Helper()
+	c.eventually(func() string {
+		if replicas := c.scaling.replicas(c.t, "cart"); replicas != want {
+			return fmt.Sprintf("%d replicas, there are %d", want, replicas)
+		}
+		return ""
+	})
+}
+
+// sync has the controller sync an ElastiService once more, and waits for that.
+func (c *cluster) sync(name string) {
+	c.t.Helper()
+	generation := c.elastiService(name).Generation + 1
+	c.edit(name, func(elastiService *v1alpha1.ElastiService) { elastiService.Generation = generation })
+	c.eventually(func() string {
+		if c.elastiService(name).Status.ObservedGeneration != generation {
+			return "another sync of " + name
+		}
+		return ""
+	})
+}
+
+// One of them alone does not put the target to sleep, and both have their resolvers in
+// the path before it goes to zero.
+func TestSharedTargetIsScaledWhenEachIsCovered(t *testing.T) {
+	c, stumbling := newSharedTarget(t)
+	var uncovered atomic.Int32
+	stumbling.toZero = func(next func() error) error {
+		if len(c.resolverSlices("cart")) == 0 || len(c.resolverSlices("cart-grpc")) == 0 {
+			uncovered.Add(1)
+		}
+		return next()
+	}
+	c.startAwake()
+	c.requestSleep("cart")
+	c.eventuallyMode("cart", v1alpha1.ModeProxy)
+	for range 3 {
+		c.sync("cart")
+	}
+	if replicas := c.scaling.replicas(t, "cart"); replicas != 2 {
+		t.Fatalf("one alone scaled the target to %d", replicas)
+	}
+	c.requestSleep("cart-grpc")
+	c.eventuallyReplicas(0)
+	if uncovered.Load() > 0 {
+		t.Error("the target was scaled to zero without resolvers in the path of each Service")
+	}
+	for _, name := range []string{"cart", "cart-grpc"} {
+		c.eventually(func() string {
+			if c.elastiService(name).Status.SleepRequestedTime != nil {
+				return "the request of " + name + " to be fulfilled"
+			}
+			return ""
+		})
+		c.sync(name)
+		c.eventuallyMode(name, v1alpha1.ModeProxy)
+	}
+}
+
+func TestSharedTargetStaysUpWhenOneIsWoken(t *testing.T) {
+	for _, moment := range []string{"before", "after"} {
+		t.Run(moment, func(t *testing.T) {
+			c, stumbling := newSharedTarget(t)
+			// The wake subresource does this to an ElastiService whose target is up.
+			wake := func() {
+				c.edit("cart-grpc", func(elastiService *v1alpha1.ElastiService) { elastiService.Status.SleepRequestedTime = nil })
+			}
+			if moment == "after" {
+				stumbling.toZero = func(next func() error) error { defer wake(); return next() }
+			} else {
+				stumbling.pause = func(next func() error) error { wake(); return next() }
+			}
+			c.startAwake()
+			c.requestSleep("cart-grpc")
+			c.requestSleep("cart")
+			if moment == "after" {
+				c.eventuallyEvent(v1alpha1.ReasonSleepCalledOff)
+			}
+			c.eventually(func() string {
+				if moment == "before" {
+					// What the scheduler does when one is not asked any more.
+					c.edit("cart", func(elastiService *v1alpha1.ElastiService) {
+						if c.elastiService("cart-grpc").Status.SleepRequestedTime == nil {
+							elastiService.Status.SleepRequestedTime = nil
+						}
+					})
+				}
+				switch {
+				case c.elastiService("cart").Status.SleepRequestedTime != nil || c.elastiService("cart-grpc").Status.SleepRequestedTime != nil:
+					return "both requests to be gone"
+				case c.scaling.replicas(t, "cart") != 2:
+					return "the target to be awake"
+				case stumbling.isPaused():
+					return "the autoscaler to go on"
+				}
+				return ""
+			})
+		})
+	}
+}
+
+// One that the watch does not know yet, or whose request was taken back a moment ago,
+// is found in the storage.
+func TestSharedTargetIsCheckedInTheStorage(t *testing.T) {
+	for name, change := range map[string]func(*v1alpha1.ElastiService){
+		"a new one":             nil,
+		"one that is not asked": func(elastiService *v1alpha1.ElastiService) { elastiService.Status.SleepRequestedTime = nil },
+	} {
+		t.Run(name, func(t *testing.T) {
+			c, _ := newSharedTarget(t)
+			c.options.ConfirmIdle = func(resources.TargetKey, func()) bool {
+				// Right before the check, faster than the watch.
+				if change == nil {
+					third := cartGRPC()
+					third.Name, third.UID, third.Spec.Service = "third", "third-uid", "third"
+					c.create(third)
+				} else {
+					c.edit("cart-grpc", change)
+				}
+				return true
+			}
+			c.startAwake()
+			c.requestSleep("cart")
+			c.requestSleep("cart-grpc")
+			c.eventuallyEvent(v1alpha1.ReasonSleepCalledOff)
+			for _, name := range []string{"cart", "cart-grpc"} {
+				c.eventuallyMode(name, v1alpha1.ModeServe)
+			}
+			c.eventuallyReplicas(2)
+		})
+	}
+}
+
+// A controller that stalls after its check does not scale what has changed since.
+func TestScaleToZeroIsConditionalOnWhatWasChecked(t *testing.T) {
+	c, stumbling := newScaleDown(t, nil)
+	var attempts atomic.Int32
+	stumbling.toZero = func(next func() error) error {
+		if attempts.Add(1) == 1 {
+			// While it stalls, another client uses the target.
+			c.edit("cart", func(elastiService *v1alpha1.ElastiService) { elastiService.Status.SleepRequestedTime = nil })
+			c.setDeployment("cart", 3, 2)
+		}
+		return next()
+	}
+	c.start()
+	c.eventuallyMode("cart", v1alpha1.ModeServe)
+	c.requestSleep("cart")
+	c.eventuallyEvent(v1alpha1.ReasonSleepCalledOff)
+	c.eventuallyMode("cart", v1alpha1.ModeServe)
+	c.eventuallyReplicas(3)
+	if attempts.Load() != 1 {
+		t.Errorf("it was tried %d times to scale the target to zero", attempts.Load())
+	}
+}
+
+// Nothing is scaled before all have confirmed that it is idle.
+func TestScaleDownWaitsUntilIdleIsConfirmed(t *testing.T) {
+	c, _ := newScaleDown(t, nil)
+	var asked, idle atomic.Bool
+	retries := make(chan func(), 100)
+	c.options.ConfirmIdle = func(target resources.TargetKey, retry func()) bool {
+		if target != resources.TargetKeyOf(cartElastiService()) {
+			t.Errorf("asked about %s", target)
+		}
+		asked.Store(true)
+		retries <- retry
+		return idle.Load()
+	}
+	c.start()
+	c.eventuallyMode("cart", v1alpha1.ModeServe)
+	c.requestSleep("cart")
+	retry := <-retries
+	c.sync("cart")
+	if replicas := c.scaling.replicas(t, "cart"); replicas != 2 || !asked.Load() {
+		t.Fatalf("scaled to %d, asked %v", replicas, asked.Load())
+	}
+	idle.Store(true)
+	retry()
+	c.eventuallyReplicas(0)
+}
+
+// The last one restores the target; each before it wakes it, for what its resolvers
+// hold, and leaves the autoscaler to the others.
+func TestDeletionOfOneOfSeveralWakesTheTarget(t *testing.T) {
+	c, _ := newSharedTarget(t)
+	c.setDeployment("cart", 0, 0)
+	c.setEndpoints(shop, "cart")
+	c.setEndpoints(shop, "cart-grpc")
+	c.edit("cart-grpc", func(elastiService *v1alpha1.ElastiService) {
+		elastiService.Spec.Autoscaler = &v1alpha1.AutoscalerSpec{Type: v1alpha1.AutoscalerKEDA, Name: "cart"}
+	})
+	c.start()
+	c.eventuallyMode("cart", v1alpha1.ModeProxy)
+	c.eventuallyMode("cart-grpc", v1alpha1.ModeProxy)
+	now := metav1.Now()
+	c.edit("cart-grpc", func(elastiService *v1alpha1.ElastiService) { elastiService.DeletionTimestamp = &now })
+	c.eventuallyReplicas(2)
+	if len(c.resolverSlices("cart-grpc")) == 0 {
+		t.Error("the resolvers left before the target was ready")
+	}
+	c.setEndpoints(shop, "cart-grpc", "10.1.0.1")
+	c.eventually(func() string {
+		if len(c.resolverSlices("cart-grpc")) > 0 {
+			return "the resolvers to leave"
+		}
+		return ""
+	})
+}
+
+// One whose Service another ElastiService has does not hold up the others.
+func TestSharedTargetIgnoresOneWithoutAService(t *testing.T) {
+	c, _ := newSharedTarget(t)
+	c.edit("cart-grpc", func(elastiService *v1alpha1.ElastiService) {
+		elastiService.Spec.Service = "cart"
+		elastiService.CreationTimestamp = metav1.Now()
+	})
+	c.start()
+	c.eventuallyMode("cart", v1alpha1.ModeServe)
+	c.eventuallyCondition("cart-grpc", v1alpha1.ConditionConflict, metav1.ConditionTrue, v1alpha1.ReasonServiceTaken)
+	c.requestSleep("cart")
+	c.eventuallyReplicas(0)
+}
+
+// One whose Service cannot be covered does.
+func TestSharedTargetIsNotScaledWithoutCoverForEach(t *testing.T) {
+	c, _ := newSharedTarget(t)
+	service := cartService()
+	service.Name, service.UID = "cart-grpc", "cart-grpc-service"
+	service.Spec = corev1.ServiceSpec{Type: corev1.ServiceTypeExternalName, ExternalName: "example.com"}
+	c.create(service)
+	c.start()
+	c.eventuallyMode("cart", v1alpha1.ModeServe)
+	c.requestSleep("cart-grpc")
+	c.requestSleep("cart")
+	c.eventuallyMode("cart", v1alpha1.ModeProxy)
+	for range 3 {
+		c.sync("cart")
+	}
+	if replicas := c.scaling.replicas(t, "cart"); replicas != 2 {
+		t.Errorf("scaled to %d", replicas)
+	}
+}
+
+func TestScaleDownsForgetTargets(t *testing.T) {
+	s, target := newScaleDowns(), resources.TargetKeyOf(cartElastiService())
+	now := metav1.Now().Time
+	key := resources.KeyOf(cartElastiService())
+	s.cover(target, key)
+	if !s.begin(target, nil) || s.begin(target, nil) {
+		t.Error("not one at a time may scale a target")
+	}
+	if s.uncover(key, now) {
+		t.Error("resolvers may leave while the target is being scaled")
+	}
+	s.recordScaled(target, now)
+	s.end(target, now)
+	if s.scaledAt(target, now).IsZero() {
+		t.Error("it is not known that the target was scaled")
+	}
+	s.cover(target, key)
+	if !s.uncover(key, now.Add(terminatingGrace)) || len(s.byTarget) > 0 || len(s.targets) > 0 {
+		t.Errorf("%d targets are remembered for ever", len(s.byTarget))
+	}
+}

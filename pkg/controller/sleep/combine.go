@@ -1,0 +1,116 @@
+/*
+Copyright The elasti-apiserver Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package sleep
+
+import (
+	"fmt"
+
+	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti/v1alpha1"
+)
+
+// Vote is what one ElastiService says about its target.
+type Vote struct {
+	// Name is the name of the ElastiService.
+	Name string
+	// Decision is what would be done if the target were its alone.
+	Decision Decision
+	// Abstains is true when the ElastiService has no say: another one has its
+	// Service.
+	Abstains bool
+	// Pending is true when it could not be asked just now. Decision is not set
+	// then.
+	Pending bool
+	// DryRun is true when its decisions are not carried out.
+	DryRun bool
+	// SleepRequested is true while its target is asked to sleep, ByHand when a
+	// user asked for that.
+	SleepRequested, ByHand bool
+}
+
+// Outcome is what the ElastiServices of one target decide together.
+type Outcome struct {
+	Action Action
+	// By is the index of the vote that wakes the target or keeps it awake, -1
+	// when there is none.
+	By int
+	// Agreed is true when every vote lets the target sleep, or it sleeps.
+	Agreed bool
+}
+
+// Combine makes one decision about a target of what its ElastiServices say: it is
+// woken when any of them wants that, and is put to sleep when all of them agree.
+// When one does not agree any more, what was requested is taken back.
+func Combine(votes []Vote) Outcome {
+	byHand, requested, waiting := false, 0, 0
+	for _, vote := range votes {
+		if vote.SleepRequested && !vote.Abstains {
+			requested++
+			byHand = byHand || vote.ByHand
+		}
+	}
+	keeper, present, sleep := -1, 0, false
+	for i, vote := range votes {
+		switch {
+		case vote.Abstains:
+			continue
+		case vote.Pending:
+			waiting++
+		case vote.Decision.Action == ActionWake && !vote.DryRun:
+			return Outcome{Action: ActionWake, By: i}
+		case !vote.agrees(byHand) && keeper < 0:
+			keeper = i
+		}
+		present++
+		sleep = sleep || !vote.SleepRequested && !vote.asleep()
+	}
+	switch {
+	case keeper >= 0 && requested > 0:
+		return Outcome{Action: ActionKeepAwake, By: keeper}
+	case keeper >= 0 || waiting > 0 || present == 0:
+		return Outcome{Action: ActionNone, By: keeper}
+	case sleep:
+		return Outcome{Action: ActionSleep, By: -1, Agreed: true}
+	default:
+		return Outcome{Action: ActionNone, By: -1, Agreed: true}
+	}
+}
+
+func (v Vote) asleep() bool { return v.Decision.Reason == v1alpha1.ReasonAsleep }
+
+// agrees reports whether an ElastiService lets the target sleep. A user who
+// requests sleep need not wait for cooldowns; what uses the target, or what cannot
+// be told, counts all the same.
+func (v Vote) agrees(byHand bool) bool {
+	if v.DryRun {
+		// What a dry run says is not carried out, so it does not put a target to
+		// sleep either.
+		return byHand || v.asleep()
+	}
+	switch v.Decision.Reason {
+	case v1alpha1.ReasonIdle, v1alpha1.ReasonSleepRequested, v1alpha1.ReasonAsleep:
+		return true
+	case v1alpha1.ReasonCoolingDown, v1alpha1.ReasonStarting, v1alpha1.ReasonBackingOff, v1alpha1.ReasonNoTriggers:
+		return byHand
+	default:
+		return false
+	}
+}
+
+// keptAwakeBy says for users which ElastiService keeps a target awake, and why.
+func keptAwakeBy(name, why string) string {
+	return fmt.Sprintf("kept awake by ElastiService %s: %s", name, why)
+}

@@ -1,0 +1,173 @@
+/*
+Copyright The elasti-apiserver Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package sleep
+
+import (
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+
+	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti/v1alpha1"
+)
+
+// says returns the vote of an ElastiService that would do something for a reason.
+func says(action Action, reason string) Vote {
+	return Vote{Name: reason, Decision: Decision{Action: action, Reason: reason}}
+}
+
+// asked returns the same vote while its ElastiService is asked to sleep.
+func asked(vote Vote) Vote {
+	vote.SleepRequested = true
+	return vote
+}
+
+func askedByHand() Vote {
+	vote := asked(says(ActionNone, v1alpha1.ReasonSleepRequested))
+	vote.ByHand = true
+	return vote
+}
+
+func TestCombine(t *testing.T) {
+	var (
+		idle        = says(ActionSleep, v1alpha1.ReasonIdle)
+		asleep      = says(ActionNone, v1alpha1.ReasonAsleep)
+		cooling     = says(ActionNone, v1alpha1.ReasonCoolingDown)
+		active      = says(ActionNone, v1alpha1.ReasonTriggerActive)
+		wakes       = says(ActionWake, v1alpha1.ReasonTriggerActive)
+		unknown     = says(ActionNone, v1alpha1.ReasonTriggerUnknown)
+		notReady    = says(ActionNone, v1alpha1.ReasonNotReady)
+		starting    = says(ActionNone, v1alpha1.ReasonStarting)
+		noTriggers  = says(ActionNone, v1alpha1.ReasonNoTriggers)
+		descending  = asked(says(ActionNone, v1alpha1.ReasonSleepRequested))
+		turned      = asked(says(ActionKeepAwake, v1alpha1.ReasonTriggerUnknown))
+		byHand      = askedByHand()
+		conflicting = Vote{Abstains: true, Decision: Decision{Reason: v1alpha1.ReasonTargetUnknown}}
+		busy        = Vote{Pending: true}
+		dryIdle     = Vote{DryRun: true, Decision: idle.Decision}
+		dryWakes    = Vote{DryRun: true, Decision: wakes.Decision}
+	)
+	for name, test := range map[string]struct {
+		votes  []Vote
+		action Action
+		by     int
+		agreed bool
+	}{
+		"no ElastiService":                            {nil, ActionNone, -1, false},
+		"one, idle":                                   {[]Vote{idle}, ActionSleep, -1, true},
+		"one, used":                                   {[]Vote{active}, ActionNone, 0, false},
+		"all idle":                                    {[]Vote{idle, idle}, ActionSleep, -1, true},
+		"one idle, one used":                          {[]Vote{idle, active}, ActionNone, 1, false},
+		"one idle, one cooling down":                  {[]Vote{cooling, idle}, ActionNone, 0, false},
+		"one idle, one that cannot tell":              {[]Vote{idle, unknown}, ActionNone, 1, false},
+		"one idle, one that is not covered":           {[]Vote{idle, notReady}, ActionNone, 1, false},
+		"one idle, one without triggers":              {[]Vote{idle, noTriggers}, ActionNone, 1, false},
+		"one idle, one that cannot be asked now":      {[]Vote{idle, busy}, ActionNone, -1, false},
+		"one idle, one without a say":                 {[]Vote{conflicting, idle}, ActionSleep, -1, true},
+		"only one without a say":                      {[]Vote{conflicting}, ActionNone, -1, false},
+		"one asked, the other to be asked":            {[]Vote{descending, idle}, ActionSleep, -1, true},
+		"all asked":                                   {[]Vote{descending, descending}, ActionNone, -1, true},
+		"all asked, one used":                         {[]Vote{descending, asked(wakes)}, ActionWake, 1, false},
+		"all asked, one turns unknown":                {[]Vote{turned, descending}, ActionKeepAwake, 0, false},
+		"one asked, the other used":                   {[]Vote{descending, active}, ActionKeepAwake, 1, false},
+		"one asked, a new one that is not covered":    {[]Vote{descending, notReady}, ActionKeepAwake, 1, false},
+		"all asked, one cannot be asked about it now": {[]Vote{descending, asked(busy)}, ActionNone, -1, false},
+		"asleep":               {[]Vote{asleep, asleep}, ActionNone, -1, true},
+		"asleep, one wakes it": {[]Vote{asleep, wakes}, ActionWake, 1, false},
+		"asleep, one wakes it while another is busy":        {[]Vote{busy, wakes}, ActionWake, 1, false},
+		"asleep, one cannot tell":                           {[]Vote{asleep, asleep}, ActionNone, -1, true},
+		"by hand, alone":                                    {[]Vote{byHand}, ActionNone, -1, true},
+		"by hand, the other cools down":                     {[]Vote{byHand, cooling}, ActionSleep, -1, true},
+		"by hand, the other starts":                         {[]Vote{byHand, starting}, ActionSleep, -1, true},
+		"by hand, the other has no triggers":                {[]Vote{byHand, noTriggers}, ActionSleep, -1, true},
+		"by hand, the other is used":                        {[]Vote{byHand, active}, ActionKeepAwake, 1, false},
+		"by hand, the other cannot tell":                    {[]Vote{byHand, unknown}, ActionKeepAwake, 1, false},
+		"by hand, the other is busy":                        {[]Vote{byHand, busy}, ActionNone, -1, false},
+		"by hand through one without a say":                 {[]Vote{{Abstains: true, SleepRequested: true, ByHand: true}, cooling}, ActionNone, 1, false},
+		"one idle, the other idle in a dry run":             {[]Vote{idle, dryIdle}, ActionNone, 1, false},
+		"asleep, one in a dry run would wake it":            {[]Vote{asleep, dryWakes}, ActionNone, 1, false},
+		"by hand, the other in a dry run":                   {[]Vote{byHand, dryIdle}, ActionSleep, -1, true},
+		"the watch of one is behind: it still seems to run": {[]Vote{asleep, idle}, ActionSleep, -1, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if got, want := Combine(test.votes), (Outcome{test.action, test.by, test.agreed}); got != want {
+				t.Errorf("got %+v, want %+v", got, want)
+			}
+		})
+	}
+}
+
+// Whatever else there is: a target never sleeps while one ElastiService with a say
+// does not agree.
+func TestCombineNeverSleepsAgainstOne(t *testing.T) {
+	against := []Vote{
+		says(ActionNone, v1alpha1.ReasonTriggerActive), says(ActionWake, v1alpha1.ReasonTriggerActive), says(ActionNone, v1alpha1.ReasonTriggerUnknown),
+		says(ActionNone, v1alpha1.ReasonTraffic), says(ActionNone, v1alpha1.ReasonOutsideEnabledPeriod), says(ActionNone, v1alpha1.ReasonNotReady),
+		says(ActionNone, v1alpha1.ReasonTargetUnknown), {Pending: true},
+	}
+	others := []Vote{says(ActionSleep, v1alpha1.ReasonIdle), says(ActionNone, v1alpha1.ReasonAsleep), asked(says(ActionNone, v1alpha1.ReasonSleepRequested)), askedByHand(), {Abstains: true}}
+	for _, vote := range against {
+		for _, one := range others {
+			for _, other := range others {
+				for _, votes := range [][]Vote{{vote, one, other}, {one, vote, other}, {one, other, asked(vote)}} {
+					if outcome := Combine(votes); outcome.Agreed || outcome.Action == ActionSleep {
+						t.Errorf("%+v leads to %+v", votes, outcome)
+					}
+				}
+			}
+		}
+	}
+}
+
+func TestTimesInTheFutureCountAsFirstSeen(t *testing.T) {
+	future := testNow.Add(time.Hour)
+	seen := &v1alpha1.ElastiService{}
+	seen.Status.LastActivityTime = ptr.To(metav1.NewTime(future))
+	seen.Status.LastScaledUpTime = ptr.To(metav1.NewTime(testNow.Add(-time.Hour)))
+	seen.Status.Activity = []v1alpha1.ResolverActivity{{Resolver: "a", ReportTime: metav1.NewMicroTime(future), LastRequestTime: ptr.To(metav1.NewMicroTime(future))}}
+
+	first := boundTimes(seen, nil, nil, testNow)
+	if got := first.Status.LastActivityTime.Time; !got.Equal(testNow) {
+		t.Errorf("the last activity counts as of %s, want %s", got, testNow)
+	}
+	if got := first.Status.LastScaledUpTime; !got.Equal(seen.Status.LastScaledUpTime) {
+		t.Errorf("a time in the past became %s", got)
+	}
+	if !seen.Status.LastActivityTime.Time.Equal(future) {
+		t.Error("what was watched was modified")
+	}
+
+	// Another change does not make it a new activity.
+	later := testNow.Add(10 * time.Minute)
+	changed := seen.DeepCopy()
+	changed.Status.Replicas = 5
+	changed.Status.Activity = append([]v1alpha1.ResolverActivity{{Resolver: "b", ReportTime: metav1.NewMicroTime(later)}}, changed.Status.Activity...)
+	second := boundTimes(changed, seen, first, later)
+	for what, got := range map[string]time.Time{
+		"activity": second.Status.LastActivityTime.Time,
+		"report":   second.Status.Activity[1].ReportTime.Time,
+		"request":  second.Status.Activity[1].LastRequestTime.Time,
+	} {
+		if !got.Equal(testNow) {
+			t.Errorf("after another change the last %s counts as of %s, want %s", what, got, testNow)
+		}
+	}
+	if past := boundTimes(changed, seen, first, future); past != changed {
+		t.Error("an ElastiService without a time in the future was copied")
+	}
+}

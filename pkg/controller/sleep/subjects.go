@@ -1,0 +1,283 @@
+/*
+Copyright The elasti-apiserver Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package sleep
+
+import (
+	"math/rand/v2"
+	"slices"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti/v1alpha1"
+	"github.com/truefoundry/elasti-apiserver/pkg/controller/resources"
+	"github.com/truefoundry/elasti-apiserver/pkg/controller/sleep/reports"
+)
+
+// settleDelay is how long after a change that leads to no action it is reported,
+// so that several changes in a row are reported once. Half of it is added at
+// random, so that what changes for all is spread.
+const settleDelay = time.Second
+
+// subject is what is known of one ElastiService. It is guarded by the mutex of the
+// scheduler.
+type subject struct {
+	// watched is the ElastiService as it was last watched; elastiService is the
+	// same without times in the future.
+	watched, elastiService *v1alpha1.ElastiService
+	// target is the target that it has.
+	target resources.TargetKey
+	// woken is when the target was seen to go up from zero. Zero if it was not.
+	woken time.Time
+	// wokenBy says for users why, or by which client. Empty if that is not known.
+	wokenBy string
+	// readySince and unreadySince are since when the target, which is up, has had
+	// a ready pod or none. At most one of them is set.
+	readySince, unreadySince time.Time
+	// byHand is true while the request for sleep is one of a user, asked while the
+	// scheduler has requested it.
+	byHand, asked bool
+	// conflict is what is known of others that scale the target up.
+	conflict conflict
+	// history is what the last decision left, generation that of the spec
+	// that it was made for.
+	history    History
+	generation int64
+	// announced is what a dry run has last said that it would do.
+	announced Action
+	// reported is when the condition Sleeping was last written.
+	reported time.Time
+}
+
+// sharedTarget is what is known of one target. It is guarded by the mutex of the
+// scheduler.
+type sharedTarget struct {
+	// members are the ElastiServices of the target. There is one at least.
+	members map[types.NamespacedName]*subject
+	// changes counts what may lead to another decision. A decision counts only
+	// when there was none of that while it was made.
+	changes int
+	// confirmed is when all members last agreed, on fresh data, that the target may
+	// be scaled to zero. Zero when something has changed since.
+	confirmed time.Time
+	// waiting is called after the next decision. Nil when nothing waits.
+	waiting func()
+}
+
+// Changed records that an ElastiService was created (before is nil), changed, or
+// deleted (after is nil). The objects must not be modified afterwards. It may be
+// called before Run, and does not wait for anything.
+func (s *Scheduler) Changed(before, after *v1alpha1.ElastiService) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch {
+	case s.stopped:
+	case after == nil:
+		s.deleted(resources.KeyOf(before))
+	case s.known[resources.KeyOf(after)] == nil:
+		s.created(after)
+	case s.known[resources.KeyOf(after)].watched.UID != after.UID:
+		s.deleted(resources.KeyOf(after))
+		s.created(after)
+	default:
+		s.updated(after)
+	}
+}
+
+func (s *Scheduler) deleted(key types.NamespacedName) {
+	s.metrics.forget(key)
+	known, ok := s.known[key]
+	if !ok {
+		return
+	}
+	delete(s.known, key)
+	s.leave(key, known)
+}
+
+// leave takes an ElastiService out of its target.
+func (s *Scheduler) leave(key types.NamespacedName, known *subject) {
+	of := s.targets[known.target]
+	delete(of.members, key)
+	of.changed()
+	if len(of.members) == 0 {
+		delete(s.targets, known.target)
+		return
+	}
+	s.addAfter(known.target, settle())
+}
+
+// join makes an ElastiService one of its target. It reports whether others of the
+// target have to be told.
+func (s *Scheduler) join(key types.NamespacedName, known *subject) (isNew bool) {
+	known.target = resources.TargetKeyOf(known.watched)
+	of, ok := s.targets[known.target]
+	if !ok {
+		of = &sharedTarget{members: map[types.NamespacedName]*subject{}}
+		s.targets[known.target] = of
+	}
+	of.members[key] = known
+	of.changed()
+	for _, other := range of.members {
+		shared := other.watched.Status.TargetSharedWith
+		if other != known && len(shared) < maxSharedWith && !slices.Contains(shared, key.Name) {
+			return true
+		}
+	}
+	return false
+}
+
+// changed records that something may lead to another decision.
+func (t *sharedTarget) changed() {
+	t.changes++
+	t.confirmed = time.Time{}
+}
+
+func (s *Scheduler) created(elastiService *v1alpha1.ElastiService) {
+	key, now := resources.KeyOf(elastiService), s.clock.Now()
+	known := &subject{
+		watched:       elastiService,
+		elastiService: boundTimes(elastiService, nil, nil, now),
+		// Whoever asked for it before a restart is not known: it counts as
+		// asked for by the scheduler, which is the more careful.
+		asked: elastiService.Status.SleepRequestedTime != nil,
+	}
+	if isStarting(elastiService) {
+		known.unreadySince = now
+	}
+	if meta.IsStatusConditionTrue(elastiService.Status.Conditions, v1alpha1.ConditionScalingConflict) {
+		// It was there before a restart, with more disturbed sleeps maybe.
+		pause := backoff(max(reports.Cooldown(elastiService), s.options.PollingInterval), conflictSleeps)
+		known.conflict = conflict{disturbed: conflictSleeps, by: "somebody else", until: now.Add(pause)}
+	}
+	s.known[key] = known
+	isNew := s.join(key, known)
+	s.metrics.forget(key)
+	s.recordReplicas(key, elastiService)
+	s.addAfter(known.target, s.firstDelay())
+	if isNew {
+		s.addAfter(known.target, settle())
+	}
+}
+
+func (s *Scheduler) updated(elastiService *v1alpha1.ElastiService) {
+	key, now := resources.KeyOf(elastiService), s.clock.Now()
+	known := s.known[key]
+	before := known.elastiService
+	known.elastiService = boundTimes(elastiService, known.watched, before, now)
+	known.watched = elastiService
+	if known.recordScale(before, now); known.readySince.Equal(now) && reports.Cooldown(elastiService) < s.options.PollingInterval {
+		// The cooldown begins now, and ends before the next sync may be due.
+		s.addAfter(known.target, reports.Cooldown(elastiService))
+	}
+	s.recordReplicas(key, elastiService)
+	if before.Generation != elastiService.Generation {
+		// The edit may have ended the conflict.
+		known.conflict = conflict{}
+	}
+	if resources.TargetKeyOf(elastiService) != known.target {
+		s.leave(key, known)
+		s.join(key, known)
+		s.addAfter(known.target, settle())
+	}
+	requested := known.recordRequest(before)
+	edited := before.Generation != elastiService.Generation || isDryRun(before) != isDryRun(elastiService)
+	switch deleting := before.DeletionTimestamp.IsZero() != elastiService.DeletionTimestamp.IsZero(); {
+	case edited, requested, deleting, trafficTurned(before, known.elastiService):
+		s.targets[known.target].changed()
+		s.addAfter(known.target, 0)
+	case sleepingTurned(before, elastiService):
+		s.targets[known.target].changed()
+		s.addAfter(known.target, settle())
+	}
+}
+
+// recordScale records that the target was scaled from zero, and whether it has a
+// ready pod.
+func (k *subject) recordScale(before *v1alpha1.ElastiService, now time.Time) {
+	after := k.elastiService
+	if knowsReplicas(before) && before.Status.Replicas == 0 && after.Status.Replicas > 0 {
+		k.woken = now
+	}
+	if knowsReplicas(after) && after.Status.Replicas == 0 {
+		k.wokenBy = ""
+	}
+	switch {
+	case !isStarting(after):
+		if !k.unreadySince.IsZero() && after.Status.ReadyReplicas > 0 {
+			k.readySince = now
+		}
+		k.unreadySince = time.Time{}
+	case k.unreadySince.IsZero():
+		k.readySince, k.unreadySince = time.Time{}, now
+	}
+}
+
+// recordRequest records whose request for sleep there is. It reports whether it is
+// a new one of a user.
+func (k *subject) recordRequest(before *v1alpha1.ElastiService) bool {
+	was, is := before.Status.SleepRequestedTime != nil, k.elastiService.Status.SleepRequestedTime != nil
+	switch {
+	case !is:
+		k.byHand = false
+		if was {
+			k.asked = false
+		}
+	case !was:
+		k.byHand = !k.asked
+		return k.byHand
+	}
+	return false
+}
+
+// isStarting reports whether the target is up and none of its pods is ready.
+func isStarting(elastiService *v1alpha1.ElastiService) bool {
+	return elastiService.Status.Replicas > 0 && elastiService.Status.ReadyReplicas == 0
+}
+
+// sleepingTurned reports whether the target sleeps or is awake, or its scale is
+// known, and was not before.
+func sleepingTurned(before, after *v1alpha1.ElastiService) bool {
+	return knowsReplicas(before) != knowsReplicas(after) ||
+		(before.Status.Replicas == 0) != (after.Status.Replicas == 0) ||
+		(before.Status.SleepRequestedTime == nil) != (after.Status.SleepRequestedTime == nil)
+}
+
+// Requests records what one pod of a target requests, in cores and bytes. It
+// does not wait for anything.
+func (s *Scheduler) Requests(key types.NamespacedName, cpuCores, memoryBytes float64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if _, ok := s.known[key]; ok {
+		s.metrics.requests(key, cpuCores, memoryBytes)
+	}
+}
+
+func (s *Scheduler) recordReplicas(key types.NamespacedName, elastiService *v1alpha1.ElastiService) {
+	if knowsReplicas(elastiService) {
+		s.metrics.observed(key, elastiService.Status.Replicas, minReplicas(elastiService))
+	}
+}
+
+// addAfter has a target synced after a delay, once the scheduler runs.
+func (s *Scheduler) addAfter(key resources.TargetKey, delay time.Duration) {
+	if s.queue != nil {
+		s.queue.AddAfter(key, delay)
+	}
+}
+
+func settle() time.Duration { return settleDelay + rand.N(settleDelay/2) }
