@@ -102,7 +102,7 @@ func waitForSleeping(t *testing.T, namespace, name, reason, text string) {
 // Two Services, of HTTP and of gRPC, on one Deployment: the one that is idle does not
 // put the other one to sleep, and both have their resolvers when the target sleeps.
 func TestTargetOfTwoElastiServicesSleepsWhenBothAreIdle(t *testing.T) {
-	restartServerWith(t, "--polling-interval=1s")
+	restartServerWith(t, "--polling-interval=1s", "--trigger-allowed-servers=127.0.0.0/8")
 	namespace := newNamespace(t)
 	createApplication(t, namespace, 1)
 	createSecondService(t, namespace)
@@ -188,7 +188,7 @@ func TestDeletionOfOneOfTwoWakesTheTarget(t *testing.T) {
 // A trigger that cannot tell any more while the target is on its way to sleep keeps it
 // awake.
 func TestTriggerThatTurnsUnknownDuringAScaleDownEndsIt(t *testing.T) {
-	restartServerWith(t, "--polling-interval=1s")
+	restartServerWith(t, "--polling-interval=1s", "--trigger-allowed-servers=127.0.0.0/8")
 	namespace := newNamespace(t)
 	createApplication(t, namespace, 1)
 	setReady(t, namespace, runPod(t, namespace, "app"), true)
@@ -218,7 +218,7 @@ func TestTriggerThatTurnsUnknownDuringAScaleDownEndsIt(t *testing.T) {
 // Requests that a resolver holds or forwards keep a target up whatever the cooldown and
 // the triggers say.
 func TestHeldRequestsKeepATargetUpWithoutACooldown(t *testing.T) {
-	restartServerWith(t, "--polling-interval=1s")
+	restartServerWith(t, "--polling-interval=1s", "--trigger-allowed-servers=127.0.0.0/8")
 	namespace := newNamespace(t)
 	createApplication(t, namespace, 1)
 	setReady(t, namespace, runPod(t, namespace, "app"), true)

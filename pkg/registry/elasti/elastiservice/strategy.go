@@ -21,6 +21,7 @@ package elastiservice
 import (
 	"context"
 	"fmt"
+	"time"
 
 	apiequality "k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/fields"
@@ -201,9 +202,10 @@ func (requestedStatusStrategy) PrepareForUpdate(_ context.Context, obj, old runt
 }
 
 // keepLastActivity does not let the time of the last activity go back: several
-// write it, and none of them waits until it has seen what the others wrote.
+// write it, and none of them waits until it has seen what the others wrote. A time in
+// the future, of a clock that has been corrected since, does not stay.
 func keepLastActivity(updated, previous *elasti.ElastiServiceStatus) {
-	if previous.LastActivityTime != nil && (updated.LastActivityTime == nil || updated.LastActivityTime.Before(previous.LastActivityTime)) {
+	if previous.LastActivityTime != nil && !previous.LastActivityTime.After(time.Now()) && (updated.LastActivityTime == nil || updated.LastActivityTime.Before(previous.LastActivityTime)) {
 		updated.LastActivityTime = previous.LastActivityTime
 	}
 }
