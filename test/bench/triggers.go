@@ -122,11 +122,12 @@ func triggeredElastiService(number int) *v1alpha1.ElastiService {
 	return &v1alpha1.ElastiService{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "bench", Name: name, UID: types.UID(name), Generation: 1, CreationTimestamp: metav1.Now()},
 		Spec: v1alpha1.ElastiServiceSpec{
-			Service: name,
+			Service:        name,
+			ScaleTargetRef: v1alpha1.ScaleTargetRef{APIVersion: "apps/v1", Kind: "Deployment", Name: name},
 			Triggers: []v1alpha1.ScaleTrigger{{Type: triggers.TypePrometheus, Metadata: &k8sruntime.RawExtension{
 				Raw: fmt.Appendf(nil, `{"query":%q,"threshold":1}`, fmt.Sprintf(`sum(rate(requests_total{service=%q}[1m])) or vector(0)`, name))}}},
 		},
-		Status: v1alpha1.ElastiServiceStatus{Replicas: 1, Conditions: []metav1.Condition{
+		Status: v1alpha1.ElastiServiceStatus{Replicas: 1, ReadyReplicas: 1, Conditions: []metav1.Condition{
 			{Type: v1alpha1.ConditionReady, Status: metav1.ConditionTrue, Reason: v1alpha1.ReasonReady},
 			{Type: v1alpha1.ConditionTargetFound, Status: metav1.ConditionTrue, Reason: v1alpha1.ReasonFound},
 		}},
@@ -137,6 +138,7 @@ func triggeredElastiService(number int) *v1alpha1.ElastiService {
 type leaveAlone struct{}
 
 func (leaveAlone) Sleep(context.Context, *v1alpha1.ElastiService) error                { return nil }
+func (leaveAlone) KeepAwake(context.Context, *v1alpha1.ElastiService) error            { return nil }
 func (leaveAlone) Wake(context.Context, *v1alpha1.ElastiService, string) error         { return nil }
 func (leaveAlone) Report(context.Context, *v1alpha1.ElastiService, sleep.Report) error { return nil }
 

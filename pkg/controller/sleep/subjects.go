@@ -132,6 +132,10 @@ func (s *Scheduler) join(key types.NamespacedName, known *subject) (isNew bool) 
 	}
 	of.members[key] = known
 	of.changed()
+	if len(of.members) > maxSharedWith+1 {
+		// Each has as many names as it may have.
+		return false
+	}
 	for _, other := range of.members {
 		shared := other.watched.Status.TargetSharedWith
 		if other != known && len(shared) < maxSharedWith && !slices.Contains(shared, key.Name) {
