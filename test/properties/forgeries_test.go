@@ -158,6 +158,7 @@ func editPrivateService(ctx context.Context, w *world, random *rand.Rand) (strin
 		`{"spec":{"selector":{"app":"nothing"}}}`,
 	})
 	w.touch(service, tenant.namespace, private)
+	w.edited[types.NamespacedName{Namespace: tenant.namespace, Name: private}] = true
 	_, err := tenant.forger.CoreV1().Services(tenant.namespace).Patch(ctx, private, types.MergePatchType, []byte(patch), metav1.PatchOptions{})
 	return fmt.Sprintf("patch the private Service %s/%s: %s", tenant.namespace, private, patch), err
 }

@@ -115,7 +115,7 @@ func (s *sight) complaints(w *world) (found []string) {
 		s.lookAt(&s.elastiServices[i], complain)
 	}
 	s.lookForSharedPorts(complain)
-	s.lookForLeftovers(complain)
+	s.lookForLeftovers(w, complain)
 	for name, object := range s.deployments {
 		replicas := ptr.Deref(object.Spec.Replicas, 1)
 		switch {
@@ -124,7 +124,7 @@ func (s *sight) complaints(w *world) (found []string) {
 		case name.Name == bystander || replicas > 0:
 		case w.wakes[name]:
 			complain("%s is at zero after it was woken", name)
-		case !s.isCovered(name) && !w.leftAtZero[name] && (w.released[name] || !s.waitsForItsService(name)):
+		case !s.isCovered(name) && !w.leftAtZero[name] && !s.lost(w, name.Namespace) && (w.released[name] || !s.waitsForItsService(name)):
 			complain("%s is at zero with no resolver in front of it", name)
 		}
 	}
@@ -214,20 +214,13 @@ func (s *sight) lookForSharedPorts(complain func(string, ...any)) {
 
 // lookForLeftovers looks for what was made for ElastiServices that are not there any
 // more. A store that knows none at all has lost them.
-func (s *sight) lookForLeftovers(complain func(string, ...any)) {
+func (s *sight) lookForLeftovers(w *world, complain func(string, ...any)) {
 	if len(s.elastiServices) == 0 {
 		return
 	}
-	needed := map[types.NamespacedName]bool{}
-	for i := range s.elastiServices {
-		public := types.NamespacedName{Namespace: s.elastiServices[i].Namespace, Name: s.elastiServices[i].Spec.Service}
-		if service, ok := s.services[public]; ok && isSupported(service) {
-			needed[public] = true
-			needed[types.NamespacedName{Namespace: public.Namespace, Name: resources.PrivateServiceName(public.Name)}] = true
-		}
-	}
+	needed := s.needed()
 	for name := range s.services {
-		if strings.HasPrefix(name.Name, "elasti-") && !needed[name] {
+		if strings.HasPrefix(name.Name, "elasti-") && !needed[name] && !w.edited[name] {
 			complain("the private Service %s is left", name)
 		}
 	}
@@ -237,6 +230,19 @@ func (s *sight) lookForLeftovers(complain func(string, ...any)) {
 			complain("the resolver slice %s/%s is left", s.slices[i].Namespace, s.slices[i].Name)
 		}
 	}
+}
+
+// needed returns the Services that ElastiServices have, and their private Services.
+func (s *sight) needed() map[types.NamespacedName]bool {
+	needed := map[types.NamespacedName]bool{}
+	for i := range s.elastiServices {
+		public := types.NamespacedName{Namespace: s.elastiServices[i].Namespace, Name: s.elastiServices[i].Spec.Service}
+		if service, ok := s.services[public]; ok && isSupported(service) {
+			needed[public] = true
+			needed[types.NamespacedName{Namespace: public.Namespace, Name: resources.PrivateServiceName(public.Name)}] = true
+		}
+	}
+	return needed
 }
 
 // isCovered tells whether a target has somebody in front of it: each Service that its
@@ -255,6 +261,18 @@ func (s *sight) isCovered(target types.NamespacedName) bool {
 		covered = true
 	}
 	return covered
+}
+
+// lost tells whether there is a private Service in a namespace that a tenant has
+// edited and whose ElastiService is gone: what its target was is not known.
+func (s *sight) lost(w *world, namespace string) bool {
+	needed := s.needed()
+	for name := range w.edited {
+		if _, ok := s.services[name]; ok && name.Namespace == namespace && !needed[name] {
+			return true
+		}
+	}
+	return false
 }
 
 // waitsForItsService tells whether a target has an ElastiService whose Service is
@@ -296,6 +314,12 @@ func (s *sight) endpoints(public types.NamespacedName) (resolvers, others int) {
 func (s *sight) remember(w *world) {
 	clear(w.wakes)
 	clear(w.released)
+	needed := s.needed()
+	for name := range w.edited {
+		if _, ok := s.services[name]; !ok || needed[name] {
+			delete(w.edited, name)
+		}
+	}
 	for name, object := range s.deployments {
 		if ptr.Deref(object.Spec.Replicas, 1) > 0 || s.isCovered(name) {
 			delete(w.leftAtZero, name)

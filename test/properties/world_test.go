@@ -72,6 +72,10 @@ type world struct {
 	leftAtZero map[types.NamespacedName]bool
 	// released are the targets whose ElastiService was deleted in this round.
 	released map[types.NamespacedName]bool
+	// edited are the private Services that a tenant has edited, until the server has
+	// put them back. Where their ElastiService is lost before that, nothing that they
+	// say counts, not even whose they are.
+	edited map[types.NamespacedName]bool
 }
 
 // tenant is one namespace and who works in it.
@@ -101,7 +105,7 @@ func newWorld(t *testing.T) *world {
 			t.Error(err)
 		}
 	})
-	w := &world{control: control, history: newHistory(), gone: map[string]bool{}, touched: newTouched(), wakes: map[types.NamespacedName]bool{}, leftAtZero: map[types.NamespacedName]bool{}, released: map[types.NamespacedName]bool{}}
+	w := &world{control: control, history: newHistory(), gone: map[string]bool{}, touched: newTouched(), wakes: map[types.NamespacedName]bool{}, leftAtZero: map[types.NamespacedName]bool{}, released: map[types.NamespacedName]bool{}, edited: map[types.NamespacedName]bool{}}
 	runKubelet(t, control)
 	w.history.follow(t, control.Kubernetes)
 	if w.servers, err = startServers(t, control); err != nil {
