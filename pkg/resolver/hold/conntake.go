@@ -21,23 +21,23 @@ import "github.com/truefoundry/elasti-apiserver/pkg/resolver/endpoint"
 // TakeAgain returns a lease on a pod to which the caller has a connection from
 // an earlier lease on the named port. A connection goes on whatever became of the
 // pod's readiness, as it does without a resolver; it fails only when the pod has
-// as much in flight as it may.
+// as much in flight as it may, or others wait for that to change: a Waiter with
+// the pod can do so too.
 func (q *Queue) TakeAgain(port string, pod *endpoint.Pod, number uint16) (Lease, bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
+	if waiters := q.lines[line{port: port, pod: pod}]; waiters != nil && waiters.Len() > 0 {
+		return Lease{}, false
+	}
+	return q.takeAgain(port, pod, number)
+}
+
+// takeAgain is TakeAgain for callers that hold mu.
+func (q *Queue) takeAgain(port string, pod *endpoint.Pod, number uint16) (Lease, bool) {
 	if !q.pods.TakeAgain(pod, q.limits.MaxConcurrencyPerPod) {
 		return Lease{}, false
 	}
 	return Lease{Pod: pod, Number: number, queue: q, port: port}, true
-}
-
-// And returns a lease of the same pod for a request that goes there together with
-// that of l, however much the pod has in flight.
-func (l Lease) And() Lease {
-	l.queue.mu.Lock()
-	defer l.queue.mu.Unlock()
-	l.queue.pods.TakeAgain(l.Pod, 0)
-	return l
 }
 
 // Charge counts more bytes for a waiter, and fails with an error of the memory

@@ -23,7 +23,7 @@ package hold
 func (q *Queue) TryTakeNext(port string, last Lease) (Lease, bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if line := q.lines[port]; line != nil && line.Len() > 0 {
+	if waiters := q.lines[line{port: port}]; waiters != nil && waiters.Len() > 0 {
 		return Lease{}, false
 	}
 	if last.queue == q && last.port == port &&

@@ -65,8 +65,10 @@ func (q *Queue) Questions() []endpoint.Question {
 	if q.keepAwakes > 0 {
 		return q.pods.AllQuestions(questions)
 	}
-	for port := range q.lines {
-		questions = q.pods.Questions(questions, port)
+	for line := range q.lines {
+		if line.pod == nil {
+			questions = q.pods.Questions(questions, line.port)
+		}
 	}
 	return questions
 }
@@ -102,8 +104,8 @@ func (q *Queue) Answering(port string) bool {
 func (q *Queue) Wanting() bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	for port := range q.lines {
-		if !q.pods.Answering(port) {
+	for line := range q.lines {
+		if line.pod == nil && !q.pods.Answering(line.port) {
 			return true
 		}
 	}

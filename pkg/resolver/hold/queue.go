@@ -73,9 +73,9 @@ type Queue struct {
 	mu     sync.Mutex
 	limits Limits
 	pods   endpoint.Set
-	lines  map[string]*list.List
+	lines  map[line]*list.List
 	// silent is as lines, for those on which nothing was said.
-	silent map[string]*list.List
+	silent map[line]*list.List
 	held   int
 	// joined is how many waiters ever came.
 	joined uint64
@@ -89,6 +89,13 @@ type Queue struct {
 	working sync.WaitGroup
 }
 
+// line is which leases the waiters in a line wait for.
+type line struct {
+	port string
+	// pod is nil where any will do.
+	pod *endpoint.Pod
+}
+
 // New returns a queue. Close ends it.
 func New(options Options) *Queue {
 	if options.Now == nil {
@@ -100,8 +107,8 @@ func New(options Options) *Queue {
 		now:     options.Now,
 		changed: make(chan struct{}, 1),
 		limits:  options.Limits,
-		lines:   map[string]*list.List{},
-		silent:  map[string]*list.List{},
+		lines:   map[line]*list.List{},
+		silent:  map[line]*list.List{},
 	}
 	q.account = options.Budget.Open(q.shed)
 	return q
@@ -184,6 +191,10 @@ func (l Lease) giveBack() {
 type Waiter struct {
 	// Port is the name of the Service port.
 	Port string
+	// Pod is the pod that it has a connection to already, at Number, and waits to
+	// send more to. Nil: any pod will do.
+	Pod    *endpoint.Pod
+	Number uint16
 	// Bytes is how many bytes of memory the waiter keeps.
 	Bytes int64
 	// Silent is true for a connection on which nothing was said. It wakes nothing
@@ -215,7 +226,7 @@ func (w *Waiter) Result() (Lease, ColdStart, error) {
 func (q *Queue) TryTake(port string) (Lease, bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if line := q.lines[port]; line != nil && line.Len() > 0 {
+	if waiters := q.lines[line{port: port}]; waiters != nil && waiters.Len() > 0 {
 		return Lease{}, false
 	}
 	return q.take(port)
@@ -266,18 +277,18 @@ func (q *Queue) join(w *Waiter, again bool) error {
 
 // enter puts a waiter in its line. Callers hold mu.
 func (q *Queue) enter(w *Waiter, again bool) {
-	lines := q.linesOf(w)
-	line := lines[w.Port]
-	if line == nil {
-		line = list.New()
-		lines[w.Port] = line
+	lines, key := q.linesOf(w), w.line()
+	waiters := lines[key]
+	if waiters == nil {
+		waiters = list.New()
+		lines[key] = waiters
 	}
 	if again {
-		w.place = line.PushFront(w)
+		w.place = waiters.PushFront(w)
 	} else {
 		q.joined++
 		w.number = q.joined
-		w.place = line.PushBack(w)
+		w.place = waiters.PushBack(w)
 	}
 	if w.Silent {
 		q.dispatch()
@@ -292,7 +303,9 @@ func (q *Queue) enter(w *Waiter, again bool) {
 	q.ensureRunning()
 }
 
-func (q *Queue) linesOf(w *Waiter) map[string]*list.List {
+func (w *Waiter) line() line { return line{port: w.Port, pod: w.Pod} }
+
+func (q *Queue) linesOf(w *Waiter) map[line]*list.List {
 	if w.Silent {
 		return q.silent
 	}
@@ -340,7 +353,7 @@ func (q *Queue) shed(bytes int64) (given int64) {
 // they lose least. Callers hold mu.
 func (q *Queue) newest() *Waiter {
 	var newest *Waiter
-	for _, lines := range []map[string]*list.List{q.silent, q.lines} {
+	for _, lines := range []map[line]*list.List{q.silent, q.lines} {
 		for _, line := range lines {
 			if w := line.Back().Value.(*Waiter); newest == nil || w.number > newest.number {
 				newest = w
@@ -408,11 +421,11 @@ func (q *Queue) remove(w *Waiter) {
 
 // leaveLine takes a waiter out of its line. Callers hold mu.
 func (q *Queue) leaveLine(w *Waiter) {
-	lines := q.linesOf(w)
-	line := lines[w.Port]
-	line.Remove(w.place)
-	if line.Len() == 0 {
-		delete(lines, w.Port)
+	lines, key := q.linesOf(w), w.line()
+	waiters := lines[key]
+	waiters.Remove(w.place)
+	if waiters.Len() == 0 {
+		delete(lines, key)
 	}
 	w.place = nil
 	if !w.Silent {
@@ -425,19 +438,27 @@ func (q *Queue) dispatch() {
 	if q.held == 0 && len(q.silent) == 0 {
 		return
 	}
-	q.dispatchLines(q.lines, q.take)
-	q.dispatchLines(q.silent, q.takeSilent)
+	q.dispatchLines(q.lines, q.takeFor)
+	q.dispatchLines(q.silent, func(w *Waiter) (Lease, bool) { return q.takeSilent(w.Port) })
 	q.ensureRunning()
 }
 
-func (q *Queue) dispatchLines(lines map[string]*list.List, take func(port string) (Lease, bool)) {
-	for port, line := range lines {
-		for element := line.Front(); element != nil; element = line.Front() {
-			lease, ok := take(port)
+// takeFor takes a lease for a waiter. Callers hold mu.
+func (q *Queue) takeFor(w *Waiter) (Lease, bool) {
+	if w.Pod != nil {
+		return q.takeAgain(w.Port, w.Pod, w.Number)
+	}
+	return q.take(w.Port)
+}
+
+func (q *Queue) dispatchLines(lines map[line]*list.List, take func(*Waiter) (Lease, bool)) {
+	for _, waiters := range lines {
+		for element := waiters.Front(); element != nil; element = waiters.Front() {
+			w := element.Value.(*Waiter)
+			lease, ok := take(w)
 			if !ok {
 				break
 			}
-			w := element.Value.(*Waiter)
 			q.remove(w)
 			w.lease, w.cold = lease, q.cold
 			w.Resolve()

@@ -107,7 +107,7 @@ func (c *conn) onData(f *frame) error {
 	if f.stream == 0 {
 		return connError{http2.ErrCodeProtocol, "DATA without a stream"}
 	}
-	if c.pod == nil {
+	if c.holds(f.stream) {
 		return c.holdData(f)
 	}
 	if c.ignored(f.stream) {
@@ -146,7 +146,7 @@ func (c *conn) onReset(f *frame) error {
 	if f.stream == 0 || f.stream > c.lastStream {
 		return connError{http2.ErrCodeProtocol, "RST_STREAM for a stream that was not opened"}
 	}
-	if c.pod == nil {
+	if c.holds(f.stream) {
 		return c.resetHeld(f)
 	}
 	if c.ignored(f.stream) {
@@ -178,8 +178,11 @@ func (c *conn) onSettings(f *frame) error {
 	next := settingsForPod{table: -1}
 	var passed []http2.Setting
 	err := parseSettings(f, func(setting http2.Setting) {
-		if setting.ID == http2.SettingHeaderTableSize {
+		switch setting.ID {
+		case http2.SettingHeaderTableSize:
 			next.table = int64(min(setting.Val, initialTableSize))
+		case http2.SettingInitialWindowSize:
+			c.settings.initialWindow = setting.Val
 		}
 		if setting, ok := forPod(setting); ok {
 			passed = append(passed, setting)
@@ -253,7 +256,7 @@ func (c *conn) onWindowUpdate(f *frame) error {
 	if f.stream > c.lastStream {
 		return connError{http2.ErrCodeProtocol, "WINDOW_UPDATE for a stream that was not opened"}
 	}
-	if c.pod == nil {
+	if c.holds(f.stream) {
 		return c.holdWindowUpdate(f)
 	}
 	if f.stream != 0 && c.ignored(f.stream) {

@@ -256,6 +256,9 @@ func (c *conn) handle(ctx context.Context, happened happenings) error {
 	if happened.podAcked {
 		c.passNextSettings()
 	}
+	if happened.podLeft {
+		c.dropLeft()
+	}
 	if happened.settled {
 		return c.settleHeld(ctx)
 	}
@@ -408,6 +411,7 @@ func (c *conn) end() {
 		s.lease.Release()
 		defer c.finish(s, outcome, reason)
 	}
+	c.giveBack()
 	for _, s := range c.held {
 		c.leaveLine(s)
 		defer c.finish(s, accesslog.ClientGone, "")

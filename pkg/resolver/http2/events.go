@@ -35,6 +35,8 @@ type happenings struct {
 	podSpoke bool
 	// podAcked: the pod has acknowledged SETTINGS, and others wait for that.
 	podAcked bool
+	// podLeft: the pod has told which streams it does not serve.
+	podLeft bool
 	// idle: the last stream of a connection that is to end has ended.
 	idle bool
 	// draining: the client is to go elsewhere.
@@ -56,6 +58,7 @@ func (e *events) settle()      { e.tell(happenings{settled: true}) }
 func (e *events) endPod()      { e.tell(happenings{podEnded: true}) }
 func (e *events) speak()       { e.tell(happenings{podSpoke: true}) }
 func (e *events) acked()       { e.tell(happenings{podAcked: true}) }
+func (e *events) leave()       { e.tell(happenings{podLeft: true}) }
 func (e *events) idle()        { e.tell(happenings{idle: true}) }
 func (e *events) drain()       { e.tell(happenings{draining: true}) }
 func (h happenings) any() bool { return h != happenings{} }
@@ -67,6 +70,7 @@ func (e *events) tell(what happenings) {
 	e.pending.podEnded = e.pending.podEnded || what.podEnded
 	e.pending.podSpoke = e.pending.podSpoke || what.podSpoke
 	e.pending.podAcked = e.pending.podAcked || what.podAcked
+	e.pending.podLeft = e.pending.podLeft || what.podLeft
 	e.pending.idle = e.pending.idle || what.idle
 	e.pending.draining = e.pending.draining || what.draining
 	e.deadline = past

@@ -27,6 +27,7 @@ import (
 
 	"github.com/truefoundry/elasti-apiserver/pkg/resolver/accesslog"
 	"github.com/truefoundry/elasti-apiserver/pkg/resolver/clientaddress"
+	"github.com/truefoundry/elasti-apiserver/pkg/resolver/hold"
 	"github.com/truefoundry/elasti-apiserver/pkg/resolver/localreply"
 	"github.com/truefoundry/elasti-apiserver/pkg/resolver/service"
 )
@@ -182,11 +183,16 @@ func (c *conn) openStreams() int {
 
 // forwardNew passes a request on to the pod.
 func (c *conn) forwardNew(s *stream) error {
-	lease, ok := c.service.Queue().TakeAgain(c.port.Name, c.pod.lease.Pod, c.pod.lease.Number)
+	var lease hold.Lease
+	ok := false
+	if len(c.held) == 0 {
+		lease, ok = c.service.Queue().TakeAgain(c.port.Name, c.pod.lease.Pod, c.pod.lease.Number)
+	}
 	if !ok {
-		// The pod has as much in flight as it may. On another connection the
-		// request can wait for its turn, or for another pod.
-		c.leaveAfter(max(s.id, 2) - 2)
+		// The pod has as much in flight as it may.
+		c.count(s)
+		c.keep(s)
+		c.join(s, false)
 		return nil
 	}
 	s.lease = lease
@@ -257,7 +263,7 @@ func (c *conn) trailers(id uint32, endStream bool) error {
 	if c.headers.tooLarge {
 		problem = "trailers that are too large"
 	}
-	if c.pod == nil {
+	if c.holds(id) {
 		return c.holdTrailers(id, problem)
 	}
 	if problem != "" {

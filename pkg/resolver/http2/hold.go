@@ -43,12 +43,9 @@ func (c *conn) holdNew(ctx context.Context, s *stream) error {
 		}
 	}
 	c.count(s)
-	s.held = &heldStream{
-		deadline: s.record.Received.Add(c.service.Config().HoldTimeout),
-		fields:   pack(c.podFields()),
-		instead:  c.passiveReply(),
-	}
+	c.keep(s)
 	if ok {
+		s.lease = lease
 		c.held = append(c.held, s)
 		return c.release(ctx, lease)
 	}
@@ -56,16 +53,29 @@ func (c *conn) holdNew(ctx context.Context, s *stream) error {
 	return nil
 }
 
-// join puts a stream in line for a pod, or answers it; again puts it at the front.
+// keep keeps of a new stream what the pod is to be sent.
+func (c *conn) keep(s *stream) {
+	s.held = &heldStream{
+		deadline: s.record.Received.Add(c.service.Config().HoldTimeout),
+		fields:   pack(c.podFields()),
+		instead:  c.passiveReply(),
+	}
+}
+
+// join puts a stream in line for a pod, for that of the connection if there is one,
+// or answers it; again puts it at the front.
 func (c *conn) join(s *stream, again bool) {
 	h := s.held
-	if again && h.instead != nil && !c.service.Queue().Answering(c.port.Name) {
+	if again && c.pod == nil && h.instead != nil && !c.service.Queue().Answering(c.port.Name) {
 		c.refuse(s, h.instead)
 		return
 	}
 	s.record.Held = true
 	h.settled.Store(false)
-	h.waiter.Port = c.port.Name
+	h.waiter.Port, h.waiter.Pod, h.waiter.Number = c.port.Name, nil, 0
+	if c.pod != nil {
+		h.waiter.Pod, h.waiter.Number = c.pod.lease.Pod, c.pod.lease.Number
+	}
 	h.waiter.Bytes = heldStreamBytes + int64(cap(h.fields)+cap(h.body)+cap(h.trailers))
 	h.waiter.Resolve = func() {
 		h.settled.Store(true)
@@ -98,6 +108,10 @@ func (c *conn) rejoin() {
 // settleHeld handles the streams whose wait is over. The first that was given a
 // pod decides for all of the connection.
 func (c *conn) settleHeld(ctx context.Context) error {
+	if c.pod != nil {
+		c.forwardSettled()
+		return nil
+	}
 	var lease hold.Lease
 	found := false
 	take := func(s *stream) {
@@ -107,10 +121,13 @@ func (c *conn) settleHeld(ctx context.Context) error {
 		switch {
 		case err != nil:
 			c.refuseHeld(s, err)
-		case found:
+		case found && (given.Pod != lease.Pod || given.Number != lease.Number):
 			given.Release()
+		case found:
+			s.lease = given
 		default:
 			lease, found = given, true
+			s.lease = given
 		}
 	}
 	for _, s := range slices.Clone(c.held) {
@@ -135,29 +152,28 @@ func (c *conn) settleHeld(ctx context.Context) error {
 	return c.release(ctx, lease)
 }
 
-// release connects to the pod of a lease and sends it all that is held. None of
-// the held streams is in line.
+// release connects to the pod of a lease and sends it what is held. None of the held
+// streams is in line; some have leases of that pod, this one among them.
 func (c *conn) release(ctx context.Context, lease hold.Lease) error {
 	tcp, err := c.server.options.Dial(ctx, lease)
 	switch {
 	case err == nil:
 	case ctx.Err() != nil:
-		lease.Release()
+		c.giveBack()
 		return errClientGone
 	case localfault.Of(err) != nil:
 		// It says nothing about the pod.
-		lease.Release()
+		c.giveBack()
 		for _, s := range slices.Clone(c.held) {
 			c.refuseHeld(s, err)
 		}
 		return nil
 	default:
-		lease.Refuse()
+		c.refusePod()
 		c.rejoin()
 		return nil
 	}
-	streams := c.held
-	c.held = nil
+	streams, rest := c.admit(lease)
 	c.startPod(tcp, lease, streams)
 	now := time.Now()
 	for _, s := range streams {
@@ -169,12 +185,16 @@ func (c *conn) release(ctx context.Context, lease hold.Lease) error {
 	// The pod acts on SETTINGS of the client that were acknowledged here: the client
 	// must see the ACK before anything that the pod sends.
 	if err := c.sendReply(); err != nil {
+		c.held = rest
 		return err
 	}
 	// The goroutine that reads from the pod may end streams from now on.
 	c.pod.running.Go(func() { c.server.options.Tasks.Run(c.abandon, c.readPod) })
 	// That it failed is found out where the pod is read from.
 	_ = c.toPod.flush(tcp)
+	for _, s := range slices.Backward(rest) {
+		c.join(s, true)
+	}
 	return nil
 }
 
@@ -197,22 +217,27 @@ func (c *conn) replay(streams []*stream) {
 	}
 	out.added(start)
 	for _, s := range streams {
-		h := s.held
-		c.encodePacked(s.id, s.clientEnded && len(h.body) == 0 && !h.trailed, h.fields)
-		if h.grant > 0 {
-			start := len(out.small)
-			out.small = appendWindowUpdate(out.small, s.id, uint32(h.grant))
-			out.added(start)
-		}
-		if len(h.body) > 0 {
-			out.add(h.body)
-		}
-		if h.trailed {
-			c.encodePacked(s.id, true, h.trailers)
-		}
+		c.replayStream(s)
 	}
 	if len(c.goAway) > 0 {
 		out.add(c.goAway)
+	}
+}
+
+// replayStream sends the pod what the client has sent on a stream.
+func (c *conn) replayStream(s *stream) {
+	out, h := &c.toPod, s.held
+	c.encodePacked(s.id, s.clientEnded && len(h.body) == 0 && !h.trailed, h.fields)
+	if h.grant > 0 {
+		start := len(out.small)
+		out.small = appendWindowUpdate(out.small, s.id, uint32(h.grant))
+		out.added(start)
+	}
+	if len(h.body) > 0 {
+		out.add(h.body)
+	}
+	if h.trailed {
+		c.encodePacked(s.id, true, h.trailers)
 	}
 }
 
@@ -227,8 +252,10 @@ func (c *conn) heldByID(id uint32) *stream {
 
 // holdData keeps a DATA frame.
 func (c *conn) holdData(f *frame) error {
-	if err := c.window.receive(len(f.payload)); err != nil {
-		return err
+	if c.pod == nil {
+		if err := c.window.receive(len(f.payload)); err != nil {
+			return err
+		}
 	}
 	data, err := f.unpadded()
 	if err != nil {
@@ -288,7 +315,7 @@ func (c *conn) holdTrailers(id uint32, problem string) error {
 		return nil
 	}
 	s.clientEnded = true
-	s.held.trailers, s.held.trailed = pack(c.headers.fields), true
+	s.held.trailers, s.held.trailed = pack(c.podFields()), true
 	c.charge(s, cap(s.held.trailers))
 	return nil
 }

@@ -90,11 +90,7 @@ func (c *conn) startPod(tcp net.Conn, lease hold.Lease, streams []*stream) {
 	defer c.mu.Unlock()
 	c.replayable = true
 	c.streams = make(map[uint32]*stream, len(streams))
-	for i, s := range streams {
-		if s.lease = lease; i > 0 {
-			// They stay together, as they share a connection.
-			s.lease = lease.And()
-		}
+	for _, s := range streams {
 		c.streams[s.id] = s
 	}
 }
@@ -404,6 +400,7 @@ func (c *conn) podGoAway(f *frame) (instead []byte, replaced bool, err error) {
 	for _, id := range refused {
 		c.endStream(id, leftBehind)
 	}
+	c.events.leave()
 	return appendGoAway(nil, told, http2.ErrCode(code), string(f.payload[8:])), true, nil
 }
 
@@ -412,6 +409,7 @@ func (c *conn) podEnded() error {
 	p := c.pod
 	p.running.Wait()
 	if p.panicked != nil || p.spoke || !p.lost {
+		c.leaveHeld()
 		return errPodEnded
 	}
 	c.mu.Lock()
@@ -427,14 +425,11 @@ func (c *conn) podEnded() error {
 	c.toPod.reset()
 	// The handshake may count as one byte.
 	if replayable && p.silentBytes <= 1 && errors.Is(p.err, io.EOF) {
-		for i, s := range streams {
-			if i == 0 {
-				s.lease.Refuse()
-				continue
-			}
-			s.lease.Release()
+		for _, s := range c.held {
+			c.leaveLine(s)
 		}
-		c.held = streams
+		c.held = append(streams, c.held...)
+		c.refusePod()
 		c.rejoin()
 		return nil
 	}
@@ -448,6 +443,7 @@ func (c *conn) podEnded() error {
 		s.lease.Release()
 		c.refuse(s, local)
 	}
+	c.leaveHeld()
 	c.leaveFinally()
 	return nil
 }

@@ -1,0 +1,138 @@
+/*
+Copyright The elasti-apiserver Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package http2
+
+import (
+	"io"
+	"slices"
+	"strings"
+	"testing"
+
+	"golang.org/x/net/http2"
+
+	"github.com/truefoundry/elasti-apiserver/pkg/resolver/service"
+)
+
+// busyPod is a client and a pod that is sent one stream at a time and has one.
+func busyPod(t *testing.T) (*fixture, *conversation) {
+	t.Helper()
+	c := newConversation(t, awake, nil, nil)
+	// The limit is lowered once the client was told how many streams it may have.
+	c.client().sync()
+	c.fixture.service.Config().Limits.MaxConcurrencyPerPod = 1
+	c.fixture.service.Apply(c.fixture.service.Config())
+	c.client().headers(1, true, get()...)
+	c.pod()
+	return c.fixture, c
+}
+
+// TestStreamsWaitForTheirPod: streams of a connection whose pod is busy reach it
+// whole and in their order, those that the client resets meanwhile not at all.
+func TestStreamsWaitForTheirPod(t *testing.T) {
+	f, c := busyPod(t)
+	c.client().headers(3, false, post("a", "b")...)
+	c.client().data(3, false, "body")
+	c.client().grant(3, 7)
+	c.client().headers(5, false, post()...)
+	c.client().data(5, false, "forgotten")
+	c.client().headers(7, true, get("a", "b")...)
+	f.held(3)
+	c.client().reset(5, http2.ErrCodeCancel)
+	c.client().padded(3, false, "more", 9)
+	c.client().headers(3, true, "t", "1")
+	f.held(2)
+	for _, step := range [][2]uint32{{1, 3}, {3, 7}} {
+		if seen := c.pod().sight(); len(seen.frames[step[1]]) > 0 {
+			t.Errorf("the pod has %d and %d at once", step[0], step[1])
+		}
+		c.pod().headers(step[0], true, ok...)
+		c.podEnd.awaitAnswer(step[1])
+	}
+	c.podEnd.awaitStream(3)
+	c.podEnd.headers(7, true, ok...)
+	client, pod := c.clientEnd, c.podEnd
+	client.awaitStream(7)
+	seen := pod.sight()
+	want := []string{
+		`HEADERS :method="POST" :scheme="http" :path="/" :authority="cart" a="b" end=false`,
+		"DATA 4:dba80bb2 length=4 end=false", "DATA 4:8b52f27c length=14 end=false", `HEADERS t="1" end=true`,
+	}
+	if !slices.Equal(seen.frames[3], want) || seen.grants[3] != 7 || len(seen.frames[5]) > 0 || len(seen.frames[7]) != 1 {
+		t.Errorf("the pod has seen %s", seen.String())
+	}
+	// What was sent on the stream that the pod does not know of.
+	if granted := client.sight().grants[0]; granted != uint64(len("forgotten")) {
+		t.Errorf("the client was given back %d bytes", granted)
+	}
+	f.eventually(func() bool {
+		return f.service.Queue().InFlight() == 0 && f.service.Queue().Held() == 0 && f.budget.Used() == 0
+	})
+}
+
+// TestStreamsWhosePodLeaves: those that wait for it are the client's to send again
+// elsewhere.
+func TestStreamsWhosePodLeaves(t *testing.T) {
+	for name, test := range map[string]struct {
+		leave func(pod *end)
+		want  string
+	}{
+		"with GOAWAY": {func(pod *end) { pod.goAway(1, http2.ErrCodeNo, "bye") }, `GOAWAY 1 NO_ERROR "bye"`},
+		"without":     {func(pod *end) { pod.finish() }, `GOAWAY 1 NO_ERROR ""`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f, c := busyPod(t)
+			c.client().headers(3, false, post()...)
+			c.client().data(3, false, "body")
+			c.client().headers(5, true, get()...)
+			f.held(2)
+			test.leave(c.podEnd)
+			f.held(0)
+			f.ended(2)
+			c.podEnd.finish()
+			c.clientEnd.awaitEnd()
+			if seen := c.clientEnd.sight(); !slices.Contains(seen.frames[0], test.want) || seen.end != "end" {
+				t.Errorf("the client has seen %s", seen.String())
+			}
+		})
+	}
+}
+
+// TestStreamsThatWaitCountAsHeld: for the limit of a service, which is told as ever.
+func TestStreamsThatWaitCountAsHeld(t *testing.T) {
+	f := newFixture(t, func(c *service.Config) { c.Limits.MaxConcurrencyPerPod, c.Limits.MaxPending = 2, 1 })
+	f.pods(rawPod(t, func(w *wire) {
+		if !w.greet() {
+			return
+		}
+		// It ends with the connection.
+		_, _ = io.Copy(io.Discard, w.Conn)
+	}))
+	busy, w := dialWire(t, f.address), dialWire(t, f.address)
+	w.headers(1, true, get()...)
+	f.eventually(func() bool { return f.service.Queue().InFlight() == 1 })
+	busy.headers(1, true, get()...)
+	f.eventually(func() bool { return f.service.Queue().InFlight() == 2 })
+	w.headers(3, true, get()...)
+	f.held(1)
+	busy.headers(3, true, get()...)
+	if fields := busy.decode(await[*http2.HeadersFrame](busy)); fields[":status"] != "503" || !strings.Contains(fields["x-elasti-answer"], "TooManyPending") {
+		t.Errorf("got %v", fields)
+	}
+	w.Close()
+	busy.Close()
+	f.eventually(func() bool { return f.service.Queue().InFlight() == 0 && f.service.Queue().Held() == 0 })
+}
