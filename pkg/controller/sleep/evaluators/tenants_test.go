@@ -18,6 +18,7 @@ package evaluators
 
 import (
 	"fmt"
+	"math"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
@@ -85,7 +86,7 @@ func TestMessagesNameTheKindOfFailure(t *testing.T) {
 		"http://prometheus.invalid.:9090": "cannot be resolved",
 		secure.URL:                        "not trusted",
 		strings.Replace(plain.URL, "http:", "https:", 1): "the connection failed",
-		"http://169.254.169.254/":                        "--trigger-allowed-servers",
+		"http://169.254.1.1/":                            "--trigger-allowed-servers",
 	} {
 		prometheus := newTestPrometheus(t, PrometheusOptions{Servers: loopbackAndNames(t)})
 		result := evaluate(t, prometheus, inNamespace("shop", fmt.Sprintf(`{"query":"requests","threshold":5,"serverAddress":%q}`, address)))
@@ -281,16 +282,14 @@ func FuzzReadResponse(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, body []byte) {
 		got, err := readResponse("prometheus", body)
-		if errorType := errorTypeOf(body); len(errorType) > len(body) {
-			t.Errorf("an error of the type %q", errorType)
-		}
+		_ = errorTypeOf(body)
 		if err != nil {
 			if result, _ := resultOf(err); result.State != Unknown || result.Reason == "" || result.Message == "" {
 				t.Errorf("got %+v", result)
 			}
 			return
 		}
-		if got.Value != got.Value || got.Value-got.Value != 0 {
+		if math.IsNaN(got.Value) || math.IsInf(got.Value, 0) {
 			t.Errorf("got %v", got.Value)
 		}
 	})

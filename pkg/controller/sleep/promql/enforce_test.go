@@ -21,6 +21,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/prometheus/prometheus/model/labels"
 	"github.com/prometheus/prometheus/promql/parser"
 )
 
@@ -130,7 +131,7 @@ func FuzzEnforce(f *testing.F) {
 		for _, selector := range selectors {
 			restricted := false
 			for _, matcher := range selector.LabelMatchers {
-				restricted = restricted || matcher.Type == 0 && matcher.Name == "namespace" && matcher.Value == namespace
+				restricted = restricted || matcher.Type == labels.MatchEqual && matcher.Name == "namespace" && matcher.Value == namespace
 			}
 			if !restricted {
 				t.Errorf("%q became %q, where %s is not restricted", query, enforced, selector)
