@@ -48,3 +48,17 @@ func TestTargetThatMustNotSleepIsNotAskedTo(t *testing.T) {
 		})
 	}
 }
+
+// Asleep it is no less available, and a start that cannot succeed costs nothing more.
+func TestATargetThatCannotStartMaySleep(t *testing.T) {
+	for reason, forbidden := range map[string]bool{
+		v1alpha1.ReasonImageNotPulled:  false,
+		v1alpha1.ReasonPodsNotCreated:  false,
+		v1alpha1.ReasonNoReadyResolver: true,
+	} {
+		ready := metav1.Condition{Type: v1alpha1.ConditionReady, Status: metav1.ConditionFalse, Reason: reason, Message: "in its words"}
+		if got := obstacle([]metav1.Condition{ready}); (got != "") != forbidden {
+			t.Errorf("%s: the obstacle is %q, want one: %t", reason, got, forbidden)
+		}
+	}
+}
