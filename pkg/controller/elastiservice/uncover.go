@@ -246,6 +246,7 @@ func (c *Controller) deleted(ctx context.Context, key types.NamespacedName) erro
 	c.metrics.forget(key)
 	p := c.orphans(key)
 	if len(p.ownServices) == 0 && len(p.ownSlices) == 0 {
+		c.leaveScaleDown(p)
 		c.ports.Release(key)
 		c.states.forget(key)
 		return nil
