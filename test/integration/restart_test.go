@@ -30,6 +30,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/resourceversion"
 
 	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti/v1alpha1"
 	"github.com/truefoundry/elasti-apiserver/test/integration/environment"
@@ -118,8 +119,11 @@ func TestEveryObjectSurvivesKill(t *testing.T) {
 		t.Errorf("%d objects are there, want %d", len(after.Items), objects)
 	}
 	for _, object := range after.Items {
-		if want := before[object.Name]; object.UID != want.UID || object.ResourceVersion != want.ResourceVersion {
-			t.Errorf("%s has UID %s and version %s, want %s and %s", object.Name, object.UID, object.ResourceVersion, want.UID, want.ResourceVersion)
+		// The controller may have written since, before or after.
+		want := before[object.Name]
+		order, err := resourceversion.CompareResourceVersion(object.ResourceVersion, want.ResourceVersion)
+		if object.UID != want.UID || err != nil || order < 0 {
+			t.Errorf("%s has UID %s and version %s, want %s and at least %s", object.Name, object.UID, object.ResourceVersion, want.UID, want.ResourceVersion)
 		}
 	}
 }

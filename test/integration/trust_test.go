@@ -280,7 +280,9 @@ func TestClaimsOfProxyPortsAreNotServed(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if strings.Contains(strings.ToLower(string(content)), "proxyportclaim") {
+		// The host cluster tells of where it stores them, if it does.
+		told := strings.ReplaceAll(strings.ToLower(string(content)), "storedproxyportclaim", "")
+		if strings.Contains(told, "proxyportclaim") {
 			t.Errorf("%s tells of claims of proxy ports", path)
 		}
 	}
