@@ -124,10 +124,12 @@ func (s *scene) selectNoNode(app *cluster.Application) {
 	s.check(s.patchPods(s.ctx, app, `{"nodeSelector":{"no-such-label":"true"}}`))
 }
 
-// mountNothing gives the pods of an application a volume that does not exist.
+// mountNothing mounts a volume that does not exist into the pods of an application.
 func (s *scene) mountNothing(app *cluster.Application) {
 	s.Helper()
-	s.check(s.patchPods(s.ctx, app, `{"volumes":[{"name":"settings","configMap":{"name":"no-such-settings"}}]}`))
+	s.check(s.patchPods(s.ctx, app, `{
+		"volumes":[{"name":"settings","configMap":{"name":"no-such-settings"}}],
+		"containers":[{"name":"application","volumeMounts":[{"name":"settings","mountPath":"/settings"}]}]}`))
 }
 
 // patchPods merges a patch with the specification of an application's pods.
