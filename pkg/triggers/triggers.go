@@ -32,7 +32,7 @@ import (
 
 	"golang.org/x/net/http/httpguts"
 	"k8s.io/apimachinery/pkg/api/resource"
-	apipath "k8s.io/apimachinery/pkg/api/validation/path"
+	"k8s.io/apimachinery/pkg/api/validate/content"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/validation/field"
@@ -178,7 +178,7 @@ func ParseExternalMetric(metadata *runtime.RawExtension, path *field.Path) (Exte
 		errs = append(errs, field.Required(path.Child("metricName"), "give the name of a metric that external.metrics.k8s.io serves"))
 	}
 	// It becomes a part of a path, below the namespace.
-	for _, problem := range apipath.IsValidPathSegmentName(parsed.MetricName) {
+	for _, problem := range content.IsPathSegmentName(parsed.MetricName) {
 		errs = append(errs, field.Invalid(path.Child("metricName"), parsed.MetricName, problem))
 	}
 	selector, err := labels.Parse(values.text("selector", maxFilterBytes, path, &errs))

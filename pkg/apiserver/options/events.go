@@ -107,7 +107,7 @@ func (s eventSink) Patch(ctx context.Context, event *eventsv1.Event, patch []byt
 // isRejection reports whether an error is a response of the server. The
 // broadcaster does not try again after such an error.
 func isRejection(err error) bool {
-	_, ok := err.(apierrors.APIStatus) //nolint:errorlint // The broadcaster does not unwrap errors either.
+	_, ok := err.(apierrors.APIStatus)
 	return ok
 }
 

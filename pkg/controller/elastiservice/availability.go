@@ -138,7 +138,7 @@ func (c *Controller) reportAvailability(elastiService *v1alpha1.ElastiService, s
 	after := meta.FindStatusCondition(status.Conditions, v1alpha1.ConditionTargetAvailable)
 	ref := elastiService.Spec.ScaleTargetRef
 	switch {
-	case isProblem(after) && !(isProblem(before) && before.Reason == after.Reason):
+	case isProblem(after) && (!isProblem(before) || before.Reason != after.Reason):
 		c.event(elastiService, corev1.EventTypeWarning, after.Reason, actionWake, "%s %q does not start: %s", ref.Kind, ref.Name, after.Message)
 	case isProblem(before) && after != nil && after.Status == metav1.ConditionTrue:
 		c.event(elastiService, corev1.EventTypeNormal, after.Reason, actionWake, "%s", after.Message)

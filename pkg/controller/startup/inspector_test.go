@@ -111,7 +111,7 @@ func (w *world) reports() int {
 
 // after lets time pass, and waits until what it leads to is done.
 func after(period time.Duration) {
-	time.Sleep(period)
+	<-time.After(period)
 	synctest.Wait()
 }
 

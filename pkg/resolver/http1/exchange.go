@@ -165,7 +165,7 @@ func (c *conn) attempt() exchangeResult {
 		_, _ = e.pod.Write(e.requestMessage(len(request.raw)))
 		e.startBody()
 	}
-	result := exchangeLast
+	var result exchangeResult
 	if err := e.receive(); err != nil {
 		result = e.fail(err)
 	} else {
@@ -206,7 +206,7 @@ func (e *exchange) requestMessage(n int) []byte {
 		return data
 	}
 	head := len(c.request.raw)
-	upgrades := false
+	var upgrades bool
 	if e.out, upgrades = edit.appendHead(e.out[:0], data[:head]); edit.withoutH2C {
 		e.upgrades = upgrades
 	}

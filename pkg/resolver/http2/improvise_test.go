@@ -54,10 +54,10 @@ type improvised struct {
 }
 
 type improvisedStream struct {
-	id                       uint32
-	clientEnded, podEnded    bool
-	answered, body, withBody bool
-	sent                     int
+	id                    uint32
+	clientEnded, podEnded bool
+	answered, withBody    bool
+	sent                  int
 }
 
 // texts are what names and values are made from.

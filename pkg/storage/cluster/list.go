@@ -129,7 +129,7 @@ func expired(err error, prefix, continueKey string) error {
 		return err
 	}
 	status := apierrors.NewResourceExpired("The provided continue parameter is too old to display a consistent list result. Start a new list without it, or go on with the token in this response: the rest is then as of now, and may not fit what was listed before.")
-	status.ErrStatus.ListMeta.Continue = inconsistent
+	status.ErrStatus.Continue = inconsistent
 	return status
 }
 

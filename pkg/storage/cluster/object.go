@@ -57,14 +57,14 @@ type StoredObjectList struct {
 // DeepCopyObject implements runtime.Object.
 func (o *StoredObject) DeepCopyObject() runtime.Object {
 	copied := *o
-	o.ObjectMeta.DeepCopyInto(&copied.ObjectMeta)
+	copied.ObjectMeta = *o.ObjectMeta.DeepCopy()
 	return &copied
 }
 
 // DeepCopyObject implements runtime.Object.
 func (l *StoredObjectList) DeepCopyObject() runtime.Object {
 	copied := *l
-	l.ListMeta.DeepCopyInto(&copied.ListMeta)
+	copied.ListMeta = *l.ListMeta.DeepCopy()
 	copied.Items = make([]StoredObject, len(l.Items))
 	for i := range l.Items {
 		copied.Items[i] = *l.Items[i].DeepCopyObject().(*StoredObject)

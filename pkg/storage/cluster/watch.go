@@ -85,16 +85,21 @@ func (s *store) Watch(ctx context.Context, key string, opts storage.ListOptions)
 		w.selected = map[string]runtime.Object{}
 	}
 	if err := w.begin(ctx, version, opts); err != nil {
-		cancelled := ctx.Err() != nil
-		cancel()
-		if cancelled {
-			return watch.NewEmptyWatch(), nil
-		}
-		return asErrorEvent(err)
+		defer cancel()
+		return failedWatch(ctx, err)
 	}
 	go w.run(ctx)
 	utilflowcontrol.WatchInitialized(ctx)
 	return w, nil
+}
+
+// failedWatch returns the watch that a client gets whose watch did not begin because
+// of an error: an empty one when the client has gone.
+func failedWatch(ctx context.Context, err error) (watch.Interface, error) {
+	if ctx.Err() != nil {
+		return watch.NewEmptyWatch(), nil
+	}
+	return asErrorEvent(err)
 }
 
 // asErrorEvent returns a watch of one error. An error that is no answer is
