@@ -56,7 +56,7 @@ type improvised struct {
 type improvisedStream struct {
 	id                    uint32
 	clientEnded, podEnded bool
-	answered, withBody    bool
+	answered              bool
 	sent                  int
 }
 

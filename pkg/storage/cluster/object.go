@@ -57,14 +57,16 @@ type StoredObjectList struct {
 // DeepCopyObject implements runtime.Object.
 func (o *StoredObject) DeepCopyObject() runtime.Object {
 	copied := *o
-	copied.ObjectMeta = *o.ObjectMeta.DeepCopy()
+	metadata := &o.ObjectMeta
+	metadata.DeepCopyInto(&copied.ObjectMeta)
 	return &copied
 }
 
 // DeepCopyObject implements runtime.Object.
 func (l *StoredObjectList) DeepCopyObject() runtime.Object {
 	copied := *l
-	copied.ListMeta = *l.ListMeta.DeepCopy()
+	metadata := &l.ListMeta
+	metadata.DeepCopyInto(&copied.ListMeta)
 	copied.Items = make([]StoredObject, len(l.Items))
 	for i := range l.Items {
 		copied.Items[i] = *l.Items[i].DeepCopyObject().(*StoredObject)

@@ -96,10 +96,12 @@ func (s *store) Watch(ctx context.Context, key string, opts storage.ListOptions)
 // failedWatch returns the watch that a client gets whose watch did not begin because
 // of an error: an empty one when the client has gone.
 func failedWatch(ctx context.Context, err error) (watch.Interface, error) {
-	if ctx.Err() != nil {
+	select {
+	case <-ctx.Done():
 		return watch.NewEmptyWatch(), nil
+	default:
+		return asErrorEvent(err)
 	}
-	return asErrorEvent(err)
 }
 
 // asErrorEvent returns a watch of one error. An error that is no answer is
