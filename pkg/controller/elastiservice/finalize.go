@@ -160,14 +160,14 @@ func (c *Controller) removeOwned(ctx context.Context, p *pass) (bool, error) {
 
 // reconcileLeftovers is the phase leftovers. It deletes the private Services that
 // the ElastiService does not need any more, and has the ElastiService synced again
-// when the grace of terminating pods ends.
+// when a scale-down does not count any more.
 func (c *Controller) reconcileLeftovers(ctx context.Context, p *pass) {
 	if !p.manages() {
 		return
 	}
 	_, err := c.deletePrivateServices(ctx, p, resources.PrivateServiceName(p.service.Name))
 	p.result.failed(err)
-	if left, ok := p.state.terminating(c.clock.Now()); ok {
+	if left, counts := p.state.graceLeft(c.clock.Now()); counts {
 		c.queue.AddAfter(p.key(), left)
 	}
 }

@@ -84,14 +84,13 @@ func (c *Controller) reconcileMode(_ context.Context, p *pass) {
 
 func (c *Controller) modeFacts(p *pass) modeFacts {
 	proxy := p.elastiService.Spec.Proxy
-	_, terminating := p.state.terminating(c.clock.Now())
 	return modeFacts{
 		readyEndpoints: p.readyEndpoints,
 		always:         proxy != nil && proxy.Policy == v1alpha1.ProxyAlways,
 		scalingDown:    p.scaleDown == scaleDownDrain || p.scaleDown == scaleDownScale,
 		scaledToZero:   p.state.scaledToZero(),
 		atZero:         p.target.AtZero(),
-		terminating:    terminating,
+		terminating:    p.state.terminating(),
 		podsLeft:       p.target.Scale != nil && p.target.Scale.Existing > 0,
 		sliceInPlace:   len(p.ownSlices) > 0,
 	}

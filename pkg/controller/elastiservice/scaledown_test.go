@@ -42,7 +42,7 @@ type stumblingScaling struct {
 
 	mu            sync.Mutex
 	pause, resume func(next func() error) error
-	toZero        func(next func() error) error
+	toZero, wake  func(next func() error) error
 }
 
 func (s *stumblingScaling) instead(of *func(func() error) error, next func() error) error {
@@ -74,6 +74,14 @@ func (s *stumblingScaling) KeepAutoscalerAwake(ctx context.Context, namespace st
 
 func (s *stumblingScaling) ScaleToZero(ctx context.Context, target scaling.Target, read *autoscalingv1.Scale) error {
 	return s.instead(&s.toZero, func() error { return s.fakeScaling.ScaleToZero(ctx, target, read) })
+}
+
+func (s *stumblingScaling) Wake(ctx context.Context, target scaling.Target, autoscaler scaling.Autoscaler, minimum int32, dryRun bool) (result scaling.Result, err error) {
+	err = s.instead(&s.wake, func() error {
+		result, err = s.fakeScaling.Wake(ctx, target, autoscaler, minimum, dryRun)
+		return err
+	})
+	return result, err
 }
 
 // isPaused reports whether the autoscaler was paused and not resumed since.

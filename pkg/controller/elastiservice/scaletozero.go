@@ -130,7 +130,6 @@ func (c *Controller) completeScaleDown(ctx context.Context, p *pass, siblings []
 	// The watch of the target may be behind: until it shows zero, the pods that
 	// are about to terminate still look as if they could serve.
 	p.state.recordScaledToZero(now)
-	c.queue.AddAfter(p.key(), terminatingGrace)
 	scaleTarget := target.Of(p.elastiService)
 	klog.FromContext(ctx).V(2).Info("Scaled a target to zero", "elastiService", klog.KObj(p.elastiService))
 	for _, sibling := range siblings {

@@ -51,8 +51,9 @@ type scaleDowns struct {
 type scaleDown struct {
 	// covered are the ElastiServices that are ready for their target to go to zero.
 	covered map[types.NamespacedName]bool
-	// scaling is true while one of them scales the target to zero.
-	scaling bool
+	// scaling is true while one of them scales the target to zero, scaled once that
+	// is done and the requests for it are being removed.
+	scaling, scaled bool
 	// scaledAt is when it was last scaled to zero.
 	scaledAt time.Time
 }
@@ -79,7 +80,8 @@ func (s *scaleDowns) cover(target resources.TargetKey, key types.NamespacedName)
 
 // uncover records that the resolvers of an ElastiService may leave the path. It
 // returns false, and does not, while the target is being scaled to zero: the
-// resolvers have to stay then.
+// resolvers have to stay then, and so has the request for sleep, whose absence means
+// to the one that scales the target that somebody woke it.
 func (s *scaleDowns) uncover(key types.NamespacedName, now time.Time) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -129,24 +131,26 @@ func (s *scaleDowns) covers(target resources.TargetKey, keys []types.NamespacedN
 }
 
 // recordScaled records that a target, for which begin was called, was scaled to zero.
-// The next time, all of its ElastiServices have to be covered again.
 func (s *scaleDowns) recordScaled(target resources.TargetKey, now time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	of := s.byTarget[target]
-	of.scaledAt = now
-	for key := range of.covered {
-		delete(s.targets, key)
-	}
-	clear(of.covered)
+	of.scaled, of.scaledAt = true, now
 }
 
-// end ends what begin began.
+// end ends what begin began. If the target was scaled, all of its ElastiServices have
+// to be covered again the next time.
 func (s *scaleDowns) end(target resources.TargetKey, now time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	of := s.byTarget[target]
-	of.scaling = false
+	if of.scaled {
+		for key := range of.covered {
+			delete(s.targets, key)
+		}
+		clear(of.covered)
+	}
+	of.scaling, of.scaled = false, false
 	s.drop(target, of, now)
 }
 
@@ -217,8 +221,8 @@ func (c *Controller) storedSiblings(ctx context.Context, elastiService *v1alpha1
 }
 
 // leaveScaleDown records that the resolvers of an ElastiService may leave the path of
-// its Service. When the target is being scaled to zero just now, it returns false and
-// has the ElastiService synced again.
+// its Service, and that its request for sleep may be removed. When the target is being
+// scaled to zero just now, it returns false and has the ElastiService synced again.
 func (c *Controller) leaveScaleDown(p *pass) bool {
 	if c.scaleDowns.uncover(p.key(), c.clock.Now()) {
 		return true

@@ -116,6 +116,76 @@ func TestSharedTargetIsScaledWhenEachIsCovered(t *testing.T) {
 	}
 }
 
+// A worker that sees the target at zero while another one still scales it leaves its
+// request to that one, which takes a request that is gone for a wake.
+func TestSharedTargetIsNotWokenByOneThatSeesItAtZeroFirst(t *testing.T) {
+	c, stumbling := newSharedTarget(t)
+	const later = 1 << 10
+	var scaled, removing atomic.Bool
+	var wakes atomic.Int32
+	stumbling.toZero = func(next func() error) error {
+		defer scaled.Store(true)
+		return next()
+	}
+	stumbling.wake = func(next func() error) error {
+		wakes.Add(1)
+		return next()
+	}
+	c.beforeStatus = func(status *v1alpha1.ElastiServiceStatus) {
+		if !scaled.Load() || status.SleepRequestedTime != nil || !removing.CompareAndSwap(false, true) {
+			return
+		}
+		// The one that does not scale the target syncs meanwhile.
+		for _, name := range []string{"cart", "cart-grpc"} {
+			c.edit(name, func(elastiService *v1alpha1.ElastiService) { elastiService.Generation = later })
+		}
+		c.eventually(func() string {
+			for _, name := range []string{"cart", "cart-grpc"} {
+				if status := c.elastiService(name).Status; status.ObservedGeneration == later && status.Replicas == 0 {
+					return ""
+				}
+			}
+			return "the other one to see the target at zero"
+		})
+	}
+	c.startAwake()
+	c.requestSleep("cart-grpc")
+	c.requestSleep("cart")
+	c.eventually(func() string {
+		if c.elastiService("cart").Status.SleepRequestedTime != nil || c.elastiService("cart-grpc").Status.SleepRequestedTime != nil {
+			return "both requests to be fulfilled"
+		}
+		return ""
+	})
+	c.sync("cart")
+	c.sync("cart-grpc")
+	if replicas := c.scaling.replicas(t, "cart"); replicas != 0 || wakes.Load() != 0 {
+		t.Errorf("nobody woke the target: it has %d replicas, and was woken %d times", replicas, wakes.Load())
+	}
+}
+
+// The target may be awake again before any watch shows that it was at zero. Its
+// endpoints count again when the grace of its former pods has ended.
+func TestSharedTargetServesAgainAfterItsPodsWereReplaced(t *testing.T) {
+	c, stumbling := newSharedTarget(t)
+	stumbling.toZero = func(func() error) error { return nil }
+	c.startAwake()
+	for _, name := range []string{"cart", "cart-grpc"} {
+		c.setEndpoints(shop, name)
+		c.eventuallyMode(name, v1alpha1.ModeProxy)
+	}
+	c.requestSleep("cart-grpc")
+	c.requestSleep("cart")
+	c.eventuallyEvent(v1alpha1.ReasonSlept)
+	for _, name := range []string{"cart", "cart-grpc"} {
+		c.sync(name)
+		c.setEndpoints(shop, name, "10.1.0.3")
+	}
+	for _, name := range []string{"cart", "cart-grpc"} {
+		c.eventuallyMode(name, v1alpha1.ModeServe)
+	}
+}
+
 func TestSharedTargetStaysUpWhenOneIsWoken(t *testing.T) {
 	for _, moment := range []string{"before", "after"} {
 		t.Run(moment, func(t *testing.T) {

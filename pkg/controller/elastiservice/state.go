@@ -178,13 +178,17 @@ func (s *state) lingering(now time.Time) time.Duration {
 	return lingerTime - now.Sub(s.sliceRemovedAt)
 }
 
-// terminating returns for how long ready endpoints still count as those of pods
-// that terminate, and whether there are such.
-func (s *state) terminating(now time.Time) (time.Duration, bool) {
-	if s.terminatingSince.IsZero() {
-		return 0, false
+// terminating reports whether ready endpoints count as those of pods that terminate.
+func (s *state) terminating() bool { return !s.terminatingSince.IsZero() }
+
+// graceLeft returns for how long a scale-down to zero still counts although endpoints
+// or the scale do not show it, and whether one does.
+func (s *state) graceLeft(now time.Time) (time.Duration, bool) {
+	since := s.terminatingSince
+	if s.scaledToZeroAt.After(since) {
+		since = s.scaledToZeroAt
 	}
-	return terminatingGrace - now.Sub(s.terminatingSince), true
+	return terminatingGrace - now.Sub(since), !since.IsZero()
 }
 
 // draining reports whether a scale-down has the resolvers in the path.

@@ -145,7 +145,7 @@ func TestStateFollowsTheScale(t *testing.T) {
 				if ended != nil && !ended.after.Equal(at(step.after)) {
 					t.Errorf("step %d: scaled to zero after %s, want %s", i, ended.after, at(step.after))
 				}
-				if _, got := s.terminating(at(step.at)); got != step.terminating {
+				if got := s.terminating(); got != step.terminating {
 					t.Errorf("step %d: pods terminate: %t", i, got)
 				}
 				if got := s.scaledToZero(); got != step.scaledToZero {
