@@ -98,9 +98,11 @@ func (c *conn) handleFrame(ctx context.Context, f *frame) error {
 }
 
 // ignored reports whether a stream is one that the client was told, or is being
-// told, to be not served, or that was answered here.
+// told, to be not served, or that was answered here. The pod has not heard of those
+// behind its last one, and would end the connection for a word about them.
 func (c *conn) ignored(id uint32) bool {
-	return id > c.toldLast() || c.dropped.has(id)
+	unknown := c.podStream < id && id <= c.lastStream
+	return id > c.toldLast() || c.dropped.has(id) || c.pod != nil && unknown && c.heldByID(id) == nil
 }
 
 func (c *conn) onData(f *frame) error {

@@ -90,6 +90,8 @@ type conn struct {
 	// maxStreams is not changed while there is a pod.
 	maxStreams uint32
 	pod        *pod
+	// podStream is the last stream that the pod was told of.
+	podStream uint32
 
 	mu sync.Mutex
 	// streams are those that are forwarded.

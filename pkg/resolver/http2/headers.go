@@ -227,6 +227,7 @@ func (c *conn) podFields() []hpack.HeaderField {
 
 // encodeFields adds a header block for the pod.
 func (c *conn) encodeFields(id uint32, endStream bool, fields []hpack.HeaderField) {
+	c.podStream = max(c.podStream, id)
 	c.toPod.begin()
 	start := len(c.toPod.small)
 	c.toPod.small = append(c.toPod.small, make([]byte, frameHeaderLen)...)
@@ -240,6 +241,7 @@ func (c *conn) encodeFields(id uint32, endStream bool, fields []hpack.HeaderFiel
 
 // encodePacked is encodeFields for fields that were kept.
 func (c *conn) encodePacked(id uint32, endStream bool, fields packed) {
+	c.podStream = max(c.podStream, id)
 	c.toPod.begin()
 	start := len(c.toPod.small)
 	c.toPod.small = append(c.toPod.small, make([]byte, frameHeaderLen)...)

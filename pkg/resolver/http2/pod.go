@@ -43,6 +43,11 @@ import (
 // errClientWrite means that the client does not take what the pod sends.
 var errClientWrite = errors.New("sending to the client")
 
+// maxPodField bounds a name or value in the header blocks of a pod: what there is of
+// one that is not complete is kept until it is. Blocks with a longer one pass, and
+// from then on none is followed.
+const maxPodField = 64 << 10
+
 // pod is the connection to the pod.
 type pod struct {
 	// Immutable.
@@ -84,7 +89,8 @@ type pod struct {
 func (c *conn) startPod(tcp net.Conn, lease hold.Lease, streams []*stream) {
 	p := &pod{conn: tcp, lease: lease, in: newInput(tcp, nil)}
 	p.decoder = hpack.NewDecoder(initialTableSize, p.field)
-	c.pod = p
+	p.decoder.SetMaxStringLength(maxPodField)
+	c.pod, c.podStream = p, 0
 	c.encoder = hpack.NewEncoder(&c.toPod)
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -411,6 +417,10 @@ func (c *conn) podEnded() error {
 	if p.panicked != nil || p.spoke || !p.lost {
 		c.leaveHeld()
 		return errPodEnded
+	}
+	if c.toPod.size > 0 || c.settingsWait() {
+		// The client has said more, which is not kept.
+		c.forgetReplay()
 	}
 	c.mu.Lock()
 	replayable := c.replayable

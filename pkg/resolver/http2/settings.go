@@ -199,6 +199,13 @@ func (c *conn) passNextSettings() {
 	}
 }
 
+// settingsWait reports whether SETTINGS of the client wait for their turn.
+func (c *conn) settingsWait() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return len(c.acks.toPod) > 1
+}
+
 // podAcked returns whether the client is told of an ACK of the pod.
 func (c *conn) podAcked() bool {
 	c.mu.Lock()
