@@ -20,12 +20,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/klog/v2"
 
 	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti/v1alpha1"
@@ -60,24 +60,27 @@ func (c *Controller) tryLeaveNamespaces(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("listing ElastiServices: %w", err)
 	}
-	namespaces := sets.New[string]()
-	var outside []*v1alpha1.ElastiService
+	outside := map[string][]*v1alpha1.ElastiService{}
 	for i := range all.Items {
 		elastiService := &all.Items[i]
 		if !c.inScope(elastiService.Namespace) && slices.Contains(elastiService.Finalizers, v1alpha1.Finalizer) {
-			namespaces.Insert(elastiService.Namespace)
-			outside = append(outside, elastiService)
+			outside[elastiService.Namespace] = append(outside[elastiService.Namespace], elastiService)
 		}
 	}
-	if len(outside) == 0 {
-		return nil
-	}
-	teardown := &Teardown{Host: c.host, Scaling: c.scaling, Signers: loaded{c.options.Signer}, Namespaces: sets.List(namespaces), Clock: c.clock}
+	return forEach(slices.Sorted(maps.Keys(outside)), func(namespace *string) error {
+		return c.leaveNamespace(ctx, *namespace, outside[*namespace])
+	})
+}
+
+// leaveNamespace leaves one namespace. What cannot be done there is no reason to stay
+// in others.
+func (c *Controller) leaveNamespace(ctx context.Context, namespace string, elastiServices []*v1alpha1.ElastiService) error {
+	teardown := &Teardown{Host: c.host, Scaling: c.scaling, Signers: loaded{c.options.Signer}, Namespaces: []string{namespace}, KeepCover: true, Clock: c.clock}
 	if err := teardown.Run(ctx); err != nil {
-		return fmt.Errorf("putting the namespaces %v back as they were: %w", teardown.Namespaces, err)
+		return fmt.Errorf("putting the namespace %s back as it was: %w", namespace, err)
 	}
 	var problems []error
-	for _, elastiService := range outside {
+	for _, elastiService := range elastiServices {
 		if err := c.abandon(ctx, elastiService); err != nil && !apierrors.IsNotFound(err) {
 			problems = append(problems, fmt.Errorf("releasing ElastiService %s/%s: %w", elastiService.Namespace, elastiService.Name, err))
 		}

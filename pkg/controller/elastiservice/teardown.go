@@ -22,6 +22,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -30,6 +31,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/klog/v2"
@@ -71,6 +73,9 @@ type Teardown struct {
 	Signers Signers
 	// Namespaces are the namespaces that are worked on. Empty means all.
 	Namespaces []string
+	// KeepCover has the resolvers stay in front of targets that cannot be woken: they
+	// go on working, and Run is called again.
+	KeepCover bool
 	// Clock is the time.
 	Clock clock.WithTicker
 }
@@ -84,7 +89,8 @@ type Signers interface {
 // Run wakes every target and resumes its autoscaler, then takes the resolvers
 // out of the path of each Service as soon as it has a ready endpoint, and last
 // removes the private Services. It does as much as it can, whatever fails.
-// Running it again does the rest.
+// Running it again does the rest: the private Service of a target that could not be
+// woken stays, since nothing else tells of it.
 func (t *Teardown) Run(ctx context.Context) error {
 	signer, err := t.Signers.Load(ctx)
 	if err != nil {
@@ -112,7 +118,14 @@ func (t *Teardown) Run(ctx context.Context) error {
 	resolverSlices = slices.DeleteFunc(resolverSlices, func(slice discoveryv1.EndpointSlice) bool { return !isResolverSlice(signer, &slice.ObjectMeta) })
 	klog.FromContext(ctx).Info("Putting the cluster back as it was", "privateServices", len(private), "resolverSlices", len(resolverSlices))
 
-	restored := t.restoreTargets(ctx, private)
+	asleep, restored := t.restoreTargets(ctx, private)
+	private = slices.DeleteFunc(private, func(service corev1.Service) bool { return asleep.Has(keyOfPrivate(&service)) })
+	if t.KeepCover {
+		resolverSlices = slices.DeleteFunc(resolverSlices, func(slice discoveryv1.EndpointSlice) bool {
+			public := slice.Labels[discoveryv1.LabelServiceName]
+			return asleep.Has(types.NamespacedName{Namespace: slice.Namespace, Name: resources.PrivateServiceName(public)})
+		})
+	}
 	removed := t.removeResolverSlices(ctx, signer, resolverSlices)
 	if len(resolverSlices) > 0 {
 		// Resolvers still get connections until every node has heard of it.
@@ -124,24 +137,45 @@ func (t *Teardown) Run(ctx context.Context) error {
 	return errors.Join(restored, removed, t.removePrivateServices(ctx, private))
 }
 
-func (t *Teardown) restoreTargets(ctx context.Context, private []corev1.Service) error {
+// restoreTargets wakes the targets that private Services tell of. It returns the
+// private Services of those that may be left without replicas.
+func (t *Teardown) restoreTargets(ctx context.Context, private []corev1.Service) (asleep sets.Set[types.NamespacedName], err error) {
 	deadline := t.Clock.Now().Add(teardownRestore)
-	return forEach(private, func(service *corev1.Service) error {
-		managed := resources.ManagedTarget{}
-		if err := json.Unmarshal([]byte(service.Annotations[v1alpha1.AnnotationTarget]), &managed); err != nil {
-			return fmt.Errorf("reading the annotation %s of Service %s/%s: %w", v1alpha1.AnnotationTarget, service.Namespace, service.Name, err)
+	var mu sync.Mutex
+	asleep = sets.New[types.NamespacedName]()
+	err = forEach(private, func(service *corev1.Service) error {
+		err := t.restoreTarget(ctx, service, deadline)
+		if err != nil {
+			mu.Lock()
+			defer mu.Unlock()
+			asleep.Insert(keyOfPrivate(service))
 		}
-		scaleTarget := scaling.Target{Namespace: service.Namespace, APIVersion: managed.Target.APIVersion, Kind: managed.Target.Kind, Name: managed.Target.Name}
-		last := ctx.Err()
-		_ = wait.PollUntilContextCancel(ctx, teardownPoll, true, func(ctx context.Context) (bool, error) {
-			last = t.restore(ctx, scaleTarget, managed)
-			return last == nil || t.Clock.Now().After(deadline), nil
-		})
-		if last != nil {
-			return fmt.Errorf("%s may be left without replicas, scale it by hand: %w", scaleTarget, last)
-		}
-		return nil
+		return err
 	})
+	return asleep, err
+}
+
+func keyOfPrivate(service *corev1.Service) types.NamespacedName {
+	return types.NamespacedName{Namespace: service.Namespace, Name: service.Name}
+}
+
+// restoreTarget wakes the target that a private Service tells of, and tries to until
+// a time.
+func (t *Teardown) restoreTarget(ctx context.Context, service *corev1.Service, deadline time.Time) error {
+	managed := resources.ManagedTarget{}
+	if err := json.Unmarshal([]byte(service.Annotations[v1alpha1.AnnotationTarget]), &managed); err != nil {
+		return fmt.Errorf("reading the annotation %s of Service %s/%s: %w", v1alpha1.AnnotationTarget, service.Namespace, service.Name, err)
+	}
+	scaleTarget := scaling.Target{Namespace: service.Namespace, APIVersion: managed.Target.APIVersion, Kind: managed.Target.Kind, Name: managed.Target.Name}
+	last := ctx.Err()
+	_ = wait.PollUntilContextCancel(ctx, teardownPoll, true, func(ctx context.Context) (bool, error) {
+		last = t.restore(ctx, scaleTarget, managed)
+		return last == nil || t.Clock.Now().After(deadline), nil
+	})
+	if last != nil {
+		return fmt.Errorf("%s may be left without replicas, scale it by hand: %w", scaleTarget, last)
+	}
+	return nil
 }
 
 // restore wakes a target, which changes nothing but its autoscaler when it is

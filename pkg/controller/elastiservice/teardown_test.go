@@ -90,6 +90,42 @@ func TestTeardownGoesOnWithoutATargetThatCannotBeWoken(t *testing.T) {
 	if left := c.resolverSlices("cart"); len(left) > 0 {
 		t.Errorf("the resolver slices %v are left", left)
 	}
+
+	// Running it again does the rest.
+	c.scaling.fail(nil)
+	if err := c.teardown().Run(ctx); err != nil {
+		t.Errorf("running it again: %v", err)
+	}
+	if replicas := c.scaling.replicas(t, "cart"); replicas != 3 {
+		t.Errorf("the target has %d replicas after it could be woken, want 3", replicas)
+	}
+	if names := c.serviceNames(); !slices.Equal(names, []string{"cart"}) {
+		t.Errorf("the Services %v are left", names)
+	}
+}
+
+// The resolvers stay in other namespaces, and the target is tried to be woken again.
+func TestTeardownKeepsTheCoverOfATargetThatCannotBeWoken(t *testing.T) {
+	t.Parallel()
+	c := asleepWithAutoscaler(t)
+	c.scaling.fail(errors.New("a webhook refuses"))
+	_, ctx := ktesting.NewTestContext(t)
+	teardown := c.teardown()
+	teardown.KeepCover = true
+	if err := teardown.Run(ctx); err == nil || !strings.Contains(err.Error(), "a webhook refuses") {
+		t.Errorf("the error is %v", err)
+	}
+	if replicas, left := c.scaling.replicas(t, "cart"), c.resolverSlices("cart"); replicas != 0 || len(left) != 1 {
+		t.Errorf("there are %d replicas, and the resolver slices %v are left", replicas, left)
+	}
+	c.scaling.fail(nil)
+	c.setEndpoints(shop, "cart", "10.1.0.1")
+	if err := teardown.Run(ctx); err != nil {
+		t.Errorf("running it again: %v", err)
+	}
+	if replicas, left := c.scaling.replicas(t, "cart"), c.resolverSlices("cart"); replicas != 3 || len(left) > 0 {
+		t.Errorf("there are %d replicas, and the resolver slices %v are left", replicas, left)
+	}
 }
 
 func TestTeardownLeavesTheObjectsOfOthersAlone(t *testing.T) {
