@@ -69,7 +69,7 @@ func (c *Controller) finalize(ctx context.Context, p *pass) error {
 		return nil
 	}
 	p.observed = c.observe(ctx, elastiService)
-	var restorations []restoration
+	restorations := c.formerRestorations(ctx, p)
 	if p.conflicting == nil {
 		restorations = append(restorations, restorationOf(elastiService))
 	}
@@ -100,19 +100,23 @@ func (c *Controller) orphans(key types.NamespacedName) *pass {
 			ownSlices:   append(indexed[*observedSlice](endpointSlices, byOwner, key), c.unownedSlices(key.Namespace, ownServices)...),
 		},
 	}
-	if len(p.ownSlices) == 0 {
-		return p
+	if len(p.ownSlices) > 0 {
+		c.observeService(p, p.ownSlices[0].service())
 	}
-	public := p.ownSlices[0].service()
-	if object, ok := c.services.in(key.Namespace).Get(public.Namespace, public.Name); ok {
+	return p
+}
+
+// observeService has a pass observe a public Service and its endpoints.
+func (c *Controller) observeService(p *pass, public types.NamespacedName) {
+	p.service, p.readyEndpoints = nil, 0
+	if object, ok := c.services.in(public.Namespace).Get(public.Namespace, public.Name); ok {
 		p.service = object.(*corev1.Service)
 	}
-	for _, slice := range indexed[*observedSlice](endpointSlices, byService, public) {
+	for _, slice := range indexed[*observedSlice](c.endpointSlices.in(public.Namespace), byService, public) {
 		if !slice.managed() {
 			p.readyEndpoints += slice.ready
 		}
 	}
-	return p
 }
 
 // unownedSlices returns the resolver slices of the Services that private Services
@@ -165,8 +169,10 @@ func (c *Controller) reconcileLeftovers(ctx context.Context, p *pass) {
 	if !p.manages() {
 		return
 	}
-	_, err := c.deletePrivateServices(ctx, p, resources.PrivateServiceName(p.service.Name))
-	p.result.failed(err)
+	if !p.formerAsleep {
+		_, err := c.deletePrivateServices(ctx, p, resources.PrivateServiceName(p.service.Name))
+		p.result.failed(err)
+	}
 	if left, counts := p.state.graceLeft(c.clock.Now()); counts {
 		c.queue.AddAfter(p.key(), left)
 	}

@@ -191,6 +191,58 @@ func TestChangeOfTargetRestoresTheFormerOne(t *testing.T) {
 	}
 }
 
+// What tells of the former target is an object of the former Service.
+func TestFormerTargetOfAnotherServiceIsWokenWhenItCanBe(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t)
+	c.setDeployment("basket", 1, 1)
+	basket := cartService()
+	basket.Name = "basket"
+	c.create(basket)
+	c.create(cartElastiService())
+	c.start()
+	c.eventuallyMode("cart", v1alpha1.ModeProxy)
+	c.scaling.fail(errors.New("a webhook refuses"))
+	c.edit("cart", func(elastiService *v1alpha1.ElastiService) {
+		elastiService.Spec.Service = "basket"
+		elastiService.Spec.ScaleTargetRef.Name = "basket"
+	})
+	moved := time.Now()
+	c.eventually(func() string {
+		if c.scaling.attempts() < 2 || time.Since(moved) < lingerTime+time.Second {
+			return "attempts to wake the former target for longer than a private Service lingers"
+		}
+		return ""
+	})
+	c.scaling.fail(nil)
+	c.eventuallyReplicas(2)
+	c.eventually(func() string {
+		if names := c.serviceNames(); !slices.Equal(names, []string{"basket", "cart", resources.PrivateServiceName("basket")}) {
+			return fmt.Sprintf("the end of the former private Service, there are %v", names)
+		}
+		return ""
+	})
+}
+
+// The ElastiService is deleted before any controller has seen the change.
+func TestFormerTargetOfADeletedElastiServiceIsWoken(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t)
+	c.setDeployment("basket", 1, 1)
+	c.create(cartElastiService())
+	stop := c.start()
+	c.eventuallyMode("cart", v1alpha1.ModeProxy)
+	stop()
+	c.edit("cart", func(elastiService *v1alpha1.ElastiService) { elastiService.Spec.ScaleTargetRef.Name = "basket" })
+	c.markDeleted("cart", 0)
+	c.setEndpoints(shop, "cart", "10.1.0.1")
+	c.start()
+	c.eventuallyReleased("cart")
+	if replicas := c.scaling.replicas(t, "cart"); replicas != 2 {
+		t.Errorf("the former target has %d replicas, want 2", replicas)
+	}
+}
+
 func TestSecondElastiServiceOnOneService(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
@@ -568,6 +620,59 @@ func TestServiceThatBecomesUnsupportedWakesTheTargetBeforeResolversLeave(t *test
 			c.eventuallyCondition("cart", v1alpha1.ConditionReady, metav1.ConditionFalse, v1alpha1.ReasonServiceNotSupported)
 		})
 	}
+}
+
+// Who renames an application edits the ElastiService, and may do so before the Service
+// with the new name is there. Clients of the former one still wait at resolvers.
+func TestServiceThatIsNotThereYetWakesTheTargetBeforeResolversLeaveTheFormerOne(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t)
+	c.create(cartElastiService())
+	c.start()
+	c.eventuallyMode("cart", v1alpha1.ModeProxy)
+	c.edit("cart", func(elastiService *v1alpha1.ElastiService) {
+		elastiService.Spec.Service = "basket"
+		elastiService.Generation++
+	})
+	c.eventuallyReplicas(2)
+	if len(c.resolverSlices("cart")) == 0 {
+		t.Error("the resolvers left before an endpoint was ready")
+	}
+	c.setEndpoints(shop, "cart", "10.1.0.1")
+	c.eventually(func() string {
+		if found := c.resolverSlices("cart"); len(found) > 0 || len(c.serviceNames()) > 1 {
+			return fmt.Sprintf("the end of %v, %v", found, c.serviceNames())
+		}
+		return ""
+	})
+	c.eventuallyCondition("cart", v1alpha1.ConditionReady, metav1.ConditionFalse, v1alpha1.ReasonServiceNotFound)
+}
+
+// Likewise when the target gets another name at the same time: nothing names the
+// former one any more.
+func TestFormerTargetOfAServiceThatIsNotThereYetIsWoken(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t)
+	c.setDeployment("basket", 1, 1)
+	c.create(cartElastiService())
+	c.start()
+	c.eventuallyMode("cart", v1alpha1.ModeProxy)
+	c.edit("cart", func(elastiService *v1alpha1.ElastiService) {
+		elastiService.Spec.Service = "basket"
+		elastiService.Spec.ScaleTargetRef.Name = "basket"
+		elastiService.Generation++
+	})
+	c.eventuallyReplicas(2)
+	if len(c.resolverSlices("cart")) == 0 {
+		t.Error("the resolvers left before an endpoint was ready")
+	}
+	c.setEndpoints(shop, "cart", "10.1.0.1")
+	c.eventually(func() string {
+		if found := c.resolverSlices("cart"); len(found) > 0 || len(c.serviceNames()) > 1 {
+			return fmt.Sprintf("the end of %v, %v", found, c.serviceNames())
+		}
+		return ""
+	})
 }
 
 func TestAnEmptyStoreIsNoReasonToRemoveSlices(t *testing.T) {

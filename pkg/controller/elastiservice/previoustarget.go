@@ -59,3 +59,40 @@ func (c *Controller) restorePreviousTargets(ctx context.Context, p *pass) error 
 	}
 	return errors.Join(problems...)
 }
+
+// formerRestorations returns what it takes to wake the targets, and to resume the
+// autoscalers, that the ElastiService named before and no ElastiService names now.
+func (c *Controller) formerRestorations(ctx context.Context, p *pass) []restoration {
+	current := restorationOf(p.elastiService)
+	var former []restoration
+	for _, private := range p.ownServices {
+		before, err := restorationFrom(private, current.regarding)
+		switch {
+		case err != nil:
+			// It was not made by a server of this installation: what it says does
+			// not count.
+		case before.target == current.target && before.autoscaler == current.autoscaler:
+		case before.target != current.target && c.managedByOthers(ctx, p.key(), before.target):
+		default:
+			former = append(former, before)
+		}
+	}
+	return former
+}
+
+// coveredService returns a pass that observes the Service which the resolvers stand in
+// for. When that is the one which the ElastiService named before, and which is still
+// there, it reports true: its clients wait at the resolvers.
+func (c *Controller) coveredService(p *pass) (covered *pass, moved bool) {
+	for _, slice := range p.ownSlices {
+		public := slice.service()
+		if public.Name == p.elastiService.Spec.Service {
+			continue
+		}
+		former := *p
+		if c.observeService(&former, public); former.service != nil {
+			return &former, true
+		}
+	}
+	return p, false
+}

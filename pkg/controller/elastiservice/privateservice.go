@@ -43,6 +43,7 @@ func (c *Controller) reconcilePrivateService(ctx context.Context, p *pass) {
 		return
 	}
 	restoreErr := c.restorePreviousTargets(ctx, p)
+	p.formerAsleep = restoreErr != nil
 	if restoreErr != nil && p.private != nil {
 		// Keep it until it could be restored.
 		if previous, ok := p.private.Annotations[v1alpha1.AnnotationTarget]; ok {

@@ -70,6 +70,9 @@ type pass struct {
 	// portsNotRecorded is set by the phases ports and port record. Nothing may
 	// point at the proxy ports then.
 	portsNotRecorded bool
+	// formerAsleep is set by the phase private Service: a target that was named
+	// before may be asleep, and only a private Service tells of it.
+	formerAsleep bool
 	// scaleDown, wantedMode and why are set by the phase mode.
 	scaleDown  scaleDownStep
 	wantedMode v1alpha1.Mode

@@ -228,11 +228,12 @@ func (c *Controller) uncoverUnsupported(ctx context.Context, p *pass) (bool, err
 		return true, nil
 	}
 	since, _ := p.state.startRemoval(c.clock.Now())
-	var restorations []restoration
-	if p.conflicting == nil && p.service != nil && len(p.ownSlices) > 0 {
+	restorations := c.formerRestorations(ctx, p)
+	covered, moved := c.coveredService(p)
+	if moved || p.conflicting == nil && p.service != nil && len(p.ownSlices) > 0 {
 		restorations = append(restorations, restorationOf(p.elastiService))
 	}
-	return c.uncover(ctx, p, since, restorations...)
+	return c.uncover(ctx, covered, since, restorations...)
 }
 
 // deleted cleans up after an ElastiService that does not exist any more. What was
