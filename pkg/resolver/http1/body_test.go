@@ -22,6 +22,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -135,5 +136,20 @@ func TestConnectionGoesOnAfterASlowBody(t *testing.T) {
 		// Silence between requests is not a slow body.
 		pause := time.NewTimer(2200 * time.Millisecond)
 		<-pause.C
+	}
+}
+
+// TestTrailersAreNotKept: however long a line of them is, and however it is cut.
+func TestTrailersAreNotKept(t *testing.T) {
+	line := []byte("0\r\nX: " + strings.Repeat("x", maxTrailers/2))
+	if allocated := testing.AllocsPerRun(10, func() {
+		var scanner chunkScanner
+		for part := range slices.Chunk(line, 1000) {
+			if n, done, err := scanner.scan(part); n != len(part) || done || err != nil {
+				t.Errorf("%d of %d bytes are taken, %v, %v", n, len(part), done, err)
+			}
+		}
+	}); allocated > 0 {
+		t.Errorf("a line of the trailers takes %v allocations", allocated)
 	}
 }

@@ -16,8 +16,6 @@ limitations under the License.
 
 package http1
 
-import "bytes"
-
 const (
 	// maxChunkLine bounds the line before a chunk, extensions included.
 	maxChunkLine = 4 << 10
@@ -35,7 +33,11 @@ const (
 	chunkData
 	chunkDataCR
 	chunkDataLF
-	trailerLine
+	trailerStart
+	trailerName
+	trailerValue
+	trailerLF
+	lastLF
 	chunksDone
 )
 
@@ -48,8 +50,6 @@ type chunkScanner struct {
 	size   uint64
 	// line is how much of the current line, or of all trailers, was seen.
 	line int
-	// trailer is the unfinished line of the trailers.
-	trailer []byte
 }
 
 // scan returns how many bytes of data belong to the body, and whether its end
@@ -85,7 +85,7 @@ func (s *chunkScanner) scan(data []byte) (n int, done bool, err error) {
 			}
 			s.state = chunkData
 			if s.size == 0 {
-				s.state, s.line = trailerLine, 0
+				s.state, s.line = trailerStart, 0
 			}
 		case chunkData:
 			take := min(uint64(len(data)-n), s.size)
@@ -105,21 +105,12 @@ func (s *chunkScanner) scan(data []byte) (n int, done bool, err error) {
 				return n, false, badRequest("a chunk does not end with CR LF")
 			}
 			s.state, s.digits = chunkSize, 0
-		case trailerLine:
-			s.line++
-			if s.line > maxTrailers {
-				return n, false, badRequest("the trailers are larger than %d bytes", maxTrailers)
+		case trailerStart, trailerName, trailerValue, trailerLF, lastLF:
+			if err := s.scanTrailer(c); err != nil {
+				return n, false, err
 			}
-			s.trailer = append(s.trailer, c)
-			if c == '\n' {
-				end, err := s.endTrailer()
-				if err != nil {
-					return n, false, err
-				}
-				if end {
-					s.state = chunksDone
-					return n + 1, true, nil
-				}
+			if s.state == chunksDone {
+				return n + 1, true, nil
 			}
 		case chunksDone:
 			return n, true, nil
@@ -129,22 +120,29 @@ func (s *chunkScanner) scan(data []byte) (n int, done bool, err error) {
 	return n, s.state == chunksDone, nil
 }
 
-// endTrailer checks a line of the trailers, and reports whether it was the
-// empty one that ends them.
-func (s *chunkScanner) endTrailer() (bool, error) {
-	line, _, err := nextLine(s.trailer)
-	if err != nil {
-		return false, err
+// scanTrailer takes one byte of the trailers. Nothing of them is kept.
+func (s *chunkScanner) scanTrailer(c byte) error {
+	if s.line++; s.line > maxTrailers {
+		return badRequest("the trailers are larger than %d bytes", maxTrailers)
 	}
-	s.trailer = s.trailer[:0]
-	if len(line) == 0 {
-		return true, nil
+	switch {
+	case s.state == trailerStart && c == '\r':
+		s.state = lastLF
+	case (s.state == trailerStart || s.state == trailerName) && tokenBytes[c]:
+		s.state = trailerName
+	case s.state == trailerName && c == ':':
+		s.state = trailerValue
+	case s.state == trailerValue && c == '\r':
+		s.state = trailerLF
+	case s.state == trailerValue && c != '\n' && c != 0:
+	case s.state == trailerLF && c == '\n':
+		s.state = trailerStart
+	case s.state == lastLF && c == '\n':
+		s.state = chunksDone
+	default:
+		return badRequest("a trailer field is malformed")
 	}
-	colon := bytes.IndexByte(line, ':')
-	if colon < 0 || !isToken(line[:colon]) {
-		return false, badRequest("a trailer field is malformed")
-	}
-	return false, nil
+	return nil
 }
 
 func hexDigit(c byte) (byte, bool) {

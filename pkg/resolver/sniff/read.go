@@ -84,6 +84,10 @@ func Read(conn net.Conn, data []byte, expectation Expectation, timeouts Timeouts
 			// What is wrong with it is told to the client.
 			protocol = HTTP1
 		}
+		if protocol == Undecided && len(data) >= firstRead && (expectation == AnyHTTP || LooksLikeHTTP(data)) {
+			// What reads requests counts what a long line takes.
+			protocol = HTTP1
+		}
 		if protocol == Undecided && len(data) >= limit {
 			protocol = Stream
 		}

@@ -130,6 +130,31 @@ func TestRead(t *testing.T) {
 	}
 }
 
+// TestReadKeepsLittleOfALine: a request line that does not end is left to what counts
+// its bytes.
+func TestReadKeepsLittleOfALine(t *testing.T) {
+	for name, test := range map[string]struct {
+		expectation Expectation
+		line        string
+	}{
+		"any protocol": {AnyProtocol, "GET /"},
+		"HTTP":         {AnyHTTP, "PROPFIND /"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				local, remote := net.Pipe()
+				go func() { _, _ = io.WriteString(remote, test.line+strings.Repeat("a", 32<<10)) }()
+				protocol, data, err := Read(local, nil, test.expectation, Timeouts{Silence: time.Second, Head: time.Minute}, 64<<10)
+				if err != nil || protocol != HTTP1 || len(data) > firstRead {
+					t.Errorf("got %d with %d bytes, %v", protocol, len(data), err)
+				}
+				remote.Close()
+				local.Close()
+			})
+		})
+	}
+}
+
 func TestReadGivesUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		_, _, _, err := read(AnyHTTP, func(conn net.Conn) { _, _ = io.WriteString(conn, "GET /") })
