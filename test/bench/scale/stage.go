@@ -123,6 +123,9 @@ func (s *Stage) Change(ctx context.Context, each int) error {
 		if err != nil {
 			return err
 		}
+		if err := s.reportPods(ctx, number); err != nil {
+			return err
+		}
 		if s.awake[number] {
 			return s.createEndpoint(ctx, number)
 		}
@@ -188,7 +191,16 @@ func (s *Stage) createApplication(ctx context.Context, number int) error {
 	if !s.awake[number] {
 		return nil
 	}
-	return s.createEndpoint(ctx, number)
+	return errors.Join(s.reportPods(ctx, number), s.createEndpoint(ctx, number))
+}
+
+// reportPods has the Deployment of an application report as many ready pods as it
+// is to have, as its controller would.
+func (s *Stage) reportPods(ctx context.Context, number int) error {
+	name, replicas := s.application(number), s.replicas(number)
+	patch := fmt.Appendf(nil, `{"status":{"replicas":%[1]d,"readyReplicas":%[1]d,"availableReplicas":%[1]d}}`, replicas)
+	_, err := s.control.Kubernetes.AppsV1().Deployments(name.Namespace).Patch(ctx, name.Name, types.MergePatchType, patch, metav1.PatchOptions{}, "status")
+	return err
 }
 
 // forEach works on applications, many at a time.
