@@ -203,7 +203,7 @@ func (c *Controller) continueScaleDown(ctx context.Context, p *pass) error {
 		if !stopped {
 			return nil
 		}
-		c.scaleDowns.cover(resources.TargetKeyOf(p.elastiService), p.key())
+		c.scaleDowns.cover(resources.TargetKeyOf(p.elastiService), p.key(), c.clock.Now())
 		return c.scaleWhenAllAgree(ctx, p)
 	default:
 		return nil

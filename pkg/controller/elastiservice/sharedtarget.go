@@ -42,7 +42,10 @@ type scaleDowns struct {
 	mu sync.Mutex
 	// byTarget has an entry while an ElastiService of the target is covered, while
 	// the target is being scaled, and until its ElastiServices have seen that it was.
+	// Those that are gone by then see nothing: sweep removes the entry.
 	byTarget map[resources.TargetKey]*scaleDown
+	// swept is when entries that say nothing any more were last removed.
+	swept time.Time
 	// targets are the targets of the ElastiServices that are covered.
 	targets map[types.NamespacedName]resources.TargetKey
 }
@@ -63,9 +66,10 @@ func newScaleDowns() *scaleDowns {
 }
 
 // cover records that resolvers hold the traffic of an ElastiService.
-func (s *scaleDowns) cover(target resources.TargetKey, key types.NamespacedName) {
+func (s *scaleDowns) cover(target resources.TargetKey, key types.NamespacedName, now time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.sweep(now)
 	if before, ok := s.targets[key]; ok && before != target {
 		delete(s.byTarget[before].covered, key)
 	}
@@ -173,6 +177,18 @@ func (s *scaleDowns) scaledAt(target resources.TargetKey, now time.Time) time.Ti
 func (s *scaleDowns) drop(target resources.TargetKey, of *scaleDown, now time.Time) {
 	if len(of.covered) == 0 && !of.scaling && now.Sub(of.scaledAt) >= terminatingGrace {
 		delete(s.byTarget, target)
+	}
+}
+
+// sweep removes the entries that say nothing any more, now and then. It must be called
+// with mu held.
+func (s *scaleDowns) sweep(now time.Time) {
+	if now.Sub(s.swept) < terminatingGrace {
+		return
+	}
+	s.swept = now
+	for target, of := range s.byTarget {
+		s.drop(target, of, now)
 	}
 }
 

@@ -23,6 +23,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti/v1alpha1"
 	"github.com/truefoundry/elasti-apiserver/pkg/controller/resources"
@@ -371,11 +372,33 @@ func TestSharedTargetIsNotScaledWithoutCoverForEach(t *testing.T) {
 	}
 }
 
+// Who deletes an ElastiService, or gives it another target, right after the target was
+// scaled to zero leaves nobody to see that it was.
+func TestScaleDownsForgetTargetsThatNobodyHas(t *testing.T) {
+	s, now := newScaleDowns(), metav1.Now().Time
+	for i := range 10 {
+		key := types.NamespacedName{Namespace: shop, Name: fmt.Sprintf("scaled-%d", i)}
+		target := resources.TargetKey{Namespace: shop, Name: key.Name}
+		s.cover(target, key, now)
+		if !s.begin(target, []types.NamespacedName{key}) {
+			t.Fatal("the target cannot be scaled")
+		}
+		s.recordScaled(target, now)
+		s.end(target, now)
+		moving := types.NamespacedName{Namespace: shop, Name: "moving"}
+		s.cover(resources.TargetKey{Namespace: shop, Name: fmt.Sprintf("former-%d", i)}, moving, now)
+		now = now.Add(terminatingGrace)
+	}
+	if len(s.byTarget) > 4 {
+		t.Errorf("%d targets are remembered", len(s.byTarget))
+	}
+}
+
 func TestScaleDownsForgetTargets(t *testing.T) {
 	s, target := newScaleDowns(), resources.TargetKeyOf(cartElastiService())
 	now := metav1.Now().Time
 	key := resources.KeyOf(cartElastiService())
-	s.cover(target, key)
+	s.cover(target, key, now)
 	if !s.begin(target, nil) || s.begin(target, nil) {
 		t.Error("not one at a time may scale a target")
 	}
@@ -387,7 +410,7 @@ func TestScaleDownsForgetTargets(t *testing.T) {
 	if s.scaledAt(target, now).IsZero() {
 		t.Error("it is not known that the target was scaled")
 	}
-	s.cover(target, key)
+	s.cover(target, key, now)
 	if !s.uncover(key, now.Add(terminatingGrace)) || len(s.byTarget) > 0 || len(s.targets) > 0 {
 		t.Errorf("%d targets are remembered for ever", len(s.byTarget))
 	}
