@@ -19,6 +19,7 @@ package options
 import (
 	"context"
 	"fmt"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	eventsv1 "k8s.io/api/events/v1"
@@ -33,6 +34,9 @@ import (
 // maxSayings bounds how many different Events are remembered. One that is
 // forgotten is written anew instead of being counted.
 const maxSayings = 4096
+
+// maxNoteBytes is the length of the longest note that the API of Events takes.
+const maxNoteBytes = 1024
 
 // foldingRecorder records Events that say the same about an object as one, with
 // a count. The recorder that it uses folds Events of one reason about one
@@ -55,14 +59,22 @@ func newFoldingRecorder(recorder events.EventRecorder) *foldingRecorder {
 	return &foldingRecorder{EventRecorder: recorder, versions: lru.New(maxSayings)}
 }
 
-// Eventf records an Event without waiting for it to be written.
+// Eventf records an Event without waiting for it to be written. A note that is too
+// long, such as one with the refusal of a webhook, is cut: the server would reject it.
 func (r *foldingRecorder) Eventf(regarding, related runtime.Object, eventType, reason, action, note string, args ...any) {
+	said := shorten(fmt.Sprintf(note, args...))
 	if reference, ok := regarding.(*corev1.ObjectReference); ok {
-		regarding = r.asFirstSaid(reference, saying{
-			object: reference.UID, eventType: eventType, reason: reason, action: action, note: fmt.Sprintf(note, args...),
-		})
+		regarding = r.asFirstSaid(reference, saying{object: reference.UID, eventType: eventType, reason: reason, action: action, note: said})
 	}
-	r.EventRecorder.Eventf(regarding, related, eventType, reason, action, note, args...)
+	r.EventRecorder.Eventf(regarding, related, eventType, reason, action, "%s", said)
+}
+
+func shorten(note string) string {
+	const ellipsis = "…"
+	if len(note) <= maxNoteBytes {
+		return note
+	}
+	return strings.ToValidUTF8(note[:maxNoteBytes-len(ellipsis)], "") + ellipsis
 }
 
 func (r *foldingRecorder) asFirstSaid(reference *corev1.ObjectReference, what saying) *corev1.ObjectReference {

@@ -22,6 +22,7 @@ import (
 	"strings"
 	"testing"
 	"time"
+	"unicode/utf8"
 
 	corev1 "k8s.io/api/core/v1"
 	eventsv1 "k8s.io/api/events/v1"
@@ -114,6 +115,28 @@ func (s writingSink) Update(context.Context, *eventsv1.Event) (*eventsv1.Event, 
 func (s writingSink) Patch(_ context.Context, event *eventsv1.Event, _ []byte) (*eventsv1.Event, error) {
 	s.writes <- "again: " + event.Note
 	return event, nil
+}
+
+// The server rejects longer ones, and with them what matters most: why something failed.
+func TestNotesOfEventsAreCutToWhatTheServerTakes(t *testing.T) {
+	sink := writingSink{writes: make(chan string, 1)}
+	broadcaster := events.NewBroadcaster(sink)
+	defer broadcaster.Shutdown()
+	if err := broadcaster.StartRecordingToSinkWithContext(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	recorder := newFoldingRecorder(broadcaster.NewRecorder(apiserver.Scheme, "test"))
+	regarding := &corev1.ObjectReference{APIVersion: "v1", Kind: "Pod", Namespace: "shop", Name: "cart", UID: "a"}
+	recorder.Eventf(regarding, nil, corev1.EventTypeWarning, "ScaleFailed", "Wake", "cannot wake: %v", strings.Repeat("é", 2000))
+	select {
+	case write := <-sink.writes:
+		note := strings.TrimPrefix(write, "new: ")
+		if len(note) > 1024 || !utf8.ValidString(note) || !strings.HasPrefix(note, "cannot wake: éé") {
+			t.Errorf("wrote %d bytes: %q", len(note), note)
+		}
+	case <-time.After(time.Minute):
+		t.Fatal("nothing was written")
+	}
 }
 
 // Each wake changes the status, and with it the version of the object.
