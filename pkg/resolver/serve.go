@@ -261,7 +261,7 @@ func (r *Resolver) serveProtocol(ctx context.Context, conn *net.TCPConn, c *conn
 			r.http1.Serve(ctx, conn, initial, c.memory, c.find, ended)
 			return
 		case sniff.HTTP2:
-			r.http2.Serve(ctx, conn, initial, c.find)
+			r.http2.Serve(ctx, conn, initial, c.memory, c.find)
 			ended()
 			return
 		}

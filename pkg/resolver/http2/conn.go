@@ -32,6 +32,7 @@ import (
 	"github.com/truefoundry/elasti-apiserver/pkg/resolver/accesslog"
 	"github.com/truefoundry/elasti-apiserver/pkg/resolver/destination"
 	"github.com/truefoundry/elasti-apiserver/pkg/resolver/hold"
+	"github.com/truefoundry/elasti-apiserver/pkg/resolver/memory"
 	"github.com/truefoundry/elasti-apiserver/pkg/resolver/service"
 	"github.com/truefoundry/elasti-apiserver/pkg/resolver/socket"
 )
@@ -43,6 +44,9 @@ const (
 	// from after the last was said, so that it can read that.
 	lingerTime  = time.Second
 	lingerBytes = 256 << 10
+	// uncountedRest is how much of an incomplete frame is a part of what every
+	// connection takes.
+	uncountedRest = 1 << 10
 )
 
 var (
@@ -59,12 +63,16 @@ type conn struct {
 	client net.Conn
 	find   destination.Find
 	remote string
+	// account counts what the connection takes.
+	account *memory.Account
 
 	out    *writer
 	events events
 
 	// Owned by the goroutine that reads from the client.
 	in *input
+	// rest counts what in and block keep.
+	rest memory.Charge
 	// reply is frames for the client that are sent when what was read is worked off.
 	reply []byte
 	// toPod is frames for the pod, sent then too.
@@ -111,11 +119,13 @@ type conn struct {
 	closing bool
 }
 
-func newConn(s *Server, client net.Conn, initial []byte, find destination.Find) *conn {
+func newConn(s *Server, client net.Conn, initial []byte, account *memory.Account, find destination.Find) *conn {
 	c := &conn{
 		server:     s,
 		client:     client,
 		find:       find,
+		account:    account,
+		rest:       account.Charge(),
 		in:         newInput(client, initial),
 		out:        newWriter(client),
 		settings:   newClientSettings(),
@@ -194,6 +204,9 @@ func (c *conn) run(ctx context.Context) error {
 		if c.over() {
 			return nil
 		}
+		if err := c.countRest(); err != nil {
+			return err
+		}
 		c.events.arm(c.deadline())
 		err := c.in.fill()
 		if errors.Is(err, os.ErrDeadlineExceeded) {
@@ -204,6 +217,19 @@ func (c *conn) run(ctx context.Context) error {
 			return err
 		}
 	}
+}
+
+// countRest counts what is kept of frames and header blocks that are not complete.
+func (c *conn) countRest() error {
+	rest := cap(c.block.data) + c.in.size()
+	if rest <= uncountedRest {
+		rest = 0
+	}
+	// A body that is on its way to a pod goes on whatever the rest of the service takes.
+	if err := c.rest.Claim(int64(rest)); err != nil && (c.pod == nil || c.block.stream != 0) {
+		return connError{http2.ErrCodeEnhanceYourCalm, err.Error()}
+	}
+	return nil
 }
 
 // afterFault returns err, having sent what the frames before the fault led to.
@@ -399,6 +425,7 @@ func (c *conn) end() {
 		}
 	}()
 	c.in.release()
+	c.rest.Release()
 	c.toPod.reset()
 	outcome, reason := accesslog.ClientGone, ""
 	if c.pod != nil && c.pod.lost && !c.finished {

@@ -61,7 +61,7 @@ func TestAPanicEndsItsConnectionAlone(t *testing.T) {
 			f.server.options.Tasks = tasks
 			address := resolvertest.Listen(t, func(conn *net.TCPConn) {
 				tasks.Run(func() { conn.Close() }, func() {
-					f.server.Serve(t.Context(), conn, nil, destination.Fixed(f.service, service.Port{Number: 80}))
+					f.server.Serve(t.Context(), conn, nil, f.service.Memory(), destination.Fixed(f.service, service.Port{Number: 80}))
 				})
 			})
 			finish := make(chan struct{})

@@ -437,7 +437,9 @@ func TestADialThatIsCutOff(t *testing.T) {
 			}
 			client, theirs := net.Pipe()
 			var running sync.WaitGroup
-			running.Go(func() { f.server.Serve(ctx, theirs, nil, destination.Fixed(f.service, service.Port{Number: 80})) })
+			running.Go(func() {
+				f.server.Serve(ctx, theirs, nil, f.service.Memory(), destination.Fixed(f.service, service.Port{Number: 80}))
+			})
 			running.Go(func() { _, _ = io.Copy(io.Discard, client) })
 			w := newWire(t, client)
 			w.write(http2.ClientPreface)
@@ -887,7 +889,9 @@ func TestAQuietHeldStreamLives(t *testing.T) {
 		server := New(Options{Fallback: &fallback.Policy{}, IdleTimeout: time.Minute, MaxHeaderBytes: 64 << 10,
 			Dial: func(ctx context.Context, _ hold.Lease) (net.Conn, error) { return dial(ctx) }})
 		client, theirs := net.Pipe()
-		running.Go(func() { server.Serve(t.Context(), theirs, nil, destination.Fixed(svc, service.Port{Number: 80})) })
+		running.Go(func() {
+			server.Serve(t.Context(), theirs, nil, svc.Memory(), destination.Fixed(svc, service.Port{Number: 80}))
+		})
 		w := newWire(t, client)
 		_ = client.SetDeadline(time.Time{})
 		frames := make(chan http2.Frame)
@@ -939,7 +943,9 @@ func TestIdleConnectionsEnd(t *testing.T) {
 		client, theirs := net.Pipe()
 		var running sync.WaitGroup
 		defer running.Wait()
-		running.Go(func() { server.Serve(t.Context(), theirs, nil, destination.Fixed(svc, service.Port{Number: 80})) })
+		running.Go(func() {
+			server.Serve(t.Context(), theirs, nil, svc.Memory(), destination.Fixed(svc, service.Port{Number: 80}))
+		})
 		w := newWire(t, client)
 		_ = client.SetDeadline(time.Time{})
 		began := time.Now()

@@ -59,7 +59,7 @@ func converse(t *testing.T, fromClient, fromPod []byte, released bool) {
 		}})
 	client, theirs := net.Pipe()
 	running.Go(func() {
-		server.Serve(context.Background(), theirs, nil, destination.Fixed(svc, service.Port{Number: 80}))
+		server.Serve(context.Background(), theirs, nil, svc.Memory(), destination.Fixed(svc, service.Port{Number: 80}))
 	})
 	running.Go(func() { _, _ = io.Copy(io.Discard, client) })
 	_ = client.SetWriteDeadline(time.Now().Add(10 * time.Second))

@@ -67,7 +67,9 @@ type fixture struct {
 
 	mu sync.Mutex
 	// find is destination.Fixed where it is nil.
-	find    destination.Find
+	find destination.Find
+	// account is that of the service where it is nil.
+	account *memory.Account
 	records []accesslog.Record
 }
 
@@ -113,12 +115,15 @@ func newFixtureWith(t *testing.T, change func(*service.Config), changeOptions fu
 				stop := context.AfterFunc(ctx, func() { conn.Close() })
 				defer stop()
 				f.mu.Lock()
-				find := f.find
+				find, account := f.find, f.account
 				f.mu.Unlock()
+				if account == nil {
+					account = f.service.Memory()
+				}
 				if find == nil {
 					find = destination.Fixed(f.service, service.Port{Number: 80})
 				}
-				f.server.Serve(ctx, conn, nil, find)
+				f.server.Serve(ctx, conn, nil, account, find)
 			})
 		}
 	})

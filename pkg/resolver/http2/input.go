@@ -69,6 +69,9 @@ func (in *input) unread() []byte {
 	return in.buffer[in.read:in.written]
 }
 
+// size returns how many bytes are unread.
+func (in *input) size() int { return in.written - in.read + len(in.kept) }
+
 func (in *input) consume(n int) { in.read += n }
 
 // take makes sure that there is a buffer with room in it.

@@ -37,6 +37,7 @@ import (
 	"github.com/truefoundry/elasti-apiserver/pkg/resolver/accesslog"
 	"github.com/truefoundry/elasti-apiserver/pkg/resolver/hold"
 	"github.com/truefoundry/elasti-apiserver/pkg/resolver/localreply"
+	"github.com/truefoundry/elasti-apiserver/pkg/resolver/memory"
 	"github.com/truefoundry/elasti-apiserver/pkg/resolver/socket"
 )
 
@@ -47,6 +48,14 @@ var errClientWrite = errors.New("sending to the client")
 // one that is not complete is kept until it is. Blocks with a longer one pass, and
 // from then on none is followed.
 const maxPodField = 64 << 10
+
+const (
+	// uncountedFrames is how many bytes of frames are not worth counting.
+	uncountedFrames = 4 << 10
+	// crowdedTime is how long a client may take to take what the pod has sent, a
+	// buffer at most, while there is no room for what waits for it.
+	crowdedTime = 5 * time.Second
+)
 
 // pod is the connection to the pod.
 type pod struct {
@@ -60,6 +69,8 @@ type pod struct {
 
 	// Owned by the goroutine that reads, and then by the one that waited for it.
 	in *input
+	// charge is what in keeps while it waits for the client.
+	charge memory.Charge
 	// decoder follows the header blocks for the status codes in them. Nil when
 	// they cannot be decoded, which is the client's to find.
 	decoder *hpack.Decoder
@@ -87,7 +98,7 @@ type pod struct {
 // startPod makes the connection the one to a pod, and the streams those that are
 // forwarded.
 func (c *conn) startPod(tcp net.Conn, lease hold.Lease, streams []*stream) {
-	p := &pod{conn: tcp, lease: lease, in: newInput(tcp, nil)}
+	p := &pod{conn: tcp, lease: lease, in: newInput(tcp, nil), charge: c.account.Charge()}
 	p.decoder = hpack.NewDecoder(initialTableSize, p.field)
 	p.decoder.SetMaxStringLength(maxPodField)
 	c.pod, c.podStream = p, 0
@@ -138,7 +149,7 @@ func (c *conn) readPod() {
 	for {
 		frames, stillOpen, err := c.podFrames(p)
 		if len(frames) > 0 {
-			if writeErr := c.out.pass(frames, open, stillOpen); writeErr != nil {
+			if writeErr := c.pass(p, frames, open, stillOpen); writeErr != nil {
 				p.err = fmt.Errorf("%w: %w", errClientWrite, writeErr)
 				return
 			}
@@ -152,6 +163,29 @@ func (c *conn) readPod() {
 			return
 		}
 	}
+}
+
+// pass passes frames to the client, and counts for how long it takes to take them.
+// Where there is no room for that, it may not take long.
+func (c *conn) pass(p *pod, frames net.Buffers, wasOpen, open bool) error {
+	total := 0
+	for _, frame := range frames {
+		total += len(frame)
+	}
+	if total > uncountedFrames {
+		defer p.charge.Release()
+		if p.charge.Claim(bufferSize) != nil {
+			// It fails only when the connection is closed, as writing does then.
+			_ = c.client.SetWriteDeadline(time.Now().Add(crowdedTime))
+			defer func() {
+				// The deadline of the last that is said stays.
+				if !p.closed.Load() {
+					_ = c.client.SetWriteDeadline(time.Time{})
+				}
+			}()
+		}
+	}
+	return c.out.pass(frames, wasOpen, open)
 }
 
 // acknowledged returns how many bytes a pod's kernel has acknowledged; all there

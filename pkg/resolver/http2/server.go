@@ -42,6 +42,7 @@ import (
 	"github.com/truefoundry/elasti-apiserver/pkg/resolver/destination"
 	"github.com/truefoundry/elasti-apiserver/pkg/resolver/fallback"
 	"github.com/truefoundry/elasti-apiserver/pkg/resolver/hold"
+	"github.com/truefoundry/elasti-apiserver/pkg/resolver/memory"
 	"github.com/truefoundry/elasti-apiserver/pkg/resolver/task"
 )
 
@@ -91,9 +92,10 @@ func New(options Options) *Server {
 // Serve serves one connection of a client until it ends, and closes it. Each
 // request goes to the service that find returns for the first one; requests for
 // another service are answered 421. The bytes of initial were already read from
-// it. It ends when the caller closes client.
-func (s *Server) Serve(ctx context.Context, client net.Conn, initial []byte, find destination.Find) {
-	c := newConn(s, client, initial, find)
+// it. What it takes of memory besides what each connection does, and besides what is
+// held, is counted in an account. It ends when the caller closes client.
+func (s *Server) Serve(ctx context.Context, client net.Conn, initial []byte, account *memory.Account, find destination.Find) {
+	c := newConn(s, client, initial, account, find)
 	s.mu.Lock()
 	s.conns[c] = struct{}{}
 	s.mu.Unlock()
