@@ -69,7 +69,7 @@ func (c *Controller) finalize(ctx context.Context, p *pass) error {
 		return nil
 	}
 	p.observed = c.observe(ctx, elastiService)
-	restorations := c.formerRestorations(ctx, p)
+	restorations := c.formerRestorations(p)
 	if p.conflicting == nil {
 		restorations = append(restorations, restorationOf(elastiService))
 	}

@@ -28,8 +28,10 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	utilnet "k8s.io/apimachinery/pkg/util/net"
+	clienttesting "k8s.io/client-go/testing"
 	"k8s.io/klog/v2"
 	"k8s.io/klog/v2/ktesting"
 
@@ -241,6 +243,24 @@ func TestFormerTargetOfADeletedElastiServiceIsWoken(t *testing.T) {
 	if replicas := c.scaling.replicas(t, "cart"); replicas != 2 {
 		t.Errorf("the former target has %d replicas, want 2", replicas)
 	}
+}
+
+// A tenant deletes what tells of the former target, and changes the target, before the
+// controller has seen either.
+func TestFormerTargetIsWokenWithoutItsPrivateService(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t)
+	c.setDeployment("basket", 2, 2)
+	c.create(cartElastiService())
+	c.start()
+	c.eventuallyMode("cart", v1alpha1.ModeProxy)
+	c.host.PrependReactor("create", "services", func(clienttesting.Action) (bool, runtime.Object, error) {
+		// What is missing is put back only after both changes.
+		return c.elastiService("cart").Spec.ScaleTargetRef.Name == "cart", nil, errStumbled
+	})
+	c.deleteService(resources.PrivateServiceName("cart"))
+	c.edit("cart", func(elastiService *v1alpha1.ElastiService) { elastiService.Spec.ScaleTargetRef.Name = "basket" })
+	c.eventuallyReplicas(2)
 }
 
 func TestSecondElastiServiceOnOneService(t *testing.T) {

@@ -18,66 +18,83 @@ package elastiservice
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti/v1alpha1"
 	"github.com/truefoundry/elasti-apiserver/pkg/controller/resources"
-	"github.com/truefoundry/elasti-apiserver/pkg/controller/target"
 	"github.com/truefoundry/elasti-apiserver/pkg/scaling"
 )
 
 // restorePreviousTargets wakes the targets, and resumes the autoscalers, that the
 // ElastiService named before and no ElastiService names now.
 func (c *Controller) restorePreviousTargets(ctx context.Context, p *pass) error {
-	current := resources.ManagedTargetOf(p.elastiService)
+	current := restorationOf(p.elastiService)
 	var problems []error
-	for _, service := range p.ownServices {
-		previous := resources.ManagedTarget{}
-		if err := json.Unmarshal([]byte(service.Annotations[v1alpha1.AnnotationTarget]), &previous); err != nil {
-			// It was not made by a server of this installation: what it says does
-			// not count, and it is written over.
-			continue
+	for _, previous := range c.previousTargets(p) {
+		previous.managed = c.autoscalerIsManagedByOthers(p.key(), previous)
+		switch {
+		case previous.target != current.target && !c.coveredByOthers(p.key(), previous.target):
+			_, err := c.restoreTarget(ctx, previous)
+			problems = append(problems, err)
+		case previous.autoscaler != current.autoscaler:
+			problems = append(problems, c.releaseAutoscaler(ctx, previous))
 		}
-		if previous.Target == current.Target && target.AutoscalerOf(previous.Autoscaler) == target.AutoscalerOf(current.Autoscaler) {
-			continue
-		}
-		scaleTarget := scaling.Target{Namespace: p.elastiService.Namespace, APIVersion: previous.Target.APIVersion, Kind: previous.Target.Kind, Name: previous.Target.Name}
-		if previous.Target == current.Target || c.managedByOthers(ctx, p.key(), scaleTarget) {
-			if target.AutoscalerOf(previous.Autoscaler) != target.AutoscalerOf(current.Autoscaler) {
-				problems = append(problems, ignoreNotFound(c.scaling.ResumeAutoscaler(ctx, scaleTarget.Namespace, target.AutoscalerOf(previous.Autoscaler))))
-			}
-			continue
-		}
-		_, err := c.restoreTarget(ctx, restoration{
-			target:      scaleTarget,
-			autoscaler:  target.AutoscalerOf(previous.Autoscaler),
-			minReplicas: previous.MinReplicas(),
-			regarding:   referenceTo(p.elastiService),
-		})
-		problems = append(problems, err)
 	}
 	return errors.Join(problems...)
 }
 
 // formerRestorations returns what it takes to wake the targets, and to resume the
 // autoscalers, that the ElastiService named before and no ElastiService names now.
-func (c *Controller) formerRestorations(ctx context.Context, p *pass) []restoration {
+func (c *Controller) formerRestorations(p *pass) []restoration {
 	current := restorationOf(p.elastiService)
-	var former []restoration
-	for _, private := range p.ownServices {
-		before, err := restorationFrom(private, current.regarding)
-		switch {
-		case err != nil:
-			// It was not made by a server of this installation: what it says does
-			// not count.
-		case before.target == current.target && before.autoscaler == current.autoscaler:
-		case before.target != current.target && c.managedByOthers(ctx, p.key(), before.target):
-		default:
-			former = append(former, before)
+	return slices.DeleteFunc(c.previousTargets(p), func(previous restoration) bool {
+		return previous.target != current.target && c.coveredByOthers(p.key(), previous.target)
+	})
+}
+
+// previousTargets returns what it takes to wake the targets, and to resume the
+// autoscalers, that the ElastiService named before. Its private Services name them;
+// one that is deleted or edited together with the change of the target does not, so
+// what this process had managed counts too.
+func (c *Controller) previousTargets(p *pass) (previous []restoration) {
+	known := []restoration{restorationOf(p.elastiService)}
+	add := func(named restoration) {
+		if !slices.ContainsFunc(known, named.sameAs) {
+			known, previous = append(known, named), append(previous, named)
 		}
 	}
-	return former
+	for _, private := range p.ownServices {
+		// One that cannot be read was not made by a server of this installation: what
+		// it says does not count, and it is written over.
+		if named, err := restorationFrom(private, referenceTo(p.elastiService)); err == nil {
+			add(named)
+		}
+	}
+	if managed := p.state.managed; managed != nil {
+		add(*managed)
+	}
+	return previous
+}
+
+// coveredByOthers reports whether resolvers stand in for a target at zero through
+// another ElastiService than that with the key, one that stays.
+func (c *Controller) coveredByOthers(key types.NamespacedName, scaleTarget scaling.Target) bool {
+	named := v1alpha1.ElastiService{}
+	named.Namespace = scaleTarget.Namespace
+	named.Spec.ScaleTargetRef = v1alpha1.ScaleTargetRef{APIVersion: scaleTarget.APIVersion, Kind: scaleTarget.Kind, Name: scaleTarget.Name}
+	targetKey := resources.TargetKeyOf(&named)
+	others := indexed[*v1alpha1.ElastiService](c.elastiServices.in(targetKey.Namespace), byTarget, types.NamespacedName{Namespace: targetKey.Namespace, Name: targetKey.Name})
+	return slices.ContainsFunc(others, func(other *v1alpha1.ElastiService) bool {
+		if resources.KeyOf(other) == key || resources.TargetKeyOf(other) != targetKey || !other.DeletionTimestamp.IsZero() || !c.ownsService(other) {
+			return false
+		}
+		object, ok := c.services.in(other.Namespace).Get(other.Namespace, other.Spec.Service)
+		return ok && resources.Unsupported(object.(*corev1.Service)) == ""
+	})
 }
 
 // coveredService returns a pass that observes the Service which the resolvers stand in

@@ -50,6 +50,9 @@ func (c *Controller) reconcilePrivateService(ctx context.Context, p *pass) {
 			desired.Annotations[v1alpha1.AnnotationTarget] = previous
 		}
 	}
+	if restoreErr == nil {
+		p.state.recordManaged(restorationOf(p.elastiService))
+	}
 	p.result.failed(errors.Join(restoreErr, c.ensurePrivateService(ctx, desired, p.private)))
 }
 

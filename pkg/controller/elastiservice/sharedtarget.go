@@ -209,12 +209,14 @@ func (c *Controller) siblings(elastiService *v1alpha1.ElastiService) []types.Nam
 // hasSay reports whether an ElastiService has a say in whether its target sleeps. One
 // that is being deleted has until its Service needs no resolvers any more.
 func (c *Controller) hasSay(elastiService *v1alpha1.ElastiService) bool {
+	return c.ownsService(elastiService) && (elastiService.DeletionTimestamp.IsZero() || hasFinalizer(elastiService))
+}
+
+// ownsService reports whether no other ElastiService has the Service that one names.
+func (c *Controller) ownsService(elastiService *v1alpha1.ElastiService) bool {
 	public := types.NamespacedName{Namespace: elastiService.Namespace, Name: elastiService.Spec.Service}
 	owning := owningElastiService(indexed[*v1alpha1.ElastiService](c.elastiServices.in(public.Namespace), byService, public))
-	if owning != nil && owning.UID != elastiService.UID {
-		return false
-	}
-	return elastiService.DeletionTimestamp.IsZero() || hasFinalizer(elastiService)
+	return owning == nil || owning.UID == elastiService.UID
 }
 
 // storedSiblings returns what siblings does, as the storage has them. The watch may

@@ -341,10 +341,7 @@ func TestDeletionOfOneOfSeveralWakesTheTarget(t *testing.T) {
 // One whose Service another ElastiService has does not hold up the others.
 func TestSharedTargetIgnoresOneWithoutAService(t *testing.T) {
 	c, _ := newSharedTarget(t)
-	c.edit("cart-grpc", func(elastiService *v1alpha1.ElastiService) {
-		elastiService.Spec.Service = "cart"
-		elastiService.CreationTimestamp = metav1.Now()
-	})
+	c.edit("cart-grpc", takeServiceOfCart)
 	c.start()
 	c.eventuallyMode("cart", v1alpha1.ModeServe)
 	c.eventuallyCondition("cart-grpc", v1alpha1.ConditionConflict, metav1.ConditionTrue, v1alpha1.ReasonServiceTaken)
@@ -355,10 +352,7 @@ func TestSharedTargetIgnoresOneWithoutAService(t *testing.T) {
 // One whose Service cannot be covered does.
 func TestSharedTargetIsNotScaledWithoutCoverForEach(t *testing.T) {
 	c, _ := newSharedTarget(t)
-	service := cartService()
-	service.Name, service.UID = "cart-grpc", "cart-grpc-service"
-	service.Spec = corev1.ServiceSpec{Type: corev1.ServiceTypeExternalName, ExternalName: "example.com"}
-	c.create(service)
+	c.create(externalService("cart-grpc"))
 	c.start()
 	c.eventuallyMode("cart", v1alpha1.ModeServe)
 	c.requestSleep("cart-grpc")
@@ -414,4 +408,63 @@ func TestScaleDownsForgetTargets(t *testing.T) {
 	if !s.uncover(key, now.Add(terminatingGrace)) || len(s.byTarget) > 0 || len(s.targets) > 0 {
 		t.Errorf("%d targets are remembered for ever", len(s.byTarget))
 	}
+}
+
+// A former target that another ElastiService has stays at zero only if that one has
+// resolvers in the path of a Service.
+func TestFormerTargetStaysAsleepOnlyWhileAnotherElastiServiceCoversIt(t *testing.T) {
+	for name, test := range map[string]struct {
+		change func(*cluster)
+		want   int32
+	}{
+		"it does":                 {func(*cluster) {}, 0},
+		"its Service is gone":     {func(c *cluster) { c.deleteService("cart-grpc") }, 2},
+		"another one has it":      {func(c *cluster) { c.edit("cart-grpc", takeServiceOfCart) }, 2},
+		"it is being deleted":     {func(c *cluster) { c.markDeleted("cart-grpc", 0) }, 2},
+		"its Service is external": {func(c *cluster) { c.create(externalService("cart-grpc")) }, 2},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c, stumbling := newSharedTarget(t)
+			var resumed atomic.Int32
+			stumbling.resume = func(next func() error) error {
+				resumed.Add(1)
+				return next()
+			}
+			c.edit("cart-grpc", func(elastiService *v1alpha1.ElastiService) {
+				elastiService.Spec.Autoscaler = c.elastiService("cart").Spec.Autoscaler
+			})
+			c.setDeployment("cart", 0, 0)
+			c.setEndpoints(shop, "cart")
+			c.setEndpoints(shop, "cart-grpc")
+			c.setDeployment("basket", 2, 2)
+			test.change(c)
+			c.start()
+			c.eventuallyMode("cart", v1alpha1.ModeProxy)
+			c.sync("cart")
+			resumed.Store(0)
+			c.edit("cart", func(elastiService *v1alpha1.ElastiService) {
+				elastiService.Spec.ScaleTargetRef.Name, elastiService.Spec.Autoscaler = "basket", nil
+			})
+			c.sync("cart")
+			if replicas := c.scaling.replicas(t, "cart"); replicas != test.want {
+				t.Errorf("the former target has %d replicas, want %d", replicas, test.want)
+			}
+			if test.want == 0 && resumed.Load() != 0 {
+				t.Error("the autoscaler that another ElastiService has was resumed")
+			}
+		})
+	}
+}
+
+func takeServiceOfCart(elastiService *v1alpha1.ElastiService) {
+	elastiService.Spec.Service = "cart"
+	elastiService.CreationTimestamp = metav1.Now()
+}
+
+// externalService is a Service that resolvers cannot stand in for.
+func externalService(name string) *corev1.Service {
+	service := cartService()
+	service.Name, service.UID = name, types.UID(name+"-service")
+	service.Spec = corev1.ServiceSpec{Type: corev1.ServiceTypeExternalName, ExternalName: "example.com"}
+	return service
 }

@@ -48,6 +48,8 @@ type state struct {
 	// terminatingSince is when the target went to zero whose endpoints are still
 	// ready, for terminatingGrace at most.
 	terminatingSince time.Time
+	// managed is the target that was last managed, with its autoscaler.
+	managed *restoration
 	// sliceRemovedAt is when the last resolver slice was removed.
 	sliceRemovedAt time.Time
 	// removingSince is since when the resolvers are to leave the path for good,
@@ -144,6 +146,13 @@ func (s *state) asleepAfter() time.Time {
 	}
 	return after
 }
+
+// recordManaged records which target is managed, and that none that was before is to
+// be restored.
+func (s *state) recordManaged(managed restoration) { s.managed = &managed }
+
+// forgetManaged records that no target is managed.
+func (s *state) forgetManaged() { s.managed = nil }
 
 // recordSliceRemoval records that a resolver slice was removed.
 func (s *state) recordSliceRemoval(now time.Time) { s.sliceRemovedAt = now }

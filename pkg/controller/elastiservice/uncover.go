@@ -61,6 +61,11 @@ type restoration struct {
 	regarding *corev1.ObjectReference
 }
 
+// sameAs reports whether two restorations are of the same target and autoscaler.
+func (r restoration) sameAs(other restoration) bool {
+	return r.target == other.target && r.autoscaler == other.autoscaler
+}
+
 // restorationOf returns what it takes to wake the target of an ElastiService.
 func restorationOf(elastiService *v1alpha1.ElastiService) restoration {
 	return restoration{
@@ -187,21 +192,6 @@ func (c *Controller) autoscalerIsManagedByOthers(key types.NamespacedName, resto
 	})
 }
 
-// managedByOthers reports whether a target has another ElastiService, one that
-// stays.
-func (c *Controller) managedByOthers(ctx context.Context, key types.NamespacedName, scaleTarget scaling.Target) bool {
-	for _, user := range c.targets.UsersOf(ctx, scaleTarget) {
-		if user == key {
-			continue
-		}
-		object, ok := c.elastiServices.in(user.Namespace).Get(user.Namespace, user.Name)
-		if ok && object.(*v1alpha1.ElastiService).DeletionTimestamp.IsZero() {
-			return true
-		}
-	}
-	return false
-}
-
 // reconcileRemoval is the phase removal. It takes the resolvers out of the path of
 // a Service that they cannot stand in for any more. Until that is done resolvers
 // still forward what they hold, so the ports and the private Service stay.
@@ -225,10 +215,11 @@ func (c *Controller) reconcileRemoval(ctx context.Context, p *pass) {
 func (c *Controller) uncoverUnsupported(ctx context.Context, p *pass) (bool, error) {
 	if len(p.ownSlices) == 0 && len(p.ownServices) == 0 {
 		p.state.endRemoval()
+		p.state.forgetManaged()
 		return true, nil
 	}
 	since, _ := p.state.startRemoval(c.clock.Now())
-	restorations := c.formerRestorations(ctx, p)
+	restorations := c.formerRestorations(p)
 	covered, moved := c.coveredService(p)
 	if moved || p.conflicting == nil && p.service != nil && len(p.ownSlices) > 0 {
 		restorations = append(restorations, restorationOf(p.elastiService))

@@ -172,17 +172,6 @@ func (w *Watches) observeScale(ctx context.Context, target scaling.Target) Obser
 	return Observation{Object: &Object{ObjectMeta: meta}, Scale: scaleOf(scale)}
 }
 
-// UsersOf returns the ElastiServices that have a target.
-func (w *Watches) UsersOf(ctx context.Context, target scaling.Target) []types.NamespacedName {
-	resource, err := w.options.Scaling.Resolve(ctx, target)
-	if err != nil {
-		return nil
-	}
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.users[targetID{resource: resource, object: types.NamespacedName{Namespace: target.Namespace, Name: target.Name}}].UnsortedList()
-}
-
 // Forget ends the watching for an ElastiService.
 func (w *Watches) Forget(key types.NamespacedName) {
 	w.mu.Lock()
