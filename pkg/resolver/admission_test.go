@@ -114,7 +114,8 @@ func TestProxyPortServesNobodyNewWhileTheTargetIsAwake(t *testing.T) {
 	es, other := elastiService("cart", port), elastiService("other", shared)
 	es.Status.Mode, other.Status.Mode = v1alpha1.ModeServe, v1alpha1.ModeServe
 	c := newCluster(t, func(o *Options) {
-		o.SharedPort, o.ClusterDomain, o.Drain.ServeGrace = shared, "cluster.local", time.Nanosecond
+		o.SharedPort, o.ClusterDomain = shared, "cluster.local"
+		o.Drain.ServeGrace, o.Drain.PathTimeout = time.Nanosecond, 5*time.Second
 	}, es, other)
 	address := resolvertest.ListenHTTP(t, func(http.ResponseWriter, *http.Request) {})
 	for _, s := range []*v1alpha1.ElastiService{es, other} {

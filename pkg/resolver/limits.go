@@ -62,6 +62,9 @@ type Drain struct {
 	// ServeGrace is for how long after resolvers left the path of a service new
 	// connections to its proxy ports are still served. 0: for ever.
 	ServeGrace time.Duration
+	// PathTimeout is how long a connection waits after that for resolvers to be in
+	// the path again. Defaults to service.DefaultPathTimeout.
+	PathTimeout time.Duration
 	// PortLinger is how long a proxy port that is not wanted any more goes on
 	// accepting connections.
 	PortLinger time.Duration

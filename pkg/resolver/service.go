@@ -44,6 +44,7 @@ func (r *Resolver) newService(object *v1alpha1.ElastiService, config *service.Co
 		Budget:        r.budget,
 		Dialer:        r.dialer,
 		ServeGrace:    r.options.Drain.ServeGrace,
+		PathTimeout:   r.options.Drain.PathTimeout,
 		Logger:        r.options.Logger,
 		Traffic:       r.reporter.Track(object.Namespace, object.Name),
 		Finish: func(record *accesslog.Record) {

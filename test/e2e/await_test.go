@@ -35,6 +35,9 @@ const (
 	pollInterval = 100 * time.Millisecond
 	// convergeTimeout bounds waiting for kube-proxy to follow the EndpointSlices.
 	convergeTimeout = 20 * time.Second
+	// resetTimeout bounds waiting for a resolver to reset a connection, which it
+	// may hold for 35 s while its service might be put in the path again.
+	resetTimeout = time.Minute
 	// lingering is how long pods of some applications go on serving after they
 	// were deleted; longer than a cold start takes.
 	lingering = 15 * time.Second

@@ -69,14 +69,14 @@ func (s *scene) allowClients(app *cluster.Application, networks string) {
 func (s *scene) awaitReset(h *host, port int) {
 	s.Helper()
 	var last error
-	err := wait.PollUntilContextTimeout(s.ctx, pollInterval, convergeTimeout, true, func(ctx context.Context) (bool, error) {
+	err := wait.PollUntilContextTimeout(s.ctx, pollInterval, resetTimeout, true, func(ctx context.Context) (bool, error) {
 		conn, err := h.dial(ctx, port)
 		if err != nil {
 			last = err
 			return errors.Is(err, syscall.ECONNRESET), nil
 		}
 		defer conn.Close()
-		if err := conn.SetReadDeadline(time.Now().Add(convergeTimeout)); err != nil {
+		if err := conn.SetReadDeadline(time.Now().Add(resetTimeout)); err != nil {
 			return false, err
 		}
 		_, last = conn.Read(make([]byte, 1))

@@ -26,10 +26,11 @@ import (
 	"github.com/truefoundry/elasti-apiserver/pkg/resolver/endpoint"
 )
 
-// pathTimeout is how long a connection waits for resolvers to be in the path of
-// its service. The controller puts them there first, and whether they see that
-// before their clients do is up to two watches.
-const pathTimeout = 5 * time.Second
+// DefaultPathTimeout is how long a connection waits for resolvers to be in the path
+// of its service. The controller puts them there first, and whether they see that
+// before their clients do is up to two watches: one that was interrupted, by a
+// restart of the API server for instance, begins again after up to 30 s.
+const DefaultPathTimeout = 35 * time.Second
 
 // path says whether resolvers are in the path of a service's traffic, as far as a
 // resolver can see. It is safe for concurrent use.
@@ -99,7 +100,7 @@ func (p *path) open(grace time.Duration) (entered <-chan struct{}, open bool) {
 // AwaitPath returns when a new connection to the service may be served, and
 // reports whether it may: while resolvers are in the path of its traffic, or are
 // about to be, and for Options.ServeGrace after that. A connection that comes
-// at another time waits for a moment, because its client may know sooner than this
+// at another time waits for Options.PathTimeout, because its client may know sooner than this
 // resolver that resolvers are in the path again; nothing may be read from it
 // before.
 func (s *Service) AwaitPath(ctx context.Context) bool {
@@ -107,7 +108,7 @@ func (s *Service) AwaitPath(ctx context.Context) bool {
 	if open {
 		return true
 	}
-	timer := time.NewTimer(pathTimeout)
+	timer := time.NewTimer(s.pathTimeout)
 	defer timer.Stop()
 	select {
 	case <-entered:

@@ -19,6 +19,7 @@ limitations under the License.
 package service
 
 import (
+	"cmp"
 	"context"
 	"sync/atomic"
 	"time"
@@ -104,6 +105,9 @@ type Options struct {
 	// ServeGrace is for how long after resolvers left the path of the service new
 	// connections are still served. 0: for ever.
 	ServeGrace time.Duration
+	// PathTimeout is how long a connection waits after that for resolvers to be in
+	// the path again. Defaults to DefaultPathTimeout.
+	PathTimeout time.Duration
 	// Logger is the base of the log lines about the service.
 	Logger klog.Logger
 	// Finish is told of each request and connection of the service when it has
@@ -132,11 +136,13 @@ type Service struct {
 	path      path
 	// serveGrace is Options.ServeGrace.
 	serveGrace time.Duration
-	workers    []Worker
-	finish     func(*accesslog.Record)
-	closed     func()
-	logger     klog.Logger
-	keepAwake  keepAwake
+	// pathTimeout is Options.PathTimeout.
+	pathTimeout time.Duration
+	workers     []Worker
+	finish      func(*accesslog.Record)
+	closed      func()
+	logger      klog.Logger
+	keepAwake   keepAwake
 }
 
 // New returns a Service. Close ends it.
@@ -153,6 +159,7 @@ func New(options Options) *Service {
 		closed:        options.Closed,
 		traffic:       options.Traffic,
 		serveGrace:    options.ServeGrace,
+		pathTimeout:   cmp.Or(options.PathTimeout, DefaultPathTimeout),
 		logger:        options.Logger.WithValues("namespace", options.Namespace, "elastiservice", options.Name),
 	}
 	s.configure(options.Config)
