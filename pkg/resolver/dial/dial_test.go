@@ -19,6 +19,7 @@ package dial_test
 import (
 	"context"
 	"errors"
+	"io"
 	"net"
 	"net/netip"
 	"os"
@@ -133,7 +134,10 @@ func expectFault(t *testing.T, address netip.AddrPort, kind localfault.Kind, beg
 	if err != nil {
 		t.Fatal(err)
 	}
-	before.Close()
+	// The pod's end, which is a file of this process too, is closed then.
+	if err := errors.Join(before.CloseWrite(), drain(before), before.Close()); err != nil {
+		t.Fatal(err)
+	}
 	end := begin()
 	_, err = d.Pod(t.Context(), []netip.AddrPort{address})
 	end()
@@ -145,4 +149,10 @@ func expectFault(t *testing.T, address netip.AddrPort, kind localfault.Kind, beg
 		t.Fatalf("after the fault: %v", err)
 	}
 	after.Close()
+}
+
+// drain reads until the peer has closed.
+func drain(conn net.Conn) error {
+	_, err := io.Copy(io.Discard, conn)
+	return err
 }
