@@ -160,6 +160,10 @@ func newScene(t *testing.T) *scene {
 		}
 		return ""
 	})
+	for namespace, asleep := range map[string]metav1.ConditionStatus{s.asleep: metav1.ConditionTrue, s.awake: metav1.ConditionFalse} {
+		waitForCondition(t, namespace, v1alpha1.ConditionSleeping, asleep)
+	}
+	waitForCondition(t, s.awake, v1alpha1.ConditionTargetAvailable, metav1.ConditionTrue)
 	s.versions = s.look(t)
 	return s
 }
@@ -181,7 +185,8 @@ func (s *scene) look(t *testing.T) []string {
 func (s *scene) expectUnchanged(t *testing.T, after string) {
 	t.Helper()
 	if now := s.look(t); fmt.Sprint(now) != fmt.Sprint(s.versions) {
-		t.Errorf("after %s there is %v, was %v", after, now, s.versions)
+		t.Errorf("after %s there is %v, was %v; the conditions are %+v and %+v", after, now, s.versions,
+			readElastiService(t, s.asleep).Status.Conditions, readElastiService(t, s.awake).Status.Conditions)
 	}
 }
 
