@@ -14,10 +14,42 @@ unit() {
     go test -race -timeout "${timeout}" $(go list ./... | grep -v "/test/\(integration\|properties\|e2e\|uninstall\)")
 }
 
+# Most of the time of these tests is waiting, so the halves of the largest package
+# run beside each other, each with a control plane of its own.
 integration() {
     hack/tools/build.sh etcd kube-apiserver kube-controller-manager kubectl
     hack/tools/debian.sh prometheus
-    go test -race -timeout "${timeout}" ./test/integration/...
+    # shellcheck disable=SC2046
+    go test -race -timeout "${timeout}" $(go list ./test/integration/... | grep -v '/test/integration$')
+    local binary tests half running=() failed=0
+    binary="$(mktemp -d)/integration.test"
+    go test -race -c -o "${binary}" ./test/integration
+    mapfile -t tests < <(sed -nE 's/^func (Test[A-Za-z0-9_]+)\(t .*/\1/p' test/integration/*_test.go)
+    for half in 0 1; do
+        one_half "${half}" "${tests[@]}" >"${binary}.${half}" 2>&1 &
+        running+=("$!")
+    done
+    for half in 0 1; do
+        wait "${running[half]}" || failed=1
+        cat "${binary}.${half}"
+    done
+    rm -rf "$(dirname "${binary}")"
+    return "${failed}"
+}
+
+# one_half HALF TEST... runs every second one of the tests, from the first (0) or
+# the second (1) on.
+one_half() {
+    local half="$1" chosen=() number
+    shift
+    for ((number = half + 1; number <= $#; number += 2)); do
+        chosen+=("${!number}")
+    done
+    cd test/integration
+    "${binary}" -test.timeout "${timeout}" -test.run "^($(
+        IFS='|'
+        echo "${chosen[*]}"
+    ))\$"
 }
 
 # storage runs the tests of the API with ElastiServices stored in the host
