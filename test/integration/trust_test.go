@@ -152,6 +152,7 @@ func TestTenantsCannotWriteWhatResolversActOn(t *testing.T) {
 		createElastiService(t, name, newElastiService("app"))
 		waitForCondition(t, name, v1alpha1.ConditionReady, metav1.ConditionTrue)
 		waitForMode(t, name, v1alpha1.ModeProxy)
+		waitForCondition(t, name, v1alpha1.ConditionSleeping, metav1.ConditionTrue)
 	}
 	stolen := readElastiService(t, victim).Status.ProxyPorts[0].ProxyPort
 	before := readElastiService(t, namespace)
