@@ -341,12 +341,14 @@ func TestNothingIsWrittenAtRest(t *testing.T) {
 	createApplication(t, namespace, 0)
 	createElastiService(t, namespace, newElastiService("app"))
 	waitForCondition(t, namespace, v1alpha1.ConditionReady, metav1.ConditionTrue)
+	waitForCondition(t, namespace, v1alpha1.ConditionSleeping, metav1.ConditionTrue)
 	before := readElastiService(t, namespace)
 	// Another object is worked on to its end after the first one is at rest.
 	other := newNamespace(t)
 	createApplication(t, other, 0)
 	createElastiService(t, other, newElastiService("app"))
 	waitForCondition(t, other, v1alpha1.ConditionReady, metav1.ConditionTrue)
+	waitForCondition(t, other, v1alpha1.ConditionSleeping, metav1.ConditionTrue)
 	if after := readElastiService(t, namespace); after.ResourceVersion != before.ResourceVersion {
 		t.Errorf("the ElastiService was written without a reason: before %+v, after %+v", before.Status, after.Status)
 	}
