@@ -1,0 +1,103 @@
+#!/usr/bin/env bash
+# Fails when a page of the documentation cannot be reached from docs/README.md by
+# links, when a relative link or its anchor leads nowhere, when a link such as
+# [`Decide`](…/decide.go) leads to a file that does not define that name, and when
+# a page names a path or a target of the Makefile that does not exist.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/../.."
+export LC_ALL=C.UTF-8
+
+start=docs/README.md
+mapfile -t pages < <(git ls-files --cached --others --exclude-standard -- '*.md')
+declare -A reached=() anchors=()
+failed=0
+
+complain() {
+    echo "$*" >&2
+    failed=1
+}
+
+# prose PAGE prints the page without its fenced code blocks.
+prose() {
+    awk '/^ *```/ {fenced = !fenced; next} !fenced' "$1"
+}
+
+# anchors_of PAGE sets anchors for the headings of the page, named as GitHub does.
+anchors_of() {
+    local heading anchor number
+    while IFS= read -r heading; do
+        anchor=$(sed -E 's/^#+ +//; s/\[([^]]*)\]\([^)]*\)/\1/g; s/[^[:alnum:] _-]//g; s/ /-/g' <<<"${heading}")
+        anchor=${anchor,,} number=0
+        while [[ -n "${anchors["$1#${anchor}$([[ ${number} == 0 ]] || echo "-${number}")"]:-}" ]]; do
+            number=$((number + 1))
+        done
+        ((number == 0)) || anchor+="-${number}"
+        anchors["$1#${anchor}"]=1
+    done < <(prose "$1" | grep -E '^#+ ' || true)
+}
+
+# links_of PAGE prints the relative links of a page as "TEXT<tab>PATH<tab>ANCHOR",
+# where PATH is that from the root.
+links_of() {
+    local text target path
+    while IFS=$'\t' read -r text target; do
+        [[ "${target}" =~ ^[a-z]+: ]] && continue
+        path=${target%%#*}
+        if [[ -z "${path}" ]]; then
+            path=$1
+        else
+            path=$(realpath --no-symlinks --canonicalize-missing --relative-to=. "$(dirname "$1")/${path}")
+        fi
+        [[ "${target}" == *#* ]] && target=${target#*#} || target=
+        printf '%s\t%s\t%s\n' "${text}" "${path}" "${target}"
+    done < <(prose "$1" | tr '\n' ' ' | grep -oE '\[[^][]*\]\([^() ]+\)' | sed -E 's/^\[(.*)\]\((.*)\)$/\1\t\2/')
+}
+
+# defines FILE NAME: does the Go file define a function, a type or a constant?
+defines() {
+    grep -qE "^(func (\([^)]*\) )?|type |const |var |	)$2\b" "$1"
+}
+
+check_links() {
+    local page=$1 text path anchor
+    while IFS=$'\t' read -r text path anchor; do
+        if [[ ! -e "${path}" ]]; then
+            complain "${page} links to ${path}, which does not exist"
+        elif [[ -n "${anchor}" && "${path}" == *.md && -z "${anchors["${path}#${anchor}"]:-}" ]]; then
+            complain "${page} links to ${path}#${anchor}, but no heading has that anchor"
+        elif [[ "${path}" == *.go && "${text}" =~ ^\`([A-Za-z_]+)\`$ ]] && ! defines "${path}" "${BASH_REMATCH[1]}"; then
+            complain "${page} says that ${path} has ${BASH_REMATCH[1]}, which it does not define"
+        fi
+    done < <(links_of "${page}")
+}
+
+# check_names looks for what stands in backticks: paths from the root, without a
+# placeholder, and targets of the Makefile.
+check_names() {
+    local page=$1 name
+    while read -r name; do
+        compgen -G "${name}" >/dev/null || complain "${page} names ${name}, which does not exist"
+    done < <(prose "${page}" | grep -oE '`(pkg|cmd|hack|test|docs|artifacts)/[A-Za-z0-9_./*-]+`' | tr -d '`' | sort -u)
+    while read -r name; do
+        grep -q "^${name}:" Makefile || complain "${page} names \"make ${name}\", which is no target of the Makefile"
+    done < <(grep -oE '(`|^[$ ]*)make [a-z][a-z0-9-]*( [a-z][a-z0-9-]*)*' "${page}" | sed -E 's/.*make //' | tr ' ' '\n' | sort -u)
+}
+
+visit() {
+    local _ path
+    reached["$1"]=1
+    while IFS=$'\t' read -r _ path _; do
+        [[ "${path}" != *.md || ! -e "${path}" || -n "${reached["${path}"]:-}" ]] || visit "${path}"
+    done < <(links_of "$1")
+}
+
+for page in "${pages[@]}"; do
+    anchors_of "${page}"
+done
+visit "${start}"
+for page in "${pages[@]}"; do
+    check_links "${page}"
+    check_names "${page}"
+    [[ -n "${reached["${page}"]:-}" ]] || complain "${page} cannot be reached from ${start} by links"
+done
+exit "${failed}"
