@@ -82,7 +82,7 @@ test-integration: ## Run the tests on a real etcd and kube-apiserver.
 	hack/test.sh integration
 
 .PHONY: test-properties
-test-properties: ## Drive the random sequence SEED (1) of edits, wakes, restarts and losses for FOR (60s), and look what holds after each.
+test-properties: ## Drive the random sequence SEED (1) of edits, wakes, restarts and losses for FOR (60s), and check the invariants after each.
 	SEED=$(SEED) FOR=$(FOR) hack/test.sh properties
 
 .PHONY: test-storage
