@@ -40,17 +40,21 @@ var eventReasons = map[string]string{
 // clockSkew is how far the clock of a component that records Events may be behind.
 const clockSkew = 5 * time.Second
 
-// ofEvents returns the problem that the last Event about an object since a time
-// reports, or nil. An Event of a success comes after those of the failures
-// before it.
-func ofEvents(events []eventsv1.Event, since time.Time) *Problem {
-	var last *eventsv1.Event
+// newestEvent returns the last one of some Events, or newest if none of them
+// happened later. An Event of a success comes after those of the failures before it.
+func newestEvent(newest *eventsv1.Event, events []eventsv1.Event) *eventsv1.Event {
 	for i := range events {
-		if seen := lastSeen(&events[i]); !seen.Before(since.Add(-clockSkew)) && (last == nil || !seen.Before(lastSeen(last))) {
-			last = &events[i]
+		if newest == nil || !lastSeen(&events[i]).Before(lastSeen(newest)) {
+			newest = &events[i]
 		}
 	}
-	if last == nil {
+	return newest
+}
+
+// ofEvent returns the problem that the last Event about an object reports if it
+// happened since a time, or nil.
+func ofEvent(last *eventsv1.Event, since time.Time) *Problem {
+	if last == nil || lastSeen(last).Before(since.Add(-clockSkew)) {
 		return nil
 	}
 	reason, known := eventReasons[last.Reason]

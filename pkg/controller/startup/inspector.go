@@ -25,6 +25,7 @@ import (
 	"golang.org/x/time/rate"
 	autoscalingv1 "k8s.io/api/autoscaling/v1"
 	corev1 "k8s.io/api/core/v1"
+	eventsv1 "k8s.io/api/events/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
@@ -52,10 +53,13 @@ const (
 	// others, and together they cost this many inspections a second.
 	inspectionsPerSecond = 20
 	workers              = 4
-	// maxPods and maxEvents bound what a request returns, whatever a selector
+	// maxPods and eventsPerPage bound what a request returns, whatever a selector
 	// matches.
-	maxPods   = 20
-	maxEvents = 50
+	maxPods       = 20
+	eventsPerPage = 100
+	// maxEventPages bounds how many Events about one object are read. They come in
+	// the order of their names, so the newest one may be on any page.
+	maxEventPages = 10
 	// noPodsAfter is how long a target may have no pods before that is a problem
 	// although nothing says why.
 	noPodsAfter = 30 * time.Second
@@ -310,12 +314,20 @@ func (i *Inspector) reported(ctx context.Context, namespace string, uid types.UI
 	if uid == "" {
 		return nil, nil
 	}
-	events, err := i.options.Host.EventsV1().Events(namespace).List(ctx, metav1.ListOptions{
+	var newest *eventsv1.Event
+	options := metav1.ListOptions{
 		FieldSelector: fields.OneTermEqualSelector("regarding.uid", string(uid)).String(),
-		Limit:         maxEvents,
-	})
-	if err != nil {
-		return nil, fmt.Errorf("listing the Events about the target: %w", err)
+		Limit:         eventsPerPage,
 	}
-	return ofEvents(events.Items, since), nil
+	for range maxEventPages {
+		page, err := i.options.Host.EventsV1().Events(namespace).List(ctx, options)
+		if err != nil {
+			return nil, fmt.Errorf("listing the Events about the target: %w", err)
+		}
+		newest = newestEvent(newest, page.Items)
+		if options.Continue = page.Continue; options.Continue == "" {
+			break
+		}
+	}
+	return ofEvent(newest, since), nil
 }

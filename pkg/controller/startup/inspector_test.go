@@ -17,8 +17,10 @@ limitations under the License.
 package startup
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"sync"
 	"testing"
@@ -29,6 +31,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	eventsv1 "k8s.io/api/events/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes/fake"
@@ -131,6 +134,41 @@ func (w *world) report(t *testing.T, name, reason, note string) {
 	}
 }
 
+// reportAbout adds an Event about an object.
+func (w *world) reportAbout(t *testing.T, uid types.UID, name, reason, note string) {
+	t.Helper()
+	event := &eventsv1.Event{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: name}, Reason: reason, Note: note,
+		Regarding: corev1.ObjectReference{UID: uid}, EventTime: metav1.NowMicro()}
+	if err := w.host.Tracker().Add(event); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// servePages has Events listed as a server does: those that the field selector
+// matches, in the order of their names, a page at a time.
+func (w *world) servePages() {
+	w.host.PrependReactor("list", "events", func(action clienttesting.Action) (bool, runtime.Object, error) {
+		object, err := w.host.Tracker().List(eventsv1.SchemeGroupVersion.WithResource("events"), eventsv1.SchemeGroupVersion.WithKind("Event"), action.GetNamespace())
+		if err != nil {
+			return true, nil, err
+		}
+		options := action.(clienttesting.ListActionImpl).ListOptions
+		selector := fields.ParseSelectorOrDie(options.FieldSelector)
+		page := &eventsv1.EventList{}
+		for _, event := range slices.SortedFunc(slices.Values(object.(*eventsv1.EventList).Items), func(one, other eventsv1.Event) int { return cmp.Compare(one.Name, other.Name) }) {
+			switch {
+			case event.Name <= options.Continue || !selector.Matches(fields.Set{"regarding.uid": string(event.Regarding.UID)}):
+			case int64(len(page.Items)) == options.Limit:
+				page.Continue = page.Items[len(page.Items)-1].Name
+				return true, page, nil
+			default:
+				page.Items = append(page.Items, event)
+			}
+		}
+		return true, page, nil
+	})
+}
+
 func startOfCart() Start {
 	return Start{Target: scaling.Target{Namespace: "shop", Kind: "StatefulSet", Name: "cart"}, UID: "target", Since: time.Now()}
 }
@@ -219,6 +257,50 @@ func TestEventsTellWhatThePodsDoNot(t *testing.T) {
 			})
 		})
 	}
+}
+
+// Events are listed in the order of their names, the other ones of the namespace
+// among them, and only some at a time.
+func TestTheNewestEventIsFoundAmongManyOthers(t *testing.T) {
+	for name, about := range map[string]types.UID{"of other objects": "other", "of the same object": "target"} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, func(t *testing.T, w *world) {
+				w.servePages()
+				start := startOfCart()
+				for i := range 3*eventsPerPage + 1 {
+					w.reportAbout(t, about, fmt.Sprintf("a%04d", i), "ScalingReplicaSet", "scaled up")
+				}
+				after(time.Second)
+				w.reportAbout(t, "target", "b", "FailedCreate", "exceeded quota")
+				w.reportAbout(t, "other", "c", "FailedMount", "not its own")
+				w.Observe(cart, start)
+				after(10 * time.Second)
+				want := Problem{v1alpha1.ReasonPodsNotCreated, "exceeded quota"}
+				if problem, _ := w.Observe(cart, start); problem == nil || *problem != want {
+					t.Errorf("got %+v, want %+v", problem, want)
+				}
+			})
+		})
+	}
+}
+
+func TestPagesOfEventsAreBounded(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		lists := 0
+		w.host.PrependReactor("list", "events", func(clienttesting.Action) (bool, runtime.Object, error) {
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			lists++
+			return true, &eventsv1.EventList{ListMeta: metav1.ListMeta{Continue: "more"}}, nil
+		})
+		w.Observe(cart, startOfCart())
+		after(grace)
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		if lists != maxEventPages {
+			t.Errorf("%d pages were read, want %d", lists, maxEventPages)
+		}
+	})
 }
 
 func TestOldEventsSayNothing(t *testing.T) {
