@@ -169,6 +169,8 @@ func (c *Controller) reconcileScaleDown(ctx context.Context, p *pass) {
 func (c *Controller) continueScaleDown(ctx context.Context, p *pass) error {
 	inPath := p.result.mode == v1alpha1.ModeProxy && p.allListening
 	switch {
+	case p.state.owedWake > 0:
+		return c.wakeOwed(ctx, p, p.state.owedWake)
 	case p.scaleDown == scaleDownDone:
 		_, err := c.removeSleepRequest(ctx, p.elastiService, p.state)
 		return err

@@ -195,6 +195,22 @@ func TestAWakeDuringAScaleDownWins(t *testing.T) {
 	}
 }
 
+// A request that was removed during the scaling is a wake. One that fails is not
+// forgotten with the requests.
+func TestAWakeDuringAScaleDownIsTriedUntilItSucceeds(t *testing.T) {
+	c, stumbling := newScaleDown(t, nil)
+	stumbling.toZero = func(next func() error) error {
+		defer c.edit("cart", func(elastiService *v1alpha1.ElastiService) { elastiService.Status.SleepRequestedTime = nil })
+		return next()
+	}
+	stumbling.wake = failsTimes(3)
+	c.start()
+	c.eventuallyMode("cart", v1alpha1.ModeServe)
+	c.requestSleep("cart")
+	c.eventuallyEvent(v1alpha1.ReasonSleepCalledOff)
+	c.eventuallyReplicas(2)
+}
+
 // Whoever works after a crash finishes what was begun.
 func TestAScaleDownSurvivesACrashAtEachStep(t *testing.T) {
 	for _, step := range []string{"pausing", "scaling"} {

@@ -106,25 +106,24 @@ func (c *Controller) scaleToZero(ctx context.Context, p *pass, covered []types.N
 }
 
 // completeScaleDown removes the requests for sleep of a target that was scaled to
-// zero just now, or wakes it again if one was removed meanwhile.
+// zero just now, or wakes it again if one was removed meanwhile. What decides is one
+// read of all requests after the scaling. A request that is removed later is no
+// reason to wake: a wake that removes it scales the target once more itself, and the
+// scheduler removes it when it sees some of the requests removed here, and not yet
+// the others.
 func (c *Controller) completeScaleDown(ctx context.Context, p *pass, siblings []*v1alpha1.ElastiService) error {
 	now := c.clock.Now()
 	p.state.startTermination(now)
 	c.scaleDowns.recordScaled(resources.TargetKeyOf(p.elastiService), now)
-	var woken []*v1alpha1.ElastiService
-	var problems []error
-	for _, sibling := range siblings {
-		removed, err := c.removeAnySleepRequest(ctx, sibling, c.ownState(p, sibling))
-		problems = append(problems, err)
-		if err == nil && !removed {
-			woken = append(woken, sibling)
-		}
-	}
-	if len(woken) > 0 {
-		return errors.Join(append(problems, c.wakeAgain(ctx, p, siblings, woken))...)
-	}
-	if err := errors.Join(problems...); err != nil {
+	minimum, err := c.wokenSince(ctx, p, siblings)
+	switch {
+	case err != nil:
 		// The next sync finds the target asleep, and removes the request then.
+		return err
+	case minimum > 0:
+		return c.wakeAgain(ctx, p, siblings, minimum)
+	}
+	if err := c.removeSleepRequests(ctx, p, siblings); err != nil {
 		return err
 	}
 	// The watch of the target may be behind: until it shows zero, the pods that
@@ -136,6 +135,25 @@ func (c *Controller) completeScaleDown(ctx context.Context, p *pass, siblings []
 		c.event(sibling, corev1.EventTypeNormal, v1alpha1.ReasonSlept, actionSleep, "scaled %s %s to 0", scaleTarget.Kind, scaleTarget.Name)
 	}
 	return nil
+}
+
+// wokenSince returns how many replicas the ElastiServices want that were asked to
+// sleep, and are not any more according to the storage. Zero means that all still are.
+func (c *Controller) wokenSince(ctx context.Context, p *pass, siblings []*v1alpha1.ElastiService) (int32, error) {
+	stored, err := c.storedSiblings(ctx, p.elastiService)
+	if err != nil {
+		return 0, err
+	}
+	var minimum int32
+	for _, sibling := range siblings {
+		stillRequested := slices.ContainsFunc(stored, func(other *v1alpha1.ElastiService) bool {
+			return other.UID == sibling.UID && other.Status.SleepRequestedTime != nil
+		})
+		if !stillRequested {
+			minimum = max(minimum, target.MinReplicas(sibling), 1)
+		}
+	}
+	return minimum, nil
 }
 
 // ownState returns the state of the ElastiService of a pass, and nil for another one:
@@ -182,18 +200,16 @@ func (c *Controller) giveUpScaleDown(ctx context.Context, p *pass, cause error) 
 	return errors.Join(cause, c.removeSleepRequests(ctx, p, siblings))
 }
 
-// wakeAgain wakes a target that was asked to wake, through some of its ElastiServices,
-// while it was scaled to zero.
-func (c *Controller) wakeAgain(ctx context.Context, p *pass, siblings, woken []*v1alpha1.ElastiService) error {
-	var minimum int32
-	for _, elastiService := range woken {
-		minimum = max(minimum, target.MinReplicas(elastiService))
-	}
+// wakeAgain wakes a target that was asked to wake while it was scaled to zero, and
+// removes the other requests for sleep. A wake that fails is owed until it succeeds.
+func (c *Controller) wakeAgain(ctx context.Context, p *pass, siblings []*v1alpha1.ElastiService, minimum int32) error {
 	result, err := c.scaling.Wake(ctx, target.Of(p.elastiService), target.AutoscalerOf(p.elastiService.Spec.Autoscaler), minimum, false)
 	if err != nil {
+		p.state.oweWake(minimum)
 		return fmt.Errorf("waking the target, which is needed again: %w", err)
 	}
-	var problems []error
+	p.state.oweWake(0)
+	problems := []error{c.removeSleepRequests(ctx, p, siblings)}
 	for _, sibling := range siblings {
 		if autoscaler := target.AutoscalerOf(sibling.Spec.Autoscaler); autoscaler != target.AutoscalerOf(p.elastiService.Spec.Autoscaler) {
 			problems = append(problems, ignoreNotFound(c.scaling.KeepAutoscalerAwake(ctx, sibling.Namespace, autoscaler)))
@@ -201,6 +217,16 @@ func (c *Controller) wakeAgain(ctx context.Context, p *pass, siblings, woken []*
 	}
 	c.event(p.elastiService, corev1.EventTypeNormal, v1alpha1.ReasonSleepCalledOff, actionSleep, "scaled %s %s to %d: it was woken while it was put to sleep", p.elastiService.Spec.ScaleTargetRef.Kind, p.elastiService.Spec.ScaleTargetRef.Name, result.Replicas)
 	return errors.Join(problems...)
+}
+
+// wakeOwed tries again to wake a target that was to be woken while it was scaled to
+// zero.
+func (c *Controller) wakeOwed(ctx context.Context, p *pass, minimum int32) error {
+	siblings, err := c.storedSiblings(ctx, p.elastiService)
+	if err != nil {
+		return err
+	}
+	return c.wakeAgain(ctx, p, siblings, minimum)
 }
 
 // stillRequested returns the ElastiServices of the target of a pass, and why it is not

@@ -165,6 +165,39 @@ func TestSharedTargetIsNotWokenByOneThatSeesItAtZeroFirst(t *testing.T) {
 	}
 }
 
+// The scheduler may see that one request is removed and the other one is not yet, and
+// take that back as it does after a wake.
+func TestSharedTargetIsNotWokenWhenItsOtherRequestIsTakenBackHalfway(t *testing.T) {
+	c, stumbling := newSharedTarget(t)
+	var scaled, removing atomic.Bool
+	var wakes atomic.Int32
+	stumbling.toZero = func(next func() error) error {
+		defer scaled.Store(true)
+		return next()
+	}
+	stumbling.wake = func(next func() error) error {
+		wakes.Add(1)
+		return next()
+	}
+	c.beforeStatus = func(status *v1alpha1.ElastiServiceStatus) {
+		if !scaled.Load() || status.SleepRequestedTime != nil || !removing.CompareAndSwap(false, true) {
+			return
+		}
+		for _, name := range []string{"cart", "cart-grpc"} {
+			c.edit(name, func(elastiService *v1alpha1.ElastiService) { elastiService.Status.SleepRequestedTime = nil })
+		}
+	}
+	c.startAwake()
+	c.requestSleep("cart-grpc")
+	c.requestSleep("cart")
+	c.eventuallyEvent(v1alpha1.ReasonSlept)
+	c.sync("cart")
+	c.sync("cart-grpc")
+	if replicas := c.scaling.replicas(t, "cart"); replicas != 0 || wakes.Load() != 0 {
+		t.Errorf("no client woke the target: it has %d replicas, and was woken %d times", replicas, wakes.Load())
+	}
+}
+
 // The target may be awake again before any watch shows that it was at zero. Its
 // endpoints count again when the grace of its former pods has ended.
 func TestSharedTargetServesAgainAfterItsPodsWereReplaced(t *testing.T) {

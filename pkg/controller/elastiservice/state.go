@@ -66,6 +66,9 @@ type state struct {
 	// scaledToZeroAt is when a scale-down scaled the target to zero, until the
 	// watch shows that.
 	scaledToZeroAt time.Time
+	// owedWake is the number of replicas to which a scale-down failed to wake the
+	// target again. Zero when it owes no wake.
+	owedWake int32
 	// startingSince is since when the target is to have pods and none is ready.
 	startingSince time.Time
 	// sharedScaledAt is when a scale-down through any ElastiService of the target
@@ -262,6 +265,10 @@ func (s *state) recordSharedScaleDown(at time.Time) {
 // scaledToZero reports whether a scale-down scaled the target to zero and the
 // watch does not show that yet.
 func (s *state) scaledToZero() bool { return !s.scaledToZeroAt.IsZero() }
+
+// oweWake records that the target is still to be woken to a number of replicas, or
+// with zero that it was.
+func (s *state) oweWake(replicas int32) { s.owedWake = replicas }
 
 // recordStart records that the target is to have pods and none is ready, which may
 // have been so before the first observation. It returns since when it is so.
