@@ -444,6 +444,8 @@ type fakeScaling struct {
 	paused, resumed, keptAwake []string
 	// foreign is true when others scale targets up.
 	foreign bool
+	// unreadable is the error with which scales cannot be read. Nil when they can.
+	unreadable error
 	// failing is the error of Wake and Scale, failures how often it was returned.
 	failing  error
 	failures int
@@ -453,6 +455,13 @@ func (f *fakeScaling) fail(err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.failing = err
+}
+
+// hide has scales not be readable.
+func (f *fakeScaling) hide(err error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.unreadable = err
 }
 
 func (f *fakeScaling) attempts() int {
@@ -486,6 +495,9 @@ func (f *fakeScaling) Resolve(_ context.Context, target scaling.Target) (schema.
 
 func (f *fakeScaling) Get(ctx context.Context, target scaling.Target) (*autoscalingv1.Scale, error) {
 	resource, err := f.Resolve(ctx, target)
+	f.mu.Lock()
+	err = errors.Join(err, f.unreadable)
+	f.mu.Unlock()
 	if err != nil {
 		return nil, err
 	}

@@ -19,6 +19,7 @@ package elastiservice
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -135,7 +136,11 @@ type readyFacts struct {
 // computeReadyCondition computes Ready: the first problem is the one that is reported.
 func computeReadyCondition(facts readyFacts) condition {
 	service, target, resolver, conflict := facts.service, facts.target, facts.resolver, facts.conflict
+	// A target that is left asleep is worse than why it is not managed any more.
+	notRestored := slices.IndexFunc(facts.problems, func(problem condition) bool { return problem.reason == v1alpha1.ReasonTargetNotRestored })
 	switch {
+	case notRestored >= 0:
+		return facts.problems[notRestored]
 	case conflict.status == metav1.ConditionTrue:
 		return conditionFalse(conflict.reason, "%s", conflict.message)
 	case service.status != metav1.ConditionTrue:

@@ -26,6 +26,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -73,7 +74,11 @@ func (c *Controller) finalize(ctx context.Context, p *pass) error {
 	if p.conflicting == nil {
 		restorations = append(restorations, restorationOf(elastiService))
 	}
-	if done, err := c.uncover(ctx, p, elastiService.DeletionTimestamp.Time, restorations...); err != nil || !done {
+	done, err := c.uncover(ctx, p, elastiService.DeletionTimestamp.Time, restorations...)
+	if err != nil {
+		c.reportNotRestored(p, err)
+	}
+	if err != nil || !done {
 		return err
 	}
 	remaining := slices.DeleteFunc(slices.Clone(elastiService.Finalizers), func(finalizer string) bool { return finalizer == v1alpha1.Finalizer })
@@ -81,6 +86,25 @@ func (c *Controller) finalize(ctx context.Context, p *pass) error {
 		return fmt.Errorf("removing the finalizer: %w", err)
 	}
 	return nil
+}
+
+// reportNotRestored has Ready say that an ElastiService is not deleted because its
+// target cannot be woken.
+func (c *Controller) reportNotRestored(p *pass, err error) {
+	var problem *notRestoredError
+	if !errors.As(err, &problem) {
+		return
+	}
+	status := p.elastiService.Status.DeepCopy()
+	meta.SetStatusCondition(&status.Conditions, metav1.Condition{
+		Type:               v1alpha1.ConditionReady,
+		Status:             metav1.ConditionFalse,
+		Reason:             v1alpha1.ReasonTargetNotRestored,
+		Message:            problem.Error(),
+		ObservedGeneration: p.elastiService.Generation,
+		LastTransitionTime: metav1.NewTime(c.clock.Now()).Rfc3339Copy(),
+	})
+	c.statuses.Enqueue(p.elastiService, status)
 }
 
 func hasFinalizer(elastiService *v1alpha1.ElastiService) bool {

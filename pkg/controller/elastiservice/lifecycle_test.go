@@ -94,8 +94,16 @@ func TestDeletionNeverHangs(t *testing.T) {
 				c.t.Error(err)
 			}
 		},
-		"the kind is gone":             func(c *cluster) { c.scaling.forgetKind("Deployment") },
-		"the target cannot be woken":   func(c *cluster) { c.scaling.fail(errors.New("denied")) },
+		"the kind is gone": func(c *cluster) { c.scaling.forgetKind("Deployment") },
+		"the target is awake, and its scale cannot be read": func(c *cluster) {
+			c.scaling.hide(apierrors.NewForbidden(deploymentsResource.GroupResource(), "cart", nil))
+			c.setEndpoints(shop, "cart", "10.1.0.1")
+		},
+		"the target cannot be woken, and its namespace is deleted": func(c *cluster) {
+			c.scaling.fail(errors.New("denied"))
+			now := metav1.Now()
+			c.create(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: shop, DeletionTimestamp: &now}})
+		},
 		"no endpoint ever gets ready":  func(*cluster) {},
 		"the Service is gone":          func(c *cluster) { c.deleteService("cart") },
 		"everything of it is gone too": func(c *cluster) { c.deleteService("cart"); c.deleteService(resources.PrivateServiceName("cart")) },
@@ -133,6 +141,68 @@ func TestTargetThatCannotBeWokenHoldsUpADeletion(t *testing.T) {
 	c.scaling.fail(nil)
 	c.setEndpoints(shop, "cart", "10.1.0.1")
 	c.eventuallyReleased("cart")
+}
+
+// A target at zero that nothing covers would not be woken by any traffic, so it is not
+// given up, whatever took its cover away.
+func TestTargetThatCannotBeWokenStaysCovered(t *testing.T) {
+	for name, test := range map[string]struct {
+		uncover func(*cluster)
+		// reported is false when there is no ElastiService to say so.
+		reported bool
+	}{
+		"its ElastiService is deleted": {func(c *cluster) { c.markDeleted("cart", time.Hour) }, true},
+		"its ElastiService does not exist any more": {func(c *cluster) {
+			if err := c.elasti.ElastiV1alpha1().ElastiServices(shop).Delete(c.t.Context(), "cart", metav1.DeleteOptions{}); err != nil {
+				c.t.Error(err)
+			}
+		}, false},
+		"its Service is not supported any more": {func(c *cluster) {
+			service := cartService()
+			service.Spec.Selector = nil
+			c.put(c.host.Tracker(), service)
+		}, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			c := newCluster(t)
+			c.create(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: shop}})
+			staying := cartElastiService()
+			staying.Name, staying.UID, staying.Spec.Service, staying.Spec.ScaleTargetRef.Name = "staying", "staying-uid", "staying", "staying"
+			c.create(staying)
+			c.create(cartElastiService())
+			c.start()
+			c.eventuallyMode("cart", v1alpha1.ModeProxy)
+			c.scaling.fail(errors.New("a webhook refuses"))
+			test.uncover(c)
+			c.eventuallyEvent(v1alpha1.ReasonTargetNotRestored)
+			if test.reported {
+				c.eventuallyCondition("cart", v1alpha1.ConditionReady, metav1.ConditionFalse, v1alpha1.ReasonTargetNotRestored)
+				if message := findCondition(c.elastiService("cart"), v1alpha1.ConditionReady).Message; !strings.Contains(message, "a webhook refuses") {
+					t.Errorf("the message does not say why: %s", message)
+				}
+			}
+			attempts := c.scaling.attempts()
+			c.eventually(func() string {
+				if c.scaling.attempts() == attempts {
+					return "another attempt"
+				}
+				return ""
+			})
+			if len(c.resolverSlices("cart")) == 0 {
+				t.Error("the resolvers have left the path of a target that sleeps")
+			}
+			c.scaling.fail(nil)
+			c.eventuallyReplicas(2)
+			c.setEndpoints(shop, "cart", "10.1.0.1")
+			c.eventually(func() string {
+				if left := c.resolverSlices("cart"); len(left) > 0 {
+					return fmt.Sprintf("the end of %v", left)
+				}
+				return ""
+			})
+		})
+	}
 }
 
 func TestChangeOfServiceLeavesNothingBehind(t *testing.T) {

@@ -38,8 +38,11 @@ func (c *Controller) restorePreviousTargets(ctx context.Context, p *pass) error 
 		previous.managed = c.autoscalerIsManagedByOthers(p.key(), previous)
 		switch {
 		case previous.target != current.target && !c.coveredByOthers(p.key(), previous.target):
-			_, err := c.restoreTarget(ctx, previous)
-			problems = append(problems, err)
+			if state, err := c.restoreTarget(ctx, previous); err != nil && state == restoredNot {
+				problems = append(problems, &notRestoredError{previous.target, err})
+			} else {
+				problems = append(problems, err)
+			}
 		case previous.autoscaler != current.autoscaler:
 			problems = append(problems, c.releaseAutoscaler(ctx, previous))
 		}

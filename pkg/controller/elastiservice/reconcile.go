@@ -124,7 +124,10 @@ func (r *result) failed(err error) {
 	}
 	r.err = errors.Join(r.err, err)
 	var nameTaken *resources.NameTakenError
+	var notRestored *notRestoredError
 	switch {
+	case errors.As(err, &notRestored):
+		r.problems = append(r.problems, conditionFalse(v1alpha1.ReasonTargetNotRestored, "%s", notRestored.Error()))
 	case errors.As(err, &nameTaken):
 		r.problems = append(r.problems, conditionFalse(v1alpha1.ReasonNameTaken, "%s", nameTaken.Error()))
 	case apierrors.IsForbidden(err), apierrors.IsInvalid(err):

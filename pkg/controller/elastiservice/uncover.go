@@ -40,9 +40,15 @@ const (
 	// endpointTimeout is how long the resolvers stay in the path, after the
 	// target was woken, for a ready endpoint.
 	endpointTimeout = 30 * time.Second
-	// restoreTimeout is how long waking a target is retried. After that the
-	// resolvers leave all the same: a namespace must not hang.
+	// restoreTimeout is how long resuming the autoscaler of a target that does not
+	// sleep is retried, and how long waking one of a namespace that is being deleted:
+	// that must not hang. After that the resolvers leave all the same. Waking any other
+	// target that may sleep is retried for as long as it takes: without resolvers in
+	// its path no traffic would wake it.
 	restoreTimeout = time.Minute
+	// restoreReportDelay is after which time a target that cannot be woken is
+	// reported.
+	restoreReportDelay = 5 * time.Second
 	// lostRetry is how often it is looked whether a store that had lost everything
 	// knows an ElastiService again.
 	lostRetry = 30 * time.Second
@@ -95,7 +101,8 @@ func restorationFrom(private *corev1.Service, public *corev1.ObjectReference) (r
 // reports whether they, and the private Service, are gone. It is the one place
 // that knows the rule that no target is at zero with no resolver in front of it:
 // it wakes the target, waits for a ready endpoint, and only then removes. since
-// is when that was first wanted: what takes too long is given up, with an Event.
+// is when that was first wanted. A target that cannot be woken keeps its resolvers:
+// the error is a notRestoredError, and another attempt follows.
 // Without restorations there is no target to wake.
 func (c *Controller) uncover(ctx context.Context, p *pass, since time.Time, restorations ...restoration) (bool, error) {
 	if !c.leaveScaleDown(p) {
@@ -104,8 +111,10 @@ func (c *Controller) uncover(ctx context.Context, p *pass, since time.Time, rest
 	elapsed := c.clock.Since(since)
 	key := p.key()
 	awake := false
+	// With one target, a ready endpoint says as much as its scale.
+	evidentlyAwake := len(restorations) == 1 && p.readyEndpoints > 0
 	for _, restoration := range restorations {
-		restored, err := c.restoreForGood(ctx, key, restoration, elapsed)
+		restored, err := c.restoreForGood(ctx, key, restoration, elapsed, evidentlyAwake)
 		if err != nil {
 			return false, err
 		}
@@ -120,36 +129,78 @@ func (c *Controller) uncover(ctx context.Context, p *pass, since time.Time, rest
 	return c.removeOwned(ctx, p)
 }
 
+// notRestoredError means that a target that is not managed any more may sleep and
+// cannot be woken.
+type notRestoredError struct {
+	target scaling.Target
+	err    error
+}
+
+// Error says what to do about it.
+func (e *notRestoredError) Error() string {
+	return fmt.Sprintf("%s %s is not managed any more, may be without replicas, and cannot be woken: scale it by hand, or mend what keeps elasti-apiserver from it, which goes on trying: %v", e.target.Kind, e.target.Name, e.err)
+}
+
+// Unwrap returns the error of the last attempt.
+func (e *notRestoredError) Unwrap() error { return e.err }
+
 // restoreForGood wakes a target whose cover is removed. It reports whether there is a
 // target that will be awake. Other ElastiServices that the target has put it to sleep
-// again when it is idle for them.
-func (c *Controller) restoreForGood(ctx context.Context, key types.NamespacedName, restoration restoration, elapsed time.Duration) (bool, error) {
+// again when it is idle for them. evidentlyAwake is true when a pod of the target is
+// ready, which counts when its scale cannot be read.
+func (c *Controller) restoreForGood(ctx context.Context, key types.NamespacedName, restoration restoration, elapsed time.Duration, evidentlyAwake bool) (bool, error) {
 	restoration.managed = c.autoscalerIsManagedByOthers(key, restoration)
-	awake, err := c.restoreTarget(ctx, restoration)
+	state, err := c.restoreTarget(ctx, restoration)
 	switch {
 	case err == nil:
-		return awake, nil
+		return state == restoredAwake, nil
+	case elapsed < restoreReportDelay:
+		return false, err
+	case state == restoredNot && !evidentlyAwake && !(elapsed >= restoreTimeout && c.isNamespaceDeleted(ctx, key.Namespace)):
+		problem := &notRestoredError{restoration.target, err}
+		c.eventAbout(restoration.regarding, corev1.EventTypeWarning, v1alpha1.ReasonTargetNotRestored, actionFinalize, "%v", problem)
+		return false, problem
 	case elapsed < restoreTimeout:
 		return false, err
 	default:
-		klog.FromContext(ctx).Error(err, "Failed to wake a target before the resolvers leave its path", "elastiService", key)
-		c.eventAbout(restoration.regarding, corev1.EventTypeWarning, v1alpha1.ReasonTargetNotRestored, actionFinalize, "%s %s may be left without replicas, scale it by hand: %v", restoration.target.Kind, restoration.target.Name, err)
-		return false, nil
+		klog.FromContext(ctx).Error(err, "Failed to leave a target and its autoscaler as they were, will remove the resolvers all the same", "elastiService", key, "target", restoration.target)
+		c.eventAbout(restoration.regarding, corev1.EventTypeWarning, v1alpha1.ReasonAutoscalerNotResumed, actionFinalize, "the autoscaler of %s %s may still be paused: %v", restoration.target.Kind, restoration.target.Name, err)
+		return state == restoredAwake, nil
 	}
 }
 
+// isNamespaceDeleted reports whether a namespace is deleted, with everything in it.
+func (c *Controller) isNamespaceDeleted(ctx context.Context, name string) bool {
+	namespace, err := c.host.CoreV1().Namespaces().Get(ctx, name, metav1.GetOptions{})
+	return apierrors.IsNotFound(err) || err == nil && !namespace.DeletionTimestamp.IsZero()
+}
+
+// restored says what is known of a target that was to be woken.
+type restored int
+
+const (
+	// restoredNot: it may be asleep.
+	restoredNot restored = iota
+	// restoredAwake: it has replicas.
+	restoredAwake
+	// restoredMissing: it does not exist.
+	restoredMissing
+)
+
 // restoreTarget wakes a target that is not managed any more, and resumes its
 // autoscaler. A managed target that is at zero counts as asleep, whatever
-// scaled it: traffic would have woken it, and will not any more. It reports
-// whether there is a target: there is nothing to do for one that does not exist.
-func (c *Controller) restoreTarget(ctx context.Context, restoration restoration) (bool, error) {
+// scaled it: traffic would have woken it, and will not any more. There is nothing to
+// do for one that does not exist. The error may be one of the autoscaler alone.
+func (c *Controller) restoreTarget(ctx context.Context, restoration restoration) (restored, error) {
 	scaleTarget, autoscaler := restoration.target, restoration.autoscaler
 	scale, err := c.scaling.Get(ctx, scaleTarget)
-	if err != nil {
-		return false, errors.Join(ignoreNotFound(err), c.releaseAutoscaler(ctx, restoration))
-	}
-	if scale.Spec.Replicas > 0 {
-		return true, c.releaseAutoscaler(ctx, restoration)
+	switch {
+	case apierrors.IsNotFound(err):
+		return restoredMissing, c.releaseAutoscaler(ctx, restoration)
+	case err != nil:
+		return restoredNot, errors.Join(err, c.releaseAutoscaler(ctx, restoration))
+	case scale.Spec.Replicas > 0:
+		return restoredAwake, c.releaseAutoscaler(ctx, restoration)
 	}
 	var result scaling.Result
 	if restoration.managed {
@@ -157,8 +208,11 @@ func (c *Controller) restoreTarget(ctx context.Context, restoration restoration)
 	} else {
 		result, err = c.scaling.Restore(ctx, scaleTarget, autoscaler, restoration.minReplicas)
 	}
-	if err != nil {
-		return false, ignoreNotFound(err)
+	switch {
+	case apierrors.IsNotFound(err):
+		return restoredMissing, nil
+	case err != nil:
+		return restoredNot, err
 	}
 	if result.Scaled {
 		c.eventAbout(restoration.regarding, corev1.EventTypeNormal, v1alpha1.ReasonTargetRestored, actionFinalize, "scaled %s %s to %d: it is not managed any more", scaleTarget.Kind, scaleTarget.Name, result.Replicas)
@@ -166,7 +220,7 @@ func (c *Controller) restoreTarget(ctx context.Context, restoration restoration)
 	if result.AutoscalerError != nil && !apierrors.IsNotFound(result.AutoscalerError) {
 		c.eventAbout(restoration.regarding, corev1.EventTypeWarning, v1alpha1.ReasonAutoscalerNotResumed, actionFinalize, "%v", result.AutoscalerError)
 	}
-	return true, nil
+	return restoredAwake, nil
 }
 
 // releaseAutoscaler leaves an autoscaler as the user had set it, unless it is still

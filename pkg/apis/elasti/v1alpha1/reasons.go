@@ -82,8 +82,8 @@ const (
 	ReasonScaleFailed = "ScaleFailed"
 	// ReasonTargetRestored: a target that is not managed any more was woken.
 	ReasonTargetRestored = "TargetRestored"
-	// ReasonTargetNotRestored: a target could not be woken before its
-	// ElastiService was deleted.
+	// ReasonTargetNotRestored: a target that is not managed any more may be asleep
+	// and cannot be woken. Its resolvers stay in the path until it can be.
 	ReasonTargetNotRestored = "TargetNotRestored"
 	// ReasonAutoscalerNotResumed: the target was scaled, but its autoscaler
 	// could not be resumed.
