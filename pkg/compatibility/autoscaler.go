@@ -98,6 +98,6 @@ func OfHorizontalPodAutoscaler(name string, minReplicas *int32) []Finding {
 	return []Finding{{
 		Condition: v1alpha1.ConditionAutoscalerCompatible,
 		Reason:    v1alpha1.ReasonAutoscalerScalesToZero,
-		Message:   fmt.Sprintf("HorizontalPodAutoscaler %q has minReplicas 0, so it scales the target to zero too, also right after a wake while its metrics are low, and it cannot be paused; traffic wakes the target again; set minReplicas to 1 and leave scaling to zero to this ElastiService", name),
+		Message:   fmt.Sprintf("HorizontalPodAutoscaler %q has minReplicas 0, so it scales the target to zero too, also right after a wake while its metrics are low, and it cannot be paused; traffic wakes the target again; set spec.minReplicas to 1: it then does nothing while the target has no replicas, and this ElastiService alone puts the target to sleep and wakes it", name),
 	}}
 }
