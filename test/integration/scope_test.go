@@ -88,8 +88,11 @@ func confineServer(t *testing.T) {
 	t.Helper()
 	bindings := shared.Kubernetes.RbacV1().ClusterRoleBindings()
 	kubectl := newKubectl(t, environment.SystemNamespace)
-	component := filepath.Join(shared.Manifests(), "components", "namespaces", "resolver-endpoints.yaml")
-	if _, err := kubectl.Run(t.Context(), "", "apply", "--filename", component); err != nil {
+	component := []string{
+		"--filename", filepath.Join(shared.Manifests(), "components", "namespaces", "resolver-endpoints.yaml"),
+		"--filename", filepath.Join(shared.Manifests(), "components", "namespaces", "kubernetes-api.yaml"),
+	}
+	if _, err := kubectl.Run(t.Context(), "", append([]string{"apply"}, component...)...); err != nil {
 		t.Fatal(err)
 	}
 	binding, err := bindings.Get(t.Context(), environment.ServerName, metav1.GetOptions{})
@@ -106,7 +109,7 @@ func confineServer(t *testing.T) {
 		if _, err := bindings.Update(context.Background(), binding, metav1.UpdateOptions{}); err != nil {
 			t.Errorf("filling the ClusterRoleBinding: %v", err)
 		}
-		if _, err := kubectl.Run(context.Background(), "", "delete", "--filename", component); err != nil {
+		if _, err := kubectl.Run(context.Background(), "", append([]string{"delete"}, component...)...); err != nil {
 			t.Error(err)
 		}
 	})

@@ -146,10 +146,15 @@ func (o *Sleep) allowedServers() (*egress.AllowList, error) {
 }
 
 // guard returns what connects to the servers that triggers name.
-func (o *Sleep) guard(dependencies controllerDependencies) *egress.Guard {
+func (o *Sleep) guard(dependencies controllerDependencies, host kubernetes.Interface) *egress.Guard {
 	// Validate has accepted the list.
 	allowed, _ := o.allowedServers()
-	return egress.NewGuard(egress.Options{Allowed: allowed, Forbidden: hostAPIServers(dependencies.host), OwnPort: dependencies.port})
+	return egress.NewGuard(egress.Options{
+		Allowed:    allowed,
+		Forbidden:  hostAPIServers(dependencies.host),
+		APIServers: egress.NewAPIServers(host.DiscoveryV1(), clock.RealClock{}),
+		OwnPort:    dependencies.port,
+	})
 }
 
 // hostAPIServers returns the servers of the host's API, as host:port.
@@ -178,7 +183,7 @@ func (o *Sleep) options(dependencies controllerDependencies, own versioned.Inter
 				AuthorizationHeaderFile: o.PrometheusAuthorizationHeaderFile,
 				NamespaceLabel:          o.PrometheusNamespaceLabel,
 				AuthorizedNamespaces:    o.PrometheusAuthorizationNamespaces,
-				Servers:                 o.guard(dependencies),
+				Servers:                 o.guard(dependencies, host),
 				Keys:                    credentials.NewClusterReader(host),
 				Limiter:                 limiter,
 				UptimeWindow:            max(evaluators.DefaultUptimeWindow, 2*o.PollingInterval),

@@ -24,6 +24,16 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
+
+	discoveryv1 "k8s.io/api/discovery/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/kubernetes/fake"
+	clienttesting "k8s.io/client-go/testing"
+	clocktesting "k8s.io/utils/clock/testing"
+	"k8s.io/utils/ptr"
 )
 
 func guardOf(t *testing.T, options Options, entries ...string) *Guard {
@@ -119,6 +129,74 @@ func TestOwnAddressesAreForbidden(t *testing.T) {
 		if err := guard.check(t.Context(), "x", netip.AddrPortFrom(ip, 8443).String()); !errors.Is(err, ErrNotAllowed) {
 			t.Errorf("%s: got %v, want it forbidden", address, err)
 		}
+	}
+}
+
+// apiServersSliceWith is the EndpointSlice of the Kubernetes API.
+func apiServersSliceWith(port *int32, addresses ...string) *discoveryv1.EndpointSlice {
+	return &discoveryv1.EndpointSlice{
+		ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceDefault, Name: apiServersSlice},
+		Endpoints:  []discoveryv1.Endpoint{{Addresses: addresses}},
+		Ports:      []discoveryv1.EndpointPort{{Port: port}},
+	}
+}
+
+// The addresses of single API servers are none of the Service, and change while the
+// server runs.
+func TestAddressesOfAPIServersAreForbidden(t *testing.T) {
+	clock := clocktesting.NewFakePassiveClock(time.Now())
+	host := fake.NewClientset(apiServersSliceWith(ptr.To[int32](6443), "192.0.2.1", "192.0.2.2"))
+	guard := guardOf(t, Options{APIServers: NewAPIServers(host.DiscoveryV1(), clock)}, "*", "192.0.2.0/24", "2001:db8::/32")
+	want := func(address string, allowed bool) {
+		t.Helper()
+		if err := guard.check(t.Context(), "prometheus", address); (err == nil) != allowed || err != nil && !errors.Is(err, ErrNotAllowed) {
+			t.Errorf("%s: got %v, want allowed: %t", address, err, allowed)
+		}
+	}
+	want("192.0.2.1:6443", false)
+	want("192.0.2.2:6443", false)
+	want("[::ffff:192.0.2.2]:6443", false)
+	want("192.0.2.3:6443", true)
+	want("192.0.2.1:9090", true)
+
+	if err := host.Tracker().Update(discoveryv1.SchemeGroupVersion.WithResource("endpointslices"), apiServersSliceWith(nil, "2001:db8::1", "192.0.2.3"), metav1.NamespaceDefault); err != nil {
+		t.Fatal(err)
+	}
+	clock.SetTime(clock.Now().Add(apiServersMaxAge))
+	want("192.0.2.3:6443", false)
+	want("[2001:db8::1]:443", false)
+	want("192.0.2.1:6443", true)
+
+	// An outage is no reason to forget them.
+	host.PrependReactor("get", "endpointslices", func(clienttesting.Action) (bool, runtime.Object, error) {
+		return true, nil, errors.New("timeout")
+	})
+	clock.SetTime(clock.Now().Add(apiServersMaxAge))
+	want("192.0.2.3:6443", false)
+	want("192.0.2.1:6443", true)
+}
+
+func TestNothingIsQueriedUntilTheAPIServersAreKnown(t *testing.T) {
+	clock := clocktesting.NewFakePassiveClock(time.Now())
+	host := fake.NewClientset()
+	requests := 0
+	host.PrependReactor("get", "endpointslices", func(clienttesting.Action) (bool, runtime.Object, error) {
+		requests++
+		return requests == 1, nil, apierrors.NewForbidden(discoveryv1.Resource("endpointslices"), apiServersSlice, nil)
+	})
+	guard := guardOf(t, Options{APIServers: NewAPIServers(host.DiscoveryV1(), clock)})
+	for range 3 {
+		if err := guard.check(t.Context(), "prometheus", "192.0.2.1:6443"); !errors.Is(err, ErrAPIServersUnknown) {
+			t.Errorf("got %v, want %v", err, ErrAPIServersUnknown)
+		}
+	}
+	if requests != 1 {
+		t.Errorf("%d requests in a moment", requests)
+	}
+	// A cluster whose API servers do not register themselves has no such object.
+	clock.SetTime(clock.Now().Add(apiServersRetry))
+	if err := guard.check(t.Context(), "prometheus", "192.0.2.1:6443"); err != nil {
+		t.Error(err)
 	}
 }
 

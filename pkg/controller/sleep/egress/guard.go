@@ -63,9 +63,12 @@ type Options struct {
 	// Allowed is which servers may be queried. Nil allows every address that is
 	// not forbidden.
 	Allowed *AllowList
-	// Forbidden are servers, as host:port, that are never queried: those of the
-	// Kubernetes API.
+	// Forbidden are servers, as host:port, that are never queried: the Kubernetes
+	// API at the addresses by which clients know it.
 	Forbidden []string
+	// APIServers are the servers of the Kubernetes API. They are never queried
+	// either. Nil means that they are not looked up.
+	APIServers *APIServers
 	// OwnPort is the port that this process serves at, on all its addresses. It
 	// is never queried. Zero means that it serves nothing.
 	OwnPort int
@@ -102,7 +105,8 @@ func (g *Guard) AllowsAlias(server, alias string, port uint16) bool {
 
 // DialContext connects to a server. What is checked is the address that is
 // connected to, so that a name which resolves to something else the next time is
-// no way round. The error is ErrNotAllowed, or that of the dialer.
+// no way round. The error is ErrNotAllowed, ErrAPIServersUnknown, or that of the
+// dialer.
 func (g *Guard) DialContext(ctx context.Context, network, server string) (net.Conn, error) {
 	host, _, err := net.SplitHostPort(server)
 	if err != nil {
@@ -115,7 +119,7 @@ func (g *Guard) DialContext(ctx context.Context, network, server string) (net.Co
 }
 
 // check fails with ErrNotAllowed when an address that a host was resolved to
-// may not be connected to.
+// may not be connected to, and with ErrAPIServersUnknown when that is not known.
 func (g *Guard) check(ctx context.Context, host, text string) error {
 	parsed, err := netip.ParseAddrPort(text)
 	if err != nil {
@@ -124,6 +128,14 @@ func (g *Guard) check(ctx context.Context, host, text string) error {
 	address, port := canonical(parsed.Addr()), parsed.Port()
 	if isForbidden(address) || g.isOwn(address, port) || g.isHostAPI(ctx, address, port) {
 		return ErrNotAllowed
+	}
+	if g.options.APIServers != nil {
+		switch found, err := g.options.APIServers.has(ctx, address, port); {
+		case err != nil:
+			return err
+		case found:
+			return ErrNotAllowed
+		}
 	}
 	for _, block := range blocks {
 		if block.Contains(address) {

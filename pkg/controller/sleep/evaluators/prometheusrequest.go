@@ -143,6 +143,8 @@ func explainConnectionError(name string, err error) error {
 	switch {
 	case errors.Is(err, egress.ErrNotAllowed):
 		return notAllowed(name)
+	case errors.Is(err, egress.ErrAPIServersUnknown):
+		return serverFault("%s is not queried: %v", name, egress.ErrAPIServersUnknown)
 	case errors.Is(err, errTooLarge):
 		return serverFault("%s: the response is larger than %d bytes: does Prometheus answer there?", name, maxResponseBytes)
 	case errors.Is(err, context.DeadlineExceeded), errors.As(err, &timeout) && timeout.Timeout():
