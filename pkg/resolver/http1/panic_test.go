@@ -31,7 +31,7 @@ import (
 	"github.com/truefoundry/elasti-apiserver/pkg/resolver/task"
 )
 
-// faulty is a connection to a pod of which one method panics, once it is told to.
+// faulty is a connection to a pod of which one method panics once, when it is told to.
 type faulty struct {
 	socket.Conn
 	method string
@@ -39,7 +39,7 @@ type faulty struct {
 }
 
 func (f *faulty) panics(method string) {
-	if f.method == method && f.on.Load() {
+	if f.method == method && f.on.CompareAndSwap(true, false) {
 		panic("a fault of ours")
 	}
 }
@@ -64,9 +64,9 @@ func (f *faulty) CloseWrite() error {
 	return f.Conn.CloseWrite()
 }
 
-func (f *faulty) Unresponsive() bool {
-	f.panics("Unresponsive")
-	return f.Conn.Unresponsive()
+func (f *faulty) Idle() bool {
+	f.panics("Idle")
+	return f.Conn.Idle()
 }
 
 // A panic in any goroutine of a connection is reported, ends it and the one to its
@@ -80,7 +80,7 @@ func TestPanicEndsOneConnection(t *testing.T) {
 		"watches the client":       {"CloseWrite", plainGet, "HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n", "|"},
 		"carries another protocol": {"Read", upgradeGet, switching, ""},
 		"passes an end on":         {"CloseWrite", upgradeGet, switching, "|"},
-		"looks for silent peers":   {"Unresponsive", plainGet, "", ""},
+		"sweeps kept connections":  {"Idle", plainGet, "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var reported atomic.Int32

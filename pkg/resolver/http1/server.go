@@ -31,7 +31,8 @@ limitations under the License.
 // conn.go reads heads, hold.go waits for a pod, exchange.go sends the request
 // and the answer, request.go and response.go carry the bodies, tunnel.go what
 // comes after an upgrade. watch.go and probe.go find out whether the client is
-// still there, sweep.go looks after connections that nothing happens on.
+// still there, sweep.go closes the connections to pods that are kept
+// for nothing.
 package http1
 
 import (

@@ -26,9 +26,8 @@ import (
 // wait when it ends.
 const sweepInterval = 5 * time.Second
 
-// Run looks after the connections until ctx ends: it closes those to pods that
-// are kept for a next request and of no use any more, and those whose peer does
-// not even acknowledge what it is sent.
+// Run closes the connections to pods that are kept for a next request and of no
+// use any more, until ctx ends.
 func (s *Server) Run(ctx context.Context) {
 	ticker := time.NewTicker(sweepInterval)
 	defer ticker.Stop()
@@ -57,19 +56,8 @@ func (s *Server) all() []*conn {
 func (c *conn) sweep() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.resting {
-		if c.pod != nil && (c.pod.ends || !c.pod.tcp.Idle() || !c.pod.lease.Usable()) {
-			c.server.closePod(c.pod)
-			c.pod = nil
-		}
-		// Keep-alive probes find out whether the client is still there.
-		return
-	}
-	// Whatever waits for one of these fails.
-	if c.tcp.Unresponsive() {
-		c.tcp.Close()
-	}
-	if c.pod != nil && c.pod.tcp.Unresponsive() {
-		c.pod.tcp.Close()
+	if c.resting && c.pod != nil && (c.pod.ends || !c.pod.tcp.Idle() || !c.pod.lease.Usable()) {
+		c.server.closePod(c.pod)
+		c.pod = nil
 	}
 }

@@ -65,10 +65,6 @@ type Conn interface {
 	// Acknowledged returns how many bytes the kernel of the peer has acknowledged
 	// over the life of the connection. The handshake may count for one more.
 	Acknowledged() (uint64, error)
-	// Unresponsive reports whether the peer has left everything unanswered for
-	// about half a minute that its kernel would have answered by itself. A peer
-	// that does not read is not unresponsive.
-	Unresponsive() bool
 }
 
 // A Lender lends memory to a read.

@@ -98,19 +98,6 @@ func broken(raw syscall.RawConn) bool {
 	return is
 }
 
-// unansweredLimit is how many times in a row the kernel sends the same bytes, or
-// asks a peer without room for more, before the peer counts as unresponsive. It
-// doubles the time in between, from 200 ms at least: the seventh comes after 25 s.
-const unansweredLimit = 7
-
-// unresponsive reports whether the kernel of the peer has stopped answering. The
-// kernel itself gives up after a quarter of an hour, or after a time that would
-// hit peers too that answer and only have no room.
-func unresponsive(raw syscall.RawConn) bool {
-	info, err := tcpInfo(raw)
-	return err == nil && (info.Retransmits >= unansweredLimit || info.Probes >= unansweredLimit)
-}
-
 func tcpInfo(raw syscall.RawConn) (*unix.TCPInfo, error) {
 	var info *unix.TCPInfo
 	var infoErr error

@@ -53,8 +53,6 @@ func Acknowledged(syscall.RawConn) (uint64, error) { return 0, errors.ErrUnsuppo
 
 func broken(syscall.RawConn) bool { return false }
 
-func unresponsive(syscall.RawConn) bool { return false }
-
 // Unacknowledged is what the kernel knows of bytes that a peer has not
 // acknowledged.
 type Unacknowledged struct {

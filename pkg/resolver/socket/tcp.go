@@ -68,9 +68,6 @@ func (c *TCP) Broken() bool { return broken(c.raw) }
 // Acknowledged implements Conn.
 func (c *TCP) Acknowledged() (uint64, error) { return Acknowledged(c.raw) }
 
-// Unresponsive implements Conn.
-func (c *TCP) Unresponsive() bool { return unresponsive(c.raw) }
-
 // Reset implements Conn.
 func (c *TCP) Reset() {
 	// It fails only when the connection is closed already.

@@ -289,6 +289,3 @@ func (c *Conn) Acknowledged() (uint64, error) {
 	}
 	return c.peer.received, nil
 }
-
-// Unresponsive implements socket.Conn.
-func (c *Conn) Unresponsive() bool { return false }
