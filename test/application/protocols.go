@@ -24,6 +24,8 @@ import (
 	"net/http"
 	"sync"
 	"time"
+
+	"github.com/mccutchen/go-httpbin/v2/httpbin"
 )
 
 // The ports of -protocols, each for one way to speak.
@@ -34,6 +36,7 @@ const (
 	echoAddress     = ":8084"
 	greetingAddress = ":8085"
 	tlsAddress      = ":8086"
+	binAddress      = ":8087"
 )
 
 // serveProtocols serves every protocol until ctx ends. The returned function
@@ -56,6 +59,8 @@ func serveProtocols(ctx context.Context, hostname string, accepting time.Time) (
 		{echoAddress, serveConnections(echo)},
 		{greetingAddress, serveConnections(greet)},
 		{tlsAddress, serveTLS(certificate)},
+		// An application that was not written for this.
+		{binAddress, serveHTTP(httpbin.New())},
 	} {
 		var listen net.ListenConfig
 		listener, err := listen.Listen(ctx, "tcp", protocol.address)

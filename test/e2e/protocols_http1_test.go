@@ -364,8 +364,13 @@ func serverSentEvents(ctx context.Context, h *host, transport *http.Transport, s
 }
 
 func webSocket(ctx context.Context, h *host) error {
+	return webSocketEcho(ctx, "ws://"+h.at(portWeb)+"/websocket", 2<<20)
+}
+
+// webSocketEcho has a text and a message of so many bytes come back.
+func webSocketEcho(ctx context.Context, url string, size int) error {
 	var dialer websocket.Dialer
-	conn, response, err := dialer.DialContext(ctx, "ws://"+h.at(portWeb)+"/websocket", nil)
+	conn, response, err := dialer.DialContext(ctx, url, nil)
 	if err != nil {
 		return err
 	}
@@ -381,7 +386,7 @@ func webSocket(ctx context.Context, h *host) error {
 		data []byte
 	}{
 		{websocket.TextMessage, []byte("hello")},
-		{websocket.BinaryMessage, bytes.Repeat([]byte{0, 0xff}, 1<<20)},
+		{websocket.BinaryMessage, bytes.Repeat([]byte{0, 0xff}, size/2)},
 	} {
 		if err := conn.WriteMessage(message.kind, message.data); err != nil {
 			return err

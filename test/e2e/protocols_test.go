@@ -48,6 +48,8 @@ const (
 	// portH2C is portWeb under another name: its appProtocol says that it speaks
 	// HTTP/2 without TLS.
 	portH2C = 8007
+	// portBin is go-httpbin, an application that was not written for this.
+	portBin = 8008
 )
 
 // conversation is what one client does in one protocol. Everything of it is
