@@ -44,9 +44,6 @@ const (
 	// maxSocketPathBytes is what fits into the sockaddr_un of Linux, with its
 	// terminating zero.
 	maxSocketPathBytes = 107
-	// quotaBytes bounds the size of the store on disk. 10,000 ElastiServices
-	// with their histories stay below a tenth of it.
-	quotaBytes = 2 << 30
 	// lockRetryInterval is how often a store that waits for its predecessor looks.
 	lockRetryInterval = 50 * time.Millisecond
 	// snapshotAfter is after how many writes the log is cut. What is in the log
@@ -67,6 +64,11 @@ type Options struct {
 	// of the folder, as the predecessor does in an upgrade. Zero means not at
 	// all.
 	LockTimeout time.Duration
+	// volume is where the data directory is. Defaults to its file system.
+	volume volume
+	// quota bounds the size of the database in bytes. Defaults to a part of the
+	// volume.
+	quota int64
 }
 
 // Server is a running etcd. Make it with Start and end it with Close.
@@ -77,6 +79,12 @@ type Server struct {
 	serving  *atomic.Bool
 	lock     *fileutil.LockedFile
 	endpoint string
+	volume   volume
+	// quota is the size in bytes from which the database refuses writes.
+	quota int64
+	// saidFull is true when it was logged that the store is full. Only Start and
+	// Wait, which follow each other, use it.
+	saidFull bool
 }
 
 // Start starts etcd on the data folder and returns when it answers. The
@@ -105,20 +113,25 @@ func Start(ctx context.Context, options Options) (*Server, error) {
 		return nil, errors.Join(fmt.Errorf("removing the old socket %s: %w", clientSocket, err), lock.Close())
 	}
 
+	quota, onVolume, err := space(options, dataDir)
+	if err != nil {
+		return nil, errors.Join(err, lock.Close())
+	}
 	fatal := make(chan error, 1)
 	serving := &atomic.Bool{}
-	config := newConfig(newZapLogger(klog.FromContext(ctx), serving, fatal), dataDir, clientSocket)
+	config := newConfig(newZapLogger(klog.FromContext(ctx), serving, fatal), dataDir, clientSocket, quota)
 	etcd, err := open(config, fatal)
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("the store in %s cannot be opened, it may be damaged (restore it from a backup, or move it away to begin empty): %w", dataDir, err), lock.Close())
 	}
-	server := &Server{etcd: etcd, fatal: fatal, serving: serving, lock: lock, endpoint: config.ListenClientUrls[0].String()}
+	server := &Server{etcd: etcd, fatal: fatal, serving: serving, lock: lock, endpoint: config.ListenClientUrls[0].String(), volume: onVolume, quota: quota}
 	ctx, cancel := context.WithTimeoutCause(ctx, startTimeout, fmt.Errorf("etcd on %s did not become ready within %s", dataDir, startTimeout))
 	defer cancel()
 	select {
 	case <-etcd.Server.ReadyNotify():
-		if err := errors.Join(server.dropHistory(ctx), server.trim(ctx)); err != nil {
-			return nil, errors.Join(fmt.Errorf("tidying the store in %s: %w", dataDir, err), server.Close())
+		// A store that cannot be made smaller serves what it has.
+		if err := errors.Join(server.dropHistory(ctx), server.trim(ctx), server.keepSpace(ctx)); err != nil {
+			klog.FromContext(ctx).Error(err, "The database stays larger than it has to be", "dataDir", dataDir)
 		}
 		serving.Store(true)
 		return server, nil
@@ -138,8 +151,10 @@ func (s *Server) Endpoint() string { return s.endpoint }
 // Wait returns when etcd has failed, with the reason, or when ctx ends, with
 // nil. Meanwhile it keeps the database small.
 func (s *Server) Wait(ctx context.Context) error {
-	looks := time.NewTicker(trimInterval)
-	defer looks.Stop()
+	trims := time.NewTicker(trimInterval)
+	defer trims.Stop()
+	spaceChecks := time.NewTicker(spaceInterval)
+	defer spaceChecks.Stop()
 	for {
 		select {
 		case <-ctx.Done():
@@ -148,7 +163,11 @@ func (s *Server) Wait(ctx context.Context) error {
 			return fmt.Errorf("the embedded etcd failed: %w", err)
 		case err := <-s.fatal:
 			return fmt.Errorf("the embedded etcd failed: %w", err)
-		case <-looks.C:
+		case <-spaceChecks.C:
+			if err := s.keepSpace(ctx); err != nil {
+				klog.FromContext(ctx).Error(err, "Failed to make space in the store, will retry")
+			}
+		case <-trims.C:
 			if err := s.trim(ctx); err != nil {
 				klog.FromContext(ctx).Error(err, "The database stays larger than it has to be")
 			}
@@ -165,6 +184,19 @@ func (s *Server) Close() error {
 		return fmt.Errorf("releasing the lock of the data directory: %w", err)
 	}
 	return nil
+}
+
+// space returns the quota of the database, and the volume that it is on.
+func space(options Options, dataDir string) (int64, volume, error) {
+	onVolume := options.volume
+	if onVolume == nil {
+		onVolume = volumeOf(dataDir)
+	}
+	if options.quota > 0 {
+		return options.quota, onVolume, nil
+	}
+	total, _, err := onVolume()
+	return quotaFor(total), onVolume, err
 }
 
 // lockDir makes this process the only one that uses the folder. It waits for
@@ -211,7 +243,7 @@ func makePrivateDir(dir string) error {
 	return nil
 }
 
-func newConfig(logger *zap.Logger, dataDir, clientSocket string) *embed.Config {
+func newConfig(logger *zap.Logger, dataDir, clientSocket string, quota int64) *embed.Config {
 	client := url.URL{Scheme: "unix", Path: clientSocket}
 	config := embed.NewConfig()
 	config.Name = memberName
@@ -221,7 +253,8 @@ func newConfig(logger *zap.Logger, dataDir, clientSocket string) *embed.Config {
 	// identity of the cluster, but nobody listens on it.
 	config.ListenPeerUrls = nil
 	config.InitialCluster = config.InitialClusterFromName(memberName)
-	config.QuotaBackendBytes = quotaBytes
+	config.QuotaBackendBytes = quota
+	config.MaxWalFiles = logFiles
 	config.SnapshotCount, config.SnapshotCatchUpEntries = snapshotAfter, catchUpEntries
 	config.EnableGRPCGateway = false
 	config.ZapLoggerBuilder = embed.NewZapLoggerBuilder(logger)

@@ -18,12 +18,9 @@ package embedded
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"time"
 
-	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
-	"go.etcd.io/etcd/server/v3/storage/mvcc"
 	"k8s.io/klog/v2"
 )
 
@@ -43,13 +40,7 @@ func (s *Server) dropHistory(ctx context.Context) error {
 	if s.etcd.Server.Backend().Size() < trimAboveBytes {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, compactTimeout)
-	defer cancel()
-	request := &pb.CompactionRequest{Revision: s.etcd.Server.KV().Rev(), Physical: true}
-	if _, err := s.etcd.Server.Compact(ctx, request); err != nil && !errors.Is(err, mvcc.ErrCompacted) {
-		return fmt.Errorf("dropping the history: %w", err)
-	}
-	return nil
+	return s.compact(ctx)
 }
 
 // trim gives the space of a database back that is mostly unused: what history
@@ -60,6 +51,10 @@ func (s *Server) trim(ctx context.Context) error {
 	before, used := backend.Size(), backend.SizeInUse()
 	if before < trimAboveBytes || used > before/2 {
 		return nil
+	}
+	// The copy that this writes must fit on the volume.
+	if total, free, err := s.volume(); err != nil || used > free-reserveFor(total) {
+		return err
 	}
 	if err := backend.Defrag(); err != nil {
 		return fmt.Errorf("giving back unused space of the database: %w", err)
