@@ -73,5 +73,6 @@ func newCommand() *cobra.Command {
 	}
 	columns, _, _ := term.TerminalSize(command.OutOrStdout())
 	cliflag.SetUsageAndHelpFunc(command, *sections, columns)
+	command.AddCommand(newSnapshotCommand())
 	return command
 }
