@@ -17,6 +17,7 @@ limitations under the License.
 package apiserver
 
 import (
+	"context"
 	"errors"
 	"net/http"
 
@@ -37,12 +38,21 @@ func knowsAggregator(authorities dynamiccertificates.CAContentProvider) healthz.
 	})
 }
 
-// addReadinessChecks adds what a server must know before it can answer, beside
-// its storage.
-func addReadinessChecks(server *genericapiserver.GenericAPIServer, authentication *genericapiserver.AuthenticationInfo) error {
-	// There is none in a cluster without aggregation.
-	if authentication.RequestHeaderConfig == nil {
-		return nil
+// canReadStorage is ready while the storage can be read.
+func canReadStorage(check func(ctx context.Context) error) healthz.HealthChecker {
+	return healthz.NamedCheck("storage", func(request *http.Request) error { return check(request.Context()) })
+}
+
+// addReadinessChecks adds what a server must know before it can answer, and its
+// storage, unless the generic server checks that.
+func addReadinessChecks(server *genericapiserver.GenericAPIServer, authentication *genericapiserver.AuthenticationInfo, storageCheck func(ctx context.Context) error) error {
+	var checks []healthz.HealthChecker
+	if storageCheck != nil {
+		checks = append(checks, canReadStorage(storageCheck))
 	}
-	return server.AddReadyzChecks(knowsAggregator(authentication.RequestHeaderConfig.CAContentProvider))
+	// There is none in a cluster without aggregation.
+	if authentication.RequestHeaderConfig != nil {
+		checks = append(checks, knowsAggregator(authentication.RequestHeaderConfig.CAContentProvider))
+	}
+	return server.AddReadyzChecks(checks...)
 }

@@ -70,6 +70,9 @@ type ExtraConfig struct {
 	// UncachedRESTOptions say how objects are stored that are not watched.
 	// Defaults to those of the generic server.
 	UncachedRESTOptions generic.RESTOptionsGetter
+	// StorageCheck reports why the storage cannot be read. It is not part of
+	// liveness: restarting mends no storage. Nil when the generic server checks it.
+	StorageCheck func(ctx context.Context) error
 	// NewController makes the controller, which works on the server's own
 	// objects through what it is given. It runs as soon as they can be read, and
 	// the server's own endpoints can be reached through the loopback client.
@@ -94,6 +97,7 @@ type Config struct {
 type Server struct {
 	generic    *genericapiserver.GenericAPIServer
 	controller Runner
+	lastKnown  *elastiservice.LastKnown
 	// lists are the remembered encodings of what is listed.
 	lists *encodings
 	// serving is closed when the server's endpoints can be reached, and its
@@ -153,8 +157,8 @@ func New(config *Config) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	server := &Server{generic: genericServer, controller: controller, lists: serializer.lists, serving: make(chan struct{})}
-	if err := addReadinessChecks(genericServer, &config.Generic.Authentication); err != nil {
+	server := &Server{generic: genericServer, controller: controller, lastKnown: storage.LastKnown, lists: serializer.lists, serving: make(chan struct{})}
+	if err := addReadinessChecks(genericServer, &config.Generic.Authentication, config.Extra.StorageCheck); err != nil {
 		return nil, fmt.Errorf("adding the readiness checks: %w", err)
 	}
 	// A server is ready when it can read its objects: without this, it would
@@ -192,6 +196,10 @@ func (s *Server) Run(ctx context.Context, watch ...func(ctx context.Context) err
 	}
 	group.Go(func() error { return s.runController(ctx) })
 	group.Go(func() error {
+		s.followLastKnown(ctx)
+		return nil
+	})
+	group.Go(func() error {
 		s.lists.run(ctx, clock.RealClock{})
 		return nil
 	})
@@ -205,6 +213,15 @@ func (s *Server) Run(ctx context.Context, watch ...func(ctx context.Context) err
 		return nil
 	})
 	return group.Wait()
+}
+
+// followLastKnown begins when the objects can be read.
+func (s *Server) followLastKnown(ctx context.Context) {
+	select {
+	case <-ctx.Done():
+	case <-s.serving:
+		s.lastKnown.Run(ctx)
+	}
 }
 
 func (s *Server) runController(ctx context.Context) error {

@@ -170,6 +170,49 @@ func TestLivenessDoesNotDependOnStorage(t *testing.T) {
 	}
 }
 
+// Pods stay in the Service of the server, and a wake needs the ElastiService as it
+// was last read and the scale of its target, nothing else.
+func TestWakesGoOnWithoutStorage(t *testing.T) {
+	// What the manifests let the kubelet probe.
+	const readiness = "/readyz?exclude=etcd&exclude=etcd-readiness"
+	namespace := newNamespace(t)
+	createDeployment(t, namespace, 0)
+	etcd := shared.NewEtcd(t.TempDir())
+	if err := etcd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := etcd.Stop(); err != nil {
+			t.Error(err)
+		}
+	})
+	server := startLoneServer(t, namespace, "--storage=etcd", "--etcd-servers="+etcd.Endpoint)
+	services := server.elastiServices(t, namespace)
+	if _, err := services.Create(t.Context(), newElastiService("app"), metav1.CreateOptions{}); err != nil {
+		t.Fatalf("creating: %v", err)
+	}
+	eventually(t, "the server has read it", func(ctx context.Context) string {
+		_, err := services.Get(ctx, "app", metav1.GetOptions{ResourceVersion: "0"})
+		return complaintOf(err)
+	})
+	if err := etcd.Stop(); err != nil {
+		t.Fatalf("stopping etcd: %v", err)
+	}
+	server.waitForHealth(t, "/readyz", http.StatusInternalServerError)
+	server.waitForHealth(t, readiness, http.StatusOK)
+	answer, err := services.Wake(t.Context(), "app", &v1alpha1.WakeRequest{}, metav1.CreateOptions{})
+	if err != nil || answer.Status.Replicas != 1 {
+		t.Errorf("without storage a wake answers %+v (%v), want 1 replica", answer, err)
+	}
+	if replicas := wantedReplicas(t, namespace); replicas != 1 {
+		t.Errorf("the target has %d replicas, want 1", replicas)
+	}
+	if err := etcd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	server.waitForHealth(t, "/readyz", http.StatusOK)
+}
+
 // expectStored looks for the ElastiService "app" where servers of all versions
 // look for it, as all of them can read it.
 func expectStored(t *testing.T, endpoint, namespace string) {

@@ -308,14 +308,14 @@ func (o *Options) newServer(ctx context.Context, host *rest.Config, store *backe
 	server, err := apiserver.New(&apiserver.Config{
 		Generic: generic,
 		Extra: apiserver.ExtraConfig{
-			Scaler:     scaler,
-			Events:     recorder,
-			Warner:     preflight.New(preflight.Options{Kubernetes: client, Dynamic: dynamicClient, Scaling: scaler}),
-			Access:     access,
-			Namespaces: o.Controller.Namespaces,
-			OnlyWriter: o.Storage.Backend == StorageEmbedded,
-
+			Scaler:              scaler,
+			Events:              recorder,
+			Warner:              preflight.New(preflight.Options{Kubernetes: client, Dynamic: dynamicClient, Scaling: scaler}),
+			Access:              access,
+			Namespaces:          o.Controller.Namespaces,
+			OnlyWriter:          o.Storage.Backend == StorageEmbedded,
 			UncachedRESTOptions: notWatched,
+			StorageCheck:        store.check,
 
 			NewController: newController,
 		},

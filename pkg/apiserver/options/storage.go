@@ -31,6 +31,7 @@ import (
 	"k8s.io/apiserver/pkg/server/options"
 	"k8s.io/client-go/rest"
 
+	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti"
 	"github.com/truefoundry/elasti-apiserver/pkg/storage/cluster"
 	"github.com/truefoundry/elasti-apiserver/pkg/storage/embedded"
 )
@@ -130,6 +131,9 @@ type backend struct {
 	// watched and unwatched return the REST options of resources with and without
 	// a watch cache.
 	watched, unwatched func(generic.RESTOptionsGetter) generic.RESTOptionsGetter
+	// check reports why the store cannot be read. It is nil for an etcd, which the
+	// generic server checks.
+	check func(ctx context.Context) error
 }
 
 // start starts the backend when it runs in this process, and lets etcd point at it.
@@ -144,6 +148,9 @@ func (o *Storage) start(ctx context.Context, etcd *options.EtcdOptions, host *re
 	case StorageCluster:
 		store, err := cluster.NewBackend(ctx, host)
 		if err != nil {
+			return nil, err
+		}
+		if external.check, err = store.NewCheck(elasti.Resource("elastiservices"), "ElastiService"); err != nil {
 			return nil, err
 		}
 		external.watched = func(getter generic.RESTOptionsGetter) generic.RESTOptionsGetter {

@@ -24,8 +24,10 @@ import (
 	"reflect"
 	"strings"
 	"sync"
+	"time"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/uuid"
@@ -63,6 +65,29 @@ func NewBackend(ctx context.Context, host *rest.Config) (*Backend, error) {
 	}
 	feature.DefaultFeatureSupportChecker.CheckClient(ctx, progressSupport{}, storage.RequestWatchProgress)
 	return &Backend{config: config, client: client, writer: string(uuid.NewUUID()), logger: klog.FromContext(ctx)}, nil
+}
+
+// storedPrefix is what the kinds of stored objects begin with.
+const storedPrefix = "Stored"
+
+// checkTimeout bounds one check of whether the host cluster answers.
+const checkTimeout = 2 * time.Second
+
+// NewCheck returns a function that reports why the stored objects of a resource
+// of a kind cannot be read, or nil when they can. It is safe for concurrent use.
+func (b *Backend) NewCheck(resource schema.GroupResource, kind string) (func(ctx context.Context) error, error) {
+	host, err := newHostClient(b.config, b.client, hostResource(resource), storedPrefix+kind)
+	if err != nil {
+		return nil, err
+	}
+	return func(ctx context.Context) error {
+		ctx, cancel := context.WithTimeout(ctx, checkTimeout)
+		defer cancel()
+		if _, err := host.page(ctx, &metav1.ListOptions{Limit: 1}); err != nil {
+			return asStorageError(err, "reading "+host.resource)
+		}
+		return nil
+	}, nil
 }
 
 // RESTOptions returns the options of a getter with this backend in the place of
@@ -157,7 +182,7 @@ func (b *Backend) newStore(config *storagebackend.ConfigForResource, resourcePre
 	if config.Transformer != nil {
 		return nil, nil, errors.New("objects in the host cluster are encrypted by the host cluster: leave --encryption-provider-config away, and let that of its API servers name the resources of " + GroupVersion.Group)
 	}
-	kind := "Stored" + reflect.TypeOf(newFunc()).Elem().Name()
+	kind := storedPrefix + reflect.TypeOf(newFunc()).Elem().Name()
 	host, err := newHostClient(b.config, b.client, hostResource(config.GroupResource), kind)
 	if err != nil {
 		return nil, nil, err

@@ -80,9 +80,11 @@ type server struct {
 	statuses *elastiservice.StatusWriter
 	// readOnly makes the storage refuse all writes.
 	readOnly atomic.Bool
-	config   *clientrest.Config
-	scaler   *fakeScaler
-	events   *eventLog
+	// away makes the storage answer nothing.
+	away   atomic.Bool
+	config *clientrest.Config
+	scaler *fakeScaler
+	events *eventLog
 }
 
 func startServer(t *testing.T, warner elastiservice.Warner) *server {
@@ -123,7 +125,7 @@ func startServer(t *testing.T, warner elastiservice.Warner) *server {
 	s := &server{scaler: newFakeScaler(), events: &eventLog{}}
 	endpoints, err := elastiservice.NewStorage(elastiservice.Options{
 		Scheme:      apiserver.Scheme,
-		RESTOptions: switchable{store.Direct(completed.RESTOptionsGetter), &s.readOnly},
+		RESTOptions: switchable{store.Direct(completed.RESTOptionsGetter), &s.readOnly, &s.away},
 		Scaler:      s.scaler,
 		Events:      s.events,
 		Warner:      warner,
@@ -154,6 +156,13 @@ func startServer(t *testing.T, warner elastiservice.Warner) *server {
 		t.Fatal(err)
 	}
 	s.awaitReady(t, endpoints.ElastiService.ReadinessCheck)
+	var following sync.WaitGroup
+	ctx, cancel := context.WithCancel(context.Background())
+	following.Go(func() { endpoints.LastKnown.Run(ctx) })
+	t.Cleanup(func() {
+		cancel()
+		following.Wait()
+	})
 	return s
 }
 
@@ -167,10 +176,11 @@ func (s *server) awaitReady(t *testing.T, ready func() error) {
 	}
 }
 
-// switchable makes storages that refuse writes while readOnly is on.
+// switchable makes storages that refuse writes while readOnly is on, and answer
+// nothing while away is on.
 type switchable struct {
 	generic.RESTOptionsGetter
-	readOnly *atomic.Bool
+	readOnly, away *atomic.Bool
 }
 
 func (s switchable) GetRESTOptions(resource schema.GroupResource, example runtime.Object) (generic.RESTOptions, error) {
@@ -178,16 +188,25 @@ func (s switchable) GetRESTOptions(resource schema.GroupResource, example runtim
 	decorate := options.Decorator
 	options.Decorator = func(config *storagebackend.ConfigForResource, resourcePrefix string, keyFunc func(obj runtime.Object) (string, error), newFunc, newListFunc func() runtime.Object, getAttrs storage.AttrFunc, triggers storage.IndexerFuncs, indexers *cache.Indexers) (storage.Interface, factory.DestroyFunc, error) {
 		decorated, destroy, err := decorate(config, resourcePrefix, keyFunc, newFunc, newListFunc, getAttrs, triggers, indexers)
-		return refusing{decorated, s.readOnly}, destroy, err
+		return refusing{decorated, s.readOnly, s.away}, destroy, err
 	}
 	return options, err
 }
 
 // refusing is a storage that refuses changes of objects while readOnly is on, as
-// an etcd does whose quota is used up.
+// an etcd does whose quota is used up, and that answers no reads while away is
+// on, as one does that has lost its quorum.
 type refusing struct {
 	storage.Interface
-	readOnly *atomic.Bool
+	readOnly, away *atomic.Bool
+}
+
+func (s refusing) Get(ctx context.Context, key string, options storage.GetOptions, object runtime.Object) error {
+	if s.away.Load() {
+		<-ctx.Done()
+		return ctx.Err()
+	}
+	return s.Interface.Get(ctx, key, options, object)
 }
 
 func (s refusing) GuaranteedUpdate(ctx context.Context, key string, destination runtime.Object, ignoreNotFound bool, preconditions *storage.Preconditions, update storage.UpdateFunc, cached runtime.Object) error {

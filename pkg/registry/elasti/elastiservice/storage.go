@@ -44,6 +44,8 @@ type Storage struct {
 	Reader *Reader
 	// StatusWriter changes statuses inside of the server.
 	StatusWriter *StatusWriter
+	// LastKnown is what wakes go by while the storage cannot be read. It has to run.
+	LastKnown *LastKnown
 }
 
 // Options is what the endpoints need.
@@ -107,7 +109,8 @@ func NewStorage(options Options) (*Storage, error) {
 	requestedStatusStore := *store
 	requestedStatusStore.UpdateStrategy = requestedStatusStrategy{statusStrategy{strategy}}
 	requestedStatusStore.ResetFieldsStrategy = statusStrategy{strategy}
-	targets := &targets{elastiServices: store, statuses: &statusStore, scaler: options.Scaler, events: options.Events}
+	lastKnown := newLastKnown(store)
+	targets := &targets{elastiServices: store, statuses: &statusStore, lastKnown: lastKnown, scaler: options.Scaler, events: options.Events}
 	var access *credentialAccess
 	var limit *wakeLimit
 	if options.Access != nil {
@@ -122,6 +125,7 @@ func NewStorage(options Options) (*Storage, error) {
 		Activity:      &ActivityREST{elastiServices: store, statuses: &statusStore, clock: options.Clock},
 		Reader:        &Reader{elastiServices: elastiServices},
 		StatusWriter:  &StatusWriter{statuses: &statusStore},
+		LastKnown:     lastKnown,
 	}, nil
 }
 

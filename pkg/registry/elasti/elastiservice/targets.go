@@ -30,6 +30,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	genericapirequest "k8s.io/apiserver/pkg/endpoints/request"
 	genericregistry "k8s.io/apiserver/pkg/registry/generic/registry"
 	"k8s.io/apiserver/pkg/registry/rest"
 	"k8s.io/apiserver/pkg/warning"
@@ -70,6 +72,7 @@ type EventRecorder interface {
 type targets struct {
 	elastiServices *genericregistry.Store
 	statuses       *genericregistry.Store
+	lastKnown      *LastKnown
 	scaler         Scaler
 	events         EventRecorder
 
@@ -84,17 +87,37 @@ type targets struct {
 }
 
 // getCached reads from the watch cache, so that waking does not wait for the
-// storage. A cache that is behind does not know the newest objects yet: what
-// is not found there is asked of the storage.
+// storage. A cache that is behind does not know the newest objects yet: the
+// storage is read for what is not found there. While neither can be read, an
+// object is as it was last known.
 func (t *targets) getCached(ctx context.Context, name string) (*elasti.ElastiService, error) {
-	obj, err := t.elastiServices.Get(ctx, name, &metav1.GetOptions{ResourceVersion: t.sleepRequests.String()})
+	reading, cancel := context.WithTimeout(ctx, readTimeout)
+	defer cancel()
+	obj, err := t.elastiServices.Get(reading, name, &metav1.GetOptions{ResourceVersion: t.sleepRequests.String()})
 	if apierrors.IsNotFound(err) {
-		return t.get(ctx, name)
+		obj, err = t.elastiServices.Get(reading, name, &metav1.GetOptions{})
 	}
-	if err != nil {
+	if err == nil {
+		return obj.(*elasti.ElastiService), nil
+	}
+	if apierrors.IsNotFound(err) {
 		return nil, err
 	}
-	return obj.(*elasti.ElastiService), nil
+	known, ok := t.lastKnown.get(types.NamespacedName{Namespace: genericapirequest.NamespaceValue(ctx), Name: name})
+	if !ok {
+		return nil, unreadable(name, err)
+	}
+	klog.FromContext(ctx).Error(err, "Failed to read an ElastiService, going on with what is last known", "elastiService", klog.KObj(known))
+	return known, nil
+}
+
+// unreadable returns the error for an ElastiService that could not be read in
+// time, which is no fault of the caller.
+func unreadable(name string, err error) error {
+	if errors.Is(err, context.DeadlineExceeded) {
+		return apierrors.NewTimeoutError(fmt.Sprintf("reading elastiservice %q: the storage does not answer, try again: %v", name, err), 1)
+	}
+	return err
 }
 
 // get reads from the storage.

@@ -17,14 +17,17 @@ limitations under the License.
 package elastiservice_test
 
 import (
+	"context"
 	"errors"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/wait"
 
 	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti/v1alpha1"
 )
@@ -136,6 +139,30 @@ func TestAWakeNeedsNoWriteToTheStorage(t *testing.T) {
 	}
 	if asked(t, s) {
 		t.Error("the request for sleep was not taken back when the storage took writes again")
+	}
+}
+
+// The watch cache has failed and waits for the storage.
+func TestAWakeNeedsNoStorageToReadFrom(t *testing.T) {
+	s := startServer(t, nil)
+	services := s.client.ElastiV1alpha1().ElastiServices(namespace)
+	s.scaler.put("cart", 0)
+	if _, err := services.Create(t.Context(), newElastiService("cart", "cart"), metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	s.away.Store(true)
+	var answer *v1alpha1.WakeRequest
+	// It is known soon after it was created.
+	err := wait.PollUntilContextTimeout(t.Context(), 10*time.Millisecond, time.Minute, true, func(ctx context.Context) (bool, error) {
+		var err error
+		answer, err = services.Wake(ctx, "cart", wakeRequest(), metav1.CreateOptions{})
+		return err == nil, nil
+	})
+	if err != nil || !answer.Status.Scaled || answer.Status.Replicas != 1 {
+		t.Errorf("a wake answers %+v (%v) while the storage cannot be read, want 1 replica, scaled", answer, err)
+	}
+	if _, err := services.Wake(t.Context(), "unknown", wakeRequest(), metav1.CreateOptions{}); !apierrors.IsTimeout(err) {
+		t.Errorf("a wake of what is not known answers %v while the storage cannot be read, want a timeout", err)
 	}
 }
 
