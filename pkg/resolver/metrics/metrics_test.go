@@ -108,6 +108,43 @@ func TestServiceMetrics(t *testing.T) {
 	}
 }
 
+// TestServicesOfOneNameAreOne: an ElastiService that is made anew while the one before
+// lingers, or a second one for the same Service, is no reason not to tell of any.
+func TestServicesOfOneNameAreOne(t *testing.T) {
+	registry := prometheus.NewRegistry()
+	m, err := New(registry, process{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	older, newer := m.Service("shop", "cart", queue{}), m.Service("shop", "cart", queue{})
+	other := m.Service("bank", "vault", queue{})
+	defer other.Remove()
+	ended := &accesslog.Record{Protocol: accesslog.HTTP1, Outcome: accesslog.Forwarded}
+	older.Ended(ended)
+	newer.Ended(ended)
+	wants := func(lines ...string) {
+		t.Helper()
+		text := scrape(t, registry)
+		for _, line := range lines {
+			if !strings.Contains(text, line+"\n") {
+				t.Errorf("there is no line %s in\n%s", line, text)
+			}
+		}
+	}
+	wants(`elasti_resolver_in_flight{namespace="shop",service="cart"} 14`,
+		`elasti_resolver_queued_count{namespace="shop",source="cart"} 12`,
+		`elasti_resolver_in_flight{namespace="bank",service="vault"} 7`,
+		`elasti_resolver_requests_total{namespace="shop",outcome="forwarded",protocol="http1",service="cart"} 2`)
+	older.Remove()
+	newer.Ended(ended)
+	wants(`elasti_resolver_in_flight{namespace="shop",service="cart"} 7`,
+		`elasti_resolver_requests_total{namespace="shop",outcome="forwarded",protocol="http1",service="cart"} 3`)
+	newer.Remove()
+	if text := scrape(t, registry); strings.Contains(text, "cart") {
+		t.Errorf("series are left of services that are gone:\n%s", text)
+	}
+}
+
 // A resolver with hundreds of services that see no traffic tells little of them.
 func TestServiceWithoutTrafficHasFewSeries(t *testing.T) {
 	registry := prometheus.NewRegistry()

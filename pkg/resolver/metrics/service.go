@@ -17,6 +17,7 @@ limitations under the License.
 package metrics
 
 import (
+	"slices"
 	"sync"
 	"time"
 
@@ -67,16 +68,21 @@ func (m *Metrics) Service(namespace, name string, queue Queue) *Service {
 	return s
 }
 
-// Remove ends the series of the service. What is counted later is lost.
+// Remove ends the series of the service, unless there is another one of the same
+// name. What is counted later is lost.
 func (s *Service) Remove() {
 	s.mu.Lock()
 	s.removed = true
 	s.mu.Unlock()
-	s.metrics.services.remove(s)
-	labels := prometheus.Labels{"namespace": s.namespace, "service": s.name}
+	s.metrics.services.remove(s, s.metrics.deleteSeries)
+}
+
+// deleteSeries deletes the series of services of a name.
+func (m *Metrics) deleteSeries(of serviceKey) {
+	labels := prometheus.Labels{"namespace": of.namespace, "service": of.name}
 	for _, vector := range []interface {
 		DeletePartialMatch(prometheus.Labels) int
-	}{s.metrics.held, s.metrics.hold, s.metrics.coldStart, s.metrics.ended, s.metrics.bytes, s.metrics.wakeCalls, s.metrics.wake} {
+	}{m.held, m.hold, m.coldStart, m.ended, m.bytes, m.wakeCalls, m.wake} {
 		vector.DeletePartialMatch(labels)
 	}
 }
@@ -146,29 +152,44 @@ func notReleased(record *accesslog.Record) localreply.HeldOutcome {
 type services struct {
 	held, inFlight *prometheus.Desc
 
-	mu  sync.Mutex
-	all map[*Service]struct{}
+	mu sync.Mutex
+	// all has those of a name together: an ElastiService that is made anew while the
+	// one before lingers, or a second one for the same Service, has the same series.
+	all map[serviceKey][]*Service
 }
+
+// serviceKey is the labels of a service.
+type serviceKey struct{ namespace, name string }
 
 func newServices() *services {
 	return &services{
 		// The name and labels are those that dashboards of KubeElasti know.
 		held:     prometheus.NewDesc(prefix+"queued_count", "Requests and connections that are held.", []string{"namespace", "source"}, nil),
 		inFlight: prometheus.NewDesc(prefix+"in_flight", "Requests and connections that are with a pod.", []string{"namespace", "service"}, nil),
-		all:      map[*Service]struct{}{},
+		all:      map[serviceKey][]*Service{},
 	}
 }
 
 func (s *services) add(service *Service) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.all[service] = struct{}{}
+	key := serviceKey{service.namespace, service.name}
+	s.all[key] = append(s.all[key], service)
 }
 
-func (s *services) remove(service *Service) {
+// remove forgets a service. When it was the last of its name it calls last, before
+// another one can be added.
+func (s *services) remove(service *Service, last func(serviceKey)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	delete(s.all, service)
+	key := serviceKey{service.namespace, service.name}
+	others := slices.DeleteFunc(s.all[key], func(other *Service) bool { return other == service })
+	if len(others) > 0 {
+		s.all[key] = others
+		return
+	}
+	delete(s.all, key)
+	last(key)
 }
 
 // Describe implements prometheus.Collector.
@@ -181,9 +202,13 @@ func (s *services) Describe(descriptions chan<- *prometheus.Desc) {
 func (s *services) Collect(metrics chan<- prometheus.Metric) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for service := range s.all {
-		namespace, name := service.namespace, service.name
-		metrics <- prometheus.MustNewConstMetric(s.held, prometheus.GaugeValue, float64(service.queue.Held()), namespace, name)
-		metrics <- prometheus.MustNewConstMetric(s.inFlight, prometheus.GaugeValue, float64(service.queue.InFlight()), namespace, name)
+	for key, named := range s.all {
+		held, inFlight := 0, 0
+		for _, service := range named {
+			held += service.queue.Held()
+			inFlight += service.queue.InFlight()
+		}
+		metrics <- prometheus.MustNewConstMetric(s.held, prometheus.GaugeValue, float64(held), key.namespace, key.name)
+		metrics <- prometheus.MustNewConstMetric(s.inFlight, prometheus.GaugeValue, float64(inFlight), key.namespace, key.name)
 	}
 }
