@@ -22,6 +22,7 @@ package tracing
 
 import (
 	"context"
+	"strings"
 	"time"
 
 	"go.opentelemetry.io/otel/attribute"
@@ -67,6 +68,7 @@ func (r *Recorder) Record(record *accesslog.Record) {
 	if r.tracer == nil {
 		return
 	}
+	method, path, reason := text(record.Method), text(record.Path), text(record.Reason)
 	parent := r.propagator.Extract(context.Background(), propagation.MapCarrier{"traceparent": record.TraceParent})
 	ctx, request := r.start(parent, spanRequest, record.Received,
 		trace.WithSpanKind(trace.SpanKindServer),
@@ -76,15 +78,15 @@ func (r *Recorder) Record(record *accesslog.Record) {
 			attribute.Bool("elasti.held", record.Held),
 			attribute.String("k8s.namespace.name", record.Namespace),
 			attribute.String("k8s.service.name", record.Service),
-			attribute.String("http.request.method", record.Method),
-			attribute.String("url.path", record.Path),
+			attribute.String("http.request.method", method),
+			attribute.String("url.path", path),
 			attribute.Int("http.response.status_code", record.Status),
 		))
 	if !request.IsRecording() {
 		return
 	}
 	if record.Outcome == accesslog.Failed || record.Reason != "" {
-		request.SetStatus(codes.Error, record.Reason)
+		request.SetStatus(codes.Error, reason)
 	}
 	if record.Held {
 		released := record.Released
@@ -112,6 +114,10 @@ func (r *Recorder) step(ctx context.Context, name string, begin, end time.Time, 
 	_, span := r.start(ctx, name, begin, trace.WithAttributes(attributes...))
 	span.End(trace.WithTimestamp(end))
 }
+
+// text returns what a client or a pod said as text: attributes that are not UTF-8 can
+// not be sent, nor what would be sent with them.
+func text(said string) string { return strings.ToValidUTF8(said, "\uFFFD") }
 
 func latest(a, b time.Time) time.Time {
 	if a.After(b) {

@@ -20,6 +20,7 @@ import (
 	"fmt"
 	"testing"
 	"time"
+	"unicode/utf8"
 
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/sdk/trace/tracetest"
@@ -67,6 +68,26 @@ func TestSpansOfAColdStart(t *testing.T) {
 		}
 		if got := span.SpanContext().TraceID().String(); got != "0123456789abcdef0123456789abcdef" {
 			t.Errorf("%s is in the trace %s", name, got)
+		}
+	}
+}
+
+// TestAttributesAreText: one string that is no UTF-8 keeps a collector from taking any
+// span that is sent with it.
+func TestAttributesAreText(t *testing.T) {
+	now := time.Now()
+	spans := spansOf(t, sdktrace.AlwaysSample(), &accesslog.Record{
+		Method: "G\xffT", Path: "/caf\xe9", Outcome: accesslog.Failed, Reason: "\xc3", Pod: "web",
+		Received: now, Released: now, Ended: now.Add(time.Millisecond),
+	})
+	for name, span := range spans {
+		if !utf8.ValidString(span.Status().Description) {
+			t.Errorf("%s has the description %q", name, span.Status().Description)
+		}
+		for _, attribute := range span.Attributes() {
+			if !utf8.ValidString(attribute.Value.AsString()) {
+				t.Errorf("%s has %s=%q", name, attribute.Key, attribute.Value.AsString())
+			}
 		}
 	}
 }
