@@ -39,8 +39,14 @@ import (
 // a probe by that know these.
 const userAgent = "kube-probe/elasti"
 
-// maxProbeBody bounds what is read of the answer to a probe.
-const maxProbeBody = 10 << 10
+const (
+	// maxProbeBody bounds what is read of the answer to a probe.
+	maxProbeBody = 10 << 10
+	// maxProbeHeader bounds its header, and maxProbeMessage the message that a probe
+	// of gRPC is answered with. More is no success.
+	maxProbeHeader  = 64 << 10
+	maxProbeMessage = 10 << 10
+)
 
 // Target is one probe of one address of a pod.
 type Target struct {
@@ -79,8 +85,9 @@ func askTCP(ctx context.Context, address netip.Addr, action *v1alpha1.TCPSocketA
 // elsewhere is an answer.
 var httpClient = &http.Client{
 	Transport: &http.Transport{
-		DisableKeepAlives:  true,
-		DisableCompression: true,
+		DisableKeepAlives:      true,
+		DisableCompression:     true,
+		MaxResponseHeaderBytes: maxProbeHeader,
 		// The kubelet does not verify certificates either: a pod cannot have one
 		// for its address.
 		TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, //nolint:gosec // see above
@@ -145,6 +152,8 @@ func askGRPC(ctx context.Context, address netip.Addr, action *v1alpha1.GRPCActio
 	conn, err := grpc.NewClient("passthrough:///"+join(address, action.Port).String(),
 		grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithUserAgent(userAgent),
+		grpc.WithMaxHeaderListSize(maxProbeHeader),
+		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxProbeMessage)),
 		grpc.WithNoProxy())
 	if err != nil {
 		return fmt.Errorf("making the client of a probe: %w", err)

@@ -24,6 +24,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -34,6 +35,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/health"
 	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/metadata"
 
 	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti/v1alpha1"
 	"github.com/truefoundry/elasti-apiserver/pkg/resolver/endpoint"
@@ -51,6 +53,54 @@ func ask(t *testing.T, action v1alpha1.ReadinessProbeAction) error {
 }
 
 func portOf(address net.Addr) int32 { return int32(address.(*net.TCPAddr).Port) }
+
+// TestAnswersThatAreTooLargeAreRefused: what a pod answers a probe with costs a resolver
+// memory that it needs for the services of others.
+func TestAnswersThatAreTooLargeAreRefused(t *testing.T) {
+	const size = 256 << 10
+	plain := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("X-Large", strings.Repeat("x", size))
+	}))
+	defer plain.Close()
+	if err := ask(t, v1alpha1.ReadinessProbeAction{HTTPGet: &v1alpha1.HTTPGetAction{Port: portOf(plain.Listener.Addr())}}); err == nil {
+		t.Error("a probe takes a header of 256 KiB")
+	}
+	for name, answer := range map[string]func(context.Context) (*healthv1.HealthCheckResponse, error){
+		"a header": func(ctx context.Context) (*healthv1.HealthCheckResponse, error) {
+			return &healthv1.HealthCheckResponse{Status: healthv1.HealthCheckResponse_SERVING}, grpc.SetHeader(ctx, metadata.Pairs("x-large", strings.Repeat("x", size)))
+		},
+		"a message": func(context.Context) (*healthv1.HealthCheckResponse, error) {
+			large := &healthv1.HealthCheckResponse{Status: healthv1.HealthCheckResponse_SERVING}
+			large.ProtoReflect().SetUnknown(append([]byte{0x12, 0x80, 0x80, 0x10}, make([]byte, size)...))
+			return large, nil
+		},
+	} {
+		listener, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		server := grpc.NewServer()
+		healthv1.RegisterHealthServer(server, answering{check: answer})
+		var running sync.WaitGroup
+		running.Go(func() { _ = server.Serve(listener) })
+		err = ask(t, v1alpha1.ReadinessProbeAction{GRPC: &v1alpha1.GRPCAction{Port: portOf(listener.Addr())}})
+		server.Stop()
+		running.Wait()
+		if err == nil {
+			t.Errorf("a probe takes %s of 256 KiB", name)
+		}
+	}
+}
+
+// answering is a health service with an answer of its own.
+type answering struct {
+	healthv1.UnimplementedHealthServer
+	check func(context.Context) (*healthv1.HealthCheckResponse, error)
+}
+
+func (a answering) Check(ctx context.Context, _ *healthv1.HealthCheckRequest) (*healthv1.HealthCheckResponse, error) {
+	return a.check(ctx)
+}
 
 func TestHTTP(t *testing.T) {
 	handler := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

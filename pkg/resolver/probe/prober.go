@@ -75,7 +75,8 @@ type Options struct {
 	// Probes returns what pods that are not ready are asked. Nil: they are not.
 	Probes func() *v1alpha1.ReadinessProbes
 	// Slots bounds how many probes of the process run at a time: each takes a
-	// place while it runs. Shared by all probers.
+	// place while it runs. Shared by all probers; each takes half of them at most, and
+	// no more than are free.
 	Slots chan struct{}
 	// Ask runs a probe. Defaults to Ask.
 	Ask func(ctx context.Context, target Target) error
@@ -86,6 +87,8 @@ type Prober struct {
 	options Options
 	// asking is how many pods are being probed.
 	asking atomic.Int32
+	// taken is how many places of Options.Slots the prober has.
+	taken atomic.Int32
 }
 
 // New returns a Prober.
@@ -230,20 +233,45 @@ func portOfProbe(action *v1alpha1.ReadinessProbeAction) int32 {
 
 // take takes a slot, or fails.
 func (p *Prober) take(ctx context.Context, patient bool) error {
-	select {
-	case p.options.Slots <- struct{}{}:
+	if p.tryTake() {
 		return nil
-	default:
 	}
 	if !patient {
 		return errBusy
 	}
-	select {
-	case p.options.Slots <- struct{}{}:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
+	ticker := time.NewTicker(slowInterval)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ticker.C:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+		if p.tryTake() {
+			return nil
+		}
 	}
+}
+
+// tryTake takes a slot, unless the prober has as many as are free: the pods of one
+// service, which may never answer, leave room for those of others.
+func (p *Prober) tryTake() bool {
+	slots := p.options.Slots
+	if taken := int(p.taken.Add(1)); taken <= cap(slots)-len(slots) {
+		select {
+		case slots <- struct{}{}:
+			return true
+		default:
+		}
+	}
+	p.taken.Add(-1)
+	return false
+}
+
+// giveBack gives a slot back.
+func (p *Prober) giveBack() {
+	p.taken.Add(-1)
+	<-p.options.Slots
 }
 
 // probe runs one probe against the addresses of a pod, until one succeeds.
@@ -251,7 +279,7 @@ func (p *Prober) probe(ctx context.Context, question endpoint.Question, action *
 	if err := p.take(ctx, patient); err != nil {
 		return err
 	}
-	defer func() { <-p.options.Slots }()
+	defer p.giveBack()
 	limit := time.Duration(max(1, action.TimeoutSeconds)) * time.Second
 	var err error
 	for _, address := range question.Pod.Addresses {
