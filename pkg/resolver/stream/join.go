@@ -155,7 +155,7 @@ func carryOne(dst, src socket.Conn) (int64, error) {
 	to, toTCP := dst.(*socket.TCP)
 	from, fromTCP := src.(*socket.TCP)
 	if toTCP && fromTCP {
-		return move(to.TCPConn, from.TCPConn)
+		return move(to.TCPConn, from.TCPConn, from.Broken)
 	}
 	return plainCopy(dst, src)
 }

@@ -23,6 +23,7 @@ import (
 	"net"
 	"os"
 	"syscall"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -35,8 +36,11 @@ import (
 // is something to move. When too many pipes are in use, by connections whose
 // readers have stopped, bytes are copied instead, and then only as many are taken
 // from src as dst has taken: nothing waits in memory.
-func move(dst, src *net.TCPConn) (int64, error) {
-	m := &mover{}
+//
+// While dst takes nothing, src is not read from. Broken reports whether it can not
+// be any more: then what it has sent before has had its time.
+func move(dst, src *net.TCPConn, broken func() bool) (int64, error) {
+	m := &mover{to: dst, broken: broken}
 	var err error
 	if m.src, err = src.SyscallConn(); err != nil {
 		return 0, &readError{err}
@@ -55,13 +59,22 @@ func move(dst, src *net.TCPConn) (int64, error) {
 // mover moves bytes in one direction.
 type mover struct {
 	src, dst syscall.RawConn
+	// to is dst, and deadline its write deadline.
+	to       *net.TCPConn
+	deadline time.Time
+	broken   func() bool
 	// pipe is held while there is something to move. Nil: none is.
 	pipe  *pipe
 	moved int64
 }
 
-// moveSize is how much is moved at most by one system call.
-const moveSize = 1 << 20
+const (
+	// moveSize is how much is moved at most by one system call.
+	moveSize = 1 << 20
+	// fullTime is for how long dst takes nothing until it is looked whether src broke
+	// meanwhile; up to twice as long, as the deadline is not set anew each time.
+	fullTime = 2 * time.Second
+)
 
 // step moves some bytes, waiting for them. At the end of src it returns io.EOF
 // as a *readError.
@@ -120,23 +133,54 @@ func (m *mover) send(n int) error {
 	for n > 0 {
 		var sent int
 		var failure error
-		waitErr := m.dst.Write(func(fd uintptr) bool {
+		err := m.write(func(fd uintptr) bool {
 			sent, failure = splice(m.pipe.read, int(fd), n)
 			return !errors.Is(failure, unix.EAGAIN)
 		})
-		if waitErr == nil && failure != nil {
-			waitErr = os.NewSyscallError("splice", failure)
+		if err == nil && failure != nil {
+			err = fmt.Errorf("writing: %w", os.NewSyscallError("splice", failure))
 		}
-		if waitErr != nil {
+		if err != nil {
 			// What is left in it is nobody else's.
 			m.pipe.close()
 			m.pipe = nil
-			return fmt.Errorf("writing: %w", waitErr)
+			return err
 		}
 		n -= sent
 		m.moved += int64(sent)
 	}
 	return nil
+}
+
+// write has try called until it reports success, each time that dst may take more.
+// It fails with a *readError when src broke meanwhile.
+func (m *mover) write(try func(fd uintptr) bool) error {
+	waits := func(fd uintptr) bool {
+		if try(fd) {
+			return true
+		}
+		if now := time.Now(); m.deadline.Sub(now) < fullTime {
+			m.deadline = now.Add(2 * fullTime)
+			// It fails only when the connection is closed, which ends the wait too.
+			_ = m.to.SetWriteDeadline(m.deadline)
+		}
+		return false
+	}
+	for {
+		err := m.dst.Write(waits)
+		switch {
+		case err == nil:
+			return nil
+		case !errors.Is(err, os.ErrDeadlineExceeded):
+			return fmt.Errorf("writing: %w", err)
+		case m.broken():
+			return &readError{os.NewSyscallError("poll", syscall.ECONNRESET)}
+		}
+		m.deadline = time.Time{}
+		if err := m.to.SetWriteDeadline(m.deadline); err != nil {
+			return fmt.Errorf("writing: %w", err)
+		}
+	}
 }
 
 // release gives the pipe back, which must be empty.
@@ -177,8 +221,8 @@ func receiveFrom(fd uintptr, data []byte, flags int) (int, error) {
 // copy moves what there is through memory, and takes from src only what dst has
 // taken. It waits for dst without holding anything.
 func (m *mover) copy() error {
-	if err := m.dst.Write(func(fd uintptr) bool { return writable(fd) }); err != nil {
-		return fmt.Errorf("writing: %w", err)
+	if err := m.write(writable); err != nil {
+		return err
 	}
 	buffer := copyBuffers.Get().(*[copySize]byte)
 	defer copyBuffers.Put(buffer)

@@ -23,4 +23,4 @@ import "net"
 // move copies src to dst until src ends, and returns how many bytes that were
 // and how it ended: nil when src has ended, a *readError when reading failed,
 // and another error when writing did.
-func move(dst, src *net.TCPConn) (int64, error) { return plainCopy(dst, src) }
+func move(dst, src *net.TCPConn, _ func() bool) (int64, error) { return plainCopy(dst, src) }

@@ -374,3 +374,41 @@ func TestFirstBytesOfAStreamWaitForThePod(t *testing.T) {
 		t.Errorf("read %q, %v", got, err)
 	}
 }
+
+// TestResetOfOneSideReachesTheOtherThatDoesNotRead: nothing can be written to it, and
+// nothing comes from it.
+func TestResetOfOneSideReachesTheOtherThatDoesNotRead(t *testing.T) {
+	flood := func(conn *net.TCPConn) {
+		part := make([]byte, 64<<10)
+		for {
+			_ = conn.SetWriteDeadline(time.Now().Add(500 * time.Millisecond))
+			if _, err := conn.Write(part); err != nil {
+				reset(conn)
+				return
+			}
+		}
+	}
+	deaf := func(conn *net.TCPConn) { _ = conn.SetReadBuffer(4 << 10) }
+	for name, test := range map[string]struct {
+		client, pod func(*net.TCPConn)
+		want        accesslog.Outcome
+	}{
+		"of the client": {flood, deaf, accesslog.ClientGone},
+		"of the pod":    {deaf, flood, accesslog.Failed},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := newFixture(t, tuning{initial: "x"})
+			ended := make(chan struct{})
+			defer close(ended)
+			f.Pods(resolvertest.Listen(t, func(conn *net.TCPConn) {
+				test.pod(conn)
+				<-ended
+			}))
+			test.client(f.Client())
+			if record := f.Record(1); record.Outcome != test.want {
+				t.Errorf("the record is %+v", record)
+			}
+			f.InFlight(0)
+		})
+	}
+}
