@@ -17,8 +17,12 @@ limitations under the License.
 package resolver
 
 import (
+	"context"
+	"errors"
 	"fmt"
+	"io"
 	"net/http"
+	"os"
 	"testing"
 	"time"
 
@@ -143,5 +147,101 @@ func TestProxyPortServesNobodyNewWhileTheTargetIsAwake(t *testing.T) {
 	}
 	if refused() != before {
 		t.Errorf("%v connections were refused meanwhile", refused()-before)
+	}
+}
+
+// awaitServing waits until the resolver knows that a target is awake: clients that
+// connect wait until resolvers are in the path again, for longer than the test.
+func (c *cluster) awaitServing(port int32, es *v1alpha1.ElastiService, address string) {
+	c.t.Helper()
+	c.apply(slice(es, true, address))
+	c.eventually(func() bool {
+		conn := resolvertest.Dial(c.t, fmt.Sprintf("127.0.0.1:%d", port))
+		defer conn.Close()
+		if _, err := fmt.Fprintf(conn, "GET / HTTP/1.1\r\nHost: %s.shop.svc\r\n\r\n", es.Name); err != nil {
+			return false
+		}
+		// Until the pods are known it is held.
+		_ = conn.SetReadDeadline(time.Now().Add(100 * time.Millisecond))
+		_, err := conn.Read(make([]byte, 1))
+		return errors.Is(err, os.ErrDeadlineExceeded) && c.gauge("elasti_resolver_queued_count", "source", es.Spec.Service) == 0
+	})
+}
+
+// TestClientThatWaitsForThePathMayLeave: it takes no place of others then, and keeps
+// no resolver from ending.
+func TestClientThatWaitsForThePathMayLeave(t *testing.T) {
+	port := freePort(t)
+	es := elastiService("cart", port)
+	es.Status.Mode = v1alpha1.ModeServe
+	c := newCluster(t, func(o *Options) { o.Drain.ServeGrace, o.Drain.PathTimeout = time.Nanosecond, time.Hour }, es)
+	open := func(n int) {
+		t.Helper()
+		c.eventually(func() bool { return c.metric("elasti_resolver_connections") == float64(n) })
+	}
+	c.awaitServing(port, es, pod(t))
+	open(0)
+	conn := resolvertest.Dial(t, fmt.Sprintf("127.0.0.1:%d", port))
+	open(1)
+	// The resolver ends before it has waited for as long as it may.
+	c.stop()
+	if _, err := conn.Read(make([]byte, 1)); err == nil {
+		t.Error("the client is answered")
+	}
+	if err := <-c.ended; err != nil {
+		t.Error(err)
+	}
+	c.ended <- nil
+}
+
+// TestStreamForAnotherServiceStopsNoStream opens one for a service that resolvers are
+// not in the path of, on a connection that carries a stream to another.
+func TestStreamForAnotherServiceStopsNoStream(t *testing.T) {
+	shared := freePort(t)
+	cart, till := elastiService("cart", shared), elastiService("till", shared)
+	till.Status.Mode = v1alpha1.ModeServe
+	c := newCluster(t, func(o *Options) {
+		o.SharedPort, o.ClusterDomain = shared, "cluster.local"
+		o.Drain.ServeGrace, o.Drain.PathTimeout = time.Nanosecond, time.Hour
+	}, cart, till)
+	address := resolvertest.ListenHTTP(t, func(w http.ResponseWriter, r *http.Request) {
+		_ = http.NewResponseController(w).Flush()
+		_, _ = io.Copy(w, r.Body)
+	})
+	c.awaitServing(shared, till, address)
+	c.apply(slice(cart, true, address))
+	transport := &http.Transport{Protocols: new(http.Protocols)}
+	transport.Protocols.SetUnencryptedHTTP2(true)
+	defer transport.CloseIdleConnections()
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	ask := func(host string, body io.Reader) *http.Response {
+		t.Helper()
+		request, err := http.NewRequestWithContext(ctx, http.MethodPost, fmt.Sprintf("http://127.0.0.1:%d/", shared), body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		request.Host = host
+		response, err := transport.RoundTrip(request)
+		if err != nil {
+			t.Fatalf("%s: %v", host, err)
+		}
+		return response
+	}
+	upload, client := io.Pipe()
+	defer client.Close()
+	echoed := ask("cart.shop.svc", upload)
+	defer echoed.Body.Close()
+	other := ask("till.shop.svc", nil)
+	other.Body.Close()
+	if other.StatusCode != http.StatusMisdirectedRequest {
+		t.Errorf("the other stream is answered %d", other.StatusCode)
+	}
+	if _, err := io.WriteString(client, "ok"); err != nil {
+		t.Fatal(err)
+	}
+	client.Close()
+	if got, err := io.ReadAll(echoed.Body); err != nil || string(got) != "ok" {
+		t.Errorf("the first stream echoes %q, %v", got, err)
 	}
 }

@@ -34,6 +34,7 @@ import (
 	"github.com/truefoundry/elasti-apiserver/pkg/resolver/metrics"
 	"github.com/truefoundry/elasti-apiserver/pkg/resolver/service"
 	"github.com/truefoundry/elasti-apiserver/pkg/resolver/sniff"
+	"github.com/truefoundry/elasti-apiserver/pkg/resolver/socket"
 	"github.com/truefoundry/elasti-apiserver/pkg/resolver/stream"
 )
 
@@ -90,7 +91,8 @@ func (p *portOwners) OpenPort(svc *service.Service, port service.Port) error {
 	err := r.listeners.Open(port.ProxyPort, func(conn *net.TCPConn) {
 		o := current.Load()
 		r.serve(p.serving, conn, &connection{
-			service: o.service, memory: o.service.Memory(), expectation: o.expectation, find: o.find,
+			service: o.service, memory: o.service.Memory(), expectation: o.expectation,
+			find: func(sniff.Protocol) destination.Find { return o.find },
 			other: func(initial []byte) []byte {
 				return r.streams.Serve(p.serving, conn, initial, stream.Destination{
 					Service: o.service, Port: o.port, Greets: sniff.Greets(o.port.AppProtocol), Other: o.otherProtocol(),
@@ -144,7 +146,8 @@ func (r *Resolver) openShared(serving context.Context) error {
 	account := r.budget.Open(nil)
 	return r.listeners.Open(r.options.SharedPort, func(conn *net.TCPConn) {
 		r.serve(serving, conn, &connection{
-			memory: account, expectation: sniff.AnyHTTP, find: r.findShared(serving, clientOf(conn)),
+			memory: account, expectation: sniff.AnyHTTP,
+			find: func(protocol sniff.Protocol) destination.Find { return r.findShared(serving, conn, protocol) },
 			other: func([]byte) []byte {
 				conn.Close()
 				return nil
@@ -155,7 +158,12 @@ func (r *Resolver) openShared(serving context.Context) error {
 
 // findShared returns what finds the service of the requests of a client on the
 // shared port. One that may not reach a service now is told so.
-func (r *Resolver) findShared(ctx context.Context, client netip.Addr) destination.Find {
+//
+// A connection of HTTP/2 is one to the service of its first request: no further one
+// waits, as the others would wait with it.
+func (r *Resolver) findShared(ctx context.Context, conn *net.TCPConn, protocol sniff.Protocol) destination.Find {
+	client := clientOf(conn)
+	decided := false
 	return func(field func(name string) []string) (*service.Service, service.Port, *localreply.Reply) {
 		svc, port, instead := r.hosts.Destination(field)
 		switch {
@@ -164,10 +172,13 @@ func (r *Resolver) findShared(ctx context.Context, client netip.Addr) destinatio
 			r.refused(svc, client, metrics.RefusedAddress)
 			return nil, service.Port{}, localreply.New(http.StatusForbidden, localreply.ReasonAddressNotAllowed,
 				"spec.proxy.allowedClients of the elastiservice does not have the address of this client")
-		case !svc.AwaitPath(ctx):
+		case decided:
+		case !svc.AwaitPath(ctx, left(conn)):
 			r.refused(svc, client, metrics.RefusedServing)
 			return nil, service.Port{}, localreply.New(http.StatusMisdirectedRequest, localreply.ReasonServing,
 				"the target is awake, and resolvers are not in the path of its service; call the service")
+		default:
+			decided = protocol == sniff.HTTP2
 		}
 		return svc, port, instead
 	}
@@ -194,8 +205,8 @@ type connection struct {
 	// memory is the account of the service that it belongs to.
 	memory      *memory.Account
 	expectation sniff.Expectation
-	// find finds the destination of HTTP requests.
-	find destination.Find
+	// find returns what finds the destination of the requests of a protocol of HTTP.
+	find func(sniff.Protocol) destination.Find
 	// other serves what is not HTTP. It returns the first bytes when they are HTTP
 	// after all: a client that was silent at first may only have been slow, or
 	// early.
@@ -224,7 +235,7 @@ func (r *Resolver) serve(ctx context.Context, conn *net.TCPConn, c *connection) 
 		reset(conn)
 		ended()
 	}, func() {
-		if c.service != nil && !c.service.AwaitPath(ctx) {
+		if c.service != nil && !c.service.AwaitPath(ctx, left(conn)) {
 			r.refused(c.service, clientOf(conn), metrics.RefusedServing)
 			reset(conn)
 			ended()
@@ -233,6 +244,9 @@ func (r *Resolver) serve(ctx context.Context, conn *net.TCPConn, c *connection) 
 		r.serveProtocol(ctx, conn, c, ended)
 	})
 }
+
+// left returns what reports whether a client has ended its connection.
+func left(conn *net.TCPConn) func() bool { return func() bool { return socket.Closed(conn) } }
 
 // reset closes a connection so that the client sees it break.
 func reset(conn *net.TCPConn) {
@@ -258,10 +272,10 @@ func (r *Resolver) serveProtocol(ctx context.Context, conn *net.TCPConn, c *conn
 		}
 		switch protocol {
 		case sniff.HTTP1:
-			r.http1.Serve(ctx, conn, initial, c.memory, c.find, ended)
+			r.http1.Serve(ctx, conn, initial, c.memory, c.find(protocol), ended)
 			return
 		case sniff.HTTP2:
-			r.http2.Serve(ctx, conn, initial, c.memory, c.find)
+			r.http2.Serve(ctx, conn, initial, c.memory, c.find(protocol))
 			ended()
 			return
 		}

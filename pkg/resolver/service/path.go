@@ -32,6 +32,10 @@ import (
 // restart of the API server for instance, begins again after up to 30 s.
 const DefaultPathTimeout = 35 * time.Second
 
+// leftInterval is the time between two looks whether the client of a connection that
+// waits is still there.
+const leftInterval = 500 * time.Millisecond
+
 // path says whether resolvers are in the path of a service's traffic, as far as a
 // resolver can see. It is safe for concurrent use.
 type path struct {
@@ -102,19 +106,28 @@ func (p *path) open(grace time.Duration) (entered <-chan struct{}, open bool) {
 // about to be, and for Options.ServeGrace after that. A connection that comes
 // at another time waits for Options.PathTimeout, because its client may know sooner than this
 // resolver that resolvers are in the path again; nothing may be read from it
-// before.
-func (s *Service) AwaitPath(ctx context.Context) bool {
+// before. The wait ends when left reports that the client has gone.
+func (s *Service) AwaitPath(ctx context.Context, left func() bool) bool {
 	entered, open := s.path.open(s.serveGrace)
 	if open {
 		return true
 	}
 	timer := time.NewTimer(s.pathTimeout)
 	defer timer.Stop()
-	select {
-	case <-entered:
-		return true
-	case <-timer.C:
-	case <-ctx.Done():
+	ticker := time.NewTicker(leftInterval)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-entered:
+			return true
+		case <-ticker.C:
+			if left() {
+				return false
+			}
+		case <-timer.C:
+			return false
+		case <-ctx.Done():
+			return false
+		}
 	}
-	return false
 }

@@ -48,7 +48,7 @@ func pass(d time.Duration) { <-time.After(d) }
 // later returns when the wait has ended, or is certain to go on.
 func later(s *Service) <-chan bool {
 	result := make(chan bool, 1)
-	go func() { result <- s.AwaitPath(context.Background()) }()
+	go func() { result <- s.AwaitPath(context.Background(), func() bool { return false }) }()
 	synctest.Wait()
 	return result
 }
@@ -113,6 +113,21 @@ func TestWithoutAGracePeriodConnectionsAreAlwaysServed(t *testing.T) {
 		pass(1000 * time.Hour)
 		if !<-later(s) {
 			t.Error("a client is refused")
+		}
+	})
+}
+
+func TestConnectionWhoseClientHasLeftDoesNotWait(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := awake(t, grace)
+		defer s.Close()
+		pass(grace)
+		began := time.Now()
+		if s.AwaitPath(t.Context(), func() bool { return time.Since(began) > time.Second }) {
+			t.Error("it is served")
+		}
+		if waited := time.Since(began); waited > 2*time.Second {
+			t.Errorf("it waited for %s", waited)
 		}
 	})
 }

@@ -77,6 +77,20 @@ func Idle(raw syscall.RawConn) bool {
 	return idle
 }
 
+// Closed reports whether the peer of conn has closed its writing side or is gone, or
+// conn is closed here.
+func Closed(conn syscall.Conn) bool {
+	raw, err := conn.SyscallConn()
+	if err != nil {
+		return true
+	}
+	closed := true
+	if err := raw.Control(func(fd uintptr) { closed = happened(fd, closedEvents) }); err != nil {
+		return true
+	}
+	return closed
+}
+
 // Acknowledged returns how many bytes the kernel of the peer has acknowledged
 // over the life of the connection. The handshake may count for one more.
 func Acknowledged(raw syscall.RawConn) (uint64, error) {

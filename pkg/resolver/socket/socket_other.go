@@ -45,6 +45,13 @@ func WaitReset(conn syscall.Conn) error { return WaitClosed(conn) }
 // used next.
 func WaitReadable(conn syscall.Conn) error { return WaitClosed(conn) }
 
+// Closed reports whether conn is closed here: on this system more is noticed only
+// when it is used next.
+func Closed(conn syscall.Conn) bool {
+	raw, err := conn.SyscallConn()
+	return err != nil || raw.Control(func(uintptr) {}) != nil
+}
+
 // Idle cannot be told on this system: no connection is used twice.
 func Idle(syscall.RawConn) bool { return false }
 
