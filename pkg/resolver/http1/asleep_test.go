@@ -85,6 +85,25 @@ func TestAnswersAtZero(t *testing.T) {
 	}
 }
 
+// TestClientOfHTTP10IsToldThatItsConnectionStaysOpen: one that asked for that takes
+// the end of the connection for the end of the answer unless it is told.
+func TestClientOfHTTP10IsToldThatItsConnectionStaysOpen(t *testing.T) {
+	f := newFixture(t, nil)
+	conn := f.client()
+	reader := bufio.NewReader(conn)
+	for range 2 {
+		send(t, conn, "GET / HTTP/1.0\r\nConnection: keep-alive\r\nUser-Agent: kube-probe/1.37\r\n\r\n")
+		response, _ := readResponse(t, reader, http.MethodGet)
+		if response.StatusCode != http.StatusServiceUnavailable || response.Header.Get("Connection") != "keep-alive" {
+			t.Errorf("the answer is %d %v", response.StatusCode, response.Header)
+		}
+	}
+	send(t, conn, "GET / HTTP/1.0\r\nUser-Agent: kube-probe/1.37\r\n\r\n")
+	if response, _ := readResponse(t, reader, http.MethodGet); !response.Close {
+		t.Errorf("the answer is %d %v", response.StatusCode, response.Header)
+	}
+}
+
 // TestPassiveRequestThatThePodRefusesWakesNothing scrapes a pod that has just gone.
 func TestPassiveRequestThatThePodRefusesWakesNothing(t *testing.T) {
 	f := newFixture(t, nil)

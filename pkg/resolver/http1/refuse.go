@@ -60,7 +60,14 @@ func (c *conn) sendAnswer(a *localreply.Reply, last bool) bool {
 		c.record.Reason = string(a.Reason)
 	}
 	c.record.Answered = time.Now()
-	_, err := c.send(a.AppendHTTP1(nil, c.record.Method == http.MethodHead, last))
+	after := localreply.Open
+	switch {
+	case last:
+		after = localreply.Closes
+	case c.request.minor == 0:
+		after = localreply.OpenToHTTP10
+	}
+	_, err := c.send(a.AppendHTTP1(nil, c.record.Method == http.MethodHead, after))
 	return err == nil
 }
 

@@ -91,9 +91,21 @@ func (a *Reply) hasBody() bool {
 	return a.Status != http.StatusNoContent && a.Status != http.StatusNotModified
 }
 
+// After is what a client is told of its connection.
+type After string
+
+const (
+	// Open: nothing, as connections of HTTP/1.1 stay open.
+	Open After = ""
+	// OpenToHTTP10: it stays open, which a client of HTTP/1.0 has asked for.
+	OpenToHTTP10 After = "keep-alive"
+	// Closes: it is closed.
+	Closes After = "close"
+)
+
 // AppendHTTP1 appends the answer as an HTTP/1.1 message. To a HEAD request the
-// body is left out, and with last the client is asked to close.
-func (a *Reply) AppendHTTP1(message []byte, toHead, last bool) []byte {
+// body is left out.
+func (a *Reply) AppendHTTP1(message []byte, toHead bool, after After) []byte {
 	message = append(message, "HTTP/1.1 "...)
 	message = strconv.AppendInt(message, int64(a.Status), 10)
 	message = append(message, ' ')
@@ -108,8 +120,8 @@ func (a *Reply) AppendHTTP1(message []byte, toHead, last bool) []byte {
 	for _, field := range a.Fields {
 		message = append(message, "\r\n"+field.Name+": "+field.Value...)
 	}
-	if last {
-		message = append(message, "\r\nConnection: close"...)
+	if after != Open {
+		message = append(append(message, "\r\nConnection: "...), after...)
 	}
 	if !a.hasBody() {
 		return append(message, "\r\n\r\n"...)

@@ -47,7 +47,11 @@ func TestHTTP1(t *testing.T) {
 			if test.toHead {
 				method = http.MethodHead
 			}
-			message := test.answer.AppendHTTP1(nil, test.toHead, test.last)
+			after := Open
+			if test.last {
+				after = Closes
+			}
+			message := test.answer.AppendHTTP1(nil, test.toHead, after)
 			reader := bufio.NewReader(bytes.NewReader(message))
 			response, err := http.ReadResponse(reader, &http.Request{Method: method})
 			if err != nil {
