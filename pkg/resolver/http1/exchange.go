@@ -94,12 +94,17 @@ func newExchange(c *conn) *exchange {
 
 // recycle lets the exchange be used again.
 func (e *exchange) recycle() {
-	kept := exchange{response: head{cuts: e.response.cuts[:0]}}
-	if cap(e.out) <= maxKeptOut {
-		kept.out = e.out[:0]
-	}
-	*e = kept
+	e.shrinkOut()
+	*e = exchange{response: head{cuts: e.response.cuts[:0]}, out: e.out[:0]}
 	exchanges.Put(e)
+}
+
+// shrinkOut gives up what was assembled, once that was sent, when it is large: what
+// follows may take long.
+func (e *exchange) shrinkOut() {
+	if cap(e.out) > maxKeptOut {
+		e.out = nil
+	}
 }
 
 // exchange sends the current request to the pod of a lease and its answer to
@@ -165,6 +170,7 @@ func (c *conn) attempt() exchangeResult {
 		_, _ = e.pod.Write(e.requestMessage(len(request.raw)))
 		e.startBody()
 	}
+	e.shrinkOut()
 	var result exchangeResult
 	if err := e.receive(); err != nil {
 		result = e.fail(err)
@@ -385,7 +391,10 @@ func (e *exchange) silent() error {
 	case err != nil:
 		return err
 	case e.body != nil && !e.body.ended():
-		// What reads the body sees the client go.
+		// What reads the body sees the client go, unless the pod takes no more of it.
+		if e.client.tcp.Broken() {
+			return hold.ErrClientGone
+		}
 		return nil
 	}
 	if err := e.pod.tcp.SetReadDeadline(time.Time{}); err != nil {

@@ -103,6 +103,7 @@ func (e *exchange) sendFinal(kind bodyKind) error {
 	if err := e.sendClient(e.responseMessage(e.pod.in.unread()[:n])); err != nil {
 		return err
 	}
+	e.shrinkOut()
 	e.pod.in.consume(n)
 	switch {
 	case end:
