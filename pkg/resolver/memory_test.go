@@ -18,11 +18,16 @@ package resolver
 
 import (
 	"fmt"
+	"io"
+	"net"
 	"runtime"
+	"strings"
 	"testing"
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/truefoundry/elasti-apiserver/pkg/resolver/resolvertest"
 )
 
 // rawRequest sends a request over a connection that costs this process no memory
@@ -87,5 +92,64 @@ func TestAHeldRequestKeepsLittleMemory(t *testing.T) {
 	t.Logf("a held request keeps %d bytes of heap and %d of stack", heap, stacks)
 	if heap+stacks > limit {
 		t.Errorf("a held request keeps %d bytes of heap and %d of stack, more than %d together", heap, stacks, limit)
+	}
+}
+
+// TestAnIdleConnectionKeepsLittleOfItsLastRequest: what a client has said once is not
+// kept for as long as its connection is.
+func TestAnIdleConnectionKeepsLittleOfItsLastRequest(t *testing.T) {
+	const connections, limit = 200, 4 << 10
+	port := freePort(t)
+	es := elastiService("web", port)
+	c := newCluster(t, nil, es)
+	// It keeps nothing of what it has read itself.
+	c.apply(slice(es, true, resolvertest.Listen(t, func(conn *net.TCPConn) {
+		part, last := make([]byte, 512), ""
+		for {
+			n, err := conn.Read(part)
+			if err != nil {
+				return
+			}
+			last += string(part[:n])
+			last = strings.Clone(last[max(0, len(last)-4):])
+			if last == "\r\n\r\n" {
+				_, _ = io.WriteString(conn, "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")
+			}
+		}
+	})))
+	ask := func(fd int, path string, fields string) {
+		t.Helper()
+		message := fmt.Sprintf("GET %s HTTP/1.1\r\nHost: web\r\n%s\r\n", path, fields)
+		if _, err := unix.Write(fd, []byte(message)); err != nil {
+			t.Fatal(err)
+		}
+		// A whole answer is at hand once its body is.
+		for answer := ""; !strings.HasSuffix(answer, "\r\n\r\nok"); {
+			part := make([]byte, 4<<10)
+			n, err := unix.Read(fd, part)
+			if err != nil || n == 0 {
+				t.Fatalf("reading after %q: %d, %v", answer, n, err)
+			}
+			answer += string(part[:n])
+		}
+	}
+	var fds []int
+	for range connections {
+		fd := rawRequest(t, port, "")
+		ask(fd, "/", "")
+		fds = append(fds, fd)
+	}
+	before, _ := memoryInUse()
+	for i, fd := range fds {
+		ask(fd, fmt.Sprintf("/%d/%s", i, strings.Repeat("a", 30<<10)), fmt.Sprintf("Traceparent: %d-%s\r\n", i, strings.Repeat("b", 25<<10)))
+	}
+	after, _ := memoryInUse()
+	for _, fd := range fds {
+		unix.Close(fd)
+	}
+	kept := (int64(after) - int64(before)) / connections
+	t.Logf("an idle connection keeps %d bytes of its last request", kept)
+	if kept > limit {
+		t.Errorf("an idle connection keeps %d bytes of its last request, more than %d", kept, limit)
 	}
 }

@@ -29,8 +29,8 @@ type Record struct {
 	Port      int32  `json:"port"`
 	// Protocol is how it was handled.
 	Protocol Protocol `json:"protocol"`
-	// Method and Path are those of a request; the query is left out, as it may
-	// carry secrets.
+	// Method and Path are those of a request, up to MaxMethod and MaxPath; the query
+	// is left out, as it may carry secrets.
 	Method string `json:"method,omitempty"`
 	Path   string `json:"path,omitempty"`
 	// Status is the status that a request was answered with.
@@ -41,7 +41,7 @@ type Record struct {
 	Reason string `json:"reason,omitempty"`
 	// Pod is the pod that it was sent to.
 	Pod string `json:"pod,omitempty"`
-	// TraceParent is the traceparent field of a request.
+	// TraceParent is the traceparent field of a request, up to MaxTraceParent.
 	TraceParent string `json:"traceParent,omitempty"`
 	// Client is the address of the client.
 	Client string `json:"client,omitempty"`
@@ -63,6 +63,17 @@ type Record struct {
 	// Held is true when it had to wait.
 	Held bool `json:"held"`
 }
+
+// What a record has of the texts of a client is kept for as long as its request, or
+// its connection, is open.
+const (
+	MaxMethod      = 64
+	MaxPath        = 1 << 10
+	MaxTraceParent = 128
+)
+
+// Clip returns as much of a text as a record has.
+func Clip[T ~string | ~[]byte](text T, limit int) T { return text[:min(len(text), limit)] }
 
 // Protocol is how a request or connection was handled.
 type Protocol string

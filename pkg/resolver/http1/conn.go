@@ -167,9 +167,9 @@ func (c *conn) serveRequest(ctx context.Context) step {
 	before := c.record
 	c.record = accesslog.Record{Protocol: accesslog.HTTP1, Client: c.address, Received: time.Now()}
 	if bad == nil {
-		c.record.Method = same(before.Method, c.request.method)
-		c.record.Path = same(before.Path, pathOf(c.request.target))
-		c.record.TraceParent = string(c.request.traceParent)
+		c.record.Method = same(before.Method, accesslog.Clip(c.request.method, accesslog.MaxMethod))
+		c.record.Path = same(before.Path, accesslog.Clip(pathOf(c.request.target), accesslog.MaxPath))
+		c.record.TraceParent = string(accesslog.Clip(c.request.traceParent, accesslog.MaxTraceParent))
 	}
 	var instead *localreply.Reply
 	c.service, c.port, instead = c.find(c.fields)

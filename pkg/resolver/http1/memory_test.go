@@ -22,12 +22,16 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"runtime"
 	"strings"
 	"testing"
 
+	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti/v1alpha1"
 	"github.com/truefoundry/elasti-apiserver/pkg/resolver/destination"
 	"github.com/truefoundry/elasti-apiserver/pkg/resolver/localreply"
 	"github.com/truefoundry/elasti-apiserver/pkg/resolver/memory"
+	"github.com/truefoundry/elasti-apiserver/pkg/resolver/service"
+	"github.com/truefoundry/elasti-apiserver/pkg/resolver/socket"
 	"github.com/truefoundry/elasti-apiserver/pkg/resolver/socket/sockettest"
 )
 
@@ -123,4 +127,48 @@ func TestBufferWithoutRoomStaysSmall(t *testing.T) {
 	if used := budget.Used(); used != 0 {
 		t.Errorf("%d bytes still count", used)
 	}
+}
+
+// TestOpenRequestsAreCounted: a pod may take long to answer, and the head that it was
+// sent may be a large one that was edited.
+func TestOpenRequestsAreCounted(t *testing.T) {
+	const requests, size, limit = 100, 14 << 10, 4 << 10
+	f := newFixture(t, func(c *service.Config) { c.ClientHeader = v1alpha1.ClientAddressXForwardedFor })
+	f.pods(rawPod(t, func(conn *net.TCPConn) { _ = socket.WaitClosed(conn) }))
+	var conns []*net.TCPConn
+	for range requests {
+		conns = append(conns, f.client())
+	}
+	eventually(t, func() bool { return f.server.count() == requests })
+	heap, counted := heapInUse(), f.budget.Used()
+	message := get("/" + strings.Repeat("a", size))
+	for _, conn := range conns {
+		send(t, conn, message)
+	}
+	f.inFlight(requests)
+	heap, counted = (heapInUse()-heap)/requests, (f.budget.Used()-counted)/requests
+	t.Logf("an open request keeps %d bytes, which count as %d", heap, counted)
+	if heap > counted+limit {
+		t.Errorf("an open request keeps %d bytes, which count as %d", heap, counted)
+	}
+	for _, conn := range conns {
+		conn.Close()
+	}
+	eventually(t, func() bool { return f.budget.Used() == 0 })
+}
+
+func (s *Server) count() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.conns)
+}
+
+// heapInUse returns the bytes of live heap, after a collection.
+func heapInUse() int64 {
+	// What pools let go is free only after a second one.
+	runtime.GC()
+	runtime.GC()
+	var stats runtime.MemStats
+	runtime.ReadMemStats(&stats)
+	return int64(stats.HeapAlloc)
 }
