@@ -22,6 +22,7 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+	"testing/synctest"
 
 	"github.com/truefoundry/elasti-apiserver/pkg/resolver/localreply"
 	"github.com/truefoundry/elasti-apiserver/pkg/resolver/socket/sockettest"
@@ -229,6 +230,8 @@ func (w *world) answerOddly(odd oddAnswer) {
 		}
 		return
 	}
+	// The pod has closed its connection.
+	synctest.Wait()
 	send(t, client, get("/"))
 	if _, body := readResponse(t, reader, http.MethodGet); body != "next" {
 		t.Errorf("the answer to the next request is %q", body)
