@@ -61,7 +61,7 @@ func (c *conn) connect(ctx context.Context, again bool) error {
 // dial connects to the pod of a lease. It reports whether there is a connection.
 // An error is final; a pod that refuses is none.
 func (c *conn) dial(ctx context.Context, lease hold.Lease, silent bool) (bool, error) {
-	if err := c.charge.Resize(forwardedBytes); err != nil {
+	if err := c.charge.Claim(forwardedBytes); err != nil {
 		lease.Release()
 		return false, err
 	}
