@@ -212,3 +212,32 @@ func TestClientThatWaitsForTheServerWakesTheTarget(t *testing.T) {
 		})
 	}
 }
+
+// TestFinishedClientsAreAnswered sends all that there is to say and finishes, as nc
+// -N does, before it is known what is spoken.
+func TestFinishedClientsAreAnswered(t *testing.T) {
+	for _, protocol := range []string{"", "tcp"} {
+		for _, word := range []string{"", "HELO"} {
+			t.Run(protocol+" "+word, func(t *testing.T) {
+				port := freePort(t)
+				es := elastiService("db", port)
+				es.Status.ProxyPorts[0].AppProtocol = protocol
+				c := newCluster(t, func(o *Options) { o.Timeouts.Sniff = time.Hour }, es)
+				c.apply(slice(es, true, resolvertest.Listen(t, func(conn *net.TCPConn) {
+					got, _ := io.ReadAll(conn)
+					_, _ = io.WriteString(conn, "you said "+string(got))
+				})))
+				conn := resolvertest.Dial(t, fmt.Sprintf("127.0.0.1:%d", port))
+				if _, err := io.WriteString(conn, word); err != nil {
+					t.Fatal(err)
+				}
+				if err := conn.CloseWrite(); err != nil {
+					t.Fatal(err)
+				}
+				if got, err := io.ReadAll(conn); err != nil || string(got) != "you said "+word {
+					t.Errorf("got %q, %v", got, err)
+				}
+			})
+		}
+	}
+}

@@ -117,10 +117,11 @@ func (c *ConnWaiter) Sleep() error {
 			return err
 		}
 	}
+	wait := c.Conn.WaitClosed
 	if c.UntilSpoken {
-		return c.Conn.WaitReadable()
+		wait = c.Conn.WaitReadable
 	}
-	if err := c.Conn.WaitClosed(); err != nil || c.HalfCloses == nil || !c.HalfCloses() {
+	if err := wait(); err != nil || c.spoke() || c.HalfCloses == nil || !c.HalfCloses() {
 		return err
 	}
 	return c.Conn.WaitReset()

@@ -18,6 +18,7 @@ package sniff
 
 import (
 	"errors"
+	"io"
 	"net"
 	"os"
 	"sync"
@@ -91,7 +92,8 @@ func Read(conn net.Conn, data []byte, expectation Expectation, timeouts Timeouts
 		if protocol == Undecided && len(data) >= limit {
 			protocol = Stream
 		}
-		silent := errors.Is(err, os.ErrDeadlineExceeded)
+		// A client that has finished says no more than a silent one.
+		silent := errors.Is(err, os.ErrDeadlineExceeded) || errors.Is(err, io.EOF)
 		if protocol == Undecided && silent && expectation == AnyProtocol && !LooksLikeHTTP(data) {
 			protocol = Stream
 		}

@@ -130,6 +130,37 @@ func TestRead(t *testing.T) {
 	}
 }
 
+// A client that has finished, with or without a word, may wait for an answer.
+func TestReadOfAClientThatFinishes(t *testing.T) {
+	for _, word := range []string{"", "HELO"} {
+		listener, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer listener.Close()
+		client, err := net.Dial("tcp", listener.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer client.Close()
+		conn, err := listener.Accept()
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		if _, err := io.WriteString(client, word); err != nil {
+			t.Fatal(err)
+		}
+		if err := client.(*net.TCPConn).CloseWrite(); err != nil {
+			t.Fatal(err)
+		}
+		protocol, data, err := Read(conn, nil, AnyProtocol, Timeouts{Silence: time.Hour, Head: time.Hour}, 1000)
+		if err != nil || protocol != Stream || string(data) != word {
+			t.Errorf("after %q: %d, %q, %v", word, protocol, data, err)
+		}
+	}
+}
+
 // TestReadKeepsLittleOfALine: a request line that does not end is left to what counts
 // its bytes.
 func TestReadKeepsLittleOfALine(t *testing.T) {
@@ -161,9 +192,14 @@ func TestReadGivesUp(t *testing.T) {
 		if !errors.Is(err, os.ErrDeadlineExceeded) {
 			t.Errorf("a request that does not go on: %v", err)
 		}
-		_, _, _, err = read(AnyProtocol, func(conn net.Conn) { conn.Close() })
-		if err == nil {
-			t.Error("a client that goes away is served")
+		for expectation, text := range map[Expectation]string{AnyHTTP: "", AnyProtocol: "GET /"} {
+			_, _, _, err = read(expectation, func(conn net.Conn) {
+				_, _ = io.WriteString(conn, text)
+				conn.Close()
+			})
+			if err == nil {
+				t.Errorf("a client that goes away after %q is served", text)
+			}
 		}
 	})
 }

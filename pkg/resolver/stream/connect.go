@@ -191,8 +191,10 @@ func (c *conn) waitSilent(again bool) (hold.Lease, error) {
 		Port:        c.to.Port.Name,
 		Bytes:       heldOverhead,
 		UntilSpoken: true,
-		Silent:      !c.record.Held,
-		Deadline:    c.record.Received.Add(c.to.Service.Config().HoldTimeout),
+		// A client that woke the target and finishes may wait for the server still.
+		HalfCloses: func() bool { return true },
+		Silent:     !c.record.Held,
+		Deadline:   c.record.Received.Add(c.to.Service.Config().HoldTimeout),
 		Aloud: func() time.Time {
 			c.record.Held = true
 			c.count()
@@ -215,7 +217,7 @@ func (c *conn) waitSilent(again bool) (hold.Lease, error) {
 // spoken reads what the client has said, before there was a pod, and reports
 // whether that is of another protocol.
 func (c *conn) spoken() (other bool, err error) {
-	if c.initial = readOnce(c.client); len(c.initial) == 0 {
+	if c.initial, _ = readOnce(c.client); len(c.initial) == 0 {
 		return false, c.failed(hold.ErrClientGone)
 	}
 	return c.isOther(), nil
@@ -227,31 +229,29 @@ func (c *conn) isOther() bool { return c.to.Other != nil && c.to.Other(c.initial
 // and then serves the connection to its end, unless what the client says is of
 // another protocol or the pod has no place for it.
 func (c *conn) awaitFirst(ctx context.Context) (other bool, err error) {
-	var greeting []byte
+	var first words
 	for {
-		// A connection that woke the target is its use for as long as a greeting
-		// may take.
-		patience := time.Duration(0)
-		if !c.silent {
-			patience = max(c.server.options.Greeting, minGreeting)
+		first, err = firstWords(ctx, c.server.options.Tasks, c.client, c.pod, c.patience())
+		if !errors.Is(err, errSilence) {
+			break
 		}
-		c.initial, greeting, err = firstWords(ctx, c.server.options.Tasks, c.client, c.pod, patience)
-		if errors.Is(err, errSilence) {
-			c.lease, c.silent = c.lease.Fall(), true
-			c.uncount()
-			continue
-		}
-		break
+		c.fall()
 	}
 	if err != nil {
+		// The pod sees that the connection broke, too.
+		_ = c.pod.SetLinger(0)
+		if errors.Is(err, hold.ErrClientGone) {
+			return false, c.failed(err)
+		}
 		c.record.Outcome, c.record.Reason = accesslog.Failed, err.Error()
 		return false, err
 	}
+	c.initial = first.client
 	switch {
-	case len(greeting) > 0:
+	case len(first.pod) > 0:
 		c.speak(true)
-	case len(c.initial) == 0:
-		// One side has ended without a word. The other may still have some.
+	case len(first.client) == 0:
+		return false, c.forwardRest(ctx, first.clientEnded)
 	case c.isOther():
 		return true, nil
 	case !c.speak(false):
@@ -259,7 +259,16 @@ func (c *conn) awaitFirst(ctx context.Context) (other bool, err error) {
 		c.release()
 		return false, nil
 	}
-	return false, c.forward(ctx, greeting)
+	return false, c.forward(ctx, first.pod)
+}
+
+// patience returns for how long a connection that woke the target is its use
+// without a word of either side. 0: it is not.
+func (c *conn) patience() time.Duration {
+	if c.silent {
+		return 0
+	}
+	return max(c.server.options.Greeting, minGreeting)
 }
 
 // minGreeting is the least time that a pod has for its greeting before the
@@ -278,4 +287,11 @@ func (c *conn) speak(anyway bool) bool {
 	}
 	c.count()
 	return true
+}
+
+// fall makes the connection a silent one again: it uses neither the pod nor the
+// target any more.
+func (c *conn) fall() {
+	c.lease, c.silent = c.lease.Fall(), true
+	c.uncount()
 }

@@ -63,7 +63,7 @@ type Joined struct {
 //
 // Ahead is called before anything is carried from a to b, while the other
 // direction is carried already. An error of it breaks a when it matches
-// hold.ErrClientGone, and otherwise b. Optional.
+// hold.ErrClientGone or is one of reading, and otherwise b. Optional.
 func Join(tasks *task.Runner, a, b socket.Conn, ahead func() error) Joined {
 	j := &joining{}
 	var result Joined
@@ -92,8 +92,9 @@ func Join(tasks *task.Runner, a, b socket.Conn, ahead func() error) Joined {
 // sent notes what became of what goes ahead to b, and reports whether more can be
 // carried there.
 func (j *joining) sent(b socket.Conn, err error) bool {
+	var reading *readError
 	switch {
-	case errors.Is(err, hold.ErrClientGone):
+	case errors.Is(err, hold.ErrClientGone), errors.As(err, &reading):
 		j.broke(&j.aBroke, &j.bBroke, err)
 		// As where a breaks later.
 		_ = b.SetReadDeadline(past)

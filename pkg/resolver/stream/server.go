@@ -225,6 +225,14 @@ func (c *conn) failed(err error) error {
 // forward carries bytes between the client and the pod until the connection
 // ends; greeting is what was read from the pod already.
 func (c *conn) forward(ctx context.Context, greeting []byte) error {
+	return c.carry(ctx, greeting, func(pod *socket.TCP) Joined {
+		return Join(c.server.options.Tasks, c.waiting, pod, nil)
+	})
+}
+
+// carry has join carry bytes between the client and the pod, once each was sent
+// what is known of the other.
+func (c *conn) carry(ctx context.Context, greeting []byte, join func(pod *socket.TCP) Joined) error {
 	c.record.Outcome = accesslog.Forwarded
 	// When only the process wants to end, both sides must see that.
 	stop := context.AfterFunc(ctx, func() {
@@ -244,7 +252,7 @@ func (c *conn) forward(ctx context.Context, greeting []byte) error {
 		c.record.Outcome, c.record.Reason = accesslog.Failed, err.Error()
 		return err
 	}
-	joined := Join(c.server.options.Tasks, c.waiting, pod, nil)
+	joined := join(pod)
 	c.record.BytesIn += joined.AToB
 	c.record.BytesOut += joined.BToA
 	switch {
@@ -257,9 +265,6 @@ func (c *conn) forward(ctx context.Context, greeting []byte) error {
 	case joined.ABroke != nil:
 		c.record.Outcome = accesslog.ClientGone
 		return joined.ABroke
-	case c.silent && joined.AToB+joined.BToA > 0:
-		// What was said came after one side had ended.
-		c.count()
 	case c.silent:
 		c.record.Outcome = accesslog.Silent
 	}

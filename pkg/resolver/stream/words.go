@@ -20,9 +20,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"time"
 
+	"github.com/truefoundry/elasti-apiserver/pkg/resolver/hold"
 	"github.com/truefoundry/elasti-apiserver/pkg/resolver/socket"
 	"github.com/truefoundry/elasti-apiserver/pkg/resolver/task"
 )
@@ -36,13 +38,19 @@ var past = time.Unix(1, 0)
 // errSilence is returned when neither side has said anything in time.
 var errSilence = errors.New("neither side has said anything")
 
+// words are what was read of the first words of both sides, and whether a side
+// has ended instead. The end is there to be read again.
+type words struct {
+	client, pod           []byte
+	clientEnded, podEnded bool
+}
+
 // firstWords waits until one of two connections has something to read, and
-// returns what was read from each: from one of them, or by chance from both. At
-// the end of a connection it returns nothing, and the end is there to be read
-// again. It fails with errSilence when there is nothing for so long (0: for
-// ever), and otherwise when a connection is of no use any more. The end of ctx
-// closes both.
-func firstWords(ctx context.Context, tasks *task.Runner, client, pod *net.TCPConn, patience time.Duration) (fromClient, fromPod []byte, err error) {
+// returns what was read from each: from one of them, or by chance from both. It
+// fails with errSilence when there is nothing for so long (0: for ever), with
+// hold.ErrClientGone when the client has broken, and otherwise when the pod has, or
+// the connections are closed. The end of ctx closes both.
+func firstWords(ctx context.Context, tasks *task.Runner, client, pod *net.TCPConn, patience time.Duration) (words, error) {
 	stop := context.AfterFunc(ctx, func() { client.Close(); pod.Close() })
 	defer stop()
 	if patience > 0 {
@@ -62,25 +70,36 @@ func firstWords(ctx context.Context, tasks *task.Runner, client, pod *net.TCPCon
 	<-waited
 	for _, conn := range []*net.TCPConn{client, pod} {
 		if err := conn.SetReadDeadline(time.Time{}); err != nil {
-			return nil, nil, fmt.Errorf("carrying on after the first words: %w", err)
+			return words{}, fmt.Errorf("carrying on after the first words: %w", err)
 		}
 	}
+	if !podReady && !clientReady {
+		return words{}, errSilence
+	}
+	var first words
+	var err error
 	if podReady {
-		fromPod = readOnce(pod)
+		if first.pod, err = readOnce(pod); err != nil {
+			return words{}, fmt.Errorf("the connection to the pod: %w", err)
+		}
+		first.podEnded = len(first.pod) == 0
 	}
 	if clientReady {
-		fromClient = readOnce(client)
+		if first.client, err = readOnce(client); err != nil {
+			return words{}, hold.ErrClientGone
+		}
+		first.clientEnded = len(first.client) == 0
 	}
-	if !podReady && !clientReady {
-		return nil, nil, errSilence
-	}
-	return fromClient, fromPod, nil
+	return first, nil
 }
 
-// readOnce returns what one read yields. How it fails shows again when the
-// connection is read next.
-func readOnce(conn *net.TCPConn) []byte {
+// readOnce returns what one read yields: nothing at the end of the connection, which
+// is there to be read again. That it broke is not: the kernel says so once.
+func readOnce(conn io.Reader) ([]byte, error) {
 	words := make([]byte, wordsSize)
-	n, _ := conn.Read(words)
-	return words[:n]
+	n, err := conn.Read(words)
+	if n > 0 || errors.Is(err, io.EOF) {
+		err = nil
+	}
+	return words[:n], err
 }

@@ -1,0 +1,262 @@
+/*
+Copyright The elasti-apiserver Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package stream
+
+import (
+	"errors"
+	"io"
+	"net"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/truefoundry/elasti-apiserver/pkg/resolver/accesslog"
+	"github.com/truefoundry/elasti-apiserver/pkg/resolver/resolvertest"
+	"github.com/truefoundry/elasti-apiserver/pkg/resolver/sniff"
+)
+
+// used waits until so many connections use the target.
+func (f *fixture) used(n int) {
+	f.t.Helper()
+	f.InFlight(n)
+	resolvertest.Eventually(f.t, func() bool { return f.Service.Traffic().Open() == int64(n) })
+}
+
+// finish ends the client's side of a connection, as nc -N does at the end of its
+// input.
+func finish(t *testing.T, conn *net.TCPConn) {
+	t.Helper()
+	if err := conn.CloseWrite(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// slowServer is a pod that reads until the client has finished, and says one word
+// for each that it gets from words, until those end.
+func slowServer(t *testing.T, words <-chan string) string {
+	return resolvertest.Listen(t, func(conn *net.TCPConn) {
+		_, _ = io.Copy(io.Discard, conn)
+		for {
+			select {
+			case word, ok := <-words:
+				if !ok {
+					return
+				}
+				_, _ = io.WriteString(conn, word)
+			case <-t.Context().Done():
+				return
+			}
+		}
+	})
+}
+
+// A client that finishes without a word may wait for the server, which is use of
+// the target from its first word on, for as long as it speaks.
+func TestFinishedClientUsesAnAwakeTargetOnceTheServerSpeaks(t *testing.T) {
+	f := newFixture(t, tuning{greeting: time.Hour})
+	words := make(chan string)
+	f.Pods(slowServer(t, words))
+	conn := f.Client()
+	finish(t, conn)
+	f.silent(0, 1)
+	f.unused()
+	words <- "Sun Nov 29 "
+	expect(t, conn, "Sun Nov 29 ")
+	f.used(1)
+	words <- "11:36"
+	expect(t, conn, "11:36")
+	close(words)
+	if rest, err := io.ReadAll(conn); err != nil || len(rest) > 0 {
+		t.Errorf("then it got %q and %v", rest, err)
+	}
+	if record := f.Record(1); record.Outcome != accesslog.Forwarded || record.BytesOut != int64(len("Sun Nov 29 11:36")) || record.BytesIn != 0 {
+		t.Errorf("the record is %+v", record)
+	}
+	f.used(0)
+}
+
+// When the server has nothing to say either, it was no use.
+func TestFinishedClientOfASilentServerIsNoUse(t *testing.T) {
+	f := newFixture(t, tuning{greeting: time.Hour})
+	words := make(chan string)
+	f.Pods(slowServer(t, words))
+	conn := f.Client()
+	finish(t, conn)
+	f.silent(0, 1)
+	close(words)
+	if got, err := io.ReadAll(conn); err != nil || len(got) > 0 {
+		t.Errorf("the client got %q and %v", got, err)
+	}
+	if record := f.Record(1); record.Outcome != accesslog.Silent {
+		t.Errorf("the record is %+v", record)
+	}
+	f.unused()
+}
+
+// At zero, TCP says the same of a client that waits for the server and of a health
+// check that has ended. It wakes nothing before the time for a greeting is over,
+// but where servers are said to speak first.
+func TestFinishedClientWakesNothingBeforeTheGraceIsOver(t *testing.T) {
+	f := newFixture(t, tuning{greeting: time.Hour})
+	conn := f.Client()
+	f.silent(1, 0)
+	finish(t, conn)
+	resolvertest.AwaitReset(t, conn)
+	if record := f.Record(1); record.Outcome != accesslog.Silent || record.Held {
+		t.Errorf("the record is %+v", record)
+	}
+	f.unused()
+}
+
+// A client that has woken the target and then finishes still gets the greeting.
+func TestFinishedClientThatWokeTheTargetGetsTheGreeting(t *testing.T) {
+	for name, test := range map[string]struct {
+		tuning
+		first bool
+	}{
+		"after a while":                           {tuning{greeting: time.Millisecond}, false},
+		"at once where the server greets":         {tuning{greeting: time.Hour, greets: sniff.ServerGreets}, false},
+		"finished first, where the server greets": {tuning{greeting: time.Hour, greets: sniff.ServerGreets}, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := newFixture(t, test.tuning)
+			conn := f.Client()
+			if !test.first {
+				f.Held(1)
+			}
+			finish(t, conn)
+			f.Held(1)
+			words := make(chan string, 1)
+			words <- "220 ready"
+			close(words)
+			f.Pods(slowServer(t, words))
+			if got, err := io.ReadAll(conn); err != nil || string(got) != "220 ready" {
+				t.Errorf("read %q, %v", got, err)
+			}
+			if record := f.Record(1); record.Outcome != accesslog.Forwarded || !record.Held {
+				t.Errorf("the record is %+v", record)
+			}
+		})
+	}
+}
+
+// It frees its place when it is gone altogether.
+func TestFinishedClientThatIsGoneFreesItsPlace(t *testing.T) {
+	f := newFixture(t, tuning{})
+	conn := f.Client()
+	f.Held(1)
+	finish(t, conn)
+	reset(conn)
+	f.Held(0)
+	if record := f.Record(1); record.Outcome != accesslog.ClientGone {
+		t.Errorf("the record is %+v", record)
+	}
+	f.used(0)
+}
+
+// It does not keep the target awake while the server it woke says nothing.
+func TestFinishedClientDoesNotKeepASilentServerAwake(t *testing.T) {
+	f := newFixture(t, tuning{})
+	conn := f.Client()
+	f.Held(1)
+	finish(t, conn)
+	words := make(chan string)
+	f.Pods(slowServer(t, words))
+	f.silent(0, 1)
+	f.used(0)
+	words <- "at last"
+	expect(t, conn, "at last")
+	f.used(1)
+	close(words)
+	f.used(0)
+}
+
+// A server that finishes without a word may still be told something.
+func TestFinishedServerIsUsedOnceTheClientSpeaks(t *testing.T) {
+	f := newFixture(t, tuning{greeting: time.Hour})
+	got := make(chan string, 1)
+	f.Pods(resolvertest.Listen(t, func(conn *net.TCPConn) {
+		_ = conn.CloseWrite()
+		all, _ := io.ReadAll(conn)
+		got <- string(all)
+	}))
+	conn := f.Client()
+	if rest, err := io.ReadAll(conn); err != nil || len(rest) > 0 {
+		t.Fatalf("the client got %q and %v", rest, err)
+	}
+	f.silent(0, 1)
+	f.unused()
+	send(t, conn, "log line\n")
+	f.used(1)
+	send(t, conn, "another\n")
+	conn.Close()
+	if all := <-got; all != "log line\nanother\n" {
+		t.Errorf("the server got %q", all)
+	}
+	if record := f.Record(1); record.Outcome != accesslog.Forwarded || record.BytesIn != int64(len("log line\nanother\n")) {
+		t.Errorf("the record is %+v", record)
+	}
+	f.used(0)
+}
+
+// A reset without a word arrives as one, and is no use of the target.
+func TestResetWithoutAWordIsPassedOn(t *testing.T) {
+	for name, finished := range map[string]bool{"both are silent": false, "the server has finished": true} {
+		t.Run(name, func(t *testing.T) {
+			f := newFixture(t, tuning{greeting: time.Hour})
+			ended := make(chan error, 1)
+			f.Pods(resolvertest.Listen(t, func(conn *net.TCPConn) {
+				if finished {
+					_ = conn.CloseWrite()
+				}
+				_, err := io.ReadAll(conn)
+				ended <- err
+			}))
+			conn := f.Client()
+			if finished {
+				if _, err := io.ReadAll(conn); err != nil {
+					t.Fatal(err)
+				}
+			}
+			f.silent(0, 1)
+			reset(conn)
+			if err := <-ended; !errors.Is(err, syscall.ECONNRESET) {
+				t.Errorf("the server sees %v, want a reset", err)
+			}
+			f.silent(0, 0)
+			f.unused()
+		})
+	}
+}
+
+// So does a reset of the server.
+func TestResetOfASilentServerIsPassedOn(t *testing.T) {
+	f := newFixture(t, tuning{greeting: time.Hour})
+	leave := make(chan struct{})
+	f.Pods(resolvertest.Listen(t, func(conn *net.TCPConn) {
+		<-leave
+		reset(conn)
+	}))
+	conn := f.Client()
+	f.silent(0, 1)
+	close(leave)
+	resolvertest.AwaitReset(t, conn)
+	if record := f.Record(1); record.Outcome != accesslog.Failed {
+		t.Errorf("the record is %+v", record)
+	}
+	f.unused()
+}

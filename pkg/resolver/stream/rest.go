@@ -1,0 +1,90 @@
+/*
+Copyright The elasti-apiserver Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package stream
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"time"
+
+	"github.com/truefoundry/elasti-apiserver/pkg/resolver/socket"
+)
+
+// forwardRest is forward once one side has ended without a word: the other side is
+// told, and may still have something to say. A client such as nc that has nothing
+// to send finishes at once, and waits for what the server says.
+func (c *conn) forwardRest(ctx context.Context, clientEnded bool) error {
+	tasks := c.server.options.Tasks
+	return c.carry(ctx, nil, func(pod *socket.TCP) Joined {
+		if !clientEnded {
+			c.limitSilence(c.waiting)
+			return Join(tasks, c.waiting, pod, func() error { return c.passFirst(pod, c.waiting, &c.record.BytesIn) })
+		}
+		c.limitSilence(pod)
+		joined := Join(tasks, pod, c.waiting, func() error { return c.passFirst(c.waiting, pod, &c.record.BytesOut) })
+		return Joined{AToB: joined.BToA, BToA: joined.AToB, ABroke: joined.BBroke, BBroke: joined.ABroke}
+	})
+}
+
+// limitSilence limits how long a side may say nothing on a connection that woke the
+// target.
+func (c *conn) limitSilence(from socket.Conn) {
+	if patience := c.patience(); patience > 0 {
+		// It fails only when the connection is closed, which ends the wait too.
+		_ = from.SetReadDeadline(time.Now().Add(patience))
+	}
+}
+
+// passFirst waits for the first words of a side, has the connection count from
+// then on, and sends them to the other side. It fails when either side breaks
+// meanwhile. Their ends are left to what carries the rest.
+func (c *conn) passFirst(to, from socket.Conn, passed *int64) error {
+	for {
+		err := from.WaitReadable()
+		if !errors.Is(err, os.ErrDeadlineExceeded) {
+			break
+		}
+		// The deadline is that of the silence, or the other direction has set one
+		// because this one is of no use any more.
+		if c.silent || to.Broken() {
+			return err
+		}
+		c.fall()
+		if err := from.SetReadDeadline(time.Time{}); err != nil || to.Broken() {
+			return errSilence
+		}
+	}
+	if err := from.SetReadDeadline(time.Time{}); err != nil {
+		return err
+	}
+	first, err := readOnce(from)
+	if err != nil {
+		return &readError{err}
+	}
+	if len(first) == 0 {
+		return nil
+	}
+	c.speak(true)
+	written, err := to.Write(first)
+	*passed += int64(written)
+	if err != nil {
+		return fmt.Errorf("writing: %w", err)
+	}
+	return nil
+}
