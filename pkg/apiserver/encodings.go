@@ -25,8 +25,8 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// maxEncodingsBytes bounds the memory of remembered encodings. The 10,000
-// ElastiServices of a large cluster take less than a third of it.
+// maxEncodingsBytes bounds the memory of remembered encodings, with room for the
+// ElastiServices of a large cluster.
 const maxEncodingsBytes = 64 << 20
 
 // encodingOverheadBytes is about what an entry takes beside its encoding.

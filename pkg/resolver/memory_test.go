@@ -59,9 +59,7 @@ func memoryInUse() (heap, stacks uint64) {
 
 func TestAHeldRequestKeepsLittleMemory(t *testing.T) {
 	const requests = 2000
-	// About 2 KiB of heap and, after the first collection, 2 KiB of stack; some
-	// goroutines begin with more. The budget of 8 KiB resident has to cover
-	// garbage too.
+	// Heap and stack. The budget of 8 KiB resident has to cover garbage too.
 	var limit int64 = 6 << 10
 	if raceDetector {
 		// Its code needs larger stacks.

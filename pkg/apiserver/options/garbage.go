@@ -27,9 +27,8 @@ import (
 // but not before it holds minGarbageBytes.
 //
 // Most of what is in use are objects that stay, and few of them change at a
-// time: a quarter of Go's default saves a third of the memory of a large
-// installation and costs little time. In a small one it would collect after
-// every few megabytes, which took a quarter of the processor time of writes.
+// time: a quarter of Go's default saves memory in a large installation and
+// costs little time. In a small one it would collect after every few megabytes.
 const (
 	garbagePercent  = 25
 	minGarbageBytes = 64 << 20

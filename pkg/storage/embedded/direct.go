@@ -38,8 +38,8 @@ import (
 )
 
 // Direct returns REST options that are those of getter, but for storages with
-// a watch cache that read, write and watch by calls of functions. By the socket,
-// which everything else goes by, a read takes five times as long.
+// a watch cache that read, write and watch by calls of functions, which is
+// faster than the socket that everything else uses.
 //
 // The server must be running for as long as such a storage is in use.
 func (s *Server) Direct(getter generic.RESTOptionsGetter) generic.RESTOptionsGetter {

@@ -44,8 +44,8 @@ func (s *Server) dropHistory(ctx context.Context) error {
 }
 
 // trim gives the space of a database back that is mostly unused: what history
-// took before it was dropped. Reads and writes wait meanwhile, for about a
-// second for each 100 MiB that are in use.
+// took before it was dropped. Reads and writes wait meanwhile, the longer the
+// more is in use.
 func (s *Server) trim(ctx context.Context) error {
 	backend := s.etcd.Server.Backend()
 	before, used := backend.Size(), backend.SizeInUse()
