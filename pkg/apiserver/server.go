@@ -35,7 +35,7 @@ import (
 	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti"
 	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti/v1alpha1"
 	"github.com/truefoundry/elasti-apiserver/pkg/apiserver/patchcheck"
-	"github.com/truefoundry/elasti-apiserver/pkg/registry/elasti/elastiservice"
+	elastiserviceregistry "github.com/truefoundry/elasti-apiserver/pkg/registry/elasti/elastiservice"
 	"github.com/truefoundry/elasti-apiserver/pkg/registry/elasti/proxyportclaim"
 )
 
@@ -55,11 +55,11 @@ type Runner interface {
 // ExtraConfig is what this server needs beyond a generic one.
 type ExtraConfig struct {
 	// Scaler reads and changes the scales of targets.
-	Scaler elastiservice.Scaler
+	Scaler elastiserviceregistry.Scaler
 	// Events records what wake requests did.
-	Events elastiservice.EventRecorder
+	Events elastiserviceregistry.EventRecorder
 	// Warner says what in the cluster does not fit an ElastiService yet.
-	Warner elastiservice.Warner
+	Warner elastiserviceregistry.Warner
 	// Access decides what callers may do to objects of the host, and beyond the
 	// request that they make.
 	Access authorizer.UnconditionalAuthorizer
@@ -82,8 +82,8 @@ type ExtraConfig struct {
 // Registry is what the controller may do to the server's own objects that no
 // request may.
 type Registry struct {
-	Reader       *elastiservice.Reader
-	StatusWriter *elastiservice.StatusWriter
+	Reader       *elastiserviceregistry.Reader
+	StatusWriter *elastiserviceregistry.StatusWriter
 	ProxyPorts   *proxyportclaim.Claims
 }
 
@@ -97,7 +97,7 @@ type Config struct {
 type Server struct {
 	generic    *genericapiserver.GenericAPIServer
 	controller Runner
-	lastKnown  *elastiservice.LastKnown
+	lastKnown  *elastiserviceregistry.LastKnown
 	// lists are the remembered encodings of what is listed.
 	lists *encodings
 	// serving is closed when the server's endpoints can be reached, and its
@@ -116,7 +116,7 @@ func New(config *Config) (*Server, error) {
 		return nil, fmt.Errorf("making the generic API server: %w", err)
 	}
 	genericServer.ShutdownTimeout = connectionShutdownTimeout
-	storage, err := elastiservice.NewStorage(elastiservice.Options{
+	storage, err := elastiserviceregistry.NewStorage(elastiserviceregistry.Options{
 		Scheme:      Scheme,
 		RESTOptions: completed.RESTOptionsGetter,
 		Scaler:      config.Extra.Scaler,

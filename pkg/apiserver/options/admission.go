@@ -19,10 +19,10 @@ package options
 import (
 	"fmt"
 
-	"k8s.io/apimachinery/pkg/api/errors"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	mutatingpolicy "k8s.io/apiserver/pkg/admission/plugin/policy/mutating"
 	validatingpolicy "k8s.io/apiserver/pkg/admission/plugin/policy/validating"
-	"k8s.io/apiserver/pkg/server/options"
+	genericoptions "k8s.io/apiserver/pkg/server/options"
 	"k8s.io/client-go/discovery"
 	"k8s.io/klog/v2"
 )
@@ -34,9 +34,9 @@ const admissionregistration = "admissionregistration.k8s.io/v1"
 // disableUnservedAdmission switches off the admission plugins whose
 // configuration the host cluster does not serve: they would wait for it for
 // ever and refuse every write. Missing permissions never switch one off.
-func disableUnservedAdmission(logger klog.Logger, admission *options.AdmissionOptions, host discovery.DiscoveryInterface) error {
+func disableUnservedAdmission(logger klog.Logger, admission *genericoptions.AdmissionOptions, host discovery.DiscoveryInterface) error {
 	resources, err := host.ServerResourcesForGroupVersion(admissionregistration)
-	if err != nil && !errors.IsNotFound(err) {
+	if err != nil && !apierrors.IsNotFound(err) {
 		return fmt.Errorf("asking the host cluster which admission configuration it serves: %w", err)
 	}
 	served := map[string]bool{}

@@ -37,7 +37,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/truefoundry/elasti-apiserver/pkg/apiserver"
-	"github.com/truefoundry/elasti-apiserver/pkg/controller/elastiservice"
+	elastiservicecontroller "github.com/truefoundry/elasti-apiserver/pkg/controller/elastiservice"
 	"github.com/truefoundry/elasti-apiserver/pkg/controller/informers"
 	"github.com/truefoundry/elasti-apiserver/pkg/controller/leader"
 	"github.com/truefoundry/elasti-apiserver/pkg/controller/signature"
@@ -86,8 +86,8 @@ func newController() Controller {
 		// Above the well-known ports, below node ports and the ports that
 		// Linux gives to outgoing connections.
 		ProxyPorts:      utilnet.PortRange{Base: 10000, Size: 20000},
-		WakeRate:        elastiservice.DefaultWakeRate,
-		ConvergenceTime: elastiservice.DefaultConvergenceTime,
+		WakeRate:        elastiservicecontroller.DefaultWakeRate,
+		ConvergenceTime: elastiservicecontroller.DefaultConvergenceTime,
 		Sleep:           newSleep(),
 	}
 }
@@ -177,7 +177,7 @@ func (o *Controller) build(dependencies controllerDependencies) (apiserver.Runne
 
 // term is one leadership. A controller runs once, so each term makes its own.
 type term struct {
-	options elastiservice.Options
+	options elastiservicecontroller.Options
 	sleep   sleep.Options
 	signers *signature.Source
 }
@@ -205,7 +205,7 @@ func (t term) Run(ctx context.Context) error {
 		scheduler.Requests(key, requests.CPUCores, requests.MemoryBytes)
 	}
 	t.options.ResolversChanged = resolvers.Set
-	controller, err := elastiservice.New(t.options)
+	controller, err := elastiservicecontroller.New(t.options)
 	if err != nil {
 		return err
 	}
@@ -228,7 +228,7 @@ func (o *Controller) newTerm(dependencies controllerDependencies, host kubernete
 	if resolverNamespace == "" {
 		resolverNamespace = dependencies.namespace
 	}
-	return term{sleep: o.Sleep.options(dependencies, own, host), signers: signers, options: elastiservice.Options{
+	return term{sleep: o.Sleep.options(dependencies, own, host), signers: signers, options: elastiservicecontroller.Options{
 		Elasti:            own,
 		Statuses:          dependencies.registry.StatusWriter,
 		Claims:            dependencies.registry.ProxyPorts,
@@ -246,7 +246,7 @@ func (o *Controller) newTerm(dependencies controllerDependencies, host kubernete
 		SharedProxyPort:   o.SharedHTTPPort,
 		OthersWake:        dependencies.shared,
 		Recorder:          dependencies.recorder,
-		Metrics:           elastiservice.NewMetrics(legacyregistry.Registerer()),
+		Metrics:           elastiservicecontroller.NewMetrics(legacyregistry.Registerer()),
 		InformerMetrics:   informers.NewMetrics(legacyregistry.Registerer()),
 	}}, nil
 }

@@ -30,7 +30,7 @@ import (
 	utilerrors "k8s.io/apimachinery/pkg/util/errors"
 	"k8s.io/apiserver/pkg/endpoints/openapi"
 	genericapiserver "k8s.io/apiserver/pkg/server"
-	"k8s.io/apiserver/pkg/server/options"
+	genericoptions "k8s.io/apiserver/pkg/server/options"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
@@ -73,8 +73,8 @@ const authorizationCacheTTL = 10 * time.Second
 
 // Options are the flags of elasti-apiserver.
 type Options struct {
-	ServerRun          *options.ServerRunOptions
-	Recommended        *options.RecommendedOptions
+	ServerRun          *genericoptions.ServerRunOptions
+	Recommended        *genericoptions.RecommendedOptions
 	Logging            *logsapi.LoggingConfiguration
 	Storage            Storage
 	ServingCertificate ServingCertificate
@@ -83,7 +83,7 @@ type Options struct {
 
 // New returns the options with their defaults.
 func New() *Options {
-	recommended := options.NewRecommendedOptions(defaultEtcdPrefix, apiserver.Codecs.LegacyCodec(v1alpha1.SchemeGroupVersion))
+	recommended := genericoptions.NewRecommendedOptions(defaultEtcdPrefix, apiserver.Codecs.LegacyCodec(v1alpha1.SchemeGroupVersion))
 	recommended.Etcd.StorageConfig.EncodeVersioner = runtime.NewMultiGroupVersioner(v1alpha1.SchemeGroupVersion, schema.GroupKind{Group: elasti.GroupName})
 	recommended.Etcd.DefaultStorageMediaType = runtime.ContentTypeJSON
 	// Each deletion waits for the disk, so one after the other is slow.
@@ -100,7 +100,7 @@ func New() *Options {
 	// Secret used by a trigger, which the host is not asked about otherwise.
 	recommended.Authorization.AllowCacheTTL = authorizationCacheTTL
 	recommended.Authorization.DenyCacheTTL = authorizationCacheTTL
-	serverRun := options.NewServerRunOptions()
+	serverRun := genericoptions.NewServerRunOptions()
 	// Without it, open watches would hold up a shutdown for a minute.
 	serverRun.ShutdownWatchTerminationGracePeriod = watchShutdownGracePeriod
 	return &Options{

@@ -22,13 +22,13 @@ import (
 	"k8s.io/apiserver/pkg/admission/plugin/resourcequota"
 	"k8s.io/apiserver/pkg/quota/v1/generic"
 	genericapiserver "k8s.io/apiserver/pkg/server"
-	"k8s.io/apiserver/pkg/server/options"
+	genericoptions "k8s.io/apiserver/pkg/server/options"
 )
 
 // enforceResourceQuotas adds the admission plugin that keeps to
 // count/elastiservices.elasti.truefoundry.com in the ResourceQuotas of the
 // host cluster. The host counts our objects, and only we can refuse them.
-func enforceResourceQuotas(recommended *options.RecommendedOptions) {
+func enforceResourceQuotas(recommended *genericoptions.RecommendedOptions) {
 	resourcequota.Register(recommended.Admission.Plugins)
 	// Last, so that what another plugin refuses is not charged.
 	recommended.Admission.RecommendedPluginOrder = append(recommended.Admission.RecommendedPluginOrder, resourcequota.PluginName)

@@ -22,7 +22,7 @@ import (
 	"os"
 
 	"github.com/spf13/pflag"
-	"k8s.io/apiserver/pkg/server/options"
+	genericoptions "k8s.io/apiserver/pkg/server/options"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	apiregistration "k8s.io/kube-aggregator/pkg/client/clientset_generated/clientset"
@@ -80,7 +80,7 @@ func (o *ServingCertificate) AddFlags(flags *pflag.FlagSet) {
 }
 
 // Complete derives the source from the other flags when it is not given.
-func (o *ServingCertificate) Complete(serving *options.SecureServingOptions) {
+func (o *ServingCertificate) Complete(serving *genericoptions.SecureServingOptions) {
 	if o.Source != "" {
 		return
 	}
@@ -91,7 +91,7 @@ func (o *ServingCertificate) Complete(serving *options.SecureServingOptions) {
 }
 
 // Validate checks that the flags fit the source.
-func (o *ServingCertificate) Validate(serving *options.SecureServingOptions) []error {
+func (o *ServingCertificate) Validate(serving *genericoptions.SecureServingOptions) []error {
 	hasFiles := serving.ServerCert.CertKey.CertFile != "" && serving.ServerCert.CertKey.KeyFile != ""
 	switch o.Source {
 	case certificateSelfManaged:
@@ -109,7 +109,7 @@ func (o *ServingCertificate) Validate(serving *options.SecureServingOptions) []e
 }
 
 // applyTo lets serving use the self-managed certificate, when that is chosen.
-func (o *ServingCertificate) applyTo(serving *options.SecureServingOptions, host *rest.Config) error {
+func (o *ServingCertificate) applyTo(serving *genericoptions.SecureServingOptions, host *rest.Config) error {
 	if o.Source != certificateSelfManaged {
 		return nil
 	}

@@ -28,7 +28,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/registry/generic"
 	genericapiserver "k8s.io/apiserver/pkg/server"
-	"k8s.io/apiserver/pkg/server/options"
+	genericoptions "k8s.io/apiserver/pkg/server/options"
 	"k8s.io/client-go/rest"
 
 	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti"
@@ -72,14 +72,14 @@ func (o *Storage) AddFlags(flags *pflag.FlagSet) {
 }
 
 // Complete derives the backend from the other flags when it is not given.
-func (o *Storage) Complete(etcd *options.EtcdOptions) {
+func (o *Storage) Complete(etcd *genericoptions.EtcdOptions) {
 	if o.Backend == "" && len(etcd.StorageConfig.Transport.ServerList) > 0 {
 		o.Backend = StorageEtcd
 	}
 }
 
 // Validate checks that the flags of the chosen backend, and only those, are given.
-func (o *Storage) Validate(etcd *options.EtcdOptions) []error {
+func (o *Storage) Validate(etcd *genericoptions.EtcdOptions) []error {
 	servers := etcd.StorageConfig.Transport.ServerList
 	var errs []error
 	switch o.Backend {
@@ -108,7 +108,7 @@ func (o *Storage) Validate(etcd *options.EtcdOptions) []error {
 }
 
 // validateCluster checks that the flags of the other backends are not given.
-func (o *Storage) validateCluster(etcd *options.EtcdOptions) []error {
+func (o *Storage) validateCluster(etcd *genericoptions.EtcdOptions) []error {
 	var errs []error
 	if o.DataDir != "" {
 		errs = append(errs, errors.New("--data-dir is for --storage=embedded only"))
@@ -137,7 +137,7 @@ type backend struct {
 }
 
 // start starts the backend when it runs in this process, and lets etcd point at it.
-func (o *Storage) start(ctx context.Context, etcd *options.EtcdOptions, host *rest.Config) (*backend, error) {
+func (o *Storage) start(ctx context.Context, etcd *genericoptions.EtcdOptions, host *rest.Config) (*backend, error) {
 	external := &backend{
 		wait:      func(context.Context) error { return nil },
 		close:     func() error { return nil },
@@ -167,7 +167,7 @@ func (o *Storage) start(ctx context.Context, etcd *options.EtcdOptions, host *re
 	}
 }
 
-func (o *Storage) startEmbedded(ctx context.Context, etcd *options.EtcdOptions) (*backend, error) {
+func (o *Storage) startEmbedded(ctx context.Context, etcd *genericoptions.EtcdOptions) (*backend, error) {
 	server, err := embedded.Start(ctx, embedded.Options{DataDir: o.DataDir, LockTimeout: predecessorTimeout})
 	if err != nil {
 		return nil, err
@@ -188,7 +188,7 @@ func (o *Storage) startEmbedded(ctx context.Context, etcd *options.EtcdOptions) 
 
 // applyTo sets the REST options of a generic server that has the recommended
 // options. Without an etcd there are no health checks of one either.
-func (o *Storage) applyTo(config *genericapiserver.RecommendedConfig, recommended *options.RecommendedOptions) error {
+func (o *Storage) applyTo(config *genericapiserver.RecommendedConfig, recommended *genericoptions.RecommendedOptions) error {
 	if o.Backend != StorageCluster {
 		return recommended.ApplyTo(config)
 	}
@@ -200,12 +200,12 @@ func (o *Storage) applyTo(config *genericapiserver.RecommendedConfig, recommende
 	}
 	storage := etcd.StorageConfig
 	storage.StorageObjectCountTracker = config.StorageObjectCountTracker
-	config.RESTOptionsGetter = etcd.CreateRESTOptionsGetter(&options.SimpleStorageFactory{StorageConfig: storage}, nil)
+	config.RESTOptionsGetter = etcd.CreateRESTOptionsGetter(&genericoptions.SimpleStorageFactory{StorageConfig: storage}, nil)
 	return nil
 }
 
 // hasWatchCache tells whether every resource has a watch cache, as by default.
-func hasWatchCache(etcd *options.EtcdOptions) bool {
+func hasWatchCache(etcd *genericoptions.EtcdOptions) bool {
 	return etcd.EnableWatchCache && len(etcd.WatchCacheSizes) == 0
 }
 

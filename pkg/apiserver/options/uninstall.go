@@ -21,7 +21,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/truefoundry/elasti-apiserver/pkg/apiserver"
-	"github.com/truefoundry/elasti-apiserver/pkg/controller/elastiservice"
+	elastiservicecontroller "github.com/truefoundry/elasti-apiserver/pkg/controller/elastiservice"
 	"github.com/truefoundry/elasti-apiserver/pkg/controller/signature"
 	"github.com/truefoundry/elasti-apiserver/pkg/controller/uninstall"
 )
@@ -33,7 +33,7 @@ const installationName = "elasti-apiserver"
 // whileInstalled runs the controller until the product is deleted from the
 // cluster, which is then put back as it was.
 func (o *Controller) whileInstalled(dependencies controllerDependencies, host kubernetes.Interface, signers *signature.Source, controller apiserver.Runner) (*uninstall.Runner, error) {
-	teardown := &elastiservice.Teardown{
+	teardown := &elastiservicecontroller.Teardown{
 		Host:       host,
 		Scaling:    dependencies.scaling,
 		Signers:    signers,

@@ -29,7 +29,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apiserver/pkg/server/options"
+	genericoptions "k8s.io/apiserver/pkg/server/options"
 	"k8s.io/klog/v2"
 
 	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti"
@@ -64,13 +64,13 @@ func startStore(t *testing.T) (newServer func(watchCache bool) *proxyportclaim.C
 	})
 	return func(watchCache bool) *proxyportclaim.Claims {
 		t.Helper()
-		etcd := options.NewRecommendedOptions("/registry/elasti.truefoundry.com", apiserver.Codecs.LegacyCodec(v1alpha1.SchemeGroupVersion)).Etcd
+		etcd := genericoptions.NewRecommendedOptions("/registry/elasti.truefoundry.com", apiserver.Codecs.LegacyCodec(v1alpha1.SchemeGroupVersion)).Etcd
 		etcd.EnableWatchCache = watchCache
 		etcd.StorageConfig.EncodeVersioner = runtime.NewMultiGroupVersioner(v1alpha1.SchemeGroupVersion, schema.GroupKind{Group: elasti.GroupName})
 		etcd.StorageConfig.Transport.ServerList = []string{store.Endpoint()}
-		claims, err := proxyportclaim.New(&options.StorageFactoryRestOptionsFactory{
+		claims, err := proxyportclaim.New(&genericoptions.StorageFactoryRestOptionsFactory{
 			Options:        *etcd,
-			StorageFactory: &options.SimpleStorageFactory{StorageConfig: etcd.StorageConfig},
+			StorageFactory: &genericoptions.SimpleStorageFactory{StorageConfig: etcd.StorageConfig},
 		})
 		if err != nil {
 			t.Fatal(err)
@@ -168,7 +168,7 @@ func TestServersClaimAtTheSameTime(t *testing.T) {
 			t.Fatal(err)
 		}
 		if len(found) != ports || len(owners) != ports {
-			t.Errorf("%d claims are stored and %d were told, want %d", len(found), len(owners), ports)
+			t.Errorf("%d claims are stored and %d were reported, want %d", len(found), len(owners), ports)
 		}
 		for _, claim := range found {
 			if owners[claim.ProxyPort] != claim.Owner.UID {
@@ -179,7 +179,7 @@ func TestServersClaimAtTheSameTime(t *testing.T) {
 }
 
 // claimAll claims every port that is free, and of those gives every seventh back
-// and claims it again if it is still free then. note is told of each port that
+// and claims it again if it is still free then. note is called with each port that
 // was got, and with an empty owner of each that is about to be given back.
 func claimAll(ctx context.Context, claims *proxyportclaim.Claims, ports int32, owner string, note func(int32, types.UID) error) error {
 	for offset := range ports {
