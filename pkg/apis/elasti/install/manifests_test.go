@@ -20,6 +20,9 @@ import (
 	"encoding/json"
 	"os"
 	"path/filepath"
+	"reflect"
+	"regexp"
+	"strings"
 	"testing"
 
 	apiequality "k8s.io/apimachinery/pkg/api/equality"
@@ -39,11 +42,13 @@ func newScheme() *runtime.Scheme {
 	return scheme
 }
 
-// Manifests written for KubeElasti, and our own examples, are accepted as they
+// Manifests written for KubeElasti, and the examples of this project, are accepted as they
 // are, and what their authors wrote is not changed: GitOps tools see no diff.
 func TestManifests(t *testing.T) {
 	var manifests []string
-	for _, pattern := range []string{"testdata/kubeelasti/*.yaml", "../../../../artifacts/example/elastiservice-*.yaml"} {
+	for _, pattern := range []string{
+		"testdata/kubeelasti/*.yaml", "../../../../artifacts/example/elastiservice-*.yaml", "../../../../artifacts/example/application/elastiservice.yaml",
+	} {
 		found, err := filepath.Glob(pattern)
 		if err != nil || len(found) == 0 {
 			t.Fatalf("no manifests in %s: %v", pattern, err)
@@ -74,6 +79,79 @@ func TestManifests(t *testing.T) {
 			assertKept(t, content, elastiService)
 		})
 	}
+}
+
+// yamlBlock matches a fenced block of YAML, indented or not.
+var yamlBlock = regexp.MustCompile("(?s)\n *```yaml\n(.*?)\n *```")
+
+// TestDocumentedManifests takes each ElastiService, and each part of its spec, out of
+// the documentation: a reader copies them.
+func TestDocumentedManifests(t *testing.T) {
+	pages, err := filepath.Glob("../../../../docs/*.md")
+	if err != nil || len(pages) == 0 {
+		t.Fatalf("no pages: %v", err)
+	}
+	decoder := serializer.NewCodecFactory(newScheme(), serializer.EnableStrict).UniversalDecoder(elasti.SchemeGroupVersion)
+	tested := 0
+	for _, page := range append(pages, "../../../../README.md") {
+		content, err := os.ReadFile(page)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, block := range yamlBlock.FindAllSubmatch(content, -1) {
+			manifest := documentedManifest(block[1])
+			if manifest == nil {
+				continue
+			}
+			tested++
+			obj, err := runtime.Decode(decoder, manifest)
+			if err != nil {
+				t.Errorf("%s has what cannot be decoded: %v\n%s", filepath.Base(page), err, block[1])
+				continue
+			}
+			if errs := validation.ValidateElastiService(obj.(*elasti.ElastiService)); len(errs) > 0 {
+				t.Errorf("%s has what is not accepted: %v\n%s", filepath.Base(page), errs, block[1])
+			}
+		}
+	}
+	if tested == 0 {
+		t.Error("no page has an ElastiService")
+	}
+}
+
+// documentedManifest returns a whole ElastiService for a block that is one or a part
+// of one, and nil for any other.
+func documentedManifest(block []byte) []byte {
+	var content map[string]any
+	if yaml.Unmarshal(block, &content) != nil || len(content) == 0 || content["kind"] != nil && content["kind"] != "ElastiService" {
+		return nil
+	}
+	spec, _ := content["spec"].(map[string]any)
+	if spec == nil {
+		spec = content
+	}
+	fields := reflect.TypeFor[v1alpha1.ElastiServiceSpec]()
+	for key := range spec {
+		if _, ok := fields.FieldByNameFunc(func(name string) bool { return strings.EqualFold(name, key) }); !ok {
+			return nil
+		}
+	}
+	for key, value := range map[string]any{
+		"service":        "shop",
+		"scaleTargetRef": map[string]any{"apiVersion": "apps/v1", "kind": "Deployment", "name": "shop"},
+	} {
+		if spec[key] == nil {
+			spec[key] = value
+		}
+	}
+	manifest, err := json.Marshal(map[string]any{
+		"apiVersion": v1alpha1.SchemeGroupVersion.String(), "kind": "ElastiService",
+		"metadata": map[string]any{"name": "shop", "namespace": "shop"}, "spec": spec,
+	})
+	if err != nil {
+		return nil
+	}
+	return manifest
 }
 
 // assertKept checks that everything in the manifest is in the object too.
