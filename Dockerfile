@@ -1,4 +1,4 @@
-# Builds the same images as hack/images/build.sh, for those who have Docker:
+# Builds the same images as hack/images/build.sh, for machines with Docker:
 #
 #   docker build --target elasti-apiserver --tag elasti-apiserver .
 #   docker build --target elasti-resolver --tag elasti-resolver .

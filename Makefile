@@ -105,9 +105,9 @@ test-e2e: ## Run the end-to-end tests on the local cluster.
 test-uninstall: ## Take the product out of the local cluster in several orders while applications sleep.
 	hack/test.sh uninstall
 
-.PHONY: circles
-circles: ## Put applications to sleep by each type of trigger and wake them, on the local cluster.
-	hack/test.sh circles
+.PHONY: test-cycles
+test-cycles: ## Put applications to sleep by each type of trigger and wake them, on the local cluster.
+	hack/test.sh cycles
 
 .PHONY: test-more
 test-more: ## Databases, a real browser, used up proxy ports and a rolling restart of everything, on the local cluster.

@@ -1,13 +1,21 @@
 #!/usr/bin/env bash
-# Runs the tests of the named kinds: unit, integration, storage, properties, fuzz,
-# e2e, more, autoscalers, soak, restarts, circles, uninstall. Each kind does its own
-# set-up.
+# Runs the tests of the named kinds. Each kind does its own set-up.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 # Compiling with the race detector on two cores is what takes the time; the
 # bound is for a machine that has nothing cached.
 readonly timeout=30m
+readonly kinds="unit integration storage properties fuzz e2e more autoscalers soak restarts cycles uninstall"
+
+usage() {
+    cat <<TEXT
+usage: hack/test.sh KIND...
+
+The kinds are ${kinds}.
+"make help" lists the targets that run them and what each is about.
+TEXT
+}
 
 unit() {
     # shellcheck disable=SC2046
@@ -68,7 +76,7 @@ properties() {
 }
 
 # Each target gets FUZZTIME_EACH, or else an equal share of FUZZTIME. A target is
-# compiled without the race detector: it looks for inputs, the unit tests look for
+# compiled without the race detector: it searches for inputs, the unit tests for
 # races.
 fuzz() {
     local targets=() file target
@@ -165,18 +173,29 @@ uninstall() {
     go test -v -timeout "${timeout}" -count=1 ./test/uninstall
 }
 
-# circles puts applications to sleep by each type of trigger, wakes them, and
+# cycles puts applications to sleep by each type of trigger, wakes them, and
 # kills what decides or carries traffic in between. It takes a few minutes, so
 # it is not part of e2e.
-circles() {
+cycles() {
     hack/cluster/up.sh
     hack/images/build.sh
     hack/deploy.sh
     hack/tools/build.sh metrics-server
     hack/tools/debian.sh prometheus
-    go test -v -tags circles -parallel 4 -timeout "${timeout}" -count=1 -run '^(TestTrafficKeeps|TestResolverKilledDuring|TestAnOpenConnection|TestDescentsUnder|TestTriggersClose)' ./test/e2e
+    go test -v -tags cycles -parallel 4 -timeout "${timeout}" -count=1 -run '^(TestTrafficKeeps|TestResolverKilledDuring|TestAnOpenConnection|TestDescentsUnder|TestTriggersClose)' ./test/e2e
 }
 
+if (($# == 0)) || [[ "$1" == -h || "$1" == --help ]]; then
+    usage
+    (($# > 0)) && exit 0 || exit 2
+fi
+for kind in "$@"; do
+    [[ " ${kinds} " == *" ${kind} "* ]] || {
+        echo "hack/test.sh: there is no kind ${kind} of tests" >&2
+        usage >&2
+        exit 2
+    }
+done
 for kind in "$@"; do
     started=${SECONDS}
     echo "test ${kind}"

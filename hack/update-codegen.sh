@@ -20,7 +20,7 @@ kube::codegen::gen_helpers \
     pkg/apis
 
 # The report lists the API rule violations, all of them in apimachinery's own
-# types; a new one in ours fails the generation until it is looked at.
+# types; a new one in this project fails the generation until it is reviewed.
 update_report=()
 if [[ "${UPDATE_API_VIOLATIONS:-}" == "true" ]]; then
     update_report=(--update-report)

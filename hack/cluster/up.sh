@@ -43,12 +43,12 @@ all_processes_run() {
 }
 
 cluster_is_healthy() {
-    all_processes_run && api_is_ready >/dev/null && node_is_ready && dns_answers
+    all_processes_run && api_is_ready >/dev/null && node_is_ready && dns_responds
 }
 
-# settle_earlier_cluster ends the script where the recorded cluster is up, and
+# handle_earlier_cluster ends the script where the recorded cluster is up, and
 # otherwise removes it.
-settle_earlier_cluster() {
+handle_earlier_cluster() {
     local owner
     owner=$(<"$record/state-directory")
     if [[ $owner == "$state" ]]; then
@@ -127,7 +127,7 @@ if ! flock --nonblock 9; then
     flock 9
 fi
 if cluster_is_recorded; then
-    settle_earlier_cluster
+    handle_earlier_cluster
 fi
 exec 8>&2
 trap on_exit EXIT
@@ -149,7 +149,7 @@ start_etcd
 start_containerd
 start_api_server
 step "images of CoreDNS and the pause container" load_own_images
-step "etcd" wait_for etcd 30 "etcd answers" etcd_is_ready
+step "etcd" wait_for etcd 30 "etcd responds" etcd_is_ready
 step "kube-apiserver" wait_for kube-apiserver 60 "https://$node_address:$api_port/readyz says ok" api_is_ready
 start_controller_manager
 start_scheduler
@@ -158,7 +158,7 @@ start_kube_proxy
 step "CoreDNS's manifests" apply_coredns
 step "kube-controller-manager" wait_for kube-controller-manager 30 "the namespace default has its service account" service_account_exists
 step "kubelet" wait_for kubelet 60 "node $node_name is ready" node_is_ready
-step "CoreDNS, by way of kube-proxy" wait_for kubelet 60 "the cluster's DNS answers at $dns_address" dns_answers
+step "CoreDNS, by way of kube-proxy" wait_for kubelet 60 "the cluster's DNS responds at $dns_address" dns_responds
 for component in kube-scheduler kube-proxy; do
     process_is_running "$component" || fail_with_log "$component" "$component has ended"
 done

@@ -12,6 +12,10 @@ trap 'rm -rf "${unpacked}"' EXIT
 chmod 777 "${unpacked}"
 cd "${unpacked}"
 
+if (($# == 0)) || [[ "$1" == -* ]]; then
+    echo "usage: hack/tools/debian.sh NAME..." >&2
+    exit 2
+fi
 for program in "$@"; do
     [[ ! -x "${bin}/${program}" ]] || continue
     # A fresh machine has no list of packages yet.

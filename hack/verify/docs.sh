@@ -71,7 +71,7 @@ check_links() {
     done < <(links_of "${page}")
 }
 
-# check_names looks for what stands in backticks: paths from the root, without a
+# check_names checks what stands in backticks: paths from the root, without a
 # placeholder, and targets of the Makefile.
 check_names() {
     local page=$1 name

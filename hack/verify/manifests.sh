@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Fails when a kustomization does not render, for example because a manifest has
-# a key twice, or refers to a file that is gone.
+# a key twice, or refers to a file that does not exist.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 hack/tools/build.sh kubectl

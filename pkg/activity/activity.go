@@ -15,7 +15,7 @@ limitations under the License.
 */
 
 // Package activity is what the resolvers, which report the traffic that they
-// see, and the server, which judges by their reports, agree on.
+// see, and the server, which decides by their reports, agree on.
 package activity
 
 import "time"
@@ -27,7 +27,7 @@ const (
 	MinInterval = time.Second
 	MaxInterval = 3 * time.Minute
 	// missedReports is how many reports in a row may be lost before what was
-	// reported last is not believed any more.
+	// reported last is not trusted any more.
 	missedReports = 3
 	// delay is how long a report may be under way, and be put off on a busy machine.
 	delay = 2 * time.Second
@@ -47,7 +47,7 @@ func Interval(cooldown time.Duration) time.Duration {
 }
 
 // Staleness returns how old a report about an ElastiService with a cooldown may
-// be to be believed. From a cooldown of 8 s on that is no longer than the
+// be to be trusted. From a cooldown of 8 s on that is no longer than the
 // cooldown: a target never sleeps unless every resolver was heard within it.
 func Staleness(cooldown time.Duration) time.Duration {
 	return missedReports*Interval(cooldown) + delay

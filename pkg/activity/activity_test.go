@@ -26,7 +26,7 @@ import (
 func TestNoTargetSleepsOnReportsOlderThanItsCooldown(t *testing.T) {
 	for cooldown := 8 * time.Second; cooldown <= 7*24*time.Hour; cooldown += 7 * time.Second {
 		if staleness := activity.Staleness(cooldown); staleness > cooldown {
-			t.Fatalf("with a cooldown of %s, reports are believed for %s", cooldown, staleness)
+			t.Fatalf("with a cooldown of %s, reports are trusted for %s", cooldown, staleness)
 		}
 	}
 }
@@ -38,15 +38,15 @@ func TestTwoLostReportsAreNotNoticed(t *testing.T) {
 			t.Errorf("with a cooldown of %s, reports are %s apart", cooldown, interval)
 		}
 		if staleness < 3*interval+time.Second {
-			t.Errorf("with a cooldown of %s, reports %s apart are believed for %s only", cooldown, interval, staleness)
+			t.Errorf("with a cooldown of %s, reports %s apart are trusted for %s only", cooldown, interval, staleness)
 		}
 	}
 }
 
-func TestReportsAreForgottenOnlyWhenNobodyBelievesThem(t *testing.T) {
+func TestReportsAreForgottenOnlyWhenTheyAreStale(t *testing.T) {
 	for cooldown := time.Duration(0); cooldown <= 7*24*time.Hour; cooldown += 7 * time.Second {
 		if staleness := activity.Staleness(cooldown); staleness >= activity.ForgetAfter {
-			t.Fatalf("with a cooldown of %s, reports are believed for %s, and dropped after %s", cooldown, staleness, activity.ForgetAfter)
+			t.Fatalf("with a cooldown of %s, reports are trusted for %s, and dropped after %s", cooldown, staleness, activity.ForgetAfter)
 		}
 	}
 }

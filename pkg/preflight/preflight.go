@@ -14,8 +14,8 @@ See the License for the specific language governing permissions and
 limitations under the License.
 */
 
-// Package preflight looks at what an ElastiService names in the cluster and
-// tells what will not work as it is. All of it can become right later, so that
+// Package preflight reads what an ElastiService names in the cluster and
+// reports what will not work as it is. All of it can become right later, so that
 // nothing is refused because of it.
 package preflight
 
@@ -42,16 +42,16 @@ import (
 	"github.com/truefoundry/elasti-apiserver/pkg/scaling"
 )
 
-// patience is how long a write waits for warnings. A cluster that does not
+// warningTimeout is how long a write waits for warnings. A cluster that does not
 // answer in time is not warned about.
-const patience = 500 * time.Millisecond
+const warningTimeout = 500 * time.Millisecond
 
 // Warnings are for people who write a few objects. Who writes thousands does
 // not read them, and is not to load the cluster with three more requests for
 // each: conditions say the same later.
 const (
-	looksPerSecond = 5
-	looksAtOnce    = 20
+	lookupsPerSecond = 5
+	lookupsAtOnce    = 20
 )
 
 // Options are the clients of the cluster that the objects are in.
@@ -61,26 +61,26 @@ type Options struct {
 	Scaling    *scaling.Client
 }
 
-// Checker tells what an ElastiService does not fit. Safe for concurrent use.
+// Checker reports what an ElastiService does not fit. Safe for concurrent use.
 type Checker struct {
 	options Options
-	// looks bounds how often the cluster is looked at.
-	looks flowcontrol.PassiveRateLimiter
+	// lookups bounds how often the cluster is queried.
+	lookups flowcontrol.PassiveRateLimiter
 }
 
 // New returns a checker. It makes no request.
 func New(options Options) *Checker {
-	return &Checker{options: options, looks: flowcontrol.NewTokenBucketPassiveRateLimiter(looksPerSecond, looksAtOnce)}
+	return &Checker{options: options, lookups: flowcontrol.NewTokenBucketPassiveRateLimiter(lookupsPerSecond, lookupsAtOnce)}
 }
 
 // Warnings returns a sentence for each thing that will not work as it is. What
 // cannot be found out within half a second is left out, and so is everything
-// when many ask at once.
+// when many are written at once.
 func (c *Checker) Warnings(ctx context.Context, elastiService *elasti.ElastiService) []string {
-	if !c.looks.TryAccept() {
+	if !c.lookups.TryAccept() {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, patience)
+	ctx, cancel := context.WithTimeout(ctx, warningTimeout)
 	defer cancel()
 	var aboutService, aboutTarget, aboutAutoscaler []string
 	var group sync.WaitGroup
@@ -175,7 +175,7 @@ func (c *Checker) read(ctx context.Context, target scaling.Target) (*unstructure
 }
 
 // checkAutoscaler returns how the autoscaler gets in the way of sleeping. That
-// it does not exist is told by a condition: the target sleeps without it.
+// it does not exist is reported by a condition: the target sleeps without it.
 func (c *Checker) checkAutoscaler(ctx context.Context, elastiService *elasti.ElastiService) []string {
 	spec := elastiService.Spec.Autoscaler
 	if spec == nil {

@@ -39,7 +39,7 @@ import (
 	"github.com/truefoundry/elasti-apiserver/pkg/scaling"
 )
 
-// newChecker returns a checker of a cluster that answers GET requests with
+// newChecker returns a checker of a cluster that serves GET requests with
 // what handle returns for the path, 404 for nil.
 func newChecker(t *testing.T, handle func(path string) any) *Checker {
 	t.Helper()
@@ -135,7 +135,7 @@ func TestWarnings(t *testing.T) {
 	}
 }
 
-// What does not go together with sleeping is told at once, by the object that
+// What does not go together with sleeping is reported at once, by the object that
 // it is about.
 func TestWarningsAboutWhatDoesNotGoTogetherWithSleeping(t *testing.T) {
 	const statefulSets = "/apis/apps/v1/namespaces/shop/statefulsets/cart"
@@ -199,7 +199,7 @@ func deployment(period int32) *appsv1.Deployment {
 	}
 }
 
-// A cluster that hangs keeps nobody from writing.
+// A cluster that hangs delays no write for long.
 func TestWarningsDoNotWait(t *testing.T) {
 	hang, stop := context.WithCancel(context.Background())
 	checker := newChecker(t, func(string) any {
@@ -212,18 +212,18 @@ func TestWarningsDoNotWait(t *testing.T) {
 	if warnings := checker.Warnings(t.Context(), cart()); len(warnings) > 0 {
 		t.Errorf("got %q from a cluster that does not answer, want none", warnings)
 	}
-	if waited := time.Since(began); waited > 20*patience {
+	if waited := time.Since(began); waited > 20*warningTimeout {
 		t.Errorf("waited %s", waited)
 	}
 }
 
 // Who writes many objects does not make the cluster busy with warnings.
 func TestManyWritesAreNotAllWarnedAbout(t *testing.T) {
-	const writes = 20 * looksAtOnce
-	var asked atomic.Int64
+	const writes = 20 * lookupsAtOnce
+	var queried atomic.Int64
 	checker := newChecker(t, func(path string) any {
 		if strings.HasSuffix(path, "/services/cart") {
-			asked.Add(1)
+			queried.Add(1)
 		}
 		return nil
 	})
@@ -234,8 +234,8 @@ func TestManyWritesAreNotAllWarnedAbout(t *testing.T) {
 			warned++
 		}
 	}
-	most := looksAtOnce + int(time.Since(began).Seconds()*looksPerSecond) + 1
-	if warned < looksAtOnce || warned > most || int(asked.Load()) > most {
-		t.Errorf("%d of %d writes were warned about, with %d questions; want from %d to %d", warned, writes, asked.Load(), looksAtOnce, most)
+	most := lookupsAtOnce + int(time.Since(began).Seconds()*lookupsPerSecond) + 1
+	if warned < lookupsAtOnce || warned > most || int(queried.Load()) > most {
+		t.Errorf("%d of %d writes were warned about, with %d queries; want from %d to %d", warned, writes, queried.Load(), lookupsAtOnce, most)
 	}
 }

@@ -113,7 +113,7 @@ func ParseTimeZone(name string) (*time.Location, error) {
 	return location, nil
 }
 
-// Contains tells whether the instant is inside of the period. The start of a
+// Contains reports whether the instant is inside of the period. The start of a
 // period belongs to it, its end does not. Periods may overlap.
 //
 // Both are read off the clock on the wall: a period of 12 hours from 19:00

@@ -160,7 +160,7 @@ func mustLoad(t *testing.T, name string) *time.Location {
 	return location
 }
 
-func TestParseRefusals(t *testing.T) {
+func TestParseRejects(t *testing.T) {
 	for _, test := range []struct{ name, expression, duration, timeZone, message string }{
 		{"no fields", "", "1h", "UTC", "five fields"},
 		{"four fields", "0 0 * *", "1h", "UTC", "five fields"},

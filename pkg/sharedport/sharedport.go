@@ -15,10 +15,10 @@ limitations under the License.
 */
 
 // Package sharedport is what the controller and the resolvers agree on about
-// the shared HTTP port, where many Services are told apart by host name: how to
-// ask a resolver whether it knows one of them. The question has a host name of
+// the shared HTTP port, where the host name decides between many Services: how
+// to query whether a resolver knows one of them. The query has a host name of
 // its own, so that it is for no Service: it wakes nothing, reaches no pod and
-// counts as nobody's traffic.
+// counts as traffic of no Service.
 package sharedport
 
 import (
@@ -30,36 +30,36 @@ import (
 )
 
 const (
-	// Host is the host name of the question. It has no form that a Service has.
+	// Host is the host name of the query. It has no form that a Service has.
 	Host = "resolver.elasti.truefoundry.com"
 	// FieldService is the header field that has the host name, with the Service
-	// port, that the question is about.
+	// port, that the query is about.
 	FieldService = "X-Elasti-Service"
 
-	// StatusKnown and StatusUnknown are the answers. Any other status comes from
-	// somebody who does not know the question.
+	// StatusKnown and StatusUnknown are the responses. Any other status comes from
+	// a server that does not know the query.
 	StatusKnown   = http.StatusNoContent
 	StatusUnknown = http.StatusNotFound
 )
 
-// HostName is the host name under which a port of a Service is asked for.
+// HostName is the host name under which a port of a Service is requested.
 func HostName(namespace, service string, port int32) string {
 	return service + "." + namespace + ".svc:" + strconv.Itoa(int(port))
 }
 
-// Knows asks the resolver at the other end of a connection whether it knows a
-// host name. It returns an error when the answer says neither. The deadlines
+// Knows queries whether the resolver at the other end of a connection knows a
+// host name. It returns an error when the response says neither. The deadlines
 // are those of the connection, which the caller closes.
 func Knows(connection net.Conn, hostName string) (bool, error) {
 	_, err := fmt.Fprintf(connection, "GET / HTTP/1.1\r\nHost: %s\r\n%s: %s\r\nConnection: close\r\n\r\n", Host, FieldService, hostName)
 	if err != nil {
-		return false, fmt.Errorf("asking for %s: %w", hostName, err)
+		return false, fmt.Errorf("requesting %s: %w", hostName, err)
 	}
 	response, err := http.ReadResponse(bufio.NewReader(connection), nil)
 	if err != nil {
-		return false, fmt.Errorf("reading the answer about %s: %w", hostName, err)
+		return false, fmt.Errorf("reading the response about %s: %w", hostName, err)
 	}
-	// The caller closes the connection, and neither answer has a body to read.
+	// The caller closes the connection, and neither response has a body to read.
 	_ = response.Body.Close()
 	switch response.StatusCode {
 	case StatusKnown:
@@ -67,6 +67,6 @@ func Knows(connection net.Conn, hostName string) (bool, error) {
 	case StatusUnknown:
 		return false, nil
 	default:
-		return false, fmt.Errorf("asking for %s: unexpected answer %s", hostName, response.Status)
+		return false, fmt.Errorf("requesting %s: unexpected status %s", hostName, response.Status)
 	}
 }

@@ -69,7 +69,7 @@ type KeyReference struct {
 // String describes the reference for messages.
 func (r KeyReference) String() string { return fmt.Sprintf("%s %s, key %s", r.Kind, r.Name, r.Key) }
 
-// IsZero tells whether there are no credentials.
+// IsZero reports whether there are no credentials.
 func (c *Credentials) IsZero() bool { return *c == Credentials{} }
 
 // String tells credentials apart. It holds no secret.
@@ -78,7 +78,7 @@ func (c *Credentials) String() string {
 		c.AuthorizationType, c.Authorization, c.Username, c.Password, c.CA, c.Certificate, c.PrivateKey, c.ServerName)
 }
 
-// HasTLS tells whether the connection is configured.
+// HasTLS reports whether the connection is configured.
 func (c *Credentials) HasTLS() bool {
 	return c.CA != nil || c.Certificate != nil || c.ServerName != ""
 }

@@ -42,7 +42,7 @@ import (
 const (
 	// TypePrometheus compares the result of a Prometheus query with a threshold.
 	TypePrometheus = "prometheus"
-	// TypeTraffic looks at the requests and connections that resolvers forward.
+	// TypeTraffic observes the requests and connections that resolvers forward.
 	TypeTraffic = "traffic"
 	// TypeExternalMetric compares a metric of external.metrics.k8s.io with a threshold.
 	TypeExternalMetric = "externalMetric"

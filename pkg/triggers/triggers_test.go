@@ -59,7 +59,7 @@ func TestParseQuantities(t *testing.T) {
 	}
 }
 
-func TestRefusals(t *testing.T) {
+func TestRejectedMetadata(t *testing.T) {
 	for _, test := range []struct {
 		name, triggerType, metadata string
 		// errors are the fields and types of the errors, in order.
@@ -111,7 +111,7 @@ func TestRefusals(t *testing.T) {
 }
 
 // What is configured may be a secret, and what is refused ends up in logs.
-func TestRefusalsKeepSecrets(t *testing.T) {
+func TestRejectionsKeepSecrets(t *testing.T) {
 	const secret = "hunter2"
 	for _, text := range []string{
 		`{"query":"up","threshold":1,"headers":{"Authorization":"Bearer ` + secret + `\n"}}`,

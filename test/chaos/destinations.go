@@ -40,7 +40,7 @@ const (
 	// port: the Service's address, the client's port, and the address that the
 	// packet goes to after kube-proxy's rules. Connections are numbered, so that a
 	// port that is used again is another element. Neither the table of connections
-	// nor its events would do: an entry whose connection is refused is gone at once,
+	// nor its events would do: an entry whose connection is refused is deleted at once,
 	// and events are lost on a busy machine.
 	rules = `table ip ` + rulesTable + ` {
   set connections {
@@ -131,8 +131,8 @@ func parseDestinations(output string) (*destinations, error) {
 
 // find returns where the connection of a failed request went, given all uses of
 // its port: connections of a port follow each other, so that the third use is the
-// third connection. It is empty when that cannot be told: when some uses came to
-// nothing because nobody was behind the Service, or made two connections, and the
+// third connection. It is empty when that is not known: when some uses came to
+// nothing because no endpoint was behind the Service, or made two connections, and the
 // connections of the port went to different addresses, or there was none.
 func (d *destinations) find(f failure, all uses) string {
 	key := endpoints{port: f.port, service: f.service}

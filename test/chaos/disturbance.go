@@ -117,7 +117,7 @@ func (d *disturbance) unexplained(failures []failure) []failure {
 }
 
 // window returns how many of the failures the kill explains, and how long after
-// it the last of these was sent: until then somebody still used its address.
+// it the last of these was sent: until then a client still used its address.
 func (k kill) window(failures []failure) (number int, last time.Duration) {
 	for _, f := range failures {
 		if k.explains(f) {
@@ -129,7 +129,7 @@ func (k kill) window(failures []failure) (number int, last time.Duration) {
 }
 
 // explains reports whether a request failed because it was with the killed
-// resolver, or met its address before everybody knew that it was gone.
+// resolver, or used its address before every component knew of its end.
 func (k kill) explains(f failure) bool {
 	if f.destination != k.address || !broken(f.err) {
 		return false

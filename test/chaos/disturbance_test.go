@@ -35,11 +35,11 @@ func TestAKillExplainsOnlyWhatMetIt(t *testing.T) {
 	}{
 		"held when it was killed":       {failure{destination: "10.244.0.7", sent: at.Add(-time.Minute), ended: at.Add(time.Second), err: reset}, true},
 		"refused a moment later":        {failure{destination: "10.244.0.7", sent: at.Add(time.Second), ended: at.Add(time.Second), err: syscall.ECONNREFUSED}, true},
-		"closed without an answer":      {failure{destination: "10.244.0.7", sent: at, ended: at.Add(time.Second), err: io.EOF}, true},
+		"closed without response":       {failure{destination: "10.244.0.7", sent: at, ended: at.Add(time.Second), err: io.EOF}, true},
 		"refused when all should know":  {failure{destination: "10.244.0.7", sent: at.Add(gone), ended: at.Add(gone), err: syscall.ECONNREFUSED}, false},
 		"broken before":                 {failure{destination: "10.244.0.7", sent: at.Add(-time.Minute), ended: at.Add(-time.Second), err: reset}, false},
 		"with another resolver":         {failure{destination: "10.244.0.8", sent: at, ended: at, err: reset}, false},
-		"nobody knows with which":       {failure{sent: at, ended: at, err: reset}, false},
+		"not known with which":          {failure{sent: at, ended: at, err: reset}, false},
 		"answered, but with an error":   {failure{destination: "10.244.0.7", sent: at, ended: at, err: errors.New("status 503")}, false},
 		"not answered until it gave up": {failure{destination: "10.244.0.7", sent: at, ended: at.Add(time.Minute), err: errors.New("timeout")}, false},
 	} {

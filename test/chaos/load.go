@@ -35,7 +35,7 @@ import (
 const (
 	// requestTimeout bounds one request, however long it is held.
 	requestTimeout = time.Minute
-	// maxInFlight bounds the requests that wait for an answer; beyond it fewer
+	// maxInFlight bounds the requests that wait for a response; beyond it fewer
 	// are sent.
 	maxInFlight = 8000
 )

@@ -40,7 +40,7 @@ const (
 	// resolvers are all there again after the last of them was killed.
 	settleTimeout = 3 * time.Minute
 	// linger is how long a pod of an application serves after it was deleted:
-	// what knows its address late must not be counted as a failure of ours.
+	// what knows its address late must not be counted as a failure of the product.
 	linger = 15 * time.Second
 )
 
@@ -63,7 +63,7 @@ type options struct {
 	duration           time.Duration
 }
 
-// run makes the applications, disturbs, and judges the failures.
+// run makes the applications, disturbs, and classifies the failures.
 func run(ctx context.Context, options options) (err error) {
 	connected, err := cluster.Connect(ctx)
 	if err != nil {

@@ -1,4 +1,4 @@
-//go:build more || circles || autoscalers
+//go:build more || cycles || autoscalers
 
 /*
 Copyright The elasti-apiserver Authors.

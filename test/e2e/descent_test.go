@@ -24,7 +24,7 @@ import (
 )
 
 // TestADescentUnderTrafficFailsNoRequest puts one target to sleep under traffic,
-// which wakes it again. make circles and the benchmark descent do so more often.
+// which wakes it again. make test-cycles and the benchmark descent do so more often.
 func TestADescentUnderTrafficFailsNoRequest(t *testing.T) {
 	t.Parallel()
 	s := newScene(t)

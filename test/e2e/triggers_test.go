@@ -1,4 +1,4 @@
-//go:build circles
+//go:build cycles
 
 /*
 Copyright The elasti-apiserver Authors.

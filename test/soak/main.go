@@ -56,10 +56,10 @@ const (
 
 	// The pauses between two restarts.
 	shortestPause, longestPause = 10 * time.Second, 25 * time.Second
-	lookInterval                = 250 * time.Millisecond
+	pollInterval                = 250 * time.Millisecond
 	// settleTimeout is how long it may take from the last restart until every
 	// target without traffic sleeps: a minute in which Prometheus must have
-	// been up, a cooldown and a descent, and the restarts that were under way.
+	// been up, a cooldown and a scale-down, and the restarts that were under way.
 	settleTimeout  = 5 * time.Minute
 	setUpTimeout   = 3 * time.Minute
 	cleanUpTimeout = 3 * time.Minute
@@ -302,7 +302,7 @@ func (s *soak) visit(ctx context.Context, application *cluster.Application) erro
 }
 
 // watchBusy returns an error as soon as an application that has traffic is
-// asked to have no replicas.
+// desired to have no replicas.
 func (s *soak) watchBusy(ctx context.Context) error {
 	for {
 		for _, application := range s.busy() {
@@ -314,12 +314,12 @@ func (s *soak) watchBusy(ctx context.Context) error {
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-time.After(lookInterval):
+		case <-time.After(pollInterval):
 		}
 	}
 }
 
-// awaitReplicas waits until the applications are asked to have a number of replicas.
+// awaitReplicas waits until the applications have a desired number of replicas.
 func (s *soak) awaitReplicas(ctx context.Context, applications []*cluster.Application, want int32) error {
 	var waiting []string
 	err := wait.PollUntilContextTimeout(ctx, time.Second, settleTimeout, true, func(ctx context.Context) (bool, error) {
@@ -337,7 +337,7 @@ func (s *soak) awaitReplicas(ctx context.Context, applications []*cluster.Applic
 	return nil
 }
 
-// setPollingInterval makes the API server look at triggers often. The returned
+// setPollingInterval makes the API server evaluate triggers often. The returned
 // function puts back what was there, also after an error.
 func setPollingInterval(ctx context.Context, connected *cluster.Cluster) (restore func() error, err error) {
 	var before []string

@@ -175,7 +175,7 @@ func (i *installation) cleanUp(namespace string) {
 		i.Log(i.Diagnose(ctx, namespace, time.Now().Add(-orderTimeout)))
 	}
 	i.run(ctx, filepath.Join(i.Repository, "hack", "deploy.sh"))
-	// What is stored outlives the installation: its namespace is gone.
+	// What is stored outlives the installation: its namespace is deleted.
 	elastiServices := i.Elasti.ElastiV1alpha1().ElastiServices(namespace)
 	if err := elastiServices.DeleteCollection(ctx, metav1.DeleteOptions{}, metav1.ListOptions{}); err != nil {
 		i.Error(err)

@@ -4,7 +4,7 @@
 
 start_etcd() {
     mkdir -m 0700 "$state/etcd"
-    # Nobody misses this cluster's data after a crash of the machine, so etcd
+    # The loss of this cluster's data does no harm after a crash of the machine, so etcd
     # need not wait for the disk.
     start_process etcd "$tools_bin/etcd" \
         --name=default \

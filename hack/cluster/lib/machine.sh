@@ -57,7 +57,7 @@ apt_install() {
     rm -f "$log"
 }
 
-# check_nothing_is_in_the_way reports everything foreign that holds what the
+# check_nothing_is_in_the_way reports everything of others that holds what the
 # cluster needs for itself.
 check_nothing_is_in_the_way() {
     local port listeners found=false
@@ -106,7 +106,7 @@ prepare_machine() {
 # keep_pod_range_here makes every pod address without a pod unreachable. Host
 # routes, which are more specific, exist only while their pods live. Without
 # this route a packet to a deleted pod leaves by the machine's default route,
-# and a foreign server may answer in the place of the application.
+# and another server may respond in place of the application.
 keep_pod_range_here() {
     ip -4 route replace unreachable "$pod_range" metric "$unreachable_metric"
 }
@@ -125,7 +125,7 @@ check_ranges_stay_here() {
     done
     if ((${#leaving[@]} > 0)); then
         printf 'error: packets to this address leave the machine: %s\n' "${leaving[@]}" >&2
-        fail "an address of the cluster that is not in use must lead nowhere, or foreign servers answer for pods: see \"ip rule\" and \"ip route show table all\""
+        fail "an address of the cluster that is not in use must lead nowhere, or other servers respond for pods: see \"ip rule\" and \"ip route show table all\""
     fi
 }
 
@@ -140,13 +140,13 @@ sample_addresses() {
 # way_to ADDRESS prints the device that a packet to the address leaves by, or
 # unreachable.
 way_to() {
-    local answer
-    if answer=$(ip -4 -oneline route get "$1" 2>&1); then
-        sed -nE 's/.* dev ([^ ]+) .*/\1/p' <<<"$answer"
-    elif [[ $answer == *"No route to host"* || $answer == *"Network is unreachable"* ]]; then
+    local route
+    if route=$(ip -4 -oneline route get "$1" 2>&1); then
+        sed -nE 's/.* dev ([^ ]+) .*/\1/p' <<<"$route"
+    elif [[ $route == *"No route to host"* || $route == *"Network is unreachable"* ]]; then
         echo unreachable
     else
-        echo "${answer:-no answer of ip}"
+        echo "${route:-no output of ip}"
     fi
 }
 

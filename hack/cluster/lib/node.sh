@@ -21,7 +21,7 @@ load_own_images() {
     fi
     image_archive "$pause_image" "$pause" "$images/pause.tar"
     image_archive "$coredns_image" "$tools_bin/coredns" "$images/coredns.tar"
-    wait_for containerd 30 "containerd answers" containerd_is_ready
+    wait_for containerd 30 "containerd responds" containerd_is_ready
     import_images "$images/pause.tar" "$images/coredns.tar" >>"$state/logs/set-up.log"
 }
 
@@ -48,11 +48,11 @@ apply_coredns() {
     cluster_kubectl apply --filename="$state/config/coredns.yaml" >>"$state/logs/set-up.log"
 }
 
-# dns_answers asks by the service's address, so it needs CoreDNS to be ready
-# and kube-proxy to have set up the way to it. Only an answer that tells the
+# dns_responds queries the service's address, so it needs CoreDNS to be ready
+# and kube-proxy to have set up the way to it. Only a response with the
 # address of the Kubernetes API counts: a connection alone may be accepted by
 # another server.
-dns_answers() {
+dns_responds() {
     local octets address
     IFS=. read -ra octets <<<"$kubernetes_service_address"
     # A name, type and class that are referred to, a time to live, and 4 bytes.

@@ -56,7 +56,7 @@ fail_with_log() {
     exit 1
 }
 
-# wait_for COMPONENT SECONDS TEXT COMMAND... asks until the command succeeds.
+# wait_for COMPONENT SECONDS TEXT COMMAND... repeats the command until it succeeds.
 # It gives up after the given time, or at once when the component has ended.
 wait_for() {
     local component=$1 seconds=$2 text=$3 deadline

@@ -36,7 +36,7 @@ network_name=elasti-cluster
 cgroup=/elasti-cluster
 # All pods together weigh as much as this many threads of the control plane,
 # which runs beside them in no group. By default they weigh as much as one, so
-# that a pod that has to answer waits for everything else on a busy machine; on
+# that a pod with a request to handle waits for everything else on a busy machine; on
 # a real node most of the processor is the pods'.
 cgroup_threads=8
 cgroup_shares=$((1024 * cgroup_threads))

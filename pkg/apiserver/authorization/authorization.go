@@ -14,8 +14,8 @@ See the License for the specific language governing permissions and
 limitations under the License.
 */
 
-// Package authorization keeps the questions that the server asks the host
-// cluster about its callers few.
+// Package authorization keeps the reviews of callers that the server has the host
+// cluster make few.
 package authorization
 
 import (
@@ -24,20 +24,20 @@ import (
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 )
 
-// allNames asks about all objects before it asks about one.
+// allNames authorises for all objects before it does so for one.
 type allNames struct {
 	authorizer.Authorizer
 }
 
-// ForAllNames returns an authorizer that asks next about all objects of the
-// namespace first, and about the named object only when that is not allowed.
-// next is expected to remember answers: the rules of most callers name no
-// objects, so that one remembered answer then covers all of them, where there
-// would be a question to the host cluster for each.
+// ForAllNames returns an authorizer that calls next for all objects of the
+// namespace first, and for the named object only when that is not allowed.
+// next is expected to cache decisions: the rules of most callers name no
+// objects, so that one cached decision then counts for all of them, where there
+// would be a review by the host cluster for each.
 //
-// A caller whom a rule allows all names is allowed each of them. That holds for
+// A caller that a rule allows all names is allowed each of them. That holds for
 // RBAC, which can only allow; an authorizer of the host that allows all names
-// and refuses some of them is not asked about those here. It still refuses
+// and denies some of them is not called for those here. It still denies
 // what comes through the host, which is how callers reach this server.
 //
 // Safe for concurrent use if next is.

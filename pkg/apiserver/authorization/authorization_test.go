@@ -26,15 +26,15 @@ import (
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 )
 
-// host answers for a host cluster and notes the names that it is asked about.
+// host decides for a host cluster and notes the names that it is called for.
 type host struct {
 	decisions map[string]authorizer.Decision
 	err       error
-	asked     []string
+	reviewed  []string
 }
 
 func (h *host) authorize(_ context.Context, attributes authorizer.Attributes) (authorizer.Decision, string, error) {
-	h.asked = append(h.asked, attributes.GetName())
+	h.reviewed = append(h.reviewed, attributes.GetName())
 	decision, known := h.decisions[attributes.GetName()]
 	if !known {
 		decision = authorizer.DecisionNoOpinion
@@ -42,7 +42,7 @@ func (h *host) authorize(_ context.Context, attributes authorizer.Attributes) (a
 	return decision, "", h.err
 }
 
-func TestOneObjectIsAskedAboutOnlyWhenNotAllAreAllowed(t *testing.T) {
+func TestOneObjectIsReviewedOnlyWhenNotAllAreAllowed(t *testing.T) {
 	named := authorizer.AttributesRecord{
 		User: &user.DefaultInfo{Name: "resolver"}, Verb: "create", Namespace: "shop",
 		APIGroup: "elasti.truefoundry.com", Resource: "elastiservices", Subresource: "wake", Name: "cart", ResourceRequest: true,
@@ -56,26 +56,26 @@ func TestOneObjectIsAskedAboutOnlyWhenNotAllAreAllowed(t *testing.T) {
 		decisions  map[string]authorizer.Decision
 		err        error
 		want       authorizer.Decision
-		asked      []string
+		reviewed   []string
 	}{
 		{"all names", named, map[string]authorizer.Decision{"": authorizer.DecisionAllow}, nil, authorizer.DecisionAllow, []string{""}},
 		{"this name only", named, map[string]authorizer.Decision{"cart": authorizer.DecisionAllow}, nil, authorizer.DecisionAllow, []string{"", "cart"}},
 		{"another name only", named, map[string]authorizer.Decision{"till": authorizer.DecisionAllow}, nil, authorizer.DecisionNoOpinion, []string{"", "cart"}},
 		{"refused for all, allowed for this one", named, map[string]authorizer.Decision{"": authorizer.DecisionDeny, "cart": authorizer.DecisionAllow}, nil, authorizer.DecisionAllow, []string{"", "cart"}},
 		{"refused", named, map[string]authorizer.Decision{"cart": authorizer.DecisionDeny}, nil, authorizer.DecisionDeny, []string{"", "cart"}},
-		{"host does not answer", named, nil, errors.New("no answer"), authorizer.DecisionNoOpinion, []string{"", "cart"}},
+		{"host does not respond", named, nil, errors.New("no response"), authorizer.DecisionNoOpinion, []string{"", "cart"}},
 		{"no name", list, map[string]authorizer.Decision{"": authorizer.DecisionAllow}, nil, authorizer.DecisionAllow, []string{""}},
 		{"no resource", path, map[string]authorizer.Decision{"cart": authorizer.DecisionAllow}, nil, authorizer.DecisionAllow, []string{"cart"}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			asked := &host{decisions: test.decisions, err: test.err}
-			all := ForAllNames(authorizer.AuthorizerFunc(asked.authorize))
+			reviewed := &host{decisions: test.decisions, err: test.err}
+			all := ForAllNames(authorizer.AuthorizerFunc(reviewed.authorize))
 			decision, _, err := all.Authorize(t.Context(), test.attributes)
 			if decision != test.want || !errors.Is(err, test.err) {
 				t.Errorf("decided %v, %v; want %v, %v", decision, err, test.want, test.err)
 			}
-			if !slices.Equal(asked.asked, test.asked) {
-				t.Errorf("asked about %q, want %q", asked.asked, test.asked)
+			if !slices.Equal(reviewed.reviewed, test.reviewed) {
+				t.Errorf("called for %q, want %q", reviewed.reviewed, test.reviewed)
 			}
 			if aware := all.ConditionsAwareAuthorize(t.Context(), test.attributes); aware.IsAllow() != (test.want == authorizer.DecisionAllow) {
 				t.Errorf("the decision with conditions is %v, want %v", aware, test.want)

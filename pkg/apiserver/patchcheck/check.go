@@ -29,7 +29,7 @@ import (
 const (
 	// maxProblems bounds how many problems one answer lists.
 	maxProblems = 20
-	// maxShownBytes is up to which length a value is part of an answer.
+	// maxShownBytes is up to which length a value is part of a response.
 	maxShownBytes = 64
 )
 

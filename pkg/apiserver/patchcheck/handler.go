@@ -47,7 +47,7 @@ type Options struct {
 	Type reflect.Type
 	// MaxBytes is the longest body that the server reads. Longer ones are left to it.
 	MaxBytes int64
-	// Codecs encode the answers.
+	// Codecs encode the responses.
 	Codecs runtime.NegotiatedSerializer
 }
 

@@ -49,7 +49,7 @@ const (
 	authorityKeyKey  = "ca.key"
 	authorityCertKey = "ca.crt"
 
-	// checkInterval is how often the certificates are looked at.
+	// checkInterval is how often the certificates are checked.
 	checkInterval = time.Minute
 	// retryInterval is how soon a failed check is repeated.
 	retryInterval = 10 * time.Second
@@ -107,7 +107,7 @@ func (p *Provider) CurrentCertKeyContent() (cert, key []byte) {
 	return p.cert, p.key
 }
 
-// AddListener has listener told of every new certificate.
+// AddListener has listener notified of every new certificate.
 func (p *Provider) AddListener(listener dynamiccertificates.Listener) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -179,7 +179,7 @@ func (p *Provider) tryLoadOrRenew(ctx context.Context) ([]byte, error) {
 	var current *pair
 	if exists {
 		if current, err = parsePair(secret); err != nil {
-			// A Secret that cannot be read is of no use to anybody: it is made anew.
+			// A Secret that cannot be read is of no use: it is made anew.
 			klog.FromContext(ctx).Info("The Secret with the serving certificate is replaced", "secret", p.options.SecretName, "reason", err.Error())
 			current = nil
 		}

@@ -85,10 +85,10 @@ func (p *published) setFailure(err error) {
 	p.fail = err
 }
 
-// told counts how often a listener was told of a new certificate.
-type told struct{ times int }
+// counter counts how often a listener was notified of a new certificate.
+type counter struct{ times int }
 
-func (l *told) Enqueue() { l.times++ }
+func (l *counter) Enqueue() { l.times++ }
 
 func newProvider(secrets corev1client.SecretInterface, publisher BundlePublisher, clock clock.Clock) *Provider {
 	return New(Options{Secrets: secrets, SecretName: testSecret, DNSNames: testNames, Publisher: publisher, Clock: clock})
@@ -179,7 +179,7 @@ func TestNextStartUsesTheSameCertificate(t *testing.T) {
 	expectSame(t, first, second)
 	for _, action := range cluster.Actions() {
 		if action.GetVerb() != "get" {
-			t.Errorf("the second start asks for a %s", action.GetVerb())
+			t.Errorf("the second start sends a %s", action.GetVerb())
 		}
 	}
 }
@@ -219,33 +219,33 @@ func TestReplicasThatStartAtOnceServeOneCertificate(t *testing.T) {
 
 func TestReplicaThatLosesTheRaceForARenewalTakesOverWhatWasWritten(t *testing.T) {
 	cluster, publisher, now := fake.NewClientset(), &published{}, clocktesting.NewFakeClock(time.Now())
-	winner := newProvider(secretsOf(cluster), publisher, now)
+	first := newProvider(secretsOf(cluster), publisher, now)
 	raced := false
 	loser := newProvider(hookedSecrets{secretsOf(cluster), func() error {
 		if raced {
 			return nil
 		}
 		raced = true
-		runOnce(t, winner)
+		runOnce(t, first)
 		return apierrors.NewConflict(corev1.Resource("secrets"), testSecret, errors.New("changed"))
 	}}, publisher, now)
-	runOnce(t, winner)
+	runOnce(t, first)
 	runOnce(t, loser)
 	now.Step(certValidity * 9 / 10)
 	runOnce(t, loser)
 	if !raced {
 		t.Fatal("nothing was renewed")
 	}
-	expectSame(t, winner, loser)
+	expectSame(t, first, loser)
 }
 
-// Over many years of checks, what is served is accepted by whoever knows the
+// Over many years of checks, what is served is accepted by clients that know the
 // bundle that was published a day before, or publishes it now.
 func TestRenewalsAreNeverNoticed(t *testing.T) {
 	const step = 10 * 24 * time.Hour
 	cluster, publisher, now := fake.NewClientset(), &published{}, clocktesting.NewFakeClock(time.Now())
 	provider := newProvider(secretsOf(cluster), publisher, now)
-	listener := &told{}
+	listener := &counter{}
 	provider.AddListener(listener)
 	runOnce(t, provider)
 	authorities := map[string]bool{}
@@ -265,7 +265,7 @@ func TestRenewalsAreNeverNoticed(t *testing.T) {
 		t.Errorf("%d bundles were published, want one with a new authority and one without the old one at least", len(authorities))
 	}
 	if fewest := int(2 * authorityValidity / certValidity); listener.times < fewest {
-		t.Errorf("the listener was told %d times, want at least %d", listener.times, fewest)
+		t.Errorf("the listener was notified %d times, want at least %d", listener.times, fewest)
 	}
 }
 
@@ -298,7 +298,7 @@ func TestAuthorityThatCannotBePublishedIsNotUsed(t *testing.T) {
 	}
 }
 
-// After years off, the authority that everybody knows is of no use any more.
+// After years off, the authority that clients know is of no use any more.
 func TestExpiredAuthorityIsReplacedAtOnce(t *testing.T) {
 	cluster, publisher, now := fake.NewClientset(), &published{}, clocktesting.NewFakeClock(time.Now())
 	runOnce(t, newProvider(secretsOf(cluster), publisher, now))
@@ -331,9 +331,9 @@ func TestCertificateFollowsItsNames(t *testing.T) {
 }
 
 func TestDamagedSecretIsReplaced(t *testing.T) {
-	foreign := fake.NewClientset()
-	runOnce(t, newProvider(secretsOf(foreign), &published{}, clock.RealClock{}))
-	other := readSecret(t, foreign).Data
+	otherCluster := fake.NewClientset()
+	runOnce(t, newProvider(secretsOf(otherCluster), &published{}, clock.RealClock{}))
+	other := readSecret(t, otherCluster).Data
 	for _, test := range []struct {
 		name   string
 		damage func(data map[string][]byte)

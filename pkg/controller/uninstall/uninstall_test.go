@@ -103,7 +103,7 @@ func (i *installation) guarded(t *testing.T) bool {
 		t.Fatal(err)
 	}
 	if !slices.Contains(role.Finalizers, "example.com/other") {
-		t.Error("the finalizer of somebody else is gone")
+		t.Error("the finalizer of another owner is removed")
 	}
 	guards := slices.Concat(account.Finalizers, role.Finalizers, binding.Finalizers)
 	return len(guards) == 4
@@ -129,7 +129,7 @@ func TestRestartIsNoUninstall(t *testing.T) {
 	})
 }
 
-func TestDeploymentIsDeletedBeforeTheServerIsToldToStop(t *testing.T) {
+func TestDeploymentIsDeletedBeforeTheServerHasToStop(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		i := start(t, nil)
 		i.deleteDeployment(t)

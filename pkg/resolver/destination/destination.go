@@ -22,12 +22,12 @@ import (
 	"github.com/truefoundry/elasti-apiserver/pkg/resolver/service"
 )
 
-// Find returns the service and port that a request is for, given a way to look
-// at its header fields, where the name host stands for the host that it asks
-// for. When there is none, it returns nil and what is answered instead.
+// Find returns the service and port that a request is for, given a way to read
+// its header fields, where the name host stands for the host that it requests.
+// When there is none, it returns nil and the local reply.
 type Find func(field func(name string) []string) (*service.Service, service.Port, *localreply.Reply)
 
-// Fixed returns a Find whose answer is always the same.
+// Fixed returns a Find whose result is always the same.
 func Fixed(svc *service.Service, port service.Port) Find {
 	return func(func(string) []string) (*service.Service, service.Port, *localreply.Reply) { return svc, port, nil }
 }

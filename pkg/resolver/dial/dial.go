@@ -30,7 +30,7 @@ import (
 )
 
 // Timeout bounds one attempt to connect to one address. Pods are a hop away:
-// whatever takes longer has lost its first packet, and asking again is faster
+// whatever takes longer has lost its first packet, and another attempt is faster
 // than the kernel, which repeats it after a second.
 const Timeout = 900 * time.Millisecond
 
@@ -47,7 +47,7 @@ type Options struct {
 }
 
 // Dialer connects to pods. It is safe for concurrent use. Nil connects too, and
-// tells of nothing.
+// reports nothing.
 type Dialer struct {
 	options Options
 }
@@ -75,7 +75,7 @@ func (d *Dialer) Pod(ctx context.Context, addresses []netip.AddrPort) (*net.TCPC
 		err = localfault.Classify(err)
 		if i == 0 || localfault.Of(err) == nil {
 			// What one address says of the pod counts, though this machine could not
-			// ask the others.
+			// try the others.
 			failure = err
 		}
 	}

@@ -57,16 +57,16 @@ func TestFirstAddressThatAcceptsIsTaken(t *testing.T) {
 	}
 	defer conn.Close()
 	if conn.RemoteAddr().String() != accepting.String() || len(connected) != 1 || connected[0] != conn {
-		t.Errorf("connected to %s, told of %v", conn.RemoteAddr(), connected)
+		t.Errorf("connected to %s, reported %v", conn.RemoteAddr(), connected)
 	}
 }
 
 func TestPodThatRefusesIsNoLocalFault(t *testing.T) {
-	d := dial.New(dial.Options{Faulted: func(fault *localfault.Error) { t.Errorf("told of %v", fault) }})
+	d := dial.New(dial.Options{Faulted: func(fault *localfault.Error) { t.Errorf("reported %v", fault) }})
 	for name, addresses := range map[string][]netip.AddrPort{
 		"refused": {refusing(t)},
 		// This machine has no such address to connect from.
-		"refused at one address, the other cannot be asked": {refusing(t), at(t, "[2001:db8::1]:80")},
+		"refused at one address, the other cannot be reached": {refusing(t), at(t, "[2001:db8::1]:80")},
 		"no address": nil,
 	} {
 		_, err := d.Pod(t.Context(), addresses)
@@ -142,7 +142,7 @@ func expectFault(t *testing.T, address netip.AddrPort, kind localfault.Kind, beg
 	_, err = d.Pod(t.Context(), []netip.AddrPort{address})
 	end()
 	if fault := localfault.Of(err); fault == nil || fault.Kind != kind || len(faults) != 1 || faults[0] != kind {
-		t.Errorf("got %v, told of %v, want %s", err, faults, kind)
+		t.Errorf("got %v, reported %v, want %s", err, faults, kind)
 	}
 	after, err := d.Pod(t.Context(), []netip.AddrPort{address})
 	if err != nil {

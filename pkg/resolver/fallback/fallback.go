@@ -76,6 +76,6 @@ func (p *Policy) passive(config *service.Config, request *proberesponse.Request)
 	}, p.PassiveUserAgents)
 }
 
-// wakeFor is how long a target is woken for after a page was shown or asked how
-// far the wake is. The page asks more often.
+// wakeFor is how long a target is woken for after a page was shown or polled the
+// progress of the wake. The page polls more often.
 const wakeFor = 10 * time.Second

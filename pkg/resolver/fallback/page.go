@@ -33,7 +33,7 @@ import (
 )
 
 const (
-	// headerWaiting marks the requests with which the page asks how far the wake is.
+	// headerWaiting marks the requests with which the page polls the progress of the wake.
 	headerWaiting = "X-Elasti-Waiting"
 	// headerProgress and headerWaited tell: one of the steps below, and for how
 	// many seconds the target has been waking.
@@ -60,10 +60,10 @@ var page []byte
 // problemMark is where the page shows what keeps the target from starting.
 var problemMark = []byte("{{problem}}")
 
-// waitingPage returns the answer to a request of a browser, and nil to others.
+// waitingPage returns the response to a request of a browser, and nil to others.
 func waitingPage(svc *service.Service, request *proberesponse.Request) *localreply.Reply {
-	asks := request.Method == http.MethodHead && len(request.Values(headerWaiting)) > 0
-	if !asks && !navigates(request) {
+	polls := request.Method == http.MethodHead && len(request.Values(headerWaiting)) > 0
+	if !polls && !navigates(request) {
 		return nil
 	}
 	svc.KeepAwake(wakeFor)

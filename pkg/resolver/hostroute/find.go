@@ -25,8 +25,8 @@ import (
 )
 
 // Destination is a destination.Find for the shared port. A request for
-// sharedport.Host is for no service: its reply says whether the services that
-// it names are known here.
+// sharedport.Host is for no service: its reply says whether the table has the
+// services that it names.
 func (t *Table) Destination(field func(name string) []string) (*service.Service, service.Port, *localreply.Reply) {
 	hosts := field("Host")
 	if len(hosts) > 0 && hosts[0] == sharedport.Host {
@@ -46,7 +46,7 @@ func (t *Table) Destination(field func(name string) []string) (*service.Service,
 		"no service on this port has the requested host name; use name.namespace.svc")
 }
 
-// known returns the reply to a request that asks whether the table has one of
+// known returns the reply to a query whether the table has one of
 // the services that the values of a header field name.
 func (t *Table) known(names []string) *localreply.Reply {
 	for _, name := range names {

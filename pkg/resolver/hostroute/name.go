@@ -16,7 +16,7 @@ limitations under the License.
 
 // Package hostroute routes the requests on the shared HTTP port. That port is
 // for Service ports that were not given a proxy port of their own; there, and
-// only there, the host name that a client asks for decides where a request goes.
+// only there, the host name that a client requests decides where a request is sent.
 package hostroute
 
 import (

@@ -56,7 +56,7 @@ func open(t *testing.T, s *Set, handle Handler) int32 {
 	return port
 }
 
-func ask(address net.Addr) (string, error) {
+func dialAndRead(address net.Addr) (string, error) {
 	conn, err := net.Dial("tcp", address.String())
 	if err != nil {
 		return "", err
@@ -72,7 +72,7 @@ func TestPortsComeAndGoAlone(t *testing.T) {
 	first, second := open(t, s, greet("first")), open(t, s, greet("second"))
 	firstAddress, secondAddress := s.Address(first), s.Address(second)
 	for address, want := range map[net.Addr]string{firstAddress: "first", secondAddress: "second"} {
-		if got, err := ask(address); err != nil || got != want {
+		if got, err := dialAndRead(address); err != nil || got != want {
 			t.Errorf("got %q, %v, want %q", got, err, want)
 		}
 	}
@@ -81,10 +81,10 @@ func TestPortsComeAndGoAlone(t *testing.T) {
 	}
 	s.Close(first)
 	s.Close(first)
-	if _, err := ask(firstAddress); err == nil {
+	if _, err := dialAndRead(firstAddress); err == nil {
 		t.Error("a closed port accepts")
 	}
-	if got, err := ask(secondAddress); err != nil || got != "second" {
+	if got, err := dialAndRead(secondAddress); err != nil || got != "second" {
 		t.Errorf("closing one port disturbed another: %q, %v", got, err)
 	}
 	if s.Count() != 1 {
@@ -139,13 +139,13 @@ func TestAcceptingGoesOnAfterDescriptorsRanOut(t *testing.T) {
 	var faults atomic.Int32
 	s := New(Options{BindAddress: "127.0.0.1", Logger: klog.Background(), Faulted: func(fault *localfault.Error) {
 		if fault.Kind != localfault.Descriptors {
-			t.Errorf("told of %v", fault)
+			t.Errorf("reported %v", fault)
 		}
 		faults.Add(1)
 	}})
 	defer s.Shutdown()
 	port := open(t, s, greet("hello"))
-	if got, err := ask(s.Address(port)); err != nil || got != "hello" {
+	if got, err := dialAndRead(s.Address(port)); err != nil || got != "hello" {
 		t.Fatalf("got %q, %v", got, err)
 	}
 	client, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)

@@ -25,7 +25,7 @@ import (
 // not only where it begins.
 const anywhere = "*"
 
-// maxAgents and maxAgentBytes bound what is looked at: values of the User-Agent
+// maxAgents and maxAgentBytes bound what is checked: values of the User-Agent
 // field, and bytes of each that are searched.
 const (
 	maxAgents     = 4

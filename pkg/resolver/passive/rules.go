@@ -31,13 +31,13 @@ import (
 // healthService is the path of the methods of the health checks of gRPC.
 const healthService = "/grpc.health.v1.Health/"
 
-// Request is what is looked at of a request.
+// Request is what is checked of a request.
 type Request struct {
 	Method string
 	// Path is the path as it was sent.
 	Path string
 	// UserAgents are the values of the User-Agent field, of which there should be
-	// one. A few of them are looked at: one that is passive is enough.
+	// one. A few of them are checked: one that is passive is enough.
 	UserAgents []string
 	// Port is that of the public Service.
 	Port int32

@@ -57,7 +57,7 @@ type Rest struct {
 	Writes []Write
 }
 
-// Write is one change of an object, which somebody wrote.
+// Write is one change of an object, which a client wrote.
 type Write struct {
 	// Change is Added, Modified or Deleted.
 	Change watch.EventType
@@ -65,12 +65,12 @@ type Write struct {
 	Resource, Name, Manager string
 }
 
-// String says what was done to which object, and by whom.
+// String says what was done to which object, and by which client.
 func (w Write) String() string {
 	return fmt.Sprintf("%s %s %s by %q", w.Change, w.Resource, w.Name, w.Manager)
 }
 
-// writeOf tells what an event of a watch says of a write.
+// writeOf returns what an event of a watch says of a write.
 func writeOf(resource string, event watch.Event) Write {
 	write := Write{Change: event.Type, Resource: resource}
 	object, err := meta.Accessor(event.Object)
@@ -87,7 +87,7 @@ func writeOf(resource string, event watch.Event) Write {
 	return write
 }
 
-// Rest looks at a process while nothing happens.
+// Rest observes a process while nothing happens.
 func (s *Stage) Rest(ctx context.Context, pid int, duration time.Duration) (Rest, error) {
 	if err := sleep(ctx, settleTime); err != nil {
 		return Rest{}, err

@@ -252,17 +252,17 @@ func (p *progress) complaint() string {
 	return "none"
 }
 
-// AwaitRight returns when each ElastiService has the mode that its endpoints
-// ask for, and each Service the resolver slice that its mode asks for.
+// AwaitRight returns when each ElastiService has the mode that follows from its
+// endpoints, and each Service the resolver slice that its mode needs.
 func (s *Stage) AwaitRight(ctx context.Context) error {
 	awake := make(map[types.NamespacedName]bool, len(s.awake))
 	modes := &progress{wrong: map[types.NamespacedName]bool{}, done: make(chan struct{})}
-	covers := &progress{wrong: map[types.NamespacedName]bool{}, done: make(chan struct{})}
+	inPath := &progress{wrong: map[types.NamespacedName]bool{}, done: make(chan struct{})}
 	for number, isAwake := range s.awake {
 		awake[s.application(number)] = isAwake
 		modes.wrong[s.application(number)] = true
 		if !isAwake {
-			covers.wrong[s.application(number)] = true
+			inPath.wrong[s.application(number)] = true
 		}
 	}
 	// Of those that are awake, the slices must not be there, which is what is
@@ -272,8 +272,8 @@ func (s *Stage) AwaitRight(ctx context.Context) error {
 	defer watching.Wait()
 	defer stopWatching()
 	watching.Go(func() { s.followModes(watched, awake, modes) })
-	watching.Go(func() { s.followSlices(watched, awake, covers) })
-	return errors.Join(await(ctx, modes), await(ctx, covers))
+	watching.Go(func() { s.followSlices(watched, awake, inPath) })
+	return errors.Join(await(ctx, modes), await(ctx, inPath))
 }
 
 func await(ctx context.Context, p *progress) error {
@@ -305,7 +305,7 @@ func (s *Stage) followModes(ctx context.Context, awake map[types.NamespacedName]
 	}, s.control.Elasti), &v1alpha1.ElastiService{}, func(object any, _ bool) { right(object.(*v1alpha1.ElastiService)) })
 }
 
-func (s *Stage) followSlices(ctx context.Context, awake map[types.NamespacedName]bool, covers *progress) {
+func (s *Stage) followSlices(ctx context.Context, awake map[types.NamespacedName]bool, inPath *progress) {
 	client := s.control.Kubernetes.DiscoveryV1().EndpointSlices(metav1.NamespaceAll)
 	selector := discoveryv1.LabelManagedBy + "=" + v1alpha1.SliceManagedBy
 	inform(ctx, cache.ToListWatcherWithWatchListSemantics(&cache.ListWatch{
@@ -320,7 +320,7 @@ func (s *Stage) followSlices(ctx context.Context, awake map[types.NamespacedName
 	}, s.control.Kubernetes), &discoveryv1.EndpointSlice{}, func(object any, exists bool) {
 		slice := object.(*discoveryv1.EndpointSlice)
 		name := types.NamespacedName{Namespace: slice.Namespace, Name: slice.Labels[discoveryv1.LabelServiceName]}
-		covers.set(name, exists != awake[name])
+		inPath.set(name, exists != awake[name])
 	})
 }
 

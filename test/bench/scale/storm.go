@@ -45,17 +45,17 @@ const wakeTimeout = 10 * time.Second
 
 // StormOutcome is what became of a wake of each application.
 type StormOutcome struct {
-	// Scaled is how long after the first wake was sent the last target asked for
+	// Scaled is how long after the first wake was sent the last target desired
 	// a replica.
 	Scaled time.Duration
 	// Calls is how long each wake took that succeeded.
 	Calls []time.Duration
-	// Failures are the wakes that failed, and the targets that still ask for none.
+	// Failures are the wakes that failed, and the targets that still desire none.
 	Failures []error
 }
 
 // Storm has each application woken, spread evenly over a period, by the service
-// account and with the calls of resolvers. It returns when each target asks for
+// account and with the calls of resolvers. It returns when each target desires
 // a replica, and at the latest when ctx ends.
 func (s *Stage) Storm(ctx context.Context, period time.Duration) (StormOutcome, error) {
 	resolvers, err := s.resolverClients(ctx)
@@ -137,7 +137,7 @@ func (s *Stage) wake(ctx context.Context, client versioned.Interface, number int
 	return time.Since(began), nil
 }
 
-// followScales notes which targets ask for a replica, until ctx ends.
+// followScales notes which targets desire a replica, until ctx ends.
 func (s *Stage) followScales(ctx context.Context, asleep *progress) {
 	client := s.control.Kubernetes.AppsV1().Deployments(metav1.NamespaceAll)
 	inform(ctx, cache.ToListWatcherWithWatchListSemantics(&cache.ListWatch{
@@ -154,7 +154,7 @@ func (s *Stage) followScales(ctx context.Context, asleep *progress) {
 	})
 }
 
-// checkScaled reads each target's scale anew, and adds those that ask for no
+// checkScaled reads each target's scale anew, and adds those that desire no
 // replica to the failures.
 func (s *Stage) checkScaled(ctx context.Context, outcome *StormOutcome) error {
 	list, err := s.control.Kubernetes.AppsV1().Deployments(metav1.NamespaceAll).List(ctx, metav1.ListOptions{})
@@ -167,7 +167,7 @@ func (s *Stage) checkScaled(ctx context.Context, outcome *StormOutcome) error {
 	}
 	for number := range s.awake {
 		if name := s.application(number); replicas[name] == 0 {
-			outcome.Failures = append(outcome.Failures, fmt.Errorf("the target of %s still asks for no replica", name))
+			outcome.Failures = append(outcome.Failures, fmt.Errorf("the target of %s still desires no replica", name))
 		}
 	}
 	return nil

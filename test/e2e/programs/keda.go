@@ -24,7 +24,7 @@ import (
 	"k8s.io/client-go/util/cert"
 )
 
-// loopback is where what nobody else asks listens.
+// loopback is where those servers listen that no other component queries.
 const loopback = "127.0.0.1"
 
 // KEDA is the operator of KEDA. For use by one goroutine.

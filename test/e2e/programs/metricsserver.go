@@ -29,7 +29,7 @@ type MetricsServer struct {
 }
 
 // NewMetricsServer prepares a metrics-server for the cluster of a kubeconfig,
-// that listens on an address of the host and asks kubelets as often as it can,
+// that listens on an address of the host and queries kubelets as often as it can,
 // each 10 s. The directory is for its certificate.
 func NewMetricsServer(path, kubeconfig, host, directory string) (*MetricsServer, error) {
 	address, err := FreeAddress(host)

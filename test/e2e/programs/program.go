@@ -83,7 +83,7 @@ func (p *Program) Ended() <-chan struct{} { return p.ended }
 // Kill ends the program with SIGKILL, if it runs, and waits until it has ended.
 func (p *Program) Kill() { p.end(syscall.SIGKILL) }
 
-// Stop asks the program to end, if it runs, and waits until it has.
+// Stop has the program end, if it runs, and waits until it has.
 func (p *Program) Stop() { p.end(syscall.SIGTERM) }
 
 func (p *Program) end(signal syscall.Signal) {
@@ -107,11 +107,11 @@ func (p *Program) Log() string {
 func (p *Program) name() string    { return filepath.Base(p.Path) }
 func (p *Program) logFile() string { return filepath.Join(p.Directory, p.name()+".log") }
 
-// FreeAddress returns an address of a host that nobody listens on at the moment.
+// FreeAddress returns an address of a host on which no process listens at the moment.
 func FreeAddress(host string) (string, error) {
 	listener, err := net.Listen("tcp", net.JoinHostPort(host, "0"))
 	if err != nil {
-		return "", fmt.Errorf("looking for a free port of %s: %w", host, err)
+		return "", fmt.Errorf("finding a free port of %s: %w", host, err)
 	}
 	return listener.Addr().String(), listener.Close()
 }

@@ -52,7 +52,7 @@ const (
 	uptimeWindow = 4 * time.Second
 	query        = `sum(rate(shop_requests_total[2s])) or vector(0)`
 
-	patience     = time.Minute
+	queryTimeout = time.Minute
 	pollInterval = 100 * time.Millisecond
 )
 
@@ -199,7 +199,7 @@ func TestQueriesSeeTheirOwnNamespace(t *testing.T) {
 				}},
 			}
 			var last evaluators.Result
-			err := wait.PollUntilContextTimeout(t.Context(), pollInterval, patience, true, func(ctx context.Context) (bool, error) {
+			err := wait.PollUntilContextTimeout(t.Context(), pollInterval, queryTimeout, true, func(ctx context.Context) (bool, error) {
 				result, err := evaluator.Evaluate(ctx, subject)
 				last = result
 				return result.State == want, err
@@ -230,7 +230,7 @@ func TestRestartOfPrometheusNeverLooksIdle(t *testing.T) {
 	await := func(want, never evaluators.State) {
 		t.Helper()
 		var last evaluators.Result
-		err := wait.PollUntilContextTimeout(t.Context(), pollInterval, patience, true, func(ctx context.Context) (bool, error) {
+		err := wait.PollUntilContextTimeout(t.Context(), pollInterval, queryTimeout, true, func(ctx context.Context) (bool, error) {
 			result, err := evaluator.Evaluate(ctx, subject)
 			if err != nil {
 				return false, err

@@ -30,7 +30,7 @@ import (
 )
 
 // Claims are claims in memory. They may fail before and after they have done what
-// they were asked. They are safe for concurrent use.
+// they were called. They are safe for concurrent use.
 type Claims struct {
 	mu sync.Mutex
 	// The rest is guarded by mu.
@@ -87,7 +87,7 @@ func (c *Claims) List(context.Context) ([]v1alpha1.ProxyPortClaimSpec, error) {
 }
 
 // Fail makes each call fail from now on, before or after it has done what it was
-// asked. Nil makes them succeed.
+// called. Nil makes them succeed.
 func (c *Claims) Fail(before, after error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

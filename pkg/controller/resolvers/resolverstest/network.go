@@ -24,7 +24,7 @@ import (
 	"syscall"
 )
 
-// Network accepts connections, or refuses them as it is told. The zero value accepts
+// Network accepts connections, or rejects them as it is set. The zero value accepts
 // all. It is safe for concurrent use.
 type Network struct {
 	mu sync.Mutex

@@ -1,4 +1,4 @@
-//go:build circles || autoscalers
+//go:build cycles || autoscalers
 
 /*
 Copyright The elasti-apiserver Authors.
