@@ -98,6 +98,8 @@ type Server struct {
 	generic    *genericapiserver.GenericAPIServer
 	controller Runner
 	lastKnown  *elastiserviceregistry.LastKnown
+	// wakeRecorder writes who woke targets.
+	wakeRecorder *elastiserviceregistry.WakeRecorder
 	// lists are the remembered encodings of what is listed.
 	lists *encodings
 	// serving is closed when the server's endpoints can be reached, and its
@@ -157,7 +159,7 @@ func New(config *Config) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	server := &Server{generic: genericServer, controller: controller, lastKnown: storage.LastKnown, lists: serializer.lists, serving: make(chan struct{})}
+	server := &Server{generic: genericServer, controller: controller, lastKnown: storage.LastKnown, wakeRecorder: storage.WakeRecorder, lists: serializer.lists, serving: make(chan struct{})}
 	if err := addReadinessChecks(genericServer, &config.Generic.Authentication, config.Extra.StorageCheck); err != nil {
 		return nil, fmt.Errorf("adding the readiness checks: %w", err)
 	}
@@ -197,6 +199,10 @@ func (s *Server) Run(ctx context.Context, watch ...func(ctx context.Context) err
 	group.Go(func() error { return s.runController(ctx) })
 	group.Go(func() error {
 		s.followLastKnown(ctx)
+		return nil
+	})
+	group.Go(func() error {
+		s.wakeRecorder.Run(ctx)
 		return nil
 	})
 	group.Go(func() error {

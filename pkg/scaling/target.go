@@ -61,6 +61,8 @@ type Result struct {
 	Replicas int32
 	// Scaled is true when this wake changed the scale.
 	Scaled bool
+	// FromZero is true when that was from no replicas.
+	FromZero bool
 	// AutoscalerError says why the autoscaler could not be resumed or asked.
 	// The wake went on all the same.
 	AutoscalerError error

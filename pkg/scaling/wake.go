@@ -95,7 +95,7 @@ func (c *Client) WakeFromZero(ctx context.Context, target Target, autoscaler Aut
 	wanted := max(minimum, 1, autoscalerMinimum)
 	scale, err := c.scaleFromZero(ctx, resource, target, wanted)
 	if err == nil {
-		return Result{Replicas: scale.Spec.Replicas, Scaled: true, AutoscalerError: autoscalerErr}, nil
+		return Result{Replicas: scale.Spec.Replicas, Scaled: true, FromZero: true, AutoscalerError: autoscalerErr}, nil
 	}
 	if !wasNotAtZero(err) {
 		return Result{AutoscalerError: autoscalerErr}, err
@@ -106,11 +106,15 @@ func (c *Client) WakeFromZero(ctx context.Context, target Target, autoscaler Aut
 // raise makes the target have at least the wanted replicas. A nil scale is
 // read first.
 func (c *Client) raise(ctx context.Context, resource schema.GroupVersionResource, target Target, scale *autoscalingv1.Scale, wanted int32, autoscalerErr error, dryRun bool) (Result, error) {
-	scale, scaled, err := c.change(ctx, resource, target, scale, dryRun, func(replicas int32) int32 { return max(replicas, wanted) })
+	var before int32
+	scale, scaled, err := c.change(ctx, resource, target, scale, dryRun, func(replicas int32) int32 {
+		before = replicas
+		return max(replicas, wanted)
+	})
 	if err != nil {
 		return Result{AutoscalerError: autoscalerErr}, err
 	}
-	return Result{Replicas: scale.Spec.Replicas, Scaled: scaled, AutoscalerError: autoscalerErr}, nil
+	return Result{Replicas: scale.Spec.Replicas, Scaled: scaled, FromZero: scaled && before == 0, AutoscalerError: autoscalerErr}, nil
 }
 
 // scaleFromZero sets the replicas of a target that asks for none. A scale of

@@ -64,6 +64,23 @@ func TestWakeScalesTheTarget(t *testing.T) {
 	}
 }
 
+// The condition names the client on whatever replica it called, and after a restart.
+func TestSleepingNamesTheCallerOfAWake(t *testing.T) {
+	namespace := newNamespace(t)
+	createApplication(t, namespace, 0)
+	createElastiService(t, namespace, newElastiService("app"))
+	waitForSleeping(t, namespace, "app", v1alpha1.ReasonAsleep, "")
+	caller := elastiClient(t, newServiceAccount(t, namespace, "waker", mayWake)).ElastiV1alpha1().ElastiServices(namespace)
+	request := &v1alpha1.WakeRequest{Spec: v1alpha1.WakeRequestSpec{Reason: "nightly report"}}
+	if _, err := caller.Wake(t.Context(), "app", request, metav1.CreateOptions{}); err != nil {
+		t.Fatalf("waking: %v", err)
+	}
+	waitForSleeping(t, namespace, "app", v1alpha1.ReasonNoTriggers, "by ServiceAccount "+namespace+"/waker: nightly report")
+	restartServerWith(t)
+	scaleTarget(t, namespace, 0)
+	waitForSleeping(t, namespace, "app", v1alpha1.ReasonAsleep, "by ServiceAccount "+namespace+"/waker: nightly report")
+}
+
 func TestWakeScalesToMinTargetReplicasOrToWhatIsAskedFor(t *testing.T) {
 	for _, test := range []struct {
 		name    string

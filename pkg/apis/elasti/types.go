@@ -301,6 +301,17 @@ type ClientAddressSpec struct {
 	ProxyProtocol bool
 }
 
+// WakeRecord is a wake that scaled a target from zero, or ended its scale-down.
+type WakeRecord struct {
+	// time is when the target was woken.
+	Time metav1.Time
+	// by is the client that woke it: a ServiceAccount with its pod, a user, or the
+	// field manager of the replicas.
+	By string
+	// reason is why, as the client says.
+	Reason string
+}
+
 // ElastiServiceStatus is what is observed in the cluster.
 type ElastiServiceStatus struct {
 	// mode is proxy while resolvers are in the path of the public Service's
@@ -310,6 +321,8 @@ type ElastiServiceStatus struct {
 	LastReconciledTime *metav1.Time
 	// lastScaledUpTime is when the target was last scaled from zero.
 	LastScaledUpTime *metav1.Time
+	// lastWake is who last woke the target, through any of its ElastiServices.
+	LastWake *WakeRecord
 	// lastActivityTime is when the target was last known to be in use. It never
 	// goes back.
 	LastActivityTime *metav1.Time

@@ -200,7 +200,8 @@ func (t term) Run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	t.options.Changed, t.options.ScaledUp, t.options.ConfirmIdle = scheduler.Changed, scheduler.ScaledUp, scheduler.ConfirmIdle
+	t.options.Changed, t.options.ConfirmIdle = scheduler.Changed, scheduler.ConfirmIdle
+	t.options.ScaledUp, t.options.Woken = scheduler.ScaledUp, scheduler.Woken
 	t.options.Requests = func(key types.NamespacedName, requests target.PodRequests) {
 		scheduler.Requests(key, requests.CPUCores, requests.MemoryBytes)
 	}

@@ -138,6 +138,9 @@ type Options struct {
 	// has slept for a time. by is the name that it gives itself. It must not wait
 	// for anything. It may be nil.
 	ScaledUp func(key types.NamespacedName, by string, slept time.Duration)
+	// Woken is called when the controller woke a target by itself, with the reason
+	// why. It must not wait for anything. It may be nil.
+	Woken func(target resources.TargetKey, reason string)
 	// ConfirmIdle reports whether all ElastiServices of a target have just confirmed
 	// that it may be scaled to zero. Otherwise it has them asked, and retry, which
 	// does not wait for anything, called when they have answered. It must not wait
@@ -196,6 +199,9 @@ func (o *Options) complete() error {
 	}
 	if o.ScaledUp == nil {
 		o.ScaledUp = func(types.NamespacedName, string, time.Duration) {}
+	}
+	if o.Woken == nil {
+		o.Woken = func(resources.TargetKey, string) {}
 	}
 	if o.ConfirmIdle == nil {
 		o.ConfirmIdle = func(resources.TargetKey, func()) bool { return true }

@@ -24,6 +24,7 @@ import (
 
 	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti/v1alpha1"
 	"github.com/truefoundry/elasti-apiserver/pkg/controller/resolvers"
+	"github.com/truefoundry/elasti-apiserver/pkg/controller/resources"
 	"github.com/truefoundry/elasti-apiserver/pkg/controller/target"
 )
 
@@ -53,6 +54,7 @@ func (c *Controller) wakeWithoutResolvers(ctx context.Context, p *pass) error {
 	}
 	p.state.endWakeTurn()
 	if result.Scaled {
+		c.options.Woken(resources.TargetKeyOf(p.elastiService), "no resolver is ready to hold its traffic")
 		c.event(p.elastiService, corev1.EventTypeWarning, v1alpha1.ReasonNoReadyResolver, actionWake, "scaled %s %s to %d: no resolver is ready to hold its traffic", p.elastiService.Spec.ScaleTargetRef.Kind, p.elastiService.Spec.ScaleTargetRef.Name, result.Replicas)
 	}
 	return nil

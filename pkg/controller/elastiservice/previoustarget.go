@@ -86,10 +86,7 @@ func (c *Controller) previousTargets(p *pass) (previous []restoration) {
 // coveredByOthers reports whether resolvers stand in for a target at zero through
 // another ElastiService than that with the key, one that stays.
 func (c *Controller) coveredByOthers(key types.NamespacedName, scaleTarget scaling.Target) bool {
-	named := v1alpha1.ElastiService{}
-	named.Namespace = scaleTarget.Namespace
-	named.Spec.ScaleTargetRef = v1alpha1.ScaleTargetRef{APIVersion: scaleTarget.APIVersion, Kind: scaleTarget.Kind, Name: scaleTarget.Name}
-	targetKey := resources.TargetKeyOf(&named)
+	targetKey := targetKeyOf(scaleTarget)
 	others := indexed[*v1alpha1.ElastiService](c.elastiServices.in(targetKey.Namespace), byTarget, types.NamespacedName{Namespace: targetKey.Namespace, Name: targetKey.Name})
 	return slices.ContainsFunc(others, func(other *v1alpha1.ElastiService) bool {
 		if resources.KeyOf(other) == key || resources.TargetKeyOf(other) != targetKey || !other.DeletionTimestamp.IsZero() || !c.ownsService(other) {
@@ -98,6 +95,14 @@ func (c *Controller) coveredByOthers(key types.NamespacedName, scaleTarget scali
 		object, ok := c.services.in(other.Namespace).Get(other.Namespace, other.Spec.Service)
 		return ok && resources.Unsupported(object.(*corev1.Service)) == ""
 	})
+}
+
+// targetKeyOf returns the identity of a target.
+func targetKeyOf(scaleTarget scaling.Target) resources.TargetKey {
+	named := v1alpha1.ElastiService{}
+	named.Namespace = scaleTarget.Namespace
+	named.Spec.ScaleTargetRef = v1alpha1.ScaleTargetRef{APIVersion: scaleTarget.APIVersion, Kind: scaleTarget.Kind, Name: scaleTarget.Name}
+	return resources.TargetKeyOf(&named)
 }
 
 // coveredService returns a pass that observes the Service which the resolvers stand in

@@ -82,6 +82,10 @@ func (c *Controller) setConditions(p *pass, status *v1alpha1.ElastiServiceStatus
 		set(v1alpha1.ConditionTargetAvailable, *p.availability)
 	}
 	setCompatibility(p, status, now)
+	if meta.FindStatusCondition(status.Conditions, v1alpha1.ConditionSleeping) == nil {
+		// What decides when targets sleep replaces it.
+		set(v1alpha1.ConditionSleeping, conditionUnknown(v1alpha1.ReasonDecisionPending, "it has not been decided yet whether the target is to sleep"))
+	}
 	autoscaler := computeAutoscalerFoundCondition(spec.Autoscaler, spec.ScaleTargetRef, p.autoscaler, findCondition(p.elastiService, v1alpha1.ConditionAutoscalerFound))
 	if autoscaler == nil {
 		meta.RemoveStatusCondition(&status.Conditions, v1alpha1.ConditionAutoscalerFound)

@@ -25,6 +25,22 @@ import (
 	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti/v1alpha1"
 )
 
+// What decides when targets sleep owns the condition from then on.
+func TestSleepingIsThereFromTheFirstStatusOn(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t)
+	c.create(cartElastiService())
+	c.start()
+	c.eventuallyCondition("cart", v1alpha1.ConditionSleeping, metav1.ConditionUnknown, v1alpha1.ReasonDecisionPending)
+	c.eventuallyMode("cart", v1alpha1.ModeProxy)
+	c.edit("cart", func(elastiService *v1alpha1.ElastiService) {
+		sleeping := findCondition(elastiService, v1alpha1.ConditionSleeping)
+		sleeping.Status, sleeping.Reason = metav1.ConditionTrue, v1alpha1.ReasonAsleep
+	})
+	c.sync("cart")
+	c.eventuallyCondition("cart", v1alpha1.ConditionSleeping, metav1.ConditionTrue, v1alpha1.ReasonAsleep)
+}
+
 // A store that takes a second for a write must not cost a Service its
 // endpoints.
 func TestSliceDoesNotWaitForAStatusThatIsBeingWritten(t *testing.T) {

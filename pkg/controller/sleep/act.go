@@ -78,7 +78,6 @@ func (s *Scheduler) actOn(ctx context.Context, round *round, i int, action Actio
 		if err := s.options.Waker.Wake(ctx, elastiService, message); err != nil {
 			return err
 		}
-		s.setWokenBy(m, message)
 		logger.Info("Woke a target", "elastiService", m.key, "reason", m.decision.Reason)
 		s.event(elastiService, v1alpha1.ReasonWakeRequested, eventActionWake, message)
 	}
@@ -103,12 +102,6 @@ func (s *Scheduler) setAsked(m *member) {
 	defer s.mu.Unlock()
 	m.subject.asked = true
 	m.subject.history.IdleSince = s.clock.Now()
-}
-
-func (s *Scheduler) setWokenBy(m *member, message string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	m.subject.wokenBy = message
 }
 
 func (s *Scheduler) setAnnounced(m *member, action Action) {

@@ -21,6 +21,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	autoscalingv1 "k8s.io/api/autoscaling/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -67,6 +68,8 @@ type Report struct {
 	// they are not to be there.
 	ScalingConflict *metav1.Condition
 	DryRun          *metav1.Condition
+	// LastWake is the last wake of the target. Nil if none is known.
+	LastWake *v1alpha1.WakeRecord
 	// Sleeping is the condition of that type. It is always there.
 	Sleeping *metav1.Condition
 	// SharedWith are the names of the other ElastiServices of the target, and
@@ -154,6 +157,7 @@ func (c *Client) Report(ctx context.Context, elastiService *v1alpha1.ElastiServi
 		if report.LastActivity != nil {
 			stored.Status.LastActivityTime = report.LastActivity.DeepCopy()
 		}
+		stored.Status.LastWake = v1alpha1.LatestWake(stored.Status.LastWake, report.LastWake.DeepCopy(), time.Now())
 		stored.Status.TargetSharedWith = slices.Clone(report.SharedWith)
 		setCondition(&stored.Status, v1alpha1.ConditionTriggersHealthy, report.TriggersHealthy)
 		setCondition(&stored.Status, v1alpha1.ConditionScalingConflict, report.ScalingConflict)

@@ -95,7 +95,7 @@ func (s *Scheduler) ScaledUp(key types.NamespacedName, by string, slept time.Dur
 	known.conflict.scaledUp(by, slept, max(reports.Cooldown(known.elastiService), s.options.PollingInterval), s.clock.Now())
 	klog.Background().V(2).Info("A sleeping target was scaled up by somebody else", "elastiService", key, "by", by, "slept", slept, "disturbedSleeps", known.conflict.disturbed)
 	s.event(known.elastiService, v1alpha1.ReasonScaledUpByOther, eventActionWake, fmt.Sprintf("%s scaled the target up after it had slept for %s", by, slept.Round(time.Second)))
-	known.wokenBy = by
+	s.recordWake(known.target, by, "")
 	s.addAfter(known.target, 0)
 }
 

@@ -73,8 +73,11 @@ func reportOf(round *round, i int) (Report, bool) {
 		Sleeping:        meta.FindStatusCondition(reported.Conditions, v1alpha1.ConditionSleeping),
 		SharedWith:      reported.TargetSharedWith,
 		TargetShared:    meta.FindStatusCondition(reported.Conditions, v1alpha1.ConditionTargetShared),
+		LastWake:        reported.LastWake,
 	}
 	after := before
+	after.LastWake = round.lastWake
+	after.Sleeping = pendingSleeping(m, round.observed)
 	after.SharedWith = round.sharedWith(i)
 	after.TargetShared = computeTargetShared(elastiService, after.SharedWith, round.observed)
 	if m.decided {

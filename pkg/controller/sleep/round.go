@@ -41,15 +41,17 @@ type snapshot struct {
 
 func (m *snapshot) elastiService() *v1alpha1.ElastiService { return m.state.elastiService }
 
-// snapshots returns the ElastiServices of a target as they are now, by name, and
-// the number of changes of the target until now.
-func (s *Scheduler) snapshots(key resources.TargetKey) (members []snapshot, changes int) {
+// snapshots returns the ElastiServices of a target as they are now, by name, the
+// number of changes of the target until now, and its last wake, nil when none is
+// known.
+func (s *Scheduler) snapshots(key resources.TargetKey) (members []snapshot, changes int, lastWake *v1alpha1.WakeRecord) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	of, ok := s.targets[key]
 	if !ok {
-		return nil, 0
+		return nil, 0, nil
 	}
+	lastWake = of.lastWake
 	for name, known := range of.members {
 		if since := known.elastiService.Status.SleptTime; since != nil {
 			known.conflict.slept(s.clock.Since(since.Time))
@@ -57,7 +59,10 @@ func (s *Scheduler) snapshots(key resources.TargetKey) (members []snapshot, chan
 		members = append(members, snapshot{key: name, subject: known, state: *known})
 	}
 	slices.SortFunc(members, func(one, other snapshot) int { return cmp.Compare(one.key.Name, other.key.Name) })
-	return members, of.changes
+	for i := range members {
+		lastWake = v1alpha1.LatestWake(lastWake, members[i].elastiService().Status.LastWake, s.clock.Now())
+	}
+	return members, of.changes, lastWake
 }
 
 // member is one ElastiService of a target in a decision about it.
@@ -82,6 +87,9 @@ type round struct {
 	// then.
 	observed time.Time
 	changes  int
+	// lastWake is the last wake of the target through any of them. Nil when none is
+	// known.
+	lastWake *v1alpha1.WakeRecord
 	// busy is why some could not be asked. Nil when all could.
 	busy error
 }
@@ -89,7 +97,7 @@ type round struct {
 // decide evaluates the triggers of all ElastiServices of a target, and makes a
 // decision of that and of everything else that is known.
 func (s *Scheduler) decide(ctx context.Context, key resources.TargetKey, maxAge time.Duration) (*round, error) {
-	before, _ := s.snapshots(key)
+	before, _, _ := s.snapshots(key)
 	results, failures := make([][]evaluators.Result, len(before)), make([]error, len(before))
 	for i := range before {
 		observation := s.observe(&before[i].state)
@@ -103,11 +111,11 @@ func (s *Scheduler) decide(ctx context.Context, key resources.TargetKey, maxAge 
 		}
 	}
 	// Evaluating takes time, in which much can happen.
-	now, changes := s.snapshots(key)
+	now, changes, lastWake := s.snapshots(key)
 	if !slices.EqualFunc(before, now, sameSpec) {
 		return nil, queries.ErrBusy
 	}
-	decided := &round{observed: s.clock.Now(), changes: changes, busy: errors.Join(failures...)}
+	decided := &round{observed: s.clock.Now(), changes: changes, lastWake: lastWake, busy: errors.Join(failures...)}
 	for i := range now {
 		m := member{snapshot: now[i], dryRun: s.options.DryRun || isDryRun(now[i].elastiService())}
 		m.observation = s.observe(&m.state)

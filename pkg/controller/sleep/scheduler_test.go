@@ -180,6 +180,7 @@ func (f *fakeCluster) Report(_ context.Context, elastiService *v1alpha1.ElastiSe
 	f.update(elastiService.Name, func(elastiService *v1alpha1.ElastiService) {
 		elastiService.Status.LastActivityTime = report.LastActivity
 		elastiService.Status.TargetSharedWith = report.SharedWith
+		elastiService.Status.LastWake = report.LastWake
 		elastiService.Status.Conditions = slices.DeleteFunc(elastiService.Status.Conditions, func(condition metav1.Condition) bool {
 			return condition.Type != v1alpha1.ConditionReady && condition.Type != v1alpha1.ConditionTargetFound
 		})

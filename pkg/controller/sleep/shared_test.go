@@ -64,6 +64,61 @@ func (f *fixture) sleeping(name string) metav1.Condition {
 	return metav1.Condition{}
 }
 
+// Users look at Sleeping for why a target is awake, from the first moment on.
+func TestSleepingIsThereBeforeTheFirstDecision(t *testing.T) {
+	inBubble(t, nil, func(t *testing.T, f *fixture) {
+		f.trigger.says(func(context.Context, string) (evaluators.Result, error) { return evaluators.Result{}, queries.ErrBusy })
+		f.create("http", onShop)
+		pass(2 * testInterval)
+		if got := f.sleeping("http"); got.Status != metav1.ConditionUnknown || got.Reason != v1alpha1.ReasonDecisionPending {
+			t.Errorf("got %+v before the first decision", got)
+		}
+		f.trigger.always(active)
+		pass(2 * testInterval)
+		if got := f.sleeping("http"); got.Status != metav1.ConditionFalse || got.Reason != v1alpha1.ReasonTriggerActive {
+			t.Errorf("got %+v after it", got)
+		}
+	})
+}
+
+// Whichever ElastiService of a target is called, all of them say who called.
+func TestSleepingNamesWhoWokeTheTargetLast(t *testing.T) {
+	inBubble(t, nil, func(t *testing.T, f *fixture) {
+		f.createBoth()
+		f.trigger.always(active)
+		pass(2 * testInterval)
+		want := func(text string) {
+			t.Helper()
+			for _, name := range []string{"http", "grpc"} {
+				if got := f.sleeping(name); !strings.HasSuffix(got.Message, text) {
+					t.Errorf("%s says %q, want it to end with %q", name, got.Message, text)
+				}
+			}
+		}
+		f.update("http", func(elastiService *v1alpha1.ElastiService) {
+			elastiService.Status.LastWake = &v1alpha1.WakeRecord{Time: metav1.NewTime(time.Now()).Rfc3339Copy(), By: "user alice", Reason: "traffic is held"}
+		})
+		pass(2 * settleDelay)
+		want(" by user alice: traffic is held")
+		// That is not written again and again.
+		f.writesSince()
+		pass(5 * testInterval)
+		if writes := f.writesSince(); writes > 0 {
+			t.Errorf("%d writes although nothing changes", writes)
+		}
+		f.scheduler.ScaledUp(resources.KeyOf(f.get("grpc")), "kubectl", time.Hour)
+		pass(2 * settleDelay)
+		want(" by kubectl")
+		pass(time.Second)
+		f.scheduler.Woken(resources.TargetKeyOf(f.get("grpc")), "no resolver is ready")
+		pass(2 * settleDelay)
+		want(" by elasti-apiserver: no resolver is ready")
+		if last := f.get("http").Status.LastWake; last == nil || last.Reason != "no resolver is ready" {
+			t.Errorf("the status has %+v", last)
+		}
+	})
+}
+
 // awaitRequest waits until an ElastiService is asked to sleep.
 func (f *fixture) awaitRequest(t *testing.T, name string) {
 	t.Helper()

@@ -17,6 +17,8 @@ limitations under the License.
 package sleep
 
 import (
+	"fmt"
+	"strings"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -39,7 +41,9 @@ func computeSleeping(round *round, i int) *metav1.Condition {
 	m := &round.members[i]
 	before := meta.FindStatusCondition(m.elastiService().Status.Conditions, v1alpha1.ConditionSleeping)
 	after := round.sleepingOf(i)
-	if before != nil && before.Status == after.Status && !sleepingChanged(m, before, &after) {
+	woken := lastWoken(round.lastWake)
+	after.Message += woken
+	if before != nil && before.Status == after.Status && strings.HasSuffix(before.Message, woken) && !sleepingChanged(m, before, &after) {
 		return before
 	}
 	return transition(m.elastiService(), before, round.observed, after)
@@ -76,10 +80,34 @@ func (r *round) sleepingOf(i int) metav1.Condition {
 	case m.decision.Action == ActionSleep:
 		condition.Reason, condition.Message = v1alpha1.ReasonSleepRequested, sleepRequested(m.observation).Message
 	}
-	if m.state.wokenBy != "" {
-		condition.Message += "; last woken because of " + m.state.wokenBy
-	}
 	return condition
+}
+
+// pendingSleeping returns the condition Sleeping of a member about which nothing has
+// been decided yet: the one that it has, or else that.
+func pendingSleeping(m *member, now time.Time) *metav1.Condition {
+	if before := meta.FindStatusCondition(m.elastiService().Status.Conditions, v1alpha1.ConditionSleeping); before != nil {
+		return before
+	}
+	return transition(m.elastiService(), nil, now, metav1.Condition{
+		Type:    v1alpha1.ConditionSleeping,
+		Status:  metav1.ConditionUnknown,
+		Reason:  v1alpha1.ReasonDecisionPending,
+		Message: "it has not been decided yet whether the target is to sleep",
+	})
+}
+
+// lastWoken says for users who woke the target last, and why. It is empty when that is
+// not known.
+func lastWoken(wake *v1alpha1.WakeRecord) string {
+	if wake == nil {
+		return ""
+	}
+	text := fmt.Sprintf("; last woken at %s by %s", wake.Time.UTC().Format(time.RFC3339), wake.By)
+	if wake.Reason != "" {
+		text += ": " + wake.Reason
+	}
+	return text
 }
 
 // sleepingChanged reports whether a condition Sleeping with the same status is worth

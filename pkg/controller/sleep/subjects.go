@@ -21,7 +21,9 @@ import (
 	"slices"
 	"time"
 
+	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti/v1alpha1"
@@ -44,8 +46,6 @@ type subject struct {
 	target resources.TargetKey
 	// woken is when the target was seen to go up from zero. Zero if it was not.
 	woken time.Time
-	// wokenBy says for users why, or by which client. Empty if that is not known.
-	wokenBy string
 	// readySince and unreadySince are since when the target, which is up, has had
 	// a ready pod or none. At most one of them is set.
 	readySince, unreadySince time.Time
@@ -77,6 +77,9 @@ type sharedTarget struct {
 	confirmed time.Time
 	// waiting is called after the next decision. Nil when nothing waits.
 	waiting func()
+	// lastWake is the last wake that no ElastiService of the target records yet, or
+	// did when it was reported. Nil when there was none.
+	lastWake *v1alpha1.WakeRecord
 }
 
 // Changed records that an ElastiService was created (before is nil), changed, or
@@ -207,7 +210,27 @@ func (s *Scheduler) updated(elastiService *v1alpha1.ElastiService) {
 	case sleepingTurned(before, elastiService):
 		s.targets[known.target].changed()
 		s.addAfter(known.target, settle())
+	case !equality.Semantic.DeepEqual(before.Status.LastWake, elastiService.Status.LastWake):
+		s.addAfter(known.target, settle())
 	}
+}
+
+// Woken records that the controller woke a target by itself, and why. It does not wait
+// for anything.
+func (s *Scheduler) Woken(target resources.TargetKey, reason string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.recordWake(target, "elasti-apiserver", reason)
+}
+
+// recordWake records who woke a target. It must be called with mu held.
+func (s *Scheduler) recordWake(target resources.TargetKey, by, reason string) {
+	of, ok := s.targets[target]
+	if !ok {
+		return
+	}
+	of.lastWake = &v1alpha1.WakeRecord{Time: metav1.NewTime(s.clock.Now()).Rfc3339Copy(), By: by, Reason: reason}
+	s.addAfter(target, settle())
 }
 
 // recordScale records that the target was scaled from zero, and whether it has a
@@ -216,9 +239,6 @@ func (k *subject) recordScale(before *v1alpha1.ElastiService, now time.Time) {
 	after := k.elastiService
 	if knowsReplicas(before) && before.Status.Replicas == 0 && after.Status.Replicas > 0 {
 		k.woken = now
-	}
-	if knowsReplicas(after) && after.Status.Replicas == 0 {
-		k.wokenBy = ""
 	}
 	switch {
 	case !isStarting(after):

@@ -38,10 +38,14 @@ var ownConditions = []string{
 	v1alpha1.ConditionAutoscalerCompatible,
 }
 
+// initialConditions are the types of the conditions that the controller writes when
+// they are not there, and leaves to others when they are.
+var initialConditions = []string{v1alpha1.ConditionSleeping}
+
 // ownStatus returns the part of a status that the controller owns.
 func ownStatus(status *v1alpha1.ElastiServiceStatus) *v1alpha1.ElastiServiceStatus {
 	own := *status
-	own.LastActivityTime, own.SleepRequestedTime, own.Activity, own.TargetSharedWith = nil, nil, nil, nil
+	own.LastActivityTime, own.LastWake, own.SleepRequestedTime, own.Activity, own.TargetSharedWith = nil, nil, nil, nil, nil
 	own.Conditions = nil
 	for _, conditionType := range ownConditions {
 		if found := meta.FindStatusCondition(status.Conditions, conditionType); found != nil {
@@ -63,11 +67,17 @@ func withStatus(elastiService *v1alpha1.ElastiService, own *v1alpha1.ElastiServi
 // another one.
 func withOwnStatus(status, own *v1alpha1.ElastiServiceStatus) *v1alpha1.ElastiServiceStatus {
 	merged := ownStatus(own)
-	merged.LastActivityTime, merged.SleepRequestedTime = status.LastActivityTime, status.SleepRequestedTime
+	merged.LastActivityTime, merged.LastWake, merged.SleepRequestedTime = status.LastActivityTime, status.LastWake, status.SleepRequestedTime
 	merged.Activity, merged.TargetSharedWith = status.Activity, status.TargetSharedWith
 	for i := range status.Conditions {
 		if !slices.Contains(ownConditions, status.Conditions[i].Type) {
 			merged.Conditions = append(merged.Conditions, status.Conditions[i])
+		}
+	}
+	for _, conditionType := range initialConditions {
+		initial := meta.FindStatusCondition(own.Conditions, conditionType)
+		if initial != nil && meta.FindStatusCondition(merged.Conditions, conditionType) == nil {
+			merged.Conditions = append(merged.Conditions, *initial)
 		}
 	}
 	return merged

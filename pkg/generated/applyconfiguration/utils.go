@@ -76,6 +76,8 @@ func ForKind(kind schema.GroupVersionKind) interface{} {
 		return &elastiv1alpha1.TCPSocketActionApplyConfiguration{}
 	case v1alpha1.SchemeGroupVersion.WithKind("ValueMatch"):
 		return &elastiv1alpha1.ValueMatchApplyConfiguration{}
+	case v1alpha1.SchemeGroupVersion.WithKind("WakeRecord"):
+		return &elastiv1alpha1.WakeRecordApplyConfiguration{}
 
 	}
 	return nil

@@ -59,6 +59,7 @@ func GetOpenAPIDefinitions(ref common.ReferenceCallback) map[string]common.OpenA
 		v1alpha1.ScaleTrigger{}.OpenAPIModelName():               schema_pkg_apis_elasti_v1alpha1_ScaleTrigger(ref),
 		v1alpha1.TCPSocketAction{}.OpenAPIModelName():            schema_pkg_apis_elasti_v1alpha1_TCPSocketAction(ref),
 		v1alpha1.ValueMatch{}.OpenAPIModelName():                 schema_pkg_apis_elasti_v1alpha1_ValueMatch(ref),
+		v1alpha1.WakeRecord{}.OpenAPIModelName():                 schema_pkg_apis_elasti_v1alpha1_WakeRecord(ref),
 		v1alpha1.WakeRequest{}.OpenAPIModelName():                schema_pkg_apis_elasti_v1alpha1_WakeRequest(ref),
 		v1alpha1.WakeRequestSpec{}.OpenAPIModelName():            schema_pkg_apis_elasti_v1alpha1_WakeRequestSpec(ref),
 		v1alpha1.WakeRequestStatus{}.OpenAPIModelName():          schema_pkg_apis_elasti_v1alpha1_WakeRequestStatus(ref),
@@ -516,6 +517,12 @@ func schema_pkg_apis_elasti_v1alpha1_ElastiServiceStatus(ref common.ReferenceCal
 							Ref:         ref(metav1.Time{}.OpenAPIModelName()),
 						},
 					},
+					"lastWake": {
+						SchemaProps: spec.SchemaProps{
+							Description: "lastWake is who last woke the target, through any of its ElastiServices.",
+							Ref:         ref(v1alpha1.WakeRecord{}.OpenAPIModelName()),
+						},
+					},
 					"lastActivityTime": {
 						SchemaProps: spec.SchemaProps{
 							Description: "lastActivityTime is when the target was last known to be in use. It never goes back.",
@@ -645,7 +652,7 @@ func schema_pkg_apis_elasti_v1alpha1_ElastiServiceStatus(ref common.ReferenceCal
 							},
 						},
 						SchemaProps: spec.SchemaProps{
-							Description: "conditions tell what is right and what is not. Ready: everything is in place for the target to sleep and wake. ServiceFound, TargetFound: the Service and the target exist and can be used. ResolverAvailable: a resolver is ready to hold traffic. TriggersHealthy: every trigger tells whether the target is idle; there with triggers only. AutoscalerFound: the autoscaler exists and scales the target; there with spec.autoscaler only. Conflict: true while another ElastiService names the same Service. ScalingConflict: true while somebody else scales the target up each time that it was put to sleep. DryRun: there, and true, while decisions are shown and not carried out. Sleeping: true while the target sleeps; false while it is awake, with why it does not sleep. TargetShared: there, and true, while other ElastiServices have the same target.",
+							Description: "conditions tell what is right and what is not. Ready: everything is in place for the target to sleep and wake. ServiceFound, TargetFound: the Service and the target exist and can be used. ResolverAvailable: a resolver is ready to hold traffic. TriggersHealthy: every trigger tells whether the target is idle; there with triggers only. AutoscalerFound: the autoscaler exists and scales the target; there with spec.autoscaler only. Conflict: true while another ElastiService names the same Service. ScalingConflict: true while somebody else scales the target up each time that it was put to sleep. DryRun: there, and true, while decisions are shown and not carried out. Sleeping: true while the target sleeps; false while it is awake, with why it does not sleep and who last woke it; unknown until the first decision. TargetShared: there, and true, while other ElastiServices have the same target.",
 							Type:        []string{"array"},
 							Items: &spec.SchemaOrArray{
 								Schema: &spec.Schema{
@@ -660,7 +667,7 @@ func schema_pkg_apis_elasti_v1alpha1_ElastiServiceStatus(ref common.ReferenceCal
 			},
 		},
 		Dependencies: []string{
-			v1alpha1.ProxyPort{}.OpenAPIModelName(), v1alpha1.ReadinessProbes{}.OpenAPIModelName(), v1alpha1.ResolverActivity{}.OpenAPIModelName(), metav1.Condition{}.OpenAPIModelName(), metav1.Time{}.OpenAPIModelName()},
+			v1alpha1.ProxyPort{}.OpenAPIModelName(), v1alpha1.ReadinessProbes{}.OpenAPIModelName(), v1alpha1.ResolverActivity{}.OpenAPIModelName(), v1alpha1.WakeRecord{}.OpenAPIModelName(), metav1.Condition{}.OpenAPIModelName(), metav1.Time{}.OpenAPIModelName()},
 	}
 }
 
@@ -1416,6 +1423,43 @@ func schema_pkg_apis_elasti_v1alpha1_ValueMatch(ref common.ReferenceCallback) co
 				Required: []string{"name", "value"},
 			},
 		},
+	}
+}
+
+func schema_pkg_apis_elasti_v1alpha1_WakeRecord(ref common.ReferenceCallback) common.OpenAPIDefinition {
+	return common.OpenAPIDefinition{
+		Schema: spec.Schema{
+			SchemaProps: spec.SchemaProps{
+				Description: "WakeRecord is a wake that scaled a target from zero, or ended its scale-down.",
+				Type:        []string{"object"},
+				Properties: map[string]spec.Schema{
+					"time": {
+						SchemaProps: spec.SchemaProps{
+							Description: "time is when the target was woken.",
+							Ref:         ref(metav1.Time{}.OpenAPIModelName()),
+						},
+					},
+					"by": {
+						SchemaProps: spec.SchemaProps{
+							Description: "by is the client that woke it: a ServiceAccount with its pod, a user, or the field manager of the replicas.",
+							Default:     "",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"reason": {
+						SchemaProps: spec.SchemaProps{
+							Description: "reason is why, as the client says.",
+							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+				},
+				Required: []string{"time", "by"},
+			},
+		},
+		Dependencies: []string{
+			metav1.Time{}.OpenAPIModelName()},
 	}
 }
 

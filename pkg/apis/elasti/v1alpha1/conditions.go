@@ -64,8 +64,9 @@ const (
 	// there is none.
 	ConditionAutoscalerCompatible = "AutoscalerCompatible"
 	// ConditionSleeping is true while the target sleeps, and false while it is
-	// awake: the reason and the message say why it does not sleep. It is unknown
-	// while that cannot be observed.
+	// awake: the reason and the message say why it does not sleep, and the message
+	// who last woke it. It is unknown while that cannot be observed, and before the
+	// first decision: it is there from the first status on.
 	ConditionSleeping = "Sleeping"
 	// ConditionTargetShared is present, and true, while other ElastiServices have
 	// the same target: they decide together whether it sleeps.

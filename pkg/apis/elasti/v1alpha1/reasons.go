@@ -149,6 +149,9 @@ func IsTargetProblem(reason string) bool { return slices.Contains(TargetProblems
 // Events about them. ConditionSleeping has ReasonStarting, ReasonTraffic and
 // ReasonServiceTaken too.
 const (
+	// ReasonDecisionPending: it has not been decided yet whether the target is to
+	// sleep.
+	ReasonDecisionPending = "DecisionPending"
 	// ReasonOutsideEnabledPeriod: the target is kept awake at this time.
 	ReasonOutsideEnabledPeriod = "OutsideEnabledPeriod"
 	// ReasonTriggerActive: a trigger reports that the target is used.

@@ -348,6 +348,18 @@ type ClientAddressSpec struct {
 	ProxyProtocol bool `json:"proxyProtocol,omitempty"`
 }
 
+// WakeRecord is a wake that scaled a target from zero, or ended its scale-down.
+type WakeRecord struct {
+	// time is when the target was woken.
+	Time metav1.Time `json:"time"`
+	// by is the client that woke it: a ServiceAccount with its pod, a user, or the
+	// field manager of the replicas.
+	By string `json:"by"`
+	// reason is why, as the client says.
+	// +optional
+	Reason string `json:"reason,omitempty"`
+}
+
 // ElastiServiceStatus is what is observed in the cluster.
 type ElastiServiceStatus struct {
 	// mode is proxy while resolvers are in the path of the public Service's
@@ -360,6 +372,9 @@ type ElastiServiceStatus struct {
 	// lastScaledUpTime is when the target was last scaled from zero.
 	// +optional
 	LastScaledUpTime *metav1.Time `json:"lastScaledUpTime,omitempty"`
+	// lastWake is who last woke the target, through any of its ElastiServices.
+	// +optional
+	LastWake *WakeRecord `json:"lastWake,omitempty"`
 	// lastActivityTime is when the target was last known to be in use. It never
 	// goes back.
 	// +optional
@@ -425,7 +440,7 @@ type ElastiServiceStatus struct {
 	// that it was put to sleep.
 	// DryRun: there, and true, while decisions are shown and not carried out.
 	// Sleeping: true while the target sleeps; false while it is awake, with why it does
-	// not sleep.
+	// not sleep and who last woke it; unknown until the first decision.
 	// TargetShared: there, and true, while other ElastiServices have the same target.
 	// +optional
 	// +listType=map

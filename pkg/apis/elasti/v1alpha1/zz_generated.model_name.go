@@ -167,6 +167,11 @@ func (in ValueMatch) OpenAPIModelName() string {
 }
 
 // OpenAPIModelName returns the OpenAPI model name for this type.
+func (in WakeRecord) OpenAPIModelName() string {
+	return "com.github.truefoundry.elasti-apiserver.pkg.apis.elasti.v1alpha1.WakeRecord"
+}
+
+// OpenAPIModelName returns the OpenAPI model name for this type.
 func (in WakeRequest) OpenAPIModelName() string {
 	return "com.github.truefoundry.elasti-apiserver.pkg.apis.elasti.v1alpha1.WakeRequest"
 }

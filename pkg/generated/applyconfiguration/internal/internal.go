@@ -146,6 +146,9 @@ var schemaYAML = typed.YAMLObject(`types:
     - name: lastScaledUpTime
       type:
         namedType: io.k8s.apimachinery.pkg.apis.meta.v1.Time
+    - name: lastWake
+      type:
+        namedType: com.github.truefoundry.elasti-apiserver.pkg.apis.elasti.v1alpha1.WakeRecord
     - name: mode
       type:
         scalar: string
@@ -450,6 +453,19 @@ var schemaYAML = typed.YAMLObject(`types:
       type:
         scalar: string
       default: ""
+- name: com.github.truefoundry.elasti-apiserver.pkg.apis.elasti.v1alpha1.WakeRecord
+  map:
+    fields:
+    - name: by
+      type:
+        scalar: string
+      default: ""
+    - name: reason
+      type:
+        scalar: string
+    - name: time
+      type:
+        namedType: io.k8s.apimachinery.pkg.apis.meta.v1.Time
 - name: io.k8s.apimachinery.pkg.apis.meta.v1.Condition
   map:
     fields:

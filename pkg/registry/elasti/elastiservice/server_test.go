@@ -136,6 +136,16 @@ func startServer(t *testing.T, warner elastiservice.Warner) *server {
 		t.Fatal(err)
 	}
 	s.reader, s.statuses = endpoints.Reader, endpoints.StatusWriter
+	recording, stopRecording := context.WithCancel(context.WithoutCancel(t.Context()))
+	recorded := make(chan struct{})
+	go func() {
+		defer close(recorded)
+		endpoints.WakeRecorder.Run(recording)
+	}()
+	t.Cleanup(func() {
+		stopRecording()
+		<-recorded
+	})
 	group := genericapiserver.NewDefaultAPIGroupInfo(elasti.GroupName, apiserver.Scheme, metav1.ParameterCodec, apiserver.Codecs)
 	group.VersionedResourcesStorageMap[v1alpha1.SchemeGroupVersion.Version] = map[string]rest.Storage{
 		"elastiservices":          endpoints.ElastiService,
@@ -269,11 +279,11 @@ func (f *fakeScaler) Wake(_ context.Context, target scaling.Target, _ scaling.Au
 		return scaling.Result{}, notFound(target)
 	}
 	wanted := max(scale.Spec.Replicas, minimum)
-	scaled := wanted != scale.Spec.Replicas
+	scaled, fromZero := wanted != scale.Spec.Replicas, scale.Spec.Replicas == 0
 	if !dryRun {
 		scale.Spec.Replicas = wanted
 	}
-	return scaling.Result{Replicas: wanted, Scaled: scaled}, nil
+	return scaling.Result{Replicas: wanted, Scaled: scaled, FromZero: scaled && fromZero}, nil
 }
 
 func (f *fakeScaler) WakeFromZero(ctx context.Context, target scaling.Target, autoscaler scaling.Autoscaler, minimum int32) (scaling.Result, error) {

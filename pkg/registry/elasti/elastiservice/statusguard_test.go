@@ -42,6 +42,7 @@ func forged() map[string]func(*v1alpha1.ElastiServiceStatus) {
 		"mode":               func(s *v1alpha1.ElastiServiceStatus) { s.Mode = v1alpha1.ModeServe },
 		"lastReconciledTime": func(s *v1alpha1.ElastiServiceStatus) { s.LastReconciledTime = &now },
 		"lastScaledUpTime":   func(s *v1alpha1.ElastiServiceStatus) { s.LastScaledUpTime = &now },
+		"lastWake":           func(s *v1alpha1.ElastiServiceStatus) { s.LastWake = &v1alpha1.WakeRecord{Time: now, By: "forged"} },
 		"lastActivityTime":   func(s *v1alpha1.ElastiServiceStatus) { s.LastActivityTime = &now },
 		"activity": func(s *v1alpha1.ElastiServiceStatus) {
 			s.Activity = append(s.Activity, v1alpha1.ResolverActivity{Resolver: "forged", ReportTime: metav1.NowMicro(), ObservedSince: metav1.NowMicro(), Open: 1})

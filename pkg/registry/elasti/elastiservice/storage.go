@@ -46,6 +46,8 @@ type Storage struct {
 	StatusWriter *StatusWriter
 	// LastKnown is what wakes go by while the storage cannot be read. It has to run.
 	LastKnown *LastKnown
+	// WakeRecorder writes who woke targets, while it is run.
+	WakeRecorder *WakeRecorder
 }
 
 // Options is what the endpoints need.
@@ -110,7 +112,9 @@ func NewStorage(options Options) (*Storage, error) {
 	requestedStatusStore.UpdateStrategy = requestedStatusStrategy{statusStrategy{strategy}}
 	requestedStatusStore.ResetFieldsStrategy = statusStrategy{strategy}
 	lastKnown := newLastKnown(store)
-	targets := &targets{elastiServices: store, statuses: &statusStore, lastKnown: lastKnown, scaler: options.Scaler, events: options.Events}
+	statusWriter := &StatusWriter{statuses: &statusStore}
+	wakeRecorder := newWakeRecorder(statusWriter)
+	targets := &targets{elastiServices: store, statuses: &statusStore, lastKnown: lastKnown, scaler: options.Scaler, events: options.Events, wakeRecorder: wakeRecorder}
 	var access *credentialAccess
 	var limit *wakeLimit
 	if options.Access != nil {
@@ -124,8 +128,9 @@ func NewStorage(options Options) (*Storage, error) {
 		Wake:          &WakeREST{targets: targets, limit: limit},
 		Activity:      &ActivityREST{elastiServices: store, statuses: &statusStore, clock: options.Clock},
 		Reader:        &Reader{elastiServices: elastiServices},
-		StatusWriter:  &StatusWriter{statuses: &statusStore},
+		StatusWriter:  statusWriter,
 		LastKnown:     lastKnown,
+		WakeRecorder:  wakeRecorder,
 	}, nil
 }
 

@@ -75,6 +75,7 @@ type targets struct {
 	lastKnown      *LastKnown
 	scaler         Scaler
 	events         EventRecorder
+	wakeRecorder   *WakeRecorder
 
 	// sleepRequests is about the requests to sleep that this server wrote, so
 	// that a wake that comes after one takes it back.
@@ -185,6 +186,9 @@ func (t *targets) record(ctx context.Context, elastiService *elasti.ElastiServic
 		klog.FromContext(ctx).Error(err, "Waking a target failed", "elastiService", klog.KObj(elastiService), "targetKind", ref.Kind, "targetName", ref.Name)
 		t.events.Eventf(regarding, nil, corev1.EventTypeWarning, v1alpha1.ReasonScaleFailed, "Wake", "cannot wake %s %s: %v", ref.Kind, ref.Name, err)
 	case result.Scaled:
+		if result.FromZero {
+			t.wakeRecorder.record(elastiService, newWakeRecord(ctx, why))
+		}
 		t.events.Eventf(regarding, nil, corev1.EventTypeNormal, v1alpha1.ReasonWoken, "Wake", "scaled %s %s to %d (%s)", ref.Kind, ref.Name, result.Replicas, why)
 	}
 	if result.AutoscalerError != nil {
@@ -229,6 +233,7 @@ func (t *targets) wakeForUse(ctx context.Context, elastiService *elasti.ElastiSe
 			return result, nil
 		}
 	}
+	t.wakeRecorder.record(elastiService, newWakeRecord(ctx, why))
 	again, err := t.wake(ctx, elastiService, minimum, why, false)
 	if err != nil {
 		return scaling.Result{}, err

@@ -36,6 +36,8 @@ type ElastiServiceStatusApplyConfiguration struct {
 	LastReconciledTime *v1.Time `json:"lastReconciledTime,omitempty"`
 	// lastScaledUpTime is when the target was last scaled from zero.
 	LastScaledUpTime *v1.Time `json:"lastScaledUpTime,omitempty"`
+	// lastWake is who last woke the target, through any of its ElastiServices.
+	LastWake *WakeRecordApplyConfiguration `json:"lastWake,omitempty"`
 	// lastActivityTime is when the target was last known to be in use. It never
 	// goes back.
 	LastActivityTime *v1.Time `json:"lastActivityTime,omitempty"`
@@ -81,7 +83,7 @@ type ElastiServiceStatusApplyConfiguration struct {
 	// that it was put to sleep.
 	// DryRun: there, and true, while decisions are shown and not carried out.
 	// Sleeping: true while the target sleeps; false while it is awake, with why it does
-	// not sleep.
+	// not sleep and who last woke it; unknown until the first decision.
 	// TargetShared: there, and true, while other ElastiServices have the same target.
 	Conditions []metav1.ConditionApplyConfiguration `json:"conditions,omitempty"`
 }
@@ -113,6 +115,14 @@ func (b *ElastiServiceStatusApplyConfiguration) WithLastReconciledTime(value v1.
 // If called multiple times, the LastScaledUpTime field is set to the value of the last call.
 func (b *ElastiServiceStatusApplyConfiguration) WithLastScaledUpTime(value v1.Time) *ElastiServiceStatusApplyConfiguration {
 	b.LastScaledUpTime = &value
+	return b
+}
+
+// WithLastWake sets the LastWake field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the LastWake field is set to the value of the last call.
+func (b *ElastiServiceStatusApplyConfiguration) WithLastWake(value *WakeRecordApplyConfiguration) *ElastiServiceStatusApplyConfiguration {
+	b.LastWake = value
 	return b
 }
 

@@ -1,0 +1,28 @@
+/*
+Copyright The elasti-apiserver Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package v1alpha1
+
+import "time"
+
+// LatestWake returns the later one of two wakes, of which either may be nil. One in
+// the future was recorded by a clock that has been corrected since.
+func LatestWake(known, wake *WakeRecord, now time.Time) *WakeRecord {
+	if wake == nil || known != nil && known.Time.After(wake.Time.Time) && !known.Time.After(now) {
+		return known
+	}
+	return wake
+}

@@ -1,0 +1,95 @@
+/*
+Copyright The elasti-apiserver Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package elastiservice_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/wait"
+
+	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti/v1alpha1"
+)
+
+// awaitLastWake waits until the status says for which reason the target was last woken.
+func (s *server) awaitLastWake(t *testing.T, reason string) *v1alpha1.WakeRecord {
+	t.Helper()
+	var last *v1alpha1.WakeRecord
+	err := wait.PollUntilContextTimeout(t.Context(), 10*time.Millisecond, time.Minute, true, func(ctx context.Context) (bool, error) {
+		found, err := s.client.ElastiV1alpha1().ElastiServices(namespace).Get(ctx, "cart", metav1.GetOptions{})
+		if err != nil {
+			return false, err
+		}
+		last = found.Status.LastWake
+		return last != nil && last.Reason == reason, nil
+	})
+	if err != nil {
+		t.Fatalf("the last wake is %+v, want one because of %q (%v)", last, reason, err)
+	}
+	return last
+}
+
+func requestBecause(reason string) *v1alpha1.WakeRequest {
+	request := wakeRequest()
+	request.Spec.Reason = reason
+	return request
+}
+
+func TestWakesAreRecordedInTheStatus(t *testing.T) {
+	s := startServer(t, nil)
+	services := s.client.ElastiV1alpha1().ElastiServices(namespace)
+	s.scaler.put("cart", 0)
+	if _, err := services.Create(t.Context(), newElastiService("cart", "cart"), metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := services.Wake(t.Context(), "cart", requestBecause("from zero"), metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if last := s.awaitLastWake(t, "from zero"); last.By == "" || last.Time.IsZero() {
+		t.Errorf("the record is %+v", last)
+	}
+	// A request for an awake target wakes nothing, one for a target that is asked to
+	// sleep does.
+	if _, err := services.Wake(t.Context(), "cart", requestBecause("already awake"), metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if err := patchScale(t, s, 0); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := services.Wake(t.Context(), "cart", requestBecause("on its way to zero"), metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	s.awaitLastWake(t, "on its way to zero")
+}
+
+// A storage that takes no writes for a moment costs no record.
+func TestWakesAreRecordedWhenTheStorageTakesWritesAgain(t *testing.T) {
+	s := startServer(t, nil)
+	services := s.client.ElastiV1alpha1().ElastiServices(namespace)
+	s.scaler.put("cart", 0)
+	if _, err := services.Create(t.Context(), newElastiService("cart", "cart"), metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	s.readOnly.Store(true)
+	if _, err := services.Wake(t.Context(), "cart", requestBecause("during the outage"), metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	s.readOnly.Store(false)
+	s.awaitLastWake(t, "during the outage")
+}
