@@ -139,12 +139,12 @@ func New(options Options) (*Resolver, error) {
 		options:    options,
 		budget:     memory.NewBudget(memory.Limits{Process: options.Limits.HeldBytes, PerService: options.Limits.HeldBytesPerService}),
 		probeSlots: make(chan struct{}, maxProbes),
-		liveness:   liveness.New(liveness.Options{}),
 		tracer:     tracing.New(options.TracerProvider),
 		hosts:      hostroute.New(hostroute.Options{ClusterDomain: options.ClusterDomain, HostHeader: options.SharedHostHeader}),
 		reporter:   activity.New(activity.Options{Client: reports{options.Elasti}, Resolver: options.Name}),
 	}
 	r.tasks = task.New(r.panicked)
+	r.liveness = liveness.New(liveness.Options{Tasks: r.tasks})
 	r.listeners = listen.New(listen.Options{BindAddress: options.BindAddress, Logger: options.Logger, Faulted: r.faulted})
 	r.dialer = dial.New(dial.Options{Faulted: r.faulted, Connected: r.liveness.Add})
 	r.connections = newConnections(r.connectionLimits())

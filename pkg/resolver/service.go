@@ -46,6 +46,7 @@ func (r *Resolver) newService(object *v1alpha1.ElastiService, config *service.Co
 		ServeGrace:    r.options.Drain.ServeGrace,
 		PathTimeout:   r.options.Drain.PathTimeout,
 		Logger:        r.options.Logger,
+		Tasks:         r.tasks,
 		Traffic:       r.reporter.Track(object.Namespace, object.Name),
 		Finish: func(record *accesslog.Record) {
 			observed.Ended(record)
@@ -70,6 +71,7 @@ func (r *Resolver) waker(s *service.Service, observe func(time.Duration, error))
 		Demand:    s.Queue(),
 		Observe:   observe,
 		Calls:     &r.wakeCalls,
+		Tasks:     r.tasks,
 	})
 }
 
@@ -78,6 +80,7 @@ func (r *Resolver) prober(s *service.Service) *probe.Prober {
 		Queue:  s.Queue(),
 		Probes: func() *v1alpha1.ReadinessProbes { return s.Config().Probes },
 		Slots:  r.probeSlots,
+		Tasks:  r.tasks,
 	})
 }
 

@@ -22,6 +22,7 @@ import (
 	"fmt"
 	"net/netip"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -30,6 +31,7 @@ import (
 
 	"github.com/truefoundry/elasti-apiserver/pkg/resolver/endpoint"
 	"github.com/truefoundry/elasti-apiserver/pkg/resolver/memory"
+	"github.com/truefoundry/elasti-apiserver/pkg/resolver/task"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -325,4 +327,31 @@ func BenchmarkTake(b *testing.B) {
 		lease, _ := q.TryTake("")
 		lease.Release()
 	}
+}
+
+// TestAWorkerThatPanicsIsRunAgain: for as long as something is held.
+func TestAWorkerThatPanicsIsRunAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var runs, panics atomic.Int32
+		q := New(Options{
+			Limits: Limits{MaxPending: 1}, Budget: memory.NewBudget(memory.Limits{Process: 1 << 20}),
+			Tasks: task.New(func(task.Panic) { panics.Add(1) }),
+			Work: func(ctx context.Context) {
+				if runs.Add(1) == 1 {
+					panic("a fault of ours")
+				}
+				<-ctx.Done()
+			},
+		})
+		w := &Waiter{Resolve: func() {}}
+		if err := q.Join(w); err != nil {
+			t.Fatal(err)
+		}
+		<-time.After(time.Minute)
+		if runs.Load() != 2 || panics.Load() != 1 {
+			t.Errorf("%d runs, %d panics", runs.Load(), panics.Load())
+		}
+		q.Leave(w)
+		q.Close()
+	})
 }

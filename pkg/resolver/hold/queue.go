@@ -34,6 +34,7 @@ import (
 	"github.com/truefoundry/elasti-apiserver/pkg/resolver/dial"
 	"github.com/truefoundry/elasti-apiserver/pkg/resolver/endpoint"
 	"github.com/truefoundry/elasti-apiserver/pkg/resolver/memory"
+	"github.com/truefoundry/elasti-apiserver/pkg/resolver/task"
 )
 
 // Limits bound what one service holds and sends.
@@ -56,6 +57,8 @@ type Options struct {
 	// its context ends when nothing is held any more. It is never run twice at
 	// a time. It does what makes pods appear and be found ready.
 	Work func(ctx context.Context)
+	// Tasks runs Work, so that a panic of it does not end the process. Optional.
+	Tasks *task.Runner
 	// Now returns the time. Defaults to time.Now.
 	Now func() time.Time
 }
@@ -67,6 +70,7 @@ type Queue struct {
 	account *memory.Account
 	dialer  *dial.Dialer
 	work    func(ctx context.Context)
+	tasks   *task.Runner
 	now     func() time.Time
 	changed chan struct{}
 
@@ -104,6 +108,7 @@ func New(options Options) *Queue {
 	q := &Queue{
 		dialer:  options.Dialer,
 		work:    options.Work,
+		tasks:   options.Tasks,
 		now:     options.Now,
 		changed: make(chan struct{}, 1),
 		limits:  options.Limits,

@@ -67,7 +67,7 @@ func (q *Queue) ensureRunning() {
 }
 
 func (q *Queue) runWorker(ctx context.Context) {
-	q.work(ctx)
+	q.tasks.Repeat(ctx, func() { q.work(ctx) })
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.worker()

@@ -34,6 +34,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/truefoundry/elasti-apiserver/pkg/resolver/socket"
+	"github.com/truefoundry/elasti-apiserver/pkg/resolver/task"
 )
 
 const (
@@ -52,6 +53,9 @@ type Options struct {
 	Closed func(*net.TCPConn)
 	// Interval and Limit default to the constants.
 	Interval, Limit time.Duration
+	// Tasks runs what is done for a connection, so that a panic there ends that
+	// connection only. Optional.
+	Tasks *task.Runner
 	// Clock defaults to the real one.
 	Clock clock.WithTicker
 	// Ask defaults to asking the kernel.
@@ -130,24 +134,33 @@ func (w *Watch) check(ctx context.Context) {
 	}
 	w.mu.Unlock()
 	for _, conn := range all {
-		state, err := w.options.Ask(conn)
-		if err != nil {
-			// It is closed.
-			w.forget(conn)
-			continue
-		}
-		if w.gone(conn, state) {
-			w.forget(conn)
-			klog.FromContext(ctx).V(2).Info("Closed a connection whose peer is gone", "peer", conn.RemoteAddr().String(),
-				"silentFor", state.SinceAcknowledged)
-			// Nothing of what was written will arrive.
-			_ = conn.SetLinger(0)
-			conn.Close()
-			if w.options.Closed != nil {
-				w.options.Closed(conn)
-			}
-		}
+		w.options.Tasks.Run(func() { w.forget(conn); end(conn) }, func() { w.checkOne(ctx, conn) })
 	}
+}
+
+func (w *Watch) checkOne(ctx context.Context, conn *net.TCPConn) {
+	state, err := w.options.Ask(conn)
+	if err != nil {
+		// It is closed.
+		w.forget(conn)
+		return
+	}
+	if !w.gone(conn, state) {
+		return
+	}
+	w.forget(conn)
+	klog.FromContext(ctx).V(2).Info("Closed a connection whose peer is gone", "peer", conn.RemoteAddr().String(),
+		"silentFor", state.SinceAcknowledged)
+	end(conn)
+	if w.options.Closed != nil {
+		w.options.Closed(conn)
+	}
+}
+
+// end resets a connection: nothing of what was written will arrive.
+func end(conn *net.TCPConn) {
+	_ = conn.SetLinger(0)
+	conn.Close()
 }
 
 func (w *Watch) forget(conn *net.TCPConn) {

@@ -30,6 +30,7 @@ import (
 
 	"github.com/truefoundry/elasti-apiserver/pkg/resolver/resolvertest"
 	"github.com/truefoundry/elasti-apiserver/pkg/resolver/socket"
+	"github.com/truefoundry/elasti-apiserver/pkg/resolver/task"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -194,5 +195,34 @@ func TestPeerThatVanishedIsGone(t *testing.T) {
 	}
 	if _, err := here.Read(make([]byte, 1)); err == nil {
 		t.Error("it is still open")
+	}
+}
+
+// TestAPanicEndsOneConnection: the others are watched on.
+func TestAPanicEndsOneConnection(t *testing.T) {
+	first, other := pair(t)
+	second, _ := pair(t)
+	var panics atomic.Int32
+	w := New(Options{
+		Interval: time.Millisecond,
+		Tasks:    task.New(func(task.Panic) { panics.Add(1) }),
+		Ask: func(conn *net.TCPConn) (socket.Unacknowledged, error) {
+			if conn == first {
+				panic("a fault of ours")
+			}
+			return ask(conn)
+		},
+	})
+	w.Add(first)
+	w.Add(second)
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	go func() { defer close(done); w.Run(ctx) }()
+	// It returns when the connection has ended.
+	_, _ = io.Copy(io.Discard, other)
+	cancel()
+	<-done
+	if panics.Load() != 1 || w.Count() != 1 {
+		t.Errorf("%d panics, %d connections are watched", panics.Load(), w.Count())
 	}
 }

@@ -26,6 +26,7 @@ import (
 
 	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti/v1alpha1"
 	"github.com/truefoundry/elasti-apiserver/pkg/resolver/endpoint"
+	"github.com/truefoundry/elasti-apiserver/pkg/resolver/task"
 )
 
 // A pod that accepted a probe while it started, and never answers that one, is
@@ -125,6 +126,39 @@ func TestAPodThatAnswersAfterALongSilenceIsHeard(t *testing.T) {
 		case <-heard:
 		case <-ctx.Done():
 			t.Error("the pod was not heard")
+		}
+		cancel()
+		<-done
+	})
+}
+
+// TestAProbeThatPanicsFails: the pod is probed again as after any failure, and all
+// slots come back.
+func TestAProbeThatPanicsFails(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const failures = 2 * overlap
+		pod := &endpoint.Pod{Addresses: []netip.Addr{loopback}}
+		queue := &fakeQueue{questions: []endpoint.Question{{Pod: pod, Number: 1}}}
+		var asked, panics atomic.Int32
+		slots := make(chan struct{}, 10)
+		prober := New(Options{
+			Queue: queue, Probes: func() *v1alpha1.ReadinessProbes { return &v1alpha1.ReadinessProbes{} }, Slots: slots,
+			Tasks: task.New(func(task.Panic) { panics.Add(1) }),
+			Ask: func(context.Context, Target) error {
+				if asked.Add(1) <= failures {
+					panic("a fault of ours")
+				}
+				return nil
+			},
+		})
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan struct{})
+		go func() { defer close(done); prober.Run(ctx, nil) }()
+		for len(queue.Questions()) > 0 {
+			<-time.After(time.Millisecond)
+		}
+		if panics.Load() != failures || len(slots) != 0 {
+			t.Errorf("%d panics, %d slots are taken", panics.Load(), len(slots))
 		}
 		cancel()
 		<-done

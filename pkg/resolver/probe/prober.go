@@ -30,6 +30,7 @@ import (
 
 	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti/v1alpha1"
 	"github.com/truefoundry/elasti-apiserver/pkg/resolver/endpoint"
+	"github.com/truefoundry/elasti-apiserver/pkg/resolver/task"
 )
 
 const (
@@ -78,6 +79,8 @@ type Options struct {
 	// place while it runs. Shared by all probers; each takes half of them at most, and
 	// no more than are free.
 	Slots chan struct{}
+	// Tasks runs the probes, so that a panic of one fails that one only. Optional.
+	Tasks *task.Runner
 	// Ask runs a probe. Defaults to Ask.
 	Ask func(ctx context.Context, target Target) error
 }
@@ -104,6 +107,8 @@ func New(options Options) *Prober {
 func (p *Prober) Run(ctx context.Context, changed <-chan struct{}) {
 	var running sync.WaitGroup
 	defer running.Wait()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
 	asked := map[endpoint.Question]bool{}
 	finished := make(chan endpoint.Question)
 	for {
@@ -114,7 +119,7 @@ func (p *Prober) Run(ctx context.Context, changed <-chan struct{}) {
 			asked[question] = true
 			running.Go(func() {
 				p.asking.Add(1)
-				p.ask(ctx, question)
+				p.options.Tasks.Repeat(ctx, func() { p.ask(ctx, question) })
 				p.asking.Add(-1)
 				select {
 				case finished <- question:
@@ -176,7 +181,9 @@ func (p *Prober) ask(ctx context.Context, question endpoint.Question) {
 			first, within := unanswered == 0, timeout
 			attempts++
 			unanswered++
-			running.Go(func() { results <- p.round(ctx, question, within, first) })
+			running.Go(func() {
+				results <- p.options.Tasks.Try(func() error { return p.round(ctx, question, within, first) })
+			})
 		}
 		timer.Reset(max(overlapInterval, p.pause(time.Since(started))))
 	}

@@ -36,6 +36,7 @@ import (
 	"github.com/truefoundry/elasti-apiserver/pkg/resolver/memory"
 	"github.com/truefoundry/elasti-apiserver/pkg/resolver/passive"
 	"github.com/truefoundry/elasti-apiserver/pkg/resolver/proberesponse"
+	"github.com/truefoundry/elasti-apiserver/pkg/resolver/task"
 )
 
 // Config is how the traffic of a service is treated. It is not changed once it
@@ -117,6 +118,9 @@ type Options struct {
 	Closed func()
 	// Traffic counts the requests and connections. Close ends it. Optional.
 	Traffic *activity.Tracker
+	// Tasks runs the workers, so that a panic of one does not end the process.
+	// Optional.
+	Tasks *task.Runner
 	// Workers returns what runs while something is held for the service.
 	Workers func(*Service) []Worker
 }
@@ -139,6 +143,7 @@ type Service struct {
 	// pathTimeout is Options.PathTimeout.
 	pathTimeout time.Duration
 	workers     []Worker
+	tasks       *task.Runner
 	finish      func(*accesslog.Record)
 	closed      func()
 	logger      klog.Logger
@@ -157,6 +162,7 @@ func New(options Options) *Service {
 		UID:           options.UID,
 		finish:        options.Finish,
 		closed:        options.Closed,
+		tasks:         options.Tasks,
 		traffic:       options.Traffic,
 		serveGrace:    options.ServeGrace,
 		pathTimeout:   cmp.Or(options.PathTimeout, DefaultPathTimeout),
@@ -168,6 +174,7 @@ func New(options Options) *Service {
 		Budget: options.Budget,
 		Dialer: options.Dialer,
 		Work:   s.work,
+		Tasks:  options.Tasks,
 	})
 	if options.Workers != nil {
 		s.workers = options.Workers(s)
@@ -255,5 +262,5 @@ func (s *Service) KeepAwake(period time.Duration) {
 
 // work runs the workers for as long as ctx lasts.
 func (s *Service) work(ctx context.Context) {
-	runAll(klog.NewContext(ctx, s.logger), s.workers, s.queue.Changed())
+	runAll(klog.NewContext(ctx, s.logger), s.tasks, s.workers, s.queue.Changed())
 }

@@ -19,18 +19,20 @@ package service
 import (
 	"context"
 	"sync"
+
+	"github.com/truefoundry/elasti-apiserver/pkg/resolver/task"
 )
 
 // runAll runs all workers until ctx ends, and passes on to each of them
-// that something changed.
-func runAll(ctx context.Context, workers []Worker, changed <-chan struct{}) {
+// that something changed. One that panics is run again.
+func runAll(ctx context.Context, tasks *task.Runner, workers []Worker, changed <-chan struct{}) {
 	var running sync.WaitGroup
 	defer running.Wait()
 	signals := make([]chan struct{}, len(workers))
 	for i, worker := range workers {
 		signal := make(chan struct{}, 1)
 		signals[i] = signal
-		running.Go(func() { worker.Run(ctx, signal) })
+		running.Go(func() { tasks.Repeat(ctx, func() { worker.Run(ctx, signal) }) })
 	}
 	for {
 		select {

@@ -14,13 +14,22 @@ See the License for the specific language governing permissions and
 limitations under the License.
 */
 
-// Package task runs what serves a connection so that a panic ends that
-// connection, and not the process.
+// Package task runs what serves a connection, or works for a service, so that a
+// panic ends that connection or that attempt, and not the process.
 package task
 
 import (
+	"context"
+	"errors"
 	"runtime/debug"
+	"time"
 )
+
+// repeatPause is how long Repeat waits after a panic.
+const repeatPause = time.Second
+
+// ErrPanicked is returned for a function that panicked. The panic was reported.
+var ErrPanicked = errors.New("a panic ended the attempt; the log of the resolver has its stack")
 
 // Panic is a panic that was contained.
 type Panic struct {
@@ -56,6 +65,32 @@ func (r *Runner) Run(abort, f func()) {
 	if r.contain(f) && abort != nil {
 		r.contain(abort)
 	}
+}
+
+// Repeat calls f until it returns or ctx ends. When f panics, Repeat reports that,
+// and calls it again after a pause.
+func (r *Runner) Repeat(ctx context.Context, f func()) {
+	if r == nil {
+		f()
+		return
+	}
+	for r.contain(f) {
+		timer := time.NewTimer(repeatPause)
+		select {
+		case <-timer.C:
+		case <-ctx.Done():
+			timer.Stop()
+			return
+		}
+	}
+}
+
+// Try calls f and returns its error. When f panics, Try reports that and returns
+// ErrPanicked.
+func (r *Runner) Try(f func() error) error {
+	err := ErrPanicked
+	r.Run(nil, func() { err = f() })
+	return err
 }
 
 // contain calls f and reports whether it panicked.

@@ -17,10 +17,14 @@ limitations under the License.
 package task
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
+	"time"
 )
 
 func TestPanicIsContained(t *testing.T) {
@@ -71,4 +75,37 @@ func TestNilContainsNothing(t *testing.T) {
 	}()
 	var r *Runner
 	r.Run(nil, func() { panic("broken") })
+}
+
+func TestAPanicFailsOneAttempt(t *testing.T) {
+	reports := 0
+	r := New(func(Panic) { reports++ })
+	failure := errors.New("failure")
+	if err := r.Try(func() error { return failure }); !errors.Is(err, failure) {
+		t.Errorf("the error is %v", err)
+	}
+	if err := r.Try(func() error { panic("broken") }); !errors.Is(err, ErrPanicked) || reports != 1 {
+		t.Errorf("the error is %v, %d reports", err, reports)
+	}
+}
+
+func TestWhatPanicsIsRunAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var reports, runs int
+		r := New(func(Panic) { reports++ })
+		began := time.Now()
+		r.Repeat(t.Context(), func() {
+			if runs++; runs < 3 {
+				panic("broken")
+			}
+		})
+		if took := time.Since(began); runs != 3 || reports != 2 || took != 2*repeatPause {
+			t.Errorf("%d runs, %d reports in %s", runs, reports, took)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		r.Repeat(ctx, func() { cancel(); panic("broken") })
+		if took := time.Since(began); took != 2*repeatPause {
+			t.Errorf("it ended after %s", took)
+		}
+	})
 }

@@ -30,6 +30,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti/v1alpha1"
+	"github.com/truefoundry/elasti-apiserver/pkg/resolver/task"
 )
 
 const (
@@ -86,6 +87,8 @@ type Options struct {
 	// Calls counts the calls under way. Who runs wakers waits for it after the
 	// last one has ended: a call may outlast its Waker by two seconds.
 	Calls *sync.WaitGroup
+	// Tasks runs the calls, so that a panic of one fails that one only. Optional.
+	Tasks *task.Runner
 	// Clock defaults to the real one.
 	Clock clock.Clock
 }
@@ -210,11 +213,15 @@ func (w *Waker) begin(ctx context.Context, began time.Time, pending int) (ended 
 	results := make(chan result, 1)
 	w.options.Calls.Go(func() {
 		defer cancel()
-		answer, err := w.options.Client.Wake(ctx, w.options.Name, &v1alpha1.WakeRequest{
-			ObjectMeta: metav1.ObjectMeta{Namespace: w.options.Namespace, Name: w.options.Name},
-			Spec:       v1alpha1.WakeRequestSpec{Reason: "traffic is held", Pending: int32(pending)},
-		}, metav1.CreateOptions{})
-		w.options.Observe(w.options.Clock.Since(began), err)
+		var answer *v1alpha1.WakeRequest
+		err := w.options.Tasks.Try(func() (err error) {
+			answer, err = w.options.Client.Wake(ctx, w.options.Name, &v1alpha1.WakeRequest{
+				ObjectMeta: metav1.ObjectMeta{Namespace: w.options.Namespace, Name: w.options.Name},
+				Spec:       v1alpha1.WakeRequestSpec{Reason: "traffic is held", Pending: int32(pending)},
+			}, metav1.CreateOptions{})
+			w.options.Observe(w.options.Clock.Since(began), err)
+			return err
+		})
 		results <- result{answer, err}
 	})
 	return results, cancel

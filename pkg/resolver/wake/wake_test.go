@@ -20,6 +20,7 @@ import (
 	"context"
 	"errors"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -27,6 +28,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti/v1alpha1"
+	"github.com/truefoundry/elasti-apiserver/pkg/resolver/task"
 )
 
 // fakeServer notes when it is called, and fails while failing.
@@ -261,5 +263,37 @@ func TestClientsThatComeAndGoDoNotMakeACallEach(t *testing.T) {
 		if n := server.count(); n < 3 || n > 6 {
 			t.Errorf("a second of that made %d calls", n)
 		}
+	})
+}
+
+// panickingServer panics in its first call.
+type panickingServer struct{ *fakeServer }
+
+func (s panickingServer) Wake(ctx context.Context, name string, request *v1alpha1.WakeRequest, options metav1.CreateOptions) (*v1alpha1.WakeRequest, error) {
+	answer, err := s.fakeServer.Wake(ctx, name, request, options)
+	if s.count() == 1 {
+		panic("a fault of ours")
+	}
+	return answer, err
+}
+
+// TestACallThatPanicsFails: it is made again as after any failure.
+func TestACallThatPanicsFails(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var panics atomic.Int32
+		d := &demand{wanting: true}
+		w := New(Options{
+			Client: panickingServer{&fakeServer{}}, Namespace: "shop", Name: "cart", Demand: d, Calls: new(sync.WaitGroup),
+			Tasks: task.New(func(task.Panic) { panics.Add(1) }),
+		})
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan struct{})
+		go func() { defer close(done); w.Run(ctx, nil) }()
+		<-time.After(repeatBackoff.Duration / 2)
+		if panics.Load() != 1 || d.answers() != 1 {
+			t.Errorf("%d panics, %d calls were answered", panics.Load(), d.answers())
+		}
+		cancel()
+		<-done
 	})
 }
