@@ -111,6 +111,7 @@ func (c *conn) forwardHeld(s *stream, lease hold.Lease) {
 	c.mu.Unlock()
 	if left {
 		// The pod has just said that it takes no more.
+		c.credit(s.held.received)
 		c.endStream(s.id, leftBehind)
 		return
 	}

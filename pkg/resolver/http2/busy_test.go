@@ -111,6 +111,24 @@ func TestStreamsWhosePodLeaves(t *testing.T) {
 	}
 }
 
+// TestAClientThatFinishesWhileItsPodIsBusy: the pod answers what it has got, and what
+// waits for it is given up.
+func TestAClientThatFinishesWhileItsPodIsBusy(t *testing.T) {
+	f, c := busyPod(t)
+	c.client().headers(3, true, get()...)
+	f.held(1)
+	c.clientEnd.finish()
+	f.held(0)
+	c.podEnd.headers(1, true, ok...)
+	c.clientEnd.awaitStream(1)
+	f.eventually(func() bool { return f.service.Queue().InFlight() == 0 })
+	if seen := c.podEnd.sight(); len(seen.frames[3]) > 0 {
+		t.Errorf("the pod has seen %s", seen.String())
+	}
+	c.podEnd.finish()
+	c.clientEnd.awaitEnd()
+}
+
 // TestStreamsThatWaitCountAsHeld: for the limit of a service, which is told as ever.
 func TestStreamsThatWaitCountAsHeld(t *testing.T) {
 	f := newFixture(t, func(c *service.Config) { c.Limits.MaxConcurrencyPerPod, c.Limits.MaxPending = 2, 1 })

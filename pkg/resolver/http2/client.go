@@ -46,6 +46,7 @@ func (c *conn) work(ctx context.Context) error {
 			return err
 		}
 		c.in.consume(len(f.raw))
+		c.rest.moved()
 		if err := c.handleFrame(ctx, &f); err != nil {
 			return err
 		}
@@ -101,8 +102,14 @@ func (c *conn) handleFrame(ctx context.Context, f *frame) error {
 // told, to be not served, or that was answered here. The pod has not heard of those
 // behind its last one, and would end the connection for a word about them.
 func (c *conn) ignored(id uint32) bool {
+	c.mu.Lock()
+	told, forwarded := c.lastTold, c.streams[id] != nil
+	c.mu.Unlock()
+	if forwarded {
+		return false
+	}
 	unknown := c.podStream < id && id <= c.lastStream
-	return id > c.toldLast() || c.dropped.has(id) || c.pod != nil && unknown && c.heldByID(id) == nil
+	return id > told || c.dropped.has(id) || c.pod != nil && unknown && c.heldByID(id) == nil
 }
 
 func (c *conn) onData(f *frame) error {
@@ -115,7 +122,7 @@ func (c *conn) onData(f *frame) error {
 	if c.ignored(f.stream) {
 		c.credit(uint32(len(f.payload)))
 		if f.endsStream() {
-			c.dropped.remove(f.stream)
+			c.dropped = c.dropped.without(f.stream)
 		}
 		return nil
 	}
@@ -152,7 +159,7 @@ func (c *conn) onReset(f *frame) error {
 		return c.resetHeld(f)
 	}
 	if c.ignored(f.stream) {
-		c.dropped.remove(f.stream)
+		c.dropped = c.dropped.without(f.stream)
 		return nil
 	}
 	c.toPod.add(f.raw)
@@ -161,6 +168,9 @@ func (c *conn) onReset(f *frame) error {
 }
 
 func (c *conn) onSettings(f *frame) error {
+	if f.stream != 0 {
+		return connError{http2.ErrCodeProtocol, "SETTINGS on a stream"}
+	}
 	if f.flags.Has(http2.FlagSettingsAck) {
 		return c.onSettingsAck(f)
 	}
@@ -171,10 +181,8 @@ func (c *conn) onSettings(f *frame) error {
 		if err := c.holdSettings(f); err != nil {
 			return err
 		}
+		c.marks = append(c.marks, tableMark{at: len(c.reply), size: int64(c.settings.tableSize)})
 		c.reply = appendSettingsAck(c.reply)
-		c.mu.Lock()
-		c.table.acknowledged(c.settings.tableSize)
-		c.mu.Unlock()
 		return nil
 	}
 	next := settingsForPod{table: -1}

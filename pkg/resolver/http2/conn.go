@@ -22,8 +22,8 @@ import (
 	"io"
 	"net"
 	"os"
+	"slices"
 	"sync"
-	"syscall"
 	"time"
 
 	"golang.org/x/net/http2"
@@ -44,9 +44,6 @@ const (
 	// from after the last was said, so that it can read that.
 	lingerTime  = time.Second
 	lingerBytes = 256 << 10
-	// uncountedRest is how much of an incomplete frame is a part of what every
-	// connection takes.
-	uncountedRest = 1 << 10
 )
 
 var (
@@ -72,9 +69,11 @@ type conn struct {
 	// Owned by the goroutine that reads from the client.
 	in *input
 	// rest counts what in and block keep.
-	rest memory.Charge
+	rest restCharge
 	// reply is frames for the client that are sent when what was read is worked off.
 	reply []byte
+	// marks are the frames in it that concern the client's table.
+	marks []tableMark
 	// toPod is frames for the pod, sent then too.
 	toPod            outgoing
 	prefaced, spoken bool
@@ -88,7 +87,7 @@ type conn struct {
 	held    []*stream
 	flood   floodLimit
 	window  heldWindow
-	dropped *dropped
+	dropped dropped
 	leaving leaving
 	// goAway is the last GOAWAY of the client while it was held.
 	goAway []byte
@@ -107,7 +106,6 @@ type conn struct {
 	// idleSince is when the last stream ended.
 	idleSince time.Time
 	acks      acks
-	table     tableUpdate
 	// lastTold is the last stream of the latest GOAWAY that the client was sent.
 	lastTold uint32
 	// replayable is true while everything that the pod was sent could be sent to
@@ -125,14 +123,13 @@ func newConn(s *Server, client net.Conn, initial []byte, account *memory.Account
 		client:     client,
 		find:       find,
 		account:    account,
-		rest:       account.Charge(),
+		rest:       restCharge{charge: account.Charge()},
 		in:         newInput(client, initial),
-		out:        newWriter(client),
+		out:        newWriter(client, account),
 		settings:   newClientSettings(),
 		window:     heldWindow{left: initialWindow},
 		maxStreams: maxStreams,
 		idleSince:  time.Now(),
-		table:      tableUpdate{size: initialTableSize, smallest: initialTableSize},
 		lastTold:   maxStreamID,
 	}
 	if address := client.RemoteAddr(); address != nil {
@@ -221,15 +218,12 @@ func (c *conn) run(ctx context.Context) error {
 
 // countRest counts what is kept of frames and header blocks that are not complete.
 func (c *conn) countRest() error {
-	rest := cap(c.block.data) + c.in.size()
-	if rest <= uncountedRest {
-		rest = 0
+	_, err := c.rest.count(cap(c.block.data) + c.in.size())
+	// A body that is on its way to a pod has some time.
+	if err == nil && c.rest.crowded() && (c.pod == nil || c.block.stream != 0) {
+		err = errNoRoom
 	}
-	// A body that is on its way to a pod goes on whatever the rest of the service takes.
-	if err := c.rest.Claim(int64(rest)); err != nil && (c.pod == nil || c.block.stream != 0) {
-		return connError{http2.ErrCodeEnhanceYourCalm, err.Error()}
-	}
-	return nil
+	return err
 }
 
 // afterFault returns err, having sent what the frames before the fault led to.
@@ -246,10 +240,8 @@ func (c *conn) afterFault(err error) error {
 func (c *conn) send() error {
 	if c.pod != nil && c.toPod.size > 0 {
 		c.forgetReplay()
-		// That it failed is found out where the pod is read from; but a reset is
-		// told once only, to whoever comes first.
-		if err := c.toPod.flush(c.pod.conn); errors.Is(err, syscall.ECONNRESET) {
-			c.pod.reset = true
+		if err := c.flush(); err != nil {
+			return err
 		}
 	}
 	return c.sendReply()
@@ -257,10 +249,10 @@ func (c *conn) send() error {
 
 // sendReply sends the client what was made for it.
 func (c *conn) sendReply() error {
-	err := c.out.control(c.reply)
-	c.reply = c.reply[:0]
+	err := c.out.control(c.reply, c.marks)
+	c.reply, c.marks = c.reply[:0], c.marks[:0]
 	if cap(c.reply) > 1<<10 {
-		c.reply = nil
+		c.reply, c.marks = nil, nil
 	}
 	if errors.Is(err, errDeaf) {
 		return connError{http2.ErrCodeEnhanceYourCalm, err.Error()}
@@ -325,6 +317,9 @@ func (c *conn) deadline() time.Time {
 	if c.leaving.begun && !c.leaving.final && c.leaving.until.Before(next) {
 		next = c.leaving.until
 	}
+	if c.rest.crowded() && c.rest.until.Before(next) {
+		next = c.rest.until
+	}
 	return next
 }
 
@@ -350,8 +345,8 @@ func (c *conn) sayLast() {
 	if c.pod != nil {
 		c.pod.close()
 	}
-	_ = c.client.SetWriteDeadline(time.Now().Add(lingerTime))
-	if err := c.out.control(c.reply); err != nil {
+	c.out.limit(time.Now().Add(lingerTime), true)
+	if err := c.out.control(c.reply, c.marks); err != nil {
 		return
 	}
 	if c.pod != nil {
@@ -365,9 +360,16 @@ func (c *conn) sayLast() {
 	_, _ = io.CopyN(io.Discard, c.client, lingerBytes)
 }
 
-// awaitPod is called when the client has finished writing: the pod is told so,
-// and may still localreply.
+// awaitPod is called when the client has finished writing: the pod is told so, and
+// may still answer what it has got. What is held is not: as on a connection without
+// a pod, the client counts as gone.
 func (c *conn) awaitPod() {
+	for _, s := range slices.Clone(c.held) {
+		c.leaveLine(s)
+		c.forgetHeld(s)
+		c.finish(s, accesslog.ClientGone, "")
+	}
+	c.forgetReplay()
 	half, ok := any(c.podConn()).(interface{ CloseWrite() error })
 	c.mu.Lock()
 	open := len(c.streams)
@@ -379,11 +381,16 @@ func (c *conn) awaitPod() {
 	if !ok {
 		return
 	}
+	ask := time.Now().Add(longestLook)
 	for {
 		if c.events.take().podEnded {
 			return
 		}
-		c.events.arm(time.Time{})
+		if !ask.IsZero() && !time.Now().Before(ask) {
+			ask = time.Time{}
+			c.out.ask(appendPing(nil, 0, make([]byte, 8)))
+		}
+		c.events.arm(ask)
 		if err := socket.WaitReset(raw); !errors.Is(err, os.ErrDeadlineExceeded) {
 			return
 		}
@@ -425,7 +432,10 @@ func (c *conn) end() {
 		}
 	}()
 	c.in.release()
-	c.rest.Release()
+	c.rest.charge.Release()
+	if c.pod != nil {
+		c.pod.kept.Release()
+	}
 	c.toPod.reset()
 	outcome, reason := accesslog.ClientGone, ""
 	if c.pod != nil && c.pod.lost && !c.finished {
@@ -458,6 +468,7 @@ func (c *conn) finish(s *stream, outcome accesslog.Outcome, reason string) {
 		s.record.Reason = reason
 	}
 	s.record.Ended = time.Now()
+	s.charge.Release()
 	c.service.Finish(&s.record)
 }
 

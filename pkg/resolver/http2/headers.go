@@ -121,27 +121,9 @@ func (c *conn) open(ctx context.Context, id uint32, endStream bool) error {
 			"this connection is one to another service; open a connection for this one"))
 		return nil
 	}
-	path, _ := splitPath(h.pseudo(":path"))
-	s.record = accesslog.Record{
-		Namespace:   svc.Namespace,
-		Service:     svc.PublicService,
-		Port:        port.Number,
-		Protocol:    accesslog.HTTP2,
-		Method:      method,
-		Path:        path,
-		TraceParent: h.first("traceparent"),
-		Client:      c.remote,
-		Received:    time.Now(),
-		Outcome:     accesslog.Forwarded,
-	}
-	switch {
-	case h.tooLarge:
-		c.refuse(s, localreply.New(http.StatusRequestHeaderFieldsTooLarge, localreply.ReasonBadRequest,
-			"the header fields are larger than --max-header-bytes of the resolver allows"))
-		return nil
-	case method == http.MethodConnect && h.pseudo(":protocol") == "":
-		c.refuse(s, localreply.New(http.StatusNotImplemented, localreply.ReasonBadRequest,
-			"CONNECT is not possible here: the destination is the service alone"))
+	c.begin(s, method)
+	if local := c.unservable(s, method); local != nil {
+		c.refuse(s, local)
 		return nil
 	}
 	if c.shouldLeave() {
@@ -151,6 +133,44 @@ func (c *conn) open(ctx context.Context, id uint32, endStream bool) error {
 		return c.forwardNew(s)
 	}
 	return c.holdNew(ctx, s)
+}
+
+// begin begins the record of a request.
+func (c *conn) begin(s *stream, method string) {
+	path, _ := splitPath(c.headers.pseudo(":path"))
+	s.record = accesslog.Record{
+		Namespace:   c.service.Namespace,
+		Service:     c.service.PublicService,
+		Port:        c.port.Number,
+		Protocol:    accesslog.HTTP2,
+		Method:      accesslog.Clip(method, accesslog.MaxMethod),
+		Path:        accesslog.Clip(path, accesslog.MaxPath),
+		TraceParent: accesslog.Clip(c.headers.first("traceparent"), accesslog.MaxTraceParent),
+		Client:      c.remote,
+		Received:    time.Now(),
+		Outcome:     accesslog.Forwarded,
+	}
+}
+
+// unservable returns the reply to a request that no pod is to see, or nil.
+func (c *conn) unservable(s *stream, method string) *localreply.Reply {
+	h := &c.headers
+	switch {
+	case h.tooLarge:
+		return localreply.New(http.StatusRequestHeaderFieldsTooLarge, localreply.ReasonBadRequest,
+			"the header fields are larger than --max-header-bytes of the resolver allows")
+	case method == http.MethodConnect && h.pseudo(":protocol") == "":
+		return localreply.New(http.StatusNotImplemented, localreply.ReasonBadRequest,
+			"CONNECT is not possible here: the destination is the service alone")
+	}
+	// What the record has is a part of this, all of which is kept as long as the stream.
+	if kept := len(h.pseudo(":path")) + len(method) + len(h.first("traceparent")); kept > uncountedRest {
+		s.charge = c.account.Charge()
+		if err := s.charge.Claim(int64(kept)); err != nil {
+			return localreply.ForError(c.service, err)
+		}
+	}
+	return nil
 }
 
 // bindLate makes the connection one for the service of its first request, and
@@ -254,7 +274,7 @@ func (c *conn) encodePacked(id uint32, endStream bool, fields packed) {
 func (c *conn) trailers(id uint32, endStream bool) error {
 	if c.ignored(id) {
 		if endStream {
-			c.dropped.remove(id)
+			c.dropped = c.dropped.without(id)
 		}
 		return nil
 	}

@@ -76,7 +76,7 @@ func (c *conn) join(s *stream, again bool) {
 	if c.pod != nil {
 		h.waiter.Pod, h.waiter.Number = c.pod.lease.Pod, c.pod.lease.Number
 	}
-	h.waiter.Bytes = heldStreamBytes + int64(cap(h.fields)+cap(h.body)+cap(h.trailers))
+	h.waiter.Bytes = heldStreamBytes + int64(h.size())
 	h.waiter.Resolve = func() {
 		h.settled.Store(true)
 		c.events.settle()
@@ -175,12 +175,14 @@ func (c *conn) release(ctx context.Context, lease hold.Lease) error {
 	}
 	streams, rest := c.admit(lease)
 	c.startPod(tcp, lease, streams)
-	now := time.Now()
+	now, kept := time.Now(), 0
 	for _, s := range streams {
+		kept += s.held.size()
 		s.record.Released = now
 		s.record.Pod = lease.Pod.Name
 		s.record.BytesIn = int64(s.held.received)
 	}
+	counted := kept <= uncountedRest || c.pod.kept.Claim(int64(kept)) == nil
 	c.replay(streams)
 	// The pod acts on SETTINGS of the client that were acknowledged here: the client
 	// must see the ACK before anything that the pod sends.
@@ -190,8 +192,13 @@ func (c *conn) release(ctx context.Context, lease hold.Lease) error {
 	}
 	// The goroutine that reads from the pod may end streams from now on.
 	c.pod.running.Go(func() { c.server.options.Tasks.Run(c.abandon, c.readPod) })
-	// That it failed is found out where the pod is read from.
-	_ = c.toPod.flush(tcp)
+	if err := c.flush(); err != nil {
+		c.held = rest
+		return err
+	}
+	if !counted {
+		c.forgetReplay()
+	}
 	for _, s := range slices.Backward(rest) {
 		c.join(s, true)
 	}
@@ -266,7 +273,7 @@ func (c *conn) holdData(f *frame) error {
 	case s == nil && c.ignored(f.stream):
 		c.credit(uint32(len(f.payload)))
 		if f.endsStream() {
-			c.dropped.remove(f.stream)
+			c.dropped = c.dropped.without(f.stream)
 		}
 		return nil
 	case f.stream > c.lastStream:
@@ -327,7 +334,7 @@ func (c *conn) resetHeld(f *frame) error {
 	}
 	s := c.heldByID(f.stream)
 	if s == nil {
-		c.dropped.remove(f.stream)
+		c.dropped = c.dropped.without(f.stream)
 		return nil
 	}
 	c.leaveLine(s)

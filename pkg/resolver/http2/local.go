@@ -46,11 +46,9 @@ func (c *conn) respond(s *stream, a *localreply.Reply) {
 		fields = append(fields, localreply.Field{Name: "content-length", Value: strconv.Itoa(len(body))})
 	}
 	start := len(c.reply)
+	c.marks = append(c.marks, tableMark{at: start, size: -1})
 	c.reply = append(c.reply, make([]byte, frameHeaderLen)...)
-	c.mu.Lock()
-	c.reply = c.table.append(c.reply)
-	c.idleSince = time.Now()
-	c.mu.Unlock()
+	c.touch()
 	// Literal fields that are not put into the table: that one is the pod's.
 	c.reply = appendString(append(c.reply, 0x08), strconv.Itoa(status))
 	for _, field := range fields {
@@ -86,10 +84,7 @@ func appendString(out []byte, text string) []byte {
 // reset resets a stream on the client's side: what it still sends on it is dropped.
 func (c *conn) reset(id uint32, code http2.ErrCode) {
 	c.reply = appendReset(c.reply, id, code)
-	if c.dropped == nil {
-		c.dropped = &dropped{}
-	}
-	c.dropped.add(id)
+	c.dropped = c.dropped.with(id)
 }
 
 // refuseHeld answers a held stream that was not given a pod.

@@ -17,13 +17,24 @@ limitations under the License.
 package http2
 
 import (
+	"context"
 	"io"
 	"net"
+	"net/netip"
+	"sync"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"golang.org/x/net/http2"
+	"k8s.io/klog/v2"
 
+	"github.com/truefoundry/elasti-apiserver/pkg/resolver/destination"
+	"github.com/truefoundry/elasti-apiserver/pkg/resolver/endpoint"
+	"github.com/truefoundry/elasti-apiserver/pkg/resolver/fallback"
+	"github.com/truefoundry/elasti-apiserver/pkg/resolver/hold"
 	"github.com/truefoundry/elasti-apiserver/pkg/resolver/memory"
+	"github.com/truefoundry/elasti-apiserver/pkg/resolver/service"
 )
 
 // TestWhatIsNotCompleteIsCounted: parts of header blocks and of frames, for as long
@@ -112,4 +123,236 @@ func TestUnreadAnswersAreCounted(t *testing.T) {
 	f.ended(clients + 2)
 	deaf.Close()
 	f.eventually(func() bool { return f.service.Queue().InFlight() == 0 })
+}
+
+// TestBodiesThatMayBeSentAgainAreCounted: what was held counts until the pod has
+// said something, as it may have to be sent to another.
+func TestBodiesThatMayBeSentAgainAreCounted(t *testing.T) {
+	const size = 3 * maxFrame
+	f := newFixture(t, nil)
+	speak := make(chan struct{})
+	got := make(chan struct{}, 1)
+	pod := rawPod(t, func(w *wire) {
+		if _, err := io.CopyN(io.Discard, w.Conn, size); err != nil {
+			return
+		}
+		got <- struct{}{}
+		<-speak
+		w.do(w.WriteSettings())
+		_, _ = io.Copy(io.Discard, w.Conn)
+	})
+	w := dialWire(t, f.address)
+	w.headers(1, false, post()...)
+	for range size / maxFrame {
+		w.do(w.WriteData(1, false, make([]byte, maxFrame)))
+	}
+	f.eventually(func() bool { return f.budget.Used() >= size })
+	f.pods(pod)
+	<-got
+	if used := f.budget.Used(); used < size || used > 3*size {
+		t.Errorf("%d bytes count for %d", used, size)
+	}
+	close(speak)
+	f.eventually(func() bool { return f.budget.Used() == 0 })
+}
+
+// TestWhatAPodDoesNotTakeIsCounted: and a client that is gone meanwhile is noticed,
+// however it went.
+func TestWhatAPodDoesNotTakeIsCounted(t *testing.T) {
+	resets := func(conn *net.TCPConn) { _ = conn.SetLinger(0); conn.Close() }
+	closes := func(conn *net.TCPConn) { conn.Close() }
+	for name, test := range map[string]struct {
+		much  bool
+		leave func(*net.TCPConn)
+	}{
+		"much, and the client resets":   {true, resets},
+		"much, and the client closes":   {true, closes},
+		"little, and the client resets": {false, resets},
+		"little, and the client closes": {false, closes},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := newFixture(t, nil)
+			f.server.options.Dial = func(ctx context.Context, lease hold.Lease) (net.Conn, error) {
+				tcp, err := lease.Dial(ctx)
+				if err == nil {
+					err = tcp.SetWriteBuffer(4 << 10)
+				}
+				return tcp, err
+			}
+			left := make(chan struct{})
+			f.pods(rawPod(t, func(w *wire) {
+				w.do(w.Conn.(*net.TCPConn).SetReadBuffer(4 << 10))
+				if w.greet(http2.Setting{ID: http2.SettingInitialWindowSize, Val: maxWindow}) {
+					w.do(w.WriteWindowUpdate(0, maxWindow-initialWindow))
+				}
+				<-left
+			}))
+			defer close(left)
+			w := dialWire(t, f.address)
+			var reading sync.WaitGroup
+			defer reading.Wait()
+			reading.Go(func() { _, _ = io.Copy(io.Discard, w.Conn) })
+			w.headers(1, false, post()...)
+			if test.much {
+				// More than all buffers on the way have room for.
+				for range 10 {
+					w.do(w.WriteData(1, false, make([]byte, maxFrame)))
+				}
+				f.eventually(func() bool { return f.budget.Used() >= 2*bufferSize })
+			}
+			f.eventually(func() bool { return f.service.Queue().InFlight() == 1 })
+			test.leave(w.Conn.(*net.TCPConn))
+			f.eventually(func() bool { return f.service.Queue().InFlight() == 0 && f.budget.Used() == 0 })
+		})
+	}
+}
+
+// TestLongRecordsAreCounted: a stream keeps what its record says of it.
+func TestLongRecordsAreCounted(t *testing.T) {
+	const size = 10_000
+	f := newFixture(t, nil)
+	finish := make(chan struct{})
+	f.pods(rawPod(t, func(w *wire) {
+		if w.greet() {
+			go func() { _, _ = io.Copy(io.Discard, w.Conn) }()
+			<-finish
+		}
+	}))
+	defer close(finish)
+	w := dialWire(t, f.address)
+	for _, id := range []uint32{1, 3} {
+		w.headers(id, true, ":method", "GET", ":scheme", "http", ":path", "/?"+long(size), ":authority", "cart")
+	}
+	f.eventually(func() bool { return f.service.Queue().InFlight() == 2 && f.budget.Used() >= 2*size })
+	w.do(w.WriteRSTStream(1, http2.ErrCodeCancel))
+	f.eventually(func() bool { used := f.budget.Used(); return used >= size && used < 2*size })
+	w.Close()
+	f.eventually(func() bool { return f.budget.Used() == 0 })
+}
+
+// crowd is a client and a pod, in memory, of a resolver with room for so many bytes.
+// The client sends the head of stream 1, and then what say does.
+func crowd(t *testing.T, running *sync.WaitGroup, room int64, pod, say func(*wire)) (*wire, *memory.Account) {
+	dial := pipePods(t, running, pod)
+	svc := service.New(service.Options{Namespace: "shop", Name: "cart", PublicService: "cart", Logger: klog.Background(),
+		Config: &service.Config{HoldTimeout: time.Hour, Limits: hold.Limits{MaxPending: 10}}, Budget: memory.NewBudget(memory.Limits{Process: 1 << 20})})
+	svc.SetPods([]endpoint.Description{{ID: "a", Name: "a", Addresses: []netip.Addr{netip.MustParseAddr("10.0.0.1")}, Ports: map[string]uint16{"": 80}, Ready: true}})
+	server := New(Options{Fallback: &fallback.Policy{}, IdleTimeout: time.Minute, MaxHeaderBytes: 64 << 10,
+		Dial: func(ctx context.Context, _ hold.Lease) (net.Conn, error) { return dial(ctx) }})
+	account := memory.NewBudget(memory.Limits{Process: room}).Open(nil)
+	client, theirs := net.Pipe()
+	running.Go(func() {
+		server.Serve(context.Background(), theirs, nil, account, destination.Fixed(svc, service.Port{Number: 80}))
+	})
+	w := newWire(t, client)
+	_ = client.SetDeadline(time.Time{})
+	running.Go(func() {
+		w.write(http2.ClientPreface)
+		w.do(w.WriteSettings())
+		w.headers(1, false, post()...)
+		say(w)
+	})
+	return w, account
+}
+
+// TestSmallAnswersThatWaitAreCounted: a buffer is kept for what waits, however
+// little that is.
+func TestSmallAnswersThatWaitAreCounted(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var running sync.WaitGroup
+		defer running.Wait()
+		ctx, end := context.WithCancel(t.Context())
+		defer end()
+		w, account := crowd(t, &running, 1<<20, func(w *wire) {
+			running.Go(func() { _, _ = io.Copy(io.Discard, w.Conn) })
+			_ = w.WriteSettings()
+			_ = w.WriteData(1, false, []byte("little"))
+			<-ctx.Done()
+		}, func(*wire) {})
+		defer w.Close()
+		await[*http2.SettingsFrame](w)
+		synctest.Wait()
+		if used := account.Used(); used < bufferSize {
+			t.Errorf("%d bytes count", used)
+		}
+		for {
+			frame, err := w.ReadFrame()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, ok := frame.(*http2.DataFrame); ok {
+				break
+			}
+		}
+		synctest.Wait()
+		if used := account.Used(); used != 0 {
+			t.Errorf("%d bytes count for nothing", used)
+		}
+	})
+}
+
+// TestWithoutRoomNothingWaitsForLong: parts of frames and frames that are not taken
+// are given some time, and as much again for each one that is complete.
+func TestWithoutRoomNothingWaitsForLong(t *testing.T) {
+	head := string(appendFrameHeader(nil, maxFrame, http2.FrameData, 0, 1))
+	part, rest := head+long(12<<10), long(4<<10)
+	drain := func(w *wire) {
+		if w.greet() {
+			w.events(func(http2.Frame) {})
+		}
+	}
+	for name, test := range map[string]struct {
+		pod  func(w *wire)
+		say  func(w *wire)
+		want time.Duration
+		code http2.ErrCode
+	}{
+		"a part of a frame of the client": {drain, func(w *wire) { w.write(part) }, crowdedTime, http2.ErrCodeEnhanceYourCalm},
+		"one that is completed in time": {drain, func(w *wire) {
+			w.write(part)
+			for range 10 {
+				<-time.After(crowdedTime - time.Second)
+				w.write(rest + part)
+			}
+		}, 11*crowdedTime - 10*time.Second, http2.ErrCodeEnhanceYourCalm},
+		"a part of a frame of the pod": {func(w *wire) {
+			running := make(chan struct{})
+			go func() { defer close(running); _, _ = io.Copy(io.Discard, w.Conn) }()
+			_ = w.WriteSettings()
+			_, _ = io.WriteString(w.Conn, part)
+			<-running
+		}, func(*wire) {}, crowdedTime, http2.ErrCodeInternal},
+		"what a pod does not take": {func(w *wire) {
+			if w.greet() {
+				<-time.After(time.Minute)
+			}
+		}, func(*wire) {}, crowdedTime, http2.ErrCodeEnhanceYourCalm},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var running sync.WaitGroup
+				defer running.Wait()
+				began := time.Now()
+				w, account := crowd(t, &running, 8<<10, test.pod, test.say)
+				defer w.Close()
+				for {
+					frame, err := w.ReadFrame()
+					if err != nil {
+						t.Fatalf("after %s: %v", time.Since(began), err)
+					}
+					if goAway, ok := frame.(*http2.GoAwayFrame); ok {
+						if took := time.Since(began); goAway.ErrCode != test.code || took != test.want {
+							t.Errorf("%s after %s", goAway.ErrCode, took)
+						}
+						break
+					}
+				}
+				w.Close()
+				synctest.Wait()
+				if used := account.Used(); used != 0 {
+					t.Errorf("%d bytes count for nothing", used)
+				}
+			})
+		})
+	}
 }

@@ -30,6 +30,8 @@ type outgoing struct {
 	backing *[bufferSize]byte
 	pieces  []piece
 	size    int
+	// buffers is used again for what is written.
+	buffers net.Buffers
 }
 
 // piece is frames in a row: direct, or a part of small.
@@ -75,13 +77,9 @@ func (o *outgoing) add(raw []byte) {
 	o.added(start)
 }
 
-// flush writes everything.
-func (o *outgoing) flush(conn net.Conn) error {
-	if o.size == 0 {
-		o.reset()
-		return nil
-	}
-	frames := make(net.Buffers, 0, 8)
+// frames returns everything, in place. It is valid until reset is called.
+func (o *outgoing) frames() net.Buffers {
+	frames := o.buffers[:0]
 	for _, p := range o.pieces {
 		if p.direct != nil {
 			frames = append(frames, p.direct)
@@ -89,16 +87,20 @@ func (o *outgoing) flush(conn net.Conn) error {
 		}
 		frames = append(frames, o.small[p.start:p.end])
 	}
-	err := writeAll(conn, frames)
-	o.reset()
-	return err
+	o.buffers = frames
+	return frames
 }
+
+// kept returns how many bytes of memory are kept until reset is called, with those
+// of a read buffer that frames lie in.
+func (o *outgoing) kept() int64 { return bufferSize + int64(max(bufferSize, o.size)) }
 
 func (o *outgoing) reset() {
 	clear(o.pieces)
+	clear(o.buffers)
 	o.pieces, o.size, o.small = o.pieces[:0], 0, nil
 	if cap(o.pieces) > 16 {
-		o.pieces = nil
+		o.pieces, o.buffers = nil, nil
 	}
 	if o.backing != nil {
 		buffers.Put(o.backing)

@@ -23,6 +23,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"os"
 	"runtime/debug"
 	"slices"
 	"strconv"
@@ -49,14 +50,6 @@ var errClientWrite = errors.New("sending to the client")
 // from then on none is followed.
 const maxPodField = 64 << 10
 
-const (
-	// uncountedFrames is how many bytes of frames are not worth counting.
-	uncountedFrames = 4 << 10
-	// crowdedTime is how long a client may take to take what the pod has sent, a
-	// buffer at most, while there is no room for what waits for it.
-	crowdedTime = 5 * time.Second
-)
-
 // pod is the connection to the pod.
 type pod struct {
 	// Immutable.
@@ -67,16 +60,26 @@ type pod struct {
 	// closed is true once this side has closed the connection.
 	closed atomic.Bool
 
+	// Owned by the goroutine that reads from the client.
+	out *sender
+	// waiting counts what is written to it but not taken, kept what may have to be
+	// sent to another.
+	waiting, kept memory.Charge
+
 	// Owned by the goroutine that reads, and then by the one that waited for it.
 	in *input
-	// charge is what in keeps while it waits for the client.
-	charge memory.Charge
+	// rest counts what in keeps of a frame that is not complete.
+	rest restCharge
+	// until is the read deadline.
+	until time.Time
 	// decoder follows the header blocks for the status codes in them. Nil when
 	// they cannot be decoded, which is the client's to find.
 	decoder *hpack.Decoder
 	status  int
 	// frames is used again for what is passed on.
 	frames net.Buffers
+	// marks are those of them that concern the client's table.
+	marks []tableMark
 	// block is the stream of a header block that is not complete, blockEnds
 	// whether its stream ends with it.
 	block     uint32
@@ -98,7 +101,10 @@ type pod struct {
 // startPod makes the connection the one to a pod, and the streams those that are
 // forwarded.
 func (c *conn) startPod(tcp net.Conn, lease hold.Lease, streams []*stream) {
-	p := &pod{conn: tcp, lease: lease, in: newInput(tcp, nil), charge: c.account.Charge()}
+	p := &pod{
+		conn: tcp, lease: lease, in: newInput(tcp, nil), out: newSender(tcp),
+		waiting: c.account.Charge(), kept: c.service.Memory().Charge(), rest: restCharge{charge: c.account.Charge()},
+	}
 	p.decoder = hpack.NewDecoder(initialTableSize, p.field)
 	p.decoder.SetMaxStringLength(maxPodField)
 	c.pod, c.podStream = p, 0
@@ -141,6 +147,7 @@ func (c *conn) readPod() {
 		}
 		p.lost = !errors.Is(p.err, errClientWrite) && !p.closed.Load()
 		p.in.release()
+		p.rest.charge.Release()
 		// What still waits to be written to it need not wait any more.
 		p.conn.Close()
 		c.events.endPod()
@@ -149,14 +156,15 @@ func (c *conn) readPod() {
 	for {
 		frames, stillOpen, err := c.podFrames(p)
 		if len(frames) > 0 {
-			if writeErr := c.pass(p, frames, open, stillOpen); writeErr != nil {
+			if writeErr := c.out.pass(frames, p.marks, open, stillOpen); writeErr != nil {
 				p.err = fmt.Errorf("%w: %w", errClientWrite, writeErr)
 				return
 			}
 			open = stillOpen
+			p.trim()
 		}
 		if err == nil {
-			err = p.in.fill()
+			err = p.fill()
 		}
 		if err != nil {
 			p.err = err
@@ -165,27 +173,33 @@ func (c *conn) readPod() {
 	}
 }
 
-// pass passes frames to the client, and counts for how long it takes to take them.
-// Where there is no room for that, it may not take long.
-func (c *conn) pass(p *pod, frames net.Buffers, wasOpen, open bool) error {
-	total := 0
-	for _, frame := range frames {
-		total += len(frame)
+// trim gives back what many small frames have made large.
+func (p *pod) trim() {
+	const enough = 64
+	if cap(p.frames) > enough {
+		p.frames = nil
 	}
-	if total > uncountedFrames {
-		defer p.charge.Release()
-		if p.charge.Claim(bufferSize) != nil {
-			// It fails only when the connection is closed, as writing does then.
-			_ = c.client.SetWriteDeadline(time.Now().Add(crowdedTime))
-			defer func() {
-				// The deadline of the last that is said stays.
-				if !p.closed.Load() {
-					_ = c.client.SetWriteDeadline(time.Time{})
-				}
-			}()
-		}
+	if cap(p.marks) > enough {
+		p.marks = nil
 	}
-	return c.out.pass(frames, wasOpen, open)
+}
+
+// fill waits for more bytes. While there is no room for what is kept of a frame, the
+// rest of that may not take long.
+func (p *pod) fill() error {
+	until, err := p.rest.count(p.in.size())
+	if err != nil {
+		return err
+	}
+	if !until.Equal(p.until) {
+		p.until = until
+		// It fails only when the connection is closed, as reading does then.
+		_ = p.conn.SetReadDeadline(until)
+	}
+	if err := p.in.fill(); !errors.Is(err, os.ErrDeadlineExceeded) {
+		return err
+	}
+	return errNoRoom
 }
 
 // acknowledged returns how many bytes a pod's kernel has acknowledged; all there
@@ -205,7 +219,7 @@ func acknowledged(conn net.Conn) uint64 {
 // is to get them, and whether a header block is not complete at their end.
 func (c *conn) podFrames(p *pod) (frames net.Buffers, open bool, err error) {
 	data := p.in.unread()
-	frames = p.frames[:0]
+	frames, p.marks = p.frames[:0], p.marks[:0]
 	defer func() { p.frames = frames }()
 	// data[from:to] passes as it is.
 	from, to := 0, 0
@@ -218,7 +232,9 @@ func (c *conn) podFrames(p *pod) (frames net.Buffers, open bool, err error) {
 		f, ok, err := parseFrame(data[to:])
 		if !ok {
 			pass()
-			p.in.consume(to)
+			if p.in.consume(to); to > 0 {
+				p.rest.moved()
+			}
 			return frames, p.block != 0, err
 		}
 		instead, replaced, err := c.podFrame(p, &f)
@@ -275,7 +291,7 @@ func (c *conn) podFrame(p *pod, f *frame) (instead []byte, replaced bool, err er
 	case http2.FrameRSTStream:
 		c.endStream(f.stream, podReset(f.code()))
 	case http2.FrameSettings:
-		return c.podSettings(f)
+		return c.podSettings(p, f)
 	case http2.FrameGoAway:
 		return c.podGoAway(f)
 	case http2.FramePushPromise:
@@ -315,8 +331,8 @@ func (c *conn) podFragment(p *pod, fragment []byte, last bool) {
 	}
 	id := p.block
 	p.block = 0
+	p.marks = append(p.marks, tableMark{size: -1})
 	c.mu.Lock()
-	c.table.done()
 	if s := c.streams[id]; s != nil && !s.answered && p.status >= http.StatusOK {
 		s.answered = true
 		s.record.Status, s.record.Answered = p.status, time.Now()
@@ -393,9 +409,13 @@ func (c *conn) endStream(id uint32, how ending) {
 }
 
 // podSettings returns the SETTINGS that the client is sent for those of the pod.
-func (c *conn) podSettings(f *frame) (instead []byte, replaced bool, err error) {
+func (c *conn) podSettings(p *pod, f *frame) (instead []byte, replaced bool, err error) {
 	if f.flags.Has(http2.FlagSettingsAck) {
-		return nil, !c.podAcked(), nil
+		told, size := c.podAcked()
+		if size >= 0 {
+			p.marks = append(p.marks, tableMark{size: size})
+		}
+		return nil, !told, nil
 	}
 	var passed []http2.Setting
 	tableSize := int64(-1)
@@ -448,6 +468,7 @@ func (c *conn) podGoAway(f *frame) (instead []byte, replaced bool, err error) {
 func (c *conn) podEnded() error {
 	p := c.pod
 	p.running.Wait()
+	p.kept.Release()
 	if p.panicked != nil || p.spoke || !p.lost {
 		c.leaveHeld()
 		return errPodEnded
@@ -498,6 +519,7 @@ func (c *conn) forgetReplay() {
 		return
 	}
 	c.pod.forgotten = true
+	c.pod.kept.Release()
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.replayable = false

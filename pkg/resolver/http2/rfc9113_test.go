@@ -89,6 +89,9 @@ var faults = []struct {
 		w.do(w.WriteRawFrame(http2.FrameSettings, http2.FlagSettingsAck, 0, make([]byte, 6)))
 	}, "GOAWAY FRAME_SIZE_ERROR", ""},
 	{"6.5 SETTINGS on a stream", func(w *wire, id uint32) { w.do(w.WriteRawFrame(http2.FrameSettings, 0, id, nil)) }, "GOAWAY PROTOCOL_ERROR", ""},
+	{"6.5 an ACK on a stream", func(w *wire, id uint32) {
+		w.do(w.WriteRawFrame(http2.FrameSettings, http2.FlagSettingsAck, id, nil))
+	}, "GOAWAY PROTOCOL_ERROR", ""},
 	{"6.5 SETTINGS of another length", func(w *wire, _ uint32) { w.do(w.WriteRawFrame(http2.FrameSettings, 0, 0, make([]byte, 5))) }, "GOAWAY FRAME_SIZE_ERROR", ""},
 	{"6.5.2 ENABLE_PUSH", func(w *wire, _ uint32) { w.do(w.WriteSettings(http2.Setting{ID: http2.SettingEnablePush, Val: 2})) }, "GOAWAY PROTOCOL_ERROR", ""},
 	{"6.5.2 INITIAL_WINDOW_SIZE", func(w *wire, _ uint32) {

@@ -206,12 +206,13 @@ func (c *conn) settingsWait() bool {
 	return len(c.acks.toPod) > 1
 }
 
-// podAcked returns whether the client is told of an ACK of the pod.
-func (c *conn) podAcked() bool {
+// podAcked returns whether the client is told of an ACK of the pod, and the size of
+// its table that the ACK puts in force, -1 without one.
+func (c *conn) podAcked() (told bool, tableSize int64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if len(c.acks.toPod) == 0 {
-		return false
+		return false, -1
 	}
 	acked := c.acks.toPod[0]
 	if c.acks.toPod = c.acks.toPod[1:]; len(c.acks.toPod) > 0 {
@@ -219,43 +220,8 @@ func (c *conn) podAcked() bool {
 	} else {
 		c.acks.toPod = nil
 	}
-	if acked.table >= 0 {
-		c.table.acknowledged(uint32(acked.table))
-	}
-	return !acked.replayed
+	return !acked.replayed, acked.table
 }
-
-// tableUpdate is what the first header block to a client has to say after its
-// table became smaller.
-type tableUpdate struct {
-	size, smallest uint32
-	due            bool
-}
-
-// acknowledged notes that the client was told that its table size is in force.
-func (u *tableUpdate) acknowledged(size uint32) {
-	if size < u.size {
-		u.due = true
-		u.smallest = min(u.smallest, size)
-	}
-	u.size = size
-}
-
-// append appends the update to the beginning of a header block.
-func (u *tableUpdate) append(block []byte) []byte {
-	if !u.due {
-		return block
-	}
-	if u.smallest < u.size {
-		block = appendInteger(block, 0x20, 5, uint64(u.smallest))
-	}
-	block = appendInteger(block, 0x20, 5, uint64(u.size))
-	u.done()
-	return block
-}
-
-// done notes that a header block went to the client.
-func (u *tableUpdate) done() { u.due, u.smallest = false, u.size }
 
 // appendInteger appends an integer as RFC 7541 §5.1 has it, in the lowest n bits
 // of first and what follows.

@@ -23,6 +23,7 @@ import (
 	"github.com/truefoundry/elasti-apiserver/pkg/resolver/accesslog"
 	"github.com/truefoundry/elasti-apiserver/pkg/resolver/hold"
 	"github.com/truefoundry/elasti-apiserver/pkg/resolver/localreply"
+	"github.com/truefoundry/elasti-apiserver/pkg/resolver/memory"
 )
 
 // stream is one request. The goroutine that reads from the client owns it until
@@ -35,6 +36,8 @@ type stream struct {
 	held *heldStream
 	// lease counts it as in flight while it is forwarded.
 	lease hold.Lease
+	// charge counts a long record.
+	charge memory.Charge
 	// counted is true when it counts as traffic of the service.
 	counted bool
 	// grpc and head are true for a gRPC and for a HEAD request.
@@ -69,46 +72,9 @@ type heldStream struct {
 	grant int64
 }
 
-const (
-	// heldStreamBytes is about what a held stream keeps besides its fields and its
-	// body, and its share of what its connection keeps.
-	heldStreamBytes = 4 << 10
-	// maxDropped bounds the streams whose late frames are known not to concern
-	// the pod.
-	maxDropped = 128
-)
+// size returns how many bytes are kept of what the client sent.
+func (h *heldStream) size() int { return cap(h.fields) + cap(h.body) + cap(h.trailers) }
 
-// dropped are streams that were answered here and that the client may still send
-// on. The oldest are forgotten.
-type dropped struct {
-	ids  [maxDropped]uint32
-	next int
-}
-
-func (d *dropped) add(id uint32) {
-	d.ids[d.next] = id
-	d.next = (d.next + 1) % maxDropped
-}
-
-func (d *dropped) has(id uint32) bool {
-	if d == nil {
-		return false
-	}
-	for _, known := range d.ids {
-		if known == id {
-			return true
-		}
-	}
-	return false
-}
-
-func (d *dropped) remove(id uint32) {
-	if d == nil {
-		return
-	}
-	for i := range d.ids {
-		if d.ids[i] == id {
-			d.ids[i] = 0
-		}
-	}
-}
+// heldStreamBytes is about what a held stream keeps besides its fields and its
+// body, and its share of what its connection keeps.
+const heldStreamBytes = 4 << 10

@@ -20,6 +20,9 @@ import (
 	"errors"
 	"net"
 	"sync"
+	"time"
+
+	"github.com/truefoundry/elasti-apiserver/pkg/resolver/memory"
 )
 
 // maxWaitingControl bounds the frames of ours that wait while the peer does not
@@ -34,27 +37,40 @@ var errDeaf = errors.New("the peer does not read what it asked for")
 type writer struct {
 	conn net.Conn
 
+	// Owned by the goroutine that writes.
+	sender *sender
+	// charge counts what it waits with.
+	charge memory.Charge
+	single [1][]byte
+
 	mu sync.Mutex
 	// idle is signalled when busy becomes false.
 	idle sync.Cond
 	// busy is true while a goroutine writes, or while a header block of the pod
 	// is not complete, between whose frames no other may come.
 	busy bool
-	// waiting are whole frames that are written at the next frame boundary.
+	// waiting are whole frames that are written at the next frame boundary, marks
+	// those of them that concern the client's table, and queue counts them.
 	waiting []byte
-	err     error
+	marks   []tableMark
+	queue   memory.Charge
+	table   tableUpdate
+	// last is true when the deadline is that of the last that is said.
+	last bool
+	err  error
 }
 
-func newWriter(conn net.Conn) *writer {
-	w := &writer{conn: conn}
+func newWriter(conn net.Conn, account *memory.Account) *writer {
+	w := &writer{conn: conn, sender: newSender(conn), charge: account.Charge(), queue: account.Charge()}
+	w.table = tableUpdate{size: initialTableSize, smallest: initialTableSize}
 	w.idle.L = &w.mu
 	return w
 }
 
-// pass writes frames of the pod. With open, the last of them is not the last of
-// its header block, and the caller must call pass again. It blocks until the
-// client has taken them.
-func (w *writer) pass(frames net.Buffers, wasOpen, open bool) error {
+// pass writes frames of the pod, of which marks concern the client's table. With
+// open, the last of them is not the last of its header block, and the caller must
+// call pass again. It blocks until the client has taken them.
+func (w *writer) pass(frames net.Buffers, marks []tableMark, wasOpen, open bool) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for w.busy && !wasOpen && w.err == nil {
@@ -65,11 +81,11 @@ func (w *writer) pass(frames net.Buffers, wasOpen, open bool) error {
 	}
 	w.busy = true
 	if len(w.waiting) > 0 && !wasOpen {
-		frames = append(net.Buffers{w.waiting}, frames...)
-		w.waiting = nil
+		frames = append(net.Buffers{w.takeWaiting()}, frames...)
 	}
+	w.table.note(marks)
 	w.mu.Unlock()
-	err := writeAll(w.conn, frames)
+	err := w.write(frames)
 	w.mu.Lock()
 	if err != nil {
 		w.fail(err)
@@ -81,9 +97,9 @@ func (w *writer) pass(frames net.Buffers, wasOpen, open bool) error {
 	return w.flush()
 }
 
-// control writes frames of ours, or leaves them to the goroutine that is writing,
-// so that it never waits for that one.
-func (w *writer) control(frames []byte) error {
+// control writes frames of ours, of which marks concern the client's table, or leaves
+// them to the goroutine that is writing, so that it never waits for that one.
+func (w *writer) control(frames []byte, marks []tableMark) error {
 	if len(frames) == 0 {
 		return nil
 	}
@@ -92,15 +108,13 @@ func (w *writer) control(frames []byte) error {
 	switch {
 	case w.err != nil:
 		return w.err
-	case w.busy && len(w.waiting)+len(frames) > maxWaitingControl:
-		return errDeaf
 	case w.busy:
-		w.waiting = append(w.waiting, frames...)
-		return nil
+		return w.wait(frames, marks)
 	}
 	w.busy = true
+	frames = w.table.complete(frames, marks)
 	w.mu.Unlock()
-	_, err := w.conn.Write(frames)
+	err := w.write(w.alone(frames))
 	w.mu.Lock()
 	if err != nil {
 		w.fail(err)
@@ -109,14 +123,98 @@ func (w *writer) control(frames []byte) error {
 	return w.flush()
 }
 
+// wait keeps frames for the goroutine that is writing. It is called with mu held.
+func (w *writer) wait(frames []byte, marks []tableMark) error {
+	size := len(w.waiting) + len(frames)
+	if size > maxWaitingControl {
+		return errDeaf
+	}
+	if size > uncountedRest && w.queue.Claim(maxWaitingControl) != nil {
+		return errDeaf
+	}
+	for _, mark := range marks {
+		mark.at += len(w.waiting)
+		w.marks = append(w.marks, mark)
+	}
+	w.waiting = append(w.waiting, frames...)
+	return nil
+}
+
+// takeWaiting returns the frames that wait, to be written next. It is called with mu
+// held.
+func (w *writer) takeWaiting() []byte {
+	frames := w.table.complete(w.waiting, w.marks)
+	w.waiting, w.marks = nil, nil
+	w.queue.Release()
+	return frames
+}
+
+// write writes frames, and counts them for as long as the client takes to take them.
+// Where there is no room for that, it may not take long. It is called by the
+// goroutine that set busy.
+func (w *writer) write(frames net.Buffers) error {
+	all, err := w.sender.start(frames)
+	if all || err != nil {
+		return err
+	}
+	defer w.charge.Release()
+	if w.charge.Claim(bufferSize) != nil {
+		w.limit(time.Now().Add(crowdedTime), false)
+		defer w.limit(time.Time{}, false)
+	}
+	return w.sender.finish()
+}
+
+// alone returns frames for write.
+func (w *writer) alone(frames []byte) net.Buffers {
+	w.single[0] = frames
+	return w.single[:]
+}
+
+// limit sets until when the client may take what it is sent, for good when it is
+// the last that is said.
+func (w *writer) limit(deadline time.Time, last bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.last && !last {
+		return
+	}
+	w.last = last
+	// It fails only when the connection is closed, as writing does then.
+	_ = w.conn.SetWriteDeadline(deadline)
+}
+
+// ask writes frames that the client's kernel answers with a reset when the client
+// has closed its connection, if that takes no waiting.
+func (w *writer) ask(frames []byte) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.busy || w.err != nil {
+		// Something else is on its way.
+		return
+	}
+	w.busy = true
+	w.mu.Unlock()
+	all, err := w.sender.start(w.alone(frames))
+	if left := w.sender.left; !all && err == nil && len(left) > 0 && len(left[0]) < len(frames) {
+		err = w.sender.finish()
+	}
+	w.mu.Lock()
+	if err != nil {
+		w.fail(err)
+		return
+	}
+	// That it failed is found out where the client is written to next.
+	_ = w.flush()
+}
+
 // flush writes what came meanwhile and lets others write. It is called with mu
 // held and busy set.
 func (w *writer) flush() error {
 	for len(w.waiting) > 0 {
-		frames := w.waiting
-		w.waiting = nil
+		frames := w.takeWaiting()
 		w.mu.Unlock()
-		_, err := w.conn.Write(frames)
+		err := w.write(w.alone(frames))
 		w.mu.Lock()
 		if err != nil {
 			w.fail(err)
@@ -130,16 +228,7 @@ func (w *writer) flush() error {
 
 // fail ends all writing. It is called with mu held.
 func (w *writer) fail(err error) {
-	w.err, w.busy, w.waiting = err, false, nil
+	w.err, w.busy = err, false
+	w.takeWaiting()
 	w.idle.Broadcast()
-}
-
-// writeAll writes buffers with as few system calls as it can. It uses frames up.
-func writeAll(conn net.Conn, frames net.Buffers) error {
-	if len(frames) == 1 {
-		_, err := conn.Write(frames[0])
-		return err
-	}
-	_, err := frames.WriteTo(conn)
-	return err
 }

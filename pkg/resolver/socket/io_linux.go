@@ -21,6 +21,8 @@ import (
 	"os"
 	"syscall"
 	"unsafe"
+
+	"golang.org/x/sys/unix"
 )
 
 // maxTransfer bounds one read or write. These do not wait, so the scheduler is
@@ -96,6 +98,18 @@ func (r *reader) try(fd uintptr) bool {
 		r.n, r.err = int(n), errno
 		return true
 	}
+}
+
+// maxPieces bounds the pieces of one gathering write.
+const maxPieces = 8
+
+// TryWrite writes pieces once, without waiting, and returns how many bytes of them
+// were written.
+func TryWrite(fd uintptr, pieces [][]byte) (int, error) {
+	if len(pieces) == 1 {
+		return syscall.Write(int(fd), pieces[0])
+	}
+	return unix.Writev(int(fd), pieces[:min(len(pieces), maxPieces)])
 }
 
 // writer is a write under way.

@@ -18,6 +18,14 @@ limitations under the License.
 
 package socket
 
+import "syscall"
+
+// TryWrite writes the first of pieces once, without waiting, and returns how many
+// bytes of it were written.
+func TryWrite(fd uintptr, pieces [][]byte) (int, error) {
+	return syscall.Write(int(fd), pieces[0])
+}
+
 // reader and writer are not needed on this system: net reads and writes.
 type (
 	reader struct{ attempt func(fd uintptr) bool }

@@ -101,6 +101,21 @@ func Acknowledged(raw syscall.RawConn) (uint64, error) {
 	return info.Bytes_acked, nil
 }
 
+// Finished reports whether the peer has finished writing, whatever of that was
+// read, or is gone altogether.
+func Finished(raw syscall.RawConn) bool {
+	is := true
+	if err := raw.Control(func(fd uintptr) {
+		is = happened(fd, closedEvents)
+	}); err != nil {
+		return true
+	}
+	return is
+}
+
+// Broken reports whether a connection can neither be read nor written any more.
+func Broken(raw syscall.RawConn) bool { return broken(raw) }
+
 // broken reports whether a connection can neither be read nor written any more.
 func broken(raw syscall.RawConn) bool {
 	is := true

@@ -58,6 +58,12 @@ func Idle(syscall.RawConn) bool { return false }
 // Acknowledged cannot be told on this system.
 func Acknowledged(syscall.RawConn) (uint64, error) { return 0, errors.ErrUnsupported }
 
+// Finished cannot be told on this system.
+func Finished(syscall.RawConn) bool { return false }
+
+// Broken cannot be told on this system.
+func Broken(syscall.RawConn) bool { return false }
+
 func broken(syscall.RawConn) bool { return false }
 
 // Unacknowledged is what the kernel knows of bytes that a peer has not
