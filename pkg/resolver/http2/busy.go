@@ -64,15 +64,15 @@ func (c *conn) takeLeases() []hold.Lease {
 	return leases
 }
 
-// giveBack ends the leases that held streams have.
-func (c *conn) giveBack() {
+// releaseLeases ends the leases that held streams have.
+func (c *conn) releaseLeases() {
 	for _, lease := range c.takeLeases() {
 		lease.Release()
 	}
 }
 
-// refusePod is giveBack after their pod did not accept a connection.
-func (c *conn) refusePod() {
+// releaseRefused is releaseLeases after their pod did not accept a connection.
+func (c *conn) releaseRefused() {
 	for i, lease := range c.takeLeases() {
 		if i == 0 {
 			lease.Refuse()
@@ -82,16 +82,16 @@ func (c *conn) refusePod() {
 	}
 }
 
-// forwardSettled sends the pod the streams that it may be sent now.
-func (c *conn) forwardSettled() {
+// forwardResolved sends the pod the streams that it may be sent now.
+func (c *conn) forwardResolved() {
 	for _, s := range slices.Clone(c.held) {
-		if !s.held.settled.Load() {
+		if !s.held.resolved.Load() {
 			continue
 		}
 		s.held.inLine = false
 		lease, _, err := s.held.waiter.Result()
 		if err != nil {
-			c.refuseHeld(s, err)
+			c.replyHeld(s, err)
 			continue
 		}
 		c.forwardHeld(s, lease)
@@ -107,39 +107,39 @@ func (c *conn) forwardHeld(s *stream, lease hold.Lease) {
 	s.record.BytesIn = int64(s.held.received)
 	c.mu.Lock()
 	c.streams[s.id] = s
-	left := s.id > c.lastTold
+	left := s.id > c.goAwayLast
 	c.mu.Unlock()
 	if left {
 		// The pod has just said that it takes no more.
 		c.credit(s.held.received)
-		c.endStream(s.id, leftBehind)
+		c.endStream(s.id, refusedByGoAway)
 		return
 	}
 	c.replayStream(s)
 	s.held = nil
 }
 
-// dropLeft forgets the held streams that the client was told are not served.
-func (c *conn) dropLeft() {
-	last := c.toldLast()
+// dropRefused forgets the held streams that the client was told are not served.
+func (c *conn) dropRefused() {
+	last := c.goAwayLastStream()
 	for _, s := range slices.Clone(c.held) {
 		if s.id <= last {
 			continue
 		}
-		c.leaveLine(s)
+		c.leaveQueue(s)
 		c.forgetHeld(s)
 		c.credit(s.held.received)
-		outcome, reason := leftBehind(s)
+		outcome, reason := refusedByGoAway(s)
 		c.finish(s, outcome, reason)
 	}
 }
 
-// leaveHeld tells the client that the held streams are not served, so that it can
+// refuseHeld tells the client that the held streams are not served, so that it can
 // send them again elsewhere: their pod is gone.
-func (c *conn) leaveHeld() {
+func (c *conn) refuseHeld() {
 	if len(c.held) == 0 {
 		return
 	}
-	c.leaveAfter(max(c.held[0].id, 2) - 2)
-	c.dropLeft()
+	c.sendGoAway(max(c.held[0].id, 2) - 2)
+	c.dropRefused()
 }

@@ -60,11 +60,11 @@ func (c *conn) work(ctx context.Context) error {
 
 // handleFrame handles one frame of the client.
 func (c *conn) handleFrame(ctx context.Context, f *frame) error {
-	if !c.spoken {
+	if !c.greeted {
 		if f.kind != http2.FrameSettings || f.flags.Has(http2.FlagSettingsAck) {
 			return connError{http2.ErrCodeProtocol, "the first frame is not SETTINGS"}
 		}
-		c.spoken = true
+		c.greeted = true
 	}
 	if c.block.stream != 0 && (f.kind != http2.FrameContinuation || f.stream != c.block.stream) {
 		return connError{http2.ErrCodeProtocol, "another frame inside of a header block"}
@@ -103,7 +103,7 @@ func (c *conn) handleFrame(ctx context.Context, f *frame) error {
 // behind its last one, and would end the connection for a word about them.
 func (c *conn) ignored(id uint32) bool {
 	c.mu.Lock()
-	told, forwarded := c.lastTold, c.streams[id] != nil
+	told, forwarded := c.goAwayLast, c.streams[id] != nil
 	c.mu.Unlock()
 	if forwarded {
 		return false
@@ -241,9 +241,9 @@ func (c *conn) onPing(f *frame) error {
 		return connError{http2.ErrCodeFrameSize, "PING whose length is not 8"}
 	case f.stream != 0:
 		return connError{http2.ErrCodeProtocol, "PING on a stream"}
-	case c.leavingPing(f):
-		if !c.leaving.final {
-			c.leaveFinally()
+	case c.isShutdownPing(f):
+		if !c.shutdown.final {
+			c.finishShutdown()
 		}
 		return nil
 	case c.pod != nil:

@@ -75,20 +75,20 @@ type conn struct {
 	// marks are the frames in it that concern the client's table.
 	marks []tableMark
 	// toPod is frames for the pod, sent then too.
-	toPod            outgoing
-	prefaced, spoken bool
-	decoder          *hpack.Decoder
-	encoder          *hpack.Encoder
-	headers          headers
-	block            headerBlock
-	settings         clientSettings
-	lastStream       uint32
+	toPod             outgoing
+	prefaced, greeted bool
+	decoder           *hpack.Decoder
+	encoder           *hpack.Encoder
+	headers           headers
+	block             headerBlock
+	settings          clientSettings
+	lastStream        uint32
 	// held are the streams that wait, in the order of their identifiers.
-	held    []*stream
-	flood   floodLimit
-	window  heldWindow
-	dropped dropped
-	leaving leaving
+	held     []*stream
+	flood    floodLimit
+	window   heldWindow
+	dropped  dropped
+	shutdown shutdown
 	// goAway is the last GOAWAY of the client while it was held.
 	goAway []byte
 	// service and port are what the connection is for. Nil before the first request.
@@ -106,8 +106,8 @@ type conn struct {
 	// idleSince is when the last stream ended.
 	idleSince time.Time
 	acks      acks
-	// lastTold is the last stream of the latest GOAWAY that the client was sent.
-	lastTold uint32
+	// goAwayLast is the last stream of the latest GOAWAY that the client was sent.
+	goAwayLast uint32
 	// replayable is true while everything that the pod was sent could be sent to
 	// another.
 	replayable bool
@@ -130,7 +130,7 @@ func newConn(s *Server, client net.Conn, initial []byte, account *memory.Account
 		window:     heldWindow{left: initialWindow},
 		maxStreams: maxStreams,
 		idleSince:  time.Now(),
-		lastTold:   maxStreamID,
+		goAwayLast: maxStreamID,
 	}
 	if address := client.RemoteAddr(); address != nil {
 		c.remote = address.String()
@@ -144,17 +144,17 @@ func newConn(s *Server, client net.Conn, initial []byte, account *memory.Account
 // serve serves the connection until it ends, and closes it.
 func (c *conn) serve(ctx context.Context) {
 	defer c.end()
-	c.greet()
+	c.sendPreface()
 	err := c.run(ctx)
 	var broken connError
 	switch {
 	case errors.As(err, &broken):
-		c.reply = appendGoAway(c.reply, min(c.lastStream, c.toldLast()), broken.code, broken.detail)
-		c.sayLast()
+		c.reply = appendGoAway(c.reply, min(c.lastStream, c.goAwayLastStream()), broken.code, broken.detail)
+		c.closeGracefully()
 	case errors.Is(err, errPodEnded):
-		c.endLikePod()
+		c.mirrorPodEnd()
 	case err == nil:
-		c.sayLast()
+		c.closeGracefully()
 	case errors.Is(err, io.EOF):
 		c.finished = true
 		c.awaitPod()
@@ -163,9 +163,9 @@ func (c *conn) serve(ctx context.Context) {
 	}
 }
 
-// greet sends the resolver's SETTINGS, which also are what a server has to say
+// sendPreface sends the resolver's SETTINGS, which also are what a server has to say
 // first.
-func (c *conn) greet() {
+func (c *conn) sendPreface() {
 	if svc, port, _ := c.find(func(string) []string { return nil }); svc != nil {
 		c.bind(svc, port)
 	}
@@ -190,8 +190,8 @@ func (c *conn) run(ctx context.Context) error {
 		if err := c.work(ctx); err != nil {
 			return c.afterFault(err)
 		}
-		if happened := c.events.take(); happened.any() {
-			if err := c.handle(ctx, happened); err != nil {
+		if raised := c.events.take(); raised.any() {
+			if err := c.handle(ctx, raised); err != nil {
 				return err
 			}
 		}
@@ -254,33 +254,33 @@ func (c *conn) sendReply() error {
 	if cap(c.reply) > 1<<10 {
 		c.reply, c.marks = nil, nil
 	}
-	if errors.Is(err, errDeaf) {
+	if errors.Is(err, errNotReading) {
 		return connError{http2.ErrCodeEnhanceYourCalm, err.Error()}
 	}
 	return err
 }
 
-// handle handles what other goroutines have told.
-func (c *conn) handle(ctx context.Context, happened happenings) error {
-	if happened.draining {
-		c.leave()
+// handle handles the signals of other goroutines.
+func (c *conn) handle(ctx context.Context, raised signals) error {
+	if raised.draining {
+		c.beginShutdown()
 	}
-	if happened.podEnded {
+	if raised.podEnded {
 		if err := c.podEnded(); err != nil {
 			return err
 		}
 	}
-	if happened.podSpoke {
+	if raised.podSpoke {
 		c.forgetReplay()
 	}
-	if happened.podAcked {
+	if raised.podAcked {
 		c.passNextSettings()
 	}
-	if happened.podLeft {
-		c.dropLeft()
+	if raised.podGoAway {
+		c.dropRefused()
 	}
-	if happened.settled {
-		return c.settleHeld(ctx)
+	if raised.resolved {
+		return c.handleResolved(ctx)
 	}
 	return nil
 }
@@ -288,7 +288,7 @@ func (c *conn) handle(ctx context.Context, happened happenings) error {
 // over reports whether the client was told that the connection ends, and all its
 // streams have ended.
 func (c *conn) over() bool {
-	if !c.leaving.final || len(c.held) > 0 {
+	if !c.shutdown.final || len(c.held) > 0 {
 		return false
 	}
 	c.mu.Lock()
@@ -314,8 +314,8 @@ func (c *conn) deadline() time.Time {
 			next = s.held.deadline
 		}
 	}
-	if c.leaving.begun && !c.leaving.final && c.leaving.until.Before(next) {
-		next = c.leaving.until
+	if c.shutdown.begun && !c.shutdown.final && c.shutdown.until.Before(next) {
+		next = c.shutdown.until
 	}
 	if c.rest.crowded() && c.rest.until.Before(next) {
 		next = c.rest.until
@@ -326,22 +326,22 @@ func (c *conn) deadline() time.Time {
 // expire does what was to be done at a time that has come.
 func (c *conn) expire(now time.Time) {
 	for _, s := range c.expired(now) {
-		c.refuseHeld(s, hold.ErrTimeout)
+		c.replyHeld(s, hold.ErrTimeout)
 	}
-	if c.leaving.begun && !c.leaving.final && !now.Before(c.leaving.until) {
-		c.leaveFinally()
+	if c.shutdown.begun && !c.shutdown.final && !now.Before(c.shutdown.until) {
+		c.finishShutdown()
 	}
 	c.mu.Lock()
 	idle := len(c.streams) == 0 && len(c.held) == 0 && now.Sub(c.idleSince) >= c.server.options.IdleTimeout
 	c.mu.Unlock()
-	if idle && !c.leaving.final {
-		c.leaveFinally()
+	if idle && !c.shutdown.final {
+		c.finishShutdown()
 	}
 }
 
-// sayLast sends the client the last that there is to say, and gives it a moment
+// closeGracefully sends the client the last frames, and gives it a moment
 // to read it: closing while it still sends would take that away.
-func (c *conn) sayLast() {
+func (c *conn) closeGracefully() {
 	if c.pod != nil {
 		c.pod.close()
 	}
@@ -365,7 +365,7 @@ func (c *conn) sayLast() {
 // a pod, the client counts as gone.
 func (c *conn) awaitPod() {
 	for _, s := range slices.Clone(c.held) {
-		c.leaveLine(s)
+		c.leaveQueue(s)
 		c.forgetHeld(s)
 		c.finish(s, accesslog.ClientGone, "")
 	}
@@ -381,16 +381,16 @@ func (c *conn) awaitPod() {
 	if !ok {
 		return
 	}
-	ask := time.Now().Add(longestLook)
+	probeAt := time.Now().Add(longestCheck)
 	for {
 		if c.events.take().podEnded {
 			return
 		}
-		if !ask.IsZero() && !time.Now().Before(ask) {
-			ask = time.Time{}
-			c.out.ask(appendPing(nil, 0, make([]byte, 8)))
+		if !probeAt.IsZero() && !time.Now().Before(probeAt) {
+			probeAt = time.Time{}
+			c.out.probe(appendPing(nil, 0, make([]byte, 8)))
 		}
-		c.events.arm(ask)
+		c.events.arm(probeAt)
 		if err := socket.WaitReset(raw); !errors.Is(err, os.ErrDeadlineExceeded) {
 			return
 		}
@@ -450,9 +450,9 @@ func (c *conn) end() {
 		s.lease.Release()
 		defer c.finish(s, outcome, reason)
 	}
-	c.giveBack()
+	c.releaseLeases()
 	for _, s := range c.held {
-		c.leaveLine(s)
+		c.leaveQueue(s)
 		defer c.finish(s, accesslog.ClientGone, "")
 	}
 	c.held = nil

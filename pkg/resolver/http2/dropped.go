@@ -26,7 +26,7 @@ const maxSpans = 64
 //
 // There are any number of streams and few spans: where there would be more, the
 // two oldest become one with the streams between them. Those have ended as well,
-// or are in flight, which is what callers look at first; frames that are still on
+// or are in flight, which callers check first; frames that are still on
 // their way to an ended stream concern its pod as little.
 type dropped []span
 

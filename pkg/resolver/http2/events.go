@@ -25,18 +25,18 @@ import (
 // past is a time that every deadline has passed.
 var past = time.Unix(1, 0)
 
-// happenings are what the goroutine that reads from a client is told by others.
-type happenings struct {
-	// settled: the wait of a held stream is over.
-	settled bool
+// signals are what the goroutine that reads from a client learns from others.
+type signals struct {
+	// resolved: the wait of a held stream is over.
+	resolved bool
 	// podEnded: the connection to the pod has ended.
 	podEnded bool
 	// podSpoke: the pod has sent its first frame.
 	podSpoke bool
 	// podAcked: the pod has acknowledged SETTINGS, and others wait for that.
 	podAcked bool
-	// podLeft: the pod has told which streams it does not serve.
-	podLeft bool
+	// podGoAway: the pod has told which streams it does not serve.
+	podGoAway bool
 	// idle: the last stream of a connection that is to end has ended.
 	idle bool
 	// draining: the client is to go elsewhere.
@@ -49,28 +49,28 @@ type events struct {
 	conn net.Conn
 
 	mu      sync.Mutex
-	pending happenings
+	pending signals
 	// deadline is the one that is set.
 	deadline time.Time
 }
 
-func (e *events) settle()      { e.tell(happenings{settled: true}) }
-func (e *events) endPod()      { e.tell(happenings{podEnded: true}) }
-func (e *events) speak()       { e.tell(happenings{podSpoke: true}) }
-func (e *events) acked()       { e.tell(happenings{podAcked: true}) }
-func (e *events) leave()       { e.tell(happenings{podLeft: true}) }
-func (e *events) idle()        { e.tell(happenings{idle: true}) }
-func (e *events) drain()       { e.tell(happenings{draining: true}) }
-func (h happenings) any() bool { return h != happenings{} }
+func (e *events) resolve()  { e.tell(signals{resolved: true}) }
+func (e *events) endPod()   { e.tell(signals{podEnded: true}) }
+func (e *events) speak()    { e.tell(signals{podSpoke: true}) }
+func (e *events) acked()    { e.tell(signals{podAcked: true}) }
+func (e *events) goAway()   { e.tell(signals{podGoAway: true}) }
+func (e *events) idle()     { e.tell(signals{idle: true}) }
+func (e *events) drain()    { e.tell(signals{draining: true}) }
+func (s signals) any() bool { return s != signals{} }
 
-func (e *events) tell(what happenings) {
+func (e *events) tell(what signals) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.pending.settled = e.pending.settled || what.settled
+	e.pending.resolved = e.pending.resolved || what.resolved
 	e.pending.podEnded = e.pending.podEnded || what.podEnded
 	e.pending.podSpoke = e.pending.podSpoke || what.podSpoke
 	e.pending.podAcked = e.pending.podAcked || what.podAcked
-	e.pending.podLeft = e.pending.podLeft || what.podLeft
+	e.pending.podGoAway = e.pending.podGoAway || what.podGoAway
 	e.pending.idle = e.pending.idle || what.idle
 	e.pending.draining = e.pending.draining || what.draining
 	e.deadline = past
@@ -78,17 +78,17 @@ func (e *events) tell(what happenings) {
 	_ = e.conn.SetReadDeadline(past)
 }
 
-// take returns what has happened since the last call.
-func (e *events) take() happenings {
+// take returns the signals since the last call.
+func (e *events) take() signals {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	now := e.pending
-	e.pending = happenings{}
+	e.pending = signals{}
 	return now
 }
 
-// arm sets when the reader is to wake at the latest, unless something has
-// happened already.
+// arm sets when the reader is to wake at the latest, unless a signal is
+// pending.
 func (e *events) arm(deadline time.Time) {
 	e.mu.Lock()
 	defer e.mu.Unlock()

@@ -23,69 +23,69 @@ import (
 	"golang.org/x/net/http2"
 )
 
-// leaveTimeout is how long a client may take to answer the PING that follows the
+// shutdownTimeout is how long a client may take to answer the PING that follows the
 // first GOAWAY, before it is sent the second.
-const leaveTimeout = 5 * time.Second
+const shutdownTimeout = 5 * time.Second
 
-// maxHeldDetail bounds what is kept of the words of a client that leaves while it
+// maxHeldDetail bounds what is kept of the debug data of a GOAWAY of a client that
 // is held.
 const maxHeldDetail = 1 << 10
 
-// leaving is how far a client was asked to go elsewhere. A first GOAWAY says that
+// shutdown is how far a client was asked to go elsewhere. A first GOAWAY says that
 // the connection is to be left and still takes every stream; once a PING behind
 // it was answered, all streams that were opened before the client knew are here,
 // and a second GOAWAY names the last one.
-type leaving struct {
+type shutdown struct {
 	begun, final bool
 	ping         [8]byte
 	until        time.Time
 }
 
-// shouldLeave reports whether the client is to go elsewhere: because the resolver
+// shouldShutDown reports whether the client is to go elsewhere: because the resolver
 // ends, or because the pods can be reached without it.
-func (c *conn) shouldLeave() bool {
+func (c *conn) shouldShutDown() bool {
 	return c.server.draining.Load() || c.service != nil && c.service.LeftFor() >= c.server.options.MoveDelay && c.service.Leaving()
 }
 
-// leave asks the client to go elsewhere.
-func (c *conn) leave() {
-	if c.leaving.begun || c.leaving.final {
+// beginShutdown asks the client to go elsewhere.
+func (c *conn) beginShutdown() {
+	if c.shutdown.begun || c.shutdown.final {
 		return
 	}
-	if c.toldLast() < maxStreamID {
+	if c.goAwayLastStream() < maxStreamID {
 		// The pod has told it, and when.
 		return
 	}
-	c.leaving.begun = true
-	c.leaving.until = time.Now().Add(leaveTimeout)
+	c.shutdown.begun = true
+	c.shutdown.until = time.Now().Add(shutdownTimeout)
 	// It never fails.
-	_, _ = rand.Read(c.leaving.ping[:])
+	_, _ = rand.Read(c.shutdown.ping[:])
 	c.reply = appendGoAway(c.reply, maxStreamID, http2.ErrCodeNo, "")
-	c.reply = appendPing(c.reply, 0, c.leaving.ping[:])
+	c.reply = appendPing(c.reply, 0, c.shutdown.ping[:])
 }
 
-// leaveFinally tells the client the last stream that is served.
-func (c *conn) leaveFinally() { c.leaveAfter(c.lastStream) }
+// finishShutdown tells the client the last stream that is served.
+func (c *conn) finishShutdown() { c.sendGoAway(c.lastStream) }
 
-// leaveAfter tells the client that streams after last are not served.
-func (c *conn) leaveAfter(last uint32) {
-	c.leaving.final = true
+// sendGoAway tells the client that streams after last are not served.
+func (c *conn) sendGoAway(last uint32) {
+	c.shutdown.final = true
 	c.mu.Lock()
-	c.lastTold = min(c.lastTold, last)
-	last = c.lastTold
+	c.goAwayLast = min(c.goAwayLast, last)
+	last = c.goAwayLast
 	c.closing = true
 	c.mu.Unlock()
 	c.reply = appendGoAway(c.reply, last, http2.ErrCodeNo, "")
 }
 
-// leavingPing reports whether a PING is the answer to the one of leave.
-func (c *conn) leavingPing(f *frame) bool {
-	return c.leaving.begun && f.flags.Has(http2.FlagPingAck) && string(f.payload) == string(c.leaving.ping[:])
+// isShutdownPing reports whether a PING is the ACK of the one of beginShutdown.
+func (c *conn) isShutdownPing(f *frame) bool {
+	return c.shutdown.begun && f.flags.Has(http2.FlagPingAck) && string(f.payload) == string(c.shutdown.ping[:])
 }
 
-// toldLast returns the last stream that the client was told to be served.
-func (c *conn) toldLast() uint32 {
+// goAwayLastStream returns the last stream that the client was told to be served.
+func (c *conn) goAwayLastStream() uint32 {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.lastTold
+	return c.goAwayLast
 }

@@ -86,7 +86,7 @@ func (c *conn) decode(ctx context.Context, id uint32, endStream bool, block []by
 	}
 	if id > c.lastStream {
 		c.lastStream = id
-		if id > c.toldLast() {
+		if id > c.goAwayLastStream() {
 			return nil
 		}
 		return c.open(ctx, id, endStream)
@@ -109,10 +109,10 @@ func (c *conn) open(ctx context.Context, id uint32, endStream bool) error {
 	method := h.pseudo(":method")
 	s.head = method == http.MethodHead
 	s.grpc = strings.HasPrefix(h.first("content-type"), "application/grpc")
-	svc, port, instead := c.find(h.values)
+	svc, port, local := c.find(h.values)
 	switch {
 	case svc == nil:
-		c.respond(s, instead)
+		c.respond(s, local)
 		return nil
 	case c.service == nil:
 		c.bindLate(svc, port)
@@ -123,11 +123,11 @@ func (c *conn) open(ctx context.Context, id uint32, endStream bool) error {
 	}
 	c.begin(s, method)
 	if local := c.unservable(s, method); local != nil {
-		c.refuse(s, local)
+		c.replyLocally(s, local)
 		return nil
 	}
-	if c.shouldLeave() {
-		c.leave()
+	if c.shouldShutDown() {
+		c.beginShutdown()
 	}
 	if c.pod != nil {
 		return c.forwardNew(s)
@@ -221,11 +221,11 @@ func (c *conn) forwardNew(s *stream) error {
 	s.record.Pod = c.pod.lease.Pod.Name
 	c.mu.Lock()
 	c.streams[s.id] = s
-	left := s.id > c.lastTold
+	left := s.id > c.goAwayLast
 	c.mu.Unlock()
 	if left {
 		// The pod has just said that it takes no more.
-		c.endStream(s.id, leftBehind)
+		c.endStream(s.id, refusedByGoAway)
 		return nil
 	}
 	c.encodeFields(s.id, s.clientEnded, c.podFields())
@@ -289,7 +289,7 @@ func (c *conn) trailers(id uint32, endStream bool) error {
 		return c.holdTrailers(id, problem)
 	}
 	if problem != "" {
-		c.refuseTrailers(id, problem)
+		c.resetBoth(id, problem)
 		return nil
 	}
 	c.encodeFields(id, true, c.headers.fields)
@@ -305,8 +305,8 @@ func (c *conn) trailers(id uint32, endStream bool) error {
 	return nil
 }
 
-// refuseTrailers resets a stream on both sides, as its trailers are malformed.
-func (c *conn) refuseTrailers(id uint32, problem string) {
+// resetBoth resets a stream on both sides, as its trailers are malformed.
+func (c *conn) resetBoth(id uint32, problem string) {
 	c.reset(id, http2.ErrCodeProtocol)
 	c.toPod.begin()
 	start := len(c.toPod.small)

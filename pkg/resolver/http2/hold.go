@@ -37,8 +37,8 @@ func (c *conn) holdNew(ctx context.Context, s *stream) error {
 		lease, ok = c.service.Queue().TryTake(c.port.Name)
 	}
 	if !ok {
-		if local := c.answerAsleep(); local != nil {
-			c.refuse(s, local)
+		if local := c.asleepReply(); local != nil {
+			c.replyLocally(s, local)
 			return nil
 		}
 	}
@@ -56,9 +56,9 @@ func (c *conn) holdNew(ctx context.Context, s *stream) error {
 // keep keeps of a new stream what the pod is to be sent.
 func (c *conn) keep(s *stream) {
 	s.held = &heldStream{
-		deadline: s.record.Received.Add(c.service.Config().HoldTimeout),
-		fields:   pack(c.podFields()),
-		instead:  c.passiveReply(),
+		deadline:     s.record.Received.Add(c.service.Config().HoldTimeout),
+		fields:       pack(c.podFields()),
+		passiveReply: c.passiveReply(),
 	}
 }
 
@@ -66,20 +66,20 @@ func (c *conn) keep(s *stream) {
 // or answers it; again puts it at the front.
 func (c *conn) join(s *stream, again bool) {
 	h := s.held
-	if again && c.pod == nil && h.instead != nil && !c.service.Queue().Answering(c.port.Name) {
-		c.refuse(s, h.instead)
+	if again && c.pod == nil && h.passiveReply != nil && !c.service.Queue().Answering(c.port.Name) {
+		c.replyLocally(s, h.passiveReply)
 		return
 	}
 	s.record.Held = true
-	h.settled.Store(false)
+	h.resolved.Store(false)
 	h.waiter.Port, h.waiter.Pod, h.waiter.Number = c.port.Name, nil, 0
 	if c.pod != nil {
 		h.waiter.Pod, h.waiter.Number = c.pod.lease.Pod, c.pod.lease.Number
 	}
 	h.waiter.Bytes = heldStreamBytes + int64(h.size())
 	h.waiter.Resolve = func() {
-		h.settled.Store(true)
-		c.events.settle()
+		h.resolved.Store(true)
+		c.events.resolve()
 	}
 	queue := c.service.Queue()
 	put := queue.Join
@@ -87,7 +87,7 @@ func (c *conn) join(s *stream, again bool) {
 		put = queue.Rejoin
 	}
 	if err := put(&h.waiter); err != nil {
-		c.refuse(s, localreply.ForError(c.service, err))
+		c.replyLocally(s, localreply.ForError(c.service, err))
 		return
 	}
 	h.inLine = true
@@ -105,11 +105,11 @@ func (c *conn) rejoin() {
 	c.touch()
 }
 
-// settleHeld handles the streams whose wait is over. The first that was given a
+// handleResolved handles the streams whose wait is over. The first that was given a
 // pod decides for all of the connection.
-func (c *conn) settleHeld(ctx context.Context) error {
+func (c *conn) handleResolved(ctx context.Context) error {
 	if c.pod != nil {
-		c.forwardSettled()
+		c.forwardResolved()
 		return nil
 	}
 	var lease hold.Lease
@@ -120,7 +120,7 @@ func (c *conn) settleHeld(ctx context.Context) error {
 		s.record.WakeAnswered, s.record.EndpointReady = cold.WakeAnswered, cold.EndpointReady
 		switch {
 		case err != nil:
-			c.refuseHeld(s, err)
+			c.replyHeld(s, err)
 		case found && (given.Pod != lease.Pod || given.Number != lease.Number):
 			given.Release()
 		case found:
@@ -131,7 +131,7 @@ func (c *conn) settleHeld(ctx context.Context) error {
 		}
 	}
 	for _, s := range slices.Clone(c.held) {
-		if s.held.settled.Load() {
+		if s.held.resolved.Load() {
 			take(s)
 		}
 	}
@@ -159,17 +159,17 @@ func (c *conn) release(ctx context.Context, lease hold.Lease) error {
 	switch {
 	case err == nil:
 	case ctx.Err() != nil:
-		c.giveBack()
+		c.releaseLeases()
 		return errClientGone
 	case localfault.Of(err) != nil:
 		// It says nothing about the pod.
-		c.giveBack()
+		c.releaseLeases()
 		for _, s := range slices.Clone(c.held) {
-			c.refuseHeld(s, err)
+			c.replyHeld(s, err)
 		}
 		return nil
 	default:
-		c.refusePod()
+		c.releaseRefused()
 		c.rejoin()
 		return nil
 	}
@@ -302,8 +302,8 @@ func (c *conn) charge(s *stream, bytes int) {
 		return
 	}
 	if err := c.service.Queue().Charge(&s.held.waiter, int64(bytes)); err != nil {
-		c.leaveLine(s)
-		c.refuseHeld(s, err)
+		c.leaveQueue(s)
+		c.replyHeld(s, err)
 	}
 }
 
@@ -314,7 +314,7 @@ func (c *conn) holdTrailers(id uint32, problem string) error {
 		return connError{http2.ErrCodeStreamClosed, "HEADERS on a stream that was closed"}
 	}
 	if problem != "" {
-		c.leaveLine(s)
+		c.leaveQueue(s)
 		c.forgetHeld(s)
 		c.reset(id, http2.ErrCodeProtocol)
 		c.credit(s.held.received)
@@ -337,7 +337,7 @@ func (c *conn) resetHeld(f *frame) error {
 		c.dropped = c.dropped.without(f.stream)
 		return nil
 	}
-	c.leaveLine(s)
+	c.leaveQueue(s)
 	c.forgetHeld(s)
 	c.credit(s.held.received)
 	c.finish(s, accesslog.ClientGone, "")
@@ -387,7 +387,7 @@ func (c *conn) holdWindowUpdate(f *frame) error {
 	if code == http2.ErrCodeNo {
 		return nil
 	}
-	c.leaveLine(s)
+	c.leaveQueue(s)
 	c.forgetHeld(s)
 	c.reset(s.id, code)
 	c.credit(s.held.received)

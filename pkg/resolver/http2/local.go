@@ -29,8 +29,8 @@ import (
 	"github.com/truefoundry/elasti-apiserver/pkg/resolver/proberesponse"
 )
 
-// refuse answers a stream that is in neither list, and tells of its end.
-func (c *conn) refuse(s *stream, a *localreply.Reply) {
+// replyLocally answers a stream that is in neither list, and tells of its end.
+func (c *conn) replyLocally(s *stream, a *localreply.Reply) {
 	s.record.Status = a.Status
 	s.record.Reason = string(a.Reason)
 	s.record.Answered = time.Now()
@@ -87,15 +87,15 @@ func (c *conn) reset(id uint32, code http2.ErrCode) {
 	c.dropped = c.dropped.with(id)
 }
 
-// refuseHeld answers a held stream that was not given a pod.
-func (c *conn) refuseHeld(s *stream, err error) {
+// replyHeld answers a held stream that was not given a pod.
+func (c *conn) replyHeld(s *stream, err error) {
 	c.forgetHeld(s)
-	c.refuse(s, localreply.ForError(c.service, err))
+	c.replyLocally(s, localreply.ForError(c.service, err))
 }
 
-// answerAsleep returns the resolver's own answer to a request that it does not
+// asleepReply returns the resolver's own answer to a request that it does not
 // hold while no pod can take it, or nil.
-func (c *conn) answerAsleep() *localreply.Reply {
+func (c *conn) asleepReply() *localreply.Reply {
 	if c.service.Queue().Answering(c.port.Name) {
 		return nil
 	}
@@ -162,8 +162,8 @@ func (c *conn) touch() {
 	c.idleSince = time.Now()
 }
 
-// leaveLine ends the wait of a held stream.
-func (c *conn) leaveLine(s *stream) {
+// leaveQueue ends the wait of a held stream.
+func (c *conn) leaveQueue(s *stream) {
 	if !s.held.inLine {
 		return
 	}

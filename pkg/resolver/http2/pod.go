@@ -237,15 +237,15 @@ func (c *conn) podFrames(p *pod) (frames net.Buffers, open bool, err error) {
 			}
 			return frames, p.block != 0, err
 		}
-		instead, replaced, err := c.podFrame(p, &f)
+		replacement, replaced, err := c.podFrame(p, &f)
 		if err != nil {
 			pass()
 			return frames, p.block != 0, err
 		}
 		if replaced {
 			pass()
-			if len(instead) > 0 {
-				frames = append(frames, instead)
+			if len(replacement) > 0 {
+				frames = append(frames, replacement)
 			}
 			to += len(f.raw)
 			from = to
@@ -255,9 +255,9 @@ func (c *conn) podFrames(p *pod) (frames net.Buffers, open bool, err error) {
 	}
 }
 
-// podFrame handles one frame of the pod. It returns what the client gets instead
-// of it when it is replaced.
-func (c *conn) podFrame(p *pod, f *frame) (instead []byte, replaced bool, err error) {
+// podFrame handles one frame of the pod. It returns what the client gets in
+// its place when it is replaced.
+func (c *conn) podFrame(p *pod, f *frame) (replacement []byte, replaced bool, err error) {
 	if !p.spoke {
 		if f.kind != http2.FrameSettings || f.flags.Has(http2.FlagSettingsAck) {
 			return nil, false, connError{http2.ErrCodeProtocol, "the pod does not begin with SETTINGS"}
@@ -333,8 +333,8 @@ func (c *conn) podFragment(p *pod, fragment []byte, last bool) {
 	p.block = 0
 	p.marks = append(p.marks, tableMark{size: -1})
 	c.mu.Lock()
-	if s := c.streams[id]; s != nil && !s.answered && p.status >= http.StatusOK {
-		s.answered = true
+	if s := c.streams[id]; s != nil && !s.responded && p.status >= http.StatusOK {
+		s.responded = true
 		s.record.Status, s.record.Answered = p.status, time.Now()
 	}
 	c.mu.Unlock()
@@ -378,14 +378,14 @@ func clientReset(s *stream) (accesslog.Outcome, string) {
 
 func podReset(code http2.ErrCode) ending {
 	return func(s *stream) (accesslog.Outcome, string) {
-		if s.podEnded || s.answered && code == http2.ErrCodeNo {
+		if s.podEnded || s.responded && code == http2.ErrCodeNo {
 			return accesslog.Forwarded, ""
 		}
 		return accesslog.Failed, "the pod reset the stream: " + code.String()
 	}
 }
 
-func leftBehind(*stream) (accesslog.Outcome, string) {
+func refusedByGoAway(*stream) (accesslog.Outcome, string) {
 	return accesslog.Failed, "the pod left before it took the stream"
 }
 
@@ -409,7 +409,7 @@ func (c *conn) endStream(id uint32, how ending) {
 }
 
 // podSettings returns the SETTINGS that the client is sent for those of the pod.
-func (c *conn) podSettings(p *pod, f *frame) (instead []byte, replaced bool, err error) {
+func (c *conn) podSettings(p *pod, f *frame) (replacement []byte, replaced bool, err error) {
 	if f.flags.Has(http2.FlagSettingsAck) {
 		told, size := c.podAcked()
 		if size >= 0 {
@@ -442,14 +442,14 @@ func (c *conn) podSettings(p *pod, f *frame) (instead []byte, replaced bool, err
 
 // podGoAway returns the GOAWAY that the client is sent for one of the pod: its last
 // stream never grows. Streams beyond it have ended.
-func (c *conn) podGoAway(f *frame) (instead []byte, replaced bool, err error) {
+func (c *conn) podGoAway(f *frame) (replacement []byte, replaced bool, err error) {
 	if len(f.payload) < 8 {
 		return nil, false, connError{http2.ErrCodeFrameSize, "the pod sent a GOAWAY that is too short"}
 	}
 	last, code := f.value(), binary.BigEndian.Uint32(f.payload[4:])
 	c.mu.Lock()
-	c.lastTold = min(c.lastTold, last)
-	told := c.lastTold
+	c.goAwayLast = min(c.goAwayLast, last)
+	told := c.goAwayLast
 	var refused []uint32
 	for id := range c.streams {
 		if id > last {
@@ -458,9 +458,9 @@ func (c *conn) podGoAway(f *frame) (instead []byte, replaced bool, err error) {
 	}
 	c.mu.Unlock()
 	for _, id := range refused {
-		c.endStream(id, leftBehind)
+		c.endStream(id, refusedByGoAway)
 	}
-	c.events.leave()
+	c.events.goAway()
 	return appendGoAway(nil, told, http2.ErrCode(code), string(f.payload[8:])), true, nil
 }
 
@@ -470,7 +470,7 @@ func (c *conn) podEnded() error {
 	p.running.Wait()
 	p.kept.Release()
 	if p.panicked != nil || p.spoke || !p.lost {
-		c.leaveHeld()
+		c.refuseHeld()
 		return errPodEnded
 	}
 	if c.toPod.size > 0 || c.settingsWait() {
@@ -491,10 +491,10 @@ func (c *conn) podEnded() error {
 	// The handshake may count as one byte.
 	if replayable && p.silentBytes <= 1 && errors.Is(p.err, io.EOF) {
 		for _, s := range c.held {
-			c.leaveLine(s)
+			c.leaveQueue(s)
 		}
 		c.held = append(streams, c.held...)
-		c.refusePod()
+		c.releaseRefused()
 		c.rejoin()
 		return nil
 	}
@@ -506,10 +506,10 @@ func (c *conn) podEnded() error {
 	}
 	for _, s := range streams {
 		s.lease.Release()
-		c.refuse(s, local)
+		c.replyLocally(s, local)
 	}
-	c.leaveHeld()
-	c.leaveFinally()
+	c.refuseHeld()
+	c.finishShutdown()
 	return nil
 }
 
@@ -528,16 +528,16 @@ func (c *conn) forgetReplay() {
 	}
 }
 
-// endLikePod ends the client's connection as the pod's has ended.
-func (c *conn) endLikePod() {
+// mirrorPodEnd ends the client's connection as the pod's has ended.
+func (c *conn) mirrorPodEnd() {
 	if errors.Is(c.pod.err, io.EOF) && !c.pod.reset {
-		c.sayLast()
+		c.closeGracefully()
 		return
 	}
 	var broken connError
 	if errors.As(c.pod.err, &broken) {
-		c.reply = appendGoAway(c.reply, min(c.lastStream, c.toldLast()), http2.ErrCodeInternal, broken.detail)
-		c.sayLast()
+		c.reply = appendGoAway(c.reply, min(c.lastStream, c.goAwayLastStream()), http2.ErrCodeInternal, broken.detail)
+		c.closeGracefully()
 		return
 	}
 	reset(c.client)

@@ -35,9 +35,9 @@ const (
 	// crowdedTime is how long a peer may take to send the rest of a frame, or to take
 	// what it was sent, a buffer at most, while there is no room for that.
 	crowdedTime = 5 * time.Second
-	// A client whose pod takes nothing is looked at after firstLook, and then after
-	// twice as long each time, up to longestLook.
-	firstLook, longestLook = 250 * time.Millisecond, 4 * time.Second
+	// A client whose pod takes nothing is checked on after firstCheck, and then after
+	// twice as long each time, up to longestCheck.
+	firstCheck, longestCheck = 250 * time.Millisecond, 4 * time.Second
 )
 
 // errNoRoom ends a connection that keeps more than there is room for.
@@ -87,8 +87,8 @@ func (c *conn) flush() error {
 	if errors.Is(err, errClientGone) || errors.As(err, new(connError)) {
 		return err
 	}
-	// That it failed is found out where the pod is read from; but a reset is told once
-	// only, to whoever comes first.
+	// That it failed is found out where the pod is read from; but a reset is reported
+	// once only.
 	if errors.Is(err, syscall.ECONNRESET) {
 		c.pod.reset = true
 	}
@@ -98,7 +98,7 @@ func (c *conn) flush() error {
 // awaitRoom waits until the pod has taken what is left of flush, and counts that.
 // It ends early with the client, and when there is no room for what waits.
 func (c *conn) awaitRoom() error {
-	p, look, asked := c.pod, firstLook, false
+	p, interval, probed := c.pod, firstCheck, false
 	// It fails only when the connection is closed, as writing does then.
 	defer func() { _ = p.conn.SetWriteDeadline(time.Time{}) }()
 	defer p.waiting.Release()
@@ -113,7 +113,7 @@ func (c *conn) awaitRoom() error {
 			reset(p.conn)
 			return errNoRoom
 		}
-		next := time.Now().Add(look)
+		next := time.Now().Add(interval)
 		if !until.IsZero() && until.Before(next) {
 			next = until
 		}
@@ -122,15 +122,15 @@ func (c *conn) awaitRoom() error {
 		if !errors.Is(err, os.ErrDeadlineExceeded) {
 			return err
 		}
-		look = min(2*look, longestLook)
+		interval = min(2*interval, longestCheck)
 		switch {
 		case c.in.raw == nil:
 		case socket.Broken(c.in.raw):
 			return errClientGone
-		case !asked && socket.Finished(c.in.raw):
+		case !probed && socket.Finished(c.in.raw):
 			// It may only have finished writing.
-			look, asked = firstLook, true
-			c.out.ask(appendPing(nil, 0, make([]byte, 8)))
+			interval, probed = firstCheck, true
+			c.out.probe(appendPing(nil, 0, make([]byte, 8)))
 		}
 		c.expire(time.Now())
 		if err := c.sendReply(); errors.As(err, new(connError)) {

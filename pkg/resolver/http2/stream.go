@@ -44,18 +44,18 @@ type stream struct {
 	grpc, head bool
 	// clientEnded and podEnded are true when a side has sent its last frame.
 	clientEnded, podEnded bool
-	// answered is true when the fields of the final response have passed.
-	answered bool
+	// responded is true when the fields of the final response have passed.
+	responded bool
 }
 
 // heldStream is what is kept of a stream while it is held.
 type heldStream struct {
 	waiter hold.Waiter
-	// instead is the reply to a request that does not wake the target, for when a
+	// passiveReply is the reply to a request that does not wake the target, for when a
 	// pod did not take it and there is no other. Nil for other requests.
-	instead *localreply.Reply
-	// settled is true when the wait is over.
-	settled atomic.Bool
+	passiveReply *localreply.Reply
+	// resolved is true when the wait is over.
+	resolved atomic.Bool
 	// inLine is true from when it joined the queue until what came of that was
 	// seen.
 	inLine   bool

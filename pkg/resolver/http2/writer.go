@@ -25,12 +25,12 @@ import (
 	"github.com/truefoundry/elasti-apiserver/pkg/resolver/memory"
 )
 
-// maxWaitingControl bounds the frames of ours that wait while the peer does not
-// read: what it makes us say without listening is not kept for it.
+// maxWaitingControl bounds the frames of the resolver that wait while the client
+// does not read: replies that it causes without reading are not kept for it.
 const maxWaitingControl = 64 << 10
 
-// errDeaf means that a peer makes us say more than it reads.
-var errDeaf = errors.New("the peer does not read what it asked for")
+// errNotReading means that a client causes more replies than it reads.
+var errNotReading = errors.New("the peer does not read what it asked for")
 
 // writer writes frames to a client, whose connection two goroutines write to. It
 // is safe for concurrent use.
@@ -97,7 +97,7 @@ func (w *writer) pass(frames net.Buffers, marks []tableMark, wasOpen, open bool)
 	return w.flush()
 }
 
-// control writes frames of ours, of which marks concern the client's table, or leaves
+// control writes frames of the resolver, of which marks concern the client's table, or leaves
 // them to the goroutine that is writing, so that it never waits for that one.
 func (w *writer) control(frames []byte, marks []tableMark) error {
 	if len(frames) == 0 {
@@ -127,10 +127,10 @@ func (w *writer) control(frames []byte, marks []tableMark) error {
 func (w *writer) wait(frames []byte, marks []tableMark) error {
 	size := len(w.waiting) + len(frames)
 	if size > maxWaitingControl {
-		return errDeaf
+		return errNotReading
 	}
 	if size > uncountedRest && w.queue.Claim(maxWaitingControl) != nil {
-		return errDeaf
+		return errNotReading
 	}
 	for _, mark := range marks {
 		mark.at += len(w.waiting)
@@ -184,9 +184,9 @@ func (w *writer) limit(deadline time.Time, last bool) {
 	_ = w.conn.SetWriteDeadline(deadline)
 }
 
-// ask writes frames that the client's kernel answers with a reset when the client
+// probe writes frames that the client's kernel answers with a reset when the client
 // has closed its connection, if that takes no waiting.
-func (w *writer) ask(frames []byte) {
+func (w *writer) probe(frames []byte) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.busy || w.err != nil {

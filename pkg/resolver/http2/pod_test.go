@@ -1,0 +1,241 @@
+/*
+Copyright The elasti-apiserver Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package http2
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"sync"
+	"testing"
+
+	"golang.org/x/net/http2"
+
+	"github.com/truefoundry/elasti-apiserver/pkg/resolver/accesslog"
+	"github.com/truefoundry/elasti-apiserver/pkg/resolver/destination"
+	"github.com/truefoundry/elasti-apiserver/pkg/resolver/hold"
+	"github.com/truefoundry/elasti-apiserver/pkg/resolver/localreply"
+	"github.com/truefoundry/elasti-apiserver/pkg/resolver/service"
+)
+
+// TestAnEarlyHintAndACancellation: a pod announces its response and the client
+// goes away.
+func TestAnEarlyHintAndACancellation(t *testing.T) {
+	f := newFixture(t, nil)
+	hinted, gone := make(chan struct{}, 1), make(chan struct{}, 1)
+	f.pods(httpPod(t, func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Link", "</a>; rel=preload")
+		w.WriteHeader(http.StatusEarlyHints)
+		hinted <- struct{}{}
+		<-r.Context().Done()
+		gone <- struct{}{}
+	}))
+	w := dialWire(t, f.address)
+	w.headers(1, true, get()...)
+	if status := w.decode(await[*http2.HeadersFrame](w))[":status"]; status != "103" {
+		t.Errorf("the client is told %s", status)
+	}
+	<-hinted
+	w.do(w.WriteRSTStream(1, http2.ErrCodeCancel))
+	<-gone
+	f.eventually(func() bool { return f.service.Queue().InFlight() == 0 })
+	if got := f.ended(1)[0]; got.Outcome != accesslog.ClientGone {
+		t.Errorf("it ended as %v", got)
+	}
+}
+
+// TestWhatThePodSaysOfStreamsPasses: REFUSED_STREAM and GOAWAY reach the client as
+// they are, so that it can send again what was not processed.
+func TestWhatThePodSaysOfStreamsPasses(t *testing.T) {
+	f := newFixture(t, nil)
+	f.pods(rawPod(t, func(w *wire) {
+		if !w.greet() {
+			return
+		}
+		w.events(func(frame http2.Frame) {
+			h, ok := frame.(*http2.HeadersFrame)
+			if !ok {
+				return
+			}
+			switch h.StreamID {
+			case 1:
+				w.do(w.WriteRSTStream(1, http2.ErrCodeRefusedStream))
+			case 5:
+				w.do(w.WriteGoAway(3, http2.ErrCodeEnhanceYourCalm, []byte("too_many_pings")))
+			}
+		})
+	}))
+	w := dialWire(t, f.address)
+	w.headers(1, true, get()...)
+	if reset := await[*http2.RSTStreamFrame](w); reset.ErrCode != http2.ErrCodeRefusedStream {
+		t.Errorf("got %v", reset)
+	}
+	w.headers(3, true, get()...)
+	w.headers(5, true, get()...)
+	goAway := await[*http2.GoAwayFrame](w)
+	if goAway.LastStreamID != 3 || goAway.ErrCode != http2.ErrCodeEnhanceYourCalm || string(goAway.DebugData()) != "too_many_pings" {
+		t.Errorf("got %v %q", goAway, goAway.DebugData())
+	}
+	if got := f.ended(2); got[0].Outcome != accesslog.Failed || got[1].Outcome != accesslog.Failed {
+		t.Errorf("they ended as %v", got)
+	}
+	if f.service.Queue().InFlight() != 1 {
+		t.Error("stream 3 is not in flight")
+	}
+}
+
+// TestADialThatIsCutOff: the process ends while it connects to a pod for streams
+// that never waited, and for some that did.
+func TestADialThatIsCutOff(t *testing.T) {
+	for name, awake := range map[string]bool{"never held": true, "held": false} {
+		t.Run(name, func(t *testing.T) {
+			f := newFixture(t, nil)
+			ctx, cancel := context.WithCancel(t.Context())
+			dialling := make(chan struct{})
+			f.server.options.Dial = func(ctx context.Context, _ hold.Lease) (net.Conn, error) {
+				close(dialling)
+				<-ctx.Done()
+				return nil, ctx.Err()
+			}
+			pod := "127.0.0.1:1"
+			if awake {
+				f.pods(pod)
+			}
+			client, theirs := net.Pipe()
+			var running sync.WaitGroup
+			running.Go(func() {
+				f.server.Serve(ctx, theirs, nil, f.service.Memory(), destination.Fixed(f.service, service.Port{Number: 80}))
+			})
+			running.Go(func() { _, _ = io.Copy(io.Discard, client) })
+			w := newWire(t, client)
+			w.write(http2.ClientPreface)
+			w.do(w.WriteSettings())
+			w.headers(1, true, get()...)
+			if !awake {
+				w.headers(3, true, get()...)
+				f.held(2)
+				f.pods(pod)
+			}
+			<-dialling
+			cancel()
+			running.Wait()
+			if held, inFlight := f.service.Queue().Held(), f.service.Queue().InFlight(); held != 0 || inFlight != 0 {
+				t.Errorf("%d are held, %d in flight", held, inFlight)
+			}
+		})
+	}
+}
+
+// TestPodsThatRefuse: a pod that does not accept, or closes before it received
+// anything, is passed by; one that is lost after that is told of.
+func TestPodsThatRefuse(t *testing.T) {
+	t.Run("refused", func(t *testing.T) {
+		f := newFixture(t, nil)
+		listener, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		listener.Close()
+		f.pods(listener.Addr().String())
+		w := dialWire(t, f.address)
+		w.headers(1, false, post()...)
+		w.do(w.WriteData(1, true, []byte("body")))
+		f.held(1)
+		f.pods(httpPod(t, func(w http.ResponseWriter, r *http.Request) {
+			body, _ := io.ReadAll(r.Body)
+			w.Header().Set("X-Body", string(body))
+		}))
+		if fields := w.decode(await[*http2.HeadersFrame](w)); fields["x-body"] != "body" {
+			t.Errorf("got %v", fields)
+		}
+	})
+	for name, test := range map[string]struct {
+		say    string
+		reason localreply.Reason
+	}{
+		"lost":         {"", localreply.ReasonPodLost},
+		"not HTTP/2":   {"HTTP/1.1 400 Bad Request\r\n\r\n", localreply.ReasonBadResponse},
+		"not SETTINGS": {"\x00\x00\x08\x06\x00\x00\x00\x00\x0012345678", localreply.ReasonBadResponse},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := newFixture(t, nil)
+			f.pods(rawPod(t, func(w *wire) {
+				// All of it: what is not read would make the end a reset.
+				buffer := make([]byte, 1024)
+				_, _ = w.Read(buffer)
+				_, _ = io.WriteString(w.Conn, test.say)
+			}))
+			w := dialWire(t, f.address)
+			w.headers(1, true, get()...)
+			fields := w.decode(await[*http2.HeadersFrame](w))
+			if fields[":status"] != "502" || fields["x-elasti-answer"] != string(test.reason) {
+				t.Errorf("got %v", fields)
+			}
+			if goAway := await[*http2.GoAwayFrame](w); goAway.ErrCode != http2.ErrCodeNo {
+				t.Errorf("got %v", goAway)
+			}
+		})
+	}
+}
+
+// TestThePodsEndIsTheClientsEnd: a clean end stays one, and a reset too.
+func TestThePodsEndIsTheClientsEnd(t *testing.T) {
+	for name, want := range map[string]error{"clean": io.EOF, "reset": nil} {
+		t.Run(name, func(t *testing.T) {
+			f := newFixture(t, nil)
+			f.pods(rawPod(t, func(w *wire) {
+				if !w.greet() {
+					return
+				}
+				for {
+					frame, err := w.ReadFrame()
+					if err != nil {
+						return
+					}
+					if _, ok := frame.(*http2.HeadersFrame); ok {
+						break
+					}
+				}
+				w.do(w.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: w.encode(":status", "200"), EndHeaders: true}))
+				if name == "reset" {
+					_ = w.Conn.(*net.TCPConn).SetLinger(0)
+				}
+			}))
+			w := dialRaw(t, f.address)
+			// In one piece, so that the pod has read all of it.
+			message := []byte(http2.ClientPreface)
+			message = appendSettings(message)
+			block := w.encode(get()...)
+			message = append(appendFrameHeader(message, len(block), http2.FrameHeaders, http2.FlagHeadersEndHeaders, 1), block...)
+			w.write(string(message))
+			// Nothing is written any more: a reset is reported once only, to what reads
+			// or writes first.
+			var err error
+			for err == nil {
+				_, err = w.ReadFrame()
+			}
+			if want != nil && !errors.Is(err, want) || want == nil && errors.Is(err, io.EOF) {
+				t.Errorf("the client sees %v", err)
+			}
+			if got := f.ended(1)[0]; got.Outcome != accesslog.Failed || got.Status != 200 {
+				t.Errorf("it ended as %+v", got)
+			}
+		})
+	}
+}

@@ -1,0 +1,148 @@
+/*
+Copyright The elasti-apiserver Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package http2
+
+import (
+	"testing"
+
+	"golang.org/x/net/http2"
+
+	"github.com/truefoundry/elasti-apiserver/pkg/resolver/service"
+)
+
+// TestSettingsAndAcksReachTheirEnds: each end's SETTINGS are acknowledged by the
+// other once, and those of the resolver by the client alone.
+func TestSettingsAndAcksReachTheirEnds(t *testing.T) {
+	f := newFixture(t, func(c *service.Config) { c.Limits.MaxConcurrencyPerPod = 7 })
+	acked := make(chan int, 1)
+	first := make(chan map[http2.SettingID]uint32, 1)
+	address := rawPod(t, func(w *wire) {
+		if !w.greet(http2.Setting{ID: http2.SettingMaxConcurrentStreams, Val: 1000}, http2.Setting{ID: http2.SettingHeaderTableSize, Val: 0},
+			http2.Setting{ID: http2.SettingEnableConnectProtocol, Val: 1}, http2.Setting{ID: http2.SettingMaxFrameSize, Val: 1 << 20},
+			http2.Setting{ID: http2.SettingNoRFC7540Priorities, Val: 1}) {
+			return
+		}
+		acks := 0
+		w.events(func(frame http2.Frame) {
+			switch frame := frame.(type) {
+			case *http2.SettingsFrame:
+				if frame.IsAck() {
+					acks++
+					return
+				}
+				select {
+				case first <- valuesOf(frame):
+				default:
+				}
+				w.do(w.WriteSettingsAck())
+			case *http2.HeadersFrame:
+				if frame.StreamID == 3 {
+					acked <- acks
+				}
+			}
+		})
+	})
+	w := dialWire(t, f.address, http2.Setting{ID: http2.SettingInitialWindowSize, Val: 12345}, http2.Setting{ID: http2.SettingEnablePush, Val: 1})
+	ours := await[*http2.SettingsFrame](w)
+	if limit, ok := ours.Value(http2.SettingMaxConcurrentStreams); !ok || limit != 7 {
+		t.Errorf("the client is told %v", ours)
+	}
+	if ack := await[*http2.SettingsFrame](w); !ack.IsAck() {
+		t.Errorf("got %v", ack)
+	}
+	w.headers(1, true, get()...)
+	f.held(1)
+	f.pods(address)
+	replayed := <-first
+	if replayed[http2.SettingInitialWindowSize] != 12345 {
+		t.Errorf("the pod is told %v", replayed)
+	}
+	if push, ok := replayed[http2.SettingEnablePush]; !ok || push != 0 {
+		t.Errorf("the pod may push: %v", replayed)
+	}
+	pods := await[*http2.SettingsFrame](w)
+	for id, want := range map[http2.SettingID]uint32{http2.SettingMaxConcurrentStreams: 7, http2.SettingEnableConnectProtocol: 1} {
+		if got, _ := pods.Value(id); got != want {
+			t.Errorf("the client is told %s = %d, want %d", id, got, want)
+		}
+	}
+	for _, id := range []http2.SettingID{http2.SettingHeaderTableSize, http2.SettingMaxFrameSize, http2.SettingNoRFC7540Priorities} {
+		if _, ok := pods.Value(id); ok {
+			t.Errorf("the client is told %s", id)
+		}
+	}
+	w.do(w.WriteSettingsAck())
+	w.do(w.WriteSettingsAck())
+	w.do(w.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 100}))
+	if ack := await[*http2.SettingsFrame](w); !ack.IsAck() {
+		t.Errorf("got %v", ack)
+	}
+	w.headers(3, true, get()...)
+	if got := <-acked; got != 1 {
+		t.Errorf("the pod got %d ACKs", got)
+	}
+}
+
+// valuesOf returns what a frame sets, which is valid after the next read too.
+func valuesOf(f *http2.SettingsFrame) map[http2.SettingID]uint32 {
+	values := map[http2.SettingID]uint32{}
+	for i := range f.NumSettings() {
+		setting := f.Setting(i)
+		values[setting.ID] = setting.Val
+	}
+	return values
+}
+
+// TestTheAckComesBeforeThePod: a pod that answers at once acts on the client's
+// SETTINGS, which the client must know to be in force.
+func TestTheAckComesBeforeThePod(t *testing.T) {
+	f := newFixture(t, nil)
+	f.pods(rawPod(t, func(w *wire) {
+		if !w.greet() {
+			return
+		}
+		w.events(func(frame http2.Frame) {
+			if h, ok := frame.(*http2.HeadersFrame); ok {
+				w.do(w.WriteHeaders(http2.HeadersFrameParam{StreamID: h.StreamID, BlockFragment: w.encode(":status", "200"), EndHeaders: true, EndStream: true}))
+			}
+		})
+	}))
+	for range 200 {
+		w := dialRaw(t, f.address)
+		message := appendSettings([]byte(http2.ClientPreface), http2.Setting{ID: http2.SettingInitialWindowSize, Val: maxWindow})
+		block := w.encode(get()...)
+		message = append(appendFrameHeader(message, len(block), http2.FrameHeaders, http2.FlagHeadersEndHeaders|http2.FlagHeadersEndStream, 1), block...)
+		w.write(string(message))
+		acked := false
+		for answered := false; !answered; {
+			frame, err := w.ReadFrame()
+			if err != nil {
+				t.Fatal(err)
+			}
+			switch frame := frame.(type) {
+			case *http2.SettingsFrame:
+				acked = acked || frame.IsAck()
+			case *http2.HeadersFrame:
+				answered = true
+			}
+		}
+		if !acked {
+			t.Fatal("the answer came before the ACK")
+		}
+		w.Close()
+	}
+}
