@@ -194,8 +194,9 @@ func TestWhatAPodDoesNotTakeIsCounted(t *testing.T) {
 			reading.Go(func() { _, _ = io.Copy(io.Discard, w.Conn) })
 			w.headers(1, false, post()...)
 			if test.much {
-				// More than all buffers on the way have room for.
-				for range 10 {
+				// More than the buffers on the way to the pod have room for, and less than
+				// those before the resolver have besides.
+				for range 8 {
 					w.do(w.WriteData(1, false, make([]byte, maxFrame)))
 				}
 				f.eventually(func() bool { return f.budget.Used() >= 2*bufferSize })
