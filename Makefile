@@ -30,8 +30,8 @@ help: ## List the targets.
 		/^[a-z-]+:.*## / {printf "  %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 .PHONY: demo
-demo: ## Bring up a cluster and show the timeline of an application that one request wakes and quiet puts to sleep.
-	@hack/demo/demo.sh
+demo: ## Show how one request wakes an application and quiet puts it to sleep, on a local cluster or that of KUBECONFIG=FILE.
+	@hack/demo/demo.sh $(if $(filter command,$(origin KUBECONFIG)),'$(KUBECONFIG)')
 
 .PHONY: cluster-up
 cluster-up: ## Start a real Kubernetes cluster on this machine (Linux, root). Safe to repeat.

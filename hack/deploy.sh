@@ -12,12 +12,14 @@ PATH=$root/_output/tools/bin:$PATH
 
 usage() {
     cat <<TEXT
-usage: [KUBECONFIG=$local_kubeconfig] [REGISTRY=registry/path] [TAG=latest] hack/deploy.sh
+usage: [KUBECONFIG=$local_kubeconfig] [REGISTRY=registry/path] [TAG=latest] [ACCESS_LOG=true] hack/deploy.sh
 
 With the local test cluster (the default) the images of _output/images are
 imported first. With any other cluster, they are REGISTRY/elasti-apiserver:TAG
 and REGISTRY/elasti-resolver:TAG, or without REGISTRY what its nodes have
 already (for kind: kind load image-archive _output/images/elasti-apiserver.tar).
+With ACCESS_LOG=true resolvers write a line for each request, as they do on the
+local test cluster.
 TEXT
 }
 
@@ -71,6 +73,9 @@ images:
     newName: ${prefix}elasti-resolver
     newTag: "${TAG:-latest}"
 YAML
+    if [[ ${ACCESS_LOG:-} == true ]]; then
+        printf 'components:\n  - ../../artifacts/deploy/components/access-log\n' >>"$overlay/kustomization.yaml"
+    fi
 }
 
 # content_tag NAME prints the tag that names the content of a built image.

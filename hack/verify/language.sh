@@ -21,7 +21,7 @@ clean=(
     pkg/resolver/resolvertest pkg/resolver/socket/sockettest pkg/resolver/task pkg/schedule pkg/sharedport
     pkg/triggers test/bench/scale test/chaos
     test/e2e/programs test/integration/prometheus test/soak test/uninstall
-    ':(glob)hack/*.sh' hack/cluster hack/images hack/models-schema ':(glob)hack/tools/*.sh' hack/verify
+    ':(glob)hack/*.sh' hack/cluster hack/demo hack/images hack/models-schema ':(glob)hack/tools/*.sh' hack/verify
 )
 
 # PATTERN, a tab, what the field says. Case does not matter.

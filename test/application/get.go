@@ -24,11 +24,12 @@ import (
 )
 
 // get prints the status and the body of url. A status other than 200 is an error.
-func get(ctx context.Context, url string, output io.Writer) error {
+func get(ctx context.Context, url, userAgent string, output io.Writer) error {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {
 		return err
 	}
+	request.Header.Set("User-Agent", userAgent)
 	response, err := http.DefaultClient.Do(request)
 	if err != nil {
 		return err
@@ -36,10 +37,10 @@ func get(ctx context.Context, url string, output io.Writer) error {
 	defer response.Body.Close()
 	fmt.Fprintln(output, response.Status)
 	if _, err := io.Copy(output, response.Body); err != nil {
-		return fmt.Errorf("reading the answer of %s: %w", url, err)
+		return fmt.Errorf("reading the response of %s: %w", url, err)
 	}
 	if response.StatusCode != http.StatusOK {
-		return fmt.Errorf("%s was answered with %s", url, response.Status)
+		return fmt.Errorf("the status of %s is %s", url, response.Status)
 	}
 	return nil
 }

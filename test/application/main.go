@@ -15,9 +15,9 @@ limitations under the License.
 */
 
 // Command application is a small HTTP server that stands for the application
-// of a user: it answers with its host name and the path that was asked for.
+// of a user: it responds with its host name and the path of the request.
 // With -protocols it speaks others besides, each on a port of its own. With -get
-// it is a client instead: it prints the answer of one URL.
+// it is a client instead: it prints the response of one URL.
 package main
 
 import (
@@ -43,12 +43,13 @@ func main() {
 	startDelay := flag.Duration("start-delay", 0, "how long to start up before accepting connections")
 	protocols := flag.Bool("protocols", false, "also serve other protocols, on ports of their own")
 	url := flag.String("get", "", "URL to get once, instead of serving")
+	userAgent := flag.String("user-agent", "elasti-example", "User-Agent of that request")
 	flag.Parse()
 
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
 	defer stop()
 	if *url != "" {
-		if err := get(ctx, *url, os.Stdout); err != nil {
+		if err := get(ctx, *url, *userAgent, os.Stdout); err != nil {
 			log.Fatal("application: ", err)
 		}
 		return

@@ -29,7 +29,7 @@ import (
 )
 
 // auditSource is the source of what the audit log of the Kubernetes API server
-// tells: calls to the API, with their times in microseconds.
+// records: calls to the API, with their times in microseconds.
 const auditSource = "audit log"
 
 // addAuditRecords adds the wake calls since start.
@@ -53,9 +53,9 @@ func addAuditRecords(o options, start time.Time, into *timeline) error {
 		if event.RequestReceivedTimestamp.Time.Before(start) || event.Stage != auditv1.StageResponseComplete || !isWake(&event, o) {
 			continue
 		}
-		into.add(event.RequestReceivedTimestamp.Time, auditSource, "%s asks for a wake", event.User.Username)
+		into.add(event.RequestReceivedTimestamp.Time, auditSource, "%s creates a WakeRequest", event.User.Username)
 		if event.ResponseStatus != nil {
-			into.add(event.StageTimestamp.Time, auditSource, "the wake is answered: %d", event.ResponseStatus.Code)
+			into.add(event.StageTimestamp.Time, auditSource, "the wake returns: %d", event.ResponseStatus.Code)
 		}
 	}
 }

@@ -30,7 +30,7 @@ const auditLog = `{"stage":"ResponseComplete","user":{"username":"someone"},"obj
 {"stage":"ResponseComplete","user":{"username":"resolver"},"objectRef":{"resource":"elastiservices","namespace":"shop","name":"other","subresource":"wake"},"responseStatus":{"code":201},"requestReceivedTimestamp":"2026-01-01T10:00:00.002000Z","stageTimestamp":"2026-01-01T10:00:00.003000Z"}
 {"stage":"ResponseComplete","user":{"userna`
 
-func TestAuditLogTellsWhenTheWakeWasAskedForAndAnswered(t *testing.T) {
+func TestAuditLogHasTheRequestAndTheResponseOfAWake(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "audit.log")
 	if err := os.WriteFile(file, []byte(auditLog), 0o600); err != nil {
 		t.Fatal(err)
@@ -45,8 +45,8 @@ func TestAuditLogTellsWhenTheWakeWasAskedForAndAnswered(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := "ms as recorded by what happened" +
-		" 1.5 audit log resolver asks for a wake" +
-		" 4.2 audit log the wake is answered: 201"
+		" 1.5 audit log resolver creates a WakeRequest" +
+		" 4.2 audit log the wake returns: 201"
 	if got := strings.Join(strings.Fields(printed.String()), " "); got != want {
 		t.Errorf("the timeline is %q, want %q", got, want)
 	}

@@ -15,7 +15,7 @@ limitations under the License.
 */
 
 // Command timeline sends one request to a sleeping ElastiService and prints
-// what happened until it was answered, or until its target sleeps again, and
+// what happened until it had a response, or until its target sleeps again, and
 // when, as the components of the cluster recorded it.
 package main
 
@@ -40,9 +40,9 @@ import (
 	"github.com/truefoundry/elasti-apiserver/pkg/generated/clientset/versioned"
 )
 
-// settleTimeout is how long after the answer to wait for the traffic to go
+// serveTimeout is how long after the response to wait until the traffic goes
 // straight to the pod.
-const settleTimeout = 15 * time.Second
+const serveTimeout = 15 * time.Second
 
 // asleepTimeout is how long after that to wait for the target to sleep again,
 // beside its cooldown.
@@ -52,6 +52,7 @@ type options struct {
 	namespace, name   string
 	resolverNamespace string
 	auditLog          string
+	accessLogs        bool
 	untilAsleep       bool
 	command           []string
 	// expect is what the client has to print.
@@ -64,8 +65,9 @@ func main() {
 	flag.StringVar(&o.name, "elastiservice", "", "name of the ElastiService (required)")
 	flag.StringVar(&o.resolverNamespace, "resolver-namespace", "elasti-system", "namespace of the resolvers")
 	flag.StringVar(&o.auditLog, "audit-log", "", "audit log of the Kubernetes API server, where it is a file on this machine")
+	flag.BoolVar(&o.accessLogs, "access-logs", true, "include the access logs of the resolvers, which have to run with --access-log")
 	flag.BoolVar(&o.untilAsleep, "until-asleep", false, "go on until the target sleeps again")
-	flag.StringVar(&o.expect, "expect", "", "text that the client prints when the application has answered; without it the command fails")
+	flag.StringVar(&o.expect, "expect", "", "text that the client prints when the application has responded; without it the command fails")
 	flag.Usage = func() {
 		fmt.Fprintln(flag.CommandLine.Output(), "usage: timeline [flags] -- COMMAND... (the client that sends the request)")
 		flag.PrintDefaults()
@@ -99,8 +101,7 @@ func run(ctx context.Context, o options) error {
 		return fmt.Errorf("making a client: %w", err)
 	}
 
-	var recorded timeline
-	watched, err := newObserver(ctx, host, elasti, o.namespace, o.name, &recorded)
+	watched, err := newObserver(ctx, host, elasti, o.namespace, o.name)
 	if err != nil {
 		return err
 	}
@@ -109,24 +110,28 @@ func run(ctx context.Context, o options) error {
 	defer ended.Wait()
 	defer stopWatching()
 	started := make(chan struct{})
-	ended.Go(func() { watched.run(watching, started) })
+	ended.Go(func() { watched.Run(watching, started) })
 	select {
 	case <-started:
 	case <-ctx.Done():
 		return ctx.Err()
 	}
 
+	var recorded timeline
 	start := time.Now()
 	if err := request(ctx, o.command, o.expect, &recorded); err != nil {
 		return err
 	}
-	// What happened until it did not settle is worth seeing.
-	unsettled := watched.settle(ctx, o.untilAsleep)
+	// What happened until then is worth seeing, also where it does not come to rest.
+	restless := watched.awaitRest(ctx, start, o.untilAsleep)
 	if ctx.Err() != nil {
-		return unsettled
+		return restless
 	}
-	if err := addResolverRecords(ctx, host, o, watched.service, start, &recorded); err != nil {
-		return err
+	watched.addMoments(start, &recorded)
+	if o.accessLogs {
+		if err := addResolverRecords(ctx, host, o, watched.service, start, &recorded); err != nil {
+			return err
+		}
 	}
 	if o.auditLog != "" {
 		if err := addAuditRecords(o, start, &recorded); err != nil {
@@ -140,7 +145,7 @@ func run(ctx context.Context, o options) error {
 	if summary := recorded.summary(); summary != "" {
 		fmt.Printf("\n%s\n", summary)
 	}
-	return unsettled
+	return restless
 }
 
 // request runs the client, shows it and what it prints, and records when it
@@ -155,9 +160,9 @@ func request(ctx context.Context, command []string, expect string, into *timelin
 		return errors.Join(fmt.Errorf("%s: %w", command[0], err), ctx.Err())
 	}
 	if !strings.Contains(printed.String(), expect) {
-		return fmt.Errorf("%s did not get the application's answer, which has %q in it", command[0], expect)
+		return fmt.Errorf("%s did not get the application's response, which has %q in it", command[0], expect)
 	}
-	into.add(time.Now(), command[0], "%s has the answer and ends", command[0])
+	into.add(time.Now(), command[0], "%s has the response and ends", command[0])
 	return nil
 }
 

@@ -20,46 +20,36 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 
-	appsv1 "k8s.io/api/apps/v1"
-	corev1 "k8s.io/api/core/v1"
-	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
-	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/tools/cache"
 
 	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti/v1alpha1"
 	"github.com/truefoundry/elasti-apiserver/pkg/generated/clientset/versioned"
-	"github.com/truefoundry/elasti-apiserver/pkg/generated/informers/externalversions"
+	"github.com/truefoundry/elasti-apiserver/test/e2e/cluster"
 )
 
-// watchSource is the source of the moments that a watch told. Their time is
-// the one at which the change arrived here: the objects themselves tell whole
+// watchSource is the source of the moments that a watch reported. Their time is
+// the one at which the change arrived here: the objects themselves have whole
 // seconds only.
 const watchSource = "watch"
 
-// observer watches the objects of one ElastiService and adds each step of a
-// cold start to a timeline.
+// observer watches the objects of one ElastiService, as the end-to-end tests do, and
+// says what each change means for a cold start.
 type observer struct {
-	timeline *timeline
-	service  string
-	private  string
+	*cluster.Observer
 
-	kubernetes informers.SharedInformerFactory
-	elasti     externalversions.SharedInformerFactory
-	serving    chan struct{}
-	podGone    chan struct{}
+	name, target     string
+	service, private string
 	// always is true when the resolvers stay in the path.
 	always   bool
 	cooldown time.Duration
 }
 
 // newObserver reads what belongs to the ElastiService and prepares to watch it.
-func newObserver(ctx context.Context, host kubernetes.Interface, elasti versioned.Interface, namespace, name string, into *timeline) (*observer, error) {
+func newObserver(ctx context.Context, host kubernetes.Interface, elasti versioned.Interface, namespace, name string) (*observer, error) {
 	elastiService, err := elasti.ElastiV1alpha1().ElastiServices(namespace).Get(ctx, name, metav1.GetOptions{})
 	if err != nil {
 		return nil, fmt.Errorf("reading the ElastiService: %w", err)
@@ -68,60 +58,32 @@ func newObserver(ctx context.Context, host kubernetes.Interface, elasti versione
 	if err != nil {
 		return nil, fmt.Errorf("reading its Service: %w", err)
 	}
+	watched, err := (&cluster.Cluster{Host: host, Elasti: elasti}).NewObserver(namespace)
+	if err != nil {
+		return nil, fmt.Errorf("watching the namespace: %w", err)
+	}
+	if err := watched.IncludePods(labels.SelectorFromSet(service.Spec.Selector)); err != nil {
+		return nil, fmt.Errorf("watching its pods: %w", err)
+	}
 	o := &observer{
-		timeline:   into,
-		service:    service.Name,
-		private:    elastiService.Status.PrivateService,
-		kubernetes: informers.NewSharedInformerFactoryWithOptions(host, 0, informers.WithNamespace(namespace)),
-		elasti:     externalversions.NewSharedInformerFactoryWithOptions(elasti, 0, externalversions.WithNamespace(namespace)),
-		serving:    make(chan struct{}, 1),
-		podGone:    make(chan struct{}, 1),
-		always:     elastiService.Spec.Proxy != nil && elastiService.Spec.Proxy.Policy == v1alpha1.ProxyAlways,
+		Observer: watched,
+		name:     name,
+		target:   elastiService.Spec.ScaleTargetRef.Name,
+		service:  service.Name,
+		private:  elastiService.Status.PrivateService,
+		always:   elastiService.Spec.Proxy != nil && elastiService.Spec.Proxy.Policy == v1alpha1.ProxyAlways,
 	}
 	if seconds := elastiService.Spec.CooldownPeriod; seconds != nil {
 		o.cooldown = time.Duration(*seconds) * time.Second
 	}
-	target, pods := elastiService.Spec.ScaleTargetRef.Name, labels.SelectorFromSet(service.Spec.Selector)
-	return o, errors.Join(
-		onChange(o.kubernetes.Apps().V1().Deployments().Informer(), func(before, after *appsv1.Deployment) {
-			if after.Name == target {
-				o.deploymentChanged(before, after)
-			}
-		}),
-		onChange(o.kubernetes.Core().V1().Pods().Informer(), func(before, after *corev1.Pod) {
-			if pods.Matches(labels.Set(after.Labels)) || pods.Matches(labels.Set(before.Labels)) {
-				o.podChanged(before, after)
-			}
-		}),
-		onChange(o.kubernetes.Discovery().V1().EndpointSlices().Informer(), o.sliceChanged),
-		onChange(o.elasti.Elasti().V1alpha1().ElastiServices().Informer(), func(before, after *v1alpha1.ElastiService) {
-			if after.Name == name {
-				o.elastiServiceChanged(before, after)
-			}
-		}),
-	)
+	return o, nil
 }
 
-// run watches until ctx ends. It closes started once every change from then on
-// is seen.
-func (o *observer) run(ctx context.Context, started chan<- struct{}) {
-	o.kubernetes.StartWithContext(ctx)
-	o.elasti.StartWithContext(ctx)
-	defer o.kubernetes.Shutdown()
-	defer o.elasti.Shutdown()
-	o.kubernetes.WaitForCacheSyncWithContext(ctx)
-	o.elasti.WaitForCacheSyncWithContext(ctx)
-	if ctx.Err() == nil {
-		close(started)
-	}
-	<-ctx.Done()
-}
-
-// settle waits until the traffic goes where it is to go after a wake, and then,
-// if it is to, until the target sleeps and its pod is gone.
-func (o *observer) settle(ctx context.Context, untilAsleep bool) error {
+// awaitRest waits until the traffic arrives where it is to after a wake, and then,
+// if it is to, until the target sleeps and its pod is deleted.
+func (o *observer) awaitRest(ctx context.Context, start time.Time, untilAsleep bool) error {
 	if !o.always {
-		if err := await(ctx, o.serving, settleTimeout, "the ElastiService is not in mode serve"); err != nil {
+		if err := o.await(ctx, start, cluster.ModeChanged, o.name, string(v1alpha1.ModeServe), serveTimeout, "the ElastiService is not in mode serve"); err != nil {
 			return err
 		}
 	}
@@ -129,139 +91,80 @@ func (o *observer) settle(ctx context.Context, untilAsleep bool) error {
 		return nil
 	}
 	fmt.Printf("no more requests: waiting for the cooldown of %s, and the target to sleep\n", o.cooldown)
-	return await(ctx, o.podGone, o.cooldown+asleepTimeout, "the target does not sleep")
+	return o.await(ctx, start, cluster.PodDeleted, "", "", o.cooldown+asleepTimeout, "the target does not sleep")
 }
 
-// await waits for something, and complains when it does not come.
-func await(ctx context.Context, what <-chan struct{}, timeout time.Duration, complaint string) error {
-	select {
-	case <-what:
-		return nil
-	case <-time.After(timeout):
-		return fmt.Errorf("%s after %s", complaint, timeout)
-	case <-ctx.Done():
-		return ctx.Err()
+// await waits for a change, and says what is wrong when it does not come in time.
+func (o *observer) await(ctx context.Context, start time.Time, change cluster.Change, name, detail string, timeout time.Duration, wrong string) error {
+	bounded, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	_, err := o.Await(bounded, start, change, name, detail)
+	if err != nil && ctx.Err() == nil && errors.Is(err, context.DeadlineExceeded) {
+		return fmt.Errorf("%s after %s", wrong, timeout)
 	}
-}
-
-// onChange calls changed for every object that is new, different or gone after
-// the informer has started; before is empty for a new one, after for one that
-// is gone.
-func onChange[T any](informer cache.SharedIndexInformer, changed func(before, after *T)) error {
-	_, err := informer.AddEventHandler(cache.ResourceEventHandlerDetailedFuncs{
-		AddFunc: func(object any, isInInitialList bool) {
-			if !isInInitialList {
-				changed(new(T), object.(*T))
-			}
-		},
-		UpdateFunc: func(before, after any) { changed(before.(*T), after.(*T)) },
-		DeleteFunc: func(object any) {
-			if last, ok := object.(*T); ok {
-				changed(last, new(T))
-			}
-		},
-	})
 	return err
 }
 
-func (o *observer) add(format string, arguments ...any) {
-	o.timeline.add(time.Now(), watchSource, format, arguments...)
-}
-
-func (o *observer) deploymentChanged(before, after *appsv1.Deployment) {
-	if before.Spec.Replicas != nil && *before.Spec.Replicas != *after.Spec.Replicas {
-		o.add("Deployment %s is scaled from %d to %d", after.Name, *before.Spec.Replicas, *after.Spec.Replicas)
-		o.timeline.mark(scaled, time.Now())
+// addMoments adds what was observed since start.
+func (o *observer) addMoments(start time.Time, into *timeline) {
+	for _, moment := range o.Since(start) {
+		if moment.Change == cluster.Scaled && moment.Name == o.target {
+			into.mark(scaled, moment.At)
+		}
+		if what := o.describe(moment); what != "" {
+			into.add(moment.At, watchSource, "%s", what)
+		}
 	}
 }
 
-func (o *observer) podChanged(before, after *corev1.Pod) {
+// describe returns what a change means for the ElastiService. It is empty for changes
+// of others, and for those that mean nothing new.
+func (o *observer) describe(moment cluster.Moment) string {
 	switch {
-	case after.Name == "":
-		o.add("pod is gone")
-		notify(o.podGone)
-		return
-	case before.Name == "":
-		o.add("pod %s is created", after.Name)
-	case before.DeletionTimestamp == nil && after.DeletionTimestamp != nil:
-		o.add("pod terminates")
-	case before.Spec.NodeName != after.Spec.NodeName:
-		o.add("pod is scheduled to %s", after.Spec.NodeName)
-	case !containersRun(before) && containersRun(after):
-		o.add("pod's containers run, its address is %s", after.Status.PodIP)
+	case moment.Change == cluster.Scaled && moment.Name == o.target:
+		return fmt.Sprintf("Deployment %s is scaled to %s", moment.Name, moment.Detail)
+	case moment.Name == o.name && moment.Change == cluster.ModeChanged:
+		return fmt.Sprintf("ElastiService %s is in mode %s", moment.Name, moment.Detail)
+	case moment.Name == o.name && moment.Change == cluster.SleepRequested:
+		return fmt.Sprintf("no request for the whole cooldown of %s: sleep is requested", o.cooldown)
+	case moment.Name == o.name && moment.Change == cluster.ActivityReported:
+		return fmt.Sprintf("resolver %s reports the traffic for the first time", moment.Detail)
+	case moment.Name == o.private:
+		return describeEndpoints("private", moment)
+	case moment.Name == o.service:
+		return describeEndpoints("public", moment)
 	}
-	if !podIsReady(before) && podIsReady(after) {
-		o.add("pod is ready, says the kubelet")
-	}
+	return describePod(moment)
 }
 
-func (o *observer) sliceChanged(before, after *discoveryv1.EndpointSlice) {
-	labelsNow := after.Labels
-	if after.Name == "" {
-		labelsNow = before.Labels
+func describeEndpoints(which string, moment cluster.Moment) string {
+	switch moment.Change {
+	case cluster.EndpointListed:
+		return which + " Service lists the pod's address"
+	case cluster.EndpointReady:
+		return which + " Service lists the pod as ready"
+	case cluster.ResolversAdded:
+		return "resolver slice is added: new connections reach the resolvers"
+	case cluster.ResolversRemoved:
+		return "resolver slice is removed: new connections reach the pod"
 	}
-	service := labelsNow[discoveryv1.LabelServiceName]
-	switch {
-	case service == o.private && len(before.Endpoints) == 0 && len(after.Endpoints) > 0:
-		o.add("private Service lists the pod's address")
-	case service == o.service && labelsNow[v1alpha1.LabelRole] == v1alpha1.RoleResolver:
-		if before.Name == "" {
-			o.add("resolver slice is added: new connections go to the resolvers")
-		}
-		if after.Name == "" {
-			o.add("resolver slice is removed: new connections go to the pod")
-		}
-		return
-	}
-	if !hasReadyEndpoint(before) && hasReadyEndpoint(after) {
-		switch service {
-		case o.private:
-			o.add("private Service lists the pod as ready")
-		case o.service:
-			o.add("public Service lists the pod as ready")
-		}
-	}
+	return ""
 }
 
-func (o *observer) elastiServiceChanged(before, after *v1alpha1.ElastiService) {
-	for _, reported := range after.Status.Activity {
-		if !slices.ContainsFunc(before.Status.Activity, func(known v1alpha1.ResolverActivity) bool { return known.Resolver == reported.Resolver }) {
-			o.add("resolver %s reports the traffic for the first time", reported.Resolver)
-		}
+func describePod(moment cluster.Moment) string {
+	switch moment.Change {
+	case cluster.PodCreated:
+		return fmt.Sprintf("pod %s is created", moment.Name)
+	case cluster.PodScheduled:
+		return "pod is scheduled to " + moment.Detail
+	case cluster.PodRunning:
+		return "pod's containers run, its address is " + moment.Detail
+	case cluster.PodReady:
+		return "pod is ready, as the kubelet reports"
+	case cluster.PodTerminating:
+		return "pod terminates"
+	case cluster.PodDeleted:
+		return "pod is deleted"
 	}
-	if before.Status.SleepRequestedTime == nil && after.Status.SleepRequestedTime != nil {
-		o.add("no request for the whole cooldown of %s: sleep is requested", o.cooldown)
-	}
-	if before.Status.Mode == after.Status.Mode {
-		return
-	}
-	o.add("ElastiService %s is in mode %s", after.Name, after.Status.Mode)
-	if after.Status.Mode == v1alpha1.ModeServe {
-		notify(o.serving)
-	}
-}
-
-// notify tells whoever waits for a channel with room for one.
-func notify(waiting chan<- struct{}) {
-	select {
-	case waiting <- struct{}{}:
-	default:
-	}
-}
-
-func containersRun(pod *corev1.Pod) bool {
-	return len(pod.Status.ContainerStatuses) > 0 &&
-		!slices.ContainsFunc(pod.Status.ContainerStatuses, func(status corev1.ContainerStatus) bool { return status.State.Running == nil })
-}
-
-func podIsReady(pod *corev1.Pod) bool {
-	return slices.ContainsFunc(pod.Status.Conditions, func(condition corev1.PodCondition) bool {
-		return condition.Type == corev1.PodReady && condition.Status == corev1.ConditionTrue
-	})
-}
-
-func hasReadyEndpoint(slice *discoveryv1.EndpointSlice) bool {
-	return slices.ContainsFunc(slice.Endpoints, func(endpoint discoveryv1.Endpoint) bool {
-		return endpoint.Conditions.Ready == nil || *endpoint.Conditions.Ready
-	})
+	return ""
 }

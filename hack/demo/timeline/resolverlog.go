@@ -34,14 +34,14 @@ import (
 	"github.com/truefoundry/elasti-apiserver/pkg/resolver/accesslog"
 )
 
-// resolverSource is the source of what the access log of a resolver tells.
+// resolverSource is the source of what the access log of a resolver records.
 const resolverSource = "resolver's access log"
 
 // resolverSelector selects the pods of the resolvers.
 const resolverSelector = "app.kubernetes.io/name=elasti-resolver"
 
-// recordTimeout is how long to wait for the record of a request that has been
-// answered; it is written when the connection to the pod is done with it.
+// recordTimeout is how long to wait for the record of a request that has its
+// response; it is written when the connection to the pod is done with it.
 const recordTimeout = 5 * time.Second
 
 // addResolverRecords adds the steps of the requests that resolvers have
@@ -68,10 +68,10 @@ func addResolverRecords(ctx context.Context, host kubernetes.Interface, o option
 			what string
 		}{
 			{record.Received, fmt.Sprintf("%s %s is received", record.Method, record.Path)},
-			{record.WakeAnswered, "the wake is answered"},
+			{record.WakeAnswered, "the wake has returned"},
 			{record.EndpointReady, "the pod is found ready"},
 			{record.Released, "the request is sent to " + record.Pod},
-			{record.Answered, fmt.Sprintf("the pod answers: %d", record.Status)},
+			{record.Answered, fmt.Sprintf("the pod responds: %d", record.Status)},
 		} {
 			if !recorded.at.IsZero() {
 				into.add(recorded.at, resolverSource, "%s", recorded.what)

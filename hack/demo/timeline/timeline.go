@@ -80,7 +80,7 @@ func (t *timeline) summary() string {
 		}
 	}
 	between := func(from, to step) float64 { return milliseconds(t.steps[to].Sub(t.steps[from])) }
-	return fmt.Sprintf("Answered %.0f ms after it was received: %.0f ms until the target was scaled, %.0f ms for the pod to start, %.1f ms from there to the answer.",
+	return fmt.Sprintf("Answered %.0f ms after it was received: %.0f ms until the target was scaled, %.0f ms for the pod to start, %.1f ms from there to the response.",
 		between(received, answered), between(received, scaled), between(scaled, podReady), between(podReady, answered))
 }
 

@@ -17,15 +17,19 @@ limitations under the License.
 package cluster
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/utils/ptr"
@@ -53,6 +57,22 @@ const (
 	ResolversRemoved Change = "ResolversRemoved"
 	// ModeChanged: an ElastiService has another mode. The detail is the mode.
 	ModeChanged Change = "ModeChanged"
+	// SleepRequested: an ElastiService is to be put to sleep.
+	SleepRequested Change = "SleepRequested"
+	// ActivityReported: a resolver reports the traffic of an ElastiService for the
+	// first time. The detail is the resolver.
+	ActivityReported Change = "ActivityReported"
+	// PodCreated, PodTerminating and PodDeleted: the life of a pod. These and the
+	// following are recorded with IncludePods alone.
+	PodCreated     Change = "PodCreated"
+	PodTerminating Change = "PodTerminating"
+	PodDeleted     Change = "PodDeleted"
+	// PodScheduled: a pod has a node. The detail is its name.
+	PodScheduled Change = "PodScheduled"
+	// PodRunning: all containers of a pod run. The detail is its address.
+	PodRunning Change = "PodRunning"
+	// PodReady: the kubelet reports a pod as ready.
+	PodReady Change = "PodReady"
 )
 
 // Moment is one change and when this process heard of it. API objects tell
@@ -60,7 +80,7 @@ const (
 type Moment struct {
 	At     time.Time
 	Change Change
-	// Name of the Deployment, Service or ElastiService.
+	// Name of the Deployment, Service, ElastiService or pod.
 	Name   string
 	Detail string
 }
@@ -74,6 +94,8 @@ func (m Moment) String() string {
 type Observer struct {
 	host   informers.SharedInformerFactory
 	elasti externalversions.SharedInformerFactory
+	// handled report whether everything that existed was recorded.
+	handled []cache.InformerSynced
 
 	mu      sync.Mutex
 	moments []Moment
@@ -95,10 +117,20 @@ func (c *Cluster) NewObserver(namespace string) (*Observer, error) {
 		resolvers: map[string]map[string]bool{},
 	}
 	return o, errors.Join(
-		onChange(o.host.Apps().V1().Deployments().Informer(), o.deploymentChanged),
-		onChange(o.host.Discovery().V1().EndpointSlices().Informer(), o.sliceChanged),
-		onChange(o.elasti.Elasti().V1alpha1().ElastiServices().Informer(), o.elastiServiceChanged),
+		onChange(o, o.host.Apps().V1().Deployments().Informer(), o.deploymentChanged),
+		onChange(o, o.host.Discovery().V1().EndpointSlices().Informer(), o.sliceChanged),
+		onChange(o, o.elasti.Elasti().V1alpha1().ElastiServices().Informer(), o.elastiServiceChanged),
 	)
+}
+
+// IncludePods has the changes of the pods that match the selector recorded too. It
+// must be called before Run.
+func (o *Observer) IncludePods(selector labels.Selector) error {
+	return onChange(o, o.host.Core().V1().Pods().Informer(), func(before, after *corev1.Pod) {
+		if pod := cmp.Or(after, before); selector.Matches(labels.Set(pod.Labels)) {
+			o.podChanged(before, after)
+		}
+	})
 }
 
 // Run watches until ctx ends. It closes started once everything that exists
@@ -108,9 +140,7 @@ func (o *Observer) Run(ctx context.Context, started chan<- struct{}) {
 	o.elasti.StartWithContext(ctx)
 	defer o.host.Shutdown()
 	defer o.elasti.Shutdown()
-	o.host.WaitForCacheSyncWithContext(ctx)
-	o.elasti.WaitForCacheSyncWithContext(ctx)
-	if ctx.Err() == nil {
+	if cache.WaitForCacheSync(ctx.Done(), o.handled...) {
 		close(started)
 	}
 	<-ctx.Done()
@@ -129,7 +159,7 @@ func (o *Observer) Since(start time.Time) []Moment {
 }
 
 // Await returns the first moment from start on of the change, with the name and
-// the detail; an empty detail stands for any. It waits for one until ctx ends.
+// the detail; an empty one stands for any. It waits for one until ctx ends.
 func (o *Observer) Await(ctx context.Context, start time.Time, change Change, name, detail string) (Moment, error) {
 	for {
 		o.mu.Lock()
@@ -137,7 +167,7 @@ func (o *Observer) Await(ctx context.Context, start time.Time, change Change, na
 		o.mu.Unlock()
 		var seen []Moment
 		for _, moment := range o.Since(start) {
-			if moment.Name != name {
+			if name != "" && moment.Name != name {
 				continue
 			}
 			if moment.Change == change && (detail == "" || moment.Detail == detail) {
@@ -172,12 +202,62 @@ func (o *Observer) deploymentChanged(before, after *appsv1.Deployment) {
 }
 
 func (o *Observer) elastiServiceChanged(before, after *v1alpha1.ElastiService) {
-	if after == nil || (before != nil && before.Status.Mode == after.Status.Mode) {
+	if after == nil {
 		return
+	}
+	if before == nil {
+		before = &v1alpha1.ElastiService{}
 	}
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	o.add(ModeChanged, after.Name, string(after.Status.Mode))
+	for _, reported := range after.Status.Activity {
+		known := func(activity v1alpha1.ResolverActivity) bool { return activity.Resolver == reported.Resolver }
+		if !slices.ContainsFunc(before.Status.Activity, known) {
+			o.add(ActivityReported, after.Name, reported.Resolver)
+		}
+	}
+	if before.Status.SleepRequestedTime == nil && after.Status.SleepRequestedTime != nil {
+		o.add(SleepRequested, after.Name, "")
+	}
+	if before.Status.Mode != after.Status.Mode {
+		o.add(ModeChanged, after.Name, string(after.Status.Mode))
+	}
+}
+
+func (o *Observer) podChanged(before, after *corev1.Pod) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if after == nil {
+		o.add(PodDeleted, before.Name, "")
+		return
+	}
+	if before == nil {
+		o.add(PodCreated, after.Name, "")
+		before = &corev1.Pod{}
+	}
+	if before.Spec.NodeName != after.Spec.NodeName {
+		o.add(PodScheduled, after.Name, after.Spec.NodeName)
+	}
+	if !containersRun(before) && containersRun(after) {
+		o.add(PodRunning, after.Name, after.Status.PodIP)
+	}
+	if !podIsReady(before) && podIsReady(after) {
+		o.add(PodReady, after.Name, "")
+	}
+	if before.DeletionTimestamp == nil && after.DeletionTimestamp != nil {
+		o.add(PodTerminating, after.Name, "")
+	}
+}
+
+func containersRun(pod *corev1.Pod) bool {
+	return len(pod.Status.ContainerStatuses) > 0 &&
+		!slices.ContainsFunc(pod.Status.ContainerStatuses, func(status corev1.ContainerStatus) bool { return status.State.Running == nil })
+}
+
+func podIsReady(pod *corev1.Pod) bool {
+	return slices.ContainsFunc(pod.Status.Conditions, func(condition corev1.PodCondition) bool {
+		return condition.Type == corev1.PodReady && condition.Status == corev1.ConditionTrue
+	})
 }
 
 // AwaitReadyEndpoint waits until the Service's own EndpointSlices have a ready
@@ -238,8 +318,8 @@ func (o *Observer) count(sets map[string]map[string]bool, service, slice string,
 
 // onChange calls changed for every object that is seen, differs or is gone;
 // before is nil for the first, after for the last.
-func onChange[T any](informer cache.SharedIndexInformer, changed func(before, after *T)) error {
-	_, err := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
+func onChange[T any](o *Observer, informer cache.SharedIndexInformer, changed func(before, after *T)) error {
+	registration, err := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
 		AddFunc:    func(object any) { changed(nil, object.(*T)) },
 		UpdateFunc: func(before, after any) { changed(before.(*T), after.(*T)) },
 		DeleteFunc: func(object any) {
@@ -249,7 +329,11 @@ func onChange[T any](informer cache.SharedIndexInformer, changed func(before, af
 			changed(object.(*T), nil)
 		},
 	})
-	return err
+	if err != nil {
+		return err
+	}
+	o.handled = append(o.handled, registration.HasSynced)
+	return nil
 }
 
 func hasReadyEndpoint(slice *discoveryv1.EndpointSlice) bool {
