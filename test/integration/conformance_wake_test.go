@@ -98,8 +98,8 @@ func TestWakeThatWeMayNotDoSaysWhichPermissionIsMissing(t *testing.T) {
 }
 
 // withoutPermissionToScale takes the server's permission on scales away until
-// the test has ended.
-func withoutPermissionToScale(t *testing.T) {
+// giveBack is called or the test has ended.
+func withoutPermissionToScale(t *testing.T) (giveBack func()) {
 	t.Helper()
 	roles := shared.Kubernetes.RbacV1().ClusterRoles()
 	setRules := func(ctx context.Context, change func([]rbacv1.PolicyRule) []rbacv1.PolicyRule) error {
@@ -119,9 +119,11 @@ func withoutPermissionToScale(t *testing.T) {
 	if err != nil {
 		t.Fatalf("taking the permission to scale away: %v", err)
 	}
-	t.Cleanup(func() {
+	giveBack = sync.OnceFunc(func() {
 		if err := setRules(context.Background(), func([]rbacv1.PolicyRule) []rbacv1.PolicyRule { return shipped }); err != nil {
 			t.Errorf("giving the permission to scale back: %v", err)
 		}
 	})
+	t.Cleanup(giveBack)
+	return giveBack
 }

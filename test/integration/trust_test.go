@@ -169,6 +169,7 @@ func TestTenantsCannotWriteWhatResolversActOn(t *testing.T) {
 		for field, forge := range map[string]func(*v1alpha1.ElastiServiceStatus){
 			"proxyPorts":     func(status *v1alpha1.ElastiServiceStatus) { status.ProxyPorts[0].ProxyPort = stolen },
 			"privateService": func(status *v1alpha1.ElastiServiceStatus) { status.PrivateService = "database" },
+			"managedTarget":  func(status *v1alpha1.ElastiServiceStatus) { status.ManagedTarget.ScaleTargetRef.Name = "database" },
 			"sleepRequestedTime": func(status *v1alpha1.ElastiServiceStatus) {
 				status.SleepRequestedTime = ptr.To(metav1.Now().Rfc3339Copy())
 			},

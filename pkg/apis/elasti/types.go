@@ -348,6 +348,10 @@ type ElastiServiceStatus struct {
 	// privateService is the headless Service whose EndpointSlices list the
 	// target's pods and nothing else.
 	PrivateService string
+	// managedTarget is the target that resolvers stand in for, and what it takes to wake
+	// it: it is woken when the ElastiService names another one or is deleted, whatever
+	// happened to the objects in the cluster meanwhile. Unset while there is none.
+	ManagedTarget *ManagedTarget
 	// proxyPorts are the ports on every resolver that belong to the ports of
 	// the public Service.
 	ProxyPorts []ProxyPort
@@ -368,6 +372,16 @@ type ElastiServiceStatus struct {
 	// that it was put to sleep.
 	// DryRun: there, and true, while decisions are shown and not carried out.
 	Conditions []metav1.Condition
+}
+
+// ManagedTarget is a target that resolvers stand in for.
+type ManagedTarget struct {
+	// scaleTargetRef names the target.
+	ScaleTargetRef ScaleTargetRef
+	// autoscaler is the autoscaler that is paused while the target sleeps.
+	Autoscaler *AutoscalerSpec
+	// minTargetReplicas is the number of replicas that the target is woken to.
+	MinTargetReplicas *int32
 }
 
 // ProxyPort is the port on every resolver that belongs to one port of the

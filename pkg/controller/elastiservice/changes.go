@@ -46,6 +46,13 @@ func (c *Controller) elastiServiceChanged(before, after any) {
 	}
 }
 
+// elastiServiceDeleted records a deletion that the watch has reported.
+func (c *Controller) elastiServiceDeleted(last any) {
+	if elastiService, ok := last.(*v1alpha1.ElastiService); ok {
+		c.deletions.record(elastiService)
+	}
+}
+
 func (c *Controller) serviceChanged(before, after any) {
 	service, ok := after.(*corev1.Service)
 	if !ok {

@@ -65,6 +65,7 @@ type Controller struct {
 	portChecker *resolvers.PortChecker
 	states      *states
 	scaleDowns  *scaleDowns
+	deletions   *deletions
 	// outageWakes paces the wakes of an outage of the resolvers.
 	outageWakes *rate.Limiter
 	statuses    *statuswriter.Writer
@@ -95,6 +96,7 @@ func New(options Options) (*Controller, error) {
 		informers:  informers.New(informers.Options{Clock: options.Clock, Metrics: options.InformerMetrics}),
 		states:     newStates(),
 		scaleDowns: newScaleDowns(),
+		deletions:  newDeletions(),
 
 		outageWakes: rate.NewLimiter(rate.Limit(options.WakeRate), max(1, int(options.WakeRate))),
 	}

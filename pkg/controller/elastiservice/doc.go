@@ -31,8 +31,9 @@ limitations under the License.
 //     four have nothing to do then.
 //  4. ports: assigns a proxy port to each TCP port of the public Service, each
 //     claimed in the storage.
-//  5. private Service: restores the targets that are not named any more, then
-//     makes the private Service, which says what is named now.
+//  5. private Service: restores the targets that are recorded and not named any more,
+//     then makes the private Service, which records what is named now, as the resolver
+//     slices and the status do.
 //  6. port record: writes the proxy ports to the status. It comes before anything
 //     points at them, so that a restart cannot give them to another ElastiService.
 //  7. mode: decides the next step of a scale-down, then the mode, which is proxy
@@ -61,6 +62,7 @@ limitations under the License.
 //   - queue.go: the queue of ElastiServices, urgent ones first
 //   - sources.go: the watches and their indexes
 //   - transform.go: what is kept of the watched objects
+//   - deletions.go: which ElastiServices are known to be deleted
 //   - changes.go: which ElastiServices a change of an object concerns
 //   - reconcile.go: the phases and what they pass on to each other
 //   - state.go: what is kept of an ElastiService between two reconciliations

@@ -70,10 +70,7 @@ func (c *Controller) finalize(ctx context.Context, p *pass) error {
 		return nil
 	}
 	p.observed = c.observe(ctx, elastiService)
-	restorations := c.formerRestorations(p)
-	if p.conflicting == nil {
-		restorations = append(restorations, restorationOf(elastiService))
-	}
+	restorations := append(c.formerRestorations(p), c.currentRestorations(p)...)
 	done, err := c.uncover(ctx, p, elastiService.DeletionTimestamp.Time, restorations...)
 	if err != nil {
 		c.reportNotRestored(p, err)
@@ -81,6 +78,7 @@ func (c *Controller) finalize(ctx context.Context, p *pass) error {
 	if err != nil || !done {
 		return err
 	}
+	p.state.recordFinalized(elastiService.UID)
 	remaining := slices.DeleteFunc(slices.Clone(elastiService.Finalizers), func(finalizer string) bool { return finalizer == v1alpha1.Finalizer })
 	if _, err := c.setFinalizers(ctx, elastiService, remaining); err != nil && !apierrors.IsNotFound(err) {
 		return fmt.Errorf("removing the finalizer: %w", err)
@@ -112,22 +110,42 @@ func hasFinalizer(elastiService *v1alpha1.ElastiService) bool {
 }
 
 // orphans returns a pass that observes the objects that were made for an
-// ElastiService that does not exist, and its public Service.
-func (c *Controller) orphans(key types.NamespacedName) *pass {
-	endpointSlices := c.endpointSlices.in(key.Namespace)
-	ownServices := c.privateServicesOf(key)
+// ElastiService that does not exist, and its public Service. last is the ElastiService
+// as it was when it was deleted, nil if that was not observed.
+func (c *Controller) orphans(key types.NamespacedName, last *v1alpha1.ElastiService) *pass {
 	p := &pass{
 		elastiService: &v1alpha1.ElastiService{ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name}},
 		state:         c.states.of(key),
-		observed: observed{
-			ownServices: ownServices,
-			ownSlices:   append(indexed[*observedSlice](endpointSlices, byOwner, key), c.unownedSlices(key.Namespace, ownServices)...),
-		},
 	}
+	p.ownServices = c.privateServicesOf(key)
+	p.ownSlices = append(indexed[*observedSlice](c.endpointSlices.in(key.Namespace), byOwner, key), c.unownedSlices(key.Namespace, p.ownServices)...)
+	for _, slice := range p.ownSlices {
+		p.state.recordOrphaned(slice.service())
+	}
+	if last != nil && last.UID != p.state.finalized {
+		p.elastiService = last
+		p.state.recordOrphaned(types.NamespacedName{Namespace: last.Namespace, Name: last.Spec.Service})
+	}
+	p.ownServices = append(p.ownServices, c.editedPrivateServices(p.state.orphaned)...)
 	if len(p.ownSlices) > 0 {
 		c.observeService(p, p.ownSlices[0].service())
 	}
 	return p
+}
+
+// editedPrivateServices returns the private Services of public Services that do not
+// say any more for which ElastiService they were made: a client has edited them.
+func (c *Controller) editedPrivateServices(publics []types.NamespacedName) (found []*corev1.Service) {
+	for _, public := range publics {
+		object, ok := c.services.in(public.Namespace).Get(public.Namespace, resources.PrivateServiceName(public.Name))
+		if !ok {
+			continue
+		}
+		if private := object.(*corev1.Service); isUnsigned(private) && !slices.Contains(found, private) {
+			found = append(found, private)
+		}
+	}
+	return found
 }
 
 // observeService has a pass observe a public Service and its endpoints.
@@ -145,7 +163,7 @@ func (c *Controller) observeService(p *pass, public types.NamespacedName) {
 
 // unownedSlices returns the resolver slices of the Services that private Services
 // belong to, when these slices do not say any more for which ElastiService they were
-// made: somebody has edited them.
+// made: a client has edited them.
 func (c *Controller) unownedSlices(namespace string, private []*corev1.Service) (found []*observedSlice) {
 	endpointSlices := c.endpointSlices.in(namespace)
 	if len(private) == 0 || endpointSlices == nil {

@@ -772,9 +772,7 @@ func TestAnEmptyStoreIsNoReasonToRemoveSlices(t *testing.T) {
 	stop := c.start()
 	c.eventuallyMode("cart", v1alpha1.ModeProxy)
 	stop()
-	if err := c.elasti.ElastiV1alpha1().ElastiServices(shop).Delete(t.Context(), "cart", metav1.DeleteOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	c.loseStore("cart")
 	logger := ktesting.NewLogger(t, ktesting.NewConfig(ktesting.BufferLogs(true)))
 	c.startWith(klog.NewContext(t.Context(), logger))
 	c.eventually(func() string {
@@ -797,9 +795,7 @@ func TestWhatAnEmptyStoreLostGoesWhenOthersAreKnown(t *testing.T) {
 	stop := c.start()
 	c.eventuallyMode("cart", v1alpha1.ModeProxy)
 	stop()
-	if err := c.elasti.ElastiV1alpha1().ElastiServices(shop).Delete(t.Context(), "cart", metav1.DeleteOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	c.loseStore("cart")
 	logger := ktesting.NewLogger(t, ktesting.NewConfig(ktesting.BufferLogs(true)))
 	c.startWith(klog.NewContext(t.Context(), logger))
 	c.eventually(func() string {

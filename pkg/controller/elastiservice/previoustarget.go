@@ -22,6 +22,7 @@ import (
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti/v1alpha1"
@@ -60,27 +61,76 @@ func (c *Controller) formerRestorations(p *pass) []restoration {
 }
 
 // previousTargets returns what it takes to wake the targets, and to resume the
-// autoscalers, that the ElastiService named before. Its private Services name them;
-// one that is deleted or edited together with the change of the target does not, so
-// what this process had managed counts too.
-func (c *Controller) previousTargets(p *pass) (previous []restoration) {
-	known := []restoration{restorationOf(p.elastiService)}
-	add := func(named restoration) {
-		if !slices.ContainsFunc(known, named.sameAs) {
-			known, previous = append(known, named), append(previous, named)
+// autoscalers, that the ElastiService named before.
+func (c *Controller) previousTargets(p *pass) []restoration {
+	current := restorationOf(p.elastiService)
+	return slices.DeleteFunc(recordedRestorations(p, referenceTo(p.elastiService)), current.sameAs)
+}
+
+// currentRestorations returns what it takes to wake the target that the ElastiService
+// names, if its Service has resolvers for it.
+func (c *Controller) currentRestorations(p *pass) []restoration {
+	current := restorationOf(p.elastiService)
+	if p.conflicting != nil && (!isRecorded(p) || c.coveredByOthers(p.key(), current.target)) {
+		return nil
+	}
+	return []restoration{current}
+}
+
+// isRecorded reports whether the target that the ElastiService names is recorded.
+func isRecorded(p *pass) bool {
+	current := restorationOf(p.elastiService)
+	return slices.ContainsFunc(recordedRestorations(p, nil), func(recorded restoration) bool { return recorded.target == current.target })
+}
+
+// recordedRestorations returns what it takes to wake the targets that are recorded for
+// the ElastiService of a pass, each once. regarding is what Events are about.
+func recordedRestorations(p *pass, regarding *corev1.ObjectReference) (found []restoration) {
+	for _, managed := range recordedTargets(p) {
+		recorded := restorationFrom(p.elastiService.Namespace, managed, regarding)
+		if !slices.ContainsFunc(found, recorded.sameAs) {
+			found = append(found, recorded)
 		}
 	}
+	return found
+}
+
+// recordedTarget returns the target that is recorded for the ElastiService of a pass,
+// nil when none is.
+func recordedTarget(p *pass) *resources.ManagedTarget {
+	for _, managed := range recordedTargets(p) {
+		return managed
+	}
+	return nil
+}
+
+// recordedTargets returns the targets that are recorded for the ElastiService of a
+// pass. Its status, its private Services and its resolver slices record them, so that
+// the loss of the storage, or an edit of one object, together with a change of the
+// target does not leave a target asleep that nothing names. What a client has edited
+// has lost its signature, and records nothing.
+func recordedTargets(p *pass) (found []*resources.ManagedTarget) {
+	if managed := resources.ManagedTargetInStatus(&p.elastiService.Status); managed != nil {
+		found = append(found, managed)
+	}
+	made := make([]*metav1.ObjectMeta, 0, len(p.ownServices)+len(p.ownSlices)+1)
 	for _, private := range p.ownServices {
-		// One that cannot be read was not made by a server of this installation: what
-		// it says does not count, and it is written over.
-		if named, err := restorationFrom(private, referenceTo(p.elastiService)); err == nil {
-			add(named)
+		made = append(made, &private.ObjectMeta)
+	}
+	if p.private != nil && p.conflicting == nil {
+		// Made for the ElastiService that had the Service before, it is about to be
+		// written over.
+		made = append(made, &p.private.ObjectMeta)
+	}
+	for _, slice := range p.ownSlices {
+		made = append(made, &slice.ObjectMeta)
+	}
+	for _, meta := range made {
+		if managed := resources.ManagedTargetIn(meta); managed != nil {
+			found = append(found, managed)
 		}
 	}
-	if managed := p.state.managed; managed != nil {
-		add(*managed)
-	}
-	return previous
+	return found
 }
 
 // coveredByOthers reports whether resolvers stand in for a target at zero through

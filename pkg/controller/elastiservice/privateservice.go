@@ -17,6 +17,7 @@ limitations under the License.
 package elastiservice
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -30,29 +31,21 @@ import (
 )
 
 // reconcilePrivateService is the phase private Service. It makes the private
-// Service, after restoring a target that the private Service names and the
-// ElastiService does not name any more.
+// Service, after restoring the targets that are recorded and that the ElastiService
+// does not name any more.
 func (c *Controller) reconcilePrivateService(ctx context.Context, p *pass) {
 	if !p.managed() {
 		return
 	}
 	p.result.privateService = resources.PrivateServiceName(p.service.Name)
-	desired, err := resources.DesiredPrivateService(p.elastiService, p.service)
-	if err != nil {
-		p.result.failed(err)
-		return
-	}
 	restoreErr := c.restorePreviousTargets(ctx, p)
 	p.formerAsleep = restoreErr != nil
-	if restoreErr != nil && p.private != nil {
-		// Keep it until it could be restored.
-		if previous, ok := p.private.Annotations[v1alpha1.AnnotationTarget]; ok {
-			desired.Annotations[v1alpha1.AnnotationTarget] = previous
-		}
+	p.result.managedTarget = resources.ManagedTargetOf(p.elastiService)
+	if p.formerAsleep {
+		// The record of the former target stays until that could be restored.
+		p.result.managedTarget = cmp.Or(recordedTarget(p), p.result.managedTarget)
 	}
-	if restoreErr == nil {
-		p.state.recordManaged(restorationOf(p.elastiService))
-	}
+	desired := resources.DesiredPrivateService(p.elastiService, p.service, p.result.managedTarget)
 	p.result.failed(errors.Join(restoreErr, c.ensurePrivateService(ctx, desired, p.private)))
 }
 

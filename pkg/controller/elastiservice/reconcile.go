@@ -71,7 +71,8 @@ type pass struct {
 	// point at the proxy ports then.
 	portsNotRecorded bool
 	// formerAsleep is set by the phase private Service: a target that was named
-	// before may be asleep, and only a private Service tells of it.
+	// before may be asleep. The target that is named now is not put to sleep, as its
+	// record would take the place of the other.
 	formerAsleep bool
 	// scaleDown, wantedMode and why are set by the phase mode.
 	scaleDown  scaleDownStep
@@ -110,6 +111,8 @@ type result struct {
 	// privateService is the name of the private Service that resolvers find pods
 	// by, empty when there is none.
 	privateService string
+	// managedTarget is the target that is recorded, nil when there is none.
+	managedTarget *resources.ManagedTarget
 	// problems are for the user to solve, err is worth another attempt.
 	problems []condition
 	err      error
@@ -141,8 +144,10 @@ func (c *Controller) sync(ctx context.Context, key types.NamespacedName) error {
 	if !ok {
 		return c.deleted(ctx, key)
 	}
+	elastiService := object.(*v1alpha1.ElastiService)
+	c.deletions.exists(elastiService)
 	started := c.clock.Now()
-	err := c.reconcile(ctx, object.(*v1alpha1.ElastiService))
+	err := c.reconcile(ctx, elastiService)
 	c.metrics.reconciled(key, errorClass(err), c.clock.Since(started))
 	return err
 }

@@ -59,6 +59,8 @@ type scaleDownFacts struct {
 	scaleKnown, atZero bool
 	// forbidden is true when sleeping would do harm that was not accepted.
 	forbidden bool
+	// formerAsleep is true while the target that was named before cannot be woken.
+	formerAsleep bool
 	// used is true when resolvers have seen traffic since the request, and the
 	// ElastiService sleeps by traffic.
 	used bool
@@ -84,6 +86,8 @@ func decideScaleDown(facts scaleDownFacts) (scaleDownStep, string) {
 		return scaleDownForbidden, "sleeping would do harm"
 	case facts.used:
 		return scaleDownCancelled, "there is traffic"
+	case facts.formerAsleep:
+		return scaleDownBlocked, "the former target could not be woken"
 	case !facts.resolversReady:
 		return scaleDownBlocked, "no resolver is ready to hold the traffic"
 	case facts.sliceInPlace < facts.convergence:
@@ -99,6 +103,7 @@ func (c *Controller) nextScaleDownStep(p *pass) scaleDownStep {
 	now := c.clock.Now()
 	step, _ := decideScaleDown(scaleDownFacts{
 		requested:      p.elastiService.Status.SleepRequestedTime != nil,
+		formerAsleep:   p.formerAsleep,
 		scaleKnown:     p.target.Scale != nil,
 		atZero:         p.target.AtZero(),
 		forbidden:      forbiddenBecause(p) != "",

@@ -24,6 +24,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/klog/v2"
@@ -240,6 +241,9 @@ func (c *Controller) stillRequested(ctx context.Context, p *pass, covered []type
 	found := false
 	for _, sibling := range siblings {
 		found = found || sibling.UID == p.elastiService.UID
+		if !equality.Semantic.DeepEqual(sibling.Status.ManagedTarget, resources.ManagedTargetOf(sibling).Recorded()) {
+			err = fmt.Errorf("the status of ElastiService %s does not record the target yet", sibling.Name)
+		}
 		switch {
 		case !slices.Contains(covered, resources.KeyOf(sibling)):
 			why = fmt.Sprintf("ElastiService %s is new", sibling.Name)
@@ -254,7 +258,10 @@ func (c *Controller) stillRequested(ctx context.Context, p *pass, covered []type
 	if !found {
 		why = "its ElastiService is deleted"
 	}
-	return siblings, why, nil
+	if why != "" {
+		return siblings, why, nil
+	}
+	return siblings, "", err
 }
 
 // errChanged means that an ElastiService was changed since it was read.

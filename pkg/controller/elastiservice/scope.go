@@ -75,7 +75,10 @@ func (c *Controller) tryLeaveNamespaces(ctx context.Context) error {
 // leaveNamespace leaves one namespace. What cannot be done there is no reason to stay
 // in others.
 func (c *Controller) leaveNamespace(ctx context.Context, namespace string, elastiServices []*v1alpha1.ElastiService) error {
-	teardown := &Teardown{Host: c.host, Scaling: c.scaling, Signers: loaded{c.options.Signer}, Namespaces: []string{namespace}, KeepCover: true, Clock: c.clock}
+	teardown := &Teardown{
+		Host: c.host, Scaling: c.scaling, Signers: loaded{c.options.Signer}, Namespaces: []string{namespace},
+		ElastiServices: elastiServices, KeepCover: true, Clock: c.clock,
+	}
 	if err := teardown.Run(ctx); err != nil {
 		return fmt.Errorf("putting the namespace %s back as it was: %w", namespace, err)
 	}
@@ -96,6 +99,7 @@ func (c *Controller) abandon(ctx context.Context, elastiService *v1alpha1.Elasti
 		}
 		status := &stored.Status
 		status.Mode, status.ProxyPorts, status.PrivateService, status.ReadinessProbes, status.Conditions = "", nil, "", nil, nil
+		status.ManagedTarget = nil
 		return nil
 	})
 	if err != nil {

@@ -43,7 +43,7 @@ func (c *Controller) reconcileSlices(ctx context.Context, p *pass) {
 	if p.wantedMode == v1alpha1.ModeProxy {
 		var listening func(discoveryv1.AddressType) []discoveryv1.Endpoint
 		listening, p.allListening = c.listeningResolvers(ctx, p)
-		desired = resources.DesiredResolverSlices(p.elastiService, p.service, p.result.ports, listening)
+		desired = resources.DesiredResolverSlices(p.elastiService, p.service, p.result.managedTarget, p.result.ports, listening)
 	}
 	removed, err := false, error(nil)
 	if p.allListening || hasEndpoints(desired) || !haveEndpoints(p.ownSlices) {

@@ -136,6 +136,7 @@ func (c *Controller) elastiServiceSource(namespace string) informers.Source {
 				return []types.NamespacedName{{Namespace: elastiService.Namespace, Name: elastiService.Spec.Autoscaler.Name}}
 			}),
 		},
+		Deleted: c.elastiServiceDeleted,
 		Changed: c.elastiServiceChanged,
 	}
 }

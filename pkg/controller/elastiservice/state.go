@@ -17,6 +17,7 @@ limitations under the License.
 package elastiservice
 
 import (
+	"slices"
 	"sync"
 	"time"
 
@@ -48,13 +49,17 @@ type state struct {
 	// terminatingSince is when the target went to zero whose endpoints are still
 	// ready, for terminatingGrace at most.
 	terminatingSince time.Time
-	// managed is the target that was last managed, with its autoscaler.
-	managed *restoration
 	// sliceRemovedAt is when the last resolver slice was removed.
 	sliceRemovedAt time.Time
 	// removingSince is since when the resolvers are to leave the path for good,
 	// other than by a deletion of the ElastiService.
 	removingSince time.Time
+	// finalized is the UID of the ElastiService whose finalizer was removed after
+	// everything had been put back as it was.
+	finalized types.UID
+	// orphaned are the public Services that resolvers stand in for of an ElastiService
+	// that does not exist. Their private Services outlive the resolver slices.
+	orphaned []types.NamespacedName
 	// lost is true once it was said that the store has lost the ElastiService.
 	lost bool
 	// drainingSince is since when a scale-down has the resolvers in the path.
@@ -150,13 +155,6 @@ func (s *state) asleepAfter() time.Time {
 	return after
 }
 
-// recordManaged records which target is managed, and that none that was before is to
-// be restored.
-func (s *state) recordManaged(managed restoration) { s.managed = &managed }
-
-// forgetManaged records that no target is managed.
-func (s *state) forgetManaged() { s.managed = nil }
-
 // recordSliceRemoval records that a resolver slice was removed.
 func (s *state) recordSliceRemoval(now time.Time) { s.sliceRemovedAt = now }
 
@@ -168,6 +166,20 @@ func (s *state) startRemoval(now time.Time) (since time.Time, started bool) {
 		s.removingSince = now
 	}
 	return s.removingSince, started
+}
+
+// removing reports whether the resolvers are to leave the path for good.
+func (s *state) removing() bool { return !s.removingSince.IsZero() }
+
+// recordFinalized records that everything was put back as it was for an
+// ElastiService.
+func (s *state) recordFinalized(uid types.UID) { s.finalized = uid }
+
+// recordOrphaned records a public Service of an ElastiService that does not exist.
+func (s *state) recordOrphaned(public types.NamespacedName) {
+	if !slices.Contains(s.orphaned, public) {
+		s.orphaned = append(s.orphaned, public)
+	}
 }
 
 // recordLoss records that the store has lost the ElastiService, and reports whether

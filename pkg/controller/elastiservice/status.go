@@ -47,6 +47,10 @@ func (c *Controller) statusOf(p *pass) *v1alpha1.ElastiServiceStatus {
 	}
 	status.ProxyPorts = p.result.ports
 	status.PrivateService = p.result.privateService
+	status.ManagedTarget = nil
+	if p.result.managedTarget != nil {
+		status.ManagedTarget = p.result.managedTarget.Recorded()
+	}
 	reportTarget(p, status, now)
 	c.setConditions(p, status, now)
 	status.ObservedGeneration = p.elastiService.Generation

@@ -18,7 +18,6 @@ package elastiservice
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -73,6 +72,9 @@ type Teardown struct {
 	Signers Signers
 	// Namespaces are the namespaces that are worked on. Empty means all.
 	Namespaces []string
+	// ElastiServices are those whose statuses record targets, as far as they can be
+	// read.
+	ElastiServices []*v1alpha1.ElastiService
 	// KeepCover has the resolvers stay in front of targets that cannot be woken: they
 	// go on working, and Run is called again.
 	KeepCover bool
@@ -118,12 +120,12 @@ func (t *Teardown) Run(ctx context.Context) error {
 	resolverSlices = slices.DeleteFunc(resolverSlices, func(slice discoveryv1.EndpointSlice) bool { return !isResolverSlice(signer, &slice.ObjectMeta) })
 	klog.FromContext(ctx).Info("Putting the cluster back as it was", "privateServices", len(private), "resolverSlices", len(resolverSlices))
 
-	asleep, restored := t.restoreTargets(ctx, private)
+	records := slices.Concat(recordsOf(private), recordsOfSlices(signer, resolverSlices), recordsInStatuses(t.ElastiServices))
+	asleep, restored := t.restoreTargets(ctx, records)
 	private = slices.DeleteFunc(private, func(service corev1.Service) bool { return asleep.Has(keyOfPrivate(&service)) })
 	if t.KeepCover {
 		resolverSlices = slices.DeleteFunc(resolverSlices, func(slice discoveryv1.EndpointSlice) bool {
-			public := slice.Labels[discoveryv1.LabelServiceName]
-			return asleep.Has(types.NamespacedName{Namespace: slice.Namespace, Name: resources.PrivateServiceName(public)})
+			return asleep.Has(privateServiceOf(&slice))
 		})
 	}
 	removed := t.removeResolverSlices(ctx, signer, resolverSlices)
@@ -137,18 +139,75 @@ func (t *Teardown) Run(ctx context.Context) error {
 	return errors.Join(restored, removed, t.removePrivateServices(ctx, private))
 }
 
-// restoreTargets wakes the targets that private Services tell of. It returns the
-// private Services of those that may be left without replicas.
-func (t *Teardown) restoreTargets(ctx context.Context, private []corev1.Service) (asleep sets.Set[types.NamespacedName], err error) {
+// record is a target that an object records.
+type record struct {
+	namespace string
+	managed   *resources.ManagedTarget
+	// cover is the private Service of the public Service that the object is for.
+	cover types.NamespacedName
+}
+
+func recordsOf(private []corev1.Service) (records []record) {
+	for i := range private {
+		if managed := resources.ManagedTargetIn(&private[i].ObjectMeta); managed != nil {
+			records = append(records, record{private[i].Namespace, managed, keyOfPrivate(&private[i])})
+		}
+	}
+	return records
+}
+
+// recordsOfSlices returns what resolver slices record: a client may have edited or
+// deleted the private Service.
+func recordsOfSlices(signer *signature.Signer, resolverSlices []discoveryv1.EndpointSlice) (records []record) {
+	for i := range resolverSlices {
+		if managed := resources.ManagedTargetIn(&resolverSlices[i].ObjectMeta); managed != nil && signer.Made(&resolverSlices[i].ObjectMeta) {
+			records = append(records, record{resolverSlices[i].Namespace, managed, privateServiceOf(&resolverSlices[i])})
+		}
+	}
+	return records
+}
+
+// recordsInStatuses returns what the statuses of ElastiServices record: a target whose
+// Service is deleted is recorded nowhere else.
+func recordsInStatuses(elastiServices []*v1alpha1.ElastiService) (records []record) {
+	for _, elastiService := range elastiServices {
+		if managed := resources.ManagedTargetInStatus(&elastiService.Status); managed != nil {
+			private := types.NamespacedName{Namespace: elastiService.Namespace, Name: resources.PrivateServiceName(elastiService.Spec.Service)}
+			records = append(records, record{elastiService.Namespace, managed, private})
+		}
+	}
+	return records
+}
+
+// privateServiceOf returns the private Service of the public Service of a resolver slice.
+func privateServiceOf(slice *discoveryv1.EndpointSlice) types.NamespacedName {
+	public := slice.Labels[discoveryv1.LabelServiceName]
+	return types.NamespacedName{Namespace: slice.Namespace, Name: resources.PrivateServiceName(public)}
+}
+
+// restoreTargets wakes the targets that are recorded. It returns the private Services
+// of those that may be left without replicas.
+func (t *Teardown) restoreTargets(ctx context.Context, records []record) (asleep sets.Set[types.NamespacedName], err error) {
 	deadline := t.Clock.Now().Add(teardownRestore)
+	// Most targets are recorded by several objects, and restored once.
+	covers := map[string]sets.Set[types.NamespacedName]{}
+	records = slices.DeleteFunc(records, func(recorded record) bool {
+		key := recorded.namespace + "/" + recorded.managed.String()
+		_, known := covers[key]
+		if !known {
+			covers[key] = sets.New[types.NamespacedName]()
+		}
+		covers[key].Insert(recorded.cover)
+		return known
+	})
 	var mu sync.Mutex
 	asleep = sets.New[types.NamespacedName]()
-	err = forEach(private, func(service *corev1.Service) error {
-		err := t.restoreTarget(ctx, service, deadline)
+	err = forEach(records, func(recorded *record) error {
+		err := t.restoreTarget(ctx, recorded.namespace, recorded.managed, deadline)
 		if err != nil {
 			mu.Lock()
 			defer mu.Unlock()
-			asleep.Insert(keyOfPrivate(service))
+			asleep = asleep.Union(covers[recorded.namespace+"/"+recorded.managed.String()])
 		}
 		return err
 	})
@@ -159,14 +218,9 @@ func keyOfPrivate(service *corev1.Service) types.NamespacedName {
 	return types.NamespacedName{Namespace: service.Namespace, Name: service.Name}
 }
 
-// restoreTarget wakes the target that a private Service tells of, and tries to until
-// a time.
-func (t *Teardown) restoreTarget(ctx context.Context, service *corev1.Service, deadline time.Time) error {
-	managed := resources.ManagedTarget{}
-	if err := json.Unmarshal([]byte(service.Annotations[v1alpha1.AnnotationTarget]), &managed); err != nil {
-		return fmt.Errorf("reading the annotation %s of Service %s/%s: %w", v1alpha1.AnnotationTarget, service.Namespace, service.Name, err)
-	}
-	scaleTarget := scaling.Target{Namespace: service.Namespace, APIVersion: managed.Target.APIVersion, Kind: managed.Target.Kind, Name: managed.Target.Name}
+// restoreTarget wakes a target that is recorded, and tries to until a time.
+func (t *Teardown) restoreTarget(ctx context.Context, namespace string, managed *resources.ManagedTarget, deadline time.Time) error {
+	scaleTarget := scaling.Target{Namespace: namespace, APIVersion: managed.Target.APIVersion, Kind: managed.Target.Kind, Name: managed.Target.Name}
 	last := ctx.Err()
 	_ = wait.PollUntilContextCancel(ctx, teardownPoll, true, func(ctx context.Context) (bool, error) {
 		last = t.restore(ctx, scaleTarget, managed)
@@ -180,7 +234,7 @@ func (t *Teardown) restoreTarget(ctx context.Context, service *corev1.Service, d
 
 // restore wakes a target, which changes nothing but its autoscaler when it is
 // awake. There is nothing to do for one that does not exist.
-func (t *Teardown) restore(ctx context.Context, scaleTarget scaling.Target, managed resources.ManagedTarget) error {
+func (t *Teardown) restore(ctx context.Context, scaleTarget scaling.Target, managed *resources.ManagedTarget) error {
 	ctx, cancel := context.WithTimeout(ctx, teardownAttempt)
 	defer cancel()
 	autoscaler := target.AutoscalerOf(managed.Autoscaler)

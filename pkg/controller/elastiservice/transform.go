@@ -154,6 +154,13 @@ func keepElastiService(object any) (any, error) {
 	} {
 		*text = once(*text)
 	}
+	if managed := kept.Status.ManagedTarget; managed != nil {
+		shared := *managed
+		for _, text := range []*string{&shared.ScaleTargetRef.APIVersion, &shared.ScaleTargetRef.Kind, &shared.ScaleTargetRef.Name} {
+			*text = once(*text)
+		}
+		kept.Status.ManagedTarget = &shared
+	}
 	kept.Finalizers = slices.Clone(kept.Finalizers)
 	for i := range kept.Finalizers {
 		kept.Finalizers[i] = once(kept.Finalizers[i])

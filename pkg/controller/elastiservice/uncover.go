@@ -18,7 +18,6 @@ package elastiservice
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -82,19 +81,14 @@ func restorationOf(elastiService *v1alpha1.ElastiService) restoration {
 	}
 }
 
-// restorationFrom returns what it takes to wake the target that a private Service
-// remembers. Events are about the public Service: the ElastiService may not exist.
-func restorationFrom(private *corev1.Service, public *corev1.ObjectReference) (restoration, error) {
-	managed := resources.ManagedTarget{}
-	if err := json.Unmarshal([]byte(private.Annotations[v1alpha1.AnnotationTarget]), &managed); err != nil {
-		return restoration{}, fmt.Errorf("reading the annotation %s of Service %s/%s: %w", v1alpha1.AnnotationTarget, private.Namespace, private.Name, err)
-	}
+// restorationFrom returns what it takes to wake a target that is recorded.
+func restorationFrom(namespace string, managed *resources.ManagedTarget, regarding *corev1.ObjectReference) restoration {
 	return restoration{
-		target:      scaling.Target{Namespace: private.Namespace, APIVersion: managed.Target.APIVersion, Kind: managed.Target.Kind, Name: managed.Target.Name},
+		target:      scaling.Target{Namespace: namespace, APIVersion: managed.Target.APIVersion, Kind: managed.Target.Kind, Name: managed.Target.Name},
 		autoscaler:  target.AutoscalerOf(managed.Autoscaler),
 		minReplicas: managed.MinReplicas(),
-		regarding:   public,
-	}, nil
+		regarding:   regarding,
+	}
 }
 
 // uncover takes the resolvers out of the path of a public Service for good, and
@@ -266,20 +260,29 @@ func (c *Controller) reconcileRemoval(ctx context.Context, p *pass) {
 }
 
 // uncoverUnsupported uncovers a Service that resolvers cannot stand in for any
-// more. It reports whether nothing is left of the cover.
+// more. It reports whether nothing is left of the cover. A target whose Service is
+// deleted stays asleep, as no client can call it, and recorded: it is woken when the
+// ElastiService names another target or is deleted.
 func (c *Controller) uncoverUnsupported(ctx context.Context, p *pass) (bool, error) {
-	if len(p.ownSlices) == 0 && len(p.ownServices) == 0 {
-		p.state.endRemoval()
-		p.state.forgetManaged()
-		return true, nil
-	}
-	since, _ := p.state.startRemoval(c.clock.Now())
 	restorations := c.formerRestorations(p)
 	covered, moved := c.coveredService(p)
-	if moved || p.conflicting == nil && p.service != nil && len(p.ownSlices) > 0 {
-		restorations = append(restorations, restorationOf(p.elastiService))
+	staysAsleep := p.service == nil && !moved
+	if !staysAsleep && (isRecorded(p) || len(p.ownSlices) > 0) {
+		restorations = append(restorations, c.currentRestorations(p)...)
 	}
-	return c.uncover(ctx, covered, since, restorations...)
+	if len(restorations) > 0 || len(p.ownSlices) > 0 || len(p.ownServices) > 0 {
+		since, _ := p.state.startRemoval(c.clock.Now())
+		p.result.managedTarget = recordedTarget(p)
+		if done, err := c.uncover(ctx, covered, since, restorations...); err != nil || !done {
+			return false, err
+		}
+	}
+	p.state.endRemoval()
+	p.result.managedTarget = nil
+	if staysAsleep && isRecorded(p) {
+		p.result.managedTarget = resources.ManagedTargetOf(p.elastiService)
+	}
+	return true, nil
 }
 
 // deleted cleans up after an ElastiService that does not exist any more. What was
@@ -291,55 +294,81 @@ func (c *Controller) deleted(ctx context.Context, key types.NamespacedName) erro
 	c.inspector.Forget(key)
 	c.statuses.Forget(key)
 	c.metrics.forget(key)
-	p := c.orphans(key)
-	if len(p.ownServices) == 0 && len(p.ownSlices) == 0 {
+	last := c.deletions.last(key)
+	p := c.orphans(key, last)
+	if len(p.ownServices) == 0 && len(p.ownSlices) == 0 && len(recordedTargets(p)) == 0 {
 		c.leaveScaleDown(p)
-		c.ports.Release(key)
-		c.states.forget(key)
+		c.forget(key)
 		return nil
 	}
 	// The watch may be behind, and a store that lost everything is no reason
 	// to take resolvers out of the path: only a clear answer counts, and only
-	// from a server that still knows others.
-	if c.knowsNothing() {
+	// from a server that still knows something.
+	lost, err := c.mayBeLost(ctx, p, last)
+	if err != nil {
+		return err
+	}
+	if lost {
 		if p.state.recordLoss() {
 			klog.FromContext(ctx).Info("Leaving the objects of an unknown ElastiService alone: no ElastiService is known at all", "elastiService", key, "retryIn", lostRetry)
 		}
 		c.queue.AddAfter(key, lostRetry)
 		return nil
 	}
-	_, err := c.elasti.ElastiV1alpha1().ElastiServices(key.Namespace).Get(ctx, key.Name, metav1.GetOptions{})
+	_, err = c.elasti.ElastiV1alpha1().ElastiServices(key.Namespace).Get(ctx, key.Name, metav1.GetOptions{})
 	if !apierrors.IsNotFound(err) {
 		return err
 	}
 	since, started := p.state.startRemoval(c.clock.Now())
 	if started {
-		klog.FromContext(ctx).Info("An ElastiService is gone without having been cleaned up: its target is woken, then its resolvers leave", "elastiService", key)
+		klog.FromContext(ctx).Info("An ElastiService was deleted without having been cleaned up: its target is woken, then its resolvers leave", "elastiService", key)
 	}
-	var restorations []restoration
-	for _, private := range p.ownServices {
-		restoration, err := restorationFrom(private, orphanReference(p, private))
-		if err != nil {
-			klog.FromContext(ctx).Error(err, "Failed to find out the target of an ElastiService that is gone", "elastiService", key)
-			continue
-		}
-		restorations = append(restorations, restoration)
+	restorations := recordedRestorations(p, orphanReference(p))
+	if len(restorations) == 0 {
+		klog.FromContext(ctx).Info("Nothing records the target of a deleted ElastiService: scale it by hand if it has no replicas", "elastiService", key)
 	}
 	done, err := c.uncover(ctx, p, since, restorations...)
 	if err != nil || !done {
 		return err
 	}
-	c.ports.Release(key)
-	c.states.forget(key)
+	c.forget(key)
 	return nil
 }
 
-// orphanReference returns what Events about an ElastiService that is gone are
-// about: its public Service, or else its private one.
-func orphanReference(p *pass, private *corev1.Service) *corev1.ObjectReference {
+// mayBeLost reports whether the storage may have lost everything instead of deleting
+// the ElastiService of a pass, which does not exist. last is the ElastiService whose
+// deletion was reported, nil if none was. A storage that knows others has deleted it,
+// and so has one that has the claims of its proxy ports.
+func (c *Controller) mayBeLost(ctx context.Context, p *pass, last *v1alpha1.ElastiService) (bool, error) {
+	if last != nil || p.state.removing() || !c.knowsNothing() {
+		return false, nil
+	}
+	claims, err := c.options.Claims.List(ctx)
+	if err != nil {
+		return false, fmt.Errorf("looking for claims of a deleted ElastiService: %w", err)
+	}
+	return !slices.ContainsFunc(claims, func(claim v1alpha1.ProxyPortClaimSpec) bool {
+		return claim.Owner.Namespace == p.key().Namespace && claim.Owner.Name == p.key().Name
+	}), nil
+}
+
+// forget drops all that is kept of an ElastiService that does not exist.
+func (c *Controller) forget(key types.NamespacedName) {
+	c.ports.Release(key)
+	c.states.forget(key)
+	c.deletions.forget(key)
+}
+
+// orphanReference returns what Events about a deleted ElastiService are about: its
+// public Service, or else its private one. It is the ElastiService when there is
+// neither.
+func orphanReference(p *pass) *corev1.ObjectReference {
 	service := p.service
+	if service == nil && len(p.ownServices) > 0 {
+		service = p.ownServices[0]
+	}
 	if service == nil {
-		service = private
+		return referenceTo(p.elastiService)
 	}
 	return &corev1.ObjectReference{APIVersion: "v1", Kind: "Service", Namespace: service.Namespace, Name: service.Name, UID: service.UID}
 }

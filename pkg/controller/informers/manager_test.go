@@ -20,6 +20,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
 	"slices"
 	"strconv"
 	"sync"
@@ -49,6 +50,8 @@ type server struct {
 	// changes are what Changed was told: the names of objects that changed or
 	// appeared, and those that are gone, with a minus.
 	changes []string
+	// deleted are the names of the objects whose deletion was reported.
+	deleted []string
 	synced  int
 }
 
@@ -98,6 +101,11 @@ func (s *server) source() Source {
 				s.changes = append(s.changes, after.(*corev1.ConfigMap).Name)
 			}
 		},
+		Deleted: func(last any) {
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			s.deleted = append(s.deleted, last.(*corev1.ConfigMap).Name)
+		},
 		Synced: func() {
 			s.mu.Lock()
 			defer s.mu.Unlock()
@@ -119,6 +127,19 @@ func (s *server) put(name string) {
 		} else {
 			watcher.Add(object.DeepCopy())
 		}
+	}
+}
+
+// end has an object that there is not any more, and says so to each watch.
+func (s *server) end(name string, say func(*watch.RaceFreeFakeWatcher, *corev1.ConfigMap)) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.version++
+	object := s.objects[name].DeepCopy()
+	object.ResourceVersion = strconv.Itoa(s.version)
+	delete(s.objects, name)
+	for _, watcher := range s.watches {
+		say(watcher, object)
 	}
 }
 
@@ -290,6 +311,33 @@ func TestOutageOfTheServerIsSurvivedWithoutRestarts(t *testing.T) {
 		}
 		if server.synced != 1 {
 			t.Errorf("synced %d times, want once", server.synced)
+		}
+	})
+}
+
+// What a list does not have may be lost. What a watch reports as deleted was deleted.
+func TestOnlyReportedDeletionsAreDeletions(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		server := newServer()
+		server.put("deleted")
+		server.put("lost")
+		manager, _ := startManager(t)
+		handle := acquire(t, manager, server)
+		defer handle.Release()
+		<-handle.Synced()
+		synctest.Wait()
+		server.takeChanges()
+		server.end("deleted", func(watcher *watch.RaceFreeFakeWatcher, object *corev1.ConfigMap) { watcher.Delete(object) })
+		synctest.Wait()
+		server.end("lost", func(watcher *watch.RaceFreeFakeWatcher, _ *corev1.ConfigMap) {
+			watcher.Error(&metav1.Status{Status: metav1.StatusFailure, Code: http.StatusGone, Reason: metav1.StatusReasonExpired})
+		})
+		<-time.After(time.Minute)
+		if got, want := server.takeChanges(), []string{"-deleted", "-lost"}; !slices.Equal(got, want) {
+			t.Errorf("changes are %v, want %v", got, want)
+		}
+		if !slices.Equal(server.deleted, []string{"deleted"}) {
+			t.Errorf("reported as deleted: %v", server.deleted)
 		}
 	})
 }

@@ -57,6 +57,11 @@ type Source struct {
 	// not at hand. It may be called from several goroutines at a time, also
 	// twice for one change, and must not block.
 	Changed func(before, after any)
+	// Deleted, if set, is called before Changed when the watch has reported that an
+	// object was deleted, with what was kept of it. It is not called for an object
+	// that is missing from a list: what serves the lists may have lost it. It must
+	// not block.
+	Deleted func(last any)
 	// Synced, if set, is called when the objects are known for the first time,
 	// after Changed was called for each of them, and again after each restart.
 	Synced func()

@@ -251,12 +251,17 @@ func (w *sharedWatch) handler(store cache.Indexer) cache.ResourceEventHandler {
 			}
 		},
 		DeleteFunc: func(object any) {
-			if tombstone, ok := object.(cache.DeletedFinalStateUnknown); ok {
+			tombstone, missing := object.(cache.DeletedFinalStateUnknown)
+			if missing {
 				object = tombstone.Obj
 			}
-			if w.inUse(store) {
-				w.changed(object, nil)
+			if !w.inUse(store) {
+				return
 			}
+			if !missing && w.source.Deleted != nil {
+				w.source.Deleted(object)
+			}
+			w.changed(object, nil)
 		},
 	}
 }

@@ -17,8 +17,6 @@ limitations under the License.
 package resources
 
 import (
-	"encoding/json"
-	"fmt"
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
@@ -29,43 +27,17 @@ import (
 	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti/v1alpha1"
 )
 
-// ManagedTarget is what a private Service keeps of its ElastiService: the target
-// and autoscaler that are to be restored when the ElastiService names others.
-type ManagedTarget struct {
-	Target            v1alpha1.ScaleTargetRef  `json:"target"`
-	Autoscaler        *v1alpha1.AutoscalerSpec `json:"autoscaler,omitempty"`
-	MinTargetReplicas *int32                   `json:"minTargetReplicas,omitempty"`
-}
-
-// ManagedTargetOf returns the target that an ElastiService names.
-func ManagedTargetOf(elastiService *v1alpha1.ElastiService) ManagedTarget {
-	return ManagedTarget{
-		Target:            elastiService.Spec.ScaleTargetRef,
-		Autoscaler:        elastiService.Spec.Autoscaler,
-		MinTargetReplicas: elastiService.Spec.MinTargetReplicas,
-	}
-}
-
-// MinReplicas returns the number of replicas that the target is woken to.
-func (m ManagedTarget) MinReplicas() int32 {
-	return ptr.Deref(m.MinTargetReplicas, v1alpha1.DefaultMinTargetReplicas)
-}
-
 // DesiredPrivateService returns the headless copy of a public Service's selector,
 // ports and IP families, and of nothing else: its EndpointSlices list the
 // target's pods, and call none ready that is not, whatever the public Service
-// publishes.
-func DesiredPrivateService(elastiService *v1alpha1.ElastiService, public *corev1.Service) (*corev1.Service, error) {
-	target, err := json.Marshal(ManagedTargetOf(elastiService))
-	if err != nil {
-		return nil, fmt.Errorf("encoding the target of ElastiService %s/%s: %w", elastiService.Namespace, elastiService.Name, err)
-	}
+// publishes. It records the managed target.
+func DesiredPrivateService(elastiService *v1alpha1.ElastiService, public *corev1.Service, managed *ManagedTarget) *corev1.Service {
 	service := &corev1.Service{
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace:   public.Namespace,
 			Name:        PrivateServiceName(public.Name),
 			Labels:      map[string]string{v1alpha1.LabelRole: v1alpha1.RolePrivate, v1alpha1.LabelManagedBy: v1alpha1.ManagedBy},
-			Annotations: map[string]string{v1alpha1.AnnotationOwner: elastiService.Name, v1alpha1.AnnotationTarget: string(target)},
+			Annotations: map[string]string{v1alpha1.AnnotationOwner: elastiService.Name, v1alpha1.AnnotationTarget: managed.String()},
 		},
 		Spec: corev1.ServiceSpec{
 			ClusterIP:      corev1.ClusterIPNone,
@@ -78,7 +50,7 @@ func DesiredPrivateService(elastiService *v1alpha1.ElastiService, public *corev1
 		port.NodePort = 0
 		service.Spec.Ports = append(service.Spec.Ports, port)
 	}
-	return service, nil
+	return service
 }
 
 // privateFamilyPolicy asks for the families that the public Service has, neither

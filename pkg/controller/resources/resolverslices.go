@@ -33,8 +33,9 @@ const maxEndpoints = 1000
 
 // DesiredResolverSlices returns the EndpointSlices that put the ready resolvers
 // among the endpoints of a public Service, for each of its IP families.
-// Without a ready resolver there is one without endpoints.
-func DesiredResolverSlices(elastiService *v1alpha1.ElastiService, public *corev1.Service, ports []v1alpha1.ProxyPort, ready func(discoveryv1.AddressType) []discoveryv1.Endpoint) []*discoveryv1.EndpointSlice {
+// Without a ready resolver there is one without endpoints. Each records the managed
+// target.
+func DesiredResolverSlices(elastiService *v1alpha1.ElastiService, public *corev1.Service, managed *ManagedTarget, ports []v1alpha1.ProxyPort, ready func(discoveryv1.AddressType) []discoveryv1.Endpoint) []*discoveryv1.EndpointSlice {
 	var desired []*discoveryv1.EndpointSlice
 	for _, family := range AddressTypes(public) {
 		chunks := slices.Collect(slices.Chunk(ready(family), maxEndpoints))
@@ -51,7 +52,7 @@ func DesiredResolverSlices(elastiService *v1alpha1.ElastiService, public *corev1
 						discoveryv1.LabelManagedBy:   v1alpha1.SliceManagedBy,
 						v1alpha1.LabelRole:           v1alpha1.RoleResolver,
 					},
-					Annotations: map[string]string{v1alpha1.AnnotationOwner: elastiService.Name},
+					Annotations: map[string]string{v1alpha1.AnnotationOwner: elastiService.Name, v1alpha1.AnnotationTarget: managed.String()},
 				},
 				AddressType: family,
 				Ports:       SlicePorts(ports),

@@ -92,7 +92,8 @@ func TestResolverSlicesOfFamiliesAndMany(t *testing.T) {
 		}
 		return make([]discoveryv1.Endpoint, maxEndpoints+1)
 	}
-	slices := DesiredResolverSlices(&v1alpha1.ElastiService{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "cart"}}, public, []v1alpha1.ProxyPort{{Port: 80, ProxyPort: 10001}}, ready)
+	elastiService := &v1alpha1.ElastiService{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "cart"}}
+	slices := DesiredResolverSlices(elastiService, public, ManagedTargetOf(elastiService), []v1alpha1.ProxyPort{{Port: 80, ProxyPort: 10001}}, ready)
 	if len(slices) != 3 {
 		t.Fatalf("%d slices, want 3", len(slices))
 	}

@@ -50,6 +50,8 @@ func ForKind(kind schema.GroupVersionKind) interface{} {
 		return &elastiv1alpha1.HTTPGetActionApplyConfiguration{}
 	case v1alpha1.SchemeGroupVersion.WithKind("HTTPHeader"):
 		return &elastiv1alpha1.HTTPHeaderApplyConfiguration{}
+	case v1alpha1.SchemeGroupVersion.WithKind("ManagedTarget"):
+		return &elastiv1alpha1.ManagedTargetApplyConfiguration{}
 	case v1alpha1.SchemeGroupVersion.WithKind("PassiveSpec"):
 		return &elastiv1alpha1.PassiveSpecApplyConfiguration{}
 	case v1alpha1.SchemeGroupVersion.WithKind("PathMatch"):

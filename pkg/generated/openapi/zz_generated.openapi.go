@@ -46,6 +46,7 @@ func GetOpenAPIDefinitions(ref common.ReferenceCallback) map[string]common.OpenA
 		v1alpha1.GRPCAction{}.OpenAPIModelName():                 schema_pkg_apis_elasti_v1alpha1_GRPCAction(ref),
 		v1alpha1.HTTPGetAction{}.OpenAPIModelName():              schema_pkg_apis_elasti_v1alpha1_HTTPGetAction(ref),
 		v1alpha1.HTTPHeader{}.OpenAPIModelName():                 schema_pkg_apis_elasti_v1alpha1_HTTPHeader(ref),
+		v1alpha1.ManagedTarget{}.OpenAPIModelName():              schema_pkg_apis_elasti_v1alpha1_ManagedTarget(ref),
 		v1alpha1.PassiveSpec{}.OpenAPIModelName():                schema_pkg_apis_elasti_v1alpha1_PassiveSpec(ref),
 		v1alpha1.PathMatch{}.OpenAPIModelName():                  schema_pkg_apis_elasti_v1alpha1_PathMatch(ref),
 		v1alpha1.ProbeResponse{}.OpenAPIModelName():              schema_pkg_apis_elasti_v1alpha1_ProbeResponse(ref),
@@ -611,6 +612,12 @@ func schema_pkg_apis_elasti_v1alpha1_ElastiServiceStatus(ref common.ReferenceCal
 							Format:      "",
 						},
 					},
+					"managedTarget": {
+						SchemaProps: spec.SchemaProps{
+							Description: "managedTarget is the target that resolvers stand in for, and what it takes to wake it: it is woken when the ElastiService names another one or is deleted, whatever happened to the objects in the cluster meanwhile. Unset while there is none.",
+							Ref:         ref(v1alpha1.ManagedTarget{}.OpenAPIModelName()),
+						},
+					},
 					"proxyPorts": {
 						VendorExtensible: spec.VendorExtensible{
 							Extensions: spec.Extensions{
@@ -667,7 +674,7 @@ func schema_pkg_apis_elasti_v1alpha1_ElastiServiceStatus(ref common.ReferenceCal
 			},
 		},
 		Dependencies: []string{
-			v1alpha1.ProxyPort{}.OpenAPIModelName(), v1alpha1.ReadinessProbes{}.OpenAPIModelName(), v1alpha1.ResolverActivity{}.OpenAPIModelName(), v1alpha1.WakeRecord{}.OpenAPIModelName(), metav1.Condition{}.OpenAPIModelName(), metav1.Time{}.OpenAPIModelName()},
+			v1alpha1.ManagedTarget{}.OpenAPIModelName(), v1alpha1.ProxyPort{}.OpenAPIModelName(), v1alpha1.ReadinessProbes{}.OpenAPIModelName(), v1alpha1.ResolverActivity{}.OpenAPIModelName(), v1alpha1.WakeRecord{}.OpenAPIModelName(), metav1.Condition{}.OpenAPIModelName(), metav1.Time{}.OpenAPIModelName()},
 	}
 }
 
@@ -817,6 +824,42 @@ func schema_pkg_apis_elasti_v1alpha1_HTTPHeader(ref common.ReferenceCallback) co
 				Required: []string{"name", "value"},
 			},
 		},
+	}
+}
+
+func schema_pkg_apis_elasti_v1alpha1_ManagedTarget(ref common.ReferenceCallback) common.OpenAPIDefinition {
+	return common.OpenAPIDefinition{
+		Schema: spec.Schema{
+			SchemaProps: spec.SchemaProps{
+				Description: "ManagedTarget is a target that resolvers stand in for.",
+				Type:        []string{"object"},
+				Properties: map[string]spec.Schema{
+					"scaleTargetRef": {
+						SchemaProps: spec.SchemaProps{
+							Description: "scaleTargetRef names the target.",
+							Default:     map[string]interface{}{},
+							Ref:         ref(v1alpha1.ScaleTargetRef{}.OpenAPIModelName()),
+						},
+					},
+					"autoscaler": {
+						SchemaProps: spec.SchemaProps{
+							Description: "autoscaler is the autoscaler that is paused while the target sleeps.",
+							Ref:         ref(v1alpha1.AutoscalerSpec{}.OpenAPIModelName()),
+						},
+					},
+					"minTargetReplicas": {
+						SchemaProps: spec.SchemaProps{
+							Description: "minTargetReplicas is the number of replicas that the target is woken to.",
+							Type:        []string{"integer"},
+							Format:      "int32",
+						},
+					},
+				},
+				Required: []string{"scaleTargetRef"},
+			},
+		},
+		Dependencies: []string{
+			v1alpha1.AutoscalerSpec{}.OpenAPIModelName(), v1alpha1.ScaleTargetRef{}.OpenAPIModelName()},
 	}
 }
 

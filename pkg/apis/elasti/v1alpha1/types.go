@@ -414,6 +414,11 @@ type ElastiServiceStatus struct {
 	// target's pods and nothing else.
 	// +optional
 	PrivateService string `json:"privateService,omitempty"`
+	// managedTarget is the target that resolvers stand in for, and what it takes to wake
+	// it: it is woken when the ElastiService names another one or is deleted, whatever
+	// happened to the objects in the cluster meanwhile. Unset while there is none.
+	// +optional
+	ManagedTarget *ManagedTarget `json:"managedTarget,omitempty"`
 	// proxyPorts are the ports on every resolver that belong to the ports of
 	// the public Service.
 	// +optional
@@ -448,6 +453,18 @@ type ElastiServiceStatus struct {
 	// +patchStrategy=merge
 	// +patchMergeKey=type
 	Conditions []metav1.Condition `json:"conditions,omitempty" patchStrategy:"merge" patchMergeKey:"type"`
+}
+
+// ManagedTarget is a target that resolvers stand in for.
+type ManagedTarget struct {
+	// scaleTargetRef names the target.
+	ScaleTargetRef ScaleTargetRef `json:"scaleTargetRef"`
+	// autoscaler is the autoscaler that is paused while the target sleeps.
+	// +optional
+	Autoscaler *AutoscalerSpec `json:"autoscaler,omitempty"`
+	// minTargetReplicas is the number of replicas that the target is woken to.
+	// +optional
+	MinTargetReplicas *int32 `json:"minTargetReplicas,omitempty"`
 }
 
 // ProxyPort is the port on every resolver that belongs to one port of the

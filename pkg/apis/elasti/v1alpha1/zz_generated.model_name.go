@@ -82,6 +82,11 @@ func (in HTTPHeader) OpenAPIModelName() string {
 }
 
 // OpenAPIModelName returns the OpenAPI model name for this type.
+func (in ManagedTarget) OpenAPIModelName() string {
+	return "com.github.truefoundry.elasti-apiserver.pkg.apis.elasti.v1alpha1.ManagedTarget"
+}
+
+// OpenAPIModelName returns the OpenAPI model name for this type.
 func (in PassiveSpec) OpenAPIModelName() string {
 	return "com.github.truefoundry.elasti-apiserver.pkg.apis.elasti.v1alpha1.PassiveSpec"
 }

@@ -149,6 +149,9 @@ var schemaYAML = typed.YAMLObject(`types:
     - name: lastWake
       type:
         namedType: com.github.truefoundry.elasti-apiserver.pkg.apis.elasti.v1alpha1.WakeRecord
+    - name: managedTarget
+      type:
+        namedType: com.github.truefoundry.elasti-apiserver.pkg.apis.elasti.v1alpha1.ManagedTarget
     - name: mode
       type:
         scalar: string
@@ -239,6 +242,19 @@ var schemaYAML = typed.YAMLObject(`types:
       type:
         scalar: string
       default: ""
+- name: com.github.truefoundry.elasti-apiserver.pkg.apis.elasti.v1alpha1.ManagedTarget
+  map:
+    fields:
+    - name: autoscaler
+      type:
+        namedType: com.github.truefoundry.elasti-apiserver.pkg.apis.elasti.v1alpha1.AutoscalerSpec
+    - name: minTargetReplicas
+      type:
+        scalar: numeric
+    - name: scaleTargetRef
+      type:
+        namedType: com.github.truefoundry.elasti-apiserver.pkg.apis.elasti.v1alpha1.ScaleTargetRef
+      default: {}
 - name: com.github.truefoundry.elasti-apiserver.pkg.apis.elasti.v1alpha1.PassiveSpec
   map:
     fields:

@@ -54,7 +54,10 @@ func forged() map[string]func(*v1alpha1.ElastiServiceStatus) {
 		"readyReplicas":      func(s *v1alpha1.ElastiServiceStatus) { s.ReadyReplicas = 7 },
 		"targetSharedWith":   func(s *v1alpha1.ElastiServiceStatus) { s.TargetSharedWith = []string{"forged"} },
 		"privateService":     func(s *v1alpha1.ElastiServiceStatus) { s.PrivateService = "database" },
-		"proxyPorts":         func(s *v1alpha1.ElastiServiceStatus) { s.ProxyPorts[0].ProxyPort = 20000 },
+		"managedTarget": func(s *v1alpha1.ElastiServiceStatus) {
+			s.ManagedTarget = &v1alpha1.ManagedTarget{ScaleTargetRef: v1alpha1.ScaleTargetRef{APIVersion: "apps/v1", Kind: "Deployment", Name: "database"}}
+		},
+		"proxyPorts": func(s *v1alpha1.ElastiServiceStatus) { s.ProxyPorts[0].ProxyPort = 20000 },
 		"readinessProbes": func(s *v1alpha1.ElastiServiceStatus) {
 			s.ReadinessProbes = &v1alpha1.ReadinessProbes{Probes: []v1alpha1.ReadinessProbeAction{{TCPSocket: &v1alpha1.TCPSocketAction{Port: 1}}}}
 		},

@@ -63,6 +63,10 @@ type ElastiServiceStatusApplyConfiguration struct {
 	// privateService is the headless Service whose EndpointSlices list the
 	// target's pods and nothing else.
 	PrivateService *string `json:"privateService,omitempty"`
+	// managedTarget is the target that resolvers stand in for, and what it takes to wake
+	// it: it is woken when the ElastiService names another one or is deleted, whatever
+	// happened to the objects in the cluster meanwhile. Unset while there is none.
+	ManagedTarget *ManagedTargetApplyConfiguration `json:"managedTarget,omitempty"`
 	// proxyPorts are the ports on every resolver that belong to the ports of
 	// the public Service.
 	ProxyPorts []ProxyPortApplyConfiguration `json:"proxyPorts,omitempty"`
@@ -202,6 +206,14 @@ func (b *ElastiServiceStatusApplyConfiguration) WithTargetSharedWith(values ...s
 // If called multiple times, the PrivateService field is set to the value of the last call.
 func (b *ElastiServiceStatusApplyConfiguration) WithPrivateService(value string) *ElastiServiceStatusApplyConfiguration {
 	b.PrivateService = &value
+	return b
+}
+
+// WithManagedTarget sets the ManagedTarget field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the ManagedTarget field is set to the value of the last call.
+func (b *ElastiServiceStatusApplyConfiguration) WithManagedTarget(value *ManagedTargetApplyConfiguration) *ElastiServiceStatusApplyConfiguration {
+	b.ManagedTarget = value
 	return b
 }
 
