@@ -16,6 +16,7 @@ FUZZTIME ?= 60s
 FUZZTIME_EACH ?= 10m
 SEED ?= 1
 FOR ?= 60s
+FOR_SHORT ?= 20s
 SOAK_FOR ?= 10m
 BENCH ?= all
 CHAOS_RATE ?= 1000
@@ -70,8 +71,8 @@ verify: ## Check format, vet, lint, generated code, go.mod, import direction, th
 	hack/verify/verify.sh
 
 .PHONY: test
-test: ## Run unit, integration and end-to-end tests. Does its own set-up.
-	hack/test.sh unit integration fuzz e2e
+test: ## Run unit, integration and end-to-end tests, and a short random sequence. Does its own set-up.
+	FOR=$(FOR_SHORT) hack/test.sh unit integration properties fuzz e2e
 
 .PHONY: test-unit
 test-unit: ## Run the unit tests.

@@ -34,9 +34,9 @@ import (
 	elastiv1alpha1client "github.com/truefoundry/elasti-apiserver/pkg/generated/clientset/versioned/typed/elasti/v1alpha1"
 )
 
-// action does something to the world, and returns what. What it chooses follows from
-// random alone, so that a seed says it all. An error is an answer like others:
-// what is done may not be possible just then.
+// action does something to the world, and returns what. Its choices follow from
+// random alone, so that a seed determines it. An error is a response like others: what
+// is done may not be possible just then.
 type action func(ctx context.Context, w *world, random *rand.Rand) (what string, err error)
 
 // choose returns an action. Those that take long are rare.
@@ -45,16 +45,16 @@ func choose(random *rand.Rand) action {
 		weight int
 		action action
 	}{
-		{3, createElastiService}, {10, applyElastiServices}, {3, deleteElastiService}, {2, removeFinalizer},
-		{4, changeTarget}, {3, changeService}, {3, changePolicy},
+		{3, createElastiService}, {10, applyElastiServices}, {3, deleteElastiService}, {2, removeFinalizer}, {1, removeAllFinalizers},
+		{4, changeTarget}, {3, changeService}, {2, changeServiceToMissing}, {3, changePolicy},
 		{16, putToSleep}, {12, wake},
 		{8, scaleByHand}, {2, deleteDeployment}, {5, createDeployment},
 		{3, deleteService}, {8, createService}, {6, editService},
 		{3, deleteResolverSlice}, {2, editResolverSlice}, {2, deletePrivateService}, {2, editPrivateService},
 		{1, forgePrivateService}, {1, forgeResolverSlice}, {1, forgeStatus},
-		{2, resolverGoes}, {4, resolversComeBack}, {2, resolverIsReplaced},
+		{2, makeResolverUnready}, {4, makeResolversReady}, {2, replaceResolver},
 		{1, deleteNamespace},
-		{1, restartServer}, {1, killServer}, {1, backUpStore}, {1, restoreStore}, {1, loseStore},
+		{1, restartServer}, {1, killServer}, {1, changeWhileNoControllerRuns}, {1, backUpStore}, {1, restoreStore}, {1, loseStore},
 	}
 	total := 0
 	for _, candidate := range weighted {
@@ -104,6 +104,19 @@ func applyElastiServices(ctx context.Context, w *world, random *rand.Rand) (stri
 	return fmt.Sprintf("apply all ElastiServices of %s", namespace), errors.Join(errs...)
 }
 
+// applyAllElastiServices does that for all tenants.
+func applyAllElastiServices(ctx context.Context, w *world, _ *rand.Rand) (string, error) {
+	var errs []error
+	for _, tenant := range w.tenants {
+		for _, name := range serviceNames {
+			if err := w.createElastiService(ctx, tenant.namespace, name, targetOf[name]); !apierrors.IsAlreadyExists(err) {
+				errs = append(errs, err)
+			}
+		}
+	}
+	return "apply all ElastiServices", errors.Join(errs...)
+}
+
 func deleteElastiService(ctx context.Context, w *world, random *rand.Rand) (string, error) {
 	namespace, name := w.anyTenant(random).namespace, anyOf(random, serviceNames)
 	what := fmt.Sprintf("delete ElastiService %s/%s", namespace, name)
@@ -118,12 +131,34 @@ func deleteElastiService(ctx context.Context, w *world, random *rand.Rand) (stri
 // removeFinalizer deletes an ElastiService, and does not let the server clean up.
 func removeFinalizer(ctx context.Context, w *world, random *rand.Rand) (string, error) {
 	namespace, name := w.anyTenant(random).namespace, anyOf(random, serviceNames)
-	what := fmt.Sprintf("delete ElastiService %s/%s and remove its finalizer", namespace, name)
+	return fmt.Sprintf("delete ElastiService %s/%s and remove its finalizer", namespace, name), w.removeFinalizer(ctx, namespace, name)
+}
+
+func (w *world) removeFinalizer(ctx context.Context, namespace, name string) error {
+	target, err := w.targetOf(ctx, namespace, name)
+	if err != nil {
+		return err
+	}
 	if err := w.elastiServices(namespace).Delete(ctx, name, metav1.DeleteOptions{}); err != nil {
+		return err
+	}
+	w.orphaned[target] = true
+	_, err = w.elastiServices(namespace).Patch(ctx, name, types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`), metav1.PatchOptions{})
+	return err
+}
+
+// removeAllFinalizers does that to all ElastiServices: the store has none afterwards.
+func removeAllFinalizers(ctx context.Context, w *world, _ *rand.Rand) (string, error) {
+	const what = "delete all ElastiServices and remove their finalizers"
+	list, err := w.elastiServices(metav1.NamespaceAll).List(ctx, metav1.ListOptions{})
+	if err != nil {
 		return what, err
 	}
-	_, err := w.elastiServices(namespace).Patch(ctx, name, types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`), metav1.PatchOptions{})
-	return what, err
+	var errs []error
+	for i := range list.Items {
+		errs = append(errs, w.removeFinalizer(ctx, list.Items[i].Namespace, list.Items[i].Name))
+	}
+	return what, errors.Join(errs...)
 }
 
 func (w *world) patchElastiService(ctx context.Context, namespace, name, patch string) (string, error) {
@@ -144,42 +179,91 @@ func changeService(ctx context.Context, w *world, random *rand.Rand) (string, er
 	return w.patchElastiService(ctx, namespace, name, fmt.Sprintf(`{"spec":{"service":%q}}`, anyOf(random, serviceNames)))
 }
 
+// changeServiceToMissing gives the Service a name that no Service ever has.
+func changeServiceToMissing(ctx context.Context, w *world, random *rand.Rand) (string, error) {
+	namespace, name := w.anyTenant(random).namespace, anyOf(random, serviceNames)
+	return w.patchElastiService(ctx, namespace, name, `{"spec":{"service":"missing"}}`)
+}
+
 func changePolicy(ctx context.Context, w *world, random *rand.Rand) (string, error) {
 	namespace, name := w.anyTenant(random).namespace, anyOf(random, serviceNames)
 	policy := anyOf(random, []string{string(v1alpha1.ProxyAlways), string(v1alpha1.ProxyWhenAsleep)})
 	return w.patchElastiService(ctx, namespace, name, fmt.Sprintf(`{"spec":{"minTargetReplicas":%d,"proxy":{"policy":%q}}}`, 1+random.IntN(2), policy))
 }
 
+// putToSleep requests the sleep of a target, often through all of its ElastiServices,
+// without which it does not sleep.
 func putToSleep(ctx context.Context, w *world, random *rand.Rand) (string, error) {
-	namespace, name := w.anyTenant(random).namespace, anyOf(random, serviceNames)
+	namespace, name, all := w.anyTenant(random).namespace, anyOf(random, serviceNames), random.IntN(4) > 0
 	what := fmt.Sprintf("put the target of ElastiService %s/%s to sleep", namespace, name)
 	target, err := w.targetOf(ctx, namespace, name)
 	if err != nil {
 		return what, err
 	}
+	if !all {
+		return what, w.requestSleep(ctx, target, name)
+	}
+	list, err := w.elastiServices(namespace).List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return what, err
+	}
+	var errs []error
+	for i := range list.Items {
+		if list.Items[i].Spec.ScaleTargetRef.Name == target.Name {
+			errs = append(errs, w.requestSleep(ctx, target, list.Items[i].Name))
+		}
+	}
+	return what + ", and all others of that target", errors.Join(errs...)
+}
+
+func (w *world) requestSleep(ctx context.Context, target types.NamespacedName, name string) error {
 	delete(w.wakes, target)
-	scale := &autoscalingv1.Scale{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}
-	_, err = w.elastiServices(namespace).UpdateScale(ctx, name, scale, metav1.UpdateOptions{})
-	return what, err
+	scale := &autoscalingv1.Scale{ObjectMeta: metav1.ObjectMeta{Namespace: target.Namespace, Name: name}}
+	_, err := w.elastiServices(target.Namespace).UpdateScale(ctx, name, scale, metav1.UpdateOptions{})
+	return err
+}
+
+// wakeFirstTenant wakes the targets of the first tenant, which are created at zero.
+func wakeFirstTenant(ctx context.Context, w *world, _ *rand.Rand) (string, error) {
+	namespace := w.tenants[0].namespace
+	var errs []error
+	for _, name := range serviceNames {
+		errs = append(errs, w.wake(ctx, namespace, name))
+	}
+	return "wake all ElastiServices of " + namespace, errors.Join(errs...)
+}
+
+// putSecondTenantToSleep puts the targets of the second tenant to sleep, which are
+// created with a replica.
+func putSecondTenantToSleep(ctx context.Context, w *world, _ *rand.Rand) (string, error) {
+	namespace := w.tenants[1].namespace
+	var errs []error
+	for _, name := range serviceNames {
+		errs = append(errs, w.requestSleep(ctx, types.NamespacedName{Namespace: namespace, Name: targetOf[name]}, name))
+	}
+	return "put the targets of all ElastiServices of " + namespace + " to sleep", errors.Join(errs...)
 }
 
 func wake(ctx context.Context, w *world, random *rand.Rand) (string, error) {
 	namespace, name := w.anyTenant(random).namespace, anyOf(random, serviceNames)
-	what := fmt.Sprintf("wake ElastiService %s/%s", namespace, name)
-	target, err := w.targetOf(ctx, namespace, name)
-	if err != nil {
-		return what, err
-	}
-	_, err = w.elastiServices(namespace).Wake(ctx, name, &v1alpha1.WakeRequest{}, metav1.CreateOptions{})
-	if err == nil && !w.sleepMayBeAskedFor(ctx, target) {
-		w.wakes[target] = true
-	}
-	return what, err
+	return fmt.Sprintf("wake ElastiService %s/%s", namespace, name), w.wake(ctx, namespace, name)
 }
 
-// sleepMayBeAskedFor tells whether an ElastiService of a target asks for sleep, which
+func (w *world) wake(ctx context.Context, namespace, name string) error {
+	target, err := w.targetOf(ctx, namespace, name)
+	if err != nil {
+		return err
+	}
+	_, err = w.elastiServices(namespace).Wake(ctx, name, &v1alpha1.WakeRequest{}, metav1.CreateOptions{})
+	if err == nil && !w.sleepMayBeRequested(ctx, target) {
+		w.wakes[target] = true
+	}
+	return err
+}
+
+// sleepMayBeRequested reports whether an ElastiService of a target requests sleep, which
 // a wake of another does not take back.
-func (w *world) sleepMayBeAskedFor(ctx context.Context, target types.NamespacedName) bool {
+func (w *world) sleepMayBeRequested(ctx context.Context, target types.NamespacedName) bool {
 	list, err := w.elastiServices(target.Namespace).List(ctx, metav1.ListOptions{})
 	if err != nil {
 		return true

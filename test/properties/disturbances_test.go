@@ -18,9 +18,12 @@ package properties
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"strings"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -54,13 +57,13 @@ func (w *world) onAResolver(ctx context.Context, random *rand.Rand, do func(pod 
 	return do(pods[chosen%len(pods)])
 }
 
-func resolverGoes(ctx context.Context, w *world, random *rand.Rand) (string, error) {
+func makeResolverUnready(ctx context.Context, w *world, random *rand.Rand) (string, error) {
 	return "a resolver gets unready", w.onAResolver(ctx, random, func(pod string) error {
 		return w.control.Node.SetReady(ctx, environment.SystemNamespace, pod, false)
 	})
 }
 
-func resolversComeBack(ctx context.Context, w *world, _ *rand.Rand) (string, error) {
+func makeResolversReady(ctx context.Context, w *world, _ *rand.Rand) (string, error) {
 	const what = "all resolvers get ready"
 	pods, err := w.resolverPods(ctx)
 	if err != nil {
@@ -74,13 +77,13 @@ func resolversComeBack(ctx context.Context, w *world, _ *rand.Rand) (string, err
 	return what, nil
 }
 
-func resolverIsReplaced(ctx context.Context, w *world, random *rand.Rand) (string, error) {
+func replaceResolver(ctx context.Context, w *world, random *rand.Rand) (string, error) {
 	return "a resolver is replaced", w.onAResolver(ctx, random, func(pod string) error {
 		return w.control.Kubernetes.CoreV1().Pods(environment.SystemNamespace).Delete(ctx, pod, metav1.DeleteOptions{})
 	})
 }
 
-// deleteNamespace deletes the namespace of a tenant, who gets a new one.
+// deleteNamespace deletes the namespace of a tenant, which gets a new one.
 func deleteNamespace(ctx context.Context, w *world, random *rand.Rand) (string, error) {
 	number := random.IntN(len(w.tenants))
 	namespace := w.tenants[number].namespace
@@ -88,12 +91,13 @@ func deleteNamespace(ctx context.Context, w *world, random *rand.Rand) (string, 
 	if err := w.control.Kubernetes.CoreV1().Namespaces().Delete(ctx, namespace, metav1.DeleteOptions{}); err != nil {
 		return what, err
 	}
-	w.gone[namespace], w.touched.namespaces[namespace] = true, true
+	w.deletedNamespaces[namespace], w.touched.namespaces[namespace] = true, true
 	w.moves++
-	return what, w.moveIn(ctx, number)
+	return what, w.createTenant(ctx, number)
 }
 
 func restartServer(ctx context.Context, w *world, random *rand.Rand) (string, error) {
+	w.disturb()
 	number := random.IntN(len(w.servers.replicas))
 	replica := w.servers.replicas[number]
 	what := fmt.Sprintf("restart server %d", number)
@@ -105,13 +109,44 @@ func restartServer(ctx context.Context, w *world, random *rand.Rand) (string, er
 }
 
 func killServer(ctx context.Context, w *world, random *rand.Rand) (string, error) {
+	w.disturb()
 	number := random.IntN(len(w.servers.replicas))
 	replica := w.servers.replicas[number]
 	replica.Kill()
 	return fmt.Sprintf("kill server %d and start it again", number), w.expectStarted(replica.Start(ctx))
 }
 
-// expectStarted notes that a server did not start, or its store.
+// changeWhileNoControllerRuns kills both servers and starts one: it serves the API, and
+// does not lead before the Lease of the former leader has run out. Meanwhile a tenant
+// changes what is asleep, and then the other server is back.
+func changeWhileNoControllerRuns(ctx context.Context, w *world, random *rand.Rand) (string, error) {
+	w.disturb()
+	for _, replica := range w.servers.replicas {
+		replica.Kill()
+		// Its endpoint must not take requests.
+		if err := w.expectStarted(replica.Stop(ctx)); err != nil {
+			return "kill all servers", err
+		}
+	}
+	what := []string{"while no controller runs:"}
+	if err := w.expectStarted(w.servers.replicas[0].Start(ctx)); err != nil {
+		return what[0], err
+	}
+	var errs []error
+	for range 1 + random.IntN(4) {
+		change := []action{changeTarget, changeTarget, changeService, changeServiceToMissing, deletePrivateService, editPrivateService, deleteService}[random.IntN(7)]
+		did, err := change(ctx, w, random)
+		what = append(what, did)
+		errs = append(errs, err)
+	}
+	errs = append(errs, w.expectStarted(w.servers.replicas[1].Start(ctx)))
+	return strings.Join(what, "\n  "), errors.Join(errs...)
+}
+
+// disturb records that there may be no controller for a while.
+func (w *world) disturb() { w.disturbed = time.Now() }
+
+// expectStarted records that a server did not start, or its store.
 func (w *world) expectStarted(err error) error {
 	if err != nil {
 		w.fail("%v", err)
@@ -120,6 +155,7 @@ func (w *world) expectStarted(err error) error {
 }
 
 func backUpStore(_ context.Context, w *world, _ *rand.Rand) (string, error) {
+	w.disturb()
 	return "back up the store, which is away meanwhile", w.expectStarted(w.servers.whileStoreIsAway(w.servers.save))
 }
 
@@ -136,5 +172,9 @@ func loseStore(ctx context.Context, w *world, _ *rand.Rand) (string, error) {
 	return "lose the store", w.expectStarted(w.servers.whileStopped(ctx, w.servers.empty))
 }
 
-// storeChanged forgets the wakes: a store that is restored can ask for sleep.
-func (w *world) storeChanged() { clear(w.wakes) }
+// storeChanged forgets the wakes: a store that is restored can request sleep.
+func (w *world) storeChanged() {
+	w.disturb()
+	clear(w.wakes)
+	w.mayBeLost = true
+}

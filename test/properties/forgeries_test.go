@@ -33,8 +33,8 @@ import (
 	elasticlientset "github.com/truefoundry/elasti-apiserver/pkg/generated/clientset/versioned"
 )
 
-// hireForger makes an administrator of the namespace who may also write statuses.
-func (w *world) hireForger(ctx context.Context, tenant *tenant) error {
+// createForger creates an administrator of the namespace that may also write statuses.
+func (w *world) createForger(ctx context.Context, tenant *tenant) error {
 	const name = "forger"
 	namespace, client := tenant.namespace, w.control.Kubernetes
 	about := metav1.ObjectMeta{Name: name, Namespace: namespace}
@@ -110,7 +110,7 @@ func forgeStatus(ctx context.Context, w *world, random *rand.Rand) (string, erro
 	_, err := tenant.forgerElasti.ElastiV1alpha1().ElastiServices(tenant.namespace).Patch(ctx, name, types.MergePatchType, []byte(patch), metav1.PatchOptions{}, "status")
 	what := fmt.Sprintf("forge the status of ElastiService %s/%s", tenant.namespace, name)
 	if err == nil {
-		w.fail("%s: it was not refused", what)
+		w.fail("%s: it was not rejected", what)
 	}
 	return what, err
 }
@@ -122,7 +122,7 @@ func resolverSliceOf(name string) string {
 
 func deleteResolverSlice(ctx context.Context, w *world, random *rand.Rand) (string, error) {
 	tenant, name := w.anyTenant(random), anyOf(random, serviceNames)
-	w.touch(endpointSlice, tenant.namespace, name)
+	w.touchSlice(tenant.namespace, name)
 	return fmt.Sprintf("delete the resolver slice of %s/%s", tenant.namespace, name),
 		tenant.forger.DiscoveryV1().EndpointSlices(tenant.namespace).Delete(ctx, resolverSliceOf(name), metav1.DeleteOptions{})
 }
@@ -136,14 +136,28 @@ func editResolverSlice(ctx context.Context, w *world, random *rand.Rand) (string
 		fmt.Sprintf(`{"metadata":{"annotations":{%q:"nobody"}}}`, v1alpha1.AnnotationOwner),
 		fmt.Sprintf(`{"metadata":{"annotations":{%q:null}}}`, v1alpha1.AnnotationSignature),
 	})
-	w.touch(endpointSlice, tenant.namespace, name)
+	w.touchSlice(tenant.namespace, name)
 	_, err := tenant.forger.DiscoveryV1().EndpointSlices(tenant.namespace).Patch(ctx, resolverSliceOf(name), types.MergePatchType, []byte(patch), metav1.PatchOptions{})
 	return fmt.Sprintf("patch the resolver slice of %s/%s: %s", tenant.namespace, name, patch), err
 }
 
+// touchSlice records that a tenant changes the resolver slice of a Service.
+func (w *world) touchSlice(namespace, name string) {
+	w.touch(endpointSlice, namespace, name)
+	w.editedSlices[types.NamespacedName{Namespace: namespace, Name: name}] = true
+}
+
+// touchPrivateService records that a tenant changes the private Service of a Service.
+func (w *world) touchPrivateService(namespace, name string) (private string) {
+	private = resources.PrivateServiceName(name)
+	w.touch(service, namespace, private)
+	w.editedPrivate[types.NamespacedName{Namespace: namespace, Name: name}] = true
+	return private
+}
+
 func deletePrivateService(ctx context.Context, w *world, random *rand.Rand) (string, error) {
-	tenant, private := w.anyTenant(random), resources.PrivateServiceName(anyOf(random, serviceNames))
-	w.touch(service, tenant.namespace, private)
+	tenant, name := w.anyTenant(random), anyOf(random, serviceNames)
+	private := w.touchPrivateService(tenant.namespace, name)
 	return fmt.Sprintf("delete the private Service %s/%s", tenant.namespace, private),
 		tenant.forger.CoreV1().Services(tenant.namespace).Delete(ctx, private, metav1.DeleteOptions{})
 }
@@ -151,14 +165,13 @@ func deletePrivateService(ctx context.Context, w *world, random *rand.Rand) (str
 // editPrivateService makes it say that another workload is managed, or select other
 // pods.
 func editPrivateService(ctx context.Context, w *world, random *rand.Rand) (string, error) {
-	tenant, private := w.anyTenant(random), resources.PrivateServiceName(anyOf(random, serviceNames))
+	tenant, name := w.anyTenant(random), anyOf(random, serviceNames)
+	private := w.touchPrivateService(tenant.namespace, name)
 	patch := anyOf(random, []string{
 		fmt.Sprintf(`{"metadata":{"annotations":{%q:%q}}}`, v1alpha1.AnnotationTarget, targetBystander),
 		fmt.Sprintf(`{"metadata":{"annotations":{%q:"nobody"}}}`, v1alpha1.AnnotationOwner),
 		`{"spec":{"selector":{"app":"nothing"}}}`,
 	})
-	w.touch(service, tenant.namespace, private)
-	w.edited[types.NamespacedName{Namespace: tenant.namespace, Name: private}] = true
 	_, err := tenant.forger.CoreV1().Services(tenant.namespace).Patch(ctx, private, types.MergePatchType, []byte(patch), metav1.PatchOptions{})
 	return fmt.Sprintf("patch the private Service %s/%s: %s", tenant.namespace, private, patch), err
 }

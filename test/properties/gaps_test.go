@@ -102,13 +102,22 @@ func TestHistoryFindsGaps(t *testing.T) {
 			happens: func(s *scenery) { s.pods(1); s.uncover(); s.pods(0) },
 			want:    "write of EndpointSlice tenant/pods-of-web",
 		},
-		"the private Service goes, and then the target sleeps": {
+		"the private Service is deleted, and then the target sleeps": {
 			happens: func(s *scenery) {
 				s.scale(1)
 				s.write(keyOf(service, scene, resources.PrivateServiceName("web")), nil)
 				s.scale(0)
 			},
 			want: "no private Service names it",
+		},
+		"another ElastiService of the target is in reach": {
+			happens: func(s *scenery) {
+				s.write(keyOf(service, scene, "api"), serviceFacts{supported: true, selects: "web"})
+				s.write(keyOf(service, scene, resources.PrivateServiceName("api")), serviceFacts{owner: "api", target: "web"})
+				s.write(keyOf(endpointSlice, scene, "resolvers-of-api"), sliceFacts{service: "api", resolvers: true, ready: 1})
+				s.uncover()
+			},
+			want: "lost its last endpoint",
 		},
 		"no resolver is ready": {
 			happens: func(s *scenery) {

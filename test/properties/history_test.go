@@ -28,7 +28,7 @@ import (
 	"github.com/truefoundry/elasti-apiserver/test/integration/environment"
 )
 
-// kind tells the objects of the cluster apart that a history is about.
+// kind is the kind of an object of the cluster that a history is about.
 type kind string
 
 const (
@@ -220,8 +220,8 @@ func (r *replay) apply(c change) {
 	}
 }
 
-// scaled looks at who scales a target to zero: the server only what it manages, and
-// after its resolvers are in the path.
+// scaled checks a target that is scaled to zero: the server scales only what it manages,
+// and after its resolvers are in the path.
 func (r *replay) scaled(c change, was any) {
 	before, existed := was.(deploymentFacts)
 	after, exists := c.now.(deploymentFacts)
@@ -264,16 +264,15 @@ func (r *replay) expectReach(c change, cover cover) {
 	r.gap(c, "Service %s lost its last endpoint while its target %s was at zero", cover.public.Name, cover.target.Name)
 }
 
-// moved tells whether the ElastiService has another Service now, or the target
-// another ElastiService, which is in reach.
+// moved reports whether the ElastiService has another Service now, which is in reach.
 func (r *replay) moved(from cover) bool {
 	return slices.ContainsFunc(r.covers(from.public.Namespace), func(other cover) bool {
 		resolvers, others := r.endpoints(other.public)
-		return other.public != from.public && (other.owner == from.owner || other.target == from.target) && resolvers+others > 0
+		return other.public != from.public && other.owner == from.owner && resolvers+others > 0
 	})
 }
 
-// excused tells whether what covers a Service was not the server's alone: no
+// excused reports whether what covers a Service was not the server's alone: no
 // resolver was ready, or the test itself changed the Service or what was made for it.
 func (r *replay) excused(cover cover) bool {
 	namespace := cover.public.Namespace

@@ -29,10 +29,10 @@ import (
 	"github.com/truefoundry/elasti-apiserver/test/integration/environment"
 )
 
-// kubeletInterval is how soon the kubelet sees a pod.
+// kubeletInterval is how soon the kubelet observes a pod.
 const kubeletInterval = 300 * time.Millisecond
 
-// runKubelet plays scheduler and kubelet until the test ends: pods run, get ready a
+// runKubelet simulates scheduler and kubelet until the test ends: pods run, get ready a
 // moment later, and end when they are deleted.
 func runKubelet(t *testing.T, control *environment.Environment) {
 	t.Helper()
@@ -46,7 +46,7 @@ func runKubelet(t *testing.T, control *environment.Environment) {
 		starting := map[string]bool{}
 		for ctx.Err() == nil {
 			if err := syncPods(ctx, control, starting); err != nil && ctx.Err() == nil {
-				t.Errorf("playing the kubelet: %v", err)
+				t.Errorf("simulating the kubelet: %v", err)
 			}
 			select {
 			case <-ctx.Done():

@@ -112,7 +112,7 @@ func (s *servers) restore() error {
 // empty loses all that is stored.
 func (s *servers) empty() error { return os.RemoveAll(s.data) }
 
-// hasBackup tells whether there is a backup.
+// hasBackup reports whether there is a backup.
 func (s *servers) hasBackup() bool {
 	_, err := os.Stat(s.backup)
 	return err == nil

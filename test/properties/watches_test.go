@@ -80,7 +80,7 @@ func (h *history) follow(t *testing.T, client kubernetes.Interface) {
 			t.Fatal(err)
 		}
 		for _, item := range items {
-			h.note(t, of, watch.Added, item)
+			h.record(t, of, watch.Added, item)
 		}
 		version, err := meta.NewAccessor().ResourceVersion(list)
 		if err != nil {
@@ -92,7 +92,7 @@ func (h *history) follow(t *testing.T, client kubernetes.Interface) {
 		}
 		following.Go(func() {
 			for event := range watcher.ResultChan() {
-				h.note(t, of, event.Type, event.Object)
+				h.record(t, of, event.Type, event.Object)
 			}
 			if ctx.Err() == nil {
 				t.Errorf("the watch of every %s ended", of)
@@ -101,11 +101,11 @@ func (h *history) follow(t *testing.T, client kubernetes.Interface) {
 	}
 }
 
-// note adds one event to the history.
-func (h *history) note(t *testing.T, of kind, event watch.EventType, object runtime.Object) {
+// record adds one event to the history.
+func (h *history) record(t *testing.T, of kind, event watch.EventType, object runtime.Object) {
 	accessor, err := meta.Accessor(object)
 	if event == watch.Error || err != nil {
-		t.Errorf("the watch of every %s says %v", of, object)
+		t.Errorf("the watch of every %s reports %v", of, object)
 		return
 	}
 	revision, err := strconv.ParseUint(accessor.GetResourceVersion(), 10, 64)
@@ -136,7 +136,7 @@ func factsOf(object runtime.Object) any {
 	}
 }
 
-// isSupported tells whether resolvers can stand in for a Service, as docs/design.md
+// isSupported reports whether resolvers can stand in for a Service, as docs/design.md
 // says it.
 func isSupported(object *corev1.Service) bool {
 	if object.Spec.Type == corev1.ServiceTypeExternalName || object.Spec.ClusterIP == corev1.ClusterIPNone || len(object.Spec.Selector) == 0 {
@@ -164,7 +164,7 @@ func managedTarget(object *corev1.Service) string {
 	return managed.Target.Name
 }
 
-// isResolverSlice tells the slices of the server from those of Kubernetes and those
+// isResolverSlice distinguishes the slices of the server from those of Kubernetes and those
 // that tenants forge.
 func isResolverSlice(slice *discoveryv1.EndpointSlice) bool {
 	return resources.IsResolverSliceName(slice.Name, slice.Labels[discoveryv1.LabelServiceName])

@@ -21,6 +21,7 @@ import (
 	"errors"
 	"fmt"
 	"testing"
+	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -40,6 +41,9 @@ const (
 	bystander = "database"
 	// tenantCount is how many namespaces there are at a time.
 	tenantCount = 3
+	// leaseTime is longer than the Lease of a leader that vanished lasts, and than it
+	// takes the next one to begin.
+	leaseTime = 40 * time.Second
 )
 
 // What there can be in the namespace of a tenant. ElastiServices have the names of
@@ -50,20 +54,20 @@ var (
 	targetOf     = map[string]string{"web": "web", "api": "api", "extra": "web"}
 )
 
-// world is the cluster, and what is known of what was done to it.
+// world is the cluster, and the state of what was done to it.
 type world struct {
 	control *environment.Environment
 	servers *servers
 	history *history
 	// tenants are the namespaces, which are replaced when they are deleted.
 	tenants [tenantCount]*tenant
-	// gone are the namespaces that were deleted, moves counts them.
-	gone  map[string]bool
-	moves int
+	// deletedNamespaces are the namespaces that were deleted, moves counts them.
+	deletedNamespaces map[string]bool
+	moves             int
 	// round counts the rounds.
 	round   int
 	touched touched
-	// failures are what was answered and must not be.
+	// failures are responses that must not be.
 	failures []string
 	// wakes are the targets that were woken in this round and not put to sleep.
 	wakes map[types.NamespacedName]bool
@@ -72,16 +76,32 @@ type world struct {
 	leftAtZero map[types.NamespacedName]bool
 	// released are the targets whose ElastiService was deleted in this round.
 	released map[types.NamespacedName]bool
-	// edited are the private Services that a tenant has edited, until the server has
-	// put them back. Where their ElastiService is lost before that, nothing that they
-	// say counts, not even whose they are.
-	edited map[types.NamespacedName]bool
+	// orphaned are the targets whose ElastiService was deleted without its finalizer in
+	// this round.
+	orphaned map[types.NamespacedName]bool
+	// disturbed is when servers were last ended or their store was away. There may be
+	// no controller for leaseTime then, which misses what happens to the store.
+	disturbed time.Time
+	// empty is true when there was no ElastiService in the last quiet period: the next
+	// round creates some.
+	empty bool
+	// mayBeLost is true when the store was lost or restored in this round, and until it
+	// has something again.
+	mayBeLost bool
+	// onlyInStore are the targets that sleep while their Service is deleted: their
+	// ElastiService alone records them.
+	onlyInStore map[types.NamespacedName]bool
+	// editedPrivate and editedSlices are the Services of which a tenant has edited or
+	// deleted the private Service or the resolver slice, until the server has put them
+	// back. Where their ElastiService is lost before that, and both are edited, nothing
+	// records the target.
+	editedPrivate, editedSlices map[types.NamespacedName]bool
 }
 
-// tenant is one namespace and who works in it.
+// tenant is one namespace and the clients that work in it.
 type tenant struct {
 	namespace string
-	// forger is an administrator of the namespace who may also write statuses.
+	// forger is an administrator of the namespace that may also write statuses.
 	forger       kubernetes.Interface
 	forgerElasti elasticlientset.Interface
 }
@@ -105,28 +125,31 @@ func newWorld(t *testing.T) *world {
 			t.Error(err)
 		}
 	})
-	w := &world{control: control, history: newHistory(), gone: map[string]bool{}, touched: newTouched(), wakes: map[types.NamespacedName]bool{}, leftAtZero: map[types.NamespacedName]bool{}, released: map[types.NamespacedName]bool{}, edited: map[types.NamespacedName]bool{}}
+	w := &world{
+		control: control, history: newHistory(), deletedNamespaces: map[string]bool{}, touched: newTouched(), wakes: map[types.NamespacedName]bool{}, leftAtZero: map[types.NamespacedName]bool{}, released: map[types.NamespacedName]bool{},
+		onlyInStore: map[types.NamespacedName]bool{}, orphaned: map[types.NamespacedName]bool{}, editedPrivate: map[types.NamespacedName]bool{}, editedSlices: map[types.NamespacedName]bool{},
+	}
 	runKubelet(t, control)
 	w.history.follow(t, control.Kubernetes)
 	if w.servers, err = startServers(t, control); err != nil {
 		t.Fatal(err)
 	}
 	for number := range w.tenants {
-		if err := w.moveIn(t.Context(), number); err != nil {
+		if err := w.createTenant(t.Context(), number); err != nil {
 			t.Fatal(err)
 		}
 	}
 	return w
 }
 
-// moveIn makes the namespace of a tenant, with all that there can be in it.
-func (w *world) moveIn(ctx context.Context, number int) error {
+// createTenant creates the namespace of a tenant, with all that there can be in it.
+func (w *world) createTenant(ctx context.Context, number int) error {
 	namespace := fmt.Sprintf("tenant-%d-%d", number, w.moves)
 	if _, err := w.control.Kubernetes.CoreV1().Namespaces().Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}}, metav1.CreateOptions{}); err != nil {
 		return err
 	}
 	w.tenants[number] = &tenant{namespace: namespace}
-	errs := []error{w.hireForger(ctx, w.tenants[number]), w.createDeployment(ctx, namespace, bystander, 0)}
+	errs := []error{w.createForger(ctx, w.tenants[number]), w.createDeployment(ctx, namespace, bystander, 0)}
 	for _, name := range targetNames {
 		errs = append(errs, w.createDeployment(ctx, namespace, name, int32(number%2)))
 	}
@@ -181,12 +204,12 @@ func (w *world) createElastiService(ctx context.Context, namespace, name, target
 	return err
 }
 
-// touch notes that the test changes an object in this round.
+// touch records that the test changes an object in this round.
 func (w *world) touch(of kind, namespace, name string) {
 	w.touched.objects[keyOf(of, namespace, name)] = true
 }
 
-// scaledByHand notes how many replicas a user wants of a target.
+// scaledByHand records how many replicas a user wants of a target.
 func (w *world) scaledByHand(namespace, name string, replicas int32) {
 	target := types.NamespacedName{Namespace: namespace, Name: name}
 	delete(w.wakes, target)
@@ -197,7 +220,7 @@ func (w *world) scaledByHand(namespace, name string, replicas int32) {
 	}
 }
 
-// fail notes an answer that must not be.
+// fail records a response that must not be.
 func (w *world) fail(format string, arguments ...any) {
 	w.failures = append(w.failures, fmt.Sprintf(format, arguments...))
 }

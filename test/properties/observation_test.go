@@ -21,6 +21,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -35,34 +36,34 @@ import (
 	"github.com/truefoundry/elasti-apiserver/test/integration/environment"
 )
 
-// sight is what there is, as the API says it.
-type sight struct {
+// observation is the state of the cluster as the API returns it.
+type observation struct {
 	deployments    map[types.NamespacedName]*appsv1.Deployment
 	services       map[types.NamespacedName]*corev1.Service
 	slices         []discoveryv1.EndpointSlice
 	elastiServices []v1alpha1.ElastiService
-	// leaving are the namespaces that are not gone yet.
-	leaving   []string
-	resolvers int
+	// terminating are the namespaces that are still being deleted.
+	terminating []string
+	resolvers   int
 }
 
-// look reads what there is in the namespaces of the tenants.
-func (w *world) look(ctx context.Context) (*sight, error) {
-	s := &sight{deployments: map[types.NamespacedName]*appsv1.Deployment{}, services: map[types.NamespacedName]*corev1.Service{}}
+// observe reads the state of the namespaces of the tenants.
+func (w *world) observe(ctx context.Context) (*observation, error) {
+	s := &observation{deployments: map[types.NamespacedName]*appsv1.Deployment{}, services: map[types.NamespacedName]*corev1.Service{}}
 	elastiServices, err := w.control.Elasti.ElastiV1alpha1().ElastiServices(metav1.NamespaceAll).List(ctx, metav1.ListOptions{})
 	if err != nil {
 		return nil, fmt.Errorf("listing ElastiServices: %w", err)
 	}
 	s.elastiServices = elastiServices.Items
 	for _, tenant := range w.tenants {
-		if err := s.lookInto(ctx, w, tenant.namespace); err != nil {
+		if err := s.observeNamespace(ctx, w, tenant.namespace); err != nil {
 			return nil, err
 		}
 	}
-	for namespace := range w.gone {
+	for namespace := range w.deletedNamespaces {
 		_, err := w.control.Kubernetes.CoreV1().Namespaces().Get(ctx, namespace, metav1.GetOptions{})
 		if err == nil {
-			s.leaving = append(s.leaving, namespace)
+			s.terminating = append(s.terminating, namespace)
 		} else if !apierrors.IsNotFound(err) {
 			return nil, err
 		}
@@ -78,7 +79,7 @@ func (w *world) look(ctx context.Context) (*sight, error) {
 	return s, nil
 }
 
-func (s *sight) lookInto(ctx context.Context, w *world, namespace string) error {
+func (s *observation) observeNamespace(ctx context.Context, w *world, namespace string) error {
 	deployments, err := w.control.Kubernetes.AppsV1().Deployments(namespace).List(ctx, metav1.ListOptions{})
 	if err != nil {
 		return err
@@ -105,37 +106,37 @@ func nameOf(object metav1.Object) types.NamespacedName {
 	return types.NamespacedName{Namespace: object.GetNamespace(), Name: object.GetName()}
 }
 
-// complaints returns what is not as it is to be in a quiet moment.
-func (s *sight) complaints(w *world) (found []string) {
-	complain := func(format string, arguments ...any) { found = append(found, fmt.Sprintf(format, arguments...)) }
-	for _, namespace := range s.leaving {
-		complain("namespace %s is not gone", namespace)
+// violations returns what is not as it has to be in a quiet period.
+func (s *observation) violations(w *world) (found []string) {
+	report := func(format string, arguments ...any) { found = append(found, fmt.Sprintf(format, arguments...)) }
+	for _, namespace := range s.terminating {
+		report("namespace %s is not deleted", namespace)
 	}
 	for i := range s.elastiServices {
-		s.lookAt(&s.elastiServices[i], complain)
+		s.checkElastiService(&s.elastiServices[i], report)
 	}
-	s.lookForSharedPorts(complain)
-	s.lookForLeftovers(w, complain)
+	s.checkSharedPorts(report)
+	s.checkLeftovers(w, report)
 	for name, object := range s.deployments {
 		replicas := ptr.Deref(object.Spec.Replicas, 1)
 		switch {
 		case name.Name == bystander && replicas != 0:
-			complain("%s was scaled to %d, and nothing manages it", name, replicas)
+			report("%s was scaled to %d, and nothing manages it", name, replicas)
 		case name.Name == bystander || replicas > 0:
 		case w.wakes[name]:
-			complain("%s is at zero after it was woken", name)
-		case !s.isCovered(name) && !w.leftAtZero[name] && !s.lost(w, name.Namespace) && (w.released[name] || !s.waitsForItsService(name)):
-			complain("%s is at zero with no resolver in front of it", name)
+			report("%s is at zero after it was woken", name)
+		case !s.isCovered(name) && !w.leftAtZero[name] && !s.isForgotten(w, name) && (w.released[name] || !s.waitsForItsService(name)):
+			report("%s is at zero with no resolver in front of it", name)
 		}
 	}
 	return found
 }
 
-// lookAt looks at one ElastiService and all that belongs to it.
-func (s *sight) lookAt(object *v1alpha1.ElastiService, complain func(string, ...any)) {
+// checkElastiService checks one ElastiService and all that belongs to it.
+func (s *observation) checkElastiService(object *v1alpha1.ElastiService, report func(string, ...any)) {
 	name := nameOf(object)
 	say := func(format string, arguments ...any) {
-		complain("ElastiService "+name.String()+": "+format, arguments...)
+		report("ElastiService "+name.String()+": "+format, arguments...)
 	}
 	if object.DeletionTimestamp != nil {
 		say("it is still being deleted")
@@ -165,7 +166,7 @@ func (s *sight) lookAt(object *v1alpha1.ElastiService, complain func(string, ...
 	if inPath := len(s.resolverSlices(public)) > 0; inPath != (object.Status.Mode == v1alpha1.ModeProxy) {
 		say("the mode is %q, and there are resolver slices: %t", object.Status.Mode, inPath)
 	}
-	s.lookAtPorts(object, service, say)
+	s.checkPorts(object, service, say)
 	private, ok := s.services[types.NamespacedName{Namespace: object.Namespace, Name: resources.PrivateServiceName(public.Name)}]
 	switch {
 	case !ok:
@@ -175,8 +176,8 @@ func (s *sight) lookAt(object *v1alpha1.ElastiService, complain func(string, ...
 	}
 }
 
-// lookAtPorts looks whether each TCP port has a proxy port that the slices have too.
-func (s *sight) lookAtPorts(object *v1alpha1.ElastiService, service *corev1.Service, say func(string, ...any)) {
+// checkPorts checks that each TCP port has a proxy port that the slices have too.
+func (s *observation) checkPorts(object *v1alpha1.ElastiService, service *corev1.Service, say func(string, ...any)) {
 	var want, recorded []string
 	for _, port := range tcpPorts(service) {
 		want = append(want, fmt.Sprintf("%s %d", port.Name, port.Port))
@@ -198,56 +199,62 @@ func (s *sight) lookAtPorts(object *v1alpha1.ElastiService, service *corev1.Serv
 	}
 }
 
-// lookForSharedPorts looks for proxy ports with two owners.
-func (s *sight) lookForSharedPorts(complain func(string, ...any)) {
+// checkSharedPorts finds proxy ports with two owners.
+func (s *observation) checkSharedPorts(report func(string, ...any)) {
 	owners := map[int32]string{}
 	for i := range s.elastiServices {
 		name := nameOf(&s.elastiServices[i]).String()
 		for _, port := range s.elastiServices[i].Status.ProxyPorts {
 			if other, taken := owners[port.ProxyPort]; taken {
-				complain("proxy port %d belongs to %s and to %s", port.ProxyPort, other, name)
+				report("proxy port %d belongs to %s and to %s", port.ProxyPort, other, name)
 			}
 			owners[port.ProxyPort] = name
 		}
 	}
 }
 
-// lookForLeftovers looks for what was made for ElastiServices that are not there any
-// more. A store that knows none at all has lost them.
-func (s *sight) lookForLeftovers(w *world, complain func(string, ...any)) {
-	if len(s.elastiServices) == 0 {
+// checkLeftovers finds what was made for ElastiServices that are not there any
+// more. A store that has none at all may have lost them.
+func (s *observation) checkLeftovers(w *world, report func(string, ...any)) {
+	if len(s.elastiServices) == 0 && w.mayBeLost {
 		return
 	}
 	needed := s.needed()
+	edited := map[types.NamespacedName]bool{}
+	for public := range w.editedPrivate {
+		edited[privateOf(public)] = true
+	}
 	for name := range s.services {
-		if strings.HasPrefix(name.Name, "elasti-") && !needed[name] && !w.edited[name] {
-			complain("the private Service %s is left", name)
+		// The owner of one that a tenant has edited is unknown, unless there is a
+		// resolver slice.
+		if strings.HasPrefix(name.Name, "elasti-") && !needed[name] && !edited[name] {
+			report("the private Service %s is left", name)
 		}
 	}
 	for i := range s.slices {
 		public := types.NamespacedName{Namespace: s.slices[i].Namespace, Name: s.slices[i].Labels[discoveryv1.LabelServiceName]}
-		if isResolverSlice(&s.slices[i]) && !needed[public] {
-			complain("the resolver slice %s/%s is left", s.slices[i].Namespace, s.slices[i].Name)
+		if isResolverSlice(&s.slices[i]) && !needed[public] && !w.hasNoRecords(public) {
+			report("the resolver slice %s/%s is left", s.slices[i].Namespace, s.slices[i].Name)
 		}
 	}
 }
 
 // needed returns the Services that ElastiServices have, and their private Services.
-func (s *sight) needed() map[types.NamespacedName]bool {
+func (s *observation) needed() map[types.NamespacedName]bool {
 	needed := map[types.NamespacedName]bool{}
 	for i := range s.elastiServices {
 		public := types.NamespacedName{Namespace: s.elastiServices[i].Namespace, Name: s.elastiServices[i].Spec.Service}
 		if service, ok := s.services[public]; ok && isSupported(service) {
 			needed[public] = true
-			needed[types.NamespacedName{Namespace: public.Namespace, Name: resources.PrivateServiceName(public.Name)}] = true
+			needed[privateOf(public)] = true
 		}
 	}
 	return needed
 }
 
-// isCovered tells whether a target has somebody in front of it: each Service that its
+// isCovered reports whether a target has an endpoint in front of it: each Service that its
 // ElastiServices have, or had before the store lost them.
-func (s *sight) isCovered(target types.NamespacedName) bool {
+func (s *observation) isCovered(target types.NamespacedName) bool {
 	covered := false
 	for _, name := range serviceNames {
 		public := types.NamespacedName{Namespace: target.Namespace, Name: name}
@@ -263,28 +270,48 @@ func (s *sight) isCovered(target types.NamespacedName) bool {
 	return covered
 }
 
-// lost tells whether there is a private Service in a namespace that a tenant has
-// edited and whose ElastiService is gone: what its target was is not known.
-func (s *sight) lost(w *world, namespace string) bool {
-	needed := s.needed()
-	for name := range w.edited {
-		if _, ok := s.services[name]; ok && name.Namespace == namespace && !needed[name] {
-			return true
-		}
-	}
-	return false
+func privateOf(public types.NamespacedName) types.NamespacedName {
+	return types.NamespacedName{Namespace: public.Namespace, Name: resources.PrivateServiceName(public.Name)}
 }
 
-// waitsForItsService tells whether a target has an ElastiService whose Service is
-// not there: nobody can call it.
-func (s *sight) waitsForItsService(target types.NamespacedName) bool {
+// hasNoRecords reports whether a tenant has edited both objects that record the target
+// of a Service.
+func (w *world) hasNoRecords(public types.NamespacedName) bool {
+	return w.editedPrivate[public] && w.editedSlices[public]
+}
+
+// isForgotten reports whether more was lost of a target than one loss: its ElastiService,
+// and what recorded the target in the cluster.
+func (s *observation) isForgotten(w *world, target types.NamespacedName) bool {
+	if w.orphaned[target] && time.Since(w.disturbed) < leaseTime {
+		return true
+	}
+	if w.mayBeLost && (w.onlyInStore[target] || w.touchedServices(target.Namespace)) {
+		return true
+	}
+	needed := s.needed()
+	return slices.ContainsFunc(serviceNames, func(name string) bool {
+		public := types.NamespacedName{Namespace: target.Namespace, Name: name}
+		return w.hasNoRecords(public) && (w.mayBeLost || !needed[public])
+	})
+}
+
+// touchedServices reports whether the test has changed a Service of a namespace in this
+// round.
+func (w *world) touchedServices(namespace string) bool {
+	return slices.ContainsFunc(serviceNames, func(name string) bool { return w.touched.objects[keyOf(service, namespace, name)] })
+}
+
+// waitsForItsService reports whether a target has an ElastiService whose Service is
+// not there: no client can call it.
+func (s *observation) waitsForItsService(target types.NamespacedName) bool {
 	return slices.ContainsFunc(s.elastiServices, func(object v1alpha1.ElastiService) bool {
 		_, ok := s.services[types.NamespacedName{Namespace: object.Namespace, Name: object.Spec.Service}]
 		return !ok && object.Namespace == target.Namespace && object.Spec.ScaleTargetRef.Name == target.Name
 	})
 }
 
-func (s *sight) resolverSlices(public types.NamespacedName) (found []*discoveryv1.EndpointSlice) {
+func (s *observation) resolverSlices(public types.NamespacedName) (found []*discoveryv1.EndpointSlice) {
 	for i := range s.slices {
 		slice := &s.slices[i]
 		if slice.Namespace == public.Namespace && slice.Labels[discoveryv1.LabelServiceName] == public.Name && isResolverSlice(slice) {
@@ -296,7 +323,7 @@ func (s *sight) resolverSlices(public types.NamespacedName) (found []*discoveryv
 
 // endpoints counts the ready endpoints of a Service: resolvers, and others. What
 // tenants forge is not among the others.
-func (s *sight) endpoints(public types.NamespacedName) (resolvers, others int) {
+func (s *observation) endpoints(public types.NamespacedName) (resolvers, others int) {
 	for i := range s.slices {
 		slice := &s.slices[i]
 		switch {
@@ -310,14 +337,29 @@ func (s *sight) endpoints(public types.NamespacedName) (resolvers, others int) {
 	return resolvers, others
 }
 
-// remember takes over what counts in the next rounds.
-func (s *sight) remember(w *world) {
+// record records what counts in the next rounds.
+func (s *observation) record(w *world) {
+	clear(w.onlyInStore)
+	for name, object := range s.deployments {
+		switch asleep := ptr.Deref(object.Spec.Replicas, 1) == 0; {
+		case !asleep || s.isCovered(name):
+		case s.waitsForItsService(name):
+			w.onlyInStore[name] = true
+		case s.isForgotten(w, name):
+			w.leftAtZero[name] = true
+		}
+	}
 	clear(w.wakes)
 	clear(w.released)
+	clear(w.orphaned)
+	w.empty = len(s.elastiServices) == 0
+	w.mayBeLost = w.mayBeLost && len(s.elastiServices) == 0
 	needed := s.needed()
-	for name := range w.edited {
-		if _, ok := s.services[name]; !ok || needed[name] {
-			delete(w.edited, name)
+	for _, edited := range []map[types.NamespacedName]bool{w.editedPrivate, w.editedSlices} {
+		for public := range edited {
+			if _, ok := s.services[privateOf(public)]; needed[public] || !ok && len(s.resolverSlices(public)) == 0 {
+				delete(edited, public)
+			}
 		}
 	}
 	for name, object := range s.deployments {
