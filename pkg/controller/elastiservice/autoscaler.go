@@ -37,7 +37,7 @@ const (
 	// that does not, such as when its operator is down, does not keep the
 	// target awake.
 	pauseTimeout = 10 * time.Second
-	// pausePoll is how often a scale-down looks for what no watch reports.
+	// pausePoll is how often a scale-down polls for what no watch reports.
 	pausePoll = 500 * time.Millisecond
 	// clockSkew is by how much the clocks of replicas differ at most. What is later
 	// is no time of theirs.
@@ -68,7 +68,7 @@ func (c *Controller) pauseAutoscaler(ctx context.Context, p *pass) (bool, error)
 	return false, nil
 }
 
-// resumePausedAutoscaler lets an autoscaler go on that was paused for a scale-down
+// resumePausedAutoscaler resumes an autoscaler that was paused for a scale-down
 // which was cancelled. What is observed may be behind, so the scale is read first.
 func (c *Controller) resumePausedAutoscaler(ctx context.Context, p *pass) error {
 	scaleTarget := target.Of(p.elastiService)
@@ -85,7 +85,7 @@ func (c *Controller) resumePausedAutoscaler(ctx context.Context, p *pass) error 
 
 // hasStopped reports whether an autoscaler that was paused has stopped, or
 // cannot be observed. KEDA's condition Paused is true also while it is paused in
-// one direction: when it was so before, it says nothing. The last that KEDA does
+// one direction: when it was so before, it is no evidence. The last that KEDA does
 // when it stops is to delete the HorizontalPodAutoscaler through which it scales.
 func (c *Controller) hasStopped(ctx context.Context, p *pass) bool {
 	observed := p.autoscaler.Autoscaler

@@ -72,7 +72,7 @@ func (o *observed) readyReplicas() int32 {
 }
 
 // startTime returns when a target began to start that is observed to do so for
-// the first time. The status tells of the time before this process.
+// the first time. The status reports the time before this process.
 func startTime(elastiService *v1alpha1.ElastiService, before *metav1.Condition, now time.Time) time.Time {
 	if before == nil || before.Status != metav1.ConditionFalse || before.Reason == v1alpha1.ReasonAsleep {
 		return now
@@ -125,7 +125,7 @@ func computeTargetAvailableCondition(facts availabilityFacts) *condition {
 	return &computed
 }
 
-// isProblem reports whether TargetAvailable, which may be nil, says what keeps
+// isProblem reports whether TargetAvailable, which may be nil, reports what keeps
 // the target from starting.
 func isProblem(available *metav1.Condition) bool {
 	return available != nil && available.Status == metav1.ConditionFalse && v1alpha1.IsTargetProblem(available.Reason)

@@ -31,7 +31,7 @@ func targetFindings(p *pass) []compatibility.Finding {
 	return compatibility.OfTarget(ref.Kind, ref.Name, p.elastiService.Annotations, p.target.Object.Traits)
 }
 
-// forbiddenBecause says why the target must not be put to sleep. It is empty
+// forbiddenBecause returns why the target must not be scaled to zero. It is empty
 // when it may.
 func forbiddenBecause(p *pass) string {
 	if p.target.Object == nil {

@@ -106,7 +106,7 @@ func computeResolverAvailableCondition(state resolvers.Availability, since time.
 	case state == resolvers.Available:
 		return conditionTrue(v1alpha1.ReasonResolverReady, "a resolver is ready to hold traffic")
 	case state == resolvers.Unavailable:
-		return conditionFalse(v1alpha1.ReasonNoReadyResolver, "no resolver has been ready since %s, so targets are kept awake: look at the pods of the resolver", since.UTC().Format(time.RFC3339))
+		return conditionFalse(v1alpha1.ReasonNoReadyResolver, "no resolver has been ready since %s, so targets are kept awake: check the pods of the resolver", since.UTC().Format(time.RFC3339))
 	case before != nil:
 		return condition{before.Status, before.Reason, before.Message}
 	default:

@@ -48,7 +48,7 @@ limitations under the License.
 //     scaling to zero for as long as the target is to be awake.
 //  13. availability: finds out whether a pod of the target is ready, and what keeps
 //     the target from starting.
-//  14. status: has the status written that says what was observed and done.
+//  14. status: has the status written that reports what was observed and done.
 //
 // A phase that fails records the error, and the next ones run all the same, unless
 // what they build on is missing.
@@ -109,7 +109,7 @@ limitations under the License.
 // and whatever balances the Service's traffic chooses between them: resolvers
 // receive about r/(r+p) of the new connections, with r resolvers and p ready
 // pods, not all of them. Taking the pods out would mean editing the user's
-// Service. So a resolver sees a sample of the traffic: enough to tell that a
+// Service. So a resolver sees a sample of the traffic: enough to determine that a
 // Service is in use, not to count its requests. One request in a cooldown that
 // goes past the resolvers is not seen by them.
 package elastiservice

@@ -55,7 +55,7 @@ func errorClass(err error) string {
 }
 
 // Metrics count what the controller does. The label crd_name is the name of
-// the ElastiService; namespace tells those of one name apart. The series of an
+// the ElastiService; namespace distinguishes those of one name. The series of an
 // ElastiService go with it.
 type Metrics struct {
 	reconciles *prometheus.HistogramVec

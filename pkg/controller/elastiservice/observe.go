@@ -33,7 +33,7 @@ import (
 )
 
 // targetRetry is how often a target is looked up when no watch reports it: its
-// kind is not served, or a server does not respond or refuses.
+// kind is not served, or a server does not respond or rejects the request.
 const targetRetry = 5 * time.Second
 
 // unknownClient is the name of a client that scales a target from zero through
@@ -67,7 +67,7 @@ func (o *observed) managed() bool {
 	return o.conflicting == nil && o.service != nil && resources.Unsupported(o.service) == ""
 }
 
-// observedMode returns the mode as the slices say it.
+// observedMode returns the mode that the slices show.
 func (o *observed) observedMode() v1alpha1.Mode {
 	if len(o.ownSlices) > 0 {
 		return v1alpha1.ModeProxy
@@ -87,8 +87,8 @@ func (c *Controller) reconcileObserved(ctx context.Context, p *pass) {
 	}
 }
 
-// observe returns what is known. It reads caches; only the scale of a kind that
-// does not say it is requested, when the object changed.
+// observe returns the observed state. It reads caches; only the scale of a kind that
+// does not contain it is requested, when the object changed.
 func (c *Controller) observe(ctx context.Context, elastiService *v1alpha1.ElastiService) observed {
 	key := resources.KeyOf(elastiService)
 	public := types.NamespacedName{Namespace: key.Namespace, Name: elastiService.Spec.Service}
@@ -160,7 +160,7 @@ func (c *Controller) recordScale(ctx context.Context, p *pass) {
 }
 
 // scaledUpBy returns the client that scaled a sleeping target up, empty if that
-// was the controller or is not known. A scaling by the controller is known before
+// was the controller or is unknown. A scaling by the controller is known before
 // it can be observed.
 func (c *Controller) scaledUpBy(ctx context.Context, p *pass, ended *sleepPeriod) string {
 	switch by := p.target.Object.ScaledBy; {

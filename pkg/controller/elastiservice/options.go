@@ -85,9 +85,9 @@ type Options struct {
 	Elasti versioned.Interface
 	// Statuses changes their statuses.
 	Statuses statuswriter.Statuses
-	// Claims stores which proxy port is whose.
+	// Claims stores the owner of each proxy port.
 	Claims proxyports.Claims
-	// Signer signs the objects that the controller makes, and knows them by that.
+	// Signer signs the objects that the controller makes, and recognises them by that.
 	Signer *signature.Signer
 	// Reader lists and watches ElastiServices.
 	Reader Reader
@@ -107,7 +107,7 @@ type Options struct {
 	ResolverService   string
 	// ProxyPortRange is the range that proxy ports are taken from.
 	ProxyPortRange utilnet.PortRange
-	// SharedProxyPort is the port of the resolvers that tells Services apart
+	// SharedProxyPort is the port of the resolvers that distinguishes Services
 	// by host name, for Services that find no free proxy port. Zero means
 	// that there is none.
 	SharedProxyPort int32
@@ -118,12 +118,12 @@ type Options struct {
 	// is ready. Defaults to DefaultWakeRate.
 	WakeRate float64
 	// ConvergenceTime is how long the resolvers are in the path of the traffic
-	// before a target is scaled to zero, for ElastiServices that do not say it.
+	// before a target is scaled to zero, for ElastiServices that do not set it.
 	// It is a time and not a check because nothing can be checked: a connection
 	// to the Service from here tells of the node that the controller runs on, and
 	// neither of the others nor of ingresses. Defaults to DefaultConvergenceTime.
 	ConvergenceTime time.Duration
-	// DialResolver connects to the health ports of resolvers, to ask whether they
+	// DialResolver connects to the health ports of resolvers, to query whether they
 	// serve a new proxy port before traffic is sent there. Without it they count as
 	// soon as they are ready.
 	DialResolver resolvers.DialFunc
@@ -132,7 +132,7 @@ type Options struct {
 	// modify them. It may be nil.
 	Changed func(before, after *v1alpha1.ElastiService)
 	// OthersWake is true when targets are woken by other processes of the
-	// product too, so that it is not known of every scaling up whose it was.
+	// product too, so that the client of a scaling up is not always known.
 	OthersWake bool
 	// ScaledUp is called when another client or controller scales a target up that
 	// has slept for a time. by is the name that it gives itself. It must not wait
@@ -142,9 +142,9 @@ type Options struct {
 	// why. It must not wait for anything. It may be nil.
 	Woken func(target resources.TargetKey, reason string)
 	// ConfirmIdle reports whether all ElastiServices of a target have just confirmed
-	// that it may be scaled to zero. Otherwise it has them asked, and retry, which
-	// does not wait for anything, called when they have answered. It must not wait
-	// for anything. When it is nil, nothing is asked.
+	// that it may be scaled to zero. Otherwise it has them evaluated, and retry, which
+	// does not block, called when that is done. It must not block. When it is nil,
+	// nothing is evaluated.
 	ConfirmIdle func(target resources.TargetKey, retry func()) bool
 	// Requests is called with what one pod of a target requests, in each sync. It
 	// must not wait for anything. It may be nil.

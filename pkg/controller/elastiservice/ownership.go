@@ -27,7 +27,7 @@ import (
 )
 
 // isPrivateService reports whether a Service is a private Service that a server of
-// this installation made. What others say about owners and targets does not count.
+// this installation made. Owners and targets in other objects do not count.
 func isPrivateService(signer *signature.Signer, service *metav1.ObjectMeta) bool {
 	return service.Labels[v1alpha1.LabelRole] == v1alpha1.RolePrivate && signer.Made(service)
 }
@@ -35,7 +35,7 @@ func isPrivateService(signer *signature.Signer, service *metav1.ObjectMeta) bool
 // isResolverSlice reports whether an EndpointSlice is a resolver slice. That is one
 // that a server of this installation made, and one that has the name and a mark of
 // such: unsigned ones are left by earlier versions, and by users who edit labels.
-// A resolver slice says nothing that is believed; it is written over or deleted.
+// Nothing in an unsigned one is trusted; it is overwritten or deleted.
 func isResolverSlice(signer *signature.Signer, slice *metav1.ObjectMeta) bool {
 	if slice.Labels[v1alpha1.LabelRole] == v1alpha1.RoleResolver && signer.Made(slice) {
 		return true
@@ -44,7 +44,7 @@ func isResolverSlice(signer *signature.Signer, slice *metav1.ObjectMeta) bool {
 }
 
 // isUnsigned reports whether a Service, of which the watch keeps the signature if
-// it is right, looks like a private Service and was not made by a server of this
+// it is right, has the marks of a private Service and was not made by a server of this
 // installation, or only by an earlier version.
 func isUnsigned(service *corev1.Service) bool {
 	return service.Labels[v1alpha1.LabelRole] == v1alpha1.RolePrivate && service.Annotations[v1alpha1.AnnotationSignature] == ""

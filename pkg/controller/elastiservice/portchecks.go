@@ -30,17 +30,17 @@ import (
 // listeningResolvers returns the resolvers to list in the slices of an
 // ElastiService, and whether those are all that are ready.
 func (c *Controller) listeningResolvers(ctx context.Context, p *pass) (func(discoveryv1.AddressType) []discoveryv1.Endpoint, bool) {
-	question := c.questionOf(p)
+	query := c.queryOf(p)
 	var inPlace []*discoveryv1.EndpointSlice
 	for _, slice := range p.ownSlices {
 		inPlace = append(inPlace, slice.slice)
 	}
-	p.state.portChecks.Trust(question, resources.SlicePorts(p.result.ports), inPlace, c.clock.Now())
+	p.state.portChecks.Trust(query, resources.SlicePorts(p.result.ports), inPlace, c.clock.Now())
 	var ready []discoveryv1.Endpoint
 	for _, family := range resources.AddressTypes(p.service) {
 		ready = append(ready, c.resolvers.Ready(family)...)
 	}
-	complete := c.portChecker.Check(ctx, &p.state.portChecks, question, ready)
+	complete := c.portChecker.Check(ctx, &p.state.portChecks, query, ready)
 	if !complete {
 		c.queue.AddAfter(p.key(), resolvers.PortCheckRetryDelay)
 	}
@@ -56,14 +56,14 @@ func (c *Controller) listeningResolvers(ctx context.Context, p *pass) (func(disc
 	}, complete
 }
 
-// questionOf returns what resolvers are asked about the ports of a pass.
-func (c *Controller) questionOf(p *pass) resolvers.Question {
-	question := resolvers.Question{
+// queryOf returns the query of the ports of a pass.
+func (c *Controller) queryOf(p *pass) resolvers.Query {
+	query := resolvers.Query{
 		Question:   portcheck.Question{Service: types.NamespacedName{Namespace: p.service.Namespace, Name: p.service.Name}, UID: p.elastiService.UID},
 		SharedPort: c.options.SharedProxyPort,
 	}
 	for _, port := range p.result.ports {
-		question.Ports = append(question.Ports, portcheck.Port{Service: port.Port, Proxy: port.ProxyPort})
+		query.Ports = append(query.Ports, portcheck.Port{Service: port.Port, Proxy: port.ProxyPort})
 	}
-	return question
+	return query
 }

@@ -30,10 +30,10 @@ import (
 	"github.com/truefoundry/elasti-apiserver/pkg/controller/resources"
 )
 
-// restoreRetry is the pause between two attempts to read whose the proxy ports are.
+// restoreRetry is the pause between two attempts to read the claims of proxy ports.
 const restoreRetry = 2 * time.Second
 
-// claimTimeout ends the look for the owner of a claim when it hangs.
+// claimTimeout bounds the lookup of the owner of a claim.
 const claimTimeout = 10 * time.Second
 
 // reconcilePorts is the phase ports. It assigns the proxy ports of the public
@@ -136,7 +136,7 @@ func (c *Controller) restoreProxyPorts(ctx context.Context) error {
 		if err == nil {
 			return nil
 		}
-		klog.FromContext(ctx).Error(err, "Failed to read whose the proxy ports are, will retry", "after", restoreRetry)
+		klog.FromContext(ctx).Error(err, "Failed to read the claims of proxy ports, will retry", "after", restoreRetry)
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
@@ -167,7 +167,7 @@ func (c *Controller) recordedProxyPorts() []proxyports.Recorded {
 	return recorded
 }
 
-// exists asks the storage whether the owner of a claim exists that the watch does
+// exists reads from the storage whether the owner of a claim exists that the watch does
 // not have: it may be in a namespace that is not worked on.
 func (c *Controller) exists(ctx context.Context, owner proxyports.Owner) (bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, claimTimeout)

@@ -117,7 +117,7 @@ func (p *priorityQueue) Len() int {
 	return p.first.Len() + p.second.Len()
 }
 
-// Pop removes the key that goes next. There must be one.
+// Pop removes the next key. There must be one.
 func (p *priorityQueue) Pop() types.NamespacedName {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -37,7 +37,7 @@ import (
 const leaveRetry = 30 * time.Second
 
 // leaveNamespaces puts namespaces back as they were that an earlier process
-// worked on and this one does not: their targets awake, nothing of ours in them,
+// worked on and this one does not: their targets awake, no managed object in them,
 // and no finalizer that would keep their ElastiServices for ever. It returns when
 // that is done or ctx ends.
 func (c *Controller) leaveNamespaces(ctx context.Context) {

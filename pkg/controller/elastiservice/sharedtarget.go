@@ -30,9 +30,9 @@ import (
 	"github.com/truefoundry/elasti-apiserver/pkg/controller/resources"
 )
 
-// sharedPoll is how often an ElastiService looks whether the others of its target
-// are as far with a scale-down, or are done with it. What they do tells sooner, as a
-// rule.
+// sharedPoll is how often an ElastiService polls whether the others of its target are
+// as far with a scale-down, or have completed it. Their changes are usually observed
+// sooner.
 const sharedPoll = 250 * time.Millisecond
 
 // scaleDowns are the scale-downs of targets. Several ElastiServices may have one
@@ -42,9 +42,9 @@ type scaleDowns struct {
 	mu sync.Mutex
 	// byTarget has an entry while an ElastiService of the target is covered, while
 	// the target is being scaled, and until its ElastiServices have seen that it was.
-	// Those that are gone by then see nothing: sweep removes the entry.
+	// Those that are deleted by then see nothing: sweep removes the entry.
 	byTarget map[resources.TargetKey]*scaleDown
-	// swept is when entries that say nothing any more were last removed.
+	// swept is when stale entries were last removed.
 	swept time.Time
 	// targets are the targets of the ElastiServices that are covered.
 	targets map[types.NamespacedName]resources.TargetKey
@@ -85,7 +85,7 @@ func (s *scaleDowns) cover(target resources.TargetKey, key types.NamespacedName,
 // uncover records that the resolvers of an ElastiService may leave the path. It
 // returns false, and does not, while the target is being scaled to zero: the
 // resolvers have to stay then, and so has the request for sleep, whose absence means
-// to the one that scales the target that somebody woke it.
+// to the worker that scales the target that it was woken.
 func (s *scaleDowns) uncover(key types.NamespacedName, now time.Time) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -173,14 +173,14 @@ func (s *scaleDowns) scaledAt(target resources.TargetKey, now time.Time) time.Ti
 	return of.scaledAt
 }
 
-// drop removes an entry that says nothing any more. It must be called with mu held.
+// drop removes an entry that is stale. It must be called with mu held.
 func (s *scaleDowns) drop(target resources.TargetKey, of *scaleDown, now time.Time) {
 	if len(of.covered) == 0 && !of.scaling && now.Sub(of.scaledAt) >= terminatingGrace {
 		delete(s.byTarget, target)
 	}
 }
 
-// sweep removes the entries that say nothing any more, now and then. It must be called
+// sweep removes stale entries, now and then. It must be called
 // with mu held.
 func (s *scaleDowns) sweep(now time.Time) {
 	if now.Sub(s.swept) < terminatingGrace {
@@ -220,7 +220,7 @@ func (c *Controller) ownsService(elastiService *v1alpha1.ElastiService) bool {
 }
 
 // storedSiblings returns what siblings does, as the storage has them. The watch may
-// be behind, and not know the newest ones.
+// be behind, and lack the newest ones.
 func (c *Controller) storedSiblings(ctx context.Context, elastiService *v1alpha1.ElastiService) ([]*v1alpha1.ElastiService, error) {
 	list, err := c.elasti.ElastiV1alpha1().ElastiServices(elastiService.Namespace).List(ctx, metav1.ListOptions{
 		FieldSelector: fields.OneTermEqualSelector("spec.scaleTargetRef.name", elastiService.Spec.ScaleTargetRef.Name).String(),

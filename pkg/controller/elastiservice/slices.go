@@ -33,7 +33,7 @@ import (
 )
 
 // reconcileSlices is the phase slices. It puts the resolvers in the path of the
-// public Service, or takes them out of it, as the wanted mode says.
+// public Service, or takes them out of it, as the wanted mode requires.
 func (c *Controller) reconcileSlices(ctx context.Context, p *pass) {
 	if !p.manages() {
 		return

@@ -28,7 +28,7 @@ import (
 	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti/v1alpha1"
 )
 
-// reconcileStatus is the phase status. It has the status written that says what
+// reconcileStatus is the phase status. It has the status written that reports what
 // was observed and done.
 func (c *Controller) reconcileStatus(_ context.Context, p *pass) {
 	status := c.statusOf(p)
@@ -36,7 +36,7 @@ func (c *Controller) reconcileStatus(_ context.Context, p *pass) {
 	c.statuses.Enqueue(p.elastiService, status)
 }
 
-// statusOf returns the status that says what was observed and done.
+// statusOf returns the status that reports what was observed and done.
 func (c *Controller) statusOf(p *pass) *v1alpha1.ElastiServiceStatus {
 	status := p.elastiService.Status.DeepCopy()
 	now := metav1.NewTime(c.clock.Now()).Rfc3339Copy()

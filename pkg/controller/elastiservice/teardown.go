@@ -68,7 +68,7 @@ type Teardown struct {
 	Host kubernetes.Interface
 	// Scaling wakes targets.
 	Scaling Scaling
-	// Signers knows the objects that a Controller made: others do not count.
+	// Signers recognises the objects that a Controller made: others do not count.
 	Signers Signers
 	// Namespaces are the namespaces that are worked on. Empty means all.
 	Namespaces []string
@@ -76,13 +76,13 @@ type Teardown struct {
 	// read.
 	ElastiServices []*v1alpha1.ElastiService
 	// KeepCover has the resolvers stay in front of targets that cannot be woken: they
-	// go on working, and Run is called again.
+	// keep working, and Run is called again.
 	KeepCover bool
 	// Clock is the time.
 	Clock clock.WithTicker
 }
 
-// Signers loads what knows the objects that a Controller made. It is safe for
+// Signers loads what recognises the objects that a Controller made. It is safe for
 // concurrent use.
 type Signers interface {
 	Load(ctx context.Context) (*signature.Signer, error)
@@ -92,7 +92,7 @@ type Signers interface {
 // out of the path of each Service as soon as it has a ready endpoint, and last
 // removes the private Services. It does as much as it can, whatever fails.
 // Running it again does the rest: the private Service of a target that could not be
-// woken stays, since nothing else tells of it.
+// woken stays, since it may be the only record of it.
 func (t *Teardown) Run(ctx context.Context) error {
 	signer, err := t.Signers.Load(ctx)
 	if err != nil {

@@ -14,10 +14,10 @@ See the License for the specific language governing permissions and
 limitations under the License.
 */
 
-// Package informers shares watches: one for each resource and scope, however
-// many need it, started when the first one asks and stopped when the last one
-// does not need it any more. A watch that cannot work, such as that of a kind
-// whose CustomResourceDefinition comes and goes, is started again.
+// Package informers shares watches: one for each resource and scope, whatever the
+// number of its users, started for the first one and stopped after the last one. A
+// watch that fails, such as that of a kind whose CustomResourceDefinition is deleted
+// and created again, is restarted.
 package informers
 
 import (
@@ -34,16 +34,16 @@ import (
 type Options struct {
 	// Clock times the restarts. Defaults to the real clock.
 	Clock clock.WithTicker
-	// Metrics count what the watches do. Defaults to metrics that nobody reads.
+	// Metrics count what the watches do. Defaults to metrics of a registry of their own.
 	Metrics *Metrics
 }
 
-// Manager shares watches. Safe for concurrent use.
+// Manager shares watches. It is safe for concurrent use.
 type Manager struct {
 	clock   clock.WithTicker
 	metrics *Metrics
 
-	// added tells Run that there is something in pending. It has room for one
+	// added signals Run that there is something in pending. It has room for one
 	// message and is never closed.
 	added chan struct{}
 
@@ -85,9 +85,9 @@ func (m *Manager) Run(ctx context.Context) error {
 	}
 }
 
-// Acquire returns the watch with the key of source, and starts it when nobody
-// else uses it. It does not wait for it. The other fields of source count only
-// for the one that starts it. The handle must be released.
+// Acquire returns the watch with the key of source, and starts it when it has no
+// other user. It does not wait for it. The other fields of source count only for the
+// call that starts it. The handle must be released.
 func (m *Manager) Acquire(source Source) (*Handle, error) {
 	if source.List == nil || source.Watch == nil || source.Example == nil || source.Changed == nil {
 		return nil, errors.New("informers: a source needs List, Watch, Example and Changed")
@@ -139,7 +139,7 @@ func (m *Manager) takePending() []*sharedWatch {
 	return pending
 }
 
-// Handle is one use of a shared watch. Safe for concurrent use.
+// Handle is one use of a shared watch. It is safe for concurrent use.
 type Handle struct {
 	shared  *sharedWatch
 	release func()
@@ -148,10 +148,10 @@ type Handle struct {
 // Release ends this use. The watch is stopped when it was the last one.
 func (h *Handle) Release() { h.release() }
 
-// Synced is closed when the objects are known for the first time.
+// Synced returns a channel that is closed when the cache is synced for the first time.
 func (h *Handle) Synced() <-chan struct{} { return h.shared.synced }
 
-// HasSynced tells whether the objects are known.
+// HasSynced reports whether the cache is synced.
 func (h *Handle) HasSynced() bool {
 	select {
 	case <-h.shared.synced:
@@ -161,15 +161,15 @@ func (h *Handle) HasSynced() bool {
 	}
 }
 
-// Problem is why the watch does not work, or nil. What is known of the objects
-// then is what was known before.
+// Problem returns why the watch fails, nil when it works. Its objects are then those
+// that were cached before.
 func (h *Handle) Problem() error {
 	h.shared.mu.RLock()
 	defer h.shared.mu.RUnlock()
 	return h.shared.problem
 }
 
-// Get returns what is kept of an object. Nobody may change it.
+// Get returns what is kept of an object. Callers must not modify it.
 func (h *Handle) Get(namespace, name string) (any, bool) {
 	key := name
 	if namespace != "" {
@@ -179,8 +179,8 @@ func (h *Handle) Get(namespace, name string) (any, bool) {
 	return object, ok && err == nil
 }
 
-// ByIndex returns the objects with a value in an index. Nobody may change
-// them. An index that the source does not have holds nothing.
+// ByIndex returns the objects with a value in an index. Callers must not modify
+// them. An index that the source does not have is empty.
 func (h *Handle) ByIndex(index, value string) []any {
 	objects, err := h.shared.store().ByIndex(index, value)
 	if err != nil {
@@ -189,5 +189,5 @@ func (h *Handle) ByIndex(index, value string) []any {
 	return objects
 }
 
-// List returns all objects. Nobody may change them.
+// List returns all objects. Callers must not modify them.
 func (h *Handle) List() []any { return h.shared.store().List() }

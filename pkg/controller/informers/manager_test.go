@@ -47,8 +47,8 @@ type server struct {
 	version int
 	watches []*watch.RaceFreeFakeWatcher
 	lists   int
-	// changes are what Changed was told: the names of objects that changed or
-	// appeared, and those that are gone, with a minus.
+	// changes are the calls of Changed: the names of objects that changed or
+	// appeared, and those that were deleted, with a minus.
 	changes []string
 	// deleted are the names of the objects whose deletion was reported.
 	deleted []string
@@ -57,7 +57,7 @@ type server struct {
 
 func newServer() *server { return &server{objects: map[string]*corev1.ConfigMap{}} }
 
-// IsWatchListSemanticsUnSupported says that lists are not streamed.
+// IsWatchListSemanticsUnSupported reports that lists are not streamed.
 func (s *server) IsWatchListSemanticsUnSupported() bool { return true }
 
 func (s *server) source() Source {
@@ -130,8 +130,8 @@ func (s *server) put(name string) {
 	}
 }
 
-// end has an object that there is not any more, and says so to each watch.
-func (s *server) end(name string, say func(*watch.RaceFreeFakeWatcher, *corev1.ConfigMap)) {
+// remove removes an object, and reports something to each watch.
+func (s *server) remove(name string, report func(*watch.RaceFreeFakeWatcher, *corev1.ConfigMap)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.version++
@@ -139,7 +139,7 @@ func (s *server) end(name string, say func(*watch.RaceFreeFakeWatcher, *corev1.C
 	object.ResourceVersion = strconv.Itoa(s.version)
 	delete(s.objects, name)
 	for _, watcher := range s.watches {
-		say(watcher, object)
+		report(watcher, object)
 	}
 }
 
@@ -276,7 +276,7 @@ func TestResourceThatGoesAndComesBack(t *testing.T) {
 		server.fail(apierrors.NewNotFound(configMaps.GroupResource(), ""))
 		<-time.After(5 * time.Minute)
 		if _, ok := handle.Get("", "a"); !ok {
-			t.Error("what was known is forgotten while the server does not know")
+			t.Error("the cached objects are forgotten while the server does not know the kind")
 		}
 		server.mu.Lock()
 		delete(server.objects, "a")
@@ -315,7 +315,8 @@ func TestOutageOfTheServerIsSurvivedWithoutRestarts(t *testing.T) {
 	})
 }
 
-// What a list does not have may be lost. What a watch reports as deleted was deleted.
+// An object that is missing from a list may be lost. One that a watch reports as
+// deleted was deleted.
 func TestOnlyReportedDeletionsAreDeletions(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		server := newServer()
@@ -327,9 +328,9 @@ func TestOnlyReportedDeletionsAreDeletions(t *testing.T) {
 		<-handle.Synced()
 		synctest.Wait()
 		server.takeChanges()
-		server.end("deleted", func(watcher *watch.RaceFreeFakeWatcher, object *corev1.ConfigMap) { watcher.Delete(object) })
+		server.remove("deleted", func(watcher *watch.RaceFreeFakeWatcher, object *corev1.ConfigMap) { watcher.Delete(object) })
 		synctest.Wait()
-		server.end("lost", func(watcher *watch.RaceFreeFakeWatcher, _ *corev1.ConfigMap) {
+		server.remove("lost", func(watcher *watch.RaceFreeFakeWatcher, _ *corev1.ConfigMap) {
 			watcher.Error(&metav1.Status{Status: metav1.StatusFailure, Code: http.StatusGone, Reason: metav1.StatusReasonExpired})
 		})
 		<-time.After(time.Minute)

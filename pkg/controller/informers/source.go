@@ -35,15 +35,15 @@ type Key struct {
 	Namespace string
 }
 
-// Source says how a watch is made, what is kept of its objects, and who hears
-// of changes.
+// Source describes how a watch is made, what is kept of its objects, and what is
+// called for changes.
 type Source struct {
 	Key
 	// List and Watch read the objects.
 	List  func(ctx context.Context, options metav1.ListOptions) (runtime.Object, error)
 	Watch func(ctx context.Context, options metav1.ListOptions) (watch.Interface, error)
-	// Client is what List and Watch use. It is only asked whether it can
-	// stream lists, which the fake clients cannot.
+	// Client is what List and Watch use. It only determines whether lists
+	// are streamed, which the fake clients cannot do.
 	Client any
 	// Example is an object of the type that List and Watch return.
 	Example runtime.Object
@@ -53,7 +53,7 @@ type Source struct {
 	// Indexers index what Transform returned.
 	Indexers cache.Indexers
 	// Changed is called after what is kept of an object changed: after is nil
-	// for an object that is gone, before is nil when what was kept of it is
+	// for an object that was deleted, before is nil when what was kept of it is
 	// not at hand. It may be called from several goroutines at a time, also
 	// twice for one change, and must not block.
 	Changed func(before, after any)
@@ -62,10 +62,10 @@ type Source struct {
 	// that is missing from a list: what serves the lists may have lost it. It must
 	// not block.
 	Deleted func(last any)
-	// Synced, if set, is called when the objects are known for the first time,
-	// after Changed was called for each of them, and again after each restart.
+	// Synced, if set, is called when the cache is synced for the first time, after
+	// Changed was called for each object, and again after each restart.
 	Synced func()
-	// Failed, if set, is called each time that the watch is given up because it
-	// does not work, before it is started again.
+	// Failed, if set, is called each time that the watch is abandoned because it
+	// fails, before it is restarted.
 	Failed func()
 }

@@ -36,15 +36,15 @@ import (
 
 const (
 	// restartAfter is how long a watch may fail before it is started again. An
-	// informer doubles its pauses up to 30 s; starting again makes them short
-	// again, so that a kind that is installed is seen within seconds.
+	// informer doubles its pauses up to 30 s; a restart makes them short again, so
+	// that a kind that is installed is observed within seconds.
 	restartAfter = 5 * time.Second
-	// syncTimeout is how long a watch may take to know all objects, without
-	// any error, before it is started again.
+	// syncTimeout is how long the cache of a watch may take to sync, without any
+	// error, before the watch is restarted.
 	syncTimeout = time.Minute
 )
 
-// sharedWatch is an informer that is replaced when it does not work.
+// sharedWatch is an informer that is replaced when it fails.
 type sharedWatch struct {
 	source  Source
 	clock   clock.WithTicker
@@ -52,16 +52,16 @@ type sharedWatch struct {
 
 	// users is guarded by the manager's mutex.
 	users int
-	// unused is closed when the last user is gone.
+	// unused is closed when the last user has released it.
 	unused chan struct{}
-	// synced is closed when the first informer knows all objects.
+	// synced is closed when the cache of the first informer is synced.
 	synced chan struct{}
 
 	mu sync.RWMutex
 	// current is the store of the informer that is in use: that of the last
-	// one that knew all objects.
+	// one whose cache was synced.
 	current cache.Indexer
-	// problem is why the last informer was given up, until one works.
+	// problem is why the last informer was abandoned, until one works.
 	problem error
 }
 
@@ -90,8 +90,8 @@ func (w *sharedWatch) inUse(store cache.Indexer) bool {
 
 func (w *sharedWatch) name() string { return w.source.Resource.GroupResource().String() }
 
-// run replaces informers that do not work until ctx ends or nobody uses the
-// watch any more.
+// run replaces informers that fail until ctx ends or the watch has no user any
+// more.
 func (w *sharedWatch) run(ctx context.Context) {
 	logger := klog.FromContext(ctx).WithValues("resource", w.name(), "namespace", w.source.Namespace)
 	ctx = klog.NewContext(ctx, logger)
@@ -102,14 +102,14 @@ func (w *sharedWatch) run(ctx context.Context) {
 		if err == nil {
 			return
 		}
-		logger.Info("Starting a watch again", "reason", err)
+		logger.Info("Restarting a watch", "reason", err)
 		w.metrics.restarted(w.name())
 		w.fail(err)
 	}
 }
 
-// runInformer runs one informer. It returns an error when the informer does
-// not work, and nil when it is not needed any more.
+// runInformer runs one informer. It returns an error when the informer fails, and
+// nil when it is not needed any more.
 func (w *sharedWatch) runInformer(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	health := newHealth()
@@ -141,24 +141,24 @@ func (w *sharedWatch) runInformer(ctx context.Context) error {
 	return w.supervise(ctx, informer, health)
 }
 
-// logWatchError logs why a watch ended. That the server ends one now and then,
-// or has forgotten where it was, is normal.
+// logWatchError logs why a watch ended. It is normal that the server ends one now
+// and then, or has compacted its resource version.
 func logWatchError(ctx context.Context, _ *cache.Reflector, err error) {
 	logger := klog.FromContext(ctx)
 	if err == nil || errors.Is(err, io.EOF) || apierrors.IsResourceExpired(err) || apierrors.IsGone(err) {
-		logger.V(4).Info("A watch ended and is started again", "reason", err)
+		logger.V(4).Info("A watch ended and is restarted", "reason", err)
 		return
 	}
 	if apierrors.IsForbidden(err) {
-		// It lasts, and is logged each time that the watch is given up.
+		// It lasts, and is logged each time that the watch is abandoned.
 		logger.V(4).Info("Watching is forbidden", "reason", err)
 		return
 	}
-	logger.Error(err, "Watching failed and is tried again")
+	logger.Error(err, "Failed to watch, will retry")
 }
 
-// supervise puts the informer to use when it knows all objects, and returns an
-// error when it does not work.
+// supervise puts the informer to use when its cache is synced, and returns an error
+// when it fails.
 func (w *sharedWatch) supervise(ctx context.Context, informer cache.SharedIndexInformer, health *health) error {
 	syncTimer := w.clock.NewTimer(syncTimeout)
 	defer syncTimer.Stop()
@@ -175,7 +175,7 @@ func (w *sharedWatch) supervise(ctx context.Context, informer cache.SharedIndexI
 			synced, syncExpired = nil, nil
 			w.use(informer.GetIndexer())
 		case <-syncExpired:
-			return fmt.Errorf("the objects are not known after %s", syncTimeout)
+			return fmt.Errorf("the cache is not synced after %s", syncTimeout)
 		case <-health.failed:
 			if failing == nil {
 				timer := w.clock.NewTimer(restartAfter)
@@ -184,8 +184,8 @@ func (w *sharedWatch) supervise(ctx context.Context, informer cache.SharedIndexI
 			}
 		case <-failing:
 			failing = nil
-			// An informer that knows its objects resumes by itself where it
-			// stopped, unless what it watches is gone.
+			// An informer whose cache is synced resumes by itself where it
+			// stopped, unless what it watches is deleted.
 			if err := health.err(); err != nil && (synced != nil || apierrors.IsNotFound(err)) {
 				return err
 			}
@@ -193,8 +193,8 @@ func (w *sharedWatch) supervise(ctx context.Context, informer cache.SharedIndexI
 	}
 }
 
-// use makes the store the one that users read, and tells them the differences
-// to the one before.
+// use makes the store the one that users read, and reports the differences to the
+// one before to them.
 func (w *sharedWatch) use(store cache.Indexer) {
 	w.mu.Lock()
 	before := w.current
@@ -226,7 +226,7 @@ func (w *sharedWatch) use(store cache.Indexer) {
 	}
 }
 
-// fail tells the users that an informer was given up.
+// fail reports to the users that an informer was abandoned.
 func (w *sharedWatch) fail(problem error) {
 	w.mu.Lock()
 	w.problem = problem
@@ -237,7 +237,7 @@ func (w *sharedWatch) fail(problem error) {
 }
 
 // handler passes on the changes of a store once it is in use. What changed
-// before that is in the store by then, and use tells the users.
+// before that is in the store by then, and use reports it to the users.
 func (w *sharedWatch) handler(store cache.Indexer) cache.ResourceEventHandler {
 	return cache.ResourceEventHandlerFuncs{
 		AddFunc: func(object any) {
@@ -271,23 +271,23 @@ func (w *sharedWatch) changed(before, after any) {
 	w.source.Changed(before, after)
 }
 
-// listWatch reads through the source and notes whether that works.
+// listWatch reads through the source and records whether that works.
 func (w *sharedWatch) listWatch(health *health) cache.ListerWatcher {
 	return cache.ToListWatcherWithWatchListSemantics(&cache.ListWatch{
 		ListWithContextFunc: func(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
 			list, err := w.source.List(ctx, options)
-			health.note(err)
+			health.record(err)
 			return list, err
 		},
 		WatchFuncWithContext: func(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
 			events, err := w.source.Watch(ctx, options)
-			health.note(err)
+			health.record(err)
 			return events, err
 		},
 	}, w.source.Client)
 }
 
-// sameVersion tells whether two states of an object are the same one. States
+// sameVersion reports whether two states of an object are the same one. States
 // without a version never are.
 func sameVersion(one, other any) bool {
 	first, err := meta.Accessor(one)
@@ -301,10 +301,10 @@ func sameVersion(one, other any) bool {
 	return first.GetResourceVersion() != "" && first.GetUID() == second.GetUID() && first.GetResourceVersion() == second.GetResourceVersion()
 }
 
-// health is what is known of the requests of an informer. Safe for concurrent
+// health is the health of the requests of an informer. It is safe for concurrent
 // use.
 type health struct {
-	// failed says that a request failed. It has room for one message and is
+	// failed signals that a request failed. It has room for one message and is
 	// never closed.
 	failed chan struct{}
 
@@ -314,8 +314,8 @@ type health struct {
 
 func newHealth() *health { return &health{failed: make(chan struct{}, 1)} }
 
-// note takes the outcome of a request.
-func (h *health) note(err error) {
+// record records the result of a request.
+func (h *health) record(err error) {
 	h.mu.Lock()
 	h.last = err
 	h.mu.Unlock()

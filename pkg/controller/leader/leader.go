@@ -37,7 +37,7 @@ const LeaseName = "elasti-apiserver-controller"
 const (
 	// leaseDuration is how long the others wait for a leader that vanished.
 	leaseDuration = 15 * time.Second
-	// renewDeadline is how long a leader that cannot renew goes on: the rest
+	// renewDeadline is how long a leader that cannot renew keeps running: the rest
 	// of leaseDuration is for stopping before another one starts.
 	renewDeadline = 10 * time.Second
 	// retryPeriod is the pause between the attempts to lead and to renew. The
@@ -54,8 +54,7 @@ type Options struct {
 	Namespace string
 	// Name is the name of the Lease. Defaults to LeaseName.
 	Name string
-	// Identity is the name of this replica for those who read the Lease, such
-	// as that of its pod. New makes it unique.
+	// Identity is the name of this replica in the Lease, such as that of its pod. New makes it unique.
 	Identity string
 	// Run is what the leader runs. It must return soon after its context
 	// ends, with everything that it started ended. It may be called again.
@@ -83,9 +82,9 @@ func New(options Options) (*Runner, error) {
 }
 
 // Run contends for the lease until ctx ends, and runs Options.Run each time
-// that it has it. Losing the lease ends that run, and contention goes on. When
-// ctx ends, the lease is given up after the run has ended, so that another
-// replica can go on at once. An error of Options.Run ends it.
+// that it has it. Losing the lease ends that run, and contention continues. When
+// ctx ends, the lease is released after the run has ended, so that another
+// replica can take over at once. An error of Options.Run ends it.
 func (r *Runner) Run(ctx context.Context) error {
 	logger := klog.FromContext(ctx).WithValues("lease", klog.KRef(r.options.Namespace, r.options.Name), "identity", r.options.Identity)
 	ctx = klog.NewContext(ctx, logger)

@@ -38,10 +38,10 @@ const (
 	// long as there are others. A node whose rules are behind could otherwise
 	// send the traffic of one Service to the pods of another.
 	reuseCooldown = 2 * time.Minute
-	// releaseInterval is how often the claims of released ports are looked
-	// through for those whose time is over.
+	// releaseInterval is how often the claims of released ports are checked
+	// for those whose time is over.
 	releaseInterval = 30 * time.Second
-	// claimTimeout ends a call of a storage that hangs.
+	// claimTimeout bounds a call of the storage.
 	claimTimeout = 10 * time.Second
 	// claimConcurrency is how many claims are written at a time where there may
 	// be many.
@@ -65,13 +65,13 @@ type Owner struct {
 	UID types.UID
 }
 
-// phase is what is known of a proxy port that is not free.
+// phase is the state of a proxy port that is not free.
 type phase int
 
 const (
 	// claimed: the claim is stored.
 	claimed phase = iota
-	// pending: the claim is being stored, or it is not known whether it was.
+	// pending: the claim is being stored, or the result is unknown.
 	pending
 	// cooling: the owner has no use for the port any more. Its claim is stored
 	// until the port can be given to another one.
@@ -129,7 +129,7 @@ type ownedPorts struct {
 	ports map[int32]int32
 }
 
-// New returns an allocator that knows of no port.
+// New returns an allocator without ports.
 func New(options Options) *Allocator {
 	return &Allocator{
 		options: options,
@@ -161,7 +161,7 @@ func (a *Allocator) Run(ctx context.Context) {
 // error it is to be called again.
 func (a *Allocator) Assign(ctx context.Context, owner Owner, servicePorts []int32, recorded map[int32]int32) (map[int32]int32, error) {
 	var waiting []types.NamespacedName
-	defer func() { a.tell(waiting) }()
+	defer func() { a.notify(waiting) }()
 	waiting = a.keep(owner, servicePorts)
 	for _, servicePort := range servicePorts {
 		if err := a.assignOne(ctx, owner, servicePort, recorded[servicePort]); err != nil {
@@ -178,9 +178,9 @@ func (a *Allocator) Assign(ctx context.Context, owner Owner, servicePorts []int3
 	return assigned, nil
 }
 
-// Release gives up all proxy ports of an owner.
+// Release releases all proxy ports of an owner.
 func (a *Allocator) Release(owner types.NamespacedName) {
-	a.tell(a.release(owner))
+	a.notify(a.release(owner))
 }
 
 func (a *Allocator) release(owner types.NamespacedName) []types.NamespacedName {
@@ -258,7 +258,7 @@ func (a *Allocator) assignOne(ctx context.Context, owner Owner, servicePort, rec
 			// The port stays reserved: it may be claimed.
 			return err
 		}
-		if a.settle(owner, wanted, stored) {
+		if a.recordStored(owner, wanted, stored) {
 			return nil
 		}
 	}
@@ -296,15 +296,16 @@ func (a *Allocator) reserve(owner Owner, servicePort, recorded int32) (wanted v1
 	return wanted, former, true
 }
 
-// deletedFormer notes that the claim before that of a reserved port is deleted.
+// deletedFormer records that the claim before that of a reserved port is deleted.
 func (a *Allocator) deletedFormer(proxyPort int32) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.ports[proxyPort].former = nil
 }
 
-// settle takes in which claim is stored and reports whether it is the wanted one.
-func (a *Allocator) settle(owner Owner, wanted, stored v1alpha1.ProxyPortClaimSpec) bool {
+// recordStored records which claim is stored and reports whether it is the wanted
+// one.
+func (a *Allocator) recordStored(owner Owner, wanted, stored v1alpha1.ProxyPortClaimSpec) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.ports[wanted.ProxyPort] = &portState{phase: claimed, claim: stored}
@@ -386,7 +387,7 @@ func (a *Allocator) deleteClaim(ctx context.Context, claim v1alpha1.ProxyPortCla
 	return a.options.Claims.Release(ctx, claim.ProxyPort, claim.Owner.UID)
 }
 
-// cool notes that the owner of a proxy port has no use for it any more. It must
+// cool records that the owner of a proxy port has no use for it any more. It must
 // be called with mu held.
 func (a *Allocator) cool(proxyPort int32) {
 	state := a.ports[proxyPort]
@@ -405,7 +406,7 @@ func (a *Allocator) takeWaiting() []types.NamespacedName {
 	return waiting
 }
 
-func (a *Allocator) tell(owners []types.NamespacedName) {
+func (a *Allocator) notify(owners []types.NamespacedName) {
 	for _, owner := range owners {
 		a.options.Freed(owner)
 	}

@@ -51,9 +51,9 @@ func claimFor(owner proxyports.Owner, servicePort, proxyPort int32) v1alpha1.Pro
 type ports struct {
 	*testing.T
 	*proxyports.Allocator
-	claims *proxyportstest.Claims
-	clock  *clocktesting.FakeClock
-	told   []types.NamespacedName
+	claims   *proxyportstest.Claims
+	clock    *clocktesting.FakeClock
+	notified []types.NamespacedName
 }
 
 func newPorts(t *testing.T, size int, claims *proxyportstest.Claims) *ports {
@@ -61,7 +61,7 @@ func newPorts(t *testing.T, size int, claims *proxyportstest.Claims) *ports {
 	p.Allocator = proxyports.New(proxyports.Options{
 		Range:  utilnet.PortRange{Base: 10000, Size: size},
 		Claims: claims,
-		Freed:  func(owner types.NamespacedName) { p.told = append(p.told, owner) },
+		Freed:  func(owner types.NamespacedName) { p.notified = append(p.notified, owner) },
 		Clock:  p.clock,
 	})
 	return p
@@ -121,7 +121,7 @@ func TestProxyPortsStay(t *testing.T) {
 	calls := ports.claims.Calls()
 	ports.assign(service(1), []int32{80, 81, 82}, nil)
 	if ports.claims.Calls() != calls {
-		t.Error("the storage was asked about ports that are known to be claimed")
+		t.Error("the storage was called for ports that are known to be claimed")
 	}
 	if fewer := ports.assign(service(1), []int32{81}, nil); !maps.Equal(fewer, map[int32]int32{81: first[81]}) {
 		t.Errorf("got %v after %v", fewer, first)
@@ -155,7 +155,7 @@ func TestARecordedPortOfAnotherOwnerIsReplaced(t *testing.T) {
 		t.Errorf("got %d, want another port than %d, which is taken", got, victim)
 	}
 
-	// A process that does not know of the claim finds it when it claims the port.
+	// A process that has not read the claim finds it when it claims the port.
 	other := newPorts(t, 100, ports.claims)
 	if got := other.assign(service(3), []int32{80}, map[int32]int32{80: victim})[80]; got == victim || got == 0 {
 		t.Errorf("got %d, want another port than %d, which is taken", got, victim)
@@ -190,16 +190,16 @@ func TestClaimsOfDeletedOwnersAreReleased(t *testing.T) {
 		claimFor(service(1), 80, 10000), claimFor(service(2), 80, 10001), claimFor(service(3), 80, 10002), claimFor(service(4), 80, 10003),
 	)
 	ports := newPorts(t, 4, claims)
-	asked := map[string]bool{}
+	checked := map[string]bool{}
 	err := ports.Restore(t.Context(), []proxyports.Recorded{{Owner: service(1)}, {Owner: again}}, func(_ context.Context, owner proxyports.Owner) (bool, error) {
-		asked[owner.Name] = true
+		checked[owner.Name] = true
 		return owner == service(3), nil
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if want := map[string]bool{"service-2": true, "service-3": true, "service-4": true}; !maps.Equal(asked, want) {
-		t.Errorf("asked whether %v exist, want %v", asked, want)
+	if want := map[string]bool{"service-2": true, "service-3": true, "service-4": true}; !maps.Equal(checked, want) {
+		t.Errorf("checked whether %v exist, want %v", checked, want)
 	}
 	ports.ReleaseCooled(t.Context())
 	if len(claims.Stored()) != 4 {
@@ -346,19 +346,19 @@ func TestThoseWithoutAProxyPortAreToldWhenOneIsFree(t *testing.T) {
 	}
 	ports.assign(service(3), []int32{80}, nil)
 	ports.Release(service(3).NamespacedName)
-	if len(ports.told) > 0 {
-		t.Errorf("told %v although nothing was released", ports.told)
+	if len(ports.notified) > 0 {
+		t.Errorf("notified %v although nothing was released", ports.notified)
 	}
 	ports.assign(service(1), []int32{80}, nil)
-	if len(ports.told) != 1 || ports.told[0] != service(2).NamespacedName {
-		t.Fatalf("told %v, want the one that waits", ports.told)
+	if len(ports.notified) != 1 || ports.notified[0] != service(2).NamespacedName {
+		t.Fatalf("notified %v, want the one that waits", ports.notified)
 	}
 	if assigned := ports.assign(service(2), []int32{80}, nil); len(assigned) != 1 {
 		t.Errorf("assigned %v", assigned)
 	}
 	ports.Release(service(1).NamespacedName)
-	if len(ports.told) != 1 {
-		t.Errorf("told %v although none waits", ports.told)
+	if len(ports.notified) != 1 {
+		t.Errorf("notified %v although none waits", ports.notified)
 	}
 }
 

@@ -38,7 +38,7 @@ type Recorded struct {
 // claim whose owner does not exist any more is released. A recorded port without
 // a claim, as an earlier version left it, is claimed for the first in the list
 // that records it; those that record a port of another owner get a new one when
-// they ask for it. exists reports whether an ElastiService is stored, for owners
+// they request it. exists reports whether an ElastiService is stored, for owners
 // that are not in the list. After an error it is to be called again.
 func (a *Allocator) Restore(ctx context.Context, recorded []Recorded, exists func(ctx context.Context, owner Owner) (bool, error)) error {
 	claims, err := a.options.Claims.List(ctx)
@@ -53,10 +53,10 @@ func (a *Allocator) Restore(ctx context.Context, recorded []Recorded, exists fun
 	for _, claim := range claims {
 		taken[claim.ProxyPort] = true
 		owner := ownerOf(claim)
-		alive, asked := known[owner.UID]
-		if !asked {
+		alive, checked := known[owner.UID]
+		if !checked {
 			if alive, err = exists(ctx, owner); err != nil {
-				return fmt.Errorf("looking for the owner of proxy port %d: %w", claim.ProxyPort, err)
+				return fmt.Errorf("reading the owner of proxy port %d: %w", claim.ProxyPort, err)
 			}
 			known[owner.UID] = alive
 		}
@@ -84,7 +84,7 @@ func (a *Allocator) Restore(ctx context.Context, recorded []Recorded, exists fun
 	})
 }
 
-// restore takes in a stored claim.
+// restore records a stored claim.
 func (a *Allocator) restore(claim v1alpha1.ProxyPortClaimSpec, alive bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -54,9 +54,9 @@ const (
 // notices, and its report has gone through the EndpointSlice controller, one or
 // two seconds pass, in which clients are sent to a port that no process listens on.
 // A connection to each ready resolver ends when its process does; when the next
-// is refused, the resolver is dead. Nothing else counts as a sign: what lies
-// between the controller and a resolver may not lie between it and its clients.
-// Safe for concurrent use.
+// is refused, the resolver is dead. Nothing else counts: what lies between
+// the controller and a resolver may not lie between it and its clients. It is safe for
+// concurrent use.
 type Liveness struct {
 	// dial is nil when no resolver is watched.
 	dial DialFunc
@@ -126,7 +126,7 @@ func healthAddresses(found []*discoveryv1.EndpointSlice) map[string]bool {
 }
 
 // Alive returns the endpoints of resolvers that are not known to be dead. When all
-// of them are, it returns all: clients are no better off without any.
+// of them are, it returns all: none would not be better for clients.
 func (l *Liveness) Alive(endpoints []discoveryv1.Endpoint) []discoveryv1.Endpoint {
 	l.mu.Lock()
 	dead := maps.Clone(l.dead)
@@ -166,8 +166,8 @@ func (l *Liveness) keepConnected(ctx context.Context, address string) {
 	}
 }
 
-// connect connects, and waits until the connection or ctx ends. It returns
-// whether there was a connection, or why not.
+// connect connects, and waits until the connection or ctx ends. It reports whether
+// there was a connection, or returns why not.
 func (l *Liveness) connect(ctx context.Context, address string) (bool, error) {
 	dialCtx, cancel := context.WithTimeout(ctx, livenessDialTimeout)
 	connection, err := l.dial(dialCtx, "tcp", address)

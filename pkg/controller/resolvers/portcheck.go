@@ -45,7 +45,7 @@ const (
 	PortCheckRetryDelay = 250 * time.Millisecond
 	// portCheckTimeout is how long a resolver that does not listen is left out.
 	// After that it is listed all the same: something else is wrong then, and
-	// clients are not better off with no resolver at all.
+	// no resolver at all would not be better for clients.
 	portCheckTimeout = 5 * time.Second
 	// unreachableTime is how long a resolver is listed without a check after it
 	// could not be reached: between the controller and it may be a network policy.
@@ -55,23 +55,23 @@ const (
 // DialFunc connects, as net.Dialer.DialContext does.
 type DialFunc func(ctx context.Context, network, address string) (net.Conn, error)
 
-// Question is which proxy ports of an ElastiService a resolver serves.
-type Question struct {
+// Query is the query of which proxy ports of an ElastiService a resolver serves.
+type Query struct {
 	portcheck.Question
-	// SharedPort is the proxy port on which Services are told apart by host name.
+	// SharedPort is the proxy port on which Services are distinguished by host name.
 	// 0: none.
 	SharedPort int32
 }
 
-func (q *Question) equal(other *Question) bool {
+func (q *Query) equal(other *Query) bool {
 	return q.UID == other.UID && q.Service == other.Service && q.SharedPort == other.SharedPort && slices.Equal(q.Ports, other.Ports)
 }
 
 // PortChecker checks which resolvers serve proxy ports. A resolver that is
-// ready may not have heard of a new proxy port yet, and would refuse the
-// connections that a resolver slice sends it; nor of a Service on the shared
-// port, and would refuse its requests. Resolvers are asked on their health ports: a
-// connection to a proxy port would be traffic of its Service. It is safe for
+// ready may not have observed a new proxy port yet, and would refuse the connections
+// that a resolver slice sends it; nor a Service on the shared port, and would reject
+// its requests. Resolvers are queried on their health ports: a connection to a proxy
+// port would be traffic of its Service. It is safe for
 // concurrent use.
 type PortChecker struct {
 	// dial is nil when no resolver is checked.
@@ -93,29 +93,29 @@ func NewPortChecker(dial DialFunc, health func(address string) string, clock clo
 	return &PortChecker{dial: dial, health: health, clock: clock, unreachable: map[string]time.Time{}}
 }
 
-// PortChecks is what is known of the resolvers that listen on the proxy ports of
-// one ElastiService. The zero value knows nothing. It is not safe for concurrent
+// PortChecks is the state of the resolvers that listen on the proxy ports of
+// one ElastiService. The zero value is empty. It is not safe for concurrent
 // use.
 type PortChecks struct {
-	// question is what the rest is about. Nil: nothing is known.
-	question *Question
+	// query is what the rest is about. Nil: nothing was checked.
+	query *Query
 	// resolvers are the ready resolvers, by address.
 	resolvers map[string]portCheck
 }
 
-// portCheck is what is known of one resolver.
+// portCheck is the state of one resolver.
 type portCheck struct {
 	// since is when it was checked first.
 	since time.Time
-	// listens is true when it serves all of the ports, as far as can be told.
+	// listens is true when it serves all of the ports, as far as is known.
 	listens bool
 }
 
 // Check checks those of the ready resolvers that are not known to serve all ports of
-// the question yet, and reports whether all of them are now.
-func (l *PortChecker) Check(ctx context.Context, known *PortChecks, question Question, ready []discoveryv1.Endpoint) bool {
-	if known.question == nil || !known.question.equal(&question) {
-		*known = PortChecks{question: &question}
+// the query yet, and reports whether all of them are now.
+func (l *PortChecker) Check(ctx context.Context, known *PortChecks, query Query, ready []discoveryv1.Endpoint) bool {
+	if known.query == nil || !known.query.equal(&query) {
+		*known = PortChecks{query: &query}
 	}
 	// Without those that are not ready any more: they are checked again when they
 	// come back.
@@ -138,7 +138,7 @@ func (l *PortChecker) Check(ctx context.Context, known *PortChecks, question Que
 			continue
 		}
 		checks.Go(func() {
-			resolver.listens = l.listens(ctx, address, &question)
+			resolver.listens = l.listens(ctx, address, &query)
 			mu.Lock()
 			defer mu.Unlock()
 			current[address] = resolver
@@ -154,12 +154,12 @@ func (l *PortChecker) Check(ctx context.Context, known *PortChecks, question Que
 	return true
 }
 
-// listens reports whether a resolver serves all ports of a question. One that does
-// not answer at all counts: only a clear no says that it does not.
-func (l *PortChecker) listens(ctx context.Context, address string, question *Question) bool {
-	serves, err := l.ask(ctx, address, question)
+// listens reports whether a resolver serves all ports of a query. One that does not
+// respond at all counts: only a negative response excludes it.
+func (l *PortChecker) listens(ctx context.Context, address string, query *Query) bool {
+	serves, err := l.query(ctx, address, query)
 	if errors.Is(err, portcheck.ErrNotSupported) {
-		serves, err = l.connect(ctx, address, question)
+		serves, err = l.connect(ctx, address, query)
 	}
 	if err != nil {
 		l.setUnreachable(address)
@@ -168,25 +168,25 @@ func (l *PortChecker) listens(ctx context.Context, address string, question *Que
 	return serves
 }
 
-// ask asks a resolver on its health port.
-func (l *PortChecker) ask(ctx context.Context, address string, question *Question) (serves bool, err error) {
+// query queries a resolver on its health port.
+func (l *PortChecker) query(ctx context.Context, address string, query *Query) (serves bool, err error) {
 	health := l.health(address)
 	if health == "" {
 		return false, portcheck.ErrNotSupported
 	}
-	return l.with(ctx, health, func(connection net.Conn) (bool, error) { return talk(connection, question.Ask) })
+	return l.with(ctx, health, func(connection net.Conn) (bool, error) { return exchange(connection, query.Ask) })
 }
 
-// connect checks a resolver of an earlier version, which cannot be asked, by
+// connect checks a resolver of an earlier version, which cannot be queried, by
 // connecting to its proxy ports. Without a byte such a connection wakes nothing.
-func (l *PortChecker) connect(ctx context.Context, address string, question *Question) (bool, error) {
-	for _, port := range question.Ports {
+func (l *PortChecker) connect(ctx context.Context, address string, query *Query) (bool, error) {
+	for _, port := range query.Ports {
 		serves, err := l.with(ctx, net.JoinHostPort(address, strconv.Itoa(int(port.Proxy))), func(connection net.Conn) (bool, error) {
-			if port.Proxy != question.SharedPort {
+			if port.Proxy != query.SharedPort {
 				return true, nil
 			}
-			name := sharedport.HostName(question.Service.Namespace, question.Service.Name, port.Service)
-			return talk(connection, func(connection net.Conn) (bool, error) { return sharedport.Knows(connection, name) })
+			name := sharedport.HostName(query.Service.Namespace, query.Service.Name, port.Service)
+			return exchange(connection, func(connection net.Conn) (bool, error) { return sharedport.Knows(connection, name) })
 		})
 		if !serves || err != nil {
 			return false, err
@@ -195,8 +195,8 @@ func (l *PortChecker) connect(ctx context.Context, address string, question *Que
 	return true, nil
 }
 
-// with connects to an address and returns what check says of the connection. One that
-// is refused is a clear no; an error says that it cannot be found out.
+// with connects to an address and returns what check returns for the connection. One
+// that is refused is a negative response; an error means that the result is unknown.
 func (l *PortChecker) with(ctx context.Context, address string, check func(net.Conn) (bool, error)) (bool, error) {
 	dialCtx, cancel := context.WithTimeout(ctx, dialTimeout)
 	defer cancel()
@@ -211,13 +211,14 @@ func (l *PortChecker) with(ctx context.Context, address string, check func(net.C
 	return check(connection)
 }
 
-// talk asks something on a connection, and waits for the answer for responseTimeout.
-func talk(connection net.Conn, ask func(net.Conn) (bool, error)) (bool, error) {
+// exchange sends a request on a connection, and waits for the response for
+// responseTimeout.
+func exchange(connection net.Conn, request func(net.Conn) (bool, error)) (bool, error) {
 	// Deadlines are those of the network: the real time, whatever the clock.
 	if err := connection.SetDeadline(time.Now().Add(responseTimeout)); err != nil {
 		return false, err
 	}
-	return ask(connection)
+	return request(connection)
 }
 
 func (l *PortChecker) isUnreachable(address string) bool {
@@ -237,9 +238,9 @@ func (l *PortChecker) setUnreachable(address string) {
 
 // Trust records the resolvers of resolver slices that are in place, and have the
 // ports, as listening, so that a restart of the controller does not check all of
-// them. It does nothing once anything is known.
-func (known *PortChecks) Trust(question Question, ports []discoveryv1.EndpointPort, inPlace []*discoveryv1.EndpointSlice, now time.Time) {
-	if known.question != nil {
+// them. It does nothing once anything was checked.
+func (known *PortChecks) Trust(query Query, ports []discoveryv1.EndpointPort, inPlace []*discoveryv1.EndpointSlice, now time.Time) {
+	if known.query != nil {
 		return
 	}
 	trusted := map[string]portCheck{}
@@ -253,7 +254,7 @@ func (known *PortChecks) Trust(question Question, ports []discoveryv1.EndpointPo
 			}
 		}
 	}
-	*known = PortChecks{question: &question, resolvers: trusted}
+	*known = PortChecks{query: &query, resolvers: trusted}
 }
 
 // Listening reports whether the resolver with an address is known to serve all of the

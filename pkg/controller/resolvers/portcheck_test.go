@@ -33,21 +33,21 @@ import (
 	"github.com/truefoundry/elasti-apiserver/pkg/portcheck"
 )
 
-// about returns the question about proxy ports of an ElastiService.
-func about(proxyPorts ...int32) Question {
-	question := Question{Question: portcheck.Question{Service: types.NamespacedName{Namespace: "shop", Name: "cart"}, UID: "c0ffee"}}
+// about returns the query for proxy ports of an ElastiService.
+func about(proxyPorts ...int32) Query {
+	query := Query{Question: portcheck.Question{Service: types.NamespacedName{Namespace: "shop", Name: "cart"}, UID: "c0ffee"}}
 	for i, port := range proxyPorts {
-		question.Ports = append(question.Ports, portcheck.Port{Service: int32(80 + i), Proxy: port})
+		query.Ports = append(query.Ports, portcheck.Port{Service: int32(80 + i), Proxy: port})
 	}
-	return question
+	return query
 }
 
 // unknown is the health port of resolvers whose Service does not name it.
 func unknown(string) string { return "" }
 
-// askable starts a resolver that can be asked, at 10.0.0.1, and returns what dials it
-// and tells of its health port. Connections to other ports fail the test.
-func askable(t *testing.T, handler http.Handler) (DialFunc, func(string) string) {
+// queryable starts a resolver that can be queried, at 10.0.0.1, and returns what dials it
+// and returns its health port. Connections to other ports fail the test.
+func queryable(t *testing.T, handler http.Handler) (DialFunc, func(string) string) {
 	t.Helper()
 	server := httptest.NewServer(handler)
 	t.Cleanup(server.Close)
@@ -60,10 +60,10 @@ func askable(t *testing.T, handler http.Handler) (DialFunc, func(string) string)
 	return dial, func(address string) string { return net.JoinHostPort(address, "8080") }
 }
 
-// TestResolversAreAskedOnTheirHealthPort asks a resolver that learns of a port later.
-func TestResolversAreAskedOnTheirHealthPort(t *testing.T) {
+// TestResolversAreQueriedOnTheirHealthPort queries a resolver that observes a port later.
+func TestResolversAreQueriedOnTheirHealthPort(t *testing.T) {
 	var serves atomic.Bool
-	dial, health := askable(t, portcheck.Handler(func(q *portcheck.Question, port portcheck.Port) bool {
+	dial, health := queryable(t, portcheck.Handler(func(q *portcheck.Question, port portcheck.Port) bool {
 		return q.UID == "c0ffee" && (port.Proxy == 10000 || serves.Load())
 	}))
 	checker := NewPortChecker(dial, health, clocktesting.NewFakeClock(time.Now()))

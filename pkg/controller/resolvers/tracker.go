@@ -111,7 +111,7 @@ func (r *Tracker) HealthAddress(address string) string {
 	return r.health[address]
 }
 
-// Availability says whether resolvers can receive traffic.
+// Availability is whether resolvers can receive traffic.
 type Availability int
 
 const (

@@ -29,7 +29,7 @@ import (
 
 // DesiredPrivateService returns the headless copy of a public Service's selector,
 // ports and IP families, and of nothing else: its EndpointSlices list the
-// target's pods, and call none ready that is not, whatever the public Service
+// target's pods, and none is ready there that is not, whatever the public Service
 // publishes. It records the managed target.
 func DesiredPrivateService(elastiService *v1alpha1.ElastiService, public *corev1.Service, managed *ManagedTarget) *corev1.Service {
 	service := &corev1.Service{
@@ -53,7 +53,7 @@ func DesiredPrivateService(elastiService *v1alpha1.ElastiService, public *corev1
 	return service
 }
 
-// privateFamilyPolicy asks for the families that the public Service has, neither
+// privateFamilyPolicy requests the families that the public Service has, neither
 // more nor fewer. A preference would be decided again, and maybe otherwise, when
 // the families of the cluster have changed in between.
 func privateFamilyPolicy(public *corev1.Service) *corev1.IPFamilyPolicy {

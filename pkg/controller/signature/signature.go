@@ -14,16 +14,16 @@ See the License for the specific language governing permissions and
 limitations under the License.
 */
 
-// Package signature tells the objects that this product made in the cluster
-// from those that carry its labels and annotations only. Labels and annotations
-// are anyone's to write who may write the object, and private Services say in
-// annotations which targets are to be woken; so each is signed with a key that
-// the server alone has.
+// Package signature distinguishes the objects that this product made in the cluster
+// from those that only carry its labels and annotations. Any client that may write an
+// object can write its labels and annotations, and those of private Services and
+// resolver slices record which targets are to be woken; so each is signed with a key
+// that the server alone has.
 //
 // A signature is for one object by namespace and name, of a private Service also
-// by UID, and for everything that its marks say. A copy of a private Service is
-// not signed, then; a client that may write one can put back what it said before,
-// signature and all, and no more.
+// by UID, and for everything that its marks contain. A copy of a private Service is
+// not signed, then; a client that may write one can restore what it contained
+// before, with its signature, and nothing else.
 package signature
 
 import (
@@ -43,7 +43,7 @@ import (
 // keyBytes is the length of a key.
 const keyBytes = 32
 
-// Signer signs objects and knows its signatures. It is safe for concurrent use.
+// Signer signs objects and verifies its signatures. It is safe for concurrent use.
 type Signer struct {
 	key []byte
 }
@@ -75,7 +75,7 @@ func (s *Signer) signatureOf(object *metav1.ObjectMeta) string {
 	if object.Labels[v1alpha1.LabelRole] == v1alpha1.RolePrivate {
 		uid = string(object.UID)
 	}
-	// Lengths tell where one part ends and the next one begins.
+	// Lengths separate one part from the next one.
 	var signed strings.Builder
 	for _, part := range []string{
 		object.Namespace, object.Name, uid,

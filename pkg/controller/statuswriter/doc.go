@@ -15,6 +15,6 @@ limitations under the License.
 */
 
 // Package statuswriter writes the statuses that the controller computes. A sync
-// does not wait for the store: it goes on with the pending status. The writer
-// knows which fields and conditions of a status the controller owns.
+// does not wait for the store: it continues with the pending status. The writer
+// defines which fields and conditions of a status the controller owns.
 package statuswriter

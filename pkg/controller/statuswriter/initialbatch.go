@@ -27,10 +27,10 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// A client that creates a few ElastiServices sees their first statuses at once. A
-// client that creates hundreds in a row is not to wait for the disk and the
-// processor that as many statuses take: the rest of those are written when no more
-// come, and this many a second until then.
+// A client that creates a few ElastiServices observes their first statuses at once. A
+// client that creates hundreds in a row must not wait for the disk and the processor
+// that as many statuses take: the rest of those are written when no more are created,
+// and this many a second until then.
 const (
 	firstStatusesAtOnce    = 10
 	firstStatusesPerSecond = 10
@@ -68,7 +68,7 @@ func newInitialBatch(clock clock.WithTicker, admit func(types.NamespacedName)) *
 	}
 }
 
-// add admits an ElastiService now or later. One that waits already goes on waiting.
+// add admits an ElastiService now or later. One that waits already keeps waiting.
 func (b *initialBatch) add(key types.NamespacedName) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -118,15 +118,15 @@ func elastiService() *v1alpha1.ElastiService {
 	}
 }
 
-// What is told of a written status is what is new since the last one that was
+// What is reported of a written status is what is new since the last one that was
 // written, whatever was decided on in between.
 func TestWrittenStatusIsComparedWithTheOneBefore(t *testing.T) {
 	t.Parallel()
-	answer := elastiService()
-	answer.ResourceVersion = "9"
+	response := elastiService()
+	response.ResourceVersion = "9"
 	type change struct{ before, after int32 }
 	var written []change
-	writer := newWriter(answer, "",
+	writer := newWriter(response, "",
 		func(before *v1alpha1.ElastiService, status *v1alpha1.ElastiServiceStatus) {
 			written = append(written, change{before.Status.Replicas, status.Replicas})
 		})
@@ -153,6 +153,6 @@ func TestWrittenStatusIsComparedWithTheOneBefore(t *testing.T) {
 	want(4)
 	write()
 	if expected := []change{{0, 2}, {2, 4}}; !slices.Equal(written, expected) {
-		t.Errorf("what is told is %v, want %v", written, expected)
+		t.Errorf("what is reported is %v, want %v", written, expected)
 	}
 }

@@ -44,7 +44,7 @@ type part struct {
 // what returns what a part is called in messages.
 func (p part) what() string { return p.kind + " " + p.name }
 
-// partsOf returns what tells that the product is being deleted: what is
+// partsOf returns the objects that show that the product is being deleted: what is
 // deleted before the pod of the server, or takes that with it.
 func partsOf(host kubernetes.Interface, namespace, name string) []part {
 	return []part{
