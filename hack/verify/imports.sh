@@ -11,7 +11,8 @@ cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 module=github.com/truefoundry/elasti-apiserver
 declare -A allowed=(
     ["pkg/activity"]=""
-    ["pkg/apis"]="pkg/activity pkg/schedule pkg/triggers"
+    ["pkg/expression"]=""
+    ["pkg/apis"]="pkg/activity pkg/expression pkg/schedule pkg/triggers"
     ["pkg/schedule"]=""
     ["pkg/triggers"]=""
     ["pkg/generated"]="pkg/apis"
@@ -22,7 +23,7 @@ declare -A allowed=(
     ["pkg/compatibility"]="pkg/apis pkg/scaling"
     ["pkg/preflight"]="pkg/apis pkg/compatibility pkg/scaling"
     ["pkg/registry"]="pkg/activity pkg/apis pkg/scaling pkg/triggers"
-    ["pkg/controller"]="pkg/activity pkg/apis pkg/compatibility pkg/generated pkg/portcheck pkg/scaling pkg/sharedport pkg/schedule pkg/triggers"
+    ["pkg/controller"]="pkg/activity pkg/apis pkg/compatibility pkg/expression pkg/generated pkg/portcheck pkg/scaling pkg/sharedport pkg/schedule pkg/triggers"
     ["pkg/controller/elastiservice"]="pkg/activity pkg/apis/elasti/v1alpha1 pkg/compatibility pkg/controller/informers pkg/controller/proxyports pkg/controller/resolvers pkg/controller/resources pkg/controller/signature pkg/controller/startup pkg/controller/statuswriter pkg/controller/target pkg/generated pkg/portcheck pkg/scaling pkg/sharedport pkg/triggers"
     ["pkg/controller/informers"]=""
     ["pkg/controller/proxyports"]="pkg/apis/elasti/v1alpha1"
@@ -33,7 +34,7 @@ declare -A allowed=(
     ["pkg/controller/statuswriter"]="pkg/apis/elasti/v1alpha1 pkg/controller/resources"
     ["pkg/controller/target"]="pkg/apis/elasti/v1alpha1 pkg/compatibility pkg/controller/informers pkg/controller/resources pkg/controller/startup pkg/scaling"
     ["pkg/apiserver"]="pkg/apis pkg/generated pkg/preflight pkg/registry pkg/storage pkg/scaling pkg/controller pkg/triggers"
-    ["pkg/resolver"]="pkg/activity pkg/apis/elasti/v1alpha1 pkg/generated pkg/portcheck pkg/sharedport pkg/triggers"
+    ["pkg/resolver"]="pkg/activity pkg/apis/elasti/v1alpha1 pkg/expression pkg/generated pkg/portcheck pkg/sharedport pkg/triggers"
     ["cmd/elasti-apiserver"]="pkg/apiserver"
     ["cmd/elasti-resolver"]="pkg/resolver"
 )

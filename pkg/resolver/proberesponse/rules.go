@@ -27,6 +27,7 @@ import (
 	"strings"
 
 	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti/v1alpha1"
+	"github.com/truefoundry/elasti-apiserver/pkg/expression"
 )
 
 // Request is what rules look at.
@@ -77,8 +78,10 @@ func Compile(specs []v1alpha1.ProbeResponseRule) (*Rules, error) {
 	}
 	compiled := &Rules{}
 	var failed []error
+	// What an earlier version let in is not bounded yet.
+	var budget expression.Budget
 	for i := range specs {
-		r, err := compile(&specs[i])
+		r, err := compile(&specs[i], &budget)
 		if err != nil {
 			failed = append(failed, fmt.Errorf("probeResponse[%d]: %w", i, err))
 			continue
@@ -88,18 +91,18 @@ func Compile(specs []v1alpha1.ProbeResponseRule) (*Rules, error) {
 	return compiled, errors.Join(failed...)
 }
 
-func compile(spec *v1alpha1.ProbeResponseRule) (rule, error) {
+func compile(spec *v1alpha1.ProbeResponseRule, budget *expression.Budget) (rule, error) {
 	r := rule{method: spec.Method, response: responseOf(&spec.Response)}
 	var err error
 	if spec.Path != nil {
-		if r.path, err = pathMatcher(spec.Path); err != nil {
+		if r.path, err = pathMatcher(spec.Path, budget); err != nil {
 			return rule{}, fmt.Errorf("path: %w", err)
 		}
 	}
-	if r.headers, err = valueMatchers(spec.Headers); err != nil {
+	if r.headers, err = valueMatchers(spec.Headers, budget); err != nil {
 		return rule{}, fmt.Errorf("headers: %w", err)
 	}
-	if r.query, err = valueMatchers(spec.QueryParams); err != nil {
+	if r.query, err = valueMatchers(spec.QueryParams, budget); err != nil {
 		return rule{}, fmt.Errorf("queryParams: %w", err)
 	}
 	return r, nil
@@ -113,12 +116,12 @@ func responseOf(spec *v1alpha1.ProbeResponse) *Response {
 	return response
 }
 
-func pathMatcher(spec *v1alpha1.PathMatch) (matcher, error) {
+func pathMatcher(spec *v1alpha1.PathMatch, budget *expression.Budget) (matcher, error) {
 	switch spec.Type {
 	case v1alpha1.PathMatchExact:
 		return func(path string) bool { return path == spec.Value }, nil
 	case v1alpha1.PathMatchRegularExpression:
-		return whole(spec.Value)
+		return whole(spec.Value, budget)
 	case v1alpha1.PathMatchPrefix, "":
 		prefix := strings.TrimSuffix(spec.Value, "/")
 		return func(path string) bool {
@@ -129,7 +132,7 @@ func pathMatcher(spec *v1alpha1.PathMatch) (matcher, error) {
 	return nil, fmt.Errorf("type %q is not known", spec.Type)
 }
 
-func valueMatchers(specs []v1alpha1.ValueMatch) ([]named, error) {
+func valueMatchers(specs []v1alpha1.ValueMatch, budget *expression.Budget) ([]named, error) {
 	var matchers []named
 	for i := range specs {
 		spec := &specs[i]
@@ -139,7 +142,7 @@ func valueMatchers(specs []v1alpha1.ValueMatch) ([]named, error) {
 		case v1alpha1.ValueMatchExact, "":
 			value = func(text string) bool { return text == spec.Value }
 		case v1alpha1.ValueMatchRegularExpression:
-			value, err = whole(spec.Value)
+			value, err = whole(spec.Value, budget)
 		default:
 			err = fmt.Errorf("type %q is not known", spec.Type)
 		}
@@ -152,8 +155,11 @@ func valueMatchers(specs []v1alpha1.ValueMatch) ([]named, error) {
 }
 
 // whole matches a whole text against an expression.
-func whole(expression string) (matcher, error) {
-	compiled, err := regexp.Compile("^(?:" + expression + ")$")
+func whole(text string, budget *expression.Budget) (matcher, error) {
+	if err := budget.Spend(text); err != nil {
+		return nil, err
+	}
+	compiled, err := regexp.Compile("^(?:" + text + ")$")
 	if err != nil {
 		return nil, err
 	}

@@ -101,3 +101,18 @@ func TestFirstRuleAnswersAndBrokenOnesAreLeftOut(t *testing.T) {
 		t.Error("no rules match")
 	}
 }
+
+// An earlier version accepted expressions that take megabytes each.
+func TestCostlyExpressionsAreLeftOut(t *testing.T) {
+	costly := &v1alpha1.PathMatch{Type: v1alpha1.PathMatchRegularExpression, Value: "/" + strings.Repeat(".{0,1000}", 100)}
+	rules, err := Compile([]v1alpha1.ProbeResponseRule{
+		{Path: costly, Response: v1alpha1.ProbeResponse{Status: 500}},
+		{Path: &v1alpha1.PathMatch{Type: v1alpha1.PathMatchRegularExpression, Value: "/live|/ready"}, Response: v1alpha1.ProbeResponse{Status: 200}},
+	})
+	if err == nil || !strings.Contains(err.Error(), "probeResponse[0]") || strings.Contains(err.Error(), "probeResponse[1]") {
+		t.Errorf("the costly rule is not told: %v", err)
+	}
+	if response := rules.Match(request("GET", "/ready")); response == nil || response.Status != 200 {
+		t.Errorf("got %+v of the other rule", response)
+	}
+}

@@ -19,7 +19,6 @@ package validation
 import (
 	"fmt"
 	"net/http"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -28,6 +27,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti"
+	"github.com/truefoundry/elasti-apiserver/pkg/expression"
 )
 
 // Bounds of probe responses; lengths are in bytes. Every resolver matches
@@ -59,27 +59,28 @@ func validateProbeResponse(rules []elasti.ProbeResponseRule, path *field.Path) f
 		return field.ErrorList{field.TooMany(path, len(rules), maxProbeResponses)}
 	}
 	var errs field.ErrorList
+	var budget expression.Budget
 	for i := range rules {
 		rule, rulePath := &rules[i], path.Index(i)
 		if rule.Path != nil {
-			errs = append(errs, validatePathMatch(rule.Path, rulePath.Child("path"))...)
+			errs = append(errs, validatePathMatch(rule.Path, &budget, rulePath.Child("path"))...)
 		}
-		errs = append(errs, validateMatchers(rule.Headers, rulePath.Child("headers"), validateHeaderName)...)
-		errs = append(errs, validateMatchers(rule.QueryParams, rulePath.Child("queryParams"), validateParameterName)...)
+		errs = append(errs, validateMatchers(rule.Headers, &budget, rulePath.Child("headers"), validateHeaderName)...)
+		errs = append(errs, validateMatchers(rule.QueryParams, &budget, rulePath.Child("queryParams"), validateParameterName)...)
 		errs = append(errs, validateMethod(rule.Method, rulePath.Child("method"))...)
 		errs = append(errs, validateResponse(&rule.Response, rulePath.Child("response"))...)
 	}
 	return errs
 }
 
-func validatePathMatch(match *elasti.PathMatch, path *field.Path) field.ErrorList {
+func validatePathMatch(match *elasti.PathMatch, budget *expression.Budget, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	if len(match.Value) > maxPathBytes {
 		return field.ErrorList{field.TooLong(path.Child("value"), "", maxPathBytes)}
 	}
 	switch match.Type {
 	case elasti.PathMatchRegularExpression:
-		errs = append(errs, validateExpression(match.Value, path.Child("value"))...)
+		errs = append(errs, validateExpression(match.Value, budget, path.Child("value"))...)
 	case elasti.PathMatchExact, elasti.PathMatchPrefix:
 		if !strings.HasPrefix(match.Value, "/") {
 			errs = append(errs, field.Invalid(path.Child("value"), match.Value, "must start with /, as the path of every request does"))
@@ -90,7 +91,7 @@ func validatePathMatch(match *elasti.PathMatch, path *field.Path) field.ErrorLis
 	return errs
 }
 
-func validateMatchers(matchers []elasti.ValueMatch, path *field.Path, validateName func(string, *field.Path) field.ErrorList) field.ErrorList {
+func validateMatchers(matchers []elasti.ValueMatch, budget *expression.Budget, path *field.Path, validateName func(string, *field.Path) field.ErrorList) field.ErrorList {
 	if len(matchers) > maxMatchers {
 		return field.ErrorList{field.TooMany(path, len(matchers), maxMatchers)}
 	}
@@ -106,7 +107,7 @@ func validateMatchers(matchers []elasti.ValueMatch, path *field.Path, validateNa
 		switch matcher.Type {
 		case elasti.ValueMatchExact:
 		case elasti.ValueMatchRegularExpression:
-			errs = append(errs, validateExpression(matcher.Value, value)...)
+			errs = append(errs, validateExpression(matcher.Value, budget, value)...)
 		default:
 			errs = append(errs, field.NotSupported(matcherPath.Child("type"), matcher.Type, []elasti.ValueMatchType{elasti.ValueMatchExact, elasti.ValueMatchRegularExpression}))
 		}
@@ -139,11 +140,14 @@ func validateParameterName(name string, path *field.Path) field.ErrorList {
 }
 
 // validateExpression checks a regular expression. RE2 matches in linear time,
-// so that the bounds of its length and of a request's head bound what one
-// request can cost.
-func validateExpression(expression string, path *field.Path) field.ErrorList {
-	if _, err := regexp.Compile(expression); err != nil {
-		return field.ErrorList{field.Invalid(path, expression, fmt.Sprintf("is not a regular expression in RE2 syntax: %v", err))}
+// so that the bounds of what all of them cost and of a request's head bound what
+// one request can cost.
+func validateExpression(text string, budget *expression.Budget, path *field.Path) field.ErrorList {
+	if _, err := expression.Cost(text); err != nil {
+		return field.ErrorList{field.Invalid(path, text, fmt.Sprintf("is not a regular expression in RE2 syntax: %v", err))}
+	}
+	if err := budget.Spend(text); err != nil {
+		return field.ErrorList{field.Invalid(path, text, err.Error())}
 	}
 	return nil
 }

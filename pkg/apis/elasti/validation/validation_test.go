@@ -175,6 +175,13 @@ func TestValidateElastiServiceRefuses(t *testing.T) {
 		{"spec.probeResponse[0].headers[0].type", field.ErrorTypeNotSupported, func(s *elasti.ElastiServiceSpec) { s.ProbeResponse[0].Headers[0].Type = "Regex" }},
 		{"spec.probeResponse[0].headers[0].value", field.ErrorTypeInvalid, func(s *elasti.ElastiServiceSpec) { s.ProbeResponse[0].Headers[0].Value = "a{2000}" }},
 		{"spec.probeResponse[0].headers[0].value", field.ErrorTypeTooLong, func(s *elasti.ElastiServiceSpec) { s.ProbeResponse[0].Headers[0].Value = strings.Repeat("a", 4097) }},
+		{"spec.probeResponse[0].headers[0].value", field.ErrorTypeInvalid, func(s *elasti.ElastiServiceSpec) {
+			s.ProbeResponse[0].Headers[0].Value = strings.Repeat(".{1000}", 500)
+		}},
+		{"spec.probeResponse[10].headers[0].value", field.ErrorTypeInvalid, func(s *elasti.ElastiServiceSpec) {
+			s.ProbeResponse[0].Headers[0].Value = ".{990}"
+			s.ProbeResponse = repeat(s.ProbeResponse[0], 11)
+		}},
 		{"spec.probeResponse[0].queryParams", field.ErrorTypeTooMany, func(s *elasti.ElastiServiceSpec) {
 			s.ProbeResponse[0].QueryParams = repeat(s.ProbeResponse[0].QueryParams[0], 17)
 		}},

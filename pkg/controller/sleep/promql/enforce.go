@@ -25,11 +25,14 @@ import (
 
 	"github.com/prometheus/prometheus/model/labels"
 	"github.com/prometheus/prometheus/promql/parser"
+	"github.com/prometheus/prometheus/util/strutil"
+
+	"github.com/truefoundry/elasti-apiserver/pkg/expression"
 )
 
 // Bounds of a query. Parsing and printing take the square of how deeply it is
 // nested, by parentheses, signs and operators, and each regular expression is
-// compiled.
+// compiled: what all of them cost is bounded by their budget.
 const (
 	maxDepth       = 200
 	maxOperators   = 500
@@ -79,7 +82,38 @@ func parse(query string) (parser.Expr, error) {
 	if nesting > maxOperators || strings.Count(query, "~") > maxExpressions {
 		return nil, errMany
 	}
+	if err := checkExpressions(query); err != nil {
+		return nil, err
+	}
 	return newParser().ParseExpr(query)
+}
+
+// checkExpressions fails when the regular expressions of a query are too costly: the
+// parser compiles each. Those that cannot be read are for the parser to report.
+func checkExpressions(query string) error {
+	var budget expression.Budget
+	lexer, item, previous := parser.Lex(query), parser.Item{}, parser.ItemType(0)
+	for lexer.NextItem(&item); item.Typ != parser.EOF && item.Typ != parser.ERROR; lexer.NextItem(&item) {
+		if item.Typ == parser.COMMENT {
+			continue
+		}
+		matches := previous == parser.EQL_REGEX || previous == parser.NEQ_REGEX
+		previous = item.Typ
+		if !matches || item.Typ != parser.STRING {
+			continue
+		}
+		text, err := strutil.Unquote(item.Val)
+		if err != nil {
+			continue
+		}
+		if _, err := expression.Cost(text); err != nil {
+			continue
+		}
+		if err := budget.Spend(text); err != nil {
+			return fmt.Errorf("a regular expression of the query %w", err)
+		}
+	}
+	return nil
 }
 
 // newParser returns a parser of what servers understand by themselves, and of

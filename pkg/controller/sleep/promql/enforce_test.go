@@ -72,7 +72,10 @@ func TestEnforceRefusesWhatCannotBeSeen(t *testing.T) {
 		`WITH (a = b) a`:                     "parse error",
 		strings.Repeat("-", 16000) + "a":     "parentheses and signs",
 		strings.Repeat("a^", 8000) + "a":     "levels deep",
-		`a{` + strings.Repeat(`b=~"c",`, 1000) + `}`: "regular expressions",
+		`a{` + strings.Repeat(`b=~"c",`, 1000) + `}`:      "regular expressions",
+		`a{b=~"` + strings.Repeat(".{1000}", 1000) + `"}`: "too costly",
+		`a{b=~"(", c !~ # d
+			"` + strings.Repeat(`.\x7b1000}`, 1000) + `"}`: "too costly",
 	} {
 		if got, err := Enforce(query, "namespace", "shop"); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: got %s, %v, want an error with %q", query, got, err, want)
