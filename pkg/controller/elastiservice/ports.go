@@ -123,7 +123,7 @@ func (c *Controller) assignProxyPorts(ctx context.Context, p *pass) ([]v1alpha1.
 	if c.options.SharedProxyPort != 0 {
 		fallback = "they share a port on which only HTTP works, by host name"
 	}
-	exhausted := conditionFalse(v1alpha1.ReasonProxyPortsExhausted, "no proxy port is free in %s for %d ports of Service %q, so %s: widen the range", c.options.ProxyPortRange.String(), len(numbers)-len(assigned), p.service.Name, fallback)
+	exhausted := conditionFalse(v1alpha1.ReasonProxyPortsExhausted, "no proxy port is free in %s, of which a part is left to namespaces with few, for %d ports of Service %q, so %s: widen the range", c.options.ProxyPortRange.String(), len(numbers)-len(assigned), p.service.Name, fallback)
 	return ports, &exhausted, nil
 }
 

@@ -46,6 +46,10 @@ const (
 	// claimConcurrency is how many claims are written at a time where there may
 	// be many.
 	claimConcurrency = 16
+	// One of reservedPart proxy ports is for namespaces that have few, fewer than one of
+	// fewPart: a single Service may have thousands of ports.
+	reservedPart = 8
+	fewPart      = 400
 )
 
 // Claims stores which proxy port is whose. It is safe for concurrent use.
@@ -116,6 +120,10 @@ type Allocator struct {
 	// ports are the proxy ports that are not free. There are not more than the
 	// range has, and than were claimed when the range was another one.
 	ports map[int32]*portState
+	// inUse counts the proxy ports of the range that are claimed, or are being claimed,
+	// by namespace, and total all of them.
+	inUse map[string]int32
+	total int32
 	// owners are the ElastiServices that have proxy ports, owned the proxy port
 	// of each of their Service ports.
 	owned map[types.NamespacedName]*ownedPorts
@@ -136,6 +144,7 @@ func New(options Options) *Allocator {
 		first:   int32(options.Range.Base),
 		size:    int32(options.Range.Size),
 		ports:   map[int32]*portState{},
+		inUse:   map[string]int32{},
 		owned:   map[types.NamespacedName]*ownedPorts{},
 		waiting: sets.New[types.NamespacedName](),
 	}
@@ -291,7 +300,7 @@ func (a *Allocator) reserve(owner Owner, servicePort, recorded int32) (wanted v1
 			former = &before.claim
 		}
 	}
-	a.ports[proxyPort] = &portState{phase: pending, claim: wanted, former: former}
+	a.set(proxyPort, &portState{phase: pending, claim: wanted, former: former})
 	owned.ports[servicePort] = proxyPort
 	return wanted, former, true
 }
@@ -308,7 +317,7 @@ func (a *Allocator) deletedFormer(proxyPort int32) {
 func (a *Allocator) recordStored(owner Owner, wanted, stored v1alpha1.ProxyPortClaimSpec) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.ports[wanted.ProxyPort] = &portState{phase: claimed, claim: stored}
+	a.set(wanted.ProxyPort, &portState{phase: claimed, claim: stored})
 	if stored == wanted {
 		return true
 	}
@@ -318,10 +327,19 @@ func (a *Allocator) recordStored(owner Owner, wanted, stored v1alpha1.ProxyPortC
 
 // find chooses a proxy port for a Service port. It must be called with mu held.
 func (a *Allocator) find(owner Owner, servicePort, recorded int32) (int32, bool) {
+	if !a.hasRoom(owner.Namespace) {
+		return 0, false
+	}
 	if state, taken := a.ports[recorded]; a.contains(recorded) && (!taken || state.phase == cooling && state.claim.Owner.UID == owner.UID) {
 		return recorded, true
 	}
 	return a.choose(owner, servicePort)
+}
+
+// hasRoom reports whether a namespace may have another proxy port. It must be called
+// with mu held.
+func (a *Allocator) hasRoom(namespace string) bool {
+	return a.size-a.total > a.size/reservedPart || a.inUse[namespace] < max(1, a.size/fewPart)
 }
 
 // choose finds a free proxy port. It starts where the hash of the names says,
@@ -391,7 +409,30 @@ func (a *Allocator) deleteClaim(ctx context.Context, claim v1alpha1.ProxyPortCla
 // be called with mu held.
 func (a *Allocator) cool(proxyPort int32) {
 	state := a.ports[proxyPort]
+	a.count(state, -1)
 	state.phase, state.since = cooling, a.options.Clock.Now()
+}
+
+// set records the state of a proxy port. It must be called with mu held.
+func (a *Allocator) set(proxyPort int32, state *portState) {
+	if before, ok := a.ports[proxyPort]; ok {
+		a.count(before, -1)
+	}
+	a.ports[proxyPort] = state
+	a.count(state, 1)
+}
+
+// count counts a proxy port that is claimed, or is being claimed, once more or once
+// less. It must be called with mu held.
+func (a *Allocator) count(state *portState, by int32) {
+	if !a.contains(state.claim.ProxyPort) || state.phase != claimed && state.phase != pending {
+		return
+	}
+	namespace := state.claim.Owner.Namespace
+	a.total += by
+	if a.inUse[namespace] += by; a.inUse[namespace] == 0 {
+		delete(a.inUse, namespace)
+	}
 }
 
 func (a *Allocator) contains(proxyPort int32) bool {

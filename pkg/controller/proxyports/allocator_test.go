@@ -92,8 +92,13 @@ func (p *ports) restore(recorded ...proxyports.Recorded) {
 func TestProxyPortsAreUniqueUntilExhausted(t *testing.T) {
 	ports := newPorts(t, 50, proxyportstest.New())
 	seen := map[int32]bool{}
+	elsewhere := func(number int) proxyports.Owner {
+		owner := service(number)
+		owner.Namespace += strconv.Itoa(number)
+		return owner
+	}
 	for number := range 50 {
-		for _, proxyPort := range ports.assign(service(number), []int32{80}, nil) {
+		for _, proxyPort := range ports.assign(elsewhere(number), []int32{80}, nil) {
 			if seen[proxyPort] || proxyPort < 10000 || proxyPort >= 10050 {
 				t.Errorf("port %d", proxyPort)
 			}
@@ -103,12 +108,48 @@ func TestProxyPortsAreUniqueUntilExhausted(t *testing.T) {
 	if len(seen) != 50 {
 		t.Errorf("%d ports were assigned, want 50", len(seen))
 	}
-	if got := ports.assign(service(50), []int32{80}, nil); len(got) != 0 {
+	if got := ports.assign(elsewhere(50), []int32{80}, nil); len(got) != 0 {
 		t.Errorf("got %v when all are taken", got)
 	}
-	ports.Release(service(7).NamespacedName)
-	if got := ports.assign(service(50), []int32{80}, nil); len(got) != 1 {
+	ports.Release(elsewhere(7).NamespacedName)
+	if got := ports.assign(elsewhere(50), []int32{80}, nil); len(got) != 1 {
 		t.Error("the released port was not assigned")
+	}
+}
+
+// A tenant's Service may have as many ports as resolvers have proxy ports.
+func TestANamespaceLeavesProxyPortsToOthers(t *testing.T) {
+	const size = 800
+	greedy, thousands := service(1), make([]int32, size)
+	for i := range thousands {
+		thousands[i] = int32(i + 1)
+	}
+	ports := newPorts(t, size, proxyportstest.New())
+	got := ports.assign(greedy, thousands, nil)
+	if len(got) < size/2 || len(got) == size {
+		t.Errorf("one namespace got %d of %d proxy ports", len(got), size)
+	}
+	if again := ports.assign(greedy, thousands, nil); !maps.Equal(again, got) {
+		t.Errorf("it had %d proxy ports, and has %d", len(got), len(again))
+	}
+	for number := range 20 {
+		other := service(number)
+		other.Namespace += strconv.Itoa(number)
+		if got := ports.assign(other, []int32{80, 443}, nil); len(got) != 2 {
+			t.Errorf("%s got %v", other, got)
+		}
+	}
+	// What counts is what is in use, also after a restart.
+	restarted := newPorts(t, size, ports.claims)
+	restarted.restore(proxyports.Recorded{Owner: greedy, Ports: got})
+	if again := restarted.assign(greedy, thousands, got); !maps.Equal(again, got) {
+		t.Errorf("it had %d proxy ports, and has %d after a restart", len(got), len(again))
+	}
+	ports.notified = nil
+	ports.assign(greedy, thousands[:10], nil)
+	another := service(2)
+	if got := ports.assign(another, thousands[:size/2], nil); len(got) != size/2 {
+		t.Errorf("%d of the released proxy ports were assigned", len(got))
 	}
 }
 

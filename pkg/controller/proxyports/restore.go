@@ -88,7 +88,7 @@ func (a *Allocator) Restore(ctx context.Context, recorded []Recorded, exists fun
 func (a *Allocator) restore(claim v1alpha1.ProxyPortClaimSpec, alive bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.ports[claim.ProxyPort] = &portState{phase: claimed, claim: claim}
+	a.set(claim.ProxyPort, &portState{phase: claimed, claim: claim})
 	if !alive {
 		a.cool(claim.ProxyPort)
 		return
