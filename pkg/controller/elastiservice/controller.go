@@ -21,7 +21,6 @@ import (
 	"fmt"
 	"sync"
 
-	"golang.org/x/time/rate"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/events"
@@ -43,6 +42,10 @@ const fieldManager = "elasti-apiserver"
 // resolverCheck is the key in the queue that stands for a check of the resolvers
 // instead of an ElastiService.
 var resolverCheck = types.NamespacedName{}
+
+// nextTurns is the key in the queue that stands for giving targets that wait to be woken
+// their turns.
+var nextTurns = types.NamespacedName{Name: "next turns"}
 
 // Controller keeps the cluster as each ElastiService wants it. Make it with
 // New and run it once.
@@ -66,10 +69,10 @@ type Controller struct {
 	states      *states
 	scaleDowns  *scaleDowns
 	deletions   *deletions
-	// outageWakes paces the wakes of an outage of the resolvers.
-	outageWakes *rate.Limiter
-	statuses    *statuswriter.Writer
-	inspector   *startup.Inspector
+	// wakeTurns paces the wakes of an outage of the resolvers.
+	wakeTurns *wakeTurns
+	statuses  *statuswriter.Writer
+	inspector *startup.Inspector
 
 	// Set by Run before anything else runs.
 
@@ -98,7 +101,7 @@ func New(options Options) (*Controller, error) {
 		scaleDowns: newScaleDowns(),
 		deletions:  newDeletions(),
 
-		outageWakes: rate.NewLimiter(rate.Limit(options.WakeRate), max(1, int(options.WakeRate))),
+		wakeTurns: newWakeTurns(options.WakeRate),
 	}
 	c.inspector = startup.NewInspector(startup.Options{Host: options.Host, Scales: options.Scaling, Enqueue: c.enqueue, Clock: options.Clock})
 	c.statuses = statuswriter.New(statuswriter.Options{
@@ -213,6 +216,10 @@ func (c *Controller) work(ctx context.Context) bool {
 	}
 	if key == resolverCheck {
 		c.checkResolvers(ctx)
+		return true
+	}
+	if key == nextTurns {
+		c.giveWakeTurns()
 		return true
 	}
 	err := c.sync(ctx, key)

@@ -39,23 +39,35 @@ func (c *Controller) reconcileMissingResolvers(ctx context.Context, p *pass) {
 // start together: each waits for its turn, and loses it when the resolvers are
 // back before.
 func (c *Controller) wakeWithoutResolvers(ctx context.Context, p *pass) error {
-	now := c.clock.Now()
 	if availability, _, _ := c.resolvers.Availability(); availability != resolvers.Unavailable || !p.target.AtZero() || !p.managed() {
-		p.state.cancelWakeTurn(now)
+		c.wakeTurns.leave(p.key())
 		return nil
 	}
-	if delay := p.state.wakeTurn(now, c.outageWakes); delay > 0 {
-		c.queue.AddAfter(p.key(), delay)
+	c.wakeTurns.join(p.key())
+	c.giveWakeTurns()
+	if !c.wakeTurns.has(p.key()) {
 		return nil
 	}
 	result, err := c.scaling.Wake(ctx, target.Of(p.elastiService), target.AutoscalerOf(p.elastiService.Spec.Autoscaler), target.MinReplicas(p.elastiService), false)
 	if err != nil {
 		return fmt.Errorf("waking the target while no resolver is ready: %w", err)
 	}
-	p.state.endWakeTurn()
+	c.wakeTurns.leave(p.key())
 	if result.Scaled {
 		c.options.Woken(resources.TargetKeyOf(p.elastiService), "no resolver is ready to hold its traffic")
 		c.event(p.elastiService, corev1.EventTypeWarning, v1alpha1.ReasonNoReadyResolver, actionWake, "scaled %s %s to %d: no resolver is ready to hold its traffic", p.elastiService.Spec.ScaleTargetRef.Kind, p.elastiService.Spec.ScaleTargetRef.Name, result.Replicas)
 	}
 	return nil
+}
+
+// giveWakeTurns has those synced that have their turn now, and comes back for the next
+// ones.
+func (c *Controller) giveWakeTurns() {
+	given, next := c.wakeTurns.give(c.clock.Now())
+	for _, key := range given {
+		c.enqueue(key)
+	}
+	if next > 0 {
+		c.queue.AddAfter(nextTurns, next)
+	}
 }

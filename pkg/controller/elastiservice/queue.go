@@ -17,13 +17,14 @@ limitations under the License.
 package elastiservice
 
 import (
-	"container/list"
 	"sync"
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/util/workqueue"
 	"k8s.io/utils/clock"
+
+	"github.com/truefoundry/elasti-apiserver/pkg/controller/fairqueue"
 )
 
 const (
@@ -31,12 +32,15 @@ const (
 	// up to 30 s, so that one that cannot be helped costs little.
 	firstRetry = 50 * time.Millisecond
 	lastRetry  = 30 * time.Second
+	// urgentInARow is how many urgent keys overtake one that is not.
+	urgentInARow = 8
 )
 
 // queue holds the keys of ElastiServices that are to be synced. One key is never
 // worked on twice at a time. Urgent keys overtake the others: when the
 // resolvers change, every sleeping Service is written, and a switch of a mode
-// must not wait for them.
+// must not wait for them. Each namespace gets its turn: pods of one whose readiness
+// flaps behind thousands of Services delay their own.
 type queue struct {
 	workqueue.TypedRateLimitingInterface[types.NamespacedName]
 	priorities *priorityQueue
@@ -60,24 +64,21 @@ func (q *queue) AddUrgent(key types.NamespacedName) {
 	q.Add(key)
 }
 
-// priorityQueue orders keys by urgency, then by arrival. The workqueue never pushes a
-// key that is in it already, and calls Touch instead.
+// priorityQueue orders keys by urgency, then by the turns of their namespaces, then by
+// arrival. The workqueue never pushes a key that is in it already, and calls Touch
+// instead.
 type priorityQueue struct {
 	mu sync.Mutex
 	// urgent are the keys that go first when they are pushed or touched next.
 	urgent map[types.NamespacedName]bool
-	// first and second hold the keys that wait; inSecond finds those in second.
-	first, second *list.List
-	inSecond      map[types.NamespacedName]*list.Element
+	// first and second hold the keys that wait, inARow is how many of first have
+	// overtaken those of second.
+	first, second *fairqueue.Queue
+	inARow        int
 }
 
 func newPriorityQueue() *priorityQueue {
-	return &priorityQueue{
-		urgent:   map[types.NamespacedName]bool{},
-		first:    list.New(),
-		second:   list.New(),
-		inSecond: map[types.NamespacedName]*list.Element{},
-	}
+	return &priorityQueue{urgent: map[types.NamespacedName]bool{}, first: fairqueue.New(), second: fairqueue.New()}
 }
 
 func (p *priorityQueue) markUrgent(key types.NamespacedName) {
@@ -90,10 +91,9 @@ func (p *priorityQueue) markUrgent(key types.NamespacedName) {
 func (p *priorityQueue) Touch(key types.NamespacedName) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if element, ok := p.inSecond[key]; ok && p.urgent[key] {
-		p.second.Remove(element)
-		delete(p.inSecond, key)
-		p.first.PushBack(key)
+	if p.urgent[key] && p.second.Has(key) {
+		p.second.Remove(key)
+		p.first.Push(key)
 	}
 	delete(p.urgent, key)
 }
@@ -104,10 +104,10 @@ func (p *priorityQueue) Push(key types.NamespacedName) {
 	defer p.mu.Unlock()
 	if p.urgent[key] {
 		delete(p.urgent, key)
-		p.first.PushBack(key)
+		p.first.Push(key)
 		return
 	}
-	p.inSecond[key] = p.second.PushBack(key)
+	p.second.Push(key)
 }
 
 // Len returns the number of keys.
@@ -121,10 +121,14 @@ func (p *priorityQueue) Len() int {
 func (p *priorityQueue) Pop() types.NamespacedName {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.first.Len() > 0 {
-		return p.first.Remove(p.first.Front()).(types.NamespacedName)
+	if p.second.Len() == 0 {
+		p.inARow = 0
+		return p.first.Pop()
 	}
-	key := p.second.Remove(p.second.Front()).(types.NamespacedName)
-	delete(p.inSecond, key)
-	return key
+	if p.first.Len() == 0 || p.inARow >= urgentInARow {
+		p.inARow = 0
+		return p.second.Pop()
+	}
+	p.inARow++
+	return p.first.Pop()
 }

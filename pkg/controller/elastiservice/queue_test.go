@@ -65,3 +65,31 @@ func TestUrgentKeyThatIsWorkedOnComesBackFirst(t *testing.T) {
 		t.Errorf("got %v", next)
 	}
 }
+
+// A pod whose readiness flaps, behind a thousand Services of a tenant, makes a thousand
+// urgent keys each time.
+func TestANamespaceWithManyKeysDelaysItsOwn(t *testing.T) {
+	queue := newQueue(clock.RealClock{})
+	defer queue.ShutDown()
+	in := func(namespace string, number int) types.NamespacedName {
+		return types.NamespacedName{Namespace: namespace, Name: strconv.Itoa(number)}
+	}
+	for number := range 1000 {
+		queue.Add(in("crowd", number))
+		queue.AddUrgent(in("crowd", number+1000))
+	}
+	queue.Add(in(shop, 1))
+	queue.AddUrgent(in(shop, 2))
+	place := map[types.NamespacedName]int{}
+	for i := range 2002 {
+		key, _ := queue.Get()
+		place[key] = i
+		queue.Done(key)
+	}
+	if urgent := place[in(shop, 2)]; urgent > 1 {
+		t.Errorf("%d others came before an urgent key", urgent)
+	}
+	if other := place[in(shop, 1)]; other > 2*(urgentInARow+1) {
+		t.Errorf("%d others came before a key that is not urgent", other)
+	}
+}

@@ -21,7 +21,6 @@ import (
 	"sync"
 	"time"
 
-	"golang.org/x/time/rate"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti/v1alpha1"
@@ -79,9 +78,6 @@ type state struct {
 	// sharedScaledAt is when a scale-down through any ElastiService of the target
 	// last did that.
 	sharedScaledAt time.Time
-	// turn is when the target may be woken because no resolver is ready. Nil when it
-	// is not to be.
-	turn *rate.Reservation
 	// portChecks are the resolvers that listen on the proxy ports.
 	portChecks resolvers.PortChecks
 }
@@ -293,27 +289,6 @@ func (s *state) recordStart(observed time.Time) time.Time {
 
 // endStart records that a pod of the target is ready, or that it is to have none.
 func (s *state) endStart() { s.startingSince = time.Time{} }
-
-// wakeTurn returns how long until the target has its turn among those that pacer
-// spreads.
-func (s *state) wakeTurn(now time.Time, pacer *rate.Limiter) time.Duration {
-	if s.turn == nil {
-		s.turn = pacer.ReserveN(now, 1)
-	}
-	return s.turn.DelayFrom(now)
-}
-
-// cancelWakeTurn gives the turn of a target that need not be woken any more to
-// those that come later.
-func (s *state) cancelWakeTurn(now time.Time) {
-	if s.turn != nil {
-		s.turn.CancelAt(now)
-		s.turn = nil
-	}
-}
-
-// endWakeTurn records that the target was woken in its turn.
-func (s *state) endWakeTurn() { s.turn = nil }
 
 // states are the states of all ElastiServices. It is safe for concurrent use.
 type states struct {

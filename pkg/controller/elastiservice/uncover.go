@@ -292,6 +292,7 @@ func (c *Controller) deleted(ctx context.Context, key types.NamespacedName) erro
 	c.targets.Forget(key)
 	c.autoscalers.Forget(key)
 	c.inspector.Forget(key)
+	c.wakeTurns.leave(key)
 	c.statuses.Forget(key)
 	c.metrics.forget(key)
 	last := c.deletions.last(key)

@@ -36,6 +36,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti/v1alpha1"
+	"github.com/truefoundry/elasti-apiserver/pkg/controller/fairqueue"
 	"github.com/truefoundry/elasti-apiserver/pkg/scaling"
 )
 
@@ -133,7 +134,7 @@ type Inspector struct {
 
 // NewInspector returns an Inspector that inspects nothing until it is run.
 func NewInspector(options Options) *Inspector {
-	inner := workqueue.NewTypedWithConfig(workqueue.TypedQueueConfig[types.NamespacedName]{Clock: options.Clock, Queue: newFairQueue()})
+	inner := workqueue.NewTypedWithConfig(workqueue.TypedQueueConfig[types.NamespacedName]{Clock: options.Clock, Queue: fairqueue.New()})
 	return &Inspector{
 		options:  options,
 		queue:    workqueue.NewTypedDelayingQueueWithConfig(workqueue.TypedDelayingQueueConfig[types.NamespacedName]{Clock: options.Clock, Queue: inner}),

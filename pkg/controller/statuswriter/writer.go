@@ -30,6 +30,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti/v1alpha1"
+	"github.com/truefoundry/elasti-apiserver/pkg/controller/fairqueue"
 	"github.com/truefoundry/elasti-apiserver/pkg/controller/resources"
 )
 
@@ -105,9 +106,11 @@ type pendingStatus struct {
 
 // New returns a writer that writes in the background while it is run.
 func New(options Options) *Writer {
+	inner := workqueue.NewTypedWithConfig(workqueue.TypedQueueConfig[types.NamespacedName]{Clock: options.Clock, Queue: fairqueue.New()})
+	delaying := workqueue.NewTypedDelayingQueueWithConfig(workqueue.TypedDelayingQueueConfig[types.NamespacedName]{Clock: options.Clock, Queue: inner})
 	queue := workqueue.NewTypedRateLimitingQueueWithConfig(
 		workqueue.NewTypedItemExponentialFailureRateLimiter[types.NamespacedName](baseRetryDelay, maxRetryDelay),
-		workqueue.TypedRateLimitingQueueConfig[types.NamespacedName]{Clock: options.Clock})
+		workqueue.TypedRateLimitingQueueConfig[types.NamespacedName]{Clock: options.Clock, DelayingQueue: delaying})
 	return &Writer{
 		options: options,
 		queue:   queue,

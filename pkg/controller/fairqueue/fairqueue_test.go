@@ -14,7 +14,7 @@ See the License for the specific language governing permissions and
 limitations under the License.
 */
 
-package startup
+package fairqueue
 
 import (
 	"slices"
@@ -25,7 +25,7 @@ import (
 )
 
 func TestANamespaceWithManyTargetsDelaysItsOwn(t *testing.T) {
-	q := newFairQueue()
+	q := New()
 	for i := range 100 {
 		q.Push(types.NamespacedName{Namespace: "crowd", Name: strconv.Itoa(i)})
 	}
@@ -38,7 +38,28 @@ func TestANamespaceWithManyTargetsDelaysItsOwn(t *testing.T) {
 	if want := []string{"crowd/0", "shop/cart", "bank/till", "crowd/1", "crowd/2"}; !slices.Equal(order[:5], want) || len(order) != 102 {
 		t.Errorf("%d keys, the first are %v, want %v", len(order), order[:5], want)
 	}
-	if len(q.waiting) > 0 || q.turns.Len() > 0 {
-		t.Errorf("%d namespaces are left, %d turns", len(q.waiting), q.turns.Len())
+	if len(q.lines) > 0 || q.turns.Len() > 0 {
+		t.Errorf("%d namespaces are left, %d turns", len(q.lines), q.turns.Len())
+	}
+}
+
+func TestRemovedKeysLoseTheirTurn(t *testing.T) {
+	q := New()
+	key := func(namespace string) types.NamespacedName {
+		return types.NamespacedName{Namespace: namespace, Name: "cart"}
+	}
+	for _, namespace := range []string{"shop", "bank", "mill"} {
+		q.Push(key(namespace))
+	}
+	q.Remove(key("bank"))
+	q.Remove(key("bank"))
+	if q.Has(key("bank")) || !q.Has(key("shop")) || q.Len() != 2 {
+		t.Errorf("%d keys are left", q.Len())
+	}
+	q.Push(key("bank"))
+	for _, want := range []string{"shop", "mill", "bank"} {
+		if got := q.Pop(); got != key(want) {
+			t.Errorf("got %s, want %s", got, want)
+		}
 	}
 }
