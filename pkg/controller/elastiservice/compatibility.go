@@ -54,6 +54,7 @@ func setCompatibility(p *pass, status *v1alpha1.ElastiServiceStatus, now metav1.
 			return
 		}
 		condition := compatibility.ConditionOf(conditionType, findings())
+		condition.Message = bounded(condition.Message)
 		condition.ObservedGeneration = p.elastiService.Generation
 		condition.LastTransitionTime = now
 		meta.SetStatusCondition(&status.Conditions, condition)

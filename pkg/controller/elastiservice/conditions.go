@@ -22,6 +22,7 @@ import (
 	"slices"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -39,6 +40,23 @@ type condition struct {
 	status  metav1.ConditionStatus
 	reason  string
 	message string
+}
+
+// maxMessageBytes bounds the message of a condition. What it names may be as much as an
+// object holds, such as thousands of ports, and the API takes 32 KiB.
+const maxMessageBytes = 2 << 10
+
+// bounded returns a message that is not too long for a condition.
+func bounded(message string) string {
+	if len(message) <= maxMessageBytes {
+		return message
+	}
+	const more = "…"
+	end := maxMessageBytes - len(more)
+	for !utf8.RuneStart(message[end]) {
+		end--
+	}
+	return message[:end] + more
 }
 
 func conditionTrue(reason, message string, args ...any) condition {

@@ -21,11 +21,14 @@ import (
 	"strings"
 	"testing"
 	"time"
+	"unicode/utf8"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	metav1validation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/utils/ptr"
 
 	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti/v1alpha1"
@@ -145,6 +148,29 @@ func TestServiceFoundCondition(t *testing.T) {
 	}
 	if got := computeServiceFoundCondition("cart", nil); got.status != metav1.ConditionFalse || got.reason != v1alpha1.ReasonNotFound {
 		t.Errorf("got %+v", got)
+	}
+}
+
+// A Service for media streams has thousands of UDP ports. A status whose conditions the
+// API refuses would never be written.
+func TestMessagesOfConditionsAreBounded(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t)
+	service := cartService()
+	for port := range int32(4000) {
+		service.Spec.Ports = append(service.Spec.Ports, corev1.ServicePort{Name: fmt.Sprintf("rtp-%d-ü", port), Port: 10000 + port, Protocol: corev1.ProtocolUDP})
+	}
+	c.create(service)
+	c.create(cartElastiService())
+	c.start()
+	c.eventuallyCondition("cart", v1alpha1.ConditionServiceFound, metav1.ConditionTrue, v1alpha1.ReasonPortsNotProxied)
+	if errs := metav1validation.ValidateConditions(c.elastiService("cart").Status.Conditions, field.NewPath("conditions")); len(errs) > 0 {
+		t.Errorf("the API refuses the status: %.300v", errs)
+	}
+	for offset := range 4 {
+		if message := bounded(strings.Repeat("a", offset) + strings.Repeat("ü…", maxMessageBytes)); !utf8.ValidString(message) || len(message) > maxMessageBytes {
+			t.Errorf("%d bytes, ending in %q", len(message), message[len(message)-8:])
+		}
 	}
 }
 

@@ -70,7 +70,7 @@ func (c *Controller) setConditions(p *pass, status *v1alpha1.ElastiServiceStatus
 			Type:               conditionType,
 			Status:             computed.status,
 			Reason:             computed.reason,
-			Message:            computed.message,
+			Message:            bounded(computed.message),
 			ObservedGeneration: p.elastiService.Generation,
 			LastTransitionTime: now,
 		})
