@@ -36,7 +36,7 @@ declare -A allowed=(
     ["pkg/controller/target"]="pkg/apis/elasti/v1alpha1 pkg/compatibility pkg/controller/informers pkg/controller/resources pkg/controller/startup pkg/scaling"
     ["pkg/apiserver"]="pkg/apis pkg/generated pkg/preflight pkg/registry pkg/storage pkg/scaling pkg/controller pkg/triggers"
     ["pkg/resolver"]="pkg/activity pkg/apis/elasti/v1alpha1 pkg/expression pkg/generated pkg/portcheck pkg/sharedport pkg/triggers"
-    ["cmd/elasti-apiserver"]="pkg/apiserver"
+    ["cmd/elasti-apiserver"]="pkg/apiserver pkg/storage/embedded"
     ["cmd/elasti-resolver"]="pkg/resolver"
 )
 
