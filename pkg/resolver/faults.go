@@ -40,8 +40,8 @@ func (r *Resolver) faulted(fault *localfault.Error) {
 
 const (
 	// maxReserve bounds the file descriptors that are not for connections of
-	// clients and to pods: those of probes, of pipes that bytes are moved through,
-	// and of the process itself. A process that may have few files keeps a quarter
+	// clients and to pods: those of probes, of pipes that bytes are moved through, of
+	// the health and metrics ports, and of the process itself. A process that may have few files keeps a quarter
 	// of them.
 	maxReserve = 2048
 	// filesPerConnection is how many a connection of a client takes: its own, and

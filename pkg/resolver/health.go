@@ -17,12 +17,8 @@ limitations under the License.
 package resolver
 
 import (
-	"context"
-	"errors"
 	"fmt"
-	"net"
 	"net/http"
-	"time"
 
 	"github.com/truefoundry/elasti-apiserver/pkg/portcheck"
 )
@@ -44,18 +40,4 @@ func healthMux(ready func() error, serves func(*portcheck.Question, portcheck.Po
 		fmt.Fprintln(w, "ok")
 	})
 	return mux
-}
-
-// serveHTTP serves a handler on a listener until ctx ends.
-func serveHTTP(ctx context.Context, listener net.Listener, handler http.Handler) error {
-	server := &http.Server{Handler: handler, ReadHeaderTimeout: 5 * time.Second, IdleTimeout: time.Minute}
-	stop := context.AfterFunc(ctx, func() {
-		// The only errors are of listeners that are closed already.
-		_ = server.Close()
-	})
-	defer stop()
-	if err := server.Serve(listener); err != nil && !errors.Is(err, http.ErrServerClosed) {
-		return fmt.Errorf("serving %s: %w", listener.Addr(), err)
-	}
-	return nil
 }

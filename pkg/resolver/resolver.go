@@ -28,6 +28,7 @@ package resolver
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"net"
@@ -48,6 +49,7 @@ import (
 	elastiinformers "github.com/truefoundry/elasti-apiserver/pkg/generated/informers/externalversions"
 	"github.com/truefoundry/elasti-apiserver/pkg/resolver/accesslog"
 	"github.com/truefoundry/elasti-apiserver/pkg/resolver/activity"
+	"github.com/truefoundry/elasti-apiserver/pkg/resolver/adminserver"
 	"github.com/truefoundry/elasti-apiserver/pkg/resolver/dial"
 	"github.com/truefoundry/elasti-apiserver/pkg/resolver/fallback"
 	"github.com/truefoundry/elasti-apiserver/pkg/resolver/hostroute"
@@ -92,8 +94,10 @@ type Options struct {
 	HealthListener net.Listener
 	// Registerer is where metrics are registered.
 	Registerer prometheus.Registerer
-	// MetricsListener is where Metrics is served. Run closes it. Nil: nowhere.
+	// MetricsListener is where Metrics is served, over TLS with MetricsTLS. Run closes
+	// it. Nil: nowhere.
 	MetricsListener net.Listener
+	MetricsTLS      *tls.Config
 	// Metrics answers what comes to MetricsListener.
 	Metrics http.Handler
 	// TracerProvider makes the spans of requests. Optional.
@@ -225,10 +229,12 @@ func (r *Resolver) Run(ctx context.Context) error {
 	}
 	running.Go(func() { failed(table.Run(serving)) })
 	running.Go(func() {
-		failed(serveHTTP(serving, r.options.HealthListener, healthMux(func() error { return r.readiness(table) }, owners.serves)))
+		mux := healthMux(func() error { return r.readiness(table) }, owners.serves)
+		failed(adminserver.New(r.options.HealthListener, nil, mux, r.options.Logger).Run(serving))
 	})
 	if r.options.MetricsListener != nil {
-		running.Go(func() { failed(serveHTTP(serving, r.options.MetricsListener, r.options.Metrics)) })
+		metrics := adminserver.New(r.options.MetricsListener, r.options.MetricsTLS, r.options.Metrics, r.options.Logger)
+		running.Go(func() { failed(metrics.Run(serving)) })
 	}
 
 	select {

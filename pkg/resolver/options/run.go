@@ -18,7 +18,6 @@ package options
 
 import (
 	"context"
-	"crypto/tls"
 	"fmt"
 	"net"
 	"net/http"
@@ -103,15 +102,12 @@ func (o *Options) Run(ctx context.Context) error {
 		return fmt.Errorf("opening --health-address: %w", err)
 	}
 	if o.Metrics.Address != "" {
-		config, err := scrape.TLSConfig(o.Metrics.CertificateFile, o.Metrics.KeyFile)
-		if err != nil {
+		if options.MetricsTLS, err = scrape.TLSConfig(o.Metrics.CertificateFile, o.Metrics.KeyFile); err != nil {
 			return fmt.Errorf("preparing TLS for --metrics-address: %w", err)
 		}
-		listener, err := listen.Listen(ctx, "tcp", o.Metrics.Address)
-		if err != nil {
+		if options.MetricsListener, err = listen.Listen(ctx, "tcp", o.Metrics.Address); err != nil {
 			return fmt.Errorf("opening --metrics-address: %w", err)
 		}
-		options.MetricsListener = tls.NewListener(listener, config)
 	}
 	r, err := resolver.New(options)
 	if err != nil {

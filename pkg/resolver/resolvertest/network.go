@@ -22,6 +22,7 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
+	"os"
 	"sync"
 	"syscall"
 	"testing"
@@ -102,7 +103,18 @@ func ListenHTTP(t testing.TB, handler http.HandlerFunc) string {
 // seconds. It is closed at the end of the test.
 func Dial(t testing.TB, address string) *net.TCPConn {
 	t.Helper()
-	conn, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", address)
+	return dial(t, &net.Dialer{}, address)
+}
+
+// DialFrom is Dial from a source address, such as any of 127.0.0.0/8.
+func DialFrom(t testing.TB, source, address string) *net.TCPConn {
+	t.Helper()
+	return dial(t, &net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(source)}}, address)
+}
+
+func dial(t testing.TB, dialer *net.Dialer, address string) *net.TCPConn {
+	t.Helper()
+	conn, err := dialer.DialContext(t.Context(), "tcp", address)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -119,6 +131,15 @@ func AwaitReset(t testing.TB, conn net.Conn) {
 	t.Helper()
 	if n, err := conn.Read(make([]byte, 1)); n > 0 || !errors.Is(err, syscall.ECONNRESET) {
 		t.Errorf("the connection gets %d bytes and %v, want a reset", n, err)
+	}
+}
+
+// AwaitEnd reads from a connection until it ends, and fails the test unless it does
+// before anything came.
+func AwaitEnd(t testing.TB, conn net.Conn) {
+	t.Helper()
+	if n, err := conn.Read(make([]byte, 1)); n > 0 || err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Errorf("the connection gets %d bytes and %v, want its end", n, err)
 	}
 }
 
