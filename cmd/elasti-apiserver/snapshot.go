@@ -17,6 +17,7 @@ limitations under the License.
 package main
 
 import (
+	"errors"
 	"fmt"
 	"text/tabwriter"
 
@@ -106,7 +107,7 @@ func printStatus(command *cobra.Command, file string) error {
 		return err
 	}
 	table := tabwriter.NewWriter(command.OutOrStdout(), 0, 0, 3, ' ', 0)
-	fmt.Fprintln(table, "REVISION\tKEYS\tBYTES\tHASH")
-	fmt.Fprintf(table, "%d\t%d\t%d\t%08x\n", status.Revision, status.TotalKey, status.TotalSize, status.Hash)
-	return table.Flush()
+	_, err = fmt.Fprintf(table, "REVISION\tKEYS\tBYTES\tHASH\n%d\t%d\t%d\t%08x\n",
+		status.Revision, status.TotalKey, status.TotalSize, status.Hash)
+	return errors.Join(err, table.Flush())
 }

@@ -150,7 +150,7 @@ func (c *Controller) restoreForGood(ctx context.Context, key types.NamespacedNam
 		return state == restoredAwake, nil
 	case elapsed < restoreReportDelay:
 		return false, err
-	case state == restoredNot && !evidentlyAwake && !(elapsed >= restoreTimeout && c.isNamespaceDeleted(ctx, key.Namespace)):
+	case state == restoredNot && !evidentlyAwake && (elapsed < restoreTimeout || !c.isNamespaceDeleted(ctx, key.Namespace)):
 		problem := &notRestoredError{restoration.target, err}
 		c.eventAbout(restoration.regarding, corev1.EventTypeWarning, v1alpha1.ReasonTargetNotRestored, actionFinalize, "%v", problem)
 		return false, problem

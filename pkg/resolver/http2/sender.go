@@ -17,6 +17,7 @@ limitations under the License.
 package http2
 
 import (
+	"errors"
 	"net"
 	"os"
 	"syscall"
@@ -84,11 +85,11 @@ func (s *sender) run(waits bool) (all bool, err error) {
 func (s *sender) write(fd uintptr) bool {
 	for len(s.left) > 0 {
 		n, err := socket.TryWrite(fd, s.left)
-		switch err {
-		case nil:
+		switch {
+		case err == nil:
 			s.left = advance(s.left, n)
-		case syscall.EINTR:
-		case syscall.EAGAIN:
+		case errors.Is(err, syscall.EINTR):
+		case errors.Is(err, syscall.EAGAIN):
 			return !s.waits
 		default:
 			s.err = os.NewSyscallError("write", err)
