@@ -45,7 +45,11 @@ func TestRestartsOfTheHostLoseNothing(t *testing.T) {
 			acknowledged[name] = true
 		}
 		after := fmt.Sprintf("after-%d", i)
-		create(t, store, "ns", after)
+		// The kube-apiserver is ready before the storage of custom resources is.
+		await(t, "writes are accepted again", func() bool {
+			err := store.Create(t.Context(), podPrefix+"ns/"+after, newPod("ns", after), nil, 0)
+			return err == nil || storage.IsExist(err)
+		})
 		acknowledged[after] = true
 		await(t, "the watch cache goes on", func() bool {
 			return store.Get(t.Context(), podPrefix+"ns/"+after, storage.GetOptions{ResourceVersion: "0"}, &example.Pod{}) == nil
