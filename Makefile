@@ -9,6 +9,10 @@ SHELL := /usr/bin/env bash
 # the versions that hack/tools pins.
 TOOLS := $(CURDIR)/_output/tools/bin
 export PATH := $(TOOLS):$(PATH)
+# One variant of each package: the tools, the images and the tests share what is
+# compiled, most of which is libraries. The race detector needs another one, with cgo.
+export GOFLAGS ?= -trimpath
+export CGO_ENABLED ?= 0
 # The local cluster's kubeconfig, unless the caller has chosen a cluster.
 export KUBECONFIG ?= $(CURDIR)/_output/cluster/kubeconfig
 
@@ -54,7 +58,7 @@ deploy: ## Deploy to the cluster of KUBECONFIG (by default the local one).
 
 .PHONY: build
 build: ## Build both binaries into _output/bin.
-	go build -trimpath -o _output/bin/ ./cmd/...
+	go build -o _output/bin/ ./cmd/...
 
 .PHONY: generate
 generate: ## Generate clients, deep copies, defaults, conversions and OpenAPI from pkg/apis.

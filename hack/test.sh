@@ -17,9 +17,12 @@ The kinds are ${kinds}.
 TEXT
 }
 
+# race_test runs go test with the race detector, which needs cgo.
+race_test() { CGO_ENABLED=1 go test -race "$@"; }
+
 unit() {
     # shellcheck disable=SC2046
-    go test -race -timeout "${timeout}" $(go list ./... | grep -v "/test/\(integration\|properties\|e2e\|uninstall\)")
+    race_test -timeout "${timeout}" $(go list ./... | grep -v "/test/\(integration\|properties\|e2e\|uninstall\)")
 }
 
 # Most of the time of these tests is waiting, so the halves of the largest package
@@ -28,10 +31,10 @@ integration() {
     hack/tools/build.sh etcd kube-apiserver kube-controller-manager kubectl
     hack/tools/debian.sh prometheus
     # shellcheck disable=SC2046
-    go test -race -timeout "${timeout}" $(go list ./test/integration/... | grep -v '/test/integration$')
+    race_test -timeout "${timeout}" $(go list ./test/integration/... | grep -v '/test/integration$')
     local binary tests half running=() failed=0
     binary="$(mktemp -d)/integration.test"
-    go test -race -c -o "${binary}" ./test/integration
+    race_test -c -o "${binary}" ./test/integration
     mapfile -t tests < <(sed -nE 's/^func (Test[A-Za-z0-9_]+)\(t .*/\1/p' test/integration/*_test.go)
     for half in 0 1; do
         one_half "${half}" "${tests[@]}" >"${binary}.${half}" 2>&1 &
@@ -64,7 +67,7 @@ one_half() {
 # cluster, save for those that are about the embedded store itself.
 storage() {
     hack/tools/build.sh etcd kube-apiserver kube-controller-manager kubectl
-    ELASTI_TEST_STORAGE=cluster go test -race -timeout "${timeout}" \
+    ELASTI_TEST_STORAGE=cluster race_test -timeout "${timeout}" \
         -skip '^(TestWatchersOfAStoreThatWasReplacedAreToldToListAgain|TestServerListensOnItsSecurePortOnly|TestDataDirectoryInUseEndsTheServer)$' ./test/integration
 }
 

@@ -23,7 +23,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -34,6 +33,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/truefoundry/elasti-apiserver/pkg/generated/clientset/versioned"
+	"github.com/truefoundry/elasti-apiserver/test/repository"
 )
 
 const (
@@ -73,13 +73,13 @@ type Cluster struct {
 // product's API is served, and loads the image of the applications into the
 // cluster where that is the local one.
 func Connect(ctx context.Context) (*Cluster, error) {
-	repository, err := repositoryRoot()
+	root, err := repository.Root()
 	if err != nil {
 		return nil, err
 	}
 	kubeconfig := os.Getenv(clientcmd.RecommendedConfigPathEnvVar)
 	if kubeconfig == "" {
-		kubeconfig = filepath.Join(repository, "_output", "cluster", "kubeconfig")
+		kubeconfig = filepath.Join(root, "_output", "cluster", "kubeconfig")
 	}
 	config, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
 	if err != nil {
@@ -89,7 +89,7 @@ func Connect(ctx context.Context) (*Cluster, error) {
 	config.UserAgent = "elasti-e2e"
 	// What is created here is incomplete at times, on purpose.
 	config.WarningHandler = rest.NoWarnings{}
-	c := &Cluster{Config: config, Repository: repository, Kubeconfig: kubeconfig}
+	c := &Cluster{Config: config, Repository: root, Kubeconfig: kubeconfig}
 	if c.Host, err = kubernetes.NewForConfig(config); err != nil {
 		return nil, fmt.Errorf("making a client of %s: %w", kubeconfig, err)
 	}
@@ -102,7 +102,7 @@ func Connect(ctx context.Context) (*Cluster, error) {
 	if _, err := c.Host.CoreV1().Namespaces().Get(ctx, SystemNamespace, metav1.GetOptions{}); err != nil {
 		return nil, fmt.Errorf("no product to test at %s, deploy it with \"make deploy\": %w", config.Host, err)
 	}
-	if c.Kubectl, err = findKubectl(repository); err != nil {
+	if c.Kubectl, err = findKubectl(root); err != nil {
 		return nil, err
 	}
 	if err := c.findImage(ctx, kubeconfig); err != nil {
@@ -182,13 +182,4 @@ func findKubectl(repository string) (string, error) {
 		return "", fmt.Errorf("put kubectl on PATH: %w", err)
 	}
 	return path, nil
-}
-
-// repositoryRoot is found from where this file was compiled.
-func repositoryRoot() (string, error) {
-	_, file, _, ok := runtime.Caller(0)
-	if !ok {
-		return "", errors.New("the binary does not tell where its source is")
-	}
-	return filepath.Join(filepath.Dir(file), "..", "..", ".."), nil
 }

@@ -34,6 +34,7 @@ import (
 
 	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti/v1alpha1"
 	elasticlientset "github.com/truefoundry/elasti-apiserver/pkg/generated/clientset/versioned"
+	"github.com/truefoundry/elasti-apiserver/test/repository"
 )
 
 var groupVersion = v1alpha1.SchemeGroupVersion.String()
@@ -54,6 +55,8 @@ type Environment struct {
 	// Resolvers are the pods of the resolvers. The first one is ready.
 	Resolvers []Resolver
 
+	// root is the root of the repository.
+	root  string
 	plane *controlPlane
 	// durable is true when the control plane's etcd waits for the disk.
 	durable bool
@@ -101,6 +104,10 @@ func StartHost(ctx context.Context, apiServerFlags ...string) (*Environment, err
 }
 
 func startWith(ctx context.Context, start func(e *Environment, ctx context.Context, binaries tools, address string) error) (*Environment, error) {
+	root, err := repository.Root()
+	if err != nil {
+		return nil, err
+	}
 	binaries, err := findTools()
 	if err != nil {
 		return nil, err
@@ -113,7 +120,7 @@ func startWith(ctx context.Context, start func(e *Environment, ctx context.Conte
 	if err != nil {
 		return nil, fmt.Errorf("creating the folder of the environment: %w", err)
 	}
-	environment := &Environment{Directory: directory}
+	environment := &Environment{Directory: directory, root: root}
 	if err := start(environment, ctx, binaries, address); err != nil {
 		return nil, errors.Join(err, environment.Stop(ctx), fmt.Errorf("logs are in %s", directory))
 	}

@@ -29,7 +29,7 @@ import (
 
 // Manifests is the folder that users deploy with `kubectl apply -k`.
 func (e *Environment) Manifests() string {
-	return filepath.Join(repositoryRoot(), "artifacts", "deploy")
+	return filepath.Join(e.root, "artifacts", "deploy")
 }
 
 // Reinstall deploys the product again after its namespace was deleted and

@@ -22,6 +22,8 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+
+	"github.com/truefoundry/elasti-apiserver/test/repository"
 )
 
 // RolloutDefinition returns the file with the CustomResourceDefinition of Argo
@@ -41,12 +43,16 @@ func RolloutDefinitions(ctx context.Context) (string, error) {
 // moduleFolder returns the folder of a module, in the version that the tool
 // pins in hack/tools.
 func moduleFolder(ctx context.Context, tool, module string) (folder string, err error) {
+	root, err := repository.Root()
+	if err != nil {
+		return "", err
+	}
 	for _, arguments := range [][]string{
 		{"mod", "download", module},
 		{"list", "-m", "-f", "{{.Dir}}", module},
 	} {
 		command := exec.CommandContext(ctx, "go", arguments...)
-		command.Dir = filepath.Join(repositoryRoot(), "hack", "tools", tool)
+		command.Dir = filepath.Join(root, "hack", "tools", tool)
 		output, err := command.CombinedOutput()
 		if err != nil {
 			return "", fmt.Errorf("looking for the module %s: %w: %s", module, err, output)

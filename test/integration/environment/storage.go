@@ -21,6 +21,8 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+
+	"github.com/truefoundry/elasti-apiserver/test/repository"
 )
 
 // storageVariable chooses where the servers of environments store ElastiServices:
@@ -51,7 +53,11 @@ func storageFlags(dataDir string) ([]string, error) {
 // kustomization calls use with the folder to deploy: artifacts/deploy, or one that
 // adds the component of the storage to it.
 func kustomization(use func(folder string) error) (err error) {
-	manifests := filepath.Join(repositoryRoot(), "artifacts", "deploy")
+	root, err := repository.Root()
+	if err != nil {
+		return err
+	}
+	manifests := filepath.Join(root, "artifacts", "deploy")
 	inCluster, err := usesClusterStorage()
 	if err != nil {
 		return err

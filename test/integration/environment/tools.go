@@ -22,7 +22,9 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
+	"slices"
+
+	"github.com/truefoundry/elasti-apiserver/test/repository"
 )
 
 // toolsVariable names the folder of the Kubernetes and etcd binaries.
@@ -38,7 +40,11 @@ type tools struct {
 func findTools() (tools, error) {
 	directory := os.Getenv(toolsVariable)
 	if directory == "" {
-		directory = filepath.Join(repositoryRoot(), "_output", "tools", "bin")
+		root, err := repository.Root()
+		if err != nil {
+			return tools{}, err
+		}
+		directory = filepath.Join(root, "_output", "tools", "bin")
 	}
 	var found tools
 	for name, path := range map[string]*string{
@@ -55,18 +61,20 @@ func findTools() (tools, error) {
 	return found, nil
 }
 
-// repositoryRoot is where go.mod is, found from the place of this file.
-func repositoryRoot() string {
-	_, file, _, _ := runtime.Caller(0)
-	return filepath.Join(filepath.Dir(file), "..", "..", "..")
-}
-
 // buildServer compiles elasti-apiserver. With the race detector, the
 // environment looks for its reports when a server has ended.
 func buildServer(ctx context.Context, binary string, flags ...string) error {
+	root, err := repository.Root()
+	if err != nil {
+		return err
+	}
 	arguments := append([]string{"build"}, flags...)
 	build := exec.CommandContext(ctx, "go", append(arguments, "-o", binary, "./cmd/elasti-apiserver")...)
-	build.Dir = repositoryRoot()
+	build.Dir = root
+	if slices.Contains(flags, "-race") {
+		// The race detector needs cgo, which other builds may be without.
+		build.Env = append(os.Environ(), "CGO_ENABLED=1")
+	}
 	if output, err := build.CombinedOutput(); err != nil {
 		return fmt.Errorf("building elasti-apiserver: %w\n%s", err, output)
 	}
