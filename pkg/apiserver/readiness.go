@@ -20,11 +20,21 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"sync"
+	"time"
 
 	genericapiserver "k8s.io/apiserver/pkg/server"
 	"k8s.io/apiserver/pkg/server/dynamiccertificates"
 	"k8s.io/apiserver/pkg/server/healthz"
+	"k8s.io/utils/clock"
 )
+
+// storageCheckInterval is the time between two checks of the storage, whoever asks
+// how often: the requests need no authentication, and each check reads the storage.
+const storageCheckInterval = time.Second
+
+// errCheckNotFinished is the result of a check that panicked.
+var errCheckNotFinished = errors.New("the check of the storage has not finished")
 
 // knowsAggregator is ready when the certificate authority of the aggregator
 // has been read from the cluster. Before, every request that the aggregator
@@ -39,8 +49,69 @@ func knowsAggregator(authorities dynamiccertificates.CAContentProvider) healthz.
 }
 
 // canReadStorage is ready while the storage can be read.
-func canReadStorage(check func(ctx context.Context) error) healthz.HealthChecker {
-	return healthz.NamedCheck("storage", func(request *http.Request) error { return check(request.Context()) })
+func canReadStorage(check func(ctx context.Context) error, clock clock.PassiveClock) healthz.HealthChecker {
+	shared := &sharedCheck{check: check, clock: clock}
+	return healthz.NamedCheck("storage", func(request *http.Request) error { return shared.run(request.Context()) })
+}
+
+// sharedCheck shares the results of a check among all that ask, as the generic server
+// does with its check of etcd. It is safe for concurrent use.
+type sharedCheck struct {
+	check func(ctx context.Context) error
+	clock clock.PassiveClock
+
+	mu sync.Mutex
+	// started is when the latest check was, which is finished once done is closed.
+	// Err is its result then.
+	started time.Time
+	done    chan struct{}
+	err     error
+}
+
+// run returns the result of the latest check: of the one under way, or of one that
+// was started less than storageCheckInterval ago, or else of a new one.
+func (s *sharedCheck) run(ctx context.Context) error {
+	s.mu.Lock()
+	done := s.done
+	if done != nil && (!isClosed(done) || s.clock.Since(s.started) < storageCheckInterval) {
+		s.mu.Unlock()
+		return s.await(ctx, done)
+	}
+	done = make(chan struct{})
+	s.started, s.done = s.clock.Now(), done
+	s.mu.Unlock()
+	err := errCheckNotFinished
+	defer func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.err = err
+		close(done)
+	}()
+	// Others wait for it, whatever becomes of the request that began it. The check has a
+	// timeout of its own.
+	err = s.check(context.WithoutCancel(ctx))
+	return err
+}
+
+// await returns the result of a check once it is finished.
+func (s *sharedCheck) await(ctx context.Context, done <-chan struct{}) error {
+	select {
+	case <-done:
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.err
+}
+
+func isClosed(done <-chan struct{}) bool {
+	select {
+	case <-done:
+		return true
+	default:
+		return false
+	}
 }
 
 // addReadinessChecks adds what a server must know before it can answer, and its
@@ -48,7 +119,7 @@ func canReadStorage(check func(ctx context.Context) error) healthz.HealthChecker
 func addReadinessChecks(server *genericapiserver.GenericAPIServer, authentication *genericapiserver.AuthenticationInfo, storageCheck func(ctx context.Context) error) error {
 	var checks []healthz.HealthChecker
 	if storageCheck != nil {
-		checks = append(checks, canReadStorage(storageCheck))
+		checks = append(checks, canReadStorage(storageCheck, clock.RealClock{}))
 	}
 	// There is none in a cluster without aggregation.
 	if authentication.RequestHeaderConfig != nil {

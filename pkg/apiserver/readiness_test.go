@@ -17,12 +17,19 @@ limitations under the License.
 package apiserver
 
 import (
+	"context"
 	"crypto/x509"
+	"errors"
 	"net/http"
 	"net/http/httptest"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"k8s.io/apiserver/pkg/server/dynamiccertificates"
+	"k8s.io/apiserver/pkg/server/healthz"
+	"k8s.io/utils/clock"
 )
 
 // authorities are those of an aggregator that can become known.
@@ -46,4 +53,60 @@ func TestServerIsReadyWhenItKnowsTheAggregator(t *testing.T) {
 	if err := check.Check(request); err != nil {
 		t.Errorf("it is not ready: %v", err)
 	}
+}
+
+// TestReadinessRequestsShareOneCheckOfTheStorage floods /readyz, as whoever reaches the
+// port can.
+func TestReadinessRequestsShareOneCheckOfTheStorage(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var checks atomic.Int32
+		var down atomic.Bool
+		mux := http.NewServeMux()
+		healthz.InstallReadyzHandler(mux, canReadStorage(func(ctx context.Context) error {
+			checks.Add(1)
+			select {
+			case <-time.After(10 * time.Millisecond):
+			case <-ctx.Done():
+				return ctx.Err()
+			}
+			if down.Load() {
+				return errors.New("the storage is down")
+			}
+			return nil
+		}, clock.RealClock{}))
+		const requests = 100
+		flood := func(wantStatus int, wantChecks int32) {
+			t.Helper()
+			before := checks.Load()
+			statuses := make(chan int, requests)
+			for range requests {
+				go func() {
+					response := httptest.NewRecorder()
+					mux.ServeHTTP(response, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/readyz", nil))
+					statuses <- response.Code
+				}()
+			}
+			for range requests {
+				if status := <-statuses; status != wantStatus {
+					t.Errorf("a request is answered %d, want %d", status, wantStatus)
+				}
+			}
+			if got := checks.Load() - before; got != wantChecks {
+				t.Errorf("%d requests made %d checks, want %d", requests, got, wantChecks)
+			}
+		}
+		flood(http.StatusOK, 1)
+		down.Store(true)
+		flood(http.StatusOK, 0)
+		<-time.After(storageCheckInterval)
+		flood(http.StatusInternalServerError, 1)
+		down.Store(false)
+		<-time.After(storageCheckInterval)
+		// The one that begins the check leaves.
+		ctx, cancel := context.WithCancel(t.Context())
+		go mux.ServeHTTP(httptest.NewRecorder(), httptest.NewRequestWithContext(ctx, http.MethodGet, "/readyz", nil))
+		synctest.Wait()
+		cancel()
+		flood(http.StatusOK, 0)
+	})
 }
