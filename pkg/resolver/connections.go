@@ -17,11 +17,13 @@ limitations under the License.
 package resolver
 
 import (
+	"container/list"
 	"context"
 	"net"
 	"net/netip"
 	"sync"
 
+	"github.com/truefoundry/elasti-apiserver/pkg/resolver/localreply"
 	"github.com/truefoundry/elasti-apiserver/pkg/resolver/memory"
 	"github.com/truefoundry/elasti-apiserver/pkg/resolver/metrics"
 )
@@ -34,6 +36,12 @@ const (
 	// process one service may have: one alone has four fifths of them, two that
 	// want all four ninths each, and there is always room for another.
 	fairShare = 4
+	// undeclaredShare is that for the connections that have not said yet which service
+	// they are for: as many as are free, half of all alone.
+	undeclaredShare = 1
+	// maxDisplaced bounds how many of those one that is new may displace: each is small,
+	// and what the new one costs is too.
+	maxDisplaced = 8
 )
 
 // connectionLimits bound the open connections of clients. 0: no bound.
@@ -47,10 +55,18 @@ type connectionLimits struct {
 // connections are the open connections of clients. It is safe for concurrent use.
 type connections struct {
 	limits connectionLimits
+	// undeclared is the account of the connections that have not said yet which service
+	// they are for. Nil: all have.
+	undeclared *memory.Account
+	// displaced is told of each connection that made room for another.
+	displaced func(client netip.Addr, why metrics.Refusal)
 
-	mu        sync.Mutex
-	open      map[*net.TCPConn]*member
+	mu   sync.Mutex
+	open map[*net.TCPConn]*member
+	// byService are how many there are of each service, and those that move to it.
 	byService map[*memory.Account]int
+	// waiting are the undeclared connections, the oldest first.
+	waiting list.List
 	// byClient is counted only when there is a bound.
 	byClient map[netip.Addr]int
 	// empty is closed when the last connection ends after closing began.
@@ -60,31 +76,45 @@ type connections struct {
 
 // member is what is kept for one connection.
 type member struct {
-	service *memory.Account
-	client  netip.Addr
-	charge  memory.Charge
+	// account is that of the connection, service the one that pays for it.
+	account, service *memory.Account
+	client           netip.Addr
+	charge           memory.Charge
+	// waiting is the place in connections.waiting. Nil: none.
+	waiting *list.Element
 	// spoken is true once something was said on it.
 	spoken bool
 }
 
-func newConnections(limits connectionLimits) *connections {
+func newConnections(limits connectionLimits, undeclared *memory.Account) *connections {
 	return &connections{
-		limits:    limits,
-		open:      map[*net.TCPConn]*member{},
-		byService: map[*memory.Account]int{},
-		byClient:  map[netip.Addr]int{},
-		empty:     make(chan struct{}),
+		limits:     limits,
+		undeclared: undeclared,
+		displaced:  func(netip.Addr, metrics.Refusal) {},
+		open:       map[*net.TCPConn]*member{},
+		byService:  map[*memory.Account]int{},
+		byClient:   map[netip.Addr]int{},
+		empty:      make(chan struct{}),
 	}
 }
 
 // add notes a connection to a service, which its account stands for, until
 // remove is called. When there is no room for it, add notes nothing and returns
-// which limit was reached.
-func (c *connections) add(conn *net.TCPConn, service *memory.Account) (metrics.Refusal, bool) {
-	m := &member{service: service, charge: service.Charge()}
+// which limit was reached. One that has not said yet which service it is for gets the
+// room of those that have waited longest with that.
+func (c *connections) add(conn *net.TCPConn, account *memory.Account) (metrics.Refusal, bool) {
+	m := &member{account: account, service: account.Payer(), charge: account.Charge()}
 	if c.limits.perClient > 0 {
 		m.client = clientOf(conn)
 	}
+	refusal, ok := c.tryAdd(conn, m)
+	for displaced := 0; !ok && displaced < maxDisplaced && c.displaceFor(m, refusal); displaced++ {
+		refusal, ok = c.tryAdd(conn, m)
+	}
+	return refusal, ok
+}
+
+func (c *connections) tryAdd(conn *net.TCPConn, m *member) (metrics.Refusal, bool) {
 	// Others may have to shed for it, so it is not claimed with mu held.
 	if err := m.charge.Claim(connectionBytes); err != nil {
 		return metrics.RefusedMemory, false
@@ -101,20 +131,122 @@ func (c *connections) admit(conn *net.TCPConn, m *member) (metrics.Refusal, bool
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	free := c.limits.process() - len(c.open) - 1
-	switch mine := c.byService[m.service] + 1; {
+	switch {
 	case free < 0:
 		return metrics.RefusedProcess, false
-	case mine > fairShare*free && mine > 1, c.limits.perService > 0 && mine > c.limits.perService:
+	case !c.hasRoom(m.service, free):
 		return metrics.RefusedService, false
 	case c.limits.perClient > 0 && c.byClient[m.client] >= c.limits.perClient:
 		return metrics.RefusedClient, false
 	}
 	c.open[conn] = m
 	c.byService[m.service]++
+	if m.service == c.undeclared {
+		m.waiting = c.waiting.PushBack(conn)
+	}
 	if c.limits.perClient > 0 {
 		c.byClient[m.client]++
 	}
 	return "", true
+}
+
+// hasRoom reports whether a service may have one connection more, after which so
+// many of the process are free. Callers hold mu.
+func (c *connections) hasRoom(service *memory.Account, free int) bool {
+	mine := c.byService[service] + 1
+	if service == c.undeclared {
+		return mine <= undeclaredShare*free || mine <= 1
+	}
+	return (mine <= fairShare*free || mine <= 1) && (c.limits.perService == 0 || mine <= c.limits.perService)
+}
+
+// displaceFor resets the connection that has waited longest without saying which
+// service it is for, for another such one for which there was no room. It reports
+// whether there was one.
+func (c *connections) displaceFor(m *member, why metrics.Refusal) bool {
+	if m.service != c.undeclared || (why != metrics.RefusedService && why != metrics.RefusedMemory) {
+		return false
+	}
+	c.mu.Lock()
+	oldest := c.waiting.Front()
+	if oldest == nil {
+		c.mu.Unlock()
+		return false
+	}
+	conn := oldest.Value.(*net.TCPConn)
+	client := clientOf(conn)
+	reset(conn)
+	c.forget(conn, c.open[conn])
+	c.mu.Unlock()
+	c.displaced(client, why)
+	return true
+}
+
+// move makes a connection that was added with a branch of an account one to another
+// service. When there is no room for it there, move changes nothing, and fails with
+// localreply.ErrTooManyConnections or an error of the memory package; with net.ErrClosed
+// when the connection has ended.
+func (c *connections) move(conn *net.TCPConn, to *memory.Account) (err error) {
+	m, err := c.reserve(conn, to)
+	if m == nil {
+		return err
+	}
+	moved := false
+	// Others may have to shed for it, so it is not moved with mu held. Whatever comes
+	// of that, a panic too, one of the two places is given back.
+	defer func() {
+		if open := c.settle(conn, m, to, moved); !open {
+			err = net.ErrClosed
+		}
+	}()
+	if err := m.account.Move(to); err != nil {
+		return err
+	}
+	moved = true
+	return nil
+}
+
+// reserve counts a connection as one to a service too. It returns nil when there is
+// nothing to do, or no room.
+func (c *connections) reserve(conn *net.TCPConn, to *memory.Account) (*member, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	m := c.open[conn]
+	switch {
+	case m == nil:
+		return nil, net.ErrClosed
+	case m.service == to:
+		return nil, nil
+	case !c.hasRoom(to, c.limits.process()-len(c.open)):
+		return nil, localreply.ErrTooManyConnections
+	}
+	c.byService[to]++
+	return m, nil
+}
+
+// settle gives back the place that a connection has left, or after all has not moved
+// to. It reports whether the connection has one: it may have ended meanwhile.
+func (c *connections) settle(conn *net.TCPConn, m *member, to *memory.Account, moved bool) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	open := c.open[conn] == m
+	if !open || !moved {
+		drop(c.byService, to)
+		return open
+	}
+	drop(c.byService, m.service)
+	m.service = to
+	c.declare(m)
+	return true
+}
+
+// declare takes a connection from those that have not said which service they are
+// for. Callers hold mu.
+func (c *connections) declare(m *member) {
+	if m.waiting != nil {
+		c.waiting.Remove(m.waiting)
+		m.waiting = nil
+	}
 }
 
 func clientOf(conn *net.TCPConn) netip.Addr {
@@ -124,12 +256,19 @@ func clientOf(conn *net.TCPConn) netip.Addr {
 	return netip.Addr{}
 }
 
-// remove forgets a connection that was added.
+// remove forgets a connection that was added, unless another has displaced it.
 func (c *connections) remove(conn *net.TCPConn) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	m := c.open[conn]
+	if m := c.open[conn]; m != nil {
+		c.forget(conn, m)
+	}
+}
+
+// forget gives back what an open connection takes. Callers hold mu.
+func (c *connections) forget(conn *net.TCPConn, m *member) {
 	delete(c.open, conn)
+	c.declare(m)
 	m.charge.Release()
 	drop(c.byService, m.service)
 	if c.limits.perClient > 0 {

@@ -24,6 +24,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/netip"
 	"syscall"
 	"testing"
 	"time"
@@ -31,6 +32,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/klog/v2"
 
+	"github.com/truefoundry/elasti-apiserver/pkg/resolver/localreply"
 	"github.com/truefoundry/elasti-apiserver/pkg/resolver/memory"
 	"github.com/truefoundry/elasti-apiserver/pkg/resolver/metrics"
 	"github.com/truefoundry/elasti-apiserver/pkg/resolver/resolvertest"
@@ -44,9 +46,10 @@ type counted struct {
 }
 
 func newCounted(t *testing.T, process, perService int) *counted {
+	budget := memory.NewBudget(memory.Limits{Process: 1 << 30})
 	return &counted{
-		connections: newConnections(connectionLimits{process: func() int { return process }, perService: perService}),
-		t:           t, budget: memory.NewBudget(memory.Limits{Process: 1 << 30}),
+		connections: newConnections(connectionLimits{process: func() int { return process }, perService: perService}, budget.Open(nil)),
+		t:           t, budget: budget,
 	}
 }
 
@@ -250,4 +253,104 @@ func (c *cluster) askOn(conn net.Conn, agent string) refused {
 	}
 	defer response.Body.Close()
 	return refusedBy(c.t, response)
+}
+
+// A connection that has not said which service it is for has limits of its own, and
+// then those of the service.
+func TestConnectionMovesToTheServiceThatItNames(t *testing.T) {
+	c := newCounted(t, 100, 5)
+	first, second := c.budget.Open(nil), c.budget.Open(nil)
+	open := func() *net.TCPConn {
+		t.Helper()
+		conn := &net.TCPConn{}
+		if refusal, ok := c.add(conn, c.undeclared.Branch()); !ok {
+			t.Fatalf("a connection that names no service is refused: %s", refusal)
+		}
+		return conn
+	}
+	var conns []*net.TCPConn
+	for range 5 {
+		conn := open()
+		if err := c.move(conn, first); err != nil {
+			t.Fatal(err)
+		}
+		conns = append(conns, conn)
+	}
+	late := open()
+	if err := c.move(late, first); !errors.Is(err, localreply.ErrTooManyConnections) {
+		t.Errorf("the sixth connection to a service that may have five: %v", err)
+	}
+	if err := errors.Join(c.move(late, second), c.move(late, second), c.move(conns[0], second), c.move(late, first)); err != nil {
+		t.Errorf("between services with room: %v", err)
+	}
+	if first.Used() != 5*connectionBytes || second.Used() != connectionBytes || c.undeclared.Used() != 0 {
+		t.Errorf("%d and %d bytes are counted, %d for no service", first.Used(), second.Used(), c.undeclared.Used())
+	}
+	for _, conn := range append(conns, late) {
+		c.remove(conn)
+	}
+	if err := c.move(late, second); !errors.Is(err, net.ErrClosed) {
+		t.Errorf("a connection that has ended: %v", err)
+	}
+	if c.budget.Used() != 0 || len(c.byService) != 0 || c.waiting.Len() != 0 {
+		t.Errorf("%d bytes, %d services and %d connections are left", c.budget.Used(), len(c.byService), c.waiting.Len())
+	}
+}
+
+// Those that say nothing make room for one another, and leave room for services.
+func TestOldestConnectionThatNamesNoServiceMakesRoom(t *testing.T) {
+	c := newCounted(t, 20, 0)
+	var displaced []metrics.Refusal
+	c.displaced = func(_ netip.Addr, why metrics.Refusal) { displaced = append(displaced, why) }
+	var conns []*net.TCPConn
+	for range 50 {
+		conn := &net.TCPConn{}
+		if refusal, ok := c.add(conn, c.undeclared.Branch()); !ok {
+			t.Fatalf("connection %d is refused: %s", len(conns), refusal)
+		}
+		conns = append(conns, conn)
+	}
+	if c.count() != 10 || len(displaced) != 40 || displaced[0] != metrics.RefusedService {
+		t.Errorf("%d connections are open, %d were displaced", c.count(), len(displaced))
+	}
+	service := c.budget.Open(nil)
+	if err := c.move(conns[39], service); !errors.Is(err, net.ErrClosed) {
+		t.Errorf("one that was displaced: %v", err)
+	}
+	if err := c.move(conns[40], service); err != nil {
+		t.Errorf("the oldest that is open: %v", err)
+	}
+	if got, _ := c.fill(c.budget.Open(nil)); len(got) < 5 {
+		t.Errorf("another service has %d connections", len(got))
+	}
+	for _, conn := range conns {
+		c.remove(conn)
+	}
+}
+
+// Nor does a fault of what makes room keep a place.
+func TestConnectionThatPanicsAtItsMoveKeepsNoPlace(t *testing.T) {
+	c := newCounted(t, 10, 0)
+	c.budget = memory.NewBudget(memory.Limits{Process: 4 * connectionBytes})
+	c.undeclared = c.budget.Open(nil)
+	conn := &net.TCPConn{}
+	if refusal, ok := c.add(conn, c.undeclared.Branch()); !ok {
+		t.Fatal(refusal)
+	}
+	flood := c.budget.Open(func(int64) int64 { panic("a fault of ours") })
+	if err := flood.Take(3 * connectionBytes); err != nil {
+		t.Fatal(err)
+	}
+	func() {
+		defer func() {
+			if recover() == nil {
+				t.Error("nothing had to make room")
+			}
+		}()
+		_ = c.move(conn, c.budget.Open(nil))
+	}()
+	c.remove(conn)
+	if len(c.byService) != 0 || c.undeclared.Used() != 0 {
+		t.Errorf("%d places and %d bytes are left", len(c.byService), c.undeclared.Used())
+	}
 }

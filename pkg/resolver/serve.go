@@ -18,6 +18,7 @@ package resolver
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"net/http"
@@ -137,16 +138,16 @@ func (p *portOwners) serves(q *portcheck.Question, port portcheck.Port) bool {
 	return o.service.UID == q.UID && o.port.Number == port.Service
 }
 
-// openShared opens the port that several services share. Its connections are
-// those of no service: which one a request is for is known later.
+// openShared opens the port that several services share. Which service a request is
+// for is known later: until then its connection is one of those that have not said
+// so yet.
 func (r *Resolver) openShared(serving context.Context) error {
 	if r.options.SharedPort == 0 {
 		return nil
 	}
-	account := r.budget.Open(nil)
 	return r.listeners.Open(r.options.SharedPort, func(conn *net.TCPConn) {
 		r.serve(serving, conn, &connection{
-			memory: account, expectation: sniff.AnyHTTP,
+			memory: r.connections.undeclared.Branch(), expectation: sniff.AnyHTTP,
 			find: func(protocol sniff.Protocol) destination.Find { return r.findShared(serving, conn, protocol) },
 			other: func([]byte) []byte {
 				conn.Close()
@@ -157,31 +158,61 @@ func (r *Resolver) openShared(serving context.Context) error {
 }
 
 // findShared returns what finds the service of the requests of a client on the
-// shared port. One that may not reach a service now is told so.
+// shared port. One that may not reach a service now is told so. The connection is one
+// to the service of its latest request: that one's limits are its limits.
 //
 // A connection of HTTP/2 is one to the service of its first request: no further one
 // waits, as the others would wait with it.
 func (r *Resolver) findShared(ctx context.Context, conn *net.TCPConn, protocol sniff.Protocol) destination.Find {
 	client := clientOf(conn)
+	// latest is the service that the connection is one to. Nil before the first.
+	var latest *service.Service
 	decided := false
 	return func(field func(name string) []string) (*service.Service, service.Port, *localreply.Reply) {
 		svc, port, instead := r.hosts.Destination(field)
 		switch {
 		case svc == nil:
+			return nil, service.Port{}, instead
 		case !svc.Config().AllowedClients.Allow(client):
 			r.refused(svc, client, metrics.RefusedAddress)
 			return nil, service.Port{}, localreply.New(http.StatusForbidden, localreply.ReasonAddressNotAllowed,
 				"spec.proxy.allowedClients of the elastiservice does not have the address of this client")
 		case decided:
-		case !svc.AwaitPath(ctx, left(conn)):
+			return svc, port, nil
+		}
+		if svc != latest {
+			if full := r.moveShared(conn, svc, latest == nil); full != nil {
+				return nil, service.Port{}, full
+			}
+			latest = svc
+		}
+		if !svc.AwaitPath(ctx, left(conn)) {
 			r.refused(svc, client, metrics.RefusedServing)
 			return nil, service.Port{}, localreply.New(http.StatusMisdirectedRequest, localreply.ReasonServing,
 				"the target is awake, and resolvers are not in the path of its service; call the service")
-		default:
-			decided = protocol == sniff.HTTP2
 		}
-		return svc, port, instead
+		decided = protocol == sniff.HTTP2
+		return svc, port, nil
 	}
+}
+
+// moveShared makes a connection to the shared port one to a service. When there is no
+// room for it there, moveShared returns the reply to its request. The first one of a
+// connection gets none: such a connection is reset, as on a port of the service.
+func (r *Resolver) moveShared(conn *net.TCPConn, svc *service.Service, first bool) *localreply.Reply {
+	err := r.connections.move(conn, svc.Memory())
+	switch {
+	case err == nil:
+		return nil
+	case memory.IsLimit(err):
+		r.refused(svc, clientOf(conn), metrics.RefusedMemory)
+	case errors.Is(err, localreply.ErrTooManyConnections):
+		r.refused(svc, clientOf(conn), metrics.RefusedService)
+	}
+	if first {
+		reset(conn)
+	}
+	return localreply.ForError(svc, err)
 }
 
 // refused tells of a connection that was refused, or of a request on the shared

@@ -26,9 +26,13 @@ import (
 	"github.com/truefoundry/elasti-apiserver/pkg/resolver/service"
 )
 
+// ErrTooManyConnections means that a service has as many connections of clients as it
+// may have.
+var ErrTooManyConnections = errors.New("as many connections of clients are open as the service may have")
+
 // ForError returns the reply to a request of a service that was not given a
-// pod, for an error of its queue, of its memory or of Lease.Dial. It names the
-// limit and where it is set.
+// pod, for an error of its queue, of its memory or of Lease.Dial, or for
+// ErrTooManyConnections. It names the limit and where it is set.
 func ForError(svc *service.Service, err error) *Reply {
 	reason, message := classify(svc, err)
 	return New(reason.class().status, reason, message)
@@ -57,6 +61,9 @@ func classify(svc *service.Service, err error) (Reason, string) {
 			svc.Config().Limits.MaxPending, name)
 	case errors.Is(err, memory.ErrProcessLimit), errors.Is(err, memory.ErrServiceLimit), errors.Is(err, memory.ErrShed):
 		return ReasonTooManyBytes, err.Error()
+	case errors.Is(err, ErrTooManyConnections):
+		return ReasonTooManyConnections, fmt.Sprintf(
+			"as many connections are open to service %s as it may have; ask again, and see --max-connections and --max-connections-per-service of the resolver", name)
 	default:
 		return ReasonServiceGone, fmt.Sprintf("service %s is no longer managed by an elastiservice; ask again", name)
 	}

@@ -32,6 +32,9 @@ const (
 	// ReasonTooManyBytes: the resolver, or the service, holds as many bytes as it
 	// may.
 	ReasonTooManyBytes Reason = "TooManyBytes"
+	// ReasonTooManyConnections: as many connections are open to the service as it may
+	// have.
+	ReasonTooManyConnections Reason = "TooManyConnections"
 	// ReasonHoldTimeout: no pod could answer within proxy.holdTimeoutSeconds.
 	ReasonHoldTimeout Reason = "HoldTimeout"
 	// ReasonServiceGone: the service is not managed any more.
@@ -109,6 +112,8 @@ func (r Reason) class() class {
 		return class{http.StatusServiceUnavailable, codes.ResourceExhausted, HeldTooManyPending, verbosityPerRequest}
 	case ReasonTooManyBytes:
 		return class{http.StatusServiceUnavailable, codes.ResourceExhausted, HeldTooManyBytes, verbosityPerRequest}
+	case ReasonTooManyConnections:
+		return class{http.StatusServiceUnavailable, codes.ResourceExhausted, HeldServiceGone, verbosityPerRequest}
 	case ReasonHoldTimeout:
 		return class{http.StatusGatewayTimeout, codes.Unavailable, HeldTimeout, verbosityOfFaults}
 	case ReasonResolverExhausted:

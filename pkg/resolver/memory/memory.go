@@ -93,6 +93,30 @@ type Account struct {
 
 	// Guarded by the mutex of the budget.
 	held, fixed int64
+	// payer is the account that the bytes of this one count for. Nil: itself. Guarded
+	// by the mutex of the budget.
+	payer *Account
+}
+
+// Branch returns an account of a part of what a takes: its charges are charges of
+// a, until Move makes all of them those of another account at once. What it takes
+// is fixed; it must hold nothing.
+func (a *Account) Branch() *Account { return &Account{budget: a.budget, payer: a} }
+
+// Payer returns the account that the bytes of a count for, which is a itself unless
+// a is a branch.
+func (a *Account) Payer() *Account {
+	a.budget.mu.Lock()
+	defer a.budget.mu.Unlock()
+	return a.paidBy()
+}
+
+// paidBy is Payer for callers that hold the mutex of the budget.
+func (a *Account) paidBy() *Account {
+	if a.payer != nil {
+		return a.payer
+	}
+	return a
 }
 
 // Used returns how many bytes the account takes.
@@ -115,11 +139,29 @@ func (a *Account) Take(bytes int64) error { return a.claim(bytes, false) }
 // claim counts bytes more, as held or as fixed, and has others shed where there is
 // no room.
 func (a *Account) claim(bytes int64, fixed bool) error {
-	b := a.budget
+	return shedding(func(exhausted map[*Account]bool) (*Account, int64, error) {
+		return a.budget.claim(a, bytes, fixed, exhausted)
+	})
+}
+
+// Move makes what a branch takes, and what is charged to it from now on, that of
+// another account. When there is no room for it there, accounts that take most are
+// made to shed first, as with Take. It fails with ErrProcessLimit or
+// ErrServiceLimit, and changes nothing then. The caller must hold no lock that a
+// shed function takes.
+func (a *Account) Move(to *Account) error {
+	return shedding(func(exhausted map[*Account]bool) (*Account, int64, error) {
+		return a.budget.move(a, to, exhausted)
+	})
+}
+
+// shedding calls attempt until it succeeds or fails for good. It returns which
+// account should shed how much before the next attempt, if any.
+func shedding(attempt func(exhausted map[*Account]bool) (victim *Account, missing int64, err error)) error {
 	// exhausted are those that have nothing more to shed.
 	var exhausted map[*Account]bool
 	for range maxRounds {
-		victim, missing, err := b.claim(a, bytes, fixed, exhausted)
+		victim, missing, err := attempt(exhausted)
 		if victim == nil {
 			return err
 		}
@@ -138,27 +180,63 @@ func (a *Account) claim(bytes int64, fixed bool) error {
 func (b *Budget) claim(a *Account, bytes int64, fixed bool, exhausted map[*Account]bool) (victim *Account, missing int64, err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.limits.PerService > 0 && a.held+a.fixed+bytes > b.limits.PerService {
+	payer := a.paidBy()
+	if b.limits.PerService > 0 && payer.held+payer.fixed+bytes > b.limits.PerService {
 		return nil, 0, ErrServiceLimit
 	}
 	missing = b.used + bytes - b.limits.Process
 	if fixed {
 		// As much has to be left for others.
-		missing += a.fixed + bytes
+		missing += payer.fixed + bytes
 	}
 	if missing <= 0 {
 		if fixed {
-			a.fixed += bytes
+			b.fix(a, bytes)
 		} else {
-			a.held += bytes
+			payer.held += bytes
+			b.count(payer, bytes)
 		}
-		b.count(a, bytes)
 		return nil, 0, nil
 	}
-	if victim = b.most(a, bytes, exhausted); victim == nil {
+	if victim = b.most(payer, bytes, exhausted); victim == nil {
 		return nil, 0, ErrProcessLimit
 	}
 	return victim, missing, nil
+}
+
+// move makes what a branch takes that of another account. When there is no room it
+// changes nothing, and returns which account should shed how much, if any.
+func (b *Budget) move(branch, to *Account, exhausted map[*Account]bool) (victim *Account, missing int64, err error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	from, bytes := branch.payer, branch.fixed
+	if from == to {
+		return nil, 0, nil
+	}
+	if b.limits.PerService > 0 && to.held+to.fixed+bytes > b.limits.PerService {
+		return nil, 0, ErrServiceLimit
+	}
+	// The bytes are used already. As many have to be left for others.
+	if missing = b.used - b.limits.Process + to.fixed + bytes; missing > 0 {
+		if victim = b.most(to, bytes, exhausted); victim == nil {
+			return nil, 0, ErrProcessLimit
+		}
+		return victim, missing, nil
+	}
+	b.fix(branch, -bytes)
+	branch.payer = to
+	b.fix(branch, bytes)
+	return nil, 0, nil
+}
+
+// fix changes what an account takes as fixed. Callers hold mu.
+func (b *Budget) fix(a *Account, bytes int64) {
+	payer := a.paidBy()
+	payer.fixed += bytes
+	if payer != a {
+		a.fixed += bytes
+	}
+	b.count(payer, bytes)
 }
 
 // most returns the account that takes most of those that take more than another
@@ -199,16 +277,16 @@ func (a *Account) resize(bytes int64) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if bytes > 0 {
-		fixed := a.fixed + bytes
+		payer := a.paidBy()
+		fixed := payer.fixed + bytes
 		switch {
-		case b.limits.PerService > 0 && a.held+fixed > b.limits.PerService:
+		case b.limits.PerService > 0 && payer.held+fixed > b.limits.PerService:
 			return ErrServiceLimit
 		case fixed > b.limits.Process-b.used-bytes:
 			return ErrProcessLimit
 		}
 	}
-	a.fixed += bytes
-	b.count(a, bytes)
+	b.fix(a, bytes)
 	return nil
 }
 

@@ -206,3 +206,62 @@ func TestManyAtOnce(t *testing.T) {
 		t.Errorf("%d are used of %d", b.Used(), sum)
 	}
 }
+
+// What a branch takes counts for one account, and then all of it for another.
+func TestBranchIsPaidForByOneAccountAtATime(t *testing.T) {
+	b := NewBudget(Limits{Process: 120, PerService: 50})
+	first, second := b.Open(nil), b.Open(nil)
+	branch := first.Branch()
+	one, other := branch.Charge(), branch.Charge()
+	if err := errors.Join(one.Resize(10), other.Claim(20)); err != nil {
+		t.Fatal(err)
+	}
+	counts := func(ofFirst, ofSecond int64) {
+		t.Helper()
+		if first.Used() != ofFirst || second.Used() != ofSecond || branch.Used() != 30 || b.Used() != 30 {
+			t.Errorf("%d and %d bytes are counted, %d of the branch, %d of all", first.Used(), second.Used(), branch.Used(), b.Used())
+		}
+	}
+	counts(30, 0)
+	own := second.Charge()
+	if err := own.Resize(21); err != nil {
+		t.Fatal(err)
+	}
+	if err := branch.Move(second); !errors.Is(err, ErrServiceLimit) || branch.Payer() != first {
+		t.Errorf("it has moved where there is no room: %v", err)
+	}
+	own.Release()
+	if err := errors.Join(branch.Move(second), branch.Move(second)); err != nil || branch.Payer() != second {
+		t.Errorf("it has not moved: %v", err)
+	}
+	counts(0, 30)
+	if err := one.Resize(31); !errors.Is(err, ErrServiceLimit) {
+		t.Errorf("growing over the limit of who pays: %v", err)
+	}
+	one.Release()
+	other.Release()
+	if b.Used() != 0 || len(b.accounts) != 0 {
+		t.Errorf("%d are used, %d accounts take something", b.Used(), len(b.accounts))
+	}
+}
+
+// A branch finds room where a connection would: at the expense of those that hold most.
+func TestBranchMovesAtTheExpenseOfTheHeaviest(t *testing.T) {
+	b := NewBudget(Limits{Process: 100})
+	branch := b.Open(nil).Branch()
+	charge := branch.Charge()
+	if err := charge.Resize(10); err != nil {
+		t.Fatal(err)
+	}
+	flood, to := newHolder(b), b.Open(nil)
+	if err := flood.hold(90); err != nil {
+		t.Fatal(err)
+	}
+	if err := branch.Move(to); err != nil || to.Used() != 10 {
+		t.Errorf("%v, %d bytes have moved", err, to.Used())
+	}
+	// As much is left for others as is fixed.
+	if flood.shed != 10 || b.Used() != 90 {
+		t.Errorf("%d bytes were shed, %d are used", flood.shed, b.Used())
+	}
+}
