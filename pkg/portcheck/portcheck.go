@@ -15,8 +15,11 @@ limitations under the License.
 */
 
 // Package portcheck is what the controller and the resolvers agree on about how to
-// ask a resolver which proxy ports it serves for an ElastiService. The question
-// goes to the resolver's health port: it is no traffic of any Service.
+// query which proxy ports a resolver serves for an ElastiService, and whether it
+// accepts connections there. A resolver listens on a proxy port as long as there is
+// one, and accepts connections while resolvers are in the path of the Service, or are
+// about to be. The query goes to the resolver's health port: it is no traffic of any
+// Service.
 package portcheck
 
 import (
@@ -27,11 +30,11 @@ import (
 	"net"
 	"net/http"
 	"net/url"
-	"slices"
 	"strconv"
 	"strings"
 
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/sets"
 )
 
 const (
@@ -44,9 +47,28 @@ const (
 	parameterService = "service"
 	parameterUID     = "uid"
 	parameterPort    = "port"
+	parameterAccept  = "accept"
 
-	// maxAnswerBytes bounds the body of an answer: a port takes 12 bytes at most.
-	maxAnswerBytes = 12 * MaxPorts
+	// notAccepting follows a port in the line that says that the resolver only listens
+	// there. A line without it comes before: it is all that an earlier version knows.
+	notAccepting = " not accepting"
+
+	// maxAnswerBytes bounds the body of an answer: a port takes 12 bytes at most, and
+	// as many again with what follows it in another line.
+	maxAnswerBytes = (2*12 + len(notAccepting)) * MaxPorts
+)
+
+// State is whether a resolver serves a port.
+type State int
+
+const (
+	// Unknown: the resolver does not serve the port.
+	Unknown State = iota
+	// Listening: it listens on the port, and lets connections wait until it knows that
+	// resolvers are in the path of the Service.
+	Listening
+	// Accepting: it serves connections to the port.
+	Accepting
 )
 
 // ErrNotSupported means that a resolver does not know the question: it is of an
@@ -64,6 +86,9 @@ type Question struct {
 	UID types.UID
 	// Ports are those that the question is about, MaxPorts at most.
 	Ports []Port
+	// Accept is true when the resolver is about to be put in the path of the Service:
+	// it is to accept connections from now on, also before it observes that.
+	Accept bool
 }
 
 // Encode returns the question as the query of a URL.
@@ -71,6 +96,9 @@ func (q *Question) Encode() string {
 	values := url.Values{parameterService: {q.Service.String()}, parameterUID: {string(q.UID)}}
 	for _, port := range q.Ports {
 		values.Add(parameterPort, port.String())
+	}
+	if q.Accept {
+		values.Set(parameterAccept, strconv.FormatBool(true))
 	}
 	return values.Encode()
 }
@@ -95,6 +123,13 @@ func Parse(values url.Values) (*Question, error) {
 		}
 		q.Ports = append(q.Ports, port)
 	}
+	if text := values.Get(parameterAccept); text != "" {
+		accept, err := strconv.ParseBool(text)
+		if err != nil {
+			return nil, fmt.Errorf("%s: want true or false", parameterAccept)
+		}
+		q.Accept = accept
+	}
 	return q, nil
 }
 
@@ -116,9 +151,9 @@ func parsePort(text string) (Port, error) {
 	return Port{Service: int32(serviceNumber), Proxy: int32(proxyNumber)}, nil
 }
 
-// Handler answers questions with those of the ports for which serves returns true,
-// a line each.
-func Handler(serves func(*Question, Port) bool) http.Handler {
+// Handler answers questions with those of the ports that are served, a line each, and
+// another one for each of these where no connections are accepted.
+func Handler(state func(*Question, Port) State) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		q, err := Parse(r.URL.Query())
 		if err != nil {
@@ -127,8 +162,12 @@ func Handler(serves func(*Question, Port) bool) http.Handler {
 		}
 		var answer []byte
 		for _, port := range q.Ports {
-			if serves(q, port) {
+			switch state(q, port) {
+			case Accepting:
 				answer = append(append(answer, port.String()...), '\n')
+			case Listening:
+				answer = append(append(answer, port.String()...), '\n')
+				answer = append(append(append(answer, port.String()...), notAccepting...), '\n')
 			}
 		}
 		w.Header().Set("Content-Type", "text/plain; charset=utf-8")
@@ -138,30 +177,40 @@ func Handler(serves func(*Question, Port) bool) http.Handler {
 }
 
 // Ask asks the resolver at the other end of a connection to its health port, and
-// reports whether it serves all of the ports. Its error matches ErrNotSupported
+// returns the least State of the ports: Accepting without any. A resolver of an earlier
+// version does not say where it only listens. The error matches ErrNotSupported
 // where the resolver does not know the question. The deadlines are those of the
 // connection, which the caller closes.
-func (q *Question) Ask(connection net.Conn) (bool, error) {
+func (q *Question) Ask(connection net.Conn) (State, error) {
 	if _, err := fmt.Fprintf(connection, "GET %s?%s HTTP/1.1\r\nHost: elasti-resolver\r\nConnection: close\r\n\r\n", Path, q.Encode()); err != nil {
-		return false, fmt.Errorf("asking which proxy ports are served: %w", err)
+		return Unknown, fmt.Errorf("asking which proxy ports are served: %w", err)
 	}
 	response, err := http.ReadResponse(bufio.NewReader(connection), nil)
 	if err != nil {
-		return false, fmt.Errorf("reading which proxy ports are served: %w", err)
+		return Unknown, fmt.Errorf("reading which proxy ports are served: %w", err)
 	}
 	// The caller closes the connection.
 	defer func() { _ = response.Body.Close() }()
 	switch response.StatusCode {
 	case http.StatusOK:
 	case http.StatusNotFound:
-		return false, ErrNotSupported
+		return Unknown, ErrNotSupported
 	default:
-		return false, fmt.Errorf("asking which proxy ports are served: unexpected answer %s", response.Status)
+		return Unknown, fmt.Errorf("asking which proxy ports are served: unexpected answer %s", response.Status)
 	}
-	answer, err := io.ReadAll(io.LimitReader(response.Body, maxAnswerBytes))
+	answer, err := io.ReadAll(io.LimitReader(response.Body, int64(maxAnswerBytes)))
 	if err != nil {
-		return false, fmt.Errorf("reading which proxy ports are served: %w", err)
+		return Unknown, fmt.Errorf("reading which proxy ports are served: %w", err)
 	}
-	served := strings.Split(string(answer), "\n")
-	return !slices.ContainsFunc(q.Ports, func(port Port) bool { return !slices.Contains(served, port.String()) }), nil
+	lines := sets.New(strings.Split(string(answer), "\n")...)
+	least := Accepting
+	for _, port := range q.Ports {
+		switch {
+		case !lines.Has(port.String()):
+			return Unknown, nil
+		case lines.Has(port.String() + notAccepting):
+			least = Listening
+		}
+	}
+	return least, nil
 }

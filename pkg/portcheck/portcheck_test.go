@@ -18,6 +18,7 @@ package portcheck
 
 import (
 	"errors"
+	"io"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -33,7 +34,7 @@ func question(ports ...Port) *Question {
 }
 
 // ask asks a server with a handler.
-func ask(t *testing.T, handler http.Handler, q *Question) (bool, error) {
+func ask(t *testing.T, handler http.Handler, q *Question) (State, error) {
 	t.Helper()
 	server := httptest.NewServer(handler)
 	defer server.Close()
@@ -46,22 +47,36 @@ func ask(t *testing.T, handler http.Handler, q *Question) (bool, error) {
 }
 
 func TestAsk(t *testing.T) {
-	served := []Port{{80, 10000}, {81, 10001}}
-	handler := Handler(func(q *Question, port Port) bool {
-		return q.Service.String() == "shop/cart" && q.UID == "c0ffee" && slices.Contains(served, port)
+	accepting := []Port{{80, 10000}, {81, 10001}}
+	listening := Port{443, 10443}
+	handler := Handler(func(q *Question, port Port) State {
+		switch {
+		case q.Service.String() != "shop/cart" || q.UID != "c0ffee":
+			return Unknown
+		case slices.Contains(accepting, port) || q.Accept && port == listening:
+			return Accepting
+		case port == listening:
+			return Listening
+		}
+		return Unknown
 	})
 	for _, test := range []struct {
-		ports []Port
-		want  bool
+		ports  []Port
+		accept bool
+		want   State
 	}{
-		{served, true},
-		{served[:1], true},
-		{nil, true},
-		{[]Port{{80, 10000}, {82, 10002}}, false},
-		{[]Port{{80, 1000}}, false},
+		{accepting, false, Accepting},
+		{accepting[:1], true, Accepting},
+		{nil, false, Accepting},
+		{[]Port{{80, 10000}, listening}, false, Listening},
+		{[]Port{{80, 10000}, listening}, true, Accepting},
+		{[]Port{listening, {82, 10002}}, false, Unknown},
+		{[]Port{{80, 1000}}, true, Unknown},
 	} {
-		if got, err := ask(t, handler, question(test.ports...)); got != test.want || err != nil {
-			t.Errorf("all of %v are served: %t, %v", test.ports, got, err)
+		q := question(test.ports...)
+		q.Accept = test.accept
+		if got, err := ask(t, handler, q); got != test.want || err != nil {
+			t.Errorf("of %v, accept %t: %d, %v, want %d", test.ports, test.accept, got, err, test.want)
 		}
 	}
 	many := make([]Port, MaxPorts+1)
@@ -73,7 +88,16 @@ func TestAsk(t *testing.T) {
 	}
 }
 
+// An earlier version knows the ports that it listens on, and how to be asked for these
+// or not even that.
 func TestAskResolverOfAnEarlierVersion(t *testing.T) {
+	earlier := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "80:10000\n") })
+	if got, err := ask(t, earlier, question(Port{80, 10000})); got != Accepting || err != nil {
+		t.Errorf("got %d, %v", got, err)
+	}
+	if got, err := ask(t, earlier, question(Port{80, 10000}, Port{81, 10001})); got != Unknown || err != nil {
+		t.Errorf("got %d, %v", got, err)
+	}
 	if _, err := ask(t, http.NotFoundHandler(), question(Port{80, 10000})); !errors.Is(err, ErrNotSupported) {
 		t.Errorf("got %v", err)
 	}
@@ -83,6 +107,7 @@ func TestAskResolverOfAnEarlierVersion(t *testing.T) {
 func FuzzParse(f *testing.F) {
 	f.Add(question(Port{80, 10000}, Port{443, 65535}).Encode())
 	f.Add("service=shop/cart&uid=a&port=80")
+	f.Add("service=shop/cart&uid=a&port=80:10000&accept=true")
 	f.Add("service=shop&uid=&port=-1:99999")
 	f.Fuzz(func(t *testing.T, query string) {
 		values, err := url.ParseQuery(query)
@@ -97,7 +122,7 @@ func FuzzParse(f *testing.F) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if same, err := Parse(again); err != nil || same.Service != q.Service || same.UID != q.UID || !slices.Equal(same.Ports, q.Ports) {
+		if same, err := Parse(again); err != nil || same.Service != q.Service || same.UID != q.UID || same.Accept != q.Accept || !slices.Equal(same.Ports, q.Ports) {
 			t.Errorf("%+v became %+v, %v", q, same, err)
 		}
 	})

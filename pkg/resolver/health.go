@@ -26,9 +26,9 @@ import (
 // healthMux answers the probes of the kubelet: /healthz while the process runs,
 // /readyz while new traffic should come to it; and the controller, which proxy ports
 // are served.
-func healthMux(ready func() error, serves func(*portcheck.Question, portcheck.Port) bool) *http.ServeMux {
+func healthMux(ready func() error, state func(*portcheck.Question, portcheck.Port) portcheck.State) *http.ServeMux {
 	mux := http.NewServeMux()
-	mux.Handle("GET "+portcheck.Path, portcheck.Handler(serves))
+	mux.Handle("GET "+portcheck.Path, portcheck.Handler(state))
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) {
 		fmt.Fprintln(w, "ok")
 	})

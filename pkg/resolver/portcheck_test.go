@@ -17,15 +17,28 @@ limitations under the License.
 package resolver
 
 import (
+	"net/http"
 	"strings"
 	"testing"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti/v1alpha1"
 	"github.com/truefoundry/elasti-apiserver/pkg/portcheck"
 	"github.com/truefoundry/elasti-apiserver/pkg/resolver/resolvertest"
 )
+
+// ask asks the resolver as the controller does.
+func (c *cluster) ask(q portcheck.Question) portcheck.State {
+	c.t.Helper()
+	state, err := q.Ask(resolvertest.Dial(c.t, strings.TrimPrefix(c.health, "http://")))
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	return state
+}
 
 // TestResolverTellsWhichProxyPortsItServes asks as the controller does, also about a
 // port of another ElastiService, about one on the shared port, and once it is deleted
@@ -38,11 +51,7 @@ func TestResolverTellsWhichProxyPortsItServes(t *testing.T) {
 	served := func(service string, uid types.UID, ports ...portcheck.Port) bool {
 		t.Helper()
 		q := portcheck.Question{Service: types.NamespacedName{Namespace: "shop", Name: service}, UID: uid, Ports: ports}
-		all, err := q.Ask(resolvertest.Dial(t, strings.TrimPrefix(c.health, "http://")))
-		if err != nil {
-			t.Fatal(err)
-		}
-		return all
+		return c.ask(q) == portcheck.Accepting
 	}
 	for _, test := range []struct {
 		service string
@@ -77,5 +86,52 @@ func TestResolverTellsWhichProxyPortsItServes(t *testing.T) {
 	c.eventually(func() bool { return served("cart", "cart-2", portcheck.Port{Service: 80, Proxy: port}) })
 	if served("cart", "cart-1", portcheck.Port{Service: 80, Proxy: port}) {
 		t.Error("the port is served for what is deleted")
+	}
+}
+
+// TestResolverAcceptsOnceItIsToBeInThePath has the watch of the resolver be behind: all
+// that it knows says that a target is awake, and resolvers are out of the path. The
+// controller is further, and has put this one there.
+func TestResolverAcceptsOnceItIsToBeInThePath(t *testing.T) {
+	port, shared := freePort(t), freePort(t)
+	es, other := elastiService("cart", port), elastiService("till", shared)
+	for _, s := range []*v1alpha1.ElastiService{es, other} {
+		s.UID, s.Status.Mode = types.UID(s.Name), v1alpha1.ModeServe
+	}
+	c := newCluster(t, func(o *Options) {
+		o.SharedPort, o.ClusterDomain = shared, "cluster.local"
+		o.Drain.ServeGrace, o.Drain.PathTimeout = time.Nanosecond, time.Millisecond
+	}, es, other)
+	address := resolvertest.ListenHTTP(t, func(http.ResponseWriter, *http.Request) {})
+	for _, test := range []struct {
+		es    *v1alpha1.ElastiService
+		port  int32
+		serve func() bool
+	}{
+		{es, port, func() bool { status, _, _ := fetch(port, "/"); return status == http.StatusOK }},
+		{other, shared, func() bool { return askHost(t, "HTTP/1.1", shared, "till.shop.svc").StatusCode == http.StatusOK }},
+	} {
+		c.apply(slice(test.es, true, address))
+		q := portcheck.Question{
+			Service: types.NamespacedName{Namespace: "shop", Name: test.es.Name}, UID: test.es.UID,
+			Ports: []portcheck.Port{{Service: 80, Proxy: test.port}},
+		}
+		// Until the pods are known, clients are served.
+		c.eventually(func() bool { return c.ask(q) == portcheck.Listening })
+		if test.serve() {
+			t.Errorf("%s: a client is served while the resolver says that it only listens", test.es.Name)
+		}
+		q.Accept = true
+		q.UID = "another"
+		if state := c.ask(q); state != portcheck.Unknown {
+			t.Errorf("%s: the resolver is in state %d for an ElastiService that it does not know", test.es.Name, state)
+		}
+		q.UID = test.es.UID
+		if state := c.ask(q); state != portcheck.Accepting {
+			t.Errorf("%s: the resolver is in state %d, and is about to be in the path", test.es.Name, state)
+		}
+		if !test.serve() {
+			t.Errorf("%s: a client is not served", test.es.Name)
+		}
 	}
 }

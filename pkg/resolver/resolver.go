@@ -231,7 +231,7 @@ func (r *Resolver) Run(ctx context.Context) error {
 	}
 	running.Go(func() { failed(table.Run(serving)) })
 	running.Go(func() {
-		mux := healthMux(func() error { return r.readiness(table) }, owners.serves)
+		mux := healthMux(func() error { return r.readiness(table) }, owners.state)
 		failed(adminserver.New(r.options.HealthListener, nil, mux, r.options.Logger).Run(serving))
 	})
 	if r.options.MetricsListener != nil {

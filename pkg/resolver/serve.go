@@ -121,21 +121,41 @@ func (p *portOwners) ClosePort(svc *service.Service, port service.Port) {
 	p.resolver.listeners.Close(port.ProxyPort)
 }
 
-// serves reports whether connections to a proxy port, or requests for the Service on
-// the shared one, belong to the port of the ElastiService that a question is about.
-func (p *portOwners) serves(q *portcheck.Question, port portcheck.Port) bool {
+// state returns whether connections to a proxy port, or requests for the Service on
+// the shared one, belong to the port of the ElastiService that a question is about, and
+// are served now. They are from now on where the question says so.
+func (p *portOwners) state(q *portcheck.Question, port portcheck.Port) portcheck.State {
+	svc := p.serviceOf(q, port)
+	switch {
+	case svc == nil:
+		return portcheck.Unknown
+	case q.Accept:
+		svc.EnterPath()
+	}
+	if svc.InPath() {
+		return portcheck.Accepting
+	}
+	return portcheck.Listening
+}
+
+// serviceOf returns the service that a question is about, if the port belongs to it.
+func (p *portOwners) serviceOf(q *portcheck.Question, port portcheck.Port) *service.Service {
 	if port.Proxy == p.resolver.options.SharedPort {
-		svc := p.resolver.hosts.Lookup(q.Service, port.Service)
-		return svc != nil && svc.UID == q.UID
+		if svc := p.resolver.hosts.Lookup(q.Service, port.Service); svc != nil && svc.UID == q.UID {
+			return svc
+		}
+		return nil
 	}
 	p.mu.Lock()
 	current := p.owners[port.Proxy]
 	p.mu.Unlock()
 	if current == nil {
-		return false
+		return nil
 	}
-	o := current.Load()
-	return o.service.UID == q.UID && o.port.Number == port.Service
+	if o := current.Load(); o.service.UID == q.UID && o.port.Number == port.Service {
+		return o.service
+	}
+	return nil
 }
 
 // openShared opens the port that several services share. Which service a request is

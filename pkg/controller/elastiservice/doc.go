@@ -38,7 +38,8 @@ limitations under the License.
 //     points at them, so that a restart cannot give them to another ElastiService.
 //  7. mode: decides the next step of a scale-down, then the mode, which is proxy
 //     during a scale-down.
-//  8. slices: puts the resolvers that listen in the path, or takes all out of it.
+//  8. slices: puts the resolvers that accept connections in the path, which each is
+//     told to right before, or takes all out of it.
 //  9. scale-down: takes the step. It comes after the slices: a target goes to zero
 //     only with its resolvers in the path, of each of its ElastiServices.
 //  10. leftovers: deletes private Services that are not needed any more. It comes

@@ -194,6 +194,7 @@ func (c *Controller) knowsNothing() bool {
 // removeOwned deletes the resolver slices of an ElastiService, and after a
 // while its private Services. It reports whether all of them are deleted.
 func (c *Controller) removeOwned(ctx context.Context, p *pass) (bool, error) {
+	p.state.portChecks.Forget()
 	removed, err := c.ensureResolverSlices(ctx, nil, p.ownSlices)
 	if err != nil {
 		return false, err

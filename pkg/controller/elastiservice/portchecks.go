@@ -27,9 +27,9 @@ import (
 	"github.com/truefoundry/elasti-apiserver/pkg/portcheck"
 )
 
-// listeningResolvers returns the resolvers to list in the slices of an
+// acceptingResolvers returns the resolvers to list in the slices of an
 // ElastiService, and whether those are all that are ready.
-func (c *Controller) listeningResolvers(ctx context.Context, p *pass) (func(discoveryv1.AddressType) []discoveryv1.Endpoint, bool) {
+func (c *Controller) acceptingResolvers(ctx context.Context, p *pass) (func(discoveryv1.AddressType) []discoveryv1.Endpoint, bool) {
 	query := c.queryOf(p)
 	var inPlace []*discoveryv1.EndpointSlice
 	for _, slice := range p.ownSlices {
@@ -45,14 +45,14 @@ func (c *Controller) listeningResolvers(ctx context.Context, p *pass) (func(disc
 		c.queue.AddAfter(p.key(), resolvers.PortCheckRetryDelay)
 	}
 	return func(family discoveryv1.AddressType) []discoveryv1.Endpoint {
-		var listening []discoveryv1.Endpoint
+		var accepting []discoveryv1.Endpoint
 		for _, endpoint := range c.resolvers.Ready(family) {
 			// One that became ready just now is checked next time.
-			if p.state.portChecks.Listening(endpoint.Addresses[0]) {
-				listening = append(listening, endpoint)
+			if p.state.portChecks.Accepting(endpoint.Addresses[0]) {
+				accepting = append(accepting, endpoint)
 			}
 		}
-		return listening
+		return accepting
 	}, complete
 }
 

@@ -21,6 +21,7 @@ import (
 	"net"
 	"net/http/httptest"
 	"sync"
+	"sync/atomic"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
@@ -108,8 +109,11 @@ func TestControllerConnectsToNoProxyPort(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
 	c.withHealthPort()
-	server := httptest.NewServer(portcheck.Handler(func(q *portcheck.Question, _ portcheck.Port) bool {
-		return q.Service.String() == "shop/cart" && q.UID != ""
+	server := httptest.NewServer(portcheck.Handler(func(q *portcheck.Question, _ portcheck.Port) portcheck.State {
+		if q.Service.String() == "shop/cart" && q.UID != "" {
+			return portcheck.Accepting
+		}
+		return portcheck.Unknown
 	}))
 	t.Cleanup(server.Close)
 	c.options.DialResolver = func(ctx context.Context, network, address string) (net.Conn, error) {
@@ -122,4 +126,41 @@ func TestControllerConnectsToNoProxyPort(t *testing.T) {
 	c.start()
 	c.eventuallyMode("cart", v1alpha1.ModeProxy)
 	c.eventuallyListed("cart", "10.0.0.1", "10.0.0.2")
+}
+
+// TestSliceNamesAResolverOnceItAcceptsAgain has a target be awake and asleep in turn.
+// Its resolvers listen all the time, and accept connections once they are queried.
+func TestSliceNamesAResolverOnceItAcceptsAgain(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t)
+	c.withHealthPort()
+	var queries atomic.Int32
+	server := httptest.NewServer(portcheck.Handler(func(q *portcheck.Question, port portcheck.Port) portcheck.State {
+		if !q.Accept {
+			t.Error("a resolver is queried without being to accept connections")
+		}
+		if port == q.Ports[0] {
+			queries.Add(1)
+		}
+		return portcheck.Accepting
+	}))
+	t.Cleanup(server.Close)
+	c.options.DialResolver = func(ctx context.Context, network, _ string) (net.Conn, error) {
+		return (&net.Dialer{}).DialContext(ctx, network, server.Listener.Addr().String())
+	}
+	c.create(cartElastiService())
+	c.start()
+	for i := range 3 {
+		c.eventuallyMode("cart", v1alpha1.ModeProxy)
+		c.eventuallyListed("cart", "10.0.0.1", "10.0.0.2")
+		// At first the ports may not all be known.
+		if got := queries.Swap(0); got < 2 || i > 0 && got > 2 {
+			t.Errorf("two resolvers were put in the path after %d queries", got)
+		}
+		c.setDeployment("cart", 2, 2)
+		c.setEndpoints(shop, "cart", "10.1.0.1", "10.1.0.2")
+		c.eventuallyMode("cart", v1alpha1.ModeServe)
+		c.setEndpoints(shop, "cart")
+		c.setDeployment("cart", 0, 0)
+	}
 }

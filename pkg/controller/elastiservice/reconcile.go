@@ -83,9 +83,9 @@ type pass struct {
 	// pauseCancelled is set by the phase mode when a scale-down that paused the
 	// autoscaler has ended.
 	pauseCancelled bool
-	// allListening is set by the phase slices: every ready resolver that is to be
-	// in the path listens.
-	allListening bool
+	// allAccepting is set by the phase slices: every ready resolver that is to be
+	// in the path accepts connections.
+	allAccepting bool
 
 	result result
 	// done ends the pass after the phase that sets it.

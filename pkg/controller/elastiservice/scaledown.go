@@ -172,7 +172,7 @@ func (c *Controller) reconcileScaleDown(ctx context.Context, p *pass) {
 }
 
 func (c *Controller) continueScaleDown(ctx context.Context, p *pass) error {
-	inPath := p.result.mode == v1alpha1.ModeProxy && p.allListening
+	inPath := p.result.mode == v1alpha1.ModeProxy && p.allAccepting
 	switch {
 	case p.state.owedWake > 0:
 		return c.wakeOwed(ctx, p, p.state.owedWake)

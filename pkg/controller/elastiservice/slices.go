@@ -39,15 +39,20 @@ func (c *Controller) reconcileSlices(ctx context.Context, p *pass) {
 		return
 	}
 	var desired []*discoveryv1.EndpointSlice
-	p.allListening = true
+	p.allAccepting = true
 	if p.wantedMode == v1alpha1.ModeProxy {
-		var listening func(discoveryv1.AddressType) []discoveryv1.Endpoint
-		listening, p.allListening = c.listeningResolvers(ctx, p)
-		desired = resources.DesiredResolverSlices(p.elastiService, p.service, p.result.managedTarget, p.result.ports, listening)
+		var accepting func(discoveryv1.AddressType) []discoveryv1.Endpoint
+		accepting, p.allAccepting = c.acceptingResolvers(ctx, p)
+		desired = resources.DesiredResolverSlices(p.elastiService, p.service, p.result.managedTarget, p.result.ports, accepting)
+	} else {
+		p.state.portChecks.Forget()
 	}
 	removed, err := false, error(nil)
-	if p.allListening || hasEndpoints(desired) || !haveEndpoints(p.ownSlices) {
+	if p.allAccepting || hasEndpoints(desired) || !haveEndpoints(p.ownSlices) {
 		removed, err = c.ensureResolverSlices(ctx, desired, p.ownSlices)
+		if err == nil {
+			p.state.portChecks.RecordListed(desired)
+		}
 	}
 	// Otherwise no resolver is known to serve the ports of the Service as they
 	// are now. Until one is, those before are better than none: resolvers go

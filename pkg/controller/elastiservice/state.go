@@ -78,7 +78,7 @@ type state struct {
 	// sharedScaledAt is when a scale-down through any ElastiService of the target
 	// last did that.
 	sharedScaledAt time.Time
-	// portChecks are the resolvers that listen on the proxy ports.
+	// portChecks are the resolvers that accept connections on the proxy ports.
 	portChecks resolvers.PortChecks
 }
 

@@ -15,6 +15,6 @@ limitations under the License.
 */
 
 // Package resolvers says which resolvers can receive traffic: those that are
-// ready (Tracker), whose process is alive (Liveness) and that serve the proxy
-// ports of an ElastiService (PortChecker).
+// ready (Tracker), whose process is alive (Liveness) and that accept connections on
+// the proxy ports of an ElastiService (PortChecker).
 package resolvers

@@ -41,9 +41,9 @@ const (
 	dialTimeout     = 250 * time.Millisecond
 	responseTimeout = 500 * time.Millisecond
 	// PortCheckRetryDelay is the pause between the checks of a resolver that does
-	// not listen yet.
+	// not accept connections yet.
 	PortCheckRetryDelay = 250 * time.Millisecond
-	// portCheckTimeout is how long a resolver that does not listen is left out.
+	// portCheckTimeout is how long a resolver that does not accept is left out.
 	// After that it is listed all the same: something else is wrong then, and
 	// no resolver at all would not be better for clients.
 	portCheckTimeout = 5 * time.Second
@@ -55,7 +55,7 @@ const (
 // DialFunc connects, as net.Dialer.DialContext does.
 type DialFunc func(ctx context.Context, network, address string) (net.Conn, error)
 
-// Query is the query of which proxy ports of an ElastiService a resolver serves.
+// Query is the query whether a resolver serves proxy ports of an ElastiService.
 type Query struct {
 	portcheck.Question
 	// SharedPort is the proxy port on which Services are distinguished by host name.
@@ -67,12 +67,14 @@ func (q *Query) equal(other *Query) bool {
 	return q.UID == other.UID && q.Service == other.Service && q.SharedPort == other.SharedPort && slices.Equal(q.Ports, other.Ports)
 }
 
-// PortChecker checks which resolvers serve proxy ports. A resolver that is
-// ready may not have observed a new proxy port yet, and would refuse the connections
-// that a resolver slice sends it; nor a Service on the shared port, and would reject
-// its requests. Resolvers are queried on their health ports: a connection to a proxy
-// port would be traffic of its Service. It is safe for
-// concurrent use.
+// PortChecker checks which resolvers accept connections on proxy ports. A resolver
+// that is ready may not have observed a new proxy port yet, and would refuse the
+// connections that a resolver slice sends it; nor a Service on the shared port, and
+// would reject its requests; nor that resolvers are about to be in the path of a
+// Service whose target was awake, and would let connections wait. So each is queried
+// right before a slice names it, which also tells it to accept from now on. Resolvers
+// are queried on their health ports: a connection to a proxy port would be traffic of
+// its Service. It is safe for concurrent use.
 type PortChecker struct {
 	// dial is nil when no resolver is checked.
 	dial DialFunc
@@ -87,15 +89,14 @@ type PortChecker struct {
 }
 
 // NewPortChecker returns a PortChecker that dials with dial. Without it every
-// resolver counts as listening. health returns the address with the health port of a
+// resolver counts as accepting. health returns the address with the health port of a
 // resolver, or "" where it is not known.
 func NewPortChecker(dial DialFunc, health func(address string) string, clock clock.PassiveClock) *PortChecker {
 	return &PortChecker{dial: dial, health: health, clock: clock, unreachable: map[string]time.Time{}}
 }
 
-// PortChecks is the state of the resolvers that listen on the proxy ports of
-// one ElastiService. The zero value is empty. It is not safe for concurrent
-// use.
+// PortChecks is the state of the resolvers that accept connections on the proxy ports
+// of one ElastiService. The zero value is empty. It is not safe for concurrent use.
 type PortChecks struct {
 	// query is what the rest is about. Nil: nothing was checked.
 	query *Query
@@ -107,12 +108,18 @@ type PortChecks struct {
 type portCheck struct {
 	// since is when it was checked first.
 	since time.Time
-	// listens is true when it serves all of the ports, as far as is known.
-	listens bool
+	// accepts is true when it accepts connections to all of the ports, as far as is
+	// known.
+	accepts bool
+	// listed is true once a resolver slice names it with the ports. It is not checked
+	// any more then: the slice may not be in the cache yet, and it accepts for as long
+	// as there is one.
+	listed bool
 }
 
-// Check checks those of the ready resolvers that are not known to serve all ports of
-// the query yet, and reports whether all of them are now.
+// Check checks those of the ready resolvers that no resolver slice names yet with the
+// ports of the query, and reports whether all of them accept now. Those that are
+// listed next are to be recorded with RecordListed.
 func (l *PortChecker) Check(ctx context.Context, known *PortChecks, query Query, ready []discoveryv1.Endpoint) bool {
 	if known.query == nil || !known.query.equal(&query) {
 		*known = PortChecks{query: &query}
@@ -128,17 +135,15 @@ func (l *PortChecker) Check(ctx context.Context, known *PortChecks, query Query,
 		if !ok {
 			resolver.since = l.clock.Now()
 		}
-		if l.dial == nil || l.isUnreachable(address) || l.clock.Since(resolver.since) >= portCheckTimeout {
-			resolver.listens = true
-		}
-		if resolver.listens {
+		if l.dial == nil || resolver.listed || l.isUnreachable(address) {
+			resolver.accepts = true
 			mu.Lock()
 			current[address] = resolver
 			mu.Unlock()
 			continue
 		}
 		checks.Go(func() {
-			resolver.listens = l.listens(ctx, address, &query)
+			resolver.accepts = l.accepts(ctx, address, &query) || l.clock.Since(resolver.since) >= portCheckTimeout
 			mu.Lock()
 			defer mu.Unlock()
 			current[address] = resolver
@@ -147,34 +152,41 @@ func (l *PortChecker) Check(ctx context.Context, known *PortChecks, query Query,
 	checks.Wait()
 	known.resolvers = current
 	for _, resolver := range current {
-		if !resolver.listens {
+		if !resolver.accepts {
 			return false
 		}
 	}
 	return true
 }
 
-// listens reports whether a resolver serves all ports of a query. One that does not
-// respond at all counts: only a negative response excludes it.
-func (l *PortChecker) listens(ctx context.Context, address string, query *Query) bool {
-	serves, err := l.query(ctx, address, query)
+// accepts reports whether a resolver accepts connections to all ports of a query. One
+// that does not respond at all counts: only a negative response excludes it.
+func (l *PortChecker) accepts(ctx context.Context, address string, query *Query) bool {
+	accepts, err := l.query(ctx, address, query)
 	if errors.Is(err, portcheck.ErrNotSupported) {
-		serves, err = l.connect(ctx, address, query)
+		accepts, err = l.connect(ctx, address, query)
 	}
 	if err != nil {
 		l.setUnreachable(address)
 		return true
 	}
-	return serves
+	return accepts
 }
 
-// query queries a resolver on its health port.
-func (l *PortChecker) query(ctx context.Context, address string, query *Query) (serves bool, err error) {
+// query queries a resolver on its health port, and tells it to accept.
+func (l *PortChecker) query(ctx context.Context, address string, query *Query) (accepts bool, err error) {
 	health := l.health(address)
 	if health == "" {
 		return false, portcheck.ErrNotSupported
 	}
-	return l.with(ctx, health, func(connection net.Conn) (bool, error) { return exchange(connection, query.Ask) })
+	question := query.Question
+	question.Accept = true
+	return l.with(ctx, health, func(connection net.Conn) (bool, error) {
+		return exchange(connection, func(connection net.Conn) (bool, error) {
+			state, err := question.Ask(connection)
+			return state == portcheck.Accepting, err
+		})
+	})
 }
 
 // connect checks a resolver of an earlier version, which cannot be queried, by
@@ -237,7 +249,7 @@ func (l *PortChecker) setUnreachable(address string) {
 }
 
 // Trust records the resolvers of resolver slices that are in place, and have the
-// ports, as listening, so that a restart of the controller does not check all of
+// ports, as listed, so that a restart of the controller does not check all of
 // them. It does nothing once anything was checked.
 func (known *PortChecks) Trust(query Query, ports []discoveryv1.EndpointPort, inPlace []*discoveryv1.EndpointSlice, now time.Time) {
 	if known.query != nil {
@@ -250,13 +262,31 @@ func (known *PortChecks) Trust(query Query, ports []discoveryv1.EndpointPort, in
 		}
 		for i := range slice.Endpoints {
 			if addresses := slice.Endpoints[i].Addresses; len(addresses) > 0 {
-				trusted[addresses[0]] = portCheck{since: now, listens: true}
+				trusted[addresses[0]] = portCheck{since: now, accepts: true, listed: true}
 			}
 		}
 	}
 	*known = PortChecks{query: &query, resolvers: trusted}
 }
 
-// Listening reports whether the resolver with an address is known to serve all of the
-// ports.
-func (known *PortChecks) Listening(address string) bool { return known.resolvers[address].listens }
+// Accepting reports whether the resolver with an address is known to accept connections
+// to all of the ports.
+func (known *PortChecks) Accepting(address string) bool { return known.resolvers[address].accepts }
+
+// RecordListed records that resolver slices, which were written since the check, name
+// resolvers with the ports.
+func (known *PortChecks) RecordListed(written []*discoveryv1.EndpointSlice) {
+	for _, slice := range written {
+		for i := range slice.Endpoints {
+			address := slice.Endpoints[i].Addresses[0]
+			if resolver, ok := known.resolvers[address]; ok {
+				resolver.listed = true
+				known.resolvers[address] = resolver
+			}
+		}
+	}
+}
+
+// Forget records that no resolver slice names a resolver any more, whatever the cache
+// has: each is checked again before one does.
+func (known *PortChecks) Forget() { *known = PortChecks{query: &Query{}} }

@@ -62,19 +62,30 @@ func queryable(t *testing.T, handler http.Handler) (DialFunc, func(string) strin
 
 // TestResolversAreQueriedOnTheirHealthPort queries a resolver that observes a port later.
 func TestResolversAreQueriedOnTheirHealthPort(t *testing.T) {
-	var serves atomic.Bool
-	dial, health := queryable(t, portcheck.Handler(func(q *portcheck.Question, port portcheck.Port) bool {
-		return q.UID == "c0ffee" && (port.Proxy == 10000 || serves.Load())
+	var state atomic.Int32
+	dial, health := queryable(t, portcheck.Handler(func(q *portcheck.Question, port portcheck.Port) portcheck.State {
+		switch {
+		case q.UID != "c0ffee":
+			return portcheck.Unknown
+		case !q.Accept:
+			t.Error("the resolver is not told to accept")
+		case port.Proxy == 10000:
+			return portcheck.Accepting
+		}
+		return portcheck.State(state.Load())
 	}))
 	checker := NewPortChecker(dial, health, clocktesting.NewFakeClock(time.Now()))
 	ready := []discoveryv1.Endpoint{{Addresses: []string{"10.0.0.1"}}}
 	known := &PortChecks{}
-	if checker.Check(t.Context(), known, about(10000, 10001), ready) || known.Listening("10.0.0.1") {
-		t.Error("the resolver is listed, and does not serve one of the ports")
+	for _, less := range []portcheck.State{portcheck.Unknown, portcheck.Listening} {
+		state.Store(int32(less))
+		if checker.Check(t.Context(), known, about(10000, 10001), ready) || known.Accepting("10.0.0.1") {
+			t.Errorf("the resolver is listed, and does not accept on one of the ports: %d", less)
+		}
 	}
-	serves.Store(true)
-	if !checker.Check(t.Context(), known, about(10000, 10001), ready) || !known.Listening("10.0.0.1") {
-		t.Error("the resolver is not listed, and serves both ports")
+	state.Store(int32(portcheck.Accepting))
+	if !checker.Check(t.Context(), known, about(10000, 10001), ready) || !known.Accepting("10.0.0.1") {
+		t.Error("the resolver is not listed, and accepts on both ports")
 	}
 	// An ElastiService of the same name is another one.
 	again := about(10000, 10001)
@@ -116,19 +127,25 @@ func TestResolversAreListedOnceTheyListen(t *testing.T) {
 	ports := about(10000, 10001)
 
 	network.Respond("10.0.0.2:10001", resolverstest.Refused())
-	if listeners.Check(t.Context(), known, ports, ready) || !known.resolvers["10.0.0.1"].listens || known.resolvers["10.0.0.2"].listens {
+	if listeners.Check(t.Context(), known, ports, ready) || !known.resolvers["10.0.0.1"].accepts || known.resolvers["10.0.0.2"].accepts {
 		t.Errorf("known is %+v", known)
 	}
+	known.RecordListed(slicesOf("10.0.0.1"))
 	network.TakeDials()
 	network.Respond("10.0.0.2:10001", nil)
 	if !listeners.Check(t.Context(), known, ports, ready) {
 		t.Errorf("known is %+v", known)
 	}
 	if dials := network.TakeDials(); dials != 2 {
-		t.Errorf("%d dials, want those to the one that was not known", dials)
+		t.Errorf("%d dials, want those to the one that is not listed", dials)
 	}
+	// No slice could be written.
+	if !listeners.Check(t.Context(), known, ports, ready) || network.TakeDials() != 2 {
+		t.Error("one that accepted before is not checked again before it is listed")
+	}
+	known.RecordListed(slicesOf("10.0.0.1", "10.0.0.2"))
 	if !listeners.Check(t.Context(), known, ports, ready) || network.TakeDials() != 0 {
-		t.Error("dialled what is known")
+		t.Error("dialled what is listed")
 	}
 	// A resolver that comes back, and other ports, are looked at again.
 	listeners.Check(t.Context(), known, ports, ready[:1])
@@ -140,6 +157,37 @@ func TestResolversAreListedOnceTheyListen(t *testing.T) {
 	if dials := network.TakeDials(); dials != 2 {
 		t.Errorf("%d dials after a change of the ports, want 2", dials)
 	}
+	// So are those that were taken out of the path, also when the cache still has the
+	// slices.
+	known.RecordListed(slicesOf("10.0.0.1", "10.0.0.2"))
+	known.Forget()
+	known.Trust(about(10002), nil, slicesOf("10.0.0.1", "10.0.0.2"), clock.Now())
+	listeners.Check(t.Context(), known, about(10002), ready)
+	if dials := network.TakeDials(); dials != 2 {
+		t.Errorf("%d dials after the slices were removed, want 2", dials)
+	}
+}
+
+// TestResolversThatAreInThePathAreTrustedAfterARestart checks none of them again.
+func TestResolversThatAreInThePathAreTrustedAfterARestart(t *testing.T) {
+	network := &resolverstest.Network{}
+	clock := clocktesting.NewFakeClock(time.Now())
+	known := &PortChecks{}
+	known.Trust(about(10000), nil, slicesOf("10.0.0.1"), clock.Now())
+	ready := []discoveryv1.Endpoint{{Addresses: []string{"10.0.0.1"}}, {Addresses: []string{"10.0.0.2"}}}
+	NewPortChecker(network.Dial, unknown, clock).Check(t.Context(), known, about(10000), ready)
+	if dials := network.TakeDials(); dials != 1 {
+		t.Errorf("%d dials, want that to the one that is not in the path", dials)
+	}
+}
+
+// slicesOf returns a resolver slice that names resolvers.
+func slicesOf(addresses ...string) []*discoveryv1.EndpointSlice {
+	slice := &discoveryv1.EndpointSlice{}
+	for _, address := range addresses {
+		slice.Endpoints = append(slice.Endpoints, discoveryv1.Endpoint{Addresses: []string{address}})
+	}
+	return []*discoveryv1.EndpointSlice{slice}
 }
 
 func TestResolverThatNeverListensIsListedInTheEnd(t *testing.T) {

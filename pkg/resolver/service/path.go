@@ -32,6 +32,10 @@ import (
 // restart of the API server for instance, begins again after up to 30 s.
 const DefaultPathTimeout = 35 * time.Second
 
+// enteredTime is for how long after EnterPath connections are served although nothing
+// else says yet that resolvers are in the path: longer than a watch may be behind.
+const enteredTime = 10 * time.Minute
+
 // leftInterval is the time between two looks whether the client of a connection that
 // waits is still there.
 const leftInterval = 500 * time.Millisecond
@@ -46,6 +50,9 @@ type path struct {
 	// left is when the last sign went that resolvers are in the path, or about to
 	// be. Zero while there is one.
 	left time.Time
+	// asked is when the controller last said that it is about to put this resolver in
+	// the path. Zero once what the configuration says is known to be later.
+	asked time.Time
 	// entered is closed when there is a sign again. Nil while nothing waits for it.
 	entered chan struct{}
 }
@@ -55,7 +62,12 @@ type path struct {
 func (p *path) setMode(config *Config) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	before := p.mode
 	p.mode = config.Mode != v1alpha1.ModeServe || config.Always || config.FallingAsleep
+	if before && !p.mode {
+		// That they were in the path has been seen, and so has that they left it.
+		p.asked = time.Time{}
+	}
 	p.update()
 }
 
@@ -77,28 +89,56 @@ func (p *path) update() {
 		return
 	}
 	p.left = time.Time{}
+	p.release()
+}
+
+// release lets the connections go on that wait. It must be called with mu held.
+func (p *path) release() {
 	if p.entered != nil {
 		close(p.entered)
 		p.entered = nil
 	}
 }
 
-// open reports whether new connections are served, also for a grace period after
-// resolvers left the path; 0 is for ever. When they are not, it returns what is
-// closed once they are.
-func (p *path) open(grace time.Duration) (entered <-chan struct{}, open bool) {
-	if grace <= 0 {
-		return nil, true
-	}
+// enter records that the controller is about to put this resolver in the path.
+func (p *path) enter() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.left.IsZero() || time.Since(p.left) < grace {
+	p.asked = time.Now()
+	p.release()
+}
+
+// open reports whether new connections are served, also for a grace period after
+// resolvers left the path, 0 is for ever, and while this one is about to be in it. When
+// they are not, it returns what is closed once they are.
+func (p *path) open(grace time.Duration) (entered <-chan struct{}, open bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.served(grace) {
 		return nil, true
 	}
 	if p.entered == nil {
 		p.entered = make(chan struct{})
 	}
 	return p.entered, false
+}
+
+// served reports whether new connections are served. It must be called with mu held.
+func (p *path) served(grace time.Duration) bool {
+	return grace <= 0 || p.left.IsZero() || time.Since(p.left) < grace ||
+		!p.asked.IsZero() && time.Since(p.asked) < enteredTime
+}
+
+// EnterPath makes new connections be served from now on: the controller is about to
+// put this resolver in the path of the service, which the resolver may observe later
+// than clients do.
+func (s *Service) EnterPath() { s.path.enter() }
+
+// InPath reports whether new connections are served.
+func (s *Service) InPath() bool {
+	s.path.mu.Lock()
+	defer s.path.mu.Unlock()
+	return s.path.served(s.serveGrace)
 }
 
 // AwaitPath returns when a new connection to the service may be served, and

@@ -131,3 +131,52 @@ func TestConnectionWhoseClientHasLeftDoesNotWait(t *testing.T) {
 		}
 	})
 }
+
+// TestServiceAcceptsFromWhenItsResolverIsToBeInThePath has the watch of the resolver be
+// behind: it says for longer than the grace period that resolvers are out of the path.
+func TestServiceAcceptsFromWhenItsResolverIsToBeInThePath(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := awake(t, grace)
+		defer s.Close()
+		pass(grace)
+		if s.InPath() {
+			t.Fatal("connections are accepted past the grace period")
+		}
+		waiting := later(s)
+		s.EnterPath()
+		if !<-waiting {
+			t.Error("the client that waited is refused")
+		}
+		// Whatever was observed before.
+		s.Apply(&Config{Mode: v1alpha1.ModeServe})
+		s.SetPods([]endpoint.Description{{ID: "a", Ready: true}, {ID: "b", Ready: true}})
+		pass(enteredTime - time.Second)
+		if !s.InPath() || !<-later(s) {
+			t.Error("a client is refused before the resolver can know better")
+		}
+		pass(time.Second)
+		if s.InPath() {
+			t.Error("connections are accepted for ever")
+		}
+	})
+}
+
+// TestServiceThatWasInThePathLeavesIt: what the controller said before counts no more.
+func TestServiceThatWasInThePathLeavesIt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := awake(t, grace)
+		defer s.Close()
+		pass(grace)
+		s.EnterPath()
+		s.Apply(&Config{Mode: v1alpha1.ModeProxy})
+		s.Apply(&Config{Mode: v1alpha1.ModeServe})
+		pass(grace - time.Second)
+		if !s.InPath() {
+			t.Error("a late client is refused")
+		}
+		pass(time.Second)
+		if s.InPath() {
+			t.Error("connections are accepted past the grace period")
+		}
+	})
+}
