@@ -52,15 +52,20 @@ func newNode(ctx context.Context, client kubernetes.Interface) (*Node, error) {
 // Run binds a pod to the node when it is not bound yet, and lets it run
 // without being ready. It returns the address of the pod, which leads nowhere.
 func (n *Node) Run(ctx context.Context, namespace, pod string) (string, error) {
+	address := n.nextAddress()
+	return address, n.RunAt(ctx, namespace, pod, address)
+}
+
+// RunAt is Run for a pod with an address of its own.
+func (n *Node) RunAt(ctx context.Context, namespace, pod, address string) error {
 	binding := &corev1.Binding{
 		ObjectMeta: metav1.ObjectMeta{Name: pod, Namespace: namespace},
 		Target:     corev1.ObjectReference{Kind: "Node", Name: nodeName},
 	}
 	if err := n.client.CoreV1().Pods(namespace).Bind(ctx, binding, metav1.CreateOptions{}); err != nil && !apierrors.IsConflict(err) {
-		return "", fmt.Errorf("binding the pod %s/%s: %w", namespace, pod, err)
+		return fmt.Errorf("binding the pod %s/%s: %w", namespace, pod, err)
 	}
-	address := n.nextAddress()
-	return address, n.patchStatus(ctx, namespace, pod, map[string]any{
+	return n.patchStatus(ctx, namespace, pod, map[string]any{
 		"phase":      corev1.PodRunning,
 		"podIP":      address,
 		"podIPs":     []corev1.PodIP{{IP: address}},

@@ -18,12 +18,25 @@ package environment
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strconv"
+	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/klog/v2"
+	"k8s.io/utils/ptr"
+
+	elasticlientset "github.com/truefoundry/elasti-apiserver/pkg/generated/clientset/versioned"
+	"github.com/truefoundry/elasti-apiserver/pkg/resolver"
+	"github.com/truefoundry/elasti-apiserver/pkg/resolver/accesslog"
 )
 
 // resolverReplicas is how many resolvers artifacts/deploy asks for.
@@ -59,4 +72,107 @@ func runResolvers(ctx context.Context, client kubernetes.Interface, node *Node) 
 		resolvers = append(resolvers, Resolver{Pod: name, Address: address})
 	}
 	return resolvers, node.SetReady(ctx, SystemNamespace, resolvers[0].Pod, true)
+}
+
+// RunningResolver is a resolver that serves traffic, in this process, behind a pod of
+// the resolvers' Service that no Deployment has made.
+type RunningResolver struct {
+	// Pod is the name of the pod, in SystemNamespace, and Address the one where the
+	// proxy ports are.
+	Pod, Address string
+
+	node  *Node
+	stop  context.CancelFunc
+	ended chan error
+}
+
+// RunResolver runs a resolver whose access log goes to log, and returns once its pod is
+// ready. There may be one at a time. End it with End.
+func (e *Environment) RunResolver(ctx context.Context, log io.Writer) (*RunningResolver, error) {
+	address := e.Server.Address
+	healthPort, err := e.FreePort(ctx)
+	if err != nil {
+		return nil, err
+	}
+	config, err := e.AsServiceAccount(ctx, SystemNamespace, ResolverName)
+	if err != nil {
+		return nil, err
+	}
+	elasti, elastiErr := elasticlientset.NewForConfig(config)
+	kube, kubeErr := kubernetes.NewForConfig(config)
+	if err := errors.Join(elastiErr, kubeErr); err != nil {
+		return nil, fmt.Errorf("making the clients of a resolver: %w", err)
+	}
+	health, err := (&net.ListenConfig{}).Listen(ctx, "tcp", net.JoinHostPort(address, strconv.Itoa(healthPort)))
+	if err != nil {
+		return nil, fmt.Errorf("opening the health port of a resolver: %w", err)
+	}
+	running, err := resolver.New(resolver.Options{
+		Name: "resolver", Elasti: elasti, Kubernetes: kube, BindAddress: address, HealthListener: health,
+		Registerer: prometheus.NewRegistry(), Logger: klog.Background(), AccessLog: accesslog.New(log),
+		Limits:   resolver.Limits{HeldBytes: 64 << 20, HeaderBytes: 64 << 10},
+		Timeouts: resolver.Timeouts{Header: 10 * time.Second, Idle: time.Minute, Sniff: 100 * time.Millisecond, Greeting: time.Second},
+		Drain:    resolver.Drain{ServeGrace: time.Minute, PortLinger: time.Second, Timeout: 10 * time.Second},
+	})
+	if err != nil {
+		return nil, errors.Join(err, health.Close())
+	}
+	serving, stop := context.WithCancel(context.WithoutCancel(ctx))
+	r := &RunningResolver{Address: address, node: e.Node, stop: stop, ended: make(chan error, 1)}
+	go func() { r.ended <- running.Run(serving) }()
+	if err := r.join(ctx, e.Kubernetes, health.Addr().String(), int32(healthPort)); err != nil {
+		return nil, errors.Join(err, r.End(ctx))
+	}
+	return r, nil
+}
+
+// join makes the pod of a resolver once that is ready.
+func (r *RunningResolver) join(ctx context.Context, client kubernetes.Interface, health string, healthPort int32) error {
+	err := wait.PollUntilContextTimeout(ctx, pollInterval, startPatience, true, func(ctx context.Context) (bool, error) {
+		request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+health+"/readyz", nil)
+		if err != nil {
+			return false, err
+		}
+		response, err := http.DefaultClient.Do(request)
+		if err != nil {
+			return false, nil
+		}
+		return response.StatusCode == http.StatusOK, response.Body.Close()
+	})
+	if err != nil {
+		return fmt.Errorf("waiting until the resolver is ready: %w", err)
+	}
+	pod, err := client.CoreV1().Pods(SystemNamespace).Create(ctx, &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{GenerateName: ResolverName + "-", Labels: map[string]string{"app.kubernetes.io/name": ResolverName}},
+		Spec: corev1.PodSpec{
+			ServiceAccountName: ResolverName, AutomountServiceAccountToken: ptr.To(false),
+			Containers: []corev1.Container{{
+				Name: ResolverName, Image: ResolverName,
+				Ports: []corev1.ContainerPort{{Name: "health", ContainerPort: healthPort}, {Name: "metrics", ContainerPort: 8081}},
+			}},
+		},
+	}, metav1.CreateOptions{})
+	if err != nil {
+		return fmt.Errorf("creating the pod of a resolver: %w", err)
+	}
+	r.Pod = pod.Name
+	if err := r.node.RunAt(ctx, SystemNamespace, r.Pod, r.Address); err != nil {
+		return err
+	}
+	return r.node.SetReady(ctx, SystemNamespace, r.Pod, true)
+}
+
+// End ends the resolver as a kubelet does: it is not ready any more, drains, and its
+// pod is deleted.
+func (r *RunningResolver) End(ctx context.Context) error {
+	var notReady, removed error
+	if r.Pod != "" {
+		notReady = r.node.SetReady(ctx, SystemNamespace, r.Pod, false)
+	}
+	r.stop()
+	ended := <-r.ended
+	if r.Pod != "" {
+		removed = r.node.Remove(ctx, SystemNamespace, r.Pod)
+	}
+	return errors.Join(notReady, ended, removed)
 }
