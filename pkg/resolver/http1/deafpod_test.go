@@ -18,6 +18,7 @@ package http1
 
 import (
 	"bufio"
+	"context"
 	"errors"
 	"io"
 	"net"
@@ -28,7 +29,9 @@ import (
 	"time"
 
 	"github.com/truefoundry/elasti-apiserver/pkg/resolver/accesslog"
+	"github.com/truefoundry/elasti-apiserver/pkg/resolver/hold"
 	"github.com/truefoundry/elasti-apiserver/pkg/resolver/service"
+	"github.com/truefoundry/elasti-apiserver/pkg/resolver/socket"
 )
 
 // TestResetOfAClientGivesUpItsPlaceAtAPodThatDoesNotRead: nothing can be written to
@@ -57,6 +60,45 @@ func TestResetOfAClientGivesUpItsPlaceAtAPodThatDoesNotRead(t *testing.T) {
 				t.Fatal(err)
 			}
 			_ = client.SetLinger(0)
+			client.Close()
+			f.inFlight(0)
+			if record := f.record(1); record.Outcome != accesslog.ClientGone {
+				t.Errorf("the record is %+v", record)
+			}
+		})
+	}
+}
+
+// TestEndOfAClientGivesUpItsPlaceAtAPodThatDoesNotRead: what says that it has ended is
+// behind bytes that are not read, as they cannot be written to the pod.
+func TestEndOfAClientGivesUpItsPlaceAtAPodThatDoesNotRead(t *testing.T) {
+	const buffered, sent = 4 << 10, 192 << 10
+	for name, body := range map[string]string{
+		"sized":   "Content-Length: 1073741824\r\n\r\n",
+		"chunked": "Transfer-Encoding: chunked\r\n\r\n40000000\r\n",
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := newFixtureWith(t, func(c *service.Config) { c.Limits.MaxConcurrencyPerPod = 1 }, func(o *Options) {
+				o.Dial = func(ctx context.Context, lease hold.Lease) (socket.Conn, error) {
+					conn, err := lease.Dial(ctx)
+					if err != nil {
+						return nil, err
+					}
+					if err := conn.SetWriteBuffer(buffered); err != nil {
+						return nil, err
+					}
+					return socket.NewTCP(conn)
+				}
+			})
+			ended := make(chan struct{})
+			defer close(ended)
+			f.pods(rawPod(t, func(conn *net.TCPConn) {
+				_ = conn.SetReadBuffer(buffered)
+				<-ended
+			}))
+			client := f.client()
+			send(t, client, "POST / HTTP/1.1\r\nHost: cart\r\n"+body+strings.Repeat("x", sent))
+			f.inFlight(1)
 			client.Close()
 			f.inFlight(0)
 			if record := f.record(1); record.Outcome != accesslog.ClientGone {

@@ -395,6 +395,10 @@ func (e *exchange) silent() error {
 		if e.client.tcp.Broken() {
 			return hold.ErrClientGone
 		}
+		if e.client.tcp.Finished() {
+			// If it is gone altogether, its connection is broken the next time.
+			e.client.probe()
+		}
 		return nil
 	}
 	if err := e.pod.tcp.SetReadDeadline(time.Time{}); err != nil {

@@ -59,6 +59,9 @@ type Conn interface {
 	// Idle reports whether nothing has arrived since the last read: neither bytes
 	// nor the end of the stream.
 	Idle() bool
+	// Finished reports whether the peer has finished writing, whatever of that was
+	// read, or is gone altogether.
+	Finished() bool
 	// Broken reports whether the connection can neither be read nor written any
 	// more: the peer has reset it, or is gone.
 	Broken() bool

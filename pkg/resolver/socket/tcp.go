@@ -62,6 +62,9 @@ func (c *TCP) Unsent() int { return Unsent(c.TCPConn) }
 // Idle implements Conn.
 func (c *TCP) Idle() bool { return Idle(c.raw) }
 
+// Finished implements Conn.
+func (c *TCP) Finished() bool { return Finished(c.raw) }
+
 // Broken implements Conn.
 func (c *TCP) Broken() bool { return broken(c.raw) }
 

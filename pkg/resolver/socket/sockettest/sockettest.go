@@ -273,6 +273,13 @@ func (c *Conn) Idle() bool {
 	return !c.closed && !c.readable()
 }
 
+// Finished implements socket.Conn.
+func (c *Conn) Finished() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.closed || c.reset || c.finished
+}
+
 // Broken implements socket.Conn.
 func (c *Conn) Broken() bool {
 	c.mu.Lock()
