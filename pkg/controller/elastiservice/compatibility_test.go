@@ -53,6 +53,10 @@ func TestCompatibilityConditionsFollowTheObjects(t *testing.T) {
 	service.Spec.InternalTrafficPolicy = ptr.To(corev1.ServiceInternalTrafficPolicyLocal)
 	c.create(service)
 	c.eventuallyCondition("cart", v1alpha1.ConditionServiceCompatible, metav1.ConditionFalse, v1alpha1.ReasonInternalTrafficPolicyLocal)
+	service = cartService()
+	service.Spec.ExternalTrafficPolicy = corev1.ServiceExternalTrafficPolicyLocal
+	c.create(service)
+	c.eventuallyCondition("cart", v1alpha1.ConditionServiceCompatible, metav1.ConditionFalse, v1alpha1.ReasonExternalTrafficPolicyLocal)
 	c.create(cartService())
 	c.eventuallyCondition("cart", v1alpha1.ConditionServiceCompatible, metav1.ConditionTrue, v1alpha1.ReasonCompatible)
 	c.deleteService("cart")

@@ -32,6 +32,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti/v1alpha1"
+	"github.com/truefoundry/elasti-apiserver/pkg/compatibility"
 	"github.com/truefoundry/elasti-apiserver/pkg/controller/resolvers"
 	"github.com/truefoundry/elasti-apiserver/pkg/controller/target"
 	"github.com/truefoundry/elasti-apiserver/pkg/scaling"
@@ -166,6 +167,17 @@ func TestMessagesOfConditionsAreBounded(t *testing.T) {
 	c.eventuallyCondition("cart", v1alpha1.ConditionServiceFound, metav1.ConditionTrue, v1alpha1.ReasonPortsNotProxied)
 	if errs := metav1validation.ValidateConditions(c.elastiService("cart").Status.Conditions, field.NewPath("conditions")); len(errs) > 0 {
 		t.Errorf("the API refuses the status: %.300v", errs)
+	}
+	// Findings contain the names of objects.
+	found := &pass{elastiService: cartElastiService()}
+	found.target.Pending = true
+	found.autoscaler.Autoscaler = &target.Autoscaler{Findings: []compatibility.Finding{
+		{Condition: v1alpha1.ConditionAutoscalerCompatible, Reason: v1alpha1.ReasonAutoscalerScalesToZero, Message: strings.Repeat("a", 2*maxMessageBytes)},
+	}}
+	status := &v1alpha1.ElastiServiceStatus{}
+	setCompatibility(found, status, metav1.Now())
+	if len(status.Conditions) != 1 || len(status.Conditions[0].Message) > maxMessageBytes {
+		t.Errorf("got %d conditions, the first is %.300v", len(status.Conditions), status.Conditions)
 	}
 	for offset := range 4 {
 		if message := bounded(strings.Repeat("a", offset) + strings.Repeat("ü…", maxMessageBytes)); !utf8.ValidString(message) || len(message) > maxMessageBytes {

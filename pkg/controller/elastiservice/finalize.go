@@ -98,7 +98,7 @@ func (c *Controller) reportNotRestored(p *pass, err error) {
 		Type:               v1alpha1.ConditionReady,
 		Status:             metav1.ConditionFalse,
 		Reason:             v1alpha1.ReasonTargetNotRestored,
-		Message:            problem.Error(),
+		Message:            bounded(problem.Error()),
 		ObservedGeneration: p.elastiService.Generation,
 		LastTransitionTime: metav1.NewTime(c.clock.Now()).Rfc3339Copy(),
 	})

@@ -21,6 +21,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -173,13 +174,15 @@ func TestTargetThatCannotBeWokenStaysCovered(t *testing.T) {
 			c.create(cartElastiService())
 			c.start()
 			c.eventuallyMode("cart", v1alpha1.ModeProxy)
-			c.scaling.fail(errors.New("a webhook refuses"))
+			// The message of a webhook has no bound.
+			c.scaling.fail(errors.New("a webhook refuses: " + strings.Repeat("no", maxMessageBytes)))
 			test.uncover(c)
 			c.eventuallyEvent(v1alpha1.ReasonTargetNotRestored)
 			if test.reported {
 				c.eventuallyCondition("cart", v1alpha1.ConditionReady, metav1.ConditionFalse, v1alpha1.ReasonTargetNotRestored)
-				if message := findCondition(c.elastiService("cart"), v1alpha1.ConditionReady).Message; !strings.Contains(message, "a webhook refuses") {
-					t.Errorf("the message does not say why: %s", message)
+				message := findCondition(c.elastiService("cart"), v1alpha1.ConditionReady).Message
+				if !strings.Contains(message, "a webhook refuses") || len(message) > maxMessageBytes {
+					t.Errorf("the message does not say why, or has %d bytes: %.300s", len(message), message)
 				}
 			}
 			attempts := c.scaling.attempts()
@@ -378,8 +381,41 @@ func TestNoReadyResolverWakesSleepingTargets(t *testing.T) {
 		}
 		return ""
 	})
+	c.eventuallyEventWith(corev1.EventTypeWarning, v1alpha1.ReasonNoReadyResolver, "scaled Deployment cart to 2")
 	c.setEndpoints("elasti-system", "elasti-resolver", "10.0.0.3")
 	c.eventuallyCondition("cart", v1alpha1.ConditionResolverAvailable, metav1.ConditionTrue, v1alpha1.ReasonResolverReady)
+}
+
+// The condition Sleeping names the last client that woke the target, which may be the
+// controller.
+func TestWakesOfTheControllerAreNamed(t *testing.T) {
+	for name, test := range map[string]struct {
+		wake   func(*cluster)
+		reason string
+	}{
+		"no resolver is ready":         {func(c *cluster) { c.setEndpoints("elasti-system", "elasti-resolver") }, "no resolver is ready to hold its traffic"},
+		"the ElastiService is deleted": {func(c *cluster) { c.markDeleted("cart", 0) }, "a Service of it is not managed any more"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			c := newCluster(t)
+			c.options.ResolverGrace = 50 * time.Millisecond
+			woken := make(chan string, 10)
+			c.options.Woken = func(target resources.TargetKey, reason string) { woken <- target.Name + ": " + reason }
+			c.create(cartElastiService())
+			c.start()
+			c.eventuallyMode("cart", v1alpha1.ModeProxy)
+			test.wake(c)
+			select {
+			case got := <-woken:
+				if want := "cart: " + test.reason; got != want {
+					t.Errorf("got %q, want %q", got, want)
+				}
+			case <-time.After(patience):
+				t.Error("the wake was not reported")
+			}
+		})
+	}
 }
 
 // An outage of the resolvers does not start all pods of the cluster at once, and
@@ -431,6 +467,43 @@ func TestTargetsAreWokenOneAfterTheOtherWhileNoResolverIsReady(t *testing.T) {
 	if woken := awake(); woken != 1 {
 		t.Errorf("%d targets were woken, want one", woken)
 	}
+}
+
+// OpenShift rejects EndpointSlices with the addresses of pods, unless their writer has a
+// permission of its own for that. A target is not scaled to zero without resolvers in the
+// path.
+func TestResolverSlicesThatAreRejectedAreReported(t *testing.T) {
+	t.Parallel()
+	const words = "endpoint address 10.0.0.1 is not allowed"
+	c, stumbling := newScaleDown(t, nil)
+	var allowed atomic.Bool
+	c.host.PrependReactor("create", "endpointslices", func(action clienttesting.Action) (bool, runtime.Object, error) {
+		slice := action.(clienttesting.CreateAction).GetObject().(*discoveryv1.EndpointSlice)
+		if allowed.Load() {
+			return false, nil, nil
+		}
+		return true, nil, apierrors.NewForbidden(discoveryv1.Resource("endpointslices"), slice.Name, errors.New(words))
+	})
+	stumbling.toZero = func(next func() error) error {
+		if !allowed.Load() {
+			t.Error("scaled to zero without resolvers in the path")
+		}
+		return next()
+	}
+	c.start()
+	c.eventuallyMode("cart", v1alpha1.ModeServe)
+	c.requestSleep("cart")
+	c.eventuallyCondition("cart", v1alpha1.ConditionReady, metav1.ConditionFalse, v1alpha1.ReasonWriteFailed)
+	if message := findCondition(c.elastiService("cart"), v1alpha1.ConditionReady).Message; !strings.Contains(message, words) {
+		t.Errorf("the message is %q", message)
+	}
+	c.eventuallyEventWith(corev1.EventTypeWarning, v1alpha1.ReasonWriteFailed, words)
+	if mode := c.elastiService("cart").Status.Mode; mode != v1alpha1.ModeServe {
+		t.Errorf("the mode is %s", mode)
+	}
+	allowed.Store(true)
+	c.eventuallyReplicas(0)
+	c.eventuallyCondition("cart", v1alpha1.ConditionReady, metav1.ConditionTrue, v1alpha1.ReasonReady)
 }
 
 func TestNoFreeProxyPort(t *testing.T) {

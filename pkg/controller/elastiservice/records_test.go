@@ -17,6 +17,7 @@ limitations under the License.
 package elastiservice
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"sync/atomic"
@@ -206,6 +207,12 @@ func TestTargetOfTheLastElastiServiceIsWokenWhenItsDeletionIsReported(t *testing
 	c := asleep(t)
 	c.start()
 	c.settled("late")
+	// The claims of its proxy ports would tell the same.
+	for proxyPort, claim := range c.claims.Stored() {
+		if err := c.claims.Release(t.Context(), proxyPort, claim.Owner.UID); err != nil {
+			t.Fatal(err)
+		}
+	}
 	c.remove("late")
 	c.remove("cart")
 	c.eventuallyReplicas(2)
@@ -285,21 +292,46 @@ func TestTargetOfALostElastiServiceIsWokenWithoutItsPrivateService(t *testing.T)
 // over what records the target of the former one.
 func TestTargetOfALostElastiServiceIsWokenWhenAnotherTakesItsService(t *testing.T) {
 	t.Parallel()
+	for name, lose := range map[string]func(*cluster){
+		"nothing else is lost":              func(*cluster) {},
+		"the private Service alone is left": func(c *cluster) { c.deleteResolverSlices() },
+		"the resolver slice alone is left":  func(c *cluster) { c.deleteService(resources.PrivateServiceName("cart")) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			c := asleep(t)
+			c.remove("cart")
+			lose(c)
+			taking := cartElastiService()
+			taking.Name, taking.UID, taking.Spec.ScaleTargetRef.Name = "basket", "basket-uid", "basket"
+			c.create(taking)
+			c.start()
+			c.eventuallyReplicas(2)
+			c.eventually(func() string {
+				for _, slice := range c.resolverSlices("cart") {
+					if slice.Annotations[v1alpha1.AnnotationOwner] != "basket" {
+						return "the resolver slices of the one that takes over"
+					}
+				}
+				return ""
+			})
+		})
+	}
+}
+
+// What records a former target that cannot be woken is not written over, so that it is
+// woken by the next process too.
+func TestFormerTargetIsRecordedUntilItIsAwake(t *testing.T) {
+	t.Parallel()
 	c := asleep(t)
-	c.remove("cart")
-	taking := cartElastiService()
-	taking.Name, taking.UID, taking.Spec.ScaleTargetRef.Name = "basket", "basket-uid", "basket"
-	c.create(taking)
+	c.scaling.fail(errors.New("a webhook refuses"))
+	c.edit("cart", func(elastiService *v1alpha1.ElastiService) { elastiService.Spec.ScaleTargetRef.Name = "basket" })
+	stop := c.start()
+	c.eventuallyCondition("cart", v1alpha1.ConditionReady, metav1.ConditionFalse, v1alpha1.ReasonTargetNotRestored)
+	stop()
+	c.scaling.fail(nil)
 	c.start()
 	c.eventuallyReplicas(2)
-	c.eventually(func() string {
-		for _, slice := range c.resolverSlices("cart") {
-			if slice.Annotations[v1alpha1.AnnotationOwner] != "basket" {
-				return "the resolver slices of the one that takes over"
-			}
-		}
-		return ""
-	})
 }
 
 // Whoever may write resolver slices, and may not scale, gets nothing scaled.

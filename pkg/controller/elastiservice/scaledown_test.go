@@ -28,6 +28,7 @@ import (
 	autoscalingv1 "k8s.io/api/autoscaling/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/klog/v2/ktesting"
+	"k8s.io/utils/ptr"
 
 	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti/v1alpha1"
 	"github.com/truefoundry/elasti-apiserver/pkg/scaling"
@@ -309,6 +310,20 @@ func TestAScaleDownPutsTheResolversInThePathFirst(t *testing.T) {
 	if want := []string{"pause, resolvers in the path: true", "scale, resolvers in the path: true"}; !slices.Equal(steps, want) {
 		t.Errorf("got the steps %q, want %q", steps, want)
 	}
+}
+
+// A field of the ElastiService says for how long the resolvers are in the path before
+// its target goes to zero, whatever the installation says.
+func TestConvergenceTimeOfTheElastiServiceIsKeptTo(t *testing.T) {
+	t.Parallel()
+	c, _ := newScaleDown(t, func(elastiService *v1alpha1.ElastiService) {
+		elastiService.Spec.Proxy = &v1alpha1.ProxySpec{ConvergenceSeconds: ptr.To[int32](1)}
+	})
+	c.options.ConvergenceTime = time.Hour
+	c.start()
+	c.eventuallyMode("cart", v1alpha1.ModeServe)
+	c.requestSleep("cart")
+	c.eventuallyReplicas(0)
 }
 
 // The watch of the target may be behind what a descent has done to it: its pods

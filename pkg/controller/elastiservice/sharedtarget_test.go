@@ -23,7 +23,9 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
+	clienttesting "k8s.io/client-go/testing"
 
 	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti/v1alpha1"
 	"github.com/truefoundry/elasti-apiserver/pkg/controller/resources"
@@ -270,7 +272,11 @@ func TestSharedTargetIsCheckedInTheStorage(t *testing.T) {
 		"one that is not asked": func(elastiService *v1alpha1.ElastiService) { elastiService.Status.SleepRequestedTime = nil },
 	} {
 		t.Run(name, func(t *testing.T) {
-			c, _ := newSharedTarget(t)
+			c, stumbling := newSharedTarget(t)
+			stumbling.toZero = func(next func() error) error {
+				t.Error("the target was scaled to zero")
+				return next()
+			}
 			c.options.ConfirmIdle = func(resources.TargetKey, func()) bool {
 				// Right before the check, faster than the watch.
 				if change == nil {
@@ -314,6 +320,58 @@ func TestScaleToZeroIsConditionalOnWhatWasChecked(t *testing.T) {
 	c.eventuallyReplicas(3)
 	if attempts.Load() != 1 {
 		t.Errorf("it was tried %d times to scale the target to zero", attempts.Load())
+	}
+}
+
+// The target is woken between the check and the scaling: what is scaled is the target as
+// it was before the check.
+func TestScaleToZeroIsForTheTargetAsItWasBeforeTheCheck(t *testing.T) {
+	c, stumbling := newScaleDown(t, nil)
+	var checks atomic.Int32
+	c.elasti.PrependReactor("list", "elastiservices", func(action clienttesting.Action) (bool, runtime.Object, error) {
+		if action.(clienttesting.ListAction).GetListRestrictions().Fields.Empty() || checks.Add(1) > 1 {
+			return false, nil, nil
+		}
+		stored, err := c.stored(types.NamespacedName{Namespace: shop, Name: "cart"}, "cart-uid")
+		if err != nil {
+			return true, nil, err
+		}
+		c.edit("cart", func(elastiService *v1alpha1.ElastiService) { elastiService.Status.SleepRequestedTime = nil })
+		c.setDeployment("cart", 3, 2)
+		return true, &v1alpha1.ElastiServiceList{Items: []v1alpha1.ElastiService{*stored}}, nil
+	})
+	stumbling.toZero = func(next func() error) error {
+		err := next()
+		if err == nil {
+			t.Error("a target was scaled to zero that was woken after the check")
+		}
+		return err
+	}
+	c.start()
+	c.eventuallyMode("cart", v1alpha1.ModeServe)
+	c.requestSleep("cart")
+	c.eventuallyEvent(v1alpha1.ReasonSleepCalledOff)
+	c.eventuallyMode("cart", v1alpha1.ModeServe)
+	c.eventuallyReplicas(3)
+}
+
+// A conflict is no completed scale-down: everything is checked again, and the target is
+// scaled when that is still requested.
+func TestScaleToZeroIsTriedAgainAfterAConflict(t *testing.T) {
+	c, stumbling := newScaleDown(t, nil)
+	var attempts atomic.Int32
+	stumbling.toZero = func(next func() error) error {
+		if attempts.Add(1) == 1 {
+			c.setDeployment("cart", 3, 2)
+		}
+		return next()
+	}
+	c.start()
+	c.eventuallyMode("cart", v1alpha1.ModeServe)
+	c.requestSleep("cart")
+	c.eventuallyReplicas(0)
+	if attempts.Load() != 2 {
+		t.Errorf("%d attempts, want 2", attempts.Load())
 	}
 }
 
