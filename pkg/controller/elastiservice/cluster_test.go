@@ -449,6 +449,27 @@ type fakeScaling struct {
 	// failing is the error of Wake and Scale, failures how often it was returned.
 	failing  error
 	failures int
+	// hanging are the namespaces for which discovery does not respond, hung is how
+	// many calls have hung.
+	hanging []string
+	hung    int
+}
+
+// hangs reports whether calls for a namespace hang.
+func (f *fakeScaling) hangs(namespace string) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if !slices.Contains(f.hanging, namespace) {
+		return false
+	}
+	f.hung++
+	return true
+}
+
+func (f *fakeScaling) hungCalls() int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.hung
 }
 
 func (f *fakeScaling) fail(err error) {
@@ -482,7 +503,11 @@ func (f *fakeScaling) forgetKind(kind string) {
 	delete(f.kinds, kind)
 }
 
-func (f *fakeScaling) Resolve(_ context.Context, target scaling.Target) (schema.GroupVersionResource, error) {
+func (f *fakeScaling) Resolve(ctx context.Context, target scaling.Target) (schema.GroupVersionResource, error) {
+	if f.hangs(target.Namespace) {
+		<-ctx.Done()
+		return schema.GroupVersionResource{}, ctx.Err()
+	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	resource, ok := f.kinds[target.Kind]

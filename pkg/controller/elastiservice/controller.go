@@ -171,13 +171,7 @@ func (c *Controller) Run(ctx context.Context) error {
 	}
 	running.Go(func() { c.ports.Run(ctx) })
 	c.queue.Add(resolverCheck)
-	for range c.options.Workers {
-		running.Go(func() {
-			for c.work(ctx) {
-			}
-		})
-	}
-	<-ctx.Done()
+	c.queue.Run(ctx, c.options.Workers, c.work)
 	return nil
 }
 
@@ -204,23 +198,15 @@ func (c *Controller) startWatches() ([]*informers.Handle, error) {
 	return handles, nil
 }
 
-// work takes one key off the queue. It returns false when the queue is shut down.
-func (c *Controller) work(ctx context.Context) bool {
-	key, shutdown := c.queue.Get()
-	if shutdown {
-		return false
-	}
-	defer c.queue.Done(key)
-	if ctx.Err() != nil {
-		return true
-	}
-	if key == resolverCheck {
+// work works on one key of the queue.
+func (c *Controller) work(ctx context.Context, key types.NamespacedName) {
+	switch key {
+	case resolverCheck:
 		c.checkResolvers(ctx)
-		return true
-	}
-	if key == nextTurns {
+		return
+	case nextTurns:
 		c.giveWakeTurns()
-		return true
+		return
 	}
 	err := c.sync(ctx, key)
 	switch {
@@ -233,5 +219,4 @@ func (c *Controller) work(ctx context.Context) bool {
 		}
 		c.queue.AddRateLimited(key)
 	}
-	return true
 }

@@ -48,7 +48,7 @@ import (
 
 // Defaults of Options.
 const (
-	DefaultWorkers       = 16
+	DefaultWorkers       = 32
 	DefaultResolverGrace = 30 * time.Second
 	DefaultWakeRate      = 10.0
 	// DefaultConvergenceTime covers kube-proxy, which takes up to a second to
@@ -153,8 +153,9 @@ type Options struct {
 	// ready, at first and whenever they change. One without a pod is named by its
 	// address. It must not wait for anything. It may be nil.
 	ResolversChanged func(names []string)
-	// Workers is how many ElastiServices are worked on at a time. Defaults to
-	// DefaultWorkers.
+	// Workers is how many ElastiServices are worked on at a time, half of them of one
+	// namespace at most. Those that take long, because a call hangs, do not count.
+	// Defaults to DefaultWorkers.
 	Workers int
 
 	// Clock is the time. Defaults to the real clock.

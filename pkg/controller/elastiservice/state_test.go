@@ -233,13 +233,14 @@ func TestRemovalCountsFromItsStart(t *testing.T) {
 func TestEachElastiServiceHasAState(t *testing.T) {
 	t.Parallel()
 	states := newStates()
-	first := states.of(numbered(1))
+	cart, basket := types.NamespacedName{Namespace: shop, Name: "cart"}, types.NamespacedName{Namespace: shop, Name: "basket"}
+	first := states.of(cart)
 	first.startDrain(start)
-	if states.of(numbered(1)) != first || states.of(numbered(2)) == first {
+	if states.of(cart) != first || states.of(basket) == first {
 		t.Error("the state of an ElastiService is not its own")
 	}
-	states.forget(numbered(1))
-	if states.of(numbered(1)).draining() {
+	states.forget(cart)
+	if states.of(cart).draining() {
 		t.Error("the state outlives its ElastiService")
 	}
 }

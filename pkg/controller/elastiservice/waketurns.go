@@ -32,14 +32,14 @@ type wakeTurns struct {
 	mu    sync.Mutex
 	pacer *rate.Limiter
 	// waiting has those that wait for their turn, having those that have it.
-	waiting *fairqueue.Queue
+	waiting *fairqueue.Queue[types.NamespacedName]
 	having  map[types.NamespacedName]bool
 }
 
 func newWakeTurns(perSecond float64) *wakeTurns {
 	return &wakeTurns{
 		pacer:   rate.NewLimiter(rate.Limit(perSecond), max(1, int(perSecond))),
-		waiting: fairqueue.New(),
+		waiting: fairqueue.New(fairqueue.NamespaceOf),
 		having:  map[types.NamespacedName]bool{},
 	}
 }

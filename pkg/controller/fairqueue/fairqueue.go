@@ -14,8 +14,9 @@ See the License for the specific language governing permissions and
 limitations under the License.
 */
 
-// Package fairqueue orders the ElastiServices that wait for something so that each
-// namespace gets its turn.
+// Package fairqueue orders the ElastiServices, or targets, that wait for something so
+// that each namespace gets its turn, and shares workers so that a namespace whose work
+// hangs leaves some to the others.
 package fairqueue
 
 import (
@@ -24,68 +25,113 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
+// NamespaceOf returns the namespace of an object.
+func NamespaceOf(key types.NamespacedName) string { return key.Namespace }
+
 // Queue gives each namespace its turn: one with many keys delays its own ones
-// only. The workqueue that uses it calls it with its own lock held, and never
-// pushes a key that is in it already.
-type Queue struct {
+// only. A key that is in it must not be pushed again.
+type Queue[K comparable] struct {
+	namespaceOf func(K) string
 	// lines are the keys of each namespace that has any, turns these namespaces in
-	// the order of their turns.
+	// the order of their turns, but for those that are held.
 	lines map[string]*line
 	turns *list.List
+	held  map[string]bool
+	// ready is the number of keys of namespaces that are not held.
+	ready int
 	// elements finds the keys in their lines.
-	elements map[types.NamespacedName]*list.Element
+	elements map[K]*list.Element
 }
 
-// line has the keys of a namespace, and its element of turns.
+// line has the keys of a namespace, and its element of turns, nil while it is held.
 type line struct {
 	keys *list.List
 	turn *list.Element
 }
 
-// New returns an empty queue.
-func New() *Queue {
-	return &Queue{lines: map[string]*line{}, turns: list.New(), elements: map[types.NamespacedName]*list.Element{}}
+// New returns an empty queue. namespaceOf returns the namespace of a key.
+func New[K comparable](namespaceOf func(K) string) *Queue[K] {
+	return &Queue[K]{
+		namespaceOf: namespaceOf,
+		lines:       map[string]*line{},
+		turns:       list.New(),
+		held:        map[string]bool{},
+		elements:    map[K]*list.Element{},
+	}
 }
 
-// Touch does nothing: a key keeps its place.
-func (q *Queue) Touch(types.NamespacedName) {}
-
 // Push adds a key that is not in the queue.
-func (q *Queue) Push(key types.NamespacedName) {
-	of, ok := q.lines[key.Namespace]
+func (q *Queue[K]) Push(key K) {
+	namespace := q.namespaceOf(key)
+	of, ok := q.lines[namespace]
 	if !ok {
-		of = &line{keys: list.New(), turn: q.turns.PushBack(key.Namespace)}
-		q.lines[key.Namespace] = of
+		of = &line{keys: list.New()}
+		q.lines[namespace] = of
+		if !q.held[namespace] {
+			of.turn = q.turns.PushBack(namespace)
+		}
 	}
 	q.elements[key] = of.keys.PushBack(key)
+	if of.turn != nil {
+		q.ready++
+	}
 }
 
 // Has reports whether a key is in the queue.
-func (q *Queue) Has(key types.NamespacedName) bool { return q.elements[key] != nil }
+func (q *Queue[K]) Has(key K) bool { return q.elements[key] != nil }
 
-// Len returns the number of keys.
-func (q *Queue) Len() int { return len(q.elements) }
+// Len returns the number of keys, those of held namespaces among them.
+func (q *Queue[K]) Len() int { return len(q.elements) }
 
-// Pop removes the key that goes next. There must be one.
-func (q *Queue) Pop() types.NamespacedName {
+// Ready returns the number of keys of namespaces that are not held.
+func (q *Queue[K]) Ready() int { return q.ready }
+
+// Pop removes the key that goes next. One must be ready.
+func (q *Queue[K]) Pop() K {
 	of := q.lines[q.turns.Front().Value.(string)]
 	q.turns.MoveToBack(of.turn)
-	key := of.keys.Front().Value.(types.NamespacedName)
+	key := of.keys.Front().Value.(K)
 	q.Remove(key)
 	return key
 }
 
 // Remove removes a key, if it is in the queue.
-func (q *Queue) Remove(key types.NamespacedName) {
+func (q *Queue[K]) Remove(key K) {
 	element, ok := q.elements[key]
 	if !ok {
 		return
 	}
 	delete(q.elements, key)
-	of := q.lines[key.Namespace]
+	namespace := q.namespaceOf(key)
+	of := q.lines[namespace]
 	of.keys.Remove(element)
-	if of.keys.Len() == 0 {
-		delete(q.lines, key.Namespace)
+	if of.turn != nil {
+		q.ready--
+	}
+	if of.keys.Len() > 0 {
+		return
+	}
+	delete(q.lines, namespace)
+	if of.turn != nil {
 		q.turns.Remove(of.turn)
+	}
+}
+
+// Hold takes a namespace out of the turns until it is released.
+func (q *Queue[K]) Hold(namespace string) {
+	q.held[namespace] = true
+	if of, ok := q.lines[namespace]; ok && of.turn != nil {
+		q.turns.Remove(of.turn)
+		of.turn = nil
+		q.ready -= of.keys.Len()
+	}
+}
+
+// Release gives a namespace its turns again.
+func (q *Queue[K]) Release(namespace string) {
+	delete(q.held, namespace)
+	if of, ok := q.lines[namespace]; ok && of.turn == nil {
+		of.turn = q.turns.PushBack(namespace)
+		q.ready += of.keys.Len()
 	}
 }

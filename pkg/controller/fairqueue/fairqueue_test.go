@@ -25,7 +25,7 @@ import (
 )
 
 func TestANamespaceWithManyTargetsDelaysItsOwn(t *testing.T) {
-	q := New()
+	q := New(NamespaceOf)
 	for i := range 100 {
 		q.Push(types.NamespacedName{Namespace: "crowd", Name: strconv.Itoa(i)})
 	}
@@ -44,7 +44,7 @@ func TestANamespaceWithManyTargetsDelaysItsOwn(t *testing.T) {
 }
 
 func TestRemovedKeysLoseTheirTurn(t *testing.T) {
-	q := New()
+	q := New(NamespaceOf)
 	key := func(namespace string) types.NamespacedName {
 		return types.NamespacedName{Namespace: namespace, Name: "cart"}
 	}
@@ -61,5 +61,36 @@ func TestRemovedKeysLoseTheirTurn(t *testing.T) {
 		if got := q.Pop(); got != key(want) {
 			t.Errorf("got %s, want %s", got, want)
 		}
+	}
+}
+
+func TestHeldNamespacesLoseTheirTurns(t *testing.T) {
+	q := New(NamespaceOf)
+	key := func(namespace, name string) types.NamespacedName {
+		return types.NamespacedName{Namespace: namespace, Name: name}
+	}
+	q.Push(key("shop", "a"))
+	q.Push(key("shop", "b"))
+	q.Hold("shop")
+	q.Hold("bank")
+	q.Push(key("shop", "c"))
+	q.Push(key("bank", "till"))
+	q.Remove(key("shop", "b"))
+	if q.Len() != 3 || q.Ready() != 0 {
+		t.Errorf("%d keys, %d are ready, while all namespaces are held", q.Len(), q.Ready())
+	}
+	q.Push(key("mill", "wheel"))
+	if got := q.Pop(); got != key("mill", "wheel") {
+		t.Errorf("got %s", got)
+	}
+	q.Release("bank")
+	q.Release("shop")
+	for _, want := range []types.NamespacedName{key("bank", "till"), key("shop", "a"), key("shop", "c")} {
+		if got := q.Pop(); got != want {
+			t.Errorf("got %s, want %s", got, want)
+		}
+	}
+	if q.Len() != 0 || q.Ready() != 0 || len(q.lines) > 0 || q.turns.Len() > 0 || len(q.held) > 0 {
+		t.Errorf("%d keys are left, %d ready, %d namespaces, %d turns, %d held", q.Len(), q.Ready(), len(q.lines), q.turns.Len(), len(q.held))
 	}
 }

@@ -53,8 +53,9 @@ type Options struct {
 	// DryRun is true when decisions are not carried out, only recorded as
 	// Events. The annotation v1alpha1.AnnotationDryRun does so for one ElastiService.
 	DryRun bool
-	// Workers is how many ElastiServices are synced at a time. Defaults to
-	// DefaultWorkers. It bounds how many queries are in flight together.
+	// Workers is how many targets are synced at a time, half of them of one namespace
+	// at most. Those that take long, because a server hangs, do not count. Defaults to
+	// DefaultWorkers.
 	Workers int
 
 	// Clock is the time. Defaults to the real clock.

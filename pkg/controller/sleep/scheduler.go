@@ -25,11 +25,11 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/wait"
-	"k8s.io/client-go/util/workqueue"
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
 
 	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti/v1alpha1"
+	"github.com/truefoundry/elasti-apiserver/pkg/controller/fairqueue"
 	"github.com/truefoundry/elasti-apiserver/pkg/controller/resources"
 	"github.com/truefoundry/elasti-apiserver/pkg/controller/sleep/evaluators"
 	"github.com/truefoundry/elasti-apiserver/pkg/controller/sleep/queries"
@@ -62,7 +62,7 @@ type Scheduler struct {
 	known   map[types.NamespacedName]*subject
 	targets map[resources.TargetKey]*sharedTarget
 	// queue is there from Run on. Its workers use it without the mutex.
-	queue workqueue.TypedRateLimitingInterface[resources.TargetKey]
+	queue *fairqueue.WorkQueue[resources.TargetKey]
 	// stopped is true after Run.
 	stopped bool
 }
@@ -85,35 +85,20 @@ func New(options Options) (*Scheduler, error) {
 // ended.
 func (s *Scheduler) Run(ctx context.Context) error {
 	ctx = klog.NewContext(ctx, klog.FromContext(ctx).WithName("sleep-scheduler"))
-	queue := workqueue.NewTypedRateLimitingQueueWithConfig(
-		workqueue.NewTypedItemExponentialFailureRateLimiter[resources.TargetKey](firstBusyPause, lastBusyPause),
-		workqueue.TypedRateLimitingQueueConfig[resources.TargetKey]{Clock: s.clock})
+	queue := fairqueue.NewWorkQueue(fairqueue.WorkQueueOptions[resources.TargetKey]{
+		Clock:       s.clock,
+		NamespaceOf: func(key resources.TargetKey) string { return key.Namespace },
+		FirstRetry:  firstBusyPause,
+		LastRetry:   lastBusyPause,
+	})
 	s.start(queue)
 	defer s.stop()
-
-	var running sync.WaitGroup
-	defer running.Wait()
-	defer queue.ShutDown()
-	for range s.options.Workers {
-		running.Go(func() {
-			for {
-				key, shutdown := queue.Get()
-				if shutdown {
-					return
-				}
-				if ctx.Err() == nil {
-					s.sync(ctx, key)
-				}
-				queue.Done(key)
-			}
-		})
-	}
-	<-ctx.Done()
+	queue.Run(ctx, s.options.Workers, s.sync)
 	return nil
 }
 
 // start schedules the targets that are known already.
-func (s *Scheduler) start(queue workqueue.TypedRateLimitingInterface[resources.TargetKey]) {
+func (s *Scheduler) start(queue *fairqueue.WorkQueue[resources.TargetKey]) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.queue = queue

@@ -20,6 +20,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"sync/atomic"
 	"testing"
 
@@ -83,5 +84,37 @@ func TestTenantWhoseServersHangDelaysNoOther(t *testing.T) {
 		if finished := hanging.finished.Load(); finished < intervals-2 {
 			t.Errorf("the trigger of another tenant was evaluated %d times in %d intervals", finished, intervals)
 		}
+	})
+}
+
+// hangingWaker wakes no target of a loud namespace: the calls hang.
+type hangingWaker struct{ *fakeCluster }
+
+func (h hangingWaker) Wake(ctx context.Context, elastiService *v1alpha1.ElastiService, message string) error {
+	if strings.HasPrefix(elastiService.Namespace, "loud") {
+		<-ctx.Done()
+		return ctx.Err()
+	}
+	return h.fakeCluster.Wake(ctx, elastiService, message)
+}
+
+// Wakes of some tenants that hang, such as behind a slow admission webhook, do not keep
+// the scheduler from the targets of others.
+func TestTenantsWhoseWakesHangDelayNoOther(t *testing.T) {
+	inBubble(t, nil, func(t *testing.T, f *fixture) {
+		f.trigger.always(active)
+		f.scheduler.options.Waker = hangingWaker{f.fakeCluster}
+		in := func(namespace string) func(*v1alpha1.ElastiService) {
+			return func(e *v1alpha1.ElastiService) {
+				e.Namespace, e.Status.Replicas, e.Status.ReadyReplicas = namespace, 0, 0
+			}
+		}
+		for i := range 30 {
+			f.create(fmt.Sprintf("loud-%d", i), in(fmt.Sprintf("loud-%d", i%3)))
+		}
+		pass(2 * testInterval)
+		f.create("quiet", in("quiet"))
+		pass(2 * testInterval)
+		f.want(t, "wake quiet")
 	})
 }

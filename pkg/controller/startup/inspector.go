@@ -31,7 +31,6 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/util/workqueue"
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
 
@@ -124,7 +123,7 @@ type subject struct {
 // cluster. It is safe for concurrent use.
 type Inspector struct {
 	options Options
-	queue   workqueue.TypedDelayingInterface[types.NamespacedName]
+	queue   *fairqueue.WorkQueue[types.NamespacedName]
 	limiter *rate.Limiter
 
 	mu sync.Mutex
@@ -134,10 +133,11 @@ type Inspector struct {
 
 // NewInspector returns an Inspector that inspects nothing until it is run.
 func NewInspector(options Options) *Inspector {
-	inner := workqueue.NewTypedWithConfig(workqueue.TypedQueueConfig[types.NamespacedName]{Clock: options.Clock, Queue: fairqueue.New()})
 	return &Inspector{
-		options:  options,
-		queue:    workqueue.NewTypedDelayingQueueWithConfig(workqueue.TypedDelayingQueueConfig[types.NamespacedName]{Clock: options.Clock, Queue: inner}),
+		options: options,
+		queue: fairqueue.NewWorkQueue(fairqueue.WorkQueueOptions[types.NamespacedName]{
+			Clock: options.Clock, NamespaceOf: fairqueue.NamespaceOf, FirstRetry: minPause, LastRetry: maxPause,
+		}),
 		limiter:  rate.NewLimiter(inspectionsPerSecond, inspectionsPerSecond),
 		subjects: map[types.NamespacedName]*subject{},
 	}
@@ -168,26 +168,11 @@ func (i *Inspector) Forget(key types.NamespacedName) {
 // Run inspects targets until ctx ends. It returns when everything that it started
 // has ended. An Inspector is run once.
 func (i *Inspector) Run(ctx context.Context) {
-	var running sync.WaitGroup
-	defer running.Wait()
-	defer i.queue.ShutDown()
-	for range workers {
-		running.Go(func() { i.work(ctx) })
-	}
-	<-ctx.Done()
-}
-
-func (i *Inspector) work(ctx context.Context) {
-	for {
-		key, shutdown := i.queue.Get()
-		if shutdown {
-			return
-		}
+	i.queue.Run(ctx, workers, func(ctx context.Context, key types.NamespacedName) {
 		if i.await(ctx) {
 			i.inspect(ctx, key)
 		}
-		i.queue.Done(key)
-	}
+	})
 }
 
 // await waits for the turn of an inspection. It returns false when ctx ends.

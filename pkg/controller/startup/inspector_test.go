@@ -53,6 +53,8 @@ type world struct {
 	selector string
 
 	mu sync.Mutex
+	// hanging are the namespaces for which requests for scales hang.
+	hanging []string
 	// failing is the error of requests for pods.
 	failing error
 	// lists are the requests for pods, enqueued what was reported as changed.
@@ -60,7 +62,11 @@ type world struct {
 	enqueued []types.NamespacedName
 }
 
-func (w *world) Get(context.Context, scaling.Target) (*autoscalingv1.Scale, error) {
+func (w *world) Get(ctx context.Context, target scaling.Target) (*autoscalingv1.Scale, error) {
+	if slices.Contains(w.hanging, target.Namespace) {
+		<-ctx.Done()
+		return nil, ctx.Err()
+	}
 	return &autoscalingv1.Scale{Status: autoscalingv1.ScaleStatus{Selector: w.selector}}, nil
 }
 
@@ -423,6 +429,31 @@ func TestAnotherStartIsInspectedAnew(t *testing.T) {
 		}
 		if len(w.subjects) != 1 {
 			t.Errorf("%d subjects", len(w.subjects))
+		}
+	})
+}
+
+// Requests for scales that hang, such as those of a server of a tenant, do not keep the
+// Inspector from the targets of others.
+func TestHangingRequestsOfSomeNamespacesDoNotHoldUpOthers(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		w.hanging = []string{"crowd-0", "crowd-1", "crowd-2"}
+		observe := func(key types.NamespacedName) bool {
+			target := scaling.Target{Namespace: key.Namespace, APIVersion: "apps/v1", Kind: "Deployment", Name: key.Name}
+			_, inspected := w.Observe(key, Start{Target: target, Since: time.Unix(0, 0)})
+			return inspected
+		}
+		for _, namespace := range w.hanging {
+			for i := range 10 {
+				observe(types.NamespacedName{Namespace: namespace, Name: fmt.Sprintf("cart-%d", i)})
+			}
+		}
+		after(minPause)
+		cart := types.NamespacedName{Namespace: "shop", Name: "cart"}
+		observe(cart)
+		after(minPause)
+		if !observe(cart) {
+			t.Error("the target of another namespace was not inspected")
 		}
 	})
 }

@@ -22,9 +22,10 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/client-go/util/flowcontrol"
 	"k8s.io/utils/clock"
+
+	"github.com/truefoundry/elasti-apiserver/pkg/controller/fairqueue"
 )
 
 // A client that creates a few ElastiServices observes their first statuses at once. A
@@ -39,7 +40,9 @@ const (
 )
 
 // initialBatch holds ElastiServices that have no status yet. It admits them to where
-// statuses are written, not all at the same time. It is safe for concurrent use.
+// statuses are written, not all at the same time, and each namespace in its turn: a
+// client that goes on creating them delays those of its own namespaces. It is safe for
+// concurrent use.
 type initialBatch struct {
 	clock   clock.WithTicker
 	limiter flowcontrol.PassiveRateLimiter
@@ -50,10 +53,8 @@ type initialBatch struct {
 	added chan struct{}
 
 	mu sync.Mutex
-	// waiting are the ElastiServices that wait, in the order in which they were
-	// added; waits are the same.
-	waiting []types.NamespacedName
-	waits   sets.Set[types.NamespacedName]
+	// waiting are the ElastiServices that wait.
+	waiting *fairqueue.Queue[types.NamespacedName]
 	// arrived is whether any was added since the last tick.
 	arrived bool
 }
@@ -64,7 +65,7 @@ func newInitialBatch(clock clock.WithTicker, admit func(types.NamespacedName)) *
 		limiter: flowcontrol.NewTokenBucketPassiveRateLimiterWithClock(firstStatusesPerSecond, firstStatusesAtOnce, clock),
 		admit:   admit,
 		added:   make(chan struct{}, 1),
-		waits:   sets.New[types.NamespacedName](),
+		waiting: fairqueue.New(fairqueue.NamespaceOf),
 	}
 }
 
@@ -72,16 +73,15 @@ func newInitialBatch(clock clock.WithTicker, admit func(types.NamespacedName)) *
 func (b *initialBatch) add(key types.NamespacedName) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.waits.Has(key) {
+	if b.waiting.Has(key) {
 		return
 	}
 	b.arrived = true
-	if len(b.waiting) == 0 && b.limiter.TryAccept() {
+	if b.waiting.Len() == 0 && b.limiter.TryAccept() {
 		b.admit(key)
 		return
 	}
-	b.waiting = append(b.waiting, key)
-	b.waits.Insert(key)
+	b.waiting.Push(key)
 	select {
 	case b.added <- struct{}{}:
 	default:
@@ -92,7 +92,7 @@ func (b *initialBatch) add(key types.NamespacedName) {
 func (b *initialBatch) has(key types.NamespacedName) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return b.waits.Has(key)
+	return b.waiting.Has(key)
 }
 
 // run admits the ElastiServices that wait, until ctx ends.
@@ -124,7 +124,7 @@ func (b *initialBatch) admitAll(ctx context.Context) {
 func (b *initialBatch) anyWaiting() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return len(b.waiting) > 0
+	return b.waiting.Len() > 0
 }
 
 // admitSome admits all when none was added since the last tick, and otherwise as
@@ -132,14 +132,8 @@ func (b *initialBatch) anyWaiting() bool {
 func (b *initialBatch) admitSome() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	admitted := 0
-	for ; admitted < len(b.waiting) && (!b.arrived || b.limiter.TryAccept()); admitted++ {
-		b.waits.Delete(b.waiting[admitted])
-		b.admit(b.waiting[admitted])
-	}
-	b.waiting = b.waiting[admitted:]
-	if len(b.waiting) == 0 {
-		b.waiting = nil
+	for b.waiting.Len() > 0 && (!b.arrived || b.limiter.TryAccept()) {
+		b.admit(b.waiting.Pop())
 	}
 	b.arrived = false
 }

@@ -103,3 +103,25 @@ func TestInitialStatusThatComesAgainIsAdmittedOnce(t *testing.T) {
 		}
 	})
 }
+
+// A client that goes on creating ElastiServices delays the first statuses of its own
+// namespace only.
+func TestInitialStatusesOfEachNamespaceHaveTheirTurn(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		batch, admitted := runInitialBatch(t)
+		cart := types.NamespacedName{Namespace: "bank", Name: "cart"}
+		const before, after = 1000, 50
+		for number := range before + after {
+			if number == before {
+				batch.add(cart)
+			}
+			batch.add(numbered(number))
+			<-time.After(quietPeriod / 10)
+		}
+		synctest.Wait()
+		if batch.has(cart) {
+			t.Errorf("%d of one namespace were admitted, and the one of another waits", len(admitted))
+		}
+	})
+}

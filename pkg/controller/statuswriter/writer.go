@@ -26,7 +26,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/resourceversion"
-	"k8s.io/client-go/util/workqueue"
 	"k8s.io/utils/clock"
 
 	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti/v1alpha1"
@@ -74,7 +73,7 @@ type Options struct {
 // only the last one is written. It is safe for concurrent use.
 type Writer struct {
 	options Options
-	queue   workqueue.TypedRateLimitingInterface[types.NamespacedName]
+	queue   *fairqueue.WorkQueue[types.NamespacedName]
 	// initial holds those whose first statuses wait for their place in the queue.
 	initial *initialBatch
 
@@ -106,11 +105,9 @@ type pendingStatus struct {
 
 // New returns a writer that writes in the background while it is run.
 func New(options Options) *Writer {
-	inner := workqueue.NewTypedWithConfig(workqueue.TypedQueueConfig[types.NamespacedName]{Clock: options.Clock, Queue: fairqueue.New()})
-	delaying := workqueue.NewTypedDelayingQueueWithConfig(workqueue.TypedDelayingQueueConfig[types.NamespacedName]{Clock: options.Clock, Queue: inner})
-	queue := workqueue.NewTypedRateLimitingQueueWithConfig(
-		workqueue.NewTypedItemExponentialFailureRateLimiter[types.NamespacedName](baseRetryDelay, maxRetryDelay),
-		workqueue.TypedRateLimitingQueueConfig[types.NamespacedName]{Clock: options.Clock, DelayingQueue: delaying})
+	queue := fairqueue.NewWorkQueue(fairqueue.WorkQueueOptions[types.NamespacedName]{
+		Clock: options.Clock, NamespaceOf: fairqueue.NamespaceOf, FirstRetry: baseRetryDelay, LastRetry: maxRetryDelay,
+	})
 	return &Writer{
 		options: options,
 		queue:   queue,
@@ -186,30 +183,17 @@ func (w *Writer) record(elastiService *v1alpha1.ElastiService, status *v1alpha1.
 func (w *Writer) Run(ctx context.Context, workers int) {
 	var running sync.WaitGroup
 	defer running.Wait()
-	defer w.queue.ShutDown()
 	running.Go(func() { w.initial.run(ctx) })
-	for range workers {
-		running.Go(func() { w.work(ctx) })
-	}
-	<-ctx.Done()
+	w.queue.Run(ctx, workers, w.work)
 }
 
-// work writes statuses until the queue is shut down.
-func (w *Writer) work(ctx context.Context) {
-	for {
-		key, shutdown := w.queue.Get()
-		if shutdown {
-			return
-		}
-		if ctx.Err() == nil {
-			if err := w.write(ctx, key); err == nil {
-				w.queue.Forget(key)
-			} else if ctx.Err() == nil {
-				w.options.Failed(ctx, key, err)
-				w.queue.AddRateLimited(key)
-			}
-		}
-		w.queue.Done(key)
+// work writes one status.
+func (w *Writer) work(ctx context.Context, key types.NamespacedName) {
+	if err := w.write(ctx, key); err == nil {
+		w.queue.Forget(key)
+	} else if ctx.Err() == nil {
+		w.options.Failed(ctx, key, err)
+		w.queue.AddRateLimited(key)
 	}
 }
 
