@@ -74,7 +74,8 @@ type Controller struct {
 	// ConvergenceTime is how long resolvers are in the path of the traffic
 	// before a target is scaled to zero.
 	ConvergenceTime time.Duration
-	// WakeRate is how many targets are woken a second while no resolver is ready.
+	// WakeRate is how many targets are woken a second while no resolver is ready, or
+	// whose ElastiServices the store has lost.
 	WakeRate float64
 	// Sleep says when targets sleep.
 	Sleep Sleep
@@ -105,7 +106,7 @@ func (o *Controller) AddFlags(flags *pflag.FlagSet) {
 	flags.Int32Var(&o.SharedHTTPPort, "shared-http-port", o.SharedHTTPPort,
 		"The --shared-http-port of the resolvers, where Services that find no free proxy port are told apart by host name. 0: there is none.")
 	flags.Float64Var(&o.WakeRate, "wake-rate", o.WakeRate,
-		"How many sleeping targets are woken a second when no resolver has been ready for a while to hold their traffic.")
+		"How many sleeping targets are woken a second when no resolver has been ready for a while to hold their traffic, or when the store has lost their ElastiServices.")
 	flags.DurationVar(&o.ConvergenceTime, "convergence-time", o.ConvergenceTime,
 		"How long the resolvers are in the path of the traffic before a target is scaled to zero, so that nodes and ingresses have heard of them. spec.proxy.convergenceSeconds overrides it.")
 	o.Sleep.AddFlags(flags)

@@ -69,7 +69,8 @@ type Controller struct {
 	states      *states
 	scaleDowns  *scaleDowns
 	deletions   *deletions
-	// wakeTurns paces the wakes of an outage of the resolvers.
+	// wakeTurns paces the wakes of an outage of the resolvers, and of what the storage
+	// has lost.
 	wakeTurns *wakeTurns
 	statuses  *statuswriter.Writer
 	inspector *startup.Inspector

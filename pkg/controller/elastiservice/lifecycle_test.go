@@ -418,6 +418,30 @@ func TestWakesOfTheControllerAreNamed(t *testing.T) {
 	}
 }
 
+// createCart makes an ElastiService with a Service and a target of its own, at zero.
+func (c *cluster) createCart(name string) {
+	c.t.Helper()
+	service, elastiService := cartService(), cartElastiService()
+	service.Name, service.UID = name, types.UID(name)
+	elastiService.Name, elastiService.UID, elastiService.Spec.Service = name, types.UID(name), name
+	elastiService.Spec.ScaleTargetRef.Name = name
+	c.create(service)
+	c.setDeployment(name, 0, 0)
+	c.create(elastiService)
+}
+
+// awake returns how many targets of the first carts are up.
+func (c *cluster) awake(count int) int {
+	c.t.Helper()
+	awake := 0
+	for i := range count {
+		if c.scaling.replicas(c.t, fmt.Sprintf("cart-%d", i)) > 0 {
+			awake++
+		}
+	}
+	return awake
+}
+
 // An outage of the resolvers does not start all pods of the cluster at once, and
 // targets whose turn has not come stay asleep when it is over.
 func TestTargetsAreWokenOneAfterTheOtherWhileNoResolverIsReady(t *testing.T) {
@@ -428,23 +452,7 @@ func TestTargetsAreWokenOneAfterTheOtherWhileNoResolverIsReady(t *testing.T) {
 	// The second one would have its turn after more time than any test takes.
 	c.options.WakeRate = 0.0001
 	for i := range count {
-		name := fmt.Sprintf("cart-%d", i)
-		service, elastiService := cartService(), cartElastiService()
-		service.Name, service.UID = name, types.UID(name)
-		elastiService.Name, elastiService.UID, elastiService.Spec.Service = name, types.UID(name), name
-		elastiService.Spec.ScaleTargetRef.Name = name
-		c.create(service)
-		c.setDeployment(name, 0, 0)
-		c.create(elastiService)
-	}
-	awake := func() int {
-		awake := 0
-		for i := range count {
-			if c.scaling.replicas(t, fmt.Sprintf("cart-%d", i)) > 0 {
-				awake++
-			}
-		}
-		return awake
+		c.createCart(fmt.Sprintf("cart-%d", i))
 	}
 	c.start()
 	for i := range count {
@@ -455,7 +463,7 @@ func TestTargetsAreWokenOneAfterTheOtherWhileNoResolverIsReady(t *testing.T) {
 		c.eventuallyCondition(fmt.Sprintf("cart-%d", i), v1alpha1.ConditionResolverAvailable, metav1.ConditionFalse, v1alpha1.ReasonNoReadyResolver)
 	}
 	c.eventually(func() string {
-		if awake() == 0 {
+		if c.awake(count) == 0 {
 			return "one target to be awake"
 		}
 		return ""
@@ -464,7 +472,7 @@ func TestTargetsAreWokenOneAfterTheOtherWhileNoResolverIsReady(t *testing.T) {
 	for i := range count {
 		c.eventuallyCondition(fmt.Sprintf("cart-%d", i), v1alpha1.ConditionResolverAvailable, metav1.ConditionTrue, v1alpha1.ReasonResolverReady)
 	}
-	if woken := awake(); woken != 1 {
+	if woken := c.awake(count); woken != 1 {
 		t.Errorf("%d targets were woken, want one", woken)
 	}
 }

@@ -115,7 +115,8 @@ type Options struct {
 	// sleeping targets are woken. Defaults to DefaultResolverGrace.
 	ResolverGrace time.Duration
 	// WakeRate is how many sleeping targets are woken a second while no resolver
-	// is ready. Defaults to DefaultWakeRate.
+	// is ready, or whose ElastiServices the storage has lost. Defaults to
+	// DefaultWakeRate.
 	WakeRate float64
 	// ConvergenceTime is how long the resolvers are in the path of the traffic
 	// before a target is scaled to zero, for ElastiServices that do not set it.

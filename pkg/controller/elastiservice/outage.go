@@ -21,6 +21,7 @@ import (
 	"fmt"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti/v1alpha1"
 	"github.com/truefoundry/elasti-apiserver/pkg/controller/resolvers"
@@ -43,9 +44,7 @@ func (c *Controller) wakeWithoutResolvers(ctx context.Context, p *pass) error {
 		c.wakeTurns.leave(p.key())
 		return nil
 	}
-	c.wakeTurns.join(p.key())
-	c.giveWakeTurns()
-	if !c.wakeTurns.has(p.key()) {
+	if !c.hasWakeTurn(p.key()) {
 		return nil
 	}
 	result, err := c.scaling.Wake(ctx, target.Of(p.elastiService), target.AutoscalerOf(p.elastiService.Spec.Autoscaler), target.MinReplicas(p.elastiService), false)
@@ -58,6 +57,14 @@ func (c *Controller) wakeWithoutResolvers(ctx context.Context, p *pass) error {
 		c.event(p.elastiService, corev1.EventTypeWarning, v1alpha1.ReasonNoReadyResolver, actionWake, "scaled %s %s to %d: no resolver is ready to hold its traffic", p.elastiService.Spec.ScaleTargetRef.Kind, p.elastiService.Spec.ScaleTargetRef.Name, result.Replicas)
 	}
 	return nil
+}
+
+// hasWakeTurn reports whether an ElastiService has its turn to have its target woken. If
+// not, it waits for it, and is synced when it has come.
+func (c *Controller) hasWakeTurn(key types.NamespacedName) bool {
+	c.wakeTurns.join(key)
+	c.giveWakeTurns()
+	return c.wakeTurns.has(key)
 }
 
 // giveWakeTurns has those synced that have their turn now, and comes back for the next

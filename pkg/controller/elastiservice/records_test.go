@@ -288,6 +288,44 @@ func TestTargetOfALostElastiServiceIsWokenWithoutItsPrivateService(t *testing.T)
 	}
 }
 
+// A store that is replaced by an older one may have lost thousands of ElastiServices.
+// Their pods are not started all at once, and resolvers stand in for them until then.
+func TestTargetsOfLostElastiServicesAreWokenOneAfterTheOther(t *testing.T) {
+	t.Parallel()
+	const count = 3
+	c := newCluster(t)
+	// The second one would have its turn after more time than any test takes.
+	c.options.WakeRate = 0.0001
+	for i := range count {
+		c.createCart(fmt.Sprintf("cart-%d", i))
+	}
+	stop := c.start()
+	for i := range count {
+		c.eventuallyMode(fmt.Sprintf("cart-%d", i), v1alpha1.ModeProxy)
+	}
+	stop()
+	c.createOther()
+	for i := range count {
+		c.remove(fmt.Sprintf("cart-%d", i))
+	}
+	c.start()
+	c.eventually(func() string {
+		if c.awake(count) == 0 {
+			return "one target to be awake"
+		}
+		return ""
+	})
+	c.settled("late")
+	if woken := c.awake(count); woken != 1 {
+		t.Errorf("%d targets were woken, want one", woken)
+	}
+	for i := range count {
+		if name := fmt.Sprintf("cart-%d", i); len(c.resolverSlices(name)) == 0 {
+			t.Errorf("no resolvers stand in for %s", name)
+		}
+	}
+}
+
 // The store lost the ElastiService, and another one takes its Service over: it writes
 // over what records the target of the former one.
 func TestTargetOfALostElastiServiceIsWokenWhenAnotherTakesItsService(t *testing.T) {

@@ -292,7 +292,6 @@ func (c *Controller) deleted(ctx context.Context, key types.NamespacedName) erro
 	c.targets.Forget(key)
 	c.autoscalers.Forget(key)
 	c.inspector.Forget(key)
-	c.wakeTurns.leave(key)
 	c.statuses.Forget(key)
 	c.metrics.forget(key)
 	last := c.deletions.last(key)
@@ -313,6 +312,7 @@ func (c *Controller) deleted(ctx context.Context, key types.NamespacedName) erro
 		if p.state.recordLoss() {
 			klog.FromContext(ctx).Info("Leaving the objects of an unknown ElastiService alone: no ElastiService is known at all", "elastiService", key, "retryIn", lostRetry)
 		}
+		c.wakeTurns.leave(key)
 		c.queue.AddAfter(key, lostRetry)
 		return nil
 	}
@@ -320,11 +320,15 @@ func (c *Controller) deleted(ctx context.Context, key types.NamespacedName) erro
 	if !apierrors.IsNotFound(err) {
 		return err
 	}
+	restorations := recordedRestorations(p, orphanReference(p))
+	// A store that is replaced by an older one may have lost any number of them.
+	if len(restorations) > 0 && p.readyEndpoints == 0 && !c.hasWakeTurn(key) {
+		return nil
+	}
 	since, started := p.state.startRemoval(c.clock.Now())
 	if started {
 		klog.FromContext(ctx).Info("An ElastiService was deleted without having been cleaned up: its target is woken, then its resolvers leave", "elastiService", key)
 	}
-	restorations := recordedRestorations(p, orphanReference(p))
 	if len(restorations) == 0 {
 		klog.FromContext(ctx).Info("Nothing records the target of a deleted ElastiService: scale it by hand if it has no replicas", "elastiService", key)
 	}
@@ -356,6 +360,7 @@ func (c *Controller) mayBeLost(ctx context.Context, p *pass, last *v1alpha1.Elas
 // forget drops all that is kept of an ElastiService that does not exist.
 func (c *Controller) forget(key types.NamespacedName) {
 	c.ports.Release(key)
+	c.wakeTurns.leave(key)
 	c.states.forget(key)
 	c.deletions.forget(key)
 }
