@@ -132,6 +132,21 @@ func computeResolverAvailableCondition(state resolvers.Availability, since time.
 	}
 }
 
+// computeFamiliesAvailableCondition computes ResolverAvailable while there is a ready
+// resolver: the Service may have IP families of which none has an address, missing.
+func computeFamiliesAvailableCondition(state resolvers.Availability, service, missing string, before *metav1.Condition) condition {
+	switch {
+	case state == resolvers.Available:
+		return conditionTrue(v1alpha1.ReasonResolverReady, "a resolver is ready to hold traffic")
+	case state == resolvers.Unavailable:
+		return conditionFalse(v1alpha1.ReasonNoResolverOfIPFamily, "no resolver has an address of %s, which Service %q has, so the target is kept awake: have the Service of the resolvers be dual-stack (spec.ipFamilyPolicy: PreferDualStack), or take %s out of spec.ipFamilies of Service %q", missing, service, missing, service)
+	case before != nil:
+		return condition{before.Status, before.Reason, before.Message}
+	default:
+		return conditionUnknown(v1alpha1.ReasonNoResolverOfIPFamily, "no resolver with an address of %s is ready yet", missing)
+	}
+}
+
 // computeConflictCondition computes Conflict.
 func computeConflictCondition(service string, owningElastiService *v1alpha1.ElastiService) condition {
 	if owningElastiService == nil {

@@ -19,6 +19,7 @@ package elastiservice
 import (
 	"context"
 	"fmt"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -35,13 +36,21 @@ func (c *Controller) reconcileMissingResolvers(ctx context.Context, p *pass) {
 }
 
 // wakeWithoutResolvers wakes a sleeping target when no resolver has been ready to
-// hold its traffic for too long. An outage of the resolvers concerns all sleeping
+// hold its traffic, or that of one IP family of its Service, for too long. An outage of the resolvers concerns all sleeping
 // targets of the cluster at once, and their pods may be more than its nodes can
 // start together: each waits for its turn, and loses it when the resolvers are
 // back before.
 func (c *Controller) wakeWithoutResolvers(ctx context.Context, p *pass) error {
-	if availability, _, _ := c.resolvers.Availability(); availability != resolvers.Unavailable || !p.target.AtZero() || !p.managed() {
+	if !p.target.AtZero() || !p.managed() {
 		c.wakeTurns.leave(p.key())
+		return nil
+	}
+	availability, _, wait := c.resolvers.AvailabilityOf(resources.AddressTypes(p.service))
+	if availability != resolvers.Unavailable {
+		c.wakeTurns.leave(p.key())
+		if availability == resolvers.Missing {
+			c.queue.AddAfter(p.key(), wait)
+		}
 		return nil
 	}
 	if !c.hasWakeTurn(p.key()) {
@@ -53,10 +62,26 @@ func (c *Controller) wakeWithoutResolvers(ctx context.Context, p *pass) error {
 	}
 	c.wakeTurns.leave(p.key())
 	if result.Scaled {
-		c.options.Woken(resources.TargetKeyOf(p.elastiService), "no resolver is ready to hold its traffic")
-		c.event(p.elastiService, corev1.EventTypeWarning, v1alpha1.ReasonNoReadyResolver, actionWake, "scaled %s %s to %d: no resolver is ready to hold its traffic", p.elastiService.Spec.ScaleTargetRef.Kind, p.elastiService.Spec.ScaleTargetRef.Name, result.Replicas)
+		reason, why := v1alpha1.ReasonNoReadyResolver, "no resolver is ready to hold its traffic"
+		if ofAnyFamily, _, _ := c.resolvers.Availability(); ofAnyFamily == resolvers.Available {
+			reason, why = v1alpha1.ReasonNoResolverOfIPFamily, fmt.Sprintf("no resolver with an address of %s is ready to hold its traffic", c.familiesWithoutResolver(p.service))
+		}
+		c.options.Woken(resources.TargetKeyOf(p.elastiService), why)
+		c.event(p.elastiService, corev1.EventTypeWarning, reason, actionWake, "scaled %s %s to %d: %s", p.elastiService.Spec.ScaleTargetRef.Kind, p.elastiService.Spec.ScaleTargetRef.Name, result.Replicas, why)
 	}
 	return nil
+}
+
+// familiesWithoutResolver returns the IP families of a Service of which no resolver is
+// ready, for messages.
+func (c *Controller) familiesWithoutResolver(service *corev1.Service) string {
+	var missing []string
+	for _, family := range resources.AddressTypes(service) {
+		if len(c.resolvers.Ready(family)) == 0 {
+			missing = append(missing, string(family))
+		}
+	}
+	return strings.Join(missing, " and ")
 }
 
 // hasWakeTurn reports whether an ElastiService has its turn to have its target woken. If

@@ -86,6 +86,9 @@ type pass struct {
 	// allAccepting is set by the phase slices: every ready resolver that is to be
 	// in the path accepts connections.
 	allAccepting bool
+	// allFamilies is set by the phase slices: there is a resolver in the path for each
+	// IP family of the Service.
+	allFamilies bool
 
 	result result
 	// done ends the pass after the phase that sets it.

@@ -64,7 +64,8 @@ type scaleDownFacts struct {
 	// used is true when resolvers have seen traffic since the request, and the
 	// ElastiService sleeps by traffic.
 	used bool
-	// Available is true when a resolver can hold traffic.
+	// resolversReady is true when resolvers can hold the traffic of all IP families of
+	// the Service.
 	resolversReady bool
 	// sliceInPlace is how long the resolver slice has been in place with
 	// ready resolvers since the request, or negative when it is not.
@@ -99,7 +100,7 @@ func decideScaleDown(facts scaleDownFacts) (scaleDownStep, string) {
 
 // nextScaleDownStep returns what the scale-down of an ElastiService does next.
 func (c *Controller) nextScaleDownStep(p *pass) scaleDownStep {
-	availability, _, _ := c.resolvers.Availability()
+	availability, _, _ := c.resolvers.AvailabilityOf(resources.AddressTypes(p.service))
 	now := c.clock.Now()
 	step, _ := decideScaleDown(scaleDownFacts{
 		requested:      p.elastiService.Status.SleepRequestedTime != nil,
@@ -172,7 +173,7 @@ func (c *Controller) reconcileScaleDown(ctx context.Context, p *pass) {
 }
 
 func (c *Controller) continueScaleDown(ctx context.Context, p *pass) error {
-	inPath := p.result.mode == v1alpha1.ModeProxy && p.allAccepting
+	inPath := p.result.mode == v1alpha1.ModeProxy && p.allAccepting && p.allFamilies
 	switch {
 	case p.state.owedWake > 0:
 		return c.wakeOwed(ctx, p, p.state.owedWake)

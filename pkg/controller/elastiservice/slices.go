@@ -44,6 +44,7 @@ func (c *Controller) reconcileSlices(ctx context.Context, p *pass) {
 		var accepting func(discoveryv1.AddressType) []discoveryv1.Endpoint
 		accepting, p.allAccepting = c.acceptingResolvers(ctx, p)
 		desired = resources.DesiredResolverSlices(p.elastiService, p.service, p.result.managedTarget, p.result.ports, accepting)
+		p.allFamilies = !slices.ContainsFunc(desired, func(slice *discoveryv1.EndpointSlice) bool { return len(slice.Endpoints) == 0 })
 	} else {
 		p.state.portChecks.Forget()
 	}

@@ -26,6 +26,8 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti/v1alpha1"
+	"github.com/truefoundry/elasti-apiserver/pkg/controller/resolvers"
+	"github.com/truefoundry/elasti-apiserver/pkg/controller/resources"
 )
 
 // reconcileStatus is the phase status. It has the status written that reports what
@@ -60,10 +62,9 @@ func (c *Controller) statusOf(p *pass) *v1alpha1.ElastiServiceStatus {
 // setConditions sets the conditions that the controller owns.
 func (c *Controller) setConditions(p *pass, status *v1alpha1.ElastiServiceStatus, now metav1.Time) {
 	spec := &p.elastiService.Spec
-	availability, since, _ := c.resolvers.Availability()
 	service := computeServiceFoundCondition(spec.Service, p.service)
 	found := computeTargetFoundCondition(spec.ScaleTargetRef, p.target, findCondition(p.elastiService, v1alpha1.ConditionTargetFound))
-	resolver := computeResolverAvailableCondition(availability, since, findCondition(p.elastiService, v1alpha1.ConditionResolverAvailable))
+	resolver := c.resolverAvailable(p)
 	conflict := computeConflictCondition(spec.Service, p.conflicting)
 	set := func(conditionType string, computed condition) {
 		meta.SetStatusCondition(&status.Conditions, metav1.Condition{
@@ -96,6 +97,17 @@ func (c *Controller) setConditions(p *pass, status *v1alpha1.ElastiServiceStatus
 		return
 	}
 	set(v1alpha1.ConditionAutoscalerFound, *autoscaler)
+}
+
+// resolverAvailable returns the condition ResolverAvailable.
+func (c *Controller) resolverAvailable(p *pass) condition {
+	before := findCondition(p.elastiService, v1alpha1.ConditionResolverAvailable)
+	availability, since, _ := c.resolvers.Availability()
+	if availability == resolvers.Available && p.managed() {
+		ofService, _, _ := c.resolvers.AvailabilityOf(resources.AddressTypes(p.service))
+		return computeFamiliesAvailableCondition(ofService, p.service.Name, c.familiesWithoutResolver(p.service), before)
+	}
+	return computeResolverAvailableCondition(availability, since, before)
 }
 
 // reportTarget reports the scale of the target and when it slept and woke. It

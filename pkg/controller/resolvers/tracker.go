@@ -31,6 +31,9 @@ import (
 	"github.com/truefoundry/elasti-apiserver/pkg/controller/resources"
 )
 
+// allFamilies are those that Services may have.
+var allFamilies = []discoveryv1.AddressType{discoveryv1.AddressTypeIPv4, discoveryv1.AddressTypeIPv6}
+
 // Tracker tracks the resolvers that are ready. It is safe for concurrent use.
 type Tracker struct {
 	clock clock.PassiveClock
@@ -48,8 +51,9 @@ type Tracker struct {
 	endpoints map[discoveryv1.AddressType][]discoveryv1.Endpoint
 	// health are the addresses with health ports of those that are ready, by address.
 	health map[string]string
-	// missingSince is when the last ready resolver went. Zero while there is one.
-	missingSince time.Time
+	// missingSince is when the last ready resolver of a family went, for the families
+	// that have none.
+	missingSince map[discoveryv1.AddressType]time.Time
 	// names are those of the pods of the ready resolvers, sorted. Nil before the
 	// first update.
 	names []string
@@ -60,7 +64,11 @@ type Tracker struct {
 // names of the ready resolvers when they change, and alive leaves out endpoints whose
 // process has ended.
 func NewTracker(clock clock.PassiveClock, grace time.Duration, namesChanged func([]string), alive func([]discoveryv1.Endpoint) []discoveryv1.Endpoint) *Tracker {
-	return &Tracker{clock: clock, grace: grace, namesChanged: namesChanged, alive: alive, missingSince: clock.Now()}
+	missingSince := map[discoveryv1.AddressType]time.Time{}
+	for _, family := range allFamilies {
+		missingSince[family] = clock.Now()
+	}
+	return &Tracker{clock: clock, grace: grace, namesChanged: namesChanged, alive: alive, missingSince: missingSince}
 }
 
 // Update records what list returns as the slices of the resolvers' Service, and
@@ -87,11 +95,14 @@ func (r *Tracker) Update(list func() []*discoveryv1.EndpointSlice) bool {
 		return false
 	}
 	r.endpoints = endpoints
-	switch {
-	case len(endpoints) > 0:
-		r.missingSince = time.Time{}
-	case r.missingSince.IsZero():
-		r.missingSince = r.clock.Now()
+	for _, family := range allFamilies {
+		_, missing := r.missingSince[family]
+		switch {
+		case len(endpoints[family]) > 0:
+			delete(r.missingSince, family)
+		case !missing:
+			r.missingSince[family] = r.clock.Now()
+		}
 	}
 	return true
 }
@@ -123,18 +134,46 @@ const (
 	Unavailable
 )
 
-// Availability returns whether there are ready resolvers, since when there are
-// none, and how long it takes until Missing becomes Unavailable.
+// Availability returns whether there are ready resolvers of any family, since when
+// there are none, and how long it takes until Missing becomes Unavailable.
 func (r *Tracker) Availability() (state Availability, since time.Time, wait time.Duration) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.missingSince.IsZero() {
+	for _, family := range allFamilies {
+		missing, ok := r.missingSince[family]
+		if !ok {
+			return Available, time.Time{}, 0
+		}
+		if missing.After(since) {
+			since = missing
+		}
+	}
+	return r.availability(since)
+}
+
+// AvailabilityOf returns whether there are ready resolvers of all of some families, since
+// when one of these has none, and how long it takes until Missing becomes Unavailable.
+func (r *Tracker) AvailabilityOf(families []discoveryv1.AddressType) (state Availability, since time.Time, wait time.Duration) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, family := range families {
+		if missing, ok := r.missingSince[family]; ok && (since.IsZero() || missing.Before(since)) {
+			since = missing
+		}
+	}
+	if since.IsZero() {
 		return Available, time.Time{}, 0
 	}
-	if missing := r.clock.Since(r.missingSince); missing < r.grace {
-		return Missing, r.missingSince, r.grace - missing
+	return r.availability(since)
+}
+
+// availability returns what it means that resolvers have been missing since a time. It
+// must be called with mu held.
+func (r *Tracker) availability(since time.Time) (Availability, time.Time, time.Duration) {
+	if missing := r.clock.Since(since); missing < r.grace {
+		return Missing, since, r.grace - missing
 	}
-	return Unavailable, r.missingSince, 0
+	return Unavailable, since, 0
 }
 
 // readyResolverNames returns the names of the pods of the ready resolvers,

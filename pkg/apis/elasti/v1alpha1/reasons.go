@@ -50,6 +50,9 @@ const (
 	// ReasonNoReadyResolver: there has been no ready resolver for the grace
 	// period.
 	ReasonNoReadyResolver = "NoReadyResolver"
+	// ReasonNoResolverOfIPFamily: the Service has an IP family of which no ready
+	// resolver has had an address for the grace period.
+	ReasonNoResolverOfIPFamily = "NoResolverOfIPFamily"
 	// ReasonServiceTaken: an older ElastiService names the same Service.
 	ReasonServiceTaken = "ServiceTaken"
 	// ReasonNoConflict: no other ElastiService names the Service.
