@@ -40,6 +40,7 @@ import (
 	elastiservicecontroller "github.com/truefoundry/elasti-apiserver/pkg/controller/elastiservice"
 	"github.com/truefoundry/elasti-apiserver/pkg/controller/informers"
 	"github.com/truefoundry/elasti-apiserver/pkg/controller/leader"
+	"github.com/truefoundry/elasti-apiserver/pkg/controller/resources"
 	"github.com/truefoundry/elasti-apiserver/pkg/controller/signature"
 	"github.com/truefoundry/elasti-apiserver/pkg/controller/sleep"
 	"github.com/truefoundry/elasti-apiserver/pkg/controller/sleep/evaluators"
@@ -197,6 +198,8 @@ func (t term) Run(ctx context.Context) error {
 	resolvers := &evaluators.Resolvers{}
 	t.sleep.Evaluators = maps.Clone(t.sleep.Evaluators)
 	t.sleep.Evaluators[triggers.TypeTraffic] = evaluators.NewTraffic(resolvers, clock.RealClock{})
+	targetKeys := &resources.TargetKeys{}
+	t.sleep.TargetKeys, t.options.TargetKeys = targetKeys, targetKeys
 	scheduler, err := sleep.New(t.sleep)
 	if err != nil {
 		return err

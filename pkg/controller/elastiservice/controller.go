@@ -30,6 +30,7 @@ import (
 	"github.com/truefoundry/elasti-apiserver/pkg/controller/informers"
 	"github.com/truefoundry/elasti-apiserver/pkg/controller/proxyports"
 	"github.com/truefoundry/elasti-apiserver/pkg/controller/resolvers"
+	"github.com/truefoundry/elasti-apiserver/pkg/controller/resources"
 	"github.com/truefoundry/elasti-apiserver/pkg/controller/startup"
 	"github.com/truefoundry/elasti-apiserver/pkg/controller/statuswriter"
 	"github.com/truefoundry/elasti-apiserver/pkg/controller/target"
@@ -61,6 +62,7 @@ type Controller struct {
 
 	informers   *informers.Manager
 	targets     *target.Watches
+	targetKeys  *resources.TargetKeys
 	autoscalers *target.AutoscalerWatches
 	ports       *proxyports.Allocator
 	resolvers   *resolvers.Tracker
@@ -102,7 +104,8 @@ func New(options Options) (*Controller, error) {
 		scaleDowns: newScaleDowns(),
 		deletions:  newDeletions(),
 
-		wakeTurns: newWakeTurns(options.WakeRate),
+		targetKeys: options.TargetKeys,
+		wakeTurns:  newWakeTurns(options.WakeRate),
 	}
 	c.inspector = startup.NewInspector(startup.Options{Host: options.Host, Scales: options.Scaling, Enqueue: c.enqueue, Clock: options.Clock})
 	c.statuses = statuswriter.New(statuswriter.Options{

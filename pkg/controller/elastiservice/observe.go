@@ -78,6 +78,9 @@ func (o *observed) observedMode() v1alpha1.Mode {
 // reconcileObserved is the phase observe.
 func (c *Controller) reconcileObserved(ctx context.Context, p *pass) {
 	p.observed = c.observe(ctx, p.elastiService)
+	if p.target.Object != nil {
+		c.targetKeys.Learn(&p.elastiService.Spec.ScaleTargetRef, p.target.Resource.Resource)
+	}
 	c.recordScale(ctx, p)
 	if object := p.target.Object; object != nil {
 		c.options.Requests(p.key(), object.Requests)
@@ -144,7 +147,7 @@ func (c *Controller) privateServicesOf(key types.NamespacedName) []*corev1.Servi
 // it up without the controller.
 func (c *Controller) recordScale(ctx context.Context, p *pass) {
 	now := c.clock.Now()
-	p.state.recordSharedScaleDown(c.scaleDowns.scaledAt(resources.TargetKeyOf(p.elastiService), now))
+	p.state.recordSharedScaleDown(c.scaleDowns.scaledAt(c.targetKeys.Of(p.elastiService), now))
 	ended := p.state.recordScale(now, scaleFacts{
 		known:          p.target.Scale != nil,
 		atZero:         p.target.AtZero(),

@@ -154,6 +154,9 @@ type Options struct {
 	// ready, at first and whenever they change. One without a pod is named by its
 	// address. It must not wait for anything. It may be nil.
 	ResolversChanged func(names []string)
+	// TargetKeys says which ElastiServices have the same target. Defaults to one of its
+	// own.
+	TargetKeys *resources.TargetKeys
 	// Workers is how many ElastiServices are worked on at a time, half of them of one
 	// namespace at most. Those that take long, because a call hangs, do not count.
 	// Defaults to DefaultWorkers.
@@ -213,6 +216,9 @@ func (o *Options) complete() error {
 	}
 	if o.ResolversChanged == nil {
 		o.ResolversChanged = func([]string) {}
+	}
+	if o.TargetKeys == nil {
+		o.TargetKeys = &resources.TargetKeys{}
 	}
 	if o.Workers == 0 {
 		o.Workers = DefaultWorkers

@@ -66,7 +66,7 @@ func (c *Controller) wakeWithoutResolvers(ctx context.Context, p *pass) error {
 		if ofAnyFamily, _, _ := c.resolvers.Availability(); ofAnyFamily == resolvers.Available {
 			reason, why = v1alpha1.ReasonNoResolverOfIPFamily, fmt.Sprintf("no resolver with an address of %s is ready to hold its traffic", c.familiesWithoutResolver(p.service))
 		}
-		c.options.Woken(resources.TargetKeyOf(p.elastiService), why)
+		c.options.Woken(c.targetKeys.Of(p.elastiService), why)
 		c.event(p.elastiService, corev1.EventTypeWarning, reason, actionWake, "scaled %s %s to %d: %s", p.elastiService.Spec.ScaleTargetRef.Kind, p.elastiService.Spec.ScaleTargetRef.Name, result.Replicas, why)
 	}
 	return nil

@@ -136,10 +136,10 @@ func recordedTargets(p *pass) (found []*resources.ManagedTarget) {
 // coveredByOthers reports whether resolvers stand in for a target at zero through
 // another ElastiService than that with the key, one that stays.
 func (c *Controller) coveredByOthers(key types.NamespacedName, scaleTarget scaling.Target) bool {
-	targetKey := targetKeyOf(scaleTarget)
+	targetKey := c.targetKeyOf(scaleTarget)
 	others := indexed[*v1alpha1.ElastiService](c.elastiServices.in(targetKey.Namespace), byTarget, types.NamespacedName{Namespace: targetKey.Namespace, Name: targetKey.Name})
 	return slices.ContainsFunc(others, func(other *v1alpha1.ElastiService) bool {
-		if resources.KeyOf(other) == key || resources.TargetKeyOf(other) != targetKey || !other.DeletionTimestamp.IsZero() || !c.ownsService(other) {
+		if resources.KeyOf(other) == key || c.targetKeys.Of(other) != targetKey || !other.DeletionTimestamp.IsZero() || !c.ownsService(other) {
 			return false
 		}
 		object, ok := c.services.in(other.Namespace).Get(other.Namespace, other.Spec.Service)
@@ -148,11 +148,11 @@ func (c *Controller) coveredByOthers(key types.NamespacedName, scaleTarget scali
 }
 
 // targetKeyOf returns the identity of a target.
-func targetKeyOf(scaleTarget scaling.Target) resources.TargetKey {
+func (c *Controller) targetKeyOf(scaleTarget scaling.Target) resources.TargetKey {
 	named := v1alpha1.ElastiService{}
 	named.Namespace = scaleTarget.Namespace
 	named.Spec.ScaleTargetRef = v1alpha1.ScaleTargetRef{APIVersion: scaleTarget.APIVersion, Kind: scaleTarget.Kind, Name: scaleTarget.Name}
-	return resources.TargetKeyOf(&named)
+	return c.targetKeys.Of(&named)
 }
 
 // coveredService returns a pass that observes the Service which the resolvers stand in

@@ -211,7 +211,7 @@ func (c *Controller) continueScaleDown(ctx context.Context, p *pass) error {
 		if !stopped {
 			return nil
 		}
-		c.scaleDowns.cover(resources.TargetKeyOf(p.elastiService), p.key(), c.clock.Now())
+		c.scaleDowns.cover(c.targetKeys.Of(p.elastiService), p.key(), c.clock.Now())
 		return c.scaleWhenAllAgree(ctx, p)
 	default:
 		return nil

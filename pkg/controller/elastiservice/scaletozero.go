@@ -46,7 +46,11 @@ const (
 // when every other ElastiService of the target is covered too and all of them have
 // just confirmed that it is idle. What is not so yet brings the ElastiService back.
 func (c *Controller) scaleWhenAllAgree(ctx context.Context, p *pass) error {
-	targetKey, key, siblings := resources.TargetKeyOf(p.elastiService), p.key(), c.siblings(p.elastiService)
+	siblings, err := c.siblings(ctx, p.elastiService)
+	if err != nil {
+		return err
+	}
+	targetKey, key := c.targetKeys.Of(p.elastiService), p.key()
 	if !c.scaleDowns.covers(targetKey, siblings) {
 		c.queue.AddAfter(key, sharedPoll)
 		return nil
@@ -115,7 +119,7 @@ func (c *Controller) scaleToZero(ctx context.Context, p *pass, covered []types.N
 func (c *Controller) completeScaleDown(ctx context.Context, p *pass, siblings []*v1alpha1.ElastiService) error {
 	now := c.clock.Now()
 	p.state.startTermination(now)
-	c.scaleDowns.recordScaled(resources.TargetKeyOf(p.elastiService), now)
+	c.scaleDowns.recordScaled(c.targetKeys.Of(p.elastiService), now)
 	minimum, err := c.wokenSince(ctx, p, siblings)
 	switch {
 	case err != nil:

@@ -18,6 +18,7 @@ package elastiservice
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"time"
@@ -28,6 +29,8 @@ import (
 
 	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti/v1alpha1"
 	"github.com/truefoundry/elasti-apiserver/pkg/controller/resources"
+	"github.com/truefoundry/elasti-apiserver/pkg/controller/target"
+	"github.com/truefoundry/elasti-apiserver/pkg/scaling"
 )
 
 // sharedPoll is how often an ElastiService polls whether the others of its target are
@@ -138,8 +141,9 @@ func (s *scaleDowns) covers(target resources.TargetKey, keys []types.NamespacedN
 func (s *scaleDowns) recordScaled(target resources.TargetKey, now time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	of := s.byTarget[target]
-	of.scaled, of.scaledAt = true, now
+	if of, ok := s.byTarget[target]; ok {
+		of.scaled, of.scaledAt = true, now
+	}
 }
 
 // end ends what begin began. If the target was scaled, all of its ElastiServices have
@@ -195,15 +199,42 @@ func (s *scaleDowns) sweep(now time.Time) {
 // siblings returns the ElastiServices of the target of an ElastiService, itself among
 // them, that have to agree before the target is scaled to zero: all but those whose
 // Service another ElastiService has.
-func (c *Controller) siblings(elastiService *v1alpha1.ElastiService) []types.NamespacedName {
-	targetKey := resources.TargetKeyOf(elastiService)
+func (c *Controller) siblings(ctx context.Context, elastiService *v1alpha1.ElastiService) ([]types.NamespacedName, error) {
+	named := types.NamespacedName{Namespace: elastiService.Namespace, Name: elastiService.Spec.ScaleTargetRef.Name}
 	keys := []types.NamespacedName{resources.KeyOf(elastiService)}
-	for _, other := range indexed[*v1alpha1.ElastiService](c.elastiServices.in(elastiService.Namespace), byTarget, types.NamespacedName{Namespace: targetKey.Namespace, Name: targetKey.Name}) {
-		if other.UID != elastiService.UID && resources.TargetKeyOf(other) == targetKey && c.hasSay(other) {
+	for _, other := range indexed[*v1alpha1.ElastiService](c.elastiServices.in(elastiService.Namespace), byTarget, named) {
+		shared, err := c.shareTarget(ctx, elastiService, other)
+		if err != nil {
+			return nil, err
+		}
+		if other.UID != elastiService.UID && shared && c.hasSay(other) {
 			keys = append(keys, resources.KeyOf(other))
 		}
 	}
-	return keys
+	return keys, nil
+}
+
+// shareTarget reports whether two ElastiServices have the same target, however they
+// name its kind. It does not depend on either having been synced.
+func (c *Controller) shareTarget(ctx context.Context, one, other *v1alpha1.ElastiService) (bool, error) {
+	if !resources.MayShareTarget(one, other) {
+		return false, nil
+	}
+	if one.Spec.ScaleTargetRef != other.Spec.ScaleTargetRef {
+		for _, elastiService := range []*v1alpha1.ElastiService{one, other} {
+			resource, err := c.scaling.Resolve(ctx, target.Of(elastiService))
+			var kindError *scaling.KindError
+			switch {
+			case errors.As(err, &kindError):
+				// It names nothing that can be scaled.
+			case err != nil:
+				return false, fmt.Errorf("finding out whether ElastiServices %s and %s have the same target: %w", one.Name, other.Name, err)
+			default:
+				c.targetKeys.Learn(&elastiService.Spec.ScaleTargetRef, resource.Resource)
+			}
+		}
+	}
+	return c.targetKeys.Of(one) == c.targetKeys.Of(other), nil
 }
 
 // hasSay reports whether an ElastiService has a say in whether its target sleeps. One
@@ -228,10 +259,14 @@ func (c *Controller) storedSiblings(ctx context.Context, elastiService *v1alpha1
 	if err != nil {
 		return nil, fmt.Errorf("reading whether the target is still to sleep: %w", err)
 	}
-	targetKey := resources.TargetKeyOf(elastiService)
 	var found []*v1alpha1.ElastiService
 	for i := range list.Items {
-		if other := &list.Items[i]; resources.TargetKeyOf(other) == targetKey && (other.UID == elastiService.UID || c.hasSay(other)) {
+		other := &list.Items[i]
+		shared, err := c.shareTarget(ctx, elastiService, other)
+		if err != nil {
+			return nil, err
+		}
+		if shared && (other.UID == elastiService.UID || c.hasSay(other)) {
 			found = append(found, other)
 		}
 	}

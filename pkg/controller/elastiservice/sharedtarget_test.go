@@ -119,6 +119,26 @@ func TestSharedTargetIsScaledWhenEachIsCovered(t *testing.T) {
 	}
 }
 
+// One names the kind, the other the resource, which is not the regular plural of it.
+func TestSharedTargetOfAnIrregularKindIsScaledWhenEachIsCovered(t *testing.T) {
+	c, _ := newSharedTarget(t)
+	c.scaling.serveKind("Rollout", "deployments")
+	c.scaling.serveKind("deployments", "deployments")
+	c.edit("cart", func(elastiService *v1alpha1.ElastiService) { elastiService.Spec.ScaleTargetRef.Kind = "Rollout" })
+	c.edit("cart-grpc", func(elastiService *v1alpha1.ElastiService) { elastiService.Spec.ScaleTargetRef.Kind = "deployments" })
+	c.startAwake()
+	c.requestSleep("cart")
+	c.eventuallyMode("cart", v1alpha1.ModeProxy)
+	for range 3 {
+		c.sync("cart")
+	}
+	if replicas := c.scaling.replicas(t, "cart"); replicas != 2 {
+		t.Fatalf("one alone scaled the target to %d", replicas)
+	}
+	c.requestSleep("cart-grpc")
+	c.eventuallyReplicas(0)
+}
+
 // A worker that sees the target at zero while another one still scales it leaves its
 // request to that one, which takes a request that is gone for a wake.
 func TestSharedTargetIsNotWokenByOneThatSeesItAtZeroFirst(t *testing.T) {
@@ -381,7 +401,7 @@ func TestScaleDownWaitsUntilIdleIsConfirmed(t *testing.T) {
 	var asked, idle atomic.Bool
 	retries := make(chan func(), 100)
 	c.options.ConfirmIdle = func(target resources.TargetKey, retry func()) bool {
-		if target != resources.TargetKeyOf(cartElastiService()) {
+		if target != new(resources.TargetKeys).Of(cartElastiService()) {
 			t.Errorf("asked about %s", target)
 		}
 		asked.Store(true)
@@ -480,7 +500,7 @@ func TestScaleDownsForgetTargetsThatNobodyHas(t *testing.T) {
 }
 
 func TestScaleDownsForgetTargets(t *testing.T) {
-	s, target := newScaleDowns(), resources.TargetKeyOf(cartElastiService())
+	s, target := newScaleDowns(), new(resources.TargetKeys).Of(cartElastiService())
 	now := metav1.Now().Time
 	key := resources.KeyOf(cartElastiService())
 	s.cover(target, key, now)

@@ -209,7 +209,7 @@ func (c *Controller) restoreTarget(ctx context.Context, restoration restoration)
 		return restoredNot, err
 	}
 	if result.Scaled {
-		c.options.Woken(targetKeyOf(scaleTarget), "a Service of it is not managed any more")
+		c.options.Woken(c.targetKeyOf(scaleTarget), "a Service of it is not managed any more")
 		c.eventAbout(restoration.regarding, corev1.EventTypeNormal, v1alpha1.ReasonTargetRestored, actionFinalize, "scaled %s %s to %d: it is not managed any more", scaleTarget.Kind, scaleTarget.Name, result.Replicas)
 	}
 	if result.AutoscalerError != nil && !apierrors.IsNotFound(result.AutoscalerError) {

@@ -18,6 +18,7 @@ package resources
 
 import (
 	"strings"
+	"sync"
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -31,23 +32,94 @@ type TargetKey struct {
 	Namespace, Group, Resource, Name string
 }
 
-// TargetKeyOf returns the identity of the target of an ElastiService.
-func TargetKeyOf(elastiService *v1alpha1.ElastiService) TargetKey {
+// String returns the key for logs and indexes.
+func (k TargetKey) String() string {
+	return strings.Join([]string{k.Namespace, k.Group, k.Resource, k.Name}, "/")
+}
+
+// TargetKeys returns the identities of targets. ElastiServices name the kind of a
+// target, or its resource. The resource of most kinds is their regular plural; Learn
+// records those of the others. The zero value knows none of these. It is safe for
+// concurrent use.
+type TargetKeys struct {
+	mu sync.Mutex
+	// irregular has the resources of kinds with another one than their regular plural.
+	// It grows with what the cluster serves, whatever ElastiServices name.
+	irregular map[schema.GroupKind]string
+	// changed are called when identities have changed.
+	changed []func()
+}
+
+// OnChange has a function called whenever the identity of a target may be another one
+// than before. It must not call Learn.
+func (k *TargetKeys) OnChange(changed func()) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.changed = append(k.changed, changed)
+}
+
+// Of returns the identity of the target of an ElastiService.
+func (k *TargetKeys) Of(elastiService *v1alpha1.ElastiService) TargetKey {
 	ref := &elastiService.Spec.ScaleTargetRef
+	named := groupKindOf(ref)
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	resource, ok := k.irregular[named]
+	if !ok {
+		resource = regularResource(ref.Kind)
+	}
+	return TargetKey{Namespace: elastiService.Namespace, Group: named.Group, Resource: resource, Name: ref.Name}
+}
+
+// Learn records the resource that discovery has returned for the kind that an
+// ElastiService names.
+func (k *TargetKeys) Learn(ref *v1alpha1.ScaleTargetRef, resource string) {
+	for _, changed := range k.learn(groupKindOf(ref), resource) {
+		changed()
+	}
+}
+
+// learn returns what is to be called.
+func (k *TargetKeys) learn(kind schema.GroupKind, resource string) []func() {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	known, ok := k.irregular[kind]
+	if !ok {
+		known = regularResource(kind.Kind)
+	}
+	if known == resource {
+		return nil
+	}
+	if k.irregular == nil {
+		k.irregular = map[schema.GroupKind]string{}
+	}
+	k.irregular[kind] = resource
+	return k.changed
+}
+
+// MayShareTarget reports whether two ElastiServices may have the same target: their
+// kinds may be different names of the same resource.
+func MayShareTarget(one, other *v1alpha1.ElastiService) bool {
+	return one.Namespace == other.Namespace &&
+		one.Spec.ScaleTargetRef.Name == other.Spec.ScaleTargetRef.Name &&
+		groupKindOf(&one.Spec.ScaleTargetRef).Group == groupKindOf(&other.Spec.ScaleTargetRef).Group
+}
+
+// groupKindOf returns the group and the kind as a reference spells them.
+func groupKindOf(ref *v1alpha1.ScaleTargetRef) schema.GroupKind {
 	group := ref.APIVersion
 	if parsed, err := schema.ParseGroupVersion(ref.APIVersion); err == nil {
 		group = parsed.Group
 	}
-	resource := ref.Kind
-	if strings.ToLower(resource) != resource {
-		// The kind may be spelled as its resource, which has no capital letters.
-		plural, _ := meta.UnsafeGuessKindToResource(schema.GroupVersionKind{Kind: ref.Kind})
-		resource = plural.Resource
-	}
-	return TargetKey{Namespace: elastiService.Namespace, Group: group, Resource: resource, Name: ref.Name}
+	return schema.GroupKind{Group: group, Kind: ref.Kind}
 }
 
-// String returns the key for logs and indexes.
-func (k TargetKey) String() string {
-	return strings.Join([]string{k.Namespace, k.Group, k.Resource, k.Name}, "/")
+// regularResource returns the resource of a kind that has a regular plural. The kind
+// may be spelled as its resource, which has no capital letters.
+func regularResource(kind string) string {
+	if strings.ToLower(kind) == kind {
+		return kind
+	}
+	plural, _ := meta.UnsafeGuessKindToResource(schema.GroupVersionKind{Kind: kind})
+	return plural.Resource
 }

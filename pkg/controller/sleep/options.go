@@ -25,6 +25,7 @@ import (
 	"k8s.io/client-go/tools/events"
 	"k8s.io/utils/clock"
 
+	"github.com/truefoundry/elasti-apiserver/pkg/controller/resources"
 	"github.com/truefoundry/elasti-apiserver/pkg/controller/sleep/evaluators"
 )
 
@@ -58,6 +59,10 @@ type Options struct {
 	// DefaultWorkers.
 	Workers int
 
+	// TargetKeys says which ElastiServices have the same target. It must be what the
+	// controller of ElastiServices has. Defaults to one of its own.
+	TargetKeys *resources.TargetKeys
+
 	// Clock is the time. Defaults to the real clock.
 	Clock clock.WithTicker
 	// Metrics count what is decided. Default to metrics that are not served.
@@ -81,6 +86,9 @@ func (o *Options) complete() error {
 	}
 	if o.Workers == 0 {
 		o.Workers = DefaultWorkers
+	}
+	if o.TargetKeys == nil {
+		o.TargetKeys = &resources.TargetKeys{}
 	}
 	if o.Clock == nil {
 		o.Clock = clock.RealClock{}

@@ -72,13 +72,15 @@ func New(options Options) (*Scheduler, error) {
 	if err := options.complete(); err != nil {
 		return nil, err
 	}
-	return &Scheduler{
+	s := &Scheduler{
 		options: options,
 		clock:   options.Clock,
 		metrics: options.Metrics,
 		known:   map[types.NamespacedName]*subject{},
 		targets: map[resources.TargetKey]*sharedTarget{},
-	}, nil
+	}
+	options.TargetKeys.OnChange(s.regroupAll)
+	return s, nil
 }
 
 // Run works until ctx ends, and returns when everything that it started has

@@ -110,7 +110,7 @@ func TestSleepingNamesWhoWokeTheTargetLast(t *testing.T) {
 		pass(2 * settleDelay)
 		want(" by kubectl")
 		pass(time.Second)
-		f.scheduler.Woken(resources.TargetKeyOf(f.get("grpc")), "no resolver is ready")
+		f.scheduler.Woken(new(resources.TargetKeys).Of(f.get("grpc")), "no resolver is ready")
 		pass(2 * settleDelay)
 		want(" by elasti-apiserver: no resolver is ready")
 		if last := f.get("http").Status.LastWake; last == nil || last.Reason != "no resolver is ready" {
@@ -267,11 +267,34 @@ func TestSharedTargetIsReported(t *testing.T) {
 	})
 }
 
+// One names the kind, the other the resource, which is not the regular plural of it.
+// That is known only when discovery has returned it.
+func TestElastiServicesOfAnIrregularKindDecideTogether(t *testing.T) {
+	inBubble(t, nil, func(t *testing.T, f *fixture) {
+		f.create("http", func(elastiService *v1alpha1.ElastiService) {
+			onShop(elastiService)
+			elastiService.Spec.ScaleTargetRef.Kind = "Ox"
+		})
+		f.create("grpc", func(elastiService *v1alpha1.ElastiService) {
+			onShop(elastiService)
+			elastiService.Spec.ScaleTargetRef.Kind = "oxen"
+		})
+		f.saysOf("grpc", active)
+		ref := f.get("http").Spec.ScaleTargetRef
+		f.scheduler.options.TargetKeys.Learn(&ref, "oxen")
+		pass(testCooldown + 3*testInterval)
+		f.want(t)
+		if got := f.sleeping("http"); got.Reason != v1alpha1.ReasonSharedTarget {
+			t.Errorf("Sleeping of the one that is idle is %+v", got)
+		}
+	})
+}
+
 // Right before the target is scaled, all must have agreed on data as of now.
 func TestConfirmIdle(t *testing.T) {
 	inBubble(t, nil, func(t *testing.T, f *fixture) {
 		f.createBoth()
-		key := resources.TargetKeyOf(f.get("http"))
+		key := new(resources.TargetKeys).Of(f.get("http"))
 		var retried atomic.Int32
 		confirm := func() bool {
 			before := retried.Load()

@@ -127,7 +127,7 @@ func (s *Scheduler) leave(key types.NamespacedName, known *subject) {
 // join makes an ElastiService one of its target. It reports whether others of the
 // target have to be told.
 func (s *Scheduler) join(key types.NamespacedName, known *subject) (isNew bool) {
-	known.target = resources.TargetKeyOf(known.watched)
+	known.target = s.options.TargetKeys.Of(known.watched)
 	of, ok := s.targets[known.target]
 	if !ok {
 		of = &sharedTarget{members: map[types.NamespacedName]*subject{}}
@@ -146,6 +146,25 @@ func (s *Scheduler) join(key types.NamespacedName, known *subject) (isNew bool) 
 		}
 	}
 	return false
+}
+
+// regroup takes an ElastiService to another target, if it has another one than before.
+func (s *Scheduler) regroup(key types.NamespacedName, known *subject) {
+	if s.options.TargetKeys.Of(known.watched) == known.target {
+		return
+	}
+	s.leave(key, known)
+	s.join(key, known)
+	s.addAfter(known.target, settle())
+}
+
+// regroupAll takes the ElastiServices to other targets that have other ones than before.
+func (s *Scheduler) regroupAll() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for key, known := range s.known {
+		s.regroup(key, known)
+	}
 }
 
 // changed records that something may lead to another decision.
@@ -196,11 +215,7 @@ func (s *Scheduler) updated(elastiService *v1alpha1.ElastiService) {
 		// The edit may have ended the conflict.
 		known.conflict = conflict{}
 	}
-	if resources.TargetKeyOf(elastiService) != known.target {
-		s.leave(key, known)
-		s.join(key, known)
-		s.addAfter(known.target, settle())
-	}
+	s.regroup(key, known)
 	requested := known.recordRequest(before)
 	edited := before.Generation != elastiService.Generation || isDryRun(before) != isDryRun(elastiService)
 	switch deleting := before.DeletionTimestamp.IsZero() != elastiService.DeletionTimestamp.IsZero(); {

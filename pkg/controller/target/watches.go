@@ -98,6 +98,8 @@ func NewWatches(options WatchesOptions) *Watches {
 
 // Observation is what is known of a target.
 type Observation struct {
+	// Resource is that of the target, while its kind is known.
+	Resource schema.GroupVersionResource
 	// Object is nil when there is none, or when that is not known.
 	Object *Object
 	// Scale is set with target.
@@ -138,7 +140,7 @@ func (w *Watches) Observe(ctx context.Context, key types.NamespacedName, target 
 		return FailedObservation(err)
 	}
 	if apierrors.IsForbidden(use.handle.Problem()) {
-		return w.observeScale(ctx, target)
+		return w.observeScale(ctx, resource, target)
 	}
 	if !use.handle.HasSynced() {
 		return Observation{Pending: true}
@@ -149,7 +151,7 @@ func (w *Watches) Observe(ctx context.Context, key types.NamespacedName, target 
 	}
 	observed := object.(*Object)
 	if observed.Scale != nil {
-		return Observation{Object: observed, Scale: observed.Scale}
+		return Observation{Resource: resource, Object: observed, Scale: observed.Scale}
 	}
 	if use.scale == nil || use.version != observed.ResourceVersion {
 		scale, err := w.options.Scaling.Get(ctx, target)
@@ -158,18 +160,18 @@ func (w *Watches) Observe(ctx context.Context, key types.NamespacedName, target 
 		}
 		use.scale, use.version = scaleOf(scale), observed.ResourceVersion
 	}
-	return Observation{Object: observed, Scale: use.scale}
+	return Observation{Resource: resource, Object: observed, Scale: use.scale}
 }
 
 // observeScale returns what the scale alone tells, for kinds that may be scaled
 // but not watched. Each failure of the watch asks for it again.
-func (w *Watches) observeScale(ctx context.Context, target scaling.Target) Observation {
+func (w *Watches) observeScale(ctx context.Context, resource schema.GroupVersionResource, target scaling.Target) Observation {
 	scale, err := w.options.Scaling.Get(ctx, target)
 	if err != nil {
 		return FailedObservation(err)
 	}
 	meta := metav1.ObjectMeta{Namespace: target.Namespace, Name: target.Name, UID: scale.UID, ResourceVersion: scale.ResourceVersion}
-	return Observation{Object: &Object{ObjectMeta: meta}, Scale: scaleOf(scale)}
+	return Observation{Resource: resource, Object: &Object{ObjectMeta: meta}, Scale: scaleOf(scale)}
 }
 
 // Forget ends the watching for an ElastiService.
