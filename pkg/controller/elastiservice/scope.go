@@ -67,7 +67,7 @@ func (c *Controller) tryLeaveNamespaces(ctx context.Context) error {
 			outside[elastiService.Namespace] = append(outside[elastiService.Namespace], elastiService)
 		}
 	}
-	return forEach(slices.Sorted(maps.Keys(outside)), func(namespace *string) error {
+	return forEach(slices.Sorted(maps.Keys(outside)), func(namespace *string) string { return *namespace }, func(namespace *string) error {
 		return c.leaveNamespace(ctx, *namespace, outside[*namespace])
 	})
 }

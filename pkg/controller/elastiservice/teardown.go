@@ -24,7 +24,6 @@ import (
 	"sync"
 	"time"
 
-	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -37,6 +36,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti/v1alpha1"
+	"github.com/truefoundry/elasti-apiserver/pkg/controller/fairqueue"
 	"github.com/truefoundry/elasti-apiserver/pkg/controller/resources"
 	"github.com/truefoundry/elasti-apiserver/pkg/controller/signature"
 	"github.com/truefoundry/elasti-apiserver/pkg/controller/target"
@@ -56,8 +56,9 @@ const (
 	// teardownPoll is the pause between two checks of the endpoints of a
 	// Service, and between two attempts to wake a target.
 	teardownPoll = 500 * time.Millisecond
-	// teardownConcurrency is how many objects are worked on at a time.
-	teardownConcurrency = 32
+	// teardownConcurrency is how many objects are worked on at a time, half of them of
+	// one namespace at most.
+	teardownConcurrency = 64
 )
 
 // Teardown puts the cluster back as it was without ElastiServices. It goes by
@@ -202,17 +203,35 @@ func (t *Teardown) restoreTargets(ctx context.Context, records []record) (asleep
 	})
 	var mu sync.Mutex
 	asleep = sets.New[types.NamespacedName]()
-	err = forEach(records, func(recorded *record) error {
-		err := t.restoreTarget(ctx, recorded.namespace, recorded.managed, deadline)
+	// hanging are the namespaces of targets for which calls did not return in time. The
+	// others do not wait for a call for each of those.
+	hanging := sets.New[string]()
+	isHanging := func(namespace string) bool {
+		mu.Lock()
+		defer mu.Unlock()
+		return hanging.Has(namespace)
+	}
+	err = forEach(records, func(recorded *record) string { return recorded.namespace }, func(recorded *record) error {
+		err := errHanging
+		if !isHanging(recorded.namespace) || t.Clock.Now().Before(deadline) {
+			err = t.restoreTarget(ctx, recorded.namespace, recorded.managed, deadline)
+		}
 		if err != nil {
 			mu.Lock()
 			defer mu.Unlock()
+			if errors.Is(err, context.DeadlineExceeded) {
+				hanging.Insert(recorded.namespace)
+			}
 			asleep = asleep.Union(covers[recorded.namespace+"/"+recorded.managed.String()])
 		}
 		return err
 	})
 	return asleep, err
 }
+
+// errHanging means that a target may be left without replicas because calls for others
+// of its namespace have hung.
+var errHanging = errors.New("calls for the targets of a namespace hang, so some of them may be left without replicas: scale them by hand")
 
 func keyOfPrivate(service *corev1.Service) types.NamespacedName {
 	return types.NamespacedName{Namespace: service.Namespace, Name: service.Name}
@@ -251,7 +270,7 @@ func (t *Teardown) restore(ctx context.Context, scaleTarget scaling.Target, mana
 
 func (t *Teardown) removeResolverSlices(ctx context.Context, signer *signature.Signer, resolverSlices []discoveryv1.EndpointSlice) error {
 	deadline := t.Clock.Now().Add(teardownEndpoints)
-	return forEach(resolverSlices, func(slice *discoveryv1.EndpointSlice) error {
+	return forEach(resolverSlices, namespaceOf[*discoveryv1.EndpointSlice], func(slice *discoveryv1.EndpointSlice) error {
 		public := types.NamespacedName{Namespace: slice.Namespace, Name: slice.Labels[discoveryv1.LabelServiceName]}
 		// A timeout is no error: the resolvers are removed anyway.
 		_ = wait.PollUntilContextCancel(ctx, teardownPoll, true, func(ctx context.Context) (bool, error) {
@@ -287,7 +306,7 @@ func (t *Teardown) hasReadyEndpoint(ctx context.Context, signer *signature.Signe
 }
 
 func (t *Teardown) removePrivateServices(ctx context.Context, private []corev1.Service) error {
-	return forEach(private, func(service *corev1.Service) error {
+	return forEach(private, namespaceOf[*corev1.Service], func(service *corev1.Service) error {
 		options := metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &service.UID}}
 		if err := t.Host.CoreV1().Services(service.Namespace).Delete(ctx, service.Name, options); ignoreNotFound(err) != nil {
 			return fmt.Errorf("deleting private Service %s/%s: %w", service.Namespace, service.Name, err)
@@ -300,17 +319,31 @@ func selecting(label, value string) metav1.ListOptions {
 	return metav1.ListOptions{LabelSelector: labels.Set{label: value}.String()}
 }
 
-// forEach works on all items, a bounded number at a time, and joins the errors.
-func forEach[T any](items []T, work func(*T) error) error {
+func namespaceOf[T metav1.Object](object T) string { return object.GetNamespace() }
+
+// forEach works on all items, a bounded number at a time, and joins the errors. Items of
+// one namespace that take long do not keep those of others waiting.
+func forEach[T any](items []T, namespaceOf func(*T) string, work func(*T) error) error {
+	queue := fairqueue.NewWorkQueue(fairqueue.WorkQueueOptions[int]{
+		Clock:       clock.RealClock{},
+		NamespaceOf: func(i int) string { return namespaceOf(&items[i]) },
+		FirstRetry:  firstRetry,
+		LastRetry:   lastRetry,
+	})
 	problems := make([]error, len(items))
-	group := errgroup.Group{}
-	group.SetLimit(teardownConcurrency)
+	running, done := context.WithCancel(context.Background())
+	var left sync.WaitGroup
 	for i := range items {
-		group.Go(func() error {
-			problems[i] = work(&items[i])
-			return nil
-		})
+		left.Add(1)
+		queue.Add(i)
 	}
-	_ = group.Wait()
+	go func() {
+		left.Wait()
+		done()
+	}()
+	queue.Run(running, teardownConcurrency, func(_ context.Context, i int) {
+		defer left.Done()
+		problems[i] = work(&items[i])
+	})
 	return errors.Join(problems...)
 }

@@ -18,15 +18,18 @@ package elastiservice
 
 import (
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/klog/v2/ktesting"
 	"k8s.io/utils/ptr"
 
 	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti/v1alpha1"
+	"github.com/truefoundry/elasti-apiserver/pkg/controller/resources"
 )
 
 func (c *cluster) teardown() *Teardown {
@@ -142,5 +145,54 @@ func TestTeardownLeavesTheObjectsOfOthersAlone(t *testing.T) {
 	list, err := c.host.DiscoveryV1().EndpointSlices("elasti-system").List(ctx, metav1.ListOptions{})
 	if err != nil || len(list.Items) == 0 {
 		t.Errorf("the slices of the resolvers are %v (error: %v)", list, err)
+	}
+}
+
+// Calls of some namespaces that hang do not keep a teardown from the objects of others.
+func TestItemsOfOneNamespaceThatTakeLongDoNotHoldUpOthers(t *testing.T) {
+	t.Parallel()
+	var namespaces []string
+	for i := range 4 * teardownConcurrency {
+		namespaces = append(namespaces, fmt.Sprintf("crowd-%d", i%4))
+	}
+	namespaces = append(namespaces, shop)
+	done := make(chan struct{})
+	err := forEach(namespaces, func(namespace *string) string { return *namespace }, func(namespace *string) error {
+		if *namespace == shop {
+			close(done)
+			return nil
+		}
+		select {
+		case <-done:
+			return nil
+		case <-time.After(patience):
+			return errors.New("the other namespace waits")
+		}
+	})
+	if err != nil {
+		t.Error(err)
+	}
+}
+
+// A namespace with any number of targets for which calls hang does not make a teardown
+// last for longer than one of them does.
+func TestTeardownGivesUpOnANamespaceWhoseCallsHang(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t)
+	c.scaling.hanging = []string{"crowd"}
+	teardown := c.teardown()
+	for i := range 2 * teardownConcurrency {
+		elastiService := cartElastiService()
+		elastiService.Namespace, elastiService.Name = "crowd", fmt.Sprintf("cart-%d", i)
+		elastiService.Spec.ScaleTargetRef.Name = elastiService.Name
+		elastiService.Status.ManagedTarget = resources.ManagedTargetOf(elastiService).Recorded()
+		teardown.ElastiServices = append(teardown.ElastiServices, elastiService)
+	}
+	_, ctx := ktesting.NewTestContext(t)
+	if err := teardown.Run(ctx); !errors.Is(err, errHanging) {
+		t.Errorf("got %v", err)
+	}
+	if hung := c.scaling.hungCalls(); hung == 0 || hung > teardownConcurrency {
+		t.Errorf("%d calls hung, want those of one round", hung)
 	}
 }
