@@ -111,11 +111,11 @@ func sendInPieces(t testing.TB, conn *sockettest.Conn, text string, silence time
 func TestUpgradeAfterAnySilence(t *testing.T) {
 	const request = "GET /chat HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n"
 	const switching = "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n"
-	eachWay(t, func(t *testing.T, awake bool, silence time.Duration) {
+	test := func(t *testing.T, awake bool, agrees, silence time.Duration) {
 		inWorld(t, awake, nil, func(w *world) {
 			w.pod = func(conn *sockettest.Conn) {
 				expect(t, conn, request)
-				sendInPieces(t, conn, "|"+switching+"hello", silence)
+				sendInPieces(t, conn, "|"+switching+"hello", agrees)
 				expect(t, conn, "how are you")
 				sendInPieces(t, conn, "|fine", silence)
 				if rest := awaitEnd(t, conn); rest != "bye" {
@@ -146,7 +146,12 @@ func TestUpgradeAfterAnySilence(t *testing.T) {
 			}
 			w.inFlight(0)
 		})
-	})
+	}
+	for _, agrees := range append([]time.Duration{0}, silences...) {
+		t.Run(fmt.Sprintf("the pod agrees after %s", agrees), func(t *testing.T) {
+			eachWay(t, func(t *testing.T, awake bool, silence time.Duration) { test(t, awake, agrees, silence) })
+		})
+	}
 }
 
 // A client that ends a request by finishing its side of the connection waits for
