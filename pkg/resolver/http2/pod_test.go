@@ -19,10 +19,13 @@ package http2
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
 	"sync"
+	"sync/atomic"
+	"syscall"
 	"testing"
 
 	"golang.org/x/net/http2"
@@ -238,4 +241,71 @@ func TestThePodsEndIsTheClientsEnd(t *testing.T) {
 			}
 		})
 	}
+}
+
+// afterEnd is a connection that is written to once its end was read: the pod has closed
+// it before it could have received anything.
+type afterEnd struct {
+	*net.TCPConn
+	ended chan struct{}
+}
+
+func (c afterEnd) SyscallConn() (syscall.RawConn, error) {
+	raw, err := c.TCPConn.SyscallConn()
+	return rawAfterEnd{raw, c.ended}, err
+}
+
+type rawAfterEnd struct {
+	syscall.RawConn
+	ended chan struct{}
+}
+
+// Read is called by the goroutine that reads alone.
+func (r rawAfterEnd) Read(try func(fd uintptr) bool) error {
+	defer close(r.ended)
+	return r.RawConn.Read(try)
+}
+
+func (r rawAfterEnd) Write(try func(fd uintptr) bool) error {
+	<-r.ended
+	return r.RawConn.Write(try)
+}
+
+// TestAPodThatClosesBeforeItReceivedAnything: what was sent to it is sent to another
+// pod, whole and in its order.
+func TestAPodThatClosesBeforeItReceivedAnything(t *testing.T) {
+	f := newFixture(t, nil)
+	var dials atomic.Int32
+	f.server.options.Dial = func(ctx context.Context, lease hold.Lease) (net.Conn, error) {
+		tcp, err := lease.Dial(ctx)
+		if err != nil || dials.Add(1) > 1 {
+			return tcp, err
+		}
+		return afterEnd{tcp, make(chan struct{})}, nil
+	}
+	closes := rawPod(t, func(*wire) {})
+	w := dialWire(t, f.address)
+	w.headers(1, false, post("a", long(5000))...)
+	w.do(w.WriteData(1, true, []byte("body")))
+	w.headers(3, true, get()...)
+	f.held(2)
+	f.pods(closes)
+	// They wait again, for a pod that accepts them.
+	f.eventually(func() bool { return dials.Load() == 1 && f.service.Queue().Held() == 2 })
+	f.pods(httpPod(t, func(w http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body)
+		w.Header().Set("X-Seen", fmt.Sprint(r.Method, len(r.Header.Get("A")), string(body)))
+	}))
+	seen := map[uint32]string{}
+	for range 2 {
+		headers := await[*http2.HeadersFrame](w)
+		fields := w.decode(headers)
+		seen[headers.StreamID] = fields[":status"] + " " + fields["x-seen"]
+	}
+	if seen[1] != "200 POST5000body" || seen[3] != "200 GET0" {
+		t.Errorf("the answers are %v", seen)
+	}
+	f.eventually(func() bool { return f.service.Queue().InFlight() == 0 })
+	w.Close()
+	f.eventually(func() bool { return f.budget.Used() == 0 })
 }

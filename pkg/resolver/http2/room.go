@@ -133,6 +133,9 @@ func (c *conn) awaitRoom() error {
 			c.out.probe(appendPing(nil, 0, make([]byte, 8)))
 		}
 		c.expire(time.Now())
+		if c.shouldShutDown() {
+			c.beginShutdown()
+		}
 		if err := c.sendReply(); errors.As(err, new(connError)) {
 			return err
 		} else if err != nil {
