@@ -49,6 +49,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti/v1alpha1"
+	"github.com/truefoundry/elasti-apiserver/pkg/controller/informers/informerstest"
 	"github.com/truefoundry/elasti-apiserver/pkg/controller/proxyports/proxyportstest"
 	"github.com/truefoundry/elasti-apiserver/pkg/controller/signature"
 	"github.com/truefoundry/elasti-apiserver/pkg/controller/target"
@@ -165,6 +166,9 @@ func newCluster(t *testing.T) *cluster {
 
 		statusWrites: map[string]int{},
 	}
+	informerstest.WatchFromList(t, &c.elasti.Fake, c.elasti.Tracker())
+	informerstest.WatchFromList(t, &c.host.Fake, c.host.Tracker())
+	informerstest.WatchFromList(t, &c.dynamic.Fake, c.dynamic.Tracker())
 	patch := clienttesting.ObjectReaction(c.elasti.Tracker())
 	c.elasti.PrependReactor("patch", "elastiservices", func(action clienttesting.Action) (bool, runtime.Object, error) {
 		c.writing.Lock()

@@ -1,0 +1,175 @@
+/*
+Copyright The elasti-apiserver Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+// Package informerstest has fake clients answer informers as an API server does.
+package informerstest
+
+import (
+	"strconv"
+	"sync"
+	"testing"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/watch"
+	clienttesting "k8s.io/client-go/testing"
+)
+
+// firstVersion is larger than the resource versions that a tracker gives to lists.
+const firstVersion = 1 << 40
+
+// WatchFromList has the watches of a fake client begin where the lists of its informers
+// end. Otherwise they miss what is deleted in between: the informer has it for ever, and
+// a controller that deletes it again and again waits for its end.
+func WatchFromList(t testing.TB, fake *clienttesting.Fake, tracker clienttesting.ObjectTracker) {
+	w := &watches{tracker: tracker, pending: map[string]*stream{}, version: firstVersion}
+	t.Cleanup(w.stop)
+	fake.PrependReactor("list", "*", w.list)
+	fake.PrependWatchReactor("*", w.watch)
+}
+
+// watches are the watches of a fake client.
+type watches struct {
+	tracker clienttesting.ObjectTracker
+
+	mu sync.Mutex
+	// pending are the watches that began with a list and were not requested yet, by the
+	// resource version of the list.
+	pending map[string]*stream
+	// version is the resource version of the last list.
+	version int64
+	// all are the streams that are to be ended with the test.
+	all []*stream
+}
+
+// list makes the list of an informer, and begins the watch that belongs to it.
+func (w *watches) list(action clienttesting.Action) (bool, runtime.Object, error) {
+	listed, ok := action.(clienttesting.ListActionImpl)
+	if !ok || listed.ListOptions.ResourceVersion == "" {
+		// Only informers take a list that is not the newest.
+		return false, nil, nil
+	}
+	for {
+		events, err := w.tracker.Watch(action.GetResource(), action.GetNamespace())
+		if err != nil {
+			return true, nil, err
+		}
+		_, list, err := clienttesting.ObjectReaction(w.tracker)(action)
+		if err != nil {
+			events.Stop()
+			return true, nil, err
+		}
+		if len(events.ResultChan()) > 0 {
+			// Something changed while the list was made, which may have it or not.
+			events.Stop()
+			continue
+		}
+		return true, list, w.begin(list, events)
+	}
+}
+
+// begin has the watch that follows a list get events.
+func (w *watches) begin(list runtime.Object, events watch.Interface) error {
+	accessor, err := meta.ListAccessor(list)
+	if err != nil {
+		return err
+	}
+	begun := newStream(events)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.version++
+	accessor.SetResourceVersion(strconv.FormatInt(w.version, 10))
+	w.pending[accessor.GetResourceVersion()] = begun
+	w.all = append(w.all, begun)
+	return nil
+}
+
+// watch returns the watch that began with a list.
+func (w *watches) watch(action clienttesting.Action) (bool, watch.Interface, error) {
+	watched, ok := action.(clienttesting.WatchActionImpl)
+	if !ok {
+		return false, nil, nil
+	}
+	version := watched.ListOptions.ResourceVersion
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if begun, ok := w.pending[version]; ok {
+		delete(w.pending, version)
+		return true, begun, nil
+	}
+	if number, err := strconv.ParseInt(version, 10, 64); err == nil && number >= firstVersion {
+		// A watch of this list has ended: the informer lists again.
+		return true, nil, apierrors.NewResourceExpired("the events since this list were received already")
+	}
+	return false, nil, nil
+}
+
+// stop ends all watches.
+func (w *watches) stop() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, begun := range w.all {
+		begun.Stop()
+	}
+}
+
+// stream is a watch that keeps all events until they are received.
+type stream struct {
+	source  watch.Interface
+	events  chan watch.Event
+	stopped chan struct{}
+	stop    func()
+}
+
+func newStream(source watch.Interface) *stream {
+	s := &stream{source: source, events: make(chan watch.Event), stopped: make(chan struct{})}
+	s.stop = sync.OnceFunc(func() {
+		close(s.stopped)
+		source.Stop()
+	})
+	go s.run()
+	return s
+}
+
+// ResultChan implements watch.Interface.
+func (s *stream) ResultChan() <-chan watch.Event { return s.events }
+
+// Stop implements watch.Interface.
+func (s *stream) Stop() { s.stop() }
+
+func (s *stream) run() {
+	defer close(s.events)
+	var waiting []watch.Event
+	for {
+		var events chan<- watch.Event
+		var next watch.Event
+		if len(waiting) > 0 {
+			events, next = s.events, waiting[0]
+		}
+		select {
+		case <-s.stopped:
+			return
+		case event, ok := <-s.source.ResultChan():
+			if !ok {
+				return
+			}
+			waiting = append(waiting, event)
+		case events <- next:
+			waiting = waiting[1:]
+		}
+	}
+}
