@@ -23,6 +23,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -85,6 +86,8 @@ type cluster struct {
 	writing sync.Mutex
 	// statusWrites counts the writes of the statuses by name. Guarded by writing.
 	statusWrites map[string]int
+	// hostVersion is the last resource version of an object of the host.
+	hostVersion atomic.Int64
 }
 
 // UpdateStatus implements statuswriter.Statuses.
@@ -169,6 +172,7 @@ func newCluster(t *testing.T) *cluster {
 	informerstest.WatchFromList(t, &c.elasti.Fake, c.elasti.Tracker())
 	informerstest.WatchFromList(t, &c.host.Fake, c.host.Tracker())
 	informerstest.WatchFromList(t, &c.dynamic.Fake, c.dynamic.Tracker())
+	c.keepVersions()
 	patch := clienttesting.ObjectReaction(c.elasti.Tracker())
 	c.elasti.PrependReactor("patch", "elastiservices", func(action clienttesting.Action) (bool, runtime.Object, error) {
 		c.writing.Lock()
@@ -250,11 +254,11 @@ func cartElastiService() *v1alpha1.ElastiService {
 // create adds an object, or replaces it.
 func (c *cluster) create(object runtime.Object) {
 	c.t.Helper()
-	tracker := c.host.Tracker()
 	if _, ok := object.(*v1alpha1.ElastiService); ok {
-		tracker = c.elasti.Tracker()
+		c.put(c.elasti.Tracker(), object)
+		return
 	}
-	c.put(tracker, object)
+	c.put(c.host.Tracker(), c.versioned(object))
 }
 
 func (c *cluster) put(tracker clienttesting.ObjectTracker, object runtime.Object) {

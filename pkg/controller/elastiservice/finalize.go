@@ -71,7 +71,7 @@ func (c *Controller) finalize(ctx context.Context, p *pass) error {
 	}
 	p.observed = c.observe(ctx, elastiService)
 	restorations := append(c.formerRestorations(p), c.currentRestorations(p)...)
-	done, err := c.uncover(ctx, p, elastiService.DeletionTimestamp.Time, restorations...)
+	done, err := c.uncover(ctx, p, p.state.recordDeletion(elastiService, c.clock.Now()), restorations...)
 	if err != nil {
 		c.reportNotRestored(p, err)
 	}
@@ -235,8 +235,7 @@ func (c *Controller) deletePrivateServices(ctx context.Context, p *pass, keep st
 	}
 	var problems []error
 	for _, service := range unneeded {
-		uid := service.UID
-		err := c.host.CoreV1().Services(service.Namespace).Delete(ctx, service.Name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &uid}})
+		err := c.host.CoreV1().Services(service.Namespace).Delete(ctx, service.Name, metav1.DeleteOptions{Preconditions: asObserved(&service.ObjectMeta)})
 		if ignoreNotFound(err) != nil {
 			problems = append(problems, fmt.Errorf("deleting private Service %q: %w", service.Name, err))
 		}

@@ -102,8 +102,8 @@ func (c *Controller) ensureResolverSlices(ctx context.Context, desired []*discov
 		// The traffic still depends on what is there.
 		return false, errors.Join(problems...)
 	}
-	for name, slice := range known {
-		if err := c.deleteResolverSlice(ctx, slice.Namespace, name); err != nil {
+	for _, slice := range known {
+		if err := c.deleteResolverSlice(ctx, slice); err != nil {
 			problems = append(problems, err)
 		}
 	}
@@ -146,10 +146,19 @@ func (c *Controller) ensureResolverSlice(ctx context.Context, desired, current *
 	return nil
 }
 
-func (c *Controller) deleteResolverSlice(ctx context.Context, namespace, name string) error {
-	err := c.host.DiscoveryV1().EndpointSlices(namespace).Delete(ctx, name, metav1.DeleteOptions{})
+// deleteResolverSlice deletes a resolver slice as it was observed. One that was
+// written since, for another ElastiService or by another replica, may be what covers a
+// Service now: it stays until it is observed as it is.
+func (c *Controller) deleteResolverSlice(ctx context.Context, slice *discoveryv1.EndpointSlice) error {
+	err := c.host.DiscoveryV1().EndpointSlices(slice.Namespace).Delete(ctx, slice.Name, metav1.DeleteOptions{Preconditions: asObserved(&slice.ObjectMeta)})
 	if err != nil && !apierrors.IsNotFound(err) {
-		return fmt.Errorf("deleting resolver slice %q: %w", name, err)
+		return fmt.Errorf("deleting resolver slice %q: %w", slice.Name, err)
 	}
 	return nil
+}
+
+// asObserved returns the preconditions of a deletion of an object that is still as it
+// was observed.
+func asObserved(object *metav1.ObjectMeta) *metav1.Preconditions {
+	return &metav1.Preconditions{UID: &object.UID, ResourceVersion: &object.ResourceVersion}
 }

@@ -53,6 +53,8 @@ type state struct {
 	// removingSince is since when the resolvers are to leave the path for good,
 	// other than by a deletion of the ElastiService.
 	removingSince time.Time
+	// deletion is when the deletion of an ElastiService was first observed.
+	deletion observedDeletion
 	// finalized is the UID of the ElastiService whose finalizer was removed after
 	// everything had been put back as it was.
 	finalized types.UID
@@ -166,6 +168,25 @@ func (s *state) startRemoval(now time.Time) (since time.Time, started bool) {
 
 // removing reports whether the resolvers are to leave the path for good.
 func (s *state) removing() bool { return !s.removingSince.IsZero() }
+
+// observedDeletion is a deletion of an ElastiService and when it was first observed.
+type observedDeletion struct {
+	uid types.UID
+	at  time.Time
+}
+
+// recordDeletion records that an ElastiService is being deleted, and returns since
+// when: the time of the deletion is that of another clock, and counts only when it is
+// earlier than the first observation.
+func (s *state) recordDeletion(elastiService *v1alpha1.ElastiService, now time.Time) time.Time {
+	if s.deletion.uid != elastiService.UID || s.deletion.at.IsZero() {
+		s.deletion = observedDeletion{elastiService.UID, now}
+	}
+	if deleted := elastiService.DeletionTimestamp.Time; deleted.Before(s.deletion.at) {
+		return deleted
+	}
+	return s.deletion.at
+}
 
 // recordFinalized records that everything was put back as it was for an
 // ElastiService.

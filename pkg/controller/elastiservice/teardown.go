@@ -276,7 +276,8 @@ func (t *Teardown) removeResolverSlices(ctx context.Context, signer *signature.S
 		_ = wait.PollUntilContextCancel(ctx, teardownPoll, true, func(ctx context.Context) (bool, error) {
 			return t.hasReadyEndpoint(ctx, signer, public) || t.Clock.Now().After(deadline), nil
 		})
-		err := t.Host.DiscoveryV1().EndpointSlices(slice.Namespace).Delete(ctx, slice.Name, metav1.DeleteOptions{})
+		options := metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &slice.UID}}
+		err := t.Host.DiscoveryV1().EndpointSlices(slice.Namespace).Delete(ctx, slice.Name, options)
 		if ignoreNotFound(err) != nil {
 			return fmt.Errorf("deleting resolver slice %s/%s: %w", slice.Namespace, slice.Name, err)
 		}
