@@ -157,7 +157,9 @@ func (c *Client) Report(ctx context.Context, elastiService *v1alpha1.ElastiServi
 		if report.LastActivity != nil {
 			stored.Status.LastActivityTime = report.LastActivity.DeepCopy()
 		}
-		stored.Status.LastWake = v1alpha1.LatestWake(stored.Status.LastWake, report.LastWake.DeepCopy(), time.Now())
+		if stored.Spec.ScaleTargetRef == elastiService.Spec.ScaleTargetRef {
+			stored.Status.LastWake = v1alpha1.LatestWake(stored.Status.LastWake, report.LastWake.DeepCopy(), time.Now())
+		}
 		stored.Status.TargetSharedWith = slices.Clone(report.SharedWith)
 		setCondition(&stored.Status, v1alpha1.ConditionTriggersHealthy, report.TriggersHealthy)
 		setCondition(&stored.Status, v1alpha1.ConditionScalingConflict, report.ScalingConflict)

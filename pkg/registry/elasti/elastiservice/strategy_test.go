@@ -46,7 +46,7 @@ func stored() *elasti.ElastiService {
 			CooldownPeriod: ptr.To[int32](90),
 			Triggers:       []elasti.ScaleTrigger{{Type: "cpu"}, {Type: "traffic"}},
 		},
-		Status: elasti.ElastiServiceStatus{Mode: elasti.ModeProxy, Replicas: 2},
+		Status: elasti.ElastiServiceStatus{Mode: elasti.ModeProxy, Replicas: 2, LastWake: &elasti.WakeRecord{By: "user alice"}},
 	}
 }
 
@@ -78,6 +78,8 @@ func TestPrepareForUpdate(t *testing.T) {
 	}{
 		{"labels", func(e *elasti.ElastiService) { e.Labels = nil }, 3, func(e *elasti.ElastiService) bool { return e.Labels == nil }},
 		{"spec", func(e *elasti.ElastiService) { e.Spec.CooldownPeriod = ptr.To[int32](1) }, 4, func(e *elasti.ElastiService) bool { return *e.Spec.CooldownPeriod == 1 }},
+		{"target", func(e *elasti.ElastiService) { e.Spec.ScaleTargetRef.Name = "other" }, 4, func(e *elasti.ElastiService) bool { return e.Status.LastWake == nil && e.Status.Replicas == 2 }},
+		{"all but the target", func(e *elasti.ElastiService) { e.Spec.Service = "other" }, 4, func(e *elasti.ElastiService) bool { return e.Status.LastWake != nil }},
 		{"status", func(e *elasti.ElastiService) { e.Status.Mode = elasti.ModeServe }, 3, func(e *elasti.ElastiService) bool { return e.Status.Mode == elasti.ModeProxy }},
 	} {
 		t.Run(test.name, func(t *testing.T) {

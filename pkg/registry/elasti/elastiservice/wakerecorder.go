@@ -59,6 +59,7 @@ type WakeRecorder struct {
 // pendingWake is the record of a wake that is not written yet.
 type pendingWake struct {
 	uid    types.UID
+	target v1alpha1.ScaleTargetRef
 	record v1alpha1.WakeRecord
 }
 
@@ -75,7 +76,7 @@ func (r *WakeRecorder) record(elastiService *elasti.ElastiService, wake elasti.W
 	if _, ok := r.pending[key]; !ok && len(r.pending) >= maxWakeRecords {
 		return
 	}
-	r.pending[key] = pendingWake{elastiService.UID, v1alpha1.WakeRecord{Time: wake.Time, By: wake.By, Reason: wake.Reason}}
+	r.pending[key] = pendingWake{elastiService.UID, v1alpha1.ScaleTargetRef(elastiService.Spec.ScaleTargetRef), v1alpha1.WakeRecord{Time: wake.Time, By: wake.By, Reason: wake.Reason}}
 	if r.queue != nil {
 		r.queue.AddAfter(key, wakeRecordDelay)
 	}
@@ -126,7 +127,9 @@ func (r *WakeRecorder) write(ctx context.Context, key types.NamespacedName) {
 		return
 	}
 	_, err := r.statuses.UpdateStatus(ctx, key, pending.uid, func(stored *v1alpha1.ElastiService) error {
-		stored.Status.LastWake = v1alpha1.LatestWake(stored.Status.LastWake, &pending.record, time.Now())
+		if stored.Spec.ScaleTargetRef == pending.target {
+			stored.Status.LastWake = v1alpha1.LatestWake(stored.Status.LastWake, &pending.record, time.Now())
+		}
 		return nil
 	})
 	if err != nil && !apierrors.IsNotFound(err) && ctx.Err() == nil && r.queue.NumRequeues(key) < maxWakeRecordAttempts {

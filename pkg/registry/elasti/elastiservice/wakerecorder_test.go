@@ -18,21 +18,29 @@ package elastiservice_test
 
 import (
 	"context"
+	"fmt"
 	"testing"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/wait"
 
 	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti/v1alpha1"
 )
 
-// awaitLastWake waits until the status says for which reason the target was last woken.
+// awaitLastWake waits until the status of "cart" says for which reason the target was
+// last woken.
 func (s *server) awaitLastWake(t *testing.T, reason string) *v1alpha1.WakeRecord {
+	t.Helper()
+	return s.awaitLastWakeOf(t, "cart", reason)
+}
+
+func (s *server) awaitLastWakeOf(t *testing.T, name, reason string) *v1alpha1.WakeRecord {
 	t.Helper()
 	var last *v1alpha1.WakeRecord
 	err := wait.PollUntilContextTimeout(t.Context(), 10*time.Millisecond, time.Minute, true, func(ctx context.Context) (bool, error) {
-		found, err := s.client.ElastiV1alpha1().ElastiServices(namespace).Get(ctx, "cart", metav1.GetOptions{})
+		found, err := s.client.ElastiV1alpha1().ElastiServices(namespace).Get(ctx, name, metav1.GetOptions{})
 		if err != nil {
 			return false, err
 		}
@@ -76,6 +84,49 @@ func TestWakesAreRecordedInTheStatus(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.awaitLastWake(t, "on its way to zero")
+}
+
+// The status of an ElastiService that was given another target names no wake of the
+// former one, also when that wake is recorded only then.
+func TestWakesOfAFormerTargetAreNotRecorded(t *testing.T) {
+	s := startServer(t, nil)
+	services := s.client.ElastiV1alpha1().ElastiServices(namespace)
+	for _, name := range []string{"cart", "basket", "bystander"} {
+		s.scaler.put(name, 0)
+	}
+	for _, name := range []string{"cart", "bystander"} {
+		if _, err := services.Create(t.Context(), newElastiService(name, name), metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	wake := func(name, reason string) {
+		t.Helper()
+		if _, err := services.Wake(t.Context(), name, requestBecause(reason), metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	moveTo := func(target string) {
+		t.Helper()
+		patch := fmt.Sprintf(`{"spec":{"scaleTargetRef":{"name":%q}}}`, target)
+		moved, err := services.Patch(t.Context(), "cart", types.MergePatchType, []byte(patch), metav1.PatchOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if moved.Status.LastWake != nil {
+			t.Errorf("the last wake of %s is %+v", target, moved.Status.LastWake)
+		}
+	}
+	wake("cart", "recorded before")
+	s.awaitLastWake(t, "recorded before")
+	moveTo("basket")
+	wake("cart", "recorded after")
+	moveTo("cart")
+	wake("bystander", "later")
+	s.awaitLastWakeOf(t, "bystander", "later")
+	found, err := services.Get(t.Context(), "cart", metav1.GetOptions{})
+	if err != nil || found.Status.LastWake != nil {
+		t.Errorf("the last wake is %+v (%v), want none of another target", found.Status.LastWake, err)
+	}
 }
 
 // A storage that takes no writes for a moment costs no record.
