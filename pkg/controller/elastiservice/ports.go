@@ -39,7 +39,7 @@ const claimTimeout = 10 * time.Second
 // reconcilePorts is the phase ports. It assigns the proxy ports of the public
 // Service.
 func (c *Controller) reconcilePorts(ctx context.Context, p *pass) {
-	if !p.managed() {
+	if !p.managed() || p.heldByOther {
 		return
 	}
 	ports, exhausted, err := c.assignProxyPorts(ctx, p)

@@ -30,6 +30,41 @@ import (
 	"github.com/truefoundry/elasti-apiserver/pkg/scaling"
 )
 
+// reconcilePreviousTargets is the phase previous targets. It restores the targets that
+// are recorded and that the ElastiService does not name any more. Where that fails,
+// objects that were made for another ElastiService are not taken over: they lead the
+// traffic of the Service to that target, and are the record of it.
+func (c *Controller) reconcilePreviousTargets(ctx context.Context, p *pass) {
+	if !p.managed() {
+		return
+	}
+	err := c.restorePreviousTargets(ctx, p)
+	p.result.failed(err)
+	p.formerAsleep = err != nil
+	p.heldByOther = p.formerAsleep && madeForOther(p)
+	if p.heldByOther {
+		status := &p.elastiService.Status
+		p.result.mode, p.result.ports, p.result.privateService = p.observedMode(), status.ProxyPorts, status.PrivateService
+		p.result.managedTarget = resources.ManagedTargetInStatus(status)
+	}
+}
+
+// madeForOther reports whether the private Service or a resolver slice of the public
+// Service was made for another ElastiService, which had the Service before.
+func madeForOther(p *pass) bool {
+	var made []*metav1.ObjectMeta
+	if p.private != nil {
+		made = append(made, &p.private.ObjectMeta)
+	}
+	for _, slice := range p.ownSlices {
+		made = append(made, &slice.ObjectMeta)
+	}
+	return slices.ContainsFunc(made, func(meta *metav1.ObjectMeta) bool {
+		owner := resources.OwnerOf(meta)
+		return len(owner) > 0 && !slices.Contains(owner, p.key())
+	})
+}
+
 // restorePreviousTargets wakes the targets, and resumes the autoscalers, that the
 // ElastiService named before and no ElastiService names now.
 func (c *Controller) restorePreviousTargets(ctx context.Context, p *pass) error {

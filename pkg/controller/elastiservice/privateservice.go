@@ -19,7 +19,6 @@ package elastiservice
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 
 	corev1 "k8s.io/api/core/v1"
@@ -31,22 +30,21 @@ import (
 )
 
 // reconcilePrivateService is the phase private Service. It makes the private
-// Service, after restoring the targets that are recorded and that the ElastiService
-// does not name any more.
+// Service.
 func (c *Controller) reconcilePrivateService(ctx context.Context, p *pass) {
-	if !p.managed() {
+	if !p.managed() || p.heldByOther {
 		return
 	}
 	p.result.privateService = resources.PrivateServiceName(p.service.Name)
-	restoreErr := c.restorePreviousTargets(ctx, p)
-	p.formerAsleep = restoreErr != nil
 	p.result.managedTarget = resources.ManagedTargetOf(p.elastiService)
 	if p.formerAsleep {
 		// The record of the former target stays until that could be restored.
 		p.result.managedTarget = cmp.Or(recordedTarget(p), p.result.managedTarget)
 	}
 	desired := resources.DesiredPrivateService(p.elastiService, p.service, p.result.managedTarget)
-	p.result.failed(errors.Join(restoreErr, c.ensurePrivateService(ctx, desired, p.private)))
+	err := c.ensurePrivateService(ctx, desired, p.private)
+	p.unreachable = err != nil
+	p.result.failed(err)
 }
 
 // ensurePrivateService makes the private Service as desired. observed is the

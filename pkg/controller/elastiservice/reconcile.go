@@ -44,6 +44,7 @@ func (c *Controller) phases() []phase {
 		{"finalizers", c.reconcileFinalizers},
 		{"observe", c.reconcileObserved},
 		{"removal", c.reconcileRemoval},
+		{"previous targets", c.reconcilePreviousTargets},
 		{"ports", c.reconcilePorts},
 		{"private Service", c.reconcilePrivateService},
 		{"port record", c.reconcilePortRecord},
@@ -70,16 +71,23 @@ type pass struct {
 	// portsNotRecorded is set by the phases ports and port record. Nothing may
 	// point at the proxy ports then.
 	portsNotRecorded bool
-	// formerAsleep is set by the phase private Service: a target that was named
+	// formerAsleep is set by the phase previous targets: a target that was named
 	// before may be asleep. The target that is named now is not put to sleep, as its
 	// record would take the place of the other.
 	formerAsleep bool
-	// scaleDown, wantedMode and why are set by the phase mode.
-	scaleDown  scaleDownStep
-	wantedMode v1alpha1.Mode
+	// heldByOther is set by the phase previous targets: the resolvers in the path of the
+	// Service stand in for the target of the ElastiService that had it before, which
+	// may be asleep. They stay as they are until that is awake.
+	heldByOther bool
+	// unreachable is set by the phase private Service: there is none by which resolvers
+	// could find the pods of the target, which is not put to sleep then.
+	unreachable bool
 	why        string
 	// availability is set by the phase availability. Nil while there is no target.
 	availability *condition
+	// scaleDown, wantedMode and why are set by the phase mode.
+	scaleDown  scaleDownStep
+	wantedMode v1alpha1.Mode
 	// pauseCancelled is set by the phase mode when a scale-down that paused the
 	// autoscaler has ended.
 	pauseCancelled bool
@@ -104,8 +112,9 @@ func (p *pass) end(err error) {
 }
 
 // manages reports whether the pass manages the traffic of the public Service:
-// resolvers can be in its path, and their ports are known.
-func (p *pass) manages() bool { return p.managed() && !p.portsNotRecorded }
+// resolvers can be in its path, their ports are known, and no other ElastiService still
+// needs those that are there.
+func (p *pass) manages() bool { return p.managed() && !p.portsNotRecorded && !p.heldByOther }
 
 // result is what a pass led to.
 type result struct {

@@ -85,6 +85,14 @@ func (s *stumblingScaling) Wake(ctx context.Context, target scaling.Target, auto
 	return result, err
 }
 
+func (s *stumblingScaling) Restore(ctx context.Context, target scaling.Target, autoscaler scaling.Autoscaler, minimum int32) (result scaling.Result, err error) {
+	err = s.instead(&s.wake, func() error {
+		result, err = s.fakeScaling.Restore(ctx, target, autoscaler, minimum)
+		return err
+	})
+	return result, err
+}
+
 // isPaused reports whether the autoscaler was paused and not resumed since.
 func (s *stumblingScaling) isPaused() bool {
 	s.fakeScaling.mu.Lock()
