@@ -88,6 +88,7 @@ func TestDecideScaleDown(t *testing.T) {
 		{"used after all", with(func(f *scaleDownFacts) { f.used, f.sliceInPlace = true, DefaultConvergenceTime }), scaleDownCancelled},
 		{"used, but it sleeps", with(func(f *scaleDownFacts) { f.used, f.atZero = true, true }), scaleDownDone},
 		{"no resolver", with(func(f *scaleDownFacts) { f.resolversReady = false }), scaleDownBlocked},
+		{"no private Service", with(func(f *scaleDownFacts) { f.unreachable, f.sliceInPlace = true, DefaultConvergenceTime }), scaleDownBlocked},
 		{"the former target is asleep", with(func(f *scaleDownFacts) { f.formerAsleep, f.sliceInPlace = true, DefaultConvergenceTime }), scaleDownBlocked},
 		{"slice not in place", ready, scaleDownDrain},
 		{"slice just in place", with(func(f *scaleDownFacts) { f.sliceInPlace = 0 }), scaleDownDrain},

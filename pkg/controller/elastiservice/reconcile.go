@@ -145,7 +145,8 @@ func (r *result) failed(err error) {
 		r.problems = append(r.problems, conditionFalse(v1alpha1.ReasonTargetNotRestored, "%s", notRestored.Error()))
 	case errors.As(err, &nameTaken):
 		r.problems = append(r.problems, conditionFalse(v1alpha1.ReasonNameTaken, "%s", nameTaken.Error()))
-	case apierrors.IsForbidden(err), apierrors.IsInvalid(err):
+	case apierrors.IsForbidden(err), apierrors.IsInvalid(err), apierrors.IsBadRequest(err), apierrors.IsInternalError(err):
+		// An admission webhook rejects with any of these, or cannot be called.
 		r.problems = append(r.problems, conditionFalse(v1alpha1.ReasonWriteFailed, "%v", err))
 	}
 }

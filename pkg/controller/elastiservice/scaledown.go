@@ -55,12 +55,15 @@ const (
 type scaleDownFacts struct {
 	// requested is true while the target is asked to sleep.
 	requested bool
-	// scaleKnown and AtZero say what is known of the target's scale.
+	// scaleKnown and atZero say what is known of the target's scale.
 	scaleKnown, atZero bool
 	// forbidden is true when sleeping would do harm that was not accepted.
 	forbidden bool
 	// formerAsleep is true while the target that was named before cannot be woken.
 	formerAsleep bool
+	// unreachable is true while there is no private Service by which resolvers could
+	// find the pods of the target: they could not forward what wakes it.
+	unreachable bool
 	// used is true when resolvers have seen traffic since the request, and the
 	// ElastiService sleeps by traffic.
 	used bool
@@ -89,6 +92,8 @@ func decideScaleDown(facts scaleDownFacts) (scaleDownStep, string) {
 		return scaleDownCancelled, "there is traffic"
 	case facts.formerAsleep:
 		return scaleDownBlocked, "the former target could not be woken"
+	case facts.unreachable:
+		return scaleDownBlocked, "there is no private Service by which resolvers find the pods"
 	case !facts.resolversReady:
 		return scaleDownBlocked, "no resolver is ready to hold the traffic"
 	case facts.sliceInPlace < facts.convergence:
@@ -105,6 +110,7 @@ func (c *Controller) nextScaleDownStep(p *pass) scaleDownStep {
 	step, _ := decideScaleDown(scaleDownFacts{
 		requested:      p.elastiService.Status.SleepRequestedTime != nil,
 		formerAsleep:   p.formerAsleep,
+		unreachable:    p.unreachable,
 		scaleKnown:     p.target.Scale != nil,
 		atZero:         p.target.AtZero(),
 		forbidden:      forbiddenBecause(p) != "",
@@ -122,6 +128,16 @@ func (c *Controller) nextScaleDownStep(p *pass) scaleDownStep {
 	p.pauseCancelled = p.state.pausing() && !p.state.scaledToZero()
 	p.state.endScaleDown()
 	return step
+}
+
+// restartDrain has the convergence time of a scale-down begin again when the resolvers
+// are in the path again, which they were not all the time.
+func (c *Controller) restartDrain(p *pass) {
+	if !c.scaleDowns.uncover(p.key(), c.clock.Now()) {
+		c.scaleDowns.lose(p.key())
+	}
+	p.state.stopDrain()
+	p.scaleDown = scaleDownDrain
 }
 
 // convergenceTime returns how long the resolver slice is in place before the

@@ -24,8 +24,10 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/klog/v2"
 
@@ -73,6 +75,9 @@ func (c *Controller) scaleWhenAllAgree(ctx context.Context, p *pass) error {
 // When a step fails, what was done before is undone, and only then the requests are
 // removed: the resolvers leave the path with them.
 //
+// The watch of the resolver slices may be behind as well, so they are read too: between
+// that and the scaling there is nothing but the call.
+//
 // The scale is read first, and written only if it is still as it was then: a
 // controller that stalls after its check, and is not the leader any more, scales
 // nothing that was woken meanwhile.
@@ -97,6 +102,14 @@ func (c *Controller) scaleToZero(ctx context.Context, p *pass, covered []types.N
 		if why != "" {
 			return c.cancelScaleDown(ctx, p, siblings, why)
 		}
+		uncovered, err := c.withoutResolvers(checked, siblings)
+		if err != nil {
+			return err
+		}
+		if len(uncovered) > 0 || !c.scaleDowns.covers(resources.TargetKeyOf(p.elastiService), covered) {
+			c.drainAgain(ctx, p, uncovered)
+			return nil
+		}
 		err = c.scaling.ScaleToZero(checked, scaleTarget, scale)
 		if apierrors.IsConflict(err) {
 			continue
@@ -108,6 +121,65 @@ func (c *Controller) scaleToZero(ctx context.Context, p *pass, covered []types.N
 	}
 	c.queue.AddAfter(p.key(), sharedPoll)
 	return nil
+}
+
+// withoutResolvers returns those of the ElastiServices whose Service has no resolvers in
+// its path, according to the API server.
+func (c *Controller) withoutResolvers(ctx context.Context, siblings []*v1alpha1.ElastiService) (uncovered []*v1alpha1.ElastiService, err error) {
+	for _, sibling := range siblings {
+		inPath, err := c.hasResolvers(ctx, sibling)
+		if err != nil {
+			return nil, fmt.Errorf("reading whether resolvers are in the path of Service %q: %w", sibling.Spec.Service, err)
+		}
+		if !inPath {
+			uncovered = append(uncovered, sibling)
+		}
+	}
+	return uncovered, nil
+}
+
+// hasResolvers reports whether the Service of an ElastiService has a resolver slice of
+// each IP family that lists resolvers.
+func (c *Controller) hasResolvers(ctx context.Context, elastiService *v1alpha1.ElastiService) (bool, error) {
+	object, ok := c.services.in(elastiService.Namespace).Get(elastiService.Namespace, elastiService.Spec.Service)
+	if !ok {
+		return false, nil
+	}
+	for _, family := range resources.AddressTypes(object.(*corev1.Service)) {
+		name := resources.ResolverSliceName(elastiService.Spec.Service, family, 0)
+		slice, err := c.host.DiscoveryV1().EndpointSlices(elastiService.Namespace).Get(ctx, name, metav1.GetOptions{})
+		if apierrors.IsNotFound(err) {
+			return false, nil
+		}
+		if err != nil {
+			return false, err
+		}
+		if !c.isSliceOf(slice, elastiService) || !slices.ContainsFunc(slice.Endpoints, func(endpoint discoveryv1.Endpoint) bool { return resources.IsReady(&endpoint) }) {
+			return false, nil
+		}
+	}
+	return true, nil
+}
+
+// isSliceOf reports whether an EndpointSlice is a resolver slice that was made for the
+// Service that an ElastiService names, and stays.
+func (c *Controller) isSliceOf(slice *discoveryv1.EndpointSlice, elastiService *v1alpha1.ElastiService) bool {
+	return c.options.Signer.Made(&slice.ObjectMeta) && slice.DeletionTimestamp.IsZero() &&
+		slice.Labels[v1alpha1.LabelRole] == v1alpha1.RoleResolver &&
+		slice.Labels[discoveryv1.LabelServiceName] == elastiService.Spec.Service &&
+		slices.Contains(resources.OwnerOf(&slice.ObjectMeta), resources.KeyOf(elastiService))
+}
+
+// drainAgain has the ElastiServices of a target that was about to be scaled to zero, and
+// those above all that are without resolvers, be covered again before it is.
+func (c *Controller) drainAgain(ctx context.Context, p *pass, uncovered []*v1alpha1.ElastiService) {
+	for _, sibling := range uncovered {
+		klog.FromContext(ctx).Info("A target is not scaled to zero: the resolver slice of a Service of it is missing, and its drain begins again when that is back", "elastiService", klog.KObj(sibling), "service", sibling.Spec.Service)
+		c.event(sibling, corev1.EventTypeWarning, v1alpha1.ReasonResolverSliceMissing, actionSleep, "the target stays awake until the resolver slice of Service %q, which another client has deleted or changed, is back: see that no other client writes it", sibling.Spec.Service)
+		c.scaleDowns.lose(resources.KeyOf(sibling))
+		c.enqueue(resources.KeyOf(sibling))
+	}
+	c.enqueue(p.key())
 }
 
 // completeScaleDown removes the requests for sleep of a target that was scaled to

@@ -55,7 +55,9 @@ type scaleDowns struct {
 
 // scaleDown is the scale-down of one target.
 type scaleDown struct {
-	// covered are the ElastiServices that are ready for their target to go to zero.
+	// covered has the ElastiServices that are ready for their target to go to zero. The
+	// value is false of one whose resolvers were found not to be in the path after all,
+	// until its drain has begun anew.
 	covered map[types.NamespacedName]bool
 	// scaling is true while one of them scales the target to zero, scaled once that
 	// is done and the requests for it are being removed.
@@ -107,6 +109,32 @@ func (s *scaleDowns) uncover(key types.NamespacedName, now time.Time) bool {
 }
 
 // begin begins to scale a target to zero, if all of keys are covered and no other
+// lose records that the resolvers of an ElastiService are not in the path, also while
+// its target is being scaled to zero: the worker that scales it finds that by covers.
+func (s *scaleDowns) lose(key types.NamespacedName) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if target, ok := s.targets[key]; ok {
+		s.byTarget[target].covered[key] = false
+	}
+}
+
+// takeLost reports whether lose was called for an ElastiService since it was covered,
+// and since takeLost reported it.
+func (s *scaleDowns) takeLost(key types.NamespacedName) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	target, ok := s.targets[key]
+	if !ok || s.byTarget[target].covered[key] {
+		return false
+	}
+	if of := s.byTarget[target]; !of.scaling {
+		delete(of.covered, key)
+		delete(s.targets, key)
+	}
+	return true
+}
+
 // worker does. A true result must be followed by end.
 func (s *scaleDowns) begin(target resources.TargetKey, keys []types.NamespacedName) bool {
 	s.mu.Lock()

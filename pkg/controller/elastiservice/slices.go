@@ -24,6 +24,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/klog/v2"
@@ -47,6 +48,10 @@ func (c *Controller) reconcileSlices(ctx context.Context, p *pass) {
 		p.allFamilies = !slices.ContainsFunc(desired, func(slice *discoveryv1.EndpointSlice) bool { return len(slice.Endpoints) == 0 })
 	} else {
 		p.state.portChecks.Forget()
+	}
+	if lost := c.scaleDowns.takeLost(p.key()); p.state.draining() && (lost || !inPlace(desired, p.ownSlices)) {
+		// Whatever put them back, the data plane has not had them all the time.
+		c.restartDrain(p)
 	}
 	removed, err := false, error(nil)
 	if p.allAccepting || hasEndpoints(desired) || !haveEndpoints(p.ownSlices) {
@@ -73,6 +78,27 @@ func (c *Controller) reconcileSlices(ctx context.Context, p *pass) {
 	if err != nil {
 		p.result.mode = p.observedMode()
 	}
+}
+
+// inPlace reports whether resolvers have been in the path of a Service as far as they
+// are to be there: each slice that is to list resolvers is there, for the same ports,
+// and lists one of them. Resolvers that come and go beside it do not count.
+func inPlace(desired []*discoveryv1.EndpointSlice, owned []*observedSlice) bool {
+	for _, slice := range desired {
+		if len(slice.Endpoints) > 0 && !slices.ContainsFunc(owned, func(known *observedSlice) bool {
+			return known.Name == slice.Name && known.service().Name == slice.Labels[discoveryv1.LabelServiceName] &&
+				equality.Semantic.DeepEqual(known.slice.Ports, slice.Ports) && shareEndpoint(known.slice.Endpoints, slice.Endpoints)
+		}) {
+			return false
+		}
+	}
+	return true
+}
+
+func shareEndpoint(some, others []discoveryv1.Endpoint) bool {
+	return slices.ContainsFunc(some, func(one discoveryv1.Endpoint) bool {
+		return slices.ContainsFunc(others, func(other discoveryv1.Endpoint) bool { return slices.Equal(one.Addresses, other.Addresses) })
+	})
 }
 
 func hasEndpoints(desired []*discoveryv1.EndpointSlice) bool {

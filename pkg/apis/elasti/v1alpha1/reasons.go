@@ -98,6 +98,9 @@ const (
 	// ReasonSleepCalledOff: the target is used, so its scale-down was
 	// cancelled, or it was woken again at once.
 	ReasonSleepCalledOff = "SleepCalledOff"
+	// ReasonResolverSliceMissing: the target was about to be scaled to zero, and a
+	// resolver slice of one of its Services was missing.
+	ReasonResolverSliceMissing = "ResolverSliceMissing"
 )
 
 // Reasons of ConditionTargetAvailable, and of the Events about it.
