@@ -38,11 +38,32 @@ func (c *Controller) elastiServiceChanged(before, after any) {
 			continue
 		}
 		c.enqueue(resources.KeyOf(elastiService))
-		if before == nil || after == nil || before.(*v1alpha1.ElastiService).Spec.Service != after.(*v1alpha1.ElastiService).Spec.Service {
+		if old == nil || current == nil || hasSayChanged(old, current) {
+			c.enqueueWaiting(elastiService)
+		}
+		if old == nil || current == nil || old.Spec.Service != current.Spec.Service {
 			// Another ElastiService that names the same Service may own it now, or
 			// lose it.
-			c.enqueueByService(types.NamespacedName{Namespace: elastiService.Namespace, Name: elastiService.Spec.Service}, c.enqueue)
+			for _, claimant := range c.claimants(elastiService) {
+				c.enqueue(resources.KeyOf(claimant))
+				c.enqueueWaiting(claimant)
+			}
 		}
+	}
+}
+
+// hasSayChanged reports whether a change of an ElastiService may change whether it has a
+// say in whether a target sleeps.
+func hasSayChanged(old, current *v1alpha1.ElastiService) bool {
+	return old.UID != current.UID || old.Spec.Service != current.Spec.Service || old.Spec.ScaleTargetRef != current.Spec.ScaleTargetRef ||
+		!old.DeletionTimestamp.Equal(current.DeletionTimestamp) || hasFinalizer(old) != hasFinalizer(current)
+}
+
+// enqueueWaiting enqueues the ElastiServices that wait until they can scale the target
+// of one to zero: it may be the one that they wait for.
+func (c *Controller) enqueueWaiting(elastiService *v1alpha1.ElastiService) {
+	for _, key := range c.scaleDowns.waiting(resources.TargetKeyOf(elastiService)) {
+		c.enqueue(key)
 	}
 }
 

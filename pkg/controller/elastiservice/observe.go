@@ -98,7 +98,7 @@ func (c *Controller) observe(ctx context.Context, elastiService *v1alpha1.Elasti
 	private := types.NamespacedName{Namespace: key.Namespace, Name: resources.PrivateServiceName(public.Name)}
 	o := observed{target: c.targets.Observe(ctx, key, target.Of(elastiService)), autoscaler: c.autoscalers.Observe(elastiService)}
 
-	if owning := owningElastiService(indexed[*v1alpha1.ElastiService](c.elastiServices.in(key.Namespace), byService, public)); owning != nil && owning.UID != elastiService.UID {
+	if owning := owningElastiService(c.claimants(elastiService)); owning != nil && owning.UID != elastiService.UID {
 		o.conflicting = owning
 	}
 	services := c.services.in(key.Namespace)

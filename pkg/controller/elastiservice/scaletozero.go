@@ -46,7 +46,8 @@ const (
 
 // scaleWhenAllAgree scales the target of an ElastiService that is covered to zero,
 // when every other ElastiService of the target is covered too and all of them have
-// just confirmed that it is idle. What is not so yet brings the ElastiService back.
+// just confirmed that it is idle. The last one that is covered scales the target, or a
+// change of one that is not brings those that are back: it may have no say any more.
 func (c *Controller) scaleWhenAllAgree(ctx context.Context, p *pass) error {
 	siblings, err := c.siblings(ctx, p.elastiService)
 	if err != nil {
@@ -54,7 +55,6 @@ func (c *Controller) scaleWhenAllAgree(ctx context.Context, p *pass) error {
 	}
 	targetKey, key := c.targetKeys.Of(p.elastiService), p.key()
 	if !c.scaleDowns.covers(targetKey, siblings) {
-		c.queue.AddAfter(key, sharedPoll)
 		return nil
 	}
 	if !c.options.ConfirmIdle(targetKey, func() { c.queue.AddAfter(key, sharedPoll) }) {

@@ -20,6 +20,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -33,9 +35,8 @@ import (
 	"github.com/truefoundry/elasti-apiserver/pkg/scaling"
 )
 
-// sharedPoll is how often an ElastiService polls whether the others of its target are
-// as far with a scale-down, or have completed it. Their changes are usually observed
-// sooner.
+// sharedPoll is how often an ElastiService polls whether another one of its target has
+// completed a scale-down, which takes scaleTimeout at most.
 const sharedPoll = 250 * time.Millisecond
 
 // scaleDowns are the scale-downs of targets. Several ElastiServices may have one
@@ -108,7 +109,6 @@ func (s *scaleDowns) uncover(key types.NamespacedName, now time.Time) bool {
 	return true
 }
 
-// begin begins to scale a target to zero, if all of keys are covered and no other
 // lose records that the resolvers of an ElastiService are not in the path, also while
 // its target is being scaled to zero: the worker that scales it finds that by covers.
 func (s *scaleDowns) lose(key types.NamespacedName) {
@@ -135,6 +135,7 @@ func (s *scaleDowns) takeLost(key types.NamespacedName) bool {
 	return true
 }
 
+// begin begins to scale a target to zero, if all of keys are covered and no other
 // worker does. A true result must be followed by end.
 func (s *scaleDowns) begin(target resources.TargetKey, keys []types.NamespacedName) bool {
 	s.mu.Lock()
@@ -163,6 +164,16 @@ func (s *scaleDowns) covers(target resources.TargetKey, keys []types.NamespacedN
 		}
 	}
 	return true
+}
+
+// waiting returns the covered ElastiServices of a target: they wait for the others.
+func (s *scaleDowns) waiting(target resources.TargetKey) (keys []types.NamespacedName) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if of, ok := s.byTarget[target]; ok {
+		keys = slices.Collect(maps.Keys(of.covered))
+	}
+	return keys
 }
 
 // recordScaled records that a target, for which begin was called, was scaled to zero.
@@ -273,9 +284,13 @@ func (c *Controller) hasSay(elastiService *v1alpha1.ElastiService) bool {
 
 // ownsService reports whether no other ElastiService has the Service that one names.
 func (c *Controller) ownsService(elastiService *v1alpha1.ElastiService) bool {
-	public := types.NamespacedName{Namespace: elastiService.Namespace, Name: elastiService.Spec.Service}
-	owning := owningElastiService(indexed[*v1alpha1.ElastiService](c.elastiServices.in(public.Namespace), byService, public))
+	owning := owningElastiService(c.claimants(elastiService))
 	return owning == nil || owning.UID == elastiService.UID
+}
+
+// claimants returns the ElastiServices that name the Service that one names.
+func (c *Controller) claimants(elastiService *v1alpha1.ElastiService) []*v1alpha1.ElastiService {
+	return indexed[*v1alpha1.ElastiService](c.elastiServices.in(elastiService.Namespace), byService, types.NamespacedName{Namespace: elastiService.Namespace, Name: elastiService.Spec.Service})
 }
 
 // storedSiblings returns what siblings does, as the storage has them. The watch may

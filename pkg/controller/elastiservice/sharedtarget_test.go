@@ -20,15 +20,18 @@ import (
 	"fmt"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	clienttesting "k8s.io/client-go/testing"
+	clocktesting "k8s.io/utils/clock/testing"
 
 	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti/v1alpha1"
 	"github.com/truefoundry/elasti-apiserver/pkg/controller/resources"
+	"github.com/truefoundry/elasti-apiserver/pkg/controller/target"
 )
 
 // cartGRPC is another ElastiService of the Deployment "cart", with a Service of its
@@ -475,6 +478,106 @@ func TestSharedTargetIsNotScaledWithoutCoverForEach(t *testing.T) {
 	if replicas := c.scaling.replicas(t, "cart"); replicas != 2 {
 		t.Errorf("scaled to %d", replicas)
 	}
+}
+
+// One that waits for another one scales the target as soon as it need not.
+func TestSharedTargetIsScaledWhenTheOneThatIsNotCoveredChanges(t *testing.T) {
+	for name, change := range map[string]func(*cluster){
+		"it can be covered": func(c *cluster) {
+			service := cartService()
+			service.Name, service.UID, service.Spec.ClusterIP = "cart-grpc", "cart-grpc-service", "10.96.0.11"
+			c.create(service)
+		},
+		"it does not exist any more": func(c *cluster) { c.remove("cart-grpc") },
+		"it names another target": func(c *cluster) {
+			c.edit("cart-grpc", func(elastiService *v1alpha1.ElastiService) { elastiService.Spec.ScaleTargetRef.Name = "basket" })
+		},
+		"it names a Service of another one": func(c *cluster) { c.edit("cart-grpc", takeServiceOfCart) },
+		"another one takes its Service": func(c *cluster) {
+			older := cartGRPC()
+			older.Name, older.UID, older.Spec.ScaleTargetRef.Name = "older", "older-uid", "basket"
+			older.CreationTimestamp = metav1.Unix(1000, 0)
+			c.create(older)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			c, stumbling := newSharedTarget(t)
+			c.edit("cart-grpc", func(elastiService *v1alpha1.ElastiService) { elastiService.CreationTimestamp = metav1.Unix(2000, 0) })
+			c.setDeployment("basket", 1, 1)
+			c.create(externalService("cart-grpc"))
+			c.start()
+			c.eventuallyMode("cart", v1alpha1.ModeServe)
+			c.requestSleep("cart-grpc")
+			c.requestSleep("cart")
+			c.eventually(stumbling.pausing)
+			c.sync("cart")
+			change(c)
+			c.eventuallyReplicas(0)
+		})
+	}
+}
+
+// pausing returns nothing when the autoscaler is paused: what is covered waits for the
+// others then.
+func (s *stumblingScaling) pausing() string {
+	if !s.isPaused() {
+		return "the autoscaler to be paused"
+	}
+	return ""
+}
+
+// Nothing is polled for as long as one of them cannot be covered.
+func TestSharedTargetIsNotPolledWhileOneIsNotCovered(t *testing.T) {
+	t.Parallel()
+	c, stumbling := newSharedTarget(t)
+	now := clocktesting.NewFakeClock(time.Now())
+	c.options.Clock = now
+	var syncs atomic.Int32
+	c.options.Requests = func(key types.NamespacedName, _ target.PodRequests) {
+		if key.Name == "cart" {
+			syncs.Add(1)
+		}
+	}
+	// untilThen has time pass until check returns nothing.
+	untilThen := func(check func() string) {
+		c.eventually(func() string {
+			now.Step(50 * time.Millisecond)
+			return check()
+		})
+	}
+	c.createOther()
+	c.create(externalService("cart-grpc"))
+	c.start()
+	for _, name := range []string{"cart", "cart-grpc", "other"} {
+		untilThen(func() string {
+			if c.elastiService(name).Status.ObservedGeneration == 0 {
+				return "the first status of " + name
+			}
+			return ""
+		})
+	}
+	c.requestSleep("cart-grpc")
+	c.requestSleep("cart")
+	untilThen(stumbling.pausing)
+	c.sync("cart")
+	before := syncs.Load()
+	const steps = 100
+	for range steps {
+		now.Step(time.Second)
+		// What was due by then is before it in the queue.
+		c.sync("other")
+	}
+	if polled := syncs.Load() - before; polled > steps/10 {
+		t.Errorf("it was synced %d times in %d s", polled, steps)
+	}
+	c.remove("cart-grpc")
+	untilThen(func() string {
+		if replicas := c.scaling.replicas(t, "cart"); replicas != 0 {
+			return fmt.Sprintf("0 replicas, there are %d", replicas)
+		}
+		return ""
+	})
 }
 
 // Who deletes an ElastiService, or gives it another target, right after the target was
