@@ -249,7 +249,24 @@ func (s *observation) needed() map[types.NamespacedName]bool {
 			needed[privateOf(public)] = true
 		}
 	}
+	for name := range s.services {
+		if s.isRecord(name) {
+			needed[name] = true
+		}
+	}
 	return needed
+}
+
+// isRecord reports whether a private Service is the record of a target that sleeps while
+// the Service of its ElastiService is not there.
+func (s *observation) isRecord(name types.NamespacedName) bool {
+	private := s.services[name]
+	target, ok := s.deployments[types.NamespacedName{Namespace: name.Namespace, Name: managedTarget(private)}]
+	return ok && ptr.Deref(target.Spec.Replicas, 1) == 0 && slices.ContainsFunc(s.elastiServices, func(object v1alpha1.ElastiService) bool {
+		_, exists := s.services[types.NamespacedName{Namespace: object.Namespace, Name: object.Spec.Service}]
+		return !exists && object.Namespace == name.Namespace && object.Name == private.Annotations[v1alpha1.AnnotationOwner] &&
+			object.Spec.ScaleTargetRef.Name == target.Name
+	})
 }
 
 // isCovered reports whether a target has an endpoint in front of it: each Service that its

@@ -88,8 +88,8 @@ type world struct {
 	// mayBeLost is true when the store was lost or restored in this round, and until it
 	// has something again.
 	mayBeLost bool
-	// onlyInStore are the targets that sleep while their Service is deleted: their
-	// ElastiService alone records them.
+	// onlyInStore are the targets that sleep while their Service is deleted: no resolver
+	// covers them, and a private Service is a record only until a tenant edits it.
 	onlyInStore map[types.NamespacedName]bool
 	// editedPrivate and editedSlices are the Services of which a tenant has edited or
 	// deleted the private Service or the resolver slice, until the server has put them

@@ -192,7 +192,8 @@ func (c *Controller) knowsNothing() bool {
 }
 
 // removeOwned deletes the resolver slices of an ElastiService, and after a
-// while its private Services. It reports whether all of them are deleted.
+// while its private Services, but one that is needed as a record. It reports whether all
+// of them are deleted.
 func (c *Controller) removeOwned(ctx context.Context, p *pass) (bool, error) {
 	p.state.portChecks.Forget()
 	removed, err := c.ensureResolverSlices(ctx, nil, p.ownSlices)
@@ -202,7 +203,7 @@ func (c *Controller) removeOwned(ctx context.Context, p *pass) (bool, error) {
 	if removed && p.service != nil {
 		p.state.recordSliceRemoval(c.clock.Now())
 	}
-	return c.deletePrivateServices(ctx, p, "")
+	return c.deletePrivateServices(ctx, p, p.recordKept)
 }
 
 // reconcileLeftovers is the phase leftovers. It deletes the private Services that
@@ -225,7 +226,7 @@ func (c *Controller) reconcileLeftovers(ctx context.Context, p *pass) {
 // the one with the name keep, once resolvers do not need them any more. It
 // reports whether they are deleted.
 func (c *Controller) deletePrivateServices(ctx context.Context, p *pass, keep string) (bool, error) {
-	unneeded := slices.DeleteFunc(slices.Clone(p.ownServices), func(service *corev1.Service) bool { return service.Name == keep })
+	unneeded := p.unneededServices(keep)
 	if len(unneeded) == 0 {
 		return true, nil
 	}

@@ -75,6 +75,12 @@ func (o *observed) observedMode() v1alpha1.Mode {
 	return v1alpha1.ModeServe
 }
 
+// unneededServices returns the private Services of the ElastiService but the one with
+// the name keep.
+func (o *observed) unneededServices(keep string) []*corev1.Service {
+	return slices.DeleteFunc(slices.Clone(o.ownServices), func(service *corev1.Service) bool { return service.Name == keep })
+}
+
 // reconcileObserved is the phase observe.
 func (c *Controller) reconcileObserved(ctx context.Context, p *pass) {
 	p.observed = c.observe(ctx, p.elastiService)

@@ -68,6 +68,9 @@ type pass struct {
 
 	// observed is set by the phase observe.
 	observed
+	// recordKept is set by the phase removal: the private Service that is kept without a
+	// public one, as the record of a target that stays asleep.
+	recordKept string
 	// portsNotRecorded is set by the phases ports and port record. Nothing may
 	// point at the proxy ports then.
 	portsNotRecorded bool
@@ -82,12 +85,12 @@ type pass struct {
 	// unreachable is set by the phase private Service: there is none by which resolvers
 	// could find the pods of the target, which is not put to sleep then.
 	unreachable bool
-	why        string
-	// availability is set by the phase availability. Nil while there is no target.
-	availability *condition
 	// scaleDown, wantedMode and why are set by the phase mode.
 	scaleDown  scaleDownStep
 	wantedMode v1alpha1.Mode
+	why        string
+	// availability is set by the phase availability. Nil while there is no target.
+	availability *condition
 	// pauseCancelled is set by the phase mode when a scale-down that paused the
 	// autoscaler has ended.
 	pauseCancelled bool

@@ -147,8 +147,8 @@ func TestFormerTargetIsWokenByWhatStillRecordsIt(t *testing.T) {
 	}
 }
 
-// A Service is deleted while its target sleeps. That is no reason to wake it, and
-// nothing in the cluster tells of it any more.
+// A Service is deleted while its target sleeps. That is no reason to wake it. Its
+// private Service stays as the record of it that is in the cluster.
 func TestTargetWhoseServiceIsDeletedIsNotForgotten(t *testing.T) {
 	t.Parallel()
 	for name, leave := range map[string]func(c *cluster){
@@ -170,6 +170,12 @@ func TestTargetWhoseServiceIsDeletedIsNotForgotten(t *testing.T) {
 			c.settled("late")
 			c.remove("cart")
 		},
+		"an uninstallation that cannot read statuses": func(c *cluster) {
+			_, ctx := ktesting.NewTestContext(c.t)
+			if err := c.teardown().Run(ctx); err != nil {
+				c.t.Error(err)
+			}
+		},
 		"its namespace is not worked on any more": func(c *cluster) {
 			c.options.Namespaces = []string{"elsewhere"}
 			c.start()
@@ -186,18 +192,81 @@ func TestTargetWhoseServiceIsDeletedIsNotForgotten(t *testing.T) {
 			c.deleteService("cart")
 			c.eventuallyCondition("cart", v1alpha1.ConditionReady, metav1.ConditionFalse, v1alpha1.ReasonServiceNotFound)
 			c.eventually(func() string {
-				if names, left := c.serviceNames(), c.resolverSlices("cart"); len(names)+len(left) > 0 {
-					return fmt.Sprintf("the end of %v, %v", names, left)
+				if left := c.resolverSlices("cart"); len(left) > 0 {
+					return fmt.Sprintf("the end of %v", left)
 				}
 				return ""
 			})
+			c.sync("cart")
+			if names := c.serviceNames(); !slices.Equal(names, []string{resources.PrivateServiceName("cart")}) {
+				t.Errorf("the Services are %v, want the record of the target", names)
+			}
 			stop()
 			if replicas := c.scaling.replicas(t, "cart"); replicas != 0 {
 				t.Fatalf("the target was scaled to %d", replicas)
 			}
 			leave(c)
 			c.eventuallyReplicas(2)
+			c.eventuallyNoServices()
 		})
+	}
+}
+
+// eventuallyNoServices waits until no Service is left.
+func (c *cluster) eventuallyNoServices() {
+	c.t.Helper()
+	c.eventually(func() string {
+		if names := c.serviceNames(); len(names) > 0 {
+			return fmt.Sprintf("the end of %v", names)
+		}
+		return ""
+	})
+}
+
+// withoutService is a cluster whose target sleeps, and whose Service was deleted.
+func withoutService(t *testing.T) *cluster {
+	t.Helper()
+	c := newCluster(t)
+	c.create(cartElastiService())
+	c.start()
+	c.eventuallyMode("cart", v1alpha1.ModeProxy)
+	c.deleteService("cart")
+	c.eventuallyCondition("cart", v1alpha1.ConditionReady, metav1.ConditionFalse, v1alpha1.ReasonServiceNotFound)
+	c.eventually(func() string {
+		if left := c.resolverSlices("cart"); len(left) > 0 {
+			return fmt.Sprintf("the end of %v", left)
+		}
+		return ""
+	})
+	return c
+}
+
+// A target that is awake needs no record.
+func TestRecordOfATargetWithoutServiceGoesWhenItIsWoken(t *testing.T) {
+	t.Parallel()
+	c := withoutService(t)
+	c.setDeployment("cart", 1, 1)
+	c.eventuallyNoServices()
+}
+
+// The private Service that stayed is the one of the Service that comes back.
+func TestRecordOfATargetServesTheServiceThatComesBack(t *testing.T) {
+	t.Parallel()
+	c := withoutService(t)
+	name := resources.PrivateServiceName("cart")
+	before, err := c.host.CoreV1().Services(shop).Get(t.Context(), name, metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.create(cartService())
+	c.eventuallyMode("cart", v1alpha1.ModeProxy)
+	c.eventuallyCondition("cart", v1alpha1.ConditionReady, metav1.ConditionTrue, v1alpha1.ReasonReady)
+	after, err := c.host.CoreV1().Services(shop).Get(t.Context(), name, metav1.GetOptions{})
+	if err != nil || after.UID != before.UID || c.elastiService("cart").Status.PrivateService != name {
+		t.Errorf("the private Service is %v, it was %v (%v)", after, before, err)
+	}
+	if replicas := c.scaling.replicas(t, "cart"); replicas != 0 {
+		t.Errorf("the target was scaled to %d", replicas)
 	}
 }
 

@@ -262,7 +262,9 @@ func (c *Controller) reconcileRemoval(ctx context.Context, p *pass) {
 // uncoverUnsupported uncovers a Service that resolvers cannot stand in for any
 // more. It reports whether nothing is left of the cover. A target whose Service is
 // deleted stays asleep, as no client can call it, and recorded: it is woken when the
-// ElastiService names another target or is deleted.
+// ElastiService names another target or is deleted. Its private Service stays as long:
+// the status is the only other record, and an uninstallation may not be able to read
+// it.
 func (c *Controller) uncoverUnsupported(ctx context.Context, p *pass) (bool, error) {
 	restorations := c.formerRestorations(p)
 	covered, moved := c.coveredService(p)
@@ -270,7 +272,10 @@ func (c *Controller) uncoverUnsupported(ctx context.Context, p *pass) (bool, err
 	if !staysAsleep && (isRecorded(p) || len(p.ownSlices) > 0) {
 		restorations = append(restorations, c.currentRestorations(p)...)
 	}
-	if len(restorations) > 0 || len(p.ownSlices) > 0 || len(p.ownServices) > 0 {
+	if awake := p.target.Scale != nil && !p.target.AtZero(); staysAsleep && !awake {
+		p.recordKept = recordingService(p)
+	}
+	if len(restorations) > 0 || len(p.ownSlices) > 0 || len(p.unneededServices(p.recordKept)) > 0 {
 		since, _ := p.state.startRemoval(c.clock.Now())
 		p.result.managedTarget = recordedTarget(p)
 		if done, err := c.uncover(ctx, covered, since, restorations...); err != nil || !done {
@@ -283,6 +288,19 @@ func (c *Controller) uncoverUnsupported(ctx context.Context, p *pass) (bool, err
 		p.result.managedTarget = resources.ManagedTargetOf(p.elastiService)
 	}
 	return true, nil
+}
+
+// recordingService returns the name of a private Service that records the target that
+// the ElastiService names, empty when none does.
+func recordingService(p *pass) string {
+	current := restorationOf(p.elastiService)
+	for _, private := range p.ownServices {
+		managed := resources.ManagedTargetIn(&private.ObjectMeta)
+		if managed != nil && restorationFrom(private.Namespace, managed, nil).target == current.target {
+			return private.Name
+		}
+	}
+	return ""
 }
 
 // deleted cleans up after an ElastiService that does not exist any more. What was
