@@ -62,7 +62,7 @@ func hasSayChanged(old, current *v1alpha1.ElastiService) bool {
 // enqueueWaiting enqueues the ElastiServices that wait until they can scale the target
 // of one to zero: it may be the one that they wait for.
 func (c *Controller) enqueueWaiting(elastiService *v1alpha1.ElastiService) {
-	for _, key := range c.scaleDowns.waiting(resources.TargetKeyOf(elastiService)) {
+	for _, key := range c.scaleDowns.waiting(c.targetKeys.Of(elastiService)) {
 		c.enqueue(key)
 	}
 }

@@ -106,7 +106,7 @@ func (c *Controller) scaleToZero(ctx context.Context, p *pass, covered []types.N
 		if err != nil {
 			return err
 		}
-		if len(uncovered) > 0 || !c.scaleDowns.covers(resources.TargetKeyOf(p.elastiService), covered) {
+		if len(uncovered) > 0 || !c.scaleDowns.covers(c.targetKeys.Of(p.elastiService), covered) {
 			c.drainAgain(ctx, p, uncovered)
 			return nil
 		}

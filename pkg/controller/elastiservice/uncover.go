@@ -338,20 +338,26 @@ func (c *Controller) deleted(ctx context.Context, key types.NamespacedName) erro
 	if !apierrors.IsNotFound(err) {
 		return err
 	}
-	restorations := recordedRestorations(p, orphanReference(p))
+	// Of one that was cleaned up there is nothing to wake any more. What there is of it is
+	// deleted, and the watch is behind: its end brings this back.
+	cleanedUp := last != nil && last.UID == p.state.finalized
+	var restorations []restoration
+	if !cleanedUp {
+		restorations = recordedRestorations(p, orphanReference(p))
+	}
 	// A store that is replaced by an older one may have lost any number of them.
 	if len(restorations) > 0 && p.readyEndpoints == 0 && !c.hasWakeTurn(key) {
 		return nil
 	}
 	since, started := p.state.startRemoval(c.clock.Now())
-	if started {
+	if started && !cleanedUp {
 		klog.FromContext(ctx).Info("An ElastiService was deleted without having been cleaned up: its target is woken, then its resolvers leave", "elastiService", key)
 	}
-	if len(restorations) == 0 {
+	if len(restorations) == 0 && !cleanedUp {
 		klog.FromContext(ctx).Info("Nothing records the target of a deleted ElastiService: scale it by hand if it has no replicas", "elastiService", key)
 	}
 	done, err := c.uncover(ctx, p, since, restorations...)
-	if err != nil || !done {
+	if err != nil || !done || cleanedUp {
 		return err
 	}
 	c.forget(key)
