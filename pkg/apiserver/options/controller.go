@@ -17,6 +17,7 @@ limitations under the License.
 package options
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -229,29 +230,32 @@ func (o *Controller) newTerm(dependencies controllerDependencies, host kubernete
 	if err != nil {
 		return term{}, fmt.Errorf("making the controller's client for targets: %w", err)
 	}
-	resolverNamespace := o.ResolverNamespace
-	if resolverNamespace == "" {
-		resolverNamespace = dependencies.namespace
-	}
-	return term{sleep: o.Sleep.options(dependencies, own, host), signers: signers, options: elastiservicecontroller.Options{
-		Elasti:            own,
-		Statuses:          dependencies.registry.StatusWriter,
-		Claims:            dependencies.registry.ProxyPorts,
-		Reader:            dependencies.registry.Reader,
-		Host:              host,
-		HostDynamic:       hostDynamic,
-		Scaling:           dependencies.scaling,
+	options := o.flagged(dependencies.namespace)
+	options.Elasti = own
+	options.Statuses = dependencies.registry.StatusWriter
+	options.Claims = dependencies.registry.ProxyPorts
+	options.Reader = dependencies.registry.Reader
+	options.Host = host
+	options.HostDynamic = hostDynamic
+	options.Scaling = dependencies.scaling
+	options.DialResolver = (&net.Dialer{}).DialContext
+	options.OthersWake = dependencies.shared
+	options.Recorder = dependencies.recorder
+	options.Metrics = elastiservicecontroller.NewMetrics(legacyregistry.Registerer())
+	options.InformerMetrics = informers.NewMetrics(legacyregistry.Registerer())
+	return term{sleep: o.Sleep.options(dependencies, own, host), signers: signers, options: options}, nil
+}
+
+// flagged returns the options of the controller that follow from the flags, and from
+// the namespace of the server.
+func (o *Controller) flagged(namespace string) elastiservicecontroller.Options {
+	return elastiservicecontroller.Options{
 		Namespaces:        o.Namespaces,
 		WakeRate:          o.WakeRate,
 		ConvergenceTime:   o.ConvergenceTime,
-		ResolverNamespace: resolverNamespace,
+		ResolverNamespace: cmp.Or(o.ResolverNamespace, namespace),
 		ResolverService:   o.ResolverService,
-		DialResolver:      (&net.Dialer{}).DialContext,
 		ProxyPortRange:    o.ProxyPorts,
 		SharedProxyPort:   o.SharedHTTPPort,
-		OthersWake:        dependencies.shared,
-		Recorder:          dependencies.recorder,
-		Metrics:           elastiservicecontroller.NewMetrics(legacyregistry.Registerer()),
-		InformerMetrics:   informers.NewMetrics(legacyregistry.Registerer()),
-	}}, nil
+	}
 }
