@@ -21,6 +21,8 @@ import (
 	"testing"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti/v1alpha1"
 )
 
 func TestWakeFromZero(t *testing.T) {
@@ -72,6 +74,18 @@ func TestWakeFromZeroResumesTheAutoscalerFirst(t *testing.T) {
 	want := []string{"PATCH " + cartScaledObject, "PATCH " + cartScaledObject, "PATCH " + cartScale}
 	if writes := server.written(); !slices.Equal(writes, want) {
 		t.Errorf("wrote %q, want %q", writes, want)
+	}
+}
+
+// KEDA, which scales to zero by itself, does not undo the wake.
+func TestAWakeFromZeroKeepsTheAutoscalerAwake(t *testing.T) {
+	server := newCart(t, 0)
+	server.put(cartScaledObject, scaledObject(nil, nil))
+	if result, err := server.client().WakeFromZero(t.Context(), cart, cartKEDA, 1); err != nil || result.AutoscalerError != nil {
+		t.Fatalf("got %+v, %v", result, err)
+	}
+	if got := server.annotations(cartScaledObject); got[KEDAPausedScaleIn] != "true" || got[v1alpha1.AnnotationPausedScaleIn] == "" {
+		t.Errorf("the annotations are %v", got)
 	}
 }
 

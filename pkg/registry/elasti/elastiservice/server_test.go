@@ -78,8 +78,9 @@ type server struct {
 	reader *elastiservice.Reader
 	// statuses writes statuses as the controller does.
 	statuses *elastiservice.StatusWriter
-	// readOnly makes the storage refuse all writes.
+	// readOnly makes the storage refuse all writes, refused counts these.
 	readOnly atomic.Bool
+	refused  atomic.Int32
 	// away makes the storage answer nothing.
 	away   atomic.Bool
 	config *clientrest.Config
@@ -125,7 +126,7 @@ func startServer(t *testing.T, warner elastiservice.Warner) *server {
 	s := &server{scaler: newFakeScaler(), events: &eventLog{}}
 	endpoints, err := elastiservice.NewStorage(elastiservice.Options{
 		Scheme:      apiserver.Scheme,
-		RESTOptions: switchable{store.Direct(completed.RESTOptionsGetter), &s.readOnly, &s.away},
+		RESTOptions: switchable{store.Direct(completed.RESTOptionsGetter), &s.readOnly, &s.refused, &s.away},
 		Scaler:      s.scaler,
 		Events:      s.events,
 		Warner:      warner,
@@ -190,7 +191,9 @@ func (s *server) awaitReady(t *testing.T, ready func() error) {
 // nothing while away is on.
 type switchable struct {
 	generic.RESTOptionsGetter
-	readOnly, away *atomic.Bool
+	readOnly *atomic.Bool
+	refused  *atomic.Int32
+	away     *atomic.Bool
 }
 
 func (s switchable) GetRESTOptions(resource schema.GroupResource, example runtime.Object) (generic.RESTOptions, error) {
@@ -198,7 +201,7 @@ func (s switchable) GetRESTOptions(resource schema.GroupResource, example runtim
 	decorate := options.Decorator
 	options.Decorator = func(config *storagebackend.ConfigForResource, resourcePrefix string, keyFunc func(obj runtime.Object) (string, error), newFunc, newListFunc func() runtime.Object, getAttrs storage.AttrFunc, triggers storage.IndexerFuncs, indexers *cache.Indexers) (storage.Interface, factory.DestroyFunc, error) {
 		decorated, destroy, err := decorate(config, resourcePrefix, keyFunc, newFunc, newListFunc, getAttrs, triggers, indexers)
-		return refusing{decorated, s.readOnly, s.away}, destroy, err
+		return refusing{decorated, s.readOnly, s.refused, s.away}, destroy, err
 	}
 	return options, err
 }
@@ -208,7 +211,9 @@ func (s switchable) GetRESTOptions(resource schema.GroupResource, example runtim
 // on, as one does that has lost its quorum.
 type refusing struct {
 	storage.Interface
-	readOnly, away *atomic.Bool
+	readOnly *atomic.Bool
+	refused  *atomic.Int32
+	away     *atomic.Bool
 }
 
 func (s refusing) Get(ctx context.Context, key string, options storage.GetOptions, object runtime.Object) error {
@@ -221,6 +226,7 @@ func (s refusing) Get(ctx context.Context, key string, options storage.GetOption
 
 func (s refusing) GuaranteedUpdate(ctx context.Context, key string, destination runtime.Object, ignoreNotFound bool, preconditions *storage.Preconditions, update storage.UpdateFunc, cached runtime.Object) error {
 	if s.readOnly.Load() {
+		s.refused.Add(1)
 		return errors.New("etcdserver: mvcc: database space exceeded")
 	}
 	return s.Interface.GuaranteedUpdate(ctx, key, destination, ignoreNotFound, preconditions, update, cached)

@@ -141,6 +141,13 @@ func TestWakesAreRecordedWhenTheStorageTakesWritesAgain(t *testing.T) {
 	if _, err := services.Wake(t.Context(), "cart", requestBecause("during the outage"), metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
+	// The record is written a moment after the wake.
+	err := wait.PollUntilContextTimeout(t.Context(), 10*time.Millisecond, time.Minute, true, func(context.Context) (bool, error) {
+		return s.refused.Load() > 0, nil
+	})
+	if err != nil {
+		t.Fatal("the record was not tried to be written")
+	}
 	s.readOnly.Store(false)
 	s.awaitLastWake(t, "during the outage")
 }
