@@ -23,6 +23,7 @@ declare -A allowed=(
     ["pkg/compatibility"]="pkg/apis pkg/scaling"
     ["pkg/preflight"]="pkg/apis pkg/compatibility pkg/scaling"
     ["pkg/registry"]="pkg/activity pkg/apis pkg/scaling pkg/triggers"
+    ["pkg/registry/elasti/elastiservice/consistency"]=""
     ["pkg/controller"]="pkg/activity pkg/apis pkg/compatibility pkg/expression pkg/generated pkg/portcheck pkg/scaling pkg/sharedport pkg/schedule pkg/triggers"
     ["pkg/controller/elastiservice"]="pkg/activity pkg/apis/elasti/v1alpha1 pkg/compatibility pkg/controller/fairqueue pkg/controller/informers pkg/controller/proxyports pkg/controller/resolvers pkg/controller/resources pkg/controller/signature pkg/controller/startup pkg/controller/statuswriter pkg/controller/target pkg/generated pkg/portcheck pkg/scaling pkg/sharedport pkg/triggers"
     ["pkg/controller/informers"]=""

@@ -14,6 +14,7 @@ clean=(
     cmd pkg/activity pkg/apis/elasti/fuzzer pkg/apis/elasti/install pkg/apiserver/authorization
     pkg/apiserver/patchcheck pkg/apiserver/servingcert
     pkg/controller/leader pkg/controller/proxyports/proxyportstest pkg/controller/resolvers/resolverstest
+    pkg/registry/elasti/elastiservice
     pkg/controller/signature pkg/controller/sleep/credentials pkg/controller/sleep/reports
     pkg/controller/target/targettest pkg/controller/uninstall pkg/preflight pkg/registry/elasti/proxyportclaim
     pkg/resolver/clientaddress pkg/resolver/destination pkg/resolver/dial pkg/resolver/fallback

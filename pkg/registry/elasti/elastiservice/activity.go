@@ -41,8 +41,8 @@ const (
 	activityResolution = time.Second
 )
 
-// ActivityREST is the activity subresource: creating an ActivityReport makes
-// what is new in it part of the status. Any replica of the server can serve it.
+// ActivityREST is the activity subresource: creating an ActivityReport records
+// what is new in it in the status. Any replica of the server can serve it.
 type ActivityREST struct {
 	elastiServices *genericregistry.Store
 	statuses       *genericregistry.Store
@@ -57,10 +57,9 @@ func (*ActivityREST) New() runtime.Object { return &elasti.ActivityReport{} }
 // Destroy does nothing: the store belongs to REST.
 func (*ActivityREST) Destroy() {}
 
-// Create takes in what a resolver reports about the ElastiService called name,
-// and answers with the report: a caller that may only create activity reports
-// learns nothing about the ElastiService. A report of nothing new is not
-// written.
+// Create records what a resolver reports about the ElastiService called name, and
+// returns the report: a caller that may only create activity reports learns
+// nothing about the ElastiService. A report without anything new is not written.
 func (r *ActivityREST) Create(ctx context.Context, name string, obj runtime.Object, createValidation rest.ValidateObjectFunc, options *metav1.CreateOptions) (runtime.Object, error) {
 	report, ok := obj.(*elasti.ActivityReport)
 	if !ok {
@@ -82,21 +81,21 @@ func (r *ActivityREST) Create(ctx context.Context, name string, obj runtime.Obje
 
 	now := r.clock.Now()
 	entry := reportedActivity(report, now)
-	if err := r.takeIn(ctx, name, entry, now, options); err != nil {
+	if err := r.record(ctx, name, entry, now, options); err != nil {
 		return nil, err
 	}
-	// The report is not stored, so nobody owns its fields.
+	// The report is not stored, so its fields have no owner.
 	report.ManagedFields = nil
 	report.CreationTimestamp = metav1.NewTime(now)
 	return report, nil
 }
 
-// takeIn makes an entry part of the status, if it is worth a write.
-func (r *ActivityREST) takeIn(ctx context.Context, name string, entry elasti.ResolverActivity, now time.Time, options *metav1.CreateOptions) error {
-	// Most reports are found in the watch cache to say nothing new. One that is
-	// behind costs a look at the storage, which does not write either then.
+// record makes an entry part of the status, if it is worth a write.
+func (r *ActivityREST) record(ctx context.Context, name string, entry elasti.ResolverActivity, now time.Time, options *metav1.CreateOptions) error {
+	// The watch cache shows of most reports that they have nothing new. A cache
+	// that is behind costs a read of the storage, which then writes nothing either.
 	cached, err := r.elastiServices.Get(ctx, name, &metav1.GetOptions{ResourceVersion: "0"})
-	if err == nil && !isNews(cached.(*elasti.ElastiService), entry) {
+	if err == nil && !hasChanged(cached.(*elasti.ElastiService), entry) {
 		return nil
 	}
 	if err != nil && !apierrors.IsNotFound(err) {
@@ -108,7 +107,7 @@ func (r *ActivityREST) takeIn(ctx context.Context, name string, entry elasti.Res
 	}
 	change := func(_ context.Context, _, stored runtime.Object) (runtime.Object, error) {
 		elastiService := stored.DeepCopyObject().(*elasti.ElastiService)
-		if isNews(elastiService, entry) {
+		if hasChanged(elastiService, entry) {
 			recordActivity(&elastiService.Status, entry, now)
 		}
 		return elastiService, nil
@@ -136,8 +135,9 @@ func reportedActivity(report *elasti.ActivityReport, now time.Time) elasti.Resol
 	return entry
 }
 
-// isNews tells whether an entry says something that the status does not.
-func isNews(elastiService *elasti.ElastiService, entry elasti.ResolverActivity) bool {
+// hasChanged reports whether an entry differs from what the status has of its
+// resolver by enough to be written.
+func hasChanged(elastiService *elasti.ElastiService, entry elasti.ResolverActivity) bool {
 	if !elastiService.DeletionTimestamp.IsZero() {
 		return false
 	}
@@ -147,8 +147,8 @@ func isNews(elastiService *elasti.ElastiService, entry elasti.ResolverActivity) 
 	}
 	known := &elastiService.Status.Activity[i]
 	if entry.ReportTime.Time.Before(known.ReportTime.Time) && known.ReportTime.Sub(entry.ReportTime.Time) < activity.ForgetAfter {
-		// A report that was overtaken. One from much later than now was written
-		// by a clock that has been corrected since.
+		// A newer report was recorded first. An entry from much later than now was
+		// written by a clock that has been corrected since.
 		return false
 	}
 	return (known.Open > 0) != (entry.Open > 0) ||
@@ -190,13 +190,13 @@ func recordActivity(status *elasti.ElastiServiceStatus, entry elasti.ResolverAct
 	}
 	known := status.LastActivityTime
 	if !last.IsZero() && (known == nil || last.After(known.Time) || known.After(now)) {
-		// One in the future was written by a clock that has been corrected since.
+		// A time in the future was written by a clock that has been corrected since.
 		moved := metav1.NewTime(last).Rfc3339Copy()
 		status.LastActivityTime = &moved
 	}
 }
 
-// differ tells whether two times are at least so far apart.
+// differ reports whether two times are at least this far apart.
 func differ(one, other time.Time, by time.Duration) bool { return one.Sub(other).Abs() >= by }
 
 func timeOf(t *metav1.MicroTime) time.Time {

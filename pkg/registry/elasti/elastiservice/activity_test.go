@@ -104,7 +104,7 @@ func TestReportsOfActivityEndUpInTheStatus(t *testing.T) {
 		t.Errorf("the last request was %s ago, want about %s", ago, age)
 	}
 	if since := entry.ReportTime.Sub(entry.ObservedSince.Time); since != time.Minute {
-		t.Errorf("the resolver has been looking for %s, want a minute", since)
+		t.Errorf("the resolver has observed for %s, want a minute", since)
 	}
 	if off := status.LastActivityTime.Sub(entry.LastRequestTime.Time).Abs(); off > time.Second {
 		t.Errorf("lastActivityTime is %s beside the last request", off)
@@ -116,7 +116,7 @@ func TestReportsOfActivityEndUpInTheStatus(t *testing.T) {
 		t.Errorf("with open connections: got %+v", open)
 	}
 
-	// Another process in the same pod: what the one before had open is gone.
+	// Another process in the same pod: the connections of the previous one are closed.
 	s.report(activityReport("resolver-b", 0, time.Second, nil))
 	restarted := s.get().Status
 	if entry := restarted.Activity[1]; entry.Open != 0 || entry.LastRequestTime != nil || len(restarted.Activity) != 2 {
@@ -163,14 +163,14 @@ func TestReportsOfNothingNewAreNotWritten(t *testing.T) {
 	}
 }
 
-func TestResolversThatAreGoneAreForgotten(t *testing.T) {
+func TestEntriesOfDeadResolversAreDropped(t *testing.T) {
 	s := startReporting(t)
 	for i := range activity.MaxResolvers + 6 {
 		s.report(activityReport(fmt.Sprintf("resolver-%02d", i), 0, time.Hour, nil))
 	}
 	status := s.get().Status
 	if len(status.Activity) != activity.MaxResolvers || status.Activity[0].Resolver != "resolver-06" {
-		t.Errorf("%d resolvers are remembered, the first is %s: want the %d that reported last", len(status.Activity), status.Activity[0].Resolver, activity.MaxResolvers)
+		t.Errorf("%d resolvers are kept, the first is %s: want the %d that reported last", len(status.Activity), status.Activity[0].Resolver, activity.MaxResolvers)
 	}
 
 	s.updateStatus(func(status *v1alpha1.ElastiServiceStatus) {
@@ -179,11 +179,11 @@ func TestResolversThatAreGoneAreForgotten(t *testing.T) {
 	})
 	s.report(activityReport("resolver-new", 0, time.Hour, nil))
 	if status := s.get().Status; len(status.Activity) != 2 || status.Activity[1].Resolver != "resolver-new" {
-		t.Errorf("got %+v, want the one that reported long ago to be gone", status.Activity)
+		t.Errorf("got %+v, want the one that reported long ago to be dropped", status.Activity)
 	}
 }
 
-// A time that a clock wrote which was ahead does not hide what comes before it.
+// A time that was written by a clock that was ahead does not hide later activity.
 func TestActivityOfTheFutureIsCorrected(t *testing.T) {
 	s := startReporting(t)
 	future := metav1.NewTime(time.Now().Add(time.Hour))
@@ -194,7 +194,7 @@ func TestActivityOfTheFutureIsCorrected(t *testing.T) {
 	}
 }
 
-func TestReportsThatMakeNoSenseAreRefused(t *testing.T) {
+func TestInvalidReportsAreRejected(t *testing.T) {
 	s := startReporting(t)
 	services := s.client.ElastiV1alpha1().ElastiServices(namespace)
 	longer := time.Hour
@@ -205,7 +205,7 @@ func TestReportsThatMakeNoSenseAreRefused(t *testing.T) {
 		"spec.lastRequestAgeMilliseconds": activityReport("resolver-a", 0, time.Minute, &longer),
 	} {
 		if _, err := services.ReportActivity(t.Context(), "cart", report, metav1.CreateOptions{}); !apierrors.IsInvalid(err) || !strings.Contains(err.Error(), field) {
-			t.Errorf("%s: got %v, want it to be refused by name", field, err)
+			t.Errorf("%s: got %v, want an error that names the field", field, err)
 		}
 	}
 	if _, err := services.ReportActivity(t.Context(), "missing", activityReport("resolver-a", 0, 0, nil), metav1.CreateOptions{}); !apierrors.IsNotFound(err) {

@@ -26,11 +26,11 @@ import (
 	genericapirequest "k8s.io/apiserver/pkg/endpoints/request"
 )
 
-// maxCallerBytes bounds the name of a client in a record.
+// maxCallerBytes bounds the name of a client in a record of a wake.
 const maxCallerBytes = 256
 
-// callerOf returns how the client of a request is called in records: a ServiceAccount
-// with its pod, or a user.
+// callerOf returns the name of the client of a request as records of wakes have
+// it: a ServiceAccount with its pod, or a user.
 func callerOf(ctx context.Context) string {
 	info, ok := genericapirequest.UserFrom(ctx)
 	if !ok {

@@ -37,14 +37,14 @@ import (
 // credentialResources are the resources of the kinds that triggers refer to.
 var credentialResources = map[string]string{triggers.KindSecret: "secrets", triggers.KindConfigMap: "configmaps"}
 
-// credentialAccess sees to it that triggers refer only to Secrets and ConfigMaps
-// that who writes them may get: the server reads those, and sends them where the
-// trigger says. Nil lets everybody refer to everything.
+// credentialAccess checks that triggers refer only to Secrets and ConfigMaps that
+// the user who writes them may get: the server reads these, and sends them to
+// where the trigger says. Nil allows every reference.
 type credentialAccess struct {
 	authorizer authorizer.UnconditionalAuthorizer
 }
 
-// onCreate returns a validation that looks at all triggers, after others have
+// onCreate returns a validation that checks all triggers after validate has
 // accepted the object.
 func (a *credentialAccess) onCreate(validate rest.ValidateObjectFunc) rest.ValidateObjectFunc {
 	return func(ctx context.Context, obj runtime.Object) error {
@@ -57,9 +57,8 @@ func (a *credentialAccess) onCreate(validate rest.ValidateObjectFunc) rest.Valid
 	}
 }
 
-// onUpdate is the same for an update. A trigger that was there before, word for
-// word, is not looked at: who changes something else need not be able to read
-// what it refers to.
+// onUpdate is the same for an update. A trigger that is unchanged is not checked:
+// a user who changes something else need not be able to read what it refers to.
 func (a *credentialAccess) onUpdate(validate rest.ValidateObjectUpdateFunc) rest.ValidateObjectUpdateFunc {
 	return func(ctx context.Context, obj, old runtime.Object) error {
 		if validate != nil {
@@ -78,8 +77,8 @@ func (a *credentialAccess) check(ctx context.Context, elastiService *elasti.Elas
 	allowed := map[triggers.KeyReference]bool{}
 	for i := range elastiService.Spec.Triggers {
 		trigger := &elastiService.Spec.Triggers[i]
-		known := func(old elasti.ScaleTrigger) bool { return apiequality.Semantic.DeepEqual(old, *trigger) }
-		if trigger.Type != triggers.TypePrometheus || slices.ContainsFunc(before, known) {
+		unchanged := func(old elasti.ScaleTrigger) bool { return apiequality.Semantic.DeepEqual(old, *trigger) }
+		if trigger.Type != triggers.TypePrometheus || slices.ContainsFunc(before, unchanged) {
 			continue
 		}
 		parsed, errs := triggers.ParsePrometheus(trigger.Metadata, nil)
@@ -106,7 +105,7 @@ func (a *credentialAccess) check(ctx context.Context, elastiService *elasti.Elas
 func (a *credentialAccess) checkObject(ctx context.Context, elastiService *elasti.ElastiService, object triggers.KeyReference, path *field.Path) error {
 	user, ok := genericapirequest.UserFrom(ctx)
 	if !ok {
-		return apierrors.NewInternalError(errors.New("it is not known who writes the ElastiService"))
+		return apierrors.NewInternalError(errors.New("it is not known which user writes the ElastiService"))
 	}
 	decision, _, err := a.authorizer.Authorize(ctx, authorizer.AttributesRecord{
 		User: user, Verb: "get", Namespace: elastiService.Namespace, APIVersion: "v1",
@@ -116,9 +115,9 @@ func (a *credentialAccess) checkObject(ctx context.Context, elastiService *elast
 	case decision == authorizer.DecisionAllow:
 		return nil
 	case err != nil:
-		return apierrors.NewInternalError(fmt.Errorf("%s: asking the cluster whether %q may get %s %q: %w", path, user.GetName(), object.Kind, object.Name, err))
+		return apierrors.NewInternalError(fmt.Errorf("%s: checking whether %q may get %s %q: %w", path, user.GetName(), object.Kind, object.Name, err))
 	default:
 		return apierrors.NewForbidden(elasti.Resource("elastiservices"), elastiService.Name,
-			fmt.Errorf("%s: %q may not get %s %q in the namespace %q, and so not have it used: ask for that permission, or refer to another one", path, user.GetName(), object.Kind, object.Name, elastiService.Namespace))
+			fmt.Errorf("%s: %q may not get %s %q in the namespace %q, and so not have it used: get that permission granted, or refer to another one", path, user.GetName(), object.Kind, object.Name, elastiService.Namespace))
 	}
 }

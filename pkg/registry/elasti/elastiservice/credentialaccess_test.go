@@ -35,20 +35,20 @@ import (
 type readers map[string][]string
 
 func (r readers) Authorize(_ context.Context, attributes authorizer.Attributes) (authorizer.Decision, string, error) {
-	asked := attributes.GetResource() + "/" + attributes.GetName()
+	requested := attributes.GetResource() + "/" + attributes.GetName()
 	for _, allowed := range r[attributes.GetUser().GetName()] {
 		if allowed == "broken" {
-			return authorizer.DecisionNoOpinion, "", errors.New("the cluster does not answer")
+			return authorizer.DecisionNoOpinion, "", errors.New("the cluster does not respond")
 		}
-		if allowed == asked && attributes.GetVerb() == "get" && attributes.GetNamespace() == "shop" && attributes.IsResourceRequest() {
+		if allowed == requested && attributes.GetVerb() == "get" && attributes.GetNamespace() == "shop" && attributes.IsResourceRequest() {
 			return authorizer.DecisionAllow, "", nil
 		}
 	}
 	return authorizer.DecisionNoOpinion, "", nil
 }
 
-// referring is an ElastiService with a trigger that sends a Secret to a server
-// that a ConfigMap says the authority of.
+// referring returns an ElastiService with a trigger that sends a Secret to a
+// server, with the certificate authority of a ConfigMap.
 func referring(server string) *elasti.ElastiService {
 	object := stored()
 	object.Namespace = "shop"
@@ -69,8 +69,8 @@ func TestTriggersReferOnlyToWhatTheirAuthorMayGet(t *testing.T) {
 	for _, test := range []struct {
 		name, user    string
 		before, after *elasti.ElastiService
-		// refused is what the answer names. Empty if it is accepted.
-		refused string
+		// rejected is what the error names. It is empty when the object is accepted.
+		rejected string
 	}{
 		{"may get all", "alice", nil, referring("a"), ""},
 		{"may not get the Secret", "bob", nil, referring("a"), `Secret "token"`},
@@ -90,19 +90,19 @@ func TestTriggersReferOnlyToWhatTheirAuthorMayGet(t *testing.T) {
 				err = access.onUpdate(nil)(ctx, test.after, test.before)
 			}
 			switch {
-			case test.refused == "" && err != nil:
-				t.Errorf("refused: %v", err)
-			case test.refused != "" && (!apierrors.IsForbidden(err) || !strings.Contains(err.Error(), test.refused) || !strings.Contains(err.Error(), "spec.triggers[0].metadata")):
-				t.Errorf("got %v, want a refusal that names %s and the trigger", err, test.refused)
+			case test.rejected == "" && err != nil:
+				t.Errorf("rejected: %v", err)
+			case test.rejected != "" && (!apierrors.IsForbidden(err) || !strings.Contains(err.Error(), test.rejected) || !strings.Contains(err.Error(), "spec.triggers[0].metadata")):
+				t.Errorf("got %v, want an error that names %s and the trigger", err, test.rejected)
 			}
 		})
 	}
 
 	ctx := genericapirequest.WithUser(t.Context(), &user.DefaultInfo{Name: "dave"})
 	if err := access.onCreate(nil)(ctx, referring("a")); !apierrors.IsInternalError(err) {
-		t.Errorf("when the cluster does not answer: got %v, want an internal error", err)
+		t.Errorf("when the cluster does not respond: got %v, want an internal error", err)
 	}
 	if err := access.onCreate(nil)(t.Context(), referring("a")); !apierrors.IsInternalError(err) {
-		t.Errorf("when nobody is known to write: got %v, want an internal error", err)
+		t.Errorf("without a user: got %v, want an internal error", err)
 	}
 }

@@ -21,58 +21,61 @@ import (
 	"sync"
 )
 
-// keyedMutex lets one holder at a time have a key. The zero value is ready.
-// Safe for concurrent use. Keys that nobody holds or waits for take no memory.
+// keyedMutex is a mutex for each key. The zero value is ready to use. It is safe
+// for concurrent use. A key that is neither locked nor waited for takes no memory.
 type keyedMutex struct {
 	mu sync.Mutex
-	// turns is guarded by mu.
-	turns map[string]*turn
+	// locks is guarded by mu.
+	locks map[string]*keyLock
 }
 
-// turn is the right to hold one key.
-type turn struct {
-	// token has one element while nobody holds the key.
+// keyLock is the lock of one key.
+type keyLock struct {
+	// token has one element while the key is unlocked.
 	token chan struct{}
-	// users is how many hold the key or wait for it. Guarded by keyedMutex.mu.
+	// users counts the goroutines that hold the key or wait for it. It is guarded by
+	// keyedMutex.mu.
 	users int
 }
 
-// lock waits until nobody else holds the key, and returns how to let it go.
-// It returns the error of ctx when that ends first.
+// lock waits until the key is unlocked, locks it, and returns the function that
+// unlocks it. It returns the error of ctx when ctx ends first.
 func (m *keyedMutex) lock(ctx context.Context, key string) (unlock func(), err error) {
-	t := m.join(key)
+	l := m.acquire(key)
 	select {
-	case <-t.token:
+	case <-l.token:
 		return func() {
-			t.token <- struct{}{}
-			m.leave(key, t)
+			l.token <- struct{}{}
+			m.release(key, l)
 		}, nil
 	case <-ctx.Done():
-		m.leave(key, t)
+		m.release(key, l)
 		return nil, ctx.Err()
 	}
 }
 
-func (m *keyedMutex) join(key string) *turn {
+// acquire counts a user of the lock of a key, and makes the lock for the first.
+func (m *keyedMutex) acquire(key string) *keyLock {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.turns == nil {
-		m.turns = map[string]*turn{}
+	if m.locks == nil {
+		m.locks = map[string]*keyLock{}
 	}
-	t, ok := m.turns[key]
+	l, ok := m.locks[key]
 	if !ok {
-		t = &turn{token: make(chan struct{}, 1)}
-		t.token <- struct{}{}
-		m.turns[key] = t
+		l = &keyLock{token: make(chan struct{}, 1)}
+		l.token <- struct{}{}
+		m.locks[key] = l
 	}
-	t.users++
-	return t
+	l.users++
+	return l
 }
 
-func (m *keyedMutex) leave(key string, t *turn) {
+// release discounts a user of the lock of a key, and drops the lock with the last.
+func (m *keyedMutex) release(key string, l *keyLock) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if t.users--; t.users == 0 {
-		delete(m.turns, key)
+	if l.users--; l.users == 0 {
+		delete(m.locks, key)
 	}
 }

@@ -31,15 +31,16 @@ import (
 	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti"
 )
 
-// readTimeout is how long a wake waits for the storage before it goes on with
-// what is last known. A watch cache answers at once; the storage behind it is
-// read only for objects that are newer than the cache, and while there is none.
+// readTimeout is how long a wake waits for the storage before it continues with
+// the last known object. A watch cache responds at once; the storage behind it is
+// read only for objects that are newer than the cache, and while the cache is not
+// ready.
 const readTimeout = 2 * time.Second
 
-// LastKnown holds every ElastiService as it was last read, so that wakes go on
-// while the storage cannot be read: the watch cache answers nothing from when
-// its watch has failed until it has listed anew. The objects are shared with the
-// watch cache. Safe for concurrent use.
+// LastKnown holds every ElastiService as it was last read, so that wakes work
+// while the storage cannot be read: the watch cache serves nothing from the
+// failure of its watch until it has listed again. The objects are shared with the
+// watch cache. It is safe for concurrent use.
 type LastKnown struct {
 	elastiServices *genericregistry.Store
 	objects        cache.Store

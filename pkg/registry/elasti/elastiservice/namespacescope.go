@@ -30,12 +30,12 @@ import (
 	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti"
 )
 
-// namespaceScope are the namespaces that the controller works on, all when it is
+// namespaceScope has the namespaces that the controller works on, all when it is
 // empty. An ElastiService elsewhere would do nothing, and its finalizer would
 // keep it for ever.
 type namespaceScope []string
 
-// onCreate returns a validation that refuses an ElastiService outside of the scope.
+// onCreate returns a validation that rejects an ElastiService outside of the scope.
 func (s namespaceScope) onCreate(validate rest.ValidateObjectFunc) rest.ValidateObjectFunc {
 	if len(s) == 0 {
 		return validate

@@ -38,14 +38,14 @@ func TestOpenAPIDocuments(t *testing.T) {
 			document := getJSON(t, s.config.Host+path)
 			assertReferencesResolve(t, document, document)
 			models := lookup(document, definitions...)
-			ours := 0
+			described := 0
 			for name, model := range models {
 				if strings.HasPrefix(name, modelPrefix) {
-					ours++
+					described++
 					assertDescribed(t, name, model.(map[string]any))
 				}
 			}
-			if ours == 0 {
+			if described == 0 {
 				t.Errorf("the document has no model that starts with %s", modelPrefix)
 			}
 		})

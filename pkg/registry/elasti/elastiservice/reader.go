@@ -33,14 +33,14 @@ import (
 )
 
 // Reader lists and watches ElastiServices inside of the server, as clients do,
-// but without requests: nothing is encoded, sent or authorised. Safe for
+// but without requests: nothing is encoded, sent or authorised. It is safe for
 // concurrent use.
 type Reader struct {
 	elastiServices *REST
 }
 
 // List returns the ElastiServices of a namespace, or of all when it is empty.
-// The result is the caller's own.
+// The caller may change the result.
 func (r *Reader) List(ctx context.Context, namespace string, options metav1.ListOptions) (*v1alpha1.ElastiServiceList, error) {
 	internal, err := internalListOptions(options)
 	if err != nil {
@@ -59,8 +59,8 @@ func (r *Reader) List(ctx context.Context, namespace string, options metav1.List
 }
 
 // Watch returns the changes of the ElastiServices of a namespace, or of all when
-// it is empty. The objects are the caller's own. It ends with ctx, with the
-// timeout of the options, or when it is stopped.
+// it is empty. The caller may change the objects. The watch ends with ctx, with
+// the timeout of the options, or when it is stopped.
 func (r *Reader) Watch(ctx context.Context, namespace string, options metav1.ListOptions) (watch.Interface, error) {
 	options.Watch = true
 	internal, err := internalListOptions(options)
@@ -88,8 +88,8 @@ func (r *Reader) Watch(ctx context.Context, namespace string, options metav1.Lis
 	return converted, nil
 }
 
-// convertEvent returns an event in the version that clients know. The object may
-// share memory with the one before.
+// convertEvent returns an event in the external version. The object may share
+// memory with that of the original event.
 func convertEvent(event watch.Event) (watch.Event, error) {
 	object := event.Object
 	if shared, ok := object.(runtime.CacheableObject); ok {
@@ -97,7 +97,7 @@ func convertEvent(event watch.Event) (watch.Event, error) {
 	}
 	elastiService, ok := object.(*elasti.ElastiService)
 	if !ok {
-		// It tells why the watch failed.
+		// A Status that says why the watch failed.
 		return event, nil
 	}
 	converted := &v1alpha1.ElastiService{}
@@ -116,7 +116,7 @@ func internalListOptions(options metav1.ListOptions) (*internalversion.ListOptio
 	return internal, nil
 }
 
-// convertedWatch passes the events of another watch on in another version.
+// convertedWatch forwards the events of another watch in the external version.
 type convertedWatch struct {
 	events watch.Interface
 	result chan watch.Event

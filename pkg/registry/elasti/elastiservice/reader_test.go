@@ -33,8 +33,8 @@ import (
 	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti/v1alpha1"
 )
 
-// readerPatience is how long a test waits for what must come.
-const readerPatience = 30 * time.Second
+// readerTimeout is how long a test waits for an event.
+const readerTimeout = 30 * time.Second
 
 // createNamed makes an ElastiService with a label.
 func (s *server) createNamed(t *testing.T, inNamespace, name string) *v1alpha1.ElastiService {
@@ -57,7 +57,7 @@ func awaitEvent(t *testing.T, watching watch.Interface) watch.Event {
 			t.Fatal("the watch ended")
 		}
 		return event
-	case <-time.After(readerPatience):
+	case <-time.After(readerTimeout):
 		t.Fatal("there is no event")
 	}
 	return watch.Event{}
@@ -66,7 +66,7 @@ func awaitEvent(t *testing.T, watching watch.Interface) watch.Event {
 // awaitEnd returns when a watch has ended.
 func awaitEnd(t *testing.T, watching watch.Interface) {
 	t.Helper()
-	deadline := time.After(readerPatience)
+	deadline := time.After(readerTimeout)
 	for open := true; open; {
 		select {
 		case _, open = <-watching.ResultChan():
@@ -81,13 +81,13 @@ func TestReaderListsWhatClientsList(t *testing.T) {
 	s.createNamed(t, namespace, "cart")
 	s.createNamed(t, namespace, "till")
 	s.createNamed(t, "elsewhere", "cart")
-	// Otherwise one list of the cache may know more than the next.
-	err := wait.PollUntilContextTimeout(t.Context(), 10*time.Millisecond, readerPatience, true, func(ctx context.Context) (bool, error) {
-		known, err := s.reader.List(ctx, metav1.NamespaceAll, metav1.ListOptions{ResourceVersion: "0"})
-		return err == nil && len(known.Items) == 3, err
+	// Otherwise one list of the cache may have more than the next.
+	err := wait.PollUntilContextTimeout(t.Context(), 10*time.Millisecond, readerTimeout, true, func(ctx context.Context) (bool, error) {
+		cached, err := s.reader.List(ctx, metav1.NamespaceAll, metav1.ListOptions{ResourceVersion: "0"})
+		return err == nil && len(cached.Items) == 3, err
 	})
 	if err != nil {
-		t.Fatalf("waiting until the watch cache knows all: %v", err)
+		t.Fatalf("waiting until the watch cache has all: %v", err)
 	}
 	for _, inNamespace := range []string{namespace, "elsewhere", "empty", metav1.NamespaceAll} {
 		for what, options := range map[string]metav1.ListOptions{
@@ -120,12 +120,12 @@ func TestReaderWatchesWhatClientsWatch(t *testing.T) {
 	s.createNamed(t, namespace, "cart")
 	s.createNamed(t, "elsewhere", "cart")
 	options := metav1.ListOptions{SendInitialEvents: ptr.To(true), ResourceVersionMatch: metav1.ResourceVersionMatchNotOlderThan, AllowWatchBookmarks: true}
-	ours, err := s.reader.Watch(t.Context(), namespace, options)
+	watching, err := s.reader.Watch(t.Context(), namespace, options)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer ours.Stop()
-	// Of three watches on, the events are shared.
+	defer watching.Stop()
+	// The watch cache shares events from three watches on.
 	var others []watch.Interface
 	for range 3 {
 		theirs, err := s.client.ElastiV1alpha1().ElastiServices(namespace).Watch(t.Context(), options)
@@ -137,7 +137,7 @@ func TestReaderWatchesWhatClientsWatch(t *testing.T) {
 	}
 	compare := func(kind watch.EventType) {
 		t.Helper()
-		got := awaitEvent(t, ours)
+		got := awaitEvent(t, watching)
 		if got.Type != kind {
 			t.Errorf("there is an event %s, want %s", got.Type, kind)
 		}
@@ -147,7 +147,7 @@ func TestReaderWatchesWhatClientsWatch(t *testing.T) {
 				t.Errorf("the event differs from what a client sees:\n%s", diff.Diff(want, got))
 			}
 		}
-		// It is the reader's own.
+		// The reader may change it.
 		if elastiService, ok := got.Object.(*v1alpha1.ElastiService); ok {
 			elastiService.Labels["team"] = "changed by the reader"
 			elastiService.Spec.Service = "changed by the reader"
@@ -156,7 +156,7 @@ func TestReaderWatchesWhatClientsWatch(t *testing.T) {
 		}
 	}
 	compare(watch.Added)
-	bookmark := awaitEvent(t, ours)
+	bookmark := awaitEvent(t, watching)
 	if bookmark.Type != watch.Bookmark || bookmark.Object.(*v1alpha1.ElastiService).Annotations[metav1.InitialEventsAnnotationKey] != "true" {
 		t.Errorf("the initial events end with %v", bookmark)
 	}
@@ -215,7 +215,7 @@ func TestReaderDoesNotShareWhatItLists(t *testing.T) {
 	}
 }
 
-func TestReaderTellsOfAVersionThatTheStoreHasNotReached(t *testing.T) {
+func TestReaderReportsThatTheStoreHasNotReachedAVersion(t *testing.T) {
 	s := startServer(t, nil)
 	newest, err := strconv.ParseUint(s.createNamed(t, namespace, "cart").ResourceVersion, 10, 64)
 	if err != nil {
@@ -232,7 +232,7 @@ func TestWatchesOfTheReaderEnd(t *testing.T) {
 	s := startServer(t, nil)
 	s.createNamed(t, namespace, "cart")
 	s.createNamed(t, namespace, "till")
-	// Nobody reads the first event, so that each end is one with an event on its way.
+	// The first event is not read, so that each watch ends with a pending event.
 	ctx, cancel := context.WithCancel(t.Context())
 	for what, end := range map[string]struct {
 		options metav1.ListOptions

@@ -33,9 +33,9 @@ import (
 )
 
 // ScaleREST is the scale subresource: the scale of the target, under the name
-// of the ElastiService. Scaling to 0 asks the controller to put the target to
-// sleep, scaling from 0 wakes it, and everything else goes straight to the
-// target, so that a HorizontalPodAutoscaler can scale an ElastiService.
+// of the ElastiService. Scaling to 0 requests sleep from the controller, scaling
+// from 0 wakes the target, and everything else is applied to the target at once,
+// so that a HorizontalPodAutoscaler can scale an ElastiService.
 type ScaleREST struct {
 	targets *targets
 }
@@ -52,14 +52,14 @@ func (*ScaleREST) New() runtime.Object { return &autoscalingv1.Scale{} }
 // Destroy does nothing: the store belongs to REST.
 func (*ScaleREST) Destroy() {}
 
-// GroupVersionKind says that the subresource speaks autoscaling/v1, whatever
-// the version of the ElastiService is.
+// GroupVersionKind returns autoscaling/v1 Scale, whatever the version of the
+// ElastiService is.
 func (*ScaleREST) GroupVersionKind(schema.GroupVersion) schema.GroupVersionKind {
 	return autoscalingv1.SchemeGroupVersion.WithKind("Scale")
 }
 
-// Get returns the scale of the target. While the target is asked to sleep and
-// does not yet, 0 replicas are wanted.
+// Get returns the scale of the target. From a request for sleep until the target
+// sleeps, the wanted replicas are 0.
 func (r *ScaleREST) Get(ctx context.Context, name string, _ *metav1.GetOptions) (runtime.Object, error) {
 	elastiService, err := r.targets.get(ctx, name)
 	if err != nil {
@@ -70,7 +70,7 @@ func (r *ScaleREST) Get(ctx context.Context, name string, _ *metav1.GetOptions) 
 
 // Update scales the target. It fails with a conflict when the scale that it is
 // based on is not the current one; a scale without a resource version is
-// always taken.
+// always accepted.
 func (r *ScaleREST) Update(ctx context.Context, name string, objInfo rest.UpdatedObjectInfo, _ rest.ValidateObjectFunc, updateValidation rest.ValidateObjectUpdateFunc, _ bool, options *metav1.UpdateOptions) (runtime.Object, bool, error) {
 	elastiService, err := r.targets.get(ctx, name)
 	if err != nil {
@@ -101,12 +101,12 @@ func (r *ScaleREST) Update(ctx context.Context, name string, objInfo rest.Update
 	return scale, false, err
 }
 
-// sleep asks for the target to be put to sleep. Only the controller can do
-// that without losing requests, and it runs on one replica of the server only:
-// so the request is part of the status, where the controller sees it.
+// sleep requests that the target is put to sleep. Only the controller can do that
+// without losing requests, and it runs on one replica of the server only: so the
+// request is part of the status, where the controller sees it.
 func (r *ScaleREST) sleep(ctx context.Context, elastiService *elasti.ElastiService, current *autoscalingv1.Scale, requestedDryRun []string) (*autoscalingv1.Scale, error) {
 	if current.Spec.Replicas == 0 {
-		// Asleep, or asked to be.
+		// The target sleeps, or sleep is requested already.
 		return current, nil
 	}
 	now := metav1.Now()
@@ -118,8 +118,8 @@ func (r *ScaleREST) sleep(ctx context.Context, elastiService *elasti.ElastiServi
 	return asleep, nil
 }
 
-// run makes the target have that many replicas, at least 1. Scaling up is a
-// wake, which lets the autoscaler go on.
+// run scales the target to that many replicas, at least 1. Scaling up is a wake,
+// which resumes the autoscaler.
 func (r *ScaleREST) run(ctx context.Context, elastiService *elasti.ElastiService, current *autoscalingv1.Scale, replicas int32, requestedDryRun []string) (*autoscalingv1.Scale, error) {
 	isDryRun := dryrun.IsDryRun(requestedDryRun)
 	scaled := current.DeepCopy()
@@ -149,7 +149,7 @@ func (r *ScaleREST) run(ctx context.Context, elastiService *elasti.ElastiService
 }
 
 // scaleOf returns the scale of the target under the name of the ElastiService.
-// The resource version is the target's: it changes with what the scale holds.
+// The resource version is the target's: it changes with the content of the scale.
 func (r *ScaleREST) scaleOf(ctx context.Context, elastiService *elasti.ElastiService) (*autoscalingv1.Scale, error) {
 	scale, err := r.targets.scaler.Get(ctx, targetOf(elastiService))
 	if err != nil {
@@ -172,11 +172,11 @@ func (r *ScaleREST) scaleOf(ctx context.Context, elastiService *elasti.ElastiSer
 	return renamed, nil
 }
 
-// wantedScale returns the scale that the request asks for.
+// wantedScale returns the scale that the request sets.
 func wantedScale(ctx context.Context, objInfo rest.UpdatedObjectInfo, current *autoscalingv1.Scale) (*autoscalingv1.Scale, error) {
 	resource := elasti.Resource("elastiservices/scale")
 	if preconditions := objInfo.Preconditions(); preconditions != nil && preconditions.UID != nil && *preconditions.UID != current.UID {
-		return nil, apierrors.NewConflict(resource, current.Name, fmt.Errorf("it was asked for with the UID %s and has %s: read it again", *preconditions.UID, current.UID))
+		return nil, apierrors.NewConflict(resource, current.Name, fmt.Errorf("the request expects the UID %s, but it is %s: read it again", *preconditions.UID, current.UID))
 	}
 	obj, err := objInfo.UpdatedObject(ctx, current.DeepCopy())
 	if err != nil {

@@ -69,12 +69,12 @@ func TestScaleUpAndDownReachesTheTarget(t *testing.T) {
 			t.Fatal(err)
 		}
 		if scale.Spec.Replicas != replicas || target.Spec.Replicas != replicas {
-			t.Errorf("scaled to %d: got the answer %d and the target at %d", replicas, scale.Spec.Replicas, target.Spec.Replicas)
+			t.Errorf("scaled to %d: got the response %d and the target at %d", replicas, scale.Spec.Replicas, target.Spec.Replicas)
 		}
 	}
 }
 
-func TestScaleToZeroAsksForSleepAndAWakeTakesItBack(t *testing.T) {
+func TestScaleToZeroRequestsSleepAndAWakeCancelsIt(t *testing.T) {
 	s := startServer(t, nil)
 	services := s.client.ElastiV1alpha1().ElastiServices(namespace)
 	s.scaler.put("cart", 3)
@@ -84,22 +84,22 @@ func TestScaleToZeroAsksForSleepAndAWakeTakesItBack(t *testing.T) {
 	if err := patchScale(t, s, 0, metav1.DryRunAll); err != nil {
 		t.Fatal(err)
 	}
-	if asked(t, s) {
-		t.Error("a dry run asked for sleep")
+	if isSleepRequested(t, s) {
+		t.Error("a dry run requested sleep")
 	}
 
 	if err := patchScale(t, s, 0); err != nil {
 		t.Fatal(err)
 	}
-	if !asked(t, s) {
-		t.Error("scaling to 0 did not ask for sleep")
+	if !isSleepRequested(t, s) {
+		t.Error("scaling to 0 did not request sleep")
 	}
 	scale, err := services.GetScale(t.Context(), "cart", metav1.GetOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	if scale.Spec.Replicas != 0 || scale.Status.Replicas != 3 {
-		t.Errorf("got %d wanted and %d actual replicas while sleep is asked for, want 0 and 3", scale.Spec.Replicas, scale.Status.Replicas)
+		t.Errorf("got %d wanted and %d actual replicas while sleep is requested, want 0 and 3", scale.Spec.Replicas, scale.Status.Replicas)
 	}
 	target, err := s.scaler.Get(t.Context(), deployment("cart"))
 	if err != nil {
@@ -112,8 +112,8 @@ func TestScaleToZeroAsksForSleepAndAWakeTakesItBack(t *testing.T) {
 	if _, err := services.Wake(t.Context(), "cart", wakeRequest(), metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	if asked(t, s) {
-		t.Error("a wake did not take the request to sleep back")
+	if isSleepRequested(t, s) {
+		t.Error("a wake did not cancel the request for sleep")
 	}
 }
 
@@ -127,8 +127,9 @@ func patchScale(t *testing.T, s *server, replicas int, dryRun ...string) error {
 		Do(t.Context()).Error()
 }
 
-// asked tells whether the ElastiService called cart is asked to sleep.
-func asked(t *testing.T, s *server) bool {
+// isSleepRequested reports whether sleep is requested from the ElastiService called
+// cart.
+func isSleepRequested(t *testing.T, s *server) bool {
 	t.Helper()
 	elastiService, err := s.client.ElastiV1alpha1().ElastiServices(namespace).Get(t.Context(), "cart", metav1.GetOptions{})
 	if err != nil {
@@ -137,7 +138,7 @@ func asked(t *testing.T, s *server) bool {
 	return elastiService.Status.SleepRequestedTime != nil
 }
 
-func TestScaleRefusals(t *testing.T) {
+func TestScaleErrors(t *testing.T) {
 	s := startServer(t, nil)
 	services := s.client.ElastiV1alpha1().ElastiServices(namespace)
 	if _, err := services.GetScale(t.Context(), "cart", metav1.GetOptions{}); !apierrors.IsNotFound(err) {

@@ -71,17 +71,17 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// server serves the endpoints of ElastiServices from a real etcd, with nobody
-// to authenticate or authorise.
+// server serves the endpoints of ElastiServices from a real etcd, without
+// authentication and authorisation.
 type server struct {
 	client versioned.Interface
 	reader *elastiservice.Reader
 	// statuses writes statuses as the controller does.
 	statuses *elastiservice.StatusWriter
-	// readOnly makes the storage refuse all writes, refused counts these.
+	// readOnly makes the storage reject all writes, rejected counts these.
 	readOnly atomic.Bool
-	refused  atomic.Int32
-	// away makes the storage answer nothing.
+	rejected atomic.Int32
+	// away makes the storage not respond.
 	away   atomic.Bool
 	config *clientrest.Config
 	scaler *fakeScaler
@@ -126,7 +126,7 @@ func startServer(t *testing.T, warner elastiservice.Warner) *server {
 	s := &server{scaler: newFakeScaler(), events: &eventLog{}}
 	endpoints, err := elastiservice.NewStorage(elastiservice.Options{
 		Scheme:      apiserver.Scheme,
-		RESTOptions: switchable{store.Direct(completed.RESTOptionsGetter), &s.readOnly, &s.refused, &s.away},
+		RESTOptions: switchable{store.Direct(completed.RESTOptionsGetter), &s.readOnly, &s.rejected, &s.away},
 		Scaler:      s.scaler,
 		Events:      s.events,
 		Warner:      warner,
@@ -187,12 +187,12 @@ func (s *server) awaitReady(t *testing.T, ready func() error) {
 	}
 }
 
-// switchable makes storages that refuse writes while readOnly is on, and answer
-// nothing while away is on.
+// switchable makes storages that reject writes while readOnly is on, and do not
+// respond while away is on.
 type switchable struct {
 	generic.RESTOptionsGetter
 	readOnly *atomic.Bool
-	refused  *atomic.Int32
+	rejected *atomic.Int32
 	away     *atomic.Bool
 }
 
@@ -201,22 +201,22 @@ func (s switchable) GetRESTOptions(resource schema.GroupResource, example runtim
 	decorate := options.Decorator
 	options.Decorator = func(config *storagebackend.ConfigForResource, resourcePrefix string, keyFunc func(obj runtime.Object) (string, error), newFunc, newListFunc func() runtime.Object, getAttrs storage.AttrFunc, triggers storage.IndexerFuncs, indexers *cache.Indexers) (storage.Interface, factory.DestroyFunc, error) {
 		decorated, destroy, err := decorate(config, resourcePrefix, keyFunc, newFunc, newListFunc, getAttrs, triggers, indexers)
-		return refusing{decorated, s.readOnly, s.refused, s.away}, destroy, err
+		return switchedStorage{decorated, s.readOnly, s.rejected, s.away}, destroy, err
 	}
 	return options, err
 }
 
-// refusing is a storage that refuses changes of objects while readOnly is on, as
-// an etcd does whose quota is used up, and that answers no reads while away is
-// on, as one does that has lost its quorum.
-type refusing struct {
+// switchedStorage rejects changes of objects while readOnly is on, as an etcd does
+// whose quota is used up, and does not respond to reads while away is on, as an
+// etcd does that has lost its quorum.
+type switchedStorage struct {
 	storage.Interface
 	readOnly *atomic.Bool
-	refused  *atomic.Int32
+	rejected *atomic.Int32
 	away     *atomic.Bool
 }
 
-func (s refusing) Get(ctx context.Context, key string, options storage.GetOptions, object runtime.Object) error {
+func (s switchedStorage) Get(ctx context.Context, key string, options storage.GetOptions, object runtime.Object) error {
 	if s.away.Load() {
 		<-ctx.Done()
 		return ctx.Err()
@@ -224,9 +224,9 @@ func (s refusing) Get(ctx context.Context, key string, options storage.GetOption
 	return s.Interface.Get(ctx, key, options, object)
 }
 
-func (s refusing) GuaranteedUpdate(ctx context.Context, key string, destination runtime.Object, ignoreNotFound bool, preconditions *storage.Preconditions, update storage.UpdateFunc, cached runtime.Object) error {
+func (s switchedStorage) GuaranteedUpdate(ctx context.Context, key string, destination runtime.Object, ignoreNotFound bool, preconditions *storage.Preconditions, update storage.UpdateFunc, cached runtime.Object) error {
 	if s.readOnly.Load() {
-		s.refused.Add(1)
+		s.rejected.Add(1)
 		return errors.New("etcdserver: mvcc: database space exceeded")
 	}
 	return s.Interface.GuaranteedUpdate(ctx, key, destination, ignoreNotFound, preconditions, update, cached)
@@ -345,7 +345,8 @@ func (l *eventLog) recorded() []string {
 	return append([]string(nil), l.reasons...)
 }
 
-// elastiService returns a valid one for the Deployment of the same name.
+// newElastiService returns a valid ElastiService for the Deployment of the same
+// name.
 func newElastiService(name, service string) *v1alpha1.ElastiService {
 	return &v1alpha1.ElastiService{
 		ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: namespace},

@@ -32,6 +32,7 @@ import (
 	"k8s.io/apiserver/pkg/storage"
 
 	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti"
+	"github.com/truefoundry/elasti-apiserver/pkg/registry/elasti/elastiservice/consistency"
 )
 
 // fieldNamespacedService is the field of the index over namespace and Service.
@@ -40,17 +41,17 @@ const fieldNamespacedService = "namespace/spec.service"
 
 func namespacedService(namespace, service string) string { return namespace + "/" + service }
 
-// serviceClaims sees to it that at most one ElastiService names a Service.
-// Writes that name the same Service go through one after the other, and each
-// looks for others in the watch cache, where an index makes that cheap however
-// many objects there are. Of two servers that are written to at the same time
-// each may accept one; the controller reports that as a condition.
+// serviceClaims checks that at most one ElastiService names a Service. Writes
+// that name the same Service are serialised, and each lists the others from the
+// watch cache, where an index makes that cheap however many objects there are.
+// Two servers that handle writes at the same time may accept one each; the
+// controller reports that as a condition.
 type serviceClaims struct {
 	store *genericregistry.Store
 	mutex keyedMutex
-	// written is about the objects that this server wrote under a claim: a
-	// cache that has seen those of a key has seen every other holder of it.
-	written writtenKeys
+	// written tracks the objects that this server wrote under a claim: a cache
+	// that has caught up with those of a key has every other holder of it.
+	written consistency.KeyTracker
 }
 
 // claim is the right of one write to name one Service. It belongs to the
@@ -77,7 +78,7 @@ func (c *claim) onCreate(validate rest.ValidateObjectFunc) rest.ValidateObjectFu
 }
 
 // onUpdate is the same for an update. A Service that was named before is not
-// looked at: it must be possible to write to objects that two servers accepted.
+// checked: objects that two servers accepted must remain writable.
 func (c *claim) onUpdate(validate rest.ValidateObjectUpdateFunc) rest.ValidateObjectUpdateFunc {
 	return func(ctx context.Context, obj, old runtime.Object) error {
 		if validate != nil {
@@ -94,12 +95,12 @@ func (c *claim) onUpdate(validate rest.ValidateObjectUpdateFunc) rest.ValidateOb
 }
 
 // take waits for other writes that name the same Service, and fails when
-// another ElastiService names it. A write that is tried again, with the same
-// Service or another, takes it again.
+// another ElastiService names it. A write that is retried, with the same Service
+// or another, takes it again.
 func (c *claim) take(ctx context.Context, elastiService *elasti.ElastiService) error {
 	key := namespacedService(elastiService.Namespace, elastiService.Spec.Service)
 	if c.key != key {
-		// Nobody holds two keys, so nobody waits in a circle.
+		// A write holds at most one key, so there is no deadlock.
 		c.release()
 		unlock, err := c.claims.mutex.lock(ctx, key)
 		if err != nil {
@@ -118,25 +119,26 @@ func (c *claim) release() {
 	c.key, c.unlock = "", nil
 }
 
-// wrote remembers the outcome of the write, while the claim is still held.
-func (c *claim) wrote(obj runtime.Object) {
+// observe records what the write returned. It must be called while the claim is
+// held.
+func (c *claim) observe(obj runtime.Object) {
 	if c.key == "" {
 		return
 	}
-	c.claims.written.observe(c.claims.store.Storage.Versioner(), c.key, obj)
+	c.claims.written.Observe(c.claims.store.Storage.Versioner(), c.key, obj)
 }
 
 // check fails when another ElastiService names the same Service.
 func (c *serviceClaims) check(ctx context.Context, elastiService *elasti.ElastiService) error {
 	key := namespacedService(elastiService.Namespace, elastiService.Spec.Service)
-	other, err := c.holder(ctx, elastiService, c.written.version(key))
+	other, err := c.holder(ctx, elastiService, c.written.ResourceVersion(key))
 	if err == nil && other != nil {
-		// The cache may not have seen yet that the other one is gone.
+		// The other one may be deleted, and the cache not have that yet.
 		other, err = c.holder(ctx, elastiService, "")
 	}
 	if err != nil {
-		// Not wrapped: it is an API status, such as 429 while a cache fills,
-		// and the client is to see it as such.
+		// Not wrapped: it is an API status for the client, such as 429 while a
+		// cache is not ready.
 		return err
 	}
 	if other == nil {
@@ -144,7 +146,7 @@ func (c *serviceClaims) check(ctx context.Context, elastiService *elasti.ElastiS
 	}
 	advice := "change or delete that one first, or name another Service"
 	if other.DeletionTimestamp != nil {
-		advice = "it is being deleted, try again when it is gone"
+		advice = "it is being deleted, try again when that is done"
 	}
 	return apierrors.NewInvalid(elasti.Kind("ElastiService"), elastiService.Name, field.ErrorList{
 		field.Invalid(field.NewPath("spec", "service"), elastiService.Spec.Service,

@@ -28,7 +28,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-func TestSecondElastiServiceForAServiceIsRefused(t *testing.T) {
+func TestSecondElastiServiceForAServiceIsRejected(t *testing.T) {
 	s := startServer(t, nil)
 	services := s.client.ElastiV1alpha1().ElastiServices(namespace)
 	if _, err := services.Create(t.Context(), newElastiService("first", "cart"), metav1.CreateOptions{}); err != nil {
@@ -51,23 +51,23 @@ func TestSecondElastiServiceForAServiceIsRefused(t *testing.T) {
 	}
 	move := []byte(`{"spec":{"service":"cart"}}`)
 	if _, err := services.Patch(t.Context(), "second", types.MergePatchType, move, metav1.PatchOptions{}); !apierrors.IsInvalid(err) {
-		t.Errorf("patch: got %v, want it refused", err)
+		t.Errorf("patch: got %v, want it rejected", err)
 	}
 	apply := []byte(`{"apiVersion":"elasti.truefoundry.com/v1alpha1","kind":"ElastiService","metadata":{"name":"third"},"spec":{"service":"cart","scaleTargetRef":{"apiVersion":"apps/v1","kind":"Deployment","name":"third"}}}`)
 	if _, err := services.Patch(t.Context(), "third", types.ApplyPatchType, apply, metav1.PatchOptions{FieldManager: "test"}); !apierrors.IsInvalid(err) {
-		t.Errorf("server-side apply of a new object: got %v, want it refused", err)
+		t.Errorf("server-side apply of a new object: got %v, want it rejected", err)
 	}
 
-	// What the first one lets go of can be taken at once.
+	// A Service that the first one releases can be named at once.
 	if _, err := services.Patch(t.Context(), "first", types.MergePatchType, []byte(`{"spec":{"service":"orders"}}`), metav1.PatchOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := services.Patch(t.Context(), "second", types.MergePatchType, move, metav1.PatchOptions{}); err != nil {
-		t.Errorf("patch after the Service was let go of: %v", err)
+		t.Errorf("patch after the Service was released: %v", err)
 	}
 }
 
-func TestDeletedElastiServiceLetsGoOfItsService(t *testing.T) {
+func TestDeletedElastiServiceReleasesItsService(t *testing.T) {
 	s := startServer(t, nil)
 	services := s.client.ElastiV1alpha1().ElastiServices(namespace)
 	for i := range 20 {
@@ -80,7 +80,7 @@ func TestDeletedElastiServiceLetsGoOfItsService(t *testing.T) {
 		}
 		_, err := services.Create(t.Context(), newElastiService("too-early", "cart"), metav1.CreateOptions{})
 		if !apierrors.IsInvalid(err) || !strings.Contains(err.Error(), "is being deleted") {
-			t.Fatalf("while the finalizer is there: got %v, want it refused", err)
+			t.Fatalf("while the finalizer is there: got %v, want it rejected", err)
 		}
 		if _, err := services.Patch(t.Context(), name, types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`), metav1.PatchOptions{}); err != nil {
 			t.Fatal(err)
@@ -88,8 +88,8 @@ func TestDeletedElastiServiceLetsGoOfItsService(t *testing.T) {
 	}
 }
 
-// Of many that name one Service at the same time, exactly one is accepted,
-// whether it is created or changed.
+// Of many writes that name one Service at the same time, exactly one is accepted,
+// whether it creates or changes an ElastiService.
 func TestOneOfManyConcurrentWritesGetsTheService(t *testing.T) {
 	s := startServer(t, nil)
 	services := s.client.ElastiV1alpha1().ElastiServices(namespace)
@@ -109,7 +109,7 @@ func TestOneOfManyConcurrentWritesGetsTheService(t *testing.T) {
 			case err == nil:
 				accepted.Add(1)
 			case !apierrors.IsInvalid(err):
-				t.Errorf("unexpected refusal: %v", err)
+				t.Errorf("unexpected error: %v", err)
 			}
 		}
 		for i := range writers {

@@ -29,10 +29,10 @@ import (
 	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti/v1alpha1"
 )
 
-// validateOpenStatus returns the fields of a status that a request changes and
-// only the server may: resolvers act on them, and the controller decides by
-// them. That is the whole status but the conditions of types that the server does
-// not write, which are for tools.
+// validateOpenStatus returns an error for each field of a status that a request
+// changes and only the server may: resolvers and the controller act on them. These
+// are all fields but the conditions of types that the server does not write,
+// which are for tools.
 func validateOpenStatus(updated, previous *elasti.ElastiServiceStatus, path *field.Path) field.ErrorList {
 	const detail = "is written by the elasti-apiserver alone: leave it as it is"
 	var errs field.ErrorList
@@ -53,8 +53,8 @@ func validateOpenStatus(updated, previous *elasti.ElastiServiceStatus, path *fie
 	return errs
 }
 
-// statusFields returns the names of the fields of the internal status as clients
-// know them, in its order.
+// statusFields returns the external names of the fields of the internal status,
+// in the order of the internal one.
 func statusFields() []string {
 	internal, external := reflect.TypeFor[elasti.ElastiServiceStatus](), reflect.TypeFor[v1alpha1.ElastiServiceStatus]()
 	names := make([]string, internal.NumField())
@@ -67,8 +67,8 @@ func statusFields() []string {
 	return names
 }
 
-// conditionsOf returns the conditions of a type. There may be several in a status
-// that is not valid.
+// conditionsOf returns the conditions of a type. A status that is not valid may
+// have several.
 func conditionsOf(status *elasti.ElastiServiceStatus, conditionType string) []metav1.Condition {
 	return slices.DeleteFunc(slices.Clone(status.Conditions), func(condition metav1.Condition) bool { return condition.Type != conditionType })
 }

@@ -34,8 +34,8 @@ import (
 	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti/v1alpha1"
 )
 
-// forged are changes of everything in the status that is the server's, by the
-// field that an answer names.
+// forged returns changes of all that only the server may write in the status, by
+// the field that the error names.
 func forged() map[string]func(*v1alpha1.ElastiServiceStatus) {
 	now := metav1.NewTime(time.Now().Truncate(time.Second))
 	forged := map[string]func(*v1alpha1.ElastiServiceStatus){
@@ -103,9 +103,9 @@ func written(t *testing.T, s *server) *v1alpha1.ElastiService {
 	return stored
 }
 
-// Whatever verb and path a request takes, and whoever makes it, the server's part
-// of the status stays.
-func TestRequestsCannotWriteWhatIsTheServers(t *testing.T) {
+// A request cannot change the server's part of the status, whatever its verb, its
+// path and its user are.
+func TestRequestsCannotWriteTheServersPartOfTheStatus(t *testing.T) {
 	s := startServer(t, nil)
 	stored := written(t, s)
 	client := s.client.ElastiV1alpha1().ElastiServices(namespace)
@@ -122,7 +122,7 @@ func TestRequestsCannotWriteWhatIsTheServers(t *testing.T) {
 		for verb, write := range writes(t, s, object) {
 			err := write("status")
 			if !apierrors.IsInvalid(err) || !strings.Contains(err.Error(), "status."+name) {
-				t.Errorf("%s of status.%s through the status: got %v, want a refusal that names the field", verb, name, err)
+				t.Errorf("%s of status.%s through the status: got %v, want an error that names the field", verb, name, err)
 			}
 			// Through the object itself the status is left out, as it always was.
 			if err := write(""); err != nil {
@@ -190,7 +190,7 @@ func writes(t *testing.T, s *server, object *v1alpha1.ElastiService) map[string]
 	}
 }
 
-// What a tool says in a condition of its own is the tool's.
+// Conditions of other types are for tools to write.
 func TestToolsWriteTheirOwnConditions(t *testing.T) {
 	s := startServer(t, nil)
 	stored := written(t, s)
@@ -232,7 +232,7 @@ func TestAnElastiServiceBeginsWithoutAStatus(t *testing.T) {
 }
 
 // The server's own writes replace what is there, whichever manager an earlier
-// version noted for it, and go to the object that they are about.
+// version recorded for it, and change only the object with the UID.
 func TestTheServersWriteReplacesWhatOthersOwned(t *testing.T) {
 	s := startServer(t, nil)
 	stored := written(t, s)
@@ -258,7 +258,7 @@ func TestTheServersWriteReplacesWhatOthersOwned(t *testing.T) {
 	}
 	for _, entry := range current.ManagedFields {
 		if entry.Manager == "elasti-controller" {
-			t.Errorf("%s is noted to own fields still", entry.Manager)
+			t.Errorf("%s still owns fields", entry.Manager)
 		}
 	}
 
@@ -268,8 +268,8 @@ func TestTheServersWriteReplacesWhatOthersOwned(t *testing.T) {
 	}); !apierrors.IsNotFound(err) {
 		t.Errorf("got %v for another UID, want not found", err)
 	}
-	refused := errors.New("not now")
-	if _, err := s.statuses.UpdateStatus(t.Context(), keyOf(stored), stored.UID, func(*v1alpha1.ElastiService) error { return refused }); !errors.Is(err, refused) {
+	rejected := errors.New("not now")
+	if _, err := s.statuses.UpdateStatus(t.Context(), keyOf(stored), stored.UID, func(*v1alpha1.ElastiService) error { return rejected }); !errors.Is(err, rejected) {
 		t.Errorf("got %v, want the error of the change", err)
 	}
 	same, err := s.statuses.UpdateStatus(t.Context(), keyOf(stored), stored.UID, func(*v1alpha1.ElastiService) error { return nil })

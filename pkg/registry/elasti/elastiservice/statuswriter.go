@@ -33,20 +33,20 @@ import (
 )
 
 // formerStatusManagers are the field managers under which earlier versions wrote
-// statuses by requests. What they are noted to own is not theirs any more.
+// statuses by requests. Their ownership of fields is dropped.
 var formerStatusManagers = []string{"elasti-controller", "elasti-sleep", "elasti-apiserver"}
 
-// StatusWriter changes the statuses of ElastiServices as the server itself, by
-// calls of functions. No request can change what it changes, whoever makes it.
-// It is safe for concurrent use.
+// StatusWriter changes the statuses of ElastiServices inside of the server,
+// without requests. No request can change what it changes, whatever the user may
+// do. It is safe for concurrent use.
 type StatusWriter struct {
 	statuses *genericregistry.Store
 }
 
-// UpdateStatus lets change work on an ElastiService as it is stored, and stores
-// the status that it leaves, and nothing else. What change returns as an error is
-// returned as it is, and nothing is stored. It is called again when the object
-// was changed meanwhile. An ElastiService with another UID is one that was not
+// UpdateStatus calls change with the stored ElastiService, and stores the status
+// that change leaves, and nothing else. When change returns an error, nothing is
+// stored and that error is returned unwrapped. change is called again when the
+// object was changed meanwhile. An ElastiService with another UID counts as not
 // found. A status that stays as it is costs no write.
 func (w *StatusWriter) UpdateStatus(ctx context.Context, key types.NamespacedName, uid types.UID, change func(*v1alpha1.ElastiService) error) (*v1alpha1.ElastiService, error) {
 	apply := func(_ context.Context, _, stored runtime.Object) (runtime.Object, error) {

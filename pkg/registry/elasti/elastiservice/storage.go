@@ -30,6 +30,7 @@ import (
 	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
 
 	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti"
+	"github.com/truefoundry/elasti-apiserver/pkg/registry/elasti/elastiservice/consistency"
 )
 
 // Storage holds the endpoints of ElastiServices. All share one store, and so
@@ -44,9 +45,9 @@ type Storage struct {
 	Reader *Reader
 	// StatusWriter changes statuses inside of the server.
 	StatusWriter *StatusWriter
-	// LastKnown is what wakes go by while the storage cannot be read. It has to run.
+	// LastKnown is what wakes use while the storage cannot be read. It has to run.
 	LastKnown *LastKnown
-	// WakeRecorder writes who woke targets, while it is run.
+	// WakeRecorder writes the records of wakes while it runs.
 	WakeRecorder *WakeRecorder
 }
 
@@ -61,19 +62,20 @@ type Options struct {
 	// Events records what wakes did. Required.
 	Events EventRecorder
 	// Warner says what in the cluster does not fit an ElastiService yet. Nil
-	// means that nothing is looked at.
+	// means that there are no such warnings.
 	Warner Warner
-	// Access decides what callers may do beyond the request that they make: get
-	// the Secrets and ConfigMaps that the triggers of an ElastiService refer to,
-	// and scale one that they wake to more than its minimum. Nil allows all.
+	// Access authorises what a request does beside its own verb: getting the
+	// Secrets and ConfigMaps that the triggers of an ElastiService refer to, and
+	// scaling an ElastiService that is woken to more than its minimum. Nil allows
+	// all.
 	Access authorizer.UnconditionalAuthorizer
 	// Namespaces are the namespaces in which ElastiServices can be created. Empty
 	// means all.
 	Namespaces []string
-	// OnlyWriter says that nobody else writes to the storage, so that an object
-	// can be read from the watch cache and yet be the one that is stored.
+	// OnlyWriter says that no other server writes to the storage, so that a read
+	// from the watch cache can return what is stored.
 	OnlyWriter bool
-	// Clock is the time that reports of activity get. Defaults to the real clock.
+	// Clock gives reports of activity their time. Defaults to the real clock.
 	Clock clock.PassiveClock
 }
 
@@ -96,10 +98,10 @@ func NewStorage(options Options) (*Storage, error) {
 		TableConvertor:            tableConvertor{},
 	}
 	restOptions := options.RESTOptions
-	var newest *writtenVersion
+	var written *consistency.VersionTracker
 	if options.OnlyWriter {
-		newest = &writtenVersion{}
-		restOptions = confirming{restOptions, newest, options.Clock}
+		written = &consistency.VersionTracker{}
+		restOptions = consistency.TrackWrites(restOptions, written, options.Clock)
 	}
 	storeOptions := &generic.StoreOptions{RESTOptions: restOptions, AttrFunc: getAttributes, Indexers: indexers()}
 	if err := store.CompleteWithOptions(storeOptions); err != nil {
@@ -120,7 +122,7 @@ func NewStorage(options Options) (*Storage, error) {
 	if options.Access != nil {
 		access, limit = &credentialAccess{authorizer: options.Access}, &wakeLimit{authorizer: options.Access}
 	}
-	elastiServices := &REST{Store: store, claims: &serviceClaims{store: store}, access: access, warner: options.Warner, scope: options.Namespaces, newest: newest, clock: options.Clock}
+	elastiServices := &REST{Store: store, claims: &serviceClaims{store: store}, access: access, warner: options.Warner, scope: options.Namespaces, written: written, clock: options.Clock}
 	return &Storage{
 		ElastiService: elastiServices,
 		Status:        &StatusREST{store: &requestedStatusStore},
@@ -141,9 +143,9 @@ type REST struct {
 	access *credentialAccess
 	warner Warner
 	scope  namespaceScope
-	// newest is the version of the newest write, or nil where others write too.
-	newest *writtenVersion
-	clock  clock.PassiveClock
+	// written tracks all writes. It is nil where other servers write too.
+	written *consistency.VersionTracker
+	clock   clock.PassiveClock
 }
 
 var (
@@ -155,16 +157,16 @@ var (
 // `all`, which lists what makes up an application.
 func (*REST) Categories() []string { return []string{"elasti"} }
 
-// Get returns an ElastiService as it is stored now, or as of the version that
-// the options ask for.
+// Get returns an ElastiService as it is stored now, or as of the version in the
+// options. It reads from the watch cache where that returns what is stored.
 func (r *REST) Get(ctx context.Context, name string, options *metav1.GetOptions) (runtime.Object, error) {
-	if r.newest != nil && options.ResourceVersion == "" && r.newest.isNewest(r.clock.Now()) {
+	if r.written != nil && options.ResourceVersion == "" && r.written.IsNewest(r.clock.Now()) {
 		cached := *options
-		cached.ResourceVersion = r.newest.String()
+		cached.ResourceVersion = r.written.ResourceVersion()
 		if obj, err := r.Store.Get(ctx, name, &cached); err == nil {
 			return obj, nil
 		}
-		// The storage says why.
+		// The storage is read for the reason.
 	}
 	return r.Store.Get(ctx, name, options)
 }
@@ -178,8 +180,8 @@ func (r *REST) Create(ctx context.Context, obj runtime.Object, createValidation 
 	defer warnings.stop()
 	created, err := r.Store.Create(ctx, obj, claim.onCreate(r.scope.onCreate(r.access.onCreate(createValidation))), options)
 	if err == nil {
-		claim.wrote(created)
-		// Others who want the Service need not wait for the warnings.
+		claim.observe(created)
+		// Other writes that name the Service need not wait for the warnings.
 		claim.release()
 		warnings.add(ctx)
 	}
@@ -195,7 +197,7 @@ func (r *REST) Update(ctx context.Context, name string, objInfo rest.UpdatedObje
 	defer warnings.stop()
 	updated, created, err := r.Store.Update(ctx, name, objInfo, claim.onCreate(r.scope.onCreate(r.access.onCreate(createValidation))), claim.onUpdate(r.access.onUpdate(updateValidation)), forceAllowCreate, options)
 	if err == nil {
-		claim.wrote(updated)
+		claim.observe(updated)
 		claim.release()
 		warnings.add(ctx)
 	}
@@ -227,7 +229,7 @@ func (r *StatusREST) Get(ctx context.Context, name string, options *metav1.GetOp
 
 // Update changes the status of an ElastiService and nothing else of it.
 func (r *StatusREST) Update(ctx context.Context, name string, objInfo rest.UpdatedObjectInfo, createValidation rest.ValidateObjectFunc, updateValidation rest.ValidateObjectUpdateFunc, _ bool, options *metav1.UpdateOptions) (runtime.Object, bool, error) {
-	// A status is never created on its own, whatever the caller of Update allows.
+	// A status is never created on its own, whatever the caller allows.
 	return r.store.Update(ctx, name, objInfo, createValidation, updateValidation, false, options)
 }
 

@@ -47,8 +47,8 @@ type strategy struct {
 }
 
 // Warner says what in the cluster does not fit an ElastiService yet, such as a
-// Service that is not there. It answers within a second, whatever the state of
-// the cluster is. Safe for concurrent use.
+// Service that does not exist. It returns within a second, whatever the state of
+// the cluster is. It is safe for concurrent use.
 type Warner interface {
 	Warnings(ctx context.Context, elastiService *elasti.ElastiService) []string
 }
@@ -68,7 +68,7 @@ var (
 func (strategy) NamespaceScoped() bool { return true }
 
 // AllowCreateOnUpdate is false as for most built-in objects: a PUT to a name
-// that does not exist answers 404.
+// that does not exist is a 404.
 func (strategy) AllowCreateOnUpdate(context.Context) bool { return false }
 
 func (strategy) AllowUnconditionalUpdate(context.Context) bool { return true }
@@ -87,9 +87,9 @@ func (strategy) GetResetFields() map[fieldpath.APIVersion]*fieldpath.Set {
 	}
 }
 
-// PrepareForCreate clears the status and adds the finalizer. The finalizer is
-// there from the first moment, so that an object deleted before the controller
-// has seen it leaves nothing behind either.
+// PrepareForCreate clears the status and adds the finalizer. An object that is
+// deleted before the controller has seen it leaves nothing behind either, as it
+// has the finalizer from the start.
 func (strategy) PrepareForCreate(_ context.Context, obj runtime.Object) {
 	elastiService := obj.(*elasti.ElastiService)
 	elastiService.Status = elasti.ElastiServiceStatus{}
@@ -127,8 +127,8 @@ func (strategy) ValidateUpdate(_ context.Context, obj, old runtime.Object) field
 	return validation.ValidateElastiServiceUpdate(obj.(*elasti.ElastiService), old.(*elasti.ElastiService))
 }
 
-// WarningsOnCreate tells what is accepted and will not work as it is. What
-// takes a look at the cluster is told when the object has been written.
+// WarningsOnCreate returns what is accepted and will not work as it is. Warnings
+// that need the cluster are added when the object has been written.
 func (strategy) WarningsOnCreate(ctx context.Context, obj runtime.Object) []string {
 	elastiService := obj.(*elasti.ElastiService)
 	if lookup := clusterWarningsFrom(ctx); lookup != nil {
@@ -137,8 +137,8 @@ func (strategy) WarningsOnCreate(ctx context.Context, obj runtime.Object) []stri
 	return validation.Warnings(&elastiService.Spec)
 }
 
-// WarningsOnUpdate tells the same about a changed spec. Who changes labels is
-// not bothered.
+// WarningsOnUpdate returns the same for a changed spec. A change of labels gets no
+// warnings.
 func (s strategy) WarningsOnUpdate(ctx context.Context, obj, old runtime.Object) []string {
 	if apiequality.Semantic.DeepEqual(obj.(*elasti.ElastiService).Spec, old.(*elasti.ElastiService).Spec) {
 		return nil
@@ -153,13 +153,14 @@ type statusStrategy struct {
 	strategy
 }
 
-// requestedStatusStrategy is the behaviour of the status subresource: what
-// requests may write of the status.
+// requestedStatusStrategy is the behaviour of the status subresource, which
+// requests write through.
 type requestedStatusStrategy struct {
 	statusStrategy
 }
 
-// ValidateUpdate refuses what only the server writes, beside what nothing may.
+// ValidateUpdate rejects changes of fields that only the server writes, beside
+// what is never valid.
 func (s requestedStatusStrategy) ValidateUpdate(ctx context.Context, obj, old runtime.Object) field.ErrorList {
 	updated, previous := obj.(*elasti.ElastiService), old.(*elasti.ElastiService)
 	if errs := validateOpenStatus(&updated.Status, &previous.Status, field.NewPath("status")); len(errs) > 0 {
@@ -199,22 +200,23 @@ func keepAllButStatus(updated, previous *elasti.ElastiService) {
 	updated.OwnerReferences = previous.OwnerReferences
 }
 
-// PrepareForUpdate keeps everything but the status, whose fields are refused and
-// not kept when a request changes what only the server may.
+// PrepareForUpdate keeps everything but the status. A request that changes fields
+// of the status that only the server may is rejected in validation, and they are
+// not silently kept.
 func (requestedStatusStrategy) PrepareForUpdate(_ context.Context, obj, old runtime.Object) {
 	keepAllButStatus(obj.(*elasti.ElastiService), old.(*elasti.ElastiService))
 }
 
-// keepLastActivity does not let the time of the last activity go back: several
-// write it, and none of them waits until it has seen what the others wrote. A time in
-// the future, of a clock that has been corrected since, does not stay.
+// keepLastActivity keeps the time of the last activity from going back: it has
+// several writers, and none of them waits until it has seen what the others wrote.
+// A time in the future, of a clock that has been corrected since, is not kept.
 func keepLastActivity(updated, previous *elasti.ElastiServiceStatus) {
 	if previous.LastActivityTime != nil && !previous.LastActivityTime.After(time.Now()) && (updated.LastActivityTime == nil || updated.LastActivityTime.Before(previous.LastActivityTime)) {
 		updated.LastActivityTime = previous.LastActivityTime
 	}
 }
 
-// WarningsOnUpdate is silent: who writes a status cannot mend the spec.
+// WarningsOnUpdate returns nothing: a write of the status cannot correct the spec.
 func (statusStrategy) WarningsOnUpdate(context.Context, runtime.Object, runtime.Object) []string {
 	return nil
 }

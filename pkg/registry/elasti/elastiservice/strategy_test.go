@@ -53,7 +53,7 @@ func stored() *elasti.ElastiService {
 func TestPrepareForCreate(t *testing.T) {
 	for name, finalizers := range map[string][]string{
 		"without finalizers": nil,
-		"with ours":          {elasti.Finalizer},
+		"with the finalizer": {elasti.Finalizer},
 	} {
 		t.Run(name, func(t *testing.T) {
 			object := stored()
@@ -63,7 +63,7 @@ func TestPrepareForCreate(t *testing.T) {
 				t.Errorf("got status %+v in generation %d, want none in 1", object.Status, object.Generation)
 			}
 			if !slices.Equal(object.Finalizers, []string{elasti.Finalizer}) {
-				t.Errorf("got the finalizers %v, want ours once", object.Finalizers)
+				t.Errorf("got the finalizers %v, want that of the controller once", object.Finalizers)
 			}
 		})
 	}

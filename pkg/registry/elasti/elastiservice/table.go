@@ -38,8 +38,8 @@ type tableConvertor struct{}
 
 var _ rest.TableConvertor = tableConvertor{}
 
-// columns returns the columns of the table. A priority above zero is shown
-// with -o wide only.
+// columns returns the columns of the table. A column with a priority above zero is
+// shown with -o wide only.
 func columns() []metav1.TableColumnDefinition {
 	meta := metav1.ObjectMeta{}.SwaggerDoc()
 	return []metav1.TableColumnDefinition{
@@ -103,9 +103,9 @@ func row(elastiService *elasti.ElastiService, age string) []any {
 	}
 }
 
-// shownReason returns the reason of the first of these conditions that there is, and
-// its message: Ready while it is not true, which has what keeps the target from
-// starting too, then Sleeping, then TargetAvailable.
+// shownReason returns the reason and message of the first of these conditions
+// that there is: Ready while it is not true, which also says what keeps the target
+// from starting, then Sleeping, then TargetAvailable.
 func shownReason(conditions []metav1.Condition) (reason, message string) {
 	if ready := meta.FindStatusCondition(conditions, v1alpha1.ConditionReady); ready != nil && ready.Status != metav1.ConditionTrue {
 		return ready.Reason, ready.Message

@@ -39,23 +39,23 @@ import (
 
 	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti"
 	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti/v1alpha1"
+	"github.com/truefoundry/elasti-apiserver/pkg/registry/elasti/elastiservice/consistency"
 	"github.com/truefoundry/elasti-apiserver/pkg/scaling"
 )
 
 // wakeTimeout ends a wake whose API calls hang. It is below the 34 s after
-// which the generic server gives up on a request.
+// which the generic server ends a request.
 const wakeTimeout = 30 * time.Second
 
-// takeBackTimeout ends the write that takes back a request to sleep when the
-// storage hangs: the caller need not know of it.
-const takeBackTimeout = 5 * time.Second
+// cancelSleepTimeout ends the write that cancels a request for sleep when the
+// storage hangs. The wake succeeds all the same.
+const cancelSleepTimeout = 5 * time.Second
 
-// Scaler reads and changes the scales of targets. Safe for concurrent use.
+// Scaler reads and changes the scales of targets. It is safe for concurrent use.
 type Scaler interface {
-	// Wake scales a target to at least minimum replicas and lets its
-	// autoscaler go on.
+	// Wake scales a target to at least minimum replicas and resumes its autoscaler.
 	Wake(ctx context.Context, target scaling.Target, autoscaler scaling.Autoscaler, minimum int32, dryRun bool) (scaling.Result, error)
-	// WakeFromZero does the same, faster when the target asks for no replicas.
+	// WakeFromZero does the same, faster when the target is scaled to zero.
 	WakeFromZero(ctx context.Context, target scaling.Target, autoscaler scaling.Autoscaler, minimum int32) (scaling.Result, error)
 	// Get returns the scale of a target.
 	Get(ctx context.Context, target scaling.Target) (*autoscalingv1.Scale, error)
@@ -68,7 +68,7 @@ type EventRecorder interface {
 	Eventf(regarding, related runtime.Object, eventType, reason, action, note string, args ...any)
 }
 
-// targets does what the subresources that scale have in common.
+// targets reads and scales targets for the subresources that do so.
 type targets struct {
 	elastiServices *genericregistry.Store
 	statuses       *genericregistry.Store
@@ -77,24 +77,24 @@ type targets struct {
 	events         EventRecorder
 	wakeRecorder   *WakeRecorder
 
-	// sleepRequests is about the requests to sleep that this server wrote, so
-	// that a wake that comes after one takes it back.
-	sleepRequests writtenVersion
+	// sleepRequests tracks the requests for sleep that this server wrote, so that a
+	// later wake sees and cancels them.
+	sleepRequests consistency.VersionTracker
 
-	// wakes lets those who want the same wake at the same time share it, and
-	// turns lets one wake of a target run at a time.
-	wakes singleflight.Group
-	turns keyedMutex
+	// wakes deduplicates concurrent wakes that are the same, and wakeMutex
+	// serialises the wakes of a target.
+	wakes     singleflight.Group
+	wakeMutex keyedMutex
 }
 
 // getCached reads from the watch cache, so that waking does not wait for the
-// storage. A cache that is behind does not know the newest objects yet: the
-// storage is read for what is not found there. While neither can be read, an
-// object is as it was last known.
+// storage. An object that the cache does not have may be newer than the cache, and
+// is read from the storage. While neither can be read, the last known object is
+// returned.
 func (t *targets) getCached(ctx context.Context, name string) (*elasti.ElastiService, error) {
 	reading, cancel := context.WithTimeout(ctx, readTimeout)
 	defer cancel()
-	obj, err := t.elastiServices.Get(reading, name, &metav1.GetOptions{ResourceVersion: t.sleepRequests.String()})
+	obj, err := t.elastiServices.Get(reading, name, &metav1.GetOptions{ResourceVersion: t.sleepRequests.ResourceVersion()})
 	if apierrors.IsNotFound(err) {
 		obj, err = t.elastiServices.Get(reading, name, &metav1.GetOptions{})
 	}
@@ -108,15 +108,15 @@ func (t *targets) getCached(ctx context.Context, name string) (*elasti.ElastiSer
 	if !ok {
 		return nil, unreadable(name, err)
 	}
-	klog.FromContext(ctx).Error(err, "Failed to read an ElastiService, going on with what is last known", "elastiService", klog.KObj(known))
+	klog.FromContext(ctx).Error(err, "Failed to read ElastiService, using the last known one", "elastiService", klog.KObj(known))
 	return known, nil
 }
 
-// unreadable returns the error for an ElastiService that could not be read in
-// time, which is no fault of the caller.
+// unreadable returns the error for an ElastiService that could not be read. A
+// timeout is not an error of the client.
 func unreadable(name string, err error) error {
 	if errors.Is(err, context.DeadlineExceeded) {
-		return apierrors.NewTimeoutError(fmt.Sprintf("reading elastiservice %q: the storage does not answer, try again: %v", name, err), 1)
+		return apierrors.NewTimeoutError(fmt.Sprintf("reading elastiservice %q: the storage does not respond, try again: %v", name, err), 1)
 	}
 	return err
 }
@@ -130,25 +130,25 @@ func (t *targets) get(ctx context.Context, name string) (*elasti.ElastiService, 
 	return obj.(*elasti.ElastiService), nil
 }
 
-// wake makes the target have at least minimum replicas and records an Event
-// when that changed something or failed. why goes into the Event. A dry run
-// changes and records nothing.
+// wake scales the target to at least minimum replicas and records an Event when
+// that changed something or failed. why goes into the Event. A dry run changes
+// and records nothing.
 //
-// Callers that come while a wake of the same target runs share the next one,
-// not the running one: that may have read the scale before somebody lowered
-// it, and the caller has come after that.
+// Callers that arrive while a wake of the same target runs share the next wake,
+// not the running one: the running one may have read the scale before it was
+// lowered, and the callers arrived after that.
 func (t *targets) wake(ctx context.Context, elastiService *elasti.ElastiService, minimum int32, why string, dryRun bool) (scaling.Result, error) {
 	target, autoscaler := targetOf(elastiService), autoscalerOf(elastiService)
 	if dryRun {
 		return t.scaler.Wake(ctx, target, autoscaler, minimum, true)
 	}
-	turn := target.String()
-	key := fmt.Sprintf("%s %v %d %s", turn, autoscaler, minimum, elastiService.Name)
+	mutexKey := target.String()
+	key := fmt.Sprintf("%s %v %d %s", mutexKey, autoscaler, minimum, elastiService.Name)
 	shared := t.wakes.DoChan(key, func() (any, error) {
-		// The others must not fail when the one that came first gives up.
+		// The others must not fail when the first caller disconnects.
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), wakeTimeout)
 		defer cancel()
-		unlock, err := t.turns.lock(ctx, turn)
+		unlock, err := t.wakeMutex.lock(ctx, mutexKey)
 		if err != nil {
 			return scaling.Result{}, err
 		}
@@ -171,19 +171,19 @@ func (t *targets) wake(ctx context.Context, elastiService *elasti.ElastiService,
 	}
 }
 
-// isAsleep reports whether the target asks for no replicas as far as is known.
+// isAsleep reports whether the target is scaled to zero according to the status.
 func isAsleep(elastiService *elasti.ElastiService) bool {
 	return elastiService.Status.Mode == elasti.ModeProxy && elastiService.Status.Replicas == 0
 }
 
-// record leaves an Event about a wake that changed something or failed. A wake
-// of a target that was awake already leaves none.
+// record records an Event about a wake that changed something or failed. A wake
+// of a target that was awake already has none.
 func (t *targets) record(ctx context.Context, elastiService *elasti.ElastiService, why string, result scaling.Result, err error) {
 	ref := elastiService.Spec.ScaleTargetRef
 	regarding := referenceTo(elastiService)
 	switch {
 	case err != nil:
-		klog.FromContext(ctx).Error(err, "Waking a target failed", "elastiService", klog.KObj(elastiService), "targetKind", ref.Kind, "targetName", ref.Name)
+		klog.FromContext(ctx).Error(err, "Failed to wake target", "elastiService", klog.KObj(elastiService), "targetKind", ref.Kind, "targetName", ref.Name)
 		t.events.Eventf(regarding, nil, corev1.EventTypeWarning, v1alpha1.ReasonScaleFailed, "Wake", "cannot wake %s %s: %v", ref.Kind, ref.Name, err)
 	case result.Scaled:
 		if result.FromZero {
@@ -196,8 +196,8 @@ func (t *targets) record(ctx context.Context, elastiService *elasti.ElastiServic
 	}
 }
 
-// requestSleep sets, or with nil takes back, the time at which the target was
-// asked to sleep. The controller acts on it, on whatever replica it runs.
+// requestSleep sets the time at which sleep of the target was requested, or with
+// nil cancels the request. The controller acts on it, on whatever replica it runs.
 func (t *targets) requestSleep(ctx context.Context, name string, when *metav1.Time, dryRun []string) error {
 	request := func(_ context.Context, _, stored runtime.Object) (runtime.Object, error) {
 		elastiService := stored.DeepCopyObject().(*elasti.ElastiService)
@@ -209,27 +209,27 @@ func (t *targets) requestSleep(ctx context.Context, name string, when *metav1.Ti
 	if err != nil {
 		return err
 	}
-	t.sleepRequests.observe(t.statuses.Storage.Versioner(), updated)
+	t.sleepRequests.Observe(t.statuses.Storage.Versioner(), updated)
 	return nil
 }
 
-// wakeForUse wakes the target and takes back a request to sleep that was not
-// carried out yet, also one of another ElastiService of the target. The target is
-// scaled first: a storage that takes no writes does not stop a wake. It is scaled
-// again afterwards, in case that it was put to sleep in between.
+// wakeForUse wakes the target and cancels a request for sleep that was not carried
+// out yet, also one of another ElastiService of the target. The target is scaled
+// first: a storage that rejects writes does not stop a wake. It is scaled again
+// afterwards, in case it was scaled to zero in between.
 func (t *targets) wakeForUse(ctx context.Context, elastiService *elasti.ElastiService, minimum int32, why string, dryRun bool) (scaling.Result, error) {
 	result, err := t.wake(ctx, elastiService, minimum, why, dryRun)
 	if err != nil || dryRun {
 		return result, err
 	}
-	requested := t.askedToSleep(ctx, elastiService)
+	requested := t.withSleepRequest(ctx, elastiService)
 	if len(requested) == 0 {
 		return result, nil
 	}
 	for _, name := range requested {
-		if err := t.takeBackSleep(ctx, name); err != nil {
-			klog.FromContext(ctx).Error(err, "Failed to take back the request for sleep of a target that was woken", "elastiService", klog.KRef(elastiService.Namespace, name))
-			warning.AddWarning(ctx, "", fmt.Sprintf("the target was woken, but may be put to sleep again: the request to do so could not be taken back: %v", err))
+		if err := t.cancelSleep(ctx, name); err != nil {
+			klog.FromContext(ctx).Error(err, "Failed to cancel the sleep request of a woken target", "elastiService", klog.KRef(elastiService.Namespace, name))
+			warning.AddWarning(ctx, "", fmt.Sprintf("the target was woken, but may be put to sleep again: the request to do so could not be cancelled: %v", err))
 			return result, nil
 		}
 	}
@@ -242,9 +242,10 @@ func (t *targets) wakeForUse(ctx context.Context, elastiService *elasti.ElastiSe
 	return again, nil
 }
 
-// askedToSleep returns the names of the ElastiServices of the target that are asked
-// to sleep, as far as the watch cache knows. A target at zero has none.
-func (t *targets) askedToSleep(ctx context.Context, elastiService *elasti.ElastiService) []string {
+// withSleepRequest returns the names of the ElastiServices of the target that have
+// a sleep request in the watch cache. For a target at zero, only elastiService is
+// considered.
+func (t *targets) withSleepRequest(ctx context.Context, elastiService *elasti.ElastiService) []string {
 	var names []string
 	if elastiService.Status.SleepRequestedTime != nil {
 		names = append(names, elastiService.Name)
@@ -253,9 +254,9 @@ func (t *targets) askedToSleep(ctx context.Context, elastiService *elasti.Elasti
 		return names
 	}
 	for _, name := range elastiService.Status.TargetSharedWith {
-		obj, err := t.elastiServices.Get(ctx, name, &metav1.GetOptions{ResourceVersion: t.sleepRequests.String()})
+		obj, err := t.elastiServices.Get(ctx, name, &metav1.GetOptions{ResourceVersion: t.sleepRequests.ResourceVersion()})
 		if err != nil {
-			// The controller asks all of them before it scales to zero.
+			// The controller checks all of them before it scales to zero.
 			continue
 		}
 		if other := obj.(*elasti.ElastiService); other.Status.SleepRequestedTime != nil && other.Spec.ScaleTargetRef.Name == elastiService.Spec.ScaleTargetRef.Name {
@@ -265,9 +266,9 @@ func (t *targets) askedToSleep(ctx context.Context, elastiService *elasti.Elasti
 	return names
 }
 
-// takeBackSleep takes back a request to sleep.
-func (t *targets) takeBackSleep(ctx context.Context, name string) error {
-	ctx, cancel := context.WithTimeout(ctx, takeBackTimeout)
+// cancelSleep cancels the sleep request of an ElastiService.
+func (t *targets) cancelSleep(ctx context.Context, name string) error {
+	ctx, cancel := context.WithTimeout(ctx, cancelSleepTimeout)
 	defer cancel()
 	err := t.requestSleep(ctx, name, nil, nil)
 	if apierrors.IsNotFound(err) {
@@ -276,9 +277,9 @@ func (t *targets) takeBackSleep(ctx context.Context, name string) error {
 	return err
 }
 
-// scalingError gives a failure to read or change the scale of a target the
-// status that says whose fault it is: a missing target is the user's to mend,
-// a refusal is a matter of our own permissions, everything else may pass.
+// scalingError returns the API status for a failure to read or change the scale
+// of a target: a missing target is for the user to correct, a missing permission
+// is one of the server, and everything else may be temporary.
 func scalingError(elastiService *elasti.ElastiService, err error) error {
 	ref := elastiService.Spec.ScaleTargetRef
 	var kindError *scaling.KindError
@@ -313,8 +314,8 @@ func targetNotFound(elastiService *elasti.ElastiService, problem string) error {
 	}}
 }
 
-// referenceTo names the object in the version that users know: the internal
-// version of the type would end up in the Event otherwise.
+// referenceTo returns a reference to the object in the external version: the
+// Event would have the internal one otherwise.
 func referenceTo(elastiService *elasti.ElastiService) *corev1.ObjectReference {
 	return &corev1.ObjectReference{
 		APIVersion:      v1alpha1.SchemeGroupVersion.String(),

@@ -58,7 +58,7 @@ func (g *gatedScaler) WakeFromZero(ctx context.Context, target scaling.Target, a
 	return g.Wake(ctx, target, autoscaler, minimum, false)
 }
 
-// What is known about a target chooses the faster way to wake it.
+// A target whose status says that it is at zero is woken the faster way.
 func TestTargetsAtZeroAreWokenFromZero(t *testing.T) {
 	for _, test := range []struct {
 		mode     elasti.Mode
@@ -94,8 +94,8 @@ func sleeping() *elasti.ElastiService {
 	}
 }
 
-// Those that come while a wake runs share one more: the running one may have
-// looked at the scale before somebody put the target to sleep.
+// Callers that arrive while a wake runs share one more: the running one may have
+// read the scale before the target was put to sleep.
 func TestConcurrentWakesShareTheNextOne(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		scaler := &gatedScaler{proceed: make(chan struct{})}
@@ -123,21 +123,21 @@ func TestConcurrentWakesShareTheNextOne(t *testing.T) {
 	})
 }
 
-// A caller that hangs up must not fail those that share its wake.
-func TestWakeOutlivesTheCallerThatCameFirst(t *testing.T) {
+// A caller that disconnects must not fail the others that share its wake.
+func TestWakeOutlivesItsFirstCaller(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		scaler := &gatedScaler{proceed: make(chan struct{})}
 		targets := &targets{scaler: scaler, events: noEvents{}}
-		ctx, hangUp := context.WithCancel(t.Context())
+		ctx, disconnect := context.WithCancel(t.Context())
 		failed := make(chan error, 1)
 		go func() {
 			_, err := targets.wake(ctx, sleeping(), 1, "test", false)
 			failed <- err
 		}()
 		synctest.Wait()
-		hangUp()
+		disconnect()
 		if err := <-failed; err == nil {
-			t.Error("a caller that hung up got an answer")
+			t.Error("a caller that disconnected got a result")
 		}
 		close(scaler.proceed)
 		synctest.Wait()
@@ -160,15 +160,15 @@ func TestKeyedMutex(t *testing.T) {
 		}
 		unlockOther()
 
-		ctx, giveUp := context.WithCancel(t.Context())
-		gaveUp := make(chan error, 1)
+		ctx, cancel := context.WithCancel(t.Context())
+		failed := make(chan error, 1)
 		go func() {
 			_, err := mutex.lock(ctx, "a")
-			gaveUp <- err
+			failed <- err
 		}()
 		synctest.Wait()
-		giveUp()
-		if err := <-gaveUp; err == nil {
+		cancel()
+		if err := <-failed; err == nil {
 			t.Error("a held key was locked twice")
 		}
 
@@ -183,8 +183,8 @@ func TestKeyedMutex(t *testing.T) {
 		synctest.Wait()
 		unlock()
 		(<-locked)()
-		if len(mutex.turns) != 0 {
-			t.Errorf("%d keys are kept that nobody uses", len(mutex.turns))
+		if len(mutex.locks) != 0 {
+			t.Errorf("%d locks are kept that are not in use", len(mutex.locks))
 		}
 	})
 }

@@ -32,8 +32,7 @@ import (
 )
 
 // WakeREST is the wake subresource: creating a WakeRequest wakes the target.
-// Any replica of the server can serve it at any time, and doing it twice is
-// the same as doing it once.
+// Any replica of the server can serve it at any time, and it is idempotent.
 type WakeREST struct {
 	targets *targets
 	limit   *wakeLimit
@@ -49,9 +48,9 @@ func (*WakeREST) New() runtime.Object { return &elasti.WakeRequest{} }
 // Destroy does nothing: the store belongs to REST.
 func (*WakeREST) Destroy() {}
 
-// Create wakes the target of the ElastiService called name. It answers as soon
-// as the target's scale is set, with the request and what it did as status:
-// a caller that may only create wake requests learns nothing else about the
+// Create wakes the target of the ElastiService called name. It returns as soon as
+// the target's scale is set, with the request and its result as the status: a
+// caller that may only create wake requests learns nothing else about the
 // ElastiService, and scales to its spec.minTargetReplicas at most.
 func (r *WakeREST) Create(ctx context.Context, name string, obj runtime.Object, createValidation rest.ValidateObjectFunc, options *metav1.CreateOptions) (runtime.Object, error) {
 	request, ok := obj.(*elasti.WakeRequest)
@@ -90,7 +89,7 @@ func (r *WakeREST) Create(ctx context.Context, name string, obj runtime.Object, 
 		return nil, scalingError(elastiService, err)
 	}
 
-	// The request is not stored, so nobody owns its fields.
+	// The request is not stored, so its fields have no owner.
 	request.ManagedFields = nil
 	request.CreationTimestamp = metav1.Now()
 	request.Status = elasti.WakeRequestStatus{
@@ -109,8 +108,8 @@ func wantedReplicas(elastiService *elasti.ElastiService, request *elasti.WakeReq
 	return *elastiService.Spec.MinTargetReplicas
 }
 
-// reasonOf is why, for the Event. How much is held is not part of it: Events
-// that say the same are written as one.
+// reasonOf returns the reason of a wake for its Event. It has no numbers, such as
+// how much is held: Events with the same text are aggregated.
 func reasonOf(request *elasti.WakeRequest) string {
 	if request.Spec.Reason == "" {
 		return "no reason given"

@@ -51,12 +51,12 @@ func TestWakeScalesOnceAndSaysSo(t *testing.T) {
 		t.Errorf("a dry run: got %+v and the Events %v, want what it would do and no Event", dryRun.Status, s.events.recorded())
 	}
 	for i, scaled := range []bool{true, false} {
-		answer, err := services.Wake(t.Context(), "cart", wakeRequest(), metav1.CreateOptions{})
+		response, err := services.Wake(t.Context(), "cart", wakeRequest(), metav1.CreateOptions{})
 		if err != nil {
 			t.Fatal(err)
 		}
-		if answer.Status.Scaled != scaled || answer.Status.Replicas != 1 {
-			t.Errorf("wake %d: got %+v, want 1 replica and scaled=%v", i, answer.Status, scaled)
+		if response.Status.Scaled != scaled || response.Status.Replicas != 1 {
+			t.Errorf("wake %d: got %+v, want 1 replica and scaled=%v", i, response.Status, scaled)
 		}
 	}
 	if got, want := s.events.recorded(), []string{v1alpha1.ReasonWoken}; !slices.Equal(got, want) {
@@ -64,7 +64,7 @@ func TestWakeScalesOnceAndSaysSo(t *testing.T) {
 	}
 }
 
-func TestWakeFailuresSayWhatToMend(t *testing.T) {
+func TestErrorsOfWakesSayWhatToCorrect(t *testing.T) {
 	s := startServer(t, nil)
 	services := s.client.ElastiV1alpha1().ElastiServices(namespace)
 	if _, err := services.Wake(t.Context(), "cart", wakeRequest(), metav1.CreateOptions{}); !apierrors.IsNotFound(err) {
@@ -91,7 +91,7 @@ func TestWakeFailuresSayWhatToMend(t *testing.T) {
 	}
 }
 
-func TestWakeOfAnotherNameIsRefused(t *testing.T) {
+func TestWakeOfAnotherNameIsRejected(t *testing.T) {
 	s := startServer(t, nil)
 	services := s.client.ElastiV1alpha1().ElastiServices(namespace)
 	s.scaler.put("cart", 0)
@@ -111,8 +111,8 @@ func TestWakeOfAnotherNameIsRefused(t *testing.T) {
 	}
 }
 
-// The request for sleep is taken back after the target was scaled, so that a
-// storage that takes no writes does not stop a wake.
+// The request for sleep is cancelled after the target was scaled, so that a
+// storage that rejects writes does not stop a wake.
 func TestAWakeNeedsNoWriteToTheStorage(t *testing.T) {
 	s := startServer(t, nil)
 	services := s.client.ElastiV1alpha1().ElastiServices(namespace)
@@ -123,12 +123,12 @@ func TestAWakeNeedsNoWriteToTheStorage(t *testing.T) {
 	if err := patchScale(t, s, 0); err != nil {
 		t.Fatal(err)
 	}
-	// The controller has put it to sleep, and could not note that.
+	// The controller has scaled it to zero, and could not record that.
 	s.scaler.put("cart", 0)
 	s.readOnly.Store(true)
-	answer, err := services.Wake(t.Context(), "cart", wakeRequest(), metav1.CreateOptions{})
-	if err != nil || !answer.Status.Scaled || answer.Status.Replicas != 1 {
-		t.Errorf("a wake answers %+v (%v) while the storage takes no writes, want 1 replica, scaled", answer, err)
+	response, err := services.Wake(t.Context(), "cart", wakeRequest(), metav1.CreateOptions{})
+	if err != nil || !response.Status.Scaled || response.Status.Replicas != 1 {
+		t.Errorf("a wake returns %+v (%v) while the storage rejects writes, want 1 replica, scaled", response, err)
 	}
 	if target, err := s.scaler.Get(t.Context(), deployment("cart")); err != nil || target.Spec.Replicas != 1 {
 		t.Errorf("the target is at %+v (%v), want 1", target, err)
@@ -137,8 +137,8 @@ func TestAWakeNeedsNoWriteToTheStorage(t *testing.T) {
 	if _, err := services.Wake(t.Context(), "cart", wakeRequest(), metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	if asked(t, s) {
-		t.Error("the request for sleep was not taken back when the storage took writes again")
+	if isSleepRequested(t, s) {
+		t.Error("the request for sleep was not cancelled when the storage accepted writes again")
 	}
 }
 
@@ -151,23 +151,23 @@ func TestAWakeNeedsNoStorageToReadFrom(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.away.Store(true)
-	var answer *v1alpha1.WakeRequest
-	// It is known soon after it was created.
+	var response *v1alpha1.WakeRequest
+	// The last known objects include it soon after it was created.
 	err := wait.PollUntilContextTimeout(t.Context(), 10*time.Millisecond, time.Minute, true, func(ctx context.Context) (bool, error) {
 		var err error
-		answer, err = services.Wake(ctx, "cart", wakeRequest(), metav1.CreateOptions{})
+		response, err = services.Wake(ctx, "cart", wakeRequest(), metav1.CreateOptions{})
 		return err == nil, nil
 	})
-	if err != nil || !answer.Status.Scaled || answer.Status.Replicas != 1 {
-		t.Errorf("a wake answers %+v (%v) while the storage cannot be read, want 1 replica, scaled", answer, err)
+	if err != nil || !response.Status.Scaled || response.Status.Replicas != 1 {
+		t.Errorf("a wake returns %+v (%v) while the storage cannot be read, want 1 replica, scaled", response, err)
 	}
 	if _, err := services.Wake(t.Context(), "unknown", wakeRequest(), metav1.CreateOptions{}); !apierrors.IsTimeout(err) {
-		t.Errorf("a wake of what is not known answers %v while the storage cannot be read, want a timeout", err)
+		t.Errorf("a wake of an unknown ElastiService returns %v while the storage cannot be read, want a timeout", err)
 	}
 }
 
 // The controller may carry out the request between the two steps of a wake.
-func TestATargetIsAwakeAfterAWakeThatMetItsSleep(t *testing.T) {
+func TestATargetIsAwakeAfterAWakeDuringItsScaleDown(t *testing.T) {
 	s := startServer(t, nil)
 	services := s.client.ElastiV1alpha1().ElastiServices(namespace)
 	s.scaler.put("cart", 2)
@@ -187,9 +187,9 @@ func TestATargetIsAwakeAfterAWakeThatMetItsSleep(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	answer, err := services.Wake(t.Context(), "cart", wakeRequest(), metav1.CreateOptions{})
-	if err != nil || !answer.Status.Scaled || answer.Status.Replicas != 1 {
-		t.Errorf("got %+v (%v), want the target scaled again", answer, err)
+	response, err := services.Wake(t.Context(), "cart", wakeRequest(), metav1.CreateOptions{})
+	if err != nil || !response.Status.Scaled || response.Status.Replicas != 1 {
+		t.Errorf("got %+v (%v), want the target scaled again", response, err)
 	}
 	if target, err := s.scaler.Get(t.Context(), deployment("cart")); err != nil || target.Spec.Replicas != 1 {
 		t.Errorf("the target is at %+v (%v), want 1", target, err)
@@ -197,7 +197,7 @@ func TestATargetIsAwakeAfterAWakeThatMetItsSleep(t *testing.T) {
 }
 
 // A target has one sleep, whichever of its ElastiServices it was requested through.
-func TestAWakeTakesBackTheSleepThatAnotherElastiServiceOfTheTargetRequested(t *testing.T) {
+func TestAWakeCancelsTheSleepThatAnotherElastiServiceOfTheTargetRequested(t *testing.T) {
 	s := startServer(t, nil)
 	services := s.client.ElastiV1alpha1().ElastiServices(namespace)
 	s.scaler.put("cart", 2)
@@ -224,6 +224,6 @@ func TestAWakeTakesBackTheSleepThatAnotherElastiServiceOfTheTargetRequested(t *t
 	}
 	cart, err := services.Get(t.Context(), "cart", metav1.GetOptions{})
 	if err != nil || cart.Status.SleepRequestedTime != nil {
-		t.Errorf("the other one is still asked to sleep: %+v (%v)", cart.Status, err)
+		t.Errorf("the other one still has a sleep request: %+v (%v)", cart.Status, err)
 	}
 }

@@ -28,10 +28,10 @@ import (
 	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti"
 )
 
-// wakeLimit sees to it that a wake goes beyond spec.minTargetReplicas only for
-// callers that may scale the ElastiService: the permission to wake is given to
-// those that are to get an application, not to decide on its size. Nil lets
-// every caller wake to any number.
+// wakeLimit checks that a wake goes beyond spec.minTargetReplicas only for callers
+// that may scale the ElastiService: the permission to wake is granted to what
+// needs the application, not to what decides on its size. Nil allows every caller
+// any number.
 type wakeLimit struct {
 	authorizer authorizer.UnconditionalAuthorizer
 }
@@ -54,10 +54,10 @@ func (l *wakeLimit) check(ctx context.Context, elastiService *elasti.ElastiServi
 	case decision == authorizer.DecisionAllow:
 		return nil
 	case err != nil:
-		return apierrors.NewInternalError(fmt.Errorf("asking the cluster whether %q may update elastiservices/scale %q: %w", user.GetName(), elastiService.Name, err))
+		return apierrors.NewInternalError(fmt.Errorf("checking whether %q may update elastiservices/scale %q: %w", user.GetName(), elastiService.Name, err))
 	default:
 		return apierrors.NewForbidden(elasti.Resource("elastiservices/wake"), elastiService.Name,
-			fmt.Errorf("spec.replicas is %d, but a wake scales to the %d of spec.minTargetReplicas and no further unless the caller may update elastiservices/scale, which %q may not in the namespace %q: leave spec.replicas out, or ask for that permission",
+			fmt.Errorf("spec.replicas is %d, but a wake scales to the %d of spec.minTargetReplicas and no further unless the caller may update elastiservices/scale, which %q may not in the namespace %q: leave spec.replicas out, or get that permission granted",
 				replicas, minimum, user.GetName(), elastiService.Namespace))
 	}
 }

@@ -33,14 +33,14 @@ import (
 type scalers []string
 
 func (s scalers) Authorize(_ context.Context, attributes authorizer.Attributes) (authorizer.Decision, string, error) {
-	asked := strings.Join([]string{attributes.GetVerb(), attributes.GetAPIGroup(), attributes.GetResource(), attributes.GetSubresource(), attributes.GetNamespace(), attributes.GetName()}, " ")
+	requested := strings.Join([]string{attributes.GetVerb(), attributes.GetAPIGroup(), attributes.GetResource(), attributes.GetSubresource(), attributes.GetNamespace(), attributes.GetName()}, " ")
 	for _, name := range s {
-		if name == attributes.GetUser().GetName() && asked == "update elasti.truefoundry.com elastiservices scale shop cart" && attributes.IsResourceRequest() {
+		if name == attributes.GetUser().GetName() && requested == "update elasti.truefoundry.com elastiservices scale shop cart" && attributes.IsResourceRequest() {
 			return authorizer.DecisionAllow, "", nil
 		}
 	}
 	if attributes.GetUser().GetName() == "dave" {
-		return authorizer.DecisionNoOpinion, "", errors.New("the cluster does not answer")
+		return authorizer.DecisionNoOpinion, "", errors.New("the cluster does not respond")
 	}
 	return authorizer.DecisionNoOpinion, "", nil
 }

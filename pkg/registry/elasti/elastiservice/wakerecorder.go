@@ -33,26 +33,27 @@ import (
 
 const (
 	// wakeRecordDelay is how much later than the wake its record is written: held
-	// traffic and the statuses that resolvers act on go first.
+	// traffic and the statuses that resolvers act on come first.
 	wakeRecordDelay = 500 * time.Millisecond
 	// wakeRecordWorkers is how many records are written at a time.
 	wakeRecordWorkers = 4
-	// maxWakeRecords bounds the records that wait. Further ones are dropped.
+	// maxWakeRecords bounds the pending records. Further ones are dropped.
 	maxWakeRecords = 20000
-	// maxWakeRecordAttempts is how often a record is tried to be written: after 0.5,
-	// 1, 2, 4 and 8 s.
+	// maxWakeRecordAttempts bounds the attempts to write a record: after 0.5, 1, 2,
+	// 4 and 8 s.
 	maxWakeRecordAttempts = 5
 )
 
-// WakeRecorder writes into statuses who woke targets. It does so after the wakes: they
-// need no write to the storage. It is safe for concurrent use.
+// WakeRecorder records in statuses which client woke the target, when and why. It
+// does so after the wakes, which need no write to the storage. It is safe for
+// concurrent use.
 type WakeRecorder struct {
 	statuses *StatusWriter
 
 	mu sync.Mutex
-	// queue is there from Run on. Its workers use it without the mutex.
+	// queue is set by Run. Its workers use it without the mutex.
 	queue workqueue.TypedRateLimitingInterface[types.NamespacedName]
-	// pending has the last wake of each ElastiService whose record is not written yet.
+	// pending has the last wake of each ElastiService that is not recorded yet.
 	pending map[types.NamespacedName]pendingWake
 }
 
@@ -67,8 +68,8 @@ func newWakeRecorder(statuses *StatusWriter) *WakeRecorder {
 	return &WakeRecorder{statuses: statuses, pending: map[types.NamespacedName]pendingWake{}}
 }
 
-// record has it written who woke the target of an ElastiService. It does not wait for
-// anything.
+// record enqueues the record of a wake of the target of an ElastiService. It does
+// not block.
 func (r *WakeRecorder) record(elastiService *elasti.ElastiService, wake elasti.WakeRecord) {
 	key := types.NamespacedName{Namespace: elastiService.Namespace, Name: elastiService.Name}
 	r.mu.Lock()
@@ -83,7 +84,7 @@ func (r *WakeRecorder) record(elastiService *elasti.ElastiService, wake elasti.W
 }
 
 // Run writes records until ctx ends. It returns when everything that it started has
-// ended. A recorder is run once.
+// ended. It must be called once.
 func (r *WakeRecorder) Run(ctx context.Context) {
 	queue := workqueue.NewTypedRateLimitingQueue(
 		workqueue.NewTypedItemExponentialFailureRateLimiter[types.NamespacedName](wakeRecordDelay, time.Minute))
@@ -137,7 +138,7 @@ func (r *WakeRecorder) write(ctx context.Context, key types.NamespacedName) {
 		return
 	}
 	if err != nil && !apierrors.IsNotFound(err) && ctx.Err() == nil {
-		klog.FromContext(ctx).Error(err, "Failed to write who woke a target", "elastiService", key)
+		klog.FromContext(ctx).Error(err, "Failed to record a wake in the status", "elastiService", key)
 	}
 	r.queue.Forget(key)
 	r.mu.Lock()

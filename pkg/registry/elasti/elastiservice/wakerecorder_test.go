@@ -72,8 +72,8 @@ func TestWakesAreRecordedInTheStatus(t *testing.T) {
 	if last := s.awaitLastWake(t, "from zero"); last.By == "" || last.Time.IsZero() {
 		t.Errorf("the record is %+v", last)
 	}
-	// A request for an awake target wakes nothing, one for a target that is asked to
-	// sleep does.
+	// A request for an awake target is no wake, but one for a target with a sleep
+	// request is.
 	if _, err := services.Wake(t.Context(), "cart", requestBecause("already awake"), metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
@@ -86,9 +86,9 @@ func TestWakesAreRecordedInTheStatus(t *testing.T) {
 	s.awaitLastWake(t, "on its way to zero")
 }
 
-// The status of an ElastiService that was given another target names no wake of the
-// former one, also when that wake is recorded only then.
-func TestWakesOfAFormerTargetAreNotRecorded(t *testing.T) {
+// The status of an ElastiService that was given another target has no wake of the
+// previous one, even if that wake is recorded only then.
+func TestWakesOfAPreviousTargetAreNotRecorded(t *testing.T) {
 	s := startServer(t, nil)
 	services := s.client.ElastiV1alpha1().ElastiServices(namespace)
 	for _, name := range []string{"cart", "basket", "bystander"} {
@@ -129,8 +129,8 @@ func TestWakesOfAFormerTargetAreNotRecorded(t *testing.T) {
 	}
 }
 
-// A storage that takes no writes for a moment costs no record.
-func TestWakesAreRecordedWhenTheStorageTakesWritesAgain(t *testing.T) {
+// No record is lost while the storage rejects writes for a moment.
+func TestWakesAreRecordedWhenTheStorageAcceptsWritesAgain(t *testing.T) {
 	s := startServer(t, nil)
 	services := s.client.ElastiV1alpha1().ElastiServices(namespace)
 	s.scaler.put("cart", 0)
@@ -143,7 +143,7 @@ func TestWakesAreRecordedWhenTheStorageTakesWritesAgain(t *testing.T) {
 	}
 	// The record is written a moment after the wake.
 	err := wait.PollUntilContextTimeout(t.Context(), 10*time.Millisecond, time.Minute, true, func(context.Context) (bool, error) {
-		return s.refused.Load() > 0, nil
+		return s.rejected.Load() > 0, nil
 	})
 	if err != nil {
 		t.Fatal("the record was not tried to be written")

@@ -24,12 +24,12 @@ import (
 	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti"
 )
 
-// clusterWarnings looks for what in the cluster does not fit an ElastiService
-// while the object is being written, so that the write does not wait for
-// lookups that it does not depend on. It belongs to the goroutine of one write.
+// clusterWarnings looks up what in the cluster does not fit an ElastiService while
+// the object is being written, so that the write does not wait for lookups that it
+// does not depend on. It is used by the goroutine of one write.
 type clusterWarnings struct {
 	warner Warner
-	// cancel and found are those of the lookup that was begun last, if any.
+	// cancel and found are those of the last lookup, if any.
 	cancel context.CancelFunc
 	found  chan []string
 }
@@ -48,7 +48,7 @@ func clusterWarningsFrom(ctx context.Context) *clusterWarnings {
 	return warnings
 }
 
-// begin begins the lookup. A write that is tried again looks again.
+// begin begins a lookup. A write that is retried begins a new one.
 func (w *clusterWarnings) begin(ctx context.Context, elastiService *elasti.ElastiService) {
 	w.stop()
 	if w.warner == nil {
@@ -57,12 +57,12 @@ func (w *clusterWarnings) begin(ctx context.Context, elastiService *elasti.Elast
 	ctx, w.cancel = context.WithCancel(ctx)
 	found := make(chan []string, 1)
 	w.found = found
-	// The write goes on to change the object.
+	// The write continues to change the object.
 	elastiService = elastiService.DeepCopy()
 	go func() { found <- w.warner.Warnings(ctx, elastiService) }()
 }
 
-// add waits for the lookup and adds what it found to the answer.
+// add waits for the lookup and adds what it found to the response.
 func (w *clusterWarnings) add(ctx context.Context) {
 	if w.found == nil {
 		return

@@ -29,7 +29,7 @@ import (
 	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti"
 )
 
-// slowWarner finds, after a second, that the Service is not there.
+// slowWarner finds after a second that the Service does not exist.
 type slowWarner struct{}
 
 func (slowWarner) Warnings(ctx context.Context, elastiService *elasti.ElastiService) []string {
@@ -41,7 +41,7 @@ func (slowWarner) Warnings(ctx context.Context, elastiService *elasti.ElastiServ
 	}
 }
 
-// recorder keeps what the answer to a write would carry.
+// recorder keeps the warnings of the response to a write.
 type recorder struct{ texts []string }
 
 func (r *recorder) AddWarning(_, text string) { r.texts = append(r.texts, text) }
@@ -70,7 +70,7 @@ func TestWarningsAreAboutChangesOfTheSpec(t *testing.T) {
 			{"change of labels", func(ctx context.Context) { strategy.WarningsOnUpdate(ctx, labelled, stored()) }, nil},
 			{"change of the spec", func(ctx context.Context) { strategy.WarningsOnUpdate(ctx, moved, stored()) }, []string{"there is no Service other"}},
 			{"change of the status", func(ctx context.Context) { (statusStrategy{strategy}).WarningsOnUpdate(ctx, moved, stored()) }, nil},
-			{"tried again with another spec", func(ctx context.Context) {
+			{"retried with another spec", func(ctx context.Context) {
 				strategy.WarningsOnCreate(ctx, moved)
 				strategy.WarningsOnCreate(ctx, stored())
 			}, []string{"there is no Service cart"}},
@@ -82,7 +82,7 @@ func TestWarningsAreAboutChangesOfTheSpec(t *testing.T) {
 	})
 }
 
-// The storage is slower than memory: a lookup goes on beside it.
+// A lookup runs while the object is written.
 func TestWritesDoNotWaitForWarnings(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		start := time.Now()
@@ -111,7 +111,7 @@ func TestFailedWriteEndsTheLookup(t *testing.T) {
 	})
 }
 
-func TestNothingIsLookedAtWithoutAWarner(t *testing.T) {
+func TestThereAreNoClusterWarningsWithoutAWarner(t *testing.T) {
 	ctx, warnings := withClusterWarnings(t.Context(), nil)
 	newStrategy(runtime.NewScheme()).WarningsOnCreate(ctx, stored())
 	warnings.add(ctx)

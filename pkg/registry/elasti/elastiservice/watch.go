@@ -26,15 +26,15 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 )
 
-// reachedPatience is how long a watch waits for the version that the store has
-// reached. A watch cache serves watches while its store does not answer.
-const reachedPatience = time.Second
+// currentVersionTimeout is how long a watch waits for the current version of the
+// store. A watch cache serves watches while its store does not respond.
+const currentVersionTimeout = time.Second
 
-// Watch implements rest.Watcher. A version that the store has not reached yet
-// is from another one, which this one has replaced: a backup, or another
-// backend. Its watchers are told to list again (410). They would see nothing
-// otherwise until this store has as many changes behind it, and resolvers are
-// among them.
+// Watch implements rest.Watcher. A version that the store has not reached yet is
+// from a store that this one has replaced, as when a backup is restored or the
+// backend is changed. Such a watch is rejected with 410, so that the client lists
+// again. Clients, resolvers among them, would otherwise see nothing until this
+// store has had as many changes.
 func (r *REST) Watch(ctx context.Context, options *internalversion.ListOptions) (watch.Interface, error) {
 	if options != nil && !r.hasReached(ctx, options.ResourceVersion) {
 		return nil, apierrors.NewResourceExpired(fmt.Sprintf("resource version %s is newer than anything in the store, which has been replaced or restored: list again", options.ResourceVersion))
@@ -42,17 +42,18 @@ func (r *REST) Watch(ctx context.Context, options *internalversion.ListOptions) 
 	return r.Store.Watch(ctx, options)
 }
 
-// hasReached tells whether the store has reached a version. What is no version,
-// and a store that does not answer in time, are left to the watch.
+// hasReached reports whether the store has reached a version. It returns true for
+// what is not a version, and when the store does not respond in time: the watch
+// handles these.
 func (r *REST) hasReached(ctx context.Context, resourceVersion string) bool {
 	version, err := r.Storage.Versioner().ParseResourceVersion(resourceVersion)
 	if err != nil || version == 0 {
 		return true
 	}
-	ctx, cancel := context.WithTimeout(ctx, reachedPatience)
+	ctx, cancel := context.WithTimeout(ctx, currentVersionTimeout)
 	defer cancel()
-	// A watch cache may be behind the server that the version is from; the store
-	// behind both is not.
+	// The watch cache may be behind the server that the version is from; the store
+	// is not.
 	current, err := r.Storage.Storage.GetCurrentResourceVersion(ctx)
 	return err != nil || version <= current
 }

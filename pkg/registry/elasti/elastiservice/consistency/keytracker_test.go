@@ -14,7 +14,7 @@ See the License for the specific language governing permissions and
 limitations under the License.
 */
 
-package elastiservice
+package consistency
 
 import (
 	"fmt"
@@ -23,55 +23,53 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apiserver/pkg/storage"
-
-	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti"
 )
 
-func version(resourceVersion string) *elasti.ElastiService {
-	return &elasti.ElastiService{ObjectMeta: metav1.ObjectMeta{ResourceVersion: resourceVersion}}
+func objectOf(resourceVersion string) *metav1.PartialObjectMetadata {
+	return &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{ResourceVersion: resourceVersion}}
 }
 
-func TestWritesOfOtherKeysAreNotWaitedFor(t *testing.T) {
-	written := &writtenKeys{}
+func TestKeyTrackerKeepsTheNewestVersionOfEachKey(t *testing.T) {
+	tracker := &KeyTracker{}
 	versioner := storage.APIObjectVersioner{}
-	if got := written.version("shop/cart"); got != "0" {
+	if got := tracker.ResourceVersion("shop/cart"); got != "0" {
 		t.Errorf("before any write: %s, want 0", got)
 	}
 	for _, write := range []struct{ key, version string }{
 		{"shop/cart", "5"}, {"shop/till", "9"}, {"shop/cart", "3"}, {"shop/till", ""}, {"shop/desk", "not a version"},
 	} {
-		written.observe(versioner, write.key, version(write.version))
+		tracker.Observe(versioner, write.key, objectOf(write.version))
 	}
 	for key, want := range map[string]string{"shop/cart": "5", "shop/till": "9", "shop/desk": "0"} {
-		if got := written.version(key); got != want {
+		if got := tracker.ResourceVersion(key); got != want {
 			t.Errorf("%s: %s, want %s", key, got, want)
 		}
 	}
 }
 
-// What is forgotten of a key must not let a reader miss its last write.
-func TestForgottenKeysAreReadNoOlderThanTheyWereWritten(t *testing.T) {
-	written := &writtenKeys{}
+// A key that is evicted must not let a read miss its last write.
+func TestEvictedKeysAreReadNoOlderThanTheyWereWritten(t *testing.T) {
+	tracker := &KeyTracker{}
 	versioner := storage.APIObjectVersioner{}
-	const keys = 3 * maxWrittenKeys
+	const keys = 3 * maxTrackedKeys
 	for i := range keys {
-		written.observe(versioner, fmt.Sprint(i), version(strconv.Itoa(i+1)))
-		// One that is written again and again is always known.
-		written.observe(versioner, "busy", version(strconv.Itoa(i+2)))
+		tracker.Observe(versioner, fmt.Sprint(i), objectOf(strconv.Itoa(i+1)))
+		// A key that is written again and again is never evicted.
+		tracker.Observe(versioner, "busy", objectOf(strconv.Itoa(i+2)))
 	}
-	if len(written.newest) > maxWrittenKeys || len(written.order) > maxWrittenKeys {
-		t.Errorf("%d keys and %d writes are kept, want at most %d", len(written.newest), len(written.order), maxWrittenKeys)
+	if len(tracker.newest) > maxTrackedKeys || len(tracker.writes) > maxTrackedKeys {
+		t.Errorf("%d keys and %d writes are kept, want at most %d", len(tracker.newest), len(tracker.writes), maxTrackedKeys)
 	}
 	for i := range keys {
-		got, err := strconv.Atoi(written.version(fmt.Sprint(i)))
+		got, err := strconv.Atoi(tracker.ResourceVersion(fmt.Sprint(i)))
 		if err != nil || got < i+1 || got > keys {
 			t.Fatalf("key %d is read at version %d (error: %v), want from %d", i, got, err, i+1)
 		}
 	}
-	if got := written.version("busy"); got != strconv.Itoa(keys+1) {
+	if got := tracker.ResourceVersion("busy"); got != strconv.Itoa(keys+1) {
 		t.Errorf("the busy key is read at %s, want %d", got, keys+1)
 	}
-	if got := written.version("never written"); got == strconv.Itoa(keys+1) {
+	if got := tracker.ResourceVersion("never written"); got == strconv.Itoa(keys+1) {
 		t.Errorf("a key that was never written waits for the newest write")
 	}
 }

@@ -26,7 +26,7 @@ import (
 	"k8s.io/apiserver/pkg/storage"
 )
 
-// silentStorage is one whose store does not answer.
+// silentStorage has a store that does not respond.
 type silentStorage struct {
 	storage.Interface
 }
@@ -38,17 +38,17 @@ func (silentStorage) GetCurrentResourceVersion(ctx context.Context) (uint64, err
 	return 0, ctx.Err()
 }
 
-// Watches are served from the watch cache while the store behind it is away.
-func TestWatchDoesNotWaitForAStoreThatDoesNotAnswer(t *testing.T) {
+// Watches are served from the watch cache while its store does not respond.
+func TestWatchDoesNotWaitForAStoreThatDoesNotRespond(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		r := &REST{Store: &genericregistry.Store{Storage: genericregistry.DryRunnableStorage{Storage: silentStorage{}}}}
 		began := time.Now()
 		if !r.hasReached(t.Context(), "7") {
-			t.Error("a store that does not answer refuses a watch")
+			t.Error("a watch is rejected while the store does not respond")
 		}
-		if waited := time.Since(began); waited != reachedPatience {
-			t.Errorf("the watch waited for %s, want %s", waited, reachedPatience)
+		if waited := time.Since(began); waited != currentVersionTimeout {
+			t.Errorf("the watch waited for %s, want %s", waited, currentVersionTimeout)
 		}
 	})
 }

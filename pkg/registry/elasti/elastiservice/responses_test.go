@@ -42,43 +42,43 @@ const fullElastiService = `{
   }
 }`
 
-// What a write answers comes from what was encoded, and what a read answers from
+// The response to a write is made from what was encoded, and that to a read from
 // what was stored. Clients see the same bytes.
-func TestWhatAWriteAnswersIsWhatAReadAnswers(t *testing.T) {
+func TestWritesReturnTheSameBytesAsReads(t *testing.T) {
 	s := startServer(t, nil)
 	client := s.client.ElastiV1alpha1().RESTClient()
 	const path = "/apis/elasti.truefoundry.com/v1alpha1/namespaces/" + namespace + "/elastiservices"
 	read := func() []byte {
 		t.Helper()
-		answer, err := client.Get().AbsPath(path, "cart").DoRaw(t.Context())
+		response, err := client.Get().AbsPath(path, "cart").DoRaw(t.Context())
 		if err != nil {
 			t.Fatal(err)
 		}
-		return answer
+		return response
 	}
-	compare := func(what string, answer []byte, err error) {
+	compare := func(what string, response []byte, err error) {
 		t.Helper()
 		if err != nil {
-			t.Fatalf("%s: %s: %s", what, err, answer)
+			t.Fatalf("%s: %s: %s", what, err, response)
 		}
-		if want := read(); string(answer) != string(want) {
-			t.Errorf("%s answers\n%s\nand a read\n%s", what, answer, want)
+		if want := read(); string(response) != string(want) {
+			t.Errorf("%s returns\n%s\nand a read\n%s", what, response, want)
 		}
 	}
-	answer, err := client.Post().AbsPath(path).Body([]byte(fullElastiService)).DoRaw(t.Context())
-	compare("creating", answer, err)
+	response, err := client.Post().AbsPath(path).Body([]byte(fullElastiService)).DoRaw(t.Context())
+	compare("creating", response, err)
 
 	patch := func(kind types.PatchType, body string, subresource ...string) ([]byte, error) {
 		return client.Patch(kind).AbsPath(append([]string{path, "cart"}, subresource...)...).Param("fieldManager", "test").Body([]byte(body)).DoRaw(t.Context())
 	}
-	answer, err = patch(types.MergePatchType, `{"metadata":{"labels":{"team":null,"new":"label"}},"spec":{"enabledPeriod":null}}`)
-	compare("a merge patch", answer, err)
-	answer, err = patch(types.MergePatchType, `{"metadata":{"labels":{"new":"label"}}}`)
-	compare("a patch that changes nothing", answer, err)
-	answer, err = patch(types.ApplyYAMLPatchType, `{"apiVersion":"elasti.truefoundry.com/v1alpha1","kind":"ElastiService","metadata":{"annotations":{"applied":"too"}}}`)
-	compare("server-side apply", answer, err)
-	answer, err = patch(types.MergePatchType, `{"status":{"conditions":[{"type":"Checked","status":"True","reason":"Asleep","message":"","lastTransitionTime":"2026-01-02T03:04:05Z"}]}}`, "status")
-	compare("a patch of the status", answer, err)
+	response, err = patch(types.MergePatchType, `{"metadata":{"labels":{"team":null,"new":"label"}},"spec":{"enabledPeriod":null}}`)
+	compare("a merge patch", response, err)
+	response, err = patch(types.MergePatchType, `{"metadata":{"labels":{"new":"label"}}}`)
+	compare("a patch that changes nothing", response, err)
+	response, err = patch(types.ApplyYAMLPatchType, `{"apiVersion":"elasti.truefoundry.com/v1alpha1","kind":"ElastiService","metadata":{"annotations":{"applied":"too"}}}`)
+	compare("server-side apply", response, err)
+	response, err = patch(types.MergePatchType, `{"status":{"conditions":[{"type":"Checked","status":"True","reason":"Asleep","message":"","lastTransitionTime":"2026-01-02T03:04:05Z"}]}}`, "status")
+	compare("a patch of the status", response, err)
 
 	object := map[string]any{}
 	if err := json.Unmarshal(read(), &object); err != nil {
@@ -89,10 +89,10 @@ func TestWhatAWriteAnswersIsWhatAReadAnswers(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	answer, err = client.Put().AbsPath(path, "cart").Body(body).DoRaw(t.Context())
-	compare("an update", answer, err)
+	response, err = client.Put().AbsPath(path, "cart").Body(body).DoRaw(t.Context())
+	compare("an update", response, err)
 
 	// With a finalizer, a delete is a write too.
-	answer, err = client.Delete().AbsPath(path, "cart").Body(&metav1.DeleteOptions{}).DoRaw(t.Context())
-	compare("a delete", answer, err)
+	response, err = client.Delete().AbsPath(path, "cart").Body(&metav1.DeleteOptions{}).DoRaw(t.Context())
+	compare("a delete", response, err)
 }

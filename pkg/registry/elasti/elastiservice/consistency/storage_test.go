@@ -14,7 +14,7 @@ See the License for the specific language governing permissions and
 limitations under the License.
 */
 
-package elastiservice
+package consistency
 
 import (
 	"context"
@@ -28,8 +28,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/storage"
 	testingclock "k8s.io/utils/clock/testing"
-
-	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti"
 )
 
 // failingStorage fails each write with an error.
@@ -42,34 +40,34 @@ func (s failingStorage) Create(context.Context, string, runtime.Object, runtime.
 	return s.err
 }
 
-// After a time-out nobody knows whether there is a newer version, so that the
-// watch cache does not do for a while.
-func TestWritesOfUnknownOutcomeKeepReadersFromTheCache(t *testing.T) {
-	resource := schema.GroupResource{Resource: "elastiservices"}
+// A write that timed out may have made a newer version, so that the cache is not
+// to be trusted for a while.
+func TestCacheIsNotTrustedAfterAWriteOfUnknownOutcome(t *testing.T) {
+	resource := schema.GroupResource{Resource: "things"}
 	for _, test := range []struct {
-		err   error
-		doubt bool
+		err     error
+		unknown bool
 	}{
 		{err: storage.NewKeyExistsError("key", 0)},
 		{err: apierrors.NewForbidden(resource, "cart", errors.New("no"))},
-		{err: context.DeadlineExceeded, doubt: true},
-		{err: fmt.Errorf("writing: %w", context.Canceled), doubt: true},
-		{err: errors.New("etcdserver: request timed out"), doubt: true},
-		{err: apierrors.NewTimeoutError("too slow", 1), doubt: true},
-		{err: apierrors.NewServerTimeout(resource, "create", 1), doubt: true},
+		{err: context.DeadlineExceeded, unknown: true},
+		{err: fmt.Errorf("writing: %w", context.Canceled), unknown: true},
+		{err: errors.New("etcdserver: request timed out"), unknown: true},
+		{err: apierrors.NewTimeoutError("too slow", 1), unknown: true},
+		{err: apierrors.NewServerTimeout(resource, "create", 1), unknown: true},
 	} {
 		clock := testingclock.NewFakePassiveClock(time.Now())
-		newest := &writtenVersion{}
-		writes := confirmedWrites{failingStorage{err: test.err}, newest, clock}
-		if err := writes.Create(t.Context(), "key", &elasti.ElastiService{}, &elasti.ElastiService{}, 0); !errors.Is(err, test.err) {
+		tracker := &VersionTracker{}
+		tracked := trackedStorage{failingStorage{err: test.err}, tracker, clock}
+		if err := tracked.Create(t.Context(), "key", objectOf("1"), objectOf("1"), 0); !errors.Is(err, test.err) {
 			t.Fatalf("creating failed with %v, want %v", err, test.err)
 		}
-		if newest.isNewest(clock.Now()) == test.doubt {
-			t.Errorf("after %q, doubt is %t", test.err, !test.doubt)
+		if got := !tracker.IsNewest(clock.Now()); got != test.unknown {
+			t.Errorf("after %q, the outcome is unknown: %t, want %t", test.err, got, test.unknown)
 		}
-		clock.SetTime(clock.Now().Add(doubtTime))
-		if !newest.isNewest(clock.Now()) {
-			t.Errorf("the doubt after %q never ends", test.err)
+		clock.SetTime(clock.Now().Add(unknownOutcomePeriod))
+		if !tracker.IsNewest(clock.Now()) {
+			t.Errorf("after %q, the cache is never trusted again", test.err)
 		}
 	}
 }

@@ -28,9 +28,9 @@ import (
 	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti/v1alpha1"
 )
 
-// Objects are read from the watch cache, which hears of a write only after the
-// writer. Nobody may see that.
-func TestWhoHasWrittenReadsWhatWasWritten(t *testing.T) {
+// Objects are read from the watch cache, which receives a write only after the
+// writer has received the response. Clients must not see that.
+func TestClientsReadTheirOwnWrites(t *testing.T) {
 	s := startServer(t, nil)
 	client := s.client.ElastiV1alpha1().ElastiServices(namespace)
 	const writers, rounds = 8, 20
@@ -75,7 +75,7 @@ func TestWhoHasWrittenReadsWhatWasWritten(t *testing.T) {
 					t.Errorf("removing the finalizer: %v", err)
 				}
 				if _, err := client.Get(t.Context(), name, metav1.GetOptions{}); !apierrors.IsNotFound(err) {
-					t.Errorf("after the end, reading answers %v, want not found", err)
+					t.Errorf("after the deletion, reading returns %v, want not found", err)
 				}
 			}
 		})
