@@ -11,8 +11,7 @@ export LC_ALL=C.UTF-8
 clean=(
     .ci .golangci.yml Dockerfile Makefile '*.md' docs
     artifacts
-    cmd pkg/activity pkg/apis/elasti/fuzzer pkg/apis/elasti/install pkg/apiserver/authorization
-    pkg/apiserver/patchcheck pkg/apiserver/servingcert
+    cmd pkg/activity pkg/apis pkg/apiserver
     pkg/controller/leader pkg/controller/proxyports/proxyportstest pkg/controller/resolvers/resolverstest
     pkg/registry/elasti/elastiservice
     pkg/controller/signature pkg/controller/sleep/credentials pkg/controller/sleep/reports
@@ -74,8 +73,10 @@ docs/protocols.md	a pod refuses the connection	ECONNREFUSED
 docs/*	looked up	a lookup
 pkg/controller/resolvers/resolverstest/*	refuse	ECONNREFUSED
 pkg/resolver/dial/*	[Rr]efus	ECONNREFUSED
-pkg/resolver/*	Method Head	the method of HTTP
 docs/guarantees.md	ask for protobuf	content negotiation
+pkg/*	Reason Sleep Called Off	the public name of a reason
+pkg/*	Method Head	the method of HTTP
+pkg/apis/*/zz_generated*	are covering	generated
 hack/*	head -	the program
 hack/verify/language.sh	.	this table
 test/*	benchmark descent	the name of a benchmark

@@ -28,16 +28,16 @@ import (
 	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti/v1alpha1"
 )
 
-// listBufferBytes is how much of a list is handed on at once.
+// listBufferBytes is how much of a list is written at once.
 const listBufferBytes = 64 << 10
 
 // listSerializer encodes lists of ElastiServices as its Serializer does, byte
-// for byte, but encodes no object again that it has encoded in this version
-// before. An object in a list is as it is in the storage, so that its UID and
-// resource version say what it contains.
+// for byte, but reuses the encoding of an object that it has encoded in this
+// version before. An object in a list is as it is in the storage, so that its UID
+// and resource version identify its content.
 type listSerializer struct {
 	runtime.Serializer
-	encodings *encodings
+	cache *encodedObjects
 }
 
 // Encode implements runtime.Encoder.
@@ -55,16 +55,16 @@ func (s listSerializer) Encode(obj runtime.Object, w io.Writer) error {
 	if err != nil {
 		return fmt.Errorf("encoding the metadata of a list: %w", err)
 	}
-	var head []byte
+	var start []byte
 	if list.Kind != "" {
-		head = fmt.Appendf(head, `"kind":%q,`, list.Kind)
+		start = fmt.Appendf(start, `"kind":%q,`, list.Kind)
 	}
 	if list.APIVersion != "" {
-		head = fmt.Appendf(head, `"apiVersion":%q,`, list.APIVersion)
+		start = fmt.Appendf(start, `"apiVersion":%q,`, list.APIVersion)
 	}
-	head = fmt.Appendf(head, `"metadata":%s,"items":[`, metadata)
+	start = fmt.Appendf(start, `"metadata":%s,"items":[`, metadata)
 	out := bufio.NewWriterSize(w, listBufferBytes)
-	if _, err := out.Write(head); err != nil {
+	if _, err := out.Write(start); err != nil {
 		return err
 	}
 	for i := range list.Items {
@@ -87,10 +87,10 @@ func (s listSerializer) Encode(obj runtime.Object, w io.Writer) error {
 	return out.Flush()
 }
 
-// encodeItem returns the encoding of an object, which must not be changed.
+// encodeItem returns the encoding of an object. The caller must not change it.
 func (s listSerializer) encodeItem(item *v1alpha1.ElastiService) ([]byte, error) {
 	key := encodingKey{uid: item.UID, resourceVersion: item.ResourceVersion}
-	if encoded := s.encodings.get(key); encoded != nil {
+	if encoded := s.cache.get(key); encoded != nil {
 		return encoded, nil
 	}
 	var buffer bytes.Buffer
@@ -98,6 +98,6 @@ func (s listSerializer) encodeItem(item *v1alpha1.ElastiService) ([]byte, error)
 		return nil, fmt.Errorf("encoding %s/%s: %w", item.Namespace, item.Name, err)
 	}
 	encoded := bytes.Clone(bytes.TrimSuffix(buffer.Bytes(), []byte("\n")))
-	s.encodings.add(key, encoded)
+	s.cache.add(key, encoded)
 	return encoded, nil
 }

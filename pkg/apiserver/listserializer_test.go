@@ -36,7 +36,7 @@ import (
 )
 
 // jsonSerializers returns the serializer for JSON that is served, and the one
-// that it stands in for.
+// that it replaces.
 func jsonSerializers(t *testing.T) (served, plain runtime.Serializer) {
 	t.Helper()
 	served, plain = jsonOf(t, newTextSerializer(Codecs)), jsonOf(t, Codecs)
@@ -108,9 +108,9 @@ func TestChangedObjectsAreEncodedAgain(t *testing.T) {
 	for _, list := range []*v1alpha1.ElastiServiceList{
 		listOf(item("a", "1", "cart")),
 		listOf(item("a", "2", "till")),
-		// Made anew under the name of one that was deleted.
+		// Created under the name of one that was deleted.
 		listOf(item("b", "2", "desk")),
-		// Nothing says which these are.
+		// Without a UID, the objects cannot be distinguished.
 		listOf(item("", "3", "cart")),
 		listOf(item("", "3", "till")),
 	} {
@@ -145,7 +145,7 @@ func (w *writeLengths) Write(p []byte) (int, error) {
 
 type brokenWriter struct{ after int }
 
-var errBroken = errors.New("the client is gone")
+var errBroken = errors.New("the client has disconnected")
 
 func (w *brokenWriter) Write(p []byte) (int, error) {
 	if w.after -= len(p); w.after < 0 {
@@ -154,7 +154,7 @@ func (w *brokenWriter) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-func TestListToAClientThatIsGoneFails(t *testing.T) {
+func TestListToADisconnectedClientFails(t *testing.T) {
 	served, _ := jsonSerializers(t)
 	list := listOf(item("a", "1", strings.Repeat("x", 2*listBufferBytes)), item("b", "1", "cart"))
 	for _, after := range []int{0, 1, listBufferBytes, 2 * listBufferBytes} {
@@ -164,38 +164,38 @@ func TestListToAClientThatIsGoneFails(t *testing.T) {
 	}
 }
 
-// What nobody lists any more must not take memory for ever.
-func TestEncodingsThatNobodyAsksForAreForgotten(t *testing.T) {
+// Encodings of objects that are not listed any more must be freed.
+func TestUnusedEncodingsAreEvicted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		remembered := newEncodings(1 << 20)
+		cached := newEncodedObjects(1 << 20)
 		used, unused := encodingKey{uid: "used", resourceVersion: "1"}, encodingKey{uid: "unused", resourceVersion: "1"}
-		remembered.add(used, []byte("{}"))
-		remembered.add(unused, []byte("{}"))
+		cached.add(used, []byte("{}"))
+		cached.add(unused, []byte("{}"))
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
-		go remembered.run(ctx, clock.RealClock{})
+		go cached.run(ctx, clock.RealClock{})
 		for range 3 {
-			<-time.After(unusedTime)
+			<-time.After(rotationInterval)
 			synctest.Wait()
-			if remembered.get(used) == nil {
-				t.Fatal("an encoding that is asked for every minute was forgotten")
+			if cached.get(used) == nil {
+				t.Fatal("an encoding that is used every minute was evicted")
 			}
 		}
-		if remembered.get(unused) != nil {
-			t.Error("an encoding that nobody asked for is kept")
+		if cached.get(unused) != nil {
+			t.Error("an unused encoding is kept")
 		}
 	})
 }
 
-func TestEncodingsAreBounded(t *testing.T) {
+func TestEncodedObjectsAreBounded(t *testing.T) {
 	const object = 1 << 10
-	bounded := newEncodings(100 * object)
+	bounded := newEncodedObjects(100 * object)
 	key := func(i int) encodingKey { return encodingKey{uid: types.UID(fmt.Sprint(i)), resourceVersion: "1"} }
 	for i := range 10000 {
 		bounded.add(key(i), make([]byte, object))
 		// The first one is in use all the time.
 		if bounded.get(key(0)) == nil {
-			t.Fatalf("an encoding in use was forgotten after %d others", i)
+			t.Fatalf("an encoding in use was evicted after %d others", i)
 		}
 	}
 	kept := 0

@@ -114,7 +114,7 @@ func isClosed(done <-chan struct{}) bool {
 	}
 }
 
-// addReadinessChecks adds what a server must know before it can answer, and its
+// addReadinessChecks adds what a server must know before it can serve, and its
 // storage, unless the generic server checks that.
 func addReadinessChecks(server *genericapiserver.GenericAPIServer, authentication *genericapiserver.AuthenticationInfo, storageCheck func(ctx context.Context) error) error {
 	var checks []healthz.HealthChecker

@@ -26,12 +26,12 @@ import (
 // promise protobuf and then fail with 406.
 type textSerializer struct {
 	runtime.NegotiatedSerializer
-	// lists remembers the encodings of what is listed.
-	lists *encodings
+	// lists caches the encodings of what is listed.
+	lists *encodedObjects
 }
 
 func newTextSerializer(all runtime.NegotiatedSerializer) textSerializer {
-	return textSerializer{NegotiatedSerializer: all, lists: newEncodings(maxEncodingsBytes)}
+	return textSerializer{NegotiatedSerializer: all, lists: newEncodedObjects(maxEncodedObjectsBytes)}
 }
 
 // SupportedMediaTypes returns the media types that every object here can be encoded in.

@@ -40,9 +40,9 @@ import (
 )
 
 // connectionShutdownTimeout is how long a server that ends waits for its
-// connections to be closed. The requests in flight are waited for besides, by the
-// generic server. An HTTP/2 connection that was accepted just before is not told
-// that the server ends, and stays for as long as its client likes.
+// connections to be closed. The generic server waits for the requests in flight on
+// its own. An HTTP/2 connection that was accepted just before gets no GOAWAY, and
+// stays for as long as its client keeps it.
 const connectionShutdownTimeout = 10 * time.Second
 
 // Runner is something that runs inside of the server, such as the controller.
@@ -100,8 +100,8 @@ type Server struct {
 	lastKnown  *elastiserviceregistry.LastKnown
 	// wakeRecorder writes who woke targets.
 	wakeRecorder *elastiserviceregistry.WakeRecorder
-	// lists are the remembered encodings of what is listed.
-	lists *encodings
+	// lists caches the encodings of what is listed.
+	lists *encodedObjects
 	// serving is closed when the server's endpoints can be reached, and its
 	// objects be read.
 	serving chan struct{}
@@ -164,8 +164,8 @@ func New(config *Config) (*Server, error) {
 		return nil, fmt.Errorf("adding the readiness checks: %w", err)
 	}
 	// A server is ready when it can read its objects: without this, it would
-	// answer 429 to its first clients, and the controller is one of them, while
-	// the watch cache fills.
+	// respond with 429 to its first clients, and the controller is one of them,
+	// until the watch cache is ready.
 	readable := func(ctx genericapiserver.PostStartHookContext) error {
 		defer close(server.serving)
 		return genericServer.StorageReadinessHook.Hook(ctx)
@@ -176,8 +176,8 @@ func New(config *Config) (*Server, error) {
 	return server, nil
 }
 
-// withCheckedPatches answers patches with values of wrong types with the paths of
-// the fields.
+// withCheckedPatches rejects patches with values of wrong types, and names the paths
+// of the fields.
 func withCheckedPatches(next http.Handler, maxBytes int64) http.Handler {
 	return patchcheck.Handler(next, patchcheck.Options{
 		Resource: v1alpha1.SchemeGroupVersion.WithResource("elastiservices"),
@@ -214,7 +214,7 @@ func (s *Server) Run(ctx context.Context, watch ...func(ctx context.Context) err
 			return fmt.Errorf("serving the API: %w", err)
 		}
 		if ctx.Err() == nil {
-			return errors.New("the API server stopped serving without being told to")
+			return errors.New("the API server stopped serving unexpectedly")
 		}
 		return nil
 	})

@@ -31,8 +31,8 @@ import (
 const emptyObject = "{}"
 
 // withEmptyWakeBody lets a POST to a wake subresource have no body, which the
-// generic server would refuse. The target can then be woken with nothing but
-// a method and a path.
+// generic server would reject. The target can then be woken with a method and a
+// path alone.
 func withEmptyWakeBody(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		info, ok := request.RequestInfoFrom(req.Context())
@@ -47,7 +47,8 @@ func withBody(req *http.Request) *http.Request {
 	if req.Body == nil {
 		req.Body = http.NoBody
 	}
-	// The length is not known for a chunked body: look at its first byte.
+	// The length of a chunked body is not known: its first byte shows whether it is
+	// empty.
 	body := bufio.NewReaderSize(req.Body, 16)
 	if _, err := body.Peek(1); !errors.Is(err, io.EOF) {
 		req.Body = readCloser{body, req.Body}

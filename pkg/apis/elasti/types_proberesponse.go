@@ -39,7 +39,7 @@ const (
 	ValueMatchRegularExpression ValueMatchType = "RegularExpression"
 )
 
-// ProbeResponseRule answers the requests that match all of its matchers.
+// ProbeResponseRule is the response to requests that match all of its matchers.
 type ProbeResponseRule struct {
 	// path matches the path of the request. Without it every path matches.
 	Path *PathMatch
@@ -49,7 +49,7 @@ type ProbeResponseRule struct {
 	QueryParams []ValueMatch
 	// method is the method of the request. Without it every method matches.
 	Method string
-	// response is the answer.
+	// response is what the client gets.
 	Response ProbeResponse
 }
 
@@ -72,10 +72,10 @@ type ValueMatch struct {
 	Value string
 }
 
-// ProbeResponse is the answer to a request that matched a rule.
+// ProbeResponse is the response to a request that matched a rule.
 type ProbeResponse struct {
 	// status is the HTTP status: 200, 204, 400, 401, 403, 404, 500, 502, 503 or 504.
 	Status int32
-	// body is the body of the answer.
+	// body is the body of the response.
 	Body string
 }

@@ -22,36 +22,36 @@ import (
 
 // +k8s:deepcopy-gen:interfaces=k8s.io/apimachinery/pkg/runtime.Object
 
-// WakeRequest asks for the target of an ElastiService to be awake. It is
-// created at the wake subresource of the ElastiService, is not stored, and is
-// answered as soon as the target's scale is set: whoever wants to wait for
-// pods watches the ElastiService. An empty body is the same as {}.
+// WakeRequest wakes the target of an ElastiService. It is created at the wake
+// subresource of the ElastiService and is not stored. The response comes as soon
+// as the target's scale is set: to wait for pods, watch the ElastiService. An
+// empty body is the same as {}.
 type WakeRequest struct {
 	metav1.TypeMeta
 	// metadata is filled in by the server.
 	metav1.ObjectMeta
 
-	// spec is why and how far to wake.
+	// spec is the reason and the size of the wake.
 	Spec WakeRequestSpec
-	// status is what the request did. Filled in by the server.
+	// status is the result of the request. Filled in by the server.
 	Status WakeRequestStatus
 }
 
-// WakeRequestSpec is why and how far to wake.
+// WakeRequestSpec is the reason and the size of a wake.
 type WakeRequestSpec struct {
 	// reason is why the target is needed, for audit logs and Events. At most
 	// 256 bytes.
 	Reason string
 	// pending is how many requests and connections the caller holds.
 	Pending int32
-	// replicas is the least number of replicas that is wanted. Defaults to the
+	// replicas is the least number of replicas to scale to. Defaults to the
 	// ElastiService's minTargetReplicas. A target is never scaled down by it.
 	Replicas *int32
 }
 
-// WakeRequestStatus is what a wake request did.
+// WakeRequestStatus is the result of a wake request.
 type WakeRequestStatus struct {
-	// replicas is the number of replicas that the target's scale asks for now.
+	// replicas is the number of replicas in the spec of the target's scale.
 	Replicas int32
 	// readyReplicas is the number of the target's pods that were last seen ready.
 	ReadyReplicas int32

@@ -14,7 +14,7 @@ See the License for the specific language governing permissions and
 limitations under the License.
 */
 
-// Package authentication keeps what the server does to know its callers cheap.
+// Package authentication makes the authentication of callers cheap.
 package authentication
 
 import (
@@ -32,45 +32,45 @@ import (
 	"k8s.io/utils/lru"
 )
 
-// maxFrontProxies bounds how many certificates are remembered: each replica of
-// kube-apiserver may have its own. The oldest go first.
+// maxFrontProxies bounds how many certificates are cached: each replica of
+// kube-apiserver may have its own. The least recently used are evicted.
 const maxFrontProxies = 32
 
-// frontProxies knows front proxies again whose certificates were verified.
+// frontProxies authenticates requests of front proxies, and caches which of their
+// certificates were verified. It delegates all other requests.
 type frontProxies struct {
-	next   authenticator.Request
-	config *authenticatorfactory.RequestHeaderConfig
-	// believe takes the caller from the headers of a request.
-	believe authenticator.Request
-	// verified holds verifications by certificate, as it is encoded.
+	delegate authenticator.Request
+	config   *authenticatorfactory.RequestHeaderConfig
+	// headers reads the caller from the headers of a request.
+	headers authenticator.Request
+	// verified holds verifications by the encoded certificate.
 	verified *lru.Cache
 	clock    clock.PassiveClock
 }
 
-// verification is that a certificate was signed by one of the authorities.
+// verification says that a certificate was signed by one of the authorities.
 type verification struct {
 	// authorities is the bundle that was verified with.
 	authorities []byte
-	// ends is when the first certificate of the chain does.
-	ends time.Time
+	// expires is when the first certificate of the chain expires.
+	expires time.Time
 }
 
-// RememberFrontProxies returns an authenticator that does the same as next, but
+// CacheFrontProxies returns an authenticator that does the same as delegate, but
 // verifies the certificate of a front proxy, such as kube-apiserver's
-// aggregator, once instead of with each request. The outcome depends on nothing
-// else than the certificate, the authorities and the time: one that is
-// remembered counts until the authorities change or a certificate of the chain
-// expires. Whether the name of the proxy is one that is allowed is looked up
-// with each request. next, which is asked for everything else, has to take front
-// proxies by config too.
+// aggregator, once instead of with each request. The result depends on the
+// certificate, the authorities and the time only: it is cached until the
+// authorities change or a certificate of the chain expires. Whether the name of
+// the proxy is allowed is checked with each request. Everything else goes to
+// delegate, which must authenticate front proxies by config too.
 //
-// Safe for concurrent use if next is.
-func RememberFrontProxies(next authenticator.Request, config *authenticatorfactory.RequestHeaderConfig, clock clock.PassiveClock) authenticator.Request {
-	headers := headerrequest.NewDynamic(config.UsernameHeaders, config.UIDHeaders, config.GroupHeaders, config.ExtraHeaderPrefixes)
+// It is safe for concurrent use if delegate is.
+func CacheFrontProxies(delegate authenticator.Request, config *authenticatorfactory.RequestHeaderConfig, clock clock.PassiveClock) authenticator.Request {
+	fromHeaders := headerrequest.NewDynamic(config.UsernameHeaders, config.UIDHeaders, config.GroupHeaders, config.ExtraHeaderPrefixes)
 	return &frontProxies{
-		next:     next,
+		delegate: delegate,
 		config:   config,
-		believe:  group.NewAuthenticatedGroupAdder(headers),
+		headers:  group.NewAuthenticatedGroupAdder(fromHeaders),
 		verified: lru.New(maxFrontProxies),
 		clock:    clock,
 	}
@@ -78,14 +78,14 @@ func RememberFrontProxies(next authenticator.Request, config *authenticatorfacto
 
 // AuthenticateRequest implements authenticator.Request.
 func (p *frontProxies) AuthenticateRequest(request *http.Request) (*authenticator.Response, bool, error) {
-	// A chain with intermediates is verified anew: what is remembered is about
-	// one certificate.
+	// A chain with intermediates is verified each time: the cache is for single
+	// certificates.
 	if request.TLS != nil && len(request.TLS.PeerCertificates) == 1 && p.isFrontProxy(request.TLS.PeerCertificates[0]) {
-		if response, ok, err := p.believe.AuthenticateRequest(request); ok && err == nil {
+		if response, ok, err := p.headers.AuthenticateRequest(request); ok && err == nil {
 			return response, true, nil
 		}
 	}
-	return p.next.AuthenticateRequest(request)
+	return p.delegate.AuthenticateRequest(request)
 }
 
 func (p *frontProxies) isFrontProxy(certificate *x509.Certificate) bool {
@@ -96,8 +96,8 @@ func (p *frontProxies) isFrontProxy(certificate *x509.Certificate) bool {
 	authorities := p.config.CAContentProvider.CurrentCABundleContent()
 	key := string(certificate.Raw)
 	if found, ok := p.verified.Get(key); ok {
-		known := found.(verification)
-		if bytes.Equal(known.authorities, authorities) && p.clock.Now().Before(known.ends) {
+		cached := found.(verification)
+		if bytes.Equal(cached.authorities, authorities) && p.clock.Now().Before(cached.expires) {
 			return true
 		}
 	}
@@ -108,17 +108,17 @@ func (p *frontProxies) isFrontProxy(certificate *x509.Certificate) bool {
 	options.CurrentTime = p.clock.Now()
 	chains, err := certificate.Verify(options)
 	if err != nil {
-		// The one who is asked next says why.
+		// The delegate returns the reason.
 		return false
 	}
 	if bytes.Equal(authorities, p.config.CAContentProvider.CurrentCABundleContent()) {
-		p.verified.Add(key, verification{authorities: authorities, ends: endOf(chains)})
+		p.verified.Add(key, verification{authorities: authorities, expires: expiryOf(chains)})
 	}
 	return true
 }
 
-// endOf returns until when one of the chains holds.
-func endOf(chains [][]*x509.Certificate) time.Time {
+// expiryOf returns until when at least one of the chains is valid.
+func expiryOf(chains [][]*x509.Certificate) time.Time {
 	var last time.Time
 	for _, chain := range chains {
 		end := chain[0].NotAfter

@@ -88,7 +88,7 @@ func (a authority) issue(t *testing.T, commonName string, ends time.Time) *x509.
 type bundle struct {
 	dynamiccertificates.CAContentProvider
 	t *testing.T
-	// verifications counts how often something was to be verified.
+	// verifications counts the verifications.
 	verifications int
 }
 
@@ -114,20 +114,20 @@ func (b *bundle) VerifyOptions() (x509.VerifyOptions, bool) {
 	return b.CAContentProvider.VerifyOptions()
 }
 
-// asked counts how often an authenticator is asked.
-type asked struct {
+// countingDelegate counts the requests to an authenticator.
+type countingDelegate struct {
 	authenticator.Request
-	times int
+	calls int
 }
 
-func (a *asked) AuthenticateRequest(request *http.Request) (*authenticator.Response, bool, error) {
-	a.times++
-	return a.Request.AuthenticateRequest(request)
+func (d *countingDelegate) AuthenticateRequest(request *http.Request) (*authenticator.Response, bool, error) {
+	d.calls++
+	return d.Request.AuthenticateRequest(request)
 }
 
 // newAuthenticators returns the authenticator of the generic server, and the
-// one that remembers in front of it.
-func newAuthenticators(t *testing.T, authorities *bundle, clock *testingclock.FakePassiveClock) (next *asked, remembering authenticator.Request) {
+// caching one that delegates to it.
+func newAuthenticators(t *testing.T, authorities *bundle, clock *testingclock.FakePassiveClock) (delegate *countingDelegate, caching authenticator.Request) {
 	t.Helper()
 	config := &authenticatorfactory.RequestHeaderConfig{
 		UsernameHeaders:     headerrequest.StaticStringSlice{"X-Remote-User"},
@@ -141,8 +141,8 @@ func newAuthenticators(t *testing.T, authorities *bundle, clock *testingclock.Fa
 	if err != nil {
 		t.Fatal(err)
 	}
-	next = &asked{Request: generic}
-	return next, RememberFrontProxies(next, config, clock)
+	delegate = &countingDelegate{Request: generic}
+	return delegate, CacheFrontProxies(delegate, config, clock)
 }
 
 func newRequest(certificates ...*x509.Certificate) *http.Request {
@@ -157,23 +157,23 @@ func newRequest(certificates ...*x509.Certificate) *http.Request {
 	return request
 }
 
-func TestAFrontProxyIsVerifiedOnceAndBelievedAsBefore(t *testing.T) {
+func TestACachedFrontProxyIsAuthenticatedAsBefore(t *testing.T) {
 	signer := newAuthority(t)
 	authorities := newBundle(t, signer)
-	next, remembering := newAuthenticators(t, authorities, testingclock.NewFakePassiveClock(time.Now()))
+	delegate, caching := newAuthenticators(t, authorities, testingclock.NewFakePassiveClock(time.Now()))
 	certificate := signer.issue(t, "aggregator", time.Now().Add(validity))
 
 	plain := newRequest(certificate)
-	want, ok, err := next.AuthenticateRequest(plain)
+	want, ok, err := delegate.AuthenticateRequest(plain)
 	if !ok || err != nil {
-		t.Fatalf("the generic server does not know the front proxy: %v", err)
+		t.Fatalf("the generic server rejects the front proxy: %v", err)
 	}
-	next.times, authorities.verifications = 0, 0
+	delegate.calls, authorities.verifications = 0, 0
 	for range 3 {
 		request := newRequest(certificate)
-		got, ok, err := remembering.AuthenticateRequest(request)
+		got, ok, err := caching.AuthenticateRequest(request)
 		if !ok || err != nil {
-			t.Fatalf("the front proxy is not known: %v", err)
+			t.Fatalf("the front proxy is rejected: %v", err)
 		}
 		if !reflect.DeepEqual(got, want) {
 			t.Errorf("the caller is %v, want %v", got.User, want.User)
@@ -182,39 +182,39 @@ func TestAFrontProxyIsVerifiedOnceAndBelievedAsBefore(t *testing.T) {
 			t.Errorf("the headers that are left are %v, want %v", request.Header, plain.Header)
 		}
 	}
-	if authorities.verifications != 1 || next.times != 0 {
-		t.Errorf("it was verified %d times, and the other authenticator asked %d times", authorities.verifications, next.times)
+	if authorities.verifications != 1 || delegate.calls != 0 {
+		t.Errorf("it was verified %d times, and the delegate called %d times", authorities.verifications, delegate.calls)
 	}
 }
 
-func TestOthersAreLeftToTheGenericServer(t *testing.T) {
+func TestOtherRequestsAreDelegated(t *testing.T) {
 	signer, other := newAuthority(t), newAuthority(t)
 	later := time.Now().Add(validity)
-	known := signer.issue(t, "aggregator", later)
-	withoutHeaders := newRequest(known)
+	allowed := signer.issue(t, "aggregator", later)
+	withoutHeaders := newRequest(allowed)
 	withoutHeaders.Header = http.Header{}
 	for what, request := range map[string]*http.Request{
-		"no TLS":                newRequest(),
-		"no certificate":        newRequest([]*x509.Certificate{}...),
-		"another authority":     newRequest(other.issue(t, "aggregator", later)),
-		"a name not allowed":    newRequest(signer.issue(t, "till", later)),
-		"with an intermediate":  newRequest(known, other.certificate),
-		"nobody in the headers": withoutHeaders,
+		"no TLS":                 newRequest(),
+		"no certificate":         newRequest([]*x509.Certificate{}...),
+		"another authority":      newRequest(other.issue(t, "aggregator", later)),
+		"a name not allowed":     newRequest(signer.issue(t, "till", later)),
+		"with an intermediate":   newRequest(allowed, other.certificate),
+		"no user in the headers": withoutHeaders,
 	} {
 		t.Run(what, func(t *testing.T) {
-			next, remembering := newAuthenticators(t, newBundle(t, signer), testingclock.NewFakePassiveClock(time.Now()))
-			// It does not matter that another request was believed before.
-			if _, ok, err := remembering.AuthenticateRequest(newRequest(known)); !ok || err != nil {
-				t.Fatalf("the front proxy is not known: %v", err)
+			delegate, caching := newAuthenticators(t, newBundle(t, signer), testingclock.NewFakePassiveClock(time.Now()))
+			// It does not matter that the front proxy is cached.
+			if _, ok, err := caching.AuthenticateRequest(newRequest(allowed)); !ok || err != nil {
+				t.Fatalf("the front proxy is rejected: %v", err)
 			}
 			same := request.Clone(t.Context())
-			want, wantOK, wantErr := next.Request.AuthenticateRequest(same)
-			got, ok, err := remembering.AuthenticateRequest(request)
-			if next.times != 1 {
-				t.Errorf("the generic server was asked %d times", next.times)
+			want, wantOK, wantErr := delegate.Request.AuthenticateRequest(same)
+			got, ok, err := caching.AuthenticateRequest(request)
+			if delegate.calls != 1 {
+				t.Errorf("the generic server was called %d times", delegate.calls)
 			}
 			if ok != wantOK || (err == nil) != (wantErr == nil) || !reflect.DeepEqual(got, want) {
-				t.Errorf("the answer is %v, %v, %v, want %v, %v, %v", got, ok, err, want, wantOK, wantErr)
+				t.Errorf("the result is %v, %v, %v, want %v, %v, %v", got, ok, err, want, wantOK, wantErr)
 			}
 		})
 	}
@@ -223,75 +223,75 @@ func TestOthersAreLeftToTheGenericServer(t *testing.T) {
 func TestAFrontProxyIsVerifiedAgainWhenTheAuthoritiesChange(t *testing.T) {
 	signer := newAuthority(t)
 	authorities := newBundle(t, signer)
-	next, remembering := newAuthenticators(t, authorities, testingclock.NewFakePassiveClock(time.Now()))
+	delegate, caching := newAuthenticators(t, authorities, testingclock.NewFakePassiveClock(time.Now()))
 	certificate := signer.issue(t, "aggregator", time.Now().Add(validity))
-	believed := func() bool {
-		_, ok, err := remembering.AuthenticateRequest(newRequest(certificate))
+	accepted := func() bool {
+		_, ok, err := caching.AuthenticateRequest(newRequest(certificate))
 		return ok && err == nil
 	}
-	if !believed() {
-		t.Fatal("the front proxy is not known")
+	if !accepted() {
+		t.Fatal("the front proxy is rejected")
 	}
 	authorities.replace(newAuthority(t))
-	if believed() {
-		t.Error("a front proxy of an authority that was replaced is believed")
+	if accepted() {
+		t.Error("a front proxy of an authority that was replaced is accepted")
 	}
 	authorities.replace(signer)
-	if !believed() {
-		t.Error("a front proxy of an authority that is back is not believed")
+	if !accepted() {
+		t.Error("a front proxy of an authority that is back is rejected")
 	}
-	if next.times != 1 {
-		t.Errorf("the generic server was asked %d times", next.times)
+	if delegate.calls != 1 {
+		t.Errorf("the generic server was called %d times", delegate.calls)
 	}
 }
 
-func TestAFrontProxyIsNotKnownForLongerThanItsCertificateHolds(t *testing.T) {
+func TestAFrontProxyIsNotCachedAfterItsCertificateExpires(t *testing.T) {
 	signer := newAuthority(t)
 	clock := testingclock.NewFakePassiveClock(time.Now())
-	next, remembering := newAuthenticators(t, newBundle(t, signer), clock)
+	delegate, caching := newAuthenticators(t, newBundle(t, signer), clock)
 	certificate := signer.issue(t, "aggregator", time.Now().Add(validity))
 	for _, test := range []struct {
 		after time.Duration
-		asked int
+		calls int
 	}{{0, 0}, {validity - time.Minute, 0}, {validity + time.Minute, 1}} {
 		clock.SetTime(time.Now().Add(test.after))
-		// The generic server has the real clock: it still believes.
-		if _, ok, err := remembering.AuthenticateRequest(newRequest(certificate)); !ok || err != nil {
-			t.Fatalf("the front proxy is not known: %v", err)
+		// The generic server has the real clock: it still accepts.
+		if _, ok, err := caching.AuthenticateRequest(newRequest(certificate)); !ok || err != nil {
+			t.Fatalf("the front proxy is rejected: %v", err)
 		}
-		if next.times != test.asked {
-			t.Errorf("after %s the generic server was asked %d times, want %d", test.after, next.times, test.asked)
+		if delegate.calls != test.calls {
+			t.Errorf("after %s the generic server was called %d times, want %d", test.after, delegate.calls, test.calls)
 		}
 	}
 }
 
-func TestTheEndOfAChainIsThatOfItsFirstCertificateToEnd(t *testing.T) {
+func TestAChainExpiresWithItsFirstCertificate(t *testing.T) {
 	now := time.Now()
-	ends := func(after time.Duration) *x509.Certificate { return &x509.Certificate{NotAfter: now.Add(after)} }
+	expires := func(after time.Duration) *x509.Certificate { return &x509.Certificate{NotAfter: now.Add(after)} }
 	for _, test := range []struct {
 		chains [][]*x509.Certificate
 		want   time.Duration
 	}{
-		{[][]*x509.Certificate{{ends(1), ends(2)}}, 1},
-		{[][]*x509.Certificate{{ends(2), ends(1)}}, 1},
-		{[][]*x509.Certificate{{ends(5), ends(1)}, {ends(5), ends(3)}}, 3},
+		{[][]*x509.Certificate{{expires(1), expires(2)}}, 1},
+		{[][]*x509.Certificate{{expires(2), expires(1)}}, 1},
+		{[][]*x509.Certificate{{expires(5), expires(1)}, {expires(5), expires(3)}}, 3},
 	} {
-		if got := endOf(test.chains); !got.Equal(now.Add(test.want)) {
-			t.Errorf("the end is %s, want %s", got.Sub(now), test.want)
+		if got := expiryOf(test.chains); !got.Equal(now.Add(test.want)) {
+			t.Errorf("the chains expire after %s, want %s", got.Sub(now), test.want)
 		}
 	}
 }
 
-func TestRememberedCertificatesAreBounded(t *testing.T) {
+func TestCachedCertificatesAreBounded(t *testing.T) {
 	signer := newAuthority(t)
 	authorities := newBundle(t, signer)
-	_, remembering := newAuthenticators(t, authorities, testingclock.NewFakePassiveClock(time.Now()))
+	_, caching := newAuthenticators(t, authorities, testingclock.NewFakePassiveClock(time.Now()))
 	for range 2 * maxFrontProxies {
-		if _, ok, err := remembering.AuthenticateRequest(newRequest(signer.issue(t, "aggregator", time.Now().Add(validity)))); !ok || err != nil {
-			t.Fatalf("the front proxy is not known: %v", err)
+		if _, ok, err := caching.AuthenticateRequest(newRequest(signer.issue(t, "aggregator", time.Now().Add(validity)))); !ok || err != nil {
+			t.Fatalf("the front proxy is rejected: %v", err)
 		}
 	}
-	if held := remembering.(*frontProxies).verified.Len(); held != maxFrontProxies {
-		t.Errorf("%d certificates are remembered, want %d", held, maxFrontProxies)
+	if held := caching.(*frontProxies).verified.Len(); held != maxFrontProxies {
+		t.Errorf("%d certificates are cached, want %d", held, maxFrontProxies)
 	}
 }

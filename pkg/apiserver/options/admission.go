@@ -33,11 +33,11 @@ const admissionregistration = "admissionregistration.k8s.io/v1"
 
 // disableUnservedAdmission switches off the admission plugins whose
 // configuration the host cluster does not serve: they would wait for it for
-// ever and refuse every write. Missing permissions never switch one off.
+// ever and reject every write. Missing permissions never switch one off.
 func disableUnservedAdmission(logger klog.Logger, admission *genericoptions.AdmissionOptions, host discovery.DiscoveryInterface) error {
 	resources, err := host.ServerResourcesForGroupVersion(admissionregistration)
 	if err != nil && !apierrors.IsNotFound(err) {
-		return fmt.Errorf("asking the host cluster which admission configuration it serves: %w", err)
+		return fmt.Errorf("discovering which admission configuration the host cluster serves: %w", err)
 	}
 	served := map[string]bool{}
 	if resources != nil {

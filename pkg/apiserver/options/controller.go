@@ -106,7 +106,7 @@ func (o *Controller) AddFlags(flags *pflag.FlagSet) {
 	flags.Var(&o.ProxyPorts, "proxy-port-range",
 		"The ports on the resolvers that are given to ports of Services, such as 10000-29999. A range that shrinks must still hold the ports that are in use.")
 	flags.Int32Var(&o.SharedHTTPPort, "shared-http-port", o.SharedHTTPPort,
-		"The --shared-http-port of the resolvers, where Services that find no free proxy port are told apart by host name. 0: there is none.")
+		"The --shared-http-port of the resolvers, where Services without a free proxy port are distinguished by host name. 0: there is none.")
 	flags.Float64Var(&o.WakeRate, "wake-rate", o.WakeRate,
 		"How many sleeping targets are woken a second when no resolver has been ready for a while to hold their traffic, or when the store has lost their ElastiServices.")
 	flags.DurationVar(&o.ConvergenceTime, "convergence-time", o.ConvergenceTime,

@@ -31,42 +31,42 @@ import (
 	"k8s.io/utils/lru"
 )
 
-// maxSayings bounds how many different Events are remembered. One that is
-// forgotten is written anew instead of being counted.
-const maxSayings = 4096
+// maxEventKeys bounds how many different Events are tracked. An Event that was
+// evicted is written as a new one instead of being counted.
+const maxEventKeys = 4096
 
-// maxNoteBytes is the length of the longest note that the API of Events takes.
+// maxNoteBytes is the length of the longest note that the API of Events accepts.
 const maxNoteBytes = 1024
 
-// foldingRecorder records Events that say the same about an object as one, with
-// a count. The recorder that it uses folds Events of one reason about one
-// version of an object, whatever they say. An ElastiService has a new version
-// with each wake: so an Event names the version at which the same was said
-// first. Safe for concurrent use.
-type foldingRecorder struct {
+// aggregatingRecorder records Events about an object with the same text as one,
+// with a count. The recorder that it uses aggregates Events of one reason about one
+// version of an object, whatever their text is. An ElastiService has a new version
+// with each wake: so an Event refers to the version of the first one with the same
+// key. It is safe for concurrent use.
+type aggregatingRecorder struct {
 	events.EventRecorder
-	// versions has the resource version of each saying.
+	// versions has the resource version of the first Event of each key.
 	versions *lru.Cache
 }
 
-// saying is what makes Events the same.
-type saying struct {
+// eventKey is what Events that are aggregated have in common.
+type eventKey struct {
 	object                          types.UID
 	eventType, reason, action, note string
 }
 
-func newFoldingRecorder(recorder events.EventRecorder) *foldingRecorder {
-	return &foldingRecorder{EventRecorder: recorder, versions: lru.New(maxSayings)}
+func newAggregatingRecorder(recorder events.EventRecorder) *aggregatingRecorder {
+	return &aggregatingRecorder{EventRecorder: recorder, versions: lru.New(maxEventKeys)}
 }
 
 // Eventf records an Event without waiting for it to be written. A note that is too
-// long, such as one with the refusal of a webhook, is cut: the server would reject it.
-func (r *foldingRecorder) Eventf(regarding, related runtime.Object, eventType, reason, action, note string, args ...any) {
-	said := shorten(fmt.Sprintf(note, args...))
+// long, such as one with the error of a webhook, is cut: the server would reject it.
+func (r *aggregatingRecorder) Eventf(regarding, related runtime.Object, eventType, reason, action, note string, args ...any) {
+	text := shorten(fmt.Sprintf(note, args...))
 	if reference, ok := regarding.(*corev1.ObjectReference); ok {
-		regarding = r.asFirstSaid(reference, saying{object: reference.UID, eventType: eventType, reason: reason, action: action, note: said})
+		regarding = r.atFirstVersion(reference, eventKey{object: reference.UID, eventType: eventType, reason: reason, action: action, note: text})
 	}
-	r.EventRecorder.Eventf(regarding, related, eventType, reason, action, "%s", said)
+	r.EventRecorder.Eventf(regarding, related, eventType, reason, action, "%s", text)
 }
 
 func shorten(note string) string {
@@ -77,10 +77,12 @@ func shorten(note string) string {
 	return strings.ToValidUTF8(note[:maxNoteBytes-len(ellipsis)], "") + ellipsis
 }
 
-func (r *foldingRecorder) asFirstSaid(reference *corev1.ObjectReference, what saying) *corev1.ObjectReference {
-	version, said := r.versions.Get(what)
-	if !said {
-		r.versions.Add(what, reference.ResourceVersion)
+// atFirstVersion returns the reference with the resource version of the first Event
+// with the same key.
+func (r *aggregatingRecorder) atFirstVersion(reference *corev1.ObjectReference, key eventKey) *corev1.ObjectReference {
+	version, ok := r.versions.Get(key)
+	if !ok {
+		r.versions.Add(key, reference.ResourceVersion)
 		return reference
 	}
 	first := *reference
@@ -88,7 +90,7 @@ func (r *foldingRecorder) asFirstSaid(reference *corev1.ObjectReference, what sa
 	return &first
 }
 
-// eventSink is where Events are written. It reports an Event that the server
+// eventSink writes Events. It reports an Event that the server
 // rejects itself: the broadcaster would log the whole Event as an error, also when
 // the namespace is deleted and nothing is wrong.
 type eventSink struct {
@@ -109,7 +111,7 @@ func (s eventSink) Create(ctx context.Context, event *eventsv1.Event) (*eventsv1
 func (s eventSink) Patch(ctx context.Context, event *eventsv1.Event, patch []byte) (*eventsv1.Event, error) {
 	patched, err := s.EventSink.Patch(ctx, event, patch)
 	if apierrors.IsNotFound(err) || !isRejection(err) {
-		// An Event that is not found any more is created again.
+		// An Event that does not exist any more is created again.
 		return patched, err
 	}
 	reportRejection(ctx, event, err)
@@ -117,7 +119,7 @@ func (s eventSink) Patch(ctx context.Context, event *eventsv1.Event, patch []byt
 }
 
 // isRejection reports whether an error is a response of the server. The
-// broadcaster does not try again after such an error.
+// broadcaster does not retry after such an error.
 func isRejection(err error) bool {
 	_, ok := err.(apierrors.APIStatus)
 	return ok

@@ -36,17 +36,17 @@ import (
 	"github.com/truefoundry/elasti-apiserver/pkg/apiserver"
 )
 
-// refusingSink refuses every Event.
-type refusingSink struct {
+// rejectingSink rejects every Event.
+type rejectingSink struct {
 	events.EventSink
 	err error
 }
 
-func (s refusingSink) Create(context.Context, *eventsv1.Event) (*eventsv1.Event, error) {
+func (s rejectingSink) Create(context.Context, *eventsv1.Event) (*eventsv1.Event, error) {
 	return nil, s.err
 }
 
-func (s refusingSink) Patch(context.Context, *eventsv1.Event, []byte) (*eventsv1.Event, error) {
+func (s rejectingSink) Patch(context.Context, *eventsv1.Event, []byte) (*eventsv1.Event, error) {
 	return nil, s.err
 }
 
@@ -70,7 +70,7 @@ func TestRejectedEventsAreLoggedWithoutTheirText(t *testing.T) {
 			logger := ktesting.NewLogger(t, ktesting.NewConfig(ktesting.BufferLogs(true), ktesting.Verbosity(1)))
 			ctx := klog.NewContext(t.Context(), logger)
 			event := &eventsv1.Event{Note: "text of the event", Reason: "Woken", Regarding: corev1.ObjectReference{Kind: "Pod", Namespace: "shop", Name: "cart"}}
-			if written, err := (eventSink{refusingSink{err: test.err}}).Create(ctx, event); err != nil || written != event {
+			if written, err := (eventSink{rejectingSink{err: test.err}}).Create(ctx, event); err != nil || written != event {
 				t.Errorf("got %v (error: %v), which the broadcaster logs as an error; want the Event", written, err)
 			}
 			log := logger.GetSink().(ktesting.Underlier).GetBuffer().String()
@@ -87,20 +87,20 @@ func TestRejectedEventsAreLoggedWithoutTheirText(t *testing.T) {
 func TestSinkLeavesToTheBroadcasterWhatItHandles(t *testing.T) {
 	event := &eventsv1.Event{}
 	exists := apierrors.NewAlreadyExists(eventsv1.Resource("events"), "app")
-	if _, err := (eventSink{refusingSink{err: exists}}).Create(t.Context(), event); !apierrors.IsAlreadyExists(err) {
+	if _, err := (eventSink{rejectingSink{err: exists}}).Create(t.Context(), event); !apierrors.IsAlreadyExists(err) {
 		t.Errorf("Create returned %v, want %v", err, exists)
 	}
-	gone := apierrors.NewNotFound(eventsv1.Resource("events"), "app")
-	if _, err := (eventSink{refusingSink{err: gone}}).Patch(t.Context(), event, nil); !apierrors.IsNotFound(err) {
-		t.Errorf("Patch returned %v, want %v", err, gone)
+	deleted := apierrors.NewNotFound(eventsv1.Resource("events"), "app")
+	if _, err := (eventSink{rejectingSink{err: deleted}}).Patch(t.Context(), event, nil); !apierrors.IsNotFound(err) {
+		t.Errorf("Patch returned %v, want %v", err, deleted)
 	}
 	lost := errors.New("connection refused")
-	if _, err := (eventSink{refusingSink{err: lost}}).Create(t.Context(), event); !errors.Is(err, lost) {
+	if _, err := (eventSink{rejectingSink{err: lost}}).Create(t.Context(), event); !errors.Is(err, lost) {
 		t.Errorf("Create returned %v, want %v", err, lost)
 	}
 }
 
-// writingSink tells of each write what it was.
+// writingSink reports each write.
 type writingSink struct{ writes chan string }
 
 func (s writingSink) Create(_ context.Context, event *eventsv1.Event) (*eventsv1.Event, error) {
@@ -117,7 +117,7 @@ func (s writingSink) Patch(_ context.Context, event *eventsv1.Event, _ []byte) (
 	return event, nil
 }
 
-// The server rejects longer ones, and with them what matters most: why something failed.
+// The server rejects longer notes, and with them the most important ones: those of errors.
 func TestNotesOfEventsAreCutToWhatTheServerTakes(t *testing.T) {
 	sink := writingSink{writes: make(chan string, 1)}
 	broadcaster := events.NewBroadcaster(sink)
@@ -125,7 +125,7 @@ func TestNotesOfEventsAreCutToWhatTheServerTakes(t *testing.T) {
 	if err := broadcaster.StartRecordingToSinkWithContext(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	recorder := newFoldingRecorder(broadcaster.NewRecorder(apiserver.Scheme, "test"))
+	recorder := newAggregatingRecorder(broadcaster.NewRecorder(apiserver.Scheme, "test"))
 	regarding := &corev1.ObjectReference{APIVersion: "v1", Kind: "Pod", Namespace: "shop", Name: "cart", UID: "a"}
 	recorder.Eventf(regarding, nil, corev1.EventTypeWarning, "ScaleFailed", "Wake", "cannot wake: %v", strings.Repeat("é", 2000))
 	select {
@@ -140,14 +140,14 @@ func TestNotesOfEventsAreCutToWhatTheServerTakes(t *testing.T) {
 }
 
 // Each wake changes the status, and with it the version of the object.
-func TestEventsThatSayTheSameAreWrittenOnce(t *testing.T) {
+func TestEventsWithTheSameTextAreWrittenOnce(t *testing.T) {
 	sink := writingSink{writes: make(chan string, 10)}
 	broadcaster := events.NewBroadcaster(sink)
 	defer broadcaster.Shutdown()
 	if err := broadcaster.StartRecordingToSinkWithContext(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	recorder := newFoldingRecorder(broadcaster.NewRecorder(apiserver.Scheme, "test"))
+	recorder := newAggregatingRecorder(broadcaster.NewRecorder(apiserver.Scheme, "test"))
 	for _, step := range []struct{ uid, version, reason, note, want string }{
 		{"a", "1", "Woken", "scaled to 1", "new: scaled to 1"},
 		{"a", "2", "Woken", "scaled to 1", "again: scaled to 1"},

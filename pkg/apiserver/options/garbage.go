@@ -58,7 +58,7 @@ func liveBytes() uint64 {
 	return samples[0].Value.Uint64()
 }
 
-// collected is an object that nobody uses: its end tells of a collection.
+// collected is an unused object: its cleanup shows that there was a collection.
 type collected struct{ _ [16]byte }
 
 // afterEachCollection calls do after every garbage collection, for as long as

@@ -67,8 +67,8 @@ const (
 // end its watches, a few at a time so that clients do not come back at once.
 const watchShutdownGracePeriod = 5 * time.Second
 
-// authorizationCacheTTL is how long an answer of the host about what a caller
-// may do is used.
+// authorizationCacheTTL is how long a decision of the host about what a caller may do
+// is cached.
 const authorizationCacheTTL = 10 * time.Second
 
 // Options are the flags of elasti-apiserver.
@@ -94,10 +94,10 @@ func New() *Options {
 	recommended.SecureServing.ServerCert.CertDirectory = ""
 	recommended.SecureServing.ServerCert.PairName = ""
 	enforceResourceQuotas(recommended)
-	// A kubelet asks for these without credentials.
+	// A kubelet requests these without credentials.
 	recommended.Authorization.AlwaysAllowPaths = []string{"/healthz", "/healthz/*", "/livez", "/livez/*", "/readyz", "/readyz/*"}
-	// A permission that was revoked counts that long. It decides who may have a
-	// Secret used by a trigger, which the host is not asked about otherwise.
+	// A permission that was revoked is effective for that long. It decides which users
+	// may have a Secret used by a trigger, which the host does not check otherwise.
 	recommended.Authorization.AllowCacheTTL = authorizationCacheTTL
 	recommended.Authorization.DenyCacheTTL = authorizationCacheTTL
 	serverRun := genericoptions.NewServerRunOptions()
@@ -161,7 +161,7 @@ func (o *Options) Complete() error {
 	}
 	o.Storage.Complete(o.Recommended.Etcd)
 	o.ServingCertificate.Complete(o.Recommended.SecureServing.SecureServingOptions)
-	// One kubeconfig is enough for all that is asked of the host cluster.
+	// One kubeconfig is enough for all requests to the host cluster.
 	kubeconfig := o.Recommended.CoreAPI.CoreAPIKubeconfigPath
 	if o.Recommended.Authentication.RemoteKubeConfigFile == "" {
 		o.Recommended.Authentication.RemoteKubeConfigFile = kubeconfig
@@ -183,7 +183,7 @@ func (o *Options) Validate() error {
 }
 
 // validateRecommended leaves out the etcd servers, which an embedded store
-// has only once it runs; Storage.Validate has looked at them.
+// has only once it runs; Storage.Validate has checked them.
 func (o *Options) validateRecommended() []error {
 	withServers := *o.Recommended
 	etcd := *o.Recommended.Etcd
@@ -275,9 +275,9 @@ func (o *Options) newServer(ctx context.Context, host *rest.Config, store *backe
 	notWatched := store.unwatched(generic.RESTOptionsGetter)
 	generic.RESTOptionsGetter = store.watched(generic.RESTOptionsGetter)
 	if frontProxies := generic.Authentication.RequestHeaderConfig; frontProxies != nil {
-		generic.Authentication.Authenticator = authentication.RememberFrontProxies(generic.Authentication.Authenticator, frontProxies, clock.RealClock{})
+		generic.Authentication.Authenticator = authentication.CacheFrontProxies(generic.Authentication.Authenticator, frontProxies, clock.RealClock{})
 	}
-	// Objects of the host are asked about by their names.
+	// A cached decision about all names of a namespace counts for each of them.
 	access := generic.Authorization.Authorizer
 	generic.Authorization.Authorizer = authorization.ForAllNames(access)
 	scaler, err := scaling.NewClient(scaling.Options{Config: host})
@@ -292,7 +292,7 @@ func (o *Options) newServer(ctx context.Context, host *rest.Config, store *backe
 	loopback := rest.CopyConfig(generic.LoopbackClientConfig)
 	loopback.DisableCompression = true
 	broadcaster := events.NewBroadcaster(eventSink{&events.EventSinkImpl{Interface: client.EventsV1()}})
-	recorder := newFoldingRecorder(broadcaster.NewRecorder(apiserver.Scheme, "elasti-apiserver"))
+	recorder := newAggregatingRecorder(broadcaster.NewRecorder(apiserver.Scheme, "elasti-apiserver"))
 	newController := func(registry apiserver.Registry) (apiserver.Runner, error) {
 		return o.Controller.build(controllerDependencies{
 			host:      host,

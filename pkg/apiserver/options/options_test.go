@@ -131,14 +131,14 @@ func TestFlagsReachTheController(t *testing.T) {
 	}
 }
 
-// A permission that is revoked counts for callers who connect directly, too, and
-// for those whose trigger refers to a Secret.
-func TestRevokedPermissionsAreNotBelievedForLong(t *testing.T) {
+// Cached permissions decide about callers that connect directly, and about those
+// whose trigger refers to a Secret.
+func TestRevokedPermissionsAreNotCachedForLong(t *testing.T) {
 	o, err := complete(t, "--storage=embedded", "--data-dir=/data")
 	if err != nil {
 		t.Fatal(err)
 	}
-	if allowed, refused := o.Recommended.Authorization.AllowCacheTTL, o.Recommended.Authorization.DenyCacheTTL; allowed > 10*time.Second || refused > 10*time.Second {
-		t.Errorf("what a caller may do is believed for %s, what not for %s; want 10s at most", allowed, refused)
+	if allowed, denied := o.Recommended.Authorization.AllowCacheTTL, o.Recommended.Authorization.DenyCacheTTL; allowed > 10*time.Second || denied > 10*time.Second {
+		t.Errorf("permissions are cached for %s, denials for %s; want 10s at most", allowed, denied)
 	}
 }

@@ -25,20 +25,20 @@ import (
 	genericoptions "k8s.io/apiserver/pkg/server/options"
 )
 
-// enforceResourceQuotas adds the admission plugin that keeps to
-// count/elastiservices.elasti.truefoundry.com in the ResourceQuotas of the
-// host cluster. The host counts our objects, and only we can refuse them.
+// enforceResourceQuotas adds the admission plugin that enforces
+// count/elastiservices.elasti.truefoundry.com of the ResourceQuotas of the host
+// cluster. The host counts ElastiServices, and only this server can reject them.
 func enforceResourceQuotas(recommended *genericoptions.RecommendedOptions) {
 	resourcequota.Register(recommended.Admission.Plugins)
-	// Last, so that what another plugin refuses is not charged.
+	// Last, so that what another plugin rejects is not charged.
 	recommended.Admission.RecommendedPluginOrder = append(recommended.Admission.RecommendedPluginOrder, resourcequota.PluginName)
 	recommended.ExtraAdmissionInitializers = func(*genericapiserver.RecommendedConfig) ([]admission.PluginInitializer, error) {
 		return []admission.PluginInitializer{quotaInitializer{}}, nil
 	}
 }
 
-// quotaInitializer tells the plugin that there is nothing to measure: it
-// counts objects of its own accord.
+// quotaInitializer configures the plugin without evaluators: it counts objects by
+// itself.
 type quotaInitializer struct{}
 
 func (quotaInitializer) Initialize(plugin admission.Interface) {

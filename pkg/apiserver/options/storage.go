@@ -204,13 +204,13 @@ func (o *Storage) applyTo(config *genericapiserver.RecommendedConfig, recommende
 	return nil
 }
 
-// hasWatchCache tells whether every resource has a watch cache, as by default.
+// hasWatchCache reports whether every resource has a watch cache, as by default.
 func hasWatchCache(etcd *genericoptions.EtcdOptions) bool {
 	return etcd.EnableWatchCache && len(etcd.WatchCacheSizes) == 0
 }
 
-// uncached makes storages without a watch cache: of what is read once, at the
-// start, a copy in memory is of no use.
+// uncached makes storages without a watch cache, for objects that are read once, at
+// the start.
 type uncached struct {
 	generic.RESTOptionsGetter
 }

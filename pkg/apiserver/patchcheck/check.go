@@ -27,7 +27,7 @@ import (
 )
 
 const (
-	// maxProblems bounds how many problems one answer lists.
+	// maxProblems bounds how many problems one response lists.
 	maxProblems = 20
 	// maxShownBytes is up to which length a value is part of a response.
 	maxShownBytes = 64

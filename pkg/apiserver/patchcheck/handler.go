@@ -14,8 +14,8 @@ See the License for the specific language governing permissions and
 limitations under the License.
 */
 
-// Package patchcheck answers a patch whose values have the wrong types with the
-// paths of the fields. The generic server answers with the patch as a whole and
+// Package patchcheck rejects a patch whose values have the wrong types with the
+// paths of the fields. The generic server responds with the patch as a whole and
 // with what its decoder said, which names no field.
 package patchcheck
 
@@ -38,7 +38,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// Options say which patches are checked, and how they are answered.
+// Options say which patches are checked, and what the error says.
 type Options struct {
 	// Resource is the resource whose objects, and statuses, are patched.
 	Resource schema.GroupVersionResource
@@ -51,7 +51,7 @@ type Options struct {
 	Codecs runtime.NegotiatedSerializer
 }
 
-// Handler answers patches with values of wrong types, and passes everything
+// Handler rejects patches with values of wrong types, and passes everything
 // else on as it came.
 func Handler(next http.Handler, options Options) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {

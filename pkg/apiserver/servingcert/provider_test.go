@@ -47,7 +47,7 @@ const (
 
 var testNames = []string{"server.system.svc", "localhost"}
 
-// published remembers the bundles that were published, the last one last.
+// published records the bundles that were published, in order.
 type published struct {
 	mu      sync.Mutex
 	bundles [][]byte

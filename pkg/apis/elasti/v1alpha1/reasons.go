@@ -37,7 +37,7 @@ const (
 	// Service: it is headless, an ExternalName, without selector or without
 	// TCP port.
 	ReasonServiceNotSupported = "ServiceNotSupported"
-	// ReasonKindNotServed: the cluster does not know the kind.
+	// ReasonKindNotServed: the cluster does not serve the kind.
 	ReasonKindNotServed = "KindNotServed"
 	// ReasonKindNotScalable: the kind of the target has no scale subresource.
 	ReasonKindNotScalable = "KindNotScalable"
@@ -111,7 +111,7 @@ const (
 	// Nothing is known that keeps them from becoming so.
 	ReasonStarting = "Starting"
 	// ReasonPodsNotCreated: the pods of the target are not created: a quota, a
-	// webhook or another admission rule refuses them.
+	// webhook or another admission rule rejects them.
 	ReasonPodsNotCreated = "PodsNotCreated"
 	// ReasonUnschedulable: no node can take the pods of the target.
 	ReasonUnschedulable = "Unschedulable"
@@ -164,11 +164,11 @@ const (
 	ReasonTriggerActive = "TriggerActive"
 	// ReasonNoTriggers: no trigger reports when the target is idle.
 	ReasonNoTriggers = "NoTriggers"
-	// ReasonTriggerUnknown: a trigger cannot tell.
+	// ReasonTriggerUnknown: a trigger cannot report whether the target is idle.
 	ReasonTriggerUnknown = "TriggerUnknown"
 	// ReasonAsleep: the target sleeps.
 	ReasonAsleep = "Asleep"
-	// ReasonSleepRequested: the target was asked to sleep, and is on its way.
+	// ReasonSleepRequested: sleep was requested, and the scale-down is under way.
 	ReasonSleepRequested = "SleepRequested"
 	// ReasonWakeRequested: the target was woken, or its scale-down cancelled.
 	ReasonWakeRequested = "WakeRequested"
@@ -180,15 +180,15 @@ const (
 	// ReasonBackingOff: another client or controller scales the target up each
 	// time.
 	ReasonBackingOff = "BackingOff"
-	// ReasonSharedTarget: the other ElastiServices of the target have a say. As a
+	// ReasonSharedTarget: the other ElastiServices of the target count too. As a
 	// reason of ConditionSleeping, one of them keeps the target awake.
 	ReasonSharedTarget = "SharedTarget"
 	// ReasonDryRun: the decisions of a dry run are not carried out.
 	ReasonDryRun = "DryRun"
 	// ReasonIdle: every trigger has been idle for the whole cooldown.
 	ReasonIdle = "Idle"
-	// ReasonWouldSleep: without the dry run, the target would have been asked
-	// to sleep.
+	// ReasonWouldSleep: without the dry run, sleep of the target would have been
+	// requested.
 	ReasonWouldSleep = "WouldSleep"
 	// ReasonWouldWake: without the dry run, the target would have been woken.
 	ReasonWouldWake = "WouldWake"
@@ -197,7 +197,7 @@ const (
 	// ReasonScaledUpByOther: another client or controller scaled the sleeping
 	// target up. The message names it.
 	ReasonScaledUpByOther = "ScaledUpByOther"
-	// ReasonConflictOver: the target sleeps undisturbed again.
+	// ReasonConflictOver: the target sleeps again without being scaled up by others.
 	ReasonConflictOver = "ConflictOver"
 )
 
@@ -213,10 +213,10 @@ const (
 	ReasonMetadataInvalid = "MetadataInvalid"
 	// ReasonNoServer: neither the trigger nor the installation names a server.
 	ReasonNoServer = "NoServer"
-	// ReasonServerFailed: the server cannot be reached, does not answer in
+	// ReasonServerFailed: the server cannot be reached, does not respond in
 	// time or fails.
 	ReasonServerFailed = "ServerFailed"
-	// ReasonServerRefused: the server refuses the credentials.
+	// ReasonServerRefused: the server rejects the credentials.
 	ReasonServerRefused = "ServerRefused"
 	// ReasonServerNotAllowed: the trigger may not query the server.
 	ReasonServerNotAllowed = "ServerNotAllowed"
@@ -267,7 +267,7 @@ const (
 	ReasonExternalTrafficPolicyLocal = "ExternalTrafficPolicyLocal"
 	// ReasonLoadBalancerTargetsPods: a load balancer takes no endpoints but pods.
 	ReasonLoadBalancerTargetsPods = "LoadBalancerTargetsPods"
-	// ReasonSessionAffinity: resolvers do not keep a client to one pod.
+	// ReasonSessionAffinity: resolvers do not send a client to the same pod each time.
 	ReasonSessionAffinity = "SessionAffinity"
 	// ReasonTrafficDistribution: a preference of zones or nodes has no effect.
 	ReasonTrafficDistribution = "TrafficDistribution"

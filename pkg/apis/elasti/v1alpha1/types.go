@@ -44,8 +44,8 @@ const (
 // +genclient:method=UpdateScale,verb=update,subresource=scale,input=k8s.io/api/autoscaling/v1.Scale,result=k8s.io/api/autoscaling/v1.Scale
 // +k8s:deepcopy-gen:interfaces=k8s.io/apimachinery/pkg/runtime.Object
 
-// ElastiService lets the workload behind a Service go to zero while nobody
-// uses it, and wakes it on the first request or connection.
+// ElastiService scales the workload behind a Service to zero while it is not
+// used, and wakes it on the first request or connection.
 type ElastiService struct {
 	metav1.TypeMeta `json:",inline"`
 	// metadata is the standard object metadata.
@@ -102,9 +102,9 @@ type ElastiServiceSpec struct {
 	// the target is kept awake. Without it the target may sleep at any time.
 	// +optional
 	EnabledPeriod *EnabledPeriod `json:"enabledPeriod,omitempty"`
-	// probeResponse lists rules for requests that a resolver answers itself
+	// probeResponse lists rules for requests that a resolver responds to itself
 	// while the target sleeps, without waking it, such as the health checks of
-	// a load balancer. The first rule that matches answers. At most 32.
+	// a load balancer. The first rule that matches counts. At most 32.
 	// +optional
 	// +listType=atomic
 	ProbeResponse []ProbeResponseRule `json:"probeResponse,omitempty"`
@@ -150,7 +150,7 @@ type ScaleTrigger struct {
 	// the authorities of the system; cert, likewise, and keySecret, name and key,
 	// the client's certificate, default to none; serverName, the name in the
 	// server's certificate, defaults to the host of serverAddress).
-	// Who writes the trigger must be allowed to get these Secrets and ConfigMaps,
+	// The user who writes the trigger must be allowed to get these Secrets and ConfigMaps,
 	// and so must the elasti-apiserver; they are in the namespace of the
 	// ElastiService.
 	//
@@ -218,7 +218,7 @@ type EnabledPeriod struct {
 type ProxyPolicy string
 
 const (
-	// ProxyWhenAsleep keeps resolvers in the path only while no pod can answer.
+	// ProxyWhenAsleep keeps resolvers in the path only while no pod is ready.
 	ProxyWhenAsleep ProxyPolicy = "WhenAsleep"
 	// ProxyAlways keeps resolvers among the endpoints of the Service at all
 	// times. While pods are ready, these are endpoints too, and receive a share
@@ -226,7 +226,7 @@ const (
 	ProxyAlways ProxyPolicy = "Always"
 )
 
-// ReadinessPolicy says how a resolver learns that a pod can answer.
+// ReadinessPolicy says how a resolver learns that a pod is ready.
 // +enum
 type ReadinessPolicy string
 
@@ -241,8 +241,8 @@ const (
 
 // ProxySpec says how resolvers treat the traffic of a service.
 type ProxySpec struct {
-	// policy is WhenAsleep (resolvers are in the path only while no pod can
-	// answer) or Always (they stay among the endpoints of the Service while pods
+	// policy is WhenAsleep (resolvers are in the path only while no pod is
+	// ready) or Always (they stay among the endpoints of the Service while pods
 	// are ready). With Always, resolvers and pods share the new connections: of
 	// 2 resolvers and 1 pod, the resolvers receive about two of three, and the
 	// others go straight to the pod. Defaults to WhenAsleep.
@@ -266,7 +266,7 @@ type ProxySpec struct {
 	// EndpointSlices). Defaults to Probe.
 	// +optional
 	Readiness ReadinessPolicy `json:"readiness,omitempty"`
-	// waitingPage answers the navigation of a browser at zero with a page that
+	// waitingPage responds to the navigation of a browser at zero with a page that
 	// shows the progress of the wake and then loads the application. Defaults
 	// to false.
 	// +optional
@@ -285,12 +285,12 @@ type ProxySpec struct {
 	// +listType=set
 	AllowedClients []string `json:"allowedClients,omitempty"`
 	// passive says which clients neither wake the target nor count as use of it, such
-	// as scrapers and health checkers. While the target sleeps they get what
-	// probeResponse says, or else 503. Defaults to the well-known ones.
+	// as scrapers and health checkers. While the target sleeps they get the response
+	// of probeResponse, or else 503. Defaults to the well-known ones.
 	// +optional
 	Passive *PassiveSpec `json:"passive,omitempty"`
-	// clientAddress says how pods learn the address of the client, which the resolver
-	// stands in front of. Defaults to not at all.
+	// clientAddress says how pods learn the address of the client, as connections come
+	// from the resolver. Defaults to not at all.
 	// +optional
 	ClientAddress *ClientAddressSpec `json:"clientAddress,omitempty"`
 }
@@ -299,8 +299,8 @@ type ProxySpec struct {
 // A request or connection is passive when any of the lists matches it.
 type PassiveSpec struct {
 	// wellKnown adds the user agents of the scrapers, health checkers and load
-	// balancers of the field, such as Prometheus/ and kube-probe/, to userAgents; of
-	// their requests those with GET, HEAD or OPTIONS, and health checks of gRPC, are
+	// balancers of the field, such as Prometheus/ and kube-probe/, to userAgents. Of
+	// their requests, those with GET, HEAD or OPTIONS and health checks of gRPC are
 	// passive: others may bring data.
 	// Defaults to true.
 	// +optional
@@ -372,7 +372,7 @@ type ElastiServiceStatus struct {
 	// lastScaledUpTime is when the target was last scaled from zero.
 	// +optional
 	LastScaledUpTime *metav1.Time `json:"lastScaledUpTime,omitempty"`
-	// lastWake is who last woke the target, through any of its ElastiServices.
+	// lastWake is the last wake of the target, through any of its ElastiServices.
 	// +optional
 	LastWake *WakeRecord `json:"lastWake,omitempty"`
 	// lastActivityTime is when the target was last known to be in use. It never
@@ -390,15 +390,15 @@ type ElastiServiceStatus struct {
 	// sleptTime is when the target was last put to sleep. Unset while it is awake.
 	// +optional
 	SleptTime *metav1.Time `json:"sleptTime,omitempty"`
-	// sleepRequestedTime is when somebody asked, by scaling the ElastiService to
-	// 0, for the target to sleep without waiting for triggers and
+	// sleepRequestedTime is when sleep was requested by scaling the ElastiService
+	// to 0: the target is put to sleep without waiting for triggers and
 	// cooldownPeriod. Unset once the target sleeps, and when it is woken before.
 	// +optional
 	SleepRequestedTime *metav1.Time `json:"sleepRequestedTime,omitempty"`
 	// observedGeneration is the generation of the spec that this status is about.
 	// +optional
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
-	// replicas is the number of replicas that the target's scale asks for.
+	// replicas is the number of replicas in the spec of the target's scale.
 	// +optional
 	Replicas int32 `json:"replicas,omitempty"`
 	// readyReplicas is the number of the target's pods that are ready.
@@ -414,8 +414,8 @@ type ElastiServiceStatus struct {
 	// target's pods and nothing else.
 	// +optional
 	PrivateService string `json:"privateService,omitempty"`
-	// managedTarget is the target that resolvers stand in for, and what it takes to wake
-	// it: it is woken when the ElastiService names another one or is deleted, whatever
+	// managedTarget is the target that resolvers stand in for, and what is needed to wake
+	// it. It is woken when the ElastiService names another one or is deleted, whatever
 	// happened to the objects in the cluster meanwhile. Unset while there is none.
 	// +optional
 	ManagedTarget *ManagedTarget `json:"managedTarget,omitempty"`
@@ -427,25 +427,25 @@ type ElastiServiceStatus struct {
 	// +patchStrategy=merge
 	// +patchMergeKey=port
 	ProxyPorts []ProxyPort `json:"proxyPorts,omitempty" patchStrategy:"merge" patchMergeKey:"port"`
-	// readinessProbes tells resolvers how to ask a pod of the target whether
-	// it is ready. Unset when that cannot be asked from outside of the pod or
-	// is not known; then only the EndpointSlices tell.
+	// readinessProbes are the probes by which resolvers check whether a pod of the
+	// target is ready. Unset when these are not known, or cannot be run from outside of
+	// the pod; then the EndpointSlices say whether it is ready.
 	// +optional
 	ReadinessProbes *ReadinessProbes `json:"readinessProbes,omitempty"`
-	// conditions tell what is right and what is not.
+	// conditions are the state of what the ElastiService needs.
 	// Ready: everything is in place for the target to sleep and wake.
 	// ServiceFound, TargetFound: the Service and the target exist and can be used.
 	// ResolverAvailable: a resolver is ready to hold traffic.
-	// TriggersHealthy: every trigger tells whether the target is idle; there with
+	// TriggersHealthy: every trigger reports whether the target is idle; there with
 	// triggers only.
 	// AutoscalerFound: the autoscaler exists and scales the target; there with
 	// spec.autoscaler only.
 	// Conflict: true while another ElastiService names the same Service.
-	// ScalingConflict: true while somebody else scales the target up each time
-	// that it was put to sleep.
+	// ScalingConflict: true while another client or controller scales the target up
+	// each time that it was put to sleep.
 	// DryRun: there, and true, while decisions are shown and not carried out.
-	// Sleeping: true while the target sleeps; false while it is awake, with why it does
-	// not sleep and who last woke it; unknown until the first decision.
+	// Sleeping: true while the target sleeps; false while it is awake, with the reason
+	// and the last wake in the message; unknown until the first decision.
 	// TargetShared: there, and true, while other ElastiServices have the same target.
 	// +optional
 	// +listType=map
@@ -496,16 +496,16 @@ type ReadinessProbes struct {
 // ReadinessProbeAction is the readiness probe of one container. Exactly one of
 // httpGet, tcpSocket and grpc is set.
 type ReadinessProbeAction struct {
-	// httpGet asks with an HTTP GET request; ready is a status from 200 to 399.
+	// httpGet is a probe by an HTTP GET request; ready is a status from 200 to 399.
 	// +optional
 	HTTPGet *HTTPGetAction `json:"httpGet,omitempty"`
-	// tcpSocket asks by connecting.
+	// tcpSocket is a probe by connecting.
 	// +optional
 	TCPSocket *TCPSocketAction `json:"tcpSocket,omitempty"`
-	// grpc asks through the gRPC health checking protocol.
+	// grpc is a probe by the gRPC health checking protocol.
 	// +optional
 	GRPC *GRPCAction `json:"grpc,omitempty"`
-	// timeoutSeconds is the time-out of one probe, in seconds.
+	// timeoutSeconds is the timeout of one probe, in seconds.
 	// +optional
 	TimeoutSeconds int32 `json:"timeoutSeconds,omitempty"`
 }

@@ -22,10 +22,10 @@ import (
 
 // +k8s:deepcopy-gen:interfaces=k8s.io/apimachinery/pkg/runtime.Object
 
-// ActivityReport tells what traffic of an ElastiService one resolver sees. It is
+// ActivityReport is the traffic of an ElastiService that one resolver sees. It is
 // created at the activity subresource of the ElastiService and is not stored;
 // what is new in it goes into status.activity and status.lastActivityTime. It
-// tells ages and not times, so that the clocks of resolvers do not matter.
+// has ages and not times, so that the clocks of resolvers do not matter.
 type ActivityReport struct {
 	metav1.TypeMeta `json:",inline"`
 	// metadata is filled in by the server.
@@ -43,7 +43,7 @@ type ActivityReportSpec struct {
 	// open is how many requests and connections are being held or forwarded.
 	// HTTP connections without a request are not among them.
 	Open int32 `json:"open"`
-	// observedMilliseconds is for how long the resolver has been looking at the
+	// observedMilliseconds is for how long the resolver has observed the
 	// traffic of this ElastiService without a gap. At most 31536000000 (a year).
 	ObservedMilliseconds int64 `json:"observedMilliseconds"`
 	// lastRequestAgeMilliseconds is how long ago the last request or connection
@@ -58,7 +58,7 @@ type ResolverActivity struct {
 	Resolver string `json:"resolver"`
 	// reportTime is when the resolver last reported.
 	ReportTime metav1.MicroTime `json:"reportTime"`
-	// observedSince is since when the resolver has been looking at the traffic
+	// observedSince is since when the resolver has observed the traffic
 	// without a gap.
 	ObservedSince metav1.MicroTime `json:"observedSince"`
 	// open is how many requests and connections it was holding or forwarding.

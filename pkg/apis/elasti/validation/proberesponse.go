@@ -49,7 +49,7 @@ func methods() []string {
 	}
 }
 
-// statuses are the ones that an answer may have.
+// statuses are the ones that a response may have.
 func statuses() []string {
 	return []string{"200", "204", "400", "401", "403", "404", "500", "502", "503", "504"}
 }
@@ -140,8 +140,8 @@ func validateParameterName(name string, path *field.Path) field.ErrorList {
 }
 
 // validateExpression checks a regular expression. RE2 matches in linear time,
-// so that the bounds of what all of them cost and of a request's head bound what
-// one request can cost.
+// so that the bounds of what all of them cost and of a request's headers bound
+// what one request can cost.
 func validateExpression(text string, budget *expression.Budget, path *field.Path) field.ErrorList {
 	if _, err := expression.Cost(text); err != nil {
 		return field.ErrorList{field.Invalid(path, text, fmt.Sprintf("is not a regular expression in RE2 syntax: %v", err))}

@@ -27,8 +27,7 @@ import (
 )
 
 // validateStatus checks what others rely on: resolvers listen on the proxy
-// ports and ask pods what the readiness probes say, and clients look for
-// conditions by their type.
+// ports and run the readiness probes, and clients find conditions by their type.
 func validateStatus(status *elasti.ElastiServiceStatus, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	switch status.Mode {
@@ -54,7 +53,7 @@ func validateStatus(status *elasti.ElastiServiceStatus, path *field.Path) field.
 	return append(errs, metav1validation.ValidateConditions(status.Conditions, path.Child("conditions"))...)
 }
 
-// validateActivity keeps what the decision to sleep is made on readable.
+// validateActivity checks what the decision to sleep reads.
 func validateActivity(entries []elasti.ResolverActivity, path *field.Path) field.ErrorList {
 	if len(entries) > activity.MaxResolvers {
 		return field.ErrorList{field.TooMany(path, len(entries), activity.MaxResolvers)}
@@ -73,7 +72,7 @@ func validateActivity(entries []elasti.ResolverActivity, path *field.Path) field
 			errs = append(errs, field.Required(entryPath.Child("reportTime"), "give the time of the report"))
 		}
 		if entry.ObservedSince.IsZero() {
-			errs = append(errs, field.Required(entryPath.Child("observedSince"), "give the time from which on the resolver looked at the traffic"))
+			errs = append(errs, field.Required(entryPath.Child("observedSince"), "give the time from which on the resolver observed the traffic"))
 		}
 	}
 	return errs
@@ -100,7 +99,7 @@ func validateProxyPorts(ports []elasti.ProxyPort, path *field.Path) field.ErrorL
 	return errs
 }
 
-// validateReadinessProbe refuses what no resolver could do.
+// validateReadinessProbe rejects probes that no resolver can run.
 func validateReadinessProbe(probe *elasti.ReadinessProbeAction, path *field.Path) field.ErrorList {
 	errs := apivalidation.ValidateNonnegativeField(int64(probe.TimeoutSeconds), path.Child("timeoutSeconds"))
 	validatePort := func(port int32, path *field.Path) {

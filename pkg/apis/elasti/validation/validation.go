@@ -34,8 +34,8 @@ func ValidateElastiService(elastiService *elasti.ElastiService) field.ErrorList 
 }
 
 // ValidateElastiServiceUpdate checks a changed ElastiService. A spec that did
-// not change is not looked at: an object that was accepted by an earlier
-// version can still be labelled, and lose its finalizer.
+// not change is not checked: an object that an earlier version accepted can still
+// be labelled, and lose its finalizer.
 func ValidateElastiServiceUpdate(updated, previous *elasti.ElastiService) field.ErrorList {
 	errs := apimachineryvalidation.ValidateObjectMetaUpdate(&updated.ObjectMeta, &previous.ObjectMeta, field.NewPath("metadata"))
 	if apiequality.Semantic.DeepEqual(updated.Spec, previous.Spec) {
@@ -49,7 +49,7 @@ func ValidateElastiServiceUpdate(updated, previous *elasti.ElastiService) field.
 	return errs
 }
 
-// validateDeletionUpdate keeps what a deletion that has begun is cleaning up.
+// validateDeletionUpdate rejects changes of what a deletion that has begun cleans up.
 func validateDeletionUpdate(updated, previous *elasti.ElastiServiceSpec, path *field.Path) field.ErrorList {
 	const beingDeleted = "cannot change while the ElastiService is being deleted: what was added for it is being removed; wait for the deletion and create it again"
 	var errs field.ErrorList

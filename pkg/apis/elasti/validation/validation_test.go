@@ -123,7 +123,7 @@ func repeat[T any](element T, count int) []T {
 	return elements
 }
 
-func TestValidateElastiServiceRefuses(t *testing.T) {
+func TestValidateElastiServiceRejects(t *testing.T) {
 	for _, test := range []struct {
 		field  string
 		kind   field.ErrorType
@@ -228,7 +228,7 @@ func TestValidateElastiServiceRefuses(t *testing.T) {
 }
 
 // An object that an earlier version accepted can still be deleted.
-func TestUpdateLooksAtChangedSpecsOnly(t *testing.T) {
+func TestUpdateValidatesChangedSpecsOnly(t *testing.T) {
 	previous := valid()
 	previous.Spec.EnabledPeriod.Schedule = "@every 1h"
 	previous.Finalizers = []string{elasti.Finalizer}
@@ -246,7 +246,7 @@ func TestDeletionKeepsWhatItCleansUp(t *testing.T) {
 	updated.Spec.Service, updated.Spec.ScaleTargetRef.Name = "other", "other"
 	errs := validation.ValidateElastiServiceUpdate(updated, previous)
 	if len(errs) != 2 || errs[0].Field != "spec.service" || errs[1].Field != "spec.scaleTargetRef" {
-		t.Errorf("got %v, want spec.service and spec.scaleTargetRef refused", errs)
+		t.Errorf("got %v, want spec.service and spec.scaleTargetRef rejected", errs)
 	}
 	updated = previous.DeepCopy()
 	updated.Spec.CooldownPeriod = ptr.To[int32](1)

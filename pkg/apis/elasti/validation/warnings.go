@@ -26,7 +26,7 @@ import (
 	"github.com/truefoundry/elasti-apiserver/pkg/triggers"
 )
 
-// Warnings tells what in a valid spec does not do what it looks like.
+// Warnings returns what in a valid spec has another effect than it seems to have.
 func Warnings(spec *elasti.ElastiServiceSpec) []string {
 	path := field.NewPath("spec")
 	var warnings []string
@@ -42,7 +42,7 @@ func Warnings(spec *elasti.ElastiServiceSpec) []string {
 		}
 	}
 	for i := range spec.ProbeResponse {
-		if rulePath := path.Child("probeResponse").Index(i); answersEverything(&spec.ProbeResponse[i]) {
+		if rulePath := path.Child("probeResponse").Index(i); matchesEverything(&spec.ProbeResponse[i]) {
 			warnings = append(warnings, fmt.Sprintf("%s: matches every request, so none wakes the target; give a path, method, header or query parameter", rulePath))
 		}
 	}
@@ -58,7 +58,7 @@ func keysOf(triggerType string) string {
 	return "it knows " + strings.Join(keys, ", ")
 }
 
-func answersEverything(rule *elasti.ProbeResponseRule) bool {
+func matchesEverything(rule *elasti.ProbeResponseRule) bool {
 	return rule.Method == "" && len(rule.Headers) == 0 && len(rule.QueryParams) == 0 &&
 		(rule.Path == nil || rule.Path.Type == elasti.PathMatchPrefix && rule.Path.Value == "/")
 }

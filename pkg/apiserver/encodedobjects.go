@@ -25,17 +25,17 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// maxEncodingsBytes bounds the memory of remembered encodings, with room for the
+// maxEncodedObjectsBytes bounds the memory of cached encodings, with room for the
 // ElastiServices of a large cluster.
-const maxEncodingsBytes = 64 << 20
+const maxEncodedObjectsBytes = 64 << 20
 
-// encodingOverheadBytes is about what an entry takes beside its encoding.
+// encodingOverheadBytes estimates what an entry takes beside its encoding.
 const encodingOverheadBytes = 128
 
-// unusedTime is for how long an encoding that nobody asks for is remembered: for
-// so long at least, and for twice as long at most. Who lists now and then, as a
-// dashboard does, finds them; the memory of those that nobody lists is free.
-const unusedTime = time.Minute
+// rotationInterval is the shortest time for which an unused encoding is cached; the
+// longest is twice that. Clients that list now and then, as a dashboard does, hit
+// the cache, and unused encodings are freed.
+const rotationInterval = time.Minute
 
 // encodingKey names one version of one object.
 type encodingKey struct {
@@ -43,25 +43,25 @@ type encodingKey struct {
 	resourceVersion string
 }
 
-// encodings remembers encoded objects. What was not asked for during unusedTime,
-// or the time in which half of the memory was filled anew, is forgotten. Safe
-// for concurrent use.
-type encodings struct {
+// encodedObjects is a cache of encoded objects. An encoding that was not used in
+// the last rotationInterval, or while half of the memory was filled with others, is
+// evicted. It is safe for concurrent use.
+type encodedObjects struct {
 	maxBytes int
 
 	mu sync.Mutex
 	// recent fills up to half of the memory and then becomes older, whose
-	// entries come back to recent when they are asked for.
+	// entries move back to recent when they are used.
 	recent, older map[encodingKey][]byte
 	recentBytes   int
 }
 
-func newEncodings(maxBytes int) *encodings {
-	return &encodings{maxBytes: maxBytes, recent: map[encodingKey][]byte{}}
+func newEncodedObjects(maxBytes int) *encodedObjects {
+	return &encodedObjects{maxBytes: maxBytes, recent: map[encodingKey][]byte{}}
 }
 
-// get returns the encoding of an object, or nil. It must not be changed.
-func (e *encodings) get(key encodingKey) []byte {
+// get returns the encoding of an object, or nil. The caller must not change it.
+func (e *encodedObjects) get(key encodingKey) []byte {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if encoded, ok := e.recent[key]; ok {
@@ -72,38 +72,38 @@ func (e *encodings) get(key encodingKey) []byte {
 		return nil
 	}
 	delete(e.older, key)
-	e.remember(key, encoded)
+	e.insert(key, encoded)
 	return encoded
 }
 
-// add remembers an encoding. What has no identity is not remembered.
-func (e *encodings) add(key encodingKey, encoded []byte) {
+// add caches an encoding, unless the object has no UID or resource version.
+func (e *encodedObjects) add(key encodingKey, encoded []byte) {
 	if key.uid == "" || key.resourceVersion == "" {
 		return
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if _, ok := e.recent[key]; !ok {
-		e.remember(key, encoded)
+		e.insert(key, encoded)
 	}
 }
 
-// remember is called with mu held.
-func (e *encodings) remember(key encodingKey, encoded []byte) {
+// insert adds an entry to recent. It must be called with mu held.
+func (e *encodedObjects) insert(key encodingKey, encoded []byte) {
 	size := len(encoded) + encodingOverheadBytes
 	if size > e.maxBytes/2 {
 		return
 	}
 	if e.recentBytes+size > e.maxBytes/2 {
-		e.age()
+		e.rotate()
 	}
 	e.recent[key] = encoded
 	e.recentBytes += size
 }
 
-// run forgets what nobody asks for until ctx ends.
-func (e *encodings) run(ctx context.Context, clock clock.WithTicker) {
-	ticker := clock.NewTicker(unusedTime)
+// run evicts unused encodings until ctx ends.
+func (e *encodedObjects) run(ctx context.Context, clock clock.WithTicker) {
+	ticker := clock.NewTicker(rotationInterval)
 	defer ticker.Stop()
 	for {
 		select {
@@ -111,14 +111,14 @@ func (e *encodings) run(ctx context.Context, clock clock.WithTicker) {
 			return
 		case <-ticker.C():
 			e.mu.Lock()
-			e.age()
+			e.rotate()
 			e.mu.Unlock()
 		}
 	}
 }
 
-// age forgets what was not asked for since the last time. It is called with mu
+// rotate evicts what was not used since the last rotation. It must be called with mu
 // held.
-func (e *encodings) age() {
+func (e *encodedObjects) rotate() {
 	e.older, e.recent, e.recentBytes = e.recent, map[encodingKey][]byte{}, 0
 }
