@@ -19,7 +19,7 @@ clean=(
     pkg/resolver/clientaddress pkg/resolver/destination pkg/resolver/dial pkg/resolver/fallback
     pkg/resolver/hostroute pkg/resolver/listen pkg/resolver/localfault pkg/resolver/passive
     pkg/resolver/resolvertest pkg/resolver/socket/sockettest pkg/resolver/task pkg/schedule pkg/sharedport
-    pkg/triggers test/bench/scale test/chaos
+    pkg/storage pkg/triggers test/bench/scale test/chaos
     test/e2e/programs test/integration/prometheus test/soak test/uninstall
     ':(glob)hack/*.sh' hack/cluster hack/demo hack/images hack/models-schema ':(glob)hack/tools/*.sh' hack/verify
 )
@@ -76,6 +76,7 @@ pkg/resolver/dial/*	[Rr]efus	ECONNREFUSED
 docs/guarantees.md	ask for protobuf	content negotiation
 pkg/*	Reason Sleep Called Off	the public name of a reason
 pkg/*	Method Head	the method of HTTP
+pkg/*	apierrors.Is Gone	the status of HTTP
 pkg/apis/*/zz_generated*	are covering	generated
 hack/*	head -	the program
 hack/verify/language.sh	.	this table

@@ -178,7 +178,7 @@ func (o *Storage) startEmbedded(ctx context.Context, etcd *genericoptions.EtcdOp
 		close: server.Close,
 		watched: func(getter generic.RESTOptionsGetter) generic.RESTOptionsGetter {
 			if hasWatchCache(etcd) {
-				return server.Direct(getter)
+				return server.InProcess(getter)
 			}
 			return getter
 		},

@@ -208,15 +208,14 @@ func (b *Backend) newStore(config *storagebackend.ConfigForResource, resourcePre
 	}), nil
 }
 
-// progressSupport tells the watch cache that progress can be requested. It asks
-// for the version of an etcd, and knows no other way: this is the first one that
-// can do it.
+// progressSupport makes the watch cache request progress. The watch cache decides by
+// the version of an etcd: progressSupport returns the first one that supports it.
 type progressSupport struct{}
 
-// Endpoints returns the names of what can be asked.
+// Endpoints returns the name under which Status is called.
 func (progressSupport) Endpoints() []string { return []string{GroupVersion.Group} }
 
-// Status returns the version of an etcd that can do what this storage can.
+// Status returns the version of an etcd that supports requests for progress.
 func (progressSupport) Status(context.Context, string) (*clientv3.StatusResponse, error) {
 	return &clientv3.StatusResponse{Version: "3.5.13"}, nil
 }

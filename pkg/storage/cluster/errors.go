@@ -27,8 +27,8 @@ import (
 )
 
 // asStorageError returns the error that the generic registry gets for one of the
-// host cluster. What the host says about our stored objects is not to be taken
-// for what this API server says about its own: a client must not read a missing
+// host cluster. An error of the host about stored objects must not look like an
+// error of this API server about its own objects: a client must not read a missing
 // CustomResourceDefinition as a missing object, nor a missing permission of the
 // server as one of its own.
 func asStorageError(err error, doing string) error {
@@ -41,19 +41,19 @@ func asStorageError(err error, doing string) error {
 		return apierrors.NewInternalError(fmt.Errorf("%s: %w", doing, err))
 	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
 		return fmt.Errorf("%s: %w", doing, err)
-	case isPassedOn(err):
+	case isForwarded(err):
 		return err
 	case apierrors.ReasonForError(err) == "":
-		// No answer came from the host cluster.
+		// There is no response of the host cluster.
 		return apierrors.NewServiceUnavailable(fmt.Sprintf("%s: the storage in the host cluster cannot be reached, try again: %v", doing, err))
 	default:
-		return apierrors.NewInternalError(fmt.Errorf("%s: the host cluster answered: %w", doing, err))
+		return apierrors.NewInternalError(fmt.Errorf("%s: the host cluster responded: %w", doing, err))
 	}
 }
 
-// isPassedOn reports whether an answer of the host cluster means to a client of
-// this API server what it means to us.
-func isPassedOn(err error) bool {
+// isForwarded reports whether an error of the host cluster means the same to a
+// client of this API server as to the server.
+func isForwarded(err error) bool {
 	return apierrors.IsResourceExpired(err) || apierrors.IsGone(err) ||
 		apierrors.IsTooManyRequests(err) || apierrors.IsServiceUnavailable(err) ||
 		apierrors.IsTimeout(err) || apierrors.IsServerTimeout(err) ||

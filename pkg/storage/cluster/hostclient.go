@@ -36,7 +36,7 @@ import (
 )
 
 const (
-	// pageSize is how many stored objects the host is asked for at once.
+	// pageSize is how many stored objects are listed at once.
 	pageSize = 500
 	// maxEncodedBytes bounds a stored object in the encoding of the host, whose
 	// etcd takes 1.5 MiB with everything that the host adds.
@@ -46,9 +46,9 @@ const (
 	deletionEventTimeout = 2 * time.Second
 )
 
-// errObjectGone says that there is no such stored object, though its resource is
+// errObjectNotFound says that there is no such stored object, though its resource is
 // served.
-var errObjectGone = errors.New("no such stored object")
+var errObjectNotFound = errors.New("no such stored object")
 
 // hostClient reads and writes the stored objects of one resource.
 type hostClient struct {
@@ -76,11 +76,11 @@ func newHostClient(config *rest.Config, httpClient *http.Client, resource, kind 
 	return &hostClient{client: client, parameters: runtime.NewParameterCodec(scheme), resource: resource}, nil
 }
 
-// get returns the stored object with a name, or errObjectGone.
+// get returns the stored object with a name, or errObjectNotFound.
 func (h *hostClient) get(ctx context.Context, name string) (*StoredObject, error) {
 	object := &StoredObject{}
 	err := h.client.Get().Resource(h.resource).Name(name).Do(ctx).Into(object)
-	return object, h.asGone(err)
+	return object, h.asObjectNotFound(err)
 }
 
 // create stores a new object and returns it with its version. A write is sent
@@ -101,7 +101,7 @@ func (h *hostClient) replace(ctx context.Context, object *StoredObject) (*Stored
 	}
 	replaced := &StoredObject{}
 	err := h.client.Put().Resource(h.resource).Name(object.Name).MaxRetries(0).Body(object).Do(ctx).Into(replaced)
-	return replaced, h.asGone(err)
+	return replaced, h.asObjectNotFound(err)
 }
 
 // remove deletes the stored object with a name if it has a version, and returns
@@ -121,7 +121,7 @@ func (h *hostClient) remove(ctx context.Context, name string, version uint64) (u
 	}
 	answer, err := h.client.Delete().Resource(h.resource).Name(name).MaxRetries(0).Body(options).Do(ctx).Get()
 	if err != nil {
-		return 0, h.asGone(err)
+		return 0, h.asObjectNotFound(err)
 	}
 	if _, deleted := answer.(*metav1.Status); !deleted {
 		return 0, &damagedError{resource: h.resource, name: name, reason: "it has finalizers, and stays until they are removed"}
@@ -160,8 +160,8 @@ func (h *hostClient) touch(ctx context.Context, content string) (uint64, error) 
 		return 0, err
 	}
 	marker := &StoredObject{}
-	err = h.asGone(h.client.Patch(types.MergePatchType).Resource(h.resource).Name(progressName).Body(patch).Do(ctx).Into(marker))
-	if errors.Is(err, errObjectGone) {
+	err = h.asObjectNotFound(h.client.Patch(types.MergePatchType).Resource(h.resource).Name(progressName).Body(patch).Do(ctx).Into(marker))
+	if errors.Is(err, errObjectNotFound) {
 		marker = &StoredObject{ObjectMeta: metav1.ObjectMeta{Name: progressName}, Progress: content}
 		err = h.client.Post().Resource(h.resource).Body(marker).Do(ctx).Into(marker)
 	}
@@ -232,15 +232,15 @@ func (h *hostClient) watch(ctx context.Context, version uint64) (watch.Interface
 	return h.client.Get().Resource(h.resource).VersionedParams(options, h.parameters).Watch(ctx)
 }
 
-// asGone tells a missing object from a missing resource.
-func (h *hostClient) asGone(err error) error {
+// asObjectNotFound distinguishes a missing object from a missing resource.
+func (h *hostClient) asObjectNotFound(err error) error {
 	if apierrors.IsNotFound(err) && !apierrors.IsUnexpectedServerError(err) && !apierrors.HasStatusCause(err, metav1.CauseTypeUnexpectedServerResponse) {
-		return errObjectGone
+		return errObjectNotFound
 	}
 	return err
 }
 
-// checkSize refuses what the etcd of the host could refuse, with an error that
+// checkSize rejects what the etcd of the host could reject, with an error that
 // says so.
 func checkSize(object *StoredObject) error {
 	// A byte takes six in JSON at most.

@@ -133,7 +133,7 @@ func expired(err error, prefix, continueKey string) error {
 	return status
 }
 
-// checkMinimum returns an error if a list is older than the version asked for.
+// checkMinimum returns an error if a list is older than the requested version.
 func (s *store) checkMinimum(wanted string, listed uint64) error {
 	if wanted == "" {
 		return nil

@@ -82,8 +82,8 @@ func newStoredObject(key string, data []byte) *StoredObject {
 	return object
 }
 
-// digest covers the key and the data, whose lengths cannot be shifted: a key has
-// no line break.
+// digest returns a hash of the key and the data. A key has no line break, so that no
+// other key and data have the same input.
 func (o *StoredObject) digest() string {
 	digest := sha256.New()
 	digest.Write([]byte(o.Key))

@@ -35,7 +35,7 @@ const (
 	progressTimeout = 10 * time.Second
 )
 
-// errStoreClosed answers whoever waits for a store that has ended.
+// errStoreClosed is what callers get that wait for a store that has ended.
 var errStoreClosed = errors.New("the storage is closed")
 
 // progress finds out the current version by writing to the progress marker. It is

@@ -67,26 +67,26 @@ func startProgress(t *testing.T, m *marker) (*progress, func()) {
 	}
 }
 
-// A caller must not get the version of a write that began before it came: another
-// client may have written in between, and told it so.
+// A caller must not get the version of a write that began before its call: another
+// client may have written in between, and the caller may know of that.
 func TestCurrentWaitsForAWriteThatBeginsLater(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := &marker{blocked: make(chan struct{})}
 		p, stop := startProgress(t, m)
 		defer stop()
 		versions := make(chan uint64, 3)
-		ask := func() {
+		call := func() {
 			version, err := p.current(t.Context())
 			if err != nil {
 				t.Error(err)
 			}
 			versions <- version
 		}
-		go ask()
+		go call()
 		synctest.Wait()
 		// The first write has begun: these two wait for the next one, together.
-		go ask()
-		go ask()
+		go call()
+		go call()
 		synctest.Wait()
 		close(m.blocked)
 		got := []uint64{<-versions, <-versions, <-versions}

@@ -124,14 +124,14 @@ func (s *store) Get(ctx context.Context, key string, opts storage.GetOptions, ou
 		return err
 	}
 	object, err := s.host.get(ctx, nameOf(relative))
-	gone := errors.Is(err, errObjectGone)
-	if err != nil && !gone {
+	missing := errors.Is(err, errObjectNotFound)
+	if err != nil && !missing {
 		return asStorageError(err, "reading "+key)
 	}
 	if err := s.checkReached(ctx, opts.ResourceVersion, object); err != nil {
 		return err
 	}
-	if gone {
+	if missing {
 		if opts.IgnoreNotFound {
 			return runtime.SetZeroValue(out)
 		}
@@ -140,9 +140,9 @@ func (s *store) Get(ctx context.Context, key string, opts storage.GetOptions, ou
 	return s.decode(object, out)
 }
 
-// checkReached returns an error if a version that a read asked for does not exist
-// yet. A read is as new as all writes that were answered before it, so that only
-// versions that no write has had are out of its reach.
+// checkReached returns an error if the requested version does not exist yet. A read
+// is as new as all writes that returned before it, so that only versions that no
+// write has had are out of its reach.
 func (s *store) checkReached(ctx context.Context, wanted string, object *StoredObject) error {
 	if wanted == "" || wanted == "0" {
 		return nil

@@ -93,8 +93,8 @@ func (s *store) Watch(ctx context.Context, key string, opts storage.ListOptions)
 	return w, nil
 }
 
-// failedWatch returns the watch that a client gets whose watch did not begin because
-// of an error: an empty one when the client has gone.
+// failedWatch returns the watch for a client whose watch did not begin because of an
+// error: an empty one when the client has disconnected.
 func failedWatch(ctx context.Context, err error) (watch.Interface, error) {
 	select {
 	case <-ctx.Done():
@@ -104,8 +104,8 @@ func failedWatch(ctx context.Context, err error) (watch.Interface, error) {
 	}
 }
 
-// asErrorEvent returns a watch of one error. An error that is no answer is
-// returned itself: the watch cache then tries again without a new list.
+// asErrorEvent returns a watch of one error. An error that is not a response of the
+// host is returned itself: the watch cache then retries without a new list.
 func asErrorEvent(err error) (watch.Interface, error) {
 	status := apierrors.APIStatus(nil)
 	if !errors.As(err, &status) {

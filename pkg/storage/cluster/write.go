@@ -40,8 +40,8 @@ type state struct {
 	confirmed bool
 }
 
-// conditionalWrite is a write that is based on a state, and tried again when
-// another writer came first.
+// conditionalWrite is a write that is based on a state, and retried when another
+// writer was first.
 type conditionalWrite struct {
 	store *store
 	// key is the whole one, relative the part that names the object.
@@ -71,14 +71,14 @@ func (s *store) Delete(ctx context.Context, key string, out runtime.Object, prec
 	})
 }
 
-// refusal is why a write may not be made to a state. Unless the state was
-// confirmed, it may be out of date.
-type refusal struct{ error }
+// rejection is the error of a write that may not be made to a state. Unless the
+// state was confirmed, it may be out of date.
+type rejection struct{ error }
 
-func (r refusal) Unwrap() error { return r.error }
+func (r rejection) Unwrap() error { return r.error }
 
-// run tries a write until it is done, with the newest state each time another
-// writer came first. It ends with ctx: each round means that some writer got on.
+// run retries a write until it is done, with the newest state each time another
+// writer was first. It ends with ctx. In each round, some writer makes progress.
 func (w *conditionalWrite) run(ctx context.Context, cached runtime.Object, try func(*state) (done bool, err error)) error {
 	var err error
 	if w.relative, err = w.store.relative(w.key); err != nil {
@@ -91,21 +91,21 @@ func (w *conditionalWrite) run(ctx context.Context, cached runtime.Object, try f
 	for {
 		confirmed, version := current.confirmed, current.version
 		done, err := try(current)
-		refused := refusal{}
+		rejected := rejection{}
 		switch {
 		case err == nil && done:
 			return nil
 		case err == nil:
-		case !errors.As(err, &refused):
+		case !errors.As(err, &rejected):
 			return err
 		case confirmed:
-			return refused.error
+			return rejected.error
 		}
 		if current, err = w.read(ctx); err != nil {
 			return err
 		}
-		if refused.error != nil && current.version == version {
-			return refused.error
+		if rejected.error != nil && current.version == version {
+			return rejected.error
 		}
 	}
 }
@@ -140,9 +140,9 @@ func (w *conditionalWrite) read(ctx context.Context) (*state, error) {
 	}
 	stored, err := w.store.host.get(ctx, nameOf(w.relative))
 	switch {
-	case errors.Is(err, errObjectGone) && w.ignoreNotFound:
+	case errors.Is(err, errObjectNotFound) && w.ignoreNotFound:
 		return &state{object: object, confirmed: true}, nil
-	case errors.Is(err, errObjectGone):
+	case errors.Is(err, errObjectNotFound):
 		return nil, storage.NewKeyNotFoundError(w.key, 0)
 	case err != nil:
 		return nil, asStorageError(err, "reading "+w.key)
@@ -160,11 +160,11 @@ func (w *conditionalWrite) read(ctx context.Context) (*state, error) {
 // update stores what tryUpdate makes of a state.
 func (w *conditionalWrite) update(ctx context.Context, current *state, tryUpdate storage.UpdateFunc) (done bool, err error) {
 	if err := w.preconditions.Check(w.key, current.object); err != nil {
-		return false, refusal{err}
+		return false, rejection{err}
 	}
 	updated, ttl, err := tryUpdate(current.object, storage.ResponseMeta{ResourceVersion: current.version})
 	if err != nil {
-		return false, refusal{err}
+		return false, rejection{err}
 	}
 	if ttl != nil {
 		if err := checkTTL(*ttl); err != nil {
@@ -200,7 +200,7 @@ func (w *conditionalWrite) keep(ctx context.Context, current *state) (done bool,
 	return true, w.store.decodeAs(w.asStored(current), current.version, w.out)
 }
 
-// put stores data on a version. It returns nil if another writer came first.
+// put stores data on a version. It returns nil if another writer was first.
 func (w *conditionalWrite) put(ctx context.Context, data []byte, version uint64) (*StoredObject, error) {
 	object := newStoredObject(w.relative, data)
 	var stored *StoredObject
@@ -211,7 +211,7 @@ func (w *conditionalWrite) put(ctx context.Context, data []byte, version uint64)
 		object.ResourceVersion = strconv.FormatUint(version, 10)
 		stored, err = w.store.host.replace(ctx, object)
 	}
-	if errors.Is(err, errObjectGone) || apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) {
+	if errors.Is(err, errObjectNotFound) || apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) {
 		return nil, nil
 	}
 	if err != nil {
@@ -223,13 +223,13 @@ func (w *conditionalWrite) put(ctx context.Context, data []byte, version uint64)
 // remove deletes the object if it is as in the state.
 func (w *conditionalWrite) remove(ctx context.Context, current *state, validate storage.ValidateObjectFunc) (done bool, err error) {
 	if err := w.preconditions.Check(w.key, current.object); err != nil {
-		return false, refusal{err}
+		return false, rejection{err}
 	}
 	if err := validate(ctx, current.object); err != nil {
-		return false, refusal{err}
+		return false, rejection{err}
 	}
 	version, err := w.store.host.remove(ctx, nameOf(w.relative), current.version)
-	if errors.Is(err, errObjectGone) || apierrors.IsConflict(err) {
+	if errors.Is(err, errObjectNotFound) || apierrors.IsConflict(err) {
 		return false, nil
 	}
 	if err != nil {
@@ -246,7 +246,7 @@ func (w *conditionalWrite) remove(ctx context.Context, current *state, validate 
 func (w *conditionalWrite) afterDeletion(ctx context.Context, deleted *state) uint64 {
 	version, err := w.store.progress.current(ctx)
 	if err != nil {
-		w.store.logger.Error(err, "Failed to find out the version after a deletion, the client gets that of the deleted object", "key", w.key)
+		w.store.logger.Error(err, "Failed to get the version after a deletion, the client gets that of the deleted object", "key", w.key)
 		return deleted.version
 	}
 	return version

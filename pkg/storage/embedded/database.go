@@ -26,16 +26,16 @@ import (
 	"go.etcd.io/bbolt"
 )
 
-// checkDatabase reads a whole database file, when there is one. The database
-// panics over a damaged page, and etcd has it read by a goroutine that nobody
-// can recover; read here first, the damage is an error.
+// checkDatabase reads a whole database file, if it exists. The database panics on a
+// damaged page, and etcd reads it in a goroutine whose panics cannot be recovered.
+// Read here first, the damage is an error.
 func checkDatabase(path string) error {
 	info, err := os.Stat(path)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		return nil
 	case err != nil:
-		return fmt.Errorf("looking at the database: %w", err)
+		return fmt.Errorf("inspecting the database: %w", err)
 	case info.Size() == 0:
 		// The process ended before the first write; etcd begins anew.
 		return nil

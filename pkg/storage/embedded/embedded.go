@@ -14,10 +14,10 @@ See the License for the specific language governing permissions and
 limitations under the License.
 */
 
-// Package embedded runs an etcd inside this process, for where no other store
-// is to be had: development, the edge, a first try. Nobody but this process
-// can reach it: it listens on unix sockets in a folder that only the user of
-// the process may enter. Every write is on disk before it is answered.
+// Package embedded runs an etcd inside this process, for where there is no other
+// store: development, the edge, a first try. Only this process can reach it: it
+// listens on unix sockets in a folder that only the user of the process may enter.
+// Every write is on disk before it returns.
 package embedded
 
 import (
@@ -44,11 +44,11 @@ const (
 	// maxSocketPathBytes is what fits into the sockaddr_un of Linux, with its
 	// terminating zero.
 	maxSocketPathBytes = 107
-	// lockRetryInterval is how often a store that waits for its predecessor looks.
+	// lockRetryInterval is how often a store that waits for its predecessor retries.
 	lockRetryInterval = 50 * time.Millisecond
-	// snapshotAfter is after how many writes the log is cut. What is in the log
-	// is in memory too: by default etcd keeps up to 15,000 writes there, most
-	// of them for members that are behind, of which there are none.
+	// snapshotAfter is after how many writes the log is truncated. The log is in
+	// memory too: by default etcd keeps up to 15,000 writes, most of them for
+	// members that are behind, and there are no other members.
 	snapshotAfter  = 1000
 	catchUpEntries = 100
 	// startTimeout bounds replaying the log after a crash.
@@ -75,20 +75,20 @@ type Options struct {
 type Server struct {
 	etcd  *embed.Etcd
 	fatal <-chan error
-	// serving is true while what etcd complains about is worth a log entry.
+	// serving is true while errors of etcd are worth a log entry.
 	serving  *atomic.Bool
 	lock     *fileutil.LockedFile
 	endpoint string
 	volume   volume
-	// quota is the size in bytes from which the database refuses writes.
+	// quota is the size in bytes from which the database rejects writes.
 	quota int64
-	// saidFull is true when it was logged that the store is full. Only Start and
+	// loggedFull is true when it was logged that the store is full. Only Start and
 	// Wait, which follow each other, use it.
-	saidFull bool
+	loggedFull bool
 }
 
-// Start starts etcd on the data folder and returns when it answers. The
-// errors it returns say what is wrong with the folder and what to do.
+// Start starts etcd on the data folder and returns when it is ready. Its errors say
+// what is wrong with the folder and what to do.
 func Start(ctx context.Context, options Options) (*Server, error) {
 	dataDir, err := filepath.Abs(options.DataDir)
 	if err != nil {
@@ -148,8 +148,8 @@ func Start(ctx context.Context, options Options) (*Server, error) {
 // Endpoint is the address that etcd clients of this process connect to.
 func (s *Server) Endpoint() string { return s.endpoint }
 
-// Wait returns when etcd has failed, with the reason, or when ctx ends, with
-// nil. Meanwhile it keeps the database small.
+// Wait returns the reason when etcd fails, or nil when ctx ends. Meanwhile it keeps
+// the database small.
 func (s *Server) Wait(ctx context.Context) error {
 	trims := time.NewTicker(trimInterval)
 	defer trims.Stop()
@@ -199,10 +199,10 @@ func space(options Options, dataDir string) (int64, volume, error) {
 	return quotaFor(total), onVolume, err
 }
 
-// lockDir makes this process the only one that uses the folder. It waits for
-// another one that does.
-func lockDir(ctx context.Context, dataDir string, patience time.Duration) (*fileutil.LockedFile, error) {
-	ctx, cancel := context.WithTimeout(ctx, patience)
+// lockDir makes this process the only one that uses the folder. It waits up to the
+// timeout for another process that does.
+func lockDir(ctx context.Context, dataDir string, timeout time.Duration) (*fileutil.LockedFile, error) {
+	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	retry := time.NewTicker(lockRetryInterval)
 	defer retry.Stop()
@@ -214,8 +214,8 @@ func lockDir(ctx context.Context, dataDir string, patience time.Duration) (*file
 		if !errors.Is(err, fileutil.ErrLocked) {
 			return nil, fmt.Errorf("the data directory %s cannot be written (give the user of this process write permission, or choose another --data-dir): %w", dataDir, err)
 		}
-		if !waited && patience > 0 {
-			klog.FromContext(ctx).Info("Waiting for another process to end its use of the data directory", "dataDir", dataDir, "timeout", patience)
+		if !waited && timeout > 0 {
+			klog.FromContext(ctx).Info("Waiting for another process to end its use of the data directory", "dataDir", dataDir, "timeout", timeout)
 		}
 		select {
 		case <-retry.C:
@@ -231,12 +231,12 @@ func makePrivateDir(dir string) error {
 	}
 	info, err := os.Stat(dir)
 	if err != nil {
-		return fmt.Errorf("looking at the data directory %s: %w", dir, err)
+		return fmt.Errorf("inspecting the data directory %s: %w", dir, err)
 	}
 	if info.Mode().Perm()&0o077 == 0 {
 		return nil
 	}
-	// A volume often arrives with wider permissions.
+	// A volume often has wider permissions.
 	if err := os.Chmod(dir, 0o700); err != nil {
 		return fmt.Errorf("making the data directory %s private to its user (it holds every object; change its owner to the user of this process): %w", dir, err)
 	}
@@ -250,7 +250,7 @@ func newConfig(logger *zap.Logger, dataDir, clientSocket string, quota int64) *e
 	config.Dir = filepath.Join(dataDir, "etcd")
 	config.ListenClientUrls, config.AdvertiseClientUrls = []url.URL{client}, []url.URL{client}
 	// There are no peers. The default address to advertise is part of the
-	// identity of the cluster, but nobody listens on it.
+	// identity of the cluster, but etcd does not listen on it.
 	config.ListenPeerUrls = nil
 	config.InitialCluster = config.InitialClusterFromName(memberName)
 	config.QuotaBackendBytes = quota
@@ -269,9 +269,8 @@ func open(config *embed.Config, fatal <-chan error) (*embed.Etcd, error) {
 	return startReporting(config, fatal)
 }
 
-// startReporting starts etcd, which ends the goroutine that finds the store
-// unreadable with nothing but a log entry, or a panic, and returns that as an
-// error.
+// startReporting starts etcd, and returns as an error what etcd itself reports with
+// a log entry or a panic in the goroutine that finds the store unreadable.
 func startReporting(config *embed.Config, fatal <-chan error) (*embed.Etcd, error) {
 	type result struct {
 		etcd *embed.Etcd
@@ -281,7 +280,7 @@ func startReporting(config *embed.Config, fatal <-chan error) (*embed.Etcd, erro
 	go func() {
 		defer func() {
 			if reason := recover(); reason != nil {
-				started <- result{err: fmt.Errorf("etcd gave up: %v", reason)}
+				started <- result{err: fmt.Errorf("etcd panicked: %v", reason)}
 			}
 		}()
 		etcd, err := embed.StartEtcd(config)

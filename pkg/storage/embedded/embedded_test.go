@@ -48,7 +48,7 @@ func TestDataSurvivesARestart(t *testing.T) {
 	}
 }
 
-func TestSocketThatAKilledProcessLeftIsReplaced(t *testing.T) {
+func TestSocketOfAKilledProcessIsReplaced(t *testing.T) {
 	dataDir := t.TempDir()
 	stop(t, start(t, dataDir))
 	socket := filepath.Join(dataDir, "sockets", "client")
@@ -60,7 +60,7 @@ func TestSocketThatAKilledProcessLeftIsReplaced(t *testing.T) {
 	put(t, server, "key", "value")
 }
 
-func TestStoreInUseIsRefusedAndNotDisturbed(t *testing.T) {
+func TestStoreInUseIsRejectedAndLeftAlone(t *testing.T) {
 	dataDir := t.TempDir()
 	server := start(t, dataDir)
 	defer stop(t, server)
@@ -69,7 +69,7 @@ func TestStoreInUseIsRefusedAndNotDisturbed(t *testing.T) {
 	put(t, server, "key", "value")
 }
 
-func TestDirectoryThatCannotBeMadeIsRefused(t *testing.T) {
+func TestDirectoryThatCannotBeMadeIsRejected(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "file")
 	if err := os.WriteFile(file, nil, 0o600); err != nil {
 		t.Fatal(err)
@@ -80,7 +80,7 @@ func TestDirectoryThatCannotBeMadeIsRefused(t *testing.T) {
 	}
 }
 
-func TestPathThatIsTooLongForASocketIsRefused(t *testing.T) {
+func TestPathThatIsTooLongForASocketIsRejected(t *testing.T) {
 	dataDir := filepath.Join(t.TempDir(), strings.Repeat("x", maxSocketPathBytes))
 	_, err := Start(t.Context(), Options{DataDir: dataDir})
 	expectError(t, err, dataDir, "too long", "--data-dir")
@@ -89,7 +89,7 @@ func TestPathThatIsTooLongForASocketIsRefused(t *testing.T) {
 	}
 }
 
-func TestDamagedStoreIsRefused(t *testing.T) {
+func TestDamagedStoreIsRejected(t *testing.T) {
 	for _, test := range []struct {
 		name, file string
 		damage     func(content []byte)
@@ -228,7 +228,7 @@ func request(t *testing.T, server *Server, do func(context.Context, *clientv3.Cl
 	}
 	defer client.Close()
 	if err := do(ctx, client); err != nil {
-		t.Fatalf("asking the store: %v", err)
+		t.Fatalf("querying the store: %v", err)
 	}
 }
 

@@ -54,7 +54,7 @@ func TestSnapshotIsRestoredWithLaterVersions(t *testing.T) {
 	put(t, server, "key", "again")
 }
 
-func TestSnapshotsAreRefusedWithWhatToDo(t *testing.T) {
+func TestInvalidSnapshotsAreRejectedWithWhatToDo(t *testing.T) {
 	dataDir := t.TempDir()
 	file := filepath.Join(t.TempDir(), "snapshot")
 	expectError(t, SaveSnapshot(t.Context(), dataDir, file), dataDir, "--data-dir")

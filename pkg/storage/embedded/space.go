@@ -43,8 +43,8 @@ const (
 	// logFiles is how many finished log files are kept. There are no other members
 	// that could need more.
 	logFiles = 1
-	// spaceInterval is how often a store that refuses writes is freed, and the
-	// volume's free space compared with the reserve.
+	// spaceInterval is how often the free space of the volume is compared with the
+	// reserve, and space is given back in a store that rejects writes.
 	spaceInterval = time.Second
 	// freeAbove is the part of the quota, as a divisor, that has to be free before
 	// writes are accepted again.
@@ -76,22 +76,22 @@ func reserveFor(volumeBytes int64) int64 {
 	return min(reservedBytes, volumeBytes/quotaShare)
 }
 
-// keepSpace refuses writes before the volume is full, as the process would end
+// keepSpace rejects writes before the volume is full, as the process would end
 // otherwise, and accepts them again when the database is below its quota and the
-// volume has space. Reads, watches and deletions go on meanwhile.
+// volume has space. Reads, watches and deletions work meanwhile.
 func (s *Server) keepSpace(ctx context.Context) error {
 	total, free, err := s.volume()
 	if err != nil {
 		return err
 	}
 	reserve := reserveFor(total)
-	refusing := s.refusesWrites()
+	rejecting := s.rejectsWrites()
 	switch {
-	case !refusing && free < reserve:
-		klog.FromContext(ctx).Error(nil, "The volume of the data directory is almost full, so writes are refused until it has space: enlarge it, or remove other files from it",
+	case !rejecting && free < reserve:
+		klog.FromContext(ctx).Error(nil, "The volume of the data directory is almost full, so writes are rejected until it has space: enlarge it, or remove other files from it",
 			"freeBytes", free, "neededBytes", reserve)
 		return s.setAlarm(ctx, pb.AlarmRequest_ACTIVATE)
-	case !refusing:
+	case !rejecting:
 		return nil
 	}
 	if err := s.giveSpaceBack(ctx, free-reserve); err != nil {
@@ -102,7 +102,7 @@ func (s *Server) keepSpace(ctx context.Context) error {
 	}
 	size := s.etcd.Server.Backend().Size()
 	if free < 2*reserve || size > s.quota-s.quota/freeAbove {
-		s.sayFull(ctx, size, free)
+		s.logFull(ctx, size, free)
 		return nil
 	}
 	klog.FromContext(ctx).Info("The store has space again and accepts writes", "bytes", size, "quotaBytes", s.quota)
@@ -124,28 +124,29 @@ func (s *Server) giveSpaceBack(ctx context.Context, free int64) error {
 	return nil
 }
 
-// sayFull logs once for each time that a store refuses writes and cannot be freed.
-func (s *Server) sayFull(ctx context.Context, size, free int64) {
-	if s.saidFull {
+// logFull logs once for each time that the store rejects writes and no space can be
+// given back.
+func (s *Server) logFull(ctx context.Context, size, free int64) {
+	if s.loggedFull {
 		return
 	}
-	s.saidFull = true
-	klog.FromContext(ctx).Error(nil, "The store is full, so writes are refused: delete ElastiServices, or enlarge the volume of the data directory and restart",
+	s.loggedFull = true
+	klog.FromContext(ctx).Error(nil, "The store is full, so writes are rejected: delete ElastiServices, or enlarge the volume of the data directory and restart",
 		"bytes", size, "quotaBytes", s.quota, "freeBytes", free)
 }
 
-// refusesWrites reports whether etcd refuses writes for want of space.
-func (s *Server) refusesWrites() bool {
+// rejectsWrites reports whether etcd rejects writes for lack of space.
+func (s *Server) rejectsWrites() bool {
 	return slices.ContainsFunc(s.etcd.Server.Alarms(), func(alarm *pb.AlarmMember) bool {
 		return alarm.GetAlarm() == pb.AlarmType_NOSPACE
 	})
 }
 
-// setAlarm lets etcd refuse writes, or accept them again.
+// setAlarm makes etcd reject writes, or accept them again.
 func (s *Server) setAlarm(ctx context.Context, action pb.AlarmRequest_AlarmAction) error {
 	ctx, cancel := context.WithTimeout(ctx, compactTimeout)
 	defer cancel()
-	s.saidFull = false
+	s.loggedFull = false
 	request := &pb.AlarmRequest{MemberID: uint64(s.etcd.Server.MemberID()), Action: action, Alarm: pb.AlarmType_NOSPACE}
 	if _, err := s.etcd.Server.Alarm(ctx, request); err != nil {
 		return fmt.Errorf("changing whether the store accepts writes: %w", err)
@@ -153,7 +154,7 @@ func (s *Server) setAlarm(ctx context.Context, action pb.AlarmRequest_AlarmActio
 	return nil
 }
 
-// compact forgets all but the latest state of each object.
+// compact drops all but the latest state of each object.
 func (s *Server) compact(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, compactTimeout)
 	defer cancel()

@@ -91,7 +91,7 @@ func TestStoreFullOfObjectsAcceptsDeletionsAndThenWrites(t *testing.T) {
 	awaitWrite(t, server)
 }
 
-func TestFullVolumeRefusesWritesUntilItHasSpace(t *testing.T) {
+func TestFullVolumeRejectsWritesUntilItHasSpace(t *testing.T) {
 	dataDir := t.TempDir()
 	var free atomic.Int64
 	free.Store(1 << 30)

@@ -28,14 +28,14 @@ const (
 	// trimAboveBytes is the size from which a database is worth trimming. All
 	// of the file is mapped into memory, used or not.
 	trimAboveBytes = 16 << 20
-	// trimInterval is how often that is looked at while the store serves.
+	// trimInterval is how often that is checked while the store serves.
 	trimInterval = time.Minute
 	// compactTimeout bounds dropping the history.
 	compactTimeout = time.Minute
 )
 
-// dropHistory forgets all but the latest state of each object. It is for a
-// store that nobody uses yet: whoever connects later begins with that state.
+// dropHistory drops all but the latest state of each object. It must be called
+// before the store has clients: they begin with that state.
 func (s *Server) dropHistory(ctx context.Context) error {
 	if s.etcd.Server.Backend().Size() < trimAboveBytes {
 		return nil

@@ -126,7 +126,7 @@ func startServer(t *testing.T, warner elastiservice.Warner) *server {
 	s := &server{scaler: newFakeScaler(), events: &eventLog{}}
 	endpoints, err := elastiservice.NewStorage(elastiservice.Options{
 		Scheme:      apiserver.Scheme,
-		RESTOptions: switchable{store.Direct(completed.RESTOptionsGetter), &s.readOnly, &s.rejected, &s.away},
+		RESTOptions: switchable{store.InProcess(completed.RESTOptionsGetter), &s.readOnly, &s.rejected, &s.away},
 		Scaler:      s.scaler,
 		Events:      s.events,
 		Warner:      warner,

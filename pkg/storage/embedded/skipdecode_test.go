@@ -33,13 +33,13 @@ import (
 	"k8s.io/apiserver/pkg/storage/etcd3"
 )
 
-const undecodedKey = "/configmaps/default/one"
+const writtenKey = "/configmaps/default/one"
 
 // stored returns what is in the store.
 func stored(t *testing.T, from storage.Interface) *corev1.ConfigMap {
 	t.Helper()
 	read := &corev1.ConfigMap{}
-	if err := from.Get(t.Context(), undecodedKey, storage.GetOptions{}, read); err != nil {
+	if err := from.Get(t.Context(), writtenKey, storage.GetOptions{}, read); err != nil {
 		t.Fatalf("reading: %v", err)
 	}
 	return read
@@ -57,36 +57,36 @@ func set(value string) storage.UpdateFunc {
 func TestWhatAWriteReturnsIsWhatIsStored(t *testing.T) {
 	server := start(t, t.TempDir())
 	defer stop(t, server)
-	direct, destroy := directStorage(t, server)
+	inProcess, destroy := inProcessStorage(t, server)
 	defer destroy()
 
 	given := configMap("first")
 	given.CreationTimestamp = metav1.NewTime(time.Unix(1_700_000_000, 0))
 	given.Labels = map[string]string{}
 	given.Finalizers = []string{"example.com/one"}
-	returned := &corev1.ConfigMap{Data: map[string]string{"of": "somebody else"}}
-	if err := direct.Create(t.Context(), undecodedKey, given, returned, 0); err != nil {
+	returned := &corev1.ConfigMap{Data: map[string]string{"of": "another object"}}
+	if err := inProcess.Create(t.Context(), writtenKey, given, returned, 0); err != nil {
 		t.Fatalf("creating: %v", err)
 	}
 	compare := func(what string) {
 		t.Helper()
-		// Only a decoder tells an object its kind.
-		want := stored(t, direct)
+		// Only a decoder sets the kind of an object.
+		want := stored(t, inProcess)
 		want.TypeMeta, returned.TypeMeta = metav1.TypeMeta{}, metav1.TypeMeta{}
 		if !equality.Semantic.DeepEqual(returned, want) {
 			t.Errorf("what %s returned is not what is stored:\n%s", what, diff.Diff(want, returned))
 		}
 	}
 	compare("creating")
-	// Neither is the other's.
+	// Neither shares memory with the other.
 	given.Data["key"], returned.Finalizers[0] = "changed by the writer", "example.com/changed-by-the-writer"
-	if read := stored(t, direct); read.Data["key"] != "first" || read.Finalizers[0] != "example.com/one" || returned.Data["key"] != "first" {
+	if read := stored(t, inProcess); read.Data["key"] != "first" || read.Finalizers[0] != "example.com/one" || returned.Data["key"] != "first" {
 		t.Errorf("stored is %v, returned %v after both were changed", read, returned)
 	}
 
-	before := stored(t, direct)
+	before := stored(t, inProcess)
 	returned = &corev1.ConfigMap{}
-	if err := direct.GuaranteedUpdate(t.Context(), undecodedKey, returned, false, nil, set("second"), nil); err != nil {
+	if err := inProcess.GuaranteedUpdate(t.Context(), writtenKey, returned, false, nil, set("second"), nil); err != nil {
 		t.Fatalf("updating: %v", err)
 	}
 	compare("updating")
@@ -96,7 +96,7 @@ func TestWhatAWriteReturnsIsWhatIsStored(t *testing.T) {
 
 	version := returned.ResourceVersion
 	returned = &corev1.ConfigMap{}
-	if err := direct.GuaranteedUpdate(t.Context(), undecodedKey, returned, false, nil, set("second"), nil); err != nil {
+	if err := inProcess.GuaranteedUpdate(t.Context(), writtenKey, returned, false, nil, set("second"), nil); err != nil {
 		t.Fatalf("updating without a change: %v", err)
 	}
 	compare("updating without a change")
@@ -104,26 +104,26 @@ func TestWhatAWriteReturnsIsWhatIsStored(t *testing.T) {
 		t.Errorf("the version is %s after an update without a change, want %s", returned.ResourceVersion, version)
 	}
 
-	if err := direct.Create(t.Context(), undecodedKey, configMap("again"), nil, 0); !storage.IsExist(err) {
+	if err := inProcess.Create(t.Context(), writtenKey, configMap("again"), nil, 0); !storage.IsExist(err) {
 		t.Errorf("creating it again ended with %v, want that it exists", err)
 	}
 }
 
-// An attempt that lost against another writer leaves nothing in the result.
-func TestAWriteThatIsTriedAgainReturnsTheLastAttempt(t *testing.T) {
+// An attempt that failed because of another writer leaves nothing in the result.
+func TestARetriedWriteReturnsTheLastAttempt(t *testing.T) {
 	server := start(t, t.TempDir())
 	defer stop(t, server)
-	direct, destroy := directStorage(t, server)
+	inProcess, destroy := inProcessStorage(t, server)
 	defer destroy()
-	if err := direct.Create(t.Context(), undecodedKey, configMap("0"), &corev1.ConfigMap{}, 0); err != nil {
+	if err := inProcess.Create(t.Context(), writtenKey, configMap("0"), &corev1.ConfigMap{}, 0); err != nil {
 		t.Fatalf("creating: %v", err)
 	}
 	attempts := 0
 	returned := &corev1.ConfigMap{}
-	err := direct.GuaranteedUpdate(t.Context(), undecodedKey, returned, false, nil, func(input runtime.Object, response storage.ResponseMeta) (runtime.Object, *uint64, error) {
+	err := inProcess.GuaranteedUpdate(t.Context(), writtenKey, returned, false, nil, func(input runtime.Object, response storage.ResponseMeta) (runtime.Object, *uint64, error) {
 		attempts++
 		if attempts == 1 {
-			if err := direct.GuaranteedUpdate(t.Context(), undecodedKey, &corev1.ConfigMap{}, false, nil, set("7"), nil); err != nil {
+			if err := inProcess.GuaranteedUpdate(t.Context(), writtenKey, &corev1.ConfigMap{}, false, nil, set("7"), nil); err != nil {
 				t.Errorf("writing in between: %v", err)
 			}
 		}
@@ -136,43 +136,43 @@ func TestAWriteThatIsTriedAgainReturnsTheLastAttempt(t *testing.T) {
 	if err != nil {
 		t.Fatalf("updating: %v", err)
 	}
-	want := stored(t, direct)
+	want := stored(t, inProcess)
 	want.TypeMeta, returned.TypeMeta = metav1.TypeMeta{}, metav1.TypeMeta{}
 	if attempts != 2 || returned.Data["key"] != "8" || !equality.Semantic.DeepEqual(returned, want) {
 		t.Errorf("after %d attempts: %s", attempts, diff.Diff(want, returned))
 	}
 }
 
-// Whoever reads the result of a write that failed all the same finds nothing.
+// A caller that reads the result of a failed write finds nothing.
 func TestAWriteThatFailedReturnsNothing(t *testing.T) {
 	server := start(t, t.TempDir())
 	defer stop(t, server)
-	direct, destroy := directStorage(t, server)
+	inProcess, destroy := inProcessStorage(t, server)
 	defer destroy()
-	if err := direct.Create(t.Context(), undecodedKey, configMap("0"), &corev1.ConfigMap{}, 0); err != nil {
+	if err := inProcess.Create(t.Context(), writtenKey, configMap("0"), &corev1.ConfigMap{}, 0); err != nil {
 		t.Fatalf("creating: %v", err)
 	}
 	returned := &corev1.ConfigMap{}
-	if err := direct.Create(t.Context(), undecodedKey, configMap("1"), returned, 0); !storage.IsExist(err) {
+	if err := inProcess.Create(t.Context(), writtenKey, configMap("1"), returned, 0); !storage.IsExist(err) {
 		t.Errorf("creating it again ended with %v, want that it exists", err)
 	}
 	if !equality.Semantic.DeepEqual(returned, &corev1.ConfigMap{}) {
 		t.Errorf("a create that failed returned %v", returned)
 	}
-	refused := errors.New("not like this")
+	rejected := errors.New("not like this")
 	attempts := 0
-	err := direct.GuaranteedUpdate(t.Context(), undecodedKey, returned, false, nil, func(input runtime.Object, response storage.ResponseMeta) (runtime.Object, *uint64, error) {
+	err := inProcess.GuaranteedUpdate(t.Context(), writtenKey, returned, false, nil, func(input runtime.Object, response storage.ResponseMeta) (runtime.Object, *uint64, error) {
 		attempts++
 		if attempts > 1 {
-			return nil, nil, refused
+			return nil, nil, rejected
 		}
-		// This attempt loses against another writer.
-		if err := direct.GuaranteedUpdate(t.Context(), undecodedKey, &corev1.ConfigMap{}, false, nil, set("7"), nil); err != nil {
+		// This attempt fails because of another writer.
+		if err := inProcess.GuaranteedUpdate(t.Context(), writtenKey, &corev1.ConfigMap{}, false, nil, set("7"), nil); err != nil {
 			t.Errorf("writing in between: %v", err)
 		}
 		return set("1")(input, response)
 	}, nil)
-	if !errors.Is(err, refused) || attempts != 2 {
+	if !errors.Is(err, rejected) || attempts != 2 {
 		t.Errorf("the update ended after %d attempts with %v", attempts, err)
 	}
 	if !equality.Semantic.DeepEqual(returned, &corev1.ConfigMap{}) {
@@ -202,7 +202,7 @@ func (o objects) Create(_ context.Context, _ string, _, out runtime.Object, _ ui
 	return o.decoder.Decode(o.encoded, out, 7)
 }
 
-func TestOnlyWhatIsNotKnownIsDecoded(t *testing.T) {
+func TestOnlyObjectsThatCannotBeCopiedAreDecoded(t *testing.T) {
 	versioner := storage.APIObjectVersioner{}
 	encoded := []byte(`{"kind":"ConfigMap","apiVersion":"v1","metadata":{"name":"one"},"data":{"key":"decoded"}}`)
 	for _, test := range []struct {
@@ -218,8 +218,8 @@ func TestOnlyWhatIsNotKnownIsDecoded(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			counted := &decodes{Decoder: etcd3.NewDefaultDecoder(configMapCodec(), versioner)}
-			writes := undecodedWrites{objects{decoder: withoutDecoding{counted, versioner}, encoded: encoded}}
-			if err := writes.Create(t.Context(), undecodedKey, test.written, test.out, 0); err != nil {
+			writes := skipDecodeWrites{objects{decoder: skipDecoder{counted, versioner}, encoded: encoded}}
+			if err := writes.Create(t.Context(), writtenKey, test.written, test.out, 0); err != nil {
 				t.Fatal(err)
 			}
 			if counted.times != test.decoded || test.out.ResourceVersion != "7" || !maps.Equal(test.out.Data, test.want) {

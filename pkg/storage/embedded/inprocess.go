@@ -37,32 +37,32 @@ import (
 	"k8s.io/client-go/tools/cache"
 )
 
-// Direct returns REST options that are those of getter, but for storages with
-// a watch cache that read, write and watch by calls of functions, which is
-// faster than the socket that everything else uses.
+// InProcess returns the REST options of getter, with storages that have a watch
+// cache and read, write and watch through the in-process client, which is faster
+// than the socket that everything else uses.
 //
 // The server must be running for as long as such a storage is in use.
-func (s *Server) Direct(getter generic.RESTOptionsGetter) generic.RESTOptionsGetter {
-	return direct{getter, s}
+func (s *Server) InProcess(getter generic.RESTOptionsGetter) generic.RESTOptionsGetter {
+	return inProcess{getter, s}
 }
 
-type direct struct {
+type inProcess struct {
 	generic.RESTOptionsGetter
 	server *Server
 }
 
 // GetRESTOptions implements generic.RESTOptionsGetter.
-func (d direct) GetRESTOptions(resource schema.GroupResource, example runtime.Object) (generic.RESTOptions, error) {
-	options, err := d.RESTOptionsGetter.GetRESTOptions(resource, example)
+func (p inProcess) GetRESTOptions(resource schema.GroupResource, example runtime.Object) (generic.RESTOptions, error) {
+	options, err := p.RESTOptionsGetter.GetRESTOptions(resource, example)
 	if err != nil {
 		return options, err
 	}
-	options.Decorator = d.server.newCachedStorage
+	options.Decorator = p.server.newCachedStorage
 	return options, nil
 }
 
 // newCachedStorage is a generic.StorageDecorator. It does what
-// registry.StorageWithCacher does, with the storage of newStorage, and without
+// registry.StorageWithCacher does, with the storage of newStorage, and skips
 // decoding what is written.
 func (s *Server) newCachedStorage(
 	config *storagebackend.ConfigForResource,
@@ -97,27 +97,27 @@ func (s *Server) newCachedStorage(
 		return nil, nil, fmt.Errorf("making the watch cache of %s: %w", config.GroupResource, err)
 	}
 	delegator := cacher.NewCacheDelegator(cached, raw)
-	return undecodedWrites{delegator}, sync.OnceFunc(func() {
+	return skipDecodeWrites{delegator}, sync.OnceFunc(func() {
 		delegator.Stop()
 		cached.Stop()
 		closeRaw()
 	}), nil
 }
 
-// newStorage does what factory.Create does, with a client that calls functions.
+// newStorage does what factory.Create does, with the in-process client.
 func (s *Server) newStorage(config *storagebackend.ConfigForResource, newFunc, newListFunc func() runtime.Object, resourcePrefix string) (storage.Interface, func(), error) {
 	client, err := kubernetes.New(clientv3.Config{Endpoints: []string{s.endpoint}, Logger: s.etcd.Server.Logger()})
 	if err != nil {
 		return nil, nil, fmt.Errorf("making the client of the store: %w", err)
 	}
-	inProcess := v3client.New(s.etcd.Server)
+	functions := v3client.New(s.etcd.Server)
 	closeClients := func() {
-		// Both say that they are closed.
-		_ = inProcess.Close()
+		// Both return that they are closed.
+		_ = functions.Close()
 		_ = client.Close()
 	}
-	// What is left to the socket is rare: compacting, and asking for the size.
-	client.KV, client.Watcher = etcd3.NewETCDLatencyTracker(inProcess.KV), inProcess.Watcher
+	// Only what is rare goes through the socket: compaction and the size.
+	client.KV, client.Watcher = etcd3.NewETCDLatencyTracker(functions.KV), functions.Watcher
 	var compactor etcd3.Compactor
 	stopCompactor := func() {}
 	if config.CompactionInterval != 0 {
@@ -135,7 +135,7 @@ func (s *Server) newStorage(config *storagebackend.ConfigForResource, newFunc, n
 		transformer = etcd3.WithCorruptObjErrorHandlingTransformer(transformer)
 		decoder = etcd3.WithCorruptObjErrorHandlingDecoder(decoder)
 	}
-	decoder = withoutDecoding{decoder, versioner}
+	decoder = skipDecoder{decoder, versioner}
 	store, err := etcd3.New(client, compactor, config.Codec, newFunc, newListFunc, config.Prefix, resourcePrefix, config.GroupResource,
 		transformer, config.LeaseManagerConfig, decoder, versioner)
 	if err != nil {

@@ -26,23 +26,22 @@ import (
 	"k8s.io/apiserver/pkg/storage/etcd3"
 )
 
-// asEncoded is the resource version of a result that lacks nothing but its
-// resource version. No store has such a version.
-const asEncoded = "as encoded"
+// unversioned marks a result that lacks only its resource version. No store has
+// such a version.
+const unversioned = "unversioned"
 
-// undecodedWrites is a storage whose writes do not decode what they have encoded
-// a moment before: the caller gets a copy of the object that was encoded. The
-// storage below it must have the decoder of withoutDecoding. Safe for concurrent
-// use if the storage is.
+// skipDecodeWrites is a storage whose writes do not decode what they have just
+// encoded: the caller gets a copy of the object that was encoded. The storage
+// below must have a skipDecoder. It is safe for concurrent use if that storage is.
 //
-// A copy differs from what is decoded in what encoding leaves out, such as
-// fractions of seconds, and a client never sees that.
-type undecodedWrites struct {
+// A copy still has what encoding drops, such as fractions of seconds. Clients never
+// see that.
+type skipDecodeWrites struct {
 	storage.Interface
 }
 
 // Create implements storage.Interface.
-func (s undecodedWrites) Create(ctx context.Context, key string, obj, out runtime.Object, ttl uint64) error {
+func (s skipDecodeWrites) Create(ctx context.Context, key string, obj, out runtime.Object, ttl uint64) error {
 	copyUnversioned(obj, out)
 	err := s.Interface.Create(ctx, key, obj, out, ttl)
 	clearUnversioned(out)
@@ -50,8 +49,8 @@ func (s undecodedWrites) Create(ctx context.Context, key string, obj, out runtim
 }
 
 // GuaranteedUpdate implements storage.Interface.
-func (s undecodedWrites) GuaranteedUpdate(ctx context.Context, key string, destination runtime.Object, ignoreNotFound bool, preconditions *storage.Preconditions, update storage.UpdateFunc, cached runtime.Object) error {
-	// What a later attempt writes replaces the copy of an earlier one.
+func (s skipDecodeWrites) GuaranteedUpdate(ctx context.Context, key string, destination runtime.Object, ignoreNotFound bool, preconditions *storage.Preconditions, update storage.UpdateFunc, cached runtime.Object) error {
+	// The copy of a later attempt replaces that of an earlier one.
 	copying := func(input runtime.Object, response storage.ResponseMeta) (runtime.Object, *uint64, error) {
 		updated, ttl, err := update(input, response)
 		if err == nil {
@@ -64,8 +63,8 @@ func (s undecodedWrites) GuaranteedUpdate(ctx context.Context, key string, desti
 	return err
 }
 
-// copyUnversioned makes to a copy of from that only lacks its resource version.
-// Where that is not possible, to stays as it is, and is decoded.
+// copyUnversioned makes to a copy of from that lacks only its resource version.
+// Where that is not possible, to stays as it is, and is decoded into.
 func copyUnversioned(from, to runtime.Object) {
 	if from == nil || to == nil || from == to || reflect.TypeOf(from) != reflect.TypeOf(to) {
 		return
@@ -79,32 +78,33 @@ func copyUnversioned(from, to runtime.Object) {
 	if err != nil {
 		return
 	}
-	accessor.SetResourceVersion(asEncoded)
+	accessor.SetResourceVersion(unversioned)
 	target.Elem().Set(reflect.ValueOf(copied).Elem())
 }
 
-// clearUnversioned empties the result of a write that failed: one that still
-// lacks its version is what was to be stored, not what is.
+// clearUnversioned clears the result of a write that failed: a result that still
+// lacks its version was not stored.
 func clearUnversioned(result runtime.Object) {
 	if isUnversioned(result) {
 		reflect.ValueOf(result).Elem().SetZero()
 	}
 }
 
+// isUnversioned reports whether an object was made by copyUnversioned.
 func isUnversioned(object runtime.Object) bool {
 	accessor, err := meta.Accessor(object)
-	return err == nil && accessor.GetResourceVersion() == asEncoded
+	return err == nil && accessor.GetResourceVersion() == unversioned
 }
 
-// withoutDecoding is a decoder that gives objects of copyUnversioned the version
-// that they lack, and decodes into all others.
-type withoutDecoding struct {
+// skipDecoder is a decoder that sets only the version of objects that
+// copyUnversioned made, and decodes into all others.
+type skipDecoder struct {
 	etcd3.Decoder
 	versioner storage.Versioner
 }
 
 // Decode implements etcd3.Decoder.
-func (d withoutDecoding) Decode(value []byte, into runtime.Object, revision int64) error {
+func (d skipDecoder) Decode(value []byte, into runtime.Object, revision int64) error {
 	if isUnversioned(into) {
 		return d.versioner.UpdateObject(into, uint64(revision)) //nolint:gosec // A revision is never negative.
 	}

@@ -37,15 +37,15 @@ import (
 	"k8s.io/client-go/kubernetes/scheme"
 )
 
-func TestDirectStorageReadsWritesAndWatches(t *testing.T) {
+func TestInProcessStorageReadsWritesAndWatches(t *testing.T) {
 	server := start(t, t.TempDir())
 	defer stop(t, server)
-	direct, destroy := directStorage(t, server)
+	inProcess, destroy := inProcessStorage(t, server)
 	defer destroy()
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()
 
-	watching, err := direct.Watch(ctx, "/configmaps/default/one", storage.ListOptions{
+	watching, err := inProcess.Watch(ctx, "/configmaps/default/one", storage.ListOptions{
 		Predicate: storage.SelectionPredicate{Label: labels.Everything(), Field: fields.Everything(), GetAttrs: configMapAttributes},
 	})
 	if err != nil {
@@ -53,7 +53,7 @@ func TestDirectStorageReadsWritesAndWatches(t *testing.T) {
 	}
 	defer watching.Stop()
 	written := &corev1.ConfigMap{}
-	if err := direct.Create(ctx, "/configmaps/default/one", configMap("value"), written, 0); err != nil {
+	if err := inProcess.Create(ctx, "/configmaps/default/one", configMap("value"), written, 0); err != nil {
 		t.Fatalf("creating: %v", err)
 	}
 	select {
@@ -64,28 +64,28 @@ func TestDirectStorageReadsWritesAndWatches(t *testing.T) {
 	case <-ctx.Done():
 		t.Error("the watch saw nothing")
 	}
-	if err := direct.Create(ctx, "/configmaps/default/one", configMap("other"), &corev1.ConfigMap{}, 0); !storage.IsExist(err) {
+	if err := inProcess.Create(ctx, "/configmaps/default/one", configMap("other"), &corev1.ConfigMap{}, 0); !storage.IsExist(err) {
 		t.Errorf("creating it again ended with %v, want that it exists", err)
 	}
 	read := &corev1.ConfigMap{}
-	if err := direct.Get(ctx, "/configmaps/default/one", storage.GetOptions{}, read); err != nil || read.Data["key"] != "value" {
+	if err := inProcess.Get(ctx, "/configmaps/default/one", storage.GetOptions{}, read); err != nil || read.Data["key"] != "value" {
 		t.Errorf("read %v (%v), want the value of the first write", read.Data, err)
 	}
-	if err := direct.Create(ctx, "/configmaps/default/large", configMap(strings.Repeat("x", 2<<20)), &corev1.ConfigMap{}, 0); err == nil {
+	if err := inProcess.Create(ctx, "/configmaps/default/large", configMap(strings.Repeat("x", 2<<20)), &corev1.ConfigMap{}, 0); err == nil {
 		t.Error("an object of 2 MiB was accepted")
 	}
-	if err := direct.Get(ctx, "/configmaps/default/large", storage.GetOptions{}, read); !storage.IsNotFound(err) {
+	if err := inProcess.Get(ctx, "/configmaps/default/large", storage.GetOptions{}, read); !storage.IsNotFound(err) {
 		t.Errorf("reading what was refused ended with %v, want that it does not exist", err)
 	}
 }
 
 // What was stored by the socket is found without it, and the reverse.
-func TestDirectStorageIsTheSameStore(t *testing.T) {
+func TestInProcessStorageIsTheSameStore(t *testing.T) {
 	server := start(t, t.TempDir())
 	defer stop(t, server)
-	direct, destroy := directStorage(t, server)
+	inProcess, destroy := inProcessStorage(t, server)
 	defer destroy()
-	if err := direct.Create(t.Context(), "/configmaps/default/one", configMap("value"), &corev1.ConfigMap{}, 0); err != nil {
+	if err := inProcess.Create(t.Context(), "/configmaps/default/one", configMap("value"), &corev1.ConfigMap{}, 0); err != nil {
 		t.Fatalf("creating: %v", err)
 	}
 	if value := get(t, server, "/test/configmaps/default/one"); !strings.Contains(value, "value") {
@@ -93,10 +93,10 @@ func TestDirectStorageIsTheSameStore(t *testing.T) {
 	}
 }
 
-func TestNothingRunsAfterTheEndOfADirectStorage(t *testing.T) {
+func TestNothingRunsAfterTheEndOfAnInProcessStorage(t *testing.T) {
 	ignore := goleak.IgnoreCurrent()
 	server := start(t, t.TempDir())
-	_, destroy := directStorage(t, server)
+	_, destroy := inProcessStorage(t, server)
 	destroy()
 	// A storage that several subresources share is destroyed by each.
 	destroy()
@@ -104,12 +104,12 @@ func TestNothingRunsAfterTheEndOfADirectStorage(t *testing.T) {
 	goleak.VerifyNone(t, ignore)
 }
 
-func TestWatchOfADirectStorageEndsWithIt(t *testing.T) {
+func TestWatchOfAnInProcessStorageEndsWithIt(t *testing.T) {
 	server := start(t, t.TempDir())
 	defer stop(t, server)
-	direct, destroy := directStorage(t, server)
+	inProcess, destroy := inProcessStorage(t, server)
 	defer destroy()
-	watching, err := direct.Watch(t.Context(), "/configmaps", storage.ListOptions{
+	watching, err := inProcess.Watch(t.Context(), "/configmaps", storage.ListOptions{
 		Recursive: true,
 		Predicate: storage.SelectionPredicate{Label: labels.Everything(), Field: fields.Everything(), GetAttrs: configMapAttributes},
 	})
@@ -145,14 +145,14 @@ func configMapCodec() runtime.Codec {
 	return scheme.Codecs.CodecForVersions(scheme.Codecs.LegacyCodec(version), scheme.Codecs.UniversalDeserializer(), version, version)
 }
 
-// directStorage returns a storage of ConfigMaps that is ready.
-func directStorage(t *testing.T, server *Server) (storage.Interface, func()) {
+// inProcessStorage returns a storage of ConfigMaps that is ready.
+func inProcessStorage(t *testing.T, server *Server) (storage.Interface, func()) {
 	t.Helper()
 	config := storagebackend.NewDefaultConfig("/test", configMapCodec())
 	config.Transport.ServerList = []string{server.Endpoint()}
 	resource := corev1.Resource("configmaps")
 	getter := generic.RESTOptions{StorageConfig: config.ForResource(resource), Decorator: generic.UndecoratedStorage}
-	options, err := server.Direct(getter).GetRESTOptions(resource, &corev1.ConfigMap{})
+	options, err := server.InProcess(getter).GetRESTOptions(resource, &corev1.ConfigMap{})
 	if err != nil {
 		t.Fatalf("getting the options: %v", err)
 	}
@@ -160,17 +160,17 @@ func directStorage(t *testing.T, server *Server) (storage.Interface, func()) {
 		configMap := obj.(*corev1.ConfigMap)
 		return "/configmaps/" + configMap.Namespace + "/" + configMap.Name, nil
 	}
-	direct, destroy, err := options.Decorator(options.StorageConfig, "/configmaps", key,
+	inProcess, destroy, err := options.Decorator(options.StorageConfig, "/configmaps", key,
 		func() runtime.Object { return &corev1.ConfigMap{} }, func() runtime.Object { return &corev1.ConfigMapList{} },
 		configMapAttributes, nil, nil)
 	if err != nil {
 		t.Fatalf("making the storage: %v", err)
 	}
 	err = wait.PollUntilContextTimeout(t.Context(), 10*time.Millisecond, 30*time.Second, true, func(context.Context) (bool, error) {
-		return direct.ReadinessCheck() == nil, nil
+		return inProcess.ReadinessCheck() == nil, nil
 	})
 	if err != nil {
 		t.Fatalf("waiting until the storage is ready: %v", err)
 	}
-	return direct, destroy
+	return inProcess, destroy
 }
