@@ -19,7 +19,8 @@ clean=(
     pkg/resolver/clientaddress pkg/resolver/destination pkg/resolver/dial pkg/resolver/fallback
     pkg/resolver/hostroute pkg/resolver/listen pkg/resolver/localfault pkg/resolver/passive
     pkg/resolver/resolvertest pkg/resolver/socket/sockettest pkg/resolver/task pkg/schedule pkg/sharedport
-    pkg/storage pkg/triggers test/bench/scale test/chaos
+    pkg/compatibility pkg/expression pkg/portcheck pkg/scaling pkg/storage
+    pkg/triggers test/bench/scale test/chaos
     test/e2e/programs test/integration/prometheus test/soak test/uninstall
     ':(glob)hack/*.sh' hack/cluster hack/demo hack/images hack/models-schema ':(glob)hack/tools/*.sh' hack/verify
 )

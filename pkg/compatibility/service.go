@@ -91,7 +91,7 @@ func podTargeting(service *corev1.Service) string {
 	}
 }
 
-// isNEG reports whether the value of the annotation asks for network endpoint
+// isNEG reports whether the value of the annotation enables network endpoint
 // groups, which consist of pods.
 func isNEG(value string) bool {
 	var groups struct {

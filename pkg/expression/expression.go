@@ -64,7 +64,7 @@ func (b *Budget) Spend(expression string) error {
 }
 
 // instructions returns about how many instructions an expression is compiled to.
-// The parser refuses expressions for which it could overflow.
+// The parser rejects expressions for which it could overflow.
 func instructions(parsed *syntax.Regexp) int {
 	below := 0
 	for _, sub := range parsed.Sub {

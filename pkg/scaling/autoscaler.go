@@ -50,7 +50,7 @@ func (c *Client) ResumeAutoscaler(ctx context.Context, namespace string, autosca
 	return c.endPause(ctx, namespace, autoscaler, released, false)
 }
 
-// custody says whose affair an awake target is.
+// custody says what controls an awake target.
 type custody int
 
 const (
@@ -74,8 +74,8 @@ func (c *Client) endPause(ctx context.Context, namespace string, autoscaler Auto
 	}
 }
 
-// prepareAutoscaler lets a wake go through, and returns the least number of
-// replicas that the autoscaler wants.
+// prepareAutoscaler keeps the autoscaler from undoing a wake, and returns the least
+// number of replicas that the autoscaler wants.
 func (c *Client) prepareAutoscaler(ctx context.Context, namespace string, autoscaler Autoscaler, custody custody, dryRun bool) (int32, error) {
 	if autoscaler.Type == AutoscalerHPA {
 		return c.minReplicas(ctx, namespace, autoscaler.Name)

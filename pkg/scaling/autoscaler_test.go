@@ -186,7 +186,7 @@ func TestAutoscalerThatScalesToZeroIsKeptAwake(t *testing.T) {
 }
 
 // The minimum may change while the target is awake.
-func TestAutoscalerThatScalesToZeroNoMoreIsLetGo(t *testing.T) {
+func TestAutoscalerThatScalesToZeroNoMoreIsReleased(t *testing.T) {
 	server := newCart(t, 0)
 	server.put(cartScaledObject, scaledObject(nil, nil))
 	client := server.client()
@@ -219,7 +219,7 @@ func TestWakeResumesBeforeItScales(t *testing.T) {
 	}
 }
 
-func TestWakeGoesOnWithoutItsAutoscaler(t *testing.T) {
+func TestWakeSucceedsWithoutItsAutoscaler(t *testing.T) {
 	server := newCart(t, 0)
 	client := server.client()
 	for _, autoscaler := range []Autoscaler{cartKEDA, {Type: AutoscalerHPA, Name: "cart"}, {Type: "vpa", Name: "cart"}} {

@@ -53,28 +53,27 @@ type Options struct {
 }
 
 // Client reads and writes the scales of targets. Errors carry the API status
-// of the server. Safe for concurrent use.
+// of the server. It is safe for concurrent use.
 type Client struct {
 	rest  rest.Interface
 	kinds *kinds
 	clock clock.PassiveClock
-	// raised holds when a target was last scaled up through this client, by
-	// resource and name.
+	// raised has the time at which each target was last scaled up by this client.
 	raised *lru.Cache
 }
 
-// maxRaised bounds how many scalings up are remembered. The oldest go first.
+// maxRaised bounds how many targets raised has. The least recently used are evicted.
 const maxRaised = 20000
 
-// raisedKey is the identity of a target, however its kind is spelled.
+// raisedKey identifies a target, whatever the spelling of its kind is.
 type raisedKey struct {
 	resource        schema.GroupResource
 	namespace, name string
 }
 
-// ScaledUpSince tells whether this client scaled a target up, or tried to, at a
-// time or later. Kubernetes does not tell who scaled an object from zero through
-// its scale subresource.
+// ScaledUpSince reports whether this client scaled a target up, or tried to, at a
+// time or later. Kubernetes does not record which client scaled an object from zero
+// through its scale subresource.
 func (c *Client) ScaledUpSince(ctx context.Context, target Target, since time.Time) bool {
 	resource, err := c.Resolve(ctx, target)
 	if err != nil {
@@ -125,7 +124,7 @@ func (c *Client) Get(ctx context.Context, target Target) (*autoscalingv1.Scale, 
 }
 
 // Scale sets the number of replicas of a target, whatever it was, and returns
-// the scale that the server answered.
+// the scale that the server returned.
 func (c *Client) Scale(ctx context.Context, target Target, replicas int32, dryRun bool) (*autoscalingv1.Scale, error) {
 	resource, err := c.Resolve(ctx, target)
 	if err != nil {
@@ -154,8 +153,8 @@ func (c *Client) ScaleToZero(ctx context.Context, target Target, read *autoscali
 }
 
 // change reads the scale, unless current is given, and writes it when wanted
-// returns another number of replicas than there was. It starts again when
-// somebody else wrote in between. It reports whether it wrote.
+// returns another number of replicas. It retries when another client wrote in
+// between. It reports whether it wrote.
 func (c *Client) change(ctx context.Context, resource schema.GroupVersionResource, target Target, current *autoscalingv1.Scale, dryRun bool, wanted func(replicas int32) int32) (*autoscalingv1.Scale, bool, error) {
 	changed := false
 	err := retry.RetryOnConflict(conflictBackoff, func() error {
@@ -170,7 +169,7 @@ func (c *Client) change(ctx context.Context, resource schema.GroupVersionResourc
 			return nil
 		}
 		if replicas > current.Spec.Replicas && !dryRun {
-			// Before it is done: whoever watches may see it before the answer.
+			// Recorded before the write: a watch may deliver it before the response.
 			c.raised.Add(raisedKey{resource.GroupResource(), target.Namespace, target.Name}, c.clock.Now())
 		}
 		desired := current.DeepCopy()
@@ -195,7 +194,7 @@ func (c *Client) get(ctx context.Context, resource schema.GroupVersionResource, 
 		Namespace(target.Namespace).Resource(resource.Resource).Name(target.Name).SubResource("scale").
 		Do(ctx).Into(scale)
 	if err != nil {
-		c.forgetIfGone(resource, err)
+		c.forgetUnserved(resource, err)
 		return nil, fmt.Errorf("reading the scale of %s: %w", target, err)
 	}
 	return scale, nil
@@ -211,11 +210,11 @@ func (c *Client) update(ctx context.Context, resource schema.GroupVersionResourc
 	return updated, err
 }
 
-// forgetIfGone drops the discovery of a resource that the server does not
-// serve any more, so that the next use discovers again. A server that serves
-// the resource answers for an object that is not there with a status of its
-// own; one that does not answers with a bare 404.
-func (c *Client) forgetIfGone(resource schema.GroupVersionResource, err error) {
+// forgetUnserved drops the discovery of a resource that the server does not
+// serve any more, so that the next use discovers again. For a missing object of a
+// resource that is served, the server returns a Status with the 404; for a resource
+// that is not served, it does not.
+func (c *Client) forgetUnserved(resource schema.GroupVersionResource, err error) {
 	if apierrors.IsNotFound(err) && apierrors.HasStatusCause(err, metav1.CauseTypeUnexpectedServerResponse) {
 		c.kinds.forget(resource.GroupVersion())
 	}

@@ -41,7 +41,7 @@ const (
 // KindError says that objects of a kind cannot be scaled. It is an API status
 // error with code 404.
 type KindError struct {
-	// APIVersion and Kind are the ones that were asked for.
+	// APIVersion and Kind are those of the target.
 	APIVersion, Kind string
 	// Problem is what is wrong with them.
 	Problem KindProblem
@@ -59,7 +59,7 @@ func (e *KindError) Error() string {
 	}
 }
 
-// Status is the error as an API server answers it.
+// Status returns the error as an API server would.
 func (e *KindError) Status() metav1.Status {
 	group := e.APIVersion
 	if groupVersion, err := schema.ParseGroupVersion(e.APIVersion); err == nil {

@@ -52,14 +52,14 @@ type fakeServer struct {
 	version int
 	// writes lists "METHOD path" of the writes that were carried out.
 	writes []string
-	// managers are the field managers of all writes that were asked for.
+	// managers are the field managers of all requested writes.
 	managers []string
 	// requests counts requests by path.
 	requests map[string]int
-	// beforeWrite, if set, is called before each write is judged.
+	// beforeWrite, if set, is called before each write is handled.
 	beforeWrite func(path string)
-	// refusesPatches makes every JSON patch be forbidden.
-	refusesPatches bool
+	// rejectsPatches makes every JSON patch forbidden.
+	rejectsPatches bool
 }
 
 func newFakeServer(t *testing.T) *fakeServer {
@@ -165,7 +165,7 @@ func (f *fakeServer) ServeHTTP(writer http.ResponseWriter, request *http.Request
 	}
 	groupVersion := strings.TrimPrefix(strings.TrimPrefix(request.URL.Path, "/apis/"), "/api/")
 	if resources, ok := f.resources[groupVersion]; ok {
-		f.answer(writer, http.StatusOK, &metav1.APIResourceList{
+		f.respond(writer, http.StatusOK, &metav1.APIResourceList{
 			TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "APIResourceList"}, GroupVersion: groupVersion, APIResources: resources})
 		return
 	}
@@ -179,7 +179,7 @@ func (f *fakeServer) ServeHTTP(writer http.ResponseWriter, request *http.Request
 		return
 	}
 	if request.Method == http.MethodGet {
-		f.answer(writer, http.StatusOK, current)
+		f.respond(writer, http.StatusOK, current)
 		return
 	}
 	f.write(writer, request, current)
@@ -218,12 +218,12 @@ func (f *fakeServer) write(writer http.ResponseWriter, request *http.Request, cu
 		f.writes = append(f.writes, request.Method+" "+request.URL.Path)
 		f.store(request.URL.Path, object)
 	}
-	f.answer(writer, http.StatusOK, object)
+	f.respond(writer, http.StatusOK, object)
 }
 
 // patch carries out a JSON patch.
 func (f *fakeServer) patch(writer http.ResponseWriter, request *http.Request, current map[string]any, body []byte) {
-	if f.refusesPatches {
+	if f.rejectsPatches {
 		f.fail(writer, apierrors.NewForbidden(schema.GroupResource{Resource: "things"}, "thing", nil))
 		return
 	}
@@ -246,16 +246,16 @@ func (f *fakeServer) patch(writer http.ResponseWriter, request *http.Request, cu
 	}
 	f.writes = append(f.writes, request.Method+" "+request.URL.Path)
 	f.store(request.URL.Path, object)
-	f.answer(writer, http.StatusOK, object)
+	f.respond(writer, http.StatusOK, object)
 }
 
 func (f *fakeServer) fail(writer http.ResponseWriter, err *apierrors.StatusError) {
 	status := err.Status()
 	status.TypeMeta = metav1.TypeMeta{APIVersion: "v1", Kind: "Status"}
-	f.answer(writer, int(status.Code), status)
+	f.respond(writer, int(status.Code), status)
 }
 
-func (f *fakeServer) answer(writer http.ResponseWriter, code int, object any) {
+func (f *fakeServer) respond(writer http.ResponseWriter, code int, object any) {
 	writer.Header().Set("Content-Type", "application/json")
 	writer.WriteHeader(code)
 	if err := json.NewEncoder(writer).Encode(object); err != nil {

@@ -233,9 +233,9 @@ func restored(current map[string]string, record string, keys ...string) (map[str
 	return rest, nil
 }
 
-// pausedByKubeElasti reports whether KubeElasti put the target to sleep. It
-// writes this pair of annotations, which would keep the target from waking, and
-// nothing else that tells it from a pause of the user but who wrote it.
+// pausedByKubeElasti reports whether KubeElasti put the target to sleep. It writes
+// this pair of annotations, which would keep the target from waking. Only the field
+// manager distinguishes them from a pause of the user.
 func pausedByKubeElasti(object *ScaledObject) bool {
 	return object.Annotations[KEDAPaused] == "true" && object.Annotations[KEDAPausedReplicas] == "0" &&
 		annotatedBy(object, KEDAPausedReplicas) == kubeElastiManager
@@ -270,7 +270,7 @@ func annotatedBy(object *ScaledObject, key string) string {
 }
 
 // annotateScaledObject changes the annotations of a ScaledObject, and writes
-// nothing when they are as wanted. It starts again when another client wrote in
+// nothing when they are as wanted. It retries when another client wrote in
 // between.
 func (c *Client) annotateScaledObject(ctx context.Context, namespace, name, doing string, dryRun bool, wanted func(*ScaledObject) (map[string]string, error)) error {
 	err := retry.RetryOnConflict(conflictBackoff, func() error {

@@ -40,12 +40,12 @@ const (
 	// version. It bounds both the load of targets whose kind is missing and
 	// how long a kind that was just installed stays unknown.
 	refreshInterval = 2 * time.Second
-	// discoveryTimeout ends a discovery that hangs. Others wait for it only as
-	// long as their own contexts last.
+	// discoveryTimeout ends a discovery that hangs. Callers wait for it only until
+	// their own contexts end.
 	discoveryTimeout = 10 * time.Second
 )
 
-// kinds maps kinds to resources by discovery. Safe for concurrent use.
+// kinds maps kinds to resources by discovery. It is safe for concurrent use.
 type kinds struct {
 	client rest.Interface
 	clock  clock.PassiveClock
@@ -95,8 +95,8 @@ func (k *kinds) resolve(ctx context.Context, apiVersion, kind string) (schema.Gr
 	return groupVersion.WithResource(resource.name), nil
 }
 
-// forget drops what is known of a group version, after the server answered
-// that it no longer serves one of its resources.
+// forget drops the discovery of a group version, one of whose resources is not
+// served any more.
 func (k *kinds) forget(groupVersion schema.GroupVersion) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -116,16 +116,15 @@ func (k *kinds) stale(version *versionKinds) bool {
 	return k.clock.Since(version.fetched) >= refreshInterval
 }
 
-// refresh discovers a group version, once for all that ask at the same time.
+// refresh discovers a group version, once for all concurrent callers.
 func (k *kinds) refresh(ctx context.Context, groupVersion schema.GroupVersion) (*versionKinds, error) {
 	result := k.fetches.DoChan(groupVersion.String(), func() (any, error) {
-		// Another discovery may have ended between the caller's look at the
-		// cache and this one.
+		// Another discovery may have ended after the caller read the cache.
 		if version := k.cached(groupVersion); version != nil && !k.stale(version) {
 			return version, nil
 		}
-		// Not the context of the one that happens to ask first: the others
-		// must not fail when it gives up.
+		// Not the context of the first caller: the others must not fail when it
+		// ends.
 		fetchCtx, cancel := context.WithTimeout(context.WithoutCancel(ctx), discoveryTimeout)
 		defer cancel()
 		version, err := k.discover(fetchCtx, groupVersion)

@@ -52,7 +52,7 @@ func TestScaledUpSince(t *testing.T) {
 	legacy.Kind = "deployments"
 	for _, target := range []Target{cart, legacy} {
 		if !client.ScaledUpSince(t.Context(), target, woken) {
-			t.Errorf("%s: the wake is forgotten", target)
+			t.Errorf("%s: the wake does not count", target)
 		}
 		if client.ScaledUpSince(t.Context(), target, woken.Add(time.Second)) {
 			t.Errorf("%s: scaled up later than it was", target)
@@ -60,7 +60,7 @@ func TestScaledUpSince(t *testing.T) {
 	}
 }
 
-func TestWakingFromZeroIsKnownAsOurs(t *testing.T) {
+func TestWakeFromZeroCountsAsScaledUp(t *testing.T) {
 	server := newCart(t, 0)
 	client := server.client()
 	woken := server.clock.Now()
@@ -68,7 +68,7 @@ func TestWakingFromZeroIsKnownAsOurs(t *testing.T) {
 		t.Fatal(err)
 	}
 	if !client.ScaledUpSince(t.Context(), cart, woken) {
-		t.Error("the wake is not known as ours")
+		t.Error("the wake does not count as scaled up")
 	}
 	if want := []string{FieldManager}; !slices.Equal(server.managers, want) {
 		t.Errorf("the field managers of the writes are %q, want %q", server.managers, want)

@@ -55,15 +55,15 @@ type Autoscaler struct {
 	Name string
 }
 
-// Result is what a wake did.
+// Result is the result of a wake.
 type Result struct {
-	// Replicas is the number of replicas that the target's scale asks for now.
+	// Replicas is the number of replicas in the spec of the target's scale.
 	Replicas int32
 	// Scaled is true when this wake changed the scale.
 	Scaled bool
 	// FromZero is true when that was from no replicas.
 	FromZero bool
-	// AutoscalerError says why the autoscaler could not be resumed or asked.
-	// The wake went on all the same.
+	// AutoscalerError says why the autoscaler could not be resumed or read. The
+	// target was scaled all the same.
 	AutoscalerError error
 }

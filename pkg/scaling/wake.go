@@ -29,17 +29,17 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// autoscalerPatience is how long a wake waits for the API of the autoscaler.
-// A held request waits for the wake, so an autoscaler that cannot be reached
-// must not hold it up for longer.
-const autoscalerPatience = 2 * time.Second
+// autoscalerTimeout is how long a wake waits for the API of the autoscaler. A held
+// request waits for the wake, so an autoscaler that cannot be reached must not
+// delay it for longer.
+const autoscalerTimeout = 2 * time.Second
 
-// Wake makes the target have at least minimum replicas, and never less than
-// one. It never lowers the number of replicas, and looks at what the scale
-// asks for, not at the pods that may still be terminating. It resumes a KEDA
-// ScaledObject that was paused by PauseAutoscaler, keeps one that scales to zero
-// from undoing the wake, and raises minimum to the minReplicas of a
-// HorizontalPodAutoscaler. With dryRun nothing is written.
+// Wake scales the target to at least minimum replicas, and never less than one. It
+// never lowers the number of replicas, and reads that in the spec of the scale: pods
+// may still be terminating. It resumes a KEDA ScaledObject that was paused by
+// PauseAutoscaler, keeps one that scales to zero from undoing the wake, and raises
+// minimum to the minReplicas of a HorizontalPodAutoscaler. With dryRun nothing is
+// written.
 //
 // A wake is idempotent: any number of callers may wake a target at once.
 func (c *Client) Wake(ctx context.Context, target Target, autoscaler Autoscaler, minimum int32, dryRun bool) (Result, error) {
@@ -59,20 +59,20 @@ func (c *Client) wake(ctx context.Context, target Target, autoscaler Autoscaler,
 	}
 	wanted := max(minimum, 1)
 
-	// The scale is read while the autoscaler is asked, and written after the
+	// The scale is read while the autoscaler is prepared, and written after the
 	// autoscaler was resumed: one that is still paused at zero would undo it.
 	var autoscalerMinimum int32
 	var autoscalerErr error
-	asked := make(chan struct{})
+	prepared := make(chan struct{})
 	go func() {
-		defer close(asked)
-		askCtx, cancel := context.WithTimeout(ctx, autoscalerPatience)
+		defer close(prepared)
+		prepareCtx, cancel := context.WithTimeout(ctx, autoscalerTimeout)
 		defer cancel()
-		autoscalerMinimum, autoscalerErr = c.prepareAutoscaler(askCtx, target.Namespace, autoscaler, custody, dryRun)
+		autoscalerMinimum, autoscalerErr = c.prepareAutoscaler(prepareCtx, target.Namespace, autoscaler, custody, dryRun)
 	}()
 	var scale *autoscalingv1.Scale
 	scale, err = c.get(ctx, resource, target)
-	<-asked
+	<-prepared
 	if err != nil {
 		return Result{AutoscalerError: autoscalerErr}, err
 	}
@@ -81,17 +81,17 @@ func (c *Client) wake(ctx context.Context, target Target, autoscaler Autoscaler,
 	return c.raise(ctx, resource, target, scale, wanted, autoscalerErr, dryRun)
 }
 
-// WakeFromZero does the same as Wake for a target that asks for no replicas as
-// far as the caller knows, with one call where Wake makes two. When the target
-// asks for some after all, it does what Wake does.
+// WakeFromZero does the same as Wake for a target that is at zero as far as the
+// caller knows, with one request where Wake makes two. When the target is not at zero
+// after all, it does what Wake does.
 func (c *Client) WakeFromZero(ctx context.Context, target Target, autoscaler Autoscaler, minimum int32) (Result, error) {
 	resource, err := c.Resolve(ctx, target)
 	if err != nil {
 		return Result{}, err
 	}
-	askCtx, cancel := context.WithTimeout(ctx, autoscalerPatience)
+	prepareCtx, cancel := context.WithTimeout(ctx, autoscalerTimeout)
 	defer cancel()
-	autoscalerMinimum, autoscalerErr := c.prepareAutoscaler(askCtx, target.Namespace, autoscaler, managed, false)
+	autoscalerMinimum, autoscalerErr := c.prepareAutoscaler(prepareCtx, target.Namespace, autoscaler, managed, false)
 	wanted := max(minimum, 1, autoscalerMinimum)
 	scale, err := c.scaleFromZero(ctx, resource, target, wanted)
 	if err == nil {
@@ -103,8 +103,7 @@ func (c *Client) WakeFromZero(ctx context.Context, target Target, autoscaler Aut
 	return c.raise(ctx, resource, target, nil, wanted, autoscalerErr, false)
 }
 
-// raise makes the target have at least the wanted replicas. A nil scale is
-// read first.
+// raise scales the target to at least the wanted replicas. A nil scale is read first.
 func (c *Client) raise(ctx context.Context, resource schema.GroupVersionResource, target Target, scale *autoscalingv1.Scale, wanted int32, autoscalerErr error, dryRun bool) (Result, error) {
 	var before int32
 	scale, scaled, err := c.change(ctx, resource, target, scale, dryRun, func(replicas int32) int32 {
@@ -117,9 +116,8 @@ func (c *Client) raise(ctx context.Context, resource schema.GroupVersionResource
 	return Result{Replicas: scale.Spec.Replicas, Scaled: scaled, FromZero: scaled && before == 0, AutoscalerError: autoscalerErr}, nil
 }
 
-// scaleFromZero sets the replicas of a target that asks for none. A scale of
-// zero replicas has no such field in JSON, which the server tests and changes
-// in one step.
+// scaleFromZero sets the replicas of a target at zero. A scale of zero replicas has
+// no such field in JSON, which the server tests and changes in one step.
 func (c *Client) scaleFromZero(ctx context.Context, resource schema.GroupVersionResource, target Target, replicas int32) (*autoscalingv1.Scale, error) {
 	const path = "/spec/replicas"
 	patch, err := json.Marshal([]map[string]any{
@@ -129,7 +127,7 @@ func (c *Client) scaleFromZero(ctx context.Context, resource schema.GroupVersion
 	if err != nil {
 		return nil, fmt.Errorf("encoding the patch that scales %s: %w", target, err)
 	}
-	// Before it is done: whoever watches may see it before the answer.
+	// Recorded before the write: a watch may deliver it before the response.
 	c.raised.Add(raisedKey{resource.GroupResource(), target.Namespace, target.Name}, c.clock.Now())
 	scale := &autoscalingv1.Scale{}
 	err = c.rest.Patch(types.JSONPatchType).AbsPath(versionPath(resource.GroupVersion())...).
@@ -138,7 +136,7 @@ func (c *Client) scaleFromZero(ctx context.Context, resource schema.GroupVersion
 		Body(patch).
 		Do(ctx).Into(scale)
 	if err != nil {
-		c.forgetIfGone(resource, err)
+		c.forgetUnserved(resource, err)
 		return nil, fmt.Errorf("scaling %s: %w", target, err)
 	}
 	return scale, nil
@@ -146,7 +144,7 @@ func (c *Client) scaleFromZero(ctx context.Context, resource schema.GroupVersion
 
 // wasNotAtZero reports whether scaleFromZero failed in a way in which reading
 // the scale and writing it may not: the target was not at zero, it changed
-// meanwhile, or the server does not take such patches of its scale.
+// meanwhile, or the server rejects such patches of its scale.
 func wasNotAtZero(err error) bool {
 	switch apierrors.ReasonForError(err) {
 	case metav1.StatusReasonConflict, metav1.StatusReasonInvalid, metav1.StatusReasonBadRequest,

@@ -29,7 +29,7 @@ func TestWakeFromZero(t *testing.T) {
 	for _, test := range []struct {
 		name              string
 		replicas, minimum int32
-		refused           bool
+		rejected          bool
 		want              int32
 		writes            []string
 		requests          int
@@ -38,11 +38,11 @@ func TestWakeFromZero(t *testing.T) {
 		{"at zero, a minimum of zero", 0, 0, false, 1, []string{"PATCH " + cartScale}, 1},
 		{"above the minimum after all", 8, 3, false, 8, nil, 2},
 		{"below the minimum after all", 1, 3, false, 3, []string{"PUT " + cartScale}, 3},
-		{"patches are refused", 0, 2, true, 2, []string{"PUT " + cartScale}, 3},
+		{"patches are rejected", 0, 2, true, 2, []string{"PUT " + cartScale}, 3},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			server := newCart(t, test.replicas)
-			server.refusesPatches = test.refused
+			server.rejectsPatches = test.rejected
 			result, err := server.client().WakeFromZero(t.Context(), cart, Autoscaler{}, test.minimum)
 			if err != nil {
 				t.Fatal(err)
@@ -98,7 +98,7 @@ func TestWakeFromZeroOfAMissingTargetIsNotFound(t *testing.T) {
 	}
 }
 
-// What was checked before is not valid any more for an object that has changed since.
+// Earlier checks do not hold for an object that has changed since.
 func TestScaleToZeroIsForTheScaleThatWasRead(t *testing.T) {
 	server := newCart(t, 2)
 	client := server.client()
