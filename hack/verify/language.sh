@@ -14,7 +14,7 @@ clean=(
     cmd pkg/activity pkg/apis pkg/apiserver
     pkg/controller/leader pkg/controller/proxyports/proxyportstest pkg/controller/resolvers/resolverstest
     pkg/registry/elasti/elastiservice
-    pkg/controller/signature pkg/controller/sleep/credentials pkg/controller/sleep/reports
+    pkg/controller/signature pkg/controller/sleep
     pkg/controller/target/targettest pkg/controller/uninstall pkg/preflight pkg/registry/elasti/proxyportclaim
     pkg/resolver/clientaddress pkg/resolver/destination pkg/resolver/dial pkg/resolver/fallback
     pkg/resolver/hostroute pkg/resolver/listen pkg/resolver/localfault pkg/resolver/passive
@@ -77,6 +77,7 @@ pkg/resolver/dial/*	[Rr]efus	ECONNREFUSED
 docs/guarantees.md	ask for protobuf	content negotiation
 pkg/*	Reason Sleep Called Off	the public name of a reason
 pkg/*	Method Head	the method of HTTP
+pkg/controller/*	\"somebody else\"	the client of an Event, whose text is public
 pkg/*	apierrors.Is Gone	the status of HTTP
 pkg/apis/*/zz_generated*	are covering	generated
 hack/*	head -	the program

@@ -37,8 +37,8 @@ func isDryRun(elastiService *v1alpha1.ElastiService) bool {
 	return elastiService.Annotations[v1alpha1.AnnotationDryRun] == "true"
 }
 
-// act carries out a decision about a target. It does as much as it can, whatever
-// fails.
+// act carries out a decision about a target, for as many of its ElastiServices as it
+// can.
 func (s *Scheduler) act(ctx context.Context, round *round) error {
 	var problems []error
 	for i := range round.members {
@@ -56,23 +56,23 @@ func (s *Scheduler) act(ctx context.Context, round *round) error {
 	return errors.Join(problems...)
 }
 
-// actOn does what was decided about one ElastiService of a target.
+// actOn carries out a decision about one ElastiService of a target.
 func (s *Scheduler) actOn(ctx context.Context, round *round, i int, action Action) error {
 	m, logger := &round.members[i], klog.FromContext(ctx).V(2)
 	elastiService, message := m.elastiService(), round.because(i)
 	switch action {
 	case ActionSleep:
-		s.setAsked(m)
+		s.setRequested(m)
 		if err := s.options.Sleeper.Sleep(ctx, elastiService); err != nil {
 			return err
 		}
-		logger.Info("Asked for a target to be put to sleep", "elastiService", m.key)
+		logger.Info("Requested sleep of a target", "elastiService", m.key)
 		s.event(elastiService, v1alpha1.ReasonSleepRequested, eventActionSleep, message)
 	case ActionKeepAwake:
 		if err := s.options.Sleeper.KeepAwake(ctx, elastiService); err != nil {
 			return err
 		}
-		logger.Info("Took back the request for sleep of a target", "elastiService", m.key)
+		logger.Info("Cancelled the sleep request of a target", "elastiService", m.key)
 		s.event(elastiService, v1alpha1.ReasonSleepCalledOff, eventActionSleep, "the target stays awake: "+message)
 	case ActionWake:
 		if err := s.options.Waker.Wake(ctx, elastiService, message); err != nil {
@@ -84,23 +84,23 @@ func (s *Scheduler) actOn(ctx context.Context, round *round, i int, action Actio
 	return nil
 }
 
-// because says for users why that is done about a member which is done.
+// because returns for users the reason of what is done about a member.
 func (r *round) because(i int) string {
 	if keeper := r.keeper(i); keeper != nil {
 		return keptAwakeBy(keeper.Name, keeper.Decision.Message)
 	}
 	if r.outcome.Action == ActionSleep && r.members[i].decision.Action != ActionSleep {
-		return "another ElastiService of the target was asked to sleep"
+		return "sleep was requested through another ElastiService of the target"
 	}
 	return r.members[i].decision.Message
 }
 
-// setAsked records that the scheduler requests sleep. A target that stays awake all
-// the same is tried again after another cooldown.
-func (s *Scheduler) setAsked(m *member) {
+// setRequested records that the scheduler requests sleep. For a target that stays awake
+// all the same, the request is repeated after another cooldown.
+func (s *Scheduler) setRequested(m *member) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	m.subject.asked = true
+	m.subject.byScheduler = true
 	m.subject.history.IdleSince = s.clock.Now()
 }
 
@@ -126,7 +126,7 @@ func (r *round) withoutDryRun(i int) Decision {
 	return decision
 }
 
-// announce says what would be done, once until something else would be.
+// announce records an Event about what a dry run would do, once until that changes.
 func (s *Scheduler) announce(m *member, decision Decision) {
 	if decision.Action == m.state.announced {
 		return

@@ -40,32 +40,32 @@ const (
 	maxWakeReasonBytes = 256
 )
 
-// Sleeper asks for targets to be put to sleep. Safe for concurrent use.
+// Sleeper requests sleep of targets. It is safe for concurrent use.
 type Sleeper interface {
-	// Sleep asks for the target to be put to sleep. It returns before it
+	// Sleep requests that the target is put to sleep. It returns before the target
 	// sleeps, and does nothing for one that sleeps already.
 	Sleep(ctx context.Context, elastiService *v1alpha1.ElastiService) error
-	// KeepAwake takes back what Sleep asked for, and does nothing when there is no
-	// such request. A target that is being scaled to zero meanwhile is woken.
+	// KeepAwake cancels the request of Sleep, and does nothing when there is none. A
+	// target that is being scaled to zero meanwhile is woken.
 	KeepAwake(ctx context.Context, elastiService *v1alpha1.ElastiService) error
 }
 
-// Waker wakes targets. Safe for concurrent use.
+// Waker wakes targets. It is safe for concurrent use.
 type Waker interface {
-	// Wake scales the target from zero, and keeps one awake that is about to
-	// be put to sleep. The reason is for users.
+	// Wake scales the target from zero, or cancels its scale-down. The reason is
+	// for users.
 	Wake(ctx context.Context, elastiService *v1alpha1.ElastiService, reason string) error
 }
 
-// Report is what is known of an ElastiService beside its target.
+// Report is what the scheduler writes into the status of an ElastiService.
 type Report struct {
 	// LastActivity is when the target was last known to be used. Nil if that
 	// is not known.
 	LastActivity *metav1.Time
 	// TriggersHealthy is the condition of that type. Nil without triggers.
 	TriggersHealthy *metav1.Condition
-	// ScalingConflict and DryRun are the conditions of these types. Nil if
-	// they are not to be there.
+	// ScalingConflict and DryRun are the conditions of these types. Nil when the
+	// status must not have them.
 	ScalingConflict *metav1.Condition
 	DryRun          *metav1.Condition
 	// LastWake is the last wake of the target. Nil if none is known.
@@ -78,25 +78,24 @@ type Report struct {
 	TargetShared *metav1.Condition
 }
 
-// Reporter tells users what is known. Safe for concurrent use.
+// Reporter writes reports into statuses. It is safe for concurrent use.
 type Reporter interface {
-	// Report makes a report part of the status.
+	// Report writes a report into the status.
 	Report(ctx context.Context, elastiService *v1alpha1.ElastiService, report Report) error
 }
 
-// Client sleeps and wakes through the API, as any client of it could, and reports
-// in statuses.
-// Safe for concurrent use.
+// Client sleeps and wakes through the API, as any client of it could, and writes
+// reports into statuses. It is safe for concurrent use.
 type Client struct {
 	elasti   versioned.Interface
 	statuses Statuses
 }
 
-// Statuses changes the statuses of ElastiServices as the server itself, which no
+// Statuses changes the statuses of ElastiServices inside of the server, which no
 // request can. It is safe for concurrent use.
 type Statuses interface {
-	// UpdateStatus lets change work on an ElastiService as it is stored, and
-	// stores the status that it leaves. change may be called more than once.
+	// UpdateStatus calls change with the stored ElastiService, and stores the
+	// status that change leaves. change may be called more than once.
 	UpdateStatus(ctx context.Context, key types.NamespacedName, uid types.UID, change func(stored *v1alpha1.ElastiService) error) (*v1alpha1.ElastiService, error)
 }
 
@@ -133,7 +132,7 @@ func (c *Client) KeepAwake(ctx context.Context, elastiService *v1alpha1.ElastiSe
 		return nil
 	})
 	if err != nil {
-		return fmt.Errorf("taking back the request for sleep: %w", err)
+		return fmt.Errorf("cancelling the request for sleep: %w", err)
 	}
 	return nil
 }
@@ -151,7 +150,7 @@ func (c *Client) Wake(ctx context.Context, elastiService *v1alpha1.ElastiService
 	return nil
 }
 
-// Report changes what a report is about in the status, and nothing else.
+// Report writes a report into the status, and changes nothing else of it.
 func (c *Client) Report(ctx context.Context, elastiService *v1alpha1.ElastiService, report Report) error {
 	_, err := c.statuses.UpdateStatus(ctx, resources.KeyOf(elastiService), elastiService.UID, func(stored *v1alpha1.ElastiService) error {
 		if report.LastActivity != nil {
@@ -169,12 +168,12 @@ func (c *Client) Report(ctx context.Context, elastiService *v1alpha1.ElastiServi
 		return nil
 	})
 	if err != nil {
-		return fmt.Errorf("writing the state of the triggers: %w", err)
+		return fmt.Errorf("updating status: %w", err)
 	}
 	return nil
 }
 
-// setCondition makes a status have a condition, or with nil none of the type.
+// setCondition sets a condition in a status, or with nil removes that of the type.
 func setCondition(status *v1alpha1.ElastiServiceStatus, conditionType string, condition *metav1.Condition) {
 	if condition == nil {
 		meta.RemoveStatusCondition(&status.Conditions, conditionType)

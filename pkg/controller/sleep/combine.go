@@ -22,22 +22,22 @@ import (
 	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti/v1alpha1"
 )
 
-// Vote is what one ElastiService says about its target.
+// Vote is the decision of one ElastiService about its target.
 type Vote struct {
 	// Name is the name of the ElastiService.
 	Name string
-	// Decision is what would be done if the target were its alone.
+	// Decision is what would be done if the target had no other ElastiService.
 	Decision Decision
-	// Abstains is true when the ElastiService has no say: another one has its
+	// Abstains is true when the vote does not count: another ElastiService has the
 	// Service.
 	Abstains bool
-	// Pending is true when it could not be asked just now. Decision is not set
-	// then.
+	// Pending is true when the triggers could not be evaluated now. Decision is not
+	// set then.
 	Pending bool
 	// DryRun is true when its decisions are not carried out.
 	DryRun bool
-	// SleepRequested is true while its target is asked to sleep, ByHand when a
-	// user asked for that.
+	// SleepRequested is true while sleep of the target is requested, ByHand when a
+	// user requested it.
 	SleepRequested, ByHand bool
 }
 
@@ -51,9 +51,9 @@ type Outcome struct {
 	Agreed bool
 }
 
-// Combine makes one decision about a target of what its ElastiServices say: it is
-// woken when any of them wants that, and is put to sleep when all of them agree.
-// When one does not agree any more, what was requested is taken back.
+// Combine makes one decision about a target of the votes of its ElastiServices: it is
+// woken when one of them decides that, and put to sleep when all of them agree. When
+// one does not agree any more, the requests for sleep are cancelled.
 func Combine(votes []Vote) Outcome {
 	byHand, requested, waiting := false, 0, 0
 	for _, vote := range votes {
@@ -91,13 +91,13 @@ func Combine(votes []Vote) Outcome {
 
 func (v Vote) asleep() bool { return v.Decision.Reason == v1alpha1.ReasonAsleep }
 
-// agrees reports whether an ElastiService lets the target sleep. A user who
-// requests sleep need not wait for cooldowns; what uses the target, or what cannot
-// be told, counts all the same.
+// agrees reports whether an ElastiService allows that the target sleeps. A request for
+// sleep by a user overrides cooldowns, but neither use of the target nor unknown
+// triggers.
 func (v Vote) agrees(byHand bool) bool {
 	if v.DryRun {
-		// What a dry run says is not carried out, so it does not put a target to
-		// sleep either.
+		// Decisions of a dry run are not carried out: they do not put a target to
+		// sleep.
 		return byHand || v.asleep()
 	}
 	switch v.Decision.Reason {
@@ -110,7 +110,7 @@ func (v Vote) agrees(byHand bool) bool {
 	}
 }
 
-// keptAwakeBy says for users which ElastiService keeps a target awake, and why.
+// keptAwakeBy returns for users which ElastiService keeps a target awake, and why.
 func keptAwakeBy(name, why string) string {
 	return fmt.Sprintf("kept awake by ElastiService %s: %s", name, why)
 }

@@ -26,19 +26,19 @@ import (
 	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti/v1alpha1"
 )
 
-// says returns the vote of an ElastiService that would do something for a reason.
+// says returns a vote for an action with a reason.
 func says(action Action, reason string) Vote {
 	return Vote{Name: reason, Decision: Decision{Action: action, Reason: reason}}
 }
 
-// asked returns the same vote while its ElastiService is asked to sleep.
-func asked(vote Vote) Vote {
+// requested returns the same vote while sleep is requested.
+func requested(vote Vote) Vote {
 	vote.SleepRequested = true
 	return vote
 }
 
-func askedByHand() Vote {
-	vote := asked(says(ActionNone, v1alpha1.ReasonSleepRequested))
+func requestedByHand() Vote {
+	vote := requested(says(ActionNone, v1alpha1.ReasonSleepRequested))
 	vote.ByHand = true
 	return vote
 }
@@ -54,9 +54,9 @@ func TestCombine(t *testing.T) {
 		notReady    = says(ActionNone, v1alpha1.ReasonNotReady)
 		starting    = says(ActionNone, v1alpha1.ReasonStarting)
 		noTriggers  = says(ActionNone, v1alpha1.ReasonNoTriggers)
-		descending  = asked(says(ActionNone, v1alpha1.ReasonSleepRequested))
-		turned      = asked(says(ActionKeepAwake, v1alpha1.ReasonTriggerUnknown))
-		byHand      = askedByHand()
+		scalingDown = requested(says(ActionNone, v1alpha1.ReasonSleepRequested))
+		turned      = requested(says(ActionKeepAwake, v1alpha1.ReasonTriggerUnknown))
+		byHand      = requestedByHand()
 		conflicting = Vote{Abstains: true, Decision: Decision{Reason: v1alpha1.ReasonTargetUnknown}}
 		busy        = Vote{Pending: true}
 		dryIdle     = Vote{DryRun: true, Decision: idle.Decision}
@@ -68,37 +68,37 @@ func TestCombine(t *testing.T) {
 		by     int
 		agreed bool
 	}{
-		"no ElastiService":                            {nil, ActionNone, -1, false},
-		"one, idle":                                   {[]Vote{idle}, ActionSleep, -1, true},
-		"one, used":                                   {[]Vote{active}, ActionNone, 0, false},
-		"all idle":                                    {[]Vote{idle, idle}, ActionSleep, -1, true},
-		"one idle, one used":                          {[]Vote{idle, active}, ActionNone, 1, false},
-		"one idle, one cooling down":                  {[]Vote{cooling, idle}, ActionNone, 0, false},
-		"one idle, one that cannot tell":              {[]Vote{idle, unknown}, ActionNone, 1, false},
-		"one idle, one that is not covered":           {[]Vote{idle, notReady}, ActionNone, 1, false},
-		"one idle, one without triggers":              {[]Vote{idle, noTriggers}, ActionNone, 1, false},
-		"one idle, one that cannot be asked now":      {[]Vote{idle, busy}, ActionNone, -1, false},
-		"one idle, one without a say":                 {[]Vote{conflicting, idle}, ActionSleep, -1, true},
-		"only one without a say":                      {[]Vote{conflicting}, ActionNone, -1, false},
-		"one asked, the other to be asked":            {[]Vote{descending, idle}, ActionSleep, -1, true},
-		"all asked":                                   {[]Vote{descending, descending}, ActionNone, -1, true},
-		"all asked, one used":                         {[]Vote{descending, asked(wakes)}, ActionWake, 1, false},
-		"all asked, one turns unknown":                {[]Vote{turned, descending}, ActionKeepAwake, 0, false},
-		"one asked, the other used":                   {[]Vote{descending, active}, ActionKeepAwake, 1, false},
-		"one asked, a new one that is not covered":    {[]Vote{descending, notReady}, ActionKeepAwake, 1, false},
-		"all asked, one cannot be asked about it now": {[]Vote{descending, asked(busy)}, ActionNone, -1, false},
-		"asleep":               {[]Vote{asleep, asleep}, ActionNone, -1, true},
-		"asleep, one wakes it": {[]Vote{asleep, wakes}, ActionWake, 1, false},
+		"no ElastiService":                                  {nil, ActionNone, -1, false},
+		"one, idle":                                         {[]Vote{idle}, ActionSleep, -1, true},
+		"one, used":                                         {[]Vote{active}, ActionNone, 0, false},
+		"all idle":                                          {[]Vote{idle, idle}, ActionSleep, -1, true},
+		"one idle, one used":                                {[]Vote{idle, active}, ActionNone, 1, false},
+		"one idle, one cooling down":                        {[]Vote{cooling, idle}, ActionNone, 0, false},
+		"one idle, one unknown":                             {[]Vote{idle, unknown}, ActionNone, 1, false},
+		"one idle, one that is not ready":                   {[]Vote{idle, notReady}, ActionNone, 1, false},
+		"one idle, one without triggers":                    {[]Vote{idle, noTriggers}, ActionNone, 1, false},
+		"one idle, one that is busy":                        {[]Vote{idle, busy}, ActionNone, -1, false},
+		"one idle, one that abstains":                       {[]Vote{conflicting, idle}, ActionSleep, -1, true},
+		"only one that abstains":                            {[]Vote{conflicting}, ActionNone, -1, false},
+		"requested of one, not yet of the other":            {[]Vote{scalingDown, idle}, ActionSleep, -1, true},
+		"requested of all":                                  {[]Vote{scalingDown, scalingDown}, ActionNone, -1, true},
+		"requested of all, one used":                        {[]Vote{scalingDown, requested(wakes)}, ActionWake, 1, false},
+		"requested of all, one becomes unknown":             {[]Vote{turned, scalingDown}, ActionKeepAwake, 0, false},
+		"requested of one, the other used":                  {[]Vote{scalingDown, active}, ActionKeepAwake, 1, false},
+		"requested of one, a new one is not ready":          {[]Vote{scalingDown, notReady}, ActionKeepAwake, 1, false},
+		"requested of all, one is busy":                     {[]Vote{scalingDown, requested(busy)}, ActionNone, -1, false},
+		"asleep":                                            {[]Vote{asleep, asleep}, ActionNone, -1, true},
+		"asleep, one wakes it":                              {[]Vote{asleep, wakes}, ActionWake, 1, false},
 		"asleep, one wakes it while another is busy":        {[]Vote{busy, wakes}, ActionWake, 1, false},
-		"asleep, one cannot tell":                           {[]Vote{asleep, asleep}, ActionNone, -1, true},
+		"asleep, one unknown":                               {[]Vote{asleep, asleep}, ActionNone, -1, true},
 		"by hand, alone":                                    {[]Vote{byHand}, ActionNone, -1, true},
 		"by hand, the other cools down":                     {[]Vote{byHand, cooling}, ActionSleep, -1, true},
 		"by hand, the other starts":                         {[]Vote{byHand, starting}, ActionSleep, -1, true},
 		"by hand, the other has no triggers":                {[]Vote{byHand, noTriggers}, ActionSleep, -1, true},
 		"by hand, the other is used":                        {[]Vote{byHand, active}, ActionKeepAwake, 1, false},
-		"by hand, the other cannot tell":                    {[]Vote{byHand, unknown}, ActionKeepAwake, 1, false},
+		"by hand, the other unknown":                        {[]Vote{byHand, unknown}, ActionKeepAwake, 1, false},
 		"by hand, the other is busy":                        {[]Vote{byHand, busy}, ActionNone, -1, false},
-		"by hand through one without a say":                 {[]Vote{{Abstains: true, SleepRequested: true, ByHand: true}, cooling}, ActionNone, 1, false},
+		"by hand through one that abstains":                 {[]Vote{{Abstains: true, SleepRequested: true, ByHand: true}, cooling}, ActionNone, 1, false},
 		"one idle, the other idle in a dry run":             {[]Vote{idle, dryIdle}, ActionNone, 1, false},
 		"asleep, one in a dry run would wake it":            {[]Vote{asleep, dryWakes}, ActionNone, 1, false},
 		"by hand, the other in a dry run":                   {[]Vote{byHand, dryIdle}, ActionSleep, -1, true},
@@ -112,19 +112,19 @@ func TestCombine(t *testing.T) {
 	}
 }
 
-// Whatever else there is: a target never sleeps while one ElastiService with a say
-// does not agree.
+// Whatever the other votes are, a target never sleeps while one ElastiService that
+// does not abstain disagrees.
 func TestCombineNeverSleepsAgainstOne(t *testing.T) {
 	against := []Vote{
 		says(ActionNone, v1alpha1.ReasonTriggerActive), says(ActionWake, v1alpha1.ReasonTriggerActive), says(ActionNone, v1alpha1.ReasonTriggerUnknown),
 		says(ActionNone, v1alpha1.ReasonTraffic), says(ActionNone, v1alpha1.ReasonOutsideEnabledPeriod), says(ActionNone, v1alpha1.ReasonNotReady),
 		says(ActionNone, v1alpha1.ReasonTargetUnknown), {Pending: true},
 	}
-	others := []Vote{says(ActionSleep, v1alpha1.ReasonIdle), says(ActionNone, v1alpha1.ReasonAsleep), asked(says(ActionNone, v1alpha1.ReasonSleepRequested)), askedByHand(), {Abstains: true}}
+	others := []Vote{says(ActionSleep, v1alpha1.ReasonIdle), says(ActionNone, v1alpha1.ReasonAsleep), requested(says(ActionNone, v1alpha1.ReasonSleepRequested)), requestedByHand(), {Abstains: true}}
 	for _, vote := range against {
 		for _, one := range others {
 			for _, other := range others {
-				for _, votes := range [][]Vote{{vote, one, other}, {one, vote, other}, {one, other, asked(vote)}} {
+				for _, votes := range [][]Vote{{vote, one, other}, {one, vote, other}, {one, other, requested(vote)}} {
 					if outcome := Combine(votes); outcome.Agreed || outcome.Action == ActionSleep {
 						t.Errorf("%+v leads to %+v", votes, outcome)
 					}

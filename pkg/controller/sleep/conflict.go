@@ -30,51 +30,52 @@ import (
 )
 
 const (
-	// disturbedSleep is up to which length a sleep that somebody else ends
-	// counts as disturbed. Autoscalers and operators act within that time.
-	disturbedSleep = 2 * time.Minute
-	// conflictSleeps is how many disturbed sleeps in a row are a conflict: a
-	// single one is somebody who wants to use the target.
+	// shortSleep is the length up to which a sleep that another client ends counts
+	// as short. Autoscalers and operators act within that time.
+	shortSleep = 2 * time.Minute
+	// conflictSleeps is how many short sleeps in a row are a conflict: a single one
+	// is a user who needs the target.
 	conflictSleeps = 2
-	// maxBackoff bounds for how long a target is left alone.
+	// maxBackoff bounds for how long a target is left awake.
 	maxBackoff = 24 * time.Hour
 )
 
-// conflict is what is known of somebody who scales a target up that sleeps.
+// conflict is the state of a conflict with another client or controller that scales a
+// sleeping target up.
 type conflict struct {
-	// disturbed is the number of disturbed sleeps in a row.
-	disturbed int
-	// by is who scaled the target up last.
+	// shortSleeps is the number of short sleeps in a row.
+	shortSleeps int
+	// by is the client that scaled the target up last.
 	by string
 	// until is when the target may be put to sleep again.
 	until time.Time
 }
 
-// scaledUp takes in that somebody else ended a sleep. The pauses are the
-// cooldown, doubled with every disturbed sleep after the first.
+// scaledUp records that another client ended a sleep. The pauses are the cooldown,
+// doubled with every short sleep after the first.
 func (c *conflict) scaledUp(by string, slept, cooldown time.Duration, now time.Time) {
 	c.by = by
-	if slept >= disturbedSleep {
-		c.disturbed = 0
+	if slept >= shortSleep {
+		c.shortSleeps = 0
 		return
 	}
-	c.disturbed++
-	c.until = now.Add(backoff(cooldown, c.disturbed))
+	c.shortSleeps++
+	c.until = now.Add(backoff(cooldown, c.shortSleeps))
 }
 
-// slept takes in for how long the target has slept now.
+// slept records for how long the target has slept.
 func (c *conflict) slept(duration time.Duration) {
-	if duration >= disturbedSleep {
+	if duration >= shortSleep {
 		*c = conflict{by: c.by}
 	}
 }
 
-func (c *conflict) active() bool { return c.disturbed >= conflictSleeps }
+func (c *conflict) active() bool { return c.shortSleeps >= conflictSleeps }
 
-// backoff is how long a target is left alone after a number of disturbed sleeps.
-func backoff(cooldown time.Duration, disturbed int) time.Duration {
+// backoff returns how long a target is left awake after a number of short sleeps.
+func backoff(cooldown time.Duration, shortSleeps int) time.Duration {
 	pause := cooldown
-	for range disturbed - 1 {
+	for range shortSleeps - 1 {
 		if pause *= 2; pause >= maxBackoff {
 			return max(maxBackoff, cooldown)
 		}
@@ -82,9 +83,9 @@ func backoff(cooldown time.Duration, disturbed int) time.Duration {
 	return pause
 }
 
-// ScaledUp records that the target of an ElastiService was scaled up from zero
-// by somebody else. by is how that one calls itself, and slept for how long the
-// target had slept. It does not wait for anything.
+// ScaledUp records that another client scaled the target of an ElastiService up from
+// zero. by is the name of that client, and slept for how long the target had slept.
+// It does not block.
 func (s *Scheduler) ScaledUp(key types.NamespacedName, by string, slept time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -93,7 +94,7 @@ func (s *Scheduler) ScaledUp(key types.NamespacedName, by string, slept time.Dur
 		return
 	}
 	known.conflict.scaledUp(by, slept, max(reports.Cooldown(known.elastiService), s.options.PollingInterval), s.clock.Now())
-	klog.Background().V(2).Info("A sleeping target was scaled up by somebody else", "elastiService", key, "by", by, "slept", slept, "disturbedSleeps", known.conflict.disturbed)
+	klog.Background().V(2).Info("Another client scaled a sleeping target up", "elastiService", key, "by", by, "slept", slept, "shortSleeps", known.conflict.shortSleeps)
 	s.event(known.elastiService, v1alpha1.ReasonScaledUpByOther, eventActionWake, fmt.Sprintf("%s scaled the target up after it had slept for %s", by, slept.Round(time.Second)))
 	s.recordWake(known.target, by, "")
 	s.addAfter(known.target, 0)
@@ -111,14 +112,14 @@ func computeScalingConflict(elastiService *v1alpha1.ElastiService, observation O
 			Status: metav1.ConditionTrue,
 			Reason: v1alpha1.ReasonScaledUpByOther,
 			Message: fmt.Sprintf("%s scaled the target up soon after it was put to sleep, %d times in a row; it is left awake until %s: let only one of the two decide, or name the autoscaler in spec.autoscaler",
-				known.by, known.disturbed, known.until.UTC().Format(time.RFC3339)),
+				known.by, known.shortSleeps, known.until.UTC().Format(time.RFC3339)),
 		})
 	case before != nil && before.Status == metav1.ConditionTrue:
 		return transition(elastiService, before, observation.Now, metav1.Condition{
 			Type:    v1alpha1.ConditionScalingConflict,
 			Status:  metav1.ConditionFalse,
 			Reason:  v1alpha1.ReasonConflictOver,
-			Message: "the target sleeps, or may sleep, undisturbed again",
+			Message: "the target sleeps, or may sleep, and is not scaled up by others any more",
 		})
 	default:
 		return before

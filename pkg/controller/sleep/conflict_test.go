@@ -31,9 +31,9 @@ import (
 
 func TestBackoffDoubles(t *testing.T) {
 	for _, test := range []struct {
-		cooldown  time.Duration
-		disturbed int
-		want      time.Duration
+		cooldown    time.Duration
+		shortSleeps int
+		want        time.Duration
 	}{
 		{time.Minute, 1, time.Minute},
 		{time.Minute, 2, 2 * time.Minute},
@@ -43,14 +43,14 @@ func TestBackoffDoubles(t *testing.T) {
 		{7 * 24 * time.Hour, 5, 7 * 24 * time.Hour},
 		{time.Second, 1 << 20, maxBackoff},
 	} {
-		if got := backoff(test.cooldown, test.disturbed); got != test.want {
-			t.Errorf("after %d disturbed sleeps with a cooldown of %s: %s, want %s", test.disturbed, test.cooldown, got, test.want)
+		if got := backoff(test.cooldown, test.shortSleeps); got != test.want {
+			t.Errorf("after %d short sleeps with a cooldown of %s: %s, want %s", test.shortSleeps, test.cooldown, got, test.want)
 		}
 	}
 }
 
-// sleepsUntil waits until the target is asked to sleep, and lets it, for at
-// most a duration. It returns how long that took, zero if it was not.
+// sleepsWithin waits until sleep of the target is requested, for at most a duration,
+// and scales it to zero. It returns how long that took, zero if it was not requested.
 func (f *fixture) sleepsWithin(duration time.Duration) time.Duration {
 	started := time.Now()
 	for time.Since(started) < duration {
@@ -66,8 +66,8 @@ func (f *fixture) sleepsWithin(duration time.Duration) time.Duration {
 	return 0
 }
 
-// scaledUpBy does what the other controller does when somebody scales the
-// target up that has slept.
+// scaledUpBy does what the other controller does when another client scales the
+// sleeping target up.
 func (f *fixture) scaledUpBy(by string, slept time.Duration) {
 	pass(slept)
 	f.scheduler.ScaledUp(types.NamespacedName{Namespace: "shop", Name: "shop"}, by, slept)
@@ -83,9 +83,9 @@ func (f *fixture) conflict() metav1.Condition {
 	return metav1.Condition{}
 }
 
-// One who scales a sleeping target up is respected until the next cooldown, and
-// one who does so each time gets the target for longer and longer.
-func TestSchedulerBacksOffFromAFight(t *testing.T) {
+// A target that another client scales up stays awake for a cooldown, and for longer
+// and longer when that happens each time that it sleeps.
+func TestSchedulerBacksOffFromAScalingConflict(t *testing.T) {
 	inBubble(t, nil, func(t *testing.T, f *fixture) {
 		f.create("shop", nil)
 		f.sleepsWithin(time.Hour)
@@ -111,29 +111,29 @@ func TestSchedulerBacksOffFromAFight(t *testing.T) {
 			t.Errorf("the condition is %+v", got)
 		}
 
-		// It sleeps undisturbed: the conflict is over.
+		// A sleep that is not short ends the conflict.
 		f.sleepsWithin(24 * time.Hour)
-		pass(disturbedSleep + 2*testInterval)
+		pass(shortSleep + 2*testInterval)
 		if got := f.conflict(); got.Status != metav1.ConditionFalse || got.Reason != v1alpha1.ReasonConflictOver {
-			t.Errorf("after an undisturbed sleep the condition is %+v", got)
+			t.Errorf("after a long sleep the condition is %+v", got)
 		}
 	})
 }
 
-func TestSchedulerSeesNoFightIn(t *testing.T) {
+func TestSchedulerSeesNoScalingConflictIn(t *testing.T) {
 	for name, test := range map[string]func(f *fixture){
 		"long sleeps": func(f *fixture) {
 			for range 3 {
 				f.sleepsWithin(time.Hour)
-				f.scaledUpBy("somebody", disturbedSleep)
+				f.scaledUpBy("kubectl", shortSleep)
 			}
 		},
 		"an edit in between": func(f *fixture) {
 			f.sleepsWithin(time.Hour)
-			f.scaledUpBy("somebody", time.Second)
+			f.scaledUpBy("kubectl", time.Second)
 			f.update("shop", func(elastiService *v1alpha1.ElastiService) { elastiService.Generation++ })
 			f.sleepsWithin(time.Hour)
-			f.scaledUpBy("somebody", time.Second)
+			f.scaledUpBy("kubectl", time.Second)
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -152,8 +152,8 @@ func TestSchedulerSeesNoFightIn(t *testing.T) {
 	}
 }
 
-// A restart does not start the fight again.
-func TestSchedulerRemembersAConflict(t *testing.T) {
+// A restart does not make the pauses short again.
+func TestSchedulerRestoresAConflictFromTheStatus(t *testing.T) {
 	inBubble(t, nil, func(t *testing.T, f *fixture) {
 		f.create("shop", func(elastiService *v1alpha1.ElastiService) {
 			elastiService.Status.Conditions = append(elastiService.Status.Conditions,
@@ -191,7 +191,7 @@ func TestDryRunIsShownInTheStatus(t *testing.T) {
 		f.writesSince()
 		pass(time.Hour)
 		if writes := f.writesSince(); writes > 4 {
-			t.Errorf("%d writes in an hour without news", writes)
+			t.Errorf("%d writes in an hour without changes", writes)
 		}
 		f.want(t)
 	})

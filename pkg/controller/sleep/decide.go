@@ -34,8 +34,7 @@ const (
 	ActionNone Action = "none"
 	// ActionSleep: put the target to sleep.
 	ActionSleep Action = "sleep"
-	// ActionKeepAwake: take back the request for sleep of a target that is still
-	// up.
+	// ActionKeepAwake: cancel the request for sleep of a target that is still up.
 	ActionKeepAwake Action = "keepAwake"
 	// ActionWake: wake the target.
 	ActionWake Action = "wake"
@@ -50,16 +49,15 @@ var actions = [...]Action{ActionNone, ActionSleep, ActionKeepAwake, ActionWake}
 const scaleDownCheck = 2 * time.Second
 
 // startTimeout is how long a target of which no pod is ready counts as starting. It
-// is the default of a Deployment's spec.progressDeadlineSeconds: one that is not
-// ready by then does not stay up for the sake of its start.
+// is the default of a Deployment's spec.progressDeadlineSeconds: a target that is not
+// ready by then is not kept awake for its start any more.
 const startTimeout = 10 * time.Minute
 
 // maxMissedSyncs is how many intervals may pass between two syncs of an
 // ElastiService before the time between them counts as missing data.
 const maxMissedSyncs = 3
 
-// Observation is everything that a decision depends on. Times that are not
-// known are zero.
+// Observation is everything that a decision depends on. Unknown times are zero.
 type Observation struct {
 	// Now is the time of the observation.
 	Now time.Time
@@ -87,28 +85,29 @@ type Observation struct {
 	// UnreadySince is since when no pod of the target has been ready. Zero while
 	// one is.
 	UnreadySince time.Time
-	// History is what the decision before left.
+	// History is that of the previous decision.
 	History History
 
 	// Triggers are the results of the triggers, in their order. They are not
 	// evaluated outside of the enabled period.
 	Triggers []evaluators.Result
-	// ReplicasKnown is true when Replicas is what the target's scale asks for.
+	// ReplicasKnown is true when Replicas is the number in the spec of the target's
+	// scale.
 	ReplicasKnown bool
 	Replicas      int32
 	// SleepRequested is true while the target is being put to sleep.
 	SleepRequested bool
-	// ByHand is true when a user requested that, who need not wait for triggers
-	// and cooldown.
+	// ByHand is true when a user requested that, which overrides unknown triggers and
+	// the cooldown.
 	ByHand bool
 	// Obstacle says why the target could not be put to sleep without losing
 	// requests, such as that no resolver is ready. Empty when it could.
 	Obstacle string
-	// Conflict is what is known of others that scale the target up.
+	// Conflict is the state of a conflict with others that scale the target up.
 	Conflict conflict
 }
 
-// History is what is remembered between two decisions.
+// History is the state that one decision leaves for the next.
 type History struct {
 	// Observed is when the decision was made.
 	Observed time.Time
@@ -126,17 +125,17 @@ type Decision struct {
 	Reason string
 	// Message is a sentence for the user.
 	Message string
-	// NextCheck is how long until the next sync. Zero means that
-	// nothing but a change of the ElastiService leads to another decision.
+	// NextCheck is how long until the next sync. Zero means that only a change of the
+	// ElastiService leads to another decision.
 	NextCheck time.Duration
-	// History belongs into the next observation.
+	// History is for the next observation.
 	History History
 }
 
-// Decide decides what is to be done with a target that has one ElastiService.
-// Missing data never scales it, and it sleeps only after a whole cooldown in which
-// every evaluation of every trigger said idle: an evaluation that failed, or that
-// did not take place, starts the cooldown again.
+// Decide decides what is to be done with a target that has one ElastiService. It never
+// scales for lack of data, and puts the target to sleep only after a whole cooldown in
+// which every evaluation of every trigger was idle: an evaluation that failed, or that
+// was missed, starts the cooldown again.
 func Decide(o Observation) Decision {
 	history := History{Observed: o.Now, LastActive: o.History.LastActive}
 	if firstWith(o.Triggers, evaluators.Active) != nil {
@@ -155,8 +154,8 @@ func Decide(o Observation) Decision {
 	return decision
 }
 
-// decideByUse decides about a target that is not known to be idle. It returns nil
-// for one that is.
+// decideByUse decides about a target that is in use, or whose use is unknown. It
+// returns nil for one that is idle.
 func decideByUse(o Observation) *Decision {
 	none := func(reason, message string, args ...any) *Decision {
 		return &Decision{Action: ActionNone, Reason: reason, Message: fmt.Sprintf(message, args...), NextCheck: o.Interval}
@@ -168,7 +167,7 @@ func decideByUse(o Observation) *Decision {
 		}
 		return decision
 	}
-	// stays is for a target that is kept up, and not woken.
+	// stays keeps a target up, and does not wake it.
 	stays := func(decision *Decision) *Decision {
 		if o.SleepRequested && o.Replicas > 0 {
 			decision.Action = ActionKeepAwake
@@ -195,14 +194,14 @@ func decideByUse(o Observation) *Decision {
 	case unknown != nil && o.Replicas == 0:
 		return none(v1alpha1.ReasonAsleep, "the target sleeps")
 	case unknown != nil:
-		return stays(none(v1alpha1.ReasonTriggerUnknown, "a trigger cannot tell whether the target is idle: %s", unknown.Message))
+		return stays(none(v1alpha1.ReasonTriggerUnknown, "it is not known from a trigger whether the target is idle: %s", unknown.Message))
 	default:
 		return nil
 	}
 }
 
-// withoutTriggers is for a decision that only a change, or the end of an enabled
-// period, makes another one.
+// withoutTriggers returns a decision that holds until a change, or the end of an
+// enabled period.
 func withoutTriggers(o Observation, decision *Decision) *Decision {
 	if o.EnabledPeriod == nil {
 		decision.NextCheck = 0
@@ -219,8 +218,7 @@ func sleepRequested(o Observation) *Decision {
 	}
 }
 
-// decideIdle decides about a target of which every trigger has said idle since a
-// time.
+// decideIdle decides about a target whose triggers have all been idle since a time.
 func decideIdle(o Observation, idleSince time.Time) Decision {
 	none := func(next time.Duration, reason, message string, args ...any) Decision {
 		return Decision{Action: ActionNone, Reason: reason, Message: fmt.Sprintf(message, args...), NextCheck: min(o.Interval, next)}
@@ -251,7 +249,7 @@ func decideIdle(o Observation, idleSince time.Time) Decision {
 }
 
 // starting returns for how long a target still counts as starting. It is not
-// positive for one that does not.
+// positive when the target does not start.
 func starting(o Observation) time.Duration {
 	if o.UnreadySince.IsZero() {
 		return 0

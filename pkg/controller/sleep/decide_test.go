@@ -36,7 +36,7 @@ var (
 
 	idle    = evaluators.Result{State: evaluators.Idle, Reason: v1alpha1.ReasonBelowThreshold, Message: "below 1"}
 	active  = evaluators.Result{State: evaluators.Active, Reason: v1alpha1.ReasonThresholdReached, Message: "at least 1"}
-	unknown = evaluators.Result{State: evaluators.Unknown, Reason: v1alpha1.ReasonNoData, Message: "the answer is empty"}
+	unknown = evaluators.Result{State: evaluators.Unknown, Reason: v1alpha1.ReasonNoData, Message: "the response is empty"}
 )
 
 // idleLongEnough is an observation that leads to sleep.
@@ -68,9 +68,9 @@ func TestDecide(t *testing.T) {
 		{"idle for the whole cooldown", func(*Observation) {}, ActionSleep, v1alpha1.ReasonIdle, scaleDownCheck},
 		{"idle, one instant too short", func(o *Observation) { o.History.IdleSince = o.History.IdleSince.Add(time.Nanosecond) }, ActionNone, v1alpha1.ReasonCoolingDown, time.Nanosecond},
 		{"idle, with a long way to go", func(o *Observation) { o.History.IdleSince = o.Now.Add(-time.Minute) }, ActionNone, v1alpha1.ReasonCoolingDown, testInterval},
-		{"the first look", func(o *Observation) { o.History = History{} }, ActionNone, v1alpha1.ReasonCoolingDown, testInterval},
-		{"the first look without a cooldown", func(o *Observation) { o.History, o.Cooldown = History{}, 0 }, ActionSleep, v1alpha1.ReasonIdle, scaleDownCheck},
-		{"not looked at for a while", func(o *Observation) { o.History.Observed = o.Now.Add(-4 * testInterval) }, ActionNone, v1alpha1.ReasonCoolingDown, testInterval},
+		{"the first sync", func(o *Observation) { o.History = History{} }, ActionNone, v1alpha1.ReasonCoolingDown, testInterval},
+		{"the first sync without a cooldown", func(o *Observation) { o.History, o.Cooldown = History{}, 0 }, ActionSleep, v1alpha1.ReasonIdle, scaleDownCheck},
+		{"not synced for a while", func(o *Observation) { o.History.Observed = o.Now.Add(-4 * testInterval) }, ActionNone, v1alpha1.ReasonCoolingDown, testInterval},
 		{"created a moment ago", func(o *Observation) { o.Created = o.Now.Add(-time.Second) }, ActionNone, v1alpha1.ReasonCoolingDown, testInterval},
 		{"woken a moment ago", func(o *Observation) { o.LastWake = o.Now.Add(-time.Second) }, ActionNone, v1alpha1.ReasonCoolingDown, testInterval},
 		{"used a moment ago", func(o *Observation) { o.LastActivity = o.Now.Add(-time.Second) }, ActionNone, v1alpha1.ReasonCoolingDown, testInterval},
@@ -82,15 +82,15 @@ func TestDecide(t *testing.T) {
 		{"one trigger unknown", func(o *Observation) { o.Triggers[1] = unknown }, ActionNone, v1alpha1.ReasonTriggerUnknown, testInterval},
 		{"one trigger unknown, asleep", func(o *Observation) { o.Triggers[1], o.Replicas = unknown, 0 }, ActionNone, v1alpha1.ReasonAsleep, testInterval},
 		{"one trigger unknown, on the way to sleep", func(o *Observation) { o.Triggers[1], o.SleepRequested = unknown, true }, ActionKeepAwake, v1alpha1.ReasonTriggerUnknown, testInterval},
-		{"one trigger unknown, asked by hand to sleep", func(o *Observation) { o.Triggers[1], o.SleepRequested, o.ByHand = unknown, true, true }, ActionNone, v1alpha1.ReasonSleepRequested, scaleDownCheck},
-		{"one trigger active, asked by hand to sleep", func(o *Observation) { o.Triggers[1], o.SleepRequested, o.ByHand = active, true, true }, ActionWake, v1alpha1.ReasonTriggerActive, testInterval},
+		{"one trigger unknown, sleep requested by hand", func(o *Observation) { o.Triggers[1], o.SleepRequested, o.ByHand = unknown, true, true }, ActionNone, v1alpha1.ReasonSleepRequested, scaleDownCheck},
+		{"one trigger active, sleep requested by hand", func(o *Observation) { o.Triggers[1], o.SleepRequested, o.ByHand = active, true, true }, ActionWake, v1alpha1.ReasonTriggerActive, testInterval},
 		{"no triggers", func(o *Observation) { o.Triggers = nil }, ActionNone, v1alpha1.ReasonNoTriggers, 0},
 		{"no triggers, asleep", func(o *Observation) { o.Triggers, o.Replicas = nil, 0 }, ActionNone, v1alpha1.ReasonAsleep, 0},
-		{"no triggers, asked to sleep", func(o *Observation) { o.Triggers, o.SleepRequested = nil, true }, ActionNone, v1alpha1.ReasonSleepRequested, scaleDownCheck},
+		{"no triggers, sleep requested", func(o *Observation) { o.Triggers, o.SleepRequested = nil, true }, ActionNone, v1alpha1.ReasonSleepRequested, scaleDownCheck},
 
 		{"requests are held, no cooldown", func(o *Observation) { o.TrafficOpen, o.Cooldown = true, 0 }, ActionNone, v1alpha1.ReasonTraffic, testInterval},
 		{"requests are held, on the way to sleep", func(o *Observation) { o.TrafficOpen, o.SleepRequested = true, true }, ActionKeepAwake, v1alpha1.ReasonTraffic, testInterval},
-		{"requests are held, asked by hand to sleep", func(o *Observation) { o.TrafficOpen, o.SleepRequested, o.ByHand = true, true, true }, ActionNone, v1alpha1.ReasonSleepRequested, scaleDownCheck},
+		{"requests are held, sleep requested by hand", func(o *Observation) { o.TrafficOpen, o.SleepRequested, o.ByHand = true, true, true }, ActionNone, v1alpha1.ReasonSleepRequested, scaleDownCheck},
 		{"requests are held, asleep", func(o *Observation) { o.TrafficOpen, o.Replicas = true, 0 }, ActionNone, v1alpha1.ReasonAsleep, testInterval},
 
 		{"starting for longer than the cooldown", func(o *Observation) { o.Cooldown, o.UnreadySince = time.Minute, o.Now.Add(-2*time.Minute) }, ActionNone, v1alpha1.ReasonStarting, testInterval},
@@ -144,19 +144,19 @@ func mustParse(t *testing.T, expression, duration string) *schedule.Period {
 	return period
 }
 
-// look is one step of a simulated target.
-type look struct {
+// syncStep is one sync of a simulated target.
+type syncStep struct {
 	after    time.Duration
 	triggers []evaluators.Result
 }
 
-// simulate decides at each look until the target sleeps, and returns the time
+// simulate decides at each sync until the target sleeps, and returns the time
 // of that, or zero.
-func simulate(looks func(yield func(look) bool)) time.Time {
+func simulate(syncs func(yield func(syncStep) bool)) time.Time {
 	observation := Observation{Now: testNow, Created: testNow, Interval: testInterval, Cooldown: testCooldown, ReplicasKnown: true, Replicas: 1}
-	for look := range looks {
-		observation.Now = observation.Now.Add(look.after)
-		observation.Triggers = look.triggers
+	for step := range syncs {
+		observation.Now = observation.Now.Add(step.after)
+		observation.Triggers = step.triggers
 		decision := Decide(observation)
 		if decision.Action == ActionSleep {
 			return observation.Now
@@ -166,15 +166,15 @@ func simulate(looks func(yield func(look) bool)) time.Time {
 	return time.Time{}
 }
 
-// Whatever else is seen: as long as each cooldown holds a look without an
-// answer, or none at all for too long, the target does not sleep.
+// The target does not sleep as long as each cooldown has a sync with an unknown
+// trigger, or too long a time without a sync.
 func TestMissingDataNeverSleepsATarget(t *testing.T) {
 	for seed := range uint64(200) {
 		random := rand.New(rand.NewPCG(seed, 1))
-		slept := simulate(func(yield func(look) bool) {
+		slept := simulate(func(yield func(syncStep) bool) {
 			var sinceMissing time.Duration
 			for range 2000 {
-				next := look{after: time.Duration(random.Int64N(int64(2 * testInterval))), triggers: []evaluators.Result{idle, idle}}
+				next := syncStep{after: time.Duration(random.Int64N(int64(2 * testInterval))), triggers: []evaluators.Result{idle, idle}}
 				switch {
 				case sinceMissing+next.after >= testCooldown:
 					if random.IntN(2) == 0 {
@@ -202,16 +202,16 @@ func TestMissingDataNeverSleepsATarget(t *testing.T) {
 	}
 }
 
-// A target sleeps only if each look of the last cooldown said idle, and does so
+// A target sleeps only if it was idle in each sync of the last cooldown, and does so
 // as soon as that is the case.
-func TestSleepsAfterAWholeCooldownOfIdleLooks(t *testing.T) {
+func TestSleepsAfterAWholeCooldownOfIdleSyncs(t *testing.T) {
 	for seed := range uint64(200) {
 		random := rand.New(rand.NewPCG(seed, 2))
 		now := testNow
 		var quietSince time.Time
-		slept := simulate(func(yield func(look) bool) {
+		slept := simulate(func(yield func(syncStep) bool) {
 			for {
-				next := look{after: time.Duration(random.Int64N(int64(testInterval))), triggers: []evaluators.Result{idle}}
+				next := syncStep{after: time.Duration(random.Int64N(int64(testInterval))), triggers: []evaluators.Result{idle}}
 				now = now.Add(next.after)
 				if random.IntN(30) == 0 {
 					next.triggers = []evaluators.Result{[]evaluators.Result{active, unknown}[random.IntN(2)]}
@@ -238,8 +238,8 @@ func TestSleepsAfterAWholeCooldownOfIdleLooks(t *testing.T) {
 	}
 }
 
-// Waking and sleeping start from what a resolver saw, not from when it was
-// looked at.
+// The cooldown begins with the last request that a resolver saw, not with the sync
+// that observed it.
 func TestARequestEachMinuteNeverSleepsATarget(t *testing.T) {
 	observation := Observation{Now: testNow, Created: testNow, Interval: testInterval, Cooldown: 61 * time.Second, ReplicasKnown: true, Replicas: 1, Triggers: []evaluators.Result{idle}}
 	random := rand.New(rand.NewPCG(1, 3))

@@ -21,7 +21,7 @@ limitations under the License.
 // idle, and Decide makes a decision of all that is observed. Combine makes one
 // decision about the target of these, and the Sleeper or the Waker carries it out
 // through the API. How a target is scaled to zero without losing requests is
-// decided in pkg/controller/elastiservice, which asks once more, by ConfirmIdle,
+// decided in pkg/controller/elastiservice, which checks once more, by ConfirmIdle,
 // right before it scales.
 //
 // Its packages:

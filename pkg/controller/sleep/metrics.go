@@ -27,8 +27,8 @@ import (
 	"github.com/truefoundry/elasti-apiserver/pkg/controller/sleep/evaluators"
 )
 
-// Metrics count what is decided and what it saves. The series of an
-// ElastiService go with it. Safe for concurrent use.
+// Metrics count decisions and what they save. The series of an ElastiService are
+// deleted with it. It is safe for concurrent use.
 type Metrics struct {
 	clock       clock.PassiveClock
 	evaluations *prometheus.CounterVec
@@ -50,15 +50,15 @@ type saving struct {
 	wanted int32
 	// cpuCores and memoryBytes are what each of them requests.
 	cpuCores, memoryBytes float64
-	// since is up to when the sums go. Zero while the target is awake.
+	// since is until when the sums are complete. Zero while the target is awake.
 	since time.Time
 	// asleep and replicaTime are sums in seconds, cpuTime in core-seconds and
 	// memoryTime in byte-seconds.
 	asleep, replicaTime, cpuTime, memoryTime float64
 }
 
-// settle brings the sums up to a time.
-func (s *saving) settle(now time.Time) {
+// accrue completes the sums until a time.
+func (s *saving) accrue(now time.Time) {
 	if s.since.IsZero() {
 		return
 	}
@@ -82,7 +82,7 @@ func NewMetrics(registerer prometheus.Registerer, clock clock.PassiveClock) *Met
 		}, []string{"type", "result"}),
 		decisions: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "elasti_operator_sleep_decisions_total",
-			Help: "Number of decisions about ElastiServices, by what is done: none, sleep, keepAwake (a request for sleep is taken back) or wake. In a dry run it is not done.",
+			Help: "Number of decisions about ElastiServices, by what is done: none, sleep, keepAwake (a request for sleep is cancelled) or wake. In a dry run it is not done.",
 		}, []string{"action"}),
 		secondsAsleep: prometheus.NewDesc("elasti_operator_asleep_seconds_total",
 			"Seconds that the target of an ElastiService has slept.", perObject, nil),
@@ -115,7 +115,7 @@ func (m *Metrics) Collect(metrics chan<- prometheus.Metric) {
 	defer m.mu.Unlock()
 	now := m.clock.Now()
 	for key, saved := range m.savings {
-		saved.settle(now)
+		saved.accrue(now)
 		for description, sum := range map[*prometheus.Desc]float64{
 			m.secondsAsleep: saved.asleep,
 			m.replicasSaved: saved.replicaTime,
@@ -133,8 +133,8 @@ func (m *Metrics) evaluated(triggerType string, state evaluators.State) {
 
 func (m *Metrics) decided(action Action) { m.decisions.WithLabelValues(string(action)).Inc() }
 
-// observed takes in how many replicas a target has. Minimum is how many it has
-// at least when it is awake.
+// observed records how many replicas a target has. Minimum is how many it has at
+// least when it is awake.
 func (m *Metrics) observed(key types.NamespacedName, replicas, minimum int32) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -148,17 +148,17 @@ func (m *Metrics) observed(key types.NamespacedName, replicas, minimum int32) {
 	case replicas == 0 && saved.since.IsZero():
 		saved.since = now
 	case replicas > 0:
-		saved.settle(now)
+		saved.accrue(now)
 		saved.since, saved.wanted = time.Time{}, replicas
 	}
 }
 
-// requests takes in what one replica of a target requests.
+// requests records what one replica of a target requests.
 func (m *Metrics) requests(key types.NamespacedName, cpuCores, memoryBytes float64) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if saved, ok := m.savings[key]; ok {
-		saved.settle(m.clock.Now())
+		saved.accrue(m.clock.Now())
 		saved.cpuCores, saved.memoryBytes = cpuCores, memoryBytes
 	}
 }

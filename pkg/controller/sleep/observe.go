@@ -29,7 +29,7 @@ import (
 	"github.com/truefoundry/elasti-apiserver/pkg/schedule"
 )
 
-// observe returns everything that a decision depends on but the triggers.
+// observe returns everything that a decision depends on, except for the triggers.
 func (s *Scheduler) observe(known *subject) Observation {
 	elastiService, status := known.elastiService, &known.elastiService.Status
 	now := s.clock.Now()
@@ -53,7 +53,7 @@ func (s *Scheduler) observe(known *subject) Observation {
 		Obstacle:       obstacle(status.Conditions),
 	}
 	if known.generation != elastiService.Generation {
-		// Other triggers said idle.
+		// The triggers that were idle may be others.
 		observation.History.IdleSince = time.Time{}
 	}
 	if spec := elastiService.Spec.EnabledPeriod; spec != nil {
@@ -62,7 +62,7 @@ func (s *Scheduler) observe(known *subject) Observation {
 			cmp.Or(spec.Duration, v1alpha1.DefaultEnabledDuration),
 			cmp.Or(spec.TimeZone, v1alpha1.DefaultEnabledTimeZone))
 		if err != nil {
-			// Validation keeps such periods out. When to sleep is not known then.
+			// Validation rejects such periods. It is not known when to sleep.
 			observation.Obstacle = "its enabledPeriod cannot be read: " + err.Error()
 		}
 		observation.EnabledPeriod = period
@@ -70,14 +70,14 @@ func (s *Scheduler) observe(known *subject) Observation {
 	return observation
 }
 
-// obstacle says why the target could not be put to sleep without losing requests,
-// empty when it could. That its pods do not become ready is none: it is no more
-// available asleep.
+// obstacle returns why the target could not be put to sleep without losing requests.
+// It is empty when the target could. Pods that do not become ready are not an obstacle:
+// the target is no less available asleep.
 func obstacle(conditions []metav1.Condition) string {
 	ready := meta.FindStatusCondition(conditions, v1alpha1.ConditionReady)
 	switch {
 	case ready == nil:
-		return "it is not known whether its Service is covered"
+		return "it is not known yet whether resolvers can hold its requests"
 	case ready.Status != metav1.ConditionTrue && !v1alpha1.IsTargetProblem(ready.Reason):
 		return ready.Message
 	}

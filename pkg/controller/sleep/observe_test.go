@@ -25,8 +25,8 @@ import (
 	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti/v1alpha1"
 )
 
-// A target that must not be put to sleep is not asked to, over and over.
-func TestTargetThatMustNotSleepIsNotAskedTo(t *testing.T) {
+// Sleep is not requested over and over of a target that must not be put to sleep.
+func TestNoSleepIsRequestedOfATargetThatMustNotSleep(t *testing.T) {
 	for _, test := range []struct {
 		name       string
 		conditions []metav1.Condition
@@ -49,14 +49,14 @@ func TestTargetThatMustNotSleepIsNotAskedTo(t *testing.T) {
 	}
 }
 
-// Asleep it is no less available, and a start that cannot succeed costs nothing more.
+// Such a target is no less available asleep, and its futile starts end.
 func TestATargetThatCannotStartMaySleep(t *testing.T) {
 	for reason, forbidden := range map[string]bool{
 		v1alpha1.ReasonImageNotPulled:  false,
 		v1alpha1.ReasonPodsNotCreated:  false,
 		v1alpha1.ReasonNoReadyResolver: true,
 	} {
-		ready := metav1.Condition{Type: v1alpha1.ConditionReady, Status: metav1.ConditionFalse, Reason: reason, Message: "in its words"}
+		ready := metav1.Condition{Type: v1alpha1.ConditionReady, Status: metav1.ConditionFalse, Reason: reason, Message: "the message of Ready"}
 		if got := obstacle([]metav1.Condition{ready}); (got != "") != forbidden {
 			t.Errorf("%s: the obstacle is %q, want one: %t", reason, got, forbidden)
 		}

@@ -40,10 +40,10 @@ type Options struct {
 	// Evaluators evaluate triggers, by type. A trigger of another type is
 	// unknown, so its target is not put to sleep.
 	Evaluators map[string]evaluators.Evaluator
-	// Sleeper asks for targets to be put to sleep, Waker wakes them.
+	// Sleeper requests sleep of targets, Waker wakes them.
 	Sleeper Sleeper
 	Waker   Waker
-	// Reporter tells users what is known of triggers and activity.
+	// Reporter reports the state of triggers and activity to users.
 	Reporter Reporter
 	// Recorder records Events about ElastiServices.
 	Recorder events.EventRecorder
@@ -65,7 +65,7 @@ type Options struct {
 
 	// Clock is the time. Defaults to the real clock.
 	Clock clock.WithTicker
-	// Metrics count what is decided. Default to metrics that are not served.
+	// Metrics count decisions. Defaults to metrics that are not served.
 	Metrics *Metrics
 }
 

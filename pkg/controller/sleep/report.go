@@ -31,17 +31,17 @@ import (
 )
 
 const (
-	// activityRefresh is how old the reported activity of a target that is
-	// used may get: a write for each sync would be one each interval for
-	// every ElastiService.
+	// activityRefresh is how old the reported activity of a target that is used may
+	// become. Writing it with each sync would be a write per ElastiService and
+	// interval.
 	activityRefresh = 15 * time.Minute
-	// activityDelay is the part of the cooldown after which a target that
-	// turned idle is reported to be, so that one which is used now and then
-	// is not written each time.
+	// activityDelay is the part of the cooldown, as a divisor, after which a target
+	// that became idle is reported as such, so that a target which is used now and
+	// then is not written each time.
 	activityDelay = 4
 )
 
-// report makes part of the status what has changed of what is known of a member.
+// report writes into the status of a member what has changed.
 func (s *Scheduler) report(ctx context.Context, round *round, i int) error {
 	m := &round.members[i]
 	if m.deleting() {
@@ -60,8 +60,8 @@ func (s *Scheduler) report(ctx context.Context, round *round, i int) error {
 	return nil
 }
 
-// reportOf returns what is to be reported about a member, and whether that differs
-// from what is reported already.
+// reportOf returns the report about a member, and whether it differs from the
+// status.
 func reportOf(round *round, i int) (Report, bool) {
 	m := &round.members[i]
 	elastiService, reported := m.elastiService(), &m.elastiService().Status
@@ -87,8 +87,8 @@ func reportOf(round *round, i int) (Report, bool) {
 	return after, !equality.Semantic.DeepEqual(before, after)
 }
 
-// reportDecision reports what a decision about a member was made of. The triggers may
-// not have been evaluated.
+// reportDecision adds to a report what a decision about a member was based on. The
+// triggers may not have been evaluated.
 func reportDecision(m *member, after *Report) {
 	elastiService := m.elastiService()
 	if activity := latest(m.decision.History.LastActive, m.observation.LastWake); activityChanged(activity, m.observation, m.decision) {
@@ -127,7 +127,7 @@ func computeTriggersHealthy(elastiService *v1alpha1.ElastiService, observation O
 		Type:    v1alpha1.ConditionTriggersHealthy,
 		Status:  metav1.ConditionTrue,
 		Reason:  v1alpha1.ReasonTriggersAnswer,
-		Message: "every trigger tells whether the target is idle",
+		Message: "every trigger reports whether the target is idle",
 	}
 	for i := range observation.Triggers {
 		result := &observation.Triggers[i]

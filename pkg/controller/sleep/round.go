@@ -31,7 +31,7 @@ import (
 	"github.com/truefoundry/elasti-apiserver/pkg/controller/sleep/queries"
 )
 
-// snapshot is an ElastiService and what is known of it, as it was at one moment.
+// snapshot is an ElastiService and a copy of its state at one moment.
 type snapshot struct {
 	key     types.NamespacedName
 	subject *subject
@@ -70,16 +70,16 @@ type member struct {
 	snapshot
 	// dryRun is true when its decisions are not carried out.
 	dryRun bool
-	// decided is true when there is a decision, which was made of observation.
+	// decided is true when there is a decision, which is based on observation.
 	decided     bool
 	observation Observation
 	decision    Decision
 }
 
-// round is one decision about a target with all that it was made of.
+// round is one decision about a target with all that it is based on.
 type round struct {
-	// members are the ElastiServices of the target, by name, votes what each of
-	// them says.
+	// members are the ElastiServices of the target, by name, and votes the vote of
+	// each.
 	members []member
 	votes   []Vote
 	outcome Outcome
@@ -90,12 +90,12 @@ type round struct {
 	// lastWake is the last wake of the target through any of them. Nil when none is
 	// known.
 	lastWake *v1alpha1.WakeRecord
-	// busy is why some could not be asked. Nil when all could.
+	// busy is why some could not be evaluated. Nil when all could.
 	busy error
 }
 
 // decide evaluates the triggers of all ElastiServices of a target, and makes a
-// decision of that and of everything else that is known.
+// decision of the results and of everything else that is observed.
 func (s *Scheduler) decide(ctx context.Context, key resources.TargetKey, maxAge time.Duration) (*round, error) {
 	before, _, _ := s.snapshots(key)
 	results, failures := make([][]evaluators.Result, len(before)), make([]error, len(before))
@@ -110,7 +110,7 @@ func (s *Scheduler) decide(ctx context.Context, key resources.TargetKey, maxAge 
 			return nil, ctx.Err()
 		}
 	}
-	// Evaluating takes time, in which much can happen.
+	// Evaluating takes time, in which the ElastiServices may change.
 	now, changes, lastWake := s.snapshots(key)
 	if !slices.EqualFunc(before, now, sameSpec) {
 		return nil, queries.ErrBusy
@@ -136,8 +136,8 @@ func sameSpec(one, other snapshot) bool {
 	return one.subject == other.subject && one.elastiService().Generation == other.elastiService().Generation
 }
 
-// voteOf returns what an ElastiService says about its target. One that is being
-// deleted keeps the target awake until its Service needs no resolvers any more.
+// voteOf returns the vote of an ElastiService about its target. An ElastiService that
+// is being deleted keeps the target awake until its Service needs no resolvers any more.
 func voteOf(m *member) Vote {
 	elastiService := m.elastiService()
 	vote := Vote{
@@ -159,8 +159,8 @@ func voteOf(m *member) Vote {
 
 func (m *snapshot) deleting() bool { return !m.elastiService().DeletionTimestamp.IsZero() }
 
-// requested reports whether any member is asked to sleep, requestedByAll whether all
-// are that have a say.
+// requested reports whether sleep is requested through any member, requestedByAll
+// whether it is through all whose votes count.
 func (r *round) requested() bool {
 	return slices.ContainsFunc(r.votes, func(vote Vote) bool { return vote.SleepRequested })
 }
@@ -194,10 +194,10 @@ func (r *round) keeper(i int) *Vote {
 	return nil
 }
 
-// ConfirmIdle reports whether all ElastiServices of a target agreed a moment ago, on
-// fresh data and with nothing that has changed since, that it may be scaled to zero.
-// Otherwise they are asked, and retry, which must not wait for anything, is called
-// when they have answered. It does not wait for anything.
+// ConfirmIdle reports whether all ElastiServices of a target agreed within
+// confirmMaxAge, on fresh data and without a change since, that it may be scaled to
+// zero. Otherwise a sync is scheduled, and retry, which must not block, is called when
+// it has ended. ConfirmIdle does not block.
 func (s *Scheduler) ConfirmIdle(key resources.TargetKey, retry func()) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -213,7 +213,7 @@ func (s *Scheduler) ConfirmIdle(key resources.TargetKey, retry func()) bool {
 	return false
 }
 
-// record records what was decided about a target.
+// record records the decision about a target.
 func (s *Scheduler) record(key resources.TargetKey, round *round) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -40,17 +40,17 @@ const (
 	// … up to 5 s.
 	firstBusyPause = 100 * time.Millisecond
 	lastBusyPause  = 5 * time.Second
-	// pollingJitter is by how much of the interval syncs are put off at most,
-	// so that those that began together spread. Never the other way: a result
-	// that is an interval old is queried again.
+	// pollingJitter is by how much of the interval syncs are delayed at most, so that
+	// those that began together spread. They are never early: only a result that is
+	// an interval old is queried again.
 	pollingJitter = 0.1
-	// sleepMaxAge is how old data may be that a target is put to sleep on.
+	// sleepMaxAge is how old the data may be on which a target is put to sleep.
 	sleepMaxAge = time.Second
-	// confirmMaxAge is how old a decision may be that a target is scaled to zero on.
+	// confirmMaxAge is how old the decision may be on which a target is scaled to zero.
 	confirmMaxAge = time.Second
 )
 
-// Scheduler syncs each target when its time has come. Make it with New and run it
+// Scheduler syncs each target when its time has come. It is made with New and run
 // once.
 type Scheduler struct {
 	options Options
@@ -58,10 +58,10 @@ type Scheduler struct {
 	metrics *Metrics
 
 	mu sync.Mutex
-	// known are the ElastiServices that exist, targets those that each target has.
+	// known has the ElastiServices that exist, targets those of each target.
 	known   map[types.NamespacedName]*subject
 	targets map[resources.TargetKey]*sharedTarget
-	// queue is there from Run on. Its workers use it without the mutex.
+	// queue is set by Run. Its workers use it without the mutex.
 	queue *fairqueue.WorkQueue[resources.TargetKey]
 	// stopped is true after Run.
 	stopped bool
@@ -99,7 +99,7 @@ func (s *Scheduler) Run(ctx context.Context) error {
 	return nil
 }
 
-// start schedules the targets that are known already.
+// start schedules the targets that were recorded before Run.
 func (s *Scheduler) start(queue *fairqueue.WorkQueue[resources.TargetKey]) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -109,7 +109,7 @@ func (s *Scheduler) start(queue *fairqueue.WorkQueue[resources.TargetKey]) {
 	}
 }
 
-// stop forgets everything, and what changes later.
+// stop drops all state, and makes the scheduler ignore later changes.
 func (s *Scheduler) stop() {
 	s.mu.Lock()
 	defer s.mu.Unlock()

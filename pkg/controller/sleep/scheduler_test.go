@@ -43,14 +43,15 @@ import (
 // fakeTrigger evaluates every trigger to what it is set to.
 type fakeTrigger struct {
 	mu sync.Mutex
-	// say returns the result for an ElastiService and when it can be had.
-	say   func(ctx context.Context, name string) (evaluators.Result, error)
-	looks map[string][]time.Time
+	// say returns the result for an ElastiService, and may block until then.
+	say func(ctx context.Context, name string) (evaluators.Result, error)
+	// evaluated has the times of the evaluations for each ElastiService.
+	evaluated map[string][]time.Time
 }
 
 func (f *fakeTrigger) Evaluate(ctx context.Context, subject evaluators.Subject) (evaluators.Result, error) {
 	f.mu.Lock()
-	f.looks[subject.ElastiService.Name] = append(f.looks[subject.ElastiService.Name], time.Now())
+	f.evaluated[subject.ElastiService.Name] = append(f.evaluated[subject.ElastiService.Name], time.Now())
 	say := f.say
 	f.mu.Unlock()
 	return say(ctx, subject.ElastiService.Name)
@@ -66,13 +67,13 @@ func (f *fakeTrigger) always(result evaluators.Result) {
 	f.says(func(context.Context, string) (evaluators.Result, error) { return result, nil })
 }
 
-func (f *fakeTrigger) looksAt(name string) []time.Time {
+func (f *fakeTrigger) evaluations(name string) []time.Time {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return slices.Clone(f.looks[name])
+	return slices.Clone(f.evaluated[name])
 }
 
-// fakeCluster carries out what the scheduler wants, and tells it of that.
+// fakeCluster carries out what the scheduler requests, and calls it with the changes.
 type fakeCluster struct {
 	scheduler *Scheduler
 
@@ -154,8 +155,8 @@ func (f *fakeCluster) get(name string) *v1alpha1.ElastiService {
 	return f.objects[name]
 }
 
-// descend does what the other controller does when sleep is requested.
-func (f *fakeCluster) descend(name string) {
+// scaleDown does what the other controller does when sleep is requested.
+func (f *fakeCluster) scaleDown(name string) {
 	f.update(name, func(elastiService *v1alpha1.ElastiService) {
 		if elastiService.Status.SleepRequestedTime != nil {
 			elastiService.Status.SleepRequestedTime, elastiService.Status.Replicas, elastiService.Status.ReadyReplicas = nil, 0, 0
@@ -233,7 +234,7 @@ func inBubble(t *testing.T, change func(*Options), test func(t *testing.T, f *fi
 	synctest.Test(t, func(t *testing.T) {
 		f := &fixture{
 			fakeCluster: &fakeCluster{objects: map[string]*v1alpha1.ElastiService{}},
-			trigger:     &fakeTrigger{looks: map[string][]time.Time{}},
+			trigger:     &fakeTrigger{evaluated: map[string][]time.Time{}},
 			recorder:    events.NewFakeRecorder(100),
 			registry:    prometheus.NewPedanticRegistry(),
 		}
@@ -273,14 +274,14 @@ func inBubble(t *testing.T, change func(*Options), test func(t *testing.T, f *fi
 // pass lets time pass in the bubble.
 func pass(duration time.Duration) { <-time.After(duration) }
 
-func TestSchedulerWholeCircle(t *testing.T) {
+func TestSchedulerFullCycle(t *testing.T) {
 	inBubble(t, nil, func(t *testing.T, f *fixture) {
 		f.create("shop", nil)
 		pass(testCooldown)
 		f.want(t)
 		pass(testInterval + time.Second)
 		f.want(t, "sleep shop")
-		f.descend("shop")
+		f.scaleDown("shop")
 		pass(time.Hour)
 		f.want(t)
 
@@ -289,7 +290,7 @@ func TestSchedulerWholeCircle(t *testing.T) {
 		f.want(t)
 		pass(time.Second + testInterval)
 		f.want(t, "sleep shop")
-		f.descend("shop")
+		f.scaleDown("shop")
 
 		f.trigger.always(active)
 		pass(testInterval + testInterval/2)
@@ -301,18 +302,18 @@ func TestSchedulerWholeCircle(t *testing.T) {
 		f.want(t)
 		pass(3 * testInterval)
 		f.want(t, "sleep shop")
-		f.descend("shop")
+		f.scaleDown("shop")
 		f.delete("shop")
-		looks := len(f.trigger.looksAt("shop"))
+		before := len(f.trigger.evaluations("shop"))
 		pass(time.Hour)
-		if more := len(f.trigger.looksAt("shop")) - looks; more > 0 {
-			t.Errorf("looked at %d times after it was deleted", more)
+		if more := len(f.trigger.evaluations("shop")) - before; more > 0 {
+			t.Errorf("evaluated %d times after it was deleted", more)
 		}
 	})
 }
 
-// Activity that comes while the resolvers are being put in the path wins.
-func TestSchedulerKeepsATargetAwakeThatIsUsedDuringItsDescent(t *testing.T) {
+// Activity while the resolvers are being put into the path cancels the scale-down.
+func TestSchedulerKeepsATargetAwakeThatIsUsedDuringItsScaleDown(t *testing.T) {
 	inBubble(t, nil, func(t *testing.T, f *fixture) {
 		f.create("shop", nil)
 		for f.get("shop").Status.SleepRequestedTime == nil {
@@ -325,8 +326,8 @@ func TestSchedulerKeepsATargetAwakeThatIsUsedDuringItsDescent(t *testing.T) {
 	})
 }
 
-// A target that cannot be put to sleep is not asked to at each look.
-func TestSchedulerTriesAgainAfterACooldown(t *testing.T) {
+// Sleep is not requested with each sync of a target that cannot be put to sleep.
+func TestSchedulerRequestsSleepAgainAfterACooldown(t *testing.T) {
 	inBubble(t, nil, func(t *testing.T, f *fixture) {
 		f.create("shop", nil)
 		for f.get("shop").Status.SleepRequestedTime == nil {
@@ -341,12 +342,12 @@ func TestSchedulerTriesAgainAfterACooldown(t *testing.T) {
 	})
 }
 
-// An answer may be an interval old: it is asked for again before a target sleeps.
-func TestSchedulerLooksAgainBeforeSleep(t *testing.T) {
+// A result may be an interval old: triggers are evaluated again before a target sleeps.
+func TestSchedulerEvaluatesAgainBeforeSleep(t *testing.T) {
 	inBubble(t, nil, func(t *testing.T, f *fixture) {
 		var second bool
 		f.trigger.says(func(context.Context, string) (evaluators.Result, error) {
-			if created := f.trigger.looksAt("shop")[0]; time.Since(created) >= testCooldown {
+			if created := f.trigger.evaluations("shop")[0]; time.Since(created) >= testCooldown {
 				if second {
 					return active, nil
 				}
@@ -358,7 +359,7 @@ func TestSchedulerLooksAgainBeforeSleep(t *testing.T) {
 		pass(testCooldown + 2*testInterval)
 		f.want(t)
 		if !second {
-			t.Error("was not looked at again")
+			t.Error("was not evaluated again")
 		}
 	})
 }
@@ -374,16 +375,16 @@ func TestSchedulerHasATimerForEach(t *testing.T) {
 		synctest.Wait()
 		firsts := map[time.Time]bool{}
 		for i := range 100 {
-			looks := f.trigger.looksAt(fmt.Sprint(i))
-			firsts[looks[0]] = true
-			for j := 1; j < len(looks); j++ {
-				if pause := looks[j].Sub(looks[j-1]); pause < testInterval || pause > testInterval+testInterval/10 {
-					t.Fatalf("looked at after %s, want %s and up to a tenth more", pause, testInterval)
+			times := f.trigger.evaluations(fmt.Sprint(i))
+			firsts[times[0]] = true
+			for j := 1; j < len(times); j++ {
+				if pause := times[j].Sub(times[j-1]); pause < testInterval || pause > testInterval+testInterval/10 {
+					t.Fatalf("evaluated after %s, want %s and up to a tenth more", pause, testInterval)
 				}
 			}
 		}
 		if len(firsts) < 90 {
-			t.Errorf("100 ElastiServices have only %d first looks: they do not spread", len(firsts))
+			t.Errorf("100 ElastiServices have only %d times of the first evaluation: they do not spread", len(firsts))
 		}
 		if writes := f.writesSince(); writes != 100 {
 			t.Errorf("%d writes for 100 ElastiServices, want one for each: nothing changed", writes)
@@ -391,8 +392,8 @@ func TestSchedulerHasATimerForEach(t *testing.T) {
 	})
 }
 
-// Evaluations that hang take workers, as many as their servers are asked at a
-// time; a busy server takes none.
+// Evaluations that hang take workers, as many as there are queries of their servers at
+// a time; a busy server takes none.
 func TestSchedulerBusyServerDelaysOnlyItsOwn(t *testing.T) {
 	inBubble(t, nil, func(t *testing.T, f *fixture) {
 		f.trigger.says(func(_ context.Context, name string) (evaluators.Result, error) {
@@ -407,8 +408,8 @@ func TestSchedulerBusyServerDelaysOnlyItsOwn(t *testing.T) {
 		f.create("other", nil)
 		pass(10 * testInterval)
 		synctest.Wait()
-		if looks := len(f.trigger.looksAt("other")); looks < 9 {
-			t.Errorf("looked at %d times in 10 intervals while others are busy", looks)
+		if times := len(f.trigger.evaluations("other")); times < 9 {
+			t.Errorf("evaluated %d times in 10 intervals while others are busy", times)
 		}
 		f.trigger.always(idle)
 		pass(testCooldown)
@@ -509,7 +510,7 @@ func TestSchedulerReportsActivity(t *testing.T) {
 		if writes := f.writesSince(); writes > 10 {
 			t.Errorf("%d writes in two hours of constant use, want one each %s", writes, activityRefresh)
 		}
-		lastActive := f.trigger.looksAt("shop")[len(f.trigger.looksAt("shop"))-1]
+		lastActive := f.trigger.evaluations("shop")[len(f.trigger.evaluations("shop"))-1]
 		f.trigger.always(idle)
 		pass(testCooldown / 2)
 		if writes := f.writesSince(); writes != 1 {
@@ -557,7 +558,7 @@ elasti_operator_replica_seconds_saved_total{crd_name="shop",namespace="shop"} 48
 func TestRequestsSaved(t *testing.T) {
 	inBubble(t, nil, func(t *testing.T, f *fixture) {
 		key := types.NamespacedName{Namespace: "shop", Name: "shop"}
-		f.scheduler.Requests(key, 9, 9) // Of nobody's interest yet.
+		f.scheduler.Requests(key, 9, 9) // The ElastiService does not exist yet.
 		f.create("shop", nil)
 		f.scheduler.Requests(key, 0.5, 1000)
 		pass(time.Minute)

@@ -47,7 +47,7 @@ func (f *fixture) createBoth() {
 	})
 }
 
-// saysOf has the trigger of one ElastiService say something, and all others idle.
+// saysOf makes the trigger of one ElastiService return a result, and all others idle.
 func (f *fixture) saysOf(name string, result evaluators.Result) {
 	f.trigger.says(func(_ context.Context, of string) (evaluators.Result, error) {
 		if of == name {
@@ -64,7 +64,7 @@ func (f *fixture) sleeping(name string) metav1.Condition {
 	return metav1.Condition{}
 }
 
-// Users look at Sleeping for why a target is awake, from the first moment on.
+// Users read in Sleeping why a target is awake, from the start.
 func TestSleepingIsThereBeforeTheFirstDecision(t *testing.T) {
 	inBubble(t, nil, func(t *testing.T, f *fixture) {
 		f.trigger.says(func(context.Context, string) (evaluators.Result, error) { return evaluators.Result{}, queries.ErrBusy })
@@ -81,8 +81,9 @@ func TestSleepingIsThereBeforeTheFirstDecision(t *testing.T) {
 	})
 }
 
-// Whichever ElastiService of a target is called, all of them say who called.
-func TestSleepingNamesWhoWokeTheTargetLast(t *testing.T) {
+// All ElastiServices of a target report its last wake, through whichever of them it
+// was.
+func TestSleepingNamesTheLastWakeOfTheTarget(t *testing.T) {
 	inBubble(t, nil, func(t *testing.T, f *fixture) {
 		f.createBoth()
 		f.trigger.always(active)
@@ -100,7 +101,7 @@ func TestSleepingNamesWhoWokeTheTargetLast(t *testing.T) {
 		})
 		pass(2 * settleDelay)
 		want(" by user alice: traffic is held")
-		// That is not written again and again.
+		// It is written once.
 		f.writesSince()
 		pass(5 * testInterval)
 		if writes := f.writesSince(); writes > 0 {
@@ -119,7 +120,7 @@ func TestSleepingNamesWhoWokeTheTargetLast(t *testing.T) {
 	})
 }
 
-// awaitRequest waits until an ElastiService is asked to sleep.
+// awaitRequest waits until sleep is requested through an ElastiService.
 func (f *fixture) awaitRequest(t *testing.T, name string) {
 	t.Helper()
 	for range int((3 * testCooldown).Seconds()) {
@@ -128,7 +129,7 @@ func (f *fixture) awaitRequest(t *testing.T, name string) {
 		}
 		pass(time.Second)
 	}
-	t.Fatalf("%s was not asked to sleep", name)
+	t.Fatalf("sleep was not requested through %s", name)
 }
 
 func TestSharedTargetSleepsWhenAllSayIdle(t *testing.T) {
@@ -146,8 +147,8 @@ func TestSharedTargetSleepsWhenAllSayIdle(t *testing.T) {
 		f.trigger.always(idle)
 		f.awaitRequest(t, "http")
 		f.want(t, "sleep grpc", "sleep http")
-		f.descend("grpc")
-		f.descend("http")
+		f.scaleDown("grpc")
+		f.scaleDown("http")
 		pass(testInterval)
 		for _, name := range []string{"http", "grpc"} {
 			if got := f.sleeping(name); got.Status != metav1.ConditionTrue || got.Reason != v1alpha1.ReasonAsleep {
@@ -181,7 +182,7 @@ func TestSharedTargetStaysAwakeWhenOneTurns(t *testing.T) {
 				elastiService.DeletionTimestamp, elastiService.Finalizers = ptr.To(metav1.Now()), []string{v1alpha1.Finalizer}
 			})
 		}, []string{"keep grpc"}},
-		"joined by one that is not covered": {func(f *fixture) {
+		"joined by one that is not ready": {func(f *fixture) {
 			f.create("new", func(elastiService *v1alpha1.ElastiService) {
 				onShop(elastiService)
 				elastiService.Status.Conditions = nil
@@ -201,7 +202,7 @@ func TestSharedTargetStaysAwakeWhenOneTurns(t *testing.T) {
 	}
 }
 
-// Who is asked by hand need not wait for the others' cooldowns, but for their use.
+// A request by hand overrides the cooldowns of the others, but not their use.
 func TestSharedTargetIsPutToSleepByHand(t *testing.T) {
 	byHand := func(elastiService *v1alpha1.ElastiService) {
 		elastiService.Status.SleepRequestedTime = ptr.To(metav1.Now())
@@ -221,7 +222,7 @@ func TestSharedTargetIsPutToSleepByHand(t *testing.T) {
 	})
 }
 
-// One that cannot be asked now holds up a sleep, and no wake.
+// An ElastiService that cannot be evaluated now delays a sleep, and no wake.
 func TestSharedTargetIsWokenWhileTheServerOfOneIsBusy(t *testing.T) {
 	inBubble(t, nil, func(t *testing.T, f *fixture) {
 		f.createBoth()
@@ -290,7 +291,7 @@ func TestElastiServicesOfAnIrregularKindDecideTogether(t *testing.T) {
 	})
 }
 
-// Right before the target is scaled, all must have agreed on data as of now.
+// All must agree on fresh data right before the target is scaled.
 func TestConfirmIdle(t *testing.T) {
 	inBubble(t, nil, func(t *testing.T, f *fixture) {
 		f.createBoth()
@@ -305,7 +306,7 @@ func TestConfirmIdle(t *testing.T) {
 				synctest.Wait()
 			}
 			if retried.Load() == before {
-				t.Error("nobody was told to try again")
+				t.Error("retry was not called")
 			}
 			return false
 		}
@@ -319,7 +320,7 @@ func TestConfirmIdle(t *testing.T) {
 		pass(confirmMaxAge + time.Millisecond)
 		f.saysOf("grpc", unknown)
 		if confirm() {
-			t.Error("confirmed though one cannot tell any more")
+			t.Error("confirmed though one is unknown")
 		}
 		f.want(t, "sleep grpc", "sleep http", "keep grpc", "keep http")
 	})
@@ -346,9 +347,9 @@ func TestTheCooldownBeginsWhenTheTargetIsReady(t *testing.T) {
 		f.want(t)
 		pass(3 * time.Second)
 		f.want(t, "sleep shop")
-		f.descend("shop")
+		f.scaleDown("shop")
 
-		// One that never becomes ready is not held up for ever.
+		// A target that never becomes ready is put to sleep in the end.
 		f.update("shop", func(elastiService *v1alpha1.ElastiService) { elastiService.Status.Replicas = 1 })
 		pass(startTimeout - time.Second)
 		f.want(t)

@@ -35,8 +35,8 @@ const (
 	messageDelay = time.Minute
 )
 
-// computeSleeping computes Sleeping of a member: whether its target sleeps, and if
-// not, why.
+// computeSleeping computes Sleeping of a member: whether its target sleeps, and why
+// not otherwise.
 func computeSleeping(round *round, i int) *metav1.Condition {
 	m := &round.members[i]
 	before := meta.FindStatusCondition(m.elastiService().Status.Conditions, v1alpha1.ConditionSleeping)
@@ -49,8 +49,7 @@ func computeSleeping(round *round, i int) *metav1.Condition {
 	return transition(m.elastiService(), before, round.observed, after)
 }
 
-// sleepingOf returns the condition Sleeping of a member as its last decision says
-// it.
+// sleepingOf returns the condition Sleeping of a member according to its last decision.
 func (r *round) sleepingOf(i int) metav1.Condition {
 	m := &r.members[i]
 	condition := metav1.Condition{
@@ -76,15 +75,15 @@ func (r *round) sleepingOf(i int) metav1.Condition {
 		condition.Reason, condition.Message = v1alpha1.ReasonSharedTarget, keptAwakeBy(keeper.Name, r.sleepingOf(r.outcome.By).Message)
 		return condition
 	case m.decision.Action == ActionSleep && !r.outcome.Agreed:
-		condition.Reason, condition.Message = v1alpha1.ReasonSharedTarget, "another ElastiService of the target has not been asked yet"
+		condition.Reason, condition.Message = v1alpha1.ReasonSharedTarget, "another ElastiService of the target has not been evaluated yet"
 	case m.decision.Action == ActionSleep:
 		condition.Reason, condition.Message = v1alpha1.ReasonSleepRequested, sleepRequested(m.observation).Message
 	}
 	return condition
 }
 
-// pendingSleeping returns the condition Sleeping of a member about which nothing has
-// been decided yet: the one that it has, or else that.
+// pendingSleeping returns the condition Sleeping of a member without a decision: the
+// one that it has, or else that the decision is pending.
 func pendingSleeping(m *member, now time.Time) *metav1.Condition {
 	if before := meta.FindStatusCondition(m.elastiService().Status.Conditions, v1alpha1.ConditionSleeping); before != nil {
 		return before
@@ -97,8 +96,8 @@ func pendingSleeping(m *member, now time.Time) *metav1.Condition {
 	})
 }
 
-// lastWoken says for users who woke the target last, and why. It is empty when that is
-// not known.
+// lastWoken returns for users the last wake of the target. It is empty when none is
+// known.
 func lastWoken(wake *v1alpha1.WakeRecord) string {
 	if wake == nil {
 		return ""

@@ -32,59 +32,58 @@ import (
 )
 
 // settleDelay is how long after a change that leads to no action it is reported,
-// so that several changes in a row are reported once. Half of it is added at
-// random, so that what changes for all is spread.
+// so that several changes in a row are reported once. Up to half of it is added at
+// random, so that changes of all ElastiServices spread.
 const settleDelay = time.Second
 
-// subject is what is known of one ElastiService. It is guarded by the mutex of the
+// subject is the state of one ElastiService. It is guarded by the mutex of the
 // scheduler.
 type subject struct {
 	// watched is the ElastiService as it was last watched; elastiService is the
 	// same without times in the future.
 	watched, elastiService *v1alpha1.ElastiService
-	// target is the target that it has.
+	// target is its target.
 	target resources.TargetKey
 	// woken is when the target was seen to go up from zero. Zero if it was not.
 	woken time.Time
 	// readySince and unreadySince are since when the target, which is up, has had
 	// a ready pod or none. At most one of them is set.
 	readySince, unreadySince time.Time
-	// byHand is true while the request for sleep is one of a user, asked while the
-	// scheduler has requested it.
-	byHand, asked bool
-	// conflict is what is known of others that scale the target up.
+	// byHand is true while a user requests sleep, byScheduler while the scheduler does.
+	byHand, byScheduler bool
+	// conflict is the state of a conflict with others that scale the target up.
 	conflict conflict
-	// history is what the last decision left, generation that of the spec
-	// that it was made for.
+	// history is that of the last decision, generation the one of the spec that was
+	// decided about.
 	history    History
 	generation int64
-	// announced is what a dry run has last said that it would do.
+	// announced is the action that a dry run last recorded an Event about.
 	announced Action
 	// reported is when the condition Sleeping was last written.
 	reported time.Time
 }
 
-// sharedTarget is what is known of one target. It is guarded by the mutex of the
+// sharedTarget is the state of one target. It is guarded by the mutex of the
 // scheduler.
 type sharedTarget struct {
-	// members are the ElastiServices of the target. There is one at least.
+	// members are the ElastiServices of the target, at least one.
 	members map[types.NamespacedName]*subject
-	// changes counts what may lead to another decision. A decision counts only
-	// when there was none of that while it was made.
+	// changes counts the changes that may lead to another decision. A decision is
+	// confirmed only when there was none while it was made.
 	changes int
 	// confirmed is when all members last agreed, on fresh data, that the target may
 	// be scaled to zero. Zero when something has changed since.
 	confirmed time.Time
 	// waiting is called after the next decision. Nil when nothing waits.
 	waiting func()
-	// lastWake is the last wake that no ElastiService of the target records yet, or
-	// did when it was reported. Nil when there was none.
+	// lastWake is the last wake that was reported to the scheduler. The statuses may
+	// not have it yet. Nil when there was none.
 	lastWake *v1alpha1.WakeRecord
 }
 
 // Changed records that an ElastiService was created (before is nil), changed, or
 // deleted (after is nil). The objects must not be modified afterwards. It may be
-// called before Run, and does not wait for anything.
+// called before Run, and does not block.
 func (s *Scheduler) Changed(before, after *v1alpha1.ElastiService) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -112,7 +111,7 @@ func (s *Scheduler) deleted(key types.NamespacedName) {
 	s.leave(key, known)
 }
 
-// leave takes an ElastiService out of its target.
+// leave removes an ElastiService from its target.
 func (s *Scheduler) leave(key types.NamespacedName, known *subject) {
 	of := s.targets[known.target]
 	delete(of.members, key)
@@ -124,8 +123,8 @@ func (s *Scheduler) leave(key types.NamespacedName, known *subject) {
 	s.addAfter(known.target, settle())
 }
 
-// join makes an ElastiService one of its target. It reports whether others of the
-// target have to be told.
+// join adds an ElastiService to its target. It reports whether the statuses of others
+// of the target have to change for that.
 func (s *Scheduler) join(key types.NamespacedName, known *subject) (isNew bool) {
 	known.target = s.options.TargetKeys.Of(known.watched)
 	of, ok := s.targets[known.target]
@@ -178,17 +177,17 @@ func (s *Scheduler) created(elastiService *v1alpha1.ElastiService) {
 	known := &subject{
 		watched:       elastiService,
 		elastiService: boundTimes(elastiService, nil, nil, now),
-		// Whoever asked for it before a restart is not known: it counts as
-		// asked for by the scheduler, which is the more careful.
-		asked: elastiService.Status.SleepRequestedTime != nil,
+		// It is not known what requested sleep before a restart: it counts as
+		// requested by the scheduler, which is the safe choice.
+		byScheduler: elastiService.Status.SleepRequestedTime != nil,
 	}
 	if isStarting(elastiService) {
 		known.unreadySince = now
 	}
 	if meta.IsStatusConditionTrue(elastiService.Status.Conditions, v1alpha1.ConditionScalingConflict) {
-		// It was there before a restart, with more disturbed sleeps maybe.
+		// The conflict is from before a restart, maybe with more short sleeps.
 		pause := backoff(max(reports.Cooldown(elastiService), s.options.PollingInterval), conflictSleeps)
-		known.conflict = conflict{disturbed: conflictSleeps, by: "somebody else", until: now.Add(pause)}
+		known.conflict = conflict{shortSleeps: conflictSleeps, by: "somebody else", until: now.Add(pause)}
 	}
 	s.known[key] = known
 	isNew := s.join(key, known)
@@ -230,15 +229,15 @@ func (s *Scheduler) updated(elastiService *v1alpha1.ElastiService) {
 	}
 }
 
-// Woken records that the controller woke a target by itself, and why. It does not wait
-// for anything.
+// Woken records that the controller woke a target by itself, and why. It does not
+// block.
 func (s *Scheduler) Woken(target resources.TargetKey, reason string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.recordWake(target, "elasti-apiserver", reason)
 }
 
-// recordWake records who woke a target. It must be called with mu held.
+// recordWake records a wake of a target. It must be called with mu held.
 func (s *Scheduler) recordWake(target resources.TargetKey, by, reason string) {
 	of, ok := s.targets[target]
 	if !ok {
@@ -266,18 +265,18 @@ func (k *subject) recordScale(before *v1alpha1.ElastiService, now time.Time) {
 	}
 }
 
-// recordRequest records whose request for sleep there is. It reports whether it is
-// a new one of a user.
+// recordRequest records whether a user or the scheduler requests sleep. It reports
+// whether a user has just requested it.
 func (k *subject) recordRequest(before *v1alpha1.ElastiService) bool {
 	was, is := before.Status.SleepRequestedTime != nil, k.elastiService.Status.SleepRequestedTime != nil
 	switch {
 	case !is:
 		k.byHand = false
 		if was {
-			k.asked = false
+			k.byScheduler = false
 		}
 	case !was:
-		k.byHand = !k.asked
+		k.byHand = !k.byScheduler
 		return k.byHand
 	}
 	return false
@@ -288,16 +287,16 @@ func isStarting(elastiService *v1alpha1.ElastiService) bool {
 	return elastiService.Status.Replicas > 0 && elastiService.Status.ReadyReplicas == 0
 }
 
-// sleepingTurned reports whether the target sleeps or is awake, or its scale is
-// known, and was not before.
+// sleepingTurned reports whether the target fell asleep or woke, or whether sleep is
+// requested or the scale is known, changed.
 func sleepingTurned(before, after *v1alpha1.ElastiService) bool {
 	return knowsReplicas(before) != knowsReplicas(after) ||
 		(before.Status.Replicas == 0) != (after.Status.Replicas == 0) ||
 		(before.Status.SleepRequestedTime == nil) != (after.Status.SleepRequestedTime == nil)
 }
 
-// Requests records what one pod of a target requests, in cores and bytes. It
-// does not wait for anything.
+// Requests records what one pod of a target requests, in cores and bytes. It does
+// not block.
 func (s *Scheduler) Requests(key types.NamespacedName, cpuCores, memoryBytes float64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -312,7 +311,7 @@ func (s *Scheduler) recordReplicas(key types.NamespacedName, elastiService *v1al
 	}
 }
 
-// addAfter has a target synced after a delay, once the scheduler runs.
+// addAfter enqueues a target after a delay, if the scheduler runs.
 func (s *Scheduler) addAfter(key resources.TargetKey, delay time.Duration) {
 	if s.queue != nil {
 		s.queue.AddAfter(key, delay)

@@ -45,7 +45,7 @@ func trafficSeen(elastiService *v1alpha1.ElastiService, now time.Time) time.Time
 }
 
 // trafficTurned reports whether reports changed in a way that leads to another
-// result: the time of the next sync cannot know that.
+// result, before the next sync is due.
 func trafficTurned(before, after *v1alpha1.ElastiService) bool {
 	if !decidedByTraffic(after) {
 		return after.Status.SleepRequestedTime != nil && openReported(after) && !openReported(before)

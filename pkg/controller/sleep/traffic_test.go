@@ -145,7 +145,7 @@ func (w *world) step(traffic, accidents bool) {
 			switch w.random.IntN(4) {
 			case 0: // kill -9
 				*r = simulatedResolver{name: r.name, ready: r.ready}
-			case 1: // gone, and replaced under another name
+			case 1: // deleted, and replaced under another name
 				*r = simulatedResolver{name: fmt.Sprintf("%s-%d", r.name[:10], w.random.IntN(1000))}
 			case 2:
 				r.cutOff = !r.cutOff

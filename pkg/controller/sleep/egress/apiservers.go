@@ -32,17 +32,17 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// ErrAPIServersUnknown means that no server is queried, because it is not known at
-// which addresses the API servers of the cluster are.
+// ErrAPIServersUnknown means that no server is queried, because the addresses of the
+// API servers of the cluster are not known.
 var ErrAPIServersUnknown = errors.New("the addresses of the Kubernetes API are not known: allow elasti-apiserver to get the EndpointSlice default/" + apiServersSlice)
 
 const (
-	// apiServersSlice is the EndpointSlice with the addresses of the API servers,
-	// which they keep themselves.
+	// apiServersSlice is the EndpointSlice in which the API servers publish their
+	// addresses.
 	apiServersSlice = "kubernetes"
-	// apiServersMaxAge is how old what was read of it may be to be used.
+	// apiServersMaxAge is for how long it is cached.
 	apiServersMaxAge = 30 * time.Second
-	// apiServersRetry is the pause between two attempts to read it that fail, and
+	// apiServersRetry is the pause after a failed attempt to read it, and
 	// apiServersTimeout ends one that hangs.
 	apiServersRetry   = 5 * time.Second
 	apiServersTimeout = 2 * time.Second
@@ -73,8 +73,9 @@ func NewAPIServers(slices discoveryclient.EndpointSlicesGetter, clock clock.Pass
 	return &APIServers{slices: slices.EndpointSlices(metav1.NamespaceDefault), clock: clock}
 }
 
-// has reports whether an API server has an address. While they cannot be read, what
-// was read before counts; the error is ErrAPIServersUnknown if nothing was.
+// has reports whether an API server has an address. While the addresses cannot be
+// read, those that were read before count; if there are none, the error is
+// ErrAPIServersUnknown.
 func (a *APIServers) has(ctx context.Context, address netip.Addr, port uint16) (bool, error) {
 	known, err := a.current(ctx)
 	return slices.ContainsFunc(known, func(server apiServer) bool {
@@ -82,13 +83,13 @@ func (a *APIServers) has(ctx context.Context, address netip.Addr, port uint16) (
 	}), err
 }
 
-// current returns the addresses, and reads them when they are too old. Those who ask
-// meanwhile wait for the response.
+// current returns the addresses, and reads them when they are too old. Concurrent
+// callers wait for the response.
 func (a *APIServers) current(ctx context.Context) ([]apiServer, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if now := a.clock.Now(); !now.Before(a.next) {
-		// The response is for all that ask, also when the first of them gives up.
+		// The response is for all callers, also when the first of them is cancelled.
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), apiServersTimeout)
 		defer cancel()
 		a.read(ctx, now)

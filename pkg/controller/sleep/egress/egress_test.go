@@ -167,7 +167,7 @@ func TestAddressesOfAPIServersAreForbidden(t *testing.T) {
 	want("[2001:db8::1]:443", false)
 	want("192.0.2.1:6443", true)
 
-	// An outage is no reason to forget them.
+	// They stay forbidden during an outage.
 	host.PrependReactor("get", "endpointslices", func(clienttesting.Action) (bool, runtime.Object, error) {
 		return true, nil, errors.New("timeout")
 	})
@@ -176,7 +176,7 @@ func TestAddressesOfAPIServersAreForbidden(t *testing.T) {
 	want("192.0.2.1:6443", true)
 }
 
-func TestNothingIsQueriedUntilTheAPIServersAreKnown(t *testing.T) {
+func TestNoServerIsQueriedBeforeTheAddressesOfTheAPIServers(t *testing.T) {
 	clock := clocktesting.NewFakePassiveClock(time.Now())
 	host := fake.NewClientset()
 	requests := 0
@@ -208,8 +208,8 @@ func TestAllowListNamesWhatIsWrong(t *testing.T) {
 	}
 }
 
-// What is allowed by its name reaches nothing else behind the same address.
-func TestServerIsToldOnlyNamesThatAreAllowed(t *testing.T) {
+// A server that is allowed by its name gives no access to others behind its address.
+func TestOnlyAllowedNamesAreSentToAServer(t *testing.T) {
 	guard := guardOf(t, Options{}, "prometheus.example.com", "thanos.example.com", "10.0.0.0/8")
 	for _, test := range []struct {
 		server, alias string

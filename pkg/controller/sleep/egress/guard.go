@@ -14,9 +14,9 @@ See the License for the specific language governing permissions and
 limitations under the License.
 */
 
-// Package egress decides which servers the queries of triggers reach. Whoever
-// writes a trigger chooses a server, and the queries come from a process that
-// can reach more than the writer.
+// Package egress decides which servers the queries of triggers reach. The user who
+// writes a trigger chooses a server, and this process may reach servers that the
+// user cannot reach.
 package egress
 
 import (
@@ -31,8 +31,8 @@ import (
 	"time"
 )
 
-// ErrNotAllowed means that a server may not be queried. It does not say which
-// of its addresses is the reason.
+// ErrNotAllowed means that a server may not be queried. It does not say because of
+// which of its addresses.
 var ErrNotAllowed = errors.New("the server is not allowed by --trigger-allowed-servers")
 
 // keepAlive is the time between two probes of a connection that is idle.
@@ -44,9 +44,9 @@ var (
 	// thisNetwork reaches the own host on Linux.
 	thisNetwork = netip.MustParsePrefix("0.0.0.0/8")
 	broadcast   = netip.AddrFrom4([4]byte{255, 255, 255, 255})
-	// blocks are reached only when an entry of the list lies within them:
-	// loopback, and what clouds serve metadata and credentials of nodes at
-	// outside of link-local addresses.
+	// blocks are reached only when an entry of the list lies within them: loopback,
+	// and the addresses, other than link-local ones, at which clouds serve metadata
+	// and credentials of nodes.
 	blocks = []netip.Prefix{
 		netip.MustParsePrefix("127.0.0.0/8"),
 		netip.MustParsePrefix("::1/128"),
@@ -60,8 +60,8 @@ var (
 
 // Options configure a Guard.
 type Options struct {
-	// Allowed is which servers may be queried. Nil allows every address that is
-	// not forbidden.
+	// Allowed lists the servers that may be queried. Nil allows every address that
+	// is not forbidden.
 	Allowed *AllowList
 	// Forbidden are servers, as host:port, that are never queried: the Kubernetes
 	// API at the addresses by which clients know it.
@@ -90,23 +90,20 @@ func NewGuard(options Options) *Guard {
 	return &Guard{options: options}
 }
 
-// Restricted reports whether there are servers that the list does not allow,
-// though they are not forbidden.
+// Restricted reports whether the list excludes servers that are not forbidden.
 func (g *Guard) Restricted() bool { return g.options.Allowed.restricted() }
 
-// AllowsAlias reports whether a server that a trigger names may be told that
-// another name is meant, as in the header Host: behind one address there may be
-// many. A server that is allowed by its name may not, unless the other name is
-// allowed as well. For one that is allowed by its address, everything behind that
-// is.
+// AllowsAlias reports whether a server may be queried under another name than that
+// in the trigger, as with the header Host: one address may serve many names. For a
+// server that is allowed by its name, the other name has to be allowed as well. For a
+// server that is allowed by its address, every name is.
 func (g *Guard) AllowsAlias(server, alias string, port uint16) bool {
 	return !g.Restricted() || !g.options.Allowed.allowsName(server, port) || g.options.Allowed.allowsName(alias, port)
 }
 
-// DialContext connects to a server. What is checked is the address that is
-// connected to, so that a name which resolves to something else the next time is
-// no way round. The error is ErrNotAllowed, ErrAPIServersUnknown, or that of the
-// dialer.
+// DialContext connects to a server. It checks the address that it connects to, so
+// that a name cannot resolve to another one after the check. The error is
+// ErrNotAllowed, ErrAPIServersUnknown, or that of the dialer.
 func (g *Guard) DialContext(ctx context.Context, network, server string) (net.Conn, error) {
 	host, _, err := net.SplitHostPort(server)
 	if err != nil {
@@ -118,8 +115,8 @@ func (g *Guard) DialContext(ctx context.Context, network, server string) (net.Co
 	return dialer.DialContext(ctx, network, server)
 }
 
-// check fails with ErrNotAllowed when an address that a host was resolved to
-// may not be connected to, and with ErrAPIServersUnknown when that is not known.
+// check returns ErrNotAllowed when the resolved address of a host may not be
+// connected to, and ErrAPIServersUnknown when that is not known.
 func (g *Guard) check(ctx context.Context, host, text string) error {
 	parsed, err := netip.ParseAddrPort(text)
 	if err != nil {
@@ -172,8 +169,8 @@ func (g *Guard) isOwn(address netip.Addr, port uint16) bool {
 	})
 }
 
-// isHostAPI reports whether a server of the Kubernetes API has an address. One
-// that cannot be resolved might.
+// isHostAPI reports whether a server of the Kubernetes API has an address. A server
+// that cannot be resolved counts as having it.
 func (g *Guard) isHostAPI(ctx context.Context, address netip.Addr, port uint16) bool {
 	for _, server := range g.options.Forbidden {
 		host, service, err := net.SplitHostPort(server)

@@ -81,7 +81,7 @@ func (c *CPU) usage(ctx context.Context, target scaling.Target) (float64, error)
 	}
 	var pods resourcemetrics.PodMetricsList
 	if err := json.Unmarshal(body, &pods); err != nil {
-		return 0, failure(v1alpha1.ReasonNotANumber, "the answer for the pods of %s %q cannot be read", target.Kind, target.Name)
+		return 0, failure(v1alpha1.ReasonNotANumber, "the response for the pods of %s %q cannot be read", target.Kind, target.Name)
 	}
 	if len(pods.Items) < int(max(scale.Spec.Replicas, scale.Status.Replicas)) {
 		return 0, failure(v1alpha1.ReasonDataIncomplete, "not every pod of %s %q has metrics yet", target.Kind, target.Name)

@@ -105,7 +105,7 @@ func TestCredentialsOfATrigger(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			server := newFakePrometheus(t)
-			server.answers(http.StatusOK, vector("0"))
+			server.respond(http.StatusOK, vector("0"))
 			keys := &fakeKeys{}
 			keys.set("shop", "monitoring", "token", "s3cr3t\n")
 			keys.set("shop", "monitoring", "user", "shop")
@@ -121,8 +121,8 @@ func TestCredentialsOfATrigger(t *testing.T) {
 	}
 }
 
-// What the installation authenticates with is for its own server, connected to
-// as it was configured. Everything else is chosen by whoever writes triggers.
+// The credential of the installation is for its own server, with its configured
+// connection. Everything else is chosen by users who write triggers.
 func TestInstallationCredentialGoesNowhereElse(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "authorization")
 	if err := os.WriteFile(file, []byte("Bearer of-the-installation"), 0o600); err != nil {
@@ -144,8 +144,8 @@ func TestInstallationCredentialGoesNowhereElse(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			server, other := newFakePrometheus(t), newFakePrometheus(t)
-			server.answers(http.StatusOK, vector("0"))
-			other.answers(http.StatusOK, vector("0"))
+			server.respond(http.StatusOK, vector("0"))
+			other.respond(http.StatusOK, vector("0"))
 			prometheus := newTestPrometheus(t, PrometheusOptions{ServerAddress: server.URL, AuthorizationHeaderFile: file, AuthorizedNamespaces: []string{"shop"}, Servers: loopback(t), Keys: keys})
 			member := strings.NewReplacer("DEFAULT", server.URL, "OTHER", other.URL).Replace(test.member)
 			evaluate(t, prometheus, inNamespace("shop", `{"query":"requests","threshold":5`+member+`}`))
@@ -170,14 +170,14 @@ func TestCredentialsThatCannotBeRead(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			server := newFakePrometheus(t)
-			server.answers(http.StatusOK, vector("0"))
+			server.respond(http.StatusOK, vector("0"))
 			prometheus := newTestPrometheus(t, PrometheusOptions{ServerAddress: server.URL, Servers: loopback(t), Keys: &fakeKeys{failing: test.failing}})
 			result := evaluate(t, prometheus, inNamespace("shop", `{"query":"requests","threshold":5,"authorization":{"credentials":{"name":"monitoring","key":"token"}}}`))
 			if result.State != Unknown || result.Reason != v1alpha1.ReasonCredentialsUnavailable || !strings.Contains(result.Message, test.says) {
 				t.Errorf("got %+v", result)
 			}
 			if headers := server.lastHeaders(); headers != nil {
-				t.Errorf("the server was asked without the credential: %v", headers)
+				t.Errorf("the server was queried without the credential: %v", headers)
 			}
 		})
 	}
@@ -202,7 +202,7 @@ func TestCredentialsAreNotRepeated(t *testing.T) {
 
 func TestCredentialsAreReadAgain(t *testing.T) {
 	server := newFakePrometheus(t)
-	server.answers(http.StatusOK, vector("0"))
+	server.respond(http.StatusOK, vector("0"))
 	keys, clock := &fakeKeys{}, clocktesting.NewFakePassiveClock(time.Now())
 	keys.set("shop", "monitoring", "token", "old")
 	prometheus := newTestPrometheus(t, PrometheusOptions{ServerAddress: server.URL, Servers: loopback(t), Keys: keys, Clock: clock})
@@ -220,10 +220,10 @@ func TestCredentialsAreReadAgain(t *testing.T) {
 	}
 }
 
-// What one namespace is told with its credential is not told to another one.
-func TestAnswersStayInTheirNamespace(t *testing.T) {
+// A namespace does not get results that another one queried with its credential.
+func TestResultsStayInTheirNamespace(t *testing.T) {
 	server := newFakePrometheus(t)
-	server.answers(http.StatusOK, vector("0"))
+	server.respond(http.StatusOK, vector("0"))
 	keys := &fakeKeys{}
 	keys.set("shop", "monitoring", "token", "of the shop")
 	prometheus := newTestPrometheus(t, PrometheusOptions{ServerAddress: server.URL, Servers: loopback(t), Keys: keys})
@@ -239,10 +239,10 @@ func TestAnswersStayInTheirNamespace(t *testing.T) {
 		t.Errorf("another namespace got %+v", result)
 	}
 	keys.set("other", "monitoring", "token", "of the shop")
-	before := len(server.asked)
+	before := len(server.queries)
 	evaluate(t, prometheus, subject)
-	if len(server.asked) == before {
-		t.Error("another namespace got the answer of the first one")
+	if len(server.queries) == before {
+		t.Error("another namespace got the result of the first one")
 	}
 }
 

@@ -14,7 +14,7 @@ See the License for the specific language governing permissions and
 limitations under the License.
 */
 
-// Package evaluators has the types of triggers: each finds out, in one way, whether
-// a target is idle. It does not decide what follows from that; package sleep does.
-// Begin with Evaluator.
+// Package evaluators has the types of triggers: each determines in its own way whether
+// a target is idle. What follows from that is decided in package sleep. Begin with
+// Evaluator.
 package evaluators

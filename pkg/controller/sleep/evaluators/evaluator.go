@@ -35,7 +35,8 @@ const (
 	Idle State = "idle"
 	// Active: the target is used.
 	Active State = "active"
-	// Unknown: the trigger cannot tell. It never leads to an action.
+	// Unknown: it is not known whether the target is used. This never leads to an
+	// action.
 	Unknown State = "unknown"
 )
 
@@ -44,12 +45,11 @@ type Result struct {
 	State State
 	// Reason is one of the reasons of v1alpha1.
 	Reason string
-	// Message is a sentence for the user. It holds no secret, and is the same
-	// as long as nothing changes.
+	// Message is a sentence for the user. It has no secret, and does not change
+	// while the result does not.
 	Message string
-	// Note is what there is to remark on a trigger that was evaluated: what its
-	// server remarks on the query, or which part of the traffic it does not see.
-	// Empty if nothing.
+	// Note is a remark on a trigger that was evaluated: that of its server on the
+	// query, or which part of the traffic it does not see. Empty if there is none.
 	Note string
 }
 
@@ -64,8 +64,7 @@ type Subject struct {
 // Evaluator evaluates the triggers of one type. It is safe for concurrent use.
 type Evaluator interface {
 	// Evaluate reports whether the trigger is idle. The only errors are
-	// queries.ErrBusy and those of ctx: a failure to tell is part of the
-	// result.
+	// queries.ErrBusy and those of ctx: other failures are part of the result.
 	Evaluate(ctx context.Context, subject Subject) (Result, error)
 }
 
@@ -87,13 +86,13 @@ func unknown(reason, message string, args ...any) Result {
 	return Result{State: Unknown, Reason: reason, Message: fmt.Sprintf(message, args...)}
 }
 
-// failure returns the error of a query whose server is fine.
+// failure returns the error of a query that failed for its own sake.
 func failure(reason, message string, args ...any) error {
 	return &queries.Error{Reason: reason, Message: fmt.Sprintf(message, args...)}
 }
 
-// serverFault returns the error of a query that would fail for any other query
-// to the server as well.
+// serverFault returns the error of a query whose server would fail any other query as
+// well.
 func serverFault(message string, args ...any) error {
 	return &queries.Error{Reason: v1alpha1.ReasonServerFailed, Message: fmt.Sprintf(message, args...), ServerFault: true}
 }

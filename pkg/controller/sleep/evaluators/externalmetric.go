@@ -72,7 +72,7 @@ func (e *ExternalMetric) Evaluate(ctx context.Context, subject Subject) (Result,
 func (e *ExternalMetric) sum(metric string, body []byte) (float64, error) {
 	var values externalmetrics.ExternalMetricValueList
 	if err := json.Unmarshal(body, &values); err != nil {
-		return 0, failure(v1alpha1.ReasonNotANumber, "the answer for the external metric %q cannot be read", metric)
+		return 0, failure(v1alpha1.ReasonNotANumber, "the response for the external metric %q cannot be read", metric)
 	}
 	if len(values.Items) == 0 {
 		return 0, failure(v1alpha1.ReasonNoData, "the external metric %q has no series that the selector selects", metric)

@@ -72,8 +72,8 @@ func explainMetricsError(api string, err error) error {
 	case apierrors.IsForbidden(err), apierrors.IsUnauthorized(err):
 		return failure(v1alpha1.ReasonServerRefused, "the elasti-apiserver may not read %s: grant it get and list there", api)
 	case errors.Is(err, context.DeadlineExceeded):
-		return serverFault("%s did not answer in time", api)
+		return serverFault("%s did not respond in time", api)
 	default:
-		return serverFault("%s cannot be asked (%s)", api, apierrors.ReasonForError(err))
+		return serverFault("%s cannot be queried (%s)", api, apierrors.ReasonForError(err))
 	}
 }

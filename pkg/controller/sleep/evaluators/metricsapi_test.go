@@ -35,11 +35,11 @@ import (
 	"github.com/truefoundry/elasti-apiserver/pkg/triggers"
 )
 
-// metricsOptions returns options whose host answers each URL as told.
-func metricsOptions(t *testing.T, answers map[string]string) MetricsAPIOptions {
+// metricsOptions returns options whose host has a response for each URL.
+func metricsOptions(t *testing.T, responses map[string]string) MetricsAPIOptions {
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
-		body, ok := answers[r.URL.String()]
+		body, ok := responses[r.URL.String()]
 		if !ok {
 			w.WriteHeader(http.StatusNotFound)
 			body = `{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"NotFound","code":404}`
@@ -69,10 +69,10 @@ func TestExternalMetricStates(t *testing.T) {
 		return fmt.Sprintf(`{"metricName":"queue_length","timestamp":%q,"value":%q}`, stamp(age), value)
 	}
 	for _, test := range []struct {
-		name   string
-		answer string
-		state  State
-		reason string
+		name     string
+		response string
+		state    State
+		reason   string
 	}{
 		{"below", series(value("200m", 0), value("200m", time.Minute)), Idle, v1alpha1.ReasonBelowThreshold},
 		{"the sum reaches it", series(value("200m", 0), value("300m", 0)), Active, v1alpha1.ReasonThresholdReached},
@@ -82,13 +82,13 @@ func TestExternalMetricStates(t *testing.T) {
 		{"no list", `[]`, Unknown, v1alpha1.ReasonNotANumber},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			answers := map[string]string{}
-			if test.answer != "" {
-				answers[path] = test.answer
+			responses := map[string]string{}
+			if test.response != "" {
+				responses[path] = test.response
 			}
 			subject := subjectOf(triggers.TypeExternalMetric, `{"metricName":"queue_length","selector":"queue=orders","threshold":"500m"}`)
 			subject.ElastiService.Namespace = "shop"
-			result, err := NewExternalMetric(metricsOptions(t, answers)).Evaluate(t.Context(), subject)
+			result, err := NewExternalMetric(metricsOptions(t, responses)).Evaluate(t.Context(), subject)
 			if err != nil || result.State != test.state || result.Reason != test.reason {
 				t.Errorf("got %+v, %v, want %s because of %s", result, err, test.state, test.reason)
 			}
@@ -122,11 +122,11 @@ func TestCPUStates(t *testing.T) {
 	}
 	two := fakeScale{wanted: 2, pods: 2, selector: "app=shop"}
 	for _, test := range []struct {
-		name   string
-		scale  fakeScale
-		answer string
-		state  State
-		reason string
+		name     string
+		scale    fakeScale
+		response string
+		state    State
+		reason   string
 	}{
 		{"below", two, pods(pod(0, "10m", "5m"), pod(time.Minute, "20m")), Idle, v1alpha1.ReasonBelowThreshold},
 		{"the sum reaches it", two, pods(pod(0, "20m", "15m"), pod(0, "15m")), Active, v1alpha1.ReasonThresholdReached},
@@ -139,11 +139,11 @@ func TestCPUStates(t *testing.T) {
 		{"no scale", fakeScale{err: context.DeadlineExceeded}, "", Unknown, v1alpha1.ReasonDataIncomplete},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			answers := map[string]string{}
-			if test.answer != "" {
-				answers[path] = test.answer
+			responses := map[string]string{}
+			if test.response != "" {
+				responses[path] = test.response
 			}
-			options := metricsOptions(t, answers)
+			options := metricsOptions(t, responses)
 			options.Scales = test.scale
 			subject := subjectOf(triggers.TypeCPU, `{"threshold":"50m"}`)
 			subject.ElastiService.Namespace = "shop"

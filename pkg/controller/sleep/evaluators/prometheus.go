@@ -50,7 +50,7 @@ const (
 	defaultUptimeFilter = `container="prometheus"`
 	// uptimeSamples is how many times the uptime is sampled in its window.
 	uptimeSamples = 12
-	// installationServer is what messages call the server of the installation.
+	// installationServer is the name of the installation's server in messages.
 	installationServer = "the installation's Prometheus server"
 )
 
@@ -68,18 +68,18 @@ type PrometheusOptions struct {
 	// namespace of the ElastiService by it. Empty means that they are not.
 	NamespaceLabel string
 	// AuthorizedNamespaces are those whose triggers may query the installation's
-	// server, or AllNamespaces. Without any, all may if NamespaceLabel is given,
-	// or if nothing else keeps them from it: neither a credential nor Servers.
+	// server, or AllNamespaces. Without any, all may if NamespaceLabel is given, or
+	// if neither a credential nor Servers protects it.
 	AuthorizedNamespaces []string
 	// Servers connects to the servers that triggers name. Defaults to a guard
 	// that allows every address that is not forbidden.
 	Servers *egress.Guard
 	// UptimeWindow is for how long, up to now, what is measured must have been
-	// scraped. It should be longer than the time between two evaluations, so
-	// that no outage falls in between. Defaults to DefaultUptimeWindow.
+	// scraped. It should be longer than the time between two evaluations, so that
+	// none of them misses an outage. Defaults to DefaultUptimeWindow.
 	UptimeWindow time.Duration
-	// Keys reads the credentials of triggers. Without it, triggers that refer
-	// to some cannot be evaluated.
+	// Keys reads the credentials of triggers. Without it, triggers with credentials
+	// cannot be evaluated.
 	Keys credentials.KeyReader
 	// Limiter sends the queries. Defaults to one of its own.
 	Limiter *queries.Limiter
@@ -91,8 +91,8 @@ type PrometheusOptions struct {
 // concurrent use.
 type Prometheus struct {
 	options PrometheusOptions
-	// installation connects to the installation's server, as the administrator
-	// wants it, and transport to those that triggers name.
+	// installation connects to the installation's server, by the configuration of
+	// the administrator, and transport to those that triggers name.
 	installation *http.Transport
 	transport    *http.Transport
 	// credentials are those of triggers.
@@ -135,8 +135,8 @@ func (p *Prometheus) CloseIdleConnections() {
 }
 
 // Evaluate queries the server of the trigger. The result counts only if what is
-// measured has been scraped all the time of late: after a restart of
-// Prometheus, a query for a rate has a result long before it has a true one.
+// measured was scraped during the whole uptime window: after a restart of Prometheus,
+// a query for a rate has a result long before it has a true one.
 func (p *Prometheus) Evaluate(ctx context.Context, subject Subject) (Result, error) {
 	trigger, errs := triggers.ParsePrometheus(subject.Trigger.Metadata, nil)
 	if len(errs) > 0 {
@@ -168,9 +168,9 @@ func (p *Prometheus) Evaluate(ctx context.Context, subject Subject) (Result, err
 	return compare(got, trigger.Threshold), nil
 }
 
-// queriesOf returns the query for the uptime and that of the trigger, as they
-// are sent. Without a filter of the trigger the former is ours, and about
-// Prometheus itself, which is in a namespace of its own.
+// queriesOf returns the query for the uptime and that of the trigger, as they are
+// sent. Without a filter of the trigger, the default query for the uptime is about
+// Prometheus itself, which is in a namespace of its own, and is not restricted.
 func (p *Prometheus) queriesOf(server *prometheusServer, trigger *triggers.Prometheus) (uptime, query string, err error) {
 	uptime, query = p.uptimeQuery(cmp.Or(trigger.UptimeFilter, defaultUptimeFilter)), trigger.Query
 	label := p.options.NamespaceLabel
@@ -189,8 +189,8 @@ func (p *Prometheus) queriesOf(server *prometheusServer, trigger *triggers.Prome
 	return uptime, query, nil
 }
 
-// uptimeQuery is for 1 if at every moment of the window a scrape of what the
-// filter selects had succeeded.
+// uptimeQuery returns a query that is 1 if what the filter selects was scraped with
+// success during the whole window.
 func (p *Prometheus) uptimeQuery(filter string) string {
 	window := p.options.UptimeWindow
 	return fmt.Sprintf("min_over_time((max(up{%s}) or vector(0))[%dms:%dms])", filter, window.Milliseconds(), (window / uptimeSamples).Milliseconds())
@@ -199,23 +199,23 @@ func (p *Prometheus) uptimeQuery(filter string) string {
 // prometheusServer is a server and how it is queried.
 type prometheusServer struct {
 	address *url.URL
-	// name is what messages call it: an address may hold a password.
+	// name is its name in messages: an address may contain a password.
 	name    string
 	headers http.Header
 	// installation is true for the installation's server, queried as the
 	// installation does.
 	installation bool
-	// namespace is that of the ElastiService, own what the trigger says of
-	// credentials, and credentials what came of that. Nil if there are none.
+	// namespace is that of the ElastiService, own the references of the trigger to
+	// credentials, and credentials what was read of these. Nil if there are none.
 	namespace   string
 	own         string
 	credentials *credentials.Credentials
 }
 
-// server returns the server that a trigger queries. The installation's server
-// is queried as the installation does, with its credential, only if the trigger
-// says nothing itself of how to connect: whoever writes an ElastiService chooses
-// the other servers, and whom a TLS configuration of its own trusts.
+// server returns the server that a trigger queries. The installation's server is
+// queried with the installation's credential only if the trigger itself has no
+// configuration of the connection: the user who writes an ElastiService chooses the
+// other servers, and which certificates a TLS configuration trusts.
 func (p *Prometheus) server(trigger *triggers.Prometheus, namespace string) (*prometheusServer, error) {
 	address := cmp.Or(trigger.ServerAddress, p.options.ServerAddress)
 	if address == "" {
@@ -232,8 +232,8 @@ func (p *Prometheus) server(trigger *triggers.Prometheus, namespace string) (*pr
 	if !trigger.Credentials.IsZero() {
 		server.own = trigger.Credentials.String()
 	}
-	// Headers choose a tenant, or another server behind the same address. Where
-	// queries are restricted, they are not to.
+	// Headers may choose a tenant, or another server behind the same address. Where
+	// queries are restricted, that is not allowed with the installation's credential.
 	ownConnection := server.own != "" || p.options.NamespaceLabel != "" && len(trigger.Headers) > 0
 	if strings.TrimRight(address, "/") == strings.TrimRight(p.options.ServerAddress, "/") && !ownConnection {
 		server.installation, server.name = true, installationServer
@@ -252,16 +252,16 @@ func (p *Prometheus) mayQueryInstallation(namespace string) error {
 	case len(authorized) == 0 && p.options.NamespaceLabel != "":
 		return nil
 	case len(authorized) == 0 && p.options.AuthorizationHeaderFile == "" && !p.options.Servers.Restricted():
-		// Its address is enough to query it.
+		// The server is not protected.
 		return nil
 	default:
 		return failure(v1alpha1.ReasonServerNotAllowed,
-			"triggers of the namespace %q may not query %s: give a serverAddress and credentials of your own, or ask the administrator for --prometheus-namespace-label, or for your namespace in --prometheus-authorization-namespaces", namespace, installationServer)
+			"triggers of the namespace %q may not query %s: give a serverAddress and credentials of your own, or have the administrator set --prometheus-namespace-label, or add your namespace to --prometheus-authorization-namespaces", namespace, installationServer)
 	}
 }
 
-// mayName fails when the trigger tells the server that another one is meant,
-// which the trigger may not query.
+// mayName fails when the trigger queries the server under another name that the
+// trigger may not query.
 func (p *Prometheus) mayName(server *prometheusServer, trigger *triggers.Prometheus) error {
 	host, port := server.address.Hostname(), portOf(server.address)
 	for _, alias := range []string{hostOf(server.headers.Get("Host")), trigger.Credentials.ServerName} {
@@ -288,8 +288,8 @@ func portOf(address *url.URL) uint16 {
 	return 80
 }
 
-// connection tells servers apart, and the same server with other headers or
-// credentials: its responses may depend on them.
+// connection identifies a server together with the headers and credentials, on which
+// its responses may depend.
 func (s *prometheusServer) connection() string {
 	var key strings.Builder
 	fmt.Fprintf(&key, "%t %s", s.installation, strings.TrimRight(s.address.String(), "/"))
@@ -302,8 +302,8 @@ func (s *prometheusServer) connection() string {
 	return key.String()
 }
 
-// limited is what the queries in flight of a server are counted by: however it
-// is queried, it is one.
+// limited returns the host and port by which the queries in flight of a server are
+// counted, whatever the spelling of its address is.
 func (s *prometheusServer) limited() string {
 	return fmt.Sprintf("%s:%d", strings.ToLower(strings.TrimSuffix(s.address.Hostname(), ".")), portOf(s.address))
 }

@@ -40,18 +40,18 @@ import (
 	"github.com/truefoundry/elasti-apiserver/pkg/triggers"
 )
 
-// fakePrometheus answers queries with what it was told to.
+// fakePrometheus responds to queries as configured.
 type fakePrometheus struct {
 	*httptest.Server
 
 	mu sync.Mutex
-	// status and body answer everything but the question for the uptime.
+	// status and body are the response to all queries but those for the uptime.
 	status int
 	body   string
-	// up is the answer to that question.
+	// up is the result of queries for the uptime.
 	up string
-	// asked are the queries, and headers are those of the last request.
-	asked   []string
+	// queries are those that were received, headers those of the last request.
+	queries []string
 	headers http.Header
 }
 
@@ -66,7 +66,7 @@ func (f *fakePrometheus) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	query := r.FormValue("query")
-	f.asked = append(f.asked, query)
+	f.queries = append(f.queries, query)
 	f.headers = r.Header
 	w.Header().Set("Content-Type", "application/json")
 	if strings.HasPrefix(query, "min_over_time((max(up{") {
@@ -77,7 +77,7 @@ func (f *fakePrometheus) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	_, _ = w.Write([]byte(f.body))
 }
 
-func (f *fakePrometheus) answers(status int, body string) {
+func (f *fakePrometheus) respond(status int, body string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.status, f.body = status, body
@@ -169,7 +169,7 @@ func TestPrometheusStates(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			server := newFakePrometheus(t)
 			server.up = cmp.Or(test.up, server.up)
-			server.answers(test.status, test.body)
+			server.respond(test.status, test.body)
 			prometheus := newTestPrometheus(t, PrometheusOptions{ServerAddress: server.URL})
 			result, err := prometheus.Evaluate(t.Context(), subjectOf(triggers.TypePrometheus, cmp.Or(test.metadata, `{"query":"requests","threshold":"5"}`)))
 			if err != nil {
@@ -182,18 +182,18 @@ func TestPrometheusStates(t *testing.T) {
 	}
 }
 
-func TestPrometheusThatCannotBeAsked(t *testing.T) {
+func TestPrometheusThatCannotBeQueried(t *testing.T) {
 	hanging := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
-		// The server sees the client go only after it has read the body.
+		// The server notices that the client disconnects only after it has read the body.
 		_, _ = io.Copy(io.Discard, r.Body)
 		<-r.Context().Done()
 	}))
 	defer hanging.Close()
-	gone := httptest.NewServer(nil)
-	gone.Close()
+	closed := httptest.NewServer(nil)
+	closed.Close()
 	for name, test := range map[string]struct{ address, reason string }{
 		"hangs":         {hanging.URL, v1alpha1.ReasonServerFailed},
-		"is gone":       {gone.URL, v1alpha1.ReasonServerFailed},
+		"is closed":     {closed.URL, v1alpha1.ReasonServerFailed},
 		"is not known":  {"", v1alpha1.ReasonNoServer},
 		"is not a host": {"http://prometheus.invalid.:9090", v1alpha1.ReasonServerFailed},
 	} {
@@ -207,16 +207,16 @@ func TestPrometheusThatCannotBeAsked(t *testing.T) {
 	}
 }
 
-// The configured credential is for the configured server. Whoever may write an
-// ElastiService must not get it sent elsewhere.
+// The configured credential is for the configured server. A user who may write
+// ElastiServices must not get it sent to another server.
 func TestPrometheusCredential(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "authorization")
 	if err := os.WriteFile(file, []byte("Bearer configured\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	configured, other := newFakePrometheus(t), newFakePrometheus(t)
-	configured.answers(0, vector("0"))
-	other.answers(0, vector("0"))
+	configured.respond(0, vector("0"))
+	other.respond(0, vector("0"))
 	prometheus := newTestPrometheus(t, PrometheusOptions{ServerAddress: configured.URL + "/", AuthorizationHeaderFile: file, AuthorizedNamespaces: []string{AllNamespaces}, Servers: loopback(t)})
 	for _, test := range []struct {
 		name, metadata string
@@ -239,10 +239,10 @@ func TestPrometheusCredential(t *testing.T) {
 	}
 }
 
-// A server that sends its clients elsewhere does not pass headers on.
+// Headers are not sent to where a server redirects.
 func TestPrometheusHeadersDoNotFollowRedirects(t *testing.T) {
 	elsewhere := newFakePrometheus(t)
-	elsewhere.answers(0, vector("0"))
+	elsewhere.respond(0, vector("0"))
 	redirecting := httptest.NewServer(http.RedirectHandler(elsewhere.URL, http.StatusTemporaryRedirect))
 	defer redirecting.Close()
 	prometheus := newTestPrometheus(t, PrometheusOptions{ServerAddress: redirecting.URL})
@@ -251,16 +251,16 @@ func TestPrometheusHeadersDoNotFollowRedirects(t *testing.T) {
 		t.Errorf("got %+v, %v, want unknown", result, err)
 	}
 	if elsewhere.headers != nil {
-		t.Errorf("the other server was asked with %v", elsewhere.headers)
+		t.Errorf("the other server was queried with %v", elsewhere.headers)
 	}
 }
 
 func TestPrometheusMessagesKeepSecrets(t *testing.T) {
 	const secret = "hunter2"
-	gone := httptest.NewServer(nil)
-	gone.Close()
+	closed := httptest.NewServer(nil)
+	closed.Close()
 	prometheus := newTestPrometheus(t, PrometheusOptions{Servers: loopback(t)})
-	address := strings.Replace(gone.URL, "http://", "http://user:"+secret+"@", 1)
+	address := strings.Replace(closed.URL, "http://", "http://user:"+secret+"@", 1)
 	for _, metadata := range []string{
 		`{"query":"q","threshold":1,"serverAddress":"` + address + `","headers":{"X-Token":"` + secret + `"}}`,
 		`{"query":"q","threshold":1,"serverAddress":"` + address + `%zz"}`,
@@ -272,9 +272,9 @@ func TestPrometheusMessagesKeepSecrets(t *testing.T) {
 	}
 }
 
-func TestPrometheusAsksOnceInAnInterval(t *testing.T) {
+func TestPrometheusIsQueriedOnceInAnInterval(t *testing.T) {
 	server := newFakePrometheus(t)
-	server.answers(0, vector("0"))
+	server.respond(0, vector("0"))
 	fakeClock := clocktesting.NewFakePassiveClock(testNow)
 	prometheus := newTestPrometheus(t, PrometheusOptions{ServerAddress: server.URL, Clock: fakeClock})
 	evaluate := func(query string) {
@@ -286,26 +286,26 @@ func TestPrometheusAsksOnceInAnInterval(t *testing.T) {
 		}
 	}
 	const uptime = `min_over_time((max(up{job="shop"}) or vector(0))[60000ms:5000ms])`
-	wantAsked := func(want ...string) {
+	wantQueries := func(want ...string) {
 		t.Helper()
-		if got := strings.Join(server.asked, "\n"); got != strings.Join(want, "\n") {
-			t.Errorf("asked\n%s\nwant\n%s", got, strings.Join(want, "\n"))
+		if got := strings.Join(server.queries, "\n"); got != strings.Join(want, "\n") {
+			t.Errorf("queried\n%s\nwant\n%s", got, strings.Join(want, "\n"))
 		}
 	}
 	for range 5 {
 		evaluate("a")
 	}
 	evaluate("b")
-	wantAsked(uptime, "a", "b")
+	wantQueries(uptime, "a", "b")
 	fakeClock.SetTime(testNow.Add(testInterval))
 	evaluate("a")
-	wantAsked(uptime, "a", "b", uptime, "a")
+	wantQueries(uptime, "a", "b", uptime, "a")
 }
 
-// An evaluation that is given up says nothing of the server.
-func TestPrometheusEvaluationGivenUp(t *testing.T) {
+// A cancelled evaluation does not count as a failure of the server.
+func TestPrometheusEvaluationCancelled(t *testing.T) {
 	server := newFakePrometheus(t)
-	server.answers(0, vector("0"))
+	server.respond(0, vector("0"))
 	prometheus := newTestPrometheus(t, PrometheusOptions{ServerAddress: server.URL})
 	subject := subjectOf(triggers.TypePrometheus, `{"query":"q","threshold":1}`)
 	subject.MaxAge = testInterval

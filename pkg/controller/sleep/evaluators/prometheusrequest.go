@@ -45,7 +45,7 @@ const (
 	maxResponseBytes = 1 << 20
 	// maxHeaderBytes bounds the header fields of a response.
 	maxHeaderBytes = 64 << 10
-	// maxReasonBytes bounds what is shown of what is wrong with a query.
+	// maxReasonBytes bounds the part of a parser's error that messages show.
 	maxReasonBytes = 256
 	// maxIdleConnections bounds the connections that are kept for later.
 	maxIdleConnections = 100
@@ -76,15 +76,14 @@ type prometheusRequest struct {
 	timeout time.Duration
 }
 
-// send returns the result of a query. Every error is a *queries.Error that
-// names one of a few kinds of failure: anything could respond at an address that
-// a user gave, so no message holds anything of what it sent, or of how it was
-// connected to.
+// send returns the result of a query. Every error is a *queries.Error that names one
+// of a few kinds of failure. Anything could respond at an address that a user gave, so
+// no message contains parts of a response, or details of the connection.
 func (r *prometheusRequest) send(ctx context.Context, query string) (queries.Result, error) {
 	parameters := url.Values{"query": {query}, "timeout": {r.timeout.String()}}
 	status, body, err := r.do(ctx, http.MethodPost, parameters)
 	if err == nil && (status == http.StatusMethodNotAllowed || status == http.StatusNotImplemented) {
-		// Some proxies let only reads through.
+		// Some proxies forward only reads.
 		status, body, err = r.do(ctx, http.MethodGet, parameters)
 	}
 	if err != nil {
@@ -113,11 +112,11 @@ func (r *prometheusRequest) do(ctx context.Context, method string, parameters ur
 		request.Header.Set("Content-Type", contentType)
 	}
 	maps.Copy(request.Header, r.headers)
-	// The package net/http takes this one from elsewhere.
+	// net/http ignores this one among the headers.
 	request.Host = cmp.Or(r.headers.Get("Host"), request.Host)
 	client := &http.Client{
 		Transport: r.transport,
-		// What is sent is for this server and no other.
+		// Headers and query are for this server and no other.
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}
 	response, err := client.Do(request)
@@ -146,13 +145,13 @@ func explainConnectionError(name string, err error) error {
 	case errors.Is(err, egress.ErrAPIServersUnknown):
 		return serverFault("%s is not queried: %v", name, egress.ErrAPIServersUnknown)
 	case errors.Is(err, errTooLarge):
-		return serverFault("%s: the response is larger than %d bytes: does Prometheus answer there?", name, maxResponseBytes)
+		return serverFault("%s: the response is larger than %d bytes: is that Prometheus?", name, maxResponseBytes)
 	case errors.Is(err, context.DeadlineExceeded), errors.As(err, &timeout) && timeout.Timeout():
-		return serverFault("%s did not answer in time", name)
+		return serverFault("%s did not respond in time", name)
 	case errors.As(err, &unresolved):
 		return serverFault("%s cannot be resolved: is the host right?", name)
 	case errors.Is(err, syscall.ECONNREFUSED):
-		return serverFault("%s refuses connections: is the port right, and does the server run?", name)
+		return serverFault("%s: connection refused: is the port right, and does the server run?", name)
 	case errors.As(err, &untrusted):
 		return serverFault("%s has a TLS certificate that is not trusted: are tlsConfig.ca and tlsConfig.serverName right?", name)
 	default:
@@ -161,7 +160,7 @@ func explainConnectionError(name string, err error) error {
 }
 
 func notAllowed(name string) error {
-	return failure(v1alpha1.ReasonServerNotAllowed, "%s is not allowed by --trigger-allowed-servers: ask the administrator to add it", name)
+	return failure(v1alpha1.ReasonServerNotAllowed, "%s is not allowed by --trigger-allowed-servers: have the administrator add it", name)
 }
 
 // Types of errors in responses of Prometheus.
@@ -178,18 +177,18 @@ func explainStatus(name string, status int, errorType, query string) error {
 	case errorType == errorBadData || errorType == errorExecution:
 		return rejected(name, status, query)
 	case errorType == errorTimeout || errorType == errorCanceled:
-		return failure(v1alpha1.ReasonServerFailed, "%s gave up on the query: make it cheaper", name)
+		return failure(v1alpha1.ReasonServerFailed, "%s aborted the query: make it cheaper", name)
 	case status/100 == 4:
-		return failure(v1alpha1.ReasonServerRefused, "%s refuses the request (HTTP status %d): are the credentials, the headers and the path right?", name, status)
+		return failure(v1alpha1.ReasonServerRefused, "%s rejects the request (HTTP status %d): are the credentials, the headers and the path right?", name, status)
 	case status/100 == 3:
-		return serverFault("%s redirects (HTTP status %d), which is not followed: give the address where Prometheus answers", name, status)
+		return serverFault("%s redirects (HTTP status %d), which is not followed: give the address of Prometheus itself", name, status)
 	default:
 		return serverFault("%s failed (HTTP status %d)", name, status)
 	}
 }
 
-// rejected returns the error for a query that a server rejects. What is wrong
-// with it is what our own parser says.
+// rejected returns the error for a query that a server rejects. The reason is that of
+// the parser in this process.
 func rejected(name string, status int, query string) error {
 	if err := promql.Parse(query); err != nil {
 		return failure(v1alpha1.ReasonQueryRejected, "%s rejects the query (HTTP status %d): %s", name, status, shorten(err.Error()))

@@ -101,12 +101,12 @@ func errorTypeOf(body []byte) string {
 func readResponse(name string, body []byte) (queries.Result, error) {
 	var read response
 	if err := json.Unmarshal(body, &read); err != nil || read.Status != "success" {
-		return queries.Result{}, serverFault("%s does not answer as Prometheus does: is the serverAddress right?", name)
+		return queries.Result{}, serverFault("%s does not respond as Prometheus does: is the serverAddress right?", name)
 	}
 	note, complete := noteOf(&read)
 	if !complete {
-		// A server that queries others says so here when one of them is missing.
-		return queries.Result{}, failure(v1alpha1.ReasonDataIncomplete, "%s: the answer has warnings, so data may be missing: run the query in the server's own interface to see them", name)
+		// A server that queries others has a warning when one of them is missing.
+		return queries.Result{}, failure(v1alpha1.ReasonDataIncomplete, "%s: the response has warnings, so data may be missing: run the query in the server's own interface to see them", name)
 	}
 	value, err := singleValue(name, &read)
 	if err != nil {
@@ -152,11 +152,11 @@ func singleElement(name string, elements []element) (float64, error) {
 }
 
 func notUnderstood(name string) error {
-	return failure(v1alpha1.ReasonNotANumber, "%s: the answer cannot be read: use a query for an instant vector with one element, or a scalar", name)
+	return failure(v1alpha1.ReasonNotANumber, "%s: the response cannot be read: use a query for an instant vector with one element, or a scalar", name)
 }
 
-// noteOf returns what is shown of what a server remarks on a query, and whether
-// the data is complete.
+// noteOf returns what is shown of the remarks of a server on a query, and whether the
+// data is complete.
 func noteOf(read *response) (note string, complete bool) {
 	for _, warning := range read.Warnings {
 		info, ok := strings.CutPrefix(warning, infoPrefix)
@@ -173,7 +173,8 @@ func noteOf(read *response) (note string, complete bool) {
 	return note, true
 }
 
-// shownInfo returns what is shown of a remark. Its own words could be anything.
+// shownInfo returns what is shown of a remark. Its text is not shown, as it could be
+// anything.
 func shownInfo(info string) string {
 	for _, known := range infos {
 		if strings.HasPrefix(info, known.begins) {

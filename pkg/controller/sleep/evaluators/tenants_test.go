@@ -37,8 +37,8 @@ import (
 	"github.com/truefoundry/elasti-apiserver/pkg/triggers"
 )
 
-// The words of whatever answers at an address that a tenant chose are in no
-// message, and neither is what a connection to it failed with.
+// Messages contain neither the response of an address that a tenant chose nor the
+// error of a connection to it.
 func TestMessagesHoldNothingOfWhatServersSend(t *testing.T) {
 	const secret = "root:x:0:0"
 	for name, test := range map[string]struct {
@@ -46,12 +46,12 @@ func TestMessagesHoldNothingOfWhatServersSend(t *testing.T) {
 		body        string
 		reason, has string
 	}{
-		"not Prometheus":    {http.StatusOK, secret, v1alpha1.ReasonServerFailed, "does not answer as Prometheus does"},
-		"no answer":         {http.StatusOK, `{"status":"` + secret + `"}`, v1alpha1.ReasonServerFailed, "does not answer as Prometheus does"},
+		"not Prometheus":    {http.StatusOK, secret, v1alpha1.ReasonServerFailed, "does not respond as Prometheus does"},
+		"no response":       {http.StatusOK, `{"status":"` + secret + `"}`, v1alpha1.ReasonServerFailed, "does not respond as Prometheus does"},
 		"rejected":          {http.StatusBadRequest, `{"status":"error","errorType":"bad_data","error":"` + secret + `"}`, v1alpha1.ReasonQueryRejected, "HTTP status 400"},
 		"other error":       {http.StatusInternalServerError, `{"status":"error","errorType":"` + secret + `","error":"` + secret + `"}`, v1alpha1.ReasonServerFailed, "HTTP status 500"},
 		"refused":           {http.StatusForbidden, secret, v1alpha1.ReasonServerRefused, "HTTP status 403"},
-		"gives up":          {http.StatusServiceUnavailable, `{"status":"error","errorType":"timeout","error":"` + secret + `"}`, v1alpha1.ReasonServerFailed, "gave up"},
+		"gives up":          {http.StatusServiceUnavailable, `{"status":"error","errorType":"timeout","error":"` + secret + `"}`, v1alpha1.ReasonServerFailed, "aborted"},
 		"warning":           {http.StatusOK, `{"status":"success","warnings":["` + secret + `"],"data":{"resultType":"scalar","result":[1,"0"]}}`, v1alpha1.ReasonDataIncomplete, "warnings"},
 		"remark":            {http.StatusOK, `{"status":"success","warnings":["PromQL info: ` + secret + `"],"data":{"resultType":"scalar","result":[1,"0"]}}`, v1alpha1.ReasonBelowThreshold, ""},
 		"type of result":    {http.StatusOK, `{"status":"success","data":{"resultType":"` + secret + `","result":[1,"0"]}}`, v1alpha1.ReasonNotANumber, ""},
@@ -62,27 +62,27 @@ func TestMessagesHoldNothingOfWhatServersSend(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			server := newFakePrometheus(t)
-			server.answers(test.status, test.body)
+			server.respond(test.status, test.body)
 			prometheus := newTestPrometheus(t, PrometheusOptions{Servers: loopback(t)})
 			result := evaluate(t, prometheus, inNamespace("shop", fmt.Sprintf(`{"query":"requests","threshold":5,"serverAddress":%q}`, server.URL)))
 			if result.Reason != test.reason || !strings.Contains(result.Message, test.has) {
 				t.Errorf("got %+v, want %s with %q", result, test.reason, test.has)
 			}
 			if strings.Contains(result.Message+result.Note, secret) {
-				t.Errorf("the server's words are shown: %+v", result)
+				t.Errorf("the text of the server is shown: %+v", result)
 			}
 		})
 	}
 }
 
 func TestMessagesNameTheKindOfFailure(t *testing.T) {
-	gone := httptest.NewServer(nil)
-	gone.Close()
+	closed := httptest.NewServer(nil)
+	closed.Close()
 	secure := httptest.NewTLSServer(newFakePrometheus(t).Config.Handler)
 	defer secure.Close()
 	plain := newFakePrometheus(t)
 	for address, want := range map[string]string{
-		gone.URL:                          "refuses connections",
+		closed.URL:                        "connection refused",
 		"http://prometheus.invalid.:9090": "cannot be resolved",
 		secure.URL:                        "not trusted",
 		strings.Replace(plain.URL, "http:", "https:", 1): "the connection failed",
@@ -114,10 +114,10 @@ func loopbackAndNames(t *testing.T) *egress.Guard {
 	return egress.NewGuard(egress.Options{Allowed: allowed})
 }
 
-// Whoever writes a trigger does not reach what only this process can reach.
+// A user who writes a trigger does not get access to what only this process can reach.
 func TestTriggersReachOnlyAllowedServers(t *testing.T) {
 	server := newFakePrometheus(t)
-	server.answers(http.StatusOK, vector("0"))
+	server.respond(http.StatusOK, vector("0"))
 	metadata := fmt.Sprintf(`{"query":"requests","threshold":5,"serverAddress":%q}`, server.URL)
 	prometheus := newTestPrometheus(t, PrometheusOptions{})
 	if result := evaluate(t, prometheus, inNamespace("shop", metadata)); result.Reason != v1alpha1.ReasonServerNotAllowed {
@@ -132,8 +132,8 @@ func TestTriggersReachOnlyAllowedServers(t *testing.T) {
 	if result := evaluate(t, prometheus, inNamespace("shop", other)); result.Reason != v1alpha1.ReasonServerNotAllowed {
 		t.Errorf("another server behind the same address: got %+v", result)
 	}
-	if len(server.asked) > 0 {
-		t.Errorf("the server was asked %q", server.asked)
+	if len(server.queries) > 0 {
+		t.Errorf("the server was queried with %q", server.queries)
 	}
 	if result := evaluate(t, prometheus, inNamespace("shop", metadata)); result.State != Idle {
 		t.Errorf("an address that is listed: got %+v", result)
@@ -143,7 +143,7 @@ func TestTriggersReachOnlyAllowedServers(t *testing.T) {
 // Queries of the installation's server see the series of their own namespace.
 func TestQueriesOfTheInstallationAreRestrictedToTheirNamespace(t *testing.T) {
 	server := newFakePrometheus(t)
-	server.answers(http.StatusOK, vector("0"))
+	server.respond(http.StatusOK, vector("0"))
 	allowed, err := egress.Parse(nil)
 	if err != nil {
 		t.Fatal(err)
@@ -161,8 +161,8 @@ func TestQueriesOfTheInstallationAreRestrictedToTheirNamespace(t *testing.T) {
 		`min_over_time((max(up{job="a",namespace="shop"} or on () secret{namespace="shop"}) or vector(0))[1m:5s])`,
 		`1`,
 	}
-	if got := strings.Join(server.asked, "\n"); got != strings.Join(want, "\n") {
-		t.Errorf("asked\n%s\nwant\n%s", got, strings.Join(want, "\n"))
+	if got := strings.Join(server.queries, "\n"); got != strings.Join(want, "\n") {
+		t.Errorf("queried\n%s\nwant\n%s", got, strings.Join(want, "\n"))
 	}
 	for metadata, reason := range map[string]string{
 		`{"query":"requests{namespace=\"other\"} or vector(0)","threshold":5}`: v1alpha1.ReasonQueryRejected,
@@ -176,12 +176,12 @@ func TestQueriesOfTheInstallationAreRestrictedToTheirNamespace(t *testing.T) {
 			t.Errorf("%s: got %+v, want %s", metadata, result, reason)
 		}
 	}
-	if len(server.asked) != len(want) {
-		t.Errorf("asked %q", server.asked[len(want):])
+	if len(server.queries) != len(want) {
+		t.Errorf("queried with %q", server.queries[len(want):])
 	}
 }
 
-func TestWhoMayQueryTheInstallation(t *testing.T) {
+func TestNamespacesThatMayQueryTheInstallation(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "authorization")
 	if err := os.WriteFile(file, []byte("Bearer of-the-installation"), 0o600); err != nil {
 		t.Fatal(err)
@@ -202,25 +202,25 @@ func TestWhoMayQueryTheInstallation(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			server := newFakePrometheus(t)
-			server.answers(http.StatusOK, vector("0"))
+			server.respond(http.StatusOK, vector("0"))
 			test.options.ServerAddress = server.URL
 			result := evaluate(t, newTestPrometheus(t, test.options), inNamespace("shop", `{"query":"requests","threshold":5}`))
 			if want := map[bool]string{true: v1alpha1.ReasonBelowThreshold, false: v1alpha1.ReasonServerNotAllowed}[test.allowed]; result.Reason != want {
 				t.Errorf("got %+v, want %s", result, want)
 			}
 			if test.allowed == (server.lastHeaders() == nil) {
-				t.Errorf("asked %q", server.asked)
+				t.Errorf("queried with %q", server.queries)
 			}
 		})
 	}
 }
 
 // A credential that elasti-apiserver may not read any more is not used a minute
-// later, though the server would still take it.
+// later, though the server would still accept it.
 func TestRevokedCredentialIsNotUsedForLong(t *testing.T) {
 	const polling = 30 * time.Second
 	server := newFakePrometheus(t)
-	server.answers(http.StatusOK, vector("0"))
+	server.respond(http.StatusOK, vector("0"))
 	keys, clock := &fakeKeys{}, clocktesting.NewFakePassiveClock(time.Now())
 	keys.set("shop", "monitoring", "token", "s3cr3t")
 	prometheus := newTestPrometheus(t, PrometheusOptions{ServerAddress: server.URL, Servers: loopback(t), Keys: keys, Clock: clock})
@@ -233,12 +233,12 @@ func TestRevokedCredentialIsNotUsedForLong(t *testing.T) {
 	keys.failing = apierrors.NewForbidden(schema.GroupResource{Resource: "secrets"}, "monitoring", nil)
 	keys.mu.Unlock()
 	clock.SetTime(clock.Now().Add(polling))
-	asked := len(server.asked)
+	before := len(server.queries)
 	if result := evaluate(t, prometheus, subject); result.Reason != v1alpha1.ReasonCredentialsUnavailable {
 		t.Errorf("got %+v", result)
 	}
-	if len(server.asked) != asked {
-		t.Errorf("the revoked credential was sent: %q", server.asked[asked:])
+	if len(server.queries) != before {
+		t.Errorf("the revoked credential was sent: %q", server.queries[before:])
 	}
 }
 
@@ -265,7 +265,7 @@ func TestRemarksOfServersAreShown(t *testing.T) {
 		`"infos":["PromQL info: input to histogram_quantile needed to be fixed for monotonicity"]`:      "PromQL info: the buckets of a histogram are not monotonic",
 		`"warnings":[]`: "",
 	} {
-		server.answers(http.StatusOK, `{"status":"success",`+body+`,"data":{"resultType":"scalar","result":[1,"0"]}}`)
+		server.respond(http.StatusOK, `{"status":"success",`+body+`,"data":{"resultType":"scalar","result":[1,"0"]}}`)
 		result := evaluate(t, prometheus, subjectOf(triggers.TypePrometheus, `{"query":"requests","threshold":1}`))
 		if result.State != Idle || result.Note != want {
 			t.Errorf("%s: got %+v, want the note %q", body, result, want)

@@ -96,7 +96,7 @@ func evaluateReports(elastiService *v1alpha1.ElastiService, ready []string, know
 	case !known:
 		return unknown(v1alpha1.ReasonAwaitingReports, "it is not known yet which resolvers are ready")
 	case len(ready) == 0:
-		return unknown(v1alpha1.ReasonNotReported, "no resolver is ready to tell whether there is traffic")
+		return unknown(v1alpha1.ReasonNotReported, "no resolver is ready to report whether there is traffic")
 	}
 	for _, name := range ready {
 		if reported := reports.Find(elastiService, name); reported != nil && reports.IsFresh(reported, staleness, now) {

@@ -85,7 +85,7 @@ func TestTrafficStates(t *testing.T) {
 		"one has not reported":      {nil, []string{"a", "b", "c"}, Unknown, v1alpha1.ReasonNotReported},
 		"one reported too long ago": {func(e *v1alpha1.ElastiService) { e.Status.Activity[0] = reported("a", stale, nil) }, []string{"a", "b"}, Unknown, v1alpha1.ReasonNotReported},
 		"one is killed while open":  {func(e *v1alpha1.ElastiService) { e.Status.Activity[0] = reported("a", stale, open) }, []string{"a", "b"}, Unknown, v1alpha1.ReasonNotReported},
-		"one that is gone is stale": {func(e *v1alpha1.ElastiService) { e.Status.Activity[0] = reported("a", stale, nil) }, []string{"b"}, Idle, v1alpha1.ReasonNoTraffic},
+		"a deleted one is stale":    {func(e *v1alpha1.ElastiService) { e.Status.Activity[0] = reported("a", stale, nil) }, []string{"b"}, Idle, v1alpha1.ReasonNoTraffic},
 		"reported by a clock ahead": {func(e *v1alpha1.ElastiService) { e.Status.Activity[0] = reported("a", -time.Second, nil) }, []string{"a", "b"}, Idle, v1alpha1.ReasonNoTraffic},
 		"reported in the far future": {func(e *v1alpha1.ElastiService) { e.Status.Activity[0] = reported("a", -stale, nil) },
 			[]string{"a", "b"}, Unknown, v1alpha1.ReasonNotReported},
@@ -126,7 +126,7 @@ func TestTrafficStates(t *testing.T) {
 	}
 }
 
-func TestTrafficTellsWhichShareItSees(t *testing.T) {
+func TestTrafficReportsWhichShareItSees(t *testing.T) {
 	const two = "it sees about 2 of 5 new connections"
 	for name, test := range map[string]struct {
 		change func(*v1alpha1.ElastiService)

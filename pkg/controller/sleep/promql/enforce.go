@@ -46,17 +46,17 @@ var (
 	errUnsure = errors.New("the query cannot be restricted to a namespace: write it in a simpler way")
 )
 
-// Parse checks a query. The error says where it is wrong, and holds nothing
-// but parts of the query.
+// Parse checks a query. The error says where it is wrong, and contains only parts of
+// the query.
 func Parse(query string) error {
 	_, err := parse(query)
 	return err
 }
 
 // Enforce returns a query whose selectors all select only series whose label has
-// a value. It fails when the query cannot be parsed, and when a selector asks for
-// another value of the label: its result would be empty, which "or vector(0)"
-// turns into a number. The error holds nothing but parts of the query.
+// a value. It fails when the query cannot be parsed, and when a selector excludes
+// that value of the label: its result would be empty, which "or vector(0)" turns into
+// a number. The error contains only parts of the query.
 func Enforce(query, label, value string) (string, error) {
 	expression, err := parse(query)
 	if err != nil {
@@ -76,7 +76,7 @@ func Enforce(query, label, value string) (string, error) {
 	return text, nil
 }
 
-// parse reads a query that is not too large for that.
+// parse parses a query, unless it exceeds the bounds.
 func parse(query string) (parser.Expr, error) {
 	nesting := strings.Count(query, "(") + strings.Count(query, "-") + strings.Count(query, "+")
 	if nesting > maxOperators || strings.Count(query, "~") > maxExpressions {
@@ -116,8 +116,8 @@ func checkExpressions(query string) error {
 	return nil
 }
 
-// newParser returns a parser of what servers understand by themselves, and of
-// experimental functions, which select nothing in other ways.
+// newParser returns a parser of PromQL with the default features of servers and
+// experimental functions, which select no series by other means.
 func newParser() parser.Parser {
 	return parser.NewParser(parser.Options{EnableExperimentalFunctions: true})
 }
@@ -133,8 +133,8 @@ func add(selector *parser.VectorSelector, enforced *labels.Matcher) error {
 	return nil
 }
 
-// verify fails when a server would read from a text anything else than what was
-// meant: the text is what counts.
+// verify fails when the text of a query, which is what servers get, does not parse as
+// the restricted query.
 func verify(text string, enforced *labels.Matcher) error {
 	expression, err := newParser().ParseExpr(text)
 	if err != nil || expression.String() != text {
@@ -164,7 +164,7 @@ func visit(expression parser.Expr, each func(*parser.VectorSelector) error) erro
 		case *parser.Call:
 			if node.Func.Name == "info" {
 				// It selects series of its own. With a matcher it would drop
-				// those that have no other, which looks like less use.
+				// series without a match, which looks like less use.
 				failed = errInfo
 			}
 		}

@@ -55,9 +55,9 @@ func TestEnforce(t *testing.T) {
 	}
 }
 
-// A query that could only be empty is refused: "or vector(0)" would turn that
-// into a number, and the target would look idle.
-func TestEnforceRefusesWhatCannotBeSeen(t *testing.T) {
+// A query whose result would always be empty is rejected: "or vector(0)" would turn
+// that into a number, and the target would seem idle.
+func TestEnforceRejectsSelectorsOfOtherNamespaces(t *testing.T) {
 	for query, want := range map[string]string{
 		`up{namespace="other"} or vector(0)`: `namespace="other"`,
 		`up{namespace!="shop"}`:              `namespace!="shop"`,

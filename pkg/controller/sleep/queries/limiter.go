@@ -32,16 +32,16 @@ import (
 )
 
 const (
-	// maxResults bounds how many results are kept. The least recently used go
-	// first.
+	// maxResults bounds how many results are cached. The least recently used are
+	// evicted.
 	maxResults = 20000
 	// serverCapacity is how many queries one server gets at a time from all
 	// namespaces together, and serverReserve how many of them are for namespaces
 	// that have none at it.
 	serverCapacity = 20
 	serverReserve  = 4
-	// MaxInFlight is how many of them come from one namespace while no other has
-	// any: as many as it leaves.
+	// MaxInFlight is how many of them one namespace has while no other has any: as
+	// many as are left to the others.
 	MaxInFlight = (serverCapacity - serverReserve) / 2
 	// DefaultCapacity is how many queries are in flight together, to all
 	// servers. A quarter is for namespaces that have none, and one that is alone
@@ -52,9 +52,8 @@ const (
 	// breaker opens: a single query that is too expensive for a server says
 	// nothing about other queries.
 	MaxFaults = 3
-	// The circuit breaker lets no query through for 10 s, and for 20, 40 and 60 s
-	// when the one query after a pause, which finds out whether the server is
-	// back, has failed as well.
+	// An open circuit breaker rejects queries for 10 s, and for 20, 40 and 60 s when
+	// the single query after a pause, which probes the server, has failed too.
 	firstFaultPause = 10 * time.Second
 	lastFaultPause  = time.Minute
 	// maxBreakers bounds how many circuit breakers are kept.
@@ -82,27 +81,27 @@ type Error struct {
 // Error returns the message.
 func (e *Error) Error() string { return e.Message }
 
-// Query is something that a server is asked. Equal queries have equal results.
+// Query is a query of a server. Equal queries have equal results.
 type Query struct {
 	// Namespace is that of the ElastiService. Namespaces share no results, and
 	// none waits for what another one has in flight.
 	Namespace string
 	// Server is the host and port of the server.
 	Server string
-	// Connection tells apart how the server is queried: path, headers and
+	// Connection identifies how the server is queried: path, headers and
 	// credentials.
 	Connection string
 	Text       string
 }
 
-// Result is what a query results in.
+// Result is the result of a query.
 type Result struct {
 	Value float64
-	// Note is what the server remarks on the query. Empty if nothing.
+	// Note is a remark of the server on the query. Empty if there is none.
 	Note string
 }
 
-// digest stands for texts of any size.
+// digest is a key for texts of any size.
 type digest [sha256.Size]byte
 
 func digestOf(texts ...string) digest {
@@ -120,7 +119,7 @@ type outcome struct {
 	at     time.Time
 }
 
-// circuitBreaker is what is known of a server that fails.
+// circuitBreaker is the state of a server that fails.
 type circuitBreaker struct {
 	faults int
 	until  time.Time
@@ -139,7 +138,7 @@ func (b circuitBreaker) failed(now time.Time, err error) circuitBreaker {
 	case b.open() && !now.Before(b.until):
 		b.pause = min(2*b.pause, lastFaultPause)
 	default:
-		// Queries that were in flight when it opened say nothing new.
+		// A query that was in flight when it opened does not extend the pause.
 		return b
 	}
 	b.until = now.Add(b.pause)
@@ -154,10 +153,10 @@ type share struct {
 }
 
 // Limiter sends each query of a namespace once for all triggers that need it,
-// and bounds how many are in flight, to a server and altogether. A namespace gets
-// as many as it leaves to others, so that there is room for the first query of
-// any other, whatever servers do that hang. No caller waits for another one's
-// query: it gets ErrBusy in the meantime. It is safe for concurrent use.
+// and bounds how many are in flight, to a server and altogether. A namespace gets at
+// most as many as are left to the others, so that there is room for the first query
+// of any other, however many servers hang. No caller waits for the query of another:
+// it gets ErrBusy meanwhile. It is safe for concurrent use.
 type Limiter struct {
 	clock    clock.PassiveClock
 	timeout  time.Duration
@@ -230,7 +229,7 @@ func (l *Limiter) Do(ctx context.Context, query Query, maxAge time.Duration, sen
 	defer cancel()
 	sent.result, sent.err = send(sendCtx)
 	if ctx.Err() != nil {
-		// The caller has stopped, which says nothing about the server.
+		// The caller has stopped: that is no failure of the server.
 		l.end(query, key, connection, nil)
 		return Result{}, ctx.Err()
 	}
@@ -239,7 +238,7 @@ func (l *Limiter) Do(ctx context.Context, query Query, maxAge time.Duration, sen
 	return sent.result, sent.err
 }
 
-// begin takes a place.
+// begin acquires a slot for a query.
 func (l *Limiter) begin(query Query, key, connection digest) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -260,9 +259,9 @@ func (l *Limiter) begin(query Query, key, connection digest) error {
 	return nil
 }
 
-// hasRoom reports whether there is a place for a query: for the first one of a
-// namespace any, for others one that is not reserved. Of those, a namespace gets
-// as many as it leaves to others at a server, and half as many of all.
+// hasRoom reports whether there is a slot for a query: any slot for the first query
+// of a namespace, and one that is not reserved for further ones. Of those, a namespace
+// gets as many as are left to the others at a server, and half as many altogether.
 func (l *Limiter) hasRoom(query Query) bool {
 	freeOfAll := l.capacity - len(l.inFlight)
 	if own := l.shares[share{namespace: query.Namespace}]; own > 0 {
@@ -275,7 +274,7 @@ func (l *Limiter) hasRoom(query Query) bool {
 	return freeOfAll > 0 && free > 0
 }
 
-// end gives the place back. Without an outcome nothing is known of the server.
+// end releases the slot. A nil outcome is not counted for the circuit breaker.
 func (l *Limiter) end(query Query, key, connection digest, sent *outcome) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -298,7 +297,7 @@ func (l *Limiter) end(query Query, key, connection digest, sent *outcome) {
 	}
 }
 
-// subtract counts one less, and keeps no zero.
+// subtract decrements a count, and deletes it at zero.
 func subtract[K comparable](counts map[K]int, key K) {
 	if counts[key]--; counts[key] <= 0 {
 		delete(counts, key)

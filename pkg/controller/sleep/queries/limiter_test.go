@@ -52,35 +52,35 @@ func TestEqualQueriesAreSentOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		limiter := NewLimiter(Options{})
 		query := Query{Server: "prometheus", Text: "up"}
-		answers := hang(make(chan struct{}))
+		server := hang(make(chan struct{}))
 		count := 0
-		ask := func() (Result, error) {
+		do := func() (Result, error) {
 			return limiter.Do(t.Context(), query, testInterval, func(ctx context.Context) (Result, error) {
 				count++
-				return answers.send(ctx)
+				return server.send(ctx)
 			})
 		}
 		done := make(chan error)
-		go func() { _, err := ask(); done <- err }()
+		go func() { _, err := do(); done <- err }()
 		synctest.Wait()
-		if _, err := ask(); !errors.Is(err, ErrBusy) {
-			t.Errorf("got %v while the question is asked, want %v", err, ErrBusy)
+		if _, err := do(); !errors.Is(err, ErrBusy) {
+			t.Errorf("got %v while the query is in flight, want %v", err, ErrBusy)
 		}
-		close(answers)
+		close(server)
 		if err := <-done; err != nil {
 			t.Error(err)
 		}
 		for range 10 {
-			if value, err := ask(); value != one || err != nil {
-				t.Errorf("got %v, %v, want the answer that is there", value, err)
+			if value, err := do(); value != one || err != nil {
+				t.Errorf("got %v, %v, want the cached result", value, err)
 			}
 		}
 		if count != 1 {
-			t.Errorf("asked %d times, want once", count)
+			t.Errorf("queried %d times, want once", count)
 		}
 		<-time.After(testInterval)
-		if _, err := ask(); err != nil || count != 2 {
-			t.Errorf("asked %d times (%v), want again after the interval", count, err)
+		if _, err := do(); err != nil || count != 2 {
+			t.Errorf("queried %d times (%v), want again after the interval", count, err)
 		}
 	})
 }
@@ -90,19 +90,19 @@ func TestEqualQueriesAreSentOnce(t *testing.T) {
 func TestAServerThatHangsDelaysOnlyItsOwn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		limiter := NewLimiter(Options{})
-		var asking atomic.Int32
+		var sent atomic.Int32
 		busy := 0
 		done := make(chan error)
-		askAll := func(count int, put func(context.Context) (Result, error)) {
+		doAll := func(count int, send func(context.Context) (Result, error)) {
 			for i := range count {
 				go func() {
-					_, err := limiter.Do(t.Context(), Query{Server: "hangs", Text: fmt.Sprint(i)}, 0, put)
+					_, err := limiter.Do(t.Context(), Query{Server: "hangs", Text: fmt.Sprint(i)}, 0, send)
 					done <- err
 				}()
 			}
 		}
-		askAll(100, func(ctx context.Context) (Result, error) {
-			asking.Add(1)
+		doAll(100, func(ctx context.Context) (Result, error) {
+			sent.Add(1)
 			<-ctx.Done()
 			return Result{}, hung
 		})
@@ -111,12 +111,12 @@ func TestAServerThatHangsDelaysOnlyItsOwn(t *testing.T) {
 				busy++
 			}
 		}
-		if asking.Load() != MaxInFlight || busy != 100-MaxInFlight {
-			t.Errorf("asks %d questions at once and turns %d away, want %d and the others", asking.Load(), busy, MaxInFlight)
+		if sent.Load() != MaxInFlight || busy != 100-MaxInFlight {
+			t.Errorf("%d queries are sent at once and %d rejected, want %d and the others", sent.Load(), busy, MaxInFlight)
 		}
 		started := time.Now()
-		if _, err := limiter.Do(t.Context(), Query{Server: "answers", Text: "up"}, 0, responds); err != nil || time.Since(started) != 0 {
-			t.Errorf("another server answers after %s with %v, want at once", time.Since(started), err)
+		if _, err := limiter.Do(t.Context(), Query{Server: "responds", Text: "up"}, 0, responds); err != nil || time.Since(started) != 0 {
+			t.Errorf("another server responds after %s with %v, want at once", time.Since(started), err)
 		}
 		for range MaxInFlight {
 			<-done
@@ -128,16 +128,16 @@ func TestAServerThatHangsDelaysOnlyItsOwn(t *testing.T) {
 			t.Errorf("got %v after %s, want the failure at once", err, time.Since(started))
 		}
 		<-time.After(firstFaultPause)
-		answers := hang(make(chan struct{}))
-		askAll(2, answers.send)
+		server := hang(make(chan struct{}))
+		doAll(2, server.send)
 		if err := <-done; !errors.As(err, &problem) {
-			t.Errorf("got %v, want the failure for all but the one who tries", err)
+			t.Errorf("got %v, want the failure for all but the query that probes", err)
 		}
-		close(answers)
+		close(server)
 		if err := <-done; err != nil {
 			t.Errorf("got %v from the server that is back", err)
 		}
-		if _, err := limiter.Do(t.Context(), Query{Server: "hangs", Text: "more"}, 0, answers.send); err != nil {
+		if _, err := limiter.Do(t.Context(), Query{Server: "hangs", Text: "more"}, 0, server.send); err != nil {
 			t.Errorf("got %v from the server that is back", err)
 		}
 	})
@@ -153,15 +153,15 @@ func TestAQueryThatHangsDoesNotOpenTheCircuitBreaker(t *testing.T) {
 			}
 			value, err := limiter.Do(t.Context(), Query{Server: "slow", Text: fmt.Sprint(i)}, 0, responds)
 			if value != one || err != nil {
-				t.Fatalf("got %v, %v after %d questions that hung", value, err, i+1)
+				t.Fatalf("got %v, %v after %d queries that hung", value, err, i+1)
 			}
 		}
 	})
 }
 
-// asks sends queries of a namespace that end with the context of the test, one
+// sendHanging sends queries of a namespace that end with the context of the test, one
 // for each server, and returns how many are in flight.
-func asks(t *testing.T, limiter *Limiter, namespace string, count int, server func(int) string) int {
+func sendHanging(t *testing.T, limiter *Limiter, namespace string, count int, server func(int) string) int {
 	t.Helper()
 	var inFlight atomic.Int32
 	for i := range count {
@@ -188,7 +188,7 @@ func TestServersThatHangOfOneNamespaceDelayNoOther(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				limiter := NewLimiter(Options{})
-				count := asks(t, limiter, "loud", 64*16, server)
+				count := sendHanging(t, limiter, "loud", 64*16, server)
 				if count == 0 || count > DefaultCapacity/2 {
 					t.Errorf("%d queries of one namespace are in flight", count)
 				}
@@ -210,18 +210,18 @@ func TestManyNamespacesWhoseServersHangLeaveRoom(t *testing.T) {
 		limiter := NewLimiter(Options{})
 		total := 0
 		for i := range 20 {
-			total += asks(t, limiter, fmt.Sprintf("loud-%d", i), 100, func(j int) string { return fmt.Sprintf("%d-%d", i, j) })
+			total += sendHanging(t, limiter, fmt.Sprintf("loud-%d", i), 100, func(j int) string { return fmt.Sprintf("%d-%d", i, j) })
 		}
 		if total >= DefaultCapacity {
-			t.Errorf("all %d places are taken", total)
+			t.Errorf("all %d slots are taken", total)
 		}
-		if got, err := limiter.Do(t.Context(), Query{Namespace: "quiet", Server: "answers", Text: "up"}, 0, responds); got != one || err != nil {
+		if got, err := limiter.Do(t.Context(), Query{Namespace: "quiet", Server: "responds", Text: "up"}, 0, responds); got != one || err != nil {
 			t.Errorf("another namespace got %v, %v", got, err)
 		}
 	})
 }
 
-// A server that fails for one namespace may do so because of what it asks.
+// A server that fails for one namespace may do so because of its queries.
 func TestCircuitBreakerIsThatOfANamespace(t *testing.T) {
 	limiter := NewLimiter(Options{})
 	fails := func(context.Context) (Result, error) { return Result{}, hung }
@@ -238,26 +238,26 @@ func TestCircuitBreakerIsThatOfANamespace(t *testing.T) {
 	}
 }
 
-// The pauses of a server that stays away grow up to a minute.
+// The pauses of a server that keeps failing grow up to a minute.
 func TestPausesOfACircuitBreakerGrow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		limiter := NewLimiter(Options{})
 		sent := 0
-		ask := func() {
-			_, _ = limiter.Do(t.Context(), Query{Server: "gone", Text: "up"}, 0, func(context.Context) (Result, error) { sent++; return Result{}, hung })
+		do := func() {
+			_, _ = limiter.Do(t.Context(), Query{Server: "failing", Text: "up"}, 0, func(context.Context) (Result, error) { sent++; return Result{}, hung })
 		}
 		for range MaxFaults {
-			ask()
+			do()
 		}
 		for _, pause := range []time.Duration{firstFaultPause, 2 * firstFaultPause, 4 * firstFaultPause, lastFaultPause, lastFaultPause} {
 			before := sent
 			<-time.After(pause - time.Second)
-			if ask(); sent != before {
-				t.Errorf("asked before a pause of %s is over", pause)
+			if do(); sent != before {
+				t.Errorf("queried before a pause of %s is over", pause)
 			}
 			<-time.After(time.Second)
-			if ask(); sent != before+1 {
-				t.Errorf("not asked after a pause of %s", pause)
+			if do(); sent != before+1 {
+				t.Errorf("not queried after a pause of %s", pause)
 			}
 		}
 	})
