@@ -12,10 +12,9 @@ clean=(
     .ci .golangci.yml Dockerfile Makefile '*.md' docs
     artifacts
     cmd pkg/activity pkg/apis pkg/apiserver
-    pkg/controller/leader pkg/controller/proxyports/proxyportstest pkg/controller/resolvers/resolverstest
-    pkg/registry/elasti/elastiservice
-    pkg/controller/signature pkg/controller/sleep
-    pkg/controller/target/targettest pkg/controller/uninstall pkg/preflight pkg/registry/elasti/proxyportclaim
+    pkg/controller/informers pkg/controller/leader pkg/controller/proxyports pkg/controller/resolvers
+    pkg/controller/resources pkg/controller/signature pkg/controller/sleep pkg/controller/startup
+    pkg/controller/statuswriter pkg/controller/target pkg/controller/uninstall pkg/preflight pkg/registry
     pkg/resolver/clientaddress pkg/resolver/destination pkg/resolver/dial pkg/resolver/fallback
     pkg/resolver/hostroute pkg/resolver/listen pkg/resolver/localfault pkg/resolver/passive
     pkg/resolver/resolvertest pkg/resolver/socket/sockettest pkg/resolver/task pkg/schedule pkg/sharedport

@@ -49,8 +49,8 @@ func (c *Controller) reconcileAvailability(_ context.Context, p *pass) {
 // whatKeepsFromStarting returns what keeps the target from starting, which may be
 // nil, and whether that is known.
 func (c *Controller) whatKeepsFromStarting(p *pass, since time.Time) (problem *startup.Problem, known bool) {
-	if refusal := p.target.Object.Refusal; refusal != nil && p.target.Scale.Existing == 0 {
-		return refusal, true
+	if creation := p.target.Object.CreationProblem; creation != nil && p.target.Scale.Existing == 0 {
+		return creation, true
 	}
 	start := startup.Start{Target: target.Of(p.elastiService), UID: p.target.Object.UID, Since: since}
 	if p.service != nil {

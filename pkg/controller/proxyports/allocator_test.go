@@ -162,7 +162,7 @@ func TestProxyPortsStay(t *testing.T) {
 	calls := ports.claims.Calls()
 	ports.assign(service(1), []int32{80, 81, 82}, nil)
 	if ports.claims.Calls() != calls {
-		t.Error("the storage was called for ports that are known to be claimed")
+		t.Error("the storage was called for ports that are claimed already")
 	}
 	if fewer := ports.assign(service(1), []int32{81}, nil); !maps.Equal(fewer, map[int32]int32{81: first[81]}) {
 		t.Errorf("got %v after %v", fewer, first)
@@ -252,7 +252,7 @@ func TestClaimsOfDeletedOwnersAreReleased(t *testing.T) {
 		t.Errorf("%v: want the claims of those that exist", claims.Stored())
 	}
 	if err := ports.Restore(t.Context(), nil, func(context.Context, proxyports.Owner) (bool, error) { return false, errors.New("away") }); err == nil {
-		t.Error("a claim whose owner could not be looked for was restored")
+		t.Error("a claim whose owner could not be looked up was restored")
 	}
 }
 
@@ -379,7 +379,7 @@ func TestClaimsThatFailAreTriedAgain(t *testing.T) {
 	})
 }
 
-func TestThoseWithoutAProxyPortAreToldWhenOneIsFree(t *testing.T) {
+func TestServicesWithoutAProxyPortAreNotifiedWhenOneIsFree(t *testing.T) {
 	ports := newPorts(t, 2, proxyportstest.New())
 	ports.assign(service(1), []int32{80, 81}, nil)
 	if assigned := ports.assign(service(2), []int32{80}, nil); len(assigned) > 0 {

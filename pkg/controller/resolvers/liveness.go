@@ -50,13 +50,13 @@ const (
 	unknownRetryDelay = 10 * time.Second
 )
 
-// Liveness notices that the process of a resolver has ended. Until the kubelet
-// notices, and its report has gone through the EndpointSlice controller, one or
-// two seconds pass, in which clients are sent to a port that no process listens on.
-// A connection to each ready resolver ends when its process does; when the next
-// is refused, the resolver is dead. Nothing else counts: what lies between
-// the controller and a resolver may not lie between it and its clients. It is safe for
-// concurrent use.
+// Liveness detects that the process of a resolver has ended. The kubelet and the
+// EndpointSlice controller take one or two seconds for that, in which connections are
+// sent to a port that no process listens on. Liveness keeps a connection to each ready
+// resolver, which ends with its process; when the next connection gets ECONNREFUSED,
+// the resolver is dead. Other errors do not count: they may be caused between the
+// controller and the resolver, and not concern its clients. It is safe for concurrent
+// use.
 type Liveness struct {
 	// dial is nil when no resolver is watched.
 	dial DialFunc

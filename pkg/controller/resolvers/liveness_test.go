@@ -48,7 +48,7 @@ func TestWithoutAnyResolverProcessTheSliceStaysAsItIs(t *testing.T) {
 	}
 }
 
-func TestOnlyARefusalSaysThatAResolverIsDead(t *testing.T) {
+func TestOnlyARefusedConnectionMeansThatAResolverIsDead(t *testing.T) {
 	t.Parallel()
 	quiet := resolverstest.StartProcess(t, "127.0.0.1:0")
 	p := NewLiveness(resolverstest.DialProcesses(map[string]string{"10.0.0.1": quiet.Address()}),
@@ -61,7 +61,7 @@ func TestOnlyARefusalSaysThatAResolverIsDead(t *testing.T) {
 	}
 	eventually(t, "it is connected again", quiet.Connected)
 	if alive := p.Alive(endpoints); len(alive) != 2 {
-		t.Errorf("alive are %+v, but neither refuses", alive)
+		t.Errorf("alive are %+v, but both accept connections", alive)
 	}
 }
 

@@ -110,7 +110,7 @@ func TestResolversOfAnEarlierVersionAreConnectedTo(t *testing.T) {
 	ready := []discoveryv1.Endpoint{{Addresses: []string{"10.0.0.1"}}}
 	network.Respond("10.0.0.1:10000", resolverstest.Refused())
 	if checker.Check(t.Context(), &PortChecks{}, about(10000), ready) {
-		t.Error("listed although it refuses")
+		t.Error("listed although connections to it are refused")
 	}
 	network.Respond("10.0.0.1:10000", nil)
 	if !checker.Check(t.Context(), &PortChecks{}, about(10000), ready) {
@@ -147,7 +147,7 @@ func TestResolversAreListedOnceTheyListen(t *testing.T) {
 	if !listeners.Check(t.Context(), known, ports, ready) || network.TakeDials() != 0 {
 		t.Error("dialled what is listed")
 	}
-	// A resolver that comes back, and other ports, are looked at again.
+	// A resolver that comes back, and other ports, are checked again.
 	listeners.Check(t.Context(), known, ports, ready[:1])
 	listeners.Check(t.Context(), known, ports, ready)
 	if dials := network.TakeDials(); dials != 2 {
@@ -198,7 +198,7 @@ func TestResolverThatNeverListensIsListedInTheEnd(t *testing.T) {
 	known := &PortChecks{}
 	ready := []discoveryv1.Endpoint{{Addresses: []string{"10.0.0.1"}}}
 	if listeners.Check(t.Context(), known, about(10000), ready) {
-		t.Error("listed although it refuses")
+		t.Error("listed although connections to it are refused")
 	}
 	clock.Step(portCheckTimeout)
 	if !listeners.Check(t.Context(), known, about(10000), ready) {

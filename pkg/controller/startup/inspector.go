@@ -40,7 +40,7 @@ import (
 )
 
 const (
-	// grace is how long a target may take to start before its pods are looked at.
+	// grace is how long a target may take to start before its pods are inspected.
 	// Most are available by then, and cost no request.
 	grace = 3 * time.Second
 	// The pause between two inspections is a quarter of the time since the first
@@ -282,8 +282,8 @@ func (i *Inspector) podsOf(ctx context.Context, inspected *subject) ([]corev1.Po
 	return pods.Items, nil
 }
 
-// selectorOf returns what selects the pods of a target. It is empty when that
-// cannot be told.
+// selectorOf returns the selector of the pods of a target. It is empty when that is
+// not known.
 func (i *Inspector) selectorOf(ctx context.Context, start *Start) (labels.Selector, error) {
 	scale, err := i.options.Scales.Get(ctx, start.Target)
 	if err != nil {

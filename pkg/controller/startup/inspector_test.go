@@ -185,10 +185,10 @@ func TestAProblemIsKnownWithinTenSecondsOfTheWake(t *testing.T) {
 		w.Observe(cart, start)
 		after(grace - time.Millisecond)
 		if len(w.requests()) > 0 {
-			t.Error("pods were looked at although most targets have started by then")
+			t.Error("pods were inspected although most targets have started by then")
 		}
 		after(2 * time.Second)
-		// The kubelet finds out late that there is no such image.
+		// The kubelet reports late that there is no such image.
 		w.add(t, podWith(waiting("ErrImagePull", "not found")))
 		after(4 * time.Second)
 		problem, inspected := w.Observe(cart, start)
@@ -235,7 +235,7 @@ func TestManyStartsAreInspectedAtARate(t *testing.T) {
 	})
 }
 
-func TestEventsTellWhatThePodsDoNot(t *testing.T) {
+func TestEventsShowProblemsThatPodsDoNot(t *testing.T) {
 	for name, test := range map[string]struct {
 		pod    *corev1.Pod
 		event  string
@@ -387,7 +387,7 @@ func TestSelectorOfTheServiceIsUsedWhenTheScaleHasNone(t *testing.T) {
 					got = list.ListOptions.LabelSelector
 				}
 				if got != test.want || (len(w.requests()) == 0) != (test.want == "") {
-					t.Errorf("asked for %q (%d requests), want %q", got, len(w.requests()), test.want)
+					t.Errorf("requested %q (%d requests), want %q", got, len(w.requests()), test.want)
 				}
 			})
 		})

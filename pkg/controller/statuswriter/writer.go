@@ -63,7 +63,7 @@ type Options struct {
 	// ElastiService as it was before.
 	Written func(before *v1alpha1.ElastiService, status *v1alpha1.ElastiServiceStatus)
 	// Failed is called with each failure to write a status in the background.
-	// It is tried again.
+	// It is retried.
 	Failed func(ctx context.Context, key types.NamespacedName, err error)
 }
 

@@ -64,12 +64,12 @@ var autoscalerKinds = map[v1alpha1.AutoscalerType]string{
 	v1alpha1.AutoscalerHPA:  "HorizontalPodAutoscaler",
 }
 
-// Autoscaler is what is kept of an autoscaler.
+// Autoscaler is the part of an autoscaler that the cache keeps.
 type Autoscaler struct {
 	metav1.ObjectMeta
 	// TargetKind and TargetName are what it scales.
 	TargetKind, TargetName string
-	// PausedByController is true when a descent paused it.
+	// PausedByController is true when a scale-down paused it.
 	PausedByController bool
 	// ScaleInPausedByController is true when it is kept from scaling in for an
 	// awake target, NeedsScaleInPause when it undoes wakes otherwise.

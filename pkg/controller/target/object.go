@@ -32,9 +32,9 @@ import (
 	"github.com/truefoundry/elasti-apiserver/pkg/controller/startup"
 )
 
-// kindsWithReplicas are the kinds whose spec.replicas is what their scale asks
-// for, which report status.replicas and status.readyReplicas, and whose pods
-// come from spec.template. For other kinds only their scale tells.
+// kindsWithReplicas are the kinds whose spec.replicas is that of their scale, which
+// report status.replicas and status.readyReplicas, and whose pods come from
+// spec.template. For other kinds, the scale is read.
 var kindsWithReplicas = map[schema.GroupResource]bool{
 	{Group: "apps", Resource: "deployments"}:         true,
 	{Group: "apps", Resource: "statefulsets"}:        true,
@@ -44,21 +44,22 @@ var kindsWithReplicas = map[schema.GroupResource]bool{
 	{Group: "apps.kruise.io", Resource: "clonesets"}: true,
 }
 
-// Object is what is kept of a target: its pod template is not.
+// Object is the part of a target that the cache keeps, without the pod template.
 type Object struct {
 	metav1.ObjectMeta
-	// Scale is what the object says of its scale, or nil when its kind does
-	// not say it in a known way.
+	// Scale is the scale according to the object, or nil when its kind is not one
+	// of kindsWithReplicas.
 	Scale *Scale
-	// Probes is how a resolver asks its pods whether they are ready.
+	// Probes are the probes by which a resolver checks whether its pods are ready.
 	Probes *v1alpha1.ReadinessProbes
 	// ScaledBy is the field manager that last set the number of replicas,
 	// through the object or its scale. Empty when none is known.
 	ScaledBy string
 	// Traits are what findings about it depend on, or nil when it cannot be read.
 	Traits *compatibility.TargetTraits
-	// Refusal is why its pods are not created, as its conditions report it, or nil.
-	Refusal *startup.Problem
+	// CreationProblem is why its pods are not created, as its conditions report it,
+	// or nil.
+	CreationProblem *startup.Problem
 	// Requests is what one of its pods requests. Zero when that is not known.
 	Requests PodRequests
 }
@@ -71,7 +72,7 @@ type PodRequests struct {
 
 // Scale is the scale of a target.
 type Scale struct {
-	// Wanted is the number of replicas that the scale asks for.
+	// Wanted is the number of replicas in the spec of the scale.
 	Wanted int32
 	// Existing is the number of pods that there are, without those that are
 	// terminating.
@@ -98,7 +99,7 @@ func keepTarget(resource schema.GroupResource) func(any) (any, error) {
 			ResourceVersion: target.GetResourceVersion(),
 		}}
 		kept.ScaledBy = scaledBy(target)
-		kept.Refusal = startup.OfConditions(target)
+		kept.CreationProblem = startup.OfConditions(target)
 		var pod *corev1.PodSpec
 		if kindsWithReplicas[resource] {
 			kept.Scale = &Scale{

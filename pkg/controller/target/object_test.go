@@ -133,7 +133,7 @@ func TestProbesWithFieldsThatAreNotKnownAreLeftToTheKubelet(t *testing.T) {
 				t.Fatal(err)
 			}
 			if got := kept.(*Object).Probes != nil; got != test.want {
-				t.Errorf("asked by resolvers: %t, want %t", got, test.want)
+				t.Errorf("probed by resolvers: %t, want %t", got, test.want)
 			}
 		})
 	}
@@ -158,7 +158,7 @@ func TestScaledBy(t *testing.T) {
 		entries []any
 		want    string
 	}{
-		"nobody":            {nil, ""},
+		"no field manager":  {nil, ""},
 		"the object":        {[]any{targettest.ManagedFields("kubectl", "", "2026-01-01T00:00:00Z", "spec", "replicas")}, "kubectl"},
 		"the scale":         {[]any{targettest.ManagedFields("keda", "scale", "2026-01-01T00:00:00Z", "spec", "replicas")}, "keda"},
 		"not the status":    {[]any{targettest.ManagedFields("kube-controller-manager", "status", "2026-01-01T00:00:00Z", "status", "replicas")}, ""},

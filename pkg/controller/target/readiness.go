@@ -26,13 +26,12 @@ import (
 	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti/v1alpha1"
 )
 
-// readinessProbes returns how a resolver asks a pod whether it is ready: every
-// probe must succeed once. It is nil when that may be before the kubelet calls
-// the pod ready, or cannot be asked from outside of the pod: a probe runs a
-// command, goes to another host or to a port that cannot be told, or speaks a
-// protocol that resolvers do not; it counts after a delay, or after several
-// successes; the containers start up first; or readiness gates have a say.
-// Resolvers then wait until the pod is ready.
+// readinessProbes returns the probes by which a resolver checks whether a pod is ready:
+// each must succeed once. It returns nil when they may succeed before the kubelet sets
+// the pod ready, or cannot be run from outside of the pod: when a probe runs a command,
+// goes to another host or an unknown port, or uses a protocol that resolvers do not
+// support; when it counts only after a delay or several successes; and when there are
+// startup probes, hooks or readiness gates. Resolvers then wait until the pod is ready.
 func readinessProbes(pod *corev1.PodSpec) *v1alpha1.ReadinessProbes {
 	if len(pod.ReadinessGates) > 0 {
 		return nil

@@ -96,39 +96,39 @@ func NewWatches(options WatchesOptions) *Watches {
 	}
 }
 
-// Observation is what is known of a target.
+// Observation is the observed state of a target.
 type Observation struct {
 	// Resource is that of the target, while its kind is known.
 	Resource schema.GroupVersionResource
-	// Object is nil when there is none, or when that is not known.
+	// Object is nil when the target does not exist, or when that is not known.
 	Object *Object
-	// Scale is set with target.
+	// Scale is set together with Object.
 	Scale *Scale
-	// Pending is true when the target is not known for now: the watch does not
-	// know the objects yet, or the server does not answer.
+	// Pending is true when the target is not known for now: the caches are not synced
+	// yet, or the server does not respond.
 	Pending bool
 	// Problem says why the target cannot be observed.
 	Problem error
-	// Unwatched is true when nothing tells that the problem is over.
+	// Unwatched is true when no watch reports that the problem is over.
 	Unwatched bool
 }
 
-// FailedObservation sorts out what an error says about a target.
+// FailedObservation returns the observation for an error.
 func FailedObservation(err error) Observation {
 	var kindError *scaling.KindError
 	lasting := errors.As(err, &kindError) || apierrors.IsNotFound(err) || apierrors.IsForbidden(err)
 	return Observation{Problem: err, Pending: !lasting, Unwatched: true}
 }
 
-// AtZero reports whether the target is known to want no replicas.
+// AtZero reports whether the target is known to be scaled to zero.
 func (o Observation) AtZero() bool { return o.Scale != nil && o.Scale.Wanted == 0 }
 
-// Observe returns what is known of the target of an ElastiService, and sees to
-// it that the ElastiService is enqueued when that changes.
+// Observe returns the observed state of the target of an ElastiService. The
+// ElastiService is enqueued when that changes.
 func (w *Watches) Observe(ctx context.Context, key types.NamespacedName, target scaling.Target) Observation {
 	resource, err := w.options.Scaling.Resolve(ctx, target)
 	if err != nil {
-		// When discovery does not answer, what was known stays known.
+		// The watch is kept when discovery does not respond.
 		var kindError *scaling.KindError
 		if errors.As(err, &kindError) {
 			w.Forget(key)
@@ -163,8 +163,8 @@ func (w *Watches) Observe(ctx context.Context, key types.NamespacedName, target 
 	return Observation{Resource: resource, Object: observed, Scale: use.scale}
 }
 
-// observeScale returns what the scale alone tells, for kinds that may be scaled
-// but not watched. Each failure of the watch asks for it again.
+// observeScale returns what is observed from the scale alone, for kinds that may be
+// scaled but not watched. It is read again after each failure of the watch.
 func (w *Watches) observeScale(ctx context.Context, resource schema.GroupVersionResource, target scaling.Target) Observation {
 	scale, err := w.options.Scaling.Get(ctx, target)
 	if err != nil {

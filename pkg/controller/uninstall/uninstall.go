@@ -14,16 +14,16 @@ See the License for the specific language governing permissions and
 limitations under the License.
 */
 
-// Package uninstall notices that the product is being deleted from its
-// cluster, and lets it put the cluster back as it was while it still can.
+// Package uninstall detects that the product is being deleted from its cluster, and
+// restores the cluster while the product still has the permissions.
 //
-// Deleting the manifests deletes the permissions of the server before its pod
-// is told to stop. So the server puts finalizers on what its permissions depend
-// on: its ServiceAccount, its ClusterRole and its ClusterRoleBinding. They go
-// when the teardown is done, or has failed for as long as a pod is given.
+// Deleting the manifests deletes the permissions of the server before its pod is
+// terminated. So the server puts finalizers on what its permissions depend on: its
+// ServiceAccount, its ClusterRole and its ClusterRoleBinding. They are removed when the
+// teardown is done, or when it has failed until the end of its timeout.
 //
-// An upgrade or a repair may delete a single part and make it again. So one part
-// that is deleted is not yet an uninstall: see decide.
+// An upgrade or a repair may delete a single part and create it again. So one part that
+// is deleted is not yet an uninstall: see decide.
 package uninstall
 
 import (

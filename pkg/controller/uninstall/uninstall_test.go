@@ -44,7 +44,7 @@ type installation struct {
 	ended           chan error
 }
 
-// start starts a runner. teardown is what its teardown answers.
+// start starts a runner. teardown is the error of its teardown.
 func start(t *testing.T, teardown error) *installation {
 	t.Helper()
 	meta := metav1.ObjectMeta{Name: name, Namespace: namespace}
