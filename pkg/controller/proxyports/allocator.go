@@ -52,12 +52,12 @@ const (
 	fewPart      = 400
 )
 
-// Claims stores which proxy port is whose. It is safe for concurrent use.
+// Claims stores the owners of proxy ports. It is safe for concurrent use.
 type Claims interface {
-	// Claim gives a proxy port to an owner and returns the claim that is stored
+	// Claim claims a proxy port for an owner and returns the claim that is stored
 	// afterwards: the wanted one, or that of another owner or Service port.
 	Claim(ctx context.Context, wanted v1alpha1.ProxyPortClaimSpec) (v1alpha1.ProxyPortClaimSpec, error)
-	// Release gives a proxy port back if it belongs to the owner.
+	// Release deletes the claim of a proxy port if it is that of the owner.
 	Release(ctx context.Context, proxyPort int32, owner types.UID) error
 	// List returns all claims.
 	List(ctx context.Context) ([]v1alpha1.ProxyPortClaimSpec, error)
@@ -77,8 +77,8 @@ const (
 	claimed phase = iota
 	// pending: the claim is being stored, or the result is unknown.
 	pending
-	// cooling: the owner has no use for the port any more. Its claim is stored
-	// until the port can be given to another one.
+	// cooling: the owner has released the port. The claim stays stored until the port
+	// may have another owner.
 	cooling
 	// releasing: the claim is being deleted.
 	releasing
@@ -99,7 +99,7 @@ type portState struct {
 type Options struct {
 	// Range is the range that proxy ports are taken from.
 	Range utilnet.PortRange
-	// Claims stores whose ports are.
+	// Claims stores the owners of ports.
 	Claims Claims
 	// Freed is called, without a lock, for each owner that found no free proxy
 	// port before when there is one again.
@@ -108,8 +108,8 @@ type Options struct {
 	Clock clock.Clock
 }
 
-// Allocator hands out proxy ports. Restore comes before everything else. It is
-// safe for concurrent use, but for one owner at a time.
+// Allocator allocates proxy ports. Restore must be called before everything else. It
+// is safe for concurrent use, but for one owner by one goroutine at a time.
 type Allocator struct {
 	options     Options
 	first, size int32
@@ -117,8 +117,8 @@ type Allocator struct {
 	mu sync.Mutex
 	// The rest is guarded by mu.
 
-	// ports are the proxy ports that are not free. There are not more than the
-	// range has, and than were claimed when the range was another one.
+	// ports has the proxy ports that are not free. It is bounded by the range, and by
+	// what was claimed when the range was another one.
 	ports map[int32]*portState
 	// inUse counts the proxy ports of the range that are claimed, or are being claimed,
 	// by namespace, and total all of them.
@@ -163,11 +163,11 @@ func (a *Allocator) Run(ctx context.Context) {
 	}
 }
 
-// Assign returns a proxy port for each of the owner's Service ports, each
-// claimed, and releases those of Service ports that it has no more. It keeps what
-// it assigned before, then what is recorded, unless another owner has it. The
-// Service ports that are missing in the result found no free proxy port. After an
-// error it is to be called again.
+// Assign claims and returns a proxy port for each of the owner's Service ports, and
+// releases those of Service ports that the owner does not have any more. It prefers
+// the proxy ports that it assigned before, then those that are recorded, unless
+// another owner has them. There was no free proxy port for Service ports that are
+// missing in the result. After an error it must be called again.
 func (a *Allocator) Assign(ctx context.Context, owner Owner, servicePorts []int32, recorded map[int32]int32) (map[int32]int32, error) {
 	var waiting []types.NamespacedName
 	defer func() { a.notify(waiting) }()
@@ -405,8 +405,8 @@ func (a *Allocator) deleteClaim(ctx context.Context, claim v1alpha1.ProxyPortCla
 	return a.options.Claims.Release(ctx, claim.ProxyPort, claim.Owner.UID)
 }
 
-// cool records that the owner of a proxy port has no use for it any more. It must
-// be called with mu held.
+// cool records that the owner of a proxy port has released it. It must be called with
+// mu held.
 func (a *Allocator) cool(proxyPort int32) {
 	state := a.ports[proxyPort]
 	a.count(state, -1)

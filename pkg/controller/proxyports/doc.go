@@ -16,5 +16,5 @@ limitations under the License.
 
 // Package proxyports allocates the ports that resolvers listen on. Each belongs to
 // a single port of the public Service of a single ElastiService, in the whole
-// cluster: a claim in the storage says whose it is, and two owners cannot have one.
+// cluster: a claim in the storage records the owner, and a port has at most one.
 package proxyports

@@ -40,8 +40,8 @@ var eventReasons = map[string]string{
 // clockSkew is how far the clock of a component that records Events may be behind.
 const clockSkew = 5 * time.Second
 
-// newestEvent returns the last one of some Events, or newest if none of them
-// happened later. An Event of a success comes after those of the failures before it.
+// newestEvent returns the newest of newest and some Events. An Event of a success is
+// newer than those of the failures before it.
 func newestEvent(newest *eventsv1.Event, events []eventsv1.Event) *eventsv1.Event {
 	for i := range events {
 		if newest == nil || !lastSeen(&events[i]).Before(lastSeen(newest)) {
@@ -64,7 +64,7 @@ func ofEvent(last *eventsv1.Event, since time.Time) *Problem {
 	return newProblem(reason, "%s", last.Note)
 }
 
-// lastSeen returns when what an Event tells happened last.
+// lastSeen returns when an Event occurred last.
 func lastSeen(event *eventsv1.Event) time.Time {
 	seen := event.DeprecatedLastTimestamp.Time
 	if event.EventTime.After(seen) {

@@ -49,8 +49,8 @@ const (
 	maxPause = 30 * time.Second
 	// inspectionTimeout ends an inspection of which a request hangs.
 	inspectionTimeout = 10 * time.Second
-	// A namespace with many targets that do not start gets its turn among the
-	// others, and together they cost this many inspections a second.
+	// inspectionsPerSecond bounds the inspections of all namespaces together, among
+	// which they are shared fairly.
 	inspectionsPerSecond = 20
 	workers              = 4
 	// maxPods and eventsPerPage bound what a request returns, whatever a selector
@@ -60,12 +60,11 @@ const (
 	// maxEventPages bounds how many Events about one object are read. They come in
 	// the order of their names, so the newest one may be on any page.
 	maxEventPages = 10
-	// noPodsAfter is how long a target may have no pods before that is a problem
-	// although nothing says why.
+	// noPodsAfter is how long a target may have no pods before that is a problem by
+	// itself.
 	noPodsAfter = 30 * time.Second
-	// notReadyAfter is how long pods may take to become ready before that is a
-	// problem although nothing says why: as long as a Deployment waits for progress
-	// by default.
+	// notReadyAfter is how long pods may take to become ready before that is a problem
+	// by itself: as long as a Deployment waits for progress by default.
 	notReadyAfter = 10 * time.Minute
 )
 
@@ -80,21 +79,21 @@ type Options struct {
 	Host kubernetes.Interface
 	// Scales says which pods are those of a target.
 	Scales Scales
-	// Enqueue is called when something else is known of an ElastiService.
+	// Enqueue is called when the result for an ElastiService has changed.
 	Enqueue func(types.NamespacedName)
 	// Clock is the time.
 	Clock clock.WithTicker
 }
 
-// Start is a target that is to have pods none of which is ready.
+// Start is a target that is scaled up and has no ready pod.
 type Start struct {
 	// Target is the target, UID that of the object, which may not be known.
 	Target scaling.Target
 	UID    types.UID
 	// Since is when it began to start.
 	Since time.Time
-	// Selector is that of the public Service, for a target whose scale does not
-	// tell its pods.
+	// Selector is that of the public Service, for a target whose scale has no
+	// selector.
 	Selector map[string]string
 }
 
@@ -117,10 +116,9 @@ type subject struct {
 	inspected bool
 }
 
-// Inspector finds out what keeps targets from starting. It lists the few pods
-// of one target at a time rather than watching: a watch for each start costs more
-// than most starts last, and one for all of them would hold all pods of the
-// cluster. It is safe for concurrent use.
+// Inspector finds out what keeps targets from starting. It lists the few pods of one
+// target at a time: most starts end before a watch for each would pay off, and a
+// single watch would cache all pods of the cluster. It is safe for concurrent use.
 type Inspector struct {
 	options Options
 	queue   *fairqueue.WorkQueue[types.NamespacedName]
@@ -143,9 +141,9 @@ func NewInspector(options Options) *Inspector {
 	}
 }
 
-// Observe returns what is known to keep the target of an ElastiService from
-// starting, which may be nil, and whether it was inspected in this start. It is
-// inspected until Forget is called.
+// Observe returns what keeps the target of an ElastiService from starting, which may
+// be nil, and whether it was inspected during this start. The target is inspected
+// until Forget is called.
 func (i *Inspector) Observe(key types.NamespacedName, start Start) (*Problem, bool) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -175,7 +173,8 @@ func (i *Inspector) Run(ctx context.Context) {
 	})
 }
 
-// await waits for the turn of an inspection. It returns false when ctx ends.
+// await waits until the rate limit allows an inspection. It returns false when ctx
+// ends.
 func (i *Inspector) await(ctx context.Context) bool {
 	now := i.options.Clock.Now()
 	delay := i.limiter.ReserveN(now, 1).DelayFrom(now)
@@ -192,7 +191,7 @@ func (i *Inspector) await(ctx context.Context) bool {
 	}
 }
 
-// inspect finds out what is to be known of the target of an ElastiService.
+// inspect inspects the target of an ElastiService.
 func (i *Inspector) inspect(ctx context.Context, key types.NamespacedName) {
 	i.mu.Lock()
 	inspected := i.subjects[key]
@@ -215,7 +214,7 @@ func (i *Inspector) inspect(ctx context.Context, key types.NamespacedName) {
 	}
 	i.queue.AddAfter(key, pause(i.options.Clock.Since(inspected.begun)))
 	if err != nil {
-		// What was known stays known.
+		// The previous result is kept.
 		return
 	}
 	changed := !inspected.inspected || !equal(inspected.problem, problem)

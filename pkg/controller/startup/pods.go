@@ -55,9 +55,9 @@ var waitingReasons = map[string]string{
 // because what it depends on was not there yet.
 const crashes = 2
 
-// ofPods returns what keeps every pod of a target from becoming ready. It is nil
-// when nothing is known of one of them. creating is a pod of which only Events
-// tell more, because no container of it has been created.
+// ofPods returns what keeps every pod of a target from becoming ready. It is nil when
+// one of them has no known problem. creating is a pod none of whose containers has
+// been created: its Events may say why.
 func ofPods(pods []corev1.Pod) (problem *Problem, creating *corev1.Pod) {
 	for i := range pods {
 		pod := &pods[i]
@@ -95,9 +95,9 @@ func ofPod(pod *corev1.Pod) *Problem {
 	return nil
 }
 
-// ofContainer leaves out what a container itself wrote into its termination
-// message: clients of the service see the problem too. It also leaves out how long
-// the kubelet waits until the next attempt, which changes all the time.
+// ofContainer returns the problem of a container. It leaves out what the container
+// itself wrote into its termination message, as clients of the service see the problem
+// too, and how long the kubelet waits until the next attempt, which keeps changing.
 func ofContainer(status *corev1.ContainerStatus) *Problem {
 	waiting := status.State.Waiting
 	switch {
@@ -152,8 +152,8 @@ func podCondition(pod *corev1.Pod, conditionType corev1.PodConditionType) *corev
 	return nil
 }
 
-// notReady returns that pods have not become ready in time, in the words of one
-// of them.
+// notReady returns the problem that pods have not become ready in time, with the
+// message of one of them.
 func notReady(pods []corev1.Pod) *Problem {
 	const late = "no pod has become ready in time"
 	for i := range pods {

@@ -27,7 +27,7 @@ import (
 type Problem struct {
 	// Reason is one of v1alpha1.TargetProblems.
 	Reason string
-	// Message says what the cluster reports. It is clean.
+	// Message is what the cluster reports, as clean returns it.
 	Message string
 }
 

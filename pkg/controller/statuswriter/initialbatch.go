@@ -35,14 +35,14 @@ import (
 const (
 	firstStatusesAtOnce    = 10
 	firstStatusesPerSecond = 10
-	// quietPeriod is how long no ElastiService was added when no more is expected.
+	// quietPeriod is how long no ElastiService must have been added for the batch to
+	// count as complete.
 	quietPeriod = 100 * time.Millisecond
 )
 
-// initialBatch holds ElastiServices that have no status yet. It admits them to where
-// statuses are written, not all at the same time, and each namespace in its turn: a
-// client that goes on creating them delays those of its own namespaces. It is safe for
-// concurrent use.
+// initialBatch holds ElastiServices that have no status yet, and admits them to the
+// queue of statuses at a limited rate, fairly among namespaces: a client that keeps
+// creating them delays those of its own namespaces. It is safe for concurrent use.
 type initialBatch struct {
 	clock   clock.WithTicker
 	limiter flowcontrol.PassiveRateLimiter

@@ -40,13 +40,12 @@ const (
 	maxRetryDelay  = 30 * time.Second
 )
 
-// Statuses changes the statuses of ElastiServices as the server itself, which no
+// Statuses changes the statuses of ElastiServices inside of the server, which no
 // request can. It is safe for concurrent use.
 type Statuses interface {
-	// UpdateStatus lets change work on an ElastiService as it is stored, and
-	// stores the status that it leaves. An ElastiService with another UID is not
-	// found. change may be called more than once; an error of it is returned as
-	// it is.
+	// UpdateStatus calls change with the stored ElastiService, and stores the status
+	// that change leaves. An ElastiService with another UID counts as not found.
+	// change may be called more than once; its error is returned unwrapped.
 	UpdateStatus(ctx context.Context, key types.NamespacedName, uid types.UID, change func(stored *v1alpha1.ElastiService) error) (*v1alpha1.ElastiService, error)
 }
 
@@ -67,20 +66,20 @@ type Options struct {
 	Failed func(ctx context.Context, key types.NamespacedName, err error)
 }
 
-// Writer writes the statuses that were decided on. It has workers of its
-// own: a resolver slice that is needed now must not wait until a slow store has
-// taken the status of the sync before. Of several statuses of an ElastiService
-// only the last one is written. It is safe for concurrent use.
+// Writer writes the statuses that syncs compute. It has workers of its own: a resolver
+// slice that is needed now must not wait until a slow store has written the status of
+// the previous sync. Of several statuses of an ElastiService only the last one is
+// written. It is safe for concurrent use.
 type Writer struct {
 	options Options
 	queue   *fairqueue.WorkQueue[types.NamespacedName]
-	// initial holds those whose first statuses wait for their place in the queue.
+	// initial holds the ElastiServices whose first statuses are not enqueued yet.
 	initial *initialBatch
 
 	mu sync.Mutex
-	// pending are the statuses that are not known to be in the watch yet. What
-	// comes later, the response to the write or the sync after the watch has it,
-	// takes them out, and so does the end of the ElastiService.
+	// pending has the statuses that the watch may not have delivered yet. An entry is
+	// deleted by the later of the response to its write and the sync after its watch
+	// event, and with the ElastiService.
 	pending map[types.NamespacedName]*pendingStatus
 }
 
@@ -95,15 +94,15 @@ type pendingStatus struct {
 	uid types.UID
 	// before is the ElastiService with the status that was written last.
 	before *v1alpha1.ElastiService
-	// status is replaced, never changed. Only what the controller owns of it
-	// counts.
+	// status is replaced, never modified. Only the fields that the controller owns
+	// count.
 	status *v1alpha1.ElastiServiceStatus
 	// version is the resource version that has the status. Empty until it is
 	// written.
 	version string
 }
 
-// New returns a writer that writes in the background while it is run.
+// New returns a writer that writes in the background while it runs.
 func New(options Options) *Writer {
 	queue := fairqueue.NewWorkQueue(fairqueue.WorkQueueOptions[types.NamespacedName]{
 		Clock: options.Clock, NamespaceOf: fairqueue.NamespaceOf, FirstRetry: baseRetryDelay, LastRetry: maxRetryDelay,
@@ -116,8 +115,8 @@ func New(options Options) *Writer {
 	}
 }
 
-// WithPending returns the ElastiService with the status that was decided on last,
-// also where it is not written, or not watched, yet.
+// WithPending returns the ElastiService with the status that was computed last, even
+// if it is not written, or not watched, yet.
 func (w *Writer) WithPending(elastiService *v1alpha1.ElastiService) *v1alpha1.ElastiService {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -138,8 +137,8 @@ func (w *Writer) WithPending(elastiService *v1alpha1.ElastiService) *v1alpha1.El
 	return merged
 }
 
-// Enqueue has a status written in the background, if it differs from the one that
-// the ElastiService, as WithPending returns it, has. It reports whether it does.
+// Enqueue enqueues a status if it differs from that of the ElastiService, which is as
+// WithPending returns it. It reports whether it does.
 func (w *Writer) Enqueue(elastiService *v1alpha1.ElastiService, status *v1alpha1.ElastiServiceStatus) bool {
 	if !w.record(elastiService, status) {
 		return false
@@ -179,7 +178,7 @@ func (w *Writer) record(elastiService *v1alpha1.ElastiService, status *v1alpha1.
 }
 
 // Run writes statuses, workers at a time, until ctx ends. It returns when
-// everything that it started has ended. A writer is run once.
+// everything that it started has ended. It must be called once.
 func (w *Writer) Run(ctx context.Context, workers int) {
 	var running sync.WaitGroup
 	defer running.Wait()
@@ -220,7 +219,7 @@ func (w *Writer) write(ctx context.Context, key types.NamespacedName) error {
 	})
 	switch {
 	case apierrors.IsNotFound(err):
-		// It is deleted, and so is what would be reported of it.
+		// The ElastiService is deleted, and its status with it.
 		w.mu.Lock()
 		defer w.mu.Unlock()
 		if w.pending[key] == pending && pending.uid == uid {
@@ -228,7 +227,7 @@ func (w *Writer) write(ctx context.Context, key types.NamespacedName) error {
 		}
 		return nil
 	case err != nil:
-		return fmt.Errorf("writing the status: %w", err)
+		return fmt.Errorf("updating status: %w", err)
 	}
 	w.options.Written(before, status)
 	w.mu.Lock()
@@ -241,8 +240,7 @@ func (w *Writer) write(ctx context.Context, key types.NamespacedName) error {
 	}
 	pending.version = updated.ResourceVersion
 	if watched := w.options.Watched(key); w.pending[key] == pending && watched != "" && !IsNewer(pending.version, watched) {
-		// The watch was faster than the response: it may be long until the next
-		// sync.
+		// The watch event came before the response, and the next sync may be late.
 		delete(w.pending, key)
 	}
 	return nil

@@ -38,7 +38,7 @@ import (
 )
 
 // kedaConditionPaused is the type of the condition of a ScaledObject that says
-// that KEDA has stopped to scale by it.
+// that KEDA has stopped scaling by it.
 const kedaConditionPaused = "Paused"
 
 // autoscalerResources are the resources of the types of autoscalers.
@@ -80,7 +80,7 @@ type Autoscaler struct {
 	// Scaler is the HorizontalPodAutoscaler through which it scales. Empty when
 	// there is none.
 	Scaler string
-	// Findings are what of it does not go together with sleeping.
+	// Findings say what of it is not compatible with sleeping.
 	Findings []compatibility.Finding
 }
 
@@ -135,17 +135,17 @@ func (a *Autoscaler) Scales(ref v1alpha1.ScaleTargetRef) bool {
 	return a.TargetName == ref.Name && singular(kind) == singular(ref.Kind)
 }
 
-// AutoscalerObservation is what is known of an autoscaler.
+// AutoscalerObservation is the observed state of an autoscaler.
 type AutoscalerObservation struct {
-	// Autoscaler is nil when there is none, or when that is not known.
+	// Autoscaler is nil when it does not exist, or when that is not known.
 	Autoscaler *Autoscaler
-	// Pending is true while the watch does not know the objects yet.
+	// Pending is true until the caches are synced.
 	Pending bool
 	// Problem says why the autoscaler cannot be observed.
 	Problem error
 }
 
-// autoscalerUse is what an ElastiService holds of its autoscaler.
+// autoscalerUse is the watch of an ElastiService for its autoscaler.
 type autoscalerUse struct {
 	key    informers.Key
 	handle *informers.Handle
@@ -180,8 +180,8 @@ func NewAutoscalerWatches(options AutoscalerWatchesOptions) *AutoscalerWatches {
 	return &AutoscalerWatches{options: options, uses: map[types.NamespacedName]autoscalerUse{}}
 }
 
-// Observe returns what is known of the autoscaler of an ElastiService, and sees
-// to it that the ElastiService is enqueued when that changes.
+// Observe returns the observed state of the autoscaler of an ElastiService. The
+// ElastiService is enqueued when that changes.
 func (w *AutoscalerWatches) Observe(elastiService *v1alpha1.ElastiService) AutoscalerObservation {
 	key, spec := resources.KeyOf(elastiService), elastiService.Spec.Autoscaler
 	if spec == nil {

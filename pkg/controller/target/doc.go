@@ -15,6 +15,6 @@ limitations under the License.
 */
 
 // Package target watches the targets of ElastiServices and their autoscalers, and
-// says what of them the controller acts on: the scale, how a pod reports that it
-// is ready, what a pod requests and which client scaled the target last.
+// returns what the controller acts on: the scale, the readiness probes, what a pod
+// requests and which client scaled the target last.
 package target

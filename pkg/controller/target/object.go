@@ -120,7 +120,7 @@ func keepTarget(resource schema.GroupResource) func(any) (any, error) {
 }
 
 // scaledBy returns the manager of spec.replicas, the latest one if there are
-// several. It reads without copying: every change of every target comes by.
+// several. It reads without copying, as it is called for every change of every target.
 func scaledBy(target *unstructured.Unstructured) string {
 	entries, _, _ := unstructured.NestedFieldNoCopy(target.Object, "metadata", "managedFields")
 	list, _ := entries.([]any)
@@ -142,8 +142,8 @@ func scaledBy(target *unstructured.Unstructured) string {
 	return manager
 }
 
-// templateSpec is nil when there is no pod template that can be read, such
-// as in a Rollout that takes it from another object.
+// templateSpec returns nil when there is no pod template that can be read, such as in
+// a Rollout that takes it from another object.
 func templateSpec(target *unstructured.Unstructured) *corev1.PodSpec {
 	template, ok, err := unstructured.NestedMap(target.Object, "spec", "template", "spec")
 	if !ok || err != nil {

@@ -86,8 +86,8 @@ func sidecars(pod *corev1.PodSpec) []corev1.Container {
 	return found
 }
 
-// probeAction is nil for a probe that only the kubelet can run, or that the
-// kubelet does not let count as soon as it succeeds.
+// probeAction returns nil for a probe that only the kubelet can run, or that counts
+// for the kubelet only some time after it succeeds.
 func probeAction(probe *corev1.Probe, ports []corev1.ContainerPort) *v1alpha1.ReadinessProbeAction {
 	if probe.InitialDelaySeconds > 0 || probe.SuccessThreshold > 1 {
 		return nil
@@ -140,5 +140,6 @@ func portNumber(port intstr.IntOrString, ports []corev1.ContainerPort) (int32, b
 	return 0, false
 }
 
-// isPort is for pod templates of kinds that no API server validates.
+// isPort reports whether a number is a valid port. The API server does not validate
+// the pod templates of all kinds.
 func isPort(number int32) bool { return number > 0 && number <= 65535 }

@@ -37,19 +37,19 @@ import (
 	"github.com/truefoundry/elasti-apiserver/pkg/scaling"
 )
 
-// targetID is the identity of a target, however its kind is spelled.
+// targetID identifies a target, whatever the spelling of its kind is.
 type targetID struct {
 	resource schema.GroupVersionResource
 	object   types.NamespacedName
 }
 
-// targetUse is what an ElastiService holds of its target. Only the worker that
-// has the ElastiService uses it.
+// targetUse is the watch of an ElastiService for its target. It is used only by the
+// worker that processes the ElastiService.
 type targetUse struct {
 	id     targetID
 	handle *informers.Handle
-	// scale is the scale that was read when the object had version, for kinds
-	// that do not say it.
+	// scale is the scale that was read when the object had version, for kinds whose
+	// objects do not have it.
 	scale   *Scale
 	version string
 }
@@ -65,7 +65,7 @@ type WatchesOptions struct {
 	// Informers and Dynamic watch the targets.
 	Informers *informers.Manager
 	Dynamic   dynamic.Interface
-	// Scaling reads the scales of kinds that do not say it themselves.
+	// Scaling reads the scales of kinds whose objects do not have them.
 	Scaling ScaleReader
 	// Scope returns the namespace of the watch for the targets of a namespace.
 	Scope func(namespace string) string
@@ -264,8 +264,8 @@ func wentToZero(before, after any) bool {
 	return ok && old.Scale != nil && current.Scale != nil && old.Scale.Wanted > 0 && current.Scale.Wanted == 0
 }
 
-// enqueueUsers enqueues all that depend on a watch: also those whose target
-// turns out not to be there, or not to be watched.
+// enqueueUsers enqueues all ElastiServices that depend on a watch: also those whose
+// target turns out not to exist, or not to be watched.
 func (w *Watches) enqueueUsers(resource schema.GroupVersionResource, namespace string) {
 	var affected []types.NamespacedName
 	w.mu.Lock()
