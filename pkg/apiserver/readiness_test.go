@@ -47,7 +47,7 @@ func TestServerIsReadyWhenItKnowsTheAggregator(t *testing.T) {
 	check := knowsAggregator(provider)
 	request := httptest.NewRequest(http.MethodGet, "/readyz", nil)
 	if check.Check(request) == nil {
-		t.Error("it is ready without knowing who the aggregator is")
+		t.Error("it is ready without the certificate authority of the aggregator")
 	}
 	provider.known = true
 	if err := check.Check(request); err != nil {

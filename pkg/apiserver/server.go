@@ -71,7 +71,7 @@ type ExtraConfig struct {
 	// Defaults to those of the generic server.
 	UncachedRESTOptions generic.RESTOptionsGetter
 	// StorageCheck reports why the storage cannot be read. It is not part of
-	// liveness: restarting mends no storage. Nil when the generic server checks it.
+	// liveness: a restart does not repair the storage. Nil when the generic server checks it.
 	StorageCheck func(ctx context.Context) error
 	// NewController makes the controller, which works on the server's own
 	// objects through what it is given. It runs as soon as they can be read, and
@@ -79,8 +79,8 @@ type ExtraConfig struct {
 	NewController func(Registry) (Runner, error)
 }
 
-// Registry is what the controller may do to the server's own objects that no
-// request may.
+// Registry gives the controller the access to the server's own objects that no
+// request has.
 type Registry struct {
 	Reader       *elastiserviceregistry.Reader
 	StatusWriter *elastiserviceregistry.StatusWriter
@@ -93,12 +93,12 @@ type Config struct {
 	Extra   ExtraConfig
 }
 
-// Server is the API server. Make it with New, and run it once.
+// Server is the API server. It is made with New, and run once.
 type Server struct {
 	generic    *genericapiserver.GenericAPIServer
 	controller Runner
 	lastKnown  *elastiserviceregistry.LastKnown
-	// wakeRecorder writes who woke targets.
+	// wakeRecorder records wakes in statuses.
 	wakeRecorder *elastiserviceregistry.WakeRecorder
 	// lists caches the encodings of what is listed.
 	lists *encodedObjects

@@ -23,17 +23,17 @@ import (
 
 // +k8s:deepcopy-gen:interfaces=k8s.io/apimachinery/pkg/runtime.Object
 
-// ProxyPortClaim gives a proxy port to one port of the public Service of one
+// ProxyPortClaim assigns a proxy port to one port of the public Service of one
 // ElastiService. It is stored by the server and not part of its API. Its name is
 // the number of the proxy port and it has no namespace, so that a proxy port has
-// one owner however many servers hand out ports at the same time. A claim is
-// created and deleted, never changed.
+// one owner however many servers assign ports at the same time. A claim is created
+// and deleted, never changed.
 type ProxyPortClaim struct {
 	metav1.TypeMeta
 	// metadata has the number of the proxy port as name.
 	metav1.ObjectMeta
 
-	// spec says which port is whose.
+	// spec has the proxy port and its owner.
 	Spec ProxyPortClaimSpec
 }
 
@@ -49,7 +49,7 @@ type ProxyPortClaimList struct {
 	Items []ProxyPortClaim
 }
 
-// ProxyPortClaimSpec says which proxy port is whose.
+// ProxyPortClaimSpec is a proxy port and its owner.
 type ProxyPortClaimSpec struct {
 	// proxyPort is the port that resolvers listen on. 1 to 65535.
 	ProxyPort int32

@@ -113,7 +113,7 @@ func (o *Sleep) Validate() []error {
 	return append(errs, o.validateRestrictions()...)
 }
 
-// validateRestrictions checks what restricts who queries what of
+// validateRestrictions checks the flags that restrict the queries of
 // --prometheus-server-address.
 func (o *Sleep) validateRestrictions() []error {
 	var errs []error

@@ -179,7 +179,7 @@ func (p *Provider) tryLoadOrRenew(ctx context.Context) ([]byte, error) {
 	var current *pair
 	if exists {
 		if current, err = parsePair(secret); err != nil {
-			// A Secret that cannot be read is of no use: it is made anew.
+			// A Secret that cannot be parsed is replaced.
 			klog.FromContext(ctx).Info("The Secret with the serving certificate is replaced", "secret", p.options.SecretName, "reason", err.Error())
 			current = nil
 		}

@@ -134,9 +134,9 @@ func readSecret(t *testing.T, cluster *fake.Clientset) *corev1.Secret {
 	return secret
 }
 
-// complain says why a client that trusts bundle would not accept what the
-// provider serves.
-func complain(provider *Provider, bundle []byte, now time.Time) error {
+// verify returns why a client that trusts bundle would not accept what the provider
+// serves.
+func verify(provider *Provider, bundle []byte, now time.Time) error {
 	served, key := provider.CurrentCertKeyContent()
 	if _, err := tls.X509KeyPair(served, key); err != nil {
 		return err
@@ -159,8 +159,8 @@ func TestFirstStartMakesAndPublishesACertificate(t *testing.T) {
 	cluster, publisher, now := fake.NewClientset(), &published{}, clocktesting.NewFakeClock(time.Now())
 	provider := newProvider(secretsOf(cluster), publisher, now)
 	runOnce(t, provider)
-	if err := complain(provider, publisher.last(), now.Now()); err != nil {
-		t.Errorf("who trusts the published bundle does not accept the certificate: %v", err)
+	if err := verify(provider, publisher.last(), now.Now()); err != nil {
+		t.Errorf("a client that trusts the published bundle does not accept the certificate: %v", err)
 	}
 	secret := readSecret(t, cluster)
 	served, key := provider.CurrentCertKeyContent()
@@ -211,8 +211,8 @@ func TestReplicasThatStartAtOnceServeOneCertificate(t *testing.T) {
 	group.Wait()
 	for _, provider := range providers {
 		expectSame(t, providers[0], provider)
-		if err := complain(provider, publisher.last(), now.Now()); err != nil {
-			t.Errorf("who trusts the published bundle does not accept the certificate: %v", err)
+		if err := verify(provider, publisher.last(), now.Now()); err != nil {
+			t.Errorf("a client that trusts the published bundle does not accept the certificate: %v", err)
 		}
 	}
 }
@@ -255,7 +255,7 @@ func TestRenewalsAreNeverNoticed(t *testing.T) {
 			t.Fatalf("%s: %v", now.Now(), err)
 		}
 		for _, bundle := range [][]byte{before, publisher.last()} {
-			if err := complain(provider, bundle, now.Now()); err != nil {
+			if err := verify(provider, bundle, now.Now()); err != nil {
 				t.Fatalf("%s: %v", now.Now(), err)
 			}
 		}
@@ -291,8 +291,8 @@ func TestAuthorityThatCannotBePublishedIsNotUsed(t *testing.T) {
 			if err := replica.check(t.Context()); err == nil {
 				t.Fatal("publishing did not fail")
 			}
-			if err := complain(replica, known, now.Now()); err != nil {
-				t.Fatalf("who knows the published bundle only does not accept the certificate: %v", err)
+			if err := verify(replica, known, now.Now()); err != nil {
+				t.Fatalf("a client that has only the published bundle does not accept the certificate: %v", err)
 			}
 		}
 	}
@@ -305,8 +305,8 @@ func TestExpiredAuthorityIsReplacedAtOnce(t *testing.T) {
 	now.Step(2 * authorityValidity)
 	provider := newProvider(secretsOf(cluster), publisher, now)
 	runOnce(t, provider)
-	if err := complain(provider, publisher.last(), now.Now()); err != nil {
-		t.Errorf("who trusts the published bundle does not accept the certificate: %v", err)
+	if err := verify(provider, publisher.last(), now.Now()); err != nil {
+		t.Errorf("a client that trusts the published bundle does not accept the certificate: %v", err)
 	}
 	if authorities, err := cert.ParseCertsPEM(publisher.last()); err != nil || len(authorities) != 1 {
 		t.Errorf("the bundle has %d authorities (error: %v), want the new one only", len(authorities), err)
@@ -325,8 +325,8 @@ func TestCertificateFollowsItsNames(t *testing.T) {
 	if err != nil || !slices.Equal(leaves[0].DNSNames, names) {
 		t.Errorf("the certificate has not the names %v (error: %v)", names, err)
 	}
-	if err := complain(provider, before, now.Now()); err != nil {
-		t.Errorf("who knows the bundle from before does not accept the certificate: %v", err)
+	if err := verify(provider, before, now.Now()); err != nil {
+		t.Errorf("a client that has the previous bundle does not accept the certificate: %v", err)
 	}
 }
 
@@ -364,8 +364,8 @@ func TestDamagedSecretIsReplaced(t *testing.T) {
 			for _, wait := range []time.Duration{0, certValidity * 9 / 10} {
 				now.Step(wait)
 				runOnce(t, provider)
-				if err := complain(provider, publisher.last(), now.Now()); err != nil {
-					t.Errorf("after %s, who trusts the published bundle does not accept the certificate: %v", wait, err)
+				if err := verify(provider, publisher.last(), now.Now()); err != nil {
+					t.Errorf("after %s, a client that trusts the published bundle does not accept the certificate: %v", wait, err)
 				}
 			}
 		})

@@ -118,8 +118,8 @@ func (s *store) decodeItem(object *StoredObject, itemType reflect.Type) (runtime
 	return item, s.decode(object, item)
 }
 
-// expired gives the error of a continuation whose version the host cluster does
-// not have any more the token with which the list goes on as of now.
+// expired adds to the error of a continuation, whose version the host cluster does not
+// have any more, the token with which the list continues at the current version.
 func expired(err error, prefix, continueKey string) error {
 	if continueKey == "" || !apierrors.IsResourceExpired(err) {
 		return err

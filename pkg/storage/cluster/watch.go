@@ -197,7 +197,7 @@ func (w *watcher) run(ctx context.Context) {
 	}
 }
 
-// send passes an event on. It reports whether the watch goes on.
+// send sends an event to the client. It reports whether the watch continues.
 func (w *watcher) send(ctx context.Context, event *watch.Event) bool {
 	if event == nil {
 		return true

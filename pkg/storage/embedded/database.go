@@ -37,7 +37,7 @@ func checkDatabase(path string) error {
 	case err != nil:
 		return fmt.Errorf("inspecting the database: %w", err)
 	case info.Size() == 0:
-		// The process ended before the first write; etcd begins anew.
+		// The process ended before the first write; etcd begins with a new one.
 		return nil
 	}
 	database, err := bbolt.Open(path, info.Mode().Perm(), &bbolt.Options{ReadOnly: true})

@@ -124,7 +124,7 @@ func TestWatchOfAnInProcessStorageEndsWithIt(t *testing.T) {
 			t.Errorf("the watch saw %v", event)
 		}
 	case <-time.After(30 * time.Second):
-		t.Error("the watch goes on")
+		t.Error("the watch does not end")
 	}
 }
 

@@ -31,9 +31,9 @@ import (
 )
 
 const (
-	// revisionBump is what a restored store is ahead of its snapshot. Watches and
-	// caches that have seen later versions than the snapshot's begin anew. It is
-	// more than what is written between two backups.
+	// revisionBump is by how much the revision of a restored store is ahead of its
+	// snapshot, so that watches and caches with later versions than the snapshot's
+	// list again. It is more than what is written between two backups.
 	revisionBump = 1_000_000_000
 	// dialTimeout bounds connecting to the store that is saved.
 	dialTimeout = 5 * time.Second
@@ -43,7 +43,7 @@ const (
 type SnapshotStatus = snapshot.Status
 
 // SaveSnapshot writes all objects of a running store to a file, as they are at one
-// moment. The file must not exist. The store goes on serving.
+// moment. The file must not exist. The store serves meanwhile.
 func SaveSnapshot(ctx context.Context, dataDir, file string) error {
 	socket, err := clientSocketOf(dataDir)
 	if err != nil {

@@ -175,6 +175,6 @@ func awaitWrite(t *testing.T, server *Server) {
 		return last == nil, nil
 	})
 	if err != nil {
-		t.Fatalf("the store goes on refusing writes: %v", last)
+		t.Fatalf("the store still rejects writes: %v", last)
 	}
 }

@@ -65,7 +65,7 @@ const (
 	ConditionAutoscalerCompatible = "AutoscalerCompatible"
 	// ConditionSleeping is true while the target sleeps, and false while it is
 	// awake: the reason and the message say why it does not sleep, and the message
-	// who last woke it. It is unknown while that cannot be observed, and before the
+	// has the last wake. It is unknown while that cannot be observed, and before the
 	// first decision: it is there from the first status on.
 	ConditionSleeping = "Sleeping"
 	// ConditionTargetShared is present, and true, while other ElastiServices have

@@ -47,8 +47,8 @@ const (
 	// ElastiService names others.
 	AnnotationTarget = GroupName + "/target"
 	// AnnotationSignature, on an object that the controller made, proves that it
-	// did: the other labels and annotations are anyone's to write who may write
-	// the object.
+	// did: every client that may write the object may write its other labels and
+	// annotations.
 	AnnotationSignature = GroupName + "/signature"
 	// AnnotationDryRun with the value "true" on an ElastiService means that
 	// decisions for it are recorded as Events and not carried out.

@@ -23,11 +23,11 @@ import (
 
 // +k8s:deepcopy-gen:interfaces=k8s.io/apimachinery/pkg/runtime.Object
 
-// ProxyPortClaim gives a proxy port to one port of the public Service of one
+// ProxyPortClaim assigns a proxy port to one port of the public Service of one
 // ElastiService. It is stored by the server and not part of its API. Its name is
 // the number of the proxy port and it has no namespace, so that a proxy port has
-// one owner however many servers hand out ports at the same time. A claim is
-// created and deleted, never changed.
+// one owner however many servers assign ports at the same time. A claim is created
+// and deleted, never changed.
 //
 // +k8s:openapi-gen=false
 type ProxyPortClaim struct {
@@ -36,7 +36,7 @@ type ProxyPortClaim struct {
 	// +optional
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 
-	// spec says which port is whose.
+	// spec has the proxy port and its owner.
 	Spec ProxyPortClaimSpec `json:"spec"`
 }
 
@@ -55,7 +55,7 @@ type ProxyPortClaimList struct {
 	Items []ProxyPortClaim `json:"items"`
 }
 
-// ProxyPortClaimSpec says which proxy port is whose.
+// ProxyPortClaimSpec is a proxy port and its owner.
 //
 // +k8s:openapi-gen=false
 type ProxyPortClaimSpec struct {

@@ -142,8 +142,8 @@ func parsePrefix(text string) (netip.Prefix, error) {
 // normalizeName returns a host name as names are compared.
 func normalizeName(name string) string { return strings.ToLower(strings.TrimSuffix(name, ".")) }
 
-// endsInNumber reports whether a name looks like an IPv4 address to resolvers,
-// or to who misspelt one.
+// endsInNumber reports whether a name is parsed as an IPv4 address, or may be a
+// misspelt one.
 func endsInNumber(name string) bool {
 	last := name[strings.LastIndexByte(name, '.')+1:]
 	return strings.Trim(last, "0123456789") == ""

@@ -41,11 +41,11 @@ import (
 	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti/v1alpha1"
 )
 
-// maxAttempts bounds how often a claim is tried for a proxy port that is released
-// each time just before its owner is read.
+// maxAttempts bounds the attempts to claim a proxy port that is released each time
+// just before its owner is read.
 const maxAttempts = 5
 
-// Claims are the stored claims. Safe for concurrent use.
+// Claims are the stored claims. It is safe for concurrent use.
 type Claims struct {
 	storage storage.Interface
 	prefix  string
