@@ -29,16 +29,16 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// storageCheckInterval is the time between two checks of the storage, whoever asks
-// how often: the requests need no authentication, and each check reads the storage.
+// storageCheckInterval is the least time between two checks of the storage: the
+// requests need no authentication, and each check reads the storage.
 const storageCheckInterval = time.Second
 
 // errCheckNotFinished is the result of a check that panicked.
 var errCheckNotFinished = errors.New("the check of the storage has not finished")
 
-// knowsAggregator is ready when the certificate authority of the aggregator
-// has been read from the cluster. Before, every request that the aggregator
-// passes on would be taken for an anonymous one and refused.
+// knowsAggregator is ready when the certificate authority of the aggregator has been
+// read from the cluster. Before that, every request from the aggregator would count as
+// anonymous and be rejected.
 func knowsAggregator(authorities dynamiccertificates.CAContentProvider) healthz.HealthChecker {
 	return healthz.NamedCheck("aggregator-authority", func(*http.Request) error {
 		if _, known := authorities.VerifyOptions(); !known {
@@ -54,8 +54,8 @@ func canReadStorage(check func(ctx context.Context) error, clock clock.PassiveCl
 	return healthz.NamedCheck("storage", func(request *http.Request) error { return shared.run(request.Context()) })
 }
 
-// sharedCheck shares the results of a check among all that ask, as the generic server
-// does with its check of etcd. It is safe for concurrent use.
+// sharedCheck shares the results of a check among concurrent requests, as the generic
+// server does with its check of etcd. It is safe for concurrent use.
 type sharedCheck struct {
 	check func(ctx context.Context) error
 	clock clock.PassiveClock
@@ -114,14 +114,14 @@ func isClosed(done <-chan struct{}) bool {
 	}
 }
 
-// addReadinessChecks adds what a server must know before it can serve, and its
-// storage, unless the generic server checks that.
+// addReadinessChecks adds checks of what a server needs to serve, and of its storage,
+// unless the generic server checks that.
 func addReadinessChecks(server *genericapiserver.GenericAPIServer, authentication *genericapiserver.AuthenticationInfo, storageCheck func(ctx context.Context) error) error {
 	var checks []healthz.HealthChecker
 	if storageCheck != nil {
 		checks = append(checks, canReadStorage(storageCheck, clock.RealClock{}))
 	}
-	// There is none in a cluster without aggregation.
+	// A cluster without aggregation has no such configuration.
 	if authentication.RequestHeaderConfig != nil {
 		checks = append(checks, knowsAggregator(authentication.RequestHeaderConfig.CAContentProvider))
 	}

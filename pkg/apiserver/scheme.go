@@ -40,8 +40,8 @@ var (
 func newScheme() *runtime.Scheme {
 	scheme := runtime.NewScheme()
 	install.Install(scheme)
-	// The scale subresource speaks autoscaling/v1. Server-side apply converts
-	// what it merges to the internal version, for which the same type does.
+	// The scale subresource is of autoscaling/v1. Server-side apply converts what it
+	// merges to the internal version, which is the same type here.
 	utilruntime.Must(autoscalingv1.AddToScheme(scheme))
 	scheme.AddKnownTypes(schema.GroupVersion{Group: autoscalingv1.GroupName, Version: runtime.APIVersionInternal}, &autoscalingv1.Scale{})
 	// The generic server decodes options and encodes errors and discovery in

@@ -21,9 +21,8 @@ import (
 )
 
 // textSerializer offers JSON and YAML only. ElastiServices have no protobuf
-// form: a client that prefers protobuf and accepts JSON, as client-go's
-// typed clients do, gets JSON, where the full list of media types would
-// promise protobuf and then fail with 406.
+// encoding: a client that prefers protobuf and accepts JSON, as client-go's typed
+// clients do, gets JSON. With protobuf among the media types it would get 406.
 type textSerializer struct {
 	runtime.NegotiatedSerializer
 	// lists caches the encodings of what is listed.

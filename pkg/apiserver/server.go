@@ -47,8 +47,8 @@ const connectionShutdownTimeout = 10 * time.Second
 
 // Runner is something that runs inside of the server, such as the controller.
 type Runner interface {
-	// Run works until ctx ends and returns when everything that it started
-	// has ended. An error of it ends the server.
+	// Run runs until ctx ends and returns when everything that it started has
+	// ended. Its error ends the server.
 	Run(ctx context.Context) error
 }
 
@@ -60,8 +60,8 @@ type ExtraConfig struct {
 	Events elastiserviceregistry.EventRecorder
 	// Warner says what in the cluster does not fit an ElastiService yet.
 	Warner elastiserviceregistry.Warner
-	// Access decides what callers may do to objects of the host, and beyond the
-	// request that they make.
+	// Access authorises what a request does to objects of the host, and beside its
+	// own verb.
 	Access authorizer.UnconditionalAuthorizer
 	// Namespaces are the namespaces that the controller works on. Empty means all.
 	Namespaces []string
@@ -73,9 +73,9 @@ type ExtraConfig struct {
 	// StorageCheck reports why the storage cannot be read. It is not part of
 	// liveness: a restart does not repair the storage. Nil when the generic server checks it.
 	StorageCheck func(ctx context.Context) error
-	// NewController makes the controller, which works on the server's own
-	// objects through what it is given. It runs as soon as they can be read, and
-	// the server's own endpoints can be reached through the loopback client.
+	// NewController makes the controller, which accesses the server's own objects
+	// through the registry. It runs as soon as these can be read, and the server's
+	// own endpoints can be reached through the loopback client.
 	NewController func(Registry) (Runner, error)
 }
 

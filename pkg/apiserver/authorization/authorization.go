@@ -14,8 +14,7 @@ See the License for the specific language governing permissions and
 limitations under the License.
 */
 
-// Package authorization keeps the reviews of callers that the server has the host
-// cluster make few.
+// Package authorization reduces the number of access reviews by the host cluster.
 package authorization
 
 import (
@@ -24,7 +23,7 @@ import (
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 )
 
-// allNames authorises for all objects before it does so for one.
+// allNames authorises for all objects of the namespace before the named one.
 type allNames struct {
 	authorizer.Authorizer
 }
@@ -35,12 +34,12 @@ type allNames struct {
 // objects, so that one cached decision then counts for all of them, where there
 // would be a review by the host cluster for each.
 //
-// A caller that a rule allows all names is allowed each of them. That holds for
-// RBAC, which can only allow; an authorizer of the host that allows all names
-// and denies some of them is not called for those here. It still denies
-// what comes through the host, which is how callers reach this server.
+// A caller that is allowed all names is allowed each of them. That is right for RBAC,
+// which only allows. An authorizer of the host that allows all names and denies some
+// of them is not called for these here. It still denies requests that come through the
+// host, which is how callers reach this server.
 //
-// Safe for concurrent use if next is.
+// It is safe for concurrent use if next is.
 func ForAllNames(next authorizer.Authorizer) authorizer.Authorizer {
 	return allNames{next}
 }

@@ -42,8 +42,8 @@ const (
 type ServingCertificate struct {
 	// Source is self-managed (made by the server, shared through a Secret and
 	// published in the APIService) or files (--tls-cert-file and
-	// --tls-private-key-file, reloaded when they change; the caBundle of the
-	// APIService is then the user's to set). Defaults to files when
+	// --tls-private-key-file, reloaded when they change; the user then sets the
+	// caBundle of the APIService). Defaults to files when
 	// --tls-cert-file is given, otherwise to self-managed.
 	Source string
 	// Namespace is where the server's Service and the Secret live. Defaults to

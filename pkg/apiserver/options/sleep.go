@@ -49,7 +49,7 @@ const (
 	maxPollingInterval = time.Hour
 )
 
-// Sleep are the flags of what decides when targets sleep.
+// Sleep has the flags of the decisions when targets sleep.
 type Sleep struct {
 	// PollingInterval is the time between two evaluations of the triggers of
 	// an ElastiService.
@@ -75,7 +75,7 @@ type Sleep struct {
 
 func newSleep() Sleep { return Sleep{PollingInterval: sleep.DefaultPollingInterval} }
 
-// AddFlags adds the flags of what decides when targets sleep.
+// AddFlags adds the flags of the decisions when targets sleep.
 func (o *Sleep) AddFlags(flags *pflag.FlagSet) {
 	flags.DurationVar(&o.PollingInterval, "polling-interval", o.PollingInterval,
 		"The time between two evaluations of the triggers of an ElastiService.")

@@ -40,7 +40,7 @@ import (
 type StorageBackend string
 
 const (
-	// StorageEtcd is an external etcd, or what speaks its protocol.
+	// StorageEtcd is an external etcd, or a store with its protocol.
 	StorageEtcd StorageBackend = "etcd"
 	// StorageCluster is the host cluster: objects of CustomResourceDefinitions that
 	// are for storage only.
@@ -53,8 +53,8 @@ const (
 // before it, which may still be finishing its requests in an upgrade.
 const predecessorTimeout = 15 * time.Second
 
-// Storage chooses the backend of the registry. This is the one place that
-// knows which backends there are.
+// Storage chooses the backend of the registry. Only this type knows which backends
+// there are.
 type Storage struct {
 	// Backend is cluster, etcd or embedded. Empty means etcd when --etcd-servers is
 	// given; otherwise it must be chosen.
@@ -136,7 +136,7 @@ type backend struct {
 	check func(ctx context.Context) error
 }
 
-// start starts the backend when it runs in this process, and lets etcd point at it.
+// start starts the backend when it runs in this process, and points etcd at it.
 func (o *Storage) start(ctx context.Context, etcd *genericoptions.EtcdOptions, host *rest.Config) (*backend, error) {
 	external := &backend{
 		wait:      func(context.Context) error { return nil },

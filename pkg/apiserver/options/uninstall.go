@@ -30,8 +30,8 @@ import (
 // ClusterRole and ClusterRoleBinding.
 const installationName = "elasti-apiserver"
 
-// whileInstalled runs the controller until the product is deleted from the
-// cluster, which is then put back as it was.
+// whileInstalled runs the controller until the product is deleted from the cluster,
+// and then restores the cluster.
 func (o *Controller) whileInstalled(dependencies controllerDependencies, host kubernetes.Interface, signers *signature.Source, controller apiserver.Runner) (*uninstall.Runner, error) {
 	teardown := &elastiservicecontroller.Teardown{
 		Host:       host,

@@ -29,7 +29,7 @@ import (
 const (
 	// maxProblems bounds how many problems one response lists.
 	maxProblems = 20
-	// maxShownBytes is up to which length a value is part of a response.
+	// maxShownBytes is the length up to which a value is part of a response.
 	maxShownBytes = 64
 )
 
@@ -39,8 +39,8 @@ type checker struct {
 }
 
 // check compares a decoded JSON value, whose numbers are json.Number, with the
-// type that it is to be decoded into. What a type does not say is left to those
-// that decode it: unknown members, members that are missing, and null.
+// type that it will be decoded into. Unknown members, missing members and null are
+// left to the decoder.
 func (c *checker) check(value any, t reflect.Type, path *field.Path) {
 	if value == nil || len(c.problems) >= maxProblems {
 		return
@@ -133,7 +133,7 @@ func (c *checker) checkKind(value any, kind reflect.Kind, path *field.Path) {
 	}
 }
 
-// add notes a problem. The value is part of it unless it is long.
+// add adds a problem. The value is part of it unless it is long.
 func (c *checker) add(path *field.Path, value any, detail string) {
 	if len(c.problems) >= maxProblems {
 		return

@@ -15,8 +15,8 @@ limitations under the License.
 */
 
 // Package patchcheck rejects a patch whose values have the wrong types with the
-// paths of the fields. The generic server responds with the patch as a whole and
-// with what its decoder said, which names no field.
+// paths of the fields. The generic server responds with the whole patch and the error
+// of its decoder, which names no field.
 package patchcheck
 
 import (
@@ -51,8 +51,8 @@ type Options struct {
 	Codecs runtime.NegotiatedSerializer
 }
 
-// Handler rejects patches with values of wrong types, and passes everything
-// else on as it came.
+// Handler rejects patches with values of wrong types, and passes all other requests
+// to next unchanged.
 func Handler(next http.Handler, options Options) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		info, ok := request.RequestInfoFrom(req.Context())
@@ -85,8 +85,8 @@ func contentType(req *http.Request) types.PatchType {
 	return types.PatchType(mediaType)
 }
 
-// Check returns which values of a patch cannot be those of an object of a type.
-// A patch that cannot be read at all is left to those that apply it.
+// Check returns the values of a patch that an object of a type cannot have. A patch
+// that cannot be parsed is left to the generic server.
 func Check(patchType types.PatchType, patch []byte, t reflect.Type) field.ErrorList {
 	c := checker{}
 	switch patchType {

@@ -152,7 +152,7 @@ func (b *Backend) newCachedStorage(
 	delegator := cacher.NewCacheDelegator(cached, raw)
 	return delegator, sync.OnceFunc(func() {
 		delegator.Stop()
-		// Readers that wait for the watch cache end with what they wait for.
+		// Ends the readers that wait for the watch cache.
 		closeRaw()
 		cached.Stop()
 	}), nil
@@ -173,7 +173,7 @@ func (b *Backend) newUncachedStorage(
 	return b.newStore(config, resourcePrefix, newFunc)
 }
 
-// newStore makes the storage of a resource. The function ends what runs for it.
+// newStore makes the storage of a resource. The function ends its goroutines.
 func (b *Backend) newStore(config *storagebackend.ConfigForResource, resourcePrefix string, newFunc func() runtime.Object) (*store, func(), error) {
 	prefix := strings.TrimSuffix(resourcePrefix, "/") + "/"
 	if prefix == "/" || !strings.HasPrefix(prefix, "/") {

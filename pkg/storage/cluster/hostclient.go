@@ -106,7 +106,7 @@ func (h *hostClient) replace(ctx context.Context, object *StoredObject) (*Stored
 
 // remove deletes the stored object with a name if it has a version, and returns
 // the version of the deletion, or 0 if it did not become known in time. The host
-// answers a deletion without a version: only the event has it.
+// responds to a deletion without a version: only the event has it.
 func (h *hostClient) remove(ctx context.Context, name string, version uint64) (uint64, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()

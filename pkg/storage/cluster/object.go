@@ -104,8 +104,8 @@ func (o *StoredObject) verify() error {
 	return nil
 }
 
-// key returns the key that the name stands for. What the object says itself is
-// taken for hashed names only: it may be damaged.
+// key returns the key of the name. The key in the object is used only for hashed names:
+// it may be damaged.
 func (o *StoredObject) key() string {
 	if key, known := keyOf(o.Name); known {
 		return key

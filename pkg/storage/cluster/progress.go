@@ -92,8 +92,8 @@ func (p *progress) run(ctx context.Context) {
 	}
 }
 
-// write makes the write that is due. Callers that come once it has begun wait for
-// the next one: what they may have seen elsewhere can be newer than this one.
+// write makes the write that is due. Callers that arrive once it has begun wait for the
+// next one: they may have seen versions that are newer than this one.
 func (p *progress) write(ctx context.Context) {
 	p.mu.Lock()
 	due := p.next
@@ -125,8 +125,8 @@ func (p *progress) close() {
 	}
 }
 
-// current returns a version that is not older than any write that was answered
-// before the call. Its event arrives on every watch.
+// current returns a version that is not older than any write that returned before the
+// call. Its event arrives on every watch.
 func (p *progress) current(ctx context.Context) (uint64, error) {
 	p.mu.Lock()
 	if p.closed {
@@ -162,7 +162,7 @@ func (p *progress) request(ctx context.Context) error {
 	return err
 }
 
-// observe records that a watch has come to a version.
+// observe records that a watch has reached a version.
 func (p *progress) observe(version uint64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

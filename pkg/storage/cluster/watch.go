@@ -118,7 +118,7 @@ func asErrorEvent(err error) (watch.Interface, error) {
 	return watch.NewProxyWatcher(failed), nil
 }
 
-// begin reads what the watch begins with, and opens the stream of the host.
+// begin reads the initial objects of the watch, and opens the stream of the host.
 func (w *watcher) begin(ctx context.Context, version uint64, opts storage.ListOptions) error {
 	wantsInitial := opts.SendInitialEvents == nil && version == 0 || opts.SendInitialEvents != nil && *opts.SendInitialEvents
 	var err error
@@ -151,8 +151,8 @@ func (w *watcher) begin(ctx context.Context, version uint64, opts storage.ListOp
 	return err
 }
 
-// remember finds out which objects were selected at the version that the watch
-// begins at.
+// remember records which objects were selected at the version that the watch begins
+// with.
 func (w *watcher) remember(ctx context.Context, version uint64) error {
 	objects, _, err := w.store.read(ctx, w.key, w.recursive, version, "")
 	if err != nil {
@@ -294,7 +294,7 @@ func (w *watcher) deletion(object runtime.Object, stored *StoredObject) *watch.E
 	return &watch.Event{Type: watch.Deleted, Object: object}
 }
 
-// named returns an object of which nothing but the name is known.
+// named returns an object with nothing but a name.
 func (w *watcher) named(name string) (runtime.Object, error) {
 	key, known := keyOf(name)
 	if !known {

@@ -25,7 +25,7 @@ const (
 	// ConditionTargetFound is true when the target exists and can be scaled.
 	ConditionTargetFound = "TargetFound"
 	// ConditionTargetAvailable is true while a pod of the target is ready. Its
-	// last transition is when one became ready, or the last one ceased to be. When
+	// last transition is when a pod became ready, or when none was ready any more. When
 	// it is false, its reason is ReasonAsleep, ReasonStarting, or what keeps the
 	// target from starting: one of TargetProblems. It is absent while there is no
 	// target.
@@ -41,7 +41,7 @@ const (
 	ConditionAutoscalerFound = "AutoscalerFound"
 	// ConditionTriggersHealthy is true when every trigger reports whether the
 	// target is idle. Its reason is ReasonTriggersAnswer then, and otherwise
-	// that of the first trigger that cannot tell.
+	// that of the first trigger that does not.
 	ConditionTriggersHealthy = "TriggersHealthy"
 	// ConditionScalingConflict is true while another client or controller
 	// scales the target up each time that it was scaled to zero. It is absent
@@ -66,7 +66,7 @@ const (
 	// ConditionSleeping is true while the target sleeps, and false while it is
 	// awake: the reason and the message say why it does not sleep, and the message
 	// has the last wake. It is unknown while that cannot be observed, and before the
-	// first decision: it is there from the first status on.
+	// first decision. The first status has it already.
 	ConditionSleeping = "Sleeping"
 	// ConditionTargetShared is present, and true, while other ElastiServices have
 	// the same target: they decide together whether it sleeps.

@@ -31,8 +31,8 @@ const (
 	// ManagedBy is the value of LabelManagedBy.
 	ManagedBy = "elasti-apiserver"
 	// SliceManagedBy is the value of the label
-	// endpointslice.kubernetes.io/managed-by on resolver slices. It tells them
-	// from the slices of Kubernetes.
+	// endpointslice.kubernetes.io/managed-by on resolver slices. It distinguishes
+	// them from the slices of Kubernetes.
 	SliceManagedBy = GroupName
 )
 

@@ -25,7 +25,7 @@ import (
 	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti"
 )
 
-// maxObservedMilliseconds is a year. Longer than any cooldown is long enough.
+// maxObservedMilliseconds is a year: longer than any cooldown.
 const maxObservedMilliseconds = 365 * 24 * 60 * 60 * 1000
 
 // ValidateActivityReport checks an activity report.

@@ -120,7 +120,7 @@ func validateName(name string, path *field.Path) field.ErrorList {
 	return errs
 }
 
-// validateRange checks a number that defaulting has filled in when it was left out.
+// validateRange checks a number, which defaulting has set.
 func validateRange(value *int32, minimum, maximum int32, path *field.Path) field.ErrorList {
 	if value == nil {
 		return field.ErrorList{field.Required(path, fmt.Sprintf("give a number from %d to %d", minimum, maximum))}

@@ -78,8 +78,8 @@ func validateActivity(entries []elasti.ResolverActivity, path *field.Path) field
 	return errs
 }
 
-// validateProxyPorts allows two ports to have one proxy port: Service ports that
-// found no free one are together on the shared HTTP port.
+// validateProxyPorts validates proxy ports. Two ports may have the same one: Service
+// ports without a free proxy port are on the shared HTTP port.
 func validateProxyPorts(ports []elasti.ProxyPort, path *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	seen := map[int32]bool{}
