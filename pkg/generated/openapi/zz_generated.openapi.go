@@ -147,7 +147,7 @@ func schema_pkg_apis_elasti_v1alpha1_ActivityReport(ref common.ReferenceCallback
 	return common.OpenAPIDefinition{
 		Schema: spec.Schema{
 			SchemaProps: spec.SchemaProps{
-				Description: "ActivityReport tells what traffic of an ElastiService one resolver sees. It is created at the activity subresource of the ElastiService and is not stored; what is new in it goes into status.activity and status.lastActivityTime. It tells ages and not times, so that the clocks of resolvers do not matter.",
+				Description: "ActivityReport is the traffic of an ElastiService that one resolver sees. It is created at the activity subresource of the ElastiService and is not stored; what is new in it goes into status.activity and status.lastActivityTime. It has ages and not times, so that the clocks of resolvers do not matter.",
 				Type:        []string{"object"},
 				Properties: map[string]spec.Schema{
 					"kind": {
@@ -212,7 +212,7 @@ func schema_pkg_apis_elasti_v1alpha1_ActivityReportSpec(ref common.ReferenceCall
 					},
 					"observedMilliseconds": {
 						SchemaProps: spec.SchemaProps{
-							Description: "observedMilliseconds is for how long the resolver has been looking at the traffic of this ElastiService without a gap. At most 31536000000 (a year).",
+							Description: "observedMilliseconds is for how long the resolver has observed the traffic of this ElastiService without a gap. At most 31536000000 (a year).",
 							Default:     0,
 							Type:        []string{"integer"},
 							Format:      "int64",
@@ -295,7 +295,7 @@ func schema_pkg_apis_elasti_v1alpha1_ElastiService(ref common.ReferenceCallback)
 	return common.OpenAPIDefinition{
 		Schema: spec.Schema{
 			SchemaProps: spec.SchemaProps{
-				Description: "ElastiService lets the workload behind a Service go to zero while nobody uses it, and wakes it on the first request or connection.",
+				Description: "ElastiService scales the workload behind a Service to zero while it is not used, and wakes it on the first request or connection.",
 				Type:        []string{"object"},
 				Properties: map[string]spec.Schema{
 					"kind": {
@@ -465,7 +465,7 @@ func schema_pkg_apis_elasti_v1alpha1_ElastiServiceSpec(ref common.ReferenceCallb
 							},
 						},
 						SchemaProps: spec.SchemaProps{
-							Description: "probeResponse lists rules for requests that a resolver answers itself while the target sleeps, without waking it, such as the health checks of a load balancer. The first rule that matches answers. At most 32.",
+							Description: "probeResponse lists rules for requests that a resolver responds to itself while the target sleeps, without waking it, such as the health checks of a load balancer. The first rule that matches counts. At most 32.",
 							Type:        []string{"array"},
 							Items: &spec.SchemaOrArray{
 								Schema: &spec.Schema{
@@ -520,7 +520,7 @@ func schema_pkg_apis_elasti_v1alpha1_ElastiServiceStatus(ref common.ReferenceCal
 					},
 					"lastWake": {
 						SchemaProps: spec.SchemaProps{
-							Description: "lastWake is who last woke the target, through any of its ElastiServices.",
+							Description: "lastWake is the last wake of the target, through any of its ElastiServices.",
 							Ref:         ref(v1alpha1.WakeRecord{}.OpenAPIModelName()),
 						},
 					},
@@ -561,7 +561,7 @@ func schema_pkg_apis_elasti_v1alpha1_ElastiServiceStatus(ref common.ReferenceCal
 					},
 					"sleepRequestedTime": {
 						SchemaProps: spec.SchemaProps{
-							Description: "sleepRequestedTime is when somebody asked, by scaling the ElastiService to 0, for the target to sleep without waiting for triggers and cooldownPeriod. Unset once the target sleeps, and when it is woken before.",
+							Description: "sleepRequestedTime is when sleep was requested by scaling the ElastiService to 0: the target is put to sleep without waiting for triggers and cooldownPeriod. Unset once the target sleeps, and when it is woken before.",
 							Ref:         ref(metav1.Time{}.OpenAPIModelName()),
 						},
 					},
@@ -574,7 +574,7 @@ func schema_pkg_apis_elasti_v1alpha1_ElastiServiceStatus(ref common.ReferenceCal
 					},
 					"replicas": {
 						SchemaProps: spec.SchemaProps{
-							Description: "replicas is the number of replicas that the target's scale asks for.",
+							Description: "replicas is the number of replicas in the spec of the target's scale.",
 							Type:        []string{"integer"},
 							Format:      "int32",
 						},
@@ -614,7 +614,7 @@ func schema_pkg_apis_elasti_v1alpha1_ElastiServiceStatus(ref common.ReferenceCal
 					},
 					"managedTarget": {
 						SchemaProps: spec.SchemaProps{
-							Description: "managedTarget is the target that resolvers stand in for, and what it takes to wake it: it is woken when the ElastiService names another one or is deleted, whatever happened to the objects in the cluster meanwhile. Unset while there is none.",
+							Description: "managedTarget is the target that resolvers stand in for, and what is needed to wake it. It is woken when the ElastiService names another one or is deleted, whatever happened to the objects in the cluster meanwhile. Unset while there is none.",
 							Ref:         ref(v1alpha1.ManagedTarget{}.OpenAPIModelName()),
 						},
 					},
@@ -643,7 +643,7 @@ func schema_pkg_apis_elasti_v1alpha1_ElastiServiceStatus(ref common.ReferenceCal
 					},
 					"readinessProbes": {
 						SchemaProps: spec.SchemaProps{
-							Description: "readinessProbes tells resolvers how to ask a pod of the target whether it is ready. Unset when that cannot be asked from outside of the pod or is not known; then only the EndpointSlices tell.",
+							Description: "readinessProbes are the probes by which resolvers check whether a pod of the target is ready. Unset when these are not known, or cannot be run from outside of the pod; then the EndpointSlices say whether it is ready.",
 							Ref:         ref(v1alpha1.ReadinessProbes{}.OpenAPIModelName()),
 						},
 					},
@@ -659,7 +659,7 @@ func schema_pkg_apis_elasti_v1alpha1_ElastiServiceStatus(ref common.ReferenceCal
 							},
 						},
 						SchemaProps: spec.SchemaProps{
-							Description: "conditions tell what is right and what is not. Ready: everything is in place for the target to sleep and wake. ServiceFound, TargetFound: the Service and the target exist and can be used. ResolverAvailable: a resolver is ready to hold traffic. TriggersHealthy: every trigger tells whether the target is idle; there with triggers only. AutoscalerFound: the autoscaler exists and scales the target; there with spec.autoscaler only. Conflict: true while another ElastiService names the same Service. ScalingConflict: true while somebody else scales the target up each time that it was put to sleep. DryRun: there, and true, while decisions are shown and not carried out. Sleeping: true while the target sleeps; false while it is awake, with why it does not sleep and who last woke it; unknown until the first decision. TargetShared: there, and true, while other ElastiServices have the same target.",
+							Description: "conditions are the state of what the ElastiService needs. Ready: everything is in place for the target to sleep and wake. ServiceFound, TargetFound: the Service and the target exist and can be used. ResolverAvailable: a resolver is ready to hold traffic. TriggersHealthy: every trigger reports whether the target is idle; there with triggers only. AutoscalerFound: the autoscaler exists and scales the target; there with spec.autoscaler only. Conflict: true while another ElastiService names the same Service. ScalingConflict: true while another client or controller scales the target up each time that it was put to sleep. DryRun: there, and true, while decisions are shown and not carried out. Sleeping: true while the target sleeps; false while it is awake, with the reason and the last wake in the message; unknown until the first decision. TargetShared: there, and true, while other ElastiServices have the same target.",
 							Type:        []string{"array"},
 							Items: &spec.SchemaOrArray{
 								Schema: &spec.Schema{
@@ -872,7 +872,7 @@ func schema_pkg_apis_elasti_v1alpha1_PassiveSpec(ref common.ReferenceCallback) c
 				Properties: map[string]spec.Schema{
 					"wellKnown": {
 						SchemaProps: spec.SchemaProps{
-							Description: "wellKnown adds the user agents of the scrapers, health checkers and load balancers of the field, such as Prometheus/ and kube-probe/, to userAgents; of their requests those with GET, HEAD or OPTIONS, and health checks of gRPC, are passive: others may bring data. Defaults to true.",
+							Description: "wellKnown adds the user agents of the scrapers, health checkers and load balancers of the field, such as Prometheus/ and kube-probe/, to userAgents. Of their requests, those with GET, HEAD or OPTIONS and health checks of gRPC are passive: others may bring data. Defaults to true.",
 							Type:        []string{"boolean"},
 							Format:      "",
 						},
@@ -974,7 +974,7 @@ func schema_pkg_apis_elasti_v1alpha1_ProbeResponse(ref common.ReferenceCallback)
 	return common.OpenAPIDefinition{
 		Schema: spec.Schema{
 			SchemaProps: spec.SchemaProps{
-				Description: "ProbeResponse is the answer to a request that matched a rule.",
+				Description: "ProbeResponse is the response to a request that matched a rule.",
 				Type:        []string{"object"},
 				Properties: map[string]spec.Schema{
 					"status": {
@@ -987,7 +987,7 @@ func schema_pkg_apis_elasti_v1alpha1_ProbeResponse(ref common.ReferenceCallback)
 					},
 					"body": {
 						SchemaProps: spec.SchemaProps{
-							Description: "body is the body of the answer.",
+							Description: "body is the body of the response.",
 							Default:     "",
 							Type:        []string{"string"},
 							Format:      "",
@@ -1004,7 +1004,7 @@ func schema_pkg_apis_elasti_v1alpha1_ProbeResponseRule(ref common.ReferenceCallb
 	return common.OpenAPIDefinition{
 		Schema: spec.Schema{
 			SchemaProps: spec.SchemaProps{
-				Description: "ProbeResponseRule answers the requests that match all of its matchers.",
+				Description: "ProbeResponseRule is the response to requests that match all of its matchers.",
 				Type:        []string{"object"},
 				Properties: map[string]spec.Schema{
 					"path": {
@@ -1058,7 +1058,7 @@ func schema_pkg_apis_elasti_v1alpha1_ProbeResponseRule(ref common.ReferenceCallb
 					},
 					"response": {
 						SchemaProps: spec.SchemaProps{
-							Description: "response is the answer.",
+							Description: "response is what the client gets.",
 							Default:     map[string]interface{}{},
 							Ref:         ref(v1alpha1.ProbeResponse{}.OpenAPIModelName()),
 						},
@@ -1125,7 +1125,7 @@ func schema_pkg_apis_elasti_v1alpha1_ProxySpec(ref common.ReferenceCallback) com
 				Properties: map[string]spec.Schema{
 					"policy": {
 						SchemaProps: spec.SchemaProps{
-							Description: "policy is WhenAsleep (resolvers are in the path only while no pod can answer) or Always (they stay among the endpoints of the Service while pods are ready). With Always, resolvers and pods share the new connections: of 2 resolvers and 1 pod, the resolvers receive about two of three, and the others go straight to the pod. Defaults to WhenAsleep.\n\nPossible enum values:\n - `\"Always\"` keeps resolvers among the endpoints of the Service at all times. While pods are ready, these are endpoints too, and receive a share of the new connections themselves.\n - `\"WhenAsleep\"` keeps resolvers in the path only while no pod can answer.",
+							Description: "policy is WhenAsleep (resolvers are in the path only while no pod is ready) or Always (they stay among the endpoints of the Service while pods are ready). With Always, resolvers and pods share the new connections: of 2 resolvers and 1 pod, the resolvers receive about two of three, and the others go straight to the pod. Defaults to WhenAsleep.\n\nPossible enum values:\n - `\"Always\"` keeps resolvers among the endpoints of the Service at all times. While pods are ready, these are endpoints too, and receive a share of the new connections themselves.\n - `\"WhenAsleep\"` keeps resolvers in the path only while no pod is ready.",
 							Type:        []string{"string"},
 							Format:      "",
 							Enum:        []interface{}{"Always", "WhenAsleep"},
@@ -1162,7 +1162,7 @@ func schema_pkg_apis_elasti_v1alpha1_ProxySpec(ref common.ReferenceCallback) com
 					},
 					"waitingPage": {
 						SchemaProps: spec.SchemaProps{
-							Description: "waitingPage answers the navigation of a browser at zero with a page that shows the progress of the wake and then loads the application. Defaults to false.",
+							Description: "waitingPage responds to the navigation of a browser at zero with a page that shows the progress of the wake and then loads the application. Defaults to false.",
 							Type:        []string{"boolean"},
 							Format:      "",
 						},
@@ -1195,13 +1195,13 @@ func schema_pkg_apis_elasti_v1alpha1_ProxySpec(ref common.ReferenceCallback) com
 					},
 					"passive": {
 						SchemaProps: spec.SchemaProps{
-							Description: "passive says which clients neither wake the target nor count as use of it, such as scrapers and health checkers. While the target sleeps they get what probeResponse says, or else 503. Defaults to the well-known ones.",
+							Description: "passive says which clients neither wake the target nor count as use of it, such as scrapers and health checkers. While the target sleeps they get the response of probeResponse, or else 503. Defaults to the well-known ones.",
 							Ref:         ref(v1alpha1.PassiveSpec{}.OpenAPIModelName()),
 						},
 					},
 					"clientAddress": {
 						SchemaProps: spec.SchemaProps{
-							Description: "clientAddress says how pods learn the address of the client, which the resolver stands in front of. Defaults to not at all.",
+							Description: "clientAddress says how pods learn the address of the client, as connections come from the resolver. Defaults to not at all.",
 							Ref:         ref(v1alpha1.ClientAddressSpec{}.OpenAPIModelName()),
 						},
 					},
@@ -1222,25 +1222,25 @@ func schema_pkg_apis_elasti_v1alpha1_ReadinessProbeAction(ref common.ReferenceCa
 				Properties: map[string]spec.Schema{
 					"httpGet": {
 						SchemaProps: spec.SchemaProps{
-							Description: "httpGet asks with an HTTP GET request; ready is a status from 200 to 399.",
+							Description: "httpGet is a probe by an HTTP GET request; ready is a status from 200 to 399.",
 							Ref:         ref(v1alpha1.HTTPGetAction{}.OpenAPIModelName()),
 						},
 					},
 					"tcpSocket": {
 						SchemaProps: spec.SchemaProps{
-							Description: "tcpSocket asks by connecting.",
+							Description: "tcpSocket is a probe by connecting.",
 							Ref:         ref(v1alpha1.TCPSocketAction{}.OpenAPIModelName()),
 						},
 					},
 					"grpc": {
 						SchemaProps: spec.SchemaProps{
-							Description: "grpc asks through the gRPC health checking protocol.",
+							Description: "grpc is a probe by the gRPC health checking protocol.",
 							Ref:         ref(v1alpha1.GRPCAction{}.OpenAPIModelName()),
 						},
 					},
 					"timeoutSeconds": {
 						SchemaProps: spec.SchemaProps{
-							Description: "timeoutSeconds is the time-out of one probe, in seconds.",
+							Description: "timeoutSeconds is the timeout of one probe, in seconds.",
 							Type:        []string{"integer"},
 							Format:      "int32",
 						},
@@ -1309,7 +1309,7 @@ func schema_pkg_apis_elasti_v1alpha1_ResolverActivity(ref common.ReferenceCallba
 					},
 					"observedSince": {
 						SchemaProps: spec.SchemaProps{
-							Description: "observedSince is since when the resolver has been looking at the traffic without a gap.",
+							Description: "observedSince is since when the resolver has observed the traffic without a gap.",
 							Ref:         ref(metav1.MicroTime{}.OpenAPIModelName()),
 						},
 					},
@@ -1396,7 +1396,7 @@ func schema_pkg_apis_elasti_v1alpha1_ScaleTrigger(ref common.ReferenceCallback) 
 					},
 					"metadata": {
 						SchemaProps: spec.SchemaProps{
-							Description: "metadata is the configuration of the trigger; its keys depend on type. Keys that the type does not know are kept and have no effect. Numbers may be written as strings.\n\nprometheus: a query of a Prometheus server. query (PromQL that gives one number; required), threshold (a number in the unit of the query; the target is idle while the result is below it; required), serverAddress (http or https URL of the Prometheus server; defaults to the one that the elasti-apiserver was started with), uptimeFilter (label matchers that select the up metric of what must have been scraped without a gap for a minute; defaults to container=\"prometheus\"), headers (map of extra HTTP request headers; defaults to none), authorization (type, the scheme of the Authorization header, which defaults to Bearer, and credentials, name and key of a Secret; defaults to none), basicAuth (username and password, each name and key of a Secret; defaults to none; not together with authorization), tlsConfig (for https: ca, secret or configMap with name and key, defaults to the authorities of the system; cert, likewise, and keySecret, name and key, the client's certificate, default to none; serverName, the name in the server's certificate, defaults to the host of serverAddress). Who writes the trigger must be allowed to get these Secrets and ConfigMaps, and so must the elasti-apiserver; they are in the namespace of the ElastiService.\n\ntraffic: the requests and connections that the resolvers hold and forward; the target is idle while there are none. Needs proxy.policy Always. Has no keys.\n\nexternalMetric: a metric of external.metrics.k8s.io in the namespace of the ElastiService. metricName (name of the metric; required), selector (label selector as a string, such as queue=orders; defaults to everything), threshold (a number in the unit of the metric, or a quantity such as 500m; the target is idle while the sum of the metric is below it; required).\n\ncpu: the CPU usage of the target's pods as the resource metrics API reports it. threshold (CPU cores as a number, or a quantity such as 50m for 50 milli-cores; the target is idle while the sum over its pods is below it; required).",
+							Description: "metadata is the configuration of the trigger; its keys depend on type. Keys that the type does not know are kept and have no effect. Numbers may be written as strings.\n\nprometheus: a query of a Prometheus server. query (PromQL that gives one number; required), threshold (a number in the unit of the query; the target is idle while the result is below it; required), serverAddress (http or https URL of the Prometheus server; defaults to the one that the elasti-apiserver was started with), uptimeFilter (label matchers that select the up metric of what must have been scraped without a gap for a minute; defaults to container=\"prometheus\"), headers (map of extra HTTP request headers; defaults to none), authorization (type, the scheme of the Authorization header, which defaults to Bearer, and credentials, name and key of a Secret; defaults to none), basicAuth (username and password, each name and key of a Secret; defaults to none; not together with authorization), tlsConfig (for https: ca, secret or configMap with name and key, defaults to the authorities of the system; cert, likewise, and keySecret, name and key, the client's certificate, default to none; serverName, the name in the server's certificate, defaults to the host of serverAddress). The user who writes the trigger must be allowed to get these Secrets and ConfigMaps, and so must the elasti-apiserver; they are in the namespace of the ElastiService.\n\ntraffic: the requests and connections that the resolvers hold and forward; the target is idle while there are none. Needs proxy.policy Always. Has no keys.\n\nexternalMetric: a metric of external.metrics.k8s.io in the namespace of the ElastiService. metricName (name of the metric; required), selector (label selector as a string, such as queue=orders; defaults to everything), threshold (a number in the unit of the metric, or a quantity such as 500m; the target is idle while the sum of the metric is below it; required).\n\ncpu: the CPU usage of the target's pods as the resource metrics API reports it. threshold (CPU cores as a number, or a quantity such as 50m for 50 milli-cores; the target is idle while the sum over its pods is below it; required).",
 							Ref:         ref(runtime.RawExtension{}.OpenAPIModelName()),
 						},
 					},
@@ -1510,7 +1510,7 @@ func schema_pkg_apis_elasti_v1alpha1_WakeRequest(ref common.ReferenceCallback) c
 	return common.OpenAPIDefinition{
 		Schema: spec.Schema{
 			SchemaProps: spec.SchemaProps{
-				Description: "WakeRequest asks for the target of an ElastiService to be awake. It is created at the wake subresource of the ElastiService, is not stored, and is answered as soon as the target's scale is set: whoever wants to wait for pods watches the ElastiService. An empty body is the same as {}.",
+				Description: "WakeRequest wakes the target of an ElastiService. It is created at the wake subresource of the ElastiService and is not stored. The response comes as soon as the target's scale is set: to wait for pods, watch the ElastiService. An empty body is the same as {}.",
 				Type:        []string{"object"},
 				Properties: map[string]spec.Schema{
 					"kind": {
@@ -1536,14 +1536,14 @@ func schema_pkg_apis_elasti_v1alpha1_WakeRequest(ref common.ReferenceCallback) c
 					},
 					"spec": {
 						SchemaProps: spec.SchemaProps{
-							Description: "spec is why and how far to wake.",
+							Description: "spec is the reason and the size of the wake.",
 							Default:     map[string]interface{}{},
 							Ref:         ref(v1alpha1.WakeRequestSpec{}.OpenAPIModelName()),
 						},
 					},
 					"status": {
 						SchemaProps: spec.SchemaProps{
-							Description: "status is what the request did. Filled in by the server.",
+							Description: "status is the result of the request. Filled in by the server.",
 							Default:     map[string]interface{}{},
 							Ref:         ref(v1alpha1.WakeRequestStatus{}.OpenAPIModelName()),
 						},
@@ -1560,7 +1560,7 @@ func schema_pkg_apis_elasti_v1alpha1_WakeRequestSpec(ref common.ReferenceCallbac
 	return common.OpenAPIDefinition{
 		Schema: spec.Schema{
 			SchemaProps: spec.SchemaProps{
-				Description: "WakeRequestSpec is why and how far to wake.",
+				Description: "WakeRequestSpec is the reason and the size of a wake.",
 				Type:        []string{"object"},
 				Properties: map[string]spec.Schema{
 					"reason": {
@@ -1579,7 +1579,7 @@ func schema_pkg_apis_elasti_v1alpha1_WakeRequestSpec(ref common.ReferenceCallbac
 					},
 					"replicas": {
 						SchemaProps: spec.SchemaProps{
-							Description: "replicas is the least number of replicas that is wanted. Defaults to the ElastiService's minTargetReplicas. A target is never scaled down by it.",
+							Description: "replicas is the least number of replicas to scale to. Defaults to the ElastiService's minTargetReplicas. A target is never scaled down by it.",
 							Type:        []string{"integer"},
 							Format:      "int32",
 						},
@@ -1594,12 +1594,12 @@ func schema_pkg_apis_elasti_v1alpha1_WakeRequestStatus(ref common.ReferenceCallb
 	return common.OpenAPIDefinition{
 		Schema: spec.Schema{
 			SchemaProps: spec.SchemaProps{
-				Description: "WakeRequestStatus is what a wake request did.",
+				Description: "WakeRequestStatus is the result of a wake request.",
 				Type:        []string{"object"},
 				Properties: map[string]spec.Schema{
 					"replicas": {
 						SchemaProps: spec.SchemaProps{
-							Description: "replicas is the number of replicas that the target's scale asks for now.",
+							Description: "replicas is the number of replicas in the spec of the target's scale.",
 							Default:     0,
 							Type:        []string{"integer"},
 							Format:      "int32",

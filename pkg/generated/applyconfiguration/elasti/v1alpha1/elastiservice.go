@@ -30,8 +30,8 @@ import (
 // ElastiServiceApplyConfiguration represents a declarative configuration of the ElastiService type for use
 // with apply.
 //
-// ElastiService lets the workload behind a Service go to zero while nobody
-// uses it, and wakes it on the first request or connection.
+// ElastiService scales the workload behind a Service to zero while it is not
+// used, and wakes it on the first request or connection.
 type ElastiServiceApplyConfiguration struct {
 	v1.TypeMetaApplyConfiguration `json:""`
 	// metadata is the standard object metadata.

@@ -45,9 +45,9 @@ type ElastiServiceSpecApplyConfiguration struct {
 	// enabledPeriod restricts sleeping to a recurring period: outside of it
 	// the target is kept awake. Without it the target may sleep at any time.
 	EnabledPeriod *EnabledPeriodApplyConfiguration `json:"enabledPeriod,omitempty"`
-	// probeResponse lists rules for requests that a resolver answers itself
+	// probeResponse lists rules for requests that a resolver responds to itself
 	// while the target sleeps, without waking it, such as the health checks of
-	// a load balancer. The first rule that matches answers. At most 32.
+	// a load balancer. The first rule that matches counts. At most 32.
 	ProbeResponse []ProbeResponseRuleApplyConfiguration `json:"probeResponse,omitempty"`
 	// proxy says how resolvers treat the traffic of this service.
 	Proxy *ProxySpecApplyConfiguration `json:"proxy,omitempty"`

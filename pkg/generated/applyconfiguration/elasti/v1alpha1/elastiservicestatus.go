@@ -36,7 +36,7 @@ type ElastiServiceStatusApplyConfiguration struct {
 	LastReconciledTime *v1.Time `json:"lastReconciledTime,omitempty"`
 	// lastScaledUpTime is when the target was last scaled from zero.
 	LastScaledUpTime *v1.Time `json:"lastScaledUpTime,omitempty"`
-	// lastWake is who last woke the target, through any of its ElastiServices.
+	// lastWake is the last wake of the target, through any of its ElastiServices.
 	LastWake *WakeRecordApplyConfiguration `json:"lastWake,omitempty"`
 	// lastActivityTime is when the target was last known to be in use. It never
 	// goes back.
@@ -46,13 +46,13 @@ type ElastiServiceStatusApplyConfiguration struct {
 	Activity []ResolverActivityApplyConfiguration `json:"activity,omitempty"`
 	// sleptTime is when the target was last put to sleep. Unset while it is awake.
 	SleptTime *v1.Time `json:"sleptTime,omitempty"`
-	// sleepRequestedTime is when somebody asked, by scaling the ElastiService to
-	// 0, for the target to sleep without waiting for triggers and
+	// sleepRequestedTime is when sleep was requested by scaling the ElastiService
+	// to 0: the target is put to sleep without waiting for triggers and
 	// cooldownPeriod. Unset once the target sleeps, and when it is woken before.
 	SleepRequestedTime *v1.Time `json:"sleepRequestedTime,omitempty"`
 	// observedGeneration is the generation of the spec that this status is about.
 	ObservedGeneration *int64 `json:"observedGeneration,omitempty"`
-	// replicas is the number of replicas that the target's scale asks for.
+	// replicas is the number of replicas in the spec of the target's scale.
 	Replicas *int32 `json:"replicas,omitempty"`
 	// readyReplicas is the number of the target's pods that are ready.
 	ReadyReplicas *int32 `json:"readyReplicas,omitempty"`
@@ -63,31 +63,31 @@ type ElastiServiceStatusApplyConfiguration struct {
 	// privateService is the headless Service whose EndpointSlices list the
 	// target's pods and nothing else.
 	PrivateService *string `json:"privateService,omitempty"`
-	// managedTarget is the target that resolvers stand in for, and what it takes to wake
-	// it: it is woken when the ElastiService names another one or is deleted, whatever
+	// managedTarget is the target that resolvers stand in for, and what is needed to wake
+	// it. It is woken when the ElastiService names another one or is deleted, whatever
 	// happened to the objects in the cluster meanwhile. Unset while there is none.
 	ManagedTarget *ManagedTargetApplyConfiguration `json:"managedTarget,omitempty"`
 	// proxyPorts are the ports on every resolver that belong to the ports of
 	// the public Service.
 	ProxyPorts []ProxyPortApplyConfiguration `json:"proxyPorts,omitempty"`
-	// readinessProbes tells resolvers how to ask a pod of the target whether
-	// it is ready. Unset when that cannot be asked from outside of the pod or
-	// is not known; then only the EndpointSlices tell.
+	// readinessProbes are the probes by which resolvers check whether a pod of the
+	// target is ready. Unset when these are not known, or cannot be run from outside of
+	// the pod; then the EndpointSlices say whether it is ready.
 	ReadinessProbes *ReadinessProbesApplyConfiguration `json:"readinessProbes,omitempty"`
-	// conditions tell what is right and what is not.
+	// conditions are the state of what the ElastiService needs.
 	// Ready: everything is in place for the target to sleep and wake.
 	// ServiceFound, TargetFound: the Service and the target exist and can be used.
 	// ResolverAvailable: a resolver is ready to hold traffic.
-	// TriggersHealthy: every trigger tells whether the target is idle; there with
+	// TriggersHealthy: every trigger reports whether the target is idle; there with
 	// triggers only.
 	// AutoscalerFound: the autoscaler exists and scales the target; there with
 	// spec.autoscaler only.
 	// Conflict: true while another ElastiService names the same Service.
-	// ScalingConflict: true while somebody else scales the target up each time
-	// that it was put to sleep.
+	// ScalingConflict: true while another client or controller scales the target up
+	// each time that it was put to sleep.
 	// DryRun: there, and true, while decisions are shown and not carried out.
-	// Sleeping: true while the target sleeps; false while it is awake, with why it does
-	// not sleep and who last woke it; unknown until the first decision.
+	// Sleeping: true while the target sleeps; false while it is awake, with the reason
+	// and the last wake in the message; unknown until the first decision.
 	// TargetShared: there, and true, while other ElastiServices have the same target.
 	Conditions []metav1.ConditionApplyConfiguration `json:"conditions,omitempty"`
 }

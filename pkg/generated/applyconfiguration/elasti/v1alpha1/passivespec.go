@@ -25,8 +25,8 @@ package v1alpha1
 // A request or connection is passive when any of the lists matches it.
 type PassiveSpecApplyConfiguration struct {
 	// wellKnown adds the user agents of the scrapers, health checkers and load
-	// balancers of the field, such as Prometheus/ and kube-probe/, to userAgents; of
-	// their requests those with GET, HEAD or OPTIONS, and health checks of gRPC, are
+	// balancers of the field, such as Prometheus/ and kube-probe/, to userAgents. Of
+	// their requests, those with GET, HEAD or OPTIONS and health checks of gRPC are
 	// passive: others may bring data.
 	// Defaults to true.
 	WellKnown *bool `json:"wellKnown,omitempty"`

@@ -21,11 +21,11 @@ package v1alpha1
 // ProbeResponseApplyConfiguration represents a declarative configuration of the ProbeResponse type for use
 // with apply.
 //
-// ProbeResponse is the answer to a request that matched a rule.
+// ProbeResponse is the response to a request that matched a rule.
 type ProbeResponseApplyConfiguration struct {
 	// status is the HTTP status: 200, 204, 400, 401, 403, 404, 500, 502, 503 or 504.
 	Status *int32 `json:"status,omitempty"`
-	// body is the body of the answer.
+	// body is the body of the response.
 	Body *string `json:"body,omitempty"`
 }
 

@@ -21,7 +21,7 @@ package v1alpha1
 // ProbeResponseRuleApplyConfiguration represents a declarative configuration of the ProbeResponseRule type for use
 // with apply.
 //
-// ProbeResponseRule answers the requests that match all of its matchers.
+// ProbeResponseRule is the response to requests that match all of its matchers.
 type ProbeResponseRuleApplyConfiguration struct {
 	// path matches the path of the request. Without it every path matches.
 	Path *PathMatchApplyConfiguration `json:"path,omitempty"`
@@ -31,7 +31,7 @@ type ProbeResponseRuleApplyConfiguration struct {
 	QueryParams []ValueMatchApplyConfiguration `json:"queryParams,omitempty"`
 	// method is the method of the request. Without it every method matches.
 	Method *string `json:"method,omitempty"`
-	// response is the answer.
+	// response is what the client gets.
 	Response *ProbeResponseApplyConfiguration `json:"response,omitempty"`
 }
 

@@ -27,8 +27,8 @@ import (
 //
 // ProxySpec says how resolvers treat the traffic of a service.
 type ProxySpecApplyConfiguration struct {
-	// policy is WhenAsleep (resolvers are in the path only while no pod can
-	// answer) or Always (they stay among the endpoints of the Service while pods
+	// policy is WhenAsleep (resolvers are in the path only while no pod is
+	// ready) or Always (they stay among the endpoints of the Service while pods
 	// are ready). With Always, resolvers and pods share the new connections: of
 	// 2 resolvers and 1 pod, the resolvers receive about two of three, and the
 	// others go straight to the pod. Defaults to WhenAsleep.
@@ -47,7 +47,7 @@ type ProxySpecApplyConfiguration struct {
 	// short interval) or Endpoints (it waits until the pod is ready in the
 	// EndpointSlices). Defaults to Probe.
 	Readiness *elastiv1alpha1.ReadinessPolicy `json:"readiness,omitempty"`
-	// waitingPage answers the navigation of a browser at zero with a page that
+	// waitingPage responds to the navigation of a browser at zero with a page that
 	// shows the progress of the wake and then loads the application. Defaults
 	// to false.
 	WaitingPage *bool `json:"waitingPage,omitempty"`
@@ -62,11 +62,11 @@ type ProxySpecApplyConfiguration struct {
 	// that of a node or of the ingress. At most 64. Empty means every address.
 	AllowedClients []string `json:"allowedClients,omitempty"`
 	// passive says which clients neither wake the target nor count as use of it, such
-	// as scrapers and health checkers. While the target sleeps they get what
-	// probeResponse says, or else 503. Defaults to the well-known ones.
+	// as scrapers and health checkers. While the target sleeps they get the response
+	// of probeResponse, or else 503. Defaults to the well-known ones.
 	Passive *PassiveSpecApplyConfiguration `json:"passive,omitempty"`
-	// clientAddress says how pods learn the address of the client, which the resolver
-	// stands in front of. Defaults to not at all.
+	// clientAddress says how pods learn the address of the client, as connections come
+	// from the resolver. Defaults to not at all.
 	ClientAddress *ClientAddressSpecApplyConfiguration `json:"clientAddress,omitempty"`
 }
 

@@ -24,13 +24,13 @@ package v1alpha1
 // ReadinessProbeAction is the readiness probe of one container. Exactly one of
 // httpGet, tcpSocket and grpc is set.
 type ReadinessProbeActionApplyConfiguration struct {
-	// httpGet asks with an HTTP GET request; ready is a status from 200 to 399.
+	// httpGet is a probe by an HTTP GET request; ready is a status from 200 to 399.
 	HTTPGet *HTTPGetActionApplyConfiguration `json:"httpGet,omitempty"`
-	// tcpSocket asks by connecting.
+	// tcpSocket is a probe by connecting.
 	TCPSocket *TCPSocketActionApplyConfiguration `json:"tcpSocket,omitempty"`
-	// grpc asks through the gRPC health checking protocol.
+	// grpc is a probe by the gRPC health checking protocol.
 	GRPC *GRPCActionApplyConfiguration `json:"grpc,omitempty"`
-	// timeoutSeconds is the time-out of one probe, in seconds.
+	// timeoutSeconds is the timeout of one probe, in seconds.
 	TimeoutSeconds *int32 `json:"timeoutSeconds,omitempty"`
 }
 

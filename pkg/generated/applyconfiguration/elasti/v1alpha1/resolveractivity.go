@@ -31,7 +31,7 @@ type ResolverActivityApplyConfiguration struct {
 	Resolver *string `json:"resolver,omitempty"`
 	// reportTime is when the resolver last reported.
 	ReportTime *v1.MicroTime `json:"reportTime,omitempty"`
-	// observedSince is since when the resolver has been looking at the traffic
+	// observedSince is since when the resolver has observed the traffic
 	// without a gap.
 	ObservedSince *v1.MicroTime `json:"observedSince,omitempty"`
 	// open is how many requests and connections it was holding or forwarding.

@@ -50,7 +50,7 @@ type ScaleTriggerApplyConfiguration struct {
 	// the authorities of the system; cert, likewise, and keySecret, name and key,
 	// the client's certificate, default to none; serverName, the name in the
 	// server's certificate, defaults to the host of serverAddress).
-	// Who writes the trigger must be allowed to get these Secrets and ConfigMaps,
+	// The user who writes the trigger must be allowed to get these Secrets and ConfigMaps,
 	// and so must the elasti-apiserver; they are in the namespace of the
 	// ElastiService.
 	//
