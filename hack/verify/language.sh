@@ -12,13 +12,13 @@ clean=(
     .ci .golangci.yml Dockerfile Makefile '*.md' docs
     artifacts
     cmd pkg/activity pkg/apis pkg/apiserver
-    pkg/controller/informers pkg/controller/leader pkg/controller/proxyports pkg/controller/resolvers
+    pkg/controller/informers pkg/controller/leader pkg/controller/proxyports pkg/controller/resolvers/resolverstest
     pkg/controller/resources pkg/controller/signature pkg/controller/sleep pkg/controller/startup
     pkg/controller/statuswriter pkg/controller/target pkg/controller/uninstall pkg/preflight pkg/registry
     pkg/resolver/clientaddress pkg/resolver/destination pkg/resolver/dial pkg/resolver/fallback
     pkg/resolver/hostroute pkg/resolver/listen pkg/resolver/localfault pkg/resolver/passive
     pkg/resolver/resolvertest pkg/resolver/socket/sockettest pkg/resolver/task pkg/schedule pkg/sharedport
-    pkg/compatibility pkg/expression pkg/portcheck pkg/scaling pkg/storage
+    pkg/compatibility pkg/expression pkg/scaling pkg/storage
     pkg/triggers test/bench/scale test/chaos
     test/e2e/programs test/integration/prometheus test/soak test/uninstall
     ':(glob)hack/*.sh' hack/cluster hack/demo hack/images hack/models-schema ':(glob)hack/tools/*.sh' hack/verify

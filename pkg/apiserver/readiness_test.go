@@ -55,7 +55,7 @@ func TestServerIsReadyWhenItKnowsTheAggregator(t *testing.T) {
 	}
 }
 
-// TestReadinessRequestsShareOneCheckOfTheStorage floods /readyz, as whoever reaches the
+// TestReadinessRequestsShareOneCheckOfTheStorage floods /readyz, as every client that reaches the
 // port can.
 func TestReadinessRequestsShareOneCheckOfTheStorage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
