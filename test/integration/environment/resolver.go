@@ -146,9 +146,18 @@ func (r *RunningResolver) join(ctx context.Context, client kubernetes.Interface,
 		ObjectMeta: metav1.ObjectMeta{GenerateName: ResolverName + "-", Labels: map[string]string{"app.kubernetes.io/name": ResolverName}},
 		Spec: corev1.PodSpec{
 			ServiceAccountName: ResolverName, AutomountServiceAccountToken: ptr.To(false),
+			// The namespace admits no others.
+			SecurityContext: &corev1.PodSecurityContext{
+				RunAsNonRoot:   ptr.To(true),
+				SeccompProfile: &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeRuntimeDefault},
+			},
 			Containers: []corev1.Container{{
 				Name: ResolverName, Image: ResolverName,
 				Ports: []corev1.ContainerPort{{Name: "health", ContainerPort: healthPort}, {Name: "metrics", ContainerPort: 8081}},
+				SecurityContext: &corev1.SecurityContext{
+					AllowPrivilegeEscalation: ptr.To(false),
+					Capabilities:             &corev1.Capabilities{Drop: []corev1.Capability{"ALL"}},
+				},
 			}},
 		},
 	}, metav1.CreateOptions{})
