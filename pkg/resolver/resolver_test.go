@@ -349,6 +349,22 @@ func TestServicesComeAndGo(t *testing.T) {
 	}
 }
 
+// Two statuses of an earlier version may name one proxy port. A resolver that starts
+// serves the older ElastiService on it.
+func TestProxyPortThatTwoNameIsThatOfTheOlder(t *testing.T) {
+	proxyPort := freePort(t)
+	created := func(name string, seconds int64) *v1alpha1.ElastiService {
+		es := elastiService(name, proxyPort)
+		es.CreationTimestamp = metav1.Unix(seconds, 0)
+		es.Spec.ProbeResponse = []v1alpha1.ProbeResponseRule{{Response: v1alpha1.ProbeResponse{Status: http.StatusOK, Body: name}}}
+		return es
+	}
+	newCluster(t, nil, created("a-younger-one", 2000), created("the-older-one", 1000))
+	if got := do(t, &http.Transport{}, http.MethodGet, proxyPort); got.body != "the-older-one" {
+		t.Errorf("got %d %q", got.StatusCode, got.body)
+	}
+}
+
 // Clients of a Service whose port is not open would be refused, so that others
 // have to take them.
 func TestReadyOnlyWhenAllPortsAreOpen(t *testing.T) {
