@@ -14,12 +14,12 @@ See the License for the specific language governing permissions and
 limitations under the License.
 */
 
-// Package endpoint knows the pods behind one Service: which of them can
-// answer, and how much each has in flight.
+// Package endpoint tracks the pods behind one Service: which of them can serve,
+// and how much each has in flight.
 //
-// A pod can answer on a port when it is not terminating, no connection to that
-// port was refused lately, and either the EndpointSlices call it ready or one
-// of our own probes succeeded.
+// A pod can serve on a port when it is not terminating, the last connection to
+// that port was not refused, and either the EndpointSlices list it as ready or
+// the probes of the resolver succeeded.
 package endpoint
 
 import (
@@ -29,8 +29,8 @@ import (
 
 // Description is what the EndpointSlices say about one pod.
 type Description struct {
-	// ID tells the pod from others of its Service, also from one that had the
-	// same address before.
+	// ID identifies the pod among those of its Service, also where an earlier pod
+	// had the same address.
 	ID string
 	// Name is the name of the pod, for logs; may be empty.
 	Name string
@@ -42,8 +42,8 @@ type Description struct {
 	Ready, Terminating bool
 }
 
-// Pod is one pod of a Service. Its identity and addresses never change and may
-// be read by anyone; everything else belongs to its Set.
+// Pod is one pod of a Service. Its identity and addresses are immutable; all other
+// fields belong to its Set.
 type Pod struct {
 	// ID and Name are those of its description.
 	ID, Name string
@@ -52,12 +52,12 @@ type Pod struct {
 
 	// Owned by the Set.
 	ready, terminating bool
-	confirmed          bool
+	probed             bool
 	ports              map[string]*port
 	inFlight           int
-	// removed is true once the EndpointSlices do not list it any more.
+	// removed is true once the EndpointSlices no longer list the pod.
 	removed bool
-	// silent is how many connections it has on which nothing was said.
+	// silent is how many connections it has on which no byte was sent.
 	silent int
 }
 
@@ -65,23 +65,23 @@ type port struct {
 	number uint16
 	// accepts: a connection was accepted while the pod was not yet ready.
 	accepts bool
-	// refuses: a connection was refused, and none has been accepted since.
-	refuses bool
+	// refused: a connection was refused, and none has been accepted since.
+	refused bool
 }
 
-// answers reports whether the pod can answer on p.
+// answers reports whether the pod can serve on p.
 func (pod *Pod) answers(p *port) bool {
-	return !pod.terminating && !p.refuses && (pod.ready || pod.confirmed || p.accepts)
+	return !pod.terminating && !p.refused && (pod.ready || pod.probed || p.accepts)
 }
 
-// Question is what is not known about a pod: whether it can answer on a port.
-type Question struct {
+// Candidate is a port of a pod that may be able to serve and is not known to.
+type Candidate struct {
 	Pod *Pod
 	// Port is the name of the Service port, Number the one on the pod.
 	Port   string
 	Number uint16
-	// Ready is true when the EndpointSlices call the pod ready, and only a
-	// refused connection speaks against it.
+	// Ready is true when the EndpointSlices list the pod as ready and only a
+	// refused connection makes it unusable.
 	Ready bool
 }
 
@@ -92,16 +92,16 @@ type Set struct {
 	// next is where the search for a pod begins, so that equally busy pods
 	// take turns.
 	next int
-	// arrivals counts how often pods have come that can answer.
+	// arrivals is how often the number of pods that can serve has grown.
 	arrivals uint64
-	// answering is how many could when that was counted last.
+	// answering is that number at the last call of CountArrivals.
 	answering int
 }
 
-// Arrivals returns how often pods have come that can answer on any port.
+// Arrivals returns how often the number of pods that can serve has grown.
 func (s *Set) Arrivals() uint64 { return s.arrivals }
 
-// CountArrivals brings Arrivals up to date. It is called after every change.
+// CountArrivals updates Arrivals. It must be called after every change.
 func (s *Set) CountArrivals() {
 	answering := 0
 	for _, pod := range s.pods {
@@ -124,7 +124,7 @@ func (pod *Pod) answersAny() bool {
 	return false
 }
 
-// Update replaces what the EndpointSlices say.
+// Update replaces the pods with those that the EndpointSlices list.
 func (s *Set) Update(descriptions []Description) {
 	known := make(map[string]*Pod, len(s.pods))
 	for _, pod := range s.pods {
@@ -148,8 +148,8 @@ func (pod *Pod) update(description Description) {
 	becameReady := description.Ready && !pod.ready
 	becameUnready := !description.Ready && pod.ready
 	if becameUnready {
-		// What was learned before it failed its probe is no longer worth anything.
-		pod.confirmed = false
+		// The kubelet's probe failed, which is newer than the result of the resolver.
+		pod.probed = false
 	}
 	ports := make(map[string]*port, len(description.Ports))
 	for name, number := range description.Ports {
@@ -158,7 +158,7 @@ func (pod *Pod) update(description Description) {
 			p = &port{number: number}
 		}
 		if becameReady {
-			p.refuses = false
+			p.refused = false
 		}
 		if becameUnready {
 			p.accepts = false
@@ -182,15 +182,15 @@ func sameAddresses(a, b []netip.Addr) bool {
 	return true
 }
 
-// Take picks the pod with the least in flight among those that can answer on
-// the named port and have fewer than limit in flight (0: no limit), and counts
-// one more in flight for it. It returns nil when there is none.
+// Take picks the pod with the least in flight among those that can serve on the
+// named port and have fewer than limit in flight (0: no limit), and counts one
+// more in flight for it. It returns nil when there is none.
 func (s *Set) Take(portName string, limit int) (*Pod, uint16) {
 	return s.take(portName, limit, func(pod *Pod) *int { return &pod.inFlight })
 }
 
-// TakeSilent is Take for a connection on which nothing was said. These are
-// counted by themselves, with the same limit.
+// TakeSilent is Take for a connection on which no byte was sent. Such connections
+// are counted separately, with the same limit.
 func (s *Set) TakeSilent(portName string, limit int) (*Pod, uint16) {
 	return s.take(portName, limit, func(pod *Pod) *int { return &pod.silent })
 }
@@ -226,10 +226,10 @@ func (s *Set) TakeAgain(pod *Pod, limit int) bool {
 	return true
 }
 
-// TakeThis counts one more in flight for a pod, unless it cannot answer on the
-// named port at the number, or has limit in flight (0: no limit), and reports
-// whether it did. With spread it does not either while another pod could be taken
-// that has less in flight.
+// TakeThis counts one more in flight for a pod and reports whether it did. It does
+// not when the pod cannot serve on the named port at the number, or has limit in
+// flight (0: no limit). With spread it also does not while another pod that can
+// serve has less in flight.
 func (s *Set) TakeThis(pod *Pod, portName string, number uint16, limit int, spread bool) bool {
 	p := pod.ports[portName]
 	if pod.removed || p == nil || p.number != number || !pod.answers(p) || (limit > 0 && pod.inFlight >= limit) {
@@ -246,7 +246,7 @@ func (s *Set) TakeThis(pod *Pod, portName string, number uint16, limit int, spre
 	return true
 }
 
-// Usable reports whether a pod is still there and not about to end.
+// Usable reports whether a pod is still listed and not terminating.
 func (s *Set) Usable(pod *Pod) bool { return !pod.removed && !pod.terminating }
 
 // Return counts one less in flight for a pod that was taken.
@@ -259,8 +259,8 @@ func (s *Set) ReturnSilent(pod *Pod) {
 	pod.silent--
 }
 
-// Speak counts a silent connection of a pod as one in flight, and reports
-// whether there was room for it below limit (0: no limit).
+// Speak counts a silent connection of a pod as one in flight, unless the pod has
+// limit in flight (0: no limit), and reports whether it did.
 func (s *Set) Speak(pod *Pod, limit int) bool {
 	if limit > 0 && pod.inFlight >= limit {
 		return false
@@ -276,7 +276,7 @@ func (s *Set) Fall(pod *Pod) {
 	pod.silent++
 }
 
-// Answering reports whether any pod can answer on the named port.
+// Answering reports whether any pod can serve on the named port.
 func (s *Set) Answering(portName string) bool {
 	for _, pod := range s.pods {
 		if p := pod.ports[portName]; p != nil && pod.answers(p) {
@@ -286,7 +286,7 @@ func (s *Set) Answering(portName string) bool {
 	return false
 }
 
-// AnyAnswering reports whether any pod can answer on any port.
+// AnyAnswering reports whether any pod can serve on any port.
 func (s *Set) AnyAnswering() bool {
 	return slices.ContainsFunc(s.pods, (*Pod).answersAny)
 }
@@ -320,57 +320,57 @@ func (s *Set) Silent() int {
 	return sum
 }
 
-// Refused notes that a connection to the port of a pod was not accepted.
+// Refused records that a connection to the port of a pod was refused.
 func (s *Set) Refused(pod *Pod, portName string) {
 	if p := pod.ports[portName]; p != nil {
-		p.refuses, p.accepts = true, false
+		p.refused, p.accepts = true, false
 	}
 }
 
-// Accepted notes that a connection to the port of a pod was accepted, and
-// whether that alone means that the pod can answer on it.
+// Accepted records that a connection to the port of a pod was accepted. With
+// enough that alone means that the pod can serve on the port.
 func (s *Set) Accepted(pod *Pod, portName string, enough bool) {
 	if p := pod.ports[portName]; p != nil {
-		p.refuses = false
+		p.refused = false
 		p.accepts = p.accepts || enough
 	}
 }
 
-// Confirmed notes that the readiness probes of a pod succeeded.
-func (s *Set) Confirmed(pod *Pod) {
-	pod.confirmed = true
+// ProbesSucceeded records that the readiness probes of a pod succeeded.
+func (s *Set) ProbesSucceeded(pod *Pod) {
+	pod.probed = true
 }
 
-// Open reports whether a question is still unanswered.
-func (s *Set) Open(question Question) bool {
-	p := question.Pod.ports[question.Port]
-	return p != nil && p.number == question.Number && !question.Pod.terminating &&
-		!question.Pod.answers(p) && !question.Pod.removed
+// NeedsProbe reports whether a candidate is still not known to be able to serve.
+func (s *Set) NeedsProbe(candidate Candidate) bool {
+	p := candidate.Pod.ports[candidate.Port]
+	return p != nil && p.number == candidate.Number && !candidate.Pod.terminating &&
+		!candidate.Pod.answers(p) && !candidate.Pod.removed
 }
 
-// Questions appends what is unknown about the pods on the named port.
-func (s *Set) Questions(questions []Question, portName string) []Question {
+// Candidates appends the candidates on the named port.
+func (s *Set) Candidates(candidates []Candidate, portName string) []Candidate {
 	for _, pod := range s.pods {
 		if p := pod.ports[portName]; p != nil {
-			questions = pod.question(questions, portName, p)
+			candidates = pod.candidate(candidates, portName, p)
 		}
 	}
-	return questions
+	return candidates
 }
 
-// AllQuestions appends what is unknown about the pods on any port.
-func (s *Set) AllQuestions(questions []Question) []Question {
+// AllCandidates appends the candidates on all ports.
+func (s *Set) AllCandidates(candidates []Candidate) []Candidate {
 	for _, pod := range s.pods {
 		for name, p := range pod.ports {
-			questions = pod.question(questions, name, p)
+			candidates = pod.candidate(candidates, name, p)
 		}
 	}
-	return questions
+	return candidates
 }
 
-func (pod *Pod) question(questions []Question, portName string, p *port) []Question {
+func (pod *Pod) candidate(candidates []Candidate, portName string, p *port) []Candidate {
 	if pod.terminating || pod.answers(p) {
-		return questions
+		return candidates
 	}
-	return append(questions, Question{Pod: pod, Port: portName, Number: p.number, Ready: pod.ready})
+	return append(candidates, Candidate{Pod: pod, Port: portName, Number: p.number, Ready: pod.ready})
 }

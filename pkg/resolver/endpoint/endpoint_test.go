@@ -75,7 +75,7 @@ func TestTakeRespectsTheLimit(t *testing.T) {
 	}
 }
 
-func TestWhoAnswers(t *testing.T) {
+func TestWhichPodsCanServe(t *testing.T) {
 	var s Set
 	answers := func(want bool) {
 		t.Helper()
@@ -83,33 +83,33 @@ func TestWhoAnswers(t *testing.T) {
 			t.Errorf("answering is %t, want %t", got, want)
 		}
 	}
-	question := func() Question {
+	candidate := func() Candidate {
 		t.Helper()
-		questions := s.Questions(nil, "http")
-		if len(questions) != 1 {
-			t.Fatalf("there are %d questions", len(questions))
+		candidates := s.Candidates(nil, "http")
+		if len(candidates) != 1 {
+			t.Fatalf("there are %d candidates", len(candidates))
 		}
-		return questions[0]
+		return candidates[0]
 	}
 	answers(false)
 	s.Update([]Description{describe("a", true, true)})
 	answers(false)
-	if questions := s.Questions(nil, "http"); len(questions) != 0 {
-		t.Error("a terminating pod is asked")
+	if candidates := s.Candidates(nil, "http"); len(candidates) != 0 {
+		t.Error("a terminating pod is a candidate")
 	}
 
 	s.Update([]Description{describe("a", false, false)})
 	answers(false)
-	s.Confirmed(question().Pod)
+	s.ProbesSucceeded(candidate().Pod)
 	answers(true)
 
-	// Becoming ready and failing again, what was learned before is worth nothing.
+	// A pod that becomes unready is not usable because of an earlier probe.
 	s.Update([]Description{describe("a", true, false)})
 	answers(true)
 	s.Update([]Description{describe("a", false, false)})
 	answers(false)
 
-	// A refused connection counts until one is accepted, for its port alone.
+	// A refused connection makes its port unusable until one is accepted.
 	s.Update([]Description{describe("a", true, false)})
 	pod, _ := s.Take("http", 0)
 	s.Return(pod)
@@ -118,17 +118,17 @@ func TestWhoAnswers(t *testing.T) {
 	if !s.Answering("admin") {
 		t.Error("the other port does not answer")
 	}
-	q := question()
-	if !q.Ready || !s.Open(q) {
-		t.Errorf("the question is %+v", q)
+	q := candidate()
+	if !q.Ready || !s.NeedsProbe(q) {
+		t.Errorf("the candidate is %+v", q)
 	}
 	s.Accepted(q.Pod, "http", false)
 	answers(true)
-	if s.Open(q) {
-		t.Error("the question is still open")
+	if s.NeedsProbe(q) {
+		t.Error("the candidate still needs a probe")
 	}
 
-	// So it does until the pod is ready anew.
+	// It also becomes usable again when the pod becomes ready again.
 	s.Refused(pod, "http")
 	s.Update([]Description{describe("a", false, false)})
 	s.Update([]Description{describe("a", true, false)})
@@ -138,7 +138,7 @@ func TestWhoAnswers(t *testing.T) {
 func TestAcceptingIsEnoughWithoutProbes(t *testing.T) {
 	var s Set
 	s.Update([]Description{describe("a", false, false)})
-	q := s.Questions(nil, "http")[0]
+	q := s.Candidates(nil, "http")[0]
 	s.Accepted(q.Pod, "http", true)
 	if !s.Answering("http") || s.Answering("admin") {
 		t.Error("the port that accepted does not answer, or another does")
@@ -148,12 +148,12 @@ func TestAcceptingIsEnoughWithoutProbes(t *testing.T) {
 func TestAReplacedPodIsAnother(t *testing.T) {
 	var s Set
 	s.Update([]Description{describe("a", false, false)})
-	q := s.Questions(nil, "http")[0]
+	q := s.Candidates(nil, "http")[0]
 	moved := describe("a", false, false)
 	moved.Addresses = []netip.Addr{netip.MustParseAddr("10.0.0.2")}
 	s.Update([]Description{moved})
-	if s.Open(q) {
-		t.Error("a question about an address that the pod no longer has is open")
+	if s.NeedsProbe(q) {
+		t.Error("a candidate with an address that the pod no longer has needs a probe")
 	}
 }
 

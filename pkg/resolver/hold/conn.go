@@ -22,7 +22,7 @@ import (
 	"time"
 )
 
-// past is a time that every deadline has passed.
+// past is a deadline that has passed.
 var past = time.Unix(1, 0)
 
 // Client is the connection of a client, as socket.Conn describes it.
@@ -34,11 +34,11 @@ type Client interface {
 	Unread() int
 }
 
-// ConnWaiter waits in the name of a client's connection, without another
-// goroutine and without reading a byte: the caller's goroutine sleeps on the
-// connection, so that a client that goes away is noticed at once and what it
-// sends meanwhile stays in the kernel, and the queue wakes it by moving the
-// read deadline of the connection into the past.
+// ConnWaiter waits for a pod on behalf of a client's connection, without another
+// goroutine and without reading a byte. The caller's goroutine blocks on the
+// connection: it notices at once that the client has closed it, and what the client
+// sends stays in the kernel. The queue resolves the wait by moving the read
+// deadline of the connection into the past.
 type ConnWaiter struct {
 	// Conn is the client's connection. Nothing else may read from it or set its
 	// read deadline during the wait.
@@ -49,19 +49,19 @@ type ConnWaiter struct {
 	Bytes int64
 	// Deadline is when the wait ends without a pod.
 	Deadline time.Time
-	// HalfCloses is asked when the client finished writing, and returns whether
-	// it may still want an answer. Nil: it never does.
+	// HalfCloses reports whether a client that has finished writing may still wait
+	// for a response. Nil: it never does.
 	HalfCloses func() bool
 	// UntilSpoken makes the wait end with ErrSpoke as soon as there is something
 	// to read.
 	UntilSpoken bool
-	// Silent makes the wait one that wakes nothing, for a connection on which
-	// nothing was said. The deadline does not count, and the lease is a silent one.
+	// Silent makes the wait one that does not wake the target, for a connection on
+	// which no byte was sent. Deadline is ignored, and the lease is a silent one.
 	Silent bool
-	// Patience is when a silent wait becomes one that wakes, with a deadline that
-	// Aloud returns. The zero time: never.
-	Patience time.Time
-	// Aloud is called when that happens.
+	// WakeAt is when a silent wait becomes one that wakes the target. The zero
+	// time: never.
+	WakeAt time.Time
+	// Aloud is called at that time and returns the deadline of the wait.
 	Aloud func() (deadline time.Time)
 
 	// Owned by the methods.
@@ -69,12 +69,12 @@ type ConnWaiter struct {
 	waiter Waiter
 }
 
-// Wait waits in line in q for a pod; again puts it at the front. Besides the
+// Wait waits in q for a pod; with again at the front of the line. Besides the
 // errors of Join, it fails with ErrClientGone, ErrTimeout and ErrSpoke. When it
 // returns a lease, or ErrSpoke, the connection has no read deadline.
 //
-// It is Join, Sleep and Finish. A caller that calls these by itself can sleep
-// in a goroutine whose stack is small because nothing else has run on it.
+// Wait is Join, Sleep and Finish. A caller that calls these itself can sleep in a
+// goroutine with a small stack, on which no other function has run.
 func (c *ConnWaiter) Wait(q *Queue, again bool) (Lease, ColdStart, error) {
 	if err := c.Join(q, again); err != nil {
 		return Lease{}, ColdStart{}, err
@@ -82,12 +82,12 @@ func (c *ConnWaiter) Wait(q *Queue, again bool) (Lease, ColdStart, error) {
 	return c.Finish(c.Sleep())
 }
 
-// Join puts the waiter in line in q; again puts it at the front. When it
-// succeeds, Sleep and Finish must follow.
+// Join puts the waiter in line in q; with again at the front. When it succeeds,
+// Sleep and Finish must be called.
 func (c *ConnWaiter) Join(q *Queue, again bool) error {
 	deadline := c.Deadline
 	if c.Silent {
-		deadline = c.Patience
+		deadline = c.WakeAt
 	}
 	if err := c.Conn.SetReadDeadline(deadline); err != nil {
 		return ErrClientGone
@@ -108,8 +108,8 @@ func (c *ConnWaiter) Join(q *Queue, again bool) error {
 	return q.Join(&c.waiter)
 }
 
-// Sleep blocks until the client is gone, or the deadline passes, or the queue
-// is done with the waiter. What it returns is for Finish.
+// Sleep blocks until the client closes the connection, the deadline passes or the
+// queue resolves the wait. Its result must be passed to Finish.
 func (c *ConnWaiter) Sleep() error {
 	if c.Silent {
 		err := c.Conn.WaitReadable()
@@ -134,8 +134,8 @@ func (c *ConnWaiter) aloud() {
 	_ = c.Conn.SetReadDeadline(c.Aloud())
 }
 
-// Finish takes the waiter out of the line and returns what came of the wait, as
-// Wait does; slept is what Sleep returned.
+// Finish removes the waiter from the line and returns the result of the wait, as
+// Wait does; slept is the result of Sleep.
 func (c *ConnWaiter) Finish(slept error) (Lease, ColdStart, error) {
 	if c.queue.Leave(&c.waiter) {
 		if errors.Is(slept, os.ErrDeadlineExceeded) {
@@ -158,5 +158,5 @@ func (c *ConnWaiter) Finish(slept error) (Lease, ColdStart, error) {
 	return lease, cold, nil
 }
 
-// spoke reports whether the wait ended because the client said something.
+// spoke reports whether the wait ended because the client sent something.
 func (c *ConnWaiter) spoke() bool { return c.UntilSpoken && c.Conn.Unread() > 0 }

@@ -19,10 +19,10 @@ package hold
 import "github.com/truefoundry/elasti-apiserver/pkg/resolver/endpoint"
 
 // TakeAgain returns a lease on a pod to which the caller has a connection from
-// an earlier lease on the named port. A connection goes on whatever became of the
-// pod's readiness, as it does without a resolver; it fails only when the pod has
-// as much in flight as it may, or others wait for that to change: a Waiter with
-// the pod can do so too.
+// an earlier lease on the named port. The connection stays usable when the pod
+// becomes unready, as it does without a resolver. TakeAgain fails only when the pod
+// has reached its concurrency limit, or other waiters wait for that pod; a Waiter
+// with the pod can wait as well.
 func (q *Queue) TakeAgain(port string, pod *endpoint.Pod, number uint16) (Lease, bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -32,7 +32,7 @@ func (q *Queue) TakeAgain(port string, pod *endpoint.Pod, number uint16) (Lease,
 	return q.takeAgain(port, pod, number)
 }
 
-// takeAgain is TakeAgain for callers that hold mu.
+// takeAgain is TakeAgain without the waiters. It must be called with mu held.
 func (q *Queue) takeAgain(port string, pod *endpoint.Pod, number uint16) (Lease, bool) {
 	if !q.pods.TakeAgain(pod, q.limits.MaxConcurrencyPerPod) {
 		return Lease{}, false
@@ -40,12 +40,11 @@ func (q *Queue) takeAgain(port string, pod *endpoint.Pod, number uint16) (Lease,
 	return Lease{Pod: pod, Number: number, queue: q, port: port}, true
 }
 
-// Charge counts more bytes for a waiter, and fails with an error of the memory
-// package when there is no room for them. A waiter whose wait is over costs
-// nothing.
+// Charge adds bytes to the memory of a waiter, and fails with an error of the
+// memory package when they exceed a limit. A waiter whose wait is over is not
+// charged.
 func (q *Queue) Charge(w *Waiter, bytes int64) error {
-	// Other queues, and this one, may be asked to shed for it, so it is not taken
-	// with mu held.
+	// Taking memory may make other queues and this one shed, which locks mu.
 	if err := q.account.Take(bytes); err != nil {
 		return err
 	}

@@ -22,12 +22,12 @@ var (
 	// ErrTooManyPending is returned when a service already holds as much as
 	// its proxy.maxPending allows.
 	ErrTooManyPending = errors.New("the service already holds as many requests as its proxy.maxPending allows")
-	// ErrTimeout is returned when no pod could be used in time.
-	ErrTimeout = errors.New("no pod could answer in time")
-	// ErrClientGone is returned when the client went away while it was held.
-	ErrClientGone = errors.New("the client went away")
-	// ErrSpoke is returned when a client that had said nothing has said something.
-	ErrSpoke = errors.New("the client has said something")
-	// ErrClosed is returned when the service is gone.
-	ErrClosed = errors.New("the service is not managed any more")
+	// ErrTimeout is returned when no pod could serve before the deadline.
+	ErrTimeout = errors.New("timed out waiting for a ready pod")
+	// ErrClientGone is returned when the client closed its connection while held.
+	ErrClientGone = errors.New("the client closed its connection")
+	// ErrSpoke is returned when a silent client has sent something.
+	ErrSpoke = errors.New("the client has sent something")
+	// ErrClosed is returned when the ElastiService was deleted.
+	ErrClosed = errors.New("the service is no longer managed")
 )

@@ -71,19 +71,19 @@ func TestFirstComeFirstServed(t *testing.T) {
 	}
 	q.SetPods(pods("a"))
 	if _, ok := q.TryTake(""); ok {
-		t.Error("someone who came later was served first")
+		t.Error("a later caller was served first")
 	}
 	// The first one's connection is refused: it keeps its place.
 	lease, _, err := waiters["0"].Result()
 	if err != nil {
 		t.Fatal(err)
 	}
-	lease.Refuse()
+	lease.Refused()
 	if err := q.Rejoin(waiters["0"]); err != nil {
 		t.Fatal(err)
 	}
-	question := q.Questions()[0]
-	q.Accepted(question, false)
+	candidate := q.Candidates()[0]
+	q.Accepted(candidate, false)
 	for i := range 5 {
 		lease, _, err := waiters[fmt.Sprint(i)].Result()
 		if err != nil {
@@ -134,7 +134,7 @@ func TestLimits(t *testing.T) {
 	}
 	again := w(5)
 	if err := q.Join(again); err != nil {
-		t.Errorf("the place of one who left is not free: %v", err)
+		t.Errorf("the place of a waiter that left is not free: %v", err)
 	}
 	q.Close()
 	if _, _, err := again.Result(); !errors.Is(err, ErrClosed) {
@@ -161,7 +161,7 @@ func TestWaitEndsWithItsContext(t *testing.T) {
 	})
 }
 
-// The worker runs exactly while something is held or asked for, and never twice.
+// The worker runs exactly while something is held or kept awake, and never twice.
 func TestWorker(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var mu sync.Mutex
@@ -214,7 +214,7 @@ func TestWorker(t *testing.T) {
 	})
 }
 
-func TestColdStartTellsItsSteps(t *testing.T) {
+func TestColdStartRecordsItsSteps(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		q := newQueue(Limits{MaxPending: 10}, 1<<20, nil)
 		defer q.Close()
@@ -259,14 +259,14 @@ func TestWanting(t *testing.T) {
 	}
 	wants(true)
 	q.SetPods(pods("a"))
-	// One waits for the pod to have less to do: more of them is not for us to ask.
+	// One waits for the concurrency limit of the pod: adding pods is the task of the
+	// autoscaler.
 	wants(false)
 	q.SetPods(nil)
 	wants(true)
 }
 
-// Whatever comes when, nothing is lost: all who wait are served once, and the
-// counters return to zero.
+// Under concurrency every waiter is served once, and the counters return to zero.
 func TestManyAtOnce(t *testing.T) {
 	q := newQueue(Limits{MaxPending: 10_000, MaxConcurrencyPerPod: 3}, 1<<30, nil)
 	defer q.Close()
@@ -284,9 +284,9 @@ func TestManyAtOnce(t *testing.T) {
 				}
 			}
 			if i%50 == 0 {
-				lease.Refuse()
-				for _, question := range q.Questions() {
-					q.Accepted(question, false)
+				lease.Refused()
+				for _, candidate := range q.Candidates() {
+					q.Accepted(candidate, false)
 				}
 				return
 			}
@@ -311,8 +311,8 @@ func TestManyAtOnce(t *testing.T) {
 			return
 		case <-tick.C:
 			// What a prober would do.
-			for _, question := range q.Questions() {
-				q.Accepted(question, false)
+			for _, candidate := range q.Candidates() {
+				q.Accepted(candidate, false)
 			}
 		}
 	}
@@ -329,7 +329,7 @@ func BenchmarkTake(b *testing.B) {
 	}
 }
 
-// TestAWorkerThatPanicsIsRunAgain: for as long as something is held.
+// A worker that panics is started again while something is held.
 func TestAWorkerThatPanicsIsRunAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var runs, panics atomic.Int32
@@ -338,7 +338,7 @@ func TestAWorkerThatPanicsIsRunAgain(t *testing.T) {
 			Tasks: task.New(func(task.Panic) { panics.Add(1) }),
 			Work: func(ctx context.Context) {
 				if runs.Add(1) == 1 {
-					panic("a fault of ours")
+					panic("a fault")
 				}
 				<-ctx.Done()
 			},

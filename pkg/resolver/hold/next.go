@@ -17,9 +17,10 @@ limitations under the License.
 package hold
 
 // TryTakeNext is TryTake for a client whose last request had the lease last, and
-// which still has a connection to that pod: it keeps to the pod for as long as
-// that can answer and is not as busy as it may be. When pods have come since, it
-// moves once to a less busy one, so that a target that grows shares its work out.
+// whose connection to that pod is still open. It returns the same pod while that
+// can serve and is below its concurrency limit. When pods have been added since,
+// it moves once to a less busy one, so that a target that is scaled up spreads its
+// load.
 func (q *Queue) TryTakeNext(port string, last Lease) (Lease, bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -33,7 +34,7 @@ func (q *Queue) TryTakeNext(port string, last Lease) (Lease, bool) {
 	return q.take(port)
 }
 
-// Usable reports whether a pod that was leased before can still be sent something.
+// Usable reports whether the pod of an earlier lease can still receive requests.
 func (l Lease) Usable() bool {
 	l.queue.mu.Lock()
 	defer l.queue.mu.Unlock()

@@ -28,20 +28,20 @@ func (q *Queue) SetLimits(limits Limits) {
 	q.dispatch()
 }
 
-// SetPods replaces what the EndpointSlices say about the pods.
+// SetPods replaces the pods with those that the EndpointSlices list.
 func (q *Queue) SetPods(descriptions []endpoint.Description) {
 	q.update(func() { q.pods.Update(descriptions) })
 }
 
-// Accepted tells that a connection to the port of a pod was accepted. It is
-// enough when that alone means that the pod can answer.
-func (q *Queue) Accepted(question endpoint.Question, enough bool) {
-	q.update(func() { q.pods.Accepted(question.Pod, question.Port, enough) })
+// Accepted records that a connection to the port of a pod was accepted. With
+// enough that alone means that the pod can serve on the port.
+func (q *Queue) Accepted(candidate endpoint.Candidate, enough bool) {
+	q.update(func() { q.pods.Accepted(candidate.Pod, candidate.Port, enough) })
 }
 
-// Confirmed tells that the readiness probes of a pod succeeded.
-func (q *Queue) Confirmed(question endpoint.Question) {
-	q.update(func() { q.pods.Confirmed(question.Pod) })
+// ProbesSucceeded records that the readiness probes of a pod succeeded.
+func (q *Queue) ProbesSucceeded(candidate endpoint.Candidate) {
+	q.update(func() { q.pods.ProbesSucceeded(candidate.Pod) })
 }
 
 func (q *Queue) update(change func()) {
@@ -56,35 +56,35 @@ func (q *Queue) update(change func()) {
 	q.dispatch()
 }
 
-// Questions returns what is unknown about the pods on the ports that something
-// waits for, and on all ports while pods are asked for without that.
-func (q *Queue) Questions() []endpoint.Question {
+// Candidates returns the pods to probe: those on the ports that a waiter waits
+// for, and those on all ports while KeepAwake is in effect.
+func (q *Queue) Candidates() []endpoint.Candidate {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	var questions []endpoint.Question
+	var candidates []endpoint.Candidate
 	if q.keepAwakes > 0 {
-		return q.pods.AllQuestions(questions)
+		return q.pods.AllCandidates(candidates)
 	}
 	for line := range q.lines {
 		if line.pod == nil {
-			questions = q.pods.Questions(questions, line.port)
+			candidates = q.pods.Candidates(candidates, line.port)
 		}
 	}
-	return questions
+	return candidates
 }
 
-// Open reports whether a question is still worth asking.
-func (q *Queue) Open(question endpoint.Question) bool {
+// NeedsProbe reports whether a candidate is still not known to be able to serve.
+func (q *Queue) NeedsProbe(candidate endpoint.Candidate) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	return q.pods.Open(question)
+	return q.pods.NeedsProbe(candidate)
 }
 
-// Changed returns a channel that has a value when the pods, or what is waited
-// for, may have changed since the last receive. It has one receiver.
+// Changed returns a channel that has a value when the pods or the waiters may have
+// changed since the last receive. It has one receiver.
 func (q *Queue) Changed() <-chan struct{} { return q.changed }
 
-// signal tells the worker that something changed.
+// signal notifies the worker of a change.
 func (q *Queue) signal() {
 	select {
 	case q.changed <- struct{}{}:
@@ -92,15 +92,15 @@ func (q *Queue) signal() {
 	}
 }
 
-// Answering reports whether any pod can answer on the named port.
+// Answering reports whether any pod can serve on the named port.
 func (q *Queue) Answering(port string) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	return q.pods.Answering(port)
 }
 
-// Wanting reports whether something waits for a pod, or asked for one, while
-// there is none that can answer.
+// Wanting reports whether there is a waiter or KeepAwake is in effect while no pod
+// can serve.
 func (q *Queue) Wanting() bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()

@@ -14,13 +14,12 @@ See the License for the specific language governing permissions and
 limitations under the License.
 */
 
-// Package hold is where requests and connections wait for a pod.
+// Package hold makes requests and connections wait for a pod.
 //
-// Each ElastiService has one Queue. Whoever has something to forward asks it
-// for a Lease, the right to use one pod for one request or connection, and
-// waits in line, first come first served for each port, when no pod can answer
-// or all are as busy as they may be. What waits costs no goroutine of its own:
-// the queue calls back when a waiter's turn has come.
+// Each ElastiService has one Queue. It grants a Lease, the right to use one pod for
+// one request or connection. A waiter waits while no pod can serve or all have
+// reached their concurrency limit, first come first served for each port. A wait
+// needs no goroutine of its own: the queue calls back when it is over.
 package hold
 
 import (
@@ -45,7 +44,7 @@ type Limits struct {
 	MaxConcurrencyPerPod int
 }
 
-// Options are what a Queue is made of.
+// Options configure a Queue.
 type Options struct {
 	// Limits are the first limits; SetLimits changes them.
 	Limits Limits
@@ -53,9 +52,9 @@ type Options struct {
 	Budget *memory.Budget
 	// Dialer connects to the pods of leases. Optional.
 	Dialer *dial.Dialer
-	// Work runs in a goroutine of the queue whenever something is held, and
-	// its context ends when nothing is held any more. It is never run twice at
-	// a time. It does what makes pods appear and be found ready.
+	// Work wakes the target and probes its pods. It runs in a goroutine of the
+	// queue while something is held, and its context ends when nothing is held any
+	// more. Only one runs at a time.
 	Work func(ctx context.Context)
 	// Tasks runs Work, so that a panic of it does not end the process. Optional.
 	Tasks *task.Runner
@@ -78,10 +77,10 @@ type Queue struct {
 	limits Limits
 	pods   endpoint.Set
 	lines  map[line]*list.List
-	// silent is as lines, for those on which nothing was said.
+	// silent is as lines, for connections on which no byte was sent.
 	silent map[line]*list.List
 	held   int
-	// joined is how many waiters ever came.
+	// joined is how many waiters have joined so far.
 	joined uint64
 	closed bool
 	// keepAwakes is how many callers want pods without holding anything.
@@ -93,7 +92,7 @@ type Queue struct {
 	working sync.WaitGroup
 }
 
-// line is which leases the waiters in a line wait for.
+// line identifies what the waiters of a line wait for.
 type line struct {
 	port string
 	// pod is nil where any will do.
@@ -119,22 +118,22 @@ func New(options Options) *Queue {
 	return q
 }
 
-// Memory returns what counts the bytes that the service costs.
+// Memory returns the account of the memory of the service.
 func (q *Queue) Memory() *memory.Account { return q.account }
 
-// ColdStart is when the steps of a wake from zero were seen. A zero time means
-// that a step was not seen.
+// ColdStart has the times of the steps of a wake from zero. A zero time means that
+// the step was not observed.
 type ColdStart struct {
 	// Began is when the first request or connection was held.
 	Began time.Time
-	// WakeAnswered is when the first wake call after that was answered.
+	// WakeAnswered is when the first wake call after that succeeded.
 	WakeAnswered time.Time
-	// EndpointReady is when a pod could answer first.
+	// EndpointReady is when the first pod could serve.
 	EndpointReady time.Time
 }
 
 // Lease is the right to use one pod for one request or connection. It ends
-// with exactly one call of Release or Refuse.
+// with exactly one call of Release or Refused.
 type Lease struct {
 	// Pod is the pod, and Number the port to connect to.
 	Pod    *endpoint.Pod
@@ -142,9 +141,9 @@ type Lease struct {
 
 	queue *Queue
 	port  string
-	// arrivals is how often pods had come when it was taken.
+	// arrivals is Arrivals of the pods when the lease was taken.
 	arrivals uint64
-	// silent is true while nothing was said on the connection.
+	// silent is true while no byte was sent on the connection.
 	silent bool
 }
 
@@ -157,9 +156,9 @@ func (l Lease) Addresses() []netip.AddrPort {
 	return addresses
 }
 
-// Dial connects to the pod. When it fails, nothing was sent. The lease goes on
-// and is to be released when the error is a *localfault.Error or ctx has ended,
-// which say nothing about the pod, and to be refused otherwise.
+// Dial connects to the pod. When it fails, nothing was sent, and the lease is still
+// to be ended: with Release when the error is a *localfault.Error or ctx has ended,
+// which do not concern the pod, and with Refused otherwise.
 func (l Lease) Dial(ctx context.Context) (*net.TCPConn, error) {
 	return l.queue.dialer.Pod(ctx, l.Addresses())
 }
@@ -172,9 +171,9 @@ func (l Lease) Release() {
 	l.queue.dispatch()
 }
 
-// Refuse ends the lease and tells that the pod did not accept a connection:
-// nothing more is sent to it until it does, or becomes ready anew.
-func (l Lease) Refuse() {
+// Refused ends the lease and records that the pod refused a connection. The pod is
+// not used until it accepts one or becomes ready again.
+func (l Lease) Refused() {
 	l.queue.mu.Lock()
 	defer l.queue.mu.Unlock()
 	l.giveBack()
@@ -183,7 +182,7 @@ func (l Lease) Refuse() {
 	l.queue.dispatch()
 }
 
-// giveBack counts one connection less for the pod. Callers hold mu.
+// giveBack counts one connection less for the pod. It must be called with mu held.
 func (l Lease) giveBack() {
 	if l.silent {
 		l.queue.pods.ReturnSilent(l.Pod)
@@ -192,18 +191,18 @@ func (l Lease) giveBack() {
 	l.queue.pods.Return(l.Pod)
 }
 
-// Waiter is one request or connection that waits for its turn.
+// Waiter is one request or connection that waits for a pod.
 type Waiter struct {
 	// Port is the name of the Service port.
 	Port string
-	// Pod is the pod that it has a connection to already, at Number, and waits to
-	// send more to. Nil: any pod will do.
+	// Pod is the pod to which a connection is open already, at Number. The waiter
+	// waits until that pod is below its concurrency limit. Nil: any pod.
 	Pod    *endpoint.Pod
 	Number uint16
 	// Bytes is how many bytes of memory the waiter keeps.
 	Bytes int64
-	// Silent is true for a connection on which nothing was said. It wakes nothing
-	// and is not pending: it gets a silent lease when there is a pod anyway.
+	// Silent is true for a connection on which no byte was sent. It does not wake
+	// the target and is not pending: it gets a silent lease once there is a pod.
 	Silent bool
 	// Resolve is called once, from any goroutine, when the wait is over and
 	// Result can be called. It is called with the queue locked: it must not
@@ -212,7 +211,7 @@ type Waiter struct {
 
 	// Owned by the queue.
 	place *list.Element
-	// number tells which of two waiters came later.
+	// number orders the waiters by when they joined.
 	number   uint64
 	resolved bool
 	lease    Lease
@@ -226,7 +225,7 @@ func (w *Waiter) Result() (Lease, ColdStart, error) {
 	return w.lease, w.cold, w.err
 }
 
-// TryTake returns a lease when a pod can be used at once and nobody waits for
+// TryTake returns a lease when a pod can be used at once and no waiter waits for
 // the same port.
 func (q *Queue) TryTake(port string) (Lease, bool) {
 	q.mu.Lock()
@@ -255,7 +254,7 @@ func (q *Queue) Join(w *Waiter) error {
 	return q.join(w, false)
 }
 
-// Rejoin puts a waiter, whose lease came to nothing, at the front of the line.
+// Rejoin puts a waiter, whose lease could not be used, at the front of the line.
 // It fails as Join does, but never for the number of waiters.
 func (q *Queue) Rejoin(w *Waiter) error {
 	w.resolved, w.lease, w.err = false, Lease{}, nil
@@ -266,7 +265,7 @@ func (q *Queue) join(w *Waiter, again bool) error {
 	if err := q.admits(w, again); err != nil {
 		return err
 	}
-	// Other queues may be asked to shed for it, so it is not taken with mu held.
+	// Taking memory may make other queues and this one shed, which locks mu.
 	if err := q.account.Take(w.Bytes); err != nil {
 		return err
 	}
@@ -280,7 +279,7 @@ func (q *Queue) join(w *Waiter, again bool) error {
 	return nil
 }
 
-// enter puts a waiter in its line. Callers hold mu.
+// enter puts a waiter in its line. It must be called with mu held.
 func (q *Queue) enter(w *Waiter, again bool) {
 	lines, key := q.linesOf(w), w.line()
 	waiters := lines[key]
@@ -323,7 +322,7 @@ func (q *Queue) admits(w *Waiter, again bool) error {
 	return q.admit(w, again)
 }
 
-// admit returns why a waiter is not let in, if so. Callers hold mu.
+// admit returns an error when a waiter cannot join. It must be called with mu held.
 func (q *Queue) admit(w *Waiter, again bool) error {
 	switch {
 	case q.closed:
@@ -334,9 +333,9 @@ func (q *Queue) admit(w *Waiter, again bool) error {
 	return nil
 }
 
-// shed ends the wait of the waiters that came last with memory.ErrShed, until
-// they have given back at least so many bytes or none is left, and returns how
-// many these were.
+// shed ends the wait of the newest waiters with memory.ErrShed, until these have
+// released at least that many bytes or none is left. It returns the number of
+// bytes released.
 func (q *Queue) shed(bytes int64) (given int64) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -354,8 +353,8 @@ func (q *Queue) shed(bytes int64) (given int64) {
 	return given
 }
 
-// newest returns the waiter that came last, or nil; of the silent ones first, as
-// they lose least. Callers hold mu.
+// newest returns the waiter that joined last, or nil. Silent ones come first, as
+// they lose least. It must be called with mu held.
 func (q *Queue) newest() *Waiter {
 	var newest *Waiter
 	for _, lines := range []map[line]*list.List{q.silent, q.lines} {
@@ -371,8 +370,8 @@ func (q *Queue) newest() *Waiter {
 	return newest
 }
 
-// Leave takes a waiter out of the line. It returns false when its wait was
-// already over, and then Result tells how: a lease must still be ended.
+// Leave removes a waiter from its line. It returns false when the wait was already
+// over. Result then has the outcome, and a lease must still be ended.
 func (q *Queue) Leave(w *Waiter) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -384,8 +383,7 @@ func (q *Queue) Leave(w *Waiter) bool {
 	return true
 }
 
-// Wait is Join for callers with a goroutine to spare: it blocks until a pod
-// can be used or ctx ends.
+// Wait joins the line and blocks until a pod can be used or ctx ends.
 func (q *Queue) Wait(ctx context.Context, w *Waiter) (Lease, ColdStart, error) {
 	resolved := make(chan struct{})
 	w.Resolve = func() { close(resolved) }
@@ -395,7 +393,7 @@ func (q *Queue) Wait(ctx context.Context, w *Waiter) (Lease, ColdStart, error) {
 	return q.await(ctx, w, resolved)
 }
 
-// WaitAgain is Rejoin for callers with a goroutine to spare.
+// WaitAgain is Wait at the front of the line, as with Rejoin.
 func (q *Queue) WaitAgain(ctx context.Context, w *Waiter) (Lease, ColdStart, error) {
 	resolved := make(chan struct{})
 	w.Resolve = func() { close(resolved) }
@@ -417,14 +415,14 @@ func (q *Queue) await(ctx context.Context, w *Waiter, resolved <-chan struct{}) 
 	}
 }
 
-// remove takes a waiter out of its line, for good. Callers hold mu.
+// remove ends the wait of a waiter. It must be called with mu held.
 func (q *Queue) remove(w *Waiter) {
 	q.leaveLine(w)
 	w.resolved = true
 	q.account.Give(w.Bytes)
 }
 
-// leaveLine takes a waiter out of its line. Callers hold mu.
+// leaveLine removes a waiter from its line. It must be called with mu held.
 func (q *Queue) leaveLine(w *Waiter) {
 	lines, key := q.linesOf(w), w.line()
 	waiters := lines[key]
@@ -438,7 +436,8 @@ func (q *Queue) leaveLine(w *Waiter) {
 	}
 }
 
-// dispatch gives pods to waiters for as long as there are both. Callers hold mu.
+// dispatch grants leases while there are both waiters and usable pods. It must be
+// called with mu held.
 func (q *Queue) dispatch() {
 	if q.held == 0 && len(q.silent) == 0 {
 		return
@@ -448,7 +447,7 @@ func (q *Queue) dispatch() {
 	q.ensureRunning()
 }
 
-// takeFor takes a lease for a waiter. Callers hold mu.
+// takeFor takes a lease for a waiter. It must be called with mu held.
 func (q *Queue) takeFor(w *Waiter) (Lease, bool) {
 	if w.Pod != nil {
 		return q.takeAgain(w.Port, w.Pod, w.Number)

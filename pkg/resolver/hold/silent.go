@@ -16,16 +16,16 @@ limitations under the License.
 
 package hold
 
-// TryTakeSilent returns a silent lease, for a connection on which nothing was
-// said, when a pod can be used at once. Such connections are not in flight: they
-// have a limit of their own, which is as large as that of the others.
+// TryTakeSilent returns a silent lease, for a connection on which no byte was sent,
+// when a pod can be used at once. Such connections are not in flight: they have a
+// limit of their own, of the same size.
 func (q *Queue) TryTakeSilent(port string) (Lease, bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	return q.takeSilent(port)
 }
 
-// takeSilent is TryTakeSilent for callers that hold mu.
+// takeSilent is TryTakeSilent. It must be called with mu held.
 func (q *Queue) takeSilent(port string) (Lease, bool) {
 	pod, number := q.pods.TakeSilent(port, q.limits.MaxConcurrencyPerPod)
 	if pod == nil {
@@ -34,8 +34,8 @@ func (q *Queue) takeSilent(port string) (Lease, bool) {
 	return Lease{Pod: pod, Number: number, queue: q, port: port, silent: true}, true
 }
 
-// Silent returns how many connections on which nothing was said wait for a pod
-// without waking one, and how many are with current pods.
+// Silent returns how many silent connections wait for a pod, and how many have a
+// lease on a current pod.
 func (q *Queue) Silent() (waiting, leased int) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -45,10 +45,10 @@ func (q *Queue) Silent() (waiting, leased int) {
 	return waiting, q.pods.Silent()
 }
 
-// Speak returns the lease as one that is in flight, once something was said on
-// the connection. When the pod has as much in flight as it may, and the
-// connection can still be given up for another, which anyway says it cannot, it
-// returns false and the lease as it was. It must be called on a silent lease.
+// Speak returns the lease as one that is in flight, once a byte was sent on the
+// connection. When the pod has reached its concurrency limit it returns false and
+// the lease unchanged; with anyway, for a connection that cannot move to another
+// pod, the limit does not apply. It must be called on a silent lease.
 func (l Lease) Speak(anyway bool) (Lease, bool) {
 	q := l.queue
 	q.mu.Lock()
@@ -65,8 +65,8 @@ func (l Lease) Speak(anyway bool) (Lease, bool) {
 	return l, true
 }
 
-// Fall returns the lease as a silent one: nothing was said on the connection
-// that it was taken for. It must not be called on a silent lease.
+// Fall returns the lease as a silent one, because no byte was sent on the
+// connection. It must not be called on a silent lease.
 func (l Lease) Fall() Lease {
 	q := l.queue
 	q.mu.Lock()
@@ -78,9 +78,9 @@ func (l Lease) Fall() Lease {
 }
 
 // WaitAloud makes a silent waiter one that is held and wakes the target, at the
-// end of the line. It calls before, with the queue locked, before anything can
-// resolve the new wait. It returns false when the wait is over already, also
-// because there is no room for it: Result tells then.
+// end of the line. It calls before with the queue locked, before the new wait can
+// be resolved. It returns false when the wait is over already, or the limit on
+// waiters is reached; Result then has the outcome.
 func (q *Queue) WaitAloud(w *Waiter, before func()) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()

@@ -23,7 +23,7 @@ import (
 	"github.com/truefoundry/elasti-apiserver/pkg/resolver/memory"
 )
 
-// silent is a waiter on whose connection nothing was said.
+// silent returns a waiter of a connection on which no byte was sent.
 func silent() (*Waiter, *bool) {
 	resolved := false
 	return &Waiter{Silent: true, Bytes: 1, Resolve: func() { resolved = true }}, &resolved
@@ -84,7 +84,7 @@ func TestSilentLeasesHaveTheirOwnLimit(t *testing.T) {
 	if !ok {
 		t.Fatal("the place of the one that speaks is not free")
 	}
-	// What the pod says first cannot be taken back.
+	// What the pod sends first cannot be undone.
 	greeted, ok := other.Speak(true)
 	if !ok || q.InFlight() != 2 {
 		t.Fatalf("%d are in flight", q.InFlight())
@@ -128,8 +128,8 @@ func TestSilentWaiterThatWaitsAloud(t *testing.T) {
 	}
 }
 
-// The heaviest queue sheds: first those that lose least, then those that came
-// last. Others keep all they have.
+// The queue with the most memory sheds: first the silent waiters, then the newest
+// ones. Other queues keep their waiters.
 func TestFloodIsShedForOthers(t *testing.T) {
 	budget := memory.NewBudget(memory.Limits{Process: 100})
 	flood := New(Options{Limits: Limits{MaxPending: 1000}, Budget: budget, Work: waitForEnd})

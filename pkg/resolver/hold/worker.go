@@ -18,7 +18,7 @@ package hold
 
 import "context"
 
-// WakeAnswered tells that a wake call was answered.
+// WakeAnswered records that a wake call succeeded.
 func (q *Queue) WakeAnswered() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -34,8 +34,8 @@ func (q *Queue) ColdStart() ColdStart {
 	return q.cold
 }
 
-// KeepAwake asks for pods without holding anything, until the function that it
-// returns is called.
+// KeepAwake keeps the worker running without holding anything, until the function
+// that it returns is called.
 func (q *Queue) KeepAwake() (stop func()) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -52,8 +52,8 @@ func (q *Queue) KeepAwake() (stop func()) {
 	}
 }
 
-// ensureRunning starts the worker when it is needed, and tells it to end when it is
-// not. Callers hold mu.
+// ensureRunning starts the worker when it is needed and cancels it when it is not.
+// It must be called with mu held.
 func (q *Queue) ensureRunning() {
 	needed := !q.closed && (q.held > 0 || q.keepAwakes > 0)
 	switch {
@@ -76,8 +76,8 @@ func (q *Queue) runWorker(ctx context.Context) {
 	q.ensureRunning()
 }
 
-// Close ends the wait of everything that is held with ErrClosed, lets nothing
-// more in, and returns when the worker has ended. Leases stay valid.
+// Close ends all waits with ErrClosed, admits no more, and returns when the worker
+// has ended. Leases stay valid.
 func (q *Queue) Close() {
 	q.mu.Lock()
 	q.closed = true

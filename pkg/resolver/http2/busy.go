@@ -75,7 +75,7 @@ func (c *conn) releaseLeases() {
 func (c *conn) releaseRefused() {
 	for i, lease := range c.takeLeases() {
 		if i == 0 {
-			lease.Refuse()
+			lease.Refused()
 			continue
 		}
 		lease.Release()

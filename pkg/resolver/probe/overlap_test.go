@@ -29,18 +29,18 @@ import (
 	"github.com/truefoundry/elasti-apiserver/pkg/resolver/task"
 )
 
-// A pod that accepted a probe while it started, and never answers that one, is
-// found ready by the next, which does not wait until the first has timed out.
-func TestAProbeThatIsNotAnsweredDelaysNoOther(t *testing.T) {
+// A probe that a starting pod accepted and never responds to does not delay the
+// next probe, which finds the pod ready before the first one times out.
+func TestAProbeWithoutResponseDelaysNoOther(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		pod := &endpoint.Pod{Addresses: []netip.Addr{loopback}}
-		queue := &fakeQueue{questions: []endpoint.Question{{Pod: pod, Number: 1}}}
+		queue := &fakeQueue{candidates: []endpoint.Candidate{{Pod: pod, Number: 1}}}
 		probes := &v1alpha1.ReadinessProbes{Probes: []v1alpha1.ReadinessProbeAction{{HTTPGet: &v1alpha1.HTTPGetAction{Port: 1}, TimeoutSeconds: 1}}}
-		var asked atomic.Int32
+		var attempts atomic.Int32
 		prober := New(Options{
 			Queue: queue, Probes: func() *v1alpha1.ReadinessProbes { return probes }, Slots: make(chan struct{}, 10),
-			Ask: func(ctx context.Context, _ Target) error {
-				if asked.Add(1) == 1 {
+			RunProbe: func(ctx context.Context, _ Target) error {
+				if attempts.Add(1) == 1 {
 					<-ctx.Done()
 					return ctx.Err()
 				}
@@ -51,30 +51,30 @@ func TestAProbeThatIsNotAnsweredDelaysNoOther(t *testing.T) {
 		done := make(chan struct{})
 		started := time.Now()
 		go func() { defer close(done); prober.Run(ctx, nil) }()
-		for len(queue.Questions()) > 0 {
+		for len(queue.Candidates()) > 0 {
 			<-time.After(time.Millisecond)
 		}
 		if took := time.Since(started); took > 2*overlapInterval {
 			t.Errorf("took %s", took)
 		}
-		// The probed port is the one that traffic goes to: nothing else is asked.
-		if n := asked.Load(); n != 2 {
-			t.Errorf("asked %d times, want 2", n)
+		// The probe connects to the port that receives the traffic: no other one is needed.
+		if n := attempts.Load(); n != 2 {
+			t.Errorf("ran %d probes, want 2", n)
 		}
 		cancel()
 		<-done
 	})
 }
 
-// However long a pod answers nothing, only a few probes of it run at a time.
-func TestAPodThatNeverAnswersIsAskedFewTimesAtOnce(t *testing.T) {
+// Only a few probes of a pod run at a time, however long it does not respond.
+func TestAPodThatNeverRespondsHasFewProbesOutstanding(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		pod := &endpoint.Pod{Addresses: []netip.Addr{loopback}}
-		queue := &fakeQueue{questions: []endpoint.Question{{Pod: pod, Number: 1}}}
+		queue := &fakeQueue{candidates: []endpoint.Candidate{{Pod: pod, Number: 1}}}
 		var running, most atomic.Int32
 		prober := New(Options{
 			Queue: queue, Probes: func() *v1alpha1.ReadinessProbes { return &v1alpha1.ReadinessProbes{} }, Slots: make(chan struct{}, 10),
-			Ask: func(ctx context.Context, _ Target) error {
+			RunProbe: func(ctx context.Context, _ Target) error {
 				most.Store(max(most.Load(), running.Add(1)))
 				defer running.Add(-1)
 				<-ctx.Done()
@@ -90,28 +90,28 @@ func TestAPodThatNeverAnswersIsAskedFewTimesAtOnce(t *testing.T) {
 	})
 }
 
-// A pod that answered nothing for a long time is still given time to answer.
-func TestAPodThatAnswersAfterALongSilenceIsHeard(t *testing.T) {
+// A pod that did not respond for a long time is still found ready.
+func TestAPodThatRespondsAfterALongTimeIsFoundReady(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		pod := &endpoint.Pod{Addresses: []netip.Addr{loopback}}
-		queue := &fakeQueue{questions: []endpoint.Question{{Pod: pod, Number: 1}}}
+		queue := &fakeQueue{candidates: []endpoint.Candidate{{Pod: pod, Number: 1}}}
 		silence := time.Now().Add(10 * time.Minute)
-		heard := make(chan struct{}, overlap)
+		ready := make(chan struct{}, overlap)
 		prober := New(Options{
 			Queue: queue, Probes: func() *v1alpha1.ReadinessProbes { return &v1alpha1.ReadinessProbes{} }, Slots: make(chan struct{}, 10),
-			Ask: func(ctx context.Context, _ Target) error {
-				answer := time.NewTimer(100 * time.Millisecond)
-				defer answer.Stop()
+			RunProbe: func(ctx context.Context, _ Target) error {
+				response := time.NewTimer(100 * time.Millisecond)
+				defer response.Stop()
 				select {
 				case <-ctx.Done():
 					return ctx.Err()
-				case <-answer.C:
+				case <-response.C:
 				}
 				if time.Now().Before(silence) {
 					<-ctx.Done()
 					return ctx.Err()
 				}
-				heard <- struct{}{}
+				ready <- struct{}{}
 				return nil
 			},
 		})
@@ -123,30 +123,30 @@ func TestAPodThatAnswersAfterALongSilenceIsHeard(t *testing.T) {
 			prober.Run(ctx, nil)
 		}()
 		select {
-		case <-heard:
+		case <-ready:
 		case <-ctx.Done():
-			t.Error("the pod was not heard")
+			t.Error("the pod was not found ready")
 		}
 		cancel()
 		<-done
 	})
 }
 
-// TestAProbeThatPanicsFails: the pod is probed again as after any failure, and all
-// slots come back.
+// A panic of a probe counts as a failure: the pod is probed again, and the slot is
+// returned.
 func TestAProbeThatPanicsFails(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const failures = 2 * overlap
 		pod := &endpoint.Pod{Addresses: []netip.Addr{loopback}}
-		queue := &fakeQueue{questions: []endpoint.Question{{Pod: pod, Number: 1}}}
-		var asked, panics atomic.Int32
+		queue := &fakeQueue{candidates: []endpoint.Candidate{{Pod: pod, Number: 1}}}
+		var attempts, panics atomic.Int32
 		slots := make(chan struct{}, 10)
 		prober := New(Options{
 			Queue: queue, Probes: func() *v1alpha1.ReadinessProbes { return &v1alpha1.ReadinessProbes{} }, Slots: slots,
 			Tasks: task.New(func(task.Panic) { panics.Add(1) }),
-			Ask: func(context.Context, Target) error {
-				if asked.Add(1) <= failures {
-					panic("a fault of ours")
+			RunProbe: func(context.Context, Target) error {
+				if attempts.Add(1) <= failures {
+					panic("a fault")
 				}
 				return nil
 			},
@@ -154,7 +154,7 @@ func TestAProbeThatPanicsFails(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan struct{})
 		go func() { defer close(done); prober.Run(ctx, nil) }()
-		for len(queue.Questions()) > 0 {
+		for len(queue.Candidates()) > 0 {
 			<-time.After(time.Millisecond)
 		}
 		if panics.Load() != failures || len(slots) != 0 {

@@ -45,28 +45,28 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 var loopback = netip.MustParseAddr("127.0.0.1")
 
-func ask(t *testing.T, action v1alpha1.ReadinessProbeAction) error {
+func run(t *testing.T, action v1alpha1.ReadinessProbeAction) error {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 	defer cancel()
-	return Ask(ctx, Target{Address: loopback, Action: &action})
+	return Run(ctx, Target{Address: loopback, Action: &action})
 }
 
 func portOf(address net.Addr) int32 { return int32(address.(*net.TCPAddr).Port) }
 
-// TestAnswersThatAreTooLargeAreRefused: what a pod answers a probe with costs a resolver
-// memory that it needs for the services of others.
-func TestAnswersThatAreTooLargeAreRefused(t *testing.T) {
+// The response to a probe costs the resolver memory that it needs for other
+// services, so that a large one fails the probe.
+func TestAResponseThatIsTooLargeFailsTheProbe(t *testing.T) {
 	const size = 256 << 10
 	plain := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("X-Large", strings.Repeat("x", size))
 	}))
 	defer plain.Close()
-	if err := ask(t, v1alpha1.ReadinessProbeAction{HTTPGet: &v1alpha1.HTTPGetAction{Port: portOf(plain.Listener.Addr())}}); err == nil {
-		t.Error("a probe takes a header of 256 KiB")
+	if err := run(t, v1alpha1.ReadinessProbeAction{HTTPGet: &v1alpha1.HTTPGetAction{Port: portOf(plain.Listener.Addr())}}); err == nil {
+		t.Error("a probe succeeds with headers of 256 KiB")
 	}
-	for name, answer := range map[string]func(context.Context) (*healthv1.HealthCheckResponse, error){
-		"a header": func(ctx context.Context) (*healthv1.HealthCheckResponse, error) {
+	for name, check := range map[string]func(context.Context) (*healthv1.HealthCheckResponse, error){
+		"headers": func(ctx context.Context) (*healthv1.HealthCheckResponse, error) {
 			return &healthv1.HealthCheckResponse{Status: healthv1.HealthCheckResponse_SERVING}, grpc.SetHeader(ctx, metadata.Pairs("x-large", strings.Repeat("x", size)))
 		},
 		"a message": func(context.Context) (*healthv1.HealthCheckResponse, error) {
@@ -80,26 +80,26 @@ func TestAnswersThatAreTooLargeAreRefused(t *testing.T) {
 			t.Fatal(err)
 		}
 		server := grpc.NewServer()
-		healthv1.RegisterHealthServer(server, answering{check: answer})
+		healthv1.RegisterHealthServer(server, healthServer{check: check})
 		var running sync.WaitGroup
 		running.Go(func() { _ = server.Serve(listener) })
-		err = ask(t, v1alpha1.ReadinessProbeAction{GRPC: &v1alpha1.GRPCAction{Port: portOf(listener.Addr())}})
+		err = run(t, v1alpha1.ReadinessProbeAction{GRPC: &v1alpha1.GRPCAction{Port: portOf(listener.Addr())}})
 		server.Stop()
 		running.Wait()
 		if err == nil {
-			t.Errorf("a probe takes %s of 256 KiB", name)
+			t.Errorf("a probe succeeds with %s of 256 KiB", name)
 		}
 	}
 }
 
-// answering is a health service with an answer of its own.
-type answering struct {
+// healthServer is a health service whose response is that of check.
+type healthServer struct {
 	healthv1.UnimplementedHealthServer
 	check func(context.Context) (*healthv1.HealthCheckResponse, error)
 }
 
-func (a answering) Check(ctx context.Context, _ *healthv1.HealthCheckRequest) (*healthv1.HealthCheckResponse, error) {
-	return a.check(ctx)
+func (s healthServer) Check(ctx context.Context, _ *healthv1.HealthCheckRequest) (*healthv1.HealthCheckResponse, error) {
+	return s.check(ctx)
 }
 
 func TestHTTP(t *testing.T) {
@@ -132,7 +132,7 @@ func TestHTTP(t *testing.T) {
 		"all headers": {v1alpha1.HTTPGetAction{Path: "/headers?q=1", Port: portOf(plain.Listener.Addr()), HTTPHeaders: []v1alpha1.HTTPHeader{{Name: "host", Value: "cart.example"}, {Name: "User-Agent", Value: "mine"}, {Name: "x-a", Value: "1"}, {Name: "X-A", Value: "2"}}}, true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if err := ask(t, v1alpha1.ReadinessProbeAction{HTTPGet: &test.action}); (err == nil) != test.ready {
+			if err := run(t, v1alpha1.ReadinessProbeAction{HTTPGet: &test.action}); (err == nil) != test.ready {
 				t.Errorf("got %v, want ready %t", err, test.ready)
 			}
 		})
@@ -145,11 +145,11 @@ func TestTCP(t *testing.T) {
 		t.Fatal(err)
 	}
 	action := v1alpha1.ReadinessProbeAction{TCPSocket: &v1alpha1.TCPSocketAction{Port: portOf(listener.Addr())}}
-	if err := ask(t, action); err != nil {
+	if err := run(t, action); err != nil {
 		t.Error(err)
 	}
 	listener.Close()
-	if err := ask(t, action); err == nil {
+	if err := run(t, action); err == nil {
 		t.Error("a closed port is ready")
 	}
 }
@@ -170,67 +170,67 @@ func TestGRPC(t *testing.T) {
 	defer server.Stop()
 	for service, ready := range map[string]bool{"": true, "up": true, "down": false, "unknown": false} {
 		action := v1alpha1.ReadinessProbeAction{GRPC: &v1alpha1.GRPCAction{Port: portOf(listener.Addr()), Service: service}}
-		if err := ask(t, action); (err == nil) != ready {
+		if err := run(t, action); (err == nil) != ready {
 			t.Errorf("service %q: got %v, want ready %t", service, err, ready)
 		}
 	}
 }
 
-// fakeQueue has one question until it is answered.
+// fakeQueue has candidates until one of them accepts a connection.
 type fakeQueue struct {
-	mu        sync.Mutex
-	questions []endpoint.Question
-	answers   []string
+	mu         sync.Mutex
+	candidates []endpoint.Candidate
+	results    []string
 }
 
-func (q *fakeQueue) Questions() []endpoint.Question {
+func (q *fakeQueue) Candidates() []endpoint.Candidate {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	return append([]endpoint.Question(nil), q.questions...)
+	return append([]endpoint.Candidate(nil), q.candidates...)
 }
 
-func (q *fakeQueue) Open(endpoint.Question) bool { return len(q.Questions()) > 0 }
+func (q *fakeQueue) NeedsProbe(endpoint.Candidate) bool { return len(q.Candidates()) > 0 }
 
-func (q *fakeQueue) Accepted(_ endpoint.Question, enough bool) {
+func (q *fakeQueue) Accepted(_ endpoint.Candidate, enough bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	q.answers = append(q.answers, fmt.Sprintf("accepted %t", enough))
-	q.questions = nil
+	q.results = append(q.results, fmt.Sprintf("accepted %t", enough))
+	q.candidates = nil
 }
 
-func (q *fakeQueue) Confirmed(endpoint.Question) {
+func (q *fakeQueue) ProbesSucceeded(endpoint.Candidate) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	q.answers = append(q.answers, "confirmed")
+	q.results = append(q.results, "probes succeeded")
 }
 
 func TestProber(t *testing.T) {
 	pod := &endpoint.Pod{Addresses: []netip.Addr{loopback}}
 	http := &v1alpha1.ReadinessProbes{Probes: []v1alpha1.ReadinessProbeAction{{HTTPGet: &v1alpha1.HTTPGetAction{Port: 1}}}}
 	for name, test := range map[string]struct {
-		question endpoint.Question
-		probes   *v1alpha1.ReadinessProbes
-		want     string
+		candidate endpoint.Candidate
+		probes    *v1alpha1.ReadinessProbes
+		want      string
 	}{
-		"its probes and the port":         {endpoint.Question{Pod: pod, Number: 2}, http, "[confirmed accepted false]"},
-		"no probes: the port is enough":   {endpoint.Question{Pod: pod, Number: 2}, &v1alpha1.ReadinessProbes{}, "[accepted true]"},
-		"unknown probes: nothing":         {endpoint.Question{Pod: pod, Number: 2}, nil, "[]"},
-		"ready, but refused a connection": {endpoint.Question{Pod: pod, Number: 2, Ready: true}, nil, "[accepted false]"},
+		"its probes and the port":         {endpoint.Candidate{Pod: pod, Number: 2}, http, "[probes succeeded accepted false]"},
+		"no probes: the port is enough":   {endpoint.Candidate{Pod: pod, Number: 2}, &v1alpha1.ReadinessProbes{}, "[accepted true]"},
+		"unknown probes: nothing":         {endpoint.Candidate{Pod: pod, Number: 2}, nil, "[]"},
+		"ready, but refused a connection": {endpoint.Candidate{Pod: pod, Number: 2, Ready: true}, nil, "[accepted false]"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				queue := &fakeQueue{questions: []endpoint.Question{test.question}}
-				var asked atomic.Int32
+				queue := &fakeQueue{candidates: []endpoint.Candidate{test.candidate}}
+				var attempts atomic.Int32
 				prober := New(Options{
 					Queue:  queue,
 					Probes: func() *v1alpha1.ReadinessProbes { return test.probes },
 					Slots:  make(chan struct{}, 8),
-					Ask: func(ctx context.Context, _ Target) error {
-						switch n := asked.Add(1); {
+					RunProbe: func(ctx context.Context, _ Target) error {
+						switch n := attempts.Add(1); {
 						case n < 10:
 							return errors.New("connection refused")
 						case n < 13:
-							// It accepts, and does not answer.
+							// The pod accepts the connection and does not respond.
 							<-ctx.Done()
 							return ctx.Err()
 						}
@@ -241,10 +241,10 @@ func TestProber(t *testing.T) {
 				done := make(chan struct{})
 				started := time.Now()
 				go func() { defer close(done); prober.Run(ctx, nil) }()
-				for len(queue.Questions()) > 0 && time.Since(started) < time.Minute {
+				for len(queue.Candidates()) > 0 && time.Since(started) < time.Minute {
 					<-time.After(time.Millisecond)
 				}
-				if got := fmt.Sprint(queue.answers); got != test.want {
+				if got := fmt.Sprint(queue.results); got != test.want {
 					t.Errorf("got %s, want %s", got, test.want)
 				}
 				if took := time.Since(started); test.want != "[]" && took > time.Second {

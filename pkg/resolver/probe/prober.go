@@ -14,9 +14,9 @@ See the License for the specific language governing permissions and
 limitations under the License.
 */
 
-// Package probe asks pods whether they can answer, more often than the kubelet
-// does: it runs their own readiness probes every few milliseconds from the
-// moment that a pod has an address, for as long as something is held.
+// Package probe finds pods that can serve sooner than the kubelet does. It runs
+// the readiness probes of a pod every few milliseconds, from the moment that the
+// pod has an address, while a request or connection is held.
 package probe
 
 import (
@@ -34,95 +34,97 @@ import (
 )
 
 const (
-	// fastInterval is the pause between two probes of a pod in its first
-	// moments, slowInterval after fastPeriod.
+	// fastInterval is the pause between two probes of a pod during the first
+	// fastPeriod, slowInterval the pause after that.
 	fastInterval = 10 * time.Millisecond
 	slowInterval = 25 * time.Millisecond
 	fastPeriod   = 2 * time.Second
-	// crowd is how many pods of a service are probed at full speed; with more
-	// the pauses grow, so that the number of probes a second stays the same.
-	crowd = 16
-	// A pod that is starting often accepts a probe and answers it much later, if
-	// at all. So the next one does not wait for it: while one is not answered
-	// another begins every overlapInterval, up to overlap of them. Each time one
-	// times out the next may take twice as long.
+	// fullSpeedPods is how many pods of a service are probed at full speed. With
+	// more pods the pauses grow, so that the rate of probes stays the same.
+	fullSpeedPods = 16
+	// A starting pod often accepts a probe and responds much later, or never. The
+	// next probe therefore does not wait for the response: another one begins every
+	// overlapInterval, until overlap of them are outstanding. Each time-out doubles
+	// the timeout of the next probe.
 	overlapInterval = 25 * time.Millisecond
 	overlap         = 3
 	firstTimeout    = 250 * time.Millisecond
-	// longestTimeout bounds that; the probe's own timeout is a bound as well.
+	// longestTimeout bounds the doubled timeout. So does the timeout that is
+	// configured for the probe.
 	longestTimeout = 10 * time.Minute
 )
 
-// errBusy means that too many probes of the process run for one that need not be.
+// errBusy is returned for an overlapping probe when all slots are in use.
 var errBusy = errors.New("too many probes are running")
 
-// Queue has the questions, and takes the answers.
+// Queue lists the pods to probe and records the results.
 type Queue interface {
-	// Questions returns what something waits to know.
-	Questions() []endpoint.Question
-	// Open reports whether a question is still worth asking.
-	Open(endpoint.Question) bool
-	// Accepted tells that a pod accepts connections, and whether that is enough
-	// for it to be ready.
-	Accepted(question endpoint.Question, enough bool)
-	// Confirmed tells that the readiness probes of a pod succeeded.
-	Confirmed(endpoint.Question)
+	// Candidates returns the pods that a held request or connection waits for.
+	Candidates() []endpoint.Candidate
+	// NeedsProbe reports whether it is still unknown that a candidate can serve.
+	NeedsProbe(endpoint.Candidate) bool
+	// Accepted records that a pod accepts connections, and whether that alone
+	// makes it ready.
+	Accepted(candidate endpoint.Candidate, enough bool)
+	// ProbesSucceeded records that the readiness probes of a pod succeeded.
+	ProbesSucceeded(endpoint.Candidate)
 }
 
-// Options are what a Prober is made of.
+// Options configure a Prober.
 type Options struct {
-	// Queue has the questions.
+	// Queue lists the pods to probe.
 	Queue Queue
-	// Probes returns what pods that are not ready are asked. Nil: they are not.
+	// Probes returns the readiness probes of pods that are not ready. With nil
+	// such pods are not probed.
 	Probes func() *v1alpha1.ReadinessProbes
-	// Slots bounds how many probes of the process run at a time: each takes a
-	// place while it runs. Shared by all probers; each takes half of them at most, and
+	// Slots bounds how many probes the process runs at a time. Each running probe
+	// holds one. All probers share them: one prober uses half of them at most, and
 	// no more than are free.
 	Slots chan struct{}
-	// Tasks runs the probes, so that a panic of one fails that one only. Optional.
+	// Tasks runs the probes, so that a panic fails one probe only. Optional.
 	Tasks *task.Runner
-	// Ask runs a probe. Defaults to Ask.
-	Ask func(ctx context.Context, target Target) error
+	// RunProbe runs a probe. Defaults to Run.
+	RunProbe func(ctx context.Context, target Target) error
 }
 
 // Prober probes the pods of one service.
 type Prober struct {
 	options Options
-	// asking is how many pods are being probed.
-	asking atomic.Int32
-	// taken is how many places of Options.Slots the prober has.
+	// pods is how many pods are being probed.
+	pods atomic.Int32
+	// taken is how many of Options.Slots the prober holds.
 	taken atomic.Int32
 }
 
 // New returns a Prober.
 func New(options Options) *Prober {
-	if options.Ask == nil {
-		options.Ask = Ask
+	if options.RunProbe == nil {
+		options.RunProbe = Run
 	}
 	return &Prober{options: options}
 }
 
-// Run probes until ctx ends. It looks for pods to probe whenever changed has a
-// value. It must not run twice at a time.
+// Run probes until ctx ends. It lists the candidates again whenever changed has a
+// value. Only one call may run at a time.
 func (p *Prober) Run(ctx context.Context, changed <-chan struct{}) {
 	var running sync.WaitGroup
 	defer running.Wait()
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	asked := map[endpoint.Question]bool{}
-	finished := make(chan endpoint.Question)
+	probing := map[endpoint.Candidate]bool{}
+	finished := make(chan endpoint.Candidate)
 	for {
-		for _, question := range p.options.Queue.Questions() {
-			if asked[question] || !p.askable(question) {
+		for _, candidate := range p.options.Queue.Candidates() {
+			if probing[candidate] || !p.canProbe(candidate) {
 				continue
 			}
-			asked[question] = true
+			probing[candidate] = true
 			running.Go(func() {
-				p.asking.Add(1)
-				p.options.Tasks.Repeat(ctx, func() { p.ask(ctx, question) })
-				p.asking.Add(-1)
+				p.pods.Add(1)
+				p.options.Tasks.Repeat(ctx, func() { p.probePod(ctx, candidate) })
+				p.pods.Add(-1)
 				select {
-				case finished <- question:
+				case finished <- candidate:
 				case <-ctx.Done():
 				}
 			})
@@ -131,27 +133,27 @@ func (p *Prober) Run(ctx context.Context, changed <-chan struct{}) {
 		case <-ctx.Done():
 			return
 		case <-changed:
-		case question := <-finished:
-			delete(asked, question)
+		case candidate := <-finished:
+			delete(probing, candidate)
 		}
 	}
 }
 
-// askable reports whether a pod can be asked at all.
-func (p *Prober) askable(question endpoint.Question) bool {
-	return question.Ready || p.options.Probes() != nil
+// canProbe reports whether there is anything to probe a candidate with.
+func (p *Prober) canProbe(candidate endpoint.Candidate) bool {
+	return candidate.Ready || p.options.Probes() != nil
 }
 
-// ask probes one pod until it can answer, or nobody wants to know any more.
-func (p *Prober) ask(ctx context.Context, question endpoint.Question) {
-	logger := klog.FromContext(ctx).WithValues("pod", question.Pod.Name, "port", question.Number)
+// probePod probes a candidate until it succeeds or NeedsProbe returns false.
+func (p *Prober) probePod(ctx context.Context, candidate endpoint.Candidate) {
+	logger := klog.FromContext(ctx).WithValues("pod", candidate.Pod.Name, "port", candidate.Number)
 	ctx, cancel := context.WithCancel(ctx)
 	var running sync.WaitGroup
 	defer running.Wait()
 	defer cancel()
 	results := make(chan error, overlap)
 	started, timeout := time.Now(), firstTimeout
-	attempts, unanswered := 0, 0
+	attempts, outstanding := 0, 0
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for {
@@ -159,30 +161,30 @@ func (p *Prober) ask(ctx context.Context, question endpoint.Question) {
 		case <-ctx.Done():
 			return
 		case err := <-results:
-			unanswered--
+			outstanding--
 			if err == nil {
-				logger.V(2).Info("A pod can answer", "attempts", attempts, "after", time.Since(started))
+				logger.V(2).Info("Pod is ready", "attempts", attempts, "after", time.Since(started))
 				return
 			}
-			logger.V(6).Info("A pod cannot answer yet", "attempts", attempts, "err", err)
+			logger.V(6).Info("Pod is not ready yet", "attempts", attempts, "err", err)
 			if errors.Is(err, context.DeadlineExceeded) {
 				timeout = min(2*timeout, longestTimeout)
 			}
-			if unanswered == 0 {
+			if outstanding == 0 {
 				timer.Reset(p.pause(time.Since(started)))
 			}
 			continue
 		case <-timer.C:
 		}
-		if !p.options.Queue.Open(question) || !p.askable(question) {
+		if !p.options.Queue.NeedsProbe(candidate) || !p.canProbe(candidate) {
 			return
 		}
-		if unanswered < overlap {
-			first, within := unanswered == 0, timeout
+		if outstanding < overlap {
+			first, within := outstanding == 0, timeout
 			attempts++
-			unanswered++
+			outstanding++
 			running.Go(func() {
-				results <- p.options.Tasks.Try(func() error { return p.round(ctx, question, within, first) })
+				results <- p.options.Tasks.Try(func() error { return p.attempt(ctx, candidate, within, first) })
 			})
 		}
 		timer.Reset(max(overlapInterval, p.pause(time.Since(started))))
@@ -194,34 +196,34 @@ func (p *Prober) pause(elapsed time.Duration) time.Duration {
 	if elapsed > fastPeriod {
 		pause = slowInterval
 	}
-	return pause * max(1, time.Duration(p.asking.Load())/crowd)
+	return pause * max(1, time.Duration(p.pods.Load())/fullSpeedPods)
 }
 
-// round asks a pod everything once, and tells the queue when all went well.
-// Patient is whether it waits when too many probes of the process are running.
-func (p *Prober) round(ctx context.Context, question endpoint.Question, timeout time.Duration, patient bool) error {
+// attempt runs all probes of a candidate once, and records in the queue that they
+// succeeded. With wait it waits for a slot, otherwise it fails when none is free.
+func (p *Prober) attempt(ctx context.Context, candidate endpoint.Candidate, timeout time.Duration, wait bool) error {
 	var probes []v1alpha1.ReadinessProbeAction
-	if configured := p.options.Probes(); configured != nil && !question.Ready {
+	if configured := p.options.Probes(); configured != nil && !candidate.Ready {
 		probes = configured.Probes
 	}
 	accepts := false
 	for i := range probes {
-		if err := p.probe(ctx, question, &probes[i], timeout, patient); err != nil {
+		if err := p.runProbe(ctx, candidate, &probes[i], timeout, wait); err != nil {
 			return err
 		}
-		accepts = accepts || portOfProbe(&probes[i]) == int32(question.Number)
+		accepts = accepts || portOfProbe(&probes[i]) == int32(candidate.Number)
 	}
 	if !accepts {
-		// The port that traffic goes to is another than the probed ones.
-		connect := v1alpha1.ReadinessProbeAction{TCPSocket: &v1alpha1.TCPSocketAction{Port: int32(question.Number)}}
-		if err := p.probe(ctx, question, &connect, timeout, patient); err != nil {
+		// No probe connects to the port that receives the traffic.
+		connect := v1alpha1.ReadinessProbeAction{TCPSocket: &v1alpha1.TCPSocketAction{Port: int32(candidate.Number)}}
+		if err := p.runProbe(ctx, candidate, &connect, timeout, wait); err != nil {
 			return err
 		}
 	}
 	if len(probes) > 0 {
-		p.options.Queue.Confirmed(question)
+		p.options.Queue.ProbesSucceeded(candidate)
 	}
-	p.options.Queue.Accepted(question, len(probes) == 0 && !question.Ready)
+	p.options.Queue.Accepted(candidate, len(probes) == 0 && !candidate.Ready)
 	return nil
 }
 
@@ -238,12 +240,13 @@ func portOfProbe(action *v1alpha1.ReadinessProbeAction) int32 {
 	return 0
 }
 
-// take takes a slot, or fails.
-func (p *Prober) take(ctx context.Context, patient bool) error {
-	if p.tryTake() {
+// acquire takes a slot. When none is free, it waits for one with wait, and returns
+// errBusy otherwise.
+func (p *Prober) acquire(ctx context.Context, wait bool) error {
+	if p.tryAcquire() {
 		return nil
 	}
-	if !patient {
+	if !wait {
 		return errBusy
 	}
 	ticker := time.NewTicker(slowInterval)
@@ -254,15 +257,15 @@ func (p *Prober) take(ctx context.Context, patient bool) error {
 		case <-ctx.Done():
 			return ctx.Err()
 		}
-		if p.tryTake() {
+		if p.tryAcquire() {
 			return nil
 		}
 	}
 }
 
-// tryTake takes a slot, unless the prober has as many as are free: the pods of one
-// service, which may never answer, leave room for those of others.
-func (p *Prober) tryTake() bool {
+// tryAcquire takes a slot, unless the prober holds as many as are free: the pods
+// of one service, which may never respond, leave slots for those of others.
+func (p *Prober) tryAcquire() bool {
 	slots := p.options.Slots
 	if taken := int(p.taken.Add(1)); taken <= cap(slots)-len(slots) {
 		select {
@@ -275,23 +278,24 @@ func (p *Prober) tryTake() bool {
 	return false
 }
 
-// giveBack gives a slot back.
-func (p *Prober) giveBack() {
+// release returns a slot.
+func (p *Prober) release() {
 	p.taken.Add(-1)
 	<-p.options.Slots
 }
 
-// probe runs one probe against the addresses of a pod, until one succeeds.
-func (p *Prober) probe(ctx context.Context, question endpoint.Question, action *v1alpha1.ReadinessProbeAction, timeout time.Duration, patient bool) error {
-	if err := p.take(ctx, patient); err != nil {
+// runProbe runs one probe against the addresses of a pod in turn, until it
+// succeeds on one of them.
+func (p *Prober) runProbe(ctx context.Context, candidate endpoint.Candidate, action *v1alpha1.ReadinessProbeAction, timeout time.Duration, wait bool) error {
+	if err := p.acquire(ctx, wait); err != nil {
 		return err
 	}
-	defer p.giveBack()
+	defer p.release()
 	limit := time.Duration(max(1, action.TimeoutSeconds)) * time.Second
 	var err error
-	for _, address := range question.Pod.Addresses {
+	for _, address := range candidate.Pod.Addresses {
 		probeCtx, cancel := context.WithTimeout(ctx, min(timeout, limit))
-		err = p.options.Ask(probeCtx, Target{Address: address, Action: action})
+		err = p.options.RunProbe(probeCtx, Target{Address: address, Action: action})
 		if err != nil && probeCtx.Err() != nil {
 			err = probeCtx.Err()
 		}

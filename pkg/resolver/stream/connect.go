@@ -79,7 +79,7 @@ func (c *conn) dial(ctx context.Context, lease hold.Lease, silent bool) (bool, e
 		lease.Release()
 		return false, err
 	}
-	lease.Refuse()
+	lease.Refused()
 	return false, nil
 }
 
@@ -205,9 +205,9 @@ func (c *conn) waitSilent(again bool) (hold.Lease, error) {
 	case c.passive:
 		// It never wakes the target.
 	case c.to.Greets == sniff.ServerGreets:
-		waiter.Patience = c.began
+		waiter.WakeAt = c.began
 	case c.to.Greets == sniff.EitherGreets:
-		waiter.Patience = c.began.Add(c.server.options.Greeting)
+		waiter.WakeAt = c.began.Add(c.server.options.Greeting)
 	}
 	lease, cold, err := waiter.Wait(c.to.Service.Queue(), again)
 	c.record.WakeAnswered, c.record.EndpointReady = cold.WakeAnswered, cold.EndpointReady

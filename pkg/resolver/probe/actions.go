@@ -35,15 +35,15 @@ import (
 	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti/v1alpha1"
 )
 
-// userAgent is what the kubelet's probes begin with too: applications that know
-// a probe by that know these.
+// userAgent begins as that of the kubelet does, so that applications which
+// recognize the kubelet's probes recognize these.
 const userAgent = "kube-probe/elasti"
 
 const (
-	// maxProbeBody bounds what is read of the answer to a probe.
+	// maxProbeBody bounds how much of a response body is read.
 	maxProbeBody = 10 << 10
-	// maxProbeHeader bounds its header, and maxProbeMessage the message that a probe
-	// of gRPC is answered with. More is no success.
+	// maxProbeHeader bounds the headers of a response, and maxProbeMessage the
+	// message of a gRPC response. A probe fails when they are larger.
 	maxProbeHeader  = 64 << 10
 	maxProbeMessage = 10 << 10
 )
@@ -54,15 +54,15 @@ type Target struct {
 	Action  *v1alpha1.ReadinessProbeAction
 }
 
-// Ask runs a probe once, as the kubelet does, and returns nil when it succeeds.
-func Ask(ctx context.Context, target Target) error {
+// Run runs a probe once, as the kubelet does, and returns nil when it succeeds.
+func Run(ctx context.Context, target Target) error {
 	switch {
 	case target.Action.HTTPGet != nil:
-		return askHTTP(ctx, target.Address, target.Action.HTTPGet)
+		return probeHTTP(ctx, target.Address, target.Action.HTTPGet)
 	case target.Action.GRPC != nil:
-		return askGRPC(ctx, target.Address, target.Action.GRPC)
+		return probeGRPC(ctx, target.Address, target.Action.GRPC)
 	case target.Action.TCPSocket != nil:
-		return askTCP(ctx, target.Address, target.Action.TCPSocket)
+		return probeTCP(ctx, target.Address, target.Action.TCPSocket)
 	}
 	return errors.New("the probe has no action")
 }
@@ -71,7 +71,7 @@ func join(address netip.Addr, port int32) netip.AddrPort {
 	return netip.AddrPortFrom(address, uint16(port))
 }
 
-func askTCP(ctx context.Context, address netip.Addr, action *v1alpha1.TCPSocketAction) error {
+func probeTCP(ctx context.Context, address netip.Addr, action *v1alpha1.TCPSocketAction) error {
 	var dialer net.Dialer
 	conn, err := dialer.DialContext(ctx, "tcp", join(address, action.Port).String())
 	if err != nil {
@@ -80,9 +80,9 @@ func askTCP(ctx context.Context, address netip.Addr, action *v1alpha1.TCPSocketA
 	return conn.Close()
 }
 
-// httpClient makes a connection for each probe, as a pod that is starting may
-// keep one open that it never answers on, and follows no redirect: being sent
-// elsewhere is an answer.
+// httpClient opens a connection for each probe, because a starting pod may never
+// respond on one that it has accepted. It follows no redirect: the response that
+// redirects is the result.
 var httpClient = &http.Client{
 	Transport: &http.Transport{
 		DisableKeepAlives:      true,
@@ -95,10 +95,10 @@ var httpClient = &http.Client{
 	CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 }
 
-func askHTTP(ctx context.Context, address netip.Addr, action *v1alpha1.HTTPGetAction) error {
+func probeHTTP(ctx context.Context, address netip.Addr, action *v1alpha1.HTTPGetAction) error {
 	target, err := url.Parse(action.Path)
 	if err != nil {
-		// The kubelet takes such a path as it is.
+		// The kubelet uses such a path unchanged.
 		target = &url.URL{Path: action.Path}
 	}
 	target.Scheme = "http"
@@ -108,7 +108,7 @@ func askHTTP(ctx context.Context, address netip.Addr, action *v1alpha1.HTTPGetAc
 	target.Host = join(address, action.Port).String()
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, target.String(), nil)
 	if err != nil {
-		return fmt.Errorf("making the request of a probe: %w", err)
+		return fmt.Errorf("creating the request of a probe: %w", err)
 	}
 	request.Header.Set("User-Agent", userAgent)
 	request.Header.Set("Accept", "*/*")
@@ -127,18 +127,18 @@ func askHTTP(ctx context.Context, address netip.Addr, action *v1alpha1.HTTPGetAc
 		return err
 	}
 	defer response.Body.Close()
-	// Some servers log a body that is not read as an error.
+	// Some servers log an error when the body is not read.
 	if _, err := io.CopyN(io.Discard, response.Body, maxProbeBody); err != nil && !errors.Is(err, io.EOF) {
-		return fmt.Errorf("reading the answer to a probe: %w", err)
+		return fmt.Errorf("reading the response to a probe: %w", err)
 	}
 	if response.StatusCode < 200 || response.StatusCode >= 400 {
-		return fmt.Errorf("the probe was answered with status %d", response.StatusCode)
+		return fmt.Errorf("the probe failed with status code %d", response.StatusCode)
 	}
 	return nil
 }
 
-// firstOf reports whether no header before the ith has its name: it replaces
-// ours rather than being added to it.
+// firstOf reports whether the ith header is the first of its name. The first one
+// replaces the default header of that name; the others are added.
 func firstOf(headers []v1alpha1.HTTPHeader, i int) bool {
 	for _, before := range headers[:i] {
 		if strings.EqualFold(before.Name, headers[i].Name) {
@@ -148,7 +148,7 @@ func firstOf(headers []v1alpha1.HTTPHeader, i int) bool {
 	return true
 }
 
-func askGRPC(ctx context.Context, address netip.Addr, action *v1alpha1.GRPCAction) error {
+func probeGRPC(ctx context.Context, address netip.Addr, action *v1alpha1.GRPCAction) error {
 	conn, err := grpc.NewClient("passthrough:///"+join(address, action.Port).String(),
 		grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithUserAgent(userAgent),
@@ -156,15 +156,15 @@ func askGRPC(ctx context.Context, address netip.Addr, action *v1alpha1.GRPCActio
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxProbeMessage)),
 		grpc.WithNoProxy())
 	if err != nil {
-		return fmt.Errorf("making the client of a probe: %w", err)
+		return fmt.Errorf("creating the gRPC client of a probe: %w", err)
 	}
 	defer conn.Close()
-	answer, err := healthv1.NewHealthClient(conn).Check(ctx, &healthv1.HealthCheckRequest{Service: action.Service})
+	response, err := healthv1.NewHealthClient(conn).Check(ctx, &healthv1.HealthCheckRequest{Service: action.Service})
 	if err != nil {
 		return err
 	}
-	if answer.GetStatus() != healthv1.HealthCheckResponse_SERVING {
-		return fmt.Errorf("the probe was answered with %s", answer.GetStatus())
+	if response.GetStatus() != healthv1.HealthCheckResponse_SERVING {
+		return fmt.Errorf("the probe failed with status %s", response.GetStatus())
 	}
 	return nil
 }

@@ -29,36 +29,36 @@ import (
 	"github.com/truefoundry/elasti-apiserver/pkg/resolver/endpoint"
 )
 
-// TestAServiceWhosePodsNeverAnswerDelaysNoOther: its probes take no more places of the
-// process than are left for others.
-func TestAServiceWhosePodsNeverAnswerDelaysNoOther(t *testing.T) {
+// The probes of a service whose pods never respond leave slots for the probes of
+// other services.
+func TestAServiceWhosePodsNeverRespondDelaysNoOther(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		slots := make(chan struct{}, 4)
-		patient := func() *v1alpha1.ReadinessProbes {
+		probes := func() *v1alpha1.ReadinessProbes {
 			return &v1alpha1.ReadinessProbes{Probes: []v1alpha1.ReadinessProbeAction{{HTTPGet: &v1alpha1.HTTPGetAction{Port: 1}, TimeoutSeconds: 3600}}}
 		}
 		ctx, cancel := context.WithCancel(t.Context())
 		var running sync.WaitGroup
 		many := &fakeQueue{}
 		for i := range 8 {
-			many.questions = append(many.questions, endpoint.Question{Pod: &endpoint.Pod{Name: fmt.Sprint(i), Addresses: []netip.Addr{loopback}}, Number: 1})
+			many.candidates = append(many.candidates, endpoint.Candidate{Pod: &endpoint.Pod{Name: fmt.Sprint(i), Addresses: []netip.Addr{loopback}}, Number: 1})
 		}
-		hung := New(Options{Queue: many, Probes: patient, Slots: slots, Ask: func(ctx context.Context, _ Target) error {
+		hung := New(Options{Queue: many, Probes: probes, Slots: slots, RunProbe: func(ctx context.Context, _ Target) error {
 			<-ctx.Done()
 			return ctx.Err()
 		}})
 		running.Go(func() { hung.Run(ctx, nil) })
-		// Each time that a probe is not answered, the next may take twice as long.
+		// Each time-out doubles the timeout of the next probe.
 		<-time.After(2 * time.Minute)
-		one := &fakeQueue{questions: []endpoint.Question{{Pod: &endpoint.Pod{Addresses: []netip.Addr{loopback}}, Number: 1}}}
-		other := New(Options{Queue: one, Probes: patient, Slots: slots, Ask: func(context.Context, Target) error { return nil }})
+		one := &fakeQueue{candidates: []endpoint.Candidate{{Pod: &endpoint.Pod{Addresses: []netip.Addr{loopback}}, Number: 1}}}
+		other := New(Options{Queue: one, Probes: probes, Slots: slots, RunProbe: func(context.Context, Target) error { return nil }})
 		began := time.Now()
 		running.Go(func() { other.Run(ctx, nil) })
-		for len(one.Questions()) > 0 && time.Since(began) < time.Minute {
+		for len(one.Candidates()) > 0 && time.Since(began) < time.Minute {
 			<-time.After(time.Millisecond)
 		}
 		if took := time.Since(began); took > time.Second {
-			t.Errorf("a pod that answers at once was found after %s", took)
+			t.Errorf("a pod that responds at once was found after %s", took)
 		}
 		cancel()
 		running.Wait()
