@@ -36,10 +36,10 @@ func defaultDrain() resolver.Drain {
 }
 
 func addDrain(flags *pflag.FlagSet, d *resolver.Drain) {
-	flags.DurationVar(&d.HTTP2MoveDelay, "http2-move-delay", d.HTTP2MoveDelay, "Time after which clients that still reach an awake target through the resolver in HTTP/2 are told to reconnect.")
-	flags.DurationVar(&d.ServeGrace, "serve-mode-grace", d.ServeGrace, "Time after resolvers left the path of a Service, because its target is awake, for which its proxy ports still serve new connections: of clients that have not followed yet. After that they are reset, until resolvers are in the path again. 0: they are always served.")
-	flags.DurationVar(&d.PortLinger, "port-linger", d.PortLinger, "Time a proxy port that is not wanted any more goes on accepting connections and sending them to the pods that were last known.")
-	flags.DurationVar(&d.Delay, "shutdown-delay", d.Delay, "After SIGTERM and after no EndpointSlice lists this resolver any more, connections are accepted until none has come for this long: everyone then knows that they should go elsewhere. The resolver waits for both for 30s at most, or this long if it is longer.")
+	flags.DurationVar(&d.HTTP2MoveDelay, "http2-move-delay", d.HTTP2MoveDelay, "Time after which HTTP/2 clients that still reach an awake target through the resolver get a GOAWAY, to reconnect to its pods.")
+	flags.DurationVar(&d.ServeGrace, "serve-mode-grace", d.ServeGrace, "Time after resolvers left the path of a Service, because its target is awake, for which its proxy ports still serve new connections of clients that have not followed yet. After that new connections are reset, until resolvers are in the path again. 0: they are always served.")
+	flags.DurationVar(&d.PortLinger, "port-linger", d.PortLinger, "Time for which a proxy port that is no longer assigned still accepts connections and forwards them to the last known pods.")
+	flags.DurationVar(&d.Delay, "shutdown-delay", d.Delay, "After SIGTERM, and once no EndpointSlice lists this resolver any more, connections are accepted until none has come for this long: by then all nodes send them elsewhere. The resolver waits for both for 30s at most, or for this long if it is longer.")
 	flags.DurationVar(&d.Timeout, "shutdown-timeout", d.Timeout, "Time held requests and open connections have to finish after that. The grace period of the pod must be longer than all of these together.")
 }
 

@@ -33,11 +33,11 @@ func defaultLimits() resolver.Limits {
 }
 
 func addLimits(flags *pflag.FlagSet, l *resolver.Limits) {
-	flags.Int64Var(&l.HeldBytes, "max-held-bytes", l.HeldBytes, "Bytes of memory that the requests and connections of all services may take. Over it, the service that holds most loses its newest requests: they get 503 or are reset.")
-	flags.Int64Var(&l.HeldBytesPerService, "max-held-bytes-per-service", l.HeldBytesPerService, "Bytes of memory that the requests and connections of one service may take; more get 503 or are reset. 0: only --max-held-bytes bounds them.")
-	flags.IntVar(&l.HeaderBytes, "max-header-bytes", l.HeaderBytes, "Size up to which the header section of an HTTP message is accepted; larger ones get 431.")
+	flags.Int64Var(&l.HeldBytes, "max-held-bytes", l.HeldBytes, "Bytes of memory that the requests and connections of all services may use. Over it, the newest requests of the service that uses most get 503 or are reset.")
+	flags.Int64Var(&l.HeldBytesPerService, "max-held-bytes-per-service", l.HeldBytesPerService, "Bytes of memory that the requests and connections of one service may use; more get 503 or are reset. 0: only --max-held-bytes bounds them.")
+	flags.IntVar(&l.HeaderBytes, "max-header-bytes", l.HeaderBytes, "Maximum size of the header section of an HTTP message; larger ones get 431.")
 	flags.IntVar(&l.Connections, "max-connections", l.Connections, "Connections of clients that may be open; more are reset. 0: as many as the limit of open files of the process (RLIMIT_NOFILE) leaves room for, with one connection to a pod for each.")
-	flags.IntVar(&l.ConnectionsPerService, "max-connections-per-service", l.ConnectionsPerService, "Connections of clients that may be open to one service; more are reset. Whatever it is, a service may have as many as are still free of --max-connections at most, so that there is always room for another. 0: only that.")
+	flags.IntVar(&l.ConnectionsPerService, "max-connections-per-service", l.ConnectionsPerService, "Connections of clients that may be open to one service; more are reset. In any case a service may have at most as many as are still free of --max-connections, so that other services always have some. 0: only that.")
 	flags.IntVar(&l.ConnectionsPerClient, "max-connections-per-client", l.ConnectionsPerClient, "Connections that may be open from one client address; more are reset. An ingress is one address. 0: no limit.")
 }
 

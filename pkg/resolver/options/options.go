@@ -45,28 +45,28 @@ type Options struct {
 	Drain      resolver.Drain
 }
 
-// SharedPort is the flags about the port of the services that have no proxy port
-// of their own.
+// SharedPort has the flags of the port that services without a proxy port of their
+// own share.
 type SharedPort struct {
 	Port          int32
 	HostHeader    string
 	ClusterDomain string
 }
 
-// Metrics is the flags about how metrics are served.
+// Metrics has the flags of the metrics endpoint.
 type Metrics struct {
 	Address         string
 	CertificateFile string
 	KeyFile         string
 }
 
-// Tracing is the flags about traces.
+// Tracing has the flags of traces.
 type Tracing struct {
 	Endpoint               string
 	SamplingRatePerMillion int32
 }
 
-// New returns the defaults.
+// New returns Options with the defaults.
 func New() *Options {
 	return &Options{
 		HealthAddress:     ":8080",
@@ -86,7 +86,7 @@ func (o *Options) AddFlags(flags *pflag.FlagSet) {
 	flags.StringVar(&o.BindAddress, "bind-address", o.BindAddress, "IP address that proxy ports are opened on. Empty: all addresses of both families.")
 	flags.StringVar(&o.HealthAddress, "health-address", o.HealthAddress, "Address that /healthz and /readyz are served on, and /proxyports for elasti-apiserver, in plain HTTP.")
 	flags.BoolVar(&o.AccessLog, "access-log", o.AccessLog, "Write a line of JSON to standard output for each request and connection.")
-	flags.StringSliceVar(&o.PassiveUserAgents, "passive-user-agents", o.PassiveUserAgents, "Beginnings of the User-Agent values of scrapers and health checkers, separated by commas; with * in front, what they have anywhere. Unless spec.proxy.passive of an ElastiService says otherwise, such GET, HEAD and OPTIONS requests, and health checks of gRPC, neither wake a target nor count as use of it.")
+	flags.StringSliceVar(&o.PassiveUserAgents, "passive-user-agents", o.PassiveUserAgents, "Prefixes of the User-Agent values of scrapers and health checkers, separated by commas; with * in front, substrings. GET, HEAD and OPTIONS requests and gRPC health checks with such a value neither wake a target nor count as use of it, unless spec.proxy.passive of an ElastiService is set otherwise.")
 	o.SharedPort.addFlags(flags)
 	o.Metrics.addFlags(flags)
 	o.Tracing.addFlags(flags)
@@ -96,23 +96,23 @@ func (o *Options) AddFlags(flags *pflag.FlagSet) {
 }
 
 func (s *SharedPort) addFlags(flags *pflag.FlagSet) {
-	flags.Int32Var(&s.Port, "shared-http-port", s.Port, "Port for services that have no proxy port of their own, told apart by host name. 0: none.")
-	flags.StringVar(&s.HostHeader, "shared-http-host-header", s.HostHeader, "Header field that has the host name on --shared-http-port where it is set, for proxies that change Host.")
+	flags.Int32Var(&s.Port, "shared-http-port", s.Port, "Port for services that have no proxy port of their own, with host-based routing. 0: none.")
+	flags.StringVar(&s.HostHeader, "shared-http-host-header", s.HostHeader, "Header that has the host name on --shared-http-port when a request has it, for proxies that change Host.")
 	flags.StringVar(&s.ClusterDomain, "cluster-domain", s.ClusterDomain, "Domain of the names of Services.")
 }
 
 func (m *Metrics) addFlags(flags *pflag.FlagSet) {
-	flags.StringVar(&m.Address, "metrics-address", m.Address, "Address that /metrics is served on, in HTTPS, to those who have a token of the cluster and may get /metrics. Empty: not served.")
-	flags.StringVar(&m.CertificateFile, "metrics-tls-cert-file", m.CertificateFile, "File with the certificate of --metrics-address, in PEM. It may be replaced at any time. Empty: one is made that nobody has signed.")
+	flags.StringVar(&m.Address, "metrics-address", m.Address, "Address that /metrics is served on, in HTTPS, to clients with a bearer token of the cluster that is allowed to get /metrics. Empty: not served.")
+	flags.StringVar(&m.CertificateFile, "metrics-tls-cert-file", m.CertificateFile, "File with the certificate of --metrics-address, in PEM. It may be replaced at any time. Empty: a self-signed one is generated.")
 	flags.StringVar(&m.KeyFile, "metrics-tls-private-key-file", m.KeyFile, "File with the private key of --metrics-tls-cert-file, in PEM.")
 }
 
 func (t *Tracing) addFlags(flags *pflag.FlagSet) {
-	flags.StringVar(&t.Endpoint, "tracing-endpoint", t.Endpoint, "host:port of a collector that spans are sent to, in OTLP over gRPC without TLS. Empty: none are made.")
-	flags.Int32Var(&t.SamplingRatePerMillion, "tracing-sampling-rate-per-million", t.SamplingRatePerMillion, "Requests of a million that are traced although they do not ask for it; those whose traceparent says so always are.")
+	flags.StringVar(&t.Endpoint, "tracing-endpoint", t.Endpoint, "host:port of a collector that spans are sent to, in OTLP over gRPC without TLS. Empty: no traces.")
+	flags.Int32Var(&t.SamplingRatePerMillion, "tracing-sampling-rate-per-million", t.SamplingRatePerMillion, "Number of requests in a million that are sampled. Requests whose traceparent is sampled always are.")
 }
 
-// Validate returns every value that makes no sense.
+// Validate returns an error for each invalid value.
 func (o *Options) Validate() error {
 	var errs []error
 	if o.BindAddress != "" && net.ParseIP(o.BindAddress) == nil {

@@ -29,7 +29,7 @@ func TestDefaultsAreValid(t *testing.T) {
 	}
 }
 
-// Each bad value is refused by an error that names its flag.
+// Each invalid value is rejected with an error that names its flag.
 func TestValidate(t *testing.T) {
 	for _, argument := range []string{
 		"--bind-address=localhost", "--max-held-bytes=1", "--max-header-bytes=1", "--header-timeout=0s",

@@ -40,7 +40,7 @@ import (
 	"github.com/truefoundry/elasti-apiserver/pkg/generated/clientset/versioned"
 	"github.com/truefoundry/elasti-apiserver/pkg/resolver"
 	"github.com/truefoundry/elasti-apiserver/pkg/resolver/accesslog"
-	"github.com/truefoundry/elasti-apiserver/pkg/resolver/scrape"
+	"github.com/truefoundry/elasti-apiserver/pkg/resolver/metricsauth"
 )
 
 // traceFlushTimeout bounds how long the end of the process waits for the
@@ -102,7 +102,7 @@ func (o *Options) Run(ctx context.Context) error {
 		return fmt.Errorf("opening --health-address: %w", err)
 	}
 	if o.Metrics.Address != "" {
-		if options.MetricsTLS, err = scrape.TLSConfig(o.Metrics.CertificateFile, o.Metrics.KeyFile); err != nil {
+		if options.MetricsTLS, err = metricsauth.TLSConfig(o.Metrics.CertificateFile, o.Metrics.KeyFile); err != nil {
 			return fmt.Errorf("preparing TLS for --metrics-address: %w", err)
 		}
 		if options.MetricsListener, err = listen.Listen(ctx, "tcp", o.Metrics.Address); err != nil {
@@ -116,39 +116,39 @@ func (o *Options) Run(ctx context.Context) error {
 	return r.Run(ctx)
 }
 
-// metricsHandler serves /metrics to those who may read it.
+// metricsHandler serves /metrics to authorized clients.
 func metricsHandler(registry *prometheus.Registry, client kubernetes.Interface) http.Handler {
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{}))
-	return scrape.New(mux, scrape.Options{
+	return metricsauth.New(mux, metricsauth.Options{
 		Tokens: client.AuthenticationV1().TokenReviews(),
 		Access: client.AuthorizationV1().SubjectAccessReviews(),
 	})
 }
 
-// clients returns the clients of a cluster. Wakes are one call for each service,
-// however much is held, and the wake of one service must not wait for those of
-// others: the server's own fairness is the limit.
+// clients returns the clients of a cluster, without a rate limit. A service causes
+// one wake request, however much is held for it, which must not wait for those of
+// other services. The API server limits the rate by priority and fairness.
 func clients(config *rest.Config) (versioned.Interface, kubernetes.Interface, error) {
 	config = rest.AddUserAgent(config, "elasti-resolver")
 	config.QPS = -1
 	// The network inside a cluster is faster than compression.
 	config.DisableCompression = true
-	config.Wrap(newPatient)
+	config.Wrap(newRetrying)
 	elastiClient, err := versioned.NewForConfig(config)
 	if err != nil {
-		return nil, nil, fmt.Errorf("making a client of ElastiServices: %w", err)
+		return nil, nil, fmt.Errorf("creating a client for ElastiServices: %w", err)
 	}
-	// EndpointSlices are the bulk of what is watched.
+	// Most watched objects are EndpointSlices.
 	config.ContentType = "application/vnd.kubernetes.protobuf"
 	kubeClient, err := kubernetes.NewForConfig(config)
 	if err != nil {
-		return nil, nil, fmt.Errorf("making a client of Kubernetes: %w", err)
+		return nil, nil, fmt.Errorf("creating a client for Kubernetes: %w", err)
 	}
 	return elastiClient, kubeClient, nil
 }
 
-// tracerProvider returns what makes spans, or nil without an endpoint.
+// tracerProvider returns the provider of tracers, or nil without an endpoint.
 func (o *Options) tracerProvider(ctx context.Context) (tracing.TracerProvider, error) {
 	if o.Tracing.Endpoint == "" {
 		return nil, nil
@@ -163,11 +163,11 @@ func (o *Options) tracerProvider(ctx context.Context) (tracing.TracerProvider, e
 	return provider, nil
 }
 
-// flush sends the spans that were not sent yet.
+// flush sends the remaining spans.
 func flush(ctx context.Context, provider tracing.TracerProvider) {
 	flushCtx, cancel := context.WithTimeout(context.WithoutCancel(ctx), traceFlushTimeout)
 	defer cancel()
 	if err := provider.Shutdown(flushCtx); err != nil {
-		klog.FromContext(ctx).Error(err, "Cannot send the last spans")
+		klog.FromContext(ctx).Error(err, "Failed to send the remaining spans")
 	}
 }

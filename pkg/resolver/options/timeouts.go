@@ -30,9 +30,9 @@ func defaultTimeouts() resolver.Timeouts {
 		Header: 10 * time.Second,
 		// Long enough for a phone that lost its network for a while.
 		Body: 5 * time.Minute,
-		// Longer than the load balancers in front keep theirs (the longest in
-		// wide use is 600 s), so that it is never us who closes one just as it
-		// is used again.
+		// Longer than the idle timeout of load balancers (the longest in wide use is
+		// 600 s), so that the resolver never closes a connection just as the load
+		// balancer sends a request on it.
 		Idle:  620 * time.Second,
 		Sniff: 100 * time.Millisecond,
 		// Longer than a health check that only connects.
@@ -43,9 +43,9 @@ func defaultTimeouts() resolver.Timeouts {
 func addTimeouts(flags *pflag.FlagSet, t *resolver.Timeouts) {
 	flags.DurationVar(&t.Header, "header-timeout", t.Header, "Time a client may take to send the header section of an HTTP request once it began.")
 	flags.DurationVar(&t.Body, "body-timeout", t.Body, "Time a client may send nothing in the middle of the body of an HTTP/1.x request before it gets 408. 0: no limit.")
-	flags.DurationVar(&t.Idle, "idle-timeout", t.Idle, "Time an HTTP connection may be without a request. Keep it longer than that of whatever is in front.")
-	flags.DurationVar(&t.Sniff, "sniff-timeout", t.Sniff, "Time a client may say nothing before it counts as one that lets the server speak first. Only for Service ports whose appProtocol does not tell.")
-	flags.DurationVar(&t.Greeting, "greeting-timeout", t.Greeting, "Time a client that lets the server speak first may say nothing before it wakes a sleeping target. Health checks that only connect are shorter. See docs/protocols.md for the values of appProtocol that change it.")
+	flags.DurationVar(&t.Idle, "idle-timeout", t.Idle, "Time an HTTP connection may be without a request. It should be longer than that of the proxy or load balancer in front.")
+	flags.DurationVar(&t.Sniff, "sniff-timeout", t.Sniff, "Time a client may send nothing before the protocol counts as one in which the server speaks first. Only for Service ports whose appProtocol does not determine it.")
+	flags.DurationVar(&t.Greeting, "greeting-timeout", t.Greeting, "Time a client of a protocol in which the server speaks first may send nothing before it wakes a sleeping target. It should be longer than health checks that only connect. See docs/protocols.md for the values of appProtocol that change it.")
 }
 
 func validateTimeouts(t *resolver.Timeouts) []error {

@@ -24,35 +24,35 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// patientBackoff is how long a read waits before it is tried again: about
-// 100 ms, 200 ms, … 2 s. The informers' own pauses grow to a minute, in which a
-// resolver would not know of new services although the server is back.
-var patientBackoff = wait.Backoff{Duration: 100 * time.Millisecond, Factor: 2, Jitter: 0.5, Steps: 6, Cap: 2 * time.Second}
+// retryBackoff is the pause before a read is retried: about 100 ms, 200 ms, … 2 s.
+// The backoff of the informers grows to a minute, during which a resolver would miss
+// new services although the server is available again.
+var retryBackoff = wait.Backoff{Duration: 100 * time.Millisecond, Factor: 2, Jitter: 0.5, Steps: 6, Cap: 2 * time.Second}
 
-// patient repeats reads for as long as their context lasts while the server, or
-// the way to it, is not there. Other requests it makes once.
-type patient struct {
+// retrying retries reads while the server is unavailable, until their context ends.
+// It sends other requests once.
+type retrying struct {
 	next    http.RoundTripper
 	backoff wait.Backoff
 }
 
-// newPatient wraps a transport.
-func newPatient(next http.RoundTripper) http.RoundTripper {
-	return &patient{next: next, backoff: patientBackoff}
+// newRetrying wraps a transport.
+func newRetrying(next http.RoundTripper) http.RoundTripper {
+	return &retrying{next: next, backoff: retryBackoff}
 }
 
 // RoundTrip implements http.RoundTripper.
-func (p *patient) RoundTrip(request *http.Request) (*http.Response, error) {
+func (t *retrying) RoundTrip(request *http.Request) (*http.Response, error) {
 	if request.Method != http.MethodGet {
-		return p.next.RoundTrip(request)
+		return t.next.RoundTrip(request)
 	}
-	backoff := p.backoff
+	backoff := t.backoff
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	<-timer.C
 	for attempt := 1; ; attempt++ {
-		response, err := p.next.RoundTrip(request)
-		if err == nil && !absent(response.StatusCode) {
+		response, err := t.next.RoundTrip(request)
+		if err == nil && !unavailable(response.StatusCode) {
 			return response, nil
 		}
 		if request.Context().Err() != nil {
@@ -63,7 +63,7 @@ func (p *patient) RoundTrip(request *http.Request) (*http.Response, error) {
 			response.Body.Close()
 		}
 		if attempt == 1 {
-			klog.FromContext(request.Context()).Info("The API server does not answer, will keep asking", "path", request.URL.Path, "err", err)
+			klog.FromContext(request.Context()).Info("The API server is unavailable, will retry", "path", request.URL.Path, "err", err)
 		}
 		timer.Reset(backoff.Step())
 		select {
@@ -74,9 +74,9 @@ func (p *patient) RoundTrip(request *http.Request) (*http.Response, error) {
 	}
 }
 
-// absent reports whether a status means that there is nobody to answer: an
-// aggregated API that is not registered yet is not found.
-func absent(status int) bool {
+// unavailable reports whether a status means that the server is unavailable. The
+// status of an aggregated API that is not registered yet is Not Found.
+func unavailable(status int) bool {
 	switch status {
 	case http.StatusNotFound, http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout:
 		return true
@@ -84,7 +84,7 @@ func absent(status int) bool {
 	return false
 }
 
-// errStatus is the status of an answer, as an error.
+// errStatus is the status of a response as an error.
 type errStatus string
 
 // Error implements error.

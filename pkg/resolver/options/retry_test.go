@@ -27,7 +27,7 @@ import (
 	"time"
 )
 
-// script answers with one result after the other, and then with the last.
+// script returns one result after the other, and the last one from then on.
 type script struct {
 	results []any
 	calls   int
@@ -42,7 +42,7 @@ func (s *script) RoundTrip(*http.Request) (*http.Response, error) {
 	return &http.Response{StatusCode: result.(int), Body: io.NopCloser(strings.NewReader(""))}, nil
 }
 
-func TestPatient(t *testing.T) {
+func TestReadsAreRetried(t *testing.T) {
 	down := errors.New("connection refused")
 	for name, test := range map[string]struct {
 		method  string
@@ -52,7 +52,7 @@ func TestPatient(t *testing.T) {
 	}{
 		"all is well":           {"GET", []any{200}, 1, 200},
 		"a restart":             {"GET", []any{down, 503, 404, 200}, 4, 200},
-		"refused for good":      {"GET", []any{403}, 1, 403},
+		"forbidden":             {"GET", []any{403}, 1, 403},
 		"too old":               {"GET", []any{410}, 1, 410},
 		"a write is not a read": {"POST", []any{503}, 1, 503},
 	} {
@@ -63,7 +63,7 @@ func TestPatient(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				response, err := newPatient(server).RoundTrip(request)
+				response, err := newRetrying(server).RoundTrip(request)
 				if err != nil || response.StatusCode != test.status || server.calls != test.calls {
 					t.Errorf("got %v, %v after %d calls", response, err, server.calls)
 				}
@@ -72,7 +72,7 @@ func TestPatient(t *testing.T) {
 	}
 }
 
-func TestPatientLooksAgainSoonAfterALongOutage(t *testing.T) {
+func TestReadsAreRetriedSoonAfterALongOutage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		server := &script{results: []any{errors.New("connection refused")}}
 		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
@@ -81,12 +81,12 @@ func TestPatientLooksAgainSoonAfterALongOutage(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := newPatient(server).RoundTrip(request); !errors.Is(err, context.DeadlineExceeded) {
+		if _, err := newRetrying(server).RoundTrip(request); !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("got %v", err)
 		}
-		// Every three seconds at least.
+		// At least one call every three seconds.
 		if server.calls < 200 {
-			t.Errorf("asked %d times in ten minutes", server.calls)
+			t.Errorf("%d calls in ten minutes", server.calls)
 		}
 	})
 }

@@ -14,7 +14,7 @@ See the License for the specific language governing permissions and
 limitations under the License.
 */
 
-package scrape
+package metricsauth
 
 import (
 	"context"
@@ -34,21 +34,21 @@ import (
 	clocktesting "k8s.io/utils/clock/testing"
 )
 
-// cluster answers reviews: the token "reader" may read, "stranger" may not, and
-// no other token is known.
+// cluster responds to reviews: the token "reader" may read, "stranger" may not, and
+// other tokens are not authenticated.
 type cluster struct {
-	*Guard
+	*Filter
 	clock          *clocktesting.FakePassiveClock
 	tokens, access atomic.Int32
 	fails          atomic.Bool
-	// asking, when set, is called for each question about a token.
-	asking func()
+	// reviewing, when set, is called for each TokenReview.
+	reviewing func()
 }
 
 func newCluster(t *testing.T) *cluster {
 	t.Helper()
 	c := &cluster{clock: clocktesting.NewFakePassiveClock(time.Now())}
-	c.Guard = New(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "metrics") }),
+	c.Filter = New(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "metrics") }),
 		Options{Tokens: tokenReviews{c}, Access: accessReviews{c}, Clock: c.clock})
 	return c
 }
@@ -59,8 +59,8 @@ type tokenReviews struct{ cluster *cluster }
 func (r tokenReviews) Create(_ context.Context, review *authenticationv1.TokenReview, _ metav1.CreateOptions) (*authenticationv1.TokenReview, error) {
 	c := r.cluster
 	c.tokens.Add(1)
-	if c.asking != nil {
-		c.asking()
+	if c.reviewing != nil {
+		c.reviewing()
 	}
 	if c.fails.Load() {
 		return nil, errors.New("unavailable")
@@ -68,7 +68,7 @@ func (r tokenReviews) Create(_ context.Context, review *authenticationv1.TokenRe
 	review = review.DeepCopy()
 	if token := review.Spec.Token; token == "reader" || token == "stranger" {
 		review.Status.Authenticated = true
-		review.Status.User = authenticationv1.UserInfo{Username: token, Groups: []string{"everyone"}}
+		review.Status.User = authenticationv1.UserInfo{Username: token, Groups: []string{"all"}}
 	}
 	return review, nil
 }
@@ -81,7 +81,7 @@ func (r accessReviews) Create(_ context.Context, review *authorizationv1.Subject
 	review = review.DeepCopy()
 	spec := review.Spec
 	if spec.ResourceAttributes != nil || len(spec.Groups) != 1 {
-		return nil, fmt.Errorf("the question is %+v", spec)
+		return nil, fmt.Errorf("the review is for %+v", spec)
 	}
 	review.Status.Allowed = spec.User == "reader" && *spec.NonResourceAttributes == authorizationv1.NonResourceAttributes{Path: "/metrics", Verb: "get"}
 	return review, nil
@@ -97,7 +97,7 @@ func (c *cluster) get(method, path, authorization string) *httptest.ResponseReco
 	return recorder
 }
 
-func TestOnlyThoseWhoMayReadMetrics(t *testing.T) {
+func TestMetricsAreAuthorized(t *testing.T) {
 	for _, test := range []struct {
 		name, method, path, authorization string
 		status                            int
@@ -105,70 +105,70 @@ func TestOnlyThoseWhoMayReadMetrics(t *testing.T) {
 		{"a reader", http.MethodGet, "/metrics", "Bearer reader", http.StatusOK},
 		{"a reader, in lower case", http.MethodGet, "/metrics", "bearer reader", http.StatusOK},
 		{"a reader of another path", http.MethodGet, "/debug", "Bearer reader", http.StatusForbidden},
-		{"a reader who would change something", http.MethodPost, "/metrics", "Bearer reader", http.StatusForbidden},
+		{"a reader with another method", http.MethodPost, "/metrics", "Bearer reader", http.StatusForbidden},
 		{"a stranger", http.MethodGet, "/metrics", "Bearer stranger", http.StatusForbidden},
-		{"a token of elsewhere", http.MethodGet, "/metrics", "Bearer forged", http.StatusUnauthorized},
+		{"an unknown token", http.MethodGet, "/metrics", "Bearer forged", http.StatusUnauthorized},
 		{"no token", http.MethodGet, "/metrics", "", http.StatusUnauthorized},
 		{"an empty token", http.MethodGet, "/metrics", "Bearer ", http.StatusUnauthorized},
 		{"a password", http.MethodGet, "/metrics", "Basic cmVhZGVyOg==", http.StatusUnauthorized},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			answer := newCluster(t).get(test.method, test.path, test.authorization)
-			if answer.Code != test.status {
-				t.Errorf("status %d, want %d: %s", answer.Code, test.status, answer.Body)
+			response := newCluster(t).get(test.method, test.path, test.authorization)
+			if response.Code != test.status {
+				t.Errorf("status %d, want %d: %s", response.Code, test.status, response.Body)
 			}
-			if (answer.Body.String() == "metrics") != (test.status == http.StatusOK) {
-				t.Errorf("the body is %q", answer.Body)
+			if (response.Body.String() == "metrics") != (test.status == http.StatusOK) {
+				t.Errorf("the body is %q", response.Body)
 			}
-			if (answer.Header().Get("WWW-Authenticate") != "") != (test.status == http.StatusUnauthorized) {
-				t.Errorf("the header is %v", answer.Header())
+			if (response.Header().Get("WWW-Authenticate") != "") != (test.status == http.StatusUnauthorized) {
+				t.Errorf("the header is %v", response.Header())
 			}
 		})
 	}
 }
 
-func TestAnswersCountForAWhile(t *testing.T) {
+func TestDecisionsAreCached(t *testing.T) {
 	c := newCluster(t)
 	for range 10 {
 		c.get(http.MethodGet, "/metrics", "Bearer reader")
 		c.get(http.MethodGet, "/metrics", "Bearer forged")
 	}
-	if asked := c.tokens.Load(); asked != 2 {
-		t.Errorf("the API server was asked about tokens %d times, want 2", asked)
+	if reviews := c.tokens.Load(); reviews != 2 {
+		t.Errorf("%d TokenReviews were created, want 2", reviews)
 	}
 	c.clock.SetTime(c.clock.Now().Add(allowedFor + time.Second))
 	c.get(http.MethodGet, "/metrics", "Bearer reader")
 	c.get(http.MethodGet, "/metrics", "Bearer forged")
 	if tokens, access := c.tokens.Load(), c.access.Load(); tokens != 4 || access != 2 {
-		t.Errorf("the API server was asked %d times about tokens and %d times about access, want 4 and 2", tokens, access)
+		t.Errorf("%d TokenReviews and %d SubjectAccessReviews were created, want 4 and 2", tokens, access)
 	}
 }
 
-func TestFailuresAreNotKept(t *testing.T) {
+func TestFailuresAreNotCached(t *testing.T) {
 	c := newCluster(t)
 	c.fails.Store(true)
-	if answer := c.get(http.MethodGet, "/metrics", "Bearer reader"); answer.Code != http.StatusServiceUnavailable || answer.Header().Get("Retry-After") == "" {
-		t.Errorf("status %d, header %v", answer.Code, answer.Header())
+	if response := c.get(http.MethodGet, "/metrics", "Bearer reader"); response.Code != http.StatusServiceUnavailable || response.Header().Get("Retry-After") == "" {
+		t.Errorf("status %d, header %v", response.Code, response.Header())
 	}
 	c.fails.Store(false)
-	if answer := c.get(http.MethodGet, "/metrics", "Bearer reader"); answer.Code != http.StatusOK {
-		t.Errorf("status %d once the API server is back", answer.Code)
+	if response := c.get(http.MethodGet, "/metrics", "Bearer reader"); response.Code != http.StatusOK {
+		t.Errorf("status %d once the API server is back", response.Code)
 	}
 }
 
 func TestReviewsInFlightAreBounded(t *testing.T) {
 	c := newCluster(t)
-	asking := make(chan struct{}, 100)
+	reviewing := make(chan struct{}, 100)
 	proceed := make(chan struct{})
-	c.asking = func() { asking <- struct{}{}; <-proceed }
+	c.reviewing = func() { reviewing <- struct{}{}; <-proceed }
 	var ended sync.WaitGroup
 	for i := range 3 * maxReviews {
 		ended.Go(func() { c.get(http.MethodGet, "/metrics", fmt.Sprintf("Bearer forged-%d", i)) })
 	}
 	for range maxReviews {
-		<-asking
+		<-reviewing
 	}
-	// One whose client goes away while it waits for its turn ends at once.
+	// A request whose client disconnects while it waits for a slot ends at once.
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	request := httptest.NewRequestWithContext(ctx, http.MethodGet, "/metrics", nil)
@@ -176,10 +176,10 @@ func TestReviewsInFlightAreBounded(t *testing.T) {
 	recorder := httptest.NewRecorder()
 	c.ServeHTTP(recorder, request)
 	if recorder.Code != http.StatusServiceUnavailable {
-		t.Errorf("status %d for a client that is gone", recorder.Code)
+		t.Errorf("status %d for a client that disconnected", recorder.Code)
 	}
-	if asked := c.tokens.Load(); asked != maxReviews {
-		t.Errorf("%d questions at a time, want %d", asked, maxReviews)
+	if reviews := c.tokens.Load(); reviews != maxReviews {
+		t.Errorf("%d reviews at a time, want %d", reviews, maxReviews)
 	}
 	close(proceed)
 	ended.Wait()
@@ -211,7 +211,7 @@ func TestCertificates(t *testing.T) {
 	}
 	for _, files := range [][2]string{{"missing.crt", "missing.key"}, {"only.crt", ""}} {
 		if _, err := TLSConfig(files[0], files[1]); err == nil {
-			t.Errorf("the files %v are taken", files)
+			t.Errorf("the files %v are accepted", files)
 		}
 	}
 }

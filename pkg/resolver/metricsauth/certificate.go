@@ -14,7 +14,7 @@ See the License for the specific language governing permissions and
 limitations under the License.
 */
 
-package scrape
+package metricsauth
 
 import (
 	"crypto/tls"
@@ -24,12 +24,12 @@ import (
 	"k8s.io/client-go/util/cert"
 )
 
-// certificateName is the name in the certificate that a resolver makes itself.
+// certificateName is the common name of the self-signed certificate.
 const certificateName = "elasti-resolver"
 
-// TLSConfig returns how metrics are served. The files, in PEM, are read for each
-// connection, so that a certificate that is replaced counts at once. Without
-// files a certificate is made that nobody but the resolver has signed.
+// TLSConfig returns the TLS configuration of the metrics endpoint. The files, in
+// PEM, are read for each connection, so that a rotated certificate takes effect at
+// once. Without files the certificate is self-signed.
 func TLSConfig(certificateFile, keyFile string) (*tls.Config, error) {
 	config := &tls.Config{MinVersion: tls.VersionTLS12}
 	switch {
@@ -38,7 +38,7 @@ func TLSConfig(certificateFile, keyFile string) (*tls.Config, error) {
 	case certificateFile == "":
 		made, err := selfSigned()
 		if err != nil {
-			return nil, fmt.Errorf("making a certificate: %w", err)
+			return nil, fmt.Errorf("generating a self-signed certificate: %w", err)
 		}
 		config.Certificates = []tls.Certificate{made}
 		return config, nil
