@@ -118,7 +118,7 @@ func TestAPanicEndsItsConnectionAlone(t *testing.T) {
 // no failure of the client.
 func TestAPodThatVanishesIsGivenUp(t *testing.T) {
 	f := newFixture(t, nil)
-	watch := liveness.New(liveness.Options{Interval: time.Millisecond, Limit: time.Millisecond, Ask: func(*net.TCPConn) (socket.Unacknowledged, error) {
+	watch := liveness.New(liveness.Options{Interval: time.Millisecond, Limit: time.Millisecond, ReadState: func(*net.TCPConn) (socket.Unacknowledged, error) {
 		return socket.Unacknowledged{Outstanding: true, Repeated: 100, SinceAcknowledged: time.Hour}, nil
 	}})
 	ctx, cancel := context.WithCancel(t.Context())

@@ -14,14 +14,13 @@ See the License for the specific language governing permissions and
 limitations under the License.
 */
 
-// Package liveness finds the connections whose peers are gone without a word,
-// such as with their node, and closes them.
+// Package liveness closes connections whose peers are dead without having closed
+// them, such as after the failure of a node.
 //
-// The kernel asks a peer that has nothing to acknowledge whether it is there
-// (TCP keep-alive). For one that has, its own limit is either a quarter of an
-// hour or, with TCP_USER_TIMEOUT, also one for peers that are there and only do
-// not read. A peer that answers, be it that it has no room for more, lives as
-// long as it likes.
+// TCP keep-alive detects a dead peer that has nothing to acknowledge. For a peer
+// that has, the kernel retransmits for about a quarter of an hour, and
+// TCP_USER_TIMEOUT also closes the connections of peers that are alive and do not
+// read. A peer that acknowledges anything, including with a zero window, is alive.
 package liveness
 
 import (
@@ -38,28 +37,29 @@ import (
 )
 
 const (
-	// Interval is the time between two looks at all connections.
+	// Interval is the time between two checks of all connections.
 	Interval = 5 * time.Second
-	// Limit is how long a peer may acknowledge nothing of what it was sent.
+	// Limit is how long sent bytes may stay unacknowledged.
 	Limit = 30 * time.Second
-	// minRepeated is how often something must have been sent again by then: a
-	// peer that has been without room for long is asked every two minutes.
+	// minRepeated is the least number of retransmissions and window probes of a
+	// dead peer. After a long time the kernel sends a peer with a zero window one
+	// probe every two minutes.
 	minRepeated = 2
 )
 
-// Options are what a Watch is made of.
+// Options configure a Watch.
 type Options struct {
 	// Closed is called with each connection that was closed. Optional.
 	Closed func(*net.TCPConn)
 	// Interval and Limit default to the constants.
 	Interval, Limit time.Duration
-	// Tasks runs what is done for a connection, so that a panic there ends that
-	// connection only. Optional.
+	// Tasks runs the check of each connection, so that a panic ends that connection
+	// only. Optional.
 	Tasks *task.Runner
 	// Clock defaults to the real one.
 	Clock clock.WithTicker
-	// Ask defaults to asking the kernel.
-	Ask func(*net.TCPConn) (socket.Unacknowledged, error)
+	// ReadState returns the state of a connection. Defaults to that of the kernel.
+	ReadState func(*net.TCPConn) (socket.Unacknowledged, error)
 }
 
 // Watch watches connections. It is safe for concurrent use.
@@ -67,8 +67,8 @@ type Watch struct {
 	options Options
 
 	mu sync.Mutex
-	// since is from when on the peer of each connection is known to have
-	// acknowledged nothing; the zero time when it has nothing to acknowledge.
+	// since is the time since which the peer of a connection has acknowledged
+	// nothing. It is zero when the peer has nothing to acknowledge.
 	since map[*net.TCPConn]time.Time
 }
 
@@ -83,35 +83,35 @@ func New(options Options) *Watch {
 	if options.Clock == nil {
 		options.Clock = clock.RealClock{}
 	}
-	if options.Ask == nil {
-		options.Ask = ask
+	if options.ReadState == nil {
+		options.ReadState = readState
 	}
 	return &Watch{options: options, since: map[*net.TCPConn]time.Time{}}
 }
 
-func ask(conn *net.TCPConn) (socket.Unacknowledged, error) {
+func readState(conn *net.TCPConn) (socket.Unacknowledged, error) {
 	raw, err := conn.SyscallConn()
 	if err != nil {
 		return socket.Unacknowledged{}, err
 	}
-	return socket.AskUnacknowledged(raw)
+	return socket.ReadUnacknowledged(raw)
 }
 
-// Add has a connection watched until it is closed, by whoever.
+// Add watches a connection until it is closed.
 func (w *Watch) Add(conn *net.TCPConn) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.since[conn] = time.Time{}
 }
 
-// Count returns how many connections are watched; some may be closed already.
+// Count returns the number of watched connections, some of which may be closed.
 func (w *Watch) Count() int {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return len(w.since)
 }
 
-// Run looks at all connections now and then, until ctx ends.
+// Run checks all connections periodically, until ctx ends.
 func (w *Watch) Run(ctx context.Context) {
 	ticker := w.options.Clock.NewTicker(w.options.Interval)
 	defer ticker.Stop()
@@ -125,7 +125,7 @@ func (w *Watch) Run(ctx context.Context) {
 	}
 }
 
-// check looks at all connections once.
+// check checks all connections once.
 func (w *Watch) check(ctx context.Context) {
 	w.mu.Lock()
 	all := make([]*net.TCPConn, 0, len(w.since))
@@ -139,17 +139,17 @@ func (w *Watch) check(ctx context.Context) {
 }
 
 func (w *Watch) checkOne(ctx context.Context, conn *net.TCPConn) {
-	state, err := w.options.Ask(conn)
+	state, err := w.options.ReadState(conn)
 	if err != nil {
-		// It is closed.
+		// The connection is closed.
 		w.forget(conn)
 		return
 	}
-	if !w.gone(conn, state) {
+	if !w.dead(conn, state) {
 		return
 	}
 	w.forget(conn)
-	klog.FromContext(ctx).V(2).Info("Closed a connection whose peer is gone", "peer", conn.RemoteAddr().String(),
+	klog.FromContext(ctx).V(2).Info("Closed the connection of a dead peer", "peer", conn.RemoteAddr().String(),
 		"silentFor", state.SinceAcknowledged)
 	end(conn)
 	if w.options.Closed != nil {
@@ -157,7 +157,7 @@ func (w *Watch) checkOne(ctx context.Context, conn *net.TCPConn) {
 	}
 }
 
-// end resets a connection: nothing of what was written will arrive.
+// end resets a connection, because the peer will not receive what was written.
 func end(conn *net.TCPConn) {
 	_ = conn.SetLinger(0)
 	conn.Close()
@@ -169,9 +169,8 @@ func (w *Watch) forget(conn *net.TCPConn) {
 	delete(w.since, conn)
 }
 
-// gone notes what is known of a connection now, and reports whether its peer is
-// gone.
-func (w *Watch) gone(conn *net.TCPConn, state socket.Unacknowledged) bool {
+// dead records the state of a connection and reports whether its peer is dead.
+func (w *Watch) dead(conn *net.TCPConn, state socket.Unacknowledged) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	now := w.options.Clock.Now()
@@ -181,7 +180,7 @@ func (w *Watch) gone(conn *net.TCPConn, state socket.Unacknowledged) bool {
 		w.since[conn] = time.Time{}
 		return false
 	case since.IsZero():
-		// What it was sent may have been sent just now, however long it was idle.
+		// The bytes may have been sent just now, however long the connection was idle.
 		w.since[conn] = now
 		return false
 	case acknowledged.After(since):

@@ -52,17 +52,17 @@ func pair(t *testing.T) (here, there *net.TCPConn) {
 	return here, accepted.(*net.TCPConn)
 }
 
-// A step is what the kernel tells at some time.
+// A step is the state of the kernel after some time, and the expected result.
 type step struct {
 	after       time.Duration
 	outstanding bool
 	repeated    int
 	// silent is how long ago the peer last acknowledged something.
 	silent time.Duration
-	gone   bool
+	dead   bool
 }
 
-func TestWhoIsGone(t *testing.T) {
+func TestWhichPeersAreDead(t *testing.T) {
 	for name, steps := range map[string][]step{
 		"nothing was sent for an hour": {{after: time.Hour, silent: time.Hour}, {after: time.Hour, silent: 2 * time.Hour}},
 		"something was sent after an hour": {
@@ -70,25 +70,25 @@ func TestWhoIsGone(t *testing.T) {
 			{after: Limit - time.Second, silent: time.Hour + Limit, outstanding: true, repeated: 7},
 			{after: Interval, silent: time.Hour + Limit + Interval},
 		},
-		"no answer": {
+		"no acknowledgement": {
 			{outstanding: true},
 			{after: Limit - time.Second, silent: Limit - time.Second, outstanding: true, repeated: 6},
-			{after: time.Second, silent: Limit, outstanding: true, repeated: 7, gone: true},
+			{after: time.Second, silent: Limit, outstanding: true, repeated: 7, dead: true},
 		},
-		"an answer now and then": {
+		"an acknowledgement now and then": {
 			{outstanding: true},
 			{after: Limit - time.Second, silent: Limit - time.Second, outstanding: true, repeated: 6},
 			{after: 2 * time.Second, silent: time.Second, outstanding: true},
 			{after: Limit - 2*time.Second, silent: Limit - time.Second, outstanding: true, repeated: 6},
-			{after: time.Second, silent: Limit, outstanding: true, repeated: 7, gone: true},
+			{after: time.Second, silent: Limit, outstanding: true, repeated: 7, dead: true},
 		},
-		// It is asked every two minutes by now whether it has room again.
+		// The kernel sends one window probe every two minutes by now.
 		"a reader that has stopped for long": {
 			{after: time.Hour, silent: 2 * time.Minute, outstanding: true, repeated: 1},
 			{after: Limit, silent: 2*time.Minute + Limit, outstanding: true, repeated: 1},
 			{after: time.Minute, silent: time.Second},
 			{after: time.Minute, silent: 2 * time.Minute, outstanding: true, repeated: 1},
-			{after: 2 * time.Minute, silent: 4 * time.Minute, outstanding: true, repeated: 2, gone: true},
+			{after: 2 * time.Minute, silent: 4 * time.Minute, outstanding: true, repeated: 2, dead: true},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -96,7 +96,7 @@ func TestWhoIsGone(t *testing.T) {
 			clock := clocktesting.NewFakeClock(time.Unix(1_000_000, 0))
 			var now step
 			closed := false
-			w := New(Options{Clock: clock, Closed: func(*net.TCPConn) { closed = true }, Ask: func(*net.TCPConn) (socket.Unacknowledged, error) {
+			w := New(Options{Clock: clock, Closed: func(*net.TCPConn) { closed = true }, ReadState: func(*net.TCPConn) (socket.Unacknowledged, error) {
 				return socket.Unacknowledged{Outstanding: now.outstanding, Repeated: now.repeated, SinceAcknowledged: now.silent}, nil
 			}})
 			w.Add(conn)
@@ -104,8 +104,8 @@ func TestWhoIsGone(t *testing.T) {
 				now = next
 				clock.Step(next.after)
 				w.check(t.Context())
-				if closed != next.gone {
-					t.Fatalf("step %d: gone is %t", i, closed)
+				if closed != next.dead {
+					t.Fatalf("step %d: closed is %t", i, closed)
 				}
 			}
 		})
@@ -123,17 +123,16 @@ func TestClosedConnectionIsForgotten(t *testing.T) {
 	}
 }
 
-// watch runs a watch that is a hundred times as impatient, and counts how often
-// it asks.
-func watch(t *testing.T, conn *net.TCPConn) (asked *atomic.Int64, closed <-chan struct{}) {
-	asked = &atomic.Int64{}
+// watch runs a watch with a hundredth of the intervals and counts its checks.
+func watch(t *testing.T, conn *net.TCPConn) (checks *atomic.Int64, closed <-chan struct{}) {
+	checks = &atomic.Int64{}
 	ended := make(chan struct{})
 	w := New(Options{
 		Interval: Interval / 100, Limit: Limit / 100,
 		Closed: func(*net.TCPConn) { close(ended) },
-		Ask: func(conn *net.TCPConn) (socket.Unacknowledged, error) {
-			asked.Add(1)
-			return ask(conn)
+		ReadState: func(conn *net.TCPConn) (socket.Unacknowledged, error) {
+			checks.Add(1)
+			return readState(conn)
 		},
 	})
 	w.Add(conn)
@@ -144,11 +143,11 @@ func watch(t *testing.T, conn *net.TCPConn) (asked *atomic.Int64, closed <-chan 
 		cancel()
 		running.Wait()
 	})
-	return asked, ended
+	return checks, ended
 }
 
-// A reader that stops has no room for more, and says so when it is asked.
-func TestReaderThatStopsIsNotGone(t *testing.T) {
+// A peer that does not read has a zero window, and acknowledges window probes.
+func TestReaderThatStopsIsNotDead(t *testing.T) {
 	here, there := pair(t)
 	const size = 32 << 20
 	var writing sync.WaitGroup
@@ -158,12 +157,12 @@ func TestReaderThatStopsIsNotGone(t *testing.T) {
 		}
 	})
 	defer writing.Wait()
-	asked, closed := watch(t, here)
+	checks, closed := watch(t, here)
 	// Six times the limit.
-	resolvertest.Eventually(t, func() bool { return asked.Load() >= 6*int64(Limit/Interval) })
+	resolvertest.Eventually(t, func() bool { return checks.Load() >= 6*int64(Limit/Interval) })
 	select {
 	case <-closed:
-		t.Error("it counts as gone")
+		t.Error("the peer counts as dead")
 	default:
 	}
 	if n, err := io.CopyN(io.Discard, there, size); err != nil {
@@ -171,8 +170,8 @@ func TestReaderThatStopsIsNotGone(t *testing.T) {
 	}
 }
 
-// No packet arrives any more, and none tells.
-func TestPeerThatVanishedIsGone(t *testing.T) {
+// A peer from which no packet arrives any more, not even a reset, is dead.
+func TestUnreachablePeerIsDead(t *testing.T) {
 	if !resolvertest.InOwnProcess(t, true) {
 		return
 	}
@@ -185,20 +184,20 @@ func TestPeerThatVanishedIsGone(t *testing.T) {
 		t.Fatal(err)
 	}
 	resolvertest.SetLoopback(t, false)
-	if _, err := io.WriteString(here, "anybody?"); err != nil {
+	if _, err := io.WriteString(here, "hello?"); err != nil {
 		t.Fatal(err)
 	}
 	select {
 	case <-closed:
 	case <-time.After(20 * time.Second):
-		t.Fatal("it was not found")
+		t.Fatal("the connection was not closed")
 	}
 	if _, err := here.Read(make([]byte, 1)); err == nil {
-		t.Error("it is still open")
+		t.Error("the connection is still open")
 	}
 }
 
-// TestAPanicEndsOneConnection: the others are watched on.
+// A panic ends one connection, and the others stay watched.
 func TestAPanicEndsOneConnection(t *testing.T) {
 	first, other := pair(t)
 	second, _ := pair(t)
@@ -206,11 +205,11 @@ func TestAPanicEndsOneConnection(t *testing.T) {
 	w := New(Options{
 		Interval: time.Millisecond,
 		Tasks:    task.New(func(task.Panic) { panics.Add(1) }),
-		Ask: func(conn *net.TCPConn) (socket.Unacknowledged, error) {
+		ReadState: func(conn *net.TCPConn) (socket.Unacknowledged, error) {
 			if conn == first {
-				panic("a fault of ours")
+				panic("a fault")
 			}
-			return ask(conn)
+			return readState(conn)
 		},
 	})
 	w.Add(first)
@@ -218,7 +217,7 @@ func TestAPanicEndsOneConnection(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan struct{})
 	go func() { defer close(done); w.Run(ctx) }()
-	// It returns when the connection has ended.
+	// Copy returns when the connection has ended.
 	_, _ = io.Copy(io.Discard, other)
 	cancel()
 	<-done

@@ -170,8 +170,8 @@ type Unacknowledged struct {
 	SinceAcknowledged time.Duration
 }
 
-// AskUnacknowledged returns what a peer has not acknowledged.
-func AskUnacknowledged(raw syscall.RawConn) (Unacknowledged, error) {
+// ReadUnacknowledged returns what a peer has not acknowledged.
+func ReadUnacknowledged(raw syscall.RawConn) (Unacknowledged, error) {
 	info, err := tcpInfo(raw)
 	if err != nil {
 		return Unacknowledged{}, err

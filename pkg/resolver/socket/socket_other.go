@@ -74,8 +74,8 @@ type Unacknowledged struct {
 	SinceAcknowledged time.Duration
 }
 
-// AskUnacknowledged cannot be told on this system.
-func AskUnacknowledged(syscall.RawConn) (Unacknowledged, error) {
+// ReadUnacknowledged cannot be told on this system.
+func ReadUnacknowledged(syscall.RawConn) (Unacknowledged, error) {
 	return Unacknowledged{}, errors.ErrUnsupported
 }
 
