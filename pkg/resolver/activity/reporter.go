@@ -15,7 +15,8 @@ limitations under the License.
 */
 
 // Package activity reports to the API server when services were last used, and
-// whether they are used now, for those who decide by it when targets sleep.
+// whether they are in use. The controller decides by these reports when targets
+// sleep.
 package activity
 
 import (
@@ -34,32 +35,32 @@ import (
 )
 
 const (
-	// workers is how many reports are under way at a time.
+	// workers is how many reports are sent at a time.
 	workers = 16
 	// callTimeout bounds one report.
 	callTimeout = 5 * time.Second
-	// firstDelay is how long the first request after a time without is not told:
-	// a target that it wakes is woken first. It is short against the time that
-	// passes until a target that is put to sleep is scaled.
+	// firstDelay delays the report of the first request after an idle time, so that
+	// the wake which that request may need comes first. It is much shorter than the
+	// drain of a scale-down.
 	firstDelay = 200 * time.Millisecond
-	// A report that failed is repeated after about 250 ms, 500 ms, … 8 s, but at
-	// least as often as reports are due.
+	// A failed report is repeated after about 250 ms, 500 ms, … 8 s, and at least
+	// once in each interval.
 	firstRetry = 250 * time.Millisecond
 	lastRetry  = 8 * time.Second
 	// jitter spreads the reports of services that began together.
 	jitter = 0.1
-	// maxObserved is the longest time that a report may tell.
+	// maxObserved is the longest time that a report may contain.
 	maxObserved = 365 * 24 * time.Hour
 )
 
-// Client is the one call that a Reporter makes.
+// Client sends the reports.
 type Client interface {
 	ReportActivity(ctx context.Context, namespace, name string, report *v1alpha1.ActivityReport) error
 }
 
-// Options are what a Reporter is made of.
+// Options configure a Reporter.
 type Options struct {
-	// Client reaches the ElastiServices.
+	// Client is for the ElastiServices.
 	Client Client
 	// Resolver is the name of the resolver's pod.
 	Resolver string
@@ -72,7 +73,7 @@ type Reporter struct {
 	queue   workqueue.TypedDelayingInterface[*Tracker]
 }
 
-// New returns a Reporter, which reports while Run runs.
+// New returns a Reporter. Run sends its reports.
 func New(options Options) *Reporter {
 	return &Reporter{
 		options: options,
@@ -80,16 +81,16 @@ func New(options Options) *Reporter {
 	}
 }
 
-// Track begins to count the traffic of an ElastiService. Apply says what is
-// reported of it, and Close ends that.
+// Track returns a tracker of the traffic of an ElastiService. Its Apply sets what is
+// reported, and its Close ends the reports.
 func (r *Reporter) Track(namespace, name string) *Tracker {
 	t := NewTracker()
 	t.namespace, t.name, t.reporter = namespace, name, r
 	return t
 }
 
-// Run reports until ctx ends, and returns when no report is under way any more.
-// It must not run twice.
+// Run sends reports until ctx ends, and returns when none is in progress. It must
+// be called once.
 func (r *Reporter) Run(ctx context.Context) {
 	var running sync.WaitGroup
 	defer running.Wait()
@@ -102,7 +103,7 @@ func (r *Reporter) Run(ctx context.Context) {
 					return
 				}
 				if ctx.Err() == nil {
-					r.look(ctx, t)
+					r.sync(ctx, t)
 				}
 				r.queue.Done(t)
 			}
@@ -111,20 +112,20 @@ func (r *Reporter) Run(ctx context.Context) {
 	<-ctx.Done()
 }
 
-// now has a tracker looked at at once, soon a moment later.
+// now enqueues a tracker at once, soon after firstDelay.
 func (r *Reporter) now(t *Tracker)  { r.queue.Add(t) }
 func (r *Reporter) soon(t *Tracker) { r.queue.AddAfter(t, wait.Jitter(firstDelay, jitter)) }
 
-// look reports the traffic of a service, if there is something to report, and
-// sets the time of the next look.
-func (r *Reporter) look(ctx context.Context, t *Tracker) {
+// sync reports the traffic of a service, if there is something to report, and
+// enqueues the tracker for the next sync.
+func (r *Reporter) sync(ctx context.Context, t *Tracker) {
 	policy := t.policy.Load()
 	if t.closed.Load() || !policy.Report {
 		return
 	}
 	state := t.state()
-	news := t.isNews(state)
-	if !news && !policy.KeepAlive {
+	changed := t.changed(state)
+	if !changed && !policy.KeepAlive {
 		if !t.arm() {
 			r.now(t)
 		}
@@ -134,12 +135,12 @@ func (r *Reporter) look(ctx context.Context, t *Tracker) {
 		r.failed(ctx, t, policy, err)
 		return
 	}
-	if t.told.failures > 0 {
-		klog.FromContext(ctx).Info("The activity of an ElastiService can be reported again", "elastiservice", klog.KRef(t.namespace, t.name))
+	if t.reported.failures > 0 {
+		klog.FromContext(ctx).Info("Reports of the activity of an ElastiService succeed again", "elastiservice", klog.KRef(t.namespace, t.name))
 	}
-	t.told = told{open: state.open > 0, last: state.last}
-	if !news {
-		// There was nothing for an interval.
+	t.reported = reported{open: state.open > 0, last: state.last}
+	if !changed {
+		// There was no traffic for an interval.
 		t.arm()
 	}
 	r.queue.AddAfter(t, wait.Jitter(policy.Interval, jitter))
@@ -149,15 +150,15 @@ func (r *Reporter) failed(ctx context.Context, t *Tracker, policy *Policy, err e
 	if ctx.Err() != nil {
 		return
 	}
-	if t.told.failures == 0 {
-		klog.FromContext(ctx).Error(err, "Cannot report the activity of an ElastiService, will keep trying", "elastiservice", klog.KRef(t.namespace, t.name))
+	if t.reported.failures == 0 {
+		klog.FromContext(ctx).Error(err, "Failed to report the activity of an ElastiService, will retry", "elastiservice", klog.KRef(t.namespace, t.name))
 	}
 	pause := min(lastRetry, policy.Interval)
-	// 2^5 times the first pause is the last.
-	if t.told.failures < 5 {
-		pause = min(pause, firstRetry<<t.told.failures)
+	// The last pause is 2^5 times the first.
+	if t.reported.failures < 5 {
+		pause = min(pause, firstRetry<<t.reported.failures)
 	}
-	t.told.failures++
+	t.reported.failures++
 	r.queue.AddAfter(t, wait.Jitter(pause, 0.5))
 }
 

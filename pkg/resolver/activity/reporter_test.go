@@ -33,7 +33,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 const interval = 10 * time.Second
 
-// server takes in reports.
+// server records reports.
 type server struct {
 	mu      sync.Mutex
 	failing bool
@@ -108,7 +108,7 @@ func TestAResolverWithNothingToReportStillReports(t *testing.T) {
 		}
 		spec := first[0].spec
 		if spec.Resolver != "resolver-0" || spec.Open != 0 || spec.LastRequestAgeMilliseconds != nil || spec.ObservedMilliseconds != 60_000 {
-			t.Errorf("got %+v, want no request in the 60 s that it has been looking", spec)
+			t.Errorf("got %+v, want no request in the 60 s of observation", spec)
 		}
 		after(time.Hour)
 		if n := len(s.take()); n < 300 || n > 361 {
@@ -117,7 +117,7 @@ func TestAResolverWithNothingToReportStillReports(t *testing.T) {
 	})
 }
 
-func TestTheFirstRequestAfterQuietIsReportedAtOnceAndThenAtABoundedRate(t *testing.T) {
+func TestTheFirstRequestAfterAnIdleTimeIsReportedAtOnceAndThenAtABoundedRate(t *testing.T) {
 	for name, keepAlive := range map[string]bool{"kept alive": true, "reported when there is something": false} {
 		t.Run(name, func(t *testing.T) {
 			run(t, func(t *testing.T, s *server, tracker *Tracker) {
@@ -142,7 +142,7 @@ func TestTheFirstRequestAfterQuietIsReportedAtOnceAndThenAtABoundedRate(t *testi
 				after(2 * interval)
 				reports = s.take()
 				last := reports[0]
-				if quiet := last.spec.LastRequestAgeMilliseconds; quiet == nil || *quiet > (interval+interval/5).Milliseconds() || last.spec.Open != 0 {
+				if age := last.spec.LastRequestAgeMilliseconds; age == nil || *age > (interval+interval/5).Milliseconds() || last.spec.Open != 0 {
 					t.Errorf("after the last request: got %+v, want its age", last.spec)
 				}
 				after(10 * interval)
@@ -185,7 +185,7 @@ func TestWhatIsOpenIsReportedForAsLongAsItIs(t *testing.T) {
 	})
 }
 
-func TestAFailingServerIsAskedLessOftenAndHearsOfAllInTheEnd(t *testing.T) {
+func TestFailedReportsAreRetriedWithBackoff(t *testing.T) {
 	run(t, func(t *testing.T, s *server, tracker *Tracker) {
 		s.fail(true)
 		tracker.Apply(Policy{Report: true, Interval: interval})
@@ -203,7 +203,7 @@ func TestAFailingServerIsAskedLessOftenAndHearsOfAllInTheEnd(t *testing.T) {
 		after(2 * lastRetry)
 		reports := s.take()
 		if len(reports) == 0 {
-			t.Fatal("the server was not told once it was back")
+			t.Fatal("nothing was reported once the server was back")
 		}
 		if age := reports[0].spec.LastRequestAgeMilliseconds; age == nil || *age < (10*time.Minute).Milliseconds() {
 			t.Errorf("got %+v, want the request of ten minutes ago", reports[0].spec)
@@ -211,7 +211,7 @@ func TestAFailingServerIsAskedLessOftenAndHearsOfAllInTheEnd(t *testing.T) {
 	})
 }
 
-func TestNothingIsReportedThatNobodyDecidesBy(t *testing.T) {
+func TestNothingIsReportedWithoutAPolicy(t *testing.T) {
 	run(t, func(t *testing.T, s *server, tracker *Tracker) {
 		tracker.Apply(Policy{Interval: interval})
 		tracker.Begin()
@@ -219,7 +219,7 @@ func TestNothingIsReportedThatNobodyDecidesBy(t *testing.T) {
 		if n := len(s.take()); n > 0 || tracker.Wanted() {
 			t.Errorf("got %d reports, want none", n)
 		}
-		// Counting went on all the same.
+		// The traffic was counted nevertheless.
 		tracker.Apply(Policy{Report: true, Interval: interval})
 		after(time.Second)
 		if reports := s.take(); len(reports) != 1 || reports[0].spec.Open != 1 {
@@ -228,12 +228,12 @@ func TestNothingIsReportedThatNobodyDecidesBy(t *testing.T) {
 		tracker.Close()
 		after(time.Hour)
 		if n := len(s.take()); n > 0 {
-			t.Errorf("got %d reports of a service that is gone, want none", n)
+			t.Errorf("got %d reports of a deleted service, want none", n)
 		}
 	})
 }
 
-// Whatever the interleaving, no request stays unreported.
+// Every request is reported, whenever it comes between two reports.
 func TestEveryRequestIsReported(t *testing.T) {
 	run(t, func(t *testing.T, s *server, tracker *Tracker) {
 		tracker.Apply(Policy{Report: true, Interval: interval})

@@ -23,9 +23,9 @@ import (
 
 // Policy says what is reported of a service.
 type Policy struct {
-	// Report is true when somebody decides by the traffic of the service.
+	// Report is true when the controller decides by the traffic of the service.
 	Report bool
-	// KeepAlive is true when it is to be reported too that there is none.
+	// KeepAlive is true when reports are sent in each interval, also without traffic.
 	KeepAlive bool
 	// Interval is the time between two reports.
 	Interval time.Duration
@@ -38,7 +38,7 @@ const never = -1
 type Tracker struct {
 	// Immutable.
 	namespace, name string
-	// since is when counting began. All other times are told from it.
+	// since is when counting began. All other times are relative to it.
 	since time.Time
 	// reporter is nil when nothing is reported.
 	reporter *Reporter
@@ -47,25 +47,25 @@ type Tracker struct {
 	open atomic.Int64
 	// last is when one of them last ended, or never.
 	last atomic.Int64
-	// armed is true when the next request is to be reported at once.
+	// armed is true when the next request is reported at once.
 	armed  atomic.Bool
 	closed atomic.Bool
 	policy atomic.Pointer[Policy]
 
-	// Owned by the worker that has the tracker.
-	told told
+	// Owned by the worker that syncs the tracker.
+	reported reported
 }
 
-// told is what was reported last.
-type told struct {
+// reported is the last reported state, and the number of failures since.
+type reported struct {
 	open     bool
 	last     int64
 	failures int
 }
 
-// NewTracker returns a tracker of which nothing is reported.
+// NewTracker returns a tracker without a reporter.
 func NewTracker() *Tracker {
-	t := &Tracker{since: time.Now(), told: told{last: never}}
+	t := &Tracker{since: time.Now(), reported: reported{last: never}}
 	t.last.Store(never)
 	t.policy.Store(&Policy{})
 	return t
@@ -79,9 +79,9 @@ func (t *Tracker) Begin() {
 	}
 }
 
-// End takes back what Begin has counted.
+// End ends the request or connection that Begin counted.
 func (t *Tracker) End() {
-	// In this order: whoever sees that nothing is open sees until when it was.
+	// In this order a reader that sees no open request also sees the time of the end.
 	t.last.Store(int64(time.Since(t.since)))
 	t.open.Add(-1)
 }
@@ -92,10 +92,10 @@ func (t *Tracker) Open() int64 { return t.open.Load() }
 // Ended reports whether any has ended yet.
 func (t *Tracker) Ended() bool { return t.last.Load() != never }
 
-// Wanted reports whether somebody decides by the traffic of the service.
+// Wanted reports whether the controller decides by the traffic of the service.
 func (t *Tracker) Wanted() bool { return t.policy.Load().Report }
 
-// Apply changes what is reported. It must not be called twice at a time.
+// Apply sets what is reported. It must not be called concurrently.
 func (t *Tracker) Apply(policy Policy) {
 	if before := t.policy.Swap(&policy); *before != policy && policy.Report && t.reporter != nil {
 		t.reporter.now(t)
@@ -108,25 +108,26 @@ func (t *Tracker) Close() {
 	t.armed.Store(false)
 }
 
-// state is what there is to report.
+// state is the observed traffic.
 type state struct {
 	open int64
 	last int64
 }
 
 func (t *Tracker) state() state {
-	// In this order: what ends in between has its time in last.
+	// In this order the time of a request that ends in between is in last.
 	open := t.open.Load()
 	return state{open: open, last: t.last.Load()}
 }
 
-// isNews tells whether a state differs from what was reported.
-func (t *Tracker) isNews(now state) bool {
-	return now.open > 0 || t.told.open || now.last != t.told.last
+// changed reports whether a state differs from the last reported one.
+func (t *Tracker) changed(now state) bool {
+	return now.open > 0 || t.reported.open || now.last != t.reported.last
 }
 
-// arm has the next request reported at once, unless it is there already.
+// arm makes the next request be reported at once. It returns false when there is a
+// request already.
 func (t *Tracker) arm() (armed bool) {
 	t.armed.Store(true)
-	return !t.isNews(t.state()) || !t.armed.CompareAndSwap(true, false)
+	return !t.changed(t.state()) || !t.armed.CompareAndSwap(true, false)
 }

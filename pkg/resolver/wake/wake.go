@@ -14,8 +14,8 @@ See the License for the specific language governing permissions and
 limitations under the License.
 */
 
-// Package wake asks the API server to wake a target for as long as something
-// is held for it.
+// Package wake sends wake requests for a target to the API server while requests
+// or connections are held for it.
 package wake
 
 import (
@@ -34,35 +34,36 @@ import (
 )
 
 const (
-	// callTimeout bounds one call. A wake is answered in milliseconds; a call
-	// that takes this long has met a server that is gone.
+	// callTimeout bounds one call. A call that takes this long was sent to a server
+	// that is no longer running.
 	callTimeout = 10 * time.Second
-	// leftTimeout bounds what remains of a call once nothing is held any more.
-	// It is let finish: a server takes a caller that hangs up for one that it
-	// kept waiting too long, and logs an error.
+	// leftTimeout bounds the rest of a call once nothing is held any more. The call
+	// is not cancelled at once, because a server logs an error when a client
+	// disconnects before the response.
 	leftTimeout = 2 * time.Second
-	// minimumInterval keeps clients that come and go from making a call each.
+	// minimumInterval is the least time between two calls, also where clients
+	// connect and disconnect in quick succession.
 	minimumInterval = 200 * time.Millisecond
 )
 
-// A failed call is repeated after about 50 ms, 100 ms, 200 ms, … 5 s: a
-// restart of the API server costs the held traffic little, and a thousand
-// services that are held through an outage ask 200 times a second together.
+// A failed call is repeated after about 50 ms, 100 ms, 200 ms, … 5 s: a restart of
+// the API server delays held traffic little, and during an outage a thousand
+// services send 200 calls a second together.
 var failureBackoff = wait.Backoff{Duration: 50 * time.Millisecond, Factor: 2, Jitter: 0.3, Steps: 8, Cap: 5 * time.Second}
 
-// A call that was answered is repeated after about 1 s, 2 s, 4 s, … 16 s while
-// no pod can answer: something may have put the target to sleep again.
+// A successful call is repeated after about 1 s, 2 s, 4 s, … 16 s while no pod can
+// serve, because the target may have been scaled down again.
 var repeatBackoff = wait.Backoff{Duration: time.Second, Factor: 2, Jitter: 0.3, Steps: 5, Cap: 16 * time.Second}
 
-// Client is the one call that a Waker makes; the generated client of
-// ElastiServices has it.
+// Client sends wake requests. The generated client of ElastiServices implements
+// it.
 type Client interface {
 	Wake(ctx context.Context, name string, request *v1alpha1.WakeRequest, options metav1.CreateOptions) (*v1alpha1.WakeRequest, error)
 }
 
-// Demand is what is held, and is told what came of it.
+// Demand is the held traffic of a service.
 type Demand interface {
-	// Wanting reports whether something needs a pod and there is none.
+	// Wanting reports whether a pod is needed and none can serve.
 	Wanting() bool
 	// Held returns how many requests and connections are held.
 	Held() int
@@ -70,24 +71,24 @@ type Demand interface {
 	WakeAnswered()
 }
 
-// Observer is told of each call: how long it took, and how it ended. It may be
-// called for a short time after the end of Run, and concurrently.
+// Observer is called with the duration and the error of each call. It may be called
+// concurrently, and for a short time after Run returned.
 type Observer func(took time.Duration, err error)
 
-// Options are what a Waker is made of.
+// Options configure a Waker.
 type Options struct {
-	// Client reaches the ElastiServices of the service's namespace.
+	// Client is for the ElastiServices of the service's namespace.
 	Client Client
 	// Namespace and Name name the ElastiService.
 	Namespace, Name string
-	// Demand is what is held for it.
+	// Demand is the traffic that is held for it.
 	Demand Demand
-	// Observe is told of each call. Optional.
+	// Observe is called after each call. Optional.
 	Observe Observer
-	// Calls counts the calls under way. Who runs wakers waits for it after the
-	// last one has ended: a call may outlast its Waker by two seconds.
+	// Calls counts the calls in progress. The owner of the wakers waits for it after
+	// the last Run has returned: a call may outlast its Waker by leftTimeout.
 	Calls *sync.WaitGroup
-	// Tasks runs the calls, so that a panic of one fails that one only. Optional.
+	// Tasks runs the calls, so that a panic fails one call only. Optional.
 	Tasks *task.Runner
 	// Clock defaults to the real one.
 	Clock clock.Clock
@@ -113,10 +114,10 @@ func New(options Options) *Waker {
 	return &Waker{options: options}
 }
 
-// Run calls wake at once, and again for as long as ctx lasts and something
-// wants a pod; hurry makes it look again before its time. When ctx ends it
-// returns at once, and leaves a call that is under way to end by itself. It
-// must not run twice at a time.
+// Run sends a wake request at once, and repeats it while a pod is needed, until ctx
+// ends. A value of hurry makes it check the demand before the pause is over. When
+// ctx ends it returns at once, and a call in progress ends by itself. Only one call
+// of Run may be in progress.
 func (w *Waker) Run(ctx context.Context, hurry <-chan struct{}) {
 	failures, repeats := failureBackoff, repeatBackoff
 	wanted := false
@@ -126,7 +127,7 @@ func (w *Waker) Run(ctx context.Context, hurry <-chan struct{}) {
 			return
 		}
 		if !w.options.Demand.Wanting() {
-			// The next moment at which a pod is wanted starts afresh.
+			// The backoff starts again when a pod is needed next.
 			failures, repeats, wanted = failureBackoff, repeatBackoff, false
 			pause = repeatBackoff.Duration
 			continue
@@ -144,8 +145,8 @@ func (w *Waker) Run(ctx context.Context, hurry <-chan struct{}) {
 	}
 }
 
-// sleep waits for the pause to pass and reports whether ctx still lasts. While
-// nothing was wanted it wakes early when something may be.
+// sleep waits until the pause is over and reports whether ctx is still valid. When
+// no pod was wanted before, a value of hurry ends the pause.
 func (w *Waker) sleep(ctx context.Context, pause time.Duration, hurry <-chan struct{}, wanted bool) bool {
 	if ctx.Err() != nil {
 		return false
@@ -169,8 +170,8 @@ func (w *Waker) sleep(ctx context.Context, pause time.Duration, hurry <-chan str
 	}
 }
 
-// call makes one call and waits for its end, or for the end of ctx. In that
-// case the call goes on for a short time without being waited for.
+// call sends one wake request and waits for the response or the end of ctx. After
+// the end of ctx the call continues for leftTimeout at most.
 func (w *Waker) call(ctx context.Context) error {
 	logger := klog.FromContext(ctx)
 	pending := w.options.Demand.Held()
@@ -185,50 +186,50 @@ func (w *Waker) call(ctx context.Context) error {
 	}
 	if result.err != nil {
 		if !w.failing {
-			logger.Error(result.err, "Cannot wake the target, will keep trying while traffic is held", "pending", pending)
+			logger.Error(result.err, "Failed to wake the target, will retry while traffic is held", "pending", pending)
 		}
 		w.failing = true
 		return result.err
 	}
 	w.options.Demand.WakeAnswered()
 	if w.failing {
-		logger.Info("The target can be woken again", "pending", pending)
+		logger.Info("Wake requests succeed again", "pending", pending)
 	}
 	w.failing = false
-	if result.answer.Status.Scaled {
-		logger.Info("Woke the target", "pending", pending, "replicas", result.answer.Status.Replicas)
+	if result.response.Status.Scaled {
+		logger.Info("Woke the target", "pending", pending, "replicas", result.response.Status.Replicas)
 	}
 	return nil
 }
 
-// result is how a call ended.
+// result is the result of a call.
 type result struct {
-	answer *v1alpha1.WakeRequest
-	err    error
+	response *v1alpha1.WakeRequest
+	err      error
 }
 
-// begin begins a call. It may outlive Run, and so uses nothing that Run owns.
+// begin starts a call. The call may outlive Run, and so uses no state of it.
 func (w *Waker) begin(ctx context.Context, began time.Time, pending int) (ended <-chan result, giveUp context.CancelFunc) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	results := make(chan result, 1)
 	w.options.Calls.Go(func() {
 		defer cancel()
-		var answer *v1alpha1.WakeRequest
+		var response *v1alpha1.WakeRequest
 		err := w.options.Tasks.Try(func() (err error) {
-			answer, err = w.options.Client.Wake(ctx, w.options.Name, &v1alpha1.WakeRequest{
+			response, err = w.options.Client.Wake(ctx, w.options.Name, &v1alpha1.WakeRequest{
 				ObjectMeta: metav1.ObjectMeta{Namespace: w.options.Namespace, Name: w.options.Name},
 				Spec:       v1alpha1.WakeRequestSpec{Reason: "traffic is held", Pending: int32(pending)},
 			}, metav1.CreateOptions{})
 			w.options.Observe(w.options.Clock.Since(began), err)
 			return err
 		})
-		results <- result{answer, err}
+		results <- result{response, err}
 	})
 	return results, cancel
 }
 
-// next returns the next pause of a backoff, and keeps to about the cap once it
-// has no more steps.
+// next returns the next pause of a backoff, which stays at about the limit once the
+// backoff has no more steps.
 func next(backoff *wait.Backoff, limit time.Duration) time.Duration {
 	if backoff.Steps > 0 {
 		return backoff.Step()

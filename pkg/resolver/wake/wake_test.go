@@ -31,7 +31,7 @@ import (
 	"github.com/truefoundry/elasti-apiserver/pkg/resolver/task"
 )
 
-// fakeServer notes when it is called, and fails while failing.
+// fakeServer records its calls, which fail while failing is true.
 type fakeServer struct {
 	mu      sync.Mutex
 	calls   []time.Time
@@ -73,7 +73,7 @@ func (s *fakeServer) gaps() []time.Duration {
 	return gaps
 }
 
-// demand is what is held.
+// demand is a Demand with fixed values.
 type demand struct {
 	mu       sync.Mutex
 	wanting  bool
@@ -107,7 +107,7 @@ func run(t *testing.T, server *fakeServer, d *demand, test func(w *Waker, hurry 
 	})
 }
 
-func TestCallsAtOnceAndTellsHowMuchIsHeld(t *testing.T) {
+func TestCallsAtOnceWithTheNumberOfHeldRequests(t *testing.T) {
 	server, d := &fakeServer{}, &demand{wanting: true, held: 7}
 	run(t, server, d, func(*Waker, chan<- struct{}) {
 		if server.count() != 1 || server.pending[0] != 7 || d.answers() != 1 {
@@ -116,7 +116,7 @@ func TestCallsAtOnceAndTellsHowMuchIsHeld(t *testing.T) {
 	})
 }
 
-func TestRetriesFailuresFasterAndFasterApart(t *testing.T) {
+func TestRetriesFailuresWithBackoff(t *testing.T) {
 	server, d := &fakeServer{failing: true}, &demand{wanting: true}
 	run(t, server, d, func(*Waker, chan<- struct{}) {
 		<-time.After(time.Minute)
@@ -128,17 +128,17 @@ func TestRetriesFailuresFasterAndFasterApart(t *testing.T) {
 			t.Errorf("after a minute retries come every %s", last)
 		}
 		if d.answers() != 0 {
-			t.Error("a failure counts as an answer")
+			t.Error("a failure counts as a success")
 		}
 		server.set(false)
 		<-time.After(7 * time.Second)
 		if d.answers() == 0 {
-			t.Error("it gave up")
+			t.Error("the call was not repeated")
 		}
 	})
 }
 
-func TestRepeatsWhileNoPodCanAnswer(t *testing.T) {
+func TestRepeatsWhileNoPodCanServe(t *testing.T) {
 	server, d := &fakeServer{}, &demand{wanting: true}
 	run(t, server, d, func(_ *Waker, hurry chan<- struct{}) {
 		<-time.After(5 * time.Minute)
@@ -149,50 +149,50 @@ func TestRepeatsWhileNoPodCanAnswer(t *testing.T) {
 		if last := gaps[len(gaps)-1]; last < 10*time.Second || last > 20*time.Second {
 			t.Errorf("after five minutes it repeats every %s", last)
 		}
-		// Changes do not make it call more often.
+		// A change does not cause another call.
 		before := server.count()
 		hurry <- struct{}{}
 		<-time.After(100 * time.Millisecond)
 		if server.count() != before {
-			t.Error("a change made it call again")
+			t.Error("a change caused another call")
 		}
 	})
 }
 
-func TestCallsWhenThePodsAreGone(t *testing.T) {
+func TestCallsOnceAPodIsNeeded(t *testing.T) {
 	server, d := &fakeServer{}, &demand{}
 	run(t, server, d, func(_ *Waker, hurry chan<- struct{}) {
 		<-time.After(time.Minute)
 		if server.count() != 0 {
-			t.Fatalf("%d calls that nobody wanted", server.count())
+			t.Fatalf("%d calls while no pod is needed", server.count())
 		}
 		d.set(true)
 		hurry <- struct{}{}
 		synctest.Wait()
 		if server.count() != 1 {
-			t.Errorf("%d calls right after the last pod has gone", server.count())
+			t.Errorf("%d calls once a pod is needed, want 1", server.count())
 		}
 	})
 }
 
-// busyServer answers when it is told to.
+// busyServer responds when respond is closed.
 type busyServer struct {
-	answer chan struct{}
-	// gone has an error when a caller did not wait for its answer.
-	gone chan error
+	respond chan struct{}
+	// cancelled has the error of a call that was cancelled before the response.
+	cancelled chan error
 }
 
 func (s *busyServer) Wake(ctx context.Context, _ string, request *v1alpha1.WakeRequest, _ metav1.CreateOptions) (*v1alpha1.WakeRequest, error) {
 	select {
-	case <-s.answer:
+	case <-s.respond:
 		return request, nil
 	case <-ctx.Done():
-		s.gone <- ctx.Err()
+		s.cancelled <- ctx.Err()
 		return nil, ctx.Err()
 	}
 }
 
-// leave runs a waker until its call is under way, and then ends it.
+// leave runs a waker until its call is in progress, and then ends it.
 func leave(t *testing.T, server Client, d Demand, observe Observer) {
 	t.Helper()
 	w := New(Options{Client: server, Namespace: "shop", Name: "cart", Demand: d, Observe: observe, Calls: new(sync.WaitGroup)})
@@ -208,11 +208,12 @@ func leave(t *testing.T, server Client, d Demand, observe Observer) {
 	}
 }
 
-// The server would log an error for each caller that hangs up, and in most cold
-// starts the pod that another resolver asked for answers meanwhile.
-func TestCallUnderWayIsLetFinishWhenNothingIsHeldAnyMore(t *testing.T) {
+// The server logs an error for each client that disconnects before the response. In
+// most cold starts a pod serves before the wake request of every resolver has
+// completed.
+func TestCallInProgressCompletesWhenNothingIsHeldAnyMore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		server, d := &busyServer{answer: make(chan struct{}), gone: make(chan error, 1)}, &demand{wanting: true}
+		server, d := &busyServer{respond: make(chan struct{}), cancelled: make(chan error, 1)}, &demand{wanting: true}
 		observed := make(chan error, 1)
 		leave(t, server, d, func(took time.Duration, err error) {
 			if took != time.Second {
@@ -221,29 +222,29 @@ func TestCallUnderWayIsLetFinishWhenNothingIsHeldAnyMore(t *testing.T) {
 			observed <- err
 		})
 		<-time.After(time.Second)
-		close(server.answer)
+		close(server.respond)
 		if err := <-observed; err != nil {
 			t.Errorf("the call failed: %v", err)
 		}
-		if len(server.gone) > 0 {
-			t.Error("the server was left without a reader of its answer")
+		if len(server.cancelled) > 0 {
+			t.Error("the call was cancelled before the response")
 		}
-		// The cold start that it was for is over.
+		// The cold start that the call was for is over.
 		if d.answers() != 0 {
-			t.Error("an answer that came too late was counted")
+			t.Error("a late response was counted")
 		}
 	})
 }
 
 func TestCallThatHangsEndsSoonAfterNothingIsHeldAnyMore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		server := &busyServer{answer: make(chan struct{}), gone: make(chan error, 1)}
+		server := &busyServer{respond: make(chan struct{}), cancelled: make(chan error, 1)}
 		observed := make(chan error, 1)
 		leave(t, server, &demand{wanting: true}, func(_ time.Duration, err error) { observed <- err })
 		began := time.Now()
-		<-server.gone
+		<-server.cancelled
 		if err := <-observed; err == nil {
-			t.Error("a call without an answer counts as a success")
+			t.Error("a call without response counts as a success")
 		}
 		if lasted := time.Since(began); lasted != leftTimeout {
 			t.Errorf("the call went on for %s, want %s", lasted, leftTimeout)
@@ -251,7 +252,7 @@ func TestCallThatHangsEndsSoonAfterNothingIsHeldAnyMore(t *testing.T) {
 	})
 }
 
-func TestClientsThatComeAndGoDoNotMakeACallEach(t *testing.T) {
+func TestClientsThatDisconnectDoNotCauseACallEach(t *testing.T) {
 	server, d := &fakeServer{}, &demand{wanting: true}
 	synctest.Test(t, func(t *testing.T) {
 		w := New(Options{Client: server, Namespace: "shop", Name: "cart", Demand: d, Calls: new(sync.WaitGroup)})
@@ -261,7 +262,7 @@ func TestClientsThatComeAndGoDoNotMakeACallEach(t *testing.T) {
 			cancel()
 		}
 		if n := server.count(); n < 3 || n > 6 {
-			t.Errorf("a second of that made %d calls", n)
+			t.Errorf("%d calls in a second of that", n)
 		}
 	})
 }
@@ -270,14 +271,14 @@ func TestClientsThatComeAndGoDoNotMakeACallEach(t *testing.T) {
 type panickingServer struct{ *fakeServer }
 
 func (s panickingServer) Wake(ctx context.Context, name string, request *v1alpha1.WakeRequest, options metav1.CreateOptions) (*v1alpha1.WakeRequest, error) {
-	answer, err := s.fakeServer.Wake(ctx, name, request, options)
+	response, err := s.fakeServer.Wake(ctx, name, request, options)
 	if s.count() == 1 {
-		panic("a fault of ours")
+		panic("a fault")
 	}
-	return answer, err
+	return response, err
 }
 
-// TestACallThatPanicsFails: it is made again as after any failure.
+// A panic of a call counts as a failure: the call is repeated.
 func TestACallThatPanicsFails(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var panics atomic.Int32
@@ -291,7 +292,7 @@ func TestACallThatPanicsFails(t *testing.T) {
 		go func() { defer close(done); w.Run(ctx, nil) }()
 		<-time.After(repeatBackoff.Duration / 2)
 		if panics.Load() != 1 || d.answers() != 1 {
-			t.Errorf("%d panics, %d calls were answered", panics.Load(), d.answers())
+			t.Errorf("%d panics, %d calls succeeded", panics.Load(), d.answers())
 		}
 		cancel()
 		<-done
