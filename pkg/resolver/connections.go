@@ -102,7 +102,7 @@ func newConnections(limits connectionLimits, undeclared *memory.Account) *connec
 // remove is called. When there is no room for it, add notes nothing and returns
 // which limit was reached. One that has not said yet which service it is for gets the
 // room of those that have waited longest with that.
-func (c *connections) add(conn *net.TCPConn, account *memory.Account) (metrics.Refusal, bool) {
+func (c *connections) add(conn *net.TCPConn, account *memory.Account) (metrics.RefusedReason, bool) {
 	m := &member{account: account, service: account.Payer(), charge: account.Charge()}
 	if c.limits.perClient > 0 {
 		m.client = clientOf(conn)
@@ -127,7 +127,7 @@ func (c *connections) tryAdd(conn *net.TCPConn, m *member) (metrics.Refusal, boo
 }
 
 // admit is add for a connection for which there is memory.
-func (c *connections) admit(conn *net.TCPConn, m *member) (metrics.Refusal, bool) {
+func (c *connections) admit(conn *net.TCPConn, m *member) (metrics.RefusedReason, bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	free := c.limits.process() - len(c.open) - 1

@@ -55,7 +55,7 @@ func newCounted(t *testing.T, process, perService int) *counted {
 
 // fill opens connections to a service until one is refused, and returns how many
 // there are and why.
-func (c *counted) fill(service *memory.Account) (opened []*net.TCPConn, why metrics.Refusal) {
+func (c *counted) fill(service *memory.Account) (opened []*net.TCPConn, why metrics.RefusedReason) {
 	for {
 		conn := &net.TCPConn{}
 		refusal, ok := c.add(conn, service)

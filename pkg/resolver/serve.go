@@ -237,7 +237,7 @@ func (r *Resolver) moveShared(conn *net.TCPConn, svc *service.Service, first boo
 
 // refused tells of a connection that was refused, or of a request on the shared
 // port. Service is nil where it is not known.
-func (r *Resolver) refused(svc *service.Service, client netip.Addr, why metrics.Refusal) {
+func (r *Resolver) refused(svc *service.Service, client netip.Addr, why metrics.RefusedReason) {
 	r.metrics.ConnectionRefused(why)
 	logger := r.options.Logger.V(4)
 	if !logger.Enabled() {

@@ -26,24 +26,24 @@ import (
 	"github.com/truefoundry/elasti-apiserver/pkg/resolver/service"
 )
 
-// ErrTooManyConnections means that a service has as many connections of clients as it
-// may have.
+// ErrTooManyConnections means that a service has reached its limit on connections of
+// clients.
 var ErrTooManyConnections = errors.New("as many connections of clients are open as the service may have")
 
-// ForError returns the reply to a request of a service that was not given a
-// pod, for an error of its queue, of its memory or of Lease.Dial, or for
-// ErrTooManyConnections. It names the limit and where it is set.
+// ForError returns the reply to a request that got no pod, for an error of the
+// queue of its service, of the memory or of Lease.Dial, or for ErrTooManyConnections.
+// The message names the limit and where it is set.
 func ForError(svc *service.Service, err error) *Reply {
 	reason, message := classify(svc, err)
 	return New(reason.class().status, reason, message)
 }
 
-// classify is the one place that tells what an error means to a client.
+// classify returns the reason and the message of the reply for an error.
 func classify(svc *service.Service, err error) (Reason, string) {
 	name := svc.Namespace + "/" + svc.PublicService
 	if fault := localfault.Of(err); fault != nil {
 		return ReasonResolverExhausted, fmt.Sprintf(
-			"%v; this says nothing about service %s; ask again, and see --max-connections of the resolver", fault, name)
+			"%v; this does not concern service %s; retry, and see --max-connections of the resolver", fault, name)
 	}
 	switch {
 	case errors.Is(err, hold.ErrTimeout):
@@ -53,7 +53,7 @@ func classify(svc *service.Service, err error) (Reason, string) {
 			problem = ": " + config.Problem
 		}
 		return ReasonHoldTimeout, fmt.Sprintf(
-			"no pod of service %s could answer within %s (proxy.holdTimeoutSeconds)%s; see the conditions of elastiservice %s and the pods of its target",
+			"no pod of service %s was ready within %s (proxy.holdTimeoutSeconds)%s; see the conditions of elastiservice %s and the pods of its target",
 			name, config.HoldTimeout, problem, svc.Name)
 	case errors.Is(err, hold.ErrTooManyPending):
 		return ReasonTooManyPending, fmt.Sprintf(
@@ -63,8 +63,8 @@ func classify(svc *service.Service, err error) (Reason, string) {
 		return ReasonTooManyBytes, err.Error()
 	case errors.Is(err, ErrTooManyConnections):
 		return ReasonTooManyConnections, fmt.Sprintf(
-			"as many connections are open to service %s as it may have; ask again, and see --max-connections and --max-connections-per-service of the resolver", name)
+			"as many connections are open to service %s as it may have; retry, and see --max-connections and --max-connections-per-service of the resolver", name)
 	default:
-		return ReasonServiceGone, fmt.Sprintf("service %s is no longer managed by an elastiservice; ask again", name)
+		return ReasonServiceGone, fmt.Sprintf("service %s is no longer managed by an elastiservice; retry", name)
 	}
 }

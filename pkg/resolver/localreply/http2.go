@@ -22,9 +22,9 @@ import (
 	"strings"
 )
 
-// HTTP2 returns the reply as an HTTP/2 response: its status, its further header
-// fields, whose names are in lower case, and its body. A client of gRPC gets a
-// status in its own terms. The length of the body is not among the fields.
+// HTTP2 returns the reply as an HTTP/2 response: its status, its other header
+// fields, with names in lower case, and its body. A gRPC client gets a gRPC status.
+// The fields do not include content-length.
 func (a *Reply) HTTP2(grpc bool) (status int, fields []Field, body []byte) {
 	fields = []Field{{"x-elasti-answer", string(a.Reason)}, {"cache-control", "no-store"}}
 	if grpc {
@@ -46,8 +46,8 @@ func (a *Reply) HTTP2(grpc bool) (status int, fields []Field, body []byte) {
 	return a.Status, append(fields, Field{"content-type", contentType}), body
 }
 
-// percentEncode encodes a message as gRPC wants it: visible ASCII stays, but
-// for the percent sign.
+// percentEncode encodes a message as gRPC requires: all but visible ASCII is
+// encoded, and so is the percent sign.
 func percentEncode(message string) string {
 	const digits = "0123456789ABCDEF"
 	var encoded strings.Builder

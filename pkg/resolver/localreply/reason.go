@@ -22,8 +22,8 @@ import (
 	"google.golang.org/grpc/codes"
 )
 
-// Reason is why a resolver replied itself. It is the value of X-Elasti-Answer,
-// and the reason in the access log.
+// Reason is the reason of a local reply. It is the value of X-Elasti-Answer and the
+// reason in the access log.
 type Reason string
 
 const (
@@ -32,23 +32,22 @@ const (
 	// ReasonTooManyBytes: the resolver, or the service, holds as many bytes as it
 	// may.
 	ReasonTooManyBytes Reason = "TooManyBytes"
-	// ReasonTooManyConnections: as many connections are open to the service as it may
-	// have.
+	// ReasonTooManyConnections: the service has reached its limit on connections.
 	ReasonTooManyConnections Reason = "TooManyConnections"
-	// ReasonHoldTimeout: no pod could answer within proxy.holdTimeoutSeconds.
+	// ReasonHoldTimeout: no pod was ready within proxy.holdTimeoutSeconds.
 	ReasonHoldTimeout Reason = "HoldTimeout"
-	// ReasonServiceGone: the service is not managed any more.
+	// ReasonServiceGone: the service is no longer managed.
 	ReasonServiceGone Reason = "ServiceGone"
 	// ReasonResolverExhausted: the resolver has no file descriptors or local ports
 	// left.
 	ReasonResolverExhausted Reason = "ResolverExhausted"
-	// ReasonPodLost: the connection to the pod broke before it answered.
+	// ReasonPodLost: the connection to the pod broke before the response.
 	ReasonPodLost Reason = "PodLost"
-	// ReasonBadResponse: what the pod sent is not a valid answer.
+	// ReasonBadResponse: the pod did not send a valid response.
 	ReasonBadResponse Reason = "BadResponse"
-	// ReasonBadRequest: the request is not valid, or could be read in two ways.
+	// ReasonBadRequest: the request is invalid or ambiguous.
 	ReasonBadRequest Reason = "BadRequest"
-	// ReasonAsleep: the target sleeps and the request may not wake it.
+	// ReasonAsleep: the target sleeps and the request does not wake it.
 	ReasonAsleep Reason = "Asleep"
 	// ReasonProbeResponse: a rule of spec.probeResponse matched.
 	ReasonProbeResponse Reason = "ProbeResponse"
@@ -56,56 +55,57 @@ const (
 	ReasonWaitingPage Reason = "WaitingPage"
 	// ReasonUnknownHost: no service on the shared port has the requested host.
 	ReasonUnknownHost Reason = "UnknownHost"
-	// ReasonAddressNotAllowed: spec.proxy.allowedClients does not have the address of
-	// the client.
+	// ReasonAddressNotAllowed: spec.proxy.allowedClients does not include the address
+	// of the client.
 	ReasonAddressNotAllowed Reason = "AddressNotAllowed"
 	// ReasonServing: the target is awake, and resolvers are not in the path of its
 	// Service.
 	ReasonServing Reason = "Serving"
-	// ReasonKnownHost: one has, which is all that was asked.
+	// ReasonKnownHost: a service on the shared port has the requested host. It is the
+	// reply to the port check of the controller.
 	ReasonKnownHost Reason = "KnownHost"
 )
 
-// HeldOutcome is how the wait of something that was held, or would have been,
-// ended. It is a label of metrics.
+// HeldOutcome is how a request or connection stopped being held, or was rejected
+// instead. It is a label of metrics.
 type HeldOutcome string
 
 const (
-	// HeldReleased: it was given a pod.
+	// HeldReleased: it got a pod.
 	HeldReleased HeldOutcome = "released"
-	// HeldTimeout: no pod could take it in time.
+	// HeldTimeout: no pod was ready in time.
 	HeldTimeout HeldOutcome = "timeout"
-	// HeldTooManyPending and HeldTooManyBytes: there was no room for it.
+	// HeldTooManyPending and HeldTooManyBytes: a limit was exceeded.
 	HeldTooManyPending HeldOutcome = "too_many_pending"
 	HeldTooManyBytes   HeldOutcome = "too_many_bytes"
-	// HeldResolverExhausted: a fault of the resolver's machine ended it.
+	// HeldResolverExhausted: the resolver has no file descriptors or local ports left.
 	HeldResolverExhausted HeldOutcome = "resolver_exhausted"
-	// HeldClientGone: the client went away.
+	// HeldClientGone: the client closed its connection.
 	HeldClientGone HeldOutcome = "client_gone"
 	// HeldServiceGone: the ElastiService was deleted.
 	HeldServiceGone HeldOutcome = "service_gone"
 )
 
-// class is everything that follows from a reason.
+// class has the properties of a reason.
 type class struct {
-	// status is the HTTP status, where the reason alone decides it.
+	// status is the HTTP status of replies by ForError.
 	status int
 	// grpc is the gRPC status.
 	grpc codes.Code
-	// held is how the wait of a held request ended.
+	// held is the outcome of a held request.
 	held HeldOutcome
 	// verbosity is the verbosity at which a reply is logged.
 	verbosity int
 }
 
-// The verbosities of log lines about replies. What a client or a user's own
-// limit causes can happen for each request.
+// The verbosities of log lines about replies. Replies caused by a client or by a
+// limit of the user may occur for each request.
 const (
 	verbosityPerRequest = 5
 	verbosityOfFaults   = 2
 )
 
-// class returns what follows from a reason.
+// class returns the properties of a reason.
 func (r Reason) class() class {
 	switch r {
 	case ReasonTooManyPending:
@@ -133,8 +133,8 @@ func (r Reason) class() class {
 	}
 }
 
-// HeldOutcome returns how the wait ended of a held request that was replied to
-// for this reason.
+// HeldOutcome returns the outcome of a held request that got a reply for this
+// reason.
 func (r Reason) HeldOutcome() HeldOutcome { return r.class().held }
 
 // Verbosity returns the verbosity of log lines about replies for this reason.

@@ -14,9 +14,9 @@ See the License for the specific language governing permissions and
 limitations under the License.
 */
 
-// Package localreply makes the answers that a resolver gives itself, in the name of
-// a service that cannot. Each carries an X-Elasti-Answer field that tells why,
-// so that nobody takes it for the application's.
+// Package localreply creates the local replies of a resolver: responses that it
+// sends itself, without a pod. The X-Elasti-Answer header with the reason
+// distinguishes them from responses of the application.
 package localreply
 
 import (
@@ -27,33 +27,32 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// HeaderAnswer is the response header whose presence tells that a resolver
-// answered, and whose value is the Reason.
+// HeaderAnswer is the header of local replies. Its value is the Reason.
 const HeaderAnswer = "X-Elasti-Answer"
 
-// retryAfterSeconds is when asking again is worth it: limits are as short-lived
-// as the requests that fill them.
+// retryAfterSeconds is the value of Retry-After. It is short because a limit is
+// exceeded only as long as the requests that fill it last.
 const retryAfterSeconds = 1
 
 // Reply is one local reply.
 type Reply struct {
 	// Status is the HTTP status.
 	Status int
-	// Reason and Message say why.
+	// Reason and Message are the cause.
 	Reason  Reason
 	Message string
 	// ContentType and Body are the content. Without a ContentType the content
-	// is a Kubernetes Status in JSON that carries Reason and Message.
+	// is a Kubernetes Status in JSON with Reason and Message.
 	ContentType string
 	Body        []byte
-	// Fields are further header fields.
+	// Fields are additional header fields.
 	Fields []Field
 }
 
 // Field is a header field.
 type Field struct{ Name, Value string }
 
-// New returns a reply that carries a Kubernetes Status.
+// New returns a reply whose content is a Kubernetes Status.
 func New(status int, reason Reason, message string) *Reply {
 	return &Reply{Status: status, Reason: reason, Message: message}
 }
@@ -75,37 +74,38 @@ func (a *Reply) content() (contentType string, body []byte) {
 	}
 	body, err := json.Marshal(status)
 	if err != nil {
-		// A Status always encodes; the plain message is as good an answer.
+		// Encoding a Status does not fail.
 		return "text/plain; charset=utf-8", []byte(a.Message)
 	}
 	return "application/json", append(body, '\n')
 }
 
-// retries reports whether the client is told when to ask again.
+// retries reports whether the reply has a Retry-After header.
 func (a *Reply) retries() bool {
 	return a.Status == http.StatusServiceUnavailable || a.Status == http.StatusGatewayTimeout
 }
 
-// hasBody reports whether an answer with this status may have a body.
+// hasBody reports whether a response with this status may have a body.
 func (a *Reply) hasBody() bool {
 	return a.Status != http.StatusNoContent && a.Status != http.StatusNotModified
 }
 
-// After is what a client is told of its connection.
+// After is the value of the Connection header, which states what becomes of the
+// connection after the reply.
 type After string
 
 const (
-	// Open: nothing, as connections of HTTP/1.1 stay open.
+	// Open: the connection stays open, which is the default of HTTP/1.1.
 	Open After = ""
-	// OpenToHTTP10: it stays open, which a client of HTTP/1.0 has asked for.
+	// OpenToHTTP10: the connection stays open, which an HTTP/1.0 client requested.
 	OpenToHTTP10 After = "keep-alive"
-	// Closes: it is closed.
+	// Closes: the connection is closed.
 	Closes After = "close"
 )
 
-// AppendHTTP1 appends the answer as an HTTP/1.1 message. To a HEAD request the
-// body is left out.
-func (a *Reply) AppendHTTP1(message []byte, toHead bool, after After) []byte {
+// AppendHTTP1 appends the reply as an HTTP/1.1 message, without a body in response
+// to a HEAD request.
+func (a *Reply) AppendHTTP1(message []byte, withoutBody bool, after After) []byte {
 	message = append(message, "HTTP/1.1 "...)
 	message = strconv.AppendInt(message, int64(a.Status), 10)
 	message = append(message, ' ')
@@ -132,7 +132,7 @@ func (a *Reply) AppendHTTP1(message []byte, toHead bool, after After) []byte {
 	message = append(message, "\r\nContent-Length: "...)
 	message = strconv.AppendInt(message, int64(len(body)), 10)
 	message = append(message, "\r\n\r\n"...)
-	if toHead {
+	if withoutBody {
 		return message
 	}
 	return append(message, body...)

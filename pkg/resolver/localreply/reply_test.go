@@ -30,10 +30,10 @@ import (
 func TestHTTP1(t *testing.T) {
 	full := New(http.StatusServiceUnavailable, ReasonTooManyPending, "as many as proxy.maxPending allows")
 	for name, test := range map[string]struct {
-		answer       *Reply
-		toHead, last bool
-		retryAfter   string
-		body         bool
+		reply             *Reply
+		withoutBody, last bool
+		retryAfter        string
+		body              bool
 	}{
 		"an error":             {full, false, false, "1", true},
 		"an error to HEAD":     {full, true, false, "1", false},
@@ -44,14 +44,14 @@ func TestHTTP1(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			method := http.MethodGet
-			if test.toHead {
+			if test.withoutBody {
 				method = http.MethodHead
 			}
 			after := Open
 			if test.last {
 				after = Closes
 			}
-			message := test.answer.AppendHTTP1(nil, test.toHead, after)
+			message := test.reply.AppendHTTP1(nil, test.withoutBody, after)
 			reader := bufio.NewReader(bytes.NewReader(message))
 			response, err := http.ReadResponse(reader, &http.Request{Method: method})
 			if err != nil {
@@ -62,13 +62,13 @@ func TestHTTP1(t *testing.T) {
 				t.Fatal(err)
 			}
 			if rest, _ := io.ReadAll(reader); len(rest) > 0 {
-				t.Errorf("%q follows the answer", rest)
+				t.Errorf("%q follows the reply", rest)
 			}
-			if response.StatusCode != test.answer.Status || response.Close != test.last || (len(body) > 0) != test.body ||
-				response.Header.Get(HeaderAnswer) != string(test.answer.Reason) || response.Header.Get("Retry-After") != test.retryAfter {
-				t.Errorf("the answer is %q", message)
+			if response.StatusCode != test.reply.Status || response.Close != test.last || (len(body) > 0) != test.body ||
+				response.Header.Get(HeaderAnswer) != string(test.reply.Reason) || response.Header.Get("Retry-After") != test.retryAfter {
+				t.Errorf("the reply is %q", message)
 			}
-			for _, field := range test.answer.Fields {
+			for _, field := range test.reply.Fields {
 				if response.Header.Get(field.Name) != field.Value {
 					t.Errorf("%s is %q", field.Name, response.Header.Get(field.Name))
 				}

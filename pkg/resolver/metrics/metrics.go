@@ -41,46 +41,47 @@ const (
 )
 
 var (
-	// What a resolver itself adds is below a second, what pods take is above.
+	// The latency of a resolver is below a second, the start of a pod takes longer.
 	holdBuckets = []float64{.005, .01, .025, .05, .1, .25, .5, 1, 2, 5, 10, 30, 60, 120, 300, 600}
 	stepBuckets = []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60}
 	wakeBuckets = []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 10}
 )
 
-// Process is what the metrics of the process as a whole are read from.
+// Process has the values of the metrics of the whole process.
 type Process interface {
-	// Listeners, Connections and HeldBytes return how many there are now.
+	// Listeners, Connections and HeldBytes return the current numbers.
 	Listeners() int
 	Connections() int
 	HeldBytes() int64
-	// ConnectionLimit returns how many connections of clients there may be now.
+	// ConnectionLimit returns the current limit on connections of clients.
 	ConnectionLimit() int
 	// AccessLogDropped returns how many lines of the access log were dropped.
 	AccessLogDropped() int64
 }
 
-// Refusal is why a connection of a client was refused. It is a label.
-type Refusal string
+// RefusedReason is the reason for which a connection of a client was refused. It is
+// a label.
+type RefusedReason string
 
 const (
-	// RefusedProcess: as many are open as the process may have.
-	RefusedProcess Refusal = "process_limit"
-	// RefusedService: as many are open to the service as it may have.
-	RefusedService Refusal = "service_limit"
-	// RefusedClient: as many are open from the client's address as it may have.
-	RefusedClient Refusal = "client_limit"
-	// RefusedMemory: there is no memory for one more.
-	RefusedMemory Refusal = "memory_limit"
-	// RefusedAddress: spec.proxy.allowedClients does not have the client's address.
-	RefusedAddress Refusal = "address_not_allowed"
+	// RefusedProcess: the process has reached its limit on connections.
+	RefusedProcess RefusedReason = "process_limit"
+	// RefusedService: the service has reached its limit on connections.
+	RefusedService RefusedReason = "service_limit"
+	// RefusedClient: the client's address has reached its limit on connections.
+	RefusedClient RefusedReason = "client_limit"
+	// RefusedMemory: the memory of a connection exceeds a limit.
+	RefusedMemory RefusedReason = "memory_limit"
+	// RefusedAddress: spec.proxy.allowedClients does not include the client's address.
+	RefusedAddress RefusedReason = "address_not_allowed"
 	// RefusedServing: the target is awake, and resolvers are not in the path of the
 	// Service.
-	RefusedServing Refusal = "serve_mode"
+	RefusedServing RefusedReason = "serve_mode"
 )
 
-// Refusals returns every Refusal.
-func Refusals() []Refusal {
-	return []Refusal{RefusedProcess, RefusedService, RefusedClient, RefusedMemory, RefusedAddress, RefusedServing}
+// RefusedReasons returns every RefusedReason.
+func RefusedReasons() []RefusedReason {
+	return []RefusedReason{RefusedProcess, RefusedService, RefusedClient, RefusedMemory, RefusedAddress, RefusedServing}
 }
 
 // Metrics are the metrics of a resolver. They are safe for concurrent use.
@@ -100,7 +101,7 @@ type Metrics struct {
 	conflicts   prometheus.Gauge
 }
 
-// New makes metrics and registers them.
+// New creates metrics and registers them.
 func New(registerer prometheus.Registerer, process Process) (*Metrics, error) {
 	service := []string{"namespace", "service"}
 	with := func(label string) []string { return []string{"namespace", "service", label} }
@@ -114,25 +115,25 @@ func New(registerer prometheus.Registerer, process Process) (*Metrics, error) {
 		return prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: prefix + name, Help: help}, value)
 	}
 	m := &Metrics{
-		held:      counter("held_total", "Requests and connections that were held, or would have been, by how that ended.", with("outcome")),
-		hold:      histogram("hold_seconds", "Time that requests and connections were held until they were given a pod.", holdBuckets, service),
-		coldStart: histogram("cold_start_seconds", "Time of the steps of a cold start as held requests saw them: until the wake was answered, until a pod could answer, until the request was given it.", stepBuckets, with("step")),
+		held:      counter("held_total", "Requests and connections that were held, or rejected instead, by outcome.", with("outcome")),
+		hold:      histogram("hold_seconds", "Time for which requests and connections were held until they got a pod.", holdBuckets, service),
+		coldStart: histogram("cold_start_seconds", "Time of the steps of a cold start of held requests: until the wake call returned, until a pod was ready, until the request got a pod.", stepBuckets, with("step")),
 		ended:     counter("requests_total", "Requests and connections that ended, by protocol and outcome.", []string{"namespace", "service", "protocol", "outcome"}),
-		bytes:     counter("bytes_total", "Bytes that clients sent (in) and were sent (out).", with("direction")),
+		bytes:     counter("bytes_total", "Bytes received from clients (in) and sent to clients (out).", with("direction")),
 		wakeCalls: counter("wake_calls_total", "Wake calls by result.", with("result")),
-		wake:      histogram("wake_seconds", "Time that wake calls took.", wakeBuckets, service),
+		wake:      histogram("wake_seconds", "Duration of wake calls.", wakeBuckets, service),
 		services:  newServices(),
 
 		panics:      prometheus.NewCounter(prometheus.CounterOpts{Name: prefix + "panics_total", Help: "Panics while a connection was served. Each ended one connection."}),
-		localFaults: counter("local_faults_total", "Times that the resolver's own machine kept it from accepting or making a connection, by what was missing.", []string{"kind"}),
-		refused:     counter("connections_refused_total", "Connections of clients that were reset, or on the shared port requests that were answered so, because a limit was reached or they may not reach the service now, by which.", []string{"reason"}),
-		conflicts:   prometheus.NewGauge(prometheus.GaugeOpts{Name: prefix + "proxy_port_conflicts", Help: "Claims of ElastiServices on proxy ports that an earlier one has. Anything but 0 is a fault of the server, or an attack."}),
+		localFaults: counter("local_faults_total", "Connections that could not be accepted or made for lack of a resource of the resolver, by resource.", []string{"kind"}),
+		refused:     counter("connections_refused_total", "Connections of clients that were reset, and requests on the shared port that were rejected, because of a limit or because the client may not reach the service now, by reason.", []string{"reason"}),
+		conflicts:   prometheus.NewGauge(prometheus.GaugeOpts{Name: prefix + "proxy_port_conflicts", Help: "Claims of ElastiServices on proxy ports that another one has claimed earlier. A value other than 0 is a fault of the server, or an attack."}),
 	}
 	for _, kind := range localfault.Kinds() {
 		m.localFaults.WithLabelValues(string(kind))
 	}
-	for _, refusal := range Refusals() {
-		m.refused.WithLabelValues(string(refusal))
+	for _, reason := range RefusedReasons() {
+		m.refused.WithLabelValues(string(reason))
 	}
 	for _, collector := range []prometheus.Collector{
 		m.held, m.hold, m.coldStart, m.ended, m.bytes, m.wakeCalls, m.wake, m.services, m.panics, m.localFaults, m.refused, m.conflicts,
@@ -141,7 +142,7 @@ func New(registerer prometheus.Registerer, process Process) (*Metrics, error) {
 		gauge("connections_limit", "Connections of clients that may be open now.", func() float64 { return float64(process.ConnectionLimit()) }),
 		prometheus.NewCounterFunc(prometheus.CounterOpts{Name: prefix + "access_log_dropped_total", Help: "Lines of the access log that were dropped because standard output was not read or failed."},
 			func() float64 { return float64(process.AccessLogDropped()) }),
-		gauge("held_bytes", "Bytes that are counted for what is held.", func() float64 { return float64(process.HeldBytes()) }),
+		gauge("held_bytes", "Bytes of memory that requests and connections use.", func() float64 { return float64(process.HeldBytes()) }),
 	} {
 		if err := registerer.Register(collector); err != nil {
 			return nil, err
@@ -159,9 +160,10 @@ func (m *Metrics) LocalFault(fault *localfault.Error) {
 }
 
 // ConnectionRefused counts a connection that was refused.
-func (m *Metrics) ConnectionRefused(refusal Refusal) {
-	m.refused.WithLabelValues(string(refusal)).Inc()
+func (m *Metrics) ConnectionRefused(reason RefusedReason) {
+	m.refused.WithLabelValues(string(reason)).Inc()
 }
 
-// PortConflicts tells how many claims on proxy ports stand back.
+// PortConflicts sets the number of claims on proxy ports that another ElastiService
+// has claimed earlier.
 func (m *Metrics) PortConflicts(count int) { m.conflicts.Set(float64(count)) }

@@ -101,16 +101,17 @@ func TestServiceMetrics(t *testing.T) {
 		}
 	}
 	s.Remove()
-	// What ends later brings nothing back.
+	// A request that ends later does not create the series again.
 	s.Ended(&accesslog.Record{Protocol: accesslog.Stream, Outcome: accesslog.Failed, Held: true, Released: at(1), BytesIn: 1})
 	if text := scrape(t, registry); strings.Contains(text, "cart") {
-		t.Errorf("series are left of a service that is gone:\n%s", text)
+		t.Errorf("series are left of a removed service:\n%s", text)
 	}
 }
 
-// TestServicesOfOneNameAreOne: an ElastiService that is made anew while the one before
-// lingers, or a second one for the same Service, is no reason not to tell of any.
-func TestServicesOfOneNameAreOne(t *testing.T) {
+// Services of the same name share their series: those of an ElastiService that is
+// created again while the deleted one lingers, and of a second one for the same
+// Service.
+func TestServicesOfOneNameShareTheirSeries(t *testing.T) {
 	registry := prometheus.NewRegistry()
 	m, err := New(registry, process{})
 	if err != nil {
@@ -141,11 +142,11 @@ func TestServicesOfOneNameAreOne(t *testing.T) {
 		`elasti_resolver_requests_total{namespace="shop",outcome="forwarded",protocol="http1",service="cart"} 3`)
 	newer.Remove()
 	if text := scrape(t, registry); strings.Contains(text, "cart") {
-		t.Errorf("series are left of services that are gone:\n%s", text)
+		t.Errorf("series are left of removed services:\n%s", text)
 	}
 }
 
-// A resolver with hundreds of services that see no traffic tells little of them.
+// A service without traffic has few series, because a resolver may have hundreds.
 func TestServiceWithoutTrafficHasFewSeries(t *testing.T) {
 	registry := prometheus.NewRegistry()
 	m, err := New(registry, process{})

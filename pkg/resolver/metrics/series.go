@@ -23,11 +23,10 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// byLabel has the series of one service of one vector, by the values of the
-// further labels, as far as they have counted anything. Looking one up in the
-// vector costs more than a request should.
+// byLabel caches the series of one service in one vector, by the values of the
+// other labels. A lookup in the vector is too expensive for each request.
 type byLabel[K comparable, S any] struct {
-	// known is copied to be changed, which happens once for each key.
+	// known is replaced by a copy when a key is added.
 	known atomic.Pointer[map[K]S]
 }
 
@@ -40,7 +39,7 @@ func (b *byLabel[K, S]) load(key K) (S, bool) {
 	return none, false
 }
 
-// add adds a series. It must not be called twice at a time.
+// add adds a series. It must be called with mu of the service held.
 func (b *byLabel[K, S]) add(key K, series S) {
 	next := map[K]S{}
 	if known := b.known.Load(); known != nil {
@@ -50,9 +49,8 @@ func (b *byLabel[K, S]) add(key K, series S) {
 	b.known.Store(&next)
 }
 
-// counterOf returns a counter of a service, and makes it when it is the first to
-// count. Values are those of the labels besides namespace and service, and key
-// stands for them.
+// counterOf returns a counter of a service, and creates it when needed. Values are
+// those of the labels other than namespace and service, and key identifies them.
 func counterOf[K comparable](s *Service, known *byLabel[K, prometheus.Counter], vector *prometheus.CounterVec, key K, values ...string) prometheus.Counter {
 	if counter, ok := known.load(key); ok {
 		return counter
@@ -60,7 +58,7 @@ func counterOf[K comparable](s *Service, known *byLabel[K, prometheus.Counter], 
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.removed {
-		// Its series would stay for ever.
+		// The series would never be deleted.
 		return prometheus.NewCounter(prometheus.CounterOpts{})
 	}
 	counter := vector.WithLabelValues(append([]string{s.namespace, s.name}, values...)...)

@@ -27,17 +27,17 @@ import (
 	"github.com/truefoundry/elasti-apiserver/pkg/resolver/localreply"
 )
 
-// Queue is what the gauges of a service are read from.
+// Queue has the values of the gauges of a service.
 type Queue interface {
-	// Held and InFlight return how many there are now.
+	// Held and InFlight return the current numbers.
 	Held() int
 	InFlight() int
 }
 
-// Service is the metrics of one service. It is safe for concurrent use.
+// Service has the metrics of one service. It is safe for concurrent use.
 //
-// A series begins when it first counts: a resolver has hundreds of services that
-// see no traffic for days.
+// A series is created when it first counts, because a resolver may have hundreds of
+// services without traffic.
 type Service struct {
 	// Immutable.
 	metrics         *Metrics
@@ -61,15 +61,15 @@ type endedKey struct {
 	outcome  accesslog.Outcome
 }
 
-// Service returns the metrics of a service. Remove ends them.
+// Service returns the metrics of a service. Remove must be called in the end.
 func (m *Metrics) Service(namespace, name string, queue Queue) *Service {
 	s := &Service{metrics: m, namespace: namespace, name: name, queue: queue}
 	m.services.add(s)
 	return s
 }
 
-// Remove ends the series of the service, unless there is another one of the same
-// name. What is counted later is lost.
+// Remove deletes the series of the service, unless there is another service of the
+// same name. What is counted later is lost.
 func (s *Service) Remove() {
 	s.mu.Lock()
 	s.removed = true
@@ -77,7 +77,7 @@ func (s *Service) Remove() {
 	s.metrics.services.remove(s, s.metrics.deleteSeries)
 }
 
-// deleteSeries deletes the series of services of a name.
+// deleteSeries deletes the series of the services of one name.
 func (m *Metrics) deleteSeries(of serviceKey) {
 	labels := prometheus.Labels{"namespace": of.namespace, "service": of.name}
 	for _, vector := range []interface {
@@ -108,7 +108,7 @@ func (s *Service) Ended(record *accesslog.Record) {
 	if record.Held {
 		s.wasHeld(record)
 	}
-	// The last: whoever sees it counted sees all the rest.
+	// This counter comes last: once it has counted, all others have.
 	key := endedKey{record.Protocol, record.Outcome}
 	counterOf(s, &s.ended, s.metrics.ended, key, string(key.protocol), string(key.outcome)).Inc()
 }
@@ -132,14 +132,14 @@ func (s *Service) wasHeld(record *accesslog.Record) {
 		{stepPod, record.WakeAnswered, record.EndpointReady},
 		{stepRelease, record.EndpointReady, record.Released},
 	} {
-		// A request that came in the middle of a cold start saw only the rest.
+		// A request that came during a cold start has only the remaining steps.
 		if !step.begin.IsZero() && step.end.After(step.begin) {
 			observerOf(s, &s.steps, s.metrics.coldStart, step.name, step.name).Observe(step.end.Sub(step.begin).Seconds())
 		}
 	}
 }
 
-// notReleased returns the outcome of something that was not given a pod.
+// notReleased returns the outcome of a request or connection that got no pod.
 func notReleased(record *accesslog.Record) localreply.HeldOutcome {
 	if record.Outcome == accesslog.ClientGone {
 		return localreply.HeldClientGone
@@ -147,25 +147,26 @@ func notReleased(record *accesslog.Record) localreply.HeldOutcome {
 	return localreply.Reason(record.Reason).HeldOutcome()
 }
 
-// services collects the gauges of all services when they are asked for, so that
-// nothing has to be counted while requests pass.
+// services collects the gauges of all services at the time of a scrape, so that
+// requests need not update them.
 type services struct {
 	held, inFlight *prometheus.Desc
 
 	mu sync.Mutex
-	// all has those of a name together: an ElastiService that is made anew while the
-	// one before lingers, or a second one for the same Service, has the same series.
+	// all groups the services by name, because services of the same name have the
+	// same series: those of an ElastiService that is created again while the deleted
+	// one lingers, and of a second one for the same Service.
 	all map[serviceKey][]*Service
 }
 
-// serviceKey is the labels of a service.
+// serviceKey has the labels of a service.
 type serviceKey struct{ namespace, name string }
 
 func newServices() *services {
 	return &services{
-		// The name and labels are those that dashboards of KubeElasti know.
+		// The name and labels are those in the dashboards of KubeElasti.
 		held:     prometheus.NewDesc(prefix+"queued_count", "Requests and connections that are held.", []string{"namespace", "source"}, nil),
-		inFlight: prometheus.NewDesc(prefix+"in_flight", "Requests and connections that are with a pod.", []string{"namespace", "service"}, nil),
+		inFlight: prometheus.NewDesc(prefix+"in_flight", "Requests and connections that are forwarded to a pod.", []string{"namespace", "service"}, nil),
 		all:      map[serviceKey][]*Service{},
 	}
 }
@@ -177,7 +178,7 @@ func (s *services) add(service *Service) {
 	s.all[key] = append(s.all[key], service)
 }
 
-// remove forgets a service. When it was the last of its name it calls last, before
+// remove removes a service. After the last one of a name it calls last, before
 // another one can be added.
 func (s *services) remove(service *Service, last func(serviceKey)) {
 	s.mu.Lock()
