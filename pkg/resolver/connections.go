@@ -59,7 +59,7 @@ type connections struct {
 	// they are for. Nil: all have.
 	undeclared *memory.Account
 	// displaced is told of each connection that made room for another.
-	displaced func(client netip.Addr, why metrics.Refusal)
+	displaced func(client netip.Addr, why metrics.RefusedReason)
 
 	mu   sync.Mutex
 	open map[*net.TCPConn]*member
@@ -90,7 +90,7 @@ func newConnections(limits connectionLimits, undeclared *memory.Account) *connec
 	return &connections{
 		limits:     limits,
 		undeclared: undeclared,
-		displaced:  func(netip.Addr, metrics.Refusal) {},
+		displaced:  func(netip.Addr, metrics.RefusedReason) {},
 		open:       map[*net.TCPConn]*member{},
 		byService:  map[*memory.Account]int{},
 		byClient:   map[netip.Addr]int{},
@@ -114,7 +114,7 @@ func (c *connections) add(conn *net.TCPConn, account *memory.Account) (metrics.R
 	return refusal, ok
 }
 
-func (c *connections) tryAdd(conn *net.TCPConn, m *member) (metrics.Refusal, bool) {
+func (c *connections) tryAdd(conn *net.TCPConn, m *member) (metrics.RefusedReason, bool) {
 	// Others may have to shed for it, so it is not claimed with mu held.
 	if err := m.charge.Claim(connectionBytes); err != nil {
 		return metrics.RefusedMemory, false
@@ -163,7 +163,7 @@ func (c *connections) hasRoom(service *memory.Account, free int) bool {
 // displaceFor resets the connection that has waited longest without saying which
 // service it is for, for another such one for which there was no room. It reports
 // whether there was one.
-func (c *connections) displaceFor(m *member, why metrics.Refusal) bool {
+func (c *connections) displaceFor(m *member, why metrics.RefusedReason) bool {
 	if m.service != c.undeclared || (why != metrics.RefusedService && why != metrics.RefusedMemory) {
 		return false
 	}

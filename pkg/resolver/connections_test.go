@@ -300,8 +300,8 @@ func TestConnectionMovesToTheServiceThatItNames(t *testing.T) {
 // Those that say nothing make room for one another, and leave room for services.
 func TestOldestConnectionThatNamesNoServiceMakesRoom(t *testing.T) {
 	c := newCounted(t, 20, 0)
-	var displaced []metrics.Refusal
-	c.displaced = func(_ netip.Addr, why metrics.Refusal) { displaced = append(displaced, why) }
+	var displaced []metrics.RefusedReason
+	c.displaced = func(_ netip.Addr, why metrics.RefusedReason) { displaced = append(displaced, why) }
 	var conns []*net.TCPConn
 	for range 50 {
 		conn := &net.TCPConn{}

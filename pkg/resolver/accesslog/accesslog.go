@@ -20,8 +20,7 @@ package accesslog
 
 import "time"
 
-// Record is what is known of one request or connection when it has ended. Zero
-// times are left out.
+// Record describes one request or connection that has ended. Zero times are omitted.
 type Record struct {
 	// Namespace and Service name the public Service, Port its port.
 	Namespace string `json:"namespace"`
@@ -33,11 +32,11 @@ type Record struct {
 	// is left out, as it may carry secrets.
 	Method string `json:"method,omitempty"`
 	Path   string `json:"path,omitempty"`
-	// Status is the status that a request was answered with.
+	// Status is the status of the response.
 	Status int `json:"status,omitempty"`
 	// Outcome is how it ended.
 	Outcome Outcome `json:"outcome"`
-	// Reason says why the outcome is not forwarded.
+	// Reason is why the outcome is not forwarded.
 	Reason string `json:"reason,omitempty"`
 	// Pod is the pod that it was sent to.
 	Pod string `json:"pod,omitempty"`
@@ -46,33 +45,33 @@ type Record struct {
 	// Client is the address of the client.
 	Client string `json:"client,omitempty"`
 
-	// Received is when the head of a request, or a connection, was here.
+	// Received is when the headers of a request, or the connection, were received.
 	Received time.Time `json:"received,omitzero"`
-	// WakeAnswered and EndpointReady are steps of the cold start that it waited for.
+	// WakeAnswered and EndpointReady are the ends of the steps of the cold start.
 	WakeAnswered  time.Time `json:"wakeAnswered,omitzero"`
 	EndpointReady time.Time `json:"endpointReady,omitzero"`
 	// Released is when a pod was chosen.
 	Released time.Time `json:"released,omitzero"`
-	// Answered is when the first byte of the answer was there.
+	// Answered is when the first byte of the response was received.
 	Answered time.Time `json:"answered,omitzero"`
-	// Ended is when the answer was complete, or the connection closed.
+	// Ended is when the response was complete, or the connection closed.
 	Ended time.Time `json:"ended,omitzero"`
-	// BytesIn and BytesOut are how many bytes the client sent and was sent.
+	// BytesIn and BytesOut are the bytes received from and sent to the client.
 	BytesIn  int64 `json:"bytesIn"`
 	BytesOut int64 `json:"bytesOut"`
 	// Held is true when it had to wait.
 	Held bool `json:"held"`
 }
 
-// What a record has of the texts of a client is kept for as long as its request, or
-// its connection, is open.
+// The texts of a client in a record are limited, because they stay in memory while
+// its request or connection is open.
 const (
 	MaxMethod      = 64
 	MaxPath        = 1 << 10
 	MaxTraceParent = 128
 )
 
-// Clip returns as much of a text as a record has.
+// Clip returns the first limit bytes of a text.
 func Clip[T ~string | ~[]byte](text T, limit int) T { return text[:min(len(text), limit)] }
 
 // Protocol is how a request or connection was handled.
@@ -94,15 +93,15 @@ func Protocols() []Protocol { return []Protocol{HTTP1, HTTP2, Stream} }
 type Outcome string
 
 const (
-	// Forwarded means that a pod answered.
+	// Forwarded means that the response came from a pod.
 	Forwarded Outcome = "forwarded"
-	// Answered means that the resolver answered itself.
+	// Answered means that the resolver sent a local reply.
 	Answered Outcome = "answered"
-	// ClientGone means that the client went away first.
+	// ClientGone means that the client closed its connection first.
 	ClientGone Outcome = "client_gone"
-	// Failed means that a pod was reached and then lost.
+	// Failed means that the connection to the pod was lost.
 	Failed Outcome = "failed"
-	// Silent means that a connection ended on which neither side had said anything.
+	// Silent means that neither side sent a byte on the connection.
 	Silent Outcome = "silent"
 )
 

@@ -80,7 +80,7 @@ func encode(t *testing.T, record *Record) []byte {
 	return bytes.TrimSuffix(line.Bytes(), []byte("\n"))
 }
 
-// stuck is an output that is not read.
+// stuck is an output whose writes block.
 type stuck struct {
 	writing chan struct{}
 	read    chan struct{}
@@ -101,8 +101,8 @@ func (s *stuck) Write(data []byte) (int, error) {
 	return len(data), nil
 }
 
-// TestOutputThatIsNotReadStopsNothing writes more than there is room for to an
-// output that takes nothing: nothing waits, nor does the end.
+// Writes to an output that is not read do not block, nor does the end of the writer:
+// lines beyond the limits are dropped.
 func TestOutputThatIsNotReadStopsNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		out := newStuck()
@@ -128,7 +128,7 @@ func TestOutputThatIsNotReadStopsNothing(t *testing.T) {
 	})
 }
 
-// Long lines are bounded by their bytes.
+// The bytes of long lines are limited.
 func TestPendingBytesAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		out := newStuck()
@@ -200,7 +200,7 @@ func TestLinesHaveEveryFieldAsJSON(t *testing.T) {
 	}
 }
 
-// What a client made up is still a line of JSON.
+// Any text of a client is encoded as valid JSON.
 func TestStringsAreJSON(t *testing.T) {
 	for _, value := range []string{"/a", "a\"b\\c", "\n\x00\x7f", "\xff\xfe", "é\u2028", "<&>"} {
 		encoded, err := json.Marshal(value)

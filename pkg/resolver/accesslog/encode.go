@@ -22,9 +22,8 @@ import (
 	"go.uber.org/zap/zapcore"
 )
 
-// newEncoder returns an encoder of lines with the fields of a record and
-// nothing else. A line for each request must cost far less than the request,
-// which encoding/json does not achieve.
+// newEncoder returns an encoder of lines with just the fields of a record.
+// encoding/json is too expensive for a line for each request.
 func newEncoder() zapcore.Encoder {
 	return zapcore.NewJSONEncoder(zapcore.EncoderConfig{EncodeTime: zapcore.RFC3339NanoTimeEncoder})
 }

@@ -28,23 +28,23 @@ import (
 )
 
 const (
-	// maxPendingLines and maxPendingBytes bound the lines that were not written
-	// yet. More are dropped.
+	// maxPendingLines and maxPendingBytes bound the lines that are not written yet.
+	// More are dropped.
 	maxPendingLines = 8 << 10
 	maxPendingBytes = 4 << 20
-	// batchBytes is about how much is written at once.
+	// batchBytes is the approximate size of one write.
 	batchBytes = 64 << 10
-	// flushTime is how long what is left may take to be written at the end.
+	// flushTime bounds the time for which pending lines are written after the end.
 	flushTime = 2 * time.Second
 )
 
-// Writer writes records, without making anything wait for that: what is not
-// written in time is dropped and counted. It is safe for concurrent use.
+// Writer writes records without blocking its callers: lines that cannot be written
+// in time are dropped and counted. It is safe for concurrent use.
 type Writer struct {
 	// Immutable.
 	encoder zapcore.Encoder
 	out     io.Writer
-	// lines are those that were not written yet. It is never closed.
+	// lines has the lines that are not written yet. It is never closed.
 	lines chan *buffer.Buffer
 
 	pendingBytes atomic.Int64
@@ -56,15 +56,15 @@ func New(out io.Writer) *Writer {
 	return &Writer{encoder: newEncoder(), out: out, lines: make(chan *buffer.Buffer, maxPendingLines)}
 }
 
-// Dropped returns how many records were not written, because the output was too
-// slow or failed.
+// Dropped returns how many records were dropped because the output was too slow or
+// failed.
 func (w *Writer) Dropped() int64 { return w.dropped.Load() }
 
-// Write has a record written, and returns at once. It does not keep the record.
+// Write enqueues a record and does not block. It does not retain the record.
 func (w *Writer) Write(record *Record) {
 	line, err := w.encoder.EncodeEntry(zapcore.Entry{}, []zapcore.Field{{Type: zapcore.InlineMarshalerType, Interface: record}})
 	if err != nil {
-		// A record always encodes.
+		// Encoding a record does not fail.
 		w.dropped.Add(1)
 		return
 	}
@@ -81,8 +81,8 @@ func (w *Writer) Write(record *Record) {
 	w.dropped.Add(1)
 }
 
-// Run writes until ctx ends, and then what is left, for two seconds at most. A
-// write that hangs for longer than that is left behind: it cannot be ended.
+// Run writes lines until ctx ends, and then the pending ones for flushTime at most.
+// It does not wait longer for a write that blocks, which cannot be cancelled.
 func (w *Writer) Run(ctx context.Context) {
 	stop := make(chan struct{})
 	written := make(chan struct{})
@@ -129,7 +129,7 @@ func (w *Writer) write(ctx context.Context, stop <-chan struct{}) {
 	}
 }
 
-// more appends the lines that are there, frees them and the first one, and
+// more appends the pending lines to the batch, frees them and the first one, and
 // returns how many it appended.
 func (w *Writer) more(batch *[]byte, first *buffer.Buffer) (count int) {
 	first.Free()

@@ -29,25 +29,25 @@ import (
 	"github.com/truefoundry/elasti-apiserver/pkg/resolver/socket"
 )
 
-// Timeout bounds one attempt to connect to one address. Pods are a hop away:
-// whatever takes longer has lost its first packet, and another attempt is faster
-// than the kernel, which repeats it after a second.
+// Timeout bounds one attempt to connect to one address. A longer attempt within a
+// cluster has lost its first packet, and another attempt is faster than the
+// retransmission of the kernel after a second.
 const Timeout = 900 * time.Millisecond
 
 // errNoAddress is the failure of a pod without addresses.
 var errNoAddress = errors.New("it has no address")
 
-// Options are what a Dialer is made of.
+// Options configure a Dialer.
 type Options struct {
 	// Connected is called with each new connection. Optional.
 	Connected func(*net.TCPConn)
-	// Faulted is called when a fault of this machine kept a connection from being
-	// made. Optional.
+	// Faulted is called when a connection could not be made because of a fault of
+	// this machine. Optional.
 	Faulted func(*localfault.Error)
 }
 
-// Dialer connects to pods. It is safe for concurrent use. Nil connects too, and
-// reports nothing.
+// Dialer connects to pods. It is safe for concurrent use. A nil Dialer connects
+// without calling any function.
 type Dialer struct {
 	options Options
 }
@@ -55,15 +55,14 @@ type Dialer struct {
 // New returns a Dialer.
 func New(options Options) *Dialer { return &Dialer{options: options} }
 
-// Pod connects to the first address of a pod that accepts. When it fails,
-// nothing was sent; the error is a *localfault.Error when it says nothing about
-// the pod.
+// Pod connects to the first address of a pod that accepts. When it fails, nothing was
+// sent; the error is a *localfault.Error when it does not concern the pod.
 func (d *Dialer) Pod(ctx context.Context, addresses []netip.AddrPort) (*net.TCPConn, error) {
 	dialer := net.Dialer{Timeout: Timeout, KeepAliveConfig: socket.KeepAlive()}
 	failure := errNoAddress
 	for i, address := range addresses {
-		// Dialer.DialTCP would bind to a local port first, which is then used up
-		// for all destinations.
+		// Dialer.DialTCP would bind to a local port first, which is then in use for
+		// all destinations.
 		dialled, err := dialer.DialContext(ctx, "tcp", address.String())
 		if err == nil {
 			conn := dialled.(*net.TCPConn)
@@ -74,8 +73,8 @@ func (d *Dialer) Pod(ctx context.Context, addresses []netip.AddrPort) (*net.TCPC
 		}
 		err = localfault.Classify(err)
 		if i == 0 || localfault.Of(err) == nil {
-			// What one address says of the pod counts, though this machine could not
-			// try the others.
+			// The failure of one address concerns the pod, also when this machine could
+			// not try the others.
 			failure = err
 		}
 	}

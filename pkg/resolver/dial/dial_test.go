@@ -65,7 +65,7 @@ func TestPodThatRefusesIsNoLocalFault(t *testing.T) {
 	d := dial.New(dial.Options{Faulted: func(fault *localfault.Error) { t.Errorf("reported %v", fault) }})
 	for name, addresses := range map[string][]netip.AddrPort{
 		"refused": {refusing(t)},
-		// This machine has no such address to connect from.
+		// This machine has no local address of that family.
 		"refused at one address, the other cannot be reached": {refusing(t), at(t, "[2001:db8::1]:80")},
 		"no address": nil,
 	} {
@@ -97,7 +97,8 @@ func TestNoPortLeftIsALocalFault(t *testing.T) {
 		return
 	}
 	address := at(t, resolvertest.Listen(t, func(conn *net.TCPConn) {
-		// Until the client has closed: ports of closed connections stay in use.
+		// The server closes after the client, because the ports of connections that it
+		// closes first stay in use.
 		_, _ = conn.Read(make([]byte, 1))
 	}))
 	const ports = "/proc/sys/net/ipv4/ip_local_port_range"
@@ -129,12 +130,12 @@ func expectFault(t *testing.T, address netip.AddrPort, kind localfault.Kind, beg
 	t.Helper()
 	var faults []localfault.Kind
 	d := dial.New(dial.Options{Faulted: func(fault *localfault.Error) { faults = append(faults, fault.Kind) }})
-	// The runtime opens files of its own with the first connection.
+	// The runtime opens its own files with the first connection.
 	before, err := d.Pod(t.Context(), []netip.AddrPort{address})
 	if err != nil {
 		t.Fatal(err)
 	}
-	// The pod's end, which is a file of this process too, is closed then.
+	// The pod's end, which is also a file of this process, is closed by then.
 	if err := errors.Join(before.CloseWrite(), drain(before), before.Close()); err != nil {
 		t.Fatal(err)
 	}

@@ -14,9 +14,9 @@ See the License for the specific language governing permissions and
 limitations under the License.
 */
 
-// Package fallback decides what a resolver replies itself while no pod of a
-// service can: health checks that must not wake the target, and people who
-// would rather see something happen than wait.
+// Package fallback chooses the local replies while no pod of a service is ready: to
+// passive requests, which do not wake the target, to requests that a rule of
+// spec.probeResponse matches, and to browsers, which get the waiting page.
 package fallback
 
 import (
@@ -29,15 +29,15 @@ import (
 	"github.com/truefoundry/elasti-apiserver/pkg/resolver/service"
 )
 
-// Policy is what counts for all services. It is safe for concurrent use.
+// Policy has the defaults of all services. It is safe for concurrent use.
 type Policy struct {
-	// PassiveUserAgents are the user agents whose requests are passive, as
-	// passive.WellKnownUserAgents has them, unless a service says otherwise.
+	// PassiveUserAgents are the user agents whose requests are passive unless a
+	// service has another setting. Their form is that of passive.WellKnownUserAgents.
 	PassiveUserAgents []string
 }
 
-// Reply returns the reply to a request that no pod can take, or nil when it is
-// to be held.
+// Reply returns the reply to a request for which no pod is ready, or nil when the
+// request is to be held.
 func (p *Policy) Reply(svc *service.Service, request *proberesponse.Request) *localreply.Reply {
 	config := svc.Config()
 	if response := config.ProbeResponses.Match(request); response != nil {
@@ -57,14 +57,14 @@ func (p *Policy) Reply(svc *service.Service, request *proberesponse.Request) *lo
 	return nil
 }
 
-// Asleep returns the reply to what is passive while the target sleeps.
+// Asleep returns the reply to a passive request while the target sleeps.
 func Asleep() *localreply.Reply {
 	return localreply.New(http.StatusServiceUnavailable, localreply.ReasonAsleep,
-		"the target sleeps, and spec.proxy.passive says that this request does not wake it; spec.probeResponse can give it another answer")
+		"the target sleeps, and by spec.proxy.passive this request does not wake it; spec.probeResponse can set another response")
 }
 
-// Passive reports whether a request is of a kind that would not wake the
-// target: a health check does not mean either that the target is used.
+// Passive reports whether a request would not wake the target. Such a request does
+// not count as use of the target either.
 func (p *Policy) Passive(svc *service.Service, request *proberesponse.Request) bool {
 	config := svc.Config()
 	return p.passive(config, request) || config.ProbeResponses.Match(request) != nil
@@ -76,6 +76,6 @@ func (p *Policy) passive(config *service.Config, request *proberesponse.Request)
 	}, p.PassiveUserAgents)
 }
 
-// wakeFor is how long a target is woken for after a page was shown or polled the
-// progress of the wake. The page polls more often.
+// wakeFor is how long the target is kept awake after a browser got the page or the
+// page polled the progress of the wake. The page polls more often.
 const wakeFor = 10 * time.Second

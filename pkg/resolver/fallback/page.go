@@ -35,11 +35,11 @@ import (
 const (
 	// headerWaiting marks the requests with which the page polls the progress of the wake.
 	headerWaiting = "X-Elasti-Waiting"
-	// headerProgress and headerWaited tell: one of the steps below, and for how
-	// many seconds the target has been waking.
+	// headerProgress has one of the steps below, headerWaited the time in seconds for
+	// which the target has been waking.
 	headerProgress = "X-Elasti-Progress"
 	headerWaited   = "X-Elasti-Waited-Seconds"
-	// headerProblem tells, percent-encoded, what keeps the target from starting.
+	// headerProblem has the reason, percent-encoded, why the target does not start.
 	headerProblem = "X-Elasti-Problem"
 )
 
@@ -50,17 +50,17 @@ const (
 	stepStarting = "starting"
 )
 
-// page shows the progress of the wake, asks for it with HEAD requests, and
-// loads the application as soon as one of them is answered by something else
-// than a resolver.
+// page shows the progress of the wake, which it polls with HEAD requests. It loads
+// the application once the response to one of them does not come from a resolver.
 //
 //go:embed page.html
 var page []byte
 
-// problemMark is where the page shows what keeps the target from starting.
+// problemMark is the place in the page of the reason why the target does not start.
 var problemMark = []byte("{{problem}}")
 
-// waitingPage returns the response to a request of a browser, and nil to others.
+// waitingPage returns the reply to a request of a browser, and nil for other
+// requests.
 func waitingPage(svc *service.Service, request *proberesponse.Request) *localreply.Reply {
 	polls := request.Method == http.MethodHead && len(request.Values(headerWaiting)) > 0
 	if !polls && !navigates(request) {
@@ -85,7 +85,7 @@ func waitingPage(svc *service.Service, request *proberesponse.Request) *localrep
 	return reply
 }
 
-// navigates reports whether a request is a person's who opens a page.
+// navigates reports whether a request is the navigation of a browser to a page.
 func navigates(request *proberesponse.Request) bool {
 	if request.Method != http.MethodGet {
 		return false

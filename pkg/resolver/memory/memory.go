@@ -14,16 +14,15 @@ See the License for the specific language governing permissions and
 limitations under the License.
 */
 
-// Package memory counts the bytes that the connections of clients cost a
-// resolver, and bounds them, over the process and for each service.
+// Package memory accounts for the bytes that the connections of clients use in a
+// resolver, and limits them for the process and for each service.
 //
-// A service has an Account. What waits for a pod is held: it can be shed, so
-// that a service that holds less than another finds room at the expense of the
-// one that holds most. What a connection costs while it is open, such as its
-// goroutine, its buffers and the windows it has granted, is fixed: it cannot be
-// taken back, so a service may have as much of it as is still free, at most.
-// One service alone gets half of the limit, two that want all a third each, and
-// there is always room for another.
+// A service has an Account. The bytes of what waits for a pod are held. They can be
+// shed, so that a service which holds less than another gets memory from the one
+// that holds most. The bytes of an open connection, such as its goroutine, its
+// buffers and the windows that it has granted, are fixed. They cannot be reclaimed,
+// so a service may have at most as many as are still free: one service gets half of
+// the limit, two get a third each, and there is always memory for another.
 package memory
 
 import (
@@ -32,78 +31,77 @@ import (
 )
 
 var (
-	// ErrProcessLimit is returned when everything that the process may hold is
-	// taken, and no other service takes more than this one.
+	// ErrProcessLimit is returned when the limit of the process is reached and no
+	// other service uses more than this one.
 	ErrProcessLimit = errors.New("the resolver already holds as many bytes as its --max-held-bytes allows")
-	// ErrServiceLimit is returned when a service takes as much as one service may.
+	// ErrServiceLimit is returned when the limit of a service is reached.
 	ErrServiceLimit = errors.New("the service already holds as many bytes as --max-held-bytes-per-service allows")
-	// ErrShed is what a waiter gets whose place was given to a service that holds
-	// less.
+	// ErrShed ends the wait of a waiter whose bytes were given to a service that
+	// holds less.
 	ErrShed = errors.New("the resolver needs the bytes for services that hold less, as it holds as many as its --max-held-bytes allows")
 )
 
-// IsLimit reports whether an error says that there is no room.
+// IsLimit reports whether an error means that a limit is reached.
 func IsLimit(err error) bool {
 	return errors.Is(err, ErrProcessLimit) || errors.Is(err, ErrServiceLimit)
 }
 
 // Limits bound a Budget, in bytes.
 type Limits struct {
-	// Process bounds what all accounts take together.
+	// Process bounds the bytes of all accounts.
 	Process int64
-	// PerService bounds what one account takes. 0: only Process does.
+	// PerService bounds the bytes of one account. 0: only Process does.
 	PerService int64
 }
 
-// Budget is what all services of a process may take. It is safe for concurrent
-// use.
+// Budget is the memory that all services of a process share. It is safe for
+// concurrent use.
 type Budget struct {
 	limits Limits
 
 	mu   sync.Mutex
 	used int64
-	// accounts are those that take something.
+	// accounts has the accounts that use any bytes.
 	accounts map[*Account]struct{}
 }
 
-// NewBudget returns a budget of which nothing is taken.
+// NewBudget returns an unused budget.
 func NewBudget(limits Limits) *Budget {
 	return &Budget{limits: limits, accounts: map[*Account]struct{}{}}
 }
 
-// Used returns how many bytes are taken.
+// Used returns how many bytes are used.
 func (b *Budget) Used() int64 {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.used
 }
 
-// Open returns an account that takes nothing yet. Shed is asked to give back at
-// least a number of held bytes, newest first, and returns how many it gave
-// back. It may be called from any goroutine that calls Take, with no lock of the
-// budget held. Nil: what the account holds is never shed.
+// Open returns an empty account. Shed is called to release at least a number of held
+// bytes, newest first, and returns how many it released. It may be called from any
+// goroutine that calls Take, without the lock of the budget. Nil: what the account
+// holds is never shed.
 func (b *Budget) Open(shed func(bytes int64) int64) *Account {
 	return &Account{budget: b, shed: shed}
 }
 
-// Account is what one service takes of a Budget. It is safe for concurrent use.
+// Account counts what one service uses of a Budget. It is safe for concurrent use.
 type Account struct {
 	budget *Budget
 	shed   func(bytes int64) int64
 
 	// Guarded by the mutex of the budget.
 	held, fixed int64
-	// payer is the account that the bytes of this one count for. Nil: itself. Guarded
+	// payer is the account that the bytes of this one are charged to. Nil: itself. Guarded
 	// by the mutex of the budget.
 	payer *Account
 }
 
-// Branch returns an account of a part of what a takes: its charges are charges of
-// a, until Move makes all of them those of another account at once. What it takes
-// is fixed; it must hold nothing.
+// Branch returns an account for a part of a: its bytes are charged to a, until Move
+// charges all of them to another account at once. Its bytes are fixed; it must hold none.
 func (a *Account) Branch() *Account { return &Account{budget: a.budget, payer: a} }
 
-// Payer returns the account that the bytes of a count for, which is a itself unless
+// Payer returns the account that the bytes of a are charged to, which is a itself unless
 // a is a branch.
 func (a *Account) Payer() *Account {
 	a.budget.mu.Lock()
@@ -111,7 +109,7 @@ func (a *Account) Payer() *Account {
 	return a.paidBy()
 }
 
-// paidBy is Payer for callers that hold the mutex of the budget.
+// paidBy is Payer. It must be called with the mutex of the budget held.
 func (a *Account) paidBy() *Account {
 	if a.payer != nil {
 		return a.payer
@@ -119,46 +117,45 @@ func (a *Account) paidBy() *Account {
 	return a
 }
 
-// Used returns how many bytes the account takes.
+// Used returns how many bytes the account uses.
 func (a *Account) Used() int64 {
 	a.budget.mu.Lock()
 	defer a.budget.mu.Unlock()
 	return a.held + a.fixed
 }
 
-// maxRounds bounds how often Take has others shed before it gives up: what they
-// give back may be taken by somebody else meanwhile.
+// maxRounds bounds how often Take makes others shed before it fails: another account
+// may take the released bytes first.
 const maxRounds = 8
 
-// Take counts bytes more as held; Give takes that back. When there is no room,
-// the accounts that take most are made to shed first, as long as they take more
-// than this one. It fails with ErrProcessLimit or ErrServiceLimit, and counts
-// nothing then. The caller must hold no lock that a shed function takes.
+// Take counts bytes as held, until Give is called. When the limit is reached, the
+// accounts that use most shed first, if they use more than this one. When it fails
+// with ErrProcessLimit or ErrServiceLimit, nothing is counted. The caller must hold
+// no lock that a shed function takes.
 func (a *Account) Take(bytes int64) error { return a.claim(bytes, false) }
 
-// claim counts bytes more, as held or as fixed, and has others shed where there is
-// no room.
+// claim counts bytes as held or as fixed, and makes others shed when the limit is
+// reached.
 func (a *Account) claim(bytes int64, fixed bool) error {
 	return shedding(func(exhausted map[*Account]bool) (*Account, int64, error) {
 		return a.budget.claim(a, bytes, fixed, exhausted)
 	})
 }
 
-// Move makes what a branch takes, and what is charged to it from now on, that of
-// another account. When there is no room for it there, accounts that take most are
-// made to shed first, as with Take. It fails with ErrProcessLimit or
-// ErrServiceLimit, and changes nothing then. The caller must hold no lock that a
-// shed function takes.
+// Move charges the bytes of a branch, and those that it uses from now on, to another
+// account. When the limit is reached, the accounts that use most shed first, as with
+// Take. When it fails with ErrProcessLimit or ErrServiceLimit, nothing changes. The
+// caller must hold no lock that a shed function takes.
 func (a *Account) Move(to *Account) error {
 	return shedding(func(exhausted map[*Account]bool) (*Account, int64, error) {
 		return a.budget.move(a, to, exhausted)
 	})
 }
 
-// shedding calls attempt until it succeeds or fails for good. It returns which
-// account should shed how much before the next attempt, if any.
+// shedding calls attempt until it succeeds, or no account can shed. attempt returns the
+// account that should shed before the next one, if any, and how many bytes.
 func shedding(attempt func(exhausted map[*Account]bool) (victim *Account, missing int64, err error)) error {
-	// exhausted are those that have nothing more to shed.
+	// exhausted has the accounts with nothing left to shed.
 	var exhausted map[*Account]bool
 	for range maxRounds {
 		victim, missing, err := attempt(exhausted)
@@ -175,8 +172,8 @@ func shedding(attempt func(exhausted map[*Account]bool) (victim *Account, missin
 	return ErrProcessLimit
 }
 
-// claim counts bytes for an account. When there is no room it counts nothing, and
-// returns which account should shed how much, if any.
+// claim counts bytes for an account. When the limit is reached it counts nothing and
+// returns the account that should shed, if any, and how many bytes.
 func (b *Budget) claim(a *Account, bytes int64, fixed bool, exhausted map[*Account]bool) (victim *Account, missing int64, err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -186,7 +183,7 @@ func (b *Budget) claim(a *Account, bytes int64, fixed bool, exhausted map[*Accou
 	}
 	missing = b.used + bytes - b.limits.Process
 	if fixed {
-		// As much has to be left for others.
+		// The same number of bytes must be left for other accounts.
 		missing += payer.fixed + bytes
 	}
 	if missing <= 0 {
@@ -204,8 +201,8 @@ func (b *Budget) claim(a *Account, bytes int64, fixed bool, exhausted map[*Accou
 	return victim, missing, nil
 }
 
-// move makes what a branch takes that of another account. When there is no room it
-// changes nothing, and returns which account should shed how much, if any.
+// move charges the bytes of a branch to another account. When the limit is reached it
+// changes nothing and returns the account that should shed, if any, and how many bytes.
 func (b *Budget) move(branch, to *Account, exhausted map[*Account]bool) (victim *Account, missing int64, err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -216,7 +213,7 @@ func (b *Budget) move(branch, to *Account, exhausted map[*Account]bool) (victim 
 	if b.limits.PerService > 0 && to.held+to.fixed+bytes > b.limits.PerService {
 		return nil, 0, ErrServiceLimit
 	}
-	// The bytes are used already. As many have to be left for others.
+	// The bytes are used already. As many must be left for other accounts.
 	if missing = b.used - b.limits.Process + to.fixed + bytes; missing > 0 {
 		if victim = b.most(to, bytes, exhausted); victim == nil {
 			return nil, 0, ErrProcessLimit
@@ -229,7 +226,7 @@ func (b *Budget) move(branch, to *Account, exhausted map[*Account]bool) (victim 
 	return nil, 0, nil
 }
 
-// fix changes what an account takes as fixed. Callers hold mu.
+// fix changes the fixed bytes of an account. It must be called with mu held.
 func (b *Budget) fix(a *Account, bytes int64) {
 	payer := a.paidBy()
 	payer.fixed += bytes
@@ -239,8 +236,8 @@ func (b *Budget) fix(a *Account, bytes int64) {
 	b.count(payer, bytes)
 }
 
-// most returns the account that takes most of those that take more than another
-// would, and have something to shed. Callers hold mu.
+// most returns the account that uses most and can shed, if it uses more than another
+// account would. It must be called with mu held.
 func (b *Budget) most(a *Account, bytes int64, exhausted map[*Account]bool) (victim *Account) {
 	most := a.held + a.fixed + bytes
 	for candidate := range b.accounts {
@@ -252,7 +249,7 @@ func (b *Budget) most(a *Account, bytes int64, exhausted map[*Account]bool) (vic
 	return victim
 }
 
-// Give counts bytes less as held.
+// Give ends what Take has counted.
 func (a *Account) Give(bytes int64) {
 	b := a.budget
 	b.mu.Lock()
@@ -261,7 +258,8 @@ func (a *Account) Give(bytes int64) {
 	b.count(a, -bytes)
 }
 
-// count changes what is used by an account that was changed. Callers hold mu.
+// count updates the budget after a change of an account. It must be called with mu
+// held.
 func (b *Budget) count(a *Account, bytes int64) {
 	b.used += bytes
 	if a.held == 0 && a.fixed == 0 {
@@ -271,7 +269,7 @@ func (b *Budget) count(a *Account, bytes int64) {
 	b.accounts[a] = struct{}{}
 }
 
-// resize changes what an account takes as fixed.
+// resize changes the fixed bytes of an account.
 func (a *Account) resize(bytes int64) error {
 	b := a.budget
 	b.mu.Lock()
@@ -290,8 +288,8 @@ func (a *Account) resize(bytes int64) error {
 	return nil
 }
 
-// Charge is what one connection takes of an account as fixed. Its zero value
-// takes nothing and counts nowhere. It has one owner at a time.
+// Charge has the fixed bytes of one connection. Those of its zero value are not
+// counted. It is not safe for concurrent use.
 type Charge struct {
 	account *Account
 	bytes   int64
@@ -300,8 +298,8 @@ type Charge struct {
 // Charge returns a charge of no bytes.
 func (a *Account) Charge() Charge { return Charge{account: a} }
 
-// Resize makes the charge one of so many bytes. Only growing fails, with
-// ErrProcessLimit or ErrServiceLimit, and then the charge stays what it was.
+// Resize sets the number of bytes of the charge. Only an increase can fail, with
+// ErrProcessLimit or ErrServiceLimit, and leaves the charge unchanged.
 func (c *Charge) Resize(bytes int64) error {
 	if c.account == nil || bytes == c.bytes {
 		return nil
@@ -313,9 +311,9 @@ func (c *Charge) Resize(bytes int64) error {
 	return nil
 }
 
-// Claim is Resize, but when there is no room the accounts that take most are made
-// to shed what they hold first, as with Account.Take. The caller must hold no lock
-// that a shed function takes.
+// Claim is Resize, except that the accounts which use most shed first when the limit
+// is reached, as with Account.Take. The caller must hold no lock that a shed function
+// takes.
 func (c *Charge) Claim(bytes int64) error {
 	if c.account == nil || bytes <= c.bytes {
 		return c.Resize(bytes)
@@ -327,10 +325,10 @@ func (c *Charge) Claim(bytes int64) error {
 	return nil
 }
 
-// Release makes the charge one of no bytes. It may be called again.
+// Release sets the charge to no bytes. It may be called more than once.
 func (c *Charge) Release() {
 	if c.account != nil && c.bytes != 0 {
-		// Shrinking does not fail.
+		// A decrease does not fail.
 		_ = c.account.resize(-c.bytes)
 	}
 	c.bytes = 0

@@ -26,7 +26,7 @@ import (
 type holder struct {
 	*Account
 	mu sync.Mutex
-	// pieces is how many there are, shed how many were shed.
+	// pieces is the number of pieces, shed the number of shed ones.
 	pieces, shed int64
 }
 
@@ -64,11 +64,11 @@ func TestTheHeaviestIsShedAndTheOthersAreNot(t *testing.T) {
 	}{
 		{flood, 70, nil},
 		{second, 30, nil},
-		// The one that holds most makes no room for itself.
+		// The account that holds most does not shed for itself.
 		{flood, 1, ErrProcessLimit},
 		{small, 20, nil},
 		{flood, 1, ErrProcessLimit},
-		// It takes less than the flood, and more than the small one.
+		// It uses less than the flood, and more than the small one.
 		{second, 10, nil},
 	} {
 		if err := step.of.hold(step.bytes); !errors.Is(err, step.want) {
@@ -81,7 +81,7 @@ func TestTheHeaviestIsShedAndTheOthersAreNot(t *testing.T) {
 	if b.Used() != 100 || flood.Used() != 40 || second.Used() != 40 || small.Used() != 20 {
 		t.Errorf("%d are used: %d, %d and %d", b.Used(), flood.Used(), second.Used(), small.Used())
 	}
-	// Equals take nothing from each other.
+	// An account does not shed for one that uses as much.
 	if err := second.hold(1); !errors.Is(err, ErrProcessLimit) {
 		t.Errorf("taking from an equal: %v", err)
 	}
@@ -106,7 +106,7 @@ func TestServiceLimit(t *testing.T) {
 	}
 }
 
-// What cannot be shed leaves room for those who have nothing yet.
+// Fixed bytes leave memory for accounts that use none yet.
 func TestFixedBytesLeaveRoomForOthers(t *testing.T) {
 	b := NewBudget(Limits{Process: 120})
 	fill := func(a *Account) (bytes int64) {
@@ -136,7 +136,7 @@ func TestFixedBytesLeaveRoomForOthers(t *testing.T) {
 	}
 }
 
-// What a connection costs is had at the expense of those that hold most.
+// The accounts that hold most shed for the fixed bytes of a connection.
 func TestFixedBytesAreClaimedFromTheHeaviest(t *testing.T) {
 	b := NewBudget(Limits{Process: 100})
 	flood := newHolder(b)
@@ -150,7 +150,7 @@ func TestFixedBytesAreClaimedFromTheHeaviest(t *testing.T) {
 	if err := charge.Claim(5); err != nil {
 		t.Errorf("claiming 5 of 100 that another holds: %v", err)
 	}
-	// As much is left for others as is fixed.
+	// As many bytes stay free for others as are fixed.
 	if flood.shed != 10 || b.Used() != 95 {
 		t.Errorf("%d bytes were shed, %d are used", flood.shed, b.Used())
 	}
@@ -179,7 +179,7 @@ func TestChargeThatCannotGrowStaysWhatItWas(t *testing.T) {
 	nowhere.Release()
 }
 
-// Whatever happens at once, what is used is what was taken and not given back.
+// Under concurrency the used bytes are those taken and not given back.
 func TestManyAtOnce(t *testing.T) {
 	b := NewBudget(Limits{Process: 1000, PerService: 600})
 	holders := []*holder{newHolder(b), newHolder(b), newHolder(b), newHolder(b)}

@@ -21,24 +21,24 @@ import (
 	"strings"
 )
 
-// anywhere marks a user agent that is found anywhere in a User-Agent value, and
-// not only where it begins.
+// anywhere marks a user agent that matches anywhere in a User-Agent value instead of
+// at its beginning.
 const anywhere = "*"
 
-// maxAgents and maxAgentBytes bound what is checked: values of the User-Agent
-// field, and bytes of each that are searched.
+// maxAgents bounds the number of User-Agent values that are checked, and
+// maxAgentBytes the bytes of each.
 const (
 	maxAgents     = 4
 	maxAgentBytes = 512
 )
 
-// WellKnownUserAgents returns the user agents of the scrapers, health checkers
-// and load balancers of the field: what the value of User-Agent begins with, or with
-// * in front what it has anywhere.
+// WellKnownUserAgents returns the user agents of common scrapers, health checkers and
+// load balancers, as prefixes of the value of User-Agent or, with * in front, as
+// substrings.
 //
-// What sends data to an application has another user agent than what scrapes it,
-// or sends it with POST: "OpenTelemetry Collector" is that of an exporter, and
-// "otelcol" that of a scraper.
+// A program that sends data to an application has another user agent than one that
+// scrapes it, or sends the data with POST: "OpenTelemetry Collector" is the user agent
+// of an exporter, and "otelcol" that of a scraper.
 func WellKnownUserAgents() []string {
 	return []string{
 		// Scrapers.
@@ -69,8 +69,7 @@ func isWellKnown(value string, agents []string) bool {
 	})
 }
 
-// begins reports whether a text begins with another, whatever the case of their
-// letters.
+// begins reports whether a text begins with another, ignoring case.
 func begins(text, beginning string) bool {
 	return len(text) >= len(beginning) && strings.EqualFold(text[:len(beginning)], beginning)
 }

@@ -14,8 +14,8 @@ See the License for the specific language governing permissions and
 limitations under the License.
 */
 
-// Package passive decides which requests and connections neither wake a target
-// nor count as use of it, as spec.proxy.passive says.
+// Package passive matches requests and connections against spec.proxy.passive. Those
+// that match neither wake a target nor count as use of it.
 package passive
 
 import (
@@ -31,21 +31,21 @@ import (
 // healthService is the path of the methods of the health checks of gRPC.
 const healthService = "/grpc.health.v1.Health/"
 
-// Request is what is checked of a request.
+// Request has the properties that rules match.
 type Request struct {
 	Method string
 	// Path is the path as it was sent.
 	Path string
 	// UserAgents are the values of the User-Agent field, of which there should be
-	// one. A few of them are checked: one that is passive is enough.
+	// one. The first few are checked, and one that matches is enough.
 	UserAgents []string
 	// Port is that of the public Service.
 	Port int32
 }
 
-// Rules are those of one ElastiService. They are safe for concurrent use; nil is
-// the default, which has the well-known user agents alone. What a match costs is
-// bounded by what validation accepts: all texts are compared as they are.
+// Rules are the rules of one ElastiService. They are safe for concurrent use; nil is
+// the default, with the well-known user agents only. All texts are compared
+// literally, so that validation bounds the cost of a match.
 type Rules struct {
 	withoutWellKnown bool
 	userAgents       []string
@@ -72,14 +72,14 @@ func Compile(spec *v1alpha1.PassiveSpec) *Rules {
 	return rules
 }
 
-// Port reports whether everything on a port of the public Service is passive.
+// Port reports whether all traffic on a port of the public Service is passive.
 func (r *Rules) Port(number int32) bool { return r != nil && slices.Contains(r.ports, number) }
 
-// Match reports whether a request is passive; wellKnown are the user agents that
-// are passive for every service that does not say otherwise.
+// Match reports whether a request is passive; wellKnown are the user agents that are
+// passive for services without another setting.
 func (r *Rules) Match(request Request, wellKnown []string) bool {
 	agents := request.UserAgents[:min(len(request.UserAgents), maxAgents)]
-	if (r == nil || !r.withoutWellKnown) && onlyLooks(&request) && slices.ContainsFunc(agents, func(agent string) bool { return isWellKnown(agent, wellKnown) }) {
+	if (r == nil || !r.withoutWellKnown) && onlyReads(&request) && slices.ContainsFunc(agents, func(agent string) bool { return isWellKnown(agent, wellKnown) }) {
 		return true
 	}
 	if r == nil {
@@ -93,10 +93,10 @@ func (r *Rules) Match(request Request, wellKnown []string) bool {
 	})
 }
 
-// onlyLooks reports whether a request brings the application nothing. What scrapes
-// may also be what sends what was scraped on, with the same user agent, to an
-// application that is to wake for it.
-func onlyLooks(request *Request) bool {
+// onlyReads reports whether a request sends no data to the application. A scraper may
+// also send scraped data with the same user agent to an application, which has to
+// wake for it.
+func onlyReads(request *Request) bool {
 	switch request.Method {
 	case http.MethodGet, http.MethodHead, http.MethodOptions:
 		return true

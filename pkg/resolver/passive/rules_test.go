@@ -25,7 +25,7 @@ import (
 	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti/v1alpha1"
 )
 
-// The values are those that the products send.
+// The values are those of the real products.
 func TestWellKnownUserAgents(t *testing.T) {
 	for _, agent := range []string{
 		"Prometheus/3.5.0",

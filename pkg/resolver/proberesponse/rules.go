@@ -14,8 +14,8 @@ See the License for the specific language governing permissions and
 limitations under the License.
 */
 
-// Package proberesponse decides which requests a resolver answers itself while
-// a target sleeps, as spec.probeResponse says.
+// Package proberesponse matches requests against the rules of spec.probeResponse,
+// by which a resolver responds itself while a target sleeps.
 package proberesponse
 
 import (
@@ -30,10 +30,10 @@ import (
 	"github.com/truefoundry/elasti-apiserver/pkg/expression"
 )
 
-// Request is what rules look at.
+// Request has the properties that rules match.
 type Request struct {
 	Method string
-	// Path is the path as it was sent, Query what followed the question mark.
+	// Path is the path as it was sent, Query the text after the question mark.
 	Path, Query string
 	// Port is that of the public Service.
 	Port int32
@@ -41,7 +41,7 @@ type Request struct {
 	Values func(name string) []string
 }
 
-// Response is the answer of a rule.
+// Response is the response of a rule.
 type Response struct {
 	Status      int
 	ContentType string
@@ -70,15 +70,15 @@ type named struct {
 	value matcher
 }
 
-// Compile compiles rules. A rule that cannot be compiled is left out, and the
-// error tells of it: the others still count.
+// Compile compiles rules. It returns an error for the rules that cannot be compiled,
+// together with the other rules.
 func Compile(specs []v1alpha1.ProbeResponseRule) (*Rules, error) {
 	if len(specs) == 0 {
 		return nil, nil
 	}
 	compiled := &Rules{}
 	var failed []error
-	// What an earlier version let in is not bounded yet.
+	// Rules that an earlier version admitted may exceed the budget.
 	var budget expression.Budget
 	for i := range specs {
 		r, err := compile(&specs[i], &budget)
@@ -175,7 +175,7 @@ func (r *Rules) Match(request *Request) *Response {
 	for i := range r.rules {
 		candidate := &r.rules[i]
 		if len(candidate.query) > 0 && query == nil {
-			// What of it is malformed matches nothing.
+			// Malformed parts match nothing.
 			query, _ = url.ParseQuery(request.Query)
 		}
 		if candidate.matches(request, query) {

@@ -91,7 +91,7 @@ func TestFirstRuleAnswersAndBrokenOnesAreLeftOut(t *testing.T) {
 		{Response: v1alpha1.ProbeResponse{Status: 404}},
 	})
 	if err == nil || !strings.Contains(err.Error(), "probeResponse[0]") {
-		t.Errorf("the broken rule is not told: %v", err)
+		t.Errorf("the invalid rule is not reported: %v", err)
 	}
 	response := rules.Match(request("GET", "/"))
 	if response == nil || response.Status != 200 || response.ContentType != "application/json" {
@@ -110,7 +110,7 @@ func TestCostlyExpressionsAreLeftOut(t *testing.T) {
 		{Path: &v1alpha1.PathMatch{Type: v1alpha1.PathMatchRegularExpression, Value: "/live|/ready"}, Response: v1alpha1.ProbeResponse{Status: 200}},
 	})
 	if err == nil || !strings.Contains(err.Error(), "probeResponse[0]") || strings.Contains(err.Error(), "probeResponse[1]") {
-		t.Errorf("the costly rule is not told: %v", err)
+		t.Errorf("the expensive rule is not reported: %v", err)
 	}
 	if response := rules.Match(request("GET", "/ready")); response == nil || response.Status != 200 {
 		t.Errorf("got %+v of the other rule", response)

@@ -14,10 +14,10 @@ See the License for the specific language governing permissions and
 limitations under the License.
 */
 
-// Package tracing makes OpenTelemetry spans of what is known of a request when
-// it has ended. They are made afterwards, from the times in its record, so that
-// a request that nobody traces costs nothing, and join the trace that the
-// request's traceparent names; the request itself is forwarded as it was.
+// Package tracing creates the OpenTelemetry spans of requests. It creates them after
+// the end of a request, from the times in its record, so that a request that is not
+// sampled costs nothing. The spans join the trace of the request's traceparent, which
+// is forwarded unchanged.
 package tracing
 
 import (
@@ -33,29 +33,29 @@ import (
 	"github.com/truefoundry/elasti-apiserver/pkg/resolver/accesslog"
 )
 
-// The names of the spans. Those of the steps of a cold start are only there
-// when the request saw the step.
+// The names of the spans. Those of the steps of a cold start exist only for requests
+// that were held during the step.
 const (
-	// spanRequest is all of a request or connection.
+	// spanRequest is a whole request or connection.
 	spanRequest = "elasti.request"
-	// spanHold is from its arrival until it was given a pod.
+	// spanHold is the time from its arrival until it got a pod.
 	spanHold = "elasti.hold"
-	// spanWake is, of that, the time until the wake was answered.
+	// spanWake is the part of spanHold until the wake call returned.
 	spanWake = "elasti.wake"
-	// spanProbe is, of that, the time after that until a pod could answer.
+	// spanProbe is the part of spanHold after that until a pod was ready.
 	spanProbe = "elasti.probe"
-	// spanForward is from when it was given a pod until its end.
+	// spanForward is the time from when it got a pod until its end.
 	spanForward = "elasti.forward"
 )
 
-// Recorder makes spans. It is safe for concurrent use.
+// Recorder creates spans. It is safe for concurrent use.
 type Recorder struct {
 	tracer     trace.Tracer
 	propagator propagation.TraceContext
 }
 
-// New returns a Recorder that makes its spans with a provider, and none when
-// that is nil.
+// New returns a Recorder that creates its spans with a provider. With a nil provider
+// it creates none.
 func New(provider trace.TracerProvider) *Recorder {
 	if provider == nil {
 		return &Recorder{}
@@ -63,7 +63,7 @@ func New(provider trace.TracerProvider) *Recorder {
 	return &Recorder{tracer: provider.Tracer("github.com/truefoundry/elasti-apiserver/pkg/resolver")}
 }
 
-// Record makes the spans of a request or connection that has ended.
+// Record creates the spans of a request or connection that has ended.
 func (r *Recorder) Record(record *accesslog.Record) {
 	if r.tracer == nil {
 		return
@@ -106,7 +106,7 @@ func (r *Recorder) start(ctx context.Context, name string, begin time.Time, opti
 	return r.tracer.Start(ctx, name, append(options, trace.WithTimestamp(begin))...)
 }
 
-// step makes the span of a step, unless the request did not see it.
+// step creates the span of a step, unless the record does not have its times.
 func (r *Recorder) step(ctx context.Context, name string, begin, end time.Time, attributes ...attribute.KeyValue) {
 	if begin.IsZero() || !end.After(begin) {
 		return
@@ -115,9 +115,9 @@ func (r *Recorder) step(ctx context.Context, name string, begin, end time.Time, 
 	span.End(trace.WithTimestamp(end))
 }
 
-// text returns what a client or a pod said as text: attributes that are not UTF-8 can
-// not be sent, nor what would be sent with them.
-func text(said string) string { return strings.ToValidUTF8(said, "\uFFFD") }
+// text returns a text of a client or pod as valid UTF-8. With an attribute that is
+// not valid UTF-8 the whole batch of spans could not be sent.
+func text(received string) string { return strings.ToValidUTF8(received, "\uFFFD") }
 
 func latest(a, b time.Time) time.Time {
 	if a.After(b) {

@@ -72,8 +72,7 @@ func TestSpansOfAColdStart(t *testing.T) {
 	}
 }
 
-// TestAttributesAreText: one string that is no UTF-8 keeps a collector from taking any
-// span that is sent with it.
+// An attribute that is not valid UTF-8 would make a collector reject the whole batch.
 func TestAttributesAreText(t *testing.T) {
 	now := time.Now()
 	spans := spansOf(t, sdktrace.AlwaysSample(), &accesslog.Record{
