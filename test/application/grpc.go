@@ -29,12 +29,12 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// grpcService is the service with which gRPC's own tests have all kinds of calls.
+// grpcService is the test service of gRPC, which has all kinds of calls.
 type grpcService struct {
 	grpc_testing.UnimplementedTestServiceServer
 }
 
-// serveGRPC serves gRPC until ctx ends and open calls are answered.
+// serveGRPC serves gRPC until ctx ends and open calls have completed.
 func serveGRPC(ctx context.Context, listener net.Listener) error {
 	server := grpc.NewServer()
 	grpc_testing.RegisterTestServiceServer(server, grpcService{})
@@ -43,8 +43,8 @@ func serveGRPC(ctx context.Context, listener net.Listener) error {
 	return server.Serve(listener)
 }
 
-// UnaryCall answers with the payload, or with the status that is asked for. It
-// sends the metadata field "application-echo" back, as a header and as a trailer.
+// UnaryCall responds with the payload, or with the requested status. It returns the
+// metadata field "application-echo" as a header and as a trailer.
 func (grpcService) UnaryCall(ctx context.Context, request *grpc_testing.SimpleRequest) (*grpc_testing.SimpleResponse, error) {
 	incoming, _ := metadata.FromIncomingContext(ctx)
 	if values := incoming.Get("application-echo"); len(values) > 0 {
@@ -61,7 +61,7 @@ func (grpcService) UnaryCall(ctx context.Context, request *grpc_testing.SimpleRe
 	return &grpc_testing.SimpleResponse{Payload: request.GetPayload()}, nil
 }
 
-// StreamingOutputCall answers with as many messages as there are parameters.
+// StreamingOutputCall responds with as many messages as there are parameters.
 func (grpcService) StreamingOutputCall(request *grpc_testing.StreamingOutputCallRequest, stream grpc.ServerStreamingServer[grpc_testing.StreamingOutputCallResponse]) error {
 	for _, parameters := range request.GetResponseParameters() {
 		if err := stream.Send(messageOf(parameters.GetSize())); err != nil {
@@ -71,7 +71,7 @@ func (grpcService) StreamingOutputCall(request *grpc_testing.StreamingOutputCall
 	return nil
 }
 
-// StreamingInputCall answers with the size of all messages together.
+// StreamingInputCall responds with the total size of all messages.
 func (grpcService) StreamingInputCall(stream grpc.ClientStreamingServer[grpc_testing.StreamingInputCallRequest, grpc_testing.StreamingInputCallResponse]) error {
 	total := 0
 	for {
@@ -86,7 +86,7 @@ func (grpcService) StreamingInputCall(stream grpc.ClientStreamingServer[grpc_tes
 	}
 }
 
-// FullDuplexCall answers each message before it reads the next.
+// FullDuplexCall responds to each message before it reads the next one.
 func (grpcService) FullDuplexCall(stream grpc.BidiStreamingServer[grpc_testing.StreamingOutputCallRequest, grpc_testing.StreamingOutputCallResponse]) error {
 	for {
 		request, err := stream.Recv()

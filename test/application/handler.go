@@ -24,9 +24,9 @@ import (
 	"time"
 )
 
-// Headers that tell who answers, who asked, and when. They tell an answer of the
-// application from one of anything else, and one to a request that came straight
-// from the client from one that a proxy passed on.
+// Headers with the pod, the peer and the times of a request. They distinguish a
+// response of the application from one of another server, and a request that came
+// directly from the client from one that a proxy forwarded.
 const (
 	podHeader       = "Application-Pod"
 	peerHeader      = "Application-Peer"
@@ -35,7 +35,8 @@ const (
 	inFlightHeader  = "Application-In-Flight"
 )
 
-// What readiness probes and a metrics server ask for. Such requests do not count.
+// The paths of readiness probes and of a metrics server. Their requests are not
+// counted.
 const (
 	healthPath  = "/healthz"
 	metricsPath = "/metrics"
@@ -44,12 +45,12 @@ const (
 // newHandler serves:
 //
 //	/healthz  200, or 503 after PUT /ready?value=false
-//	/ready    PUT with value=true or value=false sets what /healthz says
-//	/bytes    answers with as many bytes as the query's "count" says
-//	/slow     answers after the duration of the query's "for", such as 500ms
-//	/compute  keeps a processor busy for that duration, and answers then
-//	/metrics  how many requests there were, as Prometheus reads it
-//	/         everything else: who answers, and what was asked for
+//	/ready    PUT with value=true or value=false sets the status of /healthz
+//	/bytes    responds with the number of bytes in the query's "count"
+//	/slow     responds after the duration of the query's "for", such as 500ms
+//	/compute  keeps a processor busy for that duration, and responds then
+//	/metrics  the number of requests, in the format of Prometheus
+//	/         everything else: the host name, and the path of the request
 func newHandler(hostname string, accepting time.Time) http.Handler {
 	var unready atomic.Bool
 	mux := http.NewServeMux()
@@ -64,7 +65,7 @@ func newHandler(hostname string, accepting time.Time) http.Handler {
 		unready.Store(request.URL.Query().Get("value") == "false")
 	})
 	hello := func(response http.ResponseWriter, request *http.Request) {
-		fmt.Fprintf(response, "hello from %s, you asked for %s\n", hostname, request.URL.Path)
+		fmt.Fprintf(response, "hello from %s, you requested %s\n", hostname, request.URL.Path)
 	}
 	mux.HandleFunc("/slow", forDuration(func(request *http.Request, duration time.Duration) {
 		select {
@@ -97,8 +98,8 @@ func newHandler(hostname string, accepting time.Time) http.Handler {
 	})
 }
 
-// forDuration does something for the duration of the query's "for", and answers
-// when the client still waits then.
+// forDuration calls a function for the duration of the query's "for", and responds if
+// the client still waits then.
 func forDuration(do func(*http.Request, time.Duration), answer http.HandlerFunc) http.HandlerFunc {
 	return func(response http.ResponseWriter, request *http.Request) {
 		duration, err := time.ParseDuration(request.URL.Query().Get("for"))
@@ -123,7 +124,7 @@ func sendBytes(response http.ResponseWriter, request *http.Request) {
 	for count > 0 {
 		sent, err := response.Write(block[:min(count, int64(len(block)))])
 		if err != nil {
-			// The client has gone away.
+			// The client has closed its connection.
 			return
 		}
 		count -= int64(sent)

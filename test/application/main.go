@@ -14,10 +14,10 @@ See the License for the specific language governing permissions and
 limitations under the License.
 */
 
-// Command application is a small HTTP server that stands for the application
-// of a user: it responds with its host name and the path of the request.
-// With -protocols it speaks others besides, each on a port of its own. With -get
-// it is a client instead: it prints the response of one URL.
+// Command application is a small HTTP server in place of the application of a user:
+// it responds with its host name and the path of the request. With -protocols it
+// also serves other protocols, each on a port of its own. With -get it is a client
+// instead: it prints the response of one URL.
 package main
 
 import (
@@ -34,8 +34,8 @@ import (
 	"time"
 )
 
-// shutdownTimeout bounds how long open requests may take once the process was
-// asked to end; less than the 30 s that Kubernetes grants by default.
+// shutdownTimeout bounds how long open requests may take after SIGTERM. It is less
+// than the default grace period of Kubernetes, 30 s.
 const shutdownTimeout = 20 * time.Second
 
 func main() {
@@ -59,7 +59,7 @@ func main() {
 	}
 }
 
-// run serves until ctx ends and open requests are answered.
+// run serves until ctx ends and open requests have completed.
 func run(ctx context.Context, listen string, startDelay time.Duration, protocols bool) (err error) {
 	select {
 	case <-time.After(startDelay):

@@ -28,7 +28,7 @@ import (
 	"github.com/mccutchen/go-httpbin/v2/httpbin"
 )
 
-// The ports of -protocols, each for one way to speak.
+// The ports of -protocols, each for one protocol.
 const (
 	webAddress      = ":8081"
 	mirrorAddress   = ":8082"
@@ -44,7 +44,7 @@ const (
 func serveProtocols(ctx context.Context, hostname string, accepting time.Time) (wait func() error, err error) {
 	certificate, err := newCertificate(hostname)
 	if err != nil {
-		return nil, fmt.Errorf("making a certificate: %w", err)
+		return nil, fmt.Errorf("creating a certificate: %w", err)
 	}
 	var running sync.WaitGroup
 	var mu sync.Mutex
@@ -59,7 +59,7 @@ func serveProtocols(ctx context.Context, hostname string, accepting time.Time) (
 		{echoAddress, serveConnections(echo)},
 		{greetingAddress, serveConnections(greet)},
 		{tlsAddress, serveTLS(certificate)},
-		// An application that was not written for this.
+		// A third-party application.
 		{binAddress, serveHTTP(httpbin.New())},
 	} {
 		var listen net.ListenConfig
@@ -81,7 +81,7 @@ func serveProtocols(ctx context.Context, hostname string, accepting time.Time) (
 	}, nil
 }
 
-// serveHTTP serves a handler until ctx ends and open requests are answered.
+// serveHTTP serves a handler until ctx ends and open requests have completed.
 func serveHTTP(handler http.Handler) func(context.Context, net.Listener) error {
 	return func(ctx context.Context, listener net.Listener) error {
 		server := &http.Server{Handler: handler, ReadHeaderTimeout: 10 * time.Second}
@@ -104,8 +104,8 @@ func serveHTTP(handler http.Handler) func(context.Context, net.Listener) error {
 	}
 }
 
-// serveConnections serves each connection with a function, which is to return
-// when its connection is closed, until ctx ends.
+// serveConnections serves each connection with a function until ctx ends. The function
+// must return when its connection is closed.
 func serveConnections(serve func(*net.TCPConn)) func(context.Context, net.Listener) error {
 	return func(ctx context.Context, listener net.Listener) error {
 		var serving sync.WaitGroup

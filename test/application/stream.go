@@ -36,19 +36,19 @@ import (
 	"time"
 )
 
-// farewell is what a client hears after it has finished writing.
-const farewell = "bye\n"
+// goodbye is sent to a client after it has finished writing.
+const goodbye = "bye\n"
 
-// echo sends back what it receives. A client that finishes writing gets a
-// farewell; one that would be closed instead never sees it.
+// echo sends back what it receives, and goodbye once the client has finished writing.
+// A client whose half-close closed the whole connection would not receive goodbye.
 func echo(conn *net.TCPConn) {
 	if _, err := io.Copy(conn, struct{ io.Reader }{conn}); err != nil {
 		return
 	}
-	_, _ = io.WriteString(conn, farewell)
+	_, _ = io.WriteString(conn, goodbye)
 }
 
-// greet speaks first, and then is an echo.
+// greet sends a line first, and then is an echo.
 func greet(conn *net.TCPConn) {
 	if _, err := io.WriteString(conn, "220 ready\r\n"); err != nil {
 		return
@@ -56,40 +56,40 @@ func greet(conn *net.TCPConn) {
 	echo(conn)
 }
 
-// mirror answers each HTTP/1.x request with the bytes of its head as they came.
+// mirror responds to each HTTP/1.x request with the bytes of its headers as received.
 // A request has no body, or one with a Content-Length, which is skipped.
 func mirror(conn *net.TCPConn) {
 	reader := bufio.NewReader(conn)
 	for {
-		head, length, err := readHead(reader)
+		headers, length, err := readHeaders(reader)
 		if err != nil {
 			return
 		}
 		if _, err := io.CopyN(io.Discard, reader, length); err != nil {
 			return
 		}
-		if _, err := fmt.Fprintf(conn, "HTTP/1.1 200 Mirrored As It Came\r\nX-ODD-case:  kept \r\nContent-Length: %d\r\n\r\n%s", len(head), head); err != nil {
+		if _, err := fmt.Fprintf(conn, "HTTP/1.1 200 Mirrored As It Came\r\nX-ODD-case:  kept \r\nContent-Length: %d\r\n\r\n%s", len(headers), headers); err != nil {
 			return
 		}
-		first, _, _ := bytes.Cut(head, []byte("\r\n"))
+		first, _, _ := bytes.Cut(headers, []byte("\r\n"))
 		if bytes.HasSuffix(first, []byte("HTTP/1.0")) {
 			return
 		}
 	}
 }
 
-// readHead reads up to the empty line, and what the Content-Length says.
-func readHead(reader *bufio.Reader) (head []byte, length int64, err error) {
+// readHeaders reads up to the empty line, and returns the Content-Length.
+func readHeaders(reader *bufio.Reader) (headers []byte, length int64, err error) {
 	for {
 		line, err := reader.ReadBytes('\n')
 		if err != nil {
 			return nil, 0, err
 		}
-		head = append(head, line...)
+		headers = append(headers, line...)
 		name, value, _ := strings.Cut(strings.TrimSpace(string(line)), ":")
 		switch {
 		case name == "":
-			return head, length, nil
+			return headers, length, nil
 		case strings.EqualFold(name, "Content-Length"):
 			if length, err = strconv.ParseInt(strings.TrimSpace(value), 10, 64); err != nil {
 				return nil, 0, err
@@ -98,7 +98,7 @@ func readHead(reader *bufio.Reader) (head []byte, length int64, err error) {
 	}
 }
 
-// newCertificate makes a certificate in the name of the host, signed by itself.
+// newCertificate creates a self-signed certificate with the name of the host.
 func newCertificate(hostname string) (tls.Certificate, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -117,8 +117,8 @@ func newCertificate(hostname string) (tls.Certificate, error) {
 	return tls.Certificate{Certificate: [][]byte{certificate}, PrivateKey: key}, nil
 }
 
-// serveTLS answers, in HTTP over TLS, with the name that the client asked for
-// in its handshake and the protocol that both agreed on.
+// serveTLS responds, in HTTP over TLS, with the server name and the negotiated protocol
+// of the handshake.
 func serveTLS(certificate tls.Certificate) func(context.Context, net.Listener) error {
 	config := &tls.Config{Certificates: []tls.Certificate{certificate}, NextProtos: []string{"h2", "http/1.1"}, MinVersion: tls.VersionTLS12}
 	serve := serveHTTP(http.HandlerFunc(func(response http.ResponseWriter, request *http.Request) {

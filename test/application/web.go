@@ -25,15 +25,15 @@ import (
 
 	"github.com/gorilla/websocket"
 	"golang.org/x/net/http2"
-	"golang.org/x/net/http2/h2c" //nolint:staticcheck // net/http has no upgrade to HTTP/2, which clients still ask for
+	"golang.org/x/net/http2/h2c" //nolint:staticcheck // net/http has no upgrade to HTTP/2, which clients still request
 )
 
 // newWebHandler serves, in HTTP/1.1 and in HTTP/2 with prior knowledge and after
 // an upgrade, besides what rest serves:
 //
 //	/echo            sends the request body back as it comes, and its trailers
-//	/interim         announces its answer with a 103
-//	/refuse          answers 413 and reads nothing of the body
+//	/interim         sends a 103 before its response
+//	/reject          responds with 413 and reads nothing of the body
 //	/websocket       sends messages of a WebSocket back
 //	/events          three server-sent events; the second and the third each wait
 //	/events/advance  for a POST with the same "stream" in the query
@@ -46,7 +46,7 @@ func newWebHandler(rest http.Handler) http.Handler {
 		response.WriteHeader(http.StatusOK)
 		_, _ = io.WriteString(response, "announced")
 	})
-	mux.HandleFunc("/refuse", func(response http.ResponseWriter, _ *http.Request) {
+	mux.HandleFunc("/reject", func(response http.ResponseWriter, _ *http.Request) {
 		response.WriteHeader(http.StatusRequestEntityTooLarge)
 	})
 	mux.HandleFunc("/websocket", echoMessages)
@@ -106,7 +106,7 @@ func echoMessages(response http.ResponseWriter, request *http.Request) {
 	}
 }
 
-// eventStreams are the streams of server-sent events that wait to go on.
+// eventStreams has the streams of server-sent events that wait for /events/advance.
 type eventStreams struct {
 	mu      sync.Mutex
 	advance map[string]chan struct{}

@@ -56,11 +56,10 @@ const (
 	apiWriters     = 8
 )
 
-// measureAPI compares calls of the product's API with the same ones of a
-// CustomResourceDefinition with the same schema, both through the API server of
-// a control plane that has nothing else to do, and both with a store that
-// answers a write when it is on the disk. Ours and theirs alternate, so that
-// both see the same machine.
+// measureAPI compares calls of the product's API with the same calls of a
+// CustomResourceDefinition with the same schema. Both go through the API server of an
+// otherwise idle control plane, with a store that acknowledges a write when it is on
+// the disk. The calls alternate, so that both are measured under the same conditions.
 func measureAPI(ctx context.Context, b *bench) (err error) {
 	control, err := environment.StartForComparing(ctx)
 	if err != nil {
@@ -100,11 +99,11 @@ func measureAPI(ctx context.Context, b *bench) (err error) {
 // operation is one timed call on the numbered object of a resource.
 type operation func(ctx context.Context, resource schema.GroupVersionResource, namespace string, number int) error
 
-// compare times an operation on ours and on theirs.
+// compare times an operation on ElastiServices and on their twins.
 func (b *bench) compare(ctx context.Context, namespace, what, key string, times int, do operation) error {
 	durations := make(map[schema.GroupVersionResource][]time.Duration)
 	for number := range times {
-		for _, resource := range []schema.GroupVersionResource{ourResource, twinResource} {
+		for _, resource := range []schema.GroupVersionResource{elastiResource, twinResource} {
 			start := time.Now()
 			if err := do(ctx, resource, namespace, number); err != nil {
 				return fmt.Errorf("%s of %s: %w", what, resource.Group, err)
@@ -117,10 +116,10 @@ func (b *bench) compare(ctx context.Context, namespace, what, key string, times 
 }
 
 func (b *bench) compared(what, key string, durations map[schema.GroupVersionResource][]time.Duration) {
-	ours, theirs := durations[ourResource], durations[twinResource]
-	b.durations(what+", ours", ours)
-	b.durations(what+", a custom resource", theirs)
-	b.set(key, durationQuantile(ours, 0.5)/durationQuantile(theirs, 0.5))
+	elasti, twins := durations[elastiResource], durations[twinResource]
+	b.durations(what+", an ElastiService", elasti)
+	b.durations(what+", a custom resource", twins)
+	b.set(key, durationQuantile(elasti, 0.5)/durationQuantile(twins, 0.5))
 }
 
 // createOne creates an object with the finalizer that an ElastiService gets
@@ -150,7 +149,7 @@ func objectName(number int) string { return fmt.Sprintf("object-%05d", number) }
 // of them. The bytes are read, not decoded: that is the client's own time.
 func (b *bench) measureLists(ctx context.Context, namespace string) error {
 	start := time.Now()
-	for _, resource := range []schema.GroupVersionResource{ourResource, twinResource} {
+	for _, resource := range []schema.GroupVersionResource{elastiResource, twinResource} {
 		if err := b.fill(ctx, resource, namespace, apiCalls, b.objects); err != nil {
 			return err
 		}
@@ -174,16 +173,15 @@ func (b *bench) fill(ctx context.Context, resource schema.GroupVersionResource, 
 	})
 }
 
-// copyStatuses gives the numbered objects of theirs the statuses of ours, as
-// their controller would: to read and to watch an object takes the longer, the
-// more there is in it. It is an error if an object of theirs has not the same
-// spec and status then.
+// copyStatuses gives the numbered twins the statuses of the ElastiServices, as a
+// controller would, because the time of reads and watches depends on the size of an
+// object. It returns an error if a twin does not have the same spec and status then.
 func (b *bench) copyStatuses(ctx context.Context, namespace string, first, end int) error {
-	ours, theirs := b.Dynamic.Resource(ourResource).Namespace(namespace), b.Dynamic.Resource(twinResource).Namespace(namespace)
+	elasti, twins := b.Dynamic.Resource(elastiResource).Namespace(namespace), b.Dynamic.Resource(twinResource).Namespace(namespace)
 	return inParallel(ctx, first, end, func(ctx context.Context, number int) error {
 		var spec, status map[string]any
 		err := wait.PollUntilContextTimeout(ctx, apiPollInterval, apiTimeout, true, func(ctx context.Context) (bool, error) {
-			object, err := ours.Get(ctx, objectName(number), metav1.GetOptions{})
+			object, err := elasti.Get(ctx, objectName(number), metav1.GetOptions{})
 			if err != nil {
 				return false, err
 			}
@@ -198,7 +196,7 @@ func (b *bench) copyStatuses(ctx context.Context, namespace string, first, end i
 		if err != nil {
 			return fmt.Errorf("waiting for the status of %s: %w", objectName(number), err)
 		}
-		twin, err := theirs.ApplyStatus(ctx, objectName(number), &unstructured.Unstructured{Object: map[string]any{
+		twin, err := twins.ApplyStatus(ctx, objectName(number), &unstructured.Unstructured{Object: map[string]any{
 			"apiVersion": twinResource.GroupVersion().String(),
 			"kind":       "ElastiService",
 			"metadata":   map[string]any{"name": objectName(number)},
@@ -249,7 +247,7 @@ func (b *bench) measureWatches(ctx context.Context, namespace string) error {
 	ctx, cancel := context.WithTimeout(ctx, apiTimeout)
 	defer cancel()
 	arrived := make(map[schema.GroupVersionResource]func(context.Context, string) error)
-	for _, resource := range []schema.GroupVersionResource{ourResource, twinResource} {
+	for _, resource := range []schema.GroupVersionResource{elastiResource, twinResource} {
 		watchers, err := b.startWatchers(ctx, resource, namespace)
 		if err != nil {
 			return err

@@ -30,8 +30,8 @@ import (
 )
 
 const (
-	// churnWarmUp is how many clients come and go before memory is looked at
-	// first, churnClients how many after that: an hour's worth at 55 a second.
+	// churnWarmUp is how many clients connect and disconnect before memory is measured
+	// first, churnClients how many after that: as many as in an hour at 55 a second.
 	churnWarmUp  = 20_000
 	churnClients = 200_000
 	// churnHeldEvery is how many clients there are to one that goes away while
@@ -42,13 +42,13 @@ const (
 	// order cannot be used again for a minute, and there are not enough.
 	churnPoliteEvery = 16
 	churnTimeout     = 15 * time.Minute
-	// churnPatience bounds the wait for what clients left behind to be let go:
-	// longer than connections to pods are kept.
-	churnPatience = 5 * time.Second
+	// churnTimeout bounds the wait until the memory of closed connections is released.
+	// It is longer than connections to pods are kept.
+	churnTimeout = 5 * time.Second
 )
 
-// churn measures what is left of the resolvers' memory when many clients have
-// come and gone: most of them with an answer, some while they were held.
+// churn measures the growth of the resolvers' memory after many clients have connected
+// and disconnected: most of them after a response, some while they were held.
 func churn(ctx context.Context, b *bench) error {
 	ctx, cancel := context.WithTimeout(ctx, churnTimeout)
 	defer cancel()
@@ -97,10 +97,10 @@ func churn(ctx context.Context, b *bench) error {
 	return nil
 }
 
-// memoryAtRest waits until what clients left behind is gone, and returns the
-// resident memory of the resolvers.
+// memoryAtRest waits until the memory of closed connections is released, and returns
+// the resident memory of the resolvers.
 func (b *bench) memoryAtRest(ctx context.Context) (int64, error) {
-	timer := time.NewTimer(churnPatience)
+	timer := time.NewTimer(churnTimeout)
 	defer timer.Stop()
 	select {
 	case <-timer.C:
@@ -110,8 +110,8 @@ func (b *bench) memoryAtRest(ctx context.Context) (int64, error) {
 	return b.resolverMemory(ctx)
 }
 
-// visit opens a connection, sends a request, reads the answer if it is to, and
-// closes the connection, in order or with a reset.
+// visit opens a connection, sends a request, reads the response with wait, and closes
+// the connection, in order or with a reset.
 func visit(ctx context.Context, app *cluster.Application, wait, inOrder bool) error {
 	connection, err := openRequest(ctx, app.Address+":80")
 	if err != nil {
@@ -131,9 +131,9 @@ func visit(ctx context.Context, app *cluster.Application, wait, inOrder bool) er
 	}
 	response, err := http.ReadResponse(bufio.NewReaderSize(connection, 1<<10), nil)
 	if err != nil {
-		return fmt.Errorf("reading the answer: %w", err)
+		return fmt.Errorf("reading the response: %w", err)
 	}
 	response.Body.Close()
-	answer := cluster.Answer{Status: response.StatusCode, Header: response.Header}
-	return answer.FromApplication(app.Name)
+	got := cluster.Response{Status: response.StatusCode, Header: response.Header}
+	return got.FromApplication(app.Name)
 }

@@ -35,7 +35,7 @@ const (
 	coldStarts = 10
 	// manyClients is how many requests the second kind sends at once.
 	manyClients = 50
-	// coldStartTimeout bounds one cold start and the descent before it.
+	// coldStartTimeout bounds one cold start and the scale-down before it.
 	coldStartTimeout = 3 * time.Minute
 )
 
@@ -43,11 +43,11 @@ const (
 // readiness probe period of 1 s, of 10 s, and without the resolver's own
 // probing.
 //
-// The clock is this machine's throughout. Clients note when they send and when
-// they have the answer; the application tells in its answer since when it
-// accepts connections and when it received the request; that a Deployment was
-// scaled and an endpoint became ready is known when the watch tells, which is
-// somewhat later than it happened.
+// All times are of the clock of this machine. Clients record when they send and when
+// they have the response. The application returns in its response since when it accepts
+// connections and when it received the request. The times at which a Deployment was
+// scaled and an endpoint became ready are those of the watch events, which are slightly
+// later.
 func coldStart(ctx context.Context, b *bench) error {
 	stage, leave, err := b.newStage(ctx)
 	if err != nil {
@@ -87,22 +87,22 @@ func coldStart(ctx context.Context, b *bench) error {
 	wakes := pick(append(append(one, rarely...), waiting...), func(c coldStartTimes) time.Duration { return c.scaled.Sub(c.sent) })
 	releases := pick(waiting, func(c coldStartTimes) time.Duration { return c.received.Sub(c.privateReady) })
 	probed := pick(rarely, func(c coldStartTimes) time.Duration { return c.received.Sub(c.accepting) })
-	oneAdded, manyAdded := pick(one, coldStartTimes.added), pick(many, coldStartTimes.lastAdded)
+	oneAdded, manyAdded := pick(one, coldStartTimes.added), pick(many, coldStartTimes.addedToLast)
 
 	b.durations("request sent → target scaled", wakes)
 	b.durations("  for comparison, one call by a client of the API: scale patched → target scaled", patches)
 	b.durations("target scaled → application accepts connections", pick(one, func(c coldStartTimes) time.Duration { return c.accepting.Sub(c.scaled) }))
-	b.durations("one request: sent → answered", pick(one, func(c coldStartTimes) time.Duration { return c.lastAnswered.Sub(c.sent) }))
+	b.durations("one request: sent → answered", pick(one, func(c coldStartTimes) time.Duration { return c.lastCompleted.Sub(c.sent) }))
 	b.durations("one request: added to the pod's own start", oneAdded)
 	b.durations("  of it, until the target was scaled", pick(one, func(c coldStartTimes) time.Duration { return c.scaled.Sub(c.sent) }))
 	b.durations("  of it, Kubernetes' part: application accepts connections → its address is listed", pick(one, coldStartTimes.unlisted))
 	b.durations("  of it, our part: address listed and connections accepted → request forwarded", pick(one, coldStartTimes.own))
-	b.durations("  of it, until the client has the answer", pick(one, func(c coldStartTimes) time.Duration { return c.lastAnswered.Sub(c.received) }))
-	b.durations("50 at once: sent → last answered", pick(many, func(c coldStartTimes) time.Duration { return c.lastAnswered.Sub(c.sent) }))
+	b.durations("  of it, until the client has the response", pick(one, func(c coldStartTimes) time.Duration { return c.lastCompleted.Sub(c.received) }))
+	b.durations("50 at once: sent → last answered", pick(many, func(c coldStartTimes) time.Duration { return c.lastCompleted.Sub(c.sent) }))
 	b.durations("50 at once: application accepts connections → last answered", manyAdded)
 	b.durations("  of it, Kubernetes' part: application accepts connections → its address is listed", pick(many, coldStartTimes.unlisted))
 	b.durations("  of it, our part: address listed and connections accepted → first request forwarded", pick(many, coldStartTimes.own))
-	b.durations("  of it, until the last client has its answer", pick(many, func(c coldStartTimes) time.Duration { return c.lastAnswered.Sub(c.received) }))
+	b.durations("  of it, until the last client has its response", pick(many, func(c coldStartTimes) time.Duration { return c.lastCompleted.Sub(c.received) }))
 	b.durations("application that needs 2 s: added to the pod's own start", pick(slow, coldStartTimes.added))
 	b.durations("  of it, our part: address listed and connections accepted → request forwarded", pick(slow, coldStartTimes.own))
 	b.durations("readiness Probe, period 10 s: accepts connections → request forwarded", probed)
@@ -134,8 +134,8 @@ func coldStartThousand(ctx context.Context, b *bench) error {
 	if err != nil {
 		return err
 	}
-	added := pick(times, coldStartTimes.lastAdded)
-	b.durations("1,000 at once: sent → last answered", pick(times, func(c coldStartTimes) time.Duration { return c.lastAnswered.Sub(c.sent) }))
+	added := pick(times, coldStartTimes.addedToLast)
+	b.durations("1,000 at once: sent → last answered", pick(times, func(c coldStartTimes) time.Duration { return c.lastCompleted.Sub(c.sent) }))
 	b.durations("1,000 at once: application accepts connections → last answered", added)
 	b.set("coldstart_1000_last_added_p50_ms", durationQuantile(added, 0.5))
 	b.set("coldstart_1000_failed", float64(failed(times)))
@@ -144,8 +144,8 @@ func coldStartThousand(ctx context.Context, b *bench) error {
 
 // coldStartTimes are the times of one cold start.
 type coldStartTimes struct {
-	// sent is when the first client started, scaled when the Deployment asked
-	// for a replica, accepting when the application was there.
+	// sent is when the first client started, scaled when spec.replicas of the
+	// Deployment was set, accepting when the application accepted connections.
 	sent, scaled, accepting time.Time
 	// listed is when the Service's private EndpointSlices had the pod's address.
 	listed time.Time
@@ -153,25 +153,25 @@ type coldStartTimes struct {
 	// EndpointSlices had a ready endpoint, resolversRemoved when the Service
 	// had no resolver slice any more.
 	privateReady, publicReady, resolversRemoved time.Time
-	// received is when the application got the first request, lastAnswered
-	// when the last client had its answer.
-	received, lastAnswered time.Time
-	// failed is how many requests the application did not answer with 200.
+	// received is when the application got the first request, lastCompleted when the
+	// last client had its response.
+	received, lastCompleted time.Time
+	// failed is how many requests did not get the status 200 from the application.
 	failed int
 }
 
-// added is what was added to the time that the pod itself took to start.
+// added is the time of the cold start beyond the start of the pod.
 func (c coldStartTimes) added() time.Duration {
-	return c.lastAnswered.Sub(c.sent) - c.accepting.Sub(c.scaled)
+	return c.lastCompleted.Sub(c.sent) - c.accepting.Sub(c.scaled)
 }
 
 // unlisted is how long the application accepted connections before its address
 // was listed.
 func (c coldStartTimes) unlisted() time.Duration { return max(0, c.listed.Sub(c.accepting)) }
 
-// own is how long it took us to forward a request once that was possible: the
-// application accepted connections, and its address was listed. The address may
-// come to a resolver before it comes to the observer.
+// own is the time until a request was forwarded once that was possible: when the
+// application accepted connections and its address was listed. A resolver may observe
+// the address before the observer does.
 func (c coldStartTimes) own() time.Duration {
 	possible := c.accepting
 	if c.listed.After(possible) {
@@ -180,8 +180,9 @@ func (c coldStartTimes) own() time.Duration {
 	return max(0, c.received.Sub(possible))
 }
 
-// lastAdded is what all requests together waited for after the application was there.
-func (c coldStartTimes) lastAdded() time.Duration { return c.lastAnswered.Sub(c.accepting) }
+// addedToLast is the time from when the application accepted connections until the last
+// response.
+func (c coldStartTimes) addedToLast() time.Duration { return c.lastCompleted.Sub(c.accepting) }
 
 func pick(times []coldStartTimes, of func(coldStartTimes) time.Duration) []time.Duration {
 	var durations []time.Duration
@@ -254,8 +255,8 @@ func (s *stage) coldStart(ctx context.Context, app *cluster.Application, clients
 	return times, nil
 }
 
-// patches measures how long it takes until the observer sees a target scaled that
-// a client of the API scales itself, with a single call: no wake is faster.
+// patches measures how long it takes until the observer sees that a target was scaled
+// with a single call of the API, which is the minimum of a wake.
 func (s *stage) patches(ctx context.Context, options cluster.ApplicationOptions) ([]time.Duration, error) {
 	app := s.NewApplication(s.namespace, options)
 	if err := app.Create(ctx); err != nil {
@@ -286,8 +287,8 @@ func (s *stage) patches(ctx context.Context, options cluster.ApplicationOptions)
 	return durations, errors.Join(app.Scale(ctx, 0), app.DeleteElastiService(ctx))
 }
 
-// putToSleep scales the application to zero and waits until it is asleep. A
-// late wake of the cold start before may wake it again; then it starts over.
+// putToSleep scales the application to zero and waits until it is asleep. It starts
+// again when a late wake of the previous cold start has woken the application.
 func putToSleep(ctx context.Context, app *cluster.Application) error {
 	for {
 		if err := app.Sleep(ctx); err != nil {
@@ -303,42 +304,42 @@ func putToSleep(ctx context.Context, app *cluster.Application) error {
 	}
 }
 
-// burst sends requests at once, each over its own connection, and fills in
-// what clients and the application know.
+// burst sends requests at once, each over its own connection, and sets the times that
+// clients and the application have recorded.
 func burst(ctx context.Context, app *cluster.Application, clients int) (coldStartTimes, error) {
-	answers, failures := make([]*cluster.Answer, clients), make([]error, clients)
+	responses, failures := make([]*cluster.Response, clients), make([]error, clients)
 	var ended sync.WaitGroup
 	sent := time.Now()
 	for i := range clients {
-		ended.Go(func() { answers[i], failures[i] = cluster.Get(ctx, app.URL("/")) })
+		ended.Go(func() { responses[i], failures[i] = cluster.Get(ctx, app.URL("/")) })
 	}
 	ended.Wait()
 
 	times := coldStartTimes{sent: sent}
-	for i, answer := range answers {
+	for i, response := range responses {
 		if failures[i] == nil {
-			failures[i] = answer.FromApplication(app.Name)
+			failures[i] = response.FromApplication(app.Name)
 		}
 		if failures[i] != nil {
 			times.failed++
 			continue
 		}
-		received, err := answer.ReceivedAt()
+		received, err := response.ReceivedAt()
 		if err != nil {
 			return times, err
 		}
-		if times.accepting, err = answer.AcceptingSince(); err != nil {
+		if times.accepting, err = response.AcceptingSince(); err != nil {
 			return times, err
 		}
 		if times.received.IsZero() || received.Before(times.received) {
 			times.received = received
 		}
-		if answer.AnsweredAt.After(times.lastAnswered) {
-			times.lastAnswered = answer.AnsweredAt
+		if response.CompletedAt.After(times.lastCompleted) {
+			times.lastCompleted = response.CompletedAt
 		}
 	}
 	if times.failed == clients {
-		return times, fmt.Errorf("the application answered no request, the first of them because: %w", failures[0])
+		return times, fmt.Errorf("no request got a response of the application, the first because: %w", failures[0])
 	}
 	return times, nil
 }

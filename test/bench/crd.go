@@ -38,9 +38,9 @@ import (
 const schemaReference = "#/components/schemas/"
 
 var (
-	ourResource  = v1alpha1.SchemeGroupVersion.WithResource("elastiservices")
-	twinResource = schema.GroupVersionResource{Group: "twin.bench.elasti.truefoundry.com", Version: "v1alpha1", Resource: "elastiservices"}
-	crdResource  = schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"}
+	elastiResource = v1alpha1.SchemeGroupVersion.WithResource("elastiservices")
+	twinResource   = schema.GroupVersionResource{Group: "twin.bench.elasti.truefoundry.com", Version: "v1alpha1", Resource: "elastiservices"}
+	crdResource    = schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"}
 )
 
 // createTwin creates a CustomResourceDefinition with the schema that the

@@ -60,7 +60,7 @@ const (
 	applicationHTTP2Port, applicationGRPCPort = 8081, 8083
 	// proxiedName is the application's.
 	proxiedName = "proxied"
-	// checkTimeout bounds one request that finds out who answers.
+	// checkTimeout bounds one request that checks which server responds.
 	checkTimeout = 5 * time.Second
 	// openFiles is how many files clients and peers may open: two for each connection.
 	openFiles = 16384
@@ -242,11 +242,11 @@ type comparison struct {
 	load             func(ctx context.Context, address string, connections int) (loadResult, error)
 }
 
-// loadResult is what a source of load measured: requests a second, and within
-// how many milliseconds almost all of them were answered.
+// loadResult is the result of a load generator: requests a second, and a latency
+// quantile in milliseconds.
 type loadResult struct {
 	rate, latency float64
-	// part says how many almost all are.
+	// part is the name of the quantile.
 	part string
 }
 
@@ -320,19 +320,19 @@ func (b *bench) forwardBytes(ctx context.Context, proxied proxied, directory str
 	return nil
 }
 
-// checkContenders returns an error unless the application answers at every
-// address, so that nothing else is measured in its place.
+// checkContenders returns an error unless the application responds at every address,
+// so that no other server is measured in its place.
 func checkContenders(ctx context.Context, contenders []contender, http2 bool) error {
 	for _, contender := range contenders {
 		if err := checkApplication(ctx, contender.address, http2); err != nil {
-			return fmt.Errorf("asking %s at %s: %w", contender.name, contender.address, err)
+			return fmt.Errorf("checking %s at %s: %w", contender.name, contender.address, err)
 		}
 	}
 	return nil
 }
 
-// checkApplication sends one request, in HTTP/1.1 or in HTTP/2 without TLS, that
-// the proxied application has to answer.
+// checkApplication sends one request, in HTTP/1.1 or in HTTP/2 without TLS, and expects
+// a response of the proxied application.
 func checkApplication(ctx context.Context, address string, http2 bool) error {
 	ctx, cancel := context.WithTimeout(ctx, checkTimeout)
 	defer cancel()
@@ -340,11 +340,11 @@ func checkApplication(ctx context.Context, address string, http2 bool) error {
 	protocols.SetHTTP1(!http2)
 	protocols.SetUnencryptedHTTP2(http2)
 	transport := &http.Transport{Protocols: protocols, DisableKeepAlives: true}
-	answer, err := cluster.GetWith(ctx, &http.Client{Transport: transport}, "http://"+address+"/")
+	got, err := cluster.GetWith(ctx, &http.Client{Transport: transport}, "http://"+address+"/")
 	if err != nil {
 		return err
 	}
-	return answer.FromApplication(proxiedName)
+	return got.FromApplication(proxiedName)
 }
 
 // takeTurns measures every contender once in each round.
@@ -461,8 +461,8 @@ func download(ctx context.Context, url string) error {
 		return err
 	}
 	defer response.Body.Close()
-	answer := cluster.Answer{Status: response.StatusCode, Header: response.Header}
-	if err := answer.FromApplication(proxiedName); err != nil {
+	got := cluster.Response{Status: response.StatusCode, Header: response.Header}
+	if err := got.FromApplication(proxiedName); err != nil {
 		return err
 	}
 	received, err := io.Copy(io.Discard, response.Body)

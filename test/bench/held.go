@@ -97,8 +97,8 @@ func held(ctx context.Context, b *bench) error {
 	return nil
 }
 
-// openRequests sends requests, each over its own connection, and does not wait
-// for their answers.
+// openRequests sends requests, each over its own connection, and does not wait for the
+// responses.
 func openRequests(ctx context.Context, address string, number int) ([]net.Conn, error) {
 	connections, failures := make([]net.Conn, number), make([]error, heldDialers)
 	var ended sync.WaitGroup

@@ -38,8 +38,8 @@ const (
 	http2Timeout       = time.Minute
 )
 
-// http2Client is a client that says and reads no more than it is told to, which no
-// library's does.
+// http2Client is a client that sends and reads only on request, unlike those of
+// libraries.
 type http2Client struct {
 	net.Conn
 	framer  *http2.Framer
@@ -95,7 +95,7 @@ func (c *http2Client) upload(size int) error {
 	return nil
 }
 
-// awaitData returns once a part of an answer has come.
+// awaitData returns once a part of a response was received.
 func (c *http2Client) awaitData() error {
 	if err := c.SetReadDeadline(time.Now().Add(http2Timeout)); err != nil {
 		return err

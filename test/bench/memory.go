@@ -35,8 +35,8 @@ import (
 )
 
 const (
-	// pileStreams is how many answers of pileBytes each one client asks for and
-	// does not read.
+	// pileStreams is how many responses of pileBytes each one client requests and does
+	// not read.
 	pileStreams = 200
 	pileBytes   = 32 << 20
 	// uploads is how many bodies of uploadBytes each are sent while they are held.
@@ -50,7 +50,7 @@ const (
 )
 
 // pile measures how much the anonymous memory of the resolvers grows with large
-// answers that an HTTP/2 client asks for and does not read.
+// responses that an HTTP/2 client requests and does not read.
 func pile(ctx context.Context, b *bench) error {
 	ctx, cancel := context.WithTimeout(ctx, memoryTimeout)
 	defer cancel()
@@ -81,7 +81,7 @@ func pile(ctx context.Context, b *bench) error {
 		}
 	}
 	if err := client.awaitData(); err != nil {
-		return fmt.Errorf("waiting for the first answer: %w", err)
+		return fmt.Errorf("waiting for the first response: %w", err)
 	}
 	after, err := b.settledMemory(ctx, anonymousMemory)
 	if err != nil {
@@ -192,7 +192,7 @@ func idle(ctx context.Context, b *bench) error {
 	return nil
 }
 
-// sendChunks has one request with a body in chunks answered, and returns its
+// sendChunks sends one request with a chunked body, reads the response and returns the
 // connection.
 func sendChunks(ctx context.Context, address string) (net.Conn, error) {
 	var dialer net.Dialer
@@ -213,14 +213,14 @@ func sendChunks(ctx context.Context, address string) (net.Conn, error) {
 	}
 	response, err := http.ReadResponse(bufio.NewReaderSize(connection, 1<<10), nil)
 	if err != nil {
-		return connection, fmt.Errorf("reading the answer: %w", err)
+		return connection, fmt.Errorf("reading the response: %w", err)
 	}
 	defer response.Body.Close()
 	if _, err := io.Copy(io.Discard, response.Body); err != nil {
-		return connection, fmt.Errorf("reading the answer: %w", err)
+		return connection, fmt.Errorf("reading the response: %w", err)
 	}
-	answer := cluster.Answer{Status: response.StatusCode, Header: response.Header}
-	return connection, answer.FromApplication(proxiedName)
+	got := cluster.Response{Status: response.StatusCode, Header: response.Header}
+	return connection, got.FromApplication(proxiedName)
 }
 
 // anonymousMemory adds up the anonymous memory of processes, in bytes: what they
@@ -241,8 +241,7 @@ func anonymousMemory(processes []int) (int64, error) {
 	return sum, nil
 }
 
-// anonymousKiB returns the anonymous memory that the kernel tells of in the
-// status of a process.
+// anonymousKiB returns the anonymous memory in the status of a process.
 func anonymousKiB(status string) (int64, error) {
 	for line := range strings.Lines(status) {
 		if value, found := strings.CutPrefix(line, "RssAnon:"); found {

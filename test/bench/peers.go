@@ -96,9 +96,9 @@ func (p place) command(program string, arguments ...string) *exec.Cmd {
 // listen returns an address there.
 func (p place) listen(port int) string { return net.JoinHostPort(p.address, strconv.Itoa(port)) }
 
-// nginxConfiguration is nginx as somebody would set it up to forward fast:
-// connections to the application are kept, nothing is logged. HTTP/2 is passed
-// on as HTTP/1.1, which is all that it can.
+// nginxConfiguration configures nginx for fast forwarding: connections to the
+// application are kept, and nothing is logged. HTTP/2 requests are forwarded in
+// HTTP/1.1, because nginx cannot forward them in HTTP/2.
 const nginxConfiguration = `daemon off;
 worker_processes auto;
 worker_rlimit_nofile %[6]d;

@@ -31,10 +31,10 @@ const (
 	stormNamespaces = 100
 	// stormPeriod is how long it takes until each service has got its request.
 	stormPeriod = time.Second
-	// stormPatience is how long the targets have to be scaled, stormTimeout
-	// bounds the whole.
-	stormPatience = time.Minute
-	stormTimeout  = 10 * time.Minute
+	// stormWakeTimeout bounds the time until all targets are scaled, stormTimeout the
+	// whole benchmark.
+	stormWakeTimeout = time.Minute
+	stormTimeout     = 10 * time.Minute
 	// stormFailuresShown is how many failures are printed.
 	stormFailuresShown = 20
 )
@@ -57,7 +57,7 @@ func storm(ctx context.Context, b *bench) (err error) {
 	if err := stage.AwaitRight(ctx); err != nil {
 		return err
 	}
-	waking, stop := context.WithTimeout(ctx, stormPatience)
+	waking, stop := context.WithTimeout(ctx, stormWakeTimeout)
 	defer stop()
 	outcome, err := stage.Storm(waking, stormPeriod)
 	if err != nil {
@@ -69,7 +69,7 @@ func storm(ctx context.Context, b *bench) (err error) {
 	b.durations("wake sent → answered", outcome.Calls)
 	b.set("storm_failed", float64(len(outcome.Failures)))
 	if outcome.Scaled == 0 {
-		return fmt.Errorf("not every target was scaled within %s", stormPatience)
+		return fmt.Errorf("not every target was scaled within %s", stormWakeTimeout)
 	}
 	b.durations("first wake sent → last target scaled", []time.Duration{outcome.Scaled})
 	b.set("storm_1000_services_s", outcome.Scaled.Seconds())

@@ -24,9 +24,9 @@ import (
 	"github.com/truefoundry/elasti-apiserver/test/e2e/cluster"
 )
 
-// switching counts the requests that fail while applications are put to sleep
-// and wake under steady traffic. The observer's times tell how long the
-// controller takes to follow.
+// switching counts the requests that fail while applications are put to sleep and wake
+// under steady traffic. The delays of the controller are those between the moments of
+// the observer.
 func switching(ctx context.Context, b *bench) error {
 	stage, leave, err := b.newStage(ctx)
 	if err != nil {

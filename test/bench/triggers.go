@@ -44,15 +44,14 @@ import (
 	"github.com/truefoundry/elasti-apiserver/pkg/triggers"
 )
 
-// triggersIntervals is how many polling intervals are measured, after one in
-// which everything is looked at for the first time.
+// triggersIntervals is how many polling intervals are measured, after one with the first
+// evaluation of each object.
 const triggersIntervals = 2
 
-// measureTriggers measures what it costs to look at many ElastiServices whose
-// triggers ask one Prometheus server, each with a query of its own. The
-// scheduler and its evaluator are those of the product, in this process. The
-// server is another process, which answers at once, so that what is measured
-// is our side only.
+// measureTriggers measures the cost of the evaluation of many ElastiServices whose
+// triggers query one Prometheus server, each with a query of its own. The scheduler and
+// the evaluator are those of the product, in this process. The server is another
+// process, which responds at once, so that its cost is not included.
 func measureTriggers(ctx context.Context, b *bench) (err error) {
 	server, address, err := startQuietPrometheus(ctx)
 	if err != nil {
@@ -89,18 +88,18 @@ func measureTriggers(ctx context.Context, b *bench) (err error) {
 	if err := pause(ctx, sleep.DefaultPollingInterval+5*time.Second); err != nil {
 		return err
 	}
-	looks, used, started := counts.looks.Load(), cpuTime(), time.Now()
+	evaluations, used, started := counts.evaluations.Load(), cpuTime(), time.Now()
 	if err := pause(ctx, triggersIntervals*sleep.DefaultPollingInterval); err != nil {
 		return err
 	}
 	elapsed := time.Since(started).Seconds()
-	b.set("triggers_10k_evaluations_per_second", float64(counts.looks.Load()-looks)/elapsed)
+	b.set("triggers_10k_evaluations_per_second", float64(counts.evaluations.Load()-evaluations)/elapsed)
 	b.set("triggers_10k_cpu_percent", 100*(cpuTime()-used).Seconds()/elapsed)
 	b.set("triggers_10k_heap_mib", float64(heap()-before)/(1<<20))
 	if unknown := counts.unknown.Load(); unknown > 0 {
-		return fmt.Errorf("%d evaluations had no answer", unknown)
+		return fmt.Errorf("%d evaluations had no result", unknown)
 	}
-	queries, err := askedQueries(ctx, address)
+	queries, err := queriesOf(ctx, address)
 	if err != nil {
 		return err
 	}
@@ -134,7 +133,7 @@ func triggeredElastiService(number int) *v1alpha1.ElastiService {
 	}
 }
 
-// leaveAlone carries nothing out.
+// leaveAlone does nothing.
 type leaveAlone struct{}
 
 func (leaveAlone) Sleep(context.Context, *v1alpha1.ElastiService) error                { return nil }
@@ -142,9 +141,8 @@ func (leaveAlone) KeepAwake(context.Context, *v1alpha1.ElastiService) error     
 func (leaveAlone) Wake(context.Context, *v1alpha1.ElastiService, string) error         { return nil }
 func (leaveAlone) Report(context.Context, *v1alpha1.ElastiService, sleep.Report) error { return nil }
 
-// evaluationCounts are the numbers of evaluations, and of those without an
-// answer.
-type evaluationCounts struct{ looks, unknown atomic.Int64 }
+// evaluationCounts are the numbers of evaluations, and of those without a result.
+type evaluationCounts struct{ evaluations, unknown atomic.Int64 }
 
 type countingEvaluator struct {
 	inner  evaluators.Evaluator
@@ -154,7 +152,7 @@ type countingEvaluator struct {
 func (e *countingEvaluator) Evaluate(ctx context.Context, subject evaluators.Subject) (evaluators.Result, error) {
 	result, err := e.inner.Evaluate(ctx, subject)
 	if err == nil {
-		e.counts.looks.Add(1)
+		e.counts.evaluations.Add(1)
 		if result.State == evaluators.Unknown && ctx.Err() == nil {
 			e.counts.unknown.Add(1)
 		}
@@ -202,19 +200,19 @@ func startQuietPrometheus(ctx context.Context) (*exec.Cmd, string, error) {
 	return server, strings.TrimSpace(address), nil
 }
 
-// serveQuietPrometheus answers every query of Prometheus with 0, that for the
-// uptime with 1, and says at /asked how many there were. It prints its address.
+// serveQuietPrometheus responds to every query with 0, and to that for the uptime with 1.
+// It returns the number of queries at /queries, and prints its address.
 func serveQuietPrometheus(address string) error {
 	listener, err := net.Listen("tcp", address)
 	if err != nil {
 		return err
 	}
 	fmt.Println(listener.Addr())
-	var asked atomic.Int64
+	var received atomic.Int64
 	mux := http.NewServeMux()
-	mux.HandleFunc("/asked", func(w http.ResponseWriter, _ *http.Request) { _, _ = fmt.Fprint(w, asked.Load()) })
+	mux.HandleFunc("/queries", func(w http.ResponseWriter, _ *http.Request) { _, _ = fmt.Fprint(w, received.Load()) })
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
-		asked.Add(1)
+		received.Add(1)
 		value := "0"
 		if strings.HasPrefix(r.FormValue("query"), "min_over_time(") {
 			value = "1"
@@ -225,8 +223,8 @@ func serveQuietPrometheus(address string) error {
 	return (&http.Server{Handler: mux, ReadHeaderTimeout: time.Minute}).Serve(listener)
 }
 
-func askedQueries(ctx context.Context, address string) (queries float64, err error) {
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+address+"/asked", nil)
+func queriesOf(ctx context.Context, address string) (queries float64, err error) {
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+address+"/queries", nil)
 	if err != nil {
 		return 0, err
 	}

@@ -75,11 +75,11 @@ func TestAPIServerKilledAndRestartedLosesNothing(t *testing.T) {
 	}
 }
 
-// TestAPIServerToldToEndEndsByItself replaces the API server's pod. The one
-// that goes must not wait to be killed: nobody serves the API until it is gone.
-func TestAPIServerToldToEndEndsByItself(t *testing.T) {
+// TestTerminatedAPIServerEndsByItself replaces the API server's pod. The old pod must
+// end before its grace period, because no other one serves the API until it has ended.
+func TestTerminatedAPIServerEndsByItself(t *testing.T) {
 	s := newScene(t)
-	// Somebody who watches, and goes on to.
+	// A client with an open watch.
 	s.observe()
 	pods, err := s.SystemPods(s.ctx, cluster.APIServerSelector)
 	s.check(err)
@@ -116,9 +116,9 @@ func exitCodeText(code *int32) string {
 	return fmt.Sprint(*code)
 }
 
-// writeUntilItFails creates ElastiServices until the server does not answer
-// any more, and notes those that it acknowledged. It closes enough once there
-// are some. An answer that refuses is an error.
+// writeUntilItFails creates ElastiServices until the server does not respond any
+// more, and records the acknowledged ones. It closes enough once there are some. A
+// response that rejects an object is an error.
 func (s *scene) writeUntilItFails(ctx context.Context, acknowledged map[string]types.UID, enough chan<- struct{}) error {
 	const some = 50
 	for i := range maxObjects {

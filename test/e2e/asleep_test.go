@@ -41,15 +41,15 @@ func TestHealthChecksAreAnsweredAtZeroAndByTheApplicationAwake(t *testing.T) {
 		}}
 	}})
 	for range 10 {
-		answer := s.askWith(app, http.MethodGet, "/alive", nil)
-		if answer.Status != http.StatusOK || answer.Body != `{"asleep":true}` || answer.Header.Get(cluster.ResponseHeader) != "ProbeResponse" {
-			t.Fatalf("the rule is answered %d %q %v", answer.Status, answer.Body, answer.Header)
+		response := s.request(app, http.MethodGet, "/alive", nil)
+		if response.Status != http.StatusOK || response.Body != `{"asleep":true}` || response.Header.Get(cluster.ResponseHeader) != "ProbeResponse" {
+			t.Fatalf("the rule is answered %d %q %v", response.Status, response.Body, response.Header)
 		}
 		for _, agent := range []string{"kube-probe/1.37", "ELB-HealthChecker/2.0"} {
 			for _, transport := range []*http.Transport{{DisableKeepAlives: true}, priorKnowledge()} {
-				answer := s.askOver(transport, app, http.MethodGet, "/", http.Header{"User-Agent": {agent}})
-				if answer.Status != http.StatusServiceUnavailable || answer.Header.Get(cluster.ResponseHeader) != "Asleep" {
-					t.Fatalf("%s is answered %d %q %v", agent, answer.Status, answer.Body, answer.Header)
+				response := s.requestOver(transport, app, http.MethodGet, "/", http.Header{"User-Agent": {agent}})
+				if response.Status != http.StatusServiceUnavailable || response.Header.Get(cluster.ResponseHeader) != "Asleep" {
+					t.Fatalf("%s is answered %d %q %v", agent, response.Status, response.Body, response.Header)
 				}
 			}
 		}
@@ -60,8 +60,8 @@ func TestHealthChecksAreAnsweredAtZeroAndByTheApplicationAwake(t *testing.T) {
 	// Each resolver learns of the pod in its own time.
 	row := 0
 	err := wait.PollUntilContextTimeout(s.ctx, pollInterval, convergeTimeout, true, func(context.Context) (bool, error) {
-		answer := s.askWith(app, http.MethodGet, "/alive", http.Header{"User-Agent": {"kube-probe/1.37"}})
-		if row++; answer.FromApplication(app.Name) != nil {
+		response := s.request(app, http.MethodGet, "/alive", http.Header{"User-Agent": {"kube-probe/1.37"}})
+		if row++; response.FromApplication(app.Name) != nil {
 			row = 0
 		}
 		return row == 20, nil
@@ -81,17 +81,18 @@ func TestBrowserSeesTheWakeAndThenTheApplication(t *testing.T) {
 		},
 	})
 	navigation := http.Header{"Accept": {"text/html,application/xhtml+xml,*/*;q=0.8"}, "Sec-Fetch-Mode": {"navigate"}}
-	page := s.askWith(app, http.MethodGet, "/shop", navigation)
+	page := s.request(app, http.MethodGet, "/shop", navigation)
 	if page.Status != http.StatusServiceUnavailable || page.Header.Get(cluster.ResponseHeader) != "WaitingPage" ||
 		!strings.HasPrefix(page.Header.Get("Content-Type"), "text/html") || !strings.Contains(page.Body, "<title>") {
 		t.Fatalf("a browser is answered %d %v %.100q", page.Status, page.Header, page.Body)
 	}
-	// The page alone wakes: nothing is held. It asks until the application answers.
+	// The page wakes the target without a held request, and polls until a response
+	// comes from the application.
 	steps := map[string]bool{}
 	err := wait.PollUntilContextTimeout(s.ctx, pollInterval, testTimeout, true, func(context.Context) (bool, error) {
-		answer := s.askWith(app, http.MethodHead, "/shop", http.Header{"X-Elasti-Waiting": {"1"}})
-		steps[answer.Header.Get("X-Elasti-Progress")] = true
-		return answer.FromApplication(app.Name) == nil, nil
+		response := s.request(app, http.MethodHead, "/shop", http.Header{"X-Elasti-Waiting": {"1"}})
+		steps[response.Header.Get("X-Elasti-Progress")] = true
+		return response.FromApplication(app.Name) == nil, nil
 	})
 	if err != nil {
 		t.Fatalf("the page waits for ever; it saw the steps %v", steps)
@@ -99,18 +100,19 @@ func TestBrowserSeesTheWakeAndThenTheApplication(t *testing.T) {
 	if len(steps) < 2 {
 		t.Errorf("the page saw no progress: %v", steps)
 	}
-	answer := s.askWith(app, http.MethodGet, "/shop", navigation)
-	s.checkAnswer(app, answer, "/shop")
+	response := s.request(app, http.MethodGet, "/shop", navigation)
+	s.checkResponse(app, response, "/shop")
 }
 
-// askWith sends one request with these header fields.
-func (s *scene) askWith(app *cluster.Application, method, path string, fields http.Header) *cluster.Answer {
+// request sends one request with these headers on a new connection.
+func (s *scene) request(app *cluster.Application, method, path string, fields http.Header) *cluster.Response {
 	s.Helper()
-	return s.askOver(&http.Transport{DisableKeepAlives: true}, app, method, path, fields)
+	return s.requestOver(&http.Transport{DisableKeepAlives: true}, app, method, path, fields)
 }
 
-// askOver is askWith over connections of a transport, which are closed.
-func (s *scene) askOver(transport *http.Transport, app *cluster.Application, method, path string, fields http.Header) *cluster.Answer {
+// requestOver sends one request with these headers over a transport, whose idle
+// connections it closes.
+func (s *scene) requestOver(transport *http.Transport, app *cluster.Application, method, path string, fields http.Header) *cluster.Response {
 	s.Helper()
 	defer transport.CloseIdleConnections()
 	request, err := http.NewRequestWithContext(s.ctx, method, app.URL(path), nil)
@@ -118,7 +120,7 @@ func (s *scene) askOver(transport *http.Transport, app *cluster.Application, met
 	for name, values := range fields {
 		request.Header[name] = values
 	}
-	answer, err := cluster.Do(&http.Client{Transport: transport}, request)
+	response, err := cluster.Do(&http.Client{Transport: transport}, request)
 	s.check(err)
-	return answer
+	return response
 }

@@ -32,13 +32,13 @@ import (
 	"github.com/truefoundry/elasti-apiserver/test/e2e/cluster"
 )
 
-// hpaTimeout bounds a test with a HorizontalPodAutoscaler, which is looked at
-// every 15 s.
+// hpaTimeout bounds a test with a HorizontalPodAutoscaler, which is synced every
+// 15 s.
 const hpaTimeout = 5 * time.Minute
 
-// A HorizontalPodAutoscaler may scale to zero too, also a target that was woken
-// just now, and cannot be kept from it. That is said, the target is covered each
-// time, and requests wake it each time.
+// A HorizontalPodAutoscaler may scale to zero too, also a target that was woken just
+// now. It cannot be prevented. A condition reports it, resolvers are in the path each
+// time, and requests wake the target each time.
 func TestHorizontalPodAutoscalerAtZeroIsReportedAndTrafficWakes(t *testing.T) {
 	s := newSceneWithin(t, hpaTimeout)
 	observer := s.observe()
@@ -64,10 +64,10 @@ func TestHorizontalPodAutoscalerAtZeroIsReportedAndTrafficWakes(t *testing.T) {
 		},
 	}, metav1.CreateOptions{})
 	s.check(err)
-	told, err := app.AwaitCondition(s.ctx, v1alpha1.ConditionAutoscalerCompatible, metav1.ConditionFalse)
+	condition, err := app.AwaitCondition(s.ctx, v1alpha1.ConditionAutoscalerCompatible, metav1.ConditionFalse)
 	s.check(err)
-	if told.Reason != v1alpha1.ReasonAutoscalerScalesToZero {
-		t.Errorf("the condition is %+v", told)
+	if condition.Reason != v1alpha1.ReasonAutoscalerScalesToZero {
+		t.Errorf("the condition is %+v", condition)
 	}
 
 	asleep, err := observer.Await(s.ctx, started, cluster.Scaled, app.Name, "0")

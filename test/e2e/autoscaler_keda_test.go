@@ -171,10 +171,10 @@ func TestKEDAAtZeroDoesNotUndoAWake(t *testing.T) {
 	s.awaitReplicas(app, 0)
 	s.check(app.AwaitAsleep(s.ctx))
 	s.check(app.AwaitReachable(s.ctx))
-	told, err := app.AwaitCondition(s.ctx, v1alpha1.ConditionAutoscalerCompatible, metav1.ConditionFalse)
+	reported, err := app.AwaitCondition(s.ctx, v1alpha1.ConditionAutoscalerCompatible, metav1.ConditionFalse)
 	s.check(err)
-	if told.Reason != v1alpha1.ReasonAutoscalerScalesToZero {
-		t.Errorf("the condition is %+v", told)
+	if reported.Reason != v1alpha1.ReasonAutoscalerScalesToZero {
+		t.Errorf("the condition is %+v", reported)
 	}
 	before := s.scaledObject(app).GetAnnotations()
 
@@ -220,10 +220,10 @@ func TestKEDAPausesOfTheUserSurvive(t *testing.T) {
 	s.check(app.CreateElastiService(s.ctx))
 	s.check(app.AwaitAsleep(s.ctx))
 	s.check(app.AwaitReachable(s.ctx))
-	told, err := app.AwaitCondition(s.ctx, v1alpha1.ConditionAutoscalerCompatible, metav1.ConditionFalse)
+	reported, err := app.AwaitCondition(s.ctx, v1alpha1.ConditionAutoscalerCompatible, metav1.ConditionFalse)
 	s.check(err)
-	if told.Reason != v1alpha1.ReasonAutoscalerPausedAtZero {
-		t.Errorf("the condition is %+v", told)
+	if reported.Reason != v1alpha1.ReasonAutoscalerPausedAtZero {
+		t.Errorf("the condition is %+v", reported)
 	}
 	s.get(app, "/")
 	if after := s.scaledObject(app).GetAnnotations(); !maps.Equal(after, before) {
@@ -273,8 +273,8 @@ func (s *scene) changeScaledObject(app *cluster.Application, patch map[string]an
 	s.check(err)
 }
 
-// checkKEDAScales expects KEDA to scale an application up again that somebody
-// has scaled to zero. Nothing else does for one that has no ElastiService.
+// checkKEDAScales expects KEDA to scale up an application that was scaled to zero by
+// hand. No other component does so for an application without an ElastiService.
 func (s *scene) checkKEDAScales(app *cluster.Application, observer *cluster.Observer) {
 	s.Helper()
 	started := time.Now()

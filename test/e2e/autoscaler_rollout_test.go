@@ -74,7 +74,7 @@ func TestArgoRolloutSleepsAndWakes(t *testing.T) {
 			s.checkRolloutReplicas(app, 0)
 			s.wakeRollout(app, "/second")
 
-			// Somebody else does.
+			// A user scales it.
 			s.check(app.ScaleRollout(s.ctx, 0))
 			s.check(app.AwaitAsleep(s.ctx))
 			s.wakeRollout(app, "/third")
@@ -95,13 +95,13 @@ func (s *scene) wakeRollout(app *cluster.Application, path string) {
 	s.awaitDirect(app)
 }
 
-// checkRolloutReplicas expects the Rollout to ask for a number of replicas.
+// checkRolloutReplicas expects spec.replicas of the Rollout.
 func (s *scene) checkRolloutReplicas(app *cluster.Application, want int64) {
 	s.Helper()
 	replicas, err := app.RolloutReplicas(s.ctx)
 	s.check(err)
 	if replicas != want {
-		s.Fatalf("Rollout %s asks for %d replicas, want %d", app.Name, replicas, want)
+		s.Fatalf("spec.replicas of Rollout %s is %d, want %d", app.Name, replicas, want)
 	}
 }
 

@@ -37,7 +37,7 @@ import (
 
 // A wake that cannot succeed says why before the clients give up: in conditions,
 // an Event, the table of kubectl, the response and the waiting page.
-func TestAWakeThatCannotSucceedSaysWhyToEverybody(t *testing.T) {
+func TestAWakeThatCannotSucceedReportsWhy(t *testing.T) {
 	t.Parallel()
 	s := newScene(t)
 	for name, test := range map[string]struct {
@@ -71,10 +71,10 @@ func TestAWakeThatCannotSucceedSaysWhyToEverybody(t *testing.T) {
 			if test.prevent != nil {
 				test.prevent(&s, app)
 			}
-			answer, err := cluster.Get(s.ctx, app.URL("/"))
+			response, err := cluster.Get(s.ctx, app.URL("/"))
 			s.check(err)
-			if answer.Status != http.StatusGatewayTimeout || !strings.Contains(answer.Body, test.reason) || !strings.Contains(answer.Body, test.words) {
-				t.Errorf("a client is answered %d %q, want 504 with %s and %q", answer.Status, answer.Body, test.reason, test.words)
+			if response.Status != http.StatusGatewayTimeout || !strings.Contains(response.Body, test.reason) || !strings.Contains(response.Body, test.words) {
+				t.Errorf("a client is answered %d %q, want 504 with %s and %q", response.Status, response.Body, test.reason, test.words)
 			}
 			s.checkProblem(app, test.reason, test.words)
 		})
@@ -98,13 +98,13 @@ func (s *scene) checkProblem(app *cluster.Application, reason, words string) {
 	if !strings.Contains(table, reason) {
 		s.Errorf("kubectl get shows\n%s", table)
 	}
-	page := s.askWith(app, http.MethodGet, "/", http.Header{"Accept": {"text/html"}, "Sec-Fetch-Mode": {"navigate"}})
+	page := s.request(app, http.MethodGet, "/", http.Header{"Accept": {"text/html"}, "Sec-Fetch-Mode": {"navigate"}})
 	if !strings.Contains(page.Body, reason+": ") {
 		s.Errorf("the waiting page does not tell the reason: %q", page.Body)
 	}
-	asked := s.askWith(app, http.MethodHead, "/", http.Header{"X-Elasti-Waiting": {"1"}})
-	if problem, err := url.PathUnescape(asked.Header.Get("X-Elasti-Problem")); err != nil || !strings.Contains(problem, words) {
-		s.Errorf("the waiting page is told %q (error: %v)", problem, err)
+	polled := s.request(app, http.MethodHead, "/", http.Header{"X-Elasti-Waiting": {"1"}})
+	if problem, err := url.PathUnescape(polled.Header.Get("X-Elasti-Problem")); err != nil || !strings.Contains(problem, words) {
+		s.Errorf("the waiting page gets the problem %q (error: %v)", problem, err)
 	}
 }
 

@@ -31,7 +31,7 @@ import (
 )
 
 const (
-	// pollInterval is how often to ask for what cannot be watched.
+	// pollInterval is the interval of polling where a watch is not possible.
 	pollInterval = 100 * time.Millisecond
 	// convergeTimeout bounds waiting for kube-proxy to follow the EndpointSlices.
 	convergeTimeout = 20 * time.Second
@@ -45,20 +45,20 @@ const (
 
 // awaitDirect sends requests, all of which must be answered, until one reaches
 // the pod without a resolver: kube-proxy follows the EndpointSlices in its own time.
-func (s *scene) awaitDirect(app *cluster.Application) *cluster.Answer {
+func (s *scene) awaitDirect(app *cluster.Application) *cluster.Response {
 	s.Helper()
 	return s.awaitPeer(app, false)
 }
 
 // awaitFromResolver is awaitDirect the other way round.
-func (s *scene) awaitFromResolver(app *cluster.Application) *cluster.Answer {
+func (s *scene) awaitFromResolver(app *cluster.Application) *cluster.Response {
 	s.Helper()
 	return s.awaitPeer(app, true)
 }
 
-func (s *scene) awaitPeer(app *cluster.Application, fromResolver bool) *cluster.Answer {
+func (s *scene) awaitPeer(app *cluster.Application, fromResolver bool) *cluster.Response {
 	s.Helper()
-	var last *cluster.Answer
+	var last *cluster.Response
 	err := wait.PollUntilContextTimeout(s.ctx, pollInterval, convergeTimeout, true, func(ctx context.Context) (bool, error) {
 		resolvers, err := s.ResolverAddresses(ctx)
 		if err != nil {

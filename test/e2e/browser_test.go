@@ -84,7 +84,7 @@ func TestWaitingPageOpensTheApplicationInARealBrowser(t *testing.T) {
 			if first.Title != "Starting…" || !strings.Contains(first.Text, "This application was asleep and is starting") || first.Step == "" {
 				t.Errorf("the browser showed %+v first, not the waiting page", first)
 			}
-			if !strings.Contains(last.Text, "you asked for /shop") {
+			if !strings.Contains(last.Text, "you requested /shop") {
 				t.Errorf("the application says %q", last.Text)
 			}
 			steps := map[string]bool{}
@@ -182,7 +182,7 @@ func findPage(ctx context.Context, profile string) (*page, error) {
 		return nil, err
 	}
 	port, _, _ := strings.Cut(string(where), "\n")
-	answer, err := cluster.Get(ctx, "http://127.0.0.1:"+port+"/json/list")
+	got, err := cluster.Get(ctx, "http://127.0.0.1:"+port+"/json/list")
 	if err != nil {
 		return nil, err
 	}
@@ -190,7 +190,7 @@ func findPage(ctx context.Context, profile string) (*page, error) {
 		Type                 string
 		WebSocketDebuggerURL string `json:"webSocketDebuggerUrl"`
 	}
-	if err := json.Unmarshal([]byte(answer.Body), &targets); err != nil {
+	if err := json.Unmarshal([]byte(got.Body), &targets); err != nil {
 		return nil, fmt.Errorf("reading the list of pages: %w", err)
 	}
 	for _, target := range targets {
@@ -228,7 +228,7 @@ func (p *page) call(method string, params, result any) error {
 		}
 		switch {
 		case message.ID != p.last:
-			// An event, or an answer that nobody waits for.
+			// An event, or the response to a command whose result is not needed.
 		case message.Error != nil:
 			return fmt.Errorf("%s: %s", method, message.Error.Message)
 		case result == nil:

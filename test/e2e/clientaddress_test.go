@@ -34,8 +34,8 @@ import (
 	"github.com/truefoundry/elasti-apiserver/test/e2e/cluster"
 )
 
-// TestPodsLearnTheAddressOfTheClient asks in HTTP/1.1 with an address that the client
-// made up, and connects to a port of bytes, asleep and awake.
+// TestPodsLearnTheAddressOfTheClient sends an HTTP/1.1 request with a forged
+// X-Forwarded-For header, and connects to a TCP port, asleep and awake.
 func TestPodsLearnTheAddressOfTheClient(t *testing.T) {
 	t.Parallel()
 	s := newScene(t)
@@ -55,9 +55,9 @@ func TestPodsLearnTheAddressOfTheClient(t *testing.T) {
 	})
 	for _, phase := range []string{"asleep", "awake"} {
 		resolver := s.resolversOf(app)[0]
-		head, client := s.mirrored(resolver)
-		if want := "X-Forwarded-For: 203.0.113.7, " + client.Addr().String() + "\r\n"; !strings.Contains(head, want) {
-			t.Errorf("%s, the application is sent\n%s, want %q in it", phase, head, want)
+		headers, client := s.mirrored(resolver)
+		if want := "X-Forwarded-For: 203.0.113.7, " + client.Addr().String() + "\r\n"; !strings.Contains(headers, want) {
+			t.Errorf("%s, the application is sent\n%s, want %q in it", phase, headers, want)
 		}
 		if from := s.proxiedFrom(resolver); from != client.Addr() {
 			t.Errorf("%s, a connection is said to be from %s, want %s", phase, from, client.Addr())
@@ -65,8 +65,8 @@ func TestPodsLearnTheAddressOfTheClient(t *testing.T) {
 	}
 }
 
-// mirrored returns the head of a request as the application got it, and the address
-// that it was sent from.
+// mirrored returns the headers of a request as the application received them, and the
+// address that it was sent from.
 func (s *scene) mirrored(h *host) (string, netip.AddrPort) {
 	s.Helper()
 	var from netip.AddrPort
@@ -82,9 +82,9 @@ func (s *scene) mirrored(h *host) (string, netip.AddrPort) {
 	request.Header.Set("X-Forwarded-For", "203.0.113.7")
 	response, err := transport.RoundTrip(request)
 	s.check(err)
-	head, err := io.ReadAll(response.Body)
+	headers, err := io.ReadAll(response.Body)
 	s.check(errors.Join(err, response.Body.Close(), expectStatus(response, http.StatusOK)))
-	return string(head), from
+	return string(headers), from
 }
 
 // proxiedFrom returns the address of IPv4 in the header of the PROXY protocol that
@@ -100,7 +100,7 @@ func (s *scene) proxiedFrom(h *host) netip.Addr {
 	echoed, err := io.ReadAll(conn)
 	s.check(err)
 	const start, addresses = "\r\n\r\n\x00\r\nQUIT\n\x21\x11\x00\x0c", 12
-	header, found := strings.CutSuffix(string(echoed), said+farewell)
+	header, found := strings.CutSuffix(string(echoed), said+goodbye)
 	if !found || !strings.HasPrefix(header, start) || len(header) != len(start)+addresses {
 		s.Fatalf("the application got %q", echoed)
 	}

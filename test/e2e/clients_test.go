@@ -32,9 +32,9 @@ import (
 	"github.com/truefoundry/elasti-apiserver/test/e2e/cluster"
 )
 
-// TestPodThatIsNotAllowedGetsAReset has a pod ask through the Service, and connects
-// to the resolvers themselves, from addresses that the ElastiService does not allow,
-// and then does.
+// TestPodThatIsNotAllowedGetsAReset sends requests from a pod through the Service and
+// connects to the resolvers directly, from addresses that the ElastiService does not
+// allow at first and then does.
 func TestPodThatIsNotAllowedGetsAReset(t *testing.T) {
 	t.Parallel()
 	s := newScene(t)

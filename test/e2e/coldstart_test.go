@@ -31,7 +31,7 @@ func TestRequestAtZeroWakesTheApplicationAndTrafficReturnsToIt(t *testing.T) {
 	app := s.asleep(cluster.ApplicationOptions{})
 	s.checkReplicas(app, 0)
 
-	s.step("request from outside of the cluster gets the application's answer", func(s *scene) {
+	s.step("request from outside of the cluster gets the application's response", func(s *scene) {
 		s.checkPeer(s.get(app, "/first"), true)
 	})
 	s.step("replicas went from 0 to 1", func(s *scene) {
@@ -40,7 +40,7 @@ func TestRequestAtZeroWakesTheApplicationAndTrafficReturnsToIt(t *testing.T) {
 	s.step("mode is serve", func(s *scene) {
 		s.check(app.AwaitMode(s.ctx, v1alpha1.ModeServe))
 	})
-	s.step("resolver slice is gone", func(s *scene) {
+	s.step("resolver slice is deleted", func(s *scene) {
 		s.check(app.AwaitResolverSlice(s.ctx, false))
 	})
 	s.step("new connections go to the pod directly", func(s *scene) {
@@ -76,10 +76,10 @@ func TestFiftyClientsAtZeroAreAllAnswered(t *testing.T) {
 	app := s.asleep(cluster.ApplicationOptions{})
 
 	const clients = 50
-	answers, failures := make([]*cluster.Answer, clients), make([]error, clients)
+	responses, failures := make([]*cluster.Response, clients), make([]error, clients)
 	var ended sync.WaitGroup
 	for i := range clients {
-		ended.Go(func() { answers[i], failures[i] = cluster.Get(s.ctx, app.URL("/together")) })
+		ended.Go(func() { responses[i], failures[i] = cluster.Get(s.ctx, app.URL("/together")) })
 	}
 	ended.Wait()
 	for i := range clients {
@@ -87,7 +87,7 @@ func TestFiftyClientsAtZeroAreAllAnswered(t *testing.T) {
 			t.Errorf("client %d: %v", i, failures[i])
 			continue
 		}
-		if err := answers[i].FromApplication(app.Name); err != nil {
+		if err := responses[i].FromApplication(app.Name); err != nil {
 			t.Errorf("client %d: %v", i, err)
 		}
 	}

@@ -42,16 +42,16 @@ func TestResolversStayUntilAPodIsReadyThoughTheServicePublishesOthers(t *testing
 		Arguments: []string{"-start-delay=8s"},
 		Service:   func(spec *corev1.ServiceSpec) { spec.PublishNotReadyAddresses = true },
 	})
-	told, err := app.AwaitCondition(s.ctx, v1alpha1.ConditionServiceCompatible, metav1.ConditionFalse)
+	reported, err := app.AwaitCondition(s.ctx, v1alpha1.ConditionServiceCompatible, metav1.ConditionFalse)
 	s.check(err)
-	if told.Reason != v1alpha1.ReasonPublishesNotReadyAddresses {
-		t.Errorf("the condition is %+v", told)
+	if reported.Reason != v1alpha1.ReasonPublishesNotReadyAddresses {
+		t.Errorf("the condition is %+v", reported)
 	}
 	answered := make(chan error, 1)
-	var answer *cluster.Answer
+	var response *cluster.Response
 	go func() {
 		var err error
-		answer, err = cluster.Get(s.ctx, app.URL("/held"))
+		response, err = cluster.Get(s.ctx, app.URL("/held"))
 		answered <- err
 	}()
 	s.check(app.AwaitResolverSlice(s.ctx, false))
@@ -61,7 +61,7 @@ func TestResolversStayUntilAPodIsReadyThoughTheServicePublishesOthers(t *testing
 		t.Errorf("the resolvers have left while pod %s is not ready", pods[0].Name)
 	}
 	s.check(<-answered)
-	s.checkAnswer(app, answer, "/held")
+	s.checkResponse(app, response, "/held")
 }
 
 // What is held is released no sooner than the kubelet would call the pod ready.
@@ -88,10 +88,10 @@ func TestRequestIsNotReleasedBeforeTheKubeletCallsThePodReady(t *testing.T) {
 			s := *s
 			s.T = t
 			app := s.asleep(cluster.ApplicationOptions{Name: name, Container: change})
-			answer := s.get(app, "/")
-			received, err := answer.ReceivedAt()
+			response := s.get(app, "/")
+			received, err := response.ReceivedAt()
 			s.check(err)
-			accepting, err := answer.AcceptingSince()
+			accepting, err := response.AcceptingSince()
 			s.check(err)
 			ready := readySince(s.awaitPods(app, 1)[0])
 			// Kubernetes tells the time in whole seconds.
@@ -136,10 +136,10 @@ func TestVolumesOfASleepingStatefulSetAreNotDeletedUnlessThatIsAccepted(t *testi
 	s.check(app.CreateStatefulSet(s.ctx, s.namespace))
 	s.check(app.CreateElastiService(s.ctx))
 	s.awaitPods(app, 1)
-	told, err := app.AwaitCondition(s.ctx, v1alpha1.ConditionTargetCompatible, metav1.ConditionFalse)
+	reported, err := app.AwaitCondition(s.ctx, v1alpha1.ConditionTargetCompatible, metav1.ConditionFalse)
 	s.check(err)
-	if told.Reason != v1alpha1.ReasonVolumesDeletedAtZero {
-		t.Errorf("the condition is %+v", told)
+	if reported.Reason != v1alpha1.ReasonVolumesDeletedAtZero {
+		t.Errorf("the condition is %+v", reported)
 	}
 
 	s.check(app.RequestSleep(s.ctx))

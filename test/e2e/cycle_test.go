@@ -41,11 +41,11 @@ func sleepsByTraffic(spec *v1alpha1.ElastiServiceSpec) {
 	spec.Proxy = &v1alpha1.ProxySpec{Policy: v1alpha1.ProxyAlways}
 }
 
-// awaitReplicas waits until the Deployment of an application asks for a number
-// of replicas.
+// awaitReplicas waits until spec.replicas of the Deployment of an application has a
+// value.
 func (s *scene) awaitReplicas(app *cluster.Application, want int32) {
 	s.Helper()
-	_, err := s.AwaitDeployment(s.ctx, app.Namespace, app.Name, "it asks for the replicas that are wanted", func(deployment *appsv1.Deployment) bool {
+	_, err := s.AwaitDeployment(s.ctx, app.Namespace, app.Name, "spec.replicas has the wanted value", func(deployment *appsv1.Deployment) bool {
 		return *deployment.Spec.Replicas == want
 	})
 	s.check(err)
@@ -63,10 +63,10 @@ func (s *scene) checkStaysAwake(app *cluster.Application, observer *cluster.Obse
 	}
 }
 
-// closeCircle takes an application that sleeps through the whole circle: a
-// request wakes it, traffic keeps it awake while something runs, quiet puts it to
-// sleep, and a request wakes it again. No request may fail.
-func (s *scene) closeCircle(app *cluster.Application, traffic *cluster.Traffic, while func()) {
+// runCycle takes a sleeping application through a full cycle: a request wakes it,
+// traffic keeps it awake while a function runs, it sleeps without traffic, and a
+// request wakes it again. No request may fail.
+func (s *scene) runCycle(app *cluster.Application, traffic *cluster.Traffic, while func()) {
 	s.Helper()
 	observer := s.observe()
 	s.get(app, "/")

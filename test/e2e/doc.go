@@ -15,8 +15,8 @@ limitations under the License.
 */
 
 // Package e2e holds the end-to-end tests. They run on the cluster that
-// KUBECONFIG names, on which the product is deployed, and look at it from
-// outside: as a client of a Service, and as a user of the Kubernetes API.
+// KUBECONFIG names, on which the product is deployed, and use it from outside: as a
+// client of a Service, and as a user of the Kubernetes API.
 //
 // Tests that disturb the product itself, by ending its processes, do not run in
 // parallel with others.

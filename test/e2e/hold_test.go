@@ -32,8 +32,8 @@ func TestRequestIsHeldForLongerThanAMinute(t *testing.T) {
 	t.Parallel()
 	s := newScene(t)
 	app := s.asleep(cluster.ApplicationOptions{Arguments: []string{"-start-delay=65s"}})
-	answer := s.get(app, "/patient")
-	if held := answer.AnsweredAt.Sub(answer.SentAt); held < time.Minute {
+	response := s.get(app, "/held")
+	if held := response.CompletedAt.Sub(response.SentAt); held < time.Minute {
 		t.Fatalf("the request was held for %s only, the test shows nothing", held)
 	}
 }
@@ -48,31 +48,31 @@ func TestRequestIsRefusedWithAReasonWhenTheHoldTimeoutOfTheUserIsOver(t *testing
 			spec.Proxy = &v1alpha1.ProxySpec{HoldTimeoutSeconds: ptr.To[int32](holdTimeoutSeconds)}
 		},
 	})
-	answer, err := cluster.Get(s.ctx, app.URL("/"))
+	response, err := cluster.Get(s.ctx, app.URL("/"))
 	s.check(err)
-	if answer.Status != http.StatusServiceUnavailable && answer.Status != http.StatusGatewayTimeout {
-		t.Errorf("status %d, want 503 or 504", answer.Status)
+	if response.Status != http.StatusServiceUnavailable && response.Status != http.StatusGatewayTimeout {
+		t.Errorf("status %d, want 503 or 504", response.Status)
 	}
-	if answer.Header.Get(cluster.ResponseHeader) == "" || answer.Body == "" {
-		t.Errorf("the answer %q tells no reason, or is not a resolver's: %v", answer.Body, answer.Header)
+	if response.Header.Get(cluster.ResponseHeader) == "" || response.Body == "" {
+		t.Errorf("the response %q has no reason, or is not from a resolver: %v", response.Body, response.Header)
 	}
-	if held := answer.AnsweredAt.Sub(answer.SentAt); held < holdTimeoutSeconds*time.Second {
+	if held := response.CompletedAt.Sub(response.SentAt); held < holdTimeoutSeconds*time.Second {
 		t.Errorf("the request was held for %s, the hold timeout is %d s", held, holdTimeoutSeconds)
 	}
 }
 
-func TestReadinessProbePeriodDoesNotDelayTheAnswer(t *testing.T) {
+func TestReadinessProbePeriodDoesNotDelayTheResponse(t *testing.T) {
 	t.Parallel()
 	s := newScene(t)
 	// The kubelet's first probe comes too early, its second one long after
 	// the application is there.
 	app := s.asleep(cluster.ApplicationOptions{Arguments: []string{"-start-delay=2s"}, ReadinessPeriod: 10 * time.Second})
 	observer := s.observe()
-	answer := s.get(app, "/")
-	ready, err := observer.Await(s.ctx, answer.SentAt, cluster.EndpointReady, app.Name, "")
+	response := s.get(app, "/")
+	ready, err := observer.Await(s.ctx, response.SentAt, cluster.EndpointReady, app.Name, "")
 	s.check(err)
-	if answer.AnsweredAt.After(ready.At) {
-		t.Errorf("the answer came %s after the kubelet's probe, it should not wait for that", answer.AnsweredAt.Sub(ready.At))
+	if response.CompletedAt.After(ready.At) {
+		t.Errorf("the response came %s after the kubelet's probe, it should not wait for that", response.CompletedAt.Sub(ready.At))
 	}
 }
 
@@ -91,12 +91,12 @@ func TestReleaseRespectsTheConcurrencyOfAPod(t *testing.T) {
 	var ended sync.WaitGroup
 	for i := range clients {
 		ended.Go(func() {
-			var answer *cluster.Answer
-			if answer, failures[i] = cluster.Get(s.ctx, app.URL("/slow?for=200ms")); failures[i] != nil {
+			var response *cluster.Response
+			if response, failures[i] = cluster.Get(s.ctx, app.URL("/slow?for=200ms")); failures[i] != nil {
 				return
 			}
-			if failures[i] = answer.FromApplication(app.Name); failures[i] == nil {
-				inFlight[i], failures[i] = answer.InFlight()
+			if failures[i] = response.FromApplication(app.Name); failures[i] == nil {
+				inFlight[i], failures[i] = response.InFlight()
 			}
 		})
 	}
@@ -115,14 +115,14 @@ func TestLongRequestFinishesThoughTheTargetIsScaledToZero(t *testing.T) {
 	app := s.awake(cluster.ApplicationOptions{Linger: 10 * time.Second})
 	s.awaitDirect(app)
 	answered := make(chan error, 1)
-	var answer *cluster.Answer
+	var response *cluster.Response
 	go func() {
 		var err error
-		answer, err = cluster.Get(s.ctx, app.URL("/slow?for=5s"))
+		response, err = cluster.Get(s.ctx, app.URL("/slow?for=5s"))
 		answered <- err
 	}()
 	s.check(app.Scale(s.ctx, 0))
 	s.check(app.AwaitResolverSlice(s.ctx, true))
 	s.check(<-answered)
-	s.checkAnswer(app, answer, "/slow")
+	s.checkResponse(app, response, "/slow")
 }

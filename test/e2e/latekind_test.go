@@ -40,9 +40,9 @@ var (
 	fleetsResource = schema.GroupVersionResource{Group: "e2e.example.com", Version: "v1", Resource: "fleets"}
 )
 
-// TestKindThatIsInstalledAfterItsElastiServiceWakesAndSleeps installs the kind of
-// a target, and makes the target, when its ElastiService is there already. The
-// server may scale the kind, but nobody has allowed it to watch it.
+// TestKindThatIsInstalledAfterItsElastiServiceWakesAndSleeps installs the kind of a
+// target, and creates the target, when its ElastiService already exists. The server is
+// authorized to scale the kind, and not to watch it.
 func TestKindThatIsInstalledAfterItsElastiServiceWakesAndSleeps(t *testing.T) {
 	t.Parallel()
 	s := newScene(t)
@@ -117,8 +117,8 @@ func (s *scene) installFleets() {
 	s.check(err)
 }
 
-// runFleet is the controller of fleets, until ctx ends: a Deployment of the same
-// name has as many pods as a fleet asks for.
+// runFleet is the controller of fleets, until ctx ends: it gives a Deployment of the
+// same name the replicas of the fleet.
 func runFleet(ctx context.Context, fleets dynamic.ResourceInterface, app *cluster.Application) {
 	had := int64(0)
 	_ = wait.PollUntilContextCancel(ctx, pollInterval, true, func(ctx context.Context) (bool, error) {
@@ -136,7 +136,7 @@ func (s *scene) checkFleet(fleets dynamic.ResourceInterface, app *cluster.Applic
 	replicas, err := fleetReplicas(s.ctx, fleets, app)
 	s.check(err)
 	if replicas != want {
-		s.Fatalf("the fleet asks for %d replicas, want %d", replicas, want)
+		s.Fatalf("spec.replicas of the fleet is %d, want %d", replicas, want)
 	}
 }
 

@@ -93,7 +93,7 @@ func (s *scene) token(name string) string {
 	return request.Status.Token
 }
 
-// scrape asks for metrics with a token.
+// scrape gets metrics with a token.
 func (s *scene) scrape(url, token string) (status int, body string) {
 	s.Helper()
 	request, err := http.NewRequestWithContext(s.ctx, http.MethodGet, url, nil)

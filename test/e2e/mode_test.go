@@ -97,20 +97,20 @@ func TestKeptConnectionIsForwardedThenClosedAndTheClientMovesToThePod(t *testing
 	transport := &http.Transport{MaxConnsPerHost: 1}
 	defer transport.CloseIdleConnections()
 	client := &http.Client{Transport: transport}
-	get := func() *cluster.Answer {
-		answer, err := cluster.GetWith(s.ctx, client, app.URL("/kept"))
+	get := func() *cluster.Response {
+		got, err := cluster.GetWith(s.ctx, client, app.URL("/kept"))
 		s.check(err)
-		s.checkAnswer(app, answer, "/kept")
-		return answer
+		s.checkResponse(app, got, "/kept")
+		return got
 	}
 	s.checkPeer(get(), true)
 	s.check(app.AwaitMode(s.ctx, v1alpha1.ModeServe))
-	// A resolver may carry some more, but has to ask the client to leave: a
-	// client that stayed would never reach the pod. Until kube-proxy knows, a
-	// new connection may lead to a resolver again.
+	// A resolver may forward some more requests, but has to close the connection:
+	// otherwise the client would never reach the pod. A new connection may lead to a
+	// resolver again until kube-proxy is up to date.
 	resolvers, err := s.ResolverAddresses(s.ctx)
 	s.check(err)
-	var last *cluster.Answer
+	var last *cluster.Response
 	err = wait.PollUntilContextTimeout(s.ctx, pollInterval, convergeTimeout, true, func(context.Context) (bool, error) {
 		last = get()
 		return !slices.Contains(resolvers, last.PeerAddress()), nil
@@ -164,7 +164,7 @@ func TestChangedServiceMovesEverythingAndLeavesNothingBehind(t *testing.T) {
 	s.awaitPrivateServices(1)
 	s.get(other, "/")
 	s.checkReplicas(other, 1)
-	// Nobody would wake the former target any more.
+	// Nothing would wake the previous target any more.
 	s.checkReplicas(app, 1)
 	s.awaitPods(app, 1)
 }

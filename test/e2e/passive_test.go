@@ -27,7 +27,7 @@ import (
 	"github.com/truefoundry/elasti-apiserver/test/e2e/cluster"
 )
 
-// scrapeInterval is how often a scraper asks.
+// scrapeInterval is the interval of the scraper.
 const scrapeInterval = time.Second
 
 // TestScraperNeitherWakesATargetNorKeepsItAwake scrapes an application as
@@ -38,8 +38,8 @@ func TestScraperNeitherWakesATargetNorKeepsItAwake(t *testing.T) {
 	observer := s.observe()
 	s.checkStaysAsleep(app, observer, func() {
 		for range 10 {
-			if answer := s.scrapeAsPrometheus(app); answer.Status != http.StatusServiceUnavailable || answer.Header.Get(cluster.ResponseHeader) != "Asleep" {
-				t.Fatalf("a scrape is answered %d %q %v", answer.Status, answer.Body, answer.Header)
+			if response := s.scrapeAsPrometheus(app); response.Status != http.StatusServiceUnavailable || response.Header.Get(cluster.ResponseHeader) != "Asleep" {
+				t.Fatalf("a scrape is answered %d %q %v", response.Status, response.Body, response.Header)
 			}
 			s.rest(scrapeInterval)
 		}
@@ -65,14 +65,14 @@ func TestScraperNeitherWakesATargetNorKeepsItAwake(t *testing.T) {
 }
 
 // scrapeAsPrometheus sends a request as Prometheus does.
-func (s *scene) scrapeAsPrometheus(app *cluster.Application) *cluster.Answer {
+func (s *scene) scrapeAsPrometheus(app *cluster.Application) *cluster.Response {
 	s.Helper()
-	answer, err := s.tryScrape(s.ctx, app)
+	response, err := s.tryScrape(s.ctx, app)
 	s.check(err)
-	return answer
+	return response
 }
 
-func (s *scene) tryScrape(ctx context.Context, app *cluster.Application) (*cluster.Answer, error) {
+func (s *scene) tryScrape(ctx context.Context, app *cluster.Application) (*cluster.Response, error) {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, app.URL("/metrics"), nil)
 	if err != nil {
 		return nil, err

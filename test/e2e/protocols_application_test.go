@@ -66,8 +66,8 @@ var binRequests = []binRequest{
 	{method: "GET", target: "/trailers?x-sum=1&x-other=2"},
 }
 
-// binAnswer is what a client sees of an answer of go-httpbin.
-type binAnswer struct {
+// binResponse is a response of go-httpbin as the client sees it.
+type binResponse struct {
 	protocol, status string
 	header, trailer  http.Header
 	encoding         []string
@@ -79,8 +79,8 @@ type binAnswer struct {
 // binTimestamp is what differs from one answer to the next.
 var binTimestamp = regexp.MustCompile(`"timestamp": ?\d+`)
 
-// ask sends the request on a connection of its own.
-func (r *binRequest) ask(ctx context.Context, h *host) (answer binAnswer) {
+// send sends the request on a new connection.
+func (r *binRequest) send(ctx context.Context, h *host) (result binResponse) {
 	var body io.Reader
 	if r.body != "" {
 		body = strings.NewReader(r.body)
@@ -90,9 +90,9 @@ func (r *binRequest) ask(ctx context.Context, h *host) (answer binAnswer) {
 	}
 	request, err := http.NewRequestWithContext(ctx, r.method, h.url(portBin, r.target), body)
 	if err != nil {
-		return binAnswer{err: err}
+		return binResponse{err: err}
 	}
-	// The address is not a part of the answer.
+	// The address must not be part of the response.
 	request.Host = "bin.test"
 	request.Header.Set("X-Forwarded-For", "192.0.2.7")
 	for name, value := range r.fields {
@@ -102,7 +102,7 @@ func (r *binRequest) ask(ctx context.Context, h *host) (answer binAnswer) {
 	defer transport.CloseIdleConnections()
 	response, err := transport.RoundTrip(request)
 	if err != nil {
-		return binAnswer{err: err}
+		return binResponse{err: err}
 	}
 	defer response.Body.Close()
 	got, err := io.ReadAll(response.Body)
@@ -113,31 +113,31 @@ func (r *binRequest) ask(ctx context.Context, h *host) (answer binAnswer) {
 			fields.Set("Server-Timing", "some time")
 		}
 	}
-	return binAnswer{
+	return binResponse{
 		protocol: response.Proto, status: response.Status, header: header, trailer: trailer, encoding: response.TransferEncoding,
 		length: response.ContentLength, body: binTimestamp.ReplaceAllString(string(got), ""), err: err,
 	}
 }
 
-// askBin sends all requests at the same time, and has a WebSocket echo.
-func askBin(ctx context.Context, h *host) (answers []binAnswer, webSocket error) {
+// sendBin sends all requests at the same time, and a message over a WebSocket.
+func sendBin(ctx context.Context, h *host) (responses []binResponse, webSocket error) {
 	ctx, cancel := context.WithTimeout(ctx, conversationTimeout)
 	defer cancel()
-	answers = make([]binAnswer, len(binRequests))
+	responses = make([]binResponse, len(binRequests))
 	var ended sync.WaitGroup
 	for i := range binRequests {
-		ended.Go(func() { answers[i] = binRequests[i].ask(ctx, h) })
+		ended.Go(func() { responses[i] = binRequests[i].send(ctx, h) })
 	}
 	ended.Go(func() {
 		webSocket = webSocketEcho(ctx, "ws://"+h.at(portBin)+"/websocket/echo?max_message_size=65536&max_fragment_size=65536", 16<<10)
 	})
 	ended.Wait()
-	return answers, webSocket
+	return responses, webSocket
 }
 
-// TestApplicationOfOthersAnswersAsWithoutAResolver asks go-httpbin at zero, then its
-// pod, and then through the resolvers while it is awake.
-func TestApplicationOfOthersAnswersAsWithoutAResolver(t *testing.T) {
+// TestThirdPartyApplicationRespondsAsWithoutAResolver sends requests to go-httpbin at
+// zero, then to its pod, and then through the resolvers while it is awake.
+func TestThirdPartyApplicationRespondsAsWithoutAResolver(t *testing.T) {
 	t.Parallel()
 	s := newScene(t)
 	const podPort = 8087
@@ -152,30 +152,30 @@ func TestApplicationOfOthersAnswersAsWithoutAResolver(t *testing.T) {
 		},
 	})
 	hosts := map[string]*host{"at zero": {at: func(port int) string { return net.JoinHostPort(app.Address, strconv.Itoa(port)) }}}
-	answers := map[string][]binAnswer{}
-	ask := func(name string) {
+	responses := map[string][]binResponse{}
+	sendTo := func(name string) {
 		var err error
-		if answers[name], err = askBin(s.ctx, hosts[name]); err != nil {
+		if responses[name], err = sendBin(s.ctx, hosts[name]); err != nil {
 			t.Errorf("%s, a WebSocket: %v", name, err)
 		}
 	}
-	ask("at zero")
+	sendTo("at zero")
 	pod := s.awaitPods(app, 1)[0].Status.PodIP
 	hosts["the pod"] = &host{at: func(int) string { return net.JoinHostPort(pod, strconv.Itoa(podPort)) }}
-	ask("the pod")
+	sendTo("the pod")
 	for i, resolver := range s.resolversOf(app) {
 		name := fmt.Sprintf("awake, resolver %d", i)
 		hosts[name] = resolver
-		ask(name)
+		sendTo(name)
 	}
 	for i, request := range binRequests {
-		want := answers["the pod"][i]
+		want := responses["the pod"][i]
 		if want.err != nil {
 			t.Errorf("%s %s of the pod: %v", request.method, request.target, want.err)
 			continue
 		}
-		for name := range answers {
-			if got := answers[name][i]; !reflect.DeepEqual(got, want) {
+		for name := range responses {
+			if got := responses[name][i]; !reflect.DeepEqual(got, want) {
 				t.Errorf("%s %s, %s, gets\n%.2000v, of the pod\n%.2000v", request.method, request.target, name, got, want)
 			}
 		}

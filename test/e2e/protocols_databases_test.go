@@ -47,7 +47,7 @@ func TestDatabasesWakeForTheirOwnClients(t *testing.T) {
 	databases := []*database{
 		{
 			name: "postgresql", port: 5432,
-			// A socket that anybody may connect to, but the network is the test's own.
+			// The socket needs no authentication, because the network is private.
 			server: `initdb -D /tmp/data -A trust -U postgres --no-sync --locale=C >/dev/null &&
 				echo 'host all all all trust' >>/tmp/data/pg_hba.conf &&
 				exec postgres -D /tmp/data -c listen_addresses='*' -c unix_socket_directories=/tmp -c fsync=off`,
@@ -109,7 +109,7 @@ type database struct {
 	server string
 	probe  corev1.ProbeHandler
 	client []string
-	// input is what the client is told, and expect whether its output is right.
+	// input is the input of the client, and expect checks its output.
 	input  string
 	expect func(output string) bool
 

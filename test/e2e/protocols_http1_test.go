@@ -49,7 +49,7 @@ func http1Conversations() []conversation {
 		}},
 		{"BigBodiesBothWays", func(ctx context.Context, h *host) error { return bigBodies(ctx, h, &http.Transport{}) }},
 		{"ExpectContinue", expectContinue},
-		{"ExpectRefused", expectRefused},
+		{"ExpectRefused", expectRejected},
 		{"EarlyHints", earlyHints},
 		{"ServerSentEvents", func(ctx context.Context, h *host) error { return serverSentEvents(ctx, h, &http.Transport{}, "http1") }},
 		{"WebSocket", webSocket},
@@ -71,23 +71,23 @@ func talk(ctx context.Context, h *host, port int, request string, read func(net.
 	return read(conn, bufio.NewReader(conn))
 }
 
-// readAnswer reads an answer with the status, and its body.
-func readAnswer(reader *bufio.Reader, status int) (*http.Response, string, error) {
+// readResponse reads a response, which must have the status, and its body.
+func readResponse(reader *bufio.Reader, status int) (*http.Response, string, error) {
 	response, err := http.ReadResponse(reader, nil)
 	if err != nil {
-		return nil, "", fmt.Errorf("reading the answer: %w", err)
+		return nil, "", fmt.Errorf("reading the response: %w", err)
 	}
 	body, err := io.ReadAll(response.Body)
 	if err != nil {
-		return nil, "", fmt.Errorf("reading the answer's body: %w", err)
+		return nil, "", fmt.Errorf("reading the response body: %w", err)
 	}
 	return response, string(body), expectStatus(response, status)
 }
 
-// expectMirrored reads an answer of the mirror, which says that the application
-// received just this.
+// expectMirrored reads a response of the mirror, which must consist of exactly the
+// given request.
 func expectMirrored(reader *bufio.Reader, want string) error {
-	response, got, err := readAnswer(reader, http.StatusOK)
+	response, got, err := readResponse(reader, http.StatusOK)
 	if err != nil {
 		return err
 	}
@@ -108,24 +108,24 @@ func http10(ctx context.Context, h *host) error {
 		}
 		// The end of the connection is the end of an exchange.
 		if rest, err := io.ReadAll(reader); err != nil || len(rest) > 0 {
-			return fmt.Errorf("after the answer came %q, %w", rest, err)
+			return fmt.Errorf("after the response came %q, %w", rest, err)
 		}
 		return nil
 	})
 }
 
-// pipelining sends three requests before it reads an answer, and another one on
-// the same connection after that.
+// pipelining sends three requests before it reads a response, and another one on the
+// same connection after that.
 func pipelining(ctx context.Context, h *host) error {
-	heads := []string{
+	requests := []string{
 		"GET /first HTTP/1.1\r\nHost: example.com\r\n\r\n",
 		"POST /second HTTP/1.1\r\nHost: example.com\r\nContent-Length: 5\r\n\r\n",
 		"GET /third HTTP/1.1\r\nHost: example.com\r\n\r\n",
 	}
 	const kept = "GET /kept HTTP/1.1\r\nHost: example.com\r\n\r\n"
-	return talk(ctx, h, portMirror, heads[0]+heads[1]+"hello"+heads[2], func(conn net.Conn, reader *bufio.Reader) error {
-		for i, head := range heads {
-			if err := expectMirrored(reader, head); err != nil {
+	return talk(ctx, h, portMirror, requests[0]+requests[1]+"hello"+requests[2], func(conn net.Conn, reader *bufio.Reader) error {
+		for i, request := range requests {
+			if err := expectMirrored(reader, request); err != nil {
 				return fmt.Errorf("request %d: %w", i+1, err)
 			}
 		}
@@ -192,7 +192,7 @@ func echoWithTrailers(ctx context.Context, h *host, transport *http.Transport, p
 		return err
 	}
 	if got := response.Header.Get("Application-Protocol"); got != protocol {
-		return fmt.Errorf("the application was asked in %s, want %s", got, protocol)
+		return fmt.Errorf("the application received %s, want %s", got, protocol)
 	}
 	piece := make([]byte, len("piece"))
 	for range 3 {
@@ -265,21 +265,21 @@ func bigBodies(ctx context.Context, h *host, transport *http.Transport) error {
 	return nil
 }
 
-// asking is a request whose client waits to be told that its body is wanted.
-func asking(path string) string {
+// expectingContinue returns a request with Expect: 100-continue.
+func expectingContinue(path string) string {
 	return "POST " + path + " HTTP/1.1\r\nHost: example.com\r\nContent-Length: 5\r\nExpect: 100-continue\r\n\r\n"
 }
 
-// expectContinue sends a body only when the application has asked for it.
+// expectContinue sends the body after the application has sent 100 Continue.
 func expectContinue(ctx context.Context, h *host) error {
-	return talk(ctx, h, portWeb, asking("/echo"), func(conn net.Conn, reader *bufio.Reader) error {
-		if _, _, err := readAnswer(reader, http.StatusContinue); err != nil {
+	return talk(ctx, h, portWeb, expectingContinue("/echo"), func(conn net.Conn, reader *bufio.Reader) error {
+		if _, _, err := readResponse(reader, http.StatusContinue); err != nil {
 			return err
 		}
 		if _, err := io.WriteString(conn, "hello"); err != nil {
 			return fmt.Errorf("sending the body: %w", err)
 		}
-		_, body, err := readAnswer(reader, http.StatusOK)
+		_, body, err := readResponse(reader, http.StatusOK)
 		if err == nil && body != "hello" {
 			err = fmt.Errorf("the body that came back is %q", body)
 		}
@@ -287,10 +287,10 @@ func expectContinue(ctx context.Context, h *host) error {
 	})
 }
 
-// expectRefused is answered without being asked for its body.
-func expectRefused(ctx context.Context, h *host) error {
-	return talk(ctx, h, portWeb, asking("/refuse"), func(_ net.Conn, reader *bufio.Reader) error {
-		_, _, err := readAnswer(reader, http.StatusRequestEntityTooLarge)
+// expectRejected gets a final response instead of 100 Continue.
+func expectRejected(ctx context.Context, h *host) error {
+	return talk(ctx, h, portWeb, expectingContinue("/reject"), func(_ net.Conn, reader *bufio.Reader) error {
+		_, _, err := readResponse(reader, http.StatusRequestEntityTooLarge)
 		return err
 	})
 }

@@ -59,7 +59,7 @@ func http2Conversations() []conversation {
 	}
 }
 
-// priorKnowledge returns a transport that speaks HTTP/2 without TLS and without asking.
+// priorKnowledge returns a transport for HTTP/2 without TLS, with prior knowledge.
 func priorKnowledge() *http.Transport {
 	protocols := &http.Protocols{}
 	protocols.SetUnencryptedHTTP2(true)
@@ -82,12 +82,12 @@ func payload(size int) *grpc_testing.Payload { return &grpc_testing.Payload{Body
 func grpcUnary(ctx context.Context, client grpc_testing.TestServiceClient) error {
 	ctx = metadata.AppendToOutgoingContext(ctx, "application-echo", "value")
 	var header, trailer metadata.MD
-	answer, err := client.UnaryCall(ctx, &grpc_testing.SimpleRequest{Payload: payload(1 << 20)}, grpc.Header(&header), grpc.Trailer(&trailer))
+	response, err := client.UnaryCall(ctx, &grpc_testing.SimpleRequest{Payload: payload(1 << 20)}, grpc.Header(&header), grpc.Trailer(&trailer))
 	if err != nil {
 		return err
 	}
-	if got := len(answer.GetPayload().GetBody()); got != 1<<20 {
-		return fmt.Errorf("the answer has %d bytes", got)
+	if got := len(response.GetPayload().GetBody()); got != 1<<20 {
+		return fmt.Errorf("the response has %d bytes", got)
 	}
 	if !slices.Equal(header.Get("application-echo"), []string{"value"}) || !slices.Equal(trailer.Get("application-echo-bin"), []string{"value"}) {
 		return fmt.Errorf("the header is %v, the trailer %v", header, trailer)
@@ -96,14 +96,14 @@ func grpcUnary(ctx context.Context, client grpc_testing.TestServiceClient) error
 }
 
 func grpcStatus(ctx context.Context, client grpc_testing.TestServiceClient) error {
-	const message = "as asked: 100 % \t ☺"
+	const message = "as requested: 100 % \t ☺"
 	_, err := client.UnaryCall(ctx, &grpc_testing.SimpleRequest{
 		ResponseStatus: &grpc_testing.EchoStatus{Code: int32(codes.FailedPrecondition), Message: message},
 	})
 	if got := status.Convert(err); got.Code() != codes.FailedPrecondition || got.Message() != message {
 		return fmt.Errorf("the call ended with %w", err)
 	}
-	// Nobody has written this one.
+	// This method does not exist.
 	if _, err := client.EmptyCall(ctx, &grpc_testing.Empty{}); status.Code(err) != codes.Unimplemented {
 		return fmt.Errorf("the call of what is not there ended with %w", err)
 	}
@@ -121,11 +121,11 @@ func grpcServerStreaming(ctx context.Context, client grpc_testing.TestServiceCli
 		return err
 	}
 	for _, size := range sizes {
-		answer, err := stream.Recv()
+		response, err := stream.Recv()
 		if err != nil {
 			return err
 		}
-		if got := len(answer.GetPayload().GetBody()); got != int(size) {
+		if got := len(response.GetPayload().GetBody()); got != int(size) {
 			return fmt.Errorf("a message has %d bytes, want %d", got, size)
 		}
 	}
@@ -145,11 +145,11 @@ func grpcClientStreaming(ctx context.Context, client grpc_testing.TestServiceCli
 			return err
 		}
 	}
-	answer, err := stream.CloseAndRecv()
+	response, err := stream.CloseAndRecv()
 	if err != nil {
 		return err
 	}
-	if got := answer.GetAggregatedPayloadSize(); got != 74922 {
+	if got := response.GetAggregatedPayloadSize(); got != 74922 {
 		return fmt.Errorf("the application received %d bytes, want 74922", got)
 	}
 	return nil
@@ -169,11 +169,11 @@ func grpcBidirectionalStreaming(ctx context.Context, client grpc_testing.TestSer
 		if err != nil {
 			return err
 		}
-		answer, err := stream.Recv()
+		response, err := stream.Recv()
 		if err != nil {
 			return err
 		}
-		if got := len(answer.GetPayload().GetBody()); got != int(size) {
+		if got := len(response.GetPayload().GetBody()); got != int(size) {
 			return fmt.Errorf("a message has %d bytes, want %d", got, size)
 		}
 	}
@@ -244,12 +244,12 @@ func runHTTP2Client(ctx context.Context, input, program string, arguments ...str
 	return string(output), nil
 }
 
-// curlUpgrade asks for the upgrade to HTTP/2 with a request without a body.
+// curlUpgrade requests the upgrade to HTTP/2 with a request without a body.
 func curlUpgrade(ctx context.Context, h *host) error {
 	return runCurl(ctx, "", "hello from ", "\nHTTP/2", "--http2", h.url(portH2C, "/upgraded"))
 }
 
-// curlUpgradeNotOffered asks for the same where nothing says that the port has it.
+// curlUpgradeNotOffered requests the upgrade on a port that does not offer it.
 func curlUpgradeNotOffered(ctx context.Context, h *host) error {
 	return runCurl(ctx, "", "hello from ", "\nHTTP/1.1", "--http2", h.url(portWeb, "/not-upgraded"))
 }

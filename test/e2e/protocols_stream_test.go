@@ -28,8 +28,8 @@ import (
 	"net/http"
 )
 
-// farewell is what the application says once a client has finished writing.
-const farewell = "bye\n"
+// goodbye is what the application sends once a client has finished writing.
+const goodbye = "bye\n"
 
 // streamBytes is how much is sent over raw TCP.
 const streamBytes = 8 << 20
@@ -55,7 +55,7 @@ func tcpClientFirst(ctx context.Context, h *host) error {
 	return exchangeAll(conn, io.MultiReader(bytes.NewReader([]byte{0, 1, 2, 'G', 'E', 'T', ' '}), newSummed(streamBytes)))
 }
 
-// tcpHalfCloseAtOnce has said all it will before anybody can answer.
+// tcpHalfCloseAtOnce sends everything and finishes writing before a pod is ready.
 func tcpHalfCloseAtOnce(ctx context.Context, h *host) error {
 	conn, err := h.dial(ctx, portEcho)
 	if err != nil {
@@ -69,7 +69,7 @@ func tcpHalfCloseAtOnce(ctx context.Context, h *host) error {
 		return err
 	}
 	got, err := io.ReadAll(conn)
-	if err != nil || string(got) != "\x00all"+farewell {
+	if err != nil || string(got) != "\x00all"+goodbye {
 		return fmt.Errorf("read %q, %w", got, err)
 	}
 	return nil
@@ -90,8 +90,8 @@ func tcpServerFirst(ctx context.Context, h *host) error {
 	return exchangeAll(conn, newSummed(streamBytes))
 }
 
-// exchangeAll sends everything, finishes writing, and expects it back with the
-// farewell after it.
+// exchangeAll sends everything, finishes writing, and expects it back followed by
+// goodbye.
 func exchangeAll(conn *net.TCPConn, data io.Reader) error {
 	sum := sha256.New()
 	sending := make(chan error, 1)
@@ -104,15 +104,15 @@ func exchangeAll(conn *net.TCPConn, data io.Reader) error {
 	if err := errors.Join(err, <-sending); err != nil {
 		return err
 	}
-	echoed, found := bytes.CutSuffix(received.Bytes(), []byte(farewell))
+	echoed, found := bytes.CutSuffix(received.Bytes(), []byte(goodbye))
 	if got := sha256.Sum256(echoed); !found || !bytes.Equal(got[:], sum.Sum(nil)) {
-		return fmt.Errorf("%d bytes came back, with the farewell: %t, or others than were sent", len(echoed), found)
+		return fmt.Errorf("%d bytes came back, goodbye: %t, or others than were sent", len(echoed), found)
 	}
 	return nil
 }
 
-// tlsPassedThrough sees the certificate of the application and its choice of a
-// protocol, and the application sees the name that was asked for.
+// tlsPassedThrough checks that the client gets the certificate of the application and
+// its choice of a protocol, and the application gets the requested server name.
 func tlsPassedThrough(ctx context.Context, h *host) error {
 	for _, protocol := range []string{"h2", "http/1.1"} {
 		transport := &http.Transport{
@@ -120,7 +120,7 @@ func tlsPassedThrough(ctx context.Context, h *host) error {
 			TLSClientConfig: &tls.Config{
 				ServerName: "shop.example.com",
 				NextProtos: []string{protocol},
-				// The application's certificate is its own; it is looked at below.
+				// The application's certificate is self-signed; it is checked below.
 				InsecureSkipVerify: true,
 			},
 		}

@@ -59,7 +59,7 @@ type conversation struct {
 	have func(context.Context, *host) error
 }
 
-// host is whom clients talk to: the Service, or a resolver in front of it.
+// host is the peer of the clients: the Service, or a resolver in front of it.
 type host struct {
 	// at returns the address of a port of the Service.
 	at func(port int) string
@@ -120,15 +120,15 @@ func TestEveryProtocolIsHeldAtZeroAndForwardedAwake(t *testing.T) {
 	s.converse("AtZero", &host{at: func(port int) string { return net.JoinHostPort(app.Address, strconv.Itoa(port)) }})
 	resolvers := s.resolversOf(app)
 	for _, resolver := range resolvers {
-		answer, err := cluster.Get(s.ctx, resolver.url(portHealth, "/"))
+		got, err := cluster.Get(s.ctx, resolver.url(portHealth, "/"))
 		s.check(err)
-		s.checkAnswer(app, answer, "/")
-		accepting, err := answer.AcceptingSince()
+		s.checkResponse(app, got, "/")
+		accepting, err := got.AcceptingSince()
 		s.check(err)
 		if !began.Before(accepting) {
 			t.Fatalf("the application accepted connections at %s, before the first client came at %s", accepting, began)
 		}
-		s.checkPeer(answer, true)
+		s.checkPeer(got, true)
 	}
 	s.converse("Awake", resolvers...)
 }

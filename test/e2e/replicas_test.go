@@ -117,11 +117,11 @@ func TestRollingRestartOfEverythingFailsNoRequest(t *testing.T) {
 // after the other.
 func wakeOneByOne(ctx context.Context, applications []*cluster.Application) error {
 	for _, app := range applications {
-		answer, err := cluster.Get(ctx, app.URL("/"))
+		response, err := cluster.Get(ctx, app.URL("/"))
 		if err != nil {
 			return fmt.Errorf("waking %s at %s: %w", app.Name, time.Now().Format(time.StampMilli), err)
 		}
-		if err := answer.FromApplication(app.Name); err != nil {
+		if err := response.FromApplication(app.Name); err != nil {
 			return fmt.Errorf("waking %s: %w", app.Name, err)
 		}
 	}
@@ -217,7 +217,7 @@ func (s *scene) deployAsBefore(ctx context.Context, overlay string) error {
 	if err := s.awaitNoElastiServices(ctx); err != nil {
 		return err
 	}
-	// What the component adds, and the claim of the base, belong to nobody then.
+	// The objects that the component adds, and the claim of the base, are left then.
 	for _, left := range []string{"poddisruptionbudget/" + apiserverDeployment, "persistentvolumeclaim/" + apiserverDeployment} {
 		if _, err := s.runAdminKubectl(ctx, "delete", "--namespace", cluster.SystemNamespace, "--ignore-not-found", "--wait=false", left); err != nil {
 			return err

@@ -134,41 +134,41 @@ func (s *scene) asleepIn(namespace string, options cluster.ApplicationOptions) *
 }
 
 // get sends one request and expects the application's answer.
-func (s *scene) get(app *cluster.Application, path string) *cluster.Answer {
+func (s *scene) get(app *cluster.Application, path string) *cluster.Response {
 	s.Helper()
-	answer, err := cluster.Get(s.ctx, app.URL(path))
+	response, err := cluster.Get(s.ctx, app.URL(path))
 	s.check(err)
-	s.checkAnswer(app, answer, path)
-	return answer
+	s.checkResponse(app, response, path)
+	return response
 }
 
-// checkAnswer expects an answer with status 200 that only the application can have given.
-func (s *scene) checkAnswer(app *cluster.Application, answer *cluster.Answer, path string) {
+// checkResponse expects a response with status 200 that only the application can send.
+func (s *scene) checkResponse(app *cluster.Application, response *cluster.Response, path string) {
 	s.Helper()
 	path, _, _ = strings.Cut(path, "?")
-	s.check(answer.FromApplication(app.Name))
-	if !strings.HasPrefix(answer.Body, "hello from "+app.Name+"-") || !strings.Contains(answer.Body, "you asked for "+path) {
-		s.Fatalf("got %q, not the application's answer to a request for %s", answer.Body, path)
+	s.check(response.FromApplication(app.Name))
+	if !strings.HasPrefix(response.Body, "hello from "+app.Name+"-") || !strings.Contains(response.Body, "you requested "+path) {
+		s.Fatalf("got %q, not the application's response to a request for %s", response.Body, path)
 	}
 }
 
-// checkReplicas expects the Deployment to ask for a number of replicas.
+// checkReplicas expects spec.replicas of the Deployment.
 func (s *scene) checkReplicas(app *cluster.Application, want int32) {
 	s.Helper()
 	replicas, err := app.Replicas(s.ctx)
 	s.check(err)
 	if replicas != want {
-		s.Fatalf("Deployment %s asks for %d replicas, want %d", app.Name, replicas, want)
+		s.Fatalf("spec.replicas of Deployment %s is %d, want %d", app.Name, replicas, want)
 	}
 }
 
-// checkPeer expects the request of an answer to have come to the application
-// from a resolver, or not from one.
-func (s *scene) checkPeer(answer *cluster.Answer, fromResolver bool) {
+// checkPeer expects that the application received the request of a response from a
+// resolver, or not from one.
+func (s *scene) checkPeer(response *cluster.Response, fromResolver bool) {
 	s.Helper()
 	resolvers, err := s.ResolverAddresses(s.ctx)
 	s.check(err)
-	peer := answer.PeerAddress()
+	peer := response.PeerAddress()
 	if peer == "" || slices.Contains(resolvers, peer) != fromResolver {
 		s.Fatalf("the application got the request from %q, the resolvers are %v", peer, resolvers)
 	}

@@ -38,8 +38,8 @@ func TestProxyPortIsClosedToOthersWhileTheTargetIsAwake(t *testing.T) {
 	}
 	s.check(app.Sleep(s.ctx))
 	for _, resolver := range s.resolversOf(app) {
-		answer, err := cluster.Get(s.ctx, resolver.url(portHealth, "/"))
+		response, err := cluster.Get(s.ctx, resolver.url(portHealth, "/"))
 		s.check(err)
-		s.checkAnswer(app, answer, "/")
+		s.checkResponse(app, response, "/")
 	}
 }

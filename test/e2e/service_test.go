@@ -40,9 +40,9 @@ func TestEveryPortOfAServiceWakesAndReachesItsOwnTargetPort(t *testing.T) {
 		{Name: "numbered", Port: 8000, TargetPort: intstr.FromInt32(8080)},
 	}})
 	for _, port := range []int{8000, 80} {
-		answer, err := cluster.Get(s.ctx, fmt.Sprintf("http://%s:%d/port", app.Address, port))
+		response, err := cluster.Get(s.ctx, fmt.Sprintf("http://%s:%d/port", app.Address, port))
 		s.check(err)
-		s.checkAnswer(app, answer, "/port")
+		s.checkResponse(app, response, "/port")
 	}
 }
 

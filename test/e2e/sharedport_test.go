@@ -37,15 +37,15 @@ const (
 	sharedHostHeader = "X-Elasti-Host"
 )
 
-// TestServicesWithoutAProxyPortAreToldApartByHostName leaves one proxy port for
-// two services.
-func TestServicesWithoutAProxyPortAreToldApartByHostName(t *testing.T) {
+// TestServicesWithoutAProxyPortAreRoutedByHostName leaves one proxy port for two
+// services.
+func TestServicesWithoutAProxyPortAreRoutedByHostName(t *testing.T) {
 	s := newScene(t)
 	s.withArgument(apiserverDeployment, "--proxy-port-range=29999-29999")
 	first := s.asleep(cluster.ApplicationOptions{Name: "first"})
-	// What an earlier test has left may hold the port until it is gone.
+	// An object of an earlier test may hold the port until it is deleted.
 	s.awaitProxyPort(first, 29999)
-	// Resolvers stay in the path, so that each name is looked at.
+	// Resolvers stay in the path, so that each request is routed by its host name.
 	always := func(spec *v1alpha1.ElastiServiceSpec) {
 		spec.Proxy = &v1alpha1.ProxySpec{Policy: v1alpha1.ProxyAlways}
 	}
@@ -54,20 +54,20 @@ func TestServicesWithoutAProxyPortAreToldApartByHostName(t *testing.T) {
 	s.awaitProxyPort(second, sharedPort)
 	s.awaitProxyPort(third, sharedPort)
 
-	// Whatever is asked for, nothing but the services on the shared port is there.
+	// Only services on the shared port are reachable by host name.
 	for _, host := range []string{second.Address, "www.example.com", "first." + s.namespace, "second.kube-system", "second." + s.namespace + ".svc.example.com", "second." + s.namespace + ":81"} {
-		answer := s.ask(second, host, "")
-		if answer.Status != http.StatusMisdirectedRequest || answer.Header.Get("X-Elasti-Answer") != "UnknownHost" {
-			t.Errorf("a request for %s is answered %d %s", host, answer.Status, answer.Body)
+		response := s.sendTo(second, host, "")
+		if response.Status != http.StatusMisdirectedRequest || response.Header.Get("X-Elasti-Answer") != "UnknownHost" {
+			t.Errorf("a request for %s is answered %d %s", host, response.Status, response.Body)
 		}
 	}
 	s.checkReplicas(first, 0)
 	s.checkReplicas(second, 0)
 
 	for _, form := range []string{"", ":80", ".svc", ".svc.cluster.local", ".svc.cluster.local.:80"} {
-		s.awaitAnswer(second, "second."+s.namespace+form, "")
+		s.awaitResponse(second, "second."+s.namespace+form, "")
 	}
-	s.awaitAnswer(third, "www.example.com", "third."+s.namespace)
+	s.awaitResponse(third, "www.example.com", "third."+s.namespace)
 	// The one with a port of its own needs no name.
 	s.get(first, "/")
 }
@@ -83,14 +83,14 @@ func (s *scene) awaitProxyPort(app *cluster.Application, want int32) {
 	s.check(err)
 }
 
-// ask sends a request for a host name, and with it in the header field that goes
-// before Host, to the Service of an application.
-func (s *scene) ask(app *cluster.Application, host, field string) *cluster.Answer {
+// sendTo sends a request with a Host header, and with the header that takes precedence
+// over it, to the Service of an application.
+func (s *scene) sendTo(app *cluster.Application, host, field string) *cluster.Response {
 	s.Helper()
 	client := &http.Client{Transport: withHost{host, field}}
-	answer, err := cluster.GetWith(s.ctx, client, app.URL("/"))
+	response, err := cluster.GetWith(s.ctx, client, app.URL("/"))
 	s.check(err)
-	return answer
+	return response
 }
 
 // withHost sends requests with these values, each over a connection of its own.
@@ -107,18 +107,18 @@ func (w withHost) RoundTrip(request *http.Request) (*http.Response, error) {
 	return transport.RoundTrip(request)
 }
 
-// awaitAnswer asks until the application answers: each resolver learns of a new
-// service in its own time.
-func (s *scene) awaitAnswer(app *cluster.Application, host, field string) {
+// awaitResponse sends requests until the response comes from the application. Each
+// resolver observes a new service at a time of its own.
+func (s *scene) awaitResponse(app *cluster.Application, host, field string) {
 	s.Helper()
-	var last *cluster.Answer
+	var last *cluster.Response
 	err := wait.PollUntilContextTimeout(s.ctx, pollInterval, convergeTimeout, true, func(context.Context) (bool, error) {
-		last = s.ask(app, host, field)
+		last = s.sendTo(app, host, field)
 		return last.FromApplication(app.Name) == nil, nil
 	})
 	if err != nil {
 		s.Fatalf("a request for %s (%s) is answered %d %s", host, field, last.Status, last.Body)
 	}
-	s.checkAnswer(app, last, "/")
+	s.checkResponse(app, last, "/")
 	s.checkPeer(last, true)
 }

@@ -31,8 +31,8 @@ const (
 	switchTimeout = 45 * time.Second
 )
 
-// switchRounds is how often each application sleeps and wakes. make soak asks
-// for more of them.
+// switchRounds is how often each application sleeps and wakes. make soak sets a higher
+// number.
 var switchRounds = flag.Int("switch-rounds", 4, "how often each of 5 applications sleeps and wakes under traffic")
 
 func TestSwitchesUnderTrafficFailNoRequest(t *testing.T) {

@@ -54,7 +54,7 @@ func TestATenantCannotTakeTheProxyPortOfAnother(t *testing.T) {
 		}
 		_, err := s.RunKubectl(s.ctx, administrator, "", arguments...)
 		if subresource != "" && (err == nil || !strings.Contains(err.Error(), "status.proxyPorts")) {
-			t.Errorf("kubectl patch %s says %v, want a refusal that names status.proxyPorts", subresource, err)
+			t.Errorf("kubectl patch %s says %v, want an error that names status.proxyPorts", subresource, err)
 		}
 	}
 	after, err := s.AwaitElastiService(s.ctx, attacker.Namespace, attacker.Name, "it is there", func(*v1alpha1.ElastiService) bool { return true })
@@ -64,21 +64,21 @@ func TestATenantCannotTakeTheProxyPortOfAnother(t *testing.T) {
 			t.Errorf("port %d of the victim is in the status of the attacker", port)
 		}
 	}
-	// Each resolver answers on that port for the victim.
+	// Each resolver serves the victim on that port.
 	resolvers, err := s.ResolverAddresses(s.ctx)
 	s.check(err)
 	for _, resolver := range resolvers {
 		client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
-		answer, err := cluster.GetWith(s.ctx, client, fmt.Sprintf("http://%s:%d/", resolver, port))
+		response, err := cluster.GetWith(s.ctx, client, fmt.Sprintf("http://%s:%d/", resolver, port))
 		s.check(err)
-		s.checkAnswer(victim, answer, "/")
+		s.checkResponse(victim, response, "/")
 	}
 	s.get(victim, "/")
 }
 
-// A Service that resolvers cannot stand in for any more is uncovered only when its
+// Resolvers leave the path of a Service that they can no longer serve only when its
 // target is awake.
-func TestATargetIsWokenBeforeItsServiceIsUncovered(t *testing.T) {
+func TestATargetIsWokenBeforeResolversLeaveItsService(t *testing.T) {
 	t.Parallel()
 	s := newScene(t)
 	app := s.asleep(cluster.ApplicationOptions{})

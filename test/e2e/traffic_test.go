@@ -36,11 +36,11 @@ func TestTrafficKeepsATargetAwakeAndQuietPutsItToSleep(t *testing.T) {
 	s := newScene(t)
 	app := s.asleep(cluster.ApplicationOptions{Spec: sleepsByTraffic})
 	traffic := &cluster.Traffic{Application: app, Path: "/", PerSecond: 10, Limit: 3000, Timeout: time.Minute}
-	s.closeCircle(app, traffic, func() { s.rest(2 * trafficCooldown) })
+	s.runCycle(app, traffic, func() { s.rest(2 * trafficCooldown) })
 }
 
-// What a resolver that dies had open or had seen must neither put a target to
-// sleep that others still use, nor keep it awake when nobody does.
+// The traffic of a resolver that was killed must neither let a target sleep that is in
+// use through other resolvers, nor keep it awake when it is not in use.
 func TestResolverKilledDuringTheCooldownDoesNotPutABusyTargetToSleep(t *testing.T) {
 	s := newScene(t)
 	app := s.asleep(cluster.ApplicationOptions{Spec: sleepsByTraffic})
@@ -79,9 +79,9 @@ func TestAnOpenConnectionKeepsATargetAwake(t *testing.T) {
 	ended := make(chan error, 1)
 	s.background(func(ctx context.Context) {
 		// At zero, the request goes through a resolver for certain.
-		answer, err := cluster.Get(ctx, app.URL("/slow?for="+(2*trafficCooldown).String()))
+		response, err := cluster.Get(ctx, app.URL("/slow?for="+(2*trafficCooldown).String()))
 		if err == nil {
-			err = answer.FromApplication(app.Name)
+			err = response.FromApplication(app.Name)
 		}
 		ended <- err
 	})
@@ -112,9 +112,9 @@ func TestTargetOfTwoServicesSleepsWhenNeitherIsUsed(t *testing.T) {
 	ended := make(chan error, 1)
 	s.background(func(ctx context.Context) {
 		// At zero, the request goes through a resolver for certain.
-		answer, err := cluster.Get(ctx, other.URL("/slow?for="+(3*trafficCooldown).String()))
+		response, err := cluster.Get(ctx, other.URL("/slow?for="+(3*trafficCooldown).String()))
 		if err == nil {
-			err = answer.FromApplication(app.Name)
+			err = response.FromApplication(app.Name)
 		}
 		ended <- err
 	})
@@ -130,10 +130,10 @@ func TestTargetOfTwoServicesSleepsWhenNeitherIsUsed(t *testing.T) {
 	s.get(app, "/again")
 }
 
-func TestDescentsUnderTrafficFailNoRequest(t *testing.T) {
+func TestScaleDownsUnderTrafficFailNoRequest(t *testing.T) {
 	s := newScene(t)
-	outcome, err := s.Descend(s.ctx, s.namespace, s.observe(), cluster.RoundOptions{Applications: 2, Rounds: 2, Clients: 5, PerSecond: 10, Timeout: testTimeout})
-	t.Logf("%d descents, %d requests, %d failed", outcome.Rounds, outcome.Requests, outcome.Failed)
+	outcome, err := s.ScaleDown(s.ctx, s.namespace, s.observe(), cluster.RoundOptions{Applications: 2, Rounds: 2, Clients: 5, PerSecond: 10, Timeout: testTimeout})
+	t.Logf("%d scale-downs, %d requests, %d failed", outcome.Rounds, outcome.Requests, outcome.Failed)
 	if outcome.Failed > 0 {
 		t.Errorf("%d of %d requests failed:\n%s", outcome.Failed, outcome.Requests, strings.Join(outcome.Failures, "\n"))
 	}

@@ -37,28 +37,27 @@ import (
 )
 
 const (
-	// triggerTimeout bounds one circle. That of prometheus takes the longest:
-	// twice, a minute has to pass in which everything was scraped.
+	// triggerTimeout bounds one cycle. That of prometheus takes the longest: twice, a
+	// minute has to pass without a missed scrape.
 	triggerTimeout = 8 * time.Minute
-	// enabledFor is how long the target may sleep in the circle of a schedule.
+	// enabledFor is how long the target may sleep in the cycle of a schedule.
 	enabledFor = 2 * time.Minute
 )
 
-// TestTriggersCloseTheCircle takes one application for each type of trigger
-// through sleeping and waking, all at the same time. The type traffic has tests
-// of its own.
-func TestTriggersCloseTheCircle(t *testing.T) {
+// TestTriggersRunAFullCycle takes one application for each type of trigger through a
+// full cycle, all at the same time. The type traffic has tests of its own.
+func TestTriggersRunAFullCycle(t *testing.T) {
 	s := newScene(t)
 	s.withArgument(apiserverDeployment, "--polling-interval=2s")
-	for name, circle := range map[string]func(*scene){
-		"prometheus":     prometheusCircle,
-		"cpu":            cpuCircle,
-		"externalMetric": externalMetricCircle,
-		"enabledPeriod":  enabledPeriodCircle,
+	for name, cycle := range map[string]func(*scene){
+		"prometheus":     prometheusCycle,
+		"cpu":            cpuCycle,
+		"externalMetric": externalMetricCycle,
+		"enabledPeriod":  enabledPeriodCycle,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			circle(newSceneWithin(t, triggerTimeout))
+			cycle(newSceneWithin(t, triggerTimeout))
 		})
 	}
 }
@@ -73,7 +72,7 @@ func sleepsBy(triggerType, metadata string) func(*v1alpha1.ElastiServiceSpec) {
 
 // A Prometheus server that scrapes the application's own counter of requests
 // decides. It restarts without its data in the middle.
-func prometheusCircle(s *scene) {
+func prometheusCycle(s *scene) {
 	host, err := s.NodeAddress(s.ctx)
 	s.check(err)
 	prometheus, err := programs.NewPrometheus(s.tool("prometheus"), host, s.TempDir(), fmt.Sprintf(
@@ -90,7 +89,7 @@ func prometheusCircle(s *scene) {
 	app := s.asleep(cluster.ApplicationOptions{Spec: sleepsBy("prometheus", fmt.Sprintf(
 		`{"query":"sum(rate(application_requests_total[5s])) or vector(0)","threshold":1,"serverAddress":"http://%s","uptimeFilter":"job=\"prometheus\""}`, prometheus.Address))})
 	traffic := &cluster.Traffic{Application: app, Path: "/", PerSecond: 10, Limit: 10000, Timeout: time.Minute}
-	s.closeCircle(app, traffic, func() {
+	s.runCycle(app, traffic, func() {
 		s.awaitTriggers(app, metav1.ConditionTrue)
 		s.rest(2 * trafficCooldown)
 		s.check(prometheus.Restart(true))
@@ -120,8 +119,8 @@ func (s *scene) serveScrapeTargets() string {
 	return server.URL
 }
 
-// A metrics-server that asks the kubelet decides.
-func cpuCircle(s *scene) {
+// The values come from the kubelet through metrics-server.
+func cpuCycle(s *scene) {
 	host, err := s.NodeAddress(s.ctx)
 	s.check(err)
 	metrics, err := programs.NewMetricsServer(s.tool("metrics-server"), s.Kubeconfig, host, s.TempDir())
@@ -137,14 +136,14 @@ func cpuCircle(s *scene) {
 
 	app := s.asleep(cluster.ApplicationOptions{Spec: sleepsBy("cpu", `{"threshold":"40m"}`)})
 	traffic := &cluster.Traffic{Application: app, Path: "/compute?for=50ms", PerSecond: 5, Limit: 10000, Timeout: time.Minute}
-	s.closeCircle(app, traffic, func() {
+	s.runCycle(app, traffic, func() {
 		s.awaitTriggers(app, metav1.ConditionTrue)
 		s.rest(4 * trafficCooldown)
 	})
 }
 
 // An external metrics API decides, and wakes the target when there is work.
-func externalMetricCircle(s *scene) {
+func externalMetricCycle(s *scene) {
 	var waiting atomic.Int64
 	s.registerAPI("external.metrics.k8s.io", "v1beta1", s.serveQueueLengths(map[string]func() int64{
 		"orders":  waiting.Load,
@@ -160,7 +159,7 @@ func externalMetricCircle(s *scene) {
 	s.check(app.AwaitReachable(s.ctx))
 
 	traffic := &cluster.Traffic{Application: app, Path: "/", PerSecond: 10, Limit: 10000, Timeout: time.Minute}
-	s.closeCircle(app, traffic, func() {
+	s.runCycle(app, traffic, func() {
 		s.awaitTriggers(app, metav1.ConditionTrue)
 		s.rest(2 * trafficCooldown)
 		waiting.Store(0)
@@ -168,7 +167,7 @@ func externalMetricCircle(s *scene) {
 }
 
 // A schedule decides when the target may sleep: it is woken when it may not.
-func enabledPeriodCircle(s *scene) {
+func enabledPeriodCycle(s *scene) {
 	observer := s.observe()
 	begin := time.Now().UTC().Add(20 * time.Second).Truncate(time.Minute).Add(time.Minute)
 	end := begin.Add(enabledFor)
@@ -208,7 +207,7 @@ func enabledPeriodCircle(s *scene) {
 	s.checkStaysAwake(app, observer, func() { s.rest(2 * trafficCooldown) })
 }
 
-// awaitTriggers waits until triggers tell whether the target is idle, or do not.
+// awaitTriggers waits for the status of the condition of the triggers.
 func (s *scene) awaitTriggers(app *cluster.Application, healthy metav1.ConditionStatus) {
 	s.Helper()
 	_, err := app.AwaitCondition(s.ctx, v1alpha1.ConditionTriggersHealthy, healthy)

@@ -65,7 +65,7 @@ func TestWakeNeverLowersReplicas(t *testing.T) {
 	s := newScene(t)
 	app := s.NewApplication(s.namespace, cluster.ApplicationOptions{})
 	s.check(app.Create(s.ctx))
-	// Nobody needs the pods to be there.
+	// No request needs the pods.
 	s.check(app.Scale(s.ctx, 2))
 	wake, err := s.Elasti.ElastiV1alpha1().ElastiServices(s.namespace).Wake(s.ctx, app.Name, &v1alpha1.WakeRequest{}, metav1.CreateOptions{})
 	s.check(err)
@@ -117,9 +117,9 @@ func TestRequestWakesAgainWhilePodsOfTheLastTimeTerminate(t *testing.T) {
 	s.check(app.Scale(s.ctx, 0))
 	s.check(app.AwaitMode(s.ctx, v1alpha1.ModeProxy))
 	s.check(app.AwaitResolverSlice(s.ctx, true))
-	answer := s.awaitFromResolver(app)
-	if strings.Contains(answer.Body, before.Name) {
-		t.Errorf("the pod that terminates gave the answer: %s", answer.Body)
+	response := s.awaitFromResolver(app)
+	if strings.Contains(response.Body, before.Name) {
+		t.Errorf("the response came from the terminating pod: %s", response.Body)
 	}
 	s.checkReplicas(app, 1)
 	after, err := s.Host.CoreV1().Pods(s.namespace).Get(s.ctx, before.Name, metav1.GetOptions{})

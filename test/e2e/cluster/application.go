@@ -42,8 +42,8 @@ const (
 	// applicationPort is where the application listens in its pod.
 	applicationPort = 8080
 
-	// kube-proxy takes a second or two to program a new ClusterIP; until then
-	// a connection attempt gets no answer.
+	// kube-proxy takes a second or two to program a new ClusterIP. Until then a
+	// connection attempt gets no response.
 	reachableTimeout        = 30 * time.Second
 	reachableRequestTimeout = 2 * time.Second
 	reachableInterval       = 50 * time.Millisecond
@@ -64,8 +64,8 @@ type ApplicationOptions struct {
 	// ReadinessPeriod is the period of the readiness probe, in whole seconds.
 	// Defaults to one second.
 	ReadinessPeriod time.Duration
-	// Linger is how long a pod goes on serving after it was deleted, in whole
-	// seconds. A pod that does not linger is gone before every kube-proxy knows.
+	// Linger is how long a terminating pod still serves, in whole seconds. A pod
+	// that does not linger ends before every kube-proxy has removed it.
 	Linger time.Duration
 	// ServicePorts of the Service. Defaults to port 80, named http.
 	ServicePorts []corev1.ServicePort
@@ -212,7 +212,7 @@ func (a *Application) AwaitAsleep(ctx context.Context) error {
 	if err := a.AwaitMode(ctx, v1alpha1.ModeProxy); err != nil {
 		return err
 	}
-	_, err := a.AwaitPods(ctx, "every pod is gone", func(pods []*corev1.Pod) bool { return len(pods) == 0 })
+	_, err := a.AwaitPods(ctx, "every pod is deleted", func(pods []*corev1.Pod) bool { return len(pods) == 0 })
 	return err
 }
 
@@ -221,9 +221,9 @@ func (a *Application) AwaitPods(ctx context.Context, what string, condition func
 	return a.cluster.AwaitPods(ctx, a.Namespace, "app="+a.Name, what, condition)
 }
 
-// AwaitReachable waits until requests to the first port of the Service are
-// answered by a pod of the application, or by a resolver that stands in for it.
-// It asks as a health checker does: that wakes nothing, and is no use.
+// AwaitReachable waits until requests to the first port of the Service get a response
+// from a pod of the application or from a resolver. It sends health checks, which
+// neither wake the target nor count as use.
 func (a *Application) AwaitReachable(ctx context.Context) error {
 	var last error
 	err := wait.PollUntilContextTimeout(ctx, reachableInterval, reachableTimeout, true, func(ctx context.Context) (bool, error) {
@@ -231,7 +231,7 @@ func (a *Application) AwaitReachable(ctx context.Context) error {
 		return last == nil, nil
 	})
 	if err != nil {
-		return fmt.Errorf("waiting until application %s or a resolver answers at %s: %w: %w", a.Name, a.Address, err, last)
+		return fmt.Errorf("waiting until application %s or a resolver responds at %s: %w: %w", a.Name, a.Address, err, last)
 	}
 	return nil
 }
@@ -245,16 +245,16 @@ func (a *Application) checkReachable(ctx context.Context) error {
 		return err
 	}
 	request.Header.Set("User-Agent", healthCheckAgent)
-	answer, err := Do(&http.Client{Transport: &http.Transport{DisableKeepAlives: true}}, request)
+	response, err := Do(&http.Client{Transport: &http.Transport{DisableKeepAlives: true}}, request)
 	if err != nil {
 		return err
 	}
 	// These are the responses of a resolver that knows the Service.
-	switch answer.Header.Get(ResponseHeader) {
+	switch response.Header.Get(ResponseHeader) {
 	case "Asleep", "ProbeResponse":
 		return nil
 	}
-	return answer.FromApplication(a.Name)
+	return response.FromApplication(a.Name)
 }
 
 // Sleep scales the Deployment to zero by hand and waits until it is asleep.
@@ -265,7 +265,7 @@ func (a *Application) Sleep(ctx context.Context) error {
 	return a.AwaitAsleep(ctx)
 }
 
-// Replicas reads the replicas that the Deployment asks for.
+// Replicas reads spec.replicas of the Deployment.
 func (a *Application) Replicas(ctx context.Context) (int32, error) {
 	deployment, err := a.cluster.Host.AppsV1().Deployments(a.Namespace).Get(ctx, a.Name, metav1.GetOptions{})
 	if err != nil {
@@ -325,8 +325,8 @@ func (a *Application) deployment() *appsv1.Deployment {
 	return deployment
 }
 
-// OneOfMany has a container ask for so little that dozens of pods, with those that
-// linger, have room on a node of two processors.
+// OneOfMany sets resource requests of a container that are so small that dozens of
+// pods, including terminating ones, fit on a node of two processors.
 func OneOfMany(container *corev1.Container) {
 	container.Resources.Requests = corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("20m")}
 }

@@ -25,9 +25,9 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// GetFromPod sends one GET request from a new pod of the namespace, and returns
-// what the client printed: the status line and the body. An answer other than
-// 200, or none, is an error.
+// GetFromPod sends one GET request from a new pod of the namespace, and returns the
+// output of the client: the status line and the body. A status other than 200 is an
+// error.
 func (c *Cluster) GetFromPod(ctx context.Context, namespace, url string) (string, error) {
 	const labelKey, labelValue = "app", "client"
 	pod, err := c.Host.CoreV1().Pods(namespace).Create(ctx, &corev1.Pod{

@@ -160,7 +160,7 @@ func (c *Cluster) DatabasesImage(ctx context.Context) (string, error) {
 func (c *Cluster) NodeAddress(ctx context.Context) (string, error) {
 	nodes, err := c.Host.CoreV1().Nodes().List(ctx, metav1.ListOptions{})
 	if err != nil {
-		return "", fmt.Errorf("looking for the address of a node: %w", err)
+		return "", fmt.Errorf("finding the address of a node: %w", err)
 	}
 	for i := range nodes.Items {
 		for _, address := range nodes.Items[i].Status.Addresses {

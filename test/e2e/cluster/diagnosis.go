@@ -31,9 +31,9 @@ import (
 // logLines is how much of each log a diagnosis shows.
 const logLines = 60
 
-// Diagnose tells what somebody who looks for the cause of a failed test wants
-// to see: the objects and Events of the namespace, and the product's logs since
-// a time. What cannot be read is told in its place.
+// Diagnose returns the information to find the cause of a failed test: the objects
+// and Events of the namespace, and the product's logs since a time. Errors are in the
+// place of what could not be read.
 func (c *Cluster) Diagnose(ctx context.Context, namespace string, since time.Time) string {
 	var text strings.Builder
 	section(&text, "ElastiServices", func() (string, error) {

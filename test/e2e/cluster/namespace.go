@@ -36,7 +36,7 @@ func (c *Cluster) CreateNamespace(ctx context.Context, prefix string) (string, e
 	return created.Name, nil
 }
 
-// DeleteNamespace asks for a namespace to be deleted; it does not wait.
+// DeleteNamespace requests the deletion of a namespace and does not wait for it.
 func (c *Cluster) DeleteNamespace(ctx context.Context, name string) error {
 	err := c.Host.CoreV1().Namespaces().Delete(ctx, name, metav1.DeleteOptions{})
 	if err != nil && !apierrors.IsNotFound(err) {

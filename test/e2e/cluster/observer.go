@@ -42,7 +42,7 @@ import (
 type Change string
 
 const (
-	// Scaled: a Deployment asks for another number of replicas. The detail is that number.
+	// Scaled: spec.replicas of a Deployment has changed. The detail is the number.
 	Scaled Change = "Scaled"
 	// EndpointReady: the Service's own EndpointSlices have a ready endpoint, and had none.
 	EndpointReady Change = "EndpointReady"
@@ -75,8 +75,8 @@ const (
 	PodReady Change = "PodReady"
 )
 
-// Moment is one change and when this process heard of it. API objects tell
-// whole seconds only; a watch on the same machine is late by a millisecond or so.
+// Moment is one change and when this process observed it. The times in API objects
+// have whole seconds only; a watch on the same machine is more precise.
 type Moment struct {
 	At     time.Time
 	Change Change
@@ -85,7 +85,7 @@ type Moment struct {
 	Detail string
 }
 
-// String tells the time of day, and what changed.
+// String returns the time of day and the change.
 func (m Moment) String() string {
 	return strings.TrimSpace(fmt.Sprintf("%s %s %s %s", m.At.Format(time.StampMilli), m.Name, m.Change, m.Detail))
 }
@@ -316,8 +316,8 @@ func (o *Observer) count(sets map[string]map[string]bool, service, slice string,
 	}
 }
 
-// onChange calls changed for every object that is seen, differs or is gone;
-// before is nil for the first, after for the last.
+// onChange calls changed for every object that is added, updated or deleted. Before is
+// nil for an added object, after for a deleted one.
 func onChange[T any](o *Observer, informer cache.SharedIndexInformer, changed func(before, after *T)) error {
 	registration, err := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
 		AddFunc:    func(object any) { changed(nil, object.(*T)) },

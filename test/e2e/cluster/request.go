@@ -40,23 +40,23 @@ const (
 	inFlightHeader  = "Application-In-Flight"
 )
 
-// maxAnswerBytes bounds what is read of an answer.
-const maxAnswerBytes = 1 << 20
+// maxResponseBytes bounds how much of a body is read.
+const maxResponseBytes = 1 << 20
 
-// Answer is what a client got for one HTTP request.
-type Answer struct {
-	// Status code and Body of the answer.
+// Response is the response to one HTTP request.
+type Response struct {
+	// Status code and Body of the response.
 	Status int
 	Body   string
 	Header http.Header
-	// SentAt is when the client started, AnsweredAt when it had the whole body.
-	SentAt, AnsweredAt time.Time
+	// SentAt is when the client started, CompletedAt when it had the whole body.
+	SentAt, CompletedAt time.Time
 }
 
-// FromApplication returns an error unless the answer has the status 200 and was
-// given by a pod of the application, or passed on from it. Any server may accept
-// a connection and answer with a status; no other one knows the pod's name.
-func (a *Answer) FromApplication(name string) error {
+// FromApplication returns an error unless the response has the status 200 and comes
+// from a pod of the application, directly or through a resolver. Any server may
+// respond with that status, but only the application has the pod's name.
+func (a *Response) FromApplication(name string) error {
 	pod, reason := a.Header.Get(podHeader), a.Header.Get(ResponseHeader)
 	switch {
 	case reason != "":
@@ -71,9 +71,9 @@ func (a *Answer) FromApplication(name string) error {
 	return nil
 }
 
-// PeerAddress is the IP address from which the application says that the
-// request came; empty when the answer is not the application's.
-func (a *Answer) PeerAddress() string {
+// PeerAddress returns the IP address from which the application received the request.
+// It is empty when the response is not from the application.
+func (a *Response) PeerAddress() string {
 	host, _, err := net.SplitHostPort(a.Header.Get(peerHeader))
 	if err != nil {
 		return ""
@@ -82,13 +82,13 @@ func (a *Answer) PeerAddress() string {
 }
 
 // AcceptingSince is when the application started to accept connections.
-func (a *Answer) AcceptingSince() (time.Time, error) { return a.time(acceptingHeader) }
+func (a *Response) AcceptingSince() (time.Time, error) { return a.time(acceptingHeader) }
 
-// ReceivedAt is when the application had read the head of the request.
-func (a *Answer) ReceivedAt() (time.Time, error) { return a.time(receivedHeader) }
+// ReceivedAt is when the application had read the headers of the request.
+func (a *Response) ReceivedAt() (time.Time, error) { return a.time(receivedHeader) }
 
 // InFlight is how many requests the application had with this one.
-func (a *Answer) InFlight() (int, error) {
+func (a *Response) InFlight() (int, error) {
 	number, err := strconv.Atoi(a.Header.Get(inFlightHeader))
 	if err != nil {
 		return 0, fmt.Errorf("the application's header %s: %w", inFlightHeader, err)
@@ -96,7 +96,7 @@ func (a *Answer) InFlight() (int, error) {
 	return number, nil
 }
 
-func (a *Answer) time(header string) (time.Time, error) {
+func (a *Response) time(header string) (time.Time, error) {
 	at, err := time.Parse(time.RFC3339Nano, a.Header.Get(header))
 	if err != nil {
 		return time.Time{}, fmt.Errorf("the application's header %s: %w", header, err)
@@ -105,13 +105,13 @@ func (a *Answer) time(header string) (time.Time, error) {
 }
 
 // Get sends one GET request over a connection of its own.
-func Get(ctx context.Context, url string) (*Answer, error) {
+func Get(ctx context.Context, url string) (*Response, error) {
 	transport := &http.Transport{DisableKeepAlives: true}
 	return GetWith(ctx, &http.Client{Transport: transport}, url)
 }
 
 // GetWith sends one GET request with the client.
-func GetWith(ctx context.Context, client *http.Client, url string) (*Answer, error) {
+func GetWith(ctx context.Context, client *http.Client, url string) (*Response, error) {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {
 		return nil, err
@@ -120,18 +120,18 @@ func GetWith(ctx context.Context, client *http.Client, url string) (*Answer, err
 }
 
 // Do sends one request with the client.
-func Do(client *http.Client, request *http.Request) (*Answer, error) {
-	answer := &Answer{SentAt: time.Now()}
+func Do(client *http.Client, request *http.Request) (*Response, error) {
+	got := &Response{SentAt: time.Now()}
 	response, err := client.Do(request)
 	if err != nil {
 		return nil, err
 	}
 	defer response.Body.Close()
-	body, err := io.ReadAll(io.LimitReader(response.Body, maxAnswerBytes))
+	body, err := io.ReadAll(io.LimitReader(response.Body, maxResponseBytes))
 	if err != nil {
-		return nil, fmt.Errorf("reading the answer of %s: %w", request.URL, err)
+		return nil, fmt.Errorf("reading the response of %s: %w", request.URL, err)
 	}
-	answer.AnsweredAt = time.Now()
-	answer.Status, answer.Header, answer.Body = response.StatusCode, response.Header, string(body)
-	return answer, nil
+	got.CompletedAt = time.Now()
+	got.Status, got.Header, got.Body = response.StatusCode, response.Header, string(body)
+	return got, nil
 }

@@ -27,7 +27,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-func TestOnlyAnswersOfTheApplicationAreItsOwn(t *testing.T) {
+func TestOnlyResponsesOfTheApplicationAreItsOwn(t *testing.T) {
 	for _, test := range []struct {
 		name   string
 		status int
@@ -42,11 +42,11 @@ func TestOnlyAnswersOfTheApplicationAreItsOwn(t *testing.T) {
 		{"Resolver", http.StatusServiceUnavailable, map[string]string{ResponseHeader: "HoldTimeout"}, "a resolver answered itself (HoldTimeout)"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			answer := &Answer{Status: test.status, Header: http.Header{}}
+			got := &Response{Status: test.status, Header: http.Header{}}
 			for name, value := range test.header {
-				answer.Header.Set(name, value)
+				got.Header.Set(name, value)
 			}
-			err := answer.FromApplication("web")
+			err := got.FromApplication("web")
 			if (err == nil) != (test.want == "") || (err != nil && !strings.Contains(err.Error(), test.want)) {
 				t.Errorf("the error is %v, want %q", err, test.want)
 			}
@@ -70,7 +70,7 @@ func TestReachableIsWhatAResolverOrTheApplicationAnswers(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			server := httptest.NewServer(http.HandlerFunc(func(response http.ResponseWriter, request *http.Request) {
 				if agent := request.UserAgent(); !strings.HasPrefix(agent, "kube-probe/") {
-					t.Errorf("asked as %q, which would wake", agent)
+					t.Errorf("the user agent %q would wake the target", agent)
 				}
 				for name, value := range test.header {
 					response.Header().Set(name, value)

@@ -58,7 +58,7 @@ func (a *Application) ScaleRollout(ctx context.Context, replicas int32) error {
 	return nil
 }
 
-// RolloutReplicas reads the replicas that the Rollout asks for.
+// RolloutReplicas reads spec.replicas of the Rollout.
 func (a *Application) RolloutReplicas(ctx context.Context) (int64, error) {
 	rollout, err := a.rollouts().Get(ctx, a.Name, metav1.GetOptions{})
 	if err != nil {

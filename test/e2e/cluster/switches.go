@@ -29,20 +29,20 @@ import (
 	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti/v1alpha1"
 )
 
-// requestPatience is how long a client waits for an answer. It is longer than a
-// pod may have to wait for room on a node that is full of pods that linger.
-const requestPatience = 3 * time.Minute
+// requestTimeout is how long a client waits for a response. It is longer than a pod
+// may have to wait to be scheduled on a node that is full of terminating pods.
+const requestTimeout = 3 * time.Minute
 
-// lingerWhileSwitching is how long pods go on serving after somebody else
-// scaled their target to zero: longer than a kube-proxy needs to follow, on a
-// busy machine as well.
+// lingerWhileSwitching is how long terminating pods still serve after their target was
+// scaled to zero by hand. It is longer than the propagation delay of kube-proxy, also
+// on a busy machine.
 const lingerWhileSwitching = 15 * time.Second
 
-// descentPatience is longer than a descent takes. One that traffic called off is
-// asked for again, as a trigger does.
-const descentPatience = 20 * time.Second
+// scaleDownTimeout is longer than a scale-down takes. A scale-down that traffic
+// cancelled is requested again, as a trigger does.
+const scaleDownTimeout = 20 * time.Second
 
-// RoundOptions say how to have applications sleep and wake under traffic.
+// RoundOptions configure how applications sleep and wake under traffic.
 type RoundOptions struct {
 	// Applications is how many applications there are.
 	Applications int
@@ -56,7 +56,7 @@ type RoundOptions struct {
 	Timeout time.Duration
 }
 
-// RoundOutcome is what came of it.
+// RoundOutcome is the result.
 type RoundOutcome struct {
 	// Rounds is how many times an application slept and came back.
 	Rounds int
@@ -78,16 +78,16 @@ func (c *Cluster) Switch(ctx context.Context, namespace string, observer *Observ
 	})
 }
 
-// Descend is like Switch, but has each application put to sleep by the product,
-// as a trigger would for which that traffic is too little.
-func (c *Cluster) Descend(ctx context.Context, namespace string, observer *Observer, options RoundOptions) (RoundOutcome, error) {
-	return c.rounds(ctx, namespace, observer, options, "descending", func(ctx context.Context, app *Application, since time.Time) (Moment, error) {
+// ScaleDown is like Switch, except that the controller puts each application to sleep,
+// as with a trigger for which that traffic is too little.
+func (c *Cluster) ScaleDown(ctx context.Context, namespace string, observer *Observer, options RoundOptions) (RoundOutcome, error) {
+	return c.rounds(ctx, namespace, observer, options, "scaled down", func(ctx context.Context, app *Application, since time.Time) (Moment, error) {
 		for {
 			if err := app.RequestSleep(ctx); err != nil {
 				return Moment{}, err
 			}
-			asking, stop := context.WithTimeout(ctx, descentPatience)
-			asleep, err := observer.Await(asking, since, Scaled, app.Name, "0")
+			sleepCtx, stop := context.WithTimeout(ctx, scaleDownTimeout)
+			asleep, err := observer.Await(sleepCtx, since, Scaled, app.Name, "0")
 			stop()
 			if err == nil || ctx.Err() != nil {
 				return asleep, err
@@ -127,7 +127,7 @@ func (c *Cluster) rounds(ctx context.Context, namespace string, observer *Observ
 			traffic := &traffics[i*options.Clients+client]
 			traffic.Application, traffic.Path = app, "/"
 			traffic.PerSecond, traffic.KeepAlive = options.PerSecond, (i+client)%2 == 1
-			traffic.Timeout, traffic.Limit = requestPatience, options.PerSecond*int(options.Timeout/time.Second)
+			traffic.Timeout, traffic.Limit = requestTimeout, options.PerSecond*int(options.Timeout/time.Second)
 			clients.Go(func() { traffic.Run(sending) })
 		}
 		sleepers.Go(func() { rounds[i], failures[i] = app.sleepAndWake(ctx, observer, options.Rounds, sleep) })
@@ -151,9 +151,9 @@ func (c *Cluster) rounds(ctx context.Context, namespace string, observer *Observ
 	return outcome, errors.Join(failures...)
 }
 
-// sleepAndWake puts the application to sleep as often as asked for, each time
-// once traffic goes to its pod, and returns how often it came back. A wake may
-// follow so fast that the mode between is never reported.
+// sleepAndWake puts the application to sleep a number of times, each time once traffic
+// goes to its pod, and returns how often it woke. A wake may follow so fast that the
+// mode in between is never reported.
 func (a *Application) sleepAndWake(ctx context.Context, observer *Observer, rounds int, sleep sleepFunc) (int, error) {
 	awake, err := observer.Await(ctx, time.Time{}, ModeChanged, a.Name, string(v1alpha1.ModeServe))
 	if err != nil {
@@ -164,7 +164,7 @@ func (a *Application) sleepAndWake(ctx context.Context, observer *Observer, roun
 		if err != nil {
 			return round, err
 		}
-		// A wake may come before the pod is gone: then its endpoint stays ready.
+		// A wake may come before the pod has ended; its endpoint stays ready then.
 		if awake, err = observer.Await(ctx, asleep.At, Scaled, a.Name, "1"); err != nil {
 			return round, err
 		}
@@ -178,12 +178,12 @@ func (a *Application) sleepAndWake(ctx context.Context, observer *Observer, roun
 	return rounds, nil
 }
 
-// RequestSleep asks for the target to be put to sleep, as kubectl scale
-// elastiservice --replicas=0 does.
+// RequestSleep requests the scale-down of the target, as kubectl scale elastiservice
+// --replicas=0 does.
 func (a *Application) RequestSleep(ctx context.Context) error {
 	scale := &autoscalingv1.Scale{ObjectMeta: metav1.ObjectMeta{Namespace: a.Namespace, Name: a.Name}}
 	if _, err := a.cluster.Elasti.ElastiV1alpha1().ElastiServices(a.Namespace).UpdateScale(ctx, a.Name, scale, metav1.UpdateOptions{}); err != nil {
-		return fmt.Errorf("asking for ElastiService %s to sleep: %w", a.Name, err)
+		return fmt.Errorf("scaling ElastiService %s to zero: %w", a.Name, err)
 	}
 	return nil
 }

@@ -29,8 +29,8 @@ import (
 )
 
 const (
-	// toolPatience is how long a tool has to end after SIGTERM.
-	toolPatience = 30 * time.Second
+	// toolTimeout is how long a tool has to end after SIGTERM.
+	toolTimeout = 30 * time.Second
 	// toolTailLines is how much of a tool's log is shown.
 	toolTailLines = 40
 )
@@ -67,7 +67,7 @@ func (c *Cluster) StartTool(name, directory string, variables []string, argument
 	}
 	go func() {
 		defer close(tool.exited)
-		// How it ended is not of interest: Stop tells whether it ended too early.
+		// The exit status is not needed: Stop reports a program that ended too early.
 		_ = tool.command.Wait()
 	}()
 	return tool, nil
@@ -82,15 +82,15 @@ func (t *Tool) Stop() error {
 	default:
 	}
 	_ = syscall.Kill(-t.command.Process.Pid, syscall.SIGTERM)
-	patience := time.NewTimer(toolPatience)
-	defer patience.Stop()
+	timer := time.NewTimer(toolTimeout)
+	defer timer.Stop()
 	select {
 	case <-t.exited:
 		return nil
-	case <-patience.C:
+	case <-timer.C:
 		_ = syscall.Kill(-t.command.Process.Pid, syscall.SIGKILL)
 		<-t.exited
-		return fmt.Errorf("%s did not end within %s of SIGTERM\n%s", t.name, toolPatience, t.Tail())
+		return fmt.Errorf("%s did not end within %s of SIGTERM\n%s", t.name, toolTimeout, t.Tail())
 	}
 }
 

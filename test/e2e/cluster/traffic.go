@@ -31,7 +31,7 @@ const maxFailuresKept = 20
 // Traffic sends requests at a steady rate, whether they are answered or not,
 // as many independent users would.
 type Traffic struct {
-	// Application that is asked; only its own answers count.
+	// Application that receives the requests. Only its own responses count.
 	Application *Application
 	// Path of the requests, with a query if there is one.
 	Path string
@@ -74,9 +74,9 @@ func (t *Traffic) Run(ctx context.Context) {
 	}
 }
 
-func (t *Traffic) record(answer *Answer, err error) {
+func (t *Traffic) record(response *Response, err error) {
 	if err == nil {
-		err = answer.FromApplication(t.Application.Name)
+		err = response.FromApplication(t.Application.Name)
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -90,8 +90,8 @@ func (t *Traffic) record(answer *Answer, err error) {
 	}
 }
 
-// Outcome tells how many requests were sent, how many of them the application
-// did not answer with 200, and the first reasons why. Call it after Run.
+// Outcome returns how many requests were sent, how many of them did not get the status
+// 200 from the application, and the first errors. It must be called after Run.
 func (t *Traffic) Outcome() (total, failed int, failures []string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

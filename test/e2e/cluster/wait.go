@@ -77,24 +77,23 @@ func (c *Cluster) AwaitServices(ctx context.Context, namespace, what string, con
 // AwaitNamespaceGone waits until a namespace does not exist.
 func (c *Cluster) AwaitNamespaceGone(ctx context.Context, name string) error {
 	source := named(c.Host.CoreV1().RESTClient(), "namespaces", metav1.NamespaceAll, name)
-	_, err := await(ctx, source, "namespace "+name+" is gone", func(found []*corev1.Namespace) bool { return len(found) == 0 })
+	_, err := await(ctx, source, "namespace "+name+" is deleted", func(found []*corev1.Namespace) bool { return len(found) == 0 })
 	return err
 }
 
 // AwaitElastiServiceGone waits until an ElastiService does not exist.
 func (c *Cluster) AwaitElastiServiceGone(ctx context.Context, namespace, name string) error {
 	source := named(c.Elasti.ElastiV1alpha1().RESTClient(), "elastiservices", namespace, name)
-	_, err := await(ctx, source, "ElastiService "+name+" is gone", func(found []*v1alpha1.ElastiService) bool { return len(found) == 0 })
+	_, err := await(ctx, source, "ElastiService "+name+" is deleted", func(found []*v1alpha1.ElastiService) bool { return len(found) == 0 })
 	return err
 }
 
-// IsResolverSlice tells whether an EndpointSlice is the product's: one that
-// points at resolvers.
+// IsResolverSlice reports whether an EndpointSlice is a resolver slice.
 func IsResolverSlice(slice *discoveryv1.EndpointSlice) bool {
 	return slice.Labels[discoveryv1.LabelManagedBy] == v1alpha1.SliceManagedBy
 }
 
-// PodIsReady tells whether the kubelet says that a pod is ready.
+// PodIsReady reports whether the Ready condition of a pod is true.
 func PodIsReady(pod *corev1.Pod) bool {
 	return slices.ContainsFunc(pod.Status.Conditions, func(condition corev1.PodCondition) bool {
 		return condition.Type == corev1.PodReady && condition.Status == corev1.ConditionTrue
@@ -161,7 +160,7 @@ func contents[T any, P object[T]](indexer cache.Indexer) []P {
 	return objects
 }
 
-// render writes objects as YAML, without what nobody reads.
+// render writes objects as YAML, without managed fields.
 func render[T any, P object[T]](objects []P) string {
 	if len(objects) == 0 {
 		return "nothing"

@@ -23,13 +23,13 @@ import (
 	"github.com/truefoundry/elasti-apiserver/test/e2e/cluster"
 )
 
-// TestADescentUnderTrafficFailsNoRequest puts one target to sleep under traffic,
-// which wakes it again. make test-cycles and the benchmark descent do so more often.
-func TestADescentUnderTrafficFailsNoRequest(t *testing.T) {
+// TestAScaleDownUnderTrafficFailsNoRequest scales down one target under traffic, which
+// wakes it again. make test-cycles and the benchmark descent do so more often.
+func TestAScaleDownUnderTrafficFailsNoRequest(t *testing.T) {
 	t.Parallel()
 	s := newScene(t)
-	outcome, err := s.Descend(s.ctx, s.namespace, s.observe(), cluster.RoundOptions{Applications: 1, Rounds: 1, Clients: 5, PerSecond: 10, Timeout: testTimeout})
-	t.Logf("%d descent, %d requests, %d failed", outcome.Rounds, outcome.Requests, outcome.Failed)
+	outcome, err := s.ScaleDown(s.ctx, s.namespace, s.observe(), cluster.RoundOptions{Applications: 1, Rounds: 1, Clients: 5, PerSecond: 10, Timeout: testTimeout})
+	t.Logf("%d scale-down, %d requests, %d failed", outcome.Rounds, outcome.Requests, outcome.Failed)
 	if outcome.Failed > 0 {
 		t.Errorf("%d of %d requests failed:\n%s", outcome.Failed, outcome.Requests, strings.Join(outcome.Failures, "\n"))
 	}

@@ -26,9 +26,8 @@ import (
 	"github.com/truefoundry/elasti-apiserver/test/e2e/cluster"
 )
 
-// TestColdStartAnsweredByAnotherServerIsAFailure has a server answer that is not
-// the application.
-func TestColdStartAnsweredByAnotherServerIsAFailure(t *testing.T) {
+// A response of another server than the application is a failure.
+func TestColdStartWithAResponseOfAnotherServerIsAFailure(t *testing.T) {
 	server := httptest.NewServer(http.NotFoundHandler())
 	defer server.Close()
 	app := &cluster.Application{Name: "web", Address: server.Listener.Addr().String()}
@@ -37,11 +36,11 @@ func TestColdStartAnsweredByAnotherServerIsAFailure(t *testing.T) {
 		t.Fatalf("%d of 3 requests failed: %v", times.failed, err)
 	}
 	if text := err.Error(); strings.Contains(text, "%!") || !strings.Contains(text, "status 404") {
-		t.Errorf("the error does not say what was answered: %s", text)
+		t.Errorf("the error does not have the response: %s", text)
 	}
 }
 
-func TestColdStartWithoutAnAnswerIsAFailure(t *testing.T) {
+func TestColdStartWithoutAResponseIsAFailure(t *testing.T) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)

@@ -25,25 +25,25 @@ import (
 	"github.com/truefoundry/elasti-apiserver/test/e2e/cluster"
 )
 
-// descendingApplications share the descents between them.
-const descendingApplications = 8
+// scaledDownApplications is the number of applications that are scaled down.
+const scaledDownApplications = 8
 
-// descentRound is more than a descent, a wake and the way to the pods take.
-const descentRound = 45 * time.Second
+// scaleDownRound is longer than a scale-down, a wake and the change of the path.
+const scaleDownRound = 45 * time.Second
 
-var descentCount = flag.Int("descents", 200, "how often the benchmark descent puts an application to sleep, in all")
+var scaleDownCount = flag.Int("descents", 200, "how often the benchmark descent puts an application to sleep in total")
 
-// descent counts the requests that fail while applications are put to sleep
-// under traffic that is too little to keep them awake.
-func descent(ctx context.Context, b *bench) error {
+// scaleDown counts the requests that fail while applications are scaled down under
+// traffic that is too little to keep them awake.
+func scaleDown(ctx context.Context, b *bench) error {
 	stage, leave, err := b.newStage(ctx)
 	if err != nil {
 		return err
 	}
 	defer leave()
-	rounds := max(*descentCount/descendingApplications, 1)
-	outcome, err := b.Descend(ctx, stage.namespace, stage.observer, cluster.RoundOptions{
-		Applications: descendingApplications, Rounds: rounds, Clients: 5, PerSecond: 10, Timeout: 5*time.Minute + time.Duration(rounds)*descentRound,
+	rounds := max(*scaleDownCount/scaledDownApplications, 1)
+	outcome, err := b.ScaleDown(ctx, stage.namespace, stage.observer, cluster.RoundOptions{
+		Applications: scaledDownApplications, Rounds: rounds, Clients: 5, PerSecond: 10, Timeout: 5*time.Minute + time.Duration(rounds)*scaleDownRound,
 	})
 	for _, failure := range outcome.Failures {
 		fmt.Println("  failed:", failure)
@@ -51,7 +51,7 @@ func descent(ctx context.Context, b *bench) error {
 	if err != nil {
 		return err
 	}
-	fmt.Printf("%d descents, %d requests, %d failed\n", outcome.Rounds, outcome.Requests, outcome.Failed)
+	fmt.Printf("%d scale-downs, %d requests, %d failed\n", outcome.Rounds, outcome.Requests, outcome.Failed)
 	moments := stage.observer.Since(time.Time{})
 	b.durations("resolver slice in place → target scaled to zero", delaysUntilZero(moments))
 	b.set("descent_total", float64(outcome.Rounds))
