@@ -68,7 +68,7 @@ one_half() {
 storage() {
     hack/tools/build.sh etcd kube-apiserver kube-controller-manager kubectl
     ELASTI_TEST_STORAGE=cluster race_test -timeout "${timeout}" \
-        -skip '^(TestWatchersOfAStoreThatWasReplacedAreToldToListAgain|TestServerListensOnItsSecurePortOnly|TestDataDirectoryInUseEndsTheServer)$' ./test/integration
+        -skip '^(TestWatchersOfAReplacedStoreMustListAgain|TestServerListensOnItsSecurePortOnly|TestDataDirectoryInUseEndsTheServer)$' ./test/integration
 }
 
 # properties drives the random sequence of SEED for FOR.
@@ -185,7 +185,7 @@ cycles() {
     hack/deploy.sh
     hack/tools/build.sh metrics-server
     hack/tools/debian.sh prometheus
-    go test -v -tags cycles -parallel 4 -timeout "${timeout}" -count=1 -run '^(TestTrafficKeeps|TestResolverKilledDuring|TestAnOpenConnection|TestDescentsUnder|TestTriggersClose)' ./test/e2e
+    go test -v -tags cycles -parallel 4 -timeout "${timeout}" -count=1 -run '^(TestTrafficKeeps|TestResolverKilledDuring|TestAnOpenConnection|TestScaleDownsUnder|TestTriggersRunAFullCycle)' ./test/e2e
 }
 
 if (($# == 0)) || [[ "$1" == -h || "$1" == --help ]]; then

@@ -46,9 +46,9 @@ func TestSecondElastiServiceForAServiceIsRefused(t *testing.T) {
 	}
 	_, err := client.Create(t.Context(), newElastiService("second"), metav1.CreateOptions{})
 	if !apierrors.IsInvalid(err) || !strings.Contains(err.Error(), "spec.service") || !strings.Contains(err.Error(), `"first"`) {
-		t.Errorf("creating answers %v, want it to name the field and the first ElastiService", err)
+		t.Errorf("creating returns %v, want it to name the field and the first ElastiService", err)
 	}
-	// As soon as the first is gone, its Service is free.
+	// As soon as the first is deleted, its Service is free.
 	if err := client.Delete(t.Context(), "first", metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
@@ -80,7 +80,7 @@ func TestBrokenSpecsAreRefusedAtAdmission(t *testing.T) {
 		object := newElastiService("app")
 		test.change(&object.Spec)
 		if _, err := client.Create(t.Context(), object, metav1.CreateOptions{}); !apierrors.IsInvalid(err) || !strings.Contains(err.Error(), test.field) {
-			t.Errorf("creating answers %v, want it to name %s", err, test.field)
+			t.Errorf("creating returns %v, want it to name %s", err, test.field)
 		}
 	}
 }
@@ -127,8 +127,8 @@ func TestWhatCanBecomeRightIsWarnedAbout(t *testing.T) {
 		return seen.take()
 	}
 	create("app")
-	// The cluster is looked at for a few writes a second, and the tests before
-	// this one may have made many.
+	// The cluster is checked for a few writes a second, and the tests before this one
+	// may have made many.
 	attempt := 0
 	eventually(t, "all is warned about", func(context.Context) string {
 		attempt++
@@ -172,16 +172,16 @@ func TestSecretOfATriggerNeedsThePermissionToGetIt(t *testing.T) {
 	if err := json.Unmarshal(sendTo("http://prometheus"), object); err != nil {
 		t.Fatal(err)
 	}
-	refused := func(err error) bool {
+	denied := func(err error) bool {
 		return apierrors.IsForbidden(err) && strings.Contains(err.Error(), `Secret "monitoring"`)
 	}
-	if _, err := other.Create(t.Context(), object, metav1.CreateOptions{}); !refused(err) {
+	if _, err := other.Create(t.Context(), object, metav1.CreateOptions{}); !denied(err) {
 		t.Errorf("creating without the permission: got %v, want it refused", err)
 	}
 	if _, err := author.Create(t.Context(), object, metav1.CreateOptions{}); err != nil {
 		t.Fatalf("creating with the permission: %v", err)
 	}
-	if _, err := other.Patch(t.Context(), "app", types.MergePatchType, sendTo("http://elsewhere"), metav1.PatchOptions{}); !refused(err) {
+	if _, err := other.Patch(t.Context(), "app", types.MergePatchType, sendTo("http://elsewhere"), metav1.PatchOptions{}); !denied(err) {
 		t.Errorf("sending it elsewhere without the permission: got %v, want it refused", err)
 	}
 	if _, err := other.Patch(t.Context(), "app", types.MergePatchType, []byte(`{"spec":{"cooldownPeriod":60}}`), metav1.PatchOptions{}); err != nil {
@@ -203,8 +203,8 @@ func TestResourceQuotaLimitsTheNumber(t *testing.T) {
 	if _, err := quotas.Create(t.Context(), quota, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	// kube-controller-manager looks for new kinds to count twice a minute, and
-	// then looks at quotas that change.
+	// kube-controller-manager discovers new kinds to count twice a minute, and then
+	// syncs quotas that change.
 	touches := 0
 	awaitCount := func(want int64) {
 		t.Helper()

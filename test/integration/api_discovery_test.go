@@ -35,7 +35,7 @@ import (
 // waitForAPIService waits until the APIService is available, or is not.
 func waitForAPIService(t *testing.T, kubectl *environment.Kubectl, want string) {
 	t.Helper()
-	eventuallyWithin(t, discoveryPatience, "the APIService has Available="+want, func(ctx context.Context) string {
+	eventuallyWithin(t, discoveryTimeout, "the APIService has Available="+want, func(ctx context.Context) string {
 		condition, err := kubectl.Run(ctx, "", "get", "apiservice", environment.APIServiceName,
 			`--output=jsonpath={.status.conditions[?(@.type=="Available")]}`)
 		if err != nil {
@@ -49,7 +49,7 @@ func waitForAPIService(t *testing.T, kubectl *environment.Kubectl, want string) 
 }
 
 // A server that accepts connections and says nothing is worse than none.
-func TestServerThatHangsHarmsNobodyElse(t *testing.T) {
+func TestAHangingServerAffectsNoOtherAPI(t *testing.T) {
 	namespace := newNamespace(t)
 	createElastiService(t, namespace, newElastiService("app"))
 	kubectl := newKubectl(t, namespace)
@@ -80,11 +80,11 @@ func TestServerThatHangsHarmsNobodyElse(t *testing.T) {
 	})
 }
 
-// tooSlow is more than the 5 s that the aggregator gives a server to tell what it serves.
+// tooSlow is longer than the discovery timeout of the aggregator, 5 s.
 const tooSlow = 6 * time.Second
 
 // A server that is slow, rather than silent, is no reason for others to wait.
-func TestServerThatAnswersTooLateIsUnavailableAndHarmsNobodyElse(t *testing.T) {
+func TestASlowServerIsUnavailableAndAffectsNoOtherAPI(t *testing.T) {
 	namespace := newNamespace(t)
 	createElastiService(t, namespace, newElastiService("app"))
 	kubectl := newKubectl(t, namespace)
@@ -105,7 +105,7 @@ func TestServerThatAnswersTooLateIsUnavailableAndHarmsNobodyElse(t *testing.T) {
 	}
 	_, err = elastiServices(namespace).Get(t.Context(), "app", metav1.GetOptions{})
 	if !apierrors.IsServiceUnavailable(err) {
-		t.Errorf("reading an ElastiService answers %v, want at once that the service is unavailable", err)
+		t.Errorf("reading an ElastiService returns %v, want at once that the service is unavailable", err)
 	}
 	for _, resource := range []string{"pods", "deployments.apps", "namespaces"} {
 		if _, err := kubectl.Run(t.Context(), "", "get", resource); err != nil {
@@ -132,8 +132,8 @@ func TestServerThatAnswersTooLateIsUnavailableAndHarmsNobodyElse(t *testing.T) {
 	})
 }
 
-// Whoever installs again, or has the APIService in a backup, creates it without
-// the certificate authority that the server has published in it.
+// A reinstallation or the restore of a backup creates the APIService without the
+// certificate authority that the server has published in it.
 func TestAPIServiceMayBeDeletedAndCreatedAgain(t *testing.T) {
 	namespace := newNamespace(t)
 	created := createElastiService(t, namespace, newElastiService("app"))
@@ -166,7 +166,7 @@ func TestAPIServiceMayBeDeletedAndCreatedAgain(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	eventually(t, "the API is gone", func(ctx context.Context) string {
+	eventually(t, "the API is no longer served", func(ctx context.Context) string {
 		_, err := kubectl.Run(ctx, "", "get", "--raw", groupPath+"/v1alpha1")
 		if err == nil {
 			return "it is still served"

@@ -39,8 +39,8 @@ spec:
   service: app
   scaleTargetRef: {apiVersion: apps/v1, kind: Deployment, name: app}
 `
-	// kube-apiserver asks for the documents of a server that was away once a
-	// minute, and explain is told that there are none until then.
+	// kube-apiserver gets the documents of a server that was unavailable once a minute,
+	// and explain fails until then.
 	eventuallyWithin(t, 3*time.Minute, "the cluster has the OpenAPI document of the group", func(ctx context.Context) string {
 		index, err := kubectl.Run(ctx, "", "get", "--raw", "/openapi/v3")
 		if err == nil && !strings.Contains(index, strings.TrimPrefix(groupPath, "/")+"/v1alpha1") {

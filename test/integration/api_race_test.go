@@ -52,8 +52,8 @@ func TestOlderOfTwoElastiServicesForAServiceHasIt(t *testing.T) {
 
 	names := map[string]string{pair[0].Name: pair[1].Name, pair[1].Name: pair[0].Name}
 	older := [2]bool{pair[0].CreationTimestamp.Before(&pair[1].CreationTimestamp), pair[1].CreationTimestamp.Before(&pair[0].CreationTimestamp)}
-	eventuallyWithin(t, discoveryPatience, "one of them has the Service", func(ctx context.Context) string {
-		winners := 0
+	eventuallyWithin(t, discoveryTimeout, "one of them has the Service", func(ctx context.Context) string {
+		owners := 0
 		for i, client := range clients {
 			object, err := client.Get(ctx, pair[i].Name, metav1.GetOptions{})
 			if err != nil {
@@ -64,7 +64,7 @@ func TestOlderOfTwoElastiServicesForAServiceHasIt(t *testing.T) {
 			case condition == nil:
 				return object.Name + " has no condition Conflict"
 			case condition.Status == metav1.ConditionFalse:
-				winners++
+				owners++
 				if older[1-i] {
 					return object.Name + " is the younger one and has the Service"
 				}
@@ -72,8 +72,8 @@ func TestOlderOfTwoElastiServicesForAServiceHasIt(t *testing.T) {
 				return fmt.Sprintf("%s does not name the other one: %s", object.Name, condition.Message)
 			}
 		}
-		if winners != 1 {
-			return fmt.Sprintf("%d of them have the Service", winners)
+		if owners != 1 {
+			return fmt.Sprintf("%d of them have the Service", owners)
 		}
 		return ""
 	})

@@ -48,16 +48,16 @@ func TestKubectlScalesBothWays(t *testing.T) {
 			t.Fatal(err)
 		}
 		if got := wantedReplicas(t, namespace); got != step.want {
-			t.Errorf("after kubectl scale %v the target is asked for %d replicas, want %d", step.arguments, got, step.want)
+			t.Errorf("after kubectl scale %v spec.replicas of the target is %d, want %d", step.arguments, got, step.want)
 		}
 	}
 	if _, err := kubectl.Run(t.Context(), "", "scale", "elastiservice/app", "--replicas=5", "--current-replicas=1"); err == nil {
-		t.Error("kubectl scale went on although the number of replicas was another than it was told")
+		t.Error("kubectl scale succeeded although --current-replicas does not match")
 	}
 }
 
 // Only the controller can put a target to sleep without losing requests.
-func TestScalingToZeroAsksTheControllerForSleep(t *testing.T) {
+func TestScalingToZeroRequestsSleep(t *testing.T) {
 	namespace := newNamespace(t)
 	createApplication(t, namespace, 2)
 	createElastiService(t, namespace, newElastiService("app"))
@@ -66,7 +66,7 @@ func TestScalingToZeroAsksTheControllerForSleep(t *testing.T) {
 	}
 	requested := readElastiService(t, namespace).Status.SleepRequestedTime != nil
 	if asleep := wantedReplicas(t, namespace) == 0; !requested && !asleep {
-		t.Error("the target neither sleeps nor is asked to")
+		t.Error("the target does not sleep, and its scale-down is not requested")
 	}
 	scale, err := elastiServices(namespace).GetScale(t.Context(), "app", metav1.GetOptions{})
 	if err != nil {
@@ -87,10 +87,10 @@ func TestScalingToZeroAsksTheControllerForSleep(t *testing.T) {
 func TestScaleOfMissingElastiServiceIsNotFound(t *testing.T) {
 	client := elastiServices(newNamespace(t))
 	if _, err := client.GetScale(t.Context(), "app", metav1.GetOptions{}); !apierrors.IsNotFound(err) {
-		t.Errorf("reading the scale answers %v, want not found", err)
+		t.Errorf("reading the scale returns %v, want not found", err)
 	}
 	if _, err := client.UpdateScale(t.Context(), "app", &autoscalingv1.Scale{ObjectMeta: metav1.ObjectMeta{Name: "app"}}, metav1.UpdateOptions{}); !apierrors.IsNotFound(err) {
-		t.Errorf("writing the scale answers %v, want not found", err)
+		t.Errorf("writing the scale returns %v, want not found", err)
 	}
 }
 
@@ -133,7 +133,7 @@ func TestHorizontalPodAutoscalerScalesAnElastiService(t *testing.T) {
 	}
 	eventually(t, "the autoscaler scales to its minimum", func(context.Context) string {
 		if got := wantedReplicas(t, namespace); got != 3 {
-			return fmt.Sprintf("the target is asked for %d replicas", got)
+			return fmt.Sprintf("spec.replicas of the target is %d", got)
 		}
 		return ""
 	})

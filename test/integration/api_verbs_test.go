@@ -54,7 +54,7 @@ func TestServerSideApplyKnowsWhoOwnsWhat(t *testing.T) {
 
 	operations := elastiapply.ElastiService("app", namespace).WithSpec(elastiapply.ElastiServiceSpec().WithCooldownPeriod(90))
 	if _, err := client.Apply(t.Context(), operations, metav1.ApplyOptions{FieldManager: "operations"}); !apierrors.IsConflict(err) {
-		t.Errorf("applying a field of another manager answers %v, want a conflict", err)
+		t.Errorf("applying a field of another manager returns %v, want a conflict", err)
 	}
 	if _, err := client.Apply(t.Context(), operations, metav1.ApplyOptions{FieldManager: "operations", Force: true}); err != nil {
 		t.Fatalf("applying by force: %v", err)
@@ -122,7 +122,7 @@ func TestEveryKindOfPatch(t *testing.T) {
 	}
 	// Conditions are merged by their type.
 	now := metav1.Now().Format("2006-01-02T15:04:05Z")
-	for _, condition := range []string{"Ours", "Theirs"} {
+	for _, condition := range []string{"First", "Second"} {
 		body := fmt.Appendf(nil, `{"status":{"conditions":[{"type":%q,"status":"True","reason":"Test","message":"","lastTransitionTime":%q}]}}`, condition, now)
 		if _, err := client.Patch(t.Context(), "app", types.StrategicMergePatchType, body, metav1.PatchOptions{}, "status"); err != nil {
 			t.Fatalf("patching the status: %v", err)
@@ -166,11 +166,11 @@ func TestSelectors(t *testing.T) {
 		}
 	}
 	if _, err := client.List(t.Context(), metav1.ListOptions{FieldSelector: "spec.cooldownPeriod=900"}); !apierrors.IsBadRequest(err) {
-		t.Errorf("selecting a field that cannot be selected answers %v, want a bad request", err)
+		t.Errorf("selecting a field that cannot be selected returns %v, want a bad request", err)
 	}
 }
 
-// Clients of today ask for the list as the beginning of the watch.
+// Current clients request the list as the beginning of the watch.
 func TestWatchCanBeginWithTheList(t *testing.T) {
 	namespace := newNamespace(t)
 	client := elastiServices(namespace)
@@ -247,7 +247,7 @@ func TestTableWithWideColumns(t *testing.T) {
 	}
 }
 
-func TestUnknownFieldsAreReportedAsStrictlyAsAskedFor(t *testing.T) {
+func TestUnknownFieldsAreReportedAsStrictlyAsRequested(t *testing.T) {
 	namespace := newNamespace(t)
 	object, err := json.Marshal(newElastiService("app"))
 	if err != nil {
@@ -260,7 +260,7 @@ func TestUnknownFieldsAreReportedAsStrictlyAsAskedFor(t *testing.T) {
 			Param("fieldValidation", fieldValidation).SetHeader("Content-Type", "application/json").Body([]byte(mistyped)).Do(t.Context()).Error()
 	}
 	if err := create(metav1.FieldValidationStrict); !apierrors.IsBadRequest(err) || !strings.Contains(err.Error(), "colldownPeriod") {
-		t.Errorf("strict validation answers %v, want it to name the unknown field", err)
+		t.Errorf("strict validation returns %v, want it to name the unknown field", err)
 	}
 	if err := create(metav1.FieldValidationIgnore); err != nil {
 		t.Errorf("without validation: %v", err)

@@ -83,7 +83,7 @@ func createService(t *testing.T, namespace string) *corev1.Service {
 	return created
 }
 
-// wantedReplicas is how many replicas the Deployment "app" is asked for.
+// wantedReplicas returns spec.replicas of the Deployment "app".
 func wantedReplicas(t *testing.T, namespace string) int32 {
 	t.Helper()
 	scale, err := shared.Kubernetes.AppsV1().Deployments(namespace).GetScale(t.Context(), "app", metav1.GetOptions{})

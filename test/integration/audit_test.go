@@ -63,7 +63,7 @@ func restartServerWith(t *testing.T, flags ...string) {
 	startAgain(t)
 }
 
-func TestAuditLogTellsWhoWokeWhat(t *testing.T) {
+func TestAuditLogHasTheUserAndTheTargetOfAWake(t *testing.T) {
 	directory := t.TempDir()
 	policy, log := filepath.Join(directory, "policy.yaml"), filepath.Join(directory, "audit.log")
 	if err := os.WriteFile(policy, []byte(auditPolicy), 0o600); err != nil {
@@ -105,15 +105,15 @@ func TestAuditLogTellsWhoWokeWhat(t *testing.T) {
 		if event.ResponseStatus == nil || event.ResponseStatus.Code != 201 {
 			t.Errorf("the wake of %s has the status %+v, want 201", caller.user, event.ResponseStatus)
 		}
-		var asked, answered v1alpha1.WakeRequest
+		var request, response v1alpha1.WakeRequest
 		if event.RequestObject == nil || event.ResponseObject == nil {
 			t.Fatalf("the event of %s has no bodies", caller.user)
 		}
-		if err := json.Unmarshal(event.RequestObject.Raw, &asked); err != nil || asked.Spec.Reason != caller.reason {
+		if err := json.Unmarshal(event.RequestObject.Raw, &request); err != nil || request.Spec.Reason != caller.reason {
 			t.Errorf("the request of %s is %s (error: %v)", caller.user, event.RequestObject.Raw, err)
 		}
-		if err := json.Unmarshal(event.ResponseObject.Raw, &answered); err != nil || answered.Status.Replicas != 1 {
-			t.Errorf("the answer to %s is %s (error: %v)", caller.user, event.ResponseObject.Raw, err)
+		if err := json.Unmarshal(event.ResponseObject.Raw, &response); err != nil || response.Status.Replicas != 1 {
+			t.Errorf("the response to %s is %s (error: %v)", caller.user, event.ResponseObject.Raw, err)
 		}
 	}
 	created := waitForAuditEvent(t, log, func(event *auditv1.Event) bool {

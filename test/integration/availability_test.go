@@ -144,7 +144,7 @@ func TestThePodsSayWhatKeepsATargetFromStarting(t *testing.T) {
 	}
 }
 
-// The kubelet tells of volumes in Events alone.
+// The kubelet reports problems with volumes in Events only.
 func TestEventsOfAPodSayWhatKeepsATargetFromStarting(t *testing.T) {
 	const words = `MountVolume.SetUp failed for volume "settings"`
 	namespace := newNamespace(t)
@@ -175,7 +175,7 @@ func TestATargetThatCannotStartGoesBackToSleep(t *testing.T) {
 	waitForReason(t, namespace, v1alpha1.ConditionReady, metav1.ConditionFalse, v1alpha1.ReasonImageNotPulled)
 	scale := &autoscalingv1.Scale{ObjectMeta: metav1.ObjectMeta{Name: "app"}}
 	if _, err := elastiServices(namespace).UpdateScale(t.Context(), "app", scale, metav1.UpdateOptions{}); err != nil {
-		t.Fatalf("asking for sleep: %v", err)
+		t.Fatalf("requesting the scale-down: %v", err)
 	}
 	waitForReason(t, namespace, v1alpha1.ConditionTargetAvailable, metav1.ConditionFalse, v1alpha1.ReasonAsleep)
 	waitForCondition(t, namespace, v1alpha1.ConditionReady, metav1.ConditionTrue)

@@ -58,16 +58,17 @@ func patchElastiService(t *testing.T, namespace, patch string) {
 	})
 }
 
-// sleep asks for the target to be put to sleep, as kubectl scale does.
+// sleep requests the scale-down of the target, as kubectl scale does.
 func sleep(t *testing.T, namespace string) {
 	t.Helper()
 	scale := &autoscalingv1.Scale{ObjectMeta: metav1.ObjectMeta{Name: "app"}}
 	if _, err := elastiServices(namespace).UpdateScale(t.Context(), "app", scale, metav1.UpdateOptions{}); err != nil {
-		t.Fatalf("asking for sleep: %v", err)
+		t.Fatalf("requesting the scale-down: %v", err)
 	}
 }
 
-// What of a Service does not go together with sleeping is told while it is so.
+// A setting of a Service that is not compatible with sleeping is reported while it is
+// set.
 func TestServiceThatIsEditedLaterIsReported(t *testing.T) {
 	namespace := newNamespace(t)
 	createApplication(t, namespace, 0)
@@ -121,8 +122,8 @@ func TestResolversStayUntilAPodIsReadyWhateverTheServicePublishes(t *testing.T) 
 	waitForMode(t, namespace, v1alpha1.ModeProxy)
 }
 
-// A StatefulSet whose volumes would be deleted is not put to sleep, also when
-// that is asked for by hand, unless the loss is accepted.
+// A StatefulSet whose volumes would be deleted is not put to sleep unless the loss is
+// accepted, also when the scale-down is requested by hand.
 func TestVolumesAreNotDeletedUnlessThatIsAccepted(t *testing.T) {
 	namespace := newNamespace(t)
 	kind := workload("statefulsets", "StatefulSet")
@@ -155,7 +156,7 @@ func TestVolumesAreNotDeletedUnlessThatIsAccepted(t *testing.T) {
 	patchElastiService(t, namespace, `{"metadata":{"annotations":{"`+v1alpha1.AnnotationAcceptVolumeDeletion+`":"true"}}}`)
 	waitForReason(t, namespace, v1alpha1.ConditionTargetCompatible, metav1.ConditionFalse, v1alpha1.ReasonNoReadinessProbe)
 	sleep(t, namespace)
-	eventuallyWithin(t, sleepPatience, "the StatefulSet sleeps", func(context.Context) string {
+	eventuallyWithin(t, sleepTimeout, "the StatefulSet sleeps", func(context.Context) string {
 		if replicas := kind.replicas(t, namespace); replicas != 0 {
 			return fmt.Sprintf("it has %d replicas", replicas)
 		}

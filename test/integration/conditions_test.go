@@ -29,7 +29,7 @@ import (
 // and a reason, and returns its message.
 func waitForReason(t *testing.T, namespace, condition string, status metav1.ConditionStatus, reason string) (message string) {
 	t.Helper()
-	eventuallyWithin(t, sleepPatience, fmt.Sprintf("the condition %s is %s because of %s", condition, status, reason), func(ctx context.Context) string {
+	eventuallyWithin(t, sleepTimeout, fmt.Sprintf("the condition %s is %s because of %s", condition, status, reason), func(ctx context.Context) string {
 		object, err := elastiServices(namespace).Get(ctx, "app", metav1.GetOptions{})
 		if err != nil {
 			return err.Error()
@@ -47,7 +47,7 @@ func waitForReason(t *testing.T, namespace, condition string, status metav1.Cond
 // waitForEvent waits until an ElastiService of the namespace has an Event with the reason.
 func waitForEvent(t *testing.T, namespace, reason string) {
 	t.Helper()
-	eventuallyWithin(t, sleepPatience, "there is an Event "+reason, func(ctx context.Context) string {
+	eventuallyWithin(t, sleepTimeout, "there is an Event "+reason, func(ctx context.Context) string {
 		found, err := shared.Kubernetes.EventsV1().Events(namespace).List(ctx, metav1.ListOptions{})
 		if err != nil {
 			return err.Error()

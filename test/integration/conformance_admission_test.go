@@ -123,7 +123,7 @@ func TestValidatingAdmissionPolicyIsKeptTo(t *testing.T) {
 		}
 	}
 	if replicas := wantedReplicas(t, namespace); replicas != 0 {
-		t.Errorf("the target is asked for %d replicas after a denied wake, want 0", replicas)
+		t.Errorf("spec.replicas of the target is %d after a denied wake, want 0", replicas)
 	}
 	request := &v1alpha1.WakeRequest{Spec: v1alpha1.WakeRequestSpec{Reason: "a test"}}
 	if _, err := client.Wake(t.Context(), "app", request, metav1.CreateOptions{}); err != nil {
@@ -134,7 +134,7 @@ func TestValidatingAdmissionPolicyIsKeptTo(t *testing.T) {
 // notDenied complains unless what is done is denied with a message.
 func notDenied(message string, do func() error) (complaint string) {
 	if err := do(); err == nil || !strings.Contains(err.Error(), message) {
-		return fmt.Sprintf("it answers %v, want it denied with %q", err, message)
+		return fmt.Sprintf("it returns %v, want it denied with %q", err, message)
 	}
 	return ""
 }
@@ -223,14 +223,14 @@ func TestMutatingAdmissionPolicyIsKeptTo(t *testing.T) {
 		t.Fatalf("waking: %v", err)
 	}
 	if replicas := wantedReplicas(t, namespace); replicas != 3 {
-		t.Errorf("the target is asked for %d replicas, want the 3 of the policy", replicas)
+		t.Errorf("spec.replicas of the target is %d, want the 3 of the policy", replicas)
 	}
 }
 
 // Nothing is created, and nothing is woken, where everything is being deleted.
 func TestNamespaceLifecycleIsKeptTo(t *testing.T) {
 	if _, err := elastiServices("missing").Create(t.Context(), newElastiService("app"), metav1.CreateOptions{}); !apierrors.IsNotFound(err) {
-		t.Errorf("creating in a namespace that is not there answers %v, want not found", err)
+		t.Errorf("creating in a namespace that is not there returns %v, want not found", err)
 	}
 	namespace := newDisposableNamespace(t)
 	createApplication(t, namespace, 0)
@@ -243,12 +243,12 @@ func TestNamespaceLifecycleIsKeptTo(t *testing.T) {
 	other.Spec.Service = "other"
 	eventually(t, "a create is refused", func(ctx context.Context) string {
 		if _, err := elastiServices(namespace).Create(ctx, other, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}}); !isNamespaceTerminating(err) {
-			return fmt.Sprintf("it answers %v", err)
+			return fmt.Sprintf("it returns %v", err)
 		}
 		return ""
 	})
 	if _, err := elastiServices(namespace).Wake(t.Context(), "app", &v1alpha1.WakeRequest{}, metav1.CreateOptions{}); !isNamespaceTerminating(err) {
-		t.Errorf("waking answers %v, want that the namespace is being deleted", err)
+		t.Errorf("waking returns %v, want that the namespace is being deleted", err)
 	}
 	removal := []byte(`[{"op":"test","path":"/metadata/finalizers/0","value":"example.com/keep"},{"op":"remove","path":"/metadata/finalizers/0"}]`)
 	eventually(t, "the finalizer is removed", func(ctx context.Context) string {

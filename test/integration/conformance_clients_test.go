@@ -42,7 +42,7 @@ import (
 
 var elastiServicesResource = v1alpha1.SchemeGroupVersion.WithResource("elastiservices")
 
-// A client that knows no type of ours works with it as with any other.
+// A client without the types of the API works with it as with any other.
 func TestDynamicClientDoesEverything(t *testing.T) {
 	namespace := newNamespace(t)
 	createApplication(t, namespace, 0)
@@ -65,7 +65,7 @@ func TestDynamicClientDoesEverything(t *testing.T) {
 			"scaleTargetRef": map[string]any{"apiVersion": "apps/v1", "kind": "Deployment", "name": "app"},
 			"triggers": []any{map[string]any{
 				"type":     "prometheus",
-				"metadata": map[string]any{"query": "up", "serverAddress": "http://prometheus", "threshold": "1", "ours": map[string]any{"unknown": int64(1)}},
+				"metadata": map[string]any{"query": "up", "serverAddress": "http://prometheus", "threshold": "1", "more": map[string]any{"unknown": int64(1)}},
 			}},
 		},
 	}}
@@ -80,7 +80,7 @@ func TestDynamicClientDoesEverything(t *testing.T) {
 	if err != nil || len(triggers) != 1 {
 		t.Fatalf("the triggers are %v (error: %v)", triggers, err)
 	}
-	if unknown, _, err := unstructured.NestedInt64(triggers[0].(map[string]any), "metadata", "ours", "unknown"); err != nil || unknown != 1 {
+	if unknown, _, err := unstructured.NestedInt64(triggers[0].(map[string]any), "metadata", "more", "unknown"); err != nil || unknown != 1 {
 		t.Errorf("the metadata of the trigger has lost a field: %v (error: %v)", triggers[0], err)
 	}
 	patched, err := client.Patch(t.Context(), "app", types.MergePatchType, []byte(`{"spec":{"cooldownPeriod":61}}`), metav1.PatchOptions{})
@@ -104,7 +104,7 @@ func TestDynamicClientDoesEverything(t *testing.T) {
 		t.Fatalf("waking: %v", err)
 	}
 	if scaled, _, _ := unstructured.NestedBool(woken.Object, "status", "scaled"); !scaled {
-		t.Errorf("the wake answers %v, want scaled", woken.Object)
+		t.Errorf("the wake returns %v, want scaled", woken.Object)
 	}
 	// A deletion waits until the target serves.
 	setReady(t, namespace, runPod(t, namespace, "app"), true)
@@ -152,11 +152,11 @@ func TestMetadataClientThatPrefersProtobufWorks(t *testing.T) {
 	}
 	list, err := client.List(t.Context(), metav1.ListOptions{})
 	if err != nil || len(list.Items) != 1 || list.Items[0].UID != created.UID {
-		t.Errorf("listing answers %+v (error: %v)", list, err)
+		t.Errorf("listing returns %+v (error: %v)", list, err)
 	}
 	patched, err := client.Patch(t.Context(), "app", types.MergePatchType, []byte(`{"metadata":{"labels":{"team":"a"}}}`), metav1.PatchOptions{})
 	if err != nil || patched.Labels["team"] != "a" {
-		t.Errorf("patching answers %+v (error: %v)", patched, err)
+		t.Errorf("patching returns %+v (error: %v)", patched, err)
 	}
 	if err := client.Delete(t.Context(), "app", metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &created.UID}}); err != nil {
 		t.Errorf("deleting: %v", err)
@@ -186,13 +186,13 @@ func TestInformersFollowEveryObject(t *testing.T) {
 	}
 	eventually(t, "the lister has it no more", func(context.Context) string {
 		if _, err := lister.Get("app"); !apierrors.IsNotFound(err) {
-			return fmt.Sprintf("it answers %v", err)
+			return fmt.Sprintf("it returns %v", err)
 		}
 		return ""
 	})
 }
 
-func TestBodiesAreReadAsStrictlyAsAskedFor(t *testing.T) {
+func TestBodiesAreReadAsStrictlyAsRequested(t *testing.T) {
 	namespace := newNamespace(t)
 	createApplication(t, namespace, 0)
 	createElastiService(t, namespace, newElastiService("app"))
@@ -206,7 +206,7 @@ func TestBodiesAreReadAsStrictlyAsAskedFor(t *testing.T) {
 	)
 	for _, test := range []struct {
 		validation, body, complaint string
-		refused                     bool
+		denied                      bool
 	}{
 		{metav1.FieldValidationStrict, unknown, `unknown field "spec.reasn"`, true},
 		{metav1.FieldValidationStrict, duplicated, `duplicate field "spec.reason"`, true},
@@ -219,10 +219,10 @@ func TestBodiesAreReadAsStrictlyAsAskedFor(t *testing.T) {
 			SetHeader("Content-Type", "application/json").Body([]byte(test.body)).Do(t.Context()).StatusCode(&code).Error()
 		warned := seen.take()
 		switch {
-		case test.refused && (code != http.StatusBadRequest || !strings.Contains(err.Error(), test.complaint)):
-			t.Errorf("%s of %s answers %d: %v, want it to say %s", test.validation, test.body, code, err, test.complaint)
-		case !test.refused && (err != nil || !strings.Contains(warned, test.complaint)):
-			t.Errorf("%s of %s answers %v and warns %q, want the warning %q", test.validation, test.body, err, warned, test.complaint)
+		case test.denied && (code != http.StatusBadRequest || !strings.Contains(err.Error(), test.complaint)):
+			t.Errorf("%s of %s returns %d: %v, want it to say %s", test.validation, test.body, code, err, test.complaint)
+		case !test.denied && (err != nil || !strings.Contains(warned, test.complaint)):
+			t.Errorf("%s of %s returns %v and warns %q, want the warning %q", test.validation, test.body, err, warned, test.complaint)
 		}
 	}
 }
@@ -238,7 +238,7 @@ func TestServerSideApplyOfTheScale(t *testing.T) {
 		t.Fatalf("applying the scale: %v", err)
 	}
 	if replicas := wantedReplicas(t, namespace); replicas != 3 {
-		t.Errorf("the target is asked for %d replicas, want 3", replicas)
+		t.Errorf("spec.replicas of the target is %d, want 3", replicas)
 	}
 	// Who scales an ElastiService owns nothing of it.
 	if fields := ownedFields(readElastiService(t, namespace), "team", "scale"); fields != "" {

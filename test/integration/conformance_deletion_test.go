@@ -48,10 +48,10 @@ func createDependent(t *testing.T, namespace string, owner *v1alpha1.ElastiServi
 
 func waitForElastiServiceGone(t *testing.T, namespace string) {
 	t.Helper()
-	eventuallyWithin(t, discoveryPatience, "the ElastiService is gone", func(ctx context.Context) string {
+	eventuallyWithin(t, discoveryTimeout, "the ElastiService is deleted", func(ctx context.Context) string {
 		object, err := elastiServices(namespace).Get(ctx, "app", metav1.GetOptions{})
 		if !apierrors.IsNotFound(err) {
-			return fmt.Sprintf("reading it answers %v with the finalizers %v", err, object.Finalizers)
+			return fmt.Sprintf("reading it returns %v with the finalizers %v", err, object.Finalizers)
 		}
 		return ""
 	})
@@ -65,7 +65,7 @@ func TestForegroundDeletionWaitsForDependents(t *testing.T) {
 		t.Fatalf("deleting: %v", err)
 	}
 	configMaps := shared.Kubernetes.CoreV1().ConfigMaps(namespace)
-	eventuallyWithin(t, discoveryPatience, "the dependent is being deleted", func(ctx context.Context) string {
+	eventuallyWithin(t, discoveryTimeout, "the dependent is being deleted", func(ctx context.Context) string {
 		dependent, err := configMaps.Get(ctx, "dependent", metav1.GetOptions{})
 		if err != nil {
 			t.Fatalf("reading the dependent, which has a finalizer: %v", err)

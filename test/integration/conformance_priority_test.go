@@ -35,9 +35,9 @@ import (
 	"github.com/truefoundry/elasti-apiserver/test/integration/environment"
 )
 
-// Both API servers that a request passes say in the answer which FlowSchema
-// it was classified to.
-func TestWakesAndOurComponentsHaveTheirOwnFlowSchemas(t *testing.T) {
+// Both API servers that a request passes have a header in the response with the
+// FlowSchema of the request.
+func TestWakesAndTheComponentsHaveTheirOwnFlowSchemas(t *testing.T) {
 	namespace := newNamespace(t)
 	createApplication(t, namespace, 0)
 	createElastiService(t, namespace, newElastiService("app"))
@@ -72,11 +72,11 @@ func TestWakesAndOurComponentsHaveTheirOwnFlowSchemas(t *testing.T) {
 			}
 			defer response.Body.Close()
 			if response.StatusCode != http.StatusCreated {
-				t.Fatalf("waking answers %s, want 201", response.Status)
+				t.Fatalf("waking returns %s, want 201", response.Status)
 			}
 			classified := response.Header.Values(flowcontrolv1.ResponseHeaderMatchedFlowSchemaUID)
 			if len(classified) != 2 {
-				t.Errorf("%d servers have classified the wake, want the cluster's and ours", len(classified))
+				t.Errorf("%d servers have classified the wake, want that of the cluster and elasti-apiserver", len(classified))
 			}
 			for _, uid := range classified {
 				if uid != string(want.UID) {
@@ -137,7 +137,7 @@ func TestCallsOfTheServerDoNotWaitForWakes(t *testing.T) {
 		return complainUnlessQueued(string(metrics))
 	})
 
-	called, stop := context.WithTimeout(t.Context(), patience)
+	called, stop := context.WithTimeout(t.Context(), waitTimeout)
 	defer stop()
 	if _, err := server.CoreV1().Namespaces().Get(called, metav1.NamespaceDefault, metav1.GetOptions{}); err != nil {
 		t.Errorf("a call of the server while wakes wait: %v", err)
@@ -172,7 +172,7 @@ func suspend(t *testing.T, process *environment.Process) (resume func()) {
 	return resume
 }
 
-// complainUnlessQueued looks for requests of ours that wait for a seat.
+// complainUnlessQueued checks that requests to elasti-apiserver wait for a seat.
 func complainUnlessQueued(metrics string) string {
 	const queued = `apiserver_flowcontrol_current_inqueue_requests{flow_schema="elasti-`
 	var found []string
@@ -185,5 +185,5 @@ func complainUnlessQueued(metrics string) string {
 		}
 		found = append(found, line)
 	}
-	return fmt.Sprintf("nothing of ours waits: %q", found)
+	return fmt.Sprintf("no request to elasti-apiserver waits: %q", found)
 }

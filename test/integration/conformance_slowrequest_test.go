@@ -34,10 +34,10 @@ import (
 type slowCreate struct {
 	body     *io.PipeWriter
 	object   []byte
-	answered chan slowAnswer
+	answered chan slowResponse
 }
 
-type slowAnswer struct {
+type slowResponse struct {
 	code int
 	body string
 	err  error
@@ -58,7 +58,7 @@ func startSlowCreate(t *testing.T, config *rest.Config, namespace string) *slowC
 	}
 	// With HTTP/1.1, a server says when it wants to read the body.
 	tlsConfig.NextProtos = []string{"http/1.1"}
-	transport := &http.Transport{TLSClientConfig: tlsConfig, ExpectContinueTimeout: patience}
+	transport := &http.Transport{TLSClientConfig: tlsConfig, ExpectContinueTimeout: waitTimeout}
 	t.Cleanup(transport.CloseIdleConnections)
 	reader, writer := io.Pipe()
 	t.Cleanup(func() { _ = writer.Close() })
@@ -72,28 +72,28 @@ func startSlowCreate(t *testing.T, config *rest.Config, namespace string) *slowC
 	request.ContentLength = int64(len(encoded))
 	request.Header.Set("Content-Type", "application/json")
 	request.Header.Set("Expect", "100-continue")
-	slow := &slowCreate{body: writer, object: encoded, answered: make(chan slowAnswer, 1)}
+	slow := &slowCreate{body: writer, object: encoded, answered: make(chan slowResponse, 1)}
 	go func() {
 		response, err := transport.RoundTrip(request)
 		if err != nil {
-			slow.answered <- slowAnswer{err: err}
+			slow.answered <- slowResponse{err: err}
 			return
 		}
 		defer response.Body.Close()
 		body, err := io.ReadAll(response.Body)
-		slow.answered <- slowAnswer{code: response.StatusCode, body: string(body), err: err}
+		slow.answered <- slowResponse{code: response.StatusCode, body: string(body), err: err}
 	}()
 	select {
 	case <-wanted:
 	case answer := <-slow.answered:
 		t.Fatalf("the request was answered %+v before its body was sent", answer)
-	case <-time.After(patience):
+	case <-time.After(waitTimeout):
 		t.Fatal("the server does not want to read the body")
 	}
 	return slow
 }
 
-// finish sends the body and returns the status code of the answer.
+// finish sends the body and returns the status code of the response.
 func (s *slowCreate) finish(t *testing.T) int {
 	t.Helper()
 	if _, err := io.Copy(s.body, bytes.NewReader(s.object)); err != nil {

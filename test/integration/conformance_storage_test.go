@@ -41,8 +41,8 @@ import (
 	"github.com/truefoundry/elasti-apiserver/test/integration/environment"
 )
 
-// loneServer is a server that nothing leads to: tests ask it directly. Its
-// controller works on one namespace, and leaves those of the shared server alone.
+// loneServer is a server without a Service, to which tests connect directly. Its
+// controller is for one namespace, and ignores those of the shared server.
 type loneServer struct {
 	process *environment.Process
 	// config is how the cluster's administrator reaches it.
@@ -91,7 +91,7 @@ func (s *loneServer) elastiServices(t *testing.T, namespace string) elastiv1alph
 	return elastiClient(t, s.config).ElastiV1alpha1().ElastiServices(namespace)
 }
 
-// health asks as a kubelet does: with a new connection and no credentials.
+// health sends a probe as a kubelet does: on a new connection and without credentials.
 func (s *loneServer) health(ctx context.Context, path string) (code int, answer string, err error) {
 	config := rest.AnonymousClientConfig(s.config)
 	tlsConfig, err := rest.TLSConfigFor(config)
@@ -115,7 +115,7 @@ func (s *loneServer) health(ctx context.Context, path string) (code int, answer 
 
 func (s *loneServer) waitForHealth(t *testing.T, path string, want int) {
 	t.Helper()
-	eventually(t, fmt.Sprintf("%s answers %d", path, want), func(ctx context.Context) string {
+	eventually(t, fmt.Sprintf("%s returns %d", path, want), func(ctx context.Context) string {
 		select {
 		case <-s.process.Exited():
 			t.Fatalf("the server has ended\n%s", s.process.Tail())
@@ -126,7 +126,7 @@ func (s *loneServer) waitForHealth(t *testing.T, path string, want int) {
 			return err.Error()
 		}
 		if code != want {
-			return fmt.Sprintf("it answers %d: %s", code, answer)
+			return fmt.Sprintf("it returns %d: %s", code, answer)
 		}
 		return ""
 	})
@@ -159,7 +159,7 @@ func TestLivenessDoesNotDependOnStorage(t *testing.T) {
 	server.waitForHealth(t, "/livez", http.StatusInternalServerError)
 	code, answer, err := server.health(t.Context(), liveness)
 	if err != nil || code != http.StatusOK {
-		t.Errorf("%s answers %d without storage (error: %v), want 200: %s", liveness, code, err, answer)
+		t.Errorf("%s returns %d without storage (error: %v), want 200: %s", liveness, code, err, answer)
 	}
 	if err := etcd.Start(); err != nil {
 		t.Fatal(err)
@@ -202,7 +202,7 @@ func TestWakesGoOnWithoutStorage(t *testing.T) {
 	server.waitForHealth(t, readiness, http.StatusOK)
 	answer, err := services.Wake(t.Context(), "app", &v1alpha1.WakeRequest{}, metav1.CreateOptions{})
 	if err != nil || answer.Status.Replicas != 1 {
-		t.Errorf("without storage a wake answers %+v (%v), want 1 replica", answer, err)
+		t.Errorf("without storage a wake returns %+v (%v), want 1 replica", answer, err)
 	}
 	if replicas := wantedReplicas(t, namespace); replicas != 1 {
 		t.Errorf("the target has %d replicas, want 1", replicas)
@@ -213,11 +213,11 @@ func TestWakesGoOnWithoutStorage(t *testing.T) {
 	server.waitForHealth(t, "/readyz", http.StatusOK)
 }
 
-// expectStored looks for the ElastiService "app" where servers of all versions
-// look for it, as all of them can read it.
+// expectStored expects the ElastiService "app" at the key that servers of all versions
+// use, in a form that all of them can read.
 func expectStored(t *testing.T, endpoint, namespace string) {
 	t.Helper()
-	client, err := clientv3.New(clientv3.Config{Endpoints: []string{endpoint}, DialTimeout: patience, Context: t.Context()})
+	client, err := clientv3.New(clientv3.Config{Endpoints: []string{endpoint}, DialTimeout: waitTimeout, Context: t.Context()})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -257,9 +257,9 @@ func TestShutdownBeginsWithReadinessAndLetsRequestsFinish(t *testing.T) {
 	stopped := make(chan error, 1)
 	go func() { stopped <- server.process.Stop() }()
 	server.waitForHealth(t, "/readyz", http.StatusInternalServerError)
-	// It says so before it refuses anything.
+	// It reports that before it rejects any request.
 	if _, err := server.elastiServices(t, namespace).List(t.Context(), metav1.ListOptions{}); err != nil {
-		t.Errorf("a server that is about to stop refuses a request: %v", err)
+		t.Errorf("a server that is about to stop rejects a request: %v", err)
 	}
 	eventually(t, "no connection is accepted any more", func(ctx context.Context) string {
 		if _, _, err := server.health(ctx, "/readyz"); err == nil {
@@ -278,8 +278,8 @@ func TestShutdownBeginsWithReadinessAndLetsRequestsFinish(t *testing.T) {
 	}
 }
 
-// A client whose connection was accepted just before the server was told to end,
-// and that keeps it open, does not hold the server up.
+// A client whose connection was accepted just before SIGTERM, and that keeps it open,
+// does not delay the end of the server.
 func TestAConnectionThatComesLateDoesNotHoldUpTheEnd(t *testing.T) {
 	namespace := newNamespace(t)
 	server := startLoneServer(t, namespace, "--storage=embedded", "--data-dir="+filepath.Join(t.TempDir(), "data"))

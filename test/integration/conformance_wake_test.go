@@ -50,7 +50,7 @@ func TestConcurrentWakesShareOneScaleCall(t *testing.T) {
 		group.Go(func() {
 			woken, err := elastiServices(namespace).Wake(t.Context(), "app", &v1alpha1.WakeRequest{}, metav1.CreateOptions{})
 			if err != nil || woken.Status.Replicas != 1 {
-				t.Errorf("waking answers %+v (error: %v), want 1 replica", woken, err)
+				t.Errorf("waking returns %+v (error: %v), want 1 replica", woken, err)
 			}
 		})
 	}
@@ -86,11 +86,11 @@ func TestWakeThatWeMayNotDoSaysWhichPermissionIsMissing(t *testing.T) {
 		}
 		status, ok := err.(apierrors.APIStatus)
 		if !ok || status.Status().Code != http.StatusInternalServerError {
-			t.Fatalf("waking answers %v, want 500", err)
+			t.Fatalf("waking returns %v, want 500", err)
 		}
 		for _, word := range []string{"system:serviceaccount:" + environment.SystemNamespace + ":" + environment.ServerName, "deployments/scale"} {
 			if !strings.Contains(err.Error(), word) {
-				t.Errorf("the answer does not name %s: %v", word, err)
+				t.Errorf("the response does not name %s: %v", word, err)
 			}
 		}
 		return ""

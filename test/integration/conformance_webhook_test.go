@@ -37,17 +37,16 @@ import (
 	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti/v1alpha1"
 )
 
-// webhook is an admission webhook that remembers what it was asked. It refuses
-// objects with the annotation "refuse", and when it may change objects it
-// labels ElastiServices.
+// webhook is an admission webhook that records its requests. It denies objects with the
+// annotation "deny", and labels ElastiServices when it is a mutating one.
 type webhook struct {
 	// url and authority are what a webhook configuration says of it.
 	url       string
 	authority []byte
 
 	mu sync.Mutex
-	// asked counts requests by path, operation and resource.
-	asked map[string]int
+	// calls counts requests by path, operation and resource.
+	calls map[string]int
 }
 
 // startWebhook serves until the test has ended.
@@ -71,11 +70,11 @@ func startWebhook(t *testing.T) *webhook {
 	if err != nil {
 		t.Fatal(err)
 	}
-	hook := &webhook{url: "https://" + address, authority: certificate, asked: map[string]int{}}
+	hook := &webhook{url: "https://" + address, authority: certificate, calls: map[string]int{}}
 	server := &http.Server{
 		Handler:           hook,
 		TLSConfig:         &tls.Config{Certificates: []tls.Certificate{pair}, MinVersion: tls.VersionTLS12},
-		ReadHeaderTimeout: patience,
+		ReadHeaderTimeout: waitTimeout,
 	}
 	var serving sync.WaitGroup
 	serving.Go(func() {
@@ -98,41 +97,41 @@ func (h *webhook) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 		http.Error(w, fmt.Sprintf("this is no admission review: %v", err), http.StatusBadRequest)
 		return
 	}
-	asked := review.Request
-	resource := asked.Resource.Resource
-	if asked.SubResource != "" {
-		resource += "/" + asked.SubResource
+	request := review.Request
+	resource := request.Resource.Resource
+	if request.SubResource != "" {
+		resource += "/" + request.SubResource
 	}
 	h.mu.Lock()
-	h.asked[fmt.Sprintf("%s %s %s", req.URL.Path, asked.Operation, resource)]++
+	h.calls[fmt.Sprintf("%s %s %s", req.URL.Path, request.Operation, resource)]++
 	h.mu.Unlock()
 
 	var object metav1.PartialObjectMetadata
-	if len(asked.Object.Raw) > 0 {
-		if err := json.Unmarshal(asked.Object.Raw, &object); err != nil {
+	if len(request.Object.Raw) > 0 {
+		if err := json.Unmarshal(request.Object.Raw, &object); err != nil {
 			http.Error(w, err.Error(), http.StatusBadRequest)
 			return
 		}
 	}
-	answer := &admissionv1.AdmissionResponse{UID: asked.UID, Allowed: true}
+	response := &admissionv1.AdmissionResponse{UID: request.UID, Allowed: true}
 	switch {
-	case object.Annotations["refuse"] != "":
-		answer.Allowed = false
-		answer.Result = &metav1.Status{Message: "refused by the webhook"}
-	case req.URL.Path == "/mutate" && asked.SubResource == "" && asked.Operation == admissionv1.Create:
-		answer.PatchType = ptr.To(admissionv1.PatchTypeJSONPatch)
-		answer.Patch = []byte(`[{"op":"add","path":"/metadata/labels","value":{"webhook":"seen"}}]`)
+	case object.Annotations["deny"] != "":
+		response.Allowed = false
+		response.Result = &metav1.Status{Message: "refused by the webhook"}
+	case req.URL.Path == "/mutate" && request.SubResource == "" && request.Operation == admissionv1.Create:
+		response.PatchType = ptr.To(admissionv1.PatchTypeJSONPatch)
+		response.Patch = []byte(`[{"op":"add","path":"/metadata/labels","value":{"webhook":"seen"}}]`)
 	}
-	review.Request, review.Response = nil, answer
+	review.Request, review.Response = nil, response
 	w.Header().Set("Content-Type", "application/json")
-	// A client that has gone away needs no answer.
+	// A client that has disconnected needs no response.
 	_ = json.NewEncoder(w).Encode(&review)
 }
 
 func (h *webhook) count(what string) int {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return h.asked[what]
+	return h.calls[what]
 }
 
 func TestAdmissionWebhooksAreCalled(t *testing.T) {
@@ -145,7 +144,7 @@ func TestAdmissionWebhooksAreCalled(t *testing.T) {
 	clientConfig := func(path string) admissionregistrationv1.WebhookClientConfig {
 		return admissionregistrationv1.WebhookClientConfig{URL: ptr.To(hook.url + path), CABundle: hook.authority}
 	}
-	timeout := ptr.To(int32(patience / time.Second))
+	timeout := ptr.To(int32(waitTimeout / time.Second))
 	validating := &admissionregistrationv1.ValidatingWebhookConfiguration{ObjectMeta: meta, Webhooks: []admissionregistrationv1.ValidatingWebhook{{
 		Name: "validate.example.com", ClientConfig: clientConfig("/validate"), Rules: []admissionregistrationv1.RuleWithOperations{ourResources()},
 		NamespaceSelector: onlyIn(namespace), SideEffects: ptr.To(admissionregistrationv1.SideEffectClassNone),
@@ -173,9 +172,9 @@ func TestAdmissionWebhooksAreCalled(t *testing.T) {
 		}
 	})
 
-	refused := newElastiService("app")
-	refused.Annotations = map[string]string{"refuse": "true"}
-	eventually(t, "both webhooks are asked", func(ctx context.Context) string {
+	denied := newElastiService("app")
+	denied.Annotations = map[string]string{"deny": "true"}
+	eventually(t, "both webhooks are called", func(ctx context.Context) string {
 		created, err := client.Create(ctx, newElastiService("app"), metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
 		if err != nil {
 			return err.Error()
@@ -186,7 +185,7 @@ func TestAdmissionWebhooksAreCalled(t *testing.T) {
 		return ""
 	})
 	if complaint := notDenied("refused by the webhook", func() error {
-		_, err := client.Create(t.Context(), refused, metav1.CreateOptions{})
+		_, err := client.Create(t.Context(), denied, metav1.CreateOptions{})
 		return err
 	}); complaint != "" {
 		t.Errorf("a create: %s", complaint)
@@ -201,7 +200,7 @@ func TestAdmissionWebhooksAreCalled(t *testing.T) {
 	for _, what := range []string{"CREATE elastiservices/wake", "DELETE elastiservices"} {
 		for _, path := range []string{"/mutate ", "/validate "} {
 			if hook.count(path+what) == 0 {
-				t.Errorf("the webhook was not asked about %s%s", path, what)
+				t.Errorf("the webhook was not called for %s%s", path, what)
 			}
 		}
 	}

@@ -39,7 +39,7 @@ const (
 	firstProxyPort, lastProxyPort = 10000, 29999
 )
 
-func TestTargetAtZeroIsCoveredByResolvers(t *testing.T) {
+func TestATargetAtZeroHasResolversInThePath(t *testing.T) {
 	namespace := newNamespace(t)
 	createApplication(t, namespace, 0)
 	createElastiService(t, namespace, newElastiService("app"))
@@ -123,7 +123,7 @@ func TestPodsAreAmongThePrivateEndpointsBeforeTheyAreReady(t *testing.T) {
 	waitForMode(t, namespace, v1alpha1.ModeProxy)
 }
 
-// At every moment from the first on, somebody is there for new connections.
+// New connections have an endpoint at every moment from the first on.
 func TestModesSwitchWithoutAGap(t *testing.T) {
 	namespace := newNamespace(t)
 	createApplication(t, namespace, 0)
@@ -143,7 +143,7 @@ func TestModesSwitchWithoutAGap(t *testing.T) {
 		scaleTarget(t, namespace, 0)
 		waitForMode(t, namespace, v1alpha1.ModeProxy)
 		removePod(t, namespace, pod)
-		eventually(t, "the private endpoints are gone", func(ctx context.Context) string {
+		eventually(t, "the private endpoints are deleted", func(ctx context.Context) string {
 			if endpoints := ownEndpoints(ctx, t, namespace); endpoints > 0 {
 				return fmt.Sprintf("there are %d", endpoints)
 			}
@@ -153,7 +153,7 @@ func TestModesSwitchWithoutAGap(t *testing.T) {
 	record.expectNoGap(t)
 }
 
-func TestPodThatTurnsUnreadyIsCoveredByResolvers(t *testing.T) {
+func TestResolversAreInThePathOfAnUnreadyPod(t *testing.T) {
 	namespace := newNamespace(t)
 	createApplication(t, namespace, 1)
 	createElastiService(t, namespace, newElastiService("app"))
@@ -309,9 +309,9 @@ func TestDeletionLeavesTheTargetAwakeAndNothingElse(t *testing.T) {
 		t.Error("the resolvers are out of the path before a pod is ready")
 	}
 	setReady(t, namespace, pod, true)
-	eventually(t, "the ElastiService is gone", func(ctx context.Context) string {
+	eventually(t, "the ElastiService is deleted", func(ctx context.Context) string {
 		if _, err := elastiServices(namespace).Get(ctx, "app", metav1.GetOptions{}); !apierrors.IsNotFound(err) {
-			return fmt.Sprintf("reading it answers %v", err)
+			return fmt.Sprintf("reading it returns %v", err)
 		}
 		return ""
 	})

@@ -90,9 +90,9 @@ func TestCreateReadUpdateDelete(t *testing.T) {
 	if err := client.Delete(t.Context(), "app", metav1.DeleteOptions{}); err != nil {
 		t.Fatalf("deleting: %v", err)
 	}
-	eventually(t, "the object is gone", func(ctx context.Context) string {
+	eventually(t, "the object is deleted", func(ctx context.Context) string {
 		if _, err := client.Get(ctx, "app", metav1.GetOptions{}); !apierrors.IsNotFound(err) {
-			return "reading it does not answer 404"
+			return "reading it does not return 404"
 		}
 		return ""
 	})
@@ -101,15 +101,15 @@ func TestCreateReadUpdateDelete(t *testing.T) {
 func TestObjectThatIsNotThereIsNotFound(t *testing.T) {
 	client := elastiServices(newNamespace(t))
 	if _, err := client.Get(t.Context(), "missing", metav1.GetOptions{}); !apierrors.IsNotFound(err) {
-		t.Errorf("reading answers %v, want not found", err)
+		t.Errorf("reading returns %v, want not found", err)
 	}
 	object := newElastiService("missing")
 	object.ResourceVersion = "1"
 	if _, err := client.Update(t.Context(), object, metav1.UpdateOptions{}); !apierrors.IsNotFound(err) {
-		t.Errorf("updating answers %v, want not found", err)
+		t.Errorf("updating returns %v, want not found", err)
 	}
 	if err := client.Delete(t.Context(), "missing", metav1.DeleteOptions{}); !apierrors.IsNotFound(err) {
-		t.Errorf("deleting answers %v, want not found", err)
+		t.Errorf("deleting returns %v, want not found", err)
 	}
 }
 
@@ -120,11 +120,11 @@ func TestInvalidObjectIsRefusedWithItsFieldPath(t *testing.T) {
 	object.Spec.ScaleTargetRef.Kind = ""
 	_, err := client.Create(t.Context(), object, metav1.CreateOptions{})
 	if !apierrors.IsInvalid(err) {
-		t.Fatalf("creating answers %v, want invalid", err)
+		t.Fatalf("creating returns %v, want invalid", err)
 	}
 	for _, path := range []string{"spec.service", "spec.scaleTargetRef.kind"} {
 		if !strings.Contains(err.Error(), path) {
-			t.Errorf("the answer %q does not name %s", err, path)
+			t.Errorf("the response %q does not name %s", err, path)
 		}
 	}
 }
@@ -140,7 +140,7 @@ func TestUpdateOfAnOldVersionIsAConflict(t *testing.T) {
 	}
 	old.Spec.CooldownPeriod = ptr.To[int32](70)
 	if _, err := client.Update(t.Context(), old, metav1.UpdateOptions{}); !apierrors.IsConflict(err) {
-		t.Errorf("updating answers %v, want a conflict", err)
+		t.Errorf("updating returns %v, want a conflict", err)
 	}
 }
 
@@ -172,7 +172,7 @@ func TestWatchSeesEveryChange(t *testing.T) {
 // come in between.
 func expectEvent(t *testing.T, watcher watch.Interface, kind watch.EventType, match func(*v1alpha1.ElastiService) bool) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := context.WithTimeout(t.Context(), waitTimeout)
 	defer cancel()
 	for {
 		select {
@@ -184,7 +184,7 @@ func expectEvent(t *testing.T, watcher watch.Interface, kind watch.EventType, ma
 				return
 			}
 		case <-ctx.Done():
-			t.Fatalf("no event %s came within %s", kind, patience)
+			t.Fatalf("no event %s came within %s", kind, waitTimeout)
 		}
 	}
 }
@@ -239,11 +239,11 @@ func TestDryRunOfCreateStoresNothing(t *testing.T) {
 		t.Fatalf("creating: %v", err)
 	}
 	if _, err := client.Get(t.Context(), "app", metav1.GetOptions{}); !apierrors.IsNotFound(err) {
-		t.Errorf("reading answers %v, want not found", err)
+		t.Errorf("reading returns %v, want not found", err)
 	}
 }
 
-// A client of built-in kinds asks for protobuf, and for JSON where there is none.
+// A client of built-in kinds accepts protobuf, and JSON as the second choice.
 func TestClientThatPrefersProtobufGetsJSON(t *testing.T) {
 	namespace := newNamespace(t)
 	createElastiService(t, namespace, newElastiService("app"))
@@ -265,10 +265,10 @@ func TestClientThatPrefersProtobufGetsJSON(t *testing.T) {
 		defer response.Body.Close()
 		body, err := io.ReadAll(response.Body)
 		if err != nil {
-			t.Fatalf("reading the answer to GET %s: %v", path, err)
+			t.Fatalf("reading the response to GET %s: %v", path, err)
 		}
 		if response.StatusCode != http.StatusOK || response.Header.Get("Content-Type") != "application/json" || !json.Valid(body) {
-			t.Errorf("GET %s answers %s with %q: %.200s", path, response.Status, response.Header.Get("Content-Type"), body)
+			t.Errorf("GET %s returns %s with %q: %.200s", path, response.Status, response.Header.Get("Content-Type"), body)
 		}
 	}
 }

@@ -52,7 +52,7 @@ func TestEveryReferenceOfTheOpenAPIDocumentsResolves(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			var document map[string]any
-			eventuallyWithin(t, discoveryPatience, "the document is there", func(ctx context.Context) string {
+			eventuallyWithin(t, discoveryTimeout, "the document is there", func(ctx context.Context) string {
 				document = nil
 				if err := getRaw(ctx, "application/json", test.path, &document); err != nil {
 					return err.Error()
@@ -63,7 +63,7 @@ func TestEveryReferenceOfTheOpenAPIDocumentsResolves(t *testing.T) {
 						return ""
 					}
 				}
-				return fmt.Sprintf("none of its %d paths is ours", len(paths))
+				return fmt.Sprintf("none of its %d paths is of elasti.truefoundry.com", len(paths))
 			})
 			references := map[string]bool{}
 			collectReferences(document, references)
@@ -133,7 +133,7 @@ func resolve(document any, reference string) any {
 func TestAggregatedDiscoveryHasOurResources(t *testing.T) {
 	const accept = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
 	var resource *apidiscoveryv2.APIResourceDiscovery
-	eventuallyWithin(t, discoveryPatience, "our group is current", func(ctx context.Context) string {
+	eventuallyWithin(t, discoveryTimeout, "the group is current", func(ctx context.Context) string {
 		var groups apidiscoveryv2.APIGroupDiscoveryList
 		if err := getRaw(ctx, accept, "/apis", &groups); err != nil {
 			return err.Error()
@@ -190,7 +190,7 @@ func TestEveryPathCanBeReadRaw(t *testing.T) {
 		inNamespace + "/app/status":            "ElastiService",
 		inNamespace + "/app/scale":             "Scale",
 	} {
-		answer, err := kubectl.Run(t.Context(), "", "get", "--raw", path)
+		response, err := kubectl.Run(t.Context(), "", "get", "--raw", path)
 		if err != nil {
 			t.Error(err)
 			continue
@@ -198,7 +198,7 @@ func TestEveryPathCanBeReadRaw(t *testing.T) {
 		var object struct {
 			Kind string `json:"kind"`
 		}
-		if err := json.Unmarshal([]byte(answer), &object); err != nil || object.Kind != kind {
+		if err := json.Unmarshal([]byte(response), &object); err != nil || object.Kind != kind {
 			t.Errorf("%s answers a %q (error: %v), want a %s", path, object.Kind, err, kind)
 		}
 	}

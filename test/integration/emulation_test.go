@@ -83,16 +83,15 @@ func expectWrites(t *testing.T, host *environment.Environment) {
 	}
 	// Its target is missing, which only a wake that was admitted finds out.
 	if _, err := client.Wake(t.Context(), "app", &v1alpha1.WakeRequest{}, metav1.CreateOptions{}); !apierrors.IsNotFound(err) {
-		t.Errorf("waking answers %v, want that the target is not found", err)
+		t.Errorf("waking returns %v, want that the target is not found", err)
 	}
 	if err := client.Delete(t.Context(), "app", metav1.DeleteOptions{}); err != nil {
 		t.Errorf("deleting: %v", err)
 	}
 }
 
-// expectEnoughPermissions looks through what a server has logged for what it
-// says when its ServiceAccount may not do something, or when the host does not
-// serve what it asks for.
+// expectEnoughPermissions expects no messages in the log of a server about missing
+// permissions of its ServiceAccount, or about resources that the host does not serve.
 func expectEnoughPermissions(t *testing.T, output string) {
 	t.Helper()
 	for line := range strings.Lines(output) {
@@ -116,7 +115,7 @@ func TestShippedPermissionsAreEnough(t *testing.T) {
 	}
 	eventually(t, "the target is put to sleep", func(context.Context) string {
 		if replicas := wantedReplicas(t, namespace); replicas != 0 {
-			return fmt.Sprintf("it is asked for %d replicas", replicas)
+			return fmt.Sprintf("spec.replicas is %d", replicas)
 		}
 		return ""
 	})

@@ -38,8 +38,8 @@ type recorder struct {
 	events int
 }
 
-// recordEndpoints checks, after each change, that new connections would find
-// somebody. It must be called while they do.
+// recordEndpoints checks after each change that new connections have an endpoint. It
+// must be called while they have one.
 func recordEndpoints(t *testing.T, namespace string) *recorder {
 	t.Helper()
 	client := shared.Kubernetes.DiscoveryV1().EndpointSlices(namespace)
@@ -71,7 +71,7 @@ func recordEndpoints(t *testing.T, namespace string) *recorder {
 			} else {
 				current[slice.Name] = slice
 			}
-			if !reachesSomebody(current) {
+			if !reachesAnEndpoint(current) {
 				record.gaps = append(record.gaps, fmt.Sprintf("after %s of %s at %s", event.Type, slice.Name, slice.ResourceVersion))
 			}
 		}
@@ -87,13 +87,13 @@ func (r *recorder) expectNoGap(t *testing.T) {
 		t.Error("no change of the slices was seen")
 	}
 	for _, gap := range r.gaps {
-		t.Errorf("nobody is there for new connections %s", gap)
+		t.Errorf("new connections have no endpoint %s", gap)
 	}
 }
 
-// reachesSomebody decides as a proxy does: terminating pods that still serve
-// are better than nobody.
-func reachesSomebody(current map[string]*discoveryv1.EndpointSlice) bool {
+// reachesAnEndpoint decides as kube-proxy does: terminating pods that still serve are
+// used when there is no other endpoint.
+func reachesAnEndpoint(current map[string]*discoveryv1.EndpointSlice) bool {
 	for _, slice := range current {
 		for _, endpoint := range slice.Endpoints {
 			if ptr.Deref(endpoint.Conditions.Ready, true) || ptr.Deref(endpoint.Conditions.Serving, false) {
@@ -134,7 +134,7 @@ func ownEndpoints(ctx context.Context, t *testing.T, namespace string) int {
 
 func waitForNoResolverSlices(t *testing.T, namespace string) {
 	t.Helper()
-	eventually(t, "the resolver slices are gone", func(ctx context.Context) string {
+	eventually(t, "the resolver slices are deleted", func(ctx context.Context) string {
 		if current := resolverSlices(ctx, t, namespace); len(current) > 0 {
 			return fmt.Sprintf("there are %d", len(current))
 		}

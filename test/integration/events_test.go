@@ -86,7 +86,7 @@ func TestEachScaleChangeLeavesAnEventAndThoseThatSayTheSameAreOne(t *testing.T) 
 
 		scale := &autoscalingv1.Scale{ObjectMeta: metav1.ObjectMeta{Name: "app"}}
 		if _, err := elastiServices(namespace).UpdateScale(t.Context(), "app", scale, metav1.UpdateOptions{}); err != nil {
-			t.Fatalf("asking for sleep: %v", err)
+			t.Fatalf("requesting the scale-down: %v", err)
 		}
 		eventually(t, "the target sleeps", func(context.Context) string {
 			if replicas := wantedReplicas(t, namespace); replicas != 0 {
@@ -129,7 +129,7 @@ func TestFailuresToScaleAreOneEventForEachCause(t *testing.T) {
 		t.Helper()
 		_, err := elastiServices(namespace).Wake(t.Context(), "app", &v1alpha1.WakeRequest{}, metav1.CreateOptions{})
 		if !apierrors.IsNotFound(err) {
-			t.Fatalf("waking a target that is not there answers %v, want not found", err)
+			t.Fatalf("waking a target that is not there returns %v, want not found", err)
 		}
 	}
 	wake()
@@ -142,12 +142,12 @@ func TestFailuresToScaleAreOneEventForEachCause(t *testing.T) {
 	if _, err := elastiServices(namespace).Patch(t.Context(), "app", types.MergePatchType, moved, metav1.PatchOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	// Until the watch cache has the change, the former target is looked for.
-	eventually(t, "the other target is looked for", func(ctx context.Context) string {
+	// Until the watch cache has the change, the previous target is read.
+	eventually(t, "the other target is read", func(ctx context.Context) string {
 		_, err := elastiServices(namespace).Wake(ctx, "app", &v1alpha1.WakeRequest{}, metav1.CreateOptions{})
 		var status apierrors.APIStatus
 		if !errors.As(err, &status) || status.Status().Details == nil || status.Status().Details.Name != "other" {
-			return fmt.Sprintf("waking answers %v", err)
+			return fmt.Sprintf("waking returns %v", err)
 		}
 		return ""
 	})

@@ -37,8 +37,8 @@ import (
 )
 
 const (
-	// patience bounds how long a test waits for something that comes soon.
-	patience     = 30 * time.Second
+	// waitTimeout bounds how long a test waits for something that is due soon.
+	waitTimeout  = 30 * time.Second
 	pollInterval = 25 * time.Millisecond
 )
 
@@ -134,11 +134,11 @@ func bindRole(t *testing.T, namespace, account string, role rbacv1.RoleRef, conf
 	}
 	rules := func(ctx context.Context) (int, error) {
 		review := &authorizationv1.SelfSubjectRulesReview{Spec: authorizationv1.SelfSubjectRulesReviewSpec{Namespace: namespace}}
-		answer, err := client.AuthorizationV1().SelfSubjectRulesReviews().Create(ctx, review, metav1.CreateOptions{})
+		response, err := client.AuthorizationV1().SelfSubjectRulesReviews().Create(ctx, review, metav1.CreateOptions{})
 		if err != nil {
 			return 0, err
 		}
-		return len(answer.Status.ResourceRules), nil
+		return len(response.Status.ResourceRules), nil
 	}
 	before, err := rules(t.Context())
 	if err != nil {
@@ -192,21 +192,21 @@ func newKubectlAs(t *testing.T, config *rest.Config, namespace string) *environm
 // eventually waits until check returns nothing to complain about.
 func eventually(t *testing.T, what string, check func(ctx context.Context) (complaint string)) {
 	t.Helper()
-	eventuallyWithin(t, patience, what, check)
+	eventuallyWithin(t, waitTimeout, what, check)
 }
 
-func eventuallyWithin(t *testing.T, patience time.Duration, what string, check func(ctx context.Context) (complaint string)) {
+func eventuallyWithin(t *testing.T, timeout time.Duration, what string, check func(ctx context.Context) (complaint string)) {
 	t.Helper()
 	complaint := ""
-	err := wait.PollUntilContextTimeout(t.Context(), pollInterval, patience, true, func(ctx context.Context) (bool, error) {
+	err := wait.PollUntilContextTimeout(t.Context(), pollInterval, timeout, true, func(ctx context.Context) (bool, error) {
 		now := check(ctx)
-		// A check that the end of the patience cuts off says only that.
+		// The error of a check that the timeout cancelled has no other cause.
 		if complaint == "" || ctx.Err() == nil {
 			complaint = now
 		}
 		return now == "", nil
 	})
 	if err != nil {
-		t.Fatalf("waited %s in vain until %s: %s", patience, what, complaint)
+		t.Fatalf("waited %s in vain until %s: %s", timeout, what, complaint)
 	}
 }

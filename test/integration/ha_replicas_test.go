@@ -38,9 +38,9 @@ import (
 // controllerLease is the Lease of the replica that runs the controller.
 const controllerLease = "elasti-apiserver-controller"
 
-// leasePatience is longer than it takes until the Lease of a leader that
-// vanished has run out and another replica has noticed.
-const leasePatience = time.Minute
+// leaseTimeout is longer than it takes until the Lease of a dead leader has expired and
+// another replica has acquired it.
+const leaseTimeout = time.Minute
 
 // startReplicas starts two servers on one external etcd in place of the shared
 // one, which is back after the test.
@@ -100,7 +100,7 @@ func direct(t *testing.T, replica *environment.Server, namespace string) elastiv
 // its index.
 func waitForLeader(t *testing.T, replicas ...*environment.Server) (leader int) {
 	t.Helper()
-	eventuallyWithin(t, leasePatience, "a replica leads", func(ctx context.Context) string {
+	eventuallyWithin(t, leaseTimeout, "a replica leads", func(ctx context.Context) string {
 		lease, err := shared.Kubernetes.CoordinationV1().Leases(environment.SystemNamespace).Get(ctx, controllerLease, metav1.GetOptions{})
 		if err != nil {
 			return err.Error()
@@ -117,7 +117,7 @@ func waitForLeader(t *testing.T, replicas ...*environment.Server) (leader int) {
 	return leader
 }
 
-// leads tells whether a replica has said that it leads under an identity.
+// leads reports whether a replica has logged that it leads under an identity.
 func leads(replica *environment.Server, identity string) bool {
 	for line := range strings.Lines(replica.Process().Output()) {
 		if strings.Contains(line, "This replica leads") && strings.Contains(line, identity) {
@@ -127,7 +127,8 @@ func leads(replica *environment.Server, identity string) bool {
 	return false
 }
 
-// expectWorkingController creates an application and waits until it is covered.
+// expectWorkingController creates an application and waits until resolvers are in the
+// path of its Service.
 func expectWorkingController(t *testing.T) {
 	t.Helper()
 	namespace := newNamespace(t)
@@ -359,7 +360,7 @@ func (w *leaseWatch) handOver(t *testing.T) (took, lasts time.Duration) {
 
 func (w *leaseWatch) next(t *testing.T) leaseEvent {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), leasePatience)
+	ctx, cancel := context.WithTimeout(t.Context(), leaseTimeout)
 	defer cancel()
 	select {
 	case event, ok := <-w.events:

@@ -29,8 +29,8 @@ import (
 	"github.com/truefoundry/elasti-apiserver/test/integration/environment"
 )
 
-// resolverPatience is longer than the 30 s for which no resolver may be ready.
-const resolverPatience = 90 * time.Second
+// resolverTimeout is longer than the 30 s for which no resolver may be ready.
+const resolverTimeout = 90 * time.Second
 
 func TestWithoutResolversNothingSleeps(t *testing.T) {
 	namespace := newNamespace(t)
@@ -45,7 +45,7 @@ func TestWithoutResolversNothingSleeps(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	eventuallyWithin(t, resolverPatience, "the target is awake", func(context.Context) string {
+	eventuallyWithin(t, resolverTimeout, "the target is awake", func(context.Context) string {
 		if replicas := wantedReplicas(t, namespace); replicas != 1 {
 			return fmt.Sprintf("it has %d replicas", replicas)
 		}
@@ -70,14 +70,14 @@ func TestWithoutResolversNothingSleeps(t *testing.T) {
 
 	scale := &autoscalingv1.Scale{ObjectMeta: metav1.ObjectMeta{Name: "app"}}
 	if _, err := elastiServices(namespace).UpdateScale(t.Context(), "app", scale, metav1.UpdateOptions{}); err != nil {
-		t.Fatalf("asking for sleep: %v", err)
+		t.Fatalf("requesting the scale-down: %v", err)
 	}
 	// Another object is worked on to its end after the request.
 	other := newNamespace(t)
 	createElastiService(t, other, newElastiService("app"))
 	waitForCondition(t, other, v1alpha1.ConditionServiceFound, metav1.ConditionFalse)
 	if replicas := wantedReplicas(t, namespace); replicas != 1 {
-		t.Errorf("the target has %d replicas while nobody can hold its traffic", replicas)
+		t.Errorf("the target has %d replicas while no resolver can hold its traffic", replicas)
 	}
 
 	setReady(t, environment.SystemNamespace, only, true)

@@ -28,7 +28,7 @@ import (
 	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti/v1alpha1"
 )
 
-// scaledObjects is the kind of KEDA's autoscalers. Nobody scales by them here.
+// scaledObjects is the kind of KEDA's autoscalers. KEDA does not run here.
 var scaledObjects = targetKind{apiVersion: "keda.sh/v1alpha1", kind: "ScaledObject", resource: "scaledobjects", spec: map[string]any{
 	"scaleTargetRef": map[string]any{"name": "app"},
 }}
@@ -36,7 +36,7 @@ var scaledObjects = targetKind{apiVersion: "keda.sh/v1alpha1", kind: "ScaledObje
 const (
 	// pausedAnnotation pauses a ScaledObject.
 	pausedAnnotation = "autoscaling.keda.sh/paused"
-	// userAnnotation is one that is nobody's business but the user's.
+	// userAnnotation is an annotation of the user.
 	userAnnotation = "example.com/owner"
 )
 
@@ -57,7 +57,7 @@ func putToSleepWithAutoscaler(t *testing.T, namespace string) {
 
 	scale := &autoscalingv1.Scale{ObjectMeta: metav1.ObjectMeta{Name: "app"}}
 	if _, err := elastiServices(namespace).UpdateScale(t.Context(), "app", scale, metav1.UpdateOptions{}); err != nil {
-		t.Fatalf("asking for sleep: %v", err)
+		t.Fatalf("requesting the scale-down: %v", err)
 	}
 	eventually(t, "the target sleeps", func(context.Context) string {
 		if replicas := wantedReplicas(t, namespace); replicas != 0 {
@@ -103,9 +103,9 @@ func TestDeletionResumesTheAutoscaler(t *testing.T) {
 		t.Fatalf("deleting: %v", err)
 	}
 	setReady(t, namespace, runPod(t, namespace, "app"), true)
-	eventually(t, "the ElastiService is gone", func(ctx context.Context) string {
+	eventually(t, "the ElastiService is deleted", func(ctx context.Context) string {
 		if _, err := elastiServices(namespace).Get(ctx, "app", metav1.GetOptions{}); !apierrors.IsNotFound(err) {
-			return fmt.Sprintf("reading it answers %v", err)
+			return fmt.Sprintf("reading it returns %v", err)
 		}
 		return ""
 	})

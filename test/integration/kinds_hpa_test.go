@@ -142,7 +142,7 @@ func createQueueAutoscaler(t *testing.T, namespace string, minReplicas int32) {
 // waitForAutoscaler waits until a condition of the HorizontalPodAutoscaler has a reason.
 func waitForAutoscaler(t *testing.T, namespace string, conditionType autoscalingv2.HorizontalPodAutoscalerConditionType, reason string) {
 	t.Helper()
-	eventuallyWithin(t, sleepPatience, fmt.Sprintf("%s of the HorizontalPodAutoscaler has the reason %s", conditionType, reason), func(ctx context.Context) string {
+	eventuallyWithin(t, sleepTimeout, fmt.Sprintf("%s of the HorizontalPodAutoscaler has the reason %s", conditionType, reason), func(ctx context.Context) string {
 		autoscaler, err := shared.Kubernetes.AutoscalingV2().HorizontalPodAutoscalers(namespace).Get(ctx, "app", metav1.GetOptions{})
 		if err != nil {
 			return err.Error()

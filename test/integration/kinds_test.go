@@ -97,7 +97,7 @@ func (k targetKind) scale(t *testing.T, namespace string, replicas int) {
 	}
 }
 
-// run lets a pod of the object run, which is made first if nobody else does.
+// run makes a pod of the object run, and creates the pod if no controller does.
 func (k targetKind) run(t *testing.T, namespace string) (pod string) {
 	t.Helper()
 	if k.noPods {
@@ -193,7 +193,8 @@ func dynamicClient(t *testing.T) dynamic.Interface {
 	return client
 }
 
-// Each kind is found, covered, woken, left and covered again.
+// For each kind, the target is found, resolvers get into the path, it is woken, the
+// resolvers leave the path and get into it again.
 func TestKindsOfTargets(t *testing.T) {
 	custom := customKind("kinds.example.com")
 	custom.install(t)

@@ -31,9 +31,9 @@ import (
 	"github.com/truefoundry/elasti-apiserver/test/integration/environment"
 )
 
-// discoveryPatience is for what waits until kube-controller-manager has
-// discovered our API, which it looks for every 30 seconds, or has tried again.
-const discoveryPatience = 2 * time.Minute
+// discoveryTimeout is longer than it takes until kube-controller-manager has discovered
+// the API, which it does every 30 seconds, or has retried.
+const discoveryTimeout = 2 * time.Minute
 
 func TestNamespaceWithElastiServicesIsDeleted(t *testing.T) {
 	namespace := newDisposableNamespace(t)
@@ -68,10 +68,10 @@ func TestClusterWorksWhileTheServerIsDown(t *testing.T) {
 	})
 	deleteNamespace(t, namespace)
 	removePod(t, namespace, pod)
-	eventuallyWithin(t, discoveryPatience, "the namespace waits for the server", func(ctx context.Context) string {
+	eventuallyWithin(t, discoveryTimeout, "the namespace waits for the server", func(ctx context.Context) string {
 		object, err := shared.Kubernetes.CoreV1().Namespaces().Get(ctx, namespace, metav1.GetOptions{})
 		if err != nil {
-			t.Fatalf("the namespace with an ElastiService is gone while nobody could delete it: %v", err)
+			t.Fatalf("the namespace with an ElastiService is deleted while no server could delete that: %v", err)
 		}
 		for _, condition := range object.Status.Conditions {
 			if condition.Type == corev1.NamespaceDeletionDiscoveryFailure && condition.Status == corev1.ConditionTrue {
@@ -109,15 +109,15 @@ func TestGarbageCollectionFollowsOwnersBothWays(t *testing.T) {
 	if err := configMaps.Delete(t.Context(), owner.Name, metav1.DeleteOptions{}); err != nil {
 		t.Fatalf("deleting the owner: %v", err)
 	}
-	eventuallyWithin(t, discoveryPatience, "the ElastiService follows its owner", func(ctx context.Context) string {
+	eventuallyWithin(t, discoveryTimeout, "the ElastiService follows its owner", func(ctx context.Context) string {
 		if _, err := elastiServices(namespace).Get(ctx, middle.Name, metav1.GetOptions{}); !apierrors.IsNotFound(err) {
-			return fmt.Sprintf("reading it answers %v", err)
+			return fmt.Sprintf("reading it returns %v", err)
 		}
 		return ""
 	})
-	eventuallyWithin(t, discoveryPatience, "the dependent follows the ElastiService", func(ctx context.Context) string {
+	eventuallyWithin(t, discoveryTimeout, "the dependent follows the ElastiService", func(ctx context.Context) string {
 		if _, err := configMaps.Get(ctx, dependent.Name, metav1.GetOptions{}); !apierrors.IsNotFound(err) {
-			return fmt.Sprintf("reading it answers %v", err)
+			return fmt.Sprintf("reading it returns %v", err)
 		}
 		return ""
 	})
@@ -135,7 +135,8 @@ func TestDependentsSurviveARestartOfTheServer(t *testing.T) {
 	if _, err := configMaps.Create(t.Context(), dependent, metav1.CreateOptions{}); err != nil {
 		t.Fatalf("creating the dependent: %v", err)
 	}
-	// Created while the owner cannot be read: the collector looks for it.
+	// The dependent is created while the owner cannot be read: the garbage collector
+	// retries to read it.
 	orphan := dependent.DeepCopy()
 	orphan.Name = "created-meanwhile"
 	killServer(t)
@@ -146,14 +147,14 @@ func TestDependentsSurviveARestartOfTheServer(t *testing.T) {
 	// The collector works in order: an object without owner, created last and
 	// collected, shows that it is through.
 	gone := dependent.DeepCopy()
-	gone.Name = "of-nobody"
+	gone.Name = "without-owner"
 	gone.OwnerReferences[0].UID = "00000000-0000-0000-0000-000000000000"
 	if _, err := configMaps.Create(t.Context(), gone, metav1.CreateOptions{}); err != nil {
-		t.Fatalf("creating a dependent of nobody: %v", err)
+		t.Fatalf("creating a dependent without an owner: %v", err)
 	}
-	eventuallyWithin(t, discoveryPatience, "the dependent of nobody is collected", func(ctx context.Context) string {
+	eventuallyWithin(t, discoveryTimeout, "the dependent without an owner is collected", func(ctx context.Context) string {
 		if _, err := configMaps.Get(ctx, gone.Name, metav1.GetOptions{}); !apierrors.IsNotFound(err) {
-			return fmt.Sprintf("reading it answers %v", err)
+			return fmt.Sprintf("reading it returns %v", err)
 		}
 		return ""
 	})
@@ -173,7 +174,7 @@ func deleteNamespace(t *testing.T, namespace string) {
 
 func waitForNamespaceGone(t *testing.T, namespace string) {
 	t.Helper()
-	eventuallyWithin(t, discoveryPatience, "the namespace is gone", func(ctx context.Context) string {
+	eventuallyWithin(t, discoveryTimeout, "the namespace is deleted", func(ctx context.Context) string {
 		object, err := shared.Kubernetes.CoreV1().Namespaces().Get(ctx, namespace, metav1.GetOptions{})
 		switch {
 		case apierrors.IsNotFound(err):

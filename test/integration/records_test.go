@@ -29,7 +29,7 @@ import (
 
 // The API is served while no controller runs: the leader has vanished, and its Lease
 // lasts for a while.
-func TestFormerTargetIsWokenAfterChangesWhileNoControllerRuns(t *testing.T) {
+func TestPreviousTargetIsWokenAfterChangesWhileNoControllerRuns(t *testing.T) {
 	replicas := startReplicas(t)
 	leader := waitForLeader(t, replicas[:]...)
 	namespace := newNamespace(t)

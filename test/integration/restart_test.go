@@ -36,8 +36,8 @@ import (
 	"github.com/truefoundry/elasti-apiserver/test/integration/environment"
 )
 
-// shutdownPatience is well below the time that a Deployment's pod is given.
-const shutdownPatience = 20 * time.Second
+// shutdownTimeout is well below the default grace period of a pod.
+const shutdownTimeout = 20 * time.Second
 
 // stopServer stops the shared server. It is started again after the test at
 // the latest.
@@ -177,7 +177,7 @@ func TestServerEndsSoonAfterSIGTERM(t *testing.T) {
 	process := shared.Server.Process()
 	started := time.Now()
 	stopServer(t)
-	if took := time.Since(started); took > shutdownPatience {
+	if took := time.Since(started); took > shutdownTimeout {
 		t.Errorf("the server took %s to end", took)
 	}
 	if code := process.ExitCode(); code != 0 {
@@ -209,7 +209,7 @@ func TestStartPublishesTheCertificateAuthority(t *testing.T) {
 // versions back. Who watched before and finds another server at once, as in a
 // rollout, goes on from the last version and would see nothing until the new
 // store has as many changes behind it.
-func TestWatchersOfAStoreThatWasReplacedAreToldToListAgain(t *testing.T) {
+func TestWatchersOfAReplacedStoreMustListAgain(t *testing.T) {
 	const changes = 100
 	namespace := newNamespace(t)
 	createElastiService(t, namespace, newElastiService("before"))
@@ -243,8 +243,8 @@ func TestWatchersOfAStoreThatWasReplacedAreToldToListAgain(t *testing.T) {
 	}
 }
 
-// The store has no port of its own: whoever reached it could read and write
-// everything without being asked who they are.
+// The store has no port of its own: a client that could connect to it could read and
+// write everything without authentication.
 func TestServerListensOnItsSecurePortOnly(t *testing.T) {
 	listening := listeners(t, shared.Server.Process().PID())
 	if want := fmt.Sprintf("%s:%d", shared.Server.Address, shared.Server.Port); len(listening) != 1 || listening[0] != want {
@@ -252,7 +252,7 @@ func TestServerListensOnItsSecurePortOnly(t *testing.T) {
 	}
 	info, err := os.Stat(filepath.Join(shared.Server.DataDir, "sockets"))
 	if err != nil {
-		t.Fatalf("looking at the sockets of the store: %v", err)
+		t.Fatalf("reading the sockets of the store: %v", err)
 	}
 	if mode := info.Mode().Perm(); mode != 0o700 {
 		t.Errorf("the folder of the sockets has mode %o, want 700", mode)

@@ -30,8 +30,8 @@ import (
 	"github.com/truefoundry/elasti-apiserver/test/integration/environment"
 )
 
-// With --namespaces, roles in those namespaces are all that the controller
-// needs: it asks for nothing of the whole cluster.
+// With --namespaces, the controller needs roles in those namespaces only: it sends no
+// request for the whole cluster.
 func TestRolesInNamespacesAreEnough(t *testing.T) {
 	stopServer(t)
 	confineServer(t)
@@ -56,7 +56,7 @@ func TestRolesInNamespacesAreEnough(t *testing.T) {
 
 	for line := range strings.Lines(replica.Process().Output()) {
 		if strings.Contains(line, "is forbidden") {
-			t.Errorf("the server asked for what it may not have: %s", line)
+			t.Errorf("a request of the server was forbidden: %s", line)
 		}
 	}
 }

@@ -220,7 +220,7 @@ func TestObjectsOfOthersAreReportedAndNeverOverwritten(t *testing.T) {
 	if err := endpointSlices.Delete(t.Context(), sliceName, metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	eventuallyWithin(t, resolverPatience, "it is ready", func(ctx context.Context) string {
+	eventuallyWithin(t, resolverTimeout, "it is ready", func(ctx context.Context) string {
 		object, err := elastiServices(namespace).Get(ctx, "app", metav1.GetOptions{})
 		if err != nil {
 			return err.Error()
@@ -286,7 +286,7 @@ func TestServiceWithoutAFreeProxyPortUsesTheSharedOne(t *testing.T) {
 	}
 	// The deletion waits for the target that it woke.
 	setReady(t, first, runPod(t, first, "app"), true)
-	eventuallyWithin(t, resolverPatience, "it has proxy ports of its own", func(ctx context.Context) string {
+	eventuallyWithin(t, resolverTimeout, "it has proxy ports of its own", func(ctx context.Context) string {
 		object, err := elastiServices(second).Get(ctx, "app", metav1.GetOptions{})
 		if err != nil {
 			return err.Error()
@@ -355,15 +355,15 @@ func TestMovedElastiServiceLeavesNothingBehind(t *testing.T) {
 	if _, err := elastiServices(namespace).Patch(t.Context(), "app", types.MergePatchType, patch, metav1.PatchOptions{}); err != nil {
 		t.Fatalf("moving the ElastiService: %v", err)
 	}
-	// Nobody would wake the former target any more.
-	eventually(t, "the former target is awake", func(context.Context) string {
+	// Nothing would wake the previous target any more.
+	eventually(t, "the previous target is awake", func(context.Context) string {
 		if replicas := wantedReplicas(t, namespace); replicas != 1 {
 			return fmt.Sprintf("it has %d replicas", replicas)
 		}
 		return ""
 	})
 	waitForNoResolverSlices(t, namespace)
-	eventually(t, "the former private Service is gone", func(ctx context.Context) string {
+	eventually(t, "the previous private Service is deleted", func(ctx context.Context) string {
 		list, err := shared.Kubernetes.CoreV1().Services(namespace).List(ctx, metav1.ListOptions{LabelSelector: v1alpha1.LabelRole + "=" + v1alpha1.RolePrivate})
 		if err != nil {
 			return err.Error()

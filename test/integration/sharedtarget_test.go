@@ -70,8 +70,8 @@ func createSecondService(t *testing.T, namespace string) {
 	}
 }
 
-// isCovered reports whether resolvers are in the path of a Service.
-func isCovered(ctx context.Context, t *testing.T, namespace, service string) bool {
+// hasResolvers reports whether resolvers are in the path of a Service.
+func hasResolvers(ctx context.Context, t *testing.T, namespace, service string) bool {
 	t.Helper()
 	list, err := shared.Kubernetes.DiscoveryV1().EndpointSlices(namespace).List(ctx, metav1.ListOptions{LabelSelector: discoveryv1.LabelServiceName + "=" + service})
 	if err != nil {
@@ -86,7 +86,7 @@ func isCovered(ctx context.Context, t *testing.T, namespace, service string) boo
 // and a message with a text.
 func waitForSleeping(t *testing.T, namespace, name, reason, text string) {
 	t.Helper()
-	eventuallyWithin(t, sleepPatience, fmt.Sprintf("Sleeping of %s has the reason %s and says %q", name, reason, text), func(ctx context.Context) string {
+	eventuallyWithin(t, sleepTimeout, fmt.Sprintf("Sleeping of %s has the reason %s and says %q", name, reason, text), func(ctx context.Context) string {
 		object, err := elastiServices(namespace).Get(ctx, name, metav1.GetOptions{})
 		if err != nil {
 			return err.Error()
@@ -124,7 +124,7 @@ func TestTargetOfTwoElastiServicesSleepsWhenBothAreIdle(t *testing.T) {
 	busy.set("0")
 	waitForWanted(t, namespace, 0)
 	for _, service := range []string{"app", "grpc"} {
-		if !isCovered(t.Context(), t, namespace, service) {
+		if !hasResolvers(t.Context(), t, namespace, service) {
 			t.Errorf("the target sleeps without resolvers in the path of Service %s", service)
 		}
 	}
@@ -162,7 +162,7 @@ func TestDeletionOfOneOfTwoWakesTheTarget(t *testing.T) {
 	createElastiService(t, namespace, second)
 	for _, service := range []string{"app", "grpc"} {
 		eventually(t, "resolvers are in the path of "+service, func(ctx context.Context) string {
-			if !isCovered(ctx, t, namespace, service) {
+			if !hasResolvers(ctx, t, namespace, service) {
 				return "they are not"
 			}
 			return ""
@@ -172,7 +172,7 @@ func TestDeletionOfOneOfTwoWakesTheTarget(t *testing.T) {
 		t.Fatalf("deleting one: %v", err)
 	}
 	waitForWanted(t, namespace, 1)
-	if !isCovered(t.Context(), t, namespace, "grpc") {
+	if !hasResolvers(t.Context(), t, namespace, "grpc") {
 		t.Error("the resolvers left before a pod was ready")
 	}
 	setReady(t, namespace, runPod(t, namespace, "app"), true)
@@ -198,7 +198,7 @@ func TestTriggerThatTurnsUnknownDuringAScaleDownEndsIt(t *testing.T) {
 	createElastiService(t, namespace, object)
 	waitForRequest := func(requested bool) {
 		t.Helper()
-		eventuallyWithin(t, sleepPatience, fmt.Sprintf("sleep is requested: %v", requested), func(context.Context) string {
+		eventuallyWithin(t, sleepTimeout, fmt.Sprintf("sleep is requested: %v", requested), func(context.Context) string {
 			if got := readElastiService(t, namespace).Status.SleepRequestedTime; (got != nil) != requested {
 				return fmt.Sprintf("it was requested at %v", got)
 			}
@@ -235,7 +235,7 @@ func TestHeldRequestsKeepATargetUpWithoutACooldown(t *testing.T) {
 	}
 	report(1)
 	requests.set("0")
-	eventuallyWithin(t, sleepPatience, "the requests are why the target is awake", func(context.Context) string {
+	eventuallyWithin(t, sleepTimeout, "the requests are why the target is awake", func(context.Context) string {
 		report(1)
 		found := meta.FindStatusCondition(readElastiService(t, namespace).Status.Conditions, v1alpha1.ConditionTriggersHealthy)
 		sleeping := meta.FindStatusCondition(readElastiService(t, namespace).Status.Conditions, v1alpha1.ConditionSleeping)

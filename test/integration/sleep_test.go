@@ -49,12 +49,12 @@ import (
 	"github.com/truefoundry/elasti-apiserver/test/integration/environment"
 )
 
-// sleepPatience is for what takes several looks at a target and a descent.
-const sleepPatience = 2 * time.Minute
+// sleepTimeout is longer than several evaluations of a target and a scale-down.
+const sleepTimeout = 2 * time.Minute
 
 func waitForWanted(t *testing.T, namespace string, replicas int32) {
 	t.Helper()
-	eventuallyWithin(t, sleepPatience, fmt.Sprintf("the target has %d replicas", replicas), func(context.Context) string {
+	eventuallyWithin(t, sleepTimeout, fmt.Sprintf("the target has %d replicas", replicas), func(context.Context) string {
 		if got := wantedReplicas(t, namespace); got != replicas {
 			return fmt.Sprintf("it has %d", got)
 		}
@@ -91,10 +91,10 @@ func newSleepyElastiService(metadata string) *v1alpha1.ElastiService {
 	return object
 }
 
-// The decisions of a dry run can be seen from outside, and are carried out as
-// soon as it ends. Whoever scales the sleeping target up again is respected,
-// and a fight with one who always does is reported.
-func TestDryRunThenFight(t *testing.T) {
+// The decisions of a dry run are reported, and are carried out as soon as it ends. A
+// user may scale the sleeping target up again, and a conflict with another controller
+// that always does is reported.
+func TestDryRunThenScalingConflict(t *testing.T) {
 	restartServerWith(t, "--polling-interval=1s", "--trigger-allowed-servers=127.0.0.0/8")
 	namespace := newNamespace(t)
 	createApplication(t, namespace, 1)
@@ -135,8 +135,8 @@ func TestDryRunThenFight(t *testing.T) {
 	waitForWanted(t, namespace, 0)
 }
 
-// Prometheus with TLS asks for the certificate of a client, which comes from a
-// Secret that the server may read as soon as somebody allows it.
+// Prometheus with TLS requires a client certificate. It is in a Secret that the server
+// may read once a role allows it.
 func TestPrometheusWithClientCertificates(t *testing.T) {
 	restartServerWith(t, "--polling-interval=1s", "--trigger-allowed-servers=127.0.0.0/8")
 	namespace := newNamespace(t)
@@ -254,8 +254,8 @@ func (a *testAuthority) issue(t *testing.T, usage x509.ExtKeyUsage) (certificate
 	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: encoded}), pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: encodedKey})
 }
 
-// runSecurePrometheus runs a Prometheus server that only clients with a
-// certificate of an authority may ask, and returns its address.
+// runSecurePrometheus runs a Prometheus server that requires client certificates of an
+// authority, and returns its address.
 func runSecurePrometheus(t *testing.T, ca *testAuthority) (address string) {
 	t.Helper()
 	binary, err := exec.LookPath("../../_output/tools/bin/prometheus")

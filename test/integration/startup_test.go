@@ -31,8 +31,8 @@ import (
 	"github.com/truefoundry/elasti-apiserver/test/integration/environment"
 )
 
-// nobody is a user without any permission.
-var nobody = &syscall.Credential{Uid: 65534, Gid: 65534}
+// unprivileged is a user without any permission.
+var unprivileged = &syscall.Credential{Uid: 65534, Gid: 65534}
 
 // attempt is a start of the server that is going to fail.
 type attempt struct {
@@ -70,9 +70,9 @@ func (a *attempt) start(t *testing.T) *environment.Process {
 	return process
 }
 
-// failurePatience is longer than a server waits for what may still come, such as
-// the end of the process before it.
-const failurePatience = 2 * time.Minute
+// failureTimeout is longer than a server waits for conditions that may still become
+// true, such as the end of the previous process.
+const failureTimeout = 2 * time.Minute
 
 // expectFailure waits until the process has ended, and expects one line that
 // says why: the last one, with all of these words, and no other of its kind.
@@ -81,7 +81,7 @@ func (a *attempt) expectFailure(t *testing.T, words ...string) {
 	process := a.start(t)
 	select {
 	case <-process.Exited():
-	case <-time.After(failurePatience):
+	case <-time.After(failureTimeout):
 		t.Fatalf("the server runs still\n%s", process.Tail())
 	}
 	if code := process.ExitCode(); code <= 0 {
@@ -178,7 +178,7 @@ func TestUnwritableDataDirectoryEndsTheServer(t *testing.T) {
 			t.Fatal("this test starts the server as another user and must run as root")
 		}
 		failing := newAttempt(t)
-		failing.user = nobody
+		failing.user = unprivileged
 		failing.kubeconfig = kubeconfigForAll(t)
 		parent := worldReadableDir(t, 0o755)
 		failing.dataDir = filepath.Join(parent, "data")
@@ -189,7 +189,7 @@ func TestUnwritableDataDirectoryEndsTheServer(t *testing.T) {
 			t.Fatal("this test starts the server as another user and must run as root")
 		}
 		failing := newAttempt(t)
-		failing.user = nobody
+		failing.user = unprivileged
 		failing.kubeconfig = kubeconfigForAll(t)
 		failing.dataDir = worldReadableDir(t, 0o755)
 		failing.expectFailure(t, "data directory", failing.dataDir, "operation not permitted")

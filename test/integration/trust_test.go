@@ -65,17 +65,17 @@ func TestAWakeOfThoseThatMayOnlyWakeIsBounded(t *testing.T) {
 	for _, replicas := range []int32{3, 100_000} {
 		_, err := waker.Wake(t.Context(), "app", wakeTo(replicas), metav1.CreateOptions{})
 		if !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), "may update elastiservices/scale") {
-			t.Errorf("waking to %d replicas answers %v, want a refusal that names the permission", replicas, err)
+			t.Errorf("waking to %d replicas returns %v, want an error that names the permission", replicas, err)
 		}
 	}
 	if replicas := wantedReplicas(t, namespace); replicas != 0 {
-		t.Errorf("the target is asked for %d replicas after refused wakes, want 0", replicas)
+		t.Errorf("spec.replicas of the target is %d after forbidden wakes, want 0", replicas)
 	}
 	if woken, err := waker.Wake(t.Context(), "app", wakeTo(2), metav1.CreateOptions{}); err != nil || woken.Status.Replicas != 2 {
-		t.Errorf("waking to minTargetReplicas answers %+v (%v), want 2 replicas", woken, err)
+		t.Errorf("waking to minTargetReplicas returns %+v (%v), want 2 replicas", woken, err)
 	}
 	if woken, err := editor.Wake(t.Context(), "app", wakeTo(3), metav1.CreateOptions{}); err != nil || woken.Status.Replicas != 3 {
-		t.Errorf("waking to 3 replicas with the permission to scale answers %+v (%v), want 3", woken, err)
+		t.Errorf("waking to 3 replicas with the permission to scale returns %+v (%v), want 3", woken, err)
 	}
 }
 
@@ -111,7 +111,7 @@ spec:
 		}
 		_, err := kubectl.Run(t.Context(), manifest(`"5"`), arguments...)
 		if err == nil || !strings.Contains(err.Error(), "spec.cooldownPeriod") || strings.Contains(err.Error(), "map[") || strings.Contains(err.Error(), "unrecognized type") {
-			t.Errorf("kubectl %s answers %v, want a refusal that names spec.cooldownPeriod and does not repeat the patch", typed, err)
+			t.Errorf("kubectl %s returns %v, want an error that names spec.cooldownPeriod and does not repeat the patch", typed, err)
 		}
 	}
 }
@@ -181,12 +181,12 @@ func TestTenantsCannotWriteWhatResolversActOn(t *testing.T) {
 				err := write("status", &code)
 				switch {
 				case user == "admin of the namespace" && !apierrors.IsForbidden(err):
-					t.Errorf("%s of status.%s by the %s answers %v, want forbidden", verb, field, user, err)
+					t.Errorf("%s of status.%s by the %s returns %v, want forbidden", verb, field, user, err)
 				case user != "admin of the namespace" && (code != http.StatusUnprocessableEntity || !strings.Contains(err.Error(), "status."+field+": Forbidden")):
-					t.Errorf("%s of status.%s by the %s answers %d: %v, want a refusal that names the field", verb, field, user, code, err)
+					t.Errorf("%s of status.%s by the %s returns %d: %v, want an error that names the field", verb, field, user, code, err)
 				}
 				if err := write("", &code); err != nil {
-					t.Errorf("%s of the object by the %s, with a forged status.%s, answers %v", verb, user, field, err)
+					t.Errorf("%s of the object by the %s, with a forged status.%s, returns %v", verb, user, field, err)
 				}
 			}
 		}
@@ -248,11 +248,11 @@ func TestTenantsMayNeitherReportActivityNorWriteStatuses(t *testing.T) {
 		review := &authorizationv1.SelfSubjectAccessReview{Spec: authorizationv1.SelfSubjectAccessReviewSpec{ResourceAttributes: &authorizationv1.ResourceAttributes{
 			Namespace: namespace, Verb: verb, Group: "elasti.truefoundry.com", Resource: "elastiservices", Subresource: subresource, Name: "app",
 		}}}
-		answer, err := client.AuthorizationV1().SelfSubjectAccessReviews().Create(t.Context(), review, metav1.CreateOptions{})
+		response, err := client.AuthorizationV1().SelfSubjectAccessReviews().Create(t.Context(), review, metav1.CreateOptions{})
 		if err != nil {
 			t.Fatal(err)
 		}
-		return answer.Status.Allowed
+		return response.Status.Allowed
 	}
 	for _, role := range []string{"admin", "edit", "view"} {
 		config := newMember(t, namespace, role)
@@ -266,7 +266,7 @@ func TestTenantsMayNeitherReportActivityNorWriteStatuses(t *testing.T) {
 		}
 		report := &v1alpha1.ActivityReport{ObjectMeta: metav1.ObjectMeta{Namespace: namespace}, Spec: v1alpha1.ActivityReportSpec{Resolver: "mine", Open: 1}}
 		if _, err := elastiClient(t, config).ElastiV1alpha1().ElastiServices(namespace).ReportActivity(t.Context(), "app", report, metav1.CreateOptions{}); !apierrors.IsForbidden(err) {
-			t.Errorf("a report of activity by the role %s answers %v, want forbidden", role, err)
+			t.Errorf("a report of activity by the role %s returns %v, want forbidden", role, err)
 		}
 	}
 }
@@ -282,21 +282,21 @@ func TestClaimsOfProxyPortsAreNotServed(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		// The host cluster tells of where it stores them, if it does.
-		told := strings.ReplaceAll(strings.ToLower(string(content)), "storedproxyportclaim", "")
-		if strings.Contains(told, "proxyportclaim") {
-			t.Errorf("%s tells of claims of proxy ports", path)
+		// The documents of the host cluster have the kind that stores them, if any.
+		published := strings.ReplaceAll(strings.ToLower(string(content)), "storedproxyportclaim", "")
+		if strings.Contains(published, "proxyportclaim") {
+			t.Errorf("%s contains the claims of proxy ports", path)
 		}
 	}
 	for _, path := range []string{"/proxyportclaims", "/proxyportclaims/10000", "/namespaces/" + namespace + "/proxyportclaims"} {
 		if err := shared.Elasti.ElastiV1alpha1().RESTClient().Get().AbsPath(groupPath + "/v1alpha1" + path).Do(t.Context()).Error(); !apierrors.IsNotFound(err) {
-			t.Errorf("reading %s answers %v, want not found", path, err)
+			t.Errorf("reading %s returns %v, want not found", path, err)
 		}
 	}
 }
 
-// A tenant that may write Services, and may not scale, gets no workload scaled by
-// a Service that looks like one of ours.
+// A tenant that may write Services and may not scale cannot have a workload scaled by a
+// Service that looks like a private Service.
 func TestAForgedPrivateServiceScalesNothing(t *testing.T) {
 	namespace := newNamespace(t)
 	createApplication(t, namespace, 0)
@@ -426,7 +426,7 @@ func TestReplicasGiveNoProxyPortTwice(t *testing.T) {
 		}
 	}
 	var list *v1alpha1.ElastiServiceList
-	eventuallyWithin(t, leasePatience, "every Service has its proxy ports", func(ctx context.Context) string {
+	eventuallyWithin(t, leaseTimeout, "every Service has its proxy ports", func(ctx context.Context) string {
 		var err error
 		if list, err = direct(t, replicas[leader], namespace).List(ctx, metav1.ListOptions{}); err != nil {
 			return err.Error()

@@ -44,7 +44,7 @@ func TestUninstallingInAnyOrderLeavesTargetsAwake(t *testing.T) {
 		// prepare runs before the server starts.
 		prepare func(t *testing.T)
 		// begin deletes what goes first. When it returns true, the server is
-		// told to stop, as a kubelet does when its pod was deleted.
+		// sent SIGTERM, as a kubelet does when its pod was deleted.
 		begin func(t *testing.T) (stop bool)
 	}{
 		{

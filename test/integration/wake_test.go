@@ -49,10 +49,10 @@ func TestWakeScalesTheTarget(t *testing.T) {
 		t.Fatalf("waking: %v", err)
 	}
 	if woken.Status.Replicas != 1 || !woken.Status.Scaled {
-		t.Errorf("waking answers %+v, want 1 replica, scaled", woken.Status)
+		t.Errorf("waking returns %+v, want 1 replica, scaled", woken.Status)
 	}
 	if replicas := wantedReplicas(t, namespace); replicas != 1 {
-		t.Errorf("the target is asked for %d replicas, want 1", replicas)
+		t.Errorf("spec.replicas of the target is %d, want 1", replicas)
 	}
 
 	again, err := elastiServices(namespace).Wake(t.Context(), "app", &v1alpha1.WakeRequest{}, metav1.CreateOptions{})
@@ -60,7 +60,7 @@ func TestWakeScalesTheTarget(t *testing.T) {
 		t.Fatalf("waking again: %v", err)
 	}
 	if again.Status.Replicas != 1 || again.Status.Scaled {
-		t.Errorf("waking again answers %+v, want 1 replica, not scaled", again.Status)
+		t.Errorf("waking again returns %+v, want 1 replica, not scaled", again.Status)
 	}
 }
 
@@ -81,7 +81,7 @@ func TestSleepingNamesTheCallerOfAWake(t *testing.T) {
 	waitForSleeping(t, namespace, "app", v1alpha1.ReasonAsleep, "by ServiceAccount "+namespace+"/waker: nightly report")
 }
 
-func TestWakeScalesToMinTargetReplicasOrToWhatIsAskedFor(t *testing.T) {
+func TestWakeScalesToMinTargetReplicasOrTheRequestedReplicas(t *testing.T) {
 	for _, test := range []struct {
 		name    string
 		request v1alpha1.WakeRequest
@@ -101,7 +101,7 @@ func TestWakeScalesToMinTargetReplicasOrToWhatIsAskedFor(t *testing.T) {
 				t.Fatalf("waking: %v", err)
 			}
 			if replicas := wantedReplicas(t, namespace); replicas != test.want || woken.Status.Replicas != test.want {
-				t.Errorf("the target is asked for %d replicas, the answer says %d, want %d", replicas, woken.Status.Replicas, test.want)
+				t.Errorf("spec.replicas of the target is %d, the response has %d, want %d", replicas, woken.Status.Replicas, test.want)
 			}
 		})
 	}
@@ -116,7 +116,7 @@ func TestWakeNeverLowers(t *testing.T) {
 		t.Fatalf("waking: %v", err)
 	}
 	if replicas := wantedReplicas(t, namespace); replicas != 5 || woken.Status.Replicas != 5 || woken.Status.Scaled {
-		t.Errorf("the target is asked for %d replicas and the answer is %+v, want 5, not scaled", replicas, woken.Status)
+		t.Errorf("spec.replicas of the target is %d and the response is %+v, want 5, not scaled", replicas, woken.Status)
 	}
 }
 
@@ -129,10 +129,10 @@ func TestDryRunOfWakeSaysWhatItWouldDoAndDoesNothing(t *testing.T) {
 		t.Fatalf("waking: %v", err)
 	}
 	if woken.Status.Replicas != 1 || !woken.Status.Scaled {
-		t.Errorf("waking answers %+v, want 1 replica, scaled", woken.Status)
+		t.Errorf("waking returns %+v, want 1 replica, scaled", woken.Status)
 	}
 	if replicas := wantedReplicas(t, namespace); replicas != 0 {
-		t.Errorf("the target is asked for %d replicas, want 0 still", replicas)
+		t.Errorf("spec.replicas of the target is %d, want 0 still", replicas)
 	}
 }
 
@@ -151,31 +151,31 @@ func TestWakeNeedsPermissionAndNothingElse(t *testing.T) {
 		t.Errorf("a service account without permission gets %v, want Forbidden", err)
 	}
 	if replicas := wantedReplicas(t, namespace); replicas != 0 {
-		t.Fatalf("the target is asked for %d replicas after a refused wake, want 0", replicas)
+		t.Fatalf("spec.replicas of the target is %d after a forbidden wake, want 0", replicas)
 	}
 
-	answer, err := wake(newKubectlAs(t, with, namespace))
+	response, err := wake(newKubectlAs(t, with, namespace))
 	if err != nil {
 		t.Fatalf("a service account with permission cannot wake: %v", err)
 	}
 	if replicas := wantedReplicas(t, namespace); replicas != 1 {
-		t.Errorf("the target is asked for %d replicas, want 1", replicas)
+		t.Errorf("spec.replicas of the target is %d, want 1", replicas)
 	}
 	var woken v1alpha1.WakeRequest
-	if err := json.Unmarshal([]byte(answer), &woken); err != nil {
-		t.Fatalf("the answer is no WakeRequest: %v: %s", err, answer)
+	if err := json.Unmarshal([]byte(response), &woken); err != nil {
+		t.Fatalf("the response is no WakeRequest: %v: %s", err, response)
 	}
 	if woken.Kind != "WakeRequest" || woken.Name != "app" || woken.Namespace != namespace || woken.Spec.Pending != 3 || !woken.Status.Scaled {
-		t.Errorf("the answer is %s", answer)
+		t.Errorf("the response is %s", response)
 	}
 	// All that the caller did not send itself is in the status of the request.
 	for _, secret := range []string{"scaleTargetRef", "Deployment", "uid", "resourceVersion"} {
-		if strings.Contains(answer, secret) {
-			t.Errorf("the answer to a caller that may only wake holds %s: %s", secret, answer)
+		if strings.Contains(response, secret) {
+			t.Errorf("the response to a caller that may only wake contains %s: %s", secret, response)
 		}
 	}
 	if _, err := elastiClient(t, with).ElastiV1alpha1().ElastiServices(namespace).Get(t.Context(), "app", metav1.GetOptions{}); !apierrors.IsForbidden(err) {
-		t.Errorf("reading with the permission to wake answers %v, want forbidden", err)
+		t.Errorf("reading with the permission to wake returns %v, want forbidden", err)
 	}
 }
 
@@ -196,10 +196,10 @@ func TestWakeTakesAnyBody(t *testing.T) {
 				t.Fatalf("waking: %v", err)
 			}
 			if code != http.StatusCreated {
-				t.Errorf("waking answers %d, want 201", code)
+				t.Errorf("waking returns %d, want 201", code)
 			}
 			if replicas := wantedReplicas(t, namespace); replicas != 1 {
-				t.Errorf("the target is asked for %d replicas, want 1", replicas)
+				t.Errorf("spec.replicas of the target is %d, want 1", replicas)
 			}
 		})
 	}
@@ -208,7 +208,7 @@ func TestWakeTakesAnyBody(t *testing.T) {
 func TestWakeOfMissingElastiServiceIsNotFound(t *testing.T) {
 	_, err := elastiServices(newNamespace(t)).Wake(t.Context(), "missing", &v1alpha1.WakeRequest{}, metav1.CreateOptions{})
 	if !apierrors.IsNotFound(err) {
-		t.Errorf("waking answers %v, want not found", err)
+		t.Errorf("waking returns %v, want not found", err)
 	}
 }
 
@@ -225,7 +225,7 @@ func TestWakeOfMissingTargetNamesTheTarget(t *testing.T) {
 			_, err := elastiServices(namespace).Wake(t.Context(), "app", &v1alpha1.WakeRequest{}, metav1.CreateOptions{})
 			var status apierrors.APIStatus
 			if !apierrors.IsNotFound(err) || !errors.As(err, &status) {
-				t.Fatalf("waking answers %v, want not found", err)
+				t.Fatalf("waking returns %v, want not found", err)
 			}
 			details := status.Status().Details
 			if details == nil || details.Group != test.group || details.Kind != test.kind || details.Name != "gone" {
@@ -246,16 +246,16 @@ func TestInvalidWakeIsRefused(t *testing.T) {
 	} {
 		_, err := elastiServices(namespace).Wake(t.Context(), "app", &v1alpha1.WakeRequest{Spec: spec}, metav1.CreateOptions{})
 		if !apierrors.IsInvalid(err) {
-			t.Errorf("waking with %+v answers %v, want invalid", spec, err)
+			t.Errorf("waking with %+v returns %v, want invalid", spec, err)
 		}
 	}
 	if replicas := wantedReplicas(t, namespace); replicas != 0 {
-		t.Errorf("the target is asked for %d replicas, want 0", replicas)
+		t.Errorf("spec.replicas of the target is %d, want 0", replicas)
 	}
 }
 
 // A target whose last pods are still there has been put to zero all the same.
-func TestWakeLooksAtWhatIsWantedNotAtThePods(t *testing.T) {
+func TestWakeDependsOnSpecReplicasAndNotOnPods(t *testing.T) {
 	namespace := newNamespace(t)
 	createApplication(t, namespace, 1)
 	pod := runPod(t, namespace, "app")
@@ -269,6 +269,6 @@ func TestWakeLooksAtWhatIsWantedNotAtThePods(t *testing.T) {
 		t.Fatalf("waking: %v", err)
 	}
 	if !woken.Status.Scaled || wantedReplicas(t, namespace) != 1 {
-		t.Errorf("waking answers %+v, want scaled to 1", woken.Status)
+		t.Errorf("waking returns %+v, want scaled to 1", woken.Status)
 	}
 }

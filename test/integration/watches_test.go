@@ -111,7 +111,7 @@ func TestWatchesAndGoroutinesEndWithTheirLastUser(t *testing.T) {
 		t.Fatal(err)
 	}
 	if before == 0 {
-		t.Fatal("the server tells of no goroutines of watches, and it has some always")
+		t.Fatal("the profile of the server has no goroutines of watches, and there are always some")
 	}
 
 	namespace := newNamespace(t)

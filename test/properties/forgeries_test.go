@@ -74,7 +74,7 @@ func forgePrivateService(ctx context.Context, w *world, random *rand.Rand) (stri
 			Name:   "forged-" + name,
 			Labels: map[string]string{v1alpha1.LabelRole: v1alpha1.RolePrivate, v1alpha1.LabelManagedBy: v1alpha1.ManagedBy},
 			Annotations: map[string]string{
-				v1alpha1.AnnotationOwner:  anyOf(random, []string{name, "nobody"}),
+				v1alpha1.AnnotationOwner:  anyOf(random, []string{name, "unknown"}),
 				v1alpha1.AnnotationTarget: targetBystander,
 			},
 		},
@@ -133,7 +133,7 @@ func editResolverSlice(ctx context.Context, w *world, random *rand.Rand) (string
 	patch := anyOf(random, []string{
 		`{"endpoints":[]}`,
 		`{"ports":[{"name":"http","protocol":"TCP","port":1}]}`,
-		fmt.Sprintf(`{"metadata":{"annotations":{%q:"nobody"}}}`, v1alpha1.AnnotationOwner),
+		fmt.Sprintf(`{"metadata":{"annotations":{%q:"unknown"}}}`, v1alpha1.AnnotationOwner),
 		fmt.Sprintf(`{"metadata":{"annotations":{%q:null}}}`, v1alpha1.AnnotationSignature),
 	})
 	w.touchSlice(tenant.namespace, name)
@@ -169,7 +169,7 @@ func editPrivateService(ctx context.Context, w *world, random *rand.Rand) (strin
 	private := w.touchPrivateService(tenant.namespace, name)
 	patch := anyOf(random, []string{
 		fmt.Sprintf(`{"metadata":{"annotations":{%q:%q}}}`, v1alpha1.AnnotationTarget, targetBystander),
-		fmt.Sprintf(`{"metadata":{"annotations":{%q:"nobody"}}}`, v1alpha1.AnnotationOwner),
+		fmt.Sprintf(`{"metadata":{"annotations":{%q:"unknown"}}}`, v1alpha1.AnnotationOwner),
 		`{"spec":{"selector":{"app":"nothing"}}}`,
 	})
 	_, err := tenant.forger.CoreV1().Services(tenant.namespace).Patch(ctx, private, types.MergePatchType, []byte(patch), metav1.PatchOptions{})

@@ -41,7 +41,7 @@ func newScenery() *scenery {
 	s.write(keyOf(service, scene, "web"), serviceFacts{supported: true, selects: "web"})
 	s.write(keyOf(service, scene, resources.PrivateServiceName("web")), serviceFacts{owner: "web", target: "web"})
 	s.write(keyOf(deployment, scene, "web"), deploymentFacts{replicas: 0})
-	s.cover(1)
+	s.addResolvers(1)
 	s.advance(newTouched())
 	return s
 }
@@ -55,11 +55,11 @@ func (s *scenery) scale(replicas int32) {
 	s.write(keyOf(deployment, scene, "web"), deploymentFacts{replicas: replicas})
 }
 
-func (s *scenery) cover(resolvers int) {
+func (s *scenery) addResolvers(resolvers int) {
 	s.write(keyOf(endpointSlice, scene, "resolvers-of-web"), sliceFacts{service: "web", resolvers: true, ready: resolvers})
 }
 
-func (s *scenery) uncover() { s.write(keyOf(endpointSlice, scene, "resolvers-of-web"), nil) }
+func (s *scenery) removeResolvers() { s.write(keyOf(endpointSlice, scene, "resolvers-of-web"), nil) }
 
 func (s *scenery) pods(ready int) {
 	s.write(keyOf(endpointSlice, scene, "pods-of-web"), sliceFacts{service: "web", ready: ready})
@@ -73,33 +73,33 @@ func TestHistoryFindsGaps(t *testing.T) {
 		want    string
 	}{
 		"the resolvers leave before the wake": {
-			happens: func(s *scenery) { s.uncover(); s.scale(1); s.pods(1) },
+			happens: func(s *scenery) { s.removeResolvers(); s.scale(1); s.pods(1) },
 			want:    "lost its last endpoint",
 		},
 		"the slice is emptied before the wake": {
-			happens: func(s *scenery) { s.cover(0); s.scale(1) },
+			happens: func(s *scenery) { s.addResolvers(0); s.scale(1) },
 			want:    "lost its last endpoint",
 		},
 		"the wake comes first": {
-			happens: func(s *scenery) { s.scale(1); s.pods(1); s.uncover() },
+			happens: func(s *scenery) { s.scale(1); s.pods(1); s.removeResolvers() },
 		},
 		"the target sleeps before the resolvers are there": {
 			happens: func(s *scenery) {
 				s.scale(1)
 				s.pods(1)
-				s.uncover()
+				s.removeResolvers()
 				s.scale(0)
-				s.cover(1)
+				s.addResolvers(1)
 				s.pods(0)
 			},
 			want: "before Service web had resolvers",
 		},
 		"a user scales the target to zero": {
-			happens: func(s *scenery) { s.scale(1); s.pods(1); s.uncover(); s.scale(0); s.pods(0) },
+			happens: func(s *scenery) { s.scale(1); s.pods(1); s.removeResolvers(); s.scale(0); s.pods(0) },
 			touched: []key{target},
 		},
 		"the pods leave after the resolvers": {
-			happens: func(s *scenery) { s.pods(1); s.uncover(); s.pods(0) },
+			happens: func(s *scenery) { s.pods(1); s.removeResolvers(); s.pods(0) },
 			want:    "write of EndpointSlice tenant/pods-of-web",
 		},
 		"the private Service is deleted, and then the target sleeps": {
@@ -115,18 +115,18 @@ func TestHistoryFindsGaps(t *testing.T) {
 				s.write(keyOf(service, scene, "api"), serviceFacts{supported: true, selects: "web"})
 				s.write(keyOf(service, scene, resources.PrivateServiceName("api")), serviceFacts{owner: "api", target: "web"})
 				s.write(keyOf(endpointSlice, scene, "resolvers-of-api"), sliceFacts{service: "api", resolvers: true, ready: 1})
-				s.uncover()
+				s.removeResolvers()
 			},
 			want: "lost its last endpoint",
 		},
 		"no resolver is ready": {
 			happens: func(s *scenery) {
 				s.write(keyOf(endpointSlice, environment.SystemNamespace, "resolvers"), sliceFacts{service: environment.ResolverName})
-				s.cover(0)
+				s.addResolvers(0)
 			},
 		},
 		"a tenant deletes the slice": {
-			happens: func(s *scenery) { s.uncover(); s.cover(1) },
+			happens: func(s *scenery) { s.removeResolvers(); s.addResolvers(1) },
 			touched: []key{keyOf(endpointSlice, scene, "web")},
 		},
 		"the ElastiService moves to another Service": {
@@ -134,7 +134,7 @@ func TestHistoryFindsGaps(t *testing.T) {
 				s.write(keyOf(service, scene, "api"), serviceFacts{supported: true, selects: "web"})
 				s.write(keyOf(service, scene, resources.PrivateServiceName("api")), serviceFacts{owner: "web", target: "web"})
 				s.write(keyOf(endpointSlice, scene, "resolvers-of-api"), sliceFacts{service: "api", resolvers: true, ready: 1})
-				s.uncover()
+				s.removeResolvers()
 			},
 		},
 	} {

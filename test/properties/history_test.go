@@ -159,24 +159,24 @@ func (h *history) endpoints(of types.NamespacedName) (resolvers, others int) {
 	return resolvers, others
 }
 
-// cover is a private Service and what it is for.
-type cover struct {
+// privateService is a private Service, its public Service and its target.
+type privateService struct {
 	name, owner    string
 	public, target types.NamespacedName
 	selects        string
 }
 
-// covers returns the private Services of a namespace whose public Service is there
-// and can be stood in for.
-func (h *history) covers(namespace string) []cover {
-	var found []cover
+// privateServices returns the private Services of a namespace whose public Service
+// exists and can have resolvers in its path.
+func (h *history) privateServices(namespace string) []privateService {
+	var found []privateService
 	for _, name := range serviceNames {
 		public, ok := h.objects[keyOf(service, namespace, name)].(serviceFacts)
 		private, made := h.objects[keyOf(service, namespace, resources.PrivateServiceName(name))].(serviceFacts)
 		if !ok || !made || !public.supported {
 			continue
 		}
-		found = append(found, cover{
+		found = append(found, privateService{
 			name: resources.PrivateServiceName(name), owner: private.owner, selects: public.selects,
 			public: types.NamespacedName{Namespace: namespace, Name: name},
 			target: types.NamespacedName{Namespace: namespace, Name: private.target},
@@ -200,9 +200,9 @@ type replay struct {
 
 func (r *replay) apply(c change) {
 	before := map[types.NamespacedName]bool{}
-	for _, cover := range r.covers(c.Namespace) {
-		resolvers, others := r.endpoints(cover.public)
-		before[cover.public] = resolvers+others > 0
+	for _, private := range r.privateServices(c.Namespace) {
+		resolvers, others := r.endpoints(private.public)
+		before[private.public] = resolvers+others > 0
 	}
 	was := r.objects[c.key]
 	r.set(c)
@@ -213,9 +213,9 @@ func (r *replay) apply(c change) {
 	if c.kind == deployment {
 		r.scaled(c, was)
 	}
-	for _, cover := range r.covers(c.Namespace) {
-		if before[cover.public] {
-			r.expectReach(c, cover)
+	for _, private := range r.privateServices(c.Namespace) {
+		if before[private.public] {
+			r.expectReach(c, private)
 		}
 	}
 }
@@ -237,13 +237,13 @@ func (r *replay) scaled(c change, was any) {
 		return
 	}
 	managed := false
-	for _, cover := range r.covers(c.Namespace) {
-		if cover.target != c.NamespacedName {
+	for _, private := range r.privateServices(c.Namespace) {
+		if private.target != c.NamespacedName {
 			continue
 		}
 		managed = true
-		if resolvers, _ := r.endpoints(cover.public); resolvers == 0 && !r.excused(cover) {
-			r.gap(c, "it was scaled to zero before Service %s had resolvers", cover.public.Name)
+		if resolvers, _ := r.endpoints(private.public); resolvers == 0 && !r.excused(private) {
+			r.gap(c, "it was scaled to zero before Service %s had resolvers", private.public.Name)
 		}
 	}
 	if !managed && !r.touchedPrivate(c.Namespace) {
@@ -253,33 +253,33 @@ func (r *replay) scaled(c change, was any) {
 
 // expectReach says that a Service is out of reach by a change, when its target is at
 // zero. Pods that another workload has taken away are not the server's doing.
-func (r *replay) expectReach(c change, cover cover) {
-	resolvers, others := r.endpoints(cover.public)
-	if resolvers+others > 0 || !r.asleep(cover.target) || r.touched.objects[key{deployment, cover.target}] || r.excused(cover) || r.moved(cover) {
+func (r *replay) expectReach(c change, private privateService) {
+	resolvers, others := r.endpoints(private.public)
+	if resolvers+others > 0 || !r.asleep(private.target) || r.touched.objects[key{deployment, private.target}] || r.excused(private) || r.moved(private) {
 		return
 	}
-	if slice, ok := c.now.(sliceFacts); ok && !slice.resolvers && cover.selects != cover.target.Name {
+	if slice, ok := c.now.(sliceFacts); ok && !slice.resolvers && private.selects != private.target.Name {
 		return
 	}
-	r.gap(c, "Service %s lost its last endpoint while its target %s was at zero", cover.public.Name, cover.target.Name)
+	r.gap(c, "Service %s lost its last endpoint while its target %s was at zero", private.public.Name, private.target.Name)
 }
 
 // moved reports whether the ElastiService has another Service now, which is in reach.
-func (r *replay) moved(from cover) bool {
-	return slices.ContainsFunc(r.covers(from.public.Namespace), func(other cover) bool {
+func (r *replay) moved(from privateService) bool {
+	return slices.ContainsFunc(r.privateServices(from.public.Namespace), func(other privateService) bool {
 		resolvers, others := r.endpoints(other.public)
 		return other.public != from.public && other.owner == from.owner && resolvers+others > 0
 	})
 }
 
-// excused reports whether what covers a Service was not the server's alone: no
-// resolver was ready, or the test itself changed the Service or what was made for it.
-func (r *replay) excused(cover cover) bool {
-	namespace := cover.public.Namespace
+// excused reports whether a missing endpoint of a Service is not a fault of the server:
+// no resolver was ready, or the test itself changed the Service or its objects.
+func (r *replay) excused(private privateService) bool {
+	namespace := private.public.Namespace
 	return r.withoutResolvers ||
-		r.touched.objects[key{service, cover.public}] ||
-		r.touched.objects[keyOf(service, namespace, cover.name)] ||
-		r.touched.objects[keyOf(endpointSlice, namespace, cover.public.Name)]
+		r.touched.objects[key{service, private.public}] ||
+		r.touched.objects[keyOf(service, namespace, private.name)] ||
+		r.touched.objects[keyOf(endpointSlice, namespace, private.public.Name)]
 }
 
 func (r *replay) touchedPrivate(namespace string) bool {

@@ -125,7 +125,7 @@ func (s *observation) violations(w *world) (found []string) {
 		case name.Name == bystander || replicas > 0:
 		case w.wakes[name]:
 			report("%s is at zero after it was woken", name)
-		case !s.isCovered(name) && !w.leftAtZero[name] && !s.isForgotten(w, name) && (w.released[name] || !s.waitsForItsService(name)):
+		case !s.hasEndpoints(name) && !w.leftAtZero[name] && !s.isForgotten(w, name) && (w.released[name] || !s.waitsForItsService(name)):
 			report("%s is at zero with no resolver in front of it", name)
 		}
 	}
@@ -257,8 +257,8 @@ func (s *observation) needed() map[types.NamespacedName]bool {
 	return needed
 }
 
-// isRecord reports whether a private Service is the record of a target that sleeps while
-// the Service of its ElastiService is not there.
+// isRecord reports whether a private Service is the record of a sleeping target while the
+// Service of its ElastiService does not exist.
 func (s *observation) isRecord(name types.NamespacedName) bool {
 	private := s.services[name]
 	target, ok := s.deployments[types.NamespacedName{Namespace: name.Namespace, Name: managedTarget(private)}]
@@ -269,10 +269,10 @@ func (s *observation) isRecord(name types.NamespacedName) bool {
 	})
 }
 
-// isCovered reports whether a target has an endpoint in front of it: each Service that its
-// ElastiServices have, or had before the store lost them.
-func (s *observation) isCovered(target types.NamespacedName) bool {
-	covered := false
+// hasEndpoints reports whether each Service of a target has an endpoint: the Services
+// that its ElastiServices have, or had before the store lost them.
+func (s *observation) hasEndpoints(target types.NamespacedName) bool {
+	found := false
 	for _, name := range serviceNames {
 		public := types.NamespacedName{Namespace: target.Namespace, Name: name}
 		private, ok := s.services[types.NamespacedName{Namespace: target.Namespace, Name: resources.PrivateServiceName(name)}]
@@ -282,9 +282,9 @@ func (s *observation) isCovered(target types.NamespacedName) bool {
 		if resolvers, others := s.endpoints(public); resolvers+others == 0 && s.resolvers > 0 {
 			return false
 		}
-		covered = true
+		found = true
 	}
-	return covered
+	return found
 }
 
 func privateOf(public types.NamespacedName) types.NamespacedName {
@@ -359,7 +359,7 @@ func (s *observation) record(w *world) {
 	clear(w.onlyInStore)
 	for name, object := range s.deployments {
 		switch asleep := ptr.Deref(object.Spec.Replicas, 1) == 0; {
-		case !asleep || s.isCovered(name):
+		case !asleep || s.hasEndpoints(name):
 		case s.waitsForItsService(name):
 			w.onlyInStore[name] = true
 		case s.isForgotten(w, name):
@@ -380,7 +380,7 @@ func (s *observation) record(w *world) {
 		}
 	}
 	for name, object := range s.deployments {
-		if ptr.Deref(object.Spec.Replicas, 1) > 0 || s.isCovered(name) {
+		if ptr.Deref(object.Spec.Replicas, 1) > 0 || s.hasEndpoints(name) {
 			delete(w.leftAtZero, name)
 		}
 	}

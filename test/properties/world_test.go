@@ -71,8 +71,8 @@ type world struct {
 	failures []string
 	// wakes are the targets that were woken in this round and not put to sleep.
 	wakes map[types.NamespacedName]bool
-	// leftAtZero are the targets that were at zero when nothing covered them: a user
-	// has scaled them there, or created them so.
+	// leftAtZero are the targets that were at zero without an ElastiService: a user has
+	// scaled them to zero, or created them so.
 	leftAtZero map[types.NamespacedName]bool
 	// released are the targets whose ElastiService was deleted in this round.
 	released map[types.NamespacedName]bool

@@ -53,9 +53,9 @@ func hostAddress() (string, error) {
 	return "", errors.New("this machine has no IPv4 address besides loopback, which the endpoint of an API server cannot be: add one, such as with `ip link add elasti0 type dummy && ip address add 192.0.2.1/32 dev elasti0 && ip link set elasti0 up`")
 }
 
-// freePort returns a TCP port of address that nobody listens on. It is none
-// that the kernel gives to outgoing connections: such a port could be taken
-// while the server that it belongs to is down.
+// freePort returns an unused TCP port of address. It is outside of the range of
+// ephemeral ports, because the kernel could assign such a port to another connection
+// while the server is down.
 func freePort(ctx context.Context, address string) (int, error) {
 	const candidates, attempts = 4000, 100
 	low := firstEphemeralPort()

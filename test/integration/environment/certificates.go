@@ -96,9 +96,8 @@ func (a *authority) issue(subject pkix.Name, addresses ...net.IP) (certificate, 
 	return certificate, key, err
 }
 
-// newKey makes a key of the kind that clusters have unless somebody chose
-// another one: certificates are verified with each request, and how long that
-// takes depends on the kind.
+// newKey creates a key of the default kind of clusters. Certificates are verified with
+// each request, and the time for that depends on the kind of the key.
 func newKey() (*rsa.PrivateKey, error) {
 	key, err := rsa.GenerateKey(rand.Reader, keyBits)
 	if err != nil {

@@ -38,9 +38,9 @@ const (
 	serviceAddressesIPv6 = "fd00:10:96::/112"
 	firstServiceAddress  = "10.96.0.1"
 
-	// startPatience is how long a part of the environment has to become ready.
-	startPatience = 2 * time.Minute
-	pollInterval  = 50 * time.Millisecond
+	// startTimeout is how long a part of the environment has to become ready.
+	startTimeout = 2 * time.Minute
+	pollInterval = 50 * time.Millisecond
 )
 
 // controllers are the loops of kube-controller-manager that the tests meet.
@@ -216,7 +216,7 @@ func (c *controlPlane) run(name, binary string, arguments ...string) (*Process, 
 func (c *controlPlane) stop() error {
 	var errs []error
 	for i := len(c.processes) - 1; i >= 0; i-- {
-		// kube-apiserver waits for its watchers before it ends; nobody needs them.
+		// kube-apiserver waits for its watchers before it ends. No test needs them.
 		if c.processes[i].name == "kube-apiserver" {
 			c.processes[i].Kill()
 			continue
@@ -226,16 +226,16 @@ func (c *controlPlane) stop() error {
 	return errors.Join(errs...)
 }
 
-// waitUntil asks until check has no error. It gives up early when process ends.
+// waitUntil polls until check returns no error. It fails early when process ends.
 func waitUntil(ctx context.Context, process *Process, what string, check func(ctx context.Context) error) error {
-	last := errors.New("it was not asked yet")
-	err := wait.PollUntilContextTimeout(ctx, pollInterval, startPatience, true, func(ctx context.Context) (bool, error) {
+	last := errors.New("it was not checked yet")
+	err := wait.PollUntilContextTimeout(ctx, pollInterval, startTimeout, true, func(ctx context.Context) (bool, error) {
 		select {
 		case <-process.Exited():
 			return false, fmt.Errorf("%s ended with exit code %d", process.name, process.ExitCode())
 		default:
 		}
-		// One answer must not use up all of the patience.
+		// One check must not use up the whole timeout.
 		ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 		defer cancel()
 		last = check(ctx)

@@ -132,9 +132,9 @@ func apply(ctx context.Context, client dynamic.Interface, mapper meta.RESTMapper
 	return nil
 }
 
-// publishEndpoint points the Service of the API server at a process, as the
-// endpointslice controller does for a pod. Every change of it also makes the
-// aggregator look again whether the server is available.
+// publishEndpoint sets the endpoint of the Service of the API server to a process, as
+// the EndpointSlice controller does for a pod. Every change also makes the aggregator
+// check again whether the server is available.
 func publishEndpoint(ctx context.Context, client kubernetes.Interface, name, address string, port int, ready bool) error {
 	slice := discoveryv1ac.EndpointSlice(name, SystemNamespace).
 		WithLabels(map[string]string{discoveryv1.LabelServiceName: ServerName, discoveryv1.LabelManagedBy: fieldManager}).

@@ -150,7 +150,7 @@ func (e *Environment) startForMeasuring(ctx context.Context, binaries tools, add
 
 // startAlone starts a control plane without controllers, and the server.
 func (e *Environment) startAlone(ctx context.Context, binaries tools, address string, buildFlags ...string) error {
-	// Users other than ours run the binary in tests, and need to get to it.
+	// Tests run the binary as other users, which need access to it.
 	if err := os.Chmod(e.Directory, 0o755); err != nil {
 		return fmt.Errorf("letting all users into %s: %w", e.Directory, err)
 	}
@@ -245,7 +245,7 @@ func (e *Environment) AsServiceAccount(ctx context.Context, namespace, name stri
 	return asServiceAccount(ctx, e.Admin, namespace, name)
 }
 
-// FreePort returns a TCP port of the server's address that nobody listens on.
+// FreePort returns an unused TCP port of the server's address.
 func (e *Environment) FreePort(ctx context.Context) (int, error) {
 	return freePort(ctx, e.Server.Address)
 }

@@ -37,15 +37,15 @@ const tokenSeconds = 24 * 60 * 60
 func asServiceAccount(ctx context.Context, admin *rest.Config, namespace, name string) (*rest.Config, error) {
 	client, err := kubernetes.NewForConfig(admin)
 	if err != nil {
-		return nil, fmt.Errorf("making the client that asks for tokens: %w", err)
+		return nil, fmt.Errorf("creating a client for tokens: %w", err)
 	}
 	request := &authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{ExpirationSeconds: ptr.To[int64](tokenSeconds)}}
-	answer, err := client.CoreV1().ServiceAccounts(namespace).CreateToken(ctx, name, request, metav1.CreateOptions{})
+	response, err := client.CoreV1().ServiceAccounts(namespace).CreateToken(ctx, name, request, metav1.CreateOptions{})
 	if err != nil {
-		return nil, fmt.Errorf("asking for a token of the service account %s/%s: %w", namespace, name, err)
+		return nil, fmt.Errorf("creating a token of the service account %s/%s: %w", namespace, name, err)
 	}
 	config := rest.AnonymousClientConfig(admin)
-	config.BearerToken = answer.Status.Token
+	config.BearerToken = response.Status.Token
 	return config, nil
 }
 

@@ -95,10 +95,10 @@ func (n *Node) Remove(ctx context.Context, namespace, pod string) error {
 
 func (n *Node) nextAddress() string { return NoAddress(n.pods.Add(1)) }
 
-// NoAddress returns an address that an endpoint may have and that nothing can
-// answer at: one of a multicast group, to which the kernel refuses TCP
-// connections at once, on any machine. Packets to an unused unicast address
-// leave the machine by its default route, and a gateway may accept connections.
+// NoAddress returns a valid address of an endpoint that no server can have: that of a
+// multicast group, for which TCP connections fail in the kernel at once, on any machine.
+// Packets to an unused unicast address would leave the machine by its default route, and
+// a gateway may accept connections.
 func NoAddress(number uint32) string {
 	return netip.AddrFrom4([4]byte{232, 18, byte(number >> 8), byte(number)}).String()
 }

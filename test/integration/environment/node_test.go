@@ -34,7 +34,7 @@ func TestNothingAnswersForPodsThatDoNotRun(t *testing.T) {
 			connection.Close()
 		}
 		if !errors.Is(err, syscall.ENETUNREACH) {
-			t.Errorf("connecting to %s ends with %v, want that the kernel refuses to try", address, err)
+			t.Errorf("connecting to %s ends with %v, want a failure in the kernel", address, err)
 		}
 	}
 }

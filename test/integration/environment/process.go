@@ -26,13 +26,12 @@ import (
 )
 
 const (
-	// stopPatience is how long a process has to end after SIGTERM.
-	stopPatience = 30 * time.Second
+	// stopTimeout is how long a process has to end after SIGTERM.
+	stopTimeout = 30 * time.Second
 	// tailLines is how much of a log a failure shows.
 	tailLines = 40
-	// dumpPatience is how long a process has to write the stacks of its
-	// goroutines.
-	dumpPatience = 5 * time.Second
+	// dumpTimeout is how long a process has to write the stacks of its goroutines.
+	dumpTimeout = 5 * time.Second
 )
 
 // Process is a process of its own process group, whose output goes to a file.
@@ -81,22 +80,22 @@ func (p *Process) Exited() <-chan struct{} { return p.exited }
 // ended it. It must only be called after Exited is closed.
 func (p *Process) ExitCode() int { return p.command.ProcessState.ExitCode() }
 
-// Stop asks the process to end with SIGTERM and waits for it. A process that
-// takes too long is killed, which is an error. That of a Go program says what its
-// goroutines wait for.
+// Stop sends SIGTERM to the process and waits for its end. A process that takes too
+// long is killed, which is an error. The error has the stacks of the goroutines of a Go
+// program.
 func (p *Process) Stop() error {
 	p.signal(syscall.SIGTERM)
-	patience := time.NewTimer(stopPatience)
-	defer patience.Stop()
+	timer := time.NewTimer(stopTimeout)
+	defer timer.Stop()
 	select {
 	case <-p.exited:
 		return nil
-	case <-patience.C:
+	case <-timer.C:
 		tail, before := p.Tail(), len(p.Output())
 		p.dump()
 		stacks := p.Output()[before:]
 		p.Kill()
-		return fmt.Errorf("%s did not end within %s of SIGTERM\n%s\n--- its goroutines:\n%s", p.name, stopPatience, tail, stacks)
+		return fmt.Errorf("%s did not end within %s of SIGTERM\n%s\n--- its goroutines:\n%s", p.name, stopTimeout, tail, stacks)
 	}
 }
 
@@ -104,11 +103,11 @@ func (p *Process) Stop() error {
 // program does on SIGQUIT.
 func (p *Process) dump() {
 	p.signal(syscall.SIGQUIT)
-	patience := time.NewTimer(dumpPatience)
-	defer patience.Stop()
+	timer := time.NewTimer(dumpTimeout)
+	defer timer.Stop()
 	select {
 	case <-p.exited:
-	case <-patience.C:
+	case <-timer.C:
 	}
 }
 

@@ -56,11 +56,11 @@ func (e *Environment) Reinstall(ctx context.Context) error {
 	return err
 }
 
-// awaitNamespaceGone waits for the namespace of the product, whose pods end as
-// soon as they are told to.
+// awaitNamespaceGone waits until the namespace of the product is deleted. Its pods end
+// at once.
 func (e *Environment) awaitNamespaceGone(ctx context.Context) error {
-	last := "it was not asked for yet"
-	err := wait.PollUntilContextTimeout(ctx, pollInterval, startPatience, true, func(ctx context.Context) (bool, error) {
+	last := "it was not read yet"
+	err := wait.PollUntilContextTimeout(ctx, pollInterval, startTimeout, true, func(ctx context.Context) (bool, error) {
 		namespace, err := e.Kubernetes.CoreV1().Namespaces().Get(ctx, SystemNamespace, metav1.GetOptions{})
 		if apierrors.IsNotFound(err) {
 			return true, nil
@@ -73,7 +73,7 @@ func (e *Environment) awaitNamespaceGone(ctx context.Context) error {
 		return false, e.removeTerminatingPods(ctx)
 	})
 	if err != nil {
-		return fmt.Errorf("waiting until the namespace %s is gone: %w: %s", SystemNamespace, err, last)
+		return fmt.Errorf("waiting until the namespace %s is deleted: %w: %s", SystemNamespace, err, last)
 	}
 	return nil
 }

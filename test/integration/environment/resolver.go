@@ -39,7 +39,7 @@ import (
 	"github.com/truefoundry/elasti-apiserver/pkg/resolver/accesslog"
 )
 
-// resolverReplicas is how many resolvers artifacts/deploy asks for.
+// resolverReplicas is the number of resolvers in artifacts/deploy.
 const resolverReplicas = 2
 
 // Resolver is a pod of the resolvers' Deployment. No program runs in it.
@@ -54,7 +54,7 @@ type Resolver struct {
 // and lets the first one be ready.
 func runResolvers(ctx context.Context, client kubernetes.Interface, node *Node) ([]Resolver, error) {
 	var pods *corev1.PodList
-	err := wait.PollUntilContextTimeout(ctx, pollInterval, startPatience, true, func(ctx context.Context) (bool, error) {
+	err := wait.PollUntilContextTimeout(ctx, pollInterval, startTimeout, true, func(ctx context.Context) (bool, error) {
 		var err error
 		pods, err = client.CoreV1().Pods(SystemNamespace).List(ctx, metav1.ListOptions{LabelSelector: "app.kubernetes.io/name=" + ResolverName})
 		return err == nil && len(pods.Items) == resolverReplicas, nil

@@ -55,7 +55,7 @@ func moduleFolder(ctx context.Context, tool, module string) (folder string, err 
 		command.Dir = filepath.Join(root, "hack", "tools", tool)
 		output, err := command.CombinedOutput()
 		if err != nil {
-			return "", fmt.Errorf("looking for the module %s: %w: %s", module, err, output)
+			return "", fmt.Errorf("finding the module %s: %w: %s", module, err, output)
 		}
 		folder = strings.TrimSpace(string(output))
 	}

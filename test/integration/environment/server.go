@@ -128,8 +128,8 @@ func (s *Server) Start(ctx context.Context) error {
 
 func (s *Server) isReady(ctx context.Context) error { return s.Health(ctx, "/readyz") }
 
-// Health asks the server itself for a path such as /readyz, as a kubelet does:
-// without credentials and without looking at its certificate.
+// Health gets a path such as /readyz from the server directly, as a kubelet does:
+// without credentials and without verifying its certificate.
 func (s *Server) Health(ctx context.Context, path string) error {
 	config := &rest.Config{
 		Host:            "https://" + net.JoinHostPort(s.Address, strconv.Itoa(s.Port)),
@@ -137,13 +137,13 @@ func (s *Server) Health(ctx context.Context, path string) error {
 	}
 	client, err := kubernetes.NewForConfig(config)
 	if err != nil {
-		return fmt.Errorf("making the client that asks for its health: %w", err)
+		return fmt.Errorf("creating a client for its health: %w", err)
 	}
 	return client.Discovery().RESTClient().Get().AbsPath(path).Do(ctx).Error()
 }
 
-// isAvailable asks kube-apiserver: what its condition says, and whether its
-// handler has followed.
+// isAvailable checks in kube-apiserver the condition of the APIService, and whether the
+// handler has followed it.
 func (s *Server) isAvailable(ctx context.Context) error {
 	apiService, err := s.registrations.ApiregistrationV1().APIServices().Get(ctx, APIServiceName, metav1.GetOptions{})
 	if err != nil {

@@ -35,8 +35,8 @@ type tools struct {
 	etcd, apiServer, controllerManager, kubectl string
 }
 
-// findTools looks for the pinned binaries. A missing one is an error: tests
-// that need it must fail, not be skipped.
+// findTools finds the pinned binaries. A missing one is an error, because tests that
+// need it must fail instead of being skipped.
 func findTools() (tools, error) {
 	directory := os.Getenv(toolsVariable)
 	if directory == "" {
@@ -61,8 +61,8 @@ func findTools() (tools, error) {
 	return found, nil
 }
 
-// buildServer compiles elasti-apiserver. With the race detector, the
-// environment looks for its reports when a server has ended.
+// buildServer compiles elasti-apiserver. With the race detector, the environment checks
+// for its reports when a server has ended.
 func buildServer(ctx context.Context, binary string, flags ...string) error {
 	root, err := repository.Root()
 	if err != nil {

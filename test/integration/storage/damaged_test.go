@@ -143,8 +143,8 @@ func TestLongNamesAreStored(t *testing.T) {
 	}
 }
 
-// Nobody but the server writes what it stores, not even who may do anything, and
-// the CustomResourceDefinitions are not deleted by accident.
+// Only the server writes the stored objects: no other client can, not even an
+// administrator. The CustomResourceDefinitions cannot be deleted by accident.
 func TestPoliciesKeepOthersFromWriting(t *testing.T) {
 	store := newStack(t, setup{})
 	create(t, store, "ns", "kept")

@@ -81,7 +81,7 @@ func noCalls(*testing.T, uint64, uint64) {}
 //     cluster hides. See TestWatchesBeginWithWhatIsStored and
 //     TestExpiredVersionsAreReported.
 //   - ListResourceVersionMatch: it creates an object with each read of one, and the
-//     result of a creation is read here. See TestListsAreOfTheVersionAskedFor.
+//     result of a creation is read here. See TestListsAreOfTheRequestedVersion.
 //   - GetListWithoutErrorAggregation, TransformationFailure, WatchError,
 //     WatchErrorIsBlockingFurtherEvents: they expect that one damaged object ends
 //     lists and watches. Here it is left out and reported, see damaged_test.go.

@@ -224,7 +224,7 @@ func (s createAwaiting) Create(ctx context.Context, key string, obj, out runtime
 	if err := s.Interface.Create(ctx, key, obj, out, ttl); err != nil {
 		return err
 	}
-	return wait.PollUntilContextTimeout(ctx, pollInterval, patience, true, func(ctx context.Context) (bool, error) {
+	return wait.PollUntilContextTimeout(ctx, pollInterval, waitTimeout, true, func(ctx context.Context) (bool, error) {
 		cached := &example.Pod{}
 		err := s.Get(ctx, key, storage.GetOptions{ResourceVersion: "0"}, cached)
 		if storage.IsNotFound(err) {
@@ -297,8 +297,8 @@ func compact(ctx context.Context, t *testing.T, oldest string) {
 
 func await(t *testing.T, what string, reached func() bool) {
 	t.Helper()
-	err := wait.PollUntilContextTimeout(t.Context(), pollInterval, patience, true, func(context.Context) (bool, error) { return reached(), nil })
+	err := wait.PollUntilContextTimeout(t.Context(), pollInterval, waitTimeout, true, func(context.Context) (bool, error) { return reached(), nil })
 	if err != nil {
-		t.Fatalf("waited %s in vain until %s", patience.Round(time.Second), what)
+		t.Fatalf("waited %s in vain until %s", waitTimeout.Round(time.Second), what)
 	}
 }

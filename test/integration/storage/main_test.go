@@ -38,7 +38,7 @@ import (
 )
 
 const (
-	patience     = 30 * time.Second
+	waitTimeout  = 30 * time.Second
 	pollInterval = 25 * time.Millisecond
 	// otherWriteInterval is how often another writer changes something in the host
 	// cluster that the storage has nothing to do with.

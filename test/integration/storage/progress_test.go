@@ -100,8 +100,8 @@ func TestCurrentListsComeFromTheWatchCache(t *testing.T) {
 	}
 }
 
-// Readers that come together share the writes that tell what is current, and
-// without a reader there are none.
+// Concurrent readers share the writes that determine the current version, and without a
+// reader there are no such writes.
 func TestCurrentReadsShareTheirWrites(t *testing.T) {
 	const readers = 50
 	counted := &requests{}
@@ -149,7 +149,7 @@ func TestContinuedListsAreOfOneVersion(t *testing.T) {
 	}
 }
 
-func TestListsAreOfTheVersionAskedFor(t *testing.T) {
+func TestListsAreOfTheRequestedVersion(t *testing.T) {
 	store := newStack(t, setup{})
 	one := create(t, store, "ns", "one")
 	two := create(t, store, "ns", "two")
@@ -200,8 +200,8 @@ func TestWatchesBeginWithWhatIsStored(t *testing.T) {
 	}
 }
 
-// A version that the host cluster does not have any more is an answer that tells
-// clients to list again.
+// A version that the host cluster has compacted gets a response that makes clients list
+// again.
 func TestExpiredVersionsAreReported(t *testing.T) {
 	for name, options := range map[string]setup{"uncached": {}, "cached": {cached: true}} {
 		t.Run(name, func(t *testing.T) {
@@ -251,7 +251,7 @@ func TestWatchListsAreCurrent(t *testing.T) {
 
 func next(t *testing.T, watching watch.Interface) watch.Event {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := context.WithTimeout(t.Context(), waitTimeout)
 	defer cancel()
 	select {
 	case event, open := <-watching.ResultChan():
