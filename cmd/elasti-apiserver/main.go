@@ -14,8 +14,8 @@ See the License for the specific language governing permissions and
 limitations under the License.
 */
 
-// Command elasti-apiserver serves ElastiServices as part of the Kubernetes
-// API, and keeps what they describe true.
+// Command elasti-apiserver serves ElastiServices as part of the Kubernetes API, and
+// runs the controller that reconciles them.
 package main
 
 import (
@@ -34,13 +34,13 @@ import (
 
 	"github.com/truefoundry/elasti-apiserver/pkg/apiserver/options"
 
-	// The image holds nothing but this binary, so it brings its own roots for
-	// requests to servers outside of the cluster.
+	// The image contains only this binary, which therefore embeds the root certificates
+	// for requests to servers outside of the cluster.
 	_ "golang.org/x/crypto/x509roots/fallback"
 )
 
 func main() {
-	// That nothing reads what is logged is no reason to end.
+	// The process must not end because the reader of its log has ended.
 	signal.Ignore(syscall.SIGPIPE)
 	os.Exit(cli.Run(newCommand()))
 }

@@ -26,7 +26,7 @@ import (
 	"github.com/truefoundry/elasti-apiserver/pkg/storage/embedded"
 )
 
-// newSnapshotCommand makes the command that backs up and restores the embedded
+// newSnapshotCommand returns the command that backs up and restores the embedded
 // store.
 func newSnapshotCommand() *cobra.Command {
 	command := &cobra.Command{
@@ -38,7 +38,7 @@ tools for this, and the host cluster's backup holds what --storage=cluster store
 		RunE: func(command *cobra.Command, _ []string) error { return command.Help() },
 	}
 	command.AddCommand(newSnapshotSaveCommand(), newSnapshotRestoreCommand(), newSnapshotStatusCommand())
-	// The usage of the parent is about the flags of the server.
+	// The usage of the parent describes the flags of the server.
 	usage := (&cobra.Command{}).UsageFunc()
 	help := (&cobra.Command{}).HelpFunc()
 	for _, each := range append(command.Commands(), command) {

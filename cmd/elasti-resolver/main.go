@@ -15,7 +15,7 @@ limitations under the License.
 */
 
 // elasti-resolver receives the traffic of sleeping services, holds it, and
-// forwards it as soon as a pod can answer.
+// forwards it as soon as a pod is ready.
 package main
 
 import (
@@ -30,7 +30,7 @@ import (
 )
 
 func main() {
-	// That nothing reads what is logged is no reason to end.
+	// The process must not end because the reader of its log has ended.
 	signal.Ignore(syscall.SIGPIPE)
 	o := options.New()
 	command := &cobra.Command{

@@ -36,7 +36,7 @@ import (
 	"github.com/truefoundry/elasti-apiserver/pkg/resolver/resolvertest"
 )
 
-// asResolver is set in the environment of a process that is to be the resolver.
+// asResolver is set in the environment of a process that runs the resolver.
 const asResolver = "ELASTI_TEST_AS_RESOLVER"
 
 func TestMain(m *testing.M) {
@@ -46,7 +46,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// api is an API server that has one ElastiService and nothing else.
+// api is an API server that serves one ElastiService only.
 func api(t *testing.T, es *v1alpha1.ElastiService) *httptest.Server {
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
@@ -86,8 +86,8 @@ func kubeconfig(t *testing.T, server string) string {
 	return path
 }
 
-// resolver runs main in a process of its own, whose outputs are read by nothing,
-// and returns when it is ready. Ended has how the process ended.
+// resolver runs main in a process of its own, whose outputs are not read, and returns
+// when it is ready. Ended receives the result of the process.
 func resolver(t *testing.T, health string, arguments ...string) (process *os.Process, ended <-chan error) {
 	t.Helper()
 	reading, writing, err := os.Pipe()
@@ -120,8 +120,8 @@ func resolver(t *testing.T, health string, arguments ...string) (process *os.Pro
 	return command.Process, ends
 }
 
-// TestClosedStandardOutputDoesNotEndTheProcess closes the other end of the pipe
-// that access log and log lines are written to: a write to it brings SIGPIPE.
+// TestClosedStandardOutputDoesNotEndTheProcess closes the read end of the pipe for the
+// access log and the log. A write to it raises SIGPIPE.
 func TestClosedStandardOutputDoesNotEndTheProcess(t *testing.T) {
 	port := resolvertest.FreePort(t)
 	es := &v1alpha1.ElastiService{
@@ -142,7 +142,7 @@ func TestClosedStandardOutputDoesNotEndTheProcess(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		// It is answered at once, and is in the access log.
+		// The response is immediate, and is in the access log.
 		request.Header.Set("User-Agent", "kube-probe/1.37")
 		response, err := client.Do(request)
 		if err != nil {
@@ -150,10 +150,10 @@ func TestClosedStandardOutputDoesNotEndTheProcess(t *testing.T) {
 		}
 		response.Body.Close()
 		if got := response.Header.Get("X-Elasti-Answer"); got != "Asleep" {
-			t.Errorf("it is answered %d %q", response.StatusCode, got)
+			t.Errorf("the response is %d %q", response.StatusCode, got)
 		}
 	}
-	// It ends when it is told to, and only then.
+	// The process ends on SIGTERM, and not before.
 	if err := process.Signal(syscall.SIGTERM); err != nil {
 		t.Fatal(err)
 	}

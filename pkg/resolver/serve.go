@@ -309,7 +309,7 @@ func reset(conn *net.TCPConn) {
 // serveProtocol finds out what the client speaks, and serves that. Ended is
 // called when the connection has ended, which may be after the return.
 func (r *Resolver) serveProtocol(ctx context.Context, conn *net.TCPConn, c *connection, ended func()) {
-	timeouts := sniff.Timeouts{Silence: r.options.Timeouts.Sniff, Head: r.options.Timeouts.Header, Idle: r.options.Timeouts.Idle}
+	timeouts := sniff.Timeouts{Silence: r.options.Timeouts.Sniff, Headers: r.options.Timeouts.Header, Idle: r.options.Timeouts.Idle}
 	var first []byte
 	for {
 		protocol, initial, err := sniff.Read(conn, first, c.expectation, timeouts, r.options.Limits.HeaderBytes)

@@ -25,30 +25,29 @@ import (
 	"time"
 )
 
-// firstRead is how much of a connection is read at first. Most heads fit.
+// firstRead is the size of the first buffer of a connection. The headers of most
+// requests fit.
 const firstRead = 2 << 10
 
-// firstReads are used again: what was read is copied when it is known how much
-// that is.
+// firstReads reuses the first buffers. The bytes are copied once their number is known.
 var firstReads = sync.Pool{New: func() any { return new([firstRead]byte) }}
 
-// Timeouts say how long a client is waited for.
+// Timeouts bound the wait for the first bytes of a client.
 type Timeouts struct {
-	// Silence is how long a client may say nothing, or nothing that tells,
-	// before it counts as one that lets the server speak first.
+	// Silence is how long a client may send nothing, or too little to detect the
+	// protocol, before the protocol counts as one in which the server speaks first.
 	Silence time.Duration
-	// Head is how long a client that began an HTTP request may take to go on.
-	Head time.Duration
-	// Idle is how long a client that speaks HTTP may say nothing. 0: as Head.
+	// Headers is how long a client that began an HTTP request may take to continue.
+	Headers time.Duration
+	// Idle is how long an HTTP client may send nothing. 0: as Headers.
 	Idle time.Duration
 }
 
-// Read reads from a new connection until its protocol is known, and returns
-// all that was read, with the bytes of data, which were read before, first. At
-// most limit bytes are read; a client that has sent so much and still does not
-// tell is a stream. When Read fails the connection is of no use. Otherwise it
-// has no read deadline. What is returned takes no more memory than it needs and
-// belongs to the caller.
+// Read reads from a new connection until its protocol is known. It returns all bytes
+// that were read, after those of data, which were read before. It reads at most limit
+// bytes: when these do not determine the protocol, it is a stream. After an error the
+// connection cannot be used; otherwise it has no read deadline. The returned slice has
+// no spare capacity and belongs to the caller.
 func Read(conn net.Conn, data []byte, expectation Expectation, timeouts Timeouts, limit int) (Protocol, []byte, error) {
 	if expectation == NoHTTP {
 		return Stream, data, nil
@@ -61,14 +60,14 @@ func Read(conn net.Conn, data []byte, expectation Expectation, timeouts Timeouts
 	data = append(first[:0:min(limit, firstRead)], data...)
 	started := time.Now()
 	for {
-		patience := timeouts.Silence
+		timeout := timeouts.Silence
 		switch {
 		case expectation == AnyHTTP && len(data) == 0 && timeouts.Idle > 0:
-			patience = timeouts.Idle
+			timeout = timeouts.Idle
 		case expectation == AnyHTTP || LooksLikeHTTP(data):
-			patience = timeouts.Head
+			timeout = timeouts.Headers
 		}
-		if err := conn.SetReadDeadline(started.Add(patience)); err != nil {
+		if err := conn.SetReadDeadline(started.Add(timeout)); err != nil {
 			return Undecided, nil, err
 		}
 		if len(data) == cap(data) {
@@ -76,23 +75,23 @@ func Read(conn net.Conn, data []byte, expectation Expectation, timeouts Timeouts
 		}
 		n, err := conn.Read(data[len(data):cap(data)])
 		if len(data) == 0 && n > 0 {
-			// From now on it has begun.
+			// The request has begun.
 			started = time.Now()
 		}
 		data = data[:len(data)+n]
 		protocol := Detect(data)
 		if protocol == Stream && expectation == AnyHTTP {
-			// What is wrong with it is told to the client.
+			// The HTTP/1.x server responds with the error.
 			protocol = HTTP1
 		}
 		if protocol == Undecided && len(data) >= firstRead && (expectation == AnyHTTP || LooksLikeHTTP(data)) {
-			// What reads requests counts what a long line takes.
+			// The HTTP/1.x server accounts for the memory of a long line.
 			protocol = HTTP1
 		}
 		if protocol == Undecided && len(data) >= limit {
 			protocol = Stream
 		}
-		// A client that has finished says no more than a silent one.
+		// A half-close counts as silence.
 		silent := errors.Is(err, os.ErrDeadlineExceeded) || errors.Is(err, io.EOF)
 		if protocol == Undecided && silent && expectation == AnyProtocol && !LooksLikeHTTP(data) {
 			protocol = Stream
@@ -106,7 +105,7 @@ func Read(conn net.Conn, data []byte, expectation Expectation, timeouts Timeouts
 	}
 }
 
-// exactly returns a copy of data that takes no more memory than it needs.
+// exactly returns a copy of data without spare capacity.
 func exactly(data []byte) []byte {
 	return append(make([]byte, 0, len(data)), data...)
 }

@@ -14,7 +14,7 @@ See the License for the specific language governing permissions and
 limitations under the License.
 */
 
-// Package sniff finds out what a client speaks from its first bytes.
+// Package sniff detects the protocol of a client from its first bytes.
 package sniff
 
 import (
@@ -26,7 +26,7 @@ import (
 type Protocol int
 
 const (
-	// Undecided: more bytes, or their absence, have to tell.
+	// Undecided: more bytes, or a timeout, are needed.
 	Undecided Protocol = iota
 	// HTTP1 is HTTP/1.0 or HTTP/1.1.
 	HTTP1
@@ -36,37 +36,36 @@ const (
 	Stream
 )
 
-// Expectation is what the appProtocol of a Service port says about its clients.
+// Expectation is what the appProtocol of a Service port determines about its clients.
 type Expectation int
 
 const (
-	// AnyProtocol: the bytes tell, and so does silence.
+	// AnyProtocol: the protocol is detected from the first bytes or their absence.
 	AnyProtocol Expectation = iota
-	// AnyHTTP: the client speaks first, and speaks HTTP of some version.
+	// AnyHTTP: the client speaks first, in HTTP of any version.
 	AnyHTTP
-	// NoHTTP: nothing is looked at.
+	// NoHTTP: the protocol is not detected.
 	NoHTTP
 )
 
-// Greeting is who speaks first on a connection that is not HTTP.
+// Greeting is the side that speaks first on a connection that is not HTTP.
 type Greeting int
 
 const (
-	// EitherGreets: a client that is silent may wait for the server to speak.
+	// EitherGreets: a silent client may wait for the server to speak.
 	EitherGreets Greeting = iota
-	// ClientGreets: a client that is silent does not want anything yet.
+	// ClientGreets: a silent client does not need the server yet.
 	ClientGreets
-	// ServerGreets: a client wants the server to speak as soon as it connects.
+	// ServerGreets: the server speaks as soon as a client connects.
 	ServerGreets
 )
 
-// ServerFirst is the appProtocol of a port whose clients wake a sleeping target as
-// soon as they connect, without a word.
+// ServerFirst is the appProtocol of a port whose clients wake a sleeping target as soon
+// as they connect.
 const ServerFirst = "elasti.truefoundry.com/server-first"
 
-// Greets returns what an appProtocol says about who speaks first. Protocols in
-// which the server does are not told from unknown ones: health checks connect to
-// them too.
+// Greets returns which side speaks first by an appProtocol. Known protocols in which the
+// server speaks first are EitherGreets, because health checks also connect to them.
 func Greets(appProtocol string) Greeting {
 	switch strings.ToLower(appProtocol) {
 	case ServerFirst:
@@ -79,7 +78,8 @@ func Greets(appProtocol string) Greeting {
 	return EitherGreets
 }
 
-// Expect returns what an appProtocol says. One that is not known says nothing.
+// Expect returns the expectation for an appProtocol, which is AnyProtocol for an unknown
+// one.
 func Expect(appProtocol string) Expectation {
 	switch strings.ToLower(appProtocol) {
 	case "http", "h2c", "http2", "grpc", "kubernetes.io/h2c", "kubernetes.io/ws":
@@ -95,8 +95,8 @@ func Expect(appProtocol string) Expectation {
 // preface begins every HTTP/2 connection.
 const preface = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 
-// Detect tells the protocol from the first bytes of a client. It changes its
-// mind about Undecided only.
+// Detect returns the protocol for the first bytes of a client. More bytes can only
+// change the result Undecided.
 func Detect(data []byte) Protocol {
 	if len(data) == 0 {
 		return Undecided
@@ -107,8 +107,8 @@ func Detect(data []byte) Protocol {
 	if strings.HasPrefix(preface, string(data[:min(len(data), len(preface))])) {
 		return Undecided
 	}
-	// An empty line before a request is left over from the one before; clients
-	// of old sent it, but never as the first thing on a connection.
+	// Old clients sent an empty line between two requests, but never at the beginning of
+	// a connection.
 	end := bytes.IndexByte(data, '\n')
 	line := data
 	if end >= 0 {
@@ -164,9 +164,8 @@ func isVersion(version []byte) bool {
 	return len(version) == len("HTTP/1.1") && bytes.HasPrefix(version, []byte("HTTP/1."))
 }
 
-// LooksLikeHTTP reports whether undecided bytes are the beginning of what a
-// client of HTTP sends, and hardly of anything else: it is worth waiting for
-// the rest longer than for other clients.
+// LooksLikeHTTP reports whether undecided bytes are most likely the beginning of an HTTP
+// request, so that the timeout of HTTP requests applies.
 func LooksLikeHTTP(data []byte) bool {
 	for _, method := range []string{"GET /", "POST /", "PUT /", "HEAD /", "DELETE /", "PATCH /", "OPTIONS /", "OPTIONS *", "PRI * HTTP"} {
 		if bytes.HasPrefix(data, []byte(method)) {

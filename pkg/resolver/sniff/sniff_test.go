@@ -63,31 +63,31 @@ func TestDetect(t *testing.T) {
 	}
 }
 
-// However the bytes are cut, the verdict is the same.
+// The result does not depend on how the bytes are split.
 func FuzzDetect(f *testing.F) {
 	for _, seed := range []string{"GET / HTTP/1.1\r\nHost: a\r\n\r\n", preface, "\x16\x03\x01", "*1\r\n", "PRI * HTTP/2.0\r\n\r\nXX", "GET a\r\n"} {
 		f.Add([]byte(seed))
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {
-		verdict := Undecided
+		detected := Undecided
 		for end := range len(data) + 1 {
 			got := Detect(data[:end])
-			if verdict != Undecided && got != verdict {
-				t.Fatalf("%q is %d, and with one byte more %d", data[:end-1], verdict, got)
+			if detected != Undecided && got != detected {
+				t.Fatalf("%q is %d, and with one byte more %d", data[:end-1], detected, got)
 			}
-			verdict = got
+			detected = got
 		}
 	})
 }
 
-// read runs Read against a client, and returns how long it took too.
+// read calls Read with a client, and also returns how long it took.
 func read(expectation Expectation, client func(net.Conn)) (Protocol, string, time.Duration, error) {
 	local, remote := net.Pipe()
 	defer local.Close()
 	defer remote.Close()
 	go client(remote)
 	started := time.Now()
-	protocol, data, err := Read(local, nil, expectation, Timeouts{Silence: 100 * time.Millisecond, Head: 10 * time.Second}, 1000)
+	protocol, data, err := Read(local, nil, expectation, Timeouts{Silence: 100 * time.Millisecond, Headers: 10 * time.Second}, 1000)
 	return protocol, string(data), time.Since(started), err
 }
 
@@ -116,7 +116,7 @@ func TestRead(t *testing.T) {
 		"half a word, then silence":           {AnyProtocol, write(0, "HELO"), Stream, "HELO", 100 * time.Millisecond},
 		"silence where HTTP is spoken":        {AnyHTTP, write(time.Second, "GET / HTTP/1.1\r\n"), HTTP1, "GET / HTTP/1.1\r\n", time.Second},
 		"something else where HTTP is spoken": {AnyHTTP, write(0, "*1\r\n"), HTTP1, "*1\r\n", 0},
-		"nothing is looked at":                {NoHTTP, write(0), Stream, "", 0},
+		"no detection":                        {NoHTTP, write(0), Stream, "", 0},
 		"too much of nothing":                 {AnyProtocol, write(0, "GET /"+strings.Repeat("a", 2000)), Stream, "GET /" + strings.Repeat("a", 995), 0},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -130,7 +130,8 @@ func TestRead(t *testing.T) {
 	}
 }
 
-// A client that has finished, with or without a word, may wait for an answer.
+// A client that has closed its writing side may wait for a response, also when it has
+// sent nothing.
 func TestReadOfAClientThatFinishes(t *testing.T) {
 	for _, word := range []string{"", "HELO"} {
 		listener, err := net.Listen("tcp", "127.0.0.1:0")
@@ -154,15 +155,15 @@ func TestReadOfAClientThatFinishes(t *testing.T) {
 		if err := client.(*net.TCPConn).CloseWrite(); err != nil {
 			t.Fatal(err)
 		}
-		protocol, data, err := Read(conn, nil, AnyProtocol, Timeouts{Silence: time.Hour, Head: time.Hour}, 1000)
+		protocol, data, err := Read(conn, nil, AnyProtocol, Timeouts{Silence: time.Hour, Headers: time.Hour}, 1000)
 		if err != nil || protocol != Stream || string(data) != word {
 			t.Errorf("after %q: %d, %q, %v", word, protocol, data, err)
 		}
 	}
 }
 
-// TestReadKeepsLittleOfALine: a request line that does not end is left to what counts
-// its bytes.
+// A request line that does not end is left to the HTTP/1.x server, which accounts for
+// its memory.
 func TestReadKeepsLittleOfALine(t *testing.T) {
 	for name, test := range map[string]struct {
 		expectation Expectation
@@ -175,7 +176,7 @@ func TestReadKeepsLittleOfALine(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				local, remote := net.Pipe()
 				go func() { _, _ = io.WriteString(remote, test.line+strings.Repeat("a", 32<<10)) }()
-				protocol, data, err := Read(local, nil, test.expectation, Timeouts{Silence: time.Second, Head: time.Minute}, 64<<10)
+				protocol, data, err := Read(local, nil, test.expectation, Timeouts{Silence: time.Second, Headers: time.Minute}, 64<<10)
 				if err != nil || protocol != HTTP1 || len(data) > firstRead {
 					t.Errorf("got %d with %d bytes, %v", protocol, len(data), err)
 				}
@@ -186,11 +187,11 @@ func TestReadKeepsLittleOfALine(t *testing.T) {
 	}
 }
 
-func TestReadGivesUp(t *testing.T) {
+func TestReadTimesOut(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		_, _, _, err := read(AnyHTTP, func(conn net.Conn) { _, _ = io.WriteString(conn, "GET /") })
 		if !errors.Is(err, os.ErrDeadlineExceeded) {
-			t.Errorf("a request that does not go on: %v", err)
+			t.Errorf("a request that does not continue: %v", err)
 		}
 		for expectation, text := range map[Expectation]string{AnyHTTP: "", AnyProtocol: "GET /"} {
 			_, _, _, err = read(expectation, func(conn net.Conn) {
@@ -198,7 +199,7 @@ func TestReadGivesUp(t *testing.T) {
 				conn.Close()
 			})
 			if err == nil {
-				t.Errorf("a client that goes away after %q is served", text)
+				t.Errorf("a client that disconnects after %q is served", text)
 			}
 		}
 	})

@@ -22,59 +22,58 @@ import (
 	"time"
 )
 
-// Conn is a connection of which more is known than what can be read from it.
-// TCP implements it; tests have one in memory. At most one goroutine may read,
-// or wait, and one may write at a time; all else may be called from any.
+// Conn is a connection with access to the state of its socket. TCP implements it, and
+// tests have an implementation in memory. At most one goroutine may read or wait, and
+// one may write at a time. The other methods may be called from any goroutine.
 type Conn interface {
 	io.ReadWriteCloser
-	// ReadLent is Read into memory that is lent for as long as there is something
-	// to read: a connection that waits needs none.
+	// ReadLent is Read into memory that the lender provides once there is something to
+	// read, so that a waiting connection needs no buffer.
 	ReadLent(lender Lender) (int, error)
-	// CopyFrom writes what it reads from another connection, n bytes at most,
-	// and returns how many these were. The end of the other is io.EOF.
+	// CopyFrom copies at most n bytes from another connection and returns the number of
+	// copied bytes. At the end of the source it returns io.EOF.
 	CopyFrom(source Conn, n int64) (int64, error)
-	// CloseWrite tells the peer that nothing more comes.
+	// CloseWrite closes the writing side.
 	CloseWrite() error
-	// Reset closes the connection so that the peer sees it broken.
+	// Reset closes the connection with a reset.
 	Reset()
 	RemoteAddr() net.Addr
 	SetReadDeadline(deadline time.Time) error
 	SetWriteDeadline(deadline time.Time) error
 
-	// WaitClosed blocks until the peer has closed its writing side or is gone, and
-	// then returns nil. It takes no byte off the connection, however many arrive.
-	// It returns an error that matches os.ErrDeadlineExceeded when the read
-	// deadline passes first.
+	// WaitClosed blocks until the peer has closed its writing side or the whole
+	// connection, and then returns nil. It consumes no bytes. It returns an error that
+	// matches os.ErrDeadlineExceeded when the read deadline passes first.
 	WaitClosed() error
-	// WaitReset is as WaitClosed, but a peer that only finished writing is waited
-	// for until the connection can neither be read nor written any more.
+	// WaitReset is as WaitClosed, but waits until the connection can neither be read
+	// nor written any more. A half-close does not end it.
 	WaitReset() error
-	// WaitReadable is as WaitClosed, but ends too when there is something to read.
+	// WaitReadable is as WaitClosed, and also ends when there is something to read.
 	WaitReadable() error
 
-	// Unread returns how many bytes of the peer have arrived and were not read.
+	// Unread returns how many received bytes were not read.
 	Unread() int
 	// Unsent returns how many bytes that were written the peer has not acknowledged.
 	Unsent() int
-	// Idle reports whether nothing has arrived since the last read: neither bytes
-	// nor the end of the stream.
+	// Idle reports whether nothing was received since the last read: neither bytes nor
+	// the end of the stream.
 	Idle() bool
-	// Finished reports whether the peer has finished writing, whatever of that was
-	// read, or is gone altogether.
+	// Finished reports whether the peer has closed its writing side or the whole
+	// connection, also when there are unread bytes.
 	Finished() bool
-	// Broken reports whether the connection can neither be read nor written any
-	// more: the peer has reset it, or is gone.
+	// Broken reports whether the connection can neither be read nor written any more:
+	// the peer has reset or closed it.
 	Broken() bool
-	// Acknowledged returns how many bytes the kernel of the peer has acknowledged
-	// over the life of the connection. The handshake may count for one more.
+	// Acknowledged returns how many bytes the kernel of the peer has acknowledged since
+	// the connection was established. The handshake may count for one more.
 	Acknowledged() (uint64, error)
 }
 
-// A Lender lends memory to a read.
+// Lender lends memory to a read.
 type Lender interface {
-	// Lend returns where to read to. It is called when there may be something to
-	// read, from the goroutine that reads.
+	// Lend returns a buffer. It is called from the goroutine that reads, when there may
+	// be something to read.
 	Lend() []byte
-	// TakeBack is called when there was nothing after all.
+	// TakeBack is called when nothing was read into the buffer.
 	TakeBack()
 }

@@ -25,14 +25,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// maxTransfer bounds one read or write. These do not wait, so the scheduler is
-// not told of them: that costs more than most of them take. What it is not told
-// of must be short.
+// maxTransfer bounds one read or write. These are raw system calls, which do not block,
+// because the notification of the scheduler would take longer than most of them. A raw
+// system call must be short.
 const maxTransfer = 64 << 10
 
-// reader is a read under way.
+// reader is a read in progress.
 type reader struct {
-	// attempt is try, kept so that no read has to allocate it.
+	// attempt is the method value try, kept so that a read does not allocate it.
 	attempt func(fd uintptr) bool
 	lender  Lender
 	data    []byte
@@ -57,7 +57,7 @@ func (c *TCP) ReadLent(lender Lender) (int, error) {
 	return c.reader.end(err)
 }
 
-// end returns what came of the read whose wait ended with err.
+// end returns the result of the read, whose wait ended with err.
 func (r *reader) end(err error) (int, error) {
 	n, errno := r.n, r.err
 	r.lender, r.data = nil, nil
@@ -72,7 +72,7 @@ func (r *reader) end(err error) (int, error) {
 	return n, nil
 }
 
-// try reads once, and reports whether that is the end of the read.
+// try reads once, and reports whether the read has completed.
 func (r *reader) try(fd uintptr) bool {
 	data := r.data
 	if r.lender != nil {
@@ -103,8 +103,8 @@ func (r *reader) try(fd uintptr) bool {
 // maxPieces bounds the pieces of one gathering write.
 const maxPieces = 8
 
-// TryWrite writes pieces once, without waiting, and returns how many bytes of them
-// were written.
+// TryWrite writes pieces once, without blocking, and returns how many bytes were
+// written.
 func TryWrite(fd uintptr, pieces [][]byte) (int, error) {
 	if len(pieces) == 1 {
 		return syscall.Write(int(fd), pieces[0])
@@ -112,9 +112,9 @@ func TryWrite(fd uintptr, pieces [][]byte) (int, error) {
 	return unix.Writev(int(fd), pieces[:min(len(pieces), maxPieces)])
 }
 
-// writer is a write under way.
+// writer is a write in progress.
 type writer struct {
-	// attempt is try, kept so that no write has to allocate it.
+	// attempt is the method value try, kept so that a write does not allocate it.
 	attempt func(fd uintptr) bool
 	data    []byte
 	n       int
@@ -132,8 +132,8 @@ func (c *TCP) Write(data []byte) (int, error) {
 	return c.writer.n, err
 }
 
-// try writes as much as there is room for, and reports whether that is the end
-// of the write.
+// try writes as much as the send buffer has room for, and reports whether the write has
+// completed.
 func (w *writer) try(fd uintptr) bool {
 	for w.n < len(w.data) {
 		rest := w.data[w.n:min(len(w.data), w.n+maxTransfer)]

@@ -20,13 +20,14 @@ package socket
 
 import "syscall"
 
-// TryWrite writes the first of pieces once, without waiting, and returns how many
-// bytes of it were written.
+// TryWrite writes the first of pieces once, without blocking, and returns how many
+// bytes were written.
 func TryWrite(fd uintptr, pieces [][]byte) (int, error) {
 	return syscall.Write(int(fd), pieces[0])
 }
 
-// reader and writer are not needed on this system: net reads and writes.
+// reader and writer are not used on this system, where the net package reads and
+// writes.
 type (
 	reader struct{ attempt func(fd uintptr) bool }
 	writer struct{ attempt func(fd uintptr) bool }

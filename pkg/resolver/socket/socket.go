@@ -14,9 +14,9 @@ See the License for the specific language governing permissions and
 limitations under the License.
 */
 
-// Package socket asks the kernel what the net package does not tell about a
-// TCP connection: whether the peer has gone while nobody reads, and how much
-// of what was written has reached it.
+// Package socket reads the state of TCP connections from the kernel that the net
+// package does not expose: whether the peer has closed the connection while no
+// goroutine reads, and how much of the written bytes the peer has received.
 package socket
 
 import (
@@ -24,8 +24,8 @@ import (
 	"time"
 )
 
-// KeepAlive returns how peers that have nothing to acknowledge are asked whether
-// they are there: one whose node is gone is noticed within a minute.
+// KeepAlive returns the configuration of TCP keep-alive. It detects the failure of the
+// peer's node within a minute when there is nothing to acknowledge.
 func KeepAlive() net.KeepAliveConfig {
 	return net.KeepAliveConfig{Enable: true, Idle: 15 * time.Second, Interval: 10 * time.Second, Count: 4}
 }

@@ -26,29 +26,26 @@ import (
 )
 
 const (
-	// A peer that finished writing, or that is gone altogether.
+	// The peer has closed its writing side or the whole connection.
 	closedEvents = unix.POLLRDHUP | unix.POLLHUP | unix.POLLERR | unix.POLLNVAL
-	// A peer that can neither write nor read any more.
+	// The connection can neither be read nor written any more.
 	resetEvents = unix.POLLHUP | unix.POLLERR | unix.POLLNVAL
 )
 
-// WaitClosed blocks until the peer of conn has closed its writing side or is
-// gone, and then returns nil. It takes no byte off the connection, however
-// many arrive. It returns an error that matches os.ErrDeadlineExceeded when the
-// read deadline of conn passes first.
+// WaitClosed blocks until the peer of conn has closed its writing side or the whole
+// connection, and then returns nil. It consumes no bytes. It returns an error that
+// matches os.ErrDeadlineExceeded when the read deadline of conn passes first.
 func WaitClosed(conn syscall.Conn) error {
 	return waitFor(conn, closedEvents)
 }
 
-// WaitReset blocks until the connection can neither be read nor written any
-// more, and then returns nil. A peer that only finished writing is waited for.
-// Otherwise it is as WaitClosed.
+// WaitReset is as WaitClosed, but waits until the connection can neither be read nor
+// written any more. A half-close does not end it.
 func WaitReset(conn syscall.Conn) error {
 	return waitFor(conn, resetEvents)
 }
 
-// WaitReadable blocks until there is something to read, the end of the stream
-// included, and then returns nil. Otherwise it is as WaitClosed.
+// WaitReadable is as WaitClosed, and also ends when there is something to read.
 func WaitReadable(conn syscall.Conn) error {
 	return waitFor(conn, unix.POLLIN|closedEvents)
 }
@@ -56,17 +53,17 @@ func WaitReadable(conn syscall.Conn) error {
 func waitFor(conn syscall.Conn, events int16) error {
 	raw, err := conn.SyscallConn()
 	if err != nil {
-		return fmt.Errorf("reaching the socket of a connection: %w", err)
+		return fmt.Errorf("accessing the socket of a connection: %w", err)
 	}
-	// The runtime's poller is edge-triggered and reports a closed peer even
-	// while unread bytes are queued, so each return to waiting costs one poll(2)
-	// per arriving segment and nothing while the client is silent.
+	// The runtime's poller is edge-triggered and reports a closed peer even while
+	// unread bytes are queued. A wait therefore costs one poll(2) per arriving segment
+	// and nothing while the client is silent.
 	return raw.Read(func(fd uintptr) bool { return happened(fd, events) })
 }
 
-// Idle reports whether nothing has arrived on a connection since it was last
-// read: neither bytes nor the end of the stream. A connection that is not idle
-// before a request was sent on it cannot be used for one.
+// Idle reports whether nothing was received on a connection since the last read:
+// neither bytes nor the end of the stream. A connection that is not idle cannot be used
+// for another request.
 func Idle(raw syscall.RawConn) bool {
 	idle := false
 	if err := raw.Control(func(fd uintptr) {
@@ -77,8 +74,8 @@ func Idle(raw syscall.RawConn) bool {
 	return idle
 }
 
-// Closed reports whether the peer of conn has closed its writing side or is gone, or
-// conn is closed here.
+// Closed reports whether the peer of conn has closed its writing side or the whole
+// connection, or conn is closed locally.
 func Closed(conn syscall.Conn) bool {
 	raw, err := conn.SyscallConn()
 	if err != nil {
@@ -91,8 +88,8 @@ func Closed(conn syscall.Conn) bool {
 	return closed
 }
 
-// Acknowledged returns how many bytes the kernel of the peer has acknowledged
-// over the life of the connection. The handshake may count for one more.
+// Acknowledged returns how many bytes the kernel of the peer has acknowledged since the
+// connection was established. The handshake may count for one more.
 func Acknowledged(raw syscall.RawConn) (uint64, error) {
 	info, err := tcpInfo(raw)
 	if err != nil {
@@ -101,8 +98,8 @@ func Acknowledged(raw syscall.RawConn) (uint64, error) {
 	return info.Bytes_acked, nil
 }
 
-// Finished reports whether the peer has finished writing, whatever of that was
-// read, or is gone altogether.
+// Finished reports whether the peer has closed its writing side or the whole connection,
+// also when there are unread bytes.
 func Finished(raw syscall.RawConn) bool {
 	is := true
 	if err := raw.Control(func(fd uintptr) {
@@ -133,44 +130,43 @@ func tcpInfo(raw syscall.RawConn) (*unix.TCPInfo, error) {
 	if err := raw.Control(func(fd uintptr) {
 		info, infoErr = unix.GetsockoptTCPInfo(int(fd), unix.IPPROTO_TCP, unix.TCP_INFO)
 	}); err != nil {
-		return nil, fmt.Errorf("reaching the socket of a connection: %w", err)
+		return nil, fmt.Errorf("accessing the socket of a connection: %w", err)
 	}
 	if infoErr != nil {
-		return nil, fmt.Errorf("asking for the state of a TCP connection: %w", infoErr)
+		return nil, fmt.Errorf("reading the state of a TCP connection: %w", infoErr)
 	}
 	return info, nil
 }
 
-// happened asks whether any of the events is there now. It is on the path of
-// each forwarded request and on the stack of each held one: as it does not wait,
-// it tells the scheduler nothing, and it needs no more of the stack than this.
+// happened reports whether any of the events is pending. It is called for each forwarded
+// request and is on the stack of each held one. It does not block, so that it uses a raw
+// system call, which does not notify the scheduler and needs little stack.
 func happened(fd uintptr, events int16) bool {
-	asked := unix.PollFd{Fd: int32(fd), Events: events}
+	poll := unix.PollFd{Fd: int32(fd), Events: events}
 	var now unix.Timespec
 	for {
 		n, _, errno := unix.RawSyscall6(unix.SYS_PPOLL,
-			uintptr(unsafe.Pointer(&asked)), 1, uintptr(unsafe.Pointer(&now)), 0, 0, 0)
+			uintptr(unsafe.Pointer(&poll)), 1, uintptr(unsafe.Pointer(&now)), 0, 0, 0)
 		if errno == unix.EINTR {
 			continue
 		}
-		return errno != 0 || (n > 0 && asked.Revents&events != 0)
+		return errno != 0 || (n > 0 && poll.Revents&events != 0)
 	}
 }
 
-// Unacknowledged is what the kernel knows of bytes that a peer has not
-// acknowledged.
+// Unacknowledged is the state of the bytes that a peer has not acknowledged.
 type Unacknowledged struct {
-	// Outstanding is true when the peer has something to acknowledge: bytes, or a
-	// question whether it has room for more.
+	// Outstanding is true when the peer has something to acknowledge: bytes, or a window
+	// probe.
 	Outstanding bool
-	// Repeated is how often that was sent again since the peer last acknowledged
+	// Repeated is how often that was retransmitted since the peer last acknowledged
 	// anything.
 	Repeated int
 	// SinceAcknowledged is how long ago the peer last acknowledged anything.
 	SinceAcknowledged time.Duration
 }
 
-// ReadUnacknowledged returns what a peer has not acknowledged.
+// ReadUnacknowledged returns the state of the bytes that a peer has not acknowledged.
 func ReadUnacknowledged(raw syscall.RawConn) (Unacknowledged, error) {
 	info, err := tcpInfo(raw)
 	if err != nil {
@@ -183,14 +179,13 @@ func ReadUnacknowledged(raw syscall.RawConn) (Unacknowledged, error) {
 	}, nil
 }
 
-// Unsent returns how many bytes that were written the peer has not acknowledged.
+// Unsent returns how many written bytes the peer has not acknowledged.
 func Unsent(conn syscall.Conn) int { return queued(conn, unix.TIOCOUTQ) }
 
-// Unread returns how many bytes of the peer nobody has read yet.
+// Unread returns how many received bytes were not read.
 func Unread(conn syscall.Conn) int { return queued(conn, unix.TIOCINQ) }
 
-// queued asks how much is in a queue of a socket. It is 0 when that cannot be
-// told.
+// queued returns how many bytes are in a queue of a socket, or 0 when that is unknown.
 func queued(conn syscall.Conn, queue uint) int {
 	raw, err := conn.SyscallConn()
 	if err != nil {

@@ -25,8 +25,8 @@ import (
 	"time"
 )
 
-// WaitClosed blocks until the read deadline of conn passes: on this system a
-// peer that closes is noticed when the connection is used next.
+// WaitClosed blocks until the read deadline of conn passes. On this system a close is
+// detected only when the connection is used next.
 func WaitClosed(conn syscall.Conn) error {
 	raw, err := conn.SyscallConn()
 	if err != nil {
@@ -41,46 +41,44 @@ func WaitClosed(conn syscall.Conn) error {
 // WaitReset is as WaitClosed.
 func WaitReset(conn syscall.Conn) error { return WaitClosed(conn) }
 
-// WaitReadable is as WaitClosed: what arrives is noticed when the connection is
-// used next.
+// WaitReadable is as WaitClosed.
 func WaitReadable(conn syscall.Conn) error { return WaitClosed(conn) }
 
-// Closed reports whether conn is closed here: on this system more is noticed only
-// when it is used next.
+// Closed reports whether conn is closed locally. On this system a close of the peer is
+// detected only when the connection is used next.
 func Closed(conn syscall.Conn) bool {
 	raw, err := conn.SyscallConn()
 	return err != nil || raw.Control(func(uintptr) {}) != nil
 }
 
-// Idle cannot be told on this system: no connection is used twice.
+// Idle is not supported on this system and returns false: no connection is used twice.
 func Idle(syscall.RawConn) bool { return false }
 
-// Acknowledged cannot be told on this system.
+// Acknowledged is not supported on this system.
 func Acknowledged(syscall.RawConn) (uint64, error) { return 0, errors.ErrUnsupported }
 
-// Finished cannot be told on this system.
+// Finished is not supported on this system and returns false.
 func Finished(syscall.RawConn) bool { return false }
 
-// Broken cannot be told on this system.
+// Broken is not supported on this system and returns false.
 func Broken(syscall.RawConn) bool { return false }
 
 func broken(syscall.RawConn) bool { return false }
 
-// Unacknowledged is what the kernel knows of bytes that a peer has not
-// acknowledged.
+// Unacknowledged is the state of the bytes that a peer has not acknowledged.
 type Unacknowledged struct {
 	Outstanding       bool
 	Repeated          int
 	SinceAcknowledged time.Duration
 }
 
-// ReadUnacknowledged cannot be told on this system.
+// ReadUnacknowledged is not supported on this system.
 func ReadUnacknowledged(syscall.RawConn) (Unacknowledged, error) {
 	return Unacknowledged{}, errors.ErrUnsupported
 }
 
-// Unsent cannot be told on this system.
+// Unsent is not supported on this system and returns 0.
 func Unsent(syscall.Conn) int { return 0 }
 
-// Unread cannot be told on this system.
+// Unread is not supported on this system and returns 0.
 func Unread(syscall.Conn) int { return 0 }

@@ -44,7 +44,7 @@ func pair(t *testing.T) (client, server *net.TCPConn) {
 	return dialled.(*net.TCPConn), accepted.(*net.TCPConn)
 }
 
-func TestWaitClosedSeesTheEndBehindUnreadBytes(t *testing.T) {
+func TestWaitClosedDetectsTheEndBehindUnreadBytes(t *testing.T) {
 	client, server := pair(t)
 	done := make(chan error, 1)
 	go func() { done <- WaitClosed(server) }()
@@ -57,7 +57,7 @@ func TestWaitClosedSeesTheEndBehindUnreadBytes(t *testing.T) {
 	if err := <-done; err != nil {
 		t.Fatalf("waiting for the peer to close: %v", err)
 	}
-	// The bytes are still there for whoever reads next.
+	// The bytes can still be read.
 	got, err := io.ReadAll(server)
 	if err != nil || string(got) != "still herestill herestill here" {
 		t.Fatalf("read %q, %v after the wait", got, err)
@@ -118,7 +118,7 @@ func TestIdle(t *testing.T) {
 	}
 }
 
-func TestAcknowledgedTellsWhatNeverArrived(t *testing.T) {
+func TestAcknowledgedDoesNotCountBytesThatNeverArrived(t *testing.T) {
 	client, server := pair(t)
 	raw, err := client.SyscallConn()
 	if err != nil {

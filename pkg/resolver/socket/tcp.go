@@ -37,7 +37,7 @@ type TCP struct {
 func NewTCP(conn *net.TCPConn) (*TCP, error) {
 	raw, err := conn.SyscallConn()
 	if err != nil {
-		return nil, fmt.Errorf("reaching the socket of a connection: %w", err)
+		return nil, fmt.Errorf("accessing the socket of a connection: %w", err)
 	}
 	c := &TCP{TCPConn: conn, raw: raw}
 	c.reader.attempt, c.writer.attempt = c.reader.try, c.writer.try
@@ -73,12 +73,12 @@ func (c *TCP) Acknowledged() (uint64, error) { return Acknowledged(c.raw) }
 
 // Reset implements Conn.
 func (c *TCP) Reset() {
-	// It fails only when the connection is closed already.
+	// SetLinger fails only when the connection is closed already.
 	_ = c.SetLinger(0)
 	c.Close()
 }
 
-// CopyFrom implements Conn. Between two TCP connections the kernel moves the bytes.
+// CopyFrom implements Conn. Between two TCP connections it uses splice(2).
 func (c *TCP) CopyFrom(source Conn, n int64) (int64, error) {
 	if tcp, ok := source.(*TCP); ok {
 		return io.CopyN(c.TCPConn, tcp.TCPConn, n)

@@ -28,8 +28,8 @@ import (
 	"github.com/truefoundry/elasti-apiserver/pkg/resolver/sniff"
 )
 
-// proxied returns a pod that waits for a header of the PROXY protocol, sends it back,
-// and is an echo then.
+// proxied returns a pod that waits for a PROXY protocol header, sends it back and then
+// echoes.
 func proxied(t *testing.T) string {
 	return resolvertest.Listen(t, func(conn *net.TCPConn) {
 		if _, err := io.CopyN(conn, conn, int64(len(headerOf(conn)))); err != nil {
@@ -44,10 +44,9 @@ func headerOf(client *net.TCPConn) string {
 	return string(clientaddress.AppendProxyHeader(nil, endOf(client.LocalAddr()), endOf(client.RemoteAddr())))
 }
 
-// TestPodsAreToldTheAddressOfTheClientFirst connects as a client that speaks first,
-// which is held, and as one that waits for the server, which has heard nothing of a
-// client before it has that.
-func TestPodsAreToldTheAddressOfTheClientFirst(t *testing.T) {
+// TestPodsGetTheAddressOfTheClientFirst connects as a client that speaks first, which is
+// held, and as one that waits for the server, which waits for the header.
+func TestPodsGetTheAddressOfTheClientFirst(t *testing.T) {
 	tune := func(c *service.Config) { c.ProxyProtocol = true }
 	t.Run("held", func(t *testing.T) {
 		f := newFixture(t, tuning{change: tune})

@@ -32,11 +32,11 @@ import (
 	"github.com/truefoundry/elasti-apiserver/pkg/resolver/sniff"
 )
 
-// errAsleep means that no pod can take a passive connection.
+// errAsleep is returned for a passive connection when no pod is ready.
 var errAsleep = errors.New("the target sleeps, and the connection does not wake it")
 
-// connect waits for a pod that can take the connection of a client that has said
-// something, and connects to it; again puts it at the front of the line.
+// connect waits for a pod for the connection of a client that has sent something, and
+// connects to it; with again at the front of the line.
 func (c *conn) connect(ctx context.Context, again bool) error {
 	queue := c.to.Service.Queue()
 	lease, ok := queue.TryTake(c.to.Port.Name)
@@ -58,8 +58,8 @@ func (c *conn) connect(ctx context.Context, again bool) error {
 	}
 }
 
-// dial connects to the pod of a lease. It reports whether there is a connection.
-// An error is final; a pod that refuses is none.
+// dial connects to the pod of a lease and reports whether it did. Another pod may be
+// tried when it did not, and not after an error.
 func (c *conn) dial(ctx context.Context, lease hold.Lease, silent bool) (bool, error) {
 	if err := c.charge.Claim(forwardedBytes); err != nil {
 		lease.Release()
@@ -67,7 +67,7 @@ func (c *conn) dial(ctx context.Context, lease hold.Lease, silent bool) (bool, e
 	}
 	pod, err := lease.Dial(ctx)
 	if err == nil {
-		err = c.introduce(pod)
+		err = c.sendProxyHeader(pod)
 	}
 	switch {
 	case err == nil:
@@ -83,22 +83,22 @@ func (c *conn) dial(ctx context.Context, lease hold.Lease, silent bool) (bool, e
 	return false, nil
 }
 
-// introduce tells a pod that expects it whose connection this is, before anything
-// else is said: also a server that speaks first waits for that. When it fails, the
-// connection to the pod is closed.
-func (c *conn) introduce(pod *net.TCPConn) error {
+// sendProxyHeader sends the PROXY protocol header to a pod that expects it. It comes
+// before all other bytes: a server that speaks first waits for it as well. On failure
+// the connection to the pod is closed.
+func (c *conn) sendProxyHeader(pod *net.TCPConn) error {
 	if !c.to.Service.Config().ProxyProtocol {
 		return nil
 	}
 	header := clientaddress.AppendProxyHeader(nil, endOf(c.client.RemoteAddr()), endOf(c.client.LocalAddr()))
 	if _, err := pod.Write(header); err != nil {
 		pod.Close()
-		return fmt.Errorf("telling the pod the address of the client: %w", err)
+		return fmt.Errorf("sending the PROXY protocol header: %w", err)
 	}
 	return nil
 }
 
-// endOf returns an end of a TCP connection.
+// endOf returns the address and port of one end of a TCP connection.
 func endOf(address net.Addr) netip.AddrPort {
 	if tcp, ok := address.(*net.TCPAddr); ok {
 		return tcp.AddrPort()
@@ -106,7 +106,7 @@ func endOf(address net.Addr) netip.AddrPort {
 	return netip.AddrPortFrom(netip.IPv6Unspecified(), 0)
 }
 
-// wait waits in line, after the client has said something.
+// wait waits for a pod after the client has sent something.
 func (c *conn) wait(again bool) (hold.Lease, error) {
 	c.record.Held = true
 	waiter := hold.ConnWaiter{
@@ -114,7 +114,8 @@ func (c *conn) wait(again bool) (hold.Lease, error) {
 		Port:     c.to.Port.Name,
 		Bytes:    heldOverhead + int64(cap(c.initial)),
 		Deadline: c.record.Received.Add(c.to.Service.Config().HoldTimeout),
-		// A client that has sent something and finished wants an answer.
+		// A client that has sent something and closed its writing side waits for a
+		// response.
 		HalfCloses: func() bool { return true },
 	}
 	lease, cold, err := waiter.Wait(c.to.Service.Queue(), again)
@@ -122,10 +123,10 @@ func (c *conn) wait(again bool) (hold.Lease, error) {
 	return lease, err
 }
 
-// serveSilent serves a connection on which nothing was said until something is.
-// When it returns neither true nor an error, the client has spoken and initial
-// has what it said: there is a pod that can take it, or none; or else the
-// connection was served to its end, and the record has an outcome.
+// serveSilent serves a silent connection. It returns true when the first bytes of the
+// client are of another protocol. When it returns neither true nor an error, either the
+// client has spoken and initial has its bytes, with or without a pod, or the connection
+// has ended and the record has an outcome.
 func (c *conn) serveSilent(ctx context.Context) (other bool, err error) {
 	for again := false; ; again = true {
 		spoke, err := c.connectSilent(ctx, again)
@@ -141,9 +142,9 @@ func (c *conn) serveSilent(ctx context.Context) (other bool, err error) {
 	}
 }
 
-// connectSilent waits for a pod for a connection on which nothing was said, and
-// connects to it. It reports whether the client spoke first. When a pod refuses,
-// there is neither.
+// connectSilent waits for a pod for a silent connection and connects to it. It reports
+// whether the client spoke first. When it did not, and the connection was refused, there
+// is no pod.
 func (c *conn) connectSilent(ctx context.Context, again bool) (spoke bool, err error) {
 	lease, ok := c.to.Service.Queue().TryTakeSilent(c.to.Port.Name)
 	silent := true
@@ -155,22 +156,22 @@ func (c *conn) connectSilent(ctx context.Context, again bool) (spoke bool, err e
 		if err != nil {
 			return false, err
 		}
-		// The wait that woke the target ends with a lease like any other.
+		// A wait that woke the target ends with a regular lease.
 		silent = !c.record.Held
 	}
 	_, err = c.dial(ctx, lease, silent)
 	if silent && localfault.Of(err) != nil {
-		// Nothing is wanted yet that would have to be refused.
+		// The client has not requested anything yet, so that another attempt can be made.
 		return c.awaitSpoken()
 	}
 	return false, err
 }
 
-// faultPause is how long a silent connection waits before it is tried again,
-// after a fault of this machine, to connect to a pod for it.
+// faultPause is the time between two attempts to connect to a pod for a silent
+// connection after a fault of this machine.
 const faultPause = time.Second
 
-// awaitSpoken waits a moment for the client to speak, and reports whether it did.
+// awaitSpoken waits for the client to speak for faultPause, and reports whether it did.
 func (c *conn) awaitSpoken() (spoke bool, err error) {
 	if err := c.client.SetReadDeadline(time.Now().Add(faultPause)); err != nil {
 		return false, hold.ErrClientGone
@@ -182,16 +183,16 @@ func (c *conn) awaitSpoken() (spoke bool, err error) {
 	return waitErr == nil, nil
 }
 
-// waitSilent waits in line until the client speaks or there is a pod. A client
-// that may wait for the server's greeting wakes the target when it has been
-// silent for long enough.
+// waitSilent waits until the client speaks or there is a pod. A client that may wait
+// for the server's greeting wakes the target after the greeting timeout.
 func (c *conn) waitSilent(again bool) (hold.Lease, error) {
 	waiter := hold.ConnWaiter{
 		Conn:        c.waiting,
 		Port:        c.to.Port.Name,
 		Bytes:       heldOverhead,
 		UntilSpoken: true,
-		// A client that woke the target and finishes may wait for the server still.
+		// A client that woke the target and closed its writing side may still wait for
+		// the server.
 		HalfCloses: func() bool { return true },
 		Silent:     !c.record.Held,
 		Deadline:   c.record.Received.Add(c.to.Service.Config().HoldTimeout),
@@ -203,7 +204,7 @@ func (c *conn) waitSilent(again bool) (hold.Lease, error) {
 	}
 	switch {
 	case c.passive:
-		// It never wakes the target.
+		// The connection never wakes the target.
 	case c.to.Greets == sniff.ServerGreets:
 		waiter.WakeAt = c.began
 	case c.to.Greets == sniff.EitherGreets:
@@ -214,8 +215,8 @@ func (c *conn) waitSilent(again bool) (hold.Lease, error) {
 	return lease, err
 }
 
-// spoken reads what the client has said, before there was a pod, and reports
-// whether that is of another protocol.
+// spoken reads the bytes that the client has sent before there was a pod, and reports
+// whether they are of another protocol.
 func (c *conn) spoken() (other bool, err error) {
 	if c.initial, _ = readOnce(c.client); len(c.initial) == 0 {
 		return false, c.failed(hold.ErrClientGone)
@@ -225,20 +226,20 @@ func (c *conn) spoken() (other bool, err error) {
 
 func (c *conn) isOther() bool { return c.to.Other != nil && c.to.Other(c.initial) }
 
-// awaitFirst waits until either side says something, with a connection to a pod,
-// and then serves the connection to its end, unless what the client says is of
-// another protocol or the pod has no place for it.
+// awaitFirst waits until the client or the pod sends something, and then serves the
+// connection to its end, unless the bytes of the client are of another protocol or the
+// pod has reached its concurrency limit.
 func (c *conn) awaitFirst(ctx context.Context) (other bool, err error) {
-	var first words
+	var first firstBytes
 	for {
-		first, err = firstWords(ctx, c.server.options.Tasks, c.client, c.pod, c.patience())
+		first, err = awaitFirstBytes(ctx, c.server.options.Tasks, c.client, c.pod, c.silenceTimeout())
 		if !errors.Is(err, errSilence) {
 			break
 		}
 		c.fall()
 	}
 	if err != nil {
-		// The pod sees that the connection broke, too.
+		// The connection to the pod is reset as well.
 		_ = c.pod.SetLinger(0)
 		if errors.Is(err, hold.ErrClientGone) {
 			return false, c.failed(err)
@@ -255,28 +256,28 @@ func (c *conn) awaitFirst(ctx context.Context) (other bool, err error) {
 	case c.isOther():
 		return true, nil
 	case !c.speak(false):
-		// The pod is busy; the client may be for another one.
+		// The pod has reached its concurrency limit; another one may not have.
 		c.release()
 		return false, nil
 	}
 	return false, c.forward(ctx, first.pod)
 }
 
-// patience returns for how long a connection that woke the target is its use
-// without a word of either side. 0: it is not.
-func (c *conn) patience() time.Duration {
+// silenceTimeout returns how long a connection that woke the target counts as use while
+// neither side sends anything. 0: it does not count as use.
+func (c *conn) silenceTimeout() time.Duration {
 	if c.silent {
 		return 0
 	}
 	return max(c.server.options.Greeting, minGreeting)
 }
 
-// minGreeting is the least time that a pod has for its greeting before the
-// connection does not count as use any more.
+// minGreeting is the least time that a pod has for its greeting before the connection
+// no longer counts as use.
 const minGreeting = time.Second
 
-// speak makes the connection one that uses the pod and the target. It fails when
-// the pod has no place for it, unless it must have one anyway.
+// speak makes the connection count as in flight and as use of the target. It returns
+// false when the pod has reached its concurrency limit, which anyway ignores.
 func (c *conn) speak(anyway bool) bool {
 	if c.silent {
 		var ok bool
@@ -289,8 +290,8 @@ func (c *conn) speak(anyway bool) bool {
 	return true
 }
 
-// fall makes the connection a silent one again: it uses neither the pod nor the
-// target any more.
+// fall makes the connection a silent one again, which is neither in flight nor use of
+// the target.
 func (c *conn) fall() {
 	c.lease, c.silent = c.lease.Fall(), true
 	c.uncount()

@@ -45,8 +45,8 @@ func finish(t *testing.T, conn *net.TCPConn) {
 	}
 }
 
-// slowServer is a pod that reads until the client has finished, and says one word
-// for each that it gets from words, until those end.
+// slowServer is a pod that reads until the client has closed its writing side, and then
+// sends each text that it gets from words, until those end.
 func slowServer(t *testing.T, words <-chan string) string {
 	return resolvertest.Listen(t, func(conn *net.TCPConn) {
 		_, _ = io.Copy(io.Discard, conn)
@@ -64,8 +64,8 @@ func slowServer(t *testing.T, words <-chan string) string {
 	})
 }
 
-// A client that finishes without a word may wait for the server, which is use of
-// the target from its first word on, for as long as it speaks.
+// A client that closes its writing side without having sent anything may wait for the
+// server. The connection counts as use from the first byte of the server on.
 func TestFinishedClientUsesAnAwakeTargetOnceTheServerSpeaks(t *testing.T) {
 	f := newFixture(t, tuning{greeting: time.Hour})
 	words := make(chan string)
@@ -89,7 +89,7 @@ func TestFinishedClientUsesAnAwakeTargetOnceTheServerSpeaks(t *testing.T) {
 	f.used(0)
 }
 
-// When the server has nothing to say either, it was no use.
+// When the server sends nothing either, the connection does not count as use.
 func TestFinishedClientOfASilentServerIsNoUse(t *testing.T) {
 	f := newFixture(t, tuning{greeting: time.Hour})
 	words := make(chan string)
@@ -107,9 +107,9 @@ func TestFinishedClientOfASilentServerIsNoUse(t *testing.T) {
 	f.unused()
 }
 
-// At zero, TCP says the same of a client that waits for the server and of a health
-// check that has ended. It wakes nothing before the time for a greeting is over,
-// but where servers are said to speak first.
+// At zero, a client that waits for the server cannot be distinguished from a health check
+// that has ended. Neither wakes the target before the greeting timeout, except on a port
+// of a protocol in which the server speaks first.
 func TestFinishedClientWakesNothingBeforeTheGraceIsOver(t *testing.T) {
 	f := newFixture(t, tuning{greeting: time.Hour})
 	conn := f.Client()
@@ -122,7 +122,8 @@ func TestFinishedClientWakesNothingBeforeTheGraceIsOver(t *testing.T) {
 	f.unused()
 }
 
-// A client that has woken the target and then finishes still gets the greeting.
+// A client that has woken the target and then closes its writing side still gets the
+// greeting.
 func TestFinishedClientThatWokeTheTargetGetsTheGreeting(t *testing.T) {
 	for name, test := range map[string]struct {
 		tuning
@@ -154,8 +155,8 @@ func TestFinishedClientThatWokeTheTargetGetsTheGreeting(t *testing.T) {
 	}
 }
 
-// It frees its place when it is gone altogether.
-func TestFinishedClientThatIsGoneFreesItsPlace(t *testing.T) {
+// The place of a client is free once it has closed the whole connection.
+func TestFinishedClientThatClosesFreesItsPlace(t *testing.T) {
 	f := newFixture(t, tuning{})
 	conn := f.Client()
 	f.Held(1)
@@ -168,7 +169,7 @@ func TestFinishedClientThatIsGoneFreesItsPlace(t *testing.T) {
 	f.used(0)
 }
 
-// It does not keep the target awake while the server it woke says nothing.
+// A half-closed connection does not keep the target awake while the server sends nothing.
 func TestFinishedClientDoesNotKeepASilentServerAwake(t *testing.T) {
 	f := newFixture(t, tuning{})
 	conn := f.Client()
@@ -185,7 +186,7 @@ func TestFinishedClientDoesNotKeepASilentServerAwake(t *testing.T) {
 	f.used(0)
 }
 
-// A server that finishes without a word may still be told something.
+// The client may still send something to a server that has closed its writing side.
 func TestFinishedServerIsUsedOnceTheClientSpeaks(t *testing.T) {
 	f := newFixture(t, tuning{greeting: time.Hour})
 	got := make(chan string, 1)
@@ -213,7 +214,7 @@ func TestFinishedServerIsUsedOnceTheClientSpeaks(t *testing.T) {
 	f.used(0)
 }
 
-// A reset without a word arrives as one, and is no use of the target.
+// A reset of a silent connection is passed on, and does not count as use.
 func TestResetWithoutAWordIsPassedOn(t *testing.T) {
 	for name, finished := range map[string]bool{"both are silent": false, "the server has finished": true} {
 		t.Run(name, func(t *testing.T) {
@@ -235,7 +236,7 @@ func TestResetWithoutAWordIsPassedOn(t *testing.T) {
 			f.silent(0, 1)
 			reset(conn)
 			if err := <-ended; !errors.Is(err, syscall.ECONNRESET) {
-				t.Errorf("the server sees %v, want a reset", err)
+				t.Errorf("the server gets %v, want a reset", err)
 			}
 			f.silent(0, 0)
 			f.unused()
@@ -243,7 +244,7 @@ func TestResetWithoutAWordIsPassedOn(t *testing.T) {
 	}
 }
 
-// So does a reset of the server.
+// A reset by the server is passed on as well.
 func TestResetOfASilentServerIsPassedOn(t *testing.T) {
 	f := newFixture(t, tuning{greeting: time.Hour})
 	leave := make(chan struct{})

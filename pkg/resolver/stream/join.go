@@ -14,8 +14,8 @@ See the License for the specific language governing permissions and
 limitations under the License.
 */
 
-// Package stream carries bytes between a client and a pod without looking at
-// them: TLS, databases, WebSocket after the upgrade, anything that is not HTTP.
+// Package stream forwards bytes between a client and a pod without parsing them: TLS,
+// databases, WebSocket after the upgrade, and every other protocol but HTTP.
 package stream
 
 import (
@@ -31,39 +31,37 @@ import (
 )
 
 const (
-	// flushTime is how long what was written to one side may take to arrive there
-	// before the reset follows that the other side has sent.
+	// flushTime is how long the bytes written to one side may take to arrive before a
+	// reset of the other side is passed on.
 	flushTime = time.Second
-	// flushInterval is how often that is looked at.
+	// flushInterval is the interval at which that is checked.
 	flushInterval = 5 * time.Millisecond
-	// plainCopySize is how much is copied at a time where the kernel moves nothing.
+	// plainCopySize is the buffer size where splice(2) is not used.
 	plainCopySize = 32 << 10
 )
 
-// errPanicked is how a connection broke whose bytes were carried by a function
-// that panicked.
-var errPanicked = errors.New("what carried its bytes panicked")
+// errPanicked ends a connection when the function that forwards its bytes panicked.
+var errPanicked = errors.New("forwarding its bytes panicked")
 
-// Joined is how two connections that were joined have ended.
+// Joined is the result of Join.
 type Joined struct {
-	// AToB and BToA are how many bytes went each way.
+	// AToB and BToA are the numbers of bytes in each direction.
 	AToB, BToA int64
-	// ABroke and BBroke are how a connection broke, rather than ended. At most one
-	// of them is set: the first.
+	// ABroke and BBroke are the error of a connection that broke. At most one of them
+	// is set, that of the first.
 	ABroke, BBroke error
 }
 
-// Join carries bytes between two connections until both directions have ended.
-// The end of one direction is passed on while the other goes on. A connection
-// that breaks, by a reset or because its peer is gone, ends both: what it had
-// sent before is passed on, and then the other one is reset. So does a panic,
-// which tasks contains. The caller closes the connections. While neither side
-// sends anything, no memory is kept but two goroutines: the kernel moves the bytes
-// between TCP connections.
+// Join forwards bytes between two connections until both directions have ended. The end
+// of one direction is passed on while the other continues. A connection that breaks, by
+// a reset or because its peer is dead, ends both: the bytes that it had sent are passed
+// on, and then the other one is reset. A panic, which tasks contains, ends both as well.
+// The caller closes the connections. The memory of an idle connection is that of two
+// goroutines, because the kernel moves the bytes between TCP connections.
 //
-// Ahead is called before anything is carried from a to b, while the other
-// direction is carried already. An error of it breaks a when it matches
-// hold.ErrClientGone or is one of reading, and otherwise b. Optional.
+// Ahead is called before any bytes are forwarded from a to b, while the other direction
+// is forwarded already. Its error breaks a when it matches hold.ErrClientGone or is a
+// *readError, and b otherwise. Optional.
 func Join(tasks *task.Runner, a, b socket.Conn, ahead func() error) Joined {
 	j := &joining{}
 	var result Joined
@@ -79,7 +77,7 @@ func Join(tasks *task.Runner, a, b socket.Conn, ahead func() error) Joined {
 		}
 		close(done)
 	})
-	// The goroutine must not outlive Join, whatever happens.
+	// The goroutine must not outlive Join, also after a panic.
 	tasks.Run(panicked, func() { result.BToA = j.carry(a, b, &j.aBroke, &j.bBroke) })
 	<-done
 	result.ABroke, result.BBroke = j.aBroke, j.bBroke
@@ -89,14 +87,13 @@ func Join(tasks *task.Runner, a, b socket.Conn, ahead func() error) Joined {
 	return result
 }
 
-// sent notes what became of what goes ahead to b, and reports whether more can be
-// carried there.
+// sent records the result of ahead, and reports whether more can be forwarded to b.
 func (j *joining) sent(b socket.Conn, err error) bool {
 	var reading *readError
 	switch {
 	case errors.Is(err, hold.ErrClientGone), errors.As(err, &reading):
 		j.broke(&j.aBroke, &j.bBroke, err)
-		// As where a breaks later.
+		// The same as when a breaks later.
 		_ = b.SetReadDeadline(past)
 	case err != nil:
 		j.broke(&j.bBroke, &j.aBroke, err)
@@ -110,8 +107,8 @@ type joining struct {
 	aBroke, bBroke error
 }
 
-// broke notes that a connection broke, unless the other one did before: that it
-// was given up for the other is no news.
+// broke records the error of a connection, unless the other one broke before: then this
+// one was closed because of the other.
 func (j *joining) broke(which, other *error, err error) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -126,22 +123,23 @@ func (j *joining) isBroken(which *error) bool {
 	return *which != nil
 }
 
-// carry copies src to dst until src ends, and returns how much that was.
+// carry copies src to dst until src ends, and returns the number of bytes.
 func (j *joining) carry(dst, src socket.Conn, dstBroke, srcBroke *error) int64 {
 	n, err := carryOne(dst, src)
 	var reading *readError
 	switch {
 	case errors.As(err, &reading):
 		j.broke(srcBroke, dstBroke, reading.err)
-		// Nothing can be written to it either: there is no point in waiting for
-		// what the other has to say. It fails only when that is broken too.
+		// Nothing can be written to src either, so that the other direction ends.
+		// SetReadDeadline fails only when dst is broken too.
 		_ = dst.SetReadDeadline(past)
 	case err != nil:
-		// What it had sent before it broke is still there to be read, and passed on
-		// by the other direction, which then sees its end.
+		// The other direction passes on the bytes that dst had sent before it broke, and
+		// then ends.
 		j.broke(dstBroke, srcBroke, err)
 	case j.isBroken(srcBroke):
-		// It did not end, though reading says so: writing to it has taken the error.
+		// The end of src is that of a broken connection, whose error a write has
+		// received.
 	default:
 		if err := dst.CloseWrite(); err != nil {
 			j.broke(dstBroke, srcBroke, err)
@@ -151,7 +149,7 @@ func (j *joining) carry(dst, src socket.Conn, dstBroke, srcBroke *error) int64 {
 	return n
 }
 
-// carryOne copies src to dst as move does, with which the kernel does it.
+// carryOne copies src to dst with move, where both are TCP connections.
 func carryOne(dst, src socket.Conn) (int64, error) {
 	to, toTCP := dst.(*socket.TCP)
 	from, fromTCP := src.(*socket.TCP)
@@ -161,7 +159,7 @@ func carryOne(dst, src socket.Conn) (int64, error) {
 	return plainCopy(dst, src)
 }
 
-// plainCopy is move without the kernel.
+// plainCopy is move without splice(2).
 func plainCopy(dst io.Writer, src io.Reader) (copied int64, err error) {
 	buffer := make([]byte, plainCopySize)
 	for {
@@ -179,8 +177,8 @@ func plainCopy(dst io.Writer, src io.Reader) (copied int64, err error) {
 	}
 }
 
-// resetBoth makes both sides see that the connection broke; a only once it has
-// what b had sent before it broke, and the other way round.
+// resetBoth resets both connections, the reading one only once its peer has received
+// the bytes that the broken one had sent.
 func resetBoth(a, b socket.Conn, aFirstReads bool) {
 	reader := b
 	if aFirstReads {
@@ -191,8 +189,8 @@ func resetBoth(a, b socket.Conn, aFirstReads bool) {
 	b.Reset()
 }
 
-// flush waits until the peer has acknowledged what was written, for a moment.
-// Until then what the peer sends is not read: it would be lost anyway.
+// flush waits until the peer has acknowledged all written bytes, for flushTime at most.
+// The bytes that the peer sends are not read, because they would be lost anyway.
 func flush(conn socket.Conn) {
 	deadline := time.Now().Add(flushTime)
 	for conn.Unsent() > 0 && time.Now().Before(deadline) {
@@ -200,7 +198,7 @@ func flush(conn socket.Conn) {
 	}
 }
 
-// readError is a failure of the side that is read from.
+// readError is an error of the connection that is read.
 type readError struct{ err error }
 
 // Error implements error.
@@ -209,8 +207,8 @@ func (e *readError) Error() string { return "reading: " + e.err.Error() }
 // Unwrap returns the cause.
 func (e *readError) Unwrap() error { return e.err }
 
-// ended returns nil when err says that the side that is read from has ended, and
-// err otherwise.
+// ended returns nil when err is the end of the connection that is read, and err
+// otherwise.
 func ended(err error) error {
 	if errors.Is(err, io.EOF) {
 		return nil

@@ -24,7 +24,7 @@ import (
 	"github.com/truefoundry/elasti-apiserver/pkg/resolver/resolvertest"
 )
 
-// A connection that gets a pod finds room where another service holds most.
+// The service that holds most sheds for a connection of another service that gets a pod.
 func TestForwardingShedsWhatTheHeaviestHolds(t *testing.T) {
 	f := newFixture(t, tuning{})
 	const process = 1 << 30

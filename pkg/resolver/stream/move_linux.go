@@ -28,17 +28,17 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// move copies src to dst until src ends, and returns how many bytes that were
-// and how it ended: nil when src has ended, a *readError when reading failed,
-// and another error when writing did.
+// move copies src to dst until src ends, and returns the number of bytes and the error:
+// nil when src has ended, a *readError when reading failed, and another error when
+// writing failed.
 //
-// The kernel moves the bytes, through a pipe that is kept only as long as there
-// is something to move. When too many pipes are in use, by connections whose
-// readers have stopped, bytes are copied instead, and then only as many are taken
-// from src as dst has taken: nothing waits in memory.
+// The kernel moves the bytes through a pipe, which is kept only while there are bytes
+// to move. When too many pipes are in use, by connections whose readers have stopped,
+// bytes are copied instead. Then only as many are consumed from src as were written to
+// dst, so that none wait in memory.
 //
-// While dst takes nothing, src is not read from. Broken reports whether it can not
-// be any more: then what it has sent before has had its time.
+// While dst accepts no bytes, src is not read. Broken reports whether src can no longer
+// be read, in which case the bytes that it had sent are dropped.
 func move(dst, src *net.TCPConn, broken func() bool) (int64, error) {
 	m := &mover{to: dst, broken: broken}
 	var err error
@@ -63,21 +63,21 @@ type mover struct {
 	to       *net.TCPConn
 	deadline time.Time
 	broken   func() bool
-	// pipe is held while there is something to move. Nil: none is.
+	// pipe is set while there are bytes to move.
 	pipe  *pipe
 	moved int64
 }
 
 const (
-	// moveSize is how much is moved at most by one system call.
+	// moveSize bounds the bytes of one system call.
 	moveSize = 1 << 20
-	// fullTime is for how long dst takes nothing until it is looked whether src broke
-	// meanwhile; up to twice as long, as the deadline is not set anew each time.
+	// fullTime is how long dst accepts no bytes before src is checked for an error. It
+	// may be up to twice as long, as the deadline is not updated each time.
 	fullTime = 2 * time.Second
 )
 
-// step moves some bytes, waiting for them. At the end of src it returns io.EOF
-// as a *readError.
+// step waits for bytes and moves them. At the end of src it returns io.EOF as a
+// *readError.
 func (m *mover) step() error {
 	n, err := m.receive()
 	switch {
@@ -94,8 +94,8 @@ func (m *mover) step() error {
 // copied is what receive returns when there is no pipe.
 const copied = -1
 
-// receive waits for bytes and moves them into a pipe. It returns how many there
-// are, 0 at the end of src, and copied when there are some but no pipe.
+// receive waits for bytes and moves them into a pipe. It returns their number, 0 at the
+// end of src, and copied when there are bytes and no pipe.
 func (m *mover) receive() (n int, err error) {
 	var failure error
 	waitErr := m.src.Read(func(fd uintptr) bool {
@@ -113,7 +113,7 @@ func (m *mover) receive() (n int, err error) {
 		}
 		n, failure = splice(int(fd), m.pipe.write, moveSize)
 		if errors.Is(failure, unix.EAGAIN) {
-			// Nobody knows for how long there is nothing.
+			// The wait may be long, so that the pipe is released.
 			m.release()
 			return false
 		}
@@ -141,7 +141,7 @@ func (m *mover) send(n int) error {
 			err = fmt.Errorf("writing: %w", os.NewSyscallError("splice", failure))
 		}
 		if err != nil {
-			// What is left in it is nobody else's.
+			// The bytes in the pipe must not reach another connection.
 			m.pipe.close()
 			m.pipe = nil
 			return err
@@ -152,8 +152,8 @@ func (m *mover) send(n int) error {
 	return nil
 }
 
-// write has try called until it reports success, each time that dst may take more.
-// It fails with a *readError when src broke meanwhile.
+// write calls try whenever dst may accept more bytes, until it returns true. It fails
+// with a *readError when src broke meanwhile.
 func (m *mover) write(try func(fd uintptr) bool) error {
 	waits := func(fd uintptr) bool {
 		if try(fd) {
@@ -161,7 +161,7 @@ func (m *mover) write(try func(fd uintptr) bool) error {
 		}
 		if now := time.Now(); m.deadline.Sub(now) < fullTime {
 			m.deadline = now.Add(2 * fullTime)
-			// It fails only when the connection is closed, which ends the wait too.
+			// It fails only when the connection is closed, which also ends the wait.
 			_ = m.to.SetWriteDeadline(m.deadline)
 		}
 		return false
@@ -183,7 +183,7 @@ func (m *mover) write(try func(fd uintptr) bool) error {
 	}
 }
 
-// release gives the pipe back, which must be empty.
+// release returns the pipe, which must be empty.
 func (m *mover) release() {
 	if m.pipe != nil {
 		pipes.put(m.pipe)
@@ -191,7 +191,7 @@ func (m *mover) release() {
 	}
 }
 
-// splice moves up to n bytes between a socket and a pipe without waiting.
+// splice moves up to n bytes between a socket and a pipe without blocking.
 func splice(from, to, n int) (int, error) {
 	for {
 		moved, err := unix.Splice(from, nil, to, nil, n, unix.SPLICE_F_MOVE|unix.SPLICE_F_NONBLOCK)
@@ -218,8 +218,8 @@ func receiveFrom(fd uintptr, data []byte, flags int) (int, error) {
 	}
 }
 
-// copy moves what there is through memory, and takes from src only what dst has
-// taken. It waits for dst without holding anything.
+// copy copies the available bytes, and consumes from src only those that were written to
+// dst. It waits for dst without a buffer.
 func (m *mover) copy() error {
 	if err := m.write(writable); err != nil {
 		return err
@@ -232,7 +232,7 @@ func (m *mover) copy() error {
 		return &readError{err}
 	}
 	if failure != nil || n == 0 {
-		// It is found again, and handled, by the next step.
+		// The next step gets the same result and handles it.
 		return nil
 	}
 	var sent int
@@ -254,11 +254,11 @@ func (m *mover) copy() error {
 	return nil
 }
 
-// writable reports whether something can be written to a socket, or never more.
+// writable reports whether a write to a socket would not block, also because it fails.
 func writable(fd uintptr) bool {
-	asked := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLOUT}}
+	poll := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLOUT}}
 	for {
-		n, err := unix.Poll(asked, 0)
+		n, err := unix.Poll(poll, 0)
 		if errors.Is(err, unix.EINTR) {
 			continue
 		}

@@ -20,7 +20,7 @@ package stream
 
 import "net"
 
-// move copies src to dst until src ends, and returns how many bytes that were
-// and how it ended: nil when src has ended, a *readError when reading failed,
-// and another error when writing did.
+// move copies src to dst until src ends, and returns the number of bytes and the error:
+// nil when src has ended, a *readError when reading failed, and another error when
+// writing failed.
 func move(dst, src *net.TCPConn, _ func() bool) (int64, error) { return plainCopy(dst, src) }

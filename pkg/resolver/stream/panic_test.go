@@ -30,10 +30,9 @@ import (
 // panicking is a connection whose reads panic.
 type panicking struct{ *sockettest.Conn }
 
-func (panicking) Read([]byte) (int, error) { panic("a fault of ours") }
+func (panicking) Read([]byte) (int, error) { panic("a fault") }
 
-// A panic of what carries bytes is reported, and ends these two connections, so
-// that both peers see them break.
+// A panic while bytes are forwarded is reported, and resets both connections.
 func TestPanicInADirectionEndsBoth(t *testing.T) {
 	for _, from := range []string{"client", "pod"} {
 		t.Run(from, func(t *testing.T) {
@@ -48,7 +47,7 @@ func TestPanicInADirectionEndsBoth(t *testing.T) {
 				b = panicking{there}
 			}
 			if joined := Join(tasks, a, b, nil); !errors.Is(joined.ABroke, errPanicked) {
-				t.Errorf("it ended as %+v", joined)
+				t.Errorf("the result is %+v", joined)
 			}
 			for name, peer := range map[string]*sockettest.Conn{"client": client, "pod": pod} {
 				if got, err := io.ReadAll(peer); err == nil {

@@ -23,12 +23,12 @@ import (
 )
 
 const (
-	// maxPipes bounds the pipes of the process, each of which is two file
-	// descriptors. More than that are in use only when so many readers are slow.
+	// maxPipes bounds the pipes of the process, each of which has two file descriptors.
+	// All of them are in use only when that many readers are slow.
 	maxPipes = 256
-	// pipeSize is how much a pipe holds.
+	// pipeSize is the capacity of a pipe.
 	pipeSize = 256 << 10
-	// copySize is how much is copied at a time without a pipe.
+	// copySize is the size of a buffer where no pipe is used.
 	copySize = 32 << 10
 )
 
@@ -64,18 +64,18 @@ func (p *pipePool) get() *pipe {
 		<-p.room
 		return nil
 	}
-	// A smaller one does too.
+	// A smaller capacity is sufficient.
 	_, _ = unix.FcntlInt(uintptr(ends[0]), unix.F_SETPIPE_SZ, pipeSize)
 	return &pipe{read: ends[0], write: ends[1]}
 }
 
-// put takes an empty pipe back.
+// put returns an empty pipe to the pool.
 func (p *pipePool) put(unused *pipe) {
-	// There is room for all that there are.
+	// The channel has room for all pipes.
 	p.unused <- unused
 }
 
-// close ends a pipe that is not empty.
+// close closes a pipe that is not empty.
 func (p *pipe) close() {
 	unix.Close(p.read)
 	unix.Close(p.write)

@@ -26,9 +26,9 @@ import (
 	"github.com/truefoundry/elasti-apiserver/pkg/resolver/socket"
 )
 
-// forwardRest is forward once one side has ended without a word: the other side is
-// told, and may still have something to say. A client such as nc that has nothing
-// to send finishes at once, and waits for what the server says.
+// forwardRest is forward after one side has closed its writing side without having sent
+// anything. The end is passed on, and the other side may still send. A client without
+// input, such as nc, half-closes at once and waits for the server.
 func (c *conn) forwardRest(ctx context.Context, clientEnded bool) error {
 	tasks := c.server.options.Tasks
 	return c.carry(ctx, nil, func(pod *socket.TCP) Joined {
@@ -42,26 +42,26 @@ func (c *conn) forwardRest(ctx context.Context, clientEnded bool) error {
 	})
 }
 
-// limitSilence limits how long a side may say nothing on a connection that woke the
+// limitSilence limits how long a side may send nothing on a connection that woke the
 // target.
 func (c *conn) limitSilence(from socket.Conn) {
-	if patience := c.patience(); patience > 0 {
-		// It fails only when the connection is closed, which ends the wait too.
-		_ = from.SetReadDeadline(time.Now().Add(patience))
+	if timeout := c.silenceTimeout(); timeout > 0 {
+		// It fails only when the connection is closed, which also ends the wait.
+		_ = from.SetReadDeadline(time.Now().Add(timeout))
 	}
 }
 
-// passFirst waits for the first words of a side, has the connection count from
-// then on, and sends them to the other side. It fails when either side breaks
-// meanwhile. Their ends are left to what carries the rest.
+// passFirst waits for the first bytes of a side and sends them to the other side. From
+// then on the connection counts as use. It fails when either side breaks meanwhile. The
+// end of a side is left to Join.
 func (c *conn) passFirst(to, from socket.Conn, passed *int64) error {
 	for {
 		err := from.WaitReadable()
 		if !errors.Is(err, os.ErrDeadlineExceeded) {
 			break
 		}
-		// The deadline is that of the silence, or the other direction has set one
-		// because this one is of no use any more.
+		// The deadline is that of limitSilence, or the other direction has set one to end
+		// this one.
 		if c.silent || to.Broken() {
 			return err
 		}

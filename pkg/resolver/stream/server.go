@@ -34,26 +34,24 @@ import (
 )
 
 const (
-	// heldOverhead is what a held connection keeps besides the bytes that were
-	// read from it.
+	// heldOverhead is the memory of a held connection without the bytes that were read.
 	heldOverhead = 4 << 10
-	// forwardedBytes is what a connection keeps while it is carried: the one to
-	// the pod, and two goroutines.
+	// forwardedBytes is the memory of a forwarded connection: the connection to the pod
+	// and two goroutines.
 	forwardedBytes = 6 << 10
 )
 
-// Options are what a Server is made of.
+// Options configure a Server.
 type Options struct {
-	// Greeting is how long a client of a sleeping target that may wait for the
-	// greeting of the server may say nothing before it wakes the target. 0: it
-	// wakes it at once.
+	// Greeting is how long a client that may wait for the greeting of the server may
+	// send nothing before it wakes a sleeping target. 0: it wakes the target at once.
 	Greeting time.Duration
-	// Tasks runs what carries bytes beside the caller of Serve. Optional.
+	// Tasks runs the goroutines that forward bytes. Optional.
 	Tasks *task.Runner
 }
 
-// Server serves connections whose bytes it does not look at. It is safe for
-// concurrent use.
+// Server forwards connections without parsing their bytes. It is safe for concurrent
+// use.
 type Server struct {
 	options Options
 }
@@ -61,34 +59,34 @@ type Server struct {
 // New returns a Server.
 func New(options Options) *Server { return &Server{options: options} }
 
-// Destination is where a connection goes.
+// Destination is the destination of a connection.
 type Destination struct {
-	// Service and Port are what it is for.
+	// Service and Port are those of the connection.
 	Service *service.Service
 	Port    service.Port
-	// Greets is who speaks first.
+	// Greets is the side that speaks first.
 	Greets sniff.Greeting
-	// Spoken is called when something was said on the connection, or it woke the
-	// target. Optional.
+	// Spoken is called when a byte was sent on the connection, or it woke the target.
+	// Optional.
 	Spoken func()
-	// Other reports whether the first bytes of a client are of a protocol that
-	// others serve. Nil: they never are.
+	// Other reports whether the first bytes of a client are of a protocol with a server
+	// of its own. Nil: they never are.
 	Other func(first []byte) bool
 }
 
-// Serve serves one connection of a client until it ends, and closes it. The
-// bytes of initial were already read from it. A connection that cannot be given
-// a pod is reset. Whoever wants it to end sooner closes client.
+// Serve serves one connection of a client until it ends, and closes it. The bytes of
+// initial were already read from it. A connection that gets no pod is reset. Closing
+// client ends Serve early.
 //
-// A client that has said nothing yet may still speak before the pod does, and
-// what it says may be of another protocol. Then Serve leaves the connection open
-// and returns those bytes.
+// The first bytes of a client that was silent at first may be of another protocol. Then
+// Serve leaves the connection open and returns those bytes.
 //
-// A connection to a passive port wakes nothing and is no use of the target.
+// A connection to a passive port does not wake the target and does not count as use.
 //
-// A connection on which neither side has said anything wakes nothing, is no use
-// of the target and takes no place of maxConcurrencyPerPod, but for a client that
-// may wait for a greeting of a sleeping target: it wakes it after a while.
+// A connection on which neither side has sent a byte does not wake the target, does not
+// count as use and does not count for maxConcurrencyPerPod. The exception is a client
+// that may wait for the greeting of a sleeping target, which wakes it after
+// Options.Greeting.
 func (s *Server) Serve(ctx context.Context, client *net.TCPConn, initial []byte, to Destination) []byte {
 	waiting, err := socket.NewTCP(client)
 	if err != nil {
@@ -108,7 +106,7 @@ func (s *Server) Serve(ctx context.Context, client *net.TCPConn, initial []byte,
 		charge:  to.Service.Memory().Charge(),
 		passive: to.Service.Config().Passive.Port(to.Port.Number),
 	}
-	// They run after a panic too.
+	// These also run after a panic.
 	defer c.charge.Release()
 	defer c.release()
 	defer c.uncount()
@@ -117,8 +115,8 @@ func (s *Server) Serve(ctx context.Context, client *net.TCPConn, initial []byte,
 		return c.initial
 	}
 	if err != nil {
-		// Nothing can be said in a protocol that is not known; a reset is
-		// understood in all. It fails only when the connection is broken already.
+		// An unknown protocol has no error message; a reset works in all protocols. It
+		// fails only when the connection is broken already.
 		_ = client.SetLinger(0)
 	}
 	client.Close()
@@ -131,28 +129,28 @@ func (s *Server) Serve(ctx context.Context, client *net.TCPConn, initial []byte,
 type conn struct {
 	server *Server
 	client *net.TCPConn
-	// waiting is the client while it waits for a pod.
+	// waiting is the client's connection as a Conn.
 	waiting *socket.TCP
-	// initial is what the client has said that was not sent yet.
+	// initial has the bytes of the client that were not sent to the pod yet.
 	initial []byte
 	to      Destination
 	began   time.Time
 	record  accesslog.Record
 	charge  memory.Charge
 
-	// pod and lease are set while there is a pod. Silent is what the lease is.
+	// pod and lease are set while there is a pod. Silent is true for a silent lease.
 	pod    *net.TCPConn
 	lease  hold.Lease
 	leased bool
 	silent bool
-	// passive is true when the port is: the connection is no use of the target.
+	// passive is true when the port is passive: the connection does not count as use.
 	passive bool
-	// counted is true while something was said, and the connection counts as use
-	// of the target unless it is passive.
+	// counted is true while the connection is not silent. It counts as use of the target
+	// then, unless it is passive.
 	counted bool
 }
 
-// count makes the connection one on which something was said.
+// count makes the connection one on which a byte was sent.
 func (c *conn) count() {
 	if c.counted {
 		return
@@ -176,7 +174,7 @@ func (c *conn) uncount() {
 	}
 }
 
-// release gives the pod up, if there is one.
+// release closes the connection to the pod, if any, and ends the lease.
 func (c *conn) release() {
 	if c.pod != nil {
 		c.pod.Close()
@@ -188,7 +186,7 @@ func (c *conn) release() {
 	}
 }
 
-// serve serves the connection. It reports whether that is up to another
+// serve serves the connection. It returns true when the first bytes are of another
 // protocol.
 func (c *conn) serve(ctx context.Context) (other bool, err error) {
 	if len(c.initial) == 0 {
@@ -205,7 +203,7 @@ func (c *conn) serve(ctx context.Context) (other bool, err error) {
 	return false, c.forward(ctx, nil)
 }
 
-// failed notes that there is no pod for the connection.
+// failed records why there is no pod for the connection.
 func (c *conn) failed(err error) error {
 	if errors.Is(err, hold.ErrClientGone) {
 		c.record.Outcome = accesslog.ClientGone
@@ -222,19 +220,19 @@ func (c *conn) failed(err error) error {
 	return err
 }
 
-// forward carries bytes between the client and the pod until the connection
-// ends; greeting is what was read from the pod already.
+// forward forwards bytes between the client and the pod until the connection ends;
+// greeting has the bytes that were already read from the pod.
 func (c *conn) forward(ctx context.Context, greeting []byte) error {
 	return c.carry(ctx, greeting, func(pod *socket.TCP) Joined {
 		return Join(c.server.options.Tasks, c.waiting, pod, nil)
 	})
 }
 
-// carry has join carry bytes between the client and the pod, once each was sent
-// what is known of the other.
+// carry calls join to forward bytes between the client and the pod, after the bytes
+// that were already read from each have been sent to the other.
 func (c *conn) carry(ctx context.Context, greeting []byte, join func(pod *socket.TCP) Joined) error {
 	c.record.Outcome = accesslog.Forwarded
-	// When only the process wants to end, both sides must see that.
+	// Both connections are reset when the process ends.
 	stop := context.AfterFunc(ctx, func() {
 		for _, conn := range []*net.TCPConn{c.client, c.pod} {
 			_ = conn.SetLinger(0)
@@ -271,7 +269,7 @@ func (c *conn) carry(ctx context.Context, greeting []byte, join func(pod *socket
 	return nil
 }
 
-// exchange sends each side what was already read from the other.
+// exchange sends each side the bytes that were already read from the other.
 func (c *conn) exchange(greeting []byte) error {
 	if _, err := c.pod.Write(c.initial); err != nil {
 		return fmt.Errorf("sending to the pod: %w", err)

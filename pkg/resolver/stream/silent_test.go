@@ -60,7 +60,7 @@ func TestConnectionThatEndsWithoutAByteWakesNothing(t *testing.T) {
 	}
 }
 
-// Of an awake target it is no use either.
+// Nor does it count as use of an awake target.
 func TestConnectionThatEndsWithoutAByteIsNoUse(t *testing.T) {
 	f := newFixture(t, tuning{greeting: time.Hour})
 	f.Pods(resolvertest.Listen(t, echo))
@@ -96,8 +96,7 @@ func TestClientThatWaitsForAGreetingWakesTheTarget(t *testing.T) {
 	}
 }
 
-// The clients of a protocol in which they speak first want nothing until they
-// do.
+// A silent client of a protocol in which the client speaks first does not need a pod.
 func TestSilentClientThatSpeaksFirstWakesNothing(t *testing.T) {
 	f := newFixture(t, tuning{greets: sniff.ClientGreets})
 	conn := f.Client()
@@ -109,8 +108,8 @@ func TestSilentClientThatSpeaksFirstWakesNothing(t *testing.T) {
 	expect(t, conn, "SELECT")
 }
 
-// A client that woke the target without a word, and to which the pod says
-// nothing either, does not keep it awake.
+// A silent client that woke the target does not keep it awake when the pod sends nothing
+// either.
 func TestSilenceAfterTheWakeIsNoUse(t *testing.T) {
 	f := newFixture(t, tuning{})
 	conn := f.Client()
@@ -119,7 +118,7 @@ func TestSilenceAfterTheWakeIsNoUse(t *testing.T) {
 	f.silent(0, 1)
 	f.InFlight(0)
 	resolvertest.Eventually(t, func() bool { return f.Service.Traffic().Open() == 0 })
-	// It is use again when something is said.
+	// The connection counts as use again when a byte is sent.
 	send(t, conn, "hello")
 	expect(t, conn, "hello")
 	f.InFlight(1)
@@ -137,7 +136,7 @@ func TestSilentConnectionTakesNoPlaceOfThePod(t *testing.T) {
 	send(t, busy, "hello")
 	expect(t, busy, "hello")
 	f.InFlight(1)
-	// Once it speaks it waits for its turn.
+	// Once the client speaks it waits for a pod below its limit.
 	send(t, silent, "me too")
 	f.Held(1)
 	busy.Close()
@@ -145,7 +144,7 @@ func TestSilentConnectionTakesNoPlaceOfThePod(t *testing.T) {
 	f.InFlight(1)
 }
 
-// There are as many silent connections to a pod as others, at most.
+// Silent connections to a pod have the same limit as others.
 func TestSilentConnectionsToAPodAreBounded(t *testing.T) {
 	f := newFixture(t, tuning{greeting: time.Hour, change: func(c *service.Config) { c.Limits.MaxConcurrencyPerPod = 1 }})
 	f.Pods(resolvertest.Listen(t, echo))

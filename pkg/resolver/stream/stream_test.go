@@ -45,9 +45,9 @@ type fixture struct {
 	handedBack chan string
 }
 
-// tuning is what a test sets of how connections are served.
+// tuning has the settings of a test.
 type tuning struct {
-	// initial is what was read of each connection before it is served.
+	// initial has the bytes that were read from each connection before.
 	initial  string
 	change   func(*service.Config)
 	greeting time.Duration
@@ -106,7 +106,7 @@ func reset(conn *net.TCPConn) {
 	conn.Close()
 }
 
-// echo is a pod that sends back what it gets.
+// echo is a pod that sends back what it receives.
 func echo(conn *net.TCPConn) {
 	_, _ = io.Copy(conn, conn)
 	_ = conn.CloseWrite()
@@ -132,8 +132,8 @@ func TestServerSpeaksFirst(t *testing.T) {
 	}
 }
 
-// A client that says all it has to say while it is held, and finishes, still
-// gets its answer; bytes that were read to find out what it speaks come first.
+// A client that sends everything and closes its writing side while it is held still gets
+// its response. The bytes that were read to detect the protocol come first.
 func TestHalfCloseWhileHeld(t *testing.T) {
 	f := newFixture(t, tuning{initial: "first "})
 	conn := f.Client()
@@ -169,7 +169,7 @@ func TestPodFinishesFirst(t *testing.T) {
 	}
 }
 
-// Whether the kernel moves the bytes or they are copied, all arrive.
+// All bytes arrive, with splice(2) and when they are copied.
 func TestLargeTransferBothWays(t *testing.T) {
 	for name, prepare := range map[string]func(*testing.T){"pipes": func(*testing.T) {}, "no pipe is left": takePipes} {
 		t.Run(name, func(t *testing.T) {
@@ -236,7 +236,7 @@ func TestOverALimitIsReset(t *testing.T) {
 	}
 }
 
-// What one side has sent before it breaks arrives, and then the reset does.
+// The bytes that one side has sent before a reset arrive, followed by the reset.
 func TestResetOfThePodReachesTheClient(t *testing.T) {
 	for name, last := range map[string]string{"in the middle": "", "after its last words": "bye"} {
 		t.Run(name, func(t *testing.T) {
@@ -245,7 +245,7 @@ func TestResetOfThePodReachesTheClient(t *testing.T) {
 				_, _ = conn.Read(make([]byte, 1))
 				_, _ = io.WriteString(conn, last)
 				if last != "" {
-					// A reset throws away what was not sent yet.
+					// A reset drops unsent bytes.
 					_, _ = conn.Read(make([]byte, 1))
 				}
 				reset(conn)
@@ -278,16 +278,16 @@ func TestResetOfTheClientReachesThePod(t *testing.T) {
 	expect(t, conn, "welcome")
 	reset(conn)
 	if err := <-ended; !errors.Is(err, syscall.ECONNRESET) {
-		t.Errorf("the pod sees %v, want a reset", err)
+		t.Errorf("the pod gets %v, want a reset", err)
 	}
 	if record := f.Record(1); record.Outcome != accesslog.ClientGone {
 		t.Errorf("the outcome is %s", record.Outcome)
 	}
 }
 
-// A pod that answers before it has read everything, and closes, resets the
-// connection; its answer arrives nevertheless.
-func TestEarlyAnswerArrivesBeforeTheReset(t *testing.T) {
+// A pod that responds and closes before it has read everything resets the connection.
+// Its response arrives nevertheless.
+func TestEarlyResponseArrivesBeforeTheReset(t *testing.T) {
 	f := newFixture(t, tuning{})
 	answer := string(bytes.Repeat([]byte("no "), 1<<10))
 	f.Pods(resolvertest.Listen(t, func(conn *net.TCPConn) {
@@ -315,8 +315,8 @@ func TestEarlyAnswerArrivesBeforeTheReset(t *testing.T) {
 	}
 }
 
-// A client that was silent until it was connected, and then speaks first what
-// others understand better, is handed back, and its words with it.
+// A connection whose first bytes, after a silent wait, are of another protocol is handed
+// back together with those bytes.
 func TestOtherProtocolIsHandedBack(t *testing.T) {
 	f := newFixture(t, tuning{})
 	podGot := make(chan string, 1)
@@ -337,8 +337,7 @@ func TestOtherProtocolIsHandedBack(t *testing.T) {
 	f.silent(0, 0)
 }
 
-// Nor does it wait for a pod to find out what a client speaks that was silent at
-// first.
+// The protocol of a client that was silent at first is detected while it waits for a pod.
 func TestOtherProtocolIsHandedBackWhileItWaits(t *testing.T) {
 	for name, greeting := range map[string]time.Duration{"silently": time.Hour, "and wakes the target": 0} {
 		t.Run(name, func(t *testing.T) {
@@ -375,8 +374,7 @@ func TestFirstBytesOfAStreamWaitForThePod(t *testing.T) {
 	}
 }
 
-// TestResetOfOneSideReachesTheOtherThatDoesNotRead: nothing can be written to it, and
-// nothing comes from it.
+// A reset of one side is passed on to the other, also when that neither reads nor writes.
 func TestResetOfOneSideReachesTheOtherThatDoesNotRead(t *testing.T) {
 	flood := func(conn *net.TCPConn) {
 		part := make([]byte, 64<<10)

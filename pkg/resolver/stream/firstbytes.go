@@ -29,33 +29,33 @@ import (
 	"github.com/truefoundry/elasti-apiserver/pkg/resolver/task"
 )
 
-// wordsSize bounds what is read of the first words of either side.
-const wordsSize = 1 << 10
+// firstBytesSize bounds how many of the first bytes of either side are read.
+const firstBytesSize = 1 << 10
 
-// past is a time that every deadline has passed.
+// past is a deadline that has passed.
 var past = time.Unix(1, 0)
 
-// errSilence is returned when neither side has said anything in time.
-var errSilence = errors.New("neither side has said anything")
+// errSilence is returned when neither side has sent anything in time.
+var errSilence = errors.New("neither side has sent anything")
 
-// words are what was read of the first words of both sides, and whether a side
-// has ended instead. The end is there to be read again.
-type words struct {
+// firstBytes are the first bytes of both sides, and whether a side has ended without
+// having sent any. The end can be read again.
+type firstBytes struct {
 	client, pod           []byte
 	clientEnded, podEnded bool
 }
 
-// firstWords waits until one of two connections has something to read, and
-// returns what was read from each: from one of them, or by chance from both. It
-// fails with errSilence when there is nothing for so long (0: for ever), with
-// hold.ErrClientGone when the client has broken, and otherwise when the pod has, or
-// the connections are closed. The end of ctx closes both.
-func firstWords(ctx context.Context, tasks *task.Runner, client, pod *net.TCPConn, patience time.Duration) (words, error) {
+// awaitFirstBytes waits until one of two connections has something to read, and returns
+// the bytes that were read from it, or by chance from both. It fails with errSilence
+// after the timeout (0: no timeout), with hold.ErrClientGone when the connection of the
+// client broke, and with another error when that of the pod did or both are closed. The
+// end of ctx closes both.
+func awaitFirstBytes(ctx context.Context, tasks *task.Runner, client, pod *net.TCPConn, timeout time.Duration) (firstBytes, error) {
 	stop := context.AfterFunc(ctx, func() { client.Close(); pod.Close() })
 	defer stop()
-	if patience > 0 {
-		// It fails only when the connection is closed, which ends the wait too.
-		_ = client.SetReadDeadline(time.Now().Add(patience))
+	if timeout > 0 {
+		// It fails only when the connection is closed, which also ends the wait.
+		_ = client.SetReadDeadline(time.Now().Add(timeout))
 	}
 	podReady := false
 	waited := make(chan struct{})
@@ -70,36 +70,36 @@ func firstWords(ctx context.Context, tasks *task.Runner, client, pod *net.TCPCon
 	<-waited
 	for _, conn := range []*net.TCPConn{client, pod} {
 		if err := conn.SetReadDeadline(time.Time{}); err != nil {
-			return words{}, fmt.Errorf("carrying on after the first words: %w", err)
+			return firstBytes{}, fmt.Errorf("continuing after the first bytes: %w", err)
 		}
 	}
 	if !podReady && !clientReady {
-		return words{}, errSilence
+		return firstBytes{}, errSilence
 	}
-	var first words
+	var first firstBytes
 	var err error
 	if podReady {
 		if first.pod, err = readOnce(pod); err != nil {
-			return words{}, fmt.Errorf("the connection to the pod: %w", err)
+			return firstBytes{}, fmt.Errorf("the connection to the pod: %w", err)
 		}
 		first.podEnded = len(first.pod) == 0
 	}
 	if clientReady {
 		if first.client, err = readOnce(client); err != nil {
-			return words{}, hold.ErrClientGone
+			return firstBytes{}, hold.ErrClientGone
 		}
 		first.clientEnded = len(first.client) == 0
 	}
 	return first, nil
 }
 
-// readOnce returns what one read yields: nothing at the end of the connection, which
-// is there to be read again. That it broke is not: the kernel says so once.
+// readOnce returns the bytes of one read. It returns none at the end of the connection,
+// which can be read again. An error is returned, because the kernel reports it once only.
 func readOnce(conn io.Reader) ([]byte, error) {
-	words := make([]byte, wordsSize)
-	n, err := conn.Read(words)
+	data := make([]byte, firstBytesSize)
+	n, err := conn.Read(data)
 	if n > 0 || errors.Is(err, io.EOF) {
 		err = nil
 	}
-	return words[:n], err
+	return data[:n], err
 }
