@@ -34,7 +34,7 @@ import (
 	"github.com/truefoundry/elasti-apiserver/pkg/triggers"
 )
 
-// configOf returns how the traffic of an ElastiService is treated; rules are its
+// configOf returns the configuration of the traffic of an ElastiService; rules are its
 // compiled spec.probeResponse.
 func configOf(object *v1alpha1.ElastiService, rules *proberesponse.Rules) *service.Config {
 	proxy := object.Spec.Proxy
@@ -67,7 +67,7 @@ func configOf(object *v1alpha1.ElastiService, rules *proberesponse.Rules) *servi
 	return config
 }
 
-// problemOf returns what keeps the target of an ElastiService from starting.
+// problemOf returns the reason why the target of an ElastiService does not start.
 func problemOf(object *v1alpha1.ElastiService) string {
 	available := meta.FindStatusCondition(object.Status.Conditions, v1alpha1.ConditionTargetAvailable)
 	if available == nil || available.Status != metav1.ConditionFalse || !v1alpha1.IsTargetProblem(available.Reason) {
@@ -107,8 +107,8 @@ func portsOfService(object *v1alpha1.ElastiService) []service.Port {
 	return ports
 }
 
-// draining is how the traffic of a service is treated that is not wanted any
-// more: clients are asked to reconnect, and end up where they should.
+// draining returns the configuration of a service that is draining: clients are made to
+// reconnect, which takes them to another endpoint.
 func draining(config service.Config) *service.Config {
 	config.Mode, config.Always, config.FallingAsleep = v1alpha1.ModeServe, false, false
 	config.Activity = resolveractivity.Policy{}

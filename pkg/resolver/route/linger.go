@@ -20,50 +20,51 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// retire lets the service of an ElastiService, and all its ports, linger.
-func (t *Table) retire(key types.NamespacedName) {
+// drain makes the service of an ElastiService, and all its ports, linger.
+func (t *Table) drain(key types.NamespacedName) {
 	kept := t.entries[key]
 	if kept == nil {
 		return
 	}
 	delete(t.entries, key)
 	kept.service.Apply(draining(*kept.service.Config()))
-	// Nothing is opened for what wants nothing.
+	// set without ports opens none, so that it cannot fail.
 	_ = t.ports.set(kept.service, nil)
-	t.retired = append(t.retired, retiree{service: kept.service, until: t.options.Clock.Now().Add(t.options.Linger)})
+	t.draining = append(t.draining, drainingService{service: kept.service, until: t.options.Clock.Now().Add(t.options.Linger)})
 }
 
-// expire ends what has lingered long enough, and comes back for the rest.
+// expire ends the ports and services whose linger period is over, and schedules the next
+// expiry.
 func (t *Table) expire() {
 	t.ports.expire()
 	now := t.options.Clock.Now()
-	for len(t.retired) > 0 && !now.Before(t.retired[0].until) {
-		t.retired[0].service.Close()
-		t.retired = t.retired[1:]
+	for len(t.draining) > 0 && !now.Before(t.draining[0].until) {
+		t.draining[0].service.Close()
+		t.draining = t.draining[1:]
 	}
 	t.scheduleExpiry()
 }
 
-// scheduleExpiry has the next that lingers ended in time. There is one timer,
-// whatever changed.
+// scheduleExpiry enqueues the next expiry. There is one timer for all ports and
+// services.
 func (t *Table) scheduleExpiry() {
 	next := t.ports.next()
-	if len(t.retired) > 0 && (next.IsZero() || t.retired[0].until.Before(next)) {
-		next = t.retired[0].until
+	if len(t.draining) > 0 && (next.IsZero() || t.draining[0].until.Before(next)) {
+		next = t.draining[0].until
 	}
 	if !next.IsZero() {
 		t.queue.AddAfter(expiry, max(0, next.Sub(t.options.Clock.Now())))
 	}
 }
 
-// closeAll ends everything at once.
+// closeAll closes all ports and services at once.
 func (t *Table) closeAll() {
 	for key := range t.entries {
-		t.retire(key)
+		t.drain(key)
 	}
 	t.ports.closeAll()
-	for _, leaving := range t.retired {
-		leaving.service.Close()
+	for _, drained := range t.draining {
+		drained.service.Close()
 	}
-	t.retired = nil
+	t.draining = nil
 }

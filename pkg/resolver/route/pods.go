@@ -27,9 +27,8 @@ import (
 	"github.com/truefoundry/elasti-apiserver/pkg/resolver/endpoint"
 )
 
-// podsOf returns what the EndpointSlices of one private Service say about its
-// pods. A pod is in one slice for each IP family, and may for a moment be in
-// two of the same family.
+// podsOf returns the pods that the EndpointSlices of one private Service list. A pod is in
+// one slice for each IP family, and may temporarily be in two of the same family.
 func podsOf(endpointSlices []*discoveryv1.EndpointSlice) []endpoint.Description {
 	var pods []endpoint.Description
 	byID := map[string]int{}
@@ -57,13 +56,13 @@ func podsOf(endpointSlices []*discoveryv1.EndpointSlice) []endpoint.Description 
 			for name, number := range ports {
 				pod.Ports[name] = number
 			}
-			// Unset means ready; a connection is confirmed before it is used.
+			// Unset means ready.
 			pod.Ready = pod.Ready || ptr.Deref(described.Conditions.Ready, true)
 			pod.Terminating = pod.Terminating || ptr.Deref(described.Conditions.Terminating, false)
 		}
 	}
 	for i := range pods {
-		// In whatever order slices are listed, a pod keeps its first address.
+		// The first address of a pod does not depend on the order of the slices.
 		slices.SortFunc(pods[i].Addresses, netip.Addr.Compare)
 	}
 	return pods
@@ -83,7 +82,7 @@ func identityOf(described *discoveryv1.Endpoint) (id, name string) {
 // names have none.
 func addressesOf(described *discoveryv1.Endpoint) []netip.Addr {
 	var addresses []netip.Addr
-	// Further addresses of an endpoint are the same pod, and unspecified by the API.
+	// The meaning of further addresses of an endpoint is not specified by the API.
 	for _, text := range described.Addresses[:min(1, len(described.Addresses))] {
 		if address, err := netip.ParseAddr(text); err == nil {
 			addresses = append(addresses, address)

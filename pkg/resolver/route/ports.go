@@ -30,51 +30,50 @@ import (
 
 // Listeners opens and closes ports.
 type Listeners interface {
-	// OpenPort makes connections to a proxy port belong to a port of a service,
-	// also when they belonged to another until now. It may be called again for the
-	// same.
+	// OpenPort assigns the connections to a proxy port to a port of a service, also when
+	// they were assigned to another one before. It may be called again for the same.
 	OpenPort(svc *service.Service, port service.Port) error
-	// ClosePort ends that. Connections that were accepted go on.
+	// ClosePort ends the assignment. Accepted connections continue.
 	ClosePort(svc *service.Service, port service.Port)
 }
 
-// slot is what has one owner: a proxy port, and on the shared port what a host
-// name of a Service stands for.
+// slot identifies what has one owner: a proxy port, or a port of a Service on the shared
+// port.
 type slot struct {
 	proxyPort int32
-	// Only of the shared port.
+	// Set for the shared port only.
 	service types.NamespacedName
 	number  int32
 }
 
-// claim is a port of a service that wants a slot.
+// claim is a port of a service that claims a slot.
 type claim struct {
 	service *service.Service
 	port    service.Port
 }
 
-// place is what is known of a slot.
+// place is the state of a slot.
 type place struct {
-	// claims are those that want it, in the order in which they came: the first
-	// has it. Empty while it lingers.
+	// claims are the claims on the slot in the order of arrival. The first one owns it.
+	// Empty while the slot lingers.
 	claims []claim
-	// owner is who connections belong to. It is the first claim, or the last one
-	// that there was.
+	// owner is the owner of the connections: the first claim, or the last one that
+	// existed.
 	owner claim
-	// open is true when the listener is open and belongs to owner.
+	// open is true when the listener is open and assigned to owner.
 	open bool
-	// until is when it closes. Only while it lingers.
+	// until is when the slot closes. Set only while it lingers.
 	until time.Time
 }
 
-// lingering is when a slot that nothing wants ends.
+// lingering is a slot without claims and when it closes.
 type lingering struct {
 	slot  slot
 	until time.Time
 }
 
-// ports makes the open ports those that services want: what is wanted is compared
-// with what is open on each change. It is not safe for concurrent use.
+// ports reconciles the open ports with those that services claim, on each change. It is
+// not safe for concurrent use.
 type ports struct {
 	// Immutable.
 	listeners  Listeners
@@ -82,16 +81,16 @@ type ports struct {
 	clock      clock.PassiveClock
 	sharedPort int32
 	logger     klog.Logger
-	// conflicts is told how many claims have to stand back. Optional.
+	// conflicts is called with the number of conflicting claims. Optional.
 	conflicts func(int)
 
 	places map[slot]*place
-	// lingering are the slots that nothing wanted at some time, in the order in
-	// which they end.
+	// lingering has the slots that had no claim at some time, in the order in which they
+	// close.
 	lingering []lingering
-	// wanted is what each service wants.
+	// wanted has the slots that each service claims.
 	wanted map[*service.Service][]slot
-	// waiting is how many claims have to stand back.
+	// waiting is the number of conflicting claims, which an earlier claim precedes.
 	waiting int
 }
 
@@ -120,16 +119,15 @@ func (p *ports) slotOf(svc *service.Service, port service.Port) slot {
 	}
 }
 
-// set makes wanted what a service wants, instead of what it wanted before, and
-// opens and closes ports accordingly. It fails when some cannot be opened; the
-// next call with the same arguments tries again.
+// set replaces the ports that a service claims, and opens and closes ports accordingly.
+// It fails when some cannot be opened; the next call with the same arguments retries.
 func (p *ports) set(svc *service.Service, wanted []service.Port) error {
 	before := p.wanted[svc]
 	var now []slot
 	for _, port := range wanted {
 		s := p.slotOf(svc, port)
 		if slices.Contains(now, s) {
-			// One service wants a slot twice: its first port has it.
+			// When a service claims a slot twice, its first port gets it.
 			continue
 		}
 		now = append(now, s)
@@ -145,7 +143,7 @@ func (p *ports) set(svc *service.Service, wanted []service.Port) error {
 	} else {
 		delete(p.wanted, svc)
 	}
-	p.tellConflicts()
+	p.reportConflicts()
 	var failed []error
 	for _, s := range now {
 		failed = append(failed, p.reconcile(s))
@@ -158,7 +156,7 @@ func (p *ports) set(svc *service.Service, wanted []service.Port) error {
 	return errors.Join(failed...)
 }
 
-// claim notes that a port of a service wants a slot.
+// claim adds the claim of a port of a service to a slot.
 func (p *ports) claim(s slot, c claim) {
 	at := p.places[s]
 	if at == nil {
@@ -177,7 +175,7 @@ func (p *ports) claim(s slot, c claim) {
 	}
 }
 
-// withdraw notes that no port of a service wants a slot any more.
+// withdraw removes the claim of a service from a slot.
 func (p *ports) withdraw(s slot, svc *service.Service) {
 	at := p.places[s]
 	i := at.indexOf(svc)
@@ -195,18 +193,18 @@ func (a *place) indexOf(svc *service.Service) int {
 	return slices.IndexFunc(a.claims, func(c claim) bool { return c.service == svc })
 }
 
-func (p *ports) tellConflicts() {
+func (p *ports) reportConflicts() {
 	if p.conflicts != nil {
 		p.conflicts(p.waiting)
 	}
 }
 
-// reconcile makes connections to a slot belong to the first of its claims.
+// reconcile assigns the connections to a slot to the first of its claims.
 func (p *ports) reconcile(s slot) error {
 	at := p.places[s]
 	if len(at.claims) == 0 {
 		if !at.open {
-			// It was never opened: there is nothing to linger.
+			// A slot that was never opened does not linger.
 			delete(p.places, s)
 		}
 		return nil
@@ -222,7 +220,7 @@ func (p *ports) reconcile(s slot) error {
 	return nil
 }
 
-// expire closes what has lingered long enough.
+// expire closes the slots whose linger period is over.
 func (p *ports) expire() {
 	now := p.clock.Now()
 	for until := p.next(); !until.IsZero() && !now.Before(until); until = p.next() {
@@ -233,15 +231,15 @@ func (p *ports) expire() {
 	}
 }
 
-// next returns when expire has to be called next; the zero time when nothing
-// lingers. The first of lingering is that slot then.
+// next returns when expire has to be called next, for the first slot of lingering. It
+// returns the zero time when none lingers.
 func (p *ports) next() time.Time {
 	for len(p.lingering) > 0 {
 		first := p.lingering[0]
 		if at := p.places[first.slot]; at != nil && len(at.claims) == 0 && at.until.Equal(first.until) {
 			return first.until
 		}
-		// Something wants it again, or did since.
+		// The slot has a claim, or has had one since.
 		p.lingering = p.lingering[1:]
 	}
 	return time.Time{}

@@ -32,7 +32,7 @@ import (
 
 const testLinger = 30 * time.Second
 
-// openPorts are the ports that are open, with whom connections belong to.
+// openPorts has the open ports with the owners of their connections.
 type openPorts struct {
 	owners map[int32]string
 	// refused are the ports that cannot be opened.
@@ -76,7 +76,7 @@ func (d *desired) service(name string) *service.Service {
 	return s
 }
 
-// wants is what a service wants, as pairs of a proxy port and an appProtocol.
+// wants expects the open ports, as pairs of a proxy port and an appProtocol.
 func (d *desired) wants(svc *service.Service, wanted ...service.Port) {
 	d.t.Helper()
 	if err := d.set(svc, wanted); err != nil {
@@ -91,7 +91,7 @@ func (d *desired) is(want string) {
 	}
 }
 
-// pass lets time pass, and does what the timer does.
+// pass steps the clock and calls expire when it is due.
 func (d *desired) pass(period time.Duration) {
 	d.clock.Step(period)
 	d.expire()
@@ -131,8 +131,8 @@ func TestPortThatChangesBeforeItsServiceIsDeletedCloses(t *testing.T) {
 	}
 }
 
-// A port that is wanted again while it lingers, by the same or by another, is
-// not closed when the first time is over.
+// A port that is claimed again while it lingers, by the same service or another, is not
+// closed when the first linger period is over.
 func TestPortThatIsWantedAgainStaysOpen(t *testing.T) {
 	d := newDesired(t)
 	cart, again := d.service("cart"), d.service("again")
@@ -160,24 +160,24 @@ func TestFirstClaimOnAPortKeepsIt(t *testing.T) {
 	d.wants(thief, port(10001, ""), port(10000, "http"))
 	d.is("map[10000:victim  10001:thief ]")
 	if d.conflicts != 1 {
-		t.Errorf("%d conflicts are told", d.conflicts)
+		t.Errorf("%d conflicts are reported", d.conflicts)
 	}
-	// A change of the one that stands back changes nothing, and neither does its end.
+	// A change of the later claim, or its end, has no effect.
 	d.wants(thief, port(10000, "tcp"))
 	d.is("map[10000:victim  10001:thief ]")
 	d.wants(thief)
 	d.pass(2 * testLinger)
 	d.is("map[10000:victim ]")
 	if d.conflicts != 0 {
-		t.Errorf("%d conflicts are told when there is none", d.conflicts)
+		t.Errorf("%d conflicts are reported when there is none", d.conflicts)
 	}
-	// The end of the first one leaves the port to the next.
+	// When the first claim ends, the next one gets the port.
 	d.wants(thief, port(10000, "tcp"))
 	d.wants(victim)
 	d.pass(2 * testLinger)
 	d.is("map[10000:thief tcp]")
 	if d.conflicts != 0 {
-		t.Errorf("%d conflicts are told when there is none", d.conflicts)
+		t.Errorf("%d conflicts are reported when there is none", d.conflicts)
 	}
 }
 
@@ -204,7 +204,7 @@ func TestPortThatCannotBeOpenedIsTriedAgain(t *testing.T) {
 	d.open.refused[10000] = false
 	d.wants(cart, port(10000, ""), port(10001, ""))
 	d.is("map[10000:cart  10001:cart ]")
-	// What never was open does not linger.
+	// A port that was never open does not linger.
 	till := d.service("till")
 	d.open.refused[10002] = true
 	if err := d.set(till, []service.Port{port(10002, "")}); err == nil {
@@ -216,7 +216,7 @@ func TestPortThatCannotBeOpenedIsTriedAgain(t *testing.T) {
 	}
 }
 
-// On the shared port each service has its own.
+// On the shared port each service has a slot of its own.
 func TestSharedPortHasManyOwners(t *testing.T) {
 	d := newDesired(t)
 	cart, till := d.service("cart"), d.service("till")

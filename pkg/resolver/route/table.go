@@ -14,10 +14,9 @@ See the License for the specific language governing permissions and
 limitations under the License.
 */
 
-// Package route keeps the services of a resolver, and which port belongs to
-// which of them, as the API server tells it: one Service for each
-// ElastiService, one listener for each of its proxy ports, and the pods that
-// the EndpointSlices of its private Service list.
+// Package route keeps the services and ports of a resolver in sync with the API server:
+// one Service for each ElastiService, one listener for each of its proxy ports, and the
+// pods that the EndpointSlices of its private Service list.
 package route
 
 import (
@@ -57,7 +56,7 @@ const (
 	lastRetry  = 5 * time.Second
 )
 
-// Options are what a Table is made of.
+// Options configure a Table.
 type Options struct {
 	// ElastiServices and EndpointSlices are informers that the caller starts
 	// after New. The EndpointSlices are those of private Services.
@@ -65,24 +64,24 @@ type Options struct {
 	EndpointSlices discoveryinformers.EndpointSliceInformer
 	// Listeners opens and closes ports.
 	Listeners Listeners
-	// Linger is how long a port that is not wanted any more goes on accepting
-	// connections, and sending them to the pods that were last known: it takes
-	// the data plane of the cluster that long to send them elsewhere.
+	// Linger is how long a port without claims still accepts connections and forwards
+	// them to the last known pods: the propagation delay until the data plane of the
+	// cluster sends them elsewhere.
 	Linger time.Duration
 	// SharedPort is the proxy port that several services share. 0: none.
 	SharedPort int32
-	// Conflicts is told how many claims on proxy ports stand back because an
-	// earlier one has the port. Optional.
+	// Conflicts is called with the number of claims on proxy ports that conflict with an
+	// earlier claim. Optional.
 	Conflicts func(int)
 	// Logger is the base of log lines.
 	Logger klog.Logger
 	// Clock defaults to the real one.
 	Clock clock.WithTicker
-	// NewService makes the Service of an ElastiService.
+	// NewService returns the Service of an ElastiService.
 	NewService func(object *v1alpha1.ElastiService, config *service.Config) *service.Service
 }
 
-// Table follows the ElastiServices.
+// Table syncs services and ports with the ElastiServices.
 type Table struct {
 	// Immutable.
 	options Options
@@ -96,28 +95,26 @@ type Table struct {
 	// Owned by Run.
 	entries map[types.NamespacedName]*entry
 	ports   *ports
-	// retired are the services that are not wanted any more, in the order in which
-	// they end.
-	retired []retiree
+	// draining has the services of deleted ElastiServices in the order in which they end.
+	draining []drainingService
 }
 
-// entry is what is kept for one ElastiService.
+// entry is the state of one ElastiService.
 type entry struct {
 	uid     types.UID
 	service *service.Service
-	// generation is that of the spec that was compiled.
+	// generation is that of the compiled spec.
 	generation int64
 }
 
-// retiree is a service that is not wanted any more, and lingers as long as its
-// ports do.
-type retiree struct {
+// drainingService is the service of a deleted ElastiService, which lingers as long as its
+// ports.
+type drainingService struct {
 	service *service.Service
 	until   time.Time
 }
 
-// expiry is the key in the queue that stands for the end of what lingers. There
-// is no ElastiService without a name.
+// expiry is the key in the queue for a call of expire. No ElastiService has an empty name.
 var expiry = types.NamespacedName{}
 
 // New returns a Table. It fails when the informers were started before.
@@ -145,8 +142,8 @@ func New(options Options) (*Table, error) {
 	return t, nil
 }
 
-// observe indexes what an informer has, and calls changed with each old and new
-// state of it.
+// observe adds an index to an informer, and calls changed with each old and new state of
+// an object.
 func (t *Table) observe(informer cache.SharedIndexInformer, index cache.IndexFunc, changed func(any)) error {
 	if err := informer.AddIndexers(cache.Indexers{byPrivateService: index}); err != nil {
 		return err
@@ -198,7 +195,7 @@ func (t *Table) sliceChanged(object any) {
 	for _, key := range keys {
 		objects, err := t.objects.ByIndex(byPrivateService, key)
 		if err != nil {
-			// Only an index that does not exist fails, and New has added it.
+			// ByIndex fails only without the index, which New has added.
 			continue
 		}
 		for _, object := range objects {
@@ -207,12 +204,11 @@ func (t *Table) sliceChanged(object any) {
 	}
 }
 
-// Ready reports whether every ElastiService that existed at the start is known
-// and all its ports have been opened.
+// Ready reports whether every ElastiService that existed at the start was synced and all
+// its ports are open.
 func (t *Table) Ready() bool { return t.ready.Load() }
 
-// Run follows the ElastiServices until ctx ends, and then closes every port and
-// service.
+// Run syncs the ElastiServices until ctx ends, and then closes all ports and services.
 func (t *Table) Run(ctx context.Context) error {
 	defer t.closeAll()
 	defer t.queue.ShutDown()
@@ -223,12 +219,12 @@ func (t *Table) Run(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("listing ElastiServices: %w", err)
 	}
-	// Of two claims on a port, that of the older ElastiService is the first.
+	// Of two claims on a port, that of the older ElastiService must be the first.
 	slices.SortFunc(initial, func(a, b *v1alpha1.ElastiService) int {
 		return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time),
 			strings.Compare(a.Namespace, b.Namespace), strings.Compare(a.Name, b.Name))
 	})
-	// incomplete are those of the initial ones some ports of which are not open.
+	// incomplete has the initial ElastiServices some ports of which are not open.
 	incomplete := sets.New[types.NamespacedName]()
 	for _, es := range initial {
 		if key := (types.NamespacedName{Namespace: es.Namespace, Name: es.Name}); !t.process(ctx, key) {
@@ -259,8 +255,8 @@ func (t *Table) readyWithout(ctx context.Context, incomplete sets.Set[types.Name
 	}
 }
 
-// process makes what is kept for one ElastiService true, or has that tried
-// again. It reports whether it is.
+// process syncs one ElastiService, and retries later on failure. It reports whether the
+// sync succeeded.
 func (t *Table) process(ctx context.Context, key types.NamespacedName) bool {
 	if key == expiry {
 		t.expire()
@@ -268,7 +264,7 @@ func (t *Table) process(ctx context.Context, key types.NamespacedName) bool {
 	}
 	defer t.scheduleExpiry()
 	if err := t.sync(ctx, key); err != nil {
-		klog.FromContext(ctx).Error(err, "Cannot serve all ports of an ElastiService, will try again", "elastiservice", key)
+		klog.FromContext(ctx).Error(err, "Failed to serve all ports of an ElastiService, will retry", "elastiservice", key)
 		t.queue.AddRateLimited(key)
 		return false
 	}
@@ -279,11 +275,11 @@ func (t *Table) process(ctx context.Context, key types.NamespacedName) bool {
 func (t *Table) sync(ctx context.Context, key types.NamespacedName) error {
 	object, err := t.lister.ElastiServices(key.Namespace).Get(key.Name)
 	if apierrors.IsNotFound(err) {
-		t.retire(key)
+		t.drain(key)
 		return nil
 	}
 	if err != nil {
-		return fmt.Errorf("looking up the ElastiService: %w", err)
+		return fmt.Errorf("getting the ElastiService: %w", err)
 	}
 	kept := t.keep(ctx, key, object)
 	endpointSlices, err := t.endpointSlices(object)
@@ -292,18 +288,18 @@ func (t *Table) sync(ctx context.Context, key types.NamespacedName) error {
 	}
 	pods := podsOf(endpointSlices)
 	if len(pods) > 0 || object.DeletionTimestamp.IsZero() {
-		// The slices of an ElastiService that is being deleted go first, the pods
+		// The slices of an ElastiService that is being deleted are deleted first; its pods
 		// stay.
 		kept.service.SetPods(pods)
 	}
 	return t.ports.set(kept.service, portsOfService(object))
 }
 
-// keep makes the entry of an ElastiService, or brings it up to date.
+// keep creates or updates the entry of an ElastiService.
 func (t *Table) keep(ctx context.Context, key types.NamespacedName, object *v1alpha1.ElastiService) *entry {
 	kept := t.entries[key]
 	if kept != nil && (kept.uid != object.UID || kept.service.PublicService != object.Spec.Service) {
-		t.retire(key)
+		t.drain(key)
 		kept = nil
 	}
 	if kept != nil && kept.generation == object.Generation {
@@ -334,7 +330,7 @@ func (t *Table) endpointSlices(object *v1alpha1.ElastiService) ([]*discoveryv1.E
 	}
 	found, err := t.slices.ByIndex(byPrivateService, object.Namespace+"/"+object.Status.PrivateService)
 	if err != nil {
-		return nil, fmt.Errorf("looking up the EndpointSlices of Service %s: %w", object.Status.PrivateService, err)
+		return nil, fmt.Errorf("listing the EndpointSlices of Service %s: %w", object.Status.PrivateService, err)
 	}
 	endpointSlices := make([]*discoveryv1.EndpointSlice, 0, len(found))
 	for _, item := range found {

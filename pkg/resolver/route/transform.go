@@ -20,8 +20,8 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 )
 
-// DropUnused is a transform for informers. It drops what no resolver looks at
-// and what is the bulk of many objects.
+// DropUnused is a transform for informers. It drops large parts of objects that resolvers
+// do not use.
 func DropUnused(object any) (any, error) {
 	if accessor, err := meta.Accessor(object); err == nil {
 		accessor.SetManagedFields(nil)

@@ -18,17 +18,15 @@ package service
 
 import "net/netip"
 
-// mappedBits is the length of the prefix of the IPv6 addresses that stand for
-// those of IPv4.
+// mappedBits is the prefix length of the IPv4-mapped IPv6 addresses.
 const mappedBits = 96
 
-// Clients are the networks that clients of a service may connect from. Nil is all
-// of them. They are safe for concurrent use.
+// Clients are the networks that clients of a service may connect from. Nil allows all
+// networks. They are safe for concurrent use.
 type Clients struct{ networks []netip.Prefix }
 
-// NewClients returns the clients of networks in CIDR notation; none of them means
-// every client. A text that is no network is left out, and does not open the
-// service to others.
+// NewClients returns the Clients for networks in CIDR notation; no networks allow every
+// client. Invalid networks allow none.
 func NewClients(networks []string) *Clients {
 	if len(networks) == 0 {
 		return nil

@@ -23,15 +23,15 @@ import (
 	"github.com/truefoundry/elasti-apiserver/pkg/resolver/hold"
 )
 
-// keepAwake asks a queue for pods for a while. Its zero value asks for nothing.
+// keepAwake keeps the target of a queue awake for a time. Its zero value does not.
 type keepAwake struct {
 	mu sync.Mutex
-	// timer and end are set while pods are asked for.
+	// timer and end are set while the target is kept awake.
 	timer *time.Timer
 	end   func()
 }
 
-// extend asks for pods until a period from now has passed.
+// extend keeps the target awake for at least a period from now on.
 func (n *keepAwake) extend(queue *hold.Queue, period time.Duration) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -44,7 +44,7 @@ func (n *keepAwake) extend(queue *hold.Queue, period time.Duration) {
 	timer = time.AfterFunc(period, func() {
 		n.mu.Lock()
 		defer n.mu.Unlock()
-		// Another extension may have come in between.
+		// extend may have been called in between.
 		if n.timer == timer {
 			n.finish()
 		}
@@ -61,7 +61,7 @@ func (n *keepAwake) stop() {
 	}
 }
 
-// finish ends the asking. Callers hold mu.
+// finish stops keeping the target awake. It must be called with mu held.
 func (n *keepAwake) finish() {
 	n.end()
 	n.timer, n.end = nil, nil

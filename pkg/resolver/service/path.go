@@ -146,7 +146,7 @@ func (s *Service) InPath() bool {
 // about to be, and for Options.ServeGrace after that. A connection that comes
 // at another time waits for Options.PathTimeout, because its client may know sooner than this
 // resolver that resolvers are in the path again; nothing may be read from it
-// before. The wait ends when left reports that the client has gone.
+// before. The wait ends when left returns true for a client that has disconnected.
 func (s *Service) AwaitPath(ctx context.Context, left func() bool) bool {
 	entered, open := s.path.open(s.serveGrace)
 	if open {

@@ -73,7 +73,7 @@ func TestConnectionsAreServedForAWhileAfterResolversLeftThePath(t *testing.T) {
 func TestConnectionWaitsForAnySignThatResolversAreInThePath(t *testing.T) {
 	for name, sign := range map[string]func(*Service){
 		"mode proxy":            func(s *Service) { s.Apply(&Config{Mode: v1alpha1.ModeProxy}) },
-		"sleep was asked for":   func(s *Service) { s.Apply(&Config{Mode: v1alpha1.ModeServe, FallingAsleep: true}) },
+		"sleep was requested":   func(s *Service) { s.Apply(&Config{Mode: v1alpha1.ModeServe, FallingAsleep: true}) },
 		"policy Always":         func(s *Service) { s.Apply(&Config{Mode: v1alpha1.ModeServe, Always: true}) },
 		"no pod":                func(s *Service) { s.SetPods(nil) },
 		"no ready pod":          func(s *Service) { s.SetPods([]endpoint.Description{{ID: "a"}}) },

@@ -14,8 +14,8 @@ See the License for the specific language governing permissions and
 limitations under the License.
 */
 
-// Package service is what a resolver keeps for one ElastiService: how its
-// traffic is treated, what is held for it and which pods it has.
+// Package service has the state that a resolver keeps for one ElastiService: the
+// configuration of its traffic, the queue of held requests, and its pods.
 package service
 
 import (
@@ -39,12 +39,12 @@ import (
 	"github.com/truefoundry/elasti-apiserver/pkg/resolver/task"
 )
 
-// Config is how the traffic of a service is treated. It is not changed once it
-// was given to a Service.
+// Config is the configuration of the traffic of a service. It must not be changed once
+// it was passed to a Service.
 type Config struct {
 	// Mode is status.mode.
 	Mode v1alpha1.Mode
-	// Always is true when resolvers are to stay in the path (proxy.policy).
+	// Always is true when resolvers always stay in the path (proxy.policy).
 	Always bool
 	// FallingAsleep is true while the target is being put to sleep: resolvers are
 	// about to be in the path.
@@ -55,7 +55,7 @@ type Config struct {
 	HoldTimeout time.Duration
 	// Limits are those of proxy.
 	Limits hold.Limits
-	// Probes is what a pod that is not ready is asked. Nil: it is not asked.
+	// Probes are the readiness probes of a pod that is not ready. Nil: it is not probed.
 	Probes *v1alpha1.ReadinessProbes
 	// ProbeResponses is spec.probeResponse.
 	ProbeResponses *proberesponse.Rules
@@ -66,10 +66,10 @@ type Config struct {
 	ProxyProtocol bool
 	// WaitingPage is proxy.waitingPage.
 	WaitingPage bool
-	// Problem is what keeps the target from starting: a reason, a colon and what
-	// the cluster says about it. Empty when nothing is known to. Others wrote it.
+	// Problem is why the target does not start: a reason, a colon and the message of the
+	// cluster. Empty when no reason is known. The text is not trusted.
 	Problem string
-	// Activity says what is reported of the traffic.
+	// Activity configures the reports of the traffic.
 	Activity activity.Policy
 }
 
@@ -80,17 +80,17 @@ type Port struct {
 	Name   string
 	// AppProtocol is that of the Service port.
 	AppProtocol string
-	// ProxyPort is where the resolver listens for it.
+	// ProxyPort is the proxy port for it.
 	ProxyPort int32
 }
 
-// Worker makes pods appear and be found ready while something is held.
+// Worker runs while something is held, to wake the target or probe its pods.
 type Worker interface {
-	// Run ends with ctx. Changed has a value when it should look again.
+	// Run returns when ctx ends. Changed has a value after a change.
 	Run(ctx context.Context, changed <-chan struct{})
 }
 
-// Options are what a Service is made of.
+// Options configure a Service.
 type Options struct {
 	// Namespace and Name name the ElastiService, and UID is its UID.
 	Namespace, Name string
@@ -103,30 +103,29 @@ type Options struct {
 	Budget *memory.Budget
 	// Dialer connects to pods. Optional.
 	Dialer *dial.Dialer
-	// ServeGrace is for how long after resolvers left the path of the service new
-	// connections are still served. 0: for ever.
+	// ServeGrace is how long new connections are still served after resolvers left the
+	// path of the service. 0: always.
 	ServeGrace time.Duration
 	// PathTimeout is how long a connection waits after that for resolvers to be in
 	// the path again. Defaults to DefaultPathTimeout.
 	PathTimeout time.Duration
 	// Logger is the base of the log lines about the service.
 	Logger klog.Logger
-	// Finish is told of each request and connection of the service when it has
-	// ended. It must not keep the record. Optional.
+	// Finish is called for each request and connection of the service that has ended.
+	// It must not retain the record. Optional.
 	Finish func(*accesslog.Record)
 	// Closed is called when the service was closed. Optional.
 	Closed func()
 	// Traffic counts the requests and connections. Close ends it. Optional.
 	Traffic *activity.Tracker
-	// Tasks runs the workers, so that a panic of one does not end the process.
-	// Optional.
+	// Tasks runs the workers, so that a panic does not end the process. Optional.
 	Tasks *task.Runner
-	// Workers returns what runs while something is held for the service.
+	// Workers returns the workers of the service.
 	Workers func(*Service) []Worker
 }
 
-// Service is the traffic and the pods of one ElastiService. It is safe for
-// concurrent use.
+// Service has the traffic and the pods of one ElastiService. It is safe for concurrent
+// use.
 type Service struct {
 	// Namespace and Name name the ElastiService, PublicService its Service.
 	Namespace, Name, PublicService string
@@ -150,7 +149,7 @@ type Service struct {
 	keepAwake   keepAwake
 }
 
-// New returns a Service. Close ends it.
+// New returns a Service. Close must be called in the end.
 func New(options Options) *Service {
 	if options.Traffic == nil {
 		options.Traffic = activity.NewTracker()
@@ -182,7 +181,7 @@ func New(options Options) *Service {
 	return s
 }
 
-// Finish tells that a request or connection of the service has ended.
+// Finish records that a request or connection of the service has ended.
 func (s *Service) Finish(record *accesslog.Record) {
 	if s.finish != nil {
 		s.finish(record)
@@ -192,17 +191,17 @@ func (s *Service) Finish(record *accesslog.Record) {
 // Config returns the current configuration.
 func (s *Service) Config() *Config { return s.config.Load() }
 
-// Queue returns where the service's traffic waits.
+// Queue returns the queue of the service.
 func (s *Service) Queue() *hold.Queue { return s.queue }
 
-// Memory returns what counts the bytes that the service's traffic costs.
+// Memory returns the account of the memory of the service's traffic.
 func (s *Service) Memory() *memory.Account { return s.queue.Memory() }
 
-// Traffic returns what counts the service's requests and connections.
+// Traffic returns the tracker of the service's requests and connections.
 func (s *Service) Traffic() *activity.Tracker { return s.traffic }
 
-// Leaving reports whether clients should move to the pods: resolvers are not
-// in the path of new connections, and are not meant to be.
+// Leaving reports whether clients should move to the pods: resolvers are not in the path
+// of new connections, and are not about to be.
 func (s *Service) Leaving() bool {
 	config := s.config.Load()
 	return config.Mode == v1alpha1.ModeServe && !config.Always
@@ -218,7 +217,7 @@ func (s *Service) LeftFor() time.Duration {
 	return time.Since(*since)
 }
 
-// Apply changes the configuration. It must not be called twice at a time.
+// Apply changes the configuration. It must not be called concurrently.
 func (s *Service) Apply(config *Config) {
 	s.configure(config)
 	s.queue.SetLimits(config.Limits)
@@ -237,14 +236,14 @@ func (s *Service) configure(config *Config) {
 	}
 }
 
-// SetPods replaces what the EndpointSlices say about the pods.
+// SetPods replaces the pods with those that the EndpointSlices list.
 func (s *Service) SetPods(pods []endpoint.Description) {
 	s.queue.SetPods(pods)
 	s.path.setPods(pods)
 }
 
-// Close ends the wait of what is held, and returns when nothing runs for the
-// service any more but what was released before.
+// Close ends the wait of everything that is held, and returns when the workers have
+// ended. Requests that were released before continue.
 func (s *Service) Close() {
 	s.keepAwake.stop()
 	s.traffic.Close()
@@ -254,13 +253,13 @@ func (s *Service) Close() {
 	}
 }
 
-// KeepAwake wakes the target, and lets it stay awake, for a time from now on as
-// if something was held that long.
+// KeepAwake wakes the target and keeps it awake for a time from now on, as if something
+// were held that long.
 func (s *Service) KeepAwake(period time.Duration) {
 	s.keepAwake.extend(s.queue, period)
 }
 
-// work runs the workers for as long as ctx lasts.
+// work runs the workers until ctx ends.
 func (s *Service) work(ctx context.Context) {
 	runAll(klog.NewContext(ctx, s.logger), s.tasks, s.workers, s.queue.Changed())
 }

@@ -23,8 +23,8 @@ import (
 	"github.com/truefoundry/elasti-apiserver/pkg/resolver/task"
 )
 
-// runAll runs all workers until ctx ends, and passes on to each of them
-// that something changed. One that panics is run again.
+// runAll runs all workers until ctx ends, and passes on changes to each of them. A worker
+// that panics is started again.
 func runAll(ctx context.Context, tasks *task.Runner, workers []Worker, changed <-chan struct{}) {
 	var running sync.WaitGroup
 	defer running.Wait()
@@ -44,7 +44,7 @@ func runAll(ctx context.Context, tasks *task.Runner, workers []Worker, changed <
 			select {
 			case signal <- struct{}{}:
 			default:
-				// It has not yet looked at the change before, and will see both.
+				// The worker has not received the previous change yet.
 			}
 		}
 	}
