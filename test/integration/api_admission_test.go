@@ -157,7 +157,8 @@ func TestWhatCanBecomeRightIsWarnedAbout(t *testing.T) {
 	}
 }
 
-// Who may write ElastiServices cannot have a Secret used that they may not get.
+// A user that may write ElastiServices cannot make the server use a Secret that the user
+// may not get.
 func TestSecretOfATriggerNeedsThePermissionToGetIt(t *testing.T) {
 	namespace := newNamespace(t)
 	mayWrite := rbacv1.PolicyRule{APIGroups: []string{"elasti.truefoundry.com"}, Resources: []string{"elastiservices"}, Verbs: []string{"create", "update", "patch", "get"}}
@@ -230,22 +231,22 @@ func TestResourceQuotaLimitsTheNumber(t *testing.T) {
 		}
 		return ""
 	})
-	// A server that did not know yet that they are counted has not counted it.
+	// A server that had not received the quota yet has not counted the object.
 	awaitCount(1)
 	second := newElastiService("second")
 	second.Spec.Service = "other"
 	if _, err := client.Create(t.Context(), second, metav1.CreateOptions{}); !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), "exceeded quota") {
 		t.Errorf("the second: got %v, want the quota exceeded", err)
 	}
-	// A wake creates nothing that counts.
+	// A wake creates no object that a quota counts.
 	createApplication(t, namespace, 0)
 	if _, err := client.Wake(t.Context(), "first", &v1alpha1.WakeRequest{}, metav1.CreateOptions{}); err != nil {
 		t.Errorf("waking under an exhausted quota: %v", err)
 	}
 }
 
-// Of manifests that KubeElasti's users keep in Git, nothing changes on its way
-// through the API, so that a GitOps tool sees no difference.
+// The API does not change manifests of KubeElasti in Git, so that a GitOps tool finds no
+// difference.
 func TestManifestsOfKubeElastiShowNoDiff(t *testing.T) {
 	kubectl := newKubectl(t, newNamespace(t))
 	const manifest = `apiVersion: elasti.truefoundry.com/v1alpha1

@@ -32,7 +32,7 @@ import (
 	"github.com/truefoundry/elasti-apiserver/test/integration/environment"
 )
 
-// waitForAPIService waits until the APIService is available, or is not.
+// waitForAPIService waits until the condition Available of the APIService has a status.
 func waitForAPIService(t *testing.T, kubectl *environment.Kubectl, want string) {
 	t.Helper()
 	eventuallyWithin(t, discoveryTimeout, "the APIService has Available="+want, func(ctx context.Context) string {
@@ -48,7 +48,7 @@ func waitForAPIService(t *testing.T, kubectl *environment.Kubectl, want string) 
 	})
 }
 
-// A server that accepts connections and says nothing is worse than none.
+// A server that accepts connections and does not respond must not affect other APIs.
 func TestAHangingServerAffectsNoOtherAPI(t *testing.T) {
 	namespace := newNamespace(t)
 	createElastiService(t, namespace, newElastiService("app"))
@@ -83,7 +83,7 @@ func TestAHangingServerAffectsNoOtherAPI(t *testing.T) {
 // tooSlow is longer than the discovery timeout of the aggregator, 5 s.
 const tooSlow = 6 * time.Second
 
-// A server that is slow, rather than silent, is no reason for others to wait.
+// A server that is slow must not delay requests to other APIs.
 func TestASlowServerIsUnavailableAndAffectsNoOtherAPI(t *testing.T) {
 	namespace := newNamespace(t)
 	createElastiService(t, namespace, newElastiService("app"))
@@ -117,7 +117,7 @@ func TestASlowServerIsUnavailableAndAffectsNoOtherAPI(t *testing.T) {
 			t.Errorf("%s of the cluster while the server is slow: %v", path, err)
 		}
 	}
-	// It knows nothing of the link, and is not restarted because of it.
+	// The probes of the server do not depend on the link, so that it is not restarted.
 	for _, path := range []string{"/livez", "/readyz"} {
 		if err := shared.Server.Health(t.Context(), path); err != nil {
 			t.Errorf("%s of the server: %v", path, err)
@@ -161,7 +161,7 @@ func TestAPIServiceMayBeDeletedAndCreatedAgain(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		// Without it, all that follows would fail.
+		// All following tests need the APIService.
 		if _, err := kubectl.Run(context.Background(), string(manifest), "apply", "--filename=-"); err != nil {
 			t.Error(err)
 		}

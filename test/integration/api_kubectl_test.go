@@ -25,7 +25,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// What users type, in the order in which they would.
+// The commands of a user, in the usual order.
 func TestKubectlCommandsOfEveryday(t *testing.T) {
 	namespace := newNamespace(t)
 	createApplication(t, namespace, 1)

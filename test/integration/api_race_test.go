@@ -31,16 +31,15 @@ import (
 	elastiv1alpha1client "github.com/truefoundry/elasti-apiserver/pkg/generated/clientset/versioned/typed/elasti/v1alpha1"
 )
 
-// Two servers that are written to at the same moment may each accept an
-// ElastiService for one Service. The older one has it then, and the other one
-// says so.
+// Two servers that receive writes at the same time may each accept an ElastiService for one
+// Service. The older one owns it then, and the other one reports the conflict.
 func TestOlderOfTwoElastiServicesForAServiceHasIt(t *testing.T) {
 	replicas := startReplicas(t)
 	waitForLeader(t, replicas[0], replicas[1])
 	namespace := newNamespace(t)
 	clients := [2]elastiv1alpha1client.ElastiServiceInterface{direct(t, replicas[0], namespace), direct(t, replicas[1], namespace)}
 
-	// Which of them is a moment too late to be accepted is chance.
+	// Which of them is rejected depends on timing.
 	const attempts = 100
 	var pair [2]*v1alpha1.ElastiService
 	for attempt := 0; pair[0] == nil || pair[1] == nil; attempt++ {

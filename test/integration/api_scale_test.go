@@ -94,8 +94,8 @@ func TestScaleOfMissingElastiServiceIsNotFound(t *testing.T) {
 	}
 }
 
-// The autoscaler of Kubernetes scales through an ElastiService as through any
-// kind, and leaves one that sleeps alone.
+// A HorizontalPodAutoscaler scales through an ElastiService as through any kind, and does
+// not scale a sleeping target.
 func TestHorizontalPodAutoscalerScalesAnElastiService(t *testing.T) {
 	namespace := newNamespace(t)
 	createApplication(t, namespace, 0)

@@ -46,7 +46,7 @@ func TestServerSideApplyKnowsWhoOwnsWhat(t *testing.T) {
 	client := elastiServices(namespace)
 	team := appliedElastiService(namespace)
 	team.Spec.WithCooldownPeriod(60)
-	// Not theirs to say, and so not owned by them.
+	// Fields that the client may not set are not owned by it.
 	team.WithStatus(elastiapply.ElastiServiceStatus().WithMode(v1alpha1.ModeServe))
 	if _, err := client.Apply(t.Context(), team, metav1.ApplyOptions{FieldManager: "team"}); err != nil {
 		t.Fatalf("applying: %v", err)

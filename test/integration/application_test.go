@@ -31,8 +31,8 @@ import (
 
 var appLabels = map[string]string{"app": "app"}
 
-// createApplication creates the Deployment and the Service "app". Its pods do
-// not run before a test says so.
+// createApplication creates the Deployment and the Service "app". Its pods do not run until
+// a test calls runPod.
 func createApplication(t *testing.T, namespace string, replicas int32) {
 	t.Helper()
 	createDeployment(t, namespace, replicas)
@@ -116,7 +116,7 @@ func runPod(t *testing.T, namespace, app string) (name string) {
 				continue
 			}
 			name = pod.Name
-			// One of the scale before may be on its way out.
+			// A pod of the previous scale may still be terminating.
 			if _, err := shared.Node.Run(ctx, namespace, name); err != nil {
 				return err.Error()
 			}

@@ -47,8 +47,8 @@ rules:
   - level: None
 `
 
-// restartServerWith starts the shared server again with more flags. After the
-// test it has those that it had before.
+// restartServerWith restarts the shared server with additional flags, until the end of the
+// test.
 func restartServerWith(t *testing.T, flags ...string) {
 	t.Helper()
 	before := shared.Server.Flags
@@ -133,7 +133,7 @@ func waitForAuditEvent(t *testing.T, log string, match func(*auditv1.Event) bool
 			return err.Error()
 		}
 		lines := bytes.Split(content, []byte("\n"))
-		// What follows the last line break is not written in full yet.
+		// The text after the last line break may be incomplete.
 		for _, line := range lines[:len(lines)-1] {
 			event := &auditv1.Event{}
 			if err := json.Unmarshal(line, event); err != nil {

@@ -28,7 +28,7 @@ import (
 	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti/v1alpha1"
 )
 
-// forbidPods makes a quota that allows no pods in the namespace.
+// forbidPods creates a quota that allows no pods in the namespace.
 func forbidPods(t *testing.T, namespace string) (allow func()) {
 	t.Helper()
 	quotas := shared.Kubernetes.CoreV1().ResourceQuotas(namespace)
@@ -47,8 +47,7 @@ func forbidPods(t *testing.T, namespace string) (allow func()) {
 	}
 }
 
-// runPodWith runs a pod of the application on the node, which then reports this
-// status of it.
+// runPodWith runs a pod of the application on the node with this status.
 func runPodWith(t *testing.T, namespace string, status corev1.PodStatus) {
 	t.Helper()
 	pods := shared.Kubernetes.CoreV1().Pods(namespace)
@@ -84,8 +83,8 @@ func wakeApplication(t *testing.T, namespace string) {
 	}
 }
 
-// expectProblem waits until the ElastiService says everywhere what keeps its
-// target from starting.
+// expectProblem waits until all reports of the ElastiService have the reason why its target
+// does not start.
 func expectProblem(t *testing.T, namespace, reason, words string) {
 	t.Helper()
 	for _, conditionType := range []string{v1alpha1.ConditionTargetAvailable, v1alpha1.ConditionReady} {

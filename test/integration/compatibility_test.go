@@ -42,8 +42,8 @@ func patchService(t *testing.T, namespace, patch string) {
 	}
 }
 
-// patchElastiService changes the ElastiService "app", and waits until the
-// controller has seen that.
+// patchElastiService changes the ElastiService "app", and waits until the controller has
+// observed the change.
 func patchElastiService(t *testing.T, namespace, patch string) {
 	t.Helper()
 	changed, err := elastiServices(namespace).Patch(t.Context(), "app", types.MergePatchType, []byte(patch), metav1.PatchOptions{})
@@ -90,8 +90,8 @@ func TestServiceThatIsEditedLaterIsReported(t *testing.T) {
 	waitForReason(t, namespace, v1alpha1.ConditionServiceCompatible, metav1.ConditionFalse, v1alpha1.ReasonTrafficDistribution)
 }
 
-// The slices of a Service with publishNotReadyAddresses call every pod ready.
-// Resolvers stay in the path until one is.
+// In the slices of a Service with publishNotReadyAddresses every pod is ready. Resolvers
+// stay in the path until a pod really is.
 func TestResolversStayUntilAPodIsReadyWhateverTheServicePublishes(t *testing.T) {
 	namespace := newNamespace(t)
 	createApplication(t, namespace, 1)
@@ -165,8 +165,8 @@ func TestVolumesAreNotDeletedUnlessThatIsAccepted(t *testing.T) {
 	removePod(t, namespace, pod)
 }
 
-// KEDA's default is to scale to zero by itself. A wake lasts for the cooldown
-// all the same, and what the user had set comes back after it.
+// By default KEDA scales to zero by itself. A wake nevertheless lasts for the cooldown, and
+// the setting of the user is restored after it.
 func TestKEDAThatScalesToZeroDoesNotUndoAWake(t *testing.T) {
 	scaledObjects.install(t)
 	namespace := newNamespace(t)
@@ -189,14 +189,14 @@ func TestKEDAThatScalesToZeroDoesNotUndoAWake(t *testing.T) {
 		}
 		return ""
 	}
-	// Nothing but KEDA puts this target to sleep.
+	// Only KEDA scales this target to zero.
 	eventually(t, "KEDA may scale to zero after the cooldown", func(context.Context) string { return letGo() })
-	// The time of the wake is recorded in whole seconds.
+	// The recorded time of the wake has whole seconds.
 	if after := time.Since(woken); after < cooldown-2*time.Second {
 		t.Errorf("KEDA might have undone the wake after %s, the cooldown is %s", after, cooldown)
 	}
 
-	// One that sleeps by its triggers is kept until it does.
+	// A target with triggers is paused until it sleeps.
 	patchElastiService(t, namespace, `{"spec":{"triggers":[{"type":"traffic"}],"proxy":{"policy":"Always"}}}`)
 	eventually(t, "KEDA is kept from scaling to zero", func(context.Context) string {
 		if annotations := scaledObjectAnnotations(t, namespace); annotations[pausedScaleInAnnotation] != "true" {
@@ -208,7 +208,7 @@ func TestKEDAThatScalesToZeroDoesNotUndoAWake(t *testing.T) {
 	eventually(t, "an autoscaler that is not named any more is let go", func(context.Context) string { return letGo() })
 }
 
-// Pauses of the user's own are neither taken for the product's nor lost.
+// A pause by the user is neither treated as one of the controller nor lost.
 func TestPausesOfTheUserSurvive(t *testing.T) {
 	scaledObjects.install(t)
 	namespace := newNamespace(t)

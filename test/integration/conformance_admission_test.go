@@ -33,7 +33,7 @@ import (
 	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti/v1alpha1"
 )
 
-// ourResources are what the policies and webhooks of a test apply to.
+// ourResources are the resources of the policies and webhooks of a test.
 func ourResources() admissionregistrationv1.RuleWithOperations {
 	return admissionregistrationv1.RuleWithOperations{
 		Operations: []admissionregistrationv1.OperationType{admissionregistrationv1.Create, admissionregistrationv1.Update, admissionregistrationv1.Delete},
@@ -131,7 +131,7 @@ func TestValidatingAdmissionPolicyIsKeptTo(t *testing.T) {
 	}
 }
 
-// notDenied complains unless what is done is denied with a message.
+// notDenied returns a complaint unless an operation is denied with a message.
 func notDenied(message string, do func() error) (complaint string) {
 	if err := do(); err == nil || !strings.Contains(err.Error(), message) {
 		return fmt.Sprintf("it returns %v, want it denied with %q", err, message)
@@ -227,7 +227,7 @@ func TestMutatingAdmissionPolicyIsKeptTo(t *testing.T) {
 	}
 }
 
-// Nothing is created, and nothing is woken, where everything is being deleted.
+// In a namespace that is being deleted no object is created and no target is woken.
 func TestNamespaceLifecycleIsKeptTo(t *testing.T) {
 	if _, err := elastiServices("missing").Create(t.Context(), newElastiService("app"), metav1.CreateOptions{}); !apierrors.IsNotFound(err) {
 		t.Errorf("creating in a namespace that is not there returns %v, want not found", err)
@@ -235,7 +235,7 @@ func TestNamespaceLifecycleIsKeptTo(t *testing.T) {
 	namespace := newDisposableNamespace(t)
 	createApplication(t, namespace, 0)
 	object := newElastiService("app")
-	// It keeps the namespace until the test is through.
+	// The finalizer keeps the namespace until the end of the test.
 	object.Finalizers = []string{"example.com/keep"}
 	createElastiService(t, namespace, object)
 	deleteNamespace(t, namespace)

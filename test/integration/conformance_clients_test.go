@@ -240,7 +240,7 @@ func TestServerSideApplyOfTheScale(t *testing.T) {
 	if replicas := wantedReplicas(t, namespace); replicas != 3 {
 		t.Errorf("spec.replicas of the target is %d, want 3", replicas)
 	}
-	// Who scales an ElastiService owns nothing of it.
+	// A client that scales an ElastiService does not become the manager of its fields.
 	if fields := ownedFields(readElastiService(t, namespace), "team", "scale"); fields != "" {
 		t.Errorf("who applied the scale owns %s of the ElastiService", fields)
 	}

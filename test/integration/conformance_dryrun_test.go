@@ -29,8 +29,8 @@ import (
 	elastiapply "github.com/truefoundry/elasti-apiserver/pkg/generated/applyconfiguration/elasti/v1alpha1"
 )
 
-// waitUntilSettled waits until the controller has nothing to write any more,
-// and returns the version that it has left.
+// waitUntilSettled waits until the controller has no more writes, and returns the last
+// resource version.
 func waitUntilSettled(t *testing.T, namespace string) (resourceVersion string) {
 	t.Helper()
 	waitForCondition(t, namespace, v1alpha1.ConditionReady, metav1.ConditionTrue)

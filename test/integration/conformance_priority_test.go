@@ -87,11 +87,11 @@ func TestWakesAndTheComponentsHaveTheirOwnFlowSchemas(t *testing.T) {
 	}
 }
 
-// A wake waits for calls of the server to the API server that it came through.
-// With more wakes than that lets in, they must not be what these calls wait for.
+// A wake waits for calls of the server to the API server that forwarded it. These calls
+// must not wait for seats that wakes occupy, also when there are more wakes than seats.
 func TestCallsOfTheServerDoNotWaitForWakes(t *testing.T) {
-	// More than a level gets of so few seats, with all that it may borrow, and
-	// few enough for one connection.
+	// The number is higher than the seats of a priority level, including borrowed ones, and
+	// low enough for one connection.
 	const readSeats, writeSeats, wakes = 60, 40, 90
 	crowded, err := shared.StartBeside(t.Context(), "crowded",
 		fmt.Sprintf("--max-requests-inflight=%d", readSeats), fmt.Sprintf("--max-mutating-requests-inflight=%d", writeSeats))

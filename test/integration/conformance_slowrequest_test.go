@@ -56,7 +56,7 @@ func startSlowCreate(t *testing.T, config *rest.Config, namespace string) *slowC
 	if err != nil {
 		t.Fatal(err)
 	}
-	// With HTTP/1.1, a server says when it wants to read the body.
+	// With HTTP/1.1, a server sends 100 Continue before it reads the body.
 	tlsConfig.NextProtos = []string{"http/1.1"}
 	transport := &http.Transport{TLSClientConfig: tlsConfig, ExpectContinueTimeout: waitTimeout}
 	t.Cleanup(transport.CloseIdleConnections)

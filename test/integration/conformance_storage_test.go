@@ -45,7 +45,7 @@ import (
 // controller is for one namespace, and ignores those of the shared server.
 type loneServer struct {
 	process *environment.Process
-	// config is how the cluster's administrator reaches it.
+	// config is the client configuration of the cluster's administrator.
 	config *rest.Config
 }
 
@@ -77,8 +77,7 @@ func startLoneServer(t *testing.T, namespace string, flags ...string) *loneServe
 	config.CAData, config.Insecure = nil, true
 	server := &loneServer{process: process, config: config}
 	server.waitForHealth(t, "/readyz", http.StatusOK)
-	// It knows the aggregator when it is ready, and those who come past the
-	// aggregator a moment later.
+	// When it is ready it accepts the aggregator, and other clients shortly after that.
 	eventually(t, "the server knows the administrator", func(ctx context.Context) string {
 		_, err := server.elastiServices(t, namespace).List(ctx, metav1.ListOptions{Limit: 1})
 		return complaintOf(err)
@@ -132,7 +131,7 @@ func (s *loneServer) waitForHealth(t *testing.T, path string, want int) {
 	})
 }
 
-// A storage that cannot be reached makes a server unready. Restarting it would
+// An unavailable storage makes a server unready, but not unhealthy, because a restart would
 // not help.
 func TestLivenessDoesNotDependOnStorage(t *testing.T) {
 	const liveness = "/livez?exclude=etcd"
@@ -170,10 +169,10 @@ func TestLivenessDoesNotDependOnStorage(t *testing.T) {
 	}
 }
 
-// Pods stay in the Service of the server, and a wake needs the ElastiService as it
-// was last read and the scale of its target, nothing else.
+// The server stays an endpoint of its Service, because a wake needs only the cached
+// ElastiService and the scale of its target.
 func TestWakesGoOnWithoutStorage(t *testing.T) {
-	// What the manifests let the kubelet probe.
+	// The paths of the probes in the manifests.
 	const readiness = "/readyz?exclude=etcd&exclude=etcd-readiness"
 	namespace := newNamespace(t)
 	createDeployment(t, namespace, 0)
@@ -245,8 +244,8 @@ func expectStored(t *testing.T, endpoint, namespace string) {
 	t.Errorf("etcd has no %s, it has %q", key, keys)
 }
 
-// shutdownDelay is how long a server is not ready before it stops to serve, in
-// which its endpoint is taken away.
+// shutdownDelay is how long a server is unready before it stops serving, during which its
+// endpoint is removed.
 const shutdownDelay = 3 * time.Second
 
 func TestShutdownBeginsWithReadinessAndLetsRequestsFinish(t *testing.T) {
@@ -289,7 +288,7 @@ func TestAConnectionThatComesLateDoesNotHoldUpTheEnd(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer accepted.Close()
-	// What is accepted is accepted in the order of arrival.
+	// Connections are accepted in the order of arrival.
 	if _, _, err := server.health(t.Context(), "/readyz"); err != nil {
 		t.Fatal(err)
 	}

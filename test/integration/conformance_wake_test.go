@@ -33,8 +33,8 @@ import (
 	"github.com/truefoundry/elasti-apiserver/test/integration/environment"
 )
 
-// However many callers hold requests, the target is scaled once, and the
-// ElastiService tells so in one Event.
+// The target is scaled once for any number of callers, and the ElastiService has one Event
+// for it.
 func TestConcurrentWakesShareOneScaleCall(t *testing.T) {
 	const callers = 20
 	namespace := newNamespace(t)
@@ -97,8 +97,8 @@ func TestWakeThatWeMayNotDoSaysWhichPermissionIsMissing(t *testing.T) {
 	})
 }
 
-// withoutPermissionToScale takes the server's permission on scales away until
-// giveBack is called or the test has ended.
+// withoutPermissionToScale revokes the server's permission on scales until giveBack is
+// called or the test has ended.
 func withoutPermissionToScale(t *testing.T) (giveBack func()) {
 	t.Helper()
 	roles := shared.Kubernetes.RbacV1().ClusterRoles()

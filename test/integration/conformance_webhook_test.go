@@ -40,7 +40,7 @@ import (
 // webhook is an admission webhook that records its requests. It denies objects with the
 // annotation "deny", and labels ElastiServices when it is a mutating one.
 type webhook struct {
-	// url and authority are what a webhook configuration says of it.
+	// url and authority are the values for the webhook configuration.
 	url       string
 	authority []byte
 

@@ -99,8 +99,8 @@ func TestATargetAtZeroHasResolversInThePath(t *testing.T) {
 	}
 }
 
-// The resolvers find the pods through the slices of the private Service, by
-// the label that the endpointslice controller copies from it.
+// The resolvers get the pods from the slices of the private Service, which they select by
+// the label that the EndpointSlice controller copies from it.
 func TestPodsAreAmongThePrivateEndpointsBeforeTheyAreReady(t *testing.T) {
 	namespace := newNamespace(t)
 	createApplication(t, namespace, 1)
@@ -334,8 +334,8 @@ func TestDeletionLeavesTheTargetAwakeAndNothingElse(t *testing.T) {
 	}
 }
 
-// A status that is written without a change would be written for every
-// ElastiService of a cluster, for ever.
+// A write of an unchanged status would be repeated for every ElastiService of a cluster
+// forever.
 func TestNothingIsWrittenAtRest(t *testing.T) {
 	namespace := newNamespace(t)
 	createApplication(t, namespace, 0)
@@ -343,7 +343,7 @@ func TestNothingIsWrittenAtRest(t *testing.T) {
 	waitForCondition(t, namespace, v1alpha1.ConditionReady, metav1.ConditionTrue)
 	waitForCondition(t, namespace, v1alpha1.ConditionSleeping, metav1.ConditionTrue)
 	before := readElastiService(t, namespace)
-	// Another object is worked on to its end after the first one is at rest.
+	// The controller has synced another object completely after the first one.
 	other := newNamespace(t)
 	createApplication(t, other, 0)
 	createElastiService(t, other, newElastiService("app"))

@@ -168,8 +168,7 @@ func TestWatchSeesEveryChange(t *testing.T) {
 	expectEvent(t, watcher, watch.Deleted, func(object *v1alpha1.ElastiService) bool { return object.Name == "app" })
 }
 
-// expectEvent reads until the event comes. Those of the controller's writes
-// come in between.
+// expectEvent reads until the event comes, and ignores those of the controller's writes.
 func expectEvent(t *testing.T, watcher watch.Interface, kind watch.EventType, match func(*v1alpha1.ElastiService) bool) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), waitTimeout)

@@ -128,8 +128,7 @@ func resolve(document any, reference string) any {
 	return current
 }
 
-// What a client needs to know of our kinds comes with the discovery document
-// of the whole cluster.
+// The aggregated discovery document of the cluster has the kinds of the API.
 func TestAggregatedDiscoveryHasOurResources(t *testing.T) {
 	const accept = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
 	var resource *apidiscoveryv2.APIResourceDiscovery
@@ -173,7 +172,7 @@ func TestAggregatedDiscoveryHasOurResources(t *testing.T) {
 	}
 }
 
-// Every path that can be read answers a user who types it.
+// Every path of the API that can be read works with kubectl get --raw.
 func TestEveryPathCanBeReadRaw(t *testing.T) {
 	namespace := newNamespace(t)
 	createApplication(t, namespace, 0)

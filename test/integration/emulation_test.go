@@ -67,7 +67,8 @@ func TestHostsOfEarlierVersionsAreServed(t *testing.T) {
 	}
 }
 
-// expectWrites goes through what admission sees: create, update, delete, and a wake.
+// expectWrites sends the requests that admission handles: create, update, delete, and a
+// wake.
 func expectWrites(t *testing.T, host *environment.Environment) {
 	t.Helper()
 	namespace, err := host.Kubernetes.CoreV1().Namespaces().Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "test-"}}, metav1.CreateOptions{})
@@ -81,7 +82,7 @@ func expectWrites(t *testing.T, host *environment.Environment) {
 	if _, err := client.Patch(t.Context(), "app", types.MergePatchType, []byte(`{"spec":{"cooldownPeriod":60}}`), metav1.PatchOptions{}); err != nil {
 		t.Errorf("patching: %v", err)
 	}
-	// Its target is missing, which only a wake that was admitted finds out.
+	// Its target is missing, which only an admitted wake reports.
 	if _, err := client.Wake(t.Context(), "app", &v1alpha1.WakeRequest{}, metav1.CreateOptions{}); !apierrors.IsNotFound(err) {
 		t.Errorf("waking returns %v, want that the target is not found", err)
 	}

@@ -104,8 +104,7 @@ func reachesAnEndpoint(current map[string]*discoveryv1.EndpointSlice) bool {
 	return false
 }
 
-// slicesOf lists the EndpointSlices of the public Service that are managed by
-// the resolvers' controller, or those that are not.
+// slicesOf lists the resolver slices of the public Service, or its other EndpointSlices.
 func slicesOf(ctx context.Context, t *testing.T, namespace, selector string) []discoveryv1.EndpointSlice {
 	t.Helper()
 	list, err := shared.Kubernetes.DiscoveryV1().EndpointSlices(namespace).List(ctx, metav1.ListOptions{

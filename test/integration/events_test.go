@@ -32,9 +32,8 @@ import (
 	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti/v1alpha1"
 )
 
-// waitForEvents waits until the Events of a reason are as many, and count as
-// many times, as wanted, and returns them. One that has happened twice or more
-// says so with its second time.
+// waitForEvents waits until there are as many Events of a reason, with as many occurrences,
+// as wanted, and returns them. A repeated Event has a series from its second occurrence on.
 func waitForEvents(t *testing.T, namespace, reason string, wanted int, repeated bool) []eventsv1.Event {
 	t.Helper()
 	var found []eventsv1.Event
@@ -109,7 +108,7 @@ func TestEachScaleChangeLeavesAnEventAndThoseThatSayTheSameAreOne(t *testing.T) 
 	}
 }
 
-// removePods lets the pods of the namespace end, as a kubelet does.
+// removePods ends the pods of the namespace, as a kubelet does.
 func removePods(t *testing.T, namespace string) {
 	t.Helper()
 	pods, err := shared.Kubernetes.CoreV1().Pods(namespace).List(t.Context(), metav1.ListOptions{})

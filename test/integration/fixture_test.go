@@ -102,8 +102,8 @@ func createElastiService(t *testing.T, namespace string, object *v1alpha1.Elasti
 	return created
 }
 
-// newServiceAccount returns how a new ServiceAccount with these permissions in
-// its namespace reaches the cluster.
+// newServiceAccount returns the client configuration of a new ServiceAccount with these
+// permissions in its namespace.
 func newServiceAccount(t *testing.T, namespace, name string, rules ...rbacv1.PolicyRule) *rest.Config {
 	t.Helper()
 	meta := metav1.ObjectMeta{Name: name, Namespace: namespace}
@@ -123,9 +123,9 @@ func newServiceAccount(t *testing.T, namespace, name string, rules ...rbacv1.Pol
 	return config
 }
 
-// bindRole binds a role to the service account of the same name, whose client
-// configuration is config, and returns when the kube-apiserver has heard of that:
-// it authorises by its caches.
+// bindRole binds a role to the service account of the same name, whose client configuration
+// is config, and returns when the authorizer of kube-apiserver, which has a cache, has
+// received it.
 func bindRole(t *testing.T, namespace, account string, role rbacv1.RoleRef, config *rest.Config) {
 	t.Helper()
 	client, err := kubernetes.NewForConfig(config)
@@ -164,7 +164,7 @@ func bindRole(t *testing.T, namespace, account string, role rbacv1.RoleRef, conf
 	})
 }
 
-// elastiClient makes a client of ElastiServices for a user.
+// elastiClient returns a client of ElastiServices for a user.
 func elastiClient(t *testing.T, config *rest.Config) elasticlientset.Interface {
 	t.Helper()
 	client, err := elasticlientset.NewForConfig(config)

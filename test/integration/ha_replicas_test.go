@@ -61,7 +61,7 @@ func startReplica(t *testing.T, name string, flags ...string) *environment.Serve
 		"--storage=etcd",
 		"--etcd-servers=" + shared.EtcdEndpoint(),
 		"--etcd-prefix=/registry/" + t.Name(),
-		// The endpoint of a pod that stops is in use for a moment longer.
+		// The endpoint of a terminating pod is used for a short time longer.
 		"--shutdown-delay-duration=2s",
 	}, flags...)...)
 	if err != nil {
@@ -137,7 +137,7 @@ func expectWorkingController(t *testing.T) {
 	waitForMode(t, namespace, v1alpha1.ModeProxy)
 }
 
-// scene is a sleeping and an awake application, and how they are.
+// scene is a sleeping and an awake application, and their state.
 type scene struct {
 	asleep, awake string
 	versions      []string
@@ -169,7 +169,7 @@ func newScene(t *testing.T) *scene {
 	return s
 }
 
-// look returns the versions of everything that a switch of modes changes.
+// look returns the resource versions of all objects that a change of the mode writes.
 func (s *scene) look(t *testing.T) []string {
 	t.Helper()
 	var versions []string
@@ -231,7 +231,7 @@ func TestControllerIsHandedOverOnACleanStop(t *testing.T) {
 		t.Fatalf("stopping the leader: %v", err)
 	}
 	waitForLeader(t, replicas[1-leader])
-	// One that waited for the Lease to run out would take longer.
+	// A wait for the expiry of the Lease would take longer.
 	if took, lasts := holders.handOver(t); took >= lasts/3 {
 		t.Errorf("the Lease was taken %s after it was given up, and lasts %s", took, lasts)
 	} else {
@@ -325,7 +325,7 @@ func watchLease(t *testing.T) *leaseWatch {
 		t.Fatalf("watching the Lease: %v", err)
 	}
 	t.Cleanup(watcher.Stop)
-	// Room for all that is written in a test that takes minutes.
+	// The buffer has room for all writes of a test that takes minutes.
 	events := make(chan leaseEvent, 1000)
 	last := ptr.Deref(lease.Spec.HolderIdentity, "")
 	lasts := time.Duration(ptr.Deref(lease.Spec.LeaseDurationSeconds, 0)) * time.Second

@@ -72,7 +72,7 @@ func TestWithoutResolversNothingSleeps(t *testing.T) {
 	if _, err := elastiServices(namespace).UpdateScale(t.Context(), "app", scale, metav1.UpdateOptions{}); err != nil {
 		t.Fatalf("requesting the scale-down: %v", err)
 	}
-	// Another object is worked on to its end after the request.
+	// The controller has synced another object completely after the request.
 	other := newNamespace(t)
 	createElastiService(t, other, newElastiService("app"))
 	waitForCondition(t, other, v1alpha1.ConditionServiceFound, metav1.ConditionFalse)

@@ -157,8 +157,8 @@ func waitForAutoscaler(t *testing.T, namespace string, conditionType autoscaling
 	})
 }
 
-// A HorizontalPodAutoscaler that may scale to zero undoes wakes, which is said with
-// what to do about it. After that edit it neither ends the cooldown nor a sleep.
+// A HorizontalPodAutoscaler that may scale to zero undoes wakes. The condition reports that
+// with the required edit. After that edit it ends neither the cooldown nor a sleep.
 func TestTargetOfAHorizontalPodAutoscalerSleepsAndWakesOnceItsMinimumIsOne(t *testing.T) {
 	restartServerWith(t, "--polling-interval=1s", "--trigger-allowed-servers=127.0.0.0/8")
 	namespace := newNamespace(t)
@@ -184,7 +184,7 @@ func TestTargetOfAHorizontalPodAutoscalerSleepsAndWakesOnceItsMinimumIsOne(t *te
 	waitForReason(t, namespace, v1alpha1.ConditionAutoscalerCompatible, metav1.ConditionTrue, v1alpha1.ReasonCompatible)
 	wakeApplication(t, namespace)
 	waitForWanted(t, namespace, 1)
-	// It would scale to zero by its metric, and is at its minimum instead.
+	// By its metric it would scale to zero; it scales to its minimum instead.
 	waitForAutoscaler(t, namespace, autoscalingv2.ScalingLimited, "TooFewReplicas")
 	setReady(t, namespace, runPod(t, namespace, "app"), true)
 	waitForSleeping(t, namespace, "app", v1alpha1.ReasonTriggerActive, "")

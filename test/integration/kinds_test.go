@@ -143,7 +143,7 @@ func workload(resource, kind string) targetKind {
 	}}
 }
 
-// customKind has nothing but a scale subresource.
+// customKind has only a scale subresource.
 func customKind(group string) targetKind {
 	return targetKind{apiVersion: group + "/v1", kind: "Widget", resource: "widgets", spec: map[string]any{"replicas": int64(0)}, noPods: true}
 }
@@ -171,7 +171,7 @@ func (k targetKind) install(t *testing.T) {
 	}}
 	definitions := dynamicClient(t).Resource(customResourceDefinitions)
 	eventually(t, "the CustomResourceDefinition "+name+" is created", func(ctx context.Context) string {
-		// That of a test before may be on its way out.
+		// That of a previous test may still be terminating.
 		if _, err := definitions.Create(ctx, definition, metav1.CreateOptions{}); err != nil {
 			return err.Error()
 		}
@@ -238,7 +238,7 @@ func expectOneRound(t *testing.T, namespace string, kind targetKind) {
 	waitForReplicas(t, namespace, 0)
 }
 
-// waitForReplicas waits until the status says how many replicas are wanted.
+// waitForReplicas waits until the status has the number of replicas.
 func waitForReplicas(t *testing.T, namespace string, want int32) {
 	t.Helper()
 	eventually(t, fmt.Sprintf("the status has %d replicas", want), func(context.Context) string {
@@ -249,7 +249,7 @@ func waitForReplicas(t *testing.T, namespace string, want int32) {
 	})
 }
 
-// An ElastiService whose kind is not there says so, and heals by itself.
+// An ElastiService whose kind does not exist reports that, and recovers once it exists.
 func TestKindThatIsInstalledLater(t *testing.T) {
 	kind := customKind("later.example.com")
 	namespace := newNamespace(t)

@@ -144,8 +144,8 @@ func TestDependentsSurviveARestartOfTheServer(t *testing.T) {
 		t.Fatalf("creating a dependent while the server is down: %v", err)
 	}
 	startAgain(t)
-	// The collector works in order: an object without owner, created last and
-	// collected, shows that it is through.
+	// The garbage collector processes objects in order: once an object without owner that
+	// was created last is collected, it has processed all others.
 	gone := dependent.DeepCopy()
 	gone.Name = "without-owner"
 	gone.OwnerReferences[0].UID = "00000000-0000-0000-0000-000000000000"

@@ -27,8 +27,8 @@ import (
 	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti/v1alpha1"
 )
 
-// The API is served while no controller runs: the leader has vanished, and its Lease
-// lasts for a while.
+// The API is served while no controller runs: the leader is dead, and its Lease has not
+// expired yet.
 func TestPreviousTargetIsWokenAfterChangesWhileNoControllerRuns(t *testing.T) {
 	replicas := startReplicas(t)
 	leader := waitForLeader(t, replicas[:]...)
@@ -54,7 +54,7 @@ func TestPreviousTargetIsWokenAfterChangesWhileNoControllerRuns(t *testing.T) {
 	waitForWanted(t, namespace, 1)
 }
 
-// It is the only one that the store knows, so that its absence alone says nothing.
+// It is the only object in the store, so that a lost store cannot be excluded.
 func TestFinalizerOfTheLastElastiServiceRemovedByHandWakesTheTarget(t *testing.T) {
 	stopServer(t)
 	waitForLeader(t, startReplica(t, "alone"))

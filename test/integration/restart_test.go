@@ -82,7 +82,7 @@ func TestEveryObjectSurvivesKill(t *testing.T) {
 	createApplication(t, namespace, 0)
 	before := map[string]*v1alpha1.ElastiService{}
 	for i := range objects {
-		// Services that do not exist leave the objects as they are.
+		// The Services do not exist, so that no controller changes the objects.
 		object := newElastiService(fmt.Sprintf("app-%d", i))
 		object.Spec.Service = object.Name
 		created := createElastiService(t, namespace, object)
@@ -101,7 +101,7 @@ func TestEveryObjectSurvivesKill(t *testing.T) {
 		}
 		return ""
 	})
-	// The last write is acknowledged, and nothing more is waited for.
+	// The server is killed right after the last acknowledged write.
 	last, err := elastiServices(namespace).Patch(t.Context(), "app-0", types.MergePatchType, []byte(`{"metadata":{"labels":{"written":"last"}}}`), metav1.PatchOptions{})
 	if err != nil {
 		t.Fatalf("patching: %v", err)
@@ -128,7 +128,7 @@ func TestEveryObjectSurvivesKill(t *testing.T) {
 	}
 }
 
-// A restart is no observation: what it finds is what it keeps.
+// A restart alone must not change the status.
 func TestRestartChangesNeitherModesNorProxyPorts(t *testing.T) {
 	asleep, awake := newNamespace(t), newNamespace(t)
 	createApplication(t, asleep, 0)
@@ -146,7 +146,7 @@ func TestRestartChangesNeitherModesNorProxyPorts(t *testing.T) {
 	killServer(t)
 	startAgain(t)
 
-	// A new object shows that the controller works.
+	// The controller has started once it has synced a new object.
 	other := newNamespace(t)
 	createApplication(t, other, 0)
 	createElastiService(t, other, newElastiService("app"))
@@ -168,7 +168,7 @@ func TestRestartChangesNeitherModesNorProxyPorts(t *testing.T) {
 func TestServerEndsSoonAfterSIGTERM(t *testing.T) {
 	namespace := newNamespace(t)
 	createElastiService(t, namespace, newElastiService("app"))
-	// An open watch must not keep the server.
+	// An open watch must not delay the end of the server.
 	watcher, err := elastiServices(namespace).Watch(t.Context(), metav1.ListOptions{})
 	if err != nil {
 		t.Fatalf("watching: %v", err)
@@ -205,10 +205,9 @@ func TestStartPublishesTheCertificateAuthority(t *testing.T) {
 	}
 }
 
-// A backup that is restored, or a move to another backend, takes resource
-// versions back. Who watched before and finds another server at once, as in a
-// rollout, goes on from the last version and would see nothing until the new
-// store has as many changes behind it.
+// The restore of a backup, or a change of the backend, resets resource versions. A watcher
+// that reconnects to another server at once, as in a rollout, continues from its last
+// version and would receive no events until the new store has reached it.
 func TestWatchersOfAReplacedStoreMustListAgain(t *testing.T) {
 	const changes = 100
 	namespace := newNamespace(t)

@@ -32,8 +32,7 @@ import (
 	"github.com/truefoundry/elasti-apiserver/test/integration/environment"
 )
 
-// A Secret, and who may have it used, count for a minute at most after the
-// permission was revoked.
+// A Secret is used for at most a minute after the permission was revoked.
 func TestRevokedSecretOfATriggerCountsWithinAMinute(t *testing.T) {
 	restartServerWith(t, "--polling-interval=1s", "--trigger-allowed-servers=127.0.0.0/8")
 	namespace := newNamespace(t)
@@ -78,8 +77,8 @@ func TestRevokedSecretOfATriggerCountsWithinAMinute(t *testing.T) {
 	}
 }
 
-// allowSecret lets a service account get the Secret monitoring, until the
-// function that it returns is called.
+// allowSecret allows a service account to get the Secret monitoring, until the returned
+// function is called.
 func allowSecret(t *testing.T, namespace, name, accountNamespace, account string) (revoke func()) {
 	t.Helper()
 	about := metav1.ObjectMeta{Name: name}

@@ -61,8 +61,8 @@ func TestRolesInNamespacesAreEnough(t *testing.T) {
 	}
 }
 
-// A namespace that is taken off --namespaces is left with its targets awake and
-// without a finalizer that nothing removes.
+// In a namespace that is removed from --namespaces all targets are awake and no finalizer
+// is left that no controller removes.
 func TestNamespaceTakenOffTheListIsLeftAwake(t *testing.T) {
 	stopServer(t)
 	leaving, staying := newNamespace(t), newNamespace(t)
@@ -82,8 +82,8 @@ func TestNamespaceTakenOffTheListIsLeftAwake(t *testing.T) {
 	waitForElastiServiceGone(t, leaving)
 }
 
-// confineServer takes the server's permissions in all namespaces away, as the
-// component for --namespaces does, until the end of the test.
+// confineServer revokes the server's permissions in all namespaces, as the component for
+// --namespaces does, until the end of the test.
 func confineServer(t *testing.T) {
 	t.Helper()
 	bindings := shared.Kubernetes.RbacV1().ClusterRoleBindings()

@@ -58,7 +58,7 @@ func waitForResolverEndpoints(t *testing.T, namespace string, family discoveryv1
 }
 
 func TestDualStackServiceHasASliceOfEachFamily(t *testing.T) {
-	// One of a multicast group, so that nothing answers there.
+	// The address is one of a multicast group, where no server can be.
 	const resolverAddress = "ff35:40::53"
 	resolvers := &discoveryv1.EndpointSlice{
 		ObjectMeta: metav1.ObjectMeta{Namespace: environment.SystemNamespace, Name: "resolver-ipv6", Labels: map[string]string{
@@ -89,7 +89,7 @@ func TestDualStackServiceHasASliceOfEachFamily(t *testing.T) {
 	waitForResolverEndpoints(t, namespace, discoveryv1.AddressTypeIPv4, shared.Resolvers[0].Address)
 	waitForResolverEndpoints(t, namespace, discoveryv1.AddressTypeIPv6, resolverAddress)
 
-	// Back to one family, the slice of the other goes.
+	// With one family again, the slice of the other is deleted.
 	patch = []byte(`{"spec":{"ipFamilyPolicy":"SingleStack","ipFamilies":["IPv4"],"clusterIPs":["` + public.Spec.ClusterIP + `"]}}`)
 	if _, err := shared.Kubernetes.CoreV1().Services(namespace).Patch(t.Context(), "app", types.MergePatchType, patch, metav1.PatchOptions{}); err != nil {
 		t.Fatalf("making the Service single-stack: %v", err)
@@ -213,7 +213,7 @@ func TestObjectsOfOthersAreReportedAndNeverOverwritten(t *testing.T) {
 		t.Errorf("the EndpointSlice of others was changed to %+v (%v)", after, err)
 	}
 
-	// It heals by itself.
+	// The ElastiService recovers without a change of it.
 	if err := services.Delete(t.Context(), privateName, metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
@@ -232,8 +232,8 @@ func TestObjectsOfOthersAreReportedAndNeverOverwritten(t *testing.T) {
 	})
 }
 
-// removeElastiServicesOfEndedTests leaves none that could take a proxy port. Their
-// namespaces may still be on their way out.
+// removeElastiServicesOfEndedTests deletes all that could hold a proxy port, in namespaces
+// that are still terminating.
 func removeElastiServicesOfEndedTests(t *testing.T) {
 	t.Helper()
 	eventually(t, "there is no ElastiService of another test", func(ctx context.Context) string {
@@ -280,7 +280,7 @@ func TestServiceWithoutAFreeProxyPortUsesTheSharedOne(t *testing.T) {
 		}
 	}
 
-	// It gets its own as soon as there are some.
+	// It gets proxy ports of its own as soon as some are free.
 	if err := elastiServices(first).Delete(t.Context(), "app", metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}

@@ -36,7 +36,7 @@ import (
 	"github.com/truefoundry/elasti-apiserver/pkg/scaling"
 )
 
-// value is what a fakePrometheus of metricsOf says. Empty means that it fails.
+// value is the value of a fakePrometheus of metricsOf. Empty means that its queries fail.
 type value struct{ atomic.Pointer[string] }
 
 func newValue(initial string) *value {
@@ -150,8 +150,8 @@ func TestTargetOfTwoElastiServicesSleepsWhenBothAreIdle(t *testing.T) {
 	}
 }
 
-// Deleting one of two while the target sleeps wakes it, for what the resolvers of that
-// one hold. The other one goes on.
+// The deletion of one of two ElastiServices while the target sleeps wakes the target, for
+// the requests that resolvers hold for it. The other ElastiService stays managed.
 func TestDeletionOfOneOfTwoWakesTheTarget(t *testing.T) {
 	namespace := newNamespace(t)
 	createApplication(t, namespace, 0)
@@ -185,8 +185,7 @@ func TestDeletionOfOneOfTwoWakesTheTarget(t *testing.T) {
 	waitForCondition(t, namespace, v1alpha1.ConditionReady, metav1.ConditionTrue)
 }
 
-// A trigger that cannot tell any more while the target is on its way to sleep keeps it
-// awake.
+// A trigger that fails during the scale-down keeps the target awake.
 func TestTriggerThatTurnsUnknownDuringAScaleDownEndsIt(t *testing.T) {
 	restartServerWith(t, "--polling-interval=1s", "--trigger-allowed-servers=127.0.0.0/8")
 	namespace := newNamespace(t)
@@ -215,8 +214,8 @@ func TestTriggerThatTurnsUnknownDuringAScaleDownEndsIt(t *testing.T) {
 	}
 }
 
-// Requests that a resolver holds or forwards keep a target up whatever the cooldown and
-// the triggers say.
+// Requests that a resolver holds or forwards keep a target awake regardless of the cooldown
+// and the triggers.
 func TestHeldRequestsKeepATargetUpWithoutACooldown(t *testing.T) {
 	restartServerWith(t, "--polling-interval=1s", "--trigger-allowed-servers=127.0.0.0/8")
 	namespace := newNamespace(t)
@@ -251,8 +250,8 @@ func TestHeldRequestsKeepATargetUpWithoutACooldown(t *testing.T) {
 	waitForWanted(t, namespace, 0)
 }
 
-// The scale to zero is refused by the API server when the target has changed since its
-// scale was read.
+// The API server rejects the scale to zero when the target has changed since its scale was
+// read.
 func TestScaleToZeroFailsWhenTheTargetHasChanged(t *testing.T) {
 	namespace := newNamespace(t)
 	createDeployment(t, namespace, 1)

@@ -62,11 +62,11 @@ func waitForWanted(t *testing.T, namespace string, replicas int32) {
 	})
 }
 
-// quietMetrics is a Prometheus whose metrics are 0, and which scrapes well.
+// quietMetrics is a Prometheus whose metrics are 0, without missed scrapes.
 func quietMetrics(t *testing.T) *httptest.Server { return metricsOf(t, func() string { return "0" }) }
 
-// metricsOf is a Prometheus whose metrics have the value that a function returns, and
-// which scrapes well. While that is empty it fails.
+// metricsOf is a Prometheus whose metrics have the value that a function returns, without
+// missed scrapes. While the value is empty its queries fail.
 func metricsOf(t *testing.T, valueOf func() string) *httptest.Server {
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		value := valueOf()
@@ -131,7 +131,7 @@ func TestDryRunThenScalingConflict(t *testing.T) {
 	if !strings.Contains(message, "somebody else") {
 		t.Errorf("the condition does not say who scales the target: %s", message)
 	}
-	// It goes on, after a longer pause.
+	// The scale-downs continue after a longer pause.
 	waitForWanted(t, namespace, 0)
 }
 
@@ -156,13 +156,13 @@ func TestPrometheusWithClientCertificates(t *testing.T) {
 		t.Errorf("without permission the condition says: %s", message)
 	}
 	allowCredentials(t, namespace)
-	// The certificate of another authority is refused, the right one is not.
+	// A certificate of another authority is rejected, the right one is accepted.
 	waitForReason(t, namespace, v1alpha1.ConditionTriggersHealthy, metav1.ConditionFalse, v1alpha1.ReasonServerFailed)
 	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "monitoring-client"}, Data: map[string][]byte{"tls.crt": certificate, "tls.key": key}}
 	if _, err := shared.Kubernetes.CoreV1().Secrets(namespace).Update(t.Context(), secret, metav1.UpdateOptions{}); err != nil {
 		t.Fatalf("rotating the certificate: %v", err)
 	}
-	// Prometheus answers now: it says that it scrapes no such job.
+	// Prometheus now responds that it does not scrape such a job.
 	waitForReason(t, namespace, v1alpha1.ConditionTriggersHealthy, metav1.ConditionFalse, v1alpha1.ReasonNotScraped)
 	if output := shared.Server.Process().Output(); strings.Contains(output, strings.Split(string(key), "\n")[1]) {
 		t.Error("the log holds the private key")

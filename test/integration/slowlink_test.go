@@ -27,9 +27,9 @@ import (
 	"time"
 )
 
-// startSlowLink passes on connections to the shared server, and what the server
-// says only after a delay. It returns the port of the server's address where it
-// listens. It ends with the test.
+// startSlowLink forwards connections to the shared server, and delays the bytes from the
+// server. It returns the port of the server's address on which it listens. It ends with the
+// test.
 func startSlowLink(t *testing.T, delay time.Duration) (port int) {
 	t.Helper()
 	listener, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", net.JoinHostPort(shared.Server.Address, "0"))
@@ -94,7 +94,7 @@ type piece struct {
 	due     time.Time
 }
 
-// copyLate copies with a delay. It does not slow down what follows each other.
+// copyLate copies with a delay, which does not reduce the throughput.
 func copyLate(ctx context.Context, to io.Writer, from io.Reader, delay time.Duration) error {
 	pieces := make(chan piece, 1024)
 	go func() {

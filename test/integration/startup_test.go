@@ -74,8 +74,8 @@ func (a *attempt) start(t *testing.T) *environment.Process {
 // true, such as the end of the previous process.
 const failureTimeout = 2 * time.Minute
 
-// expectFailure waits until the process has ended, and expects one line that
-// says why: the last one, with all of these words, and no other of its kind.
+// expectFailure waits until the process has ended, and expects that the last line of its
+// log is the only error and has all of these words.
 func (a *attempt) expectFailure(t *testing.T, words ...string) {
 	t.Helper()
 	process := a.start(t)
@@ -228,7 +228,7 @@ func TestDataDirectoryInUseEndsTheServer(t *testing.T) {
 	failing := newAttempt(t)
 	failing.dataDir = shared.Server.DataDir
 	failing.expectFailure(t, "--data-dir", failing.dataDir, "in use")
-	// The one that uses it goes on.
+	// The server that uses the data directory continues.
 	createElastiService(t, namespace, newElastiService("app"))
 }
 
@@ -243,7 +243,7 @@ func TestDamagedDataDirectoryEndsTheServer(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			failing := newAttempt(t)
-			// What a server writes before it is killed is a data directory.
+			// A server that is killed leaves a data directory.
 			first := failing.start(t)
 			eventuallyReady(t, failing, first)
 			first.Kill()

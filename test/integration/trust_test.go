@@ -39,8 +39,8 @@ import (
 	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti/v1alpha1"
 )
 
-// newMember returns how a new ServiceAccount with a role of the cluster, such as
-// admin, in its namespace reaches the cluster.
+// newMember returns the client configuration of a new ServiceAccount with a ClusterRole,
+// such as admin, in its namespace.
 func newMember(t *testing.T, namespace, role string) *rest.Config {
 	t.Helper()
 	config := newServiceAccount(t, namespace, role)
@@ -48,8 +48,7 @@ func newMember(t *testing.T, namespace, role string) *rest.Config {
 	return config
 }
 
-// The permission to wake is for what needs an application, and not for deciding
-// on its size.
+// The permission to wake does not include the permission to set the number of replicas.
 func TestAWakeOfThoseThatMayOnlyWakeIsBounded(t *testing.T) {
 	namespace := newNamespace(t)
 	createApplication(t, namespace, 0)
@@ -79,8 +78,7 @@ func TestAWakeOfThoseThatMayOnlyWakeIsBounded(t *testing.T) {
 	}
 }
 
-// A value of a wrong type is refused with the path of its field, however it is
-// sent.
+// A value of a wrong type is rejected with the path of its field, in every kind of request.
 func TestTypeErrorsNameTheField(t *testing.T) {
 	namespace := newNamespace(t)
 	kubectl := newKubectl(t, namespace)
@@ -141,10 +139,9 @@ func TestAMisspeltKeyOfATriggerIsWarnedAbout(t *testing.T) {
 	expectWarning("applying", err)
 }
 
-// A tenant cannot point another tenant's proxy port at pods of its own, and cannot
-// change anything else that resolvers act on and the controller decides by: not as
-// the administrator of its namespace, not with a role that lets it write statuses,
-// and not even as the administrator of the cluster.
+// A tenant cannot assign another tenant's proxy port to pods of its own, and cannot change
+// other fields that the controller sets and resolvers use. Neither can the administrator of
+// a namespace, a user that may write statuses, or the administrator of the cluster.
 func TestTenantsCannotWriteWhatResolversActOn(t *testing.T) {
 	victim, namespace := newNamespace(t), newNamespace(t)
 	for _, name := range []string{victim, namespace} {
@@ -191,7 +188,7 @@ func TestTenantsCannotWriteWhatResolversActOn(t *testing.T) {
 			}
 		}
 	}
-	// Everything went past the status.
+	// None of the writes has changed the status.
 	after := readElastiService(t, namespace)
 	if !apiequality.Semantic.DeepEqual(after.Status, before.Status) {
 		t.Errorf("the status is %+v, was %+v", after.Status, before.Status)
@@ -372,8 +369,8 @@ func TestAForgedPrivateServiceScalesNothing(t *testing.T) {
 	}
 }
 
-// What an earlier version made is signed and not made again: resolvers go by its
-// EndpointSlices.
+// A private Service of an earlier version is signed in place instead of being created
+// again, because resolvers use its EndpointSlices.
 func TestAnUnsignedPrivateServiceIsSignedInPlace(t *testing.T) {
 	namespace := newNamespace(t)
 	createApplication(t, namespace, 0)
@@ -398,8 +395,8 @@ func TestAnUnsignedPrivateServiceIsSignedInPlace(t *testing.T) {
 	})
 }
 
-// Whichever replica leads, and while the one before it may still be at work, no
-// proxy port is given to two Services.
+// No proxy port is assigned to two Services, also while a previous leader may still be
+// running.
 func TestReplicasGiveNoProxyPortTwice(t *testing.T) {
 	const elastiServiceCount, rounds = 30, 3
 	replicas := startReplicas(t)
@@ -418,7 +415,7 @@ func TestReplicasGiveNoProxyPortTwice(t *testing.T) {
 				t.Fatal(err)
 			}
 			if i == elastiServiceCount/2 {
-				// In the middle of its work.
+				// The leader is killed during a sync.
 				replicas[leader].Kill()
 				start(t, replicas[leader])
 				leader = waitForLeader(t, replicas[:]...)

@@ -107,7 +107,7 @@ func TestUninstallingInAnyOrderLeavesTargetsAwake(t *testing.T) {
 			if err := shared.Reinstall(t.Context()); err != nil {
 				t.Fatalf("installing again: %v", err)
 			}
-			// What is stored is as good as before.
+			// The stored objects are intact.
 			scaleTarget(t, asleep, 0)
 			removePod(t, asleep, pod)
 			waitForMode(t, asleep, v1alpha1.ModeProxy)

@@ -32,7 +32,7 @@ import (
 	"github.com/truefoundry/elasti-apiserver/test/integration/environment"
 )
 
-// mayWake is all that a resolver, or a user's script, needs for a wake.
+// mayWake has the permissions that a resolver, or a user's script, needs for a wake.
 var mayWake = rbacv1.PolicyRule{APIGroups: []string{"elasti.truefoundry.com"}, Resources: []string{"elastiservices/wake"}, Verbs: []string{"create"}}
 
 func wakePath(namespace, name string) string {
@@ -64,7 +64,8 @@ func TestWakeScalesTheTarget(t *testing.T) {
 	}
 }
 
-// The condition names the client on whatever replica it called, and after a restart.
+// The condition names the client regardless of the replica that it called, and after a
+// restart.
 func TestSleepingNamesTheCallerOfAWake(t *testing.T) {
 	namespace := newNamespace(t)
 	createApplication(t, namespace, 0)
@@ -168,7 +169,7 @@ func TestWakeNeedsPermissionAndNothingElse(t *testing.T) {
 	if woken.Kind != "WakeRequest" || woken.Name != "app" || woken.Namespace != namespace || woken.Spec.Pending != 3 || !woken.Status.Scaled {
 		t.Errorf("the response is %s", response)
 	}
-	// All that the caller did not send itself is in the status of the request.
+	// The status of the request has only values that the caller did not send.
 	for _, secret := range []string{"scaleTargetRef", "Deployment", "uid", "resourceVersion"} {
 		if strings.Contains(response, secret) {
 			t.Errorf("the response to a caller that may only wake contains %s: %s", secret, response)
@@ -254,7 +255,7 @@ func TestInvalidWakeIsRefused(t *testing.T) {
 	}
 }
 
-// A target whose last pods are still there has been put to zero all the same.
+// A target whose last pods are terminating is at zero.
 func TestWakeDependsOnSpecReplicasAndNotOnPods(t *testing.T) {
 	namespace := newNamespace(t)
 	createApplication(t, namespace, 1)

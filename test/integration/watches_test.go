@@ -51,8 +51,8 @@ func atServer(ctx context.Context, t *testing.T, server *environment.Server, pat
 	return string(text), nil
 }
 
-// goroutinesOf is how many goroutines of the server are in a package, or were
-// started there.
+// goroutinesOf returns how many goroutines of the server are in a package, or were started
+// there.
 func goroutinesOf(ctx context.Context, t *testing.T, server *environment.Server, packageName string) (int, error) {
 	t.Helper()
 	text, err := atServer(ctx, t, server, "/debug/pprof/goroutine", "debug=2")
@@ -68,8 +68,8 @@ func goroutinesOf(ctx context.Context, t *testing.T, server *environment.Server,
 	return count, nil
 }
 
-// serverMetric is the sum of those samples of a metric of the server that have a
-// label value, or of all without one.
+// serverMetric returns the sum of the samples of a metric of the server, of those with a
+// label value if that is given.
 func serverMetric(ctx context.Context, t *testing.T, server *environment.Server, name, labelValue string) (float64, error) {
 	t.Helper()
 	text, err := atServer(ctx, t, server, "/metrics", "")
@@ -94,8 +94,8 @@ func serverMetric(ctx context.Context, t *testing.T, server *environment.Server,
 	return sum, nil
 }
 
-// Many ElastiServices of one kind share one watch; when the last of them goes,
-// the watch goes, and nothing of what they started is left.
+// Many ElastiServices with one kind of target share one watch. The watch and its goroutines
+// end with the deletion of the last of them.
 func TestWatchesAndGoroutinesEndWithTheirLastUser(t *testing.T) {
 	kind := customKind("watched.example.com")
 	kind.install(t)
