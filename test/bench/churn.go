@@ -42,9 +42,9 @@ const (
 	// order cannot be used again for a minute, and there are not enough.
 	churnPoliteEvery = 16
 	churnTimeout     = 15 * time.Minute
-	// churnTimeout bounds the wait until the memory of closed connections is released.
+	// churnReleaseTimeout bounds the wait until the memory of closed connections is released.
 	// It is longer than connections to pods are kept.
-	churnTimeout = 5 * time.Second
+	churnReleaseTimeout = 5 * time.Second
 )
 
 // churn measures the growth of the resolvers' memory after many clients have connected
@@ -100,7 +100,7 @@ func churn(ctx context.Context, b *bench) error {
 // memoryAtRest waits until the memory of closed connections is released, and returns
 // the resident memory of the resolvers.
 func (b *bench) memoryAtRest(ctx context.Context) (int64, error) {
-	timer := time.NewTimer(churnTimeout)
+	timer := time.NewTimer(churnReleaseTimeout)
 	defer timer.Stop()
 	select {
 	case <-timer.C:

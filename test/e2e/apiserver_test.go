@@ -34,9 +34,9 @@ import (
 // maxObjects bounds how many objects are written until the server is killed.
 const maxObjects = 2000
 
-// TestAPIServerKilledAndRestartedLosesNothing kills the API server in the
-// middle of writes. What it had acknowledged is there afterwards, modes did not
-// change while it was away, and what happened meanwhile is seen.
+// TestAPIServerKilledAndRestartedLosesNothing kills the API server during writes. The
+// acknowledged objects exist afterwards, modes have not changed while it was down, and
+// changes of the meantime are observed.
 func TestAPIServerKilledAndRestartedLosesNothing(t *testing.T) {
 	s := newScene(t)
 	asleep := s.asleep(cluster.ApplicationOptions{Name: "asleep"})
@@ -57,7 +57,7 @@ func TestAPIServerKilledAndRestartedLosesNothing(t *testing.T) {
 	}
 	killed := time.Now()
 	server := s.kill(cluster.APIServerSelector)
-	// While the server is away.
+	// The target is scaled while the server is down.
 	s.check(falling.Scale(s.ctx, 0))
 	s.awaitContainerRestart(cluster.APIServerSelector, server)
 	stopWriting()

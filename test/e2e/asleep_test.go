@@ -32,7 +32,7 @@ func TestHealthChecksAreAnsweredAtZeroAndByTheApplicationAwake(t *testing.T) {
 	t.Parallel()
 	s := newScene(t)
 	app := s.asleep(cluster.ApplicationOptions{Spec: func(spec *v1alpha1.ElastiServiceSpec) {
-		// Resolvers stay in the path, and must not go on answering themselves.
+		// Resolvers stay in the path, and must not send local replies any more.
 		spec.Proxy = &v1alpha1.ProxySpec{Policy: v1alpha1.ProxyAlways}
 		spec.ProbeResponse = []v1alpha1.ProbeResponseRule{{
 			Method:   http.MethodGet,
@@ -57,7 +57,7 @@ func TestHealthChecksAreAnsweredAtZeroAndByTheApplicationAwake(t *testing.T) {
 	s.checkReplicas(app, 0)
 
 	s.get(app, "/")
-	// Each resolver learns of the pod in its own time.
+	// Each resolver observes the pod at a time of its own.
 	row := 0
 	err := wait.PollUntilContextTimeout(s.ctx, pollInterval, convergeTimeout, true, func(context.Context) (bool, error) {
 		response := s.request(app, http.MethodGet, "/alive", http.Header{"User-Agent": {"kube-probe/1.37"}})

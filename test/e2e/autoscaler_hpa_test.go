@@ -77,7 +77,7 @@ func TestHorizontalPodAutoscalerAtZeroIsReportedAndTrafficWakes(t *testing.T) {
 		s.awaitFromResolver(app)
 		awake, err := observer.Await(s.ctx, asleep.At, cluster.Scaled, app.Name, "1")
 		s.check(err)
-		// Until it is done away with once more, requests are answered.
+		// Requests get responses until it is scaled to zero again.
 		traffic := &cluster.Traffic{Application: app, Path: "/", PerSecond: 5, Limit: 3000, Timeout: time.Minute}
 		stop := s.background(traffic.Run)
 		asleep, err = observer.Await(s.ctx, awake.At, cluster.Scaled, app.Name, "0")
@@ -91,7 +91,7 @@ func TestHorizontalPodAutoscalerAtZeroIsReportedAndTrafficWakes(t *testing.T) {
 		s.check(app.AwaitAsleep(s.ctx))
 	}
 
-	// What the autoscaler scaled to zero it may wake too.
+	// The autoscaler may also scale up a target that it has scaled to zero.
 	waiting.Store(1)
 	_, err = observer.Await(s.ctx, asleep.At, cluster.Scaled, app.Name, "1")
 	s.check(err)

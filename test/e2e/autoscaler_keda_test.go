@@ -37,7 +37,7 @@ import (
 	"github.com/truefoundry/elasti-apiserver/test/e2e/programs"
 )
 
-// kedaTimeout bounds a test with KEDA, which takes its time for some steps.
+// kedaTimeout bounds a test with KEDA, some steps of which are slow.
 const kedaTimeout = 8 * time.Minute
 
 // Annotations with which users, and the product, pause KEDA.
@@ -46,14 +46,13 @@ const (
 	kedaPausedReplicas = "autoscaling.keda.sh/paused-replicas"
 )
 
-// A target that KEDA scales sleeps although its ScaledObject wants a replica at
-// all times, also when KEDA is started again meanwhile; a wake hands it back to
-// KEDA as it was before.
+// A target that KEDA scales sleeps although its ScaledObject has a minimum of one replica,
+// also when KEDA restarts meanwhile. A wake restores the ScaledObject.
 func TestKEDAIsPausedWhileTheTargetSleeps(t *testing.T) {
 	s := newSceneWithin(t, kedaTimeout)
 	keda := s.startKEDA()
 	observer := s.observe()
-	// KEDA scales this one all the time: what it does there shows that it runs.
+	// KEDA scales this target all the time, which shows that it runs.
 	witness := s.NewApplication(s.namespace, cluster.ApplicationOptions{Name: "witness", Replicas: 1})
 	s.check(witness.CreateDeployment(s.ctx))
 	s.check(witness.CreateScaledObject(s.ctx, 1))
@@ -81,7 +80,7 @@ func TestKEDAIsPausedWhileTheTargetSleeps(t *testing.T) {
 		s.checkKEDAScales(witness, observer)
 	})
 
-	// A wake gives KEDA its ScaledObject back, and KEDA goes on with it.
+	// A wake restores the ScaledObject, and KEDA scales the target again.
 	s.check(app.AwaitReachable(s.ctx))
 	s.get(app, "/")
 	s.awaitAnnotations(app, before)
@@ -91,7 +90,7 @@ func TestKEDAIsPausedWhileTheTargetSleeps(t *testing.T) {
 	s.changeScaledObject(app, map[string]any{"spec": map[string]any{"minReplicaCount": 2}})
 	s.awaitReplicas(app, 2)
 
-	// A user has KEDA hold three replicas. That is put aside for the sleep.
+	// A user has paused KEDA at three replicas. That is suspended during the sleep.
 	s.changeScaledObject(app, map[string]any{"metadata": map[string]any{"annotations": map[string]any{kedaPausedReplicas: "3"}}})
 	s.awaitReplicas(app, 3)
 	pinned := s.scaledObject(app).GetAnnotations()
@@ -108,8 +107,8 @@ func TestKEDAIsPausedWhileTheTargetSleeps(t *testing.T) {
 	s.awaitReplicas(app, 3)
 }
 
-// A target sleeps and wakes although KEDA, which should say that it has stopped,
-// does not run. KEDA finds its ScaledObject as it was when it is back.
+// A target sleeps and wakes although KEDA, which should confirm the pause, does not run.
+// The ScaledObject is restored when KEDA runs again.
 func TestTargetSleepsAndWakesWhileKEDAIsDown(t *testing.T) {
 	s := newSceneWithin(t, kedaTimeout)
 	keda := s.startKEDA()
@@ -138,14 +137,14 @@ func TestTargetSleepsAndWakesWhileKEDAIsDown(t *testing.T) {
 	s.checkKEDAScales(app, observer)
 }
 
-// KEDA scales targets to zero by itself, by its default. A woken target stays
-// awake for the cooldown all the same, and is KEDA's after it; what is not the
-// product's is scaled to zero at once meanwhile.
+// By default KEDA scales targets to zero by itself. A woken target nevertheless stays awake
+// for the cooldown, and is scaled by KEDA after it. A target without an ElastiService is
+// scaled to zero at once meanwhile.
 func TestKEDAAtZeroDoesNotUndoAWake(t *testing.T) {
 	s := newSceneWithin(t, kedaTimeout)
 	s.startKEDA()
 	observer := s.observe()
-	// KEDA scales this one to zero: what it does there shows that it polls.
+	// KEDA scales this target to zero, which shows that it polls.
 	witness := s.NewApplication(s.namespace, cluster.ApplicationOptions{Name: "witness", Replicas: 1})
 	s.check(witness.CreateDeployment(s.ctx))
 	s.check(witness.CreateScaledObject(s.ctx, 0))
@@ -190,7 +189,7 @@ func TestKEDAAtZeroDoesNotUndoAWake(t *testing.T) {
 	}
 	asleep, err := observer.Await(s.ctx, woken, cluster.Scaled, app.Name, "0")
 	s.check(err)
-	// The time of the wake is recorded in whole seconds.
+	// The recorded time of the wake has whole seconds.
 	if awake := asleep.At.Sub(woken); awake < cooldown-2*time.Second {
 		t.Errorf("KEDA scaled to zero %s after the wake, the cooldown is %s", awake, cooldown)
 	}
@@ -202,8 +201,8 @@ func TestKEDAAtZeroDoesNotUndoAWake(t *testing.T) {
 	s.awaitAnnotations(app, before)
 }
 
-// A pause that the user has set in the very form in which the product's
-// predecessor sets its own survives wakes and sleeps.
+// A pause by the user in the form that the predecessor of the product uses is kept through
+// wakes and sleeps.
 func TestKEDAPausesOfTheUserSurvive(t *testing.T) {
 	s := newSceneWithin(t, kedaTimeout)
 	s.startKEDA()
@@ -285,7 +284,7 @@ func (s *scene) checkKEDAScales(app *cluster.Application, observer *cluster.Obse
 	s.check(err)
 }
 
-// awaitKEDAPaused waits until KEDA says whether the ScaledObject is paused.
+// awaitKEDAPaused waits until the condition Paused of the ScaledObject has a status.
 func (s *scene) awaitKEDAPaused(app *cluster.Application, paused bool) {
 	s.Helper()
 	s.awaitScaledObject(app, fmt.Sprintf("paused is %t", paused), func(found *unstructured.Unstructured) bool {

@@ -35,9 +35,9 @@ import (
 // argoKinds are the kinds that the controller of Argo Rollouts needs.
 var argoKinds = []string{"rollouts", "experiments", "analysisruns", "analysistemplates", "clusteranalysistemplates"}
 
-// TestArgoRolloutSleepsAndWakes puts Rollouts to sleep that the controller of
-// Argo Rollouts runs, and wakes each of them with a request. With blueGreen it
-// also changes the selector of the Service, to the pods of one ReplicaSet.
+// TestArgoRolloutSleepsAndWakes puts Rollouts of a running controller of Argo Rollouts to
+// sleep, and wakes each of them with a request. With blueGreen that controller also sets
+// the selector of the Service to the pods of one ReplicaSet.
 func TestArgoRolloutSleepsAndWakes(t *testing.T) {
 	s := newScene(t)
 	s.startArgoRollouts()
@@ -51,7 +51,7 @@ func TestArgoRolloutSleepsAndWakes(t *testing.T) {
 		s.step(test.name, func(s *scene) {
 			app := s.NewApplication(s.namespace, cluster.ApplicationOptions{
 				Name: test.name,
-				// Until every kube-proxy knows that they go.
+				// The pods serve until every kube-proxy has removed them.
 				Linger: 2 * time.Second,
 				Spec: func(spec *v1alpha1.ElastiServiceSpec) {
 					spec.ScaleTargetRef = v1alpha1.ScaleTargetRef{APIVersion: "argoproj.io/v1alpha1", Kind: test.kind, Name: test.name}
@@ -67,7 +67,7 @@ func TestArgoRolloutSleepsAndWakes(t *testing.T) {
 
 			s.wakeRollout(app, "/first")
 
-			// The product scales it to zero.
+			// The controller scales it to zero.
 			s.check(app.RequestSleep(s.ctx))
 			s.check(app.AwaitResolverSlice(s.ctx, true))
 			s.check(app.AwaitAsleep(s.ctx))

@@ -35,8 +35,8 @@ import (
 	"github.com/truefoundry/elasti-apiserver/test/e2e/cluster"
 )
 
-// A wake that cannot succeed says why before the clients give up: in conditions,
-// an Event, the table of kubectl, the response and the waiting page.
+// The reason why a wake cannot succeed is reported before the clients time out: in
+// conditions, an Event, the table of kubectl, the response and the waiting page.
 func TestAWakeThatCannotSucceedReportsWhy(t *testing.T) {
 	t.Parallel()
 	s := newScene(t)
@@ -81,7 +81,8 @@ func TestAWakeThatCannotSucceedReportsWhy(t *testing.T) {
 	}
 }
 
-// checkProblem expects an ElastiService to say what keeps its target from starting.
+// checkProblem expects that an ElastiService reports the reason why its target does not
+// start.
 func (s *scene) checkProblem(app *cluster.Application, reason, words string) {
 	s.Helper()
 	elastiService, err := s.Elasti.ElastiV1alpha1().ElastiServices(app.Namespace).Get(s.ctx, app.Name, metav1.GetOptions{})
@@ -108,7 +109,7 @@ func (s *scene) checkProblem(app *cluster.Application, reason, words string) {
 	}
 }
 
-// forbidPods makes a quota that allows no more pods in the namespace.
+// forbidPods creates a quota that allows no more pods in the namespace.
 func (s *scene) forbidPods(app *cluster.Application) {
 	s.Helper()
 	_, err := s.Host.CoreV1().ResourceQuotas(app.Namespace).Create(s.ctx, &corev1.ResourceQuota{
@@ -118,7 +119,7 @@ func (s *scene) forbidPods(app *cluster.Application) {
 	s.check(err)
 }
 
-// selectNoNode has the pods of an application run where there is no node.
+// selectNoNode sets a node selector of an application's pods that no node matches.
 func (s *scene) selectNoNode(app *cluster.Application) {
 	s.Helper()
 	s.check(s.patchPods(s.ctx, app, `{"nodeSelector":{"no-such-label":"true"}}`))

@@ -33,24 +33,24 @@ import (
 const (
 	// pollInterval is the interval of polling where a watch is not possible.
 	pollInterval = 100 * time.Millisecond
-	// convergeTimeout bounds waiting for kube-proxy to follow the EndpointSlices.
+	// convergeTimeout bounds the propagation delay of kube-proxy.
 	convergeTimeout = 20 * time.Second
-	// resetTimeout bounds waiting for a resolver to reset a connection, which it
-	// may hold for 35 s while its service might be put in the path again.
+	// resetTimeout bounds the wait for a reset by a resolver, which may hold a connection
+	// for 35 s because resolvers might get into the path again.
 	resetTimeout = time.Minute
-	// lingering is how long pods of some applications go on serving after they
-	// were deleted; longer than a cold start takes.
+	// lingering is how long terminating pods of some applications still serve. It is longer
+	// than a cold start.
 	lingering = 15 * time.Second
 )
 
-// awaitDirect sends requests, all of which must be answered, until one reaches
-// the pod without a resolver: kube-proxy follows the EndpointSlices in its own time.
+// awaitDirect sends requests, all of which must succeed, until one reaches the pod without
+// a resolver. That takes the propagation delay of kube-proxy.
 func (s *scene) awaitDirect(app *cluster.Application) *cluster.Response {
 	s.Helper()
 	return s.awaitPeer(app, false)
 }
 
-// awaitFromResolver is awaitDirect the other way round.
+// awaitFromResolver is awaitDirect for a request through a resolver.
 func (s *scene) awaitFromResolver(app *cluster.Application) *cluster.Response {
 	s.Helper()
 	return s.awaitPeer(app, true)
@@ -83,8 +83,7 @@ func (s *scene) awaitPods(app *cluster.Application, number int) []*corev1.Pod {
 	return pods
 }
 
-// checkStaysAsleep expects a target that sleeps not to be scaled up while
-// something runs.
+// checkStaysAsleep expects that a sleeping target is not scaled up while a function runs.
 func (s *scene) checkStaysAsleep(app *cluster.Application, observer *cluster.Observer, while func()) {
 	s.Helper()
 	started := time.Now()
@@ -97,7 +96,7 @@ func (s *scene) checkStaysAsleep(app *cluster.Application, observer *cluster.Obs
 	s.checkReplicas(app, 0)
 }
 
-// rest waits until a time has passed in which something else goes on.
+// rest waits for a time, during which background functions run.
 func (s *scene) rest(duration time.Duration) {
 	s.Helper()
 	timer := time.NewTimer(duration)

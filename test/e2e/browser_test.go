@@ -39,8 +39,8 @@ import (
 	"github.com/truefoundry/elasti-apiserver/test/e2e/cluster"
 )
 
-// TestWaitingPageOpensTheApplicationInARealBrowser has Chromium open an
-// application that sleeps, and touches nothing after that.
+// TestWaitingPageOpensTheApplicationInARealBrowser opens a sleeping application in
+// Chromium, without any further input.
 func TestWaitingPageOpensTheApplicationInARealBrowser(t *testing.T) {
 	for _, test := range []struct {
 		name    string
@@ -53,7 +53,7 @@ func TestWaitingPageOpensTheApplicationInARealBrowser(t *testing.T) {
 			t.Parallel()
 			s := newScene(t)
 			app := s.asleep(cluster.ApplicationOptions{
-				// Chromium needs some seconds itself on a busy machine.
+				// Chromium takes some seconds on a busy machine.
 				Arguments: []string{"-start-delay=15s"},
 				Spec: func(spec *v1alpha1.ElastiServiceSpec) {
 					spec.Proxy = &v1alpha1.ProxySpec{WaitingPage: true}
@@ -69,7 +69,7 @@ func TestWaitingPageOpensTheApplicationInARealBrowser(t *testing.T) {
 			err := wait.PollUntilContextTimeout(s.ctx, pollInterval, time.Minute, true, func(context.Context) (bool, error) {
 				now, err := page.look()
 				if err != nil {
-					// It is between two documents.
+					// The page is between two documents.
 					return false, nil
 				}
 				if now.Complete && now.Location == url && (len(shown) == 0 || shown[len(shown)-1] != now) {
@@ -98,12 +98,12 @@ func TestWaitingPageOpensTheApplicationInARealBrowser(t *testing.T) {
 	}
 }
 
-// document is what a browser shows.
+// document is the document in a browser.
 type document struct {
 	Location, Title, Text string
-	// Complete is whether it is there to its end.
+	// Complete is true when the document has been loaded.
 	Complete bool
-	// Step is the step of the waiting page that is under way.
+	// Step is the current step of the waiting page.
 	Step string
 }
 
@@ -116,24 +116,24 @@ const lookExpression = `JSON.stringify({
 	Step: Array.from(document.querySelectorAll("li.now"), item => item.id).join(),
 })`
 
-// page is a page of a browser, spoken to in Chromium's debugging protocol. For
-// use by one goroutine.
+// page is a page of a browser, controlled with Chromium's debugging protocol. It is not
+// safe for concurrent use.
 type page struct {
 	conn *websocket.Conn
 	last int
 }
 
-// openBrowser starts a Chromium of its own, which ends with the test and talks
-// to one address only, and returns its empty page.
+// openBrowser starts a Chromium that ends with the test and connects to one address only,
+// and returns its empty page.
 func (s *scene) openBrowser(address string) *page {
 	s.Helper()
 	profile := s.TempDir()
 	command := exec.CommandContext(s.ctx, "chromium", "--headless", "--remote-debugging-port=0", "--user-data-dir="+profile,
-		// The machine's root runs the tests, and the only pages are those of the test.
+		// The tests run as root, and the only pages are those of the test.
 		"--no-sandbox", "--disable-dev-shm-usage", "--disable-gpu",
 		"--no-proxy-server", "--no-first-run", "--disable-background-networking", "--disable-component-update", "--disable-sync",
 		"--disable-default-apps", "--disable-extensions", "--host-resolver-rules=MAP * ~NOTFOUND , EXCLUDE "+address, "about:blank")
-	// Its processes would keep a pipe open.
+	// A pipe would stay open in its child processes.
 	log, err := os.Create(filepath.Join(s.TempDir(), "chromium.log"))
 	s.check(err)
 	command.Stdout, command.Stderr = log, log
@@ -160,8 +160,7 @@ func (s *scene) openBrowser(address string) *page {
 	return opened
 }
 
-// endGroup ends a process with all that it started, which would go on writing
-// to its files.
+// endGroup ends a process and its children, which would otherwise still write to its files.
 func (s *scene) endGroup(command *exec.Cmd) {
 	s.Helper()
 	// An error means that they have ended already.
@@ -239,7 +238,7 @@ func (p *page) call(method string, params, result any) error {
 	}
 }
 
-// look returns what the page shows.
+// look returns the document of the page.
 func (p *page) look() (document, error) {
 	var evaluated struct {
 		Result           struct{ Value string }

@@ -87,8 +87,8 @@ func (s *scene) mirrored(h *host) (string, netip.AddrPort) {
 	return string(headers), from
 }
 
-// proxiedFrom returns the address of IPv4 in the header of the PROXY protocol that
-// the application was sent first.
+// proxiedFrom returns the IPv4 address in the PROXY protocol header that the application
+// received first.
 func (s *scene) proxiedFrom(h *host) netip.Addr {
 	s.Helper()
 	conn, err := h.dial(s.ctx, portEcho)

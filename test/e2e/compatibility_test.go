@@ -33,8 +33,8 @@ import (
 	"github.com/truefoundry/elasti-apiserver/test/e2e/cluster"
 )
 
-// A Service may publish pods that are not ready. Resolvers stay in the path
-// until one is, and what they hold is answered.
+// A Service may publish pods that are not ready. Resolvers stay in the path until a pod is
+// ready, and held requests get responses.
 func TestResolversStayUntilAPodIsReadyThoughTheServicePublishesOthers(t *testing.T) {
 	t.Parallel()
 	s := newScene(t)
@@ -64,7 +64,7 @@ func TestResolversStayUntilAPodIsReadyThoughTheServicePublishesOthers(t *testing
 	s.checkResponse(app, response, "/held")
 }
 
-// What is held is released no sooner than the kubelet would call the pod ready.
+// Held requests are not released before the pod is ready.
 func TestRequestIsNotReleasedBeforeTheKubeletCallsThePodReady(t *testing.T) {
 	t.Parallel()
 	s := newScene(t)
@@ -94,7 +94,7 @@ func TestRequestIsNotReleasedBeforeTheKubeletCallsThePodReady(t *testing.T) {
 			accepting, err := response.AcceptingSince()
 			s.check(err)
 			ready := readySince(s.awaitPods(app, 1)[0])
-			// Kubernetes tells the time in whole seconds.
+			// The times of Kubernetes have whole seconds.
 			if received.Before(ready) {
 				t.Errorf("the application had the request %s before it was ready", ready.Sub(received))
 			}
@@ -162,7 +162,7 @@ func TestVolumesOfASleepingStatefulSetAreNotDeletedUnlessThatIsAccepted(t *testi
 	s.check(app.AwaitAsleep(s.ctx))
 }
 
-// claims is how many PersistentVolumeClaims there are that are not being deleted.
+// claims returns the number of PersistentVolumeClaims that are not being deleted.
 func (s *scene) claims() int {
 	s.Helper()
 	found, err := s.Host.CoreV1().PersistentVolumeClaims(s.namespace).List(s.ctx, metav1.ListOptions{})

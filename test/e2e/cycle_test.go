@@ -31,8 +31,8 @@ import (
 	"github.com/truefoundry/elasti-apiserver/test/e2e/cluster"
 )
 
-// trafficCooldown is short, but long enough for reports to come in time on a
-// busy machine.
+// trafficCooldown is short, and long enough for reports to arrive in time on a busy
+// machine.
 const trafficCooldown = 8 * time.Second
 
 func sleepsByTraffic(spec *v1alpha1.ElastiServiceSpec) {
@@ -81,7 +81,7 @@ func (s *scene) runCycle(app *cluster.Application, traffic *cluster.Traffic, whi
 	s.checkReplicas(app, 1)
 }
 
-// after does something when the test has ended, whatever came of it.
+// after calls a function at the end of the test, whether it passed or not.
 func (s *scene) after(do func(context.Context) error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(s.ctx), cleanUpTimeout)
 	defer cancel()

@@ -72,7 +72,7 @@ func (s *scene) serveQueueLengths(queues map[string]func() int64) string {
 	return listener.Addr().String()
 }
 
-// registerAPI has the cluster serve an API from an address until the test ends.
+// registerAPI registers an API at an address with the cluster until the test ends.
 func (s *scene) registerAPI(group, version, address string) {
 	s.Helper()
 	remove, err := s.RegisterAPI(s.ctx, s.namespace, group, version, address)

@@ -64,8 +64,8 @@ func TestRequestIsRefusedWithAReasonWhenTheHoldTimeoutOfTheUserIsOver(t *testing
 func TestReadinessProbePeriodDoesNotDelayTheResponse(t *testing.T) {
 	t.Parallel()
 	s := newScene(t)
-	// The kubelet's first probe comes too early, its second one long after
-	// the application is there.
+	// The kubelet's first probe comes before the application listens, and its second one
+	// long after that.
 	app := s.asleep(cluster.ApplicationOptions{Arguments: []string{"-start-delay=2s"}, ReadinessPeriod: 10 * time.Second})
 	observer := s.observe()
 	response := s.get(app, "/")

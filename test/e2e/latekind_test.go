@@ -36,7 +36,7 @@ import (
 
 var (
 	definitionsResource = schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"}
-	// fleetsResource is a kind that has nothing but a scale subresource.
+	// fleetsResource is a kind that has only a scale subresource.
 	fleetsResource = schema.GroupVersionResource{Group: "e2e.example.com", Version: "v1", Resource: "fleets"}
 )
 
@@ -126,7 +126,7 @@ func runFleet(ctx context.Context, fleets dynamic.ResourceInterface, app *cluste
 		if err == nil && wants != had && app.Scale(ctx, int32(wants)) == nil {
 			had = wants
 		}
-		// Whatever fails is tried again.
+		// Failures are retried.
 		return false, nil
 	})
 }

@@ -65,7 +65,7 @@ func TestMetricsOfAResolverAreForThoseWhoMayReadThem(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	// The API server learns of the binding in its own time.
+	// The authorizer of the API server receives the binding later.
 	var status int
 	var body string
 	err = wait.PollUntilContextTimeout(s.ctx, pollInterval, convergeTimeout, true, func(context.Context) (bool, error) {
@@ -82,7 +82,7 @@ func TestMetricsOfAResolverAreForThoseWhoMayReadThem(t *testing.T) {
 	}
 }
 
-// token makes a service account and returns a token of it.
+// token creates a service account and returns a token of it.
 func (s *scene) token(name string) string {
 	s.Helper()
 	accounts := s.Host.CoreV1().ServiceAccounts(s.namespace)
@@ -101,7 +101,7 @@ func (s *scene) scrape(url, token string) (status int, body string) {
 	if token != "" {
 		request.Header.Set("Authorization", "Bearer "+token)
 	}
-	// A resolver makes its own certificate.
+	// The certificate of a resolver is self-signed.
 	transport := &http.Transport{DisableKeepAlives: true, TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}
 	response, err := (&http.Client{Transport: transport}).Do(request)
 	s.check(err)

@@ -120,8 +120,8 @@ func TestKeptConnectionIsForwardedThenClosedAndTheClientMovesToThePod(t *testing
 	}
 }
 
-// TestFlappingReadinessLosesNoRequestOfAResolver makes the only pod not ready and
-// ready again while requests are sent through resolvers.
+// TestFlappingReadinessLosesNoRequestOfAResolver makes the only pod unready and ready again
+// while requests are sent through resolvers.
 func TestFlappingReadinessLosesNoRequestOfAResolver(t *testing.T) {
 	t.Parallel()
 	s := newScene(t)
@@ -169,7 +169,7 @@ func TestChangedServiceMovesEverythingAndLeavesNothingBehind(t *testing.T) {
 	s.awaitPods(app, 1)
 }
 
-// setReady tells the application in a pod what its readiness probe shall say.
+// setReady sets the result of the readiness probe of the application in a pod.
 func (s *scene) setReady(address string, ready bool) {
 	s.Helper()
 	value := "false"

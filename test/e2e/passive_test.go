@@ -45,7 +45,7 @@ func TestScraperNeitherWakesATargetNorKeepsItAwake(t *testing.T) {
 		}
 	})
 	s.get(app, "/")
-	// It goes on while nothing else happens, through resolvers and beside them.
+	// The scrapes continue without other traffic, through resolvers and directly.
 	s.background(func(ctx context.Context) {
 		ticks := time.NewTicker(scrapeInterval)
 		defer ticks.Stop()
@@ -54,7 +54,7 @@ func TestScraperNeitherWakesATargetNorKeepsItAwake(t *testing.T) {
 			case <-ctx.Done():
 				return
 			case <-ticks.C:
-				// While the target falls asleep, it may get any answer.
+				// While the target falls asleep, any response is valid.
 				_, _ = s.tryScrape(ctx, app)
 			}
 		}

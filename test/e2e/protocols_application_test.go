@@ -44,7 +44,7 @@ type binRequest struct {
 	fields  map[string]string
 }
 
-// binRequests have the same outcome each time.
+// binRequests have the same response each time.
 var binRequests = []binRequest{
 	{method: "GET", target: "/get?a=b&a=%20c&d"},
 	{method: "HEAD", target: "/head"},
@@ -76,7 +76,7 @@ type binResponse struct {
 	err              error
 }
 
-// binTimestamp is what differs from one answer to the next.
+// binTimestamp matches the part that differs between two responses.
 var binTimestamp = regexp.MustCompile(`"timestamp": ?\d+`)
 
 // send sends the request on a new connection.

@@ -37,8 +37,8 @@ import (
 	"github.com/truefoundry/elasti-apiserver/test/e2e/cluster"
 )
 
-// TestDatabasesWakeForTheirOwnClients puts a real PostgreSQL and a real Redis to
-// sleep and talks to them with their own clients: at zero, and awake.
+// TestDatabasesWakeForTheirOwnClients puts a real PostgreSQL and a real Redis to sleep and
+// connects with their own clients: at zero, and awake.
 func TestDatabasesWakeForTheirOwnClients(t *testing.T) {
 	t.Parallel()
 	s := newScene(t)
@@ -53,7 +53,7 @@ func TestDatabasesWakeForTheirOwnClients(t *testing.T) {
 				exec postgres -D /tmp/data -c listen_addresses='*' -c unix_socket_directories=/tmp -c fsync=off`,
 			client: []string{"/usr/postgresql/psql", "--no-psqlrc", "--username=postgres", "--dbname=postgres", "--no-align", "--tuples-only", "--quiet"},
 			input:  "CREATE TEMPORARY TABLE t AS SELECT generate_series(1, 200000) AS n; SELECT count(*), sum(n) FROM t; COPY (SELECT repeat('x', 1000) FROM t LIMIT 3000) TO STDOUT;",
-			// One that a resolver cannot run: it waits until the kubelet has.
+			// A resolver cannot run this probe, and waits until the kubelet has run it.
 			probe: corev1.ProbeHandler{Exec: &corev1.ExecAction{Command: []string{"/usr/postgresql/pg_isready", "--host=127.0.0.1"}}},
 			expect: func(output string) bool {
 				return strings.HasPrefix(output, "200000|20000100000\n") && strings.Count(output, strings.Repeat("x", 1000)+"\n") == 3000
@@ -117,7 +117,7 @@ type database struct {
 	app   *cluster.Application
 }
 
-// talk runs the client, out of the files of the image.
+// talk runs the client from the files of the image.
 func (d *database) talk(ctx context.Context) error {
 	arguments := slices.Concat(d.client[1:], []string{"-h", d.app.Address, "-p", strconv.Itoa(int(d.port))})
 	command := exec.CommandContext(ctx, d.client[0], arguments...)

@@ -155,7 +155,7 @@ func grpcClientStreaming(ctx context.Context, client grpc_testing.TestServiceCli
 	return nil
 }
 
-// grpcBidirectionalStreaming sends a message only once the one before is answered.
+// grpcBidirectionalStreaming sends a message only after the response to the previous one.
 func grpcBidirectionalStreaming(ctx context.Context, client grpc_testing.TestServiceClient) error {
 	stream, err := client.FullDuplexCall(ctx)
 	if err != nil {
@@ -186,7 +186,7 @@ func grpcBidirectionalStreaming(ctx context.Context, client grpc_testing.TestSer
 	return nil
 }
 
-// grpcCancellation ends a stream in its middle; others of the connection go on.
+// grpcCancellation cancels a stream; other streams of the connection continue.
 func grpcCancellation(ctx context.Context, client grpc_testing.TestServiceClient) error {
 	cancelled, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -209,8 +209,8 @@ func grpcCancellation(ctx context.Context, client grpc_testing.TestServiceClient
 	return err
 }
 
-// nghttp has nghttp2's client send a body through windows and frames of its own
-// making: small windows, padding, tables that shrink and grow, and trailers.
+// nghttp sends a body with nghttp2's client with unusual windows and frames: small windows,
+// padding, tables that shrink and grow, and trailers.
 func nghttp(ctx context.Context, h *host) error {
 	body := strings.Repeat("nghttp ", 10_000)
 	output, err := runHTTP2Client(ctx, body, "nghttp", "--window-bits=12", "--connection-window-bits=14", "--padding=100",
@@ -221,7 +221,7 @@ func nghttp(ctx context.Context, h *host) error {
 	return err
 }
 
-// h2load has nghttp2's source of load send requests over many streams.
+// h2load sends requests over many streams with nghttp2's load generator.
 func h2load(ctx context.Context, h *host) error {
 	output, err := runHTTP2Client(ctx, "", "h2load", "--requests=400", "--clients=4", "--max-concurrent-streams=20",
 		"--header-table-size=0", "--encoder-header-table-size=0", h.url(portWeb, "/bytes?count=20000"))
@@ -231,7 +231,7 @@ func h2load(ctx context.Context, h *host) error {
 	return err
 }
 
-// runHTTP2Client returns what a client of Debian's package nghttp2-client prints.
+// runHTTP2Client returns the output of a client of Debian's package nghttp2-client.
 func runHTTP2Client(ctx context.Context, input, program string, arguments ...string) (string, error) {
 	command := exec.CommandContext(ctx, program, arguments...)
 	command.Stdin = strings.NewReader(input)

@@ -43,15 +43,15 @@ func streamConversations() []conversation {
 	}
 }
 
-// tcpClientFirst sends much, reads it back, and finishes writing before it has
-// read everything.
+// tcpClientFirst sends many bytes, reads them back, and closes its writing side before it
+// has read all of them.
 func tcpClientFirst(ctx context.Context, h *host) error {
 	conn, err := h.dial(ctx, portEcho)
 	if err != nil {
 		return err
 	}
 	defer conn.Close()
-	// No sniffing must take it for HTTP.
+	// The bytes must not be detected as HTTP.
 	return exchangeAll(conn, io.MultiReader(bytes.NewReader([]byte{0, 1, 2, 'G', 'E', 'T', ' '}), newSummed(streamBytes)))
 }
 
@@ -75,7 +75,7 @@ func tcpHalfCloseAtOnce(ctx context.Context, h *host) error {
 	return nil
 }
 
-// tcpServerFirst says nothing before it is spoken to.
+// tcpServerFirst sends nothing before it has received the greeting.
 func tcpServerFirst(ctx context.Context, h *host) error {
 	conn, err := h.dial(ctx, portGreeting)
 	if err != nil {

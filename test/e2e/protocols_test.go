@@ -45,15 +45,13 @@ const (
 	portEcho     = 8004
 	portGreeting = 8005
 	portTLS      = 8006
-	// portH2C is portWeb under another name: its appProtocol says that it speaks
-	// HTTP/2 without TLS.
+	// portH2C has the target port of portWeb and the appProtocol of HTTP/2 without TLS.
 	portH2C = 8007
-	// portBin is go-httpbin, an application that was not written for this.
+	// portBin is go-httpbin, a third-party application.
 	portBin = 8008
 )
 
-// conversation is what one client does in one protocol. Everything of it is
-// bounded by the context.
+// conversation is the exchange of one client in one protocol. The context bounds it.
 type conversation struct {
 	name string
 	have func(context.Context, *host) error
@@ -95,9 +93,9 @@ func conversations() []conversation {
 // conversationTimeout bounds one conversation, the wake included.
 const conversationTimeout = 2 * time.Minute
 
-// TestEveryProtocolIsHeldAtZeroAndForwardedAwake has all conversations at once
-// through the Service while the target sleeps, and again with the resolvers
-// themselves while it is awake: then the Service has the pod too.
+// TestEveryProtocolIsHeldAtZeroAndForwardedAwake runs all conversations at once through the
+// Service while the target sleeps, and again directly with the resolvers while it is awake,
+// when the Service also has the pod as an endpoint.
 func TestEveryProtocolIsHeldAtZeroAndForwardedAwake(t *testing.T) {
 	t.Parallel()
 	s := newScene(t)
@@ -109,7 +107,7 @@ func TestEveryProtocolIsHeldAtZeroAndForwardedAwake(t *testing.T) {
 		Name: "h2c", Port: portH2C, TargetPort: intstr.FromInt32(8081), AppProtocol: ptr.To("kubernetes.io/h2c"),
 	})
 	app := s.asleep(cluster.ApplicationOptions{
-		// Every client is there before the application is.
+		// Every client connects before the application listens.
 		Arguments:    []string{"-protocols", "-start-delay=5s"},
 		ServicePorts: ports,
 		Spec: func(spec *v1alpha1.ElastiServiceSpec) {
@@ -156,8 +154,8 @@ func (s *scene) resolversOf(app *cluster.Application) []*host {
 	return resolvers
 }
 
-// converse has every conversation at the same time, with the hosts in turn, and
-// expects all to go well.
+// converse runs all conversations at the same time, with the hosts in turn, and expects all
+// to succeed.
 func (s *scene) converse(phase string, hosts ...*host) {
 	s.Helper()
 	all := conversations()
@@ -178,7 +176,7 @@ func (s *scene) converse(phase string, hosts ...*host) {
 	}
 }
 
-// expectStatus is an error unless a response has the status.
+// expectStatus returns an error unless a response has the status.
 func expectStatus(response *http.Response, want int) error {
 	if response.StatusCode != want {
 		return fmt.Errorf("status %s, want %d; %s", response.Status, want, response.Header.Get("X-Elasti-Answer"))

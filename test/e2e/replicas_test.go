@@ -55,9 +55,9 @@ const (
 	wakesDuringRestart = 10
 )
 
-// TestRollingRestartOfEverythingFailsNoRequest replaces the pods of both
-// components at the same time, with two API servers on an etcd of their own:
-// what is awake goes on, what sleeps wakes, and no mode changes.
+// TestRollingRestartOfEverythingFailsNoRequest replaces the pods of both components at the
+// same time, with two API servers on an etcd of their own: awake targets stay awake,
+// sleeping ones wake, and no mode changes.
 func TestRollingRestartOfEverythingFailsNoRequest(t *testing.T) {
 	s := newSceneWithin(t, replicasTimeout)
 	s.deployTwoAPIServers()
@@ -70,7 +70,8 @@ func TestRollingRestartOfEverythingFailsNoRequest(t *testing.T) {
 	awake := s.awake(cluster.ApplicationOptions{Name: "awake"})
 	s.awaitDirect(awake)
 	asleep := s.asleep(cluster.ApplicationOptions{Name: "asleep"})
-	// One whose requests are held from before the restart until after it began.
+	// The requests of this application are held from before the restart until after it
+	// began.
 	slow := s.asleep(cluster.ApplicationOptions{Name: "slow", Arguments: []string{"-start-delay=20s"}})
 	var waking []*cluster.Application
 	for i := range wakesDuringRestart {
@@ -207,8 +208,8 @@ images:
 	return directory
 }
 
-// deployAsBefore removes the ElastiServices of the scene, which the servers know
-// that are there now, and deploys what hack/deploy.sh had deployed.
+// deployAsBefore deletes the ElastiServices of the scene while the current servers run, and
+// deploys what hack/deploy.sh had deployed.
 func (s *scene) deployAsBefore(ctx context.Context, overlay string) error {
 	elastiServices := s.Elasti.ElastiV1alpha1().ElastiServices(s.namespace)
 	if err := elastiServices.DeleteCollection(ctx, metav1.DeleteOptions{}, metav1.ListOptions{}); err != nil {

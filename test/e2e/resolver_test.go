@@ -65,7 +65,8 @@ func TestResolverKilledAnswersAgain(t *testing.T) {
 
 func TestRollingRestartOfResolversFailsNoRequest(t *testing.T) {
 	s := newScene(t)
-	// One that resolvers forward to all the time, and one that they hold for.
+	// Resolvers forward to the first application all the time, and hold requests for the
+	// second one.
 	always := s.asleep(cluster.ApplicationOptions{Name: "always", Spec: func(spec *v1alpha1.ElastiServiceSpec) {
 		spec.Proxy = &v1alpha1.ProxySpec{Policy: v1alpha1.ProxyAlways}
 	}})

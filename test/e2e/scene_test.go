@@ -41,8 +41,7 @@ var connect = sync.OnceValues(func() (*cluster.Cluster, error) {
 	return cluster.Connect(ctx)
 })
 
-// scene is where one test takes place: a namespace of its own. A step that goes
-// wrong ends the test.
+// scene is the namespace of one test. A step that fails ends the test.
 type scene struct {
 	*testing.T
 	*cluster.Cluster
@@ -51,8 +50,8 @@ type scene struct {
 	namespace string
 }
 
-// newScene makes a namespace, which is deleted when the test ends. When the
-// test has failed, everything that helps to find out why is logged first.
+// newScene creates a namespace, which is deleted when the test ends. When the test has
+// failed, a diagnosis is logged first.
 func newScene(t *testing.T) *scene {
 	t.Helper()
 	return newSceneWithin(t, testTimeout)
@@ -80,7 +79,7 @@ func newSceneWithin(t *testing.T, timeout time.Duration) *scene {
 	return s
 }
 
-// newNamespace makes one more namespace, which is deleted when the test ends.
+// newNamespace creates another namespace, which is deleted when the test ends.
 func (s *scene) newNamespace() string {
 	s.Helper()
 	name, err := s.CreateNamespace(s.ctx, "e2e")
@@ -103,8 +102,7 @@ func (s *scene) check(err error) {
 	}
 }
 
-// step runs one step of a journey as a subtest; when it fails, the rest of the
-// journey makes no sense.
+// step runs one step as a subtest. When it fails, the remaining steps are not run.
 func (s *scene) step(name string, run func(*scene)) {
 	s.Helper()
 	if !s.Run(name, func(t *testing.T) {
@@ -116,8 +114,8 @@ func (s *scene) step(name string, run func(*scene)) {
 	}
 }
 
-// asleep creates an application at zero replicas and waits until resolvers
-// stand in for it.
+// asleep creates an application at zero replicas and waits until resolvers are in the path
+// of its Service.
 func (s *scene) asleep(options cluster.ApplicationOptions) *cluster.Application {
 	s.Helper()
 	return s.asleepIn(s.namespace, options)
@@ -133,7 +131,7 @@ func (s *scene) asleepIn(namespace string, options cluster.ApplicationOptions) *
 	return app
 }
 
-// get sends one request and expects the application's answer.
+// get sends one request and expects the application's response.
 func (s *scene) get(app *cluster.Application, path string) *cluster.Response {
 	s.Helper()
 	response, err := cluster.Get(s.ctx, app.URL(path))
@@ -174,8 +172,8 @@ func (s *scene) checkPeer(response *cluster.Response, fromResolver bool) {
 	}
 }
 
-// background runs something beside the test until the returned stop is called,
-// which waits for it to end; at the latest when the test ends.
+// background runs a function concurrently until the returned stop is called or the test
+// ends. Stop waits for its end.
 func (s *scene) background(run func(context.Context)) (stop func()) {
 	ctx, cancel := context.WithCancel(s.ctx)
 	var ended sync.WaitGroup

@@ -25,8 +25,8 @@ import (
 	"github.com/truefoundry/elasti-apiserver/test/e2e/cluster"
 )
 
-// TestProxyPortIsClosedToOthersWhileTheTargetIsAwake connects to a resolver past the
-// grace period, where no Service leads, and then has the target sleep again.
+// TestProxyPortIsClosedToOthersWhileTheTargetIsAwake connects to a resolver directly after
+// the grace period, and then puts the target to sleep again.
 func TestProxyPortIsClosedToOthersWhileTheTargetIsAwake(t *testing.T) {
 	s := newScene(t)
 	s.withArgument(resolverDeployment, "--serve-mode-grace=1s")

@@ -68,7 +68,7 @@ func TestServicesWithoutAProxyPortAreRoutedByHostName(t *testing.T) {
 		s.awaitResponse(second, "second."+s.namespace+form, "")
 	}
 	s.awaitResponse(third, "www.example.com", "third."+s.namespace)
-	// The one with a port of its own needs no name.
+	// The application with a port of its own needs no host name.
 	s.get(first, "/")
 }
 

@@ -43,10 +43,10 @@ func bytesOptions() cluster.ApplicationOptions {
 	return cluster.ApplicationOptions{Arguments: []string{"-protocols"}, ServicePorts: ports}
 }
 
-// TestOurOwnChecksWakeNothing creates an ElastiService for ports whose connections
-// are byte streams, and replaces the resolvers: the controller has to find out both
-// times which of them serve its ports.
-func TestOurOwnChecksWakeNothing(t *testing.T) {
+// TestPortChecksOfTheControllerWakeNothing creates an ElastiService for ports whose connections are byte
+// streams, and replaces the resolvers. Both times the controller has to check the ports of
+// the resolvers.
+func TestPortChecksOfTheControllerWakeNothing(t *testing.T) {
 	s := newScene(t)
 	observer := s.observe()
 	app := s.NewApplication(s.namespace, bytesOptions())
@@ -65,8 +65,8 @@ func TestOurOwnChecksWakeNothing(t *testing.T) {
 	})
 }
 
-// TestHealthCheckThatOnlyConnectsDoesNotWake connects as load balancers do that check
-// TCP: not a byte is said.
+// TestHealthCheckThatOnlyConnectsDoesNotWake connects without sending a byte, as TCP health
+// checks of load balancers do.
 func TestHealthCheckThatOnlyConnectsDoesNotWake(t *testing.T) {
 	t.Parallel()
 	s := newScene(t)

@@ -27,7 +27,7 @@ import (
 
 const (
 	switchedApplications = 5
-	// switchTimeout bounds one round: its pods linger for a while, and start.
+	// switchTimeout bounds one round, which includes the linger time and the start of pods.
 	switchTimeout = 45 * time.Second
 )
 

@@ -42,8 +42,7 @@ func (s *scene) awake(options cluster.ApplicationOptions) *cluster.Application {
 	return app
 }
 
-// checkTraffic expects every request of a traffic that has ended to have been
-// answered with 200.
+// checkTraffic expects that every request of a Traffic that has ended got the status 200.
 func (s *scene) checkTraffic(traffic *cluster.Traffic) {
 	s.Helper()
 	total, failed, failures := traffic.Outcome()
@@ -53,8 +52,8 @@ func (s *scene) checkTraffic(traffic *cluster.Traffic) {
 	}
 }
 
-// scaleSystem scales a Deployment of the product and waits until it is so. The
-// returned function, or the end of the test, brings back what was there.
+// scaleSystem scales a Deployment of the product and waits for the scale. The returned
+// function, or the end of the test, restores the previous one.
 func (s *scene) scaleSystem(name string, replicas int32) (restore func()) {
 	s.Helper()
 	deployment, err := s.Host.AppsV1().Deployments(cluster.SystemNamespace).Get(s.ctx, name, metav1.GetOptions{})

@@ -29,8 +29,8 @@ import (
 	"github.com/truefoundry/elasti-apiserver/test/e2e/cluster"
 )
 
-// A tenant that writes another tenant's proxy port into a status gets none of the
-// other's traffic, and does not take the port from it.
+// A tenant that writes another tenant's proxy port into a status gets none of the other
+// tenant's traffic, and the other tenant keeps the port.
 func TestATenantCannotTakeTheProxyPortOfAnother(t *testing.T) {
 	t.Parallel()
 	s := newScene(t)

@@ -46,7 +46,7 @@ func TestResolverKilledDuringTheCooldownDoesNotPutABusyTargetToSleep(t *testing.
 	app := s.asleep(cluster.ApplicationOptions{Spec: sleepsByTraffic})
 	observer := s.observe()
 	s.get(app, "/")
-	// Requests through the resolver that is killed fail; that is not the point.
+	// Requests through the resolver that is killed may fail.
 	traffic := &cluster.Traffic{Application: app, Path: "/", PerSecond: 20, Limit: 3000, Timeout: 30 * time.Second}
 	stop := s.background(traffic.Run)
 	s.awaitReports(app, 2)
@@ -78,7 +78,7 @@ func TestAnOpenConnectionKeepsATargetAwake(t *testing.T) {
 	observer := s.observe()
 	ended := make(chan error, 1)
 	s.background(func(ctx context.Context) {
-		// At zero, the request goes through a resolver for certain.
+		// At zero, the request always goes through a resolver.
 		response, err := cluster.Get(ctx, app.URL("/slow?for="+(2*trafficCooldown).String()))
 		if err == nil {
 			err = response.FromApplication(app.Name)

@@ -70,8 +70,8 @@ func sleepsBy(triggerType, metadata string) func(*v1alpha1.ElastiServiceSpec) {
 	}
 }
 
-// A Prometheus server that scrapes the application's own counter of requests
-// decides. It restarts without its data in the middle.
+// The values come from a Prometheus server that scrapes the application's counter of
+// requests. It restarts without its data during the cycle.
 func prometheusCycle(s *scene) {
 	host, err := s.NodeAddress(s.ctx)
 	s.check(err)
@@ -142,7 +142,7 @@ func cpuCycle(s *scene) {
 	})
 }
 
-// An external metrics API decides, and wakes the target when there is work.
+// The values come from an external metrics API, and wake the target when there is work.
 func externalMetricCycle(s *scene) {
 	var waiting atomic.Int64
 	s.registerAPI("external.metrics.k8s.io", "v1beta1", s.serveQueueLengths(map[string]func() int64{
@@ -166,7 +166,7 @@ func externalMetricCycle(s *scene) {
 	})
 }
 
-// A schedule decides when the target may sleep: it is woken when it may not.
+// The target may sleep by a schedule, and is woken when it may not.
 func enabledPeriodCycle(s *scene) {
 	observer := s.observe()
 	begin := time.Now().UTC().Add(20 * time.Second).Truncate(time.Minute).Add(time.Minute)

@@ -39,7 +39,7 @@ import (
 // is done may not be possible just then.
 type action func(ctx context.Context, w *world, random *rand.Rand) (what string, err error)
 
-// choose returns an action. Those that take long are rare.
+// choose returns an action. Slow actions are rare.
 func choose(random *rand.Rand) action {
 	weighted := []struct {
 		weight int
@@ -91,8 +91,8 @@ func createElastiService(ctx context.Context, w *world, random *rand.Rand) (stri
 	return fmt.Sprintf("create ElastiService %s/%s", namespace, name), w.createElastiService(ctx, namespace, name, targetOf[name])
 }
 
-// applyElastiServices makes all that a tenant may have, as what keeps them in a
-// repository does.
+// applyElastiServices creates all ElastiServices that a tenant may have, as a GitOps tool
+// does.
 func applyElastiServices(ctx context.Context, w *world, random *rand.Rand) (string, error) {
 	namespace := w.anyTenant(random).namespace
 	var errs []error
@@ -311,7 +311,7 @@ func createService(ctx context.Context, w *world, random *rand.Rand) (string, er
 	return fmt.Sprintf("create Service %s/%s", namespace, name), w.createService(ctx, namespace, name)
 }
 
-// editService changes what matters to resolvers, or puts it back.
+// editService changes a field of the Service that concerns resolvers, or restores it.
 func editService(ctx context.Context, w *world, random *rand.Rand) (string, error) {
 	namespace, name := w.anyTenant(random).namespace, anyOf(random, serviceNames)
 	edits := []struct {

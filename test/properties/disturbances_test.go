@@ -116,14 +116,14 @@ func killServer(ctx context.Context, w *world, random *rand.Rand) (string, error
 	return fmt.Sprintf("kill server %d and start it again", number), w.expectStarted(replica.Start(ctx))
 }
 
-// changeWhileNoControllerRuns kills both servers and starts one: it serves the API, and
-// does not lead before the Lease of the former leader has run out. Meanwhile a tenant
-// changes what is asleep, and then the other server is back.
+// changeWhileNoControllerRuns kills both servers and starts one, which serves the API and
+// does not lead before the Lease of the previous leader has expired. Meanwhile a tenant
+// changes a sleeping ElastiService, and then the other server starts.
 func changeWhileNoControllerRuns(ctx context.Context, w *world, random *rand.Rand) (string, error) {
 	w.disturb()
 	for _, replica := range w.servers.replicas {
 		replica.Kill()
-		// Its endpoint must not take requests.
+		// Its endpoint must not receive requests.
 		if err := w.expectStarted(replica.Stop(ctx)); err != nil {
 			return "kill all servers", err
 		}

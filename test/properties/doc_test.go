@@ -14,10 +14,10 @@ See the License for the specific language governing permissions and
 limitations under the License.
 */
 
-// Package properties drives random sequences of what users, tenants, resolvers,
-// servers and stores do against elasti-apiserver behind a real kube-apiserver. It
-// checks, after each quiet moment, what is to hold of any of them, and over all that
-// was written in between that no target at zero was out of reach.
+// Package properties runs random sequences of actions of users, tenants, resolvers, servers
+// and stores against elasti-apiserver behind a real kube-apiserver. After each quiet period
+// it checks the invariants, and that no target at zero was unreachable during any write
+// since the last one.
 //
 // A sequence is a function of its seed. A failure prints the seed and the sequence:
 // `make test-properties SEED=7 FOR=5m` drives it again.

@@ -26,7 +26,7 @@ import (
 	"github.com/truefoundry/elasti-apiserver/test/integration/environment"
 )
 
-// scenery writes the history of one application in one namespace.
+// scenery creates the history of one application in one namespace.
 type scenery struct {
 	*history
 	revision uint64
@@ -34,7 +34,7 @@ type scenery struct {
 
 const scene = "tenant"
 
-// newScenery has a resolver, and an application that sleeps behind it.
+// newScenery returns a scenery with a resolver and a sleeping application.
 func newScenery() *scenery {
 	s := &scenery{history: newHistory()}
 	s.write(keyOf(endpointSlice, environment.SystemNamespace, "resolvers"), sliceFacts{service: environment.ResolverName, ready: 1})
@@ -153,7 +153,7 @@ func TestHistoryFindsGaps(t *testing.T) {
 	}
 }
 
-// What is written at the same time is seen in any order.
+// Concurrent writes may be observed in any order.
 func TestHistoryGoesByRevisions(t *testing.T) {
 	s := newScenery()
 	name := types.NamespacedName{Namespace: scene, Name: "resolvers-of-web"}

@@ -51,19 +51,19 @@ func keyOf(of kind, namespace, name string) key {
 type change struct {
 	key
 	revision uint64
-	// now is what the object is after the write, nil when it was deleted.
+	// now is the object after the write, nil when it was deleted.
 	now any
 }
 
-// deploymentFacts, serviceFacts and sliceFacts are what counts of objects.
+// deploymentFacts, serviceFacts and sliceFacts have the relevant fields of objects.
 type deploymentFacts struct{ replicas int32 }
 
 type serviceFacts struct {
-	// supported is true when resolvers can stand in for it.
+	// supported is true when the Service can have resolvers in its path.
 	supported bool
 	// selects is the application whose pods it has.
 	selects string
-	// owner and target are what a private Service says.
+	// owner and target are those that a private Service records.
 	owner, target string
 }
 
@@ -74,8 +74,8 @@ type sliceFacts struct {
 	ready     int
 }
 
-// history collects what is written, and replays it from one quiet moment to the
-// next. It is safe for concurrent use.
+// history records writes, and replays them from one quiet period to the next. It is safe
+// for concurrent use.
 type history struct {
 	mu      sync.Mutex
 	pending []change
@@ -83,7 +83,7 @@ type history struct {
 
 	// The rest belongs to advance.
 	objects map[key]any
-	// slept and woken count how often a target went to zero and came back.
+	// slept and woken count how often a target was scaled to zero and up again.
 	slept, woken int
 }
 
@@ -103,8 +103,8 @@ func (h *history) written() int {
 	return h.writes
 }
 
-// touched is what the test itself changed in a round, with which it may have taken
-// targets out of reach.
+// touched has the objects that the test itself changed in a round, which may have made
+// targets unreachable.
 type touched struct {
 	objects    map[key]bool
 	namespaces map[string]bool
@@ -114,8 +114,8 @@ func newTouched() touched {
 	return touched{objects: map[key]bool{}, namespaces: map[string]bool{}}
 }
 
-// advance replays what was written since the last time, and returns when targets
-// at zero were out of reach that were not before.
+// advance replays the writes since the last call, and returns the times at which a target
+// at zero became unreachable.
 func (h *history) advance(by touched) (gaps []string) {
 	h.mu.Lock()
 	changes := h.pending
@@ -143,8 +143,7 @@ func (h *history) resolvers() int {
 	return others
 }
 
-// endpoints counts the ready endpoints of a Service: resolvers that stand in for
-// pods, and others.
+// endpoints counts the ready endpoints of a Service: resolvers, and others.
 func (h *history) endpoints(of types.NamespacedName) (resolvers, others int) {
 	for key, object := range h.objects {
 		slice, ok := object.(sliceFacts)
@@ -220,8 +219,8 @@ func (r *replay) apply(c change) {
 	}
 }
 
-// scaled checks a target that is scaled to zero: the server scales only what it manages,
-// and after its resolvers are in the path.
+// scaled checks a target that is scaled to zero: the server scales only managed targets,
+// after resolvers are in the path.
 func (r *replay) scaled(c change, was any) {
 	before, existed := was.(deploymentFacts)
 	after, exists := c.now.(deploymentFacts)
@@ -251,8 +250,8 @@ func (r *replay) scaled(c change, was any) {
 	}
 }
 
-// expectReach says that a Service is out of reach by a change, when its target is at
-// zero. Pods that another workload has taken away are not the server's doing.
+// expectReach records when a change makes a Service unreachable while its target is at
+// zero. Pods that another workload has taken over are not a fault of the server.
 func (r *replay) expectReach(c change, private privateService) {
 	resolvers, others := r.endpoints(private.public)
 	if resolvers+others > 0 || !r.asleep(private.target) || r.touched.objects[key{deployment, private.target}] || r.excused(private) || r.moved(private) {

@@ -56,7 +56,7 @@ func runKubelet(t *testing.T, control *environment.Environment) {
 	})
 }
 
-// syncPods takes each pod one step further. starting are those that are to get ready.
+// syncPods takes each pod one step further. starting has the pods that become ready next.
 func syncPods(ctx context.Context, control *environment.Environment, starting map[string]bool) error {
 	pods, err := control.Kubernetes.CoreV1().Pods(metav1.NamespaceAll).List(ctx, metav1.ListOptions{})
 	if err != nil {

@@ -106,7 +106,7 @@ func nameOf(object metav1.Object) types.NamespacedName {
 	return types.NamespacedName{Namespace: object.GetNamespace(), Name: object.GetName()}
 }
 
-// violations returns what is not as it has to be in a quiet period.
+// violations returns the violated invariants in a quiet period.
 func (s *observation) violations(w *world) (found []string) {
 	report := func(format string, arguments ...any) { found = append(found, fmt.Sprintf(format, arguments...)) }
 	for _, namespace := range s.terminating {
@@ -213,8 +213,8 @@ func (s *observation) checkSharedPorts(report func(string, ...any)) {
 	}
 }
 
-// checkLeftovers finds what was made for ElastiServices that are not there any
-// more. A store that has none at all may have lost them.
+// checkLeftovers finds the objects of ElastiServices that do not exist any more. A store
+// without ElastiServices may have lost them.
 func (s *observation) checkLeftovers(w *world, report func(string, ...any)) {
 	if len(s.elastiServices) == 0 && w.mayBeLost {
 		return
@@ -319,8 +319,8 @@ func (w *world) touchedServices(namespace string) bool {
 	return slices.ContainsFunc(serviceNames, func(name string) bool { return w.touched.objects[keyOf(service, namespace, name)] })
 }
 
-// waitsForItsService reports whether a target has an ElastiService whose Service is
-// not there: no client can call it.
+// waitsForItsService reports whether a target has an ElastiService whose Service does not
+// exist, so that no client can call it.
 func (s *observation) waitsForItsService(target types.NamespacedName) bool {
 	return slices.ContainsFunc(s.elastiServices, func(object v1alpha1.ElastiService) bool {
 		_, ok := s.services[types.NamespacedName{Namespace: object.Namespace, Name: object.Spec.Service}]
@@ -354,7 +354,7 @@ func (s *observation) endpoints(public types.NamespacedName) (resolvers, others 
 	return resolvers, others
 }
 
-// record records what counts in the next rounds.
+// record records the state for the next rounds.
 func (s *observation) record(w *world) {
 	clear(w.onlyInStore)
 	for name, object := range s.deployments {

@@ -31,8 +31,7 @@ var (
 	duration = flag.Duration("for", time.Minute, "how long new actions are started")
 )
 
-// maxBurst is how many actions follow each other at most before a quiet moment is
-// waited for.
+// maxBurst is the maximum number of actions before the next quiet period.
 const maxBurst = 8
 
 func TestWhateverHappensTargetsStayInReach(t *testing.T) {
@@ -84,8 +83,8 @@ func (w *world) burst(random *rand.Rand) (actions []action) {
 	return actions
 }
 
-// expectQuiet waits for a quiet moment in which everything is as it is to be, and
-// looks over all that was written since the last one.
+// expectQuiet waits for a quiet period without violations, and checks all writes since the
+// last one.
 func (w *world) expectQuiet(t *testing.T) {
 	t.Helper()
 	for _, violation := range w.awaitQuiet(t.Context()) {
@@ -101,16 +100,17 @@ func (w *world) expectQuiet(t *testing.T) {
 }
 
 const (
-	// quietTimeout is longer than all that the product waits for: a Lease that was
-	// not given up, resolvers that do not come back, endpoints that do not get ready.
+	// quietTimeout is longer than all timeouts of the product: of a Lease that was not
+	// released, of resolvers that do not come back, and of endpoints that do not become
+	// ready.
 	quietTimeout = 3 * time.Minute
-	// quiet is how long nothing is written in a quiet moment.
+	// quiet is the time without writes after which a quiet period begins.
 	quiet        = 2 * time.Second
 	pollInterval = 250 * time.Millisecond
 )
 
-// awaitQuiet waits until nothing is written any more and nothing is violated. It
-// returns the violations that stay.
+// awaitQuiet waits until there are no more writes and no violations. It returns the
+// remaining violations.
 func (w *world) awaitQuiet(ctx context.Context) []string {
 	ctx, cancel := context.WithTimeout(ctx, quietTimeout)
 	defer cancel()

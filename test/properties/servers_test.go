@@ -77,7 +77,8 @@ func startServers(t *testing.T, control *environment.Environment) (*servers, err
 	return s, nil
 }
 
-// whileStopped stops the servers, does something to their store, and starts them.
+// whileStopped stops the servers, calls a function that changes their store, and starts
+// them.
 func (s *servers) whileStopped(ctx context.Context, do func() error) error {
 	for _, replica := range s.replicas {
 		if err := replica.Stop(ctx); err != nil {
@@ -109,7 +110,7 @@ func (s *servers) restore() error {
 	return errors.Join(os.RemoveAll(s.data), os.CopyFS(s.data, os.DirFS(s.backup)), private(s.data))
 }
 
-// empty loses all that is stored.
+// empty deletes all stored objects.
 func (s *servers) empty() error { return os.RemoveAll(s.data) }
 
 // hasBackup reports whether there is a backup.
@@ -118,7 +119,7 @@ func (s *servers) hasBackup() bool {
 	return err == nil
 }
 
-// private takes the permissions of others away, which etcd insists on.
+// private removes the permissions of other users, which etcd requires.
 func private(directory string) error {
 	return filepath.WalkDir(directory, func(path string, entry os.DirEntry, err error) error {
 		if err != nil || !entry.IsDir() {

@@ -136,8 +136,8 @@ func factsOf(object runtime.Object) any {
 	}
 }
 
-// isSupported reports whether resolvers can stand in for a Service, as docs/design.md
-// says it.
+// isSupported reports whether a Service can have resolvers in its path, as in
+// docs/design.md.
 func isSupported(object *corev1.Service) bool {
 	if object.Spec.Type == corev1.ServiceTypeExternalName || object.Spec.ClusterIP == corev1.ClusterIPNone || len(object.Spec.Selector) == 0 {
 		return false
@@ -155,7 +155,7 @@ func tcpPorts(object *corev1.Service) []corev1.ServicePort {
 	return found
 }
 
-// managedTarget returns the name of the target that a private Service says.
+// managedTarget returns the name of the target that a private Service records.
 func managedTarget(object *corev1.Service) string {
 	var managed resources.ManagedTarget
 	if json.Unmarshal([]byte(object.Annotations[v1alpha1.AnnotationTarget]), &managed) != nil {

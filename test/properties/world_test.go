@@ -41,20 +41,20 @@ const (
 	bystander = "database"
 	// tenantCount is how many namespaces there are at a time.
 	tenantCount = 3
-	// leaseTime is longer than the Lease of a leader that vanished lasts, and than it
-	// takes the next one to begin.
+	// leaseTime is longer than the expiry of the Lease of a dead leader and the start of
+	// the next one.
 	leaseTime = 40 * time.Second
 )
 
-// What there can be in the namespace of a tenant. ElastiServices have the names of
-// their Services to begin with; two of them share a target.
+// The objects that can be in the namespace of a tenant. At first ElastiServices have the
+// names of their Services; two of them share a target.
 var (
 	targetNames  = []string{"web", "api"}
 	serviceNames = []string{"web", "api", "extra"}
 	targetOf     = map[string]string{"web": "web", "api": "api", "extra": "web"}
 )
 
-// world is the cluster, and the state of what was done to it.
+// world is the cluster and the record of the actions.
 type world struct {
 	control *environment.Environment
 	servers *servers
@@ -67,7 +67,7 @@ type world struct {
 	// round counts the rounds.
 	round   int
 	touched touched
-	// failures are responses that must not be.
+	// failures are invalid responses.
 	failures []string
 	// wakes are the targets that were woken in this round and not put to sleep.
 	wakes map[types.NamespacedName]bool
@@ -79,14 +79,14 @@ type world struct {
 	// orphaned are the targets whose ElastiService was deleted without its finalizer in
 	// this round.
 	orphaned map[types.NamespacedName]bool
-	// disturbed is when servers were last ended or their store was away. There may be
-	// no controller for leaseTime then, which misses what happens to the store.
+	// disturbed is when servers were last ended or their store was unavailable. There may
+	// be no controller for leaseTime then, which misses changes of the store.
 	disturbed time.Time
 	// empty is true when there was no ElastiService in the last quiet period: the next
 	// round creates some.
 	empty bool
-	// mayBeLost is true when the store was lost or restored in this round, and until it
-	// has something again.
+	// mayBeLost is true from when the store was lost or restored until it has objects
+	// again.
 	mayBeLost bool
 	// onlyInStore are the targets that sleep while their Service is deleted: no resolver
 	// covers them, and a private Service is a record only until a tenant edits it.
@@ -142,7 +142,7 @@ func newWorld(t *testing.T) *world {
 	return w
 }
 
-// createTenant creates the namespace of a tenant, with all that there can be in it.
+// createTenant creates the namespace of a tenant and its objects.
 func (w *world) createTenant(ctx context.Context, number int) error {
 	namespace := fmt.Sprintf("tenant-%d-%d", number, w.moves)
 	if _, err := w.control.Kubernetes.CoreV1().Namespaces().Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}}, metav1.CreateOptions{}); err != nil {
@@ -209,7 +209,7 @@ func (w *world) touch(of kind, namespace, name string) {
 	w.touched.objects[keyOf(of, namespace, name)] = true
 }
 
-// scaledByHand records how many replicas a user wants of a target.
+// scaledByHand records the number of replicas that a user has set.
 func (w *world) scaledByHand(namespace, name string, replicas int32) {
 	target := types.NamespacedName{Namespace: namespace, Name: name}
 	delete(w.wakes, target)
@@ -220,7 +220,7 @@ func (w *world) scaledByHand(namespace, name string, replicas int32) {
 	}
 }
 
-// fail records a response that must not be.
+// fail records an invalid response.
 func (w *world) fail(format string, arguments ...any) {
 	w.failures = append(w.failures, fmt.Sprintf(format, arguments...))
 }

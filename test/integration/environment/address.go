@@ -27,9 +27,9 @@ import (
 	"strconv"
 )
 
-// hostAddress returns an IPv4 address of this machine that is not a loopback
-// one: endpoints may not have loopback addresses. What is sent to an address
-// of the machine itself does not leave it.
+// hostAddress returns an IPv4 address of this machine that is not a loopback one, because
+// endpoints may not have loopback addresses. Packets to an address of the machine itself do
+// not leave it.
 func hostAddress() (string, error) {
 	interfaces, err := net.Interfaces()
 	if err != nil {

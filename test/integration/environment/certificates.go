@@ -119,13 +119,13 @@ type credentials struct {
 	directory string
 	// clusterAuthority is what clients verify kube-apiserver with, in PEM.
 	clusterAuthority []byte
-	// adminCertificate and adminKey belong to a client that may do everything.
+	// adminCertificate and adminKey are those of an administrator of the cluster.
 	adminCertificate, adminKey []byte
 }
 
 func (c *credentials) path(name string) string { return filepath.Join(c.directory, name) }
 
-// newCredentials makes new certificates for a control plane on loopback.
+// newCredentials creates the certificates of a control plane on loopback.
 func newCredentials(directory string) (*credentials, error) {
 	if err := os.Mkdir(directory, 0o700); err != nil {
 		return nil, fmt.Errorf("creating the folder of the certificates: %w", err)

@@ -43,8 +43,8 @@ const (
 	pollInterval = 50 * time.Millisecond
 )
 
-// controllers are the loops of kube-controller-manager that the tests meet.
-// There is no node: pods stay as they are until a test plays the kubelet.
+// controllers are the controllers of kube-controller-manager that the tests need. There is
+// no node: pods do not change until a test acts as the kubelet.
 var controllers = []string{
 	"clusterrole-aggregation-controller",
 	"deployment-controller",
@@ -77,8 +77,8 @@ type controlPlane struct {
 	apiServerFlags []string
 }
 
-// startControlPlane returns when the API server answers. There are no
-// controllers before startControllerManager.
+// startControlPlane returns when the API server is ready. Controllers run after
+// startControllerManager.
 func startControlPlane(ctx context.Context, directory string, binaries tools, hostAddress string, durable bool, apiServerFlags ...string) (*controlPlane, error) {
 	plane := &controlPlane{directory: directory, tools: binaries, hostAddress: hostAddress, durable: durable, apiServerFlags: apiServerFlags}
 	if err := plane.start(ctx); err != nil {
@@ -98,7 +98,7 @@ func (c *controlPlane) start(ctx context.Context) error {
 	return c.startAPIServer(ctx)
 }
 
-// startEtcd does not wait until etcd answers: kube-apiserver does.
+// startEtcd does not wait until etcd is ready: kube-apiserver does.
 func (c *controlPlane) startEtcd() error {
 	directory := filepath.Join(c.directory, "etcd")
 	if err := os.Mkdir(directory, 0o700); err != nil {
@@ -181,8 +181,8 @@ func (c *controlPlane) restartAPIServer(ctx context.Context) error {
 	return c.startAPIServer(ctx)
 }
 
-// startControllerManager starts the controllers. What is served when they
-// start they know at once; what comes later they discover within half a minute.
+// startControllerManager starts the controllers. They discover the APIs that are served at
+// their start at once, and later ones within half a minute.
 func (c *controlPlane) startControllerManager() error {
 	kubeconfig := filepath.Join(c.directory, "admin.kubeconfig")
 	if err := writeKubeconfig(kubeconfig, c.admin, ""); err != nil {

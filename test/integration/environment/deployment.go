@@ -95,8 +95,8 @@ func applyManifests(ctx context.Context, admin *rest.Config, kubectl string) err
 	}
 }
 
-// withoutNode says whether the object is applied where there is no node to run
-// the API server on. Its Service loses the selector: it leads to a process.
+// withoutNode reports whether the object is applied without a node for the API server. It
+// removes the selector of its Service, whose endpoint is a process.
 func withoutNode(object *unstructured.Unstructured) bool {
 	if object.GetName() != ServerName {
 		return true
@@ -120,7 +120,7 @@ func apply(ctx context.Context, client dynamic.Interface, mapper meta.RESTMapper
 	if mapping.Scope.Name() == meta.RESTScopeNameNamespace {
 		resource = client.Resource(mapping.Resource).Namespace(object.GetNamespace())
 	}
-	// The namespace kube-system comes a moment after the API server is ready.
+	// The namespace kube-system is created shortly after the API server is ready.
 	var last error
 	err = wait.PollUntilContextTimeout(ctx, pollInterval, 10*time.Second, true, func(ctx context.Context) (bool, error) {
 		_, last = resource.Apply(ctx, object.GetName(), object, metav1.ApplyOptions{FieldManager: fieldManager, Force: true})

@@ -48,9 +48,9 @@ type Environment struct {
 	// Kubernetes and Elasti are clients of Admin.
 	Kubernetes kubernetes.Interface
 	Elasti     elasticlientset.Interface
-	// Server is the server that the APIService leads to.
+	// Server is the server behind the APIService.
 	Server *Server
-	// Node is where pods are said to run.
+	// Node is the simulated node of the pods.
 	Node *Node
 	// Resolvers are the pods of the resolvers. The first one is ready.
 	Resolvers []Resolver
@@ -62,9 +62,8 @@ type Environment struct {
 	durable bool
 }
 
-// Start starts an environment and returns when the API of ElastiServices is
-// available. It takes seconds, and as long as a build when the server has to
-// be compiled. End it with Stop.
+// Start starts an environment and returns when the API of ElastiServices is available. It
+// compiles the server if needed. Stop must be called in the end.
 func Start(ctx context.Context) (*Environment, error) {
 	return startWith(ctx, (*Environment).start)
 }
@@ -218,8 +217,8 @@ func (e *Environment) RestartAPIServer(ctx context.Context) error {
 	return e.plane.restartAPIServer(ctx)
 }
 
-// Stop ends everything that Start has started. An error says what did not end
-// as it should, or which defect a server reported.
+// Stop ends everything that Start has started. It returns an error for a process that did
+// not end by itself, and for a defect that a server reported.
 func (e *Environment) Stop(ctx context.Context) error {
 	var errs []error
 	if e.Server != nil {
@@ -239,8 +238,8 @@ func (e *Environment) Remove() error {
 	return nil
 }
 
-// AsServiceAccount returns how a ServiceAccount that exists reaches the
-// cluster: with a token of its own and nothing else.
+// AsServiceAccount returns the client configuration of an existing ServiceAccount, with a
+// token as the only credential.
 func (e *Environment) AsServiceAccount(ctx context.Context, namespace, name string) (*rest.Config, error) {
 	return asServiceAccount(ctx, e.Admin, namespace, name)
 }

@@ -39,7 +39,7 @@ func (e *Environment) NewEtcd(directory string) *Etcd {
 	return &Etcd{Endpoint: etcdEndpoint(directory), binary: e.plane.tools.etcd, directory: directory}
 }
 
-// Start starts it. Its clients wait until it answers.
+// Start starts it. Its clients wait until it is ready.
 func (e *Etcd) Start() error {
 	var err error
 	e.process, err = startProcess("etcd", filepath.Join(e.directory, "log"), exec.Command(e.binary, append(etcdArguments(e.directory), "--unsafe-no-fsync")...))

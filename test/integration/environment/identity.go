@@ -32,8 +32,8 @@ import (
 // tokenSeconds is longer than any run of the tests.
 const tokenSeconds = 24 * 60 * 60
 
-// asServiceAccount returns how a ServiceAccount that exists reaches the
-// cluster of admin: with a token of its own and nothing else.
+// asServiceAccount returns the client configuration of an existing ServiceAccount in the
+// cluster of admin, with a token as the only credential.
 func asServiceAccount(ctx context.Context, admin *rest.Config, namespace, name string) (*rest.Config, error) {
 	client, err := kubernetes.NewForConfig(admin)
 	if err != nil {
@@ -49,7 +49,7 @@ func asServiceAccount(ctx context.Context, admin *rest.Config, namespace, name s
 	return config, nil
 }
 
-// writeKubeconfig writes what config says to a file, for programs.
+// writeKubeconfig writes a client configuration to a kubeconfig file.
 func writeKubeconfig(path string, config *rest.Config, namespace string) error {
 	const only = "environment"
 	content := clientcmdapi.Config{

@@ -33,8 +33,8 @@ import (
 
 const nodeName = "node"
 
-// Node plays the scheduler and the kubelet of one node on which nothing runs:
-// pods change when a test says so. Safe for concurrent use.
+// Node simulates the scheduler and the kubelet of one node. No containers run on it: pods
+// change by its methods only. It is safe for concurrent use.
 type Node struct {
 	client kubernetes.Interface
 	pods   atomic.Uint32
@@ -49,8 +49,8 @@ func newNode(ctx context.Context, client kubernetes.Interface) (*Node, error) {
 	return &Node{client: client}, nil
 }
 
-// Run binds a pod to the node when it is not bound yet, and lets it run
-// without being ready. It returns the address of the pod, which leads nowhere.
+// Run binds a pod to the node if needed, and makes it running and not ready. It returns the
+// address of the pod, at which there is no server.
 func (n *Node) Run(ctx context.Context, namespace, pod string) (string, error) {
 	address := n.nextAddress()
 	return address, n.RunAt(ctx, namespace, pod, address)

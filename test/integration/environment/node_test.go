@@ -24,8 +24,8 @@ import (
 	"testing"
 )
 
-// TestNothingAnswersForPodsThatDoNotRun would fail on a machine whose gateway
-// accepts connections for other addresses, if packets got there.
+// The test would fail on a machine whose gateway accepts connections for other addresses,
+// if packets reached the gateway.
 func TestNothingAnswersForPodsThatDoNotRun(t *testing.T) {
 	for _, number := range []uint32{1, 256, 65_535} {
 		address := net.JoinHostPort(NoAddress(number), "10000")

@@ -99,8 +99,8 @@ func (p *Process) Stop() error {
 	}
 }
 
-// dump has the process write the stacks of its goroutines and end, which a Go
-// program does on SIGQUIT.
+// dump makes the process write the stacks of its goroutines and end, which a Go program
+// does on SIGQUIT.
 func (p *Process) dump() {
 	p.signal(syscall.SIGQUIT)
 	timer := time.NewTimer(dumpTimeout)

@@ -32,8 +32,8 @@ func (e *Environment) Manifests() string {
 	return filepath.Join(e.root, "artifacts", "deploy")
 }
 
-// Reinstall deploys the product again after its namespace was deleted and
-// Server has ended. Server is started, with the data that it had.
+// Reinstall deploys the product again after its namespace was deleted and Server has ended.
+// Server is started with its previous data.
 func (e *Environment) Reinstall(ctx context.Context) error {
 	if err := e.awaitNamespaceGone(ctx); err != nil {
 		return err

@@ -25,9 +25,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// NewReplica returns a server beside Server that is not started yet, with a
-// port and a log of its own, and with flags instead of those of Server. Once
-// it is started, the APIService leads to it too.
+// NewReplica returns a second server that is not started yet, with a port and a log of its
+// own, and with flags instead of those of Server. Once it is started, it is also an
+// endpoint of the APIService.
 func (e *Environment) NewReplica(ctx context.Context, name string, flags ...string) (*Server, error) {
 	replica := *e.Server
 	replica.process = nil

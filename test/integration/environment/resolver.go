@@ -46,12 +46,12 @@ const resolverReplicas = 2
 type Resolver struct {
 	// Pod is the name of the pod, in SystemNamespace.
 	Pod string
-	// Address leads nowhere.
+	// Address is one at which there is no server.
 	Address string
 }
 
-// runResolvers waits for the pods of the resolvers' Deployment, lets them run,
-// and lets the first one be ready.
+// runResolvers waits for the pods of the resolvers' Deployment, and makes them running and
+// the first one ready.
 func runResolvers(ctx context.Context, client kubernetes.Interface, node *Node) ([]Resolver, error) {
 	var pods *corev1.PodList
 	err := wait.PollUntilContextTimeout(ctx, pollInterval, startTimeout, true, func(ctx context.Context) (bool, error) {

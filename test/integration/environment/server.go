@@ -35,26 +35,24 @@ import (
 	apiregistration "k8s.io/kube-aggregator/pkg/client/clientset_generated/clientset"
 )
 
-// Server is the elasti-apiserver that the APIService of an environment leads
-// to. It keeps its port and its data directory when it is started again. Its
-// methods must not be called concurrently.
+// Server is the elasti-apiserver behind the APIService of an environment. It keeps its port
+// and its data directory when it is started again. Its methods must not be called
+// concurrently.
 type Server struct {
 	// Binary is the program.
 	Binary string
-	// Kubeconfig is the file that it reaches the host cluster with, as its
-	// own ServiceAccount.
+	// Kubeconfig is its kubeconfig for the host cluster, with its own ServiceAccount.
 	Kubeconfig string
 	// DataDir is the data directory of its embedded store.
 	DataDir string
-	// Flags are its flags beside those that say where it serves and how it
-	// reaches the host cluster.
+	// Flags are its flags other than those for its address and the host cluster.
 	Flags []string
-	// Address and Port are where it serves.
+	// Address and Port are those on which it serves.
 	Address string
 	Port    int
 
 	log string
-	// slice is the EndpointSlice that leads to it.
+	// slice is its EndpointSlice.
 	slice         string
 	admin         kubernetes.Interface
 	registrations apiregistration.Interface
@@ -111,7 +109,7 @@ func (s *Server) StartAnother(log string, user *syscall.Credential, arguments ..
 	return startProcess(ServerName, log, command)
 }
 
-// Start starts the server and returns when the aggregator leads to it.
+// Start starts the server and returns when the aggregator forwards requests to it.
 func (s *Server) Start(ctx context.Context) error {
 	var err error
 	if s.process, err = s.StartAnother(s.log, nil, s.Arguments()...); err != nil {
@@ -162,8 +160,8 @@ func (s *Server) isAvailable(ctx context.Context) error {
 	return errors.New("it has no condition Available yet")
 }
 
-// Stop ends the server with SIGTERM and waits for it. Before, its endpoint is
-// taken away, as a kubelet does.
+// Stop removes the endpoint of the server, as for a terminating pod, sends SIGTERM and
+// waits for its end.
 func (s *Server) Stop(ctx context.Context) error {
 	if s.process == nil {
 		return nil
@@ -175,9 +173,9 @@ func (s *Server) Stop(ctx context.Context) error {
 	)
 }
 
-// LeadThrough makes the APIService lead to another port of the server's address,
-// where a test passes on what comes to the server. The server's own Port puts
-// that back.
+// LeadThrough sets the endpoint of the APIService to another port of the server's address,
+// where a test forwards connections to the server. The server's own Port restores the
+// endpoint.
 func (s *Server) LeadThrough(ctx context.Context, port int) error {
 	return publishEndpoint(ctx, s.admin, s.slice, s.Address, port, true)
 }
@@ -188,7 +186,7 @@ func (s *Server) Kill() { s.process.Kill() }
 // Process is the process that was started last.
 func (s *Server) Process() *Process { return s.process }
 
-// findDefects looks in the output for what no run of a server may contain.
+// findDefects returns messages in the output that no run of a server may have.
 func (s *Server) findDefects() error {
 	output := s.process.Output()
 	if _, after, found := strings.Cut(output, "panic: "); found {

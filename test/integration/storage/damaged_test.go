@@ -35,7 +35,7 @@ import (
 // customResourceDefinitions says where those of the host cluster are.
 var customResourceDefinitions = schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"}
 
-// editByHand changes a stored object as an administrator could.
+// editByHand changes a stored object as an administrator can.
 func editByHand(t *testing.T, name, patch string) {
 	t.Helper()
 	_, err := dynamicClient(t, asServer()).Resource(storedPods).Patch(t.Context(), name, types.MergePatchType, []byte(patch), metav1.PatchOptions{})
@@ -44,8 +44,8 @@ func editByHand(t *testing.T, name, patch string) {
 	}
 }
 
-// An object that was edited by hand is reported by name, is never half-read, and
-// takes no other object with it.
+// An object that was edited by hand is reported by name, is never read in part, and does
+// not affect other objects.
 func TestObjectsEditedByHandAreReported(t *testing.T) {
 	store := newStack(t, setup{cached: true})
 	create(t, store, "ns", "edited")
@@ -72,7 +72,7 @@ func TestObjectsEditedByHandAreReported(t *testing.T) {
 			if !apierrors.IsInternalError(err) || !strings.Contains(err.Error(), "storedpods/n.ns.edited") {
 				t.Errorf("reading it: %v", err)
 			}
-			// A replica that starts now has all others.
+			// A replica that starts now reads all other objects.
 			replica := newReplica(t, setup{cached: true})
 			if pods := list(t, replica, storage.ListOptions{}); len(pods.Items) != 1 || pods.Items[0].Name != "intact" {
 				t.Errorf("listed: %v", pods.Items)
@@ -84,8 +84,7 @@ func TestObjectsEditedByHandAreReported(t *testing.T) {
 	}
 }
 
-// The readers of a watch keep the last version that was intact, and hear of what
-// comes after it.
+// The readers of a watch keep the last intact version, and receive later changes.
 func TestWatchesOutliveObjectsEditedByHand(t *testing.T) {
 	store := newStack(t, setup{cached: true})
 	edited := create(t, store, "ns", "edited")
@@ -107,7 +106,7 @@ func TestWatchesOutliveObjectsEditedByHand(t *testing.T) {
 	}
 }
 
-// A missing CustomResourceDefinition is an error, and no missing object.
+// A missing CustomResourceDefinition is an error other than not found.
 func TestMissingResourcesAreNoMissingObjects(t *testing.T) {
 	lost := newReplica(t, setup{wrap: func(config *rest.Config) { config.Host += "/nowhere" }})
 	err := lost.Get(t.Context(), podPrefix+"ns/name", storage.GetOptions{}, &example.Pod{})

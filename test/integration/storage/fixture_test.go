@@ -57,7 +57,7 @@ const podPrefix = "/pods/"
 // storedPods is where the host cluster stores pods.
 var storedPods = cluster.GroupVersion.WithResource("storedpods")
 
-// stack is one replica's way to the stored pods.
+// stack is one replica's access to the stored pods.
 type stack struct {
 	storage.Interface
 	codec *transformingCodec
@@ -126,7 +126,7 @@ func (c *transformingCodec) Decode(data []byte, defaults *schema.GroupVersionKin
 	return c.Codec.Decode(encoded, defaults, into)
 }
 
-// setup says how a stack is made.
+// setup configures a stack.
 type setup struct {
 	// cached puts a watch cache on the storage, as for ElastiServices.
 	cached bool
@@ -134,18 +134,18 @@ type setup struct {
 	clusterScoped bool
 	// indexed gives the watch cache the indexes that pods have.
 	indexed bool
-	// wrap changes how the host cluster is reached.
+	// wrap wraps the transport to the host cluster.
 	wrap func(*rest.Config)
 }
 
-// newStack returns a way to the stored pods, of which there are none yet.
+// newStack returns access to the stored pods, of which there are none yet.
 func newStack(t *testing.T, options setup) *stack {
 	t.Helper()
 	t.Cleanup(func() { deleteAll(t) })
 	return newReplica(t, options)
 }
 
-// newReplica returns another way to the stored pods.
+// newReplica returns the access of another replica to the stored pods.
 func newReplica(t *testing.T, options setup) *stack {
 	t.Helper()
 	config := asServer()
@@ -257,7 +257,7 @@ func (s fromStart) Watch(ctx context.Context, key string, opts storage.ListOptio
 	return s.Interface.Watch(ctx, key, opts)
 }
 
-// increaseVersion makes the host cluster write something else.
+// increaseVersion writes another object in the host cluster.
 func increaseVersion(ctx context.Context, t *testing.T) int64 {
 	version, err := writeElsewhere(ctx)
 	if err != nil {

@@ -88,8 +88,8 @@ func run(m *testing.M) int {
 	return 0
 }
 
-// prepare lets the host cluster store the pods of the tests, as what is deployed
-// lets it store ElastiServices.
+// prepare installs the CustomResourceDefinition and permissions for the pods of the tests,
+// like those for ElastiServices in the manifests.
 func prepare(ctx context.Context) error {
 	component := filepath.Join(host.Manifests(), "components", "cluster-storage")
 	manifest, err := os.ReadFile(filepath.Join(component, "customresourcedefinitions.yaml"))
@@ -112,8 +112,8 @@ func prepare(ctx context.Context) error {
 	return err
 }
 
-// asServer returns how the host cluster is reached as the server, which alone may
-// write stored objects.
+// asServer returns the client configuration of the server, which alone may write stored
+// objects.
 func asServer() *rest.Config {
 	config := rest.CopyConfig(host.Admin)
 	config.Impersonate = rest.ImpersonationConfig{UserName: "system:serviceaccount:elasti-system:elasti-apiserver", Groups: []string{"system:masters"}}

@@ -82,8 +82,8 @@ func list(t *testing.T, store storage.Interface, opts storage.ListOptions) *exam
 	return pods
 }
 
-// A list without a version has to show what another replica has just written. It
-// comes from the watch cache: no list reaches the host cluster.
+// A list without a version has the last writes of other replicas. It comes from the watch
+// cache: no list reaches the host cluster.
 func TestCurrentListsComeFromTheWatchCache(t *testing.T) {
 	writer := newStack(t, setup{})
 	counted := &requests{}
@@ -128,7 +128,7 @@ func TestCurrentReadsShareTheirWrites(t *testing.T) {
 	}
 }
 
-// A list in pages shows one version, whatever is written meanwhile.
+// All pages of a list have one version, regardless of concurrent writes.
 func TestContinuedListsAreOfOneVersion(t *testing.T) {
 	for name, options := range map[string]setup{"uncached": {}, "cached": {cached: true}} {
 		t.Run(name, func(t *testing.T) {
@@ -218,8 +218,8 @@ func TestExpiredVersionsAreReported(t *testing.T) {
 	}
 }
 
-// A watch-list shows what another replica has just written, then says that this
-// was all, and goes on.
+// A watch-list has the last writes of other replicas, then a bookmark for the end of the
+// list, and then changes.
 func TestWatchListsAreCurrent(t *testing.T) {
 	writer := newStack(t, setup{})
 	counted := &requests{}
@@ -278,7 +278,7 @@ func podOf(event watch.Event) *example.Pod {
 	return pod
 }
 
-// Replicas that change the same object lose no update.
+// Concurrent updates of one object by several replicas are not lost.
 func TestReplicasLoseNoUpdate(t *testing.T) {
 	const writers, updates = 8, 10
 	replicas := []*stack{newStack(t, setup{cached: true}), newReplica(t, setup{cached: true})}

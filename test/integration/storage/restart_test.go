@@ -25,8 +25,8 @@ import (
 	"k8s.io/apiserver/pkg/storage"
 )
 
-// A kube-apiserver that is killed again and again under a load of writes costs no
-// acknowledged write, and the watch cache goes on by itself.
+// No acknowledged write is lost when kube-apiserver is killed repeatedly under a load of
+// writes, and the watch cache recovers.
 func TestRestartsOfTheHostLoseNothing(t *testing.T) {
 	const restarts = 3
 	others.Lock()
@@ -47,7 +47,7 @@ func TestRestartsOfTheHostLoseNothing(t *testing.T) {
 		after := fmt.Sprintf("after-%d", i)
 		create(t, store, "ns", after)
 		acknowledged[after] = true
-		// Without it, a Get is answered by the storage, and a list not at all.
+		// Without the watch cache, the storage serves a Get, and a list fails.
 		await(t, "the watch cache goes on", func() bool {
 			return store.ReadinessCheck() == nil && store.Get(t.Context(), podPrefix+"ns/"+after, storage.GetOptions{ResourceVersion: "0"}, &example.Pod{}) == nil
 		})
