@@ -15,12 +15,15 @@ clean=(
     pkg/controller/informers pkg/controller/leader pkg/controller/proxyports pkg/controller/resolvers/resolverstest
     pkg/controller/resources pkg/controller/signature pkg/controller/sleep pkg/controller/startup
     pkg/controller/statuswriter pkg/controller/target pkg/controller/uninstall pkg/preflight pkg/registry
-    pkg/resolver/clientaddress pkg/resolver/destination pkg/resolver/dial pkg/resolver/fallback
-    pkg/resolver/hostroute pkg/resolver/listen pkg/resolver/localfault pkg/resolver/passive
-    pkg/resolver/resolvertest pkg/resolver/socket/sockettest pkg/resolver/task pkg/schedule pkg/sharedport
+    pkg/resolver/accesslog pkg/resolver/activity pkg/resolver/clientaddress pkg/resolver/destination pkg/resolver/dial
+    pkg/resolver/endpoint pkg/resolver/fallback pkg/resolver/hold pkg/resolver/hostroute pkg/resolver/listen
+    pkg/resolver/liveness pkg/resolver/localfault pkg/resolver/localreply pkg/resolver/memory pkg/resolver/metrics
+    pkg/resolver/metricsauth pkg/resolver/options pkg/resolver/passive pkg/resolver/probe pkg/resolver/proberesponse
+    pkg/resolver/resolvertest pkg/resolver/route pkg/resolver/service pkg/resolver/sniff pkg/resolver/socket
+    pkg/resolver/stream pkg/resolver/task pkg/resolver/tracing pkg/resolver/wake pkg/schedule pkg/sharedport
     pkg/compatibility pkg/expression pkg/scaling pkg/storage
-    pkg/triggers test/bench/scale test/chaos
-    test/e2e/programs test/integration/prometheus test/soak test/uninstall
+    pkg/triggers test/application test/bench test/chaos test/e2e test/integration test/properties
+    test/soak test/uninstall
     ':(glob)hack/*.sh' hack/cluster hack/demo hack/images hack/models-schema ':(glob)hack/tools/*.sh' hack/verify
 )
 
@@ -81,7 +84,11 @@ pkg/*	apierrors.Is Gone	the status of HTTP
 pkg/apis/*/zz_generated*	are covering	generated
 hack/*	head -	the program
 hack/verify/language.sh	.	this table
-test/*	benchmark descent	the name of a benchmark
+test/*	benchmark descent|\"descents?\"	the name of a benchmark
+test/*	Method Head	the method of HTTP
+test/bench/forward.go	\(us\|ms	microseconds
+test/integration/*	Sleep Called Off	a reason, which is public
+test/integration/sleep_test.go	\"somebody else\"	quotes an Event, whose text is public
 "
 
 # words_of FILE prints the lines of a file, with the words of identifiers apart

@@ -122,7 +122,7 @@ func TestChecksOfTheControllerWakeNothing(t *testing.T) {
 				t.Fatalf("sending as a client: %v", err)
 			}
 			waitForWanted(t, namespace, 1)
-			// After a plain end, it could still wait for an answer.
+			// After a half-close, the client could still wait for a response.
 			if err := errors.Join(client.(*net.TCPConn).SetLinger(0), client.Close()); err != nil {
 				t.Fatal(err)
 			}

@@ -88,8 +88,8 @@ type world struct {
 	// mayBeLost is true from when the store was lost or restored until it has objects
 	// again.
 	mayBeLost bool
-	// onlyInStore are the targets that sleep while their Service is deleted: no resolver
-	// covers them, and a private Service is a record only until a tenant edits it.
+	// onlyInStore are the targets that sleep while their Service is deleted: no resolver is
+	// in their path, and a private Service records them only until a tenant edits it.
 	onlyInStore map[types.NamespacedName]bool
 	// editedPrivate and editedSlices are the Services of which a tenant has edited or
 	// deleted the private Service or the resolver slice, until the server has put them

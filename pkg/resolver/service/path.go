@@ -50,9 +50,9 @@ type path struct {
 	// left is when the last sign went that resolvers are in the path, or about to
 	// be. Zero while there is one.
 	left time.Time
-	// asked is when the controller last said that it is about to put this resolver in
+	// announced is when the controller last reported that it is about to put this resolver in
 	// the path. Zero once what the configuration says is known to be later.
-	asked time.Time
+	announced time.Time
 	// entered is closed when there is a sign again. Nil while nothing waits for it.
 	entered chan struct{}
 }
@@ -66,7 +66,7 @@ func (p *path) setMode(config *Config) {
 	p.mode = config.Mode != v1alpha1.ModeServe || config.Always || config.FallingAsleep
 	if before && !p.mode {
 		// That they were in the path has been seen, and so has that they left it.
-		p.asked = time.Time{}
+		p.announced = time.Time{}
 	}
 	p.update()
 }
@@ -104,7 +104,7 @@ func (p *path) release() {
 func (p *path) enter() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.asked = time.Now()
+	p.announced = time.Now()
 	p.release()
 }
 
@@ -126,7 +126,7 @@ func (p *path) open(grace time.Duration) (entered <-chan struct{}, open bool) {
 // served reports whether new connections are served. It must be called with mu held.
 func (p *path) served(grace time.Duration) bool {
 	return grace <= 0 || p.left.IsZero() || time.Since(p.left) < grace ||
-		!p.asked.IsZero() && time.Since(p.asked) < enteredTime
+		!p.announced.IsZero() && time.Since(p.announced) < enteredTime
 }
 
 // EnterPath makes new connections be served from now on: the controller is about to

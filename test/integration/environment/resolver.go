@@ -128,7 +128,7 @@ func (e *Environment) RunResolver(ctx context.Context, log io.Writer) (*RunningR
 
 // join makes the pod of a resolver once that is ready.
 func (r *RunningResolver) join(ctx context.Context, client kubernetes.Interface, health string, healthPort int32) error {
-	err := wait.PollUntilContextTimeout(ctx, pollInterval, startPatience, true, func(ctx context.Context) (bool, error) {
+	err := wait.PollUntilContextTimeout(ctx, pollInterval, startTimeout, true, func(ctx context.Context) (bool, error) {
 		request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+health+"/readyz", nil)
 		if err != nil {
 			return false, err
