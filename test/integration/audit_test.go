@@ -105,11 +105,11 @@ func TestAuditLogHasTheUserAndTheTargetOfAWake(t *testing.T) {
 		if event.ResponseStatus == nil || event.ResponseStatus.Code != 201 {
 			t.Errorf("the wake of %s has the status %+v, want 201", caller.user, event.ResponseStatus)
 		}
-		var request, response v1alpha1.WakeRequest
+		var logged, response v1alpha1.WakeRequest
 		if event.RequestObject == nil || event.ResponseObject == nil {
 			t.Fatalf("the event of %s has no bodies", caller.user)
 		}
-		if err := json.Unmarshal(event.RequestObject.Raw, &request); err != nil || request.Spec.Reason != caller.reason {
+		if err := json.Unmarshal(event.RequestObject.Raw, &logged); err != nil || logged.Spec.Reason != caller.reason {
 			t.Errorf("the request of %s is %s (error: %v)", caller.user, event.RequestObject.Raw, err)
 		}
 		if err := json.Unmarshal(event.ResponseObject.Raw, &response); err != nil || response.Status.Replicas != 1 {
