@@ -22,6 +22,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -231,6 +232,24 @@ func TestManyStartsAreInspectedAtARate(t *testing.T) {
 		after(grace + 10*time.Second)
 		if got := len(w.requests()); got > 11*inspectionsPerSecond {
 			t.Errorf("%d inspections in 10 s", got)
+		}
+	})
+}
+
+// A namespace with a thousand targets that do not start has its turn among others.
+func TestStartsOfANamespaceWithManyDelayNoOther(t *testing.T) {
+	inBubble(t, func(t *testing.T, w *world) {
+		crowded := startOfCart()
+		crowded.Target.Namespace = "crowd"
+		for i := range 1000 {
+			w.Observe(types.NamespacedName{Namespace: "crowd", Name: strconv.Itoa(i)}, crowded)
+		}
+		after(time.Millisecond)
+		w.Observe(cart, startOfCart())
+		after(grace + 10*time.Second)
+		place := slices.IndexFunc(w.requests(), func(list clienttesting.ListActionImpl) bool { return list.Namespace == cart.Namespace })
+		if place < 0 || place > 2*inspectionsPerSecond {
+			t.Errorf("the first of %d inspections that is of another namespace has the place %d", len(w.requests()), place)
 		}
 	})
 }

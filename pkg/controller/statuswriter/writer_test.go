@@ -19,11 +19,14 @@ package statuswriter
 import (
 	"context"
 	"slices"
+	"strconv"
 	"testing"
 
+	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/clock"
+	"k8s.io/utils/ptr"
 
 	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti/v1alpha1"
 	"github.com/truefoundry/elasti-apiserver/pkg/controller/resources"
@@ -85,6 +88,59 @@ func TestAWatchThatIsFasterThanTheResponseLeavesNothingBehind(t *testing.T) {
 		if len(writer.pending) != left {
 			t.Errorf("with version %q in the watch, %d statuses are kept, want %d", version, len(writer.pending), left)
 		}
+	}
+}
+
+// A namespace in which a thousand statuses change has its turn among others.
+func TestStatusesOfANamespaceWithManyDelayNoOther(t *testing.T) {
+	t.Parallel()
+	writer := newWriter(elastiService(), "", nil)
+	defer writer.queue.ShutDown()
+	change := func(namespace, name string) {
+		changed := elastiService()
+		changed.Namespace, changed.Name = namespace, name
+		// It is not its first status.
+		changed.Status.Conditions = []metav1.Condition{{Type: v1alpha1.ConditionReady}}
+		writer.Enqueue(changed, &v1alpha1.ElastiServiceStatus{Replicas: 3})
+	}
+	for number := range 1000 {
+		change("crowd", strconv.Itoa(number))
+	}
+	change("shop", "cart")
+	first, _ := writer.queue.Get()
+	second, _ := writer.queue.Get()
+	if first.Namespace != "crowd" || second.Namespace != "shop" {
+		t.Errorf("the statuses of %s and %s are the first that are written", first, second)
+	}
+}
+
+// The fields and conditions of a status that other writers own stay as they are when the
+// controller writes its part.
+func TestFieldsOfOtherWritersStay(t *testing.T) {
+	t.Parallel()
+	others := v1alpha1.ElastiServiceStatus{
+		LastActivityTime:   ptr.To(metav1.Unix(1000, 0)),
+		LastWake:           &v1alpha1.WakeRecord{Time: metav1.Unix(2000, 0), By: "user alice"},
+		SleepRequestedTime: ptr.To(metav1.Unix(3000, 0)),
+		Activity:           []v1alpha1.ResolverActivity{{Resolver: "a", Open: 1}},
+		TargetSharedWith:   []string{"grpc"},
+		Conditions:         []metav1.Condition{{Type: v1alpha1.ConditionSleeping, Status: metav1.ConditionTrue}, {Type: "Checked"}},
+	}
+	stored := elastiService()
+	stored.Status = *others.DeepCopy()
+	writer := newWriter(stored, "", nil)
+	defer writer.queue.ShutDown()
+	if err := writer.WriteNow(t.Context(), elastiService(), &v1alpha1.ElastiServiceStatus{
+		Replicas:   3,
+		Conditions: []metav1.Condition{{Type: v1alpha1.ConditionReady, Status: metav1.ConditionTrue}, {Type: v1alpha1.ConditionSleeping, Status: metav1.ConditionUnknown}},
+	}); err != nil {
+		t.Fatal(err)
+	}
+	want := others
+	want.Replicas = 3
+	want.Conditions = append([]metav1.Condition{{Type: v1alpha1.ConditionReady, Status: metav1.ConditionTrue}}, others.Conditions...)
+	if !equality.Semantic.DeepEqual(stored.Status, want) {
+		t.Errorf("the status is %+v, want %+v", stored.Status, want)
 	}
 }
 

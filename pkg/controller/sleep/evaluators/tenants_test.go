@@ -18,13 +18,16 @@ package evaluators
 
 import (
 	"fmt"
+	"io"
 	"math"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -86,6 +89,7 @@ func TestMessagesNameTheKindOfFailure(t *testing.T) {
 		"http://prometheus.invalid.:9090": "cannot be resolved",
 		secure.URL:                        "not trusted",
 		strings.Replace(plain.URL, "http:", "https:", 1): "the connection failed",
+		greets(t, "SSH-2.0-OpenSSH_9.9\r\n"):             "the connection failed",
 		"http://169.254.1.1/":                            "--trigger-allowed-servers",
 	} {
 		prometheus := newTestPrometheus(t, PrometheusOptions{Servers: loopbackAndNames(t)})
@@ -97,12 +101,41 @@ func TestMessagesNameTheKindOfFailure(t *testing.T) {
 		if !strings.Contains(result.Message, want) || !strings.HasPrefix(result.Message, parsed.Host) {
 			t.Errorf("%s: got %+v, want %q", address, result, want)
 		}
-		for _, word := range []string{"dial", "tcp", "lookup", "x509", "read ", "127.0.0.1:53"} {
+		for _, word := range []string{"dial", "tcp", "lookup", "x509", "read ", "127.0.0.1:53", "Post ", "SSH-2.0"} {
 			if strings.Contains(result.Message, word) {
 				t.Errorf("%s: the message repeats what the connection failed with: %s", address, result.Message)
 			}
 		}
 	}
+}
+
+// greets returns the URL of a server that does not wait for a request before it sends
+// something that is no HTTP.
+func greets(t *testing.T, greeting string) string {
+	t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var serving sync.WaitGroup
+	serving.Go(func() {
+		for {
+			conn, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			_, _ = conn.Write([]byte(greeting))
+			serving.Go(func() {
+				_, _ = io.Copy(io.Discard, conn)
+				_ = conn.Close()
+			})
+		}
+	})
+	t.Cleanup(func() {
+		_ = listener.Close()
+		serving.Wait()
+	})
+	return "http://" + listener.Addr().String()
 }
 
 func loopbackAndNames(t *testing.T) *egress.Guard {

@@ -221,6 +221,19 @@ func TestManyNamespacesWhoseServersHangLeaveRoom(t *testing.T) {
 	})
 }
 
+// Likewise at one server, however many namespaces query it.
+func TestManyNamespacesLeaveRoomAtAServerThatHangs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		limiter := NewLimiter(Options{})
+		for i := range 3 {
+			sendHanging(t, limiter, fmt.Sprintf("loud-%d", i), 100, func(int) string { return "shared" })
+		}
+		if got, err := limiter.Do(t.Context(), Query{Namespace: "quiet", Server: "shared", Text: "up"}, 0, responds); got != one || err != nil {
+			t.Errorf("another namespace got %v, %v", got, err)
+		}
+	})
+}
+
 // A server that fails for one namespace may do so because of its queries.
 func TestCircuitBreakerIsThatOfANamespace(t *testing.T) {
 	limiter := NewLimiter(Options{})
