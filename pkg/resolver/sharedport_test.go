@@ -51,7 +51,7 @@ func newSharedPort(t *testing.T, limits func(*Limits)) *sharedPort {
 		o.SharedPort, o.ClusterDomain = port, "cluster.local"
 		limits(&o.Limits)
 	}, cart, till)
-	s.apply(slice(till, true, resolvertest.ListenHTTP(t, func(w http.ResponseWriter, r *http.Request) {
+	s.apply(slice(till, true, resolvertest.ListenHTTP(t, func(w http.ResponseWriter, _ *http.Request) {
 		_, _ = io.WriteString(w, "till")
 	})))
 	conn := s.dial(t)

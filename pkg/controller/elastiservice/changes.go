@@ -32,6 +32,9 @@ func (c *Controller) elastiServiceChanged(before, after any) {
 	old, _ := before.(*v1alpha1.ElastiService)
 	current, _ := after.(*v1alpha1.ElastiService)
 	c.options.Changed(old, current)
+	if current == nil {
+		c.deletions.end(old)
+	}
 	for _, object := range []any{before, after} {
 		elastiService, ok := object.(*v1alpha1.ElastiService)
 		if !ok {

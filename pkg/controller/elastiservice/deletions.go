@@ -34,16 +34,35 @@ type deletions struct {
 	// byKey has each ElastiService as it was, until the worker that syncs it has
 	// cleaned up after it.
 	byKey map[types.NamespacedName]*v1alpha1.ElastiService
+	// ended has the UID of each ElastiService that the cache does not have any more,
+	// whatever that was reported by, for as long.
+	ended map[types.NamespacedName]types.UID
 }
 
 func newDeletions() *deletions {
-	return &deletions{byKey: map[types.NamespacedName]*v1alpha1.ElastiService{}}
+	return &deletions{byKey: map[types.NamespacedName]*v1alpha1.ElastiService{}, ended: map[types.NamespacedName]types.UID{}}
 }
 
 func (d *deletions) record(last *v1alpha1.ElastiService) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.byKey[resources.KeyOf(last)] = last
+}
+
+// end records that the cache does not have an ElastiService any more, and that this was
+// reported.
+func (d *deletions) end(last *v1alpha1.ElastiService) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.ended[resources.KeyOf(last)] = last.UID
+}
+
+// reported reports whether end was called for an ElastiService. The cache is without it
+// a moment before that.
+func (d *deletions) reported(key types.NamespacedName, uid types.UID) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.ended[key] == uid
 }
 
 // last returns an ElastiService as it was when it was deleted, nil if its deletion was
@@ -63,10 +82,14 @@ func (d *deletions) exists(elastiService *v1alpha1.ElastiService) {
 	if last, ok := d.byKey[key]; ok && last.UID != elastiService.UID {
 		delete(d.byKey, key)
 	}
+	if d.ended[key] != elastiService.UID {
+		delete(d.ended, key)
+	}
 }
 
 func (d *deletions) forget(key types.NamespacedName) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	delete(d.byKey, key)
+	delete(d.ended, key)
 }

@@ -69,21 +69,31 @@ func (c *Controller) finalize(ctx context.Context, p *pass) error {
 	if !hasFinalizer(elastiService) {
 		return nil
 	}
-	p.observed = c.observe(ctx, elastiService)
-	restorations := append(c.formerRestorations(p), c.currentRestorations(p)...)
-	done, err := c.uncover(ctx, p, p.state.recordDeletion(elastiService, c.clock.Now()), restorations...)
-	if err != nil {
-		c.reportNotRestored(p, err)
+	if elastiService.UID != p.state.finalized {
+		// Only once: the watch may be behind the removal of the finalizer, and the target
+		// is the user's by then.
+		if done, err := c.restoreAll(ctx, p); err != nil || !done {
+			return err
+		}
+		p.state.recordFinalized(elastiService.UID)
 	}
-	if err != nil || !done {
-		return err
-	}
-	p.state.recordFinalized(elastiService.UID)
 	remaining := slices.DeleteFunc(slices.Clone(elastiService.Finalizers), func(finalizer string) bool { return finalizer == v1alpha1.Finalizer })
 	if _, err := c.setFinalizers(ctx, elastiService, remaining); err != nil && !apierrors.IsNotFound(err) {
 		return fmt.Errorf("removing the finalizer: %w", err)
 	}
 	return nil
+}
+
+// restoreAll puts everything back as it was for an ElastiService that is being deleted,
+// and reports whether that is done.
+func (c *Controller) restoreAll(ctx context.Context, p *pass) (bool, error) {
+	p.observed = c.observe(ctx, p.elastiService)
+	restorations := append(c.formerRestorations(p), c.currentRestorations(p)...)
+	done, err := c.uncover(ctx, p, p.state.recordDeletion(p.elastiService, c.clock.Now()), restorations...)
+	if err != nil {
+		c.reportNotRestored(p, err)
+	}
+	return done, err
 }
 
 // reportNotRestored has Ready say that an ElastiService is not deleted because its

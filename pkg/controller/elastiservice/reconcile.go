@@ -171,6 +171,7 @@ func (c *Controller) sync(ctx context.Context, key types.NamespacedName) error {
 // reconcile runs the phases.
 func (c *Controller) reconcile(ctx context.Context, watched *v1alpha1.ElastiService) error {
 	state := c.states.of(resources.KeyOf(watched))
+	state.recordExistence(watched.UID)
 	p := &pass{elastiService: c.latest(watched, state), state: state}
 	for _, phase := range c.phases() {
 		phase.run(ctx, p)

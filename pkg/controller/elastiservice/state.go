@@ -192,6 +192,20 @@ func (s *state) recordDeletion(elastiService *v1alpha1.ElastiService, now time.T
 // ElastiService.
 func (s *state) recordFinalized(uid types.UID) { s.finalized = uid }
 
+// recordExistence records that an ElastiService exists. Another one of its name may have
+// been finalized before.
+func (s *state) recordExistence(uid types.UID) {
+	if s.finalized != uid {
+		s.finalized = ""
+	}
+}
+
+// cleanedUp reports whether everything was put back as it was for an ElastiService that
+// does not exist. last is it as its deletion was reported, nil if that was not yet.
+func (s *state) cleanedUp(last *v1alpha1.ElastiService) bool {
+	return s.finalized != "" && (last == nil || last.UID == s.finalized)
+}
+
 // recordOrphaned records a public Service of an ElastiService that does not exist.
 func (s *state) recordOrphaned(public types.NamespacedName) {
 	if !slices.Contains(s.orphaned, public) {

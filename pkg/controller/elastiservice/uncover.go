@@ -315,6 +315,11 @@ func (c *Controller) deleted(ctx context.Context, key types.NamespacedName) erro
 	last := c.deletions.last(key)
 	p := c.orphans(key, last)
 	if len(p.ownServices) == 0 && len(p.ownSlices) == 0 && len(recordedTargets(p)) == 0 {
+		if finalized := p.state.finalized; finalized != "" && !c.deletions.reported(key, finalized) {
+			// Its end is about to be reported, and what is known of it tells then that
+			// there is nothing to wake.
+			return nil
+		}
 		c.leaveScaleDown(p)
 		c.forget(key)
 		return nil
@@ -340,7 +345,7 @@ func (c *Controller) deleted(ctx context.Context, key types.NamespacedName) erro
 	}
 	// Of one that was cleaned up there is nothing to wake any more. What there is of it is
 	// deleted, and the watch is behind: its end brings this back.
-	cleanedUp := last != nil && last.UID == p.state.finalized
+	cleanedUp := p.state.cleanedUp(last)
 	var restorations []restoration
 	if !cleanedUp {
 		restorations = recordedRestorations(p, orphanReference(p))
