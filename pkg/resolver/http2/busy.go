@@ -21,6 +21,7 @@ import (
 	"time"
 
 	"github.com/truefoundry/elasti-apiserver/pkg/resolver/hold"
+	"github.com/truefoundry/elasti-apiserver/pkg/resolver/localreply"
 )
 
 // Streams of a connection that has a pod are held too while that pod has as much
@@ -101,15 +102,16 @@ func (c *conn) forwardResolved() {
 // forwardHeld sends the pod what is kept of a stream.
 func (c *conn) forwardHeld(s *stream, lease hold.Lease) {
 	c.forgetHeld(s)
+	if err := c.countOpen(s); err != nil {
+		lease.Release()
+		c.replyLocally(s, localreply.ForError(c.service, err))
+		return
+	}
 	s.lease = lease
 	s.record.Released = time.Now()
 	s.record.Pod = lease.Pod.Name
 	s.record.BytesIn = int64(s.held.received)
-	c.mu.Lock()
-	c.streams[s.id] = s
-	left := s.id > c.goAwayLast
-	c.mu.Unlock()
-	if left {
+	if c.addForwarded(s) {
 		// The pod has just said that it takes no more.
 		c.credit(s.held.received)
 		c.endStream(s.id, refusedByGoAway)

@@ -231,6 +231,7 @@ func (c *conn) onSettingsAck(f *frame) error {
 	if tableSize >= 0 {
 		// The pod knows by this ACK that its table has another size.
 		c.encoder.SetMaxDynamicTableSize(uint32(tableSize))
+		c.resized = true
 	}
 	return nil
 }

@@ -40,6 +40,9 @@ import (
 const (
 	// maxStreams is how many streams a client may have open on a connection.
 	maxStreams = 1000
+	// manyStreams is from how many open streams on the list of them is made anew once
+	// it is empty.
+	manyStreams = 16
 	// lingerTime and lingerBytes bound how long a client that still sends is read
 	// from after the last was said, so that it can read that.
 	lingerTime  = time.Second
@@ -62,6 +65,8 @@ type conn struct {
 	remote string
 	// account counts what the connection takes.
 	account *memory.Account
+	// usage counts what it keeps while it has a pod.
+	usage usage
 
 	out    *writer
 	events events
@@ -79,10 +84,14 @@ type conn struct {
 	prefaced, greeted bool
 	decoder           *hpack.Decoder
 	encoder           *hpack.Encoder
-	headers           headers
-	block             headerBlock
-	settings          clientSettings
-	lastStream        uint32
+	// clientTable and podTable are what these two keep. resized is true while the
+	// next header block for the pod has to begin with another size of its table.
+	clientTable, podTable tableUse
+	resized               bool
+	headers               headers
+	block                 headerBlock
+	settings              clientSettings
+	lastStream            uint32
 	// held are the streams that wait, in the order of their identifiers.
 	held     []*stream
 	flood    floodLimit
@@ -101,8 +110,9 @@ type conn struct {
 	podStream uint32
 
 	mu sync.Mutex
-	// streams are those that are forwarded.
+	// streams are those that are forwarded, many is true once there were many.
 	streams map[uint32]*stream
+	many    bool
 	// idleSince is when the last stream ended.
 	idleSince time.Time
 	acks      acks
@@ -136,6 +146,7 @@ func newConn(s *Server, client net.Conn, initial []byte, account *memory.Account
 		c.remote = address.String()
 	}
 	c.events.conn = client
+	c.usage.move(account)
 	c.headers.limit = s.options.MaxHeaderBytes
 	c.decoder = hpack.NewDecoder(initialTableSize, c.headers.add)
 	return c
@@ -178,6 +189,7 @@ func (c *conn) sendPreface() {
 // bind makes the connection one for a port of a service.
 func (c *conn) bind(svc *service.Service, port service.Port) {
 	c.service, c.port = svc, port
+	c.usage.move(svc.Memory())
 	if limit := svc.Config().Limits.MaxConcurrencyPerPod; limit > 0 {
 		c.maxStreams = uint32(min(limit, maxStreams))
 	}
@@ -418,6 +430,8 @@ func reset(conn net.Conn) {
 // end closes both connections, waits for the goroutine that reads from the pod,
 // and ends all streams.
 func (c *conn) end() {
+	// Streams that end below are a part of it.
+	defer c.usage.release()
 	c.client.Close()
 	var panicked any
 	if c.pod != nil {
@@ -468,7 +482,7 @@ func (c *conn) finish(s *stream, outcome accesslog.Outcome, reason string) {
 		s.record.Reason = reason
 	}
 	s.record.Ended = time.Now()
-	s.charge.Release()
+	c.discountOpen(s)
 	c.service.Finish(&s.record)
 }
 
@@ -478,6 +492,10 @@ func (c *conn) remove(s *stream) (last bool) {
 	delete(c.streams, s.id)
 	if len(c.streams) > 0 {
 		return false
+	}
+	if c.many {
+		// A map does not shrink.
+		c.streams, c.many = map[uint32]*stream{}, false
 	}
 	c.idleSince = time.Now()
 	return c.closing

@@ -109,7 +109,8 @@ func TestAPanicEndsItsConnectionAlone(t *testing.T) {
 			other.headers(3, true, get()...)
 			await[*http2.HeadersFrame](other)
 			f.eventually(func() bool { return f.service.Queue().InFlight() == 0 && f.service.Queue().Held() == 0 })
-			f.eventually(func() bool { return f.budget.Used() == 0 && panics.Load() > 0 })
+			// The other connection has a pod still.
+			f.eventually(func() bool { return f.budget.Used() <= steps(podBytes) && panics.Load() > 0 })
 		})
 	}
 }

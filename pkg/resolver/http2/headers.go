@@ -84,6 +84,11 @@ func (c *conn) decode(ctx context.Context, id uint32, endStream bool, block []by
 	if err := c.decoder.Close(); err != nil {
 		return connError{http2.ErrCodeCompression, "a header block is not complete"}
 	}
+	forgetBlock(c.decoder)
+	c.clientTable.note(block)
+	if c.countTables() != nil && c.openStreams() == 0 {
+		return errNoRoom
+	}
 	if id > c.lastStream {
 		c.lastStream = id
 		if id > c.goAwayLastStream() {
@@ -138,18 +143,30 @@ func (c *conn) open(ctx context.Context, id uint32, endStream bool) error {
 // begin begins the record of a request.
 func (c *conn) begin(s *stream, method string) {
 	path, _ := splitPath(c.headers.pseudo(":path"))
+	traceParent := c.headers.first("traceparent")
 	s.record = accesslog.Record{
 		Namespace:   c.service.Namespace,
 		Service:     c.service.PublicService,
 		Port:        c.port.Number,
 		Protocol:    accesslog.HTTP2,
-		Method:      accesslog.Clip(method, accesslog.MaxMethod),
-		Path:        accesslog.Clip(path, accesslog.MaxPath),
-		TraceParent: accesslog.Clip(c.headers.first("traceparent"), accesslog.MaxTraceParent),
+		Method:      clip(method, method, accesslog.MaxMethod),
+		Path:        clip(c.headers.pseudo(":path"), path, accesslog.MaxPath),
+		TraceParent: clip(traceParent, traceParent, accesslog.MaxTraceParent),
 		Client:      c.remote,
 		Received:    time.Now(),
 		Outcome:     accesslog.Forwarded,
 	}
+}
+
+// clip returns as much of a part of a text as a record has. It does not keep the rest
+// of the text with it, unless that is little.
+func clip(whole, part string, limit int) string {
+	const little = 64
+	part = accesslog.Clip(part, limit)
+	if len(whole) > len(part)+little {
+		return strings.Clone(part)
+	}
+	return part
 }
 
 // unservable returns the reply to a request that no pod is to see, or nil.
@@ -162,13 +179,6 @@ func (c *conn) unservable(s *stream, method string) *localreply.Reply {
 	case method == http.MethodConnect && h.pseudo(":protocol") == "":
 		return localreply.New(http.StatusNotImplemented, localreply.ReasonBadRequest,
 			"CONNECT is not possible here: the destination is the service alone")
-	}
-	// What the record has is a part of this, all of which is kept as long as the stream.
-	if kept := len(h.pseudo(":path")) + len(method) + len(h.first("traceparent")); kept > uncountedRest {
-		s.charge = c.account.Charge()
-		if err := s.charge.Claim(int64(kept)); err != nil {
-			return localreply.ForError(c.service, err)
-		}
 	}
 	return nil
 }
@@ -215,14 +225,16 @@ func (c *conn) forwardNew(s *stream) error {
 		c.join(s, false)
 		return nil
 	}
+	if err := c.countOpen(s); err != nil {
+		lease.Release()
+		c.replyLocally(s, localreply.ForError(c.service, err))
+		return nil
+	}
 	s.lease = lease
 	c.count(s)
 	s.record.Released = s.record.Received
 	s.record.Pod = c.pod.lease.Pod.Name
-	c.mu.Lock()
-	c.streams[s.id] = s
-	left := s.id > c.goAwayLast
-	c.mu.Unlock()
+	left := c.addForwarded(s)
 	if left {
 		// The pod has just said that it takes no more.
 		c.endStream(s.id, refusedByGoAway)
@@ -230,6 +242,16 @@ func (c *conn) forwardNew(s *stream) error {
 	}
 	c.encodeFields(s.id, s.clientEnded, c.podFields())
 	return nil
+}
+
+// addForwarded adds a stream to those that are forwarded, and reports whether its pod
+// has said that it does not take it.
+func (c *conn) addForwarded(s *stream) (left bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.streams[s.id] = s
+	c.many = c.many || len(c.streams) > manyStreams
+	return s.id > c.goAwayLast
 }
 
 // podFields returns the fields of the request as the pod gets them.
@@ -252,9 +274,11 @@ func (c *conn) encodeFields(id uint32, endStream bool, fields []hpack.HeaderFiel
 	start := len(c.toPod.small)
 	c.toPod.small = append(c.toPod.small, make([]byte, frameHeaderLen)...)
 	for i := range fields {
-		// Its writer never fails.
-		_ = c.encoder.WriteField(fields[i])
+		c.encodeField(fields[i])
 	}
+	c.podTable.note(c.toPod.small[start+frameHeaderLen:])
+	// Without room it is counted with the next.
+	_ = c.countTable(&c.podTable)
 	c.toPod.small = frameBlock(c.toPod.small, start, id, endStream)
 	c.toPod.added(start)
 }
@@ -265,9 +289,46 @@ func (c *conn) encodePacked(id uint32, endStream bool, fields packed) {
 	c.toPod.begin()
 	start := len(c.toPod.small)
 	c.toPod.small = append(c.toPod.small, make([]byte, frameHeaderLen)...)
-	fields.each(func(field hpack.HeaderField) { _ = c.encoder.WriteField(field) })
+	fields.each(c.encodeField)
+	c.podTable.note(c.toPod.small[start+frameHeaderLen:])
+	// Without room it is counted with the next.
+	_ = c.countTable(&c.podTable)
 	c.toPod.small = frameBlock(c.toPod.small, start, id, endStream)
 	c.toPod.added(start)
+}
+
+// encodeField adds a field to the header block for the pod that toPod.small ends with.
+func (c *conn) encodeField(field hpack.HeaderField) {
+	if field.Size() <= initialTableSize {
+		// Its writer never fails.
+		_ = c.encoder.WriteField(field)
+		c.resized = false
+		return
+	}
+	if c.resized {
+		// The encoder says so before its next field: that has to be a first one.
+		_ = c.encoder.WriteField(field)
+		c.resized = false
+		c.podTable.keep(len(field.Name) + len(field.Value))
+		return
+	}
+	// The encoder would keep a buffer of the longest field, and no such field is
+	// ever put into its table.
+	first := byte(0)
+	if field.Sensitive {
+		first = 0x10
+	}
+	c.toPod.small = appendHuffman(append(c.toPod.small, first), field.Name)
+	c.toPod.small = appendHuffman(c.toPod.small, field.Value)
+}
+
+// appendHuffman appends a string literal, in the shorter of its two codings.
+func appendHuffman(out []byte, text string) []byte {
+	length := hpack.HuffmanEncodeLength(text)
+	if length >= uint64(len(text)) {
+		return appendString(out, text)
+	}
+	return hpack.AppendHuffmanString(appendInteger(out, 0x80, 7, length), text)
 }
 
 // trailers handles a header block on a stream that was opened before.

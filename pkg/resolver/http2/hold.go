@@ -18,6 +18,7 @@ package http2
 
 import (
 	"context"
+	"net"
 	"slices"
 	"time"
 
@@ -27,6 +28,7 @@ import (
 	"github.com/truefoundry/elasti-apiserver/pkg/resolver/hold"
 	"github.com/truefoundry/elasti-apiserver/pkg/resolver/localfault"
 	"github.com/truefoundry/elasti-apiserver/pkg/resolver/localreply"
+	"github.com/truefoundry/elasti-apiserver/pkg/resolver/memory"
 )
 
 // holdNew finds a pod for the first request of a connection, or holds it.
@@ -76,7 +78,7 @@ func (c *conn) join(s *stream, again bool) {
 	if c.pod != nil {
 		h.waiter.Pod, h.waiter.Number = c.pod.lease.Pod, c.pod.lease.Number
 	}
-	h.waiter.Bytes = heldStreamBytes + int64(h.size())
+	h.waiter.Bytes = heldStreamBytes + int64(h.size()) + textBytes(&s.record)
 	h.waiter.Resolve = func() {
 		h.resolved.Store(true)
 		c.events.resolve()
@@ -155,13 +157,13 @@ func (c *conn) handleResolved(ctx context.Context) error {
 // release connects to the pod of a lease and sends it what is held. None of the held
 // streams is in line; some have leases of that pod, this one among them.
 func (c *conn) release(ctx context.Context, lease hold.Lease) error {
-	tcp, err := c.server.options.Dial(ctx, lease)
+	tcp, err := c.dial(ctx, lease)
 	switch {
 	case err == nil:
 	case ctx.Err() != nil:
 		c.releaseLeases()
 		return errClientGone
-	case localfault.Of(err) != nil:
+	case localfault.Of(err) != nil, memory.IsLimit(err):
 		// It says nothing about the pod.
 		c.releaseLeases()
 		for _, s := range slices.Clone(c.held) {
@@ -174,6 +176,7 @@ func (c *conn) release(ctx context.Context, lease hold.Lease) error {
 		return nil
 	}
 	streams, rest := c.admit(lease)
+	streams = c.openHeld(streams)
 	c.startPod(tcp, lease, streams)
 	now, kept := time.Now(), 0
 	for _, s := range streams {
@@ -203,6 +206,33 @@ func (c *conn) release(ctx context.Context, lease hold.Lease) error {
 		c.join(s, true)
 	}
 	return nil
+}
+
+// dial connects to the pod of a lease. There has to be room for that.
+func (c *conn) dial(ctx context.Context, lease hold.Lease) (net.Conn, error) {
+	if err := c.usage.add(podBytes); err != nil {
+		return nil, err
+	}
+	tcp, err := c.server.options.Dial(ctx, lease)
+	if err != nil {
+		c.usage.remove(podBytes)
+	}
+	return tcp, err
+}
+
+// openHeld returns those of the streams for which there is room while they are
+// forwarded, and replies to the others.
+func (c *conn) openHeld(streams []*stream) []*stream {
+	return slices.DeleteFunc(streams, func(s *stream) bool {
+		err := c.countOpen(s)
+		if err == nil {
+			return false
+		}
+		s.lease.Release()
+		s.lease = hold.Lease{}
+		c.replyLocally(s, localreply.ForError(c.service, err))
+		return true
+	})
 }
 
 // abandon ends both connections after a panic of what reads from the pod. What

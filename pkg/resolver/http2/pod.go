@@ -76,6 +76,10 @@ type pod struct {
 	// they cannot be decoded, which is the client's to find.
 	decoder *hpack.Decoder
 	status  int
+	// table is what the decoder keeps, part how many bytes there are of a header block
+	// that is not complete.
+	table tableUse
+	part  int
 	// frames is used again for what is passed on.
 	frames net.Buffers
 	// marks are those of them that concern the client's table.
@@ -108,11 +112,11 @@ func (c *conn) startPod(tcp net.Conn, lease hold.Lease, streams []*stream) {
 	p.decoder = hpack.NewDecoder(initialTableSize, p.field)
 	p.decoder.SetMaxStringLength(maxPodField)
 	c.pod, c.podStream = p, 0
-	c.encoder = hpack.NewEncoder(&c.toPod)
+	c.encoder, c.resized = hpack.NewEncoder(&c.toPod), false
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.replayable = true
-	c.streams = make(map[uint32]*stream, len(streams))
+	c.streams, c.many = make(map[uint32]*stream, len(streams)), len(streams) > manyStreams
 	for _, s := range streams {
 		c.streams[s.id] = s
 	}
@@ -318,16 +322,12 @@ func (c *conn) podHeaders(p *pod, f *frame) error {
 
 // podFragment follows a part of a header block.
 func (c *conn) podFragment(p *pod, fragment []byte, last bool) {
-	if p.decoder != nil {
-		if _, err := p.decoder.Write(fragment); err != nil {
-			p.decoder = nil
-		}
+	if p.decoder != nil && !c.follow(p, fragment, last) {
+		p.decoder = nil
+		c.forgetTable(&p.table)
 	}
 	if !last {
 		return
-	}
-	if p.decoder != nil && p.decoder.Close() != nil {
-		p.decoder = nil
 	}
 	id := p.block
 	p.block = 0
@@ -341,6 +341,32 @@ func (c *conn) podFragment(p *pod, fragment []byte, last bool) {
 	if p.blockEnds {
 		c.podEndsStream(id)
 	}
+}
+
+// follow decodes a part of a header block, and reports whether the next can be decoded
+// too: there has to be sense in it, and room for what is kept of it.
+func (c *conn) follow(p *pod, fragment []byte, last bool) bool {
+	if last && p.part == 0 {
+		p.table.note(fragment)
+	} else {
+		p.part = min(p.part+len(fragment), 2*maxPodField)
+		p.table.noteParts(p.part)
+	}
+	if c.countTable(&p.table) != nil {
+		return false
+	}
+	if _, err := p.decoder.Write(fragment); err != nil {
+		return false
+	}
+	if !last {
+		return true
+	}
+	p.part = 0
+	if p.decoder.Close() != nil {
+		return false
+	}
+	forgetBlock(p.decoder)
+	return true
 }
 
 // podEndsStream notes that the pod has sent the last frame of a stream.
@@ -488,10 +514,16 @@ func (c *conn) podEnded() error {
 	c.mu.Unlock()
 	c.pod = nil
 	c.toPod.reset()
+	c.forgetTable(&c.podTable)
+	c.forgetTable(&p.table)
+	c.usage.remove(podBytes)
 	// The handshake may count as one byte.
 	if replayable && p.silentBytes <= 1 && errors.Is(p.err, io.EOF) {
 		for _, s := range c.held {
 			c.leaveQueue(s)
+		}
+		for _, s := range streams {
+			c.discountOpen(s)
 		}
 		c.held = append(streams, c.held...)
 		c.releaseRefused()

@@ -23,7 +23,6 @@ import (
 	"github.com/truefoundry/elasti-apiserver/pkg/resolver/accesslog"
 	"github.com/truefoundry/elasti-apiserver/pkg/resolver/hold"
 	"github.com/truefoundry/elasti-apiserver/pkg/resolver/localreply"
-	"github.com/truefoundry/elasti-apiserver/pkg/resolver/memory"
 )
 
 // stream is one request. The goroutine that reads from the client owns it until
@@ -36,8 +35,9 @@ type stream struct {
 	held *heldStream
 	// lease counts it as in flight while it is forwarded.
 	lease hold.Lease
-	// charge counts a long record.
-	charge memory.Charge
+	// kept is how many bytes were counted for it while it is forwarded. The usage of the
+	// connection has them.
+	kept int64
 	// counted is true when it counts as traffic of the service.
 	counted bool
 	// grpc and head are true for a gRPC and for a HEAD request.

@@ -17,6 +17,7 @@ limitations under the License.
 package http2
 
 import (
+	"fmt"
 	"slices"
 	"testing"
 
@@ -93,5 +94,48 @@ func TestTheTableUpdateFollowsTheAcknowledgement(t *testing.T) {
 	}
 	if want := []string{"ACK", "update, headers", "headers"}; !slices.Equal(seen, want) {
 		t.Errorf("the client has seen %q", seen)
+	}
+}
+
+// TestTheTableOfThePodHasTheSizeThatBothKnow: the one that the pod announced, up to the
+// size that every table begins with, from the ACK on.
+func TestTheTableOfThePodHasTheSizeThatBothKnow(t *testing.T) {
+	for size, want := range map[uint32]uint32{0: 0, 100: 100, initialTableSize: initialTableSize, 1 << 30: initialTableSize} {
+		t.Run(fmt.Sprint(size), func(t *testing.T) {
+			f := newFixture(t, nil)
+			blocks := make(chan []byte)
+			f.pods(rawPod(t, func(w *wire) {
+				if !w.greet(http2.Setting{ID: http2.SettingHeaderTableSize, Val: size}) {
+					return
+				}
+				w.events(func(frame http2.Frame) {
+					if h, ok := frame.(*http2.HeadersFrame); ok {
+						blocks <- slices.Clone(h.HeaderBlockFragment())
+					}
+				})
+			}))
+			// The first field alone is longer than any table.
+			fields := append([]string{":path", "/" + long(2*initialTableSize)}, ":method", "GET", ":scheme", "http", ":authority", "cart", "a", "b")
+			w := dialWire(t, f.address)
+			w.headers(1, true, fields...)
+			if first := <-blocks; first[0]&0xe0 == 0x20 {
+				t.Error("the size of the table changes before the pod knows that")
+			}
+			// The resolver's own SETTINGS, its ACK and the pod's.
+			for range 3 {
+				if settings := await[*http2.SettingsFrame](w); !settings.IsAck() {
+					w.do(w.WriteSettingsAck())
+				}
+			}
+			w.headers(3, true, fields...)
+			block := <-blocks
+			if got, _, ok := cutInteger(block, 5); block[0]&0xe0 != 0x20 || !ok || uint32(got) != want {
+				t.Errorf("the next header block begins with %x, which is size %d", block[:4], got)
+			}
+			w.headers(5, true, fields...)
+			if third := <-blocks; third[0]&0xe0 == 0x20 {
+				t.Errorf("the one after it begins with %x", third[:4])
+			}
+		})
 	}
 }
