@@ -86,10 +86,12 @@ func TestAPodThatReadsNothingStopsOnlyWhatIsForIt(t *testing.T) {
 	f.eventually(func() bool { return f.service.Queue().InFlight() == 2 })
 	before := heapInUse()
 	var writing sync.WaitGroup
+	var written atomic.Int64
 	writing.Go(func() {
 		part := make([]byte, maxFrame)
 		for range much / maxFrame {
 			w.do(w.WriteData(3, false, part))
+			written.Add(1)
 		}
 		for i := range uint64(pings) {
 			w.do(w.WritePing(false, [8]byte(binary.BigEndian.AppendUint64(nil, i+1))))
@@ -99,7 +101,10 @@ func TestAPodThatReadsNothingStopsOnlyWhatIsForIt(t *testing.T) {
 		w.do(w.WriteRSTStream(3, http2.ErrCodeCancel))
 		w.do(w.WriteGoAway(0, http2.ErrCodeNo, nil))
 	})
-	f.eventually(func() bool { return f.budget.Used() >= 2*bufferSize })
+	f.stopped(&written)
+	if used := f.budget.Used(); used < 2*bufferSize {
+		t.Errorf("%d bytes count", used)
+	}
 	close(speak)
 	for bytes := 0; bytes < parts*maxFrame; {
 		frame, err := w.ReadFrame()
@@ -131,6 +136,20 @@ func TestAPodThatReadsNothingStopsOnlyWhatIsForIt(t *testing.T) {
 	f.eventually(func() bool { return f.service.Queue().InFlight() == 0 && f.budget.Used() == 0 })
 }
 
+// stopped waits until a counter has grown and does so no more: what there is room for on
+// the way is used up.
+func (f *fixture) stopped(counter *atomic.Int64) {
+	f.t.Helper()
+	var last, same int64
+	f.eventually(func() bool {
+		if now := counter.Load(); now != last || now == 0 {
+			last, same = now, 0
+		}
+		same++
+		return same > 100
+	})
+}
+
 // TestRepliesWaitForNoClientThatDoesNotRead: what the resolver has to say waits, up to a
 // bound, so that the pod still learns what the client says.
 func TestRepliesWaitForNoClientThatDoesNotRead(t *testing.T) {
@@ -160,15 +179,7 @@ func TestRepliesWaitForNoClientThatDoesNotRead(t *testing.T) {
 	}))
 	w := dialWire(t, f.address)
 	w.headers(1, true, of("cart")...)
-	// What there is room for on the way to the client is used up.
-	var last, same int64
-	f.eventually(func() bool {
-		if now := sent.Load(); now != last || now == 0 {
-			last, same = now, 0
-		}
-		same++
-		return same > 100
-	})
+	f.stopped(&sent)
 	id := uint32(3)
 	w.headers(id, true, of("other")...)
 	w.do(w.WriteRSTStream(1, http2.ErrCodeCancel))
