@@ -46,14 +46,16 @@ type workers struct {
 	release chan struct{}
 
 	mu            sync.Mutex
-	inWork, most  int
+	counts        counts
 	byNamespace   map[string]int
-	mostOfOne     int
 	done          []types.NamespacedName
 	stop          context.CancelFunc
 	stopped       chan struct{}
 	timeOfOneWork time.Duration
 }
+
+// counts are how many keys are in work, how many were at most, and of one namespace.
+type counts struct{ inWork, most, mostOfOne int }
 
 func runWorkers(t *testing.T, count int, hangs func(namespace string) bool) *workers {
 	t.Helper()
@@ -76,9 +78,34 @@ func runWorkers(t *testing.T, count int, hangs func(namespace string) bool) *wor
 func (w *workers) count(namespace string, by int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.inWork += by
+	w.counts.inWork += by
 	w.byNamespace[namespace] += by
-	w.most, w.mostOfOne = max(w.most, w.inWork), max(w.mostOfOne, w.byNamespace[namespace])
+	w.counts.most, w.counts.mostOfOne = max(w.counts.most, w.counts.inWork), max(w.counts.mostOfOne, w.byNamespace[namespace])
+}
+
+func (w *workers) counted() counts {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.counts
+}
+
+func (w *workers) doneCount() int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return len(w.done)
+}
+
+// takeFromNow has each key take a time from now on, and counts most anew.
+func (w *workers) takeFromNow(each time.Duration) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.timeOfOneWork, w.counts.most = each, 0
+}
+
+func (w *workers) timeOfWork() time.Duration {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.timeOfOneWork
 }
 
 func (w *workers) work(ctx context.Context, key types.NamespacedName) {
@@ -90,7 +117,7 @@ func (w *workers) work(ctx context.Context, key types.NamespacedName) {
 		case <-w.release:
 		}
 	}
-	<-time.After(w.timeOfOneWork)
+	<-time.After(w.timeOfWork())
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.done = append(w.done, key)
@@ -121,13 +148,13 @@ func TestHangingWorkOfANamespaceLeavesWorkersToOthers(t *testing.T) {
 		}
 		<-time.After(time.Minute)
 		synctest.Wait()
-		if w.mostOfOne != 2 || w.inWork != 2 {
-			t.Errorf("%d keys of one namespace were in work together, %d are now, want 2 of 4", w.mostOfOne, w.inWork)
+		if counted := w.counted(); counted.mostOfOne != 2 || counted.inWork != 2 {
+			t.Errorf("%d keys of one namespace were in work together, %d are now, want 2 of 4", counted.mostOfOne, counted.inWork)
 		}
 		close(w.release)
 		synctest.Wait()
-		if len(w.done) != 201 || w.Len() != 0 {
-			t.Errorf("%d keys are done, %d left", len(w.done), w.Len())
+		if done := w.doneCount(); done != 201 || w.Len() != 0 {
+			t.Errorf("%d keys are done, %d left", done, w.Len())
 		}
 	})
 }
@@ -143,10 +170,10 @@ func TestNewcomerFindsAWorkerWhateverOthersHold(t *testing.T) {
 			}
 		}
 		synctest.Wait()
-		if w.inWork != 4 {
-			t.Fatalf("%d keys are in work, want 4", w.inWork)
+		if counted := w.counted(); counted.inWork != 4 {
+			t.Fatalf("%d keys are in work, want 4", counted.inWork)
 		}
-		for !w.isDone(in("shop", 1)) && w.inWork < 2*namespaces {
+		for !w.isDone(in("shop", 1)) && w.counted().inWork < 2*namespaces {
 			w.Add(in("shop", 1))
 			<-time.After(replaceAfter)
 			synctest.Wait()
@@ -154,31 +181,31 @@ func TestNewcomerFindsAWorkerWhateverOthersHold(t *testing.T) {
 		if !w.isDone(in("shop", 1)) {
 			t.Error("the newcomer had no turn although workers were replaced")
 		}
-		for w.inWork < 2*namespaces {
+		for w.counted().inWork < 2*namespaces {
 			<-time.After(replaceAfter)
 			synctest.Wait()
 		}
 		w.Add(in("shop", 2))
 		<-time.After(replaceAfter)
 		synctest.Wait()
-		if !w.isDone(in("shop", 2)) || w.mostOfOne != 2 {
-			t.Errorf("the newcomer waits while %d keys hang, %d of one namespace", w.inWork, w.mostOfOne)
+		if counted := w.counted(); !w.isDone(in("shop", 2)) || counted.mostOfOne != 2 {
+			t.Errorf("the newcomer waits while %d keys hang, %d of one namespace", counted.inWork, counted.mostOfOne)
 		}
 
 		// Afterwards there are as many workers as before.
 		close(w.release)
 		synctest.Wait()
-		if len(w.done) < 10*namespaces+2 || w.Len() != 0 {
-			t.Errorf("%d keys are done, %d left", len(w.done), w.Len())
+		if done := w.doneCount(); done < 10*namespaces+2 || w.Len() != 0 {
+			t.Errorf("%d keys are done, %d left", done, w.Len())
 		}
-		w.most, w.timeOfOneWork = 0, replaceAfter/2
+		w.takeFromNow(replaceAfter / 2)
 		for number := range 100 {
 			w.Add(in("later-"+strconv.Itoa(number), number))
 		}
 		<-time.After(time.Minute)
 		synctest.Wait()
-		if w.most != 4 || w.Len() != 0 {
-			t.Errorf("%d keys were in work together, want 4, and %d are left", w.most, w.Len())
+		if counted := w.counted(); counted.most != 4 || w.Len() != 0 {
+			t.Errorf("%d keys were in work together, want 4, and %d are left", counted.most, w.Len())
 		}
 	})
 }
