@@ -81,7 +81,7 @@ func (c *Cluster) Switch(ctx context.Context, namespace string, observer *Observ
 // ScaleDown is like Switch, except that the controller puts each application to sleep,
 // as with a trigger for which that traffic is too little.
 func (c *Cluster) ScaleDown(ctx context.Context, namespace string, observer *Observer, options RoundOptions) (RoundOutcome, error) {
-	return c.rounds(ctx, namespace, observer, options, "scaled down", func(ctx context.Context, app *Application, since time.Time) (Moment, error) {
+	return c.rounds(ctx, namespace, observer, options, "scaled-down", func(ctx context.Context, app *Application, since time.Time) (Moment, error) {
 		for {
 			if err := app.RequestSleep(ctx); err != nil {
 				return Moment{}, err
