@@ -127,7 +127,7 @@ func (c *conn) open(ctx context.Context, id uint32, endStream bool) error {
 		return nil
 	}
 	c.begin(s, method)
-	if local := c.unservable(s, method); local != nil {
+	if local := c.unservable(method); local != nil {
 		c.replyLocally(s, local)
 		return nil
 	}
@@ -170,7 +170,7 @@ func clip(whole, part string, limit int) string {
 }
 
 // unservable returns the reply to a request that no pod is to see, or nil.
-func (c *conn) unservable(s *stream, method string) *localreply.Reply {
+func (c *conn) unservable(method string) *localreply.Reply {
 	h := &c.headers
 	switch {
 	case h.tooLarge:

@@ -77,7 +77,7 @@ func (u *tableUse) note(block []byte) {
 			length, block, ok = cutString(block)
 		}
 		if ok {
-			value := 0
+			var value int
 			value, block, ok = cutString(block)
 			length += value
 		}
