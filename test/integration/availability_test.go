@@ -119,6 +119,7 @@ func TestAQuotaThatKeepsATargetFromStartingIsSaid(t *testing.T) {
 	setReady(t, namespace, runPod(t, namespace, "app"), true)
 	waitForCondition(t, namespace, v1alpha1.ConditionTargetAvailable, metav1.ConditionTrue)
 	waitForCondition(t, namespace, v1alpha1.ConditionReady, metav1.ConditionTrue)
+	waitForEvents(t, namespace, v1alpha1.ReasonPodReady, 1, false)
 }
 
 func TestThePodsSayWhatKeepsATargetFromStarting(t *testing.T) {
