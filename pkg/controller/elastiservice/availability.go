@@ -18,13 +18,17 @@ package elastiservice
 
 import (
 	"context"
+	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/sets"
 
 	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti/v1alpha1"
+	"github.com/truefoundry/elasti-apiserver/pkg/controller/resources"
 	"github.com/truefoundry/elasti-apiserver/pkg/controller/startup"
 	"github.com/truefoundry/elasti-apiserver/pkg/controller/target"
 )
@@ -136,11 +140,55 @@ func isProblem(available *metav1.Condition) bool {
 func (c *Controller) reportAvailability(elastiService *v1alpha1.ElastiService, status *v1alpha1.ElastiServiceStatus) {
 	before := findCondition(elastiService, v1alpha1.ConditionTargetAvailable)
 	after := meta.FindStatusCondition(status.Conditions, v1alpha1.ConditionTargetAvailable)
-	ref := elastiService.Spec.ScaleTargetRef
+	ref, key := elastiService.Spec.ScaleTargetRef, resources.KeyOf(elastiService)
 	switch {
-	case isProblem(after) && (!isProblem(before) || before.Reason != after.Reason):
-		c.event(elastiService, corev1.EventTypeWarning, after.Reason, actionWake, "%s %q does not start: %s", ref.Kind, ref.Name, after.Message)
-	case isProblem(before) && after != nil && after.Status == metav1.ConditionTrue:
-		c.event(elastiService, corev1.EventTypeNormal, after.Reason, actionWake, "%s", after.Message)
+	case isProblem(after):
+		c.failedStarts.add(key, c.isWatched)
+		if !isProblem(before) || before.Reason != after.Reason {
+			c.event(elastiService, corev1.EventTypeWarning, after.Reason, actionWake, "%s %q does not start: %s", ref.Kind, ref.Name, after.Message)
+		}
+	case after != nil && after.Status == metav1.ConditionTrue:
+		// What kept it from starting may be over for a while before a pod is ready.
+		if c.failedStarts.remove(key) || isProblem(before) {
+			c.event(elastiService, corev1.EventTypeNormal, after.Reason, actionWake, "%s", after.Message)
+		}
+	case after == nil || after.Reason == v1alpha1.ReasonAsleep:
+		c.failedStarts.remove(key)
 	}
+}
+
+// isWatched reports whether the watch has an ElastiService.
+func (c *Controller) isWatched(key types.NamespacedName) bool {
+	_, ok := c.elastiServices.in(key.Namespace).Get(key.Namespace, key.Name)
+	return ok
+}
+
+// failedStarts are the ElastiServices whose targets something keeps, or has kept, from
+// the start that has not ended yet, and for which an Event says so. It is safe for
+// concurrent use.
+type failedStarts struct {
+	mu   sync.Mutex
+	keys sets.Set[types.NamespacedName]
+}
+
+func newFailedStarts() *failedStarts {
+	return &failedStarts{keys: sets.New[types.NamespacedName]()}
+}
+
+// add adds an ElastiService if it exists: remove is called for one that ceases to.
+func (f *failedStarts) add(key types.NamespacedName, exists func(types.NamespacedName) bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if exists(key) {
+		f.keys.Insert(key)
+	}
+}
+
+// remove removes an ElastiService, and reports whether it was there.
+func (f *failedStarts) remove(key types.NamespacedName) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	found := f.keys.Has(key)
+	f.keys.Delete(key)
+	return found
 }

@@ -24,6 +24,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 
 	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti/v1alpha1"
@@ -116,6 +117,35 @@ func TestAProblemIsOverWhenTheTargetSleeps(t *testing.T) {
 	c.setDeployment("cart", 0, 0)
 	c.eventuallyCondition("cart", v1alpha1.ConditionTargetAvailable, metav1.ConditionFalse, v1alpha1.ReasonAsleep)
 	c.eventuallyCondition("cart", v1alpha1.ConditionReady, metav1.ConditionTrue, v1alpha1.ReasonReady)
+}
+
+// What keeps a target from starting may be over for a while before a pod is ready.
+func TestAStartThatSucceedsAfterAllIsReported(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t)
+	c.create(cartElastiService())
+	c.start()
+	c.eventuallyCondition("cart", v1alpha1.ConditionReady, metav1.ConditionTrue, v1alpha1.ReasonReady)
+	c.refusePods("cart", "exceeded quota")
+	c.eventuallyEventWith(corev1.EventTypeWarning, v1alpha1.ReasonPodsNotCreated, "exceeded quota")
+	c.setDeployment("cart", 2, 0)
+	c.eventuallyCondition("cart", v1alpha1.ConditionTargetAvailable, metav1.ConditionFalse, v1alpha1.ReasonStarting)
+	c.setDeployment("cart", 2, 2)
+	c.eventuallyEventWith(corev1.EventTypeNormal, v1alpha1.ReasonPodReady, "ready")
+}
+
+func TestStartsThatFailAreForgottenWithTheirElastiServices(t *testing.T) {
+	t.Parallel()
+	key := types.NamespacedName{Namespace: shop, Name: "cart"}
+	starts := newFailedStarts()
+	starts.add(key, func(types.NamespacedName) bool { return false })
+	if len(starts.keys) > 0 {
+		t.Error("one that does not exist is remembered")
+	}
+	starts.add(key, func(types.NamespacedName) bool { return true })
+	if !starts.remove(key) || starts.remove(key) || len(starts.keys) > 0 {
+		t.Errorf("%v are remembered", starts.keys)
+	}
 }
 
 func TestAProblemOutlastsARestart(t *testing.T) {

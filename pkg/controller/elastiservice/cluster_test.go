@@ -410,6 +410,19 @@ func (c *cluster) requestSleep(name string) {
 	c.edit(name, func(elastiService *v1alpha1.ElastiService) { elastiService.Status.SleepRequestedTime = &now })
 }
 
+// beforeRequestsAreChecked has change called whenever a target is about to be scaled to
+// zero, and the requests for sleep are about to be read from the storage: too late for
+// the watch. change must not use the client of ElastiServices.
+func (c *cluster) beforeRequestsAreChecked(change func()) {
+	c.elasti.PrependReactor("list", "elastiservices", func(action clienttesting.Action) (bool, runtime.Object, error) {
+		// The watch lists all, without a field selector.
+		if !action.(clienttesting.ListAction).GetListRestrictions().Fields.Empty() {
+			change()
+		}
+		return false, nil, nil
+	})
+}
+
 func (c *cluster) deleteService(name string) {
 	c.t.Helper()
 	if err := c.host.CoreV1().Services(shop).Delete(c.t.Context(), name, metav1.DeleteOptions{}); err != nil {

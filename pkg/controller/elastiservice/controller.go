@@ -60,17 +60,18 @@ type Controller struct {
 	clock    clock.WithTicker
 	metrics  *Metrics
 
-	informers   *informers.Manager
-	targets     *target.Watches
-	targetKeys  *resources.TargetKeys
-	autoscalers *target.AutoscalerWatches
-	ports       *proxyports.Allocator
-	resolvers   *resolvers.Tracker
-	liveness    *resolvers.Liveness
-	portChecker *resolvers.PortChecker
-	states      *states
-	scaleDowns  *scaleDowns
-	deletions   *deletions
+	informers    *informers.Manager
+	targets      *target.Watches
+	targetKeys   *resources.TargetKeys
+	autoscalers  *target.AutoscalerWatches
+	ports        *proxyports.Allocator
+	resolvers    *resolvers.Tracker
+	liveness     *resolvers.Liveness
+	portChecker  *resolvers.PortChecker
+	states       *states
+	scaleDowns   *scaleDowns
+	failedStarts *failedStarts
+	deletions    *deletions
 	// wakeTurns paces the wakes of an outage of the resolvers, and of what the storage
 	// has lost.
 	wakeTurns *wakeTurns
@@ -92,17 +93,18 @@ func New(options Options) (*Controller, error) {
 		return nil, err
 	}
 	c := &Controller{
-		options:    options,
-		elasti:     options.Elasti,
-		host:       options.Host,
-		scaling:    options.Scaling,
-		recorder:   options.Recorder,
-		clock:      options.Clock,
-		metrics:    options.Metrics,
-		informers:  informers.New(informers.Options{Clock: options.Clock, Metrics: options.InformerMetrics}),
-		states:     newStates(),
-		scaleDowns: newScaleDowns(),
-		deletions:  newDeletions(),
+		options:      options,
+		elasti:       options.Elasti,
+		host:         options.Host,
+		scaling:      options.Scaling,
+		recorder:     options.Recorder,
+		clock:        options.Clock,
+		metrics:      options.Metrics,
+		informers:    informers.New(informers.Options{Clock: options.Clock, Metrics: options.InformerMetrics}),
+		states:       newStates(),
+		scaleDowns:   newScaleDowns(),
+		failedStarts: newFailedStarts(),
+		deletions:    newDeletions(),
 
 		targetKeys: options.TargetKeys,
 		wakeTurns:  newWakeTurns(options.WakeRate),

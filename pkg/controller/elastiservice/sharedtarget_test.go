@@ -300,8 +300,7 @@ func TestSharedTargetIsCheckedInTheStorage(t *testing.T) {
 				t.Error("the target was scaled to zero")
 				return next()
 			}
-			c.options.ConfirmIdle = func(resources.TargetKey, func()) bool {
-				// Right before the check, faster than the watch.
+			c.beforeRequestsAreChecked(func() {
 				if change == nil {
 					third := cartGRPC()
 					third.Name, third.UID, third.Spec.Service = "third", "third-uid", "third"
@@ -309,8 +308,7 @@ func TestSharedTargetIsCheckedInTheStorage(t *testing.T) {
 				} else {
 					c.edit("cart-grpc", change)
 				}
-				return true
-			}
+			})
 			c.startAwake()
 			c.requestSleep("cart")
 			c.requestSleep("cart-grpc")

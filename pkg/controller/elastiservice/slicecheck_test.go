@@ -19,6 +19,7 @@ package elastiservice
 import (
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -62,11 +63,30 @@ func (w *sliceWrites) last(service string) time.Time {
 	return w.byName[service]
 }
 
+// endpointSlicesResource is the resource of resolver slices.
+var endpointSlicesResource = discoveryv1.SchemeGroupVersion.WithResource("endpointslices")
+
+// beforeSliceIsChecked has change called right before the resolver slice of a Service is
+// read from the host because its target is about to be scaled to zero: too late for the
+// watch. change must not use the client of the host.
+func (c *cluster) beforeSliceIsChecked(service string, change func()) {
+	name := resources.ResolverSliceName(service, discoveryv1.AddressTypeIPv4, 0)
+	var checking atomic.Bool
+	c.beforeRequestsAreChecked(func() { checking.Store(true) })
+	c.host.PrependReactor("get", "endpointslices", func(action clienttesting.Action) (bool, runtime.Object, error) {
+		// Writes that find another slice read it too.
+		if checking.Load() && action.(clienttesting.GetAction).GetName() == name {
+			change()
+		}
+		return false, nil, nil
+	})
+}
+
 // A client deletes or edits a resolver slice right before the target is scaled, and the
 // watch does not show that yet.
 func TestTargetIsNotScaledWhileTheServerHasNoResolverSlice(t *testing.T) {
 	remove := func(c *cluster, slice *discoveryv1.EndpointSlice) {
-		if err := c.host.Tracker().Delete(discoveryv1.SchemeGroupVersion.WithResource("endpointslices"), shop, slice.Name); err != nil {
+		if err := c.host.Tracker().Delete(endpointSlicesResource, shop, slice.Name); err != nil {
 			c.t.Error(err)
 		}
 	}
@@ -94,14 +114,14 @@ func TestTargetIsNotScaledWhileTheServerHasNoResolverSlice(t *testing.T) {
 			t.Parallel()
 			c, stumbling := newSharedTarget(t)
 			writes := c.recordSliceWrites()
-			var changed sync.Once
-			c.options.ConfirmIdle = func(resources.TargetKey, func()) bool {
-				changed.Do(func() {
-					slice := c.resolverSlices(test.service)[0]
-					test.change(c, &slice)
-				})
-				return true
-			}
+			c.beforeSliceIsChecked(test.service, sync.OnceFunc(func() {
+				object, err := c.host.Tracker().Get(endpointSlicesResource, shop, resources.ResolverSliceName(test.service, discoveryv1.AddressTypeIPv4, 0))
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				test.change(c, object.(*discoveryv1.EndpointSlice).DeepCopy())
+			}))
 			stumbling.toZero = func(next func() error) error {
 				for _, service := range []string{"cart", "cart-grpc"} {
 					found := c.resolverSlices(service)

@@ -311,6 +311,7 @@ func (c *Controller) deleted(ctx context.Context, key types.NamespacedName) erro
 	c.autoscalers.Forget(key)
 	c.inspector.Forget(key)
 	c.statuses.Forget(key)
+	c.failedStarts.remove(key)
 	c.metrics.forget(key)
 	last := c.deletions.last(key)
 	p := c.orphans(key, last)

@@ -102,6 +102,15 @@ type pendingStatus struct {
 	version string
 }
 
+// recordedPorts returns the proxy ports that are stored, as far as is known: a watch that
+// is behind the last write does not have them.
+func (p *pendingStatus) recordedPorts(watched *v1alpha1.ElastiService) []v1alpha1.ProxyPort {
+	if IsNewer(watched.ResourceVersion, p.before.ResourceVersion) {
+		return watched.Status.ProxyPorts
+	}
+	return p.before.Status.ProxyPorts
+}
+
 // New returns a writer that writes in the background while it runs.
 func New(options Options) *Writer {
 	queue := fairqueue.NewWorkQueue(fairqueue.WorkQueueOptions[types.NamespacedName]{
@@ -132,7 +141,7 @@ func (w *Writer) WithPending(elastiService *v1alpha1.ElastiService) *v1alpha1.El
 	merged := withStatus(elastiService, pending.status)
 	if pending.version == "" {
 		// Proxy ports count only when they are recorded.
-		merged.Status.ProxyPorts = elastiService.Status.ProxyPorts
+		merged.Status.ProxyPorts = pending.recordedPorts(elastiService)
 	}
 	return merged
 }
@@ -232,10 +241,10 @@ func (w *Writer) write(ctx context.Context, key types.NamespacedName) error {
 	w.options.Written(before, status)
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	if pending.uid == uid {
+		pending.before = withStatus(before, status)
+	}
 	if pending.status != status {
-		if pending.uid == uid {
-			pending.before = withStatus(before, status)
-		}
 		return nil
 	}
 	pending.version = updated.ResourceVersion

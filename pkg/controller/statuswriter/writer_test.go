@@ -74,6 +74,32 @@ func TestPendingStatusCountsUntilTheWatchHasIt(t *testing.T) {
 	}
 }
 
+// A sync that does not know that its ports are recorded writes them again, and waits for
+// the store.
+func TestRecordedPortsCountWhileTheWatchIsBehind(t *testing.T) {
+	t.Parallel()
+	recorded := []v1alpha1.ProxyPort{{Port: 80, ProxyPort: 10001}}
+	stored := elastiService()
+	stored.ResourceVersion = "9"
+	writer := newWriter(stored, "", nil)
+	defer writer.queue.ShutDown()
+	watched := elastiService()
+	watched.ResourceVersion = "7"
+	if err := writer.WriteNow(t.Context(), watched, &v1alpha1.ElastiServiceStatus{ProxyPorts: recorded}); err != nil {
+		t.Fatal(err)
+	}
+	for _, replicas := range []int32{3, 0} {
+		writer.Enqueue(writer.WithPending(watched), &v1alpha1.ElastiServiceStatus{ProxyPorts: recorded, Replicas: replicas})
+		if got := writer.WithPending(watched).Status; !slices.Equal(got.ProxyPorts, recorded) || got.Replicas != replicas {
+			t.Errorf("with %d replicas, the ports %v are recorded", got.Replicas, got.ProxyPorts)
+		}
+	}
+	watched.ResourceVersion = "8"
+	if got := writer.WithPending(watched).Status.ProxyPorts; len(got) > 0 {
+		t.Errorf("the ports %v are recorded, of which a later version knows nothing", got)
+	}
+}
+
 func TestAWatchThatIsFasterThanTheResponseLeavesNothingBehind(t *testing.T) {
 	t.Parallel()
 	written := elastiService()
