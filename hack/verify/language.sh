@@ -13,7 +13,7 @@ clean=(
     artifacts
     cmd pkg/activity pkg/apis pkg/apiserver
     pkg/controller/informers pkg/controller/leader pkg/controller/proxyports pkg/controller/resolvers/resolverstest
-    pkg/controller/resources pkg/controller/signature pkg/controller/sleep pkg/controller/startup
+    pkg/controller/elastiservice pkg/portcheck pkg/controller/resolvers pkg/controller/resources pkg/controller/signature pkg/controller/sleep pkg/controller/startup
     pkg/controller/statuswriter pkg/controller/target pkg/controller/uninstall pkg/preflight pkg/registry
     pkg/resolver/accesslog pkg/resolver/activity pkg/resolver/clientaddress pkg/resolver/destination pkg/resolver/dial
     pkg/resolver/endpoint pkg/resolver/fallback pkg/resolver/hold pkg/resolver/hostroute pkg/resolver/listen

@@ -38,12 +38,12 @@ import (
 )
 
 const (
-	// Path is where the question is answered.
+	// Path is where resolvers respond to queries.
 	Path = "/proxyports"
-	// MaxPorts is how many ports one question may be about.
+	// MaxPorts is how many ports one query may be about.
 	MaxPorts = 1024
 
-	// The parameters of the question.
+	// The parameters of the query.
 	parameterService = "service"
 	parameterUID     = "uid"
 	parameterPort    = "port"
@@ -53,9 +53,9 @@ const (
 	// there. A line without it comes before: it is all that an earlier version knows.
 	notAccepting = " not accepting"
 
-	// maxAnswerBytes bounds the body of an answer: a port takes 12 bytes at most, and
+	// maxResponseBytes bounds the body of a response: a port takes 12 bytes at most, and
 	// as many again with what follows it in another line.
-	maxAnswerBytes = (2*12 + len(notAccepting)) * MaxPorts
+	maxResponseBytes = (2*12 + len(notAccepting)) * MaxPorts
 )
 
 // State is whether a resolver serves a port.
@@ -71,28 +71,28 @@ const (
 	Accepting
 )
 
-// ErrNotSupported means that a resolver does not know the question: it is of an
+// ErrNotSupported means that a resolver does not know the query: it is of an
 // earlier version.
 var ErrNotSupported = errors.New("the resolver does not answer which proxy ports it serves")
 
 // Port is a port of a public Service and the proxy port that belongs to it.
 type Port struct{ Service, Proxy int32 }
 
-// Question is which of the ports a resolver serves for one ElastiService.
-type Question struct {
+// Query is which of the ports a resolver serves for one ElastiService.
+type Query struct {
 	// Service is the public Service.
 	Service types.NamespacedName
 	// UID is that of the ElastiService: one that was created again is another.
 	UID types.UID
-	// Ports are those that the question is about, MaxPorts at most.
+	// Ports are those that the query is about, MaxPorts at most.
 	Ports []Port
 	// Accept is true when the resolver is about to be put in the path of the Service:
 	// it is to accept connections from now on, also before it observes that.
 	Accept bool
 }
 
-// Encode returns the question as the query of a URL.
-func (q *Question) Encode() string {
+// Encode returns the parameters of the URL that has the query.
+func (q *Query) Encode() string {
 	values := url.Values{parameterService: {q.Service.String()}, parameterUID: {string(q.UID)}}
 	for _, port := range q.Ports {
 		values.Add(parameterPort, port.String())
@@ -103,13 +103,13 @@ func (q *Question) Encode() string {
 	return values.Encode()
 }
 
-// Parse returns the question that the query of a URL has.
-func Parse(values url.Values) (*Question, error) {
+// Parse returns the query that the parameters of a URL are.
+func Parse(values url.Values) (*Query, error) {
 	namespace, name, ok := strings.Cut(values.Get(parameterService), "/")
 	if !ok {
 		return nil, fmt.Errorf("%s: want namespace/name", parameterService)
 	}
-	q := &Question{Service: types.NamespacedName{Namespace: namespace, Name: name}, UID: types.UID(values.Get(parameterUID))}
+	q := &Query{Service: types.NamespacedName{Namespace: namespace, Name: name}, UID: types.UID(values.Get(parameterUID))}
 	if q.UID == "" {
 		return nil, fmt.Errorf("%s: must be set", parameterUID)
 	}
@@ -153,7 +153,7 @@ func parsePort(text string) (Port, error) {
 
 // Handler answers questions with those of the ports that are served, a line each, and
 // another one for each of these where no connections are accepted.
-func Handler(state func(*Question, Port) State) http.Handler {
+func Handler(state func(*Query, Port) State) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		q, err := Parse(r.URL.Query())
 		if err != nil {
@@ -171,19 +171,19 @@ func Handler(state func(*Question, Port) State) http.Handler {
 			}
 		}
 		w.Header().Set("Content-Type", "text/plain; charset=utf-8")
-		// It fails when who asked has gone.
+		// It fails when the client has left.
 		_, _ = w.Write(answer)
 	})
 }
 
-// Ask asks the resolver at the other end of a connection to its health port, and
+// Send queries the resolver at the other end of a connection to its health port, and
 // returns the least State of the ports: Accepting without any. A resolver of an earlier
 // version does not say where it only listens. The error matches ErrNotSupported
-// where the resolver does not know the question. The deadlines are those of the
+// where the resolver does not know the query. The deadlines are those of the
 // connection, which the caller closes.
-func (q *Question) Ask(connection net.Conn) (State, error) {
+func (q *Query) Send(connection net.Conn) (State, error) {
 	if _, err := fmt.Fprintf(connection, "GET %s?%s HTTP/1.1\r\nHost: elasti-resolver\r\nConnection: close\r\n\r\n", Path, q.Encode()); err != nil {
-		return Unknown, fmt.Errorf("asking which proxy ports are served: %w", err)
+		return Unknown, fmt.Errorf("querying which proxy ports are served: %w", err)
 	}
 	response, err := http.ReadResponse(bufio.NewReader(connection), nil)
 	if err != nil {
@@ -196,9 +196,9 @@ func (q *Question) Ask(connection net.Conn) (State, error) {
 	case http.StatusNotFound:
 		return Unknown, ErrNotSupported
 	default:
-		return Unknown, fmt.Errorf("asking which proxy ports are served: unexpected answer %s", response.Status)
+		return Unknown, fmt.Errorf("querying which proxy ports are served: unexpected response %s", response.Status)
 	}
-	answer, err := io.ReadAll(io.LimitReader(response.Body, int64(maxAnswerBytes)))
+	answer, err := io.ReadAll(io.LimitReader(response.Body, int64(maxResponseBytes)))
 	if err != nil {
 		return Unknown, fmt.Errorf("reading which proxy ports are served: %w", err)
 	}

@@ -29,12 +29,12 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-func question(ports ...Port) *Question {
-	return &Question{Service: types.NamespacedName{Namespace: "shop", Name: "cart"}, UID: "c0ffee", Ports: ports}
+func query(ports ...Port) *Query {
+	return &Query{Service: types.NamespacedName{Namespace: "shop", Name: "cart"}, UID: "c0ffee", Ports: ports}
 }
 
-// ask asks a server with a handler.
-func ask(t *testing.T, handler http.Handler, q *Question) (State, error) {
+// send queries a server with a handler.
+func send(t *testing.T, handler http.Handler, q *Query) (State, error) {
 	t.Helper()
 	server := httptest.NewServer(handler)
 	defer server.Close()
@@ -43,13 +43,13 @@ func ask(t *testing.T, handler http.Handler, q *Question) (State, error) {
 		t.Fatal(err)
 	}
 	defer connection.Close()
-	return q.Ask(connection)
+	return q.Send(connection)
 }
 
-func TestAsk(t *testing.T) {
+func TestQuery(t *testing.T) {
 	accepting := []Port{{80, 10000}, {81, 10001}}
 	listening := Port{443, 10443}
-	handler := Handler(func(q *Question, port Port) State {
+	handler := Handler(func(q *Query, port Port) State {
 		switch {
 		case q.Service.String() != "shop/cart" || q.UID != "c0ffee":
 			return Unknown
@@ -73,39 +73,39 @@ func TestAsk(t *testing.T) {
 		{[]Port{listening, {82, 10002}}, false, Unknown},
 		{[]Port{{80, 1000}}, true, Unknown},
 	} {
-		q := question(test.ports...)
+		q := query(test.ports...)
 		q.Accept = test.accept
-		if got, err := ask(t, handler, q); got != test.want || err != nil {
+		if got, err := send(t, handler, q); got != test.want || err != nil {
 			t.Errorf("of %v, accept %t: %d, %v, want %d", test.ports, test.accept, got, err, test.want)
 		}
 	}
 	many := make([]Port, MaxPorts+1)
-	if _, err := ask(t, handler, question(many[:MaxPorts]...)); err != nil {
+	if _, err := send(t, handler, query(many[:MaxPorts]...)); err != nil {
 		t.Errorf("%d ports: %v", MaxPorts, err)
 	}
-	if _, err := ask(t, handler, question(many...)); err == nil || errors.Is(err, ErrNotSupported) {
+	if _, err := send(t, handler, query(many...)); err == nil || errors.Is(err, ErrNotSupported) {
 		t.Errorf("%d ports: %v", len(many), err)
 	}
 }
 
-// An earlier version knows the ports that it listens on, and how to be asked for these
+// An earlier version knows the ports that it listens on, and how to be queried for these
 // or not even that.
-func TestAskResolverOfAnEarlierVersion(t *testing.T) {
+func TestQueryOfAResolverOfAnEarlierVersion(t *testing.T) {
 	earlier := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "80:10000\n") })
-	if got, err := ask(t, earlier, question(Port{80, 10000})); got != Accepting || err != nil {
+	if got, err := send(t, earlier, query(Port{80, 10000})); got != Accepting || err != nil {
 		t.Errorf("got %d, %v", got, err)
 	}
-	if got, err := ask(t, earlier, question(Port{80, 10000}, Port{81, 10001})); got != Unknown || err != nil {
+	if got, err := send(t, earlier, query(Port{80, 10000}, Port{81, 10001})); got != Unknown || err != nil {
 		t.Errorf("got %d, %v", got, err)
 	}
-	if _, err := ask(t, http.NotFoundHandler(), question(Port{80, 10000})); !errors.Is(err, ErrNotSupported) {
+	if _, err := send(t, http.NotFoundHandler(), query(Port{80, 10000})); !errors.Is(err, ErrNotSupported) {
 		t.Errorf("got %v", err)
 	}
 }
 
-// A question that can be parsed is the same once it was written again.
+// A query that can be parsed is the same once it was written again.
 func FuzzParse(f *testing.F) {
-	f.Add(question(Port{80, 10000}, Port{443, 65535}).Encode())
+	f.Add(query(Port{80, 10000}, Port{443, 65535}).Encode())
 	f.Add("service=shop/cart&uid=a&port=80")
 	f.Add("service=shop/cart&uid=a&port=80:10000&accept=true")
 	f.Add("service=shop&uid=&port=-1:99999")

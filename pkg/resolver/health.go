@@ -26,7 +26,7 @@ import (
 // healthMux answers the probes of the kubelet: /healthz while the process runs,
 // /readyz while new traffic should come to it; and the controller, which proxy ports
 // are served.
-func healthMux(ready func() error, state func(*portcheck.Question, portcheck.Port) portcheck.State) *http.ServeMux {
+func healthMux(ready func() error, state func(*portcheck.Query, portcheck.Port) portcheck.State) *http.ServeMux {
 	mux := http.NewServeMux()
 	mux.Handle("GET "+portcheck.Path, portcheck.Handler(state))
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) {

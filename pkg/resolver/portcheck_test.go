@@ -31,9 +31,9 @@ import (
 )
 
 // ask asks the resolver as the controller does.
-func (c *cluster) ask(q portcheck.Question) portcheck.State {
+func (c *cluster) ask(q portcheck.Query) portcheck.State {
 	c.t.Helper()
-	state, err := q.Ask(resolvertest.Dial(c.t, strings.TrimPrefix(c.health, "http://")))
+	state, err := q.Send(resolvertest.Dial(c.t, strings.TrimPrefix(c.health, "http://")))
 	if err != nil {
 		c.t.Fatal(err)
 	}
@@ -50,7 +50,7 @@ func TestResolverTellsWhichProxyPortsItServes(t *testing.T) {
 	c := newCluster(t, func(o *Options) { o.SharedPort, o.ClusterDomain = shared, "cluster.local" }, es, other)
 	served := func(service string, uid types.UID, ports ...portcheck.Port) bool {
 		t.Helper()
-		q := portcheck.Question{Service: types.NamespacedName{Namespace: "shop", Name: service}, UID: uid, Ports: ports}
+		q := portcheck.Query{Service: types.NamespacedName{Namespace: "shop", Name: service}, UID: uid, Ports: ports}
 		return c.ask(q) == portcheck.Accepting
 	}
 	for _, test := range []struct {
@@ -112,7 +112,7 @@ func TestResolverAcceptsOnceItIsToBeInThePath(t *testing.T) {
 		{other, shared, func() bool { return askHost(t, "HTTP/1.1", shared, "till.shop.svc").StatusCode == http.StatusOK }},
 	} {
 		c.apply(slice(test.es, true, address))
-		q := portcheck.Question{
+		q := portcheck.Query{
 			Service: types.NamespacedName{Namespace: "shop", Name: test.es.Name}, UID: test.es.UID,
 			Ports: []portcheck.Port{{Service: 80, Proxy: test.port}},
 		}

@@ -124,7 +124,7 @@ func (p *portOwners) ClosePort(svc *service.Service, port service.Port) {
 // state returns whether connections to a proxy port, or requests for the Service on
 // the shared one, belong to the port of the ElastiService that a question is about, and
 // are served now. They are from now on where the question says so.
-func (p *portOwners) state(q *portcheck.Question, port portcheck.Port) portcheck.State {
+func (p *portOwners) state(q *portcheck.Query, port portcheck.Port) portcheck.State {
 	svc := p.serviceOf(q, port)
 	switch {
 	case svc == nil:
@@ -139,7 +139,7 @@ func (p *portOwners) state(q *portcheck.Question, port portcheck.Port) portcheck
 }
 
 // serviceOf returns the service that a question is about, if the port belongs to it.
-func (p *portOwners) serviceOf(q *portcheck.Question, port portcheck.Port) *service.Service {
+func (p *portOwners) serviceOf(q *portcheck.Query, port portcheck.Port) *service.Service {
 	if port.Proxy == p.resolver.options.SharedPort {
 		if svc := p.resolver.hosts.Lookup(q.Service, port.Service); svc != nil && svc.UID == q.UID {
 			return svc

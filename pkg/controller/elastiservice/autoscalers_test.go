@@ -70,7 +70,7 @@ func TestHorizontalPodAutoscalerCondition(t *testing.T) {
 	c.eventuallyCondition("cart", v1alpha1.ConditionAutoscalerFound, metav1.ConditionTrue, v1alpha1.ReasonFound)
 }
 
-// Whoever wakes a target, in the middle of a descent or past us, its autoscaler
+// Whatever wakes a target, in the middle of a scale-down or past the controller, its autoscaler
 // must not stay paused.
 func TestAutoscalerOfAnAwakeTargetIsResumed(t *testing.T) {
 	t.Parallel()

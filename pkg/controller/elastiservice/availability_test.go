@@ -33,8 +33,8 @@ import (
 	"github.com/truefoundry/elasti-apiserver/pkg/controller/target/targettest"
 )
 
-// refusePods makes a Deployment of which the server refuses every pod.
-func (c *cluster) refusePods(name, message string) {
+// rejectPods makes a Deployment of which the server rejects every pod.
+func (c *cluster) rejectPods(name, message string) {
 	c.t.Helper()
 	c.version++
 	object := targettest.Deployment(shop, name, 2, 0, c.version)
@@ -59,7 +59,7 @@ func (c *cluster) addPod(message string) {
 // eventuallyEventWith waits for an Event with a type, a reason and a text.
 func (c *cluster) eventuallyEventWith(eventType, reason, text string) {
 	c.t.Helper()
-	expired := time.After(patience)
+	expired := time.After(waitTimeout)
 	for {
 		select {
 		case event := <-c.events.Events:
@@ -78,8 +78,8 @@ func TestAWakeThatCannotSucceedSaysWhy(t *testing.T) {
 		wake   func(*cluster)
 		reason string
 	}{
-		"the pods are refused": {func(c *cluster) { c.refusePods("cart", words) }, v1alpha1.ReasonPodsNotCreated},
-		"the image is missing": {func(c *cluster) { c.addPod(words); c.setDeployment("cart", 2, 0) }, v1alpha1.ReasonImageNotPulled},
+		"the pods are rejected": {func(c *cluster) { c.rejectPods("cart", words) }, v1alpha1.ReasonPodsNotCreated},
+		"the image is missing":  {func(c *cluster) { c.addPod(words); c.setDeployment("cart", 2, 0) }, v1alpha1.ReasonImageNotPulled},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -126,7 +126,7 @@ func TestAStartThatSucceedsAfterAllIsReported(t *testing.T) {
 	c.create(cartElastiService())
 	c.start()
 	c.eventuallyCondition("cart", v1alpha1.ConditionReady, metav1.ConditionTrue, v1alpha1.ReasonReady)
-	c.refusePods("cart", "exceeded quota")
+	c.rejectPods("cart", "exceeded quota")
 	c.eventuallyEventWith(corev1.EventTypeWarning, v1alpha1.ReasonPodsNotCreated, "exceeded quota")
 	c.setDeployment("cart", 2, 0)
 	c.eventuallyCondition("cart", v1alpha1.ConditionTargetAvailable, metav1.ConditionFalse, v1alpha1.ReasonStarting)
@@ -162,7 +162,7 @@ func TestAProblemOutlastsARestart(t *testing.T) {
 	c.start()
 	c.setDeployment("cart", 2, 2)
 	c.eventuallyCondition("cart", v1alpha1.ConditionReady, metav1.ConditionTrue, v1alpha1.ReasonReady)
-	expired := time.After(patience)
+	expired := time.After(waitTimeout)
 	for {
 		select {
 		case event := <-c.events.Events:
@@ -221,12 +221,12 @@ func TestStartTimeOutlastsARestart(t *testing.T) {
 		woken  *metav1.Time
 		want   time.Duration
 	}{
-		"nothing is known":         {nil, ptr.To(at(time.Hour)), 0},
-		"it slept":                 {condition(metav1.ConditionFalse, v1alpha1.ReasonAsleep, time.Hour), ptr.To(at(2 * time.Hour)), 0},
-		"a pod was ready":          {condition(metav1.ConditionTrue, v1alpha1.ReasonPodReady, time.Hour), ptr.To(at(2 * time.Hour)), 0},
-		"its last pod failed":      {condition(metav1.ConditionFalse, v1alpha1.ReasonStarting, time.Minute), ptr.To(at(time.Hour)), time.Minute},
-		"it was woken":             {condition(metav1.ConditionFalse, v1alpha1.ReasonImageNotPulled, time.Hour), ptr.To(at(time.Minute)), time.Minute},
-		"a clock that is not ours": {condition(metav1.ConditionFalse, v1alpha1.ReasonStarting, -time.Hour), nil, 0},
+		"nothing is known":             {nil, ptr.To(at(time.Hour)), 0},
+		"it slept":                     {condition(metav1.ConditionFalse, v1alpha1.ReasonAsleep, time.Hour), ptr.To(at(2 * time.Hour)), 0},
+		"a pod was ready":              {condition(metav1.ConditionTrue, v1alpha1.ReasonPodReady, time.Hour), ptr.To(at(2 * time.Hour)), 0},
+		"its last pod failed":          {condition(metav1.ConditionFalse, v1alpha1.ReasonStarting, time.Minute), ptr.To(at(time.Hour)), time.Minute},
+		"it was woken":                 {condition(metav1.ConditionFalse, v1alpha1.ReasonImageNotPulled, time.Hour), ptr.To(at(time.Minute)), time.Minute},
+		"the clock of another machine": {condition(metav1.ConditionFalse, v1alpha1.ReasonStarting, -time.Hour), nil, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			elastiService := cartElastiService()

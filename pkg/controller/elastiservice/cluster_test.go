@@ -62,9 +62,9 @@ import (
 
 const (
 	shop = "shop"
-	// patience is how long a test waits for what must come. It says nothing
+	// waitTimeout is how long a test waits for what must come. It says nothing
 	// about how fast it comes.
-	patience = 20 * time.Second
+	waitTimeout = 20 * time.Second
 )
 
 // cluster is a fake cluster with a Service "cart" and a Deployment "cart", two
@@ -367,7 +367,7 @@ func (c *cluster) serviceNames() []string {
 func (c *cluster) eventually(check func() string) {
 	c.t.Helper()
 	missing := ""
-	err := wait.PollUntilContextTimeout(c.t.Context(), 5*time.Millisecond, patience, true, func(context.Context) (bool, error) {
+	err := wait.PollUntilContextTimeout(c.t.Context(), 5*time.Millisecond, waitTimeout, true, func(context.Context) (bool, error) {
 		missing = check()
 		return missing == "", nil
 	})
@@ -433,7 +433,7 @@ func (c *cluster) deleteService(name string) {
 // eventuallyEvent waits for an Event with a reason.
 func (c *cluster) eventuallyEvent(reason string) {
 	c.t.Helper()
-	expired := time.After(patience)
+	expired := time.After(waitTimeout)
 	for {
 		select {
 		case event := <-c.events.Events:
@@ -463,8 +463,8 @@ type fakeScaling struct {
 	// paused and resumed are the autoscalers that were paused and resumed,
 	// keptAwake those of the latter that are kept from scaling to zero.
 	paused, resumed, keptAwake []string
-	// foreign is true when others scale targets up.
-	foreign bool
+	// others is true when others scale targets up.
+	others bool
 	// unreadable is the error with which scales cannot be read. Nil when they can.
 	unreadable error
 	// failing is the error of Wake and Scale, failures how often it was returned.
@@ -640,7 +640,7 @@ func (f *fakeScaling) Restore(ctx context.Context, target scaling.Target, autosc
 func (f *fakeScaling) ScaledUpSince(context.Context, scaling.Target, time.Time) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return !f.foreign
+	return !f.others
 }
 
 func (f *fakeScaling) replicas(t *testing.T, name string) int32 {

@@ -30,7 +30,7 @@ import (
 	"github.com/truefoundry/elasti-apiserver/pkg/controller/target/targettest"
 )
 
-// What does not go together with sleeping is told while it is so, also when the
+// What does not go together with sleeping is reported while it is so, also when the
 // Service is edited later.
 func TestCompatibilityConditionsFollowTheObjects(t *testing.T) {
 	t.Parallel()
@@ -85,7 +85,7 @@ func TestCompatibilityConditionsFollowTheObjects(t *testing.T) {
 }
 
 // A target whose volumes would be deleted is not put to sleep, however it is
-// asked for, unless the loss is accepted.
+// requested, unless the loss is accepted.
 func TestTargetWhoseVolumesWouldBeDeletedStaysAwake(t *testing.T) {
 	t.Parallel()
 	c, stumbling := newScaleDown(t, nil)

@@ -193,7 +193,7 @@ func computeReadyCondition(facts readyFacts) condition {
 	case facts.availability != nil && v1alpha1.IsTargetProblem(facts.availability.reason):
 		return *facts.availability
 	default:
-		return conditionTrue(v1alpha1.ReasonReady, "Service %q is covered", facts.observed.Name)
+		return conditionTrue(v1alpha1.ReasonReady, "resolvers can be put in the path of Service %q", facts.observed.Name)
 	}
 }
 

@@ -91,7 +91,7 @@ func TestTargetOfOneThatLosesItsServiceIsWokenFirst(t *testing.T) {
 		if c.scaling.replicas(t, "cart") == 0 {
 			wakes.Add(1)
 			if owners := c.ownersOf(); owners != "cart cart" {
-				t.Errorf("the target sleeps, and the owners of what covers it are %s", owners)
+				t.Errorf("the target sleeps, and the owners of the slices of its Service are %s", owners)
 			}
 		}
 		return next()
@@ -113,14 +113,14 @@ func TestServiceIsNotTakenOverFromATargetThatCannotBeWoken(t *testing.T) {
 	t.Parallel()
 	c, _, takeOver := newConflict(t)
 	before := c.elastiService("cart").Status.ProxyPorts
-	c.scaling.fail(errors.New("a webhook refuses"))
+	c.scaling.fail(errors.New("a webhook rejects it"))
 	takeOver()
 	c.eventuallyCondition("basket", v1alpha1.ConditionReady, metav1.ConditionFalse, v1alpha1.ReasonTargetNotRestored)
 	c.eventuallyCondition("cart", v1alpha1.ConditionConflict, metav1.ConditionTrue, v1alpha1.ReasonServiceTaken)
 	c.sync("basket")
 	c.sync("cart")
 	if owners := c.ownersOf(); owners != "cart cart" {
-		t.Errorf("the target sleeps, and the owners of what covers it are %s", owners)
+		t.Errorf("the target sleeps, and the owners of the slices of its Service are %s", owners)
 	}
 	if after := c.elastiService("cart").Status.ProxyPorts; len(after) != len(before) || after[0] != before[0] {
 		t.Errorf("the proxy ports of the resolvers in the path are %v, they were %v", after, before)

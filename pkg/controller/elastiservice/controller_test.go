@@ -211,7 +211,7 @@ func TestNothingIsWrittenAtRest(t *testing.T) {
 	c.eventuallyMode("cart", v1alpha1.ModeProxy)
 	ports := c.elastiService("cart").Status.ProxyPorts
 
-	// A restart looks at everything again. What comes after it shows that it
+	// A restart syncs everything again. What comes after it shows that it
 	// is through.
 	stop()
 	c.host.ClearActions()
@@ -317,7 +317,7 @@ func TestTargetOfWhichOnlyTheScaleIsKnown(t *testing.T) {
 	c.eventuallyCondition("cart", v1alpha1.ConditionTargetFound, metav1.ConditionTrue, v1alpha1.ReasonFound)
 }
 
-// setWidget makes a Widget whose scale asks for a number of replicas.
+// setWidget makes a Widget whose scale has a number of replicas.
 func (c *cluster) setWidget(replicas int32) {
 	c.t.Helper()
 	c.version++

@@ -89,7 +89,7 @@ func TestDecideScaleDown(t *testing.T) {
 		{"used, but it sleeps", with(func(f *scaleDownFacts) { f.used, f.atZero = true, true }), scaleDownDone},
 		{"no resolver", with(func(f *scaleDownFacts) { f.resolversReady = false }), scaleDownBlocked},
 		{"no private Service", with(func(f *scaleDownFacts) { f.unreachable, f.sliceInPlace = true, DefaultConvergenceTime }), scaleDownBlocked},
-		{"the former target is asleep", with(func(f *scaleDownFacts) { f.formerAsleep, f.sliceInPlace = true, DefaultConvergenceTime }), scaleDownBlocked},
+		{"the previous target is asleep", with(func(f *scaleDownFacts) { f.previousAsleep, f.sliceInPlace = true, DefaultConvergenceTime }), scaleDownBlocked},
 		{"slice not in place", ready, scaleDownDrain},
 		{"slice just in place", with(func(f *scaleDownFacts) { f.sliceInPlace = 0 }), scaleDownDrain},
 		{"slice in place for a moment less than it must be", with(func(f *scaleDownFacts) {
@@ -154,7 +154,7 @@ func TestServiceFoundCondition(t *testing.T) {
 }
 
 // A Service for media streams has thousands of UDP ports. A status whose conditions the
-// API refuses would never be written.
+// API rejects would never be written.
 func TestMessagesOfConditionsAreBounded(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
@@ -167,7 +167,7 @@ func TestMessagesOfConditionsAreBounded(t *testing.T) {
 	c.start()
 	c.eventuallyCondition("cart", v1alpha1.ConditionServiceFound, metav1.ConditionTrue, v1alpha1.ReasonPortsNotProxied)
 	if errs := metav1validation.ValidateConditions(c.elastiService("cart").Status.Conditions, field.NewPath("conditions")); len(errs) > 0 {
-		t.Errorf("the API refuses the status: %.300v", errs)
+		t.Errorf("the API rejects the status: %.300v", errs)
 	}
 	// Findings contain the names of objects.
 	found := &pass{elastiService: cartElastiService()}

@@ -42,7 +42,7 @@ limitations under the License.
 //  8. mode: decides the next step of a scale-down, then the mode, which is proxy
 //     during a scale-down.
 //  9. slices: puts the resolvers that accept connections in the path, which each is
-//     told to right before, or takes all out of it. Where they were not in the path
+//     reported to right before, or takes all out of it. Where they were not in the path
 //     all the time, a scale-down drains anew.
 //  10. scale-down: takes the step. It comes after the slices: a target goes to zero
 //     only with its resolvers in the path, of each of its ElastiServices, and with
@@ -69,7 +69,7 @@ limitations under the License.
 //   - queue.go: the queue of ElastiServices, urgent ones first
 //   - sources.go: the watches and their indexes
 //   - transform.go: what is kept of the watched objects
-//   - deletions.go: which ElastiServices are known to be deleted
+//   - deletions.go: which ElastiServices were deleted
 //   - changes.go: which ElastiServices a change of an object concerns
 //   - reconcile.go: the phases and what they pass on to each other
 //   - state.go: what is kept of an ElastiService between two reconciliations
@@ -78,7 +78,7 @@ limitations under the License.
 // The phases:
 //
 //   - finalize.go: finalizers and leftovers
-//   - uncover.go: removal, and ElastiServices that do not exist any more: wake first,
+//   - removal.go: removal, and ElastiServices that do not exist any more: wake first,
 //     then remove
 //   - observe.go: observe
 //   - owner.go: which ElastiService owns a Service that several name

@@ -89,7 +89,7 @@ func (c *Controller) finalize(ctx context.Context, p *pass) error {
 func (c *Controller) restoreAll(ctx context.Context, p *pass) (bool, error) {
 	p.observed = c.observe(ctx, p.elastiService)
 	restorations := append(c.formerRestorations(p), c.currentRestorations(p)...)
-	done, err := c.uncover(ctx, p, p.state.recordDeletion(p.elastiService, c.clock.Now()), restorations...)
+	done, err := c.removeResolvers(ctx, p, p.state.recordDeletion(p.elastiService, c.clock.Now()), restorations...)
 	if err != nil {
 		c.reportNotRestored(p, err)
 	}
@@ -223,7 +223,7 @@ func (c *Controller) reconcileLeftovers(ctx context.Context, p *pass) {
 	if !p.manages() {
 		return
 	}
-	if !p.formerAsleep {
+	if !p.previousAsleep {
 		_, err := c.deletePrivateServices(ctx, p, resources.PrivateServiceName(p.service.Name))
 		p.result.failed(err)
 	}

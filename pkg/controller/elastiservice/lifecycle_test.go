@@ -47,7 +47,7 @@ func (c *cluster) markDeleted(name string, since time.Duration) {
 	c.edit(name, func(elastiService *v1alpha1.ElastiService) { elastiService.DeletionTimestamp = &at })
 }
 
-// eventuallyReleased waits until the finalizer is gone.
+// eventuallyReleased waits until the finalizer is removed.
 func (c *cluster) eventuallyReleased(name string) {
 	c.t.Helper()
 	c.eventually(func() string {
@@ -90,12 +90,12 @@ func TestDeletionWakesTheTargetBeforeResolversLeave(t *testing.T) {
 
 func TestDeletionNeverHangs(t *testing.T) {
 	for name, test := range map[string]func(*cluster){
-		"the target is gone": func(c *cluster) {
+		"the target is deleted": func(c *cluster) {
 			if err := c.dynamic.Tracker().Delete(deploymentsResource, shop, "cart"); err != nil {
 				c.t.Error(err)
 			}
 		},
-		"the kind is gone": func(c *cluster) { c.scaling.forgetKind("Deployment") },
+		"the kind is deleted": func(c *cluster) { c.scaling.forgetKind("Deployment") },
 		"the target is awake, and its scale cannot be read": func(c *cluster) {
 			c.scaling.hide(apierrors.NewForbidden(deploymentsResource.GroupResource(), "cart", nil))
 			c.setEndpoints(shop, "cart", "10.1.0.1")
@@ -105,9 +105,9 @@ func TestDeletionNeverHangs(t *testing.T) {
 			now := metav1.Now()
 			c.create(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: shop, DeletionTimestamp: &now}})
 		},
-		"no endpoint ever gets ready":  func(*cluster) {},
-		"the Service is gone":          func(c *cluster) { c.deleteService("cart") },
-		"everything of it is gone too": func(c *cluster) { c.deleteService("cart"); c.deleteService(resources.PrivateServiceName("cart")) },
+		"no endpoint ever gets ready":     func(*cluster) {},
+		"the Service is deleted":          func(c *cluster) { c.deleteService("cart") },
+		"everything of it is deleted too": func(c *cluster) { c.deleteService("cart"); c.deleteService(resources.PrivateServiceName("cart")) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -144,11 +144,11 @@ func TestTargetThatCannotBeWokenHoldsUpADeletion(t *testing.T) {
 	c.eventuallyReleased("cart")
 }
 
-// A target at zero that nothing covers would not be woken by any traffic, so it is not
-// given up, whatever took its cover away.
-func TestTargetThatCannotBeWokenStaysCovered(t *testing.T) {
+// A target at zero without resolvers would not be woken by any traffic, so it is not
+// given up, whatever took them away.
+func TestTargetThatCannotBeWokenKeepsItsResolvers(t *testing.T) {
 	for name, test := range map[string]struct {
-		uncover func(*cluster)
+		takeAway func(*cluster)
 		// reported is false when there is no ElastiService to say so.
 		reported bool
 	}{
@@ -175,13 +175,13 @@ func TestTargetThatCannotBeWokenStaysCovered(t *testing.T) {
 			c.start()
 			c.eventuallyMode("cart", v1alpha1.ModeProxy)
 			// The message of a webhook has no bound.
-			c.scaling.fail(errors.New("a webhook refuses: " + strings.Repeat("no", maxMessageBytes)))
-			test.uncover(c)
+			c.scaling.fail(errors.New("a webhook rejects it: " + strings.Repeat("no", maxMessageBytes)))
+			test.takeAway(c)
 			c.eventuallyEvent(v1alpha1.ReasonTargetNotRestored)
 			if test.reported {
 				c.eventuallyCondition("cart", v1alpha1.ConditionReady, metav1.ConditionFalse, v1alpha1.ReasonTargetNotRestored)
 				message := findCondition(c.elastiService("cart"), v1alpha1.ConditionReady).Message
-				if !strings.Contains(message, "a webhook refuses") || len(message) > maxMessageBytes {
+				if !strings.Contains(message, "a webhook rejects it") || len(message) > maxMessageBytes {
 					t.Errorf("the message does not say why, or has %d bytes: %.300s", len(message), message)
 				}
 			}
@@ -257,7 +257,7 @@ func TestChangeOfTargetRestoresTheFormerOne(t *testing.T) {
 	c.start()
 	c.eventually(func() string {
 		if c.scaling.replicas(t, "cart") != 2 {
-			return "the former target to be awake"
+			return "the previous target to be awake"
 		}
 		return ""
 	})
@@ -266,8 +266,8 @@ func TestChangeOfTargetRestoresTheFormerOne(t *testing.T) {
 	}
 }
 
-// What tells of the former target is an object of the former Service.
-func TestFormerTargetOfAnotherServiceIsWokenWhenItCanBe(t *testing.T) {
+// What records the previous target is an object of the former Service.
+func TestPreviousTargetOfAnotherServiceIsWokenWhenItCanBe(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
 	c.setDeployment("basket", 1, 1)
@@ -277,7 +277,7 @@ func TestFormerTargetOfAnotherServiceIsWokenWhenItCanBe(t *testing.T) {
 	c.create(cartElastiService())
 	c.start()
 	c.eventuallyMode("cart", v1alpha1.ModeProxy)
-	c.scaling.fail(errors.New("a webhook refuses"))
+	c.scaling.fail(errors.New("a webhook rejects it"))
 	c.edit("cart", func(elastiService *v1alpha1.ElastiService) {
 		elastiService.Spec.Service = "basket"
 		elastiService.Spec.ScaleTargetRef.Name = "basket"
@@ -285,7 +285,7 @@ func TestFormerTargetOfAnotherServiceIsWokenWhenItCanBe(t *testing.T) {
 	moved := time.Now()
 	c.eventually(func() string {
 		if c.scaling.attempts() < 2 || time.Since(moved) < lingerTime+time.Second {
-			return "attempts to wake the former target for longer than a private Service lingers"
+			return "attempts to wake the previous target for longer than a private Service lingers"
 		}
 		return ""
 	})
@@ -300,7 +300,7 @@ func TestFormerTargetOfAnotherServiceIsWokenWhenItCanBe(t *testing.T) {
 }
 
 // The ElastiService is deleted before any controller has seen the change.
-func TestFormerTargetOfADeletedElastiServiceIsWoken(t *testing.T) {
+func TestPreviousTargetOfADeletedElastiServiceIsWoken(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
 	c.setDeployment("basket", 1, 1)
@@ -314,13 +314,13 @@ func TestFormerTargetOfADeletedElastiServiceIsWoken(t *testing.T) {
 	c.start()
 	c.eventuallyReleased("cart")
 	if replicas := c.scaling.replicas(t, "cart"); replicas != 2 {
-		t.Errorf("the former target has %d replicas, want 2", replicas)
+		t.Errorf("the previous target has %d replicas, want 2", replicas)
 	}
 }
 
-// A tenant deletes what tells of the former target, and changes the target, before the
+// A tenant deletes what records the previous target, and changes the target, before the
 // controller has seen either.
-func TestFormerTargetIsWokenWithoutItsPrivateService(t *testing.T) {
+func TestPreviousTargetIsWokenWithoutItsPrivateService(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
 	c.setDeployment("basket", 2, 2)
@@ -411,7 +411,7 @@ func TestWakesOfTheControllerAreNamed(t *testing.T) {
 				if want := "cart: " + test.reason; got != want {
 					t.Errorf("got %q, want %q", got, want)
 				}
-			case <-time.After(patience):
+			case <-time.After(waitTimeout):
 				t.Error("the wake was not reported")
 			}
 		})
@@ -534,19 +534,19 @@ func TestNoFreeProxyPort(t *testing.T) {
 func TestObjectsOfOthersAreNotOverwritten(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
-	foreign := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: shop, Name: resources.PrivateServiceName("cart")}, Spec: corev1.ServiceSpec{Selector: map[string]string{"their": "own"}}}
-	c.create(foreign)
+	others := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: shop, Name: resources.PrivateServiceName("cart")}, Spec: corev1.ServiceSpec{Selector: map[string]string{"their": "own"}}}
+	c.create(others)
 	slice := &discoveryv1.EndpointSlice{ObjectMeta: metav1.ObjectMeta{Namespace: shop, Name: resources.ResolverSliceName("cart", discoveryv1.AddressTypeIPv4, 0)}, AddressType: discoveryv1.AddressTypeIPv4}
 	c.create(slice)
 	c.create(cartElastiService())
 	c.start()
 	c.eventuallyCondition("cart", v1alpha1.ConditionReady, metav1.ConditionFalse, v1alpha1.ReasonNameTaken)
 	c.eventuallyEvent(v1alpha1.ReasonNameTaken)
-	found, err := c.host.CoreV1().Services(shop).Get(t.Context(), foreign.Name, metav1.GetOptions{})
+	found, err := c.host.CoreV1().Services(shop).Get(t.Context(), others.Name, metav1.GetOptions{})
 	if err != nil || found.Spec.Selector["their"] != "own" || len(found.Labels) > 0 {
 		t.Errorf("their Service is %+v, %v", found, err)
 	}
-	c.deleteService(foreign.Name)
+	c.deleteService(others.Name)
 	if err := c.host.DiscoveryV1().EndpointSlices(shop).Delete(t.Context(), slice.Name, metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
@@ -577,7 +577,7 @@ func TestOnlyTheNamespacesInScope(t *testing.T) {
 	c.eventuallyMode("cart", v1alpha1.ModeProxy)
 	for _, action := range slices.Concat(c.host.Actions(), c.elasti.Actions(), c.dynamic.Actions()) {
 		if action.GetVerb() == "list" && action.GetResource().Resource == "elastiservices" {
-			// Those in namespaces that were worked on before are looked for.
+			// Those in namespaces that were worked on before are found.
 			continue
 		}
 		if namespace := action.GetNamespace(); namespace != shop && (namespace != "elasti-system" || action.GetResource().Resource != "endpointslices") {
@@ -587,7 +587,7 @@ func TestOnlyTheNamespacesInScope(t *testing.T) {
 }
 
 // A namespace that is taken off the list of those that are worked on is left as it
-// was: its targets awake, nothing of ours in it, and no finalizer.
+// was: its targets awake, nothing of the product in it, and no finalizer.
 func TestNamespaceThatIsNotWorkedOnAnyMoreIsLeft(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
@@ -672,7 +672,7 @@ func TestSleepRequestTakenBackLeavesTheTargetAwake(t *testing.T) {
 // An ElastiService that is not in the store any more, because its finalizer was
 // removed by hand or an older store was restored, leaves a target asleep. It is
 // woken before the resolvers leave.
-func TestTargetOfAnElastiServiceThatIsGoneIsWokenBeforeResolversLeave(t *testing.T) {
+func TestTargetOfADeletedElastiServiceIsWokenBeforeResolversLeave(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
 	c.create(cartElastiService())
@@ -706,9 +706,9 @@ func TestTargetOfAnElastiServiceThatIsGoneIsWokenBeforeResolversLeave(t *testing
 	})
 }
 
-// A resolver slice that somebody has edited does not say any more whose it is. It
+// A resolver slice that another client has edited does not say any more whose it is. It
 // goes with the others all the same.
-func TestEditedResolverSliceOfAnElastiServiceThatIsGoneIsRemoved(t *testing.T) {
+func TestEditedResolverSliceOfADeletedElastiServiceIsRemoved(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
 	c.create(cartElastiService())
@@ -720,7 +720,7 @@ func TestEditedResolverSliceOfAnElastiServiceThatIsGoneIsRemoved(t *testing.T) {
 	c.eventuallyMode("cart", v1alpha1.ModeProxy)
 	stop()
 	edited := c.resolverSlices("cart")[0]
-	edited.Annotations[v1alpha1.AnnotationOwner] = "nobody"
+	edited.Annotations[v1alpha1.AnnotationOwner] = "none"
 	if _, err := c.host.DiscoveryV1().EndpointSlices(shop).Update(t.Context(), &edited, metav1.UpdateOptions{}); err != nil {
 		t.Fatal(err)
 	}
@@ -746,7 +746,7 @@ func TestEditedResolverSliceOfAnElastiServiceThatIsGoneIsRemoved(t *testing.T) {
 	})
 }
 
-// What makes a Service one that resolvers cannot stand in for takes their cover
+// What makes a Service one that resolvers cannot stand in for takes them
 // away. The target is woken first, and what they hold is still forwarded.
 func TestServiceThatBecomesUnsupportedWakesTheTargetBeforeResolversLeave(t *testing.T) {
 	t.Parallel()
@@ -821,7 +821,7 @@ func TestServiceThatIsNotThereYetWakesTheTargetBeforeResolversLeaveTheFormerOne(
 
 // Likewise when the target gets another name at the same time: nothing names the
 // former one any more.
-func TestFormerTargetOfAServiceThatIsNotThereYetIsWoken(t *testing.T) {
+func TestPreviousTargetOfAServiceThatIsNotThereYetIsWoken(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
 	c.setDeployment("basket", 1, 1)
@@ -869,7 +869,7 @@ func TestAnEmptyStoreIsNoReasonToRemoveSlices(t *testing.T) {
 
 // What an empty store has lost does not stay for ever: it is made again, or it goes
 // when the store knows others.
-func TestWhatAnEmptyStoreLostGoesWhenOthersAreKnown(t *testing.T) {
+func TestWhatAnEmptyStoreLostGoesWhenItHasOthers(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
 	c.create(cartElastiService())

@@ -41,7 +41,7 @@ type modeFacts struct {
 	// scaledToZero is true from when a scale-down scaled the target to zero
 	// until its scale is known to be that.
 	scaledToZero bool
-	// atZero is true when the target's scale is known to ask for no replicas.
+	// atZero is true when the target's scale is known, and is zero.
 	atZero bool
 	// terminating is true for terminatingGrace after the target was seen to go
 	// to zero, as long as endpoints that were ready then may still be.

@@ -51,7 +51,7 @@ const (
 	DefaultWorkers       = 32
 	DefaultResolverGrace = 30 * time.Second
 	DefaultWakeRate      = 10.0
-	// DefaultConvergenceTime covers kube-proxy, which takes up to a second to
+	// DefaultConvergenceTime suffices for kube-proxy, which takes up to a second to
 	// act on a new slice, and watches of nodes and ingresses that are a little
 	// behind.
 	DefaultConvergenceTime = 3 * time.Second
@@ -121,7 +121,7 @@ type Options struct {
 	// ConvergenceTime is how long the resolvers are in the path of the traffic
 	// before a target is scaled to zero, for ElastiServices that do not set it.
 	// It is a time and not a check because nothing can be checked: a connection
-	// to the Service from here tells of the node that the controller runs on, and
+	// to the Service from here says something about the node that the controller runs on, and
 	// neither of the others nor of ingresses. Defaults to DefaultConvergenceTime.
 	ConvergenceTime time.Duration
 	// DialResolver connects to the health ports of resolvers, to query whether they

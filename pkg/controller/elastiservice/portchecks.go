@@ -59,7 +59,7 @@ func (c *Controller) acceptingResolvers(ctx context.Context, p *pass) (func(disc
 // queryOf returns the query of the ports of a pass.
 func (c *Controller) queryOf(p *pass) resolvers.Query {
 	query := resolvers.Query{
-		Question:   portcheck.Question{Service: types.NamespacedName{Namespace: p.service.Namespace, Name: p.service.Name}, UID: p.elastiService.UID},
+		Query:      portcheck.Query{Service: types.NamespacedName{Namespace: p.service.Namespace, Name: p.service.Name}, UID: p.elastiService.UID},
 		SharedPort: c.options.SharedProxyPort,
 	}
 	for _, port := range p.result.ports {

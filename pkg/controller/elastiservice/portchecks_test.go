@@ -92,7 +92,7 @@ func TestResolversStayWhileNoneListensOnANewPort(t *testing.T) {
 		return ""
 	})
 	if slice := c.resolverSlices("cart")[0]; len(slice.Endpoints) != 2 {
-		t.Errorf("the slice has the endpoints %+v while nobody listens on the new port", slice.Endpoints)
+		t.Errorf("the slice has the endpoints %+v while no resolver listens on the new port", slice.Endpoints)
 	}
 	network.Respond("closed", nil)
 	c.eventually(func() string {
@@ -103,13 +103,13 @@ func TestResolversStayWhileNoneListensOnANewPort(t *testing.T) {
 	})
 }
 
-// TestControllerConnectsToNoProxyPort has resolvers answer on their health ports: a
+// TestControllerConnectsToNoProxyPort has resolvers respond on their health ports: a
 // connection to a proxy port is traffic of the Service.
 func TestControllerConnectsToNoProxyPort(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
 	c.withHealthPort()
-	server := httptest.NewServer(portcheck.Handler(func(q *portcheck.Question, _ portcheck.Port) portcheck.State {
+	server := httptest.NewServer(portcheck.Handler(func(q *portcheck.Query, _ portcheck.Port) portcheck.State {
 		if q.Service.String() == "shop/cart" && q.UID != "" {
 			return portcheck.Accepting
 		}
@@ -135,7 +135,7 @@ func TestSliceNamesAResolverOnceItAcceptsAgain(t *testing.T) {
 	c := newCluster(t)
 	c.withHealthPort()
 	var queries atomic.Int32
-	server := httptest.NewServer(portcheck.Handler(func(q *portcheck.Question, port portcheck.Port) portcheck.State {
+	server := httptest.NewServer(portcheck.Handler(func(q *portcheck.Query, port portcheck.Port) portcheck.State {
 		if !q.Accept {
 			t.Error("a resolver is queried without being to accept connections")
 		}

@@ -49,7 +49,7 @@ func (c *cluster) beforeDeletion(happens func(*discoveryv1.EndpointSlice)) *atom
 	return &came
 }
 
-// A slice that another replica has just written anew is what covers the Service.
+// A slice that another replica has just written anew is what has resolvers in the path of the Service.
 func TestAResolverSliceThatWasWrittenAnewIsNotDeleted(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)

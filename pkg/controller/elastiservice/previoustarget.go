@@ -40,8 +40,8 @@ func (c *Controller) reconcilePreviousTargets(ctx context.Context, p *pass) {
 	}
 	err := c.restorePreviousTargets(ctx, p)
 	p.result.failed(err)
-	p.formerAsleep = err != nil
-	p.heldByOther = p.formerAsleep && madeForOther(p)
+	p.previousAsleep = err != nil
+	p.heldByOther = p.previousAsleep && madeForOther(p)
 	if p.heldByOther {
 		status := &p.elastiService.Status
 		p.result.mode, p.result.ports, p.result.privateService = p.observedMode(), status.ProxyPorts, status.PrivateService
@@ -73,7 +73,7 @@ func (c *Controller) restorePreviousTargets(ctx context.Context, p *pass) error 
 	for _, previous := range c.previousTargets(p) {
 		previous.managed = c.autoscalerIsManagedByOthers(p.key(), previous)
 		switch {
-		case previous.target != current.target && !c.coveredByOthers(p.key(), previous.target):
+		case previous.target != current.target && !c.heldByOthers(p.key(), previous.target):
 			if state, err := c.restoreTarget(ctx, previous); err != nil && state == restoredNot {
 				problems = append(problems, &notRestoredError{previous.target, err})
 			} else {
@@ -91,7 +91,7 @@ func (c *Controller) restorePreviousTargets(ctx context.Context, p *pass) error 
 func (c *Controller) formerRestorations(p *pass) []restoration {
 	current := restorationOf(p.elastiService)
 	return slices.DeleteFunc(c.previousTargets(p), func(previous restoration) bool {
-		return previous.target != current.target && c.coveredByOthers(p.key(), previous.target)
+		return previous.target != current.target && c.heldByOthers(p.key(), previous.target)
 	})
 }
 
@@ -106,7 +106,7 @@ func (c *Controller) previousTargets(p *pass) []restoration {
 // names, if its Service has resolvers for it.
 func (c *Controller) currentRestorations(p *pass) []restoration {
 	current := restorationOf(p.elastiService)
-	if p.conflicting != nil && (!isRecorded(p) || c.coveredByOthers(p.key(), current.target)) {
+	if p.conflicting != nil && (!isRecorded(p) || c.heldByOthers(p.key(), current.target)) {
 		return nil
 	}
 	return []restoration{current}
@@ -168,9 +168,9 @@ func recordedTargets(p *pass) (found []*resources.ManagedTarget) {
 	return found
 }
 
-// coveredByOthers reports whether resolvers stand in for a target at zero through
+// heldByOthers reports whether resolvers stand in for a target at zero through
 // another ElastiService than that with the key, one that stays.
-func (c *Controller) coveredByOthers(key types.NamespacedName, scaleTarget scaling.Target) bool {
+func (c *Controller) heldByOthers(key types.NamespacedName, scaleTarget scaling.Target) bool {
 	targetKey := c.targetKeyOf(scaleTarget)
 	others := indexed[*v1alpha1.ElastiService](c.elastiServices.in(targetKey.Namespace), byTarget, types.NamespacedName{Namespace: targetKey.Namespace, Name: targetKey.Name})
 	return slices.ContainsFunc(others, func(other *v1alpha1.ElastiService) bool {
@@ -190,10 +190,10 @@ func (c *Controller) targetKeyOf(scaleTarget scaling.Target) resources.TargetKey
 	return c.targetKeys.Of(&named)
 }
 
-// coveredService returns a pass that observes the Service which the resolvers stand in
+// servedByResolvers returns a pass that observes the Service which the resolvers stand in
 // for. When that is the one which the ElastiService named before, and which is still
 // there, it reports true: its clients wait at the resolvers.
-func (c *Controller) coveredService(p *pass) (covered *pass, moved bool) {
+func (c *Controller) servedByResolvers(p *pass) (served *pass, moved bool) {
 	for _, slice := range p.ownSlices {
 		public := slice.service()
 		if public.Name == p.elastiService.Spec.Service {

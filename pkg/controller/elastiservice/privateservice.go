@@ -37,8 +37,8 @@ func (c *Controller) reconcilePrivateService(ctx context.Context, p *pass) {
 	}
 	p.result.privateService = resources.PrivateServiceName(p.service.Name)
 	p.result.managedTarget = resources.ManagedTargetOf(p.elastiService)
-	if p.formerAsleep {
-		// The record of the former target stays until that could be restored.
+	if p.previousAsleep {
+		// The record of the previous target stays until that could be restored.
 		p.result.managedTarget = cmp.Or(recordedTarget(p), p.result.managedTarget)
 	}
 	desired := resources.DesiredPrivateService(p.elastiService, p.service, p.result.managedTarget)

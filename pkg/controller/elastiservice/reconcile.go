@@ -74,10 +74,10 @@ type pass struct {
 	// portsNotRecorded is set by the phases ports and port record. Nothing may
 	// point at the proxy ports then.
 	portsNotRecorded bool
-	// formerAsleep is set by the phase previous targets: a target that was named
+	// previousAsleep is set by the phase previous targets: a target that was named
 	// before may be asleep. The target that is named now is not put to sleep, as its
 	// record would take the place of the other.
-	formerAsleep bool
+	previousAsleep bool
 	// heldByOther is set by the phase previous targets: the resolvers in the path of the
 	// Service stand in for the target of the ElastiService that had it before, which
 	// may be asleep. They stay as they are until that is awake.
@@ -115,7 +115,7 @@ func (p *pass) end(err error) {
 }
 
 // manages reports whether the pass manages the traffic of the public Service:
-// resolvers can be in its path, their ports are known, and no other ElastiService still
+// resolvers can be in its path, their ports are recorded, and no other ElastiService still
 // needs those that are there.
 func (p *pass) manages() bool { return p.managed() && !p.portsNotRecorded && !p.heldByOther }
 

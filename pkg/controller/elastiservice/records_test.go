@@ -107,7 +107,7 @@ func (c *cluster) eventuallyNothingIsLeft() {
 
 // While no controller runs, the target changes, and what records the former one is
 // lost but for one record.
-func TestFormerTargetIsWokenByWhatStillRecordsIt(t *testing.T) {
+func TestPreviousTargetIsWokenByWhatStillRecordsIt(t *testing.T) {
 	t.Parallel()
 	losePrivate := func(c *cluster) { c.deleteService(resources.PrivateServiceName("cart")) }
 	loseSlices := func(c *cluster) { c.deleteResolverSlices() }
@@ -115,7 +115,7 @@ func TestFormerTargetIsWokenByWhatStillRecordsIt(t *testing.T) {
 		c.edit("cart", func(elastiService *v1alpha1.ElastiService) { elastiService.Status = v1alpha1.ElastiServiceStatus{} })
 	}
 	forge := func(c *cluster) {
-		c.editPrivateService(func(private *corev1.Service) { private.Annotations[v1alpha1.AnnotationOwner] = "nobody" })
+		c.editPrivateService(func(private *corev1.Service) { private.Annotations[v1alpha1.AnnotationOwner] = "none" })
 	}
 	for name, losses := range map[string][]func(*cluster){
 		"the private Service is deleted":      {losePrivate},
@@ -328,7 +328,7 @@ func TestTargetOfALostElastiServiceIsWokenWithoutItsPrivateService(t *testing.T)
 	for name, lose := range map[string]func(c *cluster){
 		"deleted": func(c *cluster) { c.deleteService(resources.PrivateServiceName("cart")) },
 		"another owner": func(c *cluster) {
-			c.editPrivateService(func(private *corev1.Service) { private.Annotations[v1alpha1.AnnotationOwner] = "nobody" })
+			c.editPrivateService(func(private *corev1.Service) { private.Annotations[v1alpha1.AnnotationOwner] = "none" })
 		},
 		"another target": func(c *cluster) {
 			c.editPrivateService(func(private *corev1.Service) {
@@ -426,12 +426,12 @@ func TestTargetOfALostElastiServiceIsWokenWhenAnotherTakesItsService(t *testing.
 	}
 }
 
-// What records a former target that cannot be woken is not written over, so that it is
+// What records a previous target that cannot be woken is not written over, so that it is
 // woken by the next process too.
-func TestFormerTargetIsRecordedUntilItIsAwake(t *testing.T) {
+func TestPreviousTargetIsRecordedUntilItIsAwake(t *testing.T) {
 	t.Parallel()
 	c := asleep(t)
-	c.scaling.fail(errors.New("a webhook refuses"))
+	c.scaling.fail(errors.New("a webhook rejects it"))
 	c.edit("cart", func(elastiService *v1alpha1.ElastiService) { elastiService.Spec.ScaleTargetRef.Name = "basket" })
 	stop := c.start()
 	c.eventuallyCondition("cart", v1alpha1.ConditionReady, metav1.ConditionFalse, v1alpha1.ReasonTargetNotRestored)
@@ -441,7 +441,7 @@ func TestFormerTargetIsRecordedUntilItIsAwake(t *testing.T) {
 	c.eventuallyReplicas(2)
 }
 
-// Whoever may write resolver slices, and may not scale, gets nothing scaled.
+// Clients that may write resolver slices, and may not scale, gets nothing scaled.
 func TestAForgedRecordOfAResolverSliceScalesNothing(t *testing.T) {
 	t.Parallel()
 	c := asleep(t)

@@ -39,11 +39,11 @@ func (c *cluster) scaleDeployment(replicas int32, manager string) {
 	c.put(c.dynamic.Tracker(), object)
 }
 
-func TestScalingByOthersIsTold(t *testing.T) {
+func TestScalingByOthersIsReported(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
-	told := make(chan string, 10)
-	c.options.ScaledUp = func(_ types.NamespacedName, by string, _ time.Duration) { told <- by }
+	reported := make(chan string, 10)
+	c.options.ScaledUp = func(_ types.NamespacedName, by string, _ time.Duration) { reported <- by }
 	c.setDeployment("cart", 2, 2)
 	c.create(cartElastiService())
 	c.start()
@@ -68,17 +68,17 @@ func TestScalingByOthersIsTold(t *testing.T) {
 	eventuallyReplicas(3)
 	c.scaleDeployment(4, "their-operator")
 	eventuallyReplicas(4)
-	if len(told) != 1 {
-		t.Fatalf("told %d times, want once", len(told))
+	if len(reported) != 1 {
+		t.Fatalf("reported %d times, want once", len(reported))
 	}
-	if by := <-told; by != "their-operator" {
-		t.Errorf("told of %s", by)
+	if by := <-reported; by != "their-operator" {
+		t.Errorf("reported of %s", by)
 	}
 }
 
 // A watch that is far behind shows a sleep, and our wake from it, long after both:
 // what tells whose wake it was is that the target had been seen to be up before.
-func TestAWakeOfOursSeenLateIsStillOurs(t *testing.T) {
+func TestAWakeOfTheControllerThatIsObservedLateIsStillItsOwn(t *testing.T) {
 	up := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 	for name, test := range map[string]struct {
 		state state
@@ -94,22 +94,22 @@ func TestAWakeOfOursSeenLateIsStillOurs(t *testing.T) {
 	}
 }
 
-// Nobody owns the replicas after a scaling from zero through the subresource.
-func TestScalingThroughTheSubresourceIsTold(t *testing.T) {
+// No manager owns the replicas after a scaling from zero through the subresource.
+func TestScalingThroughTheSubresourceIsReported(t *testing.T) {
 	for name, test := range map[string]struct {
-		foreign, othersWake bool
-		want                string
+		others, othersWake bool
+		want               string
 	}{
-		"ours":                            {false, false, ""},
-		"not ours":                        {true, false, unknownClient},
+		"the controller":                  {false, false, ""},
+		"another client":                  {true, false, unknownClient},
 		"maybe that of another replica's": {true, true, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			c := newCluster(t)
-			c.scaling.foreign, c.options.OthersWake = test.foreign, test.othersWake
-			told := make(chan string, 10)
-			c.options.ScaledUp = func(_ types.NamespacedName, by string, _ time.Duration) { told <- by }
+			c.scaling.others, c.options.OthersWake = test.others, test.othersWake
+			reported := make(chan string, 10)
+			c.options.ScaledUp = func(_ types.NamespacedName, by string, _ time.Duration) { reported <- by }
 			c.setDeployment("cart", 2, 2)
 			c.create(cartElastiService())
 			c.start()
@@ -122,9 +122,9 @@ func TestScalingThroughTheSubresourceIsTold(t *testing.T) {
 					return ""
 				})
 			}
-			close(told)
-			if by := <-told; by != test.want {
-				t.Errorf("told of %q, want %q", by, test.want)
+			close(reported)
+			if by := <-reported; by != test.want {
+				t.Errorf("reported of %q, want %q", by, test.want)
 			}
 		})
 	}

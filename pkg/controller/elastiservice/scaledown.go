@@ -35,7 +35,7 @@ import (
 type scaleDownStep int
 
 const (
-	// scaleDownNone: the target is not asked to sleep.
+	// scaleDownNone: the target is not requested to sleep.
 	scaleDownNone scaleDownStep = iota
 	// scaleDownDone: the target sleeps, so the request is fulfilled.
 	scaleDownDone
@@ -53,14 +53,14 @@ const (
 
 // scaleDownFacts are the observations that a scale-down follows from.
 type scaleDownFacts struct {
-	// requested is true while the target is asked to sleep.
+	// requested is true while the target is requested to sleep.
 	requested bool
 	// scaleKnown and atZero say what is known of the target's scale.
 	scaleKnown, atZero bool
 	// forbidden is true when sleeping would do harm that was not accepted.
 	forbidden bool
-	// formerAsleep is true while the target that was named before cannot be woken.
-	formerAsleep bool
+	// previousAsleep is true while the target that was named before cannot be woken.
+	previousAsleep bool
 	// unreachable is true while there is no private Service by which resolvers could
 	// find the pods of the target: they could not forward what wakes it.
 	unreachable bool
@@ -81,7 +81,7 @@ type scaleDownFacts struct {
 func decideScaleDown(facts scaleDownFacts) (scaleDownStep, string) {
 	switch {
 	case !facts.requested:
-		return scaleDownNone, "the target is not asked to sleep"
+		return scaleDownNone, "the target is not requested to sleep"
 	case !facts.scaleKnown:
 		return scaleDownBlocked, "the scale of the target is not known"
 	case facts.atZero:
@@ -90,8 +90,8 @@ func decideScaleDown(facts scaleDownFacts) (scaleDownStep, string) {
 		return scaleDownForbidden, "sleeping would do harm"
 	case facts.used:
 		return scaleDownCancelled, "there is traffic"
-	case facts.formerAsleep:
-		return scaleDownBlocked, "the former target could not be woken"
+	case facts.previousAsleep:
+		return scaleDownBlocked, "the previous target could not be woken"
 	case facts.unreachable:
 		return scaleDownBlocked, "there is no private Service by which resolvers find the pods"
 	case !facts.resolversReady:
@@ -109,7 +109,7 @@ func (c *Controller) nextScaleDownStep(p *pass) scaleDownStep {
 	now := c.clock.Now()
 	step, _ := decideScaleDown(scaleDownFacts{
 		requested:      p.elastiService.Status.SleepRequestedTime != nil,
-		formerAsleep:   p.formerAsleep,
+		previousAsleep: p.previousAsleep,
 		unreachable:    p.unreachable,
 		scaleKnown:     p.target.Scale != nil,
 		atZero:         p.target.AtZero(),
@@ -133,7 +133,7 @@ func (c *Controller) nextScaleDownStep(p *pass) scaleDownStep {
 // restartDrain has the convergence time of a scale-down begin again when the resolvers
 // are in the path again, which they were not all the time.
 func (c *Controller) restartDrain(p *pass) {
-	if !c.scaleDowns.uncover(p.key(), c.clock.Now()) {
+	if !c.scaleDowns.withdraw(p.key(), c.clock.Now()) {
 		c.scaleDowns.lose(p.key())
 	}
 	p.state.stopDrain()
@@ -227,7 +227,7 @@ func (c *Controller) continueScaleDown(ctx context.Context, p *pass) error {
 		if !stopped {
 			return nil
 		}
-		c.scaleDowns.cover(c.targetKeys.Of(p.elastiService), p.key(), c.clock.Now())
+		c.scaleDowns.agree(c.targetKeys.Of(p.elastiService), p.key(), c.clock.Now())
 		return c.scaleWhenAllAgree(ctx, p)
 	default:
 		return nil

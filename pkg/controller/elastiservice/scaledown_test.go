@@ -117,7 +117,7 @@ func newScaleDown(t *testing.T, change func(*v1alpha1.ElastiService)) (*cluster,
 	return c, stumbling
 }
 
-// eventuallyAsBefore waits until a descent that failed has left nothing behind.
+// eventuallyAsBefore waits until a scale-down that failed has left nothing behind.
 func (c *cluster) eventuallyAsBefore(stumbling *stumblingScaling) {
 	c.t.Helper()
 	c.eventually(func() string {
@@ -136,11 +136,11 @@ func (c *cluster) eventuallyAsBefore(stumbling *stumblingScaling) {
 
 func TestAScaleDownThatFailsLeavesEverythingAsItWas(t *testing.T) {
 	fails := func(func() error) error { return errStumbled }
-	// The answer is lost, what was asked for is done.
+	// The response is lost, what was requested is done.
 	doneAll := func(next func() error) error { return errors.Join(next(), errStumbled) }
 	for name, stumble := range map[string]func(*stumblingScaling){
 		"pausing fails":                        func(s *stumblingScaling) { s.pause = fails },
-		"pausing is done, its answer lost":     func(s *stumblingScaling) { s.pause = doneAll },
+		"pausing is done, its response lost":   func(s *stumblingScaling) { s.pause = doneAll },
 		"scaling fails":                        func(s *stumblingScaling) { s.toZero = fails },
 		"scaling fails, and resuming at first": func(s *stumblingScaling) { s.toZero, s.resume = fails, failsTimes(3) },
 	} {
@@ -220,7 +220,7 @@ func TestAWakeDuringAScaleDownIsTriedUntilItSucceeds(t *testing.T) {
 	c.eventuallyReplicas(2)
 }
 
-// Whoever works after a crash finishes what was begun.
+// The controller that works after a crash finishes what was begun.
 func TestAScaleDownSurvivesACrashAtEachStep(t *testing.T) {
 	for _, step := range []string{"pausing", "scaling"} {
 		t.Run(step, func(t *testing.T) {
@@ -334,7 +334,7 @@ func TestConvergenceTimeOfTheElastiServiceIsKeptTo(t *testing.T) {
 	c.eventuallyReplicas(0)
 }
 
-// The watch of the target may be behind what a descent has done to it: its pods
+// The watch of the target may be behind what a scale-down has done to it: its pods
 // still look ready then, but are about to go.
 func TestResolversStayInThePathUntilTheTargetIsSeenAtZero(t *testing.T) {
 	c, stumbling := newScaleDown(t, nil)
@@ -347,7 +347,7 @@ func TestResolversStayInThePathUntilTheTargetIsSeenAtZero(t *testing.T) {
 	c.edit("cart", func(elastiService *v1alpha1.ElastiService) { elastiService.Generation = looked })
 	c.eventually(func() string {
 		if c.elastiService("cart").Status.ObservedGeneration != looked {
-			return "the controller to look at it once more"
+			return "another sync of it"
 		}
 		return ""
 	})

@@ -44,9 +44,9 @@ const (
 	scaleAttempts = 5
 )
 
-// scaleWhenAllAgree scales the target of an ElastiService that is covered to zero,
-// when every other ElastiService of the target is covered too and all of them have
-// just confirmed that it is idle. The last one that is covered scales the target, or a
+// scaleWhenAllAgree scales the target of an ElastiService that agrees to zero,
+// when every other ElastiService of the target agrees too and all of them have
+// just confirmed that it is idle. The last one that agrees scales the target, or a
 // change of one that is not brings those that are back: it may have no say any more.
 func (c *Controller) scaleWhenAllAgree(ctx context.Context, p *pass) error {
 	siblings, err := c.siblings(ctx, p.elastiService)
@@ -54,7 +54,7 @@ func (c *Controller) scaleWhenAllAgree(ctx context.Context, p *pass) error {
 		return err
 	}
 	targetKey, key := c.targetKeys.Of(p.elastiService), p.key()
-	if !c.scaleDowns.covers(targetKey, siblings) {
+	if !c.scaleDowns.allAgree(targetKey, siblings) {
 		return nil
 	}
 	if !c.options.ConfirmIdle(targetKey, func() { c.queue.AddAfter(key, sharedPoll) }) {
@@ -81,7 +81,7 @@ func (c *Controller) scaleWhenAllAgree(ctx context.Context, p *pass) error {
 // The scale is read first, and written only if it is still as it was then: a
 // controller that stalls after its check, and is not the leader any more, scales
 // nothing that was woken meanwhile.
-func (c *Controller) scaleToZero(ctx context.Context, p *pass, covered []types.NamespacedName) error {
+func (c *Controller) scaleToZero(ctx context.Context, p *pass, agreed []types.NamespacedName) error {
 	// A stall that is longer than this ends without a write.
 	checked, cancel := context.WithTimeout(ctx, scaleTimeout)
 	defer cancel()
@@ -95,19 +95,19 @@ func (c *Controller) scaleToZero(ctx context.Context, p *pass, covered []types.N
 			// Another one was faster: the watch of the target brings this back.
 			return nil
 		}
-		siblings, why, err := c.stillRequested(checked, p, covered)
+		siblings, why, err := c.stillRequested(checked, p, agreed)
 		if err != nil {
 			return err
 		}
 		if why != "" {
 			return c.cancelScaleDown(ctx, p, siblings, why)
 		}
-		uncovered, err := c.withoutResolvers(checked, siblings)
+		exposed, err := c.withoutResolvers(checked, siblings)
 		if err != nil {
 			return err
 		}
-		if len(uncovered) > 0 || !c.scaleDowns.covers(c.targetKeys.Of(p.elastiService), covered) {
-			c.drainAgain(ctx, p, uncovered)
+		if len(exposed) > 0 || !c.scaleDowns.allAgree(c.targetKeys.Of(p.elastiService), agreed) {
+			c.drainAgain(ctx, p, exposed)
 			return nil
 		}
 		err = c.scaling.ScaleToZero(checked, scaleTarget, scale)
@@ -125,17 +125,17 @@ func (c *Controller) scaleToZero(ctx context.Context, p *pass, covered []types.N
 
 // withoutResolvers returns those of the ElastiServices whose Service has no resolvers in
 // its path, according to the API server.
-func (c *Controller) withoutResolvers(ctx context.Context, siblings []*v1alpha1.ElastiService) (uncovered []*v1alpha1.ElastiService, err error) {
+func (c *Controller) withoutResolvers(ctx context.Context, siblings []*v1alpha1.ElastiService) (exposed []*v1alpha1.ElastiService, err error) {
 	for _, sibling := range siblings {
 		inPath, err := c.hasResolvers(ctx, sibling)
 		if err != nil {
 			return nil, fmt.Errorf("reading whether resolvers are in the path of Service %q: %w", sibling.Spec.Service, err)
 		}
 		if !inPath {
-			uncovered = append(uncovered, sibling)
+			exposed = append(exposed, sibling)
 		}
 	}
-	return uncovered, nil
+	return exposed, nil
 }
 
 // hasResolvers reports whether the Service of an ElastiService has a resolver slice of
@@ -171,9 +171,9 @@ func (c *Controller) isSliceOf(slice *discoveryv1.EndpointSlice, elastiService *
 }
 
 // drainAgain has the ElastiServices of a target that was about to be scaled to zero, and
-// those above all that are without resolvers, be covered again before it is.
-func (c *Controller) drainAgain(ctx context.Context, p *pass, uncovered []*v1alpha1.ElastiService) {
-	for _, sibling := range uncovered {
+// those above all that are without resolvers, agree again before it is.
+func (c *Controller) drainAgain(ctx context.Context, p *pass, exposed []*v1alpha1.ElastiService) {
+	for _, sibling := range exposed {
 		klog.FromContext(ctx).Info("A target is not scaled to zero: the resolver slice of a Service of it is missing, and its drain begins again when that is back", "elastiService", klog.KObj(sibling), "service", sibling.Spec.Service)
 		c.event(sibling, corev1.EventTypeWarning, v1alpha1.ReasonResolverSliceMissing, actionSleep, "the target stays awake until the resolver slice of Service %q, which another client has deleted or changed, is back: see that no other client writes it", sibling.Spec.Service)
 		c.scaleDowns.lose(resources.KeyOf(sibling))
@@ -214,7 +214,7 @@ func (c *Controller) completeScaleDown(ctx context.Context, p *pass, siblings []
 	return nil
 }
 
-// wokenSince returns how many replicas the ElastiServices want that were asked to
+// wokenSince returns how many replicas the ElastiServices want that were requested to
 // sleep, and are not any more according to the storage. Zero means that all still are.
 func (c *Controller) wokenSince(ctx context.Context, p *pass, siblings []*v1alpha1.ElastiService) (int32, error) {
 	stored, err := c.storedSiblings(ctx, p.elastiService)
@@ -277,7 +277,7 @@ func (c *Controller) giveUpScaleDown(ctx context.Context, p *pass, cause error) 
 	return errors.Join(cause, c.removeSleepRequests(ctx, p, siblings))
 }
 
-// wakeAgain wakes a target that was asked to wake while it was scaled to zero, and
+// wakeAgain wakes a target that was requested to wake while it was scaled to zero, and
 // removes the other requests for sleep. A wake that fails is owed until it succeeds.
 func (c *Controller) wakeAgain(ctx context.Context, p *pass, siblings []*v1alpha1.ElastiService, minimum int32) error {
 	result, err := c.scaling.Wake(ctx, target.Of(p.elastiService), target.AutoscalerOf(p.elastiService.Spec.Autoscaler), minimum, false)
@@ -307,9 +307,9 @@ func (c *Controller) wakeOwed(ctx context.Context, p *pass, minimum int32) error
 }
 
 // stillRequested returns the ElastiServices of the target of a pass, and why it is not
-// to sleep, according to the storage: empty if all of them are covered and still ask
-// for it. What the watch has may be a moment old.
-func (c *Controller) stillRequested(ctx context.Context, p *pass, covered []types.NamespacedName) (siblings []*v1alpha1.ElastiService, why string, err error) {
+// to sleep, according to the storage: empty if all of them agree and still
+// request it. What the watch has may be a moment old.
+func (c *Controller) stillRequested(ctx context.Context, p *pass, agreed []types.NamespacedName) (siblings []*v1alpha1.ElastiService, why string, err error) {
 	siblings, err = c.storedSiblings(ctx, p.elastiService)
 	if err != nil {
 		return nil, "", err
@@ -321,7 +321,7 @@ func (c *Controller) stillRequested(ctx context.Context, p *pass, covered []type
 			err = fmt.Errorf("the status of ElastiService %s does not record the target yet", sibling.Name)
 		}
 		switch {
-		case !slices.Contains(covered, resources.KeyOf(sibling)):
+		case !slices.Contains(agreed, resources.KeyOf(sibling)):
 			why = fmt.Sprintf("ElastiService %s is new", sibling.Name)
 		case !sibling.DeletionTimestamp.IsZero():
 			why = fmt.Sprintf("ElastiService %s is being deleted", sibling.Name)

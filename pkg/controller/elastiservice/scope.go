@@ -77,7 +77,7 @@ func (c *Controller) tryLeaveNamespaces(ctx context.Context) error {
 func (c *Controller) leaveNamespace(ctx context.Context, namespace string, elastiServices []*v1alpha1.ElastiService) error {
 	teardown := &Teardown{
 		Host: c.host, Scaling: c.scaling, Signers: loaded{c.options.Signer}, Namespaces: []string{namespace},
-		ElastiServices: elastiServices, KeepCover: true, Clock: c.clock,
+		ElastiServices: elastiServices, KeepResolvers: true, Clock: c.clock,
 	}
 	if err := teardown.Run(ctx); err != nil {
 		return fmt.Errorf("putting the namespace %s back as it was: %w", namespace, err)

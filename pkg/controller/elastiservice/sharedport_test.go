@@ -30,7 +30,7 @@ import (
 	"github.com/truefoundry/elasti-apiserver/pkg/sharedport"
 )
 
-// sharedPort is a resolver's shared port that answers questions.
+// sharedPort is a resolver's shared port that responds to queries.
 type sharedPort struct {
 	*httptest.Server
 
@@ -104,7 +104,7 @@ func TestSliceWaitsUntilTheSharedPortKnowsTheService(t *testing.T) {
 	})
 }
 
-// A resolver of an earlier version does not know the question.
+// A resolver of an earlier version does not know the query.
 func TestSliceDoesNotWaitForAnswersThatSayNothing(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)

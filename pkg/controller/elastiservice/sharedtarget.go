@@ -44,22 +44,22 @@ const sharedPoll = 250 * time.Millisecond
 // scaled when all of them have. It is safe for concurrent use.
 type scaleDowns struct {
 	mu sync.Mutex
-	// byTarget has an entry while an ElastiService of the target is covered, while
+	// byTarget has an entry while an ElastiService of the target agrees, while
 	// the target is being scaled, and until its ElastiServices have seen that it was.
 	// Those that are deleted by then see nothing: sweep removes the entry.
 	byTarget map[resources.TargetKey]*scaleDown
 	// swept is when stale entries were last removed.
 	swept time.Time
-	// targets are the targets of the ElastiServices that are covered.
+	// targets are the targets of the ElastiServices that agree.
 	targets map[types.NamespacedName]resources.TargetKey
 }
 
 // scaleDown is the scale-down of one target.
 type scaleDown struct {
-	// covered has the ElastiServices that are ready for their target to go to zero. The
+	// agreed has the ElastiServices that are ready for their target to go to zero. The
 	// value is false of one whose resolvers were found not to be in the path after all,
 	// until its drain has begun anew.
-	covered map[types.NamespacedName]bool
+	agreed map[types.NamespacedName]bool
 	// scaling is true while one of them scales the target to zero, scaled once that
 	// is done and the requests for it are being removed.
 	scaling, scaled bool
@@ -71,28 +71,28 @@ func newScaleDowns() *scaleDowns {
 	return &scaleDowns{byTarget: map[resources.TargetKey]*scaleDown{}, targets: map[types.NamespacedName]resources.TargetKey{}}
 }
 
-// cover records that resolvers hold the traffic of an ElastiService.
-func (s *scaleDowns) cover(target resources.TargetKey, key types.NamespacedName, now time.Time) {
+// agree records that resolvers hold the traffic of an ElastiService.
+func (s *scaleDowns) agree(target resources.TargetKey, key types.NamespacedName, now time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.sweep(now)
 	if before, ok := s.targets[key]; ok && before != target {
-		delete(s.byTarget[before].covered, key)
+		delete(s.byTarget[before].agreed, key)
 	}
 	of, ok := s.byTarget[target]
 	if !ok {
-		of = &scaleDown{covered: map[types.NamespacedName]bool{}}
+		of = &scaleDown{agreed: map[types.NamespacedName]bool{}}
 		s.byTarget[target] = of
 	}
-	of.covered[key] = true
+	of.agreed[key] = true
 	s.targets[key] = target
 }
 
-// uncover records that the resolvers of an ElastiService may leave the path. It
+// withdraw records that the resolvers of an ElastiService may leave the path. It
 // returns false, and does not, while the target is being scaled to zero: the
 // resolvers have to stay then, and so has the request for sleep, whose absence means
 // to the worker that scales the target that it was woken.
-func (s *scaleDowns) uncover(key types.NamespacedName, now time.Time) bool {
+func (s *scaleDowns) withdraw(key types.NamespacedName, now time.Time) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	target, ok := s.targets[key]
@@ -104,38 +104,38 @@ func (s *scaleDowns) uncover(key types.NamespacedName, now time.Time) bool {
 		return false
 	}
 	delete(s.targets, key)
-	delete(of.covered, key)
+	delete(of.agreed, key)
 	s.drop(target, of, now)
 	return true
 }
 
 // lose records that the resolvers of an ElastiService are not in the path, also while
-// its target is being scaled to zero: the worker that scales it finds that by covers.
+// its target is being scaled to zero: the worker that scales it finds that by allAgree.
 func (s *scaleDowns) lose(key types.NamespacedName) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if target, ok := s.targets[key]; ok {
-		s.byTarget[target].covered[key] = false
+		s.byTarget[target].agreed[key] = false
 	}
 }
 
-// takeLost reports whether lose was called for an ElastiService since it was covered,
+// takeLost reports whether lose was called for an ElastiService since it agreed,
 // and since takeLost reported it.
 func (s *scaleDowns) takeLost(key types.NamespacedName) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	target, ok := s.targets[key]
-	if !ok || s.byTarget[target].covered[key] {
+	if !ok || s.byTarget[target].agreed[key] {
 		return false
 	}
 	if of := s.byTarget[target]; !of.scaling {
-		delete(of.covered, key)
+		delete(of.agreed, key)
 		delete(s.targets, key)
 	}
 	return true
 }
 
-// begin begins to scale a target to zero, if all of keys are covered and no other
+// begin begins to scale a target to zero, if all of keys agree and no other
 // worker does. A true result must be followed by end.
 func (s *scaleDowns) begin(target resources.TargetKey, keys []types.NamespacedName) bool {
 	s.mu.Lock()
@@ -145,7 +145,7 @@ func (s *scaleDowns) begin(target resources.TargetKey, keys []types.NamespacedNa
 		return false
 	}
 	for _, key := range keys {
-		if !of.covered[key] {
+		if !of.agreed[key] {
 			return false
 		}
 	}
@@ -153,25 +153,25 @@ func (s *scaleDowns) begin(target resources.TargetKey, keys []types.NamespacedNa
 	return true
 }
 
-// covers reports whether all of keys are covered.
-func (s *scaleDowns) covers(target resources.TargetKey, keys []types.NamespacedName) bool {
+// allAgree reports whether all of keys agree.
+func (s *scaleDowns) allAgree(target resources.TargetKey, keys []types.NamespacedName) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	of, ok := s.byTarget[target]
 	for _, key := range keys {
-		if !ok || !of.covered[key] {
+		if !ok || !of.agreed[key] {
 			return false
 		}
 	}
 	return true
 }
 
-// waiting returns the covered ElastiServices of a target: they wait for the others.
+// waiting returns the ElastiServices of a target that agree: they wait for the others.
 func (s *scaleDowns) waiting(target resources.TargetKey) (keys []types.NamespacedName) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if of, ok := s.byTarget[target]; ok {
-		keys = slices.Collect(maps.Keys(of.covered))
+		keys = slices.Collect(maps.Keys(of.agreed))
 	}
 	return keys
 }
@@ -186,16 +186,16 @@ func (s *scaleDowns) recordScaled(target resources.TargetKey, now time.Time) {
 }
 
 // end ends what begin began. If the target was scaled, all of its ElastiServices have
-// to be covered again the next time.
+// to agree again the next time.
 func (s *scaleDowns) end(target resources.TargetKey, now time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	of := s.byTarget[target]
 	if of.scaled {
-		for key := range of.covered {
+		for key := range of.agreed {
 			delete(s.targets, key)
 		}
-		clear(of.covered)
+		clear(of.agreed)
 	}
 	of.scaling, of.scaled = false, false
 	s.drop(target, of, now)
@@ -218,7 +218,7 @@ func (s *scaleDowns) scaledAt(target resources.TargetKey, now time.Time) time.Ti
 
 // drop removes an entry that is stale. It must be called with mu held.
 func (s *scaleDowns) drop(target resources.TargetKey, of *scaleDown, now time.Time) {
-	if len(of.covered) == 0 && !of.scaling && now.Sub(of.scaledAt) >= terminatingGrace {
+	if len(of.agreed) == 0 && !of.scaling && now.Sub(of.scaledAt) >= terminatingGrace {
 		delete(s.byTarget, target)
 	}
 }
@@ -320,7 +320,7 @@ func (c *Controller) storedSiblings(ctx context.Context, elastiService *v1alpha1
 // its Service, and that its request for sleep may be removed. When the target is being
 // scaled to zero just now, it returns false and has the ElastiService synced again.
 func (c *Controller) leaveScaleDown(p *pass) bool {
-	if c.scaleDowns.uncover(p.key(), c.clock.Now()) {
+	if c.scaleDowns.withdraw(p.key(), c.clock.Now()) {
 		return true
 	}
 	c.queue.AddAfter(p.key(), sharedPoll)

@@ -87,12 +87,12 @@ func (c *cluster) sync(name string) {
 
 // One of them alone does not put the target to sleep, and both have their resolvers in
 // the path before it goes to zero.
-func TestSharedTargetIsScaledWhenEachIsCovered(t *testing.T) {
+func TestSharedTargetIsScaledWhenEachHasResolvers(t *testing.T) {
 	c, stumbling := newSharedTarget(t)
-	var uncovered atomic.Int32
+	var exposed atomic.Int32
 	stumbling.toZero = func(next func() error) error {
 		if len(c.resolverSlices("cart")) == 0 || len(c.resolverSlices("cart-grpc")) == 0 {
-			uncovered.Add(1)
+			exposed.Add(1)
 		}
 		return next()
 	}
@@ -107,7 +107,7 @@ func TestSharedTargetIsScaledWhenEachIsCovered(t *testing.T) {
 	}
 	c.requestSleep("cart-grpc")
 	c.eventuallyReplicas(0)
-	if uncovered.Load() > 0 {
+	if exposed.Load() > 0 {
 		t.Error("the target was scaled to zero without resolvers in the path of each Service")
 	}
 	for _, name := range []string{"cart", "cart-grpc"} {
@@ -123,7 +123,7 @@ func TestSharedTargetIsScaledWhenEachIsCovered(t *testing.T) {
 }
 
 // One names the kind, the other the resource, which is not the regular plural of it.
-func TestSharedTargetOfAnIrregularKindIsScaledWhenEachIsCovered(t *testing.T) {
+func TestSharedTargetOfAnIrregularKindIsScaledWhenEachHasResolvers(t *testing.T) {
 	c, _ := newSharedTarget(t)
 	c.scaling.serveKind("Rollout", "deployments")
 	c.scaling.serveKind("deployments", "deployments")
@@ -143,7 +143,7 @@ func TestSharedTargetOfAnIrregularKindIsScaledWhenEachIsCovered(t *testing.T) {
 }
 
 // A worker that sees the target at zero while another one still scales it leaves its
-// request to that one, which takes a request that is gone for a wake.
+// request to that one, which takes a request that is removed for a wake.
 func TestSharedTargetIsNotWokenByOneThatSeesItAtZeroFirst(t *testing.T) {
 	c, stumbling := newSharedTarget(t)
 	const later = 1 << 10
@@ -186,7 +186,7 @@ func TestSharedTargetIsNotWokenByOneThatSeesItAtZeroFirst(t *testing.T) {
 	c.sync("cart")
 	c.sync("cart-grpc")
 	if replicas := c.scaling.replicas(t, "cart"); replicas != 0 || wakes.Load() != 0 {
-		t.Errorf("nobody woke the target: it has %d replicas, and was woken %d times", replicas, wakes.Load())
+		t.Errorf("nothing woke the target: it has %d replicas, and was woken %d times", replicas, wakes.Load())
 	}
 }
 
@@ -266,7 +266,7 @@ func TestSharedTargetStaysUpWhenOneIsWoken(t *testing.T) {
 			}
 			c.eventually(func() string {
 				if moment == "before" {
-					// What the scheduler does when one is not asked any more.
+					// What the scheduler does when one is not requested to sleep any more.
 					c.edit("cart", func(elastiService *v1alpha1.ElastiService) {
 						if c.elastiService("cart-grpc").Status.SleepRequestedTime == nil {
 							elastiService.Status.SleepRequestedTime = nil
@@ -275,7 +275,7 @@ func TestSharedTargetStaysUpWhenOneIsWoken(t *testing.T) {
 				}
 				switch {
 				case c.elastiService("cart").Status.SleepRequestedTime != nil || c.elastiService("cart-grpc").Status.SleepRequestedTime != nil:
-					return "both requests to be gone"
+					return "both requests to be removed"
 				case c.scaling.replicas(t, "cart") != 2:
 					return "the target to be awake"
 				case stumbling.isPaused():
@@ -291,8 +291,8 @@ func TestSharedTargetStaysUpWhenOneIsWoken(t *testing.T) {
 // is found in the storage.
 func TestSharedTargetIsCheckedInTheStorage(t *testing.T) {
 	for name, change := range map[string]func(*v1alpha1.ElastiService){
-		"a new one":             nil,
-		"one that is not asked": func(elastiService *v1alpha1.ElastiService) { elastiService.Status.SleepRequestedTime = nil },
+		"a new one":                          nil,
+		"one that is not requested to sleep": func(elastiService *v1alpha1.ElastiService) { elastiService.Status.SleepRequestedTime = nil },
 	} {
 		t.Run(name, func(t *testing.T) {
 			c, stumbling := newSharedTarget(t)
@@ -399,13 +399,13 @@ func TestScaleToZeroIsTriedAgainAfterAConflict(t *testing.T) {
 // Nothing is scaled before all have confirmed that it is idle.
 func TestScaleDownWaitsUntilIdleIsConfirmed(t *testing.T) {
 	c, _ := newScaleDown(t, nil)
-	var asked, idle atomic.Bool
+	var queried, idle atomic.Bool
 	retries := make(chan func(), 100)
 	c.options.ConfirmIdle = func(target resources.TargetKey, retry func()) bool {
 		if target != new(resources.TargetKeys).Of(cartElastiService()) {
-			t.Errorf("asked about %s", target)
+			t.Errorf("queried about %s", target)
 		}
-		asked.Store(true)
+		queried.Store(true)
 		retries <- retry
 		return idle.Load()
 	}
@@ -414,8 +414,8 @@ func TestScaleDownWaitsUntilIdleIsConfirmed(t *testing.T) {
 	c.requestSleep("cart")
 	retry := <-retries
 	c.sync("cart")
-	if replicas := c.scaling.replicas(t, "cart"); replicas != 2 || !asked.Load() {
-		t.Fatalf("scaled to %d, asked %v", replicas, asked.Load())
+	if replicas := c.scaling.replicas(t, "cart"); replicas != 2 || !queried.Load() {
+		t.Fatalf("scaled to %d, queried %v", replicas, queried.Load())
 	}
 	idle.Store(true)
 	retry()
@@ -461,8 +461,8 @@ func TestSharedTargetIgnoresOneWithoutAService(t *testing.T) {
 	c.eventuallyReplicas(0)
 }
 
-// One whose Service cannot be covered does.
-func TestSharedTargetIsNotScaledWithoutCoverForEach(t *testing.T) {
+// One whose Service cannot have resolvers does.
+func TestSharedTargetIsNotScaledWithoutResolversForEach(t *testing.T) {
 	c, _ := newSharedTarget(t)
 	c.create(externalService("cart-grpc"))
 	c.start()
@@ -479,9 +479,9 @@ func TestSharedTargetIsNotScaledWithoutCoverForEach(t *testing.T) {
 }
 
 // One that waits for another one scales the target as soon as it need not.
-func TestSharedTargetIsScaledWhenTheOneThatIsNotCoveredChanges(t *testing.T) {
+func TestSharedTargetIsScaledWhenTheOneWithoutResolversChanges(t *testing.T) {
 	for name, change := range map[string]func(*cluster){
-		"it can be covered": func(c *cluster) {
+		"it can have resolvers": func(c *cluster) {
 			service := cartService()
 			service.Name, service.UID, service.Spec.ClusterIP = "cart-grpc", "cart-grpc-service", "10.96.0.11"
 			c.create(service)
@@ -516,7 +516,7 @@ func TestSharedTargetIsScaledWhenTheOneThatIsNotCoveredChanges(t *testing.T) {
 	}
 }
 
-// pausing returns nothing when the autoscaler is paused: what is covered waits for the
+// pausing returns nothing when the autoscaler is paused: what agrees waits for the
 // others then.
 func (s *stumblingScaling) pausing() string {
 	if !s.isPaused() {
@@ -525,8 +525,8 @@ func (s *stumblingScaling) pausing() string {
 	return ""
 }
 
-// Nothing is polled for as long as one of them cannot be covered.
-func TestSharedTargetIsNotPolledWhileOneIsNotCovered(t *testing.T) {
+// Nothing is polled for as long as one of them cannot have resolvers.
+func TestSharedTargetIsNotPolledWhileOneHasNoResolvers(t *testing.T) {
 	t.Parallel()
 	c, stumbling := newSharedTarget(t)
 	now := clocktesting.NewFakeClock(time.Now())
@@ -579,20 +579,20 @@ func TestSharedTargetIsNotPolledWhileOneIsNotCovered(t *testing.T) {
 }
 
 // Who deletes an ElastiService, or gives it another target, right after the target was
-// scaled to zero leaves nobody to see that it was.
-func TestScaleDownsForgetTargetsThatNobodyHas(t *testing.T) {
+// scaled to zero leaves none to see that it was.
+func TestScaleDownsForgetTargetsThatNoElastiServiceHas(t *testing.T) {
 	s, now := newScaleDowns(), metav1.Now().Time
 	for i := range 10 {
 		key := types.NamespacedName{Namespace: shop, Name: fmt.Sprintf("scaled-%d", i)}
 		target := resources.TargetKey{Namespace: shop, Name: key.Name}
-		s.cover(target, key, now)
+		s.agree(target, key, now)
 		if !s.begin(target, []types.NamespacedName{key}) {
 			t.Fatal("the target cannot be scaled")
 		}
 		s.recordScaled(target, now)
 		s.end(target, now)
 		moving := types.NamespacedName{Namespace: shop, Name: "moving"}
-		s.cover(resources.TargetKey{Namespace: shop, Name: fmt.Sprintf("former-%d", i)}, moving, now)
+		s.agree(resources.TargetKey{Namespace: shop, Name: fmt.Sprintf("former-%d", i)}, moving, now)
 		now = now.Add(terminatingGrace)
 	}
 	if len(s.byTarget) > 4 {
@@ -604,11 +604,11 @@ func TestScaleDownsForgetTargets(t *testing.T) {
 	s, target := newScaleDowns(), new(resources.TargetKeys).Of(cartElastiService())
 	now := metav1.Now().Time
 	key := resources.KeyOf(cartElastiService())
-	s.cover(target, key, now)
+	s.agree(target, key, now)
 	if !s.begin(target, nil) || s.begin(target, nil) {
 		t.Error("not one at a time may scale a target")
 	}
-	if s.uncover(key, now) {
+	if s.withdraw(key, now) {
 		t.Error("resolvers may leave while the target is being scaled")
 	}
 	s.recordScaled(target, now)
@@ -616,21 +616,21 @@ func TestScaleDownsForgetTargets(t *testing.T) {
 	if s.scaledAt(target, now).IsZero() {
 		t.Error("it is not known that the target was scaled")
 	}
-	s.cover(target, key, now)
-	if !s.uncover(key, now.Add(terminatingGrace)) || len(s.byTarget) > 0 || len(s.targets) > 0 {
+	s.agree(target, key, now)
+	if !s.withdraw(key, now.Add(terminatingGrace)) || len(s.byTarget) > 0 || len(s.targets) > 0 {
 		t.Errorf("%d targets are remembered for ever", len(s.byTarget))
 	}
 }
 
-// A former target that another ElastiService has stays at zero only if that one has
+// A previous target that another ElastiService has stays at zero only if that one has
 // resolvers in the path of a Service.
-func TestFormerTargetStaysAsleepOnlyWhileAnotherElastiServiceCoversIt(t *testing.T) {
+func TestPreviousTargetStaysAsleepOnlyWhileResolversOfAnotherElastiServiceStandInForIt(t *testing.T) {
 	for name, test := range map[string]struct {
 		change func(*cluster)
 		want   int32
 	}{
 		"it does":                 {func(*cluster) {}, 0},
-		"its Service is gone":     {func(c *cluster) { c.deleteService("cart-grpc") }, 2},
+		"its Service is deleted":  {func(c *cluster) { c.deleteService("cart-grpc") }, 2},
 		"another one has it":      {func(c *cluster) { c.edit("cart-grpc", takeServiceOfCart) }, 2},
 		"it is being deleted":     {func(c *cluster) { c.markDeleted("cart-grpc", 0) }, 2},
 		"its Service is external": {func(c *cluster) { c.create(externalService("cart-grpc")) }, 2},
@@ -659,7 +659,7 @@ func TestFormerTargetStaysAsleepOnlyWhileAnotherElastiServiceCoversIt(t *testing
 			})
 			c.sync("cart")
 			if replicas := c.scaling.replicas(t, "cart"); replicas != test.want {
-				t.Errorf("the former target has %d replicas, want %d", replicas, test.want)
+				t.Errorf("the previous target has %d replicas, want %d", replicas, test.want)
 			}
 			if test.want == 0 && resumed.Load() != 0 {
 				t.Error("the autoscaler that another ElastiService has was resumed")

@@ -261,7 +261,7 @@ func TestTargetIsNotPutToSleepWithoutItsPrivateService(t *testing.T) {
 	}{
 		"the name is taken":          {nil, v1alpha1.ReasonNameTaken},
 		"a quota":                    {apierrors.NewForbidden(services, private, fmt.Errorf("exceeded quota")), v1alpha1.ReasonWriteFailed},
-		"a webhook refuses":          {&apierrors.StatusError{ErrStatus: metav1.Status{Status: metav1.StatusFailure, Code: 400, Message: "admission webhook denied the request"}}, v1alpha1.ReasonWriteFailed},
+		"a webhook rejects it":       {&apierrors.StatusError{ErrStatus: metav1.Status{Status: metav1.StatusFailure, Code: 400, Message: "admission webhook denied the request"}}, v1alpha1.ReasonWriteFailed},
 		"a webhook cannot be called": {apierrors.NewInternalError(fmt.Errorf("failed calling webhook")), v1alpha1.ReasonWriteFailed},
 	} {
 		t.Run(name, func(t *testing.T) {

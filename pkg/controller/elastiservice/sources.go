@@ -56,7 +56,7 @@ type scopedWatch struct {
 	single map[string]*informers.Handle
 }
 
-// in returns the watch that covers a namespace.
+// in returns the watch that has a namespace.
 func (w *scopedWatch) in(namespace string) *informers.Handle {
 	if w.all != nil {
 		return w.all
@@ -75,7 +75,7 @@ func (w *scopedWatch) handles() []*informers.Handle {
 	return handles
 }
 
-// scope is the namespace of the watch that covers a namespace.
+// scope is the namespace of the watch that has a namespace.
 func (c *Controller) scope(namespace string) string {
 	if len(c.options.Namespaces) == 0 {
 		return metav1.NamespaceAll
@@ -87,7 +87,7 @@ func (c *Controller) inScope(namespace string) bool {
 	return len(c.options.Namespaces) == 0 || slices.Contains(c.options.Namespaces, namespace)
 }
 
-// watch acquires the watches of a resource that cover the namespaces that are
+// watch acquires the watches of a resource that have the namespaces that are
 // worked on.
 func (c *Controller) watch(source func(namespace string) informers.Source) (*scopedWatch, error) {
 	watches := &scopedWatch{single: map[string]*informers.Handle{}}

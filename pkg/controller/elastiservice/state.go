@@ -98,7 +98,7 @@ func (s *state) recordWrite(written *v1alpha1.ElastiService) { s.written = writt
 
 // scaleFacts are what a sync observes of the scale of the target.
 type scaleFacts struct {
-	// known is true when the scale is known, atZero when it asks for no replicas.
+	// known is true when the scale is known, atZero when it is zero.
 	known, atZero bool
 	// wasUp is true when the status reports replicas.
 	wasUp bool

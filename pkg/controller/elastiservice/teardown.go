@@ -76,9 +76,9 @@ type Teardown struct {
 	// ElastiServices are those whose statuses record targets, as far as they can be
 	// read.
 	ElastiServices []*v1alpha1.ElastiService
-	// KeepCover has the resolvers stay in front of targets that cannot be woken: they
+	// KeepResolvers has the resolvers stay in front of targets that cannot be woken: they
 	// keep working, and Run is called again.
-	KeepCover bool
+	KeepResolvers bool
 	// Clock is the time.
 	Clock clock.WithTicker
 }
@@ -124,7 +124,7 @@ func (t *Teardown) Run(ctx context.Context) error {
 	records := slices.Concat(recordsOf(private), recordsOfSlices(signer, resolverSlices), recordsInStatuses(t.ElastiServices))
 	asleep, restored := t.restoreTargets(ctx, records)
 	private = slices.DeleteFunc(private, func(service corev1.Service) bool { return asleep.Has(keyOfPrivate(&service)) })
-	if t.KeepCover {
+	if t.KeepResolvers {
 		resolverSlices = slices.DeleteFunc(resolverSlices, func(slice discoveryv1.EndpointSlice) bool {
 			return asleep.Has(privateServiceOf(&slice))
 		})
@@ -144,8 +144,8 @@ func (t *Teardown) Run(ctx context.Context) error {
 type record struct {
 	namespace string
 	managed   *resources.ManagedTarget
-	// cover is the private Service of the public Service that the object is for.
-	cover types.NamespacedName
+	// privateService is the private Service of the public Service that the object is for.
+	privateService types.NamespacedName
 }
 
 func recordsOf(private []corev1.Service) (records []record) {
@@ -191,14 +191,14 @@ func privateServiceOf(slice *discoveryv1.EndpointSlice) types.NamespacedName {
 func (t *Teardown) restoreTargets(ctx context.Context, records []record) (asleep sets.Set[types.NamespacedName], err error) {
 	deadline := t.Clock.Now().Add(teardownRestore)
 	// Most targets are recorded by several objects, and restored once.
-	covers := map[string]sets.Set[types.NamespacedName]{}
+	privateServices := map[string]sets.Set[types.NamespacedName]{}
 	records = slices.DeleteFunc(records, func(recorded record) bool {
 		key := recorded.namespace + "/" + recorded.managed.String()
-		_, known := covers[key]
+		_, known := privateServices[key]
 		if !known {
-			covers[key] = sets.New[types.NamespacedName]()
+			privateServices[key] = sets.New[types.NamespacedName]()
 		}
-		covers[key].Insert(recorded.cover)
+		privateServices[key].Insert(recorded.privateService)
 		return known
 	})
 	var mu sync.Mutex
@@ -222,7 +222,7 @@ func (t *Teardown) restoreTargets(ctx context.Context, records []record) (asleep
 			if errors.Is(err, context.DeadlineExceeded) {
 				hanging.Insert(recorded.namespace)
 			}
-			asleep = asleep.Union(covers[recorded.namespace+"/"+recorded.managed.String()])
+			asleep = asleep.Union(privateServices[recorded.namespace+"/"+recorded.managed.String()])
 		}
 		return err
 	})

@@ -51,7 +51,7 @@ func asleepWithAutoscaler(t *testing.T) *cluster {
 	return c
 }
 
-// The ElastiServices play no part: their server may be gone.
+// The ElastiServices play no part: their server may be removed.
 func TestTeardownPutsTheClusterBack(t *testing.T) {
 	t.Parallel()
 	c := asleepWithAutoscaler(t)
@@ -71,7 +71,7 @@ func TestTeardownPutsTheClusterBack(t *testing.T) {
 		t.Errorf("the resolver slices %v are left", left)
 	}
 	if actions := c.elasti.Actions(); len(actions) > 0 {
-		t.Errorf("ElastiServices were asked for: %v", actions)
+		t.Errorf("ElastiServices were requested: %v", actions)
 	}
 	if err := c.teardown().Run(ctx); err != nil {
 		t.Errorf("running it again: %v", err)
@@ -84,10 +84,10 @@ func TestTeardownGoesOnWithoutATargetThatCannotBeWoken(t *testing.T) {
 	t.Parallel()
 	c := asleepWithAutoscaler(t)
 	c.setEndpoints(shop, "cart", "10.1.0.1")
-	c.scaling.fail(errors.New("a webhook refuses"))
+	c.scaling.fail(errors.New("a webhook rejects it"))
 	_, ctx := ktesting.NewTestContext(t)
 	err := c.teardown().Run(ctx)
-	if err == nil || !strings.Contains(err.Error(), "scale it by hand") || !strings.Contains(err.Error(), "a webhook refuses") {
+	if err == nil || !strings.Contains(err.Error(), "scale it by hand") || !strings.Contains(err.Error(), "a webhook rejects it") {
 		t.Errorf("the error is %v", err)
 	}
 	if left := c.resolverSlices("cart"); len(left) > 0 {
@@ -108,14 +108,14 @@ func TestTeardownGoesOnWithoutATargetThatCannotBeWoken(t *testing.T) {
 }
 
 // The resolvers stay in other namespaces, and the target is tried to be woken again.
-func TestTeardownKeepsTheCoverOfATargetThatCannotBeWoken(t *testing.T) {
+func TestTeardownKeepsTheResolversOfATargetThatCannotBeWoken(t *testing.T) {
 	t.Parallel()
 	c := asleepWithAutoscaler(t)
-	c.scaling.fail(errors.New("a webhook refuses"))
+	c.scaling.fail(errors.New("a webhook rejects it"))
 	_, ctx := ktesting.NewTestContext(t)
 	teardown := c.teardown()
-	teardown.KeepCover = true
-	if err := teardown.Run(ctx); err == nil || !strings.Contains(err.Error(), "a webhook refuses") {
+	teardown.KeepResolvers = true
+	if err := teardown.Run(ctx); err == nil || !strings.Contains(err.Error(), "a webhook rejects it") {
 		t.Errorf("the error is %v", err)
 	}
 	if replicas, left := c.scaling.replicas(t, "cart"), c.resolverSlices("cart"); replicas != 0 || len(left) != 1 {
@@ -165,7 +165,7 @@ func TestItemsOfOneNamespaceThatTakeLongDoNotHoldUpOthers(t *testing.T) {
 		select {
 		case <-done:
 			return nil
-		case <-time.After(patience):
+		case <-time.After(waitTimeout):
 			return errors.New("the other namespace waits")
 		}
 	})

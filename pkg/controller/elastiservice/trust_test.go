@@ -57,7 +57,7 @@ func forgedService(t *testing.T, name, owner string) *corev1.Service {
 	}
 }
 
-// settled waits until the controller has gone through everything that was there
+// settled waits until the controller has synced everything that was there
 // before: it works on an object that comes later.
 func (c *cluster) settled(name string) {
 	c.t.Helper()
@@ -95,9 +95,9 @@ func TestForgedPrivateServicesScaleNothing(t *testing.T) {
 		plain := forgedService(t, name, owner)
 		copied := forgedService(t, name+"-copied", owner)
 		copied.Annotations[v1alpha1.AnnotationSignature] = signed
-		foreign := forgedService(t, name+"-foreign", owner)
-		other.Sign(&foreign.ObjectMeta)
-		for _, service := range []*corev1.Service{plain, copied, foreign} {
+		others := forgedService(t, name+"-others", owner)
+		other.Sign(&others.ObjectMeta)
+		for _, service := range []*corev1.Service{plain, copied, others} {
 			c.create(service)
 		}
 	}

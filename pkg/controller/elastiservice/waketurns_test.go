@@ -26,7 +26,7 @@ import (
 )
 
 // A namespace in which thousands of targets sleep does not delay the wakes of others when
-// all resolvers are gone.
+// there are no resolvers.
 func TestEachNamespaceHasItsTurnToBeWoken(t *testing.T) {
 	turns, now := newWakeTurns(2), time.Unix(0, 0)
 	for i := range 1000 {

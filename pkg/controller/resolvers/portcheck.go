@@ -57,7 +57,7 @@ type DialFunc func(ctx context.Context, network, address string) (net.Conn, erro
 
 // Query is the query whether a resolver serves proxy ports of an ElastiService.
 type Query struct {
-	portcheck.Question
+	portcheck.Query
 	// SharedPort is the proxy port on which Services are distinguished by host name.
 	// 0: none.
 	SharedPort int32
@@ -68,7 +68,7 @@ func (q *Query) equal(other *Query) bool {
 }
 
 // PortChecker checks which resolvers accept connections on proxy ports. A resolver
-// that is ready may not have observed a new proxy port yet, and would refuse the
+// that is ready may not have observed a new proxy port yet, and would reject the
 // connections that a resolver slice sends it; nor a Service on the shared port, and
 // would reject its requests; nor that resolvers are about to be in the path of a
 // Service whose target was awake, and would let connections wait. So each is queried
@@ -179,11 +179,11 @@ func (l *PortChecker) query(ctx context.Context, address string, query *Query) (
 	if health == "" {
 		return false, portcheck.ErrNotSupported
 	}
-	question := query.Question
-	question.Accept = true
+	accepting := query.Query
+	accepting.Accept = true
 	return l.with(ctx, health, func(connection net.Conn) (bool, error) {
 		return exchange(connection, func(connection net.Conn) (bool, error) {
-			state, err := question.Ask(connection)
+			state, err := accepting.Send(connection)
 			return state == portcheck.Accepting, err
 		})
 	})

@@ -35,7 +35,7 @@ import (
 
 // about returns the query for proxy ports of an ElastiService.
 func about(proxyPorts ...int32) Query {
-	query := Query{Question: portcheck.Question{Service: types.NamespacedName{Namespace: "shop", Name: "cart"}, UID: "c0ffee"}}
+	query := Query{Query: portcheck.Query{Service: types.NamespacedName{Namespace: "shop", Name: "cart"}, UID: "c0ffee"}}
 	for i, port := range proxyPorts {
 		query.Ports = append(query.Ports, portcheck.Port{Service: int32(80 + i), Proxy: port})
 	}
@@ -63,12 +63,12 @@ func queryable(t *testing.T, handler http.Handler) (DialFunc, func(string) strin
 // TestResolversAreQueriedOnTheirHealthPort queries a resolver that observes a port later.
 func TestResolversAreQueriedOnTheirHealthPort(t *testing.T) {
 	var state atomic.Int32
-	dial, health := queryable(t, portcheck.Handler(func(q *portcheck.Question, port portcheck.Port) portcheck.State {
+	dial, health := queryable(t, portcheck.Handler(func(q *portcheck.Query, port portcheck.Port) portcheck.State {
 		switch {
 		case q.UID != "c0ffee":
 			return portcheck.Unknown
 		case !q.Accept:
-			t.Error("the resolver is not told to accept")
+			t.Error("the resolver is not reported to accept")
 		case port.Proxy == 10000:
 			return portcheck.Accepting
 		}

@@ -91,14 +91,14 @@ func restorationFrom(namespace string, managed *resources.ManagedTarget, regardi
 	}
 }
 
-// uncover takes the resolvers out of the path of a public Service for good, and
-// reports whether they, and the private Service, are gone. It is the one place
+// removeResolvers takes the resolvers out of the path of a public Service for good, and
+// reports whether they, and the private Service, are deleted. It is the one place
 // that knows the rule that no target is at zero with no resolver in front of it:
 // it wakes the target, waits for a ready endpoint, and only then removes. since
 // is when that was first wanted. A target that cannot be woken keeps its resolvers:
 // the error is a notRestoredError, and another attempt follows.
 // Without restorations there is no target to wake.
-func (c *Controller) uncover(ctx context.Context, p *pass, since time.Time, restorations ...restoration) (bool, error) {
+func (c *Controller) removeResolvers(ctx context.Context, p *pass, since time.Time, restorations ...restoration) (bool, error) {
 	if !c.leaveScaleDown(p) {
 		return false, nil
 	}
@@ -138,7 +138,7 @@ func (e *notRestoredError) Error() string {
 // Unwrap returns the error of the last attempt.
 func (e *notRestoredError) Unwrap() error { return e.err }
 
-// restoreForGood wakes a target whose cover is removed. It reports whether there is a
+// restoreForGood wakes a target whose resolvers are removed. It reports whether there is a
 // target that will be awake. Other ElastiServices that the target has put it to sleep
 // again when it is idle for them. evidentlyAwake is true when a pod of the target is
 // ready, which counts when its scale cannot be read.
@@ -249,7 +249,7 @@ func (c *Controller) reconcileRemoval(ctx context.Context, p *pass) {
 		p.state.endRemoval()
 		return
 	}
-	done, err := c.uncoverUnsupported(ctx, p)
+	done, err := c.leaveUnsupportedService(ctx, p)
 	p.result.failed(err)
 	if done {
 		c.ports.Release(p.key())
@@ -259,15 +259,15 @@ func (c *Controller) reconcileRemoval(ctx context.Context, p *pass) {
 	p.result.mode = p.observedMode()
 }
 
-// uncoverUnsupported uncovers a Service that resolvers cannot stand in for any
-// more. It reports whether nothing is left of the cover. A target whose Service is
+// leaveUnsupportedService removes the resolvers of a Service that resolvers cannot stand in for any
+// more. It reports whether nothing is left of them. A target whose Service is
 // deleted stays asleep, as no client can call it, and recorded: it is woken when the
 // ElastiService names another target or is deleted. Its private Service stays as long:
 // the status is the only other record, and an uninstallation may not be able to read
 // it.
-func (c *Controller) uncoverUnsupported(ctx context.Context, p *pass) (bool, error) {
+func (c *Controller) leaveUnsupportedService(ctx context.Context, p *pass) (bool, error) {
 	restorations := c.formerRestorations(p)
-	covered, moved := c.coveredService(p)
+	served, moved := c.servedByResolvers(p)
 	staysAsleep := p.service == nil && !moved
 	if !staysAsleep && (isRecorded(p) || len(p.ownSlices) > 0) {
 		restorations = append(restorations, c.currentRestorations(p)...)
@@ -278,7 +278,7 @@ func (c *Controller) uncoverUnsupported(ctx context.Context, p *pass) (bool, err
 	if len(restorations) > 0 || len(p.ownSlices) > 0 || len(p.unneededServices(p.recordKept)) > 0 {
 		since, _ := p.state.startRemoval(c.clock.Now())
 		p.result.managedTarget = recordedTarget(p)
-		if done, err := c.uncover(ctx, covered, since, restorations...); err != nil || !done {
+		if done, err := c.removeResolvers(ctx, served, since, restorations...); err != nil || !done {
 			return false, err
 		}
 	}
@@ -362,7 +362,7 @@ func (c *Controller) deleted(ctx context.Context, key types.NamespacedName) erro
 	if len(restorations) == 0 && !cleanedUp {
 		klog.FromContext(ctx).Info("Nothing records the target of a deleted ElastiService: scale it by hand if it has no replicas", "elastiService", key)
 	}
-	done, err := c.uncover(ctx, p, since, restorations...)
+	done, err := c.removeResolvers(ctx, p, since, restorations...)
 	if err != nil || !done || cleanedUp {
 		return err
 	}
@@ -380,7 +380,7 @@ func (c *Controller) mayBeLost(ctx context.Context, p *pass, last *v1alpha1.Elas
 	}
 	claims, err := c.options.Claims.List(ctx)
 	if err != nil {
-		return false, fmt.Errorf("looking for claims of a deleted ElastiService: %w", err)
+		return false, fmt.Errorf("finding claims of a deleted ElastiService: %w", err)
 	}
 	return !slices.ContainsFunc(claims, func(claim v1alpha1.ProxyPortClaimSpec) bool {
 		return claim.Owner.Namespace == p.key().Namespace && claim.Owner.Name == p.key().Name
