@@ -15,7 +15,7 @@ clean=(
     pkg/controller/informers pkg/controller/leader pkg/controller/proxyports pkg/controller/resolvers/resolverstest
     pkg/controller/elastiservice pkg/portcheck pkg/controller/resolvers pkg/controller/resources pkg/controller/signature pkg/controller/sleep pkg/controller/startup
     pkg/controller/statuswriter pkg/controller/target pkg/controller/uninstall pkg/preflight pkg/registry
-    pkg/resolver/accesslog pkg/resolver/activity pkg/resolver/clientaddress pkg/resolver/destination pkg/resolver/dial
+    pkg/resolver/*.go pkg/resolver/http1 pkg/resolver/http2 pkg/resolver/accesslog pkg/resolver/activity pkg/resolver/clientaddress pkg/resolver/destination pkg/resolver/dial
     pkg/resolver/endpoint pkg/resolver/fallback pkg/resolver/hold pkg/resolver/hostroute pkg/resolver/listen
     pkg/resolver/liveness pkg/resolver/localfault pkg/resolver/localreply pkg/resolver/memory pkg/resolver/metrics
     pkg/resolver/metricsauth pkg/resolver/options pkg/resolver/passive pkg/resolver/probe pkg/resolver/proberesponse

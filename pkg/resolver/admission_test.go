@@ -72,8 +72,8 @@ func (c *cluster) update(es *v1alpha1.ElastiService) {
 	}
 }
 
-// askHost sends a request for a host to the shared port, over HTTP/1.1 or HTTP/2.
-func askHost(t *testing.T, version string, port int32, host string) *http.Response {
+// queryHost sends a request for a host to the shared port, over HTTP/1.1 or HTTP/2.
+func queryHost(t *testing.T, version string, port int32, host string) *http.Response {
 	t.Helper()
 	transport := &http.Transport{DisableKeepAlives: true}
 	if version == "HTTP/2" {
@@ -95,7 +95,7 @@ func askHost(t *testing.T, version string, port int32, host string) *http.Respon
 }
 
 // On the shared port the service is known only once the header fields are.
-func TestClientsThatAreNotAllowedGetAnAnswerOnTheSharedPort(t *testing.T) {
+func TestClientsThatAreNotAllowedGetAResponseOnTheSharedPort(t *testing.T) {
 	port := freePort(t)
 	open, closed := elastiService("open", port), elastiService("closed", port)
 	closed.Spec.Proxy = &v1alpha1.ProxySpec{AllowedClients: []string{"192.0.2.0/24"}}
@@ -104,16 +104,16 @@ func TestClientsThatAreNotAllowedGetAnAnswerOnTheSharedPort(t *testing.T) {
 	c.apply(slice(open, true, address))
 	c.apply(slice(closed, true, address))
 	for _, version := range []string{"HTTP/1.1", "HTTP/2"} {
-		c.eventually(func() bool { return askHost(t, version, port, "open.shop.svc").StatusCode == http.StatusOK })
-		if response := askHost(t, version, port, "closed.shop.svc"); response.StatusCode != http.StatusForbidden || response.Header.Get("X-Elasti-Answer") != "AddressNotAllowed" {
+		c.eventually(func() bool { return queryHost(t, version, port, "open.shop.svc").StatusCode == http.StatusOK })
+		if response := queryHost(t, version, port, "closed.shop.svc"); response.StatusCode != http.StatusForbidden || response.Header.Get("X-Elasti-Answer") != "AddressNotAllowed" {
 			t.Errorf("%s: a client that is not allowed is answered %d %v", version, response.StatusCode, response.Header)
 		}
 	}
 }
 
-// TestProxyPortServesNobodyNewWhileTheTargetIsAwake connects past the grace period,
+// TestProxyPortServesNoNewClientWhileTheTargetIsAwake connects past the grace period,
 // and has the target put to sleep while the connection waits.
-func TestProxyPortServesNobodyNewWhileTheTargetIsAwake(t *testing.T) {
+func TestProxyPortServesNoNewClientWhileTheTargetIsAwake(t *testing.T) {
 	port, shared := freePort(t), freePort(t)
 	es, other := elastiService("cart", port), elastiService("other", shared)
 	es.Status.Mode, other.Status.Mode = v1alpha1.ModeServe, v1alpha1.ModeServe
@@ -128,10 +128,10 @@ func TestProxyPortServesNobodyNewWhileTheTargetIsAwake(t *testing.T) {
 	refused := func() float64 {
 		return c.counter("elasti_resolver_connections_refused_total", "reason", "serve_mode")
 	}
-	// Until the pods are known, clients are served.
+	// Until the pods are observed, clients are served.
 	c.eventually(func() bool { _, _, err := fetch(port, "/"); return err != nil })
 	c.eventually(func() bool {
-		return askHost(t, "HTTP/1.1", shared, "other.shop.svc").Header.Get("X-Elasti-Answer") == "Serving"
+		return queryHost(t, "HTTP/1.1", shared, "other.shop.svc").Header.Get("X-Elasti-Answer") == "Serving"
 	})
 	if refused() < 2 {
 		t.Errorf("%v connections are counted", refused())
@@ -161,7 +161,7 @@ func (c *cluster) awaitServing(port int32, es *v1alpha1.ElastiService, address s
 		if _, err := fmt.Fprintf(conn, "GET / HTTP/1.1\r\nHost: %s.shop.svc\r\n\r\n", es.Name); err != nil {
 			return false
 		}
-		// Until the pods are known it is held.
+		// Until the pods are observed it is held.
 		_ = conn.SetReadDeadline(time.Now().Add(100 * time.Millisecond))
 		_, err := conn.Read(make([]byte, 1))
 		return errors.Is(err, os.ErrDeadlineExceeded) && c.gauge("elasti_resolver_queued_count", "source", es.Spec.Service) == 0
@@ -215,7 +215,7 @@ func TestStreamForAnotherServiceStopsNoStream(t *testing.T) {
 	defer transport.CloseIdleConnections()
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 	defer cancel()
-	ask := func(host string, body io.Reader) *http.Response {
+	query := func(host string, body io.Reader) *http.Response {
 		t.Helper()
 		request, err := http.NewRequestWithContext(ctx, http.MethodPost, fmt.Sprintf("http://127.0.0.1:%d/", shared), body)
 		if err != nil {
@@ -230,9 +230,9 @@ func TestStreamForAnotherServiceStopsNoStream(t *testing.T) {
 	}
 	upload, client := io.Pipe()
 	defer client.Close()
-	echoed := ask("cart.shop.svc", upload)
+	echoed := query("cart.shop.svc", upload)
 	defer echoed.Body.Close()
-	other := ask("till.shop.svc", nil)
+	other := query("till.shop.svc", nil)
 	other.Body.Close()
 	if other.StatusCode != http.StatusMisdirectedRequest {
 		t.Errorf("the other stream is answered %d", other.StatusCode)

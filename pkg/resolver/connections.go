@@ -58,7 +58,7 @@ type connections struct {
 	// undeclared is the account of the connections that have not said yet which service
 	// they are for. Nil: all have.
 	undeclared *memory.Account
-	// displaced is told of each connection that made room for another.
+	// displaced is notified of each connection that made room for another.
 	displaced func(client netip.Addr, why metrics.RefusedReason)
 
 	mu   sync.Mutex
@@ -107,11 +107,11 @@ func (c *connections) add(conn *net.TCPConn, account *memory.Account) (metrics.R
 	if c.limits.perClient > 0 {
 		m.client = clientOf(conn)
 	}
-	refusal, ok := c.tryAdd(conn, m)
-	for displaced := 0; !ok && displaced < maxDisplaced && c.displaceFor(m, refusal); displaced++ {
-		refusal, ok = c.tryAdd(conn, m)
+	rejection, ok := c.tryAdd(conn, m)
+	for displaced := 0; !ok && displaced < maxDisplaced && c.displaceFor(m, rejection); displaced++ {
+		rejection, ok = c.tryAdd(conn, m)
 	}
-	return refusal, ok
+	return rejection, ok
 }
 
 func (c *connections) tryAdd(conn *net.TCPConn, m *member) (metrics.RefusedReason, bool) {
@@ -119,11 +119,11 @@ func (c *connections) tryAdd(conn *net.TCPConn, m *member) (metrics.RefusedReaso
 	if err := m.charge.Claim(connectionBytes); err != nil {
 		return metrics.RefusedMemory, false
 	}
-	refusal, ok := c.admit(conn, m)
+	rejection, ok := c.admit(conn, m)
 	if !ok {
 		m.charge.Release()
 	}
-	return refusal, ok
+	return rejection, ok
 }
 
 // admit is add for a connection for which there is memory.

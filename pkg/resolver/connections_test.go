@@ -58,9 +58,9 @@ func newCounted(t *testing.T, process, perService int) *counted {
 func (c *counted) fill(service *memory.Account) (opened []*net.TCPConn, why metrics.RefusedReason) {
 	for {
 		conn := &net.TCPConn{}
-		refusal, ok := c.add(conn, service)
+		rejection, ok := c.add(conn, service)
 		if !ok {
-			return opened, refusal
+			return opened, rejection
 		}
 		opened = append(opened, conn)
 	}
@@ -124,8 +124,8 @@ func TestConnectionsAreNotRefusedForWhatAnotherServiceHolds(t *testing.T) {
 	if err := flood.Take(all); err != nil {
 		t.Fatal(err)
 	}
-	if refusal, ok := c.add(&net.TCPConn{}, c.budget.Open(nil)); !ok {
-		t.Errorf("a connection to another service is refused: %s", refusal)
+	if rejection, ok := c.add(&net.TCPConn{}, c.budget.Open(nil)); !ok {
+		t.Errorf("a connection to another service is refused: %s", rejection)
 	}
 }
 
@@ -176,7 +176,7 @@ func TestPanicEndsItsConnectionOnly(t *testing.T) {
 	defer r.reporter.Run(ended)
 	account := r.budget.Open(nil)
 	address := resolvertest.Listen(t, func(conn *net.TCPConn) {
-		r.serve(t.Context(), conn, &connection{memory: account, other: func([]byte) []byte { panic("a fault of ours") }})
+		r.serve(t.Context(), conn, &connection{memory: account, other: func([]byte) []byte { panic("a fault of the resolver") }})
 	})
 	for range 2 {
 		client := resolvertest.Dial(t, address)
@@ -196,7 +196,7 @@ func TestPanicEndsItsConnectionOnly(t *testing.T) {
 }
 
 // TestLocalFaultIsNamedAsOne takes all file descriptors of the resolver away: a
-// health check of an awake application is told so, nothing is woken, and all is
+// health check of an awake application is notified, nothing is woken, and all is
 // well again once there are some.
 func TestLocalFaultIsNamedAsOne(t *testing.T) {
 	if !resolvertest.InOwnProcess(t, false) {
@@ -219,9 +219,9 @@ func TestLocalFaultIsNamedAsOne(t *testing.T) {
 	woken := c.wakes.Load()
 	restore := resolvertest.LimitFiles(t, 0)
 	for agent, client := range clients {
-		got := c.askOn(client, agent)
+		got := c.queryOn(client, agent)
 		if got.status != http.StatusServiceUnavailable || got.reason != "ResolverExhausted" || got.retryAfter == "" {
-			t.Errorf("%s is told %+v", agent, got)
+			t.Errorf("%s gets %+v", agent, got)
 		}
 	}
 	restore()
@@ -236,13 +236,13 @@ func TestLocalFaultIsNamedAsOne(t *testing.T) {
 	}
 }
 
-// forgetfulPod is a pod that closes each connection after its answer.
+// forgetfulPod is a pod that closes each connection after its response.
 func forgetfulPod(t *testing.T) string {
 	return resolvertest.ListenHTTP(t, func(w http.ResponseWriter, _ *http.Request) { w.Header().Set("Connection", "close") })
 }
 
-// askOn sends a request on a connection that is open already.
-func (c *cluster) askOn(conn net.Conn, agent string) refused {
+// queryOn sends a request on a connection that is open already.
+func (c *cluster) queryOn(conn net.Conn, agent string) refused {
 	c.t.Helper()
 	if _, err := fmt.Fprintf(conn, "GET / HTTP/1.1\r\nHost: cart\r\nUser-Agent: %s\r\n\r\n", agent); err != nil {
 		c.t.Fatal(err)
@@ -263,8 +263,8 @@ func TestConnectionMovesToTheServiceThatItNames(t *testing.T) {
 	open := func() *net.TCPConn {
 		t.Helper()
 		conn := &net.TCPConn{}
-		if refusal, ok := c.add(conn, c.undeclared.Branch()); !ok {
-			t.Fatalf("a connection that names no service is refused: %s", refusal)
+		if rejection, ok := c.add(conn, c.undeclared.Branch()); !ok {
+			t.Fatalf("a connection that names no service is refused: %s", rejection)
 		}
 		return conn
 	}
@@ -305,8 +305,8 @@ func TestOldestConnectionThatNamesNoServiceMakesRoom(t *testing.T) {
 	var conns []*net.TCPConn
 	for range 50 {
 		conn := &net.TCPConn{}
-		if refusal, ok := c.add(conn, c.undeclared.Branch()); !ok {
-			t.Fatalf("connection %d is refused: %s", len(conns), refusal)
+		if rejection, ok := c.add(conn, c.undeclared.Branch()); !ok {
+			t.Fatalf("connection %d is refused: %s", len(conns), rejection)
 		}
 		conns = append(conns, conn)
 	}
@@ -334,10 +334,10 @@ func TestConnectionThatPanicsAtItsMoveKeepsNoPlace(t *testing.T) {
 	c.budget = memory.NewBudget(memory.Limits{Process: 4 * connectionBytes})
 	c.undeclared = c.budget.Open(nil)
 	conn := &net.TCPConn{}
-	if refusal, ok := c.add(conn, c.undeclared.Branch()); !ok {
-		t.Fatal(refusal)
+	if rejection, ok := c.add(conn, c.undeclared.Branch()); !ok {
+		t.Fatal(rejection)
 	}
-	flood := c.budget.Open(func(int64) int64 { panic("a fault of ours") })
+	flood := c.budget.Open(func(int64) int64 { panic("a fault of the resolver") })
 	if err := flood.Take(3 * connectionBytes); err != nil {
 		t.Fatal(err)
 	}

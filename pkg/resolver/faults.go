@@ -25,14 +25,14 @@ import (
 	"github.com/truefoundry/elasti-apiserver/pkg/resolver/task"
 )
 
-// panicked tells of a panic of what served a connection or worked for a service. The
+// panicked reports a panic of what served a connection or worked for a service. The
 // connection or the attempt ends, everything else goes on.
 func (r *Resolver) panicked(p task.Panic) {
 	r.metrics.Panicked()
 	r.options.Logger.Error(fmt.Errorf("panic: %v", p.Value), "A panic ended a connection or an attempt", "stack", string(p.Stack))
 }
 
-// faulted tells of a fault of this machine that kept a connection from being
+// faulted reports a fault of this machine that kept a connection from being
 // made.
 func (r *Resolver) faulted(fault *localfault.Error) {
 	r.metrics.LocalFault(fault)

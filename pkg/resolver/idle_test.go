@@ -98,7 +98,7 @@ func exchangeInChunks(conn *net.TCPConn) bool {
 	return err == nil
 }
 
-// exchangeRaw sends a request as rawRequest does, and reads the answer.
+// exchangeRaw sends a request as rawRequest does, and reads the response.
 func exchangeRaw(t *testing.T, port int32, message string) (fd int) {
 	t.Helper()
 	fd = rawRequest(t, port, message)
@@ -106,7 +106,7 @@ func exchangeRaw(t *testing.T, port int32, message string) (fd int) {
 	for left := len("HTTP/1.1 200 OK\r\n" + chunkedBody); left > 0; {
 		n, err := unix.Read(fd, buffer)
 		if err != nil || n == 0 {
-			t.Fatalf("reading an answer: %d bytes, %v", n, err)
+			t.Fatalf("reading a response: %d bytes, %v", n, err)
 		}
 		left -= n
 	}

@@ -35,10 +35,10 @@ import (
 	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti/v1alpha1"
 )
 
-// leavePatience is how long a resolver that ends stays for the EndpointSlices
+// leaveTimeout is how long a resolver that ends stays for the EndpointSlices
 // that still list it and for those who still come. It is longer than it takes
 // until another API server has taken over from one that vanished.
-const leavePatience = 30 * time.Second
+const leaveTimeout = 30 * time.Second
 
 // listings are the EndpointSlices that send traffic to this resolver. Safe for
 // concurrent use.
@@ -53,11 +53,11 @@ type listings struct {
 }
 
 // awaitLeft returns when no resolver slice lists this resolver as ready, after
-// leavePatience, when it may not know any more, or when ctx ends: while the
-// controller is being replaced itself nobody takes resolvers out of the slices,
+// leaveTimeout, when it may not know any more, or when ctx ends: while the
+// controller is being replaced itself nothing takes resolvers out of the slices,
 // and who is sent here must be let in.
 func (r *Resolver) awaitLeft(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(ctx, leavePatience)
+	ctx, cancel := context.WithTimeout(ctx, leaveTimeout)
 	own := ownAddresses(r.options.BindAddress)
 	l := &listings{own: own, seen: map[types.NamespacedName]bool{}, changed: make(chan struct{}, 1)}
 	factory := kubeinformers.NewSharedInformerFactoryWithOptions(r.options.Kubernetes, 0,
@@ -93,28 +93,28 @@ func (r *Resolver) awaitLeft(ctx context.Context) {
 		select {
 		case <-l.changed:
 		case <-ctx.Done():
-			r.options.Logger.Info("EndpointSlices still list this resolver", "addresses", own, "waited", leavePatience)
+			r.options.Logger.Info("EndpointSlices still list this resolver", "addresses", own, "waited", leaveTimeout)
 			return
 		}
 	}
 }
 
-// awaitQuiet returns when nobody has come for Drain.Delay: who leads traffic
+// awaitQuiet returns when no client has come for Drain.Delay: who leads traffic
 // here, such as kube-proxy, may be slow to follow the EndpointSlices where a node
 // is busy. Others come whatever those say, so it waits for quiet until the end
-// of patience only, or until ctx ends.
-func (r *Resolver) awaitQuiet(ctx context.Context, patience time.Time) {
+// of the timeout only, or until ctx ends.
+func (r *Resolver) awaitQuiet(ctx context.Context, deadline time.Time) {
 	quiet := time.Now()
-	if last := quiet.Add(r.options.Drain.Delay); patience.Before(last) {
-		patience = last
+	if last := quiet.Add(r.options.Drain.Delay); deadline.Before(last) {
+		deadline = last
 	}
 	for {
 		if accepted := r.listeners.LastAccepted(); accepted.After(quiet) {
 			quiet = accepted
 		}
 		until := quiet.Add(r.options.Drain.Delay)
-		if until.After(patience) {
-			until = patience
+		if until.After(deadline) {
+			until = deadline
 		}
 		left := time.Until(until)
 		if left <= 0 {

@@ -51,8 +51,8 @@ type refused struct {
 	message    string
 }
 
-// ask sends a request to a port and returns what it learns of a refusal.
-func ask(t *testing.T, port int32) refused {
+// query sends a request to a port and returns what it learns of a rejection.
+func query(t *testing.T, port int32) refused {
 	t.Helper()
 	client := http.Client{Timeout: 20 * time.Second, Transport: &http.Transport{DisableKeepAlives: true}}
 	response, err := client.Get(fmt.Sprintf("http://127.0.0.1:%d/", port))
@@ -67,7 +67,7 @@ func refusedBy(t *testing.T, response *http.Response) refused {
 	t.Helper()
 	var status metav1.Status
 	if err := json.NewDecoder(response.Body).Decode(&status); err != nil {
-		t.Fatalf("the body of the answer: %v", err)
+		t.Fatalf("the body of the response: %v", err)
 	}
 	return refused{response.StatusCode, response.Header.Get("Retry-After"), status.Reason, status.Message}
 }
@@ -87,15 +87,15 @@ func (c *cluster) holdOne(port int32, held float64) net.Conn {
 	return conn
 }
 
-func TestMaxPendingIsToldInTheProtocolOfTheClient(t *testing.T) {
+func TestMaxPendingIsReportedInTheProtocolOfTheClient(t *testing.T) {
 	port := freePort(t)
 	es := elastiService("cart", port)
 	es.Spec.Proxy = &v1alpha1.ProxySpec{MaxPending: ptr.To[int32](1)}
 	c := newCluster(t, nil, es)
 	first := c.holdOne(port, 1)
 
-	if got := ask(t, port); got.status != http.StatusServiceUnavailable || got.retryAfter == "" || got.reason != "TooManyPending" {
-		t.Errorf("HTTP/1.1 is told %+v", got)
+	if got := query(t, port); got.status != http.StatusServiceUnavailable || got.retryAfter == "" || got.reason != "TooManyPending" {
+		t.Errorf("HTTP/1.1 gets %+v", got)
 	}
 	conn, err := grpc.NewClient(fmt.Sprintf("passthrough:///127.0.0.1:%d", port), grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {
@@ -106,7 +106,7 @@ func TestMaxPendingIsToldInTheProtocolOfTheClient(t *testing.T) {
 	defer cancel()
 	_, err = healthv1.NewHealthClient(conn).Check(ctx, &healthv1.HealthCheckRequest{})
 	if got := status.Convert(err); got.Code() != codes.ResourceExhausted || got.Message() == "" {
-		t.Errorf("gRPC is told %v", err)
+		t.Errorf("gRPC gets %v", err)
 	}
 	stream, err := net.Dial("tcp", fmt.Sprintf("127.0.0.1:%d", port))
 	if err != nil {
@@ -147,7 +147,7 @@ func TestBytesAreBoundedOverAllServices(t *testing.T) {
 		clients = append(clients, c.sendLarge(flooded, 24<<10))
 		c.eventually(func() bool { return queued("cart") == float64(i+1) })
 	}
-	told := func(conn net.Conn) {
+	notified := func(conn net.Conn) {
 		t.Helper()
 		response, err := http.ReadResponse(bufio.NewReader(conn), nil)
 		if err != nil {
@@ -155,14 +155,14 @@ func TestBytesAreBoundedOverAllServices(t *testing.T) {
 		}
 		defer response.Body.Close()
 		if got := refusedBy(t, response); got.status != http.StatusServiceUnavailable || got.retryAfter == "" || got.reason != "TooManyBytes" {
-			t.Errorf("the client is told %+v", got)
+			t.Errorf("the client gets %+v", got)
 		}
 	}
 	c.sendLarge(small, 24<<10)
-	told(clients[2])
+	notified(clients[2])
 	c.eventually(func() bool { return queued("till") == 1 && queued("cart") == 2 })
 	// The one that holds most makes no room for itself.
-	told(c.sendLarge(flooded, 24<<10))
+	notified(c.sendLarge(flooded, 24<<10))
 	if queued("till") != 1 || queued("cart") != 2 {
 		t.Errorf("%v and %v are held", queued("till"), queued("cart"))
 	}
@@ -173,24 +173,24 @@ func TestHoldTimeoutNamesTheFieldThatSetsIt(t *testing.T) {
 	es := elastiService("cart", port)
 	es.Spec.Proxy = &v1alpha1.ProxySpec{HoldTimeoutSeconds: ptr.To[int32](1)}
 	c := newCluster(t, nil, es)
-	got := ask(t, port)
+	got := query(t, port)
 	if got.status != http.StatusGatewayTimeout || got.retryAfter == "" || got.reason != "HoldTimeout" {
-		t.Errorf("the client is told %+v", got)
+		t.Errorf("the client gets %+v", got)
 	}
 	if c.metric("elasti_resolver_queued_count") != 0 {
 		t.Error("something is still held")
 	}
 }
 
-// TestOutageOfTheAPILosesNothing: while nobody answers wakes, what is held stays
-// held and is asked for again and again, and what is awake goes on.
+// TestOutageOfTheAPILosesNothing: while no server responds to wakes, what is held stays
+// held and is requested again and again, and what is awake goes on.
 func TestOutageOfTheAPILosesNothing(t *testing.T) {
 	asleep, awake := freePort(t), freePort(t)
 	cart, till := elastiService("cart", asleep), elastiService("till", awake)
 	till.Status.Mode = v1alpha1.ModeServe
 	c := newCluster(t, nil, cart, till)
 	c.apply(slice(till, true, pod(t)))
-	outage := func(*v1alpha1.WakeRequest) error { return apierrors.NewServiceUnavailable("nobody is there") }
+	outage := func(*v1alpha1.WakeRequest) error { return apierrors.NewServiceUnavailable("no server is there") }
 	c.wake.Store(&outage)
 
 	conn := c.holdOneOf(asleep, "cart")

@@ -29,8 +29,8 @@ import (
 	"github.com/truefoundry/elasti-apiserver/pkg/resolver/resolvertest"
 )
 
-// Deleting an ElastiService refuses nothing: what still comes goes to the pods
-// that were last known, and is asked to reconnect, until the port closes.
+// Deleting an ElastiService makes no request fail: what still comes goes to the pods
+// that were last known, and is told to reconnect, until the port closes.
 func TestDeletedServiceLingers(t *testing.T) {
 	port := freePort(t)
 	es := elastiService("cart", port)
@@ -43,7 +43,7 @@ func TestDeletedServiceLingers(t *testing.T) {
 	}
 	client := http.Client{Timeout: 20 * time.Second, Transport: &http.Transport{}}
 	defer client.CloseIdleConnections()
-	ask := func() (status int, closes bool, err error) {
+	query := func() (status int, closes bool, err error) {
 		response, err := client.Get(fmt.Sprintf("http://127.0.0.1:%d/", port))
 		if err != nil {
 			return 0, false, err
@@ -52,12 +52,12 @@ func TestDeletedServiceLingers(t *testing.T) {
 		_, err = io.Copy(io.Discard, response.Body)
 		return response.StatusCode, response.Close, err
 	}
-	c.eventually(func() bool { _, closes, _ := ask(); return closes })
+	c.eventually(func() bool { _, closes, _ := query(); return closes })
 	if err := c.kube.DiscoveryV1().EndpointSlices("shop").Delete(t.Context(), "cart-slice", metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	c.eventually(func() bool {
-		status, _, err := ask()
+		status, _, err := query()
 		if err != nil && time.Since(deleted) < time.Second {
 			t.Errorf("%s after the deletion: %v", time.Since(deleted), err)
 		}

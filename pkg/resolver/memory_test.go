@@ -59,7 +59,7 @@ func memoryInUse() (heap, stacks uint64) {
 
 func TestAHeldRequestKeepsLittleMemory(t *testing.T) {
 	const requests = 2000
-	// Heap and stack. The budget of 8 KiB resident has to cover garbage too.
+	// Heap and stack. The budget of 8 KiB resident has to include garbage too.
 	var limit int64 = 6 << 10
 	if raceDetector {
 		// Its code needs larger stacks.
@@ -115,7 +115,7 @@ func TestAnIdleConnectionKeepsLittleOfItsLastRequest(t *testing.T) {
 			}
 		}
 	})))
-	ask := func(fd int, path string, fields string) {
+	query := func(fd int, path string, fields string) {
 		t.Helper()
 		message := fmt.Sprintf("GET %s HTTP/1.1\r\nHost: web\r\n%s\r\n", path, fields)
 		if _, err := unix.Write(fd, []byte(message)); err != nil {
@@ -134,12 +134,12 @@ func TestAnIdleConnectionKeepsLittleOfItsLastRequest(t *testing.T) {
 	var fds []int
 	for range connections {
 		fd := rawRequest(t, port, "")
-		ask(fd, "/", "")
+		query(fd, "/", "")
 		fds = append(fds, fd)
 	}
 	before, _ := memoryInUse()
 	for i, fd := range fds {
-		ask(fd, fmt.Sprintf("/%d/%s", i, strings.Repeat("a", 30<<10)), fmt.Sprintf("Traceparent: %d-%s\r\n", i, strings.Repeat("b", 25<<10)))
+		query(fd, fmt.Sprintf("/%d/%s", i, strings.Repeat("a", 30<<10)), fmt.Sprintf("Traceparent: %d-%s\r\n", i, strings.Repeat("b", 25<<10)))
 	}
 	after, _ := memoryInUse()
 	for _, fd := range fds {

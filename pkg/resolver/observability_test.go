@@ -94,8 +94,8 @@ const (
 	secretBody  = "body-8796a5b4"
 )
 
-// TestObservedColdStart looks at one cold start through all that a resolver
-// tells of it: spans, metrics and access log.
+// TestObservedColdStart checks one cold start through all that a resolver
+// reports it: spans, metrics and access log.
 func TestObservedColdStart(t *testing.T) {
 	received := newCollector(t)
 	provider, err := tracing.NewProvider(t.Context(), &tracingv1.TracingConfiguration{
@@ -141,7 +141,7 @@ func TestObservedColdStart(t *testing.T) {
 	if got := <-answered; got.err != nil || !strings.Contains(got.body, secretBody) {
 		t.Fatalf("got %q, %v", got.body, got.err)
 	}
-	// One that nobody wants traced.
+	// One that no client wants traced.
 	if status, _, err := fetch(port, "/untraced"); err != nil || status != http.StatusOK {
 		t.Fatalf("status %d, %v", status, err)
 	}
@@ -181,10 +181,10 @@ func TestObservedColdStart(t *testing.T) {
 			t.Errorf("the parent of %s is %s, want %s", name, got, want)
 		}
 	}
-	told := c.metricsText()
+	notified := c.metricsText()
 	for _, secret := range []string{secretToken, secretQuery, secretBody} {
-		if bytes.Contains(received.raw.Bytes(), []byte(secret)) || strings.Contains(lines.String(), secret) || strings.Contains(told, secret) {
-			t.Errorf("%s is told", secret)
+		if bytes.Contains(received.raw.Bytes(), []byte(secret)) || strings.Contains(lines.String(), secret) || strings.Contains(notified, secret) {
+			t.Errorf("%s is exposed", secret)
 		}
 	}
 	for _, want := range []string{`"path":"/orders"`, `"held":true`, `"status":200`, `"outcome":"forwarded"`, traceID} {
@@ -192,7 +192,7 @@ func TestObservedColdStart(t *testing.T) {
 			t.Errorf("the line of the access log is %s, without %s", line, want)
 		}
 	}
-	if strings.Contains(told, "orders") || strings.Contains(told, "untraced") {
+	if strings.Contains(notified, "orders") || strings.Contains(notified, "untraced") {
 		t.Error("what clients send is in the metrics")
 	}
 }
@@ -248,7 +248,7 @@ func (c *cluster) metricsText() string {
 	return strings.Join(series, "")
 }
 
-// progress asks, as the waiting page does, how far a wake is.
+// progress queries, as the waiting page does, how far a wake is.
 func progress(t *testing.T, port int32) string {
 	t.Helper()
 	request, err := http.NewRequestWithContext(t.Context(), http.MethodHead, fmt.Sprintf("http://127.0.0.1:%d/", port), nil)

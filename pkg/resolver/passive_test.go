@@ -96,7 +96,7 @@ func TestPassiveRequestsNeitherWakeNorCount(t *testing.T) {
 	}
 }
 
-// reported reports whether the resolver has told of a request.
+// reported reports whether the resolver has reported a request.
 func (c *cluster) reported() bool {
 	for _, action := range c.elasti.Actions() {
 		if action.GetSubresource() == "activity" {

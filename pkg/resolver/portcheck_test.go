@@ -30,8 +30,8 @@ import (
 	"github.com/truefoundry/elasti-apiserver/pkg/resolver/resolvertest"
 )
 
-// ask asks the resolver as the controller does.
-func (c *cluster) ask(q portcheck.Query) portcheck.State {
+// query queries the resolver as the controller does.
+func (c *cluster) query(q portcheck.Query) portcheck.State {
 	c.t.Helper()
 	state, err := q.Send(resolvertest.Dial(c.t, strings.TrimPrefix(c.health, "http://")))
 	if err != nil {
@@ -40,10 +40,10 @@ func (c *cluster) ask(q portcheck.Query) portcheck.State {
 	return state
 }
 
-// TestResolverTellsWhichProxyPortsItServes asks as the controller does, also about a
+// TestResolverReportsWhichProxyPortsItServes queries as the controller does, also about a
 // port of another ElastiService, about one on the shared port, and once it is deleted
 // and created again.
-func TestResolverTellsWhichProxyPortsItServes(t *testing.T) {
+func TestResolverReportsWhichProxyPortsItServes(t *testing.T) {
 	port, shared := freePort(t), freePort(t)
 	es, other := elastiService("cart", port), elastiService("till", shared)
 	es.UID, other.UID = "cart-1", "till-1"
@@ -51,7 +51,7 @@ func TestResolverTellsWhichProxyPortsItServes(t *testing.T) {
 	served := func(service string, uid types.UID, ports ...portcheck.Port) bool {
 		t.Helper()
 		q := portcheck.Query{Service: types.NamespacedName{Namespace: "shop", Name: service}, UID: uid, Ports: ports}
-		return c.ask(q) == portcheck.Accepting
+		return c.query(q) == portcheck.Accepting
 	}
 	for _, test := range []struct {
 		service string
@@ -109,25 +109,25 @@ func TestResolverAcceptsOnceItIsToBeInThePath(t *testing.T) {
 		serve func() bool
 	}{
 		{es, port, func() bool { status, _, _ := fetch(port, "/"); return status == http.StatusOK }},
-		{other, shared, func() bool { return askHost(t, "HTTP/1.1", shared, "till.shop.svc").StatusCode == http.StatusOK }},
+		{other, shared, func() bool { return queryHost(t, "HTTP/1.1", shared, "till.shop.svc").StatusCode == http.StatusOK }},
 	} {
 		c.apply(slice(test.es, true, address))
 		q := portcheck.Query{
 			Service: types.NamespacedName{Namespace: "shop", Name: test.es.Name}, UID: test.es.UID,
 			Ports: []portcheck.Port{{Service: 80, Proxy: test.port}},
 		}
-		// Until the pods are known, clients are served.
-		c.eventually(func() bool { return c.ask(q) == portcheck.Listening })
+		// Until the pods are observed, clients are served.
+		c.eventually(func() bool { return c.query(q) == portcheck.Listening })
 		if test.serve() {
 			t.Errorf("%s: a client is served while the resolver says that it only listens", test.es.Name)
 		}
 		q.Accept = true
 		q.UID = "another"
-		if state := c.ask(q); state != portcheck.Unknown {
+		if state := c.query(q); state != portcheck.Unknown {
 			t.Errorf("%s: the resolver is in state %d for an ElastiService that it does not know", test.es.Name, state)
 		}
 		q.UID = test.es.UID
-		if state := c.ask(q); state != portcheck.Accepting {
+		if state := c.query(q); state != portcheck.Accepting {
 			t.Errorf("%s: the resolver is in state %d, and is about to be in the path", test.es.Name, state)
 		}
 		if !test.serve() {

@@ -112,10 +112,10 @@ func TestResponsesRepeatWhatKeepsTheTargetFromStarting(t *testing.T) {
 			if strings.Contains(got.body, html.EscapeString(want)) != test.want || strings.Contains(got.body, "alert(1)</script>") || strings.Contains(got.body, "{{") {
 				t.Errorf("the page is %q", got.body)
 			}
-			asked := do(t, &http.Transport{}, http.MethodHead, test.port, "X-Elasti-Waiting", "1")
-			problem, err := url.PathUnescape(asked.Header.Get("X-Elasti-Problem"))
-			if err != nil || (problem == want) != test.want || asked.Header.Get("X-Injected") != "" {
-				t.Errorf("got %v (error: %v)", asked.Header, err)
+			requested := do(t, &http.Transport{}, http.MethodHead, test.port, "X-Elasti-Waiting", "1")
+			problem, err := url.PathUnescape(requested.Header.Get("X-Elasti-Problem"))
+			if err != nil || (problem == want) != test.want || requested.Header.Get("X-Injected") != "" {
+				t.Errorf("got %v (error: %v)", requested.Header, err)
 			}
 		})
 	}

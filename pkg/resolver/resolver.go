@@ -21,7 +21,7 @@ limitations under the License.
 // The way of a request through the packages: route learns from the API server
 // which port belongs to which service; listen accepts the connection; here it
 // is found out what it speaks and given to http1, http2 or stream; hold makes it
-// wait for a pod, while wake asks the API server for one and probe asks the pod
+// wait for a pod, while wake requests one from the API server and probe queries the pod
 // whether it can answer; endpoint picks the pod; dial connects to it. What is in
 // use is reported by activity.
 package resolver
@@ -105,7 +105,7 @@ type Options struct {
 	TracerProvider trace.TracerProvider
 	// Logger is the base of all log lines.
 	Logger klog.Logger
-	// AccessLog is told of each request and connection. Optional.
+	// AccessLog is notified of each request and connection. Optional.
 	AccessLog *accesslog.Writer
 	// PassiveUserAgents are those of scrapers and health checkers, as
 	// passive.WellKnownUserAgents has them.
@@ -179,7 +179,7 @@ func New(options Options) (*Resolver, error) {
 }
 
 // Run serves until ctx ends, and then until what it holds and carries has ended
-// too, for leavePatience, Drain.Delay and Drain.Timeout at most.
+// too, for leaveTimeout, Drain.Delay and Drain.Timeout at most.
 func (r *Resolver) Run(ctx context.Context) error {
 	// What serves traffic outlives ctx: draining needs all of it.
 	serving, stop := context.WithCancelCause(klog.NewContext(context.WithoutCancel(ctx), r.options.Logger))
@@ -250,8 +250,8 @@ func (r *Resolver) Run(ctx context.Context) error {
 	return nil
 }
 
-// drain lets go of the traffic: first others are told, by failing readiness and
-// by asking clients to reconnect, then, when they know, no more is accepted, then
+// drain lets go of the traffic: first others are notified, by failing readiness and
+// by requesting clients to reconnect, then, when they know, no more is accepted, then
 // what is there is finished.
 func (r *Resolver) drain(ctx context.Context) {
 	logger := r.options.Logger
@@ -259,9 +259,9 @@ func (r *Resolver) drain(ctx context.Context) {
 	r.draining.Store(true)
 	r.http1.Drain()
 	r.http2.Drain()
-	patience := time.Now().Add(leavePatience)
+	deadline := time.Now().Add(leaveTimeout)
 	r.awaitLeft(ctx)
-	r.awaitQuiet(ctx, patience)
+	r.awaitQuiet(ctx, deadline)
 	r.listeners.Shutdown()
 	r.connections.closeSilent()
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), r.options.Drain.Timeout)

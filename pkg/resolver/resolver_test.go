@@ -199,7 +199,7 @@ func (c *cluster) status(path string) int {
 	return response.StatusCode
 }
 
-// freePort returns a port that nobody listens on.
+// freePort returns a port that no process listens on.
 func freePort(t *testing.T) int32 {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
@@ -315,8 +315,8 @@ func TestHeldRequestWakesAndIsAnswered(t *testing.T) {
 		})
 	}
 	requests.Wait()
-	if told := <-pending; told < 1 || told > clients {
-		t.Errorf("the wake told of %d pending requests", told)
+	if notified := <-pending; notified < 1 || notified > clients {
+		t.Errorf("the wake reported %d pending requests", notified)
 	}
 	if n := c.wakes.Load(); n > clients/2 {
 		t.Errorf("%d requests made %d wake calls", clients, n)
@@ -415,7 +415,7 @@ func TestDrainFinishesHeldRequests(t *testing.T) {
 }
 
 // TestDrainAcceptsConnectionsWhileEndpointSlicesListTheResolver ends a resolver
-// while nobody takes it out of the slices, as when the controller is replaced at
+// while nothing takes it out of the slices, as when the controller is replaced at
 // the same time.
 func TestDrainAcceptsConnectionsWhileEndpointSlicesListTheResolver(t *testing.T) {
 	const delay = 10 * time.Millisecond
@@ -459,14 +459,14 @@ func TestDrainAcceptsConnectionsWhileTheyCome(t *testing.T) {
 	defer comes.Stop()
 	for began := time.Now(); time.Since(began) < 3*delay; {
 		if status, _, err := fetch(port, "/"); status != 200 {
-			t.Fatalf("%s after its end began, the resolver answers %d, %v", time.Since(began), status, err)
+			t.Fatalf("%s after its end began, the resolver responds with %d, %v", time.Since(began), status, err)
 		}
 		<-comes.C
 	}
 	c.eventually(func() bool { return !listening(t, port) })
 }
 
-// listening tells whether a port is listened on, without connecting to it.
+// listening reports whether a port is listened on, without connecting to it.
 func listening(t *testing.T, port int32) bool {
 	t.Helper()
 	listener, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port))

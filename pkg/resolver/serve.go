@@ -45,7 +45,7 @@ type portOwners struct {
 	serving  context.Context
 
 	mu sync.Mutex
-	// owners are whom the connections to each open port belong to.
+	// owners are the services that the connections to each open port belong to.
 	owners map[int32]*atomic.Pointer[owner]
 }
 
@@ -178,7 +178,7 @@ func (r *Resolver) openShared(serving context.Context) error {
 }
 
 // findShared returns what finds the service of the requests of a client on the
-// shared port. One that may not reach a service now is told so. The connection is one
+// shared port. One that may not reach a service now is notified. The connection is one
 // to the service of its latest request: that one's limits are its limits.
 //
 // A connection of HTTP/2 is one to the service of its first request: no further one
@@ -235,7 +235,7 @@ func (r *Resolver) moveShared(conn *net.TCPConn, svc *service.Service, first boo
 	return localreply.ForError(svc, err)
 }
 
-// refused tells of a connection that was refused, or of a request on the shared
+// refused reports a connection that was refused, or of a request on the shared
 // port. Service is nil where it is not known.
 func (r *Resolver) refused(svc *service.Service, client netip.Addr, why metrics.RefusedReason) {
 	r.metrics.ConnectionRefused(why)
@@ -274,8 +274,8 @@ func (r *Resolver) serve(ctx context.Context, conn *net.TCPConn, c *connection) 
 		reset(conn)
 		return
 	}
-	if refusal, ok := r.connections.add(conn, c.memory); !ok {
-		r.refused(c.service, clientOf(conn), refusal)
+	if rejection, ok := r.connections.add(conn, c.memory); !ok {
+		r.refused(c.service, clientOf(conn), rejection)
 		reset(conn)
 		return
 	}

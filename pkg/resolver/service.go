@@ -32,7 +32,7 @@ import (
 )
 
 // newService makes what is kept for one ElastiService: its metrics, and what
-// wakes its target and asks its pods while something is held.
+// wakes its target and queries its pods while something is held.
 func (r *Resolver) newService(object *v1alpha1.ElastiService, config *service.Config) *service.Service {
 	var observed *metrics.Service
 	s := service.New(service.Options{
@@ -51,7 +51,7 @@ func (r *Resolver) newService(object *v1alpha1.ElastiService, config *service.Co
 		Finish: func(record *accesslog.Record) {
 			observed.Ended(record)
 			r.tracer.Record(record)
-			// The line is the last of it: whoever reads it finds all the rest.
+			// The line is the last of it: a reader of it finds all the rest.
 			r.log(record)
 		},
 		Closed: func() { observed.Remove() },

@@ -119,8 +119,8 @@ func (s *sharedPort) get(t *testing.T, conn net.Conn, service string) string {
 // new connections and on one that was open.
 func TestServicesOnTheSharedPortHaveAnAccountEach(t *testing.T) {
 	for name, test := range map[string]struct {
-		limits         func(*Limits)
-		refusal, reply string
+		limits           func(*Limits)
+		rejection, reply string
 	}{
 		"connections of the process": {func(l *Limits) { l.Connections = 20 }, "service_limit", "503 TooManyConnections"},
 		"connections of a service":   {func(l *Limits) { l.ConnectionsPerService = 4 }, "service_limit", "503 TooManyConnections"},
@@ -134,7 +134,7 @@ func TestServicesOnTheSharedPortHaveAnAccountEach(t *testing.T) {
 			}
 			held := func() float64 { return s.gauge("elasti_resolver_queued_count", "source", "cart") }
 			refused := func() float64 {
-				return s.counter("elasti_resolver_connections_refused_total", "reason", test.refusal)
+				return s.counter("elasti_resolver_connections_refused_total", "reason", test.rejection)
 			}
 			for opened := 0; refused() == 0; opened++ {
 				if opened == 100 {
@@ -181,7 +181,7 @@ func TestConnectionToTheSharedPortIsOneToTheServiceOfItsRequest(t *testing.T) {
 		if got := s.get(t, till, "cart"); got != "503 TooManyConnections" {
 			t.Fatalf("got %s where another connection is one to the service", got)
 		}
-		if got := s.get(t, till, "nobody"); got != "421 UnknownHost" {
+		if got := s.get(t, till, "unknown"); got != "421 UnknownHost" {
 			t.Fatalf("got %s", got)
 		}
 	}
@@ -198,8 +198,8 @@ func TestConnectionToTheSharedPortIsOneToTheServiceOfItsRequest(t *testing.T) {
 	}
 }
 
-// TestSilentConnectionsToTheSharedPortKeepNobodyOut opens many more than there may be.
-func TestSilentConnectionsToTheSharedPortKeepNobodyOut(t *testing.T) {
+// TestSilentConnectionsToTheSharedPortKeepNoClientOut opens many more than there may be.
+func TestSilentConnectionsToTheSharedPortKeepNoClientOut(t *testing.T) {
 	s := newSharedPort(t, func(l *Limits) { l.Connections = 20 })
 	var silent []net.Conn
 	for range 60 {
@@ -223,7 +223,7 @@ func TestHTTP2ConnectionToTheSharedPortCountsForItsService(t *testing.T) {
 	transport := &http.Transport{Protocols: new(http.Protocols)}
 	transport.Protocols.SetUnencryptedHTTP2(true)
 	defer transport.CloseIdleConnections()
-	ask := func(transport *http.Transport, service string) (int, error) {
+	query := func(transport *http.Transport, service string) (int, error) {
 		t.Helper()
 		request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+s.address, nil)
 		if err != nil {
@@ -238,27 +238,27 @@ func TestHTTP2ConnectionToTheSharedPortCountsForItsService(t *testing.T) {
 		return response.StatusCode, nil
 	}
 	for range 2 {
-		if status, err := ask(transport, "till"); status != http.StatusOK {
+		if status, err := query(transport, "till"); status != http.StatusOK {
 			t.Fatalf("got %d, %v", status, err)
 		}
 	}
 	other := transport.Clone()
 	defer other.CloseIdleConnections()
-	if status, err := ask(other, "till"); err == nil {
+	if status, err := query(other, "till"); err == nil {
 		t.Errorf("a second connection gets %d, want an error", status)
 	}
 	if got := s.counter("elasti_resolver_connections_refused_total", "reason", "service_limit"); got == 0 {
 		t.Error("no connection is counted as refused")
 	}
 	transport.CloseIdleConnections()
-	s.eventually(func() bool { status, _ := ask(other, "till"); return status == http.StatusOK })
+	s.eventually(func() bool { status, _ := query(other, "till"); return status == http.StatusOK })
 }
 
 // TestNothingIsLeftOfConnectionsToTheSharedPort ends them in every state.
 func TestNothingIsLeftOfConnectionsToTheSharedPort(t *testing.T) {
 	s := newSharedPort(t, func(l *Limits) { l.ConnectionsPerService = 3 })
 	for range 20 {
-		for _, service := range []string{"", "cart", "till", "nobody"} {
+		for _, service := range []string{"", "cart", "till", "unknown"} {
 			conn := s.dial(t)
 			// It has ended already where there was no room.
 			if service != "" {

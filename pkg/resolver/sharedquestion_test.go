@@ -26,9 +26,9 @@ import (
 	"github.com/truefoundry/elasti-apiserver/pkg/sharedport"
 )
 
-// The controller asks before it sends traffic for a service to the shared port.
+// The controller queries before it sends traffic for a service to the shared port.
 // Its question must not wake anything.
-func TestSharedPortTellsWhetherItKnowsAService(t *testing.T) {
+func TestSharedPortReportsWhetherItKnowsAService(t *testing.T) {
 	port := freePort(t)
 	c := newCluster(t, func(o *Options) {
 		o.SharedPort, o.ClusterDomain, o.SharedHostHeader = port, "cluster.local", "X-Forwarded-Host"

@@ -109,8 +109,8 @@ func countingPod(t *testing.T) (address string, accepted *atomic.Int32) {
 	return listener.Addr().String(), accepted
 }
 
-// A client that connects long before it asks, as browsers do, is served as any
-// other once it asks.
+// A client that connects long before it sends a request, as browsers do, is served as any
+// other once it sends one.
 func TestEarlyConnectionIsStillHTTP(t *testing.T) {
 	port := freePort(t)
 	es := elastiService("cart", port)

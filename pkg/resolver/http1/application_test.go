@@ -31,7 +31,7 @@ import (
 	"github.com/mccutchen/go-httpbin/v2/httpbin"
 )
 
-// applicationRequest is a request to an application that is not ours.
+// applicationRequest is a request to an application that is not of this project.
 type applicationRequest struct {
 	method, target, body string
 	// chunked is true when the body is sent in chunks.
@@ -94,7 +94,7 @@ var applicationRequests = []applicationRequest{
 	{method: "GET", target: "/nowhere"},
 }
 
-// outcome is what a client sees of an answer.
+// outcome is what a client sees of a response.
 type outcome struct {
 	proto, status   string
 	header, trailer http.Header
@@ -106,8 +106,8 @@ type outcome struct {
 // changing is what differs from one answer to the next.
 var changing = regexp.MustCompile(`"timestamp": ?\d+`)
 
-// ask sends a request to an address and returns what comes back.
-func (r *applicationRequest) ask(client *http.Client, address string) (outcome, error) {
+// send sends a request to an address and returns what comes back.
+func (r *applicationRequest) send(client *http.Client, address string) (outcome, error) {
 	var body io.Reader
 	if r.body != "" {
 		body = strings.NewReader(r.body)
@@ -119,7 +119,7 @@ func (r *applicationRequest) ask(client *http.Client, address string) (outcome, 
 	if err != nil {
 		return outcome{}, err
 	}
-	// The address is not a part of the answer.
+	// The address is not a part of the response.
 	request.Host = "bin.test"
 	request.Header.Set("X-Forwarded-For", "192.0.2.7")
 	for name, value := range r.fields {
@@ -166,12 +166,12 @@ func TestApplicationOfOthers(t *testing.T) {
 	awake.pods(address)
 	for i, request := range applicationRequests {
 		t.Run(fmt.Sprintf("%d %s %s", i, request.method, request.target), func(t *testing.T) {
-			want, err := request.ask(direct, address)
+			want, err := request.send(direct, address)
 			if err != nil {
 				t.Fatalf("without a resolver: %v", err)
 			}
 			// All on one connection.
-			got, err := request.ask(through, awake.address)
+			got, err := request.send(through, awake.address)
 			if err != nil || !reflect.DeepEqual(got, want) {
 				t.Errorf("awake, the client sees\n%.2000v (%v), want\n%.2000v", got, err, want)
 			}
@@ -180,7 +180,7 @@ func TestApplicationOfOthers(t *testing.T) {
 			done := make(chan struct{})
 			go func() {
 				defer close(done)
-				got, err = request.ask(client, asleep.address)
+				got, err = request.send(client, asleep.address)
 			}()
 			asleep.held(1)
 			asleep.pods(address)

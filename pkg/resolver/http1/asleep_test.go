@@ -45,7 +45,7 @@ func TestAnswersAtZero(t *testing.T) {
 	})
 	conn := f.client()
 	reader := bufio.NewReader(conn)
-	ask := func(request, method string, status int, reason localreply.Reason) string {
+	query := func(request, method string, status int, reason localreply.Reason) string {
 		t.Helper()
 		send(t, conn, request)
 		response, body := readResponse(t, reader, method)
@@ -54,24 +54,24 @@ func TestAnswersAtZero(t *testing.T) {
 		}
 		return body
 	}
-	if body := ask(get("/healthz?x=1", "X-Probe: yes"), "GET", 200, localreply.ReasonProbeResponse); body != "alive" {
+	if body := query(get("/healthz?x=1", "X-Probe: yes"), "GET", 200, localreply.ReasonProbeResponse); body != "alive" {
 		t.Errorf("got %q", body)
 	}
-	ask("HEAD /healthz HTTP/1.1\r\nHost: a\r\nX-Probe: yes\r\n\r\n", "HEAD", 200, localreply.ReasonProbeResponse)
-	ask(get("/", "User-Agent: kube-probe/1.37"), "GET", 503, localreply.ReasonAsleep)
+	query("HEAD /healthz HTTP/1.1\r\nHost: a\r\nX-Probe: yes\r\n\r\n", "HEAD", 200, localreply.ReasonProbeResponse)
+	query(get("/", "User-Agent: kube-probe/1.37"), "GET", 503, localreply.ReasonAsleep)
 	if waking := f.service.Queue().Wanting(); waking {
 		t.Error("a health check wakes the target")
 	}
-	page := ask(get("/", "Accept: text/html,*/*;q=0.8", "Sec-Fetch-Mode: navigate"), "GET", 503, localreply.ReasonWaitingPage)
+	page := query(get("/", "Accept: text/html,*/*;q=0.8", "Sec-Fetch-Mode: navigate"), "GET", 503, localreply.ReasonWaitingPage)
 	if !strings.Contains(page, "<title>") {
 		t.Errorf("the page is %q", page)
 	}
 	if !f.service.Queue().Wanting() {
 		t.Error("the page does not wake the target")
 	}
-	ask("HEAD / HTTP/1.1\r\nHost: a\r\nX-Elasti-Waiting: 1\r\n\r\n", "HEAD", 503, localreply.ReasonWaitingPage)
+	query("HEAD / HTTP/1.1\r\nHost: a\r\nX-Elasti-Waiting: 1\r\n\r\n", "HEAD", 503, localreply.ReasonWaitingPage)
 
-	// Other clients are held, and everyone gets the application once it is awake.
+	// Other clients are held, and all of them get the application once it is awake.
 	send(t, conn, get("/", "Accept: application/json"))
 	f.held(1)
 	f.pods(httpPod(t, func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "the application") }))
@@ -79,15 +79,15 @@ func TestAnswersAtZero(t *testing.T) {
 		t.Errorf("got %q", body)
 	}
 	for _, request := range []string{get("/healthz", "X-Probe: yes"), get("/", "User-Agent: kube-probe/1.37"), get("/", "Accept: text/html")} {
-		if body := ask(request, "GET", 200, ""); body != "the application" {
+		if body := query(request, "GET", 200, ""); body != "the application" {
 			t.Errorf("%q was answered %q", request, body)
 		}
 	}
 }
 
-// TestClientOfHTTP10IsToldThatItsConnectionStaysOpen: one that asked for that takes
-// the end of the connection for the end of the answer unless it is told.
-func TestClientOfHTTP10IsToldThatItsConnectionStaysOpen(t *testing.T) {
+// TestClientOfHTTP10IsNotifiedThatItsConnectionStaysOpen: one that requested that takes
+// the end of the connection for the end of the response unless it is notified.
+func TestClientOfHTTP10IsNotifiedThatItsConnectionStaysOpen(t *testing.T) {
 	f := newFixture(t, nil)
 	conn := f.client()
 	reader := bufio.NewReader(conn)
@@ -95,17 +95,17 @@ func TestClientOfHTTP10IsToldThatItsConnectionStaysOpen(t *testing.T) {
 		send(t, conn, "GET / HTTP/1.0\r\nConnection: keep-alive\r\nUser-Agent: kube-probe/1.37\r\n\r\n")
 		response, _ := readResponse(t, reader, http.MethodGet)
 		if response.StatusCode != http.StatusServiceUnavailable || response.Header.Get("Connection") != "keep-alive" {
-			t.Errorf("the answer is %d %v", response.StatusCode, response.Header)
+			t.Errorf("the response is %d %v", response.StatusCode, response.Header)
 		}
 	}
 	send(t, conn, "GET / HTTP/1.0\r\nUser-Agent: kube-probe/1.37\r\n\r\n")
 	if response, _ := readResponse(t, reader, http.MethodGet); !response.Close {
-		t.Errorf("the answer is %d %v", response.StatusCode, response.Header)
+		t.Errorf("the response is %d %v", response.StatusCode, response.Header)
 	}
 }
 
-// TestPassiveRequestThatThePodRefusesWakesNothing scrapes a pod that has just gone.
-func TestPassiveRequestThatThePodRefusesWakesNothing(t *testing.T) {
+// TestPassiveRequestThatThePodRejectsWakesNothing scrapes a pod that has just ended.
+func TestPassiveRequestThatThePodRejectsWakesNothing(t *testing.T) {
 	f := newFixture(t, nil)
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

@@ -29,9 +29,9 @@ import (
 	"github.com/truefoundry/elasti-apiserver/pkg/resolver/socket/sockettest"
 )
 
-// A request whose head is refused is attributed by its own fields or by none:
+// A request whose header is refused is attributed by its own fields or by none:
 // never by those of the request before, whose memory others have by then.
-func TestRefusedHeadIsNotAttributedByAnotherRequest(t *testing.T) {
+func TestRejectedHeaderIsNotAttributedByAnotherRequest(t *testing.T) {
 	inWorld(t, true, nil, func(w *world) {
 		w.pod = func(conn *sockettest.Conn) {
 			expect(t, conn, get("/"))
@@ -62,7 +62,7 @@ func TestRefusedHeadIsNotAttributedByAnotherRequest(t *testing.T) {
 			t.Fatalf("got %d", response.StatusCode)
 		}
 		if len(hosts) != 2 || len(hosts[0]) != 1 || len(hosts[1]) != 0 {
-			t.Errorf("the hosts that were looked at are %q", hosts)
+			t.Errorf("the hosts that were routed are %q", hosts)
 		}
 	})
 }

@@ -28,12 +28,12 @@ import (
 	"time"
 )
 
-// readHeadOf reads up to the end of a head.
-func readHeadOf(t testing.TB, reader *bufio.Reader) {
+// readHeaderOf reads up to the end of a header.
+func readHeaderOf(t testing.TB, reader *bufio.Reader) {
 	for {
 		line, err := reader.ReadString('\n')
 		if err != nil {
-			t.Errorf("the pod reads the head: %v", err)
+			t.Errorf("the pod reads the header: %v", err)
 			return
 		}
 		if line == "\r\n" {
@@ -42,7 +42,7 @@ func readHeadOf(t testing.TB, reader *bufio.Reader) {
 	}
 }
 
-func TestClientThatStopsInTheMiddleOfABodyIsTold(t *testing.T) {
+func TestClientThatStopsInTheMiddleOfABodyIsNotified(t *testing.T) {
 	for name, begin := range map[string]string{
 		"sized":          "Content-Length: 10\r\n\r\n12345",
 		"chunked":        "Transfer-Encoding: chunked\r\n\r\n5\r\n12345\r\n",
@@ -60,7 +60,7 @@ func TestClientThatStopsInTheMiddleOfABodyIsTold(t *testing.T) {
 			send(t, client, "POST / HTTP/1.1\r\nHost: cart\r\n"+begin)
 			response, body := readResponse(t, bufio.NewReader(client), http.MethodPost)
 			if response.StatusCode != http.StatusRequestTimeout || !strings.Contains(body, "--body-timeout") {
-				t.Errorf("the answer is %d %s", response.StatusCode, body)
+				t.Errorf("the response is %d %s", response.StatusCode, body)
 			}
 			if record := f.record(1); record.Status != http.StatusRequestTimeout || record.Reason != "BadRequest" {
 				t.Errorf("the record is %+v", record)
@@ -81,7 +81,7 @@ func TestBodyTimeoutIsForSilenceAlone(t *testing.T) {
 	read := make(chan struct{})
 	f.pods(rawPod(t, func(conn *net.TCPConn) {
 		reader := bufio.NewReader(conn)
-		readHeadOf(t, reader)
+		readHeaderOf(t, reader)
 		<-read
 		n, err := io.CopyN(io.Discard, reader, size)
 		if err != nil {
@@ -114,7 +114,7 @@ func TestBodyTimeoutIsForSilenceAlone(t *testing.T) {
 	}
 	response, _ := readResponse(t, bufio.NewReader(client), http.MethodPost)
 	if response.StatusCode != http.StatusOK {
-		t.Errorf("the answer is %d", response.StatusCode)
+		t.Errorf("the response is %d", response.StatusCode)
 	}
 }
 
@@ -131,7 +131,7 @@ func TestConnectionGoesOnAfterASlowBody(t *testing.T) {
 		f.inFlight(1)
 		send(t, client, "2")
 		if response, body := readResponse(t, reader, http.MethodPost); response.StatusCode != http.StatusOK || body != "2 <nil>" {
-			t.Fatalf("the answer is %d %s", response.StatusCode, body)
+			t.Fatalf("the response is %d %s", response.StatusCode, body)
 		}
 		// Silence between requests is not a slow body.
 		pause := time.NewTimer(2200 * time.Millisecond)

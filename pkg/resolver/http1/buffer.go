@@ -26,7 +26,7 @@ import (
 	"github.com/truefoundry/elasti-apiserver/pkg/resolver/socket"
 )
 
-// bufferSize is the size of the buffers that connections share. Most heads and
+// bufferSize is the size of the buffers that connections share. Most headers and
 // many whole messages fit; a connection has one only while it has unread bytes.
 const bufferSize = 4 << 10
 
@@ -136,7 +136,7 @@ func (b *buffer) replace(data []byte) {
 	b.data, b.read, b.written = data, 0, n
 }
 
-// narrow makes a buffer that a body has used ready for a head.
+// narrow makes a buffer that a body has used ready for a header.
 func (b *buffer) narrow() {
 	b.filled = false
 	if b.wide == nil || b.written-b.read > bufferSize {

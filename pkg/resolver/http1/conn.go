@@ -50,7 +50,7 @@ type conn struct {
 	tcp     socket.Conn
 	address string
 	find    destination.Find
-	// fields looks at the fields of the current request.
+	// fields checks the fields of the current request.
 	fields func(name string) []string
 	// ended is called when the connection has ended.
 	ended func()
@@ -75,7 +75,7 @@ type conn struct {
 	// service and port are what the current request is for.
 	service *service.Service
 	port    service.Port
-	request head
+	request messageHeader
 	record  accesslog.Record
 	// deadline is the read deadline of the wait for a request, where it is set.
 	deadline time.Time
@@ -155,7 +155,7 @@ func (c *conn) rest(ctx context.Context) {
 
 // serveRequest serves the next request, or has it held.
 func (c *conn) serveRequest(ctx context.Context) step {
-	err := c.readHead()
+	err := c.readHeader()
 	var bad *malformed
 	switch {
 	case errors.Is(err, errResting):
@@ -175,10 +175,10 @@ func (c *conn) serveRequest(ctx context.Context) step {
 	c.service, c.port, instead = c.find(c.fields)
 	switch {
 	case bad != nil:
-		c.refuseLast(bad.reply())
+		c.rejectLast(bad.reply())
 		return c.finish(endConn)
 	case c.service == nil:
-		return c.finish(c.refuse(instead))
+		return c.finish(c.reject(instead))
 	default:
 		return c.finish(c.answerRequest(ctx))
 	}
@@ -210,9 +210,9 @@ func (c *conn) finish(next step) step {
 	return next
 }
 
-// readHead reads until the head of a request is complete and parsed. It fails
+// readHeader reads until the header of a request is complete and parsed. It fails
 // with errResting when none begins for a while.
-func (c *conn) readHead() error {
+func (c *conn) readHeader() error {
 	// Nothing of the last request may be taken for a part of this one.
 	c.request.reset()
 	c.in.narrow()
@@ -228,7 +228,7 @@ func (c *conn) readHead() error {
 			searched = 0
 		}
 		data := c.in.unread()
-		if headEnds(data, searched) {
+		if headerEnds(data, searched) {
 			return c.request.parseRequest(data)
 		}
 		searched = len(data)
@@ -240,7 +240,7 @@ func (c *conn) readHead() error {
 		err := c.in.fill(c.tcp, c.server.options.MaxHeaderBytes)
 		switch {
 		case errors.Is(err, io.ErrShortBuffer):
-			return &malformed{status: http.StatusRequestHeaderFieldsTooLarge, detail: "the head of the request is too large"}
+			return &malformed{status: http.StatusRequestHeaderFieldsTooLarge, detail: "the header of the request is too large"}
 		case memory.IsLimit(err):
 			return &malformed{status: http.StatusServiceUnavailable, reason: localreply.ReasonTooManyBytes, detail: err.Error()}
 		case errors.Is(err, os.ErrDeadlineExceeded) && len(data) == 0:
@@ -331,7 +331,7 @@ func pathOf(target []byte) []byte {
 }
 
 // same returns a value as a string, which is the one from before if that says
-// the same: many clients ask for the same again and again.
+// the same: many clients request the same again and again.
 func same(before string, value []byte) string {
 	if before == string(value) {
 		return before
@@ -349,9 +349,9 @@ func (c *conn) close() {
 	c.setPod(nil)
 }
 
-// headEnds reports whether data has the end of a head, or a line end that makes
-// it malformed. The first searched bytes are known to have neither.
-func headEnds(data []byte, searched int) bool {
+// headerEnds reports whether data has the end of a header, or a line end that makes
+// it malformed. The first searched bytes have neither.
+func headerEnds(data []byte, searched int) bool {
 	for i := max(0, searched-2); i < len(data); i++ {
 		next := bytes.IndexByte(data[i:], '\n')
 		if next < 0 {

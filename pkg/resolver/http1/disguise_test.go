@@ -62,7 +62,7 @@ func TestDisguisedLengthsAreRefused(t *testing.T) {
 				t.Errorf("got %d %v, want %d", response.StatusCode, response.Header, test.status)
 			}
 			if rest, err := io.ReadAll(reader); err != nil || len(rest) > 0 {
-				t.Errorf("after the answer came %q, %v", rest, err)
+				t.Errorf("after the response came %q, %v", rest, err)
 			}
 		})
 	}

@@ -30,8 +30,8 @@ const (
 	fieldHTTP2Settings = "http2-settings"
 )
 
-// headEdit is what is changed in the head of a request. The zero value is nothing.
-type headEdit struct {
+// headerEdit is what is changed in the header of a request. The zero value is nothing.
+type headerEdit struct {
 	// withoutH2C takes out the wish to go on in HTTP/2: what comes after that is
 	// not seen by anything between the client and the pod, and only a Service port
 	// whose appProtocol says so expects it.
@@ -42,9 +42,9 @@ type headEdit struct {
 	client clientaddress.Field
 }
 
-// edit returns what is changed in the head of the current request.
-func (c *conn) edit() headEdit {
-	e := headEdit{withoutH2C: c.request.h2c && !speaksH2C(c.port.AppProtocol)}
+// edit returns what is changed in the header of the current request.
+func (c *conn) edit() headerEdit {
+	e := headerEdit{withoutH2C: c.request.h2c && !speaksH2C(c.port.AppProtocol)}
 	if header := c.service.Config().ClientHeader; header != "" {
 		e.client = clientaddress.FieldOf(header, clientaddress.Of(c.address))
 	}
@@ -76,21 +76,21 @@ func isH2C(protocol []byte) bool {
 	return equalFold(trim(name), "h2c")
 }
 
-// found is what the fields of a head have that an edit depends on.
+// found is what the fields of a header have that an edit depends on.
 type found struct {
-	// asks is true when another protocol than HTTP/2 is asked for.
-	asks bool
-	// client is what the client wrote into the field that tells of it.
+	// otherProtocol is true when another protocol than HTTP/2 is requested.
+	otherProtocol bool
+	// client is what the client wrote into the field that reports it.
 	client [][]byte
 }
 
-func (e *headEdit) find(fields []byte) found {
+func (e *headerEdit) find(fields []byte) found {
 	var f found
 	for line, rest, _ := nextLine(fields); len(line) > 0; line, rest, _ = nextLine(rest) {
 		name, value, _ := bytes.Cut(line, []byte(":"))
 		switch {
 		case equalFold(name, fieldUpgrade):
-			f.asks = f.asks || len(without(value, isH2C)) > 0
+			f.otherProtocol = f.otherProtocol || len(without(value, isH2C)) > 0
 		case e.tellsClient(name):
 			if value = trim(value); len(value) > 0 {
 				f.client = append(f.client, value)
@@ -100,22 +100,22 @@ func (e *headEdit) find(fields []byte) found {
 	return f
 }
 
-// tellsClient reports whether a name is that of the field that tells of the client.
-func (e *headEdit) tellsClient(name []byte) bool {
+// tellsClient reports whether a name is that of the field that names the client.
+func (e *headerEdit) tellsClient(name []byte) bool {
 	return e.client.Name != "" && equalFold(name, e.client.Lower)
 }
 
-// appendHead appends the head of a valid request with the changes, and returns
-// whether it still asks for another protocol.
-func (e *headEdit) appendHead(message, head []byte) (_ []byte, upgrades bool) {
-	line, fields, _ := nextLine(head)
+// appendHeader appends the header of a valid request with the changes, and returns
+// whether it still requests another protocol.
+func (e *headerEdit) appendHeader(message, header []byte) (_ []byte, upgrades bool) {
+	line, fields, _ := nextLine(header)
 	message = append(append(message, line...), "\r\n"...)
 	has := e.find(fields)
 	// An option that names what is taken out goes with it, and none takes out what
 	// is put in.
 	gone := func(option []byte) bool {
 		option = trim(option)
-		return e.withoutH2C && (equalFold(option, fieldHTTP2Settings) || !has.asks && equalFold(option, fieldUpgrade)) || e.tellsClient(option)
+		return e.withoutH2C && (equalFold(option, fieldHTTP2Settings) || !has.otherProtocol && equalFold(option, fieldUpgrade)) || e.tellsClient(option)
 	}
 	for line, rest, _ := nextLine(fields); len(line) > 0; line, rest, _ = nextLine(rest) {
 		name, value, _ := bytes.Cut(line, []byte(":"))
@@ -126,7 +126,7 @@ func (e *headEdit) appendHead(message, head []byte) (_ []byte, upgrades bool) {
 			message = appendList(message, name, value, isH2C)
 			continue
 		case equalFold(name, fieldConnection):
-			upgrades = upgrades || has.asks && lists(value, fieldUpgrade)
+			upgrades = upgrades || has.otherProtocol && lists(value, fieldUpgrade)
 			if e.withoutH2C || lists(value, e.client.Lower) {
 				message = appendList(message, name, value, gone)
 				continue

@@ -60,7 +60,7 @@ func TestClientEndsBeforeARequest(t *testing.T) {
 	for name, begin := range map[string]string{
 		"before it":          "",
 		"within the line":    "GET / HT",
-		"within the head":    "POST / HTTP/1.1\r\nHost: a\r\nContent-",
+		"within the header":  "POST / HTTP/1.1\r\nHost: a\r\nContent-",
 		"after an exchange":  plainGet,
 		"within the next":    plainGet + "GET / HTTP/1.1\r\nHo",
 		"after an empty one": "\r\n",
@@ -95,12 +95,12 @@ func TestClientEndsBeforeARequest(t *testing.T) {
 	}
 }
 
-// A client that ends within an answer gets the rest when it only finished its
-// side; otherwise its pod is told, and free.
-func TestClientEndsWithinAnAnswer(t *testing.T) {
+// A client that ends within a response gets the rest when it only finished its
+// side; otherwise its pod is notified, and free.
+func TestClientEndsWithinAResponse(t *testing.T) {
 	for _, at := range []standstill{
 		{"after an interim one", plainGet, "HTTP/1.1 103 Early Hints\r\n\r\n|HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"},
-		{"within the head", plainGet, "HTTP/1.1 200 OK\r\nConte|nt-Length: 2\r\n\r\nok"},
+		{"within the header", plainGet, "HTTP/1.1 200 OK\r\nConte|nt-Length: 2\r\n\r\nok"},
 		{"before the body", plainGet, "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n|ok"},
 		{"within the body", plainGet, "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\no|k"},
 		{"within a chunk", plainGet, "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\no|k\r\n0\r\n\r\n"},
@@ -115,7 +115,7 @@ func TestClientEndsWithinAnAnswer(t *testing.T) {
 					expect(w.t, conn, at.request)
 					send(w.t, conn, before)
 					if how == "half" {
-						// It may be told of that.
+						// It may be notified of that.
 						<-time.After(silence + 5*time.Second)
 						send(w.t, conn, after)
 						return
@@ -149,7 +149,7 @@ func TestClientEndsWithinAnAnswer(t *testing.T) {
 	}
 }
 
-// What a client gets of an answer within which its pod ends is told apart from a
+// What a client gets of a response within which its pod ends is distinguished from a
 // whole one, and from one that the pod would give.
 func TestPodEndsAtAnyStep(t *testing.T) {
 	const lost, broken, ended = "lost", "broken", "ended"
@@ -158,10 +158,10 @@ func TestPodEndsAtAnyStep(t *testing.T) {
 		// half and reset are what the client sees of either end.
 		half, reset string
 	}{
-		{standstill{"before the answer", plainGet, ""}, lost, lost},
+		{standstill{"before the response", plainGet, ""}, lost, lost},
 		{standstill{"after an interim one", plainGet, "HTTP/1.1 103 Early Hints\r\n\r\n"}, lost, lost},
 		{standstill{"within the line", plainGet, "HTTP/1.1 2"}, lost, lost},
-		{standstill{"within the head", plainGet, "HTTP/1.1 200 OK\r\nConte"}, lost, lost},
+		{standstill{"within the header", plainGet, "HTTP/1.1 200 OK\r\nConte"}, lost, lost},
 		{standstill{"before the body", plainGet, "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n"}, broken, broken},
 		{standstill{"within the body", plainGet, "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\no"}, broken, broken},
 		{standstill{"within a chunk", plainGet, "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\no"}, broken, broken},

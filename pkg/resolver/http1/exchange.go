@@ -56,9 +56,9 @@ type exchange struct {
 	pod    *podConn
 	// before is how much the pod had been sent on its connection before.
 	before uint64
-	// toHead is true when the request is a HEAD request.
-	toHead bool
-	// upgrades is true when the request asks for another protocol.
+	// toHEAD is true when the request is a HEAD request.
+	toHEAD bool
+	// upgrades is true when the request is for another protocol.
 	upgrades bool
 	// body carries a request body that was not wholly here. Nil without.
 	body *requestBody
@@ -72,9 +72,9 @@ type exchange struct {
 	last bool
 	// early is true when the pod answered before it was sent the whole request.
 	early bool
-	// response is the head of the pod's answer.
-	response head
-	// out assembles a head that is not forwarded as it was received.
+	// response is the header of the pod's answer.
+	response messageHeader
+	// out assembles a header that is not forwarded as it was received.
 	out []byte
 }
 
@@ -88,14 +88,14 @@ const maxKeptOut = 4 << 10
 func newExchange(c *conn) *exchange {
 	e := exchanges.Get().(*exchange)
 	e.client, e.pod, e.before = c, c.pod, c.pod.written
-	e.toHead, e.upgrades = c.record.Method == http.MethodHead, c.request.upgrade
+	e.toHEAD, e.upgrades = c.record.Method == http.MethodHead, c.request.upgrade
 	return e
 }
 
 // recycle lets the exchange be used again.
 func (e *exchange) recycle() {
 	e.shrinkOut()
-	*e = exchange{response: head{cuts: e.response.cuts[:0]}, out: e.out[:0]}
+	*e = exchange{response: messageHeader{cuts: e.response.cuts[:0]}, out: e.out[:0]}
 	exchanges.Put(e)
 }
 
@@ -107,12 +107,12 @@ func (e *exchange) shrinkOut() {
 	}
 }
 
-// exchange sends the current request to the pod of a lease and its answer to
+// exchange sends the current request to the pod of a lease and its response to
 // the client.
 func (c *conn) exchange(ctx context.Context, lease hold.Lease) exchangeResult {
 	if c.pod != nil && c.pod.takes(lease) {
 		if err := c.pod.charge.Claim(podConnBytes); err != nil {
-			c.refuseLast(localreply.ForError(c.service, err))
+			c.rejectLast(localreply.ForError(c.service, err))
 			return exchangeLast
 		}
 		c.pod.lease = lease
@@ -131,7 +131,7 @@ func (c *conn) exchange(ctx context.Context, lease hold.Lease) exchangeResult {
 	case localfault.Of(err) == nil && !memory.IsLimit(err):
 		return notReceived
 	}
-	c.refuseLast(localreply.ForError(c.service, err))
+	c.rejectLast(localreply.ForError(c.service, err))
 	return exchangeLast
 }
 
@@ -162,7 +162,7 @@ func (c *conn) attempt() exchangeResult {
 		e.recycle()
 	}()
 	request := &c.request
-	// An error is not looked at: the answer, or how its absence ends, tells more.
+	// An error is not inspected: the response, or how its absence ends, tells more.
 	if body := c.wholeBody(); body >= 0 {
 		e.whole = len(request.raw) + body
 		_, _ = e.pod.Write(e.requestMessage(e.whole))
@@ -203,20 +203,20 @@ func (c *conn) wholeBody() int {
 }
 
 // requestMessage returns what is sent of the first n unread bytes, which begin
-// with the head.
+// with the header.
 func (e *exchange) requestMessage(n int) []byte {
 	c := e.client
 	data := c.in.unread()[:n]
 	edit := c.edit()
-	if edit == (headEdit{}) {
+	if edit == (headerEdit{}) {
 		return data
 	}
-	head := len(c.request.raw)
+	header := len(c.request.raw)
 	var upgrades bool
-	if e.out, upgrades = edit.appendHead(e.out[:0], data[:head]); edit.withoutH2C {
+	if e.out, upgrades = edit.appendHeader(e.out[:0], data[:header]); edit.withoutH2C {
 		e.upgrades = upgrades
 	}
-	e.out = append(e.out, data[head:]...)
+	e.out = append(e.out, data[header:]...)
 	return e.out
 }
 
@@ -259,7 +259,7 @@ func (e *exchange) finish() exchangeResult {
 }
 
 // podPersists reports whether the pod keeps its connection open after this
-// exchange, as far as the two heads tell.
+// exchange, as far as the two headers tell.
 func (e *exchange) podPersists() bool {
 	request, response := &e.client.request, &e.response
 	return !request.close && response.persists() && (request.minor == 1 || response.keepAlive)
@@ -290,26 +290,26 @@ func (e *exchange) fail(err error) exchangeResult {
 	case gone:
 		c.record.Outcome = accesslog.ClientGone
 	case e.started:
-		// The client has part of an answer: only the end of the connection can
+		// The client has part of a response: only the end of the connection can
 		// tell it that the rest is missing.
 		c.record.Outcome = accesslog.Failed
 		c.record.Reason = err.Error()
 		c.abort()
 	case errors.Is(e.body.err(), errBodyCut):
 		// The pod made nothing of what there was of the request.
-		c.refuseLast(localreply.New(http.StatusBadRequest, localreply.ReasonBadRequest, errBodyCut.Error()))
+		c.rejectLast(localreply.New(http.StatusBadRequest, localreply.ReasonBadRequest, errBodyCut.Error()))
 		c.record.Outcome = accesslog.ClientGone
 	case errors.As(e.body.err(), &bad):
-		c.refuseLast(bad.reply())
+		c.rejectLast(bad.reply())
 	case memory.IsLimit(err):
-		c.refuseLast(localreply.ForError(c.service, err))
+		c.rejectLast(localreply.ForError(c.service, err))
 	case errors.As(err, &bad):
 		c.record.Reason = err.Error()
-		c.refuseLast(localreply.New(http.StatusBadGateway, localreply.ReasonBadResponse,
+		c.rejectLast(localreply.New(http.StatusBadGateway, localreply.ReasonBadResponse,
 			fmt.Sprintf("the pod's answer is malformed: %s", bad.detail)))
 	default:
 		c.record.Reason = err.Error()
-		c.refuseLast(localreply.New(http.StatusBadGateway, localreply.ReasonPodLost,
+		c.rejectLast(localreply.New(http.StatusBadGateway, localreply.ReasonPodLost,
 			"the connection to the pod broke before it answered; the request may have been received, so it was not sent again"))
 	}
 	return exchangeLast
@@ -375,7 +375,7 @@ func (e *exchange) armSilence(now time.Time) error {
 }
 
 // silent is called when a read from the pod was interrupted: because it said
-// nothing for a while, or because the client is gone.
+// nothing for a while, or because the client has left.
 func (e *exchange) silent() error {
 	e.pod.readDeadline = time.Time{}
 	if e.watch != nil {
@@ -386,7 +386,7 @@ func (e *exchange) silent() error {
 	}
 	switch err := e.body.err(); {
 	case errors.Is(err, errBodyCut):
-		// The pod is told what the client did, and answers what it likes to that.
+		// The pod gets what the client did, and answers what it likes to that.
 		_ = e.pod.tcp.CloseWrite()
 	case err != nil:
 		return err
@@ -396,7 +396,7 @@ func (e *exchange) silent() error {
 			return hold.ErrClientGone
 		}
 		if e.client.tcp.Finished() {
-			// If it is gone altogether, its connection is broken the next time.
+			// If it has left altogether, its connection is broken the next time.
 			e.client.probe()
 		}
 		return nil

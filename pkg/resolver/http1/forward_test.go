@@ -126,7 +126,7 @@ func TestKeepAliveReusesBothConnections(t *testing.T) {
 		path := fmt.Sprintf("/%d", i)
 		send(t, conn, get(path))
 		if _, body := readResponse(t, reader, "GET"); body != path {
-			t.Fatalf("got the answer %q to %q", body, path)
+			t.Fatalf("got the response %q to %q", body, path)
 		}
 	}
 	if n := podConns.Load(); n != 1 {
@@ -276,7 +276,7 @@ func TestServerSentEventsArriveOneByOne(t *testing.T) {
 	}
 }
 
-func TestServeModeAsksClientsToMove(t *testing.T) {
+func TestServeModeRequestsClientsToMove(t *testing.T) {
 	for name, test := range map[string]struct {
 		change func(*service.Config)
 		closes bool
@@ -296,7 +296,7 @@ func TestServeModeAsksClientsToMove(t *testing.T) {
 			}
 			if test.closes {
 				if rest := readAll(t, conn); rest != "" {
-					t.Fatalf("got %q after the answer", rest)
+					t.Fatalf("got %q after the response", rest)
 				}
 			}
 		})

@@ -35,7 +35,7 @@ import (
 	"github.com/truefoundry/elasti-apiserver/pkg/resolver/socket/sockettest"
 )
 
-// answer is what a client that reads with net/http makes of an answer.
+// answer is what a client that reads with net/http makes of a response.
 type answer struct {
 	status  int
 	interim []int
@@ -44,36 +44,36 @@ type answer struct {
 	trailer http.Header
 	// close is true when the client may send nothing more.
 	close bool
-	// local is true for an answer of ours.
+	// local is true for a response of the resolver.
 	local bool
 	// rest is what came after the switch to another protocol.
 	rest string
-	// err is why there is no answer, or not all of it.
+	// err is why there is no response, or not all of it.
 	err error
 }
 
-// readAnswer reads an answer to a request with a method.
-func readAnswer(reader *bufio.Reader, method string) (a answer) {
+// readAnswer reads a response to a request with a method.
+func readAnswer(reader *bufio.Reader, method string) (read answer) {
 	var response *http.Response
 	for {
-		if response, a.err = http.ReadResponse(reader, &http.Request{Method: method}); a.err != nil {
-			return a
+		if response, read.err = http.ReadResponse(reader, &http.Request{Method: method}); read.err != nil {
+			return read
 		}
-		if a.status = response.StatusCode; a.status >= 200 || a.status == http.StatusSwitchingProtocols {
+		if read.status = response.StatusCode; read.status >= 200 || read.status == http.StatusSwitchingProtocols {
 			break
 		}
-		a.interim = append(a.interim, a.status)
+		read.interim = append(read.interim, read.status)
 	}
-	a.header, a.close = response.Header, response.Close
-	a.local = a.header.Get(localreply.HeaderAnswer) != ""
-	if a.status == http.StatusSwitchingProtocols {
+	read.header, read.close = response.Header, response.Close
+	read.local = read.header.Get(localreply.HeaderAnswer) != ""
+	if read.status == http.StatusSwitchingProtocols {
 		rest, err := io.ReadAll(reader)
-		a.rest, a.err = string(rest), err
-		return a
+		read.rest, read.err = string(rest), err
+		return read
 	}
 	body, err := io.ReadAll(response.Body)
-	a.body, a.err, a.trailer = string(body), err, response.Trailer
-	return a
+	read.body, read.err, read.trailer = string(body), err, response.Trailer
+	return read
 }
 
 // endToEnd returns the fields that do not concern one connection only.
@@ -93,7 +93,7 @@ func differs(direct, through answer) string {
 	switch {
 	case through.local:
 		if through.status != http.StatusBadGateway || !through.close {
-			return fmt.Sprintf("the resolver answers %d, close %t", through.status, through.close)
+			return fmt.Sprintf("the resolver responds with %d, close %t", through.status, through.close)
 		}
 	case direct.header == nil && through.header != nil && errors.As(direct.err, &malformed):
 		// What net/http does not read is in a line that is left out.
@@ -102,13 +102,13 @@ func differs(direct, through answer) string {
 			return fmt.Sprintf("before %v came %q, which is no part of %q", through.err, through.body, direct.body)
 		}
 	case direct.err != nil:
-		return fmt.Sprintf("got %+v as if it were whole, from a pod whose answer is not: %v", through, direct.err)
+		return fmt.Sprintf("got %+v as if it were whole, from a pod whose response is not: %v", through, direct.err)
 	case !slices.Equal(direct.interim, through.interim):
 		return fmt.Sprintf("announced by %v instead of %v", through.interim, direct.interim)
 	case direct.status != through.status || direct.body != through.body || direct.rest != through.rest ||
 		!reflect.DeepEqual(endToEnd(direct.header), endToEnd(through.header)) ||
 		len(direct.trailer)+len(through.trailer) > 0 && !reflect.DeepEqual(direct.trailer, through.trailer):
-		return fmt.Sprintf("got %+v from a pod that answers %+v", through, direct)
+		return fmt.Sprintf("got %+v from a pod that responds %+v", through, direct)
 	}
 	return ""
 }
@@ -129,9 +129,9 @@ var clientRequests = []struct{ method, text string }{
 // fuzzedPod answers the first request with one text and all others with another.
 type fuzzedPod struct {
 	first, second string
-	// piece is how many bytes of an answer are written at a time.
+	// piece is how many bytes of a response are written at a time.
 	piece int
-	// closes is true when the connection ends with an answer.
+	// closes is true when the connection ends with a response.
 	closes   bool
 	answered atomic.Int32
 }
@@ -161,7 +161,7 @@ func (p *fuzzedPod) serve(conn *sockettest.Conn) {
 }
 
 // FuzzAnswers has a pod answer two requests of one connection. The client gets
-// what net/http makes of these bytes, and the answer of each request is its own.
+// what net/http makes of these bytes, and the response of each request is its own.
 func FuzzAnswers(f *testing.F) {
 	const ok = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
 	for request := range clientRequests {
@@ -244,7 +244,7 @@ func expectEnd(t *testing.T, reader *bufio.Reader, before error) {
 	}
 }
 
-// answerSeeds are answers whose ends are told in different ways, or in two.
+// answerSeeds are answers whose ends are marked in different ways, or in two.
 var answerSeeds = []string{
 	"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok",
 	"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok, and more",

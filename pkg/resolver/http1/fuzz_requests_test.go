@@ -107,7 +107,7 @@ func (p *numberingPod) serve(conn *sockettest.Conn) {
 
 // FuzzRequests has a client send anything and finish. The pod gets the requests
 // that net/http makes of these bytes, from the first one on, each is answered once
-// and in its turn, and the client is told when the rest is not forwarded.
+// and in its turn, and the client is notified when the rest is not forwarded.
 func FuzzRequests(f *testing.F) {
 	const plain = "GET / HTTP/1.1\r\nHost: a\r\n\r\n"
 	for i, text := range requestSeeds {
@@ -144,14 +144,14 @@ func FuzzRequests(f *testing.F) {
 				}
 			}
 			if len(pod.requests) < len(want) && !refused {
-				t.Errorf("%d of %d requests of %q were not forwarded, and the client was not told", len(want)-len(pod.requests), len(want), data)
+				t.Errorf("%d of %d requests of %q were not forwarded, and the client was not notified", len(want)-len(pod.requests), len(want), data)
 			}
 		})
 	})
 }
 
-// readNumbers reads answers to the end of a connection, checks their numbers, and
-// reports whether the last of them is a refusal.
+// readNumbers reads responses up to the end of a connection, checks their numbers, and
+// reports whether the last of them is a rejection.
 func readNumbers(t *testing.T, reader *bufio.Reader, requests []received) (answered int, refused bool) {
 	for {
 		method := http.MethodGet
@@ -163,7 +163,7 @@ func readNumbers(t *testing.T, reader *bufio.Reader, requests []received) (answe
 			return answered, refused
 		}
 		if refused && method != http.MethodHead {
-			t.Errorf("%d comes after a refusal that closes the connection", response.StatusCode)
+			t.Errorf("%d comes after a rejection that closes the connection", response.StatusCode)
 		}
 		if refused = refused || response.Header.Get(localreply.HeaderAnswer) != ""; refused {
 			// It has no body if it is to a HEAD that net/http does not read.
@@ -177,7 +177,7 @@ func readNumbers(t *testing.T, reader *bufio.Reader, requests []received) (answe
 	}
 }
 
-// requestSeeds are requests whose ends are told in different ways, or in two.
+// requestSeeds are requests whose ends are marked in different ways, or in two.
 var requestSeeds = []string{
 	"GET / HTTP/1.1\r\nHost: a\r\n\r\n",
 	"GET /%2e/../a?b=c&d#e HTTP/1.1\r\nhOsT:  a \r\nX-B:\r\nX-b: \t1\r\n\r\n",

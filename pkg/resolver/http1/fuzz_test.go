@@ -44,12 +44,12 @@ func FuzzParseRequest(f *testing.F) {
 		f.Add([]byte(seed))
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {
-		var h head
+		var h messageHeader
 		if h.parseRequest(data) != nil {
 			return
 		}
-		if !headEnds(h.raw, 0) || headEnds(h.raw[:len(h.raw)-1], 0) {
-			t.Fatalf("the head %q is found to end elsewhere while it is read", h.raw)
+		if !headerEnds(h.raw, 0) || headerEnds(h.raw[:len(h.raw)-1], 0) {
+			t.Fatalf("the header %q is found to end elsewhere while it is read", h.raw)
 		}
 		request, err := http.ReadRequest(bufio.NewReader(bytes.NewReader(data)))
 		if err != nil {
@@ -61,7 +61,7 @@ func FuzzParseRequest(f *testing.F) {
 		}
 		// What is left out when it is forwarded are whole lines.
 		if sent := appendWithout(nil, h.raw, h.cuts); len(h.cuts) > 0 {
-			var again head
+			var again messageHeader
 			if err := again.parseRequest(sent); err != nil || len(again.cuts) > 0 || again.chunked != h.chunked || again.contentLength != h.contentLength {
 				t.Fatalf("%q is forwarded as %q (%v)", h.raw, sent, err)
 			}
@@ -69,7 +69,7 @@ func FuzzParseRequest(f *testing.F) {
 	})
 }
 
-// FuzzEdit edits heads in every way: a request that could be split in one way only
+// FuzzEdit edits headers in every way: a request that could be split in one way only
 // still is, and its last address is that of the client.
 func FuzzEdit(f *testing.F) {
 	for _, seed := range []string{
@@ -82,13 +82,13 @@ func FuzzEdit(f *testing.F) {
 	}
 	client := clientaddress.FieldOf(v1alpha1.ClientAddressXForwardedFor, netip.MustParseAddr("192.0.2.1"))
 	f.Fuzz(func(t *testing.T, data []byte) {
-		var h head
+		var h messageHeader
 		if h.parseRequest(data) != nil {
 			return
 		}
-		for _, edit := range []headEdit{{withoutH2C: true}, {client: client}, {withoutH2C: true, client: client}} {
-			edited, _ := edit.appendHead(nil, h.raw)
-			var again head
+		for _, edit := range []headerEdit{{withoutH2C: true}, {client: client}, {withoutH2C: true, client: client}} {
+			edited, _ := edit.appendHeader(nil, h.raw)
+			var again messageHeader
 			if err := again.parseRequest(edited); err != nil {
 				t.Fatalf("%q became %q: %v", h.raw, edited, err)
 			}
@@ -141,11 +141,11 @@ func FuzzChunks(f *testing.F) {
 
 func BenchmarkParseRequest(b *testing.B) {
 	data := []byte("GET /path/to/something?x=1 HTTP/1.1\r\nHost: cart.shop.svc.cluster.local\r\nUser-Agent: curl/8.0\r\nAccept: */*\r\nX-Request-Id: 0123456789abcdef\r\nCookie: session=abcdefghijklmnopqrstuvwxyz\r\nConnection: keep-alive\r\n\r\n")
-	var h head
+	var h messageHeader
 	b.ReportAllocs()
 	for b.Loop() {
-		if !headEnds(data, 0) {
-			b.Fatal("the head does not end")
+		if !headerEnds(data, 0) {
+			b.Fatal("the header does not end")
 		}
 		if err := h.parseRequest(data); err != nil {
 			b.Fatal(err)

@@ -242,7 +242,7 @@ func httpPod(t testing.TB, handler http.HandlerFunc) string {
 	return httpPodWith(t, handler, nil)
 }
 
-// httpPodWith is httpPod that tells what becomes of its connections.
+// httpPodWith is httpPod that reports what becomes of its connections.
 func httpPodWith(t testing.TB, handler http.HandlerFunc, state func(net.Conn, http.ConnState)) string {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")

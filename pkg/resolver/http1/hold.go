@@ -29,22 +29,22 @@ import (
 	"github.com/truefoundry/elasti-apiserver/pkg/resolver/proberesponse"
 )
 
-// heldOverhead is what a held request keeps besides the bytes of its head: the
+// heldOverhead is what a held request keeps besides the bytes of its header: the
 // connection, a goroutine and its stack.
 const heldOverhead = 4 << 10
 
-// answerRequest forwards the request whose head was read, has it held when no
+// answerRequest forwards the request whose header was read, has it held when no
 // pod can take it, or answers it.
 func (c *conn) answerRequest(ctx context.Context) step {
 	if c.record.Method == http.MethodConnect {
 		// What follows may be meant for the other end of the tunnel.
-		c.refuseLast(localreply.New(http.StatusNotImplemented, localreply.ReasonBadRequest, "CONNECT is not possible here: the destination is the service alone"))
+		c.rejectLast(localreply.New(http.StatusNotImplemented, localreply.ReasonBadRequest, "CONNECT is not possible here: the destination is the service alone"))
 		return endConn
 	}
 	lease, ok := c.take()
 	if !ok {
 		if local := c.answerAsleep(); local != nil {
-			return c.refuse(local)
+			return c.reject(local)
 		}
 	}
 	c.count()
@@ -72,7 +72,7 @@ func (c *conn) answerHeld(ctx context.Context, slept error) step {
 	c.reparse()
 	c.record.WakeAnswered, c.record.EndpointReady = cold.WakeAnswered, cold.EndpointReady
 	if err != nil {
-		return c.refuseHeld(err)
+		return c.rejectHeld(err)
 	}
 	return c.forward(ctx, lease)
 }
@@ -102,7 +102,7 @@ func (c *conn) forward(ctx context.Context, lease hold.Lease) step {
 	}
 }
 
-// answerAsleep returns the resolver's own answer to a request that it does not
+// answerAsleep returns the resolver's own response to a request that it does not
 // hold while no pod can take it, or nil.
 func (c *conn) answerAsleep() *localreply.Reply {
 	if c.service.Queue().Answering(c.port.Name) {
@@ -141,7 +141,7 @@ func (c *conn) probeRequest() *proberesponse.Request {
 func (c *conn) holdAgain() step {
 	if c.passive() {
 		if local := c.answerAsleep(); local != nil {
-			return c.refuse(local)
+			return c.reject(local)
 		}
 	}
 	return c.hold(true)
@@ -156,14 +156,14 @@ func (c *conn) hold(again bool) step {
 		Port:     c.port.Name,
 		Bytes:    heldOverhead + c.size(),
 		Deadline: c.record.Received.Add(c.service.Config().HoldTimeout),
-		// Either the client waits for the answer still, or its kernel refuses the
+		// Either the client waits for the response still, or its kernel rejects the
 		// first byte of it.
 		HalfCloses: c.probe,
 	}
 	c.deadline = time.Time{}
 	if err := waiter.Join(c.service.Queue(), again); err != nil {
 		c.reparse()
-		return c.refuseHeld(err)
+		return c.rejectHeld(err)
 	}
 	c.waiter = waiter
 	return holdRequest
@@ -173,7 +173,7 @@ func (c *conn) hold(again bool) step {
 // at a glance: thousands may wait.
 func (c *conn) shrink() {
 	c.in.shrink()
-	c.request = head{}
+	c.request = messageHeader{}
 }
 
 // reparse finds in a request that was valid before, and may be elsewhere now, all
@@ -185,11 +185,11 @@ func (c *conn) size() int64 {
 	return int64(len(c.in.data) + len(c.record.Path) + len(c.record.TraceParent))
 }
 
-// refuseHeld answers a request that was not given a pod.
-func (c *conn) refuseHeld(err error) step {
+// rejectHeld answers a request that was not given a pod.
+func (c *conn) rejectHeld(err error) step {
 	if errors.Is(err, hold.ErrClientGone) {
 		c.record.Outcome = accesslog.ClientGone
 		return endConn
 	}
-	return c.refuse(localreply.ForError(c.service, err))
+	return c.reject(localreply.ForError(c.service, err))
 }

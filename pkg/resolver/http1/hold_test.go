@@ -72,7 +72,7 @@ func TestClientGoneFreesItsPlace(t *testing.T) {
 	for name, leave := range map[string]func(*net.TCPConn){
 		"close": func(conn *net.TCPConn) { conn.Close() },
 		"reset": func(conn *net.TCPConn) { _ = conn.SetLinger(0); conn.Close() },
-		"close behind a body that nobody reads": func(conn *net.TCPConn) {
+		"close behind a body that nothing reads": func(conn *net.TCPConn) {
 			send(t, conn, "the beginning of the body")
 			conn.Close()
 		},
@@ -121,7 +121,7 @@ func TestLimitsNameThemselves(t *testing.T) {
 			test.before(f)
 			conn := f.client()
 			reader := bufio.NewReader(conn)
-			// The connection survives a refusal, and may ask again.
+			// The connection survives a rejection, and may send another.
 			for range 2 {
 				send(t, conn, get("/"))
 				response, body := readResponse(t, reader, "GET")
@@ -140,7 +140,7 @@ func TestLimitsNameThemselves(t *testing.T) {
 
 func TestRefusedConnectionGoesBackToWaiting(t *testing.T) {
 	f := newFixture(t, nil)
-	// Nobody listens there any more.
+	// No process listens there any more.
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -202,11 +202,11 @@ func impatient(options *Options) {
 	options.IdleTimeout = 50 * time.Millisecond
 }
 
-func TestSlowHeadsAndIdleConnectionsEnd(t *testing.T) {
+func TestSlowHeadersAndIdleConnectionsEnd(t *testing.T) {
 	for name, sent := range map[string]string{
-		"no request":               "",
-		"half a head":              "GET / HTTP/1.1\r\nHo",
-		"a head in a second piece": "HEAD / HTTP/1.0\r\n\r\nGET / HT",
+		"no request":                 "",
+		"half a header":              "GET / HTTP/1.1\r\nHo",
+		"a header in a second piece": "HEAD / HTTP/1.0\r\n\r\nGET / HT",
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := newFixtureWith(t, nil, impatient)
@@ -220,7 +220,7 @@ func TestSlowHeadsAndIdleConnectionsEnd(t *testing.T) {
 	}
 }
 
-// A body may take as long as it likes, and so may its answer.
+// A body may take as long as it likes, and so may its response.
 func TestTimeoutsDoNotEndSlowBodies(t *testing.T) {
 	f := newFixtureWith(t, nil, impatient)
 	f.pods(httpPod(t, func(w http.ResponseWriter, r *http.Request) {

@@ -35,9 +35,9 @@ import (
 	"github.com/truefoundry/elasti-apiserver/pkg/resolver/socket/sockettest"
 )
 
-// A head that is being read counts as what it takes, which is not much more than
+// A header that is being read counts as what it takes, which is not much more than
 // what was sent of it, and not after its end.
-func TestHeadThatIsReadIsCounted(t *testing.T) {
+func TestHeaderThatIsReadIsCounted(t *testing.T) {
 	const size = 10 << 10
 	f := newFixture(t, nil)
 	client := f.client()
@@ -46,14 +46,14 @@ func TestHeadThatIsReadIsCounted(t *testing.T) {
 	send(t, client, "\r\n\r\n")
 	f.held(1)
 	if used := f.budget.Used(); used < size || used > 2*size {
-		t.Errorf("held, %d bytes of head count as %d", size, used)
+		t.Errorf("held, %d bytes of header count as %d", size, used)
 	}
 	client.Close()
 	eventually(t, func() bool { return f.budget.Used() == 0 })
 }
 
-// When there is no room for a head, its client is told so.
-func TestHeadWithoutRoomIsRefused(t *testing.T) {
+// When there is no room for a header, its client is notified.
+func TestHeaderWithoutRoomIsRefused(t *testing.T) {
 	inWorld(t, true, nil, func(w *world) {
 		here, there := sockettest.Pipe()
 		w.keep(here)
@@ -66,7 +66,7 @@ func TestHeadWithoutRoomIsRefused(t *testing.T) {
 		w.running.Go(func() { _, _ = io.WriteString(here, "GET / HTTP/1.1\r\nHost: cart\r\nX: "+strings.Repeat("x", 14<<10)) })
 		response, _ := readResponse(w.t, bufio.NewReader(here), http.MethodGet)
 		if response.StatusCode != http.StatusServiceUnavailable || response.Header.Get(localreply.HeaderAnswer) != string(localreply.ReasonTooManyBytes) || !response.Close {
-			w.t.Errorf("the client is told %d %v", response.StatusCode, response.Header)
+			w.t.Errorf("the client gets %d %v", response.StatusCode, response.Header)
 		}
 		here.Close()
 		<-ended
@@ -129,7 +129,7 @@ func TestBufferWithoutRoomStaysSmall(t *testing.T) {
 	}
 }
 
-// TestOpenRequestsAreCounted: a pod may take long to answer, and the head that it was
+// TestOpenRequestsAreCounted: a pod may take long to answer, and the header that it was
 // sent may be a large one that was edited.
 func TestOpenRequestsAreCounted(t *testing.T) {
 	const requests, size, limit = 100, 14 << 10, 4 << 10

@@ -28,19 +28,19 @@ import (
 	"github.com/truefoundry/elasti-apiserver/pkg/resolver/socket/sockettest"
 )
 
-// The outcomes of an answer of a pod.
+// The outcomes of a response of a pod.
 const (
 	// wholeAndOn: it arrives as it was sent, and the connection carries another.
 	wholeAndOn = iota
 	// wholeAndEnd: it arrives as it was sent, and the connection ends.
 	wholeAndEnd
-	// replaced: the client is told that the pod's answer is malformed.
+	// replaced: the client is notified that the pod's answer is malformed.
 	replaced
 	// cut: the client sees a connection that breaks in the middle of it.
 	cut
 )
 
-// oddAnswer is an answer that is written in an unusual way.
+// oddAnswer is a response that is written in an unusual way.
 type oddAnswer struct {
 	name, text string
 	// client is what arrives of it, where that is not the same text.
@@ -54,7 +54,7 @@ const (
 	chunked   = status200 + "Transfer-Encoding: chunked\r\n\r\n"
 )
 
-// oddAnswers are what clients are known to read in different ways, and what only
+// oddAnswers are what clients were seen to read in different ways, and what only
 // looks like that.
 var oddAnswers = map[string][]oddAnswer{
 	"status line": {
@@ -162,7 +162,7 @@ var oddAnswers = map[string][]oddAnswer{
 			status200 + "Connection: X-Internal, close\r\nX-Internal: 1\r\nContent-Length: 2\r\nConnection: close\r\n\r\nok", wholeAndEnd},
 		{"of HTTP/1.0 goes on", "HTTP/1.0 200 OK\r\nConnection: keep-alive\r\n" + sized2,
 			"HTTP/1.0 200 OK\r\nContent-Length: 2\r\nConnection: keep-alive\r\n\r\nok", wholeAndOn},
-		// To a client it goes on all the same, and a client of HTTP/1.0 must be told.
+		// To a client it goes on all the same, and a client of HTTP/1.0 must be notified.
 		{"of HTTP/1.0 ends", "HTTP/1.0 200 OK\r\n" + sized2,
 			"HTTP/1.0 200 OK\r\nContent-Length: 2\r\nConnection: keep-alive\r\n\r\nok", wholeAndOn},
 		{"empty", status200 + "Connection:\r\n" + sized2, status200 + sized2, wholeAndOn},
@@ -170,13 +170,13 @@ var oddAnswers = map[string][]oddAnswer{
 	"nothing": {
 		{"at all", "", "", replaced},
 		{"but line ends", "\r\n\r\n", "", replaced},
-		{"but half a head", "HTTP/1.1 200 OK\r\nContent-", "", replaced},
-		{"but a head without its end", "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n", "", replaced},
+		{"but half a header", "HTTP/1.1 200 OK\r\nContent-", "", replaced},
+		{"but a header without its end", "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n", "", replaced},
 	},
 }
 
 // What two clients could read in different ways does not reach any. All else
-// arrives byte for byte, and the answer to the next request is its own.
+// arrives byte for byte, and the response to the next request is its own.
 func TestOddAnswers(t *testing.T) {
 	for group, cases := range oddAnswers {
 		for _, odd := range cases {
@@ -234,11 +234,11 @@ func (w *world) answerOddly(odd oddAnswer) {
 	synctest.Wait()
 	send(t, client, get("/"))
 	if _, body := readResponse(t, reader, http.MethodGet); body != "next" {
-		t.Errorf("the answer to the next request is %q", body)
+		t.Errorf("the response to the next request is %q", body)
 	}
 }
 
-// expectReplaced reads an answer of the resolver that says what the pod did, after
+// expectReplaced reads a response of the resolver that says what the pod did, after
 // what may have announced it.
 func expectReplaced(t *testing.T, reader *bufio.Reader) {
 	t.Helper()

@@ -34,7 +34,7 @@ const forwarded = 0
 // oddRequest is a request that is written in an unusual way.
 type oddRequest struct {
 	name, text string
-	// outcome is forwarded, or the status of the refusal, after which the
+	// outcome is forwarded, or the status of the rejection, after which the
 	// connection ends.
 	outcome int
 }
@@ -45,7 +45,7 @@ func withFields(fields string) string { return "POST / HTTP/1.1\r\nHost: a\r\n" 
 // withChunks is a request whose only unusual part is its chunked body.
 func withChunks(body string) string { return withFields("Transfer-Encoding: chunked\r\n") + body }
 
-// oddRequests are what servers are known to read in different ways, and what only
+// oddRequests are what servers were seen to read in different ways, and what only
 // looks like that.
 var oddRequests = map[string][]oddRequest{
 	"request line": {
@@ -336,7 +336,7 @@ func (w *world) expectRefused(request string, status int) {
 		t.Errorf("got %d %v, want %d and the end of the connection", response.StatusCode, response.Header, status)
 	}
 	if rest, err := io.ReadAll(reader); err != nil || len(rest) > 0 {
-		t.Errorf("after the refusal came %q, %v", rest, err)
+		t.Errorf("after the rejection came %q, %v", rest, err)
 	}
 	w.inFlight(0)
 }

@@ -32,7 +32,7 @@ import (
 // noticed; a pod that breaks is.
 func TestDownloadsThatEndEarlyTellWhoseDoingItWas(t *testing.T) {
 	const size = 64 << 20
-	for name, head := range map[string]string{
+	for name, header := range map[string]string{
 		"sized":       fmt.Sprintf("HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n", size),
 		"chunked":     fmt.Sprintf("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n%x\r\n", size),
 		"until close": "HTTP/1.1 200 OK\r\n\r\n",
@@ -46,8 +46,8 @@ func TestDownloadsThatEndEarlyTellWhoseDoingItWas(t *testing.T) {
 					if _, err := http.ReadRequest(bufio.NewReader(conn)); err != nil {
 						t.Error(err)
 					}
-					send(t, conn, head)
-					// It fails when the client, and the resolver with it, is gone.
+					send(t, conn, header)
+					// It fails when the client, and the resolver with it, has left.
 					_, _ = io.Copy(conn, io.LimitReader(zeros{}, int64(most)))
 					if most < size {
 						<-left
@@ -70,7 +70,7 @@ func TestDownloadsThatEndEarlyTellWhoseDoingItWas(t *testing.T) {
 				f.inFlight(0)
 			})
 			if name == "until close" && how == "close" {
-				// That is how such an answer ends.
+				// That is how such a response ends.
 				continue
 			}
 			t.Run(fmt.Sprintf("%s, pod, %s", name, how), func(t *testing.T) {
@@ -84,7 +84,7 @@ func TestDownloadsThatEndEarlyTellWhoseDoingItWas(t *testing.T) {
 				}
 				close(left)
 				if _, err := io.Copy(io.Discard, client); err == nil {
-					t.Error("the answer seems whole")
+					t.Error("the response seems whole")
 				}
 				if record := f.record(1); record.Outcome != accesslog.Failed {
 					t.Errorf("outcome %q (%s)", record.Outcome, record.Reason)

@@ -32,15 +32,15 @@ import (
 	"github.com/truefoundry/elasti-apiserver/pkg/resolver/service"
 )
 
-// answerWith writes an answer with a body.
+// answerWith writes a response with a body.
 func answerWith(conn io.Writer, body string) {
 	fmt.Fprintf(conn, "HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s", len(body), body)
 }
 
-// loginPod knows a user by the connection: who has logged in on it is asked no more.
+// loginPod knows a user by the connection: who has logged in on it is not queried any more.
 func loginPod(t *testing.T) string {
 	return rawPod(t, func(conn *net.TCPConn) {
-		user := "nobody"
+		user := "unknown"
 		reader := bufio.NewReader(conn)
 		for {
 			request, _, err := readRequest(reader)
@@ -58,33 +58,33 @@ func loginPod(t *testing.T) string {
 func TestPodKnowsAClientByItsConnection(t *testing.T) {
 	f := newFixture(t, nil)
 	f.pods(loginPod(t))
-	ask := func(conn net.Conn, path string) string {
+	query := func(conn net.Conn, path string) string {
 		send(t, conn, get(path))
 		_, body := readResponse(t, bufio.NewReader(conn), http.MethodGet)
 		return body
 	}
 	alice, bob := f.client(), f.client()
-	if got := ask(alice, "/login/alice"); got != "alice" {
+	if got := query(alice, "/login/alice"); got != "alice" {
 		t.Fatalf("alice is %q after her login", got)
 	}
 	for range 3 {
-		if got := ask(bob, "/"); got != "nobody" {
+		if got := query(bob, "/"); got != "unknown" {
 			t.Fatalf("bob, who has not logged in, is %q", got)
 		}
-		if got := ask(alice, "/"); got != "alice" {
+		if got := query(alice, "/"); got != "alice" {
 			t.Fatalf("alice is %q", got)
 		}
 	}
-	// What a client left behind is nobody's.
+	// What a client left behind belongs to no client.
 	alice.Close()
 	for range 3 {
-		if got := ask(f.client(), "/"); got != "nobody" {
+		if got := query(f.client(), "/"); got != "unknown" {
 			t.Fatalf("a new client is %q", got)
 		}
 	}
 }
 
-// A pod that answers more requests than there were is believed to answer those of
+// A pod that responds to more requests than there were is taken to respond to those of
 // others, or the next.
 func TestAnswersOutOfTurnReachNoOtherRequest(t *testing.T) {
 	const smuggled = "GET /smuggled HTTP/1.1\r\nHost: a\r\n\r\n"
@@ -103,8 +103,8 @@ func TestAnswersOutOfTurnReachNoOtherRequest(t *testing.T) {
 			}
 		}
 	}
-	// heads reads requests and leaves their bodies unread.
-	heads := func(reader *bufio.Reader) (string, error) {
+	// headers reads requests and leaves their bodies unread.
+	headers := func(reader *bufio.Reader) (string, error) {
 		request, err := http.ReadRequest(reader)
 		if err != nil {
 			return "", err
@@ -113,7 +113,7 @@ func TestAnswersOutOfTurnReachNoOtherRequest(t *testing.T) {
 	}
 	// pod answers what it reads with next, those after the first not before
 	// something follows them when it is late: the worst moment, as by then it is
-	// believed to answer that.
+	// taken to respond to that.
 	pod := func(t *testing.T, late bool, next func(*bufio.Reader) (string, error)) string {
 		return rawPod(t, func(conn *net.TCPConn) {
 			reader := bufio.NewReader(conn)
@@ -159,7 +159,7 @@ func TestAnswersOutOfTurnReachNoOtherRequest(t *testing.T) {
 		"body of a GET in pieces":   {pod, lines, []string{withBody("GET", "/1", smuggled)[:60], withBody("GET", "/1", smuggled)[60:]}},
 		"body of a DELETE":          {pod, lines, []string{withBody("DELETE", "/1", smuggled)}},
 		"chunked body of an OPTION": {pod, lines, []string{"OPTIONS /1 HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n" + fmt.Sprintf("%x\r\n%s\r\n0\r\n\r\n", len(smuggled), smuggled)}},
-		"early answer": {pod, heads, []string{
+		"early answer": {pod, headers, []string{
 			"POST /1 HTTP/1.1\r\nHost: a\r\nContent-Length: 100000\r\n\r\n",
 			strings.Repeat(smuggled, 100000/len(smuggled)) + strings.Repeat("\r", 100000%len(smuggled)),
 		}},
@@ -216,12 +216,12 @@ func TestOneConnectionToThePodForEachClient(t *testing.T) {
 				}
 			})
 			f.pods(served)
-			var asking sync.WaitGroup
+			var requesting sync.WaitGroup
 			var conns []net.Conn
 			for range clients {
 				conn := f.client()
 				conns = append(conns, conn)
-				asking.Go(func() {
+				requesting.Go(func() {
 					reader := bufio.NewReader(conn)
 					for range 3 {
 						if _, err := io.WriteString(conn, request); err != nil {
@@ -237,7 +237,7 @@ func TestOneConnectionToThePodForEachClient(t *testing.T) {
 					}
 				})
 			}
-			asking.Wait()
+			requesting.Wait()
 			if n := opened.Load(); n != clients || most.Load() > clients {
 				t.Errorf("%d clients opened %d connections to the pod, %d at a time", clients, n, most.Load())
 			}
@@ -264,16 +264,16 @@ func TestNextRequestGoesToTheSamePod(t *testing.T) {
 	a, b := pod("a"), pod("b")
 	names := map[string]string{"a": a, "b": b}
 	f.pods(a, b)
-	ask := func(conn net.Conn) string {
+	query := func(conn net.Conn) string {
 		t.Helper()
 		send(t, conn, get("/"))
 		_, body := readResponse(t, bufio.NewReader(conn), "GET")
 		return body
 	}
 	client := f.client()
-	first := ask(client)
+	first := query(client)
 	for range 10 {
-		if got := ask(client); got != first {
+		if got := query(client); got != first {
 			t.Fatalf("the next request went to %s, the one before to %s", got, first)
 		}
 	}
@@ -289,7 +289,7 @@ func TestNextRequestGoesToTheSamePod(t *testing.T) {
 	}
 	f.inFlight(2)
 	f.pods(a, b)
-	if got := ask(client); got != other {
+	if got := query(client); got != other {
 		t.Errorf("a request went to %s, which is as busy as it may be", got)
 	}
 	close(release)
@@ -297,21 +297,21 @@ func TestNextRequestGoesToTheSamePod(t *testing.T) {
 		readResponse(t, bufio.NewReader(conn), "GET")
 	}
 	// It is about to end.
-	before := ask(client)
+	before := query(client)
 	left := map[string]string{"a": "b", "b": "a"}[before]
 	ending := podsAt(a, b)
 	for i := range ending {
 		ending[i].Terminating = ending[i].Name == names[before]
 	}
 	f.service.SetPods(ending)
-	if got := ask(client); got != left {
+	if got := query(client); got != left {
 		t.Errorf("a request went to %s, which terminates", got)
 	}
-	// It is gone, and another has its address.
+	// It has left, and another has its address.
 	again := podsAt(names[left])
 	again[0].ID = "another"
 	f.service.SetPods(again)
-	if got := ask(client); got != left {
+	if got := query(client); got != left {
 		t.Errorf("got %q", got)
 	}
 }

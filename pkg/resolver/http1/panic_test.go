@@ -40,7 +40,7 @@ type faulty struct {
 
 func (f *faulty) panics(method string) {
 	if f.method == method && f.on.CompareAndSwap(true, false) {
-		panic("a fault of ours")
+		panic("a fault of the resolver")
 	}
 }
 
@@ -75,7 +75,7 @@ func TestPanicEndsOneConnection(t *testing.T) {
 	const body = "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 9\r\n\r\n"
 	for name, test := range map[string]struct{ method, request, response, then string }{
 		"sends a request":          {"Write", plainGet, "", ""},
-		"reads an answer":          {"ReadLent", plainGet, "", ""},
+		"reads a response":         {"ReadLent", plainGet, "", ""},
 		"sends a body":             {"Write", body, "", "body"},
 		"watches the client":       {"CloseWrite", plainGet, "HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n", "|"},
 		"carries another protocol": {"Read", upgradeGet, switching, ""},

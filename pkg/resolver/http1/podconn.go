@@ -74,14 +74,14 @@ func (p *podConn) Write(data []byte) (int, error) {
 
 // takes reports whether the connection can take a request with a lease: it leads
 // to that pod, and the pod has said nothing since its last answer. One that has
-// closed it, or that sent more than was asked for, gets no other request on it.
+// closed it, or that sent more than was requested, gets no other request on it.
 func (p *podConn) takes(lease hold.Lease) bool {
 	return !p.ends && p.lease.Pod == lease.Pod && p.lease.Number == lease.Number && p.tcp.Idle()
 }
 
 // neverReceived reports whether it is certain that the pod received nothing of
 // a request that was sent after the connection had carried before bytes, and
-// whose answer ended with err before it began. An idle connection that the pod
+// whose response ended with err before it began. An idle connection that the pod
 // closes just as it is used again ends like this: the pod finished writing
 // without having acknowledged the request, so its kernel discarded it and no
 // application saw it. A reset proves nothing: the pod may have read before it died.

@@ -24,16 +24,16 @@ import (
 // probeTimeout is how long a probe may take that only has to reach the kernel.
 const probeTimeout = 100 * time.Millisecond
 
-// start is the beginning of the answer to the current request.
+// start is the beginning of the response to the current request.
 //
-// When a client finishes its side of the connection, it may wait for the answer
-// with the other (a half-close), or be gone: TCP says the same of both. What
-// tells them apart is that the kernel of one that is gone refuses what it is
-// sent. Every answer begins with the same byte, whoever makes it, so that is sent
+// When a client finishes its side of the connection, it may wait for the response
+// with the other (a half-close), or have left: TCP says the same of both. What
+// tells them apart is that the kernel of one that has left rejects what it is
+// sent. Every answer begins with the same byte, whatever makes it, so that is sent
 // ahead of the rest.
 type start struct {
 	mu sync.Mutex
-	// sent is true when the answer has begun, and probed when its first byte was
+	// sent is true when the response has begun, and probed when its first byte was
 	// sent before.
 	sent, probed bool
 }
@@ -41,8 +41,8 @@ type start struct {
 // reset makes the next answer a new one. No probe may be under way.
 func (s *start) reset() { s.sent, s.probed = false, false }
 
-// probe makes the kernel of a client that is gone refuse what it is sent, and
-// reports whether it could: it cannot when the answer has begun.
+// probe makes the kernel of a client that has left reject what it is sent, and
+// reports whether it could: it cannot when the response has begun.
 func (c *conn) probe() bool {
 	c.start.mu.Lock()
 	defer c.start.mu.Unlock()
@@ -52,8 +52,8 @@ func (c *conn) probe() bool {
 	if c.start.probed {
 		return true
 	}
-	// A client that has not read the answers before has no room for this one, and
-	// says itself when it is gone.
+	// A client that has not read the responses before has no room for this one, and
+	// says itself when it has left.
 	if err := c.tcp.SetWriteDeadline(time.Now().Add(probeTimeout)); err != nil {
 		return true
 	}
@@ -64,7 +64,7 @@ func (c *conn) probe() bool {
 	return true
 }
 
-// send sends a part of an answer to the client.
+// send sends a part of a response to the client.
 func (c *conn) send(data []byte) (int, error) {
 	if c.start.sent {
 		return c.tcp.Write(data)

@@ -35,11 +35,11 @@ const (
 	// splicePiece is how much of a body goes through the kernel before the client
 	// is given new time for more.
 	splicePiece = 1 << 20
-	// bodyGrace is how long the last bytes of a body may take once the answer is
-	// complete. A pod that answers when it has read everything is seen to have
+	// bodyGrace is how long the last bytes of a body may take once the response is
+	// complete. A pod that responds when it has read everything is seen to have
 	// answered before the last write to it is seen to have ended.
 	bodyGrace = time.Second
-	// firstReceipt and lastReceipt are how often it is asked whether a pod has
+	// firstReceipt and lastReceipt are how often is checked whether a pod has
 	// received anything: after 1 ms, 2 ms, … 64 ms.
 	firstReceipt, lastReceipt = time.Millisecond, 64 * time.Millisecond
 )
@@ -51,8 +51,8 @@ var errBodyTimeout = &malformed{status: http.StatusRequestTimeout, detail: "noth
 // middle of a request body.
 var errBodyCut = errors.New("the client ended the request body early")
 
-// requestBody sends a request body, beside the reading of the answer: a pod may
-// answer, or ask to continue, before it has all of it. While it runs it owns
+// requestBody sends a request body, beside the reading of the response: a pod may
+// answer, or request to continue, before it has all of it. While it runs it owns
 // the input of the client's connection.
 //
 // The request is kept until the pod is known to have received some of it: until
@@ -73,7 +73,7 @@ type requestBody struct {
 
 	// Owned by the goroutine that sends, until done is closed.
 	framing framing
-	// kept is how many unread bytes of the client were sent, the head included.
+	// kept is how many unread bytes of the client were sent, the header included.
 	kept int
 	// keeps is true while these are all of the request that was sent.
 	keeps bool
@@ -104,7 +104,7 @@ func (f *framing) next(data []byte) (n int, end bool, err error) {
 	return n, f.left == 0, nil
 }
 
-// startBody begins to send the body of the current request, whose head was sent.
+// startBody begins to send the body of the current request, whose header was sent.
 func (e *exchange) startBody() {
 	c := e.client
 	b := &requestBody{
@@ -266,7 +266,7 @@ func (b *requestBody) arm() {
 	}
 }
 
-// fail notes why the body ends early, and interrupts the wait for an answer.
+// fail notes why the body ends early, and interrupts the wait for a response.
 func (b *requestBody) fail(err error) {
 	if b.stopping.Load() {
 		// It was told to end.
@@ -300,11 +300,11 @@ func (b *requestBody) err() error {
 	return nil
 }
 
-// awaitEnd waits for the end of the body after the answer. A pod that goes on
-// reading, with patient, gets all of it; else the rest is not wanted.
-func (b *requestBody) awaitEnd(patient bool) {
+// awaitEnd waits for the end of the body after the response. A pod that goes on
+// reading, with whole, gets all of it; else the rest is not wanted.
+func (b *requestBody) awaitEnd(whole bool) {
 	switch {
-	case patient:
+	case whole:
 		<-b.done
 	case b.pending():
 		b.stop()

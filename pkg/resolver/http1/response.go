@@ -26,21 +26,21 @@ import (
 	"github.com/truefoundry/elasti-apiserver/pkg/resolver/hold"
 )
 
-// errEarlyEnd means that a pod closed the connection in the middle of an answer.
-var errEarlyEnd = errors.New("the pod closed the connection before its answer was complete")
+// errEarlyEnd means that a pod closed the connection in the middle of a response.
+var errEarlyEnd = errors.New("the pod closed the connection before its response was complete")
 
 // receive reads the pod's answer and sends it to the client.
 func (e *exchange) receive() error {
 	c := e.client
 	for {
-		if err := e.readHead(); err != nil {
+		if err := e.readHeader(); err != nil {
 			return err
 		}
 		response := &e.response
 		switch {
 		case response.status == http.StatusSwitchingProtocols:
 			if !e.upgrades {
-				return &malformed{status: http.StatusBadGateway, detail: "it switches protocols without being asked"}
+				return &malformed{status: http.StatusBadGateway, detail: "it switches protocols without a request for it"}
 			}
 			return e.tunnel()
 		case response.status < 200:
@@ -49,23 +49,23 @@ func (e *exchange) receive() error {
 			}
 		default:
 			c.record.Status = response.status
-			return e.sendFinal(response.responseBody(e.toHead))
+			return e.sendFinal(response.responseBody(e.toHEAD))
 		}
 	}
 }
 
-// readHead reads until the head of a response is complete and parsed.
-func (e *exchange) readHead() error {
+// readHeader reads until the header of a response is complete and parsed.
+func (e *exchange) readHeader() error {
 	searched := 0
 	for {
 		data := e.pod.in.unread()
-		if headEnds(data, searched) {
+		if headerEnds(data, searched) {
 			return e.response.parseResponse(data)
 		}
 		searched = len(data)
 		err := e.fill(func() error { return e.pod.in.fill(e.pod.tcp, e.client.server.options.MaxHeaderBytes) })
 		if errors.Is(err, io.ErrShortBuffer) {
-			return &malformed{status: http.StatusBadGateway, detail: "its head is too large"}
+			return &malformed{status: http.StatusBadGateway, detail: "its header is too large"}
 		}
 		if err != nil {
 			return err
@@ -85,7 +85,7 @@ func (e *exchange) sendInterim() error {
 	return nil
 }
 
-// sendFinal passes on the response whose head was read, and its body.
+// sendFinal passes on the response whose header was read, and its body.
 func (e *exchange) sendFinal(kind bodyKind) error {
 	c := e.client
 	response := &e.response
@@ -99,7 +99,7 @@ func (e *exchange) sendFinal(kind bodyKind) error {
 		return err
 	}
 	e.started = true
-	// The head and what is here of the body go out together.
+	// The header and what is here of the body go out together.
 	if err := e.sendClient(e.responseMessage(e.pod.in.unread()[:n])); err != nil {
 		return err
 	}
@@ -117,23 +117,23 @@ func (e *exchange) sendFinal(kind bodyKind) error {
 	}
 }
 
-// available returns how many bytes of the response are here, its head included,
+// available returns how many bytes of the response are here, its header included,
 // and whether that is all of it.
 func (e *exchange) available(kind bodyKind, scanner *chunkScanner) (n int, end bool, err error) {
-	head := len(e.response.raw)
-	body := e.pod.in.unread()[head:]
+	header := len(e.response.raw)
+	body := e.pod.in.unread()[header:]
 	switch kind {
 	case noBody:
-		return head, true, nil
+		return header, true, nil
 	case sizedBody:
 		if e.response.contentLength <= int64(len(body)) {
-			return head + int(e.response.contentLength), true, nil
+			return header + int(e.response.contentLength), true, nil
 		}
 	case chunkedBody:
 		n, end, err = scanner.scan(body)
-		return head + n, end, err
+		return header + n, end, err
 	}
-	return head + len(body), false, nil
+	return header + len(body), false, nil
 }
 
 // isLast reports whether the client's connection must end with this response.
@@ -148,7 +148,7 @@ func (e *exchange) isLast(kind bodyKind) bool {
 	return e.early && (!e.podPersists() || c.request.expects || e.body.err() != nil)
 }
 
-// responseMessage returns what is sent of a response that begins with a head:
+// responseMessage returns what is sent of a response that begins with a header:
 // all but the lines that only concern the pod's connection, and whether the
 // client's connection ends, where the client would not know.
 func (e *exchange) responseMessage(data []byte) []byte {
@@ -162,10 +162,10 @@ func (e *exchange) responseMessage(data []byte) []byte {
 	if added == "" && len(e.response.cuts) == 0 {
 		return data
 	}
-	head := len(e.response.raw) - len("\r\n")
-	e.out = appendWithout(e.out[:0], data[:head], e.response.cuts)
+	header := len(e.response.raw) - len("\r\n")
+	e.out = appendWithout(e.out[:0], data[:header], e.response.cuts)
 	e.out = append(e.out, added...)
-	e.out = append(e.out, data[head:]...)
+	e.out = append(e.out, data[header:]...)
 	return e.out
 }
 

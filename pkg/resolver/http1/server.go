@@ -18,7 +18,7 @@ limitations under the License.
 // holds requests for which there is no pod yet.
 //
 // It frames messages itself rather than through net/http: what matters of a
-// head is found in one pass over the bytes as they were received, and these
+// header is found in one pass over the bytes as they were received, and these
 // bytes, not a rewritten message, go to the pod and back. That is what makes it
 // transparent (odd paths, header case and order, chunk extensions and trailers
 // arrive as they were sent) and cheap. Framing is strict instead: a message
@@ -28,8 +28,8 @@ limitations under the License.
 // client ever uses.
 //
 // The way of a request through the files: server.go accepts a connection,
-// conn.go reads heads, hold.go waits for a pod, exchange.go sends the request
-// and the answer, request.go and response.go carry the bodies, tunnel.go what
+// conn.go reads headers, hold.go waits for a pod, exchange.go sends the request
+// and the response, request.go and response.go carry the bodies, tunnel.go what
 // comes after an upgrade. watch.go and probe.go find out whether the client is
 // still there, sweep.go closes the connections to pods that are kept
 // for nothing.
@@ -51,7 +51,7 @@ import (
 
 // drainIdleTimeout is how long a connection without a request is kept while the
 // server drains. It is closed then; a client in the middle of a sequence of
-// requests sends the next one sooner, and is told in its answer to go elsewhere.
+// requests sends the next one sooner, and is notified in its response to go elsewhere.
 const drainIdleTimeout = 5 * time.Second
 
 // past is a time that every deadline has passed.
@@ -63,12 +63,12 @@ type Options struct {
 	Fallback *fallback.Policy
 	// IdleTimeout is how long a connection may be without a request.
 	IdleTimeout time.Duration
-	// HeaderTimeout is how long a client may take to send the head of a request.
+	// HeaderTimeout is how long a client may take to send the header of a request.
 	HeaderTimeout time.Duration
 	// BodyTimeout is how long a client may send nothing in the middle of a request
 	// body. 0: for ever.
 	BodyTimeout time.Duration
-	// MaxHeaderBytes bounds the head of a message.
+	// MaxHeaderBytes bounds the header of a message.
 	MaxHeaderBytes int
 	// Tasks runs what serves a connection. Optional.
 	Tasks *task.Runner
@@ -98,7 +98,7 @@ func New(options Options) *Server {
 // Serve serves one connection of a client until it ends, and closes it. Each
 // request goes to the service that find returns for it. The bytes of initial
 // were already read from it; Serve keeps them. What it takes of memory besides what
-// each connection does is counted in an account. Whoever wants it to end sooner
+// each connection does is counted in an account. A caller that wants it to end sooner
 // closes tcp.
 //
 // While a request is held, or none comes, Serve is not on the stack of any

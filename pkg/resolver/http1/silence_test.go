@@ -48,18 +48,18 @@ func TestSilenceAtAnyStepOfAnExchange(t *testing.T) {
 	steps := []struct{ name, request, response string }{
 		// A | is where it stands still.
 		{"before the request", "|GET / HTTP/1.1\r\nHost: a\r\n\r\n", "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"},
-		{"within the head", "GET / HTTP/1.1\r\nHo|st: a\r\n\r\n", "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"},
+		{"within the header", "GET / HTTP/1.1\r\nHo|st: a\r\n\r\n", "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"},
 		{"before the body", "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 4\r\n\r\n|body", "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"},
 		{"within the body", "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 4\r\n\r\nbo|dy", "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"},
 		{"within a chunk", "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n4\r\nbo|dy\r\n0\r\n\r\n", "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"},
 		{"within a chunk size", "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n1|0\r\n0123456789abcdef\r\n0\r\n\r\n", "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"},
 		{"within the trailers", "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n4\r\nbody\r\n0\r\nX-|Sum: 1\r\n\r\n", "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"},
-		{"before the answer", "GET / HTTP/1.1\r\nHost: a\r\n\r\n", "|HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"},
+		{"before the response", "GET / HTTP/1.1\r\nHost: a\r\n\r\n", "|HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"},
 		{"before an interim answer", "GET / HTTP/1.1\r\nHost: a\r\n\r\n", "|HTTP/1.1 103 Early Hints\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"},
 		{"after an interim answer", "GET / HTTP/1.1\r\nHost: a\r\n\r\n", "HTTP/1.1 103 Early Hints\r\n\r\n|HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"},
-		{"within the head of the answer", "GET / HTTP/1.1\r\nHost: a\r\n\r\n", "HTTP/1.1 200 OK\r\nConte|nt-Length: 2\r\n\r\nok"},
-		{"within the body of the answer", "GET / HTTP/1.1\r\nHost: a\r\n\r\n", "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\no|k"},
-		{"within a chunk of the answer", "GET / HTTP/1.1\r\nHost: a\r\n\r\n", "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\no|k\r\n0\r\n\r\n"},
+		{"within the header of the response", "GET / HTTP/1.1\r\nHost: a\r\n\r\n", "HTTP/1.1 200 OK\r\nConte|nt-Length: 2\r\n\r\nok"},
+		{"within the body of the response", "GET / HTTP/1.1\r\nHost: a\r\n\r\n", "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\no|k"},
+		{"within a chunk of the response", "GET / HTTP/1.1\r\nHost: a\r\n\r\n", "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\no|k\r\n0\r\n\r\n"},
 		{"within both bodies", "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 4\r\n\r\nbo|dy", "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\no|k"},
 	}
 	for _, step := range steps {
@@ -155,7 +155,7 @@ func TestUpgradeAfterAnySilence(t *testing.T) {
 }
 
 // A client that ends a request by finishing its side of the connection waits for
-// the answer with the other. It gets it, however long that takes.
+// the response with the other. It gets it, however long that takes.
 func TestHalfCloseIsAnsweredAfterAnySilence(t *testing.T) {
 	for name, request := range map[string]string{
 		"HTTP/1.1":        "GET / HTTP/1.1\r\nHost: a\r\n\r\n",
@@ -179,7 +179,7 @@ func TestHalfCloseIsAnsweredAfterAnySilence(t *testing.T) {
 						client := w.client()
 						send(t, client, request)
 						if late {
-							// The answer may have come by then.
+							// The response may have come by then.
 							<-time.After(silence / 2)
 						}
 						if err := client.CloseWrite(); err != nil {
@@ -202,8 +202,8 @@ func TestHalfCloseIsAnsweredAfterAnySilence(t *testing.T) {
 	}
 }
 
-// A client that is gone frees its place, or the pod, at once.
-func TestClientThatIsGoneFreesItsPlaceAfterAnySilence(t *testing.T) {
+// A client that has left frees its place, or the pod, at once.
+func TestClientThatHasLeftFreesItsPlaceAfterAnySilence(t *testing.T) {
 	leaves := map[string]func(*sockettest.Conn){
 		"close":            func(conn *sockettest.Conn) { conn.Close() },
 		"reset":            (*sockettest.Conn).Reset,
@@ -230,7 +230,7 @@ func TestClientThatIsGoneFreesItsPlaceAfterAnySilence(t *testing.T) {
 						w.pause(silence)
 						leave(client)
 						if awake {
-							// A pod that is only silent is asked after the client.
+							// A pod that is only silent is checked after the client.
 							w.pause(2 * 2 * time.Second)
 							w.inFlight(0)
 						} else {
@@ -283,7 +283,7 @@ func TestEndWithinABodyIsPassedOn(t *testing.T) {
 	}
 }
 
-// A pod that stops in the middle of an answer, and a client that stops reading,
+// A pod that stops in the middle of a response, and a client that stops reading,
 // go on when they like.
 func TestSlowPeersAreNotDead(t *testing.T) {
 	for _, pause := range []time.Duration{45 * time.Second, time.Hour} {

@@ -63,7 +63,7 @@ func TestAmbiguousRequestsAreRefused(t *testing.T) {
 		"another version":         {"GET / HTTP/2.0\r\n" + host + "\r\n", 505},
 		"HTTP/0.9":                {"GET /\r\n\r\n", 400},
 		"a tunnel":                {"CONNECT 10.0.0.1:22 HTTP/1.1\r\n" + host + "\r\n", 501},
-		"a huge head":             {"GET / HTTP/1.1\r\n" + host + "X: " + strings.Repeat("a", 17<<10) + "\r\n\r\n", 431},
+		"a huge header":           {"GET / HTTP/1.1\r\n" + host + "X: " + strings.Repeat("a", 17<<10) + "\r\n\r\n", 431},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -127,7 +127,7 @@ func TestMalformedResponsesAreNotPassedOn(t *testing.T) {
 		"bad first chunk": "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n",
 		"unasked upgrade": "HTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\nConnection: Upgrade\r\n\r\n",
 		"nothing":         "",
-		"half a head":     "HTTP/1.1 200 OK\r\nContent-",
+		"half a header":   "HTTP/1.1 200 OK\r\nContent-",
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := newFixture(t, nil)

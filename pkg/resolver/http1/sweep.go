@@ -21,7 +21,7 @@ import (
 	"time"
 )
 
-// sweepInterval is how often the connections are looked at. It bounds for how
+// sweepInterval is how often the connections are checked. It bounds for how
 // long a connection to a pod is kept that the pod has closed, and that makes it
 // wait when it ends.
 const sweepInterval = 5 * time.Second

@@ -27,13 +27,13 @@ import (
 // A wish for HTTP/2 that is held, with a body or without, reaches a pod as it does
 // when it is not held.
 func TestUpgradeToHTTP2WhileHeld(t *testing.T) {
-	const asked = "Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAMAAABk\r\n"
+	const upgradeFields = "Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAMAAABk\r\n"
 	for name, rest := range map[string]string{
 		"without a body":   "\r\n",
 		"with a body":      "Content-Length: 4\r\n\r\nbody",
 		"a body in chunks": "Transfer-Encoding: chunked\r\n\r\n4\r\nbody\r\n0\r\n\r\n",
 	} {
-		for appProtocol, fields := range map[string]string{"": "", "http": "", "kubernetes.io/h2c": asked} {
+		for appProtocol, fields := range map[string]string{"": "", "http": "", "kubernetes.io/h2c": upgradeFields} {
 			t.Run(name+", "+appProtocol, func(t *testing.T) {
 				inWorld(t, false, nil, func(w *world) {
 					const line = "POST / HTTP/1.1\r\nHost: a\r\n"
@@ -43,7 +43,7 @@ func TestUpgradeToHTTP2WhileHeld(t *testing.T) {
 						answerWith(conn, "plain")
 					}
 					client := w.client()
-					send(t, client, line+asked+rest)
+					send(t, client, line+upgradeFields+rest)
 					w.held(1)
 					w.wake()
 					if _, got := readResponse(t, bufio.NewReader(client), http.MethodPost); got != "plain" {

@@ -31,7 +31,7 @@ import (
 
 const switching = "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: echo\r\n\r\n"
 
-// A request that asks for another protocol may have a body. The pod gets it once,
+// A request for another protocol may have a body. The pod gets it once,
 // and what the client says after it comes after it.
 func TestUpgradeWithABody(t *testing.T) {
 	const fields = "POST / HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: echo\r\n"
@@ -118,13 +118,13 @@ func TestUpgradeToHTTP2(t *testing.T) {
 	} {
 		for _, body := range []string{"", "body"} {
 			t.Run(name+", "+body, func(t *testing.T) {
-				head := func(fields string) string {
+				header := func(fields string) string {
 					if body != "" {
 						fields += fmt.Sprintf("Content-Length: %d\r\n", len(body))
 					}
 					return "POST / HTTP/1.1\r\nHost: a\r\n" + fields + "\r\n" + body
 				}
-				for appProtocol, want := range map[string]string{"": head(test.want), "http": head(test.want), "kubernetes.io/h2c": head(test.fields)} {
+				for appProtocol, want := range map[string]string{"": header(test.want), "http": header(test.want), "kubernetes.io/h2c": header(test.fields)} {
 					inWorld(t, true, nil, func(w *world) {
 						w.port.AppProtocol = appProtocol
 						w.pod = func(conn *sockettest.Conn) {
@@ -136,11 +136,11 @@ func TestUpgradeToHTTP2(t *testing.T) {
 						client := w.client()
 						reader := bufio.NewReader(client)
 						// In one piece, and with the body later.
-						send(t, client, head(test.fields))
+						send(t, client, header(test.fields))
 						if _, got := readResponse(t, reader, http.MethodPost); got != "plain" {
 							t.Errorf("got %q", got)
 						}
-						whole := head(test.fields)
+						whole := header(test.fields)
 						send(t, client, whole[:len(whole)-len(body)])
 						w.pause(1)
 						send(t, client, body)
@@ -154,7 +154,7 @@ func TestUpgradeToHTTP2(t *testing.T) {
 	}
 }
 
-// A pod that was not asked does not switch, however much it would like to.
+// A pod without a request for it does not switch, however much it would like to.
 func TestUpgradeThatWasTakenOutIsNotMade(t *testing.T) {
 	inWorld(t, true, nil, func(w *world) {
 		w.pod = func(conn *sockettest.Conn) {

@@ -24,7 +24,7 @@ import (
 	"time"
 )
 
-// clientWatch looks for the client of an exchange to go away while its pod is
+// clientWatch waits for the client of an exchange to go away while its pod is
 // silent.
 type clientWatch struct {
 	client *conn
@@ -56,13 +56,13 @@ func (w *clientWatch) abandon() {
 	w.pod.tcp.Reset()
 }
 
-// wait blocks until the client is gone.
+// wait blocks until the client has left.
 func (w *clientWatch) wait() error {
 	if err := w.client.tcp.WaitClosed(); err != nil {
 		return err
 	}
 	if !w.client.probe() {
-		// In the middle of an answer nothing can be sent that is not a part of it.
+		// In the middle of a response nothing can be sent that is not a part of it.
 		// What the client did is passed on, and the pod does what it would do then.
 		_ = w.pod.tcp.CloseWrite()
 	}
@@ -71,7 +71,7 @@ func (w *clientWatch) wait() error {
 
 func (w *clientWatch) clientGone() bool { return w.gone.Load() }
 
-// stop ends the watch and reports whether the client is gone.
+// stop ends the watch and reports whether the client has left.
 func (w *clientWatch) stop() bool {
 	_ = w.client.tcp.SetReadDeadline(past)
 	w.done.Wait()

@@ -274,7 +274,7 @@ var conversations = []struct {
 		c.client().headers(3, true, "t", "1")
 		c.pod().ping("at last.")
 	}},
-	{name: "an answer before the body is complete", play: func(c *conversation) {
+	{name: "a response before the body is complete", play: func(c *conversation) {
 		c.client().headers(1, false, post("content-length", "1000")...)
 		c.client().data(1, false, long(100))
 		c.pod().headers(1, false, ":status", "401")
@@ -302,7 +302,7 @@ var conversations = []struct {
 		c.pod().headers(1, false, ok...)
 		c.pod().headers(1, true, "t", "1")
 	}},
-	{name: "frames that nobody knows", play: func(c *conversation) {
+	{name: "frames of unknown types", play: func(c *conversation) {
 		c.client().headers(1, false, post()...)
 		c.pod().raw(0xee, 0xa5, 0, "of the pod")
 		c.pod().raw(0xef, 0xff, 1, "")

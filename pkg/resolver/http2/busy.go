@@ -121,7 +121,7 @@ func (c *conn) forwardHeld(s *stream, lease hold.Lease) {
 	s.held = nil
 }
 
-// dropRefused forgets the held streams that the client was told are not served.
+// dropRefused forgets the held streams of which the client was notified that they are not served.
 func (c *conn) dropRefused() {
 	last := c.goAwayLastStream()
 	for _, s := range slices.Clone(c.held) {
@@ -136,9 +136,9 @@ func (c *conn) dropRefused() {
 	}
 }
 
-// refuseHeld tells the client that the held streams are not served, so that it can
-// send them again elsewhere: their pod is gone.
-func (c *conn) refuseHeld() {
+// rejectHeld tells the client that the held streams are not served, so that it can
+// send them again elsewhere: their pod has ended.
+func (c *conn) rejectHeld() {
 	if len(c.held) == 0 {
 		return
 	}

@@ -31,7 +31,7 @@ import (
 func busyPod(t *testing.T) (*fixture, *conversation) {
 	t.Helper()
 	c := newConversation(t, awake, nil, nil)
-	// The limit is lowered once the client was told how many streams it may have.
+	// The limit is lowered once the client was notified how many streams it may have.
 	c.client().sync()
 	c.fixture.service.Config().Limits.MaxConcurrencyPerPod = 1
 	c.fixture.service.Apply(c.fixture.service.Config())
@@ -129,7 +129,7 @@ func TestAClientThatFinishesWhileItsPodIsBusy(t *testing.T) {
 	c.clientEnd.awaitEnd()
 }
 
-// TestStreamsThatWaitCountAsHeld: for the limit of a service, which is told as ever.
+// TestStreamsThatWaitCountAsHeld: for the limit of a service, which is reported as ever.
 func TestStreamsThatWaitCountAsHeld(t *testing.T) {
 	f := newFixture(t, func(c *service.Config) { c.Limits.MaxConcurrencyPerPod, c.Limits.MaxPending = 2, 1 })
 	f.pods(rawPod(t, func(w *wire) {

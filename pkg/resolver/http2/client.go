@@ -98,18 +98,18 @@ func (c *conn) handleFrame(ctx context.Context, f *frame) error {
 	return c.flood.take(time.Now())
 }
 
-// ignored reports whether a stream is one that the client was told, or is being
-// told, to be not served, or that was answered here. The pod has not heard of those
+// ignored reports whether a stream is one that the client was notified, or is being
+// notified, not to be served, or that was answered here. The pod has not heard of those
 // behind its last one, and would end the connection for a word about them.
 func (c *conn) ignored(id uint32) bool {
 	c.mu.Lock()
-	told, forwarded := c.goAwayLast, c.streams[id] != nil
+	notified, forwarded := c.goAwayLast, c.streams[id] != nil
 	c.mu.Unlock()
 	if forwarded {
 		return false
 	}
 	unknown := c.podStream < id && id <= c.lastStream
-	return id > told || c.dropped.has(id) || c.pod != nil && unknown && c.heldByID(id) == nil
+	return id > notified || c.dropped.has(id) || c.pod != nil && unknown && c.heldByID(id) == nil
 }
 
 func (c *conn) onData(f *frame) error {

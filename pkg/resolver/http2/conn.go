@@ -106,7 +106,7 @@ type conn struct {
 	// maxStreams is not changed while there is a pod.
 	maxStreams uint32
 	pod        *pod
-	// podStream is the last stream that the pod was told of.
+	// podStream is the last stream that the pod was notified of.
 	podStream uint32
 
 	mu sync.Mutex
@@ -297,7 +297,7 @@ func (c *conn) handle(ctx context.Context, raised signals) error {
 	return nil
 }
 
-// over reports whether the client was told that the connection ends, and all its
+// over reports whether the client was notified that the connection ends, and all its
 // streams have ended.
 func (c *conn) over() bool {
 	if !c.shutdown.final || len(c.held) > 0 {
@@ -372,7 +372,7 @@ func (c *conn) closeGracefully() {
 	_, _ = io.CopyN(io.Discard, c.client, lingerBytes)
 }
 
-// awaitPod is called when the client has finished writing: the pod is told so, and
+// awaitPod is called when the client has finished writing: the pod is notified, and
 // may still answer what it has got. What is held is not: as on a connection without
 // a pod, the client counts as gone.
 func (c *conn) awaitPod() {
@@ -459,7 +459,7 @@ func (c *conn) end() {
 	streams := c.streams
 	c.streams = nil
 	c.mu.Unlock()
-	// Deferred, each is told of even if telling of another panics.
+	// Deferred, each is reported even if reporting another panics.
 	for _, s := range streams {
 		s.lease.Release()
 		defer c.finish(s, outcome, reason)
@@ -472,7 +472,7 @@ func (c *conn) end() {
 	c.held = nil
 }
 
-// finish tells of a stream that has ended. It is in neither list any more.
+// finish reports a stream that has ended. It is in neither list any more.
 func (c *conn) finish(s *stream, outcome accesslog.Outcome, reason string) {
 	if s.counted {
 		defer c.service.Traffic().End()

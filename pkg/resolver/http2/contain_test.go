@@ -54,7 +54,7 @@ func TestAPanicEndsItsConnectionAlone(t *testing.T) {
 			f := newFixtureWith(t, nil, func(o *service.Options) {
 				o.Finish = func(record *accesslog.Record) {
 					if record.Path == "/panic" {
-						panic("a fault of ours")
+						panic("a fault of the resolver")
 					}
 				}
 			})

@@ -184,7 +184,7 @@ func TestRepliesWaitForNoClientThatDoesNotRead(t *testing.T) {
 	w.headers(id, true, of("other")...)
 	w.do(w.WriteRSTStream(1, http2.ErrCodeCancel))
 	if code := <-reset; code != http2.ErrCodeCancel {
-		t.Errorf("the pod is told %s", code)
+		t.Errorf("the pod gets %s", code)
 	}
 	// As many replies as wait at most, and more.
 	for range maxWaitingControl / 16 {

@@ -18,7 +18,7 @@ package http2
 
 import "slices"
 
-// maxSpans bounds the spans of dropped streams that are told apart.
+// maxSpans bounds the spans of dropped streams that are distinguished.
 const maxSpans = 64
 
 // dropped are streams that were answered here and that the client may still send

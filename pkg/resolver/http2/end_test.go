@@ -55,7 +55,7 @@ type end struct {
 	seen   sight
 	// syncs counts the markers that were sent.
 	syncs uint32
-	// ponged is the marker that was answered last, told on changed.
+	// ponged is the marker that was answered last, notified on changed.
 	ponged  uint32
 	changed *sync.Cond
 }
@@ -132,11 +132,11 @@ func (e *end) shaped(stream uint32, how shape, pairs ...string) {
 	})
 }
 
-// cuts returns where a header block is cut: where it is asked for, or into frames
+// cuts returns where a header block is cut: where it is requested, or into frames
 // of the largest size.
-func cuts(length int, asked []int) []int {
+func cuts(length int, requested []int) []int {
 	var at []int
-	for _, cut := range asked {
+	for _, cut := range requested {
 		if cut <= length {
 			at = append(at, cut)
 		}
@@ -308,12 +308,12 @@ func (e *end) noteSettings(f *http2.SettingsFrame) {
 }
 
 func (e *end) notePing(f *http2.PingFrame) {
-	ours := string(f.Data[:len(marker)]) == marker
+	own := string(f.Data[:len(marker)]) == marker
 	switch {
-	case ours && f.IsAck():
+	case own && f.IsAck():
 		e.ponged = max(e.ponged, binary.BigEndian.Uint32(f.Data[len(marker):]))
 		return
-	case !ours:
+	case !own:
 		e.seen.add(0, fmt.Sprintf("PING ack=%v %q", f.IsAck(), f.Data))
 	}
 	if !f.IsAck() {

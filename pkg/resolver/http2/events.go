@@ -35,7 +35,7 @@ type signals struct {
 	podSpoke bool
 	// podAcked: the pod has acknowledged SETTINGS, and others wait for that.
 	podAcked bool
-	// podGoAway: the pod has told which streams it does not serve.
+	// podGoAway: the pod has reported which streams it does not serve.
 	podGoAway bool
 	// idle: the last stream of a connection that is to end has ended.
 	idle bool

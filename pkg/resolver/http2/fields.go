@@ -66,7 +66,7 @@ func (h *headers) pseudo(name string) string {
 }
 
 // values returns the values of a field, whatever the case of its name; Host is
-// what the request asks for in either form.
+// what the request is for in either form.
 func (h *headers) values(name string) []string {
 	if strings.EqualFold(name, "host") {
 		if authority := h.pseudo(":authority"); authority != "" {
@@ -82,7 +82,7 @@ func (h *headers) values(name string) []string {
 	return values
 }
 
-// with returns the fields with one that tells of the client, behind what the client
+// with returns the fields with one that names the client, behind what the client
 // itself wrote there.
 func (h *headers) with(client clientaddress.Field) []hpack.HeaderField {
 	fields := make([]hpack.HeaderField, 0, len(h.fields)+1)

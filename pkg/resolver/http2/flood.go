@@ -25,7 +25,7 @@ import (
 const (
 	// floodBurst and floodRate bound the frames that a client makes the resolver
 	// work for while it holds its streams: at once, and for each second. Once there
-	// is a pod such frames are the pod's to judge.
+	// is a pod such frames are the pod's to handle.
 	floodBurst, floodRate = 2000, 200
 	// maxContinuations bounds the frames of a header block.
 	maxContinuations = 128

@@ -49,13 +49,13 @@ func converse(t *testing.T, fromClient, fromPod []byte, released bool) {
 	var running sync.WaitGroup
 	server := New(Options{Fallback: &fallback.Policy{}, IdleTimeout: time.Minute, MaxHeaderBytes: 64 << 10,
 		Dial: func(context.Context, hold.Lease) (net.Conn, error) {
-			ours, theirs := net.Pipe()
+			near, far := net.Pipe()
 			running.Go(func() {
-				defer theirs.Close()
-				running.Go(func() { _, _ = io.Copy(io.Discard, theirs) })
-				_, _ = theirs.Write(fromPod)
+				defer far.Close()
+				running.Go(func() { _, _ = io.Copy(io.Discard, far) })
+				_, _ = far.Write(fromPod)
 			})
-			return ours, nil
+			return near, nil
 		}})
 	client, theirs := net.Pipe()
 	running.Go(func() {

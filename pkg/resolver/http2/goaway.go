@@ -31,7 +31,7 @@ const shutdownTimeout = 5 * time.Second
 // is held.
 const maxHeldDetail = 1 << 10
 
-// shutdown is how far a client was asked to go elsewhere. A first GOAWAY says that
+// shutdown is how far a client was told to go elsewhere. A first GOAWAY says that
 // the connection is to be left and still takes every stream; once a PING behind
 // it was answered, all streams that were opened before the client knew are here,
 // and a second GOAWAY names the last one.
@@ -47,13 +47,13 @@ func (c *conn) shouldShutDown() bool {
 	return c.server.draining.Load() || c.service != nil && c.service.LeftFor() >= c.server.options.MoveDelay && c.service.Leaving()
 }
 
-// beginShutdown asks the client to go elsewhere.
+// beginShutdown has the client go elsewhere.
 func (c *conn) beginShutdown() {
 	if c.shutdown.begun || c.shutdown.final {
 		return
 	}
 	if c.goAwayLastStream() < maxStreamID {
-		// The pod has told it, and when.
+		// The pod has sent it, and when.
 		return
 	}
 	c.shutdown.begun = true

@@ -112,7 +112,7 @@ func (c *conn) open(ctx context.Context, id uint32, endStream bool) error {
 		return nil
 	}
 	method := h.pseudo(":method")
-	s.head = method == http.MethodHead
+	s.isHEAD = method == http.MethodHead
 	s.grpc = strings.HasPrefix(h.first("content-type"), "application/grpc")
 	svc, port, local := c.find(h.values)
 	switch {

@@ -360,7 +360,7 @@ func TestGRPCOfAllKindsAtZero(t *testing.T) {
 			if err != nil {
 				return err
 			}
-			// Each message waits for the answer to the one before.
+			// Each message waits for the response to the one before.
 			for i := range 50 {
 				if err := stream.Send(&testpb.StreamingOutputCallRequest{Payload: payload(int32(i))}); err != nil {
 					return err
@@ -404,7 +404,7 @@ func TestGRPCOfAllKindsAtZero(t *testing.T) {
 func TestUserAgentsThatDoNotWake(t *testing.T) {
 	f := newFixture(t, nil)
 	client := f.client()
-	ask := func(agent string) *http.Response {
+	query := func(agent string) *http.Response {
 		request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+f.address+"/", nil)
 		if err != nil {
 			t.Error(err)
@@ -421,7 +421,7 @@ func TestUserAgentsThatDoNotWake(t *testing.T) {
 	}
 	passive := []string{"kube-probe/1.37", "Monitor 2 (https://example.com)"}
 	for _, agent := range passive {
-		response := ask(agent)
+		response := query(agent)
 		if response.StatusCode != http.StatusServiceUnavailable || response.Header.Get(localreply.HeaderAnswer) != string(localreply.ReasonAsleep) {
 			t.Errorf("%q is answered %d %v", agent, response.StatusCode, response.Header)
 		}
@@ -431,7 +431,7 @@ func TestUserAgentsThatDoNotWake(t *testing.T) {
 	}
 
 	held := make(chan *http.Response, 1)
-	go func() { held <- ask("Mozilla/5.0 (Monitor 2)") }()
+	go func() { held <- query("Mozilla/5.0 (Monitor 2)") }()
 	f.held(1)
 	if !f.service.Queue().Wanting() {
 		t.Error("another user agent does not wake the target")
@@ -441,7 +441,7 @@ func TestUserAgentsThatDoNotWake(t *testing.T) {
 		t.Errorf("the held request is answered %d", response.StatusCode)
 	}
 	for _, agent := range passive {
-		if response := ask(agent); response.StatusCode != http.StatusNoContent {
+		if response := query(agent); response.StatusCode != http.StatusNoContent {
 			t.Errorf("%q is answered %d though the target is awake", agent, response.StatusCode)
 		}
 	}

@@ -29,7 +29,7 @@ import (
 	"github.com/truefoundry/elasti-apiserver/pkg/resolver/proberesponse"
 )
 
-// replyLocally answers a stream that is in neither list, and tells of its end.
+// replyLocally answers a stream that is in neither list, and reports its end.
 func (c *conn) replyLocally(s *stream, a *localreply.Reply) {
 	s.record.Status = a.Status
 	s.record.Reason = string(a.Reason)
@@ -38,11 +38,11 @@ func (c *conn) replyLocally(s *stream, a *localreply.Reply) {
 	c.finish(s, accesslog.Answered, "")
 }
 
-// respond sends an answer of the resolver.
+// respond sends a response of the resolver.
 func (c *conn) respond(s *stream, a *localreply.Reply) {
 	status, fields, body := a.HTTP2(s.grpc)
-	sends := len(body) > 0 && !s.head && c.maySend(s, len(body))
-	if sends || s.head && len(body) > 0 {
+	sends := len(body) > 0 && !s.isHEAD && c.maySend(s, len(body))
+	if sends || s.isHEAD && len(body) > 0 {
 		fields = append(fields, localreply.Field{Name: "content-length", Value: strconv.Itoa(len(body))})
 	}
 	start := len(c.reply)
@@ -93,7 +93,7 @@ func (c *conn) replyHeld(s *stream, err error) {
 	c.replyLocally(s, localreply.ForError(c.service, err))
 }
 
-// asleepReply returns the resolver's own answer to a request that it does not
+// asleepReply returns the resolver's own response to a request that it does not
 // hold while no pod can take it, or nil.
 func (c *conn) asleepReply() *localreply.Reply {
 	if c.service.Queue().Answering(c.port.Name) {

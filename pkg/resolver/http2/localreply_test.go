@@ -30,8 +30,8 @@ import (
 	"github.com/truefoundry/elasti-apiserver/pkg/resolver/service"
 )
 
-// TestAnswersAreLiteral: an answer of the resolver changes nothing in the table of
-// the client's decoder, also when that has to be told of its size.
+// TestAnswersAreLiteral: a response of the resolver changes nothing in the table of
+// the client's decoder, also when that has to be notified of its size.
 func TestAnswersAreLiteral(t *testing.T) {
 	for name, size := range map[string]uint32{"a table as usual": initialTableSize, "a table of 0": 0, "a small table": 100} {
 		t.Run(name, func(t *testing.T) {

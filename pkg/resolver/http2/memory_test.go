@@ -38,7 +38,7 @@ import (
 )
 
 // TestWhatIsNotCompleteIsCounted: parts of header blocks and of frames, for as long
-// as the rest does not come. Without room for them the client is told so.
+// as the rest does not come. Without room for them the client is notified.
 func TestWhatIsNotCompleteIsCounted(t *testing.T) {
 	const size = 12 << 10
 	for name, say := range map[string]func(w *wire){
@@ -67,7 +67,7 @@ func TestWhatIsNotCompleteIsCounted(t *testing.T) {
 			await[*http2.PingFrame](w)
 			say(w)
 			if got := w.fault(); got != "GOAWAY ENHANCE_YOUR_CALM" {
-				t.Errorf("without room the client is told %s", got)
+				t.Errorf("without room the client gets %s", got)
 			}
 			w.Close()
 			f.eventually(func() bool { return account.Used() == 0 })
@@ -92,7 +92,7 @@ func TestUnreadAnswersAreCounted(t *testing.T) {
 			}
 		}
 	}))
-	ask := func() *wire {
+	query := func() *wire {
 		w := dialWire(t, f.address)
 		w.headers(1, true, get()...)
 		return w
@@ -106,7 +106,7 @@ func TestUnreadAnswersAreCounted(t *testing.T) {
 	}
 	var unread []*wire
 	for range clients {
-		unread = append(unread, ask())
+		unread = append(unread, query())
 	}
 	f.eventually(func() bool { return f.budget.Used() >= clients*bufferSize })
 	for _, w := range unread {
@@ -117,9 +117,9 @@ func TestUnreadAnswersAreCounted(t *testing.T) {
 	f.mu.Lock()
 	f.account = memory.NewBudget(memory.Limits{Process: bufferSize}).Open(nil)
 	f.mu.Unlock()
-	deaf := ask()
+	deaf := query()
 	_ = deaf.Conn.(*net.TCPConn).SetReadBuffer(4 << 10)
-	readAll(ask())
+	readAll(query())
 	f.ended(clients + 2)
 	deaf.Close()
 	f.eventually(func() bool { return f.service.Queue().InFlight() == 0 })
@@ -158,7 +158,7 @@ func TestBodiesThatMayBeSentAgainAreCounted(t *testing.T) {
 	f.eventually(func() bool { return f.budget.Used() == 0 })
 }
 
-// TestWhatAPodDoesNotTakeIsCounted: and a client that is gone meanwhile is noticed,
+// TestWhatAPodDoesNotTakeIsCounted: and a client that has left meanwhile is noticed,
 // however it went.
 func TestWhatAPodDoesNotTakeIsCounted(t *testing.T) {
 	resets := func(conn *net.TCPConn) { _ = conn.SetLinger(0); conn.Close() }
@@ -215,7 +215,7 @@ func TestWhatAPodDoesNotTakeIsCounted(t *testing.T) {
 }
 
 // crowd is a client and a pod, in memory, of a resolver with room for so many bytes.
-// The client sends the head of stream 1, and then what say does.
+// The client sends the header of stream 1, and then what say does.
 func crowd(t *testing.T, running *sync.WaitGroup, room int64, pod, say func(*wire)) (*wire, *memory.Account) {
 	dial := pipePods(t, running, pod)
 	svc := service.New(service.Options{Namespace: "shop", Name: "cart", PublicService: "cart", Logger: klog.Background(),
@@ -278,8 +278,8 @@ func TestSmallAnswersThatWaitAreCounted(t *testing.T) {
 // TestWithoutRoomNothingWaitsForLong: parts of frames and frames that are not taken
 // are given some time, and as much again for each one that is complete.
 func TestWithoutRoomNothingWaitsForLong(t *testing.T) {
-	head := string(appendFrameHeader(nil, maxFrame, http2.FrameData, 0, 1))
-	part, rest := head+long(12<<10), long(4<<10)
+	header := string(appendFrameHeader(nil, maxFrame, http2.FrameData, 0, 1))
+	part, rest := header+long(12<<10), long(4<<10)
 	drain := func(w *wire) {
 		if w.greet() {
 			w.events(func(http2.Frame) {})

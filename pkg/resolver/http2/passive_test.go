@@ -28,9 +28,9 @@ import (
 	"github.com/truefoundry/elasti-apiserver/pkg/resolver/service"
 )
 
-// TestPassiveStreamThatThePodRefusesWakesNothing scrapes a pod that has just gone,
+// TestPassiveStreamThatThePodRejectsWakesNothing scrapes a pod that has just ended,
 // in HTTP and in gRPC.
-func TestPassiveStreamThatThePodRefusesWakesNothing(t *testing.T) {
+func TestPassiveStreamThatThePodRejectsWakesNothing(t *testing.T) {
 	f := newFixture(t, func(c *service.Config) {
 		c.Passive = passive.Compile(&v1alpha1.PassiveSpec{Paths: []string{"/shop.Metrics/Read"}})
 	})

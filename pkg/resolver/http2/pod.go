@@ -415,7 +415,7 @@ func refusedByGoAway(*stream) (accesslog.Outcome, string) {
 	return accesslog.Failed, "the pod left before it took the stream"
 }
 
-// endStream takes a stream out of those that are forwarded and tells of its end.
+// endStream takes a stream out of those that are forwarded and reports its end.
 // Both reading goroutines call it.
 func (c *conn) endStream(id uint32, how ending) {
 	c.mu.Lock()
@@ -437,11 +437,11 @@ func (c *conn) endStream(id uint32, how ending) {
 // podSettings returns the SETTINGS that the client is sent for those of the pod.
 func (c *conn) podSettings(p *pod, f *frame) (replacement []byte, replaced bool, err error) {
 	if f.flags.Has(http2.FlagSettingsAck) {
-		told, size := c.podAcked()
+		notified, size := c.podAcked()
 		if size >= 0 {
 			p.marks = append(p.marks, tableMark{size: size})
 		}
-		return nil, !told, nil
+		return nil, !notified, nil
 	}
 	var passed []http2.Setting
 	tableSize := int64(-1)
@@ -475,7 +475,7 @@ func (c *conn) podGoAway(f *frame) (replacement []byte, replaced bool, err error
 	last, code := f.value(), binary.BigEndian.Uint32(f.payload[4:])
 	c.mu.Lock()
 	c.goAwayLast = min(c.goAwayLast, last)
-	told := c.goAwayLast
+	notified := c.goAwayLast
 	var refused []uint32
 	for id := range c.streams {
 		if id > last {
@@ -487,7 +487,7 @@ func (c *conn) podGoAway(f *frame) (replacement []byte, replaced bool, err error
 		c.endStream(id, refusedByGoAway)
 	}
 	c.events.goAway()
-	return appendGoAway(nil, told, http2.ErrCode(code), string(f.payload[8:])), true, nil
+	return appendGoAway(nil, notified, http2.ErrCode(code), string(f.payload[8:])), true, nil
 }
 
 // podEnded is called when the connection to the pod has ended.
@@ -496,7 +496,7 @@ func (c *conn) podEnded() error {
 	p.running.Wait()
 	p.kept.Release()
 	if p.panicked != nil || p.spoke || !p.lost {
-		c.refuseHeld()
+		c.rejectHeld()
 		return errPodEnded
 	}
 	if c.toPod.size > 0 || c.settingsWait() {
@@ -540,7 +540,7 @@ func (c *conn) podEnded() error {
 		s.lease.Release()
 		c.replyLocally(s, local)
 	}
-	c.refuseHeld()
+	c.rejectHeld()
 	c.finishShutdown()
 	return nil
 }

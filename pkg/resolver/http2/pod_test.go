@@ -52,7 +52,7 @@ func TestAnEarlyHintAndACancellation(t *testing.T) {
 	w := dialWire(t, f.address)
 	w.headers(1, true, get()...)
 	if status := w.decode(await[*http2.HeadersFrame](w))[":status"]; status != "103" {
-		t.Errorf("the client is told %s", status)
+		t.Errorf("the client gets %s", status)
 	}
 	<-hinted
 	w.do(w.WriteRSTStream(1, http2.ErrCodeCancel))
@@ -145,9 +145,9 @@ func TestADialThatIsCutOff(t *testing.T) {
 	}
 }
 
-// TestPodsThatRefuse: a pod that does not accept, or closes before it received
-// anything, is passed by; one that is lost after that is told of.
-func TestPodsThatRefuse(t *testing.T) {
+// TestPodsThatReject: a pod that does not accept, or closes before it received
+// anything, is passed by; one that is lost after that is reported.
+func TestPodsThatReject(t *testing.T) {
 	t.Run("refused", func(t *testing.T) {
 		f := newFixture(t, nil)
 		listener, err := net.Listen("tcp", "127.0.0.1:0")
@@ -303,7 +303,7 @@ func TestAPodThatClosesBeforeItReceivedAnything(t *testing.T) {
 		seen[headers.StreamID] = fields[":status"] + " " + fields["x-seen"]
 	}
 	if seen[1] != "200 POST5000body" || seen[3] != "200 GET0" {
-		t.Errorf("the answers are %v", seen)
+		t.Errorf("the responses are %v", seen)
 	}
 	f.eventually(func() bool { return f.service.Queue().InFlight() == 0 })
 	w.Close()

@@ -27,7 +27,7 @@ import (
 )
 
 // faults are what a client must not do, by the section of RFC 9113 that says so,
-// and how it is told. While the stream is held the resolver tells; awake, the
+// and how that is reported. While the stream is held the resolver tells; awake, the
 // resolver or the pod.
 var faults = []struct {
 	name string
@@ -321,7 +321,7 @@ func TestWhatIsAllowedIsAllowed(t *testing.T) {
 	}
 }
 
-// TestFloodsWhileHeld: a client that makes the resolver work for nothing is told
+// TestFloodsWhileHeld: a client that makes the resolver work for nothing is notified
 // to calm down.
 func TestFloodsWhileHeld(t *testing.T) {
 	for name, frame := range map[string]func(w *wire, i uint32) error{

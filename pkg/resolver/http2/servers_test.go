@@ -36,7 +36,7 @@ import (
 // dialogue is one of a client with a server of which only the client is scripted.
 type dialogue struct {
 	c *conversation
-	// server is where the server listens, requests what it tells of having seen.
+	// server is where the server listens, requests what it reports to have received.
 	server   string
 	requests *requests
 }
@@ -68,7 +68,7 @@ func (d *dialogue) begun(streams ...uint32) {
 	}
 }
 
-// seen waits until the server has seen n requests, if it tells of any.
+// seen waits until the server has seen n requests, if it reports any.
 func (d *dialogue) seen(n int) {
 	d.release()
 	if d.requests != nil {
@@ -100,7 +100,7 @@ func simple(size int32) string { return message(&testpb.SimpleRequest{ResponseSi
 // large lets a server send all that it has.
 var large = []http2.Setting{{ID: http2.SettingInitialWindowSize, Val: maxWindow}}
 
-// The servers, of which only the first tells what it has seen.
+// The servers, of which only the first reports what it has seen.
 const (
 	netServer  = "x/net"
 	grpcServer = "gRPC"
@@ -146,7 +146,7 @@ var dialogues = []struct {
 		d.client().data(3, true, "body")
 		d.answered(1, 3)
 	}},
-	{name: "an answer before the body is complete", only: netServer, play: func(d *dialogue) {
+	{name: "a response before the body is complete", only: netServer, play: func(d *dialogue) {
 		d.client().headers(1, false, to("/early")...)
 		d.answered(1)
 		d.client().headers(3, true, get()...)
@@ -247,7 +247,7 @@ var dialogues = []struct {
 		d.client().data(7, true, simple(1))
 		d.answered(1, 3, 5, 7)
 	}},
-	{name: "frames that nobody knows", only: netServer, play: func(d *dialogue) {
+	{name: "frames of unknown types", only: netServer, play: func(d *dialogue) {
 		d.client().raw(0xee, 0x5a, 0, "?")
 		d.client().headers(1, false, to("/echo")...)
 		d.client().raw(0x10, 0, 0, "\x00\x00\x00\x01u=1")

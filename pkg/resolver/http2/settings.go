@@ -34,7 +34,7 @@ type clientSettings struct {
 	// initialWindow is SETTINGS_INITIAL_WINDOW_SIZE.
 	initialWindow uint32
 	// tableSize is SETTINGS_HEADER_TABLE_SIZE, and smallestTable the smallest that
-	// it was: an encoder has to tell of both.
+	// it was: an encoder has to report both.
 	tableSize, smallestTable uint32
 }
 
@@ -66,7 +66,7 @@ func (s *clientSettings) set(setting http2.Setting) {
 	}
 }
 
-// replay returns the SETTINGS frame that tells a pod what the client has told. It
+// replay returns the SETTINGS frame that tells a pod what the client has sent. It
 // has all of it, as some settings may not change afterwards. A table that was
 // lowered and raised again stays low: the pod would have to tell the client of
 // both, and a smaller table than the client has is always allowed.
@@ -81,8 +81,8 @@ func (s *clientSettings) replay() []byte {
 	return appendSettings(nil, settings...)
 }
 
-// forPod returns what a pod is told of a setting of the client, and false when it
-// is not told of it. Promises of pushes would be answers to requests that nothing
+// forPod returns what a pod is sent of a setting of the client, and false when it
+// is not sent it. Promises of pushes would be answers to requests that nothing
 // here knows of. Tables larger than at the beginning are not offered, as the
 // header blocks of the pod are followed here, nor are frames larger than those
 // that a read buffer is sure to hold.
@@ -96,8 +96,8 @@ func forPod(setting http2.Setting) (http2.Setting, bool) {
 	return setting, true
 }
 
-// forClient returns what a client is told of a setting of the pod, and false when
-// it is not told of it. Its header blocks are decoded here.
+// forClient returns what a client is sent of a setting of the pod, and false when
+// it is not sent it. Its header blocks are decoded here.
 func (c *conn) forClient(setting http2.Setting) (http2.Setting, bool) {
 	switch setting.ID {
 	case http2.SettingHeaderTableSize, http2.SettingMaxFrameSize:
@@ -156,7 +156,7 @@ type acks struct {
 // settingsForPod is a SETTINGS frame for the pod.
 type settingsForPod struct {
 	frame []byte
-	// replayed is true for one that the client was told is acknowledged.
+	// replayed is true for one of which the client was sent the acknowledgement.
 	replayed bool
 	// table is the size of the client's table in it; -1 without one.
 	table int64
@@ -206,9 +206,9 @@ func (c *conn) settingsWait() bool {
 	return len(c.acks.toPod) > 1
 }
 
-// podAcked returns whether the client is told of an ACK of the pod, and the size of
+// podAcked returns whether the client is notified of an ACK of the pod, and the size of
 // its table that the ACK puts in force, -1 without one.
-func (c *conn) podAcked() (told bool, tableSize int64) {
+func (c *conn) podAcked() (notified bool, tableSize int64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if len(c.acks.toPod) == 0 {

@@ -57,9 +57,9 @@ func TestSettingsAndAcksReachTheirEnds(t *testing.T) {
 		})
 	})
 	w := dialWire(t, f.address, http2.Setting{ID: http2.SettingInitialWindowSize, Val: 12345}, http2.Setting{ID: http2.SettingEnablePush, Val: 1})
-	ours := await[*http2.SettingsFrame](w)
-	if limit, ok := ours.Value(http2.SettingMaxConcurrentStreams); !ok || limit != 7 {
-		t.Errorf("the client is told %v", ours)
+	settings := await[*http2.SettingsFrame](w)
+	if limit, ok := settings.Value(http2.SettingMaxConcurrentStreams); !ok || limit != 7 {
+		t.Errorf("the client gets %v", settings)
 	}
 	if ack := await[*http2.SettingsFrame](w); !ack.IsAck() {
 		t.Errorf("got %v", ack)
@@ -69,7 +69,7 @@ func TestSettingsAndAcksReachTheirEnds(t *testing.T) {
 	f.pods(address)
 	replayed := <-first
 	if replayed[http2.SettingInitialWindowSize] != 12345 {
-		t.Errorf("the pod is told %v", replayed)
+		t.Errorf("the pod gets %v", replayed)
 	}
 	if push, ok := replayed[http2.SettingEnablePush]; !ok || push != 0 {
 		t.Errorf("the pod may push: %v", replayed)
@@ -77,12 +77,12 @@ func TestSettingsAndAcksReachTheirEnds(t *testing.T) {
 	pods := await[*http2.SettingsFrame](w)
 	for id, want := range map[http2.SettingID]uint32{http2.SettingMaxConcurrentStreams: 7, http2.SettingEnableConnectProtocol: 1} {
 		if got, _ := pods.Value(id); got != want {
-			t.Errorf("the client is told %s = %d, want %d", id, got, want)
+			t.Errorf("the client gets %s = %d, want %d", id, got, want)
 		}
 	}
 	for _, id := range []http2.SettingID{http2.SettingHeaderTableSize, http2.SettingMaxFrameSize, http2.SettingNoRFC7540Priorities} {
 		if _, ok := pods.Value(id); ok {
-			t.Errorf("the client is told %s", id)
+			t.Errorf("the client gets %s", id)
 		}
 	}
 	w.do(w.WriteSettingsAck())
@@ -107,7 +107,7 @@ func valuesOf(f *http2.SettingsFrame) map[http2.SettingID]uint32 {
 	return values
 }
 
-// TestTheAckComesBeforeThePod: a pod that answers at once acts on the client's
+// TestTheAckComesBeforeThePod: a pod that responds at once acts on the client's
 // SETTINGS, which the client must know to be in force.
 func TestTheAckComesBeforeThePod(t *testing.T) {
 	f := newFixture(t, nil)
@@ -141,7 +141,7 @@ func TestTheAckComesBeforeThePod(t *testing.T) {
 			}
 		}
 		if !acked {
-			t.Fatal("the answer came before the ACK")
+			t.Fatal("the response came before the ACK")
 		}
 		w.Close()
 	}

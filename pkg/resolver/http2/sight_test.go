@@ -120,15 +120,15 @@ func (s *sight) withoutFraming() {
 
 // The documented differences between a pod that is reached directly and one that
 // is reached through a resolver:
-//   - A pod is told not to push and is not told of larger frames or larger tables
+//   - A pod is notified not to push and is not notified of larger frames or larger tables
 //     than those that every end begins with (forPod), and only of the smallest
 //     table that the client had while it was held (replay).
-//   - A client is not told of the pod's table, frames and priorities, and of the
+//   - A client is not notified of the pod's table, frames and priorities, and of the
 //     smaller of two limits for streams and header fields (forClient).
 //   - Padding and priorities of header blocks, how these are cut into frames, and
 //     PRIORITY frames do not reach the pod; how many SETTINGS and ACKs there are is
 //     not what it is directly.
-//   - While it holds, the resolver answers PINGs, drops frames that it does not
+//   - While it holds, the resolver responds with PINGs, drops frames that it does not
 //     know, and forgets a stream that the client resets.
 func (s *sight) asPod() {
 	for _, id := range []http2.SettingID{http2.SettingEnablePush, http2.SettingMaxFrameSize, http2.SettingHeaderTableSize} {

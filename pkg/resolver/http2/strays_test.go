@@ -112,11 +112,11 @@ func TestLateFramesOfAnsweredStreams(t *testing.T) {
 	}
 }
 
-// TestPodsThatRefuseWhileMoreIsSaid: what the client says after its request was sent
+// TestPodsThatRejectWhileMoreIsSaid: what the client says after its request was sent
 // to a pod that took nothing is neither lost nor taken for sent.
-func TestPodsThatRefuseWhileMoreIsSaid(t *testing.T) {
+func TestPodsThatRejectWhileMoreIsSaid(t *testing.T) {
 	for name, test := range map[string]struct {
-		// say follows the head of stream 1, which has a body.
+		// say follows the header of stream 1, which has a body.
 		say     func(w *wire)
 		answers int
 	}{
@@ -177,7 +177,7 @@ func (p *onePiece) Write(data []byte) (int, error) {
 	return len(data), nil
 }
 
-// podHasEnded reports whether a connection was told that that to its pod has ended.
+// podHasEnded reports whether a connection was notified that the one to its pod has ended.
 func (f *fixture) podHasEnded() bool {
 	f.server.mu.Lock()
 	defer f.server.mu.Unlock()

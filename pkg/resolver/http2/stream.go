@@ -40,8 +40,8 @@ type stream struct {
 	kept int64
 	// counted is true when it counts as traffic of the service.
 	counted bool
-	// grpc and head are true for a gRPC and for a HEAD request.
-	grpc, head bool
+	// grpc and isHEAD are true for a gRPC and for a HEAD request.
+	grpc, isHEAD bool
 	// clientEnded and podEnded are true when a side has sent its last frame.
 	clientEnded, podEnded bool
 	// responded is true when the fields of the final response have passed.

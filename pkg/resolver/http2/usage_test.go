@@ -184,7 +184,7 @@ func TestOpenStreamsNeedRoom(t *testing.T) {
 			}
 			refused := statuses["503"+string(localreply.ReasonTooManyBytes)]
 			if refused == 0 || held != (statuses["200"] == 0) || refused+statuses["200"] != streams {
-				t.Errorf("the answers are %v", statuses)
+				t.Errorf("the responses are %v", statuses)
 			}
 			other.Give(other.Used())
 			for len(seen) > 0 {

@@ -161,7 +161,7 @@ func await[F http2.Frame](w *wire) F {
 	return f.(F)
 }
 
-// fault returns how the other side tells of a fault: "GOAWAY CODE", "RST_STREAM
+// fault returns how the other side reports a fault: "GOAWAY CODE", "RST_STREAM
 // CODE" or how the connection ended.
 func (w *wire) fault() string {
 	f, err := w.next(func(f http2.Frame) bool {
@@ -239,7 +239,7 @@ func (w *wire) events(each func(http2.Frame)) []string {
 	}
 }
 
-// word tells of a frame what concerns the other end of a conversation.
+// word reports a frame what concerns the other end of a conversation.
 func (w *wire) word(f http2.Frame) string {
 	id := f.Header().StreamID
 	switch f := f.(type) {
@@ -265,14 +265,14 @@ func (w *wire) word(f http2.Frame) string {
 // pipePods makes connections to a pod in memory: each is served by serve.
 func pipePods(t *testing.T, running *sync.WaitGroup, serve func(*wire)) func(context.Context) (net.Conn, error) {
 	return func(context.Context) (net.Conn, error) {
-		ours, theirs := net.Pipe()
+		near, far := net.Pipe()
 		running.Go(func() {
-			defer theirs.Close()
-			w := newWire(t, theirs)
-			_ = theirs.SetDeadline(time.Time{})
+			defer far.Close()
+			w := newWire(t, far)
+			_ = far.SetDeadline(time.Time{})
 			serve(w)
 		})
-		return ours, nil
+		return near, nil
 	}
 }
 

@@ -30,7 +30,7 @@ import (
 const maxWaitingControl = 64 << 10
 
 // errNotReading means that a client causes more replies than it reads.
-var errNotReading = errors.New("the peer does not read what it asked for")
+var errNotReading = errors.New("the peer does not read what it requested")
 
 // writer writes frames to a client, whose connection two goroutines write to. It
 // is safe for concurrent use.

@@ -52,9 +52,9 @@ func badRequest(format string, args ...any) error {
 }
 
 // errIncomplete means that more bytes are needed.
-var errIncomplete = errors.New("the head of the message is not complete")
+var errIncomplete = errors.New("the header of the message is not complete")
 
-// A bodyKind is how the end of a body is told.
+// A bodyKind is how the end of a body is marked.
 type bodyKind byte
 
 const (
@@ -65,13 +65,13 @@ const (
 	untilClose
 )
 
-// span is a part of a head, as offsets.
+// span is a part of a header, as offsets.
 type span struct{ start, end int }
 
-// head is what was found in the head of a request or response. Slices point
+// header is what was found in the header of a request or response. Slices point
 // into the buffer that it was parsed from.
-type head struct {
-	// raw is the head, from its first line to the empty line.
+type messageHeader struct {
+	// raw is the header, from its first line to the empty line.
 	raw []byte
 	// minor is the x of HTTP/1.x.
 	minor byte
@@ -82,7 +82,7 @@ type head struct {
 	expects        bool
 	hosts          int // how many Host fields there are
 	// oddBody is true when there is a body that servers may overlook, as the method
-	// does not ask for one.
+	// does not request one.
 	oddBody bool
 
 	// Of responses.
@@ -97,7 +97,7 @@ type head struct {
 	closeStays   bool
 	upgrade      bool // Connection lists upgrade, and there is an Upgrade field
 	upgradeField bool
-	// h2c is true when an Upgrade or an HTTP2-Settings field asks for HTTP/2.
+	// h2c is true when an Upgrade or an HTTP2-Settings field requests HTTP/2.
 	h2c bool
 
 	// cuts are the lines of a response that only concern the pod's connection.
@@ -105,13 +105,13 @@ type head struct {
 	cuts []span
 }
 
-func (h *head) reset() {
-	*h = head{contentLength: -1, cuts: h.cuts[:0]}
+func (h *messageHeader) reset() {
+	*h = messageHeader{contentLength: -1, cuts: h.cuts[:0]}
 }
 
-// parseRequest parses the head of a request at the beginning of data. It
-// returns errIncomplete when data ends before the head does.
-func (h *head) parseRequest(data []byte) error {
+// parseRequest parses the header of a request at the beginning of data. It
+// returns errIncomplete when data ends before the header does.
+func (h *messageHeader) parseRequest(data []byte) error {
 	h.reset()
 	line, rest, err := nextLine(data)
 	if err != nil {
@@ -151,14 +151,14 @@ func expectsBody(method []byte) bool {
 	return true
 }
 
-// forget drops what points into the buffer that the head was parsed from. What
+// forget drops what points into the buffer that the header was parsed from. What
 // else was found stays.
-func (h *head) forget() {
+func (h *messageHeader) forget() {
 	h.raw, h.method, h.target, h.traceParent = nil, nil, nil, nil
 }
 
-// parseResponse parses the head of a response at the beginning of data.
-func (h *head) parseResponse(data []byte) error {
+// parseResponse parses the header of a response at the beginning of data.
+func (h *messageHeader) parseResponse(data []byte) error {
 	h.reset()
 	line, rest, err := nextLine(data)
 	if err != nil {
@@ -186,16 +186,16 @@ func (h *head) parseResponse(data []byte) error {
 	return h.checkEncoding()
 }
 
-// checkEncoding refuses chunks of an HTTP/1.0 message: its reader may know nothing
+// checkEncoding rejects chunks of an HTTP/1.0 message: its reader may know nothing
 // of them, and take the end of the connection for the end of the body.
-func (h *head) checkEncoding() error {
+func (h *messageHeader) checkEncoding() error {
 	if h.chunked && h.minor == 0 {
 		return badRequest("Transfer-Encoding does not exist in HTTP/1.0")
 	}
 	return nil
 }
 
-func (h *head) setVersion(version []byte) error {
+func (h *messageHeader) setVersion(version []byte) error {
 	switch string(version) {
 	case "HTTP/1.1":
 		h.minor = 1
@@ -207,8 +207,8 @@ func (h *head) setVersion(version []byte) error {
 	return nil
 }
 
-// body returns how the end of a request's body is told.
-func (h *head) body() bodyKind {
+// body returns how the end of a request's body is marked.
+func (h *messageHeader) body() bodyKind {
 	switch {
 	case h.chunked:
 		return chunkedBody
@@ -218,10 +218,10 @@ func (h *head) body() bodyKind {
 	return noBody
 }
 
-// responseBody returns how the end of a response's body is told.
-func (h *head) responseBody(toHead bool) bodyKind {
+// responseBody returns how the end of a response's body is marked.
+func (h *messageHeader) responseBody(toHEAD bool) bodyKind {
 	switch {
-	case toHead || h.status < 200 || h.status == http.StatusNoContent || h.status == http.StatusNotModified:
+	case toHEAD || h.status < 200 || h.status == http.StatusNoContent || h.status == http.StatusNotModified:
 		return noBody
 	case h.chunked:
 		return chunkedBody
@@ -234,13 +234,13 @@ func (h *head) responseBody(toHead bool) bodyKind {
 }
 
 // persists reports whether the sender of the message lets the connection be
-// used again, as far as the head tells.
-func (h *head) persists() bool {
+// used again, as far as the header tells.
+func (h *messageHeader) persists() bool {
 	return !h.close && (h.minor == 1 || h.keepAlive)
 }
 
 // parseFields parses the field lines that begin at offset start of data.
-func (h *head) parseFields(data []byte, start int) error {
+func (h *messageHeader) parseFields(data []byte, start int) error {
 	for {
 		line, _, err := nextLine(data[start:])
 		if err != nil {
@@ -258,7 +258,7 @@ func (h *head) parseFields(data []byte, start int) error {
 		colon := bytes.IndexByte(line, ':')
 		// A line that begins with white space folds the one before, and white
 		// space before the colon is read in two ways by different servers: the
-		// check for a token refuses both.
+		// check for a token rejects both.
 		if colon < 0 || !isToken(line[:colon]) {
 			return badRequest("a header field is malformed")
 		}
@@ -270,7 +270,7 @@ func (h *head) parseFields(data []byte, start int) error {
 }
 
 // field notes what the forwarding of a message needs to know of a field.
-func (h *head) field(name, value []byte, line span) error {
+func (h *messageHeader) field(name, value []byte, line span) error {
 	switch len(name) {
 	case len("host"):
 		if equalFold(name, "host") {
@@ -312,7 +312,7 @@ func (h *head) field(name, value []byte, line span) error {
 	return nil
 }
 
-func (h *head) length(value []byte) error {
+func (h *messageHeader) length(value []byte) error {
 	if h.contentLength >= 0 {
 		return badRequest("a message must not have two Content-Length fields")
 	}
@@ -329,7 +329,7 @@ func (h *head) length(value []byte) error {
 	return nil
 }
 
-func (h *head) encoding(value []byte) error {
+func (h *messageHeader) encoding(value []byte) error {
 	if h.chunked {
 		return badRequest("a message must not have two Transfer-Encoding fields")
 	}
@@ -341,7 +341,7 @@ func (h *head) encoding(value []byte) error {
 }
 
 // cut leaves a line of a response out.
-func (h *head) cut(line span) {
+func (h *messageHeader) cut(line span) {
 	if h.status != 0 {
 		h.cuts = append(h.cuts, line)
 	}
@@ -351,8 +351,8 @@ func (h *head) cut(line span) {
 // but whether the pod's connection stays open is not forwarded; any other is,
 // exactly as it was received, with all the fields that it names: what the client
 // would have seen without a resolver.
-func (h *head) connection(value []byte, line span) {
-	ours, closes := true, false
+func (h *messageHeader) connection(value []byte, line span) {
+	understood, closes := true, false
 	for option := range bytes.SplitSeq(value, []byte(",")) {
 		switch option = trim(option); {
 		case equalFold(option, "close"):
@@ -361,12 +361,12 @@ func (h *head) connection(value []byte, line span) {
 			h.keepAlive = true
 		case equalFold(option, "upgrade"):
 			h.upgrade = true
-			ours = false
+			understood = false
 		case len(option) > 0:
-			ours = false
+			understood = false
 		}
 	}
-	if ours {
+	if understood {
 		h.cut(line)
 	} else {
 		h.closeStays = h.closeStays || closes
@@ -374,7 +374,7 @@ func (h *head) connection(value []byte, line span) {
 }
 
 // values returns the values of a field, whatever the case of its name.
-func (h *head) values(name string) []string {
+func (h *messageHeader) values(name string) []string {
 	var values []string
 	_, rest, err := nextLine(h.raw)
 	for err == nil {
@@ -390,7 +390,7 @@ func (h *head) values(name string) []string {
 	return values
 }
 
-// nextLine splits the first line off data. It refuses line ends other than
+// nextLine splits the first line off data. It rejects line ends other than
 // CR LF, and bytes that no line may have.
 func nextLine(data []byte) (line, rest []byte, err error) {
 	end := bytes.IndexByte(data, '\n')
@@ -398,11 +398,11 @@ func nextLine(data []byte) (line, rest []byte, err error) {
 		return nil, nil, errIncomplete
 	}
 	if end == 0 || data[end-1] != '\r' {
-		return nil, nil, badRequest("a line of the head does not end with CR LF")
+		return nil, nil, badRequest("a line of the header does not end with CR LF")
 	}
 	line = data[:end-1]
 	if bytes.IndexByte(line, '\r') >= 0 || bytes.IndexByte(line, 0) >= 0 {
-		return nil, nil, badRequest("a line of the head has a byte that is not allowed there")
+		return nil, nil, badRequest("a line of the header has a byte that is not allowed there")
 	}
 	return line, data[end+1:], nil
 }

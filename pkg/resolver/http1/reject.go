@@ -27,18 +27,18 @@ import (
 
 const (
 	// lingerTime and lingerBytes bound how long a client that still sends is
-	// listened to after its answer. Closing at once would reset the connection,
-	// and the client could lose the answer to that.
+	// listened to after its response. Closing at once would reset the connection,
+	// and the client could lose the response to that.
 	lingerTime  = time.Second
 	lingerBytes = 256 << 10
 )
 
-// refuse answers the current request with the resolver's own answer, and
+// reject answers the current request with the resolver's own response, and
 // returns whether the connection carries another.
-func (c *conn) refuse(a *localreply.Reply) step {
+func (c *conn) reject(a *localreply.Reply) step {
 	body := c.wholeBody()
 	if body < 0 || !c.request.persists() || c.draining.Load() {
-		c.refuseLast(a)
+		c.rejectLast(a)
 		return endConn
 	}
 	if !c.sendAnswer(a, false) {
@@ -48,8 +48,8 @@ func (c *conn) refuse(a *localreply.Reply) step {
 	return nextRequest
 }
 
-// refuseLast answers the current request, and lets the connection end.
-func (c *conn) refuseLast(a *localreply.Reply) {
+// rejectLast answers the current request, and lets the connection end.
+func (c *conn) rejectLast(a *localreply.Reply) {
 	c.lingers = c.sendAnswer(a, true)
 }
 
