@@ -159,8 +159,8 @@ func TestHangingWorkOfANamespaceLeavesWorkersToOthers(t *testing.T) {
 	})
 }
 
-// However many namespaces hang, a newcomer finds a worker.
-func TestNewcomerFindsAWorkerWhateverOthersHold(t *testing.T) {
+// However many namespaces hang, another one finds a worker.
+func TestNamespaceWithoutWorkersFindsOneWhateverOthersHold(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const namespaces = 50
 		w := runWorkers(t, 4, crowd)
@@ -179,7 +179,7 @@ func TestNewcomerFindsAWorkerWhateverOthersHold(t *testing.T) {
 			synctest.Wait()
 		}
 		if !w.isDone(in("shop", 1)) {
-			t.Error("the newcomer had no turn although workers were replaced")
+			t.Error("the other namespace had no turn although workers were replaced")
 		}
 		for w.counted().inWork < 2*namespaces {
 			<-time.After(replaceAfter)
@@ -189,7 +189,7 @@ func TestNewcomerFindsAWorkerWhateverOthersHold(t *testing.T) {
 		<-time.After(replaceAfter)
 		synctest.Wait()
 		if counted := w.counted(); !w.isDone(in("shop", 2)) || counted.mostOfOne != 2 {
-			t.Errorf("the newcomer waits while %d keys hang, %d of one namespace", counted.inWork, counted.mostOfOne)
+			t.Errorf("the other namespace waits while %d keys hang, %d of one namespace", counted.inWork, counted.mostOfOne)
 		}
 
 		// Afterwards there are as many workers as before.
