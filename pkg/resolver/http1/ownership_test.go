@@ -153,17 +153,24 @@ func TestAnswersOutOfTurnReachNoOtherRequest(t *testing.T) {
 	for name, test := range map[string]struct {
 		pod  func(*testing.T, bool, func(*bufio.Reader) (string, error)) string
 		next func(*bufio.Reader) (string, error)
-		sent []string
+		// sent are the pieces of the request. The second one follows when the first is
+		// at the pod, or when the response has come.
+		sent  []string
+		early bool
 	}{
-		"body of a GET":             {pod, lines, []string{withBody("GET", "/1", smuggled)}},
-		"body of a GET in pieces":   {pod, lines, []string{withBody("GET", "/1", smuggled)[:60], withBody("GET", "/1", smuggled)[60:]}},
-		"body of a DELETE":          {pod, lines, []string{withBody("DELETE", "/1", smuggled)}},
-		"chunked body of an OPTION": {pod, lines, []string{"OPTIONS /1 HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n" + fmt.Sprintf("%x\r\n%s\r\n0\r\n\r\n", len(smuggled), smuggled)}},
+		"body of a GET":             {pod, lines, []string{withBody("GET", "/1", smuggled)}, false},
+		"body of a GET in pieces":   {pod, lines, []string{withBody("GET", "/1", smuggled)[:60], withBody("GET", "/1", smuggled)[60:]}, false},
+		"body of a DELETE":          {pod, lines, []string{withBody("DELETE", "/1", smuggled)}, false},
+		"chunked body of an OPTION": {pod, lines, []string{"OPTIONS /1 HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n" + fmt.Sprintf("%x\r\n%s\r\n0\r\n\r\n", len(smuggled), smuggled)}, false},
 		"early answer": {pod, headers, []string{
 			"POST /1 HTTP/1.1\r\nHost: a\r\nContent-Length: 100000\r\n\r\n",
 			strings.Repeat(smuggled, 100000/len(smuggled)) + strings.Repeat("\r", 100000%len(smuggled)),
-		}},
-		"two answers": {twice, nil, []string{get("/1")}},
+		}, false},
+		// Nothing that the pod has sent by the end of the request gives it away.
+		"early answer, then one request": {pod, headers, []string{
+			withBody("POST", "/1", smuggled)[:len(withBody("POST", "/1", smuggled))-len(smuggled)], smuggled,
+		}, true},
+		"two answers": {twice, nil, []string{get("/1")}, false},
 	} {
 		for _, late := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%s, late %t", name, late), func(t *testing.T) {
@@ -173,8 +180,14 @@ func TestAnswersOutOfTurnReachNoOtherRequest(t *testing.T) {
 				reader := bufio.NewReader(alice)
 				for i, piece := range test.sent {
 					send(t, alice, piece)
-					if i == 0 && len(test.sent) > 1 {
-						f.inFlight(1)
+					if i > 0 || len(test.sent) == 1 {
+						continue
+					}
+					f.inFlight(1)
+					if test.early {
+						if _, err := reader.Peek(1); err != nil {
+							t.Fatal(err)
+						}
 					}
 				}
 				if _, body := readResponse(t, reader, "GET"); body != "/1" {
