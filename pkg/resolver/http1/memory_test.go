@@ -23,6 +23,7 @@ import (
 	"net"
 	"net/http"
 	"runtime"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -101,6 +102,30 @@ func TestUnreadAnswersAreCounted(t *testing.T) {
 		conn.Close()
 	}
 	eventually(t, func() bool { return f.budget.Used() == 0 })
+}
+
+// A client may begin its next request with the end of a body, and take its time for the
+// rest.
+func TestHeaderDoesNotKeepTheMemoryOfTheBodyBefore(t *testing.T) {
+	const size = 4 << 20
+	f := newFixture(t, nil)
+	f.pods(httpPod(t, func(w http.ResponseWriter, request *http.Request) {
+		n, _ := io.Copy(io.Discard, request.Body)
+		fmt.Fprint(w, n)
+	}))
+	client := f.client()
+	reader := bufio.NewReader(client)
+	for range 3 {
+		send(t, client, fmt.Sprintf("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: %d\r\n\r\n%sGET / HTTP/1.1\r\nHo", size, strings.Repeat("x", size)))
+		if _, body := readResponse(t, reader, http.MethodPost); body != strconv.Itoa(size) {
+			t.Fatalf("the pod got %q bytes", body)
+		}
+		eventually(t, func() bool { return f.budget.Used() < wideSize })
+		send(t, client, "st: a\r\n\r\n")
+		if _, body := readResponse(t, reader, http.MethodGet); body != "0" {
+			t.Fatalf("the pod got %q bytes", body)
+		}
+	}
 }
 
 func TestBufferWithoutRoomStaysSmall(t *testing.T) {
