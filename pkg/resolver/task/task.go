@@ -95,17 +95,12 @@ func (r *Runner) Try(f func() error) error {
 
 // contain calls f and reports whether it panicked.
 func (r *Runner) contain(f func()) (panicked bool) {
-	returned := false
 	defer func() {
-		// A function that ends its goroutine neither returns nor panics.
 		if value := recover(); value != nil {
 			panicked = true
 			r.report(Panic{Value: value, Stack: debug.Stack()})
-		} else if !returned {
-			panicked = true
 		}
 	}()
 	f()
-	returned = true
 	return false
 }
