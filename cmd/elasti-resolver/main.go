@@ -26,6 +26,7 @@ import (
 	"github.com/spf13/cobra"
 	"k8s.io/component-base/cli"
 
+	"github.com/truefoundry/elasti-apiserver/pkg/resolver/app"
 	"github.com/truefoundry/elasti-apiserver/pkg/resolver/options"
 )
 
@@ -43,7 +44,7 @@ func main() {
 			defer stop()
 			// A second signal ends the process at once.
 			go func() { <-ctx.Done(); stop() }()
-			return o.Run(ctx)
+			return app.Run(ctx, o)
 		},
 	}
 	o.AddFlags(command.Flags())

@@ -14,7 +14,8 @@ See the License for the specific language governing permissions and
 limitations under the License.
 */
 
-// Package options has the flags of elasti-resolver.
+// Package options has the flags of elasti-resolver: their defaults, help and checks. What
+// is done with them is in package app.
 package options
 
 import (

@@ -14,7 +14,10 @@ See the License for the specific language governing permissions and
 limitations under the License.
 */
 
-package options
+// Package app puts together the process of elasti-resolver from its flags: clients,
+// listeners, metrics, traces and the resolver. It knows nothing of traffic, which is the
+// resolver's. Begin with Run.
+package app
 
 import (
 	"context"
@@ -41,14 +44,15 @@ import (
 	"github.com/truefoundry/elasti-apiserver/pkg/resolver"
 	"github.com/truefoundry/elasti-apiserver/pkg/resolver/accesslog"
 	"github.com/truefoundry/elasti-apiserver/pkg/resolver/metricsauth"
+	"github.com/truefoundry/elasti-apiserver/pkg/resolver/options"
 )
 
 // traceFlushTimeout bounds how long the end of the process waits for the
 // collector of traces.
 const traceFlushTimeout = 2 * time.Second
 
-// Run runs a resolver until ctx ends and it has drained.
-func (o *Options) Run(ctx context.Context) error {
+// Run runs a resolver with the values of its flags until ctx ends and it has drained.
+func Run(ctx context.Context, o *options.Options) error {
 	if err := o.Validate(); err != nil {
 		return err
 	}
@@ -60,7 +64,7 @@ func (o *Options) Run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	provider, err := o.tracerProvider(ctx)
+	provider, err := tracerProvider(ctx, &o.Tracing)
 	if err != nil {
 		return err
 	}
@@ -75,7 +79,7 @@ func (o *Options) Run(ctx context.Context) error {
 			return fmt.Errorf("finding the host name (set --name instead): %w", err)
 		}
 	}
-	options := resolver.Options{
+	assembled := resolver.Options{
 		Name:              name,
 		Elasti:            elastiClient,
 		Kubernetes:        kubeClient,
@@ -92,24 +96,24 @@ func (o *Options) Run(ctx context.Context) error {
 		Logger:            klog.FromContext(ctx),
 	}
 	if provider != nil {
-		options.TracerProvider = provider
+		assembled.TracerProvider = provider
 	}
 	if o.AccessLog {
-		options.AccessLog = accesslog.New(os.Stdout)
+		assembled.AccessLog = accesslog.New(os.Stdout)
 	}
 	var listen net.ListenConfig
-	if options.HealthListener, err = listen.Listen(ctx, "tcp", o.HealthAddress); err != nil {
+	if assembled.HealthListener, err = listen.Listen(ctx, "tcp", o.HealthAddress); err != nil {
 		return fmt.Errorf("opening --health-address: %w", err)
 	}
 	if o.Metrics.Address != "" {
-		if options.MetricsTLS, err = metricsauth.TLSConfig(o.Metrics.CertificateFile, o.Metrics.KeyFile); err != nil {
+		if assembled.MetricsTLS, err = metricsauth.TLSConfig(o.Metrics.CertificateFile, o.Metrics.KeyFile); err != nil {
 			return fmt.Errorf("preparing TLS for --metrics-address: %w", err)
 		}
-		if options.MetricsListener, err = listen.Listen(ctx, "tcp", o.Metrics.Address); err != nil {
+		if assembled.MetricsListener, err = listen.Listen(ctx, "tcp", o.Metrics.Address); err != nil {
 			return fmt.Errorf("opening --metrics-address: %w", err)
 		}
 	}
-	r, err := resolver.New(options)
+	r, err := resolver.New(assembled)
 	if err != nil {
 		return err
 	}
@@ -149,16 +153,16 @@ func clients(config *rest.Config) (versioned.Interface, kubernetes.Interface, er
 }
 
 // tracerProvider returns the provider of tracers, or nil without an endpoint.
-func (o *Options) tracerProvider(ctx context.Context) (tracing.TracerProvider, error) {
-	if o.Tracing.Endpoint == "" {
+func tracerProvider(ctx context.Context, flags *options.Tracing) (tracing.TracerProvider, error) {
+	if flags.Endpoint == "" {
 		return nil, nil
 	}
 	provider, err := tracing.NewProvider(ctx, &tracingv1.TracingConfiguration{
-		Endpoint:               ptr.To(o.Tracing.Endpoint),
-		SamplingRatePerMillion: ptr.To(o.Tracing.SamplingRatePerMillion),
+		Endpoint:               ptr.To(flags.Endpoint),
+		SamplingRatePerMillion: ptr.To(flags.SamplingRatePerMillion),
 	}, nil, []resource.Option{resource.WithAttributes(attribute.String("service.name", "elasti-resolver"))})
 	if err != nil {
-		return nil, fmt.Errorf("connecting to the collector of traces (--tracing-endpoint=%q): %w", o.Tracing.Endpoint, err)
+		return nil, fmt.Errorf("connecting to the collector of traces (--tracing-endpoint=%q): %w", flags.Endpoint, err)
 	}
 	return provider, nil
 }
