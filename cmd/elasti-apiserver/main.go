@@ -32,6 +32,7 @@ import (
 	"k8s.io/component-base/term"
 	"k8s.io/component-base/version/verflag"
 
+	"github.com/truefoundry/elasti-apiserver/pkg/apiserver/app"
 	"github.com/truefoundry/elasti-apiserver/pkg/apiserver/options"
 
 	// The image contains only this binary, which therefore embeds the root certificates
@@ -61,7 +62,7 @@ func newCommand() *cobra.Command {
 			if err := o.Validate(); err != nil {
 				return err
 			}
-			return o.Run(command.Context())
+			return app.Run(command.Context(), o)
 		},
 	}
 	command.SetContext(genericapiserver.SetupSignalContext())

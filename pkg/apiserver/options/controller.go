@@ -17,43 +17,14 @@ limitations under the License.
 package options
 
 import (
-	"cmp"
-	"context"
-	"errors"
 	"fmt"
-	"maps"
-	"net"
-	"os"
 	"time"
 
 	"github.com/spf13/pflag"
-	"golang.org/x/sync/errgroup"
-	"k8s.io/apimachinery/pkg/types"
 	utilnet "k8s.io/apimachinery/pkg/util/net"
-	"k8s.io/client-go/dynamic"
-	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/events"
-	"k8s.io/component-base/metrics/legacyregistry"
-	"k8s.io/utils/clock"
 
-	"github.com/truefoundry/elasti-apiserver/pkg/apiserver"
 	elastiservicecontroller "github.com/truefoundry/elasti-apiserver/pkg/controller/elastiservice"
-	"github.com/truefoundry/elasti-apiserver/pkg/controller/informers"
-	"github.com/truefoundry/elasti-apiserver/pkg/controller/leader"
-	"github.com/truefoundry/elasti-apiserver/pkg/controller/resources"
-	"github.com/truefoundry/elasti-apiserver/pkg/controller/signature"
-	"github.com/truefoundry/elasti-apiserver/pkg/controller/sleep"
-	"github.com/truefoundry/elasti-apiserver/pkg/controller/sleep/evaluators"
-	"github.com/truefoundry/elasti-apiserver/pkg/controller/target"
-	"github.com/truefoundry/elasti-apiserver/pkg/generated/clientset/versioned"
-	"github.com/truefoundry/elasti-apiserver/pkg/scaling"
-	"github.com/truefoundry/elasti-apiserver/pkg/triggers"
 )
-
-// signingKeySecret is the Secret with the key that the objects are signed with
-// that the controller makes. It is created when it does not exist.
-const signingKeySecret = "elasti-apiserver-signing-key"
 
 // Bounds of --convergence-time, those of spec.proxy.convergenceSeconds.
 const (
@@ -130,132 +101,4 @@ func (o *Controller) Validate() []error {
 		errs = append(errs, fmt.Errorf("--convergence-time is %s, but must be from %s to %s", o.ConvergenceTime, minConvergenceTime, maxConvergenceTime))
 	}
 	return errs
-}
-
-// controllerDependencies is what the controller is made of beside its flags.
-type controllerDependencies struct {
-	host     *rest.Config
-	loopback *rest.Config
-	// registry reads and changes the server's own objects.
-	registry  apiserver.Registry
-	namespace string
-	scaling   *scaling.Client
-	recorder  events.EventRecorder
-	// port is what this server listens on.
-	port int
-	// shared is true when other replicas work on the same objects.
-	shared bool
-}
-
-// build makes the controller. Where replicas share their objects it works on
-// one of them at a time.
-func (o *Controller) build(dependencies controllerDependencies) (apiserver.Runner, error) {
-	host, err := kubernetes.NewForConfig(dependencies.host)
-	if err != nil {
-		return nil, fmt.Errorf("making the controller's client for the host cluster: %w", err)
-	}
-	signers := &signature.Source{Secrets: host.CoreV1().Secrets(dependencies.namespace), Name: signingKeySecret, Clock: clock.RealClock{}}
-	terms, err := o.newTerm(dependencies, host, signers)
-	if err != nil {
-		return nil, err
-	}
-	controller, err := o.whileInstalled(dependencies, host, signers, terms)
-	if err != nil {
-		return nil, err
-	}
-	if !dependencies.shared {
-		return controller, nil
-	}
-	identity, err := os.Hostname()
-	if err != nil {
-		return nil, fmt.Errorf("finding the name of this replica: %w", err)
-	}
-	return leader.New(leader.Options{
-		Leases:    host.CoordinationV1(),
-		Namespace: dependencies.namespace,
-		Identity:  identity,
-		Run:       controller.Run,
-	})
-}
-
-// term is one leadership. A controller runs once, so each term makes its own.
-type term struct {
-	options elastiservicecontroller.Options
-	sleep   sleep.Options
-	signers *signature.Source
-}
-
-// Run makes a controller and the scheduler that decides when targets sleep,
-// and runs them until ctx ends.
-func (t term) Run(ctx context.Context) error {
-	signer, err := t.signers.Await(ctx)
-	if errors.Is(err, context.Canceled) {
-		return nil
-	}
-	if err != nil {
-		return fmt.Errorf("waiting for the key that objects are signed with: %w", err)
-	}
-	t.options.Signer = signer
-	resolvers := &evaluators.Resolvers{}
-	t.sleep.Evaluators = maps.Clone(t.sleep.Evaluators)
-	t.sleep.Evaluators[triggers.TypeTraffic] = evaluators.NewTraffic(resolvers, clock.RealClock{})
-	targetKeys := &resources.TargetKeys{}
-	t.sleep.TargetKeys, t.options.TargetKeys = targetKeys, targetKeys
-	scheduler, err := sleep.New(t.sleep)
-	if err != nil {
-		return err
-	}
-	t.options.Changed, t.options.ConfirmIdle = scheduler.Changed, scheduler.ConfirmIdle
-	t.options.ScaledUp, t.options.Woken = scheduler.ScaledUp, scheduler.Woken
-	t.options.Requests = func(key types.NamespacedName, requests target.PodRequests) {
-		scheduler.Requests(key, requests.CPUCores, requests.MemoryBytes)
-	}
-	t.options.ResolversChanged = resolvers.Set
-	controller, err := elastiservicecontroller.New(t.options)
-	if err != nil {
-		return err
-	}
-	group, ctx := errgroup.WithContext(ctx)
-	group.Go(func() error { return scheduler.Run(ctx) })
-	group.Go(func() error { return controller.Run(ctx) })
-	return group.Wait()
-}
-
-func (o *Controller) newTerm(dependencies controllerDependencies, host kubernetes.Interface, signers *signature.Source) (term, error) {
-	own, err := versioned.NewForConfig(dependencies.loopback)
-	if err != nil {
-		return term{}, fmt.Errorf("making the client for the server's own objects: %w", err)
-	}
-	hostDynamic, err := dynamic.NewForConfig(dependencies.host)
-	if err != nil {
-		return term{}, fmt.Errorf("making the controller's client for targets: %w", err)
-	}
-	options := o.flagged(dependencies.namespace)
-	options.Elasti = own
-	options.Statuses = dependencies.registry.StatusWriter
-	options.Claims = dependencies.registry.ProxyPorts
-	options.Reader = dependencies.registry.Reader
-	options.Host = host
-	options.HostDynamic = hostDynamic
-	options.Scaling = dependencies.scaling
-	options.DialResolver = (&net.Dialer{}).DialContext
-	options.OthersWake = dependencies.shared
-	options.Recorder = dependencies.recorder
-	options.Metrics = elastiservicecontroller.NewMetrics(legacyregistry.Registerer())
-	options.InformerMetrics = informers.NewMetrics(legacyregistry.Registerer())
-	return term{sleep: o.Sleep.options(dependencies, own, host), signers: signers, options: options}, nil
-}
-
-// flagged returns the options of the controller that follow from the flags, and from
-// the namespace of the server.
-func (o *Controller) flagged(namespace string) elastiservicecontroller.Options {
-	return elastiservicecontroller.Options{
-		Namespaces:        o.Namespaces,
-		WakeRate:          o.WakeRate,
-		ConvergenceTime:   o.ConvergenceTime,
-		ResolverNamespace: cmp.Or(o.ResolverNamespace, namespace),
-		ResolverService:   o.ResolverService,
-		ProxyPortRange:    o.ProxyPorts,
-		SharedProxyPort:   o.SharedHTTPPort,
-	}
 }

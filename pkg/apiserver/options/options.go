@@ -14,12 +14,11 @@ See the License for the specific language governing permissions and
 limitations under the License.
 */
 
-// Package options turns command line flags into a running API server.
+// Package options has the flags of elasti-apiserver: their defaults, help, and how one is
+// derived from and checked against others. What is done with them is in package app.
 package options
 
 import (
-	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -28,40 +27,17 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	utilerrors "k8s.io/apimachinery/pkg/util/errors"
-	"k8s.io/apiserver/pkg/endpoints/openapi"
-	genericapiserver "k8s.io/apiserver/pkg/server"
 	genericoptions "k8s.io/apiserver/pkg/server/options"
-	"k8s.io/client-go/dynamic"
-	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/clientcmd"
-	"k8s.io/client-go/tools/events"
 	cliflag "k8s.io/component-base/cli/flag"
-	"k8s.io/component-base/featuregate"
-	"k8s.io/component-base/logs"
 	logsapi "k8s.io/component-base/logs/api/v1"
-	"k8s.io/klog/v2"
-	"k8s.io/utils/clock"
 
 	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti"
 	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti/v1alpha1"
 	"github.com/truefoundry/elasti-apiserver/pkg/apiserver"
-	"github.com/truefoundry/elasti-apiserver/pkg/apiserver/authentication"
-	"github.com/truefoundry/elasti-apiserver/pkg/apiserver/authorization"
-	generatedopenapi "github.com/truefoundry/elasti-apiserver/pkg/generated/openapi"
-	"github.com/truefoundry/elasti-apiserver/pkg/preflight"
-	"github.com/truefoundry/elasti-apiserver/pkg/scaling"
 )
 
 // defaultEtcdPrefix keeps our objects apart from others in a shared etcd.
 const defaultEtcdPrefix = "/registry/elasti.truefoundry.com"
-
-// The server's own requests to the host cluster are bounded by the host's
-// priority and fairness; these limits only keep a defect from becoming a flood.
-const (
-	hostQPS   = 2000
-	hostBurst = 4000
-)
 
 // watchShutdownGracePeriod bounds how long a server that shuts down takes to
 // end its watches, a few at a time so that clients do not come back at once.
@@ -190,154 +166,4 @@ func (o *Options) validateRecommended() []error {
 	etcd.StorageConfig.Transport.ServerList = []string{"checked-by-storage-options"}
 	withServers.Etcd = &etcd
 	return withServers.Validate()
-}
-
-// Run starts the server and returns when ctx ends, or when something that it
-// cannot be without has failed.
-func (o *Options) Run(ctx context.Context) (err error) {
-	if err := o.applyLogging(); err != nil {
-		return err
-	}
-	defer logs.FlushLogs()
-	limitGarbage()
-	host, err := o.hostConfig()
-	if err != nil {
-		return err
-	}
-	store, err := o.Storage.start(ctx, o.Recommended.Etcd, host)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, store.close()) }()
-
-	server, recorder, err := o.newServer(ctx, host, store)
-	if err != nil {
-		return err
-	}
-	return server.Run(ctx, store.wait, recorder)
-}
-
-// applyLogging sets up logging. Its feature gates are apart from those of the
-// server, whose registry is shared by the whole process.
-func (o *Options) applyLogging() error {
-	gates := featuregate.NewFeatureGate()
-	if err := logsapi.AddFeatureGates(gates); err != nil {
-		return fmt.Errorf("preparing logging: %w", err)
-	}
-	if err := logsapi.ValidateAndApply(o.Logging, gates); err != nil {
-		return fmt.Errorf("setting up logging: %w", err)
-	}
-	return nil
-}
-
-// hostConfig returns how to reach the cluster that this server is part of.
-func (o *Options) hostConfig() (*rest.Config, error) {
-	kubeconfig := o.Recommended.CoreAPI.CoreAPIKubeconfigPath
-	if kubeconfig == "" {
-		config, err := rest.InClusterConfig()
-		if err != nil {
-			return nil, fmt.Errorf("reaching the host cluster from inside a pod (outside of one, give --kubeconfig): %w", err)
-		}
-		return limited(config), nil
-	}
-	config, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
-	if err != nil {
-		return nil, fmt.Errorf("reading --kubeconfig %s: %w", kubeconfig, err)
-	}
-	return limited(config), nil
-}
-
-func limited(config *rest.Config) *rest.Config {
-	config.QPS, config.Burst = hostQPS, hostBurst
-	// The network inside a cluster is faster than compression.
-	config.DisableCompression = true
-	return rest.AddUserAgent(config, "elasti-apiserver")
-}
-
-// newServer assembles the server. The second result records Events until its
-// context ends.
-func (o *Options) newServer(ctx context.Context, host *rest.Config, store *backend) (*apiserver.Server, func(context.Context) error, error) {
-	logger := klog.FromContext(ctx)
-	client, err := kubernetes.NewForConfig(host)
-	if err != nil {
-		return nil, nil, fmt.Errorf("making the client for the host cluster: %w", err)
-	}
-	if err := o.ServingCertificate.applyTo(o.Recommended.SecureServing.SecureServingOptions, host); err != nil {
-		return nil, nil, err
-	}
-	if err := disableUnservedAdmission(logger, o.Recommended.Admission, client.Discovery()); err != nil {
-		return nil, nil, err
-	}
-	generic, err := o.genericConfig()
-	if err != nil {
-		return nil, nil, err
-	}
-	notWatched := store.unwatched(generic.RESTOptionsGetter)
-	generic.RESTOptionsGetter = store.watched(generic.RESTOptionsGetter)
-	if frontProxies := generic.Authentication.RequestHeaderConfig; frontProxies != nil {
-		generic.Authentication.Authenticator = authentication.CacheFrontProxies(generic.Authentication.Authenticator, frontProxies, clock.RealClock{})
-	}
-	// A cached decision about all names of a namespace counts for each of them.
-	access := generic.Authorization.Authorizer
-	generic.Authorization.Authorizer = authorization.ForAllNames(access)
-	scaler, err := scaling.NewClient(scaling.Options{Config: host})
-	if err != nil {
-		return nil, nil, err
-	}
-	dynamicClient, err := dynamic.NewForConfig(host)
-	if err != nil {
-		return nil, nil, fmt.Errorf("making the dynamic client for the host cluster: %w", err)
-	}
-	// What the controller writes does not leave the process.
-	loopback := rest.CopyConfig(generic.LoopbackClientConfig)
-	loopback.DisableCompression = true
-	broadcaster := events.NewBroadcaster(eventSink{&events.EventSinkImpl{Interface: client.EventsV1()}})
-	recorder := newAggregatingRecorder(broadcaster.NewRecorder(apiserver.Scheme, "elasti-apiserver"))
-	newController := func(registry apiserver.Registry) (apiserver.Runner, error) {
-		return o.Controller.build(controllerDependencies{
-			host:      host,
-			loopback:  loopback,
-			registry:  registry,
-			namespace: o.ServingCertificate.Namespace,
-			scaling:   scaler,
-			recorder:  recorder,
-			port:      o.Recommended.SecureServing.BindPort,
-			shared:    o.Storage.Backend != StorageEmbedded,
-		})
-	}
-	server, err := apiserver.New(&apiserver.Config{
-		Generic: generic,
-		Extra: apiserver.ExtraConfig{
-			Scaler:              scaler,
-			Events:              recorder,
-			Warner:              preflight.New(preflight.Options{Kubernetes: client, Dynamic: dynamicClient, Scaling: scaler}),
-			Access:              access,
-			Namespaces:          o.Controller.Namespaces,
-			OnlyWriter:          o.Storage.Backend == StorageEmbedded,
-			UncachedRESTOptions: notWatched,
-			StorageCheck:        store.check,
-
-			NewController: newController,
-		},
-	})
-	if err != nil {
-		return nil, nil, err
-	}
-	return server, recordEvents(broadcaster), nil
-}
-
-func (o *Options) genericConfig() (*genericapiserver.RecommendedConfig, error) {
-	config := genericapiserver.NewRecommendedConfig(apiserver.Codecs)
-	if err := o.ServerRun.ApplyTo(&config.Config); err != nil {
-		return nil, fmt.Errorf("applying the server options: %w", err)
-	}
-	namer := openapi.NewDefinitionNamer(apiserver.Scheme)
-	config.OpenAPIConfig = genericapiserver.DefaultOpenAPIConfig(generatedopenapi.GetOpenAPIDefinitions, namer)
-	config.OpenAPIConfig.Info.Title = "elasti-apiserver"
-	config.OpenAPIV3Config = genericapiserver.DefaultOpenAPIV3Config(generatedopenapi.GetOpenAPIDefinitions, namer)
-	config.OpenAPIV3Config.Info.Title = "elasti-apiserver"
-	if err := o.Storage.applyTo(config, o.Recommended); err != nil {
-		return nil, err
-	}
-	return config, nil
 }

@@ -18,15 +18,11 @@ package options
 
 import (
 	"io"
-	"reflect"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/spf13/pflag"
-	utilnet "k8s.io/apimachinery/pkg/util/net"
-
-	elastiservicecontroller "github.com/truefoundry/elasti-apiserver/pkg/controller/elastiservice"
 )
 
 // complete parses a command line as main does.
@@ -108,26 +104,6 @@ func TestOneKubeconfigServesForAll(t *testing.T) {
 	}
 	if o.Recommended.Authentication.RemoteKubeConfigFile != "/k" || o.Recommended.Authorization.RemoteKubeConfigFile != "/k" {
 		t.Error("--kubeconfig is not used for authentication and authorisation")
-	}
-}
-
-// A flag that reaches nothing changes nothing.
-func TestFlagsReachTheController(t *testing.T) {
-	o, err := complete(t, "--storage=embedded", "--data-dir=/data", "--namespaces=shop,bank", "--wake-rate=3", "--convergence-time=7s",
-		"--resolver-service=resolver", "--proxy-port-range=20000-20999", "--shared-http-port=8012")
-	if err != nil {
-		t.Fatal(err)
-	}
-	want := elastiservicecontroller.Options{
-		Namespaces: []string{"shop", "bank"}, WakeRate: 3, ConvergenceTime: 7 * time.Second, ResolverNamespace: "elasti-system",
-		ResolverService: "resolver", ProxyPortRange: utilnet.PortRange{Base: 20000, Size: 1000}, SharedProxyPort: 8012,
-	}
-	if got := o.Controller.flagged("elasti-system"); !reflect.DeepEqual(got, want) {
-		t.Errorf("the controller gets %+v, want %+v", got, want)
-	}
-	o.Controller.ResolverNamespace = "elsewhere"
-	if got := o.Controller.flagged("elasti-system").ResolverNamespace; got != "elsewhere" {
-		t.Errorf("the namespace of the resolvers is %s", got)
 	}
 }
 

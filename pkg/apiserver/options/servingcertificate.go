@@ -23,19 +23,14 @@ import (
 
 	"github.com/spf13/pflag"
 	genericoptions "k8s.io/apiserver/pkg/server/options"
-	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/rest"
-	apiregistration "k8s.io/kube-aggregator/pkg/client/clientset_generated/clientset"
-	"k8s.io/utils/clock"
-
-	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti/v1alpha1"
-	"github.com/truefoundry/elasti-apiserver/pkg/apiserver/servingcert"
 )
 
 // Sources of the serving certificate.
 const (
-	certificateSelfManaged = "self-managed"
-	certificateFiles       = "files"
+	// CertificateSelfManaged is one that the server makes.
+	CertificateSelfManaged = "self-managed"
+	// CertificateFiles is one in files that the user keeps.
+	CertificateFiles = "files"
 )
 
 // ServingCertificate says where the serving certificate comes from.
@@ -84,9 +79,9 @@ func (o *ServingCertificate) Complete(serving *genericoptions.SecureServingOptio
 	if o.Source != "" {
 		return
 	}
-	o.Source = certificateSelfManaged
+	o.Source = CertificateSelfManaged
 	if serving.ServerCert.CertKey.CertFile != "" {
-		o.Source = certificateFiles
+		o.Source = CertificateFiles
 	}
 }
 
@@ -94,44 +89,16 @@ func (o *ServingCertificate) Complete(serving *genericoptions.SecureServingOptio
 func (o *ServingCertificate) Validate(serving *genericoptions.SecureServingOptions) []error {
 	hasFiles := serving.ServerCert.CertKey.CertFile != "" && serving.ServerCert.CertKey.KeyFile != ""
 	switch o.Source {
-	case certificateSelfManaged:
+	case CertificateSelfManaged:
 		if hasFiles {
 			return []error{errors.New("--serving-certificate=self-managed and --tls-cert-file exclude each other")}
 		}
-	case certificateFiles:
+	case CertificateFiles:
 		if !hasFiles {
 			return []error{errors.New("--serving-certificate=files needs --tls-cert-file and --tls-private-key-file")}
 		}
 	default:
-		return []error{fmt.Errorf("--serving-certificate is %q, but must be %s or %s", o.Source, certificateSelfManaged, certificateFiles)}
+		return []error{fmt.Errorf("--serving-certificate is %q, but must be %s or %s", o.Source, CertificateSelfManaged, CertificateFiles)}
 	}
-	return nil
-}
-
-// applyTo lets serving use the self-managed certificate, when that is chosen.
-func (o *ServingCertificate) applyTo(serving *genericoptions.SecureServingOptions, host *rest.Config) error {
-	if o.Source != certificateSelfManaged {
-		return nil
-	}
-	client, err := kubernetes.NewForConfig(host)
-	if err != nil {
-		return fmt.Errorf("making the client for the Secret of the serving certificate: %w", err)
-	}
-	registration, err := apiregistration.NewForConfig(host)
-	if err != nil {
-		return fmt.Errorf("making the client for the APIService: %w", err)
-	}
-	serviceHost := o.ServiceName + "." + o.Namespace + ".svc"
-	version := v1alpha1.SchemeGroupVersion
-	serving.ServerCert.GeneratedCert = servingcert.New(servingcert.Options{
-		Secrets:    client.CoreV1().Secrets(o.Namespace),
-		SecretName: o.SecretName,
-		DNSNames:   []string{serviceHost, serviceHost + ".cluster.local", o.ServiceName, "localhost"},
-		Publisher: servingcert.APIServicePublisher{
-			APIServices: registration.ApiregistrationV1().APIServices(),
-			Name:        version.Version + "." + version.Group,
-		},
-		Clock: clock.RealClock{},
-	})
 	return nil
 }

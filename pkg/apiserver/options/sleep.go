@@ -17,29 +17,18 @@ limitations under the License.
 package options
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
-	"net"
 	"net/url"
-	"os"
 	"time"
 
 	"github.com/prometheus/common/model"
 	"github.com/spf13/pflag"
 	"k8s.io/apimachinery/pkg/util/validation"
-	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/rest"
-	"k8s.io/component-base/metrics/legacyregistry"
-	"k8s.io/utils/clock"
 
 	"github.com/truefoundry/elasti-apiserver/pkg/controller/sleep"
-	"github.com/truefoundry/elasti-apiserver/pkg/controller/sleep/credentials"
 	"github.com/truefoundry/elasti-apiserver/pkg/controller/sleep/egress"
 	"github.com/truefoundry/elasti-apiserver/pkg/controller/sleep/evaluators"
-	"github.com/truefoundry/elasti-apiserver/pkg/controller/sleep/queries"
-	"github.com/truefoundry/elasti-apiserver/pkg/generated/clientset/versioned"
-	"github.com/truefoundry/elasti-apiserver/pkg/triggers"
 )
 
 // Bounds of --polling-interval: below, servers are queried more often than they
@@ -107,7 +96,7 @@ func (o *Sleep) Validate() []error {
 	} else if o.PrometheusAuthorizationHeaderFile != "" {
 		errs = append(errs, errors.New("--prometheus-authorization-header-file is for --prometheus-server-address: give that too"))
 	}
-	if _, err := o.allowedServers(); err != nil {
+	if _, err := o.AllowedServers(); err != nil {
 		errs = append(errs, fmt.Errorf("--trigger-allowed-servers: %w", err))
 	}
 	return append(errs, o.validateRestrictions()...)
@@ -137,66 +126,11 @@ func (o *Sleep) validateRestrictions() []error {
 	return errs
 }
 
-// allowedServers returns the allow list. Nil means that there is none.
-func (o *Sleep) allowedServers() (*egress.AllowList, error) {
+// AllowedServers returns the allow list of the servers that triggers may name. Nil means
+// that there is none. It fails where Validate does.
+func (o *Sleep) AllowedServers() (*egress.AllowList, error) {
 	if o.TriggerAllowedServers == nil {
 		return nil, nil
 	}
 	return egress.Parse(o.TriggerAllowedServers)
-}
-
-// guard returns what connects to the servers that triggers name.
-func (o *Sleep) guard(dependencies controllerDependencies, host kubernetes.Interface) *egress.Guard {
-	// Validate has accepted the list.
-	allowed, _ := o.allowedServers()
-	return egress.NewGuard(egress.Options{
-		Allowed:    allowed,
-		Forbidden:  hostAPIServers(dependencies.host),
-		APIServers: egress.NewAPIServers(host.DiscoveryV1(), clock.RealClock{}),
-		OwnPort:    dependencies.port,
-	})
-}
-
-// hostAPIServers returns the servers of the host's API, as host:port.
-func hostAPIServers(host *rest.Config) []string {
-	var servers []string
-	if address, _, err := rest.DefaultServerUrlFor(host); err == nil {
-		servers = append(servers, net.JoinHostPort(address.Hostname(), cmp.Or(address.Port(), "443")))
-	}
-	// A kubeconfig may name another address than what pods use.
-	if name, port := os.Getenv("KUBERNETES_SERVICE_HOST"), os.Getenv("KUBERNETES_SERVICE_PORT"); name != "" && port != "" {
-		servers = append(servers, net.JoinHostPort(name, port))
-	}
-	return servers
-}
-
-// options returns the options of the scheduler.
-func (o *Sleep) options(dependencies controllerDependencies, own versioned.Interface, host kubernetes.Interface) sleep.Options {
-	// One for all types of triggers: their queries occupy the same workers.
-	limiter := queries.NewLimiter(queries.Options{Capacity: sleep.DefaultWorkers})
-	metricsAPI := evaluators.MetricsAPIOptions{Host: host.Discovery().RESTClient(), Scales: dependencies.scaling, Limiter: limiter}
-	client := sleep.NewClient(own, dependencies.registry.StatusWriter)
-	return sleep.Options{
-		Evaluators: map[string]evaluators.Evaluator{
-			triggers.TypePrometheus: evaluators.NewPrometheus(evaluators.PrometheusOptions{
-				ServerAddress:           o.PrometheusServerAddress,
-				AuthorizationHeaderFile: o.PrometheusAuthorizationHeaderFile,
-				NamespaceLabel:          o.PrometheusNamespaceLabel,
-				AuthorizedNamespaces:    o.PrometheusAuthorizationNamespaces,
-				Servers:                 o.guard(dependencies, host),
-				Keys:                    credentials.NewClusterReader(host),
-				Limiter:                 limiter,
-				UptimeWindow:            max(evaluators.DefaultUptimeWindow, 2*o.PollingInterval),
-			}),
-			triggers.TypeExternalMetric: evaluators.NewExternalMetric(metricsAPI),
-			triggers.TypeCPU:            evaluators.NewCPU(metricsAPI),
-		},
-		Sleeper:         client,
-		Waker:           client,
-		Reporter:        client,
-		Recorder:        dependencies.recorder,
-		PollingInterval: o.PollingInterval,
-		DryRun:          o.DryRun,
-		Metrics:         sleep.NewMetrics(legacyregistry.Registerer(), clock.RealClock{}),
-	}
 }

@@ -17,23 +17,14 @@ limitations under the License.
 package options
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"strings"
-	"time"
 
 	"github.com/spf13/pflag"
-	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apiserver/pkg/registry/generic"
-	genericapiserver "k8s.io/apiserver/pkg/server"
 	genericoptions "k8s.io/apiserver/pkg/server/options"
-	"k8s.io/client-go/rest"
 
-	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti"
 	"github.com/truefoundry/elasti-apiserver/pkg/storage/cluster"
-	"github.com/truefoundry/elasti-apiserver/pkg/storage/embedded"
 )
 
 // StorageBackend names where ElastiServices are stored.
@@ -48,10 +39,6 @@ const (
 	// StorageEmbedded is an etcd inside of this process.
 	StorageEmbedded StorageBackend = "embedded"
 )
-
-// predecessorTimeout is how long the embedded store waits for the process
-// before it, which may still be finishing its requests in an upgrade.
-const predecessorTimeout = 15 * time.Second
 
 // Storage chooses the backend of the registry. Only this type knows which backends
 // there are.
@@ -120,104 +107,4 @@ func (o *Storage) validateCluster(etcd *genericoptions.EtcdOptions) []error {
 		errs = append(errs, errors.New("--encryption-provider-config is not for --storage=cluster: the host cluster encrypts what it stores, name the resources of "+cluster.GroupVersion.Group+" in its own configuration"))
 	}
 	return errs
-}
-
-// backend is where objects are stored: in this process, or elsewhere.
-type backend struct {
-	// wait returns when the store has failed, or when ctx ends, with nil.
-	wait func(ctx context.Context) error
-	// close ends the store after its last use.
-	close func() error
-	// watched and unwatched return the REST options of resources with and without
-	// a watch cache.
-	watched, unwatched func(generic.RESTOptionsGetter) generic.RESTOptionsGetter
-	// check reports why the store cannot be read. It is nil for an etcd, which the
-	// generic server checks.
-	check func(ctx context.Context) error
-}
-
-// start starts the backend when it runs in this process, and points etcd at it.
-func (o *Storage) start(ctx context.Context, etcd *genericoptions.EtcdOptions, host *rest.Config) (*backend, error) {
-	external := &backend{
-		wait:      func(context.Context) error { return nil },
-		close:     func() error { return nil },
-		watched:   func(getter generic.RESTOptionsGetter) generic.RESTOptionsGetter { return getter },
-		unwatched: func(getter generic.RESTOptionsGetter) generic.RESTOptionsGetter { return uncached{getter} },
-	}
-	switch o.Backend {
-	case StorageCluster:
-		store, err := cluster.NewBackend(ctx, host)
-		if err != nil {
-			return nil, err
-		}
-		if external.check, err = store.NewCheck(elasti.Resource("elastiservices"), "ElastiService"); err != nil {
-			return nil, err
-		}
-		external.watched = func(getter generic.RESTOptionsGetter) generic.RESTOptionsGetter {
-			return store.RESTOptions(getter, !hasWatchCache(etcd))
-		}
-		external.unwatched = func(getter generic.RESTOptionsGetter) generic.RESTOptionsGetter {
-			return store.RESTOptions(getter, true)
-		}
-		return external, nil
-	case StorageEmbedded:
-		return o.startEmbedded(ctx, etcd)
-	default:
-		return external, nil
-	}
-}
-
-func (o *Storage) startEmbedded(ctx context.Context, etcd *genericoptions.EtcdOptions) (*backend, error) {
-	server, err := embedded.Start(ctx, embedded.Options{DataDir: o.DataDir, LockTimeout: predecessorTimeout})
-	if err != nil {
-		return nil, err
-	}
-	etcd.StorageConfig.Transport.ServerList = []string{server.Endpoint()}
-	return &backend{
-		wait:  server.Wait,
-		close: server.Close,
-		watched: func(getter generic.RESTOptionsGetter) generic.RESTOptionsGetter {
-			if hasWatchCache(etcd) {
-				return server.InProcess(getter)
-			}
-			return getter
-		},
-		unwatched: func(getter generic.RESTOptionsGetter) generic.RESTOptionsGetter { return uncached{getter} },
-	}, nil
-}
-
-// applyTo sets the REST options of a generic server that has the recommended
-// options. Without an etcd there are no health checks of one either.
-func (o *Storage) applyTo(config *genericapiserver.RecommendedConfig, recommended *genericoptions.RecommendedOptions) error {
-	if o.Backend != StorageCluster {
-		return recommended.ApplyTo(config)
-	}
-	etcd := recommended.Etcd
-	withoutEtcd := *recommended
-	withoutEtcd.Etcd = nil
-	if err := withoutEtcd.ApplyTo(config); err != nil {
-		return err
-	}
-	storage := etcd.StorageConfig
-	storage.StorageObjectCountTracker = config.StorageObjectCountTracker
-	config.RESTOptionsGetter = etcd.CreateRESTOptionsGetter(&genericoptions.SimpleStorageFactory{StorageConfig: storage}, nil)
-	return nil
-}
-
-// hasWatchCache reports whether every resource has a watch cache, as by default.
-func hasWatchCache(etcd *genericoptions.EtcdOptions) bool {
-	return etcd.EnableWatchCache && len(etcd.WatchCacheSizes) == 0
-}
-
-// uncached makes storages without a watch cache, for objects that are read once, at
-// the start.
-type uncached struct {
-	generic.RESTOptionsGetter
-}
-
-// GetRESTOptions implements generic.RESTOptionsGetter.
-func (u uncached) GetRESTOptions(resource schema.GroupResource, example runtime.Object) (generic.RESTOptions, error) {
-	options, err := u.RESTOptionsGetter.GetRESTOptions(resource, example)
-	options.Decorator = generic.UndecoratedStorage
-	return options, err
 }

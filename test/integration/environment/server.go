@@ -104,7 +104,8 @@ func (s *Server) Arguments() []string {
 func (s *Server) StartAnother(log string, user *syscall.Credential, arguments ...string) (*Process, error) {
 	command := exec.Command(s.Binary, arguments...)
 	// Races are found in the output.
-	command.Env = append(os.Environ(), "POD_NAMESPACE="+SystemNamespace, "GORACE=exitcode=0")
+	// The manifest sets GOGC.
+	command.Env = append([]string{"GOGC=50"}, append(os.Environ(), "POD_NAMESPACE="+SystemNamespace, "GORACE=exitcode=0")...)
 	command.SysProcAttr = &syscall.SysProcAttr{Credential: user}
 	return startProcess(ServerName, log, command)
 }

@@ -14,13 +14,14 @@ See the License for the specific language governing permissions and
 limitations under the License.
 */
 
-package options
+package app
 
 import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/utils/clock"
 
 	"github.com/truefoundry/elasti-apiserver/pkg/apiserver"
+	"github.com/truefoundry/elasti-apiserver/pkg/apiserver/options"
 	elastiservicecontroller "github.com/truefoundry/elasti-apiserver/pkg/controller/elastiservice"
 	"github.com/truefoundry/elasti-apiserver/pkg/controller/signature"
 	"github.com/truefoundry/elasti-apiserver/pkg/controller/uninstall"
@@ -32,7 +33,7 @@ const installationName = "elasti-apiserver"
 
 // whileInstalled runs the controller until the product is deleted from the cluster,
 // and then restores the cluster.
-func (o *Controller) whileInstalled(dependencies controllerDependencies, host kubernetes.Interface, signers *signature.Source, controller apiserver.Runner) (*uninstall.Runner, error) {
+func whileInstalled(o *options.Controller, dependencies controllerDependencies, host kubernetes.Interface, signers *signature.Source, controller apiserver.Runner) (*uninstall.Runner, error) {
 	teardown := &elastiservicecontroller.Teardown{
 		Host:       host,
 		Scaling:    dependencies.scaling,
