@@ -53,6 +53,10 @@ func (c *Controller) pauseAutoscaler(ctx context.Context, p *pass) (bool, error)
 	if autoscaler.Type != scaling.AutoscalerKEDA {
 		return true, nil
 	}
+	if observed := p.autoscaler.Autoscaler; observed != nil && !observed.Scales(p.elastiService.Spec.ScaleTargetRef) {
+		// It is that of another workload.
+		return true, nil
+	}
 	if !p.state.pausing() {
 		if err := c.scaling.PauseAutoscaler(ctx, p.elastiService.Namespace, autoscaler); err != nil {
 			return apierrors.IsNotFound(err), ignoreNotFound(err)

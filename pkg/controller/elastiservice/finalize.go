@@ -76,6 +76,7 @@ func (c *Controller) finalize(ctx context.Context, p *pass) error {
 			return err
 		}
 		p.state.recordFinalized(elastiService.UID)
+		c.wakeTurns.leave(p.key())
 	}
 	remaining := slices.DeleteFunc(slices.Clone(elastiService.Finalizers), func(finalizer string) bool { return finalizer == v1alpha1.Finalizer })
 	if _, err := c.setFinalizers(ctx, elastiService, remaining); err != nil && !apierrors.IsNotFound(err) {
@@ -89,11 +90,23 @@ func (c *Controller) finalize(ctx context.Context, p *pass) error {
 func (c *Controller) restoreAll(ctx context.Context, p *pass) (bool, error) {
 	p.observed = c.observe(ctx, p.elastiService)
 	restorations := append(c.formerRestorations(p), c.currentRestorations(p)...)
+	if !c.mayRestore(p, restorations) {
+		return false, nil
+	}
 	done, err := c.removeResolvers(ctx, p, p.state.recordDeletion(p.elastiService, c.clock.Now()), restorations...)
 	if err != nil {
 		c.reportNotRestored(p, err)
 	}
 	return done, err
+}
+
+// mayRestore reports whether the targets of an ElastiService that is deleted may be woken
+// now. Any number of ElastiServices may be deleted at once, such as by a GitOps
+// controller, or lost with a store that is replaced by an older one: those whose targets
+// may be asleep wait for their turns.
+func (c *Controller) mayRestore(p *pass, restorations []restoration) bool {
+	awake := p.readyEndpoints > 0 || p.target.Scale != nil && !p.target.AtZero() && len(restorations) == 1
+	return len(restorations) == 0 || awake || c.hasWakeTurn(p.key())
 }
 
 // reportNotRestored has Ready say that an ElastiService is not deleted because its

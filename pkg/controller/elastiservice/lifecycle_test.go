@@ -208,6 +208,8 @@ func TestTargetThatCannotBeWokenKeepsItsResolvers(t *testing.T) {
 	}
 }
 
+// The Service that was named before still selects the pods: its clients wait at the
+// resolvers, and would find nothing without them.
 func TestChangeOfServiceLeavesNothingBehind(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
@@ -222,21 +224,39 @@ func TestChangeOfServiceLeavesNothingBehind(t *testing.T) {
 		elastiService.Generation++
 	})
 	c.eventually(func() string {
+		if len(c.resolverSlices("cart")) == 0 {
+			t.Fatal("the resolvers left a Service whose target has no ready endpoint")
+		}
+		if c.scaling.replicas(t, "cart") == 0 {
+			return "the target to be woken"
+		}
+		return ""
+	})
+	for _, service := range []string{"cart", "basket"} {
+		c.setEndpoints(shop, service, "10.1.0.1")
+	}
+	c.setDeployment("cart", 2, 2)
+	c.eventually(func() string {
 		want := []string{"basket", "cart", resources.PrivateServiceName("basket")}
 		if got := c.serviceNames(); !slices.Equal(got, want) {
 			return fmt.Sprintf("Services %v, there are %v", want, got)
 		}
-		if len(c.resolverSlices("cart")) > 0 || len(c.resolverSlices("basket")) != 1 {
-			return "the slice in the new Service only"
+		if len(c.resolverSlices("cart"))+len(c.resolverSlices("basket")) > 0 {
+			return "the slices to be removed"
 		}
 		return ""
 	})
 	c.eventually(func() string {
-		if status := c.elastiService("cart").Status; status.ObservedGeneration != 2 || status.PrivateService != resources.PrivateServiceName("basket") {
+		if status := c.elastiService("cart").Status; status.ObservedGeneration != 2 || status.PrivateService != resources.PrivateServiceName("basket") || status.Mode != v1alpha1.ModeServe {
 			return "the status"
 		}
 		return ""
 	})
+	c.requestSleep("cart")
+	c.eventuallyReplicas(0)
+	if len(c.resolverSlices("basket")) != 1 || len(c.resolverSlices("cart")) > 0 {
+		t.Error("the target sleeps, and its resolvers are not in the path of the Service that is named now, or in that of another one")
+	}
 }
 
 func TestChangeOfTargetRestoresTheFormerOne(t *testing.T) {

@@ -39,7 +39,7 @@ const claimTimeout = 10 * time.Second
 // reconcilePorts is the phase ports. It assigns the proxy ports of the public
 // Service.
 func (c *Controller) reconcilePorts(ctx context.Context, p *pass) {
-	if !p.managed() || p.heldByOther {
+	if !p.mayManage() {
 		return
 	}
 	ports, exhausted, err := c.assignProxyPorts(ctx, p)
@@ -51,6 +51,7 @@ func (c *Controller) reconcilePorts(ctx context.Context, p *pass) {
 	}
 	p.result.ports = ports
 	if exhausted != nil {
+		p.portsMissing = c.options.SharedProxyPort == 0
 		p.result.problems = append(p.result.problems, *exhausted)
 	}
 }

@@ -35,7 +35,7 @@ import (
 // objects that were made for another ElastiService are not taken over: they lead the
 // traffic of the Service to that target, and are the record of it.
 func (c *Controller) reconcilePreviousTargets(ctx context.Context, p *pass) {
-	if !p.managed() {
+	if !p.managed() || p.leavesFormer {
 		return
 	}
 	err := c.restorePreviousTargets(ctx, p)
@@ -73,8 +73,8 @@ func (c *Controller) restorePreviousTargets(ctx context.Context, p *pass) error 
 	for _, previous := range c.previousTargets(p) {
 		previous.managed = c.autoscalerIsManagedByOthers(p.key(), previous)
 		switch {
-		case previous.target != current.target && !c.heldByOthers(p.key(), previous.target):
-			if state, err := c.restoreTarget(ctx, previous); err != nil && state == restoredNot {
+		case !c.sameTarget(previous.target, current.target) && !c.heldByOthers(p.key(), previous.target):
+			if state, err := c.restoreTarget(ctx, previous); err != nil && mayBeAsleep(state, false) {
 				problems = append(problems, &notRestoredError{previous.target, err})
 			} else {
 				problems = append(problems, err)
@@ -91,7 +91,7 @@ func (c *Controller) restorePreviousTargets(ctx context.Context, p *pass) error 
 func (c *Controller) formerRestorations(p *pass) []restoration {
 	current := restorationOf(p.elastiService)
 	return slices.DeleteFunc(c.previousTargets(p), func(previous restoration) bool {
-		return previous.target != current.target && c.heldByOthers(p.key(), previous.target)
+		return !c.sameTarget(previous.target, current.target) && c.heldByOthers(p.key(), previous.target)
 	})
 }
 
@@ -106,16 +106,16 @@ func (c *Controller) previousTargets(p *pass) []restoration {
 // names, if its Service has resolvers for it.
 func (c *Controller) currentRestorations(p *pass) []restoration {
 	current := restorationOf(p.elastiService)
-	if p.conflicting != nil && (!isRecorded(p) || c.heldByOthers(p.key(), current.target)) {
+	if p.conflicting != nil && (!c.isRecorded(p) || c.heldByOthers(p.key(), current.target)) {
 		return nil
 	}
 	return []restoration{current}
 }
 
 // isRecorded reports whether the target that the ElastiService names is recorded.
-func isRecorded(p *pass) bool {
+func (c *Controller) isRecorded(p *pass) bool {
 	current := restorationOf(p.elastiService)
-	return slices.ContainsFunc(recordedRestorations(p, nil), func(recorded restoration) bool { return recorded.target == current.target })
+	return slices.ContainsFunc(recordedRestorations(p, nil), func(recorded restoration) bool { return c.sameTarget(recorded.target, current.target) })
 }
 
 // recordedRestorations returns what it takes to wake the targets that are recorded for
@@ -180,6 +180,11 @@ func (c *Controller) heldByOthers(key types.NamespacedName, scaleTarget scaling.
 		object, ok := c.services.in(other.Namespace).Get(other.Namespace, other.Spec.Service)
 		return ok && resources.Unsupported(object.(*corev1.Service)) == ""
 	})
+}
+
+// sameTarget reports whether two targets are one, however they name its kind.
+func (c *Controller) sameTarget(one, other scaling.Target) bool {
+	return one == other || c.targetKeyOf(one) == c.targetKeyOf(other)
 }
 
 // targetKeyOf returns the identity of a target.

@@ -32,7 +32,7 @@ import (
 // reconcilePrivateService is the phase private Service. It makes the private
 // Service.
 func (c *Controller) reconcilePrivateService(ctx context.Context, p *pass) {
-	if !p.managed() || p.heldByOther {
+	if !p.mayManage() {
 		return
 	}
 	p.result.privateService = resources.PrivateServiceName(p.service.Name)

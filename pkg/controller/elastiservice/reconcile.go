@@ -82,9 +82,16 @@ type pass struct {
 	// Service stand in for the target of the ElastiService that had it before, which
 	// may be asleep. They stay as they are until that is awake.
 	heldByOther bool
+	// leavesFormer is set by the phase removal: the resolvers are in the path of the
+	// Service that the ElastiService named before, and stay as they are until the target
+	// is awake.
+	leavesFormer bool
 	// unreachable is set by the phase private Service: there is none by which resolvers
 	// could find the pods of the target, which is not put to sleep then.
 	unreachable bool
+	// portsMissing is set by the phase ports: there are ports of the Service without a
+	// proxy port. Traffic to them would wake nothing, so the target is not put to sleep.
+	portsMissing bool
 	// scaleDown, wantedMode and why are set by the phase mode.
 	scaleDown  scaleDownStep
 	wantedMode v1alpha1.Mode
@@ -115,9 +122,12 @@ func (p *pass) end(err error) {
 }
 
 // manages reports whether the pass manages the traffic of the public Service:
-// resolvers can be in its path, their ports are recorded, and no other ElastiService still
-// needs those that are there.
-func (p *pass) manages() bool { return p.managed() && !p.portsNotRecorded && !p.heldByOther }
+// resolvers can be in its path, and their ports are recorded.
+func (p *pass) manages() bool { return p.mayManage() && !p.portsNotRecorded }
+
+// mayManage reports whether resolvers can be in the path of the public Service, and those
+// that are there are not still needed for another ElastiService or Service.
+func (p *pass) mayManage() bool { return p.managed() && !p.heldByOther && !p.leavesFormer }
 
 // result is what a pass led to.
 type result struct {

@@ -102,7 +102,8 @@ func (c *Controller) removeResolvers(ctx context.Context, p *pass, since time.Ti
 	if !c.leaveScaleDown(p) {
 		return false, nil
 	}
-	elapsed := c.clock.Since(since)
+	now := c.clock.Now()
+	elapsed := now.Sub(since)
 	key := p.key()
 	awake := false
 	// With one target, a ready endpoint says as much as its scale.
@@ -114,11 +115,14 @@ func (c *Controller) removeResolvers(ctx context.Context, p *pass, since time.Ti
 		}
 		awake = awake || restored
 	}
-	if awake && p.service != nil && len(p.ownSlices) > 0 && p.readyEndpoints == 0 && elapsed < endpointTimeout {
+	if awake && p.service != nil && len(p.ownSlices) > 0 && p.readyEndpoints == 0 {
 		// Traffic that resolvers hold must not be cut off: the change of the
-		// endpoints brings this back, or else the end of the time.
-		c.queue.AddAfter(key, endpointTimeout-elapsed)
-		return false, nil
+		// endpoints brings this back, or else the end of the time, which begins with
+		// the wake. That may be long after the removal was wanted.
+		if left := endpointTimeout - now.Sub(p.state.recordRestored(now)); left > 0 {
+			c.queue.AddAfter(key, left)
+			return false, nil
+		}
 	}
 	return c.removeOwned(ctx, p)
 }
@@ -150,7 +154,7 @@ func (c *Controller) restoreForGood(ctx context.Context, key types.NamespacedNam
 		return state == restoredAwake, nil
 	case elapsed < restoreReportDelay:
 		return false, err
-	case state == restoredNot && !evidentlyAwake && (elapsed < restoreTimeout || !c.isNamespaceDeleted(ctx, key.Namespace)):
+	case mayBeAsleep(state, evidentlyAwake) && (elapsed < restoreTimeout || !c.isNamespaceDeleted(ctx, key.Namespace)):
 		problem := &notRestoredError{restoration.target, err}
 		c.eventAbout(restoration.regarding, corev1.EventTypeWarning, v1alpha1.ReasonTargetNotRestored, actionFinalize, "%v", problem)
 		return false, problem
@@ -163,6 +167,13 @@ func (c *Controller) restoreForGood(ctx context.Context, key types.NamespacedNam
 	}
 }
 
+// mayBeAsleep reports whether a target that could not be woken may be at zero.
+// evidentlyAwake counts only where the scale could not be read: the ready pod may be that
+// of another workload which the Service selects too.
+func mayBeAsleep(state restored, evidentlyAwake bool) bool {
+	return state == restoredAsleep || state == restoredUnknown && !evidentlyAwake
+}
+
 // isNamespaceDeleted reports whether a namespace is deleted, with everything in it.
 func (c *Controller) isNamespaceDeleted(ctx context.Context, name string) bool {
 	namespace, err := c.host.CoreV1().Namespaces().Get(ctx, name, metav1.GetOptions{})
@@ -173,8 +184,10 @@ func (c *Controller) isNamespaceDeleted(ctx context.Context, name string) bool {
 type restored int
 
 const (
-	// restoredNot: it may be asleep.
-	restoredNot restored = iota
+	// restoredUnknown: its scale cannot be read, it may be asleep.
+	restoredUnknown restored = iota
+	// restoredAsleep: it is at zero and cannot be woken.
+	restoredAsleep
 	// restoredAwake: it has replicas.
 	restoredAwake
 	// restoredMissing: it does not exist.
@@ -192,7 +205,7 @@ func (c *Controller) restoreTarget(ctx context.Context, restoration restoration)
 	case apierrors.IsNotFound(err):
 		return restoredMissing, c.releaseAutoscaler(ctx, restoration)
 	case err != nil:
-		return restoredNot, errors.Join(err, c.releaseAutoscaler(ctx, restoration))
+		return restoredUnknown, errors.Join(err, c.releaseAutoscaler(ctx, restoration))
 	case scale.Spec.Replicas > 0:
 		return restoredAwake, c.releaseAutoscaler(ctx, restoration)
 	}
@@ -206,7 +219,7 @@ func (c *Controller) restoreTarget(ctx context.Context, restoration restoration)
 	case apierrors.IsNotFound(err):
 		return restoredMissing, nil
 	case err != nil:
-		return restoredNot, err
+		return restoredAsleep, err
 	}
 	if result.Scaled {
 		c.options.Woken(c.targetKeyOf(scaleTarget), "a Service of it is not managed any more")
@@ -242,21 +255,43 @@ func (c *Controller) autoscalerIsManagedByOthers(key types.NamespacedName, resto
 }
 
 // reconcileRemoval is the phase removal. It takes the resolvers out of the path of
-// a Service that they cannot stand in for any more. Until that is done resolvers
-// still forward what they hold, so the ports and the private Service stay.
+// a Service that they cannot stand in for any more, or that the ElastiService does not
+// name any more. Until that is done resolvers still forward what they hold, so the ports
+// and the private Service stay.
 func (c *Controller) reconcileRemoval(ctx context.Context, p *pass) {
-	if p.managed() {
+	served, moved := c.servedByResolvers(p)
+	switch {
+	case !p.managed():
+		done, err := c.leaveUnsupportedService(ctx, p, served, moved)
+		p.result.failed(err)
+		if done {
+			c.ports.Release(p.key())
+			return
+		}
+	case moved:
+		p.result.failed(c.leaveFormerService(ctx, p, served))
+	default:
 		p.state.endRemoval()
-		return
-	}
-	done, err := c.leaveUnsupportedService(ctx, p)
-	p.result.failed(err)
-	if done {
-		c.ports.Release(p.key())
 		return
 	}
 	p.result.ports, p.result.privateService = p.elastiService.Status.ProxyPorts, p.elastiService.Status.PrivateService
 	p.result.mode = p.observedMode()
+}
+
+// leaveFormerService removes the resolvers of the Service that an ElastiService named
+// before. It still selects the pods, and its clients wait at the resolvers, so the target
+// is woken as for a deletion. What the ElastiService names now is managed from the next
+// sync on.
+func (c *Controller) leaveFormerService(ctx context.Context, p, served *pass) error {
+	p.leavesFormer = true
+	p.result.managedTarget = recordedTarget(p)
+	since, _ := p.state.startRemoval(c.clock.Now())
+	restorations := append(c.formerRestorations(p), c.currentRestorations(p)...)
+	done, err := c.removeResolvers(ctx, served, since, restorations...)
+	if done {
+		c.enqueue(p.key())
+	}
+	return err
 }
 
 // leaveUnsupportedService removes the resolvers of a Service that resolvers cannot stand in for any
@@ -265,15 +300,14 @@ func (c *Controller) reconcileRemoval(ctx context.Context, p *pass) {
 // ElastiService names another target or is deleted. Its private Service stays as long:
 // the status is the only other record, and an uninstallation may not be able to read
 // it.
-func (c *Controller) leaveUnsupportedService(ctx context.Context, p *pass) (bool, error) {
+func (c *Controller) leaveUnsupportedService(ctx context.Context, p, served *pass, moved bool) (bool, error) {
 	restorations := c.formerRestorations(p)
-	served, moved := c.servedByResolvers(p)
 	staysAsleep := p.service == nil && !moved
-	if !staysAsleep && (isRecorded(p) || len(p.ownSlices) > 0) {
+	if !staysAsleep && (c.isRecorded(p) || len(p.ownSlices) > 0) {
 		restorations = append(restorations, c.currentRestorations(p)...)
 	}
 	if awake := p.target.Scale != nil && !p.target.AtZero(); staysAsleep && !awake {
-		p.recordKept = recordingService(p)
+		p.recordKept = c.recordingService(p)
 	}
 	if len(restorations) > 0 || len(p.ownSlices) > 0 || len(p.unneededServices(p.recordKept)) > 0 {
 		since, _ := p.state.startRemoval(c.clock.Now())
@@ -284,7 +318,7 @@ func (c *Controller) leaveUnsupportedService(ctx context.Context, p *pass) (bool
 	}
 	p.state.endRemoval()
 	p.result.managedTarget = nil
-	if staysAsleep && isRecorded(p) {
+	if staysAsleep && c.isRecorded(p) {
 		p.result.managedTarget = resources.ManagedTargetOf(p.elastiService)
 	}
 	return true, nil
@@ -292,11 +326,11 @@ func (c *Controller) leaveUnsupportedService(ctx context.Context, p *pass) (bool
 
 // recordingService returns the name of a private Service that records the target that
 // the ElastiService names, empty when none does.
-func recordingService(p *pass) string {
+func (c *Controller) recordingService(p *pass) string {
 	current := restorationOf(p.elastiService)
 	for _, private := range p.ownServices {
 		managed := resources.ManagedTargetIn(&private.ObjectMeta)
-		if managed != nil && restorationFrom(private.Namespace, managed, nil).target == current.target {
+		if managed != nil && c.sameTarget(restorationFrom(private.Namespace, managed, nil).target, current.target) {
 			return private.Name
 		}
 	}
@@ -351,8 +385,7 @@ func (c *Controller) deleted(ctx context.Context, key types.NamespacedName) erro
 	if !cleanedUp {
 		restorations = recordedRestorations(p, orphanReference(p))
 	}
-	// A store that is replaced by an older one may have lost any number of them.
-	if len(restorations) > 0 && p.readyEndpoints == 0 && !c.hasWakeTurn(key) {
+	if !c.mayRestore(p, restorations) {
 		return nil
 	}
 	since, started := p.state.startRemoval(c.clock.Now())

@@ -64,6 +64,9 @@ type scaleDownFacts struct {
 	// unreachable is true while there is no private Service by which resolvers could
 	// find the pods of the target: they could not forward what wakes it.
 	unreachable bool
+	// portsMissing is true while ports of the Service have no proxy port: resolvers
+	// could not hold the traffic to them.
+	portsMissing bool
 	// used is true when resolvers have seen traffic since the request, and the
 	// ElastiService sleeps by traffic.
 	used bool
@@ -94,6 +97,8 @@ func decideScaleDown(facts scaleDownFacts) (scaleDownStep, string) {
 		return scaleDownBlocked, "the previous target could not be woken"
 	case facts.unreachable:
 		return scaleDownBlocked, "there is no private Service by which resolvers find the pods"
+	case facts.portsMissing:
+		return scaleDownBlocked, "there are no proxy ports for some ports of the Service"
 	case !facts.resolversReady:
 		return scaleDownBlocked, "no resolver is ready to hold the traffic"
 	case facts.sliceInPlace < facts.convergence:
@@ -111,6 +116,7 @@ func (c *Controller) nextScaleDownStep(p *pass) scaleDownStep {
 		requested:      p.elastiService.Status.SleepRequestedTime != nil,
 		previousAsleep: p.previousAsleep,
 		unreachable:    p.unreachable,
+		portsMissing:   p.portsMissing,
 		scaleKnown:     p.target.Scale != nil,
 		atZero:         p.target.AtZero(),
 		forbidden:      forbiddenBecause(p) != "",

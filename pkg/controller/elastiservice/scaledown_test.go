@@ -31,6 +31,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti/v1alpha1"
+	"github.com/truefoundry/elasti-apiserver/pkg/controller/target/targettest"
 	"github.com/truefoundry/elasti-apiserver/pkg/scaling"
 )
 
@@ -356,5 +357,19 @@ func TestResolversStayInThePathUntilTheTargetIsSeenAtZero(t *testing.T) {
 	}
 	if len(c.resolverSlices("cart")) == 0 {
 		t.Error("the resolvers have left the path")
+	}
+}
+
+// The ScaledObject that spec.autoscaler names may scale another workload.
+func TestAutoscalerOfAnotherWorkloadIsNotPaused(t *testing.T) {
+	t.Parallel()
+	c, stumbling := newScaleDown(t, nil)
+	c.put(c.dynamic.Tracker(), targettest.ScaledObject(shop, "payments", nil, false))
+	c.start()
+	c.eventuallyCondition("cart", v1alpha1.ConditionAutoscalerFound, metav1.ConditionFalse, v1alpha1.ReasonOtherTarget)
+	c.requestSleep("cart")
+	c.eventuallyReplicas(0)
+	if stumbling.isPaused() {
+		t.Error("the autoscaler of another workload is paused")
 	}
 }

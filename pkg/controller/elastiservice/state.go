@@ -53,6 +53,9 @@ type state struct {
 	// removingSince is since when the resolvers are to leave the path for good,
 	// other than by a deletion of the ElastiService.
 	removingSince time.Time
+	// restoredAt is when the target was first observed to be awake whose resolvers are
+	// to leave the path for good.
+	restoredAt time.Time
 	// deletion is when the deletion of an ElastiService was first observed.
 	deletion observedDeletion
 	// finalized is the UID of the ElastiService whose finalizer was removed after
@@ -222,7 +225,16 @@ func (s *state) recordLoss() bool {
 }
 
 // endRemoval records that the resolvers have left the path, or are to stay.
-func (s *state) endRemoval() { s.removingSince = time.Time{} }
+func (s *state) endRemoval() { s.removingSince, s.restoredAt = time.Time{}, time.Time{} }
+
+// recordRestored records that the target whose resolvers are to leave the path for good
+// is awake, and returns since when that is known.
+func (s *state) recordRestored(now time.Time) time.Time {
+	if s.restoredAt.IsZero() {
+		s.restoredAt = now
+	}
+	return s.restoredAt
+}
 
 // lingering returns for how long the private Service is still needed after the
 // removal of the resolver slice. It is not positive when it is not needed.
