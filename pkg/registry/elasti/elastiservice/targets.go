@@ -253,6 +253,9 @@ func (t *targets) withSleepRequest(ctx context.Context, elastiService *elasti.El
 	if isAsleep(elastiService) {
 		return names
 	}
+	// The target was scaled: its clients do not wait for a storage that does not respond.
+	ctx, cancel := context.WithTimeout(ctx, readTimeout)
+	defer cancel()
 	for _, name := range elastiService.Status.TargetSharedWith {
 		obj, err := t.elastiServices.Get(ctx, name, &metav1.GetOptions{ResourceVersion: t.sleepRequests.ResourceVersion()})
 		if err != nil {

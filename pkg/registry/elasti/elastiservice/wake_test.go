@@ -147,13 +147,24 @@ func TestAWakeNeedsNoStorageToReadFrom(t *testing.T) {
 	s := startServer(t, nil)
 	services := s.client.ElastiV1alpha1().ElastiServices(namespace)
 	s.scaler.put("cart", 0)
-	if _, err := services.Create(t.Context(), newElastiService("cart", "cart"), metav1.CreateOptions{}); err != nil {
+	created, err := services.Create(t.Context(), newElastiService("cart", "cart"), metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	// Another one of the target, whose request for sleep may have to be cancelled.
+	if _, err := s.statuses.UpdateStatus(t.Context(), keyOf(created), created.UID, func(e *v1alpha1.ElastiService) error {
+		e.Status.TargetSharedWith = []string{"other"}
+		return nil
+	}); err != nil {
 		t.Fatal(err)
 	}
 	s.away.Store(true)
 	var response *v1alpha1.WakeRequest
 	// The last known objects include it soon after it was created.
-	err := wait.PollUntilContextTimeout(t.Context(), 10*time.Millisecond, time.Minute, true, func(ctx context.Context) (bool, error) {
+	err = wait.PollUntilContextTimeout(t.Context(), 10*time.Millisecond, time.Minute, true, func(ctx context.Context) (bool, error) {
+		// A client whose wake is not answered wakes again.
+		ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
+		defer cancel()
 		var err error
 		response, err = services.Wake(ctx, "cart", wakeRequest(), metav1.CreateOptions{})
 		return err == nil, nil
