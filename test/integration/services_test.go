@@ -362,6 +362,8 @@ func TestMovedElastiServiceLeavesNothingBehind(t *testing.T) {
 		}
 		return ""
 	})
+	// Clients of its Service wait at the resolvers for it.
+	setReady(t, namespace, runPod(t, namespace, "app"), true)
 	waitForNoResolverSlices(t, namespace)
 	eventually(t, "the previous private Service is deleted", func(ctx context.Context) string {
 		list, err := shared.Kubernetes.CoreV1().Services(namespace).List(ctx, metav1.ListOptions{LabelSelector: v1alpha1.LabelRole + "=" + v1alpha1.RolePrivate})

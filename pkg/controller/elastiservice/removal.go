@@ -286,7 +286,10 @@ func (c *Controller) leaveFormerService(ctx context.Context, p, served *pass) er
 	p.leavesFormer = true
 	p.result.managedTarget = recordedTarget(p)
 	since, _ := p.state.startRemoval(c.clock.Now())
-	restorations := append(c.formerRestorations(p), c.currentRestorations(p)...)
+	restorations := c.formerRestorations(p)
+	if c.isRecorded(p) {
+		restorations = append(restorations, c.currentRestorations(p)...)
+	}
 	done, err := c.removeResolvers(ctx, served, since, restorations...)
 	if done {
 		c.enqueue(p.key())
