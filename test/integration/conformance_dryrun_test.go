@@ -35,6 +35,8 @@ func waitUntilSettled(t *testing.T, namespace string) (resourceVersion string) {
 	t.Helper()
 	waitForCondition(t, namespace, v1alpha1.ConditionReady, metav1.ConditionTrue)
 	waitForMode(t, namespace, v1alpha1.ModeProxy)
+	// What decides when targets sleep writes last.
+	waitForCondition(t, namespace, v1alpha1.ConditionSleeping, metav1.ConditionTrue)
 	return readElastiService(t, namespace).ResourceVersion
 }
 
