@@ -114,36 +114,69 @@ func TestTargetsOfDeletedElastiServicesAreWokenOneAfterTheOther(t *testing.T) {
 	const targets = 6
 	c := newCluster(t)
 	c.options.WakeRate = 1
-	name := func(number int) string { return fmt.Sprintf("cart-%d", number) }
-	for number := range targets {
-		service, elastiService := cartService(), cartElastiService()
-		service.Name = name(number)
-		elastiService.Name, elastiService.UID = name(number), types.UID(name(number))
-		elastiService.Spec.Service, elastiService.Spec.ScaleTargetRef.Name = name(number), name(number)
-		c.create(service)
-		c.setDeployment(name(number), 0, 0)
-		c.create(elastiService)
-	}
+	names := c.createAsleep(targets)
 	c.start()
-	for number := range targets {
-		c.eventuallyMode(name(number), v1alpha1.ModeProxy)
+	for _, name := range names {
+		c.eventuallyMode(name, v1alpha1.ModeProxy)
 	}
 	began := c.options.Clock.Now()
-	for number := range targets {
-		c.markDeleted(name(number), 0)
+	for _, name := range names {
+		c.markDeleted(name, 0)
 	}
-	for number := range targets {
+	c.expectWokenOneAfterTheOther(names, began)
+}
+
+// A namespace that is taken off the list may have any number of sleeping targets.
+func TestTargetsOfANamespaceThatIsLeftAreWokenOneAfterTheOther(t *testing.T) {
+	t.Parallel()
+	const targets = 6
+	c := newCluster(t)
+	c.options.WakeRate = 1
+	names := c.createAsleep(targets)
+	stop := c.start()
+	for _, name := range names {
+		c.eventuallyMode(name, v1alpha1.ModeProxy)
+	}
+	stop()
+	c.options.Namespaces = []string{"other"}
+	began := c.options.Clock.Now()
+	c.start()
+	c.expectWokenOneAfterTheOther(names, began)
+}
+
+// expectWokenOneAfterTheOther waits until targets are awake, which is to take a second
+// for each but the first since a time.
+func (c *cluster) expectWokenOneAfterTheOther(names []string, began time.Time) {
+	c.t.Helper()
+	for _, name := range names {
 		c.eventually(func() string {
-			if c.scaling.replicas(t, name(number)) == 0 {
-				return name(number) + " to be woken"
+			if c.scaling.replicas(c.t, name) == 0 {
+				return name + " to be woken"
 			}
 			return ""
 		})
 	}
-	// The first has its turn at once.
-	if took := c.options.Clock.Since(began); took < (targets-2)*time.Second {
-		t.Errorf("%d targets were woken within %s, at a rate of one a second", targets, took)
+	if took := c.options.Clock.Since(began); took < time.Duration(len(names)-2)*time.Second {
+		c.t.Errorf("%d targets were woken within %s, at a rate of one a second", len(names), took)
 	}
+}
+
+// createAsleep makes ElastiServices with Services and targets at zero, and returns their
+// names.
+func (c *cluster) createAsleep(number int) (names []string) {
+	c.t.Helper()
+	for i := range number {
+		name := fmt.Sprintf("cart-%d", i)
+		service, elastiService := cartService(), cartElastiService()
+		service.Name = name
+		elastiService.Name, elastiService.UID = name, types.UID(name)
+		elastiService.Spec.Service, elastiService.Spec.ScaleTargetRef.Name = name, name
+		c.create(service)
+		c.setDeployment(name, 0, 0)
+		c.create(elastiService)
+		names = append(names, name)
+	}
+	return names
 }
 
 // What decides that a target sleeps need not know of ports.

@@ -24,6 +24,7 @@ import (
 	"slices"
 	"time"
 
+	"golang.org/x/time/rate"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/klog/v2"
@@ -60,6 +61,8 @@ func (c *Controller) tryLeaveNamespaces(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("listing ElastiServices: %w", err)
 	}
+	// One for all namespaces.
+	pacer := rate.NewLimiter(rate.Limit(c.options.WakeRate), max(1, int(c.options.WakeRate)))
 	outside := map[string][]*v1alpha1.ElastiService{}
 	for i := range all.Items {
 		elastiService := &all.Items[i]
@@ -68,16 +71,16 @@ func (c *Controller) tryLeaveNamespaces(ctx context.Context) error {
 		}
 	}
 	return forEach(slices.Sorted(maps.Keys(outside)), func(namespace *string) string { return *namespace }, func(namespace *string) error {
-		return c.leaveNamespace(ctx, *namespace, outside[*namespace])
+		return c.leaveNamespace(ctx, *namespace, outside[*namespace], pacer)
 	})
 }
 
 // leaveNamespace leaves one namespace. What cannot be done there is no reason to stay
 // in others.
-func (c *Controller) leaveNamespace(ctx context.Context, namespace string, elastiServices []*v1alpha1.ElastiService) error {
+func (c *Controller) leaveNamespace(ctx context.Context, namespace string, elastiServices []*v1alpha1.ElastiService, pacer *rate.Limiter) error {
 	teardown := &Teardown{
 		Host: c.host, Scaling: c.scaling, Signers: loaded{c.options.Signer}, Namespaces: []string{namespace},
-		ElastiServices: elastiServices, KeepResolvers: true, Clock: c.clock,
+		ElastiServices: elastiServices, KeepResolvers: true, Pacer: pacer, Clock: c.clock,
 	}
 	if err := teardown.Run(ctx); err != nil {
 		return fmt.Errorf("putting the namespace %s back as it was: %w", namespace, err)

@@ -24,6 +24,7 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/time/rate"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -79,6 +80,10 @@ type Teardown struct {
 	// KeepResolvers has the resolvers stay in front of targets that cannot be woken: they
 	// keep working, and Run is called again.
 	KeepResolvers bool
+	// Pacer, if set, has targets at zero woken no faster than it allows: other work goes
+	// on in the cluster, which may have no nodes for the pods of all of them. An
+	// uninstallation does not wait.
+	Pacer *rate.Limiter
 	// Clock is the time.
 	Clock clock.WithTicker
 }
@@ -212,9 +217,13 @@ func (t *Teardown) restoreTargets(ctx context.Context, records []record) (asleep
 		return hanging.Has(namespace)
 	}
 	err = forEach(records, func(recorded *record) string { return recorded.namespace }, func(recorded *record) error {
-		err := errHanging
+		deadline, err := t.awaitTurn(ctx, recorded, deadline)
+		if err != nil {
+			return err
+		}
+		err = errHanging
 		if !isHanging(recorded.namespace) || t.Clock.Now().Before(deadline) {
-			err = t.restoreTarget(ctx, recorded.namespace, recorded.managed, deadline)
+			err = t.restoreTarget(ctx, scaleTargetOf(recorded), recorded.managed, deadline)
 		}
 		if err != nil {
 			mu.Lock()
@@ -229,6 +238,33 @@ func (t *Teardown) restoreTargets(ctx context.Context, records []record) (asleep
 	return asleep, err
 }
 
+// awaitTurn waits until a target may be woken, and returns until when that is tried:
+// later than deadline by what it waited. A target that is awake does not wait.
+func (t *Teardown) awaitTurn(ctx context.Context, recorded *record, deadline time.Time) (time.Time, error) {
+	if t.Pacer == nil {
+		return deadline, nil
+	}
+	reading, cancel := context.WithTimeout(ctx, teardownAttempt)
+	defer cancel()
+	scale, err := t.Scaling.Get(reading, scaleTargetOf(recorded))
+	if err == nil && scale.Spec.Replicas > 0 {
+		return deadline, nil
+	}
+	now := t.Clock.Now()
+	delay := t.Pacer.ReserveN(now, 1).DelayFrom(now)
+	select {
+	case <-t.Clock.After(delay):
+		return deadline.Add(delay), nil
+	case <-ctx.Done():
+		return deadline, ctx.Err()
+	}
+}
+
+func scaleTargetOf(recorded *record) scaling.Target {
+	named := recorded.managed.Target
+	return scaling.Target{Namespace: recorded.namespace, APIVersion: named.APIVersion, Kind: named.Kind, Name: named.Name}
+}
+
 // errHanging means that a target may be left without replicas because calls for others
 // of its namespace have hung.
 var errHanging = errors.New("calls for the targets of a namespace hang, so some of them may be left without replicas: scale them by hand")
@@ -238,8 +274,7 @@ func keyOfPrivate(service *corev1.Service) types.NamespacedName {
 }
 
 // restoreTarget wakes a target that is recorded, and tries to until a time.
-func (t *Teardown) restoreTarget(ctx context.Context, namespace string, managed *resources.ManagedTarget, deadline time.Time) error {
-	scaleTarget := scaling.Target{Namespace: namespace, APIVersion: managed.Target.APIVersion, Kind: managed.Target.Kind, Name: managed.Target.Name}
+func (t *Teardown) restoreTarget(ctx context.Context, scaleTarget scaling.Target, managed *resources.ManagedTarget, deadline time.Time) error {
 	last := ctx.Err()
 	_ = wait.PollUntilContextCancel(ctx, teardownPoll, true, func(ctx context.Context) (bool, error) {
 		last = t.restore(ctx, scaleTarget, managed)
