@@ -87,7 +87,7 @@ func (c *Controller) modeFacts(p *pass) modeFacts {
 	return modeFacts{
 		readyEndpoints: p.readyEndpoints,
 		always:         proxy != nil && proxy.Policy == v1alpha1.ProxyAlways,
-		scalingDown:    p.scaleDown == scaleDownDrain || p.scaleDown == scaleDownScale,
+		scalingDown:    p.scaleDown.needsResolvers(),
 		scaledToZero:   p.state.scaledToZero(),
 		atZero:         p.target.AtZero(),
 		terminating:    p.state.terminating(),

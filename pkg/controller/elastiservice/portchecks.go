@@ -18,6 +18,8 @@ package elastiservice
 
 import (
 	"context"
+	"maps"
+	"slices"
 
 	discoveryv1 "k8s.io/api/discovery/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -27,33 +29,49 @@ import (
 	"github.com/truefoundry/elasti-apiserver/pkg/portcheck"
 )
 
-// acceptingResolvers returns the resolvers to list in the slices of an
-// ElastiService, and whether those are all that are ready.
-func (c *Controller) acceptingResolvers(ctx context.Context, p *pass) (func(discoveryv1.AddressType) []discoveryv1.Endpoint, bool) {
+// acceptingResolvers returns the resolvers to list in the slices of an ElastiService, by
+// address type, and whether others may follow soon. It sets notAccepting.
+func (c *Controller) acceptingResolvers(ctx context.Context, p *pass) (map[discoveryv1.AddressType][]discoveryv1.Endpoint, bool) {
 	query := c.queryOf(p)
 	var inPlace []*discoveryv1.EndpointSlice
 	for _, slice := range p.ownSlices {
 		inPlace = append(inPlace, slice.slice)
 	}
 	p.state.portChecks.Trust(query, resources.SlicePorts(p.result.ports), inPlace, c.clock.Now())
-	var ready []discoveryv1.Endpoint
+	ready := map[discoveryv1.AddressType][]discoveryv1.Endpoint{}
 	for _, family := range resources.AddressTypes(p.service) {
-		ready = append(ready, c.resolvers.Ready(family)...)
+		ready[family] = c.resolvers.Ready(family)
 	}
-	complete := c.portChecker.Check(ctx, &p.state.portChecks, query, ready)
+	complete := c.portChecker.Check(ctx, &p.state.portChecks, query, slices.Concat(slices.Collect(maps.Values(ready))...), p.scaleDown.needsResolvers())
 	if !complete {
 		c.queue.AddAfter(p.key(), resolvers.PortCheckRetryDelay)
 	}
-	return func(family discoveryv1.AddressType) []discoveryv1.Endpoint {
-		var accepting []discoveryv1.Endpoint
-		for _, endpoint := range c.resolvers.Ready(family) {
-			// One that became ready just now is checked next time.
-			if p.state.portChecks.Accepting(endpoint.Addresses[0]) {
-				accepting = append(accepting, endpoint)
+	listed := map[discoveryv1.AddressType][]discoveryv1.Endpoint{}
+	for _, family := range resources.AddressTypes(p.service) {
+		var overdue []discoveryv1.Endpoint
+		for _, endpoint := range ready[family] {
+			switch address := endpoint.Addresses[0]; {
+			case p.state.portChecks.Accepting(address):
+				listed[family] = append(listed[family], endpoint)
+			case p.state.portChecks.Overdue(address):
+				overdue = append(overdue, endpoint)
 			}
 		}
-		return accepting
-	}, complete
+		if len(overdue) > 0 && complete {
+			c.queue.AddAfter(p.key(), resolvers.OverdueRetryDelay)
+		}
+		if len(overdue) == 0 || len(listed[family]) > 0 {
+			continue
+		}
+		if complete {
+			p.notAccepting = append(p.notAccepting, string(family))
+		}
+		// Clients reach nothing without them. Ready endpoints are better than they are.
+		if p.readyEndpoints == 0 || p.target.AtZero() {
+			listed[family] = overdue
+		}
+	}
+	return listed, complete
 }
 
 // queryOf returns the query of the ports of a pass.

@@ -59,6 +59,98 @@ func TestSliceWaitsForTheListeners(t *testing.T) {
 	})
 }
 
+// Every resolver says that it does not serve the proxy ports of the Service. Its target
+// works, and stays awake until one does.
+func TestNothingSleepsBehindResolversThatDoNotAccept(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t)
+	network := &resolverstest.Network{}
+	c.options.DialResolver = func(ctx context.Context, protocol, _ string) (net.Conn, error) {
+		return network.Dial(ctx, protocol, "closed")
+	}
+	network.Respond("closed", resolverstest.Refused())
+	c.setDeployment("cart", 2, 2)
+	c.setEndpoints(shop, "cart", "10.1.0.1")
+	c.create(cartElastiService())
+	stop := c.start()
+	c.eventuallyMode("cart", v1alpha1.ModeServe)
+	c.requestSleep("cart")
+	remains := func() {
+		t.Helper()
+		c.eventuallyCondition("cart", v1alpha1.ConditionResolverAvailable, metav1.ConditionFalse, v1alpha1.ReasonNoAcceptingResolver)
+		c.eventuallyCondition("cart", v1alpha1.ConditionReady, metav1.ConditionFalse, v1alpha1.ReasonNoAcceptingResolver)
+		for range 3 {
+			c.sync("cart")
+		}
+		if replicas := c.scaling.replicas(t, "cart"); replicas != 2 {
+			t.Errorf("the target is at %d, and every resolver refuses connections to its proxy ports", replicas)
+		}
+		for _, slice := range c.resolverSlices("cart") {
+			if len(slice.Endpoints) > 0 {
+				t.Errorf("beside pods that are ready, a slice names the resolvers %+v", slice.Endpoints)
+			}
+		}
+	}
+	remains()
+	// The next leader does not know better because of what it finds.
+	stop()
+	c.start()
+	remains()
+	network.Respond("closed", nil)
+	c.sync("cart")
+	c.eventuallyReplicas(0)
+	c.eventuallyListed("cart", "10.0.0.1", "10.0.0.2")
+	c.eventuallyCondition("cart", v1alpha1.ConditionResolverAvailable, metav1.ConditionTrue, v1alpha1.ReasonResolverReady)
+}
+
+// A slice that names refusing resolvers was written while there was nothing better. It
+// says nothing of a target that works by now.
+func TestASliceFromBeforeARestartDoesNotSayThatResolversAccept(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t)
+	network := &resolverstest.Network{}
+	c.options.DialResolver = func(ctx context.Context, protocol, _ string) (net.Conn, error) {
+		return network.Dial(ctx, protocol, "closed")
+	}
+	network.Respond("closed", resolverstest.Refused())
+	elastiService := cartElastiService()
+	elastiService.Spec.Proxy = &v1alpha1.ProxySpec{Policy: v1alpha1.ProxyAlways}
+	c.create(elastiService)
+	stop := c.start()
+	c.eventuallyListed("cart", "10.0.0.1", "10.0.0.2")
+	c.eventuallyCondition("cart", v1alpha1.ConditionResolverAvailable, metav1.ConditionFalse, v1alpha1.ReasonNoAcceptingResolver)
+	stop()
+	c.setDeployment("cart", 2, 2)
+	c.setEndpoints(shop, "cart", "10.1.0.1")
+	c.start()
+	c.requestSleep("cart")
+	c.eventuallyListed("cart")
+	c.eventuallyCondition("cart", v1alpha1.ConditionResolverAvailable, metav1.ConditionFalse, v1alpha1.ReasonNoAcceptingResolver)
+	if replicas := c.scaling.replicas(t, "cart"); replicas != 2 {
+		t.Errorf("the target is at %d, and every resolver refuses connections to its proxy ports", replicas)
+	}
+}
+
+// One resolver that never accepts is left out, and is no reason to stay awake.
+func TestAResolverThatDoesNotAcceptIsLeftOut(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t)
+	network := &resolverstest.Network{}
+	c.options.DialResolver = func(ctx context.Context, protocol, address string) (net.Conn, error) {
+		host, _, _ := net.SplitHostPort(address)
+		return network.Dial(ctx, protocol, host)
+	}
+	network.Respond("10.0.0.2", resolverstest.Refused())
+	c.setDeployment("cart", 2, 2)
+	c.setEndpoints(shop, "cart", "10.1.0.1")
+	c.create(cartElastiService())
+	c.start()
+	c.eventuallyMode("cart", v1alpha1.ModeServe)
+	c.requestSleep("cart")
+	c.eventuallyReplicas(0)
+	c.eventuallyListed("cart", "10.0.0.1")
+}
+
 // A Service that gets another port needs its resolvers meanwhile.
 func TestResolversStayWhileNoneListensOnANewPort(t *testing.T) {
 	t.Parallel()

@@ -101,8 +101,11 @@ type pass struct {
 	// pauseCancelled is set by the phase mode when a scale-down that paused the
 	// autoscaler has ended.
 	pauseCancelled bool
-	// allAccepting is set by the phase slices: every ready resolver that is to be
-	// in the path accepts connections.
+	// notAccepting is set by the phase slices: the IP families of the Service of which
+	// resolvers are ready, and none accepts connections to its proxy ports.
+	notAccepting []string
+	// allAccepting is set by the phase slices: every resolver that is listed accepts
+	// connections, as far as is known, and no other one may follow soon.
 	allAccepting bool
 	// allFamilies is set by the phase slices: there is a resolver in the path for each
 	// IP family of the Service.

@@ -51,6 +51,10 @@ const (
 	scaleDownScale
 )
 
+// needsResolvers reports whether the step has resolvers in the path of a target that
+// may be awake.
+func (s scaleDownStep) needsResolvers() bool { return s == scaleDownDrain || s == scaleDownScale }
+
 // scaleDownFacts are the observations that a scale-down follows from.
 type scaleDownFacts struct {
 	// requested is true while the target is requested to sleep.
@@ -125,7 +129,7 @@ func (c *Controller) nextScaleDownStep(p *pass) scaleDownStep {
 		sliceInPlace:   p.state.drained(now),
 		convergence:    c.convergenceTime(p.elastiService),
 	})
-	if step == scaleDownDrain || step == scaleDownScale {
+	if step.needsResolvers() {
 		return step
 	}
 	if !c.leaveScaleDown(p) {

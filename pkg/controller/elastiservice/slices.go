@@ -40,21 +40,22 @@ func (c *Controller) reconcileSlices(ctx context.Context, p *pass) {
 		return
 	}
 	var desired []*discoveryv1.EndpointSlice
-	p.allAccepting = true
+	complete := true
 	if p.wantedMode == v1alpha1.ModeProxy {
-		var accepting func(discoveryv1.AddressType) []discoveryv1.Endpoint
-		accepting, p.allAccepting = c.acceptingResolvers(ctx, p)
-		desired = resources.DesiredResolverSlices(p.elastiService, p.service, p.result.managedTarget, p.result.ports, accepting)
+		var listed map[discoveryv1.AddressType][]discoveryv1.Endpoint
+		listed, complete = c.acceptingResolvers(ctx, p)
+		desired = resources.DesiredResolverSlices(p.elastiService, p.service, p.result.managedTarget, p.result.ports, func(family discoveryv1.AddressType) []discoveryv1.Endpoint { return listed[family] })
 		p.allFamilies = !slices.ContainsFunc(desired, func(slice *discoveryv1.EndpointSlice) bool { return len(slice.Endpoints) == 0 })
 	} else {
 		p.state.portChecks.Forget()
 	}
+	p.allAccepting = complete && len(p.notAccepting) == 0
 	if lost := c.scaleDowns.takeLost(p.key()); p.state.draining() && (lost || !inPlace(desired, p.ownSlices)) {
 		// Whatever put them back, the data plane has not had them all the time.
 		c.restartDrain(p)
 	}
 	removed, err := false, error(nil)
-	if p.allAccepting || hasEndpoints(desired) || !haveEndpoints(p.ownSlices) {
+	if complete || hasEndpoints(desired) || !haveEndpoints(p.ownSlices) {
 		removed, err = c.ensureResolverSlices(ctx, desired, p.ownSlices)
 		if err == nil {
 			p.state.portChecks.RecordListed(desired)

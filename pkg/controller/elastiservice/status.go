@@ -18,6 +18,7 @@ package elastiservice
 
 import (
 	"context"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -103,6 +104,9 @@ func (c *Controller) setConditions(p *pass, status *v1alpha1.ElastiServiceStatus
 func (c *Controller) resolverAvailable(p *pass) condition {
 	before := findCondition(p.elastiService, v1alpha1.ConditionResolverAvailable)
 	availability, since, _ := c.resolvers.Availability()
+	if availability == resolvers.Available && len(p.notAccepting) > 0 {
+		return conditionFalse(v1alpha1.ReasonNoAcceptingResolver, "resolvers with an address of %s are ready, but none accepts connections to the proxy ports of Service %q: the target is not put to sleep, and cannot be reached while it sleeps; check the logs of the resolver", strings.Join(p.notAccepting, " and "), p.service.Name)
+	}
 	if availability == resolvers.Available && p.managed() {
 		ofService, _, _ := c.resolvers.AvailabilityOf(resources.AddressTypes(p.service))
 		return computeFamiliesAvailableCondition(ofService, p.service.Name, c.familiesWithoutResolver(p.service), before)

@@ -19,6 +19,7 @@ package resolvers
 import (
 	"context"
 	"errors"
+	"fmt"
 	"maps"
 	"net"
 	"slices"
@@ -43,14 +44,19 @@ const (
 	// PortCheckRetryDelay is the pause between the checks of a resolver that does
 	// not accept connections yet.
 	PortCheckRetryDelay = 250 * time.Millisecond
-	// portCheckTimeout is how long a resolver that does not accept is left out.
-	// After that it is listed all the same: something else is wrong then, and
-	// no resolver at all would not be better for clients.
+	// portCheckTimeout is how long the other resolvers wait for one that does not
+	// accept. After that something else is wrong: see PortChecks.Overdue.
 	portCheckTimeout = 5 * time.Second
+	// OverdueRetryDelay is the pause between the checks of a resolver that has not
+	// accepted for portCheckTimeout. It may be so for all ElastiServices.
+	OverdueRetryDelay = time.Minute
 	// unreachableTime is how long a resolver is listed without a check after it
 	// could not be reached: between the controller and it may be a network policy.
 	unreachableTime = time.Minute
 )
+
+// errUnreachable means that a resolver cannot be reached, or does not respond in time.
+var errUnreachable = errors.New("the resolver cannot be reached")
 
 // DialFunc connects, as net.Dialer.DialContext does.
 type DialFunc func(ctx context.Context, network, address string) (net.Conn, error)
@@ -109,18 +115,26 @@ type portCheck struct {
 	// since is when it was checked first.
 	since time.Time
 	// accepts is true when it accepts connections to all of the ports, as far as is
-	// known.
+	// known: it says so, or cannot be checked.
 	accepts bool
-	// listed is true once a resolver slice names it with the ports. It is not checked
-	// any more then: the slice may not be in the cache yet, and it accepts for as long
-	// as there is one.
+	// trusted is true while it accepts only by the word of a slice that was in place
+	// before this process.
+	trusted bool
+	// overdue is true when it has not accepted for portCheckTimeout.
+	overdue bool
+	// listed is true once a resolver slice names it with the ports. One that accepts is
+	// not checked any more then: the slice may not be in the cache yet, and it accepts
+	// for as long as there is one.
 	listed bool
 }
 
 // Check checks those of the ready resolvers that no resolver slice names yet with the
-// ports of the query, and reports whether all of them accept now. Those that are
-// listed next are to be recorded with RecordListed.
-func (l *PortChecker) Check(ctx context.Context, known *PortChecks, query Query, ready []discoveryv1.Endpoint) bool {
+// ports of the query, and those that do not accept. It reports whether all others
+// accept, or have had their time to: until then it is worth waiting for them. With
+// thorough, resolvers that are only trusted are checked too: a target is about to
+// depend on them that has ready endpoints. Those that are listed next are to be
+// recorded with RecordListed.
+func (l *PortChecker) Check(ctx context.Context, known *PortChecks, query Query, ready []discoveryv1.Endpoint, thorough bool) bool {
 	if known.query == nil || !known.query.equal(&query) {
 		*known = PortChecks{query: &query}
 	}
@@ -135,15 +149,20 @@ func (l *PortChecker) Check(ctx context.Context, known *PortChecks, query Query,
 		if !ok {
 			resolver.since = l.clock.Now()
 		}
-		if l.dial == nil || resolver.listed || l.isUnreachable(address) {
-			resolver.accepts = true
+		if resolver.trusted && thorough {
+			resolver = portCheck{since: l.clock.Now()}
+		}
+		if l.dial == nil || resolver.listed && resolver.accepts || l.isUnreachable(address) {
+			resolver.accepts, resolver.overdue = true, false
 			mu.Lock()
 			current[address] = resolver
 			mu.Unlock()
 			continue
 		}
 		checks.Go(func() {
-			resolver.accepts = l.accepts(ctx, address, &query) || l.clock.Since(resolver.since) >= portCheckTimeout
+			resolver.accepts = l.accepts(ctx, address, &query)
+			resolver.overdue = !resolver.accepts && l.clock.Since(resolver.since) >= portCheckTimeout
+			resolver.listed = resolver.listed && resolver.accepts
 			mu.Lock()
 			defer mu.Unlock()
 			current[address] = resolver
@@ -152,7 +171,7 @@ func (l *PortChecker) Check(ctx context.Context, known *PortChecks, query Query,
 	checks.Wait()
 	known.resolvers = current
 	for _, resolver := range current {
-		if !resolver.accepts {
+		if !resolver.accepts && !resolver.overdue {
 			return false
 		}
 	}
@@ -160,33 +179,47 @@ func (l *PortChecker) Check(ctx context.Context, known *PortChecks, query Query,
 }
 
 // accepts reports whether a resolver accepts connections to all ports of a query. One
-// that does not respond at all counts: only a negative response excludes it.
+// that cannot be checked counts: it cannot be reached, or is of an earlier version whose
+// response says nothing. Another response than the expected one does not, and says
+// nothing of the other Services of the resolver either: it may be due to this one.
 func (l *PortChecker) accepts(ctx context.Context, address string, query *Query) bool {
 	accepts, err := l.query(ctx, address, query)
-	if errors.Is(err, portcheck.ErrNotSupported) {
+	earlier := errors.Is(err, portcheck.ErrNotSupported)
+	if earlier {
 		accepts, err = l.connect(ctx, address, query)
 	}
-	if err != nil {
+	switch {
+	case err == nil:
+		return accepts
+	case errors.Is(err, errUnreachable):
 		l.setUnreachable(address)
 		return true
+	default:
+		return earlier
 	}
-	return accepts
 }
 
-// query queries a resolver on its health port, and tells it to accept.
+// query queries a resolver on its health port, and tells it to accept. A Service may
+// have more ports than one query may be about.
 func (l *PortChecker) query(ctx context.Context, address string, query *Query) (accepts bool, err error) {
 	health := l.health(address)
 	if health == "" {
 		return false, portcheck.ErrNotSupported
 	}
-	accepting := query.Query
-	accepting.Accept = true
-	return l.with(ctx, health, func(connection net.Conn) (bool, error) {
-		return exchange(connection, func(connection net.Conn) (bool, error) {
-			state, err := accepting.Send(connection)
-			return state == portcheck.Accepting, err
+	for ports := range slices.Chunk(query.Ports, portcheck.MaxPorts) {
+		part := query.Query
+		part.Ports, part.Accept = ports, true
+		accepts, err = l.with(ctx, health, func(connection net.Conn) (bool, error) {
+			return exchange(connection, func(connection net.Conn) (bool, error) {
+				state, err := part.Send(connection)
+				return state == portcheck.Accepting, err
+			})
 		})
-	})
+		if !accepts || err != nil {
+			return false, err
+		}
+	}
+	return true, nil
 }
 
 // connect checks a resolver of an earlier version, which cannot be queried, by
@@ -217,20 +250,25 @@ func (l *PortChecker) with(ctx context.Context, address string, check func(net.C
 		return false, nil
 	}
 	if err != nil {
-		return false, err
+		return false, fmt.Errorf("%w: %w", errUnreachable, err)
 	}
 	defer func() { _ = connection.Close() }()
 	return check(connection)
 }
 
 // exchange sends a request on a connection, and waits for the response for
-// responseTimeout.
+// responseTimeout. The error matches errUnreachable when none comes in that time.
 func exchange(connection net.Conn, request func(net.Conn) (bool, error)) (bool, error) {
 	// Deadlines are those of the network: the real time, whatever the clock.
 	if err := connection.SetDeadline(time.Now().Add(responseTimeout)); err != nil {
 		return false, err
 	}
-	return request(connection)
+	ok, err := request(connection)
+	var timeout net.Error
+	if errors.As(err, &timeout) && timeout.Timeout() {
+		err = fmt.Errorf("%w: %w", errUnreachable, err)
+	}
+	return ok, err
 }
 
 func (l *PortChecker) isUnreachable(address string) bool {
@@ -262,7 +300,7 @@ func (known *PortChecks) Trust(query Query, ports []discoveryv1.EndpointPort, in
 		}
 		for i := range slice.Endpoints {
 			if addresses := slice.Endpoints[i].Addresses; len(addresses) > 0 {
-				trusted[addresses[0]] = portCheck{since: now, accepts: true, listed: true}
+				trusted[addresses[0]] = portCheck{since: now, accepts: true, trusted: true, listed: true}
 			}
 		}
 	}
@@ -272,6 +310,11 @@ func (known *PortChecks) Trust(query Query, ports []discoveryv1.EndpointPort, in
 // Accepting reports whether the resolver with an address is known to accept connections
 // to all of the ports.
 func (known *PortChecks) Accepting(address string) bool { return known.resolvers[address].accepts }
+
+// Overdue reports whether the resolver with an address is known not to accept connections
+// to all of the ports, for longer than it is waited for. To name it is no worse for
+// clients than to name none, where no endpoint is ready either.
+func (known *PortChecks) Overdue(address string) bool { return known.resolvers[address].overdue }
 
 // RecordListed records that resolver slices, which were written since the check, name
 // resolvers with the ports.

@@ -79,18 +79,18 @@ func TestResolversAreQueriedOnTheirHealthPort(t *testing.T) {
 	known := &PortChecks{}
 	for _, less := range []portcheck.State{portcheck.Unknown, portcheck.Listening} {
 		state.Store(int32(less))
-		if checker.Check(t.Context(), known, about(10000, 10001), ready) || known.Accepting("10.0.0.1") {
+		if checker.Check(t.Context(), known, about(10000, 10001), ready, false) || known.Accepting("10.0.0.1") {
 			t.Errorf("the resolver is listed, and does not accept on one of the ports: %d", less)
 		}
 	}
 	state.Store(int32(portcheck.Accepting))
-	if !checker.Check(t.Context(), known, about(10000, 10001), ready) || !known.Accepting("10.0.0.1") {
+	if !checker.Check(t.Context(), known, about(10000, 10001), ready, false) || !known.Accepting("10.0.0.1") {
 		t.Error("the resolver is not listed, and accepts on both ports")
 	}
 	// An ElastiService of the same name is another one.
 	again := about(10000, 10001)
 	again.UID = "decaf"
-	if checker.Check(t.Context(), known, again, ready) {
+	if checker.Check(t.Context(), known, again, ready, false) {
 		t.Error("the resolver is listed for an ElastiService that it does not know")
 	}
 }
@@ -109,11 +109,11 @@ func TestResolversOfAnEarlierVersionAreConnectedTo(t *testing.T) {
 	checker := NewPortChecker(dial, func(address string) string { return net.JoinHostPort(address, "8080") }, clocktesting.NewFakeClock(time.Now()))
 	ready := []discoveryv1.Endpoint{{Addresses: []string{"10.0.0.1"}}}
 	network.Respond("10.0.0.1:10000", resolverstest.Refused())
-	if checker.Check(t.Context(), &PortChecks{}, about(10000), ready) {
+	if checker.Check(t.Context(), &PortChecks{}, about(10000), ready, false) {
 		t.Error("listed although connections to it are refused")
 	}
 	network.Respond("10.0.0.1:10000", nil)
-	if !checker.Check(t.Context(), &PortChecks{}, about(10000), ready) {
+	if !checker.Check(t.Context(), &PortChecks{}, about(10000), ready, false) {
 		t.Error("not listed although it accepts")
 	}
 }
@@ -127,33 +127,33 @@ func TestResolversAreListedOnceTheyListen(t *testing.T) {
 	ports := about(10000, 10001)
 
 	network.Respond("10.0.0.2:10001", resolverstest.Refused())
-	if listeners.Check(t.Context(), known, ports, ready) || !known.resolvers["10.0.0.1"].accepts || known.resolvers["10.0.0.2"].accepts {
+	if listeners.Check(t.Context(), known, ports, ready, false) || !known.resolvers["10.0.0.1"].accepts || known.resolvers["10.0.0.2"].accepts {
 		t.Errorf("known is %+v", known)
 	}
 	known.RecordListed(slicesOf("10.0.0.1"))
 	network.TakeDials()
 	network.Respond("10.0.0.2:10001", nil)
-	if !listeners.Check(t.Context(), known, ports, ready) {
+	if !listeners.Check(t.Context(), known, ports, ready, false) {
 		t.Errorf("known is %+v", known)
 	}
 	if dials := network.TakeDials(); dials != 2 {
 		t.Errorf("%d dials, want those to the one that is not listed", dials)
 	}
 	// No slice could be written.
-	if !listeners.Check(t.Context(), known, ports, ready) || network.TakeDials() != 2 {
+	if !listeners.Check(t.Context(), known, ports, ready, false) || network.TakeDials() != 2 {
 		t.Error("one that accepted before is not checked again before it is listed")
 	}
 	known.RecordListed(slicesOf("10.0.0.1", "10.0.0.2"))
-	if !listeners.Check(t.Context(), known, ports, ready) || network.TakeDials() != 0 {
+	if !listeners.Check(t.Context(), known, ports, ready, false) || network.TakeDials() != 0 {
 		t.Error("dialled what is listed")
 	}
 	// A resolver that comes back, and other ports, are checked again.
-	listeners.Check(t.Context(), known, ports, ready[:1])
-	listeners.Check(t.Context(), known, ports, ready)
+	listeners.Check(t.Context(), known, ports, ready[:1], false)
+	listeners.Check(t.Context(), known, ports, ready, false)
 	if dials := network.TakeDials(); dials != 2 {
 		t.Errorf("%d dials after a resolver came back, want 2", dials)
 	}
-	listeners.Check(t.Context(), known, about(10002), ready)
+	listeners.Check(t.Context(), known, about(10002), ready, false)
 	if dials := network.TakeDials(); dials != 2 {
 		t.Errorf("%d dials after a change of the ports, want 2", dials)
 	}
@@ -162,7 +162,7 @@ func TestResolversAreListedOnceTheyListen(t *testing.T) {
 	known.RecordListed(slicesOf("10.0.0.1", "10.0.0.2"))
 	known.Forget()
 	known.Trust(about(10002), nil, slicesOf("10.0.0.1", "10.0.0.2"), clock.Now())
-	listeners.Check(t.Context(), known, about(10002), ready)
+	listeners.Check(t.Context(), known, about(10002), ready, false)
 	if dials := network.TakeDials(); dials != 2 {
 		t.Errorf("%d dials after the slices were removed, want 2", dials)
 	}
@@ -175,7 +175,7 @@ func TestResolversThatAreInThePathAreTrustedAfterARestart(t *testing.T) {
 	known := &PortChecks{}
 	known.Trust(about(10000), nil, slicesOf("10.0.0.1"), clock.Now())
 	ready := []discoveryv1.Endpoint{{Addresses: []string{"10.0.0.1"}}, {Addresses: []string{"10.0.0.2"}}}
-	NewPortChecker(network.Dial, unknown, clock).Check(t.Context(), known, about(10000), ready)
+	NewPortChecker(network.Dial, unknown, clock).Check(t.Context(), known, about(10000), ready, false)
 	if dials := network.TakeDials(); dials != 1 {
 		t.Errorf("%d dials, want that to the one that is not in the path", dials)
 	}
@@ -197,12 +197,81 @@ func TestResolverThatNeverListensIsListedInTheEnd(t *testing.T) {
 	listeners := NewPortChecker(network.Dial, unknown, clock)
 	known := &PortChecks{}
 	ready := []discoveryv1.Endpoint{{Addresses: []string{"10.0.0.1"}}}
-	if listeners.Check(t.Context(), known, about(10000), ready) {
+	if listeners.Check(t.Context(), known, about(10000), ready, false) {
 		t.Error("listed although connections to it are refused")
 	}
 	clock.Step(portCheckTimeout)
-	if !listeners.Check(t.Context(), known, about(10000), ready) {
-		t.Error("still not listed")
+	for range 2 {
+		if !listeners.Check(t.Context(), known, about(10000), ready, false) || known.Accepting("10.0.0.1") || !known.Overdue("10.0.0.1") {
+			t.Error("it is still waited for, or counts as accepting")
+		}
+		known.RecordListed(slicesOf("10.0.0.1"))
+	}
+	network.Respond("10.0.0.1:10000", nil)
+	if !listeners.Check(t.Context(), known, about(10000), ready, false) || !known.Accepting("10.0.0.1") || known.Overdue("10.0.0.1") {
+		t.Error("it accepts, and was not checked again because a slice named it")
+	}
+}
+
+// A target that works is about to depend on resolvers that a slice named when the
+// controller started: they may have been named because there was no better one.
+func TestTrustedResolversAreCheckedBeforeATargetDependsOnThem(t *testing.T) {
+	network := &resolverstest.Network{}
+	network.Respond("10.0.0.1:10000", resolverstest.Refused())
+	clock := clocktesting.NewFakeClock(time.Now())
+	checker := NewPortChecker(network.Dial, unknown, clock)
+	known := &PortChecks{}
+	ready := []discoveryv1.Endpoint{{Addresses: []string{"10.0.0.1"}}, {Addresses: []string{"10.0.0.2"}}}
+	known.Trust(about(10000), nil, slicesOf("10.0.0.1", "10.0.0.2"), clock.Now())
+	clock.Step(time.Hour)
+	if !checker.Check(t.Context(), known, about(10000), ready, false) || network.TakeDials() != 0 {
+		t.Error("resolvers that slices name are checked at rest")
+	}
+	if checker.Check(t.Context(), known, about(10000), ready, true) || known.Accepting("10.0.0.1") || !known.Accepting("10.0.0.2") {
+		t.Errorf("known is %+v", known)
+	}
+	known.RecordListed(slicesOf("10.0.0.2"))
+	network.TakeDials()
+	if checker.Check(t.Context(), known, about(10000), ready, true); network.TakeDials() != 1 {
+		t.Error("the resolver that accepted is checked again")
+	}
+}
+
+// What a resolver responds to the query about one Service may be due to that Service.
+func TestAServiceWithManyPortsDoesNotEndTheChecksOfOthers(t *testing.T) {
+	var serves, broken atomic.Bool
+	handler := portcheck.Handler(func(*portcheck.Query, portcheck.Port) portcheck.State {
+		if serves.Load() {
+			return portcheck.Accepting
+		}
+		return portcheck.Unknown
+	})
+	dial, health := queryable(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if broken.Load() {
+			w.WriteHeader(http.StatusBadRequest)
+			return
+		}
+		handler.ServeHTTP(w, r)
+	}))
+	checker := NewPortChecker(dial, health, clocktesting.NewFakeClock(time.Now()))
+	ready := []discoveryv1.Endpoint{{Addresses: []string{"10.0.0.1"}}}
+	ports := make([]int32, 2*portcheck.MaxPorts+1)
+	for i := range ports {
+		ports[i] = 10000 + int32(i)
+	}
+	for _, broke := range []bool{false, true} {
+		broken.Store(broke)
+		if checker.Check(t.Context(), &PortChecks{}, about(ports...), ready, false) {
+			t.Error("the resolver serves none of the many ports, and counts as accepting")
+		}
+		if checker.Check(t.Context(), &PortChecks{}, about(10000), ready, false) {
+			t.Error("after a query about many ports of another Service, a resolver that does not serve a port counts as accepting")
+		}
+	}
+	broken.Store(false)
+	serves.Store(true)
+	if !checker.Check(t.Context(), &PortChecks{}, about(ports...), ready, false) {
+		t.Error("the resolver serves all of the many ports, and is not listed")
 	}
 }
 
@@ -213,7 +282,7 @@ func TestResolverThatCannotBeReachedIsListedAtOnce(t *testing.T) {
 	listeners := NewPortChecker(network.Dial, unknown, clock)
 	ready := []discoveryv1.Endpoint{{Addresses: []string{"10.0.0.1"}}}
 	for range 10 {
-		if !listeners.Check(t.Context(), &PortChecks{}, about(10000), ready) {
+		if !listeners.Check(t.Context(), &PortChecks{}, about(10000), ready, false) {
 			t.Error("not listed")
 		}
 	}

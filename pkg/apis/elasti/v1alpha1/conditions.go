@@ -30,7 +30,8 @@ const (
 	// target from starting: one of TargetProblems. It is absent while there is no
 	// target.
 	ConditionTargetAvailable = "TargetAvailable"
-	// ConditionResolverAvailable is true when a resolver is ready.
+	// ConditionResolverAvailable is true when a resolver is ready, unless all that are ready
+	// say that they do not accept the connections of the Service.
 	ConditionResolverAvailable = "ResolverAvailable"
 	// ConditionConflict is true when another ElastiService has the public
 	// Service.

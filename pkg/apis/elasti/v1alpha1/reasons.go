@@ -53,6 +53,9 @@ const (
 	// ReasonNoResolverOfIPFamily: the Service has an IP family of which no ready
 	// resolver has had an address for the grace period.
 	ReasonNoResolverOfIPFamily = "NoResolverOfIPFamily"
+	// ReasonNoAcceptingResolver: resolvers are ready, and none accepts connections to
+	// the proxy ports of the Service.
+	ReasonNoAcceptingResolver = "NoAcceptingResolver"
 	// ReasonServiceTaken: an older ElastiService names the same Service.
 	ReasonServiceTaken = "ServiceTaken"
 	// ReasonNoConflict: no other ElastiService names the Service.
