@@ -36,6 +36,9 @@ const restoreRetry = 2 * time.Second
 // claimTimeout bounds the lookup of the owner of a claim.
 const claimTimeout = 10 * time.Second
 
+// maxLoggedOwners bounds how many owners of claims are logged that cannot be read.
+const maxLoggedOwners = 10
+
 // reconcilePorts is the phase ports. It assigns the proxy ports of the public
 // Service.
 func (c *Controller) reconcilePorts(ctx context.Context, p *pass) {
@@ -133,7 +136,22 @@ func (c *Controller) assignProxyPorts(ctx context.Context, p *pass) ([]v1alpha1.
 // that record it. It tries until ctx ends, and returns an error then.
 func (c *Controller) restoreProxyPorts(ctx context.Context) error {
 	for {
-		err := c.ports.Restore(ctx, c.recordedProxyPorts(), c.exists)
+		unreadable := 0
+		err := c.ports.Restore(ctx, c.recordedProxyPorts(), func(ctx context.Context, owner proxyports.Owner) (bool, error) {
+			exists, err := c.exists(ctx, owner)
+			if err == nil || c.storageFails(ctx, owner.Namespace) {
+				return exists, err
+			}
+			// The stored object is damaged. It keeps its proxy ports, and all others are
+			// served meanwhile.
+			if unreadable++; unreadable <= maxLoggedOwners {
+				klog.FromContext(ctx).Error(err, "The owner of proxy ports cannot be read and counts as existing: repair or delete the stored object", "elastiService", owner.NamespacedName)
+			}
+			return true, nil
+		})
+		if unreadable > maxLoggedOwners {
+			klog.FromContext(ctx).Info("Owners of proxy ports cannot be read and count as existing", "owners", unreadable)
+		}
 		if err == nil {
 			return nil
 		}
@@ -181,6 +199,15 @@ func (c *Controller) exists(ctx context.Context, owner proxyports.Owner) (bool, 
 		return false, err
 	}
 	return found.UID == owner.UID, nil
+}
+
+// storageFails reports whether no ElastiService of a namespace can be read at present.
+// Lists leave out stored objects that are damaged.
+func (c *Controller) storageFails(ctx context.Context, namespace string) bool {
+	ctx, cancel := context.WithTimeout(ctx, claimTimeout)
+	defer cancel()
+	_, err := c.elasti.ElastiV1alpha1().ElastiServices(namespace).List(ctx, metav1.ListOptions{Limit: 1})
+	return err != nil
 }
 
 func ownerOf(elastiService *v1alpha1.ElastiService) proxyports.Owner {

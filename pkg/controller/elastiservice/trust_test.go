@@ -21,12 +21,16 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync/atomic"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
+	clienttesting "k8s.io/client-go/testing"
 	"k8s.io/klog/v2/ktesting"
 	"k8s.io/utils/ptr"
 
@@ -319,5 +323,45 @@ func TestARecordedProxyPortOfAnotherIsReplaced(t *testing.T) {
 			}
 			ports[port.ProxyPort] = true
 		}
+	}
+}
+
+// The stored object of one tenant is damaged: lists leave it out, and reading it is an
+// error. Without any that can be read, the storage fails, and is waited for.
+func TestADamagedElastiServiceDoesNotKeepOthersFromBeingSynced(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t)
+	damaged := v1alpha1.ProxyPortClaimSpec{ProxyPort: 10050, Port: 80, Owner: v1alpha1.ProxyPortOwner{Namespace: "bank", Name: "damaged", UID: "damaged-uid"}}
+	if _, err := c.claims.Claim(t.Context(), damaged); err != nil {
+		t.Fatal(err)
+	}
+	var gets atomic.Int32
+	var serves atomic.Bool
+	unreadable := apierrors.NewInternalError(errors.New("its digest does not match its key and data"))
+	c.elasti.PrependReactor("get", "elastiservices", func(action clienttesting.Action) (bool, runtime.Object, error) {
+		if action.(clienttesting.GetAction).GetName() != "damaged" {
+			return false, nil, nil
+		}
+		gets.Add(1)
+		return true, nil, unreadable
+	})
+	c.elasti.PrependReactor("list", "elastiservices", func(action clienttesting.Action) (bool, runtime.Object, error) {
+		return action.GetNamespace() == "bank" && !serves.Load(), nil, unreadable
+	})
+	c.create(cartElastiService())
+	c.start()
+	c.eventually(func() string {
+		if gets.Load() < 2 {
+			return "the owner of the claim is looked up again while the storage fails"
+		}
+		return ""
+	})
+	if mode := c.elastiService("cart").Status.Mode; mode != "" {
+		t.Errorf("the mode is %s before it is known which proxy ports have an owner", mode)
+	}
+	serves.Store(true)
+	c.eventuallyMode("cart", v1alpha1.ModeProxy)
+	if _, kept := c.claims.Stored()[damaged.ProxyPort]; !kept {
+		t.Error("the proxy port of the ElastiService that cannot be read was released")
 	}
 }

@@ -38,6 +38,9 @@ const (
 	// long as there are others. A node whose rules are behind could otherwise
 	// send the traffic of one Service to the pods of another.
 	reuseCooldown = 2 * time.Minute
+	// withheldTime is how long a proxy port is left alone whose claim cannot be read or
+	// deleted: the stored object is damaged, and may be repaired.
+	withheldTime = 10 * time.Minute
 	// releaseInterval is how often the claims of released ports are checked
 	// for those whose time is over.
 	releaseInterval = 30 * time.Second
@@ -55,7 +58,8 @@ const (
 // Claims stores the owners of proxy ports. It is safe for concurrent use.
 type Claims interface {
 	// Claim claims a proxy port for an owner and returns the claim that is stored
-	// afterwards: the wanted one, or that of another owner or Service port.
+	// afterwards: the wanted one, or that of another owner or Service port. It is
+	// empty when there was one before that cannot be read.
 	Claim(ctx context.Context, wanted v1alpha1.ProxyPortClaimSpec) (v1alpha1.ProxyPortClaimSpec, error)
 	// Release deletes the claim of a proxy port if it is that of the owner.
 	Release(ctx context.Context, proxyPort int32, owner types.UID) error
@@ -82,16 +86,19 @@ const (
 	cooling
 	// releasing: the claim is being deleted.
 	releasing
+	// withheld: there is a claim that cannot be read, or not be deleted.
+	withheld
 )
 
 // portState is a proxy port that is not free.
 type portState struct {
 	phase phase
 	claim v1alpha1.ProxyPortClaimSpec
-	// former is the claim that has to be deleted before. Nil while pending if
-	// there is none, and always otherwise.
+	// former is the claim that has to be deleted before. Nil while pending or withheld
+	// if none is known, and always otherwise.
 	former *v1alpha1.ProxyPortClaimSpec
-	// since is when the port was released. Set while it is cooling.
+	// since is when the port was released, or withheld. Set while it is cooling or
+	// withheld.
 	since time.Time
 }
 
@@ -258,6 +265,8 @@ func (a *Allocator) assignOne(ctx context.Context, owner Owner, servicePort, rec
 		}
 		if former != nil {
 			if err := a.deleteClaim(ctx, *former); err != nil {
+				// Nothing was claimed yet: the next attempt takes another port.
+				a.withhold(owner, wanted, former)
 				return err
 			}
 			a.deletedFormer(wanted.ProxyPort)
@@ -296,7 +305,7 @@ func (a *Allocator) reserve(owner Owner, servicePort, recorded int32) (wanted v1
 	}
 	if before, ok := a.ports[proxyPort]; ok {
 		former = before.former
-		if before.claim != wanted {
+		if before.phase != withheld && before.claim != wanted {
 			former = &before.claim
 		}
 	}
@@ -317,12 +326,35 @@ func (a *Allocator) deletedFormer(proxyPort int32) {
 func (a *Allocator) recordStored(owner Owner, wanted, stored v1alpha1.ProxyPortClaimSpec) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	if isUnreadable(stored) {
+		a.withholdLocked(owner, wanted, nil)
+		return false
+	}
 	a.set(wanted.ProxyPort, &portState{phase: claimed, claim: stored})
 	if stored == wanted {
 		return true
 	}
 	delete(a.ownedBy(owner).ports, wanted.Port)
 	return false
+}
+
+// isUnreadable reports whether a claim is the empty one, which Claims return for one that
+// is stored and cannot be read.
+func isUnreadable(stored v1alpha1.ProxyPortClaimSpec) bool {
+	return stored == v1alpha1.ProxyPortClaimSpec{}
+}
+
+// withhold records that the claim of a reserved port cannot be read, or with former that
+// this one cannot be deleted. The owner gets another port.
+func (a *Allocator) withhold(owner Owner, wanted v1alpha1.ProxyPortClaimSpec, former *v1alpha1.ProxyPortClaimSpec) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.withholdLocked(owner, wanted, former)
+}
+
+func (a *Allocator) withholdLocked(owner Owner, wanted v1alpha1.ProxyPortClaimSpec, former *v1alpha1.ProxyPortClaimSpec) {
+	a.set(wanted.ProxyPort, &portState{phase: withheld, claim: v1alpha1.ProxyPortClaimSpec{ProxyPort: wanted.ProxyPort}, former: former, since: a.options.Clock.Now()})
+	delete(a.ownedBy(owner).ports, wanted.Port)
 }
 
 // find chooses a proxy port for a Service port. It must be called with mu held.
@@ -350,16 +382,23 @@ func (a *Allocator) choose(owner Owner, servicePort int32) (int32, bool) {
 	// Writing to a hash never fails.
 	_, _ = hash.Write([]byte(owner.String() + ":" + strconv.Itoa(int(servicePort))))
 	start := int32(hash.Sum32() % uint32(a.size))
-	var fallback int32
+	var fallback, undeleted int32
 	for i := range a.size {
 		candidate := a.first + (start+i)%a.size
 		state, taken := a.ports[candidate]
 		switch {
-		case !taken, state.phase == cooling && a.options.Clock.Since(state.since) >= reuseCooldown:
+		case !taken, state.phase == cooling && a.options.Clock.Since(state.since) >= reuseCooldown,
+			state.phase == withheld && a.options.Clock.Since(state.since) >= withheldTime:
 			return candidate, true
 		case state.phase == cooling && fallback == 0:
 			fallback = candidate
+		case state.phase == withheld && state.former != nil && undeleted == 0:
+			undeleted = candidate
 		}
+	}
+	if fallback == 0 {
+		// There is no other, and whatever kept its claim from being deleted may be over.
+		fallback = undeleted
 	}
 	return fallback, fallback != 0
 }

@@ -256,6 +256,67 @@ func TestClaimsOfDeletedOwnersAreReleased(t *testing.T) {
 	}
 }
 
+// Which proxy port an ElastiService gets first follows from its name: it would want one
+// with a damaged claim for ever.
+func TestADamagedClaimKeepsNoElastiServiceFromAnotherPort(t *testing.T) {
+	first := newPorts(t, 1000, proxyportstest.New()).assign(service(1), []int32{80}, nil)[80]
+	for name, recorded := range map[string][]proxyports.Recorded{
+		"not recorded": nil,
+		"recorded":     {{Owner: service(1), Ports: map[int32]int32{80: first}}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			claims := proxyportstest.New()
+			claims.Damage(first)
+			ports := newPorts(t, 1000, claims)
+			ports.restore(recorded...)
+			other := ports.assign(service(1), []int32{80}, map[int32]int32{80: first})[80]
+			if other == first || other == 0 {
+				t.Errorf("got %d, want another port than %d, whose claim is damaged", other, first)
+			}
+			calls := claims.Calls()
+			ports.Release(service(1).NamespacedName)
+			ports.assign(service(1), []int32{80}, nil)
+			if got := claims.Calls() - calls; got != 1 {
+				t.Errorf("%d calls: the damaged claim is not remembered", got)
+			}
+			// It is repaired.
+			claims.Damage()
+			ports.clock.Step(proxyports.WithheldTime)
+			ports.Release(service(1).NamespacedName)
+			ports.clock.Step(proxyports.ReuseCooldown)
+			ports.ReleaseCooled(t.Context())
+			if got := ports.assign(service(1), []int32{80}, nil)[80]; got != first {
+				t.Errorf("got %d, want %d, as that can be claimed again", got, first)
+			}
+		})
+	}
+}
+
+// The claim of the owner before is to be deleted first, and was damaged since.
+func TestAClaimThatCannotBeDeletedKeepsNoElastiServiceFromAnotherPort(t *testing.T) {
+	claims := proxyportstest.New()
+	ports := newPorts(t, 1000, claims)
+	first := ports.assign(service(1), []int32{80}, nil)[80]
+	ports.Release(service(1).NamespacedName)
+	ports.clock.Step(proxyports.ReuseCooldown)
+	claims.Damage(first)
+	again := service(1)
+	again.UID = "another"
+	if _, err := ports.Assign(t.Context(), again, []int32{80}, nil); err == nil {
+		t.Error("the damaged claim was deleted")
+	}
+	if got := ports.assign(again, []int32{80}, nil)[80]; got == first || got == 0 {
+		t.Errorf("got %d, want another port than %d, whose claim is damaged", got, first)
+	}
+	claims.Damage()
+	ports.Release(service(1).NamespacedName)
+	ports.clock.Step(proxyports.WithheldTime)
+	ports.ReleaseCooled(t.Context())
+	if got := ports.assign(again, []int32{80}, nil)[80]; got != first {
+		t.Errorf("got %d, want %d, as the claim before can be deleted now", got, first)
+	}
+}
+
 func TestAnElastiServiceThatIsMadeAgainIsAnotherOwner(t *testing.T) {
 	ports := newPorts(t, 100, proxyportstest.New())
 	first := ports.assign(service(1), []int32{80}, nil)[80]

@@ -21,5 +21,8 @@ import "context"
 // ReuseCooldown is reuseCooldown for tests.
 const ReuseCooldown = reuseCooldown
 
+// WithheldTime is withheldTime for tests.
+const WithheldTime = withheldTime
+
 // ReleaseCooled is one round of Run for tests.
 func (a *Allocator) ReleaseCooled(ctx context.Context) { a.releaseCooled(ctx) }

@@ -77,7 +77,11 @@ func (a *Allocator) Restore(ctx context.Context, recorded []Recorded, exists fun
 	}
 	return forEach(missing, func(wanted v1alpha1.ProxyPortClaimSpec) error {
 		stored, err := a.storeClaim(ctx, wanted)
-		if err == nil {
+		switch {
+		case err != nil:
+		case isUnreadable(stored):
+			a.withhold(ownerOf(wanted), wanted, nil)
+		default:
 			a.restore(stored, true)
 		}
 		return err

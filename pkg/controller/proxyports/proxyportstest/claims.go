@@ -19,6 +19,7 @@ package proxyportstest
 
 import (
 	"context"
+	"errors"
 	"maps"
 	"slices"
 	"sync"
@@ -37,6 +38,7 @@ type Claims struct {
 
 	stored                map[int32]v1alpha1.ProxyPortClaimSpec
 	failBefore, failAfter error
+	damaged               map[int32]bool
 	calls                 int
 }
 
@@ -59,6 +61,9 @@ func (c *Claims) Claim(_ context.Context, wanted v1alpha1.ProxyPortClaimSpec) (v
 	if c.failBefore != nil {
 		return v1alpha1.ProxyPortClaimSpec{}, c.failBefore
 	}
+	if c.damaged[wanted.ProxyPort] {
+		return v1alpha1.ProxyPortClaimSpec{}, nil
+	}
 	if _, taken := c.stored[wanted.ProxyPort]; !taken {
 		c.stored[wanted.ProxyPort] = wanted
 	}
@@ -73,6 +78,9 @@ func (c *Claims) Release(_ context.Context, proxyPort int32, owner types.UID) er
 	if c.failBefore != nil {
 		return c.failBefore
 	}
+	if c.damaged[proxyPort] {
+		return errors.New("the stored object is damaged")
+	}
 	if c.stored[proxyPort].Owner.UID == owner {
 		delete(c.stored, proxyPort)
 	}
@@ -83,7 +91,9 @@ func (c *Claims) Release(_ context.Context, proxyPort int32, owner types.UID) er
 func (c *Claims) List(context.Context) ([]v1alpha1.ProxyPortClaimSpec, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return slices.Collect(maps.Values(c.stored)), c.failBefore
+	listed := maps.Clone(c.stored)
+	maps.DeleteFunc(listed, func(proxyPort int32, _ v1alpha1.ProxyPortClaimSpec) bool { return c.damaged[proxyPort] })
+	return slices.Collect(maps.Values(listed)), c.failBefore
 }
 
 // Fail makes each call fail from now on, before or after it has done what it was
@@ -92,6 +102,17 @@ func (c *Claims) Fail(before, after error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.failBefore, c.failAfter = before, after
+}
+
+// Damage makes the stored claims of some proxy ports unreadable, and those of all others
+// readable. Lists leave them out.
+func (c *Claims) Damage(proxyPorts ...int32) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.damaged = map[int32]bool{}
+	for _, proxyPort := range proxyPorts {
+		c.damaged[proxyPort] = true
+	}
 }
 
 // Stored returns a copy of the claims by proxy port.

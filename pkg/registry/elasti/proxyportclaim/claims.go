@@ -36,6 +36,7 @@ import (
 	"k8s.io/apiserver/pkg/registry/generic"
 	"k8s.io/apiserver/pkg/storage"
 	"k8s.io/client-go/tools/cache"
+	"k8s.io/klog/v2"
 
 	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti"
 	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti/v1alpha1"
@@ -82,8 +83,8 @@ func (c *Claims) Destroy() { c.destroy() }
 
 // Claim gives a proxy port to a port of an ElastiService and returns the claim
 // that is stored afterwards: the one that was requested, or that of another
-// owner or Service port, which had the proxy port before. A repetition is
-// harmless. After an error it is not known whether the claim was stored.
+// owner or Service port, which had the proxy port before. It is empty when there is one
+// that cannot be read, as its object is damaged. A repetition is harmless. After an error it is not known whether the claim was stored.
 func (c *Claims) Claim(ctx context.Context, wanted v1alpha1.ProxyPortClaimSpec) (v1alpha1.ProxyPortClaimSpec, error) {
 	claim := &elasti.ProxyPortClaim{ObjectMeta: metav1.ObjectMeta{
 		Name:              strconv.Itoa(int(wanted.ProxyPort)),
@@ -107,8 +108,12 @@ func (c *Claims) Claim(ctx context.Context, wanted v1alpha1.ProxyPortClaimSpec) 
 		if err == nil {
 			return specOf(existing)
 		}
-		if !storage.IsNotFound(err) {
+		if ctx.Err() != nil {
 			return v1alpha1.ProxyPortClaimSpec{}, fmt.Errorf("reading whose proxy port %d is: %w", wanted.ProxyPort, err)
+		}
+		if !storage.IsNotFound(err) {
+			klog.FromContext(ctx).Error(err, "The claim of a proxy port cannot be read, and the port is not used for now: repair or delete the stored object", "proxyPort", wanted.ProxyPort)
+			return v1alpha1.ProxyPortClaimSpec{}, nil
 		}
 	}
 	return v1alpha1.ProxyPortClaimSpec{}, fmt.Errorf("claiming proxy port %d: it was claimed and released by others %d times, try again", wanted.ProxyPort, maxAttempts)

@@ -29,7 +29,12 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apiserver/pkg/registry/generic"
 	genericoptions "k8s.io/apiserver/pkg/server/options"
+	"k8s.io/apiserver/pkg/storage"
+	"k8s.io/apiserver/pkg/storage/storagebackend"
+	"k8s.io/apiserver/pkg/storage/storagebackend/factory"
+	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
 
 	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti"
@@ -53,6 +58,21 @@ func TestMain(m *testing.M) {
 // that stores there.
 func startStore(t *testing.T) (newServer func(watchCache bool) *proxyportclaim.Claims) {
 	t.Helper()
+	options := startStoreOptions(t)
+	return func(watchCache bool) *proxyportclaim.Claims {
+		t.Helper()
+		claims, err := proxyportclaim.New(options(watchCache))
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(claims.Destroy)
+		return claims
+	}
+}
+
+// startStoreOptions runs an etcd and returns the options of a server that stores there.
+func startStoreOptions(t *testing.T) func(watchCache bool) generic.RESTOptionsGetter {
+	t.Helper()
 	store, err := embedded.Start(t.Context(), embedded.Options{DataDir: t.TempDir()})
 	if err != nil {
 		t.Fatal(err)
@@ -62,21 +82,15 @@ func startStore(t *testing.T) (newServer func(watchCache bool) *proxyportclaim.C
 			t.Error(err)
 		}
 	})
-	return func(watchCache bool) *proxyportclaim.Claims {
-		t.Helper()
+	return func(watchCache bool) generic.RESTOptionsGetter {
 		etcd := genericoptions.NewRecommendedOptions("/registry/elasti.truefoundry.com", apiserver.Codecs.LegacyCodec(v1alpha1.SchemeGroupVersion)).Etcd
 		etcd.EnableWatchCache = watchCache
 		etcd.StorageConfig.EncodeVersioner = runtime.NewMultiGroupVersioner(v1alpha1.SchemeGroupVersion, schema.GroupKind{Group: elasti.GroupName})
 		etcd.StorageConfig.Transport.ServerList = []string{store.Endpoint()}
-		claims, err := proxyportclaim.New(&genericoptions.StorageFactoryRestOptionsFactory{
+		return &genericoptions.StorageFactoryRestOptionsFactory{
 			Options:        *etcd,
 			StorageFactory: &genericoptions.SimpleStorageFactory{StorageConfig: etcd.StorageConfig},
-		})
-		if err != nil {
-			t.Fatal(err)
 		}
-		t.Cleanup(claims.Destroy)
-		return claims
 	}
 }
 
@@ -125,6 +139,43 @@ func TestAProxyPortHasOneOwner(t *testing.T) {
 				t.Error(err)
 			}
 		})
+	}
+}
+
+// damagedStorage is a storage whose objects are there and cannot be read.
+type damagedStorage struct{ storage.Interface }
+
+func (damagedStorage) Get(_ context.Context, key string, _ storage.GetOptions, _ runtime.Object) error {
+	return storage.NewInternalError(fmt.Errorf("%s: its digest does not match its key and data", key))
+}
+
+// damagedOptions makes damagedStorage.
+type damagedOptions struct{ generic.RESTOptionsGetter }
+
+func (o damagedOptions) GetRESTOptions(resource schema.GroupResource, example runtime.Object) (generic.RESTOptions, error) {
+	options, err := o.RESTOptionsGetter.GetRESTOptions(resource, example)
+	options.Decorator = func(config *storagebackend.ConfigForResource, prefix string, keyFunc func(runtime.Object) (string, error), newFunc, newListFunc func() runtime.Object, getAttrs storage.AttrFunc, trigger storage.IndexerFuncs, indexers *cache.Indexers) (storage.Interface, factory.DestroyFunc, error) {
+		made, destroy, err := generic.UndecoratedStorage(config, prefix, keyFunc, newFunc, newListFunc, getAttrs, trigger, indexers)
+		return damagedStorage{made}, destroy, err
+	}
+	return options, err
+}
+
+// It is known that the port is taken, and not which owner has it.
+func TestAClaimThatCannotBeReadIsEmpty(t *testing.T) {
+	options := startStoreOptions(t)
+	claims, err := proxyportclaim.New(damagedOptions{options(false)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(claims.Destroy)
+	cart := claimOf(10000, 80, "cart")
+	mustClaim(t, claims, cart, cart)
+	mustClaim(t, claims, claimOf(10000, 80, "stock"), v1alpha1.ProxyPortClaimSpec{})
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := claims.Claim(ended, cart); err == nil {
+		t.Error("a claim that was not looked up is taken for damaged")
 	}
 }
 
