@@ -148,6 +148,9 @@ func keepElastiService(object any) (any, error) {
 	kept := *elastiService
 	kept.ManagedFields = nil
 	kept.Annotations = ownAnnotations(kept.Annotations)
+	// Resolvers alone act on it, and it may be most of the object. The controller writes
+	// no spec.
+	kept.Spec.ProbeResponse = nil
 	for _, text := range []*string{
 		&kept.Kind, &kept.APIVersion, &kept.Namespace,
 		&kept.Spec.ScaleTargetRef.APIVersion, &kept.Spec.ScaleTargetRef.Kind, (*string)(&kept.Status.Mode),

@@ -41,6 +41,18 @@ func TestAnnotationsOfUsersAreKept(t *testing.T) {
 	}
 }
 
+// The rules for probes may be most of an object, and resolvers read their own copies.
+func TestRulesForProbesAreNotKept(t *testing.T) {
+	given := &v1alpha1.ElastiService{Spec: v1alpha1.ElastiServiceSpec{Service: "cart", ProbeResponse: []v1alpha1.ProbeResponseRule{{Method: "GET"}}}}
+	result, err := keepElastiService(given)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if kept := result.(*v1alpha1.ElastiService); len(kept.Spec.ProbeResponse) > 0 || kept.Spec.Service != "cart" || len(given.Spec.ProbeResponse) != 1 {
+		t.Errorf("kept %+v of %+v", kept.Spec, given.Spec)
+	}
+}
+
 // A pod of a Service with two families is in a slice of each.
 func TestAPodInTwoFamiliesIsOnePod(t *testing.T) {
 	keep := keepSlice(newSigner(t), types.NamespacedName{})

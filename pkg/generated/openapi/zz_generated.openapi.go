@@ -465,7 +465,7 @@ func schema_pkg_apis_elasti_v1alpha1_ElastiServiceSpec(ref common.ReferenceCallb
 							},
 						},
 						SchemaProps: spec.SchemaProps{
-							Description: "probeResponse lists rules for requests that a resolver responds to itself while the target sleeps, without waking it, such as the health checks of a load balancer. The first rule that matches counts. At most 32.",
+							Description: "probeResponse lists rules for requests that a resolver responds to itself while the target sleeps, without waking it, such as the health checks of a load balancer. The first rule that matches counts. At most 32, with bodies of 64 KiB together.",
 							Type:        []string{"array"},
 							Items: &spec.SchemaOrArray{
 								Schema: &spec.Schema{

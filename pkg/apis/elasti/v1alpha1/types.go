@@ -104,7 +104,8 @@ type ElastiServiceSpec struct {
 	EnabledPeriod *EnabledPeriod `json:"enabledPeriod,omitempty"`
 	// probeResponse lists rules for requests that a resolver responds to itself
 	// while the target sleeps, without waking it, such as the health checks of
-	// a load balancer. The first rule that matches counts. At most 32.
+	// a load balancer. The first rule that matches counts. At most 32,
+	// with bodies of 64 KiB together.
 	// +optional
 	// +listType=atomic
 	ProbeResponse []ProbeResponseRule `json:"probeResponse,omitempty"`

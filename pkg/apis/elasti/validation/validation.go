@@ -30,7 +30,8 @@ import (
 // ValidateElastiService checks a new ElastiService.
 func ValidateElastiService(elastiService *elasti.ElastiService) field.ErrorList {
 	errs := apimachineryvalidation.ValidateObjectMeta(&elastiService.ObjectMeta, true, apimachineryvalidation.NameIsDNSSubdomain, field.NewPath("metadata"))
-	return append(errs, validateSpec(&elastiService.Spec, field.NewPath("spec"))...)
+	errs = append(errs, validateSpec(&elastiService.Spec, field.NewPath("spec"))...)
+	return append(errs, validateSize(&elastiService.Spec, nil, field.NewPath("spec"))...)
 }
 
 // ValidateElastiServiceUpdate checks a changed ElastiService. A spec that did
@@ -43,6 +44,7 @@ func ValidateElastiServiceUpdate(updated, previous *elasti.ElastiService) field.
 	}
 	path := field.NewPath("spec")
 	errs = append(errs, validateSpec(&updated.Spec, path)...)
+	errs = append(errs, validateSize(&updated.Spec, &previous.Spec, path)...)
 	if previous.DeletionTimestamp != nil {
 		errs = append(errs, validateDeletionUpdate(&updated.Spec, &previous.Spec, path)...)
 	}

@@ -239,6 +239,62 @@ func TestUpdateValidatesChangedSpecsOnly(t *testing.T) {
 	}
 }
 
+// oversized has parts that hold more than they may, each of which a version before
+// accepted.
+func oversized() map[string]func(*elasti.ElastiServiceSpec) {
+	body := func(size int) elasti.ProbeResponseRule {
+		return elasti.ProbeResponseRule{Response: elasti.ProbeResponse{Status: 200, Body: strings.Repeat("x", size)}}
+	}
+	return map[string]func(*elasti.ElastiServiceSpec){
+		"bodies": func(spec *elasti.ElastiServiceSpec) {
+			spec.ProbeResponse = []elasti.ProbeResponseRule{body(60 << 10), body(4<<10 + 1)}
+		},
+		"matchers": func(spec *elasti.ElastiServiceSpec) {
+			matcher := elasti.ValueMatch{Type: elasti.ValueMatchExact, Name: "x", Value: strings.Repeat("x", 4096)}
+			rule := body(0)
+			rule.Headers, rule.QueryParams = repeat(matcher, 8), repeat(matcher, 8)
+			spec.ProbeResponse = []elasti.ProbeResponseRule{rule}
+		},
+		"metadata": func(spec *elasti.ElastiServiceSpec) {
+			spec.Triggers = repeat(trigger("prometheus", `{"query":"up","threshold":"0.5","note":"`+strings.Repeat("x", 32<<10)+`"}`), 2)
+		},
+		"enabled period": func(spec *elasti.ElastiServiceSpec) { spec.EnabledPeriod.Duration = strings.Repeat("0h", 256) + "1h" },
+	}
+}
+
+// The server and each resolver keep all specs of all tenants in memory.
+func TestSpecIsBounded(t *testing.T) {
+	most := valid()
+	most.Spec.ProbeResponse = []elasti.ProbeResponseRule{{Response: elasti.ProbeResponse{Status: 200, Body: strings.Repeat("x", 64<<10)}}}
+	if errs := validation.ValidateElastiService(most); len(errs) > 0 {
+		t.Errorf("one body of the greatest length: %v", errs)
+	}
+	for name, enlarge := range oversized() {
+		elastiService := valid()
+		enlarge(&elastiService.Spec)
+		if errs := validation.ValidateElastiService(elastiService); len(errs) != 1 || len(errs[0].Error()) > 512 {
+			t.Errorf("%s: %v, want one short error", name, errs)
+		}
+		if errs := validation.ValidateElastiServiceUpdate(elastiService, valid()); len(errs) != 1 {
+			t.Errorf("%s, by an update: %v, want one error", name, errs)
+		}
+	}
+}
+
+// A version before accepted more than fits now.
+func TestUpdateDoesNotRejectTheSizeOfWhatDidNotChange(t *testing.T) {
+	for name, enlarge := range oversized() {
+		previous := valid()
+		enlarge(&previous.Spec)
+		updated := previous.DeepCopy()
+		updated.Spec.CooldownPeriod = ptr.To[int32](100000)
+		updated.Spec.Proxy.WaitingPage = true
+		if errs := validation.ValidateElastiServiceUpdate(updated, previous); len(errs) > 0 {
+			t.Errorf("%s: another field is changed: %v", name, errs)
+		}
+	}
+}
+
 func TestDeletionKeepsWhatItCleansUp(t *testing.T) {
 	previous := valid()
 	previous.DeletionTimestamp = ptr.To(metav1.Now())

@@ -47,7 +47,8 @@ type ElastiServiceSpecApplyConfiguration struct {
 	EnabledPeriod *EnabledPeriodApplyConfiguration `json:"enabledPeriod,omitempty"`
 	// probeResponse lists rules for requests that a resolver responds to itself
 	// while the target sleeps, without waking it, such as the health checks of
-	// a load balancer. The first rule that matches counts. At most 32.
+	// a load balancer. The first rule that matches counts. At most 32,
+	// with bodies of 64 KiB together.
 	ProbeResponse []ProbeResponseRuleApplyConfiguration `json:"probeResponse,omitempty"`
 	// proxy says how resolvers treat the traffic of this service.
 	Proxy *ProxySpecApplyConfiguration `json:"proxy,omitempty"`
