@@ -22,22 +22,23 @@ import (
 
 	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti/v1alpha1"
 	"github.com/truefoundry/elasti-apiserver/pkg/compatibility"
+	"github.com/truefoundry/elasti-apiserver/pkg/controller/target"
 )
 
-// targetFindings returns what of the target does not go together with sleeping.
-// It must be called with a target that is known to exist.
-func targetFindings(p *pass) []compatibility.Finding {
-	ref := p.elastiService.Spec.ScaleTargetRef
-	return compatibility.OfTarget(ref.Kind, ref.Name, p.elastiService.Annotations, p.target.Object.Traits)
+// targetFindings returns what of the target of an ElastiService does not go together
+// with sleeping. It must be called with a target that is known to exist.
+func targetFindings(elastiService *v1alpha1.ElastiService, object *target.Object) []compatibility.Finding {
+	ref := elastiService.Spec.ScaleTargetRef
+	return compatibility.OfTarget(ref.Kind, ref.Name, elastiService.Annotations, object.Traits)
 }
 
-// forbiddenBecause returns why the target must not be scaled to zero. It is empty
-// when it may.
-func forbiddenBecause(p *pass) string {
-	if p.target.Object == nil {
+// forbiddenBecause returns why the target of an ElastiService must not be scaled to
+// zero. It is empty when it may. The object is nil when it is not known.
+func forbiddenBecause(elastiService *v1alpha1.ElastiService, object *target.Object) string {
+	if object == nil {
 		return ""
 	}
-	if finding := compatibility.KeepsAwake(targetFindings(p)); finding != nil {
+	if finding := compatibility.KeepsAwake(targetFindings(elastiService, object)); finding != nil {
 		return finding.Message
 	}
 	return ""
@@ -64,7 +65,7 @@ func setCompatibility(p *pass, status *v1alpha1.ElastiServiceStatus, now metav1.
 		return compatibility.OfService(p.service, proxy != nil && proxy.Policy == v1alpha1.ProxyAlways)
 	})
 	if !p.target.Pending {
-		set(v1alpha1.ConditionTargetCompatible, p.target.Object != nil, func() []compatibility.Finding { return targetFindings(p) })
+		set(v1alpha1.ConditionTargetCompatible, p.target.Object != nil, func() []compatibility.Finding { return targetFindings(p.elastiService, p.target.Object) })
 	}
 	if !p.autoscaler.Pending {
 		set(v1alpha1.ConditionAutoscalerCompatible, p.autoscaler.Autoscaler != nil, func() []compatibility.Finding { return p.autoscaler.Autoscaler.Findings })

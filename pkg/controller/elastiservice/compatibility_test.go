@@ -18,6 +18,7 @@ package elastiservice
 
 import (
 	"slices"
+	"sync"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
@@ -84,16 +85,22 @@ func TestCompatibilityConditionsFollowTheObjects(t *testing.T) {
 	c.eventuallyCondition("cart", v1alpha1.ConditionAutoscalerCompatible, metav1.ConditionFalse, v1alpha1.ReasonAutoscalerScalesToZero)
 }
 
+// deleteVolumesAtZero has scaling the target to zero delete its volumes.
+func (c *cluster) deleteVolumesAtZero() {
+	c.version++
+	deletes := targettest.Deployment(shop, "cart", 2, 2, c.version)
+	if err := unstructured.SetNestedField(deletes.Object, "Delete", "spec", "persistentVolumeClaimRetentionPolicy", "whenScaled"); err != nil {
+		c.t.Error(err)
+	}
+	c.put(c.dynamic.Tracker(), deletes)
+}
+
 // A target whose volumes would be deleted is not put to sleep, however it is
 // requested, unless the loss is accepted.
 func TestTargetWhoseVolumesWouldBeDeletedStaysAwake(t *testing.T) {
 	t.Parallel()
 	c, stumbling := newScaleDown(t, nil)
-	deletes := targettest.Deployment(shop, "cart", 2, 2, 1000)
-	if err := unstructured.SetNestedField(deletes.Object, "Delete", "spec", "persistentVolumeClaimRetentionPolicy", "whenScaled"); err != nil {
-		t.Fatal(err)
-	}
-	c.put(c.dynamic.Tracker(), deletes)
+	c.deleteVolumesAtZero()
 	stumbling.toZero = func(next func() error) error {
 		if c.elastiService("cart").Annotations[v1alpha1.AnnotationAcceptVolumeDeletion] == "" {
 			t.Error("scaled to zero")
@@ -113,6 +120,52 @@ func TestTargetWhoseVolumesWouldBeDeletedStaysAwake(t *testing.T) {
 	c.eventuallyCondition("cart", v1alpha1.ConditionTargetCompatible, metav1.ConditionTrue, v1alpha1.ReasonCompatible)
 	c.requestSleep("cart")
 	c.eventuallyEvent(v1alpha1.ReasonSlept)
+}
+
+// What forbids sleeping comes between the check and the scaling. Whichever of them
+// comes first, what is scaled was checked.
+func TestVolumesAreNotDeletedByWhatComesRightBeforeTheScaling(t *testing.T) {
+	accept := func(elastiService *v1alpha1.ElastiService) {
+		elastiService.Annotations = map[string]string{v1alpha1.AnnotationAcceptVolumeDeletion: "true"}
+	}
+	for name, test := range map[string]struct {
+		before func(*cluster)
+		change func(*cluster)
+		reason string
+	}{
+		"the target is edited": {
+			before: func(*cluster) {},
+			change: (*cluster).deleteVolumesAtZero,
+			reason: v1alpha1.ReasonSleepFailed,
+		},
+		"the loss is not accepted any more": {
+			before: func(c *cluster) { c.edit("cart", accept); c.deleteVolumesAtZero() },
+			change: func(c *cluster) {
+				c.edit("cart", func(elastiService *v1alpha1.ElastiService) { elastiService.Annotations = nil })
+			},
+			reason: v1alpha1.ReasonSleepCalledOff,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			c, stumbling := newScaleDown(t, nil)
+			test.before(c)
+			var change sync.Once
+			c.beforeRequestsAreChecked(func() { change.Do(func() { test.change(c) }) })
+			stumbling.toZero = func(next func() error) error {
+				err := next()
+				if err == nil {
+					t.Error("scaled to zero, which deletes the volumes")
+				}
+				return err
+			}
+			c.start()
+			c.eventuallyMode("cart", v1alpha1.ModeServe)
+			c.requestSleep("cart")
+			c.eventuallyEvent(test.reason)
+			c.eventuallyAsBefore(stumbling)
+		})
+	}
 }
 
 // With publishNotReadyAddresses, endpoints of pods that do not serve yet are

@@ -123,7 +123,7 @@ func (c *Controller) nextScaleDownStep(p *pass) scaleDownStep {
 		portsMissing:   p.portsMissing,
 		scaleKnown:     p.target.Scale != nil,
 		atZero:         p.target.AtZero(),
-		forbidden:      forbiddenBecause(p) != "",
+		forbidden:      forbiddenBecause(p.elastiService, p.target.Object) != "",
 		used:           usedSince(p.elastiService, now, p.state.drainingSince),
 		resolversReady: availability == resolvers.Available,
 		sliceInPlace:   p.state.drained(now),
@@ -215,7 +215,7 @@ func (c *Controller) continueScaleDown(ctx context.Context, p *pass) error {
 	case p.scaleDown == scaleDownForbidden:
 		removed, err := c.removeSleepRequest(ctx, p.elastiService, p.state)
 		if removed {
-			c.event(p.elastiService, corev1.EventTypeWarning, v1alpha1.ReasonSleepFailed, actionSleep, "the target stays awake: %s", forbiddenBecause(p))
+			c.event(p.elastiService, corev1.EventTypeWarning, v1alpha1.ReasonSleepFailed, actionSleep, "the target stays awake: %s", forbiddenBecause(p.elastiService, p.target.Object))
 		}
 		return err
 	case !inPath:
@@ -231,7 +231,6 @@ func (c *Controller) continueScaleDown(ctx context.Context, p *pass) error {
 	case p.scaleDown == scaleDownScale:
 		stopped, err := c.pauseAutoscaler(ctx, p)
 		if err != nil {
-			p.state.endScaleDown()
 			return c.giveUpScaleDown(ctx, p, err)
 		}
 		if !stopped {

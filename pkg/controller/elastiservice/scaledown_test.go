@@ -101,6 +101,17 @@ func (s *stumblingScaling) isPaused() bool {
 	return len(s.paused) > 0 && len(s.resumed) == 0
 }
 
+// eventuallyResumed waits until the autoscaler is not paused.
+func (c *cluster) eventuallyResumed(stumbling *stumblingScaling) {
+	c.t.Helper()
+	c.eventually(func() string {
+		if stumbling.isPaused() {
+			return "the autoscaler to go on"
+		}
+		return ""
+	})
+}
+
 // newScaleDown is a cluster with an awake target that has an autoscaler.
 func newScaleDown(t *testing.T, change func(*v1alpha1.ElastiService)) (*cluster, *stumblingScaling) {
 	t.Helper()

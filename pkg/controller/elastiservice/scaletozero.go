@@ -36,13 +36,8 @@ import (
 	"github.com/truefoundry/elasti-apiserver/pkg/controller/target"
 )
 
-const (
-	// scaleTimeout bounds the calls with which a target is checked and scaled to zero.
-	scaleTimeout = 10 * time.Second
-	// scaleAttempts is how often a target is checked and scaled that others change
-	// at the same time, before it is tried again later.
-	scaleAttempts = 5
-)
+// scaleTimeout bounds the calls with which a target is checked and scaled to zero.
+const scaleTimeout = 10 * time.Second
 
 // scaleWhenAllAgree scales the target of an ElastiService that agrees to zero,
 // when every other ElastiService of the target agrees too and all of them have
@@ -65,7 +60,6 @@ func (c *Controller) scaleWhenAllAgree(ctx context.Context, p *pass) error {
 		return nil
 	}
 	defer func() { c.scaleDowns.end(targetKey, c.clock.Now()) }()
-	p.state.endScaleDown()
 	return c.scaleToZero(ctx, p, siblings)
 }
 
@@ -80,47 +74,59 @@ func (c *Controller) scaleWhenAllAgree(ctx context.Context, p *pass) error {
 //
 // The scale is read first, and written only if it is still as it was then: a
 // controller that stalls after its check, and is not the leader any more, scales
-// nothing that was woken meanwhile.
+// nothing that was woken meanwhile. It is that of the object that was checked, or
+// else the check is repeated when the watch has the object as it is now.
 func (c *Controller) scaleToZero(ctx context.Context, p *pass, agreed []types.NamespacedName) error {
 	// A stall that is longer than this ends without a write.
 	checked, cancel := context.WithTimeout(ctx, scaleTimeout)
 	defer cancel()
 	scaleTarget := target.Of(p.elastiService)
-	for range scaleAttempts {
-		scale, err := c.scaling.Get(checked, scaleTarget)
-		if err != nil {
-			return c.giveUpScaleDown(ctx, p, err)
-		}
-		if scale.Spec.Replicas == 0 {
-			// Another one was faster: the watch of the target brings this back.
-			return nil
-		}
-		siblings, why, err := c.stillRequested(checked, p, agreed)
-		if err != nil {
-			return err
-		}
-		if why != "" {
-			return c.cancelScaleDown(ctx, p, siblings, why)
-		}
-		exposed, err := c.withoutResolvers(checked, siblings)
-		if err != nil {
-			return err
-		}
-		if len(exposed) > 0 || !c.scaleDowns.allAgree(c.targetKeys.Of(p.elastiService), agreed) {
-			c.drainAgain(ctx, p, exposed)
-			return nil
-		}
-		err = c.scaling.ScaleToZero(checked, scaleTarget, scale)
-		if apierrors.IsConflict(err) {
-			continue
-		}
-		if err != nil {
-			return c.giveUpScaleDown(ctx, p, err)
-		}
-		return c.completeScaleDown(ctx, p, siblings)
+	scale, err := c.scaling.Get(checked, scaleTarget)
+	if err != nil {
+		return c.giveUpScaleDown(ctx, p, err)
 	}
-	c.queue.AddAfter(p.key(), sharedPoll)
-	return nil
+	if scale.Spec.Replicas == 0 {
+		// Another one was faster: the watch of the target brings this back.
+		p.state.endScaleDown()
+		return nil
+	}
+	if !p.target.IsAsIn(scale) {
+		c.checkAgain(ctx, p)
+		return nil
+	}
+	siblings, why, err := c.stillRequested(checked, p, agreed)
+	if err != nil {
+		return err
+	}
+	if why != "" {
+		return c.cancelScaleDown(ctx, p, siblings, why)
+	}
+	exposed, err := c.withoutResolvers(checked, siblings)
+	if err != nil {
+		return err
+	}
+	if len(exposed) > 0 || !c.scaleDowns.allAgree(c.targetKeys.Of(p.elastiService), agreed) {
+		c.drainAgain(ctx, p, exposed)
+		return nil
+	}
+	err = c.scaling.ScaleToZero(checked, scaleTarget, scale)
+	if apierrors.IsConflict(err) {
+		c.checkAgain(ctx, p)
+		return nil
+	}
+	if err != nil {
+		return c.giveUpScaleDown(ctx, p, err)
+	}
+	return c.completeScaleDown(ctx, p, siblings)
+}
+
+// checkAgain has a target, which was changed since it was observed, checked again before
+// it is scaled to zero. The drain goes on meanwhile: a target that changes often would
+// not get to its end otherwise. What the watch has of the change brings this back, or
+// else, where there is no watch, the end of a time.
+func (c *Controller) checkAgain(ctx context.Context, p *pass) {
+	klog.FromContext(ctx).V(2).Info("A target has changed since it was checked, and is checked again before it is scaled to zero", "elastiService", klog.KObj(p.elastiService))
+	c.queue.AddAfter(p.key(), targetRetry)
 }
 
 // withoutResolvers returns those of the ElastiServices whose Service has no resolvers in
@@ -173,6 +179,7 @@ func (c *Controller) isSliceOf(slice *discoveryv1.EndpointSlice, elastiService *
 // drainAgain has the ElastiServices of a target that was about to be scaled to zero, and
 // those above all that are without resolvers, agree again before it is.
 func (c *Controller) drainAgain(ctx context.Context, p *pass, exposed []*v1alpha1.ElastiService) {
+	p.state.endScaleDown()
 	for _, sibling := range exposed {
 		klog.FromContext(ctx).Info("A target is not scaled to zero: the resolver slice of a Service of it is missing, and its drain begins again when that is back", "elastiService", klog.KObj(sibling), "service", sibling.Spec.Service)
 		c.event(sibling, corev1.EventTypeWarning, v1alpha1.ReasonResolverSliceMissing, actionSleep, "the target stays awake until the resolver slice of Service %q, which another client has deleted or changed, is back: see that no other client writes it", sibling.Spec.Service)
@@ -190,6 +197,7 @@ func (c *Controller) drainAgain(ctx context.Context, p *pass, exposed []*v1alpha
 // the others.
 func (c *Controller) completeScaleDown(ctx context.Context, p *pass, siblings []*v1alpha1.ElastiService) error {
 	now := c.clock.Now()
+	p.state.endScaleDown()
 	p.state.startTermination(now)
 	c.scaleDowns.recordScaled(c.targetKeys.Of(p.elastiService), now)
 	minimum, err := c.wokenSince(ctx, p, siblings)
@@ -245,6 +253,7 @@ func (c *Controller) ownState(p *pass, elastiService *v1alpha1.ElastiService) *s
 // cancelScaleDown takes back the requests for sleep of a target that is to stay up,
 // and lets its autoscaler go on.
 func (c *Controller) cancelScaleDown(ctx context.Context, p *pass, siblings []*v1alpha1.ElastiService, why string) error {
+	p.state.endScaleDown()
 	c.event(p.elastiService, corev1.EventTypeNormal, v1alpha1.ReasonSleepCalledOff, actionSleep, "the target stays awake: %s", why)
 	err := ignoreNotFound(c.scaling.KeepAutoscalerAwake(ctx, p.elastiService.Namespace, target.AutoscalerOf(p.elastiService.Spec.Autoscaler)))
 	return errors.Join(err, c.removeSleepRequests(ctx, p, siblings))
@@ -264,6 +273,7 @@ func (c *Controller) removeSleepRequests(ctx context.Context, p *pass, siblings 
 // giveUpScaleDown resumes the autoscaler, and then removes the requests for sleep.
 // Where that fails, they stay, so that it is tried again.
 func (c *Controller) giveUpScaleDown(ctx context.Context, p *pass, cause error) error {
+	p.state.endScaleDown()
 	c.event(p.elastiService, corev1.EventTypeWarning, v1alpha1.ReasonSleepFailed, actionSleep, "the target stays awake: %v", cause)
 	autoscaler := target.AutoscalerOf(p.elastiService.Spec.Autoscaler)
 	// A pause that failed may have been made all the same.
@@ -329,6 +339,8 @@ func (c *Controller) stillRequested(ctx context.Context, p *pass, agreed []types
 			why = fmt.Sprintf("it is used through ElastiService %s", sibling.Name)
 		case usedSince(sibling, c.clock.Now(), time.Time{}):
 			why = fmt.Sprintf("there is traffic for ElastiService %s", sibling.Name)
+		case forbiddenBecause(sibling, p.target.Object) != "":
+			why = forbiddenBecause(sibling, p.target.Object)
 		}
 	}
 	if !found {

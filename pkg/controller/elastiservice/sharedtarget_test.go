@@ -336,9 +336,9 @@ func TestScaleToZeroIsConditionalOnWhatWasChecked(t *testing.T) {
 	c.start()
 	c.eventuallyMode("cart", v1alpha1.ModeServe)
 	c.requestSleep("cart")
-	c.eventuallyEvent(v1alpha1.ReasonSleepCalledOff)
-	c.eventuallyMode("cart", v1alpha1.ModeServe)
 	c.eventuallyReplicas(3)
+	c.eventuallyMode("cart", v1alpha1.ModeServe)
+	c.eventuallyResumed(stumbling)
 	if attempts.Load() != 1 {
 		t.Errorf("it was tried %d times to scale the target to zero", attempts.Load())
 	}
@@ -371,13 +371,13 @@ func TestScaleToZeroIsForTheTargetAsItWasBeforeTheCheck(t *testing.T) {
 	c.start()
 	c.eventuallyMode("cart", v1alpha1.ModeServe)
 	c.requestSleep("cart")
-	c.eventuallyEvent(v1alpha1.ReasonSleepCalledOff)
-	c.eventuallyMode("cart", v1alpha1.ModeServe)
 	c.eventuallyReplicas(3)
+	c.eventuallyMode("cart", v1alpha1.ModeServe)
+	c.eventuallyResumed(stumbling)
 }
 
-// A conflict is no completed scale-down: everything is checked again, and the target is
-// scaled when that is still requested.
+// A conflict is no completed scale-down: everything is checked again, when the watch has
+// the change, and the target is scaled when that is still requested.
 func TestScaleToZeroIsTriedAgainAfterAConflict(t *testing.T) {
 	c, stumbling := newScaleDown(t, nil)
 	var attempts atomic.Int32
@@ -394,6 +394,26 @@ func TestScaleToZeroIsTriedAgainAfterAConflict(t *testing.T) {
 	if attempts.Load() != 2 {
 		t.Errorf("%d attempts, want 2", attempts.Load())
 	}
+}
+
+// The status of a target may change all the time, and the resource version with it. Each
+// change has it checked again, and none has the drain begin anew.
+func TestTargetThatChangesOftenIsPutToSleep(t *testing.T) {
+	t.Parallel()
+	c, stumbling := newScaleDown(t, nil)
+	// Ten of them would take longer than the test waits.
+	c.options.ConvergenceTime = 2 * quickness * time.Second
+	var attempts atomic.Int32
+	stumbling.toZero = func(next func() error) error {
+		if attempts.Add(1) <= 20 {
+			c.setDeployment("cart", 2, 2)
+		}
+		return next()
+	}
+	c.start()
+	c.eventuallyMode("cart", v1alpha1.ModeServe)
+	c.requestSleep("cart")
+	c.eventuallyReplicas(0)
 }
 
 // Nothing is scaled before all have confirmed that it is idle.

@@ -293,7 +293,7 @@ func (s *state) startPause(now time.Time, before bool) { s.pausedAt, s.pausedBef
 // stopPause records that no scale-down waits for the autoscaler.
 func (s *state) stopPause() { s.pausedAt = time.Time{} }
 
-// endScaleDown records that a scale-down failed, or is about to scale the target.
+// endScaleDown records that a scale-down has ended.
 func (s *state) endScaleDown() {
 	s.stopDrain()
 	s.stopPause()

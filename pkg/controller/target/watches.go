@@ -123,6 +123,13 @@ func FailedObservation(err error) Observation {
 // AtZero reports whether the target is known to be scaled to zero.
 func (o Observation) AtZero() bool { return o.Scale != nil && o.Scale.Wanted == 0 }
 
+// IsAsIn reports whether the target was observed as it was when a scale was read: a scale
+// has the resource version of its object. One of which only the scale is known
+// has nothing else to be observed.
+func (o Observation) IsAsIn(scale *autoscalingv1.Scale) bool {
+	return o.Object != nil && (o.Object.Traits == nil || o.Object.ResourceVersion == scale.ResourceVersion)
+}
+
 // Observe returns the observed state of the target of an ElastiService. The
 // ElastiService is enqueued when that changes.
 func (w *Watches) Observe(ctx context.Context, key types.NamespacedName, target scaling.Target) Observation {
