@@ -83,6 +83,7 @@ func TestDecideScaleDown(t *testing.T) {
 		{"scale not known", with(func(f *scaleDownFacts) { f.scaleKnown = false }), scaleDownBlocked},
 		{"sleeps already", with(func(f *scaleDownFacts) { f.atZero = true }), scaleDownDone},
 		{"sleeps already, no resolver", with(func(f *scaleDownFacts) { f.atZero, f.resolversReady = true, false }), scaleDownDone},
+		{"has slept, and was woken", with(func(f *scaleDownFacts) { f.carriedOut, f.sliceInPlace = true, DefaultConvergenceTime }), scaleDownDone},
 		{"would do harm", with(func(f *scaleDownFacts) { f.forbidden, f.sliceInPlace = true, DefaultConvergenceTime }), scaleDownForbidden},
 		{"would have done harm, but it sleeps", with(func(f *scaleDownFacts) { f.forbidden, f.atZero = true, true }), scaleDownDone},
 		{"used after all", with(func(f *scaleDownFacts) { f.used, f.sliceInPlace = true, DefaultConvergenceTime }), scaleDownCancelled},

@@ -37,7 +37,7 @@ type scaleDownStep int
 const (
 	// scaleDownNone: the target is not requested to sleep.
 	scaleDownNone scaleDownStep = iota
-	// scaleDownDone: the target sleeps, so the request is fulfilled.
+	// scaleDownDone: the target sleeps, or has slept, so the request is fulfilled.
 	scaleDownDone
 	// scaleDownCancelled: the target is used after all.
 	scaleDownCancelled
@@ -57,8 +57,9 @@ func (s scaleDownStep) needsResolvers() bool { return s == scaleDownDrain || s =
 
 // scaleDownFacts are the observations that a scale-down follows from.
 type scaleDownFacts struct {
-	// requested is true while the target is requested to sleep.
-	requested bool
+	// requested is true while the target is requested to sleep, carriedOut when it has
+	// slept by that request: then it was woken, or is about to be seen at zero.
+	requested, carriedOut bool
 	// scaleKnown and atZero say what is known of the target's scale.
 	scaleKnown, atZero bool
 	// forbidden is true when sleeping would do harm that was not accepted.
@@ -93,6 +94,8 @@ func decideScaleDown(facts scaleDownFacts) (scaleDownStep, string) {
 		return scaleDownBlocked, "the scale of the target is not known"
 	case facts.atZero:
 		return scaleDownDone, "the target sleeps"
+	case facts.carriedOut:
+		return scaleDownDone, "the target has slept"
 	case facts.forbidden:
 		return scaleDownForbidden, "sleeping would do harm"
 	case facts.used:
@@ -118,6 +121,7 @@ func (c *Controller) nextScaleDownStep(p *pass) scaleDownStep {
 	now := c.clock.Now()
 	step, _ := decideScaleDown(scaleDownFacts{
 		requested:      p.elastiService.Status.SleepRequestedTime != nil,
+		carriedOut:     p.state.recordRequest(p.elastiService.Status.SleepRequestedTime),
 		previousAsleep: p.previousAsleep,
 		unreachable:    p.unreachable,
 		portsMissing:   p.portsMissing,
@@ -199,8 +203,11 @@ func (c *Controller) reconcileScaleDown(ctx context.Context, p *pass) {
 }
 
 func (c *Controller) continueScaleDown(ctx context.Context, p *pass) error {
+	completing := p.state.completionOf(p.elastiService)
 	inPath := p.result.mode == v1alpha1.ModeProxy && p.allAccepting && p.allFamilies
 	switch {
+	case completing != nil:
+		return c.resolveScaleDown(ctx, p, completing, errNotConfirmed)
 	case p.state.owedWake > 0:
 		return c.wakeOwed(ctx, p, p.state.owedWake)
 	case p.scaleDown == scaleDownDone:

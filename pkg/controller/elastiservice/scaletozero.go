@@ -114,8 +114,42 @@ func (c *Controller) scaleToZero(ctx context.Context, p *pass, agreed []types.Na
 		c.checkAgain(ctx, p)
 		return nil
 	}
-	if err != nil {
+	if isRejected(err) {
 		return c.giveUpScaleDown(ctx, p, err)
+	}
+	p.state.startCompletion(siblings)
+	if err != nil {
+		return c.resolveScaleDown(ctx, p, siblings, err)
+	}
+	return c.completeScaleDown(ctx, p, siblings)
+}
+
+// isRejected reports whether an error is the API server's rejection of a request, which
+// it has not carried out.
+func isRejected(err error) bool {
+	var status apierrors.APIStatus
+	return errors.As(err, &status) && status.Status().Code >= 400 && status.Status().Code < 500
+}
+
+// errNotConfirmed means that a target was about to be scaled to zero, and a pass ended
+// without it being known what came of that.
+var errNotConfirmed = errors.New("it was not confirmed that it was scaled to zero")
+
+// resolveScaleDown finds out whether a target is at zero, and completes the scale-down
+// then: scaling it to zero failed in a way that does not exclude that it was done, such
+// as a lost connection, on which the watch of the target may be as well. While the scale
+// cannot be read, the requests and the resolvers stay.
+func (c *Controller) resolveScaleDown(ctx context.Context, p *pass, siblings []*v1alpha1.ElastiService, cause error) error {
+	// The time for the checks may have ended.
+	ctx, cancel := context.WithTimeout(ctx, scaleTimeout)
+	defer cancel()
+	scale, err := c.scaling.Get(ctx, target.Of(p.elastiService))
+	switch {
+	case apierrors.IsNotFound(err), err == nil && scale.Spec.Replicas > 0:
+		p.state.endCompletion()
+		return c.giveUpScaleDown(ctx, p, cause)
+	case err != nil:
+		return errors.Join(cause, err)
 	}
 	return c.completeScaleDown(ctx, p, siblings)
 }
@@ -197,23 +231,29 @@ func (c *Controller) drainAgain(ctx context.Context, p *pass, exposed []*v1alpha
 // the others.
 func (c *Controller) completeScaleDown(ctx context.Context, p *pass, siblings []*v1alpha1.ElastiService) error {
 	now := c.clock.Now()
-	p.state.endScaleDown()
 	p.state.startTermination(now)
 	c.scaleDowns.recordScaled(c.targetKeys.Of(p.elastiService), now)
-	minimum, err := c.wokenSince(ctx, p, siblings)
-	switch {
-	case err != nil:
-		// The next sync finds the target asleep, and removes the request then.
-		return err
-	case minimum > 0:
-		return c.wakeAgain(ctx, p, siblings, minimum)
+	for _, sibling := range siblings {
+		if state := c.ownState(p, sibling); state != nil && sibling.Status.SleepRequestedTime != nil {
+			state.recordCarriedOut(sibling.Status.SleepRequestedTime.Time)
+		}
 	}
-	if err := c.removeSleepRequests(ctx, p, siblings); err != nil {
+	minimum, err := c.wokenSince(ctx, p, siblings)
+	if err != nil {
+		// The next sync goes on with this.
 		return err
+	}
+	p.state.endCompletion()
+	p.state.endScaleDown()
+	if minimum > 0 {
+		return c.wakeAgain(ctx, p, siblings, minimum)
 	}
 	// The watch of the target may be behind: until it shows zero, the pods that
 	// are about to terminate still look as if they could serve.
 	p.state.recordScaledToZero(now)
+	if err := c.removeSleepRequests(ctx, p, siblings); err != nil {
+		return err
+	}
 	scaleTarget := target.Of(p.elastiService)
 	klog.FromContext(ctx).V(2).Info("Scaled a target to zero", "elastiService", klog.KObj(p.elastiService))
 	for _, sibling := range siblings {

@@ -176,12 +176,13 @@ func (s *scaleDowns) waiting(target resources.TargetKey) (keys []types.Namespace
 	return keys
 }
 
-// recordScaled records that a target, for which begin was called, was scaled to zero.
+// recordScaled records that a target was scaled to zero, by the worker that called begin
+// for it, or afterwards, when that has found it out.
 func (s *scaleDowns) recordScaled(target resources.TargetKey, now time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if of, ok := s.byTarget[target]; ok {
-		of.scaled, of.scaledAt = true, now
+		of.scaled, of.scaledAt = of.scaling, now
 	}
 }
 

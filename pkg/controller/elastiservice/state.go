@@ -21,6 +21,7 @@ import (
 	"sync"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti/v1alpha1"
@@ -77,6 +78,13 @@ type state struct {
 	scaledToZeroAt time.Time
 	// owedWake is the number of replicas to which a scale-down failed to wake the
 	// target again. Zero when it owes no wake.
+	// completing are the ElastiServices of a target that a scale-down has scaled to
+	// zero, or may have, until it is known whether it did and whether the target is
+	// still to sleep. Nil when there is no such scale-down.
+	completing []*v1alpha1.ElastiService
+	// carriedOut is the time of the request for sleep that was last carried out. Zero
+	// when that is removed.
+	carriedOut time.Time
 	owedWake int32
 	// startingSince is since when the target is to have pods and none is ready.
 	startingSince time.Time
@@ -317,9 +325,43 @@ func (s *state) recordSharedScaleDown(at time.Time) {
 	s.startTermination(at)
 }
 
-// scaledToZero reports whether a scale-down scaled the target to zero and the
-// watch does not show that yet.
-func (s *state) scaledToZero() bool { return !s.scaledToZeroAt.IsZero() }
+// scaledToZero reports whether a scale-down scaled the target to zero, or may have, and
+// the watch does not show that yet.
+func (s *state) scaledToZero() bool { return !s.scaledToZeroAt.IsZero() || s.completing != nil }
+
+// startCompletion records that a scale-down has scaled the target of some ElastiServices
+// to zero, or may have.
+func (s *state) startCompletion(siblings []*v1alpha1.ElastiService) { s.completing = siblings }
+
+// recordCarriedOut records that the target sleeps by a request. That is not carried out
+// again if it cannot be removed.
+func (s *state) recordCarriedOut(requested time.Time) { s.carriedOut = requested }
+
+// endCompletion records that it is known what came of a scale-down.
+func (s *state) endCompletion() { s.completing = nil }
+
+// completionOf returns the ElastiServices of a scale-down of which it is not known what
+// came of it, or nil. One that was of another target than the ElastiService has now is
+// forgotten: that target is woken as a previous one.
+func (s *state) completionOf(elastiService *v1alpha1.ElastiService) []*v1alpha1.ElastiService {
+	same := slices.ContainsFunc(s.completing, func(sibling *v1alpha1.ElastiService) bool {
+		return sibling.UID == elastiService.UID && sibling.Spec.ScaleTargetRef == elastiService.Spec.ScaleTargetRef
+	})
+	if !same {
+		s.completing = nil
+	}
+	return s.completing
+}
+
+// recordRequest records the request for sleep that is observed, nil when there is none,
+// and reports whether it was carried out.
+func (s *state) recordRequest(requested *metav1.Time) bool {
+	if requested == nil {
+		s.carriedOut = time.Time{}
+		return false
+	}
+	return requested.Time.Equal(s.carriedOut)
+}
 
 // oweWake records that the target is still to be woken to a number of replicas, or
 // with zero that it was.
