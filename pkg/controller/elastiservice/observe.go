@@ -23,8 +23,10 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/utils/ptr"
 
 	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti/v1alpha1"
 	"github.com/truefoundry/elasti-apiserver/pkg/controller/resources"
@@ -158,6 +160,7 @@ func (c *Controller) recordScale(ctx context.Context, p *pass) {
 		known:          p.target.Scale != nil,
 		atZero:         p.target.AtZero(),
 		wasUp:          p.elastiService.Status.Replicas > 0,
+		slept:          ptr.Deref(p.elastiService.Status.SleptTime, metav1.Time{}).Time,
 		readyEndpoints: p.readyEndpoints,
 	})
 	if ended == nil {

@@ -509,6 +509,36 @@ func TestConvergenceTimeOfTheElastiServiceIsKeptTo(t *testing.T) {
 	c.eventuallyReplicas(0)
 }
 
+// The endpoints of pods that have just terminated may still be listed when the leader
+// changes.
+func TestResolversStayInThePathWhenTheLeaderChangesRightAfterASleep(t *testing.T) {
+	t.Parallel()
+	c, _ := newScaleDown(t, nil)
+	stop := c.start()
+	c.eventuallyMode("cart", v1alpha1.ModeServe)
+	c.requestSleep("cart")
+	c.eventually(func() string {
+		if s := c.elastiService("cart").Status; s.Replicas != 0 || s.SleptTime == nil || s.Mode != v1alpha1.ModeProxy || s.SleepRequestedTime != nil {
+			return "the target to sleep"
+		}
+		return ""
+	})
+	stop()
+	c.setDeployment("cart", 0, 0)
+	slept := c.elastiService("cart").Status.SleptTime
+	c.start()
+	c.eventually(func() string {
+		inPath := len(c.resolverSlices("cart")) > 0
+		switch asleep := c.options.Clock.Since(slept.Time); {
+		case !inPath && asleep < terminatingGrace:
+			t.Fatalf("the resolvers left the path %s after the target was put to sleep", asleep)
+		case inPath:
+			return "the end of the grace"
+		}
+		return ""
+	})
+}
+
 // The watch of the target may be behind what a scale-down has done to it: its pods
 // still look ready then, but are about to go.
 func TestResolversStayInThePathUntilTheTargetIsSeenAtZero(t *testing.T) {

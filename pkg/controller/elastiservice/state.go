@@ -41,6 +41,8 @@ type state struct {
 	// written is the response to the last write, until the watch is as far:
 	// deciding on older data would repeat what is done.
 	written *v1alpha1.ElastiService
+	// observed is true after the first pass.
+	observed bool
 	// zeroSince is when the target was seen to go to zero.
 	zeroSince time.Time
 	// upSince is when the target was last seen to go up from zero, or was first
@@ -76,8 +78,6 @@ type state struct {
 	// scaledToZeroAt is when a scale-down scaled the target to zero, until the
 	// watch shows that.
 	scaledToZeroAt time.Time
-	// owedWake is the number of replicas to which a scale-down failed to wake the
-	// target again. Zero when it owes no wake.
 	// completing are the ElastiServices of a target that a scale-down has scaled to
 	// zero, or may have, until it is known whether it did and whether the target is
 	// still to sleep. Nil when there is no such scale-down.
@@ -85,6 +85,8 @@ type state struct {
 	// carriedOut is the time of the request for sleep that was last carried out. Zero
 	// when that is removed.
 	carriedOut time.Time
+	// owedWake is the number of replicas to which a scale-down failed to wake the
+	// target again. Zero when it owes no wake.
 	owedWake int32
 	// startingSince is since when the target is to have pods and none is ready.
 	startingSince time.Time
@@ -113,6 +115,9 @@ type scaleFacts struct {
 	known, atZero bool
 	// wasUp is true when the status reports replicas.
 	wasUp bool
+	// slept is when the target went to zero according to the status. Zero when it does
+	// not say.
+	slept time.Time
 	// readyEndpoints is the number of ready endpoints in the public Service's
 	// own slices.
 	readyEndpoints int
@@ -133,6 +138,14 @@ func (s *state) recordScale(now time.Time, facts scaleFacts) *sleepPeriod {
 	if facts.atZero || now.Sub(s.scaledToZeroAt) >= terminatingGrace {
 		s.scaledToZeroAt = time.Time{}
 	}
+	if !s.observed && facts.slept.After(s.terminatingSince) {
+		// The leader before saw it go to zero, maybe by a clock that is ahead.
+		s.terminatingSince = facts.slept
+		if facts.slept.After(now) {
+			s.terminatingSince = now
+		}
+	}
+	s.observed = true
 	var ended *sleepPeriod
 	switch {
 	case !facts.known:

@@ -84,6 +84,9 @@ func TestStateFollowsTheScale(t *testing.T) {
 	toZero := scaleFacts{known: true, atZero: true, wasUp: true, readyEndpoints: 1}
 	asleep := scaleFacts{known: true, atZero: true}
 	woken := scaleFacts{known: true}
+	since := func(slept time.Duration) scaleFacts {
+		return scaleFacts{known: true, atZero: true, slept: at(slept), readyEndpoints: 1}
+	}
 	for name, test := range map[string]struct {
 		// scaledToZero is true when a scale-down was completed at the start.
 		scaledToZero bool
@@ -121,6 +124,25 @@ func TestStateFollowsTheScale(t *testing.T) {
 			{at: 0, facts: up},
 			{at: time.Minute, facts: toZero, terminating: true},
 			{at: time.Minute + time.Second, facts: up, ended: true, after: 0, terminating: true},
+		}},
+		"another leader saw it go to zero": {steps: []scaleStep{
+			{at: time.Second, facts: since(0), terminating: true},
+			{at: terminatingGrace - 1, facts: since(0), terminating: true},
+			{at: terminatingGrace, facts: since(0)},
+		}},
+		"another leader saw it go to zero, and the scale is not known yet": {steps: []scaleStep{
+			{at: time.Second, facts: scaleFacts{slept: at(0), readyEndpoints: 1}, terminating: true},
+			{at: 2 * time.Second, facts: since(0), terminating: true},
+			{at: terminatingGrace, facts: since(0)},
+		}},
+		"another leader saw it go to zero long ago": {steps: []scaleStep{
+			{at: terminatingGrace, facts: since(0)},
+		}},
+		"another leader whose clock is ahead saw it go to zero": {steps: []scaleStep{
+			{at: 0, facts: since(time.Hour), terminating: true},
+			{at: terminatingGrace - 1, facts: since(time.Hour), terminating: true},
+			{at: terminatingGrace, facts: since(time.Hour)},
+			{at: terminatingGrace + 1, facts: since(time.Hour)},
 		}},
 		"a scale-down counts until the watch shows zero": {scaledToZero: true, steps: []scaleStep{
 			{at: time.Second, facts: up, scaledToZero: true},
