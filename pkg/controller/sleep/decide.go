@@ -95,8 +95,10 @@ type Observation struct {
 	// scale.
 	ReplicasKnown bool
 	Replicas      int32
-	// SleepRequested is true while the target is being put to sleep.
-	SleepRequested bool
+	// SleepRequested is true while the target is being put to sleep, SleepRequestedTime
+	// when that was requested.
+	SleepRequested     bool
+	SleepRequestedTime time.Time
 	// ByHand is true when a user requested that, which overrides unknown triggers and
 	// the cooldown.
 	ByHand bool
@@ -138,6 +140,7 @@ type Decision struct {
 // was missed, starts the cooldown again.
 func Decide(o Observation) Decision {
 	history := History{Observed: o.Now, LastActive: o.History.LastActive}
+	o.SleepRequested = o.SleepRequested && !o.requestIsStale()
 	if firstWith(o.Triggers, evaluators.Active) != nil {
 		history.LastActive = o.Now
 	}
@@ -155,6 +158,13 @@ func Decide(o Observation) Decision {
 }
 
 // decideByUse decides about a target that is in use, or whose use is unknown. It
+// requestIsStale reports whether the target was woken after sleep was requested. What woke
+// it could not remove the request, such as while the storage accepts no writes: it counts
+// as if it were removed. Its time is in whole seconds.
+func (o *Observation) requestIsStale() bool {
+	return !o.SleepRequestedTime.IsZero() && o.LastWake.After(o.SleepRequestedTime.Add(time.Second))
+}
+
 // returns nil for one that is idle.
 func decideByUse(o Observation) *Decision {
 	none := func(reason, message string, args ...any) *Decision {

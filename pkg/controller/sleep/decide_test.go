@@ -17,9 +17,13 @@ limitations under the License.
 package sleep
 
 import (
+	"fmt"
 	"math/rand/v2"
 	"testing"
 	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
 
 	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti/v1alpha1"
 	"github.com/truefoundry/elasti-apiserver/pkg/controller/sleep/evaluators"
@@ -251,5 +255,38 @@ func TestARequestEachMinuteNeverSleepsATarget(t *testing.T) {
 			t.Fatalf("sleeps at %s, %s after a request", observation.Now, observation.Now.Sub(observation.LastActivity))
 		}
 		observation.History = decision.History
+	}
+}
+
+// A request for sleep that what woke the target could not remove does not override the wake,
+// whichever client requested it.
+func TestARequestThatIsOlderThanTheWakeDoesNotAgree(t *testing.T) {
+	woken := testNow.Add(-5 * time.Second)
+	for name, test := range map[string]struct {
+		requested time.Time
+		agrees    bool
+	}{
+		"before the wake": {woken.Add(-time.Minute), false},
+		"in the second of the wake, according to a time in whole seconds": {woken.Add(-time.Second), true},
+		"after the wake": {woken.Add(time.Second), true},
+	} {
+		for _, byHand := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%s, by hand: %t", name, byHand), func(t *testing.T) {
+				elastiService := &v1alpha1.ElastiService{}
+				elastiService.Status.SleepRequestedTime = ptr.To(metav1.NewTime(test.requested))
+				m := &member{snapshot: snapshot{state: subject{elastiService: elastiService, byHand: byHand}}, decided: true}
+				m.observation = Observation{
+					Now: testNow, Interval: testInterval, Cooldown: testCooldown, Created: testNow.Add(-time.Hour),
+					LastWake: woken, ReadySince: woken, ReplicasKnown: true, Replicas: 2,
+					SleepRequested: true, SleepRequestedTime: test.requested, ByHand: byHand,
+					Triggers: []evaluators.Result{idle},
+				}
+				m.decision = Decide(m.observation)
+				outcome := Combine([]Vote{voteOf(m)})
+				if outcome.Agreed != test.agrees || (outcome.Action == ActionKeepAwake) == test.agrees {
+					t.Errorf("the outcome is %+v (%s)", outcome, m.decision.Message)
+				}
+			})
+		}
 	}
 }
