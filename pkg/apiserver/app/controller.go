@@ -120,6 +120,7 @@ func (t term) Run(ctx context.Context) error {
 	resolvers := &evaluators.Resolvers{}
 	t.sleep.Evaluators = maps.Clone(t.sleep.Evaluators)
 	t.sleep.Evaluators[triggers.TypeTraffic] = evaluators.NewTraffic(resolvers, clock.RealClock{})
+	t.sleep.Resolvers = resolvers
 	targetKeys := &resources.TargetKeys{}
 	t.sleep.TargetKeys, t.options.TargetKeys = targetKeys, targetKeys
 	scheduler, err := sleep.New(t.sleep)

@@ -77,8 +77,9 @@ type Observation struct {
 	LastActivity time.Time
 	// TrafficSeen is when resolvers last saw traffic, or may not have seen it.
 	TrafficSeen time.Time
-	// TrafficOpen is true while resolvers hold or forward requests or connections.
-	TrafficOpen bool
+	// TrafficOpen is true while resolvers hold or forward requests or connections,
+	// TrafficOpenUnknown while one may, whose reports are late.
+	TrafficOpen, TrafficOpenUnknown bool
 	// ReadySince is since when the target has had a ready pod, as far as that is
 	// known.
 	ReadySince time.Time
@@ -139,8 +140,8 @@ type Decision struct {
 // which every evaluation of every trigger was idle: an evaluation that failed, or that
 // was missed, starts the cooldown again.
 func Decide(o Observation) Decision {
-	history := History{Observed: o.Now, LastActive: o.History.LastActive}
 	o.SleepRequested = o.SleepRequested && !o.requestIsStale()
+	history := History{Observed: o.Now, LastActive: o.History.LastActive}
 	if firstWith(o.Triggers, evaluators.Active) != nil {
 		history.LastActive = o.Now
 	}
@@ -157,7 +158,6 @@ func Decide(o Observation) Decision {
 	return decision
 }
 
-// decideByUse decides about a target that is in use, or whose use is unknown. It
 // requestIsStale reports whether the target was woken after sleep was requested. What woke
 // it could not remove the request, such as while the storage accepts no writes: it counts
 // as if it were removed. Its time is in whole seconds.
@@ -165,6 +165,7 @@ func (o *Observation) requestIsStale() bool {
 	return !o.SleepRequestedTime.IsZero() && o.LastWake.After(o.SleepRequestedTime.Add(time.Second))
 }
 
+// decideByUse decides about a target that is in use, or whose use is unknown. It
 // returns nil for one that is idle.
 func decideByUse(o Observation) *Decision {
 	none := func(reason, message string, args ...any) *Decision {
@@ -197,6 +198,8 @@ func decideByUse(o Observation) *Decision {
 		return sleepRequested(o)
 	case o.TrafficOpen && o.Replicas > 0:
 		return stays(none(v1alpha1.ReasonTraffic, "resolvers hold or forward requests or connections"))
+	case o.TrafficOpenUnknown && o.Replicas > 0:
+		return stays(none(v1alpha1.ReasonNotReported, "a resolver that held or forwarded requests or connections has not reported in time whether it still does"))
 	case len(o.Triggers) == 0 && o.Replicas == 0:
 		return withoutTriggers(o, none(v1alpha1.ReasonAsleep, "the target sleeps"))
 	case len(o.Triggers) == 0:

@@ -42,6 +42,7 @@ func (s *Scheduler) observe(known *subject) Observation {
 		LastActivity:       timeOf(status.LastActivityTime),
 		TrafficSeen:        trafficSeen(elastiService, now),
 		TrafficOpen:        reports.HasOpen(elastiService, now),
+		TrafficOpenUnknown: reports.MayHaveOpen(elastiService, s.options.Resolvers.IsReady, now),
 		ReadySince:         known.readySince,
 		UnreadySince:       known.unreadySince,
 		History:            known.history,

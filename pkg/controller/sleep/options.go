@@ -47,6 +47,9 @@ type Options struct {
 	Reporter Reporter
 	// Recorder records Events about ElastiServices.
 	Recorder events.EventRecorder
+	// Resolvers are the resolvers that are ready. While that is not known, which is the
+	// default, each counts as ready.
+	Resolvers *evaluators.Resolvers
 
 	// PollingInterval is the time between two evaluations of the triggers of an
 	// ElastiService. Defaults to DefaultPollingInterval.
@@ -86,6 +89,9 @@ func (o *Options) complete() error {
 	}
 	if o.Workers == 0 {
 		o.Workers = DefaultWorkers
+	}
+	if o.Resolvers == nil {
+		o.Resolvers = &evaluators.Resolvers{}
 	}
 	if o.TargetKeys == nil {
 		o.TargetKeys = &resources.TargetKeys{}

@@ -591,3 +591,42 @@ func TestNewNamesWhatIsMissing(t *testing.T) {
 		t.Errorf("got %v, want an error for each of four fields", err)
 	}
 }
+
+// Triggers other than traffic say nothing about connections that are open: a resolver whose
+// reports are late may have them still, if it is there.
+func TestOpenConnectionsOfAResolverWhoseReportsAreLateKeepATargetAwake(t *testing.T) {
+	for name, test := range map[string]struct {
+		// ready are the resolvers that are ready then, nil when that is not known.
+		ready  []string
+		sleeps bool
+	}{
+		"it is ready":                            {ready: []string{"a", "b"}},
+		"it is not known which are ready":        {},
+		"it is not there any more, or not ready": {ready: []string{"b"}, sleeps: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			resolvers := &evaluators.Resolvers{}
+			inBubble(t, func(options *Options) { options.Resolvers = resolvers }, func(t *testing.T, f *fixture) {
+				f.create("shop", nil)
+				for range 3 {
+					pass(testInterval)
+					f.update("shop", func(elastiService *v1alpha1.ElastiService) {
+						elastiService.Status.Activity = []v1alpha1.ResolverActivity{{Resolver: "a", Open: 3, ReportTime: metav1.NowMicro(), ObservedSince: metav1.NowMicro()}}
+					})
+				}
+				if test.ready != nil {
+					resolvers.Set(test.ready)
+				}
+				pass(3 * testCooldown)
+				if test.sleeps {
+					f.want(t, "sleep shop")
+					return
+				}
+				f.want(t)
+				// Its container may have been restarted, and sees no request.
+				pass(2 * time.Hour)
+				f.want(t, "sleep shop")
+			})
+		})
+	}
+}

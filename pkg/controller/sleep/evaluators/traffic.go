@@ -19,6 +19,7 @@ package evaluators
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -36,6 +37,12 @@ type Resolvers struct {
 
 // Set replaces the names. They must not be modified afterwards.
 func (r *Resolvers) Set(names []string) { r.names.Store(&names) }
+
+// IsReady reports whether a resolver is ready, or may be as that is not known.
+func (r *Resolvers) IsReady(name string) bool {
+	names, known := r.get()
+	return !known || slices.Contains(names, name)
+}
 
 func (r *Resolvers) get() (names []string, known bool) {
 	if set := r.names.Load(); set != nil {

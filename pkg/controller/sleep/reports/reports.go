@@ -26,6 +26,10 @@ import (
 	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti/v1alpha1"
 )
 
+// openTimeout is how long what a resolver that is ready reported as open counts as that. One
+// whose container was restarted had it end, and has nothing to report if no request comes.
+const openTimeout = time.Hour
+
 // Cooldown returns the cooldown of an ElastiService.
 func Cooldown(elastiService *v1alpha1.ElastiService) time.Duration {
 	seconds := v1alpha1.DefaultCooldownPeriod
@@ -57,12 +61,21 @@ func Find(elastiService *v1alpha1.ElastiService, resolver string) *v1alpha1.Reso
 }
 
 // HasOpen reports whether a resolver holds or forwards a request or a
-// connection. What a resolver that has stopped reporting had open has ended
-// with it, or is open elsewhere.
+// connection, according to reports that are not stale.
 func HasOpen(elastiService *v1alpha1.ElastiService, now time.Time) bool {
 	staleness := Staleness(elastiService)
 	return slices.ContainsFunc(elastiService.Status.Activity, func(reported v1alpha1.ResolverActivity) bool {
 		return reported.Open > 0 && IsFresh(&reported, staleness, now)
+	})
+}
+
+// MayHaveOpen reports whether a resolver that is ready may still hold or forward what it
+// reported last: its reports are late. What a resolver that is not ready any more had
+// open has ended with it, or is open elsewhere. A report counts for openTimeout.
+func MayHaveOpen(elastiService *v1alpha1.ElastiService, isReady func(resolver string) bool, now time.Time) bool {
+	staleness := Staleness(elastiService)
+	return slices.ContainsFunc(elastiService.Status.Activity, func(reported v1alpha1.ResolverActivity) bool {
+		return reported.Open > 0 && !IsFresh(&reported, staleness, now) && IsFresh(&reported, openTimeout, now) && isReady(reported.Resolver)
 	})
 }
 
