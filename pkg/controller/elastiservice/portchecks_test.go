@@ -83,7 +83,7 @@ func TestNothingSleepsBehindResolversThatDoNotAccept(t *testing.T) {
 			c.sync("cart")
 		}
 		if replicas := c.scaling.replicas(t, "cart"); replicas != 2 {
-			t.Errorf("the target is at %d, and every resolver refuses connections to its proxy ports", replicas)
+			t.Errorf("the target is at %d, and every resolver rejects connections to its proxy ports", replicas)
 		}
 		for _, slice := range c.resolverSlices("cart") {
 			if len(slice.Endpoints) > 0 {
@@ -127,7 +127,7 @@ func TestASliceFromBeforeARestartDoesNotSayThatResolversAccept(t *testing.T) {
 	c.eventuallyListed("cart")
 	c.eventuallyCondition("cart", v1alpha1.ConditionResolverAvailable, metav1.ConditionFalse, v1alpha1.ReasonNoAcceptingResolver)
 	if replicas := c.scaling.replicas(t, "cart"); replicas != 2 {
-		t.Errorf("the target is at %d, and every resolver refuses connections to its proxy ports", replicas)
+		t.Errorf("the target is at %d, and every resolver rejects connections to its proxy ports", replicas)
 	}
 }
 
