@@ -133,6 +133,10 @@ func (c *Controller) nextScaleDownStep(p *pass) scaleDownStep {
 		sliceInPlace:   p.state.drained(now),
 		convergence:    c.convergenceTime(p.elastiService),
 	})
+	completing := p.state.completing != nil && p.state.completingTarget == c.targetKeys.Of(p.elastiService)
+	if completing {
+		return scaleDownDrain
+	}
 	if step.needsResolvers() {
 		return step
 	}
@@ -203,11 +207,11 @@ func (c *Controller) reconcileScaleDown(ctx context.Context, p *pass) {
 }
 
 func (c *Controller) continueScaleDown(ctx context.Context, p *pass) error {
-	completing := p.state.completionOf(p.elastiService)
 	inPath := p.result.mode == v1alpha1.ModeProxy && p.allAccepting && p.allFamilies
 	switch {
-	case completing != nil:
-		return c.resolveScaleDown(ctx, p, completing, errNotConfirmed)
+	case p.state.completing != nil:
+		defer c.endScaling(p, p.state.completingTarget)
+		return c.resolveScaleDown(ctx, p, p.state.completing, errNotConfirmed)
 	case p.state.owedWake > 0:
 		return c.wakeOwed(ctx, p, p.state.owedWake)
 	case p.scaleDown == scaleDownDone:

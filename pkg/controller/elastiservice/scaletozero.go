@@ -59,8 +59,17 @@ func (c *Controller) scaleWhenAllAgree(ctx context.Context, p *pass) error {
 		c.queue.AddAfter(key, sharedPoll)
 		return nil
 	}
-	defer func() { c.scaleDowns.end(targetKey, c.clock.Now()) }()
+	defer c.endScaling(p, targetKey)
 	return c.scaleToZero(ctx, p, siblings)
+}
+
+// endScaling ends the scaling of a target that scaleDowns.begin began, unless it is not
+// known yet what came of it: until then the resolvers and requests of all ElastiServices
+// of the target stay.
+func (c *Controller) endScaling(p *pass, target resources.TargetKey) {
+	if p.state.completing == nil {
+		c.scaleDowns.end(target, c.clock.Now())
+	}
 }
 
 // scaleToZero scales the target, whose autoscaler is paused, to zero. The requests
@@ -117,7 +126,7 @@ func (c *Controller) scaleToZero(ctx context.Context, p *pass, agreed []types.Na
 	if isRejected(err) {
 		return c.giveUpScaleDown(ctx, p, err)
 	}
-	p.state.startCompletion(siblings)
+	p.state.startCompletion(c.targetKeys.Of(p.elastiService), siblings)
 	if err != nil {
 		return c.resolveScaleDown(ctx, p, siblings, err)
 	}

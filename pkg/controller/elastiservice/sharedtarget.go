@@ -176,13 +176,12 @@ func (s *scaleDowns) waiting(target resources.TargetKey) (keys []types.Namespace
 	return keys
 }
 
-// recordScaled records that a target was scaled to zero, by the worker that called begin
-// for it, or afterwards, when that has found it out.
+// recordScaled records that a target, for which begin was called, was scaled to zero.
 func (s *scaleDowns) recordScaled(target resources.TargetKey, now time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if of, ok := s.byTarget[target]; ok {
-		of.scaled, of.scaledAt = of.scaling, now
+		of.scaled, of.scaledAt = true, now
 	}
 }
 
@@ -321,6 +320,12 @@ func (c *Controller) storedSiblings(ctx context.Context, elastiService *v1alpha1
 // its Service, and that its request for sleep may be removed. When the target is being
 // scaled to zero just now, it returns false and has the ElastiService synced again.
 func (c *Controller) leaveScaleDown(p *pass) bool {
+	if p.state.completing != nil {
+		// It has another target now, or is not managed any more: the target that may be at
+		// zero is woken for that.
+		p.state.endCompletion()
+		c.scaleDowns.end(p.state.completingTarget, c.clock.Now())
+	}
 	if c.scaleDowns.withdraw(p.key(), c.clock.Now()) {
 		return true
 	}

@@ -26,6 +26,7 @@ import (
 
 	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti/v1alpha1"
 	"github.com/truefoundry/elasti-apiserver/pkg/controller/resolvers"
+	"github.com/truefoundry/elasti-apiserver/pkg/controller/resources"
 	"github.com/truefoundry/elasti-apiserver/pkg/controller/statuswriter"
 )
 
@@ -82,6 +83,8 @@ type state struct {
 	// zero, or may have, until it is known whether it did and whether the target is
 	// still to sleep. Nil when there is no such scale-down.
 	completing []*v1alpha1.ElastiService
+	// completingTarget is the target of completing.
+	completingTarget resources.TargetKey
 	// carriedOut is the time of the request for sleep that was last carried out. Zero
 	// when that is removed.
 	carriedOut time.Time
@@ -344,7 +347,9 @@ func (s *state) scaledToZero() bool { return !s.scaledToZeroAt.IsZero() || s.com
 
 // startCompletion records that a scale-down has scaled the target of some ElastiServices
 // to zero, or may have.
-func (s *state) startCompletion(siblings []*v1alpha1.ElastiService) { s.completing = siblings }
+func (s *state) startCompletion(target resources.TargetKey, siblings []*v1alpha1.ElastiService) {
+	s.completing, s.completingTarget = siblings, target
+}
 
 // recordCarriedOut records that the target sleeps by a request. That is not carried out
 // again if it cannot be removed.
@@ -352,19 +357,6 @@ func (s *state) recordCarriedOut(requested time.Time) { s.carriedOut = requested
 
 // endCompletion records that it is known what came of a scale-down.
 func (s *state) endCompletion() { s.completing = nil }
-
-// completionOf returns the ElastiServices of a scale-down of which it is not known what
-// came of it, or nil. One that was of another target than the ElastiService has now is
-// forgotten: that target is woken as a previous one.
-func (s *state) completionOf(elastiService *v1alpha1.ElastiService) []*v1alpha1.ElastiService {
-	same := slices.ContainsFunc(s.completing, func(sibling *v1alpha1.ElastiService) bool {
-		return sibling.UID == elastiService.UID && sibling.Spec.ScaleTargetRef == elastiService.Spec.ScaleTargetRef
-	})
-	if !same {
-		s.completing = nil
-	}
-	return s.completing
-}
 
 // recordRequest records the request for sleep that is observed, nil when there is none,
 // and reports whether it was carried out.
