@@ -36,6 +36,7 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
@@ -87,11 +88,21 @@ type Runner struct {
 	// Deployment of a server that runs elsewhere, says nothing by its absence.
 	// Only one goroutine at a time uses it, and what follows.
 	seen map[string]bool
-	// pendingSince is since when a single part is deleted. Zero when none is.
-	pendingSince time.Time
-	// released is the part whose finalizer was removed because it is being
-	// replaced. Empty when none is.
-	released string
+	// deletions are the parts that are deleted, until they are back. It is bounded by
+	// the parts.
+	deletions map[string]*deletion
+}
+
+// deletion is that of one part.
+type deletion struct {
+	// uid is that of the object that is being deleted. Empty when it was deleted before
+	// that was observed.
+	uid types.UID
+	// since is when the deletion was observed first.
+	since time.Time
+	// replaced is true once the part was taken for one that is being replaced. Its
+	// finalizer is removed then, and it says nothing of an uninstall any more.
+	replaced bool
 }
 
 // New returns a runner that does nothing until it is run.
@@ -102,7 +113,7 @@ func New(options Options) (*Runner, error) {
 	if options.Clock == nil {
 		options.Clock = clock.RealClock{}
 	}
-	return &Runner{options: options, parts: partsOf(options.Host, options.Namespace, options.Name), seen: map[string]bool{}}, nil
+	return &Runner{options: options, parts: partsOf(options.Host, options.Namespace, options.Name), seen: map[string]bool{}, deletions: map[string]*deletion{}}, nil
 }
 
 // Run runs Options.Run until ctx ends or the product is being deleted, in
@@ -152,8 +163,8 @@ func (r *Runner) runUntilDeleted(ctx context.Context) (bool, error) {
 	return r.awaitDecision(context.WithoutCancel(ctx)), nil
 }
 
-// awaitDecision reports whether the product is being deleted. It waits for
-// replacementTime at most while that is not decided.
+// awaitDecision reports whether the product is being deleted. It waits while that is not
+// decided: for replacementTime, or longer when one part after the other is deleted.
 func (r *Runner) awaitDecision(ctx context.Context) bool {
 	for {
 		switch r.check(ctx) {
@@ -174,8 +185,10 @@ func (r *Runner) awaitDecision(ctx context.Context) bool {
 // ends first.
 func (r *Runner) pause(ctx context.Context) bool {
 	period := checkPeriod
-	if !r.pendingSince.IsZero() {
-		period = pendingPeriod
+	for _, deletion := range r.deletions {
+		if !deletion.replaced {
+			period = pendingPeriod
+		}
 	}
 	select {
 	case <-ctx.Done():
@@ -197,8 +210,8 @@ const (
 	uninstalled
 )
 
-// decide returns what it means that these parts are deleted, and that the first of
-// them has been for pendingFor. The namespace takes everything with it, and several
+// decide returns what it means that these parts are deleted, without those that were
+// taken for replaced, and that a single one has been for pendingFor. The namespace takes everything with it, and several
 // parts are not replaced one by one. A single part may be made again. A
 // Deployment that is not ends the server, which must put the cluster back as it
 // was while it still runs; a part that the server's finalizer keeps cannot be
@@ -224,44 +237,54 @@ func decide(deleted []part, pendingFor time.Duration) decision {
 func (r *Runner) check(ctx context.Context) decision {
 	ctx, cancel := context.WithTimeout(ctx, checkTimeout)
 	defer cancel()
+	now := r.options.Clock.Now()
 	var deleted []part
+	var pendingFor time.Duration
 	for _, part := range r.parts {
-		if r.isDeleted(ctx, part) {
+		if r.isDeleted(ctx, part, now) && !r.deletions[part.what()].replaced {
 			deleted = append(deleted, part)
+			pendingFor = now.Sub(r.deletions[part.what()].since)
 		}
 	}
-	now := r.options.Clock.Now()
-	switch {
-	case len(deleted) == 0:
-		r.pendingSince, r.released = time.Time{}, ""
-	case r.pendingSince.IsZero():
-		r.pendingSince = now
-	}
-	result := decide(deleted, now.Sub(r.pendingSince))
-	if result == installed && len(deleted) == 1 && r.released != deleted[0].what() {
-		r.released = deleted[0].what()
-		klog.FromContext(ctx).Info("A part of the installation was deleted and nothing else: it is taken for a replacement, and targets are not woken", "part", r.released)
+	result := decide(deleted, pendingFor)
+	if result == installed && len(deleted) == 1 {
+		part := deleted[0].what()
+		r.deletions[part].replaced = true
+		klog.FromContext(ctx).Info("A part of the installation was deleted and nothing else: it is taken for a replacement, and targets are not woken", "part", part)
 		if err := r.release(ctx, deleted); err != nil {
-			klog.FromContext(ctx).Error(err, "Failed to remove the finalizer of a part that is being replaced", "part", r.released)
+			klog.FromContext(ctx).Error(err, "Failed to remove the finalizer of a part that is being replaced", "part", part)
 		}
 	}
 	return result
 }
 
-// isDeleted reports whether a part is deleted or about to be, and guards it
-// where it is not.
-func (r *Runner) isDeleted(ctx context.Context, part part) bool {
+// isDeleted reports whether a part is deleted or about to be, of which it records the
+// deletion, and guards it where it is not.
+func (r *Runner) isDeleted(ctx context.Context, part part, now time.Time) bool {
 	logger := klog.FromContext(ctx)
+	known := r.deletions[part.what()]
 	meta, err := part.get(ctx)
 	switch {
 	case apierrors.IsNotFound(err):
-		return r.seen[part.what()]
+		switch {
+		case !r.seen[part.what()]:
+			delete(r.deletions, part.what())
+			return false
+		case known == nil:
+			r.deletions[part.what()] = &deletion{since: now}
+		}
+		return true
 	case err != nil:
 		logger.V(2).Info("A part of the installation cannot be read", "part", part.what(), "reason", err)
 		return false
 	case !meta.DeletionTimestamp.IsZero():
+		if known == nil || known.uid != meta.UID {
+			// It may have been back meanwhile.
+			r.deletions[part.what()] = &deletion{uid: meta.UID, since: now}
+		}
 		return true
 	}
+	delete(r.deletions, part.what())
 	r.seen[part.what()] = true
 	if part.patch == nil || slices.Contains(meta.Finalizers, Finalizer) {
 		return false
@@ -285,7 +308,7 @@ func (r *Runner) tearDown(ctx context.Context) {
 	}
 	// What is not there after a deletion is not being deleted.
 	clear(r.seen)
-	r.pendingSince, r.released = time.Time{}, ""
+	clear(r.deletions)
 }
 
 // release removes the finalizers of parts, from all at the same time: the first

@@ -29,6 +29,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes/fake"
 	"k8s.io/utils/ptr"
 )
@@ -198,6 +199,97 @@ func TestClusterRoleThatIsReplacedIsReleasedAndNoUninstall(t *testing.T) {
 		<-time.After(time.Minute)
 		if teardowns, runs := i.teardowns.Load(), i.runs.Load(); teardowns != 0 || runs != 1 {
 			t.Errorf("%d teardowns and %d runs, want 0 and 1", teardowns, runs)
+		}
+		i.stop(t)
+	})
+}
+
+// createDeployment makes the Deployment again.
+func (i *installation) createDeployment(t *testing.T) {
+	t.Helper()
+	if _, err := i.client.AppsV1().Deployments(namespace).Create(t.Context(), &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: namespace}}, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// As by kubectl replace --force of one file after the other: the ClusterRole is back as
+// soon as the finalizer lets it, and then the Deployment is away for a moment.
+func TestPartsThatAreReplacedOneAfterTheOtherAreNoUninstall(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		i := start(t, nil)
+		i.markDeleted(t, false)
+		for end := time.Now().Add(time.Minute); i.guarded(t) && time.Now().Before(end); {
+			<-time.After(50 * time.Millisecond)
+			synctest.Wait()
+		}
+		role := &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: name, UID: "new", Finalizers: []string{"example.com/other"}}}
+		if err := i.client.Tracker().Update(rbacv1.SchemeGroupVersion.WithResource("clusterroles"), role, ""); err != nil {
+			t.Fatal(err)
+		}
+		<-time.After(200 * time.Millisecond)
+		i.deleteDeployment(t)
+		<-time.After(1500 * time.Millisecond)
+		i.createDeployment(t)
+		<-time.After(time.Minute)
+		if teardowns := i.teardowns.Load(); teardowns != 0 {
+			t.Errorf("%d teardowns, want none", teardowns)
+		}
+		if !i.guarded(t) {
+			t.Error("the permissions are not guarded")
+		}
+		i.stop(t)
+	})
+}
+
+// A part that is not made again was taken for replaced. It says nothing of what is
+// replaced later, and an uninstall is one all the same.
+func TestPartThatStaysDeletedMakesNoReplacementAnUninstall(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		i := start(t, nil)
+		i.markDeleted(t, false)
+		<-time.After(time.Minute)
+		for range 2 {
+			i.deleteDeployment(t)
+			<-time.After(replacementTime / 2)
+			i.createDeployment(t)
+			<-time.After(time.Minute)
+		}
+		if teardowns := i.teardowns.Load(); teardowns != 0 {
+			t.Errorf("%d teardowns for Deployments that were replaced, want none", teardowns)
+		}
+		i.deleteDeployment(t)
+		<-time.After(2 * replacementTime)
+		if teardowns := i.teardowns.Load(); teardowns != 1 {
+			t.Errorf("%d teardowns for a Deployment that is not made again, want 1", teardowns)
+		}
+		i.stop(t)
+	})
+}
+
+// A part that is deleted again before it was seen to be back has its time again.
+func TestPartThatIsReplacedTwiceIsNoUninstall(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		i := start(t, nil)
+		role := func(uid types.UID) *rbacv1.ClusterRole {
+			return &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: name, UID: uid, DeletionTimestamp: ptr.To(metav1.Now()), Finalizers: []string{"example.com/other", Finalizer}}}
+		}
+		for _, uid := range []types.UID{"second", "third"} {
+			if err := i.client.Tracker().Update(rbacv1.SchemeGroupVersion.WithResource("clusterroles"), role(uid), ""); err != nil {
+				t.Fatal(err)
+			}
+			<-time.After(replacementTime / 2)
+			synctest.Wait()
+			if !i.guarded(t) {
+				t.Errorf("the ClusterRole %s was released before its time", uid)
+			}
+			<-time.After(replacementTime)
+			synctest.Wait()
+			if i.guarded(t) {
+				t.Errorf("the ClusterRole %s was not released", uid)
+			}
+		}
+		if teardowns := i.teardowns.Load(); teardowns != 0 {
+			t.Errorf("%d teardowns, want none", teardowns)
 		}
 		i.stop(t)
 	})
