@@ -345,12 +345,14 @@ func TestPreviousTargetIsWokenWithoutItsPrivateService(t *testing.T) {
 	c := newCluster(t)
 	c.setDeployment("basket", 2, 2)
 	c.create(cartElastiService())
-	c.start()
-	c.eventuallyMode("cart", v1alpha1.ModeProxy)
+	var changing atomic.Bool
 	c.host.PrependReactor("create", "services", func(clienttesting.Action) (bool, runtime.Object, error) {
 		// What is missing is put back only after both changes.
-		return c.elastiService("cart").Spec.ScaleTargetRef.Name == "cart", nil, errStumbled
+		return changing.Load() && c.elastiService("cart").Spec.ScaleTargetRef.Name == "cart", nil, errStumbled
 	})
+	c.start()
+	c.eventuallyMode("cart", v1alpha1.ModeProxy)
+	changing.Store(true)
 	c.deleteService(resources.PrivateServiceName("cart"))
 	c.edit("cart", func(elastiService *v1alpha1.ElastiService) { elastiService.Spec.ScaleTargetRef.Name = "basket" })
 	c.eventuallyReplicas(2)

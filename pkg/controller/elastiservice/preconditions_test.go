@@ -32,7 +32,7 @@ import (
 )
 
 // beforeDeletion has something happen right before the first deletion of a resolver
-// slice. It returns whether that came.
+// slice. It returns whether that came. It must be called while no controller runs.
 func (c *cluster) beforeDeletion(happens func(*discoveryv1.EndpointSlice)) *atomic.Bool {
 	var came atomic.Bool
 	c.host.PrependReactor("delete", "endpointslices", func(action clienttesting.Action) (bool, runtime.Object, error) {
@@ -49,19 +49,20 @@ func (c *cluster) beforeDeletion(happens func(*discoveryv1.EndpointSlice)) *atom
 	return &came
 }
 
-// A slice that another replica has just written anew is what has resolvers in the path of the Service.
+// A slice that another replica has just written anew is what has resolvers in the path of
+// the Service.
 func TestAResolverSliceThatWasWrittenAnewIsNotDeleted(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
 	c.create(cartElastiService())
-	c.start()
-	c.eventuallyMode("cart", v1alpha1.ModeProxy)
-	before := c.resolverSlices("cart")[0].UID
 	came := c.beforeDeletion(func(slice *discoveryv1.EndpointSlice) {
 		// What is observed of the slice then comes after the reason for it.
 		c.setEndpoints(shop, "cart")
 		c.create(slice)
 	})
+	c.start()
+	c.eventuallyMode("cart", v1alpha1.ModeProxy)
+	before := c.resolverSlices("cart")[0].UID
 	c.setEndpoints(shop, "cart", "10.1.0.1")
 	c.eventually(func() string {
 		if !came.Load() {

@@ -84,7 +84,8 @@ func (c *Claims) Destroy() { c.destroy() }
 // Claim gives a proxy port to a port of an ElastiService and returns the claim
 // that is stored afterwards: the one that was requested, or that of another
 // owner or Service port, which had the proxy port before. It is empty when there is one
-// that cannot be read, as its object is damaged. A repetition is harmless. After an error it is not known whether the claim was stored.
+// that cannot be read, as its object is damaged. A repetition is harmless. After an error
+// it is not known whether the claim was stored.
 func (c *Claims) Claim(ctx context.Context, wanted v1alpha1.ProxyPortClaimSpec) (v1alpha1.ProxyPortClaimSpec, error) {
 	claim := &elasti.ProxyPortClaim{ObjectMeta: metav1.ObjectMeta{
 		Name:              strconv.Itoa(int(wanted.ProxyPort)),
