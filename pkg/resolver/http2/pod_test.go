@@ -81,6 +81,9 @@ func TestWhatThePodSaysOfStreamsPasses(t *testing.T) {
 				w.do(w.WriteRSTStream(1, http2.ErrCodeRefusedStream))
 			case 5:
 				w.do(w.WriteGoAway(3, http2.ErrCodeEnhanceYourCalm, []byte("too_many_pings")))
+				// The last stream must not grow (RFC 9113 §6.8): stream 5 was answered
+				// for by then, and may be at another pod.
+				w.do(w.WriteGoAway(5, http2.ErrCodeNo, nil))
 			}
 		})
 	}))
@@ -94,6 +97,9 @@ func TestWhatThePodSaysOfStreamsPasses(t *testing.T) {
 	goAway := await[*http2.GoAwayFrame](w)
 	if goAway.LastStreamID != 3 || goAway.ErrCode != http2.ErrCodeEnhanceYourCalm || string(goAway.DebugData()) != "too_many_pings" {
 		t.Errorf("got %v %q", goAway, goAway.DebugData())
+	}
+	if goAway = await[*http2.GoAwayFrame](w); goAway.LastStreamID != 3 || goAway.ErrCode != http2.ErrCodeNo {
+		t.Errorf("got %v after a first one of 3", goAway)
 	}
 	if got := f.ended(2); got[0].Outcome != accesslog.Failed || got[1].Outcome != accesslog.Failed {
 		t.Errorf("they ended as %v", got)

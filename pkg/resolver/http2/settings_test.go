@@ -97,6 +97,34 @@ func TestSettingsAndAcksReachTheirEnds(t *testing.T) {
 	}
 }
 
+// A table that was lowered and raised again while the client was held stays low: the pod
+// would have to tell the client of both sizes (RFC 7541 §4.2).
+func TestPodGetsTheSmallestTableOfTheClient(t *testing.T) {
+	f := newFixture(t, nil)
+	first := make(chan map[http2.SettingID]uint32, 1)
+	address := rawPod(t, func(w *wire) {
+		if !w.greet() {
+			return
+		}
+		w.events(func(frame http2.Frame) {
+			if settings, ok := frame.(*http2.SettingsFrame); ok && !settings.IsAck() {
+				select {
+				case first <- valuesOf(settings):
+				default:
+				}
+			}
+		})
+	})
+	w := dialWire(t, f.address, http2.Setting{ID: http2.SettingHeaderTableSize, Val: 100})
+	w.do(w.WriteSettings(http2.Setting{ID: http2.SettingHeaderTableSize, Val: 4096}))
+	w.headers(1, true, get()...)
+	f.held(1)
+	f.pods(address)
+	if got := (<-first)[http2.SettingHeaderTableSize]; got != 100 {
+		t.Errorf("the pod gets a table of %d bytes, want 100", got)
+	}
+}
+
 // valuesOf returns what a frame sets, which is valid after the next read too.
 func valuesOf(f *http2.SettingsFrame) map[http2.SettingID]uint32 {
 	values := map[http2.SettingID]uint32{}
