@@ -87,6 +87,27 @@ func TestTheHeaviestIsShedAndTheOthersAreNot(t *testing.T) {
 	}
 }
 
+// What the heaviest holds may be about to be forwarded.
+func TestTheNextHeaviestShedsWhenTheHeaviestCannot(t *testing.T) {
+	b := NewBudget(Limits{Process: 100})
+	stuck := b.Open(func(int64) int64 { return 0 })
+	if err := stuck.Take(60); err != nil {
+		t.Fatal(err)
+	}
+	next, small := newHolder(b), newHolder(b)
+	for _, step := range []struct {
+		of    *holder
+		bytes int64
+	}{{next, 40}, {small, 10}} {
+		if err := step.of.hold(step.bytes); err != nil {
+			t.Errorf("taking %d: %v", step.bytes, err)
+		}
+	}
+	if next.shed != 10 || stuck.Used() != 60 {
+		t.Errorf("%d bytes were shed, and the heaviest uses %d", next.shed, stuck.Used())
+	}
+}
+
 func TestServiceLimit(t *testing.T) {
 	b := NewBudget(Limits{Process: 100, PerService: 50})
 	h := newHolder(b)
