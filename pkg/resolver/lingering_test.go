@@ -30,7 +30,7 @@ import (
 )
 
 // Deleting an ElastiService makes no request fail: what still comes goes to the pods
-// that were last known, and is told to reconnect, until the port closes.
+// that were last known, and gets a request to reconnect, until the port closes.
 func TestDeletedServiceLingers(t *testing.T) {
 	port := freePort(t)
 	es := elastiService("cart", port)

@@ -48,7 +48,7 @@ const (
 	// restoreReportDelay is after which time a target that cannot be woken is
 	// reported.
 	restoreReportDelay = 5 * time.Second
-	// lostRetry is how often it is looked whether a store that had lost everything
+	// lostRetry is the pause between checks whether a store that had lost everything
 	// knows an ElastiService again.
 	lostRetry = 30 * time.Second
 )
@@ -106,7 +106,7 @@ func (c *Controller) removeResolvers(ctx context.Context, p *pass, since time.Ti
 	elapsed := now.Sub(since)
 	key := p.key()
 	awake := false
-	// With one target, a ready endpoint says as much as its scale.
+	// With one target, a ready endpoint says something where its scale cannot be read.
 	evidentlyAwake := len(restorations) == 1 && p.readyEndpoints > 0
 	for _, restoration := range restorations {
 		restored, err := c.restoreForGood(ctx, key, restoration, elapsed, evidentlyAwake)
@@ -297,8 +297,8 @@ func (c *Controller) leaveFormerService(ctx context.Context, p, served *pass) er
 	return err
 }
 
-// leaveUnsupportedService removes the resolvers of a Service that resolvers cannot stand in for any
-// more. It reports whether nothing is left of them. A target whose Service is
+// leaveUnsupportedService removes the resolvers of a Service that they cannot stand in
+// for any more. It reports whether nothing is left of them. A target whose Service is
 // deleted stays asleep, as no client can call it, and recorded: it is woken when the
 // ElastiService names another target or is deleted. Its private Service stays as long:
 // the status is the only other record, and an uninstallation may not be able to read

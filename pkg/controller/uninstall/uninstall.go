@@ -211,8 +211,8 @@ const (
 )
 
 // decide returns what it means that these parts are deleted, without those that were
-// taken for replaced, and that a single one has been for pendingFor. The namespace takes everything with it, and several
-// parts are not replaced one by one. A single part may be made again. A
+// taken for replaced, and that a single one has been for pendingFor. The namespace takes
+// everything with it, and several parts are not replaced one by one. A single part may be made again. A
 // Deployment that is not ends the server, which must put the cluster back as it
 // was while it still runs; a part that the server's finalizer keeps cannot be
 // made again before it is released, which is no uninstall.
