@@ -156,13 +156,20 @@ func (c *Controller) privateServicesOf(key types.NamespacedName) []*corev1.Servi
 func (c *Controller) recordScale(ctx context.Context, p *pass) {
 	now := c.clock.Now()
 	p.state.recordSharedScaleDown(c.scaleDowns.scaledAt(c.targetKeys.Of(p.elastiService), now))
-	ended := p.state.recordScale(now, scaleFacts{
+	status := &p.elastiService.Status
+	facts := scaleFacts{
 		known:          p.target.Scale != nil,
 		atZero:         p.target.AtZero(),
-		wasUp:          p.elastiService.Status.Replicas > 0,
-		slept:          ptr.Deref(p.elastiService.Status.SleptTime, metav1.Time{}).Time,
+		wasUp:          status.Replicas > 0,
+		slept:          ptr.Deref(status.SleptTime, metav1.Time{}).Time,
+		woken:          ptr.Deref(status.LastWake, v1alpha1.WakeRecord{}).Time.Time,
+		requested:      status.SleepRequestedTime != nil,
 		readyEndpoints: p.readyEndpoints,
-	})
+	}
+	if p.state.lostWake(now, facts) {
+		p.state.oweWake(max(target.MinReplicas(p.elastiService), 1))
+	}
+	ended := p.state.recordScale(now, facts)
 	if ended == nil {
 		return
 	}

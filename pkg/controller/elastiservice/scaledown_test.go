@@ -30,6 +30,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/klog/v2/ktesting"
+	"k8s.io/utils/clock"
 	"k8s.io/utils/ptr"
 
 	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti/v1alpha1"
@@ -275,6 +276,40 @@ func TestAScaleDownSurvivesACrashAtEachStep(t *testing.T) {
 			})
 		})
 	}
+}
+
+// A wake of a target that is awake leaves nothing to do but to cancel the request for
+// sleep, which the leader would have seen after the scaling.
+func TestAWakeIsNotLostWithALeaderThatDiesWhileItScalesToZero(t *testing.T) {
+	t.Parallel()
+	c, stumbling := newScaleDown(t, nil)
+	_, ctx := ktesting.NewTestContext(t)
+	ctx, crash := context.WithCancel(ctx)
+	stumbling.toZero = func(next func() error) error {
+		defer crash()
+		return errors.Join(next(), context.Canceled)
+	}
+	stumbling.resume = func(func() error) error { return context.Canceled }
+	stop := c.startWith(ctx)
+	c.eventuallyMode("cart", v1alpha1.ModeServe)
+	c.requestSleep("cart")
+	<-ctx.Done()
+	stop()
+	if replicas := c.scaling.replicas(t, "cart"); replicas != 0 {
+		t.Fatalf("the target has %d replicas, want it at zero", replicas)
+	}
+
+	c.setDeployment("cart", 0, 0)
+	c.edit("cart", func(elastiService *v1alpha1.ElastiService) {
+		elastiService.Status.SleepRequestedTime = nil
+		elastiService.Status.LastWake = &v1alpha1.WakeRecord{Time: metav1.Now().Rfc3339Copy(), By: "user alice"}
+	})
+	stumbling.mu.Lock()
+	stumbling.toZero, stumbling.resume = nil, nil
+	stumbling.mu.Unlock()
+	c.options.Clock = clock.RealClock{}
+	c.start()
+	c.eventuallyReplicas(2)
 }
 
 // lostResponse is a scaling that scales to zero, but the response to that is lost, and the

@@ -35,6 +35,10 @@ import (
 // between is the controller's all the same.
 const observationDelay = 10 * time.Second
 
+// wakeValidity is for how long a wake tells a controller that begins that the target is
+// needed: longer than it takes until there is a new leader.
+const wakeValidity = time.Minute
+
 // state is what the controller keeps of an ElastiService between two syncs. Times
 // are zero while what they are about is not so. Only the worker that syncs the
 // ElastiService uses it; only its methods write its fields.
@@ -121,6 +125,10 @@ type scaleFacts struct {
 	// slept is when the target went to zero according to the status. Zero when it does
 	// not say.
 	slept time.Time
+	// woken is when the target was last woken according to the status, requested is true
+	// while it is requested to sleep.
+	woken     time.Time
+	requested bool
 	// readyEndpoints is the number of ready endpoints in the public Service's
 	// own slices.
 	readyEndpoints int
@@ -168,6 +176,17 @@ func (s *state) recordScale(now time.Time, facts scaleFacts) *sleepPeriod {
 		s.terminatingSince = time.Time{}
 	}
 	return ended
+}
+
+// lostWake reports whether the target is at zero although it was woken since its sleep
+// was requested: the leader before ended when it had scaled the target, and had not seen
+// yet that the request was cancelled. That counts until the scale was seen for the first
+// time. A target that was woken and put to sleep for good within wakeValidity, right
+// before that leader ended, is woken once more.
+func (s *state) lostWake(now time.Time, facts scaleFacts) bool {
+	seen := !s.upSince.IsZero() || !s.zeroSince.IsZero()
+	return !seen && facts.known && facts.atZero && facts.wasUp && !facts.requested &&
+		!facts.woken.After(now) && now.Sub(facts.woken) < wakeValidity
 }
 
 // asleepAfter returns a time after which the target was scaled to zero: it was

@@ -178,6 +178,43 @@ func TestStateFollowsTheScale(t *testing.T) {
 	}
 }
 
+func TestWakeThatTheLeaderBeforeDidNotSee(t *testing.T) {
+	t.Parallel()
+	lost := scaleFacts{known: true, atZero: true, wasUp: true, woken: at(0)}
+	with := func(change func(*scaleFacts)) scaleFacts {
+		changed := lost
+		change(&changed)
+		return changed
+	}
+	for name, test := range map[string]struct {
+		before []scaleFacts
+		facts  scaleFacts
+		now    time.Duration
+		want   bool
+	}{
+		"woken while it was scaled":     {nil, lost, time.Second, true},
+		"the scale is unknown at first": {[]scaleFacts{{}}, lost, time.Second, true},
+		"woken long before":             {nil, lost, wakeValidity, false},
+		"woken in the future":           {nil, lost, -time.Second, false},
+		"never woken":                   {nil, with(func(f *scaleFacts) { f.woken = time.Time{} }), time.Second, false},
+		"sleep is still requested":      {nil, with(func(f *scaleFacts) { f.requested = true }), time.Second, false},
+		"it was recorded to sleep":      {nil, with(func(f *scaleFacts) { f.wasUp = false }), time.Second, false},
+		"it is awake":                   {nil, with(func(f *scaleFacts) { f.atZero = false }), time.Second, false},
+		"this leader saw it up":         {[]scaleFacts{{known: true, wasUp: true}}, lost, time.Second, false},
+		"this leader saw it at zero":    {[]scaleFacts{lost}, lost, time.Second, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := &state{}
+			for _, facts := range test.before {
+				s.recordScale(start, facts)
+			}
+			if got := s.lostWake(at(test.now), test.facts); got != test.want {
+				t.Errorf("got %t, want %t", got, test.want)
+			}
+		})
+	}
+}
+
 func TestStateOfAScaleDown(t *testing.T) {
 	t.Parallel()
 	type want struct {

@@ -109,8 +109,7 @@ func (r *ScaleREST) sleep(ctx context.Context, elastiService *elasti.ElastiServi
 		// The target sleeps, or sleep is requested already.
 		return current, nil
 	}
-	now := metav1.Now()
-	if err := r.targets.requestSleep(ctx, elastiService.Name, &now, requestedDryRun); err != nil {
+	if err := r.targets.requestSleep(ctx, elastiService.Name, metav1.Now(), requestedDryRun); err != nil {
 		return nil, err
 	}
 	asleep := current.DeepCopy()

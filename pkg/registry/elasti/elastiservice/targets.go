@@ -21,6 +21,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"time"
 
 	"golang.org/x/sync/singleflight"
@@ -196,12 +197,19 @@ func (t *targets) record(ctx context.Context, elastiService *elasti.ElastiServic
 	}
 }
 
-// requestSleep sets the time at which sleep of the target was requested, or with
-// nil cancels the request. The controller acts on it, on whatever replica it runs.
-func (t *targets) requestSleep(ctx context.Context, name string, when *metav1.Time, dryRun []string) error {
+// requestSleep sets the time at which sleep of the target was requested. The
+// controller acts on it, on whatever replica it runs.
+func (t *targets) requestSleep(ctx context.Context, name string, when metav1.Time, dryRun []string) error {
+	return t.updateSleepRequest(ctx, name, dryRun, func(elastiService *elasti.ElastiService) {
+		elastiService.Status.SleepRequestedTime = &when
+	})
+}
+
+// updateSleepRequest changes the request for sleep in the status of an ElastiService.
+func (t *targets) updateSleepRequest(ctx context.Context, name string, dryRun []string, change func(*elasti.ElastiService)) error {
 	request := func(_ context.Context, _, stored runtime.Object) (runtime.Object, error) {
 		elastiService := stored.DeepCopyObject().(*elasti.ElastiService)
-		elastiService.Status.SleepRequestedTime = when
+		change(elastiService)
 		return elastiService, nil
 	}
 	updated, _, err := t.statuses.Update(ctx, name, rest.DefaultUpdatedObjectInfo(nil, request),
@@ -226,14 +234,17 @@ func (t *targets) wakeForUse(ctx context.Context, elastiService *elasti.ElastiSe
 	if len(requested) == 0 {
 		return result, nil
 	}
+	wake := newWakeRecord(ctx, why)
 	for _, name := range requested {
-		if err := t.cancelSleep(ctx, name); err != nil {
+		if err := t.cancelSleep(ctx, name, elastiService.Spec.ScaleTargetRef.Name, wake); err != nil {
 			klog.FromContext(ctx).Error(err, "Failed to cancel the sleep request of a woken target", "elastiService", klog.KRef(elastiService.Namespace, name))
 			warning.AddWarning(ctx, "", fmt.Sprintf("the target was woken, but may be put to sleep again: the request to do so could not be cancelled: %v", err))
 			return result, nil
 		}
 	}
-	t.wakeRecorder.record(elastiService, newWakeRecord(ctx, why))
+	if !slices.Contains(requested, elastiService.Name) {
+		t.wakeRecorder.record(elastiService, wake)
+	}
 	again, err := t.wake(ctx, elastiService, minimum, why, false)
 	if err != nil {
 		return scaling.Result{}, err
@@ -269,11 +280,18 @@ func (t *targets) withSleepRequest(ctx context.Context, elastiService *elasti.El
 	return names
 }
 
-// cancelSleep cancels the sleep request of an ElastiService.
-func (t *targets) cancelSleep(ctx context.Context, name string) error {
+// cancelSleep cancels the sleep request of an ElastiService of a target, and records the
+// wake that does so with the same write: a controller that begins when the one before has
+// just scaled the target to zero learns from it that the target is needed.
+func (t *targets) cancelSleep(ctx context.Context, name, targetName string, wake elasti.WakeRecord) error {
 	ctx, cancel := context.WithTimeout(ctx, cancelSleepTimeout)
 	defer cancel()
-	err := t.requestSleep(ctx, name, nil, nil)
+	err := t.updateSleepRequest(ctx, name, nil, func(elastiService *elasti.ElastiService) {
+		elastiService.Status.SleepRequestedTime = nil
+		if elastiService.Spec.ScaleTargetRef.Name == targetName {
+			elastiService.Status.LastWake = &wake
+		}
+	})
 	if apierrors.IsNotFound(err) {
 		return nil
 	}

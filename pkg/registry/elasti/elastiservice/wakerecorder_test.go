@@ -83,7 +83,11 @@ func TestWakesAreRecordedInTheStatus(t *testing.T) {
 	if _, err := services.Wake(t.Context(), "cart", requestBecause("on its way to zero"), metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	s.awaitLastWake(t, "on its way to zero")
+	// The write that cancels the request has it: there is no moment without both.
+	cancelled, err := services.Get(t.Context(), "cart", metav1.GetOptions{})
+	if err != nil || cancelled.Status.SleepRequestedTime != nil || cancelled.Status.LastWake == nil || cancelled.Status.LastWake.Reason != "on its way to zero" {
+		t.Errorf("right after the wake, the status is %+v (%v)", cancelled.Status, err)
+	}
 }
 
 // The status of an ElastiService that was given another target has no wake of the
