@@ -141,7 +141,18 @@ func (c *Controller) watchedVersion(key types.NamespacedName) string {
 	return ""
 }
 
+// enqueueAll enqueues all ElastiServices, and those that do not exist but have resolver
+// slices.
 func (c *Controller) enqueueAll() {
+	for _, handle := range c.endpointSlices.handles() {
+		for _, object := range handle.List() {
+			if slice := object.(*observedSlice); slice.managed() {
+				for _, owner := range resources.OwnerOf(&slice.ObjectMeta) {
+					c.enqueue(owner)
+				}
+			}
+		}
+	}
 	for _, handle := range c.elastiServices.handles() {
 		for _, object := range handle.List() {
 			c.enqueue(resources.KeyOf(object.(*v1alpha1.ElastiService)))

@@ -107,7 +107,7 @@ func New(options Options) (*Controller, error) {
 		deletions:    newDeletions(),
 
 		targetKeys: options.TargetKeys,
-		wakeTurns:  newWakeTurns(options.WakeRate),
+		wakeTurns:  newWakeTurns(options.WakeRate, options.Metrics.waitForWake),
 	}
 	c.inspector = startup.NewInspector(startup.Options{Host: options.Host, Scales: options.Scaling, Enqueue: c.enqueue, Clock: options.Clock})
 	c.statuses = statuswriter.New(statuswriter.Options{

@@ -91,11 +91,13 @@ func (c *Controller) restoreAll(ctx context.Context, p *pass) (bool, error) {
 	p.observed = c.observe(ctx, p.elastiService)
 	restorations := append(c.formerRestorations(p), c.currentRestorations(p)...)
 	if !c.mayRestore(p, restorations) {
-		return false, nil
+		c.reportDeletion(p, conditionFalse(v1alpha1.ReasonWaitingForWake, "it is deleted when its target is awake, which waits for its turn to be woken: --wake-rate of elasti-apiserver says how many are woken in a second"))
+		return false, c.followResolvers(ctx, p)
 	}
 	done, err := c.removeResolvers(ctx, p, p.state.recordDeletion(p.elastiService, c.clock.Now()), restorations...)
-	if err != nil {
-		c.reportNotRestored(p, err)
+	var problem *notRestoredError
+	if errors.As(err, &problem) {
+		c.reportDeletion(p, conditionFalse(v1alpha1.ReasonTargetNotRestored, "%s", problem.Error()))
 	}
 	return done, err
 }
@@ -105,23 +107,18 @@ func (c *Controller) restoreAll(ctx context.Context, p *pass) (bool, error) {
 // controller, or lost with a store that is replaced by an older one: those whose targets
 // may be asleep wait for their turns.
 func (c *Controller) mayRestore(p *pass, restorations []restoration) bool {
-	awake := p.readyEndpoints > 0 || p.target.Scale != nil && !p.target.AtZero() && len(restorations) == 1
-	return len(restorations) == 0 || awake || c.hasWakeTurn(p.key())
+	awakeOrMissing := len(restorations) == 1 && (p.target.Scale != nil && !p.target.AtZero() || p.target.Missing())
+	return len(restorations) == 0 || p.readyEndpoints > 0 || awakeOrMissing || c.hasWakeTurn(p.key())
 }
 
-// reportNotRestored has Ready say that an ElastiService is not deleted because its
-// target cannot be woken.
-func (c *Controller) reportNotRestored(p *pass, err error) {
-	var problem *notRestoredError
-	if !errors.As(err, &problem) {
-		return
-	}
+// reportDeletion has Ready say why an ElastiService that is being deleted is still there.
+func (c *Controller) reportDeletion(p *pass, why condition) {
 	status := p.elastiService.Status.DeepCopy()
 	meta.SetStatusCondition(&status.Conditions, metav1.Condition{
 		Type:               v1alpha1.ConditionReady,
-		Status:             metav1.ConditionFalse,
-		Reason:             v1alpha1.ReasonTargetNotRestored,
-		Message:            bounded(problem.Error()),
+		Status:             why.status,
+		Reason:             why.reason,
+		Message:            bounded(why.message),
 		ObservedGeneration: p.elastiService.Generation,
 		LastTransitionTime: metav1.NewTime(c.clock.Now()).Rfc3339Copy(),
 	})

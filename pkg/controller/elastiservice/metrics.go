@@ -62,6 +62,7 @@ type Metrics struct {
 	finalized  *prometheus.CounterVec
 	switches   *prometheus.CounterVec
 	mode       *prometheus.GaugeVec
+	waiting    prometheus.Gauge
 }
 
 // NewMetrics returns metrics that are registered with a registerer.
@@ -84,10 +85,17 @@ func NewMetrics(registerer prometheus.Registerer) *Metrics {
 			Name: "elasti_operator_mode",
 			Help: "Mode of an ElastiService: 1 for proxy, 0 for serve.",
 		}, []string{"crd_name", "namespace"}),
+		waiting: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "elasti_operator_waiting_for_wake",
+			Help: "Number of ElastiServices whose targets are to be woken by the controller, which paces that, and wait for their turn.",
+		}),
 	}
-	registerer.MustRegister(m.reconciles, m.finalized, m.switches, m.mode)
+	registerer.MustRegister(m.reconciles, m.finalized, m.switches, m.mode, m.waiting)
 	return m
 }
+
+// waitForWake sets how many ElastiServices wait for their turn to be woken.
+func (m *Metrics) waitForWake(waiting int) { m.waiting.Set(float64(waiting)) }
 
 func (m *Metrics) reconciled(key types.NamespacedName, class string, took time.Duration) {
 	m.reconciles.WithLabelValues(key.Name, key.Namespace, class).Observe(took.Seconds())

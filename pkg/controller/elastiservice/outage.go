@@ -35,41 +35,61 @@ func (c *Controller) reconcileMissingResolvers(ctx context.Context, p *pass) {
 	p.result.failed(c.wakeWithoutResolvers(ctx, p))
 }
 
-// wakeWithoutResolvers wakes a sleeping target when no resolver has been ready to
-// hold its traffic, or that of one IP family of its Service, for too long. An outage of the resolvers concerns all sleeping
-// targets of the cluster at once, and their pods may be more than its nodes can
-// start together: each waits for its turn, and loses it when the resolvers are
-// back before.
+// wakeWithoutResolvers wakes a sleeping target when nothing has been able to hold its
+// traffic for too long: no resolver is ready, or none of an IP family of its Service, or
+// the resolver slices are not in the path and cannot be put there. An outage of the
+// resolvers concerns all sleeping targets of the cluster at once, and their pods may be
+// more than its nodes can start together: each waits for its turn, and loses it when the
+// resolvers are back before.
 func (c *Controller) wakeWithoutResolvers(ctx context.Context, p *pass) error {
 	if !p.target.AtZero() || !p.managed() {
 		c.wakeTurns.leave(p.key())
 		return nil
 	}
-	availability, _, wait := c.resolvers.AvailabilityOf(resources.AddressTypes(p.service))
-	if availability != resolvers.Unavailable {
+	reason, why := c.uncovered(p)
+	if reason == "" {
 		c.wakeTurns.leave(p.key())
-		if availability == resolvers.Missing {
-			c.queue.AddAfter(p.key(), wait)
-		}
 		return nil
 	}
 	if !c.hasWakeTurn(p.key()) {
+		p.result.problems = append(p.result.problems, conditionFalse(v1alpha1.ReasonWaitingForWake, "%s, and the target waits for its turn to be woken: --wake-rate of elasti-apiserver says how many are woken in a second", why))
 		return nil
 	}
 	result, err := c.scaling.Wake(ctx, target.Of(p.elastiService), target.AutoscalerOf(p.elastiService.Spec.Autoscaler), target.MinReplicas(p.elastiService), false)
 	if err != nil {
-		return fmt.Errorf("waking the target while no resolver is ready: %w", err)
+		return fmt.Errorf("waking the target, as %s: %w", why, err)
 	}
 	c.wakeTurns.leave(p.key())
 	if result.Scaled {
-		reason, why := v1alpha1.ReasonNoReadyResolver, "no resolver is ready to hold its traffic"
-		if ofAnyFamily, _, _ := c.resolvers.Availability(); ofAnyFamily == resolvers.Available {
-			reason, why = v1alpha1.ReasonNoResolverOfIPFamily, fmt.Sprintf("no resolver with an address of %s is ready to hold its traffic", c.familiesWithoutResolver(p.service))
-		}
 		c.options.Woken(c.targetKeys.Of(p.elastiService), why)
 		c.event(p.elastiService, corev1.EventTypeWarning, reason, actionWake, "scaled %s %s to %d: %s", p.elastiService.Spec.ScaleTargetRef.Kind, p.elastiService.Spec.ScaleTargetRef.Name, result.Replicas, why)
 	}
 	return nil
+}
+
+// uncovered returns the reason of the Event, and why, when nothing has been able to hold
+// the traffic of a sleeping target for too long. When that may be so later, it has the
+// ElastiService synced then.
+func (c *Controller) uncovered(p *pass) (reason, why string) {
+	availability, _, wait := c.resolvers.AvailabilityOf(resources.AddressTypes(p.service))
+	switch availability {
+	case resolvers.Missing:
+		c.queue.AddAfter(p.key(), wait)
+		return "", ""
+	case resolvers.Unavailable:
+		if ofAnyFamily, _, _ := c.resolvers.Availability(); ofAnyFamily == resolvers.Available {
+			return v1alpha1.ReasonNoResolverOfIPFamily, fmt.Sprintf("no resolver with an address of %s is ready to hold its traffic", c.familiesWithoutResolver(p.service))
+		}
+		return v1alpha1.ReasonNoReadyResolver, "no resolver is ready to hold its traffic"
+	}
+	if !p.state.exposed() {
+		return "", ""
+	}
+	if left := p.state.exposureLeft(c.clock.Now(), c.options.ResolverGrace); left > 0 {
+		c.queue.AddAfter(p.key(), left)
+		return "", ""
+	}
+	return v1alpha1.ReasonResolverSliceMissing, fmt.Sprintf("the resolver slice of Service %q is missing and cannot be written", p.service.Name)
 }
 
 // familiesWithoutResolver returns the IP families of a Service of which no resolver is

@@ -43,6 +43,7 @@ func (c *Controller) reconcilePreviousTargets(ctx context.Context, p *pass) {
 	p.previousAsleep = err != nil
 	p.heldByOther = p.previousAsleep && madeForOther(p)
 	if p.heldByOther {
+		p.result.failed(c.followResolvers(ctx, p))
 		status := &p.elastiService.Status
 		p.result.mode, p.result.ports, p.result.privateService = p.observedMode(), status.ProxyPorts, status.PrivateService
 		p.result.managedTarget = resources.ManagedTargetInStatus(status)

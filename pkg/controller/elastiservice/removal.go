@@ -99,6 +99,32 @@ func restorationFrom(namespace string, managed *resources.ManagedTarget, regardi
 // the error is a notRestoredError, and another attempt follows.
 // Without restorations there is no target to wake.
 func (c *Controller) removeResolvers(ctx context.Context, p *pass, since time.Time, restorations ...restoration) (bool, error) {
+	if removable, err := c.restoreBeforeRemoval(ctx, p, since, restorations); err != nil || !removable {
+		return false, errors.Join(err, c.followResolvers(ctx, p))
+	}
+	return c.removeOwned(ctx, p)
+}
+
+// followResolvers has the resolver slices that stay in the path of a Service list the
+// resolvers that are ready now. A target may have to wait long until it is woken:
+// resolvers are replaced meanwhile, and other pods may get their addresses.
+func (c *Controller) followResolvers(ctx context.Context, p *pass) error {
+	var problems []error
+	for _, slice := range p.ownSlices {
+		if !slice.managed() {
+			continue
+		}
+		desired := slice.slice.DeepCopy()
+		ready := c.resolvers.Ready(slice.family)
+		desired.Endpoints = ready[:min(len(ready), resources.MaxEndpoints)]
+		problems = append(problems, c.ensureResolverSlice(ctx, desired, slice.slice))
+	}
+	return errors.Join(problems...)
+}
+
+// restoreBeforeRemoval wakes the targets that resolvers stand in for, and reports whether
+// the resolvers may leave the path.
+func (c *Controller) restoreBeforeRemoval(ctx context.Context, p *pass, since time.Time, restorations []restoration) (bool, error) {
 	if !c.leaveScaleDown(p) {
 		return false, nil
 	}
@@ -124,7 +150,7 @@ func (c *Controller) removeResolvers(ctx context.Context, p *pass, since time.Ti
 			return false, nil
 		}
 	}
-	return c.removeOwned(ctx, p)
+	return true, nil
 }
 
 // notRestoredError means that a target that is not managed any more may sleep and
@@ -375,7 +401,7 @@ func (c *Controller) deleted(ctx context.Context, key types.NamespacedName) erro
 		}
 		c.wakeTurns.leave(key)
 		c.queue.AddAfter(key, lostRetry)
-		return nil
+		return c.followResolvers(ctx, p)
 	}
 	_, err = c.elasti.ElastiV1alpha1().ElastiServices(key.Namespace).Get(ctx, key.Name, metav1.GetOptions{})
 	if !apierrors.IsNotFound(err) {
@@ -389,7 +415,7 @@ func (c *Controller) deleted(ctx context.Context, key types.NamespacedName) erro
 		restorations = recordedRestorations(p, orphanReference(p))
 	}
 	if !c.mayRestore(p, restorations) {
-		return nil
+		return c.followResolvers(ctx, p)
 	}
 	since, started := p.state.startRemoval(c.clock.Now())
 	if started && !cleanedUp {

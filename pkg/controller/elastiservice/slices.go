@@ -37,6 +37,7 @@ import (
 // public Service, or takes them out of it, as the wanted mode requires.
 func (c *Controller) reconcileSlices(ctx context.Context, p *pass) {
 	if !p.manages() {
+		p.state.recordExposure(c.clock.Now(), p.managed() && !haveEndpoints(p.ownSlices))
 		return
 	}
 	var desired []*discoveryv1.EndpointSlice
@@ -65,6 +66,7 @@ func (c *Controller) reconcileSlices(ctx context.Context, p *pass) {
 	// are now. Until one is, those before are better than none: resolvers go
 	// on listening there for a while.
 	p.result.failed(err)
+	p.state.recordExposure(c.clock.Now(), err != nil && !inPlace(desired, p.ownSlices))
 	if removed {
 		p.state.recordSliceRemoval(c.clock.Now())
 	}

@@ -95,6 +95,8 @@ type state struct {
 	// owedWake is the number of replicas to which a scale-down failed to wake the
 	// target again. Zero when it owes no wake.
 	owedWake int32
+	// exposedSince is since when resolver slices are missing that cannot be written.
+	exposedSince time.Time
 	// startingSince is since when the target is to have pods and none is ready.
 	startingSince time.Time
 	// sharedScaledAt is when a scale-down through any ElastiService of the target
@@ -385,6 +387,25 @@ func (s *state) recordRequest(requested *metav1.Time) bool {
 		return false
 	}
 	return requested.Time.Equal(s.carriedOut)
+}
+
+// recordExposure records whether resolver slices are missing that cannot be written. It
+// counts only while the target is at zero.
+func (s *state) recordExposure(now time.Time, exposed bool) {
+	switch {
+	case !exposed:
+		s.exposedSince = time.Time{}
+	case s.exposedSince.IsZero():
+		s.exposedSince = now
+	}
+}
+
+// exposed reports whether resolver slices are missing that cannot be written.
+func (s *state) exposed() bool { return !s.exposedSince.IsZero() }
+
+// exposureLeft returns for how long they may still be missing within a grace period.
+func (s *state) exposureLeft(now time.Time, grace time.Duration) time.Duration {
+	return grace - now.Sub(s.exposedSince)
 }
 
 // oweWake records that the target is still to be woken to a number of replicas, or

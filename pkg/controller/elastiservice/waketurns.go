@@ -34,10 +34,13 @@ type wakeTurns struct {
 	// waiting has those that wait for their turn, having those that have it.
 	waiting *fairqueue.Queue[types.NamespacedName]
 	having  map[types.NamespacedName]bool
+	// report is called with how many wait.
+	report func(waiting int)
 }
 
-func newWakeTurns(perSecond float64) *wakeTurns {
+func newWakeTurns(perSecond float64, report func(waiting int)) *wakeTurns {
 	return &wakeTurns{
+		report:  report,
 		pacer:   rate.NewLimiter(rate.Limit(perSecond), max(1, int(perSecond))),
 		waiting: fairqueue.New(fairqueue.NamespaceOf),
 		having:  map[types.NamespacedName]bool{},
@@ -50,6 +53,7 @@ func (w *wakeTurns) join(key types.NamespacedName) {
 	defer w.mu.Unlock()
 	if !w.having[key] && !w.waiting.Has(key) {
 		w.waiting.Push(key)
+		w.report(w.waiting.Len())
 	}
 }
 
@@ -60,6 +64,7 @@ func (w *wakeTurns) leave(key types.NamespacedName) {
 	defer w.mu.Unlock()
 	w.waiting.Remove(key)
 	delete(w.having, key)
+	w.report(w.waiting.Len())
 }
 
 // has reports whether an ElastiService has its turn.
@@ -74,6 +79,7 @@ func (w *wakeTurns) has(key types.NamespacedName) bool {
 func (w *wakeTurns) give(now time.Time) (given []types.NamespacedName, next time.Duration) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	defer func() { w.report(w.waiting.Len()) }()
 	for w.waiting.Len() > 0 {
 		reservation := w.pacer.ReserveN(now, 1)
 		if delay := reservation.DelayFrom(now); delay > 0 {

@@ -28,7 +28,7 @@ import (
 // A namespace in which thousands of targets sleep does not delay the wakes of others when
 // there are no resolvers.
 func TestEachNamespaceHasItsTurnToBeWoken(t *testing.T) {
-	turns, now := newWakeTurns(2), time.Unix(0, 0)
+	turns, now := newWakeTurns(2, func(int) {}), time.Unix(0, 0)
 	for i := range 1000 {
 		turns.join(types.NamespacedName{Namespace: "crowd", Name: fmt.Sprint(i)})
 	}
@@ -48,7 +48,7 @@ func TestEachNamespaceHasItsTurnToBeWoken(t *testing.T) {
 }
 
 func TestWakeTurnsAreForThoseThatWait(t *testing.T) {
-	turns, now := newWakeTurns(1), time.Unix(0, 0)
+	turns, now := newWakeTurns(1, func(int) {}), time.Unix(0, 0)
 	key := func(name string) types.NamespacedName { return types.NamespacedName{Namespace: shop, Name: name} }
 	for _, name := range []string{"gone", "cart", "basket"} {
 		turns.join(key(name))

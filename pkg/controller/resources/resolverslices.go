@@ -28,8 +28,8 @@ import (
 	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti/v1alpha1"
 )
 
-// maxEndpoints is how many endpoints an EndpointSlice may have.
-const maxEndpoints = 1000
+// MaxEndpoints is how many endpoints an EndpointSlice may have.
+const MaxEndpoints = 1000
 
 // DesiredResolverSlices returns the EndpointSlices that put the ready resolvers
 // among the endpoints of a public Service, for each of its IP families.
@@ -38,7 +38,7 @@ const maxEndpoints = 1000
 func DesiredResolverSlices(elastiService *v1alpha1.ElastiService, public *corev1.Service, managed *ManagedTarget, ports []v1alpha1.ProxyPort, ready func(discoveryv1.AddressType) []discoveryv1.Endpoint) []*discoveryv1.EndpointSlice {
 	var desired []*discoveryv1.EndpointSlice
 	for _, family := range AddressTypes(public) {
-		chunks := slices.Collect(slices.Chunk(ready(family), maxEndpoints))
+		chunks := slices.Collect(slices.Chunk(ready(family), MaxEndpoints))
 		if len(chunks) == 0 {
 			chunks = [][]discoveryv1.Endpoint{nil}
 		}

@@ -123,6 +123,12 @@ func FailedObservation(err error) Observation {
 // AtZero reports whether the target is known to be scaled to zero.
 func (o Observation) AtZero() bool { return o.Scale != nil && o.Scale.Wanted == 0 }
 
+// Missing reports whether the target is known not to exist.
+func (o Observation) Missing() bool {
+	var kindError *scaling.KindError
+	return !o.Pending && (apierrors.IsNotFound(o.Problem) || errors.As(o.Problem, &kindError))
+}
+
 // IsAsIn reports whether the target was observed as it was when a scale was read: a scale
 // has the resource version of its object. One of which only the scale is known
 // has nothing else to be observed.

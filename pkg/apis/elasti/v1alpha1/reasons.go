@@ -88,6 +88,9 @@ const (
 	ReasonScaleFailed = "ScaleFailed"
 	// ReasonTargetRestored: a target that is not managed any more was woken.
 	ReasonTargetRestored = "TargetRestored"
+	// ReasonWaitingForWake: nothing can hold the traffic of a sleeping target any more, and
+	// it waits for its turn to be woken.
+	ReasonWaitingForWake = "WaitingForWake"
 	// ReasonTargetNotRestored: a target that is not managed any more may be asleep
 	// and cannot be woken. Its resolvers stay in the path until it can be.
 	ReasonTargetNotRestored = "TargetNotRestored"
