@@ -124,7 +124,7 @@ func computeResolverAvailableCondition(state resolvers.Availability, since time.
 	case state == resolvers.Available:
 		return conditionTrue(v1alpha1.ReasonResolverReady, "a resolver is ready to hold traffic")
 	case state == resolvers.Unavailable:
-		return conditionFalse(v1alpha1.ReasonNoReadyResolver, "no resolver has been ready since %s, so targets are kept awake: check the pods of the resolver", since.UTC().Format(time.RFC3339))
+		return conditionFalse(v1alpha1.ReasonNoReadyResolver, "no resolver has been ready since %s, so no target is put to sleep, and those that sleep are woken in turn: check the pods of the resolver", since.UTC().Format(time.RFC3339))
 	case before != nil:
 		return condition{before.Status, before.Reason, before.Message}
 	default:
@@ -139,7 +139,7 @@ func computeFamiliesAvailableCondition(state resolvers.Availability, service, mi
 	case state == resolvers.Available:
 		return conditionTrue(v1alpha1.ReasonResolverReady, "a resolver is ready to hold traffic")
 	case state == resolvers.Unavailable:
-		return conditionFalse(v1alpha1.ReasonNoResolverOfIPFamily, "no resolver has an address of %s, which Service %q has, so the target is kept awake: have the Service of the resolvers be dual-stack (spec.ipFamilyPolicy: PreferDualStack), or take %s out of spec.ipFamilies of Service %q", missing, service, missing, service)
+		return conditionFalse(v1alpha1.ReasonNoResolverOfIPFamily, "no resolver has an address of %s, which Service %q has, so the target is not put to sleep, and is woken in turn if it sleeps: have the Service of the resolvers be dual-stack (spec.ipFamilyPolicy: PreferDualStack), or take %s out of spec.ipFamilies of Service %q", missing, service, missing, service)
 	case before != nil:
 		return condition{before.Status, before.Reason, before.Message}
 	default:
