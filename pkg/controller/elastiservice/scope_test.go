@@ -1,0 +1,88 @@
+/*
+Copyright The elasti-apiserver Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package elastiservice
+
+import (
+	"slices"
+	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti/v1alpha1"
+)
+
+func TestKindInstalledLater(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t)
+	c.scaling.forgetKind("Deployment")
+	c.create(cartElastiService())
+	c.start()
+	c.eventuallyMode("cart", v1alpha1.ModeProxy)
+	c.eventuallyCondition("cart", v1alpha1.ConditionTargetFound, metav1.ConditionFalse, v1alpha1.ReasonKindNotServed)
+	c.scaling.serveKind("Deployment", "deployments")
+	c.eventuallyCondition("cart", v1alpha1.ConditionTargetFound, metav1.ConditionTrue, v1alpha1.ReasonFound)
+}
+
+func TestOnlyTheNamespacesInScope(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t)
+	c.options.Namespaces = []string{shop}
+	elsewhere := cartElastiService()
+	elsewhere.Namespace, elsewhere.UID = "elsewhere", "elsewhere-uid"
+	c.create(elsewhere)
+	c.create(cartElastiService())
+	c.start()
+	c.eventuallyMode("cart", v1alpha1.ModeProxy)
+	for _, action := range slices.Concat(c.host.Actions(), c.elasti.Actions(), c.dynamic.Actions()) {
+		if action.GetVerb() == "list" && action.GetResource().Resource == "elastiservices" {
+			// Those in namespaces that were worked on before are found.
+			continue
+		}
+		if namespace := action.GetNamespace(); namespace != shop && (namespace != "elasti-system" || action.GetResource().Resource != "endpointslices") {
+			t.Errorf("%s %s in namespace %q", action.GetVerb(), action.GetResource().Resource, namespace)
+		}
+	}
+}
+
+// A namespace that is taken off the list of those that are worked on is left as it
+// was: its targets awake, nothing of the product in it, and no finalizer.
+func TestNamespaceThatIsNotWorkedOnAnyMoreIsLeft(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t)
+	c.create(cartElastiService())
+	stop := c.start()
+	c.eventuallyMode("cart", v1alpha1.ModeProxy)
+	c.eventually(func() string {
+		if len(c.elastiService("cart").Finalizers) == 0 {
+			return "the finalizer"
+		}
+		return ""
+	})
+	stop()
+	c.options.Namespaces = []string{"other"}
+	c.start()
+	c.eventuallyReleased("cart")
+	if replicas := c.scaling.replicas(t, "cart"); replicas != 2 {
+		t.Errorf("the target has %d replicas, want 2", replicas)
+	}
+	if found := c.resolverSlices("cart"); len(found) > 0 || !slices.Equal(c.serviceNames(), []string{"cart"}) {
+		t.Errorf("left behind: %v, Services %v", found, c.serviceNames())
+	}
+	if status := c.elastiService("cart").Status; len(status.ProxyPorts) > 0 || status.PrivateService != "" || status.Mode != "" {
+		t.Errorf("resolvers still act on %+v", status)
+	}
+}
