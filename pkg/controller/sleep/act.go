@@ -89,7 +89,7 @@ func (r *round) because(i int) string {
 	if keeper := r.keeper(i); keeper != nil {
 		return keptAwakeBy(keeper.Name, keeper.Decision.Message)
 	}
-	if r.outcome.Action == ActionSleep && r.members[i].decision.Action != ActionSleep {
+	if r.combined.Action == ActionSleep && r.members[i].decision.Action != ActionSleep {
 		return "sleep was requested through another ElastiService of the target"
 	}
 	return r.members[i].decision.Message
@@ -118,9 +118,9 @@ func (r *round) withoutDryRun(i int) Decision {
 	for j := range votes {
 		votes[j].DryRun = false
 	}
-	outcome := Combine(votes)
-	if decision.Action == ActionSleep && outcome.By >= 0 && outcome.By != i {
-		keeper := &votes[outcome.By]
+	combined := Combine(votes)
+	if decision.Action == ActionSleep && combined.By >= 0 && combined.By != i {
+		keeper := &votes[combined.By]
 		return Decision{Action: ActionNone, Reason: v1alpha1.ReasonSharedTarget, Message: keptAwakeBy(keeper.Name, keeper.Decision.Message)}
 	}
 	return decision

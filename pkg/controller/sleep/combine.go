@@ -41,8 +41,8 @@ type Vote struct {
 	SleepRequested, ByHand bool
 }
 
-// Outcome is what the ElastiServices of one target decide together.
-type Outcome struct {
+// CombinedDecision is what the ElastiServices of one target decide together.
+type CombinedDecision struct {
 	Action Action
 	// By is the index of the vote that wakes the target or keeps it awake, -1
 	// when there is none.
@@ -54,7 +54,7 @@ type Outcome struct {
 // Combine makes one decision about a target of the votes of its ElastiServices: it is
 // woken when one of them decides that, and put to sleep when all of them agree. When
 // one does not agree any more, the requests for sleep are cancelled.
-func Combine(votes []Vote) Outcome {
+func Combine(votes []Vote) CombinedDecision {
 	byHand, requested, waiting := false, 0, 0
 	for _, vote := range votes {
 		if vote.SleepRequested && !vote.Abstains {
@@ -70,7 +70,7 @@ func Combine(votes []Vote) Outcome {
 		case vote.Pending:
 			waiting++
 		case vote.Decision.Action == ActionWake && !vote.DryRun:
-			return Outcome{Action: ActionWake, By: i}
+			return CombinedDecision{Action: ActionWake, By: i}
 		case !vote.agrees(byHand) && keeper < 0:
 			keeper = i
 		}
@@ -79,13 +79,13 @@ func Combine(votes []Vote) Outcome {
 	}
 	switch {
 	case keeper >= 0 && requested > 0:
-		return Outcome{Action: ActionKeepAwake, By: keeper}
+		return CombinedDecision{Action: ActionKeepAwake, By: keeper}
 	case keeper >= 0 || waiting > 0 || present == 0:
-		return Outcome{Action: ActionNone, By: keeper}
+		return CombinedDecision{Action: ActionNone, By: keeper}
 	case sleep:
-		return Outcome{Action: ActionSleep, By: -1, Agreed: true}
+		return CombinedDecision{Action: ActionSleep, By: -1, Agreed: true}
 	default:
-		return Outcome{Action: ActionNone, By: -1, Agreed: true}
+		return CombinedDecision{Action: ActionNone, By: -1, Agreed: true}
 	}
 }
 

@@ -105,7 +105,7 @@ func TestCombine(t *testing.T) {
 		"the watch of one is behind: it still seems to run": {[]Vote{asleep, idle}, ActionSleep, -1, true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if got, want := Combine(test.votes), (Outcome{test.action, test.by, test.agreed}); got != want {
+			if got, want := Combine(test.votes), (CombinedDecision{test.action, test.by, test.agreed}); got != want {
 				t.Errorf("got %+v, want %+v", got, want)
 			}
 		})
@@ -125,8 +125,8 @@ func TestCombineNeverSleepsAgainstOne(t *testing.T) {
 		for _, one := range others {
 			for _, other := range others {
 				for _, votes := range [][]Vote{{vote, one, other}, {one, vote, other}, {one, other, requested(vote)}} {
-					if outcome := Combine(votes); outcome.Agreed || outcome.Action == ActionSleep {
-						t.Errorf("%+v leads to %+v", votes, outcome)
+					if combined := Combine(votes); combined.Agreed || combined.Action == ActionSleep {
+						t.Errorf("%+v leads to %+v", votes, combined)
 					}
 				}
 			}

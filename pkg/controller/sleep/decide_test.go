@@ -282,9 +282,9 @@ func TestARequestThatIsOlderThanTheWakeDoesNotAgree(t *testing.T) {
 					Triggers: []evaluators.Result{idle},
 				}
 				m.decision = Decide(m.observation)
-				outcome := Combine([]Vote{voteOf(m)})
-				if outcome.Agreed != test.agrees || (outcome.Action == ActionKeepAwake) == test.agrees {
-					t.Errorf("the outcome is %+v (%s)", outcome, m.decision.Message)
+				combined := Combine([]Vote{voteOf(m)})
+				if combined.Agreed != test.agrees || (combined.Action == ActionKeepAwake) == test.agrees {
+					t.Errorf("the combined decision is %+v (%s)", combined, m.decision.Message)
 				}
 			})
 		}

@@ -82,7 +82,7 @@ type round struct {
 	// each.
 	members []member
 	votes   []Vote
-	outcome Outcome
+	combined CombinedDecision
 	// observed is when they were observed, changes the number of changes until
 	// then.
 	observed time.Time
@@ -126,7 +126,7 @@ func (s *Scheduler) decide(ctx context.Context, key resources.TargetKey, maxAge 
 		decided.members = append(decided.members, m)
 		decided.votes = append(decided.votes, voteOf(&m))
 	}
-	decided.outcome = Combine(decided.votes)
+	decided.combined = Combine(decided.votes)
 	return decided, nil
 }
 
@@ -175,11 +175,11 @@ func (r *round) actionOf(i int) Action {
 	switch {
 	case vote.Abstains || r.members[i].deleting():
 		return ActionNone
-	case r.outcome.Action == ActionWake && r.outcome.By == i:
+	case r.combined.Action == ActionWake && r.combined.By == i:
 		return ActionWake
-	case r.outcome.Action == ActionWake && vote.SleepRequested, r.outcome.Action == ActionKeepAwake && vote.SleepRequested:
+	case r.combined.Action == ActionWake && vote.SleepRequested, r.combined.Action == ActionKeepAwake && vote.SleepRequested:
 		return ActionKeepAwake
-	case r.outcome.Action == ActionSleep && !vote.SleepRequested && !vote.asleep():
+	case r.combined.Action == ActionSleep && !vote.SleepRequested && !vote.asleep():
 		return ActionSleep
 	default:
 		return ActionNone
@@ -188,7 +188,7 @@ func (r *round) actionOf(i int) Action {
 
 // keeper returns the vote of another member that keeps the target awake, or nil.
 func (r *round) keeper(i int) *Vote {
-	if by := r.outcome.By; by >= 0 && by != i {
+	if by := r.combined.By; by >= 0 && by != i {
 		return &r.votes[by]
 	}
 	return nil
@@ -231,7 +231,7 @@ func (s *Scheduler) record(key resources.TargetKey, round *round) {
 	if !ok {
 		return
 	}
-	if round.outcome.Agreed && round.changes == of.changes && round.requestedByAll() {
+	if round.combined.Agreed && round.changes == of.changes && round.requestedByAll() {
 		of.confirmed = round.observed
 	}
 	if round.busy == nil && of.waiting != nil {

@@ -154,7 +154,7 @@ func (s *Scheduler) sync(ctx context.Context, key resources.TargetKey) {
 // long until the next one, zero if there is none.
 func (s *Scheduler) decideAndAct(ctx context.Context, key resources.TargetKey) (time.Duration, error) {
 	round, err := s.decide(ctx, key, s.options.PollingInterval)
-	if err == nil && (round.outcome.Action == ActionSleep || round.requested()) {
+	if err == nil && (round.combined.Action == ActionSleep || round.requested()) {
 		// Results may be an interval old, in which the target may have been used.
 		round, err = s.decide(ctx, key, sleepMaxAge)
 	}
@@ -171,7 +171,7 @@ func (s *Scheduler) decideAndAct(ctx context.Context, key resources.TargetKey) (
 		}
 	}
 	problems = append(problems, s.act(ctx, round))
-	if round.outcome.Action == ActionSleep {
+	if round.combined.Action == ActionSleep {
 		next = min(s.options.PollingInterval, scaleDownCheck)
 	}
 	return next, errors.Join(problems...)

@@ -72,9 +72,9 @@ func (r *round) sleepingOf(i int) metav1.Condition {
 	case m.dryRun && m.decision.Action == ActionSleep:
 		condition.Reason, condition.Message = v1alpha1.ReasonDryRun, "the target would be put to sleep, but for the dry run: "+m.decision.Message
 	case keeper != nil && r.votes[i].agrees(false):
-		condition.Reason, condition.Message = v1alpha1.ReasonSharedTarget, keptAwakeBy(keeper.Name, r.sleepingOf(r.outcome.By).Message)
+		condition.Reason, condition.Message = v1alpha1.ReasonSharedTarget, keptAwakeBy(keeper.Name, r.sleepingOf(r.combined.By).Message)
 		return condition
-	case m.decision.Action == ActionSleep && !r.outcome.Agreed:
+	case m.decision.Action == ActionSleep && !r.combined.Agreed:
 		condition.Reason, condition.Message = v1alpha1.ReasonSharedTarget, "another ElastiService of the target has not been evaluated yet"
 	case m.decision.Action == ActionSleep:
 		condition.Reason, condition.Message = v1alpha1.ReasonSleepRequested, sleepRequested(m.observation).Message

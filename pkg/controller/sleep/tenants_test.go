@@ -44,7 +44,7 @@ func (h *hangingTriggers) Evaluate(ctx context.Context, subject evaluators.Subje
 	_, err := h.limiter.Do(ctx, query, subject.MaxAge, func(ctx context.Context) (queries.Result, error) {
 		if loud {
 			<-ctx.Done()
-			return queries.Result{}, &queries.Error{Reason: v1alpha1.ReasonServerFailed, Message: "did not answer in time", ServerFault: true}
+			return queries.Result{}, &queries.Error{Reason: v1alpha1.ReasonServerFailed, Message: "did not respond in time", ServerFault: true}
 		}
 		return queries.Result{}, nil
 	})

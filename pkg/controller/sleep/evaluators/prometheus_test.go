@@ -147,12 +147,12 @@ func TestPrometheusStates(t *testing.T) {
 		},
 		{
 			name:  "with a remark and a warning",
-			body:  `{"status":"success","warnings":["PromQL info: metric might not be a counter","a store did not answer"],"data":{"resultType":"scalar","result":[1,"0"]}}`,
+			body:  `{"status":"success","warnings":["PromQL info: metric might not be a counter","a store did not respond"],"data":{"resultType":"scalar","result":[1,"0"]}}`,
 			state: Unknown, reason: v1alpha1.ReasonDataIncomplete,
 		},
 		{
 			name:  "with warnings",
-			body:  `{"status":"success","warnings":["a store did not answer"],"data":{"resultType":"scalar","result":[1,"0"]}}`,
+			body:  `{"status":"success","warnings":["a store did not respond"],"data":{"resultType":"scalar","result":[1,"0"]}}`,
 			state: Unknown, reason: v1alpha1.ReasonDataIncomplete,
 		},
 		{name: "not scraped", up: "0", body: vector("0"), state: Unknown, reason: v1alpha1.ReasonNotScraped},

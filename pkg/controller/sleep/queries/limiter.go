@@ -112,8 +112,8 @@ func digestOf(texts ...string) digest {
 	return sha256.Sum256([]byte(all.String()))
 }
 
-// outcome is the result of a query, or its error.
-type outcome struct {
+// queryResult is the result of a query, or its error, and when it was sent.
+type queryResult struct {
 	result Result
 	err    error
 	at     time.Time
@@ -161,7 +161,7 @@ type Limiter struct {
 	clock    clock.PassiveClock
 	timeout  time.Duration
 	capacity int
-	results  *lru.Cache // of outcome by digest
+	results  *lru.Cache // of queryResult by digest
 
 	mu sync.Mutex
 	// inFlight are the queries in flight, and connections how many there are for
@@ -218,13 +218,13 @@ func (l *Limiter) Timeout() time.Duration { return l.timeout }
 func (l *Limiter) Do(ctx context.Context, query Query, maxAge time.Duration, send func(context.Context) (Result, error)) (Result, error) {
 	connection := digestOf(query.Namespace, query.Server, query.Connection)
 	key := digestOf(query.Namespace, query.Server, query.Connection, query.Text)
-	if known, ok := l.results.Get(key); ok && l.clock.Since(known.(outcome).at) < maxAge {
-		return known.(outcome).result, known.(outcome).err
+	if known, ok := l.results.Get(key); ok && l.clock.Since(known.(queryResult).at) < maxAge {
+		return known.(queryResult).result, known.(queryResult).err
 	}
 	if err := l.begin(query, key, connection); err != nil {
 		return Result{}, err
 	}
-	sent := outcome{at: l.clock.Now()}
+	sent := queryResult{at: l.clock.Now()}
 	sendCtx, cancel := context.WithTimeout(ctx, l.timeout)
 	defer cancel()
 	sent.result, sent.err = send(sendCtx)
@@ -274,8 +274,8 @@ func (l *Limiter) hasRoom(query Query) bool {
 	return freeOfAll > 0 && free > 0
 }
 
-// end releases the slot. A nil outcome is not counted for the circuit breaker.
-func (l *Limiter) end(query Query, key, connection digest, sent *outcome) {
+// end releases the slot. A query without a result is not counted for the circuit breaker.
+func (l *Limiter) end(query Query, key, connection digest, sent *queryResult) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	delete(l.inFlight, key)
