@@ -73,7 +73,7 @@ const (
 
 // ErrNotSupported means that a resolver does not know the query: it is of an
 // earlier version.
-var ErrNotSupported = errors.New("the resolver does not answer which proxy ports it serves")
+var ErrNotSupported = errors.New("the resolver does not say which proxy ports it serves")
 
 // Port is a port of a public Service and the proxy port that belongs to it.
 type Port struct{ Service, Proxy int32 }
@@ -133,7 +133,7 @@ func Parse(values url.Values) (*Query, error) {
 	return q, nil
 }
 
-// String returns a port as questions and answers write it.
+// String returns a port as queries and responses write it.
 func (p Port) String() string {
 	return strconv.Itoa(int(p.Service)) + ":" + strconv.Itoa(int(p.Proxy))
 }
@@ -151,7 +151,7 @@ func parsePort(text string) (Port, error) {
 	return Port{Service: int32(serviceNumber), Proxy: int32(proxyNumber)}, nil
 }
 
-// Handler answers questions with those of the ports that are served, a line each, and
+// Handler responds to queries with those of the ports that are served, a line each, and
 // another one for each of these where no connections are accepted.
 func Handler(state func(*Query, Port) State) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -160,19 +160,19 @@ func Handler(state func(*Query, Port) State) http.Handler {
 			http.Error(w, err.Error(), http.StatusBadRequest)
 			return
 		}
-		var answer []byte
+		var body []byte
 		for _, port := range q.Ports {
 			switch state(q, port) {
 			case Accepting:
-				answer = append(append(answer, port.String()...), '\n')
+				body = append(append(body, port.String()...), '\n')
 			case Listening:
-				answer = append(append(answer, port.String()...), '\n')
-				answer = append(append(append(answer, port.String()...), notAccepting...), '\n')
+				body = append(append(body, port.String()...), '\n')
+				body = append(append(append(body, port.String()...), notAccepting...), '\n')
 			}
 		}
 		w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 		// It fails when the client has left.
-		_, _ = w.Write(answer)
+		_, _ = w.Write(body)
 	})
 }
 
@@ -198,11 +198,11 @@ func (q *Query) Send(connection net.Conn) (State, error) {
 	default:
 		return Unknown, fmt.Errorf("querying which proxy ports are served: unexpected response %s", response.Status)
 	}
-	answer, err := io.ReadAll(io.LimitReader(response.Body, int64(maxResponseBytes)))
+	body, err := io.ReadAll(io.LimitReader(response.Body, int64(maxResponseBytes)))
 	if err != nil {
 		return Unknown, fmt.Errorf("reading which proxy ports are served: %w", err)
 	}
-	lines := sets.New(strings.Split(string(answer), "\n")...)
+	lines := sets.New(strings.Split(string(body), "\n")...)
 	least := Accepting
 	for _, port := range q.Ports {
 		switch {

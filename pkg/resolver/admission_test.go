@@ -106,7 +106,7 @@ func TestClientsThatAreNotAllowedGetAResponseOnTheSharedPort(t *testing.T) {
 	for _, version := range []string{"HTTP/1.1", "HTTP/2"} {
 		c.eventually(func() bool { return queryHost(t, version, port, "open.shop.svc").StatusCode == http.StatusOK })
 		if response := queryHost(t, version, port, "closed.shop.svc"); response.StatusCode != http.StatusForbidden || response.Header.Get("X-Elasti-Answer") != "AddressNotAllowed" {
-			t.Errorf("%s: a client that is not allowed is answered %d %v", version, response.StatusCode, response.Header)
+			t.Errorf("%s: a client that is not allowed gets %d %v", version, response.StatusCode, response.Header)
 		}
 	}
 }
@@ -137,13 +137,13 @@ func TestProxyPortServesNoNewClientWhileTheTargetIsAwake(t *testing.T) {
 		t.Errorf("%v connections are counted", refused())
 	}
 	before := refused()
-	answered := make(chan int, 1)
-	go func() { status, _, _ := fetch(port, "/"); answered <- status }()
+	responded := make(chan int, 1)
+	go func() { status, _, _ := fetch(port, "/"); responded <- status }()
 	c.eventually(func() bool { return c.metric("elasti_resolver_connections") == 1 })
 	es.Status.SleepRequestedTime = &metav1.Time{Time: time.Now()}
 	c.update(es)
-	if status := <-answered; status != http.StatusOK {
-		t.Errorf("a client that came before the resolver knew is answered %d", status)
+	if status := <-responded; status != http.StatusOK {
+		t.Errorf("a client that came before the resolver knew gets %d", status)
 	}
 	if refused() != before {
 		t.Errorf("%v connections were refused meanwhile", refused()-before)
@@ -186,7 +186,7 @@ func TestClientThatWaitsForThePathMayLeave(t *testing.T) {
 	// The resolver ends before it has waited for as long as it may.
 	c.stop()
 	if _, err := conn.Read(make([]byte, 1)); err == nil {
-		t.Error("the client is answered")
+		t.Error("the client gets a response")
 	}
 	if err := <-c.ended; err != nil {
 		t.Error(err)
@@ -235,7 +235,7 @@ func TestStreamForAnotherServiceStopsNoStream(t *testing.T) {
 	other := query("till.shop.svc", nil)
 	other.Body.Close()
 	if other.StatusCode != http.StatusMisdirectedRequest {
-		t.Errorf("the other stream is answered %d", other.StatusCode)
+		t.Errorf("the other stream gets %d", other.StatusCode)
 	}
 	if _, err := io.WriteString(client, "ok"); err != nil {
 		t.Fatal(err)

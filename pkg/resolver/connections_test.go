@@ -87,7 +87,7 @@ func TestConnectionsOfAServiceLeaveRoomForOthers(t *testing.T) {
 	}
 }
 
-func TestLastConnectionIsForWhoHasNone(t *testing.T) {
+func TestLastConnectionIsForAServiceWithoutOne(t *testing.T) {
 	c := newCounted(t, 1, 0)
 	if got, why := c.fill(c.budget.Open(nil)); len(got) != 1 || why != metrics.RefusedProcess {
 		t.Errorf("%d connections, then %s", len(got), why)

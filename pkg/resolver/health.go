@@ -23,7 +23,7 @@ import (
 	"github.com/truefoundry/elasti-apiserver/pkg/portcheck"
 )
 
-// healthMux answers the probes of the kubelet: /healthz while the process runs,
+// healthMux responds to the probes of the kubelet: /healthz while the process runs,
 // /readyz while new traffic should come to it; and the controller, which proxy ports
 // are served.
 func healthMux(ready func() error, state func(*portcheck.Query, portcheck.Port) portcheck.State) *http.ServeMux {

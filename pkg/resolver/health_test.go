@@ -27,9 +27,9 @@ import (
 	"github.com/truefoundry/elasti-apiserver/pkg/resolver/resolvertest"
 )
 
-// TestProbesAreAnsweredWhateverAnotherSourceOpens has one source open connections to
+// TestProbesGetResponsesWhateverAnotherSourceOpens has one source open connections to
 // the health port that stay open: the oldest give way, those of another source stay.
-func TestProbesAreAnsweredWhateverAnotherSourceOpens(t *testing.T) {
+func TestProbesGetResponsesWhateverAnotherSourceOpens(t *testing.T) {
 	c := newCluster(t, nil)
 	address := strings.TrimPrefix(c.health, "http://")
 	request := func(conn net.Conn) {

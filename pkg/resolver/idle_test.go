@@ -45,7 +45,7 @@ func TestIdleConnectionsGiveBackTheirBuffers(t *testing.T) {
 	es := elastiService("web", port)
 	es.Status.ProxyPorts[0].AppProtocol = "http"
 	c := newCluster(t, func(o *Options) { o.Timeouts.Idle = time.Hour }, es)
-	c.apply(slice(es, true, resolvertest.Listen(t, answerInChunks)))
+	c.apply(slice(es, true, resolvertest.Listen(t, respondInChunks)))
 	c.eventually(func() bool { status, _, _ := fetch(port, "/"); return status == http.StatusOK })
 	message := "POST / HTTP/1.1\r\nHost: web\r\n" + chunkedBody
 	heapBefore, stacksBefore := memoryInUse()
@@ -78,8 +78,8 @@ func TestIdleConnectionsGiveBackTheirBuffers(t *testing.T) {
 // chunkedBody is larger than any buffer.
 var chunkedBody = fmt.Sprintf("Transfer-Encoding: chunked\r\n\r\n%x\r\n%s\r\n0\r\n\r\n", 256<<10, strings.Repeat("x", 256<<10))
 
-// answerInChunks is a pod that keeps no buffer after a request.
-func answerInChunks(conn *net.TCPConn) {
+// respondInChunks is a pod that keeps no buffer after a request.
+func respondInChunks(conn *net.TCPConn) {
 	if exchangeInChunks(conn) {
 		// The end of the connection is all that comes next.
 		_, _ = conn.Read(make([]byte, 1))

@@ -36,7 +36,7 @@ import (
 )
 
 // leaveTimeout is how long a resolver that ends stays for the EndpointSlices
-// that still list it and for those who still come. It is longer than it takes
+// that still list it and for clients that still come. It is longer than it takes
 // until another API server has taken over from one that vanished.
 const leaveTimeout = 30 * time.Second
 
@@ -55,7 +55,7 @@ type listings struct {
 // awaitLeft returns when no resolver slice lists this resolver as ready, after
 // leaveTimeout, when it may not know any more, or when ctx ends: while the
 // controller is being replaced itself nothing takes resolvers out of the slices,
-// and who is sent here must be let in.
+// and clients that are sent here must be let in.
 func (r *Resolver) awaitLeft(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, leaveTimeout)
 	own := ownAddresses(r.options.BindAddress)
@@ -99,7 +99,7 @@ func (r *Resolver) awaitLeft(ctx context.Context) {
 	}
 }
 
-// awaitQuiet returns when no client has come for Drain.Delay: who leads traffic
+// awaitQuiet returns when no client has come for Drain.Delay: what leads traffic
 // here, such as kube-proxy, may be slow to follow the EndpointSlices where a node
 // is busy. Others come whatever those say, so it waits for quiet until the end
 // of the timeout only, or until ctx ends.

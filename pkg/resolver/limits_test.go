@@ -196,7 +196,7 @@ func TestOutageOfTheAPILosesNothing(t *testing.T) {
 	conn := c.holdOneOf(asleep, "cart")
 	c.eventually(func() bool { return c.wakes.Load() >= 4 })
 	if status, _, err := fetch(awake, "/"); status != http.StatusOK {
-		t.Errorf("what is awake answers %d, %v", status, err)
+		t.Errorf("what is awake returns %d, %v", status, err)
 	}
 	address := pod(t)
 	back := func(*v1alpha1.WakeRequest) error {
@@ -210,7 +210,7 @@ func TestOutageOfTheAPILosesNothing(t *testing.T) {
 	}
 	response.Body.Close()
 	if response.StatusCode != http.StatusOK {
-		t.Errorf("the held request is answered %d", response.StatusCode)
+		t.Errorf("the held request gets %d", response.StatusCode)
 	}
 }
 
@@ -243,7 +243,7 @@ func TestOneOfTwoUserAgentsIsEnough(t *testing.T) {
 		}
 		response.Body.Close()
 		if got := response.Header.Get("X-Elasti-Answer"); got != "Asleep" {
-			t.Errorf("a request of %v is answered %q", agents, got)
+			t.Errorf("a request of %v gets %q", agents, got)
 		}
 	}
 	if c.wakes.Load() != 0 {

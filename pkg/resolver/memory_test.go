@@ -121,14 +121,14 @@ func TestAnIdleConnectionKeepsLittleOfItsLastRequest(t *testing.T) {
 		if _, err := unix.Write(fd, []byte(message)); err != nil {
 			t.Fatal(err)
 		}
-		// A whole answer is at hand once its body is.
-		for answer := ""; !strings.HasSuffix(answer, "\r\n\r\nok"); {
+		// A whole response is at hand once its body is.
+		for text := ""; !strings.HasSuffix(text, "\r\n\r\nok"); {
 			part := make([]byte, 4<<10)
 			n, err := unix.Read(fd, part)
 			if err != nil || n == 0 {
-				t.Fatalf("reading after %q: %d, %v", answer, n, err)
+				t.Fatalf("reading after %q: %d, %v", text, n, err)
 			}
-			answer += string(part[:n])
+			text += string(part[:n])
 		}
 	}
 	var fds []int

@@ -124,21 +124,21 @@ func TestObservedColdStart(t *testing.T) {
 		body string
 		err  error
 	}
-	answered := make(chan result, 1)
+	responded := make(chan result, 1)
 	go func() {
 		response, err := client.Do(request)
 		if err != nil {
-			answered <- result{err: err}
+			responded <- result{err: err}
 			return
 		}
 		defer response.Body.Close()
 		body, err := io.ReadAll(response.Body)
-		answered <- result{string(body), err}
+		responded <- result{string(body), err}
 	}()
-	// The pod comes after the wake was answered, so that there is every step.
+	// The pod comes after the wake has succeeded, so that there is every step.
 	c.eventually(func() bool { return c.metric("elasti_resolver_queued_count") == 1 && progress(t, port) == "pod" })
 	c.apply(slice(es, true, pod(t)))
-	if got := <-answered; got.err != nil || !strings.Contains(got.body, secretBody) {
+	if got := <-responded; got.err != nil || !strings.Contains(got.body, secretBody) {
 		t.Fatalf("got %q, %v", got.body, got.err)
 	}
 	// One that no client wants traced.

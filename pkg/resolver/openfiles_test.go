@@ -84,7 +84,7 @@ func TestConnectionsAreBoundedByOpenFiles(t *testing.T) {
 	}
 }
 
-// openUntilRefused opens connections to a port, each of which is answered by a pod
+// openUntilRefused opens connections to a port, each of which a pod responds on
 // and stays open, until one is reset.
 func (c *cluster) openUntilRefused(port int32) (opened []net.Conn) {
 	c.t.Helper()
@@ -102,7 +102,7 @@ func (c *cluster) openUntilRefused(port int32) (opened []net.Conn) {
 		}
 		response.Body.Close()
 		if response.StatusCode != http.StatusOK {
-			c.t.Fatalf("connection %d is answered %d", len(opened)+1, response.StatusCode)
+			c.t.Fatalf("connection %d gets %d", len(opened)+1, response.StatusCode)
 		}
 		opened = append(opened, conn)
 	}

@@ -75,7 +75,7 @@ func TestPassiveRequestsNeitherWakeNorCount(t *testing.T) {
 			requests := map[string]string{"Prometheus/3.5.0": "/", "Shop-Monitor/1": "/", "curl/8": "/metrics?all=1"}
 			for agent, path := range requests {
 				if response := look(t, version, port, path, agent); response.StatusCode != http.StatusServiceUnavailable || response.Header.Get("X-Elasti-Answer") != "Asleep" {
-					t.Errorf("%s is answered %d %v", agent, response.StatusCode, response.Header)
+					t.Errorf("%s gets %d %v", agent, response.StatusCode, response.Header)
 				}
 			}
 			if c.wakes.Load() != 0 {
@@ -89,7 +89,7 @@ func TestPassiveRequestsNeitherWakeNorCount(t *testing.T) {
 				t.Error("a scrape is reported as use")
 			}
 			if response := look(t, version, port, "/", "curl/8"); response.StatusCode != http.StatusOK {
-				t.Errorf("a client is answered %d", response.StatusCode)
+				t.Errorf("a client gets %d", response.StatusCode)
 			}
 			c.eventually(c.reported)
 		})

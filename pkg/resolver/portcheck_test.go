@@ -73,7 +73,7 @@ func TestResolverReportsWhichProxyPortsItServes(t *testing.T) {
 		}
 	}
 	if c.wakes.Load() != 0 || c.metric("elasti_resolver_connections") != 0 {
-		t.Error("a question is traffic")
+		t.Error("a query is traffic")
 	}
 	client := c.elasti.ElastiV1alpha1().ElastiServices("shop")
 	if err := client.Delete(t.Context(), "cart", metav1.DeleteOptions{}); err != nil {

@@ -16,13 +16,13 @@ limitations under the License.
 
 // Package resolver is the data plane: it receives the traffic of services whose
 // targets sleep, holds it, has the target woken, and forwards it as soon as a
-// pod can answer.
+// pod can serve.
 //
 // The way of a request through the packages: route learns from the API server
 // which port belongs to which service; listen accepts the connection; here it
 // is found out what it speaks and given to http1, http2 or stream; hold makes it
 // wait for a pod, while wake requests one from the API server and probe queries the pod
-// whether it can answer; endpoint picks the pod; dial connects to it. What is in
+// whether it can serve; endpoint picks the pod; dial connects to it. What is in
 // use is reported by activity.
 package resolver
 
@@ -99,7 +99,7 @@ type Options struct {
 	// it. Nil: nowhere.
 	MetricsListener net.Listener
 	MetricsTLS      *tls.Config
-	// Metrics answers what comes to MetricsListener.
+	// Metrics serves what comes to MetricsListener.
 	Metrics http.Handler
 	// TracerProvider makes the spans of requests. Optional.
 	TracerProvider trace.TracerProvider

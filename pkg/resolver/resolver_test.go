@@ -283,7 +283,7 @@ func fetch(port int32, path string) (int, string, error) {
 	return response.StatusCode, string(body), err
 }
 
-func TestHeldRequestWakesAndIsAnswered(t *testing.T) {
+func TestHeldRequestWakesAndGetsItsResponse(t *testing.T) {
 	port := freePort(t)
 	es := elastiService("cart", port)
 	c := newCluster(t, nil, es)
@@ -339,13 +339,13 @@ func TestServicesComeAndGo(t *testing.T) {
 	c.apply(slice(till, true, pod(t)))
 	c.eventually(func() bool { status, _, _ := fetch(second, "/"); return status == 200 })
 
-	// One goes.
+	// One is deleted.
 	if err := c.elasti.ElastiV1alpha1().ElastiServices("shop").Delete(ctx, "cart", metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	c.eventually(func() bool { _, _, err := fetch(first, "/"); return err != nil })
 	if status, _, err := fetch(second, "/"); status != 200 {
-		t.Fatalf("the other service answers %d, %v", status, err)
+		t.Fatalf("the other service returns %d, %v", status, err)
 	}
 }
 
@@ -394,13 +394,13 @@ func TestDrainFinishesHeldRequests(t *testing.T) {
 	port := freePort(t)
 	es := elastiService("cart", port)
 	c := newCluster(t, nil, es)
-	answered := make(chan string, 1)
+	responded := make(chan string, 1)
 	go func() {
 		_, body, err := fetch(port, "/")
 		if err != nil {
 			body = err.Error()
 		}
-		answered <- body
+		responded <- body
 	}()
 	c.eventually(func() bool { return c.wakes.Load() > 0 })
 	c.stop()
@@ -409,7 +409,7 @@ func TestDrainFinishesHeldRequests(t *testing.T) {
 		t.Error("a draining resolver is not healthy")
 	}
 	c.apply(slice(es, true, pod(t)))
-	if body := <-answered; body != "POST / x" {
+	if body := <-responded; body != "POST / x" {
 		t.Fatalf("got %q", body)
 	}
 }
@@ -433,7 +433,7 @@ func TestDrainAcceptsConnectionsWhileEndpointSlicesListTheResolver(t *testing.T)
 	c.eventually(func() bool { return c.status("/readyz") == http.StatusServiceUnavailable })
 	for began := time.Now(); time.Since(began) < 20*delay; {
 		if status, _, err := fetch(port, "/"); status != 200 {
-			t.Fatalf("a resolver that is listed answers %d, %v", status, err)
+			t.Fatalf("a resolver that is listed returns %d, %v", status, err)
 		}
 	}
 	listing.Endpoints[0].Conditions.Ready = ptr.To(false)
@@ -526,7 +526,7 @@ func TestSharedPortTellsServicesApart(t *testing.T) {
 		_, _ = io.Copy(io.Discard, response.Body)
 		response.Body.Close()
 		if response.StatusCode != want {
-			t.Errorf("%s is answered %d, want %d", host, response.StatusCode, want)
+			t.Errorf("%s gets %d, want %d", host, response.StatusCode, want)
 		}
 	}
 }

@@ -122,8 +122,8 @@ func (p *portOwners) ClosePort(svc *service.Service, port service.Port) {
 }
 
 // state returns whether connections to a proxy port, or requests for the Service on
-// the shared one, belong to the port of the ElastiService that a question is about, and
-// are served now. They are from now on where the question says so.
+// the shared one, belong to the port of the ElastiService that a query is about, and
+// are served now. They are from now on where the query says so.
 func (p *portOwners) state(q *portcheck.Query, port portcheck.Port) portcheck.State {
 	svc := p.serviceOf(q, port)
 	switch {
@@ -138,7 +138,7 @@ func (p *portOwners) state(q *portcheck.Query, port portcheck.Port) portcheck.St
 	return portcheck.Listening
 }
 
-// serviceOf returns the service that a question is about, if the port belongs to it.
+// serviceOf returns the service that a query is about, if the port belongs to it.
 func (p *portOwners) serviceOf(q *portcheck.Query, port portcheck.Port) *service.Service {
 	if port.Proxy == p.resolver.options.SharedPort {
 		if svc := p.resolver.hosts.Lookup(q.Service, port.Service); svc != nil && svc.UID == q.UID {
@@ -189,10 +189,10 @@ func (r *Resolver) findShared(ctx context.Context, conn *net.TCPConn, protocol s
 	var latest *service.Service
 	decided := false
 	return func(field func(name string) []string) (*service.Service, service.Port, *localreply.Reply) {
-		svc, port, instead := r.hosts.Destination(field)
+		svc, port, local := r.hosts.Destination(field)
 		switch {
 		case svc == nil:
-			return nil, service.Port{}, instead
+			return nil, service.Port{}, local
 		case !svc.Config().AllowedClients.Allow(client):
 			r.refused(svc, client, metrics.RefusedAddress)
 			return nil, service.Port{}, localreply.New(http.StatusForbidden, localreply.ReasonAddressNotAllowed,

@@ -87,8 +87,8 @@ func (s *sharedPort) send(t *testing.T, conn net.Conn, service string) {
 	}
 }
 
-// answered reports whether a client has got anything, or its connection has ended.
-func answered(conn net.Conn) bool {
+// responded reports whether a client has got anything, or its connection has ended.
+func responded(conn net.Conn) bool {
 	_ = conn.SetReadDeadline(time.Now().Add(time.Millisecond))
 	_, err := conn.Read(make([]byte, 1))
 	return !errors.Is(err, os.ErrDeadlineExceeded)
@@ -142,7 +142,7 @@ func TestServicesOnTheSharedPortHaveAnAccountEach(t *testing.T) {
 				}
 				conn, before := s.dial(t), held()
 				s.send(t, conn, "cart")
-				s.eventually(func() bool { return held() > before || answered(conn) })
+				s.eventually(func() bool { return held() > before || responded(conn) })
 			}
 			if held() < 2 {
 				t.Fatalf("%v requests are held", held())

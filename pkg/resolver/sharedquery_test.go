@@ -27,14 +27,14 @@ import (
 )
 
 // The controller queries before it sends traffic for a service to the shared port.
-// Its question must not wake anything.
+// Its query must not wake anything.
 func TestSharedPortReportsWhetherItKnowsAService(t *testing.T) {
 	port := freePort(t)
 	c := newCluster(t, func(o *Options) {
 		o.SharedPort, o.ClusterDomain, o.SharedHostHeader = port, "cluster.local", "X-Forwarded-Host"
 	}, elastiService("cart", port))
 	wake := func(*v1alpha1.WakeRequest) error {
-		t.Error("the question woke the target")
+		t.Error("the query woke the target")
 		return nil
 	}
 	c.wake.Store(&wake)

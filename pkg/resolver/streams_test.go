@@ -213,9 +213,9 @@ func TestClientThatWaitsForTheServerWakesTheTarget(t *testing.T) {
 	}
 }
 
-// TestFinishedClientsAreAnswered sends all that there is to say and finishes, as nc
+// TestFinishedClientsGetResponses sends all that there is to say and finishes, as nc
 // -N does, before it is known what is spoken.
-func TestFinishedClientsAreAnswered(t *testing.T) {
+func TestFinishedClientsGetResponses(t *testing.T) {
 	for _, protocol := range []string{"", "tcp"} {
 		for _, word := range []string{"", "HELO"} {
 			t.Run(protocol+" "+word, func(t *testing.T) {

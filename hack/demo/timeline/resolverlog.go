@@ -62,16 +62,16 @@ func addResolverRecords(ctx context.Context, host kubernetes.Interface, o option
 	for _, record := range records {
 		into.mark(received, record.Received)
 		into.mark(podReady, record.EndpointReady)
-		into.mark(answered, record.Answered)
+		into.mark(responded, record.Responded)
 		for _, recorded := range []struct {
 			at   time.Time
 			what string
 		}{
 			{record.Received, fmt.Sprintf("%s %s is received", record.Method, record.Path)},
-			{record.WakeAnswered, "the wake has returned"},
+			{record.WakeSucceeded, "the wake has returned"},
 			{record.EndpointReady, "the pod is found ready"},
 			{record.Released, "the request is sent to " + record.Pod},
-			{record.Answered, fmt.Sprintf("the pod responds: %d", record.Status)},
+			{record.Responded, fmt.Sprintf("the pod responds: %d", record.Status)},
 		} {
 			if !recorded.at.IsZero() {
 				into.add(recorded.at, resolverSource, "%s", recorded.what)

@@ -40,7 +40,7 @@ const (
 	received step = iota
 	scaled
 	podReady
-	answered
+	responded
 )
 
 // timeline collects moments. Safe for concurrent use.
@@ -74,14 +74,14 @@ func (t *timeline) mark(taken step, at time.Time) {
 func (t *timeline) summary() string {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	for _, needed := range []step{received, scaled, podReady, answered} {
+	for _, needed := range []step{received, scaled, podReady, responded} {
 		if _, known := t.steps[needed]; !known {
 			return ""
 		}
 	}
 	between := func(from, to step) float64 { return milliseconds(t.steps[to].Sub(t.steps[from])) }
-	return fmt.Sprintf("Answered %.0f ms after it was received: %.0f ms until the target was scaled, %.0f ms for the pod to start, %.1f ms from there to the response.",
-		between(received, answered), between(received, scaled), between(scaled, podReady), between(podReady, answered))
+	return fmt.Sprintf("The response came %.0f ms after the request: %.0f ms until the target was scaled, %.0f ms for the pod to start, %.1f ms from there to the response.",
+		between(received, responded), between(received, scaled), between(scaled, podReady), between(podReady, responded))
 }
 
 func milliseconds(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }

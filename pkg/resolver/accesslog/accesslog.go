@@ -47,13 +47,13 @@ type Record struct {
 
 	// Received is when the headers of a request, or the connection, were received.
 	Received time.Time `json:"received,omitzero"`
-	// WakeAnswered and EndpointReady are the ends of the steps of the cold start.
-	WakeAnswered  time.Time `json:"wakeAnswered,omitzero"`
+	// WakeSucceeded and EndpointReady are the ends of the steps of the cold start.
+	WakeSucceeded time.Time `json:"wakeAnswered,omitzero"`
 	EndpointReady time.Time `json:"endpointReady,omitzero"`
 	// Released is when a pod was chosen.
 	Released time.Time `json:"released,omitzero"`
-	// Answered is when the first byte of the response was received.
-	Answered time.Time `json:"answered,omitzero"`
+	// Responded is when the first byte of the response was received.
+	Responded time.Time `json:"answered,omitzero"`
 	// Ended is when the response was complete, or the connection closed.
 	Ended time.Time `json:"ended,omitzero"`
 	// BytesIn and BytesOut are the bytes received from and sent to the client.
@@ -95,8 +95,8 @@ type Outcome string
 const (
 	// Forwarded means that the response came from a pod.
 	Forwarded Outcome = "forwarded"
-	// Answered means that the resolver sent a local reply.
-	Answered Outcome = "answered"
+	// LocalReply means that the resolver sent a local reply.
+	LocalReply Outcome = "answered"
 	// ClientGone means that the client closed its connection first.
 	ClientGone Outcome = "client_gone"
 	// Failed means that the connection to the pod was lost.
@@ -106,4 +106,4 @@ const (
 )
 
 // Outcomes returns every Outcome.
-func Outcomes() []Outcome { return []Outcome{Forwarded, Answered, ClientGone, Failed, Silent} }
+func Outcomes() []Outcome { return []Outcome{Forwarded, LocalReply, ClientGone, Failed, Silent} }

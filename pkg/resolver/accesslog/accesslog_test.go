@@ -180,8 +180,8 @@ func TestLinesHaveEveryFieldAsJSON(t *testing.T) {
 	at := time.Date(2026, 7, 1, 10, 20, 30, 123456789, time.UTC)
 	full := Record{
 		Namespace: "shop", Service: "cart", Port: 80, Protocol: HTTP1, Method: "GET", Path: "/a", Status: 200, Outcome: Forwarded,
-		Reason: "reason", Pod: "cart-1", TraceParent: "00-1", Client: "192.0.2.1:7", Received: at, WakeAnswered: at.Add(1), EndpointReady: at.Add(2),
-		Released: at.Add(3), Answered: at.Add(4), Ended: at.Add(5), BytesIn: 6, BytesOut: -7, Held: true,
+		Reason: "reason", Pod: "cart-1", TraceParent: "00-1", Client: "192.0.2.1:7", Received: at, WakeSucceeded: at.Add(1), EndpointReady: at.Add(2),
+		Released: at.Add(3), Responded: at.Add(4), Ended: at.Add(5), BytesIn: 6, BytesOut: -7, Held: true,
 	}
 	value := reflect.ValueOf(full)
 	for i := range value.NumField() {
@@ -224,7 +224,7 @@ func BenchmarkWrite(b *testing.B) {
 	now := time.Now()
 	record := &Record{
 		Namespace: "shop", Service: "cart", Port: 80, Protocol: HTTP1, Method: "GET", Path: "/items/1", Status: 200, Outcome: Forwarded,
-		Pod: "cart-7d9f8c6b5-x2x7k", Client: "10.244.0.1:45678", Received: now, Released: now, Answered: now, Ended: now, BytesIn: 100, BytesOut: 1000,
+		Pod: "cart-7d9f8c6b5-x2x7k", Client: "10.244.0.1:45678", Received: now, Released: now, Responded: now, Ended: now, BytesIn: 100, BytesOut: 1000,
 	}
 	for b.Loop() {
 		w.Write(record)

@@ -59,7 +59,7 @@ func serve(t *testing.T, limits limits, timeouts timeouts, handler http.Handler)
 
 func ok(http.ResponseWriter, *http.Request) {}
 
-// probe is answered, on a connection of its own from a source.
+// probe gets its response, on a connection of its own from a source.
 func probe(t *testing.T, source, address string) {
 	t.Helper()
 	conn := resolvertest.DialFrom(t, source, address)
@@ -206,6 +206,6 @@ func TestLongestPortCheckIsNotTooLarge(t *testing.T) {
 	response.Body.Close()
 	http.DefaultClient.CloseIdleConnections()
 	if response.StatusCode != http.StatusOK {
-		t.Errorf("the longest port check is answered %s", response.Status)
+		t.Errorf("the longest port check gets %s", response.Status)
 	}
 }

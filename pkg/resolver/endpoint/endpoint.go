@@ -69,8 +69,8 @@ type port struct {
 	refused bool
 }
 
-// answers reports whether the pod can serve on p.
-func (pod *Pod) answers(p *port) bool {
+// serves reports whether the pod can serve on p.
+func (pod *Pod) serves(p *port) bool {
 	return !pod.terminating && !p.refused && (pod.ready || pod.probed || p.accepts)
 }
 
@@ -94,8 +94,8 @@ type Set struct {
 	next int
 	// arrivals is how often the number of pods that can serve has grown.
 	arrivals uint64
-	// answering is that number at the last call of CountArrivals.
-	answering int
+	// serving is that number at the last call of CountArrivals.
+	serving int
 }
 
 // Arrivals returns how often the number of pods that can serve has grown.
@@ -103,21 +103,21 @@ func (s *Set) Arrivals() uint64 { return s.arrivals }
 
 // CountArrivals updates Arrivals. It must be called after every change.
 func (s *Set) CountArrivals() {
-	answering := 0
+	serving := 0
 	for _, pod := range s.pods {
-		if pod.answersAny() {
-			answering++
+		if pod.servesAny() {
+			serving++
 		}
 	}
-	if answering > s.answering {
+	if serving > s.serving {
 		s.arrivals++
 	}
-	s.answering = answering
+	s.serving = serving
 }
 
-func (pod *Pod) answersAny() bool {
+func (pod *Pod) servesAny() bool {
 	for _, p := range pod.ports {
-		if pod.answers(p) {
+		if pod.serves(p) {
 			return true
 		}
 	}
@@ -202,7 +202,7 @@ func (s *Set) take(portName string, limit int, counter func(*Pod) *int) (*Pod, u
 	for i := range count {
 		pod := s.pods[(s.next+i)%count]
 		p := pod.ports[portName]
-		if p == nil || !pod.answers(p) || (limit > 0 && *counter(pod) >= limit) {
+		if p == nil || !pod.serves(p) || (limit > 0 && *counter(pod) >= limit) {
 			continue
 		}
 		if best == nil || *counter(pod) < *counter(best) {
@@ -232,12 +232,12 @@ func (s *Set) TakeAgain(pod *Pod, limit int) bool {
 // serve has less in flight.
 func (s *Set) TakeThis(pod *Pod, portName string, number uint16, limit int, spread bool) bool {
 	p := pod.ports[portName]
-	if pod.removed || p == nil || p.number != number || !pod.answers(p) || (limit > 0 && pod.inFlight >= limit) {
+	if pod.removed || p == nil || p.number != number || !pod.serves(p) || (limit > 0 && pod.inFlight >= limit) {
 		return false
 	}
 	if spread {
 		for _, other := range s.pods {
-			if q := other.ports[portName]; q != nil && other.answers(q) && other.inFlight < pod.inFlight {
+			if q := other.ports[portName]; q != nil && other.serves(q) && other.inFlight < pod.inFlight {
 				return false
 			}
 		}
@@ -276,19 +276,19 @@ func (s *Set) Fall(pod *Pod) {
 	pod.silent++
 }
 
-// Answering reports whether any pod can serve on the named port.
-func (s *Set) Answering(portName string) bool {
+// Serving reports whether any pod can serve on the named port.
+func (s *Set) Serving(portName string) bool {
 	for _, pod := range s.pods {
-		if p := pod.ports[portName]; p != nil && pod.answers(p) {
+		if p := pod.ports[portName]; p != nil && pod.serves(p) {
 			return true
 		}
 	}
 	return false
 }
 
-// AnyAnswering reports whether any pod can serve on any port.
-func (s *Set) AnyAnswering() bool {
-	return slices.ContainsFunc(s.pods, (*Pod).answersAny)
+// AnyServing reports whether any pod can serve on any port.
+func (s *Set) AnyServing() bool {
+	return slices.ContainsFunc(s.pods, (*Pod).servesAny)
 }
 
 // Count returns how many pods there are that are not terminating.
@@ -345,7 +345,7 @@ func (s *Set) ProbesSucceeded(pod *Pod) {
 func (s *Set) NeedsProbe(candidate Candidate) bool {
 	p := candidate.Pod.ports[candidate.Port]
 	return p != nil && p.number == candidate.Number && !candidate.Pod.terminating &&
-		!candidate.Pod.answers(p) && !candidate.Pod.removed
+		!candidate.Pod.serves(p) && !candidate.Pod.removed
 }
 
 // Candidates appends the candidates on the named port.
@@ -369,7 +369,7 @@ func (s *Set) AllCandidates(candidates []Candidate) []Candidate {
 }
 
 func (pod *Pod) candidate(candidates []Candidate, portName string, p *port) []Candidate {
-	if pod.terminating || pod.answers(p) {
+	if pod.terminating || pod.serves(p) {
 		return candidates
 	}
 	return append(candidates, Candidate{Pod: pod, Port: portName, Number: p.number, Ready: pod.ready})

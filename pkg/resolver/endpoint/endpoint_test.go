@@ -77,10 +77,10 @@ func TestTakeRespectsTheLimit(t *testing.T) {
 
 func TestWhichPodsCanServe(t *testing.T) {
 	var s Set
-	answers := func(want bool) {
+	serves := func(want bool) {
 		t.Helper()
-		if got := s.Answering("http"); got != want {
-			t.Errorf("answering is %t, want %t", got, want)
+		if got := s.Serving("http"); got != want {
+			t.Errorf("serving is %t, want %t", got, want)
 		}
 	}
 	candidate := func() Candidate {
@@ -91,39 +91,39 @@ func TestWhichPodsCanServe(t *testing.T) {
 		}
 		return candidates[0]
 	}
-	answers(false)
+	serves(false)
 	s.Update([]Description{describe("a", true, true)})
-	answers(false)
+	serves(false)
 	if candidates := s.Candidates(nil, "http"); len(candidates) != 0 {
 		t.Error("a terminating pod is a candidate")
 	}
 
 	s.Update([]Description{describe("a", false, false)})
-	answers(false)
+	serves(false)
 	s.ProbesSucceeded(candidate().Pod)
-	answers(true)
+	serves(true)
 
 	// A pod that becomes unready is not usable because of an earlier probe.
 	s.Update([]Description{describe("a", true, false)})
-	answers(true)
+	serves(true)
 	s.Update([]Description{describe("a", false, false)})
-	answers(false)
+	serves(false)
 
 	// A refused connection makes its port unusable until one is accepted.
 	s.Update([]Description{describe("a", true, false)})
 	pod, _ := s.Take("http", 0)
 	s.Return(pod)
 	s.Refused(pod, "http")
-	answers(false)
-	if !s.Answering("admin") {
-		t.Error("the other port does not answer")
+	serves(false)
+	if !s.Serving("admin") {
+		t.Error("the other port does not serve")
 	}
 	q := candidate()
 	if !q.Ready || !s.NeedsProbe(q) {
 		t.Errorf("the candidate is %+v", q)
 	}
 	s.Accepted(q.Pod, "http", false)
-	answers(true)
+	serves(true)
 	if s.NeedsProbe(q) {
 		t.Error("the candidate still needs a probe")
 	}
@@ -132,7 +132,7 @@ func TestWhichPodsCanServe(t *testing.T) {
 	s.Refused(pod, "http")
 	s.Update([]Description{describe("a", false, false)})
 	s.Update([]Description{describe("a", true, false)})
-	answers(true)
+	serves(true)
 }
 
 func TestAcceptingIsEnoughWithoutProbes(t *testing.T) {
@@ -140,8 +140,8 @@ func TestAcceptingIsEnoughWithoutProbes(t *testing.T) {
 	s.Update([]Description{describe("a", false, false)})
 	q := s.Candidates(nil, "http")[0]
 	s.Accepted(q.Pod, "http", true)
-	if !s.Answering("http") || s.Answering("admin") {
-		t.Error("the port that accepted does not answer, or another does")
+	if !s.Serving("http") || s.Serving("admin") {
+		t.Error("the port that accepted does not serve, or another does")
 	}
 }
 

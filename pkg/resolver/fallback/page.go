@@ -109,7 +109,7 @@ func progress(queue *hold.Queue) (step string, waited time.Duration) {
 	switch {
 	case queue.Pods() > 0:
 		return stepStarting, waited
-	case !cold.WakeAnswered.IsZero():
+	case !cold.WakeSucceeded.IsZero():
 		return stepPod, waited
 	}
 	return stepWaking, waited

@@ -224,15 +224,15 @@ func TestColdStartRecordsItsSteps(t *testing.T) {
 			t.Fatal(err)
 		}
 		<-time.After(time.Millisecond)
-		q.WakeAnswered()
+		q.WakeSucceeded()
 		<-time.After(time.Second)
-		q.WakeAnswered()
+		q.WakeSucceeded()
 		q.SetPods(pods("a"))
 		_, cold, err := w.Result()
 		if err != nil {
 			t.Fatal(err)
 		}
-		if !cold.Began.Equal(began) || cold.WakeAnswered.Sub(began) != time.Millisecond || cold.EndpointReady.Sub(cold.WakeAnswered) != time.Second {
+		if !cold.Began.Equal(began) || cold.WakeSucceeded.Sub(began) != time.Millisecond || cold.EndpointReady.Sub(cold.WakeSucceeded) != time.Second {
 			t.Errorf("the cold start is %+v", cold)
 		}
 	})

@@ -49,7 +49,7 @@ func (q *Queue) update(change func()) {
 	defer q.mu.Unlock()
 	change()
 	q.pods.CountArrivals()
-	if (q.held > 0 || q.keepAwakes > 0) && q.cold.EndpointReady.IsZero() && q.pods.AnyAnswering() {
+	if (q.held > 0 || q.keepAwakes > 0) && q.cold.EndpointReady.IsZero() && q.pods.AnyServing() {
 		q.cold.EndpointReady = q.now()
 	}
 	q.signal()
@@ -92,11 +92,11 @@ func (q *Queue) signal() {
 	}
 }
 
-// Answering reports whether any pod can serve on the named port.
-func (q *Queue) Answering(port string) bool {
+// Serving reports whether any pod can serve on the named port.
+func (q *Queue) Serving(port string) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	return q.pods.Answering(port)
+	return q.pods.Serving(port)
 }
 
 // Wanting reports whether there is a waiter or KeepAwake is in effect while no pod
@@ -105,11 +105,11 @@ func (q *Queue) Wanting() bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	for line := range q.lines {
-		if line.pod == nil && !q.pods.Answering(line.port) {
+		if line.pod == nil && !q.pods.Serving(line.port) {
 			return true
 		}
 	}
-	return q.keepAwakes > 0 && !q.pods.AnyAnswering()
+	return q.keepAwakes > 0 && !q.pods.AnyServing()
 }
 
 // Held returns how many waiters there are.

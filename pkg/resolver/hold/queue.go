@@ -126,8 +126,8 @@ func (q *Queue) Memory() *memory.Account { return q.account }
 type ColdStart struct {
 	// Began is when the first request or connection was held.
 	Began time.Time
-	// WakeAnswered is when the first wake call after that succeeded.
-	WakeAnswered time.Time
+	// WakeSucceeded is when the first wake call after that succeeded.
+	WakeSucceeded time.Time
 	// EndpointReady is when the first pod could serve.
 	EndpointReady time.Time
 }
@@ -299,7 +299,7 @@ func (q *Queue) enter(w *Waiter, again bool) {
 		return
 	}
 	q.held++
-	if q.held == 1 && q.keepAwakes == 0 && !q.pods.AnyAnswering() {
+	if q.held == 1 && q.keepAwakes == 0 && !q.pods.AnyServing() {
 		q.cold = ColdStart{Began: q.now()}
 	}
 	q.signal()
@@ -371,7 +371,7 @@ func (q *Queue) newest() *Waiter {
 }
 
 // Leave removes a waiter from its line. It returns false when the wait was already
-// over. Result then has the outcome, and a lease must still be ended.
+// over. Result then returns how it ended, and a lease must still be ended.
 func (q *Queue) Leave(w *Waiter) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()

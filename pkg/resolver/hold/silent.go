@@ -80,7 +80,7 @@ func (l Lease) Fall() Lease {
 // WaitAloud makes a silent waiter one that is held and wakes the target, at the
 // end of the line. It calls before with the queue locked, before the new wait can
 // be resolved. It returns false when the wait is over already, or the limit on
-// waiters is reached; Result then has the outcome.
+// waiters is reached; Result then returns how it ended.
 func (q *Queue) WaitAloud(w *Waiter, before func()) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()

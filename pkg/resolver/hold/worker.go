@@ -18,12 +18,12 @@ package hold
 
 import "context"
 
-// WakeAnswered records that a wake call succeeded.
-func (q *Queue) WakeAnswered() {
+// WakeSucceeded records that a wake call succeeded.
+func (q *Queue) WakeSucceeded() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if q.cold.WakeAnswered.IsZero() {
-		q.cold.WakeAnswered = q.now()
+	if q.cold.WakeSucceeded.IsZero() {
+		q.cold.WakeSucceeded = q.now()
 	}
 }
 
@@ -40,7 +40,7 @@ func (q *Queue) KeepAwake() (stop func()) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.keepAwakes++
-	if q.held == 0 && q.keepAwakes == 1 && !q.pods.AnyAnswering() {
+	if q.held == 0 && q.keepAwakes == 1 && !q.pods.AnyServing() {
 		q.cold = ColdStart{Began: q.now()}
 	}
 	q.ensureRunning()

@@ -42,7 +42,7 @@ type applicationRequest struct {
 var long = strings.Repeat("0123456789abcdef", 3*spliceBytes/16)
 
 // applicationRequests are one for each thing that go-httpbin can do, and whose
-// outcome is the same each time.
+// esponse is the same each time.
 var applicationRequests = []applicationRequest{
 	{method: "GET", target: "/get?a=b&a=%20c&d"},
 	{method: "GET", target: "/get", fields: map[string]string{"Accept": "text/html", "X-Odd": " a , b ", "Connection": "X-Odd"}},
@@ -53,7 +53,7 @@ var applicationRequests = []applicationRequest{
 	{method: "POST", target: "/post", body: "a=b&c=d", fields: map[string]string{"Content-Type": "application/x-www-form-urlencoded"}},
 	{method: "POST", target: "/post", body: "--x\r\nContent-Disposition: form-data; name=\"a\"\r\n\r\nb\r\n--x--\r\n", fields: map[string]string{"Content-Type": "multipart/form-data; boundary=x"}},
 	{method: "POST", target: "/anything/a/../b", body: "in chunks", chunked: true},
-	{method: "POST", target: "/post", body: "after a question", fields: map[string]string{"Expect": "100-continue"}},
+	{method: "POST", target: "/post", body: "after a request to continue", fields: map[string]string{"Expect": "100-continue"}},
 	{method: "PUT", target: "/put", body: long},
 	{method: "PUT", target: "/upload", body: long, chunked: true},
 	{method: "PATCH", target: "/patch", body: "patch"},
@@ -94,8 +94,8 @@ var applicationRequests = []applicationRequest{
 	{method: "GET", target: "/nowhere"},
 }
 
-// outcome is what a client sees of a response.
-type outcome struct {
+// applicationResponse is what a client sees of a response.
+type applicationResponse struct {
 	proto, status   string
 	header, trailer http.Header
 	encoding        []string
@@ -103,11 +103,11 @@ type outcome struct {
 	body            string
 }
 
-// changing is what differs from one answer to the next.
+// changing is what differs from one response to the next.
 var changing = regexp.MustCompile(`"timestamp": ?\d+`)
 
 // send sends a request to an address and returns what comes back.
-func (r *applicationRequest) send(client *http.Client, address string) (outcome, error) {
+func (r *applicationRequest) send(client *http.Client, address string) (applicationResponse, error) {
 	var body io.Reader
 	if r.body != "" {
 		body = strings.NewReader(r.body)
@@ -117,7 +117,7 @@ func (r *applicationRequest) send(client *http.Client, address string) (outcome,
 	}
 	request, err := http.NewRequest(r.method, "http://"+address+r.target, body)
 	if err != nil {
-		return outcome{}, err
+		return applicationResponse{}, err
 	}
 	// The address is not a part of the response.
 	request.Host = "bin.test"
@@ -127,12 +127,12 @@ func (r *applicationRequest) send(client *http.Client, address string) (outcome,
 	}
 	response, err := client.Do(request)
 	if err != nil {
-		return outcome{}, err
+		return applicationResponse{}, err
 	}
 	defer response.Body.Close()
 	got, err := io.ReadAll(response.Body)
 	if err != nil {
-		return outcome{}, fmt.Errorf("reading the body: %w", err)
+		return applicationResponse{}, fmt.Errorf("reading the body: %w", err)
 	}
 	header, trailer := endToEnd(response.Header), response.Trailer
 	header.Del("Date")
@@ -141,7 +141,7 @@ func (r *applicationRequest) send(client *http.Client, address string) (outcome,
 			fields.Set("Server-Timing", "some time")
 		}
 	}
-	return outcome{
+	return applicationResponse{
 		proto: response.Proto, status: response.Status, header: header, trailer: trailer, encoding: response.TransferEncoding,
 		length: response.ContentLength, body: changing.ReplaceAllString(string(got), ""),
 	}, nil

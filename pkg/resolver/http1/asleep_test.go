@@ -30,7 +30,7 @@ import (
 	"github.com/truefoundry/elasti-apiserver/pkg/resolver/service"
 )
 
-func TestAnswersAtZero(t *testing.T) {
+func TestLocalRepliesAtZero(t *testing.T) {
 	rules, err := proberesponse.Compile([]v1alpha1.ProbeResponseRule{{
 		Path:     &v1alpha1.PathMatch{Type: v1alpha1.PathMatchExact, Value: "/healthz"},
 		Headers:  []v1alpha1.ValueMatch{{Name: "x-probe", Value: "yes"}},
@@ -49,8 +49,8 @@ func TestAnswersAtZero(t *testing.T) {
 		t.Helper()
 		send(t, conn, request)
 		response, body := readResponse(t, reader, method)
-		if response.StatusCode != status || response.Header.Get(localreply.HeaderAnswer) != string(reason) {
-			t.Errorf("%q was answered %d %v, want %d %s", request, response.StatusCode, response.Header, status, reason)
+		if response.StatusCode != status || response.Header.Get(localreply.HeaderReason) != string(reason) {
+			t.Errorf("%q gets %d %v, want %d %s", request, response.StatusCode, response.Header, status, reason)
 		}
 		return body
 	}
@@ -80,7 +80,7 @@ func TestAnswersAtZero(t *testing.T) {
 	}
 	for _, request := range []string{get("/healthz", "X-Probe: yes"), get("/", "User-Agent: kube-probe/1.37"), get("/", "Accept: text/html")} {
 		if body := query(request, "GET", 200, ""); body != "the application" {
-			t.Errorf("%q was answered %q", request, body)
+			t.Errorf("%q gets %q", request, body)
 		}
 	}
 }
@@ -116,8 +116,8 @@ func TestPassiveRequestThatThePodRejectsWakesNothing(t *testing.T) {
 	conn := f.client()
 	send(t, conn, get("/", "User-Agent: kube-probe/1.37"))
 	response, _ := readResponse(t, bufio.NewReader(conn), "GET")
-	if response.StatusCode != http.StatusServiceUnavailable || response.Header.Get(localreply.HeaderAnswer) != string(localreply.ReasonAsleep) {
-		t.Errorf("it is answered %d %v", response.StatusCode, response.Header)
+	if response.StatusCode != http.StatusServiceUnavailable || response.Header.Get(localreply.HeaderReason) != string(localreply.ReasonAsleep) {
+		t.Errorf("it gets %d %v", response.StatusCode, response.Header)
 	}
 	if f.record(1).Held || f.service.Queue().Wanting() {
 		t.Error("it wakes the target")

@@ -35,7 +35,7 @@ func TestRejectedHeaderIsNotAttributedByAnotherRequest(t *testing.T) {
 	inWorld(t, true, nil, func(w *world) {
 		w.pod = func(conn *sockettest.Conn) {
 			expect(t, conn, get("/"))
-			answerWith(conn, "ok")
+			respondWith(conn, "ok")
 			_, _ = io.Copy(io.Discard, conn)
 			conn.Close()
 		}

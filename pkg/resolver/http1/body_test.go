@@ -52,7 +52,7 @@ func TestClientThatStopsInTheMiddleOfABodyIsNotified(t *testing.T) {
 			f := newFixtureWith(t, nil, func(options *Options) { options.BodyTimeout = 100 * time.Millisecond })
 			ended := make(chan struct{})
 			f.pods(rawPod(t, func(conn *net.TCPConn) {
-				// It does not answer before it has the whole body.
+				// It does not respond before it has the whole body.
 				_, _ = io.Copy(io.Discard, conn)
 				close(ended)
 			}))

@@ -79,7 +79,7 @@ type conn struct {
 	record  accesslog.Record
 	// deadline is the read deadline of the wait for a request, where it is set.
 	deadline time.Time
-	// lingers is true when the last answer may still have to be read.
+	// lingers is true when the last response may still have to be read.
 	lingers bool
 	// waiter is the wait of the current request while it is held.
 	waiter *hold.ConnWaiter
@@ -171,22 +171,22 @@ func (c *conn) serveRequest(ctx context.Context) step {
 		c.record.Path = same(before.Path, accesslog.Clip(pathOf(c.request.target), accesslog.MaxPath))
 		c.record.TraceParent = string(accesslog.Clip(c.request.traceParent, accesslog.MaxTraceParent))
 	}
-	var instead *localreply.Reply
-	c.service, c.port, instead = c.find(c.fields)
+	var local *localreply.Reply
+	c.service, c.port, local = c.find(c.fields)
 	switch {
 	case bad != nil:
 		c.rejectLast(bad.reply())
 		return c.finish(endConn)
 	case c.service == nil:
-		return c.finish(c.reject(instead))
+		return c.finish(c.reject(local))
 	default:
-		return c.finish(c.answerRequest(ctx))
+		return c.finish(c.forwardOrHold(ctx))
 	}
 }
 
 // resume goes on with a request that was held.
 func (c *conn) resume(ctx context.Context, slept error) step {
-	return c.finish(c.answerHeld(ctx, slept))
+	return c.finish(c.serveHeld(ctx, slept))
 }
 
 // finish completes the record of a request that is not held any more, and
@@ -251,7 +251,7 @@ func (c *conn) readHeader() error {
 	}
 }
 
-// now returns the time. That the last request ended just now saves a question.
+// now returns the time. That the last request ended just now saves a read of the clock.
 func (c *conn) now() time.Time {
 	if c.record.Ended.IsZero() {
 		return time.Now()

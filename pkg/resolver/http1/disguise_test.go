@@ -58,7 +58,7 @@ func TestDisguisedLengthsAreRefused(t *testing.T) {
 			send(t, conn, test.request+"GET /smuggled HTTP/1.1\r\nHost: a\r\n\r\n")
 			reader := bufio.NewReader(conn)
 			response, _ := readResponse(t, reader, http.MethodPost)
-			if response.StatusCode != test.status || response.Header.Get(localreply.HeaderAnswer) == "" {
+			if response.StatusCode != test.status || response.Header.Get(localreply.HeaderReason) == "" {
 				t.Errorf("got %d %v, want %d", response.StatusCode, response.Header, test.status)
 			}
 			if rest, err := io.ReadAll(reader); err != nil || len(rest) > 0 {

@@ -67,11 +67,11 @@ func TestClientEndsBeforeARequest(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			eachEnd(t, func(w *world, awake bool, silence time.Duration, how string) {
-				answered := strings.HasPrefix(begin, plainGet)
+				responds := strings.HasPrefix(begin, plainGet)
 				w.serveHTTP(func(http.ResponseWriter, *http.Request) {})
 				client := w.client()
 				send(w.t, client, begin)
-				if answered && !awake {
+				if responds && !awake {
 					w.held(1)
 					w.wake()
 				}
@@ -81,13 +81,13 @@ func TestClientEndsBeforeARequest(t *testing.T) {
 				w.held(0)
 				w.inFlight(0)
 				if how == "half" {
-					if got := awaitEnd(w.t, client); strings.HasPrefix(got, "HTTP/1.1 200 OK\r\n") != answered {
+					if got := awaitEnd(w.t, client); strings.HasPrefix(got, "HTTP/1.1 200 OK\r\n") != responds {
 						w.t.Errorf("the client got %q", got)
 					}
 				}
 				w.mu.Lock()
 				defer w.mu.Unlock()
-				if len(w.records) > 1 || (len(w.records) == 1) != answered {
+				if len(w.records) > 1 || (len(w.records) == 1) != responds {
 					w.t.Errorf("there are %d records", len(w.records))
 				}
 			})

@@ -36,9 +36,9 @@ import (
 type exchangeResult int
 
 const (
-	// exchangeDone: it is answered, and the client may send another.
+	// exchangeDone: it got its response, and the client may send another.
 	exchangeDone exchangeResult = iota
-	// exchangeLast: it is answered, or cannot be, and the connection must end.
+	// exchangeLast: it got its response, or cannot get one, and the connection must end.
 	exchangeLast
 	// notReceived: the pod did not accept a connection, or closed one before it
 	// can have received anything.
@@ -46,7 +46,7 @@ const (
 )
 
 // silence is how long a pod may say nothing before the client is watched. Most
-// answers come sooner, and then it does not matter whether the client is still
+// responses come sooner, and then it does not matter whether the client is still
 // there.
 const silence = time.Second
 
@@ -70,9 +70,9 @@ type exchange struct {
 	started bool
 	// last is true when the connection of the client must end.
 	last bool
-	// early is true when the pod answered before it was sent the whole request.
+	// early is true when the pod responded before it was sent the whole request.
 	early bool
-	// response is the header of the pod's answer.
+	// response is the header of the pod's response.
 	response messageHeader
 	// out assembles a header that is not forwarded as it was received.
 	out []byte
@@ -194,7 +194,7 @@ func (c *conn) wholeBody() int {
 		}
 	case chunkedBody:
 		var scanner chunkScanner
-		// A malformed body is found again, and answered, where it is sent on.
+		// A malformed body is found again, and rejected, where it is sent on.
 		if n, done, err := scanner.scan(available); err == nil && done {
 			return n
 		}
@@ -242,7 +242,7 @@ func (e *exchange) finish() exchangeResult {
 	e.endWatch()
 	c.record.BytesIn += int64(e.pod.written - e.before)
 	c.record.Outcome = accesslog.Forwarded
-	// A pod that answered before it had the whole request, or that may not know
+	// A pod that responded before it had the whole request, or that may not know
 	// that this one has a body, may take the rest of it for another request.
 	switch {
 	case !sent || e.early || c.request.oddBody || len(e.pod.in.unread()) > 0:
@@ -306,11 +306,11 @@ func (e *exchange) fail(err error) exchangeResult {
 	case errors.As(err, &bad):
 		c.record.Reason = err.Error()
 		c.rejectLast(localreply.New(http.StatusBadGateway, localreply.ReasonBadResponse,
-			fmt.Sprintf("the pod's answer is malformed: %s", bad.detail)))
+			fmt.Sprintf("the pod's response is malformed: %s", bad.detail)))
 	default:
 		c.record.Reason = err.Error()
 		c.rejectLast(localreply.New(http.StatusBadGateway, localreply.ReasonPodLost,
-			"the connection to the pod broke before it answered; the request may have been received, so it was not sent again"))
+			"the connection to the pod broke before it responded; the request may have been received, so it was not sent again"))
 	}
 	return exchangeLast
 }
@@ -386,7 +386,7 @@ func (e *exchange) silent() error {
 	}
 	switch err := e.body.err(); {
 	case errors.Is(err, errBodyCut):
-		// The pod gets what the client did, and answers what it likes to that.
+		// The pod gets what the client did, and responds to that as it likes.
 		_ = e.pod.tcp.CloseWrite()
 	case err != nil:
 		return err

@@ -81,7 +81,7 @@ func receiveAll(data []byte) (all []received) {
 	}
 }
 
-// numberingPod answers each request with its number.
+// numberingPod responds to each request with its number.
 type numberingPod struct {
 	mu       sync.Mutex
 	requests []received
@@ -106,7 +106,7 @@ func (p *numberingPod) serve(conn *sockettest.Conn) {
 }
 
 // FuzzRequests has a client send anything and finish. The pod gets the requests
-// that net/http makes of these bytes, from the first one on, each is answered once
+// that net/http makes of these bytes, from the first one on, each gets a response once
 // and in its turn, and the client is notified when the rest is not forwarded.
 func FuzzRequests(f *testing.F) {
 	const plain = "GET / HTTP/1.1\r\nHost: a\r\n\r\n"
@@ -129,11 +129,11 @@ func FuzzRequests(f *testing.F) {
 				}
 				_ = client.CloseWrite()
 			})
-			answered, refused := readNumbers(t, bufio.NewReader(client), want)
+			responses, refused := readNumbers(t, bufio.NewReader(client), want)
 			pod.mu.Lock()
 			defer pod.mu.Unlock()
-			if answered != len(pod.requests) {
-				t.Errorf("%d requests of %q reached the pod, and %d were answered", len(pod.requests), data, answered)
+			if responses != len(pod.requests) {
+				t.Errorf("%d requests of %q reached the pod, and %d got a response", len(pod.requests), data, responses)
 			}
 			if len(pod.requests) > len(want) {
 				t.Fatalf("of %q, the pod got %+v, and net/http reads only %+v", data, pod.requests, want)
@@ -152,28 +152,28 @@ func FuzzRequests(f *testing.F) {
 
 // readNumbers reads responses up to the end of a connection, checks their numbers, and
 // reports whether the last of them is a rejection.
-func readNumbers(t *testing.T, reader *bufio.Reader, requests []received) (answered int, refused bool) {
+func readNumbers(t *testing.T, reader *bufio.Reader, requests []received) (responses int, refused bool) {
 	for {
 		method := http.MethodGet
-		if answered < len(requests) {
-			method = requests[answered].method
+		if responses < len(requests) {
+			method = requests[responses].method
 		}
 		response, err := http.ReadResponse(reader, &http.Request{Method: method})
 		if err != nil {
-			return answered, refused
+			return responses, refused
 		}
 		if refused && method != http.MethodHead {
 			t.Errorf("%d comes after a rejection that closes the connection", response.StatusCode)
 		}
-		if refused = refused || response.Header.Get(localreply.HeaderAnswer) != ""; refused {
+		if refused = refused || response.Header.Get(localreply.HeaderReason) != ""; refused {
 			// It has no body if it is to a HEAD that net/http does not read.
 			_, _ = io.Copy(io.Discard, response.Body)
 			continue
 		}
-		if number := response.Header.Get("X-Number"); number != fmt.Sprint(answered) {
-			t.Errorf("answer %d has the number %s", answered, number)
+		if number := response.Header.Get("X-Number"); number != fmt.Sprint(responses) {
+			t.Errorf("response %d has the number %s", responses, number)
 		}
-		answered++
+		responses++
 	}
 }
 

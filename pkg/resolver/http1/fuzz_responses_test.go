@@ -35,8 +35,8 @@ import (
 	"github.com/truefoundry/elasti-apiserver/pkg/resolver/socket/sockettest"
 )
 
-// answer is what a client that reads with net/http makes of a response.
-type answer struct {
+// seenResponse is what a client that reads with net/http makes of a response.
+type seenResponse struct {
 	status  int
 	interim []int
 	header  http.Header
@@ -52,8 +52,8 @@ type answer struct {
 	err error
 }
 
-// readAnswer reads a response to a request with a method.
-func readAnswer(reader *bufio.Reader, method string) (read answer) {
+// readFuzzed reads a response to a request with a method.
+func readFuzzed(reader *bufio.Reader, method string) (read seenResponse) {
 	var response *http.Response
 	for {
 		if response, read.err = http.ReadResponse(reader, &http.Request{Method: method}); read.err != nil {
@@ -65,7 +65,7 @@ func readAnswer(reader *bufio.Reader, method string) (read answer) {
 		read.interim = append(read.interim, read.status)
 	}
 	read.header, read.close = response.Header, response.Close
-	read.local = read.header.Get(localreply.HeaderAnswer) != ""
+	read.local = read.header.Get(localreply.HeaderReason) != ""
 	if read.status == http.StatusSwitchingProtocols {
 		rest, err := io.ReadAll(reader)
 		read.rest, read.err = string(rest), err
@@ -87,8 +87,8 @@ func endToEnd(header http.Header) http.Header {
 
 // differs returns how what a client got differs from what it would have got from
 // the pod, or "". What is malformed may be refused, in the middle of a body too,
-// but never be taken for a whole answer.
-func differs(direct, through answer) string {
+// but never be taken for a whole response.
+func differs(direct, through seenResponse) string {
 	var malformed textproto.ProtocolError
 	switch {
 	case through.local:
@@ -113,7 +113,7 @@ func differs(direct, through answer) string {
 	return ""
 }
 
-// clientRequests are the requests that fuzzed answers are to.
+// clientRequests are the requests that fuzzed responses are to.
 var clientRequests = []struct{ method, text string }{
 	{http.MethodGet, "GET / HTTP/1.1\r\nHost: a\r\n\r\n"},
 	{http.MethodHead, "HEAD / HTTP/1.1\r\nHost: a\r\n\r\n"},
@@ -126,14 +126,14 @@ var clientRequests = []struct{ method, text string }{
 	{http.MethodDelete, "DELETE / HTTP/1.1\r\nHost: a\r\nExpect: 100-continue\r\nContent-Length: 4\r\n\r\nbody"},
 }
 
-// fuzzedPod answers the first request with one text and all others with another.
+// fuzzedPod responds to the first request with one text and all others with another.
 type fuzzedPod struct {
 	first, second string
 	// piece is how many bytes of a response are written at a time.
 	piece int
 	// closes is true when the connection ends with a response.
 	closes   bool
-	answered atomic.Int32
+	responses atomic.Int32
 }
 
 func (p *fuzzedPod) serve(conn *sockettest.Conn) {
@@ -144,7 +144,7 @@ func (p *fuzzedPod) serve(conn *sockettest.Conn) {
 			return
 		}
 		text := p.second
-		if p.answered.Add(1) == 1 {
+		if p.responses.Add(1) == 1 {
 			text = p.first
 		}
 		for piece := range slices.Chunk([]byte(text), p.piece) {
@@ -160,12 +160,12 @@ func (p *fuzzedPod) serve(conn *sockettest.Conn) {
 	}
 }
 
-// FuzzAnswers has a pod answer two requests of one connection. The client gets
+// FuzzResponses has a pod respond to two requests of one connection. The client gets
 // what net/http makes of these bytes, and the response of each request is its own.
-func FuzzAnswers(f *testing.F) {
+func FuzzResponses(f *testing.F) {
 	const ok = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
 	for request := range clientRequests {
-		for i, text := range answerSeeds {
+		for i, text := range responseSeeds {
 			f.Add(byte(request), byte(i), []byte(text), []byte(ok))
 		}
 	}
@@ -176,12 +176,12 @@ func FuzzAnswers(f *testing.F) {
 			return
 		}
 		stream := bufio.NewReader(io.MultiReader(bytes.NewReader(first), bytes.NewReader(second)))
-		readAnswer(stream, to.method)
-		want := [][]answer{
-			{readAnswer(bufio.NewReader(bytes.NewReader(first)), to.method)},
+		readFuzzed(stream, to.method)
+		want := [][]seenResponse{
+			{readFuzzed(bufio.NewReader(bytes.NewReader(first)), to.method)},
 			// What the pod says too much may come so late that it is taken for the
-			// beginning of its next answer, as it is without a resolver.
-			{readAnswer(bufio.NewReader(bytes.NewReader(second)), to.method), readAnswer(stream, to.method)},
+			// beginning of its next response, as it is without a resolver.
+			{readFuzzed(bufio.NewReader(bytes.NewReader(second)), to.method), readFuzzed(stream, to.method)},
 		}
 		pod := &fuzzedPod{first: string(first), second: string(second), piece: 1 + int(how>>2), closes: how&1 != 0}
 		for _, a := range slices.Concat(want...) {
@@ -201,9 +201,9 @@ func announces(text []byte) bool {
 	return bytes.HasPrefix(bytes.TrimLeft(status, " "), []byte("1"))
 }
 
-// exchangeFuzzed sends a request as often as there are answers to come, and
+// exchangeFuzzed sends a request as often as there are responses to come, and
 // compares each with those that it may be.
-func exchangeFuzzed(w *world, method, request string, pipelined bool, want [][]answer) {
+func exchangeFuzzed(w *world, method, request string, pipelined bool, want [][]seenResponse) {
 	t := w.t
 	client := w.client()
 	reader := bufio.NewReader(client)
@@ -214,7 +214,7 @@ func exchangeFuzzed(w *world, method, request string, pipelined bool, want [][]a
 		if !pipelined {
 			send(t, client, request)
 		}
-		got := readAnswer(reader, method)
+		got := readFuzzed(reader, method)
 		difference := ""
 		for _, candidate := range candidates {
 			if difference = differs(candidate, got); difference == "" {
@@ -222,7 +222,7 @@ func exchangeFuzzed(w *world, method, request string, pipelined bool, want [][]a
 			}
 		}
 		if difference != "" {
-			t.Fatalf("answer %d to %q: %s", i+1, request, difference)
+			t.Fatalf("response %d to %q: %s", i+1, request, difference)
 		}
 		if got.close || got.err != nil || got.status == http.StatusSwitchingProtocols {
 			expectEnd(t, reader, got.err)
@@ -237,15 +237,15 @@ func expectEnd(t *testing.T, reader *bufio.Reader, before error) {
 	t.Helper()
 	rest, err := io.ReadAll(reader)
 	if before == nil && (err != nil || len(rest) > 0) {
-		t.Fatalf("after the last answer came %q, %v", rest, err)
+		t.Fatalf("after the last response came %q, %v", rest, err)
 	}
 	if before != nil && errors.Is(before, io.ErrUnexpectedEOF) && len(rest) > 0 {
 		t.Fatalf("after the end came %q", rest)
 	}
 }
 
-// answerSeeds are answers whose ends are marked in different ways, or in two.
-var answerSeeds = []string{
+// responseSeeds are responses whose ends are marked in different ways, or in two.
+var responseSeeds = []string{
 	"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok",
 	"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok, and more",
 	"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nokHTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n",

@@ -218,7 +218,7 @@ func rawPod(t testing.TB, serve func(*net.TCPConn)) string {
 	return listener.Addr().String()
 }
 
-// scriptPod answers each connection with a fixed text once it has read the
+// scriptPod responds on each connection with a fixed text once it has read the
 // wanted bytes, and fails the test when it reads others.
 func scriptPod(t testing.TB, want, reply string) string {
 	return rawPod(t, func(conn *net.TCPConn) {
@@ -231,7 +231,7 @@ func scriptPod(t testing.TB, want, reply string) string {
 			t.Errorf("the pod read\n%q, want\n%q", got, want)
 		}
 		if _, err := io.WriteString(conn, reply); err != nil {
-			t.Errorf("the pod cannot answer: %v", err)
+			t.Errorf("the pod cannot respond: %v", err)
 		}
 	})
 }

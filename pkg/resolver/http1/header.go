@@ -29,7 +29,7 @@ import (
 // malformed is a message that is not forwarded because two readers of it could
 // disagree about where it ends, or because it is larger than allowed.
 type malformed struct {
-	// status is what a client that sent it is answered.
+	// status is that of the local reply to a client that sent it.
 	status int
 	detail string
 	// reason is why, where that is not the message.
@@ -38,7 +38,7 @@ type malformed struct {
 
 func (m *malformed) Error() string { return m.detail }
 
-// reply returns what a client that sent it is answered.
+// reply returns the local reply to a client that sent it.
 func (m *malformed) reply() *localreply.Reply {
 	reason := localreply.ReasonBadRequest
 	if m.reason != "" {

@@ -33,9 +33,9 @@ import (
 // connection, a goroutine and its stack.
 const heldOverhead = 4 << 10
 
-// answerRequest forwards the request whose header was read, has it held when no
-// pod can take it, or answers it.
-func (c *conn) answerRequest(ctx context.Context) step {
+// forwardOrHold forwards the request whose header was read, has it held when no
+// pod can take it, or rejects it.
+func (c *conn) forwardOrHold(ctx context.Context) step {
 	if c.record.Method == http.MethodConnect {
 		// What follows may be meant for the other end of the tunnel.
 		c.rejectLast(localreply.New(http.StatusNotImplemented, localreply.ReasonBadRequest, "CONNECT is not possible here: the destination is the service alone"))
@@ -43,7 +43,7 @@ func (c *conn) answerRequest(ctx context.Context) step {
 	}
 	lease, ok := c.take()
 	if !ok {
-		if local := c.answerAsleep(); local != nil {
+		if local := c.asleepReply(); local != nil {
 			return c.reject(local)
 		}
 	}
@@ -64,13 +64,13 @@ func (c *conn) take() (hold.Lease, bool) {
 	return queue.TryTakeNext(c.port.Name, c.pod.lease)
 }
 
-// answerHeld forwards a request that was held, or answers it.
-func (c *conn) answerHeld(ctx context.Context, slept error) step {
+// serveHeld forwards a request that was held, or rejects it.
+func (c *conn) serveHeld(ctx context.Context, slept error) step {
 	lease, cold, err := c.waiter.Finish(slept)
 	c.waiter = nil
 	c.in.recharge()
 	c.reparse()
-	c.record.WakeAnswered, c.record.EndpointReady = cold.WakeAnswered, cold.EndpointReady
+	c.record.WakeSucceeded, c.record.EndpointReady = cold.WakeSucceeded, cold.EndpointReady
 	if err != nil {
 		return c.rejectHeld(err)
 	}
@@ -102,10 +102,10 @@ func (c *conn) forward(ctx context.Context, lease hold.Lease) step {
 	}
 }
 
-// answerAsleep returns the resolver's own response to a request that it does not
+// asleepReply returns the resolver's own response to a request that it does not
 // hold while no pod can take it, or nil.
-func (c *conn) answerAsleep() *localreply.Reply {
-	if c.service.Queue().Answering(c.port.Name) {
+func (c *conn) asleepReply() *localreply.Reply {
+	if c.service.Queue().Serving(c.port.Name) {
 		return nil
 	}
 	return c.server.options.Fallback.Reply(c.service, c.probeRequest())
@@ -140,7 +140,7 @@ func (c *conn) probeRequest() *proberesponse.Request {
 // last.
 func (c *conn) holdAgain() step {
 	if c.passive() {
-		if local := c.answerAsleep(); local != nil {
+		if local := c.asleepReply(); local != nil {
 			return c.reject(local)
 		}
 	}
@@ -185,7 +185,7 @@ func (c *conn) size() int64 {
 	return int64(len(c.in.data) + len(c.record.Path) + len(c.record.TraceParent))
 }
 
-// rejectHeld answers a request that was not given a pod.
+// rejectHeld rejects a request that was not given a pod.
 func (c *conn) rejectHeld(err error) step {
 	if errors.Is(err, hold.ErrClientGone) {
 		c.record.Outcome = accesslog.ClientGone

@@ -55,7 +55,7 @@ func TestHeldUntilAPodIsReady(t *testing.T) {
 	}
 	f.held(0)
 	record := f.record(clients)
-	if !record.Held || record.EndpointReady.IsZero() || record.Released.Before(record.EndpointReady) || record.Answered.Before(record.Released) {
+	if !record.Held || record.EndpointReady.IsZero() || record.Released.Before(record.EndpointReady) || record.Responded.Before(record.Released) {
 		t.Errorf("the record does not tell the cold start: %+v", record)
 	}
 	if used := f.budget.Used(); used != clients*podConnBytes {
@@ -130,7 +130,7 @@ func TestLimitsNameThemselves(t *testing.T) {
 					t.Fatalf("the body %q: %v", body, err)
 				}
 				if response.StatusCode != test.status || status.Reason != metav1.StatusReason(test.reason) ||
-					response.Header.Get("Retry-After") == "" || response.Header.Get(localreply.HeaderAnswer) != string(test.reason) {
+					response.Header.Get("Retry-After") == "" || response.Header.Get(localreply.HeaderReason) != string(test.reason) {
 					t.Fatalf("got %d %q %v", response.StatusCode, body, response.Header)
 				}
 			}

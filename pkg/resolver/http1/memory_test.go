@@ -66,7 +66,7 @@ func TestHeaderWithoutRoomIsRefused(t *testing.T) {
 		})
 		w.running.Go(func() { _, _ = io.WriteString(here, "GET / HTTP/1.1\r\nHost: cart\r\nX: "+strings.Repeat("x", 14<<10)) })
 		response, _ := readResponse(w.t, bufio.NewReader(here), http.MethodGet)
-		if response.StatusCode != http.StatusServiceUnavailable || response.Header.Get(localreply.HeaderAnswer) != string(localreply.ReasonTooManyBytes) || !response.Close {
+		if response.StatusCode != http.StatusServiceUnavailable || response.Header.Get(localreply.HeaderReason) != string(localreply.ReasonTooManyBytes) || !response.Close {
 			w.t.Errorf("the client gets %d %v", response.StatusCode, response.Header)
 		}
 		here.Close()
@@ -79,7 +79,7 @@ func TestHeaderWithoutRoomIsRefused(t *testing.T) {
 
 // What waits for clients that do not read counts, and goes on in small pieces when
 // there is no room for large ones.
-func TestUnreadAnswersAreCounted(t *testing.T) {
+func TestUnreadResponsesAreCounted(t *testing.T) {
 	const clients, size = 4, 8 << 20
 	f := newFixture(t, nil)
 	body := fmt.Sprintf("%x\r\n%s\r\n0\r\n\r\n", size, strings.Repeat("x", size))
@@ -154,7 +154,7 @@ func TestBufferWithoutRoomStaysSmall(t *testing.T) {
 	}
 }
 
-// TestOpenRequestsAreCounted: a pod may take long to answer, and the header that it was
+// TestOpenRequestsAreCounted: a pod may take long to respond, and the header that it was
 // sent may be a large one that was edited.
 func TestOpenRequestsAreCounted(t *testing.T) {
 	const requests, size, limit = 100, 14 << 10, 4 << 10

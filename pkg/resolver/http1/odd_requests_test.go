@@ -28,15 +28,15 @@ import (
 	"github.com/truefoundry/elasti-apiserver/pkg/resolver/socket/sockettest"
 )
 
-// forwarded is the outcome of a message that arrives as it was sent.
+// forwarded is the result of a message that arrives as it was sent.
 const forwarded = 0
 
 // oddRequest is a request that is written in an unusual way.
 type oddRequest struct {
 	name, text string
-	// outcome is forwarded, or the status of the rejection, after which the
+	// result is forwarded, or the status of the rejection, after which the
 	// connection ends.
-	outcome int
+	result int
 }
 
 // withFields is a request whose only unusual part is its fields.
@@ -281,10 +281,10 @@ func TestOddRequests(t *testing.T) {
 		for _, odd := range cases {
 			t.Run(group+"/"+odd.name, func(t *testing.T) {
 				inWorld(t, true, nil, func(w *world) {
-					if odd.outcome == forwarded {
+					if odd.result == forwarded {
 						w.expectForwarded(odd.text)
 					} else {
-						w.expectRefused(odd.text, odd.outcome)
+						w.expectRefused(odd.text, odd.result)
 					}
 				})
 			})
@@ -293,7 +293,7 @@ func TestOddRequests(t *testing.T) {
 }
 
 // expectForwarded fails the test unless a pod gets a request as it was sent, but
-// for an empty line before it, and its client the pod's answer.
+// for an empty line before it, and its client the pod's response.
 func (w *world) expectForwarded(request string) {
 	t := w.t
 	w.pod = func(conn *sockettest.Conn) {
@@ -332,7 +332,7 @@ func (w *world) expectRefused(request string, status int) {
 	})
 	reader := bufio.NewReader(client)
 	response, _ := readResponse(t, reader, http.MethodPost)
-	if response.StatusCode != status || response.Header.Get(localreply.HeaderAnswer) == "" || !response.Close {
+	if response.StatusCode != status || response.Header.Get(localreply.HeaderReason) == "" || !response.Close {
 		t.Errorf("got %d %v, want %d and the end of the connection", response.StatusCode, response.Header, status)
 	}
 	if rest, err := io.ReadAll(reader); err != nil || len(rest) > 0 {

@@ -34,14 +34,14 @@ const (
 	wholeAndOn = iota
 	// wholeAndEnd: it arrives as it was sent, and the connection ends.
 	wholeAndEnd
-	// replaced: the client is notified that the pod's answer is malformed.
+	// replaced: the client is notified that the pod's response is malformed.
 	replaced
 	// cut: the client sees a connection that breaks in the middle of it.
 	cut
 )
 
-// oddAnswer is a response that is written in an unusual way.
-type oddAnswer struct {
+// oddResponse is a response that is written in an unusual way.
+type oddResponse struct {
 	name, text string
 	// client is what arrives of it, where that is not the same text.
 	client  string
@@ -54,9 +54,9 @@ const (
 	chunked   = status200 + "Transfer-Encoding: chunked\r\n\r\n"
 )
 
-// oddAnswers are what clients were seen to read in different ways, and what only
+// oddResponses are what clients were seen to read in different ways, and what only
 // looks like that.
-var oddAnswers = map[string][]oddAnswer{
+var oddResponses = map[string][]oddResponse{
 	"status line": {
 		{"no reason", "HTTP/1.1 200\r\n" + sized2, "", wholeAndOn},
 		{"an empty reason", "HTTP/1.1 200 \r\n" + sized2, "", wholeAndOn},
@@ -148,7 +148,7 @@ var oddAnswers = map[string][]oddAnswer{
 		{"with an encoding", "HTTP/1.1 103 Early Hints\r\nTransfer-Encoding: chunked\r\n\r\n" + status200 + sized2, "", wholeAndOn},
 		{"unasked switch of protocols", "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: x\r\n\r\n" + status200 + sized2, "", replaced},
 		{"a malformed one", "HTTP/1.1 103 Early Hints\r\nX : 1\r\n\r\n" + status200 + sized2, "", replaced},
-		{"before a malformed answer", "HTTP/1.1 103 Early Hints\r\n\r\nHTTP/1.1 2x0 OK\r\n" + sized2, "", replaced},
+		{"before a malformed response", "HTTP/1.1 103 Early Hints\r\n\r\nHTTP/1.1 2x0 OK\r\n" + sized2, "", replaced},
 		{"and nothing else", "HTTP/1.1 103 Early Hints\r\n\r\n", "", replaced},
 	},
 	"connection": {
@@ -177,18 +177,18 @@ var oddAnswers = map[string][]oddAnswer{
 
 // What two clients could read in different ways does not reach any. All else
 // arrives byte for byte, and the response to the next request is its own.
-func TestOddAnswers(t *testing.T) {
-	for group, cases := range oddAnswers {
+func TestOddResponses(t *testing.T) {
+	for group, cases := range oddResponses {
 		for _, odd := range cases {
 			t.Run(group+"/"+odd.name, func(t *testing.T) {
-				inWorld(t, true, nil, func(w *world) { w.answerOddly(odd) })
+				inWorld(t, true, nil, func(w *world) { w.respondOddly(odd) })
 			})
 		}
 	}
 }
 
-// answerOddly sends two requests, of which the pod answers the first oddly.
-func (w *world) answerOddly(odd oddAnswer) {
+// respondOddly sends two requests, of which the pod responds to the first oddly.
+func (w *world) respondOddly(odd oddResponse) {
 	t := w.t
 	first := true
 	w.pod = func(conn *sockettest.Conn) {
@@ -197,7 +197,7 @@ func (w *world) answerOddly(odd oddAnswer) {
 			return
 		}
 		if !first {
-			answerWith(conn, "next")
+			respondWith(conn, "next")
 			return
 		}
 		first = false
@@ -247,7 +247,7 @@ func expectReplaced(t *testing.T, reader *bufio.Reader) {
 		if response.StatusCode < 200 {
 			continue
 		}
-		if response.StatusCode != http.StatusBadGateway || response.Header.Get(localreply.HeaderAnswer) == "" || !response.Close {
+		if response.StatusCode != http.StatusBadGateway || response.Header.Get(localreply.HeaderReason) == "" || !response.Close {
 			t.Errorf("got %d %v, want a 502 that ends the connection", response.StatusCode, response.Header)
 		}
 		return

@@ -118,7 +118,7 @@ func TestUploadsThatEndEarlyTellThatTheClientWent(t *testing.T) {
 				f.pods(rawPod(t, func(conn *net.TCPConn) {
 					n, _ := io.CopyN(io.Discard, conn, 2*spliceBytes)
 					got <- n
-					// It answers nothing.
+					// It does not respond.
 					_, _ = io.Copy(io.Discard, conn)
 				}))
 				client := f.client()

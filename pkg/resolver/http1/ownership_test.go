@@ -32,12 +32,12 @@ import (
 	"github.com/truefoundry/elasti-apiserver/pkg/resolver/service"
 )
 
-// answerWith writes a response with a body.
-func answerWith(conn io.Writer, body string) {
+// respondWith writes a response with a body.
+func respondWith(conn io.Writer, body string) {
 	fmt.Fprintf(conn, "HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s", len(body), body)
 }
 
-// loginPod knows a user by the connection: who has logged in on it is not queried any more.
+// loginPod knows a user by the connection: a login counts for all requests on it.
 func loginPod(t *testing.T) string {
 	return rawPod(t, func(conn *net.TCPConn) {
 		user := "unknown"
@@ -50,7 +50,7 @@ func loginPod(t *testing.T) string {
 			if login, ok := strings.CutPrefix(request.URL.Path, "/login/"); ok {
 				user = login
 			}
-			answerWith(conn, user)
+			respondWith(conn, user)
 		}
 	})
 }
@@ -86,7 +86,7 @@ func TestPodKnowsAClientByItsConnection(t *testing.T) {
 
 // A pod that responds to more requests than there were is taken to respond to those of
 // others, or the next.
-func TestAnswersOutOfTurnReachNoOtherRequest(t *testing.T) {
+func TestResponsesOutOfTurnReachNoOtherRequest(t *testing.T) {
 	const smuggled = "GET /smuggled HTTP/1.1\r\nHost: a\r\n\r\n"
 	// lines reads requests whatever their bodies.
 	lines := func(reader *bufio.Reader) (path string, err error) {
@@ -111,7 +111,7 @@ func TestAnswersOutOfTurnReachNoOtherRequest(t *testing.T) {
 		}
 		return request.URL.Path, nil
 	}
-	// pod answers what it reads with next, those after the first not before
+	// pod responds to what it reads with next, those after the first not before
 	// something follows them when it is late: the worst moment, as by then it is
 	// taken to respond to that.
 	pod := func(t *testing.T, late bool, next func(*bufio.Reader) (string, error)) string {
@@ -127,11 +127,11 @@ func TestAnswersOutOfTurnReachNoOtherRequest(t *testing.T) {
 						return
 					}
 				}
-				answerWith(conn, path)
+				respondWith(conn, path)
 			}
 		})
 	}
-	// twice answers each request twice, in one piece.
+	// twice responds to each request twice, in one piece.
 	twice := func(t *testing.T, _ bool, _ func(*bufio.Reader) (string, error)) string {
 		return rawPod(t, func(conn *net.TCPConn) {
 			reader := bufio.NewReader(conn)
@@ -141,8 +141,8 @@ func TestAnswersOutOfTurnReachNoOtherRequest(t *testing.T) {
 					return
 				}
 				var both bytes.Buffer
-				answerWith(&both, request.URL.Path)
-				answerWith(&both, "/smuggled")
+				respondWith(&both, request.URL.Path)
+				respondWith(&both, "/smuggled")
 				_, _ = conn.Write(both.Bytes())
 			}
 		})
@@ -162,15 +162,15 @@ func TestAnswersOutOfTurnReachNoOtherRequest(t *testing.T) {
 		"body of a GET in pieces":   {pod, lines, []string{withBody("GET", "/1", smuggled)[:60], withBody("GET", "/1", smuggled)[60:]}, false},
 		"body of a DELETE":          {pod, lines, []string{withBody("DELETE", "/1", smuggled)}, false},
 		"chunked body of an OPTION": {pod, lines, []string{"OPTIONS /1 HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n" + fmt.Sprintf("%x\r\n%s\r\n0\r\n\r\n", len(smuggled), smuggled)}, false},
-		"early answer": {pod, headers, []string{
+		"early response": {pod, headers, []string{
 			"POST /1 HTTP/1.1\r\nHost: a\r\nContent-Length: 100000\r\n\r\n",
 			strings.Repeat(smuggled, 100000/len(smuggled)) + strings.Repeat("\r", 100000%len(smuggled)),
 		}, false},
 		// Nothing that the pod has sent by the end of the request gives it away.
-		"early answer, then one request": {pod, headers, []string{
+		"early response, then one request": {pod, headers, []string{
 			withBody("POST", "/1", smuggled)[:len(withBody("POST", "/1", smuggled))-len(smuggled)], smuggled,
 		}, true},
-		"two answers": {twice, nil, []string{get("/1")}, false},
+		"two responses": {twice, nil, []string{get("/1")}, false},
 	} {
 		for _, late := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%s, late %t", name, late), func(t *testing.T) {
@@ -401,7 +401,7 @@ func TestServeModeEndsBothConnections(t *testing.T) {
 		f.service.Apply(&config)
 	}
 	if rest, err := io.ReadAll(reader); err != nil || len(rest) > 0 {
-		t.Errorf("after the last answer came %q, %v", rest, err)
+		t.Errorf("after the last response came %q, %v", rest, err)
 	}
 	eventually(t, func() bool { return open.Load() == 0 })
 }

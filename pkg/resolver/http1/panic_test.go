@@ -133,5 +133,5 @@ func TestPanicEndsOneConnection(t *testing.T) {
 	}
 }
 
-// httpOK answers with nothing.
+// httpOK responds with nothing.
 func httpOK(http.ResponseWriter, *http.Request) {}

@@ -29,7 +29,7 @@ const probeTimeout = 100 * time.Millisecond
 // When a client finishes its side of the connection, it may wait for the response
 // with the other (a half-close), or have left: TCP says the same of both. What
 // tells them apart is that the kernel of one that has left rejects what it is
-// sent. Every answer begins with the same byte, whatever makes it, so that is sent
+// sent. Every response begins with the same byte, whatever makes it, so that is sent
 // ahead of the rest.
 type start struct {
 	mu sync.Mutex
@@ -38,7 +38,7 @@ type start struct {
 	sent, probed bool
 }
 
-// reset makes the next answer a new one. No probe may be under way.
+// reset makes the next response a new one. No probe may be under way.
 func (s *start) reset() { s.sent, s.probed = false, false }
 
 // probe makes the kernel of a client that has left reject what it is sent, and

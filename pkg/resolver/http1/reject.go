@@ -33,7 +33,7 @@ const (
 	lingerBytes = 256 << 10
 )
 
-// reject answers the current request with the resolver's own response, and
+// reject sends a local reply to the current request, and
 // returns whether the connection carries another.
 func (c *conn) reject(a *localreply.Reply) step {
 	body := c.wholeBody()
@@ -41,25 +41,25 @@ func (c *conn) reject(a *localreply.Reply) step {
 		c.rejectLast(a)
 		return endConn
 	}
-	if !c.sendAnswer(a, false) {
+	if !c.sendReply(a, false) {
 		return endConn
 	}
 	c.in.consume(len(c.request.raw) + body)
 	return nextRequest
 }
 
-// rejectLast answers the current request, and lets the connection end.
+// rejectLast sends a local reply to the current request, and lets the connection end.
 func (c *conn) rejectLast(a *localreply.Reply) {
-	c.lingers = c.sendAnswer(a, true)
+	c.lingers = c.sendReply(a, true)
 }
 
-func (c *conn) sendAnswer(a *localreply.Reply, last bool) bool {
-	c.record.Outcome = accesslog.Answered
+func (c *conn) sendReply(a *localreply.Reply, last bool) bool {
+	c.record.Outcome = accesslog.LocalReply
 	c.record.Status = a.Status
 	if c.record.Reason == "" {
 		c.record.Reason = string(a.Reason)
 	}
-	c.record.Answered = time.Now()
+	c.record.Responded = time.Now()
 	after := localreply.Open
 	switch {
 	case last:

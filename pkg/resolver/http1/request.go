@@ -37,7 +37,7 @@ const (
 	splicePiece = 1 << 20
 	// bodyGrace is how long the last bytes of a body may take once the response is
 	// complete. A pod that responds when it has read everything is seen to have
-	// answered before the last write to it is seen to have ended.
+	// responded before the last write to it is seen to have ended.
 	bodyGrace = time.Second
 	// firstReceipt and lastReceipt are how often is checked whether a pod has
 	// received anything: after 1 ms, 2 ms, … 64 ms.
@@ -52,7 +52,7 @@ var errBodyTimeout = &malformed{status: http.StatusRequestTimeout, detail: "noth
 var errBodyCut = errors.New("the client ended the request body early")
 
 // requestBody sends a request body, beside the reading of the response: a pod may
-// answer, or request to continue, before it has all of it. While it runs it owns
+// respond, or request to continue, before it has all of it. While it runs it owns
 // the input of the client's connection.
 //
 // The request is kept until the pod is known to have received some of it: until

@@ -29,7 +29,7 @@ import (
 // errEarlyEnd means that a pod closed the connection in the middle of a response.
 var errEarlyEnd = errors.New("the pod closed the connection before its response was complete")
 
-// receive reads the pod's answer and sends it to the client.
+// receive reads the pod's response and sends it to the client.
 func (e *exchange) receive() error {
 	c := e.client
 	for {
@@ -89,7 +89,7 @@ func (e *exchange) sendInterim() error {
 func (e *exchange) sendFinal(kind bodyKind) error {
 	c := e.client
 	response := &e.response
-	c.record.Answered = time.Now()
+	c.record.Responded = time.Now()
 	e.early = e.body.pending()
 	e.last = e.isLast(kind)
 

@@ -96,7 +96,7 @@ func TestRequestOnAConnectionThatThePodJustClosed(t *testing.T) {
 						if _, _, err := readRequest(reader); err != nil {
 							t.Errorf("the pod: %v", err)
 						}
-						answerWith(conn, "1")
+						respondWith(conn, "1")
 						if received {
 							if _, err := reader.Peek(1); err != nil {
 								t.Errorf("the pod: %v", err)
@@ -112,7 +112,7 @@ func TestRequestOnAConnectionThatThePodJustClosed(t *testing.T) {
 						t.Errorf("the pod: %v", err)
 						return
 					}
-					answerWith(conn, fmt.Sprint(request.URL.Path, len(body)))
+					respondWith(conn, fmt.Sprint(request.URL.Path, len(body)))
 				}))
 				conn := f.client()
 				reader := bufio.NewReader(conn)
@@ -160,7 +160,7 @@ func TestRequestOnAConnectionThatThePodJustClosed(t *testing.T) {
 }
 
 // What certainly never reached a pod is not taken for received, and what did
-// is, although neither was answered.
+// is, although neither got a response.
 func TestNeverReceived(t *testing.T) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -208,7 +208,7 @@ func TestNeverReceived(t *testing.T) {
 			t.Errorf("a request to a closed connection counts as received (%v)", err)
 		}
 	})
-	t.Run("read and not answered", func(t *testing.T) {
+	t.Run("read without a response", func(t *testing.T) {
 		p, pod := dial()
 		go func() {
 			_, _ = io.ReadFull(pod, make([]byte, len(request)))

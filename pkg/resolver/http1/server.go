@@ -59,7 +59,7 @@ var past = time.Unix(1, 0)
 
 // Options are what a Server is made of.
 type Options struct {
-	// Fallback answers requests that are not held although no pod can take them.
+	// Fallback has the local replies to requests that are not held although no pod can take them.
 	Fallback *fallback.Policy
 	// IdleTimeout is how long a connection may be without a request.
 	IdleTimeout time.Duration

@@ -55,8 +55,8 @@ func TestSilenceAtAnyStepOfAnExchange(t *testing.T) {
 		{"within a chunk size", "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n1|0\r\n0123456789abcdef\r\n0\r\n\r\n", "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"},
 		{"within the trailers", "POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n4\r\nbody\r\n0\r\nX-|Sum: 1\r\n\r\n", "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"},
 		{"before the response", "GET / HTTP/1.1\r\nHost: a\r\n\r\n", "|HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"},
-		{"before an interim answer", "GET / HTTP/1.1\r\nHost: a\r\n\r\n", "|HTTP/1.1 103 Early Hints\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"},
-		{"after an interim answer", "GET / HTTP/1.1\r\nHost: a\r\n\r\n", "HTTP/1.1 103 Early Hints\r\n\r\n|HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"},
+		{"before an interim response", "GET / HTTP/1.1\r\nHost: a\r\n\r\n", "|HTTP/1.1 103 Early Hints\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"},
+		{"after an interim response", "GET / HTTP/1.1\r\nHost: a\r\n\r\n", "HTTP/1.1 103 Early Hints\r\n\r\n|HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"},
 		{"within the header of the response", "GET / HTTP/1.1\r\nHost: a\r\n\r\n", "HTTP/1.1 200 OK\r\nConte|nt-Length: 2\r\n\r\nok"},
 		{"within the body of the response", "GET / HTTP/1.1\r\nHost: a\r\n\r\n", "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\no|k"},
 		{"within a chunk of the response", "GET / HTTP/1.1\r\nHost: a\r\n\r\n", "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\no|k\r\n0\r\n\r\n"},
@@ -156,7 +156,7 @@ func TestUpgradeAfterAnySilence(t *testing.T) {
 
 // A client that ends a request by finishing its side of the connection waits for
 // the response with the other. It gets it, however long that takes.
-func TestHalfCloseIsAnsweredAfterAnySilence(t *testing.T) {
+func TestHalfCloseGetsItsResponseAfterAnySilence(t *testing.T) {
 	for name, request := range map[string]string{
 		"HTTP/1.1":        "GET / HTTP/1.1\r\nHost: a\r\n\r\n",
 		"HTTP/1.0":        "GET / HTTP/1.0\r\n\r\n",
@@ -247,7 +247,7 @@ func TestClientThatHasLeftFreesItsPlaceAfterAnySilence(t *testing.T) {
 }
 
 // A client that finishes in the middle of a body has said so to the pod too, which
-// may answer that.
+// may respond to that.
 func TestEndWithinABodyIsPassedOn(t *testing.T) {
 	for name, begin := range map[string]string{
 		"sized":   "Content-Length: 9\r\n\r\nbody",

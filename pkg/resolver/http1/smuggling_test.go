@@ -27,7 +27,7 @@ import (
 	"github.com/truefoundry/elasti-apiserver/pkg/resolver/localreply"
 )
 
-// Messages that two servers could split in different ways are answered with an
+// Messages that two servers could split in different ways are rejected with an
 // error, and no byte of them reaches a pod.
 func TestAmbiguousRequestsAreRefused(t *testing.T) {
 	const host = "Host: a\r\n"
@@ -76,7 +76,7 @@ func TestAmbiguousRequestsAreRefused(t *testing.T) {
 			conn := f.client()
 			send(t, conn, test.request)
 			response, _ := readResponse(t, bufio.NewReader(conn), "POST")
-			if response.StatusCode != test.status || response.Header.Get(localreply.HeaderAnswer) == "" {
+			if response.StatusCode != test.status || response.Header.Get(localreply.HeaderReason) == "" {
 				t.Fatalf("got %d %v, want %d", response.StatusCode, response.Header, test.status)
 			}
 		})

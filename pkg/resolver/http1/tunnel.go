@@ -30,7 +30,7 @@ import (
 func (e *exchange) tunnel() error {
 	c := e.client
 	c.record.Status = http.StatusSwitchingProtocols
-	c.record.Answered = time.Now()
+	c.record.Responded = time.Now()
 	if e.endWatch() {
 		return hold.ErrClientGone
 	}

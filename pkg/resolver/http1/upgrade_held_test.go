@@ -40,7 +40,7 @@ func TestUpgradeToHTTP2WhileHeld(t *testing.T) {
 					w.port.AppProtocol = appProtocol
 					w.pod = func(conn *sockettest.Conn) {
 						expect(t, conn, line+fields+rest)
-						answerWith(conn, "plain")
+						respondWith(conn, "plain")
 					}
 					client := w.client()
 					send(t, client, line+upgradeFields+rest)

@@ -130,7 +130,7 @@ func TestUpgradeToHTTP2(t *testing.T) {
 						w.pod = func(conn *sockettest.Conn) {
 							for range 2 {
 								expect(t, conn, want)
-								answerWith(conn, "plain")
+								respondWith(conn, "plain")
 							}
 						}
 						client := w.client()

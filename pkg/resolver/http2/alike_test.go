@@ -40,7 +40,7 @@ var conversations = []struct {
 		c.client().data(1, false, "body")
 		c.client().data(1, true, "more")
 		c.pod().headers(1, false, ok...)
-		c.pod().data(1, false, "answer")
+		c.pod().data(1, false, "response")
 		c.pod().data(1, true, long(maxFrame))
 	}},
 	{name: "several streams in turn", play: func(c *conversation) {
@@ -65,8 +65,8 @@ var conversations = []struct {
 		c.client().headers(1, false, post()...)
 		c.pod().headers(1, false, ok...)
 		for range 5 {
-			c.client().data(1, false, "question")
-			c.pod().data(1, false, "answer")
+			c.client().data(1, false, "request")
+			c.pod().data(1, false, "response")
 		}
 		c.client().data(1, true, "")
 		c.pod().headers(1, true, "grpc-status", "0")
@@ -77,7 +77,7 @@ var conversations = []struct {
 		c.client().padded(1, false, "", 0)
 		c.client().padded(1, true, "", 9)
 		c.pod().headers(1, false, ok...)
-		c.pod().padded(1, false, "answer", 100)
+		c.pod().padded(1, false, "response", 100)
 		c.pod().padded(1, true, "", 255)
 	}},
 	{name: "priorities", play: func(c *conversation) {
@@ -92,7 +92,7 @@ var conversations = []struct {
 	{name: "CONTINUATION", play: func(c *conversation) {
 		c.client().shaped(1, shape{end: true, splits: []int{0, 1, 1, 20}}, get("a", long(300))...)
 		c.pod().shaped(1, shape{splits: []int{1, 2, 50}}, ":status", "200", "b", long(300))
-		c.pod().data(1, false, "answer")
+		c.pod().data(1, false, "response")
 		c.pod().shaped(1, shape{end: true, splits: []int{0, 3}}, "c", long(30))
 	}},
 	{name: "large header blocks", play: func(c *conversation) {
@@ -120,7 +120,7 @@ var conversations = []struct {
 		c.client().headers(3, false, post()...)
 		c.client().headers(3, true, "t", "alone")
 		c.pod().headers(1, false, ok...)
-		c.pod().data(1, false, "answer")
+		c.pod().data(1, false, "response")
 		c.pod().headers(1, true, "grpc-status", "0", "grpc-message", "")
 		c.pod().headers(3, false, ok...)
 		c.pod().headers(3, true, "t", "alone")
@@ -132,7 +132,7 @@ var conversations = []struct {
 		c.pod().headers(1, false, ":status", "100")
 		c.client().data(1, true, "body")
 		c.pod().headers(1, false, ok...)
-		c.pod().data(1, true, "answer")
+		c.pod().data(1, true, "response")
 	}},
 	{name: "windows of zero", client: []http2.Setting{{ID: http2.SettingInitialWindowSize, Val: 0}},
 		pod: []http2.Setting{{ID: http2.SettingInitialWindowSize, Val: 0}}, play: func(c *conversation) {
@@ -142,7 +142,7 @@ var conversations = []struct {
 			c.pod().grant(1, 4)
 			c.client().grant(1, 6)
 			c.client().data(1, true, "body")
-			c.pod().data(1, true, "answer")
+			c.pod().data(1, true, "response")
 		}},
 	{name: "all of the window of a connection", play: func(c *conversation) {
 		c.client().headers(1, false, post()...)
@@ -241,7 +241,7 @@ var conversations = []struct {
 		c.pod().headers(5, true, ok...)
 		c.pod().headers(3, false, ok...)
 		c.client().data(3, true, "more")
-		c.pod().data(3, true, "answer")
+		c.pod().data(3, true, "response")
 	}},
 	{name: "a pod resets", play: func(c *conversation) {
 		for id := uint32(1); id < 10; id += 2 {
@@ -265,7 +265,7 @@ var conversations = []struct {
 		c.client().headers(3, false, post()...)
 		c.pod().headers(1, false, ok...)
 		c.client().reset(1, http2.ErrCodeCancel)
-		c.pod().data(1, false, "answer")
+		c.pod().data(1, false, "response")
 		c.pod().grant(1, 5)
 		c.pod().headers(1, true, "t", "1")
 		c.pod().reset(3, http2.ErrCodeCancel)
@@ -329,8 +329,8 @@ var conversations = []struct {
 				id += 2
 			}
 		}
-		for answer := uint32(1); answer < id; answer += 2 {
-			c.pod().headers(answer, true, ":status", "200", "content-length", "9")
+		for responded := uint32(1); responded < id; responded += 2 {
+			c.pod().headers(responded, true, ":status", "200", "content-length", "9")
 		}
 	}},
 	{name: "streams that are left out", play: func(c *conversation) {
@@ -349,7 +349,7 @@ var conversations = []struct {
 		c.pod().headers(1, false, ok...)
 		c.pod().goAway(3, http2.ErrCodeNo, "bye")
 		c.client().data(1, true, "body")
-		c.pod().data(1, true, "answer")
+		c.pod().data(1, true, "response")
 		c.pod().headers(3, true, ok...)
 		c.client().data(3, true, "body")
 		c.pod().goAway(3, http2.ErrCodeNo, "")
@@ -371,13 +371,13 @@ var conversations = []struct {
 		c.pod().headers(1, false, ok...)
 		c.client().goAway(0, http2.ErrCodeNo, "done")
 		c.client().data(1, true, "body")
-		c.pod().data(1, true, "answer")
+		c.pod().data(1, true, "response")
 		c.client().finish()
 		c.podEnd.awaitEnd()
 		c.podEnd.finish()
 		c.clientEnd.awaitEnd()
 	}},
-	{name: "a client leaves before it is answered", play: func(c *conversation) {
+	{name: "a client leaves before it gets a response", play: func(c *conversation) {
 		c.client().headers(1, true, get()...)
 		c.client().goAway(0, http2.ErrCodeNo, "done")
 		c.pod().headers(1, true, ok...)
@@ -387,7 +387,7 @@ var conversations = []struct {
 		c.pod().headers(1, false, ok...)
 		c.client().finish()
 		c.podEnd.awaitEnd()
-		c.podEnd.data(1, false, "answer")
+		c.podEnd.data(1, false, "response")
 		c.podEnd.data(1, true, "")
 		c.podEnd.finish()
 		c.clientEnd.awaitEnd()
@@ -412,7 +412,7 @@ var conversations = []struct {
 	{name: "a pod closes", play: func(c *conversation) {
 		c.client().headers(1, false, post()...)
 		c.pod().headers(1, false, ok...)
-		c.pod().data(1, false, "answer")
+		c.pod().data(1, false, "response")
 		c.pod().finish()
 		c.clientEnd.awaitEnd()
 		c.clientEnd.finish()

@@ -60,7 +60,7 @@ func TestStreamsWaitForTheirPod(t *testing.T) {
 			t.Errorf("the pod has %d and %d at once", step[0], step[1])
 		}
 		c.pod().headers(step[0], true, ok...)
-		c.podEnd.awaitAnswer(step[1])
+		c.podEnd.awaitResponse(step[1])
 	}
 	c.podEnd.awaitStream(3)
 	c.podEnd.headers(7, true, ok...)
@@ -111,7 +111,7 @@ func TestStreamsWhosePodLeaves(t *testing.T) {
 	}
 }
 
-// TestAClientThatFinishesWhileItsPodIsBusy: the pod answers what it has got, and what
+// TestAClientThatFinishesWhileItsPodIsBusy: the pod responds to what it has got, and what
 // waits for it is given up.
 func TestAClientThatFinishesWhileItsPodIsBusy(t *testing.T) {
 	f, c := busyPod(t)

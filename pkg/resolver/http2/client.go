@@ -99,7 +99,7 @@ func (c *conn) handleFrame(ctx context.Context, f *frame) error {
 }
 
 // ignored reports whether a stream is one that the client was notified, or is being
-// notified, not to be served, or that was answered here. The pod has not heard of those
+// notified, not to be served, or that got a local reply. The pod has not heard of those
 // behind its last one, and would end the connection for a word about them.
 func (c *conn) ignored(id uint32) bool {
 	c.mu.Lock()

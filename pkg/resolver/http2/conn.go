@@ -373,7 +373,7 @@ func (c *conn) closeGracefully() {
 }
 
 // awaitPod is called when the client has finished writing: the pod is notified, and
-// may still answer what it has got. What is held is not: as on a connection without
+// may still respond to what it has got. What is held is not: as on a connection without
 // a pod, the client counts as gone.
 func (c *conn) awaitPod() {
 	for _, s := range slices.Clone(c.held) {

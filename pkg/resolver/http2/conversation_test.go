@@ -123,7 +123,7 @@ func (c *conversation) pod() *end {
 func (c *conversation) release() {
 	c.t.Helper()
 	if c.route == held {
-		// It has all been read once this is answered.
+		// It has all been read once this is acknowledged.
 		c.clientEnd.sync()
 		c.fixture.pods(c.pods.Addr().String())
 	}
@@ -197,9 +197,9 @@ func (e *end) sight() sight {
 }
 
 // alike fails the test where what an end sees is not what it sees directly.
-func alike(t *testing.T, by route, who string, got, want sight) {
+func alike(t *testing.T, by route, end string, got, want sight) {
 	t.Helper()
 	if got, want := got.String(), want.String(); got != want {
-		t.Errorf("%s, the %s sees\n%s\nand directly\n%s", by, who, got, want)
+		t.Errorf("%s, the %s sees\n%s\nand directly\n%s", by, end, got, want)
 	}
 }

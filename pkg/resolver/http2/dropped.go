@@ -21,7 +21,7 @@ import "slices"
 // maxSpans bounds the spans of dropped streams that are distinguished.
 const maxSpans = 64
 
-// dropped are streams that were answered here and that the client may still send
+// dropped are streams that got a local reply and that the client may still send
 // on, as spans of identifiers in ascending order. Nil: none.
 //
 // There are any number of streams and few spans: where there would be more, the

@@ -23,10 +23,10 @@ import (
 	"golang.org/x/net/http2"
 )
 
-// TestLateBodiesOfManyAnsweredStreams: however many streams were answered here, what
+// TestLateBodiesOfManyStreamsWithLocalReplies: however many streams got a local reply, what
 // the client had sent on them before it knew is dropped.
-func TestLateBodiesOfManyAnsweredStreams(t *testing.T) {
-	const answered = 500
+func TestLateBodiesOfManyStreamsWithLocalReplies(t *testing.T) {
+	const streams = 500
 	for name, test := range map[string]struct{ awake, between bool }{
 		"while held":                 {},
 		"awake":                      {awake: true},
@@ -45,14 +45,14 @@ func TestLateBodiesOfManyAnsweredStreams(t *testing.T) {
 				w.headers(id, end, of(host)...)
 				id += 2
 				if got := w.decode(await[*http2.HeadersFrame](w))[":status"]; got != want {
-					t.Fatalf("stream %d to %s is answered %s", id-2, host, got)
+					t.Fatalf("stream %d to %s gets %s", id-2, host, got)
 				}
 			}
 			if test.awake {
 				request("cart", true, "200")
 			}
 			var open []uint32
-			for range answered {
+			for range streams {
 				open = append(open, id)
 				request("other", false, "421")
 				if test.between {

@@ -55,7 +55,7 @@ type end struct {
 	seen   sight
 	// syncs counts the markers that were sent.
 	syncs uint32
-	// ponged is the marker that was answered last, notified on changed.
+	// ponged is the marker that was acknowledged last, notified on changed.
 	ponged  uint32
 	changed *sync.Cond
 }
@@ -221,9 +221,9 @@ func (e *end) awaitStream(stream uint32) {
 	}
 }
 
-// awaitAnswer returns once the other end has sent a header block on a stream, or
+// awaitResponse returns once the other end has sent a header block on a stream, or
 // the connection has ended.
-func (e *end) awaitAnswer(stream uint32) {
+func (e *end) awaitResponse(stream uint32) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	for len(e.seen.frames[stream]) == 0 && e.seen.end == "" {
@@ -261,7 +261,7 @@ func endOf(err error) string {
 	return err.Error()
 }
 
-// note notes a frame, and answers those that every end has to answer. It is
+// note notes a frame, and acknowledges those that every end has to acknowledge. It is
 // called with mu held.
 func (e *end) note(f http2.Frame) {
 	switch f := f.(type) {

@@ -23,7 +23,7 @@ import (
 	"golang.org/x/net/http2"
 )
 
-// shutdownTimeout is how long a client may take to answer the PING that follows the
+// shutdownTimeout is how long a client may take to acknowledge the PING that follows the
 // first GOAWAY, before it is sent the second.
 const shutdownTimeout = 5 * time.Second
 
@@ -33,7 +33,7 @@ const maxHeldDetail = 1 << 10
 
 // shutdown is how far a client was told to go elsewhere. A first GOAWAY says that
 // the connection is to be left and still takes every stream; once a PING behind
-// it was answered, all streams that were opened before the client knew are here,
+// it was acknowledged, all streams that were opened before the client knew are here,
 // and a second GOAWAY names the last one.
 type shutdown struct {
 	begun, final bool

@@ -59,10 +59,10 @@ func TestClientsAreMovedInTwoSteps(t *testing.T) {
 			// It was on its way.
 			w.headers(5, true, get()...)
 			w.do(w.WritePing(true, ping.Data))
-			answered := map[uint32]bool{}
+			responded := map[uint32]bool{}
 			second, err := w.next(func(frame http2.Frame) bool {
 				if h, ok := frame.(*http2.HeadersFrame); ok {
-					answered[h.StreamID] = true
+					responded[h.StreamID] = true
 				}
 				_, ok := frame.(*http2.GoAwayFrame)
 				return ok
@@ -85,11 +85,11 @@ func TestClientsAreMovedInTwoSteps(t *testing.T) {
 					break
 				}
 				if h, ok := frame.(*http2.HeadersFrame); ok {
-					answered[h.StreamID] = true
+					responded[h.StreamID] = true
 				}
 			}
-			if !answered[1] || !answered[5] || answered[7] {
-				t.Errorf("answered: %v", answered)
+			if !responded[1] || !responded[5] || responded[7] {
+				t.Errorf("responded: %v", responded)
 			}
 		})
 	}

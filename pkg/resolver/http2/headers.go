@@ -373,7 +373,7 @@ func (c *conn) resetBoth(id uint32, problem string) {
 	start := len(c.toPod.small)
 	c.toPod.small = appendReset(c.toPod.small, id, http2.ErrCodeCancel)
 	c.toPod.added(start)
-	c.endStream(id, func(*stream) (accesslog.Outcome, string) { return accesslog.Answered, problem })
+	c.endStream(id, func(*stream) (accesslog.Outcome, string) { return accesslog.LocalReply, problem })
 }
 
 func splitPath(target string) (path, query string) {

@@ -65,10 +65,10 @@ func (c *conn) keep(s *stream) {
 }
 
 // join puts a stream in line for a pod, for that of the connection if there is one,
-// or answers it; again puts it at the front.
+// or rejects it; again puts it at the front.
 func (c *conn) join(s *stream, again bool) {
 	h := s.held
-	if again && c.pod == nil && h.passiveReply != nil && !c.service.Queue().Answering(c.port.Name) {
+	if again && c.pod == nil && h.passiveReply != nil && !c.service.Queue().Serving(c.port.Name) {
 		c.replyLocally(s, h.passiveReply)
 		return
 	}
@@ -119,7 +119,7 @@ func (c *conn) handleResolved(ctx context.Context) error {
 	take := func(s *stream) {
 		s.held.inLine = false
 		given, cold, err := s.held.waiter.Result()
-		s.record.WakeAnswered, s.record.EndpointReady = cold.WakeAnswered, cold.EndpointReady
+		s.record.WakeSucceeded, s.record.EndpointReady = cold.WakeSucceeded, cold.EndpointReady
 		switch {
 		case err != nil:
 			c.replyHeld(s, err)
@@ -146,7 +146,7 @@ func (c *conn) handleResolved(ctx context.Context) error {
 		case !s.held.inLine:
 		case c.service.Queue().Leave(&s.held.waiter):
 			s.held.inLine = false
-			s.record.WakeAnswered, s.record.EndpointReady = cold.WakeAnswered, cold.EndpointReady
+			s.record.WakeSucceeded, s.record.EndpointReady = cold.WakeSucceeded, cold.EndpointReady
 		default:
 			take(s)
 		}
@@ -325,7 +325,7 @@ func (c *conn) holdData(f *frame) error {
 	return nil
 }
 
-// charge counts more bytes for a held stream, and answers it when that are too
+// charge counts more bytes for a held stream, and rejects it when that are too
 // many.
 func (c *conn) charge(s *stream, bytes int) {
 	if bytes == 0 {
@@ -348,7 +348,7 @@ func (c *conn) holdTrailers(id uint32, problem string) error {
 		c.forgetHeld(s)
 		c.reset(id, http2.ErrCodeProtocol)
 		c.credit(s.held.received)
-		c.finish(s, accesslog.Answered, problem)
+		c.finish(s, accesslog.LocalReply, problem)
 		return nil
 	}
 	s.clientEnded = true
@@ -421,6 +421,6 @@ func (c *conn) holdWindowUpdate(f *frame) error {
 	c.forgetHeld(s)
 	c.reset(s.id, code)
 	c.credit(s.held.received)
-	c.finish(s, accesslog.Answered, "the client broke flow control")
+	c.finish(s, accesslog.LocalReply, "the client broke flow control")
 	return nil
 }

@@ -399,7 +399,7 @@ func TestGRPCOfAllKindsAtZero(t *testing.T) {
 	}
 }
 
-// TestUserAgentsThatDoNotWake answers the configured ones itself while the target
+// TestUserAgentsThatDoNotWake sends local replies to the configured ones while the target
 // sleeps, and forwards theirs as any other once it is awake.
 func TestUserAgentsThatDoNotWake(t *testing.T) {
 	f := newFixture(t, nil)
@@ -422,8 +422,8 @@ func TestUserAgentsThatDoNotWake(t *testing.T) {
 	passive := []string{"kube-probe/1.37", "Monitor 2 (https://example.com)"}
 	for _, agent := range passive {
 		response := query(agent)
-		if response.StatusCode != http.StatusServiceUnavailable || response.Header.Get(localreply.HeaderAnswer) != string(localreply.ReasonAsleep) {
-			t.Errorf("%q is answered %d %v", agent, response.StatusCode, response.Header)
+		if response.StatusCode != http.StatusServiceUnavailable || response.Header.Get(localreply.HeaderReason) != string(localreply.ReasonAsleep) {
+			t.Errorf("%q gets %d %v", agent, response.StatusCode, response.Header)
 		}
 	}
 	if f.service.Queue().Wanting() {
@@ -438,11 +438,11 @@ func TestUserAgentsThatDoNotWake(t *testing.T) {
 	}
 	f.pods(httpPod(t, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNoContent) }))
 	if response := <-held; response.StatusCode != http.StatusNoContent {
-		t.Errorf("the held request is answered %d", response.StatusCode)
+		t.Errorf("the held request gets %d", response.StatusCode)
 	}
 	for _, agent := range passive {
 		if response := query(agent); response.StatusCode != http.StatusNoContent {
-			t.Errorf("%q is answered %d though the target is awake", agent, response.StatusCode)
+			t.Errorf("%q gets %d though the target is awake", agent, response.StatusCode)
 		}
 	}
 }
@@ -487,7 +487,7 @@ func TestLimitsNameThemselves(t *testing.T) {
 	defer response.Body.Close()
 	body, _ := io.ReadAll(response.Body)
 	if response.StatusCode != http.StatusServiceUnavailable || response.Header.Get("Retry-After") == "" ||
-		response.Header.Get(localreply.HeaderAnswer) != string(localreply.ReasonTooManyPending) || !bytes.Contains(body, []byte("maxPending")) {
+		response.Header.Get(localreply.HeaderReason) != string(localreply.ReasonTooManyPending) || !bytes.Contains(body, []byte("maxPending")) {
 		t.Errorf("HTTP got %d %v %s", response.StatusCode, response.Header, body)
 	}
 	f.pods(grpcPod(t))
@@ -557,19 +557,19 @@ func TestServeModeMakesClientsReconnect(t *testing.T) {
 func TestDrainFinishesOpenStreams(t *testing.T) {
 	f := newFixture(t, nil)
 	client := f.client()
-	answered := make(chan error, 1)
+	responded := make(chan error, 1)
 	go func() {
 		response, err := client.Get("http://" + f.address)
 		if err == nil {
 			_, err = io.ReadAll(response.Body)
 			response.Body.Close()
 		}
-		answered <- err
+		responded <- err
 	}()
 	f.held(1)
 	f.server.Drain()
 	f.pods(httpPod(t, func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "ok") }))
-	if err := <-answered; err != nil {
+	if err := <-responded; err != nil {
 		t.Fatal(err)
 	}
 }

@@ -56,7 +56,7 @@ type improvised struct {
 type improvisedStream struct {
 	id                    uint32
 	clientEnded, podEnded bool
-	answered              bool
+	responded              bool
 	sent                  int
 }
 
@@ -231,11 +231,11 @@ func (i *improvised) remark() {
 func (i *improvised) speakAsPod() {
 	switch i.chance.next(10) {
 	case 0, 1, 2:
-		if s := i.pick(func(s *improvisedStream) bool { return !s.answered }); s != nil {
-			i.answer(s)
+		if s := i.pick(func(s *improvisedStream) bool { return !s.responded }); s != nil {
+			i.respond(s)
 		}
 	case 3, 4:
-		if s := i.pick(func(s *improvisedStream) bool { return s.answered && !s.podEnded }); s != nil {
+		if s := i.pick(func(s *improvisedStream) bool { return s.responded && !s.podEnded }); s != nil {
 			s.podEnded = i.chance.next(4) == 0
 			if i.chance.next(2) == 0 {
 				i.pod().data(s.id, s.podEnded, i.text())
@@ -245,7 +245,7 @@ func (i *improvised) speakAsPod() {
 			i.tidy(s)
 		}
 	case 5:
-		if s := i.pick(func(s *improvisedStream) bool { return s.answered && !s.podEnded }); s != nil {
+		if s := i.pick(func(s *improvisedStream) bool { return s.responded && !s.podEnded }); s != nil {
 			i.pod().shaped(s.id, i.shape(true), i.fields("grpc-status", "0")...)
 			s.podEnded = true
 			i.tidy(s)
@@ -270,12 +270,12 @@ func (i *improvised) speakAsPod() {
 	}
 }
 
-func (i *improvised) answer(s *improvisedStream) {
+func (i *improvised) respond(s *improvisedStream) {
 	if i.chance.next(4) == 0 {
 		i.pod().shaped(s.id, i.shape(false), i.fields(":status", "103")...)
 		return
 	}
-	s.answered, s.podEnded = true, i.chance.next(3) == 0
+	s.responded, s.podEnded = true, i.chance.next(3) == 0
 	i.pod().shaped(s.id, i.shape(s.podEnded), i.fields(":status", "200")...)
 	i.tidy(s)
 }

@@ -29,13 +29,13 @@ import (
 	"github.com/truefoundry/elasti-apiserver/pkg/resolver/proberesponse"
 )
 
-// replyLocally answers a stream that is in neither list, and reports its end.
+// replyLocally sends a local reply on a stream that is in neither list, and reports its end.
 func (c *conn) replyLocally(s *stream, a *localreply.Reply) {
 	s.record.Status = a.Status
 	s.record.Reason = string(a.Reason)
-	s.record.Answered = time.Now()
+	s.record.Responded = time.Now()
 	c.respond(s, a)
-	c.finish(s, accesslog.Answered, "")
+	c.finish(s, accesslog.LocalReply, "")
 }
 
 // respond sends a response of the resolver.
@@ -87,7 +87,7 @@ func (c *conn) reset(id uint32, code http2.ErrCode) {
 	c.dropped = c.dropped.with(id)
 }
 
-// replyHeld answers a held stream that was not given a pod.
+// replyHeld sends a local reply on a held stream that was not given a pod.
 func (c *conn) replyHeld(s *stream, err error) {
 	c.forgetHeld(s)
 	c.replyLocally(s, localreply.ForError(c.service, err))
@@ -96,7 +96,7 @@ func (c *conn) replyHeld(s *stream, err error) {
 // asleepReply returns the resolver's own response to a request that it does not
 // hold while no pod can take it, or nil.
 func (c *conn) asleepReply() *localreply.Reply {
-	if c.service.Queue().Answering(c.port.Name) {
+	if c.service.Queue().Serving(c.port.Name) {
 		return nil
 	}
 	return c.server.options.Fallback.Reply(c.service, c.probeRequest())

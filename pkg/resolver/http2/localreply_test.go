@@ -30,9 +30,9 @@ import (
 	"github.com/truefoundry/elasti-apiserver/pkg/resolver/service"
 )
 
-// TestAnswersAreLiteral: a response of the resolver changes nothing in the table of
+// TestLocalRepliesAreLiteral: a response of the resolver changes nothing in the table of
 // the client's decoder, also when that has to be notified of its size.
-func TestAnswersAreLiteral(t *testing.T) {
+func TestLocalRepliesAreLiteral(t *testing.T) {
 	for name, size := range map[string]uint32{"a table as usual": initialTableSize, "a table of 0": 0, "a small table": 100} {
 		t.Run(name, func(t *testing.T) {
 			f := newFixture(t, nil)
@@ -54,9 +54,9 @@ func TestAnswersAreLiteral(t *testing.T) {
 	}
 }
 
-// TestAnswersKeepToTheWindow: a body is sent only where the client has granted
+// TestLocalRepliesKeepToTheWindow: a body is sent only where the client has granted
 // more than what a pod will count on.
-func TestAnswersKeepToTheWindow(t *testing.T) {
+func TestLocalRepliesKeepToTheWindow(t *testing.T) {
 	for name, test := range map[string]struct {
 		initial, grant uint32
 		body           bool

@@ -75,9 +75,9 @@ func TestWhatIsNotCompleteIsCounted(t *testing.T) {
 	}
 }
 
-// TestUnreadAnswersAreCounted: what waits for clients that do not read counts. Where
+// TestUnreadResponsesAreCounted: what waits for clients that do not read counts. Where
 // there is no room for it, those that read get all of it, and others are given up.
-func TestUnreadAnswersAreCounted(t *testing.T) {
+func TestUnreadResponsesAreCounted(t *testing.T) {
 	const clients, size = 3, 16 << 20
 	f := newFixture(t, nil)
 	f.pods(rawPod(t, func(w *wire) {
@@ -239,9 +239,9 @@ func crowd(t *testing.T, running *sync.WaitGroup, room int64, pod, say func(*wir
 	return w, account
 }
 
-// TestSmallAnswersThatWaitAreCounted: a buffer is kept for what waits, however
+// TestSmallResponsesThatWaitAreCounted: a buffer is kept for what waits, however
 // little that is.
-func TestSmallAnswersThatWaitAreCounted(t *testing.T) {
+func TestSmallResponsesThatWaitAreCounted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var running sync.WaitGroup
 		defer running.Wait()

@@ -43,12 +43,12 @@ func TestPassiveStreamThatThePodRejectsWakesNothing(t *testing.T) {
 	w := dialWire(t, f.address)
 	w.headers(1, true, get("user-agent", "kube-probe/1.37")...)
 	if got := w.decode(await[*http2.HeadersFrame](w)); got[":status"] != "503" || got["x-elasti-answer"] != string(localreply.ReasonAsleep) {
-		t.Errorf("a scrape is answered %v", got)
+		t.Errorf("a scrape gets %v", got)
 	}
 	w = dialWire(t, f.address)
 	w.headers(1, true, ":method", "POST", ":scheme", "http", ":path", "/shop.Metrics/Read", ":authority", "cart", "content-type", "application/grpc")
 	if got := w.decode(await[*http2.HeadersFrame](w)); got["grpc-status"] != "14" {
-		t.Errorf("a call is answered %v", got)
+		t.Errorf("a call gets %v", got)
 	}
 	if f.service.Queue().Wanting() {
 		t.Error("one of them wakes the target")

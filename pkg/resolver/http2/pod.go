@@ -335,7 +335,7 @@ func (c *conn) podFragment(p *pod, fragment []byte, last bool) {
 	c.mu.Lock()
 	if s := c.streams[id]; s != nil && !s.responded && p.status >= http.StatusOK {
 		s.responded = true
-		s.record.Status, s.record.Answered = p.status, time.Now()
+		s.record.Status, s.record.Responded = p.status, time.Now()
 	}
 	c.mu.Unlock()
 	if p.blockEnds {
@@ -531,7 +531,7 @@ func (c *conn) podEnded() error {
 		return nil
 	}
 	local := localreply.New(http.StatusBadGateway, localreply.ReasonPodLost,
-		"the connection to the pod broke before it answered; the request may have been received, so it was not sent again")
+		"the connection to the pod broke before it responded; the request may have been received, so it was not sent again")
 	var broken connError
 	if errors.As(p.err, &broken) {
 		local = localreply.New(http.StatusBadGateway, localreply.ReasonBadResponse, "the pod does not speak HTTP/2 on this port")

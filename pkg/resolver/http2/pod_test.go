@@ -81,7 +81,7 @@ func TestWhatThePodSaysOfStreamsPasses(t *testing.T) {
 				w.do(w.WriteRSTStream(1, http2.ErrCodeRefusedStream))
 			case 5:
 				w.do(w.WriteGoAway(3, http2.ErrCodeEnhanceYourCalm, []byte("too_many_pings")))
-				// The last stream must not grow (RFC 9113 §6.8): stream 5 was answered
+				// The last stream must not grow (RFC 9113 §6.8): stream 5 had its response
 				// for by then, and may be at another pod.
 				w.do(w.WriteGoAway(5, http2.ErrCodeNo, nil))
 			}

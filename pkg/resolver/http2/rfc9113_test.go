@@ -34,7 +34,7 @@ var faults = []struct {
 	// do does it; id is a stream that was not used yet.
 	do   func(w *wire, id uint32)
 	want string
-	// awake is another answer that the pod may give. "-": none, as it is harmless.
+	// awake is another response that the pod may give. "-": none, as it is harmless.
 	awake string
 }{
 	{"4.2 a frame that is too long", func(w *wire, id uint32) {
@@ -321,8 +321,8 @@ func TestWhatIsAllowedIsAllowed(t *testing.T) {
 	}
 }
 
-// TestFloodsWhileHeld: a client that makes the resolver work for nothing is notified
-// to calm down.
+// TestFloodsWhileHeld: the connection of a client that makes the resolver work for nothing
+// is ended, with ENHANCE_YOUR_CALM.
 func TestFloodsWhileHeld(t *testing.T) {
 	for name, frame := range map[string]func(w *wire, i uint32) error{
 		"resets": func(w *wire, i uint32) error {
@@ -401,7 +401,7 @@ func TestTheWindowWhileHeld(t *testing.T) {
 	}
 }
 
-func TestPingsAndSettingsAreAnsweredWhileHeld(t *testing.T) {
+func TestPingsAndSettingsAreAcknowledgedWhileHeld(t *testing.T) {
 	f := newFixture(t, nil)
 	w := dialWire(t, f.address)
 	w.headers(1, true, get()...)

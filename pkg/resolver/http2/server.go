@@ -19,12 +19,12 @@ limitations under the License.
 //
 // A client's connection has one connection to one pod. While it has none, the
 // resolver speaks for the server: it sends the preface, acknowledges SETTINGS,
-// answers PINGs and grants no more window than every connection begins with, so
+// acknowledges PINGs and grants no more window than every connection begins with, so
 // that what it has to keep is bounded and counted. Once a pod is chosen, what was
 // kept is sent to it, and from then on frames pass in both directions as they
 // are: flow control, keep-alive, GOAWAY, resets and retries are the affair of the
 // two ends. Only the header blocks of the client are decoded and encoded again,
-// because a stream that is answered here must not leave a hole in the pod's
+// because a stream with a local reply must not leave a hole in the pod's
 // table.
 //
 // A direction has one goroutine that reads, and writes what it read to the other
@@ -48,7 +48,7 @@ import (
 
 // Options are what a Server is made of.
 type Options struct {
-	// Fallback answers requests that are not held although no pod can take them.
+	// Fallback has the local replies to requests that are not held although no pod can take them.
 	Fallback *fallback.Policy
 	// IdleTimeout is how long a connection may be without a stream.
 	IdleTimeout time.Duration
@@ -91,7 +91,7 @@ func New(options Options) *Server {
 
 // Serve serves one connection of a client until it ends, and closes it. Each
 // request goes to the service that find returns for the first one; requests for
-// another service are answered 421. The bytes of initial were already read from
+// another service get 421. The bytes of initial were already read from
 // it. What it takes of memory besides what each connection does, and besides what is
 // held, is counted in an account. It ends when the caller closes client.
 func (s *Server) Serve(ctx context.Context, client net.Conn, initial []byte, account *memory.Account, find destination.Find) {

@@ -52,19 +52,19 @@ func (d *dialogue) release() {
 	}
 }
 
-// answered waits until the server has ended streams.
-func (d *dialogue) answered(streams ...uint32) {
+// responded waits until the server has ended streams.
+func (d *dialogue) responded(streams ...uint32) {
 	d.release()
 	for _, stream := range streams {
 		d.client().awaitStream(stream)
 	}
 }
 
-// begun waits until the server has begun to answer streams.
+// begun waits until the server has begun to respond on streams.
 func (d *dialogue) begun(streams ...uint32) {
 	d.release()
 	for _, stream := range streams {
-		d.client().awaitAnswer(stream)
+		d.client().awaitResponse(stream)
 	}
 }
 
@@ -121,7 +121,7 @@ var dialogues = []struct {
 		d.client().headers(3, true, ":method", "HEAD", ":scheme", "http", ":path", "/head", ":authority", "cart")
 		d.client().headers(5, true, ":method", "OPTIONS", ":scheme", "http", ":path", "*", ":authority", "cart")
 		d.client().headers(7, true, to("/nothing")...)
-		d.answered(1, 3, 5, 7)
+		d.responded(1, 3, 5, 7)
 	}},
 	{name: "bodies", only: netServer, play: func(d *dialogue) {
 		d.client().headers(1, false, to("/echo", "content-length", "8")...)
@@ -131,48 +131,48 @@ var dialogues = []struct {
 		d.client().padded(3, false, long(10_000), 200)
 		d.client().data(3, false, "")
 		d.client().data(3, true, "")
-		d.answered(1, 3)
+		d.responded(1, 3)
 	}},
 	{name: "trailers", only: netServer, play: func(d *dialogue) {
 		d.client().headers(1, false, to("/echo", "trailer", "t")...)
 		d.client().data(1, false, "body")
 		d.client().headers(1, true, "t", "1", "u", "2")
-		d.answered(1)
+		d.responded(1)
 	}},
 	{name: "interim responses", only: netServer, play: func(d *dialogue) {
 		d.client().headers(1, true, to("/hints")...)
 		d.client().headers(3, false, to("/echo", "expect", "100-continue")...)
 		d.begun(3)
 		d.client().data(3, true, "body")
-		d.answered(1, 3)
+		d.responded(1, 3)
 	}},
 	{name: "a response before the body is complete", only: netServer, play: func(d *dialogue) {
 		d.client().headers(1, false, to("/early")...)
-		d.answered(1)
+		d.responded(1)
 		d.client().headers(3, true, get()...)
-		d.answered(3)
+		d.responded(3)
 	}},
 	{name: "a body that is not what was said", only: netServer, play: func(d *dialogue) {
 		d.client().headers(1, false, to("/echo", "content-length", "3")...)
 		d.client().data(1, true, "more than that")
 		d.client().headers(3, false, to("/echo", "content-length", "30")...)
 		d.client().data(3, true, "less than that")
-		d.answered(1, 3)
+		d.responded(1, 3)
 		d.seen(2)
 	}},
 	{name: "a server that breaks", play: func(d *dialogue) {
 		d.client().headers(1, true, to("/break")...)
 		d.client().headers(3, true, to("/break/late")...)
 		d.client().headers(5, true, get()...)
-		d.answered(1, 3, 5)
+		d.responded(1, 3, 5)
 	}},
-	{name: "large answers", settings: large, play: func(d *dialogue) {
+	{name: "large responses", settings: large, play: func(d *dialogue) {
 		d.client().grant(0, 1<<30)
 		d.client().headers(1, true, to("/large")...)
 		d.client().headers(3, true, to("/large/headers")...)
 		d.client().headers(5, false, call("UnaryCall")...)
 		d.client().data(5, true, simple(500_000))
-		d.answered(1, 3, 5)
+		d.responded(1, 3, 5)
 	}},
 	{name: "windows that open bit by bit", settings: []http2.Setting{{ID: http2.SettingInitialWindowSize, Val: 0}}, play: func(d *dialogue) {
 		d.client().headers(1, true, to("/large")...)
@@ -185,7 +185,7 @@ var dialogues = []struct {
 		d.client().grant(0, 1<<21)
 		d.client().grant(1, 1<<20)
 		d.client().grant(3, 1<<20)
-		d.answered(1, 3)
+		d.responded(1, 3)
 	}},
 	{name: "tables that change", settings: []http2.Setting{{ID: http2.SettingHeaderTableSize, Val: 0}}, play: func(d *dialogue) {
 		// A server may acknowledge two SETTINGS at once when they come together, and
@@ -194,29 +194,29 @@ var dialogues = []struct {
 		d.client().settings(http2.Setting{ID: http2.SettingHeaderTableSize, Val: 300})
 		d.client().awaitAck()
 		d.client().headers(1, true, to("/fields", "a", "b")...)
-		d.answered(1)
+		d.responded(1)
 		d.client().headers(3, true, to("/fields", "a", "b")...)
-		d.answered(3)
+		d.responded(3)
 		d.client().settings(http2.Setting{ID: http2.SettingHeaderTableSize, Val: 0})
 		d.client().awaitAck()
 		d.client().settings(http2.Setting{ID: http2.SettingHeaderTableSize, Val: 4096})
 		d.client().awaitAck()
 		d.client().headers(5, true, to("/fields", "a", "b")...)
-		d.answered(5)
+		d.responded(5)
 	}},
 	{name: "header blocks in many pieces", play: func(d *dialogue) {
 		d.client().shaped(1, shape{end: true, splits: []int{0, 1, 9, 200}, padding: 9, priority: http2.PriorityParam{Weight: 3}}, to("/echo", "a", long(300))...)
 		d.client().headers(3, true, to("/echo", "a", long(20_000))...)
-		d.answered(1, 3)
+		d.responded(1, 3)
 	}},
 	{name: "resets", only: netServer, play: func(d *dialogue) {
 		d.client().headers(1, false, to("/echo")...)
 		d.client().headers(3, false, to("/early")...)
-		d.answered(3)
+		d.responded(3)
 		d.client().data(1, false, "body")
 		d.client().reset(1, http2.ErrCodeCancel)
 		d.client().headers(5, true, get()...)
-		d.answered(5)
+		d.responded(5)
 		d.seen(3)
 	}},
 	{name: "unary calls", play: func(d *dialogue) {
@@ -227,7 +227,7 @@ var dialogues = []struct {
 		d.client().data(3, true, "")
 		d.client().headers(5, false, call("NoSuchMethod")...)
 		d.client().data(5, true, simple(1))
-		d.answered(1, 3, 5)
+		d.responded(1, 3, 5)
 	}},
 	{name: "streaming calls", only: grpcServer, play: func(d *dialogue) {
 		d.client().headers(1, false, call("FullDuplexCall")...)
@@ -236,7 +236,7 @@ var dialogues = []struct {
 		}
 		d.begun(1)
 		d.client().data(1, true, message(&testpb.StreamingOutputCallRequest{Payload: payload(20)}))
-		d.answered(1)
+		d.responded(1)
 	}},
 	{name: "odd calls", play: func(d *dialogue) {
 		d.client().headers(1, true, get("content-type", "application/grpc")...)
@@ -245,20 +245,20 @@ var dialogues = []struct {
 		d.client().data(5, true, "\x01"+simple(1)[1:])
 		d.client().headers(7, false, call("UnaryCall", "grpc-timeout", "soon")...)
 		d.client().data(7, true, simple(1))
-		d.answered(1, 3, 5, 7)
+		d.responded(1, 3, 5, 7)
 	}},
 	{name: "frames of unknown types", only: netServer, play: func(d *dialogue) {
 		d.client().raw(0xee, 0x5a, 0, "?")
 		d.client().headers(1, false, to("/echo")...)
 		d.client().raw(0x10, 0, 0, "\x00\x00\x00\x01u=1")
 		d.client().raw(http2.FrameData, 0xf0|http2.FlagDataEndStream, 1, "flags")
-		d.answered(1)
+		d.responded(1)
 	}},
 	{name: "a client leaves", only: netServer, play: func(d *dialogue) {
 		d.client().headers(1, false, to("/echo")...)
 		d.client().goAway(0, http2.ErrCodeNo, "done")
 		d.client().data(1, true, "body")
-		d.answered(1)
+		d.responded(1)
 	}},
 }
 
@@ -366,7 +366,7 @@ func netPod(t *testing.T, seen *requests) string {
 	return listener.Addr().String()
 }
 
-// ServeHTTP notes a request and answers it as its path says.
+// ServeHTTP notes a request and responds to it as its path says.
 func (r *requests) ServeHTTP(w http.ResponseWriter, request *http.Request) {
 	word := fmt.Sprint(request.Method, " ", request.RequestURI, " ", request.Host, " ", request.ContentLength, " ", request.Header)
 	switch request.URL.Path {

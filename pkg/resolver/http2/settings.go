@@ -82,7 +82,7 @@ func (s *clientSettings) replay() []byte {
 }
 
 // forPod returns what a pod is sent of a setting of the client, and false when it
-// is not sent it. Promises of pushes would be answers to requests that nothing
+// is not sent it. Promises of pushes would be responses to requests that nothing
 // here knows of. Tables larger than at the beginning are not offered, as the
 // header blocks of the pod are followed here, nor are frames larger than those
 // that a read buffer is sure to hold.

@@ -156,7 +156,7 @@ func TestTheAckComesBeforeThePod(t *testing.T) {
 		message = append(appendFrameHeader(message, len(block), http2.FrameHeaders, http2.FlagHeadersEndHeaders|http2.FlagHeadersEndStream, 1), block...)
 		w.write(string(message))
 		acked := false
-		for answered := false; !answered; {
+		for acknowledged := false; !acknowledged; {
 			frame, err := w.ReadFrame()
 			if err != nil {
 				t.Fatal(err)
@@ -165,7 +165,7 @@ func TestTheAckComesBeforeThePod(t *testing.T) {
 			case *http2.SettingsFrame:
 				acked = acked || frame.IsAck()
 			case *http2.HeadersFrame:
-				answered = true
+				acknowledged = true
 			}
 		}
 		if !acked {

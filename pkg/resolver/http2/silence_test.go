@@ -102,7 +102,7 @@ func TestAQuietHeldStreamLives(t *testing.T) {
 		<-time.After(62 * time.Second)
 		svc.SetPods([]endpoint.Description{{ID: "a", Name: "a", Addresses: []netip.Addr{netip.MustParseAddr("10.0.0.1")}, Ports: map[string]uint16{"": 80}, Ready: true}})
 		if _, ok := (<-frames).(*http2.HeadersFrame); !ok {
-			t.Error("the pod's answer does not come first")
+			t.Error("the pod's response does not come first")
 		}
 		<-time.After(24 * time.Hour)
 		w.do(w.WriteData(1, true, []byte("after a day")))

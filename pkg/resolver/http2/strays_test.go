@@ -82,9 +82,9 @@ func of(host string) []string {
 	return []string{":method", "GET", ":scheme", "http", ":path", "/", ":authority", host}
 }
 
-// TestLateFramesOfAnsweredStreams: what a client still says of a stream that was
-// answered here is nothing to a pod that has not heard of the stream.
-func TestLateFramesOfAnsweredStreams(t *testing.T) {
+// TestLateFramesOfStreamsWithLocalReplies: what a client still says of a stream that was
+// got a local reply is nothing to a pod that has not heard of the stream.
+func TestLateFramesOfStreamsWithLocalReplies(t *testing.T) {
 	for name, say := range map[string]func(w *wire){
 		"WINDOW_UPDATE": func(w *wire) { w.do(w.WriteWindowUpdate(3, 1)) },
 		"RST_STREAM":    func(w *wire) { w.do(w.WriteRSTStream(3, http2.ErrCodeCancel)) },
@@ -101,7 +101,7 @@ func TestLateFramesOfAnsweredStreams(t *testing.T) {
 				t.Errorf("got %v", fields)
 			}
 			say(w)
-			// The pod has read it once it answers this.
+			// The pod has read it once it acknowledges this.
 			w.do(w.WritePing(false, [8]byte{}))
 			await[*http2.PingFrame](w)
 			close(finish)
@@ -118,7 +118,7 @@ func TestPodsThatRejectWhileMoreIsSaid(t *testing.T) {
 	for name, test := range map[string]struct {
 		// say follows the header of stream 1, which has a body.
 		say     func(w *wire)
-		answers int
+		responses int
 	}{
 		"a body":           {func(w *wire) { w.do(w.WriteData(1, true, []byte("body"))) }, 1},
 		"another request":  {func(w *wire) { w.headers(3, true, of("cart")...) }, 2},
@@ -153,13 +153,13 @@ func TestPodsThatRejectWhileMoreIsSaid(t *testing.T) {
 			if _, err := client.Write(said.all); err != nil {
 				t.Fatal(err)
 			}
-			answered := map[uint32]string{}
-			for len(answered) < test.answers+1 {
+			statuses := map[uint32]string{}
+			for len(statuses) < test.responses+1 {
 				h := await[*http2.HeadersFrame](w)
-				answered[h.StreamID] = w.decode(h)[":status"]
+				statuses[h.StreamID] = w.decode(h)[":status"]
 			}
-			if answered[1] != "502" || answered[5] != "421" || test.answers > 1 && answered[3] != "502" {
-				t.Errorf("answered %v", answered)
+			if statuses[1] != "502" || statuses[5] != "421" || test.responses > 1 && statuses[3] != "502" {
+				t.Errorf("the statuses are %v", statuses)
 			}
 			f.eventually(func() bool { return f.service.Queue().InFlight() == 0 && f.service.Queue().Held() == 0 })
 		})

@@ -28,8 +28,8 @@ import (
 	"github.com/truefoundry/elasti-apiserver/pkg/resolver/service"
 )
 
-// quietPod reads what it is sent. Answer is called for each header block.
-func quietPod(t *testing.T, answer func(w *wire, id uint32)) string {
+// quietPod reads what it is sent. respond is called for each header block.
+func quietPod(t *testing.T, respond func(w *wire, id uint32)) string {
 	t.Helper()
 	return rawPod(t, func(w *wire) {
 		if !w.greet() {
@@ -41,7 +41,7 @@ func quietPod(t *testing.T, answer func(w *wire, id uint32)) string {
 				return
 			}
 			if h, ok := frame.(*http2.HeadersFrame); ok {
-				answer(w, h.StreamID)
+				respond(w, h.StreamID)
 			}
 		}
 	})
@@ -180,7 +180,7 @@ func TestOpenStreamsNeedRoom(t *testing.T) {
 			statuses := map[string]int{}
 			for range streams {
 				headers := w.decode(await[*http2.HeadersFrame](w))
-				statuses[headers[":status"]+headers["x-elasti-answer"]]++
+				statuses[headers[":status"]+headers["x-elasti-respond"]]++
 			}
 			refused := statuses["503"+string(localreply.ReasonTooManyBytes)]
 			if refused == 0 || held != (statuses["200"] == 0) || refused+statuses["200"] != streams {

@@ -126,7 +126,7 @@ func (w *wire) decode(f *http2.HeadersFrame) map[string]string {
 }
 
 // next returns the next frame for which wanted is true. SETTINGS are acknowledged
-// and PINGs answered on the way.
+// and PINGs acknowledged on the way.
 func (w *wire) next(wanted func(http2.Frame) bool) (http2.Frame, error) {
 	for {
 		f, err := w.ReadFrame()

@@ -184,7 +184,7 @@ func (w *writer) limit(deadline time.Time, last bool) {
 	_ = w.conn.SetWriteDeadline(deadline)
 }
 
-// probe writes frames that the client's kernel answers with a reset when the client
+// probe writes frames that the client's kernel responds to with a reset when the client
 // has closed its connection, if that takes no waiting.
 func (w *writer) probe(frames []byte) {
 	w.mu.Lock()

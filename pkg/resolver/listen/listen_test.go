@@ -33,7 +33,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// greet answers each connection with a word.
+// greet writes a word to each connection.
 func greet(word string) Handler {
 	return func(conn *net.TCPConn) {
 		defer conn.Close()

@@ -27,8 +27,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// HeaderAnswer is the header of local replies. Its value is the Reason.
-const HeaderAnswer = "X-Elasti-Answer"
+// HeaderReason is the header of local replies. Its value is the Reason.
+const HeaderReason = "X-Elasti-Answer"
 
 // retryAfterSeconds is the value of Retry-After. It is short because a limit is
 // exceeded only as long as the requests that fill it last.
@@ -110,7 +110,7 @@ func (a *Reply) AppendHTTP1(message []byte, withoutBody bool, after After) []byt
 	message = strconv.AppendInt(message, int64(a.Status), 10)
 	message = append(message, ' ')
 	message = append(message, http.StatusText(a.Status)...)
-	message = append(message, "\r\n"+HeaderAnswer+": "...)
+	message = append(message, "\r\n"+HeaderReason+": "...)
 	message = append(message, a.Reason...)
 	message = append(message, "\r\nCache-Control: no-store"...)
 	if a.retries() {

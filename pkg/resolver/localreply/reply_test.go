@@ -65,7 +65,7 @@ func TestHTTP1(t *testing.T) {
 				t.Errorf("%q follows the reply", rest)
 			}
 			if response.StatusCode != test.reply.Status || response.Close != test.last || (len(body) > 0) != test.body ||
-				response.Header.Get(HeaderAnswer) != string(test.reply.Reason) || response.Header.Get("Retry-After") != test.retryAfter {
+				response.Header.Get(HeaderReason) != string(test.reply.Reason) || response.Header.Get("Retry-After") != test.retryAfter {
 				t.Errorf("the reply is %q", message)
 			}
 			for _, field := range test.reply.Fields {

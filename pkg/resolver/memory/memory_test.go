@@ -257,7 +257,7 @@ func TestBranchIsPaidForByOneAccountAtATime(t *testing.T) {
 	}
 	counts(0, 30)
 	if err := one.Resize(31); !errors.Is(err, ErrServiceLimit) {
-		t.Errorf("growing over the limit of who pays: %v", err)
+		t.Errorf("growing over the limit of the payer: %v", err)
 	}
 	one.Release()
 	other.Release()

@@ -67,9 +67,9 @@ func TestServiceMetrics(t *testing.T) {
 	at := func(milliseconds int) time.Time { return time.UnixMilli(int64(milliseconds)) }
 	s.Ended(&accesslog.Record{
 		Protocol: accesslog.HTTP1, Outcome: accesslog.Forwarded, Held: true, BytesIn: 10, BytesOut: 20,
-		Received: at(1000), WakeAnswered: at(1004), EndpointReady: at(1600), Released: at(1601),
+		Received: at(1000), WakeSucceeded: at(1004), EndpointReady: at(1600), Released: at(1601),
 	})
-	s.Ended(&accesslog.Record{Protocol: accesslog.HTTP2, Outcome: accesslog.Answered, Held: true, Reason: string(localreply.ReasonTooManyPending)})
+	s.Ended(&accesslog.Record{Protocol: accesslog.HTTP2, Outcome: accesslog.LocalReply, Held: true, Reason: string(localreply.ReasonTooManyPending)})
 	s.Ended(&accesslog.Record{Protocol: accesslog.Stream, Outcome: accesslog.ClientGone, Held: true})
 	s.Ended(&accesslog.Record{Protocol: accesslog.HTTP1, Outcome: accesslog.Forwarded, Released: at(1)})
 	s.WakeCalled(3*time.Millisecond, nil)

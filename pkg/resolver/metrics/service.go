@@ -128,8 +128,8 @@ func (s *Service) wasHeld(record *accesslog.Record) {
 		name       string
 		begin, end time.Time
 	}{
-		{stepWake, record.Received, record.WakeAnswered},
-		{stepPod, record.WakeAnswered, record.EndpointReady},
+		{stepWake, record.Received, record.WakeSucceeded},
+		{stepPod, record.WakeSucceeded, record.EndpointReady},
 		{stepRelease, record.EndpointReady, record.Released},
 	} {
 		// A request that came during a cold start has only the remaining steps.

@@ -84,7 +84,7 @@ func TestMatch(t *testing.T) {
 	}
 }
 
-func TestFirstRuleAnswersAndBrokenOnesAreLeftOut(t *testing.T) {
+func TestFirstRuleCountsAndBrokenOnesAreLeftOut(t *testing.T) {
 	rules, err := Compile([]v1alpha1.ProbeResponseRule{
 		{Path: &v1alpha1.PathMatch{Type: v1alpha1.PathMatchRegularExpression, Value: "("}, Response: v1alpha1.ProbeResponse{Status: 500}},
 		{Response: v1alpha1.ProbeResponse{Status: 200, Body: `{"ok":true}`}},

@@ -42,7 +42,7 @@ func (c *conn) connect(ctx context.Context, again bool) error {
 	lease, ok := queue.TryTake(c.to.Port.Name)
 	for {
 		if !ok {
-			if c.passive && !queue.Answering(c.to.Port.Name) {
+			if c.passive && !queue.Serving(c.to.Port.Name) {
 				return errAsleep
 			}
 			var err error
@@ -119,7 +119,7 @@ func (c *conn) wait(again bool) (hold.Lease, error) {
 		HalfCloses: func() bool { return true },
 	}
 	lease, cold, err := waiter.Wait(c.to.Service.Queue(), again)
-	c.record.WakeAnswered, c.record.EndpointReady = cold.WakeAnswered, cold.EndpointReady
+	c.record.WakeSucceeded, c.record.EndpointReady = cold.WakeSucceeded, cold.EndpointReady
 	return lease, err
 }
 
@@ -211,7 +211,7 @@ func (c *conn) waitSilent(again bool) (hold.Lease, error) {
 		waiter.WakeAt = c.began.Add(c.server.options.Greeting)
 	}
 	lease, cold, err := waiter.Wait(c.to.Service.Queue(), again)
-	c.record.WakeAnswered, c.record.EndpointReady = cold.WakeAnswered, cold.EndpointReady
+	c.record.WakeSucceeded, c.record.EndpointReady = cold.WakeSucceeded, cold.EndpointReady
 	return lease, err
 }
 

@@ -216,7 +216,7 @@ func (c *conn) failed(err error) error {
 	if !errors.Is(err, errAsleep) {
 		reason = localreply.ForError(c.to.Service, err).Reason
 	}
-	c.record.Outcome, c.record.Reason = accesslog.Answered, string(reason)
+	c.record.Outcome, c.record.Reason = accesslog.LocalReply, string(reason)
 	return err
 }
 

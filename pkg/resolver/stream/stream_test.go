@@ -289,10 +289,10 @@ func TestResetOfTheClientReachesThePod(t *testing.T) {
 // Its response arrives nevertheless.
 func TestEarlyResponseArrivesBeforeTheReset(t *testing.T) {
 	f := newFixture(t, tuning{})
-	answer := string(bytes.Repeat([]byte("no "), 1<<10))
+	response := string(bytes.Repeat([]byte("no "), 1<<10))
 	f.Pods(resolvertest.Listen(t, func(conn *net.TCPConn) {
 		_, _ = conn.Read(make([]byte, 1))
-		_, _ = io.WriteString(conn, answer)
+		_, _ = io.WriteString(conn, response)
 	}))
 	conn := f.Client()
 	var sending sync.WaitGroup
@@ -304,13 +304,13 @@ func TestEarlyResponseArrivesBeforeTheReset(t *testing.T) {
 			}
 		}
 	})
-	expect(t, conn, answer)
+	expect(t, conn, response)
 	if _, err := io.Copy(io.Discard, conn); err != nil && !errors.Is(err, syscall.ECONNRESET) {
 		t.Errorf("the connection ends with %v", err)
 	}
 	conn.Close()
 	sending.Wait()
-	if record := f.Record(1); record.Outcome != accesslog.Failed || record.BytesOut != int64(len(answer)) {
+	if record := f.Record(1); record.Outcome != accesslog.Failed || record.BytesOut != int64(len(response)) {
 		t.Errorf("the record is %+v", record)
 	}
 }

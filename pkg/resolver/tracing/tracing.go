@@ -94,8 +94,8 @@ func (r *Recorder) Record(record *accesslog.Record) {
 			released = record.Ended
 		}
 		held, hold := r.start(ctx, spanHold, record.Received)
-		r.step(held, spanWake, record.Received, record.WakeAnswered)
-		r.step(held, spanProbe, latest(record.Received, record.WakeAnswered), record.EndpointReady)
+		r.step(held, spanWake, record.Received, record.WakeSucceeded)
+		r.step(held, spanProbe, latest(record.Received, record.WakeSucceeded), record.EndpointReady)
 		hold.End(trace.WithTimestamp(released))
 	}
 	r.step(ctx, spanForward, record.Released, record.Ended, attribute.String("k8s.pod.name", record.Pod))

@@ -45,7 +45,7 @@ func TestSpansOfAColdStart(t *testing.T) {
 	record := &accesslog.Record{
 		TraceParent: "00-0123456789abcdef0123456789abcdef-0123456789abcdef-01",
 		Held:        true, Outcome: accesslog.Forwarded, Status: 200,
-		Received: at(1), WakeAnswered: at(5), EndpointReady: at(700), Released: at(701), Answered: at(705), Ended: at(706),
+		Received: at(1), WakeSucceeded: at(5), EndpointReady: at(700), Released: at(701), Responded: at(705), Ended: at(706),
 	}
 	spans := spansOf(t, sdktrace.ParentBased(sdktrace.NeverSample()), record)
 	for name, want := range map[string]string{

@@ -67,8 +67,8 @@ type Demand interface {
 	Wanting() bool
 	// Held returns how many requests and connections are held.
 	Held() int
-	// WakeAnswered is called after each call that succeeded.
-	WakeAnswered()
+	// WakeSucceeded is called after each call that succeeded.
+	WakeSucceeded()
 }
 
 // Observer is called with the duration and the error of each call. It may be called
@@ -191,7 +191,7 @@ func (w *Waker) call(ctx context.Context) error {
 		w.failing = true
 		return result.err
 	}
-	w.options.Demand.WakeAnswered()
+	w.options.Demand.WakeSucceeded()
 	if w.failing {
 		logger.Info("Wake requests succeed again", "pending", pending)
 	}

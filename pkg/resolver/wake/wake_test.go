@@ -78,13 +78,13 @@ type demand struct {
 	mu       sync.Mutex
 	wanting  bool
 	held     int
-	answered int
+	succeeded int
 }
 
 func (d *demand) Wanting() bool { d.mu.Lock(); defer d.mu.Unlock(); return d.wanting }
 func (d *demand) Held() int     { d.mu.Lock(); defer d.mu.Unlock(); return d.held }
-func (d *demand) WakeAnswered() { d.mu.Lock(); defer d.mu.Unlock(); d.answered++ }
-func (d *demand) answers() int  { d.mu.Lock(); defer d.mu.Unlock(); return d.answered }
+func (d *demand) WakeSucceeded() { d.mu.Lock(); defer d.mu.Unlock(); d.succeeded++ }
+func (d *demand) successes() int  { d.mu.Lock(); defer d.mu.Unlock(); return d.succeeded }
 func (d *demand) set(wanting bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -110,8 +110,8 @@ func run(t *testing.T, server *fakeServer, d *demand, test func(w *Waker, hurry 
 func TestCallsAtOnceWithTheNumberOfHeldRequests(t *testing.T) {
 	server, d := &fakeServer{}, &demand{wanting: true, held: 7}
 	run(t, server, d, func(*Waker, chan<- struct{}) {
-		if server.count() != 1 || server.pending[0] != 7 || d.answers() != 1 {
-			t.Errorf("%d calls with %v pending, %d answered", server.count(), server.pending, d.answers())
+		if server.count() != 1 || server.pending[0] != 7 || d.successes() != 1 {
+			t.Errorf("%d calls with %v pending, %d succeeded", server.count(), server.pending, d.successes())
 		}
 	})
 }
@@ -127,12 +127,12 @@ func TestRetriesFailuresWithBackoff(t *testing.T) {
 		if last := gaps[len(gaps)-1]; last < 3*time.Second || last > 7*time.Second {
 			t.Errorf("after a minute retries come every %s", last)
 		}
-		if d.answers() != 0 {
+		if d.successes() != 0 {
 			t.Error("a failure counts as a success")
 		}
 		server.set(false)
 		<-time.After(7 * time.Second)
-		if d.answers() == 0 {
+		if d.successes() == 0 {
 			t.Error("the call was not repeated")
 		}
 	})
@@ -230,7 +230,7 @@ func TestCallInProgressCompletesWhenNothingIsHeldAnyMore(t *testing.T) {
 			t.Error("the call was cancelled before the response")
 		}
 		// The cold start that the call was for is over.
-		if d.answers() != 0 {
+		if d.successes() != 0 {
 			t.Error("a late response was counted")
 		}
 	})
@@ -291,8 +291,8 @@ func TestACallThatPanicsFails(t *testing.T) {
 		done := make(chan struct{})
 		go func() { defer close(done); w.Run(ctx, nil) }()
 		<-time.After(repeatBackoff.Duration / 2)
-		if panics.Load() != 1 || d.answers() != 1 {
-			t.Errorf("%d panics, %d calls succeeded", panics.Load(), d.answers())
+		if panics.Load() != 1 || d.successes() != 1 {
+			t.Errorf("%d panics, %d calls succeeded", panics.Load(), d.successes())
 		}
 		cancel()
 		<-done

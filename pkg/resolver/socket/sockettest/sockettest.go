@@ -175,7 +175,7 @@ func (c *Conn) Write(data []byte) (int, error) {
 		case c.reset || c.closedWrite:
 			return written, os.NewSyscallError("write", syscall.EPIPE)
 		case c.peer.closed:
-			// The kernel takes the bytes, and the peer's answers with a reset.
+			// The kernel takes the bytes, and that of the peer responds with a reset.
 			c.reset = true
 			c.changed.Broadcast()
 			return len(data), nil
