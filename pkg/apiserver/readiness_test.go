@@ -88,7 +88,7 @@ func TestReadinessRequestsShareOneCheckOfTheStorage(t *testing.T) {
 			}
 			for range requests {
 				if status := <-statuses; status != wantStatus {
-					t.Errorf("a request is answered %d, want %d", status, wantStatus)
+					t.Errorf("a request gets %d, want %d", status, wantStatus)
 				}
 			}
 			if got := checks.Load() - before; got != wantChecks {

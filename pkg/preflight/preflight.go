@@ -43,11 +43,11 @@ import (
 )
 
 // warningTimeout is how long a write waits for warnings. A cluster that does not
-// answer in time is not warned about.
+// respond in time is not warned about.
 const warningTimeout = 500 * time.Millisecond
 
-// Warnings are for people who write a few objects. Who writes thousands does
-// not read them, and is not to load the cluster with three more requests for
+// Warnings are for people who write a few objects. A client that writes thousands
+// does not read them, and must not load the cluster with three more requests for
 // each: conditions say the same later.
 const (
 	lookupsPerSecond = 5

@@ -44,14 +44,14 @@ import (
 func newChecker(t *testing.T, handle func(path string) any) *Checker {
 	t.Helper()
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, request *http.Request) {
-		answer := handle(request.URL.Path)
+		object := handle(request.URL.Path)
 		w.Header().Set("Content-Type", "application/json")
-		if answer == nil {
+		if object == nil {
 			w.WriteHeader(http.StatusNotFound)
-			answer = &metav1.Status{TypeMeta: metav1.TypeMeta{Kind: "Status", APIVersion: "v1"}, Status: metav1.StatusFailure, Reason: metav1.StatusReasonNotFound, Code: http.StatusNotFound}
+			object = &metav1.Status{TypeMeta: metav1.TypeMeta{Kind: "Status", APIVersion: "v1"}, Status: metav1.StatusFailure, Reason: metav1.StatusReasonNotFound, Code: http.StatusNotFound}
 		}
-		if err := json.NewEncoder(w).Encode(answer); err != nil {
-			t.Errorf("answering %s: %v", request.URL.Path, err)
+		if err := json.NewEncoder(w).Encode(object); err != nil {
+			t.Errorf("responding to %s: %v", request.URL.Path, err)
 		}
 	}))
 	t.Cleanup(server.Close)
@@ -210,14 +210,14 @@ func TestWarningsDoNotWait(t *testing.T) {
 	t.Cleanup(stop)
 	began := time.Now()
 	if warnings := checker.Warnings(t.Context(), cart()); len(warnings) > 0 {
-		t.Errorf("got %q from a cluster that does not answer, want none", warnings)
+		t.Errorf("got %q from a cluster that does not respond, want none", warnings)
 	}
 	if waited := time.Since(began); waited > 20*warningTimeout {
 		t.Errorf("waited %s", waited)
 	}
 }
 
-// Who writes many objects does not make the cluster busy with warnings.
+// A client that writes many objects does not make the cluster busy with warnings.
 func TestManyWritesAreNotAllWarnedAbout(t *testing.T) {
 	const writes = 20 * lookupsAtOnce
 	var queried atomic.Int64

@@ -27,7 +27,7 @@ import (
 const quickness = 5
 
 // quickClock is a real clock that goes faster. It cannot be stepped from
-// outside, so it needs no knowledge of who waits for it.
+// outside, so it needs no knowledge of what waits for it.
 type quickClock struct {
 	started time.Time
 }

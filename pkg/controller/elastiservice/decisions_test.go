@@ -202,7 +202,7 @@ func TestTargetFoundCondition(t *testing.T) {
 		{"found", target.Observation{Object: &target.Object{}, Scale: &target.Scale{}}, nil, metav1.ConditionTrue, v1alpha1.ReasonFound},
 		{"not known yet", target.Observation{Pending: true}, nil, metav1.ConditionUnknown, v1alpha1.ReasonTargetUnknown},
 		{"not known for now", target.Observation{Pending: true}, known, metav1.ConditionTrue, v1alpha1.ReasonFound},
-		{"server does not answer", target.FailedObservation(fmt.Errorf("timeout")), known, metav1.ConditionTrue, v1alpha1.ReasonFound},
+		{"server does not respond", target.FailedObservation(fmt.Errorf("timeout")), known, metav1.ConditionTrue, v1alpha1.ReasonFound},
 		{"not there", target.Observation{Problem: apierrors.NewNotFound(resource, "cart")}, known, metav1.ConditionFalse, v1alpha1.ReasonNotFound},
 		{"forbidden", target.FailedObservation(apierrors.NewForbidden(resource, "cart", nil)), known, metav1.ConditionUnknown, v1alpha1.ReasonTargetUnknown},
 		{"kind missing", target.FailedObservation(&scaling.KindError{Problem: scaling.KindNotServed}), known, metav1.ConditionFalse, v1alpha1.ReasonKindNotServed},

@@ -240,7 +240,7 @@ func TestTargetOfADeletedElastiServiceIsWokenBeforeResolversLeave(t *testing.T) 
 }
 
 // A resolver slice that another client has edited does not say any more whose it is. It
-// goes with the others all the same.
+// is deleted with the others all the same.
 func TestEditedResolverSliceOfADeletedElastiServiceIsRemoved(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
@@ -300,8 +300,8 @@ func TestAnEmptyStoreIsNoReasonToRemoveSlices(t *testing.T) {
 	}
 }
 
-// What an empty store has lost does not stay for ever: it is made again, or it goes
-// when the store knows others.
+// What an empty store has lost does not stay for ever: it is made again, or
+// deleted when the store knows others.
 func TestWhatAnEmptyStoreLostGoesWhenItHasOthers(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)

@@ -389,7 +389,7 @@ func (c *Controller) deleted(ctx context.Context, key types.NamespacedName) erro
 		return nil
 	}
 	// The watch may be behind, and a store that lost everything is no reason
-	// to take resolvers out of the path: only a clear answer counts, and only
+	// to take resolvers out of the path: only a clear response counts, and only
 	// from a server that still knows something.
 	lost, err := c.mayBeLost(ctx, p, last)
 	if err != nil {

@@ -50,18 +50,18 @@ type stumblingScaling struct {
 	toZero, wake  func(next func() error) error
 }
 
-func (s *stumblingScaling) instead(of *func(func() error) error, next func() error) error {
+func (s *stumblingScaling) replaced(of *func(func() error) error, next func() error) error {
 	s.mu.Lock()
-	instead := *of
+	replacement := *of
 	s.mu.Unlock()
-	if instead == nil {
+	if replacement == nil {
 		return next()
 	}
-	return instead(next)
+	return replacement(next)
 }
 
 func (s *stumblingScaling) PauseAutoscaler(ctx context.Context, namespace string, autoscaler scaling.Autoscaler) error {
-	return s.instead(&s.pause, func() error {
+	return s.replaced(&s.pause, func() error {
 		s.fakeScaling.mu.Lock()
 		s.resumed = nil
 		s.fakeScaling.mu.Unlock()
@@ -70,19 +70,19 @@ func (s *stumblingScaling) PauseAutoscaler(ctx context.Context, namespace string
 }
 
 func (s *stumblingScaling) ResumeAutoscaler(ctx context.Context, namespace string, autoscaler scaling.Autoscaler) error {
-	return s.instead(&s.resume, func() error { return s.fakeScaling.ResumeAutoscaler(ctx, namespace, autoscaler) })
+	return s.replaced(&s.resume, func() error { return s.fakeScaling.ResumeAutoscaler(ctx, namespace, autoscaler) })
 }
 
 func (s *stumblingScaling) KeepAutoscalerAwake(ctx context.Context, namespace string, autoscaler scaling.Autoscaler) error {
-	return s.instead(&s.resume, func() error { return s.fakeScaling.KeepAutoscalerAwake(ctx, namespace, autoscaler) })
+	return s.replaced(&s.resume, func() error { return s.fakeScaling.KeepAutoscalerAwake(ctx, namespace, autoscaler) })
 }
 
 func (s *stumblingScaling) ScaleToZero(ctx context.Context, target scaling.Target, read *autoscalingv1.Scale) error {
-	return s.instead(&s.toZero, func() error { return s.fakeScaling.ScaleToZero(ctx, target, read) })
+	return s.replaced(&s.toZero, func() error { return s.fakeScaling.ScaleToZero(ctx, target, read) })
 }
 
 func (s *stumblingScaling) Wake(ctx context.Context, target scaling.Target, autoscaler scaling.Autoscaler, minimum int32, dryRun bool) (result scaling.Result, err error) {
-	err = s.instead(&s.wake, func() error {
+	err = s.replaced(&s.wake, func() error {
 		result, err = s.fakeScaling.Wake(ctx, target, autoscaler, minimum, dryRun)
 		return err
 	})
@@ -90,7 +90,7 @@ func (s *stumblingScaling) Wake(ctx context.Context, target scaling.Target, auto
 }
 
 func (s *stumblingScaling) Restore(ctx context.Context, target scaling.Target, autoscaler scaling.Autoscaler, minimum int32) (result scaling.Result, err error) {
-	err = s.instead(&s.wake, func() error {
+	err = s.replaced(&s.wake, func() error {
 		result, err = s.fakeScaling.Restore(ctx, target, autoscaler, minimum)
 		return err
 	})

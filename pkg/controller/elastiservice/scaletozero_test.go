@@ -186,7 +186,7 @@ func TestScaleDownWaitsUntilIdleIsConfirmed(t *testing.T) {
 	c.eventuallyReplicas(0)
 }
 
-// Who deletes an ElastiService, or gives it another target, right after the target was
+// An ElastiService that is deleted, or given another target, right after its target was
 // scaled to zero leaves none to see that it was.
 func TestScaleDownsForgetTargetsThatNoElastiServiceHas(t *testing.T) {
 	s, now := newScaleDowns(), metav1.Now().Time

@@ -240,8 +240,8 @@ func TestServiceThatBecomesUnsupportedWakesTheTargetBeforeResolversLeave(t *test
 	}
 }
 
-// Who renames an application edits the ElastiService, and may do so before the Service
-// with the new name is there. Clients of the former one still wait at resolvers.
+// A rename of an application edits the ElastiService, maybe before the Service with the
+// new name is there. Clients of the former one still wait at resolvers.
 func TestServiceThatIsNotThereYetWakesTheTargetBeforeResolversLeaveTheFormerOne(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)

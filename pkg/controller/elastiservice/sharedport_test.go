@@ -35,7 +35,7 @@ type sharedPort struct {
 	*httptest.Server
 
 	mu sync.Mutex
-	// status is what it answers about a host name. Others are unknown.
+	// status is what it responds about a host name. Others are unknown.
 	status map[string]int
 }
 
@@ -57,7 +57,7 @@ func newSharedPort(t *testing.T) *sharedPort {
 	return s
 }
 
-func (s *sharedPort) answer(hostName string, status int) {
+func (s *sharedPort) respond(hostName string, status int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.status[hostName] = status
@@ -94,8 +94,8 @@ func TestSliceWaitsUntilTheSharedPortKnowsTheService(t *testing.T) {
 	if endpoints := c.resolverSlices("cart")[0].Endpoints; len(endpoints) > 0 {
 		t.Errorf("endpoints are %+v before a resolver knows the Service", endpoints)
 	}
-	resolver.answer("cart.shop.svc:80", sharedport.StatusKnown)
-	resolver.answer("cart.shop.svc:81", sharedport.StatusKnown)
+	resolver.respond("cart.shop.svc:80", sharedport.StatusKnown)
+	resolver.respond("cart.shop.svc:81", sharedport.StatusKnown)
 	c.eventually(func() string {
 		if len(c.resolverSlices("cart")[0].Endpoints) != 2 {
 			return "both resolvers are listed"
@@ -105,12 +105,12 @@ func TestSliceWaitsUntilTheSharedPortKnowsTheService(t *testing.T) {
 }
 
 // A resolver of an earlier version does not know the query.
-func TestSliceDoesNotWaitForAnswersThatSayNothing(t *testing.T) {
+func TestSliceDoesNotWaitForResponsesThatSayNothing(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
 	withoutProxyPorts(c)
 	resolver := newSharedPort(t)
-	resolver.answer("cart.shop.svc:80", http.StatusMisdirectedRequest)
+	resolver.respond("cart.shop.svc:80", http.StatusMisdirectedRequest)
 	c.options.DialResolver = resolver.dial
 	c.create(cartElastiService())
 	c.start()

@@ -134,8 +134,8 @@ func TestForgedPrivateServicesScaleNothing(t *testing.T) {
 	}
 }
 
-// Who changes the target that a private Service names gets nothing scaled either,
-// and the Service is put right.
+// A client that changes the target which a private Service names gets nothing scaled
+// either, and the Service is put right.
 func TestAnEditedPrivateServiceScalesNothing(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
@@ -198,7 +198,7 @@ func TestAnUnsignedPrivateServiceIsTakenOver(t *testing.T) {
 				t.Errorf("the database was scaled to %d", replicas)
 			}
 
-			// It goes with its ElastiService, also if that was never worked on.
+			// It is deleted with its ElastiService, also if that was never worked on.
 			c.markDeleted("cart", 0)
 			c.eventually(func() string {
 				if names := c.serviceNames(); slices.Contains(names, unsigned.Name) {
@@ -256,7 +256,7 @@ func TestProxyPortsAreClaimedBeforeTheyAreUsed(t *testing.T) {
 		return ""
 	}
 	// The claims are read before anything is assigned.
-	c.claims.Fail(nil, errors.New("the storage does not answer"))
+	c.claims.Fail(nil, errors.New("the storage does not respond"))
 	c.eventually(calls)
 	if status := c.elastiService("cart").Status; len(status.ProxyPorts) > 0 || len(c.resolverSlices("cart")) > 0 {
 		t.Errorf("the proxy ports %v are used, and not known to be claimed", status.ProxyPorts)

@@ -74,7 +74,7 @@ func (w *wakeTurns) has(key types.NamespacedName) bool {
 	return w.having[key]
 }
 
-// give gives those who wait their turns, as many as there may be until now, and returns
+// give gives those that wait their turns, as many as there may be until now, and returns
 // them, and how long until the next one. Zero when none waits any more.
 func (w *wakeTurns) give(now time.Time) (given []types.NamespacedName, next time.Duration) {
 	w.mu.Lock()

@@ -70,7 +70,7 @@ func NewBackend(ctx context.Context, host *rest.Config) (*Backend, error) {
 // storedPrefix is what the kinds of stored objects begin with.
 const storedPrefix = "Stored"
 
-// checkTimeout bounds one check of whether the host cluster answers.
+// checkTimeout bounds one check of whether the host cluster responds.
 const checkTimeout = 2 * time.Second
 
 // NewCheck returns a function that reports why the stored objects of a resource

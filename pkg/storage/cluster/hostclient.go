@@ -42,7 +42,7 @@ const (
 	// etcd takes 1.5 MiB with everything that the host adds.
 	maxEncodedBytes = 1 << 20
 	// deletionEventTimeout bounds the wait for the event of a deletion that the host
-	// has answered.
+	// has responded.
 	deletionEventTimeout = 2 * time.Second
 )
 
@@ -84,7 +84,7 @@ func (h *hostClient) get(ctx context.Context, name string) (*StoredObject, error
 }
 
 // create stores a new object and returns it with its version. A write is sent
-// once: after a lost answer, the second one would find the object of the first.
+// once: after a lost response, the second one would find the object of the first.
 func (h *hostClient) create(ctx context.Context, object *StoredObject) (*StoredObject, error) {
 	if err := checkSize(object); err != nil {
 		return nil, err
@@ -119,11 +119,11 @@ func (h *hostClient) remove(ctx context.Context, name string, version uint64) (u
 	options := &metav1.DeleteOptions{
 		Preconditions: &metav1.Preconditions{ResourceVersion: new(strconv.FormatUint(version, 10))},
 	}
-	answer, err := h.client.Delete().Resource(h.resource).Name(name).MaxRetries(0).Body(options).Do(ctx).Get()
+	response, err := h.client.Delete().Resource(h.resource).Name(name).MaxRetries(0).Body(options).Do(ctx).Get()
 	if err != nil {
 		return 0, h.asObjectNotFound(err)
 	}
-	if _, deleted := answer.(*metav1.Status); !deleted {
+	if _, deleted := response.(*metav1.Status); !deleted {
 		return 0, &damagedError{resource: h.resource, name: name, reason: "it has finalizers, and stays until they are removed"}
 	}
 	return deletionVersion(ctx, events, version), nil

@@ -112,8 +112,8 @@ func asErrorEvent(err error) (watch.Interface, error) {
 		return nil, fmt.Errorf("watching the stored objects in the host cluster: %w", err)
 	}
 	failed := make(chan watch.Event, 1)
-	answer := status.Status()
-	failed <- watch.Event{Type: watch.Error, Object: &answer}
+	object := status.Status()
+	failed <- watch.Event{Type: watch.Error, Object: &object}
 	close(failed)
 	return watch.NewProxyWatcher(failed), nil
 }

@@ -98,13 +98,13 @@ func FuzzWakeRequest(f *testing.F) {
 		if !ok || len(validation.ValidateWakeRequest(request)) > 0 {
 			return
 		}
-		answer, err := runtime.Encode(codec, request)
+		encoded, err := runtime.Encode(codec, request)
 		if err != nil {
-			t.Fatalf("accepted, but cannot be answered: %v", err)
+			t.Fatalf("accepted, but cannot be returned: %v", err)
 		}
-		read, err := runtime.Decode(codec, answer)
+		read, err := runtime.Decode(codec, encoded)
 		if err != nil || !apiequality.Semantic.DeepEqual(read, request) {
-			t.Errorf("answered with %s, which reads as %+v, not %+v: %v", answer, read, request, err)
+			t.Errorf("returned as %s, which reads as %+v, not %+v: %v", encoded, read, request, err)
 		}
 	})
 }

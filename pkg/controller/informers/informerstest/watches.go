@@ -14,7 +14,7 @@ See the License for the specific language governing permissions and
 limitations under the License.
 */
 
-// Package informerstest has fake clients answer informers as an API server does.
+// Package informerstest has fake clients respond to informers as an API server does.
 package informerstest
 
 import (

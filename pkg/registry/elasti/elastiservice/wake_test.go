@@ -162,7 +162,7 @@ func TestAWakeNeedsNoStorageToReadFrom(t *testing.T) {
 	var response *v1alpha1.WakeRequest
 	// The last known objects include it soon after it was created.
 	err = wait.PollUntilContextTimeout(t.Context(), 10*time.Millisecond, time.Minute, true, func(ctx context.Context) (bool, error) {
-		// A client whose wake is not answered wakes again.
+		// A client whose wake gets no response wakes again.
 		ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
 		defer cancel()
 		var err error
