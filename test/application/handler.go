@@ -100,7 +100,7 @@ func newHandler(hostname string, accepting time.Time) http.Handler {
 
 // forDuration calls a function for the duration of the query's "for", and responds if
 // the client still waits then.
-func forDuration(do func(*http.Request, time.Duration), answer http.HandlerFunc) http.HandlerFunc {
+func forDuration(do func(*http.Request, time.Duration), respond http.HandlerFunc) http.HandlerFunc {
 	return func(response http.ResponseWriter, request *http.Request) {
 		duration, err := time.ParseDuration(request.URL.Query().Get("for"))
 		if err != nil {
@@ -108,7 +108,7 @@ func forDuration(do func(*http.Request, time.Duration), answer http.HandlerFunc)
 			return
 		}
 		if do(request, duration); request.Context().Err() == nil {
-			answer(response, request)
+			respond(response, request)
 		}
 	}
 }

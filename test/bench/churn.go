@@ -57,13 +57,13 @@ func churn(ctx context.Context, b *bench) error {
 		return err
 	}
 	defer leave()
-	answering := b.NewApplication(stage.namespace, cluster.ApplicationOptions{
-		Name: "answering", Replicas: 1,
+	responding := b.NewApplication(stage.namespace, cluster.ApplicationOptions{
+		Name: "responding", Replicas: 1,
 		Spec: func(spec *v1alpha1.ElastiServiceSpec) { spec.Proxy = &v1alpha1.ProxySpec{Policy: v1alpha1.ProxyAlways} },
 	})
 	holding := b.NewApplication(stage.namespace, cluster.ApplicationOptions{Name: "holding", Arguments: []string{"-start-delay=1h"}})
-	err = errors.Join(answering.Create(ctx), holding.Create(ctx),
-		answering.AwaitMode(ctx, v1alpha1.ModeProxy), answering.AwaitResolverSlice(ctx, true), answering.AwaitReachable(ctx),
+	err = errors.Join(responding.Create(ctx), holding.Create(ctx),
+		responding.AwaitMode(ctx, v1alpha1.ModeProxy), responding.AwaitResolverSlice(ctx, true), responding.AwaitReachable(ctx),
 		holding.AwaitAsleep(ctx), holding.AwaitResolverSlice(ctx, true), holding.AwaitReachable(ctx))
 	if err != nil {
 		return err
@@ -72,7 +72,7 @@ func churn(ctx context.Context, b *bench) error {
 		if number%churnHeldEvery == 0 {
 			return visit(ctx, holding, false, number%churnPoliteEvery == 0)
 		}
-		return visit(ctx, answering, true, number%churnPoliteEvery == 1)
+		return visit(ctx, responding, true, number%churnPoliteEvery == 1)
 	}
 	if err := inParallel(ctx, 0, churnWarmUp, comeAndGo); err != nil {
 		return err

@@ -92,14 +92,14 @@ func coldStart(ctx context.Context, b *bench) error {
 	b.durations("request sent → target scaled", wakes)
 	b.durations("  for comparison, one call by a client of the API: scale patched → target scaled", patches)
 	b.durations("target scaled → application accepts connections", pick(one, func(c coldStartTimes) time.Duration { return c.accepting.Sub(c.scaled) }))
-	b.durations("one request: sent → answered", pick(one, func(c coldStartTimes) time.Duration { return c.lastCompleted.Sub(c.sent) }))
+	b.durations("one request: sent → response", pick(one, func(c coldStartTimes) time.Duration { return c.lastCompleted.Sub(c.sent) }))
 	b.durations("one request: added to the pod's own start", oneAdded)
 	b.durations("  of it, until the target was scaled", pick(one, func(c coldStartTimes) time.Duration { return c.scaled.Sub(c.sent) }))
 	b.durations("  of it, Kubernetes' part: application accepts connections → its address is listed", pick(one, coldStartTimes.unlisted))
 	b.durations("  of it, our part: address listed and connections accepted → request forwarded", pick(one, coldStartTimes.own))
 	b.durations("  of it, until the client has the response", pick(one, func(c coldStartTimes) time.Duration { return c.lastCompleted.Sub(c.received) }))
-	b.durations("50 at once: sent → last answered", pick(many, func(c coldStartTimes) time.Duration { return c.lastCompleted.Sub(c.sent) }))
-	b.durations("50 at once: application accepts connections → last answered", manyAdded)
+	b.durations("50 at once: sent → last response", pick(many, func(c coldStartTimes) time.Duration { return c.lastCompleted.Sub(c.sent) }))
+	b.durations("50 at once: application accepts connections → last response", manyAdded)
 	b.durations("  of it, Kubernetes' part: application accepts connections → its address is listed", pick(many, coldStartTimes.unlisted))
 	b.durations("  of it, our part: address listed and connections accepted → first request forwarded", pick(many, coldStartTimes.own))
 	b.durations("  of it, until the last client has its response", pick(many, func(c coldStartTimes) time.Duration { return c.lastCompleted.Sub(c.received) }))
@@ -135,8 +135,8 @@ func coldStartThousand(ctx context.Context, b *bench) error {
 		return err
 	}
 	added := pick(times, coldStartTimes.addedToLast)
-	b.durations("1,000 at once: sent → last answered", pick(times, func(c coldStartTimes) time.Duration { return c.lastCompleted.Sub(c.sent) }))
-	b.durations("1,000 at once: application accepts connections → last answered", added)
+	b.durations("1,000 at once: sent → last response", pick(times, func(c coldStartTimes) time.Duration { return c.lastCompleted.Sub(c.sent) }))
+	b.durations("1,000 at once: application accepts connections → last response", added)
 	b.set("coldstart_1000_last_added_p50_ms", durationQuantile(added, 0.5))
 	b.set("coldstart_1000_failed", float64(failed(times)))
 	return nil

@@ -368,7 +368,7 @@ var (
 	wrkErrors = regexp.MustCompile(`(Socket errors|Non-2xx).*`)
 
 	h2loadRate    = regexp.MustCompile(`finished in .*, ([0-9.]+) req/s`)
-	h2loadOutcome = regexp.MustCompile(`requests: .* ([0-9]+) succeeded, ([0-9]+) failed, ([0-9]+) errored, ([0-9]+) timeout`)
+	h2loadResult = regexp.MustCompile(`requests: .* ([0-9]+) succeeded, ([0-9]+) failed, ([0-9]+) errored, ([0-9]+) timeout`)
 	h2loadMost    = regexp.MustCompile(`time for request: +\S+ +([0-9.]+)(us|ms|s)`)
 )
 
@@ -404,8 +404,8 @@ func h2load(ctx context.Context, arguments ...string) (loadResult, error) {
 
 // h2loadSucceeded returns an error unless all requests succeeded.
 func h2loadSucceeded(output string) error {
-	outcome := h2loadOutcome.FindStringSubmatch(output)
-	if outcome == nil || outcome[1] == "0" || outcome[2] != "0" || outcome[3] != "0" || outcome[4] != "0" {
+	result := h2loadResult.FindStringSubmatch(output)
+	if result == nil || result[1] == "0" || result[2] != "0" || result[3] != "0" || result[4] != "0" {
 		return fmt.Errorf("h2load: not all requests succeeded: %s", output)
 	}
 	return nil

@@ -50,8 +50,8 @@ func TestOutputOfSourcesOfLoad(t *testing.T) {
 	if err != nil || http2 != (loadResult{rate: 3621, latency: 63.32, part: "all"}) {
 		t.Errorf("h2load measured %+v (%v)", http2, err)
 	}
-	if outcome := h2loadOutcome.FindStringSubmatch(h2loadOutput); len(outcome) != 5 || outcome[1] != "3621" || outcome[2] != "0" {
-		t.Errorf("the outcome of h2load is %q", outcome)
+	if result := h2loadResult.FindStringSubmatch(h2loadOutput); len(result) != 5 || result[1] != "3621" || result[2] != "0" {
+		t.Errorf("the result of h2load is %q", result)
 	}
 	if _, err := parseLoad("nothing", wrkRate, wrk99, ""); err == nil {
 		t.Error("nothing was measured, and there is no error")

@@ -81,8 +81,8 @@ func held(ctx context.Context, b *bench) error {
 	if err != nil {
 		return err
 	}
-	if answered := countAnswered(connections); answered > 0 {
-		return fmt.Errorf("%d of %d requests were answered or closed, not held", answered, heldRequests)
+	if responded := countResponded(connections); responded > 0 {
+		return fmt.Errorf("%d of %d requests got a response or were closed, not held", responded, heldRequests)
 	}
 	arrived, err := b.connectionsOf(ctx, app)
 	if err != nil {
@@ -123,17 +123,17 @@ func openRequest(ctx context.Context, address string) (net.Conn, error) {
 	return connection, err
 }
 
-// countAnswered counts the connections from which something can be read, or
+// countResponded counts the connections from which something can be read, or
 // that were closed.
-func countAnswered(connections []net.Conn) int {
-	answered := 0
+func countResponded(connections []net.Conn) int {
+	responded := 0
 	for _, connection := range connections {
 		_ = connection.SetReadDeadline(time.Now().Add(time.Microsecond))
 		if _, err := connection.Read(make([]byte, 1)); !errors.Is(err, os.ErrDeadlineExceeded) {
-			answered++
+			responded++
 		}
 	}
-	return answered
+	return responded
 }
 
 // resolverMemory waits until the resident memory of the resolvers does not

@@ -49,7 +49,7 @@ func benchmarks() []benchmark {
 		{name: "coldstart", what: "one request, and 50 at once, to an application at zero", run: coldStart},
 		{name: "coldstart1000", what: "1,000 requests at once to an application at zero", run: coldStartThousand},
 		{name: "held10k", what: "memory for 10,000 held requests", run: held},
-		{name: "pile", what: "memory for 200 large answers of which an HTTP/2 client reads none", run: pile},
+		{name: "pile", what: "memory for 200 large responses of which an HTTP/2 client reads none", run: pile},
 		{name: "helduploads", what: "memory for 500 held uploads in HTTP/2", run: heldUploads},
 		{name: "idle10k", what: "memory for 10,000 idle connections after a body in chunks", run: idle},
 		{name: "churn", what: "memory after 200,000 clients have come and gone", run: churn},

@@ -88,7 +88,7 @@ func pile(ctx context.Context, b *bench) error {
 		return err
 	}
 	growth := float64(after-before) / (1 << 20)
-	b.row(fmt.Sprintf("growth of the anonymous memory of the resolvers with %d answers of %d MiB on one connection that is not read",
+	b.row(fmt.Sprintf("growth of the anonymous memory of the resolvers with %d responses of %d MiB on one connection that is not read",
 		pileStreams, pileBytes>>20), "MiB", []float64{growth})
 	b.set("pile_h2_mib", growth)
 	return nil
@@ -182,7 +182,7 @@ func idle(ctx context.Context, b *bench) error {
 	if err != nil {
 		return err
 	}
-	if closed := countAnswered(connections); closed > 0 {
+	if closed := countResponded(connections); closed > 0 {
 		return fmt.Errorf("%d of %d connections were closed, not kept", closed, idleConnections)
 	}
 	perConnection := float64(after-before) / idleConnections

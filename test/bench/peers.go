@@ -199,7 +199,7 @@ func serveReverseProxy(address, target string, http2 bool) error {
 	return (&http.Server{Addr: address, Handler: proxy, Protocols: protocols}).ListenAndServe()
 }
 
-// startPeer starts the process and waits until the application answers through
+// startPeer starts the process and waits until the application responds through
 // it, in HTTP/1.1 or in HTTP/2 without TLS.
 func startPeer(ctx context.Context, address string, http2 bool, process *exec.Cmd) (*peer, error) {
 	process.Stderr = os.Stderr

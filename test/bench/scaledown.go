@@ -42,20 +42,20 @@ func scaleDown(ctx context.Context, b *bench) error {
 	}
 	defer leave()
 	rounds := max(*scaleDownCount/scaledDownApplications, 1)
-	outcome, err := b.ScaleDown(ctx, stage.namespace, stage.observer, cluster.RoundOptions{
+	result, err := b.ScaleDown(ctx, stage.namespace, stage.observer, cluster.RoundOptions{
 		Applications: scaledDownApplications, Rounds: rounds, Clients: 5, PerSecond: 10, Timeout: 5*time.Minute + time.Duration(rounds)*scaleDownRound,
 	})
-	for _, failure := range outcome.Failures {
+	for _, failure := range result.Failures {
 		fmt.Println("  failed:", failure)
 	}
 	if err != nil {
 		return err
 	}
-	fmt.Printf("%d scale-downs, %d requests, %d failed\n", outcome.Rounds, outcome.Requests, outcome.Failed)
+	fmt.Printf("%d scale-downs, %d requests, %d failed\n", result.Rounds, result.Requests, result.Failed)
 	moments := stage.observer.Since(time.Time{})
 	b.durations("resolver slice in place → target scaled to zero", delaysUntilZero(moments))
-	b.set("descent_total", float64(outcome.Rounds))
-	b.set("descent_failed", float64(outcome.Failed))
+	b.set("descent_total", float64(result.Rounds))
+	b.set("descent_failed", float64(result.Failed))
 	return nil
 }
 

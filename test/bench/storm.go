@@ -59,19 +59,19 @@ func storm(ctx context.Context, b *bench) (err error) {
 	}
 	waking, stop := context.WithTimeout(ctx, stormWakeTimeout)
 	defer stop()
-	outcome, err := stage.Storm(waking, stormPeriod)
+	result, err := stage.Storm(waking, stormPeriod)
 	if err != nil {
 		return err
 	}
-	for _, failure := range outcome.Failures[:min(stormFailuresShown, len(outcome.Failures))] {
+	for _, failure := range result.Failures[:min(stormFailuresShown, len(result.Failures))] {
 		fmt.Println("  failed:", failure)
 	}
-	b.durations("wake sent → answered", outcome.Calls)
-	b.set("storm_failed", float64(len(outcome.Failures)))
-	if outcome.Scaled == 0 {
+	b.durations("wake sent → response", result.Calls)
+	b.set("storm_failed", float64(len(result.Failures)))
+	if result.Scaled == 0 {
 		return fmt.Errorf("not every target was scaled within %s", stormWakeTimeout)
 	}
-	b.durations("first wake sent → last target scaled", []time.Duration{outcome.Scaled})
-	b.set("storm_1000_services_s", outcome.Scaled.Seconds())
+	b.durations("first wake sent → last target scaled", []time.Duration{result.Scaled})
+	b.set("storm_1000_services_s", result.Scaled.Seconds())
 	return nil
 }

@@ -33,21 +33,21 @@ func switching(ctx context.Context, b *bench) error {
 		return err
 	}
 	defer leave()
-	outcome, err := b.Switch(ctx, stage.namespace, stage.observer, cluster.RoundOptions{
+	result, err := b.Switch(ctx, stage.namespace, stage.observer, cluster.RoundOptions{
 		Applications: 20, Rounds: 50, Clients: 1, PerSecond: 10, Timeout: 20 * time.Minute,
 	})
-	for _, failure := range outcome.Failures {
+	for _, failure := range result.Failures {
 		fmt.Println("  failed:", failure)
 	}
 	if err != nil {
 		return err
 	}
-	fmt.Printf("%d switches each way, %d requests, %d failed\n", outcome.Rounds, outcome.Requests, outcome.Failed)
+	fmt.Printf("%d switches each way, %d requests, %d failed\n", result.Rounds, result.Requests, result.Failed)
 	moments := stage.observer.Since(time.Time{})
 	b.durations("endpoint of the Service ready → resolver slice removed", delays(moments, cluster.EndpointReady, cluster.ResolversRemoved))
 	b.durations("target scaled to zero by someone else → resolver slice in place", sleepDelays(moments))
-	b.set("switch_total", float64(outcome.Rounds))
-	b.set("switch_failed", float64(outcome.Failed))
+	b.set("switch_total", float64(result.Rounds))
+	b.set("switch_failed", float64(result.Failed))
 	return nil
 }
 

@@ -32,8 +32,8 @@ import (
 
 const (
 	resolverDeployment = "elasti-resolver"
-	// calm is the pause between two disturbances.
-	calm = 5 * time.Second
+	// quietPeriod is the pause between two disturbances.
+	quietPeriod = 5 * time.Second
 	// gone is how long after a resolver was killed its address may still be
 	// used: the kubelet notices within a second or two, the slices and the rules
 	// of every node follow.
@@ -57,7 +57,7 @@ type disturbance struct {
 // again. It begins with a kill, then a rollout, and so on.
 func (d *disturbance) run(ctx, sending context.Context) error {
 	for turn := 0; ; turn++ {
-		if !pause(sending, calm) {
+		if !pause(sending, quietPeriod) {
 			return d.cluster.AwaitRollout(ctx, resolverDeployment)
 		}
 		disturb := d.kill
@@ -138,7 +138,7 @@ func (k kill) explains(f failure) bool {
 }
 
 // broken reports whether a connection was reset, refused or closed, rather than
-// a request answered with a status or not at all.
+// a request that got a status or no response at all.
 func broken(err error) bool {
 	return errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.ECONNREFUSED) || errors.Is(err, syscall.EPIPE) ||
 		errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF)

@@ -40,7 +40,7 @@ const (
 	maxInFlight = 8000
 )
 
-// failure is one request that was not answered with 200.
+// failure is one request that did not get 200.
 type failure struct {
 	url string
 	// port is the client's, service the address of the Service.
@@ -136,16 +136,16 @@ func bindAnyPort(raw syscall.RawConn) (port int, err error) {
 }
 
 func get(ctx context.Context, client *http.Client, app *cluster.Application, url string) error {
-	answer, err := cluster.GetWith(ctx, client, url)
+	response, err := cluster.GetWith(ctx, client, url)
 	if err != nil {
 		return err
 	}
-	return answer.FromApplication(app.Name)
+	return response.FromApplication(app.Name)
 }
 
-// outcome returns how many requests there were, and which of them failed, with
+// result returns how many requests there were, and which of them failed, with
 // the destinations that they had. It must not be called before run has returned.
-func (l *load) outcome(went *destinations) (total int, failures []failure) {
+func (l *load) result(went *destinations) (total int, failures []failure) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for i := range l.failures {

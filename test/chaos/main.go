@@ -105,7 +105,7 @@ func run(ctx context.Context, options options) (err error) {
 		return err
 	}
 
-	total, failures := load.outcome(went)
+	total, failures := load.result(went)
 	unexplained := disturbance.unexplained(failures)
 	fmt.Printf("%d requests over %d applications in %s; %d resolvers killed, %d rollouts; %d requests failed, %d of them for no allowed reason\n",
 		total, options.applications, options.duration, len(disturbance.kills), disturbance.rollouts, len(failures), len(unexplained))

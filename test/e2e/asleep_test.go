@@ -28,7 +28,7 @@ import (
 	"github.com/truefoundry/elasti-apiserver/test/e2e/cluster"
 )
 
-func TestHealthChecksAreAnsweredAtZeroAndByTheApplicationAwake(t *testing.T) {
+func TestHealthChecksGetLocalRepliesAtZeroAndReachTheApplicationAwake(t *testing.T) {
 	t.Parallel()
 	s := newScene(t)
 	app := s.asleep(cluster.ApplicationOptions{Spec: func(spec *v1alpha1.ElastiServiceSpec) {
@@ -43,13 +43,13 @@ func TestHealthChecksAreAnsweredAtZeroAndByTheApplicationAwake(t *testing.T) {
 	for range 10 {
 		response := s.request(app, http.MethodGet, "/alive", nil)
 		if response.Status != http.StatusOK || response.Body != `{"asleep":true}` || response.Header.Get(cluster.ResponseHeader) != "ProbeResponse" {
-			t.Fatalf("the rule is answered %d %q %v", response.Status, response.Body, response.Header)
+			t.Fatalf("the rule gets %d %q %v", response.Status, response.Body, response.Header)
 		}
 		for _, agent := range []string{"kube-probe/1.37", "ELB-HealthChecker/2.0"} {
 			for _, transport := range []*http.Transport{{DisableKeepAlives: true}, priorKnowledge()} {
 				response := s.requestOver(transport, app, http.MethodGet, "/", http.Header{"User-Agent": {agent}})
 				if response.Status != http.StatusServiceUnavailable || response.Header.Get(cluster.ResponseHeader) != "Asleep" {
-					t.Fatalf("%s is answered %d %q %v", agent, response.Status, response.Body, response.Header)
+					t.Fatalf("%s gets %d %q %v", agent, response.Status, response.Body, response.Header)
 				}
 			}
 		}
@@ -67,7 +67,7 @@ func TestHealthChecksAreAnsweredAtZeroAndByTheApplicationAwake(t *testing.T) {
 		return row == 20, nil
 	})
 	if err != nil {
-		t.Fatalf("resolvers go on answering for an application that is awake: %v", err)
+		t.Fatalf("resolvers go on responding for an application that is awake: %v", err)
 	}
 }
 
@@ -84,7 +84,7 @@ func TestBrowserSeesTheWakeAndThenTheApplication(t *testing.T) {
 	page := s.request(app, http.MethodGet, "/shop", navigation)
 	if page.Status != http.StatusServiceUnavailable || page.Header.Get(cluster.ResponseHeader) != "WaitingPage" ||
 		!strings.HasPrefix(page.Header.Get("Content-Type"), "text/html") || !strings.Contains(page.Body, "<title>") {
-		t.Fatalf("a browser is answered %d %v %.100q", page.Status, page.Header, page.Body)
+		t.Fatalf("a browser gets %d %v %.100q", page.Status, page.Header, page.Body)
 	}
 	// The page wakes the target without a held request, and polls until a response
 	// comes from the application.

@@ -74,7 +74,7 @@ func TestAWakeThatCannotSucceedReportsWhy(t *testing.T) {
 			response, err := cluster.Get(s.ctx, app.URL("/"))
 			s.check(err)
 			if response.Status != http.StatusGatewayTimeout || !strings.Contains(response.Body, test.reason) || !strings.Contains(response.Body, test.words) {
-				t.Errorf("a client is answered %d %q, want 504 with %s and %q", response.Status, response.Body, test.reason, test.words)
+				t.Errorf("a client gets %d %q, want 504 with %s and %q", response.Status, response.Body, test.reason, test.words)
 			}
 			s.checkProblem(app, test.reason, test.words)
 		})

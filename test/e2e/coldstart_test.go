@@ -58,7 +58,7 @@ func TestRequestAtZeroWakesTheApplicationAndTrafficReturnsToIt(t *testing.T) {
 	})
 }
 
-func TestRequestFromAPodByDNSNameIsAnswered(t *testing.T) {
+func TestRequestFromAPodByDNSNameGetsItsResponse(t *testing.T) {
 	t.Parallel()
 	s := newScene(t)
 	app := s.asleep(cluster.ApplicationOptions{})
@@ -70,7 +70,7 @@ func TestRequestFromAPodByDNSNameIsAnswered(t *testing.T) {
 	s.checkReplicas(app, 1)
 }
 
-func TestFiftyClientsAtZeroAreAllAnswered(t *testing.T) {
+func TestFiftyClientsAtZeroAllGetResponses(t *testing.T) {
 	t.Parallel()
 	s := newScene(t)
 	app := s.asleep(cluster.ApplicationOptions{})

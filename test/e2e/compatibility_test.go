@@ -47,12 +47,12 @@ func TestResolversStayUntilAPodIsReadyThoughTheServicePublishesOthers(t *testing
 	if reported.Reason != v1alpha1.ReasonPublishesNotReadyAddresses {
 		t.Errorf("the condition is %+v", reported)
 	}
-	answered := make(chan error, 1)
+	responded := make(chan error, 1)
 	var response *cluster.Response
 	go func() {
 		var err error
 		response, err = cluster.Get(s.ctx, app.URL("/held"))
-		answered <- err
+		responded <- err
 	}()
 	s.check(app.AwaitResolverSlice(s.ctx, false))
 	pods, err := app.AwaitPods(s.ctx, "it has a pod", func(pods []*corev1.Pod) bool { return len(pods) > 0 })
@@ -60,7 +60,7 @@ func TestResolversStayUntilAPodIsReadyThoughTheServicePublishesOthers(t *testing
 	if !cluster.PodIsReady(pods[0]) {
 		t.Errorf("the resolvers have left while pod %s is not ready", pods[0].Name)
 	}
-	s.check(<-answered)
+	s.check(<-responded)
 	s.checkResponse(app, response, "/held")
 }
 

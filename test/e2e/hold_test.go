@@ -114,15 +114,15 @@ func TestLongRequestFinishesThoughTheTargetIsScaledToZero(t *testing.T) {
 	s := newScene(t)
 	app := s.awake(cluster.ApplicationOptions{Linger: 10 * time.Second})
 	s.awaitDirect(app)
-	answered := make(chan error, 1)
+	responded := make(chan error, 1)
 	var response *cluster.Response
 	go func() {
 		var err error
 		response, err = cluster.Get(s.ctx, app.URL("/slow?for=5s"))
-		answered <- err
+		responded <- err
 	}()
 	s.check(app.Scale(s.ctx, 0))
 	s.check(app.AwaitResolverSlice(s.ctx, true))
-	s.check(<-answered)
+	s.check(<-responded)
 	s.checkResponse(app, response, "/slow")
 }

@@ -39,7 +39,7 @@ func TestScraperNeitherWakesATargetNorKeepsItAwake(t *testing.T) {
 	s.checkStaysAsleep(app, observer, func() {
 		for range 10 {
 			if response := s.scrapeAsPrometheus(app); response.Status != http.StatusServiceUnavailable || response.Header.Get(cluster.ResponseHeader) != "Asleep" {
-				t.Fatalf("a scrape is answered %d %q %v", response.Status, response.Body, response.Header)
+				t.Fatalf("a scrape gets %d %q %v", response.Status, response.Body, response.Header)
 			}
 			s.rest(scrapeInterval)
 		}

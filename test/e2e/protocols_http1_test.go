@@ -399,7 +399,7 @@ func webSocketEcho(ctx context.Context, url string, size int) error {
 			return fmt.Errorf("a message of %d bytes came back as %d bytes of kind %d", len(message.data), len(data), kind)
 		}
 	}
-	// The application answers the wish to close, and then closes.
+	// The application confirms the close, and then closes.
 	closing := websocket.FormatCloseMessage(websocket.CloseNormalClosure, "done")
 	if err := conn.WriteMessage(websocket.CloseMessage, closing); err != nil {
 		return err

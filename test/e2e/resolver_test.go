@@ -54,7 +54,7 @@ func TestSlicesFollowTheReadyResolvers(t *testing.T) {
 	}
 }
 
-func TestResolverKilledAnswersAgain(t *testing.T) {
+func TestResolverKilledRespondsAgain(t *testing.T) {
 	s := newScene(t)
 	app := s.asleep(cluster.ApplicationOptions{})
 	killed := s.kill(cluster.ResolverSelector)

@@ -28,10 +28,10 @@ import (
 func TestAScaleDownUnderTrafficFailsNoRequest(t *testing.T) {
 	t.Parallel()
 	s := newScene(t)
-	outcome, err := s.ScaleDown(s.ctx, s.namespace, s.observe(), cluster.RoundOptions{Applications: 1, Rounds: 1, Clients: 5, PerSecond: 10, Timeout: testTimeout})
-	t.Logf("%d scale-down, %d requests, %d failed", outcome.Rounds, outcome.Requests, outcome.Failed)
-	if outcome.Failed > 0 {
-		t.Errorf("%d of %d requests failed:\n%s", outcome.Failed, outcome.Requests, strings.Join(outcome.Failures, "\n"))
+	result, err := s.ScaleDown(s.ctx, s.namespace, s.observe(), cluster.RoundOptions{Applications: 1, Rounds: 1, Clients: 5, PerSecond: 10, Timeout: testTimeout})
+	t.Logf("%d scale-down, %d requests, %d failed", result.Rounds, result.Requests, result.Failed)
+	if result.Failed > 0 {
+		t.Errorf("%d of %d requests failed:\n%s", result.Failed, result.Requests, strings.Join(result.Failures, "\n"))
 	}
 	s.check(err)
 }

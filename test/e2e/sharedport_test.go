@@ -58,7 +58,7 @@ func TestServicesWithoutAProxyPortAreRoutedByHostName(t *testing.T) {
 	for _, host := range []string{second.Address, "www.example.com", "first." + s.namespace, "second.kube-system", "second." + s.namespace + ".svc.example.com", "second." + s.namespace + ":81"} {
 		response := s.sendTo(second, host, "")
 		if response.Status != http.StatusMisdirectedRequest || response.Header.Get("X-Elasti-Answer") != "UnknownHost" {
-			t.Errorf("a request for %s is answered %d %s", host, response.Status, response.Body)
+			t.Errorf("a request for %s gets %d %s", host, response.Status, response.Body)
 		}
 	}
 	s.checkReplicas(first, 0)
@@ -117,7 +117,7 @@ func (s *scene) awaitResponse(app *cluster.Application, host, field string) {
 		return last.FromApplication(app.Name) == nil, nil
 	})
 	if err != nil {
-		s.Fatalf("a request for %s (%s) is answered %d %s", host, field, last.Status, last.Body)
+		s.Fatalf("a request for %s (%s) gets %d %s", host, field, last.Status, last.Body)
 	}
 	s.checkResponse(app, last, "/")
 	s.checkPeer(last, true)

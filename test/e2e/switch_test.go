@@ -38,12 +38,12 @@ var switchRounds = flag.Int("switch-rounds", 4, "how often each of 5 application
 func TestSwitchesUnderTrafficFailNoRequest(t *testing.T) {
 	timeout := testTimeout + time.Duration(*switchRounds)*switchTimeout
 	s := newSceneWithin(t, timeout)
-	outcome, err := s.Switch(s.ctx, s.namespace, s.observe(), cluster.RoundOptions{
+	result, err := s.Switch(s.ctx, s.namespace, s.observe(), cluster.RoundOptions{
 		Applications: switchedApplications, Rounds: *switchRounds, Clients: 1, PerSecond: 200 / switchedApplications, Timeout: timeout,
 	})
-	t.Logf("%d switches each way, %d requests, %d failed", outcome.Rounds, outcome.Requests, outcome.Failed)
-	if outcome.Failed > 0 {
-		t.Errorf("%d of %d requests failed:\n%s", outcome.Failed, outcome.Requests, strings.Join(outcome.Failures, "\n"))
+	t.Logf("%d switches each way, %d requests, %d failed", result.Rounds, result.Requests, result.Failed)
+	if result.Failed > 0 {
+		t.Errorf("%d of %d requests failed:\n%s", result.Failed, result.Requests, strings.Join(result.Failures, "\n"))
 	}
 	s.check(err)
 }

@@ -45,7 +45,7 @@ func (s *scene) awake(options cluster.ApplicationOptions) *cluster.Application {
 // checkTraffic expects that every request of a Traffic that has ended got the status 200.
 func (s *scene) checkTraffic(traffic *cluster.Traffic) {
 	s.Helper()
-	total, failed, failures := traffic.Outcome()
+	total, failed, failures := traffic.Result()
 	s.Logf("%d requests to %s, %d failed", total, traffic.Application.URL(traffic.Path), failed)
 	if failed > 0 || total == 0 {
 		s.Errorf("%d of %d requests failed: %v", failed, total, failures)

@@ -54,7 +54,7 @@ func TestKubectlWakesWithPermissionOnlyOnTheWakeSubresource(t *testing.T) {
 	var wake v1alpha1.WakeRequest
 	s.check(json.Unmarshal([]byte(output), &wake))
 	if !wake.Status.Scaled || wake.Status.Replicas != 1 {
-		t.Errorf("the wake was answered with %+v, want one replica, scaled by it", wake.Status)
+		t.Errorf("the wake gets with %+v, want one replica, scaled by it", wake.Status)
 	}
 	s.checkReplicas(app, 1)
 	s.check(app.AwaitMode(s.ctx, v1alpha1.ModeServe))
@@ -70,7 +70,7 @@ func TestWakeNeverLowersReplicas(t *testing.T) {
 	wake, err := s.Elasti.ElastiV1alpha1().ElastiServices(s.namespace).Wake(s.ctx, app.Name, &v1alpha1.WakeRequest{}, metav1.CreateOptions{})
 	s.check(err)
 	if wake.Status.Scaled || wake.Status.Replicas != 2 {
-		t.Errorf("the wake was answered with %+v, want two replicas, not scaled", wake.Status)
+		t.Errorf("the wake gets with %+v, want two replicas, not scaled", wake.Status)
 	}
 	s.checkReplicas(app, 2)
 }

@@ -41,7 +41,7 @@ func appliedElastiService(namespace string) *elastiapply.ElastiServiceApplyConfi
 		WithScaleTargetRef(elastiapply.ScaleTargetRef().WithAPIVersion("apps/v1").WithKind("Deployment").WithName("app")))
 }
 
-func TestServerSideApplyKnowsWhoOwnsWhat(t *testing.T) {
+func TestServerSideApplyKnowsTheOwnersOfFields(t *testing.T) {
 	namespace := newNamespace(t)
 	client := elastiServices(namespace)
 	team := appliedElastiService(namespace)

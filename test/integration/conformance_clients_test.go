@@ -242,6 +242,6 @@ func TestServerSideApplyOfTheScale(t *testing.T) {
 	}
 	// A client that scales an ElastiService does not become the manager of its fields.
 	if fields := ownedFields(readElastiService(t, namespace), "team", "scale"); fields != "" {
-		t.Errorf("who applied the scale owns %s of the ElastiService", fields)
+		t.Errorf("the client that applied the scale owns %s of the ElastiService", fields)
 	}
 }

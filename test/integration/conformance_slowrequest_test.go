@@ -34,7 +34,7 @@ import (
 type slowCreate struct {
 	body     *io.PipeWriter
 	object   []byte
-	answered chan slowResponse
+	responded chan slowResponse
 }
 
 type slowResponse struct {
@@ -72,21 +72,21 @@ func startSlowCreate(t *testing.T, config *rest.Config, namespace string) *slowC
 	request.ContentLength = int64(len(encoded))
 	request.Header.Set("Content-Type", "application/json")
 	request.Header.Set("Expect", "100-continue")
-	slow := &slowCreate{body: writer, object: encoded, answered: make(chan slowResponse, 1)}
+	slow := &slowCreate{body: writer, object: encoded, responded: make(chan slowResponse, 1)}
 	go func() {
 		response, err := transport.RoundTrip(request)
 		if err != nil {
-			slow.answered <- slowResponse{err: err}
+			slow.responded <- slowResponse{err: err}
 			return
 		}
 		defer response.Body.Close()
 		body, err := io.ReadAll(response.Body)
-		slow.answered <- slowResponse{code: response.StatusCode, body: string(body), err: err}
+		slow.responded <- slowResponse{code: response.StatusCode, body: string(body), err: err}
 	}()
 	select {
 	case <-wanted:
-	case answer := <-slow.answered:
-		t.Fatalf("the request was answered %+v before its body was sent", answer)
+	case response := <-slow.responded:
+		t.Fatalf("the request gets %+v before its body was sent", response)
 	case <-time.After(waitTimeout):
 		t.Fatal("the server does not want to read the body")
 	}
@@ -102,9 +102,9 @@ func (s *slowCreate) finish(t *testing.T) int {
 	if err := s.body.Close(); err != nil {
 		t.Errorf("ending the body: %v", err)
 	}
-	answer := <-s.answered
-	if answer.err != nil {
-		t.Errorf("the request in flight failed: %v", answer.err)
+	response := <-s.responded
+	if response.err != nil {
+		t.Errorf("the request in flight failed: %v", response.err)
 	}
-	return answer.code
+	return response.code
 }

@@ -91,7 +91,7 @@ func (s *loneServer) elastiServices(t *testing.T, namespace string) elastiv1alph
 }
 
 // health sends a probe as a kubelet does: on a new connection and without credentials.
-func (s *loneServer) health(ctx context.Context, path string) (code int, answer string, err error) {
+func (s *loneServer) health(ctx context.Context, path string) (code int, message string, err error) {
 	config := rest.AnonymousClientConfig(s.config)
 	tlsConfig, err := rest.TLSConfigFor(config)
 	if err != nil {
@@ -120,12 +120,12 @@ func (s *loneServer) waitForHealth(t *testing.T, path string, want int) {
 			t.Fatalf("the server has ended\n%s", s.process.Tail())
 		default:
 		}
-		code, answer, err := s.health(ctx, path)
+		code, body, err := s.health(ctx, path)
 		if err != nil {
 			return err.Error()
 		}
 		if code != want {
-			return fmt.Sprintf("it returns %d: %s", code, answer)
+			return fmt.Sprintf("it returns %d: %s", code, body)
 		}
 		return ""
 	})
@@ -156,9 +156,9 @@ func TestLivenessDoesNotDependOnStorage(t *testing.T) {
 	}
 	server.waitForHealth(t, "/readyz", http.StatusInternalServerError)
 	server.waitForHealth(t, "/livez", http.StatusInternalServerError)
-	code, answer, err := server.health(t.Context(), liveness)
+	code, body, err := server.health(t.Context(), liveness)
 	if err != nil || code != http.StatusOK {
-		t.Errorf("%s returns %d without storage (error: %v), want 200: %s", liveness, code, err, answer)
+		t.Errorf("%s returns %d without storage (error: %v), want 200: %s", liveness, code, err, body)
 	}
 	if err := etcd.Start(); err != nil {
 		t.Fatal(err)
@@ -199,9 +199,9 @@ func TestWakesGoOnWithoutStorage(t *testing.T) {
 	}
 	server.waitForHealth(t, "/readyz", http.StatusInternalServerError)
 	server.waitForHealth(t, readiness, http.StatusOK)
-	answer, err := services.Wake(t.Context(), "app", &v1alpha1.WakeRequest{}, metav1.CreateOptions{})
-	if err != nil || answer.Status.Replicas != 1 {
-		t.Errorf("without storage a wake returns %+v (%v), want 1 replica", answer, err)
+	woken, err := services.Wake(t.Context(), "app", &v1alpha1.WakeRequest{}, metav1.CreateOptions{})
+	if err != nil || woken.Status.Replicas != 1 {
+		t.Errorf("without storage a wake returns %+v (%v), want 1 replica", woken, err)
 	}
 	if replicas := wantedReplicas(t, namespace); replicas != 1 {
 		t.Errorf("the target has %d replicas, want 1", replicas)
@@ -222,12 +222,12 @@ func expectStored(t *testing.T, endpoint, namespace string) {
 	}
 	defer client.Close()
 	key := "/registry/elasti.truefoundry.com/elasti.truefoundry.com/elastiservices/" + namespace + "/app"
-	answer, err := client.Get(t.Context(), "/registry/", clientv3.WithPrefix())
+	response, err := client.Get(t.Context(), "/registry/", clientv3.WithPrefix())
 	if err != nil {
 		t.Fatalf("reading from etcd: %v", err)
 	}
 	var keys []string
-	for _, pair := range answer.Kvs {
+	for _, pair := range response.Kvs {
 		keys = append(keys, string(pair.Key))
 		if string(pair.Key) != key {
 			continue
@@ -267,7 +267,7 @@ func TestShutdownBeginsWithReadinessAndLetsRequestsFinish(t *testing.T) {
 		return ""
 	})
 	if code := slow.finish(t); code != http.StatusCreated {
-		t.Errorf("the request that was in flight is answered %d, want 201", code)
+		t.Errorf("the request that was in flight gets %d, want 201", code)
 	}
 	if err := <-stopped; err != nil {
 		t.Error(err)

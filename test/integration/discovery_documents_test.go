@@ -198,7 +198,7 @@ func TestEveryPathCanBeReadRaw(t *testing.T) {
 			Kind string `json:"kind"`
 		}
 		if err := json.Unmarshal([]byte(response), &object); err != nil || object.Kind != kind {
-			t.Errorf("%s answers a %q (error: %v), want a %s", path, object.Kind, err, kind)
+			t.Errorf("%s returns a %q (error: %v), want a %s", path, object.Kind, err, kind)
 		}
 	}
 }

@@ -265,7 +265,7 @@ func TestRollingRestartFailsNoRequest(t *testing.T) {
 	var clients sync.WaitGroup
 	const concurrency = 4
 	failures := make(chan error, concurrency)
-	answered := make(chan struct{}, 1)
+	succeeded := make(chan struct{}, 1)
 	for range concurrency {
 		clients.Go(func() {
 			for ctx.Err() == nil {
@@ -274,7 +274,7 @@ func TestRollingRestartFailsNoRequest(t *testing.T) {
 					return
 				}
 				select {
-				case answered <- struct{}{}:
+				case succeeded <- struct{}{}:
 				default:
 				}
 			}
@@ -293,13 +293,13 @@ func TestRollingRestartFailsNoRequest(t *testing.T) {
 	for err := range failures {
 		t.Errorf("a wake failed during the restart: %v", err)
 	}
-	if len(answered) == 0 {
-		t.Error("no wake was answered")
+	if len(succeeded) == 0 {
+		t.Error("no wake succeeded")
 	}
 	applications.expectUnchanged(t, "the rolling restart")
 }
 
-// leaseWatch follows who holds the Lease of the controller.
+// leaseWatch follows which replica holds the Lease of the controller.
 type leaseWatch struct {
 	events <-chan leaseEvent
 }

@@ -86,17 +86,17 @@ func serveEmptyQueues(t *testing.T, namespace string) {
 		t.Fatal(err)
 	}
 	mux := http.NewServeMux()
-	answer := func(content string) http.HandlerFunc {
+	respond := func(content string) http.HandlerFunc {
 		return func(response http.ResponseWriter, _ *http.Request) {
 			response.Header().Set("Content-Type", "application/json")
 			_, _ = fmt.Fprint(response, content)
 		}
 	}
 	const root = "/apis/external.metrics.k8s.io/v1beta1"
-	mux.HandleFunc("GET "+root, answer(`{"kind":"APIResourceList","apiVersion":"v1","groupVersion":"external.metrics.k8s.io/v1beta1",
+	mux.HandleFunc("GET "+root, respond(`{"kind":"APIResourceList","apiVersion":"v1","groupVersion":"external.metrics.k8s.io/v1beta1",
 		"resources":[{"name":"queue_length","namespaced":true,"kind":"ExternalMetricValueList","verbs":["get"]}]}`))
 	mux.HandleFunc("GET "+root+"/namespaces/{namespace}/queue_length", func(response http.ResponseWriter, request *http.Request) {
-		answer(fmt.Sprintf(`{"kind":"ExternalMetricValueList","apiVersion":"external.metrics.k8s.io/v1beta1","metadata":{},
+		respond(fmt.Sprintf(`{"kind":"ExternalMetricValueList","apiVersion":"external.metrics.k8s.io/v1beta1","metadata":{},
 			"items":[{"metricName":"queue_length","metricLabels":{},"timestamp":%q,"value":"0"}]}`, time.Now().UTC().Format(time.RFC3339)))(response, request)
 	})
 	server := &httptest.Server{Listener: listener, Config: &http.Server{Handler: mux, ReadHeaderTimeout: time.Minute}}

@@ -129,7 +129,7 @@ func TestDryRunThenScalingConflict(t *testing.T) {
 	setReady(t, namespace, runPod(t, namespace, "app"), true)
 	message := waitForReason(t, namespace, v1alpha1.ConditionScalingConflict, metav1.ConditionTrue, v1alpha1.ReasonScaledUpByOther)
 	if !strings.Contains(message, "somebody else") {
-		t.Errorf("the condition does not say who scales the target: %s", message)
+		t.Errorf("the condition does not say which client scales the target: %s", message)
 	}
 	// The scale-downs continue after a longer pause.
 	waitForWanted(t, namespace, 0)

@@ -122,7 +122,7 @@ func TestWrongKubeconfigEndsTheServer(t *testing.T) {
 		}
 		failing.expectFailure(t, "--kubeconfig", failing.kubeconfig)
 	})
-	t.Run("of a cluster that does not answer", func(t *testing.T) {
+	t.Run("of a cluster that does not respond", func(t *testing.T) {
 		failing := newAttempt(t)
 		failing.kubeconfig = changedKubeconfig(t, shared.Admin.Host, "https://127.0.0.1:1")
 		failing.expectFailure(t, "connection refused", "127.0.0.1:1")

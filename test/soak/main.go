@@ -224,8 +224,8 @@ func (s *soak) run(ctx context.Context, duration time.Duration) error {
 		return err
 	}
 	for _, application := range s.busy() {
-		total, failed, failures := s.traffic.outcome(application.Name)
-		fmt.Printf("%s: %d requests, %d without the application's answer %v\n", application.Name, total, failed, failures)
+		total, failed, failures := s.traffic.result(application.Name)
+		fmt.Printf("%s: %d requests, %d without the application's response %v\n", application.Name, total, failed, failures)
 		if total == 0 {
 			return fmt.Errorf("%s had no traffic", application.Name)
 		}
@@ -291,13 +291,13 @@ func (s *soak) deletePod(ctx context.Context, selector string) error {
 }
 
 // visit sends one request, which wakes the application if it sleeps. It may
-// come while the API server restarts, and is repeated until it is answered.
+// come while the API server restarts, and is repeated until it succeeds.
 func (s *soak) visit(ctx context.Context, application *cluster.Application) error {
 	return wait.PollUntilContextTimeout(ctx, time.Second, setUpTimeout, true, func(ctx context.Context) (bool, error) {
 		ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 		defer cancel()
-		answer, err := cluster.Get(ctx, application.URL("/"))
-		return err == nil && answer.FromApplication(application.Name) == nil, nil
+		response, err := cluster.Get(ctx, application.URL("/"))
+		return err == nil && response.FromApplication(application.Name) == nil, nil
 	})
 }
 

@@ -56,13 +56,13 @@ func (m *trafficMetrics) add(application string, sent *cluster.Traffic) {
 	m.registry.MustRegister(client.NewCounterFunc(client.CounterOpts{
 		Name: "soak_requests_total", Help: "Number of requests.", ConstLabels: client.Labels{"application": application},
 	}, func() float64 {
-		total, _, _ := sent.Outcome()
+		total, _, _ := sent.Result()
 		return float64(total)
 	}))
 }
 
-func (m *trafficMetrics) outcome(application string) (total, failed int, failures []string) {
+func (m *trafficMetrics) result(application string) (total, failed int, failures []string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return m.sent[application].Outcome()
+	return m.sent[application].Result()
 }

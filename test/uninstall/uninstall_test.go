@@ -144,12 +144,12 @@ func removeAndCheck(t *testing.T, remove func(*installation)) {
 		})
 		i.check(err)
 		i.check(app.AwaitReachable(ctx))
-		answer, err := cluster.Get(ctx, app.URL("/"))
+		response, err := cluster.Get(ctx, app.URL("/"))
 		if err == nil {
-			err = answer.FromApplication(app.Name)
+			err = response.FromApplication(app.Name)
 		}
 		if err != nil {
-			t.Errorf("%s does not answer: %v", app.Name, err)
+			t.Errorf("%s does not respond: %v", app.Name, err)
 		}
 	}
 	_, err = i.AwaitServices(ctx, namespace, "only the Services of the user are there", func(found []*corev1.Service) bool {

@@ -61,7 +61,7 @@ type Rest struct {
 type Write struct {
 	// Change is Added, Modified or Deleted.
 	Change watch.EventType
-	// Resource and Name say which object it is, Manager who wrote it last.
+	// Resource and Name say which object it is, Manager the client that wrote it last.
 	Resource, Name, Manager string
 }
 

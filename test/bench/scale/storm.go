@@ -43,8 +43,8 @@ const stormResolvers = 2
 // wakeTimeout bounds one call, as it does in a resolver.
 const wakeTimeout = 10 * time.Second
 
-// StormOutcome is what became of a wake of each application.
-type StormOutcome struct {
+// StormResult is what became of a wake of each application.
+type StormResult struct {
 	// Scaled is how long after the first wake was sent the last target desired
 	// a replica.
 	Scaled time.Duration
@@ -57,10 +57,10 @@ type StormOutcome struct {
 // Storm has each application woken, spread evenly over a period, by the service
 // account and with the calls of resolvers. It returns when each target desires
 // a replica, and at the latest when ctx ends.
-func (s *Stage) Storm(ctx context.Context, period time.Duration) (StormOutcome, error) {
+func (s *Stage) Storm(ctx context.Context, period time.Duration) (StormResult, error) {
 	resolvers, err := s.resolverClients(ctx)
 	if err != nil {
-		return StormOutcome{}, err
+		return StormResult{}, err
 	}
 	asleep := &progress{wrong: map[types.NamespacedName]bool{}, done: make(chan struct{})}
 	for number := range s.awake {
@@ -72,7 +72,7 @@ func (s *Stage) Storm(ctx context.Context, period time.Duration) (StormOutcome, 
 	defer stopWatching()
 	watching.Go(func() { s.followScales(watched, asleep) })
 
-	var outcome StormOutcome
+	var result StormResult
 	var mu sync.Mutex
 	var calls sync.WaitGroup
 	began := time.Now()
@@ -86,19 +86,19 @@ func (s *Stage) Storm(ctx context.Context, period time.Duration) (StormOutcome, 
 			mu.Lock()
 			defer mu.Unlock()
 			if err != nil {
-				outcome.Failures = append(outcome.Failures, err)
+				result.Failures = append(result.Failures, err)
 				return
 			}
-			outcome.Calls = append(outcome.Calls, took)
+			result.Calls = append(result.Calls, took)
 		})
 	}
 	select {
 	case <-asleep.done:
-		outcome.Scaled = time.Since(began)
+		result.Scaled = time.Since(began)
 	case <-ctx.Done():
 	}
 	calls.Wait()
-	return outcome, s.checkScaled(context.WithoutCancel(ctx), &outcome)
+	return result, s.checkScaled(context.WithoutCancel(ctx), &result)
 }
 
 // resolverClients returns clients as resolvers have them.
@@ -156,7 +156,7 @@ func (s *Stage) followScales(ctx context.Context, asleep *progress) {
 
 // checkScaled reads each target's scale anew, and adds those that desire no
 // replica to the failures.
-func (s *Stage) checkScaled(ctx context.Context, outcome *StormOutcome) error {
+func (s *Stage) checkScaled(ctx context.Context, result *StormResult) error {
 	list, err := s.control.Kubernetes.AppsV1().Deployments(metav1.NamespaceAll).List(ctx, metav1.ListOptions{})
 	if err != nil {
 		return fmt.Errorf("listing Deployments: %w", err)
@@ -167,7 +167,7 @@ func (s *Stage) checkScaled(ctx context.Context, outcome *StormOutcome) error {
 	}
 	for number := range s.awake {
 		if name := s.application(number); replicas[name] == 0 {
-			outcome.Failures = append(outcome.Failures, fmt.Errorf("the target of %s still desires no replica", name))
+			result.Failures = append(result.Failures, fmt.Errorf("the target of %s still desires no replica", name))
 		}
 	}
 	return nil

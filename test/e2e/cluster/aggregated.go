@@ -43,7 +43,7 @@ const (
 // an address of this machine, and waits until it does. Its certificate is not
 // verified. The returned function takes the API out of the cluster again, and is
 // to be called before the namespace, which the Service of the API is in, is
-// deleted: namespaces are not deleted while an API does not answer.
+// deleted: namespaces are not deleted while an API does not respond.
 func (c *Cluster) RegisterAPI(ctx context.Context, namespace, group, version, address string) (remove func(context.Context) error, err error) {
 	aggregator, err := apiregistration.NewForConfig(rest.CopyConfig(c.Config))
 	if err != nil {

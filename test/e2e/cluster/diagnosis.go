@@ -74,7 +74,7 @@ func (c *Cluster) Diagnose(ctx context.Context, namespace string, since time.Tim
 
 // rulesOf returns the rules of this machine, as kube-proxy has written them in
 // its mode nftables, that name a namespace: an address without a rule does not
-// answer, whatever the EndpointSlices say.
+// respond, whatever the EndpointSlices say.
 func rulesOf(ctx context.Context, namespace string) (string, error) {
 	var text strings.Builder
 	for _, family := range []string{"ip", "ip6"} {

@@ -60,13 +60,13 @@ func (a *Response) FromApplication(name string) error {
 	pod, reason := a.Header.Get(podHeader), a.Header.Get(ResponseHeader)
 	switch {
 	case reason != "":
-		return fmt.Errorf("a resolver answered itself (%s), status %d: %.200s", reason, a.Status, a.Body)
+		return fmt.Errorf("a resolver responded itself (%s), status %d: %.200s", reason, a.Status, a.Body)
 	case pod == "":
-		return fmt.Errorf("something other than application %s answered, status %d: %.200s", name, a.Status, a.Body)
+		return fmt.Errorf("something other than application %s responded, status %d: %.200s", name, a.Status, a.Body)
 	case !strings.HasPrefix(pod, name+"-"):
-		return fmt.Errorf("pod %s answered, which is not of application %s, status %d: %.200s", pod, name, a.Status, a.Body)
+		return fmt.Errorf("pod %s responded, which is not of application %s, status %d: %.200s", pod, name, a.Status, a.Body)
 	case a.Status != http.StatusOK:
-		return fmt.Errorf("pod %s answered with status %d: %.200s", pod, a.Status, a.Body)
+		return fmt.Errorf("pod %s responded with status %d: %.200s", pod, a.Status, a.Body)
 	}
 	return nil
 }

@@ -35,11 +35,11 @@ func TestOnlyResponsesOfTheApplicationAreItsOwn(t *testing.T) {
 		want   string
 	}{
 		{"ItsPod", http.StatusOK, map[string]string{podHeader: "web-abc"}, ""},
-		{"ItsPodWithAnError", http.StatusNotFound, map[string]string{podHeader: "web-abc"}, "pod web-abc answered with status 404"},
-		{"AnotherServer", http.StatusOK, nil, "something other than application web answered, status 200"},
-		{"AnotherServerWithAnError", http.StatusNotFound, nil, "something other than application web answered, status 404"},
+		{"ItsPodWithAnError", http.StatusNotFound, map[string]string{podHeader: "web-abc"}, "pod web-abc responded with status 404"},
+		{"AnotherServer", http.StatusOK, nil, "something other than application web responded, status 200"},
+		{"AnotherServerWithAnError", http.StatusNotFound, nil, "something other than application web responded, status 404"},
 		{"AnotherApplication", http.StatusOK, map[string]string{podHeader: "webshop-abc"}, "which is not of application web"},
-		{"Resolver", http.StatusServiceUnavailable, map[string]string{ResponseHeader: "HoldTimeout"}, "a resolver answered itself (HoldTimeout)"},
+		{"Resolver", http.StatusServiceUnavailable, map[string]string{ResponseHeader: "HoldTimeout"}, "a resolver responded itself (HoldTimeout)"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			got := &Response{Status: test.status, Header: http.Header{}}
@@ -54,7 +54,7 @@ func TestOnlyResponsesOfTheApplicationAreItsOwn(t *testing.T) {
 	}
 }
 
-func TestReachableIsWhatAResolverOrTheApplicationAnswers(t *testing.T) {
+func TestReachableIsWhatAResolverOrTheApplicationRespondsTo(t *testing.T) {
 	for _, test := range []struct {
 		name      string
 		header    map[string]string

@@ -56,12 +56,12 @@ type RoundOptions struct {
 	Timeout time.Duration
 }
 
-// RoundOutcome is the result.
-type RoundOutcome struct {
+// RoundResult is what came of the rounds.
+type RoundResult struct {
 	// Rounds is how many times an application slept and came back.
 	Rounds int
 	// Requests is how many requests were sent, Failed how many of them the
-	// application did not answer with 200, and Failures the first reasons why.
+	// application did not respond with 200, and Failures the first reasons why.
 	Requests, Failed int
 	Failures         []string
 }
@@ -69,7 +69,7 @@ type RoundOutcome struct {
 // Switch creates applications in the namespace that the observer watches and
 // sends steady traffic to them. It scales each of them to zero, over and over,
 // as soon as traffic goes to its pod; the traffic itself wakes it.
-func (c *Cluster) Switch(ctx context.Context, namespace string, observer *Observer, options RoundOptions) (RoundOutcome, error) {
+func (c *Cluster) Switch(ctx context.Context, namespace string, observer *Observer, options RoundOptions) (RoundResult, error) {
 	return c.rounds(ctx, namespace, observer, options, "switched", func(ctx context.Context, app *Application, since time.Time) (Moment, error) {
 		if err := app.Scale(ctx, 0); err != nil {
 			return Moment{}, err
@@ -80,7 +80,7 @@ func (c *Cluster) Switch(ctx context.Context, namespace string, observer *Observ
 
 // ScaleDown is like Switch, except that the controller puts each application to sleep,
 // as with a trigger for which that traffic is too little.
-func (c *Cluster) ScaleDown(ctx context.Context, namespace string, observer *Observer, options RoundOptions) (RoundOutcome, error) {
+func (c *Cluster) ScaleDown(ctx context.Context, namespace string, observer *Observer, options RoundOptions) (RoundResult, error) {
 	return c.rounds(ctx, namespace, observer, options, "scaled-down", func(ctx context.Context, app *Application, since time.Time) (Moment, error) {
 		for {
 			if err := app.RequestSleep(ctx); err != nil {
@@ -100,20 +100,20 @@ func (c *Cluster) ScaleDown(ctx context.Context, namespace string, observer *Obs
 // one at which it is.
 type sleepFunc func(ctx context.Context, app *Application, since time.Time) (Moment, error)
 
-func (c *Cluster) rounds(ctx context.Context, namespace string, observer *Observer, options RoundOptions, name string, sleep sleepFunc) (RoundOutcome, error) {
+func (c *Cluster) rounds(ctx context.Context, namespace string, observer *Observer, options RoundOptions, name string, sleep sleepFunc) (RoundResult, error) {
 	ctx, cancel := context.WithTimeout(ctx, options.Timeout)
 	defer cancel()
 	var apps []*Application
 	for i := range options.Applications {
 		app := c.NewApplication(namespace, ApplicationOptions{Name: fmt.Sprintf("%s-%02d", name, i), Linger: lingerWhileSwitching, Container: OneOfMany})
 		if err := app.Create(ctx); err != nil {
-			return RoundOutcome{}, err
+			return RoundResult{}, err
 		}
 		apps = append(apps, app)
 	}
 	for _, app := range apps {
 		if err := errors.Join(app.AwaitAsleep(ctx), app.AwaitResolverSlice(ctx, true), app.AwaitReachable(ctx)); err != nil {
-			return RoundOutcome{}, err
+			return RoundResult{}, err
 		}
 	}
 
@@ -136,19 +136,19 @@ func (c *Cluster) rounds(ctx context.Context, namespace string, observer *Observ
 	stopSending()
 	clients.Wait()
 
-	var outcome RoundOutcome
+	var result RoundResult
 	for _, n := range rounds {
-		outcome.Rounds += n
+		result.Rounds += n
 	}
 	for i := range traffics {
-		total, failed, reasons := traffics[i].Outcome()
-		outcome.Requests += total
-		outcome.Failed += failed
+		total, failed, reasons := traffics[i].Result()
+		result.Requests += total
+		result.Failed += failed
 		for _, reason := range reasons {
-			outcome.Failures = append(outcome.Failures, apps[i/options.Clients].Name+": "+reason)
+			result.Failures = append(result.Failures, apps[i/options.Clients].Name+": "+reason)
 		}
 	}
-	return outcome, errors.Join(failures...)
+	return result, errors.Join(failures...)
 }
 
 // sleepAndWake puts the application to sleep a number of times, each time once traffic

@@ -28,7 +28,7 @@ import (
 // maxFailuresKept bounds how many failures a Traffic keeps the texts of.
 const maxFailuresKept = 20
 
-// Traffic sends requests at a steady rate, whether they are answered or not,
+// Traffic sends requests at a steady rate, whether they get a response or not,
 // as many independent users would.
 type Traffic struct {
 	// Application that receives the requests. Only its own responses count.
@@ -52,7 +52,7 @@ type Traffic struct {
 }
 
 // Run sends requests until ctx ends or the limit is reached, and returns when
-// each was answered or has failed.
+// each got a response or has failed.
 func (t *Traffic) Run(ctx context.Context) {
 	transport := &http.Transport{DisableKeepAlives: !t.KeepAlive, MaxIdleConnsPerHost: t.PerSecond}
 	client := &http.Client{Transport: transport}
@@ -90,9 +90,9 @@ func (t *Traffic) record(response *Response, err error) {
 	}
 }
 
-// Outcome returns how many requests were sent, how many of them did not get the status
+// Result returns how many requests were sent, how many of them did not get the status
 // 200 from the application, and the first errors. It must be called after Run.
-func (t *Traffic) Outcome() (total, failed int, failures []string) {
+func (t *Traffic) Result() (total, failed int, failures []string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.total, t.failed, t.failures

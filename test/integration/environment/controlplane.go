@@ -242,7 +242,7 @@ func waitUntil(ctx context.Context, process *Process, what string, check func(ct
 		return last == nil, nil
 	})
 	if err != nil {
-		return fmt.Errorf("waiting until %s: %w (last answer: %w)\n%s", what, err, last, process.Tail())
+		return fmt.Errorf("waiting until %s: %w (last result: %w)\n%s", what, err, last, process.Tail())
 	}
 	return nil
 }

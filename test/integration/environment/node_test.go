@@ -26,7 +26,7 @@ import (
 
 // The test would fail on a machine whose gateway accepts connections for other addresses,
 // if packets reached the gateway.
-func TestNothingAnswersForPodsThatDoNotRun(t *testing.T) {
+func TestNothingRespondsForPodsThatDoNotRun(t *testing.T) {
 	for _, number := range []uint32{1, 256, 65_535} {
 		address := net.JoinHostPort(NoAddress(number), "10000")
 		connection, err := (&net.Dialer{}).DialContext(context.Background(), "tcp", address)
