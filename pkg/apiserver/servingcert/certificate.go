@@ -104,7 +104,7 @@ func renew(current *pair, dnsNames []string, now time.Time) (*pair, error) {
 	}
 }
 
-// settling says that the newest authority is not to be used yet.
+// settling reports whether the newest authority is not to be used yet.
 func settling(current *pair, now time.Time) bool {
 	added := current.authorities[0].NotBefore.Add(backdate)
 	return len(current.authorities) > 1 && now.Before(added.Add(settlingTime)) && !expired(current.leaf, now)

@@ -161,7 +161,7 @@ func (p *Provider) loadOrRenew(ctx context.Context) (bundle []byte, err error) {
 	return bundle, err
 }
 
-// isRaced says that another replica changed the Secret at the same time: what
+// isRaced reports whether another replica changed the Secret at the same time: what
 // it wrote is what counts.
 func isRaced(err error) bool {
 	return apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err)

@@ -54,7 +54,7 @@ func (o *outgoing) Write(data []byte) (int, error) {
 	return len(data), nil
 }
 
-// added tells that what small has from start on is complete frames.
+// added records that what small has from start on is complete frames.
 func (o *outgoing) added(start int) {
 	o.size += len(o.small) - start
 	if last := len(o.pieces) - 1; last >= 0 && o.pieces[last].direct == nil {

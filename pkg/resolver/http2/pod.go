@@ -390,7 +390,7 @@ func (c *conn) finishOver(s *stream, over bool) {
 	}
 }
 
-// ending says how a stream ends, given what it was.
+// ending returns how a stream ends, given what it was.
 type ending func(*stream) (accesslog.Outcome, string)
 
 func bothEnded(*stream) (accesslog.Outcome, string) { return accesslog.Forwarded, "" }

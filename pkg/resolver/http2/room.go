@@ -74,7 +74,7 @@ func (r *restCharge) count(bytes int) (until time.Time, err error) {
 // crowded reports whether there is no room for what is kept.
 func (r *restCharge) crowded() bool { return !r.until.IsZero() }
 
-// moved tells that what was kept is complete.
+// moved records that what was kept is complete.
 func (r *restCharge) moved() { r.until = time.Time{} }
 
 // flush sends the pod what was made for it.

@@ -64,7 +64,7 @@ var _ zapcore.Core = &klogCore{}
 
 const quietVerbosity = 4
 
-// Enabled says whether an entry of this level is written.
+// Enabled reports whether an entry of this level is written.
 func (c *klogCore) Enabled(level zapcore.Level) bool {
 	return level >= zapcore.WarnLevel && c.serving.Load() || c.logger.V(quietVerbosity).Enabled()
 }

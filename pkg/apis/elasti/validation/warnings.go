@@ -49,7 +49,7 @@ func Warnings(spec *elasti.ElastiServiceSpec) []string {
 	return warnings
 }
 
-// keysOf says which keys the metadata of a trigger may have.
+// keysOf returns which keys the metadata of a trigger may have.
 func keysOf(triggerType string) string {
 	keys := triggers.KnownKeys(triggerType)
 	if len(keys) == 0 {

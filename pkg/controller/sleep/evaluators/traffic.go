@@ -75,7 +75,7 @@ func (t *Traffic) Evaluate(_ context.Context, subject Subject) (Result, error) {
 	return result, nil
 }
 
-// shareSeen says which part of the new connections a number of resolvers see. It is
+// shareSeen returns which part of the new connections a number of resolvers see. It is
 // empty while that is all of them, or not known. While pods are ready, they are
 // endpoints of the Service beside the resolvers, and what balances its traffic
 // chooses between them all.
