@@ -163,17 +163,24 @@ func New(config *Config) (*Server, error) {
 	if err := addReadinessChecks(genericServer, &config.Generic.Authentication, config.Extra.StorageCheck); err != nil {
 		return nil, fmt.Errorf("adding the readiness checks: %w", err)
 	}
-	// A server is ready when it can read its objects: without this, it would
-	// respond with 429 to its first clients, and the controller is one of them,
-	// until the watch cache is ready.
-	readable := func(ctx genericapiserver.PostStartHookContext) error {
-		defer close(server.serving)
-		return genericServer.StorageReadinessHook.Hook(ctx)
-	}
-	if err := genericServer.AddPostStartHook("storage-readiness", readable); err != nil {
-		return nil, fmt.Errorf("adding the storage readiness hook: %w", err)
+	if err := server.startWhenReadable(); err != nil {
+		return nil, err
 	}
 	return server, nil
+}
+
+// startWhenReadable makes the server ready when it can read its objects: without this,
+// it would respond with 429 to its first clients, and the controller is one of them,
+// until the watch cache is ready.
+func (s *Server) startWhenReadable() error {
+	readable := func(ctx genericapiserver.PostStartHookContext) error {
+		defer close(s.serving)
+		return s.generic.StorageReadinessHook.Hook(ctx)
+	}
+	if err := s.generic.AddPostStartHook("storage-readiness", readable); err != nil {
+		return fmt.Errorf("adding the storage readiness hook: %w", err)
+	}
+	return nil
 }
 
 // withCheckedPatches rejects patches with values of wrong types, and names the paths

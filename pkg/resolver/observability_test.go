@@ -94,6 +94,64 @@ const (
 	secretBody  = "body-8796a5b4"
 )
 
+// check checks the spans of a cold start, which belong to a trace and a span of the
+// client.
+func (c *collector) check(t *testing.T, traceID, parentID string) {
+	t.Helper()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	names := map[string]*tracev1.Span{}
+	for _, span := range c.spans {
+		names[span.GetName()] = span
+		if got := fmt.Sprintf("%x", span.GetTraceId()); got != traceID {
+			t.Errorf("%s is in the trace %s", span.GetName(), got)
+		}
+	}
+	if len(c.spans) != len(names) {
+		t.Errorf("%d spans came, with %d names", len(c.spans), len(names))
+	}
+	for name, parent := range map[string]string{
+		"elasti.request": "", "elasti.hold": "elasti.request", "elasti.wake": "elasti.hold",
+		"elasti.probe": "elasti.hold", "elasti.forward": "elasti.request",
+	} {
+		span := names[name]
+		if span == nil {
+			t.Errorf("there is no span %s", name)
+			continue
+		}
+		want := parentID
+		if parent != "" {
+			want = fmt.Sprintf("%x", names[parent].GetSpanId())
+		}
+		if got := fmt.Sprintf("%x", span.GetParentSpanId()); got != want {
+			t.Errorf("the parent of %s is %s, want %s", name, got, want)
+		}
+	}
+}
+
+// sentResult is the body of a response, or why there is none.
+type sentResult struct {
+	body string
+	err  error
+}
+
+// sendAside sends a request without waiting for its response.
+func sendAside(request *http.Request) <-chan sentResult {
+	responded := make(chan sentResult, 1)
+	go func() {
+		client := http.Client{Timeout: 20 * time.Second, Transport: &http.Transport{DisableKeepAlives: true}}
+		response, err := client.Do(request)
+		if err != nil {
+			responded <- sentResult{err: err}
+			return
+		}
+		defer response.Body.Close()
+		body, err := io.ReadAll(response.Body)
+		responded <- sentResult{string(body), err}
+	}()
+	return responded
+}
+
 // TestObservedColdStart checks one cold start through all that a resolver
 // reports it: spans, metrics and access log.
 func TestObservedColdStart(t *testing.T) {
@@ -119,22 +177,7 @@ func TestObservedColdStart(t *testing.T) {
 	}
 	request.Header.Set("Traceparent", "00-"+traceID+"-"+parentID+"-01")
 	request.Header.Set("Authorization", "Bearer "+secretToken)
-	client := http.Client{Timeout: 20 * time.Second, Transport: &http.Transport{DisableKeepAlives: true}}
-	type result struct {
-		body string
-		err  error
-	}
-	responded := make(chan result, 1)
-	go func() {
-		response, err := client.Do(request)
-		if err != nil {
-			responded <- result{err: err}
-			return
-		}
-		defer response.Body.Close()
-		body, err := io.ReadAll(response.Body)
-		responded <- result{string(body), err}
-	}()
+	responded := sendAside(request)
 	// The pod comes after the wake has succeeded, so that there is every step.
 	c.eventually(func() bool { return c.metric("elasti_resolver_queued_count") == 1 && progress(t, port) == "pod" })
 	c.apply(slice(es, true, pod(t)))
@@ -152,35 +195,7 @@ func TestObservedColdStart(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	received.mu.Lock()
-	defer received.mu.Unlock()
-	names := map[string]*tracev1.Span{}
-	for _, span := range received.spans {
-		names[span.GetName()] = span
-		if got := fmt.Sprintf("%x", span.GetTraceId()); got != traceID {
-			t.Errorf("%s is in the trace %s", span.GetName(), got)
-		}
-	}
-	if len(received.spans) != len(names) {
-		t.Errorf("%d spans came, with %d names", len(received.spans), len(names))
-	}
-	for name, parent := range map[string]string{
-		"elasti.request": "", "elasti.hold": "elasti.request", "elasti.wake": "elasti.hold",
-		"elasti.probe": "elasti.hold", "elasti.forward": "elasti.request",
-	} {
-		span := names[name]
-		if span == nil {
-			t.Errorf("there is no span %s", name)
-			continue
-		}
-		want := parentID
-		if parent != "" {
-			want = fmt.Sprintf("%x", names[parent].GetSpanId())
-		}
-		if got := fmt.Sprintf("%x", span.GetParentSpanId()); got != want {
-			t.Errorf("the parent of %s is %s, want %s", name, got, want)
-		}
-	}
+	received.check(t, traceID, parentID)
 	notified := c.metricsText()
 	for _, secret := range []string{secretToken, secretQuery, secretBody} {
 		if bytes.Contains(received.raw.Bytes(), []byte(secret)) || strings.Contains(lines.String(), secret) || strings.Contains(notified, secret) {

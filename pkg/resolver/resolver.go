@@ -188,11 +188,7 @@ func (r *Resolver) Run(ctx context.Context) error {
 	defer running.Wait()
 	defer stop(nil)
 
-	kube := kubeinformers.NewSharedInformerFactoryWithOptions(r.options.Kubernetes, 0,
-		kubeinformers.WithTransform(route.DropUnused),
-		kubeinformers.WithTweakListOptions(func(options *metav1.ListOptions) { options.LabelSelector = privateSlices }))
-	elasti := elastiinformers.NewSharedInformerFactoryWithOptions(r.options.Elasti, 0,
-		elastiinformers.WithTransform(route.DropUnused))
+	kube, elasti := r.informers()
 	if err := r.openShared(serving); err != nil {
 		return fmt.Errorf("the shared port: %w", err)
 	}
@@ -230,13 +226,8 @@ func (r *Resolver) Run(ctx context.Context) error {
 		running.Go(func() { r.options.AccessLog.Run(serving) })
 	}
 	running.Go(func() { failed(table.Run(serving)) })
-	running.Go(func() {
-		mux := healthMux(func() error { return r.readiness(table) }, owners.state)
-		failed(adminserver.New(r.options.HealthListener, nil, mux, r.options.Logger).Run(serving))
-	})
-	if r.options.MetricsListener != nil {
-		metrics := adminserver.New(r.options.MetricsListener, r.options.MetricsTLS, r.options.Metrics, r.options.Logger)
-		running.Go(func() { failed(metrics.Run(serving)) })
+	for _, server := range r.adminServers(healthMux(func() error { return r.readiness(table) }, owners.state)) {
+		running.Go(func() { failed(server.Run(serving)) })
 	}
 
 	select {
@@ -248,6 +239,25 @@ func (r *Resolver) Run(ctx context.Context) error {
 	}
 	r.drain(serving)
 	return nil
+}
+
+// informers returns those of the slices of private Services and of ElastiServices.
+func (r *Resolver) informers() (kubeinformers.SharedInformerFactory, elastiinformers.SharedInformerFactory) {
+	kube := kubeinformers.NewSharedInformerFactoryWithOptions(r.options.Kubernetes, 0,
+		kubeinformers.WithTransform(route.DropUnused),
+		kubeinformers.WithTweakListOptions(func(options *metav1.ListOptions) { options.LabelSelector = privateSlices }))
+	elasti := elastiinformers.NewSharedInformerFactoryWithOptions(r.options.Elasti, 0,
+		elastiinformers.WithTransform(route.DropUnused))
+	return kube, elasti
+}
+
+// adminServers returns what serves the health port, and metrics if they are on.
+func (r *Resolver) adminServers(health http.Handler) []*adminserver.Server {
+	servers := []*adminserver.Server{adminserver.New(r.options.HealthListener, nil, health, r.options.Logger)}
+	if r.options.MetricsListener != nil {
+		servers = append(servers, adminserver.New(r.options.MetricsListener, r.options.MetricsTLS, r.options.Metrics, r.options.Logger))
+	}
+	return servers
 }
 
 // drain lets go of the traffic: first others are notified, by failing readiness and

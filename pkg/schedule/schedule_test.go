@@ -24,115 +24,120 @@ import (
 	"github.com/truefoundry/elasti-apiserver/pkg/schedule"
 )
 
+// instants are keyed in UTC.
+type instants map[string]bool
+
+// containsTests are expressions, and whether their periods contain instants.
+var containsTests = []struct {
+	name, expression, duration, timeZone string
+	// contains is keyed by instants in UTC.
+	contains instants
+}{
+	{
+		name: "within a day", expression: "0 9 * * *", duration: "8h", timeZone: "UTC",
+		contains: instants{
+			"2026-01-07T08:59:59.999Z": false,
+			"2026-01-07T09:00:00Z":     true,
+			"2026-01-07T16:59:59.999Z": true,
+			"2026-01-07T17:00:00Z":     false,
+		},
+	},
+	{
+		// Friday 9 January 2026, 19:00 in Berlin is 18:00 UTC.
+		name: "over midnight on working days", expression: "0 19 * * 1-5", duration: "12h", timeZone: "Europe/Berlin",
+		contains: instants{
+			"2026-01-09T17:59:59Z": false,
+			"2026-01-09T18:00:00Z": true,
+			"2026-01-09T23:30:00Z": true,
+			"2026-01-10T05:59:59Z": true, // Saturday morning belongs to Friday's period.
+			"2026-01-10T06:00:00Z": false,
+			"2026-01-10T20:00:00Z": false, // Saturday evening.
+			"2026-01-11T20:00:00Z": false, // Sunday evening.
+			"2026-01-12T18:00:00Z": true,  // Monday evening.
+		},
+	},
+	{
+		name: "always, by default", expression: "0 0 * * *", duration: "24h", timeZone: "UTC",
+		contains: instants{"2026-01-07T00:00:00Z": true, "2026-01-07T23:59:59.999Z": true},
+	},
+	{
+		// On 25 October 2026 the day in Berlin has 25 hours, on 29 March 23.
+		name: "always, where days have 23 and 25 hours", expression: "@daily", duration: "24h", timeZone: "Europe/Berlin",
+		contains: instants{
+			"2026-10-25T00:30:00Z": true,
+			"2026-10-25T01:30:00Z": true,
+			"2026-10-25T22:30:00Z": true,
+			"2026-03-29T00:59:59Z": true,
+			"2026-03-29T01:00:00Z": true,
+		},
+	},
+	{
+		// In Cairo, 24 April 2026 has no midnight: 23:59:59 is followed by 01:00.
+		name: "a day without a midnight", expression: "0 0 * * *", duration: "24h", timeZone: "Africa/Cairo",
+		contains: instants{"2026-04-23T21:59:59Z": true, "2026-04-23T22:00:00Z": true, "2026-04-24T12:00:00Z": true},
+	},
+	{
+		// At 02:00 on 29 March 2026 the clock in Berlin is put forward to
+		// 03:00, which is 01:00 UTC.
+		name: "a start that the clock skips", expression: "30 2 * * *", duration: "1h", timeZone: "Europe/Berlin",
+		contains: instants{
+			"2026-03-29T00:59:59Z": false,
+			"2026-03-29T01:00:00Z": true,
+			"2026-03-29T01:29:59Z": true,
+			"2026-03-29T01:30:00Z": false, // 03:30 on the wall.
+		},
+	},
+	{
+		name: "the clock is put forward meanwhile", expression: "0 22 * * *", duration: "8h", timeZone: "Europe/Berlin",
+		contains: instants{
+			"2026-03-28T20:59:59Z": false,
+			"2026-03-28T21:00:00Z": true,
+			"2026-03-29T03:59:59Z": true,
+			"2026-03-29T04:00:00Z": false, // 06:00 on the wall, after 7 hours.
+		},
+	},
+	{
+		// At 03:00 on 25 October 2026, 01:00 UTC, it is put back to 02:00.
+		name: "the clock is put back meanwhile", expression: "0 22 * * *", duration: "8h", timeZone: "Europe/Berlin",
+		contains: instants{
+			"2026-10-24T19:59:59Z": false,
+			"2026-10-24T20:00:00Z": true,
+			"2026-10-25T04:59:59Z": true,
+			"2026-10-25T05:00:00Z": false, // 06:00 on the wall, after 9 hours.
+		},
+	},
+	{
+		name: "overlapping periods", expression: "0 8,10 * * *", duration: "3h", timeZone: "UTC",
+		contains: instants{
+			"2026-01-07T07:59:59Z": false,
+			"2026-01-07T10:59:59Z": true,
+			"2026-01-07T11:30:00Z": true,
+			"2026-01-07T12:59:59Z": true,
+			"2026-01-07T13:00:00Z": false,
+		},
+	},
+	{
+		name: "longer than the distance of its starts", expression: "* * * * *", duration: "48h", timeZone: "Asia/Kolkata",
+		contains: instants{"2026-01-07T07:59:30Z": true},
+	},
+	{
+		// 1 January 2026 is a Thursday, 1 February a Sunday.
+		name: "a month's first day, for a week", expression: "@monthly", duration: "168h", timeZone: "America/New_York",
+		contains: instants{
+			"2026-01-01T04:59:59Z": false,
+			"2026-01-01T05:00:00Z": true,
+			"2026-01-08T04:59:59Z": true,
+			"2026-01-08T05:00:00Z": false,
+		},
+	},
+	{
+		name: "leap days only", expression: "0 0 29 2 *", duration: "1h", timeZone: "UTC",
+		contains: instants{"2028-02-29T00:30:00Z": true, "2027-02-28T00:30:00Z": false, "2027-03-01T00:30:00Z": false},
+	},
+}
+
 func TestContains(t *testing.T) {
-	type instants map[string]bool
-	for _, test := range []struct {
-		name, expression, duration, timeZone string
-		// contains is keyed by instants in UTC.
-		contains instants
-	}{
-		{
-			name: "within a day", expression: "0 9 * * *", duration: "8h", timeZone: "UTC",
-			contains: instants{
-				"2026-01-07T08:59:59.999Z": false,
-				"2026-01-07T09:00:00Z":     true,
-				"2026-01-07T16:59:59.999Z": true,
-				"2026-01-07T17:00:00Z":     false,
-			},
-		},
-		{
-			// Friday 9 January 2026, 19:00 in Berlin is 18:00 UTC.
-			name: "over midnight on working days", expression: "0 19 * * 1-5", duration: "12h", timeZone: "Europe/Berlin",
-			contains: instants{
-				"2026-01-09T17:59:59Z": false,
-				"2026-01-09T18:00:00Z": true,
-				"2026-01-09T23:30:00Z": true,
-				"2026-01-10T05:59:59Z": true, // Saturday morning belongs to Friday's period.
-				"2026-01-10T06:00:00Z": false,
-				"2026-01-10T20:00:00Z": false, // Saturday evening.
-				"2026-01-11T20:00:00Z": false, // Sunday evening.
-				"2026-01-12T18:00:00Z": true,  // Monday evening.
-			},
-		},
-		{
-			name: "always, by default", expression: "0 0 * * *", duration: "24h", timeZone: "UTC",
-			contains: instants{"2026-01-07T00:00:00Z": true, "2026-01-07T23:59:59.999Z": true},
-		},
-		{
-			// On 25 October 2026 the day in Berlin has 25 hours, on 29 March 23.
-			name: "always, where days have 23 and 25 hours", expression: "@daily", duration: "24h", timeZone: "Europe/Berlin",
-			contains: instants{
-				"2026-10-25T00:30:00Z": true,
-				"2026-10-25T01:30:00Z": true,
-				"2026-10-25T22:30:00Z": true,
-				"2026-03-29T00:59:59Z": true,
-				"2026-03-29T01:00:00Z": true,
-			},
-		},
-		{
-			// In Cairo, 24 April 2026 has no midnight: 23:59:59 is followed by 01:00.
-			name: "a day without a midnight", expression: "0 0 * * *", duration: "24h", timeZone: "Africa/Cairo",
-			contains: instants{"2026-04-23T21:59:59Z": true, "2026-04-23T22:00:00Z": true, "2026-04-24T12:00:00Z": true},
-		},
-		{
-			// At 02:00 on 29 March 2026 the clock in Berlin is put forward to
-			// 03:00, which is 01:00 UTC.
-			name: "a start that the clock skips", expression: "30 2 * * *", duration: "1h", timeZone: "Europe/Berlin",
-			contains: instants{
-				"2026-03-29T00:59:59Z": false,
-				"2026-03-29T01:00:00Z": true,
-				"2026-03-29T01:29:59Z": true,
-				"2026-03-29T01:30:00Z": false, // 03:30 on the wall.
-			},
-		},
-		{
-			name: "the clock is put forward meanwhile", expression: "0 22 * * *", duration: "8h", timeZone: "Europe/Berlin",
-			contains: instants{
-				"2026-03-28T20:59:59Z": false,
-				"2026-03-28T21:00:00Z": true,
-				"2026-03-29T03:59:59Z": true,
-				"2026-03-29T04:00:00Z": false, // 06:00 on the wall, after 7 hours.
-			},
-		},
-		{
-			// At 03:00 on 25 October 2026, 01:00 UTC, it is put back to 02:00.
-			name: "the clock is put back meanwhile", expression: "0 22 * * *", duration: "8h", timeZone: "Europe/Berlin",
-			contains: instants{
-				"2026-10-24T19:59:59Z": false,
-				"2026-10-24T20:00:00Z": true,
-				"2026-10-25T04:59:59Z": true,
-				"2026-10-25T05:00:00Z": false, // 06:00 on the wall, after 9 hours.
-			},
-		},
-		{
-			name: "overlapping periods", expression: "0 8,10 * * *", duration: "3h", timeZone: "UTC",
-			contains: instants{
-				"2026-01-07T07:59:59Z": false,
-				"2026-01-07T10:59:59Z": true,
-				"2026-01-07T11:30:00Z": true,
-				"2026-01-07T12:59:59Z": true,
-				"2026-01-07T13:00:00Z": false,
-			},
-		},
-		{
-			name: "longer than the distance of its starts", expression: "* * * * *", duration: "48h", timeZone: "Asia/Kolkata",
-			contains: instants{"2026-01-07T07:59:30Z": true},
-		},
-		{
-			// 1 January 2026 is a Thursday, 1 February a Sunday.
-			name: "a month's first day, for a week", expression: "@monthly", duration: "168h", timeZone: "America/New_York",
-			contains: instants{
-				"2026-01-01T04:59:59Z": false,
-				"2026-01-01T05:00:00Z": true,
-				"2026-01-08T04:59:59Z": true,
-				"2026-01-08T05:00:00Z": false,
-			},
-		},
-		{
-			name: "leap days only", expression: "0 0 29 2 *", duration: "1h", timeZone: "UTC",
-			contains: instants{"2028-02-29T00:30:00Z": true, "2027-02-28T00:30:00Z": false, "2027-03-01T00:30:00Z": false},
-		},
-	} {
+	for _, test := range containsTests {
 		t.Run(test.name, func(t *testing.T) {
 			period, err := schedule.Parse(test.expression, test.duration, test.timeZone)
 			if err != nil {

@@ -84,6 +84,12 @@ func coldStart(ctx context.Context, b *bench) error {
 		return err
 	}
 
+	reportColdStarts(b, one, many, rarely, waiting, slow, patches)
+	return nil
+}
+
+// reportColdStarts prints where the times of the cold starts went.
+func reportColdStarts(b *bench, one, many, rarely, waiting, slow []coldStartTimes, patches []time.Duration) {
 	wakes := pick(append(append(one, rarely...), waiting...), func(c coldStartTimes) time.Duration { return c.scaled.Sub(c.sent) })
 	releases := pick(waiting, func(c coldStartTimes) time.Duration { return c.received.Sub(c.privateReady) })
 	probed := pick(rarely, func(c coldStartTimes) time.Duration { return c.received.Sub(c.accepting) })
@@ -120,7 +126,6 @@ func coldStart(ctx context.Context, b *bench) error {
 	b.set("coldstart_1_failed", float64(failed(one)))
 	b.set("coldstart_50_last_added_p50_ms", durationQuantile(manyAdded, 0.5))
 	b.set("coldstart_50_failed", float64(failed(many)))
-	return nil
 }
 
 // coldStartThousand measures cold starts with 1,000 requests at once.

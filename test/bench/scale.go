@@ -90,6 +90,19 @@ func scaleTenThousand(ctx context.Context, b *bench) (err error) {
 	if err := r.processMemory("after the start", pid); err != nil {
 		return err
 	}
+	if err := r.rest(ctx, stage, pid); err != nil {
+		return err
+	}
+	memory, err := scale.MemoryOf(pid)
+	if err != nil {
+		return err
+	}
+	r.set("scale_10k_mib", mebibytes(memory.Resident))
+	return r.processMemory("at rest", pid)
+}
+
+// rest adds what the server does while nothing changes.
+func (r *report) rest(ctx context.Context, stage *scale.Stage, pid int) error {
 	rest, err := stage.Rest(ctx, pid, scaleRest)
 	if err != nil {
 		return err
@@ -99,12 +112,7 @@ func scaleTenThousand(ctx context.Context, b *bench) (err error) {
 	for _, write := range rest.Writes[:min(scaleWritesShown, len(rest.Writes))] {
 		fmt.Println("  written at rest:", write)
 	}
-	memory, err := scale.MemoryOf(pid)
-	if err != nil {
-		return err
-	}
-	r.set("scale_10k_mib", mebibytes(memory.Resident))
-	return r.processMemory("at rest", pid)
+	return nil
 }
 
 // processMemory adds rows with the resident memory of a process: what it

@@ -106,6 +106,11 @@ func run(ctx context.Context, options options) (err error) {
 	}
 
 	total, failures := load.result(went)
+	return errors.Join(disturbErr, report(options, disturbance, total, failures))
+}
+
+// report prints which requests failed, and returns what is wrong with that.
+func report(options options, disturbance *disturbance, total int, failures []failure) error {
 	unexplained := disturbance.unexplained(failures)
 	fmt.Printf("%d requests over %d applications in %s; %d resolvers killed, %d rollouts; %d requests failed, %d of them for no allowed reason\n",
 		total, options.applications, options.duration, len(disturbance.kills), disturbance.rollouts, len(failures), len(unexplained))
@@ -122,8 +127,6 @@ func run(ctx context.Context, options options) (err error) {
 		fmt.Println("  " + failure.String())
 	}
 	switch {
-	case disturbErr != nil:
-		return disturbErr
 	case len(unexplained) > 0:
 		return fmt.Errorf("%d requests failed that no killed resolver had", len(unexplained))
 	case len(disturbance.kills) == 0 || disturbance.rollouts == 0:

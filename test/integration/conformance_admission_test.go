@@ -139,10 +139,10 @@ func notDenied(message string, do func() error) (complaint string) {
 	return ""
 }
 
-func TestMutatingAdmissionPolicyIsKeptTo(t *testing.T) {
-	namespace := newNamespace(t)
-	createApplication(t, namespace, 0)
-	client := elastiServices(namespace)
+// createMutatingPolicies has a policy change ElastiServices of a namespace, and another
+// one wake requests.
+func createMutatingPolicies(t *testing.T, namespace string) {
+	t.Helper()
 	registrations := shared.Kubernetes.AdmissionregistrationV1()
 	for name, mutation := range map[string]struct {
 		condition string
@@ -190,7 +190,13 @@ func TestMutatingAdmissionPolicyIsKeptTo(t *testing.T) {
 			}
 		})
 	}
+}
 
+func TestMutatingAdmissionPolicyIsKeptTo(t *testing.T) {
+	namespace := newNamespace(t)
+	createApplication(t, namespace, 0)
+	client := elastiServices(namespace)
+	createMutatingPolicies(t, namespace)
 	eventually(t, "a create is changed", func(ctx context.Context) string {
 		created, err := client.Create(ctx, newElastiService("app"), metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
 		if err != nil {

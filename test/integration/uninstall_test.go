@@ -37,30 +37,33 @@ import (
 // as it was.
 const uninstallFinalizer = "elasti.truefoundry.com/uninstall"
 
+// uninstallOrders are orders in which the parts of an installation are deleted.
+var uninstallOrders = []struct {
+	name string
+	// prepare runs before the server starts.
+	prepare func(t *testing.T)
+	// begin deletes what goes first. When it returns true, the server is
+	// sent SIGTERM, as a kubelet does when its pod was deleted.
+	begin func(t *testing.T) (stop bool)
+}{
+	{
+		name:  "all at once",
+		begin: func(t *testing.T) bool { deleteManifests(t); return true },
+	},
+	{
+		name:  "permissions first",
+		begin: func(t *testing.T) bool { deletePermissions(t); return false },
+	},
+	{
+		name:    "Deployment first",
+		prepare: createServerDeployment,
+		begin:   func(t *testing.T) bool { deleteServerDeployment(t); return true },
+	},
+}
+
 func TestUninstallingInAnyOrderLeavesTargetsAwake(t *testing.T) {
 	scaledObjects.install(t)
-	for _, order := range []struct {
-		name string
-		// prepare runs before the server starts.
-		prepare func(t *testing.T)
-		// begin deletes what goes first. When it returns true, the server is
-		// sent SIGTERM, as a kubelet does when its pod was deleted.
-		begin func(t *testing.T) (stop bool)
-	}{
-		{
-			name:  "all at once",
-			begin: func(t *testing.T) bool { deleteManifests(t); return true },
-		},
-		{
-			name:  "permissions first",
-			begin: func(t *testing.T) bool { deletePermissions(t); return false },
-		},
-		{
-			name:    "Deployment first",
-			prepare: createServerDeployment,
-			begin:   func(t *testing.T) bool { deleteServerDeployment(t); return true },
-		},
-	} {
+	for _, order := range uninstallOrders {
 		t.Run(order.name, func(t *testing.T) {
 			stopServer(t)
 			if order.prepare != nil {

@@ -65,79 +65,81 @@ func (s *scenery) pods(ready int) {
 	s.write(keyOf(endpointSlice, scene, "pods-of-web"), sliceFacts{service: "web", ready: ready})
 }
 
+// gapTests are what happens to a target, what a user touched, and the gap that it leaves.
+var gapTests = map[string]struct {
+	happens func(s *scenery)
+	touched []key
+	want    string
+}{
+	"the resolvers leave before the wake": {
+		happens: func(s *scenery) { s.removeResolvers(); s.scale(1); s.pods(1) },
+		want:    "lost its last endpoint",
+	},
+	"the slice is emptied before the wake": {
+		happens: func(s *scenery) { s.addResolvers(0); s.scale(1) },
+		want:    "lost its last endpoint",
+	},
+	"the wake comes first": {
+		happens: func(s *scenery) { s.scale(1); s.pods(1); s.removeResolvers() },
+	},
+	"the target sleeps before the resolvers are there": {
+		happens: func(s *scenery) {
+			s.scale(1)
+			s.pods(1)
+			s.removeResolvers()
+			s.scale(0)
+			s.addResolvers(1)
+			s.pods(0)
+		},
+		want: "before Service web had resolvers",
+	},
+	"a user scales the target to zero": {
+		happens: func(s *scenery) { s.scale(1); s.pods(1); s.removeResolvers(); s.scale(0); s.pods(0) },
+		touched: []key{keyOf(deployment, scene, "web")},
+	},
+	"the pods leave after the resolvers": {
+		happens: func(s *scenery) { s.pods(1); s.removeResolvers(); s.pods(0) },
+		want:    "write of EndpointSlice tenant/pods-of-web",
+	},
+	"the private Service is deleted, and then the target sleeps": {
+		happens: func(s *scenery) {
+			s.scale(1)
+			s.write(keyOf(service, scene, resources.PrivateServiceName("web")), nil)
+			s.scale(0)
+		},
+		want: "no private Service names it",
+	},
+	"another ElastiService of the target is in reach": {
+		happens: func(s *scenery) {
+			s.write(keyOf(service, scene, "api"), serviceFacts{supported: true, selects: "web"})
+			s.write(keyOf(service, scene, resources.PrivateServiceName("api")), serviceFacts{owner: "api", target: "web"})
+			s.write(keyOf(endpointSlice, scene, "resolvers-of-api"), sliceFacts{service: "api", resolvers: true, ready: 1})
+			s.removeResolvers()
+		},
+		want: "lost its last endpoint",
+	},
+	"no resolver is ready": {
+		happens: func(s *scenery) {
+			s.write(keyOf(endpointSlice, environment.SystemNamespace, "resolvers"), sliceFacts{service: environment.ResolverName})
+			s.addResolvers(0)
+		},
+	},
+	"a tenant deletes the slice": {
+		happens: func(s *scenery) { s.removeResolvers(); s.addResolvers(1) },
+		touched: []key{keyOf(endpointSlice, scene, "web")},
+	},
+	"the ElastiService moves to another Service": {
+		happens: func(s *scenery) {
+			s.write(keyOf(service, scene, "api"), serviceFacts{supported: true, selects: "web"})
+			s.write(keyOf(service, scene, resources.PrivateServiceName("api")), serviceFacts{owner: "web", target: "web"})
+			s.write(keyOf(endpointSlice, scene, "resolvers-of-api"), sliceFacts{service: "api", resolvers: true, ready: 1})
+			s.removeResolvers()
+		},
+	},
+}
+
 func TestHistoryFindsGaps(t *testing.T) {
-	target := keyOf(deployment, scene, "web")
-	for name, test := range map[string]struct {
-		happens func(s *scenery)
-		touched []key
-		want    string
-	}{
-		"the resolvers leave before the wake": {
-			happens: func(s *scenery) { s.removeResolvers(); s.scale(1); s.pods(1) },
-			want:    "lost its last endpoint",
-		},
-		"the slice is emptied before the wake": {
-			happens: func(s *scenery) { s.addResolvers(0); s.scale(1) },
-			want:    "lost its last endpoint",
-		},
-		"the wake comes first": {
-			happens: func(s *scenery) { s.scale(1); s.pods(1); s.removeResolvers() },
-		},
-		"the target sleeps before the resolvers are there": {
-			happens: func(s *scenery) {
-				s.scale(1)
-				s.pods(1)
-				s.removeResolvers()
-				s.scale(0)
-				s.addResolvers(1)
-				s.pods(0)
-			},
-			want: "before Service web had resolvers",
-		},
-		"a user scales the target to zero": {
-			happens: func(s *scenery) { s.scale(1); s.pods(1); s.removeResolvers(); s.scale(0); s.pods(0) },
-			touched: []key{target},
-		},
-		"the pods leave after the resolvers": {
-			happens: func(s *scenery) { s.pods(1); s.removeResolvers(); s.pods(0) },
-			want:    "write of EndpointSlice tenant/pods-of-web",
-		},
-		"the private Service is deleted, and then the target sleeps": {
-			happens: func(s *scenery) {
-				s.scale(1)
-				s.write(keyOf(service, scene, resources.PrivateServiceName("web")), nil)
-				s.scale(0)
-			},
-			want: "no private Service names it",
-		},
-		"another ElastiService of the target is in reach": {
-			happens: func(s *scenery) {
-				s.write(keyOf(service, scene, "api"), serviceFacts{supported: true, selects: "web"})
-				s.write(keyOf(service, scene, resources.PrivateServiceName("api")), serviceFacts{owner: "api", target: "web"})
-				s.write(keyOf(endpointSlice, scene, "resolvers-of-api"), sliceFacts{service: "api", resolvers: true, ready: 1})
-				s.removeResolvers()
-			},
-			want: "lost its last endpoint",
-		},
-		"no resolver is ready": {
-			happens: func(s *scenery) {
-				s.write(keyOf(endpointSlice, environment.SystemNamespace, "resolvers"), sliceFacts{service: environment.ResolverName})
-				s.addResolvers(0)
-			},
-		},
-		"a tenant deletes the slice": {
-			happens: func(s *scenery) { s.removeResolvers(); s.addResolvers(1) },
-			touched: []key{keyOf(endpointSlice, scene, "web")},
-		},
-		"the ElastiService moves to another Service": {
-			happens: func(s *scenery) {
-				s.write(keyOf(service, scene, "api"), serviceFacts{supported: true, selects: "web"})
-				s.write(keyOf(service, scene, resources.PrivateServiceName("api")), serviceFacts{owner: "web", target: "web"})
-				s.write(keyOf(endpointSlice, scene, "resolvers-of-api"), sliceFacts{service: "api", resolvers: true, ready: 1})
-				s.removeResolvers()
-			},
-		},
-	} {
+	for name, test := range gapTests {
 		t.Run(name, func(t *testing.T) {
 			s := newScenery()
 			test.happens(s)

@@ -24,6 +24,7 @@ import (
 	"errors"
 	"fmt"
 
+	"k8s.io/apiserver/pkg/authorization/authorizer"
 	"k8s.io/apiserver/pkg/endpoints/openapi"
 	genericapiserver "k8s.io/apiserver/pkg/server"
 	"k8s.io/client-go/dynamic"
@@ -133,12 +134,7 @@ func newServer(ctx context.Context, o *options.Options, host *rest.Config, store
 	}
 	notWatched := store.unwatched(generic.RESTOptionsGetter)
 	generic.RESTOptionsGetter = store.watched(generic.RESTOptionsGetter)
-	if frontProxies := generic.Authentication.RequestHeaderConfig; frontProxies != nil {
-		generic.Authentication.Authenticator = authentication.CacheFrontProxies(generic.Authentication.Authenticator, frontProxies, clock.RealClock{})
-	}
-	// A cached decision about all names of a namespace counts for each of them.
-	access := generic.Authorization.Authorizer
-	generic.Authorization.Authorizer = authorization.ForAllNames(access)
+	access := cacheDecisions(generic)
 	scaler, err := scaling.NewClient(scaling.Options{Config: host})
 	if err != nil {
 		return nil, nil, err
@@ -147,9 +143,7 @@ func newServer(ctx context.Context, o *options.Options, host *rest.Config, store
 	if err != nil {
 		return nil, nil, fmt.Errorf("making the dynamic client for the host cluster: %w", err)
 	}
-	// What the controller writes does not leave the process.
-	loopback := rest.CopyConfig(generic.LoopbackClientConfig)
-	loopback.DisableCompression = true
+	loopback := loopbackConfig(generic)
 	broadcaster := events.NewBroadcaster(eventSink{&events.EventSinkImpl{Interface: client.EventsV1()}})
 	recorder := newAggregatingRecorder(broadcaster.NewRecorder(apiserver.Scheme, "elasti-apiserver"))
 	makeController := func(registry apiserver.Registry) (apiserver.Runner, error) {
@@ -183,6 +177,25 @@ func newServer(ctx context.Context, o *options.Options, host *rest.Config, store
 		return nil, nil, err
 	}
 	return server, recordEvents(broadcaster), nil
+}
+
+// cacheDecisions has callers authenticated and authorized with fewer requests to the
+// host cluster. It returns the authorizer as it was before.
+func cacheDecisions(generic *genericapiserver.RecommendedConfig) authorizer.Authorizer {
+	if frontProxies := generic.Authentication.RequestHeaderConfig; frontProxies != nil {
+		generic.Authentication.Authenticator = authentication.CacheFrontProxies(generic.Authentication.Authenticator, frontProxies, clock.RealClock{})
+	}
+	access := generic.Authorization.Authorizer
+	// A cached decision about all names of a namespace counts for each of them.
+	generic.Authorization.Authorizer = authorization.ForAllNames(access)
+	return access
+}
+
+// loopbackConfig is for what the controller writes, which does not leave the process.
+func loopbackConfig(generic *genericapiserver.RecommendedConfig) *rest.Config {
+	loopback := rest.CopyConfig(generic.LoopbackClientConfig)
+	loopback.DisableCompression = true
+	return loopback
 }
 
 func genericConfig(o *options.Options) (*genericapiserver.RecommendedConfig, error) {

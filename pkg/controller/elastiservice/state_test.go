@@ -78,82 +78,91 @@ type scaleStep struct {
 	terminating, scaledToZero bool
 }
 
+// What is observed of a scale.
+var (
+	factsUp     = scaleFacts{known: true, wasUp: true, readyEndpoints: 1}
+	factsToZero = scaleFacts{known: true, atZero: true, wasUp: true, readyEndpoints: 1}
+	factsAsleep = scaleFacts{known: true, atZero: true}
+	factsWoken  = scaleFacts{known: true}
+)
+
+// factsSince is a scale that another leader saw go to zero.
+func factsSince(slept time.Duration) scaleFacts {
+	return scaleFacts{known: true, atZero: true, slept: at(slept), readyEndpoints: 1}
+}
+
+// scaleHistories are observations of a scale in a row.
+var scaleHistories = map[string]struct {
+	// scaledToZero is true when a scale-down was completed at the start.
+	scaledToZero bool
+	steps        []scaleStep
+}{
+	"it was never seen up": {steps: []scaleStep{
+		{at: 0, facts: factsAsleep},
+		{at: time.Minute, facts: factsWoken},
+	}},
+	"it sleeps and wakes": {steps: []scaleStep{
+		{at: 0, facts: factsUp},
+		{at: time.Minute, facts: factsToZero, terminating: true},
+		{at: time.Minute + time.Second, facts: factsAsleep},
+		{at: 2 * time.Minute, facts: factsWoken, ended: true, after: 0},
+		{at: 3 * time.Minute, facts: factsUp},
+	}},
+	"it sleeps a moment after it was seen up": {steps: []scaleStep{
+		{at: 0, facts: factsUp},
+		{at: time.Second, facts: factsToZero, terminating: true},
+		{at: time.Minute, facts: factsWoken, ended: true, after: time.Second - observationDelay},
+	}},
+	"an unknown scale changes nothing": {steps: []scaleStep{
+		{at: 0, facts: factsUp},
+		{at: time.Minute, facts: factsToZero, terminating: true},
+		{at: time.Minute + time.Second, facts: scaleFacts{readyEndpoints: 1}, terminating: true},
+		{at: 2 * time.Minute, facts: factsWoken, ended: true, after: 0},
+	}},
+	"endpoints that stay ready are not those of terminating pods": {steps: []scaleStep{
+		{at: 0, facts: factsUp},
+		{at: time.Minute, facts: factsToZero, terminating: true},
+		{at: time.Minute + terminatingGrace - 1, facts: factsToZero, terminating: true},
+		{at: time.Minute + terminatingGrace, facts: factsToZero},
+	}},
+	"woken while the pods terminate": {steps: []scaleStep{
+		{at: 0, facts: factsUp},
+		{at: time.Minute, facts: factsToZero, terminating: true},
+		{at: time.Minute + time.Second, facts: factsUp, ended: true, after: 0, terminating: true},
+	}},
+	"another leader saw it go to zero": {steps: []scaleStep{
+		{at: time.Second, facts: factsSince(0), terminating: true},
+		{at: terminatingGrace - 1, facts: factsSince(0), terminating: true},
+		{at: terminatingGrace, facts: factsSince(0)},
+	}},
+	"another leader saw it go to zero, and the scale is not known yet": {steps: []scaleStep{
+		{at: time.Second, facts: scaleFacts{slept: at(0), readyEndpoints: 1}, terminating: true},
+		{at: 2 * time.Second, facts: factsSince(0), terminating: true},
+		{at: terminatingGrace, facts: factsSince(0)},
+	}},
+	"another leader saw it go to zero long ago": {steps: []scaleStep{
+		{at: terminatingGrace, facts: factsSince(0)},
+	}},
+	"another leader whose clock is ahead saw it go to zero": {steps: []scaleStep{
+		{at: 0, facts: factsSince(time.Hour), terminating: true},
+		{at: terminatingGrace - 1, facts: factsSince(time.Hour), terminating: true},
+		{at: terminatingGrace, facts: factsSince(time.Hour)},
+		{at: terminatingGrace + 1, facts: factsSince(time.Hour)},
+	}},
+	"a scale-down counts until the watch shows zero": {scaledToZero: true, steps: []scaleStep{
+		{at: time.Second, facts: factsUp, scaledToZero: true},
+		{at: 2 * time.Second, facts: factsToZero, terminating: true},
+		{at: 3 * time.Second, facts: factsToZero, terminating: true},
+	}},
+	"a scale-down that the watch never shows": {scaledToZero: true, steps: []scaleStep{
+		{at: terminatingGrace - 1, facts: factsUp, scaledToZero: true},
+		{at: terminatingGrace, facts: factsUp},
+	}},
+}
+
 func TestStateFollowsTheScale(t *testing.T) {
 	t.Parallel()
-	up := scaleFacts{known: true, wasUp: true, readyEndpoints: 1}
-	toZero := scaleFacts{known: true, atZero: true, wasUp: true, readyEndpoints: 1}
-	asleep := scaleFacts{known: true, atZero: true}
-	woken := scaleFacts{known: true}
-	since := func(slept time.Duration) scaleFacts {
-		return scaleFacts{known: true, atZero: true, slept: at(slept), readyEndpoints: 1}
-	}
-	for name, test := range map[string]struct {
-		// scaledToZero is true when a scale-down was completed at the start.
-		scaledToZero bool
-		steps        []scaleStep
-	}{
-		"it was never seen up": {steps: []scaleStep{
-			{at: 0, facts: asleep},
-			{at: time.Minute, facts: woken},
-		}},
-		"it sleeps and wakes": {steps: []scaleStep{
-			{at: 0, facts: up},
-			{at: time.Minute, facts: toZero, terminating: true},
-			{at: time.Minute + time.Second, facts: asleep},
-			{at: 2 * time.Minute, facts: woken, ended: true, after: 0},
-			{at: 3 * time.Minute, facts: up},
-		}},
-		"it sleeps a moment after it was seen up": {steps: []scaleStep{
-			{at: 0, facts: up},
-			{at: time.Second, facts: toZero, terminating: true},
-			{at: time.Minute, facts: woken, ended: true, after: time.Second - observationDelay},
-		}},
-		"an unknown scale changes nothing": {steps: []scaleStep{
-			{at: 0, facts: up},
-			{at: time.Minute, facts: toZero, terminating: true},
-			{at: time.Minute + time.Second, facts: scaleFacts{readyEndpoints: 1}, terminating: true},
-			{at: 2 * time.Minute, facts: woken, ended: true, after: 0},
-		}},
-		"endpoints that stay ready are not those of terminating pods": {steps: []scaleStep{
-			{at: 0, facts: up},
-			{at: time.Minute, facts: toZero, terminating: true},
-			{at: time.Minute + terminatingGrace - 1, facts: toZero, terminating: true},
-			{at: time.Minute + terminatingGrace, facts: toZero},
-		}},
-		"woken while the pods terminate": {steps: []scaleStep{
-			{at: 0, facts: up},
-			{at: time.Minute, facts: toZero, terminating: true},
-			{at: time.Minute + time.Second, facts: up, ended: true, after: 0, terminating: true},
-		}},
-		"another leader saw it go to zero": {steps: []scaleStep{
-			{at: time.Second, facts: since(0), terminating: true},
-			{at: terminatingGrace - 1, facts: since(0), terminating: true},
-			{at: terminatingGrace, facts: since(0)},
-		}},
-		"another leader saw it go to zero, and the scale is not known yet": {steps: []scaleStep{
-			{at: time.Second, facts: scaleFacts{slept: at(0), readyEndpoints: 1}, terminating: true},
-			{at: 2 * time.Second, facts: since(0), terminating: true},
-			{at: terminatingGrace, facts: since(0)},
-		}},
-		"another leader saw it go to zero long ago": {steps: []scaleStep{
-			{at: terminatingGrace, facts: since(0)},
-		}},
-		"another leader whose clock is ahead saw it go to zero": {steps: []scaleStep{
-			{at: 0, facts: since(time.Hour), terminating: true},
-			{at: terminatingGrace - 1, facts: since(time.Hour), terminating: true},
-			{at: terminatingGrace, facts: since(time.Hour)},
-			{at: terminatingGrace + 1, facts: since(time.Hour)},
-		}},
-		"a scale-down counts until the watch shows zero": {scaledToZero: true, steps: []scaleStep{
-			{at: time.Second, facts: up, scaledToZero: true},
-			{at: 2 * time.Second, facts: toZero, terminating: true},
-			{at: 3 * time.Second, facts: toZero, terminating: true},
-		}},
-		"a scale-down that the watch never shows": {scaledToZero: true, steps: []scaleStep{
-			{at: terminatingGrace - 1, facts: up, scaledToZero: true},
-			{at: terminatingGrace, facts: up},
-		}},
-	} {
+	for name, test := range scaleHistories {
 		t.Run(name, func(t *testing.T) {
 			s := &state{}
 			if test.scaledToZero {

@@ -101,23 +101,32 @@ func Run(ctx context.Context, o *options.Options) error {
 	if o.AccessLog {
 		assembled.AccessLog = accesslog.New(os.Stdout)
 	}
-	var listen net.ListenConfig
-	if assembled.HealthListener, err = listen.Listen(ctx, "tcp", o.HealthAddress); err != nil {
-		return fmt.Errorf("opening --health-address: %w", err)
-	}
-	if o.Metrics.Address != "" {
-		if assembled.MetricsTLS, err = metricsauth.TLSConfig(o.Metrics.CertificateFile, o.Metrics.KeyFile); err != nil {
-			return fmt.Errorf("preparing TLS for --metrics-address: %w", err)
-		}
-		if assembled.MetricsListener, err = listen.Listen(ctx, "tcp", o.Metrics.Address); err != nil {
-			return fmt.Errorf("opening --metrics-address: %w", err)
-		}
+	if err := listen(ctx, o, &assembled); err != nil {
+		return err
 	}
 	r, err := resolver.New(assembled)
 	if err != nil {
 		return err
 	}
 	return r.Run(ctx)
+}
+
+// listen opens the listeners for what the cluster itself requests.
+func listen(ctx context.Context, o *options.Options, to *resolver.Options) (err error) {
+	var config net.ListenConfig
+	if to.HealthListener, err = config.Listen(ctx, "tcp", o.HealthAddress); err != nil {
+		return fmt.Errorf("opening --health-address: %w", err)
+	}
+	if o.Metrics.Address == "" {
+		return nil
+	}
+	if to.MetricsTLS, err = metricsauth.TLSConfig(o.Metrics.CertificateFile, o.Metrics.KeyFile); err != nil {
+		return fmt.Errorf("preparing TLS for --metrics-address: %w", err)
+	}
+	if to.MetricsListener, err = config.Listen(ctx, "tcp", o.Metrics.Address); err != nil {
+		return fmt.Errorf("opening --metrics-address: %w", err)
+	}
+	return nil
 }
 
 // metricsHandler serves /metrics to authorized clients.

@@ -31,59 +31,62 @@ import (
 	"github.com/truefoundry/elasti-apiserver/pkg/resolver/service"
 )
 
+const okResponse = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
+
+// passThroughTests are what is sent in either direction, and what arrives of it.
+var passThroughTests = map[string]struct{ sent, toPod, fromPod, received string }{
+	"plain": {
+		"GET / HTTP/1.1\r\nHost: a\r\n\r\n", "GET / HTTP/1.1\r\nHost: a\r\n\r\n", okResponse, okResponse},
+	"odd target, case, order and spacing": {
+		"PROPFIND /%2e/../a%00?x={|}&\xff HTTP/1.1\r\nhOsT:  a \r\nX-B:\r\nX-b: \t1\r\n\r\n",
+		"PROPFIND /%2e/../a%00?x={|}&\xff HTTP/1.1\r\nhOsT:  a \r\nX-B:\r\nX-b: \t1\r\n\r\n",
+		"HTTP/1.1 299\r\ncOntent-length: 2\r\n\r\nok", "HTTP/1.1 299\r\ncOntent-length: 2\r\n\r\nok"},
+	"absolute form": {
+		"GET http://a/b HTTP/1.1\r\nHost: a\r\n\r\n", "GET http://a/b HTTP/1.1\r\nHost: a\r\n\r\n", okResponse, okResponse},
+	"hop by hop": {
+		"GET / HTTP/1.1\r\nConnection: keep-alive\r\nHost: a\r\nKeep-Alive: timeout=5\r\nProxy-Connection: close\r\nX: 1\r\n\r\n",
+		"GET / HTTP/1.1\r\nConnection: keep-alive\r\nHost: a\r\nKeep-Alive: timeout=5\r\nProxy-Connection: close\r\nX: 1\r\n\r\n",
+		"HTTP/1.1 200 OK\r\nKeep-Alive: timeout=1\r\nContent-Length: 2\r\nConnection: close\r\n\r\nok", okResponse},
+	"client closes": {
+		"GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n", "GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n",
+		okResponse, "HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: close\r\n\r\nok"},
+	"HTTP/1.0": {
+		"GET / HTTP/1.0\r\n\r\n", "GET / HTTP/1.0\r\n\r\n",
+		"HTTP/1.0 200 OK\r\n\r\nuntil the end", "HTTP/1.0 200 OK\r\nConnection: close\r\n\r\nuntil the end"},
+	"HTTP/1.0 keep-alive": {
+		"GET / HTTP/1.0\r\nConnection: keep-alive\r\n\r\n", "GET / HTTP/1.0\r\nConnection: keep-alive\r\n\r\n",
+		okResponse, "HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: keep-alive\r\n\r\nok"},
+	"body": {
+		"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\nhello", "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\nhello", okResponse, okResponse},
+	"chunks, extensions and trailers": {
+		"POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n5;a=\"b\"\r\nhello\r\n00\r\nX-Sum: 1\r\n\r\n",
+		"POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n5;a=\"b\"\r\nhello\r\n00\r\nX-Sum: 1\r\n\r\n",
+		"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2;z\r\nok\r\n0\r\nX-T: 2\r\n\r\n",
+		"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2;z\r\nok\r\n0\r\nX-T: 2\r\n\r\n"},
+	"interim responses": {
+		"GET / HTTP/1.1\r\nHost: a\r\n\r\n", "GET / HTTP/1.1\r\nHost: a\r\n\r\n",
+		"HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\n" + okResponse, "HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\n" + okResponse},
+	"no interim responses to HTTP/1.0": {
+		"GET / HTTP/1.0\r\nConnection: keep-alive\r\n\r\n", "GET / HTTP/1.0\r\nConnection: keep-alive\r\n\r\n",
+		"HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\n" + okResponse, "HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: keep-alive\r\n\r\nok"},
+	"HEAD": {
+		"HEAD / HTTP/1.1\r\nHost: a\r\n\r\n", "HEAD / HTTP/1.1\r\nHost: a\r\n\r\n",
+		"HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\n", "HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\n"},
+	"no content": {
+		"GET / HTTP/1.1\r\nHost: a\r\n\r\n", "GET / HTTP/1.1\r\nHost: a\r\n\r\n",
+		"HTTP/1.1 204 No Content\r\n\r\n", "HTTP/1.1 204 No Content\r\n\r\n"},
+	"not modified": {
+		"GET / HTTP/1.1\r\nHost: a\r\n\r\n", "GET / HTTP/1.1\r\nHost: a\r\n\r\n",
+		"HTTP/1.1 304 Not Modified\r\nContent-Length: 1000\r\n\r\n", "HTTP/1.1 304 Not Modified\r\nContent-Length: 1000\r\n\r\n"},
+	"an empty line before the request": {
+		"\r\nGET / HTTP/1.1\r\nHost: a\r\n\r\n", "GET / HTTP/1.1\r\nHost: a\r\n\r\n", okResponse, okResponse},
+	"what Connection names stays": {
+		"GET / HTTP/1.1\r\nHost: a\r\nTE: trailers\r\nConnection: TE\r\n\r\n", "GET / HTTP/1.1\r\nHost: a\r\nTE: trailers\r\nConnection: TE\r\n\r\n", okResponse, okResponse},
+}
+
 // What is forwarded is what was received, but for what concerns one connection.
 func TestBytesPassThrough(t *testing.T) {
-	const okResponse = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
-	tests := map[string]struct{ sent, toPod, fromPod, received string }{
-		"plain": {
-			"GET / HTTP/1.1\r\nHost: a\r\n\r\n", "GET / HTTP/1.1\r\nHost: a\r\n\r\n", okResponse, okResponse},
-		"odd target, case, order and spacing": {
-			"PROPFIND /%2e/../a%00?x={|}&\xff HTTP/1.1\r\nhOsT:  a \r\nX-B:\r\nX-b: \t1\r\n\r\n",
-			"PROPFIND /%2e/../a%00?x={|}&\xff HTTP/1.1\r\nhOsT:  a \r\nX-B:\r\nX-b: \t1\r\n\r\n",
-			"HTTP/1.1 299\r\ncOntent-length: 2\r\n\r\nok", "HTTP/1.1 299\r\ncOntent-length: 2\r\n\r\nok"},
-		"absolute form": {
-			"GET http://a/b HTTP/1.1\r\nHost: a\r\n\r\n", "GET http://a/b HTTP/1.1\r\nHost: a\r\n\r\n", okResponse, okResponse},
-		"hop by hop": {
-			"GET / HTTP/1.1\r\nConnection: keep-alive\r\nHost: a\r\nKeep-Alive: timeout=5\r\nProxy-Connection: close\r\nX: 1\r\n\r\n",
-			"GET / HTTP/1.1\r\nConnection: keep-alive\r\nHost: a\r\nKeep-Alive: timeout=5\r\nProxy-Connection: close\r\nX: 1\r\n\r\n",
-			"HTTP/1.1 200 OK\r\nKeep-Alive: timeout=1\r\nContent-Length: 2\r\nConnection: close\r\n\r\nok", okResponse},
-		"client closes": {
-			"GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n", "GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n",
-			okResponse, "HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: close\r\n\r\nok"},
-		"HTTP/1.0": {
-			"GET / HTTP/1.0\r\n\r\n", "GET / HTTP/1.0\r\n\r\n",
-			"HTTP/1.0 200 OK\r\n\r\nuntil the end", "HTTP/1.0 200 OK\r\nConnection: close\r\n\r\nuntil the end"},
-		"HTTP/1.0 keep-alive": {
-			"GET / HTTP/1.0\r\nConnection: keep-alive\r\n\r\n", "GET / HTTP/1.0\r\nConnection: keep-alive\r\n\r\n",
-			okResponse, "HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: keep-alive\r\n\r\nok"},
-		"body": {
-			"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\nhello", "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\nhello", okResponse, okResponse},
-		"chunks, extensions and trailers": {
-			"POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n5;a=\"b\"\r\nhello\r\n00\r\nX-Sum: 1\r\n\r\n",
-			"POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n5;a=\"b\"\r\nhello\r\n00\r\nX-Sum: 1\r\n\r\n",
-			"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2;z\r\nok\r\n0\r\nX-T: 2\r\n\r\n",
-			"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2;z\r\nok\r\n0\r\nX-T: 2\r\n\r\n"},
-		"interim responses": {
-			"GET / HTTP/1.1\r\nHost: a\r\n\r\n", "GET / HTTP/1.1\r\nHost: a\r\n\r\n",
-			"HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\n" + okResponse, "HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\n" + okResponse},
-		"no interim responses to HTTP/1.0": {
-			"GET / HTTP/1.0\r\nConnection: keep-alive\r\n\r\n", "GET / HTTP/1.0\r\nConnection: keep-alive\r\n\r\n",
-			"HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\n" + okResponse, "HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: keep-alive\r\n\r\nok"},
-		"HEAD": {
-			"HEAD / HTTP/1.1\r\nHost: a\r\n\r\n", "HEAD / HTTP/1.1\r\nHost: a\r\n\r\n",
-			"HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\n", "HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\n"},
-		"no content": {
-			"GET / HTTP/1.1\r\nHost: a\r\n\r\n", "GET / HTTP/1.1\r\nHost: a\r\n\r\n",
-			"HTTP/1.1 204 No Content\r\n\r\n", "HTTP/1.1 204 No Content\r\n\r\n"},
-		"not modified": {
-			"GET / HTTP/1.1\r\nHost: a\r\n\r\n", "GET / HTTP/1.1\r\nHost: a\r\n\r\n",
-			"HTTP/1.1 304 Not Modified\r\nContent-Length: 1000\r\n\r\n", "HTTP/1.1 304 Not Modified\r\nContent-Length: 1000\r\n\r\n"},
-		"an empty line before the request": {
-			"\r\nGET / HTTP/1.1\r\nHost: a\r\n\r\n", "GET / HTTP/1.1\r\nHost: a\r\n\r\n", okResponse, okResponse},
-		"what Connection names stays": {
-			"GET / HTTP/1.1\r\nHost: a\r\nTE: trailers\r\nConnection: TE\r\n\r\n", "GET / HTTP/1.1\r\nHost: a\r\nTE: trailers\r\nConnection: TE\r\n\r\n", okResponse, okResponse},
-	}
-	for name, test := range tests {
+	for name, test := range passThroughTests {
 		t.Run(name, func(t *testing.T) {
 			for _, pieces := range []bool{false, true} {
 				f := newFixture(t, nil)

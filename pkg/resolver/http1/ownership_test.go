@@ -84,94 +84,103 @@ func TestPodKnowsAClientByItsConnection(t *testing.T) {
 	}
 }
 
-// A pod that responds to more requests than there were is taken to respond to those of
-// others, or the next.
-func TestResponsesOutOfTurnReachNoOtherRequest(t *testing.T) {
-	const smuggled = "GET /smuggled HTTP/1.1\r\nHost: a\r\n\r\n"
-	// lines reads requests whatever their bodies.
-	lines := func(reader *bufio.Reader) (path string, err error) {
-		for {
-			line, err := reader.ReadString('\n')
-			if err != nil {
-				return "", err
-			}
-			if fields := strings.Fields(line); len(fields) == 3 && strings.HasPrefix(fields[2], "HTTP/1.") {
-				path = fields[1]
-			}
-			if path != "" && line == "\r\n" {
-				return path, nil
-			}
-		}
-	}
-	// headers reads requests and leaves their bodies unread.
-	headers := func(reader *bufio.Reader) (string, error) {
-		request, err := http.ReadRequest(reader)
+const smuggledRequest = "GET /smuggled HTTP/1.1\r\nHost: a\r\n\r\n"
+
+// requestLines reads requests whatever their bodies.
+func requestLines(reader *bufio.Reader) (path string, err error) {
+	for {
+		line, err := reader.ReadString('\n')
 		if err != nil {
 			return "", err
 		}
-		return request.URL.Path, nil
+		if fields := strings.Fields(line); len(fields) == 3 && strings.HasPrefix(fields[2], "HTTP/1.") {
+			path = fields[1]
+		}
+		if path != "" && line == "\r\n" {
+			return path, nil
+		}
 	}
-	// pod responds to what it reads with next, those after the first not before
-	// something follows them when it is late: the worst moment, as by then it is
-	// taken to respond to that.
-	pod := func(t *testing.T, late bool, next func(*bufio.Reader) (string, error)) string {
-		return rawPod(t, func(conn *net.TCPConn) {
-			reader := bufio.NewReader(conn)
-			for n := 0; ; n++ {
-				path, err := next(reader)
-				if err != nil {
+}
+
+// requestHeaders reads requests and leaves their bodies unread.
+func requestHeaders(reader *bufio.Reader) (string, error) {
+	request, err := http.ReadRequest(reader)
+	if err != nil {
+		return "", err
+	}
+	return request.URL.Path, nil
+}
+
+// latePod responds to what it reads with next, those after the first not before
+// something follows them when it is late: the worst moment, as by then it is
+// taken to respond to that.
+func latePod(t *testing.T, late bool, next func(*bufio.Reader) (string, error)) string {
+	return rawPod(t, func(conn *net.TCPConn) {
+		reader := bufio.NewReader(conn)
+		for n := 0; ; n++ {
+			path, err := next(reader)
+			if err != nil {
+				return
+			}
+			if late && n > 0 {
+				if _, err := reader.Peek(1); err != nil {
 					return
 				}
-				if late && n > 0 {
-					if _, err := reader.Peek(1); err != nil {
-						return
-					}
-				}
-				respondWith(conn, path)
 			}
-		})
-	}
-	// twice responds to each request twice, in one piece.
-	twice := func(t *testing.T, _ bool, _ func(*bufio.Reader) (string, error)) string {
-		return rawPod(t, func(conn *net.TCPConn) {
-			reader := bufio.NewReader(conn)
-			for {
-				request, _, err := readRequest(reader)
-				if err != nil {
-					return
-				}
-				var both bytes.Buffer
-				respondWith(&both, request.URL.Path)
-				respondWith(&both, "/smuggled")
-				_, _ = conn.Write(both.Bytes())
+			respondWith(conn, path)
+		}
+	})
+}
+
+// twicePod responds to each request twice, in one piece.
+func twicePod(t *testing.T, _ bool, _ func(*bufio.Reader) (string, error)) string {
+	return rawPod(t, func(conn *net.TCPConn) {
+		reader := bufio.NewReader(conn)
+		for {
+			request, _, err := readRequest(reader)
+			if err != nil {
+				return
 			}
-		})
-	}
-	withBody := func(method, path string, body string) string {
-		return fmt.Sprintf("%s %s HTTP/1.1\r\nHost: a\r\nContent-Length: %d\r\n\r\n%s", method, path, len(body), body)
-	}
-	for name, test := range map[string]struct {
-		pod  func(*testing.T, bool, func(*bufio.Reader) (string, error)) string
-		next func(*bufio.Reader) (string, error)
-		// sent are the pieces of the request. The second one follows when the first is
-		// at the pod, or when the response has come.
-		sent  []string
-		early bool
-	}{
-		"body of a GET":             {pod, lines, []string{withBody("GET", "/1", smuggled)}, false},
-		"body of a GET in pieces":   {pod, lines, []string{withBody("GET", "/1", smuggled)[:60], withBody("GET", "/1", smuggled)[60:]}, false},
-		"body of a DELETE":          {pod, lines, []string{withBody("DELETE", "/1", smuggled)}, false},
-		"chunked body of an OPTION": {pod, lines, []string{"OPTIONS /1 HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n" + fmt.Sprintf("%x\r\n%s\r\n0\r\n\r\n", len(smuggled), smuggled)}, false},
-		"early response": {pod, headers, []string{
-			"POST /1 HTTP/1.1\r\nHost: a\r\nContent-Length: 100000\r\n\r\n",
-			strings.Repeat(smuggled, 100000/len(smuggled)) + strings.Repeat("\r", 100000%len(smuggled)),
-		}, false},
-		// Nothing that the pod has sent by the end of the request gives it away.
-		"early response, then one request": {pod, headers, []string{
-			withBody("POST", "/1", smuggled)[:len(withBody("POST", "/1", smuggled))-len(smuggled)], smuggled,
-		}, true},
-		"two responses": {twice, nil, []string{get("/1")}, false},
-	} {
+			var both bytes.Buffer
+			respondWith(&both, request.URL.Path)
+			respondWith(&both, "/smuggled")
+			_, _ = conn.Write(both.Bytes())
+		}
+	})
+}
+
+func requestWithBody(method, path, body string) string {
+	return fmt.Sprintf("%s %s HTTP/1.1\r\nHost: a\r\nContent-Length: %d\r\n\r\n%s", method, path, len(body), body)
+}
+
+// outOfTurnTests are pods that respond to more than what was sent.
+var outOfTurnTests = map[string]struct {
+	pod  func(*testing.T, bool, func(*bufio.Reader) (string, error)) string
+	next func(*bufio.Reader) (string, error)
+	// sent are the pieces of the request. The second one follows when the first is
+	// at the pod, or when the response has come.
+	sent  []string
+	early bool
+}{
+	"body of a GET":             {latePod, requestLines, []string{requestWithBody("GET", "/1", smuggledRequest)}, false},
+	"body of a GET in pieces":   {latePod, requestLines, []string{requestWithBody("GET", "/1", smuggledRequest)[:60], requestWithBody("GET", "/1", smuggledRequest)[60:]}, false},
+	"body of a DELETE":          {latePod, requestLines, []string{requestWithBody("DELETE", "/1", smuggledRequest)}, false},
+	"chunked body of an OPTION": {latePod, requestLines, []string{"OPTIONS /1 HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n" + fmt.Sprintf("%x\r\n%s\r\n0\r\n\r\n", len(smuggledRequest), smuggledRequest)}, false},
+	"early response": {latePod, requestHeaders, []string{
+		"POST /1 HTTP/1.1\r\nHost: a\r\nContent-Length: 100000\r\n\r\n",
+		strings.Repeat(smuggledRequest, 100000/len(smuggledRequest)) + strings.Repeat("\r", 100000%len(smuggledRequest)),
+	}, false},
+	// Nothing that the pod has sent by the end of the request gives it away.
+	"early response, then one request": {latePod, requestHeaders, []string{
+		requestWithBody("POST", "/1", smuggledRequest)[:len(requestWithBody("POST", "/1", smuggledRequest))-len(smuggledRequest)], smuggledRequest,
+	}, true},
+	"two responses": {twicePod, nil, []string{get("/1")}, false},
+}
+
+// A pod that responds to more requests than there were is taken to respond to those of
+// others, or the next.
+func TestResponsesOutOfTurnReachNoOtherRequest(t *testing.T) {
+	for name, test := range outOfTurnTests {
 		for _, late := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%s, late %t", name, late), func(t *testing.T) {
 				f := newFixture(t, nil)

@@ -72,6 +72,43 @@ func dialSeemingIdle(ctx context.Context, lease hold.Lease) (socket.Conn, error)
 	return seemsIdle{conn.(*socket.TCP)}, nil
 }
 
+// closingPod closes its first connection after a response, when something more was
+// received or at once, and responds to what comes on others.
+type closingPod struct {
+	received bool
+	conns    atomic.Int32
+	// closed is closed with the first connection.
+	closed chan struct{}
+}
+
+func (p *closingPod) start(t *testing.T) string {
+	t.Helper()
+	return rawPod(t, func(conn *net.TCPConn) {
+		reader := bufio.NewReader(conn)
+		if p.conns.Add(1) == 1 {
+			if _, _, err := readRequest(reader); err != nil {
+				t.Errorf("the pod: %v", err)
+			}
+			respondWith(conn, "1")
+			if p.received {
+				if _, err := reader.Peek(1); err != nil {
+					t.Errorf("the pod: %v", err)
+				}
+				return
+			}
+			conn.Close()
+			close(p.closed)
+			return
+		}
+		request, body, err := readRequest(reader)
+		if err != nil {
+			t.Errorf("the pod: %v", err)
+			return
+		}
+		respondWith(conn, fmt.Sprint(request.URL.Path, len(body)))
+	})
+}
+
 // A request that a pod closed the connection under is sent again, whatever its
 // body, when the pod has received nothing of it, and only then.
 func TestRequestOnAConnectionThatThePodJustClosed(t *testing.T) {
@@ -87,39 +124,15 @@ func TestRequestOnAConnectionThatThePodJustClosed(t *testing.T) {
 	} {
 		for _, received := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%s, received %t", name, received), func(t *testing.T) {
-				var conns atomic.Int32
-				closed := make(chan struct{})
+				pod := &closingPod{received: received, closed: make(chan struct{})}
 				f := newFixtureWith(t, nil, func(options *Options) { options.Dial = dialSeemingIdle })
-				f.pods(rawPod(t, func(conn *net.TCPConn) {
-					reader := bufio.NewReader(conn)
-					if conns.Add(1) == 1 {
-						if _, _, err := readRequest(reader); err != nil {
-							t.Errorf("the pod: %v", err)
-						}
-						respondWith(conn, "1")
-						if received {
-							if _, err := reader.Peek(1); err != nil {
-								t.Errorf("the pod: %v", err)
-							}
-							return
-						}
-						conn.Close()
-						close(closed)
-						return
-					}
-					request, body, err := readRequest(reader)
-					if err != nil {
-						t.Errorf("the pod: %v", err)
-						return
-					}
-					respondWith(conn, fmt.Sprint(request.URL.Path, len(body)))
-				}))
+				f.pods(pod.start(t))
 				conn := f.client()
 				reader := bufio.NewReader(conn)
 				send(t, conn, get("/1"))
 				readResponse(t, reader, "GET")
 				if !received {
-					<-closed
+					<-pod.closed
 				}
 				want := 0
 				for i, piece := range pieces {
@@ -143,7 +156,7 @@ func TestRequestOnAConnectionThatThePodJustClosed(t *testing.T) {
 						t.Errorf("got %d", response.StatusCode)
 					}
 					f.inFlight(0)
-					if n := conns.Load(); n != 1 {
+					if n := pod.conns.Load(); n != 1 {
 						t.Errorf("a request that the pod had received was sent again")
 					}
 					return

@@ -27,58 +27,70 @@ import (
 	"golang.org/x/net/http2"
 )
 
+// deafParts are the frames that a deafPod sends, deafPings those that it gets.
+const deafParts, deafPings = 64, 5000
+
+// deafPod responds on a stream once speak is closed, and reads nothing before resume is.
+type deafPod struct {
+	t                   *testing.T
+	speak, resume, over chan struct{}
+	// saw are the frames that it has read, but for PING and DATA. It is complete when
+	// over is closed.
+	saw []string
+}
+
+func (p *deafPod) serve(w *wire) {
+	defer close(p.over)
+	if !w.greet(http2.Setting{ID: http2.SettingInitialWindowSize, Val: maxWindow}) {
+		return
+	}
+	w.do(w.WriteSettingsAck())
+	w.do(w.WriteWindowUpdate(0, maxWindow-initialWindow))
+	<-p.speak
+	w.do(w.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: w.encode(":status", "200"), EndHeaders: true}))
+	for i := range deafParts {
+		w.do(w.WriteData(1, i == deafParts-1, make([]byte, maxFrame)))
+	}
+	<-p.resume
+	got := uint64(0)
+	for {
+		frame, err := w.ReadFrame()
+		if err != nil {
+			return
+		}
+		switch frame := frame.(type) {
+		case *http2.PingFrame:
+			if n := binary.BigEndian.Uint64(frame.Data[:]); n != got+1 {
+				p.t.Errorf("PING %d comes after %d", n, got)
+			}
+			got++
+		case *http2.SettingsFrame:
+			if !frame.IsAck() {
+				p.saw = append(p.saw, "SETTINGS")
+			}
+		case *http2.WindowUpdateFrame:
+			p.saw = append(p.saw, "WINDOW_UPDATE")
+		case *http2.RSTStreamFrame:
+			p.saw = append(p.saw, "RST_STREAM")
+		case *http2.GoAwayFrame:
+			p.saw = append(p.saw, "GOAWAY")
+			if got != deafPings {
+				p.t.Errorf("the pod got %d PINGs", got)
+			}
+			return
+		}
+	}
+}
+
 // TestAPodThatReadsNothingStopsOnlyWhatIsForIt: what it sends reaches its client, and so
 // does GOAWAY. What the client sends meanwhile is neither kept without bound nor lost: the
 // pod gets it in its order once it reads again.
 func TestAPodThatReadsNothingStopsOnlyWhatIsForIt(t *testing.T) {
 	// As much as there is never room for on the way to the pod.
 	const much = 32 << 20
-	const parts, pings = 64, 5000
 	f := newFixture(t, nil)
-	speak, resume, over := make(chan struct{}), make(chan struct{}), make(chan struct{})
-	var saw []string
-	f.pods(rawPod(t, func(w *wire) {
-		defer close(over)
-		if !w.greet(http2.Setting{ID: http2.SettingInitialWindowSize, Val: maxWindow}) {
-			return
-		}
-		w.do(w.WriteSettingsAck())
-		w.do(w.WriteWindowUpdate(0, maxWindow-initialWindow))
-		<-speak
-		w.do(w.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: w.encode(":status", "200"), EndHeaders: true}))
-		for i := range parts {
-			w.do(w.WriteData(1, i == parts-1, make([]byte, maxFrame)))
-		}
-		<-resume
-		got := uint64(0)
-		for {
-			frame, err := w.ReadFrame()
-			if err != nil {
-				return
-			}
-			switch frame := frame.(type) {
-			case *http2.PingFrame:
-				if n := binary.BigEndian.Uint64(frame.Data[:]); n != got+1 {
-					t.Errorf("PING %d comes after %d", n, got)
-				}
-				got++
-			case *http2.SettingsFrame:
-				if !frame.IsAck() {
-					saw = append(saw, "SETTINGS")
-				}
-			case *http2.WindowUpdateFrame:
-				saw = append(saw, "WINDOW_UPDATE")
-			case *http2.RSTStreamFrame:
-				saw = append(saw, "RST_STREAM")
-			case *http2.GoAwayFrame:
-				saw = append(saw, "GOAWAY")
-				if got != pings {
-					t.Errorf("the pod got %d PINGs", got)
-				}
-				return
-			}
-		}
-	}))
+	pod := &deafPod{t: t, speak: make(chan struct{}), resume: make(chan struct{}), over: make(chan struct{})}
+	f.pods(rawPod(t, pod.serve))
 	w := dialWire(t, f.address, http2.Setting{ID: http2.SettingInitialWindowSize, Val: maxWindow})
 	w.do(w.WriteWindowUpdate(0, maxWindow-initialWindow))
 	w.headers(1, true, get()...)
@@ -93,7 +105,7 @@ func TestAPodThatReadsNothingStopsOnlyWhatIsForIt(t *testing.T) {
 			w.do(w.WriteData(3, false, part))
 			written.Add(1)
 		}
-		for i := range uint64(pings) {
+		for i := range uint64(deafPings) {
 			w.do(w.WritePing(false, [8]byte(binary.BigEndian.AppendUint64(nil, i+1))))
 		}
 		w.do(w.WriteSettings(http2.Setting{ID: http2.SettingMaxHeaderListSize, Val: 1 << 20}))
@@ -105,8 +117,8 @@ func TestAPodThatReadsNothingStopsOnlyWhatIsForIt(t *testing.T) {
 	if used := f.budget.Used(); used < 2*bufferSize {
 		t.Errorf("%d bytes count", used)
 	}
-	close(speak)
-	for bytes := 0; bytes < parts*maxFrame; {
+	close(pod.speak)
+	for bytes := 0; bytes < deafParts*maxFrame; {
 		frame, err := w.ReadFrame()
 		if err != nil {
 			t.Fatal(err)
@@ -125,12 +137,12 @@ func TestAPodThatReadsNothingStopsOnlyWhatIsForIt(t *testing.T) {
 	if grown := int64(heapInUse()) - int64(before); grown > 1<<20 {
 		t.Errorf("the heap has grown by %d bytes", grown)
 	}
-	close(resume)
+	close(pod.resume)
 	writing.Wait()
-	<-over
+	<-pod.over
 	want := []string{"SETTINGS", "WINDOW_UPDATE", "SETTINGS", "WINDOW_UPDATE", "RST_STREAM", "GOAWAY"}
-	if !slices.Equal(saw, want) {
-		t.Errorf("the pod has seen %v", saw)
+	if !slices.Equal(pod.saw, want) {
+		t.Errorf("the pod has seen %v", pod.saw)
 	}
 	w.Close()
 	f.eventually(func() bool { return f.service.Queue().InFlight() == 0 && f.budget.Used() == 0 })

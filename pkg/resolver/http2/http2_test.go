@@ -302,82 +302,85 @@ func (f *fixture) grpc() testpb.TestServiceClient {
 	return testpb.NewTestServiceClient(conn)
 }
 
+// grpcCalls are one for each kind of call.
+var grpcCalls = map[string]func(context.Context, testpb.TestServiceClient) error{
+	"unary": func(ctx context.Context, client testpb.TestServiceClient) error {
+		var trailer metadata.MD
+		ctx = metadata.AppendToOutgoingContext(ctx, "echo", "hello")
+		response, err := client.UnaryCall(ctx, &testpb.SimpleRequest{ResponseSize: 100_000, Payload: payload(200_000)}, grpc.Trailer(&trailer))
+		if err == nil && (len(response.GetPayload().GetBody()) != 100_000 || fmt.Sprint(trailer.Get("echo")) != "[hello]") {
+			err = fmt.Errorf("got %d bytes, trailer %v", len(response.GetPayload().GetBody()), trailer)
+		}
+		return err
+	},
+	"an error": func(ctx context.Context, client testpb.TestServiceClient) error {
+		_, err := client.UnaryCall(ctx, &testpb.SimpleRequest{ResponseStatus: &testpb.EchoStatus{Code: int32(codes.AlreadyExists), Message: "ça existe: 100%"}})
+		if got := status.Convert(err); got.Code() != codes.AlreadyExists || got.Message() != "ça existe: 100%" {
+			return fmt.Errorf("got %w", err)
+		}
+		return nil
+	},
+	"server streaming": func(ctx context.Context, client testpb.TestServiceClient) error {
+		request := &testpb.StreamingOutputCallRequest{}
+		for range 50 {
+			request.ResponseParameters = append(request.ResponseParameters, &testpb.ResponseParameters{Size: 10_000})
+		}
+		stream, err := client.StreamingOutputCall(ctx, request)
+		if err != nil {
+			return err
+		}
+		for range 50 {
+			if _, err := stream.Recv(); err != nil {
+				return err
+			}
+		}
+		if _, err := stream.Recv(); !errors.Is(err, io.EOF) {
+			return fmt.Errorf("the end is %w", err)
+		}
+		return nil
+	},
+	"client streaming": func(ctx context.Context, client testpb.TestServiceClient) error {
+		stream, err := client.StreamingInputCall(ctx)
+		if err != nil {
+			return err
+		}
+		for range 50 {
+			if err := stream.Send(&testpb.StreamingInputCallRequest{Payload: payload(10_000)}); err != nil {
+				return err
+			}
+		}
+		response, err := stream.CloseAndRecv()
+		if err == nil && response.GetAggregatedPayloadSize() != 500_000 {
+			err = fmt.Errorf("the sum is %d", response.GetAggregatedPayloadSize())
+		}
+		return err
+	},
+	"both streaming": func(ctx context.Context, client testpb.TestServiceClient) error {
+		stream, err := client.FullDuplexCall(ctx)
+		if err != nil {
+			return err
+		}
+		// Each message waits for the response to the one before.
+		for i := range 50 {
+			if err := stream.Send(&testpb.StreamingOutputCallRequest{Payload: payload(int32(i))}); err != nil {
+				return err
+			}
+			if got, err := stream.Recv(); err != nil || len(got.GetPayload().GetBody()) != i {
+				return fmt.Errorf("message %d: %v, %w", i, got, err)
+			}
+		}
+		if err := stream.CloseSend(); err != nil {
+			return err
+		}
+		if _, err := stream.Recv(); !errors.Is(err, io.EOF) {
+			return fmt.Errorf("the end is %w", err)
+		}
+		return nil
+	},
+}
+
 func TestGRPCOfAllKindsAtZero(t *testing.T) {
-	for name, call := range map[string]func(context.Context, testpb.TestServiceClient) error{
-		"unary": func(ctx context.Context, client testpb.TestServiceClient) error {
-			var trailer metadata.MD
-			ctx = metadata.AppendToOutgoingContext(ctx, "echo", "hello")
-			response, err := client.UnaryCall(ctx, &testpb.SimpleRequest{ResponseSize: 100_000, Payload: payload(200_000)}, grpc.Trailer(&trailer))
-			if err == nil && (len(response.GetPayload().GetBody()) != 100_000 || fmt.Sprint(trailer.Get("echo")) != "[hello]") {
-				err = fmt.Errorf("got %d bytes, trailer %v", len(response.GetPayload().GetBody()), trailer)
-			}
-			return err
-		},
-		"an error": func(ctx context.Context, client testpb.TestServiceClient) error {
-			_, err := client.UnaryCall(ctx, &testpb.SimpleRequest{ResponseStatus: &testpb.EchoStatus{Code: int32(codes.AlreadyExists), Message: "ça existe: 100%"}})
-			if got := status.Convert(err); got.Code() != codes.AlreadyExists || got.Message() != "ça existe: 100%" {
-				return fmt.Errorf("got %w", err)
-			}
-			return nil
-		},
-		"server streaming": func(ctx context.Context, client testpb.TestServiceClient) error {
-			request := &testpb.StreamingOutputCallRequest{}
-			for range 50 {
-				request.ResponseParameters = append(request.ResponseParameters, &testpb.ResponseParameters{Size: 10_000})
-			}
-			stream, err := client.StreamingOutputCall(ctx, request)
-			if err != nil {
-				return err
-			}
-			for range 50 {
-				if _, err := stream.Recv(); err != nil {
-					return err
-				}
-			}
-			if _, err := stream.Recv(); !errors.Is(err, io.EOF) {
-				return fmt.Errorf("the end is %w", err)
-			}
-			return nil
-		},
-		"client streaming": func(ctx context.Context, client testpb.TestServiceClient) error {
-			stream, err := client.StreamingInputCall(ctx)
-			if err != nil {
-				return err
-			}
-			for range 50 {
-				if err := stream.Send(&testpb.StreamingInputCallRequest{Payload: payload(10_000)}); err != nil {
-					return err
-				}
-			}
-			response, err := stream.CloseAndRecv()
-			if err == nil && response.GetAggregatedPayloadSize() != 500_000 {
-				err = fmt.Errorf("the sum is %d", response.GetAggregatedPayloadSize())
-			}
-			return err
-		},
-		"both streaming": func(ctx context.Context, client testpb.TestServiceClient) error {
-			stream, err := client.FullDuplexCall(ctx)
-			if err != nil {
-				return err
-			}
-			// Each message waits for the response to the one before.
-			for i := range 50 {
-				if err := stream.Send(&testpb.StreamingOutputCallRequest{Payload: payload(int32(i))}); err != nil {
-					return err
-				}
-				if got, err := stream.Recv(); err != nil || len(got.GetPayload().GetBody()) != i {
-					return fmt.Errorf("message %d: %v, %w", i, got, err)
-				}
-			}
-			if err := stream.CloseSend(); err != nil {
-				return err
-			}
-			if _, err := stream.Recv(); !errors.Is(err, io.EOF) {
-				return fmt.Errorf("the end is %w", err)
-			}
-			return nil
-		},
-	} {
+	for name, call := range grpcCalls {
 		t.Run(name, func(t *testing.T) {
 			f := newFixture(t, nil)
 			client := f.grpc()

@@ -29,66 +29,70 @@ import (
 	testpb "google.golang.org/grpc/interop/grpc_testing"
 )
 
+var compressed = grpc.UseCompressor(gzip.Name)
+
+// interopTests are those of gRPC that need no credentials.
+var interopTests = map[string]func(context.Context, *grpc.ClientConn, testpb.TestServiceClient){
+	"empty_unary": func(ctx context.Context, _ *grpc.ClientConn, tc testpb.TestServiceClient) {
+		interop.DoEmptyUnaryCall(ctx, tc)
+	},
+	"large_unary": func(ctx context.Context, _ *grpc.ClientConn, tc testpb.TestServiceClient) {
+		interop.DoLargeUnaryCall(ctx, tc)
+	},
+	"large_unary, compressed": func(ctx context.Context, _ *grpc.ClientConn, tc testpb.TestServiceClient) {
+		interop.DoLargeUnaryCall(ctx, tc, compressed)
+	},
+	"client_streaming": func(ctx context.Context, _ *grpc.ClientConn, tc testpb.TestServiceClient) {
+		interop.DoClientStreaming(ctx, tc)
+	},
+	"client_streaming, compressed": func(ctx context.Context, _ *grpc.ClientConn, tc testpb.TestServiceClient) {
+		interop.DoClientStreaming(ctx, tc, compressed)
+	},
+	"server_streaming": func(ctx context.Context, _ *grpc.ClientConn, tc testpb.TestServiceClient) {
+		interop.DoServerStreaming(ctx, tc)
+	},
+	"server_streaming, compressed": func(ctx context.Context, _ *grpc.ClientConn, tc testpb.TestServiceClient) {
+		interop.DoServerStreaming(ctx, tc, compressed)
+	},
+	"ping_pong": func(ctx context.Context, _ *grpc.ClientConn, tc testpb.TestServiceClient) {
+		interop.DoPingPong(ctx, tc)
+	},
+	"ping_pong, compressed": func(ctx context.Context, _ *grpc.ClientConn, tc testpb.TestServiceClient) {
+		interop.DoPingPong(ctx, tc, compressed)
+	},
+	"empty_stream": func(ctx context.Context, _ *grpc.ClientConn, tc testpb.TestServiceClient) {
+		interop.DoEmptyStream(ctx, tc)
+	},
+	"timeout_on_sleeping_server": func(ctx context.Context, _ *grpc.ClientConn, tc testpb.TestServiceClient) {
+		interop.DoTimeoutOnSleepingServer(ctx, tc)
+	},
+	"cancel_after_begin": func(ctx context.Context, _ *grpc.ClientConn, tc testpb.TestServiceClient) {
+		interop.DoCancelAfterBegin(ctx, tc)
+	},
+	"cancel_after_first_response": func(ctx context.Context, _ *grpc.ClientConn, tc testpb.TestServiceClient) {
+		interop.DoCancelAfterFirstResponse(ctx, tc)
+	},
+	"custom_metadata": func(ctx context.Context, _ *grpc.ClientConn, tc testpb.TestServiceClient) {
+		interop.DoCustomMetadata(ctx, tc)
+	},
+	"status_code_and_message": func(ctx context.Context, _ *grpc.ClientConn, tc testpb.TestServiceClient) {
+		interop.DoStatusCodeAndMessage(ctx, tc)
+	},
+	"special_status_message": func(ctx context.Context, _ *grpc.ClientConn, tc testpb.TestServiceClient) {
+		interop.DoSpecialStatusMessage(ctx, tc)
+	},
+	"unimplemented_service": func(ctx context.Context, cc *grpc.ClientConn, _ testpb.TestServiceClient) {
+		interop.DoUnimplementedService(ctx, testpb.NewUnimplementedServiceClient(cc))
+	},
+	"unimplemented_method": func(ctx context.Context, cc *grpc.ClientConn, _ testpb.TestServiceClient) {
+		interop.DoUnimplementedMethod(ctx, cc)
+	},
+}
+
 // TestInteroperability runs gRPC's own cases, held and awake. A case that fails
 // ends the process, as that is how it is written.
 func TestInteroperability(t *testing.T) {
-	compressed := grpc.UseCompressor(gzip.Name)
-	for name, test := range map[string]func(context.Context, *grpc.ClientConn, testpb.TestServiceClient){
-		"empty_unary": func(ctx context.Context, _ *grpc.ClientConn, tc testpb.TestServiceClient) {
-			interop.DoEmptyUnaryCall(ctx, tc)
-		},
-		"large_unary": func(ctx context.Context, _ *grpc.ClientConn, tc testpb.TestServiceClient) {
-			interop.DoLargeUnaryCall(ctx, tc)
-		},
-		"large_unary, compressed": func(ctx context.Context, _ *grpc.ClientConn, tc testpb.TestServiceClient) {
-			interop.DoLargeUnaryCall(ctx, tc, compressed)
-		},
-		"client_streaming": func(ctx context.Context, _ *grpc.ClientConn, tc testpb.TestServiceClient) {
-			interop.DoClientStreaming(ctx, tc)
-		},
-		"client_streaming, compressed": func(ctx context.Context, _ *grpc.ClientConn, tc testpb.TestServiceClient) {
-			interop.DoClientStreaming(ctx, tc, compressed)
-		},
-		"server_streaming": func(ctx context.Context, _ *grpc.ClientConn, tc testpb.TestServiceClient) {
-			interop.DoServerStreaming(ctx, tc)
-		},
-		"server_streaming, compressed": func(ctx context.Context, _ *grpc.ClientConn, tc testpb.TestServiceClient) {
-			interop.DoServerStreaming(ctx, tc, compressed)
-		},
-		"ping_pong": func(ctx context.Context, _ *grpc.ClientConn, tc testpb.TestServiceClient) {
-			interop.DoPingPong(ctx, tc)
-		},
-		"ping_pong, compressed": func(ctx context.Context, _ *grpc.ClientConn, tc testpb.TestServiceClient) {
-			interop.DoPingPong(ctx, tc, compressed)
-		},
-		"empty_stream": func(ctx context.Context, _ *grpc.ClientConn, tc testpb.TestServiceClient) {
-			interop.DoEmptyStream(ctx, tc)
-		},
-		"timeout_on_sleeping_server": func(ctx context.Context, _ *grpc.ClientConn, tc testpb.TestServiceClient) {
-			interop.DoTimeoutOnSleepingServer(ctx, tc)
-		},
-		"cancel_after_begin": func(ctx context.Context, _ *grpc.ClientConn, tc testpb.TestServiceClient) {
-			interop.DoCancelAfterBegin(ctx, tc)
-		},
-		"cancel_after_first_response": func(ctx context.Context, _ *grpc.ClientConn, tc testpb.TestServiceClient) {
-			interop.DoCancelAfterFirstResponse(ctx, tc)
-		},
-		"custom_metadata": func(ctx context.Context, _ *grpc.ClientConn, tc testpb.TestServiceClient) {
-			interop.DoCustomMetadata(ctx, tc)
-		},
-		"status_code_and_message": func(ctx context.Context, _ *grpc.ClientConn, tc testpb.TestServiceClient) {
-			interop.DoStatusCodeAndMessage(ctx, tc)
-		},
-		"special_status_message": func(ctx context.Context, _ *grpc.ClientConn, tc testpb.TestServiceClient) {
-			interop.DoSpecialStatusMessage(ctx, tc)
-		},
-		"unimplemented_service": func(ctx context.Context, cc *grpc.ClientConn, _ testpb.TestServiceClient) {
-			interop.DoUnimplementedService(ctx, testpb.NewUnimplementedServiceClient(cc))
-		},
-		"unimplemented_method": func(ctx context.Context, cc *grpc.ClientConn, _ testpb.TestServiceClient) {
-			interop.DoUnimplementedMethod(ctx, cc)
-		},
-	} {
+	for name, test := range interopTests {
 		t.Run(name, func(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), wireTimeout)
 			defer cancel()

@@ -223,62 +223,65 @@ func TestConnectionsThatDoNotBeginAsTheyMust(t *testing.T) {
 	}
 }
 
+// allowed are requests that look odd and are right.
+var allowed = map[string]func(w *wire, id uint32){
+	"padding": func(w *wire, id uint32) {
+		w.do(w.WriteHeaders(http2.HeadersFrameParam{StreamID: id, BlockFragment: w.encode(post()...), EndHeaders: true, PadLength: 200}))
+		w.do(w.WriteDataPadded(id, false, []byte("body"), make([]byte, 255)))
+		w.do(w.WriteDataPadded(id, true, nil, make([]byte, 100)))
+	},
+	"a priority in HEADERS, and PRIORITY": func(w *wire, id uint32) {
+		w.do(w.WritePriority(id, http2.PriorityParam{StreamDep: 0, Weight: 3}))
+		w.do(w.WriteHeaders(http2.HeadersFrameParam{StreamID: id, BlockFragment: w.encode(post()...), EndHeaders: true, Priority: http2.PriorityParam{StreamDep: 1, Weight: 9, Exclusive: true}}))
+		w.do(w.WritePriority(id, http2.PriorityParam{StreamDep: 0, Weight: 3}))
+		w.do(w.WriteData(id, true, []byte("body")))
+	},
+	"CONTINUATION": func(w *wire, id uint32) {
+		block := append([]byte(nil), w.encode(post("a", long(3000))...)...)
+		w.do(w.WriteHeaders(http2.HeadersFrameParam{StreamID: id, BlockFragment: block[:1]}))
+		w.do(w.WriteContinuation(id, false, nil))
+		for _, c := range [][]byte{block[1:100], block[100:2000]} {
+			w.do(w.WriteContinuation(id, false, c))
+		}
+		w.do(w.WriteContinuation(id, true, block[2000:]))
+		w.do(w.WriteData(id, true, []byte("body")))
+	},
+	"trailers": func(w *wire, id uint32) {
+		w.headers(id, false, post("trailer", "x-t", "te", "trailers")...)
+		w.do(w.WriteData(id, false, []byte("body")))
+		w.headers(id, true, "x-t", "t")
+	},
+	"empty DATA": func(w *wire, id uint32) {
+		w.headers(id, false, post()...)
+		w.do(w.WriteData(id, false, nil))
+		w.do(w.WriteData(id, false, []byte("body")))
+		w.do(w.WriteData(id, true, nil))
+	},
+	"unknown frames, settings and flags": func(w *wire, id uint32) {
+		w.do(w.WriteRawFrame(0xee, 0xff, 0, []byte("?")))
+		w.do(w.WriteSettings(http2.Setting{ID: 0xfff, Val: 1}, http2.Setting{ID: http2.SettingMaxFrameSize, Val: 1 << 20}))
+		w.headers(id, false, post()...)
+		w.do(w.WriteRawFrame(0xee, 0, id, []byte("?")))
+		w.do(w.WriteRawFrame(http2.FrameData, 0xf0|http2.FlagDataEndStream, id, []byte("body")))
+	},
+	"streams that are left out": func(w *wire, id uint32) {
+		w.headers(id+1000, false, post()...)
+		w.do(w.WriteData(id+1000, true, []byte("body")))
+	},
+	"a table of 0": func(w *wire, id uint32) {
+		w.do(w.WriteSettings(http2.Setting{ID: http2.SettingHeaderTableSize, Val: 0}))
+		w.headers(id, false, post("a", "b")...)
+		w.do(w.WriteData(id, true, []byte("body")))
+	},
+	"a header block over several frames of the pod": func(w *wire, id uint32) {
+		w.headers(id, false, post("x-size", "40000")...)
+		w.do(w.WriteData(id, true, []byte("body")))
+	},
+}
+
 // TestWhatIsAllowedIsAllowed sends what looks odd and is right.
 func TestWhatIsAllowedIsAllowed(t *testing.T) {
-	for name, do := range map[string]func(w *wire, id uint32){
-		"padding": func(w *wire, id uint32) {
-			w.do(w.WriteHeaders(http2.HeadersFrameParam{StreamID: id, BlockFragment: w.encode(post()...), EndHeaders: true, PadLength: 200}))
-			w.do(w.WriteDataPadded(id, false, []byte("body"), make([]byte, 255)))
-			w.do(w.WriteDataPadded(id, true, nil, make([]byte, 100)))
-		},
-		"a priority in HEADERS, and PRIORITY": func(w *wire, id uint32) {
-			w.do(w.WritePriority(id, http2.PriorityParam{StreamDep: 0, Weight: 3}))
-			w.do(w.WriteHeaders(http2.HeadersFrameParam{StreamID: id, BlockFragment: w.encode(post()...), EndHeaders: true, Priority: http2.PriorityParam{StreamDep: 1, Weight: 9, Exclusive: true}}))
-			w.do(w.WritePriority(id, http2.PriorityParam{StreamDep: 0, Weight: 3}))
-			w.do(w.WriteData(id, true, []byte("body")))
-		},
-		"CONTINUATION": func(w *wire, id uint32) {
-			block := append([]byte(nil), w.encode(post("a", long(3000))...)...)
-			w.do(w.WriteHeaders(http2.HeadersFrameParam{StreamID: id, BlockFragment: block[:1]}))
-			w.do(w.WriteContinuation(id, false, nil))
-			for _, c := range [][]byte{block[1:100], block[100:2000]} {
-				w.do(w.WriteContinuation(id, false, c))
-			}
-			w.do(w.WriteContinuation(id, true, block[2000:]))
-			w.do(w.WriteData(id, true, []byte("body")))
-		},
-		"trailers": func(w *wire, id uint32) {
-			w.headers(id, false, post("trailer", "x-t", "te", "trailers")...)
-			w.do(w.WriteData(id, false, []byte("body")))
-			w.headers(id, true, "x-t", "t")
-		},
-		"empty DATA": func(w *wire, id uint32) {
-			w.headers(id, false, post()...)
-			w.do(w.WriteData(id, false, nil))
-			w.do(w.WriteData(id, false, []byte("body")))
-			w.do(w.WriteData(id, true, nil))
-		},
-		"unknown frames, settings and flags": func(w *wire, id uint32) {
-			w.do(w.WriteRawFrame(0xee, 0xff, 0, []byte("?")))
-			w.do(w.WriteSettings(http2.Setting{ID: 0xfff, Val: 1}, http2.Setting{ID: http2.SettingMaxFrameSize, Val: 1 << 20}))
-			w.headers(id, false, post()...)
-			w.do(w.WriteRawFrame(0xee, 0, id, []byte("?")))
-			w.do(w.WriteRawFrame(http2.FrameData, 0xf0|http2.FlagDataEndStream, id, []byte("body")))
-		},
-		"streams that are left out": func(w *wire, id uint32) {
-			w.headers(id+1000, false, post()...)
-			w.do(w.WriteData(id+1000, true, []byte("body")))
-		},
-		"a table of 0": func(w *wire, id uint32) {
-			w.do(w.WriteSettings(http2.Setting{ID: http2.SettingHeaderTableSize, Val: 0}))
-			w.headers(id, false, post("a", "b")...)
-			w.do(w.WriteData(id, true, []byte("body")))
-		},
-		"a header block over several frames of the pod": func(w *wire, id uint32) {
-			w.headers(id, false, post("x-size", "40000")...)
-			w.do(w.WriteData(id, true, []byte("body")))
-		},
-	} {
+	for name, do := range allowed {
 		t.Run(name, func(t *testing.T) {
 			f := newFixture(t, nil)
 			pod := httpPod(t, func(w http.ResponseWriter, r *http.Request) {

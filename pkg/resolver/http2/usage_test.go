@@ -180,7 +180,7 @@ func TestOpenStreamsNeedRoom(t *testing.T) {
 			statuses := map[string]int{}
 			for range streams {
 				headers := w.decode(await[*http2.HeadersFrame](w))
-				statuses[headers[":status"]+headers["x-elasti-respond"]]++
+				statuses[headers[":status"]+headers["x-elasti-answer"]]++
 			}
 			refused := statuses["503"+string(localreply.ReasonTooManyBytes)]
 			if refused == 0 || held != (statuses["200"] == 0) || refused+statuses["200"] != streams {

@@ -33,59 +33,63 @@ func newScheme() *runtime.Scheme {
 	return scheme
 }
 
+var defaultProxy = &v1alpha1.ProxySpec{
+	Policy: v1alpha1.ProxyWhenAsleep, HoldTimeoutSeconds: ptr.To[int32](600), MaxPending: ptr.To[int32](10000),
+	MaxConcurrencyPerPod: ptr.To[int32](0), Readiness: v1alpha1.ReadinessProbe,
+}
+
+// defaultsTests are specs, and what they are with defaults.
+var defaultsTests = []struct {
+	name        string
+	given, want v1alpha1.ElastiServiceSpec
+}{
+	{
+		name: "nothing given",
+		want: v1alpha1.ElastiServiceSpec{MinTargetReplicas: ptr.To[int32](1), CooldownPeriod: ptr.To[int32](900), Proxy: defaultProxy},
+	},
+	{
+		name:  "an empty period is all day",
+		given: v1alpha1.ElastiServiceSpec{EnabledPeriod: &v1alpha1.EnabledPeriod{}},
+		want: v1alpha1.ElastiServiceSpec{
+			MinTargetReplicas: ptr.To[int32](1), CooldownPeriod: ptr.To[int32](900), Proxy: defaultProxy,
+			EnabledPeriod: &v1alpha1.EnabledPeriod{Schedule: "0 0 * * *", Duration: "24h", TimeZone: "UTC"},
+		},
+	},
+	{
+		name: "matchers",
+		given: v1alpha1.ElastiServiceSpec{ProbeResponse: []v1alpha1.ProbeResponseRule{{
+			Path: &v1alpha1.PathMatch{}, Headers: []v1alpha1.ValueMatch{{}}, QueryParams: []v1alpha1.ValueMatch{{}},
+		}}},
+		want: v1alpha1.ElastiServiceSpec{
+			MinTargetReplicas: ptr.To[int32](1), CooldownPeriod: ptr.To[int32](900), Proxy: defaultProxy,
+			ProbeResponse: []v1alpha1.ProbeResponseRule{{
+				Path:        &v1alpha1.PathMatch{Type: v1alpha1.PathMatchPrefix},
+				Headers:     []v1alpha1.ValueMatch{{Type: v1alpha1.ValueMatchExact}},
+				QueryParams: []v1alpha1.ValueMatch{{Type: v1alpha1.ValueMatchExact}},
+			}},
+		},
+	},
+	{
+		name: "what is given stays, zero too",
+		given: v1alpha1.ElastiServiceSpec{
+			MinTargetReplicas: ptr.To[int32](3), CooldownPeriod: ptr.To[int32](0),
+			Proxy: &v1alpha1.ProxySpec{
+				Policy: v1alpha1.ProxyAlways, HoldTimeoutSeconds: ptr.To[int32](5), MaxPending: ptr.To[int32](7),
+				MaxConcurrencyPerPod: ptr.To[int32](9), Readiness: v1alpha1.ReadinessEndpoints,
+			},
+		},
+		want: v1alpha1.ElastiServiceSpec{
+			MinTargetReplicas: ptr.To[int32](3), CooldownPeriod: ptr.To[int32](0),
+			Proxy: &v1alpha1.ProxySpec{
+				Policy: v1alpha1.ProxyAlways, HoldTimeoutSeconds: ptr.To[int32](5), MaxPending: ptr.To[int32](7),
+				MaxConcurrencyPerPod: ptr.To[int32](9), Readiness: v1alpha1.ReadinessEndpoints,
+			},
+		},
+	},
+}
+
 func TestDefaults(t *testing.T) {
-	defaultProxy := &v1alpha1.ProxySpec{
-		Policy: v1alpha1.ProxyWhenAsleep, HoldTimeoutSeconds: ptr.To[int32](600), MaxPending: ptr.To[int32](10000),
-		MaxConcurrencyPerPod: ptr.To[int32](0), Readiness: v1alpha1.ReadinessProbe,
-	}
-	for _, test := range []struct {
-		name        string
-		given, want v1alpha1.ElastiServiceSpec
-	}{
-		{
-			name: "nothing given",
-			want: v1alpha1.ElastiServiceSpec{MinTargetReplicas: ptr.To[int32](1), CooldownPeriod: ptr.To[int32](900), Proxy: defaultProxy},
-		},
-		{
-			name:  "an empty period is all day",
-			given: v1alpha1.ElastiServiceSpec{EnabledPeriod: &v1alpha1.EnabledPeriod{}},
-			want: v1alpha1.ElastiServiceSpec{
-				MinTargetReplicas: ptr.To[int32](1), CooldownPeriod: ptr.To[int32](900), Proxy: defaultProxy,
-				EnabledPeriod: &v1alpha1.EnabledPeriod{Schedule: "0 0 * * *", Duration: "24h", TimeZone: "UTC"},
-			},
-		},
-		{
-			name: "matchers",
-			given: v1alpha1.ElastiServiceSpec{ProbeResponse: []v1alpha1.ProbeResponseRule{{
-				Path: &v1alpha1.PathMatch{}, Headers: []v1alpha1.ValueMatch{{}}, QueryParams: []v1alpha1.ValueMatch{{}},
-			}}},
-			want: v1alpha1.ElastiServiceSpec{
-				MinTargetReplicas: ptr.To[int32](1), CooldownPeriod: ptr.To[int32](900), Proxy: defaultProxy,
-				ProbeResponse: []v1alpha1.ProbeResponseRule{{
-					Path:        &v1alpha1.PathMatch{Type: v1alpha1.PathMatchPrefix},
-					Headers:     []v1alpha1.ValueMatch{{Type: v1alpha1.ValueMatchExact}},
-					QueryParams: []v1alpha1.ValueMatch{{Type: v1alpha1.ValueMatchExact}},
-				}},
-			},
-		},
-		{
-			name: "what is given stays, zero too",
-			given: v1alpha1.ElastiServiceSpec{
-				MinTargetReplicas: ptr.To[int32](3), CooldownPeriod: ptr.To[int32](0),
-				Proxy: &v1alpha1.ProxySpec{
-					Policy: v1alpha1.ProxyAlways, HoldTimeoutSeconds: ptr.To[int32](5), MaxPending: ptr.To[int32](7),
-					MaxConcurrencyPerPod: ptr.To[int32](9), Readiness: v1alpha1.ReadinessEndpoints,
-				},
-			},
-			want: v1alpha1.ElastiServiceSpec{
-				MinTargetReplicas: ptr.To[int32](3), CooldownPeriod: ptr.To[int32](0),
-				Proxy: &v1alpha1.ProxySpec{
-					Policy: v1alpha1.ProxyAlways, HoldTimeoutSeconds: ptr.To[int32](5), MaxPending: ptr.To[int32](7),
-					MaxConcurrencyPerPod: ptr.To[int32](9), Readiness: v1alpha1.ReadinessEndpoints,
-				},
-			},
-		},
-	} {
+	for _, test := range defaultsTests {
 		t.Run(test.name, func(t *testing.T) {
 			elastiService := &v1alpha1.ElastiService{Spec: test.given}
 			newScheme().Default(elastiService)

@@ -123,91 +123,94 @@ func repeat[T any](element T, count int) []T {
 	return elements
 }
 
+// rejectedSpecs are changes of a valid spec, and the field that is to blame.
+var rejectedSpecs = []struct {
+	field  string
+	kind   field.ErrorType
+	change func(*elasti.ElastiServiceSpec)
+}{
+	{"spec.scaleTargetRef.apiVersion", field.ErrorTypeRequired, func(s *elasti.ElastiServiceSpec) { s.ScaleTargetRef.APIVersion = "" }},
+	{"spec.scaleTargetRef.apiVersion", field.ErrorTypeInvalid, func(s *elasti.ElastiServiceSpec) { s.ScaleTargetRef.APIVersion = "apps/v1/beta" }},
+	{"spec.scaleTargetRef.apiVersion", field.ErrorTypeInvalid, func(s *elasti.ElastiServiceSpec) { s.ScaleTargetRef.APIVersion = "../v1" }},
+	{"spec.scaleTargetRef.apiVersion", field.ErrorTypeInvalid, func(s *elasti.ElastiServiceSpec) { s.ScaleTargetRef.APIVersion = "apps/.." }},
+	{"spec.scaleTargetRef.kind", field.ErrorTypeRequired, func(s *elasti.ElastiServiceSpec) { s.ScaleTargetRef.Kind = "" }},
+	{"spec.scaleTargetRef.kind", field.ErrorTypeInvalid, func(s *elasti.ElastiServiceSpec) { s.ScaleTargetRef.Kind = "deployments/scale" }},
+	{"spec.scaleTargetRef.name", field.ErrorTypeRequired, func(s *elasti.ElastiServiceSpec) { s.ScaleTargetRef.Name = "" }},
+	{"spec.scaleTargetRef.name", field.ErrorTypeInvalid, func(s *elasti.ElastiServiceSpec) { s.ScaleTargetRef.Name = "a/b" }},
+	{"spec.scaleTargetRef", field.ErrorTypeInvalid, func(s *elasti.ElastiServiceSpec) { s.ScaleTargetRef.APIVersion = "elasti.truefoundry.com/v1alpha1" }},
+	{"spec.service", field.ErrorTypeRequired, func(s *elasti.ElastiServiceSpec) { s.Service = "" }},
+	{"spec.service", field.ErrorTypeInvalid, func(s *elasti.ElastiServiceSpec) { s.Service = "cart.shop" }},
+	{"spec.service", field.ErrorTypeInvalid, func(s *elasti.ElastiServiceSpec) { s.Service = strings.Repeat("a", 64) }},
+	{"spec.minTargetReplicas", field.ErrorTypeRequired, func(s *elasti.ElastiServiceSpec) { s.MinTargetReplicas = nil }},
+	{"spec.minTargetReplicas", field.ErrorTypeInvalid, func(s *elasti.ElastiServiceSpec) { s.MinTargetReplicas = ptr.To[int32](0) }},
+	{"spec.cooldownPeriod", field.ErrorTypeInvalid, func(s *elasti.ElastiServiceSpec) { s.CooldownPeriod = ptr.To[int32](-1) }},
+	{"spec.cooldownPeriod", field.ErrorTypeInvalid, func(s *elasti.ElastiServiceSpec) { s.CooldownPeriod = ptr.To[int32](604801) }},
+	{"spec.triggers", field.ErrorTypeTooMany, func(s *elasti.ElastiServiceSpec) { s.Triggers = repeat(s.Triggers[0], 17) }},
+	{"spec.triggers[0].type", field.ErrorTypeRequired, func(s *elasti.ElastiServiceSpec) { s.Triggers[0].Type = "" }},
+	{"spec.triggers[0].type", field.ErrorTypeNotSupported, func(s *elasti.ElastiServiceSpec) { s.Triggers[0].Type = "Prometheus" }},
+	{"spec.triggers[0].metadata.query", field.ErrorTypeRequired, func(s *elasti.ElastiServiceSpec) { s.Triggers[0] = trigger("prometheus", `{"threshold":1}`) }},
+	{"spec.triggers[0].metadata.threshold", field.ErrorTypeInvalid, func(s *elasti.ElastiServiceSpec) {
+		s.Triggers[0] = trigger("prometheus", `{"query":"up","threshold":"a"}`)
+	}},
+	{"spec.proxy.policy", field.ErrorTypeInvalid, func(s *elasti.ElastiServiceSpec) { s.Triggers[0] = elasti.ScaleTrigger{Type: "traffic"} }},
+	{"spec.autoscaler.type", field.ErrorTypeRequired, func(s *elasti.ElastiServiceSpec) { s.Autoscaler.Type = "" }},
+	{"spec.autoscaler.type", field.ErrorTypeNotSupported, func(s *elasti.ElastiServiceSpec) { s.Autoscaler.Type = "vpa" }},
+	{"spec.autoscaler.name", field.ErrorTypeRequired, func(s *elasti.ElastiServiceSpec) { s.Autoscaler.Name = "" }},
+	{"spec.autoscaler.name", field.ErrorTypeInvalid, func(s *elasti.ElastiServiceSpec) { s.Autoscaler.Name = "Cart" }},
+	{"spec.enabledPeriod.schedule", field.ErrorTypeInvalid, func(s *elasti.ElastiServiceSpec) { s.EnabledPeriod.Schedule = "@every 1h" }},
+	{"spec.enabledPeriod.duration", field.ErrorTypeInvalid, func(s *elasti.ElastiServiceSpec) { s.EnabledPeriod.Duration = "8" }},
+	{"spec.enabledPeriod.timeZone", field.ErrorTypeInvalid, func(s *elasti.ElastiServiceSpec) { s.EnabledPeriod.TimeZone = "CEST+1" }},
+	{"spec.probeResponse", field.ErrorTypeTooMany, func(s *elasti.ElastiServiceSpec) { s.ProbeResponse = repeat(s.ProbeResponse[0], 33) }},
+	{"spec.probeResponse[0].path.type", field.ErrorTypeNotSupported, func(s *elasti.ElastiServiceSpec) { s.ProbeResponse[0].Path.Type = "Prefix" }},
+	{"spec.probeResponse[0].path.value", field.ErrorTypeInvalid, func(s *elasti.ElastiServiceSpec) { s.ProbeResponse[0].Path.Value = "healthz" }},
+	{"spec.probeResponse[0].path.value", field.ErrorTypeTooLong, func(s *elasti.ElastiServiceSpec) { s.ProbeResponse[0].Path.Value = "/" + strings.Repeat("a", 1024) }},
+	{"spec.probeResponse[0].path.value", field.ErrorTypeInvalid, func(s *elasti.ElastiServiceSpec) {
+		s.ProbeResponse[0].Path = &elasti.PathMatch{Type: elasti.PathMatchRegularExpression, Value: "("}
+	}},
+	{"spec.probeResponse[0].headers", field.ErrorTypeTooMany, func(s *elasti.ElastiServiceSpec) {
+		s.ProbeResponse[0].Headers = repeat(s.ProbeResponse[0].Headers[0], 17)
+	}},
+	{"spec.probeResponse[0].headers[0].name", field.ErrorTypeRequired, func(s *elasti.ElastiServiceSpec) { s.ProbeResponse[0].Headers[0].Name = "" }},
+	{"spec.probeResponse[0].headers[0].name", field.ErrorTypeInvalid, func(s *elasti.ElastiServiceSpec) { s.ProbeResponse[0].Headers[0].Name = "User Agent" }},
+	{"spec.probeResponse[0].headers[0].type", field.ErrorTypeNotSupported, func(s *elasti.ElastiServiceSpec) { s.ProbeResponse[0].Headers[0].Type = "Regex" }},
+	{"spec.probeResponse[0].headers[0].value", field.ErrorTypeInvalid, func(s *elasti.ElastiServiceSpec) { s.ProbeResponse[0].Headers[0].Value = "a{2000}" }},
+	{"spec.probeResponse[0].headers[0].value", field.ErrorTypeTooLong, func(s *elasti.ElastiServiceSpec) { s.ProbeResponse[0].Headers[0].Value = strings.Repeat("a", 4097) }},
+	{"spec.probeResponse[0].headers[0].value", field.ErrorTypeInvalid, func(s *elasti.ElastiServiceSpec) {
+		s.ProbeResponse[0].Headers[0].Value = strings.Repeat(".{1000}", 500)
+	}},
+	{"spec.probeResponse[10].headers[0].value", field.ErrorTypeInvalid, func(s *elasti.ElastiServiceSpec) {
+		s.ProbeResponse[0].Headers[0].Value = ".{990}"
+		s.ProbeResponse = repeat(s.ProbeResponse[0], 11)
+	}},
+	{"spec.probeResponse[0].queryParams", field.ErrorTypeTooMany, func(s *elasti.ElastiServiceSpec) {
+		s.ProbeResponse[0].QueryParams = repeat(s.ProbeResponse[0].QueryParams[0], 17)
+	}},
+	{"spec.probeResponse[0].queryParams[0].name", field.ErrorTypeRequired, func(s *elasti.ElastiServiceSpec) { s.ProbeResponse[0].QueryParams[0].Name = "" }},
+	{"spec.probeResponse[0].method", field.ErrorTypeInvalid, func(s *elasti.ElastiServiceSpec) { s.ProbeResponse[0].Method = "get" }},
+	{"spec.probeResponse[0].method", field.ErrorTypeInvalid, func(s *elasti.ElastiServiceSpec) { s.ProbeResponse[0].Method = "GET /" }},
+	{"spec.probeResponse[0].response.status", field.ErrorTypeNotSupported, func(s *elasti.ElastiServiceSpec) { s.ProbeResponse[0].Response.Status = 302 }},
+	{"spec.probeResponse[0].response.body", field.ErrorTypeTooLong, func(s *elasti.ElastiServiceSpec) { s.ProbeResponse[0].Response.Body = strings.Repeat("a", 65537) }},
+	{"spec.proxy.policy", field.ErrorTypeNotSupported, func(s *elasti.ElastiServiceSpec) { s.Proxy.Policy = "Never" }},
+	{"spec.proxy.readiness", field.ErrorTypeNotSupported, func(s *elasti.ElastiServiceSpec) { s.Proxy.Readiness = "Guess" }},
+	{"spec.proxy.holdTimeoutSeconds", field.ErrorTypeInvalid, func(s *elasti.ElastiServiceSpec) { s.Proxy.HoldTimeoutSeconds = ptr.To[int32](0) }},
+	{"spec.proxy.holdTimeoutSeconds", field.ErrorTypeInvalid, func(s *elasti.ElastiServiceSpec) { s.Proxy.HoldTimeoutSeconds = ptr.To[int32](86401) }},
+	{"spec.proxy.maxPending", field.ErrorTypeInvalid, func(s *elasti.ElastiServiceSpec) { s.Proxy.MaxPending = ptr.To[int32](0) }},
+	{"spec.proxy.maxConcurrencyPerPod", field.ErrorTypeInvalid, func(s *elasti.ElastiServiceSpec) { s.Proxy.MaxConcurrencyPerPod = ptr.To[int32](-1) }},
+	{"spec.proxy.convergenceSeconds", field.ErrorTypeInvalid, func(s *elasti.ElastiServiceSpec) { s.Proxy.ConvergenceSeconds = ptr.To[int32](0) }},
+	{"spec.proxy.convergenceSeconds", field.ErrorTypeInvalid, func(s *elasti.ElastiServiceSpec) { s.Proxy.ConvergenceSeconds = ptr.To[int32](601) }},
+	{"spec.proxy.allowedClients[1]", field.ErrorTypeInvalid, func(s *elasti.ElastiServiceSpec) { s.Proxy.AllowedClients[1] = "10.0.0.1" }},
+	{"spec.proxy.allowedClients[1]", field.ErrorTypeDuplicate, func(s *elasti.ElastiServiceSpec) { s.Proxy.AllowedClients[1] = s.Proxy.AllowedClients[0] }},
+	{"spec.proxy.allowedClients", field.ErrorTypeTooMany, func(s *elasti.ElastiServiceSpec) { s.Proxy.AllowedClients = networks(65) }},
+	{"spec.proxy.passive.userAgents[0]", field.ErrorTypeInvalid, func(s *elasti.ElastiServiceSpec) { s.Proxy.Passive.UserAgents[0] = "" }},
+	{"spec.proxy.passive.userAgents[0]", field.ErrorTypeTooLong, func(s *elasti.ElastiServiceSpec) { s.Proxy.Passive.UserAgents[0] = strings.Repeat("a", 257) }},
+	{"spec.proxy.passive.paths[0]", field.ErrorTypeInvalid, func(s *elasti.ElastiServiceSpec) { s.Proxy.Passive.Paths[0] = "metrics" }},
+	{"spec.proxy.passive.paths[0]", field.ErrorTypeInvalid, func(s *elasti.ElastiServiceSpec) { s.Proxy.Passive.Paths[0] = "/metrics?all" }},
+	{"spec.proxy.passive.ports[0]", field.ErrorTypeInvalid, func(s *elasti.ElastiServiceSpec) { s.Proxy.Passive.Ports[0] = 65536 }},
+	{"spec.proxy.clientAddress.header", field.ErrorTypeNotSupported, func(s *elasti.ElastiServiceSpec) { s.Proxy.ClientAddress.Header = "X-Real-IP" }},
+}
+
 func TestValidateElastiServiceRejects(t *testing.T) {
-	for _, test := range []struct {
-		field  string
-		kind   field.ErrorType
-		change func(*elasti.ElastiServiceSpec)
-	}{
-		{"spec.scaleTargetRef.apiVersion", field.ErrorTypeRequired, func(s *elasti.ElastiServiceSpec) { s.ScaleTargetRef.APIVersion = "" }},
-		{"spec.scaleTargetRef.apiVersion", field.ErrorTypeInvalid, func(s *elasti.ElastiServiceSpec) { s.ScaleTargetRef.APIVersion = "apps/v1/beta" }},
-		{"spec.scaleTargetRef.apiVersion", field.ErrorTypeInvalid, func(s *elasti.ElastiServiceSpec) { s.ScaleTargetRef.APIVersion = "../v1" }},
-		{"spec.scaleTargetRef.apiVersion", field.ErrorTypeInvalid, func(s *elasti.ElastiServiceSpec) { s.ScaleTargetRef.APIVersion = "apps/.." }},
-		{"spec.scaleTargetRef.kind", field.ErrorTypeRequired, func(s *elasti.ElastiServiceSpec) { s.ScaleTargetRef.Kind = "" }},
-		{"spec.scaleTargetRef.kind", field.ErrorTypeInvalid, func(s *elasti.ElastiServiceSpec) { s.ScaleTargetRef.Kind = "deployments/scale" }},
-		{"spec.scaleTargetRef.name", field.ErrorTypeRequired, func(s *elasti.ElastiServiceSpec) { s.ScaleTargetRef.Name = "" }},
-		{"spec.scaleTargetRef.name", field.ErrorTypeInvalid, func(s *elasti.ElastiServiceSpec) { s.ScaleTargetRef.Name = "a/b" }},
-		{"spec.scaleTargetRef", field.ErrorTypeInvalid, func(s *elasti.ElastiServiceSpec) { s.ScaleTargetRef.APIVersion = "elasti.truefoundry.com/v1alpha1" }},
-		{"spec.service", field.ErrorTypeRequired, func(s *elasti.ElastiServiceSpec) { s.Service = "" }},
-		{"spec.service", field.ErrorTypeInvalid, func(s *elasti.ElastiServiceSpec) { s.Service = "cart.shop" }},
-		{"spec.service", field.ErrorTypeInvalid, func(s *elasti.ElastiServiceSpec) { s.Service = strings.Repeat("a", 64) }},
-		{"spec.minTargetReplicas", field.ErrorTypeRequired, func(s *elasti.ElastiServiceSpec) { s.MinTargetReplicas = nil }},
-		{"spec.minTargetReplicas", field.ErrorTypeInvalid, func(s *elasti.ElastiServiceSpec) { s.MinTargetReplicas = ptr.To[int32](0) }},
-		{"spec.cooldownPeriod", field.ErrorTypeInvalid, func(s *elasti.ElastiServiceSpec) { s.CooldownPeriod = ptr.To[int32](-1) }},
-		{"spec.cooldownPeriod", field.ErrorTypeInvalid, func(s *elasti.ElastiServiceSpec) { s.CooldownPeriod = ptr.To[int32](604801) }},
-		{"spec.triggers", field.ErrorTypeTooMany, func(s *elasti.ElastiServiceSpec) { s.Triggers = repeat(s.Triggers[0], 17) }},
-		{"spec.triggers[0].type", field.ErrorTypeRequired, func(s *elasti.ElastiServiceSpec) { s.Triggers[0].Type = "" }},
-		{"spec.triggers[0].type", field.ErrorTypeNotSupported, func(s *elasti.ElastiServiceSpec) { s.Triggers[0].Type = "Prometheus" }},
-		{"spec.triggers[0].metadata.query", field.ErrorTypeRequired, func(s *elasti.ElastiServiceSpec) { s.Triggers[0] = trigger("prometheus", `{"threshold":1}`) }},
-		{"spec.triggers[0].metadata.threshold", field.ErrorTypeInvalid, func(s *elasti.ElastiServiceSpec) {
-			s.Triggers[0] = trigger("prometheus", `{"query":"up","threshold":"a"}`)
-		}},
-		{"spec.proxy.policy", field.ErrorTypeInvalid, func(s *elasti.ElastiServiceSpec) { s.Triggers[0] = elasti.ScaleTrigger{Type: "traffic"} }},
-		{"spec.autoscaler.type", field.ErrorTypeRequired, func(s *elasti.ElastiServiceSpec) { s.Autoscaler.Type = "" }},
-		{"spec.autoscaler.type", field.ErrorTypeNotSupported, func(s *elasti.ElastiServiceSpec) { s.Autoscaler.Type = "vpa" }},
-		{"spec.autoscaler.name", field.ErrorTypeRequired, func(s *elasti.ElastiServiceSpec) { s.Autoscaler.Name = "" }},
-		{"spec.autoscaler.name", field.ErrorTypeInvalid, func(s *elasti.ElastiServiceSpec) { s.Autoscaler.Name = "Cart" }},
-		{"spec.enabledPeriod.schedule", field.ErrorTypeInvalid, func(s *elasti.ElastiServiceSpec) { s.EnabledPeriod.Schedule = "@every 1h" }},
-		{"spec.enabledPeriod.duration", field.ErrorTypeInvalid, func(s *elasti.ElastiServiceSpec) { s.EnabledPeriod.Duration = "8" }},
-		{"spec.enabledPeriod.timeZone", field.ErrorTypeInvalid, func(s *elasti.ElastiServiceSpec) { s.EnabledPeriod.TimeZone = "CEST+1" }},
-		{"spec.probeResponse", field.ErrorTypeTooMany, func(s *elasti.ElastiServiceSpec) { s.ProbeResponse = repeat(s.ProbeResponse[0], 33) }},
-		{"spec.probeResponse[0].path.type", field.ErrorTypeNotSupported, func(s *elasti.ElastiServiceSpec) { s.ProbeResponse[0].Path.Type = "Prefix" }},
-		{"spec.probeResponse[0].path.value", field.ErrorTypeInvalid, func(s *elasti.ElastiServiceSpec) { s.ProbeResponse[0].Path.Value = "healthz" }},
-		{"spec.probeResponse[0].path.value", field.ErrorTypeTooLong, func(s *elasti.ElastiServiceSpec) { s.ProbeResponse[0].Path.Value = "/" + strings.Repeat("a", 1024) }},
-		{"spec.probeResponse[0].path.value", field.ErrorTypeInvalid, func(s *elasti.ElastiServiceSpec) {
-			s.ProbeResponse[0].Path = &elasti.PathMatch{Type: elasti.PathMatchRegularExpression, Value: "("}
-		}},
-		{"spec.probeResponse[0].headers", field.ErrorTypeTooMany, func(s *elasti.ElastiServiceSpec) {
-			s.ProbeResponse[0].Headers = repeat(s.ProbeResponse[0].Headers[0], 17)
-		}},
-		{"spec.probeResponse[0].headers[0].name", field.ErrorTypeRequired, func(s *elasti.ElastiServiceSpec) { s.ProbeResponse[0].Headers[0].Name = "" }},
-		{"spec.probeResponse[0].headers[0].name", field.ErrorTypeInvalid, func(s *elasti.ElastiServiceSpec) { s.ProbeResponse[0].Headers[0].Name = "User Agent" }},
-		{"spec.probeResponse[0].headers[0].type", field.ErrorTypeNotSupported, func(s *elasti.ElastiServiceSpec) { s.ProbeResponse[0].Headers[0].Type = "Regex" }},
-		{"spec.probeResponse[0].headers[0].value", field.ErrorTypeInvalid, func(s *elasti.ElastiServiceSpec) { s.ProbeResponse[0].Headers[0].Value = "a{2000}" }},
-		{"spec.probeResponse[0].headers[0].value", field.ErrorTypeTooLong, func(s *elasti.ElastiServiceSpec) { s.ProbeResponse[0].Headers[0].Value = strings.Repeat("a", 4097) }},
-		{"spec.probeResponse[0].headers[0].value", field.ErrorTypeInvalid, func(s *elasti.ElastiServiceSpec) {
-			s.ProbeResponse[0].Headers[0].Value = strings.Repeat(".{1000}", 500)
-		}},
-		{"spec.probeResponse[10].headers[0].value", field.ErrorTypeInvalid, func(s *elasti.ElastiServiceSpec) {
-			s.ProbeResponse[0].Headers[0].Value = ".{990}"
-			s.ProbeResponse = repeat(s.ProbeResponse[0], 11)
-		}},
-		{"spec.probeResponse[0].queryParams", field.ErrorTypeTooMany, func(s *elasti.ElastiServiceSpec) {
-			s.ProbeResponse[0].QueryParams = repeat(s.ProbeResponse[0].QueryParams[0], 17)
-		}},
-		{"spec.probeResponse[0].queryParams[0].name", field.ErrorTypeRequired, func(s *elasti.ElastiServiceSpec) { s.ProbeResponse[0].QueryParams[0].Name = "" }},
-		{"spec.probeResponse[0].method", field.ErrorTypeInvalid, func(s *elasti.ElastiServiceSpec) { s.ProbeResponse[0].Method = "get" }},
-		{"spec.probeResponse[0].method", field.ErrorTypeInvalid, func(s *elasti.ElastiServiceSpec) { s.ProbeResponse[0].Method = "GET /" }},
-		{"spec.probeResponse[0].response.status", field.ErrorTypeNotSupported, func(s *elasti.ElastiServiceSpec) { s.ProbeResponse[0].Response.Status = 302 }},
-		{"spec.probeResponse[0].response.body", field.ErrorTypeTooLong, func(s *elasti.ElastiServiceSpec) { s.ProbeResponse[0].Response.Body = strings.Repeat("a", 65537) }},
-		{"spec.proxy.policy", field.ErrorTypeNotSupported, func(s *elasti.ElastiServiceSpec) { s.Proxy.Policy = "Never" }},
-		{"spec.proxy.readiness", field.ErrorTypeNotSupported, func(s *elasti.ElastiServiceSpec) { s.Proxy.Readiness = "Guess" }},
-		{"spec.proxy.holdTimeoutSeconds", field.ErrorTypeInvalid, func(s *elasti.ElastiServiceSpec) { s.Proxy.HoldTimeoutSeconds = ptr.To[int32](0) }},
-		{"spec.proxy.holdTimeoutSeconds", field.ErrorTypeInvalid, func(s *elasti.ElastiServiceSpec) { s.Proxy.HoldTimeoutSeconds = ptr.To[int32](86401) }},
-		{"spec.proxy.maxPending", field.ErrorTypeInvalid, func(s *elasti.ElastiServiceSpec) { s.Proxy.MaxPending = ptr.To[int32](0) }},
-		{"spec.proxy.maxConcurrencyPerPod", field.ErrorTypeInvalid, func(s *elasti.ElastiServiceSpec) { s.Proxy.MaxConcurrencyPerPod = ptr.To[int32](-1) }},
-		{"spec.proxy.convergenceSeconds", field.ErrorTypeInvalid, func(s *elasti.ElastiServiceSpec) { s.Proxy.ConvergenceSeconds = ptr.To[int32](0) }},
-		{"spec.proxy.convergenceSeconds", field.ErrorTypeInvalid, func(s *elasti.ElastiServiceSpec) { s.Proxy.ConvergenceSeconds = ptr.To[int32](601) }},
-		{"spec.proxy.allowedClients[1]", field.ErrorTypeInvalid, func(s *elasti.ElastiServiceSpec) { s.Proxy.AllowedClients[1] = "10.0.0.1" }},
-		{"spec.proxy.allowedClients[1]", field.ErrorTypeDuplicate, func(s *elasti.ElastiServiceSpec) { s.Proxy.AllowedClients[1] = s.Proxy.AllowedClients[0] }},
-		{"spec.proxy.allowedClients", field.ErrorTypeTooMany, func(s *elasti.ElastiServiceSpec) { s.Proxy.AllowedClients = networks(65) }},
-		{"spec.proxy.passive.userAgents[0]", field.ErrorTypeInvalid, func(s *elasti.ElastiServiceSpec) { s.Proxy.Passive.UserAgents[0] = "" }},
-		{"spec.proxy.passive.userAgents[0]", field.ErrorTypeTooLong, func(s *elasti.ElastiServiceSpec) { s.Proxy.Passive.UserAgents[0] = strings.Repeat("a", 257) }},
-		{"spec.proxy.passive.paths[0]", field.ErrorTypeInvalid, func(s *elasti.ElastiServiceSpec) { s.Proxy.Passive.Paths[0] = "metrics" }},
-		{"spec.proxy.passive.paths[0]", field.ErrorTypeInvalid, func(s *elasti.ElastiServiceSpec) { s.Proxy.Passive.Paths[0] = "/metrics?all" }},
-		{"spec.proxy.passive.ports[0]", field.ErrorTypeInvalid, func(s *elasti.ElastiServiceSpec) { s.Proxy.Passive.Ports[0] = 65536 }},
-		{"spec.proxy.clientAddress.header", field.ErrorTypeNotSupported, func(s *elasti.ElastiServiceSpec) { s.Proxy.ClientAddress.Header = "X-Real-IP" }},
-	} {
+	for _, test := range rejectedSpecs {
 		t.Run(test.field+"/"+string(test.kind), func(t *testing.T) {
 			elastiService := valid()
 			test.change(&elastiService.Spec)

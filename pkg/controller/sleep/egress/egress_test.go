@@ -48,64 +48,67 @@ func guardOf(t *testing.T, options Options, entries ...string) *Guard {
 	return NewGuard(options)
 }
 
+// egressTests are lists of what may be reached, and what a trigger names.
+var egressTests = map[string]struct {
+	entries []string
+	// host is what the trigger names, and address what it resolved to.
+	host, address string
+	allowed       bool
+}{
+	"any, without a list":                    {nil, "prometheus", "10.0.0.1:9090", true},
+	"any, by the list":                       {[]string{"*"}, "prometheus", "10.0.0.1:9090", true},
+	"nothing, by an empty list":              {[]string{}, "prometheus", "10.0.0.1:9090", false},
+	"by name":                                {[]string{"prometheus.monitoring"}, "prometheus.monitoring", "10.0.0.1:9090", true},
+	"by name, however it is written":         {[]string{"Prometheus.Monitoring."}, "prometheus.MONITORING.", "10.0.0.1:9090", true},
+	"another name of the same address":       {[]string{"prometheus.monitoring"}, "prometheus.monitoring.svc", "10.0.0.1:9090", false},
+	"by name and port":                       {[]string{"prometheus:9090"}, "prometheus", "10.0.0.1:9090", true},
+	"another port":                           {[]string{"prometheus:9090"}, "prometheus", "10.0.0.1:9091", false},
+	"by suffix":                              {[]string{"*.example.com"}, "a.b.example.com", "10.0.0.1:9090", true},
+	"the suffix itself":                      {[]string{"*.example.com"}, "example.com", "10.0.0.1:9090", false},
+	"a longer label":                         {[]string{"*.example.com"}, "badexample.com", "10.0.0.1:9090", false},
+	"by suffix and port":                     {[]string{"*.example.com:443"}, "a.example.com", "10.0.0.1:80", false},
+	"by address":                             {[]string{"10.0.0.1"}, "prometheus", "10.0.0.1:9090", true},
+	"by CIDR":                                {[]string{"10.0.0.0/8"}, "prometheus", "10.1.2.3:9090", true},
+	"by CIDR, mapped into IPv6":              {[]string{"10.0.0.0/8"}, "prometheus", "[::ffff:10.1.2.3]:9090", true},
+	"by CIDR, translated":                    {[]string{"10.0.0.0/8"}, "prometheus", "[64:ff9b::10.1.2.3]:9090", true},
+	"by CIDR and port":                       {[]string{"10.0.0.0/8:9090"}, "prometheus", "10.1.2.3:9091", false},
+	"outside of the CIDR":                    {[]string{"10.0.0.0/8"}, "prometheus", "11.0.0.1:9090", false},
+	"by IPv6 CIDR and port":                  {[]string{"[fd00::/8]:9090"}, "prometheus", "[fd00::1]:9090", true},
+	"by IPv6 address":                        {[]string{"fd00::1"}, "prometheus", "[fd00::1]:80", true},
+	"link-local":                             {nil, "metadata", "169.254.169.254:80", false},
+	"link-local, listed":                     {[]string{"169.254.0.0/16", "*"}, "169.254.169.254", "169.254.169.254:80", false},
+	"link-local, mapped into IPv6":           {nil, "metadata", "[::ffff:169.254.169.254]:80", false},
+	"link-local, translated":                 {nil, "metadata", "[64:ff9b::a9fe:a9fe]:80", false},
+	"link-local, by a name that is listed":   {[]string{"prometheus"}, "prometheus", "169.254.169.254:80", false},
+	"link-local IPv6":                        {[]string{"fe80::/10"}, "x", "[fe80::1%eth0]:80", false},
+	"unspecified":                            {nil, "x", "0.0.0.0:9090", false},
+	"unspecified, listed":                    {[]string{"0.0.0.0/0"}, "x", "0.0.0.0:9090", false},
+	"unspecified IPv6":                       {nil, "x", "[::]:9090", false},
+	"this network":                           {nil, "x", "0.1.2.3:9090", false},
+	"multicast":                              {nil, "x", "224.0.0.1:9090", false},
+	"multicast IPv6":                         {nil, "x", "[ff02::1]:9090", false},
+	"loopback":                               {nil, "localhost", "127.0.0.1:9090", false},
+	"loopback, any allowed":                  {[]string{"*"}, "localhost", "127.0.0.1:9090", false},
+	"loopback, all of IPv4 allowed":          {[]string{"0.0.0.0/0"}, "localhost", "127.0.0.1:9090", false},
+	"loopback, by a name that is listed":     {[]string{"localhost"}, "localhost", "127.0.0.1:9090", false},
+	"loopback IPv6":                          {nil, "localhost", "[::1]:9090", false},
+	"loopback, listed":                       {[]string{"127.0.0.0/8"}, "localhost", "127.0.0.1:9090", true},
+	"loopback, one address listed":           {[]string{"127.0.0.1:9090"}, "127.0.0.1", "127.0.0.1:9090", true},
+	"loopback, another port listed":          {[]string{"127.0.0.1:9090"}, "127.0.0.1", "127.0.0.1:8080", false},
+	"loopback, listed, mapped into IPv6":     {[]string{"127.0.0.1"}, "x", "[::ffff:127.0.0.1]:80", true},
+	"metadata of a cloud":                    {[]string{"*"}, "x", "100.100.100.200:80", false},
+	"metadata of a cloud, IPv6":              {nil, "x", "[fd00:ec2::254]:80", false},
+	"the Kubernetes API":                     {nil, "kubernetes", "10.96.0.1:443", false},
+	"the Kubernetes API, listed":             {[]string{"10.96.0.1"}, "kubernetes", "10.96.0.1:443", false},
+	"another port of the Kubernetes API":     {nil, "node", "10.96.0.1:9090", true},
+	"the Kubernetes API, by its name":        {[]string{"127.0.0.0/8"}, "localhost", "127.0.0.1:6443", false},
+	"this server":                            {[]string{"127.0.0.0/8"}, "localhost", "127.0.0.1:8443", false},
+	"this server, another loopback address":  {[]string{"127.0.0.0/8"}, "localhost", "127.1.2.3:8443", false},
+	"nothing that can be read as an address": {nil, "x", "prometheus:9090", false},
+}
+
 func TestTriggersReachOnlyAllowedAddresses(t *testing.T) {
-	for name, test := range map[string]struct {
-		entries []string
-		// host is what the trigger names, and address what it resolved to.
-		host, address string
-		allowed       bool
-	}{
-		"any, without a list":                    {nil, "prometheus", "10.0.0.1:9090", true},
-		"any, by the list":                       {[]string{"*"}, "prometheus", "10.0.0.1:9090", true},
-		"nothing, by an empty list":              {[]string{}, "prometheus", "10.0.0.1:9090", false},
-		"by name":                                {[]string{"prometheus.monitoring"}, "prometheus.monitoring", "10.0.0.1:9090", true},
-		"by name, however it is written":         {[]string{"Prometheus.Monitoring."}, "prometheus.MONITORING.", "10.0.0.1:9090", true},
-		"another name of the same address":       {[]string{"prometheus.monitoring"}, "prometheus.monitoring.svc", "10.0.0.1:9090", false},
-		"by name and port":                       {[]string{"prometheus:9090"}, "prometheus", "10.0.0.1:9090", true},
-		"another port":                           {[]string{"prometheus:9090"}, "prometheus", "10.0.0.1:9091", false},
-		"by suffix":                              {[]string{"*.example.com"}, "a.b.example.com", "10.0.0.1:9090", true},
-		"the suffix itself":                      {[]string{"*.example.com"}, "example.com", "10.0.0.1:9090", false},
-		"a longer label":                         {[]string{"*.example.com"}, "badexample.com", "10.0.0.1:9090", false},
-		"by suffix and port":                     {[]string{"*.example.com:443"}, "a.example.com", "10.0.0.1:80", false},
-		"by address":                             {[]string{"10.0.0.1"}, "prometheus", "10.0.0.1:9090", true},
-		"by CIDR":                                {[]string{"10.0.0.0/8"}, "prometheus", "10.1.2.3:9090", true},
-		"by CIDR, mapped into IPv6":              {[]string{"10.0.0.0/8"}, "prometheus", "[::ffff:10.1.2.3]:9090", true},
-		"by CIDR, translated":                    {[]string{"10.0.0.0/8"}, "prometheus", "[64:ff9b::10.1.2.3]:9090", true},
-		"by CIDR and port":                       {[]string{"10.0.0.0/8:9090"}, "prometheus", "10.1.2.3:9091", false},
-		"outside of the CIDR":                    {[]string{"10.0.0.0/8"}, "prometheus", "11.0.0.1:9090", false},
-		"by IPv6 CIDR and port":                  {[]string{"[fd00::/8]:9090"}, "prometheus", "[fd00::1]:9090", true},
-		"by IPv6 address":                        {[]string{"fd00::1"}, "prometheus", "[fd00::1]:80", true},
-		"link-local":                             {nil, "metadata", "169.254.169.254:80", false},
-		"link-local, listed":                     {[]string{"169.254.0.0/16", "*"}, "169.254.169.254", "169.254.169.254:80", false},
-		"link-local, mapped into IPv6":           {nil, "metadata", "[::ffff:169.254.169.254]:80", false},
-		"link-local, translated":                 {nil, "metadata", "[64:ff9b::a9fe:a9fe]:80", false},
-		"link-local, by a name that is listed":   {[]string{"prometheus"}, "prometheus", "169.254.169.254:80", false},
-		"link-local IPv6":                        {[]string{"fe80::/10"}, "x", "[fe80::1%eth0]:80", false},
-		"unspecified":                            {nil, "x", "0.0.0.0:9090", false},
-		"unspecified, listed":                    {[]string{"0.0.0.0/0"}, "x", "0.0.0.0:9090", false},
-		"unspecified IPv6":                       {nil, "x", "[::]:9090", false},
-		"this network":                           {nil, "x", "0.1.2.3:9090", false},
-		"multicast":                              {nil, "x", "224.0.0.1:9090", false},
-		"multicast IPv6":                         {nil, "x", "[ff02::1]:9090", false},
-		"loopback":                               {nil, "localhost", "127.0.0.1:9090", false},
-		"loopback, any allowed":                  {[]string{"*"}, "localhost", "127.0.0.1:9090", false},
-		"loopback, all of IPv4 allowed":          {[]string{"0.0.0.0/0"}, "localhost", "127.0.0.1:9090", false},
-		"loopback, by a name that is listed":     {[]string{"localhost"}, "localhost", "127.0.0.1:9090", false},
-		"loopback IPv6":                          {nil, "localhost", "[::1]:9090", false},
-		"loopback, listed":                       {[]string{"127.0.0.0/8"}, "localhost", "127.0.0.1:9090", true},
-		"loopback, one address listed":           {[]string{"127.0.0.1:9090"}, "127.0.0.1", "127.0.0.1:9090", true},
-		"loopback, another port listed":          {[]string{"127.0.0.1:9090"}, "127.0.0.1", "127.0.0.1:8080", false},
-		"loopback, listed, mapped into IPv6":     {[]string{"127.0.0.1"}, "x", "[::ffff:127.0.0.1]:80", true},
-		"metadata of a cloud":                    {[]string{"*"}, "x", "100.100.100.200:80", false},
-		"metadata of a cloud, IPv6":              {nil, "x", "[fd00:ec2::254]:80", false},
-		"the Kubernetes API":                     {nil, "kubernetes", "10.96.0.1:443", false},
-		"the Kubernetes API, listed":             {[]string{"10.96.0.1"}, "kubernetes", "10.96.0.1:443", false},
-		"another port of the Kubernetes API":     {nil, "node", "10.96.0.1:9090", true},
-		"the Kubernetes API, by its name":        {[]string{"127.0.0.0/8"}, "localhost", "127.0.0.1:6443", false},
-		"this server":                            {[]string{"127.0.0.0/8"}, "localhost", "127.0.0.1:8443", false},
-		"this server, another loopback address":  {[]string{"127.0.0.0/8"}, "localhost", "127.1.2.3:8443", false},
-		"nothing that can be read as an address": {nil, "x", "prometheus:9090", false},
-	} {
+	for name, test := range egressTests {
 		t.Run(name, func(t *testing.T) {
 			guard := guardOf(t, Options{Forbidden: []string{"10.96.0.1:443", "localhost:6443"}, OwnPort: 8443}, test.entries...)
 			if err := guard.check(t.Context(), test.host, test.address); (err == nil) != test.allowed || err != nil && !errors.Is(err, ErrNotAllowed) {

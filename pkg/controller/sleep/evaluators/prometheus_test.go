@@ -114,58 +114,61 @@ func newTestPrometheus(t *testing.T, options PrometheusOptions) *Prometheus {
 	return prometheus
 }
 
+// prometheusTests are responses of Prometheus, and what follows from them.
+var prometheusTests = []struct {
+	name     string
+	status   int
+	body     string
+	up       string
+	metadata string
+	state    State
+	reason   string
+}{
+	{name: "below", body: vector("4.9"), state: Idle, reason: v1alpha1.ReasonBelowThreshold},
+	{name: "equal", body: vector("5"), state: Active, reason: v1alpha1.ReasonThresholdReached},
+	{name: "above", body: vector("5.1"), state: Active, reason: v1alpha1.ReasonThresholdReached},
+	{name: "scalar", body: `{"status":"success","data":{"resultType":"scalar","result":[1,"0"]}}`, state: Idle, reason: v1alpha1.ReasonBelowThreshold},
+	{name: "empty", body: vector(), state: Unknown, reason: v1alpha1.ReasonNoData},
+	{name: "two elements", body: vector("0", "0"), state: Unknown, reason: v1alpha1.ReasonSeveralElements},
+	{name: "NaN", body: vector("NaN"), state: Unknown, reason: v1alpha1.ReasonNotANumber},
+	{name: "minus infinity", body: vector("-Inf"), state: Unknown, reason: v1alpha1.ReasonNotANumber},
+	{name: "infinity", body: vector("+Inf"), state: Unknown, reason: v1alpha1.ReasonNotANumber},
+	{name: "string", body: `{"status":"success","data":{"resultType":"string","result":[1,"0"]}}`, state: Unknown, reason: v1alpha1.ReasonNotANumber},
+	{name: "range", body: `{"status":"success","data":{"resultType":"matrix","result":[]}}`, state: Unknown, reason: v1alpha1.ReasonNotANumber},
+	{
+		name:  "histogram",
+		body:  `{"status":"success","data":{"resultType":"vector","result":[{"metric":{},"histogram":[1,{"count":"1","sum":"1","buckets":[]}]}]}}`,
+		state: Unknown, reason: v1alpha1.ReasonNotANumber,
+	},
+	{
+		name:  "with a remark, as before Prometheus 3.0",
+		body:  `{"status":"success","warnings":["PromQL info: metric might not be a counter, name does not end in _total/_sum/_count/_bucket: \"a\" (1:6)"],"data":{"resultType":"vector","result":[{"metric":{},"value":[1,"0"]}]}}`,
+		state: Idle, reason: v1alpha1.ReasonBelowThreshold,
+	},
+	{
+		name:  "with a remark and a warning",
+		body:  `{"status":"success","warnings":["PromQL info: metric might not be a counter","a store did not respond"],"data":{"resultType":"scalar","result":[1,"0"]}}`,
+		state: Unknown, reason: v1alpha1.ReasonDataIncomplete,
+	},
+	{
+		name:  "with warnings",
+		body:  `{"status":"success","warnings":["a store did not respond"],"data":{"resultType":"scalar","result":[1,"0"]}}`,
+		state: Unknown, reason: v1alpha1.ReasonDataIncomplete,
+	},
+	{name: "not scraped", up: "0", body: vector("0"), state: Unknown, reason: v1alpha1.ReasonNotScraped},
+	{name: "not scraped, above", up: "0", body: vector("9"), state: Unknown, reason: v1alpha1.ReasonNotScraped},
+	{name: "bad query", status: 400, body: `{"status":"error","errorType":"bad_data","error":"parse error"}`, state: Unknown, reason: v1alpha1.ReasonQueryRejected},
+	{name: "no credential", status: 401, body: `go away`, state: Unknown, reason: v1alpha1.ReasonServerRefused},
+	{name: "overloaded", status: 503, body: `{"status":"error","errorType":"timeout","error":"too many queries"}`, state: Unknown, reason: v1alpha1.ReasonServerFailed},
+	{name: "fails", status: 500, body: `oh no`, state: Unknown, reason: v1alpha1.ReasonServerFailed},
+	{name: "a web page", body: `<html>welcome</html>`, state: Unknown, reason: v1alpha1.ReasonServerFailed},
+	{name: "sends elsewhere", status: 307, state: Unknown, reason: v1alpha1.ReasonServerFailed},
+	{name: "endless", body: `{"status":"success","data":"` + strings.Repeat("x", 2*maxResponseBytes), state: Unknown, reason: v1alpha1.ReasonServerFailed},
+	{name: "bad metadata", metadata: `{"threshold":1}`, state: Unknown, reason: v1alpha1.ReasonMetadataInvalid},
+}
+
 func TestPrometheusStates(t *testing.T) {
-	for _, test := range []struct {
-		name     string
-		status   int
-		body     string
-		up       string
-		metadata string
-		state    State
-		reason   string
-	}{
-		{name: "below", body: vector("4.9"), state: Idle, reason: v1alpha1.ReasonBelowThreshold},
-		{name: "equal", body: vector("5"), state: Active, reason: v1alpha1.ReasonThresholdReached},
-		{name: "above", body: vector("5.1"), state: Active, reason: v1alpha1.ReasonThresholdReached},
-		{name: "scalar", body: `{"status":"success","data":{"resultType":"scalar","result":[1,"0"]}}`, state: Idle, reason: v1alpha1.ReasonBelowThreshold},
-		{name: "empty", body: vector(), state: Unknown, reason: v1alpha1.ReasonNoData},
-		{name: "two elements", body: vector("0", "0"), state: Unknown, reason: v1alpha1.ReasonSeveralElements},
-		{name: "NaN", body: vector("NaN"), state: Unknown, reason: v1alpha1.ReasonNotANumber},
-		{name: "minus infinity", body: vector("-Inf"), state: Unknown, reason: v1alpha1.ReasonNotANumber},
-		{name: "infinity", body: vector("+Inf"), state: Unknown, reason: v1alpha1.ReasonNotANumber},
-		{name: "string", body: `{"status":"success","data":{"resultType":"string","result":[1,"0"]}}`, state: Unknown, reason: v1alpha1.ReasonNotANumber},
-		{name: "range", body: `{"status":"success","data":{"resultType":"matrix","result":[]}}`, state: Unknown, reason: v1alpha1.ReasonNotANumber},
-		{
-			name:  "histogram",
-			body:  `{"status":"success","data":{"resultType":"vector","result":[{"metric":{},"histogram":[1,{"count":"1","sum":"1","buckets":[]}]}]}}`,
-			state: Unknown, reason: v1alpha1.ReasonNotANumber,
-		},
-		{
-			name:  "with a remark, as before Prometheus 3.0",
-			body:  `{"status":"success","warnings":["PromQL info: metric might not be a counter, name does not end in _total/_sum/_count/_bucket: \"a\" (1:6)"],"data":{"resultType":"vector","result":[{"metric":{},"value":[1,"0"]}]}}`,
-			state: Idle, reason: v1alpha1.ReasonBelowThreshold,
-		},
-		{
-			name:  "with a remark and a warning",
-			body:  `{"status":"success","warnings":["PromQL info: metric might not be a counter","a store did not respond"],"data":{"resultType":"scalar","result":[1,"0"]}}`,
-			state: Unknown, reason: v1alpha1.ReasonDataIncomplete,
-		},
-		{
-			name:  "with warnings",
-			body:  `{"status":"success","warnings":["a store did not respond"],"data":{"resultType":"scalar","result":[1,"0"]}}`,
-			state: Unknown, reason: v1alpha1.ReasonDataIncomplete,
-		},
-		{name: "not scraped", up: "0", body: vector("0"), state: Unknown, reason: v1alpha1.ReasonNotScraped},
-		{name: "not scraped, above", up: "0", body: vector("9"), state: Unknown, reason: v1alpha1.ReasonNotScraped},
-		{name: "bad query", status: 400, body: `{"status":"error","errorType":"bad_data","error":"parse error"}`, state: Unknown, reason: v1alpha1.ReasonQueryRejected},
-		{name: "no credential", status: 401, body: `go away`, state: Unknown, reason: v1alpha1.ReasonServerRefused},
-		{name: "overloaded", status: 503, body: `{"status":"error","errorType":"timeout","error":"too many queries"}`, state: Unknown, reason: v1alpha1.ReasonServerFailed},
-		{name: "fails", status: 500, body: `oh no`, state: Unknown, reason: v1alpha1.ReasonServerFailed},
-		{name: "a web page", body: `<html>welcome</html>`, state: Unknown, reason: v1alpha1.ReasonServerFailed},
-		{name: "sends elsewhere", status: 307, state: Unknown, reason: v1alpha1.ReasonServerFailed},
-		{name: "endless", body: `{"status":"success","data":"` + strings.Repeat("x", 2*maxResponseBytes), state: Unknown, reason: v1alpha1.ReasonServerFailed},
-		{name: "bad metadata", metadata: `{"threshold":1}`, state: Unknown, reason: v1alpha1.ReasonMetadataInvalid},
-	} {
+	for _, test := range prometheusTests {
 		t.Run(test.name, func(t *testing.T) {
 			server := newFakePrometheus(t)
 			server.up = cmp.Or(test.up, server.up)

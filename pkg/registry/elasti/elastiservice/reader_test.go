@@ -115,6 +115,43 @@ func TestReaderListsWhatClientsList(t *testing.T) {
 	}
 }
 
+// watch starts a number of watches as a client, which end with the test.
+func (s *server) watch(t *testing.T, number int, options metav1.ListOptions) (watches []watch.Interface) {
+	t.Helper()
+	for range number {
+		started, err := s.client.ElastiV1alpha1().ElastiServices(namespace).Watch(t.Context(), options)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(started.Stop)
+		watches = append(watches, started)
+	}
+	return watches
+}
+
+// compareEvents checks that the next event of the reader is of a kind and the one that
+// clients get, and changes its object.
+func compareEvents(t *testing.T, kind watch.EventType, watching watch.Interface, others []watch.Interface) {
+	t.Helper()
+	got := awaitEvent(t, watching)
+	if got.Type != kind {
+		t.Errorf("there is an event %s, want %s", got.Type, kind)
+	}
+	for _, other := range others {
+		want := awaitEvent(t, other)
+		if !equality.Semantic.DeepEqual(got, want) {
+			t.Errorf("the event differs from what a client sees:\n%s", diff.Diff(want, got))
+		}
+	}
+	// The reader may change it.
+	if elastiService, ok := got.Object.(*v1alpha1.ElastiService); ok {
+		elastiService.Labels["team"] = "changed by the reader"
+		elastiService.Spec.Service = "changed by the reader"
+	} else {
+		t.Errorf("the object is a %T", got.Object)
+	}
+}
+
 func TestReaderWatchesWhatClientsWatch(t *testing.T) {
 	s := startServer(t, nil)
 	s.createNamed(t, namespace, "cart")
@@ -126,35 +163,8 @@ func TestReaderWatchesWhatClientsWatch(t *testing.T) {
 	}
 	defer watching.Stop()
 	// The watch cache shares events from three watches on.
-	var others []watch.Interface
-	for range 3 {
-		theirs, err := s.client.ElastiV1alpha1().ElastiServices(namespace).Watch(t.Context(), options)
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer theirs.Stop()
-		others = append(others, theirs)
-	}
-	compare := func(kind watch.EventType) {
-		t.Helper()
-		got := awaitEvent(t, watching)
-		if got.Type != kind {
-			t.Errorf("there is an event %s, want %s", got.Type, kind)
-		}
-		for _, other := range others {
-			want := awaitEvent(t, other)
-			if !equality.Semantic.DeepEqual(got, want) {
-				t.Errorf("the event differs from what a client sees:\n%s", diff.Diff(want, got))
-			}
-		}
-		// The reader may change it.
-		if elastiService, ok := got.Object.(*v1alpha1.ElastiService); ok {
-			elastiService.Labels["team"] = "changed by the reader"
-			elastiService.Spec.Service = "changed by the reader"
-		} else {
-			t.Errorf("the object is a %T", got.Object)
-		}
-	}
+	others := s.watch(t, 3, options)
+	compare := func(kind watch.EventType) { t.Helper(); compareEvents(t, kind, watching, others) }
 	compare(watch.Added)
 	bookmark := awaitEvent(t, watching)
 	if bookmark.Type != watch.Bookmark || bookmark.Object.(*v1alpha1.ElastiService).Annotations[metav1.InitialEventsAnnotationKey] != "true" {

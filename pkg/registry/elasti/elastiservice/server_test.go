@@ -100,23 +100,7 @@ func startServer(t *testing.T, warner elastiservice.Warner) *server {
 		}
 	})
 
-	config := genericapiserver.NewRecommendedConfig(apiserver.Codecs)
-	config.EffectiveVersion = compatibility.DefaultBuildEffectiveVersion()
-	config.LoopbackClientConfig = &clientrest.Config{}
-	config.ExternalAddress = "localhost:443"
-	config.Authorization.Authorizer = authorizerfactory.NewAlwaysAllowAuthorizer()
-	namer := openapi.NewDefinitionNamer(apiserver.Scheme)
-	config.OpenAPIConfig = genericapiserver.DefaultOpenAPIConfig(generatedopenapi.GetOpenAPIDefinitions, namer)
-	config.OpenAPIV3Config = genericapiserver.DefaultOpenAPIV3Config(generatedopenapi.GetOpenAPIDefinitions, namer)
-	recommended := genericoptions.NewRecommendedOptions("/registry/elasti.truefoundry.com", apiserver.Codecs.LegacyCodec(v1alpha1.SchemeGroupVersion))
-	etcd := recommended.Etcd
-	etcd.StorageConfig.EncodeVersioner = runtime.NewMultiGroupVersioner(v1alpha1.SchemeGroupVersion, schema.GroupKind{Group: elasti.GroupName})
-	etcd.StorageConfig.Transport.ServerList = []string{store.Endpoint()}
-	etcd.DefaultStorageMediaType = runtime.ContentTypeJSON
-	if err := etcd.ApplyTo(&config.Config); err != nil {
-		t.Fatal(err)
-	}
-	completed := config.Complete()
+	completed := storingConfig(t, store)
 	generic, err := completed.New("elasti-apiserver", genericapiserver.NewEmptyDelegate())
 	if err != nil {
 		t.Fatal(err)
@@ -137,16 +121,7 @@ func startServer(t *testing.T, warner elastiservice.Warner) *server {
 		t.Fatal(err)
 	}
 	s.reader, s.statuses = endpoints.Reader, endpoints.StatusWriter
-	recording, stopRecording := context.WithCancel(context.WithoutCancel(t.Context()))
-	recorded := make(chan struct{})
-	go func() {
-		defer close(recorded)
-		endpoints.WakeRecorder.Run(recording)
-	}()
-	t.Cleanup(func() {
-		stopRecording()
-		<-recorded
-	})
+	runUntilCleanup(t, endpoints.WakeRecorder.Run)
 	group := genericapiserver.NewDefaultAPIGroupInfo(elasti.GroupName, apiserver.Scheme, metav1.ParameterCodec, apiserver.Codecs)
 	group.VersionedResourcesStorageMap[v1alpha1.SchemeGroupVersion.Version] = map[string]rest.Storage{
 		"elastiservices":          endpoints.ElastiService,
@@ -167,14 +142,42 @@ func startServer(t *testing.T, warner elastiservice.Warner) *server {
 		t.Fatal(err)
 	}
 	s.awaitReady(t, endpoints.ElastiService.ReadinessCheck)
-	var following sync.WaitGroup
-	ctx, cancel := context.WithCancel(context.Background())
-	following.Go(func() { endpoints.LastKnown.Run(ctx) })
+	runUntilCleanup(t, endpoints.LastKnown.Run)
+	return s
+}
+
+// runUntilCleanup runs something until the test has ended.
+func runUntilCleanup(t *testing.T, run func(ctx context.Context)) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
+	var running sync.WaitGroup
+	running.Go(func() { run(ctx) })
 	t.Cleanup(func() {
 		cancel()
-		following.Wait()
+		running.Wait()
 	})
-	return s
+}
+
+// storingConfig is the configuration of a server whose objects are in a store.
+func storingConfig(t *testing.T, store *embedded.Server) genericapiserver.CompletedConfig {
+	t.Helper()
+	config := genericapiserver.NewRecommendedConfig(apiserver.Codecs)
+	config.EffectiveVersion = compatibility.DefaultBuildEffectiveVersion()
+	config.LoopbackClientConfig = &clientrest.Config{}
+	config.ExternalAddress = "localhost:443"
+	config.Authorization.Authorizer = authorizerfactory.NewAlwaysAllowAuthorizer()
+	namer := openapi.NewDefinitionNamer(apiserver.Scheme)
+	config.OpenAPIConfig = genericapiserver.DefaultOpenAPIConfig(generatedopenapi.GetOpenAPIDefinitions, namer)
+	config.OpenAPIV3Config = genericapiserver.DefaultOpenAPIV3Config(generatedopenapi.GetOpenAPIDefinitions, namer)
+	recommended := genericoptions.NewRecommendedOptions("/registry/elasti.truefoundry.com", apiserver.Codecs.LegacyCodec(v1alpha1.SchemeGroupVersion))
+	etcd := recommended.Etcd
+	etcd.StorageConfig.EncodeVersioner = runtime.NewMultiGroupVersioner(v1alpha1.SchemeGroupVersion, schema.GroupKind{Group: elasti.GroupName})
+	etcd.StorageConfig.Transport.ServerList = []string{store.Endpoint()}
+	etcd.DefaultStorageMediaType = runtime.ContentTypeJSON
+	if err := etcd.ApplyTo(&config.Config); err != nil {
+		t.Fatal(err)
+	}
+	return config.Complete()
 }
 
 func (s *server) awaitReady(t *testing.T, ready func() error) {
