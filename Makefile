@@ -71,7 +71,7 @@ format: ## Format the Go code.
 ##@ Check
 
 .PHONY: verify
-verify: ## Check format, vet, lint, generated code, go.mod, import direction, that manifests render and that docs/guarantees.md names tests.
+verify: ## Check format, vet, lint, generated code, go.mod, import direction, manifests, scripts, docs, words and commit subjects.
 	hack/verify/verify.sh
 
 .PHONY: test
