@@ -32,7 +32,7 @@ CHAOS_DURATION ?= 60s
 help: ## List the targets.
 	@awk 'BEGIN {FS = ":.*## "} \
 		/^##@ / {printf "\n%s\n", substr($$0, 5)} \
-		/^[a-z-]+:.*## / {printf "  %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+		/^[a-z0-9-]+:.*## / {printf "  %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 .PHONY: demo
 demo: ## Show how one request wakes an application and quiet puts it to sleep, on a local cluster or that of KUBECONFIG=FILE.
@@ -75,7 +75,7 @@ verify: ## Check format, vet, lint, generated code, go.mod, import direction, ma
 	hack/verify/verify.sh
 
 .PHONY: test
-test: ## Run unit, integration and end-to-end tests, and a short random sequence. Does its own set-up.
+test: ## Run unit, integration and end-to-end tests, a random sequence for FOR_SHORT (20s), and fuzz for FUZZTIME (60s).
 	FOR=$(FOR_SHORT) hack/test.sh unit integration properties fuzz e2e
 
 .PHONY: test-unit
@@ -127,7 +127,7 @@ soak: ## Sleep and wake a hundred times under 200 requests/s, then restart parts
 	SOAK_FOR=$(SOAK_FOR) hack/test.sh soak
 
 .PHONY: chaos
-chaos: ## Kill and roll out resolvers under CHAOS_RATE (1000) requests/s to applications that sleep and wake.
+chaos: ## Kill and roll out resolvers under CHAOS_RATE (1000) requests/s to applications that sleep and wake, for CHAOS_DURATION (60s).
 	CHAOS_RATE=$(CHAOS_RATE) CHAOS_DURATION=$(CHAOS_DURATION) hack/chaos.sh
 
 .PHONY: bench

@@ -70,8 +70,18 @@ YAML
 # wait_until_asleep waits until the traffic of the example is sent to the
 # resolvers and its pods are deleted.
 wait_until_asleep() {
-    in_namespace wait elastiservice/example --for=jsonpath='{.status.mode}'=proxy --timeout=60s >/dev/null
-    in_namespace wait pods --selector=app=example --for=delete --timeout=60s >/dev/null
+    if ! in_namespace wait elastiservice/example --for=jsonpath='{.status.mode}'=proxy --timeout=60s >/dev/null ||
+        ! in_namespace wait pods --selector=app=example --for=delete --timeout=60s >/dev/null; then
+        in_namespace get elastiservices,pods >&2 || true
+        fail "the example is not asleep after a minute; what there is is above, and \"kubectl describe elastiservice/example --namespace $namespace\" says more"
+    fi
+}
+
+# build_timeline builds the program that prints what happened. The first time it
+# compiles Kubernetes' client.
+build_timeline() {
+    note "the program that prints the timeline"
+    (cd "$root" && go build -o "$output/timeline" ./hack/demo/timeline)
 }
 
 # wait_until_reachable COMMAND... waits until a health check reaches a resolver:
@@ -129,6 +139,7 @@ on_local_cluster() {
     export KUBECONFIG=$state/kubeconfig
     note "the local test cluster"
     "$root/hack/cluster/up.sh"
+    build_timeline
 
     note "images"
     "$root/hack/images/build.sh"
@@ -187,7 +198,9 @@ on_cluster_of_the_user() {
     removal="Remove what the demo deployed:
 
   kubectl delete -k $output"
+    command -v kubectl >/dev/null || fail "no kubectl found: put it on PATH"
     kubectl version >/dev/null || fail "the cluster of $KUBECONFIG does not respond, its error is above"
+    build_timeline
 
     note "deployment to the context $(kubectl config current-context)"
     if is_deployed; then
@@ -216,9 +229,9 @@ elif (($# > 1)); then
     usage >&2
     exit 2
 fi
-[[ -z ${1:-} || -e ${1%%:*} ]] || fail "there is no $1"
+[[ -z ${1:-} || -e ${1%%:*} ]] || fail "there is no kubeconfig $1"
+command -v go >/dev/null || fail "no Go found: install Go 1.26 or later and put it on PATH, see https://go.dev/doc/install"
 mkdir -p "$output"
-(cd "$root" && go build -o "$output/timeline" ./hack/demo/timeline)
 if (($# == 0)) || [[ $1 -ef $state/kubeconfig ]]; then
     on_local_cluster
 else
