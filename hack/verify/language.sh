@@ -32,7 +32,7 @@ patience|patient|patiently	timeout; retrying
 leaving ?time|converge ?time|cooling ?time	terminating grace, propagation delay, reuse cooldown
 call(s|ed)? off	cancel
 (is|are|was|were|be|been|has|have) gone|gone from	deleted
-ours|us	managed by the controller; the product
+ours?|us	managed by the controller; the product
 ask(s|ed|ing)?	query, probe, request
 fights?|disturbed sleep	scaling conflict
 told|tells? whether|tells? (who|which|what|how|why|of|us)|is ?news|take ?in	last reported, changed, record; reports whether

@@ -31,9 +31,8 @@ const (
 	missedReports = 3
 	// delay is how long a report may be under way, and be put off on a busy machine.
 	delay = 2 * time.Second
-	// MaxResolvers is how many resolvers are remembered for one ElastiService.
-	// There are hardly more than a node has or a cluster has zones; of more, the
-	// ones that reported last are kept.
+	// MaxResolvers is how many resolvers are remembered for one ElastiService. Of
+	// more, those that reported last are kept.
 	MaxResolvers = 64
 	// ForgetAfter is how old a report is before it is dropped.
 	ForgetAfter = 10 * time.Minute

@@ -61,7 +61,7 @@ type Options struct {
 	Scaling    *scaling.Client
 }
 
-// Checker reports what an ElastiService does not fit. Safe for concurrent use.
+// Checker reports what an ElastiService does not fit. It is safe for concurrent use.
 type Checker struct {
 	options Options
 	// lookups bounds how often the cluster is queried.

@@ -40,7 +40,7 @@ import (
 // until another API server has taken over from one that vanished.
 const leaveTimeout = 30 * time.Second
 
-// listings are the EndpointSlices that send traffic to this resolver. Safe for
+// listings are the EndpointSlices that send traffic to this resolver. They are safe for
 // concurrent use.
 type listings struct {
 	// own are the addresses of this resolver.

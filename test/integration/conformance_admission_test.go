@@ -33,8 +33,8 @@ import (
 	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti/v1alpha1"
 )
 
-// ourResources are the resources of the policies and webhooks of a test.
-func ourResources() admissionregistrationv1.RuleWithOperations {
+// elastiResources are the resources of the policies and webhooks of a test.
+func elastiResources() admissionregistrationv1.RuleWithOperations {
 	return admissionregistrationv1.RuleWithOperations{
 		Operations: []admissionregistrationv1.OperationType{admissionregistrationv1.Create, admissionregistrationv1.Update, admissionregistrationv1.Delete},
 		Rule: admissionregistrationv1.Rule{
@@ -48,10 +48,10 @@ func onlyIn(namespace string) *metav1.LabelSelector {
 	return &metav1.LabelSelector{MatchLabels: map[string]string{corev1.LabelMetadataName: namespace}}
 }
 
-func matchOurResources(namespace string) *admissionregistrationv1.MatchResources {
+func matchElastiResources(namespace string) *admissionregistrationv1.MatchResources {
 	return &admissionregistrationv1.MatchResources{
 		NamespaceSelector: onlyIn(namespace),
-		ResourceRules:     []admissionregistrationv1.NamedRuleWithOperations{{RuleWithOperations: ourResources()}},
+		ResourceRules:     []admissionregistrationv1.NamedRuleWithOperations{{RuleWithOperations: elastiResources()}},
 	}
 }
 
@@ -65,7 +65,7 @@ func TestValidatingAdmissionPolicyIsKeptTo(t *testing.T) {
 	policy := &admissionregistrationv1.ValidatingAdmissionPolicy{
 		ObjectMeta: meta,
 		Spec: admissionregistrationv1.ValidatingAdmissionPolicySpec{
-			MatchConstraints: matchOurResources(namespace),
+			MatchConstraints: matchElastiResources(namespace),
 			MatchConditions:  []admissionregistrationv1.MatchCondition{{Name: "not-deletions", Expression: "request.operation != 'DELETE'"}},
 			Validations: []admissionregistrationv1.Validation{
 				{Expression: "has(request.subResource) || !has(object.spec.cooldownPeriod) || object.spec.cooldownPeriod >= 60", Message: "cool down for a minute"},
@@ -161,7 +161,7 @@ func createMutatingPolicies(t *testing.T, namespace string) {
 		policy := &admissionregistrationv1.MutatingAdmissionPolicy{
 			ObjectMeta: meta,
 			Spec: admissionregistrationv1.MutatingAdmissionPolicySpec{
-				MatchConstraints:   matchOurResources(namespace),
+				MatchConstraints:   matchElastiResources(namespace),
 				MatchConditions:    []admissionregistrationv1.MatchCondition{{Name: "when", Expression: mutation.condition}},
 				Mutations:          []admissionregistrationv1.Mutation{mutation.mutation},
 				ReinvocationPolicy: admissionregistrationv1.NeverReinvocationPolicy,

@@ -146,7 +146,7 @@ func TestAdmissionWebhooksAreCalled(t *testing.T) {
 	}
 	timeout := ptr.To(int32(waitTimeout / time.Second))
 	validating := &admissionregistrationv1.ValidatingWebhookConfiguration{ObjectMeta: meta, Webhooks: []admissionregistrationv1.ValidatingWebhook{{
-		Name: "validate.example.com", ClientConfig: clientConfig("/validate"), Rules: []admissionregistrationv1.RuleWithOperations{ourResources()},
+		Name: "validate.example.com", ClientConfig: clientConfig("/validate"), Rules: []admissionregistrationv1.RuleWithOperations{elastiResources()},
 		NamespaceSelector: onlyIn(namespace), SideEffects: ptr.To(admissionregistrationv1.SideEffectClassNone),
 		AdmissionReviewVersions: []string{"v1"}, TimeoutSeconds: timeout,
 	}}}
@@ -159,7 +159,7 @@ func TestAdmissionWebhooksAreCalled(t *testing.T) {
 		}
 	})
 	mutating := &admissionregistrationv1.MutatingWebhookConfiguration{ObjectMeta: meta, Webhooks: []admissionregistrationv1.MutatingWebhook{{
-		Name: "mutate.example.com", ClientConfig: clientConfig("/mutate"), Rules: []admissionregistrationv1.RuleWithOperations{ourResources()},
+		Name: "mutate.example.com", ClientConfig: clientConfig("/mutate"), Rules: []admissionregistrationv1.RuleWithOperations{elastiResources()},
 		NamespaceSelector: onlyIn(namespace), SideEffects: ptr.To(admissionregistrationv1.SideEffectClassNone),
 		AdmissionReviewVersions: []string{"v1"}, TimeoutSeconds: timeout,
 	}}}

@@ -129,7 +129,7 @@ func resolve(document any, reference string) any {
 }
 
 // The aggregated discovery document of the cluster has the kinds of the API.
-func TestAggregatedDiscoveryHasOurResources(t *testing.T) {
+func TestAggregatedDiscoveryHasElastiResources(t *testing.T) {
 	const accept = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
 	var resource *apidiscoveryv2.APIResourceDiscovery
 	eventuallyWithin(t, discoveryTimeout, "the group is current", func(ctx context.Context) string {

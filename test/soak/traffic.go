@@ -27,7 +27,7 @@ import (
 	"github.com/truefoundry/elasti-apiserver/test/e2e/cluster"
 )
 
-// trafficMetrics counts requests, as an ingress does. Safe for concurrent use.
+// trafficMetrics counts requests, as an ingress does. It is safe for concurrent use.
 type trafficMetrics struct {
 	registry *client.Registry
 	server   *httptest.Server

@@ -43,7 +43,7 @@ const (
 	responded
 )
 
-// timeline collects moments. Safe for concurrent use.
+// timeline collects moments. It is safe for concurrent use.
 type timeline struct {
 	mu      sync.Mutex
 	moments []moment

@@ -36,7 +36,7 @@ import (
 	"github.com/truefoundry/elasti-apiserver/pkg/apiserver"
 )
 
-// defaultEtcdPrefix keeps our objects apart from others in a shared etcd.
+// defaultEtcdPrefix keeps the objects of this API apart from others in a shared etcd.
 const defaultEtcdPrefix = "/registry/elasti.truefoundry.com"
 
 // watchShutdownGracePeriod bounds how long a server that shuts down takes to
@@ -72,8 +72,8 @@ func New() *Options {
 	enforceResourceQuotas(recommended)
 	// A kubelet requests these without credentials.
 	recommended.Authorization.AlwaysAllowPaths = []string{"/healthz", "/healthz/*", "/livez", "/livez/*", "/readyz", "/readyz/*"}
-	// A permission that was revoked is effective for that long. It decides which users
-	// may have a Secret used by a trigger, which the host does not check otherwise.
+	// A revoked permission still counts for that long, also that to refer to a Secret in
+	// a trigger, which only this server checks.
 	recommended.Authorization.AllowCacheTTL = authorizationCacheTTL
 	recommended.Authorization.DenyCacheTTL = authorizationCacheTTL
 	serverRun := genericoptions.NewServerRunOptions()

@@ -70,13 +70,13 @@ type Options struct {
 	SecretName string
 	// DNSNames are the names that the certificate is valid for.
 	DNSNames []string
-	// Publisher tells the aggregator.
+	// Publisher publishes the bundle of authorities to the aggregator.
 	Publisher BundlePublisher
-	// Clock tells the time.
+	// Clock is the time by which certificates are renewed.
 	Clock clock.Clock
 }
 
-// Provider provides the serving certificate and keeps it valid. Safe for
+// Provider provides the serving certificate and keeps it valid. It is safe for
 // concurrent use.
 type Provider struct {
 	options Options
@@ -122,7 +122,7 @@ func (p *Provider) RunOnce(ctx context.Context) error {
 		return err
 	}
 	if err := p.options.Publisher.Publish(ctx, bundle); err != nil {
-		klog.FromContext(ctx).Error(err, "Publishing the certificate authority failed, retrying")
+		klog.FromContext(ctx).Error(err, "Failed to publish the certificate authority, will retry")
 	}
 	return nil
 }
@@ -132,7 +132,7 @@ func (p *Provider) Run(ctx context.Context, _ int) {
 	for {
 		pause := checkInterval
 		if err := p.check(ctx); err != nil {
-			klog.FromContext(ctx).Error(err, "Checking the serving certificate failed, retrying", "after", retryInterval)
+			klog.FromContext(ctx).Error(err, "Failed to check the serving certificate, will retry", "after", retryInterval)
 			pause = retryInterval
 		}
 		select {

@@ -76,7 +76,7 @@ func TestScalingByOthersIsReported(t *testing.T) {
 	}
 }
 
-// A watch that is far behind shows a sleep, and our wake from it, long after both:
+// A watch that is far behind shows a sleep, and the controller's wake from it, long after both:
 // what tells whose wake it was is that the target had been seen to be up before.
 func TestAWakeOfTheControllerThatIsObservedLateIsStillItsOwn(t *testing.T) {
 	up := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)

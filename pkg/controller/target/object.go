@@ -142,8 +142,8 @@ func scaledBy(target *unstructured.Unstructured) string {
 	return manager
 }
 
-// templateSpec returns nil when there is no pod template that can be read, such as in
-// a Rollout that takes it from another object.
+// templateSpec returns the spec of the pod template, or nil when the object has none
+// that can be read, such as a Rollout that takes it from another object.
 func templateSpec(target *unstructured.Unstructured) *corev1.PodSpec {
 	template, ok, err := unstructured.NestedMap(target.Object, "spec", "template", "spec")
 	if !ok || err != nil {

@@ -86,8 +86,8 @@ func sidecars(pod *corev1.PodSpec) []corev1.Container {
 	return found
 }
 
-// probeAction returns nil for a probe that only the kubelet can run, or that counts
-// for the kubelet only some time after it succeeds.
+// probeAction returns what a resolver does to run a probe, or nil for one that only the
+// kubelet can run, or that counts for the kubelet only some time after it succeeds.
 func probeAction(probe *corev1.Probe, ports []corev1.ContainerPort) *v1alpha1.ReadinessProbeAction {
 	if probe.InitialDelaySeconds > 0 || probe.SuccessThreshold > 1 {
 		return nil

@@ -139,9 +139,9 @@ func metricsHandler(registry *prometheus.Registry, client kubernetes.Interface) 
 	})
 }
 
-// clients returns the clients of a cluster, without a rate limit. A service causes
-// one wake request, however much is held for it, which must not wait for those of
-// other services. The API server limits the rate by priority and fairness.
+// clients returns the clients of a cluster, without a rate limit. Each service sends one
+// wake request at a time, however much it holds, and must not wait for those of other
+// services. The API server limits the rate by priority and fairness.
 func clients(config *rest.Config) (versioned.Interface, kubernetes.Interface, error) {
 	config = rest.AddUserAgent(config, "elasti-resolver")
 	config.QPS = -1

@@ -25,15 +25,15 @@ import (
 	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti/v1alpha1"
 )
 
-// Field is what is appended to a header field. The zero value is nothing.
+// Field is a header field and the value that is appended to it. The zero value is none.
 type Field struct {
-	// Name is its name, and Lower that in lower case.
+	// Name is the name of the field, and Lower the name in lower case.
 	Name, Lower string
-	// Value is the address.
+	// Value has the address of the client.
 	Value string
 }
 
-// FieldOf returns what is appended for a client, nothing where no header is wanted.
+// FieldOf returns the field for a client, or none where no header is wanted.
 func FieldOf(header v1alpha1.ClientAddressHeader, client netip.Addr) Field {
 	client = client.Unmap().WithZone("")
 	switch header {
@@ -47,7 +47,7 @@ func FieldOf(header v1alpha1.ClientAddressHeader, client netip.Addr) Field {
 	return Field{}
 }
 
-// node returns an address as RFC 7239 §6 writes it.
+// node returns an address as a node identifier of RFC 7239 §6.
 func node(client netip.Addr) string {
 	switch {
 	case !client.IsValid():

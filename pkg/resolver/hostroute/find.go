@@ -25,7 +25,7 @@ import (
 )
 
 // Destination is a destination.Find for the shared port. A request for
-// sharedport.Host is for no service: its reply says whether the table has the
+// sharedport.Host is for no service: its reply says whether the table has one of the
 // services that it names.
 func (t *Table) Destination(field func(name string) []string) (*service.Service, service.Port, *localreply.Reply) {
 	hosts := field("Host")

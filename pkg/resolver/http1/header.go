@@ -32,7 +32,7 @@ type malformed struct {
 	// status is that of the local reply to a client that sent it.
 	status int
 	detail string
-	// reason is why, where that is not the message.
+	// reason is that of the local reply. Empty means ReasonBadRequest.
 	reason localreply.Reason
 }
 
@@ -54,7 +54,7 @@ func badRequest(format string, args ...any) error {
 // errIncomplete means that more bytes are needed.
 var errIncomplete = errors.New("the header of the message is not complete")
 
-// A bodyKind is how the end of a body is marked.
+// bodyKind is how the end of a body is marked.
 type bodyKind byte
 
 const (
@@ -68,7 +68,7 @@ const (
 // span is a part of a header, as offsets.
 type span struct{ start, end int }
 
-// header is what was found in the header of a request or response. Slices point
+// messageHeader is what was found in the header of a request or response. Slices point
 // into the buffer that it was parsed from.
 type messageHeader struct {
 	// raw is the header, from its first line to the empty line.

@@ -73,7 +73,7 @@ func (s *Server) closePod(pod *podConn) {
 // recently counts what happened in the last minute, or a little longer ago.
 type recently struct {
 	mu sync.Mutex
-	// count is since a time, before in the minute before that.
+	// count is how many there were since since, before how many in the minute before.
 	since         time.Time
 	count, before int
 }

@@ -30,12 +30,13 @@ import (
 	"github.com/truefoundry/elasti-apiserver/pkg/resolver/socket/sockettest"
 )
 
-// silences are how long a peer says nothing: within all of our own intervals,
+// silences are how long a peer says nothing: within all intervals of the resolver,
 // beyond most, and beyond all.
 var silences = []time.Duration{100 * time.Millisecond, 3 * time.Second, 40 * time.Second}
 
 // eachWay runs a test for each silence, held and awake.
 func eachWay(t *testing.T, test func(t *testing.T, awake bool, silence time.Duration)) {
+	t.Helper()
 	for _, silence := range silences {
 		for _, awake := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%s, awake %t", silence, awake), func(t *testing.T) { test(t, awake, silence) })
@@ -97,12 +98,13 @@ func TestSilenceAtAnyStepOfAnExchange(t *testing.T) {
 }
 
 // sendInPieces sends a text, with a silence wherever it has a |.
-func sendInPieces(t testing.TB, conn *sockettest.Conn, text string, silence time.Duration) {
+func sendInPieces(tb testing.TB, conn *sockettest.Conn, text string, silence time.Duration) {
+	tb.Helper()
 	for i, piece := range strings.Split(text, "|") {
 		if i > 0 {
 			<-time.After(silence)
 		}
-		send(t, conn, piece)
+		send(tb, conn, piece)
 	}
 }
 

@@ -21,13 +21,12 @@ import (
 	"time"
 )
 
-// sweepInterval is how often the connections are checked. It bounds for how
-// long a connection to a pod is kept that the pod has closed, and that makes it
-// wait when it ends.
+// sweepInterval is how often the connections are checked. For no longer is one kept
+// that the pod has closed, or that keeps a pod from ending.
 const sweepInterval = 5 * time.Second
 
-// Run closes the connections to pods that are kept for a next request and of no
-// use any more, until ctx ends.
+// Run closes the connections to pods that are kept for the next request and cannot
+// carry it any more, until ctx ends.
 func (s *Server) Run(ctx context.Context) {
 	ticker := time.NewTicker(sweepInterval)
 	defer ticker.Stop()

@@ -55,9 +55,9 @@ type watcher struct {
 	// endOfInitial is the version of the bookmark after the initial objects, or 0
 	// if there is none.
 	endOfInitial uint64
-	// selected are the objects that the reader has, by key, where a selection makes
-	// it matter: the host sends no previous objects. It is nil without a selection,
-	// and otherwise bounded by the number of stored objects.
+	// selected are the objects that match the predicate, by key. The host sends no
+	// previous objects, so that this shows which ones match no more. It is nil without a
+	// predicate, and otherwise bounded by the number of stored objects.
 	selected map[string]runtime.Object
 }
 

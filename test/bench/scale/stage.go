@@ -218,7 +218,7 @@ func (s *Stage) forEach(ctx context.Context, count int, work func(ctx context.Co
 	return group.Wait()
 }
 
-// progress is what is still wrong. Safe for concurrent use.
+// progress is what is still wrong. It is safe for concurrent use.
 type progress struct {
 	mu sync.Mutex
 	// wrong are the applications whose mode, or resolver slices, are not right.

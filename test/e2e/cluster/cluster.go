@@ -49,7 +49,7 @@ const (
 	applicationImageVariable = "ELASTI_EXAMPLE_IMAGE"
 )
 
-// Cluster is a connection to the cluster under test. Safe for concurrent use.
+// Cluster is a connection to the cluster under test. It is safe for concurrent use.
 type Cluster struct {
 	// Config is the configuration that the clients were made of. Not rate limited.
 	Config *rest.Config

@@ -90,7 +90,7 @@ func (m Moment) String() string {
 	return strings.TrimSpace(fmt.Sprintf("%s %s %s %s", m.At.Format(time.StampMilli), m.Name, m.Change, m.Detail))
 }
 
-// Observer watches one namespace and records what changes. Safe for concurrent use.
+// Observer watches one namespace and records what changes. It is safe for concurrent use.
 type Observer struct {
 	host   informers.SharedInformerFactory
 	elasti externalversions.SharedInformerFactory

@@ -27,7 +27,7 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// Kubectl runs commands as one user in one namespace. Safe for concurrent use.
+// Kubectl runs commands as one user in one namespace. It is safe for concurrent use.
 type Kubectl struct {
 	binary, kubeconfig, cache string
 }

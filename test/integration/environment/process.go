@@ -35,7 +35,7 @@ const (
 )
 
 // Process is a process of its own process group, whose output goes to a file.
-// It is killed when this process ends without stopping it. Safe for
+// It is killed when this process ends without stopping it. It is safe for
 // concurrent use.
 type Process struct {
 	name    string

@@ -40,17 +40,16 @@ const (
 	// that have none at it.
 	serverCapacity = 20
 	serverReserve  = 4
-	// MaxInFlight is how many of them one namespace has while no other has any: as
-	// many as are left to the others.
+	// MaxInFlight is how many queries one namespace has in flight at a server while no
+	// other namespace has any there: half of what is not reserved.
 	MaxInFlight = (serverCapacity - serverReserve) / 2
-	// DefaultCapacity is how many queries are in flight together, to all
-	// servers. A quarter is for namespaces that have none, and one that is alone
-	// has a third of the others.
+	// DefaultCapacity is how many queries are in flight together, to all servers. One
+	// in reservedPart of them is reserved for namespaces that have none in flight. A
+	// single namespace has at most a third of the rest.
 	DefaultCapacity = 64
 	reservedPart    = 4
-	// MaxFaults is how many times in a row a server may fail before its circuit
-	// breaker opens: a single query that is too expensive for a server says
-	// nothing about other queries.
+	// MaxFaults is how many failures in a row open the circuit breaker of a server. A
+	// single query that is too expensive for a server says nothing about others.
 	MaxFaults = 3
 	// An open circuit breaker rejects queries for 10 s, and for 20, 40 and 60 s when
 	// the single query after a pause, which probes the server, has failed too.
@@ -121,10 +120,12 @@ type queryResult struct {
 
 // circuitBreaker is the state of a server that fails.
 type circuitBreaker struct {
+	// faults is how many times in a row it has failed, err its last error.
 	faults int
-	until  time.Time
-	pause  time.Duration
 	err    error
+	// No query is sent before until, which is a pause after the last failure.
+	until time.Time
+	pause time.Duration
 }
 
 func (b circuitBreaker) open() bool { return b.faults >= MaxFaults }
@@ -164,8 +165,8 @@ type Limiter struct {
 	results  *lru.Cache // of queryResult by digest
 
 	mu sync.Mutex
-	// inFlight are the queries in flight, and connections how many there are for
-	// each way to query a server.
+	// inFlight are the queries in flight. connections counts them by server and
+	// Query.Connection.
 	inFlight    map[digest]struct{}
 	connections map[digest]int
 	// servers and shares count the same by server, and by namespace.
@@ -259,9 +260,10 @@ func (l *Limiter) begin(query Query, key, connection digest) error {
 	return nil
 }
 
-// hasRoom reports whether there is a slot for a query: any slot for the first query
-// of a namespace, and one that is not reserved for further ones. Of those, a namespace
-// gets as many as are left to the others at a server, and half as many altogether.
+// hasRoom reports whether there is a slot for a query. The first query of a namespace
+// gets any slot, further ones only a slot that is not reserved. Of these, a namespace
+// takes at most as many as it leaves to the others at a server, and half as many as it
+// leaves to them of all servers together.
 func (l *Limiter) hasRoom(query Query) bool {
 	freeOfAll := l.capacity - len(l.inFlight)
 	if own := l.shares[share{namespace: query.Namespace}]; own > 0 {
