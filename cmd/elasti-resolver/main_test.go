@@ -48,6 +48,7 @@ func TestMain(m *testing.M) {
 
 // api is an API server that serves one ElastiService only.
 func api(t *testing.T, es *v1alpha1.ElastiService) *httptest.Server {
+	t.Helper()
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
 		var items []any
@@ -77,6 +78,7 @@ func api(t *testing.T, es *v1alpha1.ElastiService) *httptest.Server {
 }
 
 func kubeconfig(t *testing.T, server string) string {
+	t.Helper()
 	path := filepath.Join(t.TempDir(), "kubeconfig")
 	text := fmt.Sprintf(`{"apiVersion":"v1","kind":"Config","current-context":"a",
 		"clusters":[{"name":"a","cluster":{"server":%q}}],"contexts":[{"name":"a","context":{"cluster":"a","user":"a"}}],"users":[{"name":"a","user":{}}]}`, server)

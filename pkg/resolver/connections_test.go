@@ -46,6 +46,7 @@ type counted struct {
 }
 
 func newCounted(t *testing.T, process, perService int) *counted {
+	t.Helper()
 	budget := memory.NewBudget(memory.Limits{Process: 1 << 30})
 	return &counted{
 		connections: newConnections(connectionLimits{process: func() int { return process }, perService: perService}, budget.Open(nil)),
@@ -238,6 +239,7 @@ func TestLocalFaultIsNamedAsOne(t *testing.T) {
 
 // forgetfulPod is a pod that closes each connection after its response.
 func forgetfulPod(t *testing.T) string {
+	t.Helper()
 	return resolvertest.ListenHTTP(t, func(w http.ResponseWriter, _ *http.Request) { w.Header().Set("Connection", "close") })
 }
 

@@ -63,6 +63,7 @@ type fakeServer struct {
 }
 
 func newFakeServer(t *testing.T) *fakeServer {
+	t.Helper()
 	f := &fakeServer{
 		t:         t,
 		clock:     clocktesting.NewFakeClock(metav1.Now().Time),

@@ -30,6 +30,7 @@ const cartScale = "/apis/apps/v1/namespaces/shop/deployments/cart/scale"
 var cart = Target{Namespace: "shop", APIVersion: "apps/v1", Kind: "Deployment", Name: "cart"}
 
 func newCart(t *testing.T, replicas int32) *fakeServer {
+	t.Helper()
 	server := newFakeServer(t)
 	server.serve("apps/v1", "Deployment", "deployments")
 	server.putScale(cartScale, "shop", "cart", replicas)

@@ -94,7 +94,7 @@ func run(ctx context.Context, listen string, startDelay time.Duration, protocols
 	case <-ctx.Done():
 	}
 
-	shutdown, cancel := context.WithTimeout(context.Background(), shutdownTimeout)
+	shutdown, cancel := context.WithTimeout(context.WithoutCancel(ctx), shutdownTimeout)
 	defer cancel()
 	if err := server.Shutdown(shutdown); err != nil {
 		return fmt.Errorf("finishing open requests: %w", err)

@@ -57,6 +57,7 @@ func killServer(t *testing.T) {
 }
 
 func ensureRunningAfter(t *testing.T) {
+	t.Helper()
 	t.Cleanup(func() {
 		select {
 		case <-shared.Server.Process().Exited():

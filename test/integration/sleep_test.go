@@ -63,11 +63,15 @@ func waitForWanted(t *testing.T, namespace string, replicas int32) {
 }
 
 // quietMetrics is a Prometheus whose metrics are 0, without missed scrapes.
-func quietMetrics(t *testing.T) *httptest.Server { return metricsOf(t, func() string { return "0" }) }
+func quietMetrics(t *testing.T) *httptest.Server {
+	t.Helper()
+	return metricsOf(t, func() string { return "0" })
+}
 
 // metricsOf is a Prometheus whose metrics have the value that a function returns, without
 // missed scrapes. While the value is empty its queries fail.
 func metricsOf(t *testing.T, valueOf func() string) *httptest.Server {
+	t.Helper()
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		value := valueOf()
 		if value == "" {

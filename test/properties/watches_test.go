@@ -103,6 +103,7 @@ func (h *history) follow(t *testing.T, client kubernetes.Interface) {
 
 // record adds one event to the history.
 func (h *history) record(t *testing.T, of kind, event watch.EventType, object runtime.Object) {
+	t.Helper()
 	accessor, err := meta.Accessor(object)
 	if event == watch.Error || err != nil {
 		t.Errorf("the watch of every %s reports %v", of, object)

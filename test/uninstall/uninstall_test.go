@@ -97,6 +97,7 @@ func TestDeletedInstallationLeavesTheClusterAsItWas(t *testing.T) {
 }
 
 func removeAndCheck(t *testing.T, remove func(*installation)) {
+	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), orderTimeout)
 	defer cancel()
 	connected, err := cluster.Connect(ctx)

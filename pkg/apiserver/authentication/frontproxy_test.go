@@ -93,6 +93,7 @@ type bundle struct {
 }
 
 func newBundle(t *testing.T, of authority) *bundle {
+	t.Helper()
 	b := &bundle{t: t}
 	b.replace(of)
 	return b

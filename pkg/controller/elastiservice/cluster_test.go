@@ -154,6 +154,7 @@ func (r clientReader) Watch(ctx context.Context, namespace string, options metav
 func (clientReader) IsWatchListSemanticsUnSupported() bool { return true }
 
 func newCluster(t *testing.T) *cluster {
+	t.Helper()
 	c := &cluster{
 		t:      t,
 		elasti: elastifake.NewClientset(),

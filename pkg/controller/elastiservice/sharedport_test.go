@@ -40,6 +40,7 @@ type sharedPort struct {
 }
 
 func newSharedPort(t *testing.T) *sharedPort {
+	t.Helper()
 	s := &sharedPort{status: map[string]int{}}
 	s.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		s.mu.Lock()

@@ -164,6 +164,7 @@ func (s *server) takeChanges() []string {
 }
 
 func startManager(t *testing.T) (*Manager, *prometheus.Registry) {
+	t.Helper()
 	registry := prometheus.NewRegistry()
 	manager := New(Options{Metrics: NewMetrics(registry)})
 	ctx, cancel := context.WithCancel(t.Context())

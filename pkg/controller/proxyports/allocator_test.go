@@ -57,6 +57,7 @@ type ports struct {
 }
 
 func newPorts(t *testing.T, size int, claims *proxyportstest.Claims) *ports {
+	t.Helper()
 	p := &ports{T: t, claims: claims, clock: clocktesting.NewFakeClock(time.Now())}
 	p.Allocator = proxyports.New(proxyports.Options{
 		Range:  utilnet.PortRange{Base: 10000, Size: size},

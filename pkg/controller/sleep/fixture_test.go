@@ -227,6 +227,7 @@ type fixture struct {
 
 // inBubble runs a test with a scheduler that runs.
 func inBubble(t *testing.T, change func(*Options), test func(t *testing.T, f *fixture)) {
+	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		f := &fixture{
 			fakeCluster: &fakeCluster{objects: map[string]*v1alpha1.ElastiService{}},

@@ -73,6 +73,7 @@ func (w *world) Get(ctx context.Context, target scaling.Target) (*autoscalingv1.
 
 // inBubble runs a test with a world.
 func inBubble(t *testing.T, test func(t *testing.T, w *world)) {
+	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		w := &world{host: fake.NewClientset(), selector: "app=cart"}
 		w.host.PrependReactor("list", "pods", func(action clienttesting.Action) (bool, runtime.Object, error) {

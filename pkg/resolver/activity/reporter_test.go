@@ -77,6 +77,7 @@ func (s *server) take() []received {
 
 // run runs a test in fake time, with a reporter and a tracker of one service.
 func run(t *testing.T, test func(t *testing.T, s *server, tracker *Tracker)) {
+	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		s := &server{}
 		reporter := New(Options{Client: s, Resolver: "resolver-0"})

@@ -42,7 +42,8 @@ type applicationRequest struct {
 var long = strings.Repeat("0123456789abcdef", 3*spliceBytes/16)
 
 // applicationRequests are one for each thing that go-httpbin can do, and whose
-// esponse is the same each time.
+// 
+esponse is the same each time.
 var applicationRequests = []applicationRequest{
 	{method: "GET", target: "/get?a=b&a=%20c&d"},
 	{method: "GET", target: "/get", fields: map[string]string{"Accept": "text/html", "X-Odd": " a , b ", "Connection": "X-Odd"}},
@@ -149,6 +150,7 @@ func (r *applicationRequest) send(client *http.Client, address string) (applicat
 
 // newApplicationClient returns a client that shows what it gets as it is.
 func newApplicationClient(t *testing.T) *http.Client {
+	t.Helper()
 	transport := &http.Transport{DisableCompression: true, ExpectContinueTimeout: 20 * time.Second}
 	t.Cleanup(transport.CloseIdleConnections)
 	return &http.Client{

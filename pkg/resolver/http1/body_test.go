@@ -29,11 +29,12 @@ import (
 )
 
 // readHeaderOf reads up to the end of a header.
-func readHeaderOf(t testing.TB, reader *bufio.Reader) {
+func readHeaderOf(tb testing.TB, reader *bufio.Reader) {
+	tb.Helper()
 	for {
 		line, err := reader.ReadString('\n')
 		if err != nil {
-			t.Errorf("the pod reads the header: %v", err)
+			tb.Errorf("the pod reads the header: %v", err)
 			return
 		}
 		if line == "\r\n" {

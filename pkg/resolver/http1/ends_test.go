@@ -38,6 +38,7 @@ var ends = map[string]func(*sockettest.Conn){
 // eachEnd runs a test for each way to end a connection, after each silence, held
 // and awake.
 func eachEnd(t *testing.T, test func(w *world, awake bool, silence time.Duration, how string)) {
+	t.Helper()
 	for how := range ends {
 		eachWay(t, func(t *testing.T, awake bool, silence time.Duration) {
 			t.Run(how, func(t *testing.T) {

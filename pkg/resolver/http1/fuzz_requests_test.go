@@ -153,6 +153,7 @@ func FuzzRequests(f *testing.F) {
 // readNumbers reads responses up to the end of a connection, checks their numbers, and
 // reports whether the last of them is a rejection.
 func readNumbers(t *testing.T, reader *bufio.Reader, requests []received) (responses int, refused bool) {
+	t.Helper()
 	for {
 		method := http.MethodGet
 		if responses < len(requests) {

@@ -56,14 +56,14 @@ type fixture struct {
 	records []accesslog.Record
 }
 
-func newFixture(t testing.TB, change func(*service.Config)) *fixture {
-	t.Helper()
-	return newFixtureWith(t, change, func(*Options) {})
+func newFixture(tb testing.TB, change func(*service.Config)) *fixture {
+	tb.Helper()
+	return newFixtureWith(tb, change, func(*Options) {})
 }
 
 // newFixtureWith is newFixture with other options of the server.
-func newFixtureWith(t testing.TB, change func(*service.Config), tune func(*Options)) *fixture {
-	t.Helper()
+func newFixtureWith(tb testing.TB, change func(*service.Config), tune func(*Options)) *fixture {
+	tb.Helper()
 	config := &service.Config{
 		Mode:        v1alpha1.ModeProxy,
 		HoldTimeout: 30 * time.Second,
@@ -72,7 +72,7 @@ func newFixtureWith(t testing.TB, change func(*service.Config), tune func(*Optio
 	if change != nil {
 		change(config)
 	}
-	f := &fixture{t: t, budget: memory.NewBudget(memory.Limits{Process: 1 << 30})}
+	f := &fixture{t: tb, budget: memory.NewBudget(memory.Limits{Process: 1 << 30})}
 	f.service = service.New(service.Options{
 		Namespace: "shop", Name: "cart", PublicService: "cart",
 		Config: config, Budget: f.budget, Logger: klog.Background(),
@@ -89,7 +89,7 @@ func newFixtureWith(t testing.TB, change func(*service.Config), tune func(*Optio
 	f.server = New(options)
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	f.address = listener.Addr().String()
 	ctx, cancel := context.WithCancel(context.Background())
@@ -110,7 +110,7 @@ func newFixtureWith(t testing.TB, change func(*service.Config), tune func(*Optio
 			})
 		}
 	})
-	t.Cleanup(func() {
+	tb.Cleanup(func() {
 		listener.Close()
 		f.service.Close()
 		cancel()
@@ -176,8 +176,8 @@ func (f *fixture) inFlight(n int) {
 	eventually(f.t, func() bool { return f.service.Queue().InFlight() == n })
 }
 
-func eventually(t testing.TB, condition func() bool) {
-	t.Helper()
+func eventually(tb testing.TB, condition func() bool) {
+	tb.Helper()
 	deadline := time.NewTimer(10 * time.Second)
 	defer deadline.Stop()
 	tick := time.NewTicker(time.Millisecond)
@@ -186,17 +186,17 @@ func eventually(t testing.TB, condition func() bool) {
 		select {
 		case <-tick.C:
 		case <-deadline.C:
-			t.Fatal("the condition did not come true in time")
+			tb.Fatal("the condition did not come true in time")
 		}
 	}
 }
 
 // rawPod accepts connections and hands them to serve, which owns them.
-func rawPod(t testing.TB, serve func(*net.TCPConn)) string {
-	t.Helper()
+func rawPod(tb testing.TB, serve func(*net.TCPConn)) string {
+	tb.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	var running sync.WaitGroup
 	running.Go(func() {
@@ -211,7 +211,7 @@ func rawPod(t testing.TB, serve func(*net.TCPConn)) string {
 			})
 		}
 	})
-	t.Cleanup(func() {
+	tb.Cleanup(func() {
 		listener.Close()
 		running.Wait()
 	})
@@ -220,79 +220,80 @@ func rawPod(t testing.TB, serve func(*net.TCPConn)) string {
 
 // scriptPod responds on each connection with a fixed text once it has read the
 // wanted bytes, and fails the test when it reads others.
-func scriptPod(t testing.TB, want, reply string) string {
-	return rawPod(t, func(conn *net.TCPConn) {
+func scriptPod(tb testing.TB, want, reply string) string {
+	tb.Helper()
+	return rawPod(tb, func(conn *net.TCPConn) {
 		got := make([]byte, len(want))
 		if _, err := io.ReadFull(conn, got); err != nil {
-			t.Errorf("the pod read %q: %v", got, err)
+			tb.Errorf("the pod read %q: %v", got, err)
 			return
 		}
 		if string(got) != want {
-			t.Errorf("the pod read\n%q, want\n%q", got, want)
+			tb.Errorf("the pod read\n%q, want\n%q", got, want)
 		}
 		if _, err := io.WriteString(conn, reply); err != nil {
-			t.Errorf("the pod cannot respond: %v", err)
+			tb.Errorf("the pod cannot respond: %v", err)
 		}
 	})
 }
 
 // httpPod serves a handler with net/http.
-func httpPod(t testing.TB, handler http.HandlerFunc) string {
-	t.Helper()
-	return httpPodWith(t, handler, nil)
+func httpPod(tb testing.TB, handler http.HandlerFunc) string {
+	tb.Helper()
+	return httpPodWith(tb, handler, nil)
 }
 
 // httpPodWith is httpPod that reports what becomes of its connections.
-func httpPodWith(t testing.TB, handler http.HandlerFunc, state func(net.Conn, http.ConnState)) string {
-	t.Helper()
+func httpPodWith(tb testing.TB, handler http.HandlerFunc, state func(net.Conn, http.ConnState)) string {
+	tb.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	server := &http.Server{Handler: handler, ConnState: state}
 	var running sync.WaitGroup
 	running.Go(func() { _ = server.Serve(listener) })
-	t.Cleanup(func() {
+	tb.Cleanup(func() {
 		server.Close()
 		running.Wait()
 	})
 	return listener.Addr().String()
 }
 
-func send(t testing.TB, conn net.Conn, text string) {
-	t.Helper()
+func send(tb testing.TB, conn net.Conn, text string) {
+	tb.Helper()
 	if _, err := io.WriteString(conn, text); err != nil {
-		t.Fatalf("sending: %v", err)
+		tb.Fatalf("sending: %v", err)
 	}
 }
 
-func readAll(t testing.TB, conn net.Conn) string {
-	t.Helper()
+func readAll(tb testing.TB, conn net.Conn) string {
+	tb.Helper()
 	data, err := io.ReadAll(conn)
 	if err != nil {
-		t.Fatalf("reading: %v (after %q)", err, data)
+		tb.Fatalf("reading: %v (after %q)", err, data)
 	}
 	return string(data)
 }
 
-func expect(t testing.TB, conn net.Conn, want string) {
-	t.Helper()
+func expect(tb testing.TB, conn net.Conn, want string) {
+	tb.Helper()
 	got := make([]byte, len(want))
 	if n, err := io.ReadFull(conn, got); err != nil || string(got) != want {
-		t.Fatalf("read %q (%v), want %q", got[:n], err, want)
+		tb.Fatalf("read %q (%v), want %q", got[:n], err, want)
 	}
 }
 
 // readResponse reads one response and its body.
-func readResponse(t testing.TB, reader *bufio.Reader, method string) (*http.Response, string) {
-	t.Helper()
+func readResponse(tb testing.TB, reader *bufio.Reader, method string) (*http.Response, string) {
+	tb.Helper()
 	response, err := http.ReadResponse(reader, &http.Request{Method: method})
 	if err != nil {
-		t.Fatalf("reading the response: %v", err)
+		tb.Fatalf("reading the response: %v", err)
 	}
 	body, err := io.ReadAll(response.Body)
 	if err != nil {
-		t.Fatalf("reading the body: %v", err)
+		tb.Fatalf("reading the body: %v", err)
 	}
 	return response, string(body)
 }

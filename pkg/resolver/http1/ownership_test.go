@@ -39,6 +39,7 @@ func respondWith(conn io.Writer, body string) {
 
 // loginPod knows a user by the connection: a login counts for all requests on it.
 func loginPod(t *testing.T) string {
+	t.Helper()
 	return rawPod(t, func(conn *net.TCPConn) {
 		user := "unknown"
 		reader := bufio.NewReader(conn)
@@ -115,6 +116,7 @@ func requestHeaders(reader *bufio.Reader) (string, error) {
 // something follows them when it is late: the worst moment, as by then it is
 // taken to respond to that.
 func latePod(t *testing.T, late bool, next func(*bufio.Reader) (string, error)) string {
+	t.Helper()
 	return rawPod(t, func(conn *net.TCPConn) {
 		reader := bufio.NewReader(conn)
 		for n := 0; ; n++ {
@@ -134,6 +136,7 @@ func latePod(t *testing.T, late bool, next func(*bufio.Reader) (string, error)) 
 
 // twicePod responds to each request twice, in one piece.
 func twicePod(t *testing.T, _ bool, _ func(*bufio.Reader) (string, error)) string {
+	t.Helper()
 	return rawPod(t, func(conn *net.TCPConn) {
 		reader := bufio.NewReader(conn)
 		for {

@@ -213,11 +213,11 @@ func (l *oneConn) Close() error   { return nil }
 func (l *oneConn) Addr() net.Addr { return &net.TCPAddr{} }
 
 // awaitEnd reads until the end of a connection and returns what came.
-func awaitEnd(t testing.TB, conn net.Conn) string {
-	t.Helper()
+func awaitEnd(tb testing.TB, conn net.Conn) string {
+	tb.Helper()
 	got, err := io.ReadAll(conn)
 	if err != nil {
-		t.Errorf("reading until the end: %v (after %q)", err, got)
+		tb.Errorf("reading until the end: %v (after %q)", err, got)
 	}
 	return string(got)
 }

@@ -61,6 +61,7 @@ type end struct {
 }
 
 func newEnd(t *testing.T, conn net.Conn) *end {
+	t.Helper()
 	e := &end{t: t, conn: conn.(*net.TCPConn), framer: http2.NewFramer(conn, conn), done: make(chan struct{}), seen: newSight()}
 	e.framer.AllowIllegalWrites, e.framer.AllowIllegalReads = true, true
 	e.encoder = hpack.NewEncoder(&e.block)

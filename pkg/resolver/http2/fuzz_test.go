@@ -40,6 +40,7 @@ import (
 // the connection and everything that ran for it has ended. Released says whether
 // there is a pod from the beginning.
 func converse(t *testing.T, fromClient, fromPod []byte, released bool) {
+	t.Helper()
 	budget := memory.NewBudget(memory.Limits{Process: 1 << 20})
 	svc := service.New(service.Options{Namespace: "shop", Name: "cart", PublicService: "cart", Logger: klog.Background(),
 		Config: &service.Config{HoldTimeout: time.Minute, Limits: hold.Limits{MaxPending: 100}}, Budget: budget})

@@ -217,6 +217,7 @@ func TestWhatAPodDoesNotTakeIsCounted(t *testing.T) {
 // crowd is a client and a pod, in memory, of a resolver with room for so many bytes.
 // The client sends the header of stream 1, and then what say does.
 func crowd(t *testing.T, running *sync.WaitGroup, room int64, pod, say func(*wire)) (*wire, *memory.Account) {
+	t.Helper()
 	dial := pipePods(t, running, pod)
 	svc := service.New(service.Options{Namespace: "shop", Name: "cart", PublicService: "cart", Logger: klog.Background(),
 		Config: &service.Config{HoldTimeout: time.Hour, Limits: hold.Limits{MaxPending: 10}}, Budget: memory.NewBudget(memory.Limits{Process: 1 << 20})})

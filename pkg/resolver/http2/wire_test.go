@@ -46,6 +46,7 @@ type wire struct {
 const wireTimeout = 20 * time.Second
 
 func newWire(t *testing.T, conn net.Conn) *wire {
+	t.Helper()
 	w := &wire{t: t, Conn: conn, Framer: http2.NewFramer(conn, conn)}
 	w.AllowIllegalWrites = true
 	w.AllowIllegalReads = true
@@ -264,6 +265,7 @@ func (w *wire) word(f http2.Frame) string {
 
 // pipePods makes connections to a pod in memory: each is served by serve.
 func pipePods(t *testing.T, running *sync.WaitGroup, serve func(*wire)) func(context.Context) (net.Conn, error) {
+	t.Helper()
 	return func(context.Context) (net.Conn, error) {
 		near, far := net.Pipe()
 		running.Go(func() {

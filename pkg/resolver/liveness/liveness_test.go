@@ -125,6 +125,7 @@ func TestClosedConnectionIsForgotten(t *testing.T) {
 
 // watch runs a watch with a hundredth of the intervals and counts its checks.
 func watch(t *testing.T, conn *net.TCPConn) (checks *atomic.Int64, closed <-chan struct{}) {
+	t.Helper()
 	checks = &atomic.Int64{}
 	ended := make(chan struct{})
 	w := New(Options{

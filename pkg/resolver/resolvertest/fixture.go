@@ -58,13 +58,13 @@ type Fixture struct {
 // New returns a Fixture in proxy mode that holds up to 100 requests for 30
 // seconds, as far as change, which may be nil, leaves it at that. It ends with
 // the test.
-func New(t testing.TB, change func(*service.Config)) *Fixture {
-	t.Helper()
+func New(tb testing.TB, change func(*service.Config)) *Fixture {
+	tb.Helper()
 	config := &service.Config{Mode: v1alpha1.ModeProxy, HoldTimeout: 30 * time.Second, Limits: hold.Limits{MaxPending: 100}}
 	if change != nil {
 		change(config)
 	}
-	f := &Fixture{t: t, Budget: memory.NewBudget(memory.Limits{Process: 1 << 30})}
+	f := &Fixture{t: tb, Budget: memory.NewBudget(memory.Limits{Process: 1 << 30})}
 	f.Service = service.New(service.Options{
 		Namespace: "shop", Name: "cart", PublicService: "cart",
 		Config: config, Budget: f.Budget, Logger: klog.Background(),
@@ -76,7 +76,7 @@ func New(t testing.TB, change func(*service.Config)) *Fixture {
 	})
 	ctx, cancel := context.WithCancel(context.Background())
 	f.ctx = ctx
-	t.Cleanup(func() {
+	tb.Cleanup(func() {
 		f.Service.Close()
 		cancel()
 		f.running.Wait()
@@ -148,8 +148,8 @@ func (f *Fixture) InFlight(n int) {
 
 // Eventually waits until a condition is true, and fails the test when that takes
 // too long.
-func Eventually(t testing.TB, condition func() bool) {
-	t.Helper()
+func Eventually(tb testing.TB, condition func() bool) {
+	tb.Helper()
 	deadline := time.NewTimer(timeout)
 	defer deadline.Stop()
 	tick := time.NewTicker(time.Millisecond)
@@ -158,7 +158,7 @@ func Eventually(t testing.TB, condition func() bool) {
 		select {
 		case <-tick.C:
 		case <-deadline.C:
-			t.Fatal("the condition did not come true in time")
+			tb.Fatal("the condition did not come true in time")
 		}
 	}
 }

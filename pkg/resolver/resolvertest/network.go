@@ -48,11 +48,11 @@ func Pods(addresses ...string) []endpoint.Description {
 // Listen accepts connections, hands each to serve in a goroutine of its own,
 // closes it when serve returns, and returns the address. The end of the test
 // closes what is open and waits for serve to return.
-func Listen(t testing.TB, serve func(*net.TCPConn)) string {
-	t.Helper()
-	listener, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+func Listen(tb testing.TB, serve func(*net.TCPConn)) string {
+	tb.Helper()
+	listener, err := (&net.ListenConfig{}).Listen(tb.Context(), "tcp", "127.0.0.1:0")
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	ended, end := context.WithCancel(context.Background())
 	var running sync.WaitGroup
@@ -70,7 +70,7 @@ func Listen(t testing.TB, serve func(*net.TCPConn)) string {
 			})
 		}
 	})
-	t.Cleanup(func() {
+	tb.Cleanup(func() {
 		listener.Close()
 		end()
 		running.Wait()
@@ -80,11 +80,11 @@ func Listen(t testing.TB, serve func(*net.TCPConn)) string {
 
 // ListenHTTP serves a handler with net/http, in HTTP/1.1 and in HTTP/2 with
 // prior knowledge, and returns the address.
-func ListenHTTP(t testing.TB, handler http.HandlerFunc) string {
-	t.Helper()
-	listener, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+func ListenHTTP(tb testing.TB, handler http.HandlerFunc) string {
+	tb.Helper()
+	listener, err := (&net.ListenConfig{}).Listen(tb.Context(), "tcp", "127.0.0.1:0")
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	protocols := new(http.Protocols)
 	protocols.SetHTTP1(true)
@@ -92,7 +92,7 @@ func ListenHTTP(t testing.TB, handler http.HandlerFunc) string {
 	server := &http.Server{Handler: handler, Protocols: protocols}
 	var running sync.WaitGroup
 	running.Go(func() { _ = server.Serve(listener) })
-	t.Cleanup(func() {
+	tb.Cleanup(func() {
 		server.Close()
 		running.Wait()
 	})
@@ -101,72 +101,72 @@ func ListenHTTP(t testing.TB, handler http.HandlerFunc) string {
 
 // Dial connects to an address. All that the test does with the connection has 20
 // seconds. It is closed at the end of the test.
-func Dial(t testing.TB, address string) *net.TCPConn {
-	t.Helper()
-	return dial(t, &net.Dialer{}, address)
+func Dial(tb testing.TB, address string) *net.TCPConn {
+	tb.Helper()
+	return dial(tb, &net.Dialer{}, address)
 }
 
 // DialFrom is Dial from a source address, such as any of 127.0.0.0/8.
-func DialFrom(t testing.TB, source, address string) *net.TCPConn {
-	t.Helper()
-	return dial(t, &net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(source)}}, address)
+func DialFrom(tb testing.TB, source, address string) *net.TCPConn {
+	tb.Helper()
+	return dial(tb, &net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(source)}}, address)
 }
 
-func dial(t testing.TB, dialer *net.Dialer, address string) *net.TCPConn {
-	t.Helper()
-	conn, err := dialer.DialContext(t.Context(), "tcp", address)
+func dial(tb testing.TB, dialer *net.Dialer, address string) *net.TCPConn {
+	tb.Helper()
+	conn, err := dialer.DialContext(tb.Context(), "tcp", address)
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
-	t.Cleanup(func() { conn.Close() })
+	tb.Cleanup(func() { conn.Close() })
 	if err := conn.SetDeadline(time.Now().Add(timeout)); err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	return conn.(*net.TCPConn)
 }
 
 // AwaitReset reads from a connection until it ends, and fails the test unless it
 // is reset before anything came.
-func AwaitReset(t testing.TB, conn net.Conn) {
-	t.Helper()
+func AwaitReset(tb testing.TB, conn net.Conn) {
+	tb.Helper()
 	if n, err := conn.Read(make([]byte, 1)); n > 0 || !errors.Is(err, syscall.ECONNRESET) {
-		t.Errorf("the connection gets %d bytes and %v, want a reset", n, err)
+		tb.Errorf("the connection gets %d bytes and %v, want a reset", n, err)
 	}
 }
 
 // AwaitEnd reads from a connection until it ends, and fails the test unless it does
 // before anything came.
-func AwaitEnd(t testing.TB, conn net.Conn) {
-	t.Helper()
+func AwaitEnd(tb testing.TB, conn net.Conn) {
+	tb.Helper()
 	if n, err := conn.Read(make([]byte, 1)); n > 0 || err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
-		t.Errorf("the connection gets %d bytes and %v, want its end", n, err)
+		tb.Errorf("the connection gets %d bytes and %v, want its end", n, err)
 	}
 }
 
 // DialReset connects to an address, and fails the test unless the connection is
 // reset: the reset may be faster than the client.
-func DialReset(t testing.TB, address string) {
-	t.Helper()
-	conn, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", address)
+func DialReset(tb testing.TB, address string) {
+	tb.Helper()
+	conn, err := (&net.Dialer{}).DialContext(tb.Context(), "tcp", address)
 	if errors.Is(err, syscall.ECONNRESET) {
 		return
 	}
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	defer conn.Close()
 	if err := conn.SetDeadline(time.Now().Add(timeout)); err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
-	AwaitReset(t, conn)
+	AwaitReset(tb, conn)
 }
 
 // FreePort returns a port that is not listened on.
-func FreePort(t testing.TB) int32 {
-	t.Helper()
-	listener, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+func FreePort(tb testing.TB) int32 {
+	tb.Helper()
+	listener, err := (&net.ListenConfig{}).Listen(tb.Context(), "tcp", "127.0.0.1:0")
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	defer listener.Close()
 	return int32(listener.Addr().(*net.TCPAddr).Port)

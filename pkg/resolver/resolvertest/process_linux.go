@@ -63,38 +63,38 @@ func InOwnProcess(t *testing.T, network bool) bool {
 
 // SetLoopback turns the loopback interface on or off. While it is off, whatever
 // is sent is lost.
-func SetLoopback(t testing.TB, up bool) {
-	t.Helper()
+func SetLoopback(tb testing.TB, up bool) {
+	tb.Helper()
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	defer unix.Close(fd)
 	request, err := unix.NewIfreq("lo")
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	if up {
 		request.SetUint16(unix.IFF_UP | unix.IFF_RUNNING)
 	}
 	if err := unix.IoctlIfreq(fd, unix.SIOCSIFFLAGS, request); err != nil {
-		t.Fatalf("turning the loopback interface on or off: %v", err)
+		tb.Fatalf("turning the loopback interface on or off: %v", err)
 	}
 }
 
 // LimitFiles makes the files that are open now, and so many more, all that the
 // process may have open, until the returned function is called.
-func LimitFiles(t testing.TB, more int) (restore func()) {
-	t.Helper()
+func LimitFiles(tb testing.TB, more int) (restore func()) {
+	tb.Helper()
 	var before unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &before); err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	// The limit is on numbers: what is below the highest one in use must not be
 	// free.
 	entries, err := os.ReadDir("/proc/self/fd")
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	highest := 0
 	for _, entry := range entries {
@@ -108,7 +108,7 @@ func LimitFiles(t testing.TB, more int) (restore func()) {
 	for {
 		fd, err := unix.Dup(1)
 		if err != nil {
-			t.Fatal(err)
+			tb.Fatal(err)
 		}
 		if fd > highest {
 			unix.Close(fd)
@@ -118,11 +118,11 @@ func LimitFiles(t testing.TB, more int) (restore func()) {
 	}
 	limited := unix.Rlimit{Cur: uint64(highest + 1 + more), Max: before.Max}
 	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &limited); err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	return func() {
 		if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &before); err != nil {
-			t.Error(err)
+			tb.Error(err)
 		}
 		for _, fd := range fillers {
 			unix.Close(fd)

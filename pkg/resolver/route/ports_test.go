@@ -61,6 +61,7 @@ type desired struct {
 }
 
 func newDesired(t *testing.T) *desired {
+	t.Helper()
 	d := &desired{t: t, clock: clocktesting.NewFakeClock(time.Unix(0, 0)), open: &openPorts{owners: map[int32]string{}, refused: map[int32]bool{}}}
 	d.ports = newPorts(&Options{
 		Listeners: d.open, Linger: testLinger, Clock: d.clock, SharedPort: 9080, Logger: klog.Background(),

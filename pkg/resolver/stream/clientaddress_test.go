@@ -31,6 +31,7 @@ import (
 // proxied returns a pod that waits for a PROXY protocol header, sends it back and then
 // echoes.
 func proxied(t *testing.T) string {
+	t.Helper()
 	return resolvertest.Listen(t, func(conn *net.TCPConn) {
 		if _, err := io.CopyN(conn, conn, int64(len(headerOf(conn)))); err != nil {
 			return

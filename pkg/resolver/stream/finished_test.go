@@ -48,6 +48,7 @@ func finish(t *testing.T, conn *net.TCPConn) {
 // slowServer is a pod that reads until the client has closed its writing side, and then
 // sends each text that it gets from words, until those end.
 func slowServer(t *testing.T, words <-chan string) string {
+	t.Helper()
 	return resolvertest.Listen(t, func(conn *net.TCPConn) {
 		_, _ = io.Copy(io.Discard, conn)
 		for {

@@ -22,6 +22,7 @@ import "testing"
 
 // takePipes lets no pipe be left for the rest of the test.
 func takePipes(t *testing.T) {
+	t.Helper()
 	var taken []*pipe
 	for {
 		p := pipes.get()

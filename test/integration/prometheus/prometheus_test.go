@@ -139,6 +139,7 @@ type application struct {
 }
 
 func newApplication(t *testing.T) *application {
+	t.Helper()
 	registry := client.NewRegistry()
 	requests := client.NewCounter(client.CounterOpts{Name: "shop_requests_total", Help: "Number of requests."})
 	registry.MustRegister(requests)

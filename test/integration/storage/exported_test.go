@@ -203,6 +203,7 @@ func TestCachedStorageMeetsTheGenericTests(t *testing.T) {
 }
 
 func (e exported) meet(t *testing.T) {
+	t.Helper()
 	store := newStack(t, e.setup)
 	if e.alone {
 		others.Lock()

@@ -259,6 +259,7 @@ func (s fromStart) Watch(ctx context.Context, key string, opts storage.ListOptio
 
 // increaseVersion writes another object in the host cluster.
 func increaseVersion(ctx context.Context, t *testing.T) int64 {
+	t.Helper()
 	version, err := writeElsewhere(ctx)
 	if err != nil {
 		t.Fatal(err)
@@ -272,6 +273,7 @@ func increaseVersion(ctx context.Context, t *testing.T) int64 {
 
 // compact drops the versions of the host cluster before one.
 func compact(ctx context.Context, t *testing.T, oldest string) {
+	t.Helper()
 	client, err := clientv3.New(clientv3.Config{Endpoints: []string{host.EtcdEndpoint()}})
 	if err != nil {
 		t.Fatal(err)

@@ -35,9 +35,10 @@ const firstVersion = 1 << 40
 // WatchFromList has the watches of a fake client begin where the lists of its informers
 // end. Otherwise they miss what is deleted in between: the informer has it for ever, and
 // a controller that deletes it again and again waits for its end.
-func WatchFromList(t testing.TB, fake *clienttesting.Fake, tracker clienttesting.ObjectTracker) {
+func WatchFromList(tb testing.TB, fake *clienttesting.Fake, tracker clienttesting.ObjectTracker) {
+	tb.Helper()
 	w := &watches{tracker: tracker, pending: map[string]*stream{}, version: firstVersion}
-	t.Cleanup(w.stop)
+	tb.Cleanup(w.stop)
 	fake.PrependReactor("list", "*", w.list)
 	fake.PrependWatchReactor("*", w.watch)
 }

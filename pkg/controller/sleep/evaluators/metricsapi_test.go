@@ -37,6 +37,7 @@ import (
 
 // metricsOptions returns options whose host has a response for each URL.
 func metricsOptions(t *testing.T, responses map[string]string) MetricsAPIOptions {
+	t.Helper()
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
 		body, ok := responses[r.URL.String()]

@@ -56,6 +56,7 @@ type fakePrometheus struct {
 }
 
 func newFakePrometheus(t *testing.T) *fakePrometheus {
+	t.Helper()
 	fake := &fakePrometheus{up: "1"}
 	fake.Server = httptest.NewServer(fake)
 	t.Cleanup(fake.Close)
@@ -109,6 +110,7 @@ func loopback(t *testing.T) *egress.Guard {
 }
 
 func newTestPrometheus(t *testing.T, options PrometheusOptions) *Prometheus {
+	t.Helper()
 	prometheus := NewPrometheus(options)
 	t.Cleanup(prometheus.CloseIdleConnections)
 	return prometheus

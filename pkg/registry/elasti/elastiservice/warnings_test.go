@@ -48,6 +48,7 @@ func (r *recorder) AddWarning(_, text string) { r.texts = append(r.texts, text) 
 
 // warned returns the warnings of a write that takes no time.
 func warned(t *testing.T, write func(ctx context.Context)) []string {
+	t.Helper()
 	recorder := &recorder{}
 	ctx, warnings := withClusterWarnings(warning.WithWarningRecorder(t.Context(), recorder), slowWarner{})
 	defer warnings.stop()
