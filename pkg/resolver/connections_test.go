@@ -197,7 +197,7 @@ func TestPanicEndsItsConnectionOnly(t *testing.T) {
 }
 
 // TestLocalFaultIsNamedAsOne takes all file descriptors of the resolver away: a
-// health check of an awake application is notified, nothing is woken, and all is
+// health check of an awake application gets a local reply, nothing is woken, and all is
 // well again once there are some.
 func TestLocalFaultIsNamedAsOne(t *testing.T) {
 	if !resolvertest.InOwnProcess(t, false) {

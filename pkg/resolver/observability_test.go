@@ -196,9 +196,9 @@ func TestObservedColdStart(t *testing.T) {
 	}
 
 	received.check(t, traceID, parentID)
-	notified := c.metricsText()
+	text := c.metricsText()
 	for _, secret := range []string{secretToken, secretQuery, secretBody} {
-		if bytes.Contains(received.raw.Bytes(), []byte(secret)) || strings.Contains(lines.String(), secret) || strings.Contains(notified, secret) {
+		if bytes.Contains(received.raw.Bytes(), []byte(secret)) || strings.Contains(lines.String(), secret) || strings.Contains(text, secret) {
 			t.Errorf("%s is exposed", secret)
 		}
 	}
@@ -207,7 +207,7 @@ func TestObservedColdStart(t *testing.T) {
 			t.Errorf("the line of the access log is %s, without %s", line, want)
 		}
 	}
-	if strings.Contains(notified, "orders") || strings.Contains(notified, "untraced") {
+	if strings.Contains(text, "orders") || strings.Contains(text, "untraced") {
 		t.Error("what clients send is in the metrics")
 	}
 }

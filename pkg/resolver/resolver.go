@@ -105,7 +105,7 @@ type Options struct {
 	TracerProvider trace.TracerProvider
 	// Logger is the base of all log lines.
 	Logger klog.Logger
-	// AccessLog is notified of each request and connection. Optional.
+	// AccessLog records each request and connection. Optional.
 	AccessLog *accesslog.Writer
 	// PassiveUserAgents are those of scrapers and health checkers, as
 	// passive.WellKnownUserAgents has them.
@@ -260,9 +260,8 @@ func (r *Resolver) adminServers(health http.Handler) []*adminserver.Server {
 	return servers
 }
 
-// drain lets go of the traffic: first others are notified, by failing readiness and
-// by requesting clients to reconnect, then, when they know, no more is accepted, then
-// what is there is finished.
+// drain lets go of the traffic: first readiness fails and clients are requested to
+// reconnect; when that has spread, no more is accepted; then what is there is finished.
 func (r *Resolver) drain(ctx context.Context) {
 	logger := r.options.Logger
 	logger.Info("Draining", "connections", r.connections.count(), "delay", r.options.Drain.Delay)

@@ -315,8 +315,8 @@ func TestHeldRequestWakesAndGetsItsResponse(t *testing.T) {
 		})
 	}
 	requests.Wait()
-	if notified := <-pending; notified < 1 || notified > clients {
-		t.Errorf("the wake reported %d pending requests", notified)
+	if reported := <-pending; reported < 1 || reported > clients {
+		t.Errorf("the wake reported %d pending requests", reported)
 	}
 	if n := c.wakes.Load(); n > clients/2 {
 		t.Errorf("%d requests made %d wake calls", clients, n)

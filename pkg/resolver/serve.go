@@ -178,7 +178,7 @@ func (r *Resolver) openShared(serving context.Context) error {
 }
 
 // findShared returns what finds the service of the requests of a client on the
-// shared port. One that may not reach a service now is notified. The connection is one
+// shared port. One that may not reach a service now gets a local reply. The connection is one
 // to the service of its latest request: that one's limits are its limits.
 //
 // A connection of HTTP/2 is one to the service of its first request: no further one

@@ -86,7 +86,7 @@ func TestLocalRepliesAtZero(t *testing.T) {
 }
 
 // TestClientOfHTTP10IsNotifiedThatItsConnectionStaysOpen: one that requested that takes
-// the end of the connection for the end of the response unless it is notified.
+// the end of the connection for the end of the response unless a field says so.
 func TestClientOfHTTP10IsNotifiedThatItsConnectionStaysOpen(t *testing.T) {
 	f := newFixture(t, nil)
 	conn := f.client()

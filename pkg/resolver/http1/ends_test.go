@@ -97,7 +97,7 @@ func TestClientEndsBeforeARequest(t *testing.T) {
 }
 
 // A client that ends within a response gets the rest when it only finished its
-// side; otherwise its pod is notified, and free.
+// side; otherwise the connection to its pod is closed, and the pod is free.
 func TestClientEndsWithinAResponse(t *testing.T) {
 	for _, at := range []standstill{
 		{"after an interim one", plainGet, "HTTP/1.1 103 Early Hints\r\n\r\n|HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"},
@@ -116,7 +116,7 @@ func TestClientEndsWithinAResponse(t *testing.T) {
 					expect(w.t, conn, at.request)
 					send(w.t, conn, before)
 					if how == "half" {
-						// It may be notified of that.
+						// It may get a response to that.
 						<-time.After(silence + 5*time.Second)
 						send(w.t, conn, after)
 						return

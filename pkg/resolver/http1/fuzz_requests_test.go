@@ -107,7 +107,7 @@ func (p *numberingPod) serve(conn *sockettest.Conn) {
 
 // FuzzRequests has a client send anything and finish. The pod gets the requests
 // that net/http makes of these bytes, from the first one on, each gets a response once
-// and in its turn, and the client is notified when the rest is not forwarded.
+// and in its turn, and the client gets a rejection when the rest is not forwarded.
 func FuzzRequests(f *testing.F) {
 	const plain = "GET / HTTP/1.1\r\nHost: a\r\n\r\n"
 	for i, text := range requestSeeds {
@@ -144,7 +144,7 @@ func FuzzRequests(f *testing.F) {
 				}
 			}
 			if len(pod.requests) < len(want) && !refused {
-				t.Errorf("%d of %d requests of %q were not forwarded, and the client was not notified", len(want)-len(pod.requests), len(want), data)
+				t.Errorf("%d of %d requests of %q were not forwarded, and none was rejected", len(want)-len(pod.requests), len(want), data)
 			}
 		})
 	})

@@ -53,7 +53,7 @@ func TestHeaderThatIsReadIsCounted(t *testing.T) {
 	eventually(t, func() bool { return f.budget.Used() == 0 })
 }
 
-// When there is no room for a header, its client is notified.
+// When there is no room for a header, its client gets a local reply.
 func TestHeaderWithoutRoomIsRefused(t *testing.T) {
 	inWorld(t, true, nil, func(w *world) {
 		here, there := sockettest.Pipe()

@@ -34,7 +34,7 @@ const (
 	wholeAndOn = iota
 	// wholeAndEnd: it arrives as it was sent, and the connection ends.
 	wholeAndEnd
-	// replaced: the client is notified that the pod's response is malformed.
+	// replaced: the client gets a local reply that says that the response is malformed.
 	replaced
 	// cut: the client sees a connection that breaks in the middle of it.
 	cut
@@ -162,7 +162,7 @@ var oddResponses = map[string][]oddResponse{
 			status200 + "Connection: X-Internal, close\r\nX-Internal: 1\r\nContent-Length: 2\r\nConnection: close\r\n\r\nok", wholeAndEnd},
 		{"of HTTP/1.0 goes on", "HTTP/1.0 200 OK\r\nConnection: keep-alive\r\n" + sized2,
 			"HTTP/1.0 200 OK\r\nContent-Length: 2\r\nConnection: keep-alive\r\n\r\nok", wholeAndOn},
-		// To a client it goes on all the same, and a client of HTTP/1.0 must be notified.
+		// To a client it goes on all the same, and a client of HTTP/1.0 needs a field that says so.
 		{"of HTTP/1.0 ends", "HTTP/1.0 200 OK\r\n" + sized2,
 			"HTTP/1.0 200 OK\r\nContent-Length: 2\r\nConnection: keep-alive\r\n\r\nok", wholeAndOn},
 		{"empty", status200 + "Connection:\r\n" + sized2, status200 + sized2, wholeAndOn},

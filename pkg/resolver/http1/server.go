@@ -51,7 +51,7 @@ import (
 
 // drainIdleTimeout is how long a connection without a request is kept while the
 // server drains. It is closed then; a client in the middle of a sequence of
-// requests sends the next one sooner, and is notified in its response to go elsewhere.
+// requests sends the next one sooner, whose response has "Connection: close".
 const drainIdleTimeout = 5 * time.Second
 
 // past is a time that every deadline has passed.

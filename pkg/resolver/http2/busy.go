@@ -121,7 +121,7 @@ func (c *conn) forwardHeld(s *stream, lease hold.Lease) {
 	s.held = nil
 }
 
-// dropRefused forgets the held streams of which the client was notified that they are not served.
+// dropRefused forgets the held streams that a GOAWAY to the client has refused.
 func (c *conn) dropRefused() {
 	last := c.goAwayLastStream()
 	for _, s := range slices.Clone(c.held) {

@@ -31,7 +31,7 @@ import (
 func busyPod(t *testing.T) (*fixture, *conversation) {
 	t.Helper()
 	c := newConversation(t, awake, nil, nil)
-	// The limit is lowered once the client was notified how many streams it may have.
+	// The limit is lowered once the client has got the SETTINGS with the number of streams.
 	c.client().sync()
 	c.fixture.service.Config().Limits.MaxConcurrencyPerPod = 1
 	c.fixture.service.Apply(c.fixture.service.Config())

@@ -98,18 +98,18 @@ func (c *conn) handleFrame(ctx context.Context, f *frame) error {
 	return c.flood.take(time.Now())
 }
 
-// ignored reports whether a stream is one that the client was notified, or is being
-// notified, not to be served, or that got a local reply. The pod has not heard of those
-// behind its last one, and would end the connection for a word about them.
+// ignored reports whether the frames of a stream are ignored: a GOAWAY has refused it, or
+// is about to, or it got a local reply. The pod does not know it, and would end the
+// connection for such a frame.
 func (c *conn) ignored(id uint32) bool {
 	c.mu.Lock()
-	notified, forwarded := c.goAwayLast, c.streams[id] != nil
+	last, forwarded := c.goAwayLast, c.streams[id] != nil
 	c.mu.Unlock()
 	if forwarded {
 		return false
 	}
 	unknown := c.podStream < id && id <= c.lastStream
-	return id > notified || c.dropped.has(id) || c.pod != nil && unknown && c.heldByID(id) == nil
+	return id > last || c.dropped.has(id) || c.pod != nil && unknown && c.heldByID(id) == nil
 }
 
 func (c *conn) onData(f *frame) error {

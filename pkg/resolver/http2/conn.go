@@ -106,7 +106,7 @@ type conn struct {
 	// maxStreams is not changed while there is a pod.
 	maxStreams uint32
 	pod        *pod
-	// podStream is the last stream that the pod was notified of.
+	// podStream is the last stream that was opened at the pod.
 	podStream uint32
 
 	mu sync.Mutex
@@ -297,8 +297,8 @@ func (c *conn) handle(ctx context.Context, raised signals) error {
 	return nil
 }
 
-// over reports whether the client was notified that the connection ends, and all its
-// streams have ended.
+// over reports whether the last GOAWAY was sent to the client, and all its streams have
+// ended.
 func (c *conn) over() bool {
 	if !c.shutdown.final || len(c.held) > 0 {
 		return false
@@ -372,9 +372,9 @@ func (c *conn) closeGracefully() {
 	_, _ = io.CopyN(io.Discard, c.client, lingerBytes)
 }
 
-// awaitPod is called when the client has finished writing: the pod is notified, and
-// may still respond to what it has got. What is held is not: as on a connection without
-// a pod, the client counts as gone.
+// awaitPod is called when the client has finished writing. The pod gets the end
+// too, and may still respond to what it has got. What is held is dropped: as on a
+// connection without a pod, the client counts as gone.
 func (c *conn) awaitPod() {
 	for _, s := range slices.Clone(c.held) {
 		c.leaveQueue(s)

@@ -31,7 +31,7 @@ import (
 )
 
 // TestLocalRepliesAreLiteral: a response of the resolver changes nothing in the table of
-// the client's decoder, also when that has to be notified of its size.
+// the client's decoder, also when its size has to be sent.
 func TestLocalRepliesAreLiteral(t *testing.T) {
 	for name, size := range map[string]uint32{"a table as usual": initialTableSize, "a table of 0": 0, "a small table": 100} {
 		t.Run(name, func(t *testing.T) {

@@ -38,7 +38,7 @@ import (
 )
 
 // TestWhatIsNotCompleteIsCounted: parts of header blocks and of frames, for as long
-// as the rest does not come. Without room for them the client is notified.
+// as the rest does not come. Without room for them the connection ends with GOAWAY.
 func TestWhatIsNotCompleteIsCounted(t *testing.T) {
 	const size = 12 << 10
 	for name, say := range map[string]func(w *wire){

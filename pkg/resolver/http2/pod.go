@@ -437,11 +437,11 @@ func (c *conn) endStream(id uint32, how ending) {
 // podSettings returns the SETTINGS that the client is sent for those of the pod.
 func (c *conn) podSettings(p *pod, f *frame) (replacement []byte, replaced bool, err error) {
 	if f.flags.Has(http2.FlagSettingsAck) {
-		notified, size := c.podAcked()
+		passedOn, size := c.podAcked()
 		if size >= 0 {
 			p.marks = append(p.marks, tableMark{size: size})
 		}
-		return nil, !notified, nil
+		return nil, !passedOn, nil
 	}
 	var passed []http2.Setting
 	tableSize := int64(-1)
@@ -475,7 +475,7 @@ func (c *conn) podGoAway(f *frame) (replacement []byte, replaced bool, err error
 	last, code := f.value(), binary.BigEndian.Uint32(f.payload[4:])
 	c.mu.Lock()
 	c.goAwayLast = min(c.goAwayLast, last)
-	notified := c.goAwayLast
+	announced := c.goAwayLast
 	var refused []uint32
 	for id := range c.streams {
 		if id > last {
@@ -487,7 +487,7 @@ func (c *conn) podGoAway(f *frame) (replacement []byte, replaced bool, err error
 		c.endStream(id, refusedByGoAway)
 	}
 	c.events.goAway()
-	return appendGoAway(nil, notified, http2.ErrCode(code), string(f.payload[8:])), true, nil
+	return appendGoAway(nil, announced, http2.ErrCode(code), string(f.payload[8:])), true, nil
 }
 
 // podEnded is called when the connection to the pod has ended.

@@ -109,7 +109,7 @@ func (s *Server) Serve(ctx context.Context, client net.Conn, initial []byte, acc
 
 // Drain tells every client to open no more streams and to go elsewhere.
 func (s *Server) Drain() {
-	// Connections that come from now on are notified with their first stream.
+	// Connections that come from now on get GOAWAY with their first stream.
 	s.draining.Store(true)
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -206,9 +206,9 @@ func (c *conn) settingsWait() bool {
 	return len(c.acks.toPod) > 1
 }
 
-// podAcked returns whether the client is notified of an ACK of the pod, and the size of
-// its table that the ACK puts in force, -1 without one.
-func (c *conn) podAcked() (notified bool, tableSize int64) {
+// podAcked returns whether an ACK of the pod is passed on to the client, and the size of
+// the pod's table that the ACK puts in force, -1 without one.
+func (c *conn) podAcked() (passedOn bool, tableSize int64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if len(c.acks.toPod) == 0 {

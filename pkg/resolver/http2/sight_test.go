@@ -120,11 +120,11 @@ func (s *sight) withoutFraming() {
 
 // The documented differences between a pod that is reached directly and one that
 // is reached through a resolver:
-//   - A pod is notified not to push and is not notified of larger frames or larger tables
-//     than those that every end begins with (forPod), and only of the smallest
+//   - The SETTINGS to a pod forbid pushes, and have no larger frames or larger tables
+//     than those that every end begins with (forPod), and only the smallest
 //     table that the client had while it was held (replay).
-//   - A client is not notified of the pod's table, frames and priorities, and of the
-//     smaller of two limits for streams and header fields (forClient).
+//   - The SETTINGS to a client leave out the pod's table, frames and priorities, and
+//     have the smaller of two limits for streams and header fields (forClient).
 //   - Padding and priorities of header blocks, how these are cut into frames, and
 //     PRIORITY frames do not reach the pod; how many SETTINGS and ACKs there are is
 //     not what it is directly.

@@ -177,7 +177,7 @@ func (p *onePiece) Write(data []byte) (int, error) {
 	return len(data), nil
 }
 
-// podHasEnded reports whether a connection was notified that the one to its pod has ended.
+// podHasEnded reports whether a connection knows that the one to its pod has ended.
 func (f *fixture) podHasEnded() bool {
 	f.server.mu.Lock()
 	defer f.server.mu.Unlock()

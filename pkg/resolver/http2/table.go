@@ -19,14 +19,14 @@ package http2
 import "encoding/binary"
 
 // tableUpdate is what the first header block to a client has to say after the
-// client was notified that another size of its table is in force (RFC 7541 §4.2). What
+// ACK that puts another size of its table in force (RFC 7541 §4.2). What
 // goes first is decided where frames are written: two goroutines have some.
 type tableUpdate struct {
 	size, smallest uint32
 	due            bool
 }
 
-// acknowledged notes that the client was notified that its table size is in force.
+// acknowledged records that the ACK that puts a table size in force was sent.
 func (u *tableUpdate) acknowledged(size uint32) {
 	if size < u.size {
 		u.due = true
