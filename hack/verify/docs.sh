@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
 # Fails when a page of the documentation cannot be reached from docs/README.md by
 # links, when a relative link or its anchor leads nowhere, when a link such as
-# [`Decide`](…/decide.go) leads to a file that does not define that name, and when
-# a page names a path or a target of the Makefile that does not exist.
+# [`Decide`](…/decide.go) leads to a file that does not define that name, when a page
+# names a path or a target of the Makefile that does not exist, and when the comment of
+# a package does not say where to begin reading, or names nothing that it has.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 export LC_ALL=C.UTF-8
@@ -91,6 +92,21 @@ visit() {
     done < <(links_of "$1")
 }
 
+# check_package FOLDER checks where the comment of a package says to begin: with a file,
+# or with a type or a function.
+check_package() {
+    local comment name files=()
+    mapfile -t files < <(compgen -G "$1/*.go" | grep -v '_test\.go$')
+    comment=$(awk '/^\/\/ Package / {in_comment = 1} in_comment && !/^\/\// {exit} in_comment {printf "%s ", substr($0, 4)}' "${files[@]}")
+    name=$(grep -oE '[Bb]egin with [A-Za-z0-9_]+(\.go)?' <<<"${comment}" | head -n 1 | sed 's/.* //' || true)
+    if [[ -z "${name}" ]]; then
+        complain "the comment of package $1 does not say where to begin reading: add \"Begin with …\""
+    elif [[ "${name}" == *.go && ! -e "$1/${name}" ]] ||
+        [[ "${name}" != *.go ]] && ! grep -qE "^(type|func) ${name}\b" "${files[@]}"; then
+        complain "the comment of package $1 says to begin with ${name}, which it does not have"
+    fi
+}
+
 for page in "${pages[@]}"; do
     anchors_of "${page}"
 done
@@ -100,4 +116,7 @@ for page in "${pages[@]}"; do
     check_names "${page}"
     [[ -n "${reached["${page}"]:-}" ]] || complain "${page} cannot be reached from ${start} by links"
 done
+while read -r folder; do
+    check_package "${folder}"
+done < <(git ls-files --cached --others --exclude-standard -- 'pkg/*.go' | grep -vE '^pkg/generated/|_test\.go$' | xargs -n 1 dirname | sort -u | grep -vE 'test$|/fuzzer$')
 exit "${failed}"

@@ -16,6 +16,8 @@ limitations under the License.
 
 // Package activity is what the resolvers, which report the traffic that they
 // see, and the server, which decides by their reports, agree on.
+//
+// It knows neither reports nor statuses. Begin with Staleness.
 package activity
 
 import "time"

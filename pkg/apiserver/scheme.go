@@ -16,6 +16,9 @@ limitations under the License.
 
 // Package apiserver assembles the aggregated API server: its scheme, its
 // configuration, its endpoints, and the controller that runs inside of it.
+//
+// It knows neither flags nor where the objects are stored, which its Config hides. Begin
+// with New.
 package apiserver
 
 import (

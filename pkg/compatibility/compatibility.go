@@ -18,6 +18,8 @@ limitations under the License.
 // of an autoscaler do not go together with scaling to zero, and what the user
 // can do about each. It is pure: the controller reports its findings in
 // conditions, also when an object is edited later, and preflight in warnings.
+//
+// Begin with Finding.
 package compatibility
 
 import (

@@ -19,6 +19,8 @@ limitations under the License.
 // instructions out of few letters: memory for as long as it is kept, and processor
 // time for each text that is matched. Validation and those that compile go by the
 // same bound.
+//
+// Begin with Budget.
 package expression
 
 import (

@@ -20,6 +20,8 @@ limitations under the License.
 // one, and accepts connections while resolvers are in the path of the Service, or are
 // about to be. The query goes to the resolver's health port: it is no traffic of any
 // Service.
+//
+// Begin with Query.
 package portcheck
 
 import (

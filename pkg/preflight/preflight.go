@@ -16,7 +16,9 @@ limitations under the License.
 
 // Package preflight reads what an ElastiService names in the cluster and
 // reports what will not work as it is. All of it can become right later, so that
-// nothing is refused because of it.
+// nothing is rejected because of it.
+//
+// Begin with Checker.
 package preflight
 
 import (

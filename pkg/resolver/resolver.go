@@ -24,6 +24,9 @@ limitations under the License.
 // wait for a pod, while wake requests one from the API server and probe queries the pod
 // whether it can serve; endpoint picks the pod; dial connects to it. What is in
 // use is reported by activity.
+//
+// It knows neither flags nor credentials, which are in app. Begin with Resolver, and
+// with serve.go for a connection.
 package resolver
 
 import (

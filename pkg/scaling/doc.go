@@ -16,4 +16,6 @@ limitations under the License.
 
 // Package scaling scales targets through their scale subresource and pauses
 // and resumes the autoscalers that scale them too. Waking and sleeping share it.
+//
+// When that is done is decided elsewhere. Begin with Client.
 package scaling

@@ -17,6 +17,8 @@ limitations under the License.
 // Package schedule says whether an instant is inside of a recurring period of
 // time. Validation and evaluation both go through it, so that what is accepted
 // is what is understood.
+//
+// It has no clock. Begin with Period.
 package schedule
 
 import (

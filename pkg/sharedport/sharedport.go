@@ -19,6 +19,8 @@ limitations under the License.
 // to query whether a resolver knows one of them. The query has a host name of
 // its own, so that it is for no Service: it wakes nothing, reaches no pod and
 // counts as traffic of no Service.
+//
+// Begin with Knows.
 package sharedport
 
 import (

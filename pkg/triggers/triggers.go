@@ -17,6 +17,8 @@ limitations under the License.
 // Package triggers reads the metadata of the triggers of ElastiServices.
 // Validation and evaluation both go through it, so that what is accepted is
 // what is understood.
+//
+// It evaluates nothing. Begin with Validate.
 package triggers
 
 import (

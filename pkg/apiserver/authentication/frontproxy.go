@@ -14,7 +14,9 @@ See the License for the specific language governing permissions and
 limitations under the License.
 */
 
-// Package authentication makes the authentication of callers cheap.
+// Package authentication makes the authentication of callers cheap: the certificate of a
+// front proxy is verified once, and not with each request. It identifies no caller
+// itself, as the authenticator that it wraps does. Begin with CacheFrontProxies.
 package authentication
 
 import (

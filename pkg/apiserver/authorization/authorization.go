@@ -14,7 +14,9 @@ See the License for the specific language governing permissions and
 limitations under the License.
 */
 
-// Package authorization reduces the number of access reviews by the host cluster.
+// Package authorization reduces the number of access reviews by the host cluster: one
+// about all names of a namespace counts for each of them. It makes no decision itself.
+// Begin with ForAllNames.
 package authorization
 
 import (

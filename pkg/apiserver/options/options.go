@@ -16,6 +16,8 @@ limitations under the License.
 
 // Package options has the flags of elasti-apiserver: their defaults, help, and how one is
 // derived from and checked against others. What is done with them is in package app.
+//
+// Begin with Options.
 package options
 
 import (

@@ -17,6 +17,9 @@ limitations under the License.
 // Package patchcheck rejects a patch whose values have the wrong types with the
 // paths of the fields. The generic server responds with the whole patch and the error
 // of its decoder, which names no field.
+//
+// It compares types alone: which values are valid is up to validation. Begin with
+// Handler.
 package patchcheck
 
 import (

@@ -23,6 +23,8 @@ limitations under the License.
 // contains it has been published for a day, and the old authority stays in the
 // bundle until it expires, so that no connection of the aggregator ever fails
 // over a renewal.
+//
+// It knows the aggregator as a BundlePublisher only. Begin with Provider.
 package servingcert
 
 import (

@@ -16,7 +16,8 @@ limitations under the License.
 
 // Package elastiservice keeps the cluster as each ElastiService wants it: the
 // private Service, the proxy ports, the resolver slices that put resolvers in
-// the path of a public Service, and the status.
+// the path of a public Service, and the status. It knows nothing of triggers, nor of
+// what resolvers do. Begin with reconcile.go.
 //
 // # Phases
 //

@@ -17,6 +17,9 @@ limitations under the License.
 // Package fairqueue orders the ElastiServices, or targets, that wait for something so
 // that each namespace gets its turn, and shares workers so that a namespace whose work
 // hangs leaves some to the others.
+//
+// It knows keys and their namespaces, and nothing of the work. Begin with Queue, and
+// with WorkQueue for what shares workers.
 package fairqueue
 
 import (

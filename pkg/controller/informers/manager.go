@@ -18,6 +18,8 @@ limitations under the License.
 // number of its users, started for the first one and stopped after the last one. A
 // watch that fails, such as that of a kind whose CustomResourceDefinition is deleted
 // and created again, is restarted.
+//
+// It knows nothing of the kinds that are watched. Begin with Manager.
 package informers
 
 import (

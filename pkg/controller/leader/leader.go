@@ -14,7 +14,8 @@ See the License for the specific language governing permissions and
 limitations under the License.
 */
 
-// Package leader runs something on one replica at a time.
+// Package leader runs something on one replica at a time, the one that holds a Lease. It
+// knows nothing of what it runs. Begin with Runner.
 package leader
 
 import (

@@ -17,4 +17,6 @@ limitations under the License.
 // Package proxyports allocates the ports that resolvers listen on. Each belongs to
 // a single port of the public Service of a single ElastiService, in the whole
 // cluster: a claim in the storage records the owner, and a port has at most one.
+//
+// It stores nothing itself, and opens no port. Begin with Allocator.
 package proxyports

@@ -17,4 +17,6 @@ limitations under the License.
 // Package resolvers says which resolvers can receive traffic: those that are
 // ready (Tracker), whose process is alive (Liveness) and that accept connections on
 // the proxy ports of an ElastiService (PortChecker).
+//
+// It knows addresses and ports, and nothing of what resolvers do. Begin with Tracker.
 package resolvers

@@ -17,4 +17,6 @@ limitations under the License.
 // Package resources says what the objects are that the controller makes: their
 // names, labels and desired content, and which objects of a cluster count as
 // managed by the controller. It reads and writes nothing.
+//
+// Begin with names.go.
 package resources

@@ -24,6 +24,8 @@ limitations under the License.
 // by UID, and for everything that its marks contain. A copy of a private Service is
 // not signed, then; a client that may write one can restore what it contained
 // before, with its signature, and nothing else.
+//
+// It does not know what the marks mean. Begin with Signer.
 package signature
 
 import (

@@ -30,4 +30,6 @@ limitations under the License.
 //   - queries: limits and deduplicates what evaluators send to servers
 //   - credentials: reads the Secrets and ConfigMaps that triggers refer to
 //   - reports: reads what resolvers report about traffic
+//
+// Begin with Decide.
 package sleep

@@ -17,4 +17,6 @@ limitations under the License.
 // Package startup finds out what keeps a target from starting: its own conditions,
 // its pods, and Events about them say so. An Inspector inspects the pods of the
 // targets that take long, for as long as none of their pods is ready.
+//
+// It changes nothing in the cluster. Begin with Inspector.
 package startup

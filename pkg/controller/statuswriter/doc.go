@@ -17,4 +17,6 @@ limitations under the License.
 // Package statuswriter writes the statuses that the controller computes. A sync
 // does not wait for the store: it continues with the pending status. The writer
 // defines which fields and conditions of a status the controller owns.
+//
+// It does not know how a status is computed. Begin with Writer.
 package statuswriter

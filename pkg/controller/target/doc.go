@@ -17,4 +17,6 @@ limitations under the License.
 // Package target watches the targets of ElastiServices and their autoscalers, and
 // returns what the controller acts on: the scale, the readiness probes, what a pod
 // requests and which client scaled the target last.
+//
+// It scales nothing, and decides nothing. Begin with Watches.
 package target

@@ -24,6 +24,8 @@ limitations under the License.
 //
 // An upgrade or a repair may delete a single part and create it again. So one part that
 // is deleted is not yet an uninstall: see decide.
+//
+// It does not know what the teardown does. Begin with Runner.
 package uninstall
 
 import (

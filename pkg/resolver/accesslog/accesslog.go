@@ -16,6 +16,8 @@ limitations under the License.
 
 // Package accesslog writes one line of JSON for each request or connection
 // that a resolver handled.
+//
+// It knows nothing of protocols: they fill the Record. Begin with Record.
 package accesslog
 
 import "time"

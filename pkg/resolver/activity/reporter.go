@@ -17,6 +17,8 @@ limitations under the License.
 // Package activity reports to the API server when services were last used, and
 // whether they are in use. The controller decides by these reports when targets
 // sleep.
+//
+// It decides nothing. Begin with Tracker.
 package activity
 
 import (

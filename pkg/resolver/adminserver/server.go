@@ -18,6 +18,8 @@ limitations under the License.
 // kubelet's probes, the port checks of the controller, and metrics. Every pod of the
 // cluster may reach these ports, so connections are bounded for each source address
 // and in all, and so is the time that each may take.
+//
+// It knows nothing of what it serves. Begin with Server.
 package adminserver
 
 import (

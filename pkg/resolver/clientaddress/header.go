@@ -17,6 +17,8 @@ limitations under the License.
 // Package clientaddress tells pods the address of a client that a resolver stands
 // in front of, as spec.proxy.clientAddress says: in a header field of HTTP, or in a
 // header of the PROXY protocol.
+//
+// It writes to no connection. Begin with FieldOf.
 package clientaddress
 
 import (

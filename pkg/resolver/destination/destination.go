@@ -14,7 +14,9 @@ See the License for the specific language governing permissions and
 limitations under the License.
 */
 
-// Package destination is how a connection's requests find their service.
+// Package destination is how the requests of a connection find their service: on a proxy
+// port all have the same one, on the shared port each may have another. It knows nothing
+// of how the services are found. Begin with Find.
 package destination
 
 import (

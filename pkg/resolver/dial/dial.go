@@ -14,7 +14,8 @@ See the License for the specific language governing permissions and
 limitations under the License.
 */
 
-// Package dial connects to pods.
+// Package dial connects to pods, and tells the faults of this machine from those of a
+// pod. Which pod it is has been decided before, by endpoint. Begin with Dialer.
 package dial
 
 import (

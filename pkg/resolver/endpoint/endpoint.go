@@ -20,6 +20,8 @@ limitations under the License.
 // A pod can serve on a port when it is not terminating, the last connection to
 // that port was not refused, and either the EndpointSlices list it as ready or
 // the probes of the resolver succeeded.
+//
+// It sends nothing to a pod. Begin with Set.
 package endpoint
 
 import (

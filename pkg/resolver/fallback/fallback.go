@@ -17,6 +17,9 @@ limitations under the License.
 // Package fallback chooses the local replies while no pod of a service is ready: to
 // passive requests, which do not wake the target, to requests that a rule of
 // spec.probeResponse matches, and to browsers, which get the waiting page.
+//
+// It knows no protocol: what writes the reply is in the package of each. Begin with
+// Policy.
 package fallback
 
 import (

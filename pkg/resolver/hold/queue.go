@@ -20,6 +20,9 @@ limitations under the License.
 // one request or connection. A waiter waits while no pod can serve or all have
 // reached their concurrency limit, first come first served for each port. A wait
 // needs no goroutine of its own: the queue calls back when it is over.
+//
+// It knows no protocol, and neither wakes nor probes: workers do, which it starts while
+// something waits. Begin with Queue.
 package hold
 
 import (

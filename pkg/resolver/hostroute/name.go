@@ -17,6 +17,8 @@ limitations under the License.
 // Package hostroute routes the requests on the shared HTTP port. That port is
 // for Service ports that were not given a proxy port of their own; there, and
 // only there, the host name that a client requests decides where a request is sent.
+//
+// It knows nothing of connections. Begin with Table.
 package hostroute
 
 import (

@@ -22,7 +22,7 @@ limitations under the License.
 // bytes, not a rewritten message, go to the pod and back. That is what makes it
 // transparent (odd paths, header case and order, chunk extensions and trailers
 // arrive as they were sent) and cheap. Framing is strict instead: a message
-// that two readers could split differently is refused.
+// that two readers could split differently is rejected.
 //
 // A connection of a client has at most one connection to a pod, which no other
 // client ever uses.
@@ -33,6 +33,8 @@ limitations under the License.
 // comes after an upgrade. watch.go and probe.go find out whether the client is
 // still there, sweep.go closes the connections to pods that are kept
 // for nothing.
+//
+// Begin with Server and conn.go.
 package http1
 
 import (

@@ -30,6 +30,8 @@ limitations under the License.
 // A direction has one goroutine that reads, and writes what it read to the other
 // side before it reads on. The goroutine that reads from the client owns the
 // connection and all decisions.
+//
+// Begin with Server and conn.go.
 package http2
 
 import (

@@ -16,6 +16,8 @@ limitations under the License.
 
 // Package listen opens and closes the listeners of a resolver, each without
 // disturbing the others.
+//
+// It knows nothing of what is served on them. Begin with Set.
 package listen
 
 import (

@@ -21,6 +21,8 @@ limitations under the License.
 // that has, the kernel retransmits for about a quarter of an hour, and
 // TCP_USER_TIMEOUT also closes the connections of peers that are alive and do not
 // read. A peer that acknowledges anything, including with a zero window, is alive.
+//
+// It knows nothing of what a connection carries. Begin with Watch.
 package liveness
 
 import (

@@ -17,6 +17,8 @@ limitations under the License.
 // Package localreply creates the local replies of a resolver: responses that it
 // sends itself, without a pod. The X-Elasti-Answer header with the reason
 // distinguishes them from responses of the application.
+//
+// When one is sent is decided elsewhere. Begin with Reply.
 package localreply
 
 import (

@@ -23,6 +23,8 @@ limitations under the License.
 // buffers and the windows that it has granted, are fixed. They cannot be reclaimed,
 // so a service may have at most as many as are still free: one service gets half of
 // the limit, two get a third each, and there is always memory for another.
+//
+// It allocates nothing itself. Begin with Budget.
 package memory
 
 import (

@@ -17,6 +17,8 @@ limitations under the License.
 // Package metrics has the metrics of a resolver. Their labels are bounded: the
 // namespace and name of a public Service, and the values listed here. What
 // clients send never becomes a label.
+//
+// It measures nothing itself. Begin with Metrics.
 package metrics
 
 import (

@@ -19,6 +19,8 @@ limitations under the License.
 // the user of a bearer token, and a SubjectAccessReview decides whether that user
 // may get /metrics. The endpoint is served over TLS, so that no token is sent in
 // the clear.
+//
+// It knows nothing of metrics. Begin with Filter.
 package metricsauth
 
 import (

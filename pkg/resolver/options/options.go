@@ -16,6 +16,8 @@ limitations under the License.
 
 // Package options has the flags of elasti-resolver: their defaults, help and checks. What
 // is done with them is in package app.
+//
+// Begin with Options.
 package options
 
 import (

@@ -16,6 +16,8 @@ limitations under the License.
 
 // Package passive matches requests and connections against spec.proxy.passive. Those
 // that match neither wake a target nor count as use of it.
+//
+// It knows no protocol, but what a Request shows of one. Begin with Rules.
 package passive
 
 import (

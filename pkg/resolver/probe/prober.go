@@ -17,6 +17,8 @@ limitations under the License.
 // Package probe finds pods that can serve sooner than the kubelet does. It runs
 // the readiness probes of a pod every few milliseconds, from the moment that the
 // pod has an address, while a request or connection is held.
+//
+// It holds nothing. Begin with Prober.
 package probe
 
 import (

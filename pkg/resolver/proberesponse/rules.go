@@ -16,6 +16,8 @@ limitations under the License.
 
 // Package proberesponse matches requests against the rules of spec.probeResponse,
 // by which a resolver responds itself while a target sleeps.
+//
+// It writes no response. Begin with Rules.
 package proberesponse
 
 import (

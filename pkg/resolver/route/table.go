@@ -17,6 +17,8 @@ limitations under the License.
 // Package route keeps the services and ports of a resolver in sync with the API server:
 // one Service for each ElastiService, one listener for each of its proxy ports, and the
 // pods that the EndpointSlices of its private Service list.
+//
+// It forwards nothing. Begin with Table.
 package route
 
 import (

@@ -16,6 +16,8 @@ limitations under the License.
 
 // Package service has the state that a resolver keeps for one ElastiService: the
 // configuration of its traffic, the queue of held requests, and its pods.
+//
+// It knows no protocol. Begin with Service.
 package service
 
 import (

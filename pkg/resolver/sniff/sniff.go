@@ -14,7 +14,8 @@ See the License for the specific language governing permissions and
 limitations under the License.
 */
 
-// Package sniff detects the protocol of a client from its first bytes.
+// Package sniff detects the protocol of a client from its first bytes, which it returns
+// for the server of the protocol. It serves nothing. Begin with Detect.
 package sniff
 
 import (

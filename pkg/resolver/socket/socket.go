@@ -17,6 +17,8 @@ limitations under the License.
 // Package socket reads the state of TCP connections from the kernel that the net
 // package does not expose: whether the peer has closed the connection while no
 // goroutine reads, and how much of the written bytes the peer has received.
+//
+// It knows nothing of what is sent. Begin with TCP.
 package socket
 
 import (

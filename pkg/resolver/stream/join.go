@@ -16,6 +16,8 @@ limitations under the License.
 
 // Package stream forwards bytes between a client and a pod without parsing them: TLS,
 // databases, WebSocket after the upgrade, and every other protocol but HTTP.
+//
+// Begin with Server.
 package stream
 
 import (

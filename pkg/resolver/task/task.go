@@ -16,6 +16,8 @@ limitations under the License.
 
 // Package task runs what serves a connection, or works for a service, so that a
 // panic ends that connection or that attempt, and not the process.
+//
+// It knows nothing of what it runs. Begin with Runner.
 package task
 
 import (

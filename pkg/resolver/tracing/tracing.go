@@ -18,6 +18,8 @@ limitations under the License.
 // the end of a request, from the times in its record, so that a request that is not
 // sampled costs nothing. The spans join the trace of the request's traceparent, which
 // is forwarded unchanged.
+//
+// Begin with Recorder.
 package tracing
 
 import (

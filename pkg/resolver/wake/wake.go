@@ -16,6 +16,8 @@ limitations under the License.
 
 // Package wake sends wake requests for a target to the API server while requests
 // or connections are held for it.
+//
+// It does not know what is held, which its Demand hides. Begin with Waker.
 package wake
 
 import (

@@ -35,4 +35,6 @@ limitations under the License.
 // A stored object that was changed by something else than this package is
 // reported in the log and in errors, and never decoded. Lists and watches leave
 // it out, so that one damaged object does not end the service for all others.
+//
+// It knows nothing of the types that it stores. Begin with Backend.
 package cluster

@@ -18,6 +18,8 @@ limitations under the License.
 // store: development, the edge, a first try. Only this process can reach it: it
 // listens on unix sockets in a folder that only the user of the process may enter.
 // Every write is on disk before it returns.
+//
+// It knows nothing of what is stored. Begin with Start.
 package embedded
 
 import (

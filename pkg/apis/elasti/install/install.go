@@ -14,7 +14,8 @@ See the License for the specific language governing permissions and
 limitations under the License.
 */
 
-// Package install adds every version of the elasti.truefoundry.com API to a scheme.
+// Package install adds every version of the elasti.truefoundry.com API to a scheme, and
+// says which one is preferred. Begin with Install.
 package install
 
 import (

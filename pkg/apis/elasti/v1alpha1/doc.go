@@ -17,6 +17,9 @@ limitations under the License.
 // Package v1alpha1 is the v1alpha1 version of the elasti.truefoundry.com API,
 // compatible with the ElastiService manifests written for KubeElasti.
 //
+// It knows nothing of what acts on the objects. Begin with ElastiService, and with
+// reasons.go for what conditions say.
+//
 // +k8s:openapi-gen=true
 // +k8s:deepcopy-gen=package
 // +k8s:conversion-gen=github.com/truefoundry/elasti-apiserver/pkg/apis/elasti

@@ -17,6 +17,9 @@ limitations under the License.
 // Package validation says which ElastiServices and WakeRequests are accepted.
 // Each part of the API has a file. Every error names its field and says what
 // to do.
+//
+// It sees an object alone: what depends on the cluster is a condition or a warning.
+// Begin with ValidateElastiService.
 package validation
 
 import (

@@ -14,7 +14,10 @@ See the License for the specific language governing permissions and
 limitations under the License.
 */
 
-// Package credentials reads the credentials that triggers refer to.
+// Package credentials reads the credentials that triggers refer to, from the Secrets and
+// ConfigMaps of their namespaces, and keeps the connections that use them. Whether the
+// author of a trigger may read these is decided when the trigger is written. Begin with
+// Store.
 package credentials
 
 import (

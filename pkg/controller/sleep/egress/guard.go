@@ -17,6 +17,8 @@ limitations under the License.
 // Package egress decides which servers the queries of triggers reach. The user who
 // writes a trigger chooses a server, and this process may reach servers that the
 // user cannot reach.
+//
+// It knows hosts and addresses, and nothing of queries. Begin with Guard.
 package egress
 
 import (

@@ -14,7 +14,8 @@ See the License for the specific language governing permissions and
 limitations under the License.
 */
 
-// Package promql restricts queries to the series of one namespace.
+// Package promql restricts queries to the series of one namespace, by a matcher in each
+// of their selectors. It sends nothing. Begin with Enforce.
 package promql
 
 import (

@@ -16,6 +16,8 @@ limitations under the License.
 
 // Package queries limits and deduplicates the queries that triggers send to
 // servers.
+//
+// It knows nothing of what a query says. Begin with Limiter.
 package queries
 
 import (

@@ -16,6 +16,8 @@ limitations under the License.
 
 // Package elastiservice is the registry of ElastiServices: how they are
 // created, changed, listed and stored, and their subresources.
+//
+// It knows nothing of the controller. Begin with NewStorage.
 package elastiservice
 
 import (

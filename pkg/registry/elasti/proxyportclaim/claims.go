@@ -18,6 +18,8 @@ limitations under the License.
 // A proxy port is an object of its own in the storage, so that creating it fails
 // for all but one, whatever the number of servers and whatever the storage is.
 // Nothing of this is part of the API.
+//
+// Which port an owner gets is decided by the controller. Begin with Claims.
 package proxyportclaim
 
 import (

@@ -31,6 +31,6 @@ limitations under the License.
 // the type of the objects, what the keys stand for, or which reads need which
 // writes: that is for the registry to decide.
 //
-// Begin reading with VersionTracker, then TrackWrites, which feeds it.
+// Begin with VersionTracker, then read TrackWrites, which feeds it.
 // KeyTracker stands alone.
 package consistency
