@@ -98,7 +98,7 @@ func newConnections(limits connectionLimits, undeclared *memory.Account) *connec
 	}
 }
 
-// add notes a connection to a service, which its account stands for, until
+// add records a connection to a service, which its account stands for, until
 // remove is called. When there is no room for it, add notes nothing and returns
 // which limit was reached. One that has not said yet which service it is for gets the
 // room of those that have waited longest with that.
@@ -292,7 +292,7 @@ func (c *connections) count() int {
 	return len(c.open)
 }
 
-// spoke notes that something was said on a connection.
+// spoke records that something was said on a connection.
 func (c *connections) spoke(conn *net.TCPConn) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

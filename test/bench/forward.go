@@ -367,9 +367,9 @@ var (
 	wrk99     = regexp.MustCompile(`99%\s+([0-9.]+)(us|ms|s)`)
 	wrkErrors = regexp.MustCompile(`(Socket errors|Non-2xx).*`)
 
-	h2loadRate    = regexp.MustCompile(`finished in .*, ([0-9.]+) req/s`)
+	h2loadRate   = regexp.MustCompile(`finished in .*, ([0-9.]+) req/s`)
 	h2loadResult = regexp.MustCompile(`requests: .* ([0-9]+) succeeded, ([0-9]+) failed, ([0-9]+) errored, ([0-9]+) timeout`)
-	h2loadMost    = regexp.MustCompile(`time for request: +\S+ +([0-9.]+)(us|ms|s)`)
+	h2loadMost   = regexp.MustCompile(`time for request: +\S+ +([0-9.]+)(us|ms|s)`)
 )
 
 // loadHTTP1 runs wrk, from Debian's package.

@@ -40,8 +40,8 @@ func TestAKillExplainsOnlyWhatMetIt(t *testing.T) {
 		"broken before":                 {failure{destination: "10.244.0.7", sent: at.Add(-time.Minute), ended: at.Add(-time.Second), err: reset}, false},
 		"with another resolver":         {failure{destination: "10.244.0.8", sent: at, ended: at, err: reset}, false},
 		"not known with which":          {failure{sent: at, ended: at, err: reset}, false},
-		"a response, but with an error":   {failure{destination: "10.244.0.7", sent: at, ended: at, err: errors.New("status 503")}, false},
-		"no response until it gave up": {failure{destination: "10.244.0.7", sent: at, ended: at.Add(time.Minute), err: errors.New("timeout")}, false},
+		"a response, but with an error": {failure{destination: "10.244.0.7", sent: at, ended: at, err: errors.New("status 503")}, false},
+		"no response until it gave up":  {failure{destination: "10.244.0.7", sent: at, ended: at.Add(time.Minute), err: errors.New("timeout")}, false},
 	} {
 		if explained := len(d.unexplained([]failure{test.failure})) == 0; explained != test.explained {
 			t.Errorf("%s: explained is %t", name, explained)

@@ -32,8 +32,8 @@ import (
 
 // slowCreate is a request whose body is not sent yet.
 type slowCreate struct {
-	body     *io.PipeWriter
-	object   []byte
+	body      *io.PipeWriter
+	object    []byte
 	responded chan slowResponse
 }
 

@@ -80,8 +80,8 @@ type member struct {
 type round struct {
 	// members are the ElastiServices of the target, by name, and votes the vote of
 	// each.
-	members []member
-	votes   []Vote
+	members  []member
+	votes    []Vote
 	combined CombinedDecision
 	// observed is when they were observed, changes the number of changes until
 	// then.

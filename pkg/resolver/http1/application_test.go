@@ -42,8 +42,7 @@ type applicationRequest struct {
 var long = strings.Repeat("0123456789abcdef", 3*spliceBytes/16)
 
 // applicationRequests are one for each thing that go-httpbin can do, and whose
-// 
-esponse is the same each time.
+// response is the same each time.
 var applicationRequests = []applicationRequest{
 	{method: "GET", target: "/get?a=b&a=%20c&d"},
 	{method: "GET", target: "/get", fields: map[string]string{"Accept": "text/html", "X-Odd": " a , b ", "Connection": "X-Odd"}},

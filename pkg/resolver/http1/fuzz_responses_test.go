@@ -132,7 +132,7 @@ type fuzzedPod struct {
 	// piece is how many bytes of a response are written at a time.
 	piece int
 	// closes is true when the connection ends with a response.
-	closes   bool
+	closes    bool
 	responses atomic.Int32
 }
 

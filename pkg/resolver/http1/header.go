@@ -269,7 +269,7 @@ func (h *messageHeader) parseFields(data []byte, start int) error {
 	}
 }
 
-// field notes what the forwarding of a message needs to know of a field.
+// field records what the forwarding of a message needs to know of a field.
 func (h *messageHeader) field(name, value []byte, line span) error {
 	switch len(name) {
 	case len("host"):

@@ -141,7 +141,7 @@ func (c *conn) onData(f *frame) error {
 	return nil
 }
 
-// clientEnds notes that the client has sent the last frame of a stream, and
+// clientEnds records that the client has sent the last frame of a stream, and
 // reports whether the stream is over. It is called with mu held.
 func (c *conn) clientEnds(s *stream) bool {
 	s.clientEnded = true

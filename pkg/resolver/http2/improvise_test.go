@@ -56,7 +56,7 @@ type improvised struct {
 type improvisedStream struct {
 	id                    uint32
 	clientEnded, podEnded bool
-	responded              bool
+	responded             bool
 	sent                  int
 }
 

@@ -369,7 +369,7 @@ func (c *conn) follow(p *pod, fragment []byte, last bool) bool {
 	return true
 }
 
-// podEndsStream notes that the pod has sent the last frame of a stream.
+// podEndsStream records that the pod has sent the last frame of a stream.
 func (c *conn) podEndsStream(id uint32) {
 	c.mu.Lock()
 	s := c.streams[id]

@@ -42,7 +42,7 @@ func newClientSettings() clientSettings {
 	return clientSettings{initialWindow: initialWindow, tableSize: initialTableSize, smallestTable: initialTableSize}
 }
 
-// set notes a setting of the client.
+// set records a setting of the client.
 func (s *clientSettings) set(setting http2.Setting) {
 	switch setting.ID {
 	case http2.SettingInitialWindowSize:

@@ -117,7 +117,7 @@ func TestLateFramesOfStreamsWithLocalReplies(t *testing.T) {
 func TestPodsThatRejectWhileMoreIsSaid(t *testing.T) {
 	for name, test := range map[string]struct {
 		// say follows the header of stream 1, which has a body.
-		say     func(w *wire)
+		say       func(w *wire)
 		responses int
 	}{
 		"a body":           {func(w *wire) { w.do(w.WriteData(1, true, []byte("body"))) }, 1},

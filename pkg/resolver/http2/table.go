@@ -19,8 +19,8 @@ package http2
 import "encoding/binary"
 
 // tableUpdate is what the first header block to a client has to say after the
-// ACK that puts another size of its table in force (RFC 7541 §4.2). What
-// goes first is decided where frames are written: two goroutines have some.
+// ACK that puts another size of its table in force (RFC 7541 §4.2). The writer decides
+// which block is the first one, as two goroutines have frames to send.
 type tableUpdate struct {
 	size, smallest uint32
 	due            bool
@@ -48,7 +48,7 @@ func (u *tableUpdate) append(block []byte) []byte {
 	return block
 }
 
-// done notes that a header block went to the client.
+// done records that a header block went to the client.
 func (u *tableUpdate) done() { u.due, u.smallest = false, u.size }
 
 // tableMark is a frame that concerns the client's table, among others.
@@ -59,7 +59,7 @@ type tableMark struct {
 	size int64
 }
 
-// note notes that the frames of marks went to the client as they are.
+// note records that the frames of marks went to the client as they are.
 func (u *tableUpdate) note(marks []tableMark) {
 	for _, mark := range marks {
 		if mark.size >= 0 {

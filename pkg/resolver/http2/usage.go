@@ -30,8 +30,8 @@ const (
 	// streamBytes is what an open stream takes besides the texts of its record: that
 	// record, and its places in the lists of its connection and of its pod.
 	streamBytes = 640
-	// usageStep is in which steps a usage is counted, so that streams that come and go
-	// seldom touch the account of all connections.
+	// usageStep is the size of the steps in which a usage is counted, so that streams
+	// that come and go seldom touch the account of all connections.
 	usageStep = 8 << 10
 )
 
@@ -44,7 +44,7 @@ type usage struct {
 	bytes, counted int64
 }
 
-// move makes it one of another account.
+// move has another account charged.
 func (u *usage) move(account *memory.Account) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -78,7 +78,7 @@ func (u *usage) remove(bytes int64) {
 	}
 }
 
-// release counts nothing any more.
+// release gives back all that is counted.
 func (u *usage) release() {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -86,8 +86,8 @@ func (u *usage) release() {
 	u.bytes, u.counted = 0, 0
 }
 
-// steps returns bytes, rounded up. Where there is no pod there is little, but maybe
-// many times.
+// steps returns bytes, rounded up to whole steps. A connection without a pod has smaller
+// ones: it keeps little, and there may be many.
 func steps(bytes int64) int64 {
 	step := int64(usageStep)
 	if bytes < podBytes {
@@ -96,7 +96,7 @@ func steps(bytes int64) int64 {
 	return (bytes + step - 1) / step * step
 }
 
-// textBytes returns how many bytes the texts of the client in a record are.
+// textBytes returns the size of the client's texts in a record.
 func textBytes(record *accesslog.Record) int64 {
 	return int64(len(record.Method) + len(record.Path) + len(record.TraceParent))
 }
@@ -111,7 +111,8 @@ func (c *conn) countOpen(s *stream) error {
 	return nil
 }
 
-// discountOpen is called when a stream has ended, or is held again.
+// discountOpen gives back what countOpen counted, when a stream has ended or is held
+// again.
 func (c *conn) discountOpen(s *stream) {
 	if s.kept > 0 {
 		c.usage.remove(s.kept)
@@ -140,7 +141,7 @@ func (c *conn) countTables() error {
 	return c.countTable(&c.podTable)
 }
 
-// forgetTable is called when there is no such table any more.
+// forgetTable gives back what a table took, when there is no such table any more.
 func (c *conn) forgetTable(t *tableUse) {
 	if t.counted > 0 {
 		c.usage.remove(t.counted)

@@ -75,16 +75,16 @@ func (s *fakeServer) gaps() []time.Duration {
 
 // demand is a Demand with fixed values.
 type demand struct {
-	mu       sync.Mutex
-	wanting  bool
-	held     int
+	mu        sync.Mutex
+	wanting   bool
+	held      int
 	succeeded int
 }
 
-func (d *demand) Wanting() bool { d.mu.Lock(); defer d.mu.Unlock(); return d.wanting }
-func (d *demand) Held() int     { d.mu.Lock(); defer d.mu.Unlock(); return d.held }
+func (d *demand) Wanting() bool  { d.mu.Lock(); defer d.mu.Unlock(); return d.wanting }
+func (d *demand) Held() int      { d.mu.Lock(); defer d.mu.Unlock(); return d.held }
 func (d *demand) WakeSucceeded() { d.mu.Lock(); defer d.mu.Unlock(); d.succeeded++ }
-func (d *demand) successes() int  { d.mu.Lock(); defer d.mu.Unlock(); return d.succeeded }
+func (d *demand) successes() int { d.mu.Lock(); defer d.mu.Unlock(); return d.succeeded }
 func (d *demand) set(wanting bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

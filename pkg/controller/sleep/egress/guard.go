@@ -33,8 +33,8 @@ import (
 	"time"
 )
 
-// ErrNotAllowed means that a server may not be queried. It does not say because of
-// which of its addresses.
+// ErrNotAllowed means that a server may not be queried. It does not say which of the
+// server's addresses is the reason.
 var ErrNotAllowed = errors.New("the server is not allowed by --trigger-allowed-servers")
 
 // keepAlive is the time between two probes of a connection that is idle.
