@@ -78,8 +78,12 @@ type Controller struct {
 	statuses  *statuswriter.Writer
 	inspector *startup.Inspector
 
+	// unsynced are the ElastiServices that wait for the caches of their namespaces.
+	unsynced *unsynced
+
 	// Set by Run before anything else runs.
 
+	logger         klog.Logger
 	elastiServices *scopedWatch
 	services       *scopedWatch
 	endpointSlices *scopedWatch
@@ -105,6 +109,7 @@ func New(options Options) (*Controller, error) {
 		scaleDowns:   newScaleDowns(),
 		failedStarts: newFailedStarts(),
 		deletions:    newDeletions(),
+		unsynced:     newUnsynced(),
 
 		targetKeys: options.TargetKeys,
 		wakeTurns:  newWakeTurns(options.WakeRate, options.Metrics.waitForWake),
@@ -151,57 +156,62 @@ func (c *Controller) Run(ctx context.Context) error {
 	c.liveness = resolvers.NewLiveness(c.options.DialResolver, func(watch func()) { running.Go(watch) }, func() { c.queue.Add(resolverCheck) })
 	c.resolvers = resolvers.NewTracker(c.clock, c.options.ResolverGrace, c.options.ResolversChanged, c.liveness.Alive)
 	c.portChecker = resolvers.NewPortChecker(c.options.DialResolver, c.resolvers.HealthAddress, c.clock)
-	handles, err := c.startWatches()
-	if err != nil {
+	c.logger = logger
+	if err := c.startWatches(); err != nil {
 		return fmt.Errorf("watching the cluster: %w", err)
 	}
 	running.Go(func() { _ = c.informers.Run(ctx) })
-	if len(c.options.Namespaces) > 0 {
-		running.Go(func() { c.leaveNamespaces(ctx) })
-	}
 	running.Go(func() { c.statuses.Run(ctx, c.options.Workers) })
 	running.Go(func() { c.inspector.Run(ctx) })
 	started := c.clock.Now()
-	for _, handle := range handles {
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-handle.Synced():
-		}
-	}
-	logger.Info("Caches are synced", "took", c.clock.Since(started))
-
-	c.resolversChanged(ctx)
-	if c.restoreProxyPorts(ctx) != nil {
+	if !awaitSynced(ctx, c.elastiServices.handles()...) || c.restoreProxyPorts(ctx) != nil {
 		return nil
 	}
 	running.Go(func() { c.ports.Run(ctx) })
+	if len(c.options.Namespaces) > 0 {
+		running.Go(func() { c.leaveNamespaces(ctx) })
+	}
+	if !awaitSynced(ctx, c.resolverSlices) {
+		return nil
+	}
+	logger.Info("Caches of ElastiServices and resolvers are synced", "took", c.clock.Since(started))
+
+	c.resolversChanged(ctx)
 	c.queue.Add(resolverCheck)
 	c.queue.Run(ctx, c.options.Workers, c.work)
 	return nil
 }
 
-func (c *Controller) startWatches() ([]*informers.Handle, error) {
+func (c *Controller) startWatches() error {
 	var err error
 	if c.elastiServices, err = c.watch(c.elastiServiceSource); err != nil {
-		return nil, err
+		return err
 	}
 	if c.services, err = c.watch(c.serviceSource); err != nil {
-		return nil, err
+		return err
 	}
 	if c.endpointSlices, err = c.watch(c.endpointSliceSource); err != nil {
-		return nil, err
+		return err
 	}
 	if c.inScope(c.options.ResolverNamespace) {
 		c.resolverSlices = c.endpointSlices.in(c.options.ResolverNamespace)
-	} else if c.resolverSlices, err = c.informers.Acquire(c.resolverSliceSource()); err != nil {
-		return nil, err
+		return nil
 	}
-	handles := []*informers.Handle{c.resolverSlices}
-	for _, watches := range []*scopedWatch{c.elastiServices, c.services, c.endpointSlices} {
-		handles = append(handles, watches.handles()...)
+	c.resolverSlices, err = c.informers.Acquire(c.resolverSliceSource())
+	return err
+}
+
+// awaitSynced waits until all caches are synced, and reports whether they are: ctx may end
+// before.
+func awaitSynced(ctx context.Context, handles ...*informers.Handle) bool {
+	for _, handle := range handles {
+		select {
+		case <-ctx.Done():
+			return false
+		case <-handle.Synced():
+		}
 	}
-	return handles, nil
+	return true
 }
 
 // work works on one key of the queue.

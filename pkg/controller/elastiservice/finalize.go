@@ -78,6 +78,10 @@ func (c *Controller) finalize(ctx context.Context, p *pass) error {
 		p.state.recordFinalized(elastiService.UID)
 		c.wakeTurns.leave(p.key())
 	}
+	return c.removeFinalizer(ctx, elastiService)
+}
+
+func (c *Controller) removeFinalizer(ctx context.Context, elastiService *v1alpha1.ElastiService) error {
 	remaining := slices.DeleteFunc(slices.Clone(elastiService.Finalizers), func(finalizer string) bool { return finalizer == v1alpha1.Finalizer })
 	if _, err := c.setFinalizers(ctx, elastiService, remaining); err != nil && !apierrors.IsNotFound(err) {
 		return fmt.Errorf("removing the finalizer: %w", err)
@@ -91,13 +95,13 @@ func (c *Controller) restoreAll(ctx context.Context, p *pass) (bool, error) {
 	p.observed = c.observe(ctx, p.elastiService)
 	restorations := append(c.formerRestorations(p), c.currentRestorations(p)...)
 	if !c.mayRestore(p, restorations) {
-		c.reportDeletion(p, conditionFalse(v1alpha1.ReasonWaitingForWake, "it is deleted when its target is awake, which waits for its turn to be woken: --wake-rate of elasti-apiserver says how many are woken in a second"))
+		c.reportNotReady(p.elastiService, conditionFalse(v1alpha1.ReasonWaitingForWake, "it is deleted when its target is awake, which waits for its turn to be woken: --wake-rate of elasti-apiserver says how many are woken in a second"))
 		return false, c.followResolvers(ctx, p)
 	}
 	done, err := c.removeResolvers(ctx, p, p.state.recordDeletion(p.elastiService, c.clock.Now()), restorations...)
 	var problem *notRestoredError
 	if errors.As(err, &problem) {
-		c.reportDeletion(p, conditionFalse(v1alpha1.ReasonTargetNotRestored, "%s", problem.Error()))
+		c.reportNotReady(p.elastiService, conditionFalse(v1alpha1.ReasonTargetNotRestored, "%s", problem.Error()))
 	}
 	return done, err
 }
@@ -111,18 +115,19 @@ func (c *Controller) mayRestore(p *pass, restorations []restoration) bool {
 	return len(restorations) == 0 || p.readyEndpoints > 0 || awakeOrMissing || c.hasWakeTurn(p.key())
 }
 
-// reportDeletion has Ready say why an ElastiService that is being deleted is still there.
-func (c *Controller) reportDeletion(p *pass, why condition) {
-	status := p.elastiService.Status.DeepCopy()
+// reportNotReady has Ready say why nothing else is reported of an ElastiService, such as
+// why it is still there while it is being deleted. The rest of its status stays as it is.
+func (c *Controller) reportNotReady(elastiService *v1alpha1.ElastiService, why condition) {
+	status := elastiService.Status.DeepCopy()
 	meta.SetStatusCondition(&status.Conditions, metav1.Condition{
 		Type:               v1alpha1.ConditionReady,
 		Status:             why.status,
 		Reason:             why.reason,
 		Message:            bounded(why.message),
-		ObservedGeneration: p.elastiService.Generation,
+		ObservedGeneration: elastiService.Generation,
 		LastTransitionTime: metav1.NewTime(c.clock.Now()).Rfc3339Copy(),
 	})
-	c.statuses.Enqueue(p.elastiService, status)
+	c.statuses.Enqueue(elastiService, status)
 }
 
 func hasFinalizer(elastiService *v1alpha1.ElastiService) bool {

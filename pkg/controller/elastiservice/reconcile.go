@@ -169,6 +169,9 @@ func (r *result) failed(err error) {
 
 // sync brings the cluster in line with one ElastiService.
 func (c *Controller) sync(ctx context.Context, key types.NamespacedName) error {
+	if !c.hasSynced(key.Namespace) && c.unsynced.add(c.scope(key.Namespace), key, c.hasSynced) {
+		return c.syncUnsynced(ctx, key)
+	}
 	object, ok := c.elastiServices.in(key.Namespace).Get(key.Namespace, key.Name)
 	if !ok {
 		return c.deleted(ctx, key)

@@ -156,6 +156,8 @@ func (c *Controller) serviceSource(namespace string) informers.Source {
 		Transform: keepService(c.options.Signer),
 		Indexers:  cache.Indexers{byOwner: index(func(service *corev1.Service) []types.NamespacedName { return resources.OwnerOf(&service.ObjectMeta) })},
 		Changed:   c.serviceChanged,
+		Synced:    func() { c.namespaceSynced(namespace) },
+		Failed:    func() { c.namespaceFailed(namespace, c.services) },
 	}
 }
 
@@ -192,6 +194,8 @@ func (c *Controller) filteredSliceSource(namespace, labelSelector string) inform
 			byOwner: index(func(slice *observedSlice) []types.NamespacedName { return resources.OwnerOf(&slice.ObjectMeta) }),
 		},
 		Changed: c.endpointSliceChanged,
+		Synced:  func() { c.namespaceSynced(namespace) },
+		Failed:  func() { c.namespaceFailed(namespace, c.endpointSlices) },
 	}
 }
 

@@ -96,7 +96,8 @@ type Signers interface {
 
 // Run wakes every target and resumes its autoscaler, then takes the resolvers
 // out of the path of each Service as soon as it has a ready endpoint, and last
-// removes the private Services. It does as much as it can, whatever fails.
+// removes the private Services. It does as much as it can, whatever fails, such as in
+// namespaces that it can read when it cannot read others.
 // Running it again does the rest: the private Service of a target that could not be
 // woken stays, since it may be the only record of it.
 func (t *Teardown) Run(ctx context.Context) error {
@@ -110,17 +111,15 @@ func (t *Teardown) Run(ctx context.Context) error {
 	if len(namespaces) == 0 {
 		namespaces = []string{metav1.NamespaceAll}
 	}
+	var unread []error
 	for _, namespace := range namespaces {
-		services, err := t.Host.CoreV1().Services(namespace).List(ctx, selecting(v1alpha1.LabelRole, v1alpha1.RolePrivate))
+		services, endpointSlices, err := t.list(ctx, namespace)
 		if err != nil {
-			return fmt.Errorf("listing private Services: %w", err)
+			unread = append(unread, err)
+			continue
 		}
-		endpointSlices, err := t.Host.DiscoveryV1().EndpointSlices(namespace).List(ctx, selecting(discoveryv1.LabelManagedBy, v1alpha1.SliceManagedBy))
-		if err != nil {
-			return fmt.Errorf("listing resolver slices: %w", err)
-		}
-		private = append(private, services.Items...)
-		resolverSlices = append(resolverSlices, endpointSlices.Items...)
+		private = append(private, services...)
+		resolverSlices = append(resolverSlices, endpointSlices...)
 	}
 	private = slices.DeleteFunc(private, func(service corev1.Service) bool { return !isPrivateService(signer, &service.ObjectMeta) })
 	resolverSlices = slices.DeleteFunc(resolverSlices, func(slice discoveryv1.EndpointSlice) bool { return !isResolverSlice(signer, &slice.ObjectMeta) })
@@ -142,7 +141,21 @@ func (t *Teardown) Run(ctx context.Context) error {
 		case <-t.Clock.After(lingerTime):
 		}
 	}
-	return errors.Join(restored, removed, t.removePrivateServices(ctx, private))
+	return errors.Join(append(unread, restored, removed, t.removePrivateServices(ctx, private))...)
+}
+
+// list returns what may be private Services and resolver slices in a namespace, or else
+// neither: the one may be the record of a target that the other stands in for.
+func (t *Teardown) list(ctx context.Context, namespace string) ([]corev1.Service, []discoveryv1.EndpointSlice, error) {
+	services, err := t.Host.CoreV1().Services(namespace).List(ctx, selecting(v1alpha1.LabelRole, v1alpha1.RolePrivate))
+	if err != nil {
+		return nil, nil, fmt.Errorf("listing private Services in namespace %q, whose targets may be left without replicas, scale them by hand: %w", namespace, err)
+	}
+	endpointSlices, err := t.Host.DiscoveryV1().EndpointSlices(namespace).List(ctx, selecting(discoveryv1.LabelManagedBy, v1alpha1.SliceManagedBy))
+	if err != nil {
+		return nil, nil, fmt.Errorf("listing resolver slices in namespace %q, whose targets may be left without replicas, scale them by hand: %w", namespace, err)
+	}
+	return services.Items, endpointSlices.Items, nil
 }
 
 // record is a target that an object records.

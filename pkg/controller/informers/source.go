@@ -65,7 +65,8 @@ type Source struct {
 	// Synced, if set, is called when the cache is synced for the first time, after
 	// Changed was called for each object, and again after each restart.
 	Synced func()
-	// Failed, if set, is called each time that the watch is abandoned because it
-	// fails, before it is restarted.
+	// Failed, if set, is called when the watch begins to fail, or fails for another
+	// reason than before: when it is restarted because of that, and as soon as it is
+	// forbidden before its cache is synced.
 	Failed func()
 }

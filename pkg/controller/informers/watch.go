@@ -61,7 +61,7 @@ type sharedWatch struct {
 	// current is the store of the informer that is in use: that of the last
 	// one whose cache was synced.
 	current cache.Indexer
-	// problem is why the last informer was abandoned, until one works.
+	// problem is why the last informer failed, until one works.
 	problem error
 }
 
@@ -177,6 +177,10 @@ func (w *sharedWatch) supervise(ctx context.Context, informer cache.SharedIndexI
 		case <-syncExpired:
 			return fmt.Errorf("the cache is not synced after %s", syncTimeout)
 		case <-health.failed:
+			if err := health.err(); synced != nil && apierrors.IsForbidden(err) {
+				// It lasts: users need not wait for the restart to learn of it.
+				w.fail(err)
+			}
 			if failing == nil {
 				timer := w.clock.NewTimer(restartAfter)
 				defer timer.Stop()
@@ -226,12 +230,14 @@ func (w *sharedWatch) use(store cache.Indexer) {
 	}
 }
 
-// fail reports to the users that an informer was abandoned.
+// fail records why an informer fails, and reports it to the users if the one before did
+// not fail for the same reason.
 func (w *sharedWatch) fail(problem error) {
 	w.mu.Lock()
+	known := w.problem != nil && apierrors.ReasonForError(w.problem) == apierrors.ReasonForError(problem)
 	w.problem = problem
 	w.mu.Unlock()
-	if w.source.Failed != nil {
+	if !known && w.source.Failed != nil {
 		w.source.Failed()
 	}
 }

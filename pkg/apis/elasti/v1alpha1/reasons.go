@@ -67,6 +67,9 @@ const (
 	ReasonNameTaken = "NameTaken"
 	// ReasonWriteFailed: an object that is needed could not be written.
 	ReasonWriteFailed = "WriteFailed"
+	// ReasonNamespaceUnreadable: the Services or EndpointSlices of the namespace cannot
+	// be read. Everything stays as it is until they can be.
+	ReasonNamespaceUnreadable = "NamespaceUnreadable"
 	// ReasonReady: everything is in place.
 	ReasonReady = "Ready"
 	// ReasonAutoscalerUnknown: the autoscaler cannot be read.
