@@ -187,7 +187,8 @@ func (c *Controller) recordedProxyPorts() []proxyports.Recorded {
 }
 
 // exists reads from the storage whether the owner of a claim exists that the watch does
-// not have: it may be in a namespace that is not worked on.
+// not have: it may be in a namespace that is not worked on. One that was left there, which
+// has no finalizer any more, does not need its proxy ports.
 func (c *Controller) exists(ctx context.Context, owner proxyports.Owner) (bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, claimTimeout)
 	defer cancel()
@@ -198,7 +199,7 @@ func (c *Controller) exists(ctx context.Context, owner proxyports.Owner) (bool, 
 	if err != nil {
 		return false, err
 	}
-	return found.UID == owner.UID, nil
+	return found.UID == owner.UID && (c.inScope(found.Namespace) || hasFinalizer(found)), nil
 }
 
 // storageFails reports whether no ElastiService of a namespace can be read at present.
