@@ -34,12 +34,12 @@ import (
 )
 
 const (
-	// maxCachedVersions bounds the discovery cache, whose keys come from users.
+	// maxCachedVersions bounds each of the discovery caches, whose keys come from users.
 	maxCachedVersions = 512
 	// refreshInterval is the least time between two discoveries of one group
 	// version. It bounds both the load of targets whose kind is missing and
 	// how long a kind that was just installed stays unknown.
-	refreshInterval = 2 * time.Second
+	refreshInterval = time.Second
 	// discoveryTimeout ends a discovery that hangs. Callers wait for it only until
 	// their own contexts end.
 	discoveryTimeout = 10 * time.Second
@@ -53,8 +53,10 @@ type kinds struct {
 	fetches singleflight.Group
 
 	mu sync.Mutex
-	// versions holds a *versionKinds for each schema.GroupVersion.
-	versions *lru.Cache
+	// served and missing hold a *versionKinds for each schema.GroupVersion, with kinds and
+	// without. Users can name any number of those that are missing, which must not evict
+	// what others use.
+	served, missing *lru.Cache
 }
 
 // versionKinds is the discovery of one group version. It is immutable.
@@ -70,7 +72,7 @@ type scalableResource struct {
 }
 
 func newKinds(client rest.Interface, clock clock.PassiveClock) *kinds {
-	return &kinds{client: client, clock: clock, versions: lru.New(maxCachedVersions)}
+	return &kinds{client: client, clock: clock, served: lru.New(maxCachedVersions), missing: lru.New(maxCachedVersions)}
 }
 
 // resolve returns the resource of a kind that can be scaled, or a *KindError.
@@ -100,16 +102,31 @@ func (k *kinds) resolve(ctx context.Context, apiVersion, kind string) (schema.Gr
 func (k *kinds) forget(groupVersion schema.GroupVersion) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	k.versions.Remove(groupVersion)
+	k.served.Remove(groupVersion)
+	k.missing.Remove(groupVersion)
 }
 
 func (k *kinds) cached(groupVersion schema.GroupVersion) *versionKinds {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if version, ok := k.versions.Get(groupVersion); ok {
-		return version.(*versionKinds)
+	for _, cache := range []*lru.Cache{k.served, k.missing} {
+		if version, ok := cache.Get(groupVersion); ok {
+			return version.(*versionKinds)
+		}
 	}
 	return nil
+}
+
+// cache records the discovery of a group version.
+func (k *kinds) cache(groupVersion schema.GroupVersion, version *versionKinds) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	into, other := k.served, k.missing
+	if len(version.byKind) == 0 {
+		into, other = k.missing, k.served
+	}
+	into.Add(groupVersion, version)
+	other.Remove(groupVersion)
 }
 
 func (k *kinds) stale(version *versionKinds) bool {
@@ -131,9 +148,7 @@ func (k *kinds) refresh(ctx context.Context, groupVersion schema.GroupVersion) (
 		if err != nil {
 			return nil, err
 		}
-		k.mu.Lock()
-		defer k.mu.Unlock()
-		k.versions.Add(groupVersion, version)
+		k.cache(groupVersion, version)
 		return version, nil
 	})
 	select {
