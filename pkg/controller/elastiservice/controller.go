@@ -48,6 +48,10 @@ var resolverCheck = types.NamespacedName{}
 // their turns.
 var nextTurns = types.NamespacedName{Name: "next turns"}
 
+// nextPolls is the key in the queue that stands for looking up the next targets that no
+// watch reports.
+var nextPolls = types.NamespacedName{Name: "next polls"}
+
 // Controller keeps the cluster as each ElastiService wants it. Make it with
 // New and run it once.
 type Controller struct {
@@ -78,6 +82,8 @@ type Controller struct {
 	statuses  *statuswriter.Writer
 	inspector *startup.Inspector
 
+	// polls are the ElastiServices whose targets no watch reports.
+	polls *polls
 	// unsynced are the ElastiServices that wait for the caches of their namespaces.
 	unsynced *unsynced
 
@@ -110,6 +116,7 @@ func New(options Options) (*Controller, error) {
 		failedStarts: newFailedStarts(),
 		deletions:    newDeletions(),
 		unsynced:     newUnsynced(),
+		polls:        newPolls(),
 
 		targetKeys: options.TargetKeys,
 		wakeTurns:  newWakeTurns(options.WakeRate, options.Metrics.waitForWake),
@@ -222,6 +229,9 @@ func (c *Controller) work(ctx context.Context, key types.NamespacedName) {
 		return
 	case nextTurns:
 		c.giveWakeTurns()
+		return
+	case nextPolls:
+		c.pollTargets()
 		return
 	}
 	err := c.sync(ctx, key)

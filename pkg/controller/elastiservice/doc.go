@@ -70,6 +70,7 @@ limitations under the License.
 //   - queue.go: the queue of ElastiServices, urgent ones first
 //   - sources.go: the watches and their indexes
 //   - transform.go: what is kept of the watched objects
+//   - polls.go: targets that no watch reports
 //   - unsynced.go: namespaces that cannot be read yet
 //   - deletions.go: which ElastiServices were deleted
 //   - changes.go: which ElastiServices a change of an object concerns

@@ -20,12 +20,10 @@ import (
 	"context"
 	"maps"
 	"slices"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/utils/ptr"
 
 	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti/v1alpha1"
@@ -33,10 +31,6 @@ import (
 	"github.com/truefoundry/elasti-apiserver/pkg/controller/target"
 	"github.com/truefoundry/elasti-apiserver/pkg/scaling"
 )
-
-// targetRetry is how often a target is looked up when no watch reports it: its
-// kind is not served, or a server does not respond or rejects the request.
-const targetRetry = 5 * time.Second
 
 // unknownClient is the name of a client that scales a target from zero through
 // its scale subresource: Kubernetes does not record it.
@@ -94,7 +88,9 @@ func (c *Controller) reconcileObserved(ctx context.Context, p *pass) {
 		c.options.Requests(p.key(), object.Requests)
 	}
 	if p.target.Unwatched {
-		c.queue.AddAfter(p.key(), wait.Jitter(targetRetry, 0.5))
+		c.pollTarget(p.key())
+	} else {
+		c.polls.leave(p.key())
 	}
 }
 

@@ -373,6 +373,7 @@ func (c *Controller) deleted(ctx context.Context, key types.NamespacedName) erro
 	c.targets.Forget(key)
 	c.autoscalers.Forget(key)
 	c.inspector.Forget(key)
+	c.polls.leave(key)
 	c.statuses.Forget(key)
 	c.failedStarts.remove(key)
 	c.metrics.forget(key)

@@ -39,6 +39,10 @@ import (
 // scaleTimeout bounds the calls with which a target is checked and scaled to zero.
 const scaleTimeout = 10 * time.Second
 
+// recheckDelay is after how long a target that has changed is checked again when no watch
+// reports the change.
+const recheckDelay = 5 * time.Second
+
 // scaleWhenAllAgree scales the target of an ElastiService that agrees to zero,
 // when every other ElastiService of the target agrees too and all of them have
 // just confirmed that it is idle. The last one that agrees scales the target, or a
@@ -169,7 +173,7 @@ func (c *Controller) resolveScaleDown(ctx context.Context, p *pass, siblings []*
 // else, where there is no watch, the end of a time.
 func (c *Controller) checkAgain(ctx context.Context, p *pass) {
 	klog.FromContext(ctx).V(2).Info("A target has changed since it was checked, and is checked again before it is scaled to zero", "elastiService", klog.KObj(p.elastiService))
-	c.queue.AddAfter(p.key(), targetRetry)
+	c.queue.AddAfter(p.key(), recheckDelay)
 }
 
 // withoutResolvers returns those of the ElastiServices whose Service has no resolvers in

@@ -109,7 +109,7 @@ type Observation struct {
 	Pending bool
 	// Problem says why the target cannot be observed.
 	Problem error
-	// Unwatched is true when no watch reports that the problem is over.
+	// Unwatched is true when no watch reports changes, such as that the problem is over.
 	Unwatched bool
 }
 
@@ -177,14 +177,14 @@ func (w *Watches) Observe(ctx context.Context, key types.NamespacedName, target 
 }
 
 // observeScale returns what is observed from the scale alone, for kinds that may be
-// scaled but not watched. It is read again after each failure of the watch.
+// scaled but not watched.
 func (w *Watches) observeScale(ctx context.Context, resource schema.GroupVersionResource, target scaling.Target) Observation {
 	scale, err := w.options.Scaling.Get(ctx, target)
 	if err != nil {
 		return FailedObservation(err)
 	}
 	meta := metav1.ObjectMeta{Namespace: target.Namespace, Name: target.Name, UID: scale.UID, ResourceVersion: scale.ResourceVersion}
-	return Observation{Resource: resource, Object: &Object{ObjectMeta: meta}, Scale: scaleOf(scale)}
+	return Observation{Resource: resource, Object: &Object{ObjectMeta: meta}, Scale: scaleOf(scale), Unwatched: true}
 }
 
 // Forget ends the watching for an ElastiService.
