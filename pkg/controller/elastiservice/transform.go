@@ -19,7 +19,6 @@ package elastiservice
 import (
 	"fmt"
 	"slices"
-	"strings"
 	"unique"
 
 	corev1 "k8s.io/api/core/v1"
@@ -146,11 +145,16 @@ func keepElastiService(object any) (any, error) {
 		return nil, fmt.Errorf("expected an ElastiService, got %T", object)
 	}
 	kept := *elastiService
-	kept.ManagedFields = nil
+	kept.ManagedFields, kept.Labels, kept.OwnerReferences = nil, nil, nil
 	kept.Annotations = ownAnnotations(kept.Annotations)
-	// Resolvers alone act on it, and it may be most of the object. The controller writes
-	// no spec.
+	// Resolvers alone act on these, and they may be most of the object. The controller
+	// writes no spec.
 	kept.Spec.ProbeResponse = nil
+	if kept.Spec.Proxy != nil {
+		proxy := *kept.Spec.Proxy
+		proxy.Passive, proxy.AllowedClients = nil, nil
+		kept.Spec.Proxy = &proxy
+	}
 	for _, text := range []*string{
 		&kept.Kind, &kept.APIVersion, &kept.Namespace,
 		&kept.Spec.ScaleTargetRef.APIVersion, &kept.Spec.ScaleTargetRef.Kind, (*string)(&kept.Status.Mode),
@@ -178,16 +182,16 @@ func keepElastiService(object any) (any, error) {
 	return &kept, nil
 }
 
-// ownAnnotations returns the annotations that users write for this product. The
-// others, such as what kubectl last applied, may be as large as the object.
+// ownAnnotations returns the annotations with which users tell the controller something.
+// The others, such as what kubectl last applied, may be as large as the object.
 func ownAnnotations(annotations map[string]string) map[string]string {
 	var own map[string]string
-	for key, value := range annotations {
-		if strings.HasPrefix(key, v1alpha1.GroupName+"/") {
+	for _, key := range []string{v1alpha1.AnnotationDryRun, v1alpha1.AnnotationAcceptVolumeDeletion} {
+		if value, ok := annotations[key]; ok {
 			if own == nil {
 				own = map[string]string{}
 			}
-			own[once(key)] = value
+			own[key] = value
 		}
 	}
 	return own

@@ -17,6 +17,8 @@ limitations under the License.
 package target
 
 import (
+	"encoding/json"
+
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -26,12 +28,17 @@ import (
 	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti/v1alpha1"
 )
 
+// maxProbesBytes bounds what the readiness probes of a target hold, encoded. They become
+// part of the status, which the server and every resolver keep for all tenants.
+const maxProbesBytes = 4 << 10
+
 // readinessProbes returns the probes by which a resolver checks whether a pod is ready:
 // each must succeed once. It returns nil when they may succeed before the kubelet sets
 // the pod ready, or cannot be run from outside of the pod: when a probe runs a command,
 // goes to another host or an unknown port, or uses a protocol that resolvers do not
-// support; when it counts only after a delay or several successes; and when there are
-// startup probes, hooks or readiness gates. Resolvers then wait until the pod is ready.
+// support; when it counts only after a delay or several successes; when there are startup probes,
+// hooks or readiness gates; and when the probes are too large for the status. Resolvers
+// then wait until the pod is ready.
 func readinessProbes(pod *corev1.PodSpec) *v1alpha1.ReadinessProbes {
 	if len(pod.ReadinessGates) > 0 {
 		return nil
@@ -52,6 +59,9 @@ func readinessProbes(pod *corev1.PodSpec) *v1alpha1.ReadinessProbes {
 			}
 			probes.Probes = append(probes.Probes, *action)
 		}
+	}
+	if encoded, err := json.Marshal(probes); err != nil || len(encoded) > maxProbesBytes {
+		return nil
 	}
 	return probes
 }

@@ -17,14 +17,43 @@ limitations under the License.
 package route
 
 import (
-	"k8s.io/apimachinery/pkg/api/meta"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti/v1alpha1"
 )
 
-// DropUnused is a transform for informers. It drops large parts of objects that resolvers
-// do not use.
+// DropUnused is a transform for informers. It drops what resolvers do not use, as every
+// resolver keeps the objects of all tenants.
 func DropUnused(object any) (any, error) {
-	if accessor, err := meta.Accessor(object); err == nil {
-		accessor.SetManagedFields(nil)
+	switch object := object.(type) {
+	case *v1alpha1.ElastiService:
+		kept := *object
+		kept.ObjectMeta = identityOfObject(&object.ObjectMeta)
+		// Only the controller evaluates triggers.
+		kept.Spec.Triggers = nil
+		for i := range object.Spec.Triggers {
+			kept.Spec.Triggers = append(kept.Spec.Triggers, v1alpha1.ScaleTrigger{Type: object.Spec.Triggers[i].Type})
+		}
+		return &kept, nil
+	case *discoveryv1.EndpointSlice:
+		kept := *object
+		kept.ObjectMeta = identityOfObject(&object.ObjectMeta)
+		kept.Labels = map[string]string{discoveryv1.LabelServiceName: object.Labels[discoveryv1.LabelServiceName]}
+		return &kept, nil
 	}
 	return object, nil
+}
+
+// identityOfObject returns the metadata that says which object it is, and in which state.
+func identityOfObject(meta *metav1.ObjectMeta) metav1.ObjectMeta {
+	return metav1.ObjectMeta{
+		Namespace:         meta.Namespace,
+		Name:              meta.Name,
+		UID:               meta.UID,
+		ResourceVersion:   meta.ResourceVersion,
+		Generation:        meta.Generation,
+		CreationTimestamp: meta.CreationTimestamp,
+		DeletionTimestamp: meta.DeletionTimestamp,
+	}
 }

@@ -20,6 +20,7 @@ import (
 	"fmt"
 
 	apiequality "k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti"
@@ -34,6 +35,69 @@ const (
 	maxMetadataBytes       = 64 << 10
 	maxPeriodBytes         = 256
 )
+
+// Bounds of what parts of the metadata hold, in bytes. Annotations have the bound of
+// Kubernetes, which has room for a copy of the spec: kubectl apply writes one.
+const (
+	maxLabelsBytes          = 16 << 10
+	maxOwnerReferencesBytes = 16 << 10
+	maxFinalizersBytes      = 16 << 10
+	maxManagedFieldsBytes   = 64 << 10
+)
+
+// validateMetadataSize checks how much the parts of the metadata hold. A part that does
+// not hold more than in the previous metadata is not checked: an earlier version accepted
+// more.
+func validateMetadataSize(meta, previous *metav1.ObjectMeta, path *field.Path) field.ErrorList {
+	var errs field.ErrorList
+	for _, part := range []struct {
+		child, hint string
+		bytes       func(*metav1.ObjectMeta) int
+		bound       int
+	}{
+		{"labels", "remove some, or write annotations instead", labelsBytes, maxLabelsBytes},
+		{"ownerReferences", "remove some", ownerReferencesBytes, maxOwnerReferencesBytes},
+		{"finalizers", "remove some", finalizersBytes, maxFinalizersBytes},
+		{"managedFields", "write with fewer field managers, or empty it with [{}]", managedFieldsBytes, maxManagedFieldsBytes},
+	} {
+		if size := part.bytes(meta); size > max(part.bound, part.bytes(previous)) {
+			errs = append(errs, field.Invalid(path.Child(part.child), fmt.Sprintf("%d bytes", size), fmt.Sprintf("may have %d bytes together: %s", part.bound, part.hint)))
+		}
+	}
+	return errs
+}
+
+func labelsBytes(meta *metav1.ObjectMeta) int {
+	size := 0
+	for key, value := range meta.Labels {
+		size += len(key) + len(value)
+	}
+	return size
+}
+
+func ownerReferencesBytes(meta *metav1.ObjectMeta) int {
+	size := 0
+	for i := range meta.OwnerReferences {
+		size += meta.OwnerReferences[i].Size()
+	}
+	return size
+}
+
+func finalizersBytes(meta *metav1.ObjectMeta) int {
+	size := 0
+	for _, finalizer := range meta.Finalizers {
+		size += len(finalizer)
+	}
+	return size
+}
+
+func managedFieldsBytes(meta *metav1.ObjectMeta) int {
+	size := 0
+	for i := range meta.ManagedFields {
+		size += meta.ManagedFields[i].Size()
+	}
+	return size
+}
 
 // validateSize checks how much the parts of a spec hold. A part that is as in the previous
 // spec, which may be nil, is not checked: an earlier version accepted more, and the rest

@@ -25,6 +25,7 @@ package validation
 import (
 	apiequality "k8s.io/apimachinery/pkg/api/equality"
 	apimachineryvalidation "k8s.io/apimachinery/pkg/api/validation"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti"
@@ -33,6 +34,7 @@ import (
 // ValidateElastiService checks a new ElastiService.
 func ValidateElastiService(elastiService *elasti.ElastiService) field.ErrorList {
 	errs := apimachineryvalidation.ValidateObjectMeta(&elastiService.ObjectMeta, true, apimachineryvalidation.NameIsDNSSubdomain, field.NewPath("metadata"))
+	errs = append(errs, validateMetadataSize(&elastiService.ObjectMeta, &metav1.ObjectMeta{}, field.NewPath("metadata"))...)
 	errs = append(errs, validateSpec(&elastiService.Spec, field.NewPath("spec"))...)
 	return append(errs, validateSize(&elastiService.Spec, nil, field.NewPath("spec"))...)
 }
@@ -42,6 +44,7 @@ func ValidateElastiService(elastiService *elasti.ElastiService) field.ErrorList 
 // be labelled, and lose its finalizer.
 func ValidateElastiServiceUpdate(updated, previous *elasti.ElastiService) field.ErrorList {
 	errs := apimachineryvalidation.ValidateObjectMetaUpdate(&updated.ObjectMeta, &previous.ObjectMeta, field.NewPath("metadata"))
+	errs = append(errs, validateMetadataSize(&updated.ObjectMeta, &previous.ObjectMeta, field.NewPath("metadata"))...)
 	if apiequality.Semantic.DeepEqual(updated.Spec, previous.Spec) {
 		return errs
 	}
