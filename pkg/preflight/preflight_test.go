@@ -40,15 +40,17 @@ import (
 )
 
 // newChecker returns a checker of a cluster that serves GET requests with
-// what handle returns for the path, 404 for nil.
+// what handle returns for the path: nil is 404, and a Status its own code.
 func newChecker(t *testing.T, handle func(path string) any) *Checker {
 	t.Helper()
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, request *http.Request) {
 		object := handle(request.URL.Path)
 		w.Header().Set("Content-Type", "application/json")
 		if object == nil {
-			w.WriteHeader(http.StatusNotFound)
-			object = &metav1.Status{TypeMeta: metav1.TypeMeta{Kind: "Status", APIVersion: "v1"}, Status: metav1.StatusFailure, Reason: metav1.StatusReasonNotFound, Code: http.StatusNotFound}
+			object = failure(metav1.StatusReasonNotFound, http.StatusNotFound)
+		}
+		if status, ok := object.(*metav1.Status); ok {
+			w.WriteHeader(int(status.Code))
 		}
 		if err := json.NewEncoder(w).Encode(object); err != nil {
 			t.Errorf("responding to %s: %v", request.URL.Path, err)
@@ -69,6 +71,10 @@ func newChecker(t *testing.T, handle func(path string) any) *Checker {
 		t.Fatal(err)
 	}
 	return New(Options{Kubernetes: client, Dynamic: dynamicClient, Scaling: scaler})
+}
+
+func failure(reason metav1.StatusReason, code int32) *metav1.Status {
+	return &metav1.Status{TypeMeta: metav1.TypeMeta{Kind: "Status", APIVersion: "v1"}, Status: metav1.StatusFailure, Reason: reason, Code: code}
 }
 
 func cart() *elasti.ElastiService {

@@ -27,6 +27,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/dynamic"
 
@@ -42,7 +43,8 @@ var (
 
 // TestKindThatIsInstalledAfterItsElastiServiceWakesAndSleeps installs the kind of a
 // target, and creates the target, when its ElastiService already exists. The server is
-// authorized to scale the kind, and not to watch it.
+// authorized to scale the kind, and not to watch it: that it has no volumes to lose is for
+// the annotation to say.
 func TestKindThatIsInstalledAfterItsElastiServiceWakesAndSleeps(t *testing.T) {
 	t.Parallel()
 	s := newScene(t)
@@ -50,7 +52,10 @@ func TestKindThatIsInstalledAfterItsElastiServiceWakesAndSleeps(t *testing.T) {
 		spec.ScaleTargetRef = v1alpha1.ScaleTargetRef{APIVersion: fleetsResource.GroupVersion().String(), Kind: "Fleet", Name: "web"}
 	}})
 	s.check(app.Create(s.ctx))
-	_, err := app.AwaitCondition(s.ctx, v1alpha1.ConditionTargetFound, metav1.ConditionFalse)
+	accept := []byte(`{"metadata":{"annotations":{"` + v1alpha1.AnnotationAcceptVolumeDeletion + `":"true"}}}`)
+	_, err := s.Elasti.ElastiV1alpha1().ElastiServices(s.namespace).Patch(s.ctx, app.Name, types.MergePatchType, accept, metav1.PatchOptions{})
+	s.check(err)
+	_, err = app.AwaitCondition(s.ctx, v1alpha1.ConditionTargetFound, metav1.ConditionFalse)
 	s.check(err)
 	s.check(app.AwaitMode(s.ctx, v1alpha1.ModeProxy))
 

@@ -29,7 +29,7 @@ import (
 // with sleeping. It must be called with a target that is known to exist.
 func targetFindings(elastiService *v1alpha1.ElastiService, object *target.Object) []compatibility.Finding {
 	ref := elastiService.Spec.ScaleTargetRef
-	return compatibility.OfTarget(ref.Kind, ref.Name, elastiService.Annotations, object.Traits)
+	return compatibility.OfTarget(object.Resource, ref.Kind, ref.Name, elastiService.Annotations, object.Traits)
 }
 
 // forbiddenBecause returns why the target of an ElastiService must not be scaled to

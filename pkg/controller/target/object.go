@@ -47,6 +47,8 @@ var kindsWithReplicas = map[schema.GroupResource]bool{
 // Object is the part of a target that the cache keeps, without the pod template.
 type Object struct {
 	metav1.ObjectMeta
+	// Resource is that of its kind.
+	Resource schema.GroupResource
 	// Scale is the scale according to the object, or nil when its kind is not one
 	// of kindsWithReplicas.
 	Scale *Scale
@@ -92,7 +94,7 @@ func keepTarget(resource schema.GroupResource) func(any) (any, error) {
 		if !ok {
 			return informers.AlreadyTransformed[*Object](object)
 		}
-		kept := &Object{ObjectMeta: metav1.ObjectMeta{
+		kept := &Object{Resource: resource, ObjectMeta: metav1.ObjectMeta{
 			Namespace:       target.GetNamespace(),
 			Name:            target.GetName(),
 			UID:             target.GetUID(),

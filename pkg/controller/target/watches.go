@@ -184,7 +184,7 @@ func (w *Watches) observeScale(ctx context.Context, resource schema.GroupVersion
 		return FailedObservation(err)
 	}
 	meta := metav1.ObjectMeta{Namespace: target.Namespace, Name: target.Name, UID: scale.UID, ResourceVersion: scale.ResourceVersion}
-	return Observation{Resource: resource, Object: &Object{ObjectMeta: meta}, Scale: scaleOf(scale), Unwatched: true}
+	return Observation{Resource: resource, Object: &Object{ObjectMeta: meta, Resource: resource.GroupResource()}, Scale: scaleOf(scale), Unwatched: true}
 }
 
 // Forget ends the watching for an ElastiService.
