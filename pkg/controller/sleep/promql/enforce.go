@@ -21,6 +21,7 @@ package promql
 import (
 	"errors"
 	"fmt"
+	"iter"
 	"slices"
 	"strings"
 
@@ -44,6 +45,7 @@ var (
 	errDeep   = fmt.Errorf("the query is nested more than %d levels deep: write it in a simpler way", maxDepth)
 	errMany   = fmt.Errorf("the query has more than %d parentheses and signs, or %d regular expressions: write it in a simpler way", maxOperators, maxExpressions)
 	errInfo   = errors.New("info() cannot be restricted to a namespace: use * on (…) group_left (…) instead")
+	errOffset = errors.New("an offset cannot be in parentheses: write a duration, such as offset 5m, or (offset) for the metric of this name")
 	errUnsure = errors.New("the query cannot be restricted to a namespace: write it in a simpler way")
 )
 
@@ -86,6 +88,9 @@ func parse(query string) (parser.Expr, error) {
 	if err := checkExpressions(query); err != nil {
 		return nil, err
 	}
+	if computesOffset(query) {
+		return nil, errOffset
+	}
 	return newParser().ParseExpr(query)
 }
 
@@ -93,11 +98,8 @@ func parse(query string) (parser.Expr, error) {
 // parser compiles each. Those that cannot be read are for the parser to report.
 func checkExpressions(query string) error {
 	var budget expression.Budget
-	lexer, item, previous := parser.Lex(query), parser.Item{}, parser.ItemType(0)
-	for lexer.NextItem(&item); item.Typ != parser.EOF && item.Typ != parser.ERROR; lexer.NextItem(&item) {
-		if item.Typ == parser.COMMENT {
-			continue
-		}
+	previous := parser.ItemType(0)
+	for item := range items(query) {
 		matches := previous == parser.EQL_REGEX || previous == parser.NEQ_REGEX
 		previous = item.Typ
 		if !matches || item.Typ != parser.STRING {
@@ -115,6 +117,40 @@ func checkExpressions(query string) error {
 		}
 	}
 	return nil
+}
+
+// computesOffset reports whether a query has an offset in parentheses. The parser rejects
+// each, as expressions for durations are not enabled, but on some of those with a sign it
+// panics, recovers, and writes the stack to the standard error. A metric that is called
+// offset looks the same to a lexer.
+func computesOffset(query string) bool {
+	offset := false
+	for item := range items(query) {
+		switch item.Typ {
+		case parser.OFFSET:
+			offset = true
+		case parser.ADD, parser.SUB:
+		case parser.LEFT_PAREN:
+			if offset {
+				return true
+			}
+		default:
+			offset = false
+		}
+	}
+	return false
+}
+
+// items returns the lexical items of a query, without comments, as far as it can be read.
+func items(query string) iter.Seq[parser.Item] {
+	return func(yield func(parser.Item) bool) {
+		lexer, item := parser.Lex(query), parser.Item{}
+		for lexer.NextItem(&item); item.Typ != parser.EOF && item.Typ != parser.ERROR; lexer.NextItem(&item) {
+			if item.Typ != parser.COMMENT && !yield(item) {
+				return
+			}
+		}
+	}
 }
 
 // newParser returns a parser of PromQL with the default features of servers and
