@@ -78,9 +78,10 @@ type targets struct {
 	events         EventRecorder
 	wakeRecorder   *WakeRecorder
 
-	// sleepRequests tracks the requests for sleep that this server wrote, so that a
-	// later wake sees and cancels them.
-	sleepRequests consistency.VersionTracker
+	// sleepRequests tracks the requests for sleep that this server wrote, by
+	// ElastiService, so that a later wake of its target sees and cancels them, and does
+	// not wait for those of other targets.
+	sleepRequests consistency.KeyTracker
 
 	// wakes deduplicates concurrent wakes that are the same, and wakeMutex
 	// serialises the wakes of a target.
@@ -95,7 +96,7 @@ type targets struct {
 func (t *targets) getCached(ctx context.Context, name string) (*elasti.ElastiService, error) {
 	reading, cancel := context.WithTimeout(ctx, readTimeout)
 	defer cancel()
-	obj, err := t.elastiServices.Get(reading, name, &metav1.GetOptions{ResourceVersion: t.sleepRequests.ResourceVersion()})
+	obj, err := t.getWithSleepRequest(reading, name)
 	if apierrors.IsNotFound(err) {
 		obj, err = t.elastiServices.Get(reading, name, &metav1.GetOptions{})
 	}
@@ -111,6 +112,17 @@ func (t *targets) getCached(ctx context.Context, name string) (*elasti.ElastiSer
 	}
 	klog.FromContext(ctx).Error(err, "Failed to read ElastiService, using the last known one", "elastiService", klog.KObj(known))
 	return known, nil
+}
+
+// getWithSleepRequest reads from the watch cache, once that has the last request for sleep
+// of the ElastiService that this server wrote.
+func (t *targets) getWithSleepRequest(ctx context.Context, name string) (runtime.Object, error) {
+	return t.elastiServices.Get(ctx, name, &metav1.GetOptions{ResourceVersion: t.sleepRequests.ResourceVersion(sleepRequestKey(ctx, name))})
+}
+
+// sleepRequestKey returns the key of an ElastiService in the tracker of requests for sleep.
+func sleepRequestKey(ctx context.Context, name string) string {
+	return types.NamespacedName{Namespace: genericapirequest.NamespaceValue(ctx), Name: name}.String()
 }
 
 // unreadable returns the error for an ElastiService that could not be read. A
@@ -217,7 +229,7 @@ func (t *targets) updateSleepRequest(ctx context.Context, name string, dryRun []
 	if err != nil {
 		return err
 	}
-	t.sleepRequests.Observe(t.statuses.Storage.Versioner(), updated)
+	t.sleepRequests.Observe(t.statuses.Storage.Versioner(), sleepRequestKey(ctx, name), updated)
 	return nil
 }
 
@@ -268,7 +280,7 @@ func (t *targets) withSleepRequest(ctx context.Context, elastiService *elasti.El
 	ctx, cancel := context.WithTimeout(ctx, readTimeout)
 	defer cancel()
 	for _, name := range elastiService.Status.TargetSharedWith {
-		obj, err := t.elastiServices.Get(ctx, name, &metav1.GetOptions{ResourceVersion: t.sleepRequests.ResourceVersion()})
+		obj, err := t.getWithSleepRequest(ctx, name)
 		if err != nil {
 			// The controller checks all of them before it scales to zero.
 			continue
