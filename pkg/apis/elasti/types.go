@@ -333,9 +333,13 @@ type ElastiServiceStatus struct {
 	// sleptTime is when the target was last put to sleep. Unset while it is awake.
 	SleptTime *metav1.Time
 	// sleepRequestedTime is when sleep was requested by scaling the ElastiService
-	// to 0: the target is put to sleep without waiting for triggers and
-	// cooldownPeriod. Unset once the target sleeps, and when it is woken before.
+	// to 0. Unset once the target sleeps, when it is woken before, and when
+	// scaleTargetRef changes.
 	SleepRequestedTime *metav1.Time
+	// sleepRequestedBy is the client that requested it, as lastWake has it. A
+	// request of another client than elasti-apiserver waits neither for
+	// cooldownPeriod nor for triggers that are unknown.
+	SleepRequestedBy string
 	// observedGeneration is the generation of the spec that this status is about.
 	ObservedGeneration int64
 	// replicas is the number of replicas in the spec of the target's scale.

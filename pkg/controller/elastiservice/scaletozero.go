@@ -441,7 +441,7 @@ func (c *Controller) updateSleepRequest(ctx context.Context, elastiService *v1al
 		if err := check(stored); err != nil {
 			return err
 		}
-		stored.Status.SleepRequestedTime = nil
+		stored.Status.SleepRequestedTime, stored.Status.SleepRequestedBy = nil, ""
 		return nil
 	})
 	if errors.Is(err, errChanged) || errors.Is(err, errNotRequested) || apierrors.IsNotFound(err) {

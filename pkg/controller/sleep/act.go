@@ -90,18 +90,21 @@ func (r *round) because(i int) string {
 		return keptAwakeBy(keeper.Name, keeper.Decision.Message)
 	}
 	if r.combined.Action == ActionSleep && r.members[i].decision.Action != ActionSleep {
-		return "sleep was requested through another ElastiService of the target"
+		return requestedThroughOther
 	}
 	return r.members[i].decision.Message
 }
 
-// setRequested records that the scheduler requests sleep. For a target that stays awake
-// all the same, the request is repeated after another cooldown.
+// setRequested records that the scheduler requests sleep, by the decision about this
+// member or by that about another one. For a target that stays awake all the same, the
+// request is repeated after another cooldown.
 func (s *Scheduler) setRequested(m *member) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	m.subject.byScheduler = true
-	m.subject.history.IdleSince = s.clock.Now()
+	m.subject.history.IdleSince = m.observation.Now
+	if m.decision.Action == ActionSleep {
+		m.subject.decidedToSleep = m.observation.Now
+	}
 }
 
 func (s *Scheduler) setAnnounced(m *member, action Action) {

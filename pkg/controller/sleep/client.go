@@ -128,7 +128,7 @@ func (c *Client) Sleep(ctx context.Context, elastiService *v1alpha1.ElastiServic
 // KeepAwake removes the request for sleep from the status.
 func (c *Client) KeepAwake(ctx context.Context, elastiService *v1alpha1.ElastiService) error {
 	_, err := c.statuses.UpdateStatus(ctx, resources.KeyOf(elastiService), elastiService.UID, func(stored *v1alpha1.ElastiService) error {
-		stored.Status.SleepRequestedTime = nil
+		stored.Status.SleepRequestedTime, stored.Status.SleepRequestedBy = nil, ""
 		return nil
 	})
 	if err != nil {

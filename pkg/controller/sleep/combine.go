@@ -110,6 +110,9 @@ func (v Vote) agrees(byHand bool) bool {
 	}
 }
 
+// requestedThroughOther is for users of an ElastiService whose own cooldown has not ended.
+const requestedThroughOther = "sleep was requested through another ElastiService of the target"
+
 // keptAwakeBy returns for users which ElastiService keeps a target awake, and why.
 func keptAwakeBy(name, why string) string {
 	return fmt.Sprintf("kept awake by ElastiService %s: %s", name, why)

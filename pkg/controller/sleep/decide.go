@@ -103,6 +103,9 @@ type Observation struct {
 	// ByHand is true when a user requested that, which overrides unknown triggers and
 	// the cooldown.
 	ByHand bool
+	// DecidedToSleep is when the scheduler decided that, after a whole cooldown. Zero when
+	// it did not, or when that is not known.
+	DecidedToSleep time.Time
 	// Obstacle says why the target could not be put to sleep without losing
 	// requests, such as that no resolver is ready. Empty when it could.
 	Obstacle string
@@ -165,6 +168,13 @@ func (o *Observation) requestIsStale() bool {
 	return !o.SleepRequestedTime.IsZero() && o.LastWake.After(o.SleepRequestedTime.Add(time.Second))
 }
 
+// requestHolds reports whether sleep is requested by a decision that would be made again:
+// the cooldown has not begun anew since. Traffic that resolvers see only while they are
+// put in the path does not count.
+func (o *Observation) requestHolds(idleSince time.Time) bool {
+	return o.SleepRequested && !o.DecidedToSleep.IsZero() && !latest(idleSince, o.ReadySince, o.UnreadySince).After(o.DecidedToSleep)
+}
+
 // decideByUse decides about a target that is in use, or whose use is unknown. It
 // returns nil for one that is idle.
 func decideByUse(o Observation) *Decision {
@@ -186,7 +196,6 @@ func decideByUse(o Observation) *Decision {
 		return decision
 	}
 	active, unknown := firstWith(o.Triggers, evaluators.Active), firstWith(o.Triggers, evaluators.Unknown)
-	requestedByHand := o.SleepRequested && (o.ByHand || len(o.Triggers) == 0)
 	switch {
 	case !o.ReplicasKnown:
 		return none(v1alpha1.ReasonTargetUnknown, "the scale of the target is not known")
@@ -194,7 +203,7 @@ func decideByUse(o Observation) *Decision {
 		return awake(v1alpha1.ReasonOutsideEnabledPeriod, "outside of enabledPeriod the target is kept awake")
 	case active != nil:
 		return awake(v1alpha1.ReasonTriggerActive, "a trigger is active: "+active.Message)
-	case requestedByHand:
+	case o.SleepRequested && o.ByHand:
 		return sleepRequested(o)
 	case o.TrafficOpen && o.Replicas > 0:
 		return stays(none(v1alpha1.ReasonTraffic, "resolvers hold or forward requests or connections"))
@@ -223,10 +232,14 @@ func withoutTriggers(o Observation, decision *Decision) *Decision {
 }
 
 func sleepRequested(o Observation) *Decision {
+	message := "the target is being put to sleep"
+	if o.Obstacle != "" {
+		message = "sleep of the target is requested, but it cannot be put to sleep: " + o.Obstacle
+	}
 	return &Decision{
 		Action:    ActionNone,
 		Reason:    v1alpha1.ReasonSleepRequested,
-		Message:   "the target is being put to sleep",
+		Message:   message,
 		NextCheck: min(o.Interval, scaleDownCheck),
 	}
 }
@@ -239,7 +252,7 @@ func decideIdle(o Observation, idleSince time.Time) Decision {
 	quietSince := latest(idleSince, o.Created, o.LastWake, o.LastActivity, o.TrafficSeen, o.ReadySince)
 	remaining := o.Cooldown - o.Now.Sub(quietSince)
 	switch {
-	case o.SleepRequested:
+	case o.requestHolds(idleSince):
 		return *sleepRequested(o)
 	case o.Replicas == 0:
 		return none(o.Interval, v1alpha1.ReasonAsleep, "the target sleeps")

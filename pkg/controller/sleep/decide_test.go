@@ -90,7 +90,7 @@ func TestDecide(t *testing.T) {
 		{"one trigger active, sleep requested by hand", func(o *Observation) { o.Triggers[1], o.SleepRequested, o.ByHand = active, true, true }, ActionWake, v1alpha1.ReasonTriggerActive, testInterval},
 		{"no triggers", func(o *Observation) { o.Triggers = nil }, ActionNone, v1alpha1.ReasonNoTriggers, 0},
 		{"no triggers, asleep", func(o *Observation) { o.Triggers, o.Replicas = nil, 0 }, ActionNone, v1alpha1.ReasonAsleep, 0},
-		{"no triggers, sleep requested", func(o *Observation) { o.Triggers, o.SleepRequested = nil, true }, ActionNone, v1alpha1.ReasonSleepRequested, scaleDownCheck},
+		{"no triggers, sleep requested", func(o *Observation) { o.Triggers, o.SleepRequested, o.ByHand = nil, true, true }, ActionNone, v1alpha1.ReasonSleepRequested, scaleDownCheck},
 
 		{"requests are held, no cooldown", func(o *Observation) { o.TrafficOpen, o.Cooldown = true, 0 }, ActionNone, v1alpha1.ReasonTraffic, testInterval},
 		{"requests are held, on the way to sleep", func(o *Observation) { o.TrafficOpen, o.SleepRequested = true, true }, ActionKeepAwake, v1alpha1.ReasonTraffic, testInterval},
@@ -102,7 +102,7 @@ func TestDecide(t *testing.T) {
 		{"never ready", func(o *Observation) { o.UnreadySince = o.Now.Add(-startTimeout) }, ActionSleep, v1alpha1.ReasonIdle, scaleDownCheck},
 
 		{"asleep", func(o *Observation) { o.Replicas = 0 }, ActionNone, v1alpha1.ReasonAsleep, testInterval},
-		{"on the way to sleep", func(o *Observation) { o.SleepRequested = true }, ActionNone, v1alpha1.ReasonSleepRequested, scaleDownCheck},
+		{"on the way to sleep", func(o *Observation) { o.SleepRequested, o.DecidedToSleep = true, o.History.IdleSince }, ActionNone, v1alpha1.ReasonSleepRequested, scaleDownCheck},
 		{"no resolver", func(o *Observation) { o.Obstacle = "no resolver is ready" }, ActionNone, v1alpha1.ReasonNotReady, testInterval},
 		{"no resolver, asleep and active", func(o *Observation) {
 			o.Obstacle, o.Replicas, o.Triggers = "no resolver is ready", 0, []evaluators.Result{active}
@@ -273,12 +273,15 @@ func TestARequestThatIsOlderThanTheWakeDoesNotAgree(t *testing.T) {
 		for _, byHand := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%s, by hand: %t", name, byHand), func(t *testing.T) {
 				elastiService := &v1alpha1.ElastiService{}
-				elastiService.Status.SleepRequestedTime = ptr.To(metav1.NewTime(test.requested))
-				m := &member{snapshot: snapshot{state: subject{elastiService: elastiService, byHand: byHand}}, decided: true}
+				elastiService.Status.SleepRequestedTime, elastiService.Status.SleepRequestedBy = ptr.To(metav1.NewTime(test.requested)), v1alpha1.CallerServer
+				if byHand {
+					elastiService.Status.SleepRequestedBy = "user alice"
+				}
+				m := &member{snapshot: snapshot{state: subject{elastiService: elastiService}}, decided: true}
 				m.observation = Observation{
 					Now: testNow, Interval: testInterval, Cooldown: testCooldown, Created: testNow.Add(-time.Hour),
 					LastWake: woken, ReadySince: woken, ReplicasKnown: true, Replicas: 2,
-					SleepRequested: true, SleepRequestedTime: test.requested, ByHand: byHand,
+					SleepRequested: true, SleepRequestedTime: test.requested, ByHand: byHand, DecidedToSleep: testNow,
 					Triggers: []evaluators.Result{idle},
 				}
 				m.decision = Decide(m.observation)

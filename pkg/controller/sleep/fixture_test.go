@@ -138,7 +138,7 @@ func (f *fakeCluster) KeepAwake(_ context.Context, elastiService *v1alpha1.Elast
 func (f *fakeCluster) Sleep(_ context.Context, elastiService *v1alpha1.ElastiService) error {
 	f.did("sleep " + elastiService.Name)
 	f.update(elastiService.Name, func(elastiService *v1alpha1.ElastiService) {
-		elastiService.Status.SleepRequestedTime = ptr.To(metav1.Now())
+		elastiService.Status.SleepRequestedTime, elastiService.Status.SleepRequestedBy = ptr.To(metav1.Now()), v1alpha1.CallerServer
 	})
 	return nil
 }

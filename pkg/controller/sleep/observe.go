@@ -50,7 +50,8 @@ func (s *Scheduler) observe(known *subject) Observation {
 		Replicas:           status.Replicas,
 		SleepRequested:     status.SleepRequestedTime != nil,
 		SleepRequestedTime: timeOf(status.SleepRequestedTime),
-		ByHand:             known.byHand,
+		ByHand:             isByHand(status),
+		DecidedToSleep:     known.decidedToSleep,
 		Conflict:           known.conflict,
 		Obstacle:           obstacle(status.Conditions),
 	}
@@ -87,6 +88,12 @@ func obstacle(conditions []metav1.Condition) string {
 		return compatible.Message
 	}
 	return ""
+}
+
+// isByHand reports whether a client other than the scheduler requests sleep.
+func isByHand(status *v1alpha1.ElastiServiceStatus) bool {
+	by := status.SleepRequestedBy
+	return status.SleepRequestedTime != nil && by != "" && by != v1alpha1.CallerServer
 }
 
 // knowsReplicas reports whether the status says how many replicas the target has.

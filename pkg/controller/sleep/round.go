@@ -147,7 +147,7 @@ func voteOf(m *member) Vote {
 		Pending:        !m.decided,
 		DryRun:         m.dryRun,
 		SleepRequested: elastiService.Status.SleepRequestedTime != nil,
-		ByHand:         m.state.byHand && !m.observation.requestIsStale(),
+		ByHand:         isByHand(&elastiService.Status) && !m.observation.requestIsStale(),
 	}
 	if m.deleting() {
 		vote.Pending = false

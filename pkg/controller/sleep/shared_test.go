@@ -205,7 +205,7 @@ func TestSharedTargetStaysAwakeWhenOneTurns(t *testing.T) {
 // A request by hand overrides the cooldowns of the others, but not their use.
 func TestSharedTargetIsPutToSleepByHand(t *testing.T) {
 	byHand := func(elastiService *v1alpha1.ElastiService) {
-		elastiService.Status.SleepRequestedTime = ptr.To(metav1.Now())
+		elastiService.Status.SleepRequestedTime, elastiService.Status.SleepRequestedBy = ptr.To(metav1.Now()), "user alice"
 	}
 	inBubble(t, nil, func(t *testing.T, f *fixture) {
 		f.createBoth()

@@ -74,6 +74,8 @@ func (r *round) sleepingOf(i int) metav1.Condition {
 	case keeper != nil && r.votes[i].agrees(false):
 		condition.Reason, condition.Message = v1alpha1.ReasonSharedTarget, keptAwakeBy(keeper.Name, r.sleepingOf(r.combined.By).Message)
 		return condition
+	case r.combined.Agreed && !r.votes[i].agrees(false):
+		condition.Reason, condition.Message = v1alpha1.ReasonSharedTarget, requestedThroughOther
 	case m.decision.Action == ActionSleep && !r.combined.Agreed:
 		condition.Reason, condition.Message = v1alpha1.ReasonSharedTarget, "another ElastiService of the target has not been evaluated yet"
 	case m.decision.Action == ActionSleep:

@@ -49,8 +49,9 @@ type subject struct {
 	// readySince and unreadySince are since when the target, which is up, has had
 	// a ready pod or none. At most one of them is set.
 	readySince, unreadySince time.Time
-	// byHand is true while a user requests sleep, byScheduler while the scheduler does.
-	byHand, byScheduler bool
+	// decidedToSleep is when the scheduler decided to put the target to sleep, which is
+	// why sleep is requested. Zero if it did not.
+	decidedToSleep time.Time
 	// conflict is the state of a conflict with others that scale the target up.
 	conflict conflict
 	// history is that of the last decision, generation the one of the spec that was
@@ -177,10 +178,8 @@ func (s *Scheduler) created(elastiService *v1alpha1.ElastiService) {
 	known := &subject{
 		watched:       elastiService,
 		elastiService: boundTimes(elastiService, nil, nil, now),
-		// It is not known what requested sleep before a restart: it counts as
-		// requested by the scheduler, which is the safe choice.
-		byScheduler: elastiService.Status.SleepRequestedTime != nil,
 	}
+	known.resumeRequest()
 	if isStarting(elastiService) {
 		known.unreadySince = now
 	}
@@ -234,7 +233,7 @@ func (s *Scheduler) updated(elastiService *v1alpha1.ElastiService) {
 func (s *Scheduler) Woken(target resources.TargetKey, reason string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.recordWake(target, "elasti-apiserver", reason)
+	s.recordWake(target, v1alpha1.CallerServer, reason)
 }
 
 // recordWake records a wake of a target. It must be called with mu held.
@@ -265,21 +264,28 @@ func (k *subject) recordScale(before *v1alpha1.ElastiService, now time.Time) {
 	}
 }
 
-// recordRequest records whether a user or the scheduler requests sleep. It reports
-// whether a user has just requested it.
+// recordRequest records that a request for sleep was removed. It reports whether a user
+// has just requested it.
 func (k *subject) recordRequest(before *v1alpha1.ElastiService) bool {
 	was, is := before.Status.SleepRequestedTime != nil, k.elastiService.Status.SleepRequestedTime != nil
-	switch {
-	case !is:
-		k.byHand = false
-		if was {
-			k.byScheduler = false
-		}
-	case !was:
-		k.byHand = !k.byScheduler
-		return k.byHand
+	if was && !is {
+		k.decidedToSleep = time.Time{}
 	}
-	return false
+	return isByHand(&k.elastiService.Status) && !isByHand(&before.Status)
+}
+
+// resumeRequest takes over a request that another scheduler made, of another replica or
+// before a restart, if that still decided to sleep when it last reported. The decision is
+// about the generation of that report. What may have been missed since the request counts
+// as between any two syncs.
+func (k *subject) resumeRequest() {
+	requested := k.elastiService.Status.SleepRequestedTime
+	reported := meta.FindStatusCondition(k.elastiService.Status.Conditions, v1alpha1.ConditionSleeping)
+	if requested == nil || isByHand(&k.elastiService.Status) || reported == nil || reported.Reason != v1alpha1.ReasonSleepRequested {
+		return
+	}
+	k.decidedToSleep, k.generation = requested.Time, reported.ObservedGeneration
+	k.history = History{Observed: requested.Time, IdleSince: requested.Time}
 }
 
 // isStarting reports whether the target is up and none of its pods is ready.

@@ -45,7 +45,8 @@ var initialConditions = []string{v1alpha1.ConditionSleeping}
 // ownStatus returns the part of a status that the controller owns.
 func ownStatus(status *v1alpha1.ElastiServiceStatus) *v1alpha1.ElastiServiceStatus {
 	own := *status
-	own.LastActivityTime, own.LastWake, own.SleepRequestedTime, own.Activity, own.TargetSharedWith = nil, nil, nil, nil, nil
+	own.LastActivityTime, own.LastWake, own.Activity, own.TargetSharedWith = nil, nil, nil, nil
+	own.SleepRequestedTime, own.SleepRequestedBy = nil, ""
 	own.Conditions = nil
 	for _, conditionType := range ownConditions {
 		if found := meta.FindStatusCondition(status.Conditions, conditionType); found != nil {
@@ -67,7 +68,8 @@ func withStatus(elastiService *v1alpha1.ElastiService, own *v1alpha1.ElastiServi
 // another one.
 func withOwnStatus(status, own *v1alpha1.ElastiServiceStatus) *v1alpha1.ElastiServiceStatus {
 	merged := ownStatus(own)
-	merged.LastActivityTime, merged.LastWake, merged.SleepRequestedTime = status.LastActivityTime, status.LastWake, status.SleepRequestedTime
+	merged.LastActivityTime, merged.LastWake = status.LastActivityTime, status.LastWake
+	merged.SleepRequestedTime, merged.SleepRequestedBy = status.SleepRequestedTime, status.SleepRequestedBy
 	merged.Activity, merged.TargetSharedWith = status.Activity, status.TargetSharedWith
 	for i := range status.Conditions {
 		if !slices.Contains(ownConditions, status.Conditions[i].Type) {

@@ -148,6 +148,7 @@ func TestFieldsOfOtherWritersStay(t *testing.T) {
 		LastActivityTime:   ptr.To(metav1.Unix(1000, 0)),
 		LastWake:           &v1alpha1.WakeRecord{Time: metav1.Unix(2000, 0), By: "user alice"},
 		SleepRequestedTime: ptr.To(metav1.Unix(3000, 0)),
+		SleepRequestedBy:   "user alice",
 		Activity:           []v1alpha1.ResolverActivity{{Resolver: "a", Open: 1}},
 		TargetSharedWith:   []string{"grpc"},
 		Conditions:         []metav1.Condition{{Type: v1alpha1.ConditionSleeping, Status: metav1.ConditionTrue}, {Type: "Checked"}},

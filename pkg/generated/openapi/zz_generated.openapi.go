@@ -561,8 +561,15 @@ func schema_pkg_apis_elasti_v1alpha1_ElastiServiceStatus(ref common.ReferenceCal
 					},
 					"sleepRequestedTime": {
 						SchemaProps: spec.SchemaProps{
-							Description: "sleepRequestedTime is when sleep was requested by scaling the ElastiService to 0: the target is put to sleep without waiting for triggers and cooldownPeriod. Unset once the target sleeps, and when it is woken before.",
+							Description: "sleepRequestedTime is when sleep was requested by scaling the ElastiService to 0. Unset once the target sleeps, when it is woken before, and when scaleTargetRef changes.",
 							Ref:         ref(metav1.Time{}.OpenAPIModelName()),
+						},
+					},
+					"sleepRequestedBy": {
+						SchemaProps: spec.SchemaProps{
+							Description: "sleepRequestedBy is the client that requested it, as lastWake has it. A request of another client than elasti-apiserver waits neither for cooldownPeriod nor for triggers that are unknown.",
+							Type:        []string{"string"},
+							Format:      "",
 						},
 					},
 					"observedGeneration": {

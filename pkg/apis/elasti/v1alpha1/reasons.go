@@ -177,7 +177,8 @@ const (
 	ReasonTriggerUnknown = "TriggerUnknown"
 	// ReasonAsleep: the target sleeps.
 	ReasonAsleep = "Asleep"
-	// ReasonSleepRequested: sleep was requested, and the scale-down is under way.
+	// ReasonSleepRequested: sleep was requested, and the scale-down is under way or
+	// waits until it can be carried out.
 	ReasonSleepRequested = "SleepRequested"
 	// ReasonWakeRequested: the target was woken, or its scale-down cancelled.
 	ReasonWakeRequested = "WakeRequested"
@@ -190,7 +191,8 @@ const (
 	// time.
 	ReasonBackingOff = "BackingOff"
 	// ReasonSharedTarget: the other ElastiServices of the target count too. As a
-	// reason of ConditionSleeping, one of them keeps the target awake.
+	// reason of ConditionSleeping, one of them keeps the target awake, or is why it is
+	// being put to sleep.
 	ReasonSharedTarget = "SharedTarget"
 	// ReasonDryRun: the decisions of a dry run are not carried out.
 	ReasonDryRun = "DryRun"

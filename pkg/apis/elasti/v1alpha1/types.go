@@ -392,10 +392,15 @@ type ElastiServiceStatus struct {
 	// +optional
 	SleptTime *metav1.Time `json:"sleptTime,omitempty"`
 	// sleepRequestedTime is when sleep was requested by scaling the ElastiService
-	// to 0: the target is put to sleep without waiting for triggers and
-	// cooldownPeriod. Unset once the target sleeps, and when it is woken before.
+	// to 0. Unset once the target sleeps, when it is woken before, and when
+	// scaleTargetRef changes.
 	// +optional
 	SleepRequestedTime *metav1.Time `json:"sleepRequestedTime,omitempty"`
+	// sleepRequestedBy is the client that requested it, as lastWake has it. A
+	// request of another client than elasti-apiserver waits neither for
+	// cooldownPeriod nor for triggers that are unknown.
+	// +optional
+	SleepRequestedBy string `json:"sleepRequestedBy,omitempty"`
 	// observedGeneration is the generation of the spec that this status is about.
 	// +optional
 	ObservedGeneration int64 `json:"observedGeneration,omitempty"`

@@ -18,6 +18,10 @@ package v1alpha1
 
 import "time"
 
+// CallerServer is the name of elasti-apiserver itself where a status names the client of
+// a request. No other client has it.
+const CallerServer = "elasti-apiserver"
+
 // LatestWake returns the later one of two wakes, of which either may be nil. One in
 // the future was recorded by a clock that has been corrected since.
 func LatestWake(known, wake *WakeRecord, now time.Time) *WakeRecord {

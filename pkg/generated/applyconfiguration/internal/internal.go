@@ -178,6 +178,9 @@ var schemaYAML = typed.YAMLObject(`types:
     - name: replicas
       type:
         scalar: numeric
+    - name: sleepRequestedBy
+      type:
+        scalar: string
     - name: sleepRequestedTime
       type:
         namedType: io.k8s.apimachinery.pkg.apis.meta.v1.Time

@@ -24,13 +24,15 @@ import (
 	"k8s.io/apiserver/pkg/authentication/serviceaccount"
 	"k8s.io/apiserver/pkg/authentication/user"
 	genericapirequest "k8s.io/apiserver/pkg/endpoints/request"
+
+	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti/v1alpha1"
 )
 
-// maxCallerBytes bounds the name of a client in a record of a wake.
+// maxCallerBytes bounds the name of a client in a status.
 const maxCallerBytes = 256
 
-// callerOf returns the name of the client of a request as records of wakes have
-// it: a ServiceAccount with its pod, or a user.
+// callerOf returns the name of the client of a request as a status has it: a
+// ServiceAccount with its pod, a user, or this server.
 func callerOf(ctx context.Context) string {
 	info, ok := genericapirequest.UserFrom(ctx)
 	if !ok {
@@ -38,7 +40,7 @@ func callerOf(ctx context.Context) string {
 	}
 	name := info.GetName()
 	if name == user.APIServerUser {
-		return "elasti-apiserver"
+		return v1alpha1.CallerServer
 	}
 	namespace, account, err := serviceaccount.SplitUsername(name)
 	if err != nil {

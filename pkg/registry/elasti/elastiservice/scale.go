@@ -29,6 +29,7 @@ import (
 	"k8s.io/apiserver/pkg/util/dryrun"
 
 	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti"
+	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti/v1alpha1"
 	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti/validation"
 )
 
@@ -105,7 +106,8 @@ func (r *ScaleREST) Update(ctx context.Context, name string, objInfo rest.Update
 // without losing requests, and it runs on one replica of the server only: so the
 // request is part of the status, where the controller sees it.
 func (r *ScaleREST) sleep(ctx context.Context, elastiService *elasti.ElastiService, current *autoscalingv1.Scale, requestedDryRun []string) (*autoscalingv1.Scale, error) {
-	if current.Spec.Replicas == 0 {
+	overrides := elastiService.Status.SleepRequestedBy == v1alpha1.CallerServer && callerOf(ctx) != v1alpha1.CallerServer
+	if current.Spec.Replicas == 0 && !overrides {
 		// The target sleeps, or sleep is requested already.
 		return current, nil
 	}

@@ -49,6 +49,7 @@ func forged() map[string]func(*v1alpha1.ElastiServiceStatus) {
 		},
 		"sleptTime":          func(s *v1alpha1.ElastiServiceStatus) { s.SleptTime = &now },
 		"sleepRequestedTime": func(s *v1alpha1.ElastiServiceStatus) { s.SleepRequestedTime = &now },
+		"sleepRequestedBy":   func(s *v1alpha1.ElastiServiceStatus) { s.SleepRequestedBy = "forged" },
 		"observedGeneration": func(s *v1alpha1.ElastiServiceStatus) { s.ObservedGeneration = 7 },
 		"replicas":           func(s *v1alpha1.ElastiServiceStatus) { s.Replicas = 7 },
 		"readyReplicas":      func(s *v1alpha1.ElastiServiceStatus) { s.ReadyReplicas = 7 },

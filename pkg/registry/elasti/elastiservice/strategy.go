@@ -113,8 +113,9 @@ func (strategy) PrepareForUpdate(_ context.Context, obj, old runtime.Object) {
 	updated, previous := obj.(*elasti.ElastiService), old.(*elasti.ElastiService)
 	updated.Status = previous.Status
 	if updated.Spec.ScaleTargetRef != previous.Spec.ScaleTargetRef {
-		// It was of the target that was named before.
+		// They are of the target that was named before.
 		updated.Status.LastWake = nil
+		updated.Status.SleepRequestedTime, updated.Status.SleepRequestedBy = nil, ""
 	}
 	if !apiequality.Semantic.DeepEqual(updated.Spec, previous.Spec) {
 		updated.Generation = previous.Generation + 1

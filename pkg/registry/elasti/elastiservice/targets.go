@@ -209,11 +209,11 @@ func (t *targets) record(ctx context.Context, elastiService *elasti.ElastiServic
 	}
 }
 
-// requestSleep sets the time at which sleep of the target was requested. The
-// controller acts on it, on whatever replica it runs.
+// requestSleep sets the time at which sleep of the target was requested, and by which
+// client. The controller acts on it, on whatever replica it runs.
 func (t *targets) requestSleep(ctx context.Context, name string, when metav1.Time, dryRun []string) error {
 	return t.updateSleepRequest(ctx, name, dryRun, func(elastiService *elasti.ElastiService) {
-		elastiService.Status.SleepRequestedTime = &when
+		elastiService.Status.SleepRequestedTime, elastiService.Status.SleepRequestedBy = &when, callerOf(ctx)
 	})
 }
 
@@ -299,7 +299,7 @@ func (t *targets) cancelSleep(ctx context.Context, name, targetName string, wake
 	ctx, cancel := context.WithTimeout(ctx, cancelSleepTimeout)
 	defer cancel()
 	err := t.updateSleepRequest(ctx, name, nil, func(elastiService *elasti.ElastiService) {
-		elastiService.Status.SleepRequestedTime = nil
+		elastiService.Status.SleepRequestedTime, elastiService.Status.SleepRequestedBy = nil, ""
 		if elastiService.Spec.ScaleTargetRef.Name == targetName {
 			elastiService.Status.LastWake = &wake
 		}

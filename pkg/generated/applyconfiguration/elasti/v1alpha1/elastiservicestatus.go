@@ -47,9 +47,13 @@ type ElastiServiceStatusApplyConfiguration struct {
 	// sleptTime is when the target was last put to sleep. Unset while it is awake.
 	SleptTime *v1.Time `json:"sleptTime,omitempty"`
 	// sleepRequestedTime is when sleep was requested by scaling the ElastiService
-	// to 0: the target is put to sleep without waiting for triggers and
-	// cooldownPeriod. Unset once the target sleeps, and when it is woken before.
+	// to 0. Unset once the target sleeps, when it is woken before, and when
+	// scaleTargetRef changes.
 	SleepRequestedTime *v1.Time `json:"sleepRequestedTime,omitempty"`
+	// sleepRequestedBy is the client that requested it, as lastWake has it. A
+	// request of another client than elasti-apiserver waits neither for
+	// cooldownPeriod nor for triggers that are unknown.
+	SleepRequestedBy *string `json:"sleepRequestedBy,omitempty"`
 	// observedGeneration is the generation of the spec that this status is about.
 	ObservedGeneration *int64 `json:"observedGeneration,omitempty"`
 	// replicas is the number of replicas in the spec of the target's scale.
@@ -164,6 +168,14 @@ func (b *ElastiServiceStatusApplyConfiguration) WithSleptTime(value v1.Time) *El
 // If called multiple times, the SleepRequestedTime field is set to the value of the last call.
 func (b *ElastiServiceStatusApplyConfiguration) WithSleepRequestedTime(value v1.Time) *ElastiServiceStatusApplyConfiguration {
 	b.SleepRequestedTime = &value
+	return b
+}
+
+// WithSleepRequestedBy sets the SleepRequestedBy field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the SleepRequestedBy field is set to the value of the last call.
+func (b *ElastiServiceStatusApplyConfiguration) WithSleepRequestedBy(value string) *ElastiServiceStatusApplyConfiguration {
+	b.SleepRequestedBy = &value
 	return b
 }
 
