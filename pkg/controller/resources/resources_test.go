@@ -90,14 +90,14 @@ func TestResolverSlicesOfFamiliesAndMany(t *testing.T) {
 		if family == discoveryv1.AddressTypeIPv6 {
 			return nil
 		}
-		return make([]discoveryv1.Endpoint, maxEndpoints+1)
+		return make([]discoveryv1.Endpoint, MaxEndpoints+1)
 	}
 	elastiService := &v1alpha1.ElastiService{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "cart"}}
 	slices := DesiredResolverSlices(elastiService, public, ManagedTargetOf(elastiService), []v1alpha1.ProxyPort{{Port: 80, ProxyPort: 10001}}, ready)
 	if len(slices) != 3 {
 		t.Fatalf("%d slices, want 3", len(slices))
 	}
-	sizes := []int{maxEndpoints, 1, 0}
+	sizes := []int{MaxEndpoints, 1, 0}
 	for i, slice := range slices {
 		if len(slice.Endpoints) != sizes[i] {
 			t.Errorf("%s has %d endpoints, want %d", slice.Name, len(slice.Endpoints), sizes[i])
