@@ -129,7 +129,7 @@ func New(options Options) (*Controller, error) {
 		Written:  c.wroteStatus,
 		Failed:   c.statusFailed,
 	})
-	c.ports = proxyports.New(proxyports.Options{Range: options.ProxyPortRange, Claims: options.Claims, Freed: c.enqueue, Clock: options.Clock})
+	c.ports = proxyports.New(proxyports.Options{Range: options.ProxyPortRange, Claims: options.Claims, Freed: c.enqueue, Leads: c.leadsTo, Clock: options.Clock})
 	c.targets = target.NewWatches(target.WatchesOptions{
 		Informers:       c.informers,
 		Dynamic:         options.HostDynamic,

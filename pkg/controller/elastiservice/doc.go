@@ -27,36 +27,38 @@ limitations under the License.
 //  1. finalizers: adds the finalizer; of an ElastiService that is being deleted,
 //     restores the target and removes what was made, and ends there.
 //  2. observe: reads the caches, and records the scale of the target.
-//  3. removal: takes the resolvers out of the path of a Service that they cannot
+//  3. ports of others: takes proxy ports out of the resolver slices that belong to another
+//     ElastiService.
+//  4. removal: takes the resolvers out of the path of a Service that they cannot
 //     stand in for any more, after waking its target. The next phases but the last
 //     four have nothing to do then. A target whose Service is deleted stays asleep, and
 //     the private Service as its record.
-//  4. previous targets: restores the targets that are recorded and not named any more.
+//  5. previous targets: restores the targets that are recorded and not named any more.
 //     Until that is done, what was made for another ElastiService, which had the Service
 //     before, stays as it is.
-//  5. ports: assigns a proxy port to each TCP port of the public Service, each
+//  6. ports: assigns a proxy port to each TCP port of the public Service, each
 //     claimed in the storage.
-//  6. private Service: makes the private Service, which records what is named now, as
+//  7. private Service: makes the private Service, which records what is named now, as
 //     the resolver slices and the status do.
-//  7. port record: writes the proxy ports to the status. It comes before anything
+//  8. port record: writes the proxy ports to the status. It comes before anything
 //     points at them, so that a restart cannot give them to another ElastiService.
-//  8. mode: decides the next step of a scale-down, then the mode, which is proxy
+//  9. mode: decides the next step of a scale-down, then the mode, which is proxy
 //     during a scale-down.
-//  9. slices: puts the resolvers that accept connections in the path, which each is
+//  10. slices: puts the resolvers that accept connections in the path, which each is
 //     reported to right before, or takes all out of it. Where they were not in the path
 //     all the time, a scale-down drains anew.
-//  10. scale-down: takes the step. It comes after the slices: a target goes to zero
+//  11. scale-down: takes the step. It comes after the slices: a target goes to zero
 //     only with its resolvers in the path, of each of its ElastiServices, and with
 //     private Services by which they find its pods. The slices are read from the API
 //     server right before.
-//  11. leftovers: deletes private Services that are not needed any more. It comes
+//  12. leftovers: deletes private Services that are not needed any more. It comes
 //     after the slices: resolvers forward to their endpoints until then.
-//  12. missing resolvers: wakes a sleeping target when there are no resolvers.
-//  13. autoscaler: resumes an autoscaler whose target is awake, and keeps it from
+//  13. missing resolvers: wakes a sleeping target when there are no resolvers.
+//  14. autoscaler: resumes an autoscaler whose target is awake, and keeps it from
 //     scaling to zero for as long as the target is to be awake.
-//  14. availability: finds out whether a pod of the target is ready, and what keeps
+//  15. availability: finds out whether a pod of the target is ready, and what keeps
 //     the target from starting.
-//  15. status: has the status written that reports what was observed and done.
+//  16. status: has the status written that reports what was observed and done.
 //
 // A phase that fails records the error, and the next ones run all the same, unless
 // what they build on is missing.
@@ -87,7 +89,7 @@ limitations under the License.
 //   - owner.go: which ElastiService owns a Service that several name
 //   - ownership.go: which Services and EndpointSlices the controller made
 //   - previoustarget.go: previous targets
-//   - ports.go: ports and port record
+//   - ports.go: ports of others, ports and port record
 //   - privateservice.go: private Service
 //   - mode.go: mode
 //   - slices.go, portchecks.go: slices

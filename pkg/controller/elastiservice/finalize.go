@@ -93,6 +93,9 @@ func (c *Controller) removeFinalizer(ctx context.Context, elastiService *v1alpha
 // and reports whether that is done.
 func (c *Controller) restoreAll(ctx context.Context, p *pass) (bool, error) {
 	p.observed = c.observe(ctx, p.elastiService)
+	if err := c.leavePortsOfOthers(ctx, p); err != nil {
+		return false, err
+	}
 	restorations := append(c.formerRestorations(p), c.currentRestorations(p)...)
 	if !c.mayRestore(p, restorations) {
 		c.reportNotReady(p.elastiService, conditionFalse(v1alpha1.ReasonWaitingForWake, "it is deleted when its target is awake, which waits for its turn to be woken: --wake-rate of elasti-apiserver says how many are woken in a second"))

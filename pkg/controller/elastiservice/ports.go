@@ -18,12 +18,17 @@ package elastiservice
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"slices"
 	"time"
 
+	discoveryv1 "k8s.io/api/discovery/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/klog/v2"
+	"k8s.io/utils/ptr"
 
 	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti/v1alpha1"
 	"github.com/truefoundry/elasti-apiserver/pkg/controller/proxyports"
@@ -133,7 +138,7 @@ func (c *Controller) assignProxyPorts(ctx context.Context, p *pass) ([]v1alpha1.
 
 // restoreProxyPorts takes over the claims that are stored, before anything is
 // assigned, and claims what statuses record without a claim for the oldest of those
-// that record it. It tries until ctx ends, and returns an error then.
+// that record it. What resolver slices lead to beside that is given to no other. It tries until ctx ends, and returns an error then.
 func (c *Controller) restoreProxyPorts(ctx context.Context) error {
 	for {
 		unreadable := 0
@@ -153,6 +158,7 @@ func (c *Controller) restoreProxyPorts(ctx context.Context) error {
 			klog.FromContext(ctx).Info("Owners of proxy ports cannot be read and count as existing", "owners", unreadable)
 		}
 		if err == nil {
+			c.ports.Hold(c.ledProxyPorts())
 			return nil
 		}
 		klog.FromContext(ctx).Error(err, "Failed to read the claims of proxy ports, will retry", "after", restoreRetry)
@@ -184,6 +190,74 @@ func (c *Controller) recordedProxyPorts() []proxyports.Recorded {
 		recorded = append(recorded, proxyports.Recorded{Owner: ownerOf(elastiService), Ports: ports})
 	}
 	return recorded
+}
+
+// ledProxyPorts returns the ElastiServices that resolver slices were made for by the proxy
+// port to which these lead.
+func (c *Controller) ledProxyPorts() map[int32][]types.NamespacedName {
+	led := map[int32][]types.NamespacedName{}
+	for _, handle := range c.endpointSlices.handles() {
+		for _, object := range handle.List() {
+			slice := object.(*observedSlice)
+			if !slice.managed() {
+				continue
+			}
+			for _, owner := range resources.OwnerOf(&slice.ObjectMeta) {
+				for _, port := range slice.slice.Ports {
+					if proxyPort := ptr.Deref(port.Port, 0); !slices.Contains(led[proxyPort], owner) {
+						led[proxyPort] = append(led[proxyPort], owner)
+					}
+				}
+			}
+		}
+	}
+	return led
+}
+
+// leadsTo reports whether a resolver slice that was made for an ElastiService leads to a
+// proxy port.
+func (c *Controller) leadsTo(owner types.NamespacedName, proxyPort int32) bool {
+	return slices.ContainsFunc(indexed[*observedSlice](c.endpointSlices.in(owner.Namespace), byOwner, owner), func(slice *observedSlice) bool {
+		return slice.managed() && slices.ContainsFunc(slice.slice.Ports, func(port discoveryv1.EndpointPort) bool { return ptr.Deref(port.Port, 0) == proxyPort })
+	})
+}
+
+// reconcilePortsOfOthers is the phase ports of others.
+func (c *Controller) reconcilePortsOfOthers(ctx context.Context, p *pass) {
+	p.result.failed(c.leavePortsOfOthers(ctx, p))
+}
+
+// leavePortsOfOthers takes proxy ports that belong to another ElastiService out of the
+// resolver slices of a pass: a storage that was replaced by an older one has claims that
+// slices of later on do not know of. No target is woken first, as clients that are turned
+// away are better off than those that reach the application of another.
+func (c *Controller) leavePortsOfOthers(ctx context.Context, p *pass) error {
+	var problems []error
+	for i, slice := range p.ownSlices {
+		owner := p.key()
+		for _, made := range resources.OwnerOf(&slice.ObjectMeta) {
+			owner = made
+		}
+		left := slice.slice.DeepCopy()
+		left.Ports = slices.DeleteFunc(left.Ports, func(port discoveryv1.EndpointPort) bool {
+			return c.ports.IsOfAnother(owner, ptr.Deref(port.Port, 0))
+		})
+		if len(left.Ports) == len(slice.slice.Ports) {
+			continue
+		}
+		written, err := c.host.DiscoveryV1().EndpointSlices(left.Namespace).Update(ctx, left, metav1.UpdateOptions{FieldManager: fieldManager})
+		if ignoreNotFound(err) != nil {
+			problems = append(problems, fmt.Errorf("taking proxy ports of other ElastiServices out of resolver slice %q: %w", left.Name, err))
+		}
+		if err != nil {
+			continue
+		}
+		klog.FromContext(ctx).Info("Took proxy ports of other ElastiServices out of a resolver slice: their traffic is not held until the ElastiService has others or its target is awake", "elastiService", owner, "endpointSlice", klog.KObj(left))
+		updated := *slice
+		updated.slice, updated.ResourceVersion = written, written.ResourceVersion
+		p.ownSlices[i] = &updated
+	}
+	return errors.Join(problems...)
 }
 
 // exists reads from the storage whether the owner of a claim exists that the watch does

@@ -43,6 +43,7 @@ func (c *Controller) phases() []phase {
 	return []phase{
 		{"finalizers", c.reconcileFinalizers},
 		{"observe", c.reconcileObserved},
+		{"ports of others", c.reconcilePortsOfOthers},
 		{"removal", c.reconcileRemoval},
 		{"previous targets", c.reconcilePreviousTargets},
 		{"ports", c.reconcilePorts},

@@ -389,6 +389,9 @@ func (c *Controller) deleted(ctx context.Context, key types.NamespacedName) erro
 		c.forget(key)
 		return nil
 	}
+	if err := c.leavePortsOfOthers(ctx, p); err != nil {
+		return err
+	}
 	// The watch may be behind, and a store that lost everything is no reason
 	// to take resolvers out of the path: only a clear response counts, and only
 	// from a server that still knows something.

@@ -21,6 +21,7 @@ import (
 	"fmt"
 	"hash/fnv"
 	"maps"
+	"slices"
 	"strconv"
 	"sync"
 	"time"
@@ -81,8 +82,11 @@ const (
 	claimed phase = iota
 	// pending: the claim is being stored, or the result is unknown.
 	pending
+	// leaving: the owner has released the port or does not exist, and a resolver slice
+	// still leads there. The port is not given to another, and counts as the owner's.
+	leaving
 	// cooling: the owner has released the port. The claim stays stored until the port
-	// may have another owner.
+	// may have another owner. No resolver slice leads there.
 	cooling
 	// releasing: the claim is being deleted.
 	releasing
@@ -100,6 +104,8 @@ type portState struct {
 	// since is when the port was released, or withheld. Set while it is cooling or
 	// withheld.
 	since time.Time
+	// ledBy are the ElastiServices beside the owner whose resolver slices may lead there.
+	ledBy []types.NamespacedName
 }
 
 // Options configure an Allocator. Fields without a default are required.
@@ -111,11 +117,15 @@ type Options struct {
 	// Freed is called, without a lock, for each owner that found no free proxy
 	// port before when there is one again.
 	Freed func(owner types.NamespacedName)
+	// Leads reports whether a resolver slice of an ElastiService leads to a proxy port.
+	// It is called with a lock held. Optional: none does.
+	Leads func(owner types.NamespacedName, proxyPort int32) bool
 	// Clock is the time.
 	Clock clock.Clock
 }
 
-// Allocator allocates proxy ports. Restore must be called before everything else. It
+// Allocator allocates proxy ports. Restore must be called before everything else, and
+// then Hold. It
 // is safe for concurrent use, but for one owner by one goroutine at a time.
 type Allocator struct {
 	options     Options
@@ -127,8 +137,8 @@ type Allocator struct {
 	// ports has the proxy ports that are not free. It is bounded by the range, and by
 	// what was claimed when the range was another one.
 	ports map[int32]*portState
-	// inUse counts the proxy ports of the range that are claimed, or are being claimed,
-	// by namespace, and total all of them.
+	// inUse counts the proxy ports of the range that are claimed, being claimed or
+	// leaving by namespace, and total all of them.
 	inUse map[string]int32
 	total int32
 	// owners are the ElastiServices that have proxy ports, owned the proxy port
@@ -146,6 +156,9 @@ type ownedPorts struct {
 
 // New returns an allocator without ports.
 func New(options Options) *Allocator {
+	if options.Leads == nil {
+		options.Leads = func(types.NamespacedName, int32) bool { return false }
+	}
 	return &Allocator{
 		options: options,
 		first:   int32(options.Range.Base),
@@ -221,6 +234,14 @@ func (a *Allocator) releaseLocked(owner types.NamespacedName) []types.Namespaced
 		return nil
 	}
 	return a.takeWaiting()
+}
+
+// IsOfAnother reports whether a proxy port belongs to another ElastiService.
+func (a *Allocator) IsOfAnother(owner types.NamespacedName, proxyPort int32) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	state, taken := a.ports[proxyPort]
+	return taken && (state.phase == claimed || state.phase == pending) && ownerOf(state.claim).NamespacedName != owner
 }
 
 // keep releases the ports that an owner does not need any more, or may not have,
@@ -362,7 +383,7 @@ func (a *Allocator) find(owner Owner, servicePort, recorded int32) (int32, bool)
 	if !a.hasRoom(owner.Namespace) {
 		return 0, false
 	}
-	if state, taken := a.ports[recorded]; a.contains(recorded) && (!taken || state.phase == cooling && state.claim.Owner.UID == owner.UID) {
+	if state, taken := a.ports[recorded]; a.contains(recorded) && (!taken || (state.phase == leaving || state.phase == cooling) && state.claim.Owner.UID == owner.UID) {
 		return recorded, true
 	}
 	return a.choose(owner, servicePort)
@@ -405,6 +426,7 @@ func (a *Allocator) choose(owner Owner, servicePort int32) (int32, bool) {
 
 // releaseCooled deletes the claims of ports that were released long enough ago.
 func (a *Allocator) releaseCooled(ctx context.Context) {
+	a.notify(a.leave())
 	a.mu.Lock()
 	var due []v1alpha1.ProxyPortClaimSpec
 	for _, state := range a.ports {
@@ -444,12 +466,42 @@ func (a *Allocator) deleteClaim(ctx context.Context, claim v1alpha1.ProxyPortCla
 	return a.options.Claims.Release(ctx, claim.ProxyPort, claim.Owner.UID)
 }
 
-// cool records that the owner of a proxy port has released it. It must be called with
-// mu held.
+// leave has the ports cool to which no resolver slice leads any more, and returns those
+// that wait for one.
+func (a *Allocator) leave() []types.NamespacedName {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	left := false
+	for proxyPort, state := range a.ports {
+		if state.phase == leaving {
+			a.cool(proxyPort)
+			left = left || state.phase == cooling
+		}
+	}
+	if !left {
+		return nil
+	}
+	return a.takeWaiting()
+}
+
+// cool records that the owner of a proxy port has released it. The port is leaving for as
+// long as a resolver slice leads there. It must be called with mu held.
 func (a *Allocator) cool(proxyPort int32) {
 	state := a.ports[proxyPort]
+	if a.isLed(state) {
+		state.phase = leaving
+		return
+	}
 	a.count(state, -1)
-	state.phase, state.since = cooling, a.options.Clock.Now()
+	state.phase, state.since, state.ledBy = cooling, a.options.Clock.Now(), nil
+}
+
+// isLed reports whether a resolver slice leads to a proxy port. Only slices of its former
+// owner count, and those that Hold was called with: a tenant that edits a slice keeps no
+// port from others that was not its own. It must be called with mu held.
+func (a *Allocator) isLed(state *portState) bool {
+	leads := func(owner types.NamespacedName) bool { return a.options.Leads(owner, state.claim.ProxyPort) }
+	return leads(ownerOf(state.claim).NamespacedName) || slices.ContainsFunc(state.ledBy, leads)
 }
 
 // set records the state of a proxy port. It must be called with mu held.
@@ -461,10 +513,10 @@ func (a *Allocator) set(proxyPort int32, state *portState) {
 	a.count(state, 1)
 }
 
-// count counts a proxy port that is claimed, or is being claimed, once more or once
+// count counts a proxy port that is claimed, being claimed or leaving once more or once
 // less. It must be called with mu held.
 func (a *Allocator) count(state *portState, by int32) {
-	if !a.contains(state.claim.ProxyPort) || state.phase != claimed && state.phase != pending {
+	if !a.contains(state.claim.ProxyPort) || state.phase != claimed && state.phase != pending && state.phase != leaving {
 		return
 	}
 	namespace := state.claim.Owner.Namespace

@@ -20,6 +20,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"golang.org/x/sync/errgroup"
 	"k8s.io/apimachinery/pkg/types"
@@ -86,6 +87,34 @@ func (a *Allocator) Restore(ctx context.Context, recorded []Recorded, exists fun
 		}
 		return err
 	})
+}
+
+// Hold keeps the proxy ports to which resolver slices lead from all but their owners, as
+// far as they are not claimed: the storage may have lost the ElastiServices that the slices
+// were made for, or have older claims of them. led has the ElastiServices of these slices
+// by proxy port. What a slice leads to is not signed, so a namespace has no more ports held
+// than it could be assigned. It must be called after Restore, before anything is assigned.
+func (a *Allocator) Hold(led map[int32][]types.NamespacedName) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for proxyPort, owners := range led {
+		held := &portState{phase: leaving, ledBy: owners}
+		state, taken := a.ports[proxyPort]
+		switch {
+		case taken && state.phase != leaving && state.phase != cooling:
+			continue
+		case taken:
+			held.claim = state.claim
+		default:
+			first := slices.IndexFunc(owners, func(owner types.NamespacedName) bool { return a.hasRoom(owner.Namespace) })
+			if first < 0 || !a.contains(proxyPort) {
+				continue
+			}
+			owner := v1alpha1.ProxyPortOwner{Namespace: owners[first].Namespace, Name: owners[first].Name}
+			held.claim = v1alpha1.ProxyPortClaimSpec{ProxyPort: proxyPort, Owner: owner}
+		}
+		a.set(proxyPort, held)
+	}
 }
 
 // restore records a stored claim.
