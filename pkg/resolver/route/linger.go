@@ -17,20 +17,67 @@ limitations under the License.
 package route
 
 import (
+	"slices"
+
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti/v1alpha1"
+	"github.com/truefoundry/elasti-apiserver/pkg/resolver/endpoint"
+	"github.com/truefoundry/elasti-apiserver/pkg/resolver/service"
 )
 
-// drain makes the service of an ElastiService, and all its ports, linger.
+// drain ends the service of an ElastiService that is deleted, or that is another one now.
+// While its private Service is there the controller has not cleaned up after it, such as
+// when the storage was replaced by an older one: the resolvers may be in its path, and its
+// target asleep, until the controller wakes that in its turn. The service and its ports
+// stay until then; a port ends sooner when another service claims it. There are no more of
+// these services than private Services.
 func (t *Table) drain(key types.NamespacedName) {
 	kept := t.entries[key]
 	if kept == nil {
 		return
 	}
 	delete(t.entries, key)
-	kept.service.Apply(draining(*kept.service.Config()))
 	// set without ports opens none, so that it cannot fail.
 	_ = t.ports.set(kept.service, nil)
-	t.draining = append(t.draining, drainingService{service: kept.service, until: t.options.Clock.Now().Add(t.options.Linger)})
+	if before := t.orphans[kept.private]; before != nil {
+		t.linger(before)
+	}
+	t.orphans[kept.private] = kept.service
+	t.ports.stay(kept.service)
+	t.syncOrphan(kept.private)
+}
+
+// syncOrphan has an orphan forward to the pods that its private Service has now, or makes
+// it linger when there is no such Service any more, or another ElastiService has it.
+func (t *Table) syncOrphan(private types.NamespacedName) {
+	orphan := t.orphans[private]
+	if orphan == nil {
+		return
+	}
+	// Listing fails only without the indexes, which New has added.
+	endpointSlices, _ := t.endpointSlices(private)
+	objects, _ := t.objects.ByIndex(byPrivateService, private.String())
+	if len(endpointSlices) == 0 || len(objects) > 0 {
+		delete(t.orphans, private)
+		t.linger(orphan)
+		return
+	}
+	pods := podsOf(endpointSlices)
+	orphan.SetPods(pods)
+	config := draining(*orphan.Config())
+	if !slices.ContainsFunc(pods, func(pod endpoint.Description) bool { return pod.Ready && !pod.Terminating }) {
+		// There is nothing that clients could reconnect to.
+		config.Mode = v1alpha1.ModeProxy
+	}
+	orphan.Apply(config)
+}
+
+// linger makes a service, and all its ports, linger.
+func (t *Table) linger(svc *service.Service) {
+	svc.Apply(draining(*svc.Config()))
+	t.ports.lingerNow(svc)
+	t.draining = append(t.draining, drainingService{service: svc, until: t.options.Clock.Now().Add(t.options.Linger)})
 }
 
 // expire ends the ports and services whose linger period is over, and schedules the next
@@ -61,6 +108,10 @@ func (t *Table) scheduleExpiry() {
 func (t *Table) closeAll() {
 	for key := range t.entries {
 		t.drain(key)
+	}
+	for private, orphan := range t.orphans {
+		delete(t.orphans, private)
+		t.linger(orphan)
 	}
 	t.ports.closeAll()
 	for _, drained := range t.draining {

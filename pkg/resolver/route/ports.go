@@ -62,7 +62,8 @@ type place struct {
 	owner claim
 	// open is true when the listener is open and assigned to owner.
 	open bool
-	// until is when the slot closes. Set only while it lingers.
+	// until is when the slot closes. Set only while it lingers. Zero without claims: the
+	// slot stays.
 	until time.Time
 }
 
@@ -186,6 +187,30 @@ func (p *ports) withdraw(s slot, svc *service.Service) {
 	if len(at.claims) == 0 {
 		at.until = p.clock.Now().Add(p.linger)
 		p.lingering = append(p.lingering, lingering{s, at.until})
+	}
+}
+
+// stay has the slots stay open that a service had last and that nothing claims, until
+// lingerNow is called or one is claimed.
+func (p *ports) stay(svc *service.Service) {
+	p.ofLast(svc, func(_ slot, at *place) { at.until = time.Time{} })
+}
+
+// lingerNow has the slots linger from now on that a service had last and that nothing
+// claims.
+func (p *ports) lingerNow(svc *service.Service) {
+	p.ofLast(svc, func(s slot, at *place) {
+		at.until = p.clock.Now().Add(p.linger)
+		p.lingering = append(p.lingering, lingering{s, at.until})
+	})
+}
+
+// ofLast calls do with the slots that a service had last and that nothing claims.
+func (p *ports) ofLast(svc *service.Service, do func(slot, *place)) {
+	for s, at := range p.places {
+		if len(at.claims) == 0 && at.open && at.owner.service == svc {
+			do(s, at)
+		}
 	}
 }
 

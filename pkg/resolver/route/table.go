@@ -97,6 +97,9 @@ type Table struct {
 	// Owned by Run.
 	entries map[types.NamespacedName]*entry
 	ports   *ports
+	// orphans are the services of deleted ElastiServices whose private Services are still
+	// there, by private Service.
+	orphans map[types.NamespacedName]*service.Service
 	// draining has the services of deleted ElastiServices in the order in which they end.
 	draining []drainingService
 }
@@ -105,6 +108,8 @@ type Table struct {
 type entry struct {
 	uid     types.UID
 	service *service.Service
+	// private is the private Service. Its name is empty when there is none.
+	private types.NamespacedName
 	// generation is that of the compiled spec.
 	generation int64
 }
@@ -117,6 +122,7 @@ type drainingService struct {
 }
 
 // expiry is the key in the queue for a call of expire. No ElastiService has an empty name.
+// The other keys are those of ElastiServices, and of private Services that none has.
 var expiry = types.NamespacedName{}
 
 // New returns a Table. It fails when the informers were started before.
@@ -133,6 +139,7 @@ func New(options Options) (*Table, error) {
 			workqueue.NewTypedItemExponentialFailureRateLimiter[types.NamespacedName](firstRetry, lastRetry),
 			workqueue.TypedRateLimitingQueueConfig[types.NamespacedName]{Clock: options.Clock}),
 		entries: map[types.NamespacedName]*entry{},
+		orphans: map[types.NamespacedName]*service.Service{},
 		ports:   newPorts(&options),
 	}
 	if err := t.observe(options.ElastiServices.Informer(), privateServiceOfObject, t.objectChanged); err != nil {
@@ -175,7 +182,13 @@ func privateServiceOfObject(object any) ([]string, error) {
 	if !ok || es.Status.PrivateService == "" {
 		return nil, nil
 	}
-	return []string{es.Namespace + "/" + es.Status.PrivateService}, nil
+	return []string{privateServiceOf(es).String()}, nil
+}
+
+// privateServiceOf returns the private Service of an ElastiService, with an empty name when
+// it has none.
+func privateServiceOf(es *v1alpha1.ElastiService) types.NamespacedName {
+	return types.NamespacedName{Namespace: es.Namespace, Name: es.Status.PrivateService}
 }
 
 func privateServiceOfSlice(object any) ([]string, error) {
@@ -202,6 +215,10 @@ func (t *Table) sliceChanged(object any) {
 		}
 		for _, object := range objects {
 			t.objectChanged(object)
+		}
+		if namespace, name, found := strings.Cut(key, "/"); found && len(objects) == 0 {
+			// It may be that of an orphan, which only Run knows.
+			t.queue.Add(types.NamespacedName{Namespace: namespace, Name: name})
 		}
 	}
 }
@@ -265,6 +282,7 @@ func (t *Table) process(ctx context.Context, key types.NamespacedName) bool {
 		return true
 	}
 	defer t.scheduleExpiry()
+	t.syncOrphan(key)
 	if err := t.sync(ctx, key); err != nil {
 		klog.FromContext(ctx).Error(err, "Failed to serve all ports of an ElastiService, will retry", "elastiservice", key)
 		t.queue.AddRateLimited(key)
@@ -284,7 +302,10 @@ func (t *Table) sync(ctx context.Context, key types.NamespacedName) error {
 		return fmt.Errorf("getting the ElastiService: %w", err)
 	}
 	kept := t.keep(ctx, key, object)
-	endpointSlices, err := t.endpointSlices(object)
+	kept.private = privateServiceOf(object)
+	// What another ElastiService had is this one's now.
+	t.syncOrphan(kept.private)
+	endpointSlices, err := t.endpointSlices(kept.private)
 	if err != nil {
 		return err
 	}
@@ -326,13 +347,14 @@ func (t *Table) keep(ctx context.Context, key types.NamespacedName, object *v1al
 	return kept
 }
 
-func (t *Table) endpointSlices(object *v1alpha1.ElastiService) ([]*discoveryv1.EndpointSlice, error) {
-	if object.Status.PrivateService == "" {
+// endpointSlices returns the EndpointSlices of a private Service.
+func (t *Table) endpointSlices(private types.NamespacedName) ([]*discoveryv1.EndpointSlice, error) {
+	if private.Name == "" {
 		return nil, nil
 	}
-	found, err := t.slices.ByIndex(byPrivateService, object.Namespace+"/"+object.Status.PrivateService)
+	found, err := t.slices.ByIndex(byPrivateService, private.String())
 	if err != nil {
-		return nil, fmt.Errorf("listing the EndpointSlices of Service %s: %w", object.Status.PrivateService, err)
+		return nil, fmt.Errorf("listing the EndpointSlices of Service %s: %w", private.Name, err)
 	}
 	endpointSlices := make([]*discoveryv1.EndpointSlice, 0, len(found))
 	for _, item := range found {
