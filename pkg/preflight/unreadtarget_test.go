@@ -28,7 +28,7 @@ import (
 	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti"
 )
 
-// A target of which only the scale may be read stays awake, which its author is told at once.
+// A target of which only the scale may be read stays awake, and a warning says so to its author at once.
 func TestAKindThatCannotBeReadIsWarnedAbout(t *testing.T) {
 	checker := newChecker(t, func(path string) any {
 		switch path {

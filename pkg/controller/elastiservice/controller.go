@@ -86,6 +86,8 @@ type Controller struct {
 	polls *polls
 	// unsynced are the ElastiServices that wait for the caches of their namespaces.
 	unsynced *unsynced
+	// slicesTried says whether the EndpointSlices of each namespace are cached, or cannot be.
+	slicesTried *tried
 
 	// Set by Run before anything else runs.
 
@@ -116,6 +118,7 @@ func New(options Options) (*Controller, error) {
 		failedStarts: newFailedStarts(),
 		deletions:    newDeletions(),
 		unsynced:     newUnsynced(),
+		slicesTried:  newTried(options.Namespaces),
 		polls:        newPolls(),
 
 		targetKeys: options.TargetKeys,
@@ -171,7 +174,8 @@ func (c *Controller) Run(ctx context.Context) error {
 	running.Go(func() { c.statuses.Run(ctx, c.options.Workers) })
 	running.Go(func() { c.inspector.Run(ctx) })
 	started := c.clock.Now()
-	if !awaitSynced(ctx, c.elastiServices.handles()...) || c.restoreProxyPorts(ctx) != nil {
+	// What resolver slices lead to counts for the proxy ports, as far as it can be read.
+	if !awaitSynced(ctx, c.elastiServices.handles()...) || !c.slicesTried.await(ctx) || c.restoreProxyPorts(ctx) != nil {
 		return nil
 	}
 	running.Go(func() { c.ports.Run(ctx) })

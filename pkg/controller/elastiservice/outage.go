@@ -46,7 +46,7 @@ func (c *Controller) wakeWithoutResolvers(ctx context.Context, p *pass) error {
 		c.wakeTurns.leave(p.key())
 		return nil
 	}
-	reason, why := c.uncovered(p)
+	reason, why := c.cannotHold(p)
 	if reason == "" {
 		c.wakeTurns.leave(p.key())
 		return nil
@@ -67,10 +67,10 @@ func (c *Controller) wakeWithoutResolvers(ctx context.Context, p *pass) error {
 	return nil
 }
 
-// uncovered returns the reason of the Event, and why, when nothing has been able to hold
+// cannotHold returns the reason of the Event, and why, when nothing has been able to hold
 // the traffic of a sleeping target for too long. When that may be so later, it has the
 // ElastiService synced then.
-func (c *Controller) uncovered(p *pass) (reason, why string) {
+func (c *Controller) cannotHold(p *pass) (reason, why string) {
 	availability, _, wait := c.resolvers.AvailabilityOf(resources.AddressTypes(p.service))
 	switch availability {
 	case resolvers.Missing:

@@ -33,6 +33,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti/v1alpha1"
+	"github.com/truefoundry/elasti-apiserver/pkg/controller/resources"
 )
 
 // pollFor polls the targets of ElastiServices for a time, each again and again, and returns
@@ -129,6 +130,9 @@ func TestKindThatMayNotBeWatchedIsFollowedByItsScale(t *testing.T) {
 	})
 	c.scaling.serveKind("Widget", "widgets")
 	c.setWidget(3)
+	// A target that is ready is not inspected.
+	c.setEndpoints(shop, "cart", "10.1.0.1")
+	c.setEndpoints(shop, resources.PrivateServiceName("cart"), "10.1.0.1")
 	elastiService := cartElastiService()
 	elastiService.Spec.ScaleTargetRef = v1alpha1.ScaleTargetRef{APIVersion: "example.com/v1", Kind: "Widget", Name: "cart"}
 	c.create(elastiService)
@@ -141,6 +145,8 @@ func TestKindThatMayNotBeWatchedIsFollowedByItsScale(t *testing.T) {
 			}
 			return ""
 		})
+		// What the write of the status leads to is over.
+		c.settled(fmt.Sprint("late-", replicas))
 	}
 	c.eventuallyCondition("cart", v1alpha1.ConditionTargetFound, metav1.ConditionTrue, v1alpha1.ReasonFound)
 }

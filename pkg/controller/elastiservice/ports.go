@@ -138,7 +138,8 @@ func (c *Controller) assignProxyPorts(ctx context.Context, p *pass) ([]v1alpha1.
 
 // restoreProxyPorts takes over the claims that are stored, before anything is
 // assigned, and claims what statuses record without a claim for the oldest of those
-// that record it. What resolver slices lead to beside that is given to no other. It tries until ctx ends, and returns an error then.
+// that record it. What resolver slices lead to beside that is given to no other. It tries
+// until ctx ends, and returns an error then.
 func (c *Controller) restoreProxyPorts(ctx context.Context) error {
 	for {
 		unreadable := 0

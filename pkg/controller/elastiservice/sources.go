@@ -194,8 +194,14 @@ func (c *Controller) filteredSliceSource(namespace, labelSelector string) inform
 			byOwner: index(func(slice *observedSlice) []types.NamespacedName { return resources.OwnerOf(&slice.ObjectMeta) }),
 		},
 		Changed: c.endpointSliceChanged,
-		Synced:  func() { c.namespaceSynced(namespace) },
-		Failed:  func() { c.namespaceFailed(namespace, c.endpointSlices) },
+		Synced: func() {
+			c.slicesTried.record(namespace)
+			c.namespaceSynced(namespace)
+		},
+		Failed: func() {
+			c.slicesTried.record(namespace)
+			c.namespaceFailed(namespace, c.endpointSlices)
+		},
 	}
 }
 

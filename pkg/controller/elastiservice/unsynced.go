@@ -22,6 +22,7 @@ import (
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/sets"
 
@@ -75,6 +76,49 @@ func (u *unsynced) take(scope string) []types.NamespacedName {
 	waiting := u.waiting[scope].UnsortedList()
 	delete(u.waiting, scope)
 	return waiting
+}
+
+// tried says of each scope whether its watch has been tried: it is cached, or cannot be for
+// now. It is safe for concurrent use.
+type tried struct {
+	scopes map[string]triedScope
+}
+
+type triedScope struct {
+	once *sync.Once
+	done chan struct{}
+}
+
+// newTried returns it for the namespaces that are worked on, none for all of them.
+func newTried(namespaces []string) *tried {
+	if len(namespaces) == 0 {
+		namespaces = []string{metav1.NamespaceAll}
+	}
+	t := &tried{scopes: map[string]triedScope{}}
+	for _, namespace := range namespaces {
+		t.scopes[namespace] = triedScope{&sync.Once{}, make(chan struct{})}
+	}
+	return t
+}
+
+// record records that the watch of a scope has been tried. Other scopes do not count.
+func (t *tried) record(scope string) {
+	if found, ok := t.scopes[scope]; ok {
+		found.once.Do(func() { close(found.done) })
+	}
+}
+
+// await waits until all watches have been tried, and reports whether they have: ctx may end
+// before.
+func (t *tried) await(ctx context.Context) bool {
+	for _, scope := range t.scopes {
+		select {
+		case <-ctx.Done():
+			return false
+		case <-scope.done:
+		}
+	}
+	return true
 }
 
 // hasSynced reports whether all that is watched in a namespace for its ElastiServices is

@@ -125,8 +125,7 @@ type Options struct {
 }
 
 // Allocator allocates proxy ports. Restore must be called before everything else, and
-// then Hold. It
-// is safe for concurrent use, but for one owner by one goroutine at a time.
+// then Hold. It is safe for concurrent use, but for one owner by one goroutine at a time.
 type Allocator struct {
 	options     Options
 	first, size int32
