@@ -17,6 +17,8 @@ limitations under the License.
 package app
 
 import (
+	"os"
+
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/utils/clock"
 
@@ -45,7 +47,9 @@ func whileInstalled(o *options.Controller, dependencies controllerDependencies, 
 		Host:      host,
 		Namespace: dependencies.namespace,
 		Name:      installationName,
-		Run:       controller.Run,
-		Teardown:  teardown.Run,
+		// Set where the ServiceAccount has another name than the rest.
+		ServiceAccount: os.Getenv("POD_SERVICE_ACCOUNT"),
+		Run:            controller.Run,
+		Teardown:       teardown.Run,
 	})
 }

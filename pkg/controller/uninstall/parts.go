@@ -46,11 +46,11 @@ func (p part) what() string { return p.kind + " " + p.name }
 
 // partsOf returns the objects that show that the product is being deleted: what is
 // deleted before the pod of the server, or takes that with it.
-func partsOf(host kubernetes.Interface, namespace, name string) []part {
+func partsOf(host kubernetes.Interface, namespace, name, serviceAccount string) []part {
 	return []part{
 		partOf(kindNamespace, namespace, host.CoreV1().Namespaces().Get, nil),
 		partOf(kindDeployment, name, host.AppsV1().Deployments(namespace).Get, nil),
-		partOf("ServiceAccount", name, host.CoreV1().ServiceAccounts(namespace).Get, host.CoreV1().ServiceAccounts(namespace).Patch),
+		partOf("ServiceAccount", serviceAccount, host.CoreV1().ServiceAccounts(namespace).Get, host.CoreV1().ServiceAccounts(namespace).Patch),
 		partOf("ClusterRole", name, host.RbacV1().ClusterRoles().Get, host.RbacV1().ClusterRoles().Patch),
 		partOf("ClusterRoleBinding", name, host.RbacV1().ClusterRoleBindings().Get, host.RbacV1().ClusterRoleBindings().Patch),
 	}

@@ -29,6 +29,7 @@ limitations under the License.
 package uninstall
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -64,14 +65,17 @@ const (
 	teardownTimeout = 45 * time.Second
 )
 
-// Options configure a Runner. All fields but Clock are required.
+// Options configure a Runner. All fields but ServiceAccount and Clock are
+// required.
 type Options struct {
 	// Host reads what the product consists of.
 	Host kubernetes.Interface
 	// Namespace is the namespace of the product. Name is the name of the
-	// server's Deployment, ServiceAccount, ClusterRole and ClusterRoleBinding.
+	// server's Deployment, ClusterRole and ClusterRoleBinding.
 	Namespace string
 	Name      string
+	// ServiceAccount is the name of the server's ServiceAccount. Defaults to Name.
+	ServiceAccount string
 	// Run is what the product does. It must return soon after its context
 	// ends, with everything that it started ended. It may be called again.
 	Run func(ctx context.Context) error
@@ -115,7 +119,8 @@ func New(options Options) (*Runner, error) {
 	if options.Clock == nil {
 		options.Clock = clock.RealClock{}
 	}
-	return &Runner{options: options, parts: partsOf(options.Host, options.Namespace, options.Name), seen: map[string]bool{}, deletions: map[string]*deletion{}}, nil
+	serviceAccount := cmp.Or(options.ServiceAccount, options.Name)
+	return &Runner{options: options, parts: partsOf(options.Host, options.Namespace, options.Name, serviceAccount), seen: map[string]bool{}, deletions: map[string]*deletion{}}, nil
 }
 
 // Run runs Options.Run until ctx ends or the product is being deleted, in

@@ -358,3 +358,32 @@ func TestErrorOfTheRunEndsIt(t *testing.T) {
 		}
 	})
 }
+
+func TestServiceAccountOfAnotherNameIsGuarded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		client := fake.NewClientset(&corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "other", Namespace: namespace}})
+		runner, err := New(Options{
+			Host: client, Namespace: namespace, Name: name, ServiceAccount: "other",
+			Run:      func(ctx context.Context) error { <-ctx.Done(); return nil },
+			Teardown: func(context.Context) error { return nil },
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan error, 1)
+		go func() { ended <- runner.Run(ctx) }()
+		synctest.Wait()
+		account, err := client.CoreV1().ServiceAccounts(namespace).Get(t.Context(), "other", metav1.GetOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !slices.Contains(account.Finalizers, Finalizer) {
+			t.Errorf("the ServiceAccount has the finalizers %q, want %s among them", account.Finalizers, Finalizer)
+		}
+		cancel()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	})
+}
