@@ -21,6 +21,7 @@ declare -A allowed=(
     ["pkg/portcheck"]=""
     ["pkg/sharedport"]=""
     ["pkg/compatibility"]="pkg/apis pkg/scaling"
+    ["pkg/installcheck"]="pkg/apis/elasti/v1alpha1 pkg/generated"
     ["pkg/preflight"]="pkg/apis pkg/compatibility pkg/scaling"
     ["pkg/registry"]="pkg/activity pkg/apis pkg/scaling pkg/triggers"
     ["pkg/registry/elasti/elastiservice/consistency"]=""
@@ -37,7 +38,7 @@ declare -A allowed=(
     ["pkg/controller/target"]="pkg/apis/elasti/v1alpha1 pkg/compatibility pkg/controller/informers pkg/controller/resources pkg/controller/startup pkg/scaling"
     ["pkg/apiserver"]="pkg/apis pkg/generated pkg/preflight pkg/registry pkg/storage pkg/scaling pkg/controller pkg/triggers"
     ["pkg/resolver"]="pkg/activity pkg/apis/elasti/v1alpha1 pkg/expression pkg/generated pkg/portcheck pkg/sharedport pkg/triggers"
-    ["cmd/elasti-apiserver"]="pkg/apiserver pkg/storage/embedded"
+    ["cmd/elasti-apiserver"]="pkg/apiserver pkg/generated pkg/installcheck pkg/storage/embedded"
     ["cmd/elasti-resolver"]="pkg/resolver"
 )
 
