@@ -61,8 +61,9 @@ build: ## Build both binaries into _output/bin.
 	go build -o _output/bin/ ./cmd/...
 
 .PHONY: generate
-generate: ## Generate clients, deep copies, defaults, conversions and OpenAPI from pkg/apis.
+generate: ## Generate clients, deep copies, defaults, conversions and OpenAPI from pkg/apis, and the README of the chart.
 	hack/update-codegen.sh
+	go run ./hack/chartreadme charts/elasti
 
 .PHONY: format
 format: ## Format the Go code.
