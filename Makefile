@@ -72,7 +72,7 @@ format: ## Format the Go code.
 ##@ Check
 
 .PHONY: verify
-verify: ## Check format, vet, lint, generated code, go.mod, import direction, manifests, scripts, docs, words and commit subjects.
+verify: ## Check format, vet, lint, generated code, go.mod, import direction, manifests, the chart, scripts, docs, words and commit subjects.
 	hack/verify/verify.sh
 
 .PHONY: test
