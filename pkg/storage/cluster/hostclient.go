@@ -171,7 +171,7 @@ func (h *hostClient) touch(ctx context.Context, content string) (uint64, error) 
 	return marker.version()
 }
 
-// count returns how many objects are stored, the progress marker included.
+// count returns how many objects are stored, those included that store nothing.
 func (h *hostClient) count(ctx context.Context) (int64, error) {
 	list, err := h.page(ctx, &metav1.ListOptions{Limit: 1})
 	if err != nil {
@@ -201,7 +201,7 @@ func (h *hostClient) list(ctx context.Context, version uint64, name string, each
 			return 0, err
 		}
 		for i := range list.Items {
-			if list.Items[i].Name == progressName {
+			if storesNothing(list.Items[i].Name) {
 				continue
 			}
 			if err := each(&list.Items[i]); err != nil {

@@ -25,14 +25,20 @@ import (
 )
 
 // The names of stored objects. A prefix says how the rest is to be read, so that
-// no two keys share a name, and none has that of the progress marker.
+// no two keys share a name, and none has that of an object that stores nothing.
 const (
 	namespacedPrefix = "n."
 	clusterPrefix    = "c."
 	hashedPrefix     = "h."
-	// progressName is the name of the progress marker.
+	// progressName is the name of the progress marker, and identityName that of the
+	// object with the identity of the store.
 	progressName = "progress"
+	identityName = "identity"
 )
+
+// storesNothing reports whether an object of a name is none of those that store an
+// object of the API server.
+func storesNothing(name string) bool { return name == progressName || name == identityName }
 
 // nameOf returns the name of the stored object of a key, which is
 // <namespace>/<name> or <name>. A namespace has no dots, so that the first dot

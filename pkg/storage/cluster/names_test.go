@@ -35,7 +35,7 @@ func keys() []string {
 }
 
 func TestNoTwoKeysShareAName(t *testing.T) {
-	owners := map[string]string{progressName: "the progress marker"}
+	owners := map[string]string{progressName: "the progress marker", identityName: "the identity"}
 	for _, key := range keys() {
 		name := nameOf(key)
 		if owner, taken := owners[name]; taken {

@@ -44,6 +44,8 @@ type StoredObject struct {
 	Digest string `json:"digest,omitempty"`
 	// Progress is set on the progress marker only, and differs in each version.
 	Progress string `json:"progress,omitempty"`
+	// Identity is set on the object with the identity of the store only.
+	Identity string `json:"identity,omitempty"`
 }
 
 // StoredObjectList is a list of stored objects.

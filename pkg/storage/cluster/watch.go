@@ -220,7 +220,7 @@ func (w *watcher) translate(event watch.Event) *watch.Event {
 	if !ok {
 		return failure(fmt.Errorf("the host cluster sent a %T in a watch", event.Object))
 	}
-	if event.Type == watch.Bookmark || stored.Name == progressName {
+	if event.Type == watch.Bookmark || storesNothing(stored.Name) {
 		return w.progressed(stored)
 	}
 	if !w.concerns(stored) {
