@@ -51,6 +51,8 @@ type Backend struct {
 	// writer tells the writes of this process to progress markers from others.
 	writer string
 	logger klog.Logger
+	// failsOnDamage makes a list fail that has a damaged object.
+	failsOnDamage bool
 }
 
 // NewBackend returns the backend in a host cluster.
@@ -65,6 +67,14 @@ func NewBackend(ctx context.Context, host *rest.Config) (*Backend, error) {
 	}
 	feature.DefaultFeatureSupportChecker.CheckClient(ctx, progressSupport{}, storage.RequestWatchProgress)
 	return &Backend{config: config, client: client, writer: string(uuid.NewUUID()), logger: klog.FromContext(ctx)}, nil
+}
+
+// FailingOnDamage returns a backend whose lists fail when a stored object is damaged, for
+// readers that must not do without it.
+func (b *Backend) FailingOnDamage() *Backend {
+	failing := *b
+	failing.failsOnDamage = true
+	return &failing
 }
 
 // storedPrefix is what the kinds of stored objects begin with.
@@ -198,6 +208,8 @@ func (b *Backend) newStore(config *storagebackend.ConfigForResource, resourcePre
 		resource:  config.GroupResource,
 		progress:  newProgress(host.touch, b.writer, clock.RealClock{}),
 		logger:    klog.LoggerWithValues(b.logger, "resource", config.GroupResource),
+
+		failsOnDamage: b.failsOnDamage,
 	}
 	ctx, cancel := context.WithCancel(klog.NewContext(context.Background(), made.logger))
 	var running sync.WaitGroup

@@ -91,6 +91,9 @@ func (s *store) fill(list runtime.Object, stored []*StoredObject, prefix string,
 		}
 		last = i
 		item, err := s.decodeItem(object, items.Type().Elem())
+		if err != nil && s.failsOnDamage {
+			return err
+		}
 		if err != nil {
 			s.logger.Error(err, "Leaving a damaged object out of a list", "key", s.prefix+object.key())
 			continue

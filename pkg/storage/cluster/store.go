@@ -44,6 +44,9 @@ type store struct {
 	resource schema.GroupResource
 	progress *progress
 	logger   klog.Logger
+	// failsOnDamage makes a list fail that has a damaged object. Otherwise the object is
+	// left out.
+	failsOnDamage bool
 }
 
 var _ storage.Interface = &store{}
