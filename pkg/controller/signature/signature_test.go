@@ -176,7 +176,7 @@ func TestAwaitWaitsForTheKey(t *testing.T) {
 }
 
 func TestASecretWithoutAKeyIsNotUsed(t *testing.T) {
-	client := fake.NewClientset(&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "elasti-system", Name: "key"}, Data: map[string][]byte{secretKey: []byte("guess")}})
+	client := fake.NewClientset(&corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "elasti-system", Name: "key"}, Data: map[string][]byte{SecretKey: []byte("guess")}})
 	if _, err := sourceOf(client).Load(t.Context()); err == nil {
 		t.Error("a short key was used")
 	}

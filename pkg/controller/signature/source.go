@@ -33,8 +33,8 @@ import (
 )
 
 const (
-	// secretKey is the key of the Secret that holds the key of signatures.
-	secretKey = "key"
+	// SecretKey is the key of the Secret that holds the key of signatures.
+	SecretKey = "key"
 	// loadTimeout ends an attempt to load the key that hangs.
 	loadTimeout = 10 * time.Second
 	// loadRetry is the pause between two attempts.
@@ -103,9 +103,9 @@ func (s *Source) load(ctx context.Context) (*Signer, error) {
 	if err != nil {
 		return nil, fmt.Errorf("reading the key of signatures from Secret %q: %w", s.Name, err)
 	}
-	signer, err := New(secret.Data[secretKey])
+	signer, err := New(secret.Data[SecretKey])
 	if err != nil {
-		return nil, errors.Join(fmt.Errorf("the Secret %q has no usable %s: delete it, a new one is made then", s.Name, secretKey), err)
+		return nil, errors.Join(fmt.Errorf("the Secret %q has no usable %s: delete it, a new one is made then", s.Name, SecretKey), err)
 	}
 	return signer, nil
 }
@@ -117,6 +117,6 @@ func (s *Source) create(ctx context.Context) (*corev1.Secret, error) {
 	return s.Secrets.Create(ctx, &corev1.Secret{
 		ObjectMeta: metav1.ObjectMeta{Name: s.Name, Labels: map[string]string{"app.kubernetes.io/managed-by": "elasti-apiserver"}},
 		Type:       corev1.SecretTypeOpaque,
-		Data:       map[string][]byte{secretKey: key},
+		Data:       map[string][]byte{SecretKey: key},
 	}, metav1.CreateOptions{FieldManager: "elasti-apiserver"})
 }
