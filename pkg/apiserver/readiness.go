@@ -48,6 +48,14 @@ func knowsAggregator(authorities dynamiccertificates.CAContentProvider) healthz.
 	})
 }
 
+// hasRightStore is ready once the server could read the store that its installation uses.
+// Before, it would respond with 429 or 503 to its first clients. A store that becomes
+// another one later counts as one that cannot be read: a server that has read the right
+// one can still wake what it has read.
+func hasRightStore(notBegun func() error) healthz.HealthChecker {
+	return healthz.NamedCheck("store-identity", func(*http.Request) error { return notBegun() })
+}
+
 // canReadStorage is ready while the storage can be read.
 func canReadStorage(check func(ctx context.Context) error, clock clock.PassiveClock) healthz.HealthChecker {
 	shared := &sharedCheck{check: check, clock: clock}
@@ -114,13 +122,15 @@ func isClosed(done <-chan struct{}) bool {
 	}
 }
 
-// addReadinessChecks adds checks of what a server needs to serve, and of its storage,
-// unless the generic server checks that.
-func addReadinessChecks(server *genericapiserver.GenericAPIServer, authentication *genericapiserver.AuthenticationInfo, storageCheck func(ctx context.Context) error) error {
-	var checks []healthz.HealthChecker
-	if storageCheck != nil {
-		checks = append(checks, canReadStorage(storageCheck, clock.RealClock{}))
+// addReadinessChecks adds checks of what a server needs to serve, and of its storage.
+func addReadinessChecks(server *genericapiserver.GenericAPIServer, authentication *genericapiserver.AuthenticationInfo, extra *ExtraConfig) error {
+	storage := func(ctx context.Context) error {
+		if err := extra.StoreGuard.Problem(); err != nil || extra.StorageCheck == nil {
+			return err
+		}
+		return extra.StorageCheck(ctx)
 	}
+	checks := []healthz.HealthChecker{hasRightStore(extra.StoreGuard.NotBegun), canReadStorage(storage, clock.RealClock{})}
 	// A cluster without aggregation has no such configuration.
 	if authentication.RequestHeaderConfig != nil {
 		checks = append(checks, knowsAggregator(authentication.RequestHeaderConfig.CAContentProvider))

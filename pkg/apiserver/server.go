@@ -37,6 +37,7 @@ import (
 	"github.com/truefoundry/elasti-apiserver/pkg/apiserver/patchcheck"
 	elastiserviceregistry "github.com/truefoundry/elasti-apiserver/pkg/registry/elasti/elastiservice"
 	"github.com/truefoundry/elasti-apiserver/pkg/registry/elasti/proxyportclaim"
+	"github.com/truefoundry/elasti-apiserver/pkg/storage/guard"
 )
 
 // connectionShutdownTimeout is how long a server that ends waits for its
@@ -73,6 +74,9 @@ type ExtraConfig struct {
 	// StorageCheck reports why the storage cannot be read. It is not part of
 	// liveness: a restart does not repair the storage. Nil when the generic server checks it.
 	StorageCheck func(ctx context.Context) error
+	// StoreGuard says whether the storage is the one that the installation uses. The
+	// controller runs only while it is.
+	StoreGuard *guard.Guard
 	// NewController makes the controller, which accesses the server's own objects
 	// through the registry. It runs as soon as these can be read, and the server's
 	// own endpoints can be reached through the loopback client.
@@ -97,13 +101,13 @@ type Config struct {
 type Server struct {
 	generic    *genericapiserver.GenericAPIServer
 	controller Runner
+	storeGuard *guard.Guard
 	lastKnown  *elastiserviceregistry.LastKnown
 	// wakeRecorder records wakes in statuses.
 	wakeRecorder *elastiserviceregistry.WakeRecorder
 	// lists caches the encodings of what is listed.
 	lists *encodedObjects
-	// serving is closed when the server's endpoints can be reached, and its
-	// objects be read.
+	// serving is closed when the server's endpoints can be reached.
 	serving chan struct{}
 }
 
@@ -159,26 +163,24 @@ func New(config *Config) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	server := &Server{generic: genericServer, controller: controller, lastKnown: storage.LastKnown, wakeRecorder: storage.WakeRecorder, lists: serializer.lists, serving: make(chan struct{})}
-	if err := addReadinessChecks(genericServer, &config.Generic.Authentication, config.Extra.StorageCheck); err != nil {
+	server := &Server{generic: genericServer, controller: controller, storeGuard: config.Extra.StoreGuard, lastKnown: storage.LastKnown, wakeRecorder: storage.WakeRecorder, lists: serializer.lists, serving: make(chan struct{})}
+	if err := addReadinessChecks(genericServer, &config.Generic.Authentication, &config.Extra); err != nil {
 		return nil, fmt.Errorf("adding the readiness checks: %w", err)
 	}
-	if err := server.startWhenReadable(); err != nil {
+	if err := server.reportServing(); err != nil {
 		return nil, err
 	}
 	return server, nil
 }
 
-// startWhenReadable makes the server ready when it can read its objects: without this,
-// it would respond with 429 to its first clients, and the controller is one of them,
-// until the watch cache is ready.
-func (s *Server) startWhenReadable() error {
-	readable := func(ctx genericapiserver.PostStartHookContext) error {
-		defer close(s.serving)
-		return s.generic.StorageReadinessHook.Hook(ctx)
+// reportServing closes serving when the server's endpoints can be reached.
+func (s *Server) reportServing() error {
+	reachable := func(genericapiserver.PostStartHookContext) error {
+		close(s.serving)
+		return nil
 	}
-	if err := s.generic.AddPostStartHook("storage-readiness", readable); err != nil {
-		return fmt.Errorf("adding the storage readiness hook: %w", err)
+	if err := s.generic.AddPostStartHook("serving", reachable); err != nil {
+		return fmt.Errorf("adding the hook after the start: %w", err)
 	}
 	return nil
 }
@@ -203,11 +205,9 @@ func (s *Server) Run(ctx context.Context, watch ...func(ctx context.Context) err
 	for _, wait := range watch {
 		group.Go(func() error { return wait(ctx) })
 	}
+	group.Go(func() error { return s.storeGuard.Run(ctx) })
 	group.Go(func() error { return s.runController(ctx) })
-	group.Go(func() error {
-		s.followLastKnown(ctx)
-		return nil
-	})
+	group.Go(func() error { return s.followLastKnown(ctx) })
 	group.Go(func() error {
 		s.wakeRecorder.Run(ctx)
 		return nil
@@ -228,22 +228,27 @@ func (s *Server) Run(ctx context.Context, watch ...func(ctx context.Context) err
 	return group.Wait()
 }
 
-// followLastKnown begins when the objects can be read.
-func (s *Server) followLastKnown(ctx context.Context) {
+// followLastKnown follows the objects while the store may be used, which can be read then.
+func (s *Server) followLastKnown(ctx context.Context) error {
 	select {
 	case <-ctx.Done():
+		return nil
 	case <-s.serving:
-		s.lastKnown.Run(ctx)
 	}
+	return s.storeGuard.While(ctx, func(ctx context.Context) error {
+		s.lastKnown.Run(ctx)
+		return nil
+	})
 }
 
+// runController runs the controller while the store may be used.
 func (s *Server) runController(ctx context.Context) error {
 	select {
 	case <-ctx.Done():
 		return nil
 	case <-s.serving:
 	}
-	if err := s.controller.Run(ctx); err != nil && ctx.Err() == nil {
+	if err := s.storeGuard.While(ctx, s.controller.Run); err != nil && ctx.Err() == nil {
 		return fmt.Errorf("the controller failed: %w", err)
 	}
 	return nil

@@ -49,6 +49,8 @@ import (
 const (
 	// etcdSecret is the Secret of artifacts/deploy/components/external-etcd.
 	etcdSecret = "elasti-apiserver-etcd"
+	// storeRecord is the ConfigMap that records which store is in use.
+	storeRecord = "elasti-apiserver-store"
 	// replicasTimeout bounds a test that deploys the product three times.
 	replicasTimeout = 8 * time.Minute
 	// wakesDuringRestart is how many targets are woken while everything restarts.
@@ -148,11 +150,13 @@ func (s *scene) deployTwoAPIServers() {
 	}, metav1.CreateOptions{})
 	s.check(err)
 
-	overlay := s.writeOverlayOfTwo()
+	recorded, err := s.Host.CoreV1().ConfigMaps(cluster.SystemNamespace).Get(s.ctx, storeRecord, metav1.GetOptions{})
+	s.check(err)
+	overlay := s.writeOverlayOfTwo(recorded.Data["identity"])
 	s.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(s.ctx), testTimeout)
 		defer cancel()
-		if err := s.deployAsBefore(ctx, overlay); err != nil {
+		if err := s.deployAsBefore(ctx, recorded.Data["identity"]); err != nil {
 			s.Errorf("deploying the product as it was: %v", err)
 		}
 	})
@@ -169,8 +173,9 @@ func (s *scene) deployTwoAPIServers() {
 }
 
 // writeOverlayOfTwo writes a kustomization of the images that run now, in a
-// directory of the repository: its paths have to be relative.
-func (s *scene) writeOverlayOfTwo() (directory string) {
+// directory of the repository: its paths have to be relative. The servers may give up the
+// store that is recorded.
+func (s *scene) writeOverlayOfTwo(recorded string) (directory string) {
 	s.Helper()
 	directory, err := os.MkdirTemp(filepath.Join(s.Repository, "_output"), "deploy-two-")
 	s.check(err)
@@ -192,6 +197,13 @@ patches:
       - op: replace
         path: /spec/template/spec/containers/0/imagePullPolicy
         value: IfNotPresent
+  - target:
+      kind: Deployment
+      name: elasti-apiserver
+    patch: |
+      - op: add
+        path: /spec/template/spec/containers/0/args/-
+        value: --accept-new-store=` + recorded + `
 images:
 `
 	for _, name := range []string{apiserverDeployment, resolverDeployment} {
@@ -209,8 +221,8 @@ images:
 }
 
 // deployAsBefore deletes the ElastiServices of the scene while the current servers run, and
-// deploys what hack/deploy.sh had deployed.
-func (s *scene) deployAsBefore(ctx context.Context, overlay string) error {
+// deploys what hack/deploy.sh had deployed, on the store that was recorded before.
+func (s *scene) deployAsBefore(ctx context.Context, recorded string) error {
 	elastiServices := s.Elasti.ElastiV1alpha1().ElastiServices(s.namespace)
 	if err := elastiServices.DeleteCollection(ctx, metav1.DeleteOptions{}, metav1.ListOptions{}); err != nil {
 		return err
@@ -223,6 +235,10 @@ func (s *scene) deployAsBefore(ctx context.Context, overlay string) error {
 		if _, err := s.runAdminKubectl(ctx, "delete", "--namespace", cluster.SystemNamespace, "--ignore-not-found", "--wait=false", left); err != nil {
 			return err
 		}
+	}
+	patch := fmt.Sprintf(`{"data":{"identity":%q}}`, recorded)
+	if _, err := s.runAdminKubectl(ctx, "patch", "configmap", storeRecord, "--namespace", cluster.SystemNamespace, "--type=merge", "--patch", patch); err != nil {
+		return err
 	}
 	if _, err := s.runAdminKubectl(ctx, "apply", "--kustomize", filepath.Join(s.Repository, "_output", "deploy")); err != nil {
 		return err

@@ -52,6 +52,14 @@ type loneServer struct {
 // startLoneServer starts one and waits until it is ready.
 func startLoneServer(t *testing.T, namespace string, flags ...string) *loneServer {
 	t.Helper()
+	server := runLoneServer(t, namespace, flags...)
+	server.waitUntilReady(t, namespace)
+	return server
+}
+
+// runLoneServer starts one.
+func runLoneServer(t *testing.T, namespace string, flags ...string) *loneServer {
+	t.Helper()
 	port, err := shared.FreePort(t.Context())
 	if err != nil {
 		t.Fatal(err)
@@ -61,6 +69,7 @@ func startLoneServer(t *testing.T, namespace string, flags ...string) *loneServe
 		"--bind-address=" + shared.Server.Address,
 		"--secure-port=" + strconv.Itoa(port),
 		"--namespaces=" + namespace,
+		newStoreRecord(t, namespace),
 	}, flags...)
 	process, err := shared.Server.StartAnother(filepath.Join(t.TempDir(), "log"), nil, arguments...)
 	if err != nil {
@@ -75,14 +84,29 @@ func startLoneServer(t *testing.T, namespace string, flags ...string) *loneServe
 	config := rest.CopyConfig(shared.Admin)
 	config.Host = "https://" + net.JoinHostPort(shared.Server.Address, strconv.Itoa(port))
 	config.CAData, config.Insecure = nil, true
-	server := &loneServer{process: process, config: config}
-	server.waitForHealth(t, "/readyz", http.StatusOK)
+	return &loneServer{process: process, config: config}
+}
+
+// waitUntilReady waits until the server serves the administrator.
+func (s *loneServer) waitUntilReady(t *testing.T, namespace string) {
+	t.Helper()
+	s.waitForHealth(t, "/readyz", http.StatusOK)
 	// When it is ready it accepts the aggregator, and other clients shortly after that.
 	eventually(t, "the server knows the administrator", func(ctx context.Context) string {
-		_, err := server.elastiServices(t, namespace).List(ctx, metav1.ListOptions{Limit: 1})
+		_, err := s.elastiServices(t, namespace).List(ctx, metav1.ListOptions{Limit: 1})
 		return complaintOf(err)
 	})
-	return server
+}
+
+// newStoreRecord returns the flag of servers whose store is not that of the shared server.
+// Those of one name share theirs.
+func newStoreRecord(t *testing.T, name string) string {
+	t.Helper()
+	flag, err := shared.NewStoreRecord(t.Context(), name+"-store")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return flag
 }
 
 func (s *loneServer) elastiServices(t *testing.T, namespace string) elastiv1alpha1client.ElastiServiceInterface {
@@ -134,7 +158,6 @@ func (s *loneServer) waitForHealth(t *testing.T, path string, want int) {
 // An unavailable storage makes a server unready, but not unhealthy, because a restart would
 // not help.
 func TestLivenessDoesNotDependOnStorage(t *testing.T) {
-	const liveness = "/livez?exclude=etcd"
 	namespace := newNamespace(t)
 	etcd := shared.NewEtcd(t.TempDir())
 	if err := etcd.Start(); err != nil {
@@ -156,9 +179,9 @@ func TestLivenessDoesNotDependOnStorage(t *testing.T) {
 	}
 	server.waitForHealth(t, "/readyz", http.StatusInternalServerError)
 	server.waitForHealth(t, "/livez", http.StatusInternalServerError)
-	code, body, err := server.health(t.Context(), liveness)
+	code, body, err := server.health(t.Context(), livenessProbe)
 	if err != nil || code != http.StatusOK {
-		t.Errorf("%s returns %d without storage (error: %v), want 200: %s", liveness, code, err, body)
+		t.Errorf("%s returns %d without storage (error: %v), want 200: %s", livenessProbe, code, err, body)
 	}
 	if err := etcd.Start(); err != nil {
 		t.Fatal(err)
@@ -172,8 +195,6 @@ func TestLivenessDoesNotDependOnStorage(t *testing.T) {
 // The server stays an endpoint of its Service, because a wake needs only the cached
 // ElastiService and the scale of its target.
 func TestWakesGoOnWithoutStorage(t *testing.T) {
-	// The paths of the probes in the manifests.
-	const readiness = "/readyz?exclude=etcd&exclude=etcd-readiness"
 	namespace := newNamespace(t)
 	createDeployment(t, namespace, 0)
 	etcd := shared.NewEtcd(t.TempDir())
@@ -198,7 +219,7 @@ func TestWakesGoOnWithoutStorage(t *testing.T) {
 		t.Fatalf("stopping etcd: %v", err)
 	}
 	server.waitForHealth(t, "/readyz", http.StatusInternalServerError)
-	server.waitForHealth(t, readiness, http.StatusOK)
+	server.waitForHealth(t, readinessProbe, http.StatusOK)
 	woken, err := services.Wake(t.Context(), "app", &v1alpha1.WakeRequest{}, metav1.CreateOptions{})
 	if err != nil || woken.Status.Replicas != 1 {
 		t.Errorf("without storage a wake returns %+v (%v), want 1 replica", woken, err)

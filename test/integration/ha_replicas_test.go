@@ -61,6 +61,9 @@ func startReplica(t *testing.T, name string, flags ...string) *environment.Serve
 		"--storage=etcd",
 		"--etcd-servers=" + shared.EtcdEndpoint(),
 		"--etcd-prefix=/registry/" + t.Name(),
+		newStoreRecord(t, strings.ToLower(t.Name())),
+		// The cluster has objects of the shared server.
+		"--accept-new-store=unrecorded",
 		// The endpoint of a terminating pod is used for a short time longer.
 		"--shutdown-delay-duration=2s",
 	}, flags...)...)

@@ -228,18 +228,35 @@ func TestWatchersOfAReplacedStoreMustListAgain(t *testing.T) {
 	if err := os.Rename(shared.Server.DataDir, away); err != nil {
 		t.Fatalf("taking the store away: %v", err)
 	}
+	flags := shared.Server.Flags
 	t.Cleanup(func() {
-		if err := errors.Join(shared.Server.Stop(context.Background()), os.RemoveAll(shared.Server.DataDir), os.Rename(away, shared.Server.DataDir), shared.Server.Start(context.Background())); err != nil {
+		ctx := context.Background()
+		if err := errors.Join(shared.Server.Stop(ctx), os.RemoveAll(shared.Server.DataDir), os.Rename(away, shared.Server.DataDir)); err != nil {
 			t.Errorf("putting the store back: %v", err)
 		}
+		startWithNewStore(ctx, t)
+		shared.Server.Flags = flags
 	})
-	startAgain(t)
+	startWithNewStore(t.Context(), t)
 	watching, err := elastiServices(namespace).Watch(t.Context(), metav1.ListOptions{ResourceVersion: last})
 	if !apierrors.IsResourceExpired(err) {
 		t.Errorf("watching from a version of the store before ended with %v, want that it is expired", err)
 	}
 	if err == nil {
 		watching.Stop()
+	}
+}
+
+// startWithNewStore starts the shared server on another store than the recorded one.
+func startWithNewStore(ctx context.Context, t *testing.T) {
+	t.Helper()
+	recorded, err := shared.RecordedStore(ctx, environment.StoreRecordName)
+	if err != nil {
+		t.Fatal(err)
+	}
+	shared.Server.Flags = append(slices.Clip(shared.Server.Flags), "--accept-new-store="+recorded)
+	if err := shared.Server.Start(ctx); err != nil {
+		t.Fatalf("starting the server with another store: %v", err)
 	}
 }
 

@@ -22,13 +22,19 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 	"testing"
 
 	"github.com/truefoundry/elasti-apiserver/test/integration/environment"
 )
 
+// acceptFlag has the identity of the store that a server may give up.
+const acceptFlag = "--accept-new-store="
+
 // servers are two replicas of the server on an etcd of their own.
 type servers struct {
+	control  *environment.Environment
 	replicas [2]*environment.Server
 	etcd     *environment.Etcd
 	// data is what the etcd stores, backup a copy of it, if there is one.
@@ -46,7 +52,7 @@ func startServers(t *testing.T, control *environment.Environment) (*servers, err
 	if err != nil {
 		return nil, err
 	}
-	s := &servers{etcd: control.NewEtcd(directory), data: filepath.Join(directory, "data"), backup: filepath.Join(directory, "backup")}
+	s := &servers{control: control, etcd: control.NewEtcd(directory), data: filepath.Join(directory, "data"), backup: filepath.Join(directory, "backup")}
 	t.Cleanup(func() {
 		errs := []error{}
 		for _, replica := range s.replicas {
@@ -62,10 +68,14 @@ func startServers(t *testing.T, control *environment.Environment) (*servers, err
 	if err := s.etcd.Start(); err != nil {
 		return nil, err
 	}
+	recorded, err := control.RecordedStore(t.Context(), environment.StoreRecordName)
+	if err != nil {
+		return nil, err
+	}
 	for number := range s.replicas {
 		replica, err := control.NewReplica(t.Context(), fmt.Sprintf("replica-%d", number),
 			"--storage=etcd", "--etcd-servers="+s.etcd.Endpoint,
-			"--shutdown-delay-duration=1s", "--convergence-time=1s")
+			"--shutdown-delay-duration=1s", "--convergence-time=1s", acceptFlag+recorded)
 		if err != nil {
 			return nil, err
 		}
@@ -88,7 +98,14 @@ func (s *servers) whileStopped(ctx context.Context, do func() error) error {
 	if err := s.whileStoreIsAway(do); err != nil {
 		return err
 	}
+	recorded, err := s.control.RecordedStore(ctx, environment.StoreRecordName)
+	if err != nil {
+		return err
+	}
 	for _, replica := range s.replicas {
+		// The changed store may be another one.
+		replica.Flags = slices.DeleteFunc(slices.Clone(replica.Flags), func(flag string) bool { return strings.HasPrefix(flag, acceptFlag) })
+		replica.Flags = append(replica.Flags, acceptFlag+recorded)
 		if err := replica.Start(ctx); err != nil {
 			return err
 		}

@@ -132,8 +132,9 @@ func newServer(ctx context.Context, o *options.Options, host *rest.Config, store
 	if err != nil {
 		return nil, nil, err
 	}
-	notWatched := store.unwatched(generic.RESTOptionsGetter)
-	generic.RESTOptionsGetter = store.watched(generic.RESTOptionsGetter)
+	storeGuard := newStoreGuard(o, client, store.identity)
+	notWatched := storeGuard.Wrap(store.unwatched(generic.RESTOptionsGetter))
+	generic.RESTOptionsGetter = storeGuard.Wrap(store.watched(generic.RESTOptionsGetter))
 	access := cacheDecisions(generic)
 	scaler, err := scaling.NewClient(scaling.Options{Config: host})
 	if err != nil {
@@ -169,6 +170,7 @@ func newServer(ctx context.Context, o *options.Options, host *rest.Config, store
 			OnlyWriter:          o.Storage.Backend == options.StorageEmbedded,
 			UncachedRESTOptions: notWatched,
 			StorageCheck:        store.check,
+			StoreGuard:          storeGuard,
 
 			NewController: makeController,
 		},

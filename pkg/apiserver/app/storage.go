@@ -18,6 +18,7 @@ package app
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"k8s.io/apimachinery/pkg/runtime"
@@ -26,11 +27,14 @@ import (
 	genericapiserver "k8s.io/apiserver/pkg/server"
 	genericoptions "k8s.io/apiserver/pkg/server/options"
 	"k8s.io/client-go/rest"
+	"k8s.io/component-base/metrics/legacyregistry"
 
 	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti"
 	"github.com/truefoundry/elasti-apiserver/pkg/apiserver/options"
 	"github.com/truefoundry/elasti-apiserver/pkg/storage/cluster"
 	"github.com/truefoundry/elasti-apiserver/pkg/storage/embedded"
+	"github.com/truefoundry/elasti-apiserver/pkg/storage/etcd"
+	"github.com/truefoundry/elasti-apiserver/pkg/storage/guard"
 )
 
 // predecessorTimeout is how long the embedded store waits for the process
@@ -49,57 +53,82 @@ type backend struct {
 	// check reports why the store cannot be read. It is nil for an etcd, which the
 	// generic server checks.
 	check func(ctx context.Context) error
+	// identity is where the identity of the store is.
+	identity guard.Store
 }
 
 // startBackend starts the backend when it runs in this process, and points etcd at it.
 func startBackend(ctx context.Context, o *options.Options, host *rest.Config) (*backend, error) {
-	etcd := o.Recommended.Etcd
-	external := &backend{
-		wait:      func(context.Context) error { return nil },
-		close:     func() error { return nil },
-		watched:   func(getter generic.RESTOptionsGetter) generic.RESTOptionsGetter { return getter },
-		unwatched: func(getter generic.RESTOptionsGetter) generic.RESTOptionsGetter { return uncached{getter} },
-	}
 	switch o.Storage.Backend {
 	case options.StorageCluster:
 		store, err := cluster.NewBackend(ctx, host)
 		if err != nil {
 			return nil, err
 		}
-		if external.check, err = store.NewCheck(elasti.Resource("elastiservices"), "ElastiService"); err != nil {
+		return newClusterBackend(store, o.Recommended.Etcd)
+	case options.StorageEmbedded:
+		server, err := embedded.Start(ctx, embedded.Options{DataDir: o.Storage.DataDir, LockTimeout: predecessorTimeout})
+		if err != nil {
 			return nil, err
 		}
-		external.watched = func(getter generic.RESTOptionsGetter) generic.RESTOptionsGetter {
-			return store.RESTOptions(getter, !hasWatchCache(etcd))
-		}
-		external.unwatched = func(getter generic.RESTOptionsGetter) generic.RESTOptionsGetter {
-			return store.RESTOptions(getter, true)
-		}
-		return external, nil
-	case options.StorageEmbedded:
-		return startEmbedded(ctx, o.Storage.DataDir, etcd)
+		embedded.RegisterMetrics(legacyregistry.Registerer(), server)
+		return newEmbeddedBackend(server, o.Recommended.Etcd)
 	default:
-		return external, nil
+		return newEtcdBackend(o.Recommended.Etcd)
 	}
 }
 
-func startEmbedded(ctx context.Context, dataDir string, etcd *genericoptions.EtcdOptions) (*backend, error) {
-	server, err := embedded.Start(ctx, embedded.Options{DataDir: dataDir, LockTimeout: predecessorTimeout})
+func newClusterBackend(store *cluster.Backend, o *genericoptions.EtcdOptions) (*backend, error) {
+	check, err := store.NewCheck(elasti.Resource("elastiservices"), "ElastiService")
 	if err != nil {
 		return nil, err
 	}
-	etcd.StorageConfig.Transport.ServerList = []string{server.Endpoint()}
+	identity, err := store.NewIdentity(elasti.Resource("elastiservices"), "ElastiService")
+	if err != nil {
+		return nil, err
+	}
 	return &backend{
-		wait:  server.Wait,
-		close: server.Close,
+		wait:  func(context.Context) error { return nil },
+		close: func() error { return nil },
 		watched: func(getter generic.RESTOptionsGetter) generic.RESTOptionsGetter {
-			if hasWatchCache(etcd) {
-				return server.InProcess(getter)
-			}
-			return getter
+			return store.RESTOptions(getter, !hasWatchCache(o))
 		},
-		unwatched: func(getter generic.RESTOptionsGetter) generic.RESTOptionsGetter { return uncached{getter} },
+		unwatched: func(getter generic.RESTOptionsGetter) generic.RESTOptionsGetter {
+			return store.RESTOptions(getter, true)
+		},
+		check:    check,
+		identity: identity,
 	}, nil
+}
+
+func newEtcdBackend(o *genericoptions.EtcdOptions) (*backend, error) {
+	identity, err := etcd.NewIdentity(&o.StorageConfig)
+	if err != nil {
+		return nil, err
+	}
+	return &backend{
+		wait:      func(context.Context) error { return nil },
+		close:     identity.Close,
+		watched:   func(getter generic.RESTOptionsGetter) generic.RESTOptionsGetter { return getter },
+		unwatched: func(getter generic.RESTOptionsGetter) generic.RESTOptionsGetter { return uncached{getter} },
+		identity:  identity,
+	}, nil
+}
+
+// newEmbeddedBackend returns the backend in a running embedded store, which it closes.
+func newEmbeddedBackend(server *embedded.Server, o *genericoptions.EtcdOptions) (*backend, error) {
+	o.StorageConfig.Transport.ServerList = []string{server.Endpoint()}
+	started, err := newEtcdBackend(o)
+	if err != nil {
+		return nil, errors.Join(err, server.Close())
+	}
+	closeClient := started.close
+	started.wait = server.Wait
+	started.close = func() error { return errors.Join(closeClient(), server.Close()) }
+	if hasWatchCache(o) {
+		started.watched = server.InProcess
+	}
+	return started, nil
 }
 
 // applyRecommended applies the recommended options to the config of a generic server, and

@@ -85,6 +85,7 @@ func New() *Options {
 		ServerRun:          serverRun,
 		Recommended:        recommended,
 		Logging:            logsapi.NewLoggingConfiguration(),
+		Storage:            newStorage(),
 		ServingCertificate: newServingCertificate(),
 		Controller:         newController(),
 	}

@@ -48,7 +48,14 @@ type Storage struct {
 	Backend StorageBackend
 	// DataDir is the folder of the embedded store.
 	DataDir string
+	// Record is the ConfigMap that records which store the installation uses.
+	Record string
+	// AcceptNewStore is the identity of the store that may be given up for the one of
+	// this server. Empty means none.
+	AcceptNewStore string
 }
+
+func newStorage() Storage { return Storage{Record: "elasti-apiserver-store"} }
 
 // AddFlags adds the flags that choose the backend.
 func (o *Storage) AddFlags(flags *pflag.FlagSet) {
@@ -56,6 +63,10 @@ func (o *Storage) AddFlags(flags *pflag.FlagSet) {
 		"Where ElastiServices are stored: cluster (custom resources of the host cluster, which must have been deployed), etcd (an external one, see --etcd-servers) or embedded (an etcd inside this process, see --data-dir). Defaults to etcd when --etcd-servers is given.")
 	flags.StringVar(&o.DataDir, "data-dir", o.DataDir,
 		"The folder of the embedded store. One process at a time can use it.")
+	flags.StringVar(&o.Record, "store-record", o.Record,
+		"The ConfigMap that records which store this installation uses. It is created when it does not exist. A server with another store does not become ready.")
+	flags.StringVar(&o.AcceptNewStore, "accept-new-store", o.AcceptNewStore,
+		"The identity, as recorded in --store-record, of the store that is given up, or \"unrecorded\" for one that versions without records have used: a server with another store, which may be empty, takes it for that of the installation from then on. It has no effect once another store is recorded.")
 }
 
 // Complete derives the backend from the other flags when it is not given.
@@ -69,6 +80,9 @@ func (o *Storage) Complete(etcd *genericoptions.EtcdOptions) {
 func (o *Storage) Validate(etcd *genericoptions.EtcdOptions) []error {
 	servers := etcd.StorageConfig.Transport.ServerList
 	var errs []error
+	if o.Record == "" {
+		errs = append(errs, errors.New("--store-record must be the name of a ConfigMap"))
+	}
 	switch o.Backend {
 	case StorageEtcd:
 		if len(servers) == 0 {
