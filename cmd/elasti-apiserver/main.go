@@ -74,6 +74,6 @@ func newCommand() *cobra.Command {
 	}
 	columns, _, _ := term.TerminalSize(command.OutOrStdout())
 	cliflag.SetUsageAndHelpFunc(command, *sections, columns)
-	command.AddCommand(newSnapshotCommand(), newCheckCommand())
+	command.AddCommand(newSnapshotCommand(), newStorageCommand(), newCheckCommand())
 	return command
 }

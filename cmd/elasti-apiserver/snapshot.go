@@ -38,14 +38,19 @@ tools for this, and the host cluster's backup holds what --storage=cluster store
 		RunE: func(command *cobra.Command, _ []string) error { return command.Help() },
 	}
 	command.AddCommand(newSnapshotSaveCommand(), newSnapshotRestoreCommand(), newSnapshotStatusCommand())
-	// The usage of the parent describes the flags of the server.
+	useOwnHelp(command)
+	return command
+}
+
+// useOwnHelp gives a command and those below it their own help. That of the parent
+// describes the flags of the server.
+func useOwnHelp(command *cobra.Command) {
 	usage := (&cobra.Command{}).UsageFunc()
 	help := (&cobra.Command{}).HelpFunc()
 	for _, each := range append(command.Commands(), command) {
 		each.SetUsageFunc(usage)
 		each.SetHelpFunc(help)
 	}
-	return command
 }
 
 func newSnapshotSaveCommand() *cobra.Command {

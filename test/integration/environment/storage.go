@@ -17,6 +17,7 @@ limitations under the License.
 package environment
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -80,4 +81,18 @@ func kustomization(use func(folder string) error) (err error) {
 		return fmt.Errorf("writing a kustomization: %w", err)
 	}
 	return use(folder)
+}
+
+// InstallClusterStorage adds to the host cluster what the storage in it needs, without its
+// policies.
+func (e *Environment) InstallClusterStorage(ctx context.Context, admin *Kubectl) error {
+	component := filepath.Join(e.Manifests(), "components", "cluster-storage")
+	for _, file := range []string{"customresourcedefinitions.yaml", "clusterrole.yaml", "clusterrolebinding.yaml"} {
+		if _, err := admin.Run(ctx, "", "apply", "-f", filepath.Join(component, file)); err != nil {
+			return err
+		}
+	}
+	_, err := admin.Run(ctx, "", "wait", "--for=condition=Established",
+		"crd/storedelastiservices.storage.elasti.truefoundry.com", "crd/storedproxyportclaims.storage.elasti.truefoundry.com")
+	return err
 }

@@ -88,27 +88,29 @@ func run(m *testing.M) int {
 	return 0
 }
 
-// prepare installs the CustomResourceDefinition and permissions for the pods of the tests,
-// like those for ElastiServices in the manifests.
+// prepare installs the CustomResourceDefinitions and the policies of the manifests, and the
+// like for the pods of the tests.
 func prepare(ctx context.Context) error {
 	component := filepath.Join(host.Manifests(), "components", "cluster-storage")
 	manifest, err := os.ReadFile(filepath.Join(component, "customresourcedefinitions.yaml"))
 	if err != nil {
 		return fmt.Errorf("reading the CustomResourceDefinitions: %w", err)
 	}
-	first, _, _ := strings.Cut(string(manifest), "\n---\n")
+	// Copies are made of ElastiServices.
+	first, claims, _ := strings.Cut(string(manifest), "\n---\n")
 	pods := strings.NewReplacer("storedelastiservice", "storedpod", "StoredElastiService", "StoredPod").Replace(first)
 	kubectl, err := host.NewKubectl(host.Directory, host.Admin, metav1.NamespaceDefault)
 	if err != nil {
 		return err
 	}
-	if _, err := kubectl.Run(ctx, pods, "apply", "-f", "-"); err != nil {
+	if _, err := kubectl.Run(ctx, strings.Join([]string{pods, first, claims}, "\n---\n"), "apply", "-f", "-"); err != nil {
 		return err
 	}
 	if _, err := kubectl.Run(ctx, "", "apply", "-f", filepath.Join(component, "policies.yaml")); err != nil {
 		return err
 	}
-	_, err = kubectl.Run(ctx, "", "wait", "--for=condition=Established", "crd/storedpods.storage.elasti.truefoundry.com")
+	_, err = kubectl.Run(ctx, "", "wait", "--for=condition=Established", "crd/storedpods.storage.elasti.truefoundry.com",
+		"crd/storedelastiservices.storage.elasti.truefoundry.com", "crd/storedproxyportclaims.storage.elasti.truefoundry.com")
 	return err
 }
 
