@@ -85,6 +85,8 @@ pkg/apis/*/zz_generated*	are covering	generated
 hack/*	head -	the program
 hack/cluster/lib/node.sh	one question	of DNS
 artifacts/deploy/base/*	view	a role of Kubernetes
+charts/elasti/*	view	a role of Kubernetes
+test/chart/*	view	a role of Kubernetes
 hack/chartreadme/*	Head Comment	the name of a field of a library
 hack/verify/language.sh	.	this table
 test/*	benchmark descent|-?\"?descents?\"?	the name of a benchmark and of its flag

@@ -16,7 +16,7 @@ limitations under the License.
 
 // Package installcheck finds out what keeps an installation from serving, as far as a
 // client of the cluster can see it, and says for each problem what to do. It changes
-// nothing.
+// nothing. Begin with Checker.
 package installcheck
 
 import (

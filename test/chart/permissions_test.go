@@ -27,7 +27,7 @@ import (
 // permissions are all that the roles grant. A line has the role, what it is about (group
 // and resource, with the name of the only object behind a colon), and the verbs. One that
 // is granted only with a value of the chart says so. SECURITY.md and docs/install.md
-// explain them: who adds one here adds it there.
+// explain them: what is added here is added there.
 const permissions = `
 ClusterRole/elasti-apiserver */*/scale get update patch
 ClusterRole/elasti-apiserver apps/deployments get list watch

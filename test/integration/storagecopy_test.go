@@ -90,8 +90,8 @@ func TestServicesStayAsTheyAreWhenTheirStorageMoves(t *testing.T) {
 	if replicas := wantedReplicas(t, applications.asleep); replicas != 0 {
 		t.Errorf("the sleeping target has %d replicas", replicas)
 	}
-	answer, err := elastiServices(applications.asleep).Wake(t.Context(), "app", &v1alpha1.WakeRequest{}, metav1.CreateOptions{})
-	if err != nil || answer.Status.Replicas != 1 {
-		t.Errorf("a wake returns %+v (%v), want 1 replica", answer, err)
+	woken, err := elastiServices(applications.asleep).Wake(t.Context(), "app", &v1alpha1.WakeRequest{}, metav1.CreateOptions{})
+	if err != nil || woken.Status.Replicas != 1 {
+		t.Errorf("a wake returns %+v (%v), want 1 replica", woken, err)
 	}
 }

@@ -84,13 +84,13 @@ func expectAnotherStore(t *testing.T, server *loneServer, namespace, recorded st
 	t.Helper()
 	var reason string
 	eventually(t, "the server reports the store", func(ctx context.Context) string {
-		code, answer, err := server.health(ctx, "/readyz/store-identity")
+		code, body, err := server.health(ctx, "/readyz/store-identity")
 		if err != nil {
 			return err.Error()
 		}
-		reason = answer
-		if code != http.StatusInternalServerError || !strings.Contains(answer, "this installation uses the store") {
-			return answer
+		reason = body
+		if code != http.StatusInternalServerError || !strings.Contains(body, "this installation uses the store") {
+			return body
 		}
 		return ""
 	})
@@ -102,11 +102,11 @@ func expectAnotherStore(t *testing.T, server *loneServer, namespace, recorded st
 			t.Errorf("the log does not say %q", want)
 		}
 	}
-	if code, answer, err := server.health(t.Context(), livenessProbe); err != nil || code != http.StatusOK {
-		t.Errorf("%s returns %d (%v), want 200: %s", livenessProbe, code, err, answer)
+	if code, body, err := server.health(t.Context(), livenessProbe); err != nil || code != http.StatusOK {
+		t.Errorf("%s returns %d (%v), want 200: %s", livenessProbe, code, err, body)
 	}
-	if code, answer, err := server.health(t.Context(), readinessProbe); err != nil || code != http.StatusInternalServerError {
-		t.Errorf("%s returns %d (%v), want 500: %s", readinessProbe, code, err, answer)
+	if code, body, err := server.health(t.Context(), readinessProbe); err != nil || code != http.StatusInternalServerError {
+		t.Errorf("%s returns %d (%v), want 500: %s", readinessProbe, code, err, body)
 	}
 	eventually(t, "requests are rejected with the reason", func(ctx context.Context) string {
 		_, err := server.elastiServices(t, namespace).Create(ctx, newElastiService("other"), metav1.CreateOptions{})
@@ -179,9 +179,9 @@ func TestWakesGoOnWhenTheStoreBecomesAnotherOne(t *testing.T) {
 	})
 	store.putAway(t)
 	eventually(t, "the server reports the store", func(ctx context.Context) string {
-		_, answer, err := server.health(ctx, "/readyz/storage")
-		if err != nil || !strings.Contains(answer, "this installation uses the store") {
-			return answer + complaintOf(err)
+		_, body, err := server.health(ctx, "/readyz/storage")
+		if err != nil || !strings.Contains(body, "this installation uses the store") {
+			return body + complaintOf(err)
 		}
 		return ""
 	})
@@ -189,9 +189,9 @@ func TestWakesGoOnWhenTheStoreBecomesAnotherOne(t *testing.T) {
 	if _, err := services.Get(t.Context(), "app", metav1.GetOptions{}); !apierrors.IsServiceUnavailable(err) {
 		t.Errorf("reading from another store returned %v, want that it is not available", err)
 	}
-	answer, err := services.Wake(t.Context(), "app", &v1alpha1.WakeRequest{}, metav1.CreateOptions{})
-	if err != nil || answer.Status.Replicas != 1 {
-		t.Errorf("with another store a wake returns %+v (%v), want 1 replica", answer, err)
+	woken, err := services.Wake(t.Context(), "app", &v1alpha1.WakeRequest{}, metav1.CreateOptions{})
+	if err != nil || woken.Status.Replicas != 1 {
+		t.Errorf("with another store a wake returns %+v (%v), want 1 replica", woken, err)
 	}
 	store.bringBack(t)
 	server.waitUntilReady(t, namespace)

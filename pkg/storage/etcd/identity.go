@@ -15,7 +15,7 @@ limitations under the License.
 */
 
 // Package etcd has what the storages of k8s.io/apiserver in an etcd lack: the identity of
-// the store.
+// the store. Begin with Identity.
 package etcd
 
 import (
