@@ -240,6 +240,7 @@ func TestSeriesGoWithTheirService(t *testing.T) {
 	if now := strings.Count(c.metricsText(), "\n"); now != with {
 		t.Errorf("there are %d lines of metrics after requests to 50 paths, and were %d", now, with)
 	}
+	c.deleteSlice("cart")
 	if err := c.elasti.ElastiV1alpha1().ElastiServices("shop").Delete(t.Context(), "cart", metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}

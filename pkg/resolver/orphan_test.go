@@ -34,6 +34,15 @@ func responding(t *testing.T, text string) string {
 	return resolvertest.ListenHTTP(t, func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, text) })
 }
 
+// deleteSlice deletes the EndpointSlice of the private Service of an ElastiService, as the
+// controller does when it cleans up.
+func (c *cluster) deleteSlice(name string) {
+	c.t.Helper()
+	if err := c.kube.DiscoveryV1().EndpointSlices("shop").Delete(c.t.Context(), name+"-slice", metav1.DeleteOptions{}); err != nil {
+		c.t.Fatal(err)
+	}
+}
+
 // newOrphan returns a cluster whose storage has lost the ElastiService cart, with a proxy
 // port and a target at zero, for longer than ports linger.
 func newOrphan(t *testing.T, port int32) (*cluster, *v1alpha1.ElastiService) {
@@ -75,9 +84,7 @@ func TestPortOfALostElastiServiceStaysWhileItsPrivateServiceDoes(t *testing.T) {
 	if got := <-held; got.err != nil || got.status != http.StatusOK || got.body != "woken" {
 		t.Errorf("the held request got %d %q %v", got.status, got.body, got.err)
 	}
-	if err := c.kube.DiscoveryV1().EndpointSlices("shop").Delete(t.Context(), "cart-slice", metav1.DeleteOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	c.deleteSlice("cart")
 	c.eventually(func() bool { return !listening(t, port) })
 }
 

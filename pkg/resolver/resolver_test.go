@@ -340,6 +340,7 @@ func TestServicesComeAndGo(t *testing.T) {
 	c.eventually(func() bool { status, _, _ := fetch(second, "/"); return status == 200 })
 
 	// One is deleted.
+	c.deleteSlice("cart")
 	if err := c.elasti.ElastiV1alpha1().ElastiServices("shop").Delete(ctx, "cart", metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
