@@ -66,6 +66,8 @@ ClusterRole/elasti-apiserver:storage storage.elasti.truefoundry.com/storedproxyp
 Role/elasti-system/elasti-apiserver /secrets create
 Role/elasti-system/elasti-apiserver /secrets:elasti-apiserver-serving-cert get update
 Role/elasti-system/elasti-apiserver /secrets:elasti-apiserver-signing-key get
+Role/elasti-system/elasti-apiserver /configmaps create
+Role/elasti-system/elasti-apiserver /configmaps:elasti-apiserver-store get update
 Role/elasti-system/elasti-apiserver coordination.k8s.io/leases get create update
 Role/elasti-system/elasti-apiserver-resolver-endpoints discovery.k8s.io/endpointslices get list watch : namespaces
 Role/default/elasti-apiserver-kubernetes-api discovery.k8s.io/endpointslices:kubernetes get : namespaces
