@@ -39,7 +39,7 @@ func TestOfAnElastiServiceWhatTheControllerUsesIsKept(t *testing.T) {
 				v1alpha1.GroupName + "/note":            large,
 			},
 			OwnerReferences: []metav1.OwnerReference{{Name: large}},
-			ManagedFields:   []metav1.ManagedFieldsEntry{{FieldsV1: &metav1.FieldsV1{Raw: []byte(`{"f:` + large + `":{}}`)}}},
+			ManagedFields:   []metav1.ManagedFieldsEntry{{FieldsV1: metav1.NewFieldsV1(`{"f:` + large + `":{}}`)}},
 			Finalizers:      []string{v1alpha1.Finalizer, "example.com/other"},
 		},
 		Spec: v1alpha1.ElastiServiceSpec{Service: "cart", Proxy: &v1alpha1.ProxySpec{

@@ -42,6 +42,7 @@ func (l led) byPort() map[int32][]types.NamespacedName {
 }
 
 func newLedPorts(t *testing.T, size int, claims *proxyportstest.Claims, slices led) *ports {
+	t.Helper()
 	p := &ports{T: t, claims: claims, clock: clocktesting.NewFakeClock(time.Now())}
 	p.Allocator = proxyports.New(proxyports.Options{
 		Range:  utilnet.PortRange{Base: 10000, Size: size},

@@ -45,7 +45,7 @@ func largeMetadata() metav1.ObjectMeta {
 		Annotations:       map[string]string{"kubectl.kubernetes.io/last-applied-configuration": large},
 		OwnerReferences:   []metav1.OwnerReference{{Name: large}},
 		Finalizers:        []string{large},
-		ManagedFields:     []metav1.ManagedFieldsEntry{{FieldsV1: &metav1.FieldsV1{Raw: []byte(`{"f:` + large + `":{}}`)}}},
+		ManagedFields:     []metav1.ManagedFieldsEntry{{FieldsV1: metav1.NewFieldsV1(`{"f:` + large + `":{}}`)}},
 	}
 }
 

@@ -61,7 +61,7 @@ func metadataParts() map[string]func(meta *metav1.ObjectMeta, count int) {
 				meta.ManagedFields = append(meta.ManagedFields, metav1.ManagedFieldsEntry{
 					Manager: fmt.Sprintf("manager-%d", i), Operation: metav1.ManagedFieldsOperationApply,
 					APIVersion: "elasti.truefoundry.com/v1alpha1", FieldsType: "FieldsV1",
-					FieldsV1: &metav1.FieldsV1{Raw: []byte(`{"f:spec":{"f:` + strings.Repeat("x", 1000) + `":{}}}`)},
+					FieldsV1: metav1.NewFieldsV1(`{"f:spec":{"f:` + strings.Repeat("x", 1000) + `":{}}}`),
 				})
 			}
 		},
