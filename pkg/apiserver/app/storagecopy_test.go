@@ -22,6 +22,7 @@ import (
 	"fmt"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"github.com/spf13/pflag"
@@ -260,14 +261,13 @@ func TestAnotherStoreIsNotOverwrittenByAccident(t *testing.T) {
 // failingStorage fails after some writes, as when the command is killed.
 type failingStorage struct {
 	storage.Interface
-	left int
+	left atomic.Int32
 }
 
 func (s *failingStorage) GuaranteedUpdate(ctx context.Context, key string, destination runtime.Object, ignoreNotFound bool, preconditions *storage.Preconditions, tryUpdate storage.UpdateFunc, cached runtime.Object) error {
-	if s.left == 0 {
+	if s.left.Add(-1) < 0 {
 		return errors.New("interrupted")
 	}
-	s.left--
 	return s.Interface.GuaranteedUpdate(ctx, key, destination, ignoreNotFound, preconditions, tryUpdate, cached)
 }
 
@@ -278,7 +278,9 @@ func TestInterruptedCopyIsContinued(t *testing.T) {
 	etcd := inEtcd(t)
 	useStore(t, inEmbedded("from", first), func(from *storecopy.Store) {
 		useStore(t, etcd("from"), func(to *storecopy.Store) {
-			to.Resources[1].Storage = &failingStorage{to.Resources[1].Storage, 1}
+			failing := &failingStorage{Interface: to.Resources[1].Storage}
+			failing.left.Store(1)
+			to.Resources[1].Storage = failing
 			if _, err := storecopy.Copy(t.Context(), from, to, false); err == nil || !strings.Contains(err.Error(), "interrupted") {
 				t.Errorf("the copy ended with %v", err)
 			}

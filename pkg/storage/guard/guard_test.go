@@ -21,6 +21,7 @@ import (
 	"errors"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -350,11 +351,11 @@ func TestEndOfTheControllerIsReturned(t *testing.T) {
 // countedStorage is a storage that is ready when ready is true.
 type countedStorage struct {
 	storage.Interface
-	ready *bool
+	ready *atomic.Bool
 }
 
 func (s countedStorage) ReadinessCheck() error {
-	if !*s.ready {
+	if !s.ready.Load() {
 		return errors.New("the cache is empty")
 	}
 	return nil
@@ -370,7 +371,9 @@ func TestStoragesBeginAnewEachTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld("second", "first")
 		guard := New(Options{Store: &w.store, Recorder: &w.record})
-		built, destroyed, ready := 0, 0, true
+		built, destroyed := 0, 0
+		var ready atomic.Bool
+		ready.Store(true)
 		base := generic.RESTOptions{Decorator: func(*storagebackend.ConfigForResource, string, func(runtime.Object) (string, error), func() runtime.Object, func() runtime.Object, storage.AttrFunc, storage.IndexerFuncs, *cache.Indexers) (storage.Interface, factory.DestroyFunc, error) {
 			built++
 			return countedStorage{ready: &ready}, func() { destroyed++ }, nil
@@ -404,12 +407,12 @@ func TestStoragesBeginAnewEachTime(t *testing.T) {
 		expect(1, 0, true)
 		w.store.set("second", nil)
 		expect(1, 1, false)
-		ready = false
+		ready.Store(false)
 		w.store.set("first", nil)
 		<-time.After(2 * retryInterval)
 		synctest.Wait()
 		expectNotUsed(t, guard)
-		ready = true
+		ready.Store(true)
 		expect(2, 1, true)
 		destroy()
 		if destroyed != 2 {
