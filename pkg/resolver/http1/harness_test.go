@@ -64,7 +64,7 @@ func newFixture(tb testing.TB, change func(*service.Config)) *fixture {
 // newFixtureWith is newFixture with other options of the server.
 // clientReadBuffer is how much of what a client sends fits into the kernel of the resolver,
 // in bytes. How large that is by itself, and so whether the end of a client is seen behind
-// what nobody reads, differs between kernels.
+// what is not read, differs between kernels.
 const clientReadBuffer = 1 << 20
 
 func newFixtureWith(tb testing.TB, change func(*service.Config), tune func(*Options)) *fixture {
