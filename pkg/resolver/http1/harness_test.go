@@ -61,12 +61,12 @@ func newFixture(tb testing.TB, change func(*service.Config)) *fixture {
 	return newFixtureWith(tb, change, func(*Options) {})
 }
 
-// newFixtureWith is newFixture with other options of the server.
 // clientReadBuffer is how much of what a client sends fits into the kernel of the resolver,
 // in bytes. How large that is by itself, and so whether the end of a client is seen behind
 // what is not read, differs between kernels.
 const clientReadBuffer = 1 << 20
 
+// newFixtureWith is newFixture with other options of the server.
 func newFixtureWith(tb testing.TB, change func(*service.Config), tune func(*Options)) *fixture {
 	tb.Helper()
 	config := &service.Config{

@@ -55,6 +55,8 @@ type watches struct {
 	version int64
 	// all are the streams that are to be ended with the test.
 	all []*stream
+	// stopped is true when the test has ended.
+	stopped bool
 }
 
 // list makes the list of an informer, and begins the watch that belongs to it.
@@ -96,6 +98,10 @@ func (w *watches) begin(list runtime.Object, events watch.Interface) error {
 	accessor.SetResourceVersion(strconv.FormatInt(w.version, 10))
 	w.pending[accessor.GetResourceVersion()] = begun
 	w.all = append(w.all, begun)
+	if w.stopped {
+		// An informer that is stopped does not wait for the list that it has requested.
+		begun.Stop()
+	}
 	return nil
 }
 
@@ -123,6 +129,7 @@ func (w *watches) watch(action clienttesting.Action) (bool, watch.Interface, err
 func (w *watches) stop() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	w.stopped = true
 	for _, begun := range w.all {
 		begun.Stop()
 	}
