@@ -162,7 +162,9 @@ func (c *Controller) recordScale(ctx context.Context, p *pass) {
 		requested:      status.SleepRequestedTime != nil,
 		readyEndpoints: p.readyEndpoints,
 	}
-	if p.state.lostWake(now, facts) {
+	// What another client has scaled to zero since is its decision.
+	scaledByOther := p.target.Object != nil && p.target.Object.ScaledBy != "" && p.target.Object.ScaledBy != scaling.FieldManager
+	if !scaledByOther && p.state.lostWake(now, facts) {
 		p.state.oweWake(max(target.MinReplicas(p.elastiService), 1))
 	}
 	ended := p.state.recordScale(now, facts)
