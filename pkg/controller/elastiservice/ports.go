@@ -235,6 +235,9 @@ func (c *Controller) reconcilePortsOfOthers(ctx context.Context, p *pass) {
 func (c *Controller) leavePortsOfOthers(ctx context.Context, p *pass) error {
 	var problems []error
 	for i, slice := range p.ownSlices {
+		if !slice.managed() {
+			continue
+		}
 		owner := p.key()
 		for _, made := range resources.OwnerOf(&slice.ObjectMeta) {
 			owner = made
