@@ -41,6 +41,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti"
+	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti/v1alpha1"
 	"github.com/truefoundry/elasti-apiserver/pkg/compatibility"
 	"github.com/truefoundry/elasti-apiserver/pkg/scaling"
 )
@@ -137,7 +138,7 @@ func about(field string, findings []compatibility.Finding) []string {
 
 func (c *Checker) checkTarget(ctx context.Context, elastiService *elasti.ElastiService) []string {
 	ref := elastiService.Spec.ScaleTargetRef
-	target := scaling.Target{Namespace: elastiService.Namespace, APIVersion: ref.APIVersion, Kind: ref.Kind, Name: ref.Name}
+	target := scaling.TargetOf(elastiService.Namespace, v1alpha1.ScaleTargetRef(ref))
 	resource, object, err := c.read(ctx, target)
 	var kindError *scaling.KindError
 	switch {

@@ -18,6 +18,8 @@ package scaling
 
 import (
 	"fmt"
+
+	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti/v1alpha1"
 )
 
 // Target names an object that is scaled.
@@ -31,6 +33,11 @@ type Target struct {
 	Kind string
 	// Name is the name of the object.
 	Name string
+}
+
+// TargetOf returns the target that an ElastiService of the namespace refers to.
+func TargetOf(namespace string, ref v1alpha1.ScaleTargetRef) Target {
+	return Target{Namespace: namespace, APIVersion: ref.APIVersion, Kind: ref.Kind, Name: ref.Name}
 }
 
 // String describes the target for messages, such as "Deployment shop/cart (apps/v1)".

@@ -23,8 +23,7 @@ import (
 
 // Of returns the target of an ElastiService.
 func Of(elastiService *v1alpha1.ElastiService) scaling.Target {
-	ref := elastiService.Spec.ScaleTargetRef
-	return scaling.Target{Namespace: elastiService.Namespace, APIVersion: ref.APIVersion, Kind: ref.Kind, Name: ref.Name}
+	return scaling.TargetOf(elastiService.Namespace, elastiService.Spec.ScaleTargetRef)
 }
 
 // AutoscalerOf returns the autoscaler that a spec names, which may be nil.

@@ -49,7 +49,7 @@ func (c *CPU) Evaluate(ctx context.Context, subject Subject) (Result, error) {
 	if len(errs) > 0 {
 		return unknown(v1alpha1.ReasonMetadataInvalid, "%v", errs.ToAggregate()), nil
 	}
-	target := targetOf(subject.ElastiService)
+	target := scaling.TargetOf(subject.ElastiService.Namespace, subject.ElastiService.Spec.ScaleTargetRef)
 	query := queries.Query{Namespace: target.Namespace, Server: resourcemetrics.GroupName, Text: target.String()}
 	got, err := c.options.Limiter.Do(ctx, query, subject.MaxAge, func(ctx context.Context) (queries.Result, error) {
 		cores, err := c.usage(ctx, target)
@@ -97,9 +97,4 @@ func (c *CPU) usage(ctx context.Context, target scaling.Target) (float64, error)
 		}
 	}
 	return sum, nil
-}
-
-func targetOf(elastiService *v1alpha1.ElastiService) scaling.Target {
-	ref := elastiService.Spec.ScaleTargetRef
-	return scaling.Target{Namespace: elastiService.Namespace, APIVersion: ref.APIVersion, Kind: ref.Kind, Name: ref.Name}
 }
