@@ -157,7 +157,7 @@ func (l *listings) note(object any, gone bool) {
 	if !ok {
 		return
 	}
-	name := types.NamespacedName{Namespace: slice.Namespace, Name: slice.Name}
+	name := cache.MetaObjectToName(slice).AsNamespacedName()
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if gone || len(slice.Endpoints) == 0 {

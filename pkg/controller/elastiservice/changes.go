@@ -82,7 +82,7 @@ func (c *Controller) serviceChanged(before, after any) {
 	if !ok {
 		service = before.(*corev1.Service)
 	}
-	name := types.NamespacedName{Namespace: service.Namespace, Name: service.Name}
+	name := resources.KeyOf(service)
 	c.enqueueByService(name, c.enqueue)
 	c.enqueueByPrivateService(name)
 	for _, key := range resources.OwnerOf(&service.ObjectMeta) {

@@ -33,21 +33,10 @@ const (
 
 // event records an Event about an ElastiService.
 func (c *Controller) event(elastiService *v1alpha1.ElastiService, eventType, reason, action, note string, args ...any) {
-	c.eventAbout(referenceTo(elastiService), eventType, reason, action, note, args...)
+	c.eventAbout(v1alpha1.ReferenceTo(elastiService), eventType, reason, action, note, args...)
 }
 
 // eventAbout records an Event about an object.
 func (c *Controller) eventAbout(regarding *corev1.ObjectReference, eventType, reason, action, note string, args ...any) {
 	c.recorder.Eventf(regarding, nil, eventType, reason, action, note, args...)
-}
-
-func referenceTo(elastiService *v1alpha1.ElastiService) *corev1.ObjectReference {
-	return &corev1.ObjectReference{
-		APIVersion:      v1alpha1.SchemeGroupVersion.String(),
-		Kind:            "ElastiService",
-		Namespace:       elastiService.Namespace,
-		Name:            elastiService.Name,
-		UID:             elastiService.UID,
-		ResourceVersion: elastiService.ResourceVersion,
-	}
 }

@@ -22,7 +22,6 @@ import (
 	"slices"
 
 	discoveryv1 "k8s.io/api/discovery/v1"
-	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/truefoundry/elasti-apiserver/pkg/controller/resolvers"
 	"github.com/truefoundry/elasti-apiserver/pkg/controller/resources"
@@ -77,7 +76,7 @@ func (c *Controller) acceptingResolvers(ctx context.Context, p *pass) (map[disco
 // queryOf returns the query of the ports of a pass.
 func (c *Controller) queryOf(p *pass) resolvers.Query {
 	query := resolvers.Query{
-		Query:      portcheck.Query{Service: types.NamespacedName{Namespace: p.service.Namespace, Name: p.service.Name}, UID: p.elastiService.UID},
+		Query:      portcheck.Query{Service: resources.KeyOf(p.service), UID: p.elastiService.UID},
 		SharedPort: c.options.SharedProxyPort,
 	}
 	for _, port := range p.result.ports {

@@ -100,7 +100,7 @@ func (c *Controller) formerRestorations(p *pass) []restoration {
 // autoscalers, that the ElastiService named before.
 func (c *Controller) previousTargets(p *pass) []restoration {
 	current := restorationOf(p.elastiService)
-	return slices.DeleteFunc(recordedRestorations(p, referenceTo(p.elastiService)), current.sameAs)
+	return slices.DeleteFunc(recordedRestorations(p, v1alpha1.ReferenceTo(p.elastiService)), current.sameAs)
 }
 
 // currentRestorations returns what it takes to wake the target that the ElastiService

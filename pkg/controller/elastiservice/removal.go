@@ -77,14 +77,14 @@ func restorationOf(elastiService *v1alpha1.ElastiService) restoration {
 		target:      target.Of(elastiService),
 		autoscaler:  target.AutoscalerOf(elastiService.Spec.Autoscaler),
 		minReplicas: target.MinReplicas(elastiService),
-		regarding:   referenceTo(elastiService),
+		regarding:   v1alpha1.ReferenceTo(elastiService),
 	}
 }
 
 // restorationFrom returns what it takes to wake a target that is recorded.
 func restorationFrom(namespace string, managed *resources.ManagedTarget, regarding *corev1.ObjectReference) restoration {
 	return restoration{
-		target:      scaling.Target{Namespace: namespace, APIVersion: managed.Target.APIVersion, Kind: managed.Target.Kind, Name: managed.Target.Name},
+		target:      scaling.TargetOf(namespace, managed.Target),
 		autoscaler:  target.AutoscalerOf(managed.Autoscaler),
 		minReplicas: managed.MinReplicas(),
 		regarding:   regarding,
@@ -470,7 +470,7 @@ func orphanReference(p *pass) *corev1.ObjectReference {
 		service = p.ownServices[0]
 	}
 	if service == nil {
-		return referenceTo(p.elastiService)
+		return v1alpha1.ReferenceTo(p.elastiService)
 	}
 	return &corev1.ObjectReference{APIVersion: "v1", Kind: "Service", Namespace: service.Namespace, Name: service.Name, UID: service.UID}
 }

@@ -127,7 +127,7 @@ func (t *Teardown) Run(ctx context.Context) error {
 
 	records := slices.Concat(recordsOf(private), recordsOfSlices(signer, resolverSlices), recordsInStatuses(t.ElastiServices))
 	asleep, restored := t.restoreTargets(ctx, records)
-	private = slices.DeleteFunc(private, func(service corev1.Service) bool { return asleep.Has(keyOfPrivate(&service)) })
+	private = slices.DeleteFunc(private, func(service corev1.Service) bool { return asleep.Has(resources.KeyOf(&service)) })
 	if t.KeepResolvers {
 		resolverSlices = slices.DeleteFunc(resolverSlices, func(slice discoveryv1.EndpointSlice) bool {
 			return asleep.Has(privateServiceOf(&slice))
@@ -169,7 +169,7 @@ type record struct {
 func recordsOf(private []corev1.Service) (records []record) {
 	for i := range private {
 		if managed := resources.ManagedTargetIn(&private[i].ObjectMeta); managed != nil {
-			records = append(records, record{private[i].Namespace, managed, keyOfPrivate(&private[i])})
+			records = append(records, record{private[i].Namespace, managed, resources.KeyOf(&private[i])})
 		}
 	}
 	return records
@@ -274,17 +274,12 @@ func (t *Teardown) awaitTurn(ctx context.Context, recorded *record, deadline tim
 }
 
 func scaleTargetOf(recorded *record) scaling.Target {
-	named := recorded.managed.Target
-	return scaling.Target{Namespace: recorded.namespace, APIVersion: named.APIVersion, Kind: named.Kind, Name: named.Name}
+	return scaling.TargetOf(recorded.namespace, recorded.managed.Target)
 }
 
 // errHanging means that a target may be left without replicas because calls for others
 // of its namespace have hung.
 var errHanging = errors.New("calls for the targets of a namespace hang, so some of them may be left without replicas: scale them by hand")
-
-func keyOfPrivate(service *corev1.Service) types.NamespacedName {
-	return types.NamespacedName{Namespace: service.Namespace, Name: service.Name}
-}
 
 // restoreTarget wakes a target that is recorded, and tries to until a time.
 func (t *Teardown) restoreTarget(ctx context.Context, scaleTarget scaling.Target, managed *resources.ManagedTarget, deadline time.Time) error {

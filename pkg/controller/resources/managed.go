@@ -22,6 +22,7 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/cache"
 
 	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti/v1alpha1"
 )
@@ -51,7 +52,7 @@ func OwnerOf(meta *metav1.ObjectMeta) []types.NamespacedName {
 	return nil
 }
 
-// KeyOf returns the namespace and name of an ElastiService.
-func KeyOf(elastiService *v1alpha1.ElastiService) types.NamespacedName {
-	return types.NamespacedName{Namespace: elastiService.Namespace, Name: elastiService.Name}
+// KeyOf returns the namespace and name of an object.
+func KeyOf(object metav1.Object) types.NamespacedName {
+	return cache.MetaObjectToName(object).AsNamespacedName()
 }

@@ -144,12 +144,5 @@ func (s *Scheduler) announce(m *member, decision Decision) {
 }
 
 func (s *Scheduler) event(elastiService *v1alpha1.ElastiService, reason, action, message string) {
-	s.options.Recorder.Eventf(&corev1.ObjectReference{
-		APIVersion:      v1alpha1.SchemeGroupVersion.String(),
-		Kind:            "ElastiService",
-		Namespace:       elastiService.Namespace,
-		Name:            elastiService.Name,
-		UID:             elastiService.UID,
-		ResourceVersion: elastiService.ResourceVersion,
-	}, nil, corev1.EventTypeNormal, reason, action, "%s", message)
+	s.options.Recorder.Eventf(v1alpha1.ReferenceTo(elastiService), nil, corev1.EventTypeNormal, reason, action, "%s", message)
 }

@@ -201,7 +201,7 @@ func privateServiceOfSlice(object any) ([]string, error) {
 
 func (t *Table) objectChanged(object any) {
 	if es, ok := object.(*v1alpha1.ElastiService); ok {
-		t.queue.Add(types.NamespacedName{Namespace: es.Namespace, Name: es.Name})
+		t.queue.Add(cache.MetaObjectToName(es).AsNamespacedName())
 	}
 }
 
@@ -246,7 +246,7 @@ func (t *Table) Run(ctx context.Context) error {
 	// incomplete has the initial ElastiServices some ports of which are not open.
 	incomplete := sets.New[types.NamespacedName]()
 	for _, es := range initial {
-		if key := (types.NamespacedName{Namespace: es.Namespace, Name: es.Name}); !t.process(ctx, key) {
+		if key := cache.MetaObjectToName(es).AsNamespacedName(); !t.process(ctx, key) {
 			incomplete.Insert(key)
 		}
 	}

@@ -288,7 +288,7 @@ func await(ctx context.Context, p *progress) error {
 func (s *Stage) followModes(ctx context.Context, awake map[types.NamespacedName]bool, modes *progress) {
 	client := s.control.Elasti.ElastiV1alpha1().ElastiServices(metav1.NamespaceAll)
 	right := func(object *v1alpha1.ElastiService) {
-		name := types.NamespacedName{Namespace: object.Namespace, Name: object.Name}
+		name := cache.MetaObjectToName(object).AsNamespacedName()
 		want := v1alpha1.ModeProxy
 		if awake[name] {
 			want = v1alpha1.ModeServe

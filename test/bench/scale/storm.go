@@ -149,7 +149,7 @@ func (s *Stage) followScales(ctx context.Context, asleep *progress) {
 		},
 	}, s.control.Kubernetes), &appsv1.Deployment{}, func(object any, _ bool) {
 		if deployment := object.(*appsv1.Deployment); ptr.Deref(deployment.Spec.Replicas, 1) > 0 {
-			asleep.set(types.NamespacedName{Namespace: deployment.Namespace, Name: deployment.Name}, true)
+			asleep.set(cache.MetaObjectToName(deployment).AsNamespacedName(), true)
 		}
 	})
 }
@@ -163,7 +163,7 @@ func (s *Stage) checkScaled(ctx context.Context, result *StormResult) error {
 	}
 	replicas := make(map[types.NamespacedName]int32, len(list.Items))
 	for _, deployment := range list.Items {
-		replicas[types.NamespacedName{Namespace: deployment.Namespace, Name: deployment.Name}] = ptr.Deref(deployment.Spec.Replicas, 1)
+		replicas[cache.MetaObjectToName(&deployment).AsNamespacedName()] = ptr.Deref(deployment.Spec.Replicas, 1)
 	}
 	for number := range s.awake {
 		if name := s.application(number); replicas[name] == 0 {

@@ -237,7 +237,7 @@ func (s switchedStorage) GuaranteedUpdate(ctx context.Context, key string, desti
 
 // keyOf is the key of an ElastiService.
 func keyOf(elastiService *v1alpha1.ElastiService) types.NamespacedName {
-	return types.NamespacedName{Namespace: elastiService.Namespace, Name: elastiService.Name}
+	return cache.MetaObjectToName(elastiService).AsNamespacedName()
 }
 
 // fakeScaler holds scales of Deployments in memory.

@@ -193,7 +193,7 @@ func isAsleep(elastiService *elasti.ElastiService) bool {
 // of a target that was awake already has none.
 func (t *targets) record(ctx context.Context, elastiService *elasti.ElastiService, why string, result scaling.Result, err error) {
 	ref := elastiService.Spec.ScaleTargetRef
-	regarding := referenceTo(elastiService)
+	regarding := v1alpha1.ReferenceTo(elastiService)
 	switch {
 	case err != nil:
 		klog.FromContext(ctx).Error(err, "Failed to wake target", "elastiService", klog.KObj(elastiService), "targetKind", ref.Kind, "targetName", ref.Name)
@@ -347,22 +347,8 @@ func targetNotFound(elastiService *elasti.ElastiService, problem string) error {
 	}}
 }
 
-// referenceTo returns a reference to the object in the external version: the
-// Event would have the internal one otherwise.
-func referenceTo(elastiService *elasti.ElastiService) *corev1.ObjectReference {
-	return &corev1.ObjectReference{
-		APIVersion:      v1alpha1.SchemeGroupVersion.String(),
-		Kind:            "ElastiService",
-		Namespace:       elastiService.Namespace,
-		Name:            elastiService.Name,
-		UID:             elastiService.UID,
-		ResourceVersion: elastiService.ResourceVersion,
-	}
-}
-
 func targetOf(elastiService *elasti.ElastiService) scaling.Target {
-	ref := elastiService.Spec.ScaleTargetRef
-	return scaling.Target{Namespace: elastiService.Namespace, APIVersion: ref.APIVersion, Kind: ref.Kind, Name: ref.Name}
+	return scaling.TargetOf(elastiService.Namespace, v1alpha1.ScaleTargetRef(elastiService.Spec.ScaleTargetRef))
 }
 
 func autoscalerOf(elastiService *elasti.ElastiService) scaling.Autoscaler {

@@ -24,6 +24,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/util/workqueue"
 	"k8s.io/klog/v2"
 
@@ -71,7 +72,7 @@ func newWakeRecorder(statuses *StatusWriter) *WakeRecorder {
 // record enqueues the record of a wake of the target of an ElastiService. It does
 // not block.
 func (r *WakeRecorder) record(elastiService *elasti.ElastiService, wake elasti.WakeRecord) {
-	key := types.NamespacedName{Namespace: elastiService.Namespace, Name: elastiService.Name}
+	key := cache.MetaObjectToName(elastiService).AsNamespacedName()
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if _, ok := r.pending[key]; !ok && len(r.pending) >= maxWakeRecords {
