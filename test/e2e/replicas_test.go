@@ -19,16 +19,10 @@ limitations under the License.
 package e2e
 
 import (
-	"bytes"
 	"context"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/x509"
 	"crypto/x509/pkix"
-	"encoding/pem"
 	"fmt"
-	"math/big"
 	"net"
 	"net/url"
 	"os"
@@ -43,6 +37,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti/v1alpha1"
+	"github.com/truefoundry/elasti-apiserver/test/certificates"
 	"github.com/truefoundry/elasti-apiserver/test/e2e/cluster"
 )
 
@@ -135,7 +130,7 @@ func wakeOneByOne(ctx context.Context, applications []*cluster.Application) erro
 // an etcd beside the cluster, until the test ends.
 func (s *scene) deployTwoAPIServers() {
 	s.Helper()
-	servers, certificate, key := s.startEtcd()
+	servers, authority, client := s.startEtcd()
 	secrets := s.Host.CoreV1().Secrets(cluster.SystemNamespace)
 	s.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(s.ctx), cleanUpTimeout)
@@ -146,7 +141,7 @@ func (s *scene) deployTwoAPIServers() {
 	})
 	_, err := secrets.Create(s.ctx, &corev1.Secret{
 		ObjectMeta: metav1.ObjectMeta{Name: etcdSecret},
-		Data:       map[string][]byte{"servers": []byte(servers), "ca.crt": certificate, "tls.crt": certificate, "tls.key": key},
+		Data:       map[string][]byte{"servers": []byte(servers), "ca.crt": authority, "tls.crt": client.CertificatePEM, "tls.key": client.KeyPEM},
 	}, metav1.CreateOptions{})
 	s.check(err)
 
@@ -266,8 +261,8 @@ func (s *scene) awaitNoElastiServices(ctx context.Context) error {
 }
 
 // startEtcd runs an etcd on the address of the cluster's API server until the
-// test ends. Its certificate is its own authority, and that of its clients.
-func (s *scene) startEtcd() (address string, certificate, key []byte) {
+// test ends. Its certificate is also the one of its clients.
+func (s *scene) startEtcd() (address string, authority []byte, issued certificates.Issued) {
 	s.Helper()
 	host, err := url.Parse(s.Config.Host)
 	s.check(err)
@@ -275,54 +270,24 @@ func (s *scene) startEtcd() (address string, certificate, key []byte) {
 	s.check(err)
 	address = "https://" + listener.Addr().String()
 	s.check(listener.Close())
-	certificate, key, err = selfSigned(net.ParseIP(host.Hostname()))
-	s.check(err)
+	signer := certificates.NewAuthority("etcd-ca", certificates.ECDSA)
+	authority = signer.PEM()
+	issued = signer.Issue(x509.Certificate{Subject: pkix.Name{CommonName: "etcd"}, IPAddresses: []net.IP{net.ParseIP(host.Hostname())}})
 	directory := s.TempDir()
-	certificateFile, keyFile := filepath.Join(directory, "tls.crt"), filepath.Join(directory, "tls.key")
-	s.check(os.WriteFile(certificateFile, certificate, 0o600))
-	s.check(os.WriteFile(keyFile, key, 0o600))
+	authorityFile, certificateFile, keyFile := filepath.Join(directory, "ca.crt"), filepath.Join(directory, "tls.crt"), filepath.Join(directory, "tls.key")
+	s.check(os.WriteFile(authorityFile, authority, 0o600))
+	s.check(os.WriteFile(certificateFile, issued.CertificatePEM, 0o600))
+	s.check(os.WriteFile(keyFile, issued.KeyPEM, 0o600))
 	etcd, err := s.StartTool("etcd", directory, nil,
 		"--data-dir="+filepath.Join(directory, "data"), "--unsafe-no-fsync",
 		"--listen-client-urls="+address, "--advertise-client-urls="+address,
 		"--listen-peer-urls=unix://"+filepath.Join(directory, "peer.sock"),
-		"--client-cert-auth", "--trusted-ca-file="+certificateFile, "--cert-file="+certificateFile, "--key-file="+keyFile)
+		"--client-cert-auth", "--trusted-ca-file="+authorityFile, "--cert-file="+certificateFile, "--key-file="+keyFile)
 	s.check(err)
 	s.Cleanup(func() {
 		if err := etcd.Stop(); err != nil {
 			s.Error(err)
 		}
 	})
-	return address, certificate, key
-}
-
-// selfSigned makes a certificate for an address that servers and clients may use.
-func selfSigned(address net.IP) (certificate, key []byte, err error) {
-	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		return nil, nil, err
-	}
-	template := &x509.Certificate{
-		SerialNumber: big.NewInt(1),
-		Subject:      pkix.Name{CommonName: "etcd"},
-		IPAddresses:  []net.IP{address},
-		NotBefore:    time.Now().Add(-time.Hour),
-		NotAfter:     time.Now().Add(24 * time.Hour),
-		KeyUsage:     x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign,
-		ExtKeyUsage:  []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
-		IsCA:         true, BasicConstraintsValid: true,
-	}
-	encoded, err := x509.CreateCertificate(rand.Reader, template, template, private.Public(), private)
-	if err != nil {
-		return nil, nil, err
-	}
-	encodedKey, err := x509.MarshalPKCS8PrivateKey(private)
-	if err != nil {
-		return nil, nil, err
-	}
-	var certificates, keys bytes.Buffer
-	err = pem.Encode(&certificates, &pem.Block{Type: "CERTIFICATE", Bytes: encoded})
-	if err == nil {
-		err = pem.Encode(&keys, &pem.Block{Type: "PRIVATE KEY", Bytes: encodedKey})
-	}
-	return certificates.Bytes(), keys.Bytes(), err
+	return address, authority, issued
 }

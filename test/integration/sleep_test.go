@@ -18,14 +18,9 @@ package integration
 
 import (
 	"context"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/x509"
 	"crypto/x509/pkix"
-	"encoding/pem"
 	"fmt"
-	"math/big"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -46,6 +41,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti/v1alpha1"
+	"github.com/truefoundry/elasti-apiserver/test/certificates"
 	"github.com/truefoundry/elasti-apiserver/test/integration/environment"
 )
 
@@ -146,15 +142,15 @@ func TestPrometheusWithClientCertificates(t *testing.T) {
 	namespace := newNamespace(t)
 	createApplication(t, namespace, 1)
 	setReady(t, namespace, runPod(t, namespace, "app"), true)
-	ca := newTestAuthority(t)
+	ca := newMonitoringAuthority()
 	address := runSecurePrometheus(t, ca)
 	createElastiService(t, namespace, newSleepyElastiService(fmt.Sprintf(`{"query":"vector(0)","threshold":1,"serverAddress":"https://%s","uptimeFilter":"job=\"none\"","tlsConfig":{
 		"ca":{"configMap":{"name":"monitoring-ca","key":"ca.crt"}},
 		"cert":{"secret":{"name":"monitoring-client","key":"tls.crt"}},"keySecret":{"name":"monitoring-client","key":"tls.key"}}}`, address)))
 
 	waitForReason(t, namespace, v1alpha1.ConditionTriggersHealthy, metav1.ConditionFalse, v1alpha1.ReasonCredentialsUnavailable)
-	certificate, key := ca.issue(t, x509.ExtKeyUsageClientAuth)
-	other, otherKey := newTestAuthority(t).issue(t, x509.ExtKeyUsageClientAuth)
+	certificate, key := issueForLoopback(ca, x509.ExtKeyUsageClientAuth)
+	other, otherKey := issueForLoopback(newMonitoringAuthority(), x509.ExtKeyUsageClientAuth)
 	createCredentials(t, namespace, ca, other, otherKey)
 	if message := waitForReason(t, namespace, v1alpha1.ConditionTriggersHealthy, metav1.ConditionFalse, v1alpha1.ReasonCredentialsUnavailable); !strings.Contains(message, "may not read") {
 		t.Errorf("without permission the condition says: %s", message)
@@ -176,10 +172,10 @@ func TestPrometheusWithClientCertificates(t *testing.T) {
 	}
 }
 
-func createCredentials(t *testing.T, namespace string, ca *testAuthority, certificate, key []byte) {
+func createCredentials(t *testing.T, namespace string, ca *certificates.Authority, certificate, key []byte) {
 	t.Helper()
 	if _, err := shared.Kubernetes.CoreV1().ConfigMaps(namespace).Create(t.Context(), &corev1.ConfigMap{
-		ObjectMeta: metav1.ObjectMeta{Name: "monitoring-ca"}, Data: map[string]string{"ca.crt": string(ca.pem)},
+		ObjectMeta: metav1.ObjectMeta{Name: "monitoring-ca"}, Data: map[string]string{"ca.crt": string(ca.PEM())},
 	}, metav1.CreateOptions{}); err != nil {
 		t.Fatalf("creating the ConfigMap with the authority: %v", err)
 	}
@@ -209,58 +205,21 @@ func allowCredentials(t *testing.T, namespace string) {
 	}
 }
 
-// testAuthority signs certificates for 127.0.0.1.
-type testAuthority struct {
-	certificate *x509.Certificate
-	key         *ecdsa.PrivateKey
-	pem         []byte
+func newMonitoringAuthority() *certificates.Authority {
+	return certificates.NewAuthority("monitoring", certificates.ECDSA)
 }
 
-func newTestAuthority(t *testing.T) *testAuthority {
-	t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	template := &x509.Certificate{
-		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "monitoring"}, NotAfter: time.Now().Add(time.Hour),
-		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
-	}
-	encoded, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	certificate, err := x509.ParseCertificate(encoded)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return &testAuthority{certificate, key, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: encoded})}
-}
-
-func (a *testAuthority) issue(t *testing.T, usage x509.ExtKeyUsage) (certificate, key []byte) {
-	t.Helper()
-	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	template := &x509.Certificate{
-		SerialNumber: big.NewInt(2), Subject: pkix.Name{CommonName: "monitoring"}, NotAfter: time.Now().Add(time.Hour),
-		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{usage},
-	}
-	encoded, err := x509.CreateCertificate(rand.Reader, template, a.certificate, private.Public(), a.key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	encodedKey, err := x509.MarshalPKCS8PrivateKey(private)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: encoded}), pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: encodedKey})
+// issueForLoopback returns a certificate for 127.0.0.1, and its key.
+func issueForLoopback(authority *certificates.Authority, usage x509.ExtKeyUsage) (certificate, key []byte) {
+	issued := authority.Issue(x509.Certificate{
+		Subject: pkix.Name{CommonName: "monitoring"}, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, ExtKeyUsage: []x509.ExtKeyUsage{usage},
+	})
+	return issued.CertificatePEM, issued.KeyPEM
 }
 
 // runSecurePrometheus runs a Prometheus server that requires client certificates of an
 // authority, and returns its address.
-func runSecurePrometheus(t *testing.T, ca *testAuthority) (address string) {
+func runSecurePrometheus(t *testing.T, ca *certificates.Authority) (address string) {
 	t.Helper()
 	binary, err := exec.LookPath("../../_output/tools/bin/prometheus")
 	if err != nil {
@@ -272,9 +231,9 @@ func runSecurePrometheus(t *testing.T, ca *testAuthority) (address string) {
 	}
 	address = fmt.Sprintf("127.0.0.1:%d", port)
 	directory := t.TempDir()
-	certificate, key := ca.issue(t, x509.ExtKeyUsageServerAuth)
+	certificate, key := issueForLoopback(ca, x509.ExtKeyUsageServerAuth)
 	for name, content := range map[string][]byte{
-		"tls.crt": certificate, "tls.key": key, "ca.crt": ca.pem,
+		"tls.crt": certificate, "tls.key": key, "ca.crt": ca.PEM(),
 		"prometheus.yml": []byte("global: {scrape_interval: 1s}\n"),
 		"web.yml":        []byte("tls_server_config: {cert_file: tls.crt, key_file: tls.key, client_auth_type: RequireAndVerifyClientCert, client_ca_file: ca.crt}\n"),
 	} {

@@ -17,13 +17,9 @@ limitations under the License.
 package authentication
 
 import (
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
 	"crypto/x509/pkix"
-	"math/big"
 	"net/http"
 	"reflect"
 	"testing"
@@ -33,55 +29,22 @@ import (
 	"k8s.io/apiserver/pkg/authentication/authenticatorfactory"
 	"k8s.io/apiserver/pkg/authentication/request/headerrequest"
 	"k8s.io/apiserver/pkg/server/dynamiccertificates"
-	"k8s.io/client-go/util/cert"
 	testingclock "k8s.io/utils/clock/testing"
+
+	"github.com/truefoundry/elasti-apiserver/test/certificates"
 )
 
 const validity = time.Hour
 
-// authority signs certificates.
-type authority struct {
-	certificate *x509.Certificate
-	key         *ecdsa.PrivateKey
-}
-
-func newAuthority(t *testing.T) authority {
-	t.Helper()
-	key := newKey(t)
-	certificate, err := cert.NewSelfSignedCACert(cert.Config{CommonName: "front-proxy-ca"}, key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return authority{certificate, key}
-}
-
-func newKey(t *testing.T) *ecdsa.PrivateKey {
-	t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return key
+func newAuthority() *certificates.Authority {
+	return certificates.NewAuthority("front-proxy-ca", certificates.ECDSA)
 }
 
 // issue returns a certificate for clients.
-func (a authority) issue(t *testing.T, commonName string, ends time.Time) *x509.Certificate {
-	t.Helper()
-	der, err := x509.CreateCertificate(rand.Reader, &x509.Certificate{
-		SerialNumber: big.NewInt(1),
-		Subject:      pkix.Name{CommonName: commonName},
-		NotBefore:    time.Now().Add(-validity),
-		NotAfter:     ends,
-		ExtKeyUsage:  []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
-	}, a.certificate, newKey(t).Public(), a.key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	certificate, err := x509.ParseCertificate(der)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return certificate
+func issue(authority *certificates.Authority, commonName string, ends time.Time) *x509.Certificate {
+	return authority.Issue(x509.Certificate{
+		Subject: pkix.Name{CommonName: commonName}, NotAfter: ends, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
+	}).Certificate
 }
 
 // bundle is a set of authorities that can be replaced.
@@ -92,20 +55,17 @@ type bundle struct {
 	verifications int
 }
 
-func newBundle(t *testing.T, of authority) *bundle {
+func newBundle(t *testing.T, of *certificates.Authority) *bundle {
 	t.Helper()
 	b := &bundle{t: t}
 	b.replace(of)
 	return b
 }
 
-func (b *bundle) replace(with authority) {
+func (b *bundle) replace(with *certificates.Authority) {
 	b.t.Helper()
-	encoded, err := cert.EncodeCertificates(with.certificate)
-	if err != nil {
-		b.t.Fatal(err)
-	}
-	if b.CAContentProvider, err = dynamiccertificates.NewStaticCAContent("front-proxy", encoded); err != nil {
+	var err error
+	if b.CAContentProvider, err = dynamiccertificates.NewStaticCAContent("front-proxy", with.PEM()); err != nil {
 		b.t.Fatal(err)
 	}
 }
@@ -146,23 +106,23 @@ func newAuthenticators(t *testing.T, authorities *bundle, clock *testingclock.Fa
 	return delegate, CacheFrontProxies(delegate, config, clock)
 }
 
-func newRequest(certificates ...*x509.Certificate) *http.Request {
+func newRequest(chain ...*x509.Certificate) *http.Request {
 	request := &http.Request{Header: http.Header{}}
 	request.Header.Set("X-Remote-User", "kim")
 	request.Header.Set("X-Remote-Uid", "7")
 	request.Header["X-Remote-Group"] = []string{"shop", "till"}
 	request.Header.Set("X-Remote-Extra-Scopes", "read")
-	if certificates != nil {
-		request.TLS = &tls.ConnectionState{PeerCertificates: certificates}
+	if chain != nil {
+		request.TLS = &tls.ConnectionState{PeerCertificates: chain}
 	}
 	return request
 }
 
 func TestACachedFrontProxyIsAuthenticatedAsBefore(t *testing.T) {
-	signer := newAuthority(t)
+	signer := newAuthority()
 	authorities := newBundle(t, signer)
 	delegate, caching := newAuthenticators(t, authorities, testingclock.NewFakePassiveClock(time.Now()))
-	certificate := signer.issue(t, "aggregator", time.Now().Add(validity))
+	certificate := issue(signer, "aggregator", time.Now().Add(validity))
 
 	plain := newRequest(certificate)
 	want, ok, err := delegate.AuthenticateRequest(plain)
@@ -189,17 +149,17 @@ func TestACachedFrontProxyIsAuthenticatedAsBefore(t *testing.T) {
 }
 
 func TestOtherRequestsAreDelegated(t *testing.T) {
-	signer, other := newAuthority(t), newAuthority(t)
+	signer, other := newAuthority(), newAuthority()
 	later := time.Now().Add(validity)
-	allowed := signer.issue(t, "aggregator", later)
+	allowed := issue(signer, "aggregator", later)
 	withoutHeaders := newRequest(allowed)
 	withoutHeaders.Header = http.Header{}
 	for what, request := range map[string]*http.Request{
 		"no TLS":                 newRequest(),
 		"no certificate":         newRequest([]*x509.Certificate{}...),
-		"another authority":      newRequest(other.issue(t, "aggregator", later)),
-		"a name not allowed":     newRequest(signer.issue(t, "till", later)),
-		"with an intermediate":   newRequest(allowed, other.certificate),
+		"another authority":      newRequest(issue(other, "aggregator", later)),
+		"a name not allowed":     newRequest(issue(signer, "till", later)),
+		"with an intermediate":   newRequest(allowed, other.Certificate),
 		"no user in the headers": withoutHeaders,
 	} {
 		t.Run(what, func(t *testing.T) {
@@ -222,10 +182,10 @@ func TestOtherRequestsAreDelegated(t *testing.T) {
 }
 
 func TestAFrontProxyIsVerifiedAgainWhenTheAuthoritiesChange(t *testing.T) {
-	signer := newAuthority(t)
+	signer := newAuthority()
 	authorities := newBundle(t, signer)
 	delegate, caching := newAuthenticators(t, authorities, testingclock.NewFakePassiveClock(time.Now()))
-	certificate := signer.issue(t, "aggregator", time.Now().Add(validity))
+	certificate := issue(signer, "aggregator", time.Now().Add(validity))
 	accepted := func() bool {
 		_, ok, err := caching.AuthenticateRequest(newRequest(certificate))
 		return ok && err == nil
@@ -233,7 +193,7 @@ func TestAFrontProxyIsVerifiedAgainWhenTheAuthoritiesChange(t *testing.T) {
 	if !accepted() {
 		t.Fatal("the front proxy is rejected")
 	}
-	authorities.replace(newAuthority(t))
+	authorities.replace(newAuthority())
 	if accepted() {
 		t.Error("a front proxy of an authority that was replaced is accepted")
 	}
@@ -247,10 +207,10 @@ func TestAFrontProxyIsVerifiedAgainWhenTheAuthoritiesChange(t *testing.T) {
 }
 
 func TestAFrontProxyIsNotCachedAfterItsCertificateExpires(t *testing.T) {
-	signer := newAuthority(t)
+	signer := newAuthority()
 	clock := testingclock.NewFakePassiveClock(time.Now())
 	delegate, caching := newAuthenticators(t, newBundle(t, signer), clock)
-	certificate := signer.issue(t, "aggregator", time.Now().Add(validity))
+	certificate := issue(signer, "aggregator", time.Now().Add(validity))
 	for _, test := range []struct {
 		after time.Duration
 		calls int
@@ -284,11 +244,11 @@ func TestAChainExpiresWithItsFirstCertificate(t *testing.T) {
 }
 
 func TestCachedCertificatesAreBounded(t *testing.T) {
-	signer := newAuthority(t)
+	signer := newAuthority()
 	authorities := newBundle(t, signer)
 	_, caching := newAuthenticators(t, authorities, testingclock.NewFakePassiveClock(time.Now()))
 	for range 2 * maxFrontProxies {
-		if _, ok, err := caching.AuthenticateRequest(newRequest(signer.issue(t, "aggregator", time.Now().Add(validity)))); !ok || err != nil {
+		if _, ok, err := caching.AuthenticateRequest(newRequest(issue(signer, "aggregator", time.Now().Add(validity)))); !ok || err != nil {
 			t.Fatalf("the front proxy is rejected: %v", err)
 		}
 	}

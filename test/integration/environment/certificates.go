@@ -17,102 +17,15 @@ limitations under the License.
 package environment
 
 import (
-	"crypto"
-	"crypto/rand"
-	"crypto/rsa"
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"fmt"
-	"math/big"
 	"net"
 	"os"
 	"path/filepath"
-	"time"
 
-	"k8s.io/client-go/util/cert"
-	"k8s.io/client-go/util/keyutil"
+	"github.com/truefoundry/elasti-apiserver/test/certificates"
 )
-
-const (
-	certificateValidity = 24 * time.Hour
-	keyBits             = 2048
-)
-
-// authority signs certificates.
-type authority struct {
-	certificate *x509.Certificate
-	key         crypto.Signer
-}
-
-func newAuthority(commonName string) (*authority, error) {
-	key, err := newKey()
-	if err != nil {
-		return nil, err
-	}
-	certificate, err := cert.NewSelfSignedCACert(cert.Config{CommonName: commonName}, key)
-	if err != nil {
-		return nil, fmt.Errorf("making the certificate authority %s: %w", commonName, err)
-	}
-	return &authority{certificate: certificate, key: key}, nil
-}
-
-// pem is the certificate of the authority.
-func (a *authority) pem() ([]byte, error) {
-	return cert.EncodeCertificates(a.certificate)
-}
-
-// issue returns a certificate and its key in PEM, for clients and, when there
-// are addresses, for a server.
-func (a *authority) issue(subject pkix.Name, addresses ...net.IP) (certificate, key []byte, err error) {
-	private, err := newKey()
-	if err != nil {
-		return nil, nil, err
-	}
-	serial, err := rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), 127))
-	if err != nil {
-		return nil, nil, fmt.Errorf("choosing a serial number: %w", err)
-	}
-	now := time.Now()
-	der, err := x509.CreateCertificate(rand.Reader, &x509.Certificate{
-		SerialNumber: serial,
-		Subject:      subject,
-		NotBefore:    now.Add(-time.Minute),
-		NotAfter:     now.Add(certificateValidity),
-		KeyUsage:     x509.KeyUsageDigitalSignature,
-		ExtKeyUsage:  []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth, x509.ExtKeyUsageServerAuth},
-		IPAddresses:  addresses,
-	}, a.certificate, private.Public(), a.key)
-	if err != nil {
-		return nil, nil, fmt.Errorf("signing the certificate of %s: %w", subject.CommonName, err)
-	}
-	parsed, err := x509.ParseCertificate(der)
-	if err != nil {
-		return nil, nil, fmt.Errorf("reading the certificate of %s: %w", subject.CommonName, err)
-	}
-	if certificate, err = cert.EncodeCertificates(parsed); err != nil {
-		return nil, nil, fmt.Errorf("encoding the certificate of %s: %w", subject.CommonName, err)
-	}
-	key, err = encodeKey(private)
-	return certificate, key, err
-}
-
-// newKey creates a key of the default kind of clusters. Certificates are verified with
-// each request, and the time for that depends on the kind of the key.
-func newKey() (*rsa.PrivateKey, error) {
-	key, err := rsa.GenerateKey(rand.Reader, keyBits)
-	if err != nil {
-		return nil, fmt.Errorf("making a key: %w", err)
-	}
-	return key, nil
-}
-
-func encodeKey(key *rsa.PrivateKey) ([]byte, error) {
-	encoded, err := keyutil.MarshalPrivateKeyToPEM(key)
-	if err != nil {
-		return nil, fmt.Errorf("encoding a key: %w", err)
-	}
-	return encoded, nil
-}
 
 // credentials are the certificates of a control plane, as files in one folder.
 type credentials struct {
@@ -130,33 +43,16 @@ func newCredentials(directory string) (*credentials, error) {
 	if err := os.Mkdir(directory, 0o700); err != nil {
 		return nil, fmt.Errorf("creating the folder of the certificates: %w", err)
 	}
-	cluster, err := newAuthority("cluster")
-	if err != nil {
-		return nil, err
-	}
-	frontProxy, err := newAuthority("front-proxy")
-	if err != nil {
-		return nil, err
-	}
-	serviceAccountKey, err := newKey()
-	if err != nil {
-		return nil, err
-	}
-	made := &credentials{directory: directory}
-	files := map[string][]byte{}
-	if made.clusterAuthority, err = cluster.pem(); err != nil {
-		return nil, err
-	}
-	files["ca.crt"] = made.clusterAuthority
-	if files["front-proxy-ca.crt"], err = frontProxy.pem(); err != nil {
-		return nil, err
-	}
-	if files["service-account.key"], err = encodeKey(serviceAccountKey); err != nil {
-		return nil, err
+	cluster, frontProxy := certificates.NewAuthority("cluster", certificates.RSA), certificates.NewAuthority("front-proxy", certificates.RSA)
+	made := &credentials{directory: directory, clusterAuthority: cluster.PEM()}
+	files := map[string][]byte{
+		"ca.crt":              made.clusterAuthority,
+		"front-proxy-ca.crt":  frontProxy.PEM(),
+		"service-account.key": certificates.EncodeKey(certificates.RSA()),
 	}
 	for _, leaf := range []struct {
 		file      string
-		authority *authority
+		authority *certificates.Authority
 		subject   pkix.Name
 		addresses []net.IP
 	}{
@@ -165,11 +61,8 @@ func newCredentials(directory string) (*credentials, error) {
 		{"admin", cluster, pkix.Name{CommonName: "admin", Organization: []string{"system:masters"}}, nil},
 		{"front-proxy-client", frontProxy, pkix.Name{CommonName: "front-proxy-client"}, nil},
 	} {
-		certificate, key, err := leaf.authority.issue(leaf.subject, leaf.addresses...)
-		if err != nil {
-			return nil, err
-		}
-		files[leaf.file+".crt"], files[leaf.file+".key"] = certificate, key
+		issued := leaf.authority.Issue(x509.Certificate{Subject: leaf.subject, IPAddresses: leaf.addresses})
+		files[leaf.file+".crt"], files[leaf.file+".key"] = issued.CertificatePEM, issued.KeyPEM
 	}
 	made.adminCertificate, made.adminKey = files["admin.crt"], files["admin.key"]
 	for name, content := range files {

@@ -18,15 +18,10 @@ package evaluators
 
 import (
 	"context"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
 	"crypto/x509/pkix"
-	"encoding/pem"
 	"fmt"
-	"math/big"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -43,6 +38,7 @@ import (
 	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti/v1alpha1"
 	"github.com/truefoundry/elasti-apiserver/pkg/controller/sleep/credentials"
 	"github.com/truefoundry/elasti-apiserver/pkg/triggers"
+	"github.com/truefoundry/elasti-apiserver/test/certificates"
 )
 
 // fakeKeys holds the values of keys by "namespace reference".
@@ -246,74 +242,32 @@ func TestResultsStayInTheirNamespace(t *testing.T) {
 	}
 }
 
-// authority signs certificates.
-type authority struct {
-	certificate *x509.Certificate
-	key         *ecdsa.PrivateKey
-	pem         string
-}
-
-func newAuthority(t *testing.T) *authority {
-	t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	template := &x509.Certificate{
-		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "authority"}, NotAfter: time.Now().Add(time.Hour),
-		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
-	}
-	encoded, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	certificate, err := x509.ParseCertificate(encoded)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return &authority{certificate, key, string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: encoded}))}
-}
-
-func (a *authority) sign(t *testing.T, name string, usage x509.ExtKeyUsage) (certificate, key string) {
-	t.Helper()
-	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	template := &x509.Certificate{
-		SerialNumber: big.NewInt(2), Subject: pkix.Name{CommonName: name}, DNSNames: []string{name}, NotAfter: time.Now().Add(time.Hour),
-		KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{usage},
-	}
-	encoded, err := x509.CreateCertificate(rand.Reader, template, a.certificate, private.Public(), a.key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	encodedKey, err := x509.MarshalECPrivateKey(private)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: encoded})),
-		string(pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: encodedKey}))
+// issue returns a certificate with a name, and its key.
+func issue(authority *certificates.Authority, name string, usage x509.ExtKeyUsage) (certificate, key string) {
+	issued := authority.Issue(x509.Certificate{
+		Subject: pkix.Name{CommonName: name}, DNSNames: []string{name}, ExtKeyUsage: []x509.ExtKeyUsage{usage},
+	})
+	return string(issued.CertificatePEM), string(issued.KeyPEM)
 }
 
 func TestServerWithClientCertificates(t *testing.T) {
-	ca := newAuthority(t)
+	ca := certificates.NewAuthority("authority", certificates.ECDSA)
 	fake := &fakePrometheus{up: "1", body: vector("0")}
 	server := httptest.NewUnstartedServer(fake)
-	certificate, key := ca.sign(t, "prometheus.example.com", x509.ExtKeyUsageServerAuth)
+	certificate, key := issue(ca, "prometheus.example.com", x509.ExtKeyUsageServerAuth)
 	pair, err := tls.X509KeyPair([]byte(certificate), []byte(key))
 	if err != nil {
 		t.Fatal(err)
 	}
 	clients := x509.NewCertPool()
-	clients.AddCert(ca.certificate)
+	clients.AddCert(ca.Certificate)
 	server.TLS = &tls.Config{Certificates: []tls.Certificate{pair}, ClientAuth: tls.RequireAndVerifyClientCert, ClientCAs: clients}
 	server.StartTLS()
 	defer server.Close()
 
 	keys := &fakeKeys{}
-	certificate, key = ca.sign(t, "elasti", x509.ExtKeyUsageClientAuth)
-	keys.set("shop", "tls", "ca.crt", ca.pem)
+	certificate, key = issue(ca, "elasti", x509.ExtKeyUsageClientAuth)
+	keys.set("shop", "tls", "ca.crt", string(ca.PEM()))
 	keys.set("shop", "tls", "tls.crt", certificate)
 	keys.set("shop", "tls", "tls.key", key)
 	keys.set("shop", "broken", "ca.crt", "not a certificate")
