@@ -51,7 +51,7 @@ func TestClientsThatAreNotAllowedAreReset(t *testing.T) {
 			if c.wakes.Load() != 0 {
 				t.Error("it woke the target")
 			}
-			if got := c.counter("elasti_resolver_connections_refused_total", "reason", "address_not_allowed"); got < 2 {
+			if got := c.counter("elasti_resolver_connections_rejected_total", "reason", "address_not_allowed"); got < 2 {
 				t.Errorf("%v connections are counted", got)
 			}
 			es.Spec.Proxy.AllowedClients = []string{"127.0.0.0/8"}
@@ -125,18 +125,18 @@ func TestProxyPortServesNoNewClientWhileTheTargetIsAwake(t *testing.T) {
 	for _, s := range []*v1alpha1.ElastiService{es, other} {
 		c.apply(slice(s, true, address))
 	}
-	refused := func() float64 {
-		return c.counter("elasti_resolver_connections_refused_total", "reason", "serve_mode")
+	rejected := func() float64 {
+		return c.counter("elasti_resolver_connections_rejected_total", "reason", "serve_mode")
 	}
 	// Until the pods are observed, clients are served.
 	c.eventually(func() bool { _, _, err := fetch(port, "/"); return err != nil })
 	c.eventually(func() bool {
 		return queryHost(t, "HTTP/1.1", shared, "other.shop.svc").Header.Get("X-Elasti-Answer") == "Serving"
 	})
-	if refused() < 2 {
-		t.Errorf("%v connections are counted", refused())
+	if rejected() < 2 {
+		t.Errorf("%v connections are counted", rejected())
 	}
-	before := refused()
+	before := rejected()
 	responded := make(chan int, 1)
 	go func() { status, _, _ := fetch(port, "/"); responded <- status }()
 	c.eventually(func() bool { return c.metric("elasti_resolver_connections") == 1 })
@@ -145,8 +145,8 @@ func TestProxyPortServesNoNewClientWhileTheTargetIsAwake(t *testing.T) {
 	if status := <-responded; status != http.StatusOK {
 		t.Errorf("a client that came before the resolver knew gets %d", status)
 	}
-	if refused() != before {
-		t.Errorf("%v connections were refused meanwhile", refused()-before)
+	if rejected() != before {
+		t.Errorf("%v connections were rejected meanwhile", rejected()-before)
 	}
 }
 

@@ -59,7 +59,7 @@ type connections struct {
 	// they are for. Nil: all have.
 	undeclared *memory.Account
 	// displaced is notified of each connection that made room for another.
-	displaced func(client netip.Addr, why metrics.RefusedReason)
+	displaced func(client netip.Addr, why metrics.RejectionReason)
 
 	mu   sync.Mutex
 	open map[*net.TCPConn]*member
@@ -90,7 +90,7 @@ func newConnections(limits connectionLimits, undeclared *memory.Account) *connec
 	return &connections{
 		limits:     limits,
 		undeclared: undeclared,
-		displaced:  func(netip.Addr, metrics.RefusedReason) {},
+		displaced:  func(netip.Addr, metrics.RejectionReason) {},
 		open:       map[*net.TCPConn]*member{},
 		byService:  map[*memory.Account]int{},
 		byClient:   map[netip.Addr]int{},
@@ -102,7 +102,7 @@ func newConnections(limits connectionLimits, undeclared *memory.Account) *connec
 // remove is called. When there is no room for it, add notes nothing and returns
 // which limit was reached. One that has not said yet which service it is for gets the
 // room of those that have waited longest with that.
-func (c *connections) add(conn *net.TCPConn, account *memory.Account) (metrics.RefusedReason, bool) {
+func (c *connections) add(conn *net.TCPConn, account *memory.Account) (metrics.RejectionReason, bool) {
 	m := &member{account: account, service: account.Payer(), charge: account.Charge()}
 	if c.limits.perClient > 0 {
 		m.client = clientOf(conn)
@@ -114,10 +114,10 @@ func (c *connections) add(conn *net.TCPConn, account *memory.Account) (metrics.R
 	return rejection, ok
 }
 
-func (c *connections) tryAdd(conn *net.TCPConn, m *member) (metrics.RefusedReason, bool) {
+func (c *connections) tryAdd(conn *net.TCPConn, m *member) (metrics.RejectionReason, bool) {
 	// Others may have to shed for it, so it is not claimed with mu held.
 	if err := m.charge.Claim(connectionBytes); err != nil {
-		return metrics.RefusedMemory, false
+		return metrics.RejectedMemory, false
 	}
 	rejection, ok := c.admit(conn, m)
 	if !ok {
@@ -127,17 +127,17 @@ func (c *connections) tryAdd(conn *net.TCPConn, m *member) (metrics.RefusedReaso
 }
 
 // admit is add for a connection for which there is memory.
-func (c *connections) admit(conn *net.TCPConn, m *member) (metrics.RefusedReason, bool) {
+func (c *connections) admit(conn *net.TCPConn, m *member) (metrics.RejectionReason, bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	free := c.limits.process() - len(c.open) - 1
 	switch {
 	case free < 0:
-		return metrics.RefusedProcess, false
+		return metrics.RejectedProcess, false
 	case !c.hasRoom(m.service, free):
-		return metrics.RefusedService, false
+		return metrics.RejectedService, false
 	case c.limits.perClient > 0 && c.byClient[m.client] >= c.limits.perClient:
-		return metrics.RefusedClient, false
+		return metrics.RejectedClient, false
 	}
 	c.open[conn] = m
 	c.byService[m.service]++
@@ -163,8 +163,8 @@ func (c *connections) hasRoom(service *memory.Account, free int) bool {
 // displaceFor resets the connection that has waited longest without saying which
 // service it is for, for another such one for which there was no room. It reports
 // whether there was one.
-func (c *connections) displaceFor(m *member, why metrics.RefusedReason) bool {
-	if m.service != c.undeclared || (why != metrics.RefusedService && why != metrics.RefusedMemory) {
+func (c *connections) displaceFor(m *member, why metrics.RejectionReason) bool {
+	if m.service != c.undeclared || (why != metrics.RejectedService && why != metrics.RejectedMemory) {
 		return false
 	}
 	c.mu.Lock()

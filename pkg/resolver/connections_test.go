@@ -54,9 +54,9 @@ func newCounted(t *testing.T, process, perService int) *counted {
 	}
 }
 
-// fill opens connections to a service until one is refused, and returns how many
+// fill opens connections to a service until one is rejected, and returns how many
 // there are and why.
-func (c *counted) fill(service *memory.Account) (opened []*net.TCPConn, why metrics.RefusedReason) {
+func (c *counted) fill(service *memory.Account) (opened []*net.TCPConn, why metrics.RejectionReason) {
 	for {
 		conn := &net.TCPConn{}
 		rejection, ok := c.add(conn, service)
@@ -71,7 +71,7 @@ func TestConnectionsOfAServiceLeaveRoomForOthers(t *testing.T) {
 	c := newCounted(t, 100, 0)
 	first, second, third := c.budget.Open(nil), c.budget.Open(nil), c.budget.Open(nil)
 	opened, why := c.fill(first)
-	if len(opened) != 80 || why != metrics.RefusedService {
+	if len(opened) != 80 || why != metrics.RejectedService {
 		t.Errorf("one service has %d connections of 100, then %s", len(opened), why)
 	}
 	if got, _ := c.fill(second); len(got) != 16 {
@@ -90,7 +90,7 @@ func TestConnectionsOfAServiceLeaveRoomForOthers(t *testing.T) {
 
 func TestLastConnectionIsForAServiceWithoutOne(t *testing.T) {
 	c := newCounted(t, 1, 0)
-	if got, why := c.fill(c.budget.Open(nil)); len(got) != 1 || why != metrics.RefusedProcess {
+	if got, why := c.fill(c.budget.Open(nil)); len(got) != 1 || why != metrics.RejectedProcess {
 		t.Errorf("%d connections, then %s", len(got), why)
 	}
 }
@@ -98,7 +98,7 @@ func TestLastConnectionIsForAServiceWithoutOne(t *testing.T) {
 func TestConnectionsPerService(t *testing.T) {
 	c := newCounted(t, 100, 5)
 	for range 2 {
-		if got, why := c.fill(c.budget.Open(nil)); len(got) != 5 || why != metrics.RefusedService {
+		if got, why := c.fill(c.budget.Open(nil)); len(got) != 5 || why != metrics.RejectedService {
 			t.Errorf("%d connections, then %s", len(got), why)
 		}
 	}
@@ -107,13 +107,13 @@ func TestConnectionsPerService(t *testing.T) {
 func TestConnectionsCostMemory(t *testing.T) {
 	c := newCounted(t, 1000, 0)
 	c.budget = memory.NewBudget(memory.Limits{Process: 8 * connectionBytes})
-	if got, why := c.fill(c.budget.Open(nil)); len(got) != 4 || why != metrics.RefusedMemory {
+	if got, why := c.fill(c.budget.Open(nil)); len(got) != 4 || why != metrics.RejectedMemory {
 		t.Errorf("%d connections, then %s", len(got), why)
 	}
 }
 
 // A service that holds all there is keeps no other from being reached.
-func TestConnectionsAreNotRefusedForWhatAnotherServiceHolds(t *testing.T) {
+func TestConnectionsAreNotRejectedForWhatAnotherServiceHolds(t *testing.T) {
 	c := newCounted(t, 1000, 0)
 	const all = 64 * connectionBytes
 	c.budget = memory.NewBudget(memory.Limits{Process: all})
@@ -126,7 +126,7 @@ func TestConnectionsAreNotRefusedForWhatAnotherServiceHolds(t *testing.T) {
 		t.Fatal(err)
 	}
 	if rejection, ok := c.add(&net.TCPConn{}, c.budget.Open(nil)); !ok {
-		t.Errorf("a connection to another service is refused: %s", rejection)
+		t.Errorf("a connection to another service is rejected: %s", rejection)
 	}
 }
 
@@ -148,8 +148,8 @@ func TestConnectionOverALimitIsReset(t *testing.T) {
 	if !errors.Is(err, syscall.ECONNRESET) {
 		t.Errorf("the third connection gets %v, want a reset", err)
 	}
-	if got := c.counter("elasti_resolver_connections_refused_total", "reason", "client_limit"); got != 1 {
-		t.Errorf("%v connections are counted as refused", got)
+	if got := c.counter("elasti_resolver_connections_rejected_total", "reason", "client_limit"); got != 1 {
+		t.Errorf("%v connections are counted as rejected", got)
 	}
 	// After a plain end, it could still wait for what the server says first.
 	if err := errors.Join(first.SetLinger(0), first.Close()); err != nil {
@@ -244,7 +244,7 @@ func forgetfulPod(t *testing.T) string {
 }
 
 // queryOn sends a request on a connection that is open already.
-func (c *cluster) queryOn(conn net.Conn, agent string) refused {
+func (c *cluster) queryOn(conn net.Conn, agent string) rejected {
 	c.t.Helper()
 	if _, err := fmt.Fprintf(conn, "GET / HTTP/1.1\r\nHost: cart\r\nUser-Agent: %s\r\n\r\n", agent); err != nil {
 		c.t.Fatal(err)
@@ -254,7 +254,7 @@ func (c *cluster) queryOn(conn net.Conn, agent string) refused {
 		c.t.Fatal(err)
 	}
 	defer response.Body.Close()
-	return refusedBy(c.t, response)
+	return rejectedBy(c.t, response)
 }
 
 // A connection that has not said which service it is for has limits of its own, and
@@ -266,7 +266,7 @@ func TestConnectionMovesToTheServiceThatItNames(t *testing.T) {
 		t.Helper()
 		conn := &net.TCPConn{}
 		if rejection, ok := c.add(conn, c.undeclared.Branch()); !ok {
-			t.Fatalf("a connection that names no service is refused: %s", rejection)
+			t.Fatalf("a connection that names no service is rejected: %s", rejection)
 		}
 		return conn
 	}
@@ -302,17 +302,17 @@ func TestConnectionMovesToTheServiceThatItNames(t *testing.T) {
 // Those that say nothing make room for one another, and leave room for services.
 func TestOldestConnectionThatNamesNoServiceMakesRoom(t *testing.T) {
 	c := newCounted(t, 20, 0)
-	var displaced []metrics.RefusedReason
-	c.displaced = func(_ netip.Addr, why metrics.RefusedReason) { displaced = append(displaced, why) }
+	var displaced []metrics.RejectionReason
+	c.displaced = func(_ netip.Addr, why metrics.RejectionReason) { displaced = append(displaced, why) }
 	var conns []*net.TCPConn
 	for range 50 {
 		conn := &net.TCPConn{}
 		if rejection, ok := c.add(conn, c.undeclared.Branch()); !ok {
-			t.Fatalf("connection %d is refused: %s", len(conns), rejection)
+			t.Fatalf("connection %d is rejected: %s", len(conns), rejection)
 		}
 		conns = append(conns, conn)
 	}
-	if c.count() != 10 || len(displaced) != 40 || displaced[0] != metrics.RefusedService {
+	if c.count() != 10 || len(displaced) != 40 || displaced[0] != metrics.RejectedService {
 		t.Errorf("%d connections are open, %d were displaced", c.count(), len(displaced))
 	}
 	service := c.budget.Open(nil)

@@ -149,7 +149,7 @@ func (l *listings) keep(object any) (any, error) {
 	return kept, nil
 }
 
-func (l *listings) note(object any, gone bool) {
+func (l *listings) note(object any, deleted bool) {
 	if tombstone, ok := object.(cache.DeletedFinalStateUnknown); ok {
 		object = tombstone.Obj
 	}
@@ -160,7 +160,7 @@ func (l *listings) note(object any, gone bool) {
 	name := cache.MetaObjectToName(slice).AsNamespacedName()
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if gone || len(slice.Endpoints) == 0 {
+	if deleted || len(slice.Endpoints) == 0 {
 		delete(l.seen, name)
 	} else {
 		l.seen[name] = true

@@ -43,8 +43,8 @@ import (
 	"github.com/truefoundry/elasti-apiserver/pkg/resolver/resolvertest"
 )
 
-// refused is what a client learns when a limit is reached.
-type refused struct {
+// rejected is what a client learns when a limit is reached.
+type rejected struct {
 	status     int
 	retryAfter string
 	reason     metav1.StatusReason
@@ -52,7 +52,7 @@ type refused struct {
 }
 
 // query sends a request to a port and returns what it learns of a rejection.
-func query(t *testing.T, port int32) refused {
+func query(t *testing.T, port int32) rejected {
 	t.Helper()
 	client := http.Client{Timeout: 20 * time.Second, Transport: &http.Transport{DisableKeepAlives: true}}
 	response, err := client.Get(fmt.Sprintf("http://127.0.0.1:%d/", port))
@@ -60,16 +60,16 @@ func query(t *testing.T, port int32) refused {
 		t.Fatal(err)
 	}
 	defer response.Body.Close()
-	return refusedBy(t, response)
+	return rejectedBy(t, response)
 }
 
-func refusedBy(t *testing.T, response *http.Response) refused {
+func rejectedBy(t *testing.T, response *http.Response) rejected {
 	t.Helper()
 	var status metav1.Status
 	if err := json.NewDecoder(response.Body).Decode(&status); err != nil {
 		t.Fatalf("the body of the response: %v", err)
 	}
-	return refused{response.StatusCode, response.Header.Get("Retry-After"), status.Reason, status.Message}
+	return rejected{response.StatusCode, response.Header.Get("Retry-After"), status.Reason, status.Message}
 }
 
 // holdOne opens a connection whose request is held, and waits for that.
@@ -154,7 +154,7 @@ func TestBytesAreBoundedOverAllServices(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer response.Body.Close()
-		if got := refusedBy(t, response); got.status != http.StatusServiceUnavailable || got.retryAfter == "" || got.reason != "TooManyBytes" {
+		if got := rejectedBy(t, response); got.status != http.StatusServiceUnavailable || got.retryAfter == "" || got.reason != "TooManyBytes" {
 			t.Errorf("the client gets %+v", got)
 		}
 	}

@@ -40,7 +40,7 @@ func openFiles(t *testing.T) int {
 }
 
 // TestConnectionsAreBoundedByOpenFiles opens connections to two services until
-// both are refused. Each of those that are open has one to a pod, and there are
+// both are rejected. Each of those that are open has one to a pod, and there are
 // files left.
 func TestConnectionsAreBoundedByOpenFiles(t *testing.T) {
 	if !resolvertest.InOwnProcess(t, false) {
@@ -68,7 +68,7 @@ func TestConnectionsAreBoundedByOpenFiles(t *testing.T) {
 	var clients []net.Conn
 	for _, port := range ports {
 		c.eventually(func() bool { status, _, _ := fetch(port, "/"); return status == http.StatusOK })
-		opened := c.openUntilRefused(port)
+		opened := c.openUntilRejected(port)
 		if len(opened) == 0 {
 			t.Error("a service has no connection at all")
 		}
@@ -84,9 +84,9 @@ func TestConnectionsAreBoundedByOpenFiles(t *testing.T) {
 	}
 }
 
-// openUntilRefused opens connections to a port, each of which a pod responds on
+// openUntilRejected opens connections to a port, each of which a pod responds on
 // and stays open, until one is reset.
-func (c *cluster) openUntilRefused(port int32) (opened []net.Conn) {
+func (c *cluster) openUntilRejected(port int32) (opened []net.Conn) {
 	c.t.Helper()
 	for {
 		// The reset may be faster than the client.

@@ -41,8 +41,8 @@ func scraped(port, metrics int32) *v1alpha1.ElastiService {
 	return es
 }
 
-// look sends a GET request over HTTP/1.1 or HTTP/2.
-func look(t *testing.T, version string, port int32, path, agent string) *http.Response {
+// requestAs sends a GET request over HTTP/1.1 or HTTP/2.
+func requestAs(t *testing.T, version string, port int32, path, agent string) *http.Response {
 	t.Helper()
 	transport := &http.Transport{DisableKeepAlives: true}
 	if version == "HTTP/2" {
@@ -74,7 +74,7 @@ func TestPassiveRequestsNeitherWakeNorCount(t *testing.T) {
 			c := newCluster(t, func(o *Options) { o.PassiveUserAgents = passive.WellKnownUserAgents() }, es)
 			requests := map[string]string{"Prometheus/3.5.0": "/", "Shop-Monitor/1": "/", "curl/8": "/metrics?all=1"}
 			for agent, path := range requests {
-				if response := look(t, version, port, path, agent); response.StatusCode != http.StatusServiceUnavailable || response.Header.Get("X-Elasti-Answer") != "Asleep" {
+				if response := requestAs(t, version, port, path, agent); response.StatusCode != http.StatusServiceUnavailable || response.Header.Get("X-Elasti-Answer") != "Asleep" {
 					t.Errorf("%s gets %d %v", agent, response.StatusCode, response.Header)
 				}
 			}
@@ -83,12 +83,12 @@ func TestPassiveRequestsNeitherWakeNorCount(t *testing.T) {
 			}
 			c.apply(slice(es, true, resolvertest.ListenHTTP(t, func(http.ResponseWriter, *http.Request) {})))
 			for agent, path := range requests {
-				c.eventually(func() bool { return look(t, version, port, path, agent).StatusCode == http.StatusOK })
+				c.eventually(func() bool { return requestAs(t, version, port, path, agent).StatusCode == http.StatusOK })
 			}
 			if c.reported() {
 				t.Error("a scrape is reported as use")
 			}
-			if response := look(t, version, port, "/", "curl/8"); response.StatusCode != http.StatusOK {
+			if response := requestAs(t, version, port, "/", "curl/8"); response.StatusCode != http.StatusOK {
 				t.Errorf("a client gets %d", response.StatusCode)
 			}
 			c.eventually(c.reported)

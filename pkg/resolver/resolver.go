@@ -156,7 +156,7 @@ func New(options Options) (*Resolver, error) {
 	r.listeners = listen.New(listen.Options{BindAddress: options.BindAddress, Logger: options.Logger, Faulted: r.faulted})
 	r.dialer = dial.New(dial.Options{Faulted: r.faulted, Connected: r.liveness.Add})
 	r.connections = newConnections(r.connectionLimits(), r.budget.Open(nil))
-	r.connections.displaced = func(client netip.Addr, why metrics.RefusedReason) { r.refused(nil, client, why) }
+	r.connections.displaced = func(client netip.Addr, why metrics.RejectionReason) { r.rejected(nil, client, why) }
 	r.streams = stream.New(stream.Options{Greeting: options.Timeouts.Greeting, Tasks: r.tasks})
 	policy := &fallback.Policy{PassiveUserAgents: options.PassiveUserAgents}
 	r.http1 = http1.New(http1.Options{

@@ -366,7 +366,7 @@ func TestProxyPortThatTwoNameIsThatOfTheOlder(t *testing.T) {
 	}
 }
 
-// Clients of a Service whose port is not open would be refused, so that others
+// Clients of a Service whose port is not open could not connect, so that others
 // have to take them.
 func TestReadyOnlyWhenAllPortsAreOpen(t *testing.T) {
 	taken, err := net.Listen("tcp", "127.0.0.1:0")

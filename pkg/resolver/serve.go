@@ -194,7 +194,7 @@ func (r *Resolver) findShared(ctx context.Context, conn *net.TCPConn, protocol s
 		case svc == nil:
 			return nil, service.Port{}, local
 		case !svc.Config().AllowedClients.Allow(client):
-			r.refused(svc, client, metrics.RefusedAddress)
+			r.rejected(svc, client, metrics.RejectedAddress)
 			return nil, service.Port{}, localreply.New(http.StatusForbidden, localreply.ReasonAddressNotAllowed,
 				"spec.proxy.allowedClients of the elastiservice does not have the address of this client")
 		case decided:
@@ -207,7 +207,7 @@ func (r *Resolver) findShared(ctx context.Context, conn *net.TCPConn, protocol s
 			latest = svc
 		}
 		if !svc.AwaitPath(ctx, left(conn)) {
-			r.refused(svc, client, metrics.RefusedServing)
+			r.rejected(svc, client, metrics.RejectedServing)
 			return nil, service.Port{}, localreply.New(http.StatusMisdirectedRequest, localreply.ReasonServing,
 				"the target is awake, and resolvers are not in the path of its service; call the service")
 		}
@@ -225,9 +225,9 @@ func (r *Resolver) moveShared(conn *net.TCPConn, svc *service.Service, first boo
 	case err == nil:
 		return nil
 	case memory.IsLimit(err):
-		r.refused(svc, clientOf(conn), metrics.RefusedMemory)
+		r.rejected(svc, clientOf(conn), metrics.RejectedMemory)
 	case errors.Is(err, localreply.ErrTooManyConnections):
-		r.refused(svc, clientOf(conn), metrics.RefusedService)
+		r.rejected(svc, clientOf(conn), metrics.RejectedService)
 	}
 	if first {
 		reset(conn)
@@ -235,10 +235,10 @@ func (r *Resolver) moveShared(conn *net.TCPConn, svc *service.Service, first boo
 	return localreply.ForError(svc, err)
 }
 
-// refused reports a connection that was refused, or of a request on the shared
-// port. Service is nil where it is not known.
-func (r *Resolver) refused(svc *service.Service, client netip.Addr, why metrics.RefusedReason) {
-	r.metrics.ConnectionRefused(why)
+// rejected counts and logs a connection, or a request on the shared port, that was
+// rejected. The Service is nil where it is not known.
+func (r *Resolver) rejected(svc *service.Service, client netip.Addr, why metrics.RejectionReason) {
+	r.metrics.ConnectionRejected(why)
 	logger := r.options.Logger.V(4)
 	if !logger.Enabled() {
 		return
@@ -246,7 +246,7 @@ func (r *Resolver) refused(svc *service.Service, client netip.Addr, why metrics.
 	if svc != nil {
 		logger = logger.WithValues("service", klog.KRef(svc.Namespace, svc.PublicService))
 	}
-	logger.Info("Refused a connection", "client", client, "why", why)
+	logger.Info("Rejected a connection", "client", client, "why", why)
 }
 
 // connection is how a connection of a client is served.
@@ -270,12 +270,12 @@ type connection struct {
 func (r *Resolver) serve(ctx context.Context, conn *net.TCPConn, c *connection) {
 	// Those of others take no room.
 	if c.service != nil && !c.service.Config().AllowedClients.Allow(clientOf(conn)) {
-		r.refused(c.service, clientOf(conn), metrics.RefusedAddress)
+		r.rejected(c.service, clientOf(conn), metrics.RejectedAddress)
 		reset(conn)
 		return
 	}
 	if rejection, ok := r.connections.add(conn, c.memory); !ok {
-		r.refused(c.service, clientOf(conn), rejection)
+		r.rejected(c.service, clientOf(conn), rejection)
 		reset(conn)
 		return
 	}
@@ -287,7 +287,7 @@ func (r *Resolver) serve(ctx context.Context, conn *net.TCPConn, c *connection) 
 		ended()
 	}, func() {
 		if c.service != nil && !c.service.AwaitPath(ctx, left(conn)) {
-			r.refused(c.service, clientOf(conn), metrics.RefusedServing)
+			r.rejected(c.service, clientOf(conn), metrics.RejectedServing)
 			reset(conn)
 			ended()
 			return

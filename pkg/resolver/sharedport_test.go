@@ -133,12 +133,12 @@ func TestServicesOnTheSharedPortHaveAnAccountEach(t *testing.T) {
 				t.Fatalf("the connection that is kept gets %s", got)
 			}
 			held := func() float64 { return s.gauge("elasti_resolver_queued_count", "source", "cart") }
-			refused := func() float64 {
-				return s.counter("elasti_resolver_connections_refused_total", "reason", test.rejection)
+			rejected := func() float64 {
+				return s.counter("elasti_resolver_connections_rejected_total", "reason", test.rejection)
 			}
-			for opened := 0; refused() == 0; opened++ {
+			for opened := 0; rejected() == 0; opened++ {
 				if opened == 100 {
-					t.Fatalf("%v requests are held, and no connection is refused", held())
+					t.Fatalf("%v requests are held, and no connection is rejected", held())
 				}
 				conn, before := s.dial(t), held()
 				s.send(t, conn, "cart")
@@ -212,8 +212,8 @@ func TestSilentConnectionsToTheSharedPortKeepNoClientOut(t *testing.T) {
 		}
 	}
 	resolvertest.AwaitReset(t, silent[0])
-	if got := s.counter("elasti_resolver_connections_refused_total", "reason", "service_limit"); got < 50 {
-		t.Errorf("%v connections are counted as refused", got)
+	if got := s.counter("elasti_resolver_connections_rejected_total", "reason", "service_limit"); got < 50 {
+		t.Errorf("%v connections are counted as rejected", got)
 	}
 }
 
@@ -247,8 +247,8 @@ func TestHTTP2ConnectionToTheSharedPortCountsForItsService(t *testing.T) {
 	if status, err := query(other, "till"); err == nil {
 		t.Errorf("a second connection gets %d, want an error", status)
 	}
-	if got := s.counter("elasti_resolver_connections_refused_total", "reason", "service_limit"); got == 0 {
-		t.Error("no connection is counted as refused")
+	if got := s.counter("elasti_resolver_connections_rejected_total", "reason", "service_limit"); got == 0 {
+		t.Error("no connection is counted as rejected")
 	}
 	transport.CloseIdleConnections()
 	s.eventually(func() bool { status, _ := query(other, "till"); return status == http.StatusOK })

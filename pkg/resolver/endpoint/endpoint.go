@@ -322,8 +322,8 @@ func (s *Set) Silent() int {
 	return sum
 }
 
-// Refused records that a connection to the port of a pod was refused.
-func (s *Set) Refused(pod *Pod, portName string) {
+// ConnectionRefused records that a connection to the port of a pod was refused.
+func (s *Set) ConnectionRefused(pod *Pod, portName string) {
 	if p := pod.ports[portName]; p != nil {
 		p.refused, p.accepts = true, false
 	}

@@ -113,7 +113,7 @@ func TestWhichPodsCanServe(t *testing.T) {
 	s.Update([]Description{describe("a", true, false)})
 	pod, _ := s.Take("http", 0)
 	s.Return(pod)
-	s.Refused(pod, "http")
+	s.ConnectionRefused(pod, "http")
 	serves(false)
 	if !s.Serving("admin") {
 		t.Error("the other port does not serve")
@@ -129,7 +129,7 @@ func TestWhichPodsCanServe(t *testing.T) {
 	}
 
 	// It also becomes usable again when the pod becomes ready again.
-	s.Refused(pod, "http")
+	s.ConnectionRefused(pod, "http")
 	s.Update([]Description{describe("a", false, false)})
 	s.Update([]Description{describe("a", true, false)})
 	serves(true)

@@ -78,7 +78,7 @@ func TestFirstComeFirstServed(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	lease.Refused()
+	lease.ConnectionRefused()
 	if err := q.Rejoin(waiters["0"]); err != nil {
 		t.Fatal(err)
 	}
@@ -284,7 +284,7 @@ func TestManyAtOnce(t *testing.T) {
 				}
 			}
 			if i%50 == 0 {
-				lease.Refused()
+				lease.ConnectionRefused()
 				for _, candidate := range q.Candidates() {
 					q.Accepted(candidate, false)
 				}

@@ -136,7 +136,7 @@ type ColdStart struct {
 }
 
 // Lease is the right to use one pod for one request or connection. It ends
-// with exactly one call of Release or Refused.
+// with exactly one call of Release or ConnectionRefused.
 type Lease struct {
 	// Pod is the pod, and Number the port to connect to.
 	Pod    *endpoint.Pod
@@ -161,7 +161,7 @@ func (l Lease) Addresses() []netip.AddrPort {
 
 // Dial connects to the pod. When it fails, nothing was sent, and the lease is still
 // to be ended: with Release when the error is a *localfault.Error or ctx has ended,
-// which do not concern the pod, and with Refused otherwise.
+// which do not concern the pod, and with ConnectionRefused otherwise.
 func (l Lease) Dial(ctx context.Context) (*net.TCPConn, error) {
 	return l.queue.dialer.Pod(ctx, l.Addresses())
 }
@@ -174,13 +174,13 @@ func (l Lease) Release() {
 	l.queue.dispatch()
 }
 
-// Refused ends the lease and records that the pod refused a connection. The pod is
+// ConnectionRefused ends the lease and records that the pod refused a connection. The pod is
 // not used until it accepts one or becomes ready again.
-func (l Lease) Refused() {
+func (l Lease) ConnectionRefused() {
 	l.queue.mu.Lock()
 	defer l.queue.mu.Unlock()
 	l.giveBack()
-	l.queue.pods.Refused(l.Pod, l.port)
+	l.queue.pods.ConnectionRefused(l.Pod, l.port)
 	l.queue.signal()
 	l.queue.dispatch()
 }

@@ -48,7 +48,7 @@ var applicationRequests = []applicationRequest{
 	{method: "GET", target: "/get", fields: map[string]string{"Accept": "text/html", "X-Odd": " a , b ", "Connection": "X-Odd"}},
 	{method: "HEAD", target: "/head"},
 	{method: "OPTIONS", target: "/get"},
-	{method: "POST", target: "/get", body: "refused"},
+	{method: "POST", target: "/get", body: "rejected"},
 	{method: "POST", target: "/post", body: `{"a": [1, 2]}`, fields: map[string]string{"Content-Type": "application/json"}},
 	{method: "POST", target: "/post", body: "a=b&c=d", fields: map[string]string{"Content-Type": "application/x-www-form-urlencoded"}},
 	{method: "POST", target: "/post", body: "--x\r\nContent-Disposition: form-data; name=\"a\"\r\n\r\nb\r\n--x--\r\n", fields: map[string]string{"Content-Type": "multipart/form-data; boundary=x"}},

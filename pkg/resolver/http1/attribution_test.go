@@ -29,7 +29,7 @@ import (
 	"github.com/truefoundry/elasti-apiserver/pkg/resolver/socket/sockettest"
 )
 
-// A request whose header is refused is attributed by its own fields or by none:
+// A request whose header is rejected is attributed by its own fields or by none:
 // never by those of the request before, whose memory others have by then.
 func TestRejectedHeaderIsNotAttributedByAnotherRequest(t *testing.T) {
 	inWorld(t, true, nil, func(w *world) {
@@ -55,7 +55,7 @@ func TestRejectedHeaderIsNotAttributedByAnotherRequest(t *testing.T) {
 		send(t, here, get("/"))
 		readResponse(t, reader, http.MethodGet)
 		w.running.Go(func() {
-			// It is refused before all of it was read.
+			// It is rejected before all of it was read.
 			_, _ = here.Write([]byte("GET / HTTP/1.1\r\nX: " + strings.Repeat("a", 17<<10) + "\r\n\r\n"))
 		})
 		if response, _ := readResponse(t, reader, http.MethodGet); response.StatusCode != http.StatusRequestHeaderFieldsTooLarge {

@@ -27,8 +27,8 @@ import (
 )
 
 // Lengths that are written so that one reader sees them and another does not are
-// refused, and no byte of the message reaches a pod.
-func TestDisguisedLengthsAreRefused(t *testing.T) {
+// rejected, and no byte of the message reaches a pod.
+func TestDisguisedLengthsAreRejected(t *testing.T) {
 	for name, test := range map[string]struct {
 		request string
 		status  int

@@ -216,7 +216,7 @@ func TestExpectContinue(t *testing.T) {
 	}
 }
 
-func TestExpectContinueRefused(t *testing.T) {
+func TestExpectContinueRejected(t *testing.T) {
 	f := newFixture(t, nil)
 	f.pods(scriptPod(t, "POST / HTTP/1.1\r\nHost: a\r\nExpect: 100-continue\r\nContent-Length: 5\r\n\r\n",
 		"HTTP/1.1 417 Expectation Failed\r\nContent-Length: 0\r\n\r\n"))

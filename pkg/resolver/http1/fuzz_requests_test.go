@@ -129,7 +129,7 @@ func FuzzRequests(f *testing.F) {
 				}
 				_ = client.CloseWrite()
 			})
-			responses, refused := readNumbers(t, bufio.NewReader(client), want)
+			responses, rejected := readNumbers(t, bufio.NewReader(client), want)
 			pod.mu.Lock()
 			defer pod.mu.Unlock()
 			if responses != len(pod.requests) {
@@ -143,7 +143,7 @@ func FuzzRequests(f *testing.F) {
 					t.Errorf("request %d of %q is %+v at the pod, and for net/http %+v", i, data, got, want[i])
 				}
 			}
-			if len(pod.requests) < len(want) && !refused {
+			if len(pod.requests) < len(want) && !rejected {
 				t.Errorf("%d of %d requests of %q were not forwarded, and none was rejected", len(want)-len(pod.requests), len(want), data)
 			}
 		})
@@ -152,7 +152,7 @@ func FuzzRequests(f *testing.F) {
 
 // readNumbers reads responses up to the end of a connection, checks their numbers, and
 // reports whether the last of them is a rejection.
-func readNumbers(t *testing.T, reader *bufio.Reader, requests []received) (responses int, refused bool) {
+func readNumbers(t *testing.T, reader *bufio.Reader, requests []received) (responses int, rejected bool) {
 	t.Helper()
 	for {
 		method := http.MethodGet
@@ -161,12 +161,12 @@ func readNumbers(t *testing.T, reader *bufio.Reader, requests []received) (respo
 		}
 		response, err := http.ReadResponse(reader, &http.Request{Method: method})
 		if err != nil {
-			return responses, refused
+			return responses, rejected
 		}
-		if refused && method != http.MethodHead {
+		if rejected && method != http.MethodHead {
 			t.Errorf("%d comes after a rejection that closes the connection", response.StatusCode)
 		}
-		if refused = refused || response.Header.Get(localreply.HeaderReason) != ""; refused {
+		if rejected = rejected || response.Header.Get(localreply.HeaderReason) != ""; rejected {
 			// It has no body if it is to a HEAD that net/http does not read.
 			_, _ = io.Copy(io.Discard, response.Body)
 			continue

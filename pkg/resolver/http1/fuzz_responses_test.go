@@ -86,7 +86,7 @@ func endToEnd(header http.Header) http.Header {
 }
 
 // differs returns how what a client got differs from what it would have got from
-// the pod, or "". What is malformed may be refused, in the middle of a body too,
+// the pod, or "". What is malformed may be rejected, in the middle of a body too,
 // but never be taken for a whole response.
 func differs(direct, through seenResponse) string {
 	var malformed textproto.ProtocolError

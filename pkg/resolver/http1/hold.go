@@ -97,7 +97,7 @@ func (c *conn) forward(ctx context.Context, lease hold.Lease) step {
 		// The request waits for another pod, or until this one is seen to accept
 		// connections.
 		refused = true
-		lease.Refused()
+		lease.ConnectionRefused()
 		return c.holdAgain()
 	}
 }

@@ -54,7 +54,7 @@ func TestHeaderThatIsReadIsCounted(t *testing.T) {
 }
 
 // When there is no room for a header, its client gets a local reply.
-func TestHeaderWithoutRoomIsRefused(t *testing.T) {
+func TestHeaderWithoutRoomIsRejected(t *testing.T) {
 	inWorld(t, true, nil, func(w *world) {
 		here, there := sockettest.Pipe()
 		w.keep(here)

@@ -274,7 +274,7 @@ var oddRequests = map[string][]oddRequest{
 	},
 }
 
-// What two servers could read in different ways is refused, and the request that
+// What two servers could read in different ways is rejected, and the request that
 // is hidden in it, or follows it, reaches no pod. All else arrives byte for byte.
 func TestOddRequests(t *testing.T) {
 	for group, cases := range oddRequests {
@@ -284,7 +284,7 @@ func TestOddRequests(t *testing.T) {
 					if odd.result == forwarded {
 						w.expectForwarded(odd.text)
 					} else {
-						w.expectRefused(odd.text, odd.result)
+						w.expectRejected(odd.text, odd.result)
 					}
 				})
 			})
@@ -315,9 +315,9 @@ func (w *world) expectForwarded(request string) {
 	w.pause(time.Minute)
 }
 
-// expectRefused fails the test unless a request is refused with a status, its
+// expectRejected fails the test unless a request is rejected with a status, its
 // connection ends, and nothing of what follows it reaches a pod.
-func (w *world) expectRefused(request string, status int) {
+func (w *world) expectRejected(request string, status int) {
 	t := w.t
 	w.pod = func(conn *sockettest.Conn) {
 		defer conn.Close()
@@ -327,7 +327,7 @@ func (w *world) expectRefused(request string, status int) {
 	}
 	client := w.client()
 	w.running.Go(func() {
-		// It may be refused before all of it is sent.
+		// It may be rejected before all of it is sent.
 		_, _ = io.WriteString(client, request+"GET /smuggled HTTP/1.1\r\nHost: a\r\n\r\n")
 	})
 	reader := bufio.NewReader(client)

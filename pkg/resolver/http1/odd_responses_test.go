@@ -28,7 +28,7 @@ import (
 	"github.com/truefoundry/elasti-apiserver/pkg/resolver/socket/sockettest"
 )
 
-// The outcomes of a response of a pod.
+// What becomes of a response of a pod.
 const (
 	// wholeAndOn: it arrives as it was sent, and the connection carries another.
 	wholeAndOn = iota
@@ -44,8 +44,8 @@ const (
 type oddResponse struct {
 	name, text string
 	// client is what arrives of it, where that is not the same text.
-	client  string
-	outcome int
+	client string
+	result int
 }
 
 const (
@@ -206,7 +206,7 @@ func (w *world) respondOddly(odd oddResponse) {
 	client := w.client()
 	reader := bufio.NewReader(client)
 	send(t, client, get("/"))
-	switch odd.outcome {
+	switch odd.result {
 	case wholeAndOn, wholeAndEnd:
 		want := odd.client
 		if want == "" {
@@ -224,7 +224,7 @@ func (w *world) respondOddly(odd oddResponse) {
 		}
 		return
 	}
-	if odd.outcome != wholeAndOn {
+	if odd.result != wholeAndOn {
 		if rest, err := io.ReadAll(reader); err != nil || len(rest) > 0 {
 			t.Errorf("after it came %q, %v", rest, err)
 		}

@@ -29,7 +29,7 @@ import (
 
 // Messages that two servers could split in different ways are rejected with an
 // error, and no byte of them reaches a pod.
-func TestAmbiguousRequestsAreRefused(t *testing.T) {
+func TestAmbiguousRequestsAreRejected(t *testing.T) {
 	const host = "Host: a\r\n"
 	tests := map[string]struct {
 		request string

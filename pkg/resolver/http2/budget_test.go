@@ -109,7 +109,7 @@ func TestWhatIsHeldIsCounted(t *testing.T) {
 	}
 }
 
-// TestTooManyHeldBytes: a body for which there is no room is refused when it comes.
+// TestTooManyHeldBytes: a body for which there is no room is rejected when it comes.
 func TestTooManyHeldBytes(t *testing.T) {
 	f := newFixtureWith(t, nil, func(o *service.Options) { o.Budget = memory.NewBudget(memory.Limits{Process: heldStreamBytes + 4<<10}) })
 	w := dialWire(t, f.address)

@@ -72,11 +72,11 @@ func (c *conn) releaseLeases() {
 	}
 }
 
-// releaseRefused is releaseLeases after their pod did not accept a connection.
-func (c *conn) releaseRefused() {
+// releaseUnconnected is releaseLeases after their pod did not accept a connection.
+func (c *conn) releaseUnconnected() {
 	for i, lease := range c.takeLeases() {
 		if i == 0 {
-			lease.Refused()
+			lease.ConnectionRefused()
 			continue
 		}
 		lease.Release()
@@ -114,15 +114,15 @@ func (c *conn) forwardHeld(s *stream, lease hold.Lease) {
 	if c.addForwarded(s) {
 		// The pod has just said that it takes no more.
 		c.credit(s.held.received)
-		c.endStream(s.id, refusedByGoAway)
+		c.endStream(s.id, rejectedByGoAway)
 		return
 	}
 	c.replayStream(s)
 	s.held = nil
 }
 
-// dropRefused forgets the held streams that a GOAWAY to the client has refused.
-func (c *conn) dropRefused() {
+// dropRejected forgets the held streams that a GOAWAY to the client has rejected.
+func (c *conn) dropRejected() {
 	last := c.goAwayLastStream()
 	for _, s := range slices.Clone(c.held) {
 		if s.id <= last {
@@ -131,7 +131,7 @@ func (c *conn) dropRefused() {
 		c.leaveQueue(s)
 		c.forgetHeld(s)
 		c.credit(s.held.received)
-		outcome, reason := refusedByGoAway(s)
+		outcome, reason := rejectedByGoAway(s)
 		c.finish(s, outcome, reason)
 	}
 }
@@ -143,5 +143,5 @@ func (c *conn) rejectHeld() {
 		return
 	}
 	c.sendGoAway(max(c.held[0].id, 2) - 2)
-	c.dropRefused()
+	c.dropRejected()
 }

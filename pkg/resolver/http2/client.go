@@ -98,7 +98,7 @@ func (c *conn) handleFrame(ctx context.Context, f *frame) error {
 	return c.flood.take(time.Now())
 }
 
-// ignored reports whether the frames of a stream are ignored: a GOAWAY has refused it, or
+// ignored reports whether the frames of a stream are ignored: a GOAWAY has rejected it, or
 // is about to, or it got a local reply. The pod does not know it, and would end the
 // connection for such a frame.
 func (c *conn) ignored(id uint32) bool {

@@ -289,7 +289,7 @@ func (c *conn) handle(ctx context.Context, raised signals) error {
 		c.passNextSettings()
 	}
 	if raised.podGoAway {
-		c.dropRefused()
+		c.dropRejected()
 	}
 	if raised.resolved {
 		return c.handleResolved(ctx)

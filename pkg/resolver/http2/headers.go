@@ -237,7 +237,7 @@ func (c *conn) forwardNew(s *stream) error {
 	left := c.addForwarded(s)
 	if left {
 		// The pod has just said that it takes no more.
-		c.endStream(s.id, refusedByGoAway)
+		c.endStream(s.id, rejectedByGoAway)
 		return nil
 	}
 	c.encodeFields(s.id, s.clientEnded, c.podFields())

@@ -171,7 +171,7 @@ func (c *conn) release(ctx context.Context, lease hold.Lease) error {
 		}
 		return nil
 	default:
-		c.releaseRefused()
+		c.releaseUnconnected()
 		c.rejoin()
 		return nil
 	}

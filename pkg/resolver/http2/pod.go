@@ -411,7 +411,7 @@ func podReset(code http2.ErrCode) ending {
 	}
 }
 
-func refusedByGoAway(*stream) (accesslog.Outcome, string) {
+func rejectedByGoAway(*stream) (accesslog.Outcome, string) {
 	return accesslog.Failed, "the pod left before it took the stream"
 }
 
@@ -476,15 +476,15 @@ func (c *conn) podGoAway(f *frame) (replacement []byte, replaced bool, err error
 	c.mu.Lock()
 	c.goAwayLast = min(c.goAwayLast, last)
 	announced := c.goAwayLast
-	var refused []uint32
+	var rejected []uint32
 	for id := range c.streams {
 		if id > last {
-			refused = append(refused, id)
+			rejected = append(rejected, id)
 		}
 	}
 	c.mu.Unlock()
-	for _, id := range refused {
-		c.endStream(id, refusedByGoAway)
+	for _, id := range rejected {
+		c.endStream(id, rejectedByGoAway)
 	}
 	c.events.goAway()
 	return appendGoAway(nil, announced, http2.ErrCode(code), string(f.payload[8:])), true, nil
@@ -526,7 +526,7 @@ func (c *conn) podEnded() error {
 			c.discountOpen(s)
 		}
 		c.held = append(streams, c.held...)
-		c.releaseRefused()
+		c.releaseUnconnected()
 		c.rejoin()
 		return nil
 	}

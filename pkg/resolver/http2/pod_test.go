@@ -154,7 +154,7 @@ func TestADialThatIsCutOff(t *testing.T) {
 // TestPodsThatReject: a pod that does not accept, or closes before it received
 // anything, is passed by; one that is lost after that is reported.
 func TestPodsThatReject(t *testing.T) {
-	t.Run("refused", func(t *testing.T) {
+	t.Run("rejected", func(t *testing.T) {
 		f := newFixture(t, nil)
 		listener, err := net.Listen("tcp", "127.0.0.1:0")
 		if err != nil {

@@ -362,7 +362,7 @@ func TestFloodsWhileHeld(t *testing.T) {
 	}
 }
 
-func TestTooManyStreamsAreRefused(t *testing.T) {
+func TestTooManyStreamsAreRejected(t *testing.T) {
 	f := newFixture(t, nil)
 	f.service.Config().Limits.MaxPending = 10 * maxStreams
 	f.service.Apply(f.service.Config())

@@ -126,7 +126,7 @@ func TestPodsThatRejectWhileMoreIsSaid(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := newFixture(t, nil)
-			// The last request is read once the pod has refused all before it.
+			// The last request is read once the pod has rejected all before it.
 			f.cart(func(host string) {
 				if host == "last" {
 					f.eventually(f.podHasEnded)

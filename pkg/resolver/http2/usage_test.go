@@ -182,8 +182,8 @@ func TestOpenStreamsNeedRoom(t *testing.T) {
 				headers := w.decode(await[*http2.HeadersFrame](w))
 				statuses[headers[":status"]+headers["x-elasti-answer"]]++
 			}
-			refused := statuses["503"+string(localreply.ReasonTooManyBytes)]
-			if refused == 0 || held != (statuses["200"] == 0) || refused+statuses["200"] != streams {
+			rejected := statuses["503"+string(localreply.ReasonTooManyBytes)]
+			if rejected == 0 || held != (statuses["200"] == 0) || rejected+statuses["200"] != streams {
 				t.Errorf("the responses are %v", statuses)
 			}
 			other.Give(other.Used())

@@ -61,29 +61,29 @@ type Process interface {
 	AccessLogDropped() int64
 }
 
-// RefusedReason is the reason for which a connection of a client was refused. It is
+// RejectionReason is the reason for which a connection of a client was rejected. It is
 // a label.
-type RefusedReason string
+type RejectionReason string
 
 const (
-	// RefusedProcess: the process has reached its limit on connections.
-	RefusedProcess RefusedReason = "process_limit"
-	// RefusedService: the service has reached its limit on connections.
-	RefusedService RefusedReason = "service_limit"
-	// RefusedClient: the client's address has reached its limit on connections.
-	RefusedClient RefusedReason = "client_limit"
-	// RefusedMemory: the memory of a connection exceeds a limit.
-	RefusedMemory RefusedReason = "memory_limit"
-	// RefusedAddress: spec.proxy.allowedClients does not include the client's address.
-	RefusedAddress RefusedReason = "address_not_allowed"
-	// RefusedServing: the target is awake, and resolvers are not in the path of the
+	// RejectedProcess: the process has reached its limit on connections.
+	RejectedProcess RejectionReason = "process_limit"
+	// RejectedService: the service has reached its limit on connections.
+	RejectedService RejectionReason = "service_limit"
+	// RejectedClient: the client's address has reached its limit on connections.
+	RejectedClient RejectionReason = "client_limit"
+	// RejectedMemory: the memory of a connection exceeds a limit.
+	RejectedMemory RejectionReason = "memory_limit"
+	// RejectedAddress: spec.proxy.allowedClients does not include the client's address.
+	RejectedAddress RejectionReason = "address_not_allowed"
+	// RejectedServing: the target is awake, and resolvers are not in the path of the
 	// Service.
-	RefusedServing RefusedReason = "serve_mode"
+	RejectedServing RejectionReason = "serve_mode"
 )
 
-// RefusedReasons returns every RefusedReason.
-func RefusedReasons() []RefusedReason {
-	return []RefusedReason{RefusedProcess, RefusedService, RefusedClient, RefusedMemory, RefusedAddress, RefusedServing}
+// RejectionReasons returns every RejectionReason.
+func RejectionReasons() []RejectionReason {
+	return []RejectionReason{RejectedProcess, RejectedService, RejectedClient, RejectedMemory, RejectedAddress, RejectedServing}
 }
 
 // Metrics are the metrics of a resolver. They are safe for concurrent use.
@@ -99,8 +99,10 @@ type Metrics struct {
 
 	panics      prometheus.Counter
 	localFaults *prometheus.CounterVec
-	refused     *prometheus.CounterVec
-	conflicts   prometheus.Gauge
+	rejected    *prometheus.CounterVec
+	// refused has the values of rejected under its former name, for one release.
+	refused   *prometheus.CounterVec
+	conflicts prometheus.Gauge
 }
 
 // New creates metrics and registers them.
@@ -128,17 +130,19 @@ func New(registerer prometheus.Registerer, process Process) (*Metrics, error) {
 
 		panics:      prometheus.NewCounter(prometheus.CounterOpts{Name: prefix + "panics_total", Help: "Panics while a connection was served. Each ended one connection."}),
 		localFaults: counter("local_faults_total", "Connections that could not be accepted or made for lack of a resource of the resolver, by resource.", []string{"kind"}),
-		refused:     counter("connections_refused_total", "Connections of clients that were reset, and requests on the shared port that were rejected, because of a limit or because the client may not reach the service now, by reason.", []string{"reason"}),
+		rejected:    counter("connections_rejected_total", "Connections of clients that were reset, and requests on the shared port that were rejected, because of a limit or because the client may not reach the service now, by reason.", []string{"reason"}),
+		refused:     counter("connections_refused_total", "Deprecated: the former name of elasti_resolver_connections_rejected_total.", []string{"reason"}),
 		conflicts:   prometheus.NewGauge(prometheus.GaugeOpts{Name: prefix + "proxy_port_conflicts", Help: "Claims of ElastiServices on proxy ports that another one has claimed earlier. A value other than 0 is a fault of the server, or an attack."}),
 	}
 	for _, kind := range localfault.Kinds() {
 		m.localFaults.WithLabelValues(string(kind))
 	}
-	for _, reason := range RefusedReasons() {
+	for _, reason := range RejectionReasons() {
+		m.rejected.WithLabelValues(string(reason))
 		m.refused.WithLabelValues(string(reason))
 	}
 	for _, collector := range []prometheus.Collector{
-		m.held, m.hold, m.coldStart, m.ended, m.bytes, m.wakeCalls, m.wake, m.services, m.panics, m.localFaults, m.refused, m.conflicts,
+		m.held, m.hold, m.coldStart, m.ended, m.bytes, m.wakeCalls, m.wake, m.services, m.panics, m.localFaults, m.rejected, m.refused, m.conflicts,
 		gauge("listeners", "Proxy ports that are open.", func() float64 { return float64(process.Listeners()) }),
 		gauge("connections", "Connections of clients that are open.", func() float64 { return float64(process.Connections()) }),
 		gauge("connections_limit", "Connections of clients that may be open now.", func() float64 { return float64(process.ConnectionLimit()) }),
@@ -161,8 +165,9 @@ func (m *Metrics) LocalFault(fault *localfault.Error) {
 	m.localFaults.WithLabelValues(string(fault.Kind)).Inc()
 }
 
-// ConnectionRefused counts a connection that was refused.
-func (m *Metrics) ConnectionRefused(reason RefusedReason) {
+// ConnectionRejected counts a connection that was rejected.
+func (m *Metrics) ConnectionRejected(reason RejectionReason) {
+	m.rejected.WithLabelValues(string(reason)).Inc()
 	m.refused.WithLabelValues(string(reason)).Inc()
 }
 

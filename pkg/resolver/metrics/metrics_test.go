@@ -81,6 +81,7 @@ func TestServiceMetrics(t *testing.T) {
 		`elasti_resolver_held_bytes 5`,
 		`elasti_resolver_connections_limit 8`,
 		`elasti_resolver_access_log_dropped_total 9`,
+		`elasti_resolver_connections_rejected_total{reason="service_limit"} 0`,
 		`elasti_resolver_connections_refused_total{reason="service_limit"} 0`,
 		`elasti_resolver_local_faults_total{kind="descriptors"} 0`,
 		`elasti_resolver_queued_count{namespace="shop",source="cart"} 6`,

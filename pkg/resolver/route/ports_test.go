@@ -35,12 +35,12 @@ const testLinger = 30 * time.Second
 // openPorts has the open ports with the owners of their connections.
 type openPorts struct {
 	owners map[int32]string
-	// refused are the ports that cannot be opened.
-	refused map[int32]bool
+	// rejected are the ports that cannot be opened.
+	rejected map[int32]bool
 }
 
 func (o *openPorts) OpenPort(svc *service.Service, port service.Port) error {
-	if o.refused[port.ProxyPort] {
+	if o.rejected[port.ProxyPort] {
 		return errors.New("address already in use")
 	}
 	o.owners[port.ProxyPort] = svc.Name + " " + port.AppProtocol
@@ -62,7 +62,7 @@ type desired struct {
 
 func newDesired(t *testing.T) *desired {
 	t.Helper()
-	d := &desired{t: t, clock: clocktesting.NewFakeClock(time.Unix(0, 0)), open: &openPorts{owners: map[int32]string{}, refused: map[int32]bool{}}}
+	d := &desired{t: t, clock: clocktesting.NewFakeClock(time.Unix(0, 0)), open: &openPorts{owners: map[int32]string{}, rejected: map[int32]bool{}}}
 	d.ports = newPorts(&Options{
 		Listeners: d.open, Linger: testLinger, Clock: d.clock, SharedPort: 9080, Logger: klog.Background(),
 		Conflicts: func(n int) { d.conflicts = n },
@@ -195,19 +195,19 @@ func TestServiceThatWantsAPortTwiceHasItOnce(t *testing.T) {
 func TestPortThatCannotBeOpenedIsTriedAgain(t *testing.T) {
 	d := newDesired(t)
 	cart := d.service("cart")
-	d.open.refused[10000] = true
+	d.open.rejected[10000] = true
 	for range 2 {
 		if err := d.set(cart, []service.Port{port(10000, ""), port(10001, "")}); err == nil || !strings.Contains(err.Error(), "in use") {
 			t.Fatalf("got %v", err)
 		}
 		d.is("map[10001:cart ]")
 	}
-	d.open.refused[10000] = false
+	d.open.rejected[10000] = false
 	d.wants(cart, port(10000, ""), port(10001, ""))
 	d.is("map[10000:cart  10001:cart ]")
 	// A port that was never open does not linger.
 	till := d.service("till")
-	d.open.refused[10002] = true
+	d.open.rejected[10002] = true
 	if err := d.set(till, []service.Port{port(10002, "")}); err == nil {
 		t.Fatal("a port opened that cannot be opened")
 	}

@@ -36,7 +36,7 @@ const DefaultPathTimeout = 35 * time.Second
 // else says yet that resolvers are in the path: longer than a watch may be behind.
 const enteredTime = 10 * time.Minute
 
-// leftInterval is the time between two looks whether the client of a connection that
+// leftInterval is the time between two checks whether the client of a connection that
 // waits is still there.
 const leftInterval = 500 * time.Millisecond
 
@@ -47,7 +47,7 @@ type path struct {
 	// mode and pods are the two signs: what the configuration says of the mode,
 	// and whether a pod is ready.
 	mode, pods bool
-	// left is when the last sign went that resolvers are in the path, or about to
+	// left is when the last sign ended that resolvers are in the path, or about to
 	// be. Zero while there is one.
 	left time.Time
 	// announced is when the controller last reported that it is about to put this resolver in

@@ -59,7 +59,7 @@ func TestConnectionsAreServedForAWhileAfterResolversLeftThePath(t *testing.T) {
 		defer s.Close()
 		pass(grace - time.Second)
 		if !<-later(s) {
-			t.Error("a late client is refused")
+			t.Error("a late client is rejected")
 		}
 		pass(time.Second)
 		if <-later(s) {
@@ -72,12 +72,12 @@ func TestConnectionsAreServedForAWhileAfterResolversLeftThePath(t *testing.T) {
 // does next, it is preceded by one of these, or followed at once.
 func TestConnectionWaitsForAnySignThatResolversAreInThePath(t *testing.T) {
 	for name, sign := range map[string]func(*Service){
-		"mode proxy":            func(s *Service) { s.Apply(&Config{Mode: v1alpha1.ModeProxy}) },
-		"sleep was requested":   func(s *Service) { s.Apply(&Config{Mode: v1alpha1.ModeServe, FallingAsleep: true}) },
-		"policy Always":         func(s *Service) { s.Apply(&Config{Mode: v1alpha1.ModeServe, Always: true}) },
-		"no pod":                func(s *Service) { s.SetPods(nil) },
-		"no ready pod":          func(s *Service) { s.SetPods([]endpoint.Description{{ID: "a"}}) },
-		"the last one is going": func(s *Service) { s.SetPods([]endpoint.Description{{ID: "a", Ready: true, Terminating: true}}) },
+		"mode proxy":              func(s *Service) { s.Apply(&Config{Mode: v1alpha1.ModeProxy}) },
+		"sleep was requested":     func(s *Service) { s.Apply(&Config{Mode: v1alpha1.ModeServe, FallingAsleep: true}) },
+		"policy Always":           func(s *Service) { s.Apply(&Config{Mode: v1alpha1.ModeServe, Always: true}) },
+		"no pod":                  func(s *Service) { s.SetPods(nil) },
+		"no ready pod":            func(s *Service) { s.SetPods([]endpoint.Description{{ID: "a"}}) },
+		"the last one terminates": func(s *Service) { s.SetPods([]endpoint.Description{{ID: "a", Ready: true, Terminating: true}}) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -92,14 +92,14 @@ func TestConnectionWaitsForAnySignThatResolversAreInThePath(t *testing.T) {
 				}
 				sign(s)
 				if !<-result {
-					t.Error("the client that waited is refused")
+					t.Error("the client that waited is rejected")
 				}
 				// The grace period begins anew.
 				s.Apply(&Config{Mode: v1alpha1.ModeServe})
 				s.SetPods([]endpoint.Description{{ID: "a", Ready: true}})
 				pass(grace - time.Second)
 				if !<-later(s) {
-					t.Error("a late client is refused")
+					t.Error("a late client is rejected")
 				}
 			})
 		})
@@ -112,7 +112,7 @@ func TestWithoutAGracePeriodConnectionsAreAlwaysServed(t *testing.T) {
 		defer s.Close()
 		pass(1000 * time.Hour)
 		if !<-later(s) {
-			t.Error("a client is refused")
+			t.Error("a client is rejected")
 		}
 	})
 }
@@ -145,14 +145,14 @@ func TestServiceAcceptsFromWhenItsResolverIsToBeInThePath(t *testing.T) {
 		waiting := later(s)
 		s.EnterPath()
 		if !<-waiting {
-			t.Error("the client that waited is refused")
+			t.Error("the client that waited is rejected")
 		}
 		// Whatever was observed before.
 		s.Apply(&Config{Mode: v1alpha1.ModeServe})
 		s.SetPods([]endpoint.Description{{ID: "a", Ready: true}, {ID: "b", Ready: true}})
 		pass(enteredTime - time.Second)
 		if !s.InPath() || !<-later(s) {
-			t.Error("a client is refused before the resolver can know better")
+			t.Error("a client is rejected before the resolver can know better")
 		}
 		pass(time.Second)
 		if s.InPath() {
@@ -172,7 +172,7 @@ func TestServiceThatWasInThePathLeavesIt(t *testing.T) {
 		s.Apply(&Config{Mode: v1alpha1.ModeServe})
 		pass(grace - time.Second)
 		if !s.InPath() {
-			t.Error("a late client is refused")
+			t.Error("a late client is rejected")
 		}
 		pass(time.Second)
 		if s.InPath() {

@@ -79,7 +79,7 @@ func (c *conn) dial(ctx context.Context, lease hold.Lease, silent bool) (bool, e
 		lease.Release()
 		return false, err
 	}
-	lease.Refused()
+	lease.ConnectionRefused()
 	return false, nil
 }
 
