@@ -55,7 +55,7 @@ func OfService(service *corev1.Service, always bool) []Finding {
 		add(v1alpha1.ReasonPublishesNotReadyAddresses, "has publishNotReadyAddresses: while the target wakes, new connections also go to pods that do not accept them yet, and fail; set it to false")
 	}
 	if local := corev1.ServiceInternalTrafficPolicyLocal; spec.InternalTrafficPolicy != nil && *spec.InternalTrafficPolicy == local {
-		add(v1alpha1.ReasonInternalTrafficPolicyLocal, "has internalTrafficPolicy Local: clients on nodes without a resolver are refused while the target sleeps; use Cluster, or run a resolver on every node")
+		add(v1alpha1.ReasonInternalTrafficPolicyLocal, "has internalTrafficPolicy Local: clients on nodes without a resolver cannot connect while the target sleeps; use Cluster, or run a resolver on every node")
 	}
 	if spec.ExternalTrafficPolicy == corev1.ServiceExternalTrafficPolicyLocal {
 		add(v1alpha1.ReasonExternalTrafficPolicyLocal, "has externalTrafficPolicy Local: nodes without a resolver drop traffic from outside of the cluster while the target sleeps; use Cluster, or run a resolver on every node")

@@ -67,7 +67,7 @@ func TestBudgetOfCostlyExpressions(t *testing.T) {
 			t.Errorf("%.40q is within the budget", expression)
 		}
 		if err := budget.Spend(`/health`); err != nil {
-			t.Errorf("what was refused was spent: %v", err)
+			t.Errorf("what was rejected was spent: %v", err)
 		}
 	}
 }

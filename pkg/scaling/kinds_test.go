@@ -50,7 +50,7 @@ func TestKindsThatAreNotServedEvictNoOther(t *testing.T) {
 	}
 }
 
-func TestGroupVersionThatComesAndGoesIsCachedOnce(t *testing.T) {
+func TestGroupVersionThatIsServedNowAndThenIsCachedOnce(t *testing.T) {
 	server := newFakeServer(t)
 	client := server.client()
 	widget := Target{APIVersion: "example.com/v1", Kind: "Widget", Namespace: "shop", Name: "cart"}

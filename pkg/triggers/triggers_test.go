@@ -110,7 +110,7 @@ func TestRejectedMetadata(t *testing.T) {
 	}
 }
 
-// What is configured may be a secret, and what is refused ends up in logs.
+// What is configured may be a secret, and what is rejected ends up in logs.
 func TestRejectionsKeepSecrets(t *testing.T) {
 	const secret = "hunter2"
 	for _, text := range []string{

@@ -326,7 +326,7 @@ func measureAwakeWake(ctx context.Context, b *bench) (err error) {
 	defer func() {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), apiTimeout)
 		defer cancel()
-		err = errors.Join(err, b.DeleteNamespace(ctx, namespace), b.AwaitNamespaceGone(ctx, namespace))
+		err = errors.Join(err, b.DeleteNamespace(ctx, namespace), b.AwaitNamespaceDeleted(ctx, namespace))
 	}()
 	app := b.NewApplication(namespace, cluster.ApplicationOptions{Replicas: 1})
 	if err := errors.Join(app.Create(ctx), app.AwaitMode(ctx, v1alpha1.ModeServe)); err != nil {

@@ -51,7 +51,7 @@ func (b *bench) newStage(ctx context.Context) (_ *stage, leave func(), err error
 		ended.Wait()
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), leaveTimeout)
 		defer cancel()
-		if err := errors.Join(b.DeleteNamespace(ctx, namespace), b.AwaitNamespaceGone(ctx, namespace)); err != nil {
+		if err := errors.Join(b.DeleteNamespace(ctx, namespace), b.AwaitNamespaceDeleted(ctx, namespace)); err != nil {
 			fmt.Fprintln(os.Stderr, "bench: cleaning up:", err)
 		}
 	}

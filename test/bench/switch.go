@@ -45,7 +45,7 @@ func switching(ctx context.Context, b *bench) error {
 	fmt.Printf("%d switches each way, %d requests, %d failed\n", result.Rounds, result.Requests, result.Failed)
 	moments := stage.observer.Since(time.Time{})
 	b.durations("endpoint of the Service ready → resolver slice removed", delays(moments, cluster.EndpointReady, cluster.ResolversRemoved))
-	b.durations("target scaled to zero by someone else → resolver slice in place", sleepDelays(moments))
+	b.durations("target scaled to zero by another client → resolver slice in place", sleepDelays(moments))
 	b.set("switch_total", float64(result.Rounds))
 	b.set("switch_failed", float64(result.Failed))
 	return nil

@@ -76,7 +76,7 @@ func run(ctx context.Context, options options) (err error) {
 	defer func() {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), settleTimeout)
 		defer cancel()
-		err = errors.Join(err, connected.DeleteNamespace(ctx, namespace), connected.AwaitNamespaceGone(ctx, namespace))
+		err = errors.Join(err, connected.DeleteNamespace(ctx, namespace), connected.AwaitNamespaceDeleted(ctx, namespace))
 	}()
 	applications, err := sleepingApplications(ctx, connected, namespace, options.applications)
 	if err != nil {

@@ -87,20 +87,20 @@ func TestTerminatedAPIServerEndsByItself(t *testing.T) {
 	s.check(s.Host.CoreV1().Pods(pod.Namespace).Delete(s.ctx, pod.Name, metav1.DeleteOptions{}))
 	var exitCode *int32
 	_, err = s.AwaitPods(s.ctx, pod.Namespace, cluster.APIServerSelector, "pod "+pod.Name+" is replaced", func(found []*corev1.Pod) bool {
-		ready, gone := false, true
+		ready, deleted := false, true
 		for _, other := range found {
 			if other.Name != pod.Name {
 				ready = ready || cluster.PodIsReady(other)
 				continue
 			}
-			gone = false
+			deleted = false
 			for _, container := range other.Status.ContainerStatuses {
 				if ended := container.State.Terminated; ended != nil {
 					exitCode = &ended.ExitCode
 				}
 			}
 		}
-		return ready && gone
+		return ready && deleted
 	})
 	s.check(err)
 	s.awaitAPI()

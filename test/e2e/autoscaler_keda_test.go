@@ -132,7 +132,7 @@ func TestTargetSleepsAndWakesWhileKEDAIsDown(t *testing.T) {
 	s.checkReplicas(app, 1)
 	s.awaitAnnotations(app, before)
 	s.check(app.DeleteElastiService(s.ctx))
-	s.check(s.AwaitElastiServiceGone(s.ctx, app.Namespace, app.Name))
+	s.check(s.AwaitElastiServiceDeleted(s.ctx, app.Namespace, app.Name))
 	s.check(keda.Start())
 	s.checkKEDAScales(app, observer)
 }
@@ -197,7 +197,7 @@ func TestKEDAAtZeroDoesNotUndoAWake(t *testing.T) {
 	s.check(app.AwaitAsleep(s.ctx))
 	s.get(app, "/again")
 	s.check(app.DeleteElastiService(s.ctx))
-	s.check(s.AwaitElastiServiceGone(s.ctx, app.Namespace, app.Name))
+	s.check(s.AwaitElastiServiceDeleted(s.ctx, app.Namespace, app.Name))
 	s.awaitAnnotations(app, before)
 }
 
@@ -229,7 +229,7 @@ func TestKEDAPausesOfTheUserSurvive(t *testing.T) {
 		t.Errorf("after a wake, the annotations are %v, want %v", after, before)
 	}
 	s.check(app.DeleteElastiService(s.ctx))
-	s.check(s.AwaitElastiServiceGone(s.ctx, app.Namespace, app.Name))
+	s.check(s.AwaitElastiServiceDeleted(s.ctx, app.Namespace, app.Name))
 	if after := s.scaledObject(app).GetAnnotations(); !maps.Equal(after, before) {
 		t.Errorf("after the ElastiService, the annotations are %v, want %v", after, before)
 	}

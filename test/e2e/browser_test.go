@@ -67,7 +67,7 @@ func TestWaitingPageOpensTheApplicationInARealBrowser(t *testing.T) {
 			s.check(page.call("Page.navigate", map[string]any{"url": url}, nil))
 			var shown []document
 			err := wait.PollUntilContextTimeout(s.ctx, pollInterval, time.Minute, true, func(context.Context) (bool, error) {
-				now, err := page.look()
+				now, err := page.document()
 				if err != nil {
 					// The page is between two documents.
 					return false, nil
@@ -107,8 +107,8 @@ type document struct {
 	Step string
 }
 
-// lookExpression returns a document as JSON.
-const lookExpression = `JSON.stringify({
+// documentExpression returns a document as JSON.
+const documentExpression = `JSON.stringify({
 	Location: location.href,
 	Complete: document.readyState === "complete",
 	Title: document.title,
@@ -238,13 +238,13 @@ func (p *page) call(method string, params, result any) error {
 	}
 }
 
-// look returns the document of the page.
-func (p *page) look() (document, error) {
+// document returns the document of the page.
+func (p *page) document() (document, error) {
 	var evaluated struct {
 		Result           struct{ Value string }
 		ExceptionDetails *struct{ Text string }
 	}
-	if err := p.call("Runtime.evaluate", map[string]any{"expression": lookExpression}, &evaluated); err != nil {
+	if err := p.call("Runtime.evaluate", map[string]any{"expression": documentExpression}, &evaluated); err != nil {
 		return document{}, err
 	}
 	if evaluated.ExceptionDetails != nil {

@@ -38,7 +38,7 @@ func TestRequestIsHeldForLongerThanAMinute(t *testing.T) {
 	}
 }
 
-func TestRequestIsRefusedWithAReasonWhenTheHoldTimeoutOfTheUserIsOver(t *testing.T) {
+func TestRequestIsRejectedWithAReasonWhenTheHoldTimeoutOfTheUserIsOver(t *testing.T) {
 	t.Parallel()
 	s := newScene(t)
 	const holdTimeoutSeconds = 3

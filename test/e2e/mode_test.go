@@ -137,7 +137,7 @@ func TestFlappingReadinessLosesNoRequestOfAResolver(t *testing.T) {
 	for range 3 {
 		start := time.Now()
 		s.setReady(pod.Status.PodIP, false)
-		_, err := observer.Await(s.ctx, start, cluster.EndpointGone, app.Name, "")
+		_, err := observer.Await(s.ctx, start, cluster.EndpointLost, app.Name, "")
 		s.check(err)
 		start = time.Now()
 		s.setReady(pod.Status.PodIP, true)

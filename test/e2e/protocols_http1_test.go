@@ -49,7 +49,7 @@ func http1Conversations() []conversation {
 		}},
 		{"BigBodiesBothWays", func(ctx context.Context, h *host) error { return bigBodies(ctx, h, &http.Transport{}) }},
 		{"ExpectContinue", expectContinue},
-		{"ExpectRefused", expectRejected},
+		{"ExpectRejected", expectRejected},
 		{"EarlyHints", earlyHints},
 		{"ServerSentEvents", func(ctx context.Context, h *host) error { return serverSentEvents(ctx, h, &http.Transport{}, "http1") }},
 		{"WebSocket", webSocket},

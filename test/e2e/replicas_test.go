@@ -253,7 +253,7 @@ func (s *scene) awaitNoElastiServices(ctx context.Context) error {
 		return err
 	}
 	for i := range list.Items {
-		if err := s.AwaitElastiServiceGone(ctx, s.namespace, list.Items[i].Name); err != nil {
+		if err := s.AwaitElastiServiceDeleted(ctx, s.namespace, list.Items[i].Name); err != nil {
 			return err
 		}
 	}

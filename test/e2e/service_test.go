@@ -124,14 +124,14 @@ func TestDeletedNamespaceIsNotHeldUp(t *testing.T) {
 	missing := s.NewApplication(namespace, cluster.ApplicationOptions{Name: "missing"})
 	s.check(missing.CreateElastiService(s.ctx))
 	s.check(s.DeleteNamespace(s.ctx, namespace))
-	s.check(s.AwaitNamespaceGone(s.ctx, namespace))
+	s.check(s.AwaitNamespaceDeleted(s.ctx, namespace))
 }
 
 // deleteElastiService deletes an ElastiService and waits until its finalizer is done.
 func (s *scene) deleteElastiService(app *cluster.Application) {
 	s.Helper()
 	s.check(app.DeleteElastiService(s.ctx))
-	s.check(s.AwaitElastiServiceGone(s.ctx, app.Namespace, app.Name))
+	s.check(s.AwaitElastiServiceDeleted(s.ctx, app.Namespace, app.Name))
 }
 
 // resolverSlice reads the resolver slice of an application that is asleep.

@@ -39,7 +39,7 @@ import (
 	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti/v1alpha1"
 )
 
-func TestSecondElastiServiceForAServiceIsRefused(t *testing.T) {
+func TestSecondElastiServiceForAServiceIsRejected(t *testing.T) {
 	client := elastiServices(newNamespace(t))
 	if _, err := client.Create(t.Context(), newElastiService("first"), metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
@@ -60,7 +60,7 @@ func TestSecondElastiServiceForAServiceIsRefused(t *testing.T) {
 	})
 }
 
-func TestBrokenSpecsAreRefusedAtAdmission(t *testing.T) {
+func TestBrokenSpecsAreRejectedAtAdmission(t *testing.T) {
 	client := elastiServices(newNamespace(t))
 	for _, test := range []struct {
 		field  string
@@ -177,13 +177,13 @@ func TestSecretOfATriggerNeedsThePermissionToGetIt(t *testing.T) {
 		return apierrors.IsForbidden(err) && strings.Contains(err.Error(), `Secret "monitoring"`)
 	}
 	if _, err := other.Create(t.Context(), object, metav1.CreateOptions{}); !denied(err) {
-		t.Errorf("creating without the permission: got %v, want it refused", err)
+		t.Errorf("creating without the permission: got %v, want it rejected", err)
 	}
 	if _, err := author.Create(t.Context(), object, metav1.CreateOptions{}); err != nil {
 		t.Fatalf("creating with the permission: %v", err)
 	}
 	if _, err := other.Patch(t.Context(), "app", types.MergePatchType, sendTo("http://elsewhere"), metav1.PatchOptions{}); !denied(err) {
-		t.Errorf("sending it elsewhere without the permission: got %v, want it refused", err)
+		t.Errorf("sending it elsewhere without the permission: got %v, want it rejected", err)
 	}
 	if _, err := other.Patch(t.Context(), "app", types.MergePatchType, []byte(`{"spec":{"cooldownPeriod":60}}`), metav1.PatchOptions{}); err != nil {
 		t.Errorf("changing something else without the permission: %v", err)

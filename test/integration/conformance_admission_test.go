@@ -247,7 +247,7 @@ func TestNamespaceLifecycleIsKeptTo(t *testing.T) {
 	deleteNamespace(t, namespace)
 	other := newElastiService("other")
 	other.Spec.Service = "other"
-	eventually(t, "a create is refused", func(ctx context.Context) string {
+	eventually(t, "a create is rejected", func(ctx context.Context) string {
 		if _, err := elastiServices(namespace).Create(ctx, other, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}}); !isNamespaceTerminating(err) {
 			return fmt.Sprintf("it returns %v", err)
 		}
@@ -265,7 +265,7 @@ func TestNamespaceLifecycleIsKeptTo(t *testing.T) {
 		_, err = elastiServices(namespace).Patch(ctx, "app", types.JSONPatchType, removal, metav1.PatchOptions{})
 		return complaintOf(err)
 	})
-	waitForNamespaceGone(t, namespace)
+	waitForNamespaceDeleted(t, namespace)
 }
 
 func isNamespaceTerminating(err error) bool {

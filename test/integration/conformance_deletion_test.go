@@ -46,7 +46,7 @@ func createDependent(t *testing.T, namespace string, owner *v1alpha1.ElastiServi
 	}
 }
 
-func waitForElastiServiceGone(t *testing.T, namespace string) {
+func waitForElastiServiceDeleted(t *testing.T, namespace string) {
 	t.Helper()
 	eventuallyWithin(t, discoveryTimeout, "the ElastiService is deleted", func(ctx context.Context) string {
 		object, err := elastiServices(namespace).Get(ctx, "app", metav1.GetOptions{})
@@ -82,7 +82,7 @@ func TestForegroundDeletionWaitsForDependents(t *testing.T) {
 	if _, err := configMaps.Patch(t.Context(), "dependent", types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`), metav1.PatchOptions{}); err != nil {
 		t.Fatalf("letting the dependent go: %v", err)
 	}
-	waitForElastiServiceGone(t, namespace)
+	waitForElastiServiceDeleted(t, namespace)
 }
 
 func TestOrphaningDeletionLeavesDependents(t *testing.T) {
@@ -92,7 +92,7 @@ func TestOrphaningDeletionLeavesDependents(t *testing.T) {
 	if err := elastiServices(namespace).Delete(t.Context(), "app", metav1.DeleteOptions{PropagationPolicy: ptr.To(metav1.DeletePropagationOrphan)}); err != nil {
 		t.Fatalf("deleting: %v", err)
 	}
-	waitForElastiServiceGone(t, namespace)
+	waitForElastiServiceDeleted(t, namespace)
 	dependent, err := shared.Kubernetes.CoreV1().ConfigMaps(namespace).Get(t.Context(), "dependent", metav1.GetOptions{})
 	if err != nil || len(dependent.OwnerReferences) > 0 || dependent.DeletionTimestamp != nil {
 		t.Errorf("the dependent is %+v (error: %v), want it there without owner", dependent, err)

@@ -117,7 +117,7 @@ func (h *webhook) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	switch {
 	case object.Annotations["deny"] != "":
 		response.Allowed = false
-		response.Result = &metav1.Status{Message: "refused by the webhook"}
+		response.Result = &metav1.Status{Message: "rejected by the webhook"}
 	case req.URL.Path == "/mutate" && request.SubResource == "" && request.Operation == admissionv1.Create:
 		response.PatchType = ptr.To(admissionv1.PatchTypeJSONPatch)
 		response.Patch = []byte(`[{"op":"add","path":"/metadata/labels","value":{"webhook":"seen"}}]`)
@@ -184,7 +184,7 @@ func TestAdmissionWebhooksAreCalled(t *testing.T) {
 		}
 		return ""
 	})
-	if complaint := notDenied("refused by the webhook", func() error {
+	if complaint := notDenied("rejected by the webhook", func() error {
 		_, err := client.Create(t.Context(), denied, metav1.CreateOptions{})
 		return err
 	}); complaint != "" {

@@ -113,7 +113,7 @@ func TestObjectThatIsNotThereIsNotFound(t *testing.T) {
 	}
 }
 
-func TestInvalidObjectIsRefusedWithItsFieldPath(t *testing.T) {
+func TestInvalidObjectIsRejectedWithItsFieldPath(t *testing.T) {
 	client := elastiServices(newNamespace(t))
 	object := newElastiService("app")
 	object.Spec.Service = "Not A Name"

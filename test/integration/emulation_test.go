@@ -128,6 +128,6 @@ func TestShippedPermissionsAreEnough(t *testing.T) {
 	if err := elastiServices(namespace).Delete(t.Context(), "app", metav1.DeleteOptions{}); err != nil {
 		t.Fatalf("deleting: %v", err)
 	}
-	waitForElastiServiceGone(t, namespace)
+	waitForElastiServiceDeleted(t, namespace)
 	expectEnoughPermissions(t, shared.Server.Process().Output()[before:])
 }

@@ -168,12 +168,12 @@ func newScene(t *testing.T) *scene {
 		waitForCondition(t, namespace, v1alpha1.ConditionSleeping, asleep)
 	}
 	waitForCondition(t, s.awake, v1alpha1.ConditionTargetAvailable, metav1.ConditionTrue)
-	s.versions = s.look(t)
+	s.versions = s.resourceVersions(t)
 	return s
 }
 
-// look returns the resource versions of all objects that a change of the mode writes.
-func (s *scene) look(t *testing.T) []string {
+// resourceVersions returns the resource versions of all objects that a change of the mode writes.
+func (s *scene) resourceVersions(t *testing.T) []string {
 	t.Helper()
 	var versions []string
 	for _, namespace := range []string{s.asleep, s.awake} {
@@ -188,7 +188,7 @@ func (s *scene) look(t *testing.T) []string {
 
 func (s *scene) expectUnchanged(t *testing.T, after string) {
 	t.Helper()
-	if now := s.look(t); fmt.Sprint(now) != fmt.Sprint(s.versions) {
+	if now := s.resourceVersions(t); fmt.Sprint(now) != fmt.Sprint(s.versions) {
 		t.Errorf("after %s there is %v, was %v; the conditions are %+v and %+v", after, now, s.versions,
 			readElastiService(t, s.asleep).Status.Conditions, readElastiService(t, s.awake).Status.Conditions)
 	}

@@ -41,7 +41,7 @@ func TestNamespaceWithElastiServicesIsDeleted(t *testing.T) {
 	createElastiService(t, namespace, newElastiService("app"))
 	waitForMode(t, namespace, v1alpha1.ModeProxy)
 	deleteNamespace(t, namespace)
-	waitForNamespaceGone(t, namespace)
+	waitForNamespaceDeleted(t, namespace)
 }
 
 func TestClusterWorksWhileTheServerIsDown(t *testing.T) {
@@ -82,7 +82,7 @@ func TestClusterWorksWhileTheServerIsDown(t *testing.T) {
 	})
 
 	startAgain(t)
-	waitForNamespaceGone(t, namespace)
+	waitForNamespaceDeleted(t, namespace)
 }
 
 func TestGarbageCollectionFollowsOwnersBothWays(t *testing.T) {
@@ -146,14 +146,14 @@ func TestDependentsSurviveARestartOfTheServer(t *testing.T) {
 	startAgain(t)
 	// The garbage collector processes objects in order: once an object without owner that
 	// was created last is collected, it has processed all others.
-	gone := dependent.DeepCopy()
-	gone.Name = "without-owner"
-	gone.OwnerReferences[0].UID = "00000000-0000-0000-0000-000000000000"
-	if _, err := configMaps.Create(t.Context(), gone, metav1.CreateOptions{}); err != nil {
+	ownerless := dependent.DeepCopy()
+	ownerless.Name = "without-owner"
+	ownerless.OwnerReferences[0].UID = "00000000-0000-0000-0000-000000000000"
+	if _, err := configMaps.Create(t.Context(), ownerless, metav1.CreateOptions{}); err != nil {
 		t.Fatalf("creating a dependent without an owner: %v", err)
 	}
 	eventuallyWithin(t, discoveryTimeout, "the dependent without an owner is collected", func(ctx context.Context) string {
-		if _, err := configMaps.Get(ctx, gone.Name, metav1.GetOptions{}); !apierrors.IsNotFound(err) {
+		if _, err := configMaps.Get(ctx, ownerless.Name, metav1.GetOptions{}); !apierrors.IsNotFound(err) {
 			return fmt.Sprintf("reading it returns %v", err)
 		}
 		return ""
@@ -172,7 +172,7 @@ func deleteNamespace(t *testing.T, namespace string) {
 	}
 }
 
-func waitForNamespaceGone(t *testing.T, namespace string) {
+func waitForNamespaceDeleted(t *testing.T, namespace string) {
 	t.Helper()
 	eventuallyWithin(t, discoveryTimeout, "the namespace is deleted", func(ctx context.Context) string {
 		object, err := shared.Kubernetes.CoreV1().Namespaces().Get(ctx, namespace, metav1.GetOptions{})

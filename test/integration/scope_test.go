@@ -42,7 +42,7 @@ func TestRolesInNamespacesAreEnough(t *testing.T) {
 	createApplication(t, inside, 0)
 	createElastiService(t, inside, newElastiService("app"))
 	if _, err := elastiServices(outside).Create(t.Context(), newElastiService("app"), metav1.CreateOptions{}); !apierrors.IsInvalid(err) || !strings.Contains(err.Error(), inside) {
-		t.Errorf("an ElastiService outside: got %v, want it refused with the name of %s", err, inside)
+		t.Errorf("an ElastiService outside: got %v, want it rejected with the name of %s", err, inside)
 	}
 	waitForCondition(t, inside, v1alpha1.ConditionReady, metav1.ConditionTrue)
 	waitForMode(t, inside, v1alpha1.ModeProxy)
@@ -79,7 +79,7 @@ func TestNamespaceTakenOffTheListIsLeftAwake(t *testing.T) {
 	if err := elastiServices(leaving).Delete(t.Context(), "app", metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	waitForElastiServiceGone(t, leaving)
+	waitForElastiServiceDeleted(t, leaving)
 }
 
 // confineServer revokes the server's permissions in all namespaces, as the component for

@@ -324,7 +324,7 @@ func TestAForgedPrivateServiceScalesNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	const managed = `{"target":{"apiVersion":"apps/v1","kind":"Deployment","name":"database"},"minTargetReplicas":5}`
-	for name, owner := range map[string]string{"forged": "app", "orphan": "gone"} {
+	for name, owner := range map[string]string{"forged": "app", "orphan": "deleted"} {
 		forged := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: private.Labels, Annotations: map[string]string{}}, Spec: corev1.ServiceSpec{ClusterIP: corev1.ClusterIPNone, Ports: private.Spec.Ports}}
 		for key, value := range private.Annotations {
 			forged.Annotations[key] = value

@@ -42,7 +42,7 @@ var uninstallOrders = []struct {
 	name string
 	// prepare runs before the server starts.
 	prepare func(t *testing.T)
-	// begin deletes what goes first. When it returns true, the server is
+	// begin deletes what is deleted first. When it returns true, the server is
 	// sent SIGTERM, as a kubelet does when its pod was deleted.
 	begin func(t *testing.T) (stop bool)
 }{

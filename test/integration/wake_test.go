@@ -221,7 +221,7 @@ func TestWakeOfMissingTargetNamesTheTarget(t *testing.T) {
 		t.Run(test.kind, func(t *testing.T) {
 			namespace := newNamespace(t)
 			object := newElastiService("app")
-			object.Spec.ScaleTargetRef = v1alpha1.ScaleTargetRef{APIVersion: test.apiVersion, Kind: test.kind, Name: "gone"}
+			object.Spec.ScaleTargetRef = v1alpha1.ScaleTargetRef{APIVersion: test.apiVersion, Kind: test.kind, Name: "missing"}
 			createElastiService(t, namespace, object)
 			_, err := elastiServices(namespace).Wake(t.Context(), "app", &v1alpha1.WakeRequest{}, metav1.CreateOptions{})
 			var status apierrors.APIStatus
@@ -229,14 +229,14 @@ func TestWakeOfMissingTargetNamesTheTarget(t *testing.T) {
 				t.Fatalf("waking returns %v, want not found", err)
 			}
 			details := status.Status().Details
-			if details == nil || details.Group != test.group || details.Kind != test.kind || details.Name != "gone" {
+			if details == nil || details.Group != test.group || details.Kind != test.kind || details.Name != "missing" {
 				t.Errorf("the details are %+v, want the target", details)
 			}
 		})
 	}
 }
 
-func TestInvalidWakeIsRefused(t *testing.T) {
+func TestInvalidWakeIsRejected(t *testing.T) {
 	namespace := newNamespace(t)
 	createApplication(t, namespace, 0)
 	createElastiService(t, namespace, newElastiService("app"))

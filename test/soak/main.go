@@ -104,7 +104,7 @@ func run(ctx context.Context, duration time.Duration, random *rand.Rand, prometh
 		return err
 	}
 	defer after(func(ctx context.Context) error {
-		return errors.Join(connected.DeleteNamespace(ctx, namespace), connected.AwaitNamespaceGone(ctx, namespace))
+		return errors.Join(connected.DeleteNamespace(ctx, namespace), connected.AwaitNamespaceDeleted(ctx, namespace))
 	})
 	directory, err := os.MkdirTemp("", "elasti-soak-")
 	if err != nil {

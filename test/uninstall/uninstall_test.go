@@ -164,7 +164,7 @@ func removeAndCheck(t *testing.T, remove func(*installation)) {
 	i.check(err)
 	// Nothing of the product is left to hold it up.
 	i.check(i.DeleteNamespace(ctx, namespace))
-	i.check(i.AwaitNamespaceGone(ctx, namespace))
+	i.check(i.AwaitNamespaceDeleted(ctx, namespace))
 }
 
 // cleanUp deploys the product again, and deletes the namespace of the
@@ -182,7 +182,7 @@ func (i *installation) cleanUp(namespace string) {
 		i.Error(err)
 	}
 	for _, name := range []string{"asleep", "awake"} {
-		if err := i.AwaitElastiServiceGone(ctx, namespace, name); err != nil {
+		if err := i.AwaitElastiServiceDeleted(ctx, namespace, name); err != nil {
 			i.Error(err)
 		}
 	}

@@ -97,7 +97,7 @@ remove_control_groups() {
         control_groups | while read -r group; do
             rmdir "$group" 2>/dev/null || true
         done
-        # A group goes away a moment after its last process.
+        # A group can be removed a moment after its last process ended.
         if ((SECONDS >= deadline)); then
             fail "these control groups cannot be removed: $(control_groups | head -3 | tr '\n' ' ')"
         fi

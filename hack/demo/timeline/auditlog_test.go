@@ -24,7 +24,7 @@ import (
 	"time"
 )
 
-const auditLog = `{"stage":"ResponseComplete","user":{"username":"someone"},"objectRef":{"resource":"elastiservices","namespace":"shop","name":"web","subresource":"wake"},"responseStatus":{"code":201},"requestReceivedTimestamp":"2026-01-01T09:59:59.999000Z","stageTimestamp":"2026-01-01T10:00:00.000000Z"}
+const auditLog = `{"stage":"ResponseComplete","user":{"username":"jane"},"objectRef":{"resource":"elastiservices","namespace":"shop","name":"web","subresource":"wake"},"responseStatus":{"code":201},"requestReceivedTimestamp":"2026-01-01T09:59:59.999000Z","stageTimestamp":"2026-01-01T10:00:00.000000Z"}
 {"stage":"ResponseComplete","user":{"username":"resolver"},"objectRef":{"resource":"elastiservices","namespace":"shop","name":"web","subresource":"wake"},"responseStatus":{"code":201},"requestReceivedTimestamp":"2026-01-01T10:00:00.001500Z","stageTimestamp":"2026-01-01T10:00:00.004250Z"}
 {"stage":"ResponseComplete","user":{"username":"resolver"},"objectRef":{"resource":"elastiservices","namespace":"shop","name":"web"},"responseStatus":{"code":200},"requestReceivedTimestamp":"2026-01-01T10:00:00.002000Z","stageTimestamp":"2026-01-01T10:00:00.003000Z"}
 {"stage":"ResponseComplete","user":{"username":"resolver"},"objectRef":{"resource":"elastiservices","namespace":"shop","name":"other","subresource":"wake"},"responseStatus":{"code":201},"requestReceivedTimestamp":"2026-01-01T10:00:00.002000Z","stageTimestamp":"2026-01-01T10:00:00.003000Z"}

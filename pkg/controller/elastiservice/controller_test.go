@@ -131,7 +131,7 @@ func TestModeFollowsTheServicesOwnSlices(t *testing.T) {
 	})
 }
 
-func TestSliceIsInPlaceBeforeTheEndpointsOfAScaledTargetGo(t *testing.T) {
+func TestSliceIsInPlaceBeforeTheEndpointsOfAScaledTargetAreRemoved(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
 	c.setDeployment("cart", 2, 2)

@@ -57,7 +57,7 @@ func TestDecideMode(t *testing.T) {
 		{"at zero at a restart, other pods are ready", modeFacts{readyEndpoints: 1, atZero: true}, serve},
 		{"at zero at a restart, the last pods are leaving", modeFacts{readyEndpoints: 1, atZero: true, podsLeft: true, sliceInPlace: true}, proxy},
 		{"woken at once, the pods of the last time still ready", modeFacts{readyEndpoints: 1, terminating: true, podsLeft: true, sliceInPlace: true}, proxy},
-		{"woken at once, the pods of the last time gone", modeFacts{readyEndpoints: 1, podsLeft: true, sliceInPlace: true}, serve},
+		{"woken at once, the pods of the last time deleted", modeFacts{readyEndpoints: 1, podsLeft: true, sliceInPlace: true}, serve},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			if got, why := decideMode(test.facts); got != test.want || why == "" {
@@ -260,7 +260,7 @@ func TestResolverAvailableConditionWaitsForTheGracePeriod(t *testing.T) {
 		t.Errorf("missing from the start: %+v", got)
 	}
 	if got := computeResolverAvailableCondition(resolvers.Unavailable, time.Now(), ready); got.status != metav1.ConditionFalse {
-		t.Errorf("gone: %+v", got)
+		t.Errorf("unavailable: %+v", got)
 	}
 }
 

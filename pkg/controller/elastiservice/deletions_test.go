@@ -131,7 +131,7 @@ func TestTargetThatCannotBeWokenHoldsUpADeletion(t *testing.T) {
 		return ""
 	})
 	if len(c.elastiService("cart").Finalizers) == 0 {
-		t.Error("the ElastiService went although its target could not be woken")
+		t.Error("the ElastiService was deleted although its target could not be woken")
 	}
 	c.scaling.fail(nil)
 	c.setEndpoints(shop, "cart", "10.1.0.1")
@@ -302,7 +302,7 @@ func TestAnEmptyStoreIsNoReasonToRemoveSlices(t *testing.T) {
 
 // What an empty store has lost does not stay for ever: it is made again, or
 // deleted when the store knows others.
-func TestWhatAnEmptyStoreLostGoesWhenItHasOthers(t *testing.T) {
+func TestWhatAnEmptyStoreLostIsRemovedWhenItHasOthers(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
 	c.create(cartElastiService())

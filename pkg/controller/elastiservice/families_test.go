@@ -54,7 +54,7 @@ func (c *cluster) makeDualStack(name string) {
 	c.create(service)
 }
 
-// Clients of a family that no resolver has an address of would be refused.
+// Clients of a family that no resolver has an address of could not connect.
 func TestTargetSleepsOnlyWithResolversOfAllFamiliesOfItsService(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)

@@ -42,7 +42,7 @@ func TestSliceWaitsForTheListeners(t *testing.T) {
 		}
 		return network.Dial(ctx, protocol, address)
 	}
-	network.Respond("10.0.0.2", resolverstest.Refused())
+	network.Respond("10.0.0.2", resolverstest.ConnectionRefused())
 	c.create(cartElastiService())
 	c.start()
 	c.eventuallyMode("cart", v1alpha1.ModeProxy)
@@ -68,7 +68,7 @@ func TestNothingSleepsBehindResolversThatDoNotAccept(t *testing.T) {
 	c.options.DialResolver = func(ctx context.Context, protocol, _ string) (net.Conn, error) {
 		return network.Dial(ctx, protocol, "closed")
 	}
-	network.Respond("closed", resolverstest.Refused())
+	network.Respond("closed", resolverstest.ConnectionRefused())
 	c.setDeployment("cart", 2, 2)
 	c.setEndpoints(shop, "cart", "10.1.0.1")
 	c.create(cartElastiService())
@@ -103,7 +103,7 @@ func TestNothingSleepsBehindResolversThatDoNotAccept(t *testing.T) {
 	c.eventuallyCondition("cart", v1alpha1.ConditionResolverAvailable, metav1.ConditionTrue, v1alpha1.ReasonResolverReady)
 }
 
-// A slice that names refusing resolvers was written while there was nothing better. It
+// A slice that names resolvers with closed ports was written while there was nothing better. It
 // says nothing of a target that works by now.
 func TestASliceFromBeforeARestartDoesNotSayThatResolversAccept(t *testing.T) {
 	t.Parallel()
@@ -112,7 +112,7 @@ func TestASliceFromBeforeARestartDoesNotSayThatResolversAccept(t *testing.T) {
 	c.options.DialResolver = func(ctx context.Context, protocol, _ string) (net.Conn, error) {
 		return network.Dial(ctx, protocol, "closed")
 	}
-	network.Respond("closed", resolverstest.Refused())
+	network.Respond("closed", resolverstest.ConnectionRefused())
 	elastiService := cartElastiService()
 	elastiService.Spec.Proxy = &v1alpha1.ProxySpec{Policy: v1alpha1.ProxyAlways}
 	c.create(elastiService)
@@ -140,7 +140,7 @@ func TestAResolverThatDoesNotAcceptIsLeftOut(t *testing.T) {
 		host, _, _ := net.SplitHostPort(address)
 		return network.Dial(ctx, protocol, host)
 	}
-	network.Respond("10.0.0.2", resolverstest.Refused())
+	network.Respond("10.0.0.2", resolverstest.ConnectionRefused())
 	c.setDeployment("cart", 2, 2)
 	c.setEndpoints(shop, "cart", "10.1.0.1")
 	c.create(cartElastiService())
@@ -163,7 +163,7 @@ func TestResolversStayWhileNoneListensOnANewPort(t *testing.T) {
 		}
 		return network.Dial(ctx, protocol, address)
 	}
-	network.Respond("closed", resolverstest.Refused())
+	network.Respond("closed", resolverstest.ConnectionRefused())
 	c.create(cartElastiService())
 	c.start()
 	c.eventuallyMode("cart", v1alpha1.ModeProxy)

@@ -242,7 +242,7 @@ func withoutService(t *testing.T) *cluster {
 }
 
 // A target that is awake needs no record.
-func TestRecordOfATargetWithoutServiceGoesWhenItIsWoken(t *testing.T) {
+func TestRecordOfATargetWithoutServiceIsDroppedWhenItIsWoken(t *testing.T) {
 	t.Parallel()
 	c := withoutService(t)
 	c.setDeployment("cart", 1, 1)

@@ -575,7 +575,7 @@ func TestResolversStayInThePathWhenTheLeaderChangesRightAfterASleep(t *testing.T
 }
 
 // The watch of the target may be behind what a scale-down has done to it: its pods
-// still look ready then, but are about to go.
+// still look ready then, but are about to be deleted.
 func TestResolversStayInThePathUntilTheTargetIsSeenAtZero(t *testing.T) {
 	c, stumbling := newScaleDown(t, nil)
 	stumbling.toZero = func(func() error) error { return nil }
@@ -583,10 +583,10 @@ func TestResolversStayInThePathUntilTheTargetIsSeenAtZero(t *testing.T) {
 	c.eventuallyMode("cart", v1alpha1.ModeServe)
 	c.requestSleep("cart")
 	c.eventuallyEvent(v1alpha1.ReasonSlept)
-	const looked = 1 << 10
-	c.edit("cart", func(elastiService *v1alpha1.ElastiService) { elastiService.Generation = looked })
+	const edited = 1 << 10
+	c.edit("cart", func(elastiService *v1alpha1.ElastiService) { elastiService.Generation = edited })
 	c.eventually(func() string {
-		if c.elastiService("cart").Status.ObservedGeneration != looked {
+		if c.elastiService("cart").Status.ObservedGeneration != edited {
 			return "another sync of it"
 		}
 		return ""

@@ -94,14 +94,14 @@ func TestDeletionsWithoutATargetDoNotWaitForTheirTurn(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
 	c.options.WakeRate = 0.0001
-	names := []string{"gone-0", "gone-1", "gone-2"}
+	names := []string{"cart-0", "cart-1", "cart-2"}
 	for _, name := range names {
 		service := cartService()
 		service.Name, service.UID = name, types.UID(name)
 		c.create(service)
-		gone := cartElastiService()
-		gone.Name, gone.UID, gone.Spec.Service, gone.Spec.ScaleTargetRef.Name = name, types.UID(name), name, name
-		c.create(gone)
+		elastiService := cartElastiService()
+		elastiService.Name, elastiService.UID, elastiService.Spec.Service, elastiService.Spec.ScaleTargetRef.Name = name, types.UID(name), name, name
+		c.create(elastiService)
 	}
 	c.start()
 	for _, name := range names {

@@ -95,7 +95,7 @@ func TestForgedPrivateServicesScaleNothing(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for owner, name := range map[string]string{"cart": "forged", "gone": "orphan"} {
+	for owner, name := range map[string]string{"cart": "forged", "deleted": "orphan"} {
 		plain := forgedService(t, name, owner)
 		copied := forgedService(t, name+"-copied", owner)
 		copied.Annotations[v1alpha1.AnnotationSignature] = signed
@@ -218,7 +218,7 @@ func TestForgedResolverSlicesAreIgnored(t *testing.T) {
 	c.create(&discoveryv1.EndpointSlice{
 		ObjectMeta: metav1.ObjectMeta{Namespace: shop, Name: "mine", Labels: map[string]string{
 			discoveryv1.LabelServiceName: "cart", discoveryv1.LabelManagedBy: v1alpha1.SliceManagedBy, v1alpha1.LabelRole: v1alpha1.RoleResolver,
-		}, Annotations: map[string]string{v1alpha1.AnnotationOwner: "gone"}},
+		}, Annotations: map[string]string{v1alpha1.AnnotationOwner: "deleted"}},
 		AddressType: discoveryv1.AddressTypeIPv4,
 		Endpoints:   []discoveryv1.Endpoint{{Addresses: []string{"10.7.0.1"}, Conditions: discoveryv1.EndpointConditions{Ready: ptr.To(true)}}},
 	})

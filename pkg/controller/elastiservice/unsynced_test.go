@@ -157,7 +157,7 @@ func TestNamespaceThatCannotBeReadIsLeftAsItIs(t *testing.T) {
 	}
 }
 
-// The RoleBinding of a namespace that is deleted goes with it, whichever is deleted first.
+// The RoleBinding of a namespace is deleted with it, in either order.
 func TestDeletedNamespaceThatCannotBeReadIsNotHeldUp(t *testing.T) {
 	t.Parallel()
 	c := asleep(t)

@@ -50,10 +50,10 @@ func TestEachNamespaceHasItsTurnToBeWoken(t *testing.T) {
 func TestWakeTurnsAreForThoseThatWait(t *testing.T) {
 	turns, now := newWakeTurns(1, func(int) {}), time.Unix(0, 0)
 	key := func(name string) types.NamespacedName { return types.NamespacedName{Namespace: shop, Name: name} }
-	for _, name := range []string{"gone", "cart", "basket"} {
+	for _, name := range []string{"deleted", "cart", "basket"} {
 		turns.join(key(name))
 	}
-	turns.leave(key("gone"))
+	turns.leave(key("deleted"))
 	if given, _ := turns.give(now); !slices.Equal(given, []types.NamespacedName{key("cart")}) {
 		t.Errorf("given %v", given)
 	}

@@ -262,7 +262,7 @@ func TestResourceThatComesLaterIsSeenWithinSeconds(t *testing.T) {
 	})
 }
 
-func TestResourceThatGoesAndComesBack(t *testing.T) {
+func TestResourceThatIsRemovedAndComesBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		server := newServer()
 		server.put("a")

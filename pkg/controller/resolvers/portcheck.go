@@ -240,8 +240,8 @@ func (l *PortChecker) connect(ctx context.Context, address string, query *Query)
 	return true, nil
 }
 
-// with connects to an address and returns what check returns for the connection. One
-// that is refused is a negative response; an error means that the result is unknown.
+// with connects to an address and returns what check returns for the connection. A
+// refused connection is a negative response; an error means that the result is unknown.
 func (l *PortChecker) with(ctx context.Context, address string, check func(net.Conn) (bool, error)) (bool, error) {
 	dialCtx, cancel := context.WithTimeout(ctx, dialTimeout)
 	defer cancel()

@@ -108,7 +108,7 @@ func TestResolversOfAnEarlierVersionAreConnectedTo(t *testing.T) {
 	}
 	checker := NewPortChecker(dial, func(address string) string { return net.JoinHostPort(address, "8080") }, clocktesting.NewFakeClock(time.Now()))
 	ready := []discoveryv1.Endpoint{{Addresses: []string{"10.0.0.1"}}}
-	network.Respond("10.0.0.1:10000", resolverstest.Refused())
+	network.Respond("10.0.0.1:10000", resolverstest.ConnectionRefused())
 	if checker.Check(t.Context(), &PortChecks{}, about(10000), ready, false) {
 		t.Error("listed although connections to it are refused")
 	}
@@ -126,7 +126,7 @@ func TestResolversAreListedOnceTheyListen(t *testing.T) {
 	known := &PortChecks{}
 	ports := about(10000, 10001)
 
-	network.Respond("10.0.0.2:10001", resolverstest.Refused())
+	network.Respond("10.0.0.2:10001", resolverstest.ConnectionRefused())
 	if listeners.Check(t.Context(), known, ports, ready, false) || !known.resolvers["10.0.0.1"].accepts || known.resolvers["10.0.0.2"].accepts {
 		t.Errorf("known is %+v", known)
 	}
@@ -192,7 +192,7 @@ func slicesOf(addresses ...string) []*discoveryv1.EndpointSlice {
 
 func TestResolverThatNeverListensIsListedInTheEnd(t *testing.T) {
 	network := &resolverstest.Network{}
-	network.Respond("10.0.0.1:10000", resolverstest.Refused())
+	network.Respond("10.0.0.1:10000", resolverstest.ConnectionRefused())
 	clock := clocktesting.NewFakeClock(time.Now())
 	listeners := NewPortChecker(network.Dial, unknown, clock)
 	known := &PortChecks{}
@@ -217,7 +217,7 @@ func TestResolverThatNeverListensIsListedInTheEnd(t *testing.T) {
 // controller started: they may have been named because there was no better one.
 func TestTrustedResolversAreCheckedBeforeATargetDependsOnThem(t *testing.T) {
 	network := &resolverstest.Network{}
-	network.Respond("10.0.0.1:10000", resolverstest.Refused())
+	network.Respond("10.0.0.1:10000", resolverstest.ConnectionRefused())
 	clock := clocktesting.NewFakeClock(time.Now())
 	checker := NewPortChecker(network.Dial, unknown, clock)
 	known := &PortChecks{}

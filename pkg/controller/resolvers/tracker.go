@@ -51,8 +51,8 @@ type Tracker struct {
 	endpoints map[discoveryv1.AddressType][]discoveryv1.Endpoint
 	// health are the addresses with health ports of those that are ready, by address.
 	health map[string]string
-	// missingSince is when the last ready resolver of a family went, for the families
-	// that have none.
+	// missingSince is since when a family has no ready resolver, for the families that
+	// have none.
 	missingSince map[discoveryv1.AddressType]time.Time
 	// names are those of the pods of the ready resolvers, sorted. Nil before the
 	// first update.

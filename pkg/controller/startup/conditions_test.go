@@ -28,14 +28,14 @@ func TestConditionsOfATargetSayWhyItHasNoPods(t *testing.T) {
 	condition := func(kind, status, reason string) map[string]any {
 		return map[string]any{"type": kind, "status": status, "reason": reason, "message": kind + " in its words"}
 	}
-	refused := condition("ReplicaFailure", "True", "FailedCreate")
+	rejected := condition("ReplicaFailure", "True", "FailedCreate")
 	for name, test := range map[string]struct {
 		conditions any
 		want       string
 	}{
-		"quota, webhook, admission":      {[]any{condition("Available", "False", "MinimumReplicasUnavailable"), refused}, "ReplicaFailure in its words"},
+		"quota, webhook, admission":      {[]any{condition("Available", "False", "MinimumReplicasUnavailable"), rejected}, "ReplicaFailure in its words"},
 		"no ReplicaSet":                  {[]any{condition("Progressing", "False", "ReplicaSetCreateError")}, "Progressing in its words"},
-		"both":                           {[]any{condition("Progressing", "False", "ReplicaSetCreateError"), refused}, "ReplicaFailure in its words"},
+		"both":                           {[]any{condition("Progressing", "False", "ReplicaSetCreateError"), rejected}, "ReplicaFailure in its words"},
 		"a Rollout with an invalid spec": {[]any{condition("InvalidSpec", "True", "InvalidSpec")}, "InvalidSpec in its words"},
 		"no failure any more":            {[]any{condition("ReplicaFailure", "False", "")}, ""},
 		"the last rollout took too long": {[]any{condition("Progressing", "False", "ProgressDeadlineExceeded")}, ""},

@@ -75,7 +75,7 @@ func TestInProcessStorageReadsWritesAndWatches(t *testing.T) {
 		t.Error("an object of 2 MiB was accepted")
 	}
 	if err := inProcess.Get(ctx, "/configmaps/default/large", storage.GetOptions{}, read); !storage.IsNotFound(err) {
-		t.Errorf("reading what was refused ended with %v, want that it does not exist", err)
+		t.Errorf("reading what was rejected ended with %v, want that it does not exist", err)
 	}
 }
 

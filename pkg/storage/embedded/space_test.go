@@ -49,16 +49,16 @@ func TestQuotaFitsTheVolume(t *testing.T) {
 func TestStoreAtItsQuotaAcceptsWritesAgainByItself(t *testing.T) {
 	server := startMaintained(t, Options{DataDir: t.TempDir(), quota: 16 << 20})
 	put(t, server, "kept", "value")
-	refused := false
+	rejected := false
 	large := strings.Repeat("value", 100_000)
 	for i := range 200 {
 		if err := tryPut(t, server, "key", fmt.Sprintf("%d %s", i, large)); err != nil {
 			expectNoSpace(t, err)
-			refused = true
+			rejected = true
 			break
 		}
 	}
-	if !refused {
+	if !rejected {
 		t.Fatal("the store has taken 100 MB of history")
 	}
 	if value := get(t, server, "kept"); value != "value" {

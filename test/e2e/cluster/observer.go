@@ -49,8 +49,8 @@ const (
 	// EndpointListed: the Service's own EndpointSlices have an endpoint that is
 	// not ready yet, and had none.
 	EndpointListed Change = "EndpointListed"
-	// EndpointGone: the Service's own EndpointSlices have no ready endpoint any more.
-	EndpointGone Change = "EndpointGone"
+	// EndpointLost: the Service's own EndpointSlices have no ready endpoint any more.
+	EndpointLost Change = "EndpointLost"
 	// ResolversAdded: the Service has a resolver slice, and had none.
 	ResolversAdded Change = "ResolversAdded"
 	// ResolversRemoved: the Service has no resolver slice any more.
@@ -291,7 +291,7 @@ func (o *Observer) sliceChanged(before, after *discoveryv1.EndpointSlice) {
 		return
 	}
 	o.count(o.listed, service, slice.Name, after != nil && len(after.Endpoints) > 0, EndpointListed, "")
-	o.count(o.ready, service, slice.Name, after != nil && hasReadyEndpoint(after), EndpointReady, EndpointGone)
+	o.count(o.ready, service, slice.Name, after != nil && hasReadyEndpoint(after), EndpointReady, EndpointLost)
 }
 
 // count keeps a set of the slices of each Service, and records when the set

@@ -74,15 +74,15 @@ func (c *Cluster) AwaitServices(ctx context.Context, namespace, what string, con
 	return await(ctx, labelled(c.Host.CoreV1().RESTClient(), "services", namespace, ""), what, condition)
 }
 
-// AwaitNamespaceGone waits until a namespace does not exist.
-func (c *Cluster) AwaitNamespaceGone(ctx context.Context, name string) error {
+// AwaitNamespaceDeleted waits until a namespace does not exist.
+func (c *Cluster) AwaitNamespaceDeleted(ctx context.Context, name string) error {
 	source := named(c.Host.CoreV1().RESTClient(), "namespaces", metav1.NamespaceAll, name)
 	_, err := await(ctx, source, "namespace "+name+" is deleted", func(found []*corev1.Namespace) bool { return len(found) == 0 })
 	return err
 }
 
-// AwaitElastiServiceGone waits until an ElastiService does not exist.
-func (c *Cluster) AwaitElastiServiceGone(ctx context.Context, namespace, name string) error {
+// AwaitElastiServiceDeleted waits until an ElastiService does not exist.
+func (c *Cluster) AwaitElastiServiceDeleted(ctx context.Context, namespace, name string) error {
 	source := named(c.Elasti.ElastiV1alpha1().RESTClient(), "elastiservices", namespace, name)
 	_, err := await(ctx, source, "ElastiService "+name+" is deleted", func(found []*v1alpha1.ElastiService) bool { return len(found) == 0 })
 	return err

@@ -35,7 +35,7 @@ func (e *Environment) Manifests() string {
 // Reinstall deploys the product again after its namespace was deleted and Server has ended.
 // Server is started with its previous data.
 func (e *Environment) Reinstall(ctx context.Context) error {
-	if err := e.awaitNamespaceGone(ctx); err != nil {
+	if err := e.awaitNamespaceDeleted(ctx); err != nil {
 		return err
 	}
 	if err := applyManifests(ctx, e.Admin, e.plane.tools.kubectl); err != nil {
@@ -56,9 +56,9 @@ func (e *Environment) Reinstall(ctx context.Context) error {
 	return err
 }
 
-// awaitNamespaceGone waits until the namespace of the product is deleted. Its pods end
+// awaitNamespaceDeleted waits until the namespace of the product is deleted. Its pods end
 // at once.
-func (e *Environment) awaitNamespaceGone(ctx context.Context) error {
+func (e *Environment) awaitNamespaceDeleted(ctx context.Context) error {
 	last := "it was not read yet"
 	err := wait.PollUntilContextTimeout(ctx, pollInterval, startTimeout, true, func(ctx context.Context) (bool, error) {
 		namespace, err := e.Kubernetes.CoreV1().Namespaces().Get(ctx, SystemNamespace, metav1.GetOptions{})

@@ -118,7 +118,7 @@ func TestMissingResourcesAreNoMissingObjects(t *testing.T) {
 	}
 }
 
-func TestTooLargeObjectsAreRefused(t *testing.T) {
+func TestTooLargeObjectsAreRejected(t *testing.T) {
 	store := newStack(t, setup{})
 	pod := newPod("ns", "large")
 	pod.Annotations = map[string]string{"content": strings.Repeat("x", 1<<20)}

@@ -32,7 +32,7 @@ import (
 	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti/validation"
 )
 
-// Whatever a client sends is refused or accepted, never a crash; what is
+// Whatever a client sends is rejected or accepted, never a crash; what is
 // accepted can be stored and read back, and is still accepted then.
 func FuzzElastiService(f *testing.F) {
 	manifests, err := filepath.Glob("testdata/kubeelasti/*.yaml")

@@ -65,5 +65,5 @@ func (n *Network) TakeDials() int {
 	return dials
 }
 
-// Refused returns the error of a port that no process listens on.
-func Refused() error { return os.NewSyscallError("connect", syscall.ECONNREFUSED) }
+// ConnectionRefused returns the error of a port that no process listens on.
+func ConnectionRefused() error { return os.NewSyscallError("connect", syscall.ECONNREFUSED) }

@@ -53,7 +53,7 @@ func TestMessagesHoldNothingOfWhatServersSend(t *testing.T) {
 		"no response":       {http.StatusOK, `{"status":"` + secret + `"}`, v1alpha1.ReasonServerFailed, "does not respond as Prometheus does"},
 		"rejected":          {http.StatusBadRequest, `{"status":"error","errorType":"bad_data","error":"` + secret + `"}`, v1alpha1.ReasonQueryRejected, "HTTP status 400"},
 		"other error":       {http.StatusInternalServerError, `{"status":"error","errorType":"` + secret + `","error":"` + secret + `"}`, v1alpha1.ReasonServerFailed, "HTTP status 500"},
-		"refused":           {http.StatusForbidden, secret, v1alpha1.ReasonServerRefused, "HTTP status 403"},
+		"forbidden":         {http.StatusForbidden, secret, v1alpha1.ReasonServerRefused, "HTTP status 403"},
 		"gives up":          {http.StatusServiceUnavailable, `{"status":"error","errorType":"timeout","error":"` + secret + `"}`, v1alpha1.ReasonServerFailed, "aborted"},
 		"warning":           {http.StatusOK, `{"status":"success","warnings":["` + secret + `"],"data":{"resultType":"scalar","result":[1,"0"]}}`, v1alpha1.ReasonDataIncomplete, "warnings"},
 		"remark":            {http.StatusOK, `{"status":"success","warnings":["PromQL info: ` + secret + `"],"data":{"resultType":"scalar","result":[1,"0"]}}`, v1alpha1.ReasonBelowThreshold, ""},

@@ -30,24 +30,24 @@ import (
 )
 
 func TestOnlyNamespacesInScopeGetElastiServices(t *testing.T) {
-	refused := errors.New("refused by another validation")
+	rejected := errors.New("rejected by another validation")
 	for _, test := range []struct {
 		name      string
 		scope     namespaceScope
 		namespace string
 		want      string
 	}{
-		{name: "no scope", namespace: "shop", want: refused.Error()},
-		{name: "inside", scope: namespaceScope{"bank", "shop"}, namespace: "shop", want: refused.Error()},
+		{name: "no scope", namespace: "shop", want: rejected.Error()},
+		{name: "inside", scope: namespaceScope{"bank", "shop"}, namespace: "shop", want: rejected.Error()},
 		{name: "outside", scope: namespaceScope{"bank", "forge"}, namespace: "shop", want: "no namespaces but bank, forge"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			validate := test.scope.onCreate(func(context.Context, runtime.Object) error { return refused })
+			validate := test.scope.onCreate(func(context.Context, runtime.Object) error { return rejected })
 			err := validate(t.Context(), &elasti.ElastiService{ObjectMeta: metav1.ObjectMeta{Name: "cart", Namespace: test.namespace}})
 			if err == nil || !strings.Contains(err.Error(), test.want) {
 				t.Errorf("got %v, want %q", err, test.want)
 			}
-			if !errors.Is(err, refused) && !apierrors.IsInvalid(err) {
+			if !errors.Is(err, rejected) && !apierrors.IsInvalid(err) {
 				t.Errorf("got %v, want it to be called invalid", err)
 			}
 		})
