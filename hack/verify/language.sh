@@ -1,14 +1,14 @@
 #!/usr/bin/env bash
-# Fails when a file uses a word of the project's former dialect instead of
+# Fails when a file, or its name, uses a word of the project's former dialect instead of
 # that of the field. Words count in the given sense only, which the pattern has to
 # tell; what stays all the same is listed with its reason. In Go files the words of
-# camelCase identifiers count too.
+# camelCase and snake_case identifiers count too.
 #
 # Not looked for are words of the dialect that are the field's in another sense:
-# put to sleep (sleep is a word of ours), gone and goes of anything but objects,
-# listening and confirm (of sockets, of idleness), turn (wakes are in turn), want and
-# overlay (of tests, of kustomize), settle, words, shared and directory (of ports, of
-# files), scrape and guard (of metrics, of connections of triggers), saying, asleep,
+# put to sleep (sleep is a word of ours), gone and goes of what is no object, listening
+# and confirm (of sockets, of idleness), turn (wakes are in turn), want and overlay (of
+# tests, of kustomize), settle, words, shared and directory (of ports, of files), scrape
+# and guard (of metrics, of connections of triggers), saying, asleep (but of files),
 # faults (of this machine), encodings (of transfers) and age.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
@@ -16,7 +16,7 @@ export LC_ALL=C.UTF-8
 
 # PATTERN, a tab, what the field says. Case does not matter.
 words="
-looks? (at|for|after|again)|(looked|looking) (at|for|again)|an? look|look interval|(last|next|first|each|every) looks?	sync, evaluate, inspect, check
+looks? (at|for|after|again)|(looked|looking) (at|for|again)|an? look|look interval|(last|next|first|each|every|two) looks?|(func|var|const) (\([^)]*\) )?look(ed)?	sync, evaluate, inspect, check
 descents?|descend(s|ed|ing)?	scale-down; drain, pause, scale
 cover(s|ed|ing)?|uncover(s|ed|ing)?	ensure; managed; resolvers are in the path
 memories	state
@@ -32,13 +32,14 @@ patience|patient|patiently	timeout; retrying
 leaving ?time|converge ?time|cooling ?time	terminating grace, propagation delay, reuse cooldown
 call(s|ed)? off	cancel
 (is|are|was|were|be|been|has|have) gone|gone from	deleted
+(elasti ?service|namespace|object|endpoint|slice|claim|secret|node|deployment)s? (gone|goes|went)	deleted, is deleted
 ours?|us	managed by the controller; the product
 ask(s|ed|ing)?	query, probe, request
 fights?|disturbed sleep	scaling conflict
 told|tells? whether|tells? (who|which|what|how|why|of|us)|is ?news|take ?in	last reported, changed, record; reports whether
 answer(s|ed|ing)?	respond; response, local reply
 questions?	query
-refuses?|refusals?|instead (:=|=|==|!=|\*)	reject, local reply
+refus(e|es|ed|ing|als?)|instead (:=|=|==|!=|\*)	reject, local reply
 nudges?	keep-awake request
 attendants?|summons?	on-demand worker, ensureRunning
 farewells?|retir(e|es|ed|ing)|retirees?	drain, draining
@@ -52,7 +53,12 @@ folding ?recorder	event aggregator
 direct ?client	in-process client
 circles?	full-cycle tests
 are known	caches are synced
-who(m|ever)?|nobody|somebody|anybody|everybody|everyone	a component: the caller, no replica, another client
+who(m|ever)?|nobody|somebody|anybody|everybody|everyone|someone|anyone	a component: the caller, no replica, another client
+"
+
+# What counts in the names of files alone, as above.
+names="
+asleep	fallback
 "
 
 # PATH (a glob), a tab, PATTERN of what stays in a line, a tab, why it stays.
@@ -61,20 +67,36 @@ exceptions="
 *	told to	an instruction, not a report
 *	(users?|people|person|author|[Tt]hose|bob,)( of the trigger)? [Ww]ho	a person
 *	[Xx]-[Ee]lasti-[Aa]nswer	the public name of a header
-*	ENHANCE_YOUR_CALM|Enhance Your Calm	an error of RFC 9113
+*	ENHANCE.YOUR.CALM|Enhance Your Calm	an error of RFC 9113
 *	[Oo]utcome.* ?[Uu]nknown|[Uu]nknown ?[Oo]utcome	what the field says of a write
-docs/results/*	BENCH=descent|2026-11-28-descent	the name of a benchmark
+docs/results/*	BENCH=descent|[0-9]-descent	the name of a benchmark
 docs/sleep.md	\"somebody else\"	quotes an Event, whose text is public
-docs/guarantees.md	refuses HTTP/2 streams	REFUSED_STREAM, of RFC 9113
+*	[Cc]onnection [Rr]efused|[Rr]efused [Cc]onnection	ECONNREFUSED
+*	REFUSED STREAM|Refused Stream	an error of RFC 9113
+*	Server Refused	the public name of a reason
+docs/benchmarks.md	reset, refused or closed	ECONNREFUSED
+docs/compatibility.md	are refused until	ECONNREFUSED
 docs/protocols.md	a pod refuses the connection	ECONNREFUSED
+pkg/compatibility/target.go	are refused until	ECONNREFUSED
 docs/README.md	question \|	the question of a reader
 docs/compatibility.md	Common questions	those of readers
 docs/observability.md	answered|outcome	the names of a label and of its values, which are public
+pkg/controller/resolvers/portcheck_test.go	connections to it are refused	ECONNREFUSED
 pkg/resolver/dial/*	[Rr]efus	ECONNREFUSED
+pkg/resolver/endpoint/*	refused	ECONNREFUSED
+pkg/resolver/hold/*	(pod|connection is) refused	ECONNREFUSED
+pkg/resolver/http1/hold.go	refused	ECONNREFUSED
+pkg/resolver/metrics/*	refused	the former name of a metric, which is served until the next release
+pkg/resolver/probe/*	refused a connection	ECONNREFUSED
+pkg/resolver/stream/connect.go	connection was refused	ECONNREFUSED
+test/chaos/*	refused	ECONNREFUSED
 docs/guarantees.md	ask for protobuf	content negotiation
 pkg/*	(Reason )?Sleep Called Off	the public name of a reason
 pkg/*	(Reason )?Triggers Answer	the public name of a reason
-pkg/resolver/*	[Oo]utcome	the name of a label and of a key of the access log, which are public
+pkg/resolver/accesslog/*	[Oo]utcome	the name of a key of the access log, which is public
+pkg/resolver/metrics/*	[Oo]utcome	the name of a label, which is public
+pkg/resolver/localreply/reason.go	[Oo]utcome	the values of a label, which are public
+pkg/resolver/*	\.Outcome|Outcome: +accesslog|[(\".]outcome|outcome(, reason| accesslog)|(finish.*,|=) outcome|outcome is %|an outcome	the key of the access log
 pkg/resolver/accesslog/*	\"(wake A|a)nswered	a key of the access log and a value of a label, which are public
 pkg/resolver/proberesponse/*	question mark	the character
 pkg/storage/embedded/*	database\.View	a function of bbolt
@@ -89,7 +111,9 @@ charts/elasti/*	view	a role of Kubernetes
 test/chart/*	view	a role of Kubernetes
 hack/chartreadme/*	Head Comment	the name of a field of a library
 hack/verify/language.sh	.	this table
-test/*	benchmark descent|-?\"?descents?\"?	the name of a benchmark and of its flag
+test/*	benchmark descent	the name of a benchmark
+test/bench/main.go	\"descent\"|-descents	the name of a benchmark and of its flag
+test/bench/scaledown.go	\"descents\"|\"descent (total|failed)	the flag and the keys of a benchmark
 test/*	Method Head	the method of HTTP
 test/bench/forward.go	\(us\|ms	microseconds
 test/integration/*	Sleep Called Off|Reason Triggers Answer	a reason, which is public
@@ -101,7 +125,7 @@ test/integration/sleep_test.go	\"somebody else\"	quotes an Event, whose text is 
 # where it is a Go file, and without what stands in backticks where it is a page.
 words_of() {
     case "$1" in
-    *.go) sed -E 's/([a-z0-9])([A-Z])/\1 \2/g' "$1" ;;
+    *.go) sed -E 's/([a-z0-9])([A-Z])/\1 \2/g; s/_/ /g' "$1" ;;
     *.md) sed -E 's/`[^`]*`//g; s/\]\([^)]*\)/]/g' "$1" ;;
     *) cat "$1" ;;
     esac
@@ -122,20 +146,36 @@ without_exceptions() {
     done <<<"${exceptions}"
 }
 
-pattern=$(cut -f 1 <<<"${words}" | grep . | paste -sd '|')
+# check FILE WHERE LINE WORDS complains about the first of the words that a line has.
 failed=0
+check() {
+    local found better word field
+    without_exceptions "$1" "$3"
+    found=$(grep -oiwE "$(pattern_of "$4")" <<<"${rest}" | head -n 1 || true)
+    [[ -n "${found}" ]] || return 0
+    better=$(while IFS=$'\t' read -r word field; do
+        [[ -n "${word}" ]] && grep -qixE "${word}" <<<"${found}" && echo "${field}" && break
+    done <<<"$4")
+    echo "$2: \"${found}\": say ${better}" >&2
+    failed=1
+}
+
+# pattern_of WORDS prints one pattern of a list of words.
+pattern_of() {
+    cut -f 1 <<<"$1" | grep . | paste -sd '|'
+}
+
+files=$(git ls-files --cached --others --exclude-standard | grep -vE '^(LICENSE|pkg/generated/.*|hack/api-violations\.list|hack/boilerplate.*|.*go\.(mod|sum)|.*\.html)$')
+names+=${words}
+while IFS= read -r file; do
+    check "${file}" "the name of ${file}" "${file//_/ }" "${names}"
+done < <(paste <(echo "${files}") <(tr '_' ' ' <<<"${files}") | grep -iwE "$(pattern_of "${names}")" | cut -f 1)
+pattern=$(pattern_of "${words}")
 while IFS= read -r file; do
     while IFS=: read -r number line; do
-        without_exceptions "${file}" "${line}"
-        found=$(grep -oiwE "${pattern}" <<<"${rest}" | head -n 1 || true)
-        [[ -n "${found}" ]] || continue
-        better=$(while IFS=$'\t' read -r word field; do
-            [[ -n "${word}" ]] && grep -qixE "${word}" <<<"${found}" && echo "${field}" && break
-        done <<<"${words}")
-        echo "${file}:${number}: \"${found}\": say ${better}" >&2
-        failed=1
+        check "${file}" "${file}:${number}" "${line}" "${words}"
     done < <(words_of "${file}" | grep -niwE "${pattern}" || true)
-done < <(git ls-files --cached --others --exclude-standard | grep -vE '^(LICENSE|pkg/generated/.*|hack/api-violations\.list|hack/boilerplate.*|.*go\.(mod|sum)|.*\.html)$')
+done <<<"${files}"
 while IFS=$'\t' read -r glob pattern reason; do
     [[ -n "${glob}" ]] || continue
     if [[ -z "${reason}" ]]; then
