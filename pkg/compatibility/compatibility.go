@@ -16,10 +16,11 @@ limitations under the License.
 
 // Package compatibility decides which properties of a Service, of a target and
 // of an autoscaler do not go together with scaling to zero, and what the user
-// can do about each. It is pure: the controller reports its findings in
-// conditions, also when an object is edited later, and preflight in warnings.
+// can do about each. The controller reports its findings in conditions, also when an
+// object is edited later, and preflight in warnings.
 //
-// Begin with Finding.
+// It reads nothing from the cluster: all that it knows is what it is given. Begin with
+// Finding.
 package compatibility
 
 import (

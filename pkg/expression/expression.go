@@ -20,7 +20,7 @@ limitations under the License.
 // time for each text that is matched. Validation and those that compile go by the
 // same bound.
 //
-// Begin with Budget.
+// It does not know what an expression is matched against. Begin with Budget.
 package expression
 
 import (

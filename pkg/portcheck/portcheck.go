@@ -21,7 +21,8 @@ limitations under the License.
 // about to be. The query goes to the resolver's health port: it is no traffic of any
 // Service.
 //
-// Begin with Query.
+// It does not know the state of a port, which the resolver gives to Handler. Begin with
+// Query.
 package portcheck
 
 import (

@@ -15,10 +15,9 @@ limitations under the License.
 */
 
 // Package preflight reads what an ElastiService names in the cluster and
-// reports what will not work as it is. All of it can become right later, so that
-// nothing is rejected because of it.
+// reports what will not work as it is.
 //
-// Begin with Checker.
+// It rejects nothing, as all of it can become right later. Begin with Checker.
 package preflight
 
 import (

@@ -17,5 +17,5 @@ limitations under the License.
 // Package scaling scales targets through their scale subresource and pauses
 // and resumes the autoscalers that scale them too. Waking and sleeping share it.
 //
-// When that is done is decided elsewhere. Begin with Client.
+// It does not know when a target is to wake or to sleep. Begin with Client.
 package scaling

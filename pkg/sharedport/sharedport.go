@@ -20,7 +20,7 @@ limitations under the License.
 // its own, so that it is for no Service: it wakes nothing, reaches no pod and
 // counts as traffic of no Service.
 //
-// Begin with Knows.
+// It knows nothing of which Services there are. Begin with Knows.
 package sharedport
 
 import (

@@ -17,7 +17,7 @@ limitations under the License.
 // Package elasti holds the internal types of the elasti.truefoundry.com API:
 // the form that the registry and its admission chain work on.
 //
-// The types have no encoded form of their own. Begin with ElastiService.
+// It knows no encoded form of the types: each version has its own. Begin with ElastiService.
 //
 // +k8s:deepcopy-gen=package
 // +groupName=elasti.truefoundry.com

@@ -15,9 +15,9 @@ limitations under the License.
 */
 
 // Package options has the flags of elasti-apiserver: their defaults, help, and how one is
-// derived from and checked against others. What is done with them is in package app.
+// derived from and checked against others.
 //
-// Begin with Options.
+// It does not know what is done with them: package app does. Begin with Options.
 package options
 
 import (

@@ -18,8 +18,7 @@ limitations under the License.
 // paths of the fields. The generic server responds with the whole patch and the error
 // of its decoder, which names no field.
 //
-// It compares types alone: which values are valid is up to validation. Begin with
-// Handler.
+// It knows types alone: which values are valid is up to validation. Begin with Handler.
 package patchcheck
 
 import (

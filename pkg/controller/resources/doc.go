@@ -16,7 +16,8 @@ limitations under the License.
 
 // Package resources says what the objects are that the controller makes: their
 // names, labels and desired content, and which objects of a cluster count as
-// managed by the controller. It reads and writes nothing.
+// managed by the controller.
 //
-// Begin with names.go.
+// It does not know which objects there are: it reads and writes nothing. Begin with
+// names.go.
 package resources

@@ -20,9 +20,11 @@ limitations under the License.
 // For each ElastiService of the target, evaluators report whether its triggers are
 // idle, and Decide makes a decision of all that is observed. Combine makes one
 // decision about the target of these, and the Sleeper or the Waker carries it out
-// through the API. How a target is scaled to zero without losing requests is
-// decided in pkg/controller/elastiservice, which checks once more, by ConfirmIdle,
-// right before it scales.
+// through the API.
+//
+// It does not know how a target is scaled to zero without losing requests:
+// pkg/controller/elastiservice does, which checks once more, by ConfirmIdle, right
+// before it scales.
 //
 // Its packages:
 //

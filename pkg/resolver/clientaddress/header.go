@@ -18,7 +18,7 @@ limitations under the License.
 // in front of, as spec.proxy.clientAddress says: in a header field of HTTP, or in a
 // header of the PROXY protocol.
 //
-// It writes to no connection. Begin with FieldOf.
+// It knows nothing of connections: it makes the bytes. Begin with FieldOf.
 package clientaddress
 
 import (

@@ -15,7 +15,10 @@ limitations under the License.
 */
 
 // Package dial connects to pods, and tells the faults of this machine from those of a
-// pod. Which pod it is has been decided before, by endpoint. Begin with Dialer.
+// pod.
+//
+// It does not know why it is that pod, which package endpoint has chosen. Begin with
+// Dialer.
 package dial
 
 import (

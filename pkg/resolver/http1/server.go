@@ -34,7 +34,8 @@ limitations under the License.
 // still there, sweep.go closes the connections to pods that are kept
 // for nothing.
 //
-// Begin with Server and conn.go.
+// It knows nothing of wakes and of how a pod becomes ready: it waits in the queue of the
+// service (package hold). Begin with Server and conn.go.
 package http1
 
 import (

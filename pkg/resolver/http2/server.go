@@ -31,7 +31,8 @@ limitations under the License.
 // side before it reads on. The goroutine that reads from the client owns the
 // connection and all decisions.
 //
-// Begin with Server and conn.go.
+// It knows nothing of wakes and of how a pod becomes ready: it waits in the queue of the
+// service (package hold). Begin with Server and conn.go.
 package http2
 
 import (

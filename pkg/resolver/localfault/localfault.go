@@ -17,7 +17,7 @@ limitations under the License.
 // Package localfault tells the faults of a resolver's own machine, such as a
 // lack of file descriptors, from those of the pods that it connects to.
 //
-// Begin with Classify.
+// It does not know what a connection is for. Begin with Classify.
 package localfault
 
 import (

@@ -18,7 +18,8 @@ limitations under the License.
 // sends itself, without a pod. The X-Elasti-Answer header with the reason
 // distinguishes them from responses of the application.
 //
-// When one is sent is decided elsewhere. Begin with Reply.
+// It does not know when one is sent, which the package of the protocol decides. Begin with
+// Reply.
 package localreply
 
 import (

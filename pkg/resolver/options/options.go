@@ -14,10 +14,9 @@ See the License for the specific language governing permissions and
 limitations under the License.
 */
 
-// Package options has the flags of elasti-resolver: their defaults, help and checks. What
-// is done with them is in package app.
+// Package options has the flags of elasti-resolver: their defaults, help and checks.
 //
-// Begin with Options.
+// It does not know what is done with them: package app does. Begin with Options.
 package options
 
 import (

@@ -17,7 +17,8 @@ limitations under the License.
 // Package stream forwards bytes between a client and a pod without parsing them: TLS,
 // databases, WebSocket after the upgrade, and every other protocol but HTTP.
 //
-// Begin with Server.
+// It knows nothing of wakes and of how a pod becomes ready: it waits in the queue of the
+// service (package hold). Begin with Server.
 package stream
 
 import (

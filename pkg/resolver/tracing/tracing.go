@@ -19,7 +19,7 @@ limitations under the License.
 // sampled costs nothing. The spans join the trace of the request's traceparent, which
 // is forwarded unchanged.
 //
-// Begin with Recorder.
+// It knows no protocol: a request is its record to it. Begin with Recorder.
 package tracing
 
 import (

@@ -15,7 +15,9 @@ limitations under the License.
 */
 
 // Package etcd has what the storages of k8s.io/apiserver in an etcd lack: the identity of
-// the store. Begin with Identity.
+// the store.
+//
+// It knows nothing of the objects in it. Begin with Identity.
 package etcd
 
 import (

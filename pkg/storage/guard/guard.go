@@ -28,7 +28,9 @@ limitations under the License.
 //
 // Which store an installation uses is changed on purpose only: by a server that is
 // started with the identity of the store that it may give up, or by a copy of the store,
-// which has the identity of the original. Begin with Guard.
+// which has the identity of the original.
+//
+// It knows neither the kind of the store nor the types of the objects. Begin with Guard.
 package guard
 
 import (

@@ -19,7 +19,9 @@ limitations under the License.
 // so that the guard of a server takes the copy for the original.
 //
 // While it is not complete and verified, the copy has an identity that no server accepts.
-// A copy that was interrupted is continued by the next one. Begin with Copy.
+// A copy that was interrupted is continued by the next one.
+//
+// It knows neither the kinds of the stores nor the types of the objects. Begin with Copy.
 package storecopy
 
 import (

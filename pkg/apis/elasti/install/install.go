@@ -15,7 +15,9 @@ limitations under the License.
 */
 
 // Package install adds every version of the elasti.truefoundry.com API to a scheme, and
-// says which one is preferred. Begin with Install.
+// says which one is preferred.
+//
+// It does not know what is done with the objects. Begin with Install.
 package install
 
 import (

@@ -18,7 +18,7 @@ limitations under the License.
 // Each part of the API has a file. Every error names its field and says what
 // to do.
 //
-// It sees an object alone: what depends on the cluster is a condition or a warning.
+// It knows nothing of the cluster: what depends on that is a condition or a warning.
 // Begin with ValidateElastiService.
 package validation
 

@@ -15,9 +15,10 @@ limitations under the License.
 */
 
 // Package credentials reads the credentials that triggers refer to, from the Secrets and
-// ConfigMaps of their namespaces, and keeps the connections that use them. Whether the
-// author of a trigger may read these is decided when the trigger is written. Begin with
-// Store.
+// ConfigMaps of their namespaces, and keeps the connections that use them.
+//
+// It does not know whether the author of a trigger may read these, which is checked when
+// the trigger is written. Begin with Store.
 package credentials
 
 import (

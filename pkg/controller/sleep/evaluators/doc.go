@@ -15,6 +15,8 @@ limitations under the License.
 */
 
 // Package evaluators has the types of triggers: each determines in its own way whether
-// a target is idle. What follows from that is decided in package sleep. Begin with
+// a target is idle.
+//
+// It does not know what follows from that, which package sleep decides. Begin with
 // Evaluator.
 package evaluators

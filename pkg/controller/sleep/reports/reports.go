@@ -17,7 +17,7 @@ limitations under the License.
 // Package reports reads what resolvers have reported about traffic into the
 // status of an ElastiService. Everything in it is a pure function.
 //
-// Begin with HasOpen.
+// It knows nothing of triggers. Begin with HasOpen.
 package reports
 
 import (

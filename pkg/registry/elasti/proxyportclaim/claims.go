@@ -19,7 +19,8 @@ limitations under the License.
 // for all but one, whatever the number of servers and whatever the storage is.
 // Nothing of this is part of the API.
 //
-// Which port an owner gets is decided by the controller. Begin with Claims.
+// It does not know which port an owner is to get, which the controller decides. Begin with
+// Claims.
 package proxyportclaim
 
 import (
