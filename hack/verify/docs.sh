@@ -2,13 +2,15 @@
 # Fails when a page of the documentation cannot be reached from docs/README.md by
 # links, when a relative link or its anchor leads nowhere, when a link such as
 # [`Decide`](…/decide.go) leads to a file that does not define that name, when a page
-# names a path or a target of the Makefile that does not exist, and when the comment of
-# a package does not say where to begin reading, or names nothing that it has.
+# names a path or a target of the Makefile that does not exist, when the comment of a
+# package does not say what it knows nothing of and where to begin reading, or names
+# nothing that it has, and when a package is not on the map of the code.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 export LC_ALL=C.UTF-8
 
 start=docs/README.md
+map=docs/development/README.md
 mapfile -t pages < <(git ls-files --cached --others --exclude-standard -- '*.md')
 declare -A reached=() anchors=()
 failed=0
@@ -92,12 +94,14 @@ visit() {
     done < <(links_of "$1")
 }
 
-# check_package FOLDER checks where the comment of a package says to begin: with a file,
-# or with a type or a function.
+# check_package FOLDER checks what the comment of a package says that it does not know,
+# and where to begin: with a file, or with a type or a function.
 check_package() {
     local comment name files=()
     mapfile -t files < <(compgen -G "$1/*.go" | grep -v '_test\.go$')
     comment=$(awk '/^\/\/ Package / {in_comment = 1} in_comment && !/^\/\// {exit} in_comment {printf "%s ", substr($0, 4)}' "${files[@]}")
+    grep -qE '\bIt (knows|(does|must) not know|[a-z]+ (no|nothing|neither))\b' <<<"${comment}" ||
+        complain "the comment of package $1 does not say what it knows nothing of: add \"It knows nothing of …\""
     name=$(grep -oE '[Bb]egin with [A-Za-z0-9_]+(\.go)?' <<<"${comment}" | head -n 1 | sed 's/.* //' || true)
     if [[ -z "${name}" ]]; then
         complain "the comment of package $1 does not say where to begin reading: add \"Begin with …\""
@@ -107,16 +111,29 @@ check_package() {
     fi
 }
 
+# folders_of GLOB prints the folders of Go files that are no tests.
+folders_of() {
+    git ls-files --cached --others --exclude-standard -- "$1" | grep -v '_test\.go$' | xargs -n 1 dirname | sort -u
+}
+
+# packages prints the packages of the product but what is generated or for tests.
+packages() {
+    folders_of 'pkg/*.go' | grep -vE '^pkg/generated/|test$|/fuzzer$'
+}
+
 for page in "${pages[@]}"; do
     anchors_of "${page}"
 done
 visit "${start}"
+for folder in $(folders_of 'cmd/*.go') $(packages); do
+    grep -qF "\`${folder}\`" "${map}" || complain "${folder} is not on the map of the code, ${map}"
+done
 for page in "${pages[@]}"; do
     check_links "${page}"
     check_names "${page}"
     [[ -n "${reached["${page}"]:-}" ]] || complain "${page} cannot be reached from ${start} by links"
 done
-while read -r folder; do
+for folder in $(packages); do
     check_package "${folder}"
-done < <(git ls-files --cached --others --exclude-standard -- 'pkg/*.go' | grep -vE '^pkg/generated/|_test\.go$' | xargs -n 1 dirname | sort -u | grep -vE 'test$|/fuzzer$')
+done
 exit "${failed}"
