@@ -20,8 +20,12 @@ import (
 	"fmt"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apiserver/pkg/admission"
+	"k8s.io/apiserver/pkg/admission/initializer"
 	mutatingpolicy "k8s.io/apiserver/pkg/admission/plugin/policy/mutating"
 	validatingpolicy "k8s.io/apiserver/pkg/admission/plugin/policy/validating"
+	"k8s.io/apiserver/pkg/quota/v1/generic"
+	genericapiserver "k8s.io/apiserver/pkg/server"
 	genericoptions "k8s.io/apiserver/pkg/server/options"
 	"k8s.io/client-go/discovery"
 	"k8s.io/klog/v2"
@@ -34,7 +38,7 @@ const admissionregistration = "admissionregistration.k8s.io/v1"
 // disableUnservedAdmission switches off the admission plugins whose
 // configuration the host cluster does not serve: they would wait for it for
 // ever and reject every write. Missing permissions never switch one off.
-func disableUnservedAdmission(logger klog.Logger, admission *genericoptions.AdmissionOptions, host discovery.DiscoveryInterface) error {
+func disableUnservedAdmission(logger klog.Logger, options *genericoptions.AdmissionOptions, host discovery.DiscoveryInterface) error {
 	resources, err := host.ServerResourcesForGroupVersion(admissionregistration)
 	if err != nil && !apierrors.IsNotFound(err) {
 		return fmt.Errorf("discovering which admission configuration the host cluster serves: %w", err)
@@ -53,7 +57,26 @@ func disableUnservedAdmission(logger klog.Logger, admission *genericoptions.Admi
 			continue
 		}
 		logger.Info("Admission plugin is switched off, the host cluster does not serve its configuration", "plugin", plugin.name, "apiVersion", admissionregistration, "resource", plugin.resource)
-		admission.DisablePlugins = append(admission.DisablePlugins, plugin.name)
+		options.DisablePlugins = append(options.DisablePlugins, plugin.name)
 	}
 	return nil
+}
+
+// enforceResourceQuotas configures the admission plugin that enforces
+// count/elastiservices.elasti.truefoundry.com of the ResourceQuotas of the host cluster.
+func enforceResourceQuotas(recommended *genericoptions.RecommendedOptions) {
+	recommended.ExtraAdmissionInitializers = func(*genericapiserver.RecommendedConfig) ([]admission.PluginInitializer, error) {
+		return []admission.PluginInitializer{quotaInitializer{}}, nil
+	}
+}
+
+// quotaInitializer configures the plugin without evaluators: it counts objects by
+// itself.
+type quotaInitializer struct{}
+
+// Initialize implements admission.PluginInitializer.
+func (quotaInitializer) Initialize(plugin admission.Interface) {
+	if wants, ok := plugin.(initializer.WantsQuotaConfiguration); ok {
+		wants.SetQuotaConfiguration(generic.NewConfiguration(nil, nil))
+	}
 }

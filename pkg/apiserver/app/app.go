@@ -128,6 +128,7 @@ func newServer(ctx context.Context, o *options.Options, host *rest.Config, store
 	if err := disableUnservedAdmission(logger, o.Recommended.Admission, client.Discovery()); err != nil {
 		return nil, nil, err
 	}
+	enforceResourceQuotas(o.Recommended)
 	generic, err := genericConfig(o)
 	if err != nil {
 		return nil, nil, err

@@ -29,6 +29,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	utilerrors "k8s.io/apimachinery/pkg/util/errors"
+	"k8s.io/apiserver/pkg/admission/plugin/resourcequota"
 	genericoptions "k8s.io/apiserver/pkg/server/options"
 	cliflag "k8s.io/component-base/cli/flag"
 	logsapi "k8s.io/component-base/logs/api/v1"
@@ -71,7 +72,10 @@ func New() *Options {
 	// Nothing is written outside of the data directory.
 	recommended.SecureServing.ServerCert.CertDirectory = ""
 	recommended.SecureServing.ServerCert.PairName = ""
-	enforceResourceQuotas(recommended)
+	// The host cluster counts ElastiServices, and only this server can reject them. Last,
+	// so that what another plugin rejects is not charged.
+	resourcequota.Register(recommended.Admission.Plugins)
+	recommended.Admission.RecommendedPluginOrder = append(recommended.Admission.RecommendedPluginOrder, resourcequota.PluginName)
 	// A kubelet requests these without credentials.
 	recommended.Authorization.AlwaysAllowPaths = []string{"/healthz", "/healthz/*", "/livez", "/livez/*", "/readyz", "/readyz/*"}
 	// A revoked permission still counts for that long, also that to refer to a Secret in
