@@ -4,13 +4,15 @@
 # [`Decide`](…/decide.go) leads to a file that does not define that name, when a page
 # names a path or a target of the Makefile that does not exist, when the comment of a
 # package does not say what it knows nothing of and where to begin reading, or names
-# nothing that it has, and when a package is not on the map of the code.
+# nothing that it has, when a package is not on the map of the code, and when a benchmark
+# or one of its keys is not on the page of the benchmarks.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 export LC_ALL=C.UTF-8
 
 start=docs/README.md
 map=docs/development/README.md
+benchmarks=docs/benchmarks.md
 mapfile -t pages < <(git ls-files --cached --others --exclude-standard -- '*.md')
 declare -A reached=() anchors=()
 failed=0
@@ -133,6 +135,9 @@ for page in "${pages[@]}"; do
     check_names "${page}"
     [[ -n "${reached["${page}"]:-}" ]] || complain "${page} cannot be reached from ${start} by links"
 done
+while read -r name; do
+    grep -qF "\`${name}\`" "${benchmarks}" || complain "the benchmark or key ${name} is not on ${benchmarks}"
+done < <(git ls-files -- 'test/bench/*.go' | grep -v '_test\.go$' | xargs sed -nE 's/.*(\{name: |\.set\()"([a-z0-9_]+)", .*/\2/p')
 for folder in $(packages); do
     check_package "${folder}"
 done

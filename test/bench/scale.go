@@ -98,6 +98,7 @@ func scaleTenThousand(ctx context.Context, b *bench) (err error) {
 		return err
 	}
 	r.set("scale_10k_mib", mebibytes(memory.Resident))
+	r.set("scale_10k_anon_mib", mebibytes(memory.Anonymous))
 	return r.processMemory("at rest", pid)
 }
 
