@@ -53,7 +53,7 @@ func OfAutoscaler(autoscalerType string, autoscaler *unstructured.Unstructured) 
 	}
 }
 
-// ScaledObjectOf returns what findings are about of a ScaledObject of KEDA.
+// ScaledObjectOf returns the parts of a ScaledObject of KEDA that findings are about.
 func ScaledObjectOf(object *unstructured.Unstructured) *scaling.ScaledObject {
 	return &scaling.ScaledObject{
 		ObjectMeta: metav1.ObjectMeta{Annotations: object.GetAnnotations(), ManagedFields: object.GetManagedFields()},

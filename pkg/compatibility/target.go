@@ -37,8 +37,8 @@ type TargetTraits struct {
 	DeletesVolumes bool
 }
 
-// TraitsOf returns the properties of a target. pod is what it makes its pods
-// from, or nil when its kind does not tell.
+// TraitsOf returns the properties of a target. pod is the template of its pods, or nil
+// when its kind has none that is known.
 func TraitsOf(target *unstructured.Unstructured, pod *corev1.PodSpec) TargetTraits {
 	return TargetTraits{
 		NoReadinessProbe: pod != nil && !hasReadiness(pod),

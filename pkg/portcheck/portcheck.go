@@ -106,7 +106,7 @@ func (q *Query) Encode() string {
 	return values.Encode()
 }
 
-// Parse returns the query that the parameters of a URL are.
+// Parse reads a query from the parameters of a URL.
 func Parse(values url.Values) (*Query, error) {
 	namespace, name, ok := strings.Cut(values.Get(parameterService), "/")
 	if !ok {

@@ -54,7 +54,7 @@ type Timeouts struct {
 	Greeting time.Duration
 }
 
-// Drain says how traffic is let go of.
+// Drain says how clients are moved away from a resolver, or from a port of it.
 type Drain struct {
 	// HTTP2MoveDelay is how long after a target woke the clients that still
 	// reach it through a resolver in HTTP/2 are told to reconnect.

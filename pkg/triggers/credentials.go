@@ -31,9 +31,8 @@ import (
 // DefaultAuthorizationType is the scheme of the Authorization header.
 const DefaultAuthorizationType = "Bearer"
 
-// Credentials are what a trigger of TypePrometheus proves its identity with,
-// and checks that of the server with. They are read from the namespace of the
-// ElastiService. The zero value means none.
+// Credentials authenticate a trigger of TypePrometheus to its server, and the server to
+// it. They are read from the namespace of the ElastiService. The zero value means none.
 type Credentials struct {
 	// AuthorizationType is the scheme of the Authorization header. Set with
 	// Authorization only.

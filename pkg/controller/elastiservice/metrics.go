@@ -56,7 +56,7 @@ func errorClass(err error) string {
 
 // Metrics count what the controller does. The label crd_name is the name of
 // the ElastiService; namespace distinguishes those of one name. The series of an
-// ElastiService go with it.
+// ElastiService are deleted with it.
 type Metrics struct {
 	reconciles *prometheus.HistogramVec
 	finalized  *prometheus.CounterVec

@@ -88,8 +88,8 @@ type Teardown struct {
 	Clock clock.WithTicker
 }
 
-// Signers loads what recognises the objects that a Controller made. It is safe for
-// concurrent use.
+// Signers loads the signer that recognises the objects that a Controller made. It is
+// safe for concurrent use.
 type Signers interface {
 	Load(ctx context.Context) (*signature.Signer, error)
 }

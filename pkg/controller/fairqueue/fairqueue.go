@@ -89,7 +89,7 @@ func (q *Queue[K]) Len() int { return len(q.elements) }
 // Ready returns the number of keys of namespaces that are not held.
 func (q *Queue[K]) Ready() int { return q.ready }
 
-// Pop removes the key that goes next. One must be ready.
+// Pop removes the next key and returns it. One must be ready.
 func (q *Queue[K]) Pop() K {
 	of := q.lines[q.turns.Front().Value.(string)]
 	q.turns.MoveToBack(of.turn)

@@ -79,8 +79,8 @@ func NewLiveness(dial DialFunc, start func(func()), changed func()) *Liveness {
 	return &Liveness{dial: dial, start: start, changed: changed, watched: map[string]context.CancelFunc{}, dead: map[string]bool{}}
 }
 
-// Watch watches the ready endpoints of slices, and no others any more, until ctx
-// ends.
+// Watch watches the ready endpoints of slices until ctx ends. They replace those that it
+// watched before.
 func (l *Liveness) Watch(ctx context.Context, found []*discoveryv1.EndpointSlice) {
 	if l.dial == nil {
 		return

@@ -131,9 +131,9 @@ type portCheck struct {
 // Check checks those of the ready resolvers that no resolver slice names yet with the
 // ports of the query, and those that do not accept. It reports whether all others
 // accept, or have had their time to: until then it is worth waiting for them. With
-// thorough, resolvers that are only trusted are checked too: a target is about to
-// depend on them that has ready endpoints. Those that are listed next are to be
-// recorded with RecordListed.
+// thorough, resolvers that are only trusted are checked too: a target with ready
+// endpoints is about to depend on them. Those that are listed next are to be recorded
+// with RecordListed.
 func (l *PortChecker) Check(ctx context.Context, known *PortChecks, query Query, ready []discoveryv1.Endpoint, thorough bool) bool {
 	if known.query == nil || !known.query.equal(&query) {
 		*known = PortChecks{query: &query}
@@ -312,8 +312,8 @@ func (known *PortChecks) Trust(query Query, ports []discoveryv1.EndpointPort, in
 func (known *PortChecks) Accepting(address string) bool { return known.resolvers[address].accepts }
 
 // Overdue reports whether the resolver with an address is known not to accept connections
-// to all of the ports, for longer than it is waited for. To name it is no worse for
-// clients than to name none, where no endpoint is ready either.
+// to all of the ports, for longer than it is waited for. Where no endpoint is ready
+// either, a slice that names it is no worse for clients than one that names none.
 func (known *PortChecks) Overdue(address string) bool { return known.resolvers[address].overdue }
 
 // RecordListed records that resolver slices, which were written since the check, name

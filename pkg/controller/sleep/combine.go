@@ -51,7 +51,7 @@ type CombinedDecision struct {
 	Agreed bool
 }
 
-// Combine makes one decision about a target of the votes of its ElastiServices: it is
+// Combine combines the votes of the ElastiServices of a target into one decision: it is
 // woken when one of them decides that, and put to sleep when all of them agree. When
 // one does not agree any more, the requests for sleep are cancelled.
 func Combine(votes []Vote) CombinedDecision {

@@ -147,7 +147,7 @@ func (w *Writer) WithPending(elastiService *v1alpha1.ElastiService) *v1alpha1.El
 }
 
 // Enqueue enqueues a status if it differs from that of the ElastiService, which is as
-// WithPending returns it. It reports whether it does.
+// WithPending returns it. It reports whether they differ.
 func (w *Writer) Enqueue(elastiService *v1alpha1.ElastiService, status *v1alpha1.ElastiServiceStatus) bool {
 	if !w.record(elastiService, status) {
 		return false

@@ -76,7 +76,7 @@ func (pod *Pod) serves(p *port) bool {
 	return !pod.terminating && !p.refused && (pod.ready || pod.probed || p.accepts)
 }
 
-// Candidate is a port of a pod that may be able to serve and is not known to.
+// Candidate is a port of a pod of which it is not known yet whether it can serve.
 type Candidate struct {
 	Pod *Pod
 	// Port is the name of the Service port, Number the one on the pod.

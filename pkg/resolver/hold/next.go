@@ -16,9 +16,9 @@ limitations under the License.
 
 package hold
 
-// TryTakeNext is TryTake for a client whose last request had the lease last, and
-// whose connection to that pod is still open. It returns the same pod while that
-// can serve and is below its concurrency limit. When pods have been added since,
+// TryTakeNext is TryTake for a client whose connection to the pod of its last lease is
+// still open. It returns the same pod while that can serve and is below its concurrency
+// limit. When pods have been added since,
 // it moves once to a less busy one, so that a target that is scaled up spreads its
 // load.
 func (q *Queue) TryTakeNext(port string, last Lease) (Lease, bool) {

@@ -53,7 +53,7 @@ func (e *Error) Error() string {
 	return fmt.Sprintf("the resolver has no %s left: %v", e.Kind.noun(), e.Err)
 }
 
-// Unwrap returns what the machine said.
+// Unwrap returns the error of the system call.
 func (e *Error) Unwrap() error { return e.Err }
 
 func (k Kind) noun() string {

@@ -75,9 +75,9 @@ type Result struct {
 	Copied map[string]int
 }
 
-// Copy makes to a copy of from. No server may work on either of them. A target that is a
-// store of its own already, and one that was copied completely before, stay as they are,
-// the former with an error, unless overwrite is true.
+// Copy copies one store to another one. No server may work on either of them. Unless
+// overwrite is true, a complete copy stays as it is, and it is an error when the other
+// store has anything else.
 func Copy(ctx context.Context, from, to *Store, overwrite bool) (Result, error) {
 	result := Result{Copied: map[string]int{}}
 	identity, err := sourceIdentity(ctx, from)
