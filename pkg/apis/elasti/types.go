@@ -311,6 +311,8 @@ type WakeRecord struct {
 	By string
 	// reason is why, as the client says.
 	Reason string
+	// cancelledSleep is true when it cancelled a request for sleep.
+	CancelledSleep bool
 }
 
 // ElastiServiceStatus is what is observed in the cluster.
@@ -361,8 +363,8 @@ type ElastiServiceStatus struct {
 	// the public Service.
 	ProxyPorts []ProxyPort
 	// readinessProbes are the probes by which resolvers check whether a pod of the
-	// target is ready. Unset when these are not known, or cannot be run from outside of
-	// the pod; then the EndpointSlices say whether it is ready.
+	// target is ready. Unset when these are not known, cannot be run from outside of the
+	// pod, or are larger than 4 KiB; then the EndpointSlices say whether it is ready.
 	ReadinessProbes *ReadinessProbes
 	// conditions are the state of what the ElastiService needs.
 	// Ready: everything is in place for the target to sleep and wake.

@@ -158,9 +158,11 @@ func (c *Controller) recordScale(ctx context.Context, p *pass) {
 		atZero:         p.target.AtZero(),
 		wasUp:          status.Replicas > 0,
 		slept:          ptr.Deref(status.SleptTime, metav1.Time{}).Time,
-		woken:          ptr.Deref(status.LastWake, v1alpha1.WakeRecord{}).Time.Time,
 		requested:      status.SleepRequestedTime != nil,
 		readyEndpoints: p.readyEndpoints,
+	}
+	if wake := status.LastWake; wake != nil && wake.CancelledSleep {
+		facts.sleepCancelled = wake.Time.Time
 	}
 	// What another client has scaled to zero since is its decision.
 	scaledByOther := p.target.Object != nil && p.target.Object.ScaledBy != "" && p.target.Object.ScaledBy != scaling.FieldManager

@@ -302,7 +302,7 @@ func TestAWakeIsNotLostWithALeaderThatDiesWhileItScalesToZero(t *testing.T) {
 	c.setDeployment("cart", 0, 0)
 	c.edit("cart", func(elastiService *v1alpha1.ElastiService) {
 		elastiService.Status.SleepRequestedTime = nil
-		elastiService.Status.LastWake = &v1alpha1.WakeRecord{Time: metav1.Now().Rfc3339Copy(), By: "user alice"}
+		elastiService.Status.LastWake = &v1alpha1.WakeRecord{Time: metav1.Now().Rfc3339Copy(), By: "user alice", CancelledSleep: true}
 	})
 	stumbling.mu.Lock()
 	stumbling.toZero, stumbling.resume = nil, nil

@@ -127,10 +127,11 @@ type scaleFacts struct {
 	// slept is when the target went to zero according to the status. Zero when it does
 	// not say.
 	slept time.Time
-	// woken is when the target was last woken according to the status, requested is true
-	// while it is requested to sleep.
-	woken     time.Time
+	// requested is true while the target is requested to sleep.
 	requested bool
+	// sleepCancelled is when the last wake cancelled such a request. Zero when it
+	// cancelled none: then the target was at zero.
+	sleepCancelled time.Time
 	// readyEndpoints is the number of ready endpoints in the public Service's
 	// own slices.
 	readyEndpoints int
@@ -180,15 +181,15 @@ func (s *state) recordScale(now time.Time, facts scaleFacts) *sleepPeriod {
 	return ended
 }
 
-// lostWake reports whether the target is at zero although it was woken since its sleep
-// was requested: the leader before ended when it had scaled the target, and had not seen
-// yet that the request was cancelled. That counts until the scale was seen for the first
-// time. A target that was woken and put to sleep for good within wakeValidity, right
-// before that leader ended, is woken once more.
+// lostWake reports whether the target is at zero although a wake cancelled its request
+// for sleep: the leader before ended when it had scaled the target, and had not seen the
+// wake yet. That counts until the scale was seen for the first time. A target that was
+// woken like this and put to sleep for good within wakeValidity, right before that leader
+// ended, is woken once more.
 func (s *state) lostWake(now time.Time, facts scaleFacts) bool {
 	seen := !s.upSince.IsZero() || !s.zeroSince.IsZero()
 	return !seen && facts.known && facts.atZero && facts.wasUp && !facts.requested &&
-		!facts.woken.After(now) && now.Sub(facts.woken) < wakeValidity
+		!facts.sleepCancelled.After(now) && now.Sub(facts.sleepCancelled) < wakeValidity
 }
 
 // asleepAfter returns a time after which the target was scaled to zero: it was

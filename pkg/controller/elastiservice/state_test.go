@@ -189,7 +189,7 @@ func TestStateFollowsTheScale(t *testing.T) {
 
 func TestWakeThatTheLeaderBeforeDidNotSee(t *testing.T) {
 	t.Parallel()
-	lost := scaleFacts{known: true, atZero: true, wasUp: true, woken: at(0)}
+	lost := scaleFacts{known: true, atZero: true, wasUp: true, sleepCancelled: at(0)}
 	with := func(change func(*scaleFacts)) scaleFacts {
 		changed := lost
 		change(&changed)
@@ -205,7 +205,7 @@ func TestWakeThatTheLeaderBeforeDidNotSee(t *testing.T) {
 		"the scale is unknown at first": {[]scaleFacts{{}}, lost, time.Second, true},
 		"woken long before":             {nil, lost, wakeValidity, false},
 		"woken in the future":           {nil, lost, -time.Second, false},
-		"never woken":                   {nil, with(func(f *scaleFacts) { f.woken = time.Time{} }), time.Second, false},
+		"no wake cancelled a request":   {nil, with(func(f *scaleFacts) { f.sleepCancelled = time.Time{} }), time.Second, false},
 		"sleep is still requested":      {nil, with(func(f *scaleFacts) { f.requested = true }), time.Second, false},
 		"it was recorded to sleep":      {nil, with(func(f *scaleFacts) { f.wasUp = false }), time.Second, false},
 		"it is awake":                   {nil, with(func(f *scaleFacts) { f.atZero = false }), time.Second, false},

@@ -650,7 +650,7 @@ func schema_pkg_apis_elasti_v1alpha1_ElastiServiceStatus(ref common.ReferenceCal
 					},
 					"readinessProbes": {
 						SchemaProps: spec.SchemaProps{
-							Description: "readinessProbes are the probes by which resolvers check whether a pod of the target is ready. Unset when these are not known, or cannot be run from outside of the pod; then the EndpointSlices say whether it is ready.",
+							Description: "readinessProbes are the probes by which resolvers check whether a pod of the target is ready. Unset when these are not known, cannot be run from outside of the pod, or are larger than 4 KiB; then the EndpointSlices say whether it is ready.",
 							Ref:         ref(v1alpha1.ReadinessProbes{}.OpenAPIModelName()),
 						},
 					},
@@ -1501,6 +1501,13 @@ func schema_pkg_apis_elasti_v1alpha1_WakeRecord(ref common.ReferenceCallback) co
 						SchemaProps: spec.SchemaProps{
 							Description: "reason is why, as the client says.",
 							Type:        []string{"string"},
+							Format:      "",
+						},
+					},
+					"cancelledSleep": {
+						SchemaProps: spec.SchemaProps{
+							Description: "cancelledSleep is true when it cancelled a request for sleep.",
+							Type:        []string{"boolean"},
 							Format:      "",
 						},
 					},

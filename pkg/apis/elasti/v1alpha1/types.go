@@ -359,6 +359,9 @@ type WakeRecord struct {
 	// reason is why, as the client says.
 	// +optional
 	Reason string `json:"reason,omitempty"`
+	// cancelledSleep is true when it cancelled a request for sleep.
+	// +optional
+	CancelledSleep bool `json:"cancelledSleep,omitempty"`
 }
 
 // ElastiServiceStatus is what is observed in the cluster.
@@ -434,8 +437,8 @@ type ElastiServiceStatus struct {
 	// +patchMergeKey=port
 	ProxyPorts []ProxyPort `json:"proxyPorts,omitempty" patchStrategy:"merge" patchMergeKey:"port"`
 	// readinessProbes are the probes by which resolvers check whether a pod of the
-	// target is ready. Unset when these are not known, or cannot be run from outside of
-	// the pod; then the EndpointSlices say whether it is ready.
+	// target is ready. Unset when these are not known, cannot be run from outside of the
+	// pod, or are larger than 4 KiB; then the EndpointSlices say whether it is ready.
 	// +optional
 	ReadinessProbes *ReadinessProbes `json:"readinessProbes,omitempty"`
 	// conditions are the state of what the ElastiService needs.

@@ -479,6 +479,9 @@ var schemaYAML = typed.YAMLObject(`types:
       type:
         scalar: string
       default: ""
+    - name: cancelledSleep
+      type:
+        scalar: boolean
     - name: reason
       type:
         scalar: string

@@ -301,6 +301,7 @@ func (t *targets) cancelSleep(ctx context.Context, name, targetName string, wake
 	err := t.updateSleepRequest(ctx, name, nil, func(elastiService *elasti.ElastiService) {
 		elastiService.Status.SleepRequestedTime, elastiService.Status.SleepRequestedBy = nil, ""
 		if elastiService.Spec.ScaleTargetRef.Name == targetName {
+			wake.CancelledSleep = true
 			elastiService.Status.LastWake = &wake
 		}
 	})

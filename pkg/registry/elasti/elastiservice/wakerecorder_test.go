@@ -69,7 +69,7 @@ func TestWakesAreRecordedInTheStatus(t *testing.T) {
 	if _, err := services.Wake(t.Context(), "cart", requestBecause("from zero"), metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	if last := s.awaitLastWake(t, "from zero"); last.By == "" || last.Time.IsZero() {
+	if last := s.awaitLastWake(t, "from zero"); last.By == "" || last.Time.IsZero() || last.CancelledSleep {
 		t.Errorf("the record is %+v", last)
 	}
 	// A request for an awake target is no wake, but one for a target with a sleep
@@ -85,7 +85,7 @@ func TestWakesAreRecordedInTheStatus(t *testing.T) {
 	}
 	// The write that cancels the request has it: there is no moment without both.
 	cancelled, err := services.Get(t.Context(), "cart", metav1.GetOptions{})
-	if err != nil || cancelled.Status.SleepRequestedTime != nil || cancelled.Status.LastWake == nil || cancelled.Status.LastWake.Reason != "on its way to zero" {
+	if err != nil || cancelled.Status.SleepRequestedTime != nil || cancelled.Status.LastWake == nil || cancelled.Status.LastWake.Reason != "on its way to zero" || !cancelled.Status.LastWake.CancelledSleep {
 		t.Errorf("right after the wake, the status is %+v (%v)", cancelled.Status, err)
 	}
 }

@@ -75,8 +75,8 @@ type ElastiServiceStatusApplyConfiguration struct {
 	// the public Service.
 	ProxyPorts []ProxyPortApplyConfiguration `json:"proxyPorts,omitempty"`
 	// readinessProbes are the probes by which resolvers check whether a pod of the
-	// target is ready. Unset when these are not known, or cannot be run from outside of
-	// the pod; then the EndpointSlices say whether it is ready.
+	// target is ready. Unset when these are not known, cannot be run from outside of the
+	// pod, or are larger than 4 KiB; then the EndpointSlices say whether it is ready.
 	ReadinessProbes *ReadinessProbesApplyConfiguration `json:"readinessProbes,omitempty"`
 	// conditions are the state of what the ElastiService needs.
 	// Ready: everything is in place for the target to sleep and wake.

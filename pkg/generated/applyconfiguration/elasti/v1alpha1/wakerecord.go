@@ -34,6 +34,8 @@ type WakeRecordApplyConfiguration struct {
 	By *string `json:"by,omitempty"`
 	// reason is why, as the client says.
 	Reason *string `json:"reason,omitempty"`
+	// cancelledSleep is true when it cancelled a request for sleep.
+	CancelledSleep *bool `json:"cancelledSleep,omitempty"`
 }
 
 // WakeRecordApplyConfiguration constructs a declarative configuration of the WakeRecord type for use with
@@ -63,5 +65,13 @@ func (b *WakeRecordApplyConfiguration) WithBy(value string) *WakeRecordApplyConf
 // If called multiple times, the Reason field is set to the value of the last call.
 func (b *WakeRecordApplyConfiguration) WithReason(value string) *WakeRecordApplyConfiguration {
 	b.Reason = &value
+	return b
+}
+
+// WithCancelledSleep sets the CancelledSleep field in the declarative configuration to the given value
+// and returns the receiver, so that objects can be built by chaining "With" function invocations.
+// If called multiple times, the CancelledSleep field is set to the value of the last call.
+func (b *WakeRecordApplyConfiguration) WithCancelledSleep(value bool) *WakeRecordApplyConfiguration {
+	b.CancelledSleep = &value
 	return b
 }
