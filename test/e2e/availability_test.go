@@ -39,7 +39,6 @@ import (
 // conditions, an Event, the table of kubectl, the response and the waiting page.
 func TestAWakeThatCannotSucceedReportsWhy(t *testing.T) {
 	t.Parallel()
-	s := newScene(t)
 	for name, test := range map[string]struct {
 		// prevent keeps an application from starting.
 		prevent func(*scene, *cluster.Application)
@@ -61,15 +60,13 @@ func TestAWakeThatCannotSucceedReportsWhy(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			s := *s
-			s.T = t
-			s.namespace = s.newNamespace()
+			s := newScene(t)
 			test.options.Spec = func(spec *v1alpha1.ElastiServiceSpec) {
 				spec.Proxy = &v1alpha1.ProxySpec{HoldTimeoutSeconds: ptr.To[int32](20), WaitingPage: true}
 			}
 			app := s.asleep(test.options)
 			if test.prevent != nil {
-				test.prevent(&s, app)
+				test.prevent(s, app)
 			}
 			response, err := cluster.Get(s.ctx, app.URL("/"))
 			s.check(err)
