@@ -142,7 +142,7 @@ func (o *Options) Complete() error {
 	if err := o.ServerRun.Complete(); err != nil {
 		return fmt.Errorf("completing the server options: %w", err)
 	}
-	o.Storage.Complete(o.Recommended.Etcd)
+	o.Storage.Complete(o.Recommended.Etcd, o.Recommended.CoreAPI)
 	o.ServingCertificate.Complete(o.Recommended.SecureServing.SecureServingOptions)
 	// One kubeconfig is enough for all requests to the host cluster.
 	kubeconfig := o.Recommended.CoreAPI.CoreAPIKubeconfigPath

@@ -62,9 +62,53 @@ func TestValidCommandLines(t *testing.T) {
 	}
 }
 
+// outsideOfClusters is where the process has no cluster around it, as a pod has.
+func outsideOfClusters(t *testing.T) {
+	t.Helper()
+	t.Setenv("KUBERNETES_SERVICE_HOST", "")
+	t.Setenv("KUBERNETES_SERVICE_PORT", "")
+}
+
+func TestStorageDefaultsToTheClusterThatTheServerRunsIn(t *testing.T) {
+	for _, test := range []struct {
+		name, line string
+		inPod      bool
+		want       StorageBackend
+	}{
+		{"in a pod", "", true, StorageCluster},
+		{"in a pod, for another cluster", "--kubeconfig=/k --data-dir=/data", true, StorageEmbedded},
+		{"in a pod, with an etcd", "--etcd-servers=http://127.0.0.1:2379", true, StorageEtcd},
+		{"in a pod, chosen", "--storage=embedded --data-dir=/data", true, StorageEmbedded},
+		{"elsewhere", "--kubeconfig=/k --data-dir=/data", false, StorageEmbedded},
+		{"elsewhere, chosen", "--kubeconfig=/k --storage=cluster", false, StorageCluster},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			outsideOfClusters(t)
+			if test.inPod {
+				t.Setenv("KUBERNETES_SERVICE_HOST", "10.0.0.1")
+				t.Setenv("KUBERNETES_SERVICE_PORT", "443")
+			}
+			o, err := complete(t, strings.Fields(test.line)...)
+			if err != nil || o.Storage.Backend != test.want {
+				t.Errorf("the storage is %q (error: %v), want %q", o.Storage.Backend, err, test.want)
+			}
+		})
+	}
+}
+
+// A data directory alone does not choose where a pod stores.
+func TestDataDirectoryInAPodNeedsItsStorage(t *testing.T) {
+	t.Setenv("KUBERNETES_SERVICE_HOST", "10.0.0.1")
+	t.Setenv("KUBERNETES_SERVICE_PORT", "443")
+	if _, err := complete(t, "--data-dir=/data"); err == nil || !strings.Contains(err.Error(), "--data-dir is for --storage=embedded only") {
+		t.Errorf("got %v", err)
+	}
+}
+
 func TestInvalidCommandLinesNameTheFlag(t *testing.T) {
+	outsideOfClusters(t)
 	for line, want := range map[string]string{
-		"":                                   "--storage=embedded with --data-dir, or --etcd-servers",
+		"":                                   "--storage=embedded needs --data-dir; it is the default outside of a cluster",
 		"--storage=embedded":                 "--storage=embedded needs --data-dir",
 		"--storage=etcd":                     "--storage=etcd needs --etcd-servers",
 		"--storage=tape":                     `--storage is "tape"`,

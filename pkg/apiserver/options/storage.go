@@ -19,6 +19,7 @@ package options
 import (
 	"errors"
 	"fmt"
+	"os"
 	"strings"
 
 	"github.com/spf13/pflag"
@@ -44,7 +45,7 @@ const (
 // there are.
 type Storage struct {
 	// Backend is cluster, etcd or embedded. Empty means etcd when --etcd-servers is
-	// given; otherwise it must be chosen.
+	// given, otherwise cluster in a cluster and embedded outside of one.
 	Backend StorageBackend
 	// DataDir is the folder of the embedded store.
 	DataDir string
@@ -60,7 +61,7 @@ func newStorage() Storage { return Storage{Record: "elasti-apiserver-store"} }
 // AddFlags adds the flags that choose the backend.
 func (o *Storage) AddFlags(flags *pflag.FlagSet) {
 	flags.StringVar((*string)(&o.Backend), "storage", string(o.Backend),
-		"Where ElastiServices are stored: cluster (custom resources of the host cluster, which must have been deployed), etcd (an external one, see --etcd-servers) or embedded (an etcd inside this process, see --data-dir). Defaults to etcd when --etcd-servers is given.")
+		"Where ElastiServices are stored: cluster (custom resources of the host cluster, which must have been deployed), etcd (an external one, see --etcd-servers) or embedded (an etcd inside this process, see --data-dir). Defaults to etcd when --etcd-servers is given, otherwise to cluster when the server runs in a cluster, without --kubeconfig, and to embedded when it does not.")
 	flags.StringVar(&o.DataDir, "data-dir", o.DataDir,
 		"The folder of the embedded store. One process at a time can use it.")
 	flags.StringVar(&o.Record, "store-record", o.Record,
@@ -69,11 +70,24 @@ func (o *Storage) AddFlags(flags *pflag.FlagSet) {
 		"The identity, as recorded in --store-record, of the store that is given up, or \"unrecorded\" for one that versions without records have used: a server with another store, which may be empty, takes it for that of the installation from then on. It has no effect once another store is recorded.")
 }
 
-// Complete derives the backend from the other flags when it is not given.
-func (o *Storage) Complete(etcd *genericoptions.EtcdOptions) {
-	if o.Backend == "" && len(etcd.StorageConfig.Transport.ServerList) > 0 {
+// Complete derives the backend from the other flags, and from where the process runs,
+// when it is not given.
+func (o *Storage) Complete(etcd *genericoptions.EtcdOptions, host *genericoptions.CoreAPIOptions) {
+	switch {
+	case o.Backend != "":
+	case len(etcd.StorageConfig.Transport.ServerList) > 0:
 		o.Backend = StorageEtcd
+	case runsInHost(host):
+		o.Backend = StorageCluster
+	default:
+		o.Backend = StorageEmbedded
 	}
+}
+
+// runsInHost reports whether the process runs in the cluster that it is configured for: its
+// pod knows where the API server is, and no kubeconfig names another one.
+func runsInHost(host *genericoptions.CoreAPIOptions) bool {
+	return host.CoreAPIKubeconfigPath == "" && os.Getenv("KUBERNETES_SERVICE_HOST") != "" && os.Getenv("KUBERNETES_SERVICE_PORT") != ""
 }
 
 // Validate checks that the flags of the chosen backend, and only those, are given.
@@ -93,15 +107,13 @@ func (o *Storage) Validate(etcd *genericoptions.EtcdOptions) []error {
 		}
 	case StorageEmbedded:
 		if o.DataDir == "" {
-			errs = append(errs, errors.New("--storage=embedded needs --data-dir"))
+			errs = append(errs, errors.New("--storage=embedded needs --data-dir; it is the default outside of a cluster, see --storage for the others"))
 		}
 		if len(servers) > 0 {
 			errs = append(errs, errors.New("--etcd-servers is for --storage=etcd only"))
 		}
 	case StorageCluster:
 		errs = append(errs, o.validateCluster(etcd)...)
-	case "":
-		errs = append(errs, errors.New("choose where ElastiServices are stored: --storage=cluster, --storage=embedded with --data-dir, or --etcd-servers"))
 	default:
 		errs = append(errs, fmt.Errorf("--storage is %q, but must be one of %s", o.Backend, strings.Join([]string{string(StorageCluster), string(StorageEtcd), string(StorageEmbedded)}, ", ")))
 	}
