@@ -34,8 +34,8 @@ import (
 // maxObjects bounds how many objects are written until the server is killed.
 const maxObjects = 2000
 
-// TestAPIServerKilledAndRestartedLosesNothing kills the API server during writes. The
-// acknowledged objects exist afterwards, modes have not changed while it was down, and
+// TestAPIServerKilledAndRestartedLosesNothing kills all API servers during writes. The
+// acknowledged objects exist afterwards, modes have not changed while they were down, and
 // changes of the meantime are observed.
 func TestAPIServerKilledAndRestartedLosesNothing(t *testing.T) {
 	s := newScene(t)
@@ -56,14 +56,16 @@ func TestAPIServerKilledAndRestartedLosesNothing(t *testing.T) {
 		t.Fatal("the API server did not take any objects")
 	}
 	killed := time.Now()
-	server := s.kill(cluster.APIServerSelector)
-	// The target is scaled while the server is down.
+	servers := s.killAll(cluster.APIServerSelector)
+	// The target is scaled while the servers are down.
 	s.check(falling.Scale(s.ctx, 0))
-	s.awaitContainerRestart(cluster.APIServerSelector, server)
+	for i := range servers {
+		s.awaitContainerRestart(cluster.APIServerSelector, &servers[i])
+	}
 	stopWriting()
 	s.check(unexpected)
 
-	t.Logf("%d objects were acknowledged before the server was killed", len(acknowledged))
+	t.Logf("%d objects were acknowledged before the servers were killed", len(acknowledged))
 	s.checkObjects(acknowledged)
 	s.check(falling.AwaitAsleep(s.ctx))
 	s.get(asleep, "/after")
@@ -75,8 +77,8 @@ func TestAPIServerKilledAndRestartedLosesNothing(t *testing.T) {
 	}
 }
 
-// TestTerminatedAPIServerEndsByItself replaces the API server's pod. The old pod must
-// end before its grace period, because no other one serves the API until it has ended.
+// TestTerminatedAPIServerEndsByItself replaces the pod of an API server, which has to end
+// by itself within its grace period.
 func TestTerminatedAPIServerEndsByItself(t *testing.T) {
 	s := newScene(t)
 	// A client with an open watch.
@@ -87,10 +89,12 @@ func TestTerminatedAPIServerEndsByItself(t *testing.T) {
 	s.check(s.Host.CoreV1().Pods(pod.Namespace).Delete(s.ctx, pod.Name, metav1.DeleteOptions{}))
 	var exitCode *int32
 	_, err = s.AwaitPods(s.ctx, pod.Namespace, cluster.APIServerSelector, "pod "+pod.Name+" is replaced", func(found []*corev1.Pod) bool {
-		ready, deleted := false, true
+		ready, deleted := 0, true
 		for _, other := range found {
 			if other.Name != pod.Name {
-				ready = ready || cluster.PodIsReady(other)
+				if cluster.PodIsReady(other) {
+					ready++
+				}
 				continue
 			}
 			deleted = false
@@ -100,7 +104,7 @@ func TestTerminatedAPIServerEndsByItself(t *testing.T) {
 				}
 			}
 		}
-		return ready && deleted
+		return ready == len(pods) && deleted
 	})
 	s.check(err)
 	s.awaitAPI()
@@ -163,13 +167,30 @@ func (s *scene) checkObjects(want map[string]types.UID) {
 // kill ends a pod of the product with SIGKILL and returns it as it was.
 func (s *scene) kill(selector string) *corev1.Pod {
 	s.Helper()
+	pods := s.runningPods(selector)
+	s.check(cluster.KillContainer(&pods[0]))
+	return &pods[0]
+}
+
+// killAll ends all pods of a component with SIGKILL and returns them as they were.
+func (s *scene) killAll(selector string) []corev1.Pod {
+	s.Helper()
+	pods := s.runningPods(selector)
+	for i := range pods {
+		s.check(cluster.KillContainer(&pods[i]))
+	}
+	return pods
+}
+
+// runningPods returns the pods of a component of the product, at least one.
+func (s *scene) runningPods(selector string) []corev1.Pod {
+	s.Helper()
 	pods, err := s.SystemPods(s.ctx, selector)
 	s.check(err)
 	if len(pods) == 0 {
 		s.Fatalf("no pod with %s runs", selector)
 	}
-	s.check(cluster.KillContainer(&pods[0]))
-	return &pods[0]
+	return pods
 }
 
 // awaitContainerRestart waits until the container of a killed pod runs again and is ready.

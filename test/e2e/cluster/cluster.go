@@ -41,7 +41,7 @@ const (
 	SystemNamespace = "elasti-system"
 	// ResolverSelector selects the pods of the resolver.
 	ResolverSelector = "app.kubernetes.io/name=elasti-resolver"
-	// APIServerSelector selects the pod of the API server.
+	// APIServerSelector selects the pods of the API server.
 	APIServerSelector = "app.kubernetes.io/name=elasti-apiserver"
 
 	// applicationImageVariable names the environment variable that overrides
