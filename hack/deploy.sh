@@ -28,15 +28,13 @@ fail() {
     exit 1
 }
 
-# write_local_overlay pins the images that were just built and keeps the data
-# with everything else that the test cluster writes.
+# write_local_overlay pins the images that were just built.
 write_local_overlay() {
-    local data=$state/elasti-apiserver name
+    local name
     for name in elasti-apiserver elasti-resolver; do
         [[ -f $images/$name.tar ]] || fail "there is no $images/$name.tar: run \"make images\" first"
     done
     "$root/hack/cluster/load-image.sh" "$images/elasti-apiserver.tar" "$images/elasti-resolver.tar" >/dev/null
-    install --directory --owner=65532 --group=65532 --mode=0700 "$data"
     cat >"$overlay/kustomization.yaml" <<YAML
 apiVersion: kustomize.config.k8s.io/v1beta1
 kind: Kustomization
@@ -47,14 +45,6 @@ images:
     newTag: "$(content_tag elasti-apiserver)"
   - name: elasti-resolver
     newTag: "$(content_tag elasti-resolver)"
-patches:
-  - target:
-      kind: Deployment
-      name: elasti-apiserver
-    patch: |
-      - op: replace
-        path: /spec/template/spec/volumes/0/hostPath/path
-        value: $data
 YAML
 }
 

@@ -33,7 +33,6 @@ cloud. It needs
     kind:  kind load image-archive _output/images/NAME.tar    (each of the three)
     k3s:   k3s ctr images import _output/images/NAME.tar      (on each node)
     cloud: docker load, docker tag and docker push to a registry that the nodes read
-- a default StorageClass, for one volume of 1 GiB.
 
 It needs no LoadBalancer, ingress, metrics or route from this machine to Services:
 the client is a pod of the cluster.
@@ -208,7 +207,9 @@ on_cluster_of_the_user() {
     else
         ACCESS_LOG=true "$root/hack/deploy.sh"
         removal="$removal
-  kubectl delete -k $root/artifacts/deploy"
+  kubectl delete -k $root/artifacts/deploy/base
+  kubectl annotate -f $root/artifacts/deploy/storage/customresourcedefinitions.yaml storage.elasti.truefoundry.com/allow-deletion=true
+  kubectl delete -k $root/artifacts/deploy/storage"
     fi
     if kubectl get deployments --namespace elasti-system elasti-resolver --output=jsonpath='{.spec.template.spec.containers[*].args}' | grep -q -e --access-log; then
         access_logs=true

@@ -21,7 +21,7 @@ while read -r file; do
     if grep -q '^kind: Component$' "${file}"; then
         # A component is rendered as part of an overlay.
         printf 'resources: [%s]\ncomponents: [%s]\n' \
-            "$(realpath --relative-to="${overlay}" artifacts/deploy/base)" \
+            "$(realpath --relative-to="${overlay}" artifacts/deploy)" \
             "$(realpath --relative-to="${overlay}" "${directory}")" >"${overlay}/kustomization.yaml"
         render "${overlay}" "${directory}"
     else

@@ -28,40 +28,43 @@ import (
 // sources are ways to say the same: values of the chart, and a kustomization.
 var sources = []struct{ name, values, kustomization string }{
 	{"cluster storage", "", `
-resources: [deploy/base]
-components: [deploy/components/cluster-storage]
+resources: [deploy]
 `},
 	{"embedded storage", "storage: {type: embedded}", `
-resources: [deploy/base]
+resources: [deploy]
+components: [deploy/components/embedded-storage]
 `},
 	{"etcd", "storage: {type: etcd}", `
-resources: [deploy/base]
+resources: [deploy]
 components: [deploy/components/external-etcd]
 `},
 	{"access log and network policies", "{elastiResolver: {proxy: {accessLog: true}}, networkPolicy: {enabled: true}}", `
-resources: [deploy/base]
+resources: [deploy]
 components:
-  - deploy/components/cluster-storage
   - deploy/components/access-log
   - deploy/components/network-policy
 `},
 	{"OpenShift", "openshift: {enabled: true}", `
-resources: [deploy/base]
+resources: [deploy]
 components:
-  - deploy/components/cluster-storage
   - deploy/components/openshift
 `},
 	{"network of the node", "elastiController: {hostNetwork: {enabled: true}}", `
-resources: [deploy/base]
+resources: [deploy]
 components:
-  - deploy/components/cluster-storage
   - deploy/components/host-network
+`},
+	// As the component says, the storage is below it.
+	{"network of the node with embedded storage", "{storage: {type: embedded}, elastiController: {hostNetwork: {enabled: true}}}", `
+resources: [deploy]
+components:
+  - deploy/components/host-network
+  - deploy/components/embedded-storage
 `},
 	// As docs/install.md says.
 	{"some namespaces", "allowedNamespaces: [shop, blog]", `
-resources: [deploy/base]
+resources: [deploy]
 components:
-  - deploy/components/cluster-storage
   - deploy/components/namespaces
 patches:
   - target: {kind: Deployment, name: elasti-apiserver}
@@ -78,7 +81,7 @@ type difference struct {
 }
 
 var differences = []difference{
-	{"labels by which Helm knows its objects", inEach(true, func(o object) bool {
+	{"labels by which Helm knows its objects", inEach(func(o object) bool {
 		before := len(o.labels())
 		for _, label := range []string{"app.kubernetes.io/instance", "app.kubernetes.io/managed-by", "helm.sh/chart"} {
 			delete(o.labels(), label)
@@ -88,7 +91,7 @@ var differences = []difference{
 	{"kustomize has no hooks that check the installation", without(true, func(o object) bool {
 		return o.annotations()["helm.sh/hook"] != nil
 	})},
-	{"Helm keeps the CustomResourceDefinitions", inEach(true, func(o object) bool {
+	{"Helm keeps the CustomResourceDefinitions", inEach(func(o object) bool {
 		annotations := o.annotations()
 		if annotations["helm.sh/resource-policy"] != "keep" || o["kind"] != "CustomResourceDefinition" {
 			return false
@@ -99,7 +102,7 @@ var differences = []difference{
 		}
 		return true
 	})},
-	{"the chart names the tag of the images", inEach(true, func(o object) bool {
+	{"the chart names the tag of the images", inEach(func(o object) bool {
 		container, _ := at(o, "spec", "template", "spec", "containers", "0").(map[string]any)
 		image, tag, found := strings.Cut(fmt.Sprint(container["image"]), ":")
 		if !found || tag != "latest" {
@@ -119,17 +122,6 @@ var differences = []difference{
 		}
 		return chart, kustomization, found
 	}},
-	{"kustomize leaves an empty list of what it has removed", inEach(false, func(o object) bool {
-		found := false
-		for _, path := range []struct{ list, of string }{{"volumes", podSpec}, {"volumeMounts", container}} {
-			of, _ := at(o, strings.Fields(path.of)...).(map[string]any)
-			if list, is := of[path.list].([]any); is && len(list) == 0 {
-				delete(of, path.list)
-				found = true
-			}
-		}
-		return found
-	})},
 	{"with Helm, the namespace is that of the release", without(false, func(o object) bool {
 		return o.id() == "Namespace/"+releaseNamespace
 	})},
@@ -138,15 +130,11 @@ var differences = []difference{
 	})},
 }
 
-// inEach returns a remove that changes each object of the chart, or of the kustomization.
-func inEach(ofChart bool, change func(object) bool) func(chart, kustomization []object) ([]object, []object, bool) {
+// inEach returns a remove that changes each object of the chart.
+func inEach(change func(object) bool) func(chart, kustomization []object) ([]object, []object, bool) {
 	return func(chart, kustomization []object) ([]object, []object, bool) {
-		objects := kustomization
-		if ofChart {
-			objects = chart
-		}
 		found := false
-		for _, each := range objects {
+		for _, each := range chart {
 			found = change(each) || found
 		}
 		return chart, kustomization, found

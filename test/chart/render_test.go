@@ -184,7 +184,7 @@ func kustomize(t *testing.T, kustomization string) []object {
 	if err != nil {
 		t.Fatal(err)
 	}
-	content := strings.ReplaceAll(kustomization, "deploy/", relative+"/")
+	content := strings.NewReplacer("[deploy]", "["+relative+"]", "deploy/", relative+"/").Replace(kustomization)
 	if err := os.WriteFile(filepath.Join(directory, "kustomization.yaml"), []byte(content), 0o600); err != nil {
 		t.Fatal(err)
 	}

@@ -19,6 +19,7 @@ package integration
 import (
 	"context"
 	"fmt"
+	"path/filepath"
 	"slices"
 	"sync"
 	"testing"
@@ -118,9 +119,10 @@ func TestUninstallingInAnyOrderLeavesTargetsAwake(t *testing.T) {
 	}
 }
 
+// deleteManifests deletes the product, and not what it has stored in the host cluster.
 func deleteManifests(t *testing.T) {
 	t.Helper()
-	if _, err := newKubectl(t, "default").Run(t.Context(), "", "delete", "--kustomize", shared.Manifests(), "--wait=false", "--ignore-not-found"); err != nil {
+	if _, err := newKubectl(t, "default").Run(t.Context(), "", "delete", "--kustomize", filepath.Join(shared.Manifests(), "base"), "--wait=false", "--ignore-not-found"); err != nil {
 		t.Fatal(err)
 	}
 }

@@ -25,6 +25,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -71,25 +72,53 @@ func (i *installation) check(err error) {
 	}
 }
 
-// manifests are those that were deployed.
-func (i *installation) manifests() string { return filepath.Join(i.Repository, "_output", "deploy") }
+// deleteProduct deletes the product, as docs/install.md says, and waits for it. What it has
+// stored stays.
+func (i *installation) deleteProduct() {
+	i.Helper()
+	i.kubectl("delete", "--kustomize", filepath.Join("artifacts", "deploy", "base"), "--ignore-not-found", "--timeout=4m")
+}
+
+// deleteEverything deletes the product and, without consent to that, what it has stored: that
+// is rejected, with what to do.
+func (i *installation) deleteEverything() {
+	i.Helper()
+	command := exec.CommandContext(i.ctx, i.Kubectl, "delete", "--kustomize", filepath.Join("artifacts", "deploy"), "--wait=false")
+	command.Dir = i.Repository
+	output, err := command.CombinedOutput()
+	if err == nil || !strings.Contains(string(output), "annotate it first") {
+		i.Errorf("the storage can be deleted with the product: %v\n%s", err, output)
+	}
+	i.check(i.AwaitNamespaceDeleted(i.ctx, cluster.SystemNamespace))
+}
+
+// deleteStorage deletes what the product has stored, as docs/install.md says.
+func (i *installation) deleteStorage() {
+	i.Helper()
+	storage := filepath.Join("artifacts", "deploy", "storage")
+	i.kubectl("annotate", "--filename", filepath.Join(storage, "customresourcedefinitions.yaml"), "storage.elasti.truefoundry.com/allow-deletion=true")
+	i.kubectl("delete", "--kustomize", storage, "--timeout=4m")
+}
 
 func TestDeletedInstallationLeavesTheClusterAsItWas(t *testing.T) {
 	for _, order := range []struct {
 		name   string
 		remove func(*installation)
 	}{
-		{"everything at once", func(i *installation) {
-			i.kubectl("delete", "--kustomize", i.manifests(), "--ignore-not-found", "--timeout=4m")
-		}},
+		{"everything at once", (*installation).deleteEverything},
+		{"all but the storage", (*installation).deleteProduct},
 		{"the namespace first", func(i *installation) {
 			// While the API has no server, no namespace can go: the rest has to follow.
 			i.kubectl("delete", "namespace", cluster.SystemNamespace, "--wait=false")
-			i.kubectl("delete", "--kustomize", i.manifests(), "--ignore-not-found", "--timeout=4m")
+			i.deleteProduct()
 		}},
 		{"the ElastiServices first", func(i *installation) {
 			i.kubectl("delete", "elastiservices", "--all", "--all-namespaces", "--timeout=4m")
-			i.kubectl("delete", "--kustomize", i.manifests(), "--ignore-not-found", "--timeout=4m")
+			i.deleteProduct()
+		}},
+		{"the storage last", func(i *installation) {
+			i.deleteProduct()
+			i.deleteStorage()
 		}},
 	} {
 		t.Run(order.name, func(t *testing.T) { removeAndCheck(t, order.remove) })

@@ -57,17 +57,17 @@ const (
 // applyManifests applies what `kubectl apply -k artifacts/deploy` would, save
 // for the pod of the API server.
 func applyManifests(ctx context.Context, admin *rest.Config, kubectl string) error {
-	var rendered []byte
-	err := kustomization(func(folder string) (err error) {
-		rendered, err = exec.CommandContext(ctx, kubectl, "kustomize", folder).Output()
+	folder, err := kustomization()
+	if err != nil {
 		return err
-	})
+	}
+	rendered, err := exec.CommandContext(ctx, kubectl, "kustomize", folder).Output()
 	if err != nil {
 		var failed *exec.ExitError
 		if errors.As(err, &failed) {
 			err = fmt.Errorf("%w: %s", err, failed.Stderr)
 		}
-		return fmt.Errorf("rendering artifacts/deploy: %w", err)
+		return fmt.Errorf("rendering %s: %w", folder, err)
 	}
 	client, err := dynamic.NewForConfig(admin)
 	if err != nil {
@@ -84,7 +84,7 @@ func applyManifests(ctx context.Context, admin *rest.Config, kubectl string) err
 		if err := decoder.Decode(object); errors.Is(err, io.EOF) {
 			return nil
 		} else if err != nil {
-			return fmt.Errorf("reading the rendered artifacts/deploy: %w", err)
+			return fmt.Errorf("reading the rendered %s: %w", folder, err)
 		}
 		if !withoutNode(object) {
 			continue
@@ -102,7 +102,7 @@ func withoutNode(object *unstructured.Unstructured) bool {
 		return true
 	}
 	switch object.GetKind() {
-	case "Deployment", "PersistentVolumeClaim":
+	case "Deployment":
 		return false
 	case "Service":
 		unstructured.RemoveNestedField(object.Object, "spec", "selector")

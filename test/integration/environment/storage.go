@@ -18,7 +18,6 @@ package environment
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -51,44 +50,29 @@ func storageFlags(dataDir string) ([]string, error) {
 	return []string{"--storage=embedded", "--data-dir=" + dataDir}, err
 }
 
-// kustomization calls use with the folder to deploy: artifacts/deploy, or one that
-// adds the component of the storage to it.
-func kustomization(use func(folder string) error) (err error) {
+// kustomization returns the folder to deploy: artifacts/deploy, or its base when nothing is
+// stored in the host cluster.
+func kustomization() (folder string, err error) {
 	root, err := repository.Root()
 	if err != nil {
-		return err
+		return "", err
 	}
-	manifests := filepath.Join(root, "artifacts", "deploy")
 	inCluster, err := usesClusterStorage()
 	if err != nil {
-		return err
+		return "", err
 	}
-	if !inCluster {
-		return use(manifests)
+	if inCluster {
+		return filepath.Join(root, "artifacts", "deploy"), nil
 	}
-	folder, err := os.MkdirTemp("", "elasti-kustomization-")
-	if err != nil {
-		return fmt.Errorf("creating the folder of a kustomization: %w", err)
-	}
-	defer func() { err = errors.Join(err, os.RemoveAll(folder)) }()
-	// Kustomize takes relative paths only.
-	relative, err := filepath.Rel(folder, manifests)
-	if err != nil {
-		return fmt.Errorf("finding the way to %s: %w", manifests, err)
-	}
-	content := fmt.Sprintf("resources: [%s]\ncomponents: [%s]\n", relative, filepath.Join(relative, "components", "cluster-storage"))
-	if err := os.WriteFile(filepath.Join(folder, "kustomization.yaml"), []byte(content), 0o600); err != nil {
-		return fmt.Errorf("writing a kustomization: %w", err)
-	}
-	return use(folder)
+	return filepath.Join(root, "artifacts", "deploy", "base"), nil
 }
 
 // InstallClusterStorage adds to the host cluster what the storage in it needs, without its
 // policies.
 func (e *Environment) InstallClusterStorage(ctx context.Context, admin *Kubectl) error {
-	component := filepath.Join(e.Manifests(), "components", "cluster-storage")
+	manifests := filepath.Join(e.Manifests(), "storage")
 	for _, file := range []string{"customresourcedefinitions.yaml", "clusterrole.yaml", "clusterrolebinding.yaml"} {
-		if _, err := admin.Run(ctx, "", "apply", "-f", filepath.Join(component, file)); err != nil {
+		if _, err := admin.Run(ctx, "", "apply", "-f", filepath.Join(manifests, file)); err != nil {
 			return err
 		}
 	}

@@ -91,8 +91,8 @@ func run(m *testing.M) int {
 // prepare installs the CustomResourceDefinitions and the policies of the manifests, and the
 // like for the pods of the tests.
 func prepare(ctx context.Context) error {
-	component := filepath.Join(host.Manifests(), "components", "cluster-storage")
-	manifest, err := os.ReadFile(filepath.Join(component, "customresourcedefinitions.yaml"))
+	manifests := filepath.Join(host.Manifests(), "storage")
+	manifest, err := os.ReadFile(filepath.Join(manifests, "customresourcedefinitions.yaml"))
 	if err != nil {
 		return fmt.Errorf("reading the CustomResourceDefinitions: %w", err)
 	}
@@ -106,7 +106,7 @@ func prepare(ctx context.Context) error {
 	if _, err := kubectl.Run(ctx, strings.Join([]string{pods, first, claims}, "\n---\n"), "apply", "-f", "-"); err != nil {
 		return err
 	}
-	if _, err := kubectl.Run(ctx, "", "apply", "-f", filepath.Join(component, "policies.yaml")); err != nil {
+	if _, err := kubectl.Run(ctx, "", "apply", "-f", filepath.Join(manifests, "policies.yaml")); err != nil {
 		return err
 	}
 	_, err = kubectl.Run(ctx, "", "wait", "--for=condition=Established", "crd/storedpods.storage.elasti.truefoundry.com",
