@@ -46,18 +46,29 @@ const (
 	etcdSecret = "elasti-apiserver-etcd"
 	// storeRecord is the ConfigMap that records which store is in use.
 	storeRecord = "elasti-apiserver-store"
-	// replicasTimeout bounds a test that deploys the product three times.
+	// replicasTimeout bounds a test that deploys the product twice.
 	replicasTimeout = 8 * time.Minute
 	// wakesDuringRestart is how many targets are woken while everything restarts.
 	wakesDuringRestart = 10
 )
 
 // TestRollingRestartOfEverythingFailsNoRequest replaces the pods of both components at the
-// same time, with two API servers on an etcd of their own: awake targets stay awake,
+// same time, with two API servers, as deployed and on an etcd: awake targets stay awake,
 // sleeping ones wake, and no mode changes.
 func TestRollingRestartOfEverythingFailsNoRequest(t *testing.T) {
-	s := newSceneWithin(t, replicasTimeout)
-	s.deployTwoAPIServers()
+	t.Run("host cluster", func(t *testing.T) {
+		restartEverything(newSceneWithin(t, replicasTimeout))
+	})
+	t.Run("etcd", func(t *testing.T) {
+		s := newSceneWithin(t, replicasTimeout)
+		s.deployOnEtcd()
+		restartEverything(s)
+	})
+}
+
+func restartEverything(s *scene) {
+	s.Helper()
+	s.checkTwoAPIServers()
 	observer := s.observe()
 
 	always := s.asleep(cluster.ApplicationOptions{Name: "always", Spec: func(spec *v1alpha1.ElastiServiceSpec) {
@@ -104,7 +115,7 @@ func TestRollingRestartOfEverythingFailsNoRequest(t *testing.T) {
 		switch moment.Change {
 		case cluster.ModeChanged, cluster.ResolversAdded, cluster.ResolversRemoved:
 			if slices.Contains([]string{always.Name, awake.Name, asleep.Name}, moment.Name) {
-				t.Errorf("%s, though nothing happened to it", moment)
+				s.Errorf("%s, though nothing happened to it", moment)
 			}
 		}
 	}
@@ -126,9 +137,19 @@ func wakeOneByOne(ctx context.Context, applications []*cluster.Application) erro
 	return nil
 }
 
-// deployTwoAPIServers deploys the product with the component external-etcd, on
-// an etcd beside the cluster, until the test ends.
-func (s *scene) deployTwoAPIServers() {
+// checkTwoAPIServers expects that two API servers run.
+func (s *scene) checkTwoAPIServers() {
+	s.Helper()
+	serving, err := s.SystemPods(s.ctx, cluster.APIServerSelector)
+	s.check(err)
+	if len(serving) != 2 {
+		s.Fatalf("there are %d API servers, want 2", len(serving))
+	}
+}
+
+// deployOnEtcd deploys the product with the component external-etcd, on an etcd beside the
+// cluster, until the test ends.
+func (s *scene) deployOnEtcd() {
 	s.Helper()
 	servers, authority, client := s.startEtcd()
 	secrets := s.Host.CoreV1().Secrets(cluster.SystemNamespace)
@@ -147,7 +168,7 @@ func (s *scene) deployTwoAPIServers() {
 
 	recorded, err := s.Host.CoreV1().ConfigMaps(cluster.SystemNamespace).Get(s.ctx, storeRecord, metav1.GetOptions{})
 	s.check(err)
-	overlay := s.writeOverlayOfTwo(recorded.Data["identity"])
+	overlay := s.writeOverlayOnEtcd(recorded.Data["identity"])
 	s.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(s.ctx), testTimeout)
 		defer cancel()
@@ -160,19 +181,14 @@ func (s *scene) deployTwoAPIServers() {
 	s.check(s.AwaitRollout(s.ctx, apiserverDeployment))
 	s.check(s.AwaitRollout(s.ctx, resolverDeployment))
 	s.awaitAPI()
-	servings, err := s.SystemPods(s.ctx, cluster.APIServerSelector)
-	s.check(err)
-	if len(servings) != 2 {
-		s.Fatalf("there are %d API servers, want 2", len(servings))
-	}
 }
 
-// writeOverlayOfTwo writes a kustomization of the images that run now, in a
+// writeOverlayOnEtcd writes a kustomization of the images that run now, in a
 // directory of the repository: its paths have to be relative. The servers may give up the
 // store that is recorded.
-func (s *scene) writeOverlayOfTwo(recorded string) (directory string) {
+func (s *scene) writeOverlayOnEtcd(recorded string) (directory string) {
 	s.Helper()
-	directory, err := os.MkdirTemp(filepath.Join(s.Repository, "_output"), "deploy-two-")
+	directory, err := os.MkdirTemp(filepath.Join(s.Repository, "_output"), "deploy-etcd-")
 	s.check(err)
 	s.Cleanup(func() {
 		if err := os.RemoveAll(directory); err != nil {
@@ -182,7 +198,7 @@ func (s *scene) writeOverlayOfTwo(recorded string) (directory string) {
 	text := `apiVersion: kustomize.config.k8s.io/v1beta1
 kind: Kustomization
 resources:
-  - ../../artifacts/deploy/base
+  - ../../artifacts/deploy
 components:
   - ../../artifacts/deploy/components/external-etcd
 patches:
@@ -225,11 +241,9 @@ func (s *scene) deployAsBefore(ctx context.Context, recorded string) error {
 	if err := s.awaitNoElastiServices(ctx); err != nil {
 		return err
 	}
-	// The objects that the component adds, and the claim of the base, are left then.
-	for _, left := range []string{"poddisruptionbudget/" + apiserverDeployment, "persistentvolumeclaim/" + apiserverDeployment} {
-		if _, err := s.runAdminKubectl(ctx, "delete", "--namespace", cluster.SystemNamespace, "--ignore-not-found", "--wait=false", left); err != nil {
-			return err
-		}
+	// A server on the etcd would record its store again.
+	if err := s.setSystemReplicas(ctx, apiserverDeployment, 0); err != nil {
+		return err
 	}
 	patch := fmt.Sprintf(`{"data":{"identity":%q}}`, recorded)
 	if _, err := s.runAdminKubectl(ctx, "patch", "configmap", storeRecord, "--namespace", cluster.SystemNamespace, "--type=merge", "--patch", patch); err != nil {
