@@ -1,10 +1,8 @@
 #!/usr/bin/env bash
-# Fails when a package imports against the direction of the architecture:
-# cmd → apiserver → registry → apis; controller → generated, scaling;
-# controller/elastiservice → its leaf packages → controller/resources →
-# v1alpha1; resolver → generated only. Each rule names a package tree and what
-# of this module it may import besides itself. The rule of the smallest tree
-# that a package is in counts.
+# Fails when a package imports against the direction of the architecture, which is
+# the list of rules below. Each rule names a package tree and what of this module it
+# may import besides itself. The rule of the smallest tree that a package is in
+# counts. hack/ and test/ need no rule.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 

@@ -16,8 +16,10 @@ limitations under the License.
 
 // Package elastiservice keeps the cluster as each ElastiService wants it: the
 // private Service, the proxy ports, the resolver slices that put resolvers in
-// the path of a public Service, and the status. It knows nothing of triggers, nor of
-// what resolvers do. Begin with reconcile.go.
+// the path of a public Service, and the status. It does not know when a trigger is
+// idle, which pkg/controller/sleep does: of triggers it considers only whether one is of
+// the type traffic, and of what resolvers do only the activity that they have reported
+// since sleep was requested. Begin with reconcile.go.
 //
 // # Phases
 //

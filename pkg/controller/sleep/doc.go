@@ -31,6 +31,8 @@ limitations under the License.
 //   - evaluators: one file for each type of trigger, behind one interface
 //   - queries: limits and deduplicates what evaluators send to servers
 //   - credentials: reads the Secrets and ConfigMaps that triggers refer to
+//   - egress: decides which servers the queries may reach
+//   - promql: restricts queries to the series of one namespace
 //   - reports: reads what resolvers report about traffic
 //
 // Begin with Decide.

@@ -18,8 +18,9 @@ limitations under the License.
 // and how much each has in flight.
 //
 // A pod can serve on a port when it is not terminating, the last connection to
-// that port was not refused, and either the EndpointSlices list it as ready or
-// the probes of the resolver succeeded.
+// that port was not refused, and the EndpointSlices list it as ready, the probes of
+// the resolver succeeded, or a connection to that port was accepted where that is
+// enough.
 //
 // It sends nothing to a pod. Begin with Set.
 package endpoint
