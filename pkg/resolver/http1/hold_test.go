@@ -196,8 +196,8 @@ func TestDrainFinishesWhatIsHeld(t *testing.T) {
 	}
 }
 
-// impatient makes a server wait for a client for a short time only.
-func impatient(options *Options) {
+// shortTimeouts makes a server wait for a client for a short time only.
+func shortTimeouts(options *Options) {
 	options.HeaderTimeout = 50 * time.Millisecond
 	options.IdleTimeout = 50 * time.Millisecond
 }
@@ -209,7 +209,7 @@ func TestSlowHeadersAndIdleConnectionsEnd(t *testing.T) {
 		"a header in a second piece": "HEAD / HTTP/1.0\r\n\r\nGET / HT",
 	} {
 		t.Run(name, func(t *testing.T) {
-			f := newFixtureWith(t, nil, impatient)
+			f := newFixtureWith(t, nil, shortTimeouts)
 			f.pods(httpPod(t, func(http.ResponseWriter, *http.Request) {}))
 			conn := f.client()
 			send(t, conn, sent)
@@ -222,7 +222,7 @@ func TestSlowHeadersAndIdleConnectionsEnd(t *testing.T) {
 
 // A body may take as long as it likes, and so may its response.
 func TestTimeoutsDoNotEndSlowBodies(t *testing.T) {
-	f := newFixtureWith(t, nil, impatient)
+	f := newFixtureWith(t, nil, shortTimeouts)
 	f.pods(httpPod(t, func(w http.ResponseWriter, r *http.Request) {
 		_, _ = io.Copy(w, r.Body)
 	}))
