@@ -41,8 +41,8 @@ const (
 	StorageEmbedded StorageBackend = "embedded"
 )
 
-// Storage chooses the backend of the registry. Nothing but this package knows which
-// backends there are: this type, and StoreLocation for the commands that copy a store.
+// Storage chooses the backend of the registry. The commands that copy
+// a store choose theirs by StoreLocation.
 type Storage struct {
 	// Backend is cluster, etcd or embedded. Empty means etcd when --etcd-servers is
 	// given, otherwise cluster in a cluster and embedded outside of one.

@@ -152,7 +152,7 @@ func (c *Controller) orphans(key types.NamespacedName, last *v1alpha1.ElastiServ
 	}
 	if last != nil && last.UID != p.state.finalized {
 		p.elastiService = last
-		p.state.recordOrphaned(types.NamespacedName{Namespace: last.Namespace, Name: last.Spec.Service})
+		p.state.recordOrphaned(resources.PublicServiceKey(last))
 	}
 	p.ownServices = append(p.ownServices, c.editedPrivateServices(p.state.orphaned)...)
 	if len(p.ownSlices) > 0 {

@@ -290,7 +290,7 @@ func (c *Controller) ownsService(elastiService *v1alpha1.ElastiService) bool {
 
 // claimants returns the ElastiServices that name the Service that one names.
 func (c *Controller) claimants(elastiService *v1alpha1.ElastiService) []*v1alpha1.ElastiService {
-	return indexed[*v1alpha1.ElastiService](c.elastiServices.in(elastiService.Namespace), byService, types.NamespacedName{Namespace: elastiService.Namespace, Name: elastiService.Spec.Service})
+	return indexed[*v1alpha1.ElastiService](c.elastiServices.in(elastiService.Namespace), byService, resources.PublicServiceKey(elastiService))
 }
 
 // storedSiblings returns what siblings does, as the storage has them. The watch may

@@ -121,10 +121,10 @@ func (c *Controller) elastiServiceSource(namespace string) informers.Source {
 		Transform: keepElastiService,
 		Indexers: cache.Indexers{
 			byService: index(func(elastiService *v1alpha1.ElastiService) []types.NamespacedName {
-				return []types.NamespacedName{{Namespace: elastiService.Namespace, Name: elastiService.Spec.Service}}
+				return []types.NamespacedName{resources.PublicServiceKey(elastiService)}
 			}),
 			byPrivateService: index(func(elastiService *v1alpha1.ElastiService) []types.NamespacedName {
-				return []types.NamespacedName{{Namespace: elastiService.Namespace, Name: resources.PrivateServiceName(elastiService.Spec.Service)}}
+				return []types.NamespacedName{resources.PrivateServiceKey(elastiService)}
 			}),
 			byTarget: index(func(elastiService *v1alpha1.ElastiService) []types.NamespacedName {
 				return []types.NamespacedName{{Namespace: elastiService.Namespace, Name: elastiService.Spec.ScaleTargetRef.Name}}

@@ -191,8 +191,7 @@ func recordsOfSlices(signer *signature.Signer, resolverSlices []discoveryv1.Endp
 func recordsInStatuses(elastiServices []*v1alpha1.ElastiService) (records []record) {
 	for _, elastiService := range elastiServices {
 		if managed := resources.ManagedTargetInStatus(&elastiService.Status); managed != nil {
-			private := types.NamespacedName{Namespace: elastiService.Namespace, Name: resources.PrivateServiceName(elastiService.Spec.Service)}
-			records = append(records, record{elastiService.Namespace, managed, private})
+			records = append(records, record{elastiService.Namespace, managed, resources.PrivateServiceKey(elastiService)})
 		}
 	}
 	return records

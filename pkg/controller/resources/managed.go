@@ -52,6 +52,16 @@ func OwnerOf(meta *metav1.ObjectMeta) []types.NamespacedName {
 	return nil
 }
 
+// PublicServiceKey returns the key of the public Service of an ElastiService.
+func PublicServiceKey(elastiService *v1alpha1.ElastiService) types.NamespacedName {
+	return types.NamespacedName{Namespace: elastiService.Namespace, Name: elastiService.Spec.Service}
+}
+
+// PrivateServiceKey returns the key of the private Service of an ElastiService.
+func PrivateServiceKey(elastiService *v1alpha1.ElastiService) types.NamespacedName {
+	return types.NamespacedName{Namespace: elastiService.Namespace, Name: PrivateServiceName(elastiService.Spec.Service)}
+}
+
 // KeyOf returns the namespace and name of an object.
 func KeyOf(object metav1.Object) types.NamespacedName {
 	return cache.MetaObjectToName(object).AsNamespacedName()

@@ -56,16 +56,12 @@ func New(options Options) *Table {
 	return &Table{options: options, services: map[types.NamespacedName][]entry{}}
 }
 
-func keyOf(svc *service.Service) types.NamespacedName {
-	return types.NamespacedName{Namespace: svc.Namespace, Name: svc.PublicService}
-}
-
 // Set makes a port of a service reachable, instead of any other with the same
 // number of a Service of the same name.
 func (t *Table) Set(svc *service.Service, port service.Port) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	key := keyOf(svc)
+	key := svc.PublicServiceKey()
 	t.services[key] = append(t.without(key, port.Number), entry{svc, port})
 }
 
@@ -73,7 +69,7 @@ func (t *Table) Set(svc *service.Service, port service.Port) {
 func (t *Table) Remove(svc *service.Service, port service.Port) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	key := keyOf(svc)
+	key := svc.PublicServiceKey()
 	if !slices.ContainsFunc(t.services[key], func(e entry) bool { return e.service == svc && e.port.Number == port.Number }) {
 		return
 	}

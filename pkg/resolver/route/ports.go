@@ -115,7 +115,7 @@ func (p *ports) slotOf(svc *service.Service, port service.Port) slot {
 	}
 	return slot{
 		proxyPort: port.ProxyPort,
-		service:   types.NamespacedName{Namespace: svc.Namespace, Name: svc.PublicService},
+		service:   svc.PublicServiceKey(),
 		number:    port.Number,
 	}
 }

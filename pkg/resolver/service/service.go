@@ -183,6 +183,11 @@ func New(options Options) *Service {
 	return s
 }
 
+// PublicServiceKey returns the namespace and name of the public Service.
+func (s *Service) PublicServiceKey() types.NamespacedName {
+	return types.NamespacedName{Namespace: s.Namespace, Name: s.PublicService}
+}
+
 // Finish records that a request or connection of the service has ended.
 func (s *Service) Finish(record *accesslog.Record) {
 	if s.finish != nil {
