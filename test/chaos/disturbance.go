@@ -34,10 +34,9 @@ const (
 	resolverDeployment = "elasti-resolver"
 	// quietPeriod is the pause between two disturbances.
 	quietPeriod = 5 * time.Second
-	// gone is how long after a resolver was killed its address may still be
-	// used: the kubelet notices within a second or two, the slices and the rules
-	// of every node follow.
-	gone = 15 * time.Second
+	// addressRemoval is how long after a resolver was killed its address may still be
+	// used: the kubelet notices, and then the slices and the rules of every node follow.
+	addressRemoval = 15 * time.Second
 )
 
 // kill is the end of one resolver that could not say goodbye.
@@ -134,7 +133,7 @@ func (k kill) explains(f failure) bool {
 	if f.destination != k.address || !broken(f.err) {
 		return false
 	}
-	return !f.ended.Before(k.at) && f.sent.Before(k.at.Add(gone))
+	return !f.ended.Before(k.at) && f.sent.Before(k.at.Add(addressRemoval))
 }
 
 // broken reports whether a connection was reset, refused or closed, rather than

@@ -36,7 +36,7 @@ func TestAKillExplainsOnlyWhatMetIt(t *testing.T) {
 		"held when it was killed":       {failure{destination: "10.244.0.7", sent: at.Add(-time.Minute), ended: at.Add(time.Second), err: reset}, true},
 		"refused a moment later":        {failure{destination: "10.244.0.7", sent: at.Add(time.Second), ended: at.Add(time.Second), err: syscall.ECONNREFUSED}, true},
 		"closed without response":       {failure{destination: "10.244.0.7", sent: at, ended: at.Add(time.Second), err: io.EOF}, true},
-		"refused when all should know":  {failure{destination: "10.244.0.7", sent: at.Add(gone), ended: at.Add(gone), err: syscall.ECONNREFUSED}, false},
+		"refused when all should know":  {failure{destination: "10.244.0.7", sent: at.Add(addressRemoval), ended: at.Add(addressRemoval), err: syscall.ECONNREFUSED}, false},
 		"broken before":                 {failure{destination: "10.244.0.7", sent: at.Add(-time.Minute), ended: at.Add(-time.Second), err: reset}, false},
 		"with another resolver":         {failure{destination: "10.244.0.8", sent: at, ended: at, err: reset}, false},
 		"not known with which":          {failure{sent: at, ended: at, err: reset}, false},

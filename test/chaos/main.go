@@ -16,8 +16,8 @@ limitations under the License.
 
 // Command chaos sends requests to applications that sleep and wake, while
 // resolvers are killed and rolled out anew. Only requests that were with a
-// resolver when it was killed, or met its address until that was known to be
-// gone, may fail; any other failure ends the command with an error.
+// resolver when it was killed, or met its address before that was removed
+// everywhere, may fail; any other failure ends the command with an error.
 package main
 
 import (

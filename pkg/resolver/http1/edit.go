@@ -113,7 +113,7 @@ func (e *headerEdit) appendHeader(message, header []byte) (_ []byte, upgrades bo
 	has := e.find(fields)
 	// An option that names what is taken out goes with it, and none takes out what
 	// is put in.
-	gone := func(option []byte) bool {
+	removed := func(option []byte) bool {
 		option = trim(option)
 		return e.withoutH2C && (equalFold(option, fieldHTTP2Settings) || !has.otherProtocol && equalFold(option, fieldUpgrade)) || e.tellsClient(option)
 	}
@@ -128,7 +128,7 @@ func (e *headerEdit) appendHeader(message, header []byte) (_ []byte, upgrades bo
 		case equalFold(name, fieldConnection):
 			upgrades = upgrades || has.otherProtocol && lists(value, fieldUpgrade)
 			if e.withoutH2C || lists(value, e.client.Lower) {
-				message = appendList(message, name, value, gone)
+				message = appendList(message, name, value, removed)
 				continue
 			}
 		}

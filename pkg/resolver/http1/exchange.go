@@ -276,8 +276,8 @@ func (e *exchange) consumed() int {
 // fail is called when there is no response, or not all of it.
 func (e *exchange) fail(err error) exchangeResult {
 	c := e.client
-	gone := e.interrupt() || errors.Is(err, hold.ErrClientGone)
-	if !gone && e.retryable() && e.pod.neverReceived(e.before, err) {
+	clientClosed := e.interrupt() || errors.Is(err, hold.ErrClientGone)
+	if !clientClosed && e.retryable() && e.pod.neverReceived(e.before, err) {
 		c.setPod(nil)
 		c.reparse()
 		return notReceived
@@ -287,7 +287,7 @@ func (e *exchange) fail(err error) exchangeResult {
 	c.record.Outcome = accesslog.Forwarded
 	var bad *malformed
 	switch {
-	case gone:
+	case clientClosed:
 		c.record.Outcome = accesslog.ClientGone
 	case e.started:
 		// The client has part of a response: only the end of the connection can
@@ -315,23 +315,24 @@ func (e *exchange) fail(err error) exchangeResult {
 	return exchangeLast
 }
 
-// interrupt ends what runs beside the exchange, and reports whether the client
-// was found gone.
-func (e *exchange) interrupt() (gone bool) {
+// interrupt ends what runs beside the exchange, and reports whether the client has
+// closed its connection.
+func (e *exchange) interrupt() (clientClosed bool) {
 	if e.body != nil {
 		e.body.stop()
-		gone = errors.Is(e.body.err(), hold.ErrClientGone)
+		clientClosed = errors.Is(e.body.err(), hold.ErrClientGone)
 	}
-	return e.endWatch() || gone
+	return e.endWatch() || clientClosed
 }
 
-// endWatch ends the watch of the client and reports whether it was found gone.
-func (e *exchange) endWatch() (gone bool) {
+// endWatch ends the watch of the client and reports whether it has closed its
+// connection.
+func (e *exchange) endWatch() (clientClosed bool) {
 	if e.watch != nil {
-		gone = e.watch.stop()
+		clientClosed = e.watch.stop()
 		e.watch = nil
 	}
-	return gone
+	return clientClosed
 }
 
 // retryable reports whether the pod has said nothing, and the whole request is
@@ -379,7 +380,7 @@ func (e *exchange) armSilence(now time.Time) error {
 func (e *exchange) silent() error {
 	e.pod.readDeadline = time.Time{}
 	if e.watch != nil {
-		if e.watch.clientGone() {
+		if e.watch.clientClosed() {
 			return hold.ErrClientGone
 		}
 		return nil

@@ -29,7 +29,7 @@ import (
 type clientWatch struct {
 	client *conn
 	pod    *podConn
-	gone   atomic.Bool
+	closed atomic.Bool
 	done   sync.WaitGroup
 }
 
@@ -43,7 +43,7 @@ func watchClient(client *conn, pod *podConn) *clientWatch {
 	client.server.options.Tasks.Go(w.abandon, func() {
 		defer w.done.Done()
 		if err := w.wait(); !errors.Is(err, os.ErrDeadlineExceeded) {
-			w.gone.Store(true)
+			w.closed.Store(true)
 			_ = pod.tcp.SetReadDeadline(past)
 		}
 	})
@@ -69,12 +69,12 @@ func (w *clientWatch) wait() error {
 	return w.client.tcp.WaitReset()
 }
 
-func (w *clientWatch) clientGone() bool { return w.gone.Load() }
+func (w *clientWatch) clientClosed() bool { return w.closed.Load() }
 
 // stop ends the watch and reports whether the client has left.
 func (w *clientWatch) stop() bool {
 	_ = w.client.tcp.SetReadDeadline(past)
 	w.done.Wait()
 	_ = w.client.setReadDeadline(time.Time{})
-	return w.gone.Load()
+	return w.closed.Load()
 }

@@ -374,7 +374,7 @@ func (c *conn) closeGracefully() {
 
 // awaitPod is called when the client has finished writing. The pod gets the end
 // too, and may still respond to what it has got. What is held is dropped: as on a
-// connection without a pod, the client counts as gone.
+// connection without a pod, the client counts as closed.
 func (c *conn) awaitPod() {
 	for _, s := range slices.Clone(c.held) {
 		c.leaveQueue(s)
