@@ -51,7 +51,7 @@ func newCommand() *cobra.Command {
 	command := &cobra.Command{
 		Use:          "elasti-apiserver",
 		Short:        "Serve ElastiServices as part of the Kubernetes API",
-		Long:         "elasti-apiserver is an aggregated API server for elasti.truefoundry.com. It stores ElastiServices, wakes their targets, and keeps Services, EndpointSlices and modes true.",
+		Long:         "elasti-apiserver is an aggregated API server for elasti.truefoundry.com. It stores ElastiServices, wakes their targets, and reconciles Services, EndpointSlices and modes.",
 		Args:         cobra.NoArgs,
 		SilenceUsage: true,
 		RunE: func(command *cobra.Command, _ []string) error {

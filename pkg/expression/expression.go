@@ -29,7 +29,7 @@ import (
 )
 
 // MaxCost is what the expressions of one ElastiService, or of one query, may cost
-// together. Most of those that people write cost less than a hundred.
+// together, which is far more than those that people write do.
 const MaxCost = 10000
 
 // runesPerInstruction is how many runes of a character class take as much memory as

@@ -134,7 +134,7 @@ func (p *Provider) Run(ctx context.Context, _ int) {
 	for {
 		pause := checkInterval
 		if err := p.check(ctx); err != nil {
-			klog.FromContext(ctx).Error(err, "Failed to check the serving certificate, will retry", "after", retryInterval)
+			klog.FromContext(ctx).Error(err, "Failed to check the serving certificate, will retry", "retryIn", retryInterval)
 			pause = retryInterval
 		}
 		select {

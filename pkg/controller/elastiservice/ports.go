@@ -162,7 +162,7 @@ func (c *Controller) restoreProxyPorts(ctx context.Context) error {
 			c.ports.Hold(c.ledProxyPorts())
 			return nil
 		}
-		klog.FromContext(ctx).Error(err, "Failed to read the claims of proxy ports, will retry", "after", restoreRetry)
+		klog.FromContext(ctx).Error(err, "Failed to read the claims of proxy ports, will retry", "retryIn", restoreRetry)
 		select {
 		case <-ctx.Done():
 			return ctx.Err()

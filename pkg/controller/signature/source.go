@@ -64,7 +64,7 @@ func (s *Source) Await(ctx context.Context) (*Signer, error) {
 		if err == nil {
 			return signer, nil
 		}
-		klog.FromContext(ctx).Error(err, "Failed to load the key of signatures, will retry", "after", loadRetry)
+		klog.FromContext(ctx).Error(err, "Failed to load the key of signatures, will retry", "retryIn", loadRetry)
 		select {
 		case <-ctx.Done():
 			return nil, ctx.Err()

@@ -101,8 +101,8 @@ func (s *Scheduler) decide(ctx context.Context, key resources.TargetKey, maxAge 
 	results, failures := make([][]evaluators.Result, len(before)), make([]error, len(before))
 	for i := range before {
 		observation := s.observe(&before[i].state)
-		asleepOnly := observation.EnabledPeriod != nil && !observation.EnabledPeriod.Contains(observation.Now)
-		if before[i].deleting() || !observation.ReplicasKnown || asleepOnly {
+		outsideEnabledPeriod := observation.EnabledPeriod != nil && !observation.EnabledPeriod.Contains(observation.Now)
+		if before[i].deleting() || !observation.ReplicasKnown || outsideEnabledPeriod {
 			continue
 		}
 		results[i], failures[i] = s.evaluate(ctx, before[i].elastiService(), maxAge)

@@ -138,7 +138,7 @@ func (r *Reporter) sync(ctx context.Context, t *Tracker) {
 		return
 	}
 	if t.reported.failures > 0 {
-		klog.FromContext(ctx).Info("Reports of the activity of an ElastiService succeed again", "elastiservice", klog.KRef(t.namespace, t.name))
+		klog.FromContext(ctx).Info("Reports of the activity of an ElastiService succeed again", "elastiService", klog.KRef(t.namespace, t.name))
 	}
 	t.reported = reported{open: state.open > 0, last: state.last}
 	if !changed {
@@ -153,7 +153,7 @@ func (r *Reporter) failed(ctx context.Context, t *Tracker, policy *Policy, err e
 		return
 	}
 	if t.reported.failures == 0 {
-		klog.FromContext(ctx).Error(err, "Failed to report the activity of an ElastiService, will retry", "elastiservice", klog.KRef(t.namespace, t.name))
+		klog.FromContext(ctx).Error(err, "Failed to report the activity of an ElastiService, will retry", "elastiService", klog.KRef(t.namespace, t.name))
 	}
 	pause := min(lastRetry, policy.Interval)
 	// The last pause is 2^5 times the first.

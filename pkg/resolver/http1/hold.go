@@ -43,7 +43,7 @@ func (c *conn) forwardOrHold(ctx context.Context) step {
 	}
 	lease, ok := c.take()
 	if !ok {
-		if local := c.asleepReply(); local != nil {
+		if local := c.fallbackReply(); local != nil {
 			return c.reject(local)
 		}
 	}
@@ -102,9 +102,9 @@ func (c *conn) forward(ctx context.Context, lease hold.Lease) step {
 	}
 }
 
-// asleepReply returns the resolver's own response to a request that it does not
+// fallbackReply returns the resolver's own response to a request that it does not
 // hold while no pod can take it, or nil.
-func (c *conn) asleepReply() *localreply.Reply {
+func (c *conn) fallbackReply() *localreply.Reply {
 	if c.service.Queue().Serving(c.port.Name) {
 		return nil
 	}
@@ -140,7 +140,7 @@ func (c *conn) probeRequest() *proberesponse.Request {
 // last.
 func (c *conn) holdAgain() step {
 	if c.passive() {
-		if local := c.asleepReply(); local != nil {
+		if local := c.fallbackReply(); local != nil {
 			return c.reject(local)
 		}
 	}

@@ -39,7 +39,7 @@ func (c *conn) holdNew(ctx context.Context, s *stream) error {
 		lease, ok = c.service.Queue().TryTake(c.port.Name)
 	}
 	if !ok {
-		if local := c.asleepReply(); local != nil {
+		if local := c.fallbackReply(); local != nil {
 			c.replyLocally(s, local)
 			return nil
 		}

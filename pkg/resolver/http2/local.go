@@ -93,9 +93,9 @@ func (c *conn) replyHeld(s *stream, err error) {
 	c.replyLocally(s, localreply.ForError(c.service, err))
 }
 
-// asleepReply returns the resolver's own response to a request that it does not
+// fallbackReply returns the resolver's own response to a request that it does not
 // hold while no pod can take it, or nil.
-func (c *conn) asleepReply() *localreply.Reply {
+func (c *conn) fallbackReply() *localreply.Reply {
 	if c.service.Queue().Serving(c.port.Name) {
 		return nil
 	}

@@ -47,13 +47,13 @@ const (
 	maxReviews = 4
 	// reviewTimeout bounds the reviews of one token, and the wait for their slot.
 	reviewTimeout = 5 * time.Second
-	// allowedFor and deniedFor are how long a decision is cached. A scraper that is
-	// allowed sends about two requests a minute.
+	// allowedFor and deniedFor are how long a decision is cached. allowedFor is longer
+	// than the usual pause between two requests of a scraper.
 	allowedFor = time.Minute
 	deniedFor  = 10 * time.Second
 	// maxDecisions bounds how many decisions are cached.
 	maxDecisions = 256
-	// maxTokenBytes bounds a token; those of service accounts have about 1 KiB.
+	// maxTokenBytes bounds a token; those of service accounts are far smaller.
 	maxTokenBytes = 16 << 10
 )
 

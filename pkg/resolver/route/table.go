@@ -284,7 +284,7 @@ func (t *Table) process(ctx context.Context, key types.NamespacedName) bool {
 	defer t.scheduleExpiry()
 	t.syncOrphan(key)
 	if err := t.sync(ctx, key); err != nil {
-		klog.FromContext(ctx).Error(err, "Failed to serve all ports of an ElastiService, will retry", "elastiservice", key)
+		klog.FromContext(ctx).Error(err, "Failed to serve all ports of an ElastiService, will retry", "elastiService", key)
 		t.queue.AddRateLimited(key)
 		return false
 	}
@@ -331,7 +331,7 @@ func (t *Table) keep(ctx context.Context, key types.NamespacedName, object *v1al
 	}
 	rules, err := proberesponse.Compile(object.Spec.ProbeResponse)
 	if err != nil {
-		klog.FromContext(ctx).Error(err, "A rule of an ElastiService has no effect", "elastiservice", key)
+		klog.FromContext(ctx).Error(err, "A rule of an ElastiService has no effect", "elastiService", key)
 	}
 	config := configOf(object, rules)
 	if kept == nil {

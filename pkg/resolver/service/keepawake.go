@@ -32,37 +32,37 @@ type keepAwake struct {
 }
 
 // extend keeps the target awake for at least a period from now on.
-func (n *keepAwake) extend(queue *hold.Queue, period time.Duration) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	if n.timer != nil {
-		n.timer.Stop()
+func (k *keepAwake) extend(queue *hold.Queue, period time.Duration) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.timer != nil {
+		k.timer.Stop()
 	} else {
-		n.end = queue.KeepAwake()
+		k.end = queue.KeepAwake()
 	}
 	var timer *time.Timer
 	timer = time.AfterFunc(period, func() {
-		n.mu.Lock()
-		defer n.mu.Unlock()
+		k.mu.Lock()
+		defer k.mu.Unlock()
 		// extend may have been called in between.
-		if n.timer == timer {
-			n.finish()
+		if k.timer == timer {
+			k.finish()
 		}
 	})
-	n.timer = timer
+	k.timer = timer
 }
 
-func (n *keepAwake) stop() {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	if n.timer != nil {
-		n.timer.Stop()
-		n.finish()
+func (k *keepAwake) stop() {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.timer != nil {
+		k.timer.Stop()
+		k.finish()
 	}
 }
 
 // finish stops keeping the target awake. It must be called with mu held.
-func (n *keepAwake) finish() {
-	n.end()
-	n.timer, n.end = nil, nil
+func (k *keepAwake) finish() {
+	k.end()
+	k.timer, k.end = nil, nil
 }

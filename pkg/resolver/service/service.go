@@ -167,7 +167,7 @@ func New(options Options) *Service {
 		traffic:       options.Traffic,
 		serveGrace:    options.ServeGrace,
 		pathTimeout:   cmp.Or(options.PathTimeout, DefaultPathTimeout),
-		logger:        options.Logger.WithValues("namespace", options.Namespace, "elastiservice", options.Name),
+		logger:        options.Logger.WithValues("namespace", options.Namespace, "elastiService", options.Name),
 	}
 	s.configure(options.Config)
 	s.queue = hold.New(hold.Options{

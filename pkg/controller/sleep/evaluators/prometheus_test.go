@@ -314,7 +314,7 @@ func TestPrometheusEvaluationCancelled(t *testing.T) {
 	prometheus := newTestPrometheus(t, PrometheusOptions{ServerAddress: server.URL})
 	subject := subjectOf(triggers.TypePrometheus, `{"query":"q","threshold":1}`)
 	subject.MaxAge = testInterval
-	for range 2 * queries.MaxFaults {
+	for range 2 * queries.MaxFailures {
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
 		if result, err := prometheus.Evaluate(ctx, subject); err != nil || result.State != Unknown {

@@ -50,13 +50,13 @@ const (
 	// single namespace has at most a third of the rest.
 	DefaultCapacity = 64
 	reservedPart    = 4
-	// MaxFaults is how many failures in a row open the circuit breaker of a server. A
+	// MaxFailures is how many failures in a row open the circuit breaker of a server. A
 	// single query that is too expensive for a server says nothing about others.
-	MaxFaults = 3
+	MaxFailures = 3
 	// An open circuit breaker rejects queries for 10 s, and for 20, 40 and 60 s when
 	// the single query after a pause, which probes the server, has failed too.
-	firstFaultPause = 10 * time.Second
-	lastFaultPause  = time.Minute
+	firstFailurePause = 10 * time.Second
+	lastFailurePause  = time.Minute
 	// maxBreakers bounds how many circuit breakers are kept.
 	maxBreakers = 4096
 	// defaultTimeout is how long a server may take to respond, unless
@@ -122,24 +122,24 @@ type queryResult struct {
 
 // circuitBreaker is the state of a server that fails.
 type circuitBreaker struct {
-	// faults is how many times in a row it has failed, err its last error.
-	faults int
+	// failures is how many times in a row it has failed, err its last error.
+	failures int
 	err    error
 	// No query is sent before until, which is a pause after the last failure.
 	until time.Time
 	pause time.Duration
 }
 
-func (b circuitBreaker) open() bool { return b.faults >= MaxFaults }
+func (b circuitBreaker) open() bool { return b.failures >= MaxFailures }
 
 // failed returns the circuit breaker after another failure.
 func (b circuitBreaker) failed(now time.Time, err error) circuitBreaker {
-	b.faults, b.err = b.faults+1, err
+	b.failures, b.err = b.failures+1, err
 	switch {
-	case b.faults == MaxFaults:
-		b.pause = firstFaultPause
+	case b.failures == MaxFailures:
+		b.pause = firstFailurePause
 	case b.open() && !now.Before(b.until):
-		b.pause = min(2*b.pause, lastFaultPause)
+		b.pause = min(2*b.pause, lastFailurePause)
 	default:
 		// A query that was in flight when it opened does not extend the pause.
 		return b

@@ -127,7 +127,7 @@ func TestAServerThatHangsDelaysOnlyItsOwn(t *testing.T) {
 		if _, err := limiter.Do(t.Context(), Query{Server: "hangs", Text: "more"}, 0, nil); !errors.As(err, &problem) || time.Since(started) != 0 {
 			t.Errorf("got %v after %s, want the failure at once", err, time.Since(started))
 		}
-		<-time.After(firstFaultPause)
+		<-time.After(firstFailurePause)
 		server := hang(make(chan struct{}))
 		doAll(2, server.send)
 		if err := <-done; !errors.As(err, &problem) {
@@ -238,7 +238,7 @@ func TestManyNamespacesLeaveRoomAtAServerThatHangs(t *testing.T) {
 func TestCircuitBreakerIsThatOfANamespace(t *testing.T) {
 	limiter := NewLimiter(Options{})
 	fails := func(context.Context) (Result, error) { return Result{}, hung }
-	for i := range MaxFaults {
+	for i := range MaxFailures {
 		if _, err := limiter.Do(t.Context(), Query{Namespace: "loud", Server: "shared", Text: fmt.Sprint(i)}, 0, fails); !errors.Is(err, hung) {
 			t.Fatal(err)
 		}
@@ -259,10 +259,10 @@ func TestPausesOfACircuitBreakerGrow(t *testing.T) {
 		do := func() {
 			_, _ = limiter.Do(t.Context(), Query{Server: "failing", Text: "up"}, 0, func(context.Context) (Result, error) { sent++; return Result{}, hung })
 		}
-		for range MaxFaults {
+		for range MaxFailures {
 			do()
 		}
-		for _, pause := range []time.Duration{firstFaultPause, 2 * firstFaultPause, 4 * firstFaultPause, lastFaultPause, lastFaultPause} {
+		for _, pause := range []time.Duration{firstFailurePause, 2 * firstFailurePause, 4 * firstFailurePause, lastFailurePause, lastFailurePause} {
 			before := sent
 			<-time.After(pause - time.Second)
 			if do(); sent != before {
