@@ -4,12 +4,27 @@
 # tell; what stays all the same is listed with its reason. In Go files the words of
 # camelCase and snake_case identifiers count too.
 #
-# Not looked for are words of the dialect that are the field's in another sense:
-# put to sleep (sleep is a word of ours), gone and goes of what is no object, listening
-# and confirm (of sockets, of idleness), turn (wakes are in turn), want and overlay (of
-# tests, of kustomize), settle, words, shared and directory (of ports, of files), scrape
-# and guard (of metrics, of connections of triggers), saying, asleep (but of files),
-# faults (of this machine), encodings (of transfers) and age.
+# Not looked for are words of the dialect that the field has in another sense, which no
+# pattern tells apart. WORD, a tab, the sense in which it stays:
+#
+# sleep	the state of a target that is scaled to zero, a word of the API
+# asleep	such a target; in the names of files it is looked for
+# gone, goes	what is no object: client_gone and ServiceGone are public values, requests go somewhere
+# listening	sockets
+# confirm	that a target is idle, right before it is scaled
+# turn	wakes are in turn
+# want	what a test expects
+# overlay	kustomize
+# settle	an observed state that has stopped changing
+# words	what a text consists of, such as this table
+# shared	ports, targets and watches that several use
+# directory	files
+# scrape	metrics
+# guard	the connections of triggers, and the identity of a store
+# saying	a write that failed without saying whether it was carried out
+# faults	what fails of this machine
+# encodings	the encodings of transfers, of objects in a store
+# age	the time since an object was created
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 export LC_ALL=C.UTF-8
