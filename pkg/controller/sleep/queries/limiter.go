@@ -124,7 +124,7 @@ type queryResult struct {
 type circuitBreaker struct {
 	// failures is how many times in a row it has failed, err its last error.
 	failures int
-	err    error
+	err      error
 	// No query is sent before until, which is a pause after the last failure.
 	until time.Time
 	pause time.Duration
