@@ -17,9 +17,11 @@ limitations under the License.
 package app
 
 import (
+	"fmt"
 	"os"
 
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
 	"k8s.io/utils/clock"
 
 	"github.com/truefoundry/elasti-apiserver/pkg/apiserver"
@@ -43,8 +45,14 @@ func whileInstalled(o *options.Controller, dependencies controllerDependencies, 
 		Namespaces: o.Namespaces,
 		Clock:      clock.RealClock{},
 	}
+	config := rest.CopyConfig(dependencies.host)
+	config.Wrap(uninstall.Transport)
+	client, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		return nil, fmt.Errorf("making the client that observes the installation: %w", err)
+	}
 	return uninstall.New(uninstall.Options{
-		Host:      host,
+		Host:      client,
 		Namespace: dependencies.namespace,
 		Name:      installationName,
 		// Set where the ServiceAccount has another name than the rest.

@@ -68,7 +68,8 @@ const (
 // Options configure a Runner. All fields but ServiceAccount and Clock are
 // required.
 type Options struct {
-	// Host reads what the product consists of.
+	// Host reads what the product consists of, and changes its finalizers. Its requests
+	// are to go through Transport.
 	Host kubernetes.Interface
 	// Namespace is the namespace of the product. Name is the name of the
 	// server's Deployment, ClusterRole and ClusterRoleBinding.
@@ -322,7 +323,7 @@ func (r *Runner) tearDown(ctx context.Context) {
 // one that is deleted takes the permission to change the others with it.
 func (r *Runner) release(ctx context.Context, parts []part) error {
 	problems := make([]error, len(parts))
-	guarded := make([]*metav1.ObjectMeta, len(parts))
+	guarded := map[int]*metav1.ObjectMeta{}
 	for i, part := range parts {
 		if part.patch == nil {
 			continue
@@ -335,12 +336,12 @@ func (r *Runner) release(ctx context.Context, parts []part) error {
 			guarded[i] = meta
 		}
 	}
+	changes := newChanges(len(guarded))
 	var releasing sync.WaitGroup
 	for i, meta := range guarded {
-		if meta == nil {
-			continue
-		}
 		releasing.Go(func() {
+			ctx, ended := changes.begin(ctx)
+			defer ended()
 			rest := slices.DeleteFunc(slices.Clone(meta.Finalizers), func(finalizer string) bool { return finalizer == Finalizer })
 			problems[i] = setFinalizers(ctx, parts[i], meta, rest)
 		})
