@@ -449,7 +449,8 @@ func TestARequestForSleepIsCarriedOutOnce(t *testing.T) {
 	}
 	c.start()
 	c.eventuallyMode("cart", v1alpha1.ModeServe)
-	c.requestSleep("cart")
+	first := metav1.Now()
+	c.edit("cart", func(elastiService *v1alpha1.ElastiService) { elastiService.Status.SleepRequestedTime = &first })
 	attempts(2)
 	c.setDeployment("cart", 0, 0)
 	c.setEndpoints(shop, "cart")
@@ -467,9 +468,10 @@ func TestARequestForSleepIsCarriedOutOnce(t *testing.T) {
 	if scaled.Load() > 1 {
 		t.Fatal("the woken target was put to sleep by a request that had been carried out before")
 	}
-	// The next one is another request.
+	// The next one is another request, of another second.
 	c.eventuallyMode("cart", v1alpha1.ModeServe)
-	c.requestSleep("cart")
+	next := metav1.NewTime(first.Add(time.Second))
+	c.edit("cart", func(elastiService *v1alpha1.ElastiService) { elastiService.Status.SleepRequestedTime = &next })
 	c.eventuallyReplicas(0)
 }
 
