@@ -22,10 +22,14 @@ import "time"
 // a request. No other client has it.
 const CallerServer = "elasti-apiserver"
 
-// LatestWake returns the later one of two wakes, of which either may be nil. One in
-// the future was recorded by a clock that has been corrected since.
+// LatestWake returns the later one of two wakes, of which either may be nil, and of the
+// same second the known one when that cancelled sleep. One in the future was recorded by a
+// clock that has been corrected since.
 func LatestWake(known, wake *WakeRecord, now time.Time) *WakeRecord {
 	if wake == nil || known != nil && known.Time.After(wake.Time.Time) && !known.Time.After(now) {
+		return known
+	}
+	if known != nil && known.CancelledSleep && known.Time.Equal(&wake.Time) {
 		return known
 	}
 	return wake
