@@ -199,6 +199,11 @@ func (w *watcher) run(ctx context.Context) {
 
 // send sends an event to the client. It reports whether the watch continues.
 func (w *watcher) send(ctx context.Context, event *watch.Event) bool {
+	// The stream of the host cluster reports its own end as an error, which is no news
+	// to the client that ended it.
+	if ctx.Err() != nil {
+		return false
+	}
 	if event == nil {
 		return true
 	}
