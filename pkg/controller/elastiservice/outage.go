@@ -37,7 +37,8 @@ func (c *Controller) reconcileMissingResolvers(ctx context.Context, p *pass) {
 
 // wakeWithoutResolvers wakes a sleeping target when nothing has been able to hold its
 // traffic for too long: no resolver is ready, or none of an IP family of its Service, or
-// the resolver slices are not in the path and cannot be put there. An outage of the
+// the resolver slices are not in the path and cannot be put there, or those that they name
+// do not accept connections. An outage of the
 // resolvers concerns all sleeping targets of the cluster at once, and their pods may be
 // more than its nodes can start together: each waits for its turn, and loses it when the
 // resolvers are back before.
@@ -88,6 +89,9 @@ func (c *Controller) cannotHold(p *pass) (reason, why string) {
 	if left := p.state.exposureLeft(c.clock.Now(), c.options.ResolverGrace); left > 0 {
 		c.queue.AddAfter(p.key(), left)
 		return "", ""
+	}
+	if len(p.notAccepting) > 0 {
+		return v1alpha1.ReasonNoAcceptingResolver, fmt.Sprintf("no resolver with an address of %s accepts connections to the proxy ports of Service %q", strings.Join(p.notAccepting, " and "), p.service.Name)
 	}
 	return v1alpha1.ReasonResolverSliceMissing, fmt.Sprintf("the resolver slice of Service %q is missing and cannot be written", p.service.Name)
 }

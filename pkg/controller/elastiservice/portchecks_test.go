@@ -23,6 +23,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -101,6 +102,28 @@ func TestNothingSleepsBehindResolversThatDoNotAccept(t *testing.T) {
 	c.eventuallyReplicas(0)
 	c.eventuallyListed("cart", "10.0.0.1", "10.0.0.2")
 	c.eventuallyCondition("cart", v1alpha1.ConditionResolverAvailable, metav1.ConditionTrue, v1alpha1.ReasonResolverReady)
+}
+
+// Resolvers stop accepting connections of a target that sleeps already: nothing that a
+// client sends would wake it.
+func TestATargetWakesBehindResolversThatDoNotAccept(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t)
+	c.options.ResolverGrace = 50 * time.Millisecond
+	network := &resolverstest.Network{}
+	c.options.DialResolver = func(ctx context.Context, protocol, _ string) (net.Conn, error) {
+		return network.Dial(ctx, protocol, "closed")
+	}
+	network.Respond("closed", resolverstest.ConnectionRefused())
+	c.create(cartElastiService())
+	c.start()
+	c.eventually(func() string {
+		if c.scaling.replicas(t, "cart") != 2 {
+			return "the target to be awake"
+		}
+		return ""
+	})
+	c.eventuallyEventWith(corev1.EventTypeWarning, v1alpha1.ReasonNoAcceptingResolver, "scaled Deployment cart to 2: no resolver with an address of IPv4 accepts connections to the proxy ports of Service \"cart\"")
 }
 
 // A slice that names resolvers with closed ports was written while there was nothing better. It

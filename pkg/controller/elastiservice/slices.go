@@ -66,7 +66,7 @@ func (c *Controller) reconcileSlices(ctx context.Context, p *pass) {
 	// are now. Until one is, those before are better than none: resolvers go
 	// on listening there for a while.
 	p.result.failed(err)
-	p.state.recordExposure(c.clock.Now(), err != nil && !inPlace(desired, p.ownSlices))
+	p.state.recordExposure(c.clock.Now(), len(p.notAccepting) > 0 || err != nil && !inPlace(desired, p.ownSlices))
 	if removed {
 		p.state.recordSliceRemoval(c.clock.Now())
 	}

@@ -95,7 +95,8 @@ type state struct {
 	// owedWake is the number of replicas to which a scale-down failed to wake the
 	// target again. Zero when it owes no wake.
 	owedWake int32
-	// exposedSince is since when resolver slices are missing that cannot be written.
+	// exposedSince is since when resolver slices are missing that cannot be written, or
+	// name resolvers that do not accept connections.
 	exposedSince time.Time
 	// startingSince is since when the target is to have pods and none is ready.
 	startingSince time.Time
@@ -390,7 +391,8 @@ func (s *state) recordRequest(requested *metav1.Time) bool {
 	return requested.Time.Equal(s.carriedOut)
 }
 
-// recordExposure records whether resolver slices are missing that cannot be written. It
+// recordExposure records whether clients reach no resolver although some are ready: slices
+// are missing and cannot be written, or name resolvers that do not accept connections. It
 // counts only while the target is at zero.
 func (s *state) recordExposure(now time.Time, exposed bool) {
 	switch {
@@ -401,10 +403,10 @@ func (s *state) recordExposure(now time.Time, exposed bool) {
 	}
 }
 
-// exposed reports whether resolver slices are missing that cannot be written.
+// exposed reports whether clients reach no resolver although some are ready.
 func (s *state) exposed() bool { return !s.exposedSince.IsZero() }
 
-// exposureLeft returns for how long they may still be missing within a grace period.
+// exposureLeft returns for how long that may still be so within a grace period.
 func (s *state) exposureLeft(now time.Time, grace time.Duration) time.Duration {
 	return grace - now.Sub(s.exposedSince)
 }

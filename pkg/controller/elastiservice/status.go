@@ -105,7 +105,7 @@ func (c *Controller) resolverAvailable(p *pass) condition {
 	before := findCondition(p.elastiService, v1alpha1.ConditionResolverAvailable)
 	availability, since, _ := c.resolvers.Availability()
 	if availability == resolvers.Available && len(p.notAccepting) > 0 {
-		return conditionFalse(v1alpha1.ReasonNoAcceptingResolver, "resolvers with an address of %s are ready, but none accepts connections to the proxy ports of Service %q: the target is not put to sleep, and cannot be reached while it sleeps; check the logs of the resolver", strings.Join(p.notAccepting, " and "), p.service.Name)
+		return conditionFalse(v1alpha1.ReasonNoAcceptingResolver, "resolvers with an address of %s are ready, but none accepts connections to the proxy ports of Service %q: the target is not put to sleep, and is woken when it sleeps; check the logs of the resolver", strings.Join(p.notAccepting, " and "), p.service.Name)
 	}
 	if availability == resolvers.Available && p.managed() {
 		ofService, _, _ := c.resolvers.AvailabilityOf(resources.AddressTypes(p.service))

@@ -54,7 +54,7 @@ const (
 	// resolver has had an address for the grace period.
 	ReasonNoResolverOfIPFamily = "NoResolverOfIPFamily"
 	// ReasonNoAcceptingResolver: resolvers are ready, and none accepts connections to
-	// the proxy ports of the Service.
+	// the proxy ports of the Service. A sleeping target is woken for it.
 	ReasonNoAcceptingResolver = "NoAcceptingResolver"
 	// ReasonServiceTaken: an older ElastiService names the same Service.
 	ReasonServiceTaken = "ServiceTaken"
@@ -107,8 +107,8 @@ const (
 	// ReasonSleepCalledOff: the target is used, so its scale-down was
 	// cancelled, or it was woken again at once.
 	ReasonSleepCalledOff = "SleepCalledOff"
-	// ReasonResolverSliceMissing: the target was about to be scaled to zero, and a
-	// resolver slice of one of its Services was missing.
+	// ReasonResolverSliceMissing: a resolver slice of a Service of the target was missing.
+	// A target that was about to be scaled to zero stays awake, one that slept is woken.
 	ReasonResolverSliceMissing = "ResolverSliceMissing"
 )
 
