@@ -46,6 +46,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	kubeinformers "k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/util/flowcontrol"
 	"k8s.io/klog/v2"
 
 	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti/v1alpha1"
@@ -67,6 +68,7 @@ import (
 	"github.com/truefoundry/elasti-apiserver/pkg/resolver/stream"
 	"github.com/truefoundry/elasti-apiserver/pkg/resolver/task"
 	"github.com/truefoundry/elasti-apiserver/pkg/resolver/tracing"
+	"github.com/truefoundry/elasti-apiserver/pkg/resolver/wake"
 )
 
 // privateSlices selects the EndpointSlices of private Services.
@@ -137,19 +139,22 @@ type Resolver struct {
 	reporter    *activity.Reporter
 	tracer      *tracing.Recorder
 	draining    atomic.Bool
-	// wakeCalls are the wake calls under way.
-	wakeCalls sync.WaitGroup
+	// wakeCalls are the wake calls under way, and wakesBeside limits those that are made
+	// again beside others.
+	wakeCalls   sync.WaitGroup
+	wakesBeside flowcontrol.PassiveRateLimiter
 }
 
 // New returns a Resolver.
 func New(options Options) (*Resolver, error) {
 	r := &Resolver{
-		options:    options,
-		budget:     memory.NewBudget(memory.Limits{Process: options.Limits.HeldBytes, PerService: options.Limits.HeldBytesPerService}),
-		probeSlots: make(chan struct{}, maxProbes),
-		tracer:     tracing.New(options.TracerProvider),
-		hosts:      hostroute.New(hostroute.Options{ClusterDomain: options.ClusterDomain, HostHeader: options.SharedHostHeader}),
-		reporter:   activity.New(activity.Options{Client: reports{options.Elasti}, Resolver: options.Name}),
+		options:     options,
+		budget:      memory.NewBudget(memory.Limits{Process: options.Limits.HeldBytes, PerService: options.Limits.HeldBytesPerService}),
+		probeSlots:  make(chan struct{}, maxProbes),
+		wakesBeside: wake.NewBeside(),
+		tracer:      tracing.New(options.TracerProvider),
+		hosts:       hostroute.New(hostroute.Options{ClusterDomain: options.ClusterDomain, HostHeader: options.SharedHostHeader}),
+		reporter:    activity.New(activity.Options{Client: reports{options.Elasti}, Resolver: options.Name}),
 	}
 	r.tasks = task.New(r.panicked)
 	r.liveness = liveness.New(liveness.Options{Tasks: r.tasks})

@@ -72,6 +72,7 @@ func (r *Resolver) waker(s *service.Service, observe func(time.Duration, error))
 		Observe:   observe,
 		Calls:     &r.wakeCalls,
 		Tasks:     r.tasks,
+		Beside:    r.wakesBeside,
 	})
 }
 

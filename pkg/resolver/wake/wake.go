@@ -28,6 +28,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/util/flowcontrol"
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
 
@@ -43,6 +44,12 @@ const (
 	// is not cancelled at once, because a server logs an error when a client
 	// disconnects before the response.
 	leftTimeout = 2 * time.Second
+	// besideDelay is after which time without a response a call is made again beside
+	// those in progress, and maxBeside how many are at most. The way to the API server
+	// leads to one of its replicas by chance, and a node that died answers nothing, while
+	// its replicas are found by the way for as long as nobody has noticed.
+	besideDelay = 300 * time.Millisecond
+	maxBeside   = 10
 	// minimumInterval is the least time between two calls, also where clients
 	// connect and disconnect in quick succession.
 	minimumInterval = 200 * time.Millisecond
@@ -92,8 +99,18 @@ type Options struct {
 	Calls *sync.WaitGroup
 	// Tasks runs the calls, so that a panic fails one call only. Optional.
 	Tasks *task.Runner
+	// Beside limits the calls that are made beside others of which there is no response
+	// yet, for all wakers together: where the API server is only busy, more calls do not
+	// help. Optional: without it there are none.
+	Beside flowcontrol.PassiveRateLimiter
 	// Clock defaults to the real one.
-	Clock clock.Clock
+	Clock clock.WithTicker
+}
+
+// NewBeside returns the limit of calls beside others for one resolver.
+func NewBeside() flowcontrol.PassiveRateLimiter {
+	const perSecond, atOnce = 20, 20
+	return flowcontrol.NewTokenBucketPassiveRateLimiter(perSecond, atOnce)
 }
 
 // Waker wakes the target of one ElastiService.
@@ -172,19 +189,15 @@ func (w *Waker) sleep(ctx context.Context, pause time.Duration, hurry <-chan str
 	}
 }
 
-// call sends one wake request and waits for the response or the end of ctx. After
-// the end of ctx the call continues for leftTimeout at most.
+// call sends a wake request, and again while there is no response, and waits for the first
+// response or the end of ctx.
 func (w *Waker) call(ctx context.Context) error {
 	logger := klog.FromContext(ctx)
 	pending := w.options.Demand.Held()
 	w.last = w.options.Clock.Now()
-	ended, giveUp := w.begin(context.WithoutCancel(ctx), w.last, pending)
-	var result result
-	select {
-	case result = <-ended:
-	case <-ctx.Done():
-		time.AfterFunc(leftTimeout, giveUp)
-		return ctx.Err()
+	result, err := w.firstResult(ctx, pending)
+	if err != nil {
+		return err
 	}
 	if result.err != nil {
 		if !w.failing {
@@ -210,10 +223,34 @@ type result struct {
 	err      error
 }
 
+// firstResult returns the result of the call that ends first. The others, and all of them
+// after the end of ctx, continue for leftTimeout at most.
+func (w *Waker) firstResult(ctx context.Context, pending int) (result, error) {
+	results := make(chan result, 1+maxBeside)
+	calling, giveUp := context.WithCancel(context.WithoutCancel(ctx))
+	defer time.AfterFunc(leftTimeout, giveUp)
+	w.begin(calling, results, pending)
+	beside := w.options.Clock.NewTicker(besideDelay)
+	defer beside.Stop()
+	for calls := 0; ; {
+		select {
+		case first := <-results:
+			return first, nil
+		case <-ctx.Done():
+			return result{}, ctx.Err()
+		case <-beside.C():
+			if calls < maxBeside && w.options.Beside != nil && w.options.Beside.TryAccept() {
+				calls++
+				w.begin(calling, results, pending)
+			}
+		}
+	}
+}
+
 // begin starts a call. The call may outlive Run, and so uses no state of it.
-func (w *Waker) begin(ctx context.Context, began time.Time, pending int) (ended <-chan result, giveUp context.CancelFunc) {
+func (w *Waker) begin(ctx context.Context, results chan<- result, pending int) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
-	results := make(chan result, 1)
+	began := w.options.Clock.Now()
 	w.options.Calls.Go(func() {
 		defer cancel()
 		var response *v1alpha1.WakeRequest
@@ -227,7 +264,6 @@ func (w *Waker) begin(ctx context.Context, began time.Time, pending int) (ended 
 		})
 		results <- result{response, err}
 	})
-	return results, cancel
 }
 
 // next returns the next pause of a backoff, which stays at about the limit once the

@@ -26,6 +26,7 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/util/flowcontrol"
 
 	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti/v1alpha1"
 	"github.com/truefoundry/elasti-apiserver/pkg/resolver/task"
@@ -265,6 +266,67 @@ func TestClientsThatDisconnectDoNotCauseACallEach(t *testing.T) {
 			t.Errorf("%d calls in a second of that", n)
 		}
 	})
+}
+
+// silentReplicas never respond to the first calls, as the replica of a node that died, and
+// respond to each later one.
+type silentReplicas struct {
+	*fakeServer
+	silent int
+}
+
+func (s silentReplicas) Wake(ctx context.Context, name string, request *v1alpha1.WakeRequest, options metav1.CreateOptions) (*v1alpha1.WakeRequest, error) {
+	response, err := s.fakeServer.Wake(ctx, name, request, options)
+	if s.count() <= s.silent {
+		<-ctx.Done()
+		return nil, ctx.Err()
+	}
+	return response, err
+}
+
+// A call without a response is made again beside it, and the first response counts.
+func TestACallIsMadeAgainBesideOneWithoutAResponse(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for silent := range maxBeside + 1 {
+			server, d, calls := silentReplicas{&fakeServer{}, silent}, &demand{wanting: true}, new(sync.WaitGroup)
+			w := New(Options{Client: server, Namespace: "shop", Name: "cart", Demand: d, Calls: calls, Beside: flowcontrol.NewFakeAlwaysRateLimiter()})
+			ctx, cancel := context.WithTimeout(t.Context(), time.Duration(silent)*besideDelay+besideDelay/2)
+			w.Run(ctx, nil)
+			cancel()
+			if d.successes() != 1 || server.count() != silent+1 {
+				t.Errorf("behind %d replicas that do not respond, %d of %d calls succeeded", silent, d.successes(), server.count())
+			}
+			// Those without a response end by themselves.
+			calls.Wait()
+		}
+	})
+}
+
+// Where the API server is only busy, more calls do not help: they are limited in number for
+// each wake, and for all wakes together.
+func TestCallsBesideOthersAreLimited(t *testing.T) {
+	for name, test := range map[string]struct {
+		limit flowcontrol.PassiveRateLimiter
+		want  int
+	}{
+		"for each wake":       {flowcontrol.NewFakeAlwaysRateLimiter(), 1 + maxBeside},
+		"for all wakes":       {flowcontrol.NewTokenBucketPassiveRateLimiter(0.001, 3), 1 + 3},
+		"not made by default": {nil, 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				server, calls := silentReplicas{&fakeServer{}, 1 + maxBeside}, new(sync.WaitGroup)
+				w := New(Options{Client: server, Namespace: "shop", Name: "cart", Demand: &demand{wanting: true}, Calls: calls, Beside: test.limit})
+				ctx, cancel := context.WithTimeout(t.Context(), callTimeout-time.Millisecond)
+				defer cancel()
+				w.Run(ctx, nil)
+				if server.count() != test.want {
+					t.Errorf("%d calls without a response, want %d", server.count(), test.want)
+				}
+				calls.Wait()
+			})
+		})
+	}
 }
 
 // panickingServer panics in its first call.
