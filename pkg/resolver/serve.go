@@ -312,7 +312,7 @@ func (r *Resolver) serveProtocol(ctx context.Context, conn *net.TCPConn, c *conn
 	timeouts := sniff.Timeouts{Silence: r.options.Timeouts.Sniff, Headers: r.options.Timeouts.Header, Idle: r.options.Timeouts.Idle}
 	var first []byte
 	for {
-		protocol, initial, err := sniff.Read(conn, first, c.expectation, timeouts, r.options.Limits.HeaderBytes)
+		protocol, initial, err := sniff.Read(conn, first, c.expectation, timeouts)
 		if err != nil {
 			conn.Close()
 			ended()

@@ -25,8 +25,8 @@ import (
 	"time"
 )
 
-// firstRead is the size of the first buffer of a connection. The headers of most
-// requests fit.
+// firstRead is the size of the buffer of a connection, and how many bytes are read at
+// most. The headers of most requests fit.
 const firstRead = 2 << 10
 
 // firstReads reuses the first buffers. The bytes are copied once their number is known.
@@ -44,20 +44,21 @@ type Timeouts struct {
 }
 
 // Read reads from a new connection until its protocol is known. It returns all bytes
-// that were read, after those of data, which were read before. It reads at most limit
-// bytes: when these do not determine the protocol, it is a stream. After an error the
-// connection cannot be used; otherwise it has no read deadline. The returned slice has
-// no spare capacity and belongs to the caller.
-func Read(conn net.Conn, data []byte, expectation Expectation, timeouts Timeouts, limit int) (Protocol, []byte, error) {
+// that were read, after those of data, which were read before. It reads at most 2 KiB,
+// which nobody accounts for: when these do not determine the protocol, it is HTTP/1.x if
+// they look like it, and otherwise a stream. After an error the connection cannot be used;
+// otherwise it has no read deadline. The returned slice has no spare capacity and belongs
+// to the caller.
+func Read(conn net.Conn, data []byte, expectation Expectation, timeouts Timeouts) (Protocol, []byte, error) {
 	if expectation == NoHTTP {
 		return Stream, data, nil
 	}
-	if protocol := Detect(data); protocol != Undecided {
+	if protocol := detect(data, expectation); protocol != Undecided {
 		return protocol, data, nil
 	}
 	first := firstReads.Get().(*[firstRead]byte)
 	defer firstReads.Put(first)
-	data = append(first[:0:min(limit, firstRead)], data...)
+	data = append(first[:0], data...)
 	started := time.Now()
 	for {
 		timeout := timeouts.Silence
@@ -70,27 +71,13 @@ func Read(conn net.Conn, data []byte, expectation Expectation, timeouts Timeouts
 		if err := conn.SetReadDeadline(started.Add(timeout)); err != nil {
 			return Undecided, nil, err
 		}
-		if len(data) == cap(data) {
-			data = append(make([]byte, 0, min(limit, 2*len(data))), data...)
-		}
 		n, err := conn.Read(data[len(data):cap(data)])
 		if len(data) == 0 && n > 0 {
 			// The request has begun.
 			started = time.Now()
 		}
 		data = data[:len(data)+n]
-		protocol := Detect(data)
-		if protocol == Stream && expectation == AnyHTTP {
-			// The HTTP/1.x server responds with the error.
-			protocol = HTTP1
-		}
-		if protocol == Undecided && len(data) >= firstRead && (expectation == AnyHTTP || LooksLikeHTTP(data)) {
-			// The HTTP/1.x server accounts for the memory of a long line.
-			protocol = HTTP1
-		}
-		if protocol == Undecided && len(data) >= limit {
-			protocol = Stream
-		}
+		protocol := detect(data, expectation)
 		// A half-close counts as silence.
 		silent := errors.Is(err, os.ErrDeadlineExceeded) || errors.Is(err, io.EOF)
 		if protocol == Undecided && silent && expectation == AnyProtocol && !LooksLikeHTTP(data) {
@@ -102,6 +89,24 @@ func Read(conn net.Conn, data []byte, expectation Expectation, timeouts Timeouts
 		if err != nil {
 			return Undecided, nil, err
 		}
+	}
+}
+
+// detect returns the protocol for the first bytes of a client of which something is
+// expected.
+func detect(data []byte, expectation Expectation) Protocol {
+	protocol := Detect(data)
+	switch {
+	case protocol == Stream && expectation == AnyHTTP:
+		// The HTTP/1.x server responds with the error.
+		return HTTP1
+	case protocol != Undecided || len(data) < firstRead:
+		return protocol
+	case expectation == AnyHTTP || LooksLikeHTTP(data):
+		// The HTTP/1.x server accounts for the memory of a long line.
+		return HTTP1
+	default:
+		return Stream
 	}
 }
 

@@ -87,7 +87,7 @@ func read(expectation Expectation, client func(net.Conn)) (Protocol, string, tim
 	defer remote.Close()
 	go client(remote)
 	started := time.Now()
-	protocol, data, err := Read(local, nil, expectation, Timeouts{Silence: 100 * time.Millisecond, Headers: 10 * time.Second}, 1000)
+	protocol, data, err := Read(local, nil, expectation, Timeouts{Silence: 100 * time.Millisecond, Headers: 10 * time.Second})
 	return protocol, string(data), time.Since(started), err
 }
 
@@ -117,7 +117,7 @@ func TestRead(t *testing.T) {
 		"silence where HTTP is spoken":        {AnyHTTP, write(time.Second, "GET / HTTP/1.1\r\n"), HTTP1, "GET / HTTP/1.1\r\n", time.Second},
 		"something else where HTTP is spoken": {AnyHTTP, write(0, "*1\r\n"), HTTP1, "*1\r\n", 0},
 		"no detection":                        {NoHTTP, write(0), Stream, "", 0},
-		"too much of nothing":                 {AnyProtocol, write(0, "GET /"+strings.Repeat("a", 2000)), Stream, "GET /" + strings.Repeat("a", 995), 0},
+		"a long line of another protocol":     {AnyProtocol, write(0, "AUTH "+strings.Repeat("a", 3000)), Stream, "AUTH " + strings.Repeat("a", firstRead-5), 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -155,7 +155,7 @@ func TestReadOfAClientThatFinishes(t *testing.T) {
 		if err := client.(*net.TCPConn).CloseWrite(); err != nil {
 			t.Fatal(err)
 		}
-		protocol, data, err := Read(conn, nil, AnyProtocol, Timeouts{Silence: time.Hour, Headers: time.Hour}, 1000)
+		protocol, data, err := Read(conn, nil, AnyProtocol, Timeouts{Silence: time.Hour, Headers: time.Hour})
 		if err != nil || protocol != Stream || string(data) != word {
 			t.Errorf("after %q: %d, %q, %v", word, protocol, data, err)
 		}
@@ -176,7 +176,7 @@ func TestReadKeepsLittleOfALine(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				local, remote := net.Pipe()
 				go func() { _, _ = io.WriteString(remote, test.line+strings.Repeat("a", 32<<10)) }()
-				protocol, data, err := Read(local, nil, test.expectation, Timeouts{Silence: time.Second, Headers: time.Minute}, 64<<10)
+				protocol, data, err := Read(local, nil, test.expectation, Timeouts{Silence: time.Second, Headers: time.Minute})
 				if err != nil || protocol != HTTP1 || len(data) > firstRead {
 					t.Errorf("got %d with %d bytes, %v", protocol, len(data), err)
 				}
