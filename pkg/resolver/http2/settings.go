@@ -26,6 +26,10 @@ import (
 // acknowledged.
 const maxUnacknowledged = 256
 
+// maxWaitingSettings bounds the bytes of those that wait for their turn, which nobody
+// accounts for. Clients send a few dozen, once.
+const maxWaitingSettings = 4 << 10
+
 // clientSettings are those that a client has sent by the time that a pod is
 // chosen. Afterwards the frames themselves are passed on.
 type clientSettings struct {
@@ -155,6 +159,7 @@ type acks struct {
 
 // settingsForPod is a SETTINGS frame for the pod.
 type settingsForPod struct {
+	// frame is nil once it was sent.
 	frame []byte
 	// replayed is true for one of which the client was sent the acknowledgement.
 	replayed bool
@@ -164,11 +169,10 @@ type settingsForPod struct {
 
 // firstSettings returns the SETTINGS frame that a connection to a pod begins with.
 func (c *conn) firstSettings() []byte {
-	first := settingsForPod{frame: c.settings.replay(), replayed: true, table: -1}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.acks.toPod = append(c.acks.toPod[:0], first)
-	return first.frame
+	c.acks.toPod = append(c.acks.toPod[:0], settingsForPod{replayed: true, table: -1})
+	return c.settings.replay()
 }
 
 // passSettings sends SETTINGS of the client to the pod when it has acknowledged
@@ -180,13 +184,15 @@ func (c *conn) passSettings(next settingsForPod) error {
 	for _, before := range c.acks.toPod {
 		waiting += len(before.frame)
 	}
-	if len(c.acks.toPod) > maxUnacknowledged || waiting > maxFrame {
+	atOnce := len(c.acks.toPod) == 0
+	if len(c.acks.toPod) > maxUnacknowledged || !atOnce && waiting+len(next.frame) > maxWaitingSettings {
 		return connError{http2.ErrCodeEnhanceYourCalm, "too many SETTINGS that were not acknowledged"}
 	}
-	c.acks.toPod = append(c.acks.toPod, next)
-	if len(c.acks.toPod) == 1 {
+	if atOnce {
 		c.toPod.add(next.frame)
+		next.frame = nil
 	}
+	c.acks.toPod = append(c.acks.toPod, next)
 	return nil
 }
 
@@ -196,6 +202,7 @@ func (c *conn) passNextSettings() {
 	defer c.mu.Unlock()
 	if c.pod != nil && len(c.acks.toPod) > 0 {
 		c.toPod.add(c.acks.toPod[0].frame)
+		c.acks.toPod[0].frame = nil
 	}
 }
 

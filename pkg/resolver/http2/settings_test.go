@@ -17,6 +17,7 @@ limitations under the License.
 package http2
 
 import (
+	"slices"
 	"testing"
 
 	"golang.org/x/net/http2"
@@ -122,6 +123,30 @@ func TestPodGetsTheSmallestTableOfTheClient(t *testing.T) {
 	f.pods(address)
 	if got := (<-first)[http2.SettingHeaderTableSize]; got != 100 {
 		t.Errorf("the pod gets a table of %d bytes, want 100", got)
+	}
+}
+
+// SETTINGS wait for a pod that acknowledges none, and nobody accounts for their memory.
+func TestSettingsThatWaitAreBounded(t *testing.T) {
+	f := newFixture(t, nil)
+	address := rawPod(t, func(w *wire) {
+		if w.greet() {
+			w.events(func(http2.Frame) {})
+		}
+	})
+	w := dialWire(t, f.address)
+	w.headers(1, true, get()...)
+	f.held(1)
+	f.pods(address)
+	// Those of the resolver, the ACK, and those of the pod.
+	for range 3 {
+		await[*http2.SettingsFrame](w)
+	}
+	several := slices.Repeat([]http2.Setting{{ID: http2.SettingInitialWindowSize, Val: 100}}, maxWaitingSettings/6/2)
+	w.do(w.WriteSettings(several...))
+	w.do(w.WriteSettings(several...))
+	if end := await[*http2.GoAwayFrame](w); end.ErrCode != http2.ErrCodeEnhanceYourCalm {
+		t.Errorf("the connection ended with %v", end)
 	}
 }
 

@@ -65,12 +65,16 @@ func literals(pairs ...string) []byte {
 // TestOpenStreamsAreCounted: each as what the heap grows by, and what a request says
 // besides what its record has of it is not kept.
 func TestOpenStreamsAreCounted(t *testing.T) {
-	const conns, streams = 4, 1000
-	for name, test := range map[string]struct{ path, traceParent string }{
-		"short paths":       {"/", ""},
-		"long paths":        {"/" + long(1000), long(100)},
-		"paths of 16 KiB":   {"/" + long(16<<10), ""},
-		"queries of 16 KiB": {"/?" + long(16<<10), ""},
+	const conns = 4
+	for name, test := range map[string]struct {
+		path, traceParent string
+		// streams are those of a connection.
+		streams int
+	}{
+		"short paths":       {"/", "", 1000},
+		"long paths":        {"/" + long(1000), long(100), 1000},
+		"paths of 16 KiB":   {"/" + long(16<<10), "", 250},
+		"queries of 16 KiB": {"/?" + long(16<<10), "", 250},
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := newFixture(t, nil)
@@ -87,21 +91,22 @@ func TestOpenStreamsAreCounted(t *testing.T) {
 			inFlight(conns)
 			heap, used := heapInUse(), f.budget.Used()
 			for _, w := range wires {
-				for i := range uint32(streams - 1) {
+				for i := range uint32(test.streams - 1) {
 					open(w, 2*i+3)
 				}
 			}
-			inFlight(conns * streams)
+			inFlight(conns * test.streams)
+			streams := int64(conns * test.streams)
 			grown, counted := int64(heapInUse())-int64(heap), f.budget.Used()-used
-			t.Logf("a stream takes %d bytes and counts as %d", grown/conns/streams, counted/conns/streams)
+			t.Logf("a stream takes %d bytes and counts as %d", grown/streams, counted/streams)
 			if counted < grown*8/10 || counted > 3*grown {
 				t.Errorf("%d bytes count for %d", counted, grown)
 			}
-			if grown > conns*streams*5<<10 {
-				t.Errorf("%d streams take %d bytes", conns*streams, grown)
+			if grown > streams*5<<10 {
+				t.Errorf("%d streams take %d bytes", streams, grown)
 			}
 			for _, w := range wires {
-				for i := range uint32(streams - 1) {
+				for i := range uint32(test.streams - 1) {
 					w.do(w.WriteRSTStream(2*i+3, http2.ErrCodeCancel))
 				}
 			}
