@@ -19,6 +19,8 @@ package scaling
 import (
 	"fmt"
 
+	"k8s.io/apimachinery/pkg/types"
+
 	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti/v1alpha1"
 )
 
@@ -38,6 +40,12 @@ type Target struct {
 // TargetOf returns the target that an ElastiService of the namespace refers to.
 func TargetOf(namespace string, ref v1alpha1.ScaleTargetRef) Target {
 	return Target{Namespace: namespace, APIVersion: ref.APIVersion, Kind: ref.Kind, Name: ref.Name}
+}
+
+// NamespacedName returns the namespace and name of the target, which an object of another
+// kind may have too.
+func (t Target) NamespacedName() types.NamespacedName {
+	return types.NamespacedName{Namespace: t.Namespace, Name: t.Name}
 }
 
 // String describes the target for messages, such as "Deployment shop/cart (apps/v1)".

@@ -146,7 +146,7 @@ func (s *observation) checkElastiService(object *v1alpha1.ElastiService, report 
 	if object.Status.ObservedGeneration != object.Generation {
 		say("generation %d is observed of %d", object.Status.ObservedGeneration, object.Generation)
 	}
-	public := types.NamespacedName{Namespace: object.Namespace, Name: object.Spec.Service}
+	public := resources.PublicServiceKey(object)
 	service, ok := s.services[public]
 	resolvers, others := s.endpoints(public)
 	if !ok || !isSupported(service) {
@@ -168,7 +168,7 @@ func (s *observation) checkElastiService(object *v1alpha1.ElastiService, report 
 		say("the mode is %q, and there are resolver slices: %t", object.Status.Mode, inPath)
 	}
 	s.checkPorts(object, service, say)
-	private, ok := s.services[types.NamespacedName{Namespace: object.Namespace, Name: resources.PrivateServiceName(public.Name)}]
+	private, ok := s.services[resources.PrivateServiceKey(object)]
 	switch {
 	case !ok:
 		say("there is no private Service of Service %s", public.Name)
@@ -233,7 +233,7 @@ func (s *observation) checkLeftovers(w *world, report func(string, ...any)) {
 		}
 	}
 	for i := range s.slices {
-		public := types.NamespacedName{Namespace: s.slices[i].Namespace, Name: s.slices[i].Labels[discoveryv1.LabelServiceName]}
+		public := resources.SliceServiceKey(&s.slices[i])
 		if isResolverSlice(&s.slices[i]) && !needed[public] && !w.hasNoRecords(public) {
 			report("the resolver slice %s/%s is left", s.slices[i].Namespace, s.slices[i].Name)
 		}
@@ -244,7 +244,7 @@ func (s *observation) checkLeftovers(w *world, report func(string, ...any)) {
 func (s *observation) needed() map[types.NamespacedName]bool {
 	needed := map[types.NamespacedName]bool{}
 	for i := range s.elastiServices {
-		public := types.NamespacedName{Namespace: s.elastiServices[i].Namespace, Name: s.elastiServices[i].Spec.Service}
+		public := resources.PublicServiceKey(&s.elastiServices[i])
 		if service, ok := s.services[public]; ok && isSupported(service) {
 			needed[public] = true
 			needed[privateOf(public)] = true
@@ -264,7 +264,7 @@ func (s *observation) isRecord(name types.NamespacedName) bool {
 	private := s.services[name]
 	target, ok := s.deployments[types.NamespacedName{Namespace: name.Namespace, Name: managedTarget(private)}]
 	return ok && ptr.Deref(target.Spec.Replicas, 1) == 0 && slices.ContainsFunc(s.elastiServices, func(object v1alpha1.ElastiService) bool {
-		_, exists := s.services[types.NamespacedName{Namespace: object.Namespace, Name: object.Spec.Service}]
+		_, exists := s.services[resources.PublicServiceKey(&object)]
 		return !exists && object.Namespace == name.Namespace && object.Name == private.Annotations[v1alpha1.AnnotationOwner] &&
 			object.Spec.ScaleTargetRef.Name == target.Name
 	})
@@ -324,7 +324,7 @@ func (w *world) touchedServices(namespace string) bool {
 // exist, so that no client can call it.
 func (s *observation) waitsForItsService(target types.NamespacedName) bool {
 	return slices.ContainsFunc(s.elastiServices, func(object v1alpha1.ElastiService) bool {
-		_, ok := s.services[types.NamespacedName{Namespace: object.Namespace, Name: object.Spec.Service}]
+		_, ok := s.services[resources.PublicServiceKey(&object)]
 		return !ok && object.Namespace == target.Namespace && object.Spec.ScaleTargetRef.Name == target.Name
 	})
 }
@@ -332,7 +332,7 @@ func (s *observation) waitsForItsService(target types.NamespacedName) bool {
 func (s *observation) resolverSlices(public types.NamespacedName) (found []*discoveryv1.EndpointSlice) {
 	for i := range s.slices {
 		slice := &s.slices[i]
-		if slice.Namespace == public.Namespace && slice.Labels[discoveryv1.LabelServiceName] == public.Name && isResolverSlice(slice) {
+		if resources.SliceServiceKey(slice) == public && isResolverSlice(slice) {
 			found = append(found, slice)
 		}
 	}
@@ -345,7 +345,7 @@ func (s *observation) endpoints(public types.NamespacedName) (resolvers, others 
 	for i := range s.slices {
 		slice := &s.slices[i]
 		switch {
-		case slice.Namespace != public.Namespace || slice.Labels[discoveryv1.LabelServiceName] != public.Name:
+		case resources.SliceServiceKey(slice) != public:
 		case isResolverSlice(slice):
 			resolvers += countReady(slice)
 		default:

@@ -24,10 +24,10 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 
 	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti/v1alpha1"
+	"github.com/truefoundry/elasti-apiserver/pkg/controller/resources"
 	"github.com/truefoundry/elasti-apiserver/pkg/controller/target"
 	"github.com/truefoundry/elasti-apiserver/pkg/scaling"
 )
@@ -157,9 +157,8 @@ func (c *Controller) syncAutoscaler(ctx context.Context, p *pass) error {
 // says so.
 func (c *Controller) keepsAwake(p *pass) (bool, time.Duration) {
 	now, longest := c.clock.Now(), time.Duration(-1)
-	autoscaler := types.NamespacedName{Namespace: p.elastiService.Namespace, Name: p.elastiService.Spec.Autoscaler.Name}
 	resource, _ := target.AutoscalerResource(p.elastiService.Spec.Autoscaler.Type)
-	for _, key := range c.usersOfAutoscaler(resource, autoscaler) {
+	for _, key := range c.usersOfAutoscaler(resource, resources.AutoscalerKey(p.elastiService)) {
 		object, ok := c.elastiServices.in(key.Namespace).Get(key.Namespace, key.Name)
 		if !ok {
 			continue

@@ -173,7 +173,7 @@ func recordedTargets(p *pass) (found []*resources.ManagedTarget) {
 // another ElastiService than that with the key, one that stays.
 func (c *Controller) heldByOthers(key types.NamespacedName, scaleTarget scaling.Target) bool {
 	targetKey := c.targetKeyOf(scaleTarget)
-	others := indexed[*v1alpha1.ElastiService](c.elastiServices.in(targetKey.Namespace), byTarget, types.NamespacedName{Namespace: targetKey.Namespace, Name: targetKey.Name})
+	others := indexed[*v1alpha1.ElastiService](c.elastiServices.in(targetKey.Namespace), byTarget, scaleTarget.NamespacedName())
 	return slices.ContainsFunc(others, func(other *v1alpha1.ElastiService) bool {
 		if resources.KeyOf(other) == key || c.targetKeys.Of(other) != targetKey || !other.DeletionTimestamp.IsZero() || !c.ownsService(other) {
 			return false

@@ -239,9 +239,8 @@ func (s *scaleDowns) sweep(now time.Time) {
 // them, that have to agree before the target is scaled to zero: all but those whose
 // Service another ElastiService has.
 func (c *Controller) siblings(ctx context.Context, elastiService *v1alpha1.ElastiService) ([]types.NamespacedName, error) {
-	named := types.NamespacedName{Namespace: elastiService.Namespace, Name: elastiService.Spec.ScaleTargetRef.Name}
 	keys := []types.NamespacedName{resources.KeyOf(elastiService)}
-	for _, other := range indexed[*v1alpha1.ElastiService](c.elastiServices.in(elastiService.Namespace), byTarget, named) {
+	for _, other := range indexed[*v1alpha1.ElastiService](c.elastiServices.in(elastiService.Namespace), byTarget, target.Of(elastiService).NamespacedName()) {
 		shared, err := c.shareTarget(ctx, elastiService, other)
 		if err != nil {
 			return nil, err

@@ -127,13 +127,13 @@ func (c *Controller) elastiServiceSource(namespace string) informers.Source {
 				return []types.NamespacedName{resources.PrivateServiceKey(elastiService)}
 			}),
 			byTarget: index(func(elastiService *v1alpha1.ElastiService) []types.NamespacedName {
-				return []types.NamespacedName{{Namespace: elastiService.Namespace, Name: elastiService.Spec.ScaleTargetRef.Name}}
+				return []types.NamespacedName{target.Of(elastiService).NamespacedName()}
 			}),
 			byAutoscaler: index(func(elastiService *v1alpha1.ElastiService) []types.NamespacedName {
 				if elastiService.Spec.Autoscaler == nil {
 					return nil
 				}
-				return []types.NamespacedName{{Namespace: elastiService.Namespace, Name: elastiService.Spec.Autoscaler.Name}}
+				return []types.NamespacedName{resources.AutoscalerKey(elastiService)}
 			}),
 		},
 		Deleted: c.elastiServiceDeleted,

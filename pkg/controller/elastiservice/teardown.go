@@ -199,8 +199,8 @@ func recordsInStatuses(elastiServices []*v1alpha1.ElastiService) (records []reco
 
 // privateServiceOf returns the private Service of the public Service of a resolver slice.
 func privateServiceOf(slice *discoveryv1.EndpointSlice) types.NamespacedName {
-	public := slice.Labels[discoveryv1.LabelServiceName]
-	return types.NamespacedName{Namespace: slice.Namespace, Name: resources.PrivateServiceName(public)}
+	public := resources.SliceServiceKey(slice)
+	return types.NamespacedName{Namespace: public.Namespace, Name: resources.PrivateServiceName(public.Name)}
 }
 
 // restoreTargets wakes the targets that are recorded. It returns the private Services
@@ -313,7 +313,7 @@ func (t *Teardown) restore(ctx context.Context, scaleTarget scaling.Target, mana
 func (t *Teardown) removeResolverSlices(ctx context.Context, signer *signature.Signer, resolverSlices []discoveryv1.EndpointSlice) error {
 	deadline := t.Clock.Now().Add(teardownEndpoints)
 	return forEach(resolverSlices, namespaceOf[*discoveryv1.EndpointSlice], func(slice *discoveryv1.EndpointSlice) error {
-		public := types.NamespacedName{Namespace: slice.Namespace, Name: slice.Labels[discoveryv1.LabelServiceName]}
+		public := resources.SliceServiceKey(slice)
 		// A timeout is no error: the resolvers are removed anyway.
 		_ = wait.PollUntilContextCancel(ctx, teardownPoll, true, func(ctx context.Context) (bool, error) {
 			return t.hasReadyEndpoint(ctx, signer, public) || t.Clock.Now().After(deadline), nil

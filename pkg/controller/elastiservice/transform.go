@@ -66,9 +66,7 @@ func readyPods(endpointSlices []*observedSlice) int {
 	return ready
 }
 
-func (s *observedSlice) service() types.NamespacedName {
-	return types.NamespacedName{Namespace: s.Namespace, Name: s.Labels[discoveryv1.LabelServiceName]}
-}
+func (s *observedSlice) service() types.NamespacedName { return resources.SliceServiceKey(s) }
 
 // keepSlice returns the transform for EndpointSlices.
 func keepSlice(signer *signature.Signer, resolverService types.NamespacedName) func(any) (any, error) {

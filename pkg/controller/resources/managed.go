@@ -62,6 +62,18 @@ func PrivateServiceKey(elastiService *v1alpha1.ElastiService) types.NamespacedNa
 	return types.NamespacedName{Namespace: elastiService.Namespace, Name: PrivateServiceName(elastiService.Spec.Service)}
 }
 
+// SliceServiceKey returns the key of the Service that an EndpointSlice belongs to, by its
+// label.
+func SliceServiceKey(slice metav1.Object) types.NamespacedName {
+	return types.NamespacedName{Namespace: slice.GetNamespace(), Name: slice.GetLabels()[discoveryv1.LabelServiceName]}
+}
+
+// AutoscalerKey returns the key of the autoscaler that an ElastiService names, which must
+// name one.
+func AutoscalerKey(elastiService *v1alpha1.ElastiService) types.NamespacedName {
+	return types.NamespacedName{Namespace: elastiService.Namespace, Name: elastiService.Spec.Autoscaler.Name}
+}
+
 // KeyOf returns the namespace and name of an object.
 func KeyOf(object metav1.Object) types.NamespacedName {
 	return cache.MetaObjectToName(object).AsNamespacedName()

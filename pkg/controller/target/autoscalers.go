@@ -256,8 +256,7 @@ func (w *AutoscalerWatches) source(key informers.Key) informers.Source {
 			if object == nil {
 				object = before
 			}
-			changed := object.(*Autoscaler)
-			for _, user := range w.options.Users(key.Resource, types.NamespacedName{Namespace: changed.Namespace, Name: changed.Name}) {
+			for _, user := range w.options.Users(key.Resource, resources.KeyOf(object.(*Autoscaler))) {
 				w.options.Enqueue(user)
 			}
 		},

@@ -34,6 +34,7 @@ import (
 	"k8s.io/client-go/dynamic"
 
 	"github.com/truefoundry/elasti-apiserver/pkg/controller/informers"
+	"github.com/truefoundry/elasti-apiserver/pkg/controller/resources"
 	"github.com/truefoundry/elasti-apiserver/pkg/scaling"
 )
 
@@ -148,7 +149,7 @@ func (w *Watches) Observe(ctx context.Context, key types.NamespacedName, target 
 		}
 		return FailedObservation(err)
 	}
-	use, err := w.use(key, targetID{resource: resource, object: types.NamespacedName{Namespace: target.Namespace, Name: target.Name}})
+	use, err := w.use(key, targetID{resource: resource, object: target.NamespacedName()})
 	if err != nil {
 		return FailedObservation(err)
 	}
@@ -253,7 +254,7 @@ func (w *Watches) changed(resource schema.GroupVersionResource, before, after an
 		object = before
 	}
 	target := object.(*Object)
-	id := targetID{resource: resource, object: types.NamespacedName{Namespace: target.Namespace, Name: target.Name}}
+	id := targetID{resource: resource, object: resources.KeyOf(target)}
 	w.mu.Lock()
 	users := w.users[id].UnsortedList()
 	w.mu.Unlock()

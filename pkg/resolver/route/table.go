@@ -145,7 +145,7 @@ func New(options Options) (*Table, error) {
 	if err := t.observe(options.ElastiServices.Informer(), privateServiceOfObject, t.objectChanged); err != nil {
 		return nil, fmt.Errorf("observing ElastiServices: %w", err)
 	}
-	if err := t.observe(options.EndpointSlices.Informer(), privateServiceOfSlice, t.sliceChanged); err != nil {
+	if err := t.observe(options.EndpointSlices.Informer(), serviceOfSliceObject, t.sliceChanged); err != nil {
 		return nil, fmt.Errorf("observing EndpointSlices: %w", err)
 	}
 	return t, nil
@@ -191,12 +191,18 @@ func privateServiceOf(es *v1alpha1.ElastiService) types.NamespacedName {
 	return types.NamespacedName{Namespace: es.Namespace, Name: es.Status.PrivateService}
 }
 
-func privateServiceOfSlice(object any) ([]string, error) {
+func serviceOfSliceObject(object any) ([]string, error) {
 	slice, ok := object.(*discoveryv1.EndpointSlice)
 	if !ok {
 		return nil, nil
 	}
-	return []string{slice.Namespace + "/" + slice.Labels[discoveryv1.LabelServiceName]}, nil
+	return []string{serviceOfSlice(slice).String()}, nil
+}
+
+// serviceOfSlice returns the Service that an EndpointSlice belongs to: a private one, as
+// resolvers watch no slices of others.
+func serviceOfSlice(slice *discoveryv1.EndpointSlice) types.NamespacedName {
+	return types.NamespacedName{Namespace: slice.Namespace, Name: slice.Labels[discoveryv1.LabelServiceName]}
 }
 
 func (t *Table) objectChanged(object any) {
@@ -206,20 +212,22 @@ func (t *Table) objectChanged(object any) {
 }
 
 func (t *Table) sliceChanged(object any) {
-	keys, _ := privateServiceOfSlice(object)
-	for _, key := range keys {
-		objects, err := t.objects.ByIndex(byPrivateService, key)
-		if err != nil {
-			// ByIndex fails only without the index, which New has added.
-			continue
-		}
-		for _, object := range objects {
-			t.objectChanged(object)
-		}
-		if namespace, name, found := strings.Cut(key, "/"); found && len(objects) == 0 {
-			// It may be that of an orphan, which only Run knows.
-			t.queue.Add(types.NamespacedName{Namespace: namespace, Name: name})
-		}
+	slice, ok := object.(*discoveryv1.EndpointSlice)
+	if !ok {
+		return
+	}
+	private := serviceOfSlice(slice)
+	objects, err := t.objects.ByIndex(byPrivateService, private.String())
+	if err != nil {
+		// ByIndex fails only without the index, which New has added.
+		return
+	}
+	for _, object := range objects {
+		t.objectChanged(object)
+	}
+	if len(objects) == 0 {
+		// It may be that of an orphan, which only Run knows.
+		t.queue.Add(private)
 	}
 }
 

@@ -99,7 +99,7 @@ func TestOfAnEndpointSliceWhatResolversUseIsKept(t *testing.T) {
 	if size > 4<<10 {
 		t.Errorf("%d bytes are kept, want fewer", size)
 	}
-	if service, _ := privateServiceOfSlice(kept); len(service) != 1 || service[0] != "shop/cart-private" || kept.UID != types.UID("1") {
+	if service, _ := serviceOfSliceObject(kept); len(service) != 1 || service[0] != "shop/cart-private" || kept.UID != types.UID("1") {
 		t.Errorf("kept %+v of %v", kept.ObjectMeta, service)
 	}
 	if got := podsOf([]*discoveryv1.EndpointSlice{kept}); len(got) != 1 {

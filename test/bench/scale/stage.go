@@ -37,6 +37,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti/v1alpha1"
+	"github.com/truefoundry/elasti-apiserver/pkg/controller/resources"
 	"github.com/truefoundry/elasti-apiserver/test/integration/environment"
 )
 
@@ -318,8 +319,7 @@ func (s *Stage) followSlices(ctx context.Context, awake map[types.NamespacedName
 			return client.Watch(ctx, options)
 		},
 	}, s.control.Kubernetes), &discoveryv1.EndpointSlice{}, func(object any, exists bool) {
-		slice := object.(*discoveryv1.EndpointSlice)
-		name := types.NamespacedName{Namespace: slice.Namespace, Name: slice.Labels[discoveryv1.LabelServiceName]}
+		name := resources.SliceServiceKey(object.(*discoveryv1.EndpointSlice))
 		inPath.set(name, exists != awake[name])
 	})
 }
