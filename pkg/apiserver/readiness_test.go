@@ -102,7 +102,7 @@ func TestReadinessRequestsShareOneCheckOfTheStorage(t *testing.T) {
 		flood(http.StatusInternalServerError, 1)
 		down.Store(false)
 		<-time.After(storageCheckInterval)
-		// The one that begins the check leaves.
+		// The client whose request begins the check disconnects.
 		ctx, cancel := context.WithCancel(t.Context())
 		go mux.ServeHTTP(httptest.NewRecorder(), httptest.NewRequestWithContext(ctx, http.MethodGet, "/readyz", nil))
 		synctest.Wait()

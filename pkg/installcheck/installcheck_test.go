@@ -50,7 +50,7 @@ type cluster struct {
 }
 
 // newCluster returns a cluster in which everything serves, after change has been applied
-// to each of its objects. One for which it returns false is left out.
+// to each of its objects. An object for which it returns false is left out.
 func newCluster(t *testing.T, change func(object runtime.Object) bool, further ...runtime.Object) *cluster {
 	t.Helper()
 	var host, registrations []runtime.Object

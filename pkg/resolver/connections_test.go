@@ -299,7 +299,7 @@ func TestConnectionMovesToTheServiceThatItNames(t *testing.T) {
 	}
 }
 
-// Those that say nothing make room for one another, and leave room for services.
+// Connections that name no service make room for one another, and leave room for services.
 func TestOldestConnectionThatNamesNoServiceMakesRoom(t *testing.T) {
 	c := newCounted(t, 20, 0)
 	var displaced []metrics.RejectionReason

@@ -101,8 +101,8 @@ func (r *Resolver) awaitLeft(ctx context.Context) {
 
 // awaitQuiet returns when no client has come for Drain.Delay: what leads traffic
 // here, such as kube-proxy, may be slow to follow the EndpointSlices where a node
-// is busy. Others come whatever those say, so it waits for quiet until the end
-// of the timeout only, or until ctx ends.
+// is busy. Other clients come whatever the EndpointSlices list, so it waits for quiet until the
+// deadline at most, or until ctx ends.
 func (r *Resolver) awaitQuiet(ctx context.Context, deadline time.Time) {
 	quiet := time.Now()
 	if last := quiet.Add(r.options.Drain.Delay); deadline.Before(last) {

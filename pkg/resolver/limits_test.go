@@ -137,7 +137,7 @@ func (c *cluster) sendLarge(port int32, bytes int) net.Conn {
 }
 
 // TestBytesAreBoundedOverAllServices lets one service fill up what the resolver
-// may hold. One that holds less gets its room from it.
+// may hold. A service that holds less gets its room from it.
 func TestBytesAreBoundedOverAllServices(t *testing.T) {
 	flooded, small := freePort(t), freePort(t)
 	c := newCluster(t, func(o *Options) { o.Limits.HeldBytes = 160 << 10 }, elastiService("cart", flooded), elastiService("till", small))
@@ -161,7 +161,7 @@ func TestBytesAreBoundedOverAllServices(t *testing.T) {
 	c.sendLarge(small, 24<<10)
 	notified(clients[2])
 	c.eventually(func() bool { return queued("till") == 1 && queued("cart") == 2 })
-	// The one that holds most makes no room for itself.
+	// The service that holds most gets no further room.
 	notified(c.sendLarge(flooded, 24<<10))
 	if queued("till") != 1 || queued("cart") != 2 {
 		t.Errorf("%v and %v are held", queued("till"), queued("cart"))

@@ -184,7 +184,7 @@ func TestObservedColdStart(t *testing.T) {
 	if got := <-responded; got.err != nil || !strings.Contains(got.body, secretBody) {
 		t.Fatalf("got %q, %v", got.body, got.err)
 	}
-	// One that no client wants traced.
+	// A request that no client wants traced.
 	if status, _, err := fetch(port, "/untraced"); err != nil || status != http.StatusOK {
 		t.Fatalf("status %d, %v", status, err)
 	}

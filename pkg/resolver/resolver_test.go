@@ -339,7 +339,7 @@ func TestServicesComeAndGo(t *testing.T) {
 	c.apply(slice(till, true, pod(t)))
 	c.eventually(func() bool { status, _, _ := fetch(second, "/"); return status == 200 })
 
-	// One is deleted.
+	// One ElastiService is deleted.
 	c.deleteSlice("cart")
 	if err := c.elasti.ElastiV1alpha1().ElastiServices("shop").Delete(ctx, "cart", metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)

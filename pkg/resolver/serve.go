@@ -177,9 +177,9 @@ func (r *Resolver) openShared(serving context.Context) error {
 	})
 }
 
-// findShared returns what finds the service of the requests of a client on the
-// shared port. One that may not reach a service now gets a local reply. The connection is one
-// to the service of its latest request: that one's limits are its limits.
+// findShared returns the function that finds the service of a request on the shared port. A
+// client that may not reach the service now gets a local reply. A connection counts for the
+// service of its latest request, whose limits apply to it.
 //
 // A connection of HTTP/2 is one to the service of its first request: no further one
 // waits, as the others would wait with it.
@@ -268,7 +268,7 @@ type connection struct {
 // A connection for which there is no room, or that may not reach the service, is
 // reset.
 func (r *Resolver) serve(ctx context.Context, conn *net.TCPConn, c *connection) {
-	// Those of others take no room.
+	// A client that is not allowed takes no room.
 	if c.service != nil && !c.service.Config().AllowedClients.Allow(clientOf(conn)) {
 		r.rejected(c.service, clientOf(conn), metrics.RejectedAddress)
 		reset(conn)

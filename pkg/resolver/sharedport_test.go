@@ -207,7 +207,7 @@ func TestSilentConnectionsToTheSharedPortKeepNoClientOut(t *testing.T) {
 	var silent []net.Conn
 	for i := range 60 {
 		silent = append(silent, s.dial(t))
-		// Those that are accepted at the same time are counted in any order.
+		// Connections that are accepted at the same time are counted in any order.
 		s.eventually(func() bool { return rejected() >= float64(i-9) })
 		s.open(min(i+1, 10))
 	}

@@ -112,8 +112,8 @@ func usage() {
 	}
 }
 
-// run runs the named benchmark, or all of them. One that fails does not keep
-// the others from running.
+// run runs the named benchmark, or all of them. A benchmark that fails does not keep the
+// others from running.
 func run(ctx context.Context, name, output string, settings bench) error {
 	selected, err := selectBenchmarks(name)
 	if err != nil {

@@ -25,8 +25,8 @@ import (
 )
 
 // permissions are all that the roles grant. A line has the role, what it is about (group
-// and resource, with the name of the only object behind a colon), and the verbs. One that
-// is granted only with a value of the chart says so. SECURITY.md and docs/install.md
+// and resource, with the name of the only object behind a colon), and the verbs. A
+// permission that is granted only with a value of the chart says so. SECURITY.md and docs/install.md
 // explain them: what is added here is added there.
 const permissions = `
 ClusterRole/elasti-apiserver */*/scale get update patch
@@ -95,7 +95,7 @@ ClusterRole/elasti-check apiregistration.k8s.io/apiservices:v1alpha1.elasti.true
 ClusterRole/elasti-check elasti.truefoundry.com/elastiservices list : chart
 `
 
-// bindings are all that give a role to a subject. One of a namespace says which.
+// bindings are all that give a role to a subject. A RoleBinding says its namespace.
 const bindings = `
 ClusterRoleBinding/elasti-apiserver ClusterRole/elasti-apiserver elasti-apiserver
 ClusterRoleBinding/elasti-apiserver:server ClusterRole/elasti-apiserver:server elasti-apiserver

@@ -99,7 +99,7 @@ func (s *loneServer) waitUntilReady(t *testing.T, namespace string) {
 }
 
 // newStoreRecord returns the flag of servers whose store is not that of the shared server.
-// Those of one name share theirs.
+// Servers with one name share a store record.
 func newStoreRecord(t *testing.T, name string) string {
 	t.Helper()
 	flag, err := shared.NewStoreRecord(t.Context(), name+"-store")

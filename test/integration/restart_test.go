@@ -309,8 +309,8 @@ func listeners(t *testing.T, pid int) []string {
 	return found
 }
 
-// decodeAddress reads an address as /proc/net/tcp writes it. One of IPv6 stays
-// as it is.
+// decodeAddress reads an address as /proc/net/tcp writes it. An address of IPv6
+// stays as it is.
 func decodeAddress(t *testing.T, encoded string) string {
 	t.Helper()
 	var a, b, c, d byte

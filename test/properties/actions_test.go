@@ -168,8 +168,8 @@ func (w *world) patchElastiService(ctx context.Context, namespace, name, patch s
 
 func changeTarget(ctx context.Context, w *world, random *rand.Rand) (string, error) {
 	namespace, name := w.anyTenant(random).namespace, anyOf(random, serviceNames)
-	// One that was woken is not managed by it any more, and may be put to sleep by
-	// another.
+	// A target that was woken is not managed by it any more, and another ElastiService
+	// may put it to sleep.
 	clear(w.wakes)
 	return w.patchElastiService(ctx, namespace, name, fmt.Sprintf(`{"spec":{"scaleTargetRef":{"name":%q}}}`, anyOf(random, targetNames)))
 }

@@ -201,7 +201,7 @@ func TestReplicasThatStartAtOnceServeOneCertificate(t *testing.T) {
 		}}
 		providers[i] = newProvider(secrets, publisher, now)
 		group.Go(func() {
-			// One that fails before it writes must not keep the others.
+			// A replica that fails before it writes must not block the others.
 			defer arrive()
 			if err := providers[i].RunOnce(t.Context()); err != nil {
 				t.Errorf("replica %d: %v", i, err)
@@ -286,7 +286,7 @@ func TestAuthorityThatCannotBePublishedIsNotUsed(t *testing.T) {
 	}
 	for range 12 {
 		now.Step(time.Hour)
-		// One that another replica has added is no other case.
+		// The replica that added the authority and another one behave alike.
 		for _, replica := range []*Provider{other, provider} {
 			if err := replica.check(t.Context()); err == nil {
 				t.Fatal("publishing did not fail")

@@ -151,10 +151,9 @@ func (c *Controller) syncAutoscaler(ctx context.Context, p *pass) error {
 	return nil
 }
 
-// keepsAwake reports whether a target that is awake is to stay so although its
-// autoscaler would scale it to zero, and for how long: zero means until it is
-// put to sleep. It is when one of the ElastiServices that name the autoscaler
-// says so.
+// keepsAwake reports whether one of the ElastiServices that name an autoscaler keeps their
+// awake target from being scaled to zero by it, and for how long: zero means until it is put
+// to sleep.
 func (c *Controller) keepsAwake(p *pass) (bool, time.Duration) {
 	now, longest := c.clock.Now(), time.Duration(-1)
 	resource, _ := target.AutoscalerResource(p.elastiService.Spec.Autoscaler.Type)
@@ -178,11 +177,10 @@ func (c *Controller) keepsAwake(p *pass) (bool, time.Duration) {
 	return longest > 0, max(longest, 0)
 }
 
-// keepsTargetAwake reports whether an ElastiService has its target, which is
-// awake, stay so although the autoscaler would scale it to zero, and for how
-// long: zero means until it is put to sleep. One that never puts its target to
-// sleep has it stay awake for the cooldown after a wake, and then leaves it to
-// the autoscaler.
+// keepsTargetAwake reports whether an ElastiService keeps its awake target from being scaled
+// to zero by the autoscaler, and for how long: zero means until it is put to sleep. An
+// ElastiService that never puts its target to sleep keeps it awake for the cooldown after a
+// wake, and then leaves it to the autoscaler.
 func keepsTargetAwake(elastiService *v1alpha1.ElastiService, now time.Time) (bool, time.Duration) {
 	status := &elastiService.Status
 	cooldown := time.Duration(ptr.Deref(elastiService.Spec.CooldownPeriod, v1alpha1.DefaultCooldownPeriod)) * time.Second

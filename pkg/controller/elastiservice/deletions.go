@@ -25,9 +25,9 @@ import (
 	"github.com/truefoundry/elasti-apiserver/pkg/controller/resources"
 )
 
-// deletions are the ElastiServices whose deletion the watch has reported. One that is
-// missing from a list may have been lost by the storage; one whose deletion is an
-// event was deleted, whether the storage knows others or not. It is safe for
+// deletions are the ElastiServices whose deletion the watch has reported. An ElastiService
+// that is missing from a list may have been lost by the storage. An ElastiService whose
+// deletion is an event was deleted, whether the storage has others or not. It is safe for
 // concurrent use.
 type deletions struct {
 	mu sync.Mutex

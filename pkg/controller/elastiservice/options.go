@@ -151,14 +151,14 @@ type Options struct {
 	// must not wait for anything. It may be nil.
 	Requests func(key types.NamespacedName, requests target.PodRequests)
 	// ResolversChanged is called with the names of the pods of the resolvers that are
-	// ready, at first and whenever they change. One without a pod is named by its
+	// ready, at first and whenever they change. A resolver without a pod is named by its
 	// address. It must not wait for anything. It may be nil.
 	ResolversChanged func(names []string)
 	// TargetKeys says which ElastiServices have the same target. Defaults to one of its
 	// own.
 	TargetKeys *resources.TargetKeys
 	// Workers is how many ElastiServices are worked on at a time, half of them of one
-	// namespace at most. Those that take long, because a call hangs, do not count.
+	// namespace at most. Syncs that take long, because a call hangs, do not count.
 	// Defaults to DefaultWorkers.
 	Workers int
 

@@ -264,9 +264,9 @@ func (c *Controller) leavePortsOfOthers(ctx context.Context, p *pass) error {
 	return errors.Join(problems...)
 }
 
-// exists reads from the storage whether the owner of a claim exists that the watch does
-// not have: it may be in a namespace that is not worked on. One that was left there, which
-// has no finalizer any more, does not need its proxy ports.
+// exists reads from the storage whether the owner of a claim exists that is not in the cache:
+// it may be in a namespace that is not managed. An owner that was left there, without a
+// finalizer, does not need its proxy ports.
 func (c *Controller) exists(ctx context.Context, owner proxyports.Owner) (bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, claimTimeout)
 	defer cancel()

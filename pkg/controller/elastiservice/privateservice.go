@@ -47,10 +47,10 @@ func (c *Controller) reconcilePrivateService(ctx context.Context, p *pass) {
 	p.result.failed(err)
 }
 
-// ensurePrivateService makes the private Service as desired. observed is the
-// one that is known, or nil. A Service without the marks of a private one is not
-// touched: the error is a *NameTakenError then. One with these marks that was not made
-// by the controller is taken over, and nothing in it is trusted.
+// ensurePrivateService makes the private Service as desired. observed is that in the cache,
+// or nil. A Service without the marks of a private one is not touched: the error is a
+// *NameTakenError then. A Service with these marks that was not made by the controller is
+// taken over, and nothing in it is trusted.
 func (c *Controller) ensurePrivateService(ctx context.Context, desired, observed *corev1.Service) error {
 	if observed != nil && resources.PrivateServiceMatches(observed, desired) {
 		return nil

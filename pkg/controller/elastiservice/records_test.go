@@ -270,7 +270,8 @@ func TestRecordOfATargetServesTheServiceThatComesBack(t *testing.T) {
 	}
 }
 
-// One whose finalizer was removed by hand is the last one that the store knew.
+// The last ElastiService that the store knew was deleted after its finalizer was removed by
+// hand.
 func TestTargetOfTheLastElastiServiceIsWokenWhenItsDeletionIsReported(t *testing.T) {
 	t.Parallel()
 	c := asleep(t)

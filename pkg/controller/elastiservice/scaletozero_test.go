@@ -31,8 +31,8 @@ import (
 	"github.com/truefoundry/elasti-apiserver/pkg/controller/resources"
 )
 
-// One that the watch does not know yet, or whose request was taken back a moment ago,
-// is found in the storage.
+// An ElastiService of the target that is not in the cache yet, or whose request for sleep was
+// cancelled a moment ago, is found in the storage.
 func TestSharedTargetIsCheckedInTheStorage(t *testing.T) {
 	for name, change := range map[string]func(*v1alpha1.ElastiService){
 		"a new one":                          nil,

@@ -35,7 +35,7 @@ type sharedPort struct {
 	*httptest.Server
 
 	mu sync.Mutex
-	// status is what it responds about a host name. Others are unknown.
+	// status is the response for a host name. Other host names are unknown.
 	status map[string]int
 }
 

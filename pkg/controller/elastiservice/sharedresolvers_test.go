@@ -31,8 +31,8 @@ import (
 	"github.com/truefoundry/elasti-apiserver/pkg/controller/target"
 )
 
-// The last one restores the target; each before it wakes it, for what its resolvers
-// hold, and leaves the autoscaler to the others.
+// The deletion of the last ElastiService restores the target. Each deletion before wakes it,
+// for what its resolvers hold, and leaves the autoscaler to the others.
 func TestDeletionOfOneOfSeveralWakesTheTarget(t *testing.T) {
 	c, _ := newSharedTarget(t)
 	c.setDeployment("cart", 0, 0)
@@ -59,7 +59,7 @@ func TestDeletionOfOneOfSeveralWakesTheTarget(t *testing.T) {
 	})
 }
 
-// One whose Service another ElastiService has does not hold up the others.
+// An ElastiService whose Service belongs to another one does not block the scale-down.
 func TestSharedTargetIgnoresOneWithoutAService(t *testing.T) {
 	c, _ := newSharedTarget(t)
 	c.edit("cart-grpc", takeServiceOfCart)
@@ -70,7 +70,7 @@ func TestSharedTargetIgnoresOneWithoutAService(t *testing.T) {
 	c.eventuallyReplicas(0)
 }
 
-// One whose Service cannot have resolvers does.
+// An ElastiService whose Service cannot have resolvers blocks the scale-down.
 func TestSharedTargetIsNotScaledWithoutResolversForEach(t *testing.T) {
 	c, _ := newSharedTarget(t)
 	c.create(externalService("cart-grpc"))
@@ -87,7 +87,8 @@ func TestSharedTargetIsNotScaledWithoutResolversForEach(t *testing.T) {
 	}
 }
 
-// One that waits for another one scales the target as soon as it need not.
+// An ElastiService that waits for another one scales the target as soon as that agrees or
+// stays out.
 func TestSharedTargetIsScaledWhenTheOneWithoutResolversChanges(t *testing.T) {
 	for name, change := range map[string]func(*cluster){
 		"it can have resolvers": func(c *cluster) {

@@ -46,7 +46,7 @@ type scaleDowns struct {
 	mu sync.Mutex
 	// byTarget has an entry while an ElastiService of the target agrees, while
 	// the target is being scaled, and until its ElastiServices have seen that it was.
-	// Those that are deleted by then see nothing: sweep removes the entry.
+	// An ElastiService that is deleted by then sees nothing: sweep removes the entry.
 	byTarget map[resources.TargetKey]*scaleDown
 	// swept is when stale entries were last removed.
 	swept time.Time
@@ -275,8 +275,8 @@ func (c *Controller) shareTarget(ctx context.Context, one, other *v1alpha1.Elast
 	return c.targetKeys.Of(one) == c.targetKeys.Of(other), nil
 }
 
-// hasSay reports whether an ElastiService has a say in whether its target sleeps. One
-// that is being deleted has until its Service needs no resolvers any more.
+// hasSay reports whether an ElastiService has a say in whether its target sleeps. While it is
+// being deleted it has, until its Service needs no resolvers any more.
 func (c *Controller) hasSay(elastiService *v1alpha1.ElastiService) bool {
 	return c.ownsService(elastiService) && (elastiService.DeletionTimestamp.IsZero() || hasFinalizer(elastiService))
 }

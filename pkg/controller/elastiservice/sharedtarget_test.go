@@ -75,8 +75,8 @@ func (c *cluster) sync(name string) {
 	})
 }
 
-// One of them alone does not put the target to sleep, and both have their resolvers in
-// the path before it goes to zero.
+// One of two ElastiServices alone does not put their target to sleep, and both have resolvers
+// in the path before it is scaled to zero.
 func TestSharedTargetIsScaledWhenEachHasResolvers(t *testing.T) {
 	c, stumbling := newSharedTarget(t)
 	var exposed atomic.Int32
@@ -151,7 +151,7 @@ func TestSharedTargetIsNotWokenByOneThatSeesItAtZeroFirst(t *testing.T) {
 		if !scaled.Load() || status.SleepRequestedTime != nil || !removing.CompareAndSwap(false, true) {
 			return
 		}
-		// The one that does not scale the target syncs meanwhile.
+		// The ElastiService that does not scale the target is synced meanwhile.
 		for _, name := range []string{"cart", "cart-grpc"} {
 			c.edit(name, func(elastiService *v1alpha1.ElastiService) { elastiService.Generation = later })
 		}

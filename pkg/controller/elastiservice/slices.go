@@ -175,9 +175,9 @@ func (c *Controller) ensureResolverSlice(ctx context.Context, desired, current *
 	return nil
 }
 
-// deleteResolverSlice deletes a resolver slice as it was observed. One that was
-// written since, for another ElastiService or by another replica, may be what has resolvers in the path of a
-// Service now: it stays until it is observed as it is.
+// deleteResolverSlice deletes a resolver slice as it was observed. A slice that was written
+// since, for another ElastiService or by another replica, may be what has resolvers in the
+// path of a Service now: it stays until it is observed as it is.
 func (c *Controller) deleteResolverSlice(ctx context.Context, slice *discoveryv1.EndpointSlice) error {
 	err := c.host.DiscoveryV1().EndpointSlices(slice.Namespace).Delete(ctx, slice.Name, metav1.DeleteOptions{Preconditions: asObserved(&slice.ObjectMeta)})
 	if err != nil && !apierrors.IsNotFound(err) {

@@ -316,7 +316,7 @@ func TestOutageOfTheServerIsSurvivedWithoutRestarts(t *testing.T) {
 	})
 }
 
-// An object that is missing from a list may be lost. One that a watch reports as
+// An object that is missing from a list may be lost. An object that a watch reports as
 // deleted was deleted.
 func TestOnlyReportedDeletionsAreDeletions(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -122,9 +122,9 @@ type portCheck struct {
 	trusted bool
 	// overdue is true when it has not accepted for portCheckTimeout.
 	overdue bool
-	// listed is true once a resolver slice names it with the ports. One that accepts is
-	// not checked any more then: the slice may not be in the cache yet, and it accepts
-	// for as long as there is one.
+	// listed is true once a resolver slice names it with the ports. A resolver that
+	// accepts is not checked any more then: the slice may not be in the cache yet, and
+	// the resolver accepts for as long as there is one.
 	listed bool
 }
 
@@ -132,7 +132,7 @@ type portCheck struct {
 // ports of the query, and those that do not accept. It reports whether all others
 // accept, or have had their time to: until then it is worth waiting for them. With
 // thorough, resolvers that are only trusted are checked too: a target with ready
-// endpoints is about to depend on them. Those that are listed next are to be recorded
+// endpoints is about to depend on them. The caller records the resolvers that it lists next
 // with RecordListed.
 func (l *PortChecker) Check(ctx context.Context, known *PortChecks, query Query, ready []discoveryv1.Endpoint, thorough bool) bool {
 	if known.query == nil || !known.query.equal(&query) {

@@ -105,10 +105,10 @@ func ResolverSliceMatches(current, desired *discoveryv1.EndpointSlice) bool {
 		equality.Semantic.DeepEqual(current.Endpoints, desired.Endpoints)
 }
 
-// IsReady reports whether an endpoint accepts new connections. One that does not
-// say that it is ready is not: the slices of Kubernetes always say it. Those of
-// a Service with publishNotReadyAddresses call every pod ready, and say whether
-// it really is in the condition serving.
+// IsReady reports whether an endpoint accepts new connections. An endpoint without the
+// condition ready does not: the slices of Kubernetes always have it. The slices of a Service
+// with publishNotReadyAddresses call every pod ready, and have in the condition serving
+// whether it is.
 func IsReady(endpoint *discoveryv1.Endpoint) bool {
 	conditions := &endpoint.Conditions
 	return ptr.Deref(conditions.Ready, false) && ptr.Deref(conditions.Serving, true) && !ptr.Deref(conditions.Terminating, false)

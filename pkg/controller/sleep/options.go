@@ -58,7 +58,7 @@ type Options struct {
 	// Events. The annotation v1alpha1.AnnotationDryRun does so for one ElastiService.
 	DryRun bool
 	// Workers is how many targets are synced at a time, half of them of one namespace
-	// at most. Those that take long, because a server hangs, do not count. Defaults to
+	// at most. Syncs that take long, because a server hangs, do not count. Defaults to
 	// DefaultWorkers.
 	Workers int
 

@@ -69,7 +69,7 @@ func newInitialBatch(clock clock.WithTicker, admit func(types.NamespacedName)) *
 	}
 }
 
-// add admits an ElastiService now or later. One that waits already keeps waiting.
+// add admits an ElastiService now or later. An ElastiService that waits already keeps waiting.
 func (b *initialBatch) add(key types.NamespacedName) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

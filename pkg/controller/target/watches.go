@@ -131,8 +131,8 @@ func (o Observation) Missing() bool {
 }
 
 // IsAsIn reports whether the target was observed as it was when a scale was read: a scale
-// has the resource version of its object. One of which only the scale is known
-// has nothing else to be observed.
+// has the resource version of its object. Of a target of which only the scale is known there
+// is nothing else to observe.
 func (o Observation) IsAsIn(scale *autoscalingv1.Scale) bool {
 	return o.Object != nil && (o.Object.Traits == nil || o.Object.ResourceVersion == scale.ResourceVersion)
 }

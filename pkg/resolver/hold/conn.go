@@ -58,11 +58,11 @@ type ConnWaiter struct {
 	// Silent makes the wait one that does not wake the target, for a connection on
 	// which no byte was sent. Deadline is ignored, and the lease is a silent one.
 	Silent bool
-	// WakeAt is when a silent wait becomes one that wakes the target. The zero
+	// WakeAt is when a silent wait is promoted to one that wakes the target. The zero
 	// time: never.
 	WakeAt time.Time
-	// Aloud is called at that time and returns the deadline of the wait.
-	Aloud func() (deadline time.Time)
+	// Promoted is called at that time and returns the deadline of the wait.
+	Promoted func() (deadline time.Time)
 
 	// Owned by the methods.
 	queue  *Queue
@@ -113,7 +113,7 @@ func (c *ConnWaiter) Join(q *Queue, again bool) error {
 func (c *ConnWaiter) Sleep() error {
 	if c.Silent {
 		err := c.Conn.WaitReadable()
-		if !errors.Is(err, os.ErrDeadlineExceeded) || !c.queue.WaitAloud(&c.waiter, c.aloud) {
+		if !errors.Is(err, os.ErrDeadlineExceeded) || !c.queue.Promote(&c.waiter, c.promoted) {
 			return err
 		}
 	}
@@ -127,11 +127,11 @@ func (c *ConnWaiter) Sleep() error {
 	return c.Conn.WaitReset()
 }
 
-// aloud gives the wait its deadline. It is called before the queue can move that
-// into the past.
-func (c *ConnWaiter) aloud() {
+// promoted sets the deadline of the wait. It is called before the queue can move that into
+// the past.
+func (c *ConnWaiter) promoted() {
 	// It fails only when the connection is closed, which ends the sleep too.
-	_ = c.Conn.SetReadDeadline(c.Aloud())
+	_ = c.Conn.SetReadDeadline(c.Promoted())
 }
 
 // Finish removes the waiter from the line and returns the result of the wait, as

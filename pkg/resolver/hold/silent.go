@@ -77,11 +77,11 @@ func (l Lease) Fall() Lease {
 	return l
 }
 
-// WaitAloud makes a silent waiter one that is held and wakes the target, at the
-// end of the line. It calls before with the queue locked, before the new wait can
-// be resolved. It returns false when the wait is over already, or the limit on
-// waiters is reached; Result then returns how it ended.
-func (q *Queue) WaitAloud(w *Waiter, before func()) bool {
+// Promote makes a silent waiter one that is held and wakes the target, at the end of the
+// line. It calls before with the queue locked, before the new wait can be resolved. It
+// returns false when the wait is over already, or the limit on waiters is reached; Result
+// then returns how it ended.
+func (q *Queue) Promote(w *Waiter, before func()) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if w.resolved {

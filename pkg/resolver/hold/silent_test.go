@@ -100,7 +100,7 @@ func TestSilentLeasesHaveTheirOwnLimit(t *testing.T) {
 	}
 }
 
-func TestSilentWaiterThatWaitsAloud(t *testing.T) {
+func TestSilentWaiterThatIsPromoted(t *testing.T) {
 	q := newQueue(Limits{MaxPending: 1}, 1<<20, nil)
 	first, _ := silent()
 	second, _ := silent()
@@ -110,17 +110,17 @@ func TestSilentWaiterThatWaitsAloud(t *testing.T) {
 		}
 	}
 	called := false
-	if !q.WaitAloud(first, func() { called = true }) || !called || q.Held() != 1 || !q.Wanting() {
+	if !q.Promote(first, func() { called = true }) || !called || q.Held() != 1 || !q.Wanting() {
 		t.Errorf("%d are held, wanting is %t", q.Held(), q.Wanting())
 	}
-	if q.WaitAloud(second, func() { t.Error("there is no room for it") }) {
+	if q.Promote(second, func() { t.Error("there is no room for it") }) {
 		t.Error("more are held than may be")
 	}
 	if _, _, err := second.Result(); !errors.Is(err, ErrTooManyPending) {
 		t.Errorf("got %v", err)
 	}
 	q.Close()
-	if q.WaitAloud(first, func() { t.Error("the wait was over") }) {
+	if q.Promote(first, func() { t.Error("the wait was over") }) {
 		t.Error("a wait that is over goes on")
 	}
 	if q.account.Used() != 0 {

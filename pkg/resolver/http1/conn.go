@@ -101,9 +101,9 @@ const (
 	endConn
 )
 
-// proceed serves requests until the connection ends, or until one is held or
-// none comes. Those wait in a goroutine of their own: the stack of this one has
-// grown as deep as parsing and forwarding go, and thousands may wait.
+// proceed serves requests until the connection ends, or until a request is held or none
+// comes. It waits for either in another goroutine: the stack of this one has grown as deep as
+// parsing and forwarding go, and thousands may wait.
 func (c *conn) proceed(ctx context.Context, next step) {
 	for next == nextRequest {
 		next = c.serveRequest(ctx)
@@ -297,7 +297,7 @@ func (c *conn) armRest(err error) error {
 }
 
 // setIdle sets whether the connection waits for a request, and reports whether
-// that changed. One that rests goes on waiting.
+// that changed. A connection that rests goes on waiting.
 func (c *conn) setIdle(idle bool) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -135,9 +135,8 @@ func (c *conn) probeRequest() *proberesponse.Request {
 	}
 }
 
-// holdAgain puts a request back in line that no pod has received. One that would
-// not wake the target does not wait for another pod either: it may have been the
-// last.
+// holdAgain puts a request back in line that no pod has received. A passive request does not
+// wait for another pod: that which it was sent to may have been the last.
 func (c *conn) holdAgain() step {
 	if c.passive() {
 		if local := c.fallbackReply(); local != nil {

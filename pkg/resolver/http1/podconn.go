@@ -73,8 +73,8 @@ func (p *podConn) Write(data []byte) (int, error) {
 }
 
 // takes reports whether the connection can take a request with a lease: it leads
-// to that pod, and the pod has said nothing since its last response. One that has
-// closed it, or that sent more than was requested, gets no other request on it.
+// to that pod, and the pod has said nothing since its last response. A pod that
+// has closed it, or has sent more than was requested, gets no other request on it.
 func (p *podConn) takes(lease hold.Lease) bool {
 	return !p.ends && p.lease.Pod == lease.Pod && p.lease.Number == lease.Number && p.tcp.Idle()
 }

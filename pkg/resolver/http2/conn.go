@@ -310,8 +310,8 @@ func (c *conn) over() bool {
 
 // deadline returns when there is something to do although the client is silent.
 func (c *conn) deadline() time.Time {
-	// The one that is set stays as long as it is early enough: waking for nothing
-	// once is cheaper than setting it with every stream.
+	// The read deadline that is set stays as long as it is early enough: one needless
+	// wake-up is cheaper than setting it for every stream.
 	next := c.events.latest()
 	if now := time.Now(); !next.After(now) {
 		c.mu.Lock()

@@ -25,9 +25,9 @@ const maxSpans = 64
 // on, as spans of identifiers in ascending order. Nil: none.
 //
 // There are any number of streams and few spans: where there would be more, the
-// two oldest become one with the streams between them. Those have ended as well,
-// or are in flight, which callers check first; frames that are still on
-// their way to an ended stream concern its pod as little.
+// two oldest become one with the streams between them. The streams between have ended as
+// well, or are in flight, which callers check first; frames that are still on their way to an
+// ended stream concern its pod as little.
 type dropped []span
 
 // span is the streams from first to last.

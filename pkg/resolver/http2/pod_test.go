@@ -185,7 +185,7 @@ func TestPodsThatReject(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			f := newFixture(t, nil)
 			f.pods(rawPod(t, func(w *wire) {
-				// All of it: what is not read would make the end a reset.
+				// Read all of it: unread bytes would make the close a reset.
 				buffer := make([]byte, 1024)
 				_, _ = w.Read(buffer)
 				_, _ = io.WriteString(w.Conn, test.say)

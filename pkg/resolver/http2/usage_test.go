@@ -126,7 +126,7 @@ func TestOpenStreamsAreCounted(t *testing.T) {
 // at once or were held, and others of their connection go on.
 func TestOpenStreamsNeedRoom(t *testing.T) {
 	const room = 1 << 20
-	// Those that are held make room for themselves, but not for a connection.
+	// Held streams make room for one another, but not for a connection.
 	for name, streams := range map[string]int{"awake": 40, "held": 2} {
 		held := name == "held"
 		t.Run(name, func(t *testing.T) {

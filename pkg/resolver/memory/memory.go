@@ -290,7 +290,7 @@ func (a *Account) resize(bytes int64) error {
 	return nil
 }
 
-// Charge has the fixed bytes of one connection. Those of its zero value are not
+// Charge has the fixed bytes of one connection. The bytes of its zero value are not
 // counted. It is not safe for concurrent use.
 type Charge struct {
 	account *Account

@@ -196,7 +196,7 @@ func (c *conn) waitSilent(again bool) (hold.Lease, error) {
 		HalfCloses: func() bool { return true },
 		Silent:     !c.record.Held,
 		Deadline:   c.record.Received.Add(c.to.Service.Config().HoldTimeout),
-		Aloud: func() time.Time {
+		Promoted: func() time.Time {
 			c.record.Held = true
 			c.count()
 			return time.Now().Add(c.to.Service.Config().HoldTimeout)

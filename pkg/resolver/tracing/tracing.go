@@ -35,8 +35,8 @@ import (
 	"github.com/truefoundry/elasti-apiserver/pkg/resolver/accesslog"
 )
 
-// The names of the spans. Those of the steps of a cold start exist only for requests
-// that were held during the step.
+// The names of the spans. A span of a step of a cold start exists only for requests that were
+// held during the step.
 const (
 	// spanRequest is a whole request or connection.
 	spanRequest = "elasti.request"

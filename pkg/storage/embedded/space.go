@@ -94,7 +94,7 @@ func (s *Server) keepSpace(ctx context.Context) error {
 	case !rejecting:
 		return nil
 	}
-	if err := s.giveSpaceBack(ctx, free-reserve); err != nil {
+	if err := s.reclaimSpace(ctx, free-reserve); err != nil {
 		return err
 	}
 	if _, free, err = s.volume(); err != nil {
@@ -109,16 +109,16 @@ func (s *Server) keepSpace(ctx context.Context) error {
 	return s.setAlarm(ctx, pb.AlarmRequest_DEACTIVATE)
 }
 
-// giveSpaceBack drops the history and gives its space back, when the copy that
-// this writes fits into the free bytes.
-func (s *Server) giveSpaceBack(ctx context.Context, free int64) error {
+// reclaimSpace compacts the store and defragments its database, when the copy that the latter
+// writes fits into the free bytes.
+func (s *Server) reclaimSpace(ctx context.Context, free int64) error {
 	if err := s.compact(ctx); err != nil {
 		return err
 	}
 	backend := s.etcd.Server.Backend()
 	if used := backend.SizeInUse(); used < backend.Size() && used < free {
 		if err := backend.Defrag(); err != nil {
-			return fmt.Errorf("giving back unused space of the database: %w", err)
+			return fmt.Errorf("defragmenting the database: %w", err)
 		}
 	}
 	return nil

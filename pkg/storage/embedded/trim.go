@@ -43,9 +43,8 @@ func (s *Server) dropHistory(ctx context.Context) error {
 	return s.compact(ctx)
 }
 
-// trim gives the space of a database back that is mostly unused: what history
-// took before it was dropped. Reads and writes wait meanwhile, the longer the
-// more is in use.
+// trim defragments a database that is mostly unused: what history took before it was dropped.
+// Reads and writes wait meanwhile, the longer the more is in use.
 func (s *Server) trim(ctx context.Context) error {
 	backend := s.etcd.Server.Backend()
 	before, used := backend.Size(), backend.SizeInUse()
@@ -57,8 +56,8 @@ func (s *Server) trim(ctx context.Context) error {
 		return err
 	}
 	if err := backend.Defrag(); err != nil {
-		return fmt.Errorf("giving back unused space of the database: %w", err)
+		return fmt.Errorf("defragmenting the database: %w", err)
 	}
-	klog.FromContext(ctx).Info("Gave back unused space of the database", "before", before, "after", backend.Size())
+	klog.FromContext(ctx).Info("Defragmented the database", "before", before, "after", backend.Size())
 	return nil
 }

@@ -215,7 +215,7 @@ func TestServersThatStartAtOnceAgree(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld("", "")
 		guards := []*Guard{w.run(t, ""), w.run(t, ""), w.run(t, "")}
-		// One has another store, by mistake.
+		// One server has another store, by mistake.
 		other := New(Options{Store: &memoryStore{}, Recorder: &w.record})
 		advance()
 		w.start(t, other)

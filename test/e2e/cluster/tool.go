@@ -73,8 +73,8 @@ func (c *Cluster) StartTool(name, directory string, variables []string, argument
 	return tool, nil
 }
 
-// Stop ends the program and waits for it. One that had ended before, or does not
-// end by itself, is an error.
+// Stop ends the program and waits for it. It is an error when the program had ended before,
+// or does not end by itself.
 func (t *Tool) Stop() error {
 	select {
 	case <-t.exited:

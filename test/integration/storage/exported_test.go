@@ -66,7 +66,7 @@ func noCalls(*testing.T, uint64, uint64) {}
 
 // everywhere are the tests that hold with and without a watch cache.
 //
-// Those of k8s.io/apiserver that are missing here and below do not apply:
+// The tests of k8s.io/apiserver that are missing here and below do not apply:
 //   - CreateWithTTL, GuaranteedUpdateWithTTL: no object of this API server expires.
 //   - Stats, with sizes: they are not estimated, see EnableResourceSizeEstimation.
 //   - CompactRevision: the host cluster does not tell.

@@ -28,7 +28,7 @@ import (
 // all. It is safe for concurrent use.
 type Network struct {
 	mu sync.Mutex
-	// responses are the errors of dials, by address. Others are accepted.
+	// responses are the errors of dials, by address. Other dials succeed.
 	responses map[string]error
 	dials     int
 }

@@ -95,7 +95,7 @@ func parse(query string) (parser.Expr, error) {
 }
 
 // checkExpressions fails when the regular expressions of a query are too costly: the
-// parser compiles each. Those that cannot be read are for the parser to report.
+// parser compiles each. Expressions that cannot be parsed are for the parser to report.
 func checkExpressions(query string) error {
 	var budget expression.Budget
 	previous := parser.ItemType(0)

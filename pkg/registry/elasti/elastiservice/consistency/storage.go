@@ -93,9 +93,8 @@ func (s trackedStorage) record(out runtime.Object, err error) error {
 	return err
 }
 
-// isNotWritten reports whether an error of a write means that nothing was
-// written. Those of the store itself and those of validation do; a timeout does
-// not.
+// isNotWritten reports whether an error of a write means that nothing was written. Errors of
+// the store itself and of validation do; a timeout does not.
 func isNotWritten(err error) bool {
 	var inStore *storage.StorageError
 	var status apierrors.APIStatus
