@@ -44,9 +44,8 @@ const fieldManager = "elasti-apiserver"
 // instead of an ElastiService.
 var resolverCheck = types.NamespacedName{}
 
-// nextTurns is the key in the queue that stands for giving targets that wait to be woken
-// their turns.
-var nextTurns = types.NamespacedName{Name: "next turns"}
+// nextWakes is the key in the queue that stands for admitting the next targets of wakeQueue.
+var nextWakes = types.NamespacedName{Name: "next wakes"}
 
 // nextPolls is the key in the queue that stands for looking up the next targets that no
 // watch reports.
@@ -76,9 +75,9 @@ type Controller struct {
 	scaleDowns   *scaleDowns
 	failedStarts *failedStarts
 	deletions    *deletions
-	// wakeTurns paces the wakes of an outage of the resolvers, and of what the storage
-	// has lost.
-	wakeTurns *wakeTurns
+	// wakeQueue limits the rate of the wakes of an outage of the resolvers, and of what
+	// the storage has lost.
+	wakeQueue *wakeQueue
 	statuses  *statuswriter.Writer
 	inspector *startup.Inspector
 
@@ -122,7 +121,7 @@ func New(options Options) (*Controller, error) {
 		polls:        newPolls(),
 
 		targetKeys: options.TargetKeys,
-		wakeTurns:  newWakeTurns(options.WakeRate, options.Metrics.waitForWake),
+		wakeQueue:  newWakeQueue(options.WakeRate, options.Metrics.waitForWake),
 	}
 	c.inspector = startup.NewInspector(startup.Options{Host: options.Host, Scales: options.Scaling, Enqueue: c.enqueue, Clock: options.Clock})
 	c.statuses = statuswriter.New(statuswriter.Options{
@@ -231,8 +230,8 @@ func (c *Controller) work(ctx context.Context, key types.NamespacedName) {
 	case resolverCheck:
 		c.checkResolvers(ctx)
 		return
-	case nextTurns:
-		c.giveWakeTurns()
+	case nextWakes:
+		c.admitWakes()
 		return
 	case nextPolls:
 		c.pollTargets()

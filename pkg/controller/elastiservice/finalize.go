@@ -76,7 +76,7 @@ func (c *Controller) finalize(ctx context.Context, p *pass) error {
 			return err
 		}
 		p.state.recordFinalized(elastiService.UID)
-		c.wakeTurns.leave(p.key())
+		c.wakeQueue.remove(p.key())
 	}
 	return c.removeFinalizer(ctx, elastiService)
 }
@@ -115,7 +115,7 @@ func (c *Controller) restoreAll(ctx context.Context, p *pass) (bool, error) {
 // may be asleep wait for their turns.
 func (c *Controller) mayRestore(p *pass, restorations []restoration) bool {
 	awakeOrMissing := len(restorations) == 1 && (p.target.Scale != nil && !p.target.AtZero() || p.target.Missing())
-	return len(restorations) == 0 || p.readyEndpoints > 0 || awakeOrMissing || c.hasWakeTurn(p.key())
+	return len(restorations) == 0 || p.readyEndpoints > 0 || awakeOrMissing || c.mayWake(p.key())
 }
 
 // reportNotReady has Ready say why nothing else is reported of an ElastiService, such as

@@ -37,22 +37,21 @@ func (c *Controller) reconcileMissingResolvers(ctx context.Context, p *pass) {
 
 // wakeWithoutResolvers wakes a sleeping target when nothing has been able to hold its
 // traffic for too long: no resolver is ready, or none of an IP family of its Service, or
-// the resolver slices are not in the path and cannot be put there, or those that they name
-// do not accept connections. An outage of the
-// resolvers concerns all sleeping targets of the cluster at once, and their pods may be
-// more than its nodes can start together: each waits for its turn, and loses it when the
-// resolvers are back before.
+// the resolver slices are not in the path and cannot be put there, or the resolvers that
+// they list do not accept connections. An outage of the resolvers concerns all sleeping
+// targets of the cluster at once, and their pods may be more than its nodes can start
+// together: each waits for its turn, and stays asleep when the resolvers are back before.
 func (c *Controller) wakeWithoutResolvers(ctx context.Context, p *pass) error {
 	if !p.target.AtZero() || !p.managed() {
-		c.wakeTurns.leave(p.key())
+		c.wakeQueue.remove(p.key())
 		return nil
 	}
 	reason, why := c.cannotHold(p)
 	if reason == "" {
-		c.wakeTurns.leave(p.key())
+		c.wakeQueue.remove(p.key())
 		return nil
 	}
-	if !c.hasWakeTurn(p.key()) {
+	if !c.mayWake(p.key()) {
 		p.result.problems = append(p.result.problems, conditionFalse(v1alpha1.ReasonWaitingForWake, "%s, and the target waits for its turn to be woken: --wake-rate of elasti-apiserver says how many are woken in a second", why))
 		return nil
 	}
@@ -60,7 +59,7 @@ func (c *Controller) wakeWithoutResolvers(ctx context.Context, p *pass) error {
 	if err != nil {
 		return fmt.Errorf("waking the target, as %s: %w", why, err)
 	}
-	c.wakeTurns.leave(p.key())
+	c.wakeQueue.remove(p.key())
 	if result.Scaled {
 		c.options.Woken(c.targetKeys.Of(p.elastiService), why)
 		c.event(p.elastiService, corev1.EventTypeWarning, reason, actionWake, "scaled %s %s to %d: %s", p.elastiService.Spec.ScaleTargetRef.Kind, p.elastiService.Spec.ScaleTargetRef.Name, result.Replicas, why)
@@ -108,22 +107,22 @@ func (c *Controller) familiesWithoutResolver(service *corev1.Service) string {
 	return strings.Join(missing, " and ")
 }
 
-// hasWakeTurn reports whether an ElastiService has its turn to have its target woken. If
-// not, it waits for it, and is synced when it has come.
-func (c *Controller) hasWakeTurn(key types.NamespacedName) bool {
-	c.wakeTurns.join(key)
-	c.giveWakeTurns()
-	return c.wakeTurns.has(key)
+// mayWake reports whether the rate of wakes allows that of the target of an ElastiService
+// now. If not, the ElastiService waits, and is synced when its turn has come.
+func (c *Controller) mayWake(key types.NamespacedName) bool {
+	c.wakeQueue.add(key)
+	c.admitWakes()
+	return c.wakeQueue.isAdmitted(key)
 }
 
-// giveWakeTurns has those synced that have their turn now, and comes back for the next
-// ones.
-func (c *Controller) giveWakeTurns() {
-	given, next := c.wakeTurns.give(c.clock.Now())
-	for _, key := range given {
+// admitWakes enqueues the ElastiServices whose targets may be woken now, and itself for the
+// next ones.
+func (c *Controller) admitWakes() {
+	admitted, next := c.wakeQueue.admit(c.clock.Now())
+	for _, key := range admitted {
 		c.enqueue(key)
 	}
 	if next > 0 {
-		c.queue.AddAfter(nextTurns, next)
+		c.queue.AddAfter(nextWakes, next)
 	}
 }

@@ -403,7 +403,7 @@ func (c *Controller) deleted(ctx context.Context, key types.NamespacedName) erro
 		if p.state.recordLoss() {
 			klog.FromContext(ctx).Info("Leaving the objects of an unknown ElastiService alone: no ElastiService is known at all", "elastiService", key, "retryIn", lostRetry)
 		}
-		c.wakeTurns.leave(key)
+		c.wakeQueue.remove(key)
 		c.queue.AddAfter(key, lostRetry)
 		return c.followResolvers(ctx, p)
 	}
@@ -456,7 +456,7 @@ func (c *Controller) mayBeLost(ctx context.Context, p *pass, last *v1alpha1.Elas
 // forget drops all that is kept of an ElastiService that does not exist.
 func (c *Controller) forget(key types.NamespacedName) {
 	c.ports.Release(key)
-	c.wakeTurns.leave(key)
+	c.wakeQueue.remove(key)
 	c.states.forget(key)
 	c.deletions.forget(key)
 }
