@@ -54,7 +54,7 @@ import (
 	"github.com/truefoundry/elasti-apiserver/pkg/apiserver"
 	"github.com/truefoundry/elasti-apiserver/pkg/generated/clientset/versioned"
 	generatedopenapi "github.com/truefoundry/elasti-apiserver/pkg/generated/openapi"
-	"github.com/truefoundry/elasti-apiserver/pkg/registry/elasti/elastiservice"
+	elastiserviceregistry "github.com/truefoundry/elasti-apiserver/pkg/registry/elasti/elastiservice"
 	"github.com/truefoundry/elasti-apiserver/pkg/scaling"
 	"github.com/truefoundry/elasti-apiserver/pkg/storage/embedded"
 )
@@ -75,9 +75,9 @@ func TestMain(m *testing.M) {
 // authentication and authorisation.
 type server struct {
 	client versioned.Interface
-	reader *elastiservice.Reader
+	reader *elastiserviceregistry.Reader
 	// statuses writes statuses as the controller does.
-	statuses *elastiservice.StatusWriter
+	statuses *elastiserviceregistry.StatusWriter
 	// readOnly makes the storage reject all writes, rejected counts these.
 	readOnly atomic.Bool
 	rejected atomic.Int32
@@ -88,7 +88,7 @@ type server struct {
 	events *eventLog
 }
 
-func startServer(t *testing.T, warner elastiservice.Warner) *server {
+func startServer(t *testing.T, warner elastiserviceregistry.Warner) *server {
 	t.Helper()
 	store, err := embedded.Start(t.Context(), embedded.Options{DataDir: t.TempDir()})
 	if err != nil {
@@ -108,7 +108,7 @@ func startServer(t *testing.T, warner elastiservice.Warner) *server {
 	t.Cleanup(generic.Destroy)
 
 	s := &server{scaler: newFakeScaler(), events: &eventLog{}}
-	endpoints, err := elastiservice.NewStorage(elastiservice.Options{
+	endpoints, err := elastiserviceregistry.NewStorage(elastiserviceregistry.Options{
 		Scheme:      apiserver.Scheme,
 		RESTOptions: switchable{store.InProcess(completed.RESTOptionsGetter), &s.readOnly, &s.rejected, &s.away},
 		Scaler:      s.scaler,
@@ -249,7 +249,7 @@ type fakeScaler struct {
 	afterWake func()
 }
 
-var _ elastiservice.Scaler = &fakeScaler{}
+var _ elastiserviceregistry.Scaler = &fakeScaler{}
 
 func newFakeScaler() *fakeScaler {
 	return &fakeScaler{scales: map[scaling.Target]*autoscalingv1.Scale{}}
@@ -334,7 +334,7 @@ type eventLog struct {
 	reasons []string
 }
 
-var _ elastiservice.EventRecorder = &eventLog{}
+var _ elastiserviceregistry.EventRecorder = &eventLog{}
 
 func (l *eventLog) Eventf(_, _ runtime.Object, _, reason, _, _ string, _ ...any) {
 	l.mu.Lock()
