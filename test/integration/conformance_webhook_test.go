@@ -19,6 +19,7 @@ package integration
 import (
 	"context"
 	"crypto/tls"
+	"crypto/x509"
 	"encoding/json"
 	"fmt"
 	"net"
@@ -31,10 +32,10 @@ import (
 	admissionv1 "k8s.io/api/admission/v1"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/util/cert"
 	"k8s.io/utils/ptr"
 
 	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti/v1alpha1"
+	"github.com/truefoundry/elasti-apiserver/test/certificates"
 )
 
 // webhook is an admission webhook that records its requests. It denies objects with the
@@ -56,11 +57,9 @@ func startWebhook(t *testing.T) *webhook {
 	if err != nil {
 		t.Fatal(err)
 	}
-	certificate, key, err := cert.GenerateSelfSignedCertKey(shared.Server.Address, []net.IP{net.ParseIP(shared.Server.Address)}, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	pair, err := tls.X509KeyPair(certificate, key)
+	authority := certificates.NewAuthority("webhook", certificates.ECDSA)
+	issued := authority.Issue(x509.Certificate{IPAddresses: []net.IP{net.ParseIP(shared.Server.Address)}})
+	pair, err := tls.X509KeyPair(issued.CertificatePEM, issued.KeyPEM)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -70,7 +69,7 @@ func startWebhook(t *testing.T) *webhook {
 	if err != nil {
 		t.Fatal(err)
 	}
-	hook := &webhook{url: "https://" + address, authority: certificate, calls: map[string]int{}}
+	hook := &webhook{url: "https://" + address, authority: authority.PEM(), calls: map[string]int{}}
 	server := &http.Server{
 		Handler:           hook,
 		TLSConfig:         &tls.Config{Certificates: []tls.Certificate{pair}, MinVersion: tls.VersionTLS12},

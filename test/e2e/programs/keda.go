@@ -17,11 +17,13 @@ limitations under the License.
 package programs
 
 import (
+	"crypto/x509"
+	"crypto/x509/pkix"
 	"fmt"
 	"os"
 	"path/filepath"
 
-	"k8s.io/client-go/util/cert"
+	"github.com/truefoundry/elasti-apiserver/test/certificates"
 )
 
 // loopback is where those servers listen that no other component queries.
@@ -37,11 +39,9 @@ func NewKEDA(path, kubeconfig, namespace, directory string) (*KEDA, error) {
 	if err != nil {
 		return nil, err
 	}
-	certificate, key, err := cert.GenerateSelfSignedCertKey("keda-operator", nil, nil)
-	if err != nil {
-		return nil, fmt.Errorf("making a certificate for KEDA: %w", err)
-	}
-	for name, content := range map[string][]byte{"ca.crt": certificate, "tls.crt": certificate, "tls.key": key} {
+	authority := certificates.NewAuthority("keda", certificates.RSA)
+	issued := authority.Issue(x509.Certificate{Subject: pkix.Name{CommonName: "keda-operator"}, DNSNames: []string{"keda-operator"}})
+	for name, content := range map[string][]byte{"ca.crt": authority.PEM(), "tls.crt": issued.CertificatePEM, "tls.key": issued.KeyPEM} {
 		if err := os.WriteFile(filepath.Join(directory, name), content, 0o600); err != nil {
 			return nil, fmt.Errorf("writing a certificate for KEDA: %w", err)
 		}
