@@ -3,8 +3,8 @@
 # links, when a relative link or its anchor leads nowhere, when a link such as
 # [`Decide`](…/decide.go) leads to a file that does not define that name, when a page
 # names a path or a target of the Makefile that does not exist, when the comment of a
-# package does not say what it knows nothing of and where to begin reading, or names
-# nothing that it has, when a package is not on the map of the code, and when a benchmark
+# package, those of test/ among them, does not say what it knows nothing of and where to
+# begin reading, or names nothing that it has, when a package is not on the map of the code, and when a benchmark
 # or one of its keys is not on the page of the benchmarks.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
@@ -96,12 +96,12 @@ visit() {
     done < <(links_of "$1")
 }
 
-# check_package FOLDER checks what the comment of a package says that it does not know,
-# and where to begin: with a file, or with a type or a function.
+# check_package FOLDER FILE… checks what the comment of a package, or of a command for
+# tests, says that it does not know, and where to begin: with a file, or with a type or a
+# function.
 check_package() {
-    local comment name files=()
-    mapfile -t files < <(compgen -G "$1/*.go" | grep -v '_test\.go$')
-    comment=$(awk '/^\/\/ Package / {in_comment = 1} in_comment && !/^\/\// {exit} in_comment {printf "%s ", substr($0, 4)}' "${files[@]}")
+    local comment name files=("${@:2}")
+    comment=$(awk '/^\/\/ (Package|Command) / {in_comment = 1} in_comment && !/^\/\// {exit} in_comment {printf "%s ", substr($0, 4)}' "${files[@]}")
     grep -qE '\bIt (knows|(does|must) not know|[a-z]+ (no|nothing|neither))\b' <<<"${comment}" ||
         complain "the comment of package $1 does not say what it knows nothing of: add \"It knows nothing of …\""
     name=$(grep -oE '[Bb]egin with [A-Za-z0-9_]+(\.go)?' <<<"${comment}" | head -n 1 | sed 's/.* //' || true)
@@ -139,6 +139,11 @@ while read -r name; do
     grep -qF "\`${name}\`" "${benchmarks}" || complain "the benchmark or key ${name} is not on ${benchmarks}"
 done < <(git ls-files -- 'test/bench/*.go' | grep -v '_test\.go$' | xargs sed -nE 's/.*(\{name: |\.set\()"([a-z0-9_]+)", .*/\2/p')
 for folder in $(packages); do
-    check_package "${folder}"
+    mapfile -t files < <(compgen -G "${folder}/*.go" | grep -v '_test\.go$')
+    check_package "${folder}" "${files[@]}"
+done
+for folder in $(git ls-files --cached --others --exclude-standard -- 'test/*.go' | xargs -n 1 dirname | sort -u); do
+    mapfile -t files < <(compgen -G "${folder}/*.go")
+    check_package "${folder}" "${files[@]}"
 done
 exit "${failed}"

@@ -18,6 +18,8 @@ limitations under the License.
 // it responds with its host name and the path of the request. With -protocols it
 // also serves other protocols, each on a port of its own. With -get it is a client
 // instead: it prints the response of one URL.
+//
+// It knows nothing of the product. Begin with handler.go.
 package main
 
 import (

@@ -17,6 +17,8 @@ limitations under the License.
 // Command bench measures the product on the cluster that KUBECONFIG names, and
 // its peers beside it in the same run. It prints a table and writes the key
 // figures to a file.
+//
+// It knows nothing of the budgets, which docs/benchmarks.md has. Begin with main.go.
 package main
 
 import (

@@ -18,6 +18,8 @@ limitations under the License.
 // resolvers are killed and rolled out anew. Only requests that were with a
 // resolver when it was killed, or met its address before that was removed
 // everywhere, may fail; any other failure ends the command with an error.
+//
+// It knows nothing of how resolvers hold requests. Begin with main.go.
 package main
 
 import (

@@ -17,6 +17,9 @@ limitations under the License.
 // Package chart tests the Helm chart: that it says the same as the kustomizations, what
 // its values change, and what its roles grant. It is a module of its own, so that the
 // product does not depend on Helm.
+//
+// It knows nothing of a cluster: manifests are rendered and compared. Begin with
+// render_test.go.
 package chart
 
 import (

@@ -20,4 +20,6 @@ limitations under the License.
 //
 // Tests that disturb the product itself, by ending its processes, do not run in
 // parallel with others.
+//
+// It knows no more of the product than a user could see. Begin with scene_test.go.
 package e2e

@@ -16,6 +16,8 @@ limitations under the License.
 
 // Package integration tests elasti-apiserver as a process behind a real
 // kube-apiserver, with the manifests that users deploy.
+//
+// It knows nothing of nodes: pods are objects that nothing runs. Begin with fixture_test.go.
 package integration
 
 import (

@@ -21,4 +21,6 @@ limitations under the License.
 //
 // A sequence is a function of its seed. A failure prints the seed and the sequence:
 // `make test-properties SEED=7 FOR=5m` drives it again.
+//
+// It knows nothing of how the product keeps the invariants. Begin with properties_test.go.
 package properties

@@ -16,6 +16,8 @@ limitations under the License.
 
 // Package repository finds the files of this repository for tests and benchmarks,
 // which run in a directory below its root.
+//
+// It knows nothing of what they read there. Begin with Root.
 package repository
 
 import (

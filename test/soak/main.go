@@ -14,10 +14,12 @@ See the License for the specific language governing permissions and
 limitations under the License.
 */
 
-// Soak runs applications with and without traffic for a while, on the cluster
+// Command soak runs applications with and without traffic for a while, on the cluster
 // of KUBECONFIG, and ends parts of the system at random: Prometheus, KEDA, a
 // resolver, the API server. It fails when a target sleeps while it has traffic,
 // or when one is still awake long after its traffic has ended.
+//
+// It knows no more of the product than a user could see. Begin with main.go.
 package main
 
 import (

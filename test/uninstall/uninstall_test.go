@@ -17,6 +17,9 @@ limitations under the License.
 // Package uninstall takes the whole product out of a real cluster, in several
 // orders, while applications sleep. It needs the cluster to itself, and leaves
 // the product deployed as it was.
+//
+// It knows no more of the product than an administrator could see. Begin with
+// TestDeletedInstallationLeavesTheClusterAsItWas.
 package uninstall
 
 import (

@@ -15,7 +15,10 @@ limitations under the License.
 */
 
 // Package scale puts many ElastiServices on a control plane without pods, and
-// tells when each of them has what it should have.
+// reports when each of them has what it should have.
+//
+// It knows nothing of resolvers as processes: of these there are only endpoints. Begin with
+// Stage.
 package scale
 
 import (

@@ -19,5 +19,5 @@ limitations under the License.
 // that sleep and wake on it, traffic to them, and ways to wait for, observe and
 // disturb what happens.
 //
-// Nothing in it knows more of the product than a user could see.
+// It knows no more of the product than a user could see. Begin with Cluster.
 package cluster

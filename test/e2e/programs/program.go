@@ -16,6 +16,8 @@ limitations under the License.
 
 // Package programs runs servers of others, which a cluster has beside the
 // product, as processes of this machine: Prometheus, metrics-server and KEDA.
+//
+// It knows nothing of the product. Begin with Program.
 package programs
 
 import (

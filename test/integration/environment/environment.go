@@ -19,6 +19,8 @@ limitations under the License.
 // kube-controller-manager, no node), and elasti-apiserver as a process that
 // the control plane aggregates, with the ServiceAccount, roles and APIService
 // of artifacts/deploy.
+//
+// It knows nothing of what is tested. Begin with Environment.
 package environment
 
 import (

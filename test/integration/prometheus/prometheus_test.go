@@ -16,6 +16,9 @@ limitations under the License.
 
 // Package prometheus tests prometheus triggers with a real Prometheus server,
 // which hack/tools/debian.sh prometheus fetches.
+//
+// It knows nothing of what a trigger does to a target. Begin with
+// TestQueriesSeeTheirOwnNamespace.
 package prometheus
 
 import (

@@ -17,6 +17,9 @@ limitations under the License.
 // Package storage tests the storage in the host cluster on a real kube-apiserver,
 // with other writers at work, and with the tests that k8s.io/apiserver has for
 // storages.
+//
+// It knows nothing of what ElastiServices mean: most objects that it stores are pods. Begin
+// with fixture_test.go.
 package storage
 
 import (
