@@ -115,7 +115,8 @@ type Options struct {
 	// PassiveUserAgents are those of scrapers and health checkers, as
 	// passive.WellKnownUserAgents has them.
 	PassiveUserAgents []string
-	// Limits, Timeouts and Drain are those of the flags.
+	// Limits, Timeouts and Drain bound what clients take, how long they are waited for,
+	// and how they are moved away.
 	Limits   Limits
 	Timeouts Timeouts
 	Drain    Drain

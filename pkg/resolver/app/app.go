@@ -88,12 +88,18 @@ func Run(ctx context.Context, o *options.Options) error {
 		SharedHostHeader:  o.SharedPort.HostHeader,
 		ClusterDomain:     o.SharedPort.ClusterDomain,
 		PassiveUserAgents: o.PassiveUserAgents,
-		Limits:            o.Limits,
-		Timeouts:          o.Timeouts,
-		Drain:             o.Drain,
+		Limits:            resolver.Limits(o.Limits),
+		Timeouts:          resolver.Timeouts(o.Timeouts),
 		Registerer:        registry,
 		Metrics:           metricsHandler(registry, kubeClient),
 		Logger:            klog.FromContext(ctx),
+		Drain: resolver.Drain{
+			HTTP2MoveDelay: o.Drain.HTTP2MoveDelay,
+			ServeGrace:     o.Drain.ServeGrace,
+			PortLinger:     o.Drain.PortLinger,
+			Delay:          o.Drain.Delay,
+			Timeout:        o.Drain.Timeout,
+		},
 	}
 	if provider != nil {
 		assembled.TracerProvider = provider

@@ -21,12 +21,19 @@ import (
 	"time"
 
 	"github.com/spf13/pflag"
-
-	"github.com/truefoundry/elasti-apiserver/pkg/resolver"
 )
 
-func defaultDrain() resolver.Drain {
-	return resolver.Drain{
+// Drain has the flags of moving clients away from a resolver, or from a port of it.
+type Drain struct {
+	HTTP2MoveDelay time.Duration
+	ServeGrace     time.Duration
+	PortLinger     time.Duration
+	Delay          time.Duration
+	Timeout        time.Duration
+}
+
+func defaultDrain() Drain {
+	return Drain{
 		HTTP2MoveDelay: time.Second,
 		ServeGrace:     time.Minute,
 		PortLinger:     30 * time.Second,
@@ -35,7 +42,7 @@ func defaultDrain() resolver.Drain {
 	}
 }
 
-func addDrain(flags *pflag.FlagSet, d *resolver.Drain) {
+func (d *Drain) addFlags(flags *pflag.FlagSet) {
 	flags.DurationVar(&d.HTTP2MoveDelay, "http2-move-delay", d.HTTP2MoveDelay, "Time after which HTTP/2 clients that still reach an awake target through the resolver get a GOAWAY, to reconnect to its pods.")
 	flags.DurationVar(&d.ServeGrace, "serve-mode-grace", d.ServeGrace, "Time after resolvers left the path of a Service, because its target is awake, for which its proxy ports still serve new connections of clients that have not followed yet. After that new connections are reset, until resolvers are in the path again. 0: they are always served.")
 	flags.DurationVar(&d.PortLinger, "port-linger", d.PortLinger, "Time for which a proxy port that is no longer assigned still accepts connections and forwards them to the last known pods.")
@@ -43,7 +50,7 @@ func addDrain(flags *pflag.FlagSet, d *resolver.Drain) {
 	flags.DurationVar(&d.Timeout, "shutdown-timeout", d.Timeout, "Time held requests and open connections have to finish after that. The grace period of the pod must be longer than all of these together.")
 }
 
-func validateDrain(d *resolver.Drain) []error {
+func (d *Drain) validate() []error {
 	errs := notNegative("--http2-move-delay", d.HTTP2MoveDelay, "--serve-mode-grace", d.ServeGrace, "--port-linger", d.PortLinger, "--shutdown-delay", d.Delay)
 	if d.Timeout <= 0 {
 		errs = append(errs, fmt.Errorf("--shutdown-timeout: %s is not positive", d.Timeout))

@@ -20,19 +20,27 @@ import (
 	"fmt"
 
 	"github.com/spf13/pflag"
-
-	"github.com/truefoundry/elasti-apiserver/pkg/resolver"
 )
 
-func defaultLimits() resolver.Limits {
-	return resolver.Limits{
+// Limits has the flags of what clients can take of a resolver.
+type Limits struct {
+	HeldBytes             int64
+	HeldBytesPerService   int64
+	HeaderBytes           int
+	Connections           int
+	ConnectionsPerService int
+	ConnectionsPerClient  int
+}
+
+func defaultLimits() Limits {
+	return Limits{
 		HeldBytes:           256 << 20,
 		HeldBytesPerService: 128 << 20,
 		HeaderBytes:         64 << 10,
 	}
 }
 
-func addLimits(flags *pflag.FlagSet, l *resolver.Limits) {
+func (l *Limits) addFlags(flags *pflag.FlagSet) {
 	flags.Int64Var(&l.HeldBytes, "max-held-bytes", l.HeldBytes, "Bytes of memory that the requests and connections of all services may use. Over it, the newest requests of the service that uses most get 503 or are reset.")
 	flags.Int64Var(&l.HeldBytesPerService, "max-held-bytes-per-service", l.HeldBytesPerService, "Bytes of memory that the requests and connections of one service may use; more get 503 or are reset. 0: only --max-held-bytes bounds them.")
 	flags.IntVar(&l.HeaderBytes, "max-header-bytes", l.HeaderBytes, "Maximum size of the header section of an HTTP message; larger ones get 431.")
@@ -41,7 +49,7 @@ func addLimits(flags *pflag.FlagSet, l *resolver.Limits) {
 	flags.IntVar(&l.ConnectionsPerClient, "max-connections-per-client", l.ConnectionsPerClient, "Connections that may be open from one client address; more are reset. An ingress is one address. 0: no limit.")
 }
 
-func validateLimits(l *resolver.Limits) []error {
+func (l *Limits) validate() []error {
 	var errs []error
 	for _, size := range []struct {
 		flag       string

@@ -26,7 +26,6 @@ import (
 
 	"github.com/spf13/pflag"
 
-	"github.com/truefoundry/elasti-apiserver/pkg/resolver"
 	"github.com/truefoundry/elasti-apiserver/pkg/resolver/passive"
 )
 
@@ -42,9 +41,9 @@ type Options struct {
 	SharedPort SharedPort
 	Metrics    Metrics
 	Tracing    Tracing
-	Limits     resolver.Limits
-	Timeouts   resolver.Timeouts
-	Drain      resolver.Drain
+	Limits     Limits
+	Timeouts   Timeouts
+	Drain      Drain
 }
 
 // SharedPort has the flags of the port that services without a proxy port of their
@@ -92,9 +91,9 @@ func (o *Options) AddFlags(flags *pflag.FlagSet) {
 	o.SharedPort.addFlags(flags)
 	o.Metrics.addFlags(flags)
 	o.Tracing.addFlags(flags)
-	addLimits(flags, &o.Limits)
-	addTimeouts(flags, &o.Timeouts)
-	addDrain(flags, &o.Drain)
+	o.Limits.addFlags(flags)
+	o.Timeouts.addFlags(flags)
+	o.Drain.addFlags(flags)
 }
 
 func (s *SharedPort) addFlags(flags *pflag.FlagSet) {
@@ -129,8 +128,8 @@ func (o *Options) Validate() error {
 	if rate := o.Tracing.SamplingRatePerMillion; rate < 0 || rate > 1_000_000 {
 		errs = append(errs, fmt.Errorf("--tracing-sampling-rate-per-million: %d is not from 0 to 1000000", rate))
 	}
-	errs = append(errs, validateLimits(&o.Limits)...)
-	errs = append(errs, validateTimeouts(&o.Timeouts)...)
-	errs = append(errs, validateDrain(&o.Drain)...)
+	errs = append(errs, o.Limits.validate()...)
+	errs = append(errs, o.Timeouts.validate()...)
+	errs = append(errs, o.Drain.validate()...)
 	return errors.Join(errs...)
 }

@@ -21,12 +21,19 @@ import (
 	"time"
 
 	"github.com/spf13/pflag"
-
-	"github.com/truefoundry/elasti-apiserver/pkg/resolver"
 )
 
-func defaultTimeouts() resolver.Timeouts {
-	return resolver.Timeouts{
+// Timeouts has the flags of how long clients are waited for.
+type Timeouts struct {
+	Header   time.Duration
+	Body     time.Duration
+	Idle     time.Duration
+	Sniff    time.Duration
+	Greeting time.Duration
+}
+
+func defaultTimeouts() Timeouts {
+	return Timeouts{
 		Header: 10 * time.Second,
 		// Long enough for a phone that lost its network for a while.
 		Body: 5 * time.Minute,
@@ -40,7 +47,7 @@ func defaultTimeouts() resolver.Timeouts {
 	}
 }
 
-func addTimeouts(flags *pflag.FlagSet, t *resolver.Timeouts) {
+func (t *Timeouts) addFlags(flags *pflag.FlagSet) {
 	flags.DurationVar(&t.Header, "header-timeout", t.Header, "Time a client may take to send the header section of an HTTP request once it began.")
 	flags.DurationVar(&t.Body, "body-timeout", t.Body, "Time a client may send nothing in the middle of the body of an HTTP/1.x request before it gets 408. 0: no limit.")
 	flags.DurationVar(&t.Idle, "idle-timeout", t.Idle, "Time an HTTP connection may be without a request. It should be longer than that of the proxy or load balancer in front.")
@@ -48,7 +55,7 @@ func addTimeouts(flags *pflag.FlagSet, t *resolver.Timeouts) {
 	flags.DurationVar(&t.Greeting, "greeting-timeout", t.Greeting, "Time a client of a protocol in which the server speaks first may send nothing before it wakes a sleeping target. It should be longer than health checks that only connect. See docs/protocols.md for the values of appProtocol that change it.")
 }
 
-func validateTimeouts(t *resolver.Timeouts) []error {
+func (t *Timeouts) validate() []error {
 	var errs []error
 	for _, positive := range []struct {
 		flag  string
