@@ -83,15 +83,15 @@ func newChecker(kubeconfig, namespace string) (*installcheck.Checker, error) {
 	}
 	host, err := kubernetes.NewForConfig(config)
 	if err != nil {
-		return nil, fmt.Errorf("making the client of the cluster: %w", err)
+		return nil, fmt.Errorf("creating the client of the cluster: %w", err)
 	}
 	registrations, err := apiregistrationclient.NewForConfig(config)
 	if err != nil {
-		return nil, fmt.Errorf("making the client for the APIService: %w", err)
+		return nil, fmt.Errorf("creating the client for the APIService: %w", err)
 	}
 	elasti, err := versioned.NewForConfig(config)
 	if err != nil {
-		return nil, fmt.Errorf("making the client for ElastiServices: %w", err)
+		return nil, fmt.Errorf("creating the client for ElastiServices: %w", err)
 	}
 	return installcheck.New(installcheck.Options{Kubernetes: host, APIServices: registrations, Elasti: elasti, Namespace: namespace})
 }

@@ -119,7 +119,7 @@ func New(config *Config) (*Server, error) {
 	completed := config.Generic.Complete()
 	genericServer, err := completed.New("elasti-apiserver", genericapiserver.NewEmptyDelegate())
 	if err != nil {
-		return nil, fmt.Errorf("making the generic API server: %w", err)
+		return nil, fmt.Errorf("creating the generic API server: %w", err)
 	}
 	genericServer.ShutdownTimeout = connectionShutdownTimeout
 	storage, err := elastiserviceregistry.NewStorage(elastiserviceregistry.Options{

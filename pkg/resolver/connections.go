@@ -101,7 +101,7 @@ func newConnections(limits connectionLimits, undeclared *memory.Account) *connec
 // add records a connection to a service, which its account stands for, until
 // remove is called. When there is no room for it, add records nothing and
 // returns which limit was reached. A connection that has not named its service yet gets the
-// room of the connections that have gone longest without naming one.
+// room of the connections that have waited longest without naming one.
 func (c *connections) add(conn *net.TCPConn, account *memory.Account) (metrics.RejectionReason, bool) {
 	m := &member{account: account, service: account.Payer(), charge: account.Charge()}
 	if c.limits.perClient > 0 {

@@ -81,12 +81,12 @@ func (r *Resolver) awaitLeft(ctx context.Context) {
 		DeleteFunc: func(object any) { l.note(object, true) },
 	})
 	if err := errors.Join(handleErr, err); err != nil {
-		r.options.Logger.Error(err, "Not waiting until this resolver has left the EndpointSlices")
+		r.options.Logger.Error(err, "Failed to watch the EndpointSlices that list this resolver, will not wait until none does")
 		return
 	}
 	factory.StartWithContext(ctx)
 	if !cache.WaitForCacheSync(ctx.Done(), registration.HasSynced) {
-		r.options.Logger.Info("The EndpointSlices that list this resolver are not known")
+		r.options.Logger.Info("The cache of the EndpointSlices that list this resolver did not sync in time")
 		return
 	}
 	for !l.empty() {

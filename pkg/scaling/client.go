@@ -102,7 +102,7 @@ func NewClient(options Options) (*Client, error) {
 	}
 	client, err := rest.UnversionedRESTClientFor(config)
 	if err != nil {
-		return nil, fmt.Errorf("making the client for scales: %w", err)
+		return nil, fmt.Errorf("creating the client for scales: %w", err)
 	}
 	return &Client{rest: client, kinds: newKinds(client, options.Clock), clock: options.Clock, raised: lru.New(maxRaised)}, nil
 }

@@ -37,8 +37,8 @@ const (
 	// grpcConnections is how many connections make calls, http2Requests at once on
 	// each of them.
 	grpcConnections = 16
-	// The ports of the peers, in the network of the pod that they are placed in. One
-	// of nghttpx is enough: it tells by the path what is a call.
+	// The ports of the peers, in the network of the pod that they are placed in. nghttpx
+	// needs one only: it distinguishes calls by their path.
 	haproxyGRPCPort, haproxyHTTP2Port = 8907, 8908
 	nghttpxPort                       = 8909
 	// unaryMethod is what is called, with an empty message.

@@ -123,7 +123,7 @@ func waitForLeader(t *testing.T, replicas ...*environment.Server) (leader int) {
 // leads reports whether a replica has logged that it leads under an identity.
 func leads(replica *environment.Server, identity string) bool {
 	for line := range strings.Lines(replica.Process().Output()) {
-		if strings.Contains(line, "This replica leads") && strings.Contains(line, identity) {
+		if strings.Contains(line, "Started leading") && strings.Contains(line, identity) {
 			return true
 		}
 	}
@@ -219,7 +219,7 @@ func TestEveryReplicaServesAndOneLeads(t *testing.T) {
 	if replicas := wantedReplicas(t, namespace); replicas != 1 {
 		t.Errorf("the target has %d replicas after the wake, want 1", replicas)
 	}
-	if strings.Contains(follower.Process().Output(), "This replica leads") {
+	if strings.Contains(follower.Process().Output(), "Started leading") {
 		t.Error("both replicas have led")
 	}
 }

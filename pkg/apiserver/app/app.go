@@ -120,7 +120,7 @@ func newServer(ctx context.Context, o *options.Options, host *rest.Config, store
 	logger := klog.FromContext(ctx)
 	client, err := kubernetes.NewForConfig(host)
 	if err != nil {
-		return nil, nil, fmt.Errorf("making the client for the host cluster: %w", err)
+		return nil, nil, fmt.Errorf("creating the client for the host cluster: %w", err)
 	}
 	if err := useSelfManagedCertificate(&o.ServingCertificate, o.Recommended.SecureServing.SecureServingOptions, host); err != nil {
 		return nil, nil, err
@@ -143,7 +143,7 @@ func newServer(ctx context.Context, o *options.Options, host *rest.Config, store
 	}
 	dynamicClient, err := dynamic.NewForConfig(host)
 	if err != nil {
-		return nil, nil, fmt.Errorf("making the dynamic client for the host cluster: %w", err)
+		return nil, nil, fmt.Errorf("creating the dynamic client for the host cluster: %w", err)
 	}
 	loopback := loopbackConfig(generic)
 	broadcaster := events.NewBroadcaster(eventSink{&events.EventSinkImpl{Interface: client.EventsV1()}})

@@ -73,7 +73,7 @@ type controllerDependencies struct {
 func newController(o *options.Controller, dependencies controllerDependencies) (apiserver.Runner, error) {
 	host, err := kubernetes.NewForConfig(dependencies.host)
 	if err != nil {
-		return nil, fmt.Errorf("making the controller's client for the host cluster: %w", err)
+		return nil, fmt.Errorf("creating the controller's client for the host cluster: %w", err)
 	}
 	signers := &signature.Source{Secrets: host.CoreV1().Secrets(dependencies.namespace), Name: signingKeySecret, Clock: clock.RealClock{}}
 	terms, err := newTerm(o, dependencies, host, signers)
@@ -146,11 +146,11 @@ func (t term) Run(ctx context.Context) error {
 func newTerm(o *options.Controller, dependencies controllerDependencies, host kubernetes.Interface, signers *signature.Source) (term, error) {
 	own, err := versioned.NewForConfig(dependencies.loopback)
 	if err != nil {
-		return term{}, fmt.Errorf("making the client for the server's own objects: %w", err)
+		return term{}, fmt.Errorf("creating the client for the server's own objects: %w", err)
 	}
 	hostDynamic, err := dynamic.NewForConfig(dependencies.host)
 	if err != nil {
-		return term{}, fmt.Errorf("making the controller's client for targets: %w", err)
+		return term{}, fmt.Errorf("creating the controller's client for targets: %w", err)
 	}
 	assembled := controllerOptions(o, dependencies.namespace)
 	assembled.Elasti = own

@@ -37,11 +37,11 @@ func useSelfManagedCertificate(o *options.ServingCertificate, serving *genericop
 	}
 	client, err := kubernetes.NewForConfig(host)
 	if err != nil {
-		return fmt.Errorf("making the client for the Secret of the serving certificate: %w", err)
+		return fmt.Errorf("creating the client for the Secret of the serving certificate: %w", err)
 	}
 	registration, err := apiregistration.NewForConfig(host)
 	if err != nil {
-		return fmt.Errorf("making the client for the APIService: %w", err)
+		return fmt.Errorf("creating the client for the APIService: %w", err)
 	}
 	serviceHost := o.ServiceName + "." + o.Namespace + ".svc"
 	version := v1alpha1.SchemeGroupVersion

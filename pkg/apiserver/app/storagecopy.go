@@ -121,7 +121,7 @@ func (s *openedStore) add(getter generic.RESTOptionsGetter, name schema.GroupRes
 	resource.KeyOf = func(object runtime.Object) (string, error) { return keyOf(resource.Prefix, object) }
 	made, destroy, err := restOptions.Decorator(restOptions.StorageConfig, prefix, resource.KeyOf, resource.New, resource.NewList, attributes, nil, &cache.Indexers{})
 	if err != nil {
-		return fmt.Errorf("making the storage of %s: %w", name, err)
+		return fmt.Errorf("creating the storage of %s: %w", name, err)
 	}
 	s.closers = append(s.closers, func() error {
 		destroy()

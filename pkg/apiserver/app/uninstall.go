@@ -49,7 +49,7 @@ func whileInstalled(o *options.Controller, dependencies controllerDependencies, 
 	config.Wrap(uninstall.Transport)
 	client, err := kubernetes.NewForConfig(config)
 	if err != nil {
-		return nil, fmt.Errorf("making the client that observes the installation: %w", err)
+		return nil, fmt.Errorf("creating the client that observes the installation: %w", err)
 	}
 	return uninstall.New(uninstall.Options{
 		Host:      client,

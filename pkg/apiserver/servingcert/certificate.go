@@ -152,7 +152,7 @@ func addAuthority(current *pair, now time.Time) (*pair, error) {
 func newAuthority(now time.Time) (*x509.Certificate, *ecdsa.PrivateKey, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
-		return nil, nil, fmt.Errorf("making the key of the certificate authority: %w", err)
+		return nil, nil, fmt.Errorf("creating the key of the certificate authority: %w", err)
 	}
 	template := &x509.Certificate{
 		Subject:               pkix.Name{CommonName: "elasti-apiserver-ca"},
@@ -170,7 +170,7 @@ func newAuthority(now time.Time) (*x509.Certificate, *ecdsa.PrivateKey, error) {
 func sign(authorities []*x509.Certificate, signer crypto.Signer, dnsNames []string, now time.Time) (*pair, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
-		return nil, fmt.Errorf("making the serving key: %w", err)
+		return nil, fmt.Errorf("creating the serving key: %w", err)
 	}
 	leaf, err := create(&x509.Certificate{
 		Subject:     pkix.Name{CommonName: dnsNames[0]},

@@ -33,28 +33,28 @@ import (
 )
 
 const (
-	// pauseTimeout is how long a scale-down waits for an autoscaler to stop. One
-	// that does not, such as when its operator is down, does not keep the
-	// target awake.
+	// pauseTimeout is how long a scale-down waits for an autoscaler to stop. An
+	// autoscaler that does not, because its operator is down, does not keep the target
+	// awake.
 	pauseTimeout = 10 * time.Second
 	// pausePoll is how often a scale-down polls for what no watch reports.
 	pausePoll = 500 * time.Millisecond
-	// clockSkew is by how much the clocks of replicas differ at most. What is later
-	// is no time of theirs.
+	// clockSkew is by how much the clocks of replicas differ at most. A time that is
+	// further ahead is wrong.
 	clockSkew = time.Minute
 )
 
 // pauseAutoscaler pauses the autoscaler of a target that is about to be scaled
 // to zero. It reports whether the autoscaler has stopped: KEDA may be in the
 // middle of a decision to scale up, which would come after the scaling to zero.
-// Its change brings the ElastiService back, or else the end of the timeout.
+// The ElastiService is synced again when the autoscaler changes, or after the timeout.
 func (c *Controller) pauseAutoscaler(ctx context.Context, p *pass) (bool, error) {
 	autoscaler := target.AutoscalerOf(p.elastiService.Spec.Autoscaler)
 	if autoscaler.Type != scaling.AutoscalerKEDA {
 		return true, nil
 	}
 	if observed := p.autoscaler.Autoscaler; observed != nil && !observed.Scales(p.elastiService.Spec.ScaleTargetRef) {
-		// It is that of another workload.
+		// The autoscaler scales another workload.
 		return true, nil
 	}
 	if !p.state.pausing() {
@@ -108,11 +108,10 @@ func (c *Controller) hasStopped(ctx context.Context, p *pass) bool {
 // reconcileAutoscaler is the phase autoscaler. It makes the autoscaler of an awake
 // target what it should be.
 //
-// It resumes one that is paused for a sleep that did not come, or that ended
-// without the controller: a wake came in the middle of the scale-down, this
-// process ended there, or the target was scaled by hand. It keeps one that scales
-// to zero from undoing a wake, and lets it go when the target is left to it. What
-// is observed may be behind, so the scale is read before anything is changed.
+// It resumes an autoscaler that is paused although the target is awake: a wake came in the
+// middle of the scale-down, this process ended there, or the target was scaled by hand. It
+// keeps an autoscaler that scales to zero from undoing a wake, for as long as keepsAwake
+// reports. The cache may be stale, so the scale is read before anything is changed.
 func (c *Controller) reconcileAutoscaler(ctx context.Context, p *pass) {
 	p.result.failed(c.syncAutoscaler(ctx, p))
 }
@@ -190,16 +189,16 @@ func keepsTargetAwake(elastiService *v1alpha1.ElastiService, now time.Time) (boo
 	case len(elastiService.Spec.Triggers) > 0 && !meta.IsStatusConditionTrue(status.Conditions, v1alpha1.ConditionDryRun):
 		return true, 0
 	case status.Replicas == 0 && meta.IsStatusConditionTrue(status.Conditions, v1alpha1.ConditionTargetFound):
-		// It was woken just now, and that is not in the status yet.
+		// The target was woken just now, which the status does not report yet.
 		return cooldown > 0, cooldown
 	case status.LastScaledUpTime == nil:
 		return false, 0
 	}
 	if status.LastScaledUpTime.After(now.Add(clockSkew)) {
-		// It was written by a clock that has been corrected since.
+		// The time was written by a clock that has been corrected since.
 		return false, 0
 	}
 	left := status.LastScaledUpTime.Add(cooldown).Sub(now)
-	// A time in the future is one of another clock.
+	// The clock of the replica that wrote the time may be ahead.
 	return left > 0, min(max(left, 0), cooldown)
 }

@@ -163,9 +163,8 @@ func (c *Controller) isWatched(key types.NamespacedName) bool {
 	return ok
 }
 
-// failedStarts are the ElastiServices whose targets something keeps, or has kept, from
-// the start that has not ended yet, and for which an Event says so. It is safe for
-// concurrent use.
+// failedStarts are the ElastiServices whose targets are starting and for which an Event has
+// reported what keeps, or kept, them from it. It is safe for concurrent use.
 type failedStarts struct {
 	mu   sync.Mutex
 	keys sets.Set[types.NamespacedName]
@@ -175,7 +174,7 @@ func newFailedStarts() *failedStarts {
 	return &failedStarts{keys: sets.New[types.NamespacedName]()}
 }
 
-// add adds an ElastiService if it exists: remove is called for one that ceases to.
+// add adds an ElastiService if it exists: remove is called when it is deleted.
 func (f *failedStarts) add(key types.NamespacedName, exists func(types.NamespacedName) bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

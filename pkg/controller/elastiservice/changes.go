@@ -62,8 +62,8 @@ func hasSayChanged(old, current *v1alpha1.ElastiService) bool {
 		!old.DeletionTimestamp.Equal(current.DeletionTimestamp) || hasFinalizer(old) != hasFinalizer(current)
 }
 
-// enqueueWaiting enqueues the ElastiServices that wait until they can scale the target
-// of one to zero: it may be the one that they wait for.
+// enqueueWaiting enqueues the ElastiServices that agree to scale the target of a given one to
+// zero: they may wait for that one.
 func (c *Controller) enqueueWaiting(elastiService *v1alpha1.ElastiService) {
 	for _, key := range c.scaleDowns.waiting(c.targetKeys.Of(elastiService)) {
 		c.enqueue(key)

@@ -61,9 +61,8 @@ func (c *Controller) reconcileFinalizers(ctx context.Context, p *pass) {
 	p.elastiService = updated
 }
 
-// finalize puts everything back as it was: the target awake, its autoscaler
-// resumed, then the resolver slices and the private Service deleted, and last the
-// finalizer.
+// finalize restores everything: it wakes the target and resumes its autoscaler, then deletes
+// the resolver slices and the private Service, and removes the finalizer last.
 func (c *Controller) finalize(ctx context.Context, p *pass) error {
 	elastiService := p.elastiService
 	if !hasFinalizer(elastiService) {
@@ -89,8 +88,8 @@ func (c *Controller) removeFinalizer(ctx context.Context, elastiService *v1alpha
 	return nil
 }
 
-// restoreAll puts everything back as it was for an ElastiService that is being deleted,
-// and reports whether that is done.
+// restoreAll restores everything for an ElastiService that is being deleted, and reports
+// whether that is done.
 func (c *Controller) restoreAll(ctx context.Context, p *pass) (bool, error) {
 	p.observed = c.observe(ctx, p.elastiService)
 	if err := c.leavePortsOfOthers(ctx, p); err != nil {
@@ -161,8 +160,8 @@ func (c *Controller) orphans(key types.NamespacedName, last *v1alpha1.ElastiServ
 	return p
 }
 
-// editedPrivateServices returns the private Services of public Services that do not
-// say any more for which ElastiService they were made: a client has edited them.
+// editedPrivateServices returns the private Services of public Services that do not name
+// their ElastiService any more, because a client has edited them.
 func (c *Controller) editedPrivateServices(publics []types.NamespacedName) (found []*corev1.Service) {
 	for _, public := range publics {
 		object, ok := c.services.in(public.Namespace).Get(public.Namespace, resources.PrivateServiceName(public.Name))

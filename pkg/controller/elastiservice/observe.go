@@ -163,7 +163,7 @@ func (c *Controller) recordScale(ctx context.Context, p *pass) {
 	if wake := status.LastWake; wake != nil && wake.CancelledSleep {
 		facts.sleepCancelled = wake.Time.Time
 	}
-	// What another client has scaled to zero since is its decision.
+	// A target that another client has scaled to zero since is not woken.
 	scaledByOther := p.target.Object != nil && p.target.Object.ScaledBy != "" && p.target.Object.ScaledBy != scaling.FieldManager
 	if !scaledByOther && p.state.lostWake(now, facts) {
 		p.state.oweWake(max(target.MinReplicas(p.elastiService), 1))

@@ -65,7 +65,7 @@ func (c *Controller) acceptingResolvers(ctx context.Context, p *pass) (map[disco
 		if complete {
 			p.notAccepting = append(p.notAccepting, string(family))
 		}
-		// Clients reach nothing without them. Ready endpoints are better than they are.
+		// Without endpoints clients reach only these resolvers. Ready endpoints are better.
 		if p.readyEndpoints == 0 || p.target.AtZero() {
 			listed[family] = overdue
 		}

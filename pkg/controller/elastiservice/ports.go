@@ -229,9 +229,9 @@ func (c *Controller) reconcilePortsOfOthers(ctx context.Context, p *pass) {
 }
 
 // leavePortsOfOthers takes proxy ports that belong to another ElastiService out of the
-// resolver slices of a pass: a storage that was replaced by an older one has claims that
-// slices of later on do not know of. No target is woken first, as clients that are turned
-// away are better off than those that reach the application of another.
+// resolver slices of a pass: the claims of a storage that was replaced by an older one may
+// contradict slices that were made later. No target is woken first: it is better for a client
+// to be turned away than to reach the application of another tenant.
 func (c *Controller) leavePortsOfOthers(ctx context.Context, p *pass) error {
 	var problems []error
 	for i, slice := range p.ownSlices {
@@ -256,7 +256,7 @@ func (c *Controller) leavePortsOfOthers(ctx context.Context, p *pass) error {
 		if err != nil {
 			continue
 		}
-		klog.FromContext(ctx).Info("Took proxy ports of other ElastiServices out of a resolver slice: their traffic is not held until the ElastiService has others or its target is awake", "elastiService", owner, "endpointSlice", klog.KObj(left))
+		klog.FromContext(ctx).Info("Removed the proxy ports of other ElastiServices from a resolver slice: their traffic is not held until the ElastiService has others or its target is awake", "elastiService", owner, "endpointSlice", klog.KObj(left))
 		updated := *slice
 		updated.slice, updated.ResourceVersion = written, written.ResourceVersion
 		p.ownSlices[i] = &updated

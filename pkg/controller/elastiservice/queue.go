@@ -27,7 +27,7 @@ import (
 
 const (
 	// The pauses between the attempts for one ElastiService: 50, 100, 200 ms …
-	// up to 30 s, so that one that cannot be helped costs little.
+	// up to 30 s, so that an ElastiService that keeps failing costs little.
 	firstRetry = 50 * time.Millisecond
 	lastRetry  = 30 * time.Second
 )

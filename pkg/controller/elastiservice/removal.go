@@ -187,7 +187,7 @@ func (c *Controller) restoreForGood(ctx context.Context, key types.NamespacedNam
 	case elapsed < restoreTimeout:
 		return false, err
 	default:
-		klog.FromContext(ctx).Error(err, "Failed to leave a target and its autoscaler as they were, will remove the resolvers all the same", "elastiService", key, "target", restoration.target)
+		klog.FromContext(ctx).Error(err, "Failed to restore the target and its autoscaler, will remove the resolvers anyway", "elastiService", key, "target", restoration.target)
 		c.eventAbout(restoration.regarding, corev1.EventTypeWarning, v1alpha1.ReasonAutoscalerNotResumed, actionFinalize, "the autoscaler of %s %s may still be paused: %v", restoration.target.Kind, restoration.target.Name, err)
 		return state == restoredAwake, nil
 	}
@@ -381,8 +381,8 @@ func (c *Controller) deleted(ctx context.Context, key types.NamespacedName) erro
 	p := c.orphans(key, last)
 	if len(p.ownServices) == 0 && len(p.ownSlices) == 0 && len(recordedTargets(p)) == 0 {
 		if finalized := p.state.finalized; finalized != "" && !c.deletions.reported(key, finalized) {
-			// Its end is about to be reported, and what is known of it tells then that
-			// there is nothing to wake.
+			// Its deletion is about to be reported. The state is needed until then: it
+			// shows that there is nothing to wake.
 			return nil
 		}
 		c.leaveScaleDown(p)
@@ -401,7 +401,7 @@ func (c *Controller) deleted(ctx context.Context, key types.NamespacedName) erro
 	}
 	if lost {
 		if p.state.recordLoss() {
-			klog.FromContext(ctx).Info("Leaving the objects of an unknown ElastiService alone: no ElastiService is known at all", "elastiService", key, "retryIn", lostRetry)
+			klog.FromContext(ctx).Info("Keeping the objects of an ElastiService that does not exist: the store has no ElastiService at all", "elastiService", key, "retryIn", lostRetry)
 		}
 		c.wakeQueue.remove(key)
 		c.queue.AddAfter(key, lostRetry)
@@ -411,8 +411,8 @@ func (c *Controller) deleted(ctx context.Context, key types.NamespacedName) erro
 	if !apierrors.IsNotFound(err) {
 		return err
 	}
-	// Of one that was cleaned up there is nothing to wake any more. What there is of it is
-	// deleted, and the watch is behind: its end brings this back.
+	// After an ElastiService that was cleaned up there is nothing to wake. Its objects in
+	// the cache are deleted already, and this is synced again when the watch shows that.
 	cleanedUp := p.state.cleanedUp(last)
 	var restorations []restoration
 	if !cleanedUp {

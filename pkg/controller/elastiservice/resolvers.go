@@ -45,8 +45,8 @@ func (c *Controller) resolversChanged(ctx context.Context) bool {
 	})
 }
 
-// checkResolvers has every ElastiService synced when resolvers become ready, stop to
-// be, or have been missing for the grace period.
+// checkResolvers enqueues every ElastiService when the ready resolvers have changed, or none
+// has been ready for the grace period.
 func (c *Controller) checkResolvers(ctx context.Context) {
 	changed := c.resolversChanged(ctx)
 	availability, since, wait := c.resolvers.Availability()

@@ -45,8 +45,8 @@ const recheckDelay = 5 * time.Second
 
 // scaleWhenAllAgree scales the target of an ElastiService that agrees to zero,
 // when every other ElastiService of the target agrees too and all of them have
-// just confirmed that it is idle. The last one that agrees scales the target, or a
-// change of one that is not brings those that are back: it may have no say any more.
+// just confirmed that it is idle. The last ElastiService that agrees scales the target. When
+// one that does not agree changes, those that do are synced again: it may have no say now.
 func (c *Controller) scaleWhenAllAgree(ctx context.Context, p *pass) error {
 	siblings, err := c.siblings(ctx, p.elastiService)
 	if err != nil {
@@ -76,19 +76,18 @@ func (c *Controller) endScaling(p *pass, target resources.TargetKey) {
 	}
 }
 
-// scaleToZero scales the target, whose autoscaler is paused, to zero. The requests
-// stay until that is done: a wake that comes meanwhile removes one, and then the
-// target is woken again; and the controller that goes on after a crash finds them.
-// When a step fails, what was done before is undone, and only then the requests are
-// removed: the resolvers leave the path with them.
+// scaleToZero scales the target, whose autoscaler is paused, to zero. The requests for sleep
+// stay until that is done: a wake removes one of them meanwhile, and then the target is woken
+// again; a controller that continues after a crash finds them. When a step fails, the steps
+// before are undone, and only then the requests are removed, with which the resolvers leave
+// the path.
 //
-// The watch of the resolver slices may be behind as well, so they are read too: between
-// that and the scaling there is nothing but the call.
+// The cache of the resolver slices may be stale, so they are read last before the scaling.
 //
-// The scale is read first, and written only if it is still as it was then: a
-// controller that stalls after its check, and is not the leader any more, scales
-// nothing that was woken meanwhile. It is that of the object that was checked, or
-// else the check is repeated when the watch has the object as it is now.
+// The scale is read first, and written with its resource version as precondition: a
+// controller that stalls after its check, and does not lead any more, scales nothing that
+// was woken meanwhile. When the scale is not that of the object that was checked, the check
+// is repeated with the object as it is now.
 func (c *Controller) scaleToZero(ctx context.Context, p *pass, agreed []types.NamespacedName) error {
 	// A stall that is longer than this ends without a write.
 	checked, cancel := context.WithTimeout(ctx, scaleTimeout)
@@ -99,7 +98,8 @@ func (c *Controller) scaleToZero(ctx context.Context, p *pass, agreed []types.Na
 		return c.giveUpScaleDown(ctx, p, err)
 	}
 	if scale.Spec.Replicas == 0 {
-		// Another one was faster: the watch of the target brings this back.
+		// It is at zero already: the ElastiService is synced again when the watch shows
+		// that.
 		p.state.endScaleDown()
 		return nil
 	}
@@ -169,8 +169,8 @@ func (c *Controller) resolveScaleDown(ctx context.Context, p *pass, siblings []*
 
 // checkAgain has a target, which was changed since it was observed, checked again before
 // it is scaled to zero. The drain goes on meanwhile: a target that changes often would
-// not get to its end otherwise. What the watch has of the change brings this back, or
-// else, where there is no watch, the end of a time.
+// not get to its end otherwise. The ElastiService is synced again when the watch shows the
+// change, or after recheckDelay where there is no watch.
 func (c *Controller) checkAgain(ctx context.Context, p *pass) {
 	klog.FromContext(ctx).V(2).Info("A target has changed since it was checked, and is checked again before it is scaled to zero", "elastiService", klog.KObj(p.elastiService))
 	c.queue.AddAfter(p.key(), recheckDelay)
@@ -223,8 +223,8 @@ func (c *Controller) isSliceOf(slice *discoveryv1.EndpointSlice, elastiService *
 		slices.Contains(resources.OwnerOf(&slice.ObjectMeta), resources.KeyOf(elastiService))
 }
 
-// drainAgain has the ElastiServices of a target that was about to be scaled to zero, and
-// those above all that are without resolvers, agree again before it is.
+// drainAgain has the drain begin again for the exposed ElastiServices of a target that was
+// about to be scaled to zero: the resolvers of their Services are not in the path.
 func (c *Controller) drainAgain(ctx context.Context, p *pass, exposed []*v1alpha1.ElastiService) {
 	p.state.endScaleDown()
 	for _, sibling := range exposed {

@@ -37,17 +37,16 @@ import (
 // leaveRetry is the pause between two attempts to leave namespaces.
 const leaveRetry = 30 * time.Second
 
-// leaveNamespaces puts namespaces back as they were that an earlier process
-// worked on and this one does not: their targets awake, no managed object in them,
-// and no finalizer that would keep their ElastiServices for ever. It returns when
-// that is done or ctx ends.
+// leaveNamespaces restores namespaces that an earlier process managed and this one does not:
+// their targets are awake, no managed object is left in them, and no finalizer that would
+// block the deletion of their ElastiServices. It returns when that is done or ctx ends.
 func (c *Controller) leaveNamespaces(ctx context.Context) {
 	for {
 		err := c.tryLeaveNamespaces(ctx)
 		if err == nil || ctx.Err() != nil {
 			return
 		}
-		klog.FromContext(ctx).Error(err, "Failed to leave namespaces that are not worked on any more, will retry; their targets may be without replicas until the server may scale them", "retryIn", leaveRetry)
+		klog.FromContext(ctx).Error(err, "Failed to clean up namespaces that are no longer managed, will retry; their targets may be without replicas until the server may scale them", "retryIn", leaveRetry)
 		select {
 		case <-ctx.Done():
 			return
@@ -83,7 +82,7 @@ func (c *Controller) leaveNamespace(ctx context.Context, namespace string, elast
 		ElastiServices: elastiServices, KeepResolvers: true, Pacer: pacer, Clock: c.clock,
 	}
 	if err := teardown.Run(ctx); err != nil {
-		return fmt.Errorf("putting the namespace %s back as it was: %w", namespace, err)
+		return fmt.Errorf("restoring namespace %s: %w", namespace, err)
 	}
 	var problems []error
 	for _, elastiService := range elastiServices {
@@ -94,7 +93,7 @@ func (c *Controller) leaveNamespace(ctx context.Context, namespace string, elast
 	return errors.Join(problems...)
 }
 
-// abandon takes what resolvers act on out of a status, and the finalizer away.
+// abandon removes from a status what resolvers act on, and the finalizer.
 func (c *Controller) abandon(ctx context.Context, elastiService *v1alpha1.ElastiService) error {
 	updated, err := c.options.Statuses.UpdateStatus(ctx, resources.KeyOf(elastiService), elastiService.UID, func(stored *v1alpha1.ElastiService) error {
 		if stored.ResourceVersion != elastiService.ResourceVersion {
@@ -114,7 +113,7 @@ func (c *Controller) abandon(ctx context.Context, elastiService *v1alpha1.Elasti
 	return err
 }
 
-// loaded are Signers with one that is loaded.
+// loaded are Signers whose signer is loaded already.
 type loaded struct{ signer *signature.Signer }
 
 // Load implements Signers.

@@ -56,9 +56,9 @@ type scaleDowns struct {
 
 // scaleDown is the scale-down of one target.
 type scaleDown struct {
-	// agreed has the ElastiServices that are ready for their target to go to zero. The
-	// value is false of one whose resolvers were found not to be in the path after all,
-	// until its drain has begun anew.
+	// agreed has the ElastiServices that agree to scale their target to zero. The value is
+	// false while the resolvers of an ElastiService are found not to be in the path, until
+	// its drain has begun again.
 	agreed map[types.NamespacedName]bool
 	// scaling is true while one of them scales the target to zero, scaled once that
 	// is done and the requests for it are being removed.
@@ -266,7 +266,7 @@ func (c *Controller) shareTarget(ctx context.Context, one, other *v1alpha1.Elast
 			case errors.As(err, &kindError):
 				// It names nothing that can be scaled.
 			case err != nil:
-				return false, fmt.Errorf("finding out whether ElastiServices %s and %s have the same target: %w", one.Name, other.Name, err)
+				return false, fmt.Errorf("resolving the targets of ElastiServices %s and %s: %w", one.Name, other.Name, err)
 			default:
 				c.targetKeys.Learn(&elastiService.Spec.ScaleTargetRef, resource.Resource)
 			}

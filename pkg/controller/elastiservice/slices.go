@@ -62,9 +62,9 @@ func (c *Controller) reconcileSlices(ctx context.Context, p *pass) {
 			p.state.portChecks.RecordListed(desired)
 		}
 	}
-	// Otherwise no resolver is known to serve the ports of the Service as they
-	// are now. Until one is, those before are better than none: resolvers go
-	// on listening there for a while.
+	// Otherwise no resolver is known to serve the present ports of the Service. Until one
+	// is, the former slices are better than none: resolvers keep the former ports open
+	// for a while.
 	p.result.failed(err)
 	p.state.recordExposure(c.clock.Now(), len(p.notAccepting) > 0 || err != nil && !inPlace(desired, p.ownSlices))
 	if removed {

@@ -30,12 +30,12 @@ import (
 	"github.com/truefoundry/elasti-apiserver/pkg/controller/statuswriter"
 )
 
-// observationDelay is how much later than it happens a sleep may be observed,
-// when it is not known since when the target had been up. A wake that comes in
-// between is the controller's all the same.
+// observationDelay is by how much the observation of a sleep may be late, when it is not
+// known since when the target had been up. A wake by the controller in between still counts
+// as that.
 const observationDelay = 10 * time.Second
 
-// wakeValidity is for how long a wake tells a controller that begins that the target is
+// wakeValidity is for how long a wake shows a controller that starts that the target is
 // needed: longer than it takes until there is a new leader.
 const wakeValidity = time.Minute
 

@@ -62,7 +62,7 @@ const (
 	teardownConcurrency = 64
 )
 
-// Teardown puts the cluster back as it was without ElastiServices. It goes by
+// Teardown restores the cluster to what it was without ElastiServices. It goes by
 // the objects that a Controller made, so it needs neither ElastiServices nor
 // the server that stores them. No Controller may run at the same time.
 type Teardown struct {
@@ -123,7 +123,7 @@ func (t *Teardown) Run(ctx context.Context) error {
 	}
 	private = slices.DeleteFunc(private, func(service corev1.Service) bool { return !isPrivateService(signer, &service.ObjectMeta) })
 	resolverSlices = slices.DeleteFunc(resolverSlices, func(slice discoveryv1.EndpointSlice) bool { return !isResolverSlice(signer, &slice.ObjectMeta) })
-	klog.FromContext(ctx).Info("Putting the cluster back as it was", "privateServices", len(private), "resolverSlices", len(resolverSlices))
+	klog.FromContext(ctx).Info("Restoring the cluster", "privateServices", len(private), "resolverSlices", len(resolverSlices))
 
 	records := slices.Concat(recordsOf(private), recordsOfSlices(signer, resolverSlices), recordsInStatuses(t.ElastiServices))
 	asleep, restored := t.restoreTargets(ctx, records)
@@ -144,8 +144,9 @@ func (t *Teardown) Run(ctx context.Context) error {
 	return errors.Join(append(unread, restored, removed, t.removePrivateServices(ctx, private))...)
 }
 
-// list returns what may be private Services and resolver slices in a namespace, or else
-// neither: the one may be the record of a target that the other stands in for.
+// list returns the objects of a namespace that may be private Services and resolver slices.
+// It returns both or, with an error, neither: a private Service may record the target of a
+// slice, and a slice that of a private Service.
 func (t *Teardown) list(ctx context.Context, namespace string) ([]corev1.Service, []discoveryv1.EndpointSlice, error) {
 	services, err := t.Host.CoreV1().Services(namespace).List(ctx, selecting(v1alpha1.LabelRole, v1alpha1.RolePrivate))
 	if err != nil {

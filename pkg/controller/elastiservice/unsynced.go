@@ -89,7 +89,7 @@ type triedScope struct {
 	done chan struct{}
 }
 
-// newTried returns it for the namespaces that are worked on, none for all of them.
+// newTried returns a tried for the managed namespaces; without any, all are managed.
 func newTried(namespaces []string) *tried {
 	if len(namespaces) == 0 {
 		namespaces = []string{metav1.NamespaceAll}
@@ -127,8 +127,8 @@ func (c *Controller) hasSynced(namespace string) bool {
 	return c.services.in(namespace).HasSynced() && c.endpointSlices.in(namespace).HasSynced()
 }
 
-// namespaceSynced has the ElastiServices synced that wait for the caches of a scope. Those
-// that still have to wait do so again.
+// namespaceSynced enqueues the ElastiServices that wait for the caches of a scope. An
+// ElastiService that has to wait for another cache waits again.
 func (c *Controller) namespaceSynced(scope string) {
 	for _, key := range c.unsynced.take(scope) {
 		c.enqueue(key)
@@ -143,8 +143,8 @@ func (c *Controller) namespaceFailed(scope string, watches *scopedWatch) {
 	c.namespaceSynced(scope)
 }
 
-// syncUnsynced does what can be done for an ElastiService in a namespace that cannot be
-// read yet: it says so. It takes nothing away, as an empty cache says nothing.
+// syncUnsynced reports in the status of an ElastiService that its namespace cannot be read
+// yet. It removes nothing, as an empty cache proves nothing.
 func (c *Controller) syncUnsynced(ctx context.Context, key types.NamespacedName) error {
 	object, ok := c.elastiServices.in(key.Namespace).Get(key.Namespace, key.Name)
 	if !ok {

@@ -147,14 +147,14 @@ func (r *Runner) lead(ctx, leadCtx context.Context) error {
 	defer stop()
 	defer context.AfterFunc(ctx, stop)()
 	logger := klog.FromContext(ctx)
-	logger.Info("This replica leads")
+	logger.Info("Started leading")
 	err := r.options.Run(runCtx)
-	logger.Info("This replica does not lead any more", "lost", leadCtx.Err() != nil)
+	logger.Info("Stopped leading", "lost", leadCtx.Err() != nil)
 	if err != nil && runCtx.Err() == nil {
 		return fmt.Errorf("running as the leader: %w", err)
 	}
 	if runCtx.Err() == nil {
-		return errors.New("what the leader runs ended by itself")
+		return errors.New("the work of the leader ended unexpectedly")
 	}
 	return nil
 }

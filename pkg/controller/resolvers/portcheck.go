@@ -178,10 +178,10 @@ func (l *PortChecker) Check(ctx context.Context, known *PortChecks, query Query,
 	return true
 }
 
-// accepts reports whether a resolver accepts connections to all ports of a query. One
-// that cannot be checked counts: it cannot be reached, or is of an earlier version whose
-// response says nothing. Another response than the expected one does not, and says
-// nothing of the other Services of the resolver either: it may be due to this one.
+// accepts reports whether a resolver accepts connections to all ports of a query. A resolver
+// that cannot be checked counts as accepting: it cannot be reached, or is of an earlier
+// version whose response says nothing. After an unexpected response it does not, for this
+// Service alone: the response may be due to it.
 func (l *PortChecker) accepts(ctx context.Context, address string, query *Query) bool {
 	accepts, err := l.query(ctx, address, query)
 	earlier := errors.Is(err, portcheck.ErrNotSupported)

@@ -203,7 +203,7 @@ func (i *Inspector) inspect(ctx context.Context, key types.NamespacedName) {
 	defer cancel()
 	problem, err := i.problemOf(limited, inspected)
 	if err != nil && !inspected.failed && ctx.Err() == nil {
-		klog.FromContext(ctx).Error(err, "Failed to find out why a target does not start, will retry", "elastiService", key)
+		klog.FromContext(ctx).Error(err, "Failed to inspect a target that does not start, will retry", "elastiService", key)
 	}
 	inspected.failed = err != nil
 

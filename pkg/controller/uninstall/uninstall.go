@@ -164,7 +164,7 @@ func (r *Runner) runUntilDeleted(ctx context.Context) (bool, error) {
 	watching.Wait()
 	if ended {
 		if err == nil {
-			err = errors.New("what runs while the product is installed ended by itself")
+			err = errors.New("the work of the controller ended unexpectedly")
 		}
 		return false, err
 	}
@@ -258,7 +258,7 @@ func (r *Runner) check(ctx context.Context) decision {
 	if result == installed && len(deleted) == 1 {
 		part := deleted[0].what()
 		r.deletions[part].replaced = true
-		klog.FromContext(ctx).Info("A part of the installation was deleted and nothing else: it is taken for a replacement, and targets are not woken", "part", part)
+		klog.FromContext(ctx).Info("Only this part of the installation was deleted: it is taken for a replacement, and targets are not woken", "part", part)
 		if err := r.release(ctx, deleted); err != nil {
 			klog.FromContext(ctx).Error(err, "Failed to remove the finalizer of a part that is being replaced", "part", part)
 		}
@@ -309,7 +309,7 @@ func (r *Runner) tearDown(ctx context.Context) {
 	logger := klog.FromContext(ctx)
 	logger.Info("The product is being deleted from the cluster")
 	if err := r.options.Teardown(ctx); err != nil {
-		logger.Error(err, "The cluster could not be put back as it was")
+		logger.Error(err, "Failed to restore the cluster")
 	}
 	if err := r.release(ctx, r.parts); err != nil {
 		logger.Error(err, "Remove the finalizer by hand", "finalizer", Finalizer)

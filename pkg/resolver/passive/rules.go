@@ -14,8 +14,8 @@ See the License for the specific language governing permissions and
 limitations under the License.
 */
 
-// Package passive matches requests and connections against spec.proxy.passive. Those
-// that match neither wake a target nor count as use of it.
+// Package passive matches requests and connections against spec.proxy.passive. A request or
+// connection that matches neither wakes a target nor counts as use of it.
 //
 // It knows no protocol, but what a Request shows of one. Begin with Rules.
 package passive

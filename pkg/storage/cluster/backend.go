@@ -63,7 +63,7 @@ func NewBackend(ctx context.Context, host *rest.Config) (*Backend, error) {
 	config.QPS = -1
 	client, err := rest.HTTPClientFor(config)
 	if err != nil {
-		return nil, fmt.Errorf("making the client for the storage in the host cluster: %w", err)
+		return nil, fmt.Errorf("creating the client for the storage in the host cluster: %w", err)
 	}
 	feature.DefaultFeatureSupportChecker.CheckClient(ctx, progressSupport{}, storage.RequestWatchProgress)
 	return &Backend{config: config, client: client, writer: string(uuid.NewUUID()), logger: klog.FromContext(ctx)}, nil
@@ -157,7 +157,7 @@ func (b *Backend) newCachedStorage(
 	})
 	if err != nil {
 		closeRaw()
-		return nil, nil, fmt.Errorf("making the watch cache of %s: %w", config.GroupResource, err)
+		return nil, nil, fmt.Errorf("creating the watch cache of %s: %w", config.GroupResource, err)
 	}
 	delegator := cacher.NewCacheDelegator(cached, raw)
 	return delegator, sync.OnceFunc(func() {

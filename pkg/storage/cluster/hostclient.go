@@ -71,7 +71,7 @@ func newHostClient(config *rest.Config, httpClient *http.Client, resource, kind 
 	own.ContentType, own.AcceptContentTypes = runtime.ContentTypeJSON, runtime.ContentTypeJSON
 	client, err := rest.RESTClientForConfigAndClient(own, httpClient)
 	if err != nil {
-		return nil, fmt.Errorf("making the client for %s in the host cluster: %w", resource, err)
+		return nil, fmt.Errorf("creating the client for %s in the host cluster: %w", resource, err)
 	}
 	return &hostClient{client: client, parameters: runtime.NewParameterCodec(scheme), resource: resource}, nil
 }

@@ -133,7 +133,7 @@ func Start(ctx context.Context, options Options) (*Server, error) {
 	case <-etcd.Server.ReadyNotify():
 		// A store that cannot be made smaller serves what it has.
 		if err := errors.Join(server.dropHistory(ctx), server.trim(ctx), server.keepSpace(ctx)); err != nil {
-			klog.FromContext(ctx).Error(err, "The database stays larger than it has to be", "dataDir", dataDir)
+			klog.FromContext(ctx).Error(err, "Failed to shrink the database", "dataDir", dataDir)
 		}
 		serving.Store(true)
 		return server, nil
@@ -171,7 +171,7 @@ func (s *Server) Wait(ctx context.Context) error {
 			}
 		case <-trims.C:
 			if err := s.trim(ctx); err != nil {
-				klog.FromContext(ctx).Error(err, "The database stays larger than it has to be")
+				klog.FromContext(ctx).Error(err, "Failed to shrink the database")
 			}
 		}
 	}

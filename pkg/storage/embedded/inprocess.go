@@ -94,7 +94,7 @@ func (s *Server) newCachedStorage(
 	})
 	if err != nil {
 		closeRaw()
-		return nil, nil, fmt.Errorf("making the watch cache of %s: %w", config.GroupResource, err)
+		return nil, nil, fmt.Errorf("creating the watch cache of %s: %w", config.GroupResource, err)
 	}
 	delegator := cacher.NewCacheDelegator(cached, raw)
 	return skipDecodeWrites{delegator}, sync.OnceFunc(func() {
@@ -108,7 +108,7 @@ func (s *Server) newCachedStorage(
 func (s *Server) newStorage(config *storagebackend.ConfigForResource, newFunc, newListFunc func() runtime.Object, resourcePrefix string) (storage.Interface, func(), error) {
 	client, err := kubernetes.New(clientv3.Config{Endpoints: []string{s.endpoint}, Logger: s.etcd.Server.Logger()})
 	if err != nil {
-		return nil, nil, fmt.Errorf("making the client of the store: %w", err)
+		return nil, nil, fmt.Errorf("creating the client of the store: %w", err)
 	}
 	functions := v3client.New(s.etcd.Server)
 	closeClients := func() {
@@ -141,7 +141,7 @@ func (s *Server) newStorage(config *storagebackend.ConfigForResource, newFunc, n
 	if err != nil {
 		stopCompactor()
 		closeClients()
-		return nil, nil, fmt.Errorf("making the storage of %s: %w", config.GroupResource, err)
+		return nil, nil, fmt.Errorf("creating the storage of %s: %w", config.GroupResource, err)
 	}
 	closeAll := func() {
 		stopCompactor()

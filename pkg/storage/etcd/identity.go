@@ -61,7 +61,7 @@ func NewIdentity(config *storagebackend.Config) (*Identity, error) {
 	}
 	client, err := clientv3.New(clientConfig)
 	if err != nil {
-		return nil, fmt.Errorf("making the client of the etcd %v: %w", files.ServerList, err)
+		return nil, fmt.Errorf("creating the client of the etcd %v: %w", files.ServerList, err)
 	}
 	root := strings.TrimSuffix(path.Join("/", config.Prefix), "/") + "/"
 	return &Identity{client: client, root: root, key: root + identityKey}, nil

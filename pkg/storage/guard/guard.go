@@ -203,7 +203,7 @@ func (g *Guard) While(ctx context.Context, run func(ctx context.Context) error) 
 			return err
 		}
 		if err != nil {
-			klog.FromContext(ctx).Error(err, "What was stopped, as the store is another one, has failed")
+			klog.FromContext(ctx).Error(err, "The work that was stopped because the store is another one has failed")
 		}
 	}
 }

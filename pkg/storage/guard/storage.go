@@ -94,7 +94,7 @@ func (s *guardedStorage) open() error {
 	// It may take long. Requests get an error meanwhile.
 	built, destroy, err := s.build()
 	if err != nil {
-		return fmt.Errorf("making the storage of %s: %w", s.resource, err)
+		return fmt.Errorf("creating the storage of %s: %w", s.resource, err)
 	}
 	s.mu.Lock()
 	ended := s.ended

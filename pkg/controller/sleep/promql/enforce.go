@@ -67,7 +67,7 @@ func Enforce(query, label, value string) (string, error) {
 	}
 	enforced, err := labels.NewMatcher(labels.MatchEqual, label, value)
 	if err != nil {
-		return "", fmt.Errorf("making the matcher: %w", err)
+		return "", fmt.Errorf("creating the matcher: %w", err)
 	}
 	if err := visit(expression, func(selector *parser.VectorSelector) error { return add(selector, enforced) }); err != nil {
 		return "", err

@@ -28,8 +28,9 @@ import (
 	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti/v1alpha1"
 )
 
-// openTimeout is how long what a resolver that is ready reported as open counts as that. One
-// whose container was restarted had it end, and has nothing to report if no request comes.
+// openTimeout is how long a connection counts as open that a ready resolver has reported as
+// such. A resolver whose container was restarted has ended it, and reports nothing while no
+// request comes.
 const openTimeout = time.Hour
 
 // Cooldown returns the cooldown of an ElastiService.

@@ -105,7 +105,7 @@ func NewStorage(options Options) (*Storage, error) {
 	}
 	storeOptions := &generic.StoreOptions{RESTOptions: restOptions, AttrFunc: getAttributes, Indexers: indexers()}
 	if err := store.CompleteWithOptions(storeOptions); err != nil {
-		return nil, fmt.Errorf("making the store of elastiservices: %w", err)
+		return nil, fmt.Errorf("creating the store of elastiservices: %w", err)
 	}
 	statusStore := *store
 	statusStore.UpdateStrategy = statusStrategy{strategy}

@@ -74,7 +74,7 @@ func New(restOptions generic.RESTOptionsGetter) (*Claims, error) {
 	newListFunc := func() runtime.Object { return &elasti.ProxyPortClaimList{} }
 	created, destroy, err := options.Decorator(options.StorageConfig, c.prefix, keyOf, newFunc, newListFunc, getAttributes, nil, &cache.Indexers{})
 	if err != nil {
-		return nil, fmt.Errorf("making the storage of proxy port claims: %w", err)
+		return nil, fmt.Errorf("creating the storage of proxy port claims: %w", err)
 	}
 	c.storage, c.destroy = created, sync.OnceFunc(destroy)
 	return c, nil
@@ -113,7 +113,7 @@ func (c *Claims) Claim(ctx context.Context, wanted v1alpha1.ProxyPortClaimSpec) 
 			return specOf(existing)
 		}
 		if ctx.Err() != nil {
-			return v1alpha1.ProxyPortClaimSpec{}, fmt.Errorf("reading whose proxy port %d is: %w", wanted.ProxyPort, err)
+			return v1alpha1.ProxyPortClaimSpec{}, fmt.Errorf("reading the claim of proxy port %d: %w", wanted.ProxyPort, err)
 		}
 		if !storage.IsNotFound(err) {
 			klog.FromContext(ctx).Error(err, "The claim of a proxy port cannot be read, and the port is not used for now: repair or delete the stored object", "proxyPort", wanted.ProxyPort)
