@@ -62,7 +62,6 @@ settle[sd]? (a|the) waiters?	resolve, complete
 foreign	other
 heads?	headers
 believe[sd]?|doubt(s|ed)?	trust, outcome unknown
-undecoded|as ?encoded	skip-decode path
 confirming|written ?keys	read-your-writes tracker
 folding ?recorder	event aggregator
 direct ?client	in-process client

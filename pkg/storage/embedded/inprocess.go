@@ -62,8 +62,7 @@ func (p inProcess) GetRESTOptions(resource schema.GroupResource, example runtime
 }
 
 // newCachedStorage is a generic.StorageDecorator. It does what
-// registry.StorageWithCacher does, with the storage of newStorage, and skips
-// decoding what is written.
+// registry.StorageWithCacher does, with the storage of newStorage.
 func (s *Server) newCachedStorage(
 	config *storagebackend.ConfigForResource,
 	resourcePrefix string,
@@ -97,7 +96,7 @@ func (s *Server) newCachedStorage(
 		return nil, nil, fmt.Errorf("creating the watch cache of %s: %w", config.GroupResource, err)
 	}
 	delegator := cacher.NewCacheDelegator(cached, raw)
-	return skipDecodeWrites{delegator}, sync.OnceFunc(func() {
+	return delegator, sync.OnceFunc(func() {
 		delegator.Stop()
 		cached.Stop()
 		closeRaw()
@@ -135,7 +134,6 @@ func (s *Server) newStorage(config *storagebackend.ConfigForResource, newFunc, n
 		transformer = etcd3.WithCorruptObjErrorHandlingTransformer(transformer)
 		decoder = etcd3.WithCorruptObjErrorHandlingDecoder(decoder)
 	}
-	decoder = skipDecoder{decoder, versioner}
 	store, err := etcd3.New(client, compactor, config.Codec, newFunc, newListFunc, config.Prefix, resourcePrefix, config.GroupResource,
 		transformer, config.LeaseManagerConfig, decoder, versioner)
 	if err != nil {
