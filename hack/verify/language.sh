@@ -64,7 +64,6 @@ heads?	headers
 believe[sd]?|doubt(s|ed)?	trust, outcome unknown
 confirming|written ?keys	read-your-writes tracker
 folding ?recorder	event aggregator
-direct ?client	in-process client
 circles?	full-cycle tests
 are known	caches are synced
 who(m|ever)?|nobody|somebody|anybody|everybody|everyone|someone|anyone	a component: the caller, no replica, another client

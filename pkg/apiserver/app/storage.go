@@ -125,9 +125,6 @@ func newEmbeddedBackend(server *embedded.Server, o *genericoptions.EtcdOptions) 
 	closeClient := started.close
 	started.wait = server.Wait
 	started.close = func() error { return errors.Join(closeClient(), server.Close()) }
-	if hasWatchCache(o) {
-		started.watched = server.InProcess
-	}
 	return started, nil
 }
 

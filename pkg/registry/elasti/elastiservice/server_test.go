@@ -110,7 +110,7 @@ func startServer(t *testing.T, warner elastiserviceregistry.Warner) *server {
 	s := &server{scaler: newFakeScaler(), events: &eventLog{}}
 	endpoints, err := elastiserviceregistry.NewStorage(elastiserviceregistry.Options{
 		Scheme:      apiserver.Scheme,
-		RESTOptions: switchable{store.InProcess(completed.RESTOptionsGetter), &s.readOnly, &s.rejected, &s.away},
+		RESTOptions: switchable{completed.RESTOptionsGetter, &s.readOnly, &s.rejected, &s.away},
 		Scaler:      s.scaler,
 		Events:      s.events,
 		Warner:      warner,
