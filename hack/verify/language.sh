@@ -40,7 +40,7 @@ rivals?|winners?	conflicting, owning ElastiService
 judges?|judged|judging|judge?ments?|verdicts?	compute…Condition; condition
 pulse|feels?|living	liveness, watch, alive
 blind(ly)?	unreachable until
-newcomers?|calm|let ?pass	initial status batch, quiet period, admit
+newcomers?|calm|let ?pass	new, quiet period, admit
 lanes?	priority queue
 former ?target|wake ?for ?good	previousTarget, restoreTarget
 patience|patient|patiently	timeout; retrying

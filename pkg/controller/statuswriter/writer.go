@@ -73,8 +73,6 @@ type Options struct {
 type Writer struct {
 	options Options
 	queue   *fairqueue.WorkQueue[types.NamespacedName]
-	// initial holds the ElastiServices whose first statuses are not enqueued yet.
-	initial *initialBatch
 
 	mu sync.Mutex
 	// pending has the statuses that the watch may not have delivered yet. An entry is
@@ -119,7 +117,6 @@ func New(options Options) *Writer {
 	return &Writer{
 		options: options,
 		queue:   queue,
-		initial: newInitialBatch(options.Clock, queue.Add),
 		pending: map[types.NamespacedName]*pendingStatus{},
 	}
 }
@@ -152,12 +149,7 @@ func (w *Writer) Enqueue(elastiService *v1alpha1.ElastiService, status *v1alpha1
 	if !w.record(elastiService, status) {
 		return false
 	}
-	key := resources.KeyOf(elastiService)
-	if len(elastiService.Status.Conditions) == 0 || w.initial.has(key) {
-		w.initial.add(key)
-	} else {
-		w.queue.Add(key)
-	}
+	w.queue.Add(resources.KeyOf(elastiService))
 	return true
 }
 
@@ -189,9 +181,6 @@ func (w *Writer) record(elastiService *v1alpha1.ElastiService, status *v1alpha1.
 // Run writes statuses, workers at a time, until ctx ends. It returns when
 // everything that it started has ended. It must be called once.
 func (w *Writer) Run(ctx context.Context, workers int) {
-	var running sync.WaitGroup
-	defer running.Wait()
-	running.Go(func() { w.initial.run(ctx) })
 	w.queue.Run(ctx, workers, w.work)
 }
 

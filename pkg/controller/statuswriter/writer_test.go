@@ -117,7 +117,8 @@ func TestAWatchThatIsFasterThanTheResponseLeavesNothingBehind(t *testing.T) {
 	}
 }
 
-// A namespace in which a thousand statuses change has its turn among others.
+// A namespace in which a thousand statuses are to be written, such as the first ones of
+// new ElastiServices, has its turn among others.
 func TestStatusesOfANamespaceWithManyDelayNoOther(t *testing.T) {
 	t.Parallel()
 	writer := newWriter(elastiService(), "", nil)
@@ -125,8 +126,6 @@ func TestStatusesOfANamespaceWithManyDelayNoOther(t *testing.T) {
 	change := func(namespace, name string) {
 		changed := elastiService()
 		changed.Namespace, changed.Name = namespace, name
-		// It is not its first status.
-		changed.Status.Conditions = []metav1.Condition{{Type: v1alpha1.ConditionReady}}
 		writer.Enqueue(changed, &v1alpha1.ElastiServiceStatus{Replicas: 3})
 	}
 	for number := range 1000 {
