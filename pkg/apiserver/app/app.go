@@ -24,7 +24,6 @@ import (
 	"errors"
 	"fmt"
 
-	"k8s.io/apiserver/pkg/authorization/authorizer"
 	"k8s.io/apiserver/pkg/endpoints/openapi"
 	genericapiserver "k8s.io/apiserver/pkg/server"
 	"k8s.io/client-go/dynamic"
@@ -36,10 +35,8 @@ import (
 	"k8s.io/component-base/logs"
 	logsapi "k8s.io/component-base/logs/api/v1"
 	"k8s.io/klog/v2"
-	"k8s.io/utils/clock"
 
 	"github.com/truefoundry/elasti-apiserver/pkg/apiserver"
-	"github.com/truefoundry/elasti-apiserver/pkg/apiserver/authentication"
 	"github.com/truefoundry/elasti-apiserver/pkg/apiserver/authorization"
 	"github.com/truefoundry/elasti-apiserver/pkg/apiserver/options"
 	generatedopenapi "github.com/truefoundry/elasti-apiserver/pkg/generated/openapi"
@@ -136,7 +133,9 @@ func newServer(ctx context.Context, o *options.Options, host *rest.Config, store
 	storeGuard := newStoreGuard(o, client, store.identity)
 	notWatched := storeGuard.Wrap(store.unwatched(generic.RESTOptionsGetter))
 	generic.RESTOptionsGetter = storeGuard.Wrap(store.watched(generic.RESTOptionsGetter))
-	access := cacheDecisions(generic)
+	access := generic.Authorization.Authorizer
+	// A cached decision about all names of a namespace counts for each of them.
+	generic.Authorization.Authorizer = authorization.ForAllNames(access)
 	scaler, err := scaling.NewClient(scaling.Options{Config: host})
 	if err != nil {
 		return nil, nil, err
@@ -180,18 +179,6 @@ func newServer(ctx context.Context, o *options.Options, host *rest.Config, store
 		return nil, nil, err
 	}
 	return server, recordEvents(broadcaster), nil
-}
-
-// cacheDecisions has callers authenticated and authorized with fewer requests to the
-// host cluster. It returns the authorizer as it was before.
-func cacheDecisions(generic *genericapiserver.RecommendedConfig) authorizer.Authorizer {
-	if frontProxies := generic.Authentication.RequestHeaderConfig; frontProxies != nil {
-		generic.Authentication.Authenticator = authentication.CacheFrontProxies(generic.Authentication.Authenticator, frontProxies, clock.RealClock{})
-	}
-	access := generic.Authorization.Authorizer
-	// A cached decision about all names of a namespace counts for each of them.
-	generic.Authorization.Authorizer = authorization.ForAllNames(access)
-	return access
 }
 
 // loopbackConfig is for what the controller writes, which does not leave the process.
