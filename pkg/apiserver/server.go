@@ -114,7 +114,8 @@ type Server struct {
 // New makes the server with all of its endpoints.
 func New(config *Config) (*Server, error) {
 	config.Generic.BuildHandlerChainFunc = func(apiHandler http.Handler, c *genericapiserver.Config) http.Handler {
-		return genericapiserver.DefaultBuildHandlerChain(withCheckedPatches(withEmptyWakeBody(apiHandler), c.MaxRequestBodyBytes), c)
+		checked := withCheckedPatches(withEmptyWakeBody(apiHandler), c.MaxRequestBodyBytes)
+		return genericapiserver.DefaultBuildHandlerChain(withBoundedYAML(checked, c.MaxRequestBodyBytes), c)
 	}
 	completed := config.Generic.Complete()
 	genericServer, err := completed.New("elasti-apiserver", genericapiserver.NewEmptyDelegate())

@@ -114,6 +114,28 @@ spec:
 	}
 }
 
+// A few bytes of YAML that take any amount of memory when their aliases are written out are
+// rejected before that, in every kind of request and for callers that may do little.
+func TestYAMLAliasesAreBounded(t *testing.T) {
+	namespace := newNamespace(t)
+	createApplication(t, namespace, 0)
+	createElastiService(t, namespace, newElastiService("app"))
+	expand := func(field string) []byte {
+		return []byte(field + ": &a " + strings.Repeat("x", 1<<10) + "\nmore: [" + strings.Repeat("*a,", 8<<10) + "]\n")
+	}
+	waker := elastiClient(t, newServiceAccount(t, namespace, "waker", mayWake)).ElastiV1alpha1().RESTClient()
+	admin := elastiClient(t, shared.Admin).ElastiV1alpha1().RESTClient()
+	for name, request := range map[string]*rest.Request{
+		"a wake":     waker.Post().Name("app").SubResource("wake").Body(expand("kind")).SetHeader("Content-Type", "application/yaml"),
+		"a creation": admin.Post().Body(expand("kind")).SetHeader("Content-Type", "application/yaml"),
+		"an apply":   admin.Patch(types.ApplyYAMLPatchType).Name("app").Param("fieldManager", "team").Body(expand("kind")),
+	} {
+		if err := request.Namespace(namespace).Resource("elastiservices").Do(t.Context()).Error(); !apierrors.IsRequestEntityTooLargeError(err) {
+			t.Errorf("%s returns %v, want an error that says that it is too large", name, err)
+		}
+	}
+}
+
 // A key of a trigger that is misspelt is warned about, at the first write and at
 // each that changes the spec.
 func TestAMisspeltKeyOfATriggerIsWarnedAbout(t *testing.T) {
