@@ -43,6 +43,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"go.opentelemetry.io/otel/trace"
+	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	kubeinformers "k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
@@ -71,8 +72,14 @@ import (
 	"github.com/truefoundry/elasti-apiserver/pkg/resolver/wake"
 )
 
-// privateSlices selects the EndpointSlices of private Services.
-const privateSlices = v1alpha1.LabelRole + "=" + v1alpha1.RolePrivate
+// sliceController is the name by which the EndpointSlice controller of Kubernetes marks the
+// EndpointSlices that it makes of the selector of a Service. It takes back what others write
+// to these.
+const sliceController = "endpointslice-controller.k8s.io"
+
+// privateSlices selects the EndpointSlices of private Services. Those that a user makes for
+// one do not count: their endpoints may be anywhere, and network policies let resolvers in.
+const privateSlices = v1alpha1.LabelRole + "=" + v1alpha1.RolePrivate + "," + discoveryv1.LabelManagedBy + "=" + sliceController
 
 // maxProbes bounds how many probes of pods run at a time.
 const maxProbes = 1024

@@ -227,6 +227,7 @@ func slice(es *v1alpha1.ElastiService, ready bool, addresses ...string) *discove
 	s := &discoveryv1.EndpointSlice{
 		ObjectMeta: metav1.ObjectMeta{Namespace: es.Namespace, Name: es.Name + "-slice", Labels: map[string]string{
 			discoveryv1.LabelServiceName: es.Status.PrivateService, v1alpha1.LabelRole: v1alpha1.RolePrivate,
+			discoveryv1.LabelManagedBy: sliceController,
 		}},
 		AddressType: discoveryv1.AddressTypeIPv4,
 	}
@@ -320,6 +321,30 @@ func TestHeldRequestWakesAndGetsItsResponse(t *testing.T) {
 	}
 	if n := c.wakes.Load(); n > clients/2 {
 		t.Errorf("%d requests made %d wake calls", clients, n)
+	}
+}
+
+// The user of a namespace makes an EndpointSlice for the private Service whose endpoint is
+// the pod of another, which a network policy closes to everything but resolvers.
+func TestRequestsReachOnlyEndpointsOfTheEndpointSliceController(t *testing.T) {
+	port := freePort(t)
+	es := elastiService("cart", port)
+	forged := slice(es, true, responding(t, "the pod of another"))
+	forged.Name = "forged"
+	forged.Labels[discoveryv1.LabelManagedBy] = "a user"
+	c := newCluster(t, func(o *Options) {
+		if _, err := o.Kubernetes.DiscoveryV1().EndpointSlices("shop").Create(t.Context(), forged, metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}, es)
+	own := responding(t, "its own pod")
+	wake := func(*v1alpha1.WakeRequest) error {
+		go c.apply(slice(es, true, own))
+		return nil
+	}
+	c.wake.Store(&wake)
+	if status, body, err := fetch(port, "/"); err != nil || status != http.StatusOK || body != "its own pod" {
+		t.Errorf("got %d %q %v", status, body, err)
 	}
 }
 
