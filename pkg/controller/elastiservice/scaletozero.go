@@ -192,7 +192,7 @@ func (c *Controller) withoutResolvers(ctx context.Context, siblings []*v1alpha1.
 }
 
 // hasResolvers reports whether the Service of an ElastiService has a resolver slice of
-// each IP family that lists resolvers.
+// each IP family that lists resolvers which are ready, with its proxy ports.
 func (c *Controller) hasResolvers(ctx context.Context, elastiService *v1alpha1.ElastiService) (bool, error) {
 	object, ok := c.services.in(elastiService.Namespace).Get(elastiService.Namespace, elastiService.Spec.Service)
 	if !ok {
@@ -207,7 +207,9 @@ func (c *Controller) hasResolvers(ctx context.Context, elastiService *v1alpha1.E
 		if err != nil {
 			return false, err
 		}
-		if !c.isSliceOf(slice, elastiService) || !slices.ContainsFunc(slice.Endpoints, func(endpoint discoveryv1.Endpoint) bool { return resources.IsReady(&endpoint) }) {
+		ready := slices.DeleteFunc(slices.Clone(slice.Endpoints), func(endpoint discoveryv1.Endpoint) bool { return !resources.IsReady(&endpoint) })
+		if !c.isSliceOf(slice, elastiService) || !shareEndpoint(ready, c.resolvers.Ready(family)) ||
+			!equality.Semantic.DeepEqual(slice.Ports, resources.SlicePorts(elastiService.Status.ProxyPorts)) {
 			return false, nil
 		}
 	}

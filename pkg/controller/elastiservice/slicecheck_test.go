@@ -100,6 +100,15 @@ func TestTargetIsNotScaledWhileTheServerHasNoResolverSlice(t *testing.T) {
 		"deleted, of the other one":  {service: "cart-grpc", change: remove},
 		"no endpoints":               {service: "cart", change: func(c *cluster, slice *discoveryv1.EndpointSlice) { slice.Endpoints = nil; c.create(slice) }},
 		"no endpoints, of the other": {service: "cart-grpc", change: func(c *cluster, slice *discoveryv1.EndpointSlice) { slice.Endpoints = nil; c.create(slice) }},
+		"other ports": {service: "cart-grpc", change: func(c *cluster, slice *discoveryv1.EndpointSlice) {
+			slice.Ports[0].Port = ptr.To[int32](1)
+			c.create(slice)
+		}},
+		"no resolver": {service: "cart", change: func(c *cluster, slice *discoveryv1.EndpointSlice) {
+			slice.Endpoints = slice.Endpoints[:1]
+			slice.Endpoints[0].Addresses = []string{"10.9.9.9"}
+			c.create(slice)
+		}},
 		"without signature": {service: "cart-grpc", stays: true, change: func(c *cluster, slice *discoveryv1.EndpointSlice) {
 			delete(slice.Annotations, v1alpha1.AnnotationSignature)
 			c.create(slice)
@@ -127,6 +136,10 @@ func TestTargetIsNotScaledWhileTheServerHasNoResolverSlice(t *testing.T) {
 					found := c.resolverSlices(service)
 					if len(found) != 1 || len(found[0].Endpoints) == 0 || !c.options.Signer.Made(&found[0].ObjectMeta) || found[0].Annotations[v1alpha1.AnnotationOwner] != service {
 						t.Errorf("the target is scaled to zero with the resolver slices %v of %s", found, service)
+						continue
+					}
+					if port, address := *found[0].Ports[0].Port, found[0].Endpoints[0].Addresses[0]; port < 10000 || address != "10.0.0.1" {
+						t.Errorf("the target is scaled to zero with a resolver slice of %s that leads to port %d of %s", service, port, address)
 					}
 				}
 				if waited := c.options.Clock.Since(writes.last(test.service)); !test.stays && waited < DefaultConvergenceTime {
@@ -141,6 +154,30 @@ func TestTargetIsNotScaledWhileTheServerHasNoResolverSlice(t *testing.T) {
 			c.eventuallyReplicas(0)
 		})
 	}
+}
+
+// Clients of one IP family would reach nothing.
+func TestTargetIsNotScaledWhileASliceOfOneFamilyIsMissing(t *testing.T) {
+	t.Parallel()
+	c, stumbling := newScaleDown(t, nil)
+	c.makeDualStack("cart")
+	c.setResolversOfIPv6("fd00::1")
+	c.beforeSliceIsChecked("cart", sync.OnceFunc(func() {
+		if err := c.host.Tracker().Delete(endpointSlicesResource, shop, resources.ResolverSliceName("cart", discoveryv1.AddressTypeIPv6, 0)); err != nil {
+			t.Error(err)
+		}
+	}))
+	stumbling.toZero = func(next func() error) error {
+		if found := c.resolverSlices("cart"); len(found) != 2 {
+			t.Errorf("the target is scaled to zero with the resolver slices %v", found)
+		}
+		return next()
+	}
+	c.start()
+	c.eventuallyMode("cart", v1alpha1.ModeServe)
+	c.requestSleep("cart")
+	c.eventuallyEvent(v1alpha1.ReasonResolverSliceMissing)
+	c.eventuallyReplicas(0)
 }
 
 // A slice that cannot be read is not there for all that is known.
