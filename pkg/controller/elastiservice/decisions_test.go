@@ -36,6 +36,7 @@ import (
 	"github.com/truefoundry/elasti-apiserver/pkg/controller/resolvers"
 	"github.com/truefoundry/elasti-apiserver/pkg/controller/target"
 	"github.com/truefoundry/elasti-apiserver/pkg/scaling"
+	"github.com/truefoundry/elasti-apiserver/pkg/triggers"
 )
 
 func TestDecideMode(t *testing.T) {
@@ -102,6 +103,40 @@ func TestDecideScaleDown(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			if got, why := decideScaleDown(test.facts); got != test.want || why == "" {
 				t.Errorf("got %d (%s), want %d", got, why, test.want)
+			}
+		})
+	}
+}
+
+// What resolvers report has the time of whichever replica it was reported to.
+func TestTrafficSinceTheRequestForSleep(t *testing.T) {
+	const second, minute = time.Second, time.Minute
+	last := func(at time.Duration) v1alpha1.ResolverActivity {
+		return v1alpha1.ResolverActivity{LastRequestTime: ptr.To(metav1.NewMicroTime(start.Add(at)))}
+	}
+	open := func(at time.Duration) v1alpha1.ResolverActivity {
+		return v1alpha1.ResolverActivity{Open: 1, ReportTime: metav1.NewMicroTime(start.Add(at))}
+	}
+	for name, test := range map[string]struct {
+		reported v1alpha1.ResolverActivity
+		want     bool
+	}{
+		"a request before":                        {last(-minute), false},
+		"a request since":                         {last(2 * second), true},
+		"a request by a clock that is ahead":      {last(minute), true},
+		"a request of the future":                 {last(10*second + clockSkew + 1), false},
+		"open":                                    {open(10 * second), true},
+		"open, reported by a clock that is ahead": {open(20 * second), true},
+		"open, reported long ago":                 {open(-time.Hour), false},
+		"open, reported in the future":            {open(time.Hour), false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			elastiService := cartElastiService()
+			elastiService.Spec.Triggers = []v1alpha1.ScaleTrigger{{Type: triggers.TypeTraffic}}
+			elastiService.Status.SleepRequestedTime = ptr.To(metav1.NewTime(start))
+			elastiService.Status.Activity = []v1alpha1.ResolverActivity{test.reported}
+			if got := usedSince(elastiService, start.Add(10*second), time.Time{}); got != test.want {
+				t.Errorf("got %t, want %t", got, test.want)
 			}
 		})
 	}

@@ -172,7 +172,8 @@ func (c *Controller) convergenceTime(elastiService *v1alpha1.ElastiService) time
 // Only traffic triggers say that such a target is to stay awake: under others
 // there may be traffic that is too little for that, and it wakes the target again.
 // The request is not later than the drain, if that has begun: its time is that of
-// another clock.
+// another clock. So are those of the reports, which count unless they are later than any
+// clock of a replica is.
 func usedSince(elastiService *v1alpha1.ElastiService, now, draining time.Time) bool {
 	status := &elastiService.Status
 	if status.SleepRequestedTime == nil || !slices.ContainsFunc(elastiService.Spec.Triggers, func(trigger v1alpha1.ScaleTrigger) bool {
@@ -187,8 +188,11 @@ func usedSince(elastiService *v1alpha1.ElastiService, now, draining time.Time) b
 		requested = draining
 	}
 	return slices.ContainsFunc(status.Activity, func(reported v1alpha1.ResolverActivity) bool {
-		return reported.Open > 0 && now.Sub(reported.ReportTime.Time) <= activity.Staleness(cooldown) ||
-			reported.LastRequestTime != nil && reported.LastRequestTime.After(requested)
+		if reported.Open > 0 && now.Sub(reported.ReportTime.Time).Abs() <= activity.Staleness(cooldown) {
+			return true
+		}
+		last := reported.LastRequestTime
+		return last != nil && last.After(requested) && !last.After(now.Add(clockSkew))
 	})
 }
 

@@ -121,7 +121,7 @@ func TestAWakeIsNotLostWithALeaderThatDiesWhileItScalesToZero(t *testing.T) {
 func TestTrafficCancelsAScaleDownWhereItDecides(t *testing.T) {
 	used := func(elastiService *v1alpha1.ElastiService) {
 		now := metav1.NowMicro()
-		last := metav1.NewMicroTime(now.Add(time.Hour))
+		last := metav1.NewMicroTime(now.Add(clockSkew / 2))
 		elastiService.Status.Activity = []v1alpha1.ResolverActivity{{Resolver: "a", ReportTime: now, ObservedSince: now, LastRequestTime: &last}}
 	}
 	for triggerType, stays := range map[string]bool{"traffic": true, "prometheus": false} {

@@ -184,13 +184,13 @@ func (s *state) recordScale(now time.Time, facts scaleFacts) *sleepPeriod {
 
 // lostWake reports whether the target is at zero although a wake cancelled its request
 // for sleep: the leader before ended when it had scaled the target, and had not seen the
-// wake yet. That counts until the scale was seen for the first time. A target that was
-// woken like this and put to sleep for good within wakeValidity, right before that leader
-// ended, is woken once more.
+// wake yet. That counts until the scale was seen for the first time. The clock of the replica
+// that recorded the wake may be ahead by clockSkew. A target that was woken like this and put
+// to sleep for good within wakeValidity, right before that leader ended, is woken once more.
 func (s *state) lostWake(now time.Time, facts scaleFacts) bool {
 	seen := !s.upSince.IsZero() || !s.zeroSince.IsZero()
 	return !seen && facts.known && facts.atZero && facts.wasUp && !facts.requested &&
-		!facts.sleepCancelled.After(now) && now.Sub(facts.sleepCancelled) < wakeValidity
+		!facts.sleepCancelled.After(now.Add(clockSkew)) && now.Sub(facts.sleepCancelled) < wakeValidity
 }
 
 // asleepAfter returns a time after which the target was scaled to zero: it was

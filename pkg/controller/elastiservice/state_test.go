@@ -201,16 +201,17 @@ func TestWakeThatTheLeaderBeforeDidNotSee(t *testing.T) {
 		now    time.Duration
 		want   bool
 	}{
-		"woken while it was scaled":     {nil, lost, time.Second, true},
-		"the scale is unknown at first": {[]scaleFacts{{}}, lost, time.Second, true},
-		"woken long before":             {nil, lost, wakeValidity, false},
-		"woken in the future":           {nil, lost, -time.Second, false},
-		"no wake cancelled a request":   {nil, with(func(f *scaleFacts) { f.sleepCancelled = time.Time{} }), time.Second, false},
-		"sleep is still requested":      {nil, with(func(f *scaleFacts) { f.requested = true }), time.Second, false},
-		"it was recorded to sleep":      {nil, with(func(f *scaleFacts) { f.wasUp = false }), time.Second, false},
-		"it is awake":                   {nil, with(func(f *scaleFacts) { f.atZero = false }), time.Second, false},
-		"this leader saw it up":         {[]scaleFacts{{known: true, wasUp: true}}, lost, time.Second, false},
-		"this leader saw it at zero":    {[]scaleFacts{lost}, lost, time.Second, false},
+		"woken while it was scaled":      {nil, lost, time.Second, true},
+		"the scale is unknown at first":  {[]scaleFacts{{}}, lost, time.Second, true},
+		"woken long before":              {nil, lost, wakeValidity, false},
+		"woken by a clock that is ahead": {nil, lost, -clockSkew, true},
+		"woken in the future":            {nil, lost, -clockSkew - 1, false},
+		"no wake cancelled a request":    {nil, with(func(f *scaleFacts) { f.sleepCancelled = time.Time{} }), time.Second, false},
+		"sleep is still requested":       {nil, with(func(f *scaleFacts) { f.requested = true }), time.Second, false},
+		"it was recorded to sleep":       {nil, with(func(f *scaleFacts) { f.wasUp = false }), time.Second, false},
+		"it is awake":                    {nil, with(func(f *scaleFacts) { f.atZero = false }), time.Second, false},
+		"this leader saw it up":          {[]scaleFacts{{known: true, wasUp: true}}, lost, time.Second, false},
+		"this leader saw it at zero":     {[]scaleFacts{lost}, lost, time.Second, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := &state{}

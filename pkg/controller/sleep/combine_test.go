@@ -171,3 +171,47 @@ func TestTimesInTheFutureCountAsFirstSeen(t *testing.T) {
 		t.Error("an ElastiService without a time in the future was copied")
 	}
 }
+
+// Each time that a decision depends on is bounded, whichever of them is ahead.
+func TestEachTimeInTheFutureIsBounded(t *testing.T) {
+	future, later := testNow.Add(time.Hour), testNow.Add(10*time.Minute)
+	atTime := func(field func(*v1alpha1.ElastiServiceStatus) **metav1.Time) func(*v1alpha1.ElastiService) *time.Time {
+		return func(elastiService *v1alpha1.ElastiService) *time.Time {
+			at := field(&elastiService.Status)
+			if *at == nil {
+				*at = &metav1.Time{}
+			}
+			return &(*at).Time
+		}
+	}
+	atReport := func(field func(*v1alpha1.ResolverActivity) *metav1.MicroTime) func(*v1alpha1.ElastiService) *time.Time {
+		return func(elastiService *v1alpha1.ElastiService) *time.Time {
+			if elastiService.Status.Activity == nil {
+				elastiService.Status.Activity = []v1alpha1.ResolverActivity{{Resolver: "a", LastRequestTime: &metav1.MicroTime{}}}
+			}
+			return &field(&elastiService.Status.Activity[0]).Time
+		}
+	}
+	for name, of := range map[string]func(*v1alpha1.ElastiService) *time.Time{
+		"creation":       func(elastiService *v1alpha1.ElastiService) *time.Time { return &elastiService.CreationTimestamp.Time },
+		"scaled up":      atTime(func(status *v1alpha1.ElastiServiceStatus) **metav1.Time { return &status.LastScaledUpTime }),
+		"activity":       atTime(func(status *v1alpha1.ElastiServiceStatus) **metav1.Time { return &status.LastActivityTime }),
+		"slept":          atTime(func(status *v1alpha1.ElastiServiceStatus) **metav1.Time { return &status.SleptTime }),
+		"requested":      atTime(func(status *v1alpha1.ElastiServiceStatus) **metav1.Time { return &status.SleepRequestedTime }),
+		"report":         atReport(func(reported *v1alpha1.ResolverActivity) *metav1.MicroTime { return &reported.ReportTime }),
+		"observed since": atReport(func(reported *v1alpha1.ResolverActivity) *metav1.MicroTime { return &reported.ObservedSince }),
+		"request":        atReport(func(reported *v1alpha1.ResolverActivity) *metav1.MicroTime { return reported.LastRequestTime }),
+	} {
+		t.Run(name, func(t *testing.T) {
+			watched := &v1alpha1.ElastiService{}
+			*of(watched) = future
+			first := boundTimes(watched, nil, nil, testNow)
+			if got := *of(first); !got.Equal(testNow) {
+				t.Errorf("it counts as %s, want %s", got, testNow)
+			}
+			if got := *of(boundTimes(watched.DeepCopy(), watched, first, later)); !got.Equal(testNow) {
+				t.Errorf("after another change it counts as %s, want %s", got, testNow)
+			}
+		})
+	}
+}
