@@ -107,7 +107,7 @@ func TestSleepingTargetsAreWokenWhenAFamilyHasNoResolver(t *testing.T) {
 	for i := range count {
 		c.eventuallyCondition(fmt.Sprintf("cart-%d", i), v1alpha1.ConditionResolverAvailable, metav1.ConditionFalse, v1alpha1.ReasonNoResolverOfIPFamily)
 	}
-	c.eventuallyEvent(v1alpha1.ReasonNoResolverOfIPFamily)
+	c.eventuallyEventWith(corev1.EventTypeWarning, v1alpha1.ReasonNoResolverOfIPFamily, "no resolver with an address of IPv6 is ready")
 	c.settled("late")
 	if woken := c.awake(count); woken != 1 {
 		t.Errorf("%d targets are awake, want one", woken)

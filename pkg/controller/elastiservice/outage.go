@@ -19,6 +19,7 @@ package elastiservice
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -89,8 +90,8 @@ func (c *Controller) cannotHold(p *pass) (reason, why string) {
 		c.queue.AddAfter(p.key(), left)
 		return "", ""
 	}
-	if len(p.notAccepting) > 0 {
-		return v1alpha1.ReasonNoAcceptingResolver, fmt.Sprintf("no resolver with an address of %s accepts connections to the proxy ports of Service %q", strings.Join(p.notAccepting, " and "), p.service.Name)
+	if families := slices.Concat(p.notAccepting, p.unconfirmed); len(families) > 0 {
+		return v1alpha1.ReasonNoAcceptingResolver, fmt.Sprintf("no resolver with an address of %s accepts connections to the proxy ports of Service %q", strings.Join(families, " and "), p.service.Name)
 	}
 	return v1alpha1.ReasonResolverSliceMissing, fmt.Sprintf("the resolver slice of Service %q is missing and cannot be written", p.service.Name)
 }

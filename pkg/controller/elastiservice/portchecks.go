@@ -29,7 +29,7 @@ import (
 )
 
 // acceptingResolvers returns the resolvers to list in the slices of an ElastiService, by
-// address type, and whether others may follow soon. It sets notAccepting.
+// address type, and whether others may follow soon. It sets notAccepting and unconfirmed.
 func (c *Controller) acceptingResolvers(ctx context.Context, p *pass) (map[discoveryv1.AddressType][]discoveryv1.Endpoint, bool) {
 	query := c.queryOf(p)
 	var inPlace []*discoveryv1.EndpointSlice
@@ -59,11 +59,16 @@ func (c *Controller) acceptingResolvers(ctx context.Context, p *pass) (map[disco
 		if len(overdue) > 0 && complete {
 			c.queue.AddAfter(p.key(), resolvers.OverdueRetryDelay)
 		}
-		if len(overdue) == 0 || len(listed[family]) > 0 {
+		if len(listed[family]) > 0 {
 			continue
 		}
-		if complete {
+		if len(overdue) == 0 || !complete {
+			p.unconfirmed = append(p.unconfirmed, string(family))
+		} else {
 			p.notAccepting = append(p.notAccepting, string(family))
+		}
+		if len(overdue) == 0 {
+			continue
 		}
 		// Without endpoints clients reach only these resolvers. Ready endpoints are better.
 		if p.readyEndpoints == 0 || p.target.AtZero() {

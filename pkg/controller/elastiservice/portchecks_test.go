@@ -18,6 +18,7 @@ package elastiservice
 
 import (
 	"context"
+	"fmt"
 	"net"
 	"net/http/httptest"
 	"sync"
@@ -124,6 +125,31 @@ func TestATargetWakesBehindResolversThatDoNotAccept(t *testing.T) {
 		return ""
 	})
 	c.eventuallyEventWith(corev1.EventTypeWarning, v1alpha1.ReasonNoAcceptingResolver, "scaled Deployment cart to 2: no resolver with an address of IPv4 accepts connections to the proxy ports of Service \"cart\"")
+}
+
+// Resolvers are replaced again and again, as by a rollout of a version that does not work:
+// each is given the time to accept connections, and none does.
+func TestATargetWakesBehindResolversThatComeAndGoAndDoNotAccept(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t)
+	c.options.ResolverGrace = 12 * time.Second
+	network := &resolverstest.Network{}
+	c.options.DialResolver = func(ctx context.Context, protocol, _ string) (net.Conn, error) {
+		return network.Dial(ctx, protocol, "closed")
+	}
+	network.Respond("closed", resolverstest.ConnectionRefused())
+	c.create(cartElastiService())
+	c.start()
+	// Each of them is waited for for 5 s.
+	for i := 0; c.scaling.replicas(t, "cart") == 0; i++ {
+		if i == 10 {
+			t.Fatal("the target is not woken")
+		}
+		c.setEndpoints("elasti-system", "elasti-resolver", fmt.Sprintf("10.0.1.%d", i))
+		c.eventuallyCondition("cart", v1alpha1.ConditionResolverAvailable, metav1.ConditionTrue, v1alpha1.ReasonResolverReady)
+		c.eventuallyCondition("cart", v1alpha1.ConditionResolverAvailable, metav1.ConditionFalse, v1alpha1.ReasonNoAcceptingResolver)
+	}
+	c.eventuallyEventWith(corev1.EventTypeWarning, v1alpha1.ReasonNoAcceptingResolver, "scaled Deployment cart to 2")
 }
 
 // A slice that names resolvers with closed ports was written while there was nothing better. It
