@@ -34,23 +34,22 @@ import (
 	"github.com/truefoundry/elasti-apiserver/pkg/controller/signature"
 )
 
-// leaveRetry is the pause between two attempts to leave namespaces.
-const leaveRetry = 30 * time.Second
+// leaveInterval is the pause between two attempts to leave namespaces.
+const leaveInterval = 30 * time.Second
 
 // leaveNamespaces restores namespaces that an earlier process managed and this one does not:
 // their targets are awake, no managed object is left in them, and no finalizer that would
-// block the deletion of their ElastiServices. It returns when that is done or ctx ends.
+// block the deletion of their ElastiServices. It goes on until ctx ends: in the course of an
+// upgrade, a replica that is about to end still accepts ElastiServices there.
 func (c *Controller) leaveNamespaces(ctx context.Context) {
 	for {
-		err := c.tryLeaveNamespaces(ctx)
-		if err == nil || ctx.Err() != nil {
-			return
+		if err := c.tryLeaveNamespaces(ctx); err != nil && ctx.Err() == nil {
+			klog.FromContext(ctx).Error(err, "Failed to clean up namespaces that are no longer managed, will retry; their targets may be without replicas until the server may scale them", "retryIn", leaveInterval)
 		}
-		klog.FromContext(ctx).Error(err, "Failed to clean up namespaces that are no longer managed, will retry; their targets may be without replicas until the server may scale them", "retryIn", leaveRetry)
 		select {
 		case <-ctx.Done():
 			return
-		case <-c.clock.After(leaveRetry):
+		case <-c.clock.After(leaveInterval):
 		}
 	}
 }
@@ -93,15 +92,18 @@ func (c *Controller) leaveNamespace(ctx context.Context, namespace string, elast
 	return errors.Join(problems...)
 }
 
-// abandon removes from a status what resolvers act on, and the finalizer.
+// abandon removes from a status what the server acts on and its conditions, and the finalizer.
 func (c *Controller) abandon(ctx context.Context, elastiService *v1alpha1.ElastiService) error {
 	updated, err := c.options.Statuses.UpdateStatus(ctx, resources.KeyOf(elastiService), elastiService.UID, func(stored *v1alpha1.ElastiService) error {
 		if stored.ResourceVersion != elastiService.ResourceVersion {
 			return errChanged
 		}
 		status := &stored.Status
-		status.Mode, status.ProxyPorts, status.PrivateService, status.ReadinessProbes, status.Conditions = "", nil, "", nil, nil
-		status.ManagedTarget = nil
+		status.Mode, status.ProxyPorts, status.PrivateService, status.ReadinessProbes = "", nil, "", nil
+		status.ManagedTarget, status.SleepRequestedTime, status.SleepRequestedBy = nil, nil, ""
+		status.Conditions = slices.DeleteFunc(status.Conditions, func(condition metav1.Condition) bool {
+			return slices.Contains(v1alpha1.ConditionTypes(), condition.Type)
+		})
 		return nil
 	})
 	if err != nil {

@@ -21,6 +21,7 @@ import (
 	"testing"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
 
 	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti/v1alpha1"
 )
@@ -73,6 +74,10 @@ func TestNamespaceThatIsNotWorkedOnAnyMoreIsLeft(t *testing.T) {
 		return ""
 	})
 	stop()
+	c.edit("cart", func(elastiService *v1alpha1.ElastiService) {
+		elastiService.Status.Conditions = append(elastiService.Status.Conditions, metav1.Condition{Type: "Audited", Status: metav1.ConditionTrue, Reason: "ByATool"})
+		elastiService.Status.SleepRequestedTime, elastiService.Status.SleepRequestedBy = ptr.To(metav1.Now()), "user alice"
+	})
 	c.options.Namespaces = []string{"other"}
 	c.start()
 	c.eventuallyReleased("cart")
@@ -82,7 +87,30 @@ func TestNamespaceThatIsNotWorkedOnAnyMoreIsLeft(t *testing.T) {
 	if found := c.resolverSlices("cart"); len(found) > 0 || !slices.Equal(c.serviceNames(), []string{"cart"}) {
 		t.Errorf("left behind: %v, Services %v", found, c.serviceNames())
 	}
-	if status := c.elastiService("cart").Status; len(status.ProxyPorts) > 0 || status.PrivateService != "" || status.Mode != "" {
+	status := c.elastiService("cart").Status
+	if len(status.ProxyPorts) > 0 || status.PrivateService != "" || status.Mode != "" {
 		t.Errorf("resolvers still act on %+v", status)
 	}
+	if status.ManagedTarget != nil || status.SleepRequestedTime != nil || status.SleepRequestedBy != "" {
+		t.Errorf("left behind: the record of %v, and the request for sleep by %q", status.ManagedTarget, status.SleepRequestedBy)
+	}
+	if len(status.Conditions) != 1 || status.Conditions[0].Type != "Audited" {
+		t.Errorf("the conditions are %+v, want that of the tool alone", status.Conditions)
+	}
+}
+
+// A replica that ends in the course of an upgrade accepts an ElastiService in a namespace
+// that the next leader has left already.
+func TestElastiServiceThatComesAfterItsNamespaceWasLeftIsReleased(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t)
+	c.options.Namespaces = []string{"other"}
+	c.create(cartElastiService())
+	c.edit("cart", func(elastiService *v1alpha1.ElastiService) { elastiService.Finalizers = []string{v1alpha1.Finalizer} })
+	c.start()
+	c.eventuallyReleased("cart")
+	c.edit("cart", func(elastiService *v1alpha1.ElastiService) {
+		elastiService.UID, elastiService.Finalizers = "another", []string{v1alpha1.Finalizer}
+	})
+	c.eventuallyReleased("cart")
 }
