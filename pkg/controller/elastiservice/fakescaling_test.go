@@ -132,7 +132,7 @@ func (f *fakeScaling) Get(ctx context.Context, target scaling.Target) (*autoscal
 		return nil, err
 	}
 	return &autoscalingv1.Scale{
-		ObjectMeta: metav1.ObjectMeta{ResourceVersion: object.GetResourceVersion()},
+		ObjectMeta: metav1.ObjectMeta{ResourceVersion: object.GetResourceVersion(), UID: object.GetUID()},
 		Spec:       autoscalingv1.ScaleSpec{Replicas: replicasOf(object, "spec")},
 		Status:     autoscalingv1.ScaleStatus{Replicas: replicasOf(object, "status")},
 	}, nil

@@ -62,8 +62,17 @@ type restoration struct {
 	// managed is true when the autoscaler is still managed for another
 	// ElastiService.
 	managed bool
-	// regarding is the object that Events are about.
+	// regarding is the object that Events are about. Nil for the target.
 	regarding *corev1.ObjectReference
+}
+
+// about returns the object that Events are about. uid is that of the target, empty when it
+// is not known.
+func (r restoration) about(uid types.UID) *corev1.ObjectReference {
+	if r.regarding != nil {
+		return r.regarding
+	}
+	return &corev1.ObjectReference{APIVersion: r.target.APIVersion, Kind: r.target.Kind, Namespace: r.target.Namespace, Name: r.target.Name, UID: uid}
 }
 
 // sameAs reports whether two restorations are of the same target and autoscaler.
@@ -182,13 +191,13 @@ func (c *Controller) restoreForGood(ctx context.Context, key types.NamespacedNam
 		return false, err
 	case mayBeAsleep(state, evidentlyAwake) && (elapsed < restoreTimeout || !c.isNamespaceDeleted(ctx, key.Namespace)):
 		problem := &notRestoredError{restoration.target, err}
-		c.eventAbout(restoration.regarding, corev1.EventTypeWarning, v1alpha1.ReasonTargetNotRestored, actionFinalize, "%v", problem)
+		c.eventAbout(restoration.about(""), corev1.EventTypeWarning, v1alpha1.ReasonTargetNotRestored, actionFinalize, "%v", problem)
 		return false, problem
 	case elapsed < restoreTimeout:
 		return false, err
 	default:
 		klog.FromContext(ctx).Error(err, "Failed to restore the target and its autoscaler, will remove the resolvers anyway", "elastiService", key, "target", restoration.target)
-		c.eventAbout(restoration.regarding, corev1.EventTypeWarning, v1alpha1.ReasonAutoscalerNotResumed, actionFinalize, "the autoscaler of %s %s may still be paused: %v", restoration.target.Kind, restoration.target.Name, err)
+		c.eventAbout(restoration.about(""), corev1.EventTypeWarning, v1alpha1.ReasonAutoscalerNotResumed, actionFinalize, "the autoscaler of %s %s may still be paused: %v", restoration.target.Kind, restoration.target.Name, err)
 		return state == restoredAwake, nil
 	}
 }
@@ -249,10 +258,10 @@ func (c *Controller) restoreTarget(ctx context.Context, restoration restoration)
 	}
 	if result.Scaled {
 		c.options.Woken(c.targetKeyOf(scaleTarget), "a Service of it is not managed any more")
-		c.eventAbout(restoration.regarding, corev1.EventTypeNormal, v1alpha1.ReasonTargetRestored, actionFinalize, "scaled %s %s to %d: it is not managed any more", scaleTarget.Kind, scaleTarget.Name, result.Replicas)
+		c.eventAbout(restoration.about(scale.UID), corev1.EventTypeNormal, v1alpha1.ReasonTargetRestored, actionFinalize, "scaled %s %s to %d: it is not managed any more", scaleTarget.Kind, scaleTarget.Name, result.Replicas)
 	}
 	if result.AutoscalerError != nil && !apierrors.IsNotFound(result.AutoscalerError) {
-		c.eventAbout(restoration.regarding, corev1.EventTypeWarning, v1alpha1.ReasonAutoscalerNotResumed, actionFinalize, "%v", result.AutoscalerError)
+		c.eventAbout(restoration.about(scale.UID), corev1.EventTypeWarning, v1alpha1.ReasonAutoscalerNotResumed, actionFinalize, "%v", result.AutoscalerError)
 	}
 	return restoredAwake, nil
 }
@@ -461,16 +470,12 @@ func (c *Controller) forget(key types.NamespacedName) {
 	c.deletions.forget(key)
 }
 
-// orphanReference returns what Events about a deleted ElastiService are about: its
-// public Service, or else its private one. It is the ElastiService when there is
-// neither.
+// orphanReference returns what Events about a deleted ElastiService are about: its public
+// Service. It is nil, for the target, when there is none: what is left of the ElastiService
+// is about to be deleted.
 func orphanReference(p *pass) *corev1.ObjectReference {
-	service := p.service
-	if service == nil && len(p.ownServices) > 0 {
-		service = p.ownServices[0]
+	if p.service == nil {
+		return nil
 	}
-	if service == nil {
-		return v1alpha1.ReferenceTo(p.elastiService)
-	}
-	return &corev1.ObjectReference{APIVersion: "v1", Kind: "Service", Namespace: service.Namespace, Name: service.Name, UID: service.UID}
+	return &corev1.ObjectReference{APIVersion: "v1", Kind: "Service", Namespace: p.service.Namespace, Name: p.service.Name, UID: p.service.UID}
 }
