@@ -290,8 +290,8 @@ func TestAnEmptyStoreIsNoReasonToRemoveSlices(t *testing.T) {
 	logger := ktesting.NewLogger(t, ktesting.NewConfig(ktesting.BufferLogs(true)))
 	c.startWith(klog.NewContext(t.Context(), logger))
 	c.eventually(func() string {
-		if !strings.Contains(logger.GetSink().(ktesting.Underlier).GetBuffer().String(), "no ElastiService is known at all") {
-			return "the log to say that the objects are left alone"
+		if !strings.Contains(logger.GetSink().(ktesting.Underlier).GetBuffer().String(), "the store has no ElastiService at all") {
+			return "the log to say that the objects are kept"
 		}
 		return ""
 	})
@@ -313,8 +313,8 @@ func TestWhatAnEmptyStoreLostIsRemovedWhenItHasOthers(t *testing.T) {
 	logger := ktesting.NewLogger(t, ktesting.NewConfig(ktesting.BufferLogs(true)))
 	c.startWith(klog.NewContext(t.Context(), logger))
 	c.eventually(func() string {
-		if !strings.Contains(logger.GetSink().(ktesting.Underlier).GetBuffer().String(), "no ElastiService is known at all") {
-			return "the log to say that the objects are left alone"
+		if !strings.Contains(logger.GetSink().(ktesting.Underlier).GetBuffer().String(), "the store has no ElastiService at all") {
+			return "the log to say that the objects are kept"
 		}
 		return ""
 	})

@@ -97,7 +97,7 @@ limitations under the License.
 //   - slices.go, portchecks.go: slices
 //   - scaledown.go, scaletozero.go, sharedtarget.go: scale-down
 //   - autoscaler.go: pausing and resuming, autoscaler
-//   - outage.go, waketurns.go: missing resolvers
+//   - outage.go, wakequeue.go: missing resolvers
 //   - resolvers.go: the check of the resolvers
 //   - availability.go: availability
 //   - status.go, conditions.go, compatibility.go: status
