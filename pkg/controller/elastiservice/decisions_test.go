@@ -195,8 +195,9 @@ func TestMessagesOfConditionsAreBounded(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
 	service := cartService()
-	for port := range int32(4000) {
-		service.Spec.Ports = append(service.Spec.Ports, corev1.ServicePort{Name: fmt.Sprintf("rtp-%d-ü", port), Port: 10000 + port, Protocol: corev1.ProtocolUDP})
+	// As many bytes as thousands of ports have, with which the fake API server takes long.
+	for port := range int32(300) {
+		service.Spec.Ports = append(service.Spec.Ports, corev1.ServicePort{Name: fmt.Sprintf("rtp-%d-ü%s", port, strings.Repeat("a", 150)), Port: 10000 + port, Protocol: corev1.ProtocolUDP})
 	}
 	c.create(service)
 	c.create(cartElastiService())
