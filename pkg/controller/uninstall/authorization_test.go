@@ -18,9 +18,12 @@ package uninstall
 
 import (
 	"context"
+	"encoding/json"
 	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
+	"path"
 	"strings"
 	"sync"
 	"testing"
@@ -28,6 +31,9 @@ import (
 	"time"
 
 	"golang.org/x/sync/errgroup"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
 )
 
 // permissions is an API server that authorizes requests until the first one is carried
@@ -78,6 +84,13 @@ func (p *permissions) request(t *testing.T, paths ...string) map[string]int {
 	defer server.Close()
 	client := server.Client()
 	client.Transport = Transport(client.Transport)
+	return send(t, client, server.URL, paths...)
+}
+
+// send sends the requests for paths of a server as changes that begin at the same time, and
+// returns the status of each.
+func send(t *testing.T, client *http.Client, url string, paths ...string) map[string]int {
+	t.Helper()
 	together := newChanges(len(paths))
 	statuses := map[string]int{}
 	var mu sync.Mutex
@@ -86,7 +99,7 @@ func (p *permissions) request(t *testing.T, paths ...string) map[string]int {
 		requests.Go(func() error {
 			ctx, ended := together.begin(t.Context())
 			defer ended()
-			status, err := patch(ctx, client, server.URL+path)
+			status, err := patch(ctx, client, url+path)
 			mu.Lock()
 			defer mu.Unlock()
 			statuses[path] = status
@@ -113,9 +126,9 @@ func patch(ctx context.Context, client *http.Client, url string) (int, error) {
 
 func TestChangesAreCarriedOutWhenAllAreAuthorized(t *testing.T) {
 	p := &permissions{}
-	for path, status := range p.request(t, "/first", "/second") {
+	for of, status := range p.request(t, "/first", "/second") {
 		if status != http.StatusOK {
-			t.Errorf("%s gets %d, want 200", path, status)
+			t.Errorf("%s gets %d, want 200", of, status)
 		}
 	}
 }
@@ -125,6 +138,130 @@ func TestChangeThatIsForbiddenHoldsUpNoOther(t *testing.T) {
 	statuses := p.request(t, "/forbidden", "/first", "/second")
 	if statuses["/forbidden"] != http.StatusForbidden || statuses["/first"] != http.StatusOK || statuses["/second"] != http.StatusOK {
 		t.Errorf("the statuses are %v", statuses)
+	}
+}
+
+// pipes is a network in which a server accepts what a client dials.
+type pipes chan net.Conn
+
+func (p pipes) dial(context.Context, string, string) (net.Conn, error) {
+	client, server := net.Pipe()
+	p <- server
+	return client, nil
+}
+
+// Accept implements net.Listener.
+func (p pipes) Accept() (net.Conn, error) {
+	conn, ok := <-p
+	if !ok {
+		return nil, net.ErrClosed
+	}
+	return conn, nil
+}
+
+// Close implements net.Listener.
+func (p pipes) Close() error {
+	close(p)
+	return nil
+}
+
+// Addr implements net.Listener.
+func (p pipes) Addr() net.Addr { return &net.TCPAddr{} }
+
+// The API server says when it has authorized a change. Nothing waits for a timeout then, also
+// when a change fails.
+func TestChangesAreCarriedOutAsSoonAsAllAreAuthorized(t *testing.T) {
+	for name, paths := range map[string][]string{"all are allowed": {"/first", "/second"}, "one is forbidden": {"/forbidden", "/first", "/second"}} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				network := make(pipes)
+				p := &permissions{authorized: make(chan struct{}), lost: make(chan struct{})}
+				server := &http.Server{Handler: p}
+				var serving sync.WaitGroup
+				serving.Go(func() { _ = server.Serve(network) })
+				transport := &http.Transport{DialContext: network.dial, ExpectContinueTimeout: time.Minute}
+				began := time.Now()
+				statuses := send(t, &http.Client{Transport: Transport(transport)}, "http://kubernetes.default.svc", paths...)
+				if took := time.Since(began); took >= authorizationTimeout {
+					t.Errorf("the changes took %s", took)
+				}
+				if statuses["/first"] != http.StatusOK || statuses["/second"] != http.StatusOK {
+					t.Errorf("the statuses are %v", statuses)
+				}
+				transport.CloseIdleConnections()
+				_ = server.Close()
+				serving.Wait()
+			})
+		})
+	}
+}
+
+// apiServer serves the parts of an installation, and takes all permissions away with the
+// first finalizer that is removed. Each change that comes later is authorized later.
+type apiServer struct {
+	mu      sync.Mutex
+	changes int
+	once    sync.Once
+	lost    chan struct{}
+}
+
+func (a *apiServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	meta := metav1.ObjectMeta{Name: path.Base(r.URL.Path), UID: "a", ResourceVersion: "1", Finalizers: []string{Finalizer}}
+	if r.Method == http.MethodPatch {
+		a.mu.Lock()
+		earlier := a.changes
+		a.changes++
+		a.mu.Unlock()
+		select {
+		case <-a.lost:
+			w.WriteHeader(http.StatusForbidden)
+			return
+		case <-time.After(time.Duration(earlier) * 50 * time.Millisecond):
+		}
+		if _, err := io.ReadAll(r.Body); err != nil {
+			w.WriteHeader(http.StatusBadRequest)
+			return
+		}
+		a.once.Do(func() { close(a.lost) })
+		meta.Finalizers = nil
+	}
+	kind := metav1.TypeMeta{APIVersion: "rbac.authorization.k8s.io/v1", Kind: "ClusterRole"}
+	switch path.Base(path.Dir(r.URL.Path)) {
+	case "namespaces":
+		kind = metav1.TypeMeta{APIVersion: "v1", Kind: "Namespace"}
+	case "deployments":
+		kind = metav1.TypeMeta{APIVersion: "apps/v1", Kind: "Deployment"}
+	case "serviceaccounts":
+		kind = metav1.TypeMeta{APIVersion: "v1", Kind: "ServiceAccount"}
+	case "clusterrolebindings":
+		kind.Kind = "ClusterRoleBinding"
+	}
+	w.Header().Set("Content-Type", "application/json")
+	_ = json.NewEncoder(w).Encode(metav1.PartialObjectMetadata{TypeMeta: kind, ObjectMeta: meta})
+}
+
+func TestFinalizersAreRemovedWhenAllRemovalsAreAuthorized(t *testing.T) {
+	api := &apiServer{lost: make(chan struct{})}
+	server := httptest.NewUnstartedServer(api)
+	server.EnableHTTP2 = true
+	server.StartTLS()
+	defer server.Close()
+	config := &rest.Config{Host: server.URL, TLSClientConfig: rest.TLSClientConfig{Insecure: true}, QPS: -1}
+	config.Wrap(Transport)
+	host, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	nothing := func(context.Context) error { return nil }
+	runner, err := New(Options{Host: host, Namespace: "elasti-system", Name: "elasti-apiserver", Run: nothing, Teardown: nothing})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := runner.release(t.Context(), runner.parts); err != nil {
+		t.Errorf("finalizers are left: %v", err)
+	}
+	if api.changes != 3 {
+		t.Errorf("%d finalizers were removed, want 3", api.changes)
 	}
 }
 
