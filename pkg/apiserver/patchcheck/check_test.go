@@ -41,6 +41,9 @@ func TestCheckNamesTheFieldsWithWrongTypes(t *testing.T) {
 		{"JSON patch", operations, `[{"op":"replace","path":"/spec/cooldownPeriod","value":"5"}]`, []string{`spec.cooldownPeriod: Invalid value: "5": must be an integer`}},
 		{"JSON patch into a list", operations, `[{"op":"add","path":"/spec/triggers/0/type","value":7}]`, []string{`spec.triggers[0].type: Invalid value: "7": must be a string`}},
 		{"JSON patch of a label", operations, `[{"op":"add","path":"/metadata/labels/a~1b","value":true}]`, []string{`metadata.labels[a/b]: Invalid value: true: must be a string`}},
+		{"JSON patch of a label with a tilde", operations, `[{"op":"add","path":"/metadata/labels/a~0b","value":true}]`, []string{`metadata.labels[a~b]: Invalid value: true: must be a string`}},
+		{"kind", merge, `{"kind":7}`, []string{`kind: Invalid value: "7": must be a string`}},
+		{"long number", merge, `{"spec":{"service":` + strings.Repeat("1", 100) + `}}`, []string{`spec.service: Invalid value: must be a string`}},
 		{"two at once", merge, `{"spec":{"service":1,"minTargetReplicas":true}}`, []string{
 			`spec.service: Invalid value: "1": must be a string`, `spec.minTargetReplicas: Invalid value: true: must be an integer`,
 		}},
@@ -59,6 +62,7 @@ func TestCheckNamesTheFieldsWithWrongTypes(t *testing.T) {
 		{"metadata of a trigger", merge, `{"spec":{"triggers":[{"type":"cpu","metadata":{"threshold":{"a":[1,"b"]}}}]}}`, nil},
 		{"unknown field", merge, `{"name":1,"spec":{"colour":{"red":1}}}`, nil},
 		{"directives", strategic, `{"spec":{"$retainKeys":["service"],"triggers":[{"$patch":"replace"}]},"status":{"$setElementOrder/conditions":[{"type":"Ready"}],"conditions":[{"$patch":"delete","type":"Ready"}]}}`, nil},
+		{"directives in a map", strategic, `{"metadata":{"annotations":{"$retainKeys":["a"],"a":"b"}}}`, nil},
 		{"unknown path", operations, `[{"op":"add","path":"/spec/colour/0","value":1},{"op":"remove","path":"/spec/proxy"},{"op":"test","path":"/spec/service","value":1}]`, nil},
 		{"end of a list", operations, `[{"op":"add","path":"/spec/triggers/-","value":{"type":"cpu"}}]`, nil},
 		{"not JSON", merge, `{"spec":`, nil},
