@@ -20,6 +20,8 @@ import (
 	"errors"
 	"fmt"
 	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
 func TestKindsThatAreNotServedEvictNoOther(t *testing.T) {
@@ -65,5 +67,39 @@ func TestGroupVersionThatIsServedNowAndThenIsCachedOnce(t *testing.T) {
 	}
 	if served, missing := client.kinds.served.Len(), client.kinds.missing.Len(); served != 1 || missing != 0 {
 		t.Errorf("%d served and %d missing group versions are cached, want it once, as served", served, missing)
+	}
+}
+
+// What an object of the cluster runs belongs to no namespace, and to none of its users.
+func TestOnlyNamespacedKindsWithAScaleAreTargets(t *testing.T) {
+	server := newFakeServer(t)
+	server.serve("example.com/v1", "Ox", "oxen")
+	server.resources["example.com/v1"] = append(server.resources["example.com/v1"],
+		metav1.APIResource{Name: "fleets", Kind: "Fleet"},
+		metav1.APIResource{Name: "fleets/scale", Kind: "Scale"},
+		metav1.APIResource{Name: "notes", Kind: "Note", Namespaced: true},
+		metav1.APIResource{Name: "notes/status", Kind: "Note", Namespaced: true})
+	client := server.client()
+	for kind, want := range map[string]struct {
+		resource string
+		problem  KindProblem
+	}{
+		"Ox":     {resource: "oxen"},
+		"oxen":   {resource: "oxen"},
+		"Oxs":    {problem: KindNotServed},
+		"Fleet":  {problem: KindNotScalable},
+		"fleets": {problem: KindNotScalable},
+		"Note":   {problem: KindNotScalable},
+		"notes":  {problem: KindNotScalable},
+		"Scale":  {problem: KindNotServed},
+	} {
+		resource, err := client.Resolve(t.Context(), Target{APIVersion: "example.com/v1", Kind: kind, Namespace: "shop", Name: "cart"})
+		var kindError *KindError
+		if want.resource == "" && (!errors.As(err, &kindError) || kindError.Problem != want.problem) {
+			t.Errorf("%s: got %v and %v, want the problem %v", kind, resource, err, want.problem)
+		}
+		if want.resource != "" && (err != nil || resource.Resource != want.resource) {
+			t.Errorf("%s: got %v and %v, want %s", kind, resource, err, want.resource)
+		}
 	}
 }
