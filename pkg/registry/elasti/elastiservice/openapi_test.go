@@ -20,8 +20,11 @@ import (
 	"encoding/json"
 	"io"
 	"net/http"
+	"reflect"
 	"strings"
 	"testing"
+
+	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti/v1alpha1"
 )
 
 const modelPrefix = "com.github.truefoundry.elasti-apiserver."
@@ -49,6 +52,42 @@ func TestOpenAPIDocuments(t *testing.T) {
 				t.Errorf("the document has no model that starts with %s", modelPrefix)
 			}
 		})
+	}
+}
+
+// What is missing in the document is unknown to `kubectl explain`, and dropped with a warning
+// from what users apply.
+func TestOpenAPIHasEachField(t *testing.T) {
+	s := startServer(t, nil)
+	document := getJSON(t, s.config.Host+"/openapi/v3/apis/elasti.truefoundry.com/v1alpha1")
+	seen := map[reflect.Type]bool{}
+	for _, kind := range []reflect.Type{reflect.TypeFor[v1alpha1.ElastiService](), reflect.TypeFor[v1alpha1.WakeRequest](), reflect.TypeFor[v1alpha1.ActivityReport]()} {
+		assertHasFields(t, document, kind, seen)
+	}
+	if len(seen) < 10 {
+		t.Errorf("found the types %v alone", seen)
+	}
+}
+
+// assertHasFields fails for each JSON field of a type of the API, and of those that it is made
+// of, that the OpenAPI document does not have.
+func assertHasFields(t *testing.T, document map[string]any, kind reflect.Type, seen map[reflect.Type]bool) {
+	t.Helper()
+	for kind.Kind() == reflect.Pointer || kind.Kind() == reflect.Slice || kind.Kind() == reflect.Map {
+		kind = kind.Elem()
+	}
+	if kind.Kind() != reflect.Struct || kind.PkgPath() != reflect.TypeFor[v1alpha1.ElastiService]().PkgPath() || seen[kind] {
+		return
+	}
+	seen[kind] = true
+	properties := lookup(document, "components", "schemas", modelPrefix+"pkg.apis.elasti.v1alpha1."+kind.Name(), "properties")
+	for i := range kind.NumField() {
+		field := kind.Field(i)
+		name, _, _ := strings.Cut(field.Tag.Get("json"), ",")
+		if _, ok := properties[name]; !ok && name != "" && name != "-" {
+			t.Errorf("%s.%s is missing", kind.Name(), name)
+		}
+		assertHasFields(t, document, field.Type, seen)
 	}
 }
 
@@ -116,7 +155,7 @@ func assertReferencesResolve(t *testing.T, document map[string]any, node any) {
 
 func assertDescribed(t *testing.T, name string, model map[string]any) {
 	t.Helper()
-	if model["description"] == nil {
+	if description, _ := model["description"].(string); description == "" {
 		t.Errorf("%s has no description", name)
 	}
 	properties, _ := model["properties"].(map[string]any)

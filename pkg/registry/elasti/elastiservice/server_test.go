@@ -90,6 +90,13 @@ type server struct {
 
 func startServer(t *testing.T, warner elastiserviceregistry.Warner) *server {
 	t.Helper()
+	return startServerIn(t, warner)
+}
+
+// startServerIn starts a server in which ElastiServices can be created in some namespaces
+// only, in all without any.
+func startServerIn(t *testing.T, warner elastiservice.Warner, namespaces ...string) *server {
+	t.Helper()
 	store, err := embedded.Start(t.Context(), embedded.Options{DataDir: t.TempDir()})
 	if err != nil {
 		t.Fatal(err)
@@ -114,6 +121,7 @@ func startServer(t *testing.T, warner elastiserviceregistry.Warner) *server {
 		Scaler:      s.scaler,
 		Events:      s.events,
 		Warner:      warner,
+		Namespaces:  namespaces,
 		// As with the embedded store of a server.
 		OnlyWriter: true,
 	})

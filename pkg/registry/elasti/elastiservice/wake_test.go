@@ -207,6 +207,49 @@ func TestATargetIsAwakeAfterAWakeDuringItsScaleDown(t *testing.T) {
 	}
 }
 
+// What names another target by now has a request of its own.
+func TestAWakeLeavesTheRequestForSleepOfAnotherTarget(t *testing.T) {
+	s := startServer(t, nil)
+	services := s.client.ElastiV1alpha1().ElastiServices(namespace)
+	s.scaler.put("cart", 2)
+	s.scaler.put("basket", 2)
+	created, err := services.Create(t.Context(), newElastiService("cart", "cart"), metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	moved, err := services.Create(t.Context(), newElastiService("basket", "basket"), metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	now := metav1.Now()
+	for _, update := range []struct {
+		of     *v1alpha1.ElastiService
+		change func(*v1alpha1.ElastiService) error
+	}{
+		{created, func(e *v1alpha1.ElastiService) error { e.Status.TargetSharedWith = []string{"basket"}; return nil }},
+		{moved, func(e *v1alpha1.ElastiService) error { e.Status.SleepRequestedTime = &now; return nil }},
+	} {
+		if _, err := s.statuses.UpdateStatus(t.Context(), keyOf(update.of), update.of.UID, update.change); err != nil {
+			t.Fatal(err)
+		}
+	}
+	// The watch cache has both then.
+	if err := patchScale(t, s, 0); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := services.Wake(t.Context(), "cart", wakeRequest(), metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	cart, err := services.Get(t.Context(), "cart", metav1.GetOptions{})
+	if err != nil || cart.Status.SleepRequestedTime != nil {
+		t.Fatalf("the request of cart is left: %+v (%v)", cart.Status, err)
+	}
+	basket, err := services.Get(t.Context(), "basket", metav1.GetOptions{})
+	if err != nil || basket.Status.SleepRequestedTime == nil || basket.Status.LastWake != nil {
+		t.Errorf("the status of the other target is %+v (%v)", basket.Status, err)
+	}
+}
+
 // A target has one sleep, whichever of its ElastiServices it was requested through.
 func TestAWakeCancelsTheSleepThatAnotherElastiServiceOfTheTargetRequested(t *testing.T) {
 	s := startServer(t, nil)
@@ -230,11 +273,17 @@ func TestAWakeCancelsTheSleepThatAnotherElastiServiceOfTheTargetRequested(t *tes
 	if err := patchScale(t, s, 0); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := services.Wake(t.Context(), "cart-grpc", wakeRequest(), metav1.CreateOptions{}); err != nil {
+	if _, err := services.Wake(t.Context(), "cart-grpc", requestBecause("called by gRPC"), metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	cart, err := services.Get(t.Context(), "cart", metav1.GetOptions{})
 	if err != nil || cart.Status.SleepRequestedTime != nil {
 		t.Errorf("the other one still has a sleep request: %+v (%v)", cart.Status, err)
+	}
+	// Both say what woke their target.
+	for _, name := range []string{"cart", "cart-grpc"} {
+		if last := s.awaitLastWakeOf(t, name, "called by gRPC"); last.CancelledSleep != (name == "cart") {
+			t.Errorf("the last wake of %s is %+v", name, last)
+		}
 	}
 }
