@@ -17,6 +17,7 @@ limitations under the License.
 package elastiservice
 
 import (
+	"errors"
 	"slices"
 	"testing"
 
@@ -96,6 +97,34 @@ func TestNamespaceThatIsNotWorkedOnAnyMoreIsLeft(t *testing.T) {
 	}
 	if len(status.Conditions) != 1 || status.Conditions[0].Type != "Audited" {
 		t.Errorf("the conditions are %+v, want that of the tool alone", status.Conditions)
+	}
+}
+
+// Nothing but the resolvers would wake it.
+func TestTargetThatCannotBeWokenKeepsTheResolversOfALeftNamespace(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t)
+	c.create(cartElastiService())
+	stop := c.start()
+	c.eventuallyMode("cart", v1alpha1.ModeProxy)
+	stop()
+	c.scaling.fail(errors.New("denied"))
+	c.options.Namespaces = []string{"other"}
+	c.start()
+	// More than the attempts of one teardown: another one has begun.
+	c.eventually(func() string {
+		if c.scaling.attempts() < 10 {
+			return "attempts to wake the target"
+		}
+		return ""
+	})
+	if !hasFinalizer(c.elastiService("cart")) || len(c.resolverSlices("cart")) == 0 {
+		t.Errorf("the target sleeps, and the finalizers are %v, the resolver slices %v", c.elastiService("cart").Finalizers, c.resolverSlices("cart"))
+	}
+	c.scaling.fail(nil)
+	c.eventuallyReleased("cart")
+	if replicas := c.scaling.replicas(t, "cart"); replicas != 2 {
+		t.Errorf("the target has %d replicas, want 2", replicas)
 	}
 }
 
