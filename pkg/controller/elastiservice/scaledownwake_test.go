@@ -27,6 +27,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti/v1alpha1"
+	"github.com/truefoundry/elasti-apiserver/pkg/scaling"
 )
 
 func TestAWakeDuringAScaleDownWins(t *testing.T) {
@@ -144,6 +145,34 @@ func TestTrafficCancelsAScaleDownWhereItDecides(t *testing.T) {
 				}
 				return ""
 			})
+		})
+	}
+}
+
+// A target at zero is what a user may want.
+func TestOnlyALostWakeWakesATargetAtZero(t *testing.T) {
+	for name, test := range map[string]struct {
+		cancelled bool
+		scaledBy  string
+		want      int32
+	}{
+		"the wake cancelled a request":       {true, scaling.FieldManager, 2},
+		"the wake cancelled no request":      {false, scaling.FieldManager, 0},
+		"another client has scaled it since": {true, "kubectl", 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			c := newCluster(t)
+			c.options.Clock = clock.RealClock{}
+			c.scaleDeployment(0, test.scaledBy)
+			elastiService := cartElastiService()
+			elastiService.Status.Replicas = 2
+			elastiService.Status.LastWake = &v1alpha1.WakeRecord{Time: metav1.Now().Rfc3339Copy(), By: "user alice", CancelledSleep: test.cancelled}
+			c.create(elastiService)
+			c.start()
+			c.eventuallyMode("cart", v1alpha1.ModeProxy)
+			c.settled("late")
+			c.eventuallyReplicas(test.want)
 		})
 	}
 }
