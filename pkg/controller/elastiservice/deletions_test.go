@@ -138,6 +138,19 @@ func TestTargetThatCannotBeWokenHoldsUpADeletion(t *testing.T) {
 	c.eventuallyReleased("cart")
 }
 
+// The target is awake, so that its deletion need not wait for ever. The user learns what is
+// left to do.
+func TestAutoscalerThatCannotBeResumedIsReported(t *testing.T) {
+	t.Parallel()
+	c, stumbling := newScaleDown(t, nil)
+	stumbling.resume = func(func() error) error { return errStumbled }
+	c.start()
+	c.eventuallyMode("cart", v1alpha1.ModeServe)
+	c.markDeleted("cart", 2*restoreTimeout)
+	c.eventuallyEventWith(corev1.EventTypeWarning, v1alpha1.ReasonAutoscalerNotResumed, "the autoscaler of Deployment cart may still be paused")
+	c.eventuallyReleased("cart")
+}
+
 // A target at zero without resolvers would not be woken by any traffic, so it is not
 // given up, whatever took them away.
 func TestTargetThatCannotBeWokenKeepsItsResolvers(t *testing.T) {
