@@ -95,7 +95,7 @@ func startServer(t *testing.T, warner elastiserviceregistry.Warner) *server {
 
 // startServerIn starts a server in which ElastiServices can be created in some namespaces
 // only, in all without any.
-func startServerIn(t *testing.T, warner elastiservice.Warner, namespaces ...string) *server {
+func startServerIn(t *testing.T, warner elastiserviceregistry.Warner, namespaces ...string) *server {
 	t.Helper()
 	store, err := embedded.Start(t.Context(), embedded.Options{DataDir: t.TempDir()})
 	if err != nil {
