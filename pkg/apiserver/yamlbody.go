@@ -24,17 +24,30 @@ import (
 	"strings"
 
 	"go.yaml.in/yaml/v3"
+	"golang.org/x/sync/semaphore"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apiserver/pkg/endpoints/handlers/responsewriters"
 
 	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti/v1alpha1"
 )
 
-// withBoundedYAML rejects a YAML body that takes more than maxBytes when the values of its
-// aliases are written out. The generic server writes them out before it decodes the body: a
-// request of a megabyte may take any amount of memory then, and end the server for all of
-// its clients. Other bodies are passed to next unchanged.
+const (
+	// maxYAMLBytes bounds a YAML body. To read it takes about 120 times as many bytes. The
+	// largest ElastiService has less, and kubectl sends JSON, also when it applies.
+	maxYAMLBytes = 1 << 20
+	// smallYAMLBytes is up to which size any number of YAML bodies are read at a time, and
+	// largeYAMLBodies how many larger ones are. The others wait.
+	smallYAMLBytes  = 16 << 10
+	largeYAMLBodies = 2
+)
+
+// withBoundedYAML bounds what YAML bodies take that the generic server converts to JSON
+// before it looks at them: a few requests of a caller who may not create more than a wake
+// would end the server for all of its clients. Long bodies are rejected, and those that take
+// more than maxBytes when the values of their aliases are written out, as the generic server
+// does; a few large ones are handled at a time. Other bodies are passed to next unchanged.
 func withBoundedYAML(next http.Handler, maxBytes int64) http.Handler {
+	large := semaphore.NewWeighted(largeYAMLBodies)
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		if req.Body == nil || !strings.Contains(strings.ToLower(req.Header.Get("Content-Type")), "yaml") {
 			next.ServeHTTP(w, req)
@@ -43,14 +56,29 @@ func withBoundedYAML(next http.Handler, maxBytes int64) http.Handler {
 		body, err := io.ReadAll(io.LimitReader(req.Body, maxBytes+1))
 		// A body that could not be read, or is too long, is left to the server.
 		req.Body = readCloser{io.MultiReader(bytes.NewReader(body), req.Body), req.Body}
+		if err == nil && len(body) > smallYAMLBytes {
+			if len(body) > maxYAMLBytes {
+				rejectBody(w, req, apierrors.NewRequestEntityTooLargeError(fmt.Sprintf("the YAML body has more than %d bytes: send it as JSON", maxYAMLBytes)))
+				return
+			}
+			if large.Acquire(req.Context(), 1) != nil {
+				rejectBody(w, req, apierrors.NewTooManyRequests("other large YAML bodies are handled: send this one as JSON, or later", 1))
+				return
+			}
+			defer large.Release(1)
+		}
 		if err == nil && int64(len(body)) <= maxBytes {
 			if err := checkAliases(body, maxBytes); err != nil {
-				responsewriters.ErrorNegotiated(err, Codecs, v1alpha1.SchemeGroupVersion, w, req)
+				rejectBody(w, req, err)
 				return
 			}
 		}
 		next.ServeHTTP(w, req)
 	})
+}
+
+func rejectBody(w http.ResponseWriter, req *http.Request, err error) {
+	responsewriters.ErrorNegotiated(err, Codecs, v1alpha1.SchemeGroupVersion, w, req)
 }
 
 // checkAliases returns an API error for a YAML document that takes more than maxBytes

@@ -17,13 +17,18 @@ limitations under the License.
 package apiserver
 
 import (
+	"context"
 	"errors"
 	"io"
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/iotest"
+	"testing/synctest"
+	"time"
 
 	genericapirequest "k8s.io/apiserver/pkg/endpoints/request"
 )
@@ -84,4 +89,56 @@ func TestYAMLThatCannotBeReadIsLeftToTheServer(t *testing.T) {
 	if !errors.Is(got, broken) {
 		t.Errorf("the server gets the error %v", got)
 	}
+}
+
+// Each takes many times its size, and the server has to remain for others.
+func TestFewLargeYAMLBodiesAreHandledAtATime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var handled atomic.Int32
+		release := make(chan struct{})
+		handler := withBoundedYAML(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
+			handled.Add(1)
+			<-release
+		}), 3<<20)
+		var running sync.WaitGroup
+		send := func(contentType string, bytes int, timeout time.Duration) *httptest.ResponseRecorder {
+			ctx, cancel := context.WithTimeout(genericapirequest.WithRequestInfo(t.Context(), &genericapirequest.RequestInfo{}), timeout)
+			request := httptest.NewRequestWithContext(ctx, http.MethodPost, "/", strings.NewReader("["+strings.Repeat("1,", bytes/2)+"]"))
+			request.Header.Set("Content-Type", contentType)
+			response := httptest.NewRecorder()
+			running.Go(func() {
+				defer cancel()
+				handler.ServeHTTP(response, request)
+			})
+			synctest.Wait()
+			return response
+		}
+		for range largeYAMLBodies + 1 {
+			send("application/yaml", maxYAMLBytes/2, time.Hour)
+		}
+		if handled.Load() != largeYAMLBodies {
+			t.Errorf("%d large bodies are handled at a time", handled.Load())
+		}
+		for contentType, bytes := range map[string]int{"application/yaml": smallYAMLBytes / 2, "application/json": 3 << 20} {
+			before := handled.Load()
+			send(contentType, bytes, time.Hour)
+			if handled.Load() != before+1 {
+				t.Errorf("%d bytes of %s wait", bytes, contentType)
+			}
+		}
+		if got := send("application/yaml", 2*maxYAMLBytes, time.Hour).Code; got != http.StatusRequestEntityTooLarge {
+			t.Errorf("a body that is too long gets %d", got)
+		}
+		late := send("application/yaml", maxYAMLBytes/2, time.Second)
+		<-time.After(time.Second)
+		synctest.Wait()
+		if late.Code != http.StatusTooManyRequests {
+			t.Errorf("a body whose time has come to an end gets %d", late.Code)
+		}
+		close(release)
+		running.Wait()
+		if want := int32(largeYAMLBodies + 1 + 2); handled.Load() != want {
+			t.Errorf("%d bodies were handled in the end, want %d", handled.Load(), want)
+		}
+	})
 }
