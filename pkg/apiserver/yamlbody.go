@@ -42,10 +42,11 @@ const (
 )
 
 // withBoundedYAML bounds what YAML bodies take that the generic server converts to JSON
-// before it looks at them: a few requests of a caller who may not create more than a wake
-// would end the server for all of its clients. Long bodies are rejected, and those that take
-// more than maxBytes when the values of their aliases are written out, as the generic server
-// does; a few large ones are handled at a time. Other bodies are passed to next unchanged.
+// before it decodes them: a few requests by any caller, also one that may create nothing but
+// wakes, would end the server for all of its clients. Long bodies are rejected, and those
+// that take more than maxBytes when the values of their aliases are written out, as the
+// generic server does; a few large ones are handled at a time. Other bodies are passed to
+// next unchanged.
 func withBoundedYAML(next http.Handler, maxBytes int64) http.Handler {
 	large := semaphore.NewWeighted(largeYAMLBodies)
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {

@@ -26,8 +26,8 @@ import (
 // acknowledged.
 const maxUnacknowledged = 256
 
-// maxWaitingSettings bounds the bytes of those that wait for their turn, which nobody
-// accounts for. Clients send a few dozen, once.
+// maxWaitingSettings bounds the bytes of those that wait for their turn, which no account
+// has. Clients send a few dozen, once.
 const maxWaitingSettings = 4 << 10
 
 // clientSettings are those that a client has sent by the time that a pod is

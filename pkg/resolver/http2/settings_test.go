@@ -126,7 +126,7 @@ func TestPodGetsTheSmallestTableOfTheClient(t *testing.T) {
 	}
 }
 
-// SETTINGS wait for a pod that acknowledges none, and nobody accounts for their memory.
+// SETTINGS wait for a pod that acknowledges none, and no account has their memory.
 func TestSettingsThatWaitAreBounded(t *testing.T) {
 	f := newFixture(t, nil)
 	address := rawPod(t, func(w *wire) {

@@ -45,7 +45,7 @@ type Timeouts struct {
 
 // Read reads from a new connection until its protocol is known. It returns all bytes
 // that were read, after those of data, which were read before. It reads at most 2 KiB,
-// which nobody accounts for: when these do not determine the protocol, it is HTTP/1.x if
+// which no account has: when these do not determine the protocol, it is HTTP/1.x if
 // they look like it, and otherwise a stream. After an error the connection cannot be used;
 // otherwise it has no read deadline. The returned slice has no spare capacity and belongs
 // to the caller.

@@ -46,8 +46,8 @@ const (
 	leftTimeout = 2 * time.Second
 	// besideDelay is after which time without a response a call is made again beside
 	// those in progress, and maxBeside how many are at most. The way to the API server
-	// leads to one of its replicas by chance, and a node that died answers nothing, while
-	// its replicas are found by the way for as long as nobody has noticed.
+	// leads to one of its replicas by chance, also to those of a node that died, which do
+	// not respond, until the control plane has noticed.
 	besideDelay = 300 * time.Millisecond
 	maxBeside   = 10
 	// minimumInterval is the least time between two calls, also where clients
