@@ -18,97 +18,139 @@ package apiserver
 
 import (
 	"bytes"
+	"context"
 	"fmt"
 	"io"
 	"net/http"
+	"slices"
 	"strings"
+	"sync"
+	"time"
 
 	"go.yaml.in/yaml/v3"
 	"golang.org/x/sync/semaphore"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apiserver/pkg/endpoints/handlers/responsewriters"
+	genericapirequest "k8s.io/apiserver/pkg/endpoints/request"
 
 	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti/v1alpha1"
 )
 
 const (
-	// maxYAMLBytes bounds a YAML body. To read it takes about 120 times as many bytes. The
-	// largest ElastiService has less, and kubectl sends JSON, also when it applies.
+	// maxYAMLBytes bounds a YAML body, and what it takes when the values of its aliases are
+	// written out. To convert it takes about 120 times as many bytes. The largest
+	// ElastiService has less.
 	maxYAMLBytes = 1 << 20
-	// smallYAMLBytes is up to which size any number of YAML bodies are read at a time, and
-	// largeYAMLBodies how many larger ones are. The others wait.
+	// smallYAMLBytes is up to which of these sizes any number of YAML bodies are handled at a
+	// time, and largeYAMLBodies how many larger ones are. Another one waits for
+	// largeYAMLWait: it has a seat of priority and fairness meanwhile.
 	smallYAMLBytes  = 16 << 10
 	largeYAMLBodies = 2
+	largeYAMLWait   = time.Second
 )
+
+// writes reports whether the generic server reads the body of a request. That of another one,
+// such as a watch, is left alone.
+func writes(info *genericapirequest.RequestInfo) bool {
+	return info.IsResourceRequest && slices.Contains([]string{"create", "update", "patch", "delete", "deletecollection"}, info.Verb)
+}
 
 // withBoundedYAML bounds what YAML bodies take that the generic server converts to JSON
 // before it decodes them: a few requests by any caller, also one that may create nothing but
-// wakes, would end the server for all of its clients. Long bodies are rejected, and those
-// that take more than maxBytes when the values of their aliases are written out, as the
-// generic server does; a few large ones are handled at a time. Other bodies are passed to
-// next unchanged.
-func withBoundedYAML(next http.Handler, maxBytes int64) http.Handler {
-	large := semaphore.NewWeighted(largeYAMLBodies)
+// wakes, would end the server for all of its clients. Large bodies are rejected, also those
+// that are large when the values of their aliases are written out, as the generic server
+// does; a few that are not small are handled at a time. Other requests are passed to next
+// unchanged.
+func withBoundedYAML(next http.Handler) http.Handler {
+	larger := semaphore.NewWeighted(largeYAMLBodies)
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
-		if req.Body == nil || !strings.Contains(strings.ToLower(req.Header.Get("Content-Type")), "yaml") {
+		info, ok := genericapirequest.RequestInfoFrom(req.Context())
+		if !ok || !writes(info) || req.Body == nil || !strings.Contains(strings.ToLower(req.Header.Get("Content-Type")), "yaml") {
 			next.ServeHTTP(w, req)
 			return
 		}
-		body, err := io.ReadAll(io.LimitReader(req.Body, maxBytes+1))
-		// A body that could not be read, or is too long, is left to the server.
+		body, err := io.ReadAll(io.LimitReader(req.Body, maxYAMLBytes+1))
+		// A body that could not be read is left to the server.
 		req.Body = readCloser{io.MultiReader(bytes.NewReader(body), req.Body), req.Body}
-		if err == nil && len(body) > smallYAMLBytes {
-			if len(body) > maxYAMLBytes {
-				rejectBody(w, req, apierrors.NewRequestEntityTooLargeError(fmt.Sprintf("the YAML body has more than %d bytes: send it as JSON", maxYAMLBytes)))
-				return
-			}
-			if large.Acquire(req.Context(), 1) != nil {
-				rejectBody(w, req, apierrors.NewTooManyRequests("other large YAML bodies are handled: send this one as JSON, or later", 1))
-				return
-			}
-			defer large.Release(1)
+		if err != nil {
+			next.ServeHTTP(w, req)
+			return
 		}
-		if err == nil && int64(len(body)) <= maxBytes {
-			if err := checkAliases(body, maxBytes); err != nil {
-				rejectBody(w, req, err)
-				return
-			}
+		leave, err := enterYAML(req.Context(), larger, body)
+		if err != nil {
+			responsewriters.ErrorNegotiated(err, Codecs, v1alpha1.SchemeGroupVersion, w, req)
+			return
 		}
+		defer leave()
 		next.ServeHTTP(w, req)
 	})
 }
 
-func rejectBody(w http.ResponseWriter, req *http.Request, err error) {
-	responsewriters.ErrorNegotiated(err, Codecs, v1alpha1.SchemeGroupVersion, w, req)
+// enterYAML returns when a body may be handled, or an API error. leave is to be called when
+// that is done.
+func enterYAML(ctx context.Context, larger *semaphore.Weighted, body []byte) (leave func(), err error) {
+	leave = func() {}
+	enter := func(size int) error {
+		if size <= smallYAMLBytes {
+			return nil
+		}
+		waiting, cancel := context.WithTimeout(ctx, largeYAMLWait)
+		defer cancel()
+		if larger.Acquire(waiting, 1) != nil {
+			return apierrors.NewTooManyRequests("other large YAML bodies are handled: try again, or send this one as JSON", 1)
+		}
+		leave = sync.OnceFunc(func() { larger.Release(1) })
+		return nil
+	}
+	if len(body) > maxYAMLBytes {
+		return nil, tooLargeYAML("the body")
+	}
+	if err := enter(len(body)); err != nil {
+		return nil, err
+	}
+	size, err := sizeWithoutAliases(body)
+	switch {
+	case err != nil:
+	case size > maxYAMLBytes:
+		err = tooLargeYAML("the body, with the values of its aliases written out,")
+	case len(body) <= smallYAMLBytes:
+		err = enter(size)
+	}
+	if err != nil {
+		leave()
+		return nil, err
+	}
+	return leave, nil
 }
 
-// checkAliases returns an API error for a YAML document that takes more than maxBytes
-// without aliases. Most have none, and are not parsed.
-func checkAliases(document []byte, maxBytes int64) error {
+func tooLargeYAML(what string) error {
+	return apierrors.NewRequestEntityTooLargeError(fmt.Sprintf("%s has more than the %d bytes that are accepted in YAML: send less, or JSON", what, maxYAMLBytes))
+}
+
+// sizeWithoutAliases returns the size of a YAML document when the values of its aliases are
+// written out, or more than maxYAMLBytes. Most have no aliases, and are not parsed.
+func sizeWithoutAliases(document []byte) (int, error) {
 	if bytes.IndexByte(document, '&') < 0 || bytes.IndexByte(document, '*') < 0 {
-		return nil
+		return len(document), nil
 	}
 	var root yaml.Node
 	if err := yaml.Unmarshal(document, &root); err != nil {
-		return apierrors.NewBadRequest(fmt.Sprintf("the body is not YAML: %v", err))
+		return 0, apierrors.NewBadRequest(fmt.Sprintf("the body is not YAML: %v", err))
 	}
-	written := aliasFree{limit: maxBytes, anchored: map[*yaml.Node]int64{}}
-	if written.size(&root) > maxBytes {
-		return apierrors.NewRequestEntityTooLargeError(fmt.Sprintf("the YAML body takes more than %d bytes when its aliases are written out: write it without aliases", maxBytes))
-	}
-	return nil
+	written := aliasFree{limit: maxYAMLBytes, anchored: map[*yaml.Node]int{}}
+	return written.size(&root), nil
 }
 
 // aliasFree computes the size of YAML when the values of its aliases are written out.
 type aliasFree struct {
 	// limit is from where on a size need not be exact.
-	limit int64
+	limit int
 	// anchored are the sizes of the nodes that aliases may refer to.
-	anchored map[*yaml.Node]int64
+	anchored map[*yaml.Node]int
 }
 
 // size returns the size of a node, or more than the limit.
-func (a *aliasFree) size(node *yaml.Node) int64 {
+func (a *aliasFree) size(node *yaml.Node) int {
 	if node.Kind == yaml.AliasNode {
 		node = node.Alias
 	}
@@ -119,7 +161,7 @@ func (a *aliasFree) size(node *yaml.Node) int64 {
 		// An alias in the value of its own anchor has no end.
 		a.anchored[node] = a.limit + 1
 	}
-	total := int64(len(node.Value)) + 1
+	total := len(node.Value) + 1
 	for _, child := range node.Content {
 		if total > a.limit {
 			break
