@@ -22,6 +22,7 @@ package wake
 
 import (
 	"context"
+	"errors"
 	"math/rand/v2"
 	"sync"
 	"time"
@@ -45,7 +46,8 @@ const (
 	// disconnects before the response.
 	leftTimeout = 2 * time.Second
 	// besideDelay is after which time without a response a call is made again beside
-	// those in progress, and maxBeside how many are at most. The way to the API server
+	// those in progress, and maxBeside how many are in progress beside the first at most. The
+	// way to the API server
 	// leads to one of its replicas by chance, also to those of a node that died, which do
 	// not respond, until the control plane has noticed.
 	besideDelay = 300 * time.Millisecond
@@ -64,6 +66,9 @@ var failureBackoff = wait.Backoff{Duration: 50 * time.Millisecond, Factor: 2, Ji
 // serve, because the target may have been scaled down again.
 var repeatBackoff = wait.Backoff{Duration: time.Second, Factor: 2, Jitter: 0.3, Steps: 5, Cap: 16 * time.Second}
 
+// errSuperseded ends calls that go on when another one has succeeded: that is no failure.
+var errSuperseded = errors.New("another call has succeeded")
+
 // Client sends wake requests. The generated client of ElastiServices implements
 // it.
 type Client interface {
@@ -80,8 +85,9 @@ type Demand interface {
 	WakeSucceeded()
 }
 
-// Observer is called with the duration and the error of each call. It may be called
-// concurrently, and for a short time after Run returned.
+// Observer is called with the duration and the error of each call, save for those that
+// were cancelled because another one had succeeded. It may be called concurrently, and for a
+// short time after Run returned.
 type Observer func(took time.Duration, err error)
 
 // Options configure a Waker.
@@ -190,12 +196,12 @@ func (w *Waker) sleep(ctx context.Context, pause time.Duration, hurry <-chan str
 }
 
 // call sends a wake request, and again while there is no response, and waits for the first
-// response or the end of ctx.
+// success or the end of ctx.
 func (w *Waker) call(ctx context.Context) error {
 	logger := klog.FromContext(ctx)
 	pending := w.options.Demand.Held()
 	w.last = w.options.Clock.Now()
-	result, err := w.firstResult(ctx, pending)
+	result, err := w.firstSuccess(ctx, pending)
 	if err != nil {
 		return err
 	}
@@ -223,32 +229,50 @@ type result struct {
 	err      error
 }
 
-// firstResult returns the result of the call that ends first. The others, and all of them
+// firstSuccess returns the result of the call that succeeds first, or of the last one that
+// fails when none is in progress any more. Those that are then in progress, and all of them
 // after the end of ctx, continue for leftTimeout at most.
-func (w *Waker) firstResult(ctx context.Context, pending int) (result, error) {
-	results := make(chan result, 1+maxBeside)
-	calling, giveUp := context.WithCancel(context.WithoutCancel(ctx))
-	defer time.AfterFunc(leftTimeout, giveUp)
-	w.begin(calling, results, pending)
+func (w *Waker) firstSuccess(ctx context.Context, pending int) (result, error) {
+	calling, giveUp := context.WithCancelCause(context.WithoutCancel(ctx))
+	results, ended, cause := make(chan result), make(chan struct{}), context.Canceled
+	defer func() {
+		close(ended)
+		time.AfterFunc(leftTimeout, func() { giveUp(cause) })
+	}()
+	begin := func() {
+		w.begin(calling, pending, func(r result) {
+			select {
+			case results <- r:
+			case <-ended:
+			}
+		})
+	}
+	begin()
 	beside := w.options.Clock.NewTicker(besideDelay)
 	defer beside.Stop()
-	for calls := 0; ; {
+	for inProgress := 1; ; {
 		select {
-		case first := <-results:
-			return first, nil
+		case last := <-results:
+			inProgress--
+			if last.err == nil {
+				cause = errSuperseded
+			}
+			if last.err == nil || inProgress == 0 {
+				return last, nil
+			}
 		case <-ctx.Done():
 			return result{}, ctx.Err()
 		case <-beside.C():
-			if calls < maxBeside && w.options.Beside != nil && w.options.Beside.TryAccept() {
-				calls++
-				w.begin(calling, results, pending)
+			if inProgress <= maxBeside && w.options.Beside != nil && w.options.Beside.TryAccept() {
+				inProgress++
+				begin()
 			}
 		}
 	}
 }
 
 // begin starts a call. The call may outlive Run, and so uses no state of it.
-func (w *Waker) begin(ctx context.Context, results chan<- result, pending int) {
+func (w *Waker) begin(ctx context.Context, pending int, end func(result)) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	began := w.options.Clock.Now()
 	w.options.Calls.Go(func() {
@@ -259,10 +283,12 @@ func (w *Waker) begin(ctx context.Context, results chan<- result, pending int) {
 				ObjectMeta: metav1.ObjectMeta{Namespace: w.options.Namespace, Name: w.options.Name},
 				Spec:       v1alpha1.WakeRequestSpec{Reason: "traffic is held", Pending: int32(pending)},
 			}, metav1.CreateOptions{})
-			w.options.Observe(w.options.Clock.Since(began), err)
+			if err == nil || !errors.Is(context.Cause(ctx), errSuperseded) {
+				w.options.Observe(w.options.Clock.Since(began), err)
+			}
 			return err
 		})
-		results <- result{response, err}
+		end(result{response, err})
 	})
 }
 

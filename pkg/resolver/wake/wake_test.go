@@ -302,6 +302,62 @@ func TestACallIsMadeAgainBesideOneWithoutAResponse(t *testing.T) {
 	})
 }
 
+// slowReplica responds to the first call after a while, and the others fail at once.
+type slowReplica struct {
+	*fakeServer
+	after time.Duration
+}
+
+func (s slowReplica) Wake(ctx context.Context, name string, request *v1alpha1.WakeRequest, options metav1.CreateOptions) (*v1alpha1.WakeRequest, error) {
+	response, err := s.fakeServer.Wake(ctx, name, request, options)
+	if s.count() > 1 {
+		return nil, errors.New("no route to host")
+	}
+	<-time.After(s.after)
+	return response, err
+}
+
+// Failures beside a call in progress say nothing of that one.
+func TestACallGoesOnWhenOthersBesideItFail(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const after = 3 * time.Second
+		server, d, calls := slowReplica{&fakeServer{}, after}, &demand{wanting: true}, new(sync.WaitGroup)
+		w := New(Options{Client: server, Namespace: "shop", Name: "cart", Demand: d, Calls: calls, Beside: flowcontrol.NewFakeAlwaysRateLimiter()})
+		ctx, cancel := context.WithTimeout(t.Context(), after+time.Millisecond)
+		defer cancel()
+		w.Run(ctx, nil)
+		if d.successes() != 1 {
+			t.Errorf("%d of %d calls succeeded", d.successes(), server.count())
+		}
+		calls.Wait()
+	})
+}
+
+// Those that are cancelled because another one has succeeded are no failures.
+func TestSupersededCallsAreNotObserved(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var observed atomic.Int32
+		calls := new(sync.WaitGroup)
+		w := New(Options{
+			Client: silentReplicas{&fakeServer{}, 2}, Namespace: "shop", Name: "cart", Demand: &demand{wanting: true}, Calls: calls,
+			Beside: flowcontrol.NewFakeAlwaysRateLimiter(),
+			Observe: func(_ time.Duration, err error) {
+				observed.Add(1)
+				if err != nil {
+					t.Errorf("a call is observed as failed: %v", err)
+				}
+			},
+		})
+		ctx, cancel := context.WithTimeout(t.Context(), 2*besideDelay+time.Millisecond)
+		defer cancel()
+		w.Run(ctx, nil)
+		calls.Wait()
+		if observed.Load() != 1 {
+			t.Errorf("%d calls are observed, want the one that succeeded", observed.Load())
+		}
+	})
+}
+
 // Where the API server is only busy, more calls do not help: they are limited in number for
 // each wake, and for all wakes together.
 func TestCallsBesideOthersAreLimited(t *testing.T) {
