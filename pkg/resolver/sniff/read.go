@@ -17,6 +17,7 @@ limitations under the License.
 package sniff
 
 import (
+	"bytes"
 	"errors"
 	"io"
 	"net"
@@ -102,12 +103,19 @@ func detect(data []byte, expectation Expectation) Protocol {
 		return HTTP1
 	case protocol != Undecided || len(data) < firstRead:
 		return protocol
-	case expectation == AnyHTTP || LooksLikeHTTP(data):
+	case expectation == AnyHTTP || namesResource(data):
 		// The HTTP/1.x server accounts for the memory of a long line.
 		return HTTP1
 	default:
 		return Stream
 	}
+}
+
+// namesResource reports whether bytes begin with a method of HTTP, also of an extension, and
+// what a request target begins with.
+func namesResource(data []byte) bool {
+	method, target, ok := bytes.Cut(data, []byte(" "))
+	return ok && isMethod(method) && (bytes.HasPrefix(target, []byte("/")) || bytes.HasPrefix(target, []byte("http")))
 }
 
 // exactly returns a copy of data without spare capacity.

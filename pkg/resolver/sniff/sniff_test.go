@@ -117,6 +117,8 @@ func TestRead(t *testing.T) {
 		"silence where HTTP is spoken":        {AnyHTTP, write(time.Second, "GET / HTTP/1.1\r\n"), HTTP1, "GET / HTTP/1.1\r\n", time.Second},
 		"something else where HTTP is spoken": {AnyHTTP, write(0, "*1\r\n"), HTTP1, "*1\r\n", 0},
 		"no detection":                        {NoHTTP, write(0), Stream, "", 0},
+		"a long path of another method":       {AnyProtocol, write(0, "PROPFIND /"+strings.Repeat("a", 3000)), HTTP1, "PROPFIND /" + strings.Repeat("a", firstRead-10), 0},
+		"a long address of a proxy":           {AnyProtocol, write(0, "TRACE http://cart/"+strings.Repeat("a", 3000)), HTTP1, "TRACE http://cart/" + strings.Repeat("a", firstRead-18), 0},
 		"a long line of another protocol":     {AnyProtocol, write(0, "AUTH "+strings.Repeat("a", 3000)), Stream, "AUTH " + strings.Repeat("a", firstRead-5), 0},
 	} {
 		t.Run(name, func(t *testing.T) {
