@@ -74,7 +74,7 @@ import (
 
 // sliceController is the name by which the EndpointSlice controller of Kubernetes marks the
 // EndpointSlices that it makes of the selector of a Service. It takes back what others write
-// to these.
+// to these, a second later.
 const sliceController = "endpointslice-controller.k8s.io"
 
 // privateSlices selects the EndpointSlices of private Services. Those that a user makes for

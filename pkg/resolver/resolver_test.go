@@ -326,25 +326,36 @@ func TestHeldRequestWakesAndGetsItsResponse(t *testing.T) {
 
 // The user of a namespace makes an EndpointSlice for the private Service whose endpoint is
 // the pod of another, which a network policy closes to everything but resolvers.
+//
+// The controller leaves a slice alone that is being deleted: a finalizer would keep it.
 func TestRequestsReachOnlyEndpointsOfTheEndpointSliceController(t *testing.T) {
-	port := freePort(t)
-	es := elastiService("cart", port)
-	forged := slice(es, true, responding(t, "the pod of another"))
-	forged.Name = "forged"
-	forged.Labels[discoveryv1.LabelManagedBy] = "a user"
-	c := newCluster(t, func(o *Options) {
-		if _, err := o.Kubernetes.DiscoveryV1().EndpointSlices("shop").Create(t.Context(), forged, metav1.CreateOptions{}); err != nil {
-			t.Fatal(err)
-		}
-	}, es)
-	own := responding(t, "its own pod")
-	wake := func(*v1alpha1.WakeRequest) error {
-		go c.apply(slice(es, true, own))
-		return nil
-	}
-	c.wake.Store(&wake)
-	if status, body, err := fetch(port, "/"); err != nil || status != http.StatusOK || body != "its own pod" {
-		t.Errorf("got %d %q %v", status, body, err)
+	for name, forge := range map[string]func(*discoveryv1.EndpointSlice){
+		"of another controller": func(forged *discoveryv1.EndpointSlice) { forged.Labels[discoveryv1.LabelManagedBy] = "a user" },
+		"kept by a finalizer": func(forged *discoveryv1.EndpointSlice) {
+			forged.DeletionTimestamp, forged.Finalizers = ptr.To(metav1.Now()), []string{"example.com/keep"}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			port := freePort(t)
+			es := elastiService("cart", port)
+			forged := slice(es, true, responding(t, "the pod of another"))
+			forged.Name = "forged"
+			forge(forged)
+			c := newCluster(t, func(o *Options) {
+				if _, err := o.Kubernetes.DiscoveryV1().EndpointSlices("shop").Create(t.Context(), forged, metav1.CreateOptions{}); err != nil {
+					t.Fatal(err)
+				}
+			}, es)
+			own := responding(t, "its own pod")
+			wake := func(*v1alpha1.WakeRequest) error {
+				go c.apply(slice(es, true, own))
+				return nil
+			}
+			c.wake.Store(&wake)
+			if status, body, err := fetch(port, "/"); err != nil || status != http.StatusOK || body != "its own pod" {
+				t.Errorf("got %d %q %v", status, body, err)
+			}
+		})
 	}
 }
 
