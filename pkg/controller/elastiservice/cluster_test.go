@@ -61,7 +61,7 @@ const (
 	shop = "shop"
 	// waitTimeout is how long a test waits for what must come. It says nothing
 	// about how fast it comes.
-	waitTimeout = 20 * time.Second
+	waitTimeout = time.Minute
 )
 
 // cluster is a fake cluster with a Service "cart" and a Deployment "cart", two

@@ -23,6 +23,7 @@ import (
 
 	discoveryv1 "k8s.io/api/discovery/v1"
 
+	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti/v1alpha1"
 	"github.com/truefoundry/elasti-apiserver/pkg/controller/resolvers"
 	"github.com/truefoundry/elasti-apiserver/pkg/controller/resources"
 	"github.com/truefoundry/elasti-apiserver/pkg/portcheck"
@@ -41,7 +42,7 @@ func (c *Controller) acceptingResolvers(ctx context.Context, p *pass) (map[disco
 	for _, family := range resources.AddressTypes(p.service) {
 		ready[family] = c.resolvers.Ready(family)
 	}
-	complete := c.portChecker.Check(ctx, &p.state.portChecks, query, slices.Concat(slices.Collect(maps.Values(ready))...), p.scaleDown.needsResolvers())
+	complete := c.portChecker.Check(ctx, &p.state.portChecks, query, slices.Concat(slices.Collect(maps.Values(ready))...), p.scaleDown.needsResolvers() || foundNotAccepting(p.elastiService))
 	if !complete {
 		c.queue.AddAfter(p.key(), resolvers.PortCheckRetryDelay)
 	}
@@ -76,6 +77,13 @@ func (c *Controller) acceptingResolvers(ctx context.Context, p *pass) (map[disco
 		}
 	}
 	return listed, complete
+}
+
+// foundNotAccepting reports whether resolvers were found not to accept connections, maybe by
+// the leader before: a slice that lists them does not show that they do.
+func foundNotAccepting(elastiService *v1alpha1.ElastiService) bool {
+	condition := findCondition(elastiService, v1alpha1.ConditionResolverAvailable)
+	return condition != nil && condition.Reason == v1alpha1.ReasonNoAcceptingResolver
 }
 
 // queryOf returns the query of the ports of a pass.

@@ -152,6 +152,27 @@ func TestATargetWakesBehindResolversThatComeAndGoAndDoNotAccept(t *testing.T) {
 	c.eventuallyEventWith(corev1.EventTypeWarning, v1alpha1.ReasonNoAcceptingResolver, "scaled Deployment cart to 2")
 }
 
+// The slice that the leader before has written names resolvers that do not accept, as there
+// was nothing better.
+func TestANewLeaderWakesBehindResolversThatDoNotAccept(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t)
+	c.options.ResolverGrace = time.Hour
+	network := &resolverstest.Network{}
+	c.options.DialResolver = func(ctx context.Context, protocol, _ string) (net.Conn, error) {
+		return network.Dial(ctx, protocol, "closed")
+	}
+	network.Respond("closed", resolverstest.ConnectionRefused())
+	c.create(cartElastiService())
+	stop := c.start()
+	c.eventuallyListed("cart", "10.0.0.1", "10.0.0.2")
+	c.eventuallyCondition("cart", v1alpha1.ConditionResolverAvailable, metav1.ConditionFalse, v1alpha1.ReasonNoAcceptingResolver)
+	stop()
+	c.options.ResolverGrace = 50 * time.Millisecond
+	c.start()
+	c.eventuallyReplicas(2)
+}
+
 // A slice that names resolvers with closed ports was written while there was nothing better. It
 // says nothing of a target that works by now.
 func TestASliceFromBeforeARestartDoesNotSayThatResolversAccept(t *testing.T) {

@@ -230,8 +230,8 @@ func (c *Controller) isSliceOf(slice *discoveryv1.EndpointSlice, elastiService *
 func (c *Controller) drainAgain(ctx context.Context, p *pass, exposed []*v1alpha1.ElastiService) {
 	p.state.endScaleDown()
 	for _, sibling := range exposed {
-		klog.FromContext(ctx).Info("A target is not scaled to zero: the resolver slice of a Service of it is missing, and its drain begins again when that is back", "elastiService", klog.KObj(sibling), "service", sibling.Spec.Service)
-		c.event(sibling, corev1.EventTypeWarning, v1alpha1.ReasonResolverSliceMissing, actionSleep, "the target stays awake until the resolver slice of Service %q, which another client has deleted or changed, is back: see that no other client writes it", sibling.Spec.Service)
+		klog.FromContext(ctx).Info("A target is not scaled to zero: the resolver slice of a Service of it is missing or does not list the resolvers, and its drain begins again when it does", "elastiService", klog.KObj(sibling), "service", sibling.Spec.Service)
+		c.event(sibling, corev1.EventTypeWarning, v1alpha1.ReasonResolverSliceMissing, actionSleep, "the target stays awake until the resolver slice of Service %q lists the resolvers with their ports again: when this is reported more than once, see that no other client writes the slice", sibling.Spec.Service)
 		c.scaleDowns.lose(resources.KeyOf(sibling))
 		c.enqueue(resources.KeyOf(sibling))
 	}

@@ -55,7 +55,7 @@ func (c *Controller) leaveNamespaces(ctx context.Context) {
 }
 
 func (c *Controller) tryLeaveNamespaces(ctx context.Context) error {
-	all, err := c.options.Reader.List(ctx, metav1.NamespaceAll, metav1.ListOptions{})
+	all, err := c.options.Reader.List(ctx, metav1.NamespaceAll, metav1.ListOptions{ResourceVersion: "0"})
 	if err != nil {
 		return fmt.Errorf("listing ElastiServices: %w", err)
 	}

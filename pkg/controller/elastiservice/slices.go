@@ -66,7 +66,9 @@ func (c *Controller) reconcileSlices(ctx context.Context, p *pass) {
 	// is, the former slices are better than none: resolvers keep the former ports open
 	// for a while.
 	p.result.failed(err)
-	if exposed := len(p.notAccepting) > 0 || err != nil && !inPlace(desired, p.ownSlices); exposed || len(p.unconfirmed) == 0 {
+	awake := p.target.Scale != nil && !p.target.AtZero()
+	exposed := !awake && (len(p.notAccepting) > 0 || err != nil && !inPlace(desired, p.ownSlices))
+	if awake || exposed || len(p.unconfirmed) == 0 {
 		// Resolvers that come and go without ever accepting a connection are no end of it.
 		p.state.recordExposure(c.clock.Now(), exposed)
 	}
