@@ -367,7 +367,7 @@ func (t *Table) endpointSlices(private types.NamespacedName) ([]*discoveryv1.End
 	endpointSlices := make([]*discoveryv1.EndpointSlice, 0, len(found))
 	for _, item := range found {
 		// The EndpointSlice controller of Kubernetes leaves a slice alone that is being
-		// deleted, whoever made it: a finalizer would keep endpoints that it would remove.
+		// deleted: with a finalizer a user would keep endpoints that it would remove.
 		if slice := item.(*discoveryv1.EndpointSlice); slice.DeletionTimestamp.IsZero() {
 			endpointSlices = append(endpointSlices, slice)
 		}
