@@ -54,6 +54,7 @@ handle_earlier_cluster() {
     if [[ $owner == "$state" ]]; then
         if cluster_is_healthy; then
             keep_pod_range_here
+            drop_unserved_services
             check_ranges_stay_here
             note "the cluster is up already, since $(uptime_of kube-apiserver)"
             print_environment

@@ -98,6 +98,7 @@ prepare_machine() {
     # has no default route, and one without a service goes nowhere.
     ip route add "$service_range" dev lo src "$node_address"
     keep_pod_range_here
+    drop_unserved_services
     check_ranges_stay_here
     allow_forwarding
     make_control_groups
@@ -109,6 +110,30 @@ prepare_machine() {
 # and another server may respond in place of the application.
 keep_pod_range_here() {
     ip -4 route replace unreachable "$pod_range" metric "$unreachable_metric"
+}
+
+# drop_unserved_services drops a packet to a service address that kube-proxy has not
+# translated, as it does not know the Service yet. Otherwise the packet is let out to lo,
+# where it is lost, and the kernel remembers that its connection is not translated: all
+# that the client sends again, for two minutes, is lost as well. A packet that is dropped
+# here is not remembered, and the next attempt, a second later, reaches a pod.
+drop_unserved_services() {
+    if nft list table ip "$network_name" >/dev/null 2>&1; then
+        return
+    fi
+    # The translation comes before this priority.
+    nft -f - <<TEXT
+table ip $network_name {
+    chain output {
+        type filter hook output priority 10; policy accept;
+        ip daddr $service_range drop
+    }
+    chain forward {
+        type filter hook forward priority 10; policy accept;
+        ip daddr $service_range drop
+    }
+}
+TEXT
 }
 
 # check_ranges_stay_here ends the script when a packet to an unused address of

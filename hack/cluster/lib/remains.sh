@@ -114,6 +114,9 @@ remove_packet_filter() {
             nft delete table "$family" kube-proxy
         fi
     done
+    if nft list table ip "$network_name" >/dev/null 2>&1; then
+        nft delete table ip "$network_name"
+    fi
     if command -v iptables >/dev/null && iptables -S FORWARD 2>/dev/null | grep -q "$network_name"; then
         iptables -D FORWARD -s "$pod_range" -m comment --comment "$network_name" -j ACCEPT
         iptables -D FORWARD -d "$pod_range" -m comment --comment "$network_name" -j ACCEPT
