@@ -86,10 +86,17 @@ func withBoundedYAML(next http.Handler) http.Handler {
 	})
 }
 
-// enterYAML returns when a body may be handled, or an API error. leave is to be called when
-// that is done.
+// enterYAML returns when a body may be handled, or an API error. Without an error, leave is to
+// be called when that is done.
 func enterYAML(ctx context.Context, larger *semaphore.Weighted, body []byte) (leave func(), err error) {
 	leave = func() {}
+	entered := false
+	defer func() {
+		// Also when the parser of YAML panics.
+		if !entered {
+			leave()
+		}
+	}()
 	enter := func(size int) error {
 		if size <= smallYAMLBytes {
 			return nil
@@ -103,10 +110,10 @@ func enterYAML(ctx context.Context, larger *semaphore.Weighted, body []byte) (le
 		return nil
 	}
 	if len(body) > maxYAMLBytes {
-		return nil, tooLargeYAML("the body")
+		return leave, tooLargeYAML("the body")
 	}
 	if err := enter(len(body)); err != nil {
-		return nil, err
+		return leave, err
 	}
 	size, err := sizeWithoutAliases(body)
 	switch {
@@ -116,11 +123,8 @@ func enterYAML(ctx context.Context, larger *semaphore.Weighted, body []byte) (le
 	case len(body) <= smallYAMLBytes:
 		err = enter(size)
 	}
-	if err != nil {
-		leave()
-		return nil, err
-	}
-	return leave, nil
+	entered = err == nil
+	return leave, err
 }
 
 func tooLargeYAML(what string) error {
