@@ -115,7 +115,7 @@ type Server struct {
 func New(config *Config) (*Server, error) {
 	config.Generic.BuildHandlerChainFunc = func(apiHandler http.Handler, c *genericapiserver.Config) http.Handler {
 		checked := withCheckedPatches(withEmptyWakeBody(apiHandler), c.MaxRequestBodyBytes)
-		return genericapiserver.DefaultBuildHandlerChain(withBoundedYAML(checked), c)
+		return genericapiserver.DefaultBuildHandlerChain(withBoundedBodies(checked), c)
 	}
 	completed := config.Generic.Complete()
 	genericServer, err := completed.New("elasti-apiserver", genericapiserver.NewEmptyDelegate())

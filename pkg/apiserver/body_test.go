@@ -41,8 +41,8 @@ func createRequest(ctx context.Context, contentType string, body io.Reader) *htt
 	return request
 }
 
-func TestYAMLIsBoundedAsItIsWithoutAliases(t *testing.T) {
-	long := strings.Repeat("x", maxYAMLBytes/10)
+func TestBodiesAreBoundedAsTheyAreWithoutAliases(t *testing.T) {
+	long := strings.Repeat("x", maxBodyBytes/10)
 	many := "a: &a " + long + "\nb: [" + strings.Repeat("*a,", 20) + "]\n"
 	ten := func(value string) string { return "[" + strings.Repeat(value+",", 10) + "]" }
 	for name, test := range map[string]struct {
@@ -58,16 +58,18 @@ func TestYAMLIsBoundedAsItIsWithoutAliases(t *testing.T) {
 		"as a key":                     {"application/yaml", "a: &a " + long + "\nb:\n" + strings.Repeat("- {*a : 1}\n", 20), http.StatusRequestEntityTooLarge},
 		"merged":                       {"application/yaml", "a: &a {x: " + long + "}\nb:\n" + strings.Repeat("- {<<: *a}\n", 20), http.StatusRequestEntityTooLarge},
 		"an alias of what it is in":    {"application/yaml", "a: &a [*a]\n", http.StatusRequestEntityTooLarge},
-		"too large without aliases":    {"application/yaml", "a: " + strings.Repeat("x", maxYAMLBytes), http.StatusRequestEntityTooLarge},
+		"too large without aliases":    {"application/yaml", "a: " + strings.Repeat("x", maxBodyBytes), http.StatusRequestEntityTooLarge},
 		"no YAML":                      {"application/yaml", "a: &a [*\n", http.StatusBadRequest},
 		"a value twice":                {"application/yaml", "a: &a " + long + "\nb: [*a]\n", http.StatusOK},
 		"an asterisk and an ampersand": {"application/apply-patch+yaml", `{"query":"a * b & c"}`, http.StatusOK},
-		"no aliases":                   {"application/yaml", "a: " + strings.Repeat("x", maxYAMLBytes-3), http.StatusOK},
+		"no aliases":                   {"application/yaml", "a: " + strings.Repeat("x", maxBodyBytes-3), http.StatusOK},
 		"not of YAML":                  {"application/json", many, http.StatusOK},
+		"too large, not of YAML":       {"application/json", strings.Repeat("x", maxBodyBytes+1), http.StatusRequestEntityTooLarge},
+		"too large, of no type":        {"", strings.Repeat("x", maxBodyBytes+1), http.StatusRequestEntityTooLarge},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got := ""
-			handler := withBoundedYAML(http.HandlerFunc(func(_ http.ResponseWriter, req *http.Request) {
+			handler := withBoundedBodies(http.HandlerFunc(func(_ http.ResponseWriter, req *http.Request) {
 				body, err := io.ReadAll(req.Body)
 				if err != nil {
 					t.Error(err)
@@ -86,10 +88,10 @@ func TestYAMLIsBoundedAsItIsWithoutAliases(t *testing.T) {
 	}
 }
 
-func TestYAMLThatCannotBeReadIsLeftToTheServer(t *testing.T) {
+func TestBodiesThatCannotBeReadAreLeftToTheServer(t *testing.T) {
 	broken := errors.New("the connection is closed")
 	var got error
-	handler := withBoundedYAML(http.HandlerFunc(func(_ http.ResponseWriter, req *http.Request) { _, got = io.ReadAll(req.Body) }))
+	handler := withBoundedBodies(http.HandlerFunc(func(_ http.ResponseWriter, req *http.Request) { _, got = io.ReadAll(req.Body) }))
 	handler.ServeHTTP(httptest.NewRecorder(), createRequest(t.Context(), "application/yaml", io.MultiReader(strings.NewReader("a: &a x\n"), iotest.ErrReader(broken))))
 	if !errors.Is(got, broken) {
 		t.Errorf("the server gets the error %v", got)
@@ -105,7 +107,7 @@ func TestBodiesOfReadsAreLeftAlone(t *testing.T) {
 	} {
 		body := iotest.ErrReader(errors.New("the body is read"))
 		handled := false
-		handler := withBoundedYAML(http.HandlerFunc(func(_ http.ResponseWriter, req *http.Request) {
+		handler := withBoundedBodies(http.HandlerFunc(func(_ http.ResponseWriter, req *http.Request) {
 			handled = req.Body != nil
 		}))
 		request := createRequest(t.Context(), "application/yaml", body)
@@ -119,15 +121,20 @@ func TestBodiesOfReadsAreLeftAlone(t *testing.T) {
 }
 
 // Each takes many times its size, and the server has to remain for others.
-func TestFewLargeYAMLBodiesAreHandledAtATime(t *testing.T) {
-	large := "[" + strings.Repeat("1,", maxYAMLBytes/4) + "]"
+func TestFewLargeBodiesAreHandledAtATime(t *testing.T) {
+	large := "[" + strings.Repeat("1,", maxBodyBytes/4) + "]"
 	expanding := "a: &a [" + strings.Repeat("1,", 1000) + "]\nb: [" + strings.Repeat("*a,", 100) + "]\n"
-	for name, body := range map[string]string{"large": large, "large without aliases": expanding} {
+	for name, test := range map[string]struct{ contentType, body string }{
+		"YAML":                 {"application/yaml", large},
+		"YAML without aliases": {"application/yaml", expanding},
+		"JSON":                 {"application/json", large},
+		"of no type":           {"", large},
+	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				var handled atomic.Int32
 				release := make(chan struct{})
-				handler := withBoundedYAML(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
+				handler := withBoundedBodies(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
 					handled.Add(1)
 					<-release
 				}))
@@ -138,32 +145,95 @@ func TestFewLargeYAMLBodiesAreHandledAtATime(t *testing.T) {
 					synctest.Wait()
 					return response
 				}
-				for range largeYAMLBodies {
-					send("application/yaml", body)
+				for range largeBodies {
+					send(test.contentType, test.body)
 				}
-				late := send("application/yaml", body)
-				if handled.Load() != largeYAMLBodies {
+				late := send(test.contentType, test.body)
+				if handled.Load() != largeBodies {
 					t.Errorf("%d are handled at a time", handled.Load())
 				}
-				for contentType, body := range map[string]string{"application/yaml": "a: 1", "application/json": large} {
-					before := handled.Load()
-					send(contentType, body)
-					if handled.Load() != before+1 {
-						t.Errorf("%d bytes of %s wait", len(body), contentType)
-					}
+				send(test.contentType, "a: 1")
+				if handled.Load() != largeBodies+1 {
+					t.Error("a small body waits")
 				}
-				<-time.After(largeYAMLWait)
+				<-time.After(largeBodyWait)
 				synctest.Wait()
 				if late.Code != http.StatusTooManyRequests {
 					t.Errorf("one that would have to wait longer gets %d", late.Code)
 				}
-				next := send("application/yaml", body)
+				next := send(test.contentType, test.body)
 				close(release)
 				running.Wait()
-				if want := int32(largeYAMLBodies + 2 + 1); handled.Load() != want || next.Code != http.StatusOK {
+				if want := int32(largeBodies + 1 + 1); handled.Load() != want || next.Code != http.StatusOK {
 					t.Errorf("%d were handled in the end, want %d; one that waited gets %d", handled.Load(), want, next.Code)
 				}
 			})
 		})
 	}
+}
+
+// slowWriter is the connection of a client that takes nothing until it is released.
+type slowWriter struct {
+	*httptest.ResponseRecorder
+	release chan struct{}
+}
+
+func (w slowWriter) Write(content []byte) (int, error) {
+	<-w.release
+	return w.ResponseRecorder.Write(content)
+}
+
+// A wake may take as long as its target.
+func TestRequestThatLastsDelaysNoLargeBodyForLong(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var handled atomic.Int32
+		handler := withBoundedBodies(http.HandlerFunc(func(_ http.ResponseWriter, req *http.Request) {
+			handled.Add(1)
+			<-req.Context().Done()
+		}))
+		lasting, end := context.WithCancel(t.Context())
+		var running sync.WaitGroup
+		send := func() {
+			running.Go(func() {
+				handler.ServeHTTP(httptest.NewRecorder(), createRequest(lasting, "application/json", strings.NewReader(strings.Repeat("x", smallBodyBytes+1))))
+			})
+		}
+		for range largeBodies {
+			send()
+		}
+		<-time.After(largeBodyTime)
+		send()
+		synctest.Wait()
+		if handled.Load() != largeBodies+1 {
+			t.Errorf("%d are handled while the first ones last", handled.Load())
+		}
+		end()
+		running.Wait()
+	})
+}
+
+func TestClientThatDoesNotReadItsResponseDelaysNoLargeBody(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var handled atomic.Int32
+		handler := withBoundedBodies(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			handled.Add(1)
+			if _, err := w.Write([]byte("response")); err != nil {
+				t.Error(err)
+			}
+		}))
+		release := make(chan struct{})
+		var running sync.WaitGroup
+		const clients = largeBodies + 2
+		for range clients {
+			running.Go(func() {
+				handler.ServeHTTP(slowWriter{httptest.NewRecorder(), release}, createRequest(t.Context(), "application/json", strings.NewReader(strings.Repeat("x", smallBodyBytes+1))))
+			})
+		}
+		synctest.Wait()
+		if handled.Load() != clients {
+			t.Errorf("%d of %d are handled while none of the clients reads", handled.Load(), clients)
+		}
+		close(release)
+		running.Wait()
+	})
 }
