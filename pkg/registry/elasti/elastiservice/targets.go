@@ -299,16 +299,23 @@ func (t *targets) cancelSleep(ctx context.Context, name, targetName string, wake
 	ctx, cancel := context.WithTimeout(ctx, cancelSleepTimeout)
 	defer cancel()
 	err := t.updateSleepRequest(ctx, name, nil, func(elastiService *elasti.ElastiService) {
-		elastiService.Status.SleepRequestedTime, elastiService.Status.SleepRequestedBy = nil, ""
-		if elastiService.Spec.ScaleTargetRef.Name == targetName {
-			wake.CancelledSleep = true
-			elastiService.Status.LastWake = &wake
-		}
+		cancelSleepOf(elastiService, targetName, wake)
 	})
 	if apierrors.IsNotFound(err) {
 		return nil
 	}
 	return err
+}
+
+// cancelSleepOf removes the request for sleep of an ElastiService, unless it has been given
+// another target than the one that was woken: its request is about that then.
+func cancelSleepOf(elastiService *elasti.ElastiService, targetName string, wake elasti.WakeRecord) {
+	if elastiService.Spec.ScaleTargetRef.Name != targetName {
+		return
+	}
+	wake.CancelledSleep = true
+	elastiService.Status.SleepRequestedTime, elastiService.Status.SleepRequestedBy = nil, ""
+	elastiService.Status.LastWake = &wake
 }
 
 // scalingError returns the API status for a failure to read or change the scale
