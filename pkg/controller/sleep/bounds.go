@@ -82,7 +82,7 @@ func boundTime(t, watched, before *metav1.Time, now time.Time) *metav1.Time {
 	switch {
 	case t == nil || !t.After(now):
 		return t
-	case t.Equal(watched) && before != nil:
+	case t.Equal(watched) && before != nil && !before.After(now):
 		return before
 	default:
 		bounded := metav1.NewTime(now)
@@ -94,7 +94,7 @@ func boundMicroTime(t, watched, before *metav1.MicroTime, now time.Time) *metav1
 	switch {
 	case t == nil || !t.After(now):
 		return t
-	case t.Equal(watched) && before != nil:
+	case t.Equal(watched) && before != nil && !before.After(now):
 		return before
 	default:
 		bounded := metav1.NewMicroTime(now)

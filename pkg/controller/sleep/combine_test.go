@@ -212,6 +212,10 @@ func TestEachTimeInTheFutureIsBounded(t *testing.T) {
 			if got := *of(boundTimes(watched.DeepCopy(), watched, first, later)); !got.Equal(testNow) {
 				t.Errorf("after another change it counts as %s, want %s", got, testNow)
 			}
+			setBack := testNow.Add(-time.Hour)
+			if got := *of(boundTimes(watched.DeepCopy(), watched, first, setBack)); !got.Equal(setBack) {
+				t.Errorf("after the clock was set back it counts as %s, want %s", got, setBack)
+			}
 		})
 	}
 }
