@@ -230,8 +230,9 @@ type result struct {
 }
 
 // firstSuccess returns the result of the call that succeeds first, or of the last one that
-// fails when none is in progress any more. Those that are then in progress, and all of them
-// after the end of ctx, continue for leftTimeout at most.
+// fails when none is in progress any more. No call begins after callTimeout: of an API server
+// that responds to none, the caller learns after twice that time. Those that are then in
+// progress, and all of them after the end of ctx, continue for leftTimeout at most.
 func (w *Waker) firstSuccess(ctx context.Context, pending int) (result, error) {
 	calling, giveUp := context.WithCancelCause(context.WithoutCancel(ctx))
 	results, ended, cause := make(chan result), make(chan struct{}), context.Canceled
@@ -247,6 +248,7 @@ func (w *Waker) firstSuccess(ctx context.Context, pending int) (result, error) {
 			}
 		})
 	}
+	began := w.options.Clock.Now()
 	begin()
 	beside := w.options.Clock.NewTicker(besideDelay)
 	defer beside.Stop()
@@ -263,7 +265,7 @@ func (w *Waker) firstSuccess(ctx context.Context, pending int) (result, error) {
 		case <-ctx.Done():
 			return result{}, ctx.Err()
 		case <-beside.C():
-			if inProgress <= maxBeside && w.options.Beside != nil && w.options.Beside.TryAccept() {
+			if inProgress <= maxBeside && w.options.Clock.Since(began) < callTimeout && w.options.Beside != nil && w.options.Beside.TryAccept() {
 				inProgress++
 				begin()
 			}

@@ -19,6 +19,7 @@ package wake
 import (
 	"context"
 	"errors"
+	"math"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -383,6 +384,21 @@ func TestCallsBesideOthersAreLimited(t *testing.T) {
 			})
 		})
 	}
+}
+
+// An API server that responds to nothing is reported, and called with pauses.
+func TestCallsThatAllHangFail(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		server, calls := silentReplicas{&fakeServer{}, math.MaxInt}, new(sync.WaitGroup)
+		w := New(Options{Client: server, Namespace: "shop", Name: "cart", Demand: &demand{wanting: true}, Calls: calls, Beside: flowcontrol.NewFakeAlwaysRateLimiter()})
+		ctx, cancel := context.WithTimeout(t.Context(), 2*callTimeout+time.Second)
+		defer cancel()
+		w.Run(ctx, nil)
+		if !w.failing {
+			t.Errorf("%d calls without a response are no failure", server.count())
+		}
+		calls.Wait()
+	})
 }
 
 // panickingServer panics in its first call.
