@@ -228,7 +228,7 @@ func slice(es *v1alpha1.ElastiService, ready bool, addresses ...string) *discove
 		ObjectMeta: metav1.ObjectMeta{Namespace: es.Namespace, Name: es.Name + "-slice", Labels: map[string]string{
 			discoveryv1.LabelServiceName: es.Status.PrivateService, v1alpha1.LabelRole: v1alpha1.RolePrivate,
 			discoveryv1.LabelManagedBy: sliceController,
-		}},
+		}, OwnerReferences: []metav1.OwnerReference{{APIVersion: "v1", Kind: "Service", Name: es.Status.PrivateService, Controller: ptr.To(true)}}},
 		AddressType: discoveryv1.AddressTypeIPv4,
 	}
 	for _, text := range addresses {
@@ -331,6 +331,8 @@ func TestHeldRequestWakesAndGetsItsResponse(t *testing.T) {
 func TestRequestsReachOnlyEndpointsOfTheEndpointSliceController(t *testing.T) {
 	for name, forge := range map[string]func(*discoveryv1.EndpointSlice){
 		"of another controller": func(forged *discoveryv1.EndpointSlice) { forged.Labels[discoveryv1.LabelManagedBy] = "a user" },
+		"of no Service":         func(forged *discoveryv1.EndpointSlice) { forged.OwnerReferences = nil },
+		"of another Service":    func(forged *discoveryv1.EndpointSlice) { forged.OwnerReferences[0].Name = "forged" },
 		"kept by a finalizer": func(forged *discoveryv1.EndpointSlice) {
 			forged.DeletionTimestamp, forged.Finalizers = ptr.To(metav1.Now()), []string{"example.com/keep"}
 		},

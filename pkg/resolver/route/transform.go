@@ -39,10 +39,21 @@ func DropUnused(object any) (any, error) {
 	case *discoveryv1.EndpointSlice:
 		kept := *object
 		kept.ObjectMeta = identityOfObject(&object.ObjectMeta)
-		kept.Labels = map[string]string{discoveryv1.LabelServiceName: object.Labels[discoveryv1.LabelServiceName]}
+		if isOfItsService(&object.ObjectMeta) {
+			kept.Labels = map[string]string{discoveryv1.LabelServiceName: object.Labels[discoveryv1.LabelServiceName]}
+		}
 		return &kept, nil
 	}
 	return object, nil
+}
+
+// isOfItsService reports whether the Service that an EndpointSlice is labelled with is its
+// controller, as it is of those that the EndpointSlice controller of Kubernetes makes. A slice
+// of a user that names a Service which does not exist as that is deleted by the garbage
+// collector of Kubernetes; any other one belongs to no Service here.
+func isOfItsService(slice *metav1.ObjectMeta) bool {
+	controller := metav1.GetControllerOf(slice)
+	return controller != nil && controller.APIVersion == "v1" && controller.Kind == "Service" && controller.Name == slice.Labels[discoveryv1.LabelServiceName]
 }
 
 // identityOfObject returns the metadata that says which object it is, and in which state.

@@ -95,6 +95,7 @@ func TestOfAnElastiServiceWhatResolversUseIsKept(t *testing.T) {
 func TestOfAnEndpointSliceWhatResolversUseIsKept(t *testing.T) {
 	given := sliceOf(80, endpointOf("a", "10.0.0.1", ptr.To(true), ptr.To(false)))
 	given.ObjectMeta = largeMetadata()
+	given.OwnerReferences = append(given.OwnerReferences, metav1.OwnerReference{APIVersion: "v1", Kind: "Service", Name: "cart-private", Controller: ptr.To(true)})
 	kept, size := keptBytes(t, given)
 	if size > 4<<10 {
 		t.Errorf("%d bytes are kept, want fewer", size)
@@ -104,5 +105,37 @@ func TestOfAnEndpointSliceWhatResolversUseIsKept(t *testing.T) {
 	}
 	if got := podsOf([]*discoveryv1.EndpointSlice{kept}); len(got) != 1 {
 		t.Errorf("kept the pods %v, want one", got)
+	}
+}
+
+// What no Service controls belongs to none: the EndpointSlice controller of Kubernetes did not
+// make it, or the Service is deleted.
+func TestEndpointSliceThatItsServiceDoesNotControlBelongsToNone(t *testing.T) {
+	private := metav1.OwnerReference{APIVersion: "v1", Kind: "Service", Name: "cart-private", Controller: ptr.To(true)}
+	with := func(change func(*metav1.OwnerReference)) []metav1.OwnerReference {
+		changed := private
+		change(&changed)
+		return []metav1.OwnerReference{changed}
+	}
+	for name, test := range map[string]struct {
+		owners []metav1.OwnerReference
+		want   string
+	}{
+		"controlled":         {[]metav1.OwnerReference{private}, "shop/cart-private"},
+		"without owners":     {nil, "shop/"},
+		"owned alone":        {with(func(owner *metav1.OwnerReference) { owner.Controller = nil }), "shop/"},
+		"of another Service": {with(func(owner *metav1.OwnerReference) { owner.Name = "forged" }), "shop/"},
+		"of another kind":    {with(func(owner *metav1.OwnerReference) { owner.Kind = "ConfigMap" }), "shop/"},
+		"of another API":     {with(func(owner *metav1.OwnerReference) { owner.APIVersion = "example.com/v1" }), "shop/"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			given := sliceOf(80)
+			given.ObjectMeta = largeMetadata()
+			given.OwnerReferences = test.owners
+			kept, _ := keptBytes(t, given)
+			if service, _ := serviceOfSliceObject(kept); len(service) != 1 || service[0] != test.want {
+				t.Errorf("it belongs to %v, want %s", service, test.want)
+			}
+		})
 	}
 }
