@@ -151,6 +151,22 @@ func TestAutoscalerThatCannotBeResumedIsReported(t *testing.T) {
 	c.eventuallyReleased("cart")
 }
 
+// The target is awake, and its autoscaler is left for the user to resume.
+func TestAutoscalerThatTheLastWakeLeavesPausedIsReported(t *testing.T) {
+	t.Parallel()
+	c, stumbling := newScaleDown(t, nil)
+	stumbling.autoscalerError = errStumbled
+	c.setDeployment("cart", 0, 0)
+	c.setEndpoints(shop, "cart")
+	c.start()
+	c.eventuallyMode("cart", v1alpha1.ModeProxy)
+	c.markDeleted("cart", 0)
+	c.eventuallyEventWith(corev1.EventTypeWarning, v1alpha1.ReasonAutoscalerNotResumed, errStumbled.Error())
+	c.setDeployment("cart", 1, 1)
+	c.setEndpoints(shop, "cart", "10.1.0.1")
+	c.eventuallyReleased("cart")
+}
+
 // A target at zero without resolvers would not be woken by any traffic, so it is not
 // given up, whatever took them away.
 func TestTargetThatCannotBeWokenKeepsItsResolvers(t *testing.T) {

@@ -83,6 +83,31 @@ func TestTargetSleepsOnlyWithResolversOfAllFamiliesOfItsService(t *testing.T) {
 	}
 }
 
+// The resolvers of a family may be on their way: that is no outage yet, and no time to put
+// the target to sleep.
+func TestTargetIsNotPutToSleepWhileTheResolversOfAFamilyAreReplaced(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t)
+	c.options.ResolverGrace = time.Hour
+	c.makeDualStack("cart")
+	c.setDeployment("cart", 2, 2)
+	c.setEndpoints(shop, "cart", "10.1.0.1")
+	c.setResolversOfIPv6("fd00::1")
+	c.create(cartElastiService())
+	c.start()
+	c.eventuallyCondition("cart", v1alpha1.ConditionResolverAvailable, metav1.ConditionTrue, v1alpha1.ReasonResolverReady)
+	c.setResolversOfIPv6()
+	c.requestSleep("cart")
+	for range 5 {
+		c.sync("cart")
+	}
+	if replicas := c.scaling.replicas(t, "cart"); replicas != 2 {
+		t.Errorf("the target was scaled to %d without a resolver of IPv6", replicas)
+	}
+	c.setResolversOfIPv6("fd00::2")
+	c.eventuallyReplicas(0)
+}
+
 // The resolvers are replaced by ones of one family: that is an outage for the Services
 // that have the other one.
 func TestSleepingTargetsAreWokenWhenAFamilyHasNoResolver(t *testing.T) {

@@ -166,7 +166,7 @@ func (c *Controller) recordScale(ctx context.Context, p *pass) {
 	// A target that another client has scaled to zero since is not woken.
 	scaledByOther := p.target.Object != nil && p.target.Object.ScaledBy != "" && p.target.Object.ScaledBy != scaling.FieldManager
 	if !scaledByOther && p.state.lostWake(now, facts) {
-		p.state.oweWake(max(target.MinReplicas(p.elastiService), 1))
+		p.state.oweWake(c.targetKeys.Of(p.elastiService), max(target.MinReplicas(p.elastiService), 1))
 	}
 	ended := p.state.recordScale(now, facts)
 	if ended == nil {

@@ -73,7 +73,7 @@ func (c *Controller) reconcilePortRecord(ctx context.Context, p *pass) {
 	}
 	recorded := p.elastiService.Status.DeepCopy()
 	recorded.ProxyPorts = p.result.ports
-	recorded.PrivateService = resources.PrivateServiceName(p.service.Name)
+	recorded.PrivateService = p.result.privateService
 	recorded.ManagedTarget = p.result.managedTarget.Recorded()
 	if err := c.statuses.WriteNow(ctx, p.elastiService, recorded); err != nil {
 		p.result.failed(err)

@@ -45,6 +45,11 @@ func (c *Controller) reconcilePrivateService(ctx context.Context, p *pass) {
 	err := c.ensurePrivateService(ctx, desired, p.private)
 	p.unreachable = err != nil
 	p.result.failed(err)
+	if err != nil && !isMade(p.private) {
+		// Resolvers connect to what the slices of this Service list. Those of one that is not
+		// there, or is another client's, list what users write.
+		p.result.privateService = ""
+	}
 }
 
 // ensurePrivateService makes the private Service as desired. observed is that in the cache,

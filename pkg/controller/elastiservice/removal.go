@@ -24,6 +24,8 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -123,12 +125,24 @@ func (c *Controller) followResolvers(ctx context.Context, p *pass) error {
 		if !slice.managed() {
 			continue
 		}
-		desired := slice.slice.DeepCopy()
 		ready := c.resolvers.Ready(slice.family)
-		desired.Endpoints = ready[:min(len(ready), resources.MaxEndpoints)]
-		problems = append(problems, c.ensureResolverSlice(ctx, desired, slice.slice))
+		problems = append(problems, c.replaceResolvers(ctx, slice.slice, ready[:min(len(ready), resources.MaxEndpoints)]))
 	}
 	return errors.Join(problems...)
+}
+
+// replaceResolvers has a resolver slice list other resolvers. The rest of it may be what a
+// user wrote: it is not signed.
+func (c *Controller) replaceResolvers(ctx context.Context, slice *discoveryv1.EndpointSlice, endpoints []discoveryv1.Endpoint) error {
+	if equality.Semantic.DeepEqual(slice.Endpoints, endpoints) {
+		return nil
+	}
+	updated := slice.DeepCopy()
+	updated.Endpoints = endpoints
+	if _, err := c.host.DiscoveryV1().EndpointSlices(updated.Namespace).Update(ctx, updated, metav1.UpdateOptions{FieldManager: fieldManager}); err != nil {
+		return fmt.Errorf("updating the resolvers of resolver slice %q: %w", updated.Name, err)
+	}
+	return nil
 }
 
 // restoreBeforeRemoval wakes the targets that resolvers stand in for, and reports whether

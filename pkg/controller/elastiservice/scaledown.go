@@ -211,13 +211,14 @@ func (c *Controller) reconcileScaleDown(ctx context.Context, p *pass) {
 }
 
 func (c *Controller) continueScaleDown(ctx context.Context, p *pass) error {
-	inPath := p.result.mode == v1alpha1.ModeProxy && p.allAccepting && p.allFamilies
+	inPath := p.result.mode == v1alpha1.ModeProxy && p.allAccepting
+	owedWake := p.state.owedWakeOf(c.targetKeys.Of(p.elastiService))
 	switch {
 	case p.state.completing != nil:
 		defer c.endScaling(p, p.state.completingTarget)
 		return c.resolveScaleDown(ctx, p, p.state.completing, errNotConfirmed)
-	case p.state.owedWake > 0:
-		return c.wakeOwed(ctx, p, p.state.owedWake)
+	case owedWake > 0:
+		return c.wakeOwed(ctx, p, owedWake)
 	case p.scaleDown == scaleDownDone:
 		_, err := c.removeSleepRequest(ctx, p.elastiService, p.state)
 		return err

@@ -20,6 +20,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync/atomic"
 	"testing"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -82,6 +83,39 @@ func TestAWakeDuringAScaleDownIsTriedUntilItSucceeds(t *testing.T) {
 	c.requestSleep("cart")
 	c.eventuallyEvent(v1alpha1.ReasonSleepCalledOff)
 	c.eventuallyReplicas(2)
+}
+
+// What a target is owed is not carried out for another one.
+func TestOwedWakeIsForgottenWithItsTarget(t *testing.T) {
+	c, stumbling := newScaleDown(t, nil)
+	c.setDeployment("database", 0, 0)
+	stumbling.toZero = func(next func() error) error {
+		defer c.edit("cart", func(elastiService *v1alpha1.ElastiService) { elastiService.Status.SleepRequestedTime = nil })
+		return next()
+	}
+	var moved atomic.Bool
+	stumbling.wake = func(next func() error) error {
+		if moved.Load() {
+			return next()
+		}
+		defer moved.Store(true)
+		c.edit("cart", func(elastiService *v1alpha1.ElastiService) {
+			elastiService.Spec.ScaleTargetRef.Name = "database"
+			elastiService.Generation++
+		})
+		return errStumbled
+	}
+	c.start()
+	c.eventuallyMode("cart", v1alpha1.ModeServe)
+	c.requestSleep("cart")
+	// The controller restores the previous target.
+	c.eventuallyReplicas(2)
+	for range 3 {
+		c.sync("cart")
+	}
+	if replicas := c.scaling.replicas(t, "database"); replicas != 0 {
+		t.Errorf("the next target was scaled to %d", replicas)
+	}
 }
 
 // A wake of a target that is awake leaves nothing to do but to cancel the request for

@@ -346,11 +346,17 @@ func (c *Controller) giveUpScaleDown(ctx context.Context, p *pass, cause error) 
 // removes the other requests for sleep. A wake that fails is owed until it succeeds.
 func (c *Controller) wakeAgain(ctx context.Context, p *pass, siblings []*v1alpha1.ElastiService, minimum int32) error {
 	result, err := c.scaling.Wake(ctx, target.Of(p.elastiService), target.AutoscalerOf(p.elastiService.Spec.Autoscaler), minimum, false)
-	if err != nil {
-		p.state.oweWake(minimum)
+	switch key := c.targetKeys.Of(p.elastiService); {
+	case apierrors.IsNotFound(err):
+		// One that is made again is another one.
+		p.state.oweWake(key, 0)
+		return fmt.Errorf("waking the target, which was deleted: %w", err)
+	case err != nil:
+		p.state.oweWake(key, minimum)
 		return fmt.Errorf("waking the target, which is needed again: %w", err)
+	default:
+		p.state.oweWake(key, 0)
 	}
-	p.state.oweWake(0)
 	problems := []error{c.removeSleepRequests(ctx, p, siblings)}
 	for _, sibling := range siblings {
 		if autoscaler := target.AutoscalerOf(sibling.Spec.Autoscaler); autoscaler != target.AutoscalerOf(p.elastiService.Spec.Autoscaler) {

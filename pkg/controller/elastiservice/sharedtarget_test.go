@@ -22,6 +22,7 @@ import (
 	"testing"
 
 	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti/v1alpha1"
+	"github.com/truefoundry/elasti-apiserver/pkg/controller/resources"
 )
 
 // cartGRPC is another ElastiService of the Deployment "cart", with a Service of its
@@ -130,6 +131,23 @@ func TestSharedTargetOfAnIrregularKindIsScaledWhenEachHasResolvers(t *testing.T)
 	}
 	c.requestSleep("cart-grpc")
 	c.eventuallyReplicas(0)
+}
+
+// The storage may have one that no informer has shown yet.
+func TestTargetIsSharedWithAnElastiServiceThatWasNeverSynced(t *testing.T) {
+	c, _ := newSharedTarget(t)
+	c.scaling.serveKind("Rollout", "deployments")
+	c.scaling.serveKind("deployments", "deployments")
+	one, other := cartElastiService(), cartGRPC()
+	one.Spec.ScaleTargetRef.Kind, other.Spec.ScaleTargetRef.Kind = "Rollout", "deployments"
+	controller := &Controller{scaling: c.scaling, targetKeys: &resources.TargetKeys{}}
+	if shared, err := controller.shareTarget(t.Context(), one, other); err != nil || !shared {
+		t.Errorf("two names of one kind: shared is %t (%v)", shared, err)
+	}
+	other.Spec.ScaleTargetRef.Kind = "Unknown"
+	if shared, err := controller.shareTarget(t.Context(), one, other); err != nil || shared {
+		t.Errorf("a kind that does not exist: shared is %t (%v)", shared, err)
+	}
 }
 
 // A worker that sees the target at zero while another one still scales it leaves its

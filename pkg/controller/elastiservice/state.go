@@ -95,6 +95,8 @@ type state struct {
 	// owedWake is the number of replicas to which a scale-down failed to wake the
 	// target again. Zero when it owes no wake.
 	owedWake int32
+	// owedTarget is the target of owedWake.
+	owedTarget resources.TargetKey
 	// exposedSince is since when resolver slices are missing that cannot be written, or
 	// name resolvers that do not accept connections.
 	exposedSince time.Time
@@ -411,9 +413,20 @@ func (s *state) exposureLeft(now time.Time, grace time.Duration) time.Duration {
 	return grace - now.Sub(s.exposedSince)
 }
 
-// oweWake records that the target is still to be woken to a number of replicas, or
+// oweWake records that a target is still to be woken to a number of replicas, or
 // with zero that it was.
-func (s *state) oweWake(replicas int32) { s.owedWake = replicas }
+func (s *state) oweWake(target resources.TargetKey, replicas int32) {
+	s.owedTarget, s.owedWake = target, replicas
+}
+
+// owedWakeOf returns to how many replicas a target is still to be woken. Zero when it is not.
+// What another target was owed is for the restoration of that one.
+func (s *state) owedWakeOf(target resources.TargetKey) int32 {
+	if s.owedTarget != target {
+		return 0
+	}
+	return s.owedWake
+}
 
 // recordStart records that the target is to have pods and none is ready, which may
 // have been so before the first observation. It returns since when it is so.

@@ -38,6 +38,8 @@ type stumblingScaling struct {
 	mu            sync.Mutex
 	pause, resume func(next func() error) error
 	toZero, wake  func(next func() error) error
+	// autoscalerError is that of each result of a wake.
+	autoscalerError error
 }
 
 func (s *stumblingScaling) replaced(of *func(func() error) error, next func() error) error {
@@ -76,6 +78,9 @@ func (s *stumblingScaling) Wake(ctx context.Context, target scaling.Target, auto
 		result, err = s.fakeScaling.Wake(ctx, target, autoscaler, minimum, dryRun)
 		return err
 	})
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	result.AutoscalerError = s.autoscalerError
 	return result, err
 }
 
@@ -84,6 +89,9 @@ func (s *stumblingScaling) Restore(ctx context.Context, target scaling.Target, a
 		result, err = s.fakeScaling.Restore(ctx, target, autoscaler, minimum)
 		return err
 	})
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	result.AutoscalerError = s.autoscalerError
 	return result, err
 }
 

@@ -365,3 +365,76 @@ func TestADamagedElastiServiceDoesNotKeepOthersFromBeingSynced(t *testing.T) {
 		t.Error("the proxy port of the ElastiService that cannot be read was released")
 	}
 }
+
+// A client that may write EndpointSlices, and neither ElastiServices nor scales, edits what a
+// resolver slice records while the resolvers stay in the path.
+func TestEditedResolverSliceIsNotSigned(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t)
+	c.setDeployment("database", 0, 0)
+	c.create(cartElastiService())
+	c.start()
+	c.eventuallyMode("cart", v1alpha1.ModeProxy)
+	// The deletion waits for a ready endpoint.
+	c.markDeleted("cart", 0)
+	c.eventuallyReplicas(2)
+	edited := c.resolverSlices("cart")[0].DeepCopy()
+	edited.Annotations[v1alpha1.AnnotationTarget] = forgedService(t, "", "").Annotations[v1alpha1.AnnotationTarget]
+	edited.Endpoints = nil
+	c.create(edited)
+	c.eventually(func() string {
+		for _, slice := range c.resolverSlices("cart") {
+			if slice.Name == edited.Name && len(slice.Endpoints) > 0 {
+				if c.options.Signer.Made(&slice.ObjectMeta) {
+					t.Errorf("the server signed what the client wrote: %v", slice.Annotations)
+				}
+				return ""
+			}
+		}
+		return "the resolvers in the slice"
+	})
+	c.setEndpoints(shop, "cart", "10.1.0.1")
+	c.eventuallyReleased("cart")
+	if replicas := c.scaling.replicas(t, "database"); replicas != 0 {
+		t.Errorf("the database was scaled to %d", replicas)
+	}
+}
+
+// Resolvers connect to what the slices of the private Service list. Those of a Service without
+// a selector are whatever a user writes.
+func TestOnlyAPrivateServiceOfTheServerIsPublished(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		prevent func(*cluster)
+		reason  string
+	}{
+		"another client's": {func(c *cluster) {
+			c.create(&corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: shop, Name: resources.PrivateServiceName("cart")}})
+		}, v1alpha1.ReasonNameTaken},
+		"none": {func(c *cluster) {
+			c.host.PrependReactor("create", "services", func(clienttesting.Action) (bool, runtime.Object, error) {
+				return true, nil, apierrors.NewForbidden(corev1.Resource("services"), "cart", errors.New("exceeded quota"))
+			})
+		}, v1alpha1.ReasonWriteFailed},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			c := newCluster(t)
+			test.prevent(c)
+			c.create(cartElastiService())
+			c.start()
+			c.eventuallyCondition("cart", v1alpha1.ConditionReady, metav1.ConditionFalse, test.reason)
+			status := c.elastiService("cart").Status
+			if status.PrivateService != "" {
+				t.Errorf("resolvers are to connect to what Service %s lists", status.PrivateService)
+			}
+			// Its proxy ports stay the same nevertheless.
+			for range 3 {
+				c.sync("cart")
+			}
+			if after := c.elastiService("cart").Status; !slices.Equal(after.ProxyPorts, status.ProxyPorts) || len(after.ProxyPorts) == 0 {
+				t.Errorf("the proxy ports are %v, were %v", after.ProxyPorts, status.ProxyPorts)
+			}
+		})
+	}
+}
