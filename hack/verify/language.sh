@@ -104,7 +104,6 @@ pkg/resolver/metrics/*	refused	the former name of a metric, which is served unti
 pkg/resolver/probe/*	refused a connection	ECONNREFUSED
 pkg/resolver/stream/connect.go	connection was refused	ECONNREFUSED
 test/chaos/*	refused	ECONNREFUSED
-docs/guarantees.md	ask for protobuf	content negotiation
 pkg/*	(Reason )?Sleep Called Off	the public name of a reason
 pkg/*	(Reason )?Triggers Answer	the public name of a reason
 pkg/resolver/accesslog/*	[Oo]utcome	the name of a key of the access log, which is public

@@ -195,7 +195,7 @@ func (c *connections) move(conn *net.TCPConn, to *memory.Account) (err error) {
 	// Others may have to shed for it, so it is not moved with mu held. Whatever comes
 	// of that, a panic too, one of the two places is given back.
 	defer func() {
-		if open := c.settle(conn, m, to, moved); !open {
+		if open := c.finishMove(conn, m, to, moved); !open {
 			err = net.ErrClosed
 		}
 	}()
@@ -224,9 +224,9 @@ func (c *connections) reserve(conn *net.TCPConn, to *memory.Account) (*member, e
 	return m, nil
 }
 
-// settle gives back the place that a connection has left, or after all has not moved
-// to. It reports whether the connection has one: it may have ended meanwhile.
-func (c *connections) settle(conn *net.TCPConn, m *member, to *memory.Account, moved bool) bool {
+// finishMove releases the place that the connection has left, or did not move to. It
+// reports whether the connection is still open: it may have ended meanwhile.
+func (c *connections) finishMove(conn *net.TCPConn, m *member, to *memory.Account, moved bool) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	open := c.open[conn] == m

@@ -221,7 +221,7 @@ func TestReplicaThatLosesTheRaceForARenewalTakesOverWhatWasWritten(t *testing.T)
 	cluster, publisher, now := fake.NewClientset(), &published{}, clocktesting.NewFakeClock(time.Now())
 	first := newProvider(secretsOf(cluster), publisher, now)
 	raced := false
-	loser := newProvider(hookedSecrets{secretsOf(cluster), func() error {
+	second := newProvider(hookedSecrets{secretsOf(cluster), func() error {
 		if raced {
 			return nil
 		}
@@ -230,13 +230,13 @@ func TestReplicaThatLosesTheRaceForARenewalTakesOverWhatWasWritten(t *testing.T)
 		return apierrors.NewConflict(corev1.Resource("secrets"), testSecret, errors.New("changed"))
 	}}, publisher, now)
 	runOnce(t, first)
-	runOnce(t, loser)
+	runOnce(t, second)
 	now.Step(certValidity * 9 / 10)
-	runOnce(t, loser)
+	runOnce(t, second)
 	if !raced {
 		t.Fatal("nothing was renewed")
 	}
-	expectSame(t, first, loser)
+	expectSame(t, first, second)
 }
 
 // Over many years of checks, what is served is accepted by clients that know the

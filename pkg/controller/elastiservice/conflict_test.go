@@ -36,9 +36,9 @@ func newConflict(t *testing.T) (c *cluster, stumbling *stumblingScaling, takeOve
 	c = newCluster(t)
 	stumbling = &stumblingScaling{fakeScaling: c.scaling}
 	c.options.Scaling = stumbling
-	loser := cartElastiService()
-	loser.CreationTimestamp = metav1.Unix(2000, 0)
-	c.create(loser)
+	conflicting := cartElastiService()
+	conflicting.CreationTimestamp = metav1.Unix(2000, 0)
+	c.create(conflicting)
 	older, service := cartElastiService(), cartService()
 	service.Name, service.UID, service.Spec.ClusterIP = "basket", "basket-service", "10.96.0.11"
 	older.Name, older.UID, older.Spec.Service, older.Spec.ScaleTargetRef.Name = "basket", "basket-uid", "basket", "basket"

@@ -283,7 +283,7 @@ func (r *Runner) isDeleted(ctx context.Context, part part, now time.Time) bool {
 		}
 		return true
 	case err != nil:
-		logger.V(2).Info("A part of the installation cannot be read", "part", part.what(), "reason", err)
+		logger.V(2).Info("Failed to read a part of the installation", "part", part.what(), "reason", err)
 		return false
 	case !meta.DeletionTimestamp.IsZero():
 		if known == nil || known.uid != meta.UID {
@@ -298,7 +298,7 @@ func (r *Runner) isDeleted(ctx context.Context, part part, now time.Time) bool {
 		return false
 	}
 	if err := setFinalizers(ctx, part, meta, append(slices.Clone(meta.Finalizers), Finalizer)); err != nil {
-		logger.V(2).Info("A part of the installation cannot be guarded", "part", part.what(), "reason", err)
+		logger.V(2).Info("Failed to add the finalizer to a part of the installation", "part", part.what(), "reason", err)
 	}
 	return false
 }

@@ -259,7 +259,7 @@ func (e *exchange) finish() exchangeResult {
 }
 
 // podPersists reports whether the pod keeps its connection open after this
-// exchange, as far as the two headers tell.
+// exchange, according to the two headers.
 func (e *exchange) podPersists() bool {
 	request, response := &e.client.request, &e.response
 	return !request.close && response.persists() && (request.minor == 1 || response.keepAlive)

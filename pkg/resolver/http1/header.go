@@ -234,7 +234,7 @@ func (h *messageHeader) responseBody(toHEAD bool) bodyKind {
 }
 
 // persists reports whether the sender of the message lets the connection be
-// used again, as far as the header tells.
+// used again, according to the header.
 func (h *messageHeader) persists() bool {
 	return !h.close && (h.minor == 1 || h.keepAlive)
 }

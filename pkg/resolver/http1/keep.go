@@ -58,7 +58,7 @@ func (c *conn) awaitPod() {
 func (s *Server) closePod(pod *podConn) {
 	pod.charge.Release()
 	if !pod.tcp.Idle() {
-		// The pod has closed it, or gets a reset for what it said unasked.
+		// The pod has closed it, or gets a reset for what it sent unsolicited.
 		pod.tcp.Close()
 		return
 	}

@@ -143,10 +143,10 @@ var oddResponses = map[string][]oddResponse{
 	"interim": {
 		{"one", "HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\n" + status200 + sized2, "", wholeAndOn},
 		{"many", strings.Repeat("HTTP/1.1 102 Processing\r\n\r\n", 50) + status200 + sized2, "", wholeAndOn},
-		{"unasked continue", "HTTP/1.1 100 Continue\r\n\r\n" + status200 + sized2, "", wholeAndOn},
+		{"unsolicited continue", "HTTP/1.1 100 Continue\r\n\r\n" + status200 + sized2, "", wholeAndOn},
 		{"with a length", "HTTP/1.1 103 Early Hints\r\nContent-Length: 5\r\n\r\n" + status200 + sized2, "", wholeAndOn},
 		{"with an encoding", "HTTP/1.1 103 Early Hints\r\nTransfer-Encoding: chunked\r\n\r\n" + status200 + sized2, "", wholeAndOn},
-		{"unasked switch of protocols", "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: x\r\n\r\n" + status200 + sized2, "", replaced},
+		{"unsolicited switch of protocols", "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: x\r\n\r\n" + status200 + sized2, "", replaced},
 		{"a malformed one", "HTTP/1.1 103 Early Hints\r\nX : 1\r\n\r\n" + status200 + sized2, "", replaced},
 		{"before a malformed response", "HTTP/1.1 103 Early Hints\r\n\r\nHTTP/1.1 2x0 OK\r\n" + sized2, "", replaced},
 		{"and nothing else", "HTTP/1.1 103 Early Hints\r\n\r\n", "", replaced},

@@ -125,7 +125,7 @@ func TestMalformedResponsesAreNotPassedOn(t *testing.T) {
 		"not HTTP":        "SSH-2.0-OpenSSH_9.2\r\n\r\n",
 		"bad status":      "HTTP/1.1 2x0 OK\r\n\r\n",
 		"bad first chunk": "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n",
-		"unasked upgrade": "HTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\nConnection: Upgrade\r\n\r\n",
+		"unsolicited upgrade": "HTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\nConnection: Upgrade\r\n\r\n",
 		"nothing":         "",
 		"half a header":   "HTTP/1.1 200 OK\r\nContent-",
 	} {

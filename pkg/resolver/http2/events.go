@@ -54,16 +54,16 @@ type events struct {
 	deadline time.Time
 }
 
-func (e *events) resolve()  { e.tell(signals{resolved: true}) }
-func (e *events) endPod()   { e.tell(signals{podEnded: true}) }
-func (e *events) speak()    { e.tell(signals{podSpoke: true}) }
-func (e *events) acked()    { e.tell(signals{podAcked: true}) }
-func (e *events) goAway()   { e.tell(signals{podGoAway: true}) }
-func (e *events) idle()     { e.tell(signals{idle: true}) }
-func (e *events) drain()    { e.tell(signals{draining: true}) }
+func (e *events) resolve()  { e.signal(signals{resolved: true}) }
+func (e *events) endPod()   { e.signal(signals{podEnded: true}) }
+func (e *events) speak()    { e.signal(signals{podSpoke: true}) }
+func (e *events) acked()    { e.signal(signals{podAcked: true}) }
+func (e *events) goAway()   { e.signal(signals{podGoAway: true}) }
+func (e *events) idle()     { e.signal(signals{idle: true}) }
+func (e *events) drain()    { e.signal(signals{draining: true}) }
 func (s signals) any() bool { return s != signals{} }
 
-func (e *events) tell(what signals) {
+func (e *events) signal(what signals) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.pending.resolved = e.pending.resolved || what.resolved

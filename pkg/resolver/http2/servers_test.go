@@ -300,7 +300,7 @@ func TestServersAreAlike(t *testing.T) {
 	}
 }
 
-// requests are what a server has seen. Nil is what a server does not tell.
+// requests are what a server has seen. Nil when the server does not report them.
 type requests struct {
 	mu      sync.Mutex
 	seen    []string

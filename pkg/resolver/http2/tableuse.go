@@ -34,7 +34,7 @@ type tableUse struct {
 	// current are the newest entries, last those before them, which filled the table
 	// alone: older ones are in it no more.
 	current, last entries
-	// most is the most that it took: what finds an entry does not shrink.
+	// most is the most that it took: the decoder's index does not shrink.
 	most int64
 	// part is what is kept to assemble a field in. It stays as well.
 	part int64
@@ -49,7 +49,7 @@ type entries struct{ number, size, texts int }
 // cost returns how many bytes the table takes besides what every connection does.
 func (u *tableUse) cost() int64 { return max(0, u.most-smallTable) + u.part }
 
-// note takes in a complete header block.
+// note records the entries that a complete header block adds.
 func (u *tableUse) note(block []byte) {
 	for len(block) > 0 {
 		first := block[0]
@@ -91,20 +91,20 @@ func (u *tableUse) note(block []byte) {
 	}
 }
 
-// noteParts takes in the first bytes of a header block that comes in several parts.
+// noteParts records the first bytes of a header block that comes in several parts.
 // Such blocks are rare: each counts as one that fills the table.
 func (u *tableUse) noteParts(bytes int) {
 	u.fill()
 	u.keep(bytes)
 }
 
-// keep takes in that a field of so many bytes was assembled.
+// keep records that a field of this size was assembled.
 func (u *tableUse) keep(bytes int) {
 	// The buffer for it grows by doubling.
 	u.part = max(u.part, 2*int64(bytes))
 }
 
-// insert takes in an entry with texts of so many bytes.
+// insert records an entry whose name and value have length bytes.
 func (u *tableUse) insert(length int) {
 	size := entryOverhead + length
 	if size > initialTableSize {
@@ -120,7 +120,7 @@ func (u *tableUse) insert(length int) {
 	}
 }
 
-// fill takes in as many entries as there can be.
+// fill records as many entries as a table can have.
 func (u *tableUse) fill() {
 	u.current.number += maxEntries
 	u.measure()

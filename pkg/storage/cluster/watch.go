@@ -199,8 +199,8 @@ func (w *watcher) run(ctx context.Context) {
 
 // send sends an event to the client. It reports whether the watch continues.
 func (w *watcher) send(ctx context.Context, event *watch.Event) bool {
-	// The stream of the host cluster reports its own end as an error, which is no news
-	// to the client that ended it.
+	// The host cluster reports the end of the stream as an error. The client that ended
+	// it does not need that error.
 	if ctx.Err() != nil {
 		return false
 	}
