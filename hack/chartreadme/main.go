@@ -54,16 +54,16 @@ func run(chart string, check bool) error {
 		return fmt.Errorf("%s: %w", filepath.Join(chart, "values.yaml"), err)
 	}
 	path := filepath.Join(chart, "README.md")
-	former, err := os.ReadFile(path)
+	previous, err := os.ReadFile(path)
 	if err != nil {
 		return fmt.Errorf("reading the README: %w", err)
 	}
-	current, err := replaceTable(former, table)
+	current, err := replaceTable(previous, table)
 	if err != nil {
 		return fmt.Errorf("%s: %w", path, err)
 	}
 	switch {
-	case bytes.Equal(former, current):
+	case bytes.Equal(previous, current):
 		return nil
 	case check:
 		return errors.New(path + " is not what its values.yaml says, run 'make generate'")

@@ -32,7 +32,7 @@ const (
 	end   = "<!-- end of values -->\n"
 )
 
-// replaceTable returns a README with the table in place of the former one.
+// replaceTable returns a README with the table in place of the previous one.
 func replaceTable(readme []byte, table string) ([]byte, error) {
 	before, rest, found := bytes.Cut(readme, []byte(begin))
 	if !found {

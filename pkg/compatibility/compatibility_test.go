@@ -71,7 +71,7 @@ func TestServiceFindings(t *testing.T) {
 		{"traffic distribution that they do not", corev1.Service{Spec: corev1.ServiceSpec{TrafficDistribution: ptr.To(corev1.ServiceTrafficDistributionPreferSameNode)}}, true, []string{v1alpha1.ReasonTrafficDistribution}},
 		{"NLB to pods", annotated("service.beta.kubernetes.io/aws-load-balancer-nlb-target-type", "ip"), false, []string{v1alpha1.ReasonLoadBalancerTargetsPods}},
 		{"NLB to nodes", annotated("service.beta.kubernetes.io/aws-load-balancer-nlb-target-type", "instance"), false, nil},
-		{"NLB to pods by its former name", annotated("service.beta.kubernetes.io/aws-load-balancer-type", "nlb-ip"), false, []string{v1alpha1.ReasonLoadBalancerTargetsPods}},
+		{"NLB to pods by its previous name", annotated("service.beta.kubernetes.io/aws-load-balancer-type", "nlb-ip"), false, []string{v1alpha1.ReasonLoadBalancerTargetsPods}},
 		{"NLB of the cloud provider", annotated("service.beta.kubernetes.io/aws-load-balancer-type", "nlb"), false, nil},
 		{"ALB to pods", annotated("alb.ingress.kubernetes.io/target-type", "ip"), false, []string{v1alpha1.ReasonLoadBalancerTargetsPods}},
 		{"NEG for an Ingress", annotated("cloud.google.com/neg", `{"ingress": true}`), false, []string{v1alpha1.ReasonLoadBalancerTargetsPods}},

@@ -56,7 +56,7 @@ func TestPortChecksOfTheControllerWakeNothing(t *testing.T) {
 		s.check(app.AwaitResolverSlice(s.ctx, true))
 		before := s.awaitSliceFollowsResolvers(app, 2)
 		s.restart(resolverDeployment)
-		_, err := s.AwaitEndpointSlices(s.ctx, app.Namespace, app.Name, "the slice lists none of the former resolvers", func(found []*discoveryv1.EndpointSlice) bool {
+		_, err := s.AwaitEndpointSlices(s.ctx, app.Namespace, app.Name, "the slice lists none of the previous resolvers", func(found []*discoveryv1.EndpointSlice) bool {
 			now := readyResolvers(found)
 			return len(now) == len(before) && !slices.ContainsFunc(now, func(address string) bool { return slices.Contains(before, address) })
 		})

@@ -342,8 +342,8 @@ func TestMovedElastiServiceLeavesNothingBehind(t *testing.T) {
 	createApplication(t, namespace, 0)
 	createElastiService(t, namespace, newElastiService("app"))
 	waitForMode(t, namespace, v1alpha1.ModeProxy)
-	formerPrivate := readElastiService(t, namespace).Status.PrivateService
-	formerSlices := resolverSlices(t.Context(), t, namespace)
+	previousPrivate := readElastiService(t, namespace).Status.PrivateService
+	previousSlices := resolverSlices(t.Context(), t, namespace)
 
 	other := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Name: "other"}, Spec: corev1.ServiceSpec{
 		Selector: map[string]string{"app": "other"}, Ports: []corev1.ServicePort{{Port: 80}},
@@ -371,7 +371,7 @@ func TestMovedElastiServiceLeavesNothingBehind(t *testing.T) {
 			return err.Error()
 		}
 		for _, service := range list.Items {
-			if service.Name == formerPrivate {
+			if service.Name == previousPrivate {
 				return "it is there"
 			}
 		}
@@ -388,8 +388,8 @@ func TestMovedElastiServiceLeavesNothingBehind(t *testing.T) {
 			return err.Error()
 		}
 		for _, slice := range list.Items {
-			if slice.Name == formerSlices[0].Name {
-				return "the former one is there"
+			if slice.Name == previousSlices[0].Name {
+				return "the previous one is there"
 			}
 		}
 		if len(list.Items) != 1 || list.Items[0].Labels[discoveryv1.LabelServiceName] != "other" {

@@ -71,7 +71,7 @@ func TestServicesStayAsTheyAreWhenTheirStorageMoves(t *testing.T) {
 		copyStorage(t, "--from=cluster", "--from-kubeconfig="+kubeconfig, "--to=embedded", "--to-data-dir="+shared.Server.DataDir, "--overwrite")
 		shared.Server.Flags = flags
 		if err := shared.Server.Start(context.Background()); err != nil {
-			t.Errorf("starting the server on its former storage: %v", err)
+			t.Errorf("starting the server on its previous storage: %v", err)
 		}
 	})
 	startAgain(t)

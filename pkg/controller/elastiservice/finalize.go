@@ -95,7 +95,7 @@ func (c *Controller) restoreAll(ctx context.Context, p *pass) (bool, error) {
 	if err := c.leavePortsOfOthers(ctx, p); err != nil {
 		return false, err
 	}
-	restorations := append(c.formerRestorations(p), c.currentRestorations(p)...)
+	restorations := append(c.previousRestorations(p), c.currentRestorations(p)...)
 	if !c.mayRestore(p, restorations) {
 		c.reportNotReady(p.elastiService, conditionFalse(v1alpha1.ReasonWaitingForWake, "it is deleted when its target is awake, which waits for its turn to be woken: --wake-rate of elasti-apiserver says how many are woken in a second"))
 		return false, c.followResolvers(ctx, p)

@@ -92,7 +92,7 @@ func (c *Controller) assignProxyPorts(ctx context.Context, p *pass) ([]v1alpha1.
 		recorded[port.Port] = port.ProxyPort
 	}
 	if before := p.elastiService.Status.PrivateService; before != "" && before != resources.PrivateServiceName(p.service.Name) {
-		// Traffic of the former Service may still come to its proxy ports. It
+		// Traffic of the previous Service may still come to its proxy ports. It
 		// must not reach the pods of this one.
 		c.ports.Release(p.key())
 		recorded = nil

@@ -35,7 +35,7 @@ import (
 // objects that were made for another ElastiService are not taken over: they lead the
 // traffic of the Service to that target, and are the record of it.
 func (c *Controller) reconcilePreviousTargets(ctx context.Context, p *pass) {
-	if !p.managed() || p.leavesFormer {
+	if !p.managed() || p.leavesPrevious {
 		return
 	}
 	err := c.restorePreviousTargets(ctx, p)
@@ -87,9 +87,9 @@ func (c *Controller) restorePreviousTargets(ctx context.Context, p *pass) error 
 	return errors.Join(problems...)
 }
 
-// formerRestorations returns what it takes to wake the targets, and to resume the
+// previousRestorations returns what it takes to wake the targets, and to resume the
 // autoscalers, that the ElastiService named before and no ElastiService names now.
-func (c *Controller) formerRestorations(p *pass) []restoration {
+func (c *Controller) previousRestorations(p *pass) []restoration {
 	current := restorationOf(p.elastiService)
 	return slices.DeleteFunc(c.previousTargets(p), func(previous restoration) bool {
 		return !c.sameTarget(previous.target, current.target) && c.heldByOthers(p.key(), previous.target)
@@ -205,9 +205,9 @@ func (c *Controller) servedByResolvers(p *pass) (served *pass, moved bool) {
 		if public.Name == p.elastiService.Spec.Service {
 			continue
 		}
-		former := *p
-		if c.observeService(&former, public); former.service != nil {
-			return &former, true
+		previous := *p
+		if c.observeService(&previous, public); previous.service != nil {
+			return &previous, true
 		}
 	}
 	return p, false

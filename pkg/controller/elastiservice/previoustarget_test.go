@@ -31,7 +31,7 @@ import (
 	"github.com/truefoundry/elasti-apiserver/pkg/controller/resources"
 )
 
-func TestChangeOfTargetRestoresTheFormerOne(t *testing.T) {
+func TestChangeOfTargetRestoresThePreviousOne(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
 	c.setDeployment("basket", 0, 0)
@@ -58,7 +58,7 @@ func TestChangeOfTargetRestoresTheFormerOne(t *testing.T) {
 	}
 }
 
-// What records the previous target is an object of the former Service.
+// What records the previous target is an object of the previous Service.
 func TestPreviousTargetOfAnotherServiceIsWokenWhenItCanBe(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
@@ -85,7 +85,7 @@ func TestPreviousTargetOfAnotherServiceIsWokenWhenItCanBe(t *testing.T) {
 	c.eventuallyReplicas(2)
 	c.eventually(func() string {
 		if names := c.serviceNames(); !slices.Equal(names, []string{"basket", "cart", resources.PrivateServiceName("basket")}) {
-			return fmt.Sprintf("the end of the former private Service, there are %v", names)
+			return fmt.Sprintf("the end of the previous private Service, there are %v", names)
 		}
 		return ""
 	})
@@ -131,7 +131,7 @@ func TestPreviousTargetIsWokenWithoutItsPrivateService(t *testing.T) {
 }
 
 // Likewise when the target gets another name at the same time: nothing names the
-// former one any more.
+// previous one any more.
 func TestPreviousTargetOfAServiceThatIsNotThereYetIsWoken(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)

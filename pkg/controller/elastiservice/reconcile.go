@@ -83,10 +83,10 @@ type pass struct {
 	// Service stand in for the target of the ElastiService that had it before, which
 	// may be asleep. They stay as they are until that is awake.
 	heldByOther bool
-	// leavesFormer is set by the phase removal: the resolvers are in the path of the
+	// leavesPrevious is set by the phase removal: the resolvers are in the path of the
 	// Service that the ElastiService named before, and stay as they are until the target
 	// is awake.
-	leavesFormer bool
+	leavesPrevious bool
 	// unreachable is set by the phase private Service: there is none by which resolvers
 	// could find the pods of the target, which is not put to sleep then.
 	unreachable bool
@@ -131,7 +131,7 @@ func (p *pass) manages() bool { return p.mayManage() && !p.portsNotRecorded }
 
 // mayManage reports whether resolvers can be in the path of the public Service, and those
 // that are there are not still needed for another ElastiService or Service.
-func (p *pass) mayManage() bool { return p.managed() && !p.heldByOther && !p.leavesFormer }
+func (p *pass) mayManage() bool { return p.managed() && !p.heldByOther && !p.leavesPrevious }
 
 // result is what a pass led to.
 type result struct {

@@ -105,7 +105,7 @@ func (c *cluster) eventuallyNothingIsLeft() {
 	})
 }
 
-// While no controller runs, the target changes, and what records the former one is
+// While no controller runs, the target changes, and what records the previous one is
 // lost but for one record.
 func TestPreviousTargetIsWokenByWhatStillRecordsIt(t *testing.T) {
 	t.Parallel()
@@ -397,7 +397,7 @@ func TestTargetsOfLostElastiServicesAreWokenOneAfterTheOther(t *testing.T) {
 }
 
 // The store lost the ElastiService, and another one takes its Service over: it writes
-// over what records the target of the former one.
+// over what records the target of the previous one.
 func TestTargetOfALostElastiServiceIsWokenWhenAnotherTakesItsService(t *testing.T) {
 	t.Parallel()
 	for name, lose := range map[string]func(*cluster){

@@ -318,7 +318,7 @@ func (c *Controller) reconcileRemoval(ctx context.Context, p *pass) {
 			return
 		}
 	case moved:
-		p.result.failed(c.leaveFormerService(ctx, p, served))
+		p.result.failed(c.leavePreviousService(ctx, p, served))
 	default:
 		p.state.endRemoval()
 		return
@@ -327,15 +327,15 @@ func (c *Controller) reconcileRemoval(ctx context.Context, p *pass) {
 	p.result.mode = p.observedMode()
 }
 
-// leaveFormerService removes the resolvers of the Service that an ElastiService named
+// leavePreviousService removes the resolvers of the Service that an ElastiService named
 // before. It still selects the pods, and its clients wait at the resolvers, so the target
 // is woken as for a deletion. What the ElastiService names now is managed from the next
 // sync on.
-func (c *Controller) leaveFormerService(ctx context.Context, p, served *pass) error {
-	p.leavesFormer = true
+func (c *Controller) leavePreviousService(ctx context.Context, p, served *pass) error {
+	p.leavesPrevious = true
 	p.result.managedTarget = recordedTarget(p)
 	since, _ := p.state.startRemoval(c.clock.Now())
-	restorations := c.formerRestorations(p)
+	restorations := c.previousRestorations(p)
 	if c.isRecorded(p) {
 		restorations = append(restorations, c.currentRestorations(p)...)
 	}
@@ -353,7 +353,7 @@ func (c *Controller) leaveFormerService(ctx context.Context, p, served *pass) er
 // the status is the only other record, and an uninstallation may not be able to read
 // it.
 func (c *Controller) leaveUnsupportedService(ctx context.Context, p, served *pass, moved bool) (bool, error) {
-	restorations := c.formerRestorations(p)
+	restorations := c.previousRestorations(p)
 	staysAsleep := p.service == nil && !moved
 	if !staysAsleep && (c.isRecorded(p) || len(p.ownSlices) > 0) {
 		restorations = append(restorations, c.currentRestorations(p)...)

@@ -200,7 +200,7 @@ func TestScaleDownsForgetTargetsThatNoElastiServiceHas(t *testing.T) {
 		s.recordScaled(target, now)
 		s.end(target, now)
 		moving := types.NamespacedName{Namespace: shop, Name: "moving"}
-		s.agree(resources.TargetKey{Namespace: shop, Name: fmt.Sprintf("former-%d", i)}, moving, now)
+		s.agree(resources.TargetKey{Namespace: shop, Name: fmt.Sprintf("previous-%d", i)}, moving, now)
 		now = now.Add(terminatingGrace)
 	}
 	if len(s.byTarget) > 4 {

@@ -241,8 +241,8 @@ func TestServiceThatBecomesUnsupportedWakesTheTargetBeforeResolversLeave(t *test
 }
 
 // A rename of an application edits the ElastiService, maybe before the Service with the
-// new name is there. Clients of the former one still wait at resolvers.
-func TestServiceThatIsNotThereYetWakesTheTargetBeforeResolversLeaveTheFormerOne(t *testing.T) {
+// new name is there. Clients of the previous one still wait at resolvers.
+func TestServiceThatIsNotThereYetWakesTheTargetBeforeResolversLeaveThePreviousOne(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
 	c.create(cartElastiService())

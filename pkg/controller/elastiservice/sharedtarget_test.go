@@ -232,7 +232,7 @@ func TestSharedTargetIsNotWokenWhenItsOtherRequestIsTakenBackHalfway(t *testing.
 }
 
 // The target may be awake again before any watch shows that it was at zero. Its
-// endpoints count again when the grace of its former pods has ended.
+// endpoints count again when the grace of its previous pods has ended.
 func TestSharedTargetServesAgainAfterItsPodsWereReplaced(t *testing.T) {
 	c, stumbling := newSharedTarget(t)
 	stumbling.toZero = func(func() error) error { return nil }

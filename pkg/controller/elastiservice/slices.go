@@ -62,7 +62,7 @@ func (c *Controller) reconcileSlices(ctx context.Context, p *pass) {
 		}
 	}
 	// Otherwise no resolver is known to serve the present ports of the Service. Until one
-	// is, the former slices are better than none: resolvers keep the former ports open
+	// is, the previous slices are better than none: resolvers keep the previous ports open
 	// for a while.
 	p.result.failed(err)
 	awake := p.target.Scale != nil && !p.target.AtZero()

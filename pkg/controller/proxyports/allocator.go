@@ -98,9 +98,9 @@ const (
 type portState struct {
 	phase phase
 	claim v1alpha1.ProxyPortClaimSpec
-	// former is the claim that has to be deleted before. Nil while pending or withheld
+	// previous is the claim that has to be deleted before. Nil while pending or withheld
 	// if none is known, and always otherwise.
-	former *v1alpha1.ProxyPortClaimSpec
+	previous *v1alpha1.ProxyPortClaimSpec
 	// since is when the port was released, or withheld. Set while it is cooling or
 	// withheld.
 	since time.Time
@@ -279,17 +279,17 @@ func (a *Allocator) ownedBy(owner Owner) *ownedPorts {
 // assignOne claims a proxy port for a Service port that has none yet.
 func (a *Allocator) assignOne(ctx context.Context, owner Owner, servicePort, recorded int32) error {
 	for {
-		wanted, former, needed := a.reserve(owner, servicePort, recorded)
+		wanted, previous, needed := a.reserve(owner, servicePort, recorded)
 		if !needed {
 			return nil
 		}
-		if former != nil {
-			if err := a.deleteClaim(ctx, *former); err != nil {
+		if previous != nil {
+			if err := a.deleteClaim(ctx, *previous); err != nil {
 				// Nothing was claimed yet: the next attempt takes another port.
-				a.withhold(owner, wanted, former)
+				a.withhold(owner, wanted, previous)
 				return err
 			}
-			a.deletedFormer(wanted.ProxyPort)
+			a.deletedPrevious(wanted.ProxyPort)
 		}
 		stored, err := a.storeClaim(ctx, wanted)
 		if err != nil {
@@ -302,10 +302,10 @@ func (a *Allocator) assignOne(ctx context.Context, owner Owner, servicePort, rec
 	}
 }
 
-// reserve finds the proxy port that is to be claimed for a Service port. former
+// reserve finds the proxy port that is to be claimed for a Service port. previous
 // is the claim that has to be deleted before. It reports false when there is
 // nothing to be done: the Service port has a proxy port, or none is free.
-func (a *Allocator) reserve(owner Owner, servicePort, recorded int32) (wanted v1alpha1.ProxyPortClaimSpec, former *v1alpha1.ProxyPortClaimSpec, needed bool) {
+func (a *Allocator) reserve(owner Owner, servicePort, recorded int32) (wanted v1alpha1.ProxyPortClaimSpec, previous *v1alpha1.ProxyPortClaimSpec, needed bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	owned := a.ownedBy(owner)
@@ -324,21 +324,21 @@ func (a *Allocator) reserve(owner Owner, servicePort, recorded int32) (wanted v1
 		Owner:     v1alpha1.ProxyPortOwner{Namespace: owner.Namespace, Name: owner.Name, UID: owner.UID},
 	}
 	if before, ok := a.ports[proxyPort]; ok {
-		former = before.former
+		previous = before.previous
 		if before.phase != withheld && before.claim != wanted {
-			former = &before.claim
+			previous = &before.claim
 		}
 	}
-	a.set(proxyPort, &portState{phase: pending, claim: wanted, former: former})
+	a.set(proxyPort, &portState{phase: pending, claim: wanted, previous: previous})
 	owned.ports[servicePort] = proxyPort
-	return wanted, former, true
+	return wanted, previous, true
 }
 
-// deletedFormer records that the claim before that of a reserved port is deleted.
-func (a *Allocator) deletedFormer(proxyPort int32) {
+// deletedPrevious records that the claim before that of a reserved port is deleted.
+func (a *Allocator) deletedPrevious(proxyPort int32) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.ports[proxyPort].former = nil
+	a.ports[proxyPort].previous = nil
 }
 
 // recordStored records which claim is stored and reports whether it is the wanted
@@ -364,16 +364,16 @@ func isUnreadable(stored v1alpha1.ProxyPortClaimSpec) bool {
 	return stored == v1alpha1.ProxyPortClaimSpec{}
 }
 
-// withhold records that the claim of a reserved port cannot be read, or with former that
+// withhold records that the claim of a reserved port cannot be read, or with previous that
 // this one cannot be deleted. The owner gets another port.
-func (a *Allocator) withhold(owner Owner, wanted v1alpha1.ProxyPortClaimSpec, former *v1alpha1.ProxyPortClaimSpec) {
+func (a *Allocator) withhold(owner Owner, wanted v1alpha1.ProxyPortClaimSpec, previous *v1alpha1.ProxyPortClaimSpec) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.withholdLocked(owner, wanted, former)
+	a.withholdLocked(owner, wanted, previous)
 }
 
-func (a *Allocator) withholdLocked(owner Owner, wanted v1alpha1.ProxyPortClaimSpec, former *v1alpha1.ProxyPortClaimSpec) {
-	a.set(wanted.ProxyPort, &portState{phase: withheld, claim: v1alpha1.ProxyPortClaimSpec{ProxyPort: wanted.ProxyPort}, former: former, since: a.options.Clock.Now()})
+func (a *Allocator) withholdLocked(owner Owner, wanted v1alpha1.ProxyPortClaimSpec, previous *v1alpha1.ProxyPortClaimSpec) {
+	a.set(wanted.ProxyPort, &portState{phase: withheld, claim: v1alpha1.ProxyPortClaimSpec{ProxyPort: wanted.ProxyPort}, previous: previous, since: a.options.Clock.Now()})
 	delete(a.ownedBy(owner).ports, wanted.Port)
 }
 
@@ -412,7 +412,7 @@ func (a *Allocator) choose(owner Owner, servicePort int32) (int32, bool) {
 			return candidate, true
 		case state.phase == cooling && fallback == 0:
 			fallback = candidate
-		case state.phase == withheld && state.former != nil && undeleted == 0:
+		case state.phase == withheld && state.previous != nil && undeleted == 0:
 			undeleted = candidate
 		}
 	}
@@ -495,7 +495,7 @@ func (a *Allocator) cool(proxyPort int32) {
 	state.phase, state.since, state.ledBy = cooling, a.options.Clock.Now(), nil
 }
 
-// isLed reports whether a resolver slice leads to a proxy port. Only slices of its former
+// isLed reports whether a resolver slice leads to a proxy port. Only slices of its previous
 // owner count, and those that Hold was called with: a tenant that edits a slice keeps no
 // port from others that was not its own. It must be called with mu held.
 func (a *Allocator) isLed(state *portState) bool {

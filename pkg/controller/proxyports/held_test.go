@@ -64,7 +64,7 @@ func newLedPorts(t *testing.T, size int, claims *proxyportstest.Claims, slices l
 // The only port of the range goes to another when no slice leads there any more, whichever
 // ElastiService had it and whether a claim says so.
 func TestPortStaysForAsLongAsAResolverSliceLeadsThere(t *testing.T) {
-	former, other, wanting := service(1), service(2), service(3)
+	previous, other, wanting := service(1), service(2), service(3)
 	for name, test := range map[string]struct {
 		claims *proxyportstest.Claims
 		slices led
@@ -72,31 +72,31 @@ func TestPortStaysForAsLongAsAResolverSliceLeadsThere(t *testing.T) {
 	}{
 		"released": {
 			claims: proxyportstest.New(),
-			slices: led{former.NamespacedName: {10000}},
+			slices: led{previous.NamespacedName: {10000}},
 			begin: func(p *ports) {
 				p.restore()
-				p.assign(former, []int32{80}, nil)
-				p.Release(former.NamespacedName)
+				p.assign(previous, []int32{80}, nil)
+				p.Release(previous.NamespacedName)
 			},
 		},
 		"claimed by one that was deleted": {
-			claims: proxyportstest.New(claimFor(former, 80, 10000)),
-			slices: led{former.NamespacedName: {10000}},
+			claims: proxyportstest.New(claimFor(previous, 80, 10000)),
+			slices: led{previous.NamespacedName: {10000}},
 			begin:  func(p *ports) { p.restore() },
 		},
 		"of one that was lost": {
 			claims: proxyportstest.New(),
-			slices: led{former.NamespacedName: {10000}},
+			slices: led{previous.NamespacedName: {10000}},
 			begin:  func(p *ports) { p.restore() },
 		},
 		"claimed by another one that was deleted": {
 			claims: proxyportstest.New(claimFor(other, 80, 10000)),
-			slices: led{former.NamespacedName: {10000}},
+			slices: led{previous.NamespacedName: {10000}},
 			begin:  func(p *ports) { p.restore() },
 		},
 		"of two that were lost": {
 			claims: proxyportstest.New(),
-			slices: led{former.NamespacedName: {10000}, other.NamespacedName: {10000}},
+			slices: led{previous.NamespacedName: {10000}, other.NamespacedName: {10000}},
 			begin:  func(p *ports) { p.restore() },
 		},
 	} {

@@ -132,7 +132,7 @@ func (a *Allocator) restore(claim v1alpha1.ProxyPortClaimSpec, alive bool) {
 		a.cool(claim.ProxyPort)
 		return
 	}
-	if former, twice := owned.ports[claim.Port]; twice && former != claim.ProxyPort {
+	if previous, twice := owned.ports[claim.Port]; twice && previous != claim.ProxyPort {
 		// An assignment ended between two claims: one of them is enough.
 		a.cool(claim.ProxyPort)
 		return

@@ -100,7 +100,7 @@ type Metrics struct {
 	panics      prometheus.Counter
 	localFaults *prometheus.CounterVec
 	rejected    *prometheus.CounterVec
-	// refused has the values of rejected under its former name, for one release.
+	// refused has the values of rejected under its previous name, for one release.
 	refused   *prometheus.CounterVec
 	conflicts prometheus.Gauge
 }
@@ -131,7 +131,7 @@ func New(registerer prometheus.Registerer, process Process) (*Metrics, error) {
 		panics:      prometheus.NewCounter(prometheus.CounterOpts{Name: prefix + "panics_total", Help: "Panics while a connection was served. Each ended one connection."}),
 		localFaults: counter("local_faults_total", "Connections that could not be accepted or made for lack of a resource of the resolver, by resource.", []string{"kind"}),
 		rejected:    counter("connections_rejected_total", "Connections of clients that were reset, and requests on the shared port that were rejected, because of a limit or because the client may not reach the service now, by reason.", []string{"reason"}),
-		refused:     counter("connections_refused_total", "Deprecated: the former name of elasti_resolver_connections_rejected_total.", []string{"reason"}),
+		refused:     counter("connections_refused_total", "Deprecated: the previous name of elasti_resolver_connections_rejected_total.", []string{"reason"}),
 		conflicts:   prometheus.NewGauge(prometheus.GaugeOpts{Name: prefix + "proxy_port_conflicts", Help: "Claims of ElastiServices on proxy ports that another one has claimed earlier. A value other than 0 is a fault of the server, or an attack."}),
 	}
 	for _, kind := range localfault.Kinds() {

@@ -32,9 +32,9 @@ import (
 	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti/v1alpha1"
 )
 
-// formerStatusManagers are the field managers under which earlier versions wrote
+// previousStatusManagers are the field managers under which earlier versions wrote
 // statuses by requests. Their ownership of fields is dropped.
-var formerStatusManagers = []string{"elasti-controller", "elasti-sleep", "elasti-apiserver"}
+var previousStatusManagers = []string{"elasti-controller", "elasti-sleep", "elasti-apiserver"}
 
 // StatusWriter changes the statuses of ElastiServices inside of the server,
 // without requests. No request can change what it changes, whatever the user may
@@ -65,7 +65,7 @@ func (w *StatusWriter) UpdateStatus(ctx context.Context, key types.NamespacedNam
 			return nil, err
 		}
 		updated.ManagedFields = slices.DeleteFunc(updated.ManagedFields, func(entry metav1.ManagedFieldsEntry) bool {
-			return entry.Subresource == "status" && slices.Contains(formerStatusManagers, entry.Manager)
+			return entry.Subresource == "status" && slices.Contains(previousStatusManagers, entry.Manager)
 		})
 		return updated, nil
 	}
