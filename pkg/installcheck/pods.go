@@ -69,10 +69,10 @@ func (c *Checker) checkDeployment(ctx context.Context, name string) []Problem {
 		}
 	}
 	return []Problem{problem(fmt.Sprintf("See its pods and their log: kubectl describe pods --namespace %[1]s --selector %[2]s=%[3]s; kubectl logs --namespace %[1]s deployment/%[3]s", c.options.Namespace, nameLabel, name),
-		"The Deployment %s has %d of %d replicas available", name, deployment.Status.AvailableReplicas, wanted(deployment))}
+		"The Deployment %s has %d of %d replicas available", name, deployment.Status.AvailableReplicas, desiredReplicas(deployment))}
 }
 
-func wanted(deployment *appsv1.Deployment) int32 {
+func desiredReplicas(deployment *appsv1.Deployment) int32 {
 	if deployment.Spec.Replicas == nil {
 		return 1
 	}
@@ -83,8 +83,8 @@ func wanted(deployment *appsv1.Deployment) int32 {
 // available.
 func isRolledOut(deployment *appsv1.Deployment) bool {
 	status := deployment.Status
-	return status.ObservedGeneration >= deployment.Generation && status.UpdatedReplicas >= wanted(deployment) &&
-		status.AvailableReplicas >= wanted(deployment) && status.Replicas == status.UpdatedReplicas
+	return status.ObservedGeneration >= deployment.Generation && status.UpdatedReplicas >= desiredReplicas(deployment) &&
+		status.AvailableReplicas >= desiredReplicas(deployment) && status.Replicas == status.UpdatedReplicas
 }
 
 // checkPod returns what keeps a pod from being ready, where the cluster says it.

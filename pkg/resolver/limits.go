@@ -65,7 +65,7 @@ type Drain struct {
 	// PathTimeout is how long a connection waits after that for resolvers to be in
 	// the path again. Defaults to service.DefaultPathTimeout.
 	PathTimeout time.Duration
-	// PortLinger is how long a proxy port that is not wanted any more goes on
+	// PortLinger is how long a proxy port that is not needed any more goes on
 	// accepting connections.
 	PortLinger time.Duration
 	// Delay is for how long no connection must have come, after Run was told to

@@ -75,7 +75,7 @@ func (c *Client) endPause(ctx context.Context, namespace string, autoscaler Auto
 }
 
 // prepareAutoscaler keeps the autoscaler from undoing a wake, and returns the least
-// number of replicas that the autoscaler wants.
+// number of replicas that the autoscaler sets.
 func (c *Client) prepareAutoscaler(ctx context.Context, namespace string, autoscaler Autoscaler, custody custody, dryRun bool) (int32, error) {
 	if autoscaler.Type == AutoscalerHPA {
 		return c.minReplicas(ctx, namespace, autoscaler.Name)

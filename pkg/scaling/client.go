@@ -152,10 +152,10 @@ func (c *Client) ScaleToZero(ctx context.Context, target Target, read *autoscali
 	return nil
 }
 
-// change reads the scale, unless current is given, and writes it when wanted
+// change reads the scale, unless current is given, and writes it when replicasFor
 // returns another number of replicas. It retries when another client wrote in
 // between. It reports whether it wrote.
-func (c *Client) change(ctx context.Context, resource schema.GroupVersionResource, target Target, current *autoscalingv1.Scale, dryRun bool, wanted func(replicas int32) int32) (*autoscalingv1.Scale, bool, error) {
+func (c *Client) change(ctx context.Context, resource schema.GroupVersionResource, target Target, current *autoscalingv1.Scale, dryRun bool, replicasFor func(replicas int32) int32) (*autoscalingv1.Scale, bool, error) {
 	changed := false
 	err := retry.RetryOnConflict(conflictBackoff, func() error {
 		if current == nil {
@@ -164,7 +164,7 @@ func (c *Client) change(ctx context.Context, resource schema.GroupVersionResourc
 				return err
 			}
 		}
-		replicas := wanted(current.Spec.Replicas)
+		replicas := replicasFor(current.Spec.Replicas)
 		if replicas == current.Spec.Replicas {
 			return nil
 		}

@@ -270,15 +270,15 @@ func annotatedBy(object *ScaledObject, key string) string {
 }
 
 // annotateScaledObject changes the annotations of a ScaledObject, and writes
-// nothing when they are as wanted. It retries when another client wrote in
+// nothing when they are as desired. It retries when another client wrote in
 // between.
-func (c *Client) annotateScaledObject(ctx context.Context, namespace, name, doing string, dryRun bool, wanted func(*ScaledObject) (map[string]string, error)) error {
+func (c *Client) annotateScaledObject(ctx context.Context, namespace, name, doing string, dryRun bool, annotationsFor func(*ScaledObject) (map[string]string, error)) error {
 	err := retry.RetryOnConflict(conflictBackoff, func() error {
 		current, err := c.getScaledObject(ctx, namespace, name)
 		if err != nil {
 			return err
 		}
-		annotations, err := wanted(current)
+		annotations, err := annotationsFor(current)
 		if err != nil || maps.Equal(annotations, current.Annotations) {
 			return err
 		}

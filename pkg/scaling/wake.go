@@ -57,7 +57,7 @@ func (c *Client) wake(ctx context.Context, target Target, autoscaler Autoscaler,
 	if err != nil {
 		return Result{}, err
 	}
-	wanted := max(minimum, 1)
+	desired := max(minimum, 1)
 
 	// The scale is read while the autoscaler is prepared, and written after the
 	// autoscaler was resumed: one that is still paused at zero would undo it.
@@ -76,9 +76,9 @@ func (c *Client) wake(ctx context.Context, target Target, autoscaler Autoscaler,
 	if err != nil {
 		return Result{AutoscalerError: autoscalerErr}, err
 	}
-	wanted = max(wanted, autoscalerMinimum)
+	desired = max(desired, autoscalerMinimum)
 
-	return c.raise(ctx, resource, target, scale, wanted, autoscalerErr, dryRun)
+	return c.raise(ctx, resource, target, scale, desired, autoscalerErr, dryRun)
 }
 
 // WakeFromZero does the same as Wake for a target that is at zero as far as the
@@ -92,23 +92,23 @@ func (c *Client) WakeFromZero(ctx context.Context, target Target, autoscaler Aut
 	prepareCtx, cancel := context.WithTimeout(ctx, autoscalerTimeout)
 	defer cancel()
 	autoscalerMinimum, autoscalerErr := c.prepareAutoscaler(prepareCtx, target.Namespace, autoscaler, managed, false)
-	wanted := max(minimum, 1, autoscalerMinimum)
-	scale, err := c.scaleFromZero(ctx, resource, target, wanted)
+	desired := max(minimum, 1, autoscalerMinimum)
+	scale, err := c.scaleFromZero(ctx, resource, target, desired)
 	if err == nil {
 		return Result{Replicas: scale.Spec.Replicas, Scaled: true, FromZero: true, AutoscalerError: autoscalerErr}, nil
 	}
 	if !wasNotAtZero(err) {
 		return Result{AutoscalerError: autoscalerErr}, err
 	}
-	return c.raise(ctx, resource, target, nil, wanted, autoscalerErr, false)
+	return c.raise(ctx, resource, target, nil, desired, autoscalerErr, false)
 }
 
-// raise scales the target to at least the wanted replicas. A nil scale is read first.
-func (c *Client) raise(ctx context.Context, resource schema.GroupVersionResource, target Target, scale *autoscalingv1.Scale, wanted int32, autoscalerErr error, dryRun bool) (Result, error) {
+// raise scales the target to at least the desired replicas. A nil scale is read first.
+func (c *Client) raise(ctx context.Context, resource schema.GroupVersionResource, target Target, scale *autoscalingv1.Scale, desired int32, autoscalerErr error, dryRun bool) (Result, error) {
 	var before int32
 	scale, scaled, err := c.change(ctx, resource, target, scale, dryRun, func(replicas int32) int32 {
 		before = replicas
-		return max(replicas, wanted)
+		return max(replicas, desired)
 	})
 	if err != nil {
 		return Result{AutoscalerError: autoscalerErr}, err

@@ -55,8 +55,8 @@ func (grpcService) UnaryCall(ctx context.Context, request *grpc_testing.SimpleRe
 			return nil, err
 		}
 	}
-	if wanted := request.GetResponseStatus(); wanted.GetCode() != 0 {
-		return nil, status.Error(codes.Code(wanted.GetCode()), wanted.GetMessage())
+	if requested := request.GetResponseStatus(); requested.GetCode() != 0 {
+		return nil, status.Error(codes.Code(requested.GetCode()), requested.GetMessage())
 	}
 	return &grpc_testing.SimpleResponse{Payload: request.GetPayload()}, nil
 }

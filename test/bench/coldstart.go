@@ -240,7 +240,7 @@ func (s *stage) coldStart(ctx context.Context, app *cluster.Application, clients
 	if err != nil {
 		return coldStartTimes{}, err
 	}
-	for _, wanted := range []struct {
+	for _, milestone := range []struct {
 		at     *time.Time
 		change cluster.Change
 		name   string
@@ -251,11 +251,11 @@ func (s *stage) coldStart(ctx context.Context, app *cluster.Application, clients
 		{&times.publicReady, cluster.EndpointReady, app.Name},
 		{&times.resolversRemoved, cluster.ResolversRemoved, app.Name},
 	} {
-		moment, err := s.observer.Await(ctx, start, wanted.change, wanted.name, "")
+		moment, err := s.observer.Await(ctx, start, milestone.change, milestone.name, "")
 		if err != nil {
 			return coldStartTimes{}, err
 		}
-		*wanted.at = moment.At
+		*milestone.at = moment.At
 	}
 	return times, nil
 }

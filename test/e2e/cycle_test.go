@@ -45,7 +45,7 @@ func sleepsByTraffic(spec *v1alpha1.ElastiServiceSpec) {
 // value.
 func (s *scene) awaitReplicas(app *cluster.Application, want int32) {
 	s.Helper()
-	_, err := s.AwaitDeployment(s.ctx, app.Namespace, app.Name, "spec.replicas has the wanted value", func(deployment *appsv1.Deployment) bool {
+	_, err := s.AwaitDeployment(s.ctx, app.Namespace, app.Name, "spec.replicas has the desired value", func(deployment *appsv1.Deployment) bool {
 		return *deployment.Spec.Replicas == want
 	})
 	s.check(err)

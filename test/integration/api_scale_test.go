@@ -47,7 +47,7 @@ func TestKubectlScalesBothWays(t *testing.T) {
 		if _, err := kubectl.Run(t.Context(), "", append([]string{"scale", "elastiservice/app"}, step.arguments...)...); err != nil {
 			t.Fatal(err)
 		}
-		if got := wantedReplicas(t, namespace); got != step.want {
+		if got := desiredReplicas(t, namespace); got != step.want {
 			t.Errorf("after kubectl scale %v spec.replicas of the target is %d, want %d", step.arguments, got, step.want)
 		}
 	}
@@ -65,7 +65,7 @@ func TestScalingToZeroRequestsSleep(t *testing.T) {
 		t.Fatal(err)
 	}
 	requested := readElastiService(t, namespace).Status.SleepRequestedTime != nil
-	if asleep := wantedReplicas(t, namespace) == 0; !requested && !asleep {
+	if asleep := desiredReplicas(t, namespace) == 0; !requested && !asleep {
 		t.Error("the target does not sleep, and its scale-down is not requested")
 	}
 	scale, err := elastiServices(namespace).GetScale(t.Context(), "app", metav1.GetOptions{})
@@ -124,7 +124,7 @@ func TestHorizontalPodAutoscalerScalesAnElastiService(t *testing.T) {
 		}
 		return fmt.Sprintf("its conditions are %+v", current.Status.Conditions)
 	})
-	if got := wantedReplicas(t, namespace); got != 0 {
+	if got := desiredReplicas(t, namespace); got != 0 {
 		t.Errorf("the autoscaler scaled a sleeping target to %d", got)
 	}
 
@@ -132,7 +132,7 @@ func TestHorizontalPodAutoscalerScalesAnElastiService(t *testing.T) {
 		t.Fatal(err)
 	}
 	eventually(t, "the autoscaler scales to its minimum", func(context.Context) string {
-		if got := wantedReplicas(t, namespace); got != 3 {
+		if got := desiredReplicas(t, namespace); got != 3 {
 			return fmt.Sprintf("spec.replicas of the target is %d", got)
 		}
 		return ""

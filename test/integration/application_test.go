@@ -83,8 +83,8 @@ func createService(t *testing.T, namespace string) *corev1.Service {
 	return created
 }
 
-// wantedReplicas returns spec.replicas of the Deployment "app".
-func wantedReplicas(t *testing.T, namespace string) int32 {
+// desiredReplicas returns spec.replicas of the Deployment "app".
+func desiredReplicas(t *testing.T, namespace string) int32 {
 	t.Helper()
 	scale, err := shared.Kubernetes.AppsV1().Deployments(namespace).GetScale(t.Context(), "app", metav1.GetOptions{})
 	if err != nil {

@@ -240,7 +240,7 @@ func TestPausesOfTheUserSurvive(t *testing.T) {
 	waitForMode(t, namespace, v1alpha1.ModeServe)
 	expectAsBefore("awake")
 	sleep(t, namespace)
-	waitForWanted(t, namespace, 0)
+	waitForDesired(t, namespace, 0)
 	removePod(t, namespace, pod)
 	waitForMode(t, namespace, v1alpha1.ModeProxy)
 	if _, err := elastiServices(namespace).Wake(t.Context(), "app", &v1alpha1.WakeRequest{}, metav1.CreateOptions{}); err != nil {

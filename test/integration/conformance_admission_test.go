@@ -122,7 +122,7 @@ func TestValidatingAdmissionPolicyIsKeptTo(t *testing.T) {
 			t.Errorf("%s: %s", name, complaint)
 		}
 	}
-	if replicas := wantedReplicas(t, namespace); replicas != 0 {
+	if replicas := desiredReplicas(t, namespace); replicas != 0 {
 		t.Errorf("spec.replicas of the target is %d after a denied wake, want 0", replicas)
 	}
 	request := &v1alpha1.WakeRequest{Spec: v1alpha1.WakeRequestSpec{Reason: "a test"}}
@@ -228,7 +228,7 @@ func TestMutatingAdmissionPolicyIsKeptTo(t *testing.T) {
 	if _, err := client.Wake(t.Context(), "app", &v1alpha1.WakeRequest{}, metav1.CreateOptions{}); err != nil {
 		t.Fatalf("waking: %v", err)
 	}
-	if replicas := wantedReplicas(t, namespace); replicas != 3 {
+	if replicas := desiredReplicas(t, namespace); replicas != 3 {
 		t.Errorf("spec.replicas of the target is %d, want the 3 of the policy", replicas)
 	}
 }

@@ -237,7 +237,7 @@ func TestServerSideApplyOfTheScale(t *testing.T) {
 	if err != nil {
 		t.Fatalf("applying the scale: %v", err)
 	}
-	if replicas := wantedReplicas(t, namespace); replicas != 3 {
+	if replicas := desiredReplicas(t, namespace); replicas != 3 {
 		t.Errorf("spec.replicas of the target is %d, want 3", replicas)
 	}
 	// A client that scales an ElastiService does not become the manager of its fields.

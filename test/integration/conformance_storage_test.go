@@ -224,7 +224,7 @@ func TestWakesGoOnWithoutStorage(t *testing.T) {
 	if err != nil || woken.Status.Replicas != 1 {
 		t.Errorf("without storage a wake returns %+v (%v), want 1 replica", woken, err)
 	}
-	if replicas := wantedReplicas(t, namespace); replicas != 1 {
+	if replicas := desiredReplicas(t, namespace); replicas != 1 {
 		t.Errorf("the target has %d replicas, want 1", replicas)
 	}
 	if err := etcd.Start(); err != nil {

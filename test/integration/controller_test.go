@@ -287,7 +287,7 @@ func TestServicesOfOneNameInTwoNamespacesAreApart(t *testing.T) {
 	if _, err := elastiServices(first).Wake(t.Context(), "app", &v1alpha1.WakeRequest{}, metav1.CreateOptions{}); err != nil {
 		t.Fatalf("waking: %v", err)
 	}
-	if replicas := wantedReplicas(t, second); replicas != 0 {
+	if replicas := desiredReplicas(t, second); replicas != 0 {
 		t.Errorf("waking in one namespace has scaled the other one to %d", replicas)
 	}
 }
@@ -329,7 +329,7 @@ func TestDeletionLeavesTheTargetAwakeAndNothingElse(t *testing.T) {
 		}
 		return ""
 	})
-	if replicas := wantedReplicas(t, namespace); replicas != 1 {
+	if replicas := desiredReplicas(t, namespace); replicas != 1 {
 		t.Errorf("the target is left at %d replicas, want 1", replicas)
 	}
 }

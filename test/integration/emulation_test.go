@@ -115,7 +115,7 @@ func TestShippedPermissionsAreEnough(t *testing.T) {
 		t.Fatal(err)
 	}
 	eventually(t, "the target is put to sleep", func(context.Context) string {
-		if replicas := wantedReplicas(t, namespace); replicas != 0 {
+		if replicas := desiredReplicas(t, namespace); replicas != 0 {
 			return fmt.Sprintf("spec.replicas is %d", replicas)
 		}
 		return ""

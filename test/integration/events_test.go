@@ -88,7 +88,7 @@ func TestEachScaleChangeLeavesAnEventAndThoseThatSayTheSameAreOne(t *testing.T) 
 			t.Fatalf("requesting the scale-down: %v", err)
 		}
 		eventually(t, "the target sleeps", func(context.Context) string {
-			if replicas := wantedReplicas(t, namespace); replicas != 0 {
+			if replicas := desiredReplicas(t, namespace); replicas != 0 {
 				return fmt.Sprintf("it has %d replicas", replicas)
 			}
 			return ""

@@ -216,7 +216,7 @@ func TestEveryReplicaServesAndOneLeads(t *testing.T) {
 	if _, err := direct(t, follower, namespace).Wake(t.Context(), "app", &v1alpha1.WakeRequest{}, metav1.CreateOptions{}); err != nil {
 		t.Fatalf("waking at the follower: %v", err)
 	}
-	if replicas := wantedReplicas(t, namespace); replicas != 1 {
+	if replicas := desiredReplicas(t, namespace); replicas != 1 {
 		t.Errorf("the target has %d replicas after the wake, want 1", replicas)
 	}
 	if strings.Contains(follower.Process().Output(), "Started leading") {

@@ -46,7 +46,7 @@ func TestWithoutResolversNothingSleeps(t *testing.T) {
 		}
 	})
 	eventuallyWithin(t, resolverTimeout, "the target is awake", func(context.Context) string {
-		if replicas := wantedReplicas(t, namespace); replicas != 1 {
+		if replicas := desiredReplicas(t, namespace); replicas != 1 {
 			return fmt.Sprintf("it has %d replicas", replicas)
 		}
 		return ""
@@ -76,14 +76,14 @@ func TestWithoutResolversNothingSleeps(t *testing.T) {
 	other := newNamespace(t)
 	createElastiService(t, other, newElastiService("app"))
 	waitForCondition(t, other, v1alpha1.ConditionServiceFound, metav1.ConditionFalse)
-	if replicas := wantedReplicas(t, namespace); replicas != 1 {
+	if replicas := desiredReplicas(t, namespace); replicas != 1 {
 		t.Errorf("the target has %d replicas while no resolver can hold its traffic", replicas)
 	}
 
 	setReady(t, environment.SystemNamespace, only, true)
 	waitForCondition(t, namespace, v1alpha1.ConditionResolverAvailable, metav1.ConditionTrue)
 	eventually(t, "the target sleeps", func(context.Context) string {
-		if replicas := wantedReplicas(t, namespace); replicas != 0 {
+		if replicas := desiredReplicas(t, namespace); replicas != 0 {
 			return fmt.Sprintf("it has %d replicas", replicas)
 		}
 		return ""

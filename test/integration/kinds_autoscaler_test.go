@@ -60,7 +60,7 @@ func putToSleepWithAutoscaler(t *testing.T, namespace string) {
 		t.Fatalf("requesting the scale-down: %v", err)
 	}
 	eventually(t, "the target sleeps", func(context.Context) string {
-		if replicas := wantedReplicas(t, namespace); replicas != 0 {
+		if replicas := desiredReplicas(t, namespace); replicas != 0 {
 			return fmt.Sprintf("it has %d replicas", replicas)
 		}
 		return ""

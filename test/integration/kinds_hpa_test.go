@@ -183,27 +183,27 @@ func TestTargetOfAHorizontalPodAutoscalerSleepsAndWakesOnceItsMinimumIsOne(t *te
 	}
 	waitForReason(t, namespace, v1alpha1.ConditionAutoscalerCompatible, metav1.ConditionTrue, v1alpha1.ReasonCompatible)
 	wakeApplication(t, namespace)
-	waitForWanted(t, namespace, 1)
+	waitForDesired(t, namespace, 1)
 	// By its metric it would scale to zero; it scales to its minimum instead.
 	waitForAutoscaler(t, namespace, autoscalingv2.ScalingLimited, "TooFewReplicas")
 	setReady(t, namespace, runPod(t, namespace, "app"), true)
 	waitForSleeping(t, namespace, "app", v1alpha1.ReasonTriggerActive, "")
 	used := time.Now()
 	requests.Store("0")
-	waitForWanted(t, namespace, 0)
+	waitForDesired(t, namespace, 0)
 	if idle := time.Since(used); idle < hpaCooldown {
 		t.Errorf("the target was scaled to zero %s after its last use, before the end of the cooldown of %s", idle, hpaCooldown)
 	}
 	waitForSleeping(t, namespace, "app", v1alpha1.ReasonAsleep, "")
 	// It is inert while the target sleeps.
 	waitForAutoscaler(t, namespace, autoscalingv2.ScalingActive, "ScalingDisabled")
-	if replicas := wantedReplicas(t, namespace); replicas != 0 {
+	if replicas := desiredReplicas(t, namespace); replicas != 0 {
 		t.Errorf("the target has %d replicas while it sleeps", replicas)
 	}
 	wakeApplication(t, namespace)
-	waitForWanted(t, namespace, 1)
+	waitForDesired(t, namespace, 1)
 	waitForAutoscaler(t, namespace, autoscalingv2.ScalingLimited, "TooFewReplicas")
-	if replicas := wantedReplicas(t, namespace); replicas != 1 {
+	if replicas := desiredReplicas(t, namespace); replicas != 1 {
 		t.Errorf("the target has %d replicas after it was woken", replicas)
 	}
 }

@@ -103,7 +103,7 @@ func TestChecksOfTheControllerWakeNothing(t *testing.T) {
 			runResolver(t, log)
 			waitForResolverEndpoints(t, namespace, discoveryv1.AddressTypeIPv4, shared.Resolvers[0].Address, address)
 
-			if replicas := wantedReplicas(t, namespace); replicas != 0 {
+			if replicas := desiredReplicas(t, namespace); replicas != 0 {
 				t.Errorf("the target has %d replicas before a client came", replicas)
 			}
 			if lines := log.of(namespace); len(lines) > 0 {
@@ -121,7 +121,7 @@ func TestChecksOfTheControllerWakeNothing(t *testing.T) {
 			if _, err := client.Write([]byte{0, 0, 0, 8}); err != nil {
 				t.Fatalf("sending as a client: %v", err)
 			}
-			waitForWanted(t, namespace, 1)
+			waitForDesired(t, namespace, 1)
 			// After a half-close, the client could still wait for a response.
 			if err := errors.Join(client.(*net.TCPConn).SetLinger(0), client.Close()); err != nil {
 				t.Fatal(err)

@@ -51,7 +51,7 @@ func TestPreviousTargetIsWokenAfterChangesWhileNoControllerRuns(t *testing.T) {
 		t.Fatalf("changing the target: %v", err)
 	}
 	waitForLeader(t, replicas[1-leader])
-	waitForWanted(t, namespace, 1)
+	waitForDesired(t, namespace, 1)
 }
 
 // It is the only object in the store, so that a lost store cannot be excluded.
@@ -78,7 +78,7 @@ func TestFinalizerOfTheLastElastiServiceRemovedByHandWakesTheTarget(t *testing.T
 		return ""
 	})
 	giveBack()
-	waitForWanted(t, namespace, 1)
+	waitForDesired(t, namespace, 1)
 	setReady(t, namespace, runPod(t, namespace, "app"), true)
 	waitForNoResolverSlices(t, namespace)
 }

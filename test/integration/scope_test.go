@@ -74,7 +74,7 @@ func TestNamespaceTakenOffTheListIsLeftAwake(t *testing.T) {
 		t.Fatal(err)
 	}
 	startReplica(t, "one", "--namespaces="+staying)
-	waitForWanted(t, leaving, 1)
+	waitForDesired(t, leaving, 1)
 	waitForNoResolverSlices(t, leaving)
 	if err := elastiServices(leaving).Delete(t.Context(), "app", metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)

@@ -357,7 +357,7 @@ func TestMovedElastiServiceLeavesNothingBehind(t *testing.T) {
 	}
 	// Nothing would wake the previous target any more.
 	eventually(t, "the previous target is awake", func(context.Context) string {
-		if replicas := wantedReplicas(t, namespace); replicas != 1 {
+		if replicas := desiredReplicas(t, namespace); replicas != 1 {
 			return fmt.Sprintf("it has %d replicas", replicas)
 		}
 		return ""

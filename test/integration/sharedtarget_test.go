@@ -114,15 +114,15 @@ func TestTargetOfTwoElastiServicesSleepsWhenBothAreIdle(t *testing.T) {
 	waitForSleeping(t, namespace, "app", v1alpha1.ReasonSharedTarget, "ElastiService grpc")
 	waitForSleeping(t, namespace, "grpc", v1alpha1.ReasonTriggerActive, "")
 	object := readElastiService(t, namespace)
-	if object.Status.SleepRequestedTime != nil || wantedReplicas(t, namespace) != 1 {
-		t.Fatalf("the idle one put the busy one to sleep: %d replicas, %+v", wantedReplicas(t, namespace), object.Status)
+	if object.Status.SleepRequestedTime != nil || desiredReplicas(t, namespace) != 1 {
+		t.Fatalf("the idle one put the busy one to sleep: %d replicas, %+v", desiredReplicas(t, namespace), object.Status)
 	}
 	if !slices.Equal(object.Status.TargetSharedWith, []string{"grpc"}) || !meta.IsStatusConditionTrue(object.Status.Conditions, v1alpha1.ConditionTargetShared) {
 		t.Errorf("the target is shared with %v, %+v", object.Status.TargetSharedWith, object.Status.Conditions)
 	}
 
 	busy.set("0")
-	waitForWanted(t, namespace, 0)
+	waitForDesired(t, namespace, 0)
 	for _, service := range []string{"app", "grpc"} {
 		if !hasResolvers(t.Context(), t, namespace, service) {
 			t.Errorf("the target sleeps without resolvers in the path of Service %s", service)
@@ -171,7 +171,7 @@ func TestDeletionOfOneOfTwoWakesTheTarget(t *testing.T) {
 	if err := elastiServices(namespace).Delete(t.Context(), "grpc", metav1.DeleteOptions{}); err != nil {
 		t.Fatalf("deleting one: %v", err)
 	}
-	waitForWanted(t, namespace, 1)
+	waitForDesired(t, namespace, 1)
 	if !hasResolvers(t.Context(), t, namespace, "grpc") {
 		t.Error("the resolvers left before a pod was ready")
 	}
@@ -209,7 +209,7 @@ func TestTriggerThatTurnsUnknownDuringAScaleDownEndsIt(t *testing.T) {
 	waitForRequest(false)
 	waitForEvent(t, namespace, v1alpha1.ReasonSleepCalledOff)
 	waitForSleeping(t, namespace, "app", v1alpha1.ReasonTriggerUnknown, "")
-	if replicas := wantedReplicas(t, namespace); replicas != 1 {
+	if replicas := desiredReplicas(t, namespace); replicas != 1 {
 		t.Errorf("without data the target was scaled to %d", replicas)
 	}
 }
@@ -238,7 +238,7 @@ func TestHeldRequestsKeepATargetUpWithoutACooldown(t *testing.T) {
 		report(1)
 		found := meta.FindStatusCondition(readElastiService(t, namespace).Status.Conditions, v1alpha1.ConditionTriggersHealthy)
 		sleeping := meta.FindStatusCondition(readElastiService(t, namespace).Status.Conditions, v1alpha1.ConditionSleeping)
-		if wantedReplicas(t, namespace) != 1 {
+		if desiredReplicas(t, namespace) != 1 {
 			t.Fatal("the target was put to sleep with requests held")
 		}
 		if sleeping == nil || sleeping.Reason != v1alpha1.ReasonTraffic {
@@ -247,7 +247,7 @@ func TestHeldRequestsKeepATargetUpWithoutACooldown(t *testing.T) {
 		return ""
 	})
 	report(0)
-	waitForWanted(t, namespace, 0)
+	waitForDesired(t, namespace, 0)
 }
 
 // The API server rejects the scale to zero when the target has changed since its scale was
@@ -268,7 +268,7 @@ func TestScaleToZeroFailsWhenTheTargetHasChanged(t *testing.T) {
 	if err := client.ScaleToZero(t.Context(), target, stale); !apierrors.IsConflict(err) {
 		t.Errorf("scaling by a stale check gives %v, want a conflict", err)
 	}
-	if replicas := wantedReplicas(t, namespace); replicas != 2 {
+	if replicas := desiredReplicas(t, namespace); replicas != 2 {
 		t.Errorf("the target has %d replicas, want 2", replicas)
 	}
 	eventually(t, "it is scaled by a new check", func(ctx context.Context) string {
@@ -282,7 +282,7 @@ func TestScaleToZeroFailsWhenTheTargetHasChanged(t *testing.T) {
 		}
 		return ""
 	})
-	if replicas := wantedReplicas(t, namespace); replicas != 0 {
+	if replicas := desiredReplicas(t, namespace); replicas != 0 {
 		t.Errorf("the target has %d replicas, want 0", replicas)
 	}
 }

@@ -48,10 +48,10 @@ import (
 // sleepTimeout is longer than several evaluations of a target and a scale-down.
 const sleepTimeout = 2 * time.Minute
 
-func waitForWanted(t *testing.T, namespace string, replicas int32) {
+func waitForDesired(t *testing.T, namespace string, replicas int32) {
 	t.Helper()
 	eventuallyWithin(t, sleepTimeout, fmt.Sprintf("the target has %d replicas", replicas), func(context.Context) string {
-		if got := wantedReplicas(t, namespace); got != replicas {
+		if got := desiredReplicas(t, namespace); got != replicas {
 			return fmt.Sprintf("it has %d", got)
 		}
 		return ""
@@ -105,15 +105,15 @@ func TestDryRunThenScalingConflict(t *testing.T) {
 
 	waitForReason(t, namespace, v1alpha1.ConditionDryRun, metav1.ConditionTrue, v1alpha1.ReasonWouldSleep)
 	waitForEvent(t, namespace, v1alpha1.ReasonWouldSleep)
-	if status := readElastiService(t, namespace).Status; status.SleepRequestedTime != nil || wantedReplicas(t, namespace) != 1 {
-		t.Fatalf("a dry run was carried out: %d replicas, %+v", wantedReplicas(t, namespace), status)
+	if status := readElastiService(t, namespace).Status; status.SleepRequestedTime != nil || desiredReplicas(t, namespace) != 1 {
+		t.Fatalf("a dry run was carried out: %d replicas, %+v", desiredReplicas(t, namespace), status)
 	}
 
 	patch := []byte(`{"metadata":{"annotations":{"elasti.truefoundry.com/dry-run":null}}}`)
 	if _, err := elastiServices(namespace).Patch(t.Context(), "app", types.MergePatchType, patch, metav1.PatchOptions{}); err != nil {
 		t.Fatalf("ending the dry run: %v", err)
 	}
-	waitForWanted(t, namespace, 0)
+	waitForDesired(t, namespace, 0)
 	waitForReplicas(t, namespace, 0)
 	if found := meta.FindStatusCondition(readElastiService(t, namespace).Status.Conditions, v1alpha1.ConditionDryRun); found != nil {
 		t.Errorf("after the dry run there is %+v", found)
@@ -123,7 +123,7 @@ func TestDryRunThenScalingConflict(t *testing.T) {
 	waitForReplicas(t, namespace, 1)
 	waitForEvent(t, namespace, v1alpha1.ReasonScaledUpByOther)
 	setReady(t, namespace, runPod(t, namespace, "app"), true)
-	waitForWanted(t, namespace, 0)
+	waitForDesired(t, namespace, 0)
 	waitForReplicas(t, namespace, 0)
 	scaleTarget(t, namespace, 1)
 	setReady(t, namespace, runPod(t, namespace, "app"), true)
@@ -132,7 +132,7 @@ func TestDryRunThenScalingConflict(t *testing.T) {
 		t.Errorf("the condition does not say which client scales the target: %s", message)
 	}
 	// The scale-downs continue after a longer pause.
-	waitForWanted(t, namespace, 0)
+	waitForDesired(t, namespace, 0)
 }
 
 // Prometheus with TLS requires a client certificate. It is in a Secret that the server
@@ -167,7 +167,7 @@ func TestPrometheusWithClientCertificates(t *testing.T) {
 	if output := shared.Server.Process().Output(); strings.Contains(output, strings.Split(string(key), "\n")[1]) {
 		t.Error("the log holds the private key")
 	}
-	if replicas := wantedReplicas(t, namespace); replicas != 1 {
+	if replicas := desiredReplicas(t, namespace); replicas != 1 {
 		t.Errorf("without data the target was scaled to %d", replicas)
 	}
 }

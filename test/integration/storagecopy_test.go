@@ -87,7 +87,7 @@ func TestServicesStayAsTheyAreWhenTheirStorageMoves(t *testing.T) {
 	if again := resolverSlices(t.Context(), t, applications.asleep); len(again) != 1 || again[0].UID != slice.UID || again[0].ResourceVersion != slice.ResourceVersion {
 		t.Errorf("the resolver slice was written: %+v, was %+v", again, slice)
 	}
-	if replicas := wantedReplicas(t, applications.asleep); replicas != 0 {
+	if replicas := desiredReplicas(t, applications.asleep); replicas != 0 {
 		t.Errorf("the sleeping target has %d replicas", replicas)
 	}
 	woken, err := elastiServices(applications.asleep).Wake(t.Context(), "app", &v1alpha1.WakeRequest{}, metav1.CreateOptions{})

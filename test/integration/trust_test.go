@@ -67,7 +67,7 @@ func TestAWakeOfThoseThatMayOnlyWakeIsBounded(t *testing.T) {
 			t.Errorf("waking to %d replicas returns %v, want an error that names the permission", replicas, err)
 		}
 	}
-	if replicas := wantedReplicas(t, namespace); replicas != 0 {
+	if replicas := desiredReplicas(t, namespace); replicas != 0 {
 		t.Errorf("spec.replicas of the target is %d after forbidden wakes, want 0", replicas)
 	}
 	if woken, err := waker.Wake(t.Context(), "app", wakeTo(2), metav1.CreateOptions{}); err != nil || woken.Status.Replicas != 2 {

@@ -96,7 +96,7 @@ func TestUninstallingInAnyOrderLeavesTargetsAwake(t *testing.T) {
 			for namespace, service := range before {
 				waitForNoResolverSlices(t, namespace)
 				waitForOnlyService(t, service)
-				if replicas := wantedReplicas(t, namespace); replicas != 1 {
+				if replicas := desiredReplicas(t, namespace); replicas != 1 {
 					t.Errorf("the target is left at %d replicas, want 1", replicas)
 				}
 			}

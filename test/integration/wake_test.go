@@ -51,7 +51,7 @@ func TestWakeScalesTheTarget(t *testing.T) {
 	if woken.Status.Replicas != 1 || !woken.Status.Scaled {
 		t.Errorf("waking returns %+v, want 1 replica, scaled", woken.Status)
 	}
-	if replicas := wantedReplicas(t, namespace); replicas != 1 {
+	if replicas := desiredReplicas(t, namespace); replicas != 1 {
 		t.Errorf("spec.replicas of the target is %d, want 1", replicas)
 	}
 
@@ -101,7 +101,7 @@ func TestWakeScalesToMinTargetReplicasOrTheRequestedReplicas(t *testing.T) {
 			if err != nil {
 				t.Fatalf("waking: %v", err)
 			}
-			if replicas := wantedReplicas(t, namespace); replicas != test.want || woken.Status.Replicas != test.want {
+			if replicas := desiredReplicas(t, namespace); replicas != test.want || woken.Status.Replicas != test.want {
 				t.Errorf("spec.replicas of the target is %d, the response has %d, want %d", replicas, woken.Status.Replicas, test.want)
 			}
 		})
@@ -116,7 +116,7 @@ func TestWakeNeverLowers(t *testing.T) {
 	if err != nil {
 		t.Fatalf("waking: %v", err)
 	}
-	if replicas := wantedReplicas(t, namespace); replicas != 5 || woken.Status.Replicas != 5 || woken.Status.Scaled {
+	if replicas := desiredReplicas(t, namespace); replicas != 5 || woken.Status.Replicas != 5 || woken.Status.Scaled {
 		t.Errorf("spec.replicas of the target is %d and the response is %+v, want 5, not scaled", replicas, woken.Status)
 	}
 }
@@ -132,7 +132,7 @@ func TestDryRunOfWakeSaysWhatItWouldDoAndDoesNothing(t *testing.T) {
 	if woken.Status.Replicas != 1 || !woken.Status.Scaled {
 		t.Errorf("waking returns %+v, want 1 replica, scaled", woken.Status)
 	}
-	if replicas := wantedReplicas(t, namespace); replicas != 0 {
+	if replicas := desiredReplicas(t, namespace); replicas != 0 {
 		t.Errorf("spec.replicas of the target is %d, want 0 still", replicas)
 	}
 }
@@ -151,7 +151,7 @@ func TestWakeNeedsPermissionAndNothingElse(t *testing.T) {
 	if _, err := wake(newKubectlAs(t, without, namespace)); err == nil || !strings.Contains(err.Error(), "Forbidden") {
 		t.Errorf("a service account without permission gets %v, want Forbidden", err)
 	}
-	if replicas := wantedReplicas(t, namespace); replicas != 0 {
+	if replicas := desiredReplicas(t, namespace); replicas != 0 {
 		t.Fatalf("spec.replicas of the target is %d after a forbidden wake, want 0", replicas)
 	}
 
@@ -159,7 +159,7 @@ func TestWakeNeedsPermissionAndNothingElse(t *testing.T) {
 	if err != nil {
 		t.Fatalf("a service account with permission cannot wake: %v", err)
 	}
-	if replicas := wantedReplicas(t, namespace); replicas != 1 {
+	if replicas := desiredReplicas(t, namespace); replicas != 1 {
 		t.Errorf("spec.replicas of the target is %d, want 1", replicas)
 	}
 	var woken v1alpha1.WakeRequest
@@ -199,7 +199,7 @@ func TestWakeTakesAnyBody(t *testing.T) {
 			if code != http.StatusCreated {
 				t.Errorf("waking returns %d, want 201", code)
 			}
-			if replicas := wantedReplicas(t, namespace); replicas != 1 {
+			if replicas := desiredReplicas(t, namespace); replicas != 1 {
 				t.Errorf("spec.replicas of the target is %d, want 1", replicas)
 			}
 		})
@@ -250,7 +250,7 @@ func TestInvalidWakeIsRejected(t *testing.T) {
 			t.Errorf("waking with %+v returns %v, want invalid", spec, err)
 		}
 	}
-	if replicas := wantedReplicas(t, namespace); replicas != 0 {
+	if replicas := desiredReplicas(t, namespace); replicas != 0 {
 		t.Errorf("spec.replicas of the target is %d, want 0", replicas)
 	}
 }
@@ -269,7 +269,7 @@ func TestWakeDependsOnSpecReplicasAndNotOnPods(t *testing.T) {
 	if err != nil {
 		t.Fatalf("waking: %v", err)
 	}
-	if !woken.Status.Scaled || wantedReplicas(t, namespace) != 1 {
+	if !woken.Status.Scaled || desiredReplicas(t, namespace) != 1 {
 		t.Errorf("waking returns %+v, want scaled to 1", woken.Status)
 	}
 }

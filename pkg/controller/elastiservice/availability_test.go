@@ -180,7 +180,7 @@ func TestAProblemOutlastsARestart(t *testing.T) {
 
 func TestTargetAvailableCondition(t *testing.T) {
 	ref := cartElastiService().Spec.ScaleTargetRef
-	awake := target.Observation{Object: &target.Object{}, Scale: &target.Scale{Wanted: 2}}
+	awake := target.Observation{Object: &target.Object{}, Scale: &target.Scale{Desired: 2}}
 	asleep := target.Observation{Object: &target.Object{}, Scale: &target.Scale{}}
 	problem := &startup.Problem{Reason: v1alpha1.ReasonUnschedulable, Message: "no node"}
 	reported := &metav1.Condition{Status: metav1.ConditionFalse, Reason: v1alpha1.ReasonImageNotPulled, Message: "no image"}

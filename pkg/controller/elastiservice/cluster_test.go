@@ -303,8 +303,7 @@ func (c *cluster) setEndpoints(namespace, service string, addresses ...string) {
 	c.create(slice)
 }
 
-// setDeployment makes a Deployment as it is while replicas of it are wanted
-// and existing.
+// setDeployment makes a Deployment with these numbers of desired and existing replicas.
 func (c *cluster) setDeployment(name string, replicas, existing int32) {
 	c.t.Helper()
 	c.version++

@@ -51,7 +51,7 @@ var nextWakes = types.NamespacedName{Name: "next wakes"}
 // watch reports.
 var nextPolls = types.NamespacedName{Name: "next polls"}
 
-// Controller keeps the cluster as each ElastiService wants it. Make it with
+// Controller keeps the cluster in the state that each ElastiService specifies. Make it with
 // New and run it once.
 type Controller struct {
 	options Options

@@ -14,7 +14,7 @@ See the License for the specific language governing permissions and
 limitations under the License.
 */
 
-// Package elastiservice keeps the cluster as each ElastiService wants it: the
+// Package elastiservice keeps the cluster in the state that each ElastiService specifies: the
 // private Service, the proxy ports, the resolver slices that put resolvers in
 // the path of a public Service, and the status. It does not know when a trigger is
 // idle, which pkg/controller/sleep does: of triggers it considers only whether one is of

@@ -52,7 +52,7 @@ type modeFacts struct {
 	sliceInPlace bool
 }
 
-// decideMode returns the mode that is wanted and why.
+// decideMode returns the desired mode and why.
 func decideMode(facts modeFacts) (v1alpha1.Mode, string) {
 	switch {
 	case facts.readyEndpoints == 0:
@@ -79,7 +79,7 @@ func (c *Controller) reconcileMode(_ context.Context, p *pass) {
 		return
 	}
 	p.scaleDown = c.nextScaleDownStep(p)
-	p.wantedMode, p.why = decideMode(c.modeFacts(p))
+	p.desiredMode, p.why = decideMode(c.modeFacts(p))
 }
 
 func (c *Controller) modeFacts(p *pass) modeFacts {

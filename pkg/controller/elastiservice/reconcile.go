@@ -93,10 +93,10 @@ type pass struct {
 	// portsMissing is set by the phase ports: there are ports of the Service without a
 	// proxy port. Traffic to them would wake nothing, so the target is not put to sleep.
 	portsMissing bool
-	// scaleDown, wantedMode and why are set by the phase mode.
-	scaleDown  scaleDownStep
-	wantedMode v1alpha1.Mode
-	why        string
+	// scaleDown, desiredMode and why are set by the phase mode.
+	scaleDown   scaleDownStep
+	desiredMode v1alpha1.Mode
+	why         string
 	// availability is set by the phase availability. Nil while there is no target.
 	availability *condition
 	// pauseCancelled is set by the phase mode when a scale-down that paused the

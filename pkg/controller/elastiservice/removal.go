@@ -106,7 +106,7 @@ func restorationFrom(namespace string, managed *resources.ManagedTarget, regardi
 // reports whether they, and the private Service, are deleted. It is the one place
 // that knows the rule that no target is at zero with no resolver in front of it:
 // it wakes the target, waits for a ready endpoint, and only then removes. since
-// is when that was first wanted. A target that cannot be woken keeps its resolvers:
+// is when that was first requested. A target that cannot be woken keeps its resolvers:
 // the error is a notRestoredError, and another attempt follows.
 // Without restorations there is no target to wake.
 func (c *Controller) removeResolvers(ctx context.Context, p *pass, since time.Time, restorations ...restoration) (bool, error) {
@@ -167,7 +167,7 @@ func (c *Controller) restoreBeforeRemoval(ctx context.Context, p *pass, since ti
 	if awake && p.service != nil && len(p.ownSlices) > 0 && p.readyEndpoints == 0 {
 		// Traffic that resolvers hold must not be cut off: the change of the
 		// endpoints brings this back, or else the end of the time, which begins with
-		// the wake. That may be long after the removal was wanted.
+		// the wake. That may be long after the removal was requested.
 		if left := endpointTimeout - now.Sub(p.state.recordRestored(now)); left > 0 {
 			c.queue.AddAfter(key, left)
 			return false, nil

@@ -277,7 +277,7 @@ func (c *Controller) completeScaleDown(ctx context.Context, p *pass, siblings []
 	return nil
 }
 
-// wokenSince returns how many replicas the ElastiServices want that were requested to
+// wokenSince returns how many replicas the ElastiServices desire that were requested to
 // sleep, and are not any more according to the storage. Zero means that all still are.
 func (c *Controller) wokenSince(ctx context.Context, p *pass, siblings []*v1alpha1.ElastiService) (int32, error) {
 	stored, err := c.storedSiblings(ctx, p.elastiService)

@@ -34,7 +34,7 @@ import (
 )
 
 // reconcileSlices is the phase slices. It puts the resolvers in the path of the
-// public Service, or takes them out of it, as the wanted mode requires.
+// public Service, or takes them out of it, as the desired mode requires.
 func (c *Controller) reconcileSlices(ctx context.Context, p *pass) {
 	if !p.manages() {
 		p.state.recordExposure(c.clock.Now(), p.managed() && !haveEndpoints(p.ownSlices))
@@ -42,7 +42,7 @@ func (c *Controller) reconcileSlices(ctx context.Context, p *pass) {
 	}
 	var desired []*discoveryv1.EndpointSlice
 	complete := true
-	if p.wantedMode == v1alpha1.ModeProxy {
+	if p.desiredMode == v1alpha1.ModeProxy {
 		var listed map[discoveryv1.AddressType][]discoveryv1.Endpoint
 		listed, complete = c.acceptingResolvers(ctx, p)
 		desired = resources.DesiredResolverSlices(p.elastiService, p.service, p.result.managedTarget, p.result.ports, func(family discoveryv1.AddressType) []discoveryv1.Endpoint { return listed[family] })
@@ -74,14 +74,14 @@ func (c *Controller) reconcileSlices(ctx context.Context, p *pass) {
 	if removed {
 		p.state.recordSliceRemoval(c.clock.Now())
 	}
-	if before := p.elastiService.Status.Mode; before != p.wantedMode {
-		c.metrics.switched(p.key(), p.wantedMode, err)
+	if before := p.elastiService.Status.Mode; before != p.desiredMode {
+		c.metrics.switched(p.key(), p.desiredMode, err)
 		if err == nil && before != "" {
-			klog.FromContext(ctx).V(2).Info("Switched the mode", "elastiService", klog.KObj(p.elastiService), "mode", p.wantedMode, "why", p.why)
-			c.event(p.elastiService, corev1.EventTypeNormal, v1alpha1.ReasonModeSwitched, actionSwitchMode, "switched to mode %s: %s", p.wantedMode, p.why)
+			klog.FromContext(ctx).V(2).Info("Switched the mode", "elastiService", klog.KObj(p.elastiService), "mode", p.desiredMode, "why", p.why)
+			c.event(p.elastiService, corev1.EventTypeNormal, v1alpha1.ReasonModeSwitched, actionSwitchMode, "switched to mode %s: %s", p.desiredMode, p.why)
 		}
 	}
-	p.result.mode = p.wantedMode
+	p.result.mode = p.desiredMode
 	if err != nil {
 		p.result.mode = p.observedMode()
 	}

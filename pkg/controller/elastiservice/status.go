@@ -125,7 +125,7 @@ func reportTarget(p *pass, status *v1alpha1.ElastiServiceStatus, now metav1.Time
 	status.ReadinessProbes = nil
 	if scale := p.target.Scale; scale != nil {
 		status.ReadinessProbes = p.target.Object.Probes
-		replicas, ready = scale.Wanted, p.readyReplicas()
+		replicas, ready = scale.Desired, p.readyReplicas()
 		switch {
 		case replicas > 0 && status.Replicas == 0 && wasFound:
 			status.LastScaledUpTime = &now

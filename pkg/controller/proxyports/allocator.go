@@ -59,9 +59,9 @@ const (
 // Claims stores the owners of proxy ports. It is safe for concurrent use.
 type Claims interface {
 	// Claim claims a proxy port for an owner and returns the claim that is stored
-	// afterwards: the wanted one, or that of another owner or Service port. It is
+	// afterwards: the desired one, or that of another owner or Service port. It is
 	// empty when there was one before that cannot be read.
-	Claim(ctx context.Context, wanted v1alpha1.ProxyPortClaimSpec) (v1alpha1.ProxyPortClaimSpec, error)
+	Claim(ctx context.Context, desired v1alpha1.ProxyPortClaimSpec) (v1alpha1.ProxyPortClaimSpec, error)
 	// Release deletes the claim of a proxy port if it is that of the owner.
 	Release(ctx context.Context, proxyPort int32, owner types.UID) error
 	// List returns all claims.
@@ -279,24 +279,24 @@ func (a *Allocator) ownedBy(owner Owner) *ownedPorts {
 // assignOne claims a proxy port for a Service port that has none yet.
 func (a *Allocator) assignOne(ctx context.Context, owner Owner, servicePort, recorded int32) error {
 	for {
-		wanted, previous, needed := a.reserve(owner, servicePort, recorded)
+		desired, previous, needed := a.reserve(owner, servicePort, recorded)
 		if !needed {
 			return nil
 		}
 		if previous != nil {
 			if err := a.deleteClaim(ctx, *previous); err != nil {
 				// Nothing was claimed yet: the next attempt takes another port.
-				a.withhold(owner, wanted, previous)
+				a.withhold(owner, desired, previous)
 				return err
 			}
-			a.deletedPrevious(wanted.ProxyPort)
+			a.deletedPrevious(desired.ProxyPort)
 		}
-		stored, err := a.storeClaim(ctx, wanted)
+		stored, err := a.storeClaim(ctx, desired)
 		if err != nil {
 			// The port stays reserved: it may be claimed.
 			return err
 		}
-		if a.recordStored(owner, wanted, stored) {
+		if a.recordStored(owner, desired, stored) {
 			return nil
 		}
 	}
@@ -305,33 +305,33 @@ func (a *Allocator) assignOne(ctx context.Context, owner Owner, servicePort, rec
 // reserve finds the proxy port that is to be claimed for a Service port. previous
 // is the claim that has to be deleted before. It reports false when there is
 // nothing to be done: the Service port has a proxy port, or none is free.
-func (a *Allocator) reserve(owner Owner, servicePort, recorded int32) (wanted v1alpha1.ProxyPortClaimSpec, previous *v1alpha1.ProxyPortClaimSpec, needed bool) {
+func (a *Allocator) reserve(owner Owner, servicePort, recorded int32) (desired v1alpha1.ProxyPortClaimSpec, previous *v1alpha1.ProxyPortClaimSpec, needed bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	owned := a.ownedBy(owner)
 	proxyPort, ok := owned.ports[servicePort]
 	if ok && a.ports[proxyPort].phase == claimed {
-		return wanted, nil, false
+		return desired, nil, false
 	}
 	if !ok {
 		if proxyPort, ok = a.find(owner, servicePort, recorded); !ok {
-			return wanted, nil, false
+			return desired, nil, false
 		}
 	}
-	wanted = v1alpha1.ProxyPortClaimSpec{
+	desired = v1alpha1.ProxyPortClaimSpec{
 		ProxyPort: proxyPort,
 		Port:      servicePort,
 		Owner:     v1alpha1.ProxyPortOwner{Namespace: owner.Namespace, Name: owner.Name, UID: owner.UID},
 	}
 	if before, ok := a.ports[proxyPort]; ok {
 		previous = before.previous
-		if before.phase != withheld && before.claim != wanted {
+		if before.phase != withheld && before.claim != desired {
 			previous = &before.claim
 		}
 	}
-	a.set(proxyPort, &portState{phase: pending, claim: wanted, previous: previous})
+	a.set(proxyPort, &portState{phase: pending, claim: desired, previous: previous})
 	owned.ports[servicePort] = proxyPort
-	return wanted, previous, true
+	return desired, previous, true
 }
 
 // deletedPrevious records that the claim before that of a reserved port is deleted.
@@ -341,20 +341,20 @@ func (a *Allocator) deletedPrevious(proxyPort int32) {
 	a.ports[proxyPort].previous = nil
 }
 
-// recordStored records which claim is stored and reports whether it is the wanted
+// recordStored records which claim is stored and reports whether it is the desired
 // one.
-func (a *Allocator) recordStored(owner Owner, wanted, stored v1alpha1.ProxyPortClaimSpec) bool {
+func (a *Allocator) recordStored(owner Owner, desired, stored v1alpha1.ProxyPortClaimSpec) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if isUnreadable(stored) {
-		a.withholdLocked(owner, wanted, nil)
+		a.withholdLocked(owner, desired, nil)
 		return false
 	}
-	a.set(wanted.ProxyPort, &portState{phase: claimed, claim: stored})
-	if stored == wanted {
+	a.set(desired.ProxyPort, &portState{phase: claimed, claim: stored})
+	if stored == desired {
 		return true
 	}
-	delete(a.ownedBy(owner).ports, wanted.Port)
+	delete(a.ownedBy(owner).ports, desired.Port)
 	return false
 }
 
@@ -366,15 +366,15 @@ func isUnreadable(stored v1alpha1.ProxyPortClaimSpec) bool {
 
 // withhold records that the claim of a reserved port cannot be read, or with previous that
 // this one cannot be deleted. The owner gets another port.
-func (a *Allocator) withhold(owner Owner, wanted v1alpha1.ProxyPortClaimSpec, previous *v1alpha1.ProxyPortClaimSpec) {
+func (a *Allocator) withhold(owner Owner, desired v1alpha1.ProxyPortClaimSpec, previous *v1alpha1.ProxyPortClaimSpec) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.withholdLocked(owner, wanted, previous)
+	a.withholdLocked(owner, desired, previous)
 }
 
-func (a *Allocator) withholdLocked(owner Owner, wanted v1alpha1.ProxyPortClaimSpec, previous *v1alpha1.ProxyPortClaimSpec) {
-	a.set(wanted.ProxyPort, &portState{phase: withheld, claim: v1alpha1.ProxyPortClaimSpec{ProxyPort: wanted.ProxyPort}, previous: previous, since: a.options.Clock.Now()})
-	delete(a.ownedBy(owner).ports, wanted.Port)
+func (a *Allocator) withholdLocked(owner Owner, desired v1alpha1.ProxyPortClaimSpec, previous *v1alpha1.ProxyPortClaimSpec) {
+	a.set(desired.ProxyPort, &portState{phase: withheld, claim: v1alpha1.ProxyPortClaimSpec{ProxyPort: desired.ProxyPort}, previous: previous, since: a.options.Clock.Now()})
+	delete(a.ownedBy(owner).ports, desired.Port)
 }
 
 // find chooses a proxy port for a Service port. It must be called with mu held.
@@ -449,12 +449,12 @@ func (a *Allocator) releaseCooled(ctx context.Context) {
 	})
 }
 
-func (a *Allocator) storeClaim(ctx context.Context, wanted v1alpha1.ProxyPortClaimSpec) (v1alpha1.ProxyPortClaimSpec, error) {
+func (a *Allocator) storeClaim(ctx context.Context, desired v1alpha1.ProxyPortClaimSpec) (v1alpha1.ProxyPortClaimSpec, error) {
 	ctx, cancel := context.WithTimeout(ctx, claimTimeout)
 	defer cancel()
-	stored, err := a.options.Claims.Claim(ctx, wanted)
+	stored, err := a.options.Claims.Claim(ctx, desired)
 	if err != nil {
-		return stored, fmt.Errorf("for port %d of ElastiService %s/%s: %w", wanted.Port, wanted.Owner.Namespace, wanted.Owner.Name, err)
+		return stored, fmt.Errorf("for port %d of ElastiService %s/%s: %w", desired.Port, desired.Owner.Namespace, desired.Owner.Name, err)
 	}
 	return stored, nil
 }

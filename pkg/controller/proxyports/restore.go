@@ -76,12 +76,12 @@ func (a *Allocator) Restore(ctx context.Context, recorded []Recorded, exists fun
 			}
 		}
 	}
-	return forEach(missing, func(wanted v1alpha1.ProxyPortClaimSpec) error {
-		stored, err := a.storeClaim(ctx, wanted)
+	return forEach(missing, func(desired v1alpha1.ProxyPortClaimSpec) error {
+		stored, err := a.storeClaim(ctx, desired)
 		switch {
 		case err != nil:
 		case isUnreadable(stored):
-			a.withhold(ownerOf(wanted), wanted, nil)
+			a.withhold(ownerOf(desired), desired, nil)
 		default:
 			a.restore(stored, true)
 		}

@@ -45,9 +45,9 @@ type Metrics struct {
 
 // saving is what the sleep of one target has saved.
 type saving struct {
-	// wanted is how many replicas the target last had while it was awake, or
+	// replicas is how many replicas the target last had while it was awake, or
 	// has at least when it wakes.
-	wanted int32
+	replicas int32
 	// cpuCores and memoryBytes are what each of them requests.
 	cpuCores, memoryBytes float64
 	// since is until when the sums are complete. Zero while the target is awake.
@@ -63,7 +63,7 @@ func (s *saving) accrue(now time.Time) {
 		return
 	}
 	seconds := max(0, now.Sub(s.since).Seconds())
-	replicaTime := float64(s.wanted) * seconds
+	replicaTime := float64(s.replicas) * seconds
 	s.since = now
 	s.asleep += seconds
 	s.replicaTime += replicaTime
@@ -140,7 +140,7 @@ func (m *Metrics) observed(key types.NamespacedName, replicas, minimum int32) {
 	defer m.mu.Unlock()
 	saved, ok := m.savings[key]
 	if !ok {
-		saved = &saving{wanted: minimum}
+		saved = &saving{replicas: minimum}
 		m.savings[key] = saved
 	}
 	now := m.clock.Now()
@@ -149,7 +149,7 @@ func (m *Metrics) observed(key types.NamespacedName, replicas, minimum int32) {
 		saved.since = now
 	case replicas > 0:
 		saved.accrue(now)
-		saved.since, saved.wanted = time.Time{}, replicas
+		saved.since, saved.replicas = time.Time{}, replicas
 	}
 }
 

@@ -41,7 +41,7 @@ func TestPendingStatusCountsUntilTheWatchHasIt(t *testing.T) {
 	watched.Status.LastActivityTime = &metav1.Time{}
 	decided := &v1alpha1.ElastiServiceStatus{Replicas: 3, Mode: v1alpha1.ModeServe, ProxyPorts: []v1alpha1.ProxyPort{{Port: 80, ProxyPort: 10001}}}
 	if !writer.Enqueue(watched, decided) {
-		t.Fatal("a new status is not wanted")
+		t.Fatal("a new status is not enqueued")
 	}
 	pending := writer.WithPending(watched)
 	if pending.Status.Replicas != 3 || pending.Status.LastActivityTime == nil || pending.Spec.Service != watched.Spec.Service {
@@ -59,7 +59,7 @@ func TestPendingStatusCountsUntilTheWatchHasIt(t *testing.T) {
 		t.Errorf("recorded proxy ports are %v", got)
 	}
 	if writer.Enqueue(writer.WithPending(watched), decided) {
-		t.Error("a status that is written is wanted again")
+		t.Error("a status that is written is enqueued again")
 	}
 	watched.ResourceVersion = "9"
 	if got := writer.WithPending(watched); got != watched || len(writer.pending) != 0 {
@@ -218,7 +218,7 @@ func TestWrittenStatusIsComparedWithTheOneBefore(t *testing.T) {
 		watched := elastiService()
 		watched.ResourceVersion = "7"
 		if !writer.Enqueue(writer.WithPending(watched), &v1alpha1.ElastiServiceStatus{Replicas: replicas}) {
-			t.Fatalf("%d replicas are not wanted", replicas)
+			t.Fatalf("%d replicas are not enqueued", replicas)
 		}
 	}
 	write := func() {

@@ -74,8 +74,8 @@ type PodRequests struct {
 
 // Scale is the scale of a target.
 type Scale struct {
-	// Wanted is the number of replicas in the spec of the scale.
-	Wanted int32
+	// Desired is the number of replicas in the spec of the scale.
+	Desired int32
 	// Existing is the number of pods that there are, without those that are
 	// terminating.
 	Existing int32
@@ -84,7 +84,7 @@ type Scale struct {
 }
 
 func scaleOf(scale *autoscalingv1.Scale) *Scale {
-	return &Scale{Wanted: scale.Spec.Replicas, Existing: scale.Status.Replicas, Ready: -1}
+	return &Scale{Desired: scale.Spec.Replicas, Existing: scale.Status.Replicas, Ready: -1}
 }
 
 // keepTarget returns the transform for the objects of a resource.
@@ -105,7 +105,7 @@ func keepTarget(resource schema.GroupResource) func(any) (any, error) {
 		var pod *corev1.PodSpec
 		if kindsWithReplicas[resource] {
 			kept.Scale = &Scale{
-				Wanted:   intField(target, 1, "spec", "replicas"),
+				Desired:  intField(target, 1, "spec", "replicas"),
 				Existing: intField(target, 0, "status", "replicas"),
 				Ready:    intField(target, 0, "status", "readyReplicas"),
 			}

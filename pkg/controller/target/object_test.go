@@ -145,7 +145,7 @@ func TestTargetsKeepNoPodTemplate(t *testing.T) {
 		t.Fatal(err)
 	}
 	target := kept.(*Object)
-	if target.ResourceVersion != "7" || *target.Scale != (Scale{Wanted: 2, Existing: 1, Ready: 1}) || len(target.Probes.Probes) != 1 {
+	if target.ResourceVersion != "7" || *target.Scale != (Scale{Desired: 2, Existing: 1, Ready: 1}) || len(target.Probes.Probes) != 1 {
 		t.Errorf("kept %+v", target)
 	}
 	if again, err := keepTarget(schema.GroupResource{})(target); err != nil || again != kept {

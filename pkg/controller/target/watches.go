@@ -122,7 +122,7 @@ func FailedObservation(err error) Observation {
 }
 
 // AtZero reports whether the target is known to be scaled to zero.
-func (o Observation) AtZero() bool { return o.Scale != nil && o.Scale.Wanted == 0 }
+func (o Observation) AtZero() bool { return o.Scale != nil && o.Scale.Desired == 0 }
 
 // Missing reports whether the target is known not to exist.
 func (o Observation) Missing() bool {
@@ -275,7 +275,7 @@ func wentToZero(before, after any) bool {
 		return false
 	}
 	current, ok := after.(*Object)
-	return ok && old.Scale != nil && current.Scale != nil && old.Scale.Wanted > 0 && current.Scale.Wanted == 0
+	return ok && old.Scale != nil && current.Scale != nil && old.Scale.Desired > 0 && current.Scale.Desired == 0
 }
 
 // enqueueUsers enqueues all ElastiServices that depend on a watch: also those whose

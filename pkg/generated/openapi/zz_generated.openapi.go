@@ -396,7 +396,7 @@ func schema_pkg_apis_elasti_v1alpha1_ElastiServiceSpec(ref common.ReferenceCallb
 	return common.OpenAPIDefinition{
 		Schema: spec.Schema{
 			SchemaProps: spec.SchemaProps{
-				Description: "ElastiServiceSpec is what the user wants.",
+				Description: "ElastiServiceSpec is the desired state of an ElastiService.",
 				Type:        []string{"object"},
 				Properties: map[string]spec.Schema{
 					"scaleTargetRef": {

@@ -217,7 +217,7 @@ func TestNothingIsReportedWithoutAPolicy(t *testing.T) {
 		tracker.Apply(Policy{Interval: interval})
 		tracker.Begin()
 		after(time.Hour)
-		if n := len(s.take()); n > 0 || tracker.Wanted() {
+		if n := len(s.take()); n > 0 || tracker.Needed() {
 			t.Errorf("got %d reports, want none", n)
 		}
 		// The traffic was counted nevertheless.

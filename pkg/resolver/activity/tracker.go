@@ -92,8 +92,8 @@ func (t *Tracker) Open() int64 { return t.open.Load() }
 // Ended reports whether any has ended yet.
 func (t *Tracker) Ended() bool { return t.last.Load() != never }
 
-// Wanted reports whether the controller decides by the traffic of the service.
-func (t *Tracker) Wanted() bool { return t.policy.Load().Report }
+// Needed reports whether the controller decides by the traffic of the service.
+func (t *Tracker) Needed() bool { return t.policy.Load().Report }
 
 // Apply sets what is reported. It must not be called concurrently.
 func (t *Tracker) Apply(policy Policy) {

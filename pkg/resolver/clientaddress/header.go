@@ -35,7 +35,7 @@ type Field struct {
 	Value string
 }
 
-// FieldOf returns the field for a client, or none where no header is wanted.
+// FieldOf returns the field for a client, or none where no header is configured.
 func FieldOf(header v1alpha1.ClientAddressHeader, client netip.Addr) Field {
 	client = client.Unmap().WithZone("")
 	switch header {

@@ -243,7 +243,7 @@ func TestWanting(t *testing.T) {
 	defer q.Close()
 	wants := func(want bool) {
 		t.Helper()
-		if got := q.Wanting(); got != want {
+		if got := q.NeedsPod(); got != want {
 			t.Errorf("wanting is %t", got)
 		}
 	}

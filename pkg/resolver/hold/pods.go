@@ -99,9 +99,9 @@ func (q *Queue) Serving(port string) bool {
 	return q.pods.Serving(port)
 }
 
-// Wanting reports whether there is a waiter or KeepAwake is in effect while no pod
+// NeedsPod reports whether there is a waiter or KeepAwake is in effect while no pod
 // can serve.
-func (q *Queue) Wanting() bool {
+func (q *Queue) NeedsPod() bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	for line := range q.lines {

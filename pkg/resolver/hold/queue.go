@@ -86,7 +86,7 @@ type Queue struct {
 	// joined is how many waiters have joined so far.
 	joined uint64
 	closed bool
-	// keepAwakes is how many callers want pods without holding anything.
+	// keepAwakes is how many callers need pods without holding anything.
 	keepAwakes int
 	// cold is the current or latest cold start.
 	cold ColdStart

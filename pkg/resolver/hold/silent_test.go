@@ -36,8 +36,8 @@ func TestSilentWaitersWakeNothingAndAreNotPending(t *testing.T) {
 	if err := q.Join(w); err != nil {
 		t.Fatal(err)
 	}
-	if q.Held() != 0 || q.Wanting() || q.worker != nil {
-		t.Errorf("%d are held, wanting is %t", q.Held(), q.Wanting())
+	if q.Held() != 0 || q.NeedsPod() || q.worker != nil {
+		t.Errorf("%d are held, a pod is needed: %t", q.Held(), q.NeedsPod())
 	}
 	loud := &Waiter{Resolve: func() {}}
 	if err := q.Join(loud); err != nil {
@@ -110,8 +110,8 @@ func TestSilentWaiterThatIsPromoted(t *testing.T) {
 		}
 	}
 	called := false
-	if !q.Promote(first, func() { called = true }) || !called || q.Held() != 1 || !q.Wanting() {
-		t.Errorf("%d are held, wanting is %t", q.Held(), q.Wanting())
+	if !q.Promote(first, func() { called = true }) || !called || q.Held() != 1 || !q.NeedsPod() {
+		t.Errorf("%d are held, a pod is needed: %t", q.Held(), q.NeedsPod())
 	}
 	if q.Promote(second, func() { t.Error("there is no room for it") }) {
 		t.Error("more are held than may be")

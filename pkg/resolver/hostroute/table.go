@@ -108,15 +108,15 @@ func (t *Table) Find(host string) (*service.Service, service.Port) {
 	t.mu.RLock()
 	defer t.mu.RUnlock()
 	entries := t.services[name.Service]
-	wanted := name.Port
-	if wanted == 0 && len(entries) == 1 {
+	port := name.Port
+	if port == 0 && len(entries) == 1 {
 		return entries[0].service, entries[0].port
 	}
-	if wanted == 0 {
-		wanted = httpPort
+	if port == 0 {
+		port = httpPort
 	}
 	for _, e := range entries {
-		if e.port.Number == wanted {
+		if e.port.Number == port {
 			return e.service, e.port
 		}
 	}

@@ -59,14 +59,14 @@ func TestLocalRepliesAtZero(t *testing.T) {
 	}
 	query("HEAD /healthz HTTP/1.1\r\nHost: a\r\nX-Probe: yes\r\n\r\n", "HEAD", 200, localreply.ReasonProbeResponse)
 	query(get("/", "User-Agent: kube-probe/1.37"), "GET", 503, localreply.ReasonAsleep)
-	if waking := f.service.Queue().Wanting(); waking {
+	if waking := f.service.Queue().NeedsPod(); waking {
 		t.Error("a health check wakes the target")
 	}
 	page := query(get("/", "Accept: text/html,*/*;q=0.8", "Sec-Fetch-Mode: navigate"), "GET", 503, localreply.ReasonWaitingPage)
 	if !strings.Contains(page, "<title>") {
 		t.Errorf("the page is %q", page)
 	}
-	if !f.service.Queue().Wanting() {
+	if !f.service.Queue().NeedsPod() {
 		t.Error("the page does not wake the target")
 	}
 	query("HEAD / HTTP/1.1\r\nHost: a\r\nX-Elasti-Waiting: 1\r\n\r\n", "HEAD", 503, localreply.ReasonWaitingPage)
@@ -119,7 +119,7 @@ func TestPassiveRequestThatThePodRejectsWakesNothing(t *testing.T) {
 	if response.StatusCode != http.StatusServiceUnavailable || response.Header.Get(localreply.HeaderReason) != string(localreply.ReasonAsleep) {
 		t.Errorf("it gets %d %v", response.StatusCode, response.Header)
 	}
-	if f.record(1).Held || f.service.Queue().Wanting() {
+	if f.record(1).Held || f.service.Queue().NeedsPod() {
 		t.Error("it wakes the target")
 	}
 }

@@ -113,7 +113,7 @@ func (c *conn) fallbackReply() *localreply.Reply {
 
 // count makes the request count as traffic of the service until it is finished.
 func (c *conn) count() {
-	if traffic := c.service.Traffic(); !traffic.Wanted() || !c.passive() {
+	if traffic := c.service.Traffic(); !traffic.Needed() || !c.passive() {
 		traffic.Begin()
 		c.counted = true
 	}

@@ -66,7 +66,7 @@ type requestBody struct {
 	// failure is written before done is closed, or before a read from the pod is
 	// interrupted.
 	failure atomic.Pointer[bodyFailure]
-	// stopping is true once the rest of the body is not wanted any more.
+	// stopping is true once the rest of the body is not needed any more.
 	stopping atomic.Bool
 	// ending is true once the last bytes of the body are being written.
 	ending atomic.Bool
@@ -301,7 +301,7 @@ func (b *requestBody) err() error {
 }
 
 // awaitEnd waits for the end of the body after the response. A pod that goes on
-// reading, with whole, gets all of it; else the rest is not wanted.
+// reading, with whole, gets all of it; else the rest is not needed.
 func (b *requestBody) awaitEnd(whole bool) {
 	switch {
 	case whole:

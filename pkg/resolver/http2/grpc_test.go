@@ -42,8 +42,8 @@ type testService struct {
 func payload(size int32) *testpb.Payload { return &testpb.Payload{Body: make([]byte, size)} }
 
 func (testService) UnaryCall(ctx context.Context, request *testpb.SimpleRequest) (*testpb.SimpleResponse, error) {
-	if wanted := request.GetResponseStatus(); wanted != nil {
-		return nil, status.Error(codes.Code(wanted.GetCode()), wanted.GetMessage())
+	if requested := request.GetResponseStatus(); requested != nil {
+		return nil, status.Error(codes.Code(requested.GetCode()), requested.GetMessage())
 	}
 	if fields, ok := metadata.FromIncomingContext(ctx); ok {
 		if err := grpc.SetTrailer(ctx, metadata.MD{"echo": fields.Get("echo")}); err != nil {

@@ -65,14 +65,14 @@ func TestUserAgentsThatDoNotWake(t *testing.T) {
 			t.Errorf("%q gets %d %v", agent, response.StatusCode, response.Header)
 		}
 	}
-	if f.service.Queue().Wanting() {
+	if f.service.Queue().NeedsPod() {
 		t.Error("a health check wakes the target")
 	}
 
 	held := make(chan *http.Response, 1)
 	go func() { held <- query("Mozilla/5.0 (Monitor 2)") }()
 	f.held(1)
-	if !f.service.Queue().Wanting() {
+	if !f.service.Queue().NeedsPod() {
 		t.Error("another user agent does not wake the target")
 	}
 	f.pods(httpPod(t, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNoContent) }))

@@ -104,7 +104,7 @@ func (c *conn) fallbackReply() *localreply.Reply {
 
 // count makes a stream count as traffic of the service until it ends.
 func (c *conn) count(s *stream) {
-	if traffic := c.service.Traffic(); !traffic.Wanted() || !c.passive() {
+	if traffic := c.service.Traffic(); !traffic.Needed() || !c.passive() {
 		traffic.Begin()
 		s.counted = true
 	}

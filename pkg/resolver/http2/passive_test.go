@@ -50,7 +50,7 @@ func TestPassiveStreamThatThePodRejectsWakesNothing(t *testing.T) {
 	if got := w.decode(await[*http2.HeadersFrame](w)); got["grpc-status"] != "14" {
 		t.Errorf("a call gets %v", got)
 	}
-	if f.service.Queue().Wanting() {
+	if f.service.Queue().NeedsPod() {
 		t.Error("one of them wakes the target")
 	}
 }

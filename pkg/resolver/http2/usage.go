@@ -56,11 +56,11 @@ func (u *usage) move(account *memory.Account) {
 func (u *usage) add(bytes int64) error {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	if wanted := steps(u.bytes + bytes); wanted > u.counted {
-		if err := u.charge.Claim(wanted); err != nil {
+	if needed := steps(u.bytes + bytes); needed > u.counted {
+		if err := u.charge.Claim(needed); err != nil {
 			return err
 		}
-		u.counted = wanted
+		u.counted = needed
 	}
 	u.bytes += bytes
 	return nil
@@ -71,10 +71,10 @@ func (u *usage) remove(bytes int64) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	u.bytes -= bytes
-	if wanted := steps(u.bytes); wanted <= u.counted/2 && wanted < u.counted {
+	if needed := steps(u.bytes); needed <= u.counted/2 && needed < u.counted {
 		// Shrinking does not fail.
-		_ = u.charge.Resize(wanted)
-		u.counted = wanted
+		_ = u.charge.Resize(needed)
+		u.counted = needed
 	}
 }
 

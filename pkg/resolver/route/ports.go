@@ -89,8 +89,8 @@ type ports struct {
 	// lingering has the slots that had no claim at some time, in the order in which they
 	// close.
 	lingering []lingering
-	// wanted has the slots that each service claims.
-	wanted map[*service.Service][]slot
+	// desired has the slots that each service claims.
+	desired map[*service.Service][]slot
 	// waiting is the number of conflicting claims, which an earlier claim precedes.
 	waiting int
 }
@@ -104,7 +104,7 @@ func newPorts(options *Options) *ports {
 		logger:     options.Logger,
 		conflicts:  options.Conflicts,
 		places:     map[slot]*place{},
-		wanted:     map[*service.Service][]slot{},
+		desired:    map[*service.Service][]slot{},
 	}
 }
 
@@ -122,10 +122,10 @@ func (p *ports) slotOf(svc *service.Service, port service.Port) slot {
 
 // set replaces the ports that a service claims, and opens and closes ports accordingly.
 // It fails when some cannot be opened; the next call with the same arguments retries.
-func (p *ports) set(svc *service.Service, wanted []service.Port) error {
-	before := p.wanted[svc]
+func (p *ports) set(svc *service.Service, desired []service.Port) error {
+	before := p.desired[svc]
 	var now []slot
-	for _, port := range wanted {
+	for _, port := range desired {
 		s := p.slotOf(svc, port)
 		if slices.Contains(now, s) {
 			// When a service claims a slot twice, its first port gets it.
@@ -140,9 +140,9 @@ func (p *ports) set(svc *service.Service, wanted []service.Port) error {
 		}
 	}
 	if len(now) > 0 {
-		p.wanted[svc] = now
+		p.desired[svc] = now
 	} else {
-		delete(p.wanted, svc)
+		delete(p.desired, svc)
 	}
 	p.reportConflicts()
 	var failed []error
@@ -279,5 +279,5 @@ func (p *ports) closeAll() {
 		delete(p.places, s)
 	}
 	p.lingering = nil
-	clear(p.wanted)
+	clear(p.desired)
 }

@@ -78,9 +78,9 @@ func (d *desired) service(name string) *service.Service {
 }
 
 // wants expects the open ports, as pairs of a proxy port and an appProtocol.
-func (d *desired) wants(svc *service.Service, wanted ...service.Port) {
+func (d *desired) wants(svc *service.Service, ports ...service.Port) {
 	d.t.Helper()
-	if err := d.set(svc, wanted); err != nil {
+	if err := d.set(svc, ports); err != nil {
 		d.t.Fatal(err)
 	}
 }
@@ -127,8 +127,8 @@ func TestPortThatChangesBeforeItsServiceIsDeletedCloses(t *testing.T) {
 	d.is("map[10001:cart ]")
 	d.pass(testLinger / 2)
 	d.is("map[]")
-	if !d.next().IsZero() || len(d.places) != 0 || len(d.wanted) != 0 {
-		t.Errorf("left are %v, %v", d.places, d.wanted)
+	if !d.next().IsZero() || len(d.places) != 0 || len(d.desired) != 0 {
+		t.Errorf("left are %v, %v", d.places, d.desired)
 	}
 }
 

@@ -77,8 +77,8 @@ type Client interface {
 
 // Demand is the held traffic of a service.
 type Demand interface {
-	// Wanting reports whether a pod is needed and none can serve.
-	Wanting() bool
+	// NeedsPod reports whether a pod is needed and none can serve.
+	NeedsPod() bool
 	// Held returns how many requests and connections are held.
 	Held() int
 	// WakeSucceeded is called after each call that succeeded.
@@ -145,19 +145,19 @@ func New(options Options) *Waker {
 // of Run may be in progress.
 func (w *Waker) Run(ctx context.Context, hurry <-chan struct{}) {
 	failures, repeats := failureBackoff, repeatBackoff
-	wanted := false
+	needed := false
 	pause := max(0, minimumInterval-w.options.Clock.Since(w.last))
 	for {
-		if !w.sleep(ctx, pause, hurry, wanted) {
+		if !w.sleep(ctx, pause, hurry, needed) {
 			return
 		}
-		if !w.options.Demand.Wanting() {
+		if !w.options.Demand.NeedsPod() {
 			// The backoff starts again when a pod is needed next.
-			failures, repeats, wanted = failureBackoff, repeatBackoff, false
+			failures, repeats, needed = failureBackoff, repeatBackoff, false
 			pause = repeatBackoff.Duration
 			continue
 		}
-		wanted = true
+		needed = true
 		if err := w.call(ctx); err != nil {
 			if ctx.Err() != nil {
 				return
@@ -171,8 +171,8 @@ func (w *Waker) Run(ctx context.Context, hurry <-chan struct{}) {
 }
 
 // sleep waits until the pause is over and reports whether ctx is still valid. When
-// no pod was wanted before, a value of hurry ends the pause.
-func (w *Waker) sleep(ctx context.Context, pause time.Duration, hurry <-chan struct{}, wanted bool) bool {
+// no pod was needed before, a value of hurry ends the pause.
+func (w *Waker) sleep(ctx context.Context, pause time.Duration, hurry <-chan struct{}, needed bool) bool {
 	if ctx.Err() != nil {
 		return false
 	}
@@ -188,7 +188,7 @@ func (w *Waker) sleep(ctx context.Context, pause time.Duration, hurry <-chan str
 		case <-timer.C():
 			return true
 		case <-hurry:
-			if !wanted && w.options.Clock.Since(w.last) >= minimumInterval {
+			if !needed && w.options.Clock.Since(w.last) >= minimumInterval {
 				return true
 			}
 		}

@@ -78,19 +78,19 @@ func (s *fakeServer) gaps() []time.Duration {
 // demand is a Demand with fixed values.
 type demand struct {
 	mu        sync.Mutex
-	wanting   bool
+	needed    bool
 	held      int
 	succeeded int
 }
 
-func (d *demand) Wanting() bool  { d.mu.Lock(); defer d.mu.Unlock(); return d.wanting }
+func (d *demand) NeedsPod() bool { d.mu.Lock(); defer d.mu.Unlock(); return d.needed }
 func (d *demand) Held() int      { d.mu.Lock(); defer d.mu.Unlock(); return d.held }
 func (d *demand) WakeSucceeded() { d.mu.Lock(); defer d.mu.Unlock(); d.succeeded++ }
 func (d *demand) successes() int { d.mu.Lock(); defer d.mu.Unlock(); return d.succeeded }
-func (d *demand) set(wanting bool) {
+func (d *demand) set(needed bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.wanting = wanting
+	d.needed = needed
 }
 
 // run runs a waker in a bubble until test returns.
@@ -110,7 +110,7 @@ func run(t *testing.T, server *fakeServer, d *demand, test func(w *Waker, hurry 
 }
 
 func TestCallsAtOnceWithTheNumberOfHeldRequests(t *testing.T) {
-	server, d := &fakeServer{}, &demand{wanting: true, held: 7}
+	server, d := &fakeServer{}, &demand{needed: true, held: 7}
 	run(t, server, d, func(*Waker, chan<- struct{}) {
 		if server.count() != 1 || server.pending[0] != 7 || d.successes() != 1 {
 			t.Errorf("%d calls with %v pending, %d succeeded", server.count(), server.pending, d.successes())
@@ -119,7 +119,7 @@ func TestCallsAtOnceWithTheNumberOfHeldRequests(t *testing.T) {
 }
 
 func TestRetriesFailuresWithBackoff(t *testing.T) {
-	server, d := &fakeServer{failing: true}, &demand{wanting: true}
+	server, d := &fakeServer{failing: true}, &demand{needed: true}
 	run(t, server, d, func(*Waker, chan<- struct{}) {
 		<-time.After(time.Minute)
 		gaps := server.gaps()
@@ -141,7 +141,7 @@ func TestRetriesFailuresWithBackoff(t *testing.T) {
 }
 
 func TestRepeatsWhileNoPodCanServe(t *testing.T) {
-	server, d := &fakeServer{}, &demand{wanting: true}
+	server, d := &fakeServer{}, &demand{needed: true}
 	run(t, server, d, func(_ *Waker, hurry chan<- struct{}) {
 		<-time.After(5 * time.Minute)
 		gaps := server.gaps()
@@ -215,7 +215,7 @@ func leave(t *testing.T, server Client, d Demand, observe Observer) {
 // completed.
 func TestCallInProgressCompletesWhenNothingIsHeldAnyMore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		server, d := &busyServer{respond: make(chan struct{}), cancelled: make(chan error, 1)}, &demand{wanting: true}
+		server, d := &busyServer{respond: make(chan struct{}), cancelled: make(chan error, 1)}, &demand{needed: true}
 		observed := make(chan error, 1)
 		leave(t, server, d, func(took time.Duration, err error) {
 			if took != time.Second {
@@ -242,7 +242,7 @@ func TestCallThatHangsEndsSoonAfterNothingIsHeldAnyMore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		server := &busyServer{respond: make(chan struct{}), cancelled: make(chan error, 1)}
 		observed := make(chan error, 1)
-		leave(t, server, &demand{wanting: true}, func(_ time.Duration, err error) { observed <- err })
+		leave(t, server, &demand{needed: true}, func(_ time.Duration, err error) { observed <- err })
 		began := time.Now()
 		<-server.cancelled
 		if err := <-observed; err == nil {
@@ -255,7 +255,7 @@ func TestCallThatHangsEndsSoonAfterNothingIsHeldAnyMore(t *testing.T) {
 }
 
 func TestClientsThatDisconnectDoNotCauseACallEach(t *testing.T) {
-	server, d := &fakeServer{}, &demand{wanting: true}
+	server, d := &fakeServer{}, &demand{needed: true}
 	synctest.Test(t, func(t *testing.T) {
 		w := New(Options{Client: server, Namespace: "shop", Name: "cart", Demand: d, Calls: new(sync.WaitGroup)})
 		for range 100 {
@@ -289,7 +289,7 @@ func (s silentReplicas) Wake(ctx context.Context, name string, request *v1alpha1
 func TestACallIsMadeAgainBesideOneWithoutAResponse(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for silent := range maxBeside + 1 {
-			server, d, calls := silentReplicas{&fakeServer{}, silent}, &demand{wanting: true}, new(sync.WaitGroup)
+			server, d, calls := silentReplicas{&fakeServer{}, silent}, &demand{needed: true}, new(sync.WaitGroup)
 			w := New(Options{Client: server, Namespace: "shop", Name: "cart", Demand: d, Calls: calls, Beside: flowcontrol.NewFakeAlwaysRateLimiter()})
 			ctx, cancel := context.WithTimeout(t.Context(), time.Duration(silent)*besideDelay+besideDelay/2)
 			w.Run(ctx, nil)
@@ -322,7 +322,7 @@ func (s slowReplica) Wake(ctx context.Context, name string, request *v1alpha1.Wa
 func TestACallGoesOnWhenOthersBesideItFail(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const after = 3 * time.Second
-		server, d, calls := slowReplica{&fakeServer{}, after}, &demand{wanting: true}, new(sync.WaitGroup)
+		server, d, calls := slowReplica{&fakeServer{}, after}, &demand{needed: true}, new(sync.WaitGroup)
 		w := New(Options{Client: server, Namespace: "shop", Name: "cart", Demand: d, Calls: calls, Beside: flowcontrol.NewFakeAlwaysRateLimiter()})
 		ctx, cancel := context.WithTimeout(t.Context(), after+time.Millisecond)
 		defer cancel()
@@ -340,7 +340,7 @@ func TestSupersededCallsAreNotObserved(t *testing.T) {
 		var observed atomic.Int32
 		calls := new(sync.WaitGroup)
 		w := New(Options{
-			Client: silentReplicas{&fakeServer{}, 2}, Namespace: "shop", Name: "cart", Demand: &demand{wanting: true}, Calls: calls,
+			Client: silentReplicas{&fakeServer{}, 2}, Namespace: "shop", Name: "cart", Demand: &demand{needed: true}, Calls: calls,
 			Beside: flowcontrol.NewFakeAlwaysRateLimiter(),
 			Observe: func(_ time.Duration, err error) {
 				observed.Add(1)
@@ -373,7 +373,7 @@ func TestCallsBesideOthersAreLimited(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				server, calls := silentReplicas{&fakeServer{}, 1 + maxBeside}, new(sync.WaitGroup)
-				w := New(Options{Client: server, Namespace: "shop", Name: "cart", Demand: &demand{wanting: true}, Calls: calls, Beside: test.limit})
+				w := New(Options{Client: server, Namespace: "shop", Name: "cart", Demand: &demand{needed: true}, Calls: calls, Beside: test.limit})
 				ctx, cancel := context.WithTimeout(t.Context(), callTimeout-time.Millisecond)
 				defer cancel()
 				w.Run(ctx, nil)
@@ -416,7 +416,7 @@ func (s panickingServer) Wake(ctx context.Context, name string, request *v1alpha
 func TestACallThatPanicsFails(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var panics atomic.Int32
-		d := &demand{wanting: true}
+		d := &demand{needed: true}
 		w := New(Options{
 			Client: panickingServer{&fakeServer{}}, Namespace: "shop", Name: "cart", Demand: d, Calls: new(sync.WaitGroup),
 			Tasks: task.New(func(task.Panic) { panics.Add(1) }),

@@ -137,13 +137,13 @@ func expired(err error, prefix, continueKey string) error {
 }
 
 // checkMinimum returns an error if a list is older than the requested version.
-func (s *store) checkMinimum(wanted string, listed uint64) error {
-	if wanted == "" {
+func (s *store) checkMinimum(requested string, listed uint64) error {
+	if requested == "" {
 		return nil
 	}
-	minimum, err := s.versioner.ParseResourceVersion(wanted)
+	minimum, err := s.versioner.ParseResourceVersion(requested)
 	if err != nil {
-		return fmt.Errorf("reading the resourceVersion %q: %w", wanted, err)
+		return fmt.Errorf("reading the resourceVersion %q: %w", requested, err)
 	}
 	if minimum > listed {
 		return storage.NewTooLargeResourceVersionError(minimum, listed, 0)

@@ -45,8 +45,8 @@ type progress struct {
 	touch  func(ctx context.Context, content string) (uint64, error)
 	clock  clock.Clock
 	writer string
-	// wanted has room for one: a write is due.
-	wanted chan struct{}
+	// due has room for one: a write is due.
+	due chan struct{}
 
 	mu sync.Mutex
 	// next is the write that has not begun yet, or nil.
@@ -69,7 +69,7 @@ type progressWrite struct {
 }
 
 func newProgress(touch func(ctx context.Context, content string) (uint64, error), writer string, clock clock.Clock) *progress {
-	return &progress{touch: touch, writer: writer, clock: clock, wanted: make(chan struct{}, 1)}
+	return &progress{touch: touch, writer: writer, clock: clock, due: make(chan struct{}, 1)}
 }
 
 // run writes the marker whenever something waits for it, until ctx ends.
@@ -79,7 +79,7 @@ func (p *progress) run(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 			return
-		case <-p.wanted:
+		case <-p.due:
 		}
 		p.write(ctx)
 		pause := p.clock.NewTimer(minProgressInterval)
@@ -136,7 +136,7 @@ func (p *progress) current(ctx context.Context) (uint64, error) {
 	if p.next == nil {
 		p.next = &progressWrite{done: make(chan struct{})}
 		select {
-		case p.wanted <- struct{}{}:
+		case p.due <- struct{}{}:
 		default:
 		}
 	}

@@ -146,18 +146,18 @@ func (s *store) Get(ctx context.Context, key string, opts storage.GetOptions, ou
 // checkReached returns an error if the requested version does not exist yet. A read
 // is as new as all writes that returned before it, so that only versions that no
 // write has had are out of its reach.
-func (s *store) checkReached(ctx context.Context, wanted string, object *StoredObject) error {
-	if wanted == "" || wanted == "0" {
+func (s *store) checkReached(ctx context.Context, requested string, object *StoredObject) error {
+	if requested == "" || requested == "0" {
 		return nil
 	}
-	if version, err := object.version(); err == nil && s.checkMinimum(wanted, version) == nil {
+	if version, err := object.version(); err == nil && s.checkMinimum(requested, version) == nil {
 		return nil
 	}
 	current, err := s.GetCurrentResourceVersion(ctx)
 	if err != nil {
 		return err
 	}
-	return s.checkMinimum(wanted, current)
+	return s.checkMinimum(requested, current)
 }
 
 // relative returns the part of a key that names the object.

@@ -201,7 +201,7 @@ func list(ctx context.Context, resource *Resource) (map[string]runtime.Object, e
 
 // copyResource makes the objects of a resource in the target those of the source.
 func copyResource(ctx context.Context, from, to *Resource) error {
-	wanted, err := list(ctx, from)
+	desired, err := list(ctx, from)
 	if err != nil {
 		return fmt.Errorf("the source: %w", err)
 	}
@@ -212,7 +212,7 @@ func copyResource(ctx context.Context, from, to *Resource) error {
 	group, ctx := errgroup.WithContext(ctx)
 	group.SetLimit(concurrency)
 	for key := range present {
-		if _, kept := wanted[key]; kept {
+		if _, kept := desired[key]; kept {
 			continue
 		}
 		group.Go(func() error {
@@ -223,7 +223,7 @@ func copyResource(ctx context.Context, from, to *Resource) error {
 			return nil
 		})
 	}
-	for key, object := range wanted {
+	for key, object := range desired {
 		if before, exists := present[key]; exists && apiequality.Semantic.DeepEqual(before, object) {
 			continue
 		}
@@ -246,7 +246,7 @@ func write(ctx context.Context, to *Resource, key string, object runtime.Object)
 // verify compares the objects of a resource in both stores as they are now, and returns how
 // many there are.
 func verify(ctx context.Context, from, to *Resource) (int, error) {
-	wanted, err := list(ctx, from)
+	desired, err := list(ctx, from)
 	if err != nil {
 		return 0, fmt.Errorf("the source: %w", err)
 	}
@@ -254,7 +254,7 @@ func verify(ctx context.Context, from, to *Resource) (int, error) {
 	if err != nil {
 		return 0, fmt.Errorf("the target: %w", err)
 	}
-	for key, object := range wanted {
+	for key, object := range desired {
 		copied, exists := present[key]
 		if !exists || !apiequality.Semantic.DeepEqual(copied, object) {
 			return 0, differs(key)
@@ -264,7 +264,7 @@ func verify(ctx context.Context, from, to *Resource) (int, error) {
 	for key := range present {
 		return 0, differs(key)
 	}
-	return len(wanted), nil
+	return len(desired), nil
 }
 
 func differs(key string) error {

@@ -45,8 +45,8 @@ func MemoryOf(pid int) (Memory, error) {
 	var memory Memory
 	for line := range strings.Lines(string(content)) {
 		name, value, _ := strings.Cut(line, ":")
-		destination, wanted := map[string]*int64{"VmRSS": &memory.Resident, "RssAnon": &memory.Anonymous, "RssFile": &memory.Files}[name]
-		if !wanted {
+		destination, known := map[string]*int64{"VmRSS": &memory.Resident, "RssAnon": &memory.Anonymous, "RssFile": &memory.Files}[name]
+		if !known {
 			continue
 		}
 		kibibytes, err := strconv.ParseInt(strings.TrimSuffix(strings.TrimSpace(value), " kB"), 10, 64)

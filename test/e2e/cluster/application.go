@@ -118,14 +118,14 @@ func (a *Application) CreateDeployment(ctx context.Context) error {
 
 // CreateService creates the Service alone and sets Address.
 func (a *Application) CreateService(ctx context.Context) error {
-	wanted := &corev1.Service{
+	desired := &corev1.Service{
 		ObjectMeta: metav1.ObjectMeta{Name: a.Name},
 		Spec:       corev1.ServiceSpec{Selector: a.labels(), Ports: a.options.ServicePorts},
 	}
 	if a.options.Service != nil {
-		a.options.Service(&wanted.Spec)
+		a.options.Service(&desired.Spec)
 	}
-	service, err := a.cluster.Host.CoreV1().Services(a.Namespace).Create(ctx, wanted, metav1.CreateOptions{})
+	service, err := a.cluster.Host.CoreV1().Services(a.Namespace).Create(ctx, desired, metav1.CreateOptions{})
 	if err != nil {
 		return fmt.Errorf("creating Service %s: %w", a.Name, err)
 	}

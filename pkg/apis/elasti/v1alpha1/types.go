@@ -72,7 +72,7 @@ type ElastiServiceList struct {
 	Items []ElastiService `json:"items"`
 }
 
-// ElastiServiceSpec is what the user wants.
+// ElastiServiceSpec is the desired state of an ElastiService.
 type ElastiServiceSpec struct {
 	// scaleTargetRef names the object that is scaled to zero and back, in the
 	// namespace of the ElastiService. Any kind with a scale subresource is valid.

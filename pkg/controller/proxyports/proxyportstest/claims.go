@@ -54,20 +54,20 @@ func New(claims ...v1alpha1.ProxyPortClaimSpec) *Claims {
 }
 
 // Claim implements proxyports.Claims.
-func (c *Claims) Claim(_ context.Context, wanted v1alpha1.ProxyPortClaimSpec) (v1alpha1.ProxyPortClaimSpec, error) {
+func (c *Claims) Claim(_ context.Context, desired v1alpha1.ProxyPortClaimSpec) (v1alpha1.ProxyPortClaimSpec, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.calls++
 	if c.failBefore != nil {
 		return v1alpha1.ProxyPortClaimSpec{}, c.failBefore
 	}
-	if c.damaged[wanted.ProxyPort] {
+	if c.damaged[desired.ProxyPort] {
 		return v1alpha1.ProxyPortClaimSpec{}, nil
 	}
-	if _, taken := c.stored[wanted.ProxyPort]; !taken {
-		c.stored[wanted.ProxyPort] = wanted
+	if _, taken := c.stored[desired.ProxyPort]; !taken {
+		c.stored[desired.ProxyPort] = desired
 	}
-	return c.stored[wanted.ProxyPort], c.failAfter
+	return c.stored[desired.ProxyPort], c.failAfter
 }
 
 // Release implements proxyports.Claims.

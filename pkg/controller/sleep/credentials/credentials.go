@@ -91,11 +91,11 @@ func (s *Store) Clear() { s.known.Clear() }
 
 // Get returns the credentials of a trigger in a namespace, nil if it has none.
 // Every error is an *Error.
-func (s *Store) Get(ctx context.Context, namespace string, wanted *triggers.Credentials) (*Credentials, error) {
-	if wanted.IsZero() {
+func (s *Store) Get(ctx context.Context, namespace string, spec *triggers.Credentials) (*Credentials, error) {
+	if spec.IsZero() {
 		return nil, nil
 	}
-	key := namespace + " " + wanted.String()
+	key := namespace + " " + spec.String()
 	before, ok := s.known.Get(key)
 	if ok && s.clock.Since(before.(*Credentials).read) < MaxAge {
 		return before.(*Credentials), nil
@@ -105,7 +105,7 @@ func (s *Store) Get(ctx context.Context, namespace string, wanted *triggers.Cred
 	}
 	values := map[triggers.KeyReference][]byte{}
 	var versions strings.Builder
-	for _, reference := range wanted.References() {
+	for _, reference := range spec.References() {
 		value, version, err := s.keys.ReadKey(ctx, namespace, reference)
 		if err != nil {
 			if ok {
@@ -124,7 +124,7 @@ func (s *Store) Get(ctx context.Context, namespace string, wanted *triggers.Cred
 		s.known.Add(key, &same)
 		return &same, nil
 	}
-	made, err := s.make(wanted, values)
+	made, err := s.make(spec, values)
 	if err != nil {
 		return nil, err
 	}
@@ -136,34 +136,34 @@ func (s *Store) Get(ctx context.Context, namespace string, wanted *triggers.Cred
 	return made, nil
 }
 
-func (s *Store) make(wanted *triggers.Credentials, values map[triggers.KeyReference][]byte) (*Credentials, error) {
+func (s *Store) make(spec *triggers.Credentials, values map[triggers.KeyReference][]byte) (*Credentials, error) {
 	made := &Credentials{}
 	text := func(reference *triggers.KeyReference) string { return strings.TrimSpace(string(values[*reference])) }
 	switch {
-	case wanted.Authorization != nil:
-		made.Authorization = wanted.AuthorizationType + " " + text(wanted.Authorization)
-	case wanted.Username != nil:
-		pair := text(wanted.Username) + ":" + text(wanted.Password)
+	case spec.Authorization != nil:
+		made.Authorization = spec.AuthorizationType + " " + text(spec.Authorization)
+	case spec.Username != nil:
+		pair := text(spec.Username) + ":" + text(spec.Password)
 		made.Authorization = "Basic " + base64.StdEncoding.EncodeToString([]byte(pair))
 	}
 	if strings.ContainsAny(made.Authorization, "\r\n\x00") {
 		return nil, unavailable("the credential has line breaks or control characters in it: store it without")
 	}
-	if !wanted.HasTLS() {
+	if !spec.HasTLS() {
 		return made, nil
 	}
-	config := &tls.Config{MinVersion: tls.VersionTLS12, ServerName: wanted.ServerName}
-	if wanted.CA != nil {
+	config := &tls.Config{MinVersion: tls.VersionTLS12, ServerName: spec.ServerName}
+	if spec.CA != nil {
 		config.RootCAs = x509.NewCertPool()
-		if !config.RootCAs.AppendCertsFromPEM(values[*wanted.CA]) {
-			return nil, unavailable("%s holds no certificate in PEM", wanted.CA)
+		if !config.RootCAs.AppendCertsFromPEM(values[*spec.CA]) {
+			return nil, unavailable("%s holds no certificate in PEM", spec.CA)
 		}
 	}
-	if wanted.Certificate != nil {
-		pair, err := tls.X509KeyPair(values[*wanted.Certificate], values[*wanted.PrivateKey])
+	if spec.Certificate != nil {
+		pair, err := tls.X509KeyPair(values[*spec.Certificate], values[*spec.PrivateKey])
 		if err != nil {
 			// The error may describe the key.
-			return nil, unavailable("%s and %s are not a certificate and its private key in PEM", wanted.Certificate, wanted.PrivateKey)
+			return nil, unavailable("%s and %s are not a certificate and its private key in PEM", spec.Certificate, spec.PrivateKey)
 		}
 		config.Certificates = []tls.Certificate{pair}
 	}

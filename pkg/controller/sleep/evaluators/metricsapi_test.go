@@ -99,14 +99,14 @@ func TestExternalMetricStates(t *testing.T) {
 
 // fakeScale is the scale of every target.
 type fakeScale struct {
-	wanted, pods int32
-	selector     string
-	err          error
+	desired, pods int32
+	selector      string
+	err           error
 }
 
 func (f fakeScale) Get(context.Context, scaling.Target) (*autoscalingv1.Scale, error) {
 	return &autoscalingv1.Scale{
-		Spec:   autoscalingv1.ScaleSpec{Replicas: f.wanted},
+		Spec:   autoscalingv1.ScaleSpec{Replicas: f.desired},
 		Status: autoscalingv1.ScaleStatus{Replicas: f.pods, Selector: f.selector},
 	}, f.err
 }
@@ -121,7 +121,7 @@ func TestCPUStates(t *testing.T) {
 		}
 		return fmt.Sprintf(`{"timestamp":%q,"window":"30s","containers":[%s]}`, stamp(age), strings.Join(containers, ","))
 	}
-	two := fakeScale{wanted: 2, pods: 2, selector: "app=shop"}
+	two := fakeScale{desired: 2, pods: 2, selector: "app=shop"}
 	for _, test := range []struct {
 		name     string
 		scale    fakeScale
@@ -135,8 +135,8 @@ func TestCPUStates(t *testing.T) {
 		{"too old", two, pods(pod(0, "1m"), pod(time.Hour, "1m")), Unknown, v1alpha1.ReasonDataIncomplete},
 		{"no metrics API", two, "", Unknown, v1alpha1.ReasonNoData},
 		{"asleep", fakeScale{}, "", Idle, v1alpha1.ReasonBelowThreshold},
-		{"starting", fakeScale{wanted: 1, selector: "app=shop"}, pods(), Unknown, v1alpha1.ReasonDataIncomplete},
-		{"a kind without a selector", fakeScale{wanted: 1, pods: 1}, "", Unknown, v1alpha1.ReasonNotSupported},
+		{"starting", fakeScale{desired: 1, selector: "app=shop"}, pods(), Unknown, v1alpha1.ReasonDataIncomplete},
+		{"a kind without a selector", fakeScale{desired: 1, pods: 1}, "", Unknown, v1alpha1.ReasonNotSupported},
 		{"no scale", fakeScale{err: context.DeadlineExceeded}, "", Unknown, v1alpha1.ReasonDataIncomplete},
 	} {
 		t.Run(test.name, func(t *testing.T) {

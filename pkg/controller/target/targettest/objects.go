@@ -66,7 +66,7 @@ func ManagedFields(manager, subresource, at string, path ...string) map[string]a
 	return map[string]any{"manager": manager, "subresource": subresource, "time": at, "fieldsV1": fields}
 }
 
-// Deployment returns a Deployment as it is while replicas are wanted and existing. Its
+// Deployment returns a Deployment with these numbers of desired and of existing replicas. Its
 // pods have an HTTP readiness probe.
 func Deployment(namespace, name string, replicas, existing int32, version int) *unstructured.Unstructured {
 	object, err := runtime.DefaultUnstructuredConverter.ToUnstructured(&appsv1.Deployment{

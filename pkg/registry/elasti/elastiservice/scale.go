@@ -60,7 +60,7 @@ func (*ScaleREST) GroupVersionKind(schema.GroupVersion) schema.GroupVersionKind 
 }
 
 // Get returns the scale of the target. From a request for sleep until the target
-// sleeps, the wanted replicas are 0.
+// sleeps, the desired replicas are 0.
 func (r *ScaleREST) Get(ctx context.Context, name string, _ *metav1.GetOptions) (runtime.Object, error) {
 	elastiService, err := r.targets.get(ctx, name)
 	if err != nil {
@@ -81,12 +81,12 @@ func (r *ScaleREST) Update(ctx context.Context, name string, objInfo rest.Update
 	if err != nil {
 		return nil, false, err
 	}
-	wanted, err := wantedScale(ctx, objInfo, current)
+	desired, err := desiredScale(ctx, objInfo, current)
 	if err != nil {
 		return nil, false, err
 	}
 	if updateValidation != nil {
-		if err := updateValidation(ctx, wanted.DeepCopyObject(), current.DeepCopyObject()); err != nil {
+		if err := updateValidation(ctx, desired.DeepCopyObject(), current.DeepCopyObject()); err != nil {
 			return nil, false, err
 		}
 	}
@@ -94,11 +94,11 @@ func (r *ScaleREST) Update(ctx context.Context, name string, objInfo rest.Update
 	if options != nil {
 		requestedDryRun = options.DryRun
 	}
-	if wanted.Spec.Replicas == 0 {
+	if desired.Spec.Replicas == 0 {
 		scale, err := r.sleep(ctx, elastiService, current, requestedDryRun)
 		return scale, false, err
 	}
-	scale, err := r.run(ctx, elastiService, current, wanted.Spec.Replicas, requestedDryRun)
+	scale, err := r.run(ctx, elastiService, current, desired.Spec.Replicas, requestedDryRun)
 	return scale, false, err
 }
 
@@ -173,8 +173,8 @@ func (r *ScaleREST) scaleOf(ctx context.Context, elastiService *elasti.ElastiSer
 	return renamed, nil
 }
 
-// wantedScale returns the scale that the request sets.
-func wantedScale(ctx context.Context, objInfo rest.UpdatedObjectInfo, current *autoscalingv1.Scale) (*autoscalingv1.Scale, error) {
+// desiredScale returns the scale that the request sets.
+func desiredScale(ctx context.Context, objInfo rest.UpdatedObjectInfo, current *autoscalingv1.Scale) (*autoscalingv1.Scale, error) {
 	resource := elasti.Resource("elastiservices/scale")
 	if preconditions := objInfo.Preconditions(); preconditions != nil && preconditions.UID != nil && *preconditions.UID != current.UID {
 		return nil, apierrors.NewConflict(resource, current.Name, fmt.Errorf("the request expects the UID %s, but it is %s: read it again", *preconditions.UID, current.UID))
@@ -183,20 +183,20 @@ func wantedScale(ctx context.Context, objInfo rest.UpdatedObjectInfo, current *a
 	if err != nil {
 		return nil, err
 	}
-	wanted, ok := obj.(*autoscalingv1.Scale)
+	desired, ok := obj.(*autoscalingv1.Scale)
 	if !ok {
 		return nil, apierrors.NewBadRequest(fmt.Sprintf("the scale subresource takes a Scale, got %T", obj))
 	}
-	if wanted.Name != "" && wanted.Name != current.Name {
-		return nil, apierrors.NewBadRequest(fmt.Sprintf("metadata.name is %q, but the request is for %q: make them equal", wanted.Name, current.Name))
+	if desired.Name != "" && desired.Name != current.Name {
+		return nil, apierrors.NewBadRequest(fmt.Sprintf("metadata.name is %q, but the request is for %q: make them equal", desired.Name, current.Name))
 	}
-	if wanted.ResourceVersion != "" && wanted.ResourceVersion != current.ResourceVersion {
+	if desired.ResourceVersion != "" && desired.ResourceVersion != current.ResourceVersion {
 		return nil, apierrors.NewConflict(resource, current.Name, fmt.Errorf("the scale has changed since it was read: read it again"))
 	}
-	if errs := validation.ValidateScale(wanted); len(errs) > 0 {
+	if errs := validation.ValidateScale(desired); len(errs) > 0 {
 		return nil, apierrors.NewInvalid(autoscalingv1.SchemeGroupVersion.WithKind("Scale").GroupKind(), current.Name, errs)
 	}
-	return wanted, nil
+	return desired, nil
 }
 
 // ConvertToTable renders the scale with the columns that every kind has.

@@ -99,7 +99,7 @@ func TestScaleToZeroRequestsSleepAndAWakeCancelsIt(t *testing.T) {
 		t.Fatal(err)
 	}
 	if scale.Spec.Replicas != 0 || scale.Status.Replicas != 3 {
-		t.Errorf("got %d wanted and %d actual replicas while sleep is requested, want 0 and 3", scale.Spec.Replicas, scale.Status.Replicas)
+		t.Errorf("got %d desired and %d actual replicas while sleep is requested, want 0 and 3", scale.Spec.Replicas, scale.Status.Replicas)
 	}
 	target, err := s.scaler.Get(t.Context(), deployment("cart"))
 	if err != nil {

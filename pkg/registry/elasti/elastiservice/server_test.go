@@ -295,12 +295,12 @@ func (f *fakeScaler) Wake(_ context.Context, target scaling.Target, _ scaling.Au
 	if !ok {
 		return scaling.Result{}, notFound(target)
 	}
-	wanted := max(scale.Spec.Replicas, minimum)
-	scaled, fromZero := wanted != scale.Spec.Replicas, scale.Spec.Replicas == 0
+	desired := max(scale.Spec.Replicas, minimum)
+	scaled, fromZero := desired != scale.Spec.Replicas, scale.Spec.Replicas == 0
 	if !dryRun {
-		scale.Spec.Replicas = wanted
+		scale.Spec.Replicas = desired
 	}
-	return scaling.Result{Replicas: wanted, Scaled: scaled, FromZero: scaled && fromZero}, nil
+	return scaling.Result{Replicas: desired, Scaled: scaled, FromZero: scaled && fromZero}, nil
 }
 
 func (f *fakeScaler) WakeFromZero(ctx context.Context, target scaling.Target, autoscaler scaling.Autoscaler, minimum int32) (scaling.Result, error) {

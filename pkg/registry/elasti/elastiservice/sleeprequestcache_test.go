@@ -45,8 +45,8 @@ type laggingCache struct {
 func (*laggingCache) Versioner() storage.Versioner { return storage.APIObjectVersioner{} }
 
 func (c *laggingCache) Get(ctx context.Context, key string, options storage.GetOptions, _ runtime.Object) error {
-	wanted, err := strconv.ParseUint(options.ResourceVersion, 10, 64)
-	if err != nil || wanted <= c.cached {
+	requested, err := strconv.ParseUint(options.ResourceVersion, 10, 64)
+	if err != nil || requested <= c.cached {
 		return err
 	}
 	c.waited = append(c.waited, key)

@@ -47,7 +47,7 @@ func columns() []metav1.TableColumnDefinition {
 		{Name: "Target", Type: "string", Description: "The object that is scaled to zero and back."},
 		{Name: "Service", Type: "string", Description: "The Service that clients call."},
 		{Name: "Mode", Type: "string", Description: "proxy while resolvers are in the path of the traffic, serve while it goes straight to the pods."},
-		{Name: "Ready", Type: "string", Description: "Ready and wanted replicas of the target."},
+		{Name: "Ready", Type: "string", Description: "Ready and desired replicas of the target."},
 		{Name: "Reason", Type: "string", Description: "What keeps the target from starting or the ElastiService from doing what it is for; otherwise why the target sleeps or is awake."},
 		{Name: "Last Activity", Type: "string", Description: "How long ago the target was last known to be in use."},
 		{Name: "Age", Type: "date", Description: meta["creationTimestamp"]},

@@ -80,11 +80,11 @@ func (r *WakeREST) Create(ctx context.Context, name string, obj runtime.Object, 
 	if options != nil {
 		requestedDryRun = options.DryRun
 	}
-	wanted := wantedReplicas(elastiService, request)
-	if err := r.limit.check(ctx, elastiService, wanted); err != nil {
+	desired := desiredReplicas(elastiService, request)
+	if err := r.limit.check(ctx, elastiService, desired); err != nil {
 		return nil, err
 	}
-	result, err := r.targets.wakeForUse(ctx, elastiService, wanted, reasonOf(request), dryrun.IsDryRun(requestedDryRun))
+	result, err := r.targets.wakeForUse(ctx, elastiService, desired, reasonOf(request), dryrun.IsDryRun(requestedDryRun))
 	if err != nil {
 		return nil, scalingError(elastiService, err)
 	}
@@ -101,7 +101,7 @@ func (r *WakeREST) Create(ctx context.Context, name string, obj runtime.Object, 
 	return request, nil
 }
 
-func wantedReplicas(elastiService *elasti.ElastiService, request *elasti.WakeRequest) int32 {
+func desiredReplicas(elastiService *elasti.ElastiService, request *elasti.WakeRequest) int32 {
 	if request.Spec.Replicas != nil {
 		return *request.Spec.Replicas
 	}

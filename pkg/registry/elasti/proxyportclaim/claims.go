@@ -89,23 +89,23 @@ func (c *Claims) Destroy() { c.destroy() }
 // owner or Service port, which had the proxy port before. It is empty when there is one
 // that cannot be read, as its object is damaged. A repetition is harmless. After an error
 // it is not known whether the claim was stored.
-func (c *Claims) Claim(ctx context.Context, wanted v1alpha1.ProxyPortClaimSpec) (v1alpha1.ProxyPortClaimSpec, error) {
+func (c *Claims) Claim(ctx context.Context, desired v1alpha1.ProxyPortClaimSpec) (v1alpha1.ProxyPortClaimSpec, error) {
 	claim := &elasti.ProxyPortClaim{ObjectMeta: metav1.ObjectMeta{
-		Name:              strconv.Itoa(int(wanted.ProxyPort)),
+		Name:              strconv.Itoa(int(desired.ProxyPort)),
 		UID:               uuid.NewUUID(),
 		CreationTimestamp: metav1.Now(),
 	}}
-	if err := v1alpha1.Convert_v1alpha1_ProxyPortClaimSpec_To_elasti_ProxyPortClaimSpec(&wanted, &claim.Spec, nil); err != nil {
+	if err := v1alpha1.Convert_v1alpha1_ProxyPortClaimSpec_To_elasti_ProxyPortClaimSpec(&desired, &claim.Spec, nil); err != nil {
 		return v1alpha1.ProxyPortClaimSpec{}, err
 	}
-	key := c.key(wanted.ProxyPort)
+	key := c.key(desired.ProxyPort)
 	for range maxAttempts {
 		err := c.storage.Create(ctx, key, claim, &elasti.ProxyPortClaim{}, 0)
 		if err == nil {
-			return wanted, nil
+			return desired, nil
 		}
 		if !storage.IsExist(err) {
-			return v1alpha1.ProxyPortClaimSpec{}, fmt.Errorf("claiming proxy port %d: %w", wanted.ProxyPort, err)
+			return v1alpha1.ProxyPortClaimSpec{}, fmt.Errorf("claiming proxy port %d: %w", desired.ProxyPort, err)
 		}
 		existing := &elasti.ProxyPortClaim{}
 		err = c.storage.Get(ctx, key, storage.GetOptions{}, existing)
@@ -113,14 +113,14 @@ func (c *Claims) Claim(ctx context.Context, wanted v1alpha1.ProxyPortClaimSpec) 
 			return specOf(existing)
 		}
 		if ctx.Err() != nil {
-			return v1alpha1.ProxyPortClaimSpec{}, fmt.Errorf("reading the claim of proxy port %d: %w", wanted.ProxyPort, err)
+			return v1alpha1.ProxyPortClaimSpec{}, fmt.Errorf("reading the claim of proxy port %d: %w", desired.ProxyPort, err)
 		}
 		if !storage.IsNotFound(err) {
-			klog.FromContext(ctx).Error(err, "The claim of a proxy port cannot be read, and the port is not used for now: repair or delete the stored object", "proxyPort", wanted.ProxyPort)
+			klog.FromContext(ctx).Error(err, "The claim of a proxy port cannot be read, and the port is not used for now: repair or delete the stored object", "proxyPort", desired.ProxyPort)
 			return v1alpha1.ProxyPortClaimSpec{}, nil
 		}
 	}
-	return v1alpha1.ProxyPortClaimSpec{}, fmt.Errorf("claiming proxy port %d: it was claimed and released by others %d times, try again", wanted.ProxyPort, maxAttempts)
+	return v1alpha1.ProxyPortClaimSpec{}, fmt.Errorf("claiming proxy port %d: it was claimed and released by others %d times, try again", desired.ProxyPort, maxAttempts)
 }
 
 // Release gives a proxy port back, if it belongs to the ElastiService with that

@@ -21,7 +21,7 @@ package v1alpha1
 // ElastiServiceSpecApplyConfiguration represents a declarative configuration of the ElastiServiceSpec type for use
 // with apply.
 //
-// ElastiServiceSpec is what the user wants.
+// ElastiServiceSpec is the desired state of an ElastiService.
 type ElastiServiceSpecApplyConfiguration struct {
 	// scaleTargetRef names the object that is scaled to zero and back, in the
 	// namespace of the ElastiService. Any kind with a scale subresource is valid.
