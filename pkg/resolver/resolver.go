@@ -19,11 +19,11 @@ limitations under the License.
 // pod can serve.
 //
 // The way of a request through the packages: route learns from the API server
-// which port belongs to which service; listen accepts the connection; here it
-// is found out what it speaks and given to http1, http2 or stream; hold makes it
-// wait for a pod, while wake requests one from the API server and probe queries the pod
-// whether it can serve; endpoint picks the pod; dial connects to it. What is in
-// use is reported by activity.
+// which port belongs to which service; listen accepts the connection; this package
+// detects the protocol and passes the connection to http1, http2 or stream; hold makes
+// it wait for a pod, while wake requests one from the API server and probe checks whether
+// the pod can serve; endpoint picks the pod; dial connects to it. What is in use is
+// reported by activity.
 //
 // It knows neither flags nor credentials, which are in app. Begin with Resolver, and
 // with serve.go for a connection.

@@ -34,10 +34,10 @@ import (
 	elastiv1alpha1client "github.com/truefoundry/elasti-apiserver/pkg/generated/clientset/versioned/typed/elasti/v1alpha1"
 )
 
-// action does something to the world, and returns what. Its choices follow from
+// action does something to the testbed, and returns what. Its choices follow from
 // random alone, so that a seed determines it. An error is a response like others: what
 // is done may not be possible just then.
-type action func(ctx context.Context, w *world, random *rand.Rand) (what string, err error)
+type action func(ctx context.Context, w *testbed, random *rand.Rand) (what string, err error)
 
 // choose returns an action. Slow actions are rare.
 func choose(random *rand.Rand) action {
@@ -69,16 +69,16 @@ func choose(random *rand.Rand) action {
 	panic("no action was chosen")
 }
 
-func (w *world) anyTenant(random *rand.Rand) *tenant { return w.tenants[random.IntN(len(w.tenants))] }
+func (w *testbed) anyTenant(random *rand.Rand) *tenant { return w.tenants[random.IntN(len(w.tenants))] }
 
 func anyOf(random *rand.Rand, names []string) string { return names[random.IntN(len(names))] }
 
-func (w *world) elastiServices(namespace string) elastiv1alpha1client.ElastiServiceInterface {
+func (w *testbed) elastiServices(namespace string) elastiv1alpha1client.ElastiServiceInterface {
 	return w.control.Elasti.ElastiV1alpha1().ElastiServices(namespace)
 }
 
 // targetOf returns the target of an ElastiService as it is now.
-func (w *world) targetOf(ctx context.Context, namespace, name string) (types.NamespacedName, error) {
+func (w *testbed) targetOf(ctx context.Context, namespace, name string) (types.NamespacedName, error) {
 	object, err := w.elastiServices(namespace).Get(ctx, name, metav1.GetOptions{})
 	if err != nil {
 		return types.NamespacedName{}, err
@@ -86,14 +86,14 @@ func (w *world) targetOf(ctx context.Context, namespace, name string) (types.Nam
 	return types.NamespacedName{Namespace: namespace, Name: object.Spec.ScaleTargetRef.Name}, nil
 }
 
-func createElastiService(ctx context.Context, w *world, random *rand.Rand) (string, error) {
+func createElastiService(ctx context.Context, w *testbed, random *rand.Rand) (string, error) {
 	namespace, name := w.anyTenant(random).namespace, anyOf(random, serviceNames)
 	return fmt.Sprintf("create ElastiService %s/%s", namespace, name), w.createElastiService(ctx, namespace, name, targetOf[name])
 }
 
 // applyElastiServices creates all ElastiServices that a tenant may have, as a GitOps tool
 // does.
-func applyElastiServices(ctx context.Context, w *world, random *rand.Rand) (string, error) {
+func applyElastiServices(ctx context.Context, w *testbed, random *rand.Rand) (string, error) {
 	namespace := w.anyTenant(random).namespace
 	var errs []error
 	for _, name := range serviceNames {
@@ -105,7 +105,7 @@ func applyElastiServices(ctx context.Context, w *world, random *rand.Rand) (stri
 }
 
 // applyAllElastiServices does that for all tenants.
-func applyAllElastiServices(ctx context.Context, w *world, _ *rand.Rand) (string, error) {
+func applyAllElastiServices(ctx context.Context, w *testbed, _ *rand.Rand) (string, error) {
 	var errs []error
 	for _, tenant := range w.tenants {
 		for _, name := range serviceNames {
@@ -117,7 +117,7 @@ func applyAllElastiServices(ctx context.Context, w *world, _ *rand.Rand) (string
 	return "apply all ElastiServices", errors.Join(errs...)
 }
 
-func deleteElastiService(ctx context.Context, w *world, random *rand.Rand) (string, error) {
+func deleteElastiService(ctx context.Context, w *testbed, random *rand.Rand) (string, error) {
 	namespace, name := w.anyTenant(random).namespace, anyOf(random, serviceNames)
 	what := fmt.Sprintf("delete ElastiService %s/%s", namespace, name)
 	target, err := w.targetOf(ctx, namespace, name)
@@ -129,12 +129,12 @@ func deleteElastiService(ctx context.Context, w *world, random *rand.Rand) (stri
 }
 
 // removeFinalizer deletes an ElastiService, and does not let the server clean up.
-func removeFinalizer(ctx context.Context, w *world, random *rand.Rand) (string, error) {
+func removeFinalizer(ctx context.Context, w *testbed, random *rand.Rand) (string, error) {
 	namespace, name := w.anyTenant(random).namespace, anyOf(random, serviceNames)
 	return fmt.Sprintf("delete ElastiService %s/%s and remove its finalizer", namespace, name), w.removeFinalizer(ctx, namespace, name)
 }
 
-func (w *world) removeFinalizer(ctx context.Context, namespace, name string) error {
+func (w *testbed) removeFinalizer(ctx context.Context, namespace, name string) error {
 	target, err := w.targetOf(ctx, namespace, name)
 	if err != nil {
 		return err
@@ -148,7 +148,7 @@ func (w *world) removeFinalizer(ctx context.Context, namespace, name string) err
 }
 
 // removeAllFinalizers does that to all ElastiServices: the store has none afterwards.
-func removeAllFinalizers(ctx context.Context, w *world, _ *rand.Rand) (string, error) {
+func removeAllFinalizers(ctx context.Context, w *testbed, _ *rand.Rand) (string, error) {
 	const what = "delete all ElastiServices and remove their finalizers"
 	list, err := w.elastiServices(metav1.NamespaceAll).List(ctx, metav1.ListOptions{})
 	if err != nil {
@@ -161,12 +161,12 @@ func removeAllFinalizers(ctx context.Context, w *world, _ *rand.Rand) (string, e
 	return what, errors.Join(errs...)
 }
 
-func (w *world) patchElastiService(ctx context.Context, namespace, name, patch string) (string, error) {
+func (w *testbed) patchElastiService(ctx context.Context, namespace, name, patch string) (string, error) {
 	_, err := w.elastiServices(namespace).Patch(ctx, name, types.MergePatchType, []byte(patch), metav1.PatchOptions{})
 	return fmt.Sprintf("patch ElastiService %s/%s: %s", namespace, name, patch), err
 }
 
-func changeTarget(ctx context.Context, w *world, random *rand.Rand) (string, error) {
+func changeTarget(ctx context.Context, w *testbed, random *rand.Rand) (string, error) {
 	namespace, name := w.anyTenant(random).namespace, anyOf(random, serviceNames)
 	// A target that was woken is not managed by it any more, and another ElastiService
 	// may put it to sleep.
@@ -174,18 +174,18 @@ func changeTarget(ctx context.Context, w *world, random *rand.Rand) (string, err
 	return w.patchElastiService(ctx, namespace, name, fmt.Sprintf(`{"spec":{"scaleTargetRef":{"name":%q}}}`, anyOf(random, targetNames)))
 }
 
-func changeService(ctx context.Context, w *world, random *rand.Rand) (string, error) {
+func changeService(ctx context.Context, w *testbed, random *rand.Rand) (string, error) {
 	namespace, name := w.anyTenant(random).namespace, anyOf(random, serviceNames)
 	return w.patchElastiService(ctx, namespace, name, fmt.Sprintf(`{"spec":{"service":%q}}`, anyOf(random, serviceNames)))
 }
 
 // changeServiceToMissing gives the Service a name that no Service ever has.
-func changeServiceToMissing(ctx context.Context, w *world, random *rand.Rand) (string, error) {
+func changeServiceToMissing(ctx context.Context, w *testbed, random *rand.Rand) (string, error) {
 	namespace, name := w.anyTenant(random).namespace, anyOf(random, serviceNames)
 	return w.patchElastiService(ctx, namespace, name, `{"spec":{"service":"missing"}}`)
 }
 
-func changePolicy(ctx context.Context, w *world, random *rand.Rand) (string, error) {
+func changePolicy(ctx context.Context, w *testbed, random *rand.Rand) (string, error) {
 	namespace, name := w.anyTenant(random).namespace, anyOf(random, serviceNames)
 	policy := anyOf(random, []string{string(v1alpha1.ProxyAlways), string(v1alpha1.ProxyWhenAsleep)})
 	return w.patchElastiService(ctx, namespace, name, fmt.Sprintf(`{"spec":{"minTargetReplicas":%d,"proxy":{"policy":%q}}}`, 1+random.IntN(2), policy))
@@ -193,7 +193,7 @@ func changePolicy(ctx context.Context, w *world, random *rand.Rand) (string, err
 
 // putToSleep requests the sleep of a target, often through all of its ElastiServices,
 // without which it does not sleep.
-func putToSleep(ctx context.Context, w *world, random *rand.Rand) (string, error) {
+func putToSleep(ctx context.Context, w *testbed, random *rand.Rand) (string, error) {
 	namespace, name, all := w.anyTenant(random).namespace, anyOf(random, serviceNames), random.IntN(4) > 0
 	what := fmt.Sprintf("put the target of ElastiService %s/%s to sleep", namespace, name)
 	target, err := w.targetOf(ctx, namespace, name)
@@ -216,7 +216,7 @@ func putToSleep(ctx context.Context, w *world, random *rand.Rand) (string, error
 	return what + ", and all others of that target", errors.Join(errs...)
 }
 
-func (w *world) requestSleep(ctx context.Context, target types.NamespacedName, name string) error {
+func (w *testbed) requestSleep(ctx context.Context, target types.NamespacedName, name string) error {
 	delete(w.wakes, target)
 	scale := &autoscalingv1.Scale{ObjectMeta: metav1.ObjectMeta{Namespace: target.Namespace, Name: name}}
 	_, err := w.elastiServices(target.Namespace).UpdateScale(ctx, name, scale, metav1.UpdateOptions{})
@@ -224,7 +224,7 @@ func (w *world) requestSleep(ctx context.Context, target types.NamespacedName, n
 }
 
 // wakeFirstTenant wakes the targets of the first tenant, which are created at zero.
-func wakeFirstTenant(ctx context.Context, w *world, _ *rand.Rand) (string, error) {
+func wakeFirstTenant(ctx context.Context, w *testbed, _ *rand.Rand) (string, error) {
 	namespace := w.tenants[0].namespace
 	var errs []error
 	for _, name := range serviceNames {
@@ -235,7 +235,7 @@ func wakeFirstTenant(ctx context.Context, w *world, _ *rand.Rand) (string, error
 
 // putSecondTenantToSleep puts the targets of the second tenant to sleep, which are
 // created with a replica.
-func putSecondTenantToSleep(ctx context.Context, w *world, _ *rand.Rand) (string, error) {
+func putSecondTenantToSleep(ctx context.Context, w *testbed, _ *rand.Rand) (string, error) {
 	namespace := w.tenants[1].namespace
 	var errs []error
 	for _, name := range serviceNames {
@@ -244,12 +244,12 @@ func putSecondTenantToSleep(ctx context.Context, w *world, _ *rand.Rand) (string
 	return "put the targets of all ElastiServices of " + namespace + " to sleep", errors.Join(errs...)
 }
 
-func wake(ctx context.Context, w *world, random *rand.Rand) (string, error) {
+func wake(ctx context.Context, w *testbed, random *rand.Rand) (string, error) {
 	namespace, name := w.anyTenant(random).namespace, anyOf(random, serviceNames)
 	return fmt.Sprintf("wake ElastiService %s/%s", namespace, name), w.wake(ctx, namespace, name)
 }
 
-func (w *world) wake(ctx context.Context, namespace, name string) error {
+func (w *testbed) wake(ctx context.Context, namespace, name string) error {
 	target, err := w.targetOf(ctx, namespace, name)
 	if err != nil {
 		return err
@@ -263,7 +263,7 @@ func (w *world) wake(ctx context.Context, namespace, name string) error {
 
 // sleepMayBeRequested reports whether an ElastiService of a target requests sleep, which
 // a wake of another does not take back.
-func (w *world) sleepMayBeRequested(ctx context.Context, target types.NamespacedName) bool {
+func (w *testbed) sleepMayBeRequested(ctx context.Context, target types.NamespacedName) bool {
 	list, err := w.elastiServices(target.Namespace).List(ctx, metav1.ListOptions{})
 	if err != nil {
 		return true
@@ -276,7 +276,7 @@ func (w *world) sleepMayBeRequested(ctx context.Context, target types.Namespaced
 	return false
 }
 
-func scaleByHand(ctx context.Context, w *world, random *rand.Rand) (string, error) {
+func scaleByHand(ctx context.Context, w *testbed, random *rand.Rand) (string, error) {
 	namespace, name, replicas := w.anyTenant(random).namespace, anyOf(random, targetNames), int32(random.IntN(3))
 	w.touch(deployment, namespace, name)
 	patch := fmt.Appendf(nil, `{"spec":{"replicas":%d}}`, replicas)
@@ -287,7 +287,7 @@ func scaleByHand(ctx context.Context, w *world, random *rand.Rand) (string, erro
 	return fmt.Sprintf("scale Deployment %s/%s to %d by hand", namespace, name, replicas), err
 }
 
-func deleteDeployment(ctx context.Context, w *world, random *rand.Rand) (string, error) {
+func deleteDeployment(ctx context.Context, w *testbed, random *rand.Rand) (string, error) {
 	namespace, name := w.anyTenant(random).namespace, anyOf(random, targetNames)
 	w.touch(deployment, namespace, name)
 	w.scaledByHand(namespace, name, 1)
@@ -295,24 +295,24 @@ func deleteDeployment(ctx context.Context, w *world, random *rand.Rand) (string,
 		w.control.Kubernetes.AppsV1().Deployments(namespace).Delete(ctx, name, metav1.DeleteOptions{PropagationPolicy: ptr.To(metav1.DeletePropagationBackground)})
 }
 
-func createDeployment(ctx context.Context, w *world, random *rand.Rand) (string, error) {
+func createDeployment(ctx context.Context, w *testbed, random *rand.Rand) (string, error) {
 	namespace, name, replicas := w.anyTenant(random).namespace, anyOf(random, targetNames), int32(random.IntN(2))
 	return fmt.Sprintf("create Deployment %s/%s with %d replicas", namespace, name, replicas), w.createDeployment(ctx, namespace, name, replicas)
 }
 
-func deleteService(ctx context.Context, w *world, random *rand.Rand) (string, error) {
+func deleteService(ctx context.Context, w *testbed, random *rand.Rand) (string, error) {
 	namespace, name := w.anyTenant(random).namespace, anyOf(random, serviceNames)
 	w.touch(service, namespace, name)
 	return fmt.Sprintf("delete Service %s/%s", namespace, name), w.control.Kubernetes.CoreV1().Services(namespace).Delete(ctx, name, metav1.DeleteOptions{})
 }
 
-func createService(ctx context.Context, w *world, random *rand.Rand) (string, error) {
+func createService(ctx context.Context, w *testbed, random *rand.Rand) (string, error) {
 	namespace, name := w.anyTenant(random).namespace, anyOf(random, serviceNames)
 	return fmt.Sprintf("create Service %s/%s", namespace, name), w.createService(ctx, namespace, name)
 }
 
 // editService changes a field of the Service that concerns resolvers, or restores it.
-func editService(ctx context.Context, w *world, random *rand.Rand) (string, error) {
+func editService(ctx context.Context, w *testbed, random *rand.Rand) (string, error) {
 	namespace, name := w.anyTenant(random).namespace, anyOf(random, serviceNames)
 	edits := []struct {
 		what string

@@ -32,7 +32,7 @@ import (
 )
 
 // resolverPods returns the pods of the resolvers in the order of their names.
-func (w *world) resolverPods(ctx context.Context) ([]string, error) {
+func (w *testbed) resolverPods(ctx context.Context) ([]string, error) {
 	pods, err := w.control.Kubernetes.CoreV1().Pods(environment.SystemNamespace).List(ctx, metav1.ListOptions{LabelSelector: "app.kubernetes.io/name=" + environment.ResolverName})
 	if err != nil {
 		return nil, err
@@ -48,7 +48,7 @@ func (w *world) resolverPods(ctx context.Context) ([]string, error) {
 }
 
 // onAResolver does something to one of the resolvers, if there are any.
-func (w *world) onAResolver(ctx context.Context, random *rand.Rand, do func(pod string) error) error {
+func (w *testbed) onAResolver(ctx context.Context, random *rand.Rand, do func(pod string) error) error {
 	chosen := random.IntN(2)
 	pods, err := w.resolverPods(ctx)
 	if err != nil || len(pods) == 0 {
@@ -57,13 +57,13 @@ func (w *world) onAResolver(ctx context.Context, random *rand.Rand, do func(pod 
 	return do(pods[chosen%len(pods)])
 }
 
-func makeResolverUnready(ctx context.Context, w *world, random *rand.Rand) (string, error) {
+func makeResolverUnready(ctx context.Context, w *testbed, random *rand.Rand) (string, error) {
 	return "a resolver gets unready", w.onAResolver(ctx, random, func(pod string) error {
 		return w.control.Node.SetReady(ctx, environment.SystemNamespace, pod, false)
 	})
 }
 
-func makeResolversReady(ctx context.Context, w *world, _ *rand.Rand) (string, error) {
+func makeResolversReady(ctx context.Context, w *testbed, _ *rand.Rand) (string, error) {
 	const what = "all resolvers get ready"
 	pods, err := w.resolverPods(ctx)
 	if err != nil {
@@ -77,14 +77,14 @@ func makeResolversReady(ctx context.Context, w *world, _ *rand.Rand) (string, er
 	return what, nil
 }
 
-func replaceResolver(ctx context.Context, w *world, random *rand.Rand) (string, error) {
+func replaceResolver(ctx context.Context, w *testbed, random *rand.Rand) (string, error) {
 	return "a resolver is replaced", w.onAResolver(ctx, random, func(pod string) error {
 		return w.control.Kubernetes.CoreV1().Pods(environment.SystemNamespace).Delete(ctx, pod, metav1.DeleteOptions{})
 	})
 }
 
 // deleteNamespace deletes the namespace of a tenant, which gets a new one.
-func deleteNamespace(ctx context.Context, w *world, random *rand.Rand) (string, error) {
+func deleteNamespace(ctx context.Context, w *testbed, random *rand.Rand) (string, error) {
 	number := random.IntN(len(w.tenants))
 	namespace := w.tenants[number].namespace
 	what := "delete namespace " + namespace
@@ -96,7 +96,7 @@ func deleteNamespace(ctx context.Context, w *world, random *rand.Rand) (string, 
 	return what, w.createTenant(ctx, number)
 }
 
-func restartServer(ctx context.Context, w *world, random *rand.Rand) (string, error) {
+func restartServer(ctx context.Context, w *testbed, random *rand.Rand) (string, error) {
 	w.disturb()
 	number := random.IntN(len(w.servers.replicas))
 	replica := w.servers.replicas[number]
@@ -108,7 +108,7 @@ func restartServer(ctx context.Context, w *world, random *rand.Rand) (string, er
 	return what, w.expectStarted(replica.Start(ctx))
 }
 
-func killServer(ctx context.Context, w *world, random *rand.Rand) (string, error) {
+func killServer(ctx context.Context, w *testbed, random *rand.Rand) (string, error) {
 	w.disturb()
 	number := random.IntN(len(w.servers.replicas))
 	replica := w.servers.replicas[number]
@@ -119,7 +119,7 @@ func killServer(ctx context.Context, w *world, random *rand.Rand) (string, error
 // changeWhileNoControllerRuns kills both servers and starts one, which serves the API and
 // does not lead before the Lease of the previous leader has expired. Meanwhile a tenant
 // changes a sleeping ElastiService, and then the other server starts.
-func changeWhileNoControllerRuns(ctx context.Context, w *world, random *rand.Rand) (string, error) {
+func changeWhileNoControllerRuns(ctx context.Context, w *testbed, random *rand.Rand) (string, error) {
 	w.disturb()
 	for _, replica := range w.servers.replicas {
 		replica.Kill()
@@ -144,22 +144,22 @@ func changeWhileNoControllerRuns(ctx context.Context, w *world, random *rand.Ran
 }
 
 // disturb records that there may be no controller for a while.
-func (w *world) disturb() { w.disturbed = time.Now() }
+func (w *testbed) disturb() { w.disturbed = time.Now() }
 
 // expectStarted records that a server did not start, or its store.
-func (w *world) expectStarted(err error) error {
+func (w *testbed) expectStarted(err error) error {
 	if err != nil {
 		w.fail("%v", err)
 	}
 	return err
 }
 
-func backUpStore(_ context.Context, w *world, _ *rand.Rand) (string, error) {
+func backUpStore(_ context.Context, w *testbed, _ *rand.Rand) (string, error) {
 	w.disturb()
 	return "back up the store, which is away meanwhile", w.expectStarted(w.servers.whileStoreIsAway(w.servers.save))
 }
 
-func restoreStore(ctx context.Context, w *world, _ *rand.Rand) (string, error) {
+func restoreStore(ctx context.Context, w *testbed, _ *rand.Rand) (string, error) {
 	if !w.servers.hasBackup() {
 		return "restore nothing: there is no backup", nil
 	}
@@ -167,13 +167,13 @@ func restoreStore(ctx context.Context, w *world, _ *rand.Rand) (string, error) {
 	return "restore the store", w.expectStarted(w.servers.whileStopped(ctx, w.servers.restore))
 }
 
-func loseStore(ctx context.Context, w *world, _ *rand.Rand) (string, error) {
+func loseStore(ctx context.Context, w *testbed, _ *rand.Rand) (string, error) {
 	w.storeChanged()
 	return "lose the store", w.expectStarted(w.servers.whileStopped(ctx, w.servers.empty))
 }
 
 // storeChanged forgets the wakes: a store that is restored can request sleep.
-func (w *world) storeChanged() {
+func (w *testbed) storeChanged() {
 	w.disturb()
 	clear(w.wakes)
 	w.mayBeLost = true

@@ -34,7 +34,7 @@ import (
 )
 
 // createForger creates an administrator of the namespace that may also write statuses.
-func (w *world) createForger(ctx context.Context, tenant *tenant) error {
+func (w *testbed) createForger(ctx context.Context, tenant *tenant) error {
 	const name = "forger"
 	namespace, client := tenant.namespace, w.control.Kubernetes
 	about := metav1.ObjectMeta{Name: name, Namespace: namespace}
@@ -67,7 +67,7 @@ func (w *world) createForger(ctx context.Context, tenant *tenant) error {
 }
 
 // forgePrivateService makes a Service that looks as if the bystander were managed.
-func forgePrivateService(ctx context.Context, w *world, random *rand.Rand) (string, error) {
+func forgePrivateService(ctx context.Context, w *testbed, random *rand.Rand) (string, error) {
 	tenant, name := w.anyTenant(random), anyOf(random, serviceNames)
 	forged := &corev1.Service{
 		ObjectMeta: metav1.ObjectMeta{
@@ -87,7 +87,7 @@ func forgePrivateService(ctx context.Context, w *world, random *rand.Rand) (stri
 const targetBystander = `{"target":{"apiVersion":"apps/v1","kind":"Deployment","name":"` + bystander + `"},"minTargetReplicas":5}`
 
 // forgeResolverSlice makes a slice without endpoints that looks like one of resolvers.
-func forgeResolverSlice(ctx context.Context, w *world, random *rand.Rand) (string, error) {
+func forgeResolverSlice(ctx context.Context, w *testbed, random *rand.Rand) (string, error) {
 	tenant, name := w.anyTenant(random), anyOf(random, serviceNames)
 	forged := &discoveryv1.EndpointSlice{
 		ObjectMeta: metav1.ObjectMeta{
@@ -104,7 +104,7 @@ func forgeResolverSlice(ctx context.Context, w *world, random *rand.Rand) (strin
 }
 
 // forgeStatus tries to take over a proxy port, and to put the target to sleep.
-func forgeStatus(ctx context.Context, w *world, random *rand.Rand) (string, error) {
+func forgeStatus(ctx context.Context, w *testbed, random *rand.Rand) (string, error) {
 	tenant, name, port := w.anyTenant(random), anyOf(random, serviceNames), 10000+random.IntN(20)
 	patch := fmt.Sprintf(`{"status":{"sleepRequestedTime":"2026-01-01T00:00:00Z","proxyPorts":[{"port":80,"name":"http","proxyPort":%d}]}}`, port)
 	_, err := tenant.forgerElasti.ElastiV1alpha1().ElastiServices(tenant.namespace).Patch(ctx, name, types.MergePatchType, []byte(patch), metav1.PatchOptions{}, "status")
@@ -120,7 +120,7 @@ func resolverSliceOf(name string) string {
 	return resources.ResolverSliceName(name, discoveryv1.AddressTypeIPv4, 0)
 }
 
-func deleteResolverSlice(ctx context.Context, w *world, random *rand.Rand) (string, error) {
+func deleteResolverSlice(ctx context.Context, w *testbed, random *rand.Rand) (string, error) {
 	tenant, name := w.anyTenant(random), anyOf(random, serviceNames)
 	w.touchSlice(tenant.namespace, name)
 	return fmt.Sprintf("delete the resolver slice of %s/%s", tenant.namespace, name),
@@ -128,7 +128,7 @@ func deleteResolverSlice(ctx context.Context, w *world, random *rand.Rand) (stri
 }
 
 // editResolverSlice takes the resolvers, the marks or the ports out of a slice.
-func editResolverSlice(ctx context.Context, w *world, random *rand.Rand) (string, error) {
+func editResolverSlice(ctx context.Context, w *testbed, random *rand.Rand) (string, error) {
 	tenant, name := w.anyTenant(random), anyOf(random, serviceNames)
 	patch := anyOf(random, []string{
 		`{"endpoints":[]}`,
@@ -142,20 +142,20 @@ func editResolverSlice(ctx context.Context, w *world, random *rand.Rand) (string
 }
 
 // touchSlice records that a tenant changes the resolver slice of a Service.
-func (w *world) touchSlice(namespace, name string) {
+func (w *testbed) touchSlice(namespace, name string) {
 	w.touch(endpointSlice, namespace, name)
 	w.editedSlices[types.NamespacedName{Namespace: namespace, Name: name}] = true
 }
 
 // touchPrivateService records that a tenant changes the private Service of a Service.
-func (w *world) touchPrivateService(namespace, name string) (private string) {
+func (w *testbed) touchPrivateService(namespace, name string) (private string) {
 	private = resources.PrivateServiceName(name)
 	w.touch(service, namespace, private)
 	w.editedPrivate[types.NamespacedName{Namespace: namespace, Name: name}] = true
 	return private
 }
 
-func deletePrivateService(ctx context.Context, w *world, random *rand.Rand) (string, error) {
+func deletePrivateService(ctx context.Context, w *testbed, random *rand.Rand) (string, error) {
 	tenant, name := w.anyTenant(random), anyOf(random, serviceNames)
 	private := w.touchPrivateService(tenant.namespace, name)
 	return fmt.Sprintf("delete the private Service %s/%s", tenant.namespace, private),
@@ -164,7 +164,7 @@ func deletePrivateService(ctx context.Context, w *world, random *rand.Rand) (str
 
 // editPrivateService makes it say that another workload is managed, or select other
 // pods.
-func editPrivateService(ctx context.Context, w *world, random *rand.Rand) (string, error) {
+func editPrivateService(ctx context.Context, w *testbed, random *rand.Rand) (string, error) {
 	tenant, name := w.anyTenant(random), anyOf(random, serviceNames)
 	private := w.touchPrivateService(tenant.namespace, name)
 	patch := anyOf(random, []string{

@@ -49,7 +49,7 @@ type observation struct {
 }
 
 // observe reads the state of the namespaces of the tenants.
-func (w *world) observe(ctx context.Context) (*observation, error) {
+func (w *testbed) observe(ctx context.Context) (*observation, error) {
 	s := &observation{deployments: map[types.NamespacedName]*appsv1.Deployment{}, services: map[types.NamespacedName]*corev1.Service{}}
 	elastiServices, err := w.control.Elasti.ElastiV1alpha1().ElastiServices(metav1.NamespaceAll).List(ctx, metav1.ListOptions{})
 	if err != nil {
@@ -80,7 +80,7 @@ func (w *world) observe(ctx context.Context) (*observation, error) {
 	return s, nil
 }
 
-func (s *observation) observeNamespace(ctx context.Context, w *world, namespace string) error {
+func (s *observation) observeNamespace(ctx context.Context, w *testbed, namespace string) error {
 	deployments, err := w.control.Kubernetes.AppsV1().Deployments(namespace).List(ctx, metav1.ListOptions{})
 	if err != nil {
 		return err
@@ -108,7 +108,7 @@ func nameOf(object metav1.Object) types.NamespacedName {
 }
 
 // violations returns the violated invariants in a quiet period.
-func (s *observation) violations(w *world) (found []string) {
+func (s *observation) violations(w *testbed) (found []string) {
 	report := func(format string, arguments ...any) { found = append(found, fmt.Sprintf(format, arguments...)) }
 	for _, namespace := range s.terminating {
 		report("namespace %s is not deleted", namespace)
@@ -216,7 +216,7 @@ func (s *observation) checkSharedPorts(report func(string, ...any)) {
 
 // checkLeftovers finds the objects of ElastiServices that do not exist any more. A store
 // without ElastiServices may have lost them.
-func (s *observation) checkLeftovers(w *world, report func(string, ...any)) {
+func (s *observation) checkLeftovers(w *testbed, report func(string, ...any)) {
 	if len(s.elastiServices) == 0 && w.mayBeLost {
 		return
 	}
@@ -294,13 +294,13 @@ func privateOf(public types.NamespacedName) types.NamespacedName {
 
 // hasNoRecords reports whether a tenant has edited both objects that record the target
 // of a Service.
-func (w *world) hasNoRecords(public types.NamespacedName) bool {
+func (w *testbed) hasNoRecords(public types.NamespacedName) bool {
 	return w.editedPrivate[public] && w.editedSlices[public]
 }
 
 // isForgotten reports whether more was lost of a target than one loss: its ElastiService,
 // and what recorded the target in the cluster.
-func (s *observation) isForgotten(w *world, target types.NamespacedName) bool {
+func (s *observation) isForgotten(w *testbed, target types.NamespacedName) bool {
 	if w.orphaned[target] && time.Since(w.disturbed) < leaseTime {
 		return true
 	}
@@ -316,7 +316,7 @@ func (s *observation) isForgotten(w *world, target types.NamespacedName) bool {
 
 // touchedServices reports whether the test has changed a Service of a namespace in this
 // round.
-func (w *world) touchedServices(namespace string) bool {
+func (w *testbed) touchedServices(namespace string) bool {
 	return slices.ContainsFunc(serviceNames, func(name string) bool { return w.touched.objects[keyOf(service, namespace, name)] })
 }
 
@@ -356,7 +356,7 @@ func (s *observation) endpoints(public types.NamespacedName) (resolvers, others 
 }
 
 // record records the state for the next rounds.
-func (s *observation) record(w *world) {
+func (s *observation) record(w *testbed) {
 	clear(w.onlyInStore)
 	for name, object := range s.deployments {
 		switch asleep := ptr.Deref(object.Spec.Replicas, 1) == 0; {

@@ -35,7 +35,7 @@ var (
 const maxBurst = 8
 
 func TestWhateverHappensTargetsStayInReach(t *testing.T) {
-	w := newWorld(t)
+	w := newTestbed(t)
 	random := rand.New(rand.NewPCG(*seed, 0))
 	var trace strings.Builder
 	t.Cleanup(func() {
@@ -70,7 +70,7 @@ func TestWhateverHappensTargetsStayInReach(t *testing.T) {
 
 // burst returns the actions of a round. The first one takes targets up and down, so
 // that a short sequence shows something, too.
-func (w *world) burst(random *rand.Rand) (actions []action) {
+func (w *testbed) burst(random *rand.Rand) (actions []action) {
 	if w.round == 1 {
 		return []action{wakeFirstTenant, putSecondTenantToSleep}
 	}
@@ -85,7 +85,7 @@ func (w *world) burst(random *rand.Rand) (actions []action) {
 
 // expectQuiet waits for a quiet period without violations, and checks all writes since the
 // last one.
-func (w *world) expectQuiet(t *testing.T) {
+func (w *testbed) expectQuiet(t *testing.T) {
 	t.Helper()
 	for _, violation := range w.awaitQuiet(t.Context()) {
 		t.Errorf("round %d, still after %s: %s", w.round, quietTimeout, violation)
@@ -111,7 +111,7 @@ const (
 
 // awaitQuiet waits until there are no more writes and no violations. It returns the
 // remaining violations.
-func (w *world) awaitQuiet(ctx context.Context) []string {
+func (w *testbed) awaitQuiet(ctx context.Context) []string {
 	ctx, cancel := context.WithTimeout(ctx, quietTimeout)
 	defer cancel()
 	var violations []string

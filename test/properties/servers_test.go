@@ -146,7 +146,7 @@ func private(directory string) error {
 	})
 }
 
-func (w *world) logServers(t *testing.T) {
+func (w *testbed) logServers(t *testing.T) {
 	t.Helper()
 	for _, replica := range w.servers.replicas {
 		t.Log(replica.Process().Tail())

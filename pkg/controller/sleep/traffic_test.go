@@ -101,9 +101,9 @@ func TestTheCooldownCountsFromWhatResolversSaw(t *testing.T) {
 	}
 }
 
-// world is a few resolvers and what they report of one ElastiService, second by
+// simulation is a few resolvers and what they report of one ElastiService, second by
 // second.
-type world struct {
+type simulation struct {
 	random        *rand.Rand
 	elastiService *v1alpha1.ElastiService
 	now           time.Time
@@ -127,8 +127,8 @@ type simulatedResolver struct {
 	nextReport time.Time
 }
 
-func newWorld(seed uint64) *world {
-	w := &world{random: rand.New(rand.NewPCG(seed, 1)), elastiService: byTraffic(), now: testNow}
+func newSimulation(seed uint64) *simulation {
+	w := &simulation{random: rand.New(rand.NewPCG(seed, 1)), elastiService: byTraffic(), now: testNow}
 	w.elastiService.Status.Activity = nil
 	w.elastiService.CreationTimestamp = metav1.NewTime(testNow)
 	for i := range 2 + w.random.IntN(2) {
@@ -138,7 +138,7 @@ func newWorld(seed uint64) *world {
 }
 
 // step lets a second pass, with or without traffic and accidents.
-func (w *world) step(traffic, accidents bool) {
+func (w *simulation) step(traffic, accidents bool) {
 	w.now = w.now.Add(time.Second)
 	for _, r := range w.resolvers {
 		if accidents && w.random.IntN(60) == 0 {
@@ -176,7 +176,7 @@ func (w *world) step(traffic, accidents bool) {
 }
 
 // use makes requests come and go at a resolver.
-func (w *world) use(r *simulatedResolver, traffic bool) {
+func (w *simulation) use(r *simulatedResolver, traffic bool) {
 	switch {
 	case r.open > 0 && (!traffic || w.random.IntN(10) == 0):
 		r.open, r.last = 0, w.now
@@ -196,7 +196,7 @@ func (w *world) use(r *simulatedResolver, traffic bool) {
 }
 
 // report makes part of the status what a resolver has to report, when it is due.
-func (w *world) report(r *simulatedResolver) {
+func (w *simulation) report(r *simulatedResolver) {
 	if w.now.Before(r.nextReport) || r.cutOff {
 		return
 	}
@@ -218,7 +218,7 @@ func (w *world) report(r *simulatedResolver) {
 }
 
 // evaluate returns the result of the trigger.
-func (w *world) evaluate(ready []string) evaluators.Result {
+func (w *simulation) evaluate(ready []string) evaluators.Result {
 	resolvers := &evaluators.Resolvers{}
 	resolvers.Set(ready)
 	result, err := evaluators.NewTraffic(resolvers, clocktesting.NewFakePassiveClock(w.now)).Evaluate(context.Background(), evaluators.Subject{ElastiService: w.elastiService})
@@ -229,7 +229,7 @@ func (w *world) evaluate(ready []string) evaluators.Result {
 }
 
 // sync decides as the scheduler does, when it is time.
-func (w *world) sync() {
+func (w *simulation) sync() {
 	if w.now.Before(w.nextSync) || !w.asleep.IsZero() {
 		return
 	}
@@ -256,7 +256,7 @@ func (w *world) sync() {
 // not sleep, and one without does in the end.
 func TestResolversThatDieNeitherPutATargetToSleepNorKeepItAwake(t *testing.T) {
 	for seed := range uint64(300) {
-		w := newWorld(seed)
+		w := newSimulation(seed)
 		for range 600 {
 			w.step(true, true)
 			if !w.asleep.IsZero() {

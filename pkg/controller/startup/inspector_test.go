@@ -45,9 +45,9 @@ import (
 
 var cart = types.NamespacedName{Namespace: "shop", Name: "cart"}
 
-// world is an Inspector that runs, and what it inspects. Its time is that of a
+// testbed is an Inspector that runs, and what it inspects. Its time is that of a
 // synctest bubble.
-type world struct {
+type testbed struct {
 	*Inspector
 	host *fake.Clientset
 	// selector is that of the scale.
@@ -63,7 +63,7 @@ type world struct {
 	enqueued []types.NamespacedName
 }
 
-func (w *world) Get(ctx context.Context, target scaling.Target) (*autoscalingv1.Scale, error) {
+func (w *testbed) Get(ctx context.Context, target scaling.Target) (*autoscalingv1.Scale, error) {
 	if slices.Contains(w.hanging, target.Namespace) {
 		<-ctx.Done()
 		return nil, ctx.Err()
@@ -71,11 +71,11 @@ func (w *world) Get(ctx context.Context, target scaling.Target) (*autoscalingv1.
 	return &autoscalingv1.Scale{Status: autoscalingv1.ScaleStatus{Selector: w.selector}}, nil
 }
 
-// inBubble runs a test with a world.
-func inBubble(t *testing.T, test func(t *testing.T, w *world)) {
+// inBubble runs a test with a testbed.
+func inBubble(t *testing.T, test func(t *testing.T, w *testbed)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		w := &world{host: fake.NewClientset(), selector: "app=cart"}
+		w := &testbed{host: fake.NewClientset(), selector: "app=cart"}
 		w.host.PrependReactor("list", "pods", func(action clienttesting.Action) (bool, runtime.Object, error) {
 			w.mu.Lock()
 			defer w.mu.Unlock()
@@ -100,21 +100,21 @@ func inBubble(t *testing.T, test func(t *testing.T, w *world)) {
 }
 
 // fail has requests for pods fail, or succeed again.
-func (w *world) fail(err error) {
+func (w *testbed) fail(err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.failing = err
 }
 
 // requests returns the requests for pods.
-func (w *world) requests() []clienttesting.ListActionImpl {
+func (w *testbed) requests() []clienttesting.ListActionImpl {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return slices.Clone(w.lists)
 }
 
 // reports returns how often something was reported as changed.
-func (w *world) reports() int {
+func (w *testbed) reports() int {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return len(w.enqueued)
@@ -126,7 +126,7 @@ func after(period time.Duration) {
 	synctest.Wait()
 }
 
-func (w *world) add(t *testing.T, pod corev1.Pod) {
+func (w *testbed) add(t *testing.T, pod corev1.Pod) {
 	t.Helper()
 	pod.ObjectMeta = metav1.ObjectMeta{Namespace: "shop", Name: "cart-0", UID: "pod", Labels: map[string]string{"app": "cart"}, CreationTimestamp: metav1.Now()}
 	if err := w.host.Tracker().Add(&pod); err != nil {
@@ -134,7 +134,7 @@ func (w *world) add(t *testing.T, pod corev1.Pod) {
 	}
 }
 
-func (w *world) report(t *testing.T, name, reason, note string) {
+func (w *testbed) report(t *testing.T, name, reason, note string) {
 	t.Helper()
 	event := &eventsv1.Event{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: name}, Reason: reason, Note: note, DeprecatedLastTimestamp: metav1.Now()}
 	if err := w.host.Tracker().Add(event); err != nil {
@@ -143,7 +143,7 @@ func (w *world) report(t *testing.T, name, reason, note string) {
 }
 
 // reportAbout adds an Event about an object.
-func (w *world) reportAbout(t *testing.T, uid types.UID, name, reason, note string) {
+func (w *testbed) reportAbout(t *testing.T, uid types.UID, name, reason, note string) {
 	t.Helper()
 	event := &eventsv1.Event{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: name}, Reason: reason, Note: note,
 		Regarding: corev1.ObjectReference{UID: uid}, EventTime: metav1.NowMicro()}
@@ -154,7 +154,7 @@ func (w *world) reportAbout(t *testing.T, uid types.UID, name, reason, note stri
 
 // servePages has Events listed as a server does: those that the field selector
 // matches, in the order of their names, a page at a time.
-func (w *world) servePages() {
+func (w *testbed) servePages() {
 	w.host.PrependReactor("list", "events", func(action clienttesting.Action) (bool, runtime.Object, error) {
 		object, err := w.host.Tracker().List(eventsv1.SchemeGroupVersion.WithResource("events"), eventsv1.SchemeGroupVersion.WithKind("Event"), action.GetNamespace())
 		if err != nil {
@@ -182,7 +182,7 @@ func startOfCart() Start {
 }
 
 func TestAProblemIsKnownWithinTenSecondsOfTheWake(t *testing.T) {
-	inBubble(t, func(t *testing.T, w *world) {
+	inBubble(t, func(t *testing.T, w *testbed) {
 		start := startOfCart()
 		w.Observe(cart, start)
 		after(grace - time.Millisecond)
@@ -206,7 +206,7 @@ func TestAProblemIsKnownWithinTenSecondsOfTheWake(t *testing.T) {
 }
 
 func TestInspectionsAreBounded(t *testing.T) {
-	inBubble(t, func(t *testing.T, w *world) {
+	inBubble(t, func(t *testing.T, w *testbed) {
 		w.Observe(cart, startOfCart())
 		after(time.Hour)
 		// The pauses grow to half a minute.
@@ -226,7 +226,7 @@ func TestInspectionsAreBounded(t *testing.T) {
 }
 
 func TestManyStartsAreInspectedAtARate(t *testing.T) {
-	inBubble(t, func(t *testing.T, w *world) {
+	inBubble(t, func(t *testing.T, w *testbed) {
 		for i := range 1000 {
 			w.Observe(types.NamespacedName{Namespace: "shop", Name: time.Duration(i).String()}, startOfCart())
 		}
@@ -239,7 +239,7 @@ func TestManyStartsAreInspectedAtARate(t *testing.T) {
 
 // A namespace with a thousand targets that do not start has its turn among others.
 func TestStartsOfANamespaceWithManyDelayNoOther(t *testing.T) {
-	inBubble(t, func(t *testing.T, w *world) {
+	inBubble(t, func(t *testing.T, w *testbed) {
 		crowded := startOfCart()
 		crowded.Target.Namespace = "crowd"
 		for i := range 1000 {
@@ -268,7 +268,7 @@ func TestEventsShowProblemsThatPodsDoNot(t *testing.T) {
 		"an Event of something else":    {new(podWith(waiting("ContainerCreating", ""))), "Pulling", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
-			inBubble(t, func(t *testing.T, w *world) {
+			inBubble(t, func(t *testing.T, w *testbed) {
 				start := startOfCart()
 				w.Observe(cart, start)
 				if test.pod != nil {
@@ -290,7 +290,7 @@ func TestEventsShowProblemsThatPodsDoNot(t *testing.T) {
 func TestTheNewestEventIsFoundAmongManyOthers(t *testing.T) {
 	for name, about := range map[string]types.UID{"of other objects": "other", "of the same object": "target"} {
 		t.Run(name, func(t *testing.T) {
-			inBubble(t, func(t *testing.T, w *world) {
+			inBubble(t, func(t *testing.T, w *testbed) {
 				w.servePages()
 				start := startOfCart()
 				for i := range 3*eventsPerPage + 1 {
@@ -311,7 +311,7 @@ func TestTheNewestEventIsFoundAmongManyOthers(t *testing.T) {
 }
 
 func TestPagesOfEventsAreBounded(t *testing.T) {
-	inBubble(t, func(t *testing.T, w *world) {
+	inBubble(t, func(t *testing.T, w *testbed) {
 		lists := 0
 		w.host.PrependReactor("list", "events", func(clienttesting.Action) (bool, runtime.Object, error) {
 			w.mu.Lock()
@@ -330,7 +330,7 @@ func TestPagesOfEventsAreBounded(t *testing.T) {
 }
 
 func TestOldEventsSayNothing(t *testing.T) {
-	inBubble(t, func(t *testing.T, w *world) {
+	inBubble(t, func(t *testing.T, w *testbed) {
 		w.report(t, "before", "FailedCreate", "at the last wake")
 		after(time.Minute)
 		start := startOfCart()
@@ -343,7 +343,7 @@ func TestOldEventsSayNothing(t *testing.T) {
 }
 
 func TestASuccessFollowsAFailure(t *testing.T) {
-	inBubble(t, func(t *testing.T, w *world) {
+	inBubble(t, func(t *testing.T, w *testbed) {
 		start := startOfCart()
 		w.Observe(cart, start)
 		w.add(t, podWith(waiting("ContainerCreating", "")))
@@ -358,7 +358,7 @@ func TestASuccessFollowsAFailure(t *testing.T) {
 }
 
 func TestSilenceIsAProblemInTheEnd(t *testing.T) {
-	inBubble(t, func(t *testing.T, w *world) {
+	inBubble(t, func(t *testing.T, w *testbed) {
 		start := startOfCart()
 		w.Observe(cart, start)
 		after(noPodsAfter - time.Second)
@@ -396,7 +396,7 @@ func TestSelectorOfTheServiceIsUsedWhenTheScaleHasNone(t *testing.T) {
 		"neither, which is no pod": {"", nil, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
-			inBubble(t, func(t *testing.T, w *world) {
+			inBubble(t, func(t *testing.T, w *testbed) {
 				w.selector = test.scale
 				start := startOfCart()
 				start.Selector = test.service
@@ -415,7 +415,7 @@ func TestSelectorOfTheServiceIsUsedWhenTheScaleHasNone(t *testing.T) {
 }
 
 func TestWhatWasKnownStaysKnownWhenARequestFails(t *testing.T) {
-	inBubble(t, func(t *testing.T, w *world) {
+	inBubble(t, func(t *testing.T, w *testbed) {
 		start := startOfCart()
 		w.fail(errors.New("no permission"))
 		w.Observe(cart, start)
@@ -435,7 +435,7 @@ func TestWhatWasKnownStaysKnownWhenARequestFails(t *testing.T) {
 }
 
 func TestAnotherStartIsInspectedAnew(t *testing.T) {
-	inBubble(t, func(t *testing.T, w *world) {
+	inBubble(t, func(t *testing.T, w *testbed) {
 		w.add(t, unschedulable("no node"))
 		first := startOfCart()
 		w.Observe(cart, first)
@@ -456,7 +456,7 @@ func TestAnotherStartIsInspectedAnew(t *testing.T) {
 // Requests for scales that hang, such as those of a server of a tenant, do not keep the
 // Inspector from the targets of others.
 func TestHangingRequestsOfSomeNamespacesDoNotHoldUpOthers(t *testing.T) {
-	inBubble(t, func(t *testing.T, w *world) {
+	inBubble(t, func(t *testing.T, w *testbed) {
 		w.hanging = []string{"crowd-0", "crowd-1", "crowd-2"}
 		observe := func(key types.NamespacedName) bool {
 			target := scaling.Target{Namespace: key.Namespace, APIVersion: "apps/v1", Kind: "Deployment", Name: key.Name}

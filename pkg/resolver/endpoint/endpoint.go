@@ -262,9 +262,9 @@ func (s *Set) ReturnSilent(pod *Pod) {
 	pod.silent--
 }
 
-// Speak counts a silent connection of a pod as one in flight, unless the pod has
+// MarkActive counts a silent connection of a pod as one in flight, unless the pod has
 // limit in flight (0: no limit), and reports whether it did.
-func (s *Set) Speak(pod *Pod, limit int) bool {
+func (s *Set) MarkActive(pod *Pod, limit int) bool {
 	if limit > 0 && pod.inFlight >= limit {
 		return false
 	}
@@ -273,8 +273,8 @@ func (s *Set) Speak(pod *Pod, limit int) bool {
 	return true
 }
 
-// Fall counts one in flight as a silent connection.
-func (s *Set) Fall(pod *Pod) {
+// MarkSilent counts one in flight as a silent connection.
+func (s *Set) MarkSilent(pod *Pod) {
 	pod.inFlight--
 	pod.silent++
 }

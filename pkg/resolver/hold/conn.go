@@ -113,7 +113,7 @@ func (c *ConnWaiter) Join(q *Queue, again bool) error {
 func (c *ConnWaiter) Sleep() error {
 	if c.Silent {
 		err := c.Conn.WaitReadable()
-		if !errors.Is(err, os.ErrDeadlineExceeded) || !c.queue.Promote(&c.waiter, c.promoted) {
+		if !errors.Is(err, os.ErrDeadlineExceeded) || !c.queue.Promote(&c.waiter, c.extendDeadline) {
 			return err
 		}
 	}
@@ -127,9 +127,9 @@ func (c *ConnWaiter) Sleep() error {
 	return c.Conn.WaitReset()
 }
 
-// promoted sets the deadline of the wait. It is called before the queue can move that into
-// the past.
-func (c *ConnWaiter) promoted() {
+// extendDeadline sets the deadline of a wait that is promoted. It is called before the
+// queue can move that into the past.
+func (c *ConnWaiter) extendDeadline() {
 	// It fails only when the connection is closed, which ends the sleep too.
 	_ = c.Conn.SetReadDeadline(c.Promoted())
 }

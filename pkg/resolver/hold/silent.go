@@ -45,11 +45,11 @@ func (q *Queue) Silent() (waiting, leased int) {
 	return waiting, q.pods.Silent()
 }
 
-// Speak returns the lease as one that is in flight, once a byte was sent on the
+// MarkActive returns the lease as one that is in flight, once a byte was sent on the
 // connection. When the pod has reached its concurrency limit it returns false and
 // the lease unchanged; with anyway, for a connection that cannot move to another
 // pod, the limit does not apply. It must be called on a silent lease.
-func (l Lease) Speak(anyway bool) (Lease, bool) {
+func (l Lease) MarkActive(anyway bool) (Lease, bool) {
 	q := l.queue
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -57,7 +57,7 @@ func (l Lease) Speak(anyway bool) (Lease, bool) {
 	if anyway {
 		limit = 0
 	}
-	if !q.pods.Speak(l.Pod, limit) {
+	if !q.pods.MarkActive(l.Pod, limit) {
 		return l, false
 	}
 	l.silent = false
@@ -65,13 +65,13 @@ func (l Lease) Speak(anyway bool) (Lease, bool) {
 	return l, true
 }
 
-// Fall returns the lease as a silent one, because no byte was sent on the
+// MarkSilent returns the lease as a silent one, because no byte was sent on the
 // connection. It must not be called on a silent lease.
-func (l Lease) Fall() Lease {
+func (l Lease) MarkSilent() Lease {
 	q := l.queue
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	q.pods.Fall(l.Pod)
+	q.pods.MarkSilent(l.Pod)
 	l.silent = true
 	q.dispatch()
 	return l

@@ -72,11 +72,11 @@ func TestSilentLeasesHaveTheirOwnLimit(t *testing.T) {
 	if !ok {
 		t.Fatal("a silent connection takes the place of another")
 	}
-	if _, ok := first.Speak(false); ok {
+	if _, ok := first.MarkActive(false); ok {
 		t.Error("there are two in flight, the limit is one")
 	}
 	busy.Release()
-	spoken, ok := first.Speak(false)
+	active, ok := first.MarkActive(false)
 	if !ok || q.InFlight() != 1 {
 		t.Fatalf("%d are in flight", q.InFlight())
 	}
@@ -85,16 +85,16 @@ func TestSilentLeasesHaveTheirOwnLimit(t *testing.T) {
 		t.Fatal("the place of the one that speaks is not free")
 	}
 	// What the pod sends first cannot be undone.
-	greeted, ok := other.Speak(true)
+	greeted, ok := other.MarkActive(true)
 	if !ok || q.InFlight() != 2 {
 		t.Fatalf("%d are in flight", q.InFlight())
 	}
-	fallen := greeted.Fall()
+	silent := greeted.MarkSilent()
 	if q.InFlight() != 1 {
 		t.Errorf("%d are in flight", q.InFlight())
 	}
-	fallen.Release()
-	spoken.Release()
+	silent.Release()
+	active.Release()
 	if waiting, leased := q.Silent(); waiting+leased+q.InFlight() != 0 {
 		t.Errorf("%d wait, %d are leased, %d are in flight", waiting, leased, q.InFlight())
 	}

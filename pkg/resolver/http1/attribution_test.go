@@ -32,7 +32,7 @@ import (
 // A request whose header is rejected is attributed by its own fields or by none:
 // never by those of the request before, whose memory others have by then.
 func TestRejectedHeaderIsNotAttributedByAnotherRequest(t *testing.T) {
-	inWorld(t, true, nil, func(w *world) {
+	inTestbed(t, true, nil, func(w *testbed) {
 		w.pod = func(conn *sockettest.Conn) {
 			expect(t, conn, get("/"))
 			respondWith(conn, "ok")

@@ -32,7 +32,7 @@ const (
 
 // headerEdit is what is changed in the header of a request. The zero value is nothing.
 type headerEdit struct {
-	// withoutH2C takes out the wish to go on in HTTP/2: what comes after that is
+	// withoutH2C takes out an h2c upgrade request: what comes after that is
 	// not seen by anything between the client and the pod, and only a Service port
 	// whose appProtocol says so expects it.
 	withoutH2C bool

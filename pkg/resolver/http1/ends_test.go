@@ -37,12 +37,12 @@ var ends = map[string]func(*sockettest.Conn){
 
 // eachEnd runs a test for each way to end a connection, after each silence, held
 // and awake.
-func eachEnd(t *testing.T, test func(w *world, awake bool, silence time.Duration, how string)) {
+func eachEnd(t *testing.T, test func(w *testbed, awake bool, silence time.Duration, how string)) {
 	t.Helper()
 	for how := range ends {
 		eachWay(t, func(t *testing.T, awake bool, silence time.Duration) {
 			t.Run(how, func(t *testing.T) {
-				inWorld(t, awake, nil, func(w *world) { test(w, awake, silence, how) })
+				inTestbed(t, awake, nil, func(w *testbed) { test(w, awake, silence, how) })
 			})
 		})
 	}
@@ -67,7 +67,7 @@ func TestClientEndsBeforeARequest(t *testing.T) {
 		"after an empty one": "\r\n",
 	} {
 		t.Run(name, func(t *testing.T) {
-			eachEnd(t, func(w *world, awake bool, silence time.Duration, how string) {
+			eachEnd(t, func(w *testbed, awake bool, silence time.Duration, how string) {
 				responds := strings.HasPrefix(begin, plainGet)
 				w.serveHTTP(func(http.ResponseWriter, *http.Request) {})
 				client := w.client()
@@ -109,7 +109,7 @@ func TestClientEndsWithinAResponse(t *testing.T) {
 		{"after the switch to another protocol", upgradeGet, switching + "wel|come"},
 	} {
 		t.Run(at.name, func(t *testing.T) {
-			eachEnd(t, func(w *world, awake bool, silence time.Duration, how string) {
+			eachEnd(t, func(w *testbed, awake bool, silence time.Duration, how string) {
 				before, after, _ := strings.Cut(at.response, "|")
 				w.pod = func(conn *sockettest.Conn) {
 					defer conn.Close()
@@ -173,7 +173,7 @@ func TestPodEndsAtAnyStep(t *testing.T) {
 		{standstill{"in a body's place", "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 4\r\n\r\n", ""}, lost, lost},
 	} {
 		t.Run(at.name, func(t *testing.T) {
-			eachEnd(t, func(w *world, awake bool, silence time.Duration, how string) {
+			eachEnd(t, func(w *testbed, awake bool, silence time.Duration, how string) {
 				want := at.half
 				if how == "reset" {
 					want = at.reset

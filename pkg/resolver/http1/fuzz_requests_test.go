@@ -56,7 +56,7 @@ func receive(reader *bufio.Reader) (received, error) {
 		return received{}, err
 	}
 	header := endToEnd(request.Header)
-	// A wish for HTTP/2 is taken out.
+	// An h2c upgrade request is taken out.
 	header.Del("Upgrade")
 	header.Del("Http2-Settings")
 	return received{
@@ -116,7 +116,7 @@ func FuzzRequests(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, how byte, data []byte) {
 		want := receiveAll(data)
-		inWorld(t, true, nil, func(w *world) {
+		inTestbed(t, true, nil, func(w *testbed) {
 			t := w.t
 			pod := &numberingPod{}
 			w.pod = pod.serve

@@ -172,7 +172,7 @@ func FuzzResponses(f *testing.F) {
 	f.Fuzz(func(t *testing.T, request, how byte, first, second []byte) {
 		to := clientRequests[int(request)%len(clientRequests)]
 		if strings.Contains(to.text, "HTTP/1.0") && (announces(first) || announces(second)) {
-			// A client of HTTP/1.0 is spared what it does not know.
+			// A client of HTTP/1.0 gets no interim responses.
 			return
 		}
 		stream := bufio.NewReader(io.MultiReader(bytes.NewReader(first), bytes.NewReader(second)))
@@ -188,7 +188,7 @@ func FuzzResponses(f *testing.F) {
 			// What ends with the connection, or is not whole, would be waited for.
 			pod.closes = pod.closes || a.err != nil || a.close || a.status == http.StatusSwitchingProtocols
 		}
-		inWorld(t, true, nil, func(w *world) {
+		inTestbed(t, true, nil, func(w *testbed) {
 			w.pod = pod.serve
 			exchangeFuzzed(w, to.method, to.text, how&2 != 0, want)
 		})
@@ -203,7 +203,7 @@ func announces(text []byte) bool {
 
 // exchangeFuzzed sends a request as often as there are responses to come, and
 // compares each with those that it may be.
-func exchangeFuzzed(w *world, method, request string, pipelined bool, want [][]seenResponse) {
+func exchangeFuzzed(w *testbed, method, request string, pipelined bool, want [][]seenResponse) {
 	t := w.t
 	client := w.client()
 	reader := bufio.NewReader(client)

@@ -55,7 +55,7 @@ func TestHeaderThatIsReadIsCounted(t *testing.T) {
 
 // When there is no room for a header, its client gets a local reply.
 func TestHeaderWithoutRoomIsRejected(t *testing.T) {
-	inWorld(t, true, nil, func(w *world) {
+	inTestbed(t, true, nil, func(w *testbed) {
 		here, there := sockettest.Pipe()
 		w.keep(here)
 		ended := make(chan struct{})

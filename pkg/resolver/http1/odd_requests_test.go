@@ -280,7 +280,7 @@ func TestOddRequests(t *testing.T) {
 	for group, cases := range oddRequests {
 		for _, odd := range cases {
 			t.Run(group+"/"+odd.name, func(t *testing.T) {
-				inWorld(t, true, nil, func(w *world) {
+				inTestbed(t, true, nil, func(w *testbed) {
 					if odd.result == forwarded {
 						w.expectForwarded(odd.text)
 					} else {
@@ -294,7 +294,7 @@ func TestOddRequests(t *testing.T) {
 
 // expectForwarded fails the test unless a pod gets a request as it was sent, but
 // for an empty line before it, and its client the pod's response.
-func (w *world) expectForwarded(request string) {
+func (w *testbed) expectForwarded(request string) {
 	t := w.t
 	w.pod = func(conn *sockettest.Conn) {
 		expect(t, conn, strings.TrimPrefix(request, "\r\n"))
@@ -317,7 +317,7 @@ func (w *world) expectForwarded(request string) {
 
 // expectRejected fails the test unless a request is rejected with a status, its
 // connection ends, and nothing of what follows it reaches a pod.
-func (w *world) expectRejected(request string, status int) {
+func (w *testbed) expectRejected(request string, status int) {
 	t := w.t
 	w.pod = func(conn *sockettest.Conn) {
 		defer conn.Close()

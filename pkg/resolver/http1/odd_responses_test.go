@@ -181,14 +181,14 @@ func TestOddResponses(t *testing.T) {
 	for group, cases := range oddResponses {
 		for _, odd := range cases {
 			t.Run(group+"/"+odd.name, func(t *testing.T) {
-				inWorld(t, true, nil, func(w *world) { w.respondOddly(odd) })
+				inTestbed(t, true, nil, func(w *testbed) { w.respondOddly(odd) })
 			})
 		}
 	}
 }
 
 // respondOddly sends two requests, of which the pod responds to the first oddly.
-func (w *world) respondOddly(odd oddResponse) {
+func (w *testbed) respondOddly(odd oddResponse) {
 	t := w.t
 	first := true
 	w.pod = func(conn *sockettest.Conn) {

@@ -86,7 +86,7 @@ func TestPanicEndsOneConnection(t *testing.T) {
 			var reported atomic.Int32
 			var on atomic.Bool
 			on.Store(test.then == "")
-			inWorld(t, true, func(_ *service.Config, options *Options) {
+			inTestbed(t, true, func(_ *service.Config, options *Options) {
 				options.Tasks = task.New(func(task.Panic) { reported.Add(1) })
 				dial := options.Dial
 				first := true
@@ -98,7 +98,7 @@ func TestPanicEndsOneConnection(t *testing.T) {
 					first = false
 					return &faulty{Conn: conn, method: test.method, on: &on}, nil
 				}
-			}, func(w *world) {
+			}, func(w *testbed) {
 				w.pod = func(conn *sockettest.Conn) {
 					defer conn.Close()
 					reply := make([]byte, len(test.request))

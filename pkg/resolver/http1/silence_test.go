@@ -67,7 +67,7 @@ func TestSilenceAtAnyStepOfAnExchange(t *testing.T) {
 		t.Run(step.name, func(t *testing.T) {
 			eachWay(t, func(t *testing.T, awake bool, silence time.Duration) {
 				// The hold timeout and the header timeout are longer.
-				inWorld(t, awake, nil, func(w *world) {
+				inTestbed(t, awake, nil, func(w *testbed) {
 					wantRequest := strings.ReplaceAll(step.request, "|", "")
 					w.pod = func(conn *sockettest.Conn) {
 						for range 2 {
@@ -114,7 +114,7 @@ func TestUpgradeAfterAnySilence(t *testing.T) {
 	const request = "GET /chat HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n"
 	const switching = "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n"
 	test := func(t *testing.T, awake bool, agrees, silence time.Duration) {
-		inWorld(t, awake, nil, func(w *world) {
+		inTestbed(t, awake, nil, func(w *testbed) {
 			w.pod = func(conn *sockettest.Conn) {
 				expect(t, conn, request)
 				sendInPieces(t, conn, "|"+switching+"hello", agrees)
@@ -169,7 +169,7 @@ func TestHalfCloseGetsItsResponseAfterAnySilence(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			eachWay(t, func(t *testing.T, awake bool, silence time.Duration) {
 				for _, late := range []bool{false, true} {
-					inWorld(t, awake, nil, func(w *world) {
+					inTestbed(t, awake, nil, func(w *testbed) {
 						w.serveHTTP(func(response http.ResponseWriter, r *http.Request) {
 							if r.Method != http.MethodHead {
 								<-time.After(silence)
@@ -222,7 +222,7 @@ func TestClientThatHasLeftFreesItsPlaceAfterAnySilence(t *testing.T) {
 		for where, request := range requests {
 			t.Run(how+", "+where, func(t *testing.T) {
 				eachWay(t, func(t *testing.T, awake bool, silence time.Duration) {
-					inWorld(t, awake, nil, func(w *world) {
+					inTestbed(t, awake, nil, func(w *testbed) {
 						w.pod = func(conn *sockettest.Conn) {
 							_ = conn.WaitReset()
 							conn.Close()
@@ -257,7 +257,7 @@ func TestEndWithinABodyIsPassedOn(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			eachWay(t, func(t *testing.T, awake bool, silence time.Duration) {
-				inWorld(t, awake, nil, func(w *world) {
+				inTestbed(t, awake, nil, func(w *testbed) {
 					request := "POST / HTTP/1.1\r\nHost: a\r\n" + begin
 					w.pod = func(conn *sockettest.Conn) {
 						if got := awaitEnd(t, conn); got != request {
@@ -292,7 +292,7 @@ func TestSlowPeersAreNotDead(t *testing.T) {
 		for _, chunked := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%s, chunked %t", pause, chunked), func(t *testing.T) {
 				body := strings.Repeat("0123456789abcdef", spliceBytes/4)
-				inWorld(t, true, nil, func(w *world) {
+				inTestbed(t, true, nil, func(w *testbed) {
 					w.serveHTTP(func(response http.ResponseWriter, r *http.Request) {
 						// It does not read for a while, and then not write.
 						<-time.After(pause)

@@ -120,14 +120,14 @@ func TestMalformedChunksEndTheConnection(t *testing.T) {
 
 func TestMalformedResponsesAreNotPassedOn(t *testing.T) {
 	for name, reply := range map[string]string{
-		"both lengths":    "HTTP/1.1 200 OK\r\nContent-Length: 2\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
-		"two lengths":     "HTTP/1.1 200 OK\r\nContent-Length: 2\r\nContent-Length: 3\r\n\r\nabc",
-		"not HTTP":        "SSH-2.0-OpenSSH_9.2\r\n\r\n",
-		"bad status":      "HTTP/1.1 2x0 OK\r\n\r\n",
-		"bad first chunk": "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n",
+		"both lengths":        "HTTP/1.1 200 OK\r\nContent-Length: 2\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+		"two lengths":         "HTTP/1.1 200 OK\r\nContent-Length: 2\r\nContent-Length: 3\r\n\r\nabc",
+		"not HTTP":            "SSH-2.0-OpenSSH_9.2\r\n\r\n",
+		"bad status":          "HTTP/1.1 2x0 OK\r\n\r\n",
+		"bad first chunk":     "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n",
 		"unsolicited upgrade": "HTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\nConnection: Upgrade\r\n\r\n",
-		"nothing":         "",
-		"half a header":   "HTTP/1.1 200 OK\r\nContent-",
+		"nothing":             "",
+		"half a header":       "HTTP/1.1 200 OK\r\nContent-",
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := newFixture(t, nil)

@@ -24,7 +24,7 @@ import (
 	"github.com/truefoundry/elasti-apiserver/pkg/resolver/socket/sockettest"
 )
 
-// A wish for HTTP/2 that is held, with a body or without, reaches a pod as it does
+// An h2c upgrade request that is held, with a body or without, reaches a pod as it does
 // when it is not held.
 func TestUpgradeToHTTP2WhileHeld(t *testing.T) {
 	const upgradeFields = "Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAMAAABk\r\n"
@@ -35,7 +35,7 @@ func TestUpgradeToHTTP2WhileHeld(t *testing.T) {
 	} {
 		for appProtocol, fields := range map[string]string{"": "", "http": "", "kubernetes.io/h2c": upgradeFields} {
 			t.Run(name+", "+appProtocol, func(t *testing.T) {
-				inWorld(t, false, nil, func(w *world) {
+				inTestbed(t, false, nil, func(w *testbed) {
 					const line = "POST / HTTP/1.1\r\nHost: a\r\n"
 					w.port.AppProtocol = appProtocol
 					w.pod = func(conn *sockettest.Conn) {

@@ -51,7 +51,7 @@ func TestUpgradeWithABody(t *testing.T) {
 	} {
 		for _, awake := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%s, awake %t", name, awake), func(t *testing.T) {
-				inWorld(t, awake, nil, func(w *world) {
+				inTestbed(t, awake, nil, func(w *testbed) {
 					request := strings.Join(test.pieces, "")
 					w.pod = func(conn *sockettest.Conn) {
 						rest := request
@@ -100,7 +100,7 @@ func TestUpgradeWithABody(t *testing.T) {
 	}
 }
 
-// A wish for HTTP/2 reaches only pods whose Service port says that they have it.
+// An h2c upgrade request reaches only pods whose Service port has that protocol.
 func TestUpgradeToHTTP2(t *testing.T) {
 	const settings = "HTTP2-Settings: AAMAAABkAAQCAAAAAAIAAAAA\r\n"
 	for name, test := range map[string]struct{ fields, want string }{
@@ -125,7 +125,7 @@ func TestUpgradeToHTTP2(t *testing.T) {
 					return "POST / HTTP/1.1\r\nHost: a\r\n" + fields + "\r\n" + body
 				}
 				for appProtocol, want := range map[string]string{"": header(test.want), "http": header(test.want), "kubernetes.io/h2c": header(test.fields)} {
-					inWorld(t, true, nil, func(w *world) {
+					inTestbed(t, true, nil, func(w *testbed) {
 						w.port.AppProtocol = appProtocol
 						w.pod = func(conn *sockettest.Conn) {
 							for range 2 {
@@ -156,7 +156,7 @@ func TestUpgradeToHTTP2(t *testing.T) {
 
 // A pod without a request for it does not switch, however much it would like to.
 func TestUpgradeThatWasTakenOutIsNotMade(t *testing.T) {
-	inWorld(t, true, nil, func(w *world) {
+	inTestbed(t, true, nil, func(w *testbed) {
 		w.pod = func(conn *sockettest.Conn) {
 			if _, err := http.ReadRequest(bufio.NewReader(conn)); err != nil {
 				t.Error(err)

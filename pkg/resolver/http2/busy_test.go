@@ -56,7 +56,7 @@ func TestStreamsWaitForTheirPod(t *testing.T) {
 	c.client().headers(3, true, "t", "1")
 	f.held(2)
 	for _, step := range [][2]uint32{{1, 3}, {3, 7}} {
-		if seen := c.pod().sight(); len(seen.frames[step[1]]) > 0 {
+		if seen := c.pod().observed(); len(seen.frames[step[1]]) > 0 {
 			t.Errorf("the pod has %d and %d at once", step[0], step[1])
 		}
 		c.pod().headers(step[0], true, ok...)
@@ -66,7 +66,7 @@ func TestStreamsWaitForTheirPod(t *testing.T) {
 	c.podEnd.headers(7, true, ok...)
 	client, pod := c.clientEnd, c.podEnd
 	client.awaitStream(7)
-	seen := pod.sight()
+	seen := pod.observed()
 	want := []string{
 		`HEADERS :method="POST" :scheme="http" :path="/" :authority="cart" a="b" end=false`,
 		"DATA 4:dba80bb2 length=4 end=false", "DATA 4:8b52f27c length=14 end=false", `HEADERS t="1" end=true`,
@@ -75,7 +75,7 @@ func TestStreamsWaitForTheirPod(t *testing.T) {
 		t.Errorf("the pod has seen %s", seen.String())
 	}
 	// What was sent on the stream that the pod does not know of.
-	if granted := client.sight().grants[0]; granted != uint64(len("forgotten")) {
+	if granted := client.observed().grants[0]; granted != uint64(len("forgotten")) {
 		t.Errorf("the client was given back %d bytes", granted)
 	}
 	f.eventually(func() bool {
@@ -104,7 +104,7 @@ func TestStreamsWhosePodLeaves(t *testing.T) {
 			f.ended(2)
 			c.podEnd.finish()
 			c.clientEnd.awaitEnd()
-			if seen := c.clientEnd.sight(); !slices.Contains(seen.frames[0], test.want) || seen.end != "end" {
+			if seen := c.clientEnd.observed(); !slices.Contains(seen.frames[0], test.want) || seen.end != "end" {
 				t.Errorf("the client has seen %s", seen.String())
 			}
 		})
@@ -122,7 +122,7 @@ func TestAClientThatFinishesWhileItsPodIsBusy(t *testing.T) {
 	c.podEnd.headers(1, true, ok...)
 	c.clientEnd.awaitStream(1)
 	f.eventually(func() bool { return f.service.Queue().InFlight() == 0 })
-	if seen := c.podEnd.sight(); len(seen.frames[3]) > 0 {
+	if seen := c.podEnd.observed(); len(seen.frames[3]) > 0 {
 		t.Errorf("the pod has seen %s", seen.String())
 	}
 	c.podEnd.finish()

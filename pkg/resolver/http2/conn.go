@@ -482,7 +482,7 @@ func (c *conn) finish(s *stream, outcome accesslog.Outcome, reason string) {
 		s.record.Reason = reason
 	}
 	s.record.Ended = time.Now()
-	c.discountOpen(s)
+	c.uncountOpen(s)
 	c.service.Finish(&s.record)
 }
 

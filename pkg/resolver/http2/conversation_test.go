@@ -51,10 +51,11 @@ type conversation struct {
 	clientEnd, podEnd *end
 	// turn is the end that spoke last.
 	turn *end
-	// asleep are the PINGs, and wasted the streams that the client has reset, before
-	// the pod had its first turn; of these, how many bytes flow control counts.
-	asleep []string
-	wasted map[uint32]uint64
+	// earlyPings are the PINGs of the client before the pod had its first turn.
+	earlyPings []string
+	// resetBytes has the streams that the client has reset before that, and how many
+	// of their bytes flow control counts.
+	resetBytes map[uint32]uint64
 }
 
 func newConversation(t *testing.T, by route, client, pod []http2.Setting) *conversation {
@@ -64,7 +65,7 @@ func newConversation(t *testing.T, by route, client, pod []http2.Setting) *conve
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { listener.Close() })
-	c := &conversation{t: t, route: by, pods: listener, podSettings: pod, wasted: map[uint32]uint64{}}
+	c := &conversation{t: t, route: by, pods: listener, podSettings: pod, resetBytes: map[uint32]uint64{}}
 	c.clientEnd = c.connect(listener.Addr().String(), client)
 	c.turn = c.clientEnd
 	return c
@@ -143,11 +144,11 @@ func (c *conversation) release() {
 	c.podEnd = e
 }
 
-// forget has the client reset a stream that the pod need not have heard of.
+// forget resets a stream that the pod may never have seen.
 func (c *conversation) forget(stream uint32, code http2.ErrCode, received int) {
 	c.client().reset(stream, code)
 	if c.podEnd == nil {
-		c.wasted[stream] = uint64(received)
+		c.resetBytes[stream] = uint64(received)
 	}
 }
 
@@ -155,30 +156,30 @@ func (c *conversation) forget(stream uint32, code http2.ErrCode, received int) {
 func (c *conversation) ping(text string) {
 	c.client().ping(text)
 	if c.podEnd == nil {
-		c.asleep = append(c.asleep, text)
+		c.earlyPings = append(c.earlyPings, text)
 	}
 }
 
 // finish returns what the client and the pod have seen, without what differs as
 // is documented.
-func (c *conversation) finish() (client, pod sight) {
+func (c *conversation) finish() (client, pod observed) {
 	c.t.Helper()
 	if !c.clientEnd.over() && (c.podEnd == nil || !c.podEnd.over()) {
 		c.pod().sync()
 		c.client().sync()
 	}
-	client, pod = c.clientEnd.sight(), c.podEnd.sight()
+	client, pod = c.clientEnd.observed(), c.podEnd.observed()
 	client.asClient()
 	pod.asPod()
-	for stream, wasted := range c.wasted {
+	for stream, bytes := range c.resetBytes {
 		delete(pod.frames, stream)
 		delete(pod.grants, stream)
 		if c.route == held {
-			client.grants[0] -= wasted
+			client.grants[0] -= bytes
 		}
 	}
 	pod.frames[0] = slices.DeleteFunc(pod.frames[0], func(word string) bool {
-		return slices.ContainsFunc(c.asleep, func(text string) bool { return strings.HasPrefix(word, "PING") && strings.Contains(word, text) })
+		return slices.ContainsFunc(c.earlyPings, func(text string) bool { return strings.HasPrefix(word, "PING") && strings.Contains(word, text) })
 	})
 	return client, pod
 }
@@ -190,14 +191,14 @@ func (e *end) over() bool {
 	return e.seen.end != ""
 }
 
-func (e *end) sight() sight {
+func (e *end) observed() observed {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return e.seen.copy()
 }
 
-// alike fails the test where what an end sees is not what it sees directly.
-func alike(t *testing.T, by route, end string, got, want sight) {
+// expectEqual fails the test where what an end sees is not what it sees directly.
+func expectEqual(t *testing.T, by route, end string, got, want observed) {
 	t.Helper()
 	if got, want := got.String(), want.String(); got != want {
 		t.Errorf("%s, the %s sees\n%s\nand directly\n%s", by, end, got, want)

@@ -52,7 +52,7 @@ type end struct {
 	// tables are the table sizes of SETTINGS that the other end has not
 	// acknowledged; -1 for those without one.
 	tables []int64
-	seen   sight
+	seen   observed
 	// syncs counts the markers that were sent.
 	syncs uint32
 	// ponged is the marker that was acknowledged last. changed is signalled with it.
@@ -62,7 +62,7 @@ type end struct {
 
 func newEnd(t *testing.T, conn net.Conn) *end {
 	t.Helper()
-	e := &end{t: t, conn: conn.(*net.TCPConn), framer: http2.NewFramer(conn, conn), done: make(chan struct{}), seen: newSight()}
+	e := &end{t: t, conn: conn.(*net.TCPConn), framer: http2.NewFramer(conn, conn), done: make(chan struct{}), seen: newObserved()}
 	e.framer.AllowIllegalWrites, e.framer.AllowIllegalReads = true, true
 	e.encoder = hpack.NewEncoder(&e.block)
 	e.decoder = hpack.NewDecoder(initialTableSize, nil)

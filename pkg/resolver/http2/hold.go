@@ -55,7 +55,7 @@ func (c *conn) holdNew(ctx context.Context, s *stream) error {
 	return nil
 }
 
-// keep keeps of a new stream what the pod is to be sent.
+// keep stores what the pod is sent of a new stream.
 func (c *conn) keep(s *stream) {
 	s.held = &heldStream{
 		deadline:     s.record.Received.Add(c.service.Config().HoldTimeout),

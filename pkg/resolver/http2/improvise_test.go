@@ -300,14 +300,14 @@ func (i *improvised) podRemark() {
 
 // improvise has both ends talk, and returns what they have seen; false when there
 // was nothing that a pod was needed for.
-func improvise(t *testing.T, by route, decisions []byte) (client, pod sight, talked bool) {
+func improvise(t *testing.T, by route, decisions []byte) (client, pod observed, talked bool) {
 	t.Helper()
 	i := &improvised{conversation: newConversation(t, by, nil, nil), chance: decisions, window: initialWindow}
 	for len(i.chance) > 0 {
 		i.speak()
 	}
 	if !i.released() && len(i.streams) == 0 {
-		return sight{}, sight{}, false
+		return observed{}, observed{}, false
 	}
 	client, pod = i.finish()
 	return client, pod, true
@@ -332,8 +332,8 @@ func FuzzConversation(f *testing.F) {
 		}
 		for _, by := range []route{awake, held} {
 			client, pod, _ := improvise(t, by, decisions)
-			alike(t, by, "client", client, wantClient)
-			alike(t, by, "pod", pod, wantPod)
+			expectEqual(t, by, "client", client, wantClient)
+			expectEqual(t, by, "pod", pod, wantPod)
 		}
 	})
 }

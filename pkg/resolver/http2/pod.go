@@ -523,7 +523,7 @@ func (c *conn) podEnded() error {
 			c.leaveQueue(s)
 		}
 		for _, s := range streams {
-			c.discountOpen(s)
+			c.uncountOpen(s)
 		}
 		c.held = append(streams, c.held...)
 		c.releaseUnconnected()

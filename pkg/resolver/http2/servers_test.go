@@ -271,7 +271,7 @@ func TestServersAreAlike(t *testing.T) {
 				continue
 			}
 			t.Run(name+", "+test.name, func(t *testing.T) {
-				var client sight
+				var client observed
 				var requests string
 				for _, by := range []route{direct, awake, held} {
 					d := &dialogue{c: &conversation{t: t, route: by}}
@@ -283,14 +283,14 @@ func TestServersAreAlike(t *testing.T) {
 					}
 					d.c.clientEnd = d.c.connect(d.server, test.settings)
 					test.play(d)
-					got := d.c.clientEnd.sight()
+					got := d.c.clientEnd.observed()
 					got.asClient()
 					got.withoutFraming()
 					if by == direct {
 						client, requests = got, d.requests.String()
 						continue
 					}
-					alike(t, by, "client", got, client)
+					expectEqual(t, by, "client", got, client)
 					if got := d.requests.String(); got != requests {
 						t.Errorf("%s, the server sees\n%s\nand directly\n%s", by, got, requests)
 					}

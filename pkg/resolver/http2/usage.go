@@ -111,9 +111,9 @@ func (c *conn) countOpen(s *stream) error {
 	return nil
 }
 
-// discountOpen gives back what countOpen counted, when a stream has ended or is held
+// uncountOpen gives back what countOpen counted, when a stream has ended or is held
 // again.
-func (c *conn) discountOpen(s *stream) {
+func (c *conn) uncountOpen(s *stream) {
 	if s.kept > 0 {
 		c.usage.remove(s.kept)
 		s.kept = 0

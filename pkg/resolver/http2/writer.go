@@ -149,8 +149,8 @@ func (w *writer) takeWaiting() []byte {
 	return frames
 }
 
-// write writes frames, and counts them for as long as the client takes to take them.
-// Where there is no room for that, it may not take long. It is called by the
+// write writes frames, and counts them until the client has received them. Where there
+// is no room for that, the client has crowdedTime to receive them. It is called by the
 // goroutine that set busy.
 func (w *writer) write(frames net.Buffers) error {
 	all, err := w.sender.start(frames)
@@ -171,8 +171,8 @@ func (w *writer) alone(frames []byte) net.Buffers {
 	return w.single[:]
 }
 
-// limit sets until when the client may take what it is sent, for good when it is
-// the last that is said.
+// limit sets until when the client may receive what it is sent, for good when this is
+// the final write.
 func (w *writer) limit(deadline time.Time, last bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

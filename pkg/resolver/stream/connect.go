@@ -236,7 +236,7 @@ func (c *conn) awaitFirst(ctx context.Context) (other bool, err error) {
 		if !errors.Is(err, errSilence) {
 			break
 		}
-		c.fall()
+		c.markSilent()
 	}
 	if err != nil {
 		// The connection to the pod is reset as well.
@@ -250,12 +250,12 @@ func (c *conn) awaitFirst(ctx context.Context) (other bool, err error) {
 	c.initial = first.client
 	switch {
 	case len(first.pod) > 0:
-		c.speak(true)
+		c.markActive(true)
 	case len(first.client) == 0:
 		return false, c.forwardRest(ctx, first.clientEnded)
 	case c.isOther():
 		return true, nil
-	case !c.speak(false):
+	case !c.markActive(false):
 		// The pod has reached its concurrency limit; another one may not have.
 		c.release()
 		return false, nil
@@ -276,12 +276,12 @@ func (c *conn) silenceTimeout() time.Duration {
 // no longer counts as use.
 const minGreeting = time.Second
 
-// speak makes the connection count as in flight and as use of the target. It returns
+// markActive makes the connection count as in flight and as use of the target. It returns
 // false when the pod has reached its concurrency limit, which anyway ignores.
-func (c *conn) speak(anyway bool) bool {
+func (c *conn) markActive(anyway bool) bool {
 	if c.silent {
 		var ok bool
-		if c.lease, ok = c.lease.Speak(anyway); !ok {
+		if c.lease, ok = c.lease.MarkActive(anyway); !ok {
 			return false
 		}
 		c.silent = false
@@ -290,9 +290,9 @@ func (c *conn) speak(anyway bool) bool {
 	return true
 }
 
-// fall makes the connection a silent one again, which is neither in flight nor use of
-// the target.
-func (c *conn) fall() {
-	c.lease, c.silent = c.lease.Fall(), true
+// markSilent makes the connection a silent one again, which is neither in flight nor use
+// of the target.
+func (c *conn) markSilent() {
+	c.lease, c.silent = c.lease.MarkSilent(), true
 	c.uncount()
 }

@@ -65,7 +65,7 @@ func (c *conn) passFirst(to, from socket.Conn, passed *int64) error {
 		if c.silent || to.Broken() {
 			return err
 		}
-		c.fall()
+		c.markSilent()
 		if err := from.SetReadDeadline(time.Time{}); err != nil || to.Broken() {
 			return errSilence
 		}
@@ -80,7 +80,7 @@ func (c *conn) passFirst(to, from socket.Conn, passed *int64) error {
 	if len(first) == 0 {
 		return nil
 	}
-	c.speak(true)
+	c.markActive(true)
 	written, err := to.Write(first)
 	*passed += int64(written)
 	if err != nil {

@@ -90,27 +90,27 @@ func (r *memoryRecord) Record(_ context.Context, from, to string) error {
 }
 func (*memoryRecord) String() string { return "ConfigMap system/store" }
 
-// world is a store and a record of an installation.
-type world struct {
+// testbed is a store and a record of an installation.
+type testbed struct {
 	store  memoryStore
 	record memoryRecord
 }
 
-func newWorld(identity, recorded string) *world {
-	w := &world{}
+func newTestbed(identity, recorded string) *testbed {
+	w := &testbed{}
 	w.store.value, w.record.value = identity, recorded
 	return w
 }
 
 // run runs a guard until the end of the test.
-func (w *world) run(t *testing.T, accept string) *Guard {
+func (w *testbed) run(t *testing.T, accept string) *Guard {
 	t.Helper()
 	guard := New(Options{Store: &w.store, Recorder: &w.record, Accept: accept})
 	w.start(t, guard)
 	return guard
 }
 
-func (*world) start(t *testing.T, guard *Guard) {
+func (*testbed) start(t *testing.T, guard *Guard) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	var running sync.WaitGroup
@@ -154,7 +154,7 @@ func expectNotUsed(t *testing.T, guard *Guard, words ...string) {
 
 func TestNewInstallationRecordsItsStore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld("", "")
+		w := newTestbed("", "")
 		guard := w.run(t, "")
 		advance()
 		expectUsed(t, guard)
@@ -179,7 +179,7 @@ func TestFirstStoreIsNotAnEmptyOneInTheCourseOfAnUpgrade(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				w := newWorld("", "")
+				w := newTestbed("", "")
 				w.store.filled = test.filled
 				guard := New(Options{Store: &w.store, Recorder: &w.record, Accept: test.accept, Evidence: func(context.Context) (string, error) { return test.evidence, nil }})
 				w.start(t, guard)
@@ -201,7 +201,7 @@ func TestFirstStoreIsNotAnEmptyOneInTheCourseOfAnUpgrade(t *testing.T) {
 // record, of an installation before, or a copy.
 func TestStoreWithAnIdentityIsRecorded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld("first", "")
+		w := newTestbed("first", "")
 		guard := w.run(t, "")
 		advance()
 		expectUsed(t, guard)
@@ -213,7 +213,7 @@ func TestStoreWithAnIdentityIsRecorded(t *testing.T) {
 
 func TestServersThatStartAtOnceAgree(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld("", "")
+		w := newTestbed("", "")
 		guards := []*Guard{w.run(t, ""), w.run(t, ""), w.run(t, "")}
 		// One server has another store, by mistake.
 		other := New(Options{Store: &memoryStore{}, Recorder: &w.record})
@@ -234,7 +234,7 @@ func TestAnotherStoreIsNotUsedUntilItIsAccepted(t *testing.T) {
 	for name, identity := range map[string]string{"empty": "", "another one": "second"} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				w := newWorld(identity, "first")
+				w := newTestbed(identity, "first")
 				for _, accept := range []string{"", "third"} {
 					guard := w.run(t, accept)
 					advance()
@@ -260,7 +260,7 @@ func TestAnotherStoreIsNotUsedUntilItIsAccepted(t *testing.T) {
 func TestIncompleteCopyIsNotUsed(t *testing.T) {
 	for _, recorded := range []string{"", "first", "second"} {
 		synctest.Test(t, func(t *testing.T) {
-			w := newWorld(Incomplete("first"), recorded)
+			w := newTestbed(Incomplete("first"), recorded)
 			guard := w.run(t, recorded)
 			advance()
 			expectNotUsed(t, guard, "incomplete copy of the store first", "repeat")
@@ -270,7 +270,7 @@ func TestIncompleteCopyIsNotUsed(t *testing.T) {
 
 func TestStoreThatCannotBeReached(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld("first", "first")
+		w := newTestbed("first", "first")
 		away := errors.New("connection refused")
 		w.store.set("first", away)
 		guard := w.run(t, "")
@@ -301,7 +301,7 @@ func TestStoreThatCannotBeReached(t *testing.T) {
 
 func TestControllerRunsWhileTheStoreIsTheRightOne(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld("second", "first")
+		w := newTestbed("second", "first")
 		guard := w.run(t, "")
 		ctx, cancel := context.WithCancel(t.Context())
 		runs, running := 0, false
@@ -340,7 +340,7 @@ func TestControllerRunsWhileTheStoreIsTheRightOne(t *testing.T) {
 
 func TestEndOfTheControllerIsReturned(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		guard := newWorld("first", "first").run(t, "")
+		guard := newTestbed("first", "first").run(t, "")
 		failed := errors.New("failed")
 		if err := guard.While(t.Context(), func(context.Context) error { return failed }); !errors.Is(err, failed) {
 			t.Errorf("it ended with %v, want %v", err, failed)
@@ -369,7 +369,7 @@ func (countedStorage) Get(context.Context, string, storage.GetOptions, runtime.O
 // not be used for the right one.
 func TestStoragesBeginAnewEachTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := newWorld("second", "first")
+		w := newTestbed("second", "first")
 		guard := New(Options{Store: &w.store, Recorder: &w.record})
 		built, destroyed := 0, 0
 		var ready atomic.Bool

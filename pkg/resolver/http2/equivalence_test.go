@@ -435,7 +435,7 @@ var conversations = []struct {
 func TestConversationsAreAlike(t *testing.T) {
 	for _, test := range conversations {
 		t.Run(test.name, func(t *testing.T) {
-			var client, pod sight
+			var client, pod observed
 			for _, by := range []route{direct, awake, held} {
 				c := newConversation(t, by, test.client, test.pod)
 				test.play(c)
@@ -444,8 +444,8 @@ func TestConversationsAreAlike(t *testing.T) {
 					client, pod = gotClient, gotPod
 					continue
 				}
-				alike(t, by, "client", gotClient, client)
-				alike(t, by, "pod", gotPod, pod)
+				expectEqual(t, by, "client", gotClient, client)
+				expectEqual(t, by, "pod", gotPod, pod)
 			}
 		})
 	}

@@ -26,8 +26,8 @@ import (
 	"golang.org/x/net/http2"
 )
 
-// sight is what one end of a connection has seen of the other.
-type sight struct {
+// observed is what one end of a connection has seen of the other.
+type observed struct {
 	// frames are those of each stream, in words and in their order; those of
 	// stream 0 concern the connection.
 	frames map[uint32][]string
@@ -51,22 +51,22 @@ type block struct {
 	end    bool
 }
 
-func newSight() sight {
-	return sight{frames: map[uint32][]string{}, grants: map[uint32]uint64{}, settings: map[http2.SettingID]uint32{},
+func newObserved() observed {
+	return observed{frames: map[uint32][]string{}, grants: map[uint32]uint64{}, settings: map[http2.SettingID]uint32{},
 		bodies: map[uint32][]byte{}, ended: map[uint32]bool{}}
 }
 
-func (s *sight) add(stream uint32, word string) { s.frames[stream] = append(s.frames[stream], word) }
+func (s *observed) add(stream uint32, word string) { s.frames[stream] = append(s.frames[stream], word) }
 
-func (s *sight) data(f *http2.DataFrame) {
+func (s *observed) data(f *http2.DataFrame) {
 	s.add(f.StreamID, fmt.Sprintf("DATA %d:%08x length=%d end=%v", len(f.Data()), crc32.ChecksumIEEE(f.Data()), f.Length, f.StreamEnded()))
 	s.bodies[f.StreamID] = append(s.bodies[f.StreamID], f.Data()...)
 	s.ended[f.StreamID] = s.ended[f.StreamID] || f.StreamEnded()
 }
 
 // copy returns what has been seen up to now.
-func (s *sight) copy() sight {
-	now := newSight()
+func (s *observed) copy() observed {
+	now := newObserved()
 	for stream, words := range s.frames {
 		now.frames[stream] = slices.Clone(words)
 	}
@@ -81,7 +81,7 @@ func (s *sight) copy() sight {
 }
 
 // String tells all of it, a line for each thing that was seen.
-func (s *sight) String() string {
+func (s *observed) String() string {
 	var lines []string
 	for _, stream := range slices.Sorted(maps.Keys(s.frames)) {
 		for _, word := range s.frames[stream] {
@@ -102,7 +102,7 @@ func (s *sight) String() string {
 // withoutFraming forgets what a server may do one way or another each time: how it
 // cuts a body into frames, when it grants more of a window, its PINGs, and whether
 // it still tells a client to stop that may have finished.
-func (s *sight) withoutFraming() {
+func (s *observed) withoutFraming() {
 	for stream, words := range s.frames {
 		words = slices.DeleteFunc(words, func(word string) bool {
 			return strings.HasPrefix(word, "DATA") || strings.HasPrefix(word, "PING") || word == "RST_STREAM NO_ERROR"
@@ -130,13 +130,13 @@ func (s *sight) withoutFraming() {
 //     not what it is directly.
 //   - While it holds, the resolver responds with PINGs, drops frames that it does not
 //     know, and forgets a stream that the client resets.
-func (s *sight) asPod() {
+func (s *observed) asPod() {
 	for _, id := range []http2.SettingID{http2.SettingEnablePush, http2.SettingMaxFrameSize, http2.SettingHeaderTableSize} {
 		delete(s.settings, id)
 	}
 }
 
-func (s *sight) asClient() {
+func (s *observed) asClient() {
 	for _, id := range []http2.SettingID{http2.SettingHeaderTableSize, http2.SettingMaxFrameSize, http2.SettingNoRFC7540Priorities,
 		http2.SettingMaxConcurrentStreams, http2.SettingMaxHeaderListSize} {
 		delete(s.settings, id)

@@ -41,9 +41,9 @@ import (
 	"github.com/truefoundry/elasti-apiserver/pkg/resolver/socket/sockettest"
 )
 
-// world is a server with one service whose connections are in memory, in a
+// testbed is a server with one service whose connections are in memory, in a
 // bubble of testing/synctest: any silence takes no time.
-type world struct {
+type testbed struct {
 	t       *testing.T
 	service *service.Service
 	server  *Server
@@ -59,14 +59,14 @@ type world struct {
 	ends []*sockettest.Conn
 }
 
-// podAddress is where the pod of a world is said to be.
+// podAddress is where the pod of a testbed is said to be.
 const podAddress = "192.0.2.80:8080"
 
-// inWorld runs a test in a bubble, with a pod that is there when awake is true.
-func inWorld(t *testing.T, awake bool, change func(*service.Config, *Options), test func(w *world)) {
+// inTestbed runs a test in a bubble, with a pod that is there when awake is true.
+func inTestbed(t *testing.T, awake bool, change func(*service.Config, *Options), test func(w *testbed)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		w := &world{t: t, port: service.Port{Number: 80}}
+		w := &testbed{t: t, port: service.Port{Number: 80}}
 		config := &service.Config{
 			Mode: v1alpha1.ModeProxy, HoldTimeout: 10 * time.Minute, Limits: hold.Limits{MaxPending: 100},
 		}
@@ -109,9 +109,9 @@ func inWorld(t *testing.T, awake bool, change func(*service.Config, *Options), t
 }
 
 // wake makes the pod ready.
-func (w *world) wake() { w.service.SetPods(podsAt(podAddress)) }
+func (w *testbed) wake() { w.service.SetPods(podsAt(podAddress)) }
 
-func (w *world) keep(conn *sockettest.Conn) *sockettest.Conn {
+func (w *testbed) keep(conn *sockettest.Conn) *sockettest.Conn {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.ends = append(w.ends, conn)
@@ -119,7 +119,7 @@ func (w *world) keep(conn *sockettest.Conn) *sockettest.Conn {
 }
 
 // dial is Options.Dial.
-func (w *world) dial(context.Context, hold.Lease) (socket.Conn, error) {
+func (w *testbed) dial(context.Context, hold.Lease) (socket.Conn, error) {
 	if w.pod == nil {
 		return nil, errors.New("connection refused")
 	}
@@ -130,7 +130,7 @@ func (w *world) dial(context.Context, hold.Lease) (socket.Conn, error) {
 }
 
 // client opens a connection to the server.
-func (w *world) client() *sockettest.Conn {
+func (w *testbed) client() *sockettest.Conn {
 	here, there := sockettest.Pipe()
 	w.keep(here)
 	ended := make(chan struct{})
@@ -142,13 +142,13 @@ func (w *world) client() *sockettest.Conn {
 }
 
 // pause lets time pass, and everything happen that is to happen by then.
-func (w *world) pause(d time.Duration) {
+func (w *testbed) pause(d time.Duration) {
 	<-time.After(d)
 	synctest.Wait()
 }
 
 // record returns the only record.
-func (w *world) record() accesslog.Record {
+func (w *testbed) record() accesslog.Record {
 	w.t.Helper()
 	synctest.Wait()
 	w.mu.Lock()
@@ -160,7 +160,7 @@ func (w *world) record() accesslog.Record {
 }
 
 // held fails the test unless n requests are held.
-func (w *world) held(n int) {
+func (w *testbed) held(n int) {
 	w.t.Helper()
 	synctest.Wait()
 	if got := w.service.Queue().Held(); got != n {
@@ -169,7 +169,7 @@ func (w *world) held(n int) {
 }
 
 // inFlight fails the test unless n requests are with the pod.
-func (w *world) inFlight(n int) {
+func (w *testbed) inFlight(n int) {
 	w.t.Helper()
 	synctest.Wait()
 	if got := w.service.Queue().InFlight(); got != n {
@@ -178,7 +178,7 @@ func (w *world) inFlight(n int) {
 }
 
 // serveHTTP makes the pod serve a handler with net/http.
-func (w *world) serveHTTP(handler http.HandlerFunc) {
+func (w *testbed) serveHTTP(handler http.HandlerFunc) {
 	w.pod = func(conn *sockettest.Conn) { serveConn(conn, handler) }
 }
 

@@ -54,8 +54,8 @@ var (
 	targetOf     = map[string]string{"web": "web", "api": "api", "extra": "web"}
 )
 
-// world is the cluster and the record of the actions.
-type world struct {
+// testbed is the cluster and the record of the actions.
+type testbed struct {
 	control *environment.Environment
 	servers *servers
 	history *history
@@ -106,8 +106,8 @@ type tenant struct {
 	forgerElasti elasticlientset.Interface
 }
 
-// newWorld starts a control plane with two servers, and applications of tenants.
-func newWorld(t *testing.T) *world {
+// newTestbed starts a control plane with two servers, and applications of tenants.
+func newTestbed(t *testing.T) *testbed {
 	t.Helper()
 	control, err := environment.Start(t.Context())
 	if err != nil {
@@ -125,7 +125,7 @@ func newWorld(t *testing.T) *world {
 			t.Error(err)
 		}
 	})
-	w := &world{
+	w := &testbed{
 		control: control, history: newHistory(), deletedNamespaces: map[string]bool{}, touched: newTouched(), wakes: map[types.NamespacedName]bool{}, leftAtZero: map[types.NamespacedName]bool{}, released: map[types.NamespacedName]bool{},
 		onlyInStore: map[types.NamespacedName]bool{}, orphaned: map[types.NamespacedName]bool{}, editedPrivate: map[types.NamespacedName]bool{}, editedSlices: map[types.NamespacedName]bool{},
 	}
@@ -143,7 +143,7 @@ func newWorld(t *testing.T) *world {
 }
 
 // createTenant creates the namespace of a tenant and its objects.
-func (w *world) createTenant(ctx context.Context, number int) error {
+func (w *testbed) createTenant(ctx context.Context, number int) error {
 	namespace := fmt.Sprintf("tenant-%d-%d", number, w.moves)
 	if _, err := w.control.Kubernetes.CoreV1().Namespaces().Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}}, metav1.CreateOptions{}); err != nil {
 		return err
@@ -159,7 +159,7 @@ func (w *world) createTenant(ctx context.Context, number int) error {
 	return errors.Join(errs...)
 }
 
-func (w *world) createDeployment(ctx context.Context, namespace, name string, replicas int32) error {
+func (w *testbed) createDeployment(ctx context.Context, namespace, name string, replicas int32) error {
 	w.touch(deployment, namespace, name)
 	labels := map[string]string{appLabel: name}
 	object := &appsv1.Deployment{
@@ -183,7 +183,7 @@ func (w *world) createDeployment(ctx context.Context, namespace, name string, re
 	return err
 }
 
-func (w *world) createService(ctx context.Context, namespace, name string) error {
+func (w *testbed) createService(ctx context.Context, namespace, name string) error {
 	w.touch(service, namespace, name)
 	object := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: corev1.ServiceSpec{
 		Selector: map[string]string{appLabel: targetOf[name]}, Ports: []corev1.ServicePort{{Name: "http", Port: 80}},
@@ -192,7 +192,7 @@ func (w *world) createService(ctx context.Context, namespace, name string) error
 	return err
 }
 
-func (w *world) createElastiService(ctx context.Context, namespace, name, target string) error {
+func (w *testbed) createElastiService(ctx context.Context, namespace, name, target string) error {
 	object := &v1alpha1.ElastiService{
 		ObjectMeta: metav1.ObjectMeta{Name: name},
 		Spec: v1alpha1.ElastiServiceSpec{
@@ -205,12 +205,12 @@ func (w *world) createElastiService(ctx context.Context, namespace, name, target
 }
 
 // touch records that the test changes an object in this round.
-func (w *world) touch(of kind, namespace, name string) {
+func (w *testbed) touch(of kind, namespace, name string) {
 	w.touched.objects[keyOf(of, namespace, name)] = true
 }
 
 // scaledByHand records the number of replicas that a user has set.
-func (w *world) scaledByHand(namespace, name string, replicas int32) {
+func (w *testbed) scaledByHand(namespace, name string, replicas int32) {
 	target := types.NamespacedName{Namespace: namespace, Name: name}
 	delete(w.wakes, target)
 	if replicas == 0 {
@@ -221,6 +221,6 @@ func (w *world) scaledByHand(namespace, name string, replicas int32) {
 }
 
 // fail records an invalid response.
-func (w *world) fail(format string, arguments ...any) {
+func (w *testbed) fail(format string, arguments ...any) {
 	w.failures = append(w.failures, fmt.Sprintf(format, arguments...))
 }
