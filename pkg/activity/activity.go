@@ -14,8 +14,8 @@ See the License for the specific language governing permissions and
 limitations under the License.
 */
 
-// Package activity is what the resolvers, which report the traffic that they
-// see, and the server, which decides by their reports, agree on.
+// Package activity defines how often resolvers report traffic, and for how long the
+// server trusts a report.
 //
 // It knows neither reports nor statuses. Begin with Staleness.
 package activity

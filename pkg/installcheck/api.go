@@ -38,7 +38,7 @@ func (c *Checker) checkAPI(ctx context.Context) []Problem {
 	switch {
 	case apierrors.IsNotFound(err):
 		return []Problem{problem("Apply the manifests again, or set apiService.create of the chart",
-			"There is no APIService %s, so that the cluster knows no ElastiServices", apiServiceName)}
+			"There is no APIService %s, so the cluster does not serve ElastiServices", apiServiceName)}
 	case err != nil:
 		return []Problem{unreadable("APIService "+apiServiceName, err)}
 	}

@@ -44,8 +44,8 @@ const (
 // probing.
 //
 // All times are of the clock of this machine. Clients record when they send and when
-// they have the response. The application returns in its response since when it accepts
-// connections and when it received the request. The times at which a Deployment was
+// they have the response. The response has the times at which the application began to
+// accept connections and received the request. The times at which a Deployment was
 // scaled and an endpoint became ready are those of the watch events, which are slightly
 // later.
 func coldStart(ctx context.Context, b *bench) error {

@@ -128,7 +128,7 @@ func TestASlowServerIsUnavailableAndAffectsNoOtherAPI(t *testing.T) {
 	waitForAPIService(t, kubectl, "True")
 	eventually(t, "the ElastiService can be read again", func(ctx context.Context) string {
 		_, err := elastiServices(namespace).Get(ctx, "app", metav1.GetOptions{})
-		return complaintOf(err)
+		return errorText(err)
 	})
 }
 

@@ -46,7 +46,7 @@ spec:
 		if err == nil && !strings.Contains(index, strings.TrimPrefix(groupPath, "/")+"/v1alpha1") {
 			return "it is not in the index"
 		}
-		return complaintOf(err)
+		return errorText(err)
 	})
 	path := groupPath + "/v1alpha1/namespaces/" + namespace + "/elastiservices/app"
 	for _, command := range []struct {

@@ -263,7 +263,7 @@ func TestNamespaceLifecycleIsKeptTo(t *testing.T) {
 			return ""
 		}
 		_, err = elastiServices(namespace).Patch(ctx, "app", types.JSONPatchType, removal, metav1.PatchOptions{})
-		return complaintOf(err)
+		return errorText(err)
 	})
 	waitForNamespaceDeleted(t, namespace)
 }

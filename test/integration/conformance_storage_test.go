@@ -92,9 +92,9 @@ func (s *loneServer) waitUntilReady(t *testing.T, namespace string) {
 	t.Helper()
 	s.waitForHealth(t, "/readyz", http.StatusOK)
 	// When it is ready it accepts the aggregator, and other clients shortly after that.
-	eventually(t, "the server knows the administrator", func(ctx context.Context) string {
+	eventually(t, "the server authorizes the administrator", func(ctx context.Context) string {
 		_, err := s.elastiServices(t, namespace).List(ctx, metav1.ListOptions{Limit: 1})
-		return complaintOf(err)
+		return errorText(err)
 	})
 }
 
@@ -213,7 +213,7 @@ func TestWakesGoOnWithoutStorage(t *testing.T) {
 	}
 	eventually(t, "the server has read it", func(ctx context.Context) string {
 		_, err := services.Get(ctx, "app", metav1.GetOptions{ResourceVersion: "0"})
-		return complaintOf(err)
+		return errorText(err)
 	})
 	if err := etcd.Stop(); err != nil {
 		t.Fatalf("stopping etcd: %v", err)
@@ -283,7 +283,7 @@ func TestShutdownBeginsWithReadinessAndLetsRequestsFinish(t *testing.T) {
 	}
 	eventually(t, "no connection is accepted any more", func(ctx context.Context) string {
 		if _, _, err := server.health(ctx, "/readyz"); err == nil {
-			return "one is"
+			return "a connection is still accepted"
 		}
 		return ""
 	})
@@ -318,7 +318,7 @@ func TestAConnectionThatComesLateDoesNotHoldUpTheEnd(t *testing.T) {
 	go func() { stopped <- server.process.Stop() }()
 	eventually(t, "no connection is accepted any more", func(ctx context.Context) string {
 		if _, _, err := server.health(ctx, "/readyz"); err == nil {
-			return "one is"
+			return "a connection is still accepted"
 		}
 		return ""
 	})

@@ -36,7 +36,7 @@ import (
 	"github.com/truefoundry/elasti-apiserver/pkg/scaling"
 )
 
-// value is the value of a fakePrometheus of metricsOf. Empty means that its queries fail.
+// value is the query result of a fake Prometheus; the queries fail while it is empty.
 type value struct{ atomic.Pointer[string] }
 
 func newValue(initial string) *value {

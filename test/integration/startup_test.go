@@ -303,11 +303,11 @@ func eventuallyReady(t *testing.T, started *attempt, process *environment.Proces
 		if err != nil {
 			return err.Error()
 		}
-		return complaintOf(connection.Close())
+		return errorText(connection.Close())
 	})
 }
 
-func complaintOf(err error) string {
+func errorText(err error) string {
 	if err != nil {
 		return err.Error()
 	}

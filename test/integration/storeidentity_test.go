@@ -111,7 +111,7 @@ func expectAnotherStore(t *testing.T, server *loneServer, namespace, recorded st
 	eventually(t, "requests are rejected with the reason", func(ctx context.Context) string {
 		_, err := server.elastiServices(t, namespace).Create(ctx, newElastiService("other"), metav1.CreateOptions{})
 		if !apierrors.IsServiceUnavailable(err) || !strings.Contains(err.Error(), recorded) {
-			return "creating returned " + complaintOf(err)
+			return "creating returned " + errorText(err)
 		}
 		return ""
 	})
@@ -175,13 +175,13 @@ func TestWakesGoOnWhenTheStoreBecomesAnotherOne(t *testing.T) {
 	// A cache of the server that has not read the object could not use it.
 	eventually(t, "the server has read it", func(ctx context.Context) string {
 		_, err := services.Get(ctx, "app", metav1.GetOptions{ResourceVersion: "0"})
-		return complaintOf(err)
+		return errorText(err)
 	})
 	store.putAway(t)
 	eventually(t, "the server reports the store", func(ctx context.Context) string {
 		_, body, err := server.health(ctx, "/readyz/storage")
 		if err != nil || !strings.Contains(body, "this installation uses the store") {
-			return body + complaintOf(err)
+			return body + errorText(err)
 		}
 		return ""
 	})

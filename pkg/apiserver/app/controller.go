@@ -49,8 +49,8 @@ import (
 	"github.com/truefoundry/elasti-apiserver/pkg/triggers"
 )
 
-// signingKeySecret is the Secret with the key that the objects are signed with
-// that the controller makes. It is created when it does not exist.
+// signingKeySecret is the name of the Secret with the key that signs the objects that the
+// controller makes. The Secret is created when it does not exist.
 const signingKeySecret = "elasti-apiserver-signing-key"
 
 // controllerDependencies is what the controller is made of beside its flags.
@@ -68,8 +68,7 @@ type controllerDependencies struct {
 	shared bool
 }
 
-// newController makes the controller. Where replicas share their objects it works on
-// one of them at a time.
+// newController makes the controller. With several replicas, only the leader runs it.
 func newController(o *options.Controller, dependencies controllerDependencies) (apiserver.Runner, error) {
 	host, err := kubernetes.NewForConfig(dependencies.host)
 	if err != nil {

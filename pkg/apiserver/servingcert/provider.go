@@ -15,7 +15,7 @@ limitations under the License.
 */
 
 // Package servingcert gives the API server a serving certificate that the
-// aggregator trusts, with nothing to install beside it.
+// aggregator trusts, without cert-manager.
 //
 // A certificate authority and a serving certificate live in a Secret that all
 // replicas share; the bundle of authorities is published in the APIService.
@@ -117,7 +117,7 @@ func (p *Provider) AddListener(listener dynamiccertificates.Listener) {
 }
 
 // RunOnce makes or reads the certificate. A failure to publish the bundle is
-// not an error of it: the server can start, and Run publishes again.
+// logged, not returned: the server can start, and Run publishes again.
 func (p *Provider) RunOnce(ctx context.Context) error {
 	bundle, err := p.loadOrRenew(ctx)
 	if err != nil {
@@ -182,7 +182,7 @@ func (p *Provider) tryLoadOrRenew(ctx context.Context) ([]byte, error) {
 	if exists {
 		if current, err = parsePair(secret); err != nil {
 			// A Secret that cannot be parsed is replaced.
-			klog.FromContext(ctx).Info("The Secret with the serving certificate is replaced", "secret", p.options.SecretName, "reason", err.Error())
+			klog.FromContext(ctx).Info("Replacing the Secret with the serving certificate, it is not usable", "secret", p.options.SecretName, "reason", err.Error())
 			current = nil
 		}
 	}
@@ -250,9 +250,9 @@ func parsePair(secret *corev1.Secret) (*pair, error) {
 	for _, authority := range current.authorities {
 		roots.AddCert(authority)
 	}
-	// Whether it is still valid today is for renew to say.
+	// renew checks the validity period.
 	if _, err := current.leaf.Verify(x509.VerifyOptions{Roots: roots, CurrentTime: current.leaf.NotBefore}); err != nil {
-		return nil, fmt.Errorf("its certificate is not of its authority: %w", err)
+		return nil, fmt.Errorf("the certificate is not signed by the CA in the Secret: %w", err)
 	}
 	return current, nil
 }

@@ -32,9 +32,9 @@ limitations under the License.
 //  3. ports of others: takes proxy ports out of the resolver slices that belong to another
 //     ElastiService.
 //  4. removal: takes the resolvers out of the path of a Service that they cannot
-//     stand in for any more, after waking its target. The next phases but the last
-//     four have nothing to do then. A target whose Service is deleted stays asleep, and
-//     the private Service as its record.
+//     stand in for any more, after waking its target. Phases 5 to 12 do nothing then.
+//     A target whose Service is deleted stays asleep, and the private Service stays as
+//     its record.
 //  5. previous targets: restores the targets that are recorded and not named any more.
 //     Until that is done, what was made for another ElastiService, which had the Service
 //     before, stays as it is.
@@ -46,9 +46,9 @@ limitations under the License.
 //     points at them, so that a restart cannot give them to another ElastiService.
 //  9. mode: decides the next step of a scale-down, then the mode, which is proxy
 //     during a scale-down.
-//  10. slices: puts the resolvers that accept connections in the path, which each is
-//     reported to right before, or takes all out of it. Where they were not in the path
-//     all the time, a scale-down drains anew.
+//  10. slices: lists the resolvers that accept connections in the resolver slices, after
+//     a port check that has each accept, or deletes the slices. If the resolvers were out
+//     of the path in between, the scale-down drains again.
 //  11. scale-down: takes the step. It comes after the slices: a target goes to zero
 //     only with its resolvers in the path, of each of its ElastiServices, and with
 //     private Services by which they find its pods. The slices are read from the API

@@ -70,12 +70,12 @@ func NewMetrics(registerer prometheus.Registerer) *Metrics {
 	m := &Metrics{
 		reconciles: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name:    "elasti_operator_reconcile",
-			Help:    "Seconds that it took to work on an ElastiService, by class of error.",
+			Help:    "Duration of syncs of ElastiServices in seconds, by class of error.",
 			Buckets: []float64{.1, .5, 1, 2, 5, 10},
 		}, []string{"crd_name", "namespace", "error"}),
 		finalized: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "elasti_operator_CRD_finalizer_counter",
-			Help: "Number of attempts to put everything back as it was for an ElastiService that is deleted, by class of error.",
+			Help: "Number of cleanups of deleted ElastiServices, by class of error.",
 		}, []string{"crd_name", "namespace", "error"}),
 		switches: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "elasti_operator_CRD_update_counter",
@@ -87,7 +87,7 @@ func NewMetrics(registerer prometheus.Registerer) *Metrics {
 		}, []string{"crd_name", "namespace"}),
 		waiting: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "elasti_operator_waiting_for_wake",
-			Help: "Number of ElastiServices whose targets are to be woken by the controller, which paces that, and wait for their turn.",
+			Help: "Number of ElastiServices whose targets wait to be woken under --wake-rate.",
 		}),
 	}
 	registerer.MustRegister(m.reconciles, m.finalized, m.switches, m.mode, m.waiting)

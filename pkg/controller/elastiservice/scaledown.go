@@ -171,9 +171,8 @@ func (c *Controller) convergenceTime(elastiService *v1alpha1.ElastiService) time
 // usedSince reports whether resolvers have seen traffic since sleep was requested.
 // Only traffic triggers say that such a target is to stay awake: under others
 // there may be traffic that is too little for that, and it wakes the target again.
-// The request is not later than the drain, if that has begun: its time is that of
-// another clock. So are those of the reports, which count unless they are later than any
-// clock of a replica is.
+// The request time comes from another replica's clock, so the start of the drain bounds
+// it. Report times later than any replica's clock may be are ignored.
 func usedSince(elastiService *v1alpha1.ElastiService, now, draining time.Time) bool {
 	status := &elastiService.Status
 	if status.SleepRequestedTime == nil || !slices.ContainsFunc(elastiService.Spec.Triggers, func(trigger v1alpha1.ScaleTrigger) bool {

@@ -45,8 +45,8 @@ const recheckDelay = 5 * time.Second
 
 // scaleWhenAllAgree scales the target of an ElastiService that agrees to zero,
 // when every other ElastiService of the target agrees too and all of them have
-// just confirmed that it is idle. The last ElastiService that agrees scales the target. When
-// one that does not agree changes, those that do are synced again: it may have no say now.
+// just confirmed that it is idle. When one that does not agree changes, those that do are
+// synced again: it may have no say now.
 func (c *Controller) scaleWhenAllAgree(ctx context.Context, p *pass) error {
 	siblings, err := c.siblings(ctx, p.elastiService)
 	if err != nil {
@@ -67,9 +67,8 @@ func (c *Controller) scaleWhenAllAgree(ctx context.Context, p *pass) error {
 	return c.scaleToZero(ctx, p, siblings)
 }
 
-// endScaling ends the scaling of a target that scaleDowns.begin began, unless it is not
-// known yet what came of it: until then the resolvers and requests of all ElastiServices
-// of the target stay.
+// endScaling ends what scaleDowns.begin began, once the result is known: until then the
+// resolvers and requests of all ElastiServices of the target stay.
 func (c *Controller) endScaling(p *pass, target resources.TargetKey) {
 	if p.state.completing == nil {
 		c.scaleDowns.end(target, c.clock.Now())
@@ -148,10 +147,9 @@ func isRejected(err error) bool {
 // without it being known what came of that.
 var errNotConfirmed = errors.New("it was not confirmed that it was scaled to zero")
 
-// resolveScaleDown finds out whether a target is at zero, and completes the scale-down
-// then: scaling it to zero failed in a way that does not exclude that it was done, such
-// as a lost connection, on which the watch of the target may be as well. While the scale
-// cannot be read, the requests and the resolvers stay.
+// resolveScaleDown completes a scale-down whose scale request has an unknown result, such
+// as after a lost connection, on which the watch of the target may be as well. It reads
+// the scale; while that fails, the requests and the resolvers stay.
 func (c *Controller) resolveScaleDown(ctx context.Context, p *pass, siblings []*v1alpha1.ElastiService, cause error) error {
 	// The time for the checks may have ended.
 	ctx, cancel := context.WithTimeout(ctx, scaleTimeout)

@@ -117,8 +117,8 @@ type portCheck struct {
 	// accepts is true when it accepts connections to all of the ports, as far as is
 	// known: it says so, or cannot be checked.
 	accepts bool
-	// trusted is true while it accepts only by the word of a slice that was in place
-	// before this process.
+	// trusted is true while accepting is assumed because a slice that existed before
+	// this process lists it.
 	trusted bool
 	// overdue is true when it has not accepted for portCheckTimeout.
 	overdue bool

@@ -228,7 +228,7 @@ func (w *AutoscalerWatches) use(key types.NamespacedName, resource schema.GroupV
 	return handle, nil
 }
 
-// Forget ends the watching for an ElastiService.
+// Forget stops watching the autoscaler of an ElastiService.
 func (w *AutoscalerWatches) Forget(key types.NamespacedName) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

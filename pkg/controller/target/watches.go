@@ -188,7 +188,7 @@ func (w *Watches) observeScale(ctx context.Context, resource schema.GroupVersion
 	return Observation{Resource: resource, Object: &Object{ObjectMeta: meta, Resource: resource.GroupResource()}, Scale: scaleOf(scale), Unwatched: true}
 }
 
-// Forget ends the watching for an ElastiService.
+// Forget stops watching the target of an ElastiService.
 func (w *Watches) Forget(key types.NamespacedName) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -67,12 +67,11 @@ func (c *changes) begin(ctx context.Context) (context.Context, func()) {
 	return context.WithValue(ctx, changeKey{}, change{c, authorize}), authorize
 }
 
-// Transport makes a transport for the client of Options.Host. It sends the bodies of
-// requests by which the product gives up its permissions when the API server has
-// authorized all of them: a server that was requested to say so (RFC 9110, section
-// 10.1.1) responds 100 (Continue) when it reads the body, which that of Kubernetes does
-// after authorization. The transport is as safe for concurrent use as the one that it is
-// made of.
+// Transport makes a transport for the client of Options.Host. With the requests by which
+// the product gives up its permissions it sends "Expect: 100-continue" (RFC 9110, section
+// 10.1.1), and their bodies only when the API server has authorized all of these
+// requests. The API server of Kubernetes responds 100 (Continue) after authorization. The
+// transport is safe for concurrent use if base is.
 func Transport(base http.RoundTripper) http.RoundTripper { return transport{base} }
 
 type transport struct{ base http.RoundTripper }

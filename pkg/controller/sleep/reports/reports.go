@@ -14,8 +14,8 @@ See the License for the specific language governing permissions and
 limitations under the License.
 */
 
-// Package reports reads what resolvers have reported about traffic into the
-// status of an ElastiService. Everything in it is a pure function.
+// Package reports reads the traffic reports of resolvers from the status of an
+// ElastiService. All functions are pure.
 //
 // It knows nothing of triggers. Begin with HasOpen.
 package reports

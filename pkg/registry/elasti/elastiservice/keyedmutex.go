@@ -71,7 +71,7 @@ func (m *keyedMutex) acquire(key string) *keyLock {
 	return l
 }
 
-// release discounts a user of the lock of a key, and drops the lock with the last.
+// release removes a user of the lock, and deletes the lock after the last one.
 func (m *keyedMutex) release(key string, l *keyLock) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -65,7 +65,7 @@ func TestOpenAPIHasEachField(t *testing.T) {
 		assertHasFields(t, document, kind, seen)
 	}
 	if len(seen) < 10 {
-		t.Errorf("found the types %v alone", seen)
+		t.Errorf("found only the types %v", seen)
 	}
 }
 

@@ -31,7 +31,7 @@ import (
 // wakeLimit checks that a wake goes beyond spec.minTargetReplicas only for callers
 // that may scale the ElastiService: the permission to wake is granted to what
 // needs the application, not to what decides on its size. Nil allows every caller
-// any number.
+// any number of replicas.
 type wakeLimit struct {
 	authorizer authorizer.UnconditionalAuthorizer
 }
