@@ -15,7 +15,7 @@ limitations under the License.
 */
 
 // Package compatibility decides which properties of a Service, of a target and
-// of an autoscaler do not go together with scaling to zero, and what the user
+// of an autoscaler are incompatible with scale to zero, and what the user
 // can do about each. The controller reports its findings in conditions, also when an
 // object is edited later, and preflight in warnings.
 //
@@ -32,8 +32,7 @@ import (
 	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti/v1alpha1"
 )
 
-// Finding is one property of an object that does not go together with scaling
-// to zero.
+// Finding is one property of an object that is incompatible with scale to zero.
 type Finding struct {
 	// Condition is the type of the condition that reports the finding.
 	Condition string
@@ -61,7 +60,7 @@ func ConditionOf(conditionType string, findings []Finding) metav1.Condition {
 			Type:    conditionType,
 			Status:  metav1.ConditionTrue,
 			Reason:  v1alpha1.ReasonCompatible,
-			Message: "nothing is known that does not go together with sleeping",
+			Message: "nothing is known that is incompatible with scale to zero",
 		}
 	}
 	return metav1.Condition{

@@ -141,9 +141,9 @@ func TestWarnings(t *testing.T) {
 	}
 }
 
-// What does not go together with sleeping is reported at once, by the object that
+// What is incompatible with scale to zero is reported at once, by the object that
 // it is about.
-func TestWarningsAboutWhatDoesNotGoTogetherWithSleeping(t *testing.T) {
+func TestWarningsAboutWhatIsIncompatibleWithScaleToZero(t *testing.T) {
 	const statefulSets = "/apis/apps/v1/namespaces/shop/statefulsets/cart"
 	checker := newChecker(t, func(path string) any {
 		switch path {

@@ -67,7 +67,7 @@ func sleep(t *testing.T, namespace string) {
 	}
 }
 
-// A setting of a Service that is not compatible with sleeping is reported while it is
+// A setting of a Service that is incompatible with scale to zero is reported while it is
 // set.
 func TestServiceThatIsEditedLaterIsReported(t *testing.T) {
 	namespace := newNamespace(t)

@@ -25,8 +25,8 @@ import (
 	"github.com/truefoundry/elasti-apiserver/pkg/controller/target"
 )
 
-// targetFindings returns what of the target of an ElastiService does not go together
-// with sleeping. It must be called with a target that is known to exist.
+// targetFindings returns what of the target of an ElastiService is incompatible with
+// scale to zero. It must be called with a target that is known to exist.
 func targetFindings(elastiService *v1alpha1.ElastiService, object *target.Object) []compatibility.Finding {
 	ref := elastiService.Spec.ScaleTargetRef
 	return compatibility.OfTarget(object.Resource, ref.Kind, ref.Name, elastiService.Annotations, object.Traits)
@@ -45,7 +45,7 @@ func forbiddenBecause(elastiService *v1alpha1.ElastiService, object *target.Obje
 }
 
 // setCompatibility reports which properties of the Service, the target and the
-// autoscaler do not go together with sleeping. A condition about an object that
+// autoscaler are incompatible with scale to zero. A condition about an object that
 // does not exist is removed; that about one that is not known for now stays as
 // it is.
 func setCompatibility(p *pass, status *v1alpha1.ElastiServiceStatus, now metav1.Time) {

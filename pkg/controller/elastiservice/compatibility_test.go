@@ -31,7 +31,7 @@ import (
 	"github.com/truefoundry/elasti-apiserver/pkg/controller/target/targettest"
 )
 
-// What does not go together with sleeping is reported while it is so, also when the
+// What is incompatible with scale to zero is reported while it is so, also when the
 // Service is edited later.
 func TestCompatibilityConditionsFollowTheObjects(t *testing.T) {
 	t.Parallel()

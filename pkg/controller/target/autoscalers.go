@@ -80,7 +80,7 @@ type Autoscaler struct {
 	// Scaler is the HorizontalPodAutoscaler through which it scales. Empty when
 	// there is none.
 	Scaler string
-	// Findings say what of it is not compatible with sleeping.
+	// Findings say what of it is incompatible with scale to zero.
 	Findings []compatibility.Finding
 }
 

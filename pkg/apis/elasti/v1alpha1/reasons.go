@@ -265,7 +265,7 @@ const (
 // Reasons of ConditionServiceCompatible, ConditionTargetCompatible and
 // ConditionAutoscalerCompatible.
 const (
-	// ReasonCompatible: nothing is known that does not go together with sleeping.
+	// ReasonCompatible: nothing is known that is incompatible with scale to zero.
 	ReasonCompatible = "Compatible"
 	// ReasonPublishesNotReadyAddresses: the Service sends traffic to pods that
 	// are not ready.
