@@ -16,6 +16,9 @@ limitations under the License.
 
 // Command elasti-apiserver serves ElastiServices as part of the Kubernetes API, and
 // runs the controller that reconciles them.
+//
+// It knows nothing of how they are served, which is in pkg/apiserver. Begin with
+// newCommand.
 package main
 
 import (

@@ -14,8 +14,10 @@ See the License for the specific language governing permissions and
 limitations under the License.
 */
 
-// elasti-resolver receives the traffic of sleeping services, holds it, and
+// Command elasti-resolver receives the traffic of sleeping services, holds it, and
 // forwards it as soon as a pod is ready.
+//
+// It knows nothing of how that is done, which is in pkg/resolver. Begin with main.
 package main
 
 import (

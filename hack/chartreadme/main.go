@@ -20,6 +20,8 @@ limitations under the License.
 //	chartreadme [--check] CHART
 //
 // With --check it writes nothing, and fails when the README is not what it would write.
+//
+// It knows nothing of the templates of the chart. Begin with table.go.
 package main
 
 import (

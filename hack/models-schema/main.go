@@ -16,6 +16,8 @@ limitations under the License.
 
 // Command models-schema prints the OpenAPI v2 definitions of the API types as
 // one JSON document, from which the apply configurations learn how fields merge.
+//
+// It knows nothing of the server. Begin with printDefinitions.
 package main
 
 import (

@@ -98,7 +98,8 @@ func readHeaders(reader *bufio.Reader) (headers []byte, length int64, err error)
 	}
 }
 
-// newCertificate creates a self-signed certificate with the name of the host.
+// newCertificate creates a self-signed certificate with the name of the host. It does not
+// use test/certificates, with which the image would contain packages of client-go.
 func newCertificate(hostname string) (tls.Certificate, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {

@@ -17,6 +17,8 @@ limitations under the License.
 // Command pause is the first process of every pod. It keeps the pod's
 // namespaces alive until the container runtime ends it, and collects orphaned
 // processes where a pod shares its process namespace.
+//
+// It knows nothing of the containers beside it. Begin with main.
 package main
 
 import (

@@ -17,6 +17,8 @@ limitations under the License.
 // Command timeline sends one request to a sleeping ElastiService and prints
 // what happened until it had a response, or until its target sleeps again, and
 // when, as the components of the cluster recorded it.
+//
+// It knows nothing of how the cluster was made. Begin with run.
 package main
 
 import (

@@ -18,6 +18,8 @@ limitations under the License.
 // nothing else, and writes the image to a file which docker load,
 // ctr images import and kind load image-archive take. The same input gives the
 // same bytes, on any machine and at any time.
+//
+// It knows nothing of registries. Begin with newImage.
 package main
 
 import (

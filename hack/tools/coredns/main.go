@@ -17,6 +17,8 @@ limitations under the License.
 // Command coredns is CoreDNS with only the plugins that a cluster's own names
 // need. Leaving out the cloud and tracing plugins of the stock binary keeps
 // hundreds of modules out of the build.
+//
+// It knows nothing of the cluster, which the Corefile names. Begin with main.
 package main
 
 import (

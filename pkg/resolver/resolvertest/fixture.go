@@ -17,6 +17,8 @@ limitations under the License.
 // Package resolvertest has what the tests of the protocols of a resolver share:
 // a service whose connections are served on loopback, pods, and waiting for a
 // condition.
+//
+// It knows nothing of any protocol that it serves. Begin with Fixture.
 package resolvertest
 
 import (

@@ -16,6 +16,8 @@ limitations under the License.
 
 // Package fuzzer fills the types of the API group with random values that
 // could come out of decoding, for round-trip tests.
+//
+// It knows nothing of what is valid beyond that. Begin with Funcs.
 package fuzzer
 
 import (

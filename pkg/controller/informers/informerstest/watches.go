@@ -15,6 +15,8 @@ limitations under the License.
 */
 
 // Package informerstest has fake clients respond to informers as an API server does.
+//
+// It knows nothing of what the objects mean. Begin with WatchFromList.
 package informerstest
 
 import (

@@ -15,6 +15,8 @@ limitations under the License.
 */
 
 // Package proxyportstest has claims of proxy ports for tests.
+//
+// It knows nothing of the storage, nor of how ports are chosen. Begin with Claims.
 package proxyportstest
 
 import (

@@ -15,4 +15,6 @@ limitations under the License.
 */
 
 // Package resolverstest has stand-ins for resolvers as the network sees them.
+//
+// It knows nothing of the API, nor of what a resolver forwards. Begin with Network.
 package resolverstest

@@ -15,4 +15,6 @@ limitations under the License.
 */
 
 // Package targettest makes targets and autoscalers as the cluster shows them.
+//
+// It knows nothing of clients and watches. Begin with Deployment.
 package targettest

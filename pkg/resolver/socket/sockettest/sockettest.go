@@ -17,6 +17,8 @@ limitations under the License.
 // Package sockettest has connections in memory that behave as TCP connections
 // do: with a window, half-closes and resets. They work in the bubbles of
 // testing/synctest, where no time passes that nothing waits for.
+//
+// It knows nothing of what the bytes are. Begin with Pipe.
 package sockettest
 
 import (
