@@ -54,7 +54,7 @@ import (
 	"github.com/truefoundry/elasti-apiserver/pkg/generated/clientset/versioned"
 	elastiinformers "github.com/truefoundry/elasti-apiserver/pkg/generated/informers/externalversions"
 	"github.com/truefoundry/elasti-apiserver/pkg/resolver/accesslog"
-	"github.com/truefoundry/elasti-apiserver/pkg/resolver/activity"
+	resolveractivity "github.com/truefoundry/elasti-apiserver/pkg/resolver/activity"
 	"github.com/truefoundry/elasti-apiserver/pkg/resolver/adminserver"
 	"github.com/truefoundry/elasti-apiserver/pkg/resolver/dial"
 	"github.com/truefoundry/elasti-apiserver/pkg/resolver/fallback"
@@ -144,7 +144,7 @@ type Resolver struct {
 	listeners   *listen.Set
 	hosts       *hostroute.Table
 	metrics     *metrics.Metrics
-	reporter    *activity.Reporter
+	reporter    *resolveractivity.Reporter
 	tracer      *tracing.Recorder
 	draining    atomic.Bool
 	// wakeCalls are the wake calls under way, and wakesBeside limits those that are made
@@ -162,7 +162,7 @@ func New(options Options) (*Resolver, error) {
 		wakesBeside: wake.NewBeside(),
 		tracer:      tracing.New(options.TracerProvider),
 		hosts:       hostroute.New(hostroute.Options{ClusterDomain: options.ClusterDomain, HostHeader: options.SharedHostHeader}),
-		reporter:    activity.New(activity.Options{Client: reports{options.Elasti}, Resolver: options.Name}),
+		reporter:    resolveractivity.New(resolveractivity.Options{Client: reports{options.Elasti}, Resolver: options.Name}),
 	}
 	r.tasks = task.New(r.panicked)
 	r.liveness = liveness.New(liveness.Options{Tasks: r.tasks})

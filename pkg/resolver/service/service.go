@@ -31,7 +31,7 @@ import (
 
 	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti/v1alpha1"
 	"github.com/truefoundry/elasti-apiserver/pkg/resolver/accesslog"
-	"github.com/truefoundry/elasti-apiserver/pkg/resolver/activity"
+	resolveractivity "github.com/truefoundry/elasti-apiserver/pkg/resolver/activity"
 	"github.com/truefoundry/elasti-apiserver/pkg/resolver/dial"
 	"github.com/truefoundry/elasti-apiserver/pkg/resolver/endpoint"
 	"github.com/truefoundry/elasti-apiserver/pkg/resolver/hold"
@@ -72,7 +72,7 @@ type Config struct {
 	// cluster. Empty when no reason is known. The text is not trusted.
 	Problem string
 	// Activity configures the reports of the traffic.
-	Activity activity.Policy
+	Activity resolveractivity.Policy
 }
 
 // Port is one port of the public Service.
@@ -119,7 +119,7 @@ type Options struct {
 	// Closed is called when the service was closed. Optional.
 	Closed func()
 	// Traffic counts the requests and connections. Close ends it. Optional.
-	Traffic *activity.Tracker
+	Traffic *resolveractivity.Tracker
 	// Tasks runs the workers, so that a panic does not end the process. Optional.
 	Tasks *task.Runner
 	// Workers returns the workers of the service.
@@ -135,7 +135,7 @@ type Service struct {
 	UID types.UID
 
 	queue     *hold.Queue
-	traffic   *activity.Tracker
+	traffic   *resolveractivity.Tracker
 	config    atomic.Pointer[Config]
 	leftSince atomic.Pointer[time.Time]
 	path      path
@@ -154,7 +154,7 @@ type Service struct {
 // New returns a Service. Close must be called in the end.
 func New(options Options) *Service {
 	if options.Traffic == nil {
-		options.Traffic = activity.NewTracker()
+		options.Traffic = resolveractivity.NewTracker()
 	}
 	s := &Service{
 		Namespace:     options.Namespace,
@@ -205,7 +205,7 @@ func (s *Service) Queue() *hold.Queue { return s.queue }
 func (s *Service) Memory() *memory.Account { return s.queue.Memory() }
 
 // Traffic returns the tracker of the service's requests and connections.
-func (s *Service) Traffic() *activity.Tracker { return s.traffic }
+func (s *Service) Traffic() *resolveractivity.Tracker { return s.traffic }
 
 // Leaving reports whether clients should move to the pods: resolvers are not in the path
 // of new connections, and are not about to be.
