@@ -168,7 +168,7 @@ func (s *observation) checkElastiService(object *v1alpha1.ElastiService, report 
 		say("the mode is %q, and there are resolver slices: %t", object.Status.Mode, inPath)
 	}
 	s.checkPorts(object, service, say)
-	private, ok := s.services[resources.PrivateServiceKey(object)]
+	private, ok := s.services[resources.PrivateServiceKey(resources.PublicServiceKey(object))]
 	switch {
 	case !ok:
 		say("there is no private Service of Service %s", public.Name)
@@ -233,7 +233,7 @@ func (s *observation) checkLeftovers(w *testbed, report func(string, ...any)) {
 		}
 	}
 	for i := range s.slices {
-		public := resources.SliceServiceKey(&s.slices[i])
+		public := v1alpha1.SliceServiceKey(&s.slices[i])
 		if isResolverSlice(&s.slices[i]) && !needed[public] && !w.hasNoRecords(public) {
 			report("the resolver slice %s/%s is left", s.slices[i].Namespace, s.slices[i].Name)
 		}
@@ -332,7 +332,7 @@ func (s *observation) waitsForItsService(target types.NamespacedName) bool {
 func (s *observation) resolverSlices(public types.NamespacedName) (found []*discoveryv1.EndpointSlice) {
 	for i := range s.slices {
 		slice := &s.slices[i]
-		if resources.SliceServiceKey(slice) == public && isResolverSlice(slice) {
+		if v1alpha1.SliceServiceKey(slice) == public && isResolverSlice(slice) {
 			found = append(found, slice)
 		}
 	}
@@ -345,7 +345,7 @@ func (s *observation) endpoints(public types.NamespacedName) (resolvers, others 
 	for i := range s.slices {
 		slice := &s.slices[i]
 		switch {
-		case resources.SliceServiceKey(slice) != public:
+		case v1alpha1.SliceServiceKey(slice) != public:
 		case isResolverSlice(slice):
 			resolvers += countReady(slice)
 		default:

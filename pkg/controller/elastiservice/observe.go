@@ -98,7 +98,8 @@ func (c *Controller) reconcileObserved(ctx context.Context, p *pass) {
 // does not contain it is requested, when the object changed.
 func (c *Controller) observe(ctx context.Context, elastiService *v1alpha1.ElastiService) observed {
 	key := resources.KeyOf(elastiService)
-	public, private := resources.PublicServiceKey(elastiService), resources.PrivateServiceKey(elastiService)
+	public := resources.PublicServiceKey(elastiService)
+	private := resources.PrivateServiceKey(public)
 	o := observed{target: c.targets.Observe(ctx, key, target.Of(elastiService)), autoscaler: c.autoscalers.Observe(elastiService)}
 
 	if owning := owningElastiService(c.claimants(elastiService)); owning != nil && owning.UID != elastiService.UID {

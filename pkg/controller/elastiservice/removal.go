@@ -74,7 +74,7 @@ func (r restoration) about(uid types.UID) *corev1.ObjectReference {
 	if r.regarding != nil {
 		return r.regarding
 	}
-	return &corev1.ObjectReference{APIVersion: r.target.APIVersion, Kind: r.target.Kind, Namespace: r.target.Namespace, Name: r.target.Name, UID: uid}
+	return target.ReferenceTo(r.target, uid)
 }
 
 // sameAs reports whether two restorations are of the same target and autoscaler.
@@ -491,5 +491,5 @@ func orphanReference(p *pass) *corev1.ObjectReference {
 	if p.service == nil {
 		return nil
 	}
-	return &corev1.ObjectReference{APIVersion: "v1", Kind: "Service", Namespace: p.service.Namespace, Name: p.service.Name, UID: p.service.UID}
+	return resources.ServiceReference(p.service)
 }

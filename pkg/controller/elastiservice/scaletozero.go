@@ -219,7 +219,7 @@ func (c *Controller) hasResolvers(ctx context.Context, elastiService *v1alpha1.E
 func (c *Controller) isSliceOf(slice *discoveryv1.EndpointSlice, elastiService *v1alpha1.ElastiService) bool {
 	return c.options.Signer.Made(&slice.ObjectMeta) && slice.DeletionTimestamp.IsZero() &&
 		slice.Labels[v1alpha1.LabelRole] == v1alpha1.RoleResolver &&
-		resources.SliceServiceKey(slice) == resources.PublicServiceKey(elastiService) &&
+		v1alpha1.SliceServiceKey(slice) == resources.PublicServiceKey(elastiService) &&
 		slices.Contains(resources.OwnerOf(&slice.ObjectMeta), resources.KeyOf(elastiService))
 }
 

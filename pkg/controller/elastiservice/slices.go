@@ -93,7 +93,7 @@ func (c *Controller) reconcileSlices(ctx context.Context, p *pass) {
 func inPlace(desired []*discoveryv1.EndpointSlice, owned []*observedSlice) bool {
 	for _, slice := range desired {
 		if len(slice.Endpoints) > 0 && !slices.ContainsFunc(owned, func(known *observedSlice) bool {
-			return known.Name == slice.Name && known.service() == resources.SliceServiceKey(slice) &&
+			return known.Name == slice.Name && known.service() == v1alpha1.SliceServiceKey(slice) &&
 				equality.Semantic.DeepEqual(known.slice.Ports, slice.Ports) && shareEndpoint(known.slice.Endpoints, slice.Endpoints)
 		}) {
 			return false

@@ -124,7 +124,7 @@ func (c *Controller) elastiServiceSource(namespace string) informers.Source {
 				return []types.NamespacedName{resources.PublicServiceKey(elastiService)}
 			}),
 			byPrivateService: index(func(elastiService *v1alpha1.ElastiService) []types.NamespacedName {
-				return []types.NamespacedName{resources.PrivateServiceKey(elastiService)}
+				return []types.NamespacedName{resources.PrivateServiceKey(resources.PublicServiceKey(elastiService))}
 			}),
 			byTarget: index(func(elastiService *v1alpha1.ElastiService) []types.NamespacedName {
 				return []types.NamespacedName{target.Of(elastiService).NamespacedName()}

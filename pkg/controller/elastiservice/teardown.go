@@ -192,7 +192,7 @@ func recordsOfSlices(signer *signature.Signer, resolverSlices []discoveryv1.Endp
 func recordsInStatuses(elastiServices []*v1alpha1.ElastiService) (records []record) {
 	for _, elastiService := range elastiServices {
 		if managed := resources.ManagedTargetInStatus(&elastiService.Status); managed != nil {
-			records = append(records, record{elastiService.Namespace, managed, resources.PrivateServiceKey(elastiService)})
+			records = append(records, record{elastiService.Namespace, managed, resources.PrivateServiceKey(resources.PublicServiceKey(elastiService))})
 		}
 	}
 	return records
@@ -200,8 +200,7 @@ func recordsInStatuses(elastiServices []*v1alpha1.ElastiService) (records []reco
 
 // privateServiceOf returns the private Service of the public Service of a resolver slice.
 func privateServiceOf(slice *discoveryv1.EndpointSlice) types.NamespacedName {
-	public := resources.SliceServiceKey(slice)
-	return types.NamespacedName{Namespace: public.Namespace, Name: resources.PrivateServiceName(public.Name)}
+	return resources.PrivateServiceKey(v1alpha1.SliceServiceKey(slice))
 }
 
 // restoreTargets wakes the targets that are recorded. It returns the private Services
@@ -314,7 +313,7 @@ func (t *Teardown) restore(ctx context.Context, scaleTarget scaling.Target, mana
 func (t *Teardown) removeResolverSlices(ctx context.Context, signer *signature.Signer, resolverSlices []discoveryv1.EndpointSlice) error {
 	deadline := t.Clock.Now().Add(teardownEndpoints)
 	return forEach(resolverSlices, namespaceOf[*discoveryv1.EndpointSlice], func(slice *discoveryv1.EndpointSlice) error {
-		public := resources.SliceServiceKey(slice)
+		public := v1alpha1.SliceServiceKey(slice)
 		// A timeout is no error: the resolvers are removed anyway.
 		_ = wait.PollUntilContextCancel(ctx, teardownPoll, true, func(ctx context.Context) (bool, error) {
 			return t.hasReadyEndpoint(ctx, signer, public) || t.Clock.Now().After(deadline), nil

@@ -66,7 +66,7 @@ func readyPods(endpointSlices []*observedSlice) int {
 	return ready
 }
 
-func (s *observedSlice) service() types.NamespacedName { return resources.SliceServiceKey(s) }
+func (s *observedSlice) service() types.NamespacedName { return v1alpha1.SliceServiceKey(s) }
 
 // keepSlice returns the transform for EndpointSlices.
 func keepSlice(signer *signature.Signer, resolverService types.NamespacedName) func(any) (any, error) {

@@ -57,15 +57,9 @@ func PublicServiceKey(elastiService *v1alpha1.ElastiService) types.NamespacedNam
 	return types.NamespacedName{Namespace: elastiService.Namespace, Name: elastiService.Spec.Service}
 }
 
-// PrivateServiceKey returns the key of the private Service of an ElastiService.
-func PrivateServiceKey(elastiService *v1alpha1.ElastiService) types.NamespacedName {
-	return types.NamespacedName{Namespace: elastiService.Namespace, Name: PrivateServiceName(elastiService.Spec.Service)}
-}
-
-// SliceServiceKey returns the key of the Service that an EndpointSlice belongs to, by its
-// label.
-func SliceServiceKey(slice metav1.Object) types.NamespacedName {
-	return types.NamespacedName{Namespace: slice.GetNamespace(), Name: slice.GetLabels()[discoveryv1.LabelServiceName]}
+// PrivateServiceKey returns the key of the private Service of a public Service.
+func PrivateServiceKey(public types.NamespacedName) types.NamespacedName {
+	return types.NamespacedName{Namespace: public.Namespace, Name: PrivateServiceName(public.Name)}
 }
 
 // AutoscalerKey returns the key of the autoscaler that an ElastiService names, which must

@@ -20,6 +20,11 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
+// ServiceReference returns a reference to a Service, for Events.
+func ServiceReference(service *corev1.Service) *corev1.ObjectReference {
+	return &corev1.ObjectReference{APIVersion: "v1", Kind: "Service", Namespace: service.Namespace, Name: service.Name, UID: service.UID}
+}
+
 // Unsupported returns why resolvers cannot be in the path of a Service, and what
 // to do about it. It is empty when they can be.
 func Unsupported(service *corev1.Service) string {

@@ -17,6 +17,9 @@ limitations under the License.
 package target
 
 import (
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
 	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti/v1alpha1"
 	"github.com/truefoundry/elasti-apiserver/pkg/scaling"
 )
@@ -24,6 +27,12 @@ import (
 // Of returns the target of an ElastiService.
 func Of(elastiService *v1alpha1.ElastiService) scaling.Target {
 	return scaling.TargetOf(elastiService.Namespace, elastiService.Spec.ScaleTargetRef)
+}
+
+// ReferenceTo returns a reference to a target, for Events. uid is empty when it is not
+// known.
+func ReferenceTo(target scaling.Target, uid types.UID) *corev1.ObjectReference {
+	return &corev1.ObjectReference{APIVersion: target.APIVersion, Kind: target.Kind, Namespace: target.Namespace, Name: target.Name, UID: uid}
 }
 
 // AutoscalerOf returns the autoscaler that a spec names, which may be nil.

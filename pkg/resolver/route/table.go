@@ -196,13 +196,8 @@ func serviceOfSliceObject(object any) ([]string, error) {
 	if !ok {
 		return nil, nil
 	}
-	return []string{serviceOfSlice(slice).String()}, nil
-}
-
-// serviceOfSlice returns the Service that an EndpointSlice belongs to: a private one, as
-// resolvers watch no slices of others.
-func serviceOfSlice(slice *discoveryv1.EndpointSlice) types.NamespacedName {
-	return types.NamespacedName{Namespace: slice.Namespace, Name: slice.Labels[discoveryv1.LabelServiceName]}
+	// Resolvers watch the slices of private Services only.
+	return []string{v1alpha1.SliceServiceKey(slice).String()}, nil
 }
 
 func (t *Table) objectChanged(object any) {
@@ -216,7 +211,7 @@ func (t *Table) sliceChanged(object any) {
 	if !ok {
 		return
 	}
-	private := serviceOfSlice(slice)
+	private := v1alpha1.SliceServiceKey(slice)
 	objects, err := t.objects.ByIndex(byPrivateService, private.String())
 	if err != nil {
 		// ByIndex fails only without the index, which New has added.

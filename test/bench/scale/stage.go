@@ -40,7 +40,6 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti/v1alpha1"
-	"github.com/truefoundry/elasti-apiserver/pkg/controller/resources"
 	"github.com/truefoundry/elasti-apiserver/test/integration/environment"
 )
 
@@ -322,7 +321,7 @@ func (s *Stage) followSlices(ctx context.Context, awake map[types.NamespacedName
 			return client.Watch(ctx, options)
 		},
 	}, s.control.Kubernetes), &discoveryv1.EndpointSlice{}, func(object any, exists bool) {
-		name := resources.SliceServiceKey(object.(*discoveryv1.EndpointSlice))
+		name := v1alpha1.SliceServiceKey(object.(*discoveryv1.EndpointSlice))
 		inPath.set(name, exists != awake[name])
 	})
 }

@@ -18,7 +18,9 @@ package v1alpha1
 
 import (
 	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 )
 
 // ReferenceTo returns a reference to an ElastiService, for Events. It names this
@@ -32,4 +34,10 @@ func ReferenceTo(elastiService metav1.Object) *corev1.ObjectReference {
 		UID:             elastiService.GetUID(),
 		ResourceVersion: elastiService.GetResourceVersion(),
 	}
+}
+
+// SliceServiceKey returns the key of the Service that an EndpointSlice belongs to, by its
+// label.
+func SliceServiceKey(slice metav1.Object) types.NamespacedName {
+	return types.NamespacedName{Namespace: slice.GetNamespace(), Name: slice.GetLabels()[discoveryv1.LabelServiceName]}
 }
