@@ -100,7 +100,7 @@ pkg/resolver/dial/*	[Rr]efus	ECONNREFUSED
 pkg/resolver/endpoint/*	refused	ECONNREFUSED
 pkg/resolver/hold/*	(pod|connection is) refused	ECONNREFUSED
 pkg/resolver/http1/hold.go	refused	ECONNREFUSED
-pkg/resolver/metrics/*	refused	the previous name of a metric, which is served until the next release
+pkg/resolver/metrics/*	refused	the previous name of a metric, which is served until 0.2.0
 pkg/resolver/probe/*	refused a connection	ECONNREFUSED
 pkg/resolver/stream/connect.go	connection was refused	ECONNREFUSED
 test/chaos/*	refused	ECONNREFUSED

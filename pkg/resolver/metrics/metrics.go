@@ -100,7 +100,7 @@ type Metrics struct {
 	panics      prometheus.Counter
 	localFaults *prometheus.CounterVec
 	rejected    *prometheus.CounterVec
-	// refused has the values of rejected under its previous name, for one release.
+	// refused has the values of rejected under its previous name, until 0.2.0.
 	refused   *prometheus.CounterVec
 	conflicts prometheus.Gauge
 }
