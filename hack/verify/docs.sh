@@ -3,8 +3,8 @@
 # links, when a relative link or its anchor leads nowhere, when a link such as
 # [`Decide`](…/decide.go) leads to a file that does not define that name, when a page
 # names a path or a target of the Makefile that does not exist, when the comment of a
-# package, those of test/ among them, does not say what it knows nothing of and where to
-# begin reading, or names nothing that it has, when a package is not on the map of the code, and when a benchmark
+# package does not say what it knows nothing of and where to begin reading, or names
+# nothing that it has, when a package is not on the map of the code, and when a benchmark
 # or one of its keys is not on the page of the benchmarks.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
@@ -96,9 +96,8 @@ visit() {
     done < <(links_of "$1")
 }
 
-# check_package FOLDER FILE… checks what the comment of a package, or of a command for
-# tests, says that it does not know, and where to begin: with a file, or with a type or a
-# function.
+# check_package FOLDER FILE… checks what the comment of a package or of a command says
+# that it does not know, and where to begin: with a file, or with a type or a function.
 check_package() {
     local comment name files=("${@:2}")
     comment=$(awk '/^\/\/ (Package|Command) / {in_comment = 1} in_comment && !/^\/\// {exit} in_comment {printf "%s ", substr($0, 4)}' "${files[@]}")
@@ -113,21 +112,16 @@ check_package() {
     fi
 }
 
-# folders_of GLOB prints the folders of Go files that are no tests.
-folders_of() {
-    git ls-files --cached --others --exclude-standard -- "$1" | grep -v '_test\.go$' | xargs -n 1 dirname | sort -u
-}
-
-# packages prints the packages of the product but what is generated or for tests.
+# packages prints the folders of all packages but of what is generated.
 packages() {
-    folders_of 'pkg/*.go' | grep -vE '^pkg/generated/|test$|/fuzzer$'
+    git ls-files --cached --others --exclude-standard -- '*.go' | grep -v '^pkg/generated/' | xargs -n 1 dirname | sort -u
 }
 
 for page in "${pages[@]}"; do
     anchors_of "${page}"
 done
 visit "${start}"
-for folder in $(folders_of 'cmd/*.go') $(packages); do
+for folder in $(packages); do
     grep -qF "\`${folder}\`" "${map}" || complain "${folder} is not on the map of the code, ${map}"
 done
 for page in "${pages[@]}"; do
@@ -139,10 +133,6 @@ while read -r name; do
     grep -qF "\`${name}\`" "${benchmarks}" || complain "the benchmark or key ${name} is not on ${benchmarks}"
 done < <(git ls-files -- 'test/bench/*.go' | grep -v '_test\.go$' | xargs sed -nE 's/.*(\{name: |\.set\()"([a-z0-9_]+)", .*/\2/p')
 for folder in $(packages); do
-    mapfile -t files < <(compgen -G "${folder}/*.go" | grep -v '_test\.go$')
-    check_package "${folder}" "${files[@]}"
-done
-for folder in $(git ls-files --cached --others --exclude-standard -- 'test/*.go' | xargs -n 1 dirname | sort -u); do
     mapfile -t files < <(compgen -G "${folder}/*.go")
     check_package "${folder}" "${files[@]}"
 done
