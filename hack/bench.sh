@@ -39,4 +39,5 @@ if ((${#missing[@]} > 0)); then
 fi
 mkdir -p "$root/_output/bin"
 go build -o "$root/_output/bin/bench" ./test/bench
+hack/result-header.sh "${GOGC:+GOGC=$GOGC }make bench${1:+ BENCH=$1}"
 exec "$root/_output/bin/bench" -output "$output" -benchmark "${1:-all}"

@@ -16,4 +16,5 @@ fi
 command -v nft >/dev/null || DEBIAN_FRONTEND=noninteractive apt-get install --yes --no-install-recommends nftables >/dev/null
 mkdir -p "$root/_output/bin"
 go build -o "$root/_output/bin/chaos" ./test/chaos
+hack/result-header.sh "make chaos${CHAOS_RATE:+ CHAOS_RATE=$CHAOS_RATE}${CHAOS_DURATION:+ CHAOS_DURATION=$CHAOS_DURATION}"
 exec "$root/_output/bin/chaos" -rate "${CHAOS_RATE:-1000}" -duration "${CHAOS_DURATION:-60s}"

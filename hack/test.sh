@@ -152,6 +152,7 @@ soak() {
     hack/cluster/up.sh
     hack/images/build.sh
     hack/deploy.sh
+    hack/result-header.sh "make soak${SOAK_FOR:+ SOAK_FOR=${SOAK_FOR}}"
     go test -v -timeout "${timeout}" -count=1 -run '^TestSwitchesUnderTraffic' ./test/e2e -switch-rounds=20
     restarts
 }

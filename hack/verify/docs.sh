@@ -4,8 +4,9 @@
 # [`Decide`](…/decide.go) leads to a file that does not define that name, when a page
 # names a path or a target of the Makefile that does not exist, when the comment of a
 # package does not say what it knows nothing of and where to begin reading, or names
-# nothing that it has, when a package is not on the map of the code, and when a benchmark
-# or one of its keys is not on the page of the benchmarks.
+# nothing that it has, when a package is not on the map of the code, when a benchmark
+# or one of its keys is not on the page of the benchmarks, and when a result does not
+# say when, on what, of which commit and how it was measured.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 export LC_ALL=C.UTF-8
@@ -132,6 +133,11 @@ done
 while read -r name; do
     grep -qF "\`${name}\`" "${benchmarks}" || complain "the benchmark or key ${name} is not on ${benchmarks}"
 done < <(git ls-files -- 'test/bench/*.go' | grep -v '_test\.go$' | xargs sed -nE 's/.*(\{name: |\.set\()"([a-z0-9_]+)", .*/\2/p')
+for result in docs/results/[0-9]*.md; do
+    for row in date machine commit command; do
+        grep -q "^| ${row} | ." "${result}" || complain "${result} has no row \"${row}\", see docs/results/README.md"
+    done
+done
 for folder in $(packages); do
     mapfile -t files < <(compgen -G "${folder}/*.go")
     check_package "${folder}" "${files[@]}"
