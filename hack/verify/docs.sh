@@ -5,8 +5,9 @@
 # names a path or a target of the Makefile that does not exist, when the comment of a
 # package does not say what it knows nothing of and where to begin reading, or names
 # nothing that it has, when a package is not on the map of the code, when a benchmark
-# or one of its keys is not on the page of the benchmarks, and when a result does not
-# say when, on what, of which commit and how it was measured.
+# or one of its keys is not on the page of the benchmarks, when a result does not
+# say when, on what, of which commit and how it was measured, and when a script or a
+# folder of hack/ is not in its README.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 export LC_ALL=C.UTF-8
@@ -133,6 +134,12 @@ done
 while read -r name; do
     grep -qF "\`${name}\`" "${benchmarks}" || complain "the benchmark or key ${name} is not on ${benchmarks}"
 done < <(git ls-files -- 'test/bench/*.go' | grep -v '_test\.go$' | xargs sed -nE 's/.*(\{name: |\.set\()"([a-z0-9_]+)", .*/\2/p')
+while read -r file; do
+    grep -qE "\`([a-z-]+/)*$(basename "${file}")[ \`]" hack/README.md || complain "${file} is not in hack/README.md"
+done < <(git ls-files --cached --others --exclude-standard -- 'hack/*.sh' 'hack/*.txt' 'hack/*.list')
+while read -r folder; do
+    grep -qF "\`${folder#hack/}/\`" hack/README.md || complain "the folder ${folder} is not in hack/README.md"
+done < <(git ls-files --cached --others --exclude-standard -- 'hack/*/*' | xargs -n 1 dirname | sort -u)
 for result in docs/results/[0-9]*.md; do
     for row in date machine commit command; do
         grep -q "^| ${row} | ." "${result}" || complain "${result} has no row \"${row}\", see docs/results/README.md"
