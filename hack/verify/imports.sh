@@ -2,7 +2,7 @@
 # Fails when a package imports against the direction of the architecture, which is
 # the list of rules below. Each rule names a package tree and what of this module it
 # may import besides itself. The rule of the smallest tree that a package is in
-# counts. hack/ and test/ need no rule.
+# counts. hack/ and test/ need no rule, and the imports of tests are free.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 

@@ -23,10 +23,10 @@ package activity
 import "time"
 
 const (
-	// MinInterval and MaxInterval bound Interval. Each report that says something
-	// new is a write of the ElastiService, so they are not more frequent than the
-	// cooldown needs.
+	// MinInterval is the least Interval. Each report that says something new is a write
+	// of the ElastiService, so they are not more frequent than the cooldown needs.
 	MinInterval = time.Second
+	// MaxInterval is the greatest Interval.
 	MaxInterval = 3 * time.Minute
 	// missedReports is how many reports in a row may be lost before what was
 	// reported last is not trusted any more.

@@ -38,9 +38,11 @@ const (
 	// port, that the query is about.
 	FieldService = "X-Elasti-Service"
 
-	// StatusKnown and StatusUnknown are the responses. Any other status comes from
-	// a server that does not know the query.
-	StatusKnown   = http.StatusNoContent
+	// StatusKnown is the response for a host name that the resolver serves. A status
+	// that is neither this nor StatusUnknown comes from a server that does not know the
+	// query.
+	StatusKnown = http.StatusNoContent
+	// StatusUnknown is the response for any other host name.
 	StatusUnknown = http.StatusNotFound
 )
 

@@ -75,9 +75,10 @@ const (
 	HeldReleased HeldOutcome = "released"
 	// HeldTimeout: no pod was ready in time.
 	HeldTimeout HeldOutcome = "timeout"
-	// HeldTooManyPending and HeldTooManyBytes: a limit was exceeded.
+	// HeldTooManyPending: the limit of held requests was exceeded.
 	HeldTooManyPending HeldOutcome = "too_many_pending"
-	HeldTooManyBytes   HeldOutcome = "too_many_bytes"
+	// HeldTooManyBytes: a limit of memory was exceeded.
+	HeldTooManyBytes HeldOutcome = "too_many_bytes"
 	// HeldResolverExhausted: the resolver has no file descriptors or local ports left.
 	HeldResolverExhausted HeldOutcome = "resolver_exhausted"
 	// HeldClientGone: the client closed its connection.

@@ -62,11 +62,13 @@ const (
 	// ActivityReported: a resolver reports the traffic of an ElastiService for the
 	// first time. The detail is the resolver.
 	ActivityReported Change = "ActivityReported"
-	// PodCreated, PodTerminating and PodDeleted: the life of a pod. These and the
-	// following are recorded with IncludePods alone.
-	PodCreated     Change = "PodCreated"
+	// PodCreated: there is a pod. This and the following are recorded with IncludePods
+	// alone.
+	PodCreated Change = "PodCreated"
+	// PodTerminating: a pod has a deletionTimestamp.
 	PodTerminating Change = "PodTerminating"
-	PodDeleted     Change = "PodDeleted"
+	// PodDeleted: a pod is deleted.
+	PodDeleted Change = "PodDeleted"
 	// PodScheduled: a pod has a node. The detail is its name.
 	PodScheduled Change = "PodScheduled"
 	// PodRunning: all containers of a pod run. The detail is its address.
