@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # Fails when a file, or its name, uses a word of the project's former dialect instead of
 # that of the field. Words count in the given sense only, which the pattern has to
-# tell; what stays all the same is listed with its reason. In Go files the words of
-# camelCase and snake_case identifiers count too.
+# tell; what stays all the same is listed with its reason. In Go files and scripts the
+# words of camelCase and snake_case identifiers count too.
 #
 # Not looked for are words of the dialect that the field has in another sense, which no
 # pattern tells apart. WORD, a tab, the sense in which it stays:
@@ -36,13 +36,13 @@ descents?|descend(s|ed|ing)?	scale-down; drain, pause, scale
 cover(s|ed|ing)?|uncover(s|ed|ing)?	ensure; managed; resolvers are in the path
 memories	state
 views?|outcomes?	observed state, result
-rivals?|winners?	conflicting, owning ElastiService
+rivals?|winners?|losers?	conflicting, owning ElastiService
 judges?|judged|judging|judge?ments?|verdicts?	compute…Condition; condition
 pulse|feels?|living	liveness, watch, alive
 blind(ly)?	unreachable until
 newcomers?|calm|let ?pass	new, quiet period, admit
 lanes?	priority queue
-former ?target|wake ?for ?good	previousTarget, restoreTarget
+former(ly)?|wake ?for ?good	previous, previousTarget, restoreTarget
 patience|patient|patiently	timeout; retrying
 leaving ?time|converge ?time|cooling ?time	terminating grace, propagation delay, reuse cooldown
 call(s|ed)? off	cancel
@@ -51,7 +51,8 @@ call(s|ed)? off	cancel
 ours?|us	managed by the controller; the product
 ask(s|ed|ing)?	query, probe, request
 fights?|disturbed sleep	scaling conflict
-told|tells? whether|tells? (who|which|what|how|why|of|us)|is ?news|take ?in	last reported, changed, record; reports whether
+told|tells? whether|tells? (who|which|what|how|why|of|us)|is ?news|is no news|take ?in|(takes?|taking|took|taken) in	last reported, changed, record; reports whether
+un(asked|answered)	unsolicited; without a response
 answer(s|ed|ing)?	respond; response, local reply
 questions?	query
 refus(e|es|ed|ing|als?)|instead (:=|=|==|!=|\*)	reject, local reply
@@ -117,7 +118,9 @@ pkg/*	Method Head	the method of HTTP
 pkg/controller/*	\"somebody else\"	the client of an Event, whose text is public
 pkg/*	apierrors.Is Gone	the status of HTTP
 pkg/apis/*/zz_generated*	are covering	generated
+docs/guarantees.md	The former .*, the latter	the first of two
 hack/*	head -	the program
+pkg/resolver/hold/silent_test.go	taken in the end	in the end, not taken in
 hack/cluster/lib/node.sh	one question	of DNS
 artifacts/deploy/base/*	view	a role of Kubernetes
 charts/elasti/*	view	a role of Kubernetes
@@ -135,10 +138,11 @@ test/integration/sleep_test.go	\"somebody else\"	quotes an Event, whose text is 
 "
 
 # words_of FILE prints the lines of a file, with the words of identifiers apart
-# where it is a Go file, and without what stands in backticks where it is a page.
+# where it is a Go file or a script, and without what stands in backticks where it is a
+# page.
 words_of() {
     case "$1" in
-    *.go) sed -E 's/([a-z0-9])([A-Z])/\1 \2/g; s/_/ /g' "$1" ;;
+    *.go | *.sh) sed -E 's/([a-z0-9])([A-Z])/\1 \2/g; s/_/ /g' "$1" ;;
     *.md) sed -E 's/`[^`]*`//g; s/\]\([^)]*\)/]/g' "$1" ;;
     *) cat "$1" ;;
     esac
