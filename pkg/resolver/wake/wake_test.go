@@ -390,7 +390,7 @@ func TestCallsBesideOthersAreLimited(t *testing.T) {
 func TestCallsThatAllHangFail(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		server, calls := silentReplicas{&fakeServer{}, math.MaxInt}, new(sync.WaitGroup)
-		w := New(Options{Client: server, Namespace: "shop", Name: "cart", Demand: &demand{wanting: true}, Calls: calls, Beside: flowcontrol.NewFakeAlwaysRateLimiter()})
+		w := New(Options{Client: server, Namespace: "shop", Name: "cart", Demand: &demand{needed: true}, Calls: calls, Beside: flowcontrol.NewFakeAlwaysRateLimiter()})
 		ctx, cancel := context.WithTimeout(t.Context(), 2*callTimeout+time.Second)
 		defer cancel()
 		w.Run(ctx, nil)
