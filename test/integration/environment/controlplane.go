@@ -98,10 +98,13 @@ func (c *controlPlane) start(ctx context.Context) error {
 	return c.startAPIServer(ctx)
 }
 
+// etcdDirectory is where etcd has its data and its sockets.
+func (c *controlPlane) etcdDirectory() string { return filepath.Join(c.directory, "etcd") }
+
 // startEtcd does not wait until etcd is ready: kube-apiserver does.
 func (c *controlPlane) startEtcd() error {
-	directory := filepath.Join(c.directory, "etcd")
-	if err := os.Mkdir(directory, 0o700); err != nil {
+	directory := c.etcdDirectory()
+	if err := os.MkdirAll(directory, 0o700); err != nil {
 		return fmt.Errorf("creating the folder of etcd: %w", err)
 	}
 	c.etcdEndpoint = etcdEndpoint(directory)
@@ -169,13 +172,13 @@ func (c *controlPlane) startAPIServer(ctx context.Context) error {
 	})
 }
 
-// restartAPIServer ends kube-apiserver as kill -9 does, and starts it again.
-func (c *controlPlane) restartAPIServer(ctx context.Context) error {
+// restartAPIServer ends kube-apiserver, and starts it again.
+func (c *controlPlane) restartAPIServer(ctx context.Context, end func(*Process)) error {
 	c.processes = slices.DeleteFunc(c.processes, func(process *Process) bool {
 		if process.name != "kube-apiserver" {
 			return false
 		}
-		process.Kill()
+		end(process)
 		return true
 	})
 	return c.startAPIServer(ctx)
@@ -210,6 +213,11 @@ func (c *controlPlane) run(name, binary string, arguments ...string) (*Process, 
 	}
 	c.processes = append(c.processes, process)
 	return process, nil
+}
+
+// has reports whether the control plane has a process of that name.
+func (c *controlPlane) has(name string) bool {
+	return slices.ContainsFunc(c.processes, func(process *Process) bool { return process.name == name })
 }
 
 // stop ends the processes, the last one first.

@@ -37,7 +37,6 @@ import (
 	"k8s.io/client-go/discovery/cached/memory"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/rest"
 	"k8s.io/client-go/restmapper"
 )
 
@@ -56,8 +55,8 @@ const (
 
 // applyManifests applies what `kubectl apply -k artifacts/deploy` would, save
 // for the pod of the API server.
-func applyManifests(ctx context.Context, admin *rest.Config, kubectl string) error {
-	folder, err := kustomization()
+func (e *Environment) applyManifests(ctx context.Context, kubectl string) error {
+	folder, err := e.kustomization()
 	if err != nil {
 		return err
 	}
@@ -69,11 +68,11 @@ func applyManifests(ctx context.Context, admin *rest.Config, kubectl string) err
 		}
 		return fmt.Errorf("rendering %s: %w", folder, err)
 	}
-	client, err := dynamic.NewForConfig(admin)
+	client, err := dynamic.NewForConfig(e.Admin)
 	if err != nil {
 		return fmt.Errorf("making the client that applies manifests: %w", err)
 	}
-	discoveryClient, err := discovery.NewDiscoveryClientForConfig(admin)
+	discoveryClient, err := discovery.NewDiscoveryClientForConfig(e.Admin)
 	if err != nil {
 		return fmt.Errorf("making the discovery client: %w", err)
 	}

@@ -29,6 +29,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"time"
 
 	"golang.org/x/sync/errgroup"
 	"k8s.io/client-go/kubernetes"
@@ -62,12 +63,26 @@ type Environment struct {
 	plane *controlPlane
 	// durable is true when the control plane's etcd waits for the disk.
 	durable bool
+	// clusterStorage is true when the server stores ElastiServices in the host cluster.
+	clusterStorage bool
 }
 
 // Start starts an environment and returns when the API of ElastiServices is available. It
 // compiles the server if needed. Stop must be called in the end.
 func Start(ctx context.Context) (*Environment, error) {
-	return startWith(ctx, (*Environment).start)
+	return startWith(ctx, func(e *Environment, ctx context.Context, binaries tools, address string) error {
+		return e.start(ctx, binaries, address, "-race")
+	})
+}
+
+// StartAsDeployed is as Start, with what users run: the server is built without the race
+// detector and stores ElastiServices in the host cluster, and the control plane's etcd
+// waits for the disk. End it with Stop.
+func StartAsDeployed(ctx context.Context) (*Environment, error) {
+	return startWith(ctx, func(e *Environment, ctx context.Context, binaries tools, address string) error {
+		e.durable, e.clusterStorage = true, true
+		return e.start(ctx, binaries, address)
+	})
 }
 
 // StartForMeasuring starts an environment for benchmarks: the server is built
@@ -122,14 +137,17 @@ func startWith(ctx context.Context, start func(e *Environment, ctx context.Conte
 		return nil, fmt.Errorf("creating the folder of the environment: %w", err)
 	}
 	environment := &Environment{Directory: directory, root: root}
+	if environment.clusterStorage, err = usesClusterStorage(); err != nil {
+		return nil, err
+	}
 	if err := start(environment, ctx, binaries, address); err != nil {
 		return nil, errors.Join(err, environment.Stop(ctx), fmt.Errorf("logs are in %s", directory))
 	}
 	return environment, nil
 }
 
-func (e *Environment) start(ctx context.Context, binaries tools, address string) error {
-	if err := e.startAlone(ctx, binaries, address, "-race"); err != nil {
+func (e *Environment) start(ctx context.Context, binaries tools, address string, buildFlags ...string) error {
+	if err := e.startAlone(ctx, binaries, address, buildFlags...); err != nil {
 		return err
 	}
 	if err := e.plane.startControllerManager(); err != nil {
@@ -164,7 +182,7 @@ func (e *Environment) startAlone(ctx context.Context, binaries tools, address st
 			return err
 		}
 		e.Admin = e.plane.admin
-		return applyManifests(groupCtx, e.Admin, binaries.kubectl)
+		return e.applyManifests(groupCtx, binaries.kubectl)
 	})
 	if err := group.Wait(); err != nil {
 		return err
@@ -184,6 +202,7 @@ func (e *Environment) startServer(ctx context.Context, address, binary string) e
 	if e.Server, err = newServer(ctx, e.Directory, e.Admin, address, binary); err != nil {
 		return err
 	}
+	e.Server.Flags = e.storageFlags(e.Server.DataDir)
 	return e.Server.Start(ctx)
 }
 
@@ -191,7 +210,7 @@ func (e *Environment) startServer(ctx context.Context, address, binary string) e
 // It runs the same program, and has neither controllers nor pods. It lives in
 // a folder name of this one. End it with Stop.
 func (e *Environment) StartBeside(ctx context.Context, name string, apiServerFlags ...string) (*Environment, error) {
-	beside := &Environment{Directory: filepath.Join(e.Directory, name)}
+	beside := &Environment{Directory: filepath.Join(e.Directory, name), clusterStorage: e.clusterStorage}
 	if err := os.Mkdir(beside.Directory, 0o755); err != nil {
 		return nil, fmt.Errorf("creating the folder of the second environment: %w", err)
 	}
@@ -207,7 +226,7 @@ func (e *Environment) startSmall(ctx context.Context, first *Environment, apiSer
 		return err
 	}
 	e.Admin = e.plane.admin
-	if err := applyManifests(ctx, e.Admin, first.plane.tools.kubectl); err != nil {
+	if err := e.applyManifests(ctx, first.plane.tools.kubectl); err != nil {
 		return err
 	}
 	return e.startServer(ctx, first.Server.Address, first.Server.Binary)
@@ -216,7 +235,13 @@ func (e *Environment) startSmall(ctx context.Context, first *Environment, apiSer
 // RestartAPIServer kills kube-apiserver and returns when it is ready again. Its
 // address stays.
 func (e *Environment) RestartAPIServer(ctx context.Context) error {
-	return e.plane.restartAPIServer(ctx)
+	return e.plane.restartAPIServer(ctx, (*Process).Kill)
+}
+
+// RestartAPIServerGracefully is as RestartAPIServer, but ends kube-apiserver with SIGTERM.
+// One that has not ended within the grace period is killed, as by a kubelet.
+func (e *Environment) RestartAPIServerGracefully(ctx context.Context, grace time.Duration) error {
+	return e.plane.restartAPIServer(ctx, func(process *Process) { process.terminate(grace) })
 }
 
 // Stop ends everything that Start has started. It returns an error for a process that did

@@ -17,9 +17,16 @@ limitations under the License.
 package environment
 
 import (
+	"context"
+	"fmt"
+	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 )
+
+// etcdName is the name of an etcd of one member.
+const etcdName = "etcd"
 
 // Etcd is an etcd beside the one of the control plane, which a test can stop
 // and start again. It keeps its data. Its methods must not be called
@@ -28,7 +35,9 @@ type Etcd struct {
 	// Endpoint is where it serves its clients.
 	Endpoint string
 
-	binary, directory string
+	// command is the program with its arguments, and log the file that it writes to.
+	command []string
+	log     string
 	// process is nil before the first start.
 	process *Process
 }
@@ -36,15 +45,65 @@ type Etcd struct {
 // NewEtcd returns an etcd that is not started yet. It lives in directory,
 // which must exist.
 func (e *Environment) NewEtcd(directory string) *Etcd {
-	return &Etcd{Endpoint: etcdEndpoint(directory), binary: e.plane.tools.etcd, directory: directory}
+	return &Etcd{
+		Endpoint: etcdEndpoint(directory),
+		command:  append([]string{e.plane.tools.etcd, "--unsafe-no-fsync"}, etcdArguments(directory)...),
+		log:      filepath.Join(directory, "log"),
+	}
+}
+
+// NewEtcdMembers returns the members of one etcd, which are not started yet. They confirm a
+// write when a majority of them has it on the disk. They live in directory, which must
+// exist, and serve on the loopback interface.
+func (e *Environment) NewEtcdMembers(ctx context.Context, directory string, count int) ([]*Etcd, error) {
+	const address = "127.0.0.1"
+	peers, members := make([]string, count), make([]*Etcd, count)
+	for i := range members {
+		clientPort, err := freePort(ctx, address)
+		if err != nil {
+			return nil, err
+		}
+		peerPort, err := freePort(ctx, address)
+		if err != nil {
+			return nil, err
+		}
+		peers[i] = fmt.Sprintf("member-%d=http://%s:%d", i, address, peerPort)
+		members[i] = &Etcd{Endpoint: fmt.Sprintf("http://%s:%d", address, clientPort)}
+	}
+	for i, member := range members {
+		name, peer, _ := strings.Cut(peers[i], "=")
+		own := filepath.Join(directory, name)
+		if err := os.Mkdir(own, 0o700); err != nil {
+			return nil, fmt.Errorf("creating the folder of a member of etcd: %w", err)
+		}
+		member.log = filepath.Join(own, "log")
+		member.command = []string{
+			e.plane.tools.etcd,
+			"--name=" + name,
+			"--data-dir=" + filepath.Join(own, "data"),
+			"--listen-client-urls=" + member.Endpoint,
+			"--advertise-client-urls=" + member.Endpoint,
+			"--listen-peer-urls=" + peer,
+			"--initial-advertise-peer-urls=" + peer,
+			"--initial-cluster=" + strings.Join(peers, ","),
+			"--enable-grpc-gateway=false",
+		}
+	}
+	return members, nil
 }
 
 // Start starts it. Its clients wait until it is ready.
 func (e *Etcd) Start() error {
 	var err error
-	e.process, err = startProcess("etcd", filepath.Join(e.directory, "log"), exec.Command(e.binary, append(etcdArguments(e.directory), "--unsafe-no-fsync")...))
+	e.process, err = startProcess("etcd", e.log, exec.Command(e.command[0], e.command[1:]...))
 	return err
 }
+
+// Kill ends it as kill -9 does.
+func (e *Etcd) Kill() { e.process.Kill() }
+
+// Process is the process that was started last.
+func (e *Etcd) Process() *Process { return e.process }
 
 // Stop ends it with SIGTERM and waits for it.
 func (e *Etcd) Stop() error {
@@ -57,18 +116,21 @@ func (e *Etcd) Stop() error {
 // etcdEndpoint is the socket that the etcd of a directory serves on.
 func etcdEndpoint(directory string) string { return "unix://" + filepath.Join(directory, "client") }
 
+// etcdPeer is the socket for the peers of that etcd, of which there are none.
+func etcdPeer(directory string) string { return "unix://" + filepath.Join(directory, "peer") }
+
 // etcdArguments let etcd listen on sockets, so that it needs neither ports nor
 // certificates.
 func etcdArguments(directory string) []string {
-	client, peer := etcdEndpoint(directory), "unix://"+filepath.Join(directory, "peer")
+	client, peer := etcdEndpoint(directory), etcdPeer(directory)
 	return []string{
-		"--name=etcd",
+		"--name=" + etcdName,
 		"--data-dir=" + filepath.Join(directory, "data"),
 		"--listen-client-urls=" + client,
 		"--advertise-client-urls=" + client,
 		"--listen-peer-urls=" + peer,
 		"--initial-advertise-peer-urls=" + peer,
-		"--initial-cluster=etcd=" + peer,
+		"--initial-cluster=" + etcdName + "=" + peer,
 		"--enable-grpc-gateway=false",
 	}
 }

@@ -99,6 +99,19 @@ func (p *Process) Stop() error {
 	}
 }
 
+// terminate sends SIGTERM to the process and waits for its end. One that takes longer than
+// the grace period is killed.
+func (p *Process) terminate(grace time.Duration) {
+	p.signal(syscall.SIGTERM)
+	timer := time.NewTimer(grace)
+	defer timer.Stop()
+	select {
+	case <-p.exited:
+	case <-timer.C:
+		p.Kill()
+	}
+}
+
 // dump makes the process write the stacks of its goroutines and end, which a Go program
 // does on SIGQUIT.
 func (p *Process) dump() {

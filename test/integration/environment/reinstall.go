@@ -38,7 +38,7 @@ func (e *Environment) Reinstall(ctx context.Context) error {
 	if err := e.awaitNamespaceDeleted(ctx); err != nil {
 		return err
 	}
-	if err := applyManifests(ctx, e.Admin, e.plane.tools.kubectl); err != nil {
+	if err := e.applyManifests(ctx, e.plane.tools.kubectl); err != nil {
 		return err
 	}
 	// The token of a ServiceAccount that was deleted is not valid any more.

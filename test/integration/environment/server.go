@@ -71,9 +71,6 @@ func newServer(ctx context.Context, directory string, admin *rest.Config, addres
 		slice:      ServerName,
 	}
 	var err error
-	if server.Flags, err = storageFlags(server.DataDir); err != nil {
-		return nil, err
-	}
 	if server.admin, err = kubernetes.NewForConfig(admin); err != nil {
 		return nil, fmt.Errorf("making the client of the server's deployment: %w", err)
 	}

@@ -29,7 +29,7 @@ import (
 // in the embedded store if it is empty, or in the host cluster.
 const storageVariable = "ELASTI_TEST_STORAGE"
 
-// usesClusterStorage reports whether the host cluster is the storage.
+// usesClusterStorage reports whether the variable chooses the host cluster.
 func usesClusterStorage() (bool, error) {
 	switch storage := os.Getenv(storageVariable); storage {
 	case "", "embedded":
@@ -42,26 +42,21 @@ func usesClusterStorage() (bool, error) {
 }
 
 // storageFlags are the flags of a server that say where it stores ElastiServices.
-func storageFlags(dataDir string) ([]string, error) {
-	inCluster, err := usesClusterStorage()
-	if inCluster {
-		return []string{"--storage=cluster"}, err
+func (e *Environment) storageFlags(dataDir string) []string {
+	if e.clusterStorage {
+		return []string{"--storage=cluster"}
 	}
-	return []string{"--storage=embedded", "--data-dir=" + dataDir}, err
+	return []string{"--storage=embedded", "--data-dir=" + dataDir}
 }
 
 // kustomization returns the folder to deploy: artifacts/deploy, or its base when nothing is
 // stored in the host cluster.
-func kustomization() (folder string, err error) {
+func (e *Environment) kustomization() (folder string, err error) {
 	root, err := repository.Root()
 	if err != nil {
 		return "", err
 	}
-	inCluster, err := usesClusterStorage()
-	if err != nil {
-		return "", err
-	}
-	if inCluster {
+	if e.clusterStorage {
 		return filepath.Join(root, "artifacts", "deploy"), nil
 	}
 	return filepath.Join(root, "artifacts", "deploy", "base"), nil
