@@ -19,6 +19,8 @@ export KUBECONFIG ?= $(CURDIR)/_output/cluster/kubeconfig
 FUZZTIME ?= 60s
 FUZZTIME_EACH ?= 10m
 SEED ?= 1
+KILLS ?= 50
+RESTARTS ?= 10
 FOR ?= 60s
 FOR_SHORT ?= 20s
 SOAK_FOR ?= 10m
@@ -94,6 +96,10 @@ test-properties: ## Drive the random sequence SEED (1) of edits, wakes, restarts
 .PHONY: test-storage
 test-storage: ## Run the tests of the API with ElastiServices stored in the host cluster.
 	hack/test.sh storage
+
+.PHONY: test-durability
+test-durability: ## Kill the server KILLS (50) times for each storage, and restart its host RESTARTS (10) times, under writes: none that was acknowledged is lost.
+	KILLS=$(KILLS) RESTARTS=$(RESTARTS) hack/test.sh durability
 
 .PHONY: test-fuzz
 test-fuzz: ## Fuzz what parses input from outside, FUZZTIME (60s) in all.

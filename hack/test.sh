@@ -6,7 +6,7 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 # Compiling with the race detector on two cores is what takes the time; the
 # bound is for a machine that has nothing cached.
 readonly timeout=30m
-readonly kinds="unit integration storage properties fuzz e2e more autoscalers soak restarts cycles uninstall"
+readonly kinds="unit integration storage durability properties fuzz e2e more autoscalers soak restarts cycles uninstall"
 
 usage() {
     cat <<TEXT
@@ -22,7 +22,7 @@ race_test() { CGO_ENABLED=1 go test -race "$@"; }
 
 unit() {
     # shellcheck disable=SC2046
-    race_test -timeout "${timeout}" $(go list ./... | grep -v "/test/\(integration\|properties\|e2e\|uninstall\)")
+    race_test -timeout "${timeout}" $(go list ./... | grep -v "/test/\(integration\|durability\|properties\|e2e\|uninstall\)")
 }
 
 # Most of the time of these tests is waiting, so the halves of the largest package
@@ -69,6 +69,14 @@ storage() {
     hack/tools/build.sh etcd kube-apiserver kube-controller-manager kubectl
     ELASTI_TEST_STORAGE=cluster race_test -timeout "${timeout}" \
         -skip '^(TestWatchersOfAReplacedStoreMustListAgain|TestServerListensOnItsSecurePortOnly|TestDataDirectoryInUseEndsTheServer|TestServicesStayAsTheyAreWhenTheirStorageMoves)$' ./test/integration
+}
+
+# durability kills the server KILLS times for each storage, and restarts kube-apiserver
+# RESTARTS times.
+durability() {
+    hack/tools/build.sh etcd kube-apiserver kube-controller-manager kubectl
+    # The tests end by themselves: they bound each wait.
+    go test -v -timeout 0 -count=1 ./test/durability -kills="${KILLS:-50}" -restarts="${RESTARTS:-10}"
 }
 
 # properties drives the random sequence of SEED for FOR.
