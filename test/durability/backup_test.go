@@ -211,7 +211,7 @@ func (s *scene) expectRestored(t *testing.T, replicas []*environment.Server) {
 				for _, a := range s.managed() {
 					object, err := client.ElastiServices(a.namespace).Get(ctx, appName, options)
 					if err != nil || object.UID != s.stored[a.namespace] {
-						return fmt.Sprintf("that of %s is %+v (%v), want the UID %s", a.namespace, object, err, s.stored[a.namespace])
+						return fmt.Sprintf("that of %s has the UID %q (%v), want %s", a.namespace, object.GetUID(), err, s.stored[a.namespace])
 					}
 				}
 				_, err := client.ElastiServices(s.unmanaged.namespace).Get(ctx, appName, options)
