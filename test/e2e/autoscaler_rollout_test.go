@@ -124,12 +124,11 @@ func (s *scene) startArgoRollouts() {
 	// Applied by the client, they would be too large for an annotation.
 	_, err = s.runAdminKubectl(s.ctx, "apply", "--server-side", "--kustomize", definitions)
 	s.check(err)
-	wait := []string{"wait", "--for=condition=Established", "--timeout=60s"}
+	var established []string
 	for _, kind := range argoKinds {
-		wait = append(wait, "customresourcedefinition/"+kind+".argoproj.io")
+		established = append(established, "customresourcedefinition/"+kind+".argoproj.io")
 	}
-	_, err = s.runAdminKubectl(s.ctx, wait...)
-	s.check(err)
+	s.check(environment.AwaitEstablished(s.ctx, s.runAdminKubectl, established...))
 
 	controller, err := s.StartTool("argo-rollouts", s.TempDir(), []string{"POD_NAMESPACE=" + s.namespace},
 		"--namespaced", "--namespace="+s.namespace, "--leader-elect=false", "--metricsPort=0", "--healthzPort=0")

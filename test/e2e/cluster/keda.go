@@ -29,6 +29,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/dynamic"
+
+	"github.com/truefoundry/elasti-apiserver/test/integration/environment"
 )
 
 // kedaModule is the Go module of KEDA.
@@ -59,8 +61,10 @@ func (c *Cluster) InstallKEDADefinitions(ctx context.Context) (remove func(conte
 		_, err := c.RunKubectl(ctx, c.Kubeconfig, "", "delete", "--ignore-not-found", definitions)
 		return err
 	}
-	_, err = c.RunKubectl(ctx, c.Kubeconfig, "", "wait", "--for=condition=Established", "--timeout=60s", definitions)
-	return remove, err
+	run := func(ctx context.Context, arguments ...string) (string, error) {
+		return c.RunKubectl(ctx, c.Kubeconfig, "", arguments...)
+	}
+	return remove, environment.AwaitEstablished(ctx, run, definitions)
 }
 
 // ScaledObjects reaches the ScaledObjects of a namespace.

@@ -23,8 +23,17 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"time"
 
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/rest"
+)
+
+const (
+	// establishedTimeout bounds the wait for CustomResourceDefinitions, and
+	// establishedInterval is the pause between two attempts at it.
+	establishedTimeout  = time.Minute
+	establishedInterval = 100 * time.Millisecond
 )
 
 // Kubectl runs commands as one user in one namespace. It is safe for concurrent use.
@@ -54,4 +63,23 @@ func (k *Kubectl) Run(ctx context.Context, input string, arguments ...string) (s
 		return output.String(), fmt.Errorf("kubectl %s: %w: %s", strings.Join(arguments, " "), err, strings.TrimSpace(complaints.String()))
 	}
 	return output.String(), nil
+}
+
+// AwaitEstablished waits until CustomResourceDefinitions are served, which definitions select
+// as arguments of kubectl do. run runs kubectl. kubectl wait fails for a definition that has
+// no conditions yet, and is run again then.
+func AwaitEstablished(ctx context.Context, run func(ctx context.Context, arguments ...string) (string, error), definitions ...string) error {
+	arguments := append([]string{"wait", "--for=condition=Established", "--timeout=" + establishedTimeout.String()}, definitions...)
+	var last error
+	err := wait.PollUntilContextTimeout(ctx, establishedInterval, establishedTimeout, true, func(ctx context.Context) (bool, error) {
+		_, last = run(ctx, arguments...)
+		if last != nil && strings.Contains(last.Error(), ".status.conditions accessor error") {
+			return false, nil
+		}
+		return true, last
+	})
+	if last != nil {
+		return last
+	}
+	return err
 }

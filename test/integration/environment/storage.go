@@ -71,7 +71,8 @@ func (e *Environment) InstallClusterStorage(ctx context.Context, admin *Kubectl)
 			return err
 		}
 	}
-	_, err := admin.Run(ctx, "", "wait", "--for=condition=Established",
-		"crd/storedelastiservices.storage.elasti.truefoundry.com", "crd/storedproxyportclaims.storage.elasti.truefoundry.com")
-	return err
+	run := func(ctx context.Context, arguments ...string) (string, error) {
+		return admin.Run(ctx, "", arguments...)
+	}
+	return AwaitEstablished(ctx, run, "crd/storedelastiservices.storage.elasti.truefoundry.com", "crd/storedproxyportclaims.storage.elasti.truefoundry.com")
 }

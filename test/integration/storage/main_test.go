@@ -112,9 +112,11 @@ func prepare(ctx context.Context) error {
 	if _, err := kubectl.Run(ctx, "", "apply", "-f", filepath.Join(manifests, "policies.yaml")); err != nil {
 		return err
 	}
-	_, err = kubectl.Run(ctx, "", "wait", "--for=condition=Established", "crd/storedpods.storage.elasti.truefoundry.com",
+	run := func(ctx context.Context, arguments ...string) (string, error) {
+		return kubectl.Run(ctx, "", arguments...)
+	}
+	return environment.AwaitEstablished(ctx, run, "crd/storedpods.storage.elasti.truefoundry.com",
 		"crd/storedelastiservices.storage.elasti.truefoundry.com", "crd/storedproxyportclaims.storage.elasti.truefoundry.com")
-	return err
 }
 
 // asServer returns the client configuration of the server, which alone may write stored
