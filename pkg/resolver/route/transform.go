@@ -41,6 +41,8 @@ func DropUnused(object any) (any, error) {
 		kept.ObjectMeta = identityOfObject(&object.ObjectMeta)
 		if isOfItsService(&object.ObjectMeta) {
 			kept.Labels = map[string]string{discoveryv1.LabelServiceName: object.Labels[discoveryv1.LabelServiceName]}
+			// A list that is streamed is transformed twice.
+			kept.OwnerReferences = []metav1.OwnerReference{*metav1.GetControllerOf(object)}
 		}
 		return &kept, nil
 	}
