@@ -184,7 +184,7 @@ func keepsTargetAwake(elastiService *v1alpha1.ElastiService, now time.Time) (boo
 	status := &elastiService.Status
 	cooldown := time.Duration(ptr.Deref(elastiService.Spec.CooldownPeriod, v1alpha1.DefaultCooldownPeriod)) * time.Second
 	switch {
-	case !elastiService.DeletionTimestamp.IsZero() || status.PrivateService == "":
+	case !elastiService.DeletionTimestamp.IsZero() || status.PrivateService == "" && len(status.ProxyPorts) == 0:
 		return false, 0
 	case len(elastiService.Spec.Triggers) > 0 && !meta.IsStatusConditionTrue(status.Conditions, v1alpha1.ConditionDryRun):
 		return true, 0

@@ -114,6 +114,10 @@ func TestKeepsTargetAwake(t *testing.T) {
 		{"does not have the Service", func(e *v1alpha1.ElastiService) {
 			e.Spec.Triggers, e.Status.PrivateService = triggers, ""
 		}, false, 0},
+		{"has no private Service yet", func(e *v1alpha1.ElastiService) {
+			e.Spec.Triggers, e.Status.PrivateService = triggers, ""
+			e.Status.ProxyPorts = []v1alpha1.ProxyPort{{Port: 80, ProxyPort: 10000}}
+		}, true, 0},
 		{"is being deleted", func(e *v1alpha1.ElastiService) {
 			e.Spec.Triggers, e.DeletionTimestamp = triggers, ago(time.Second)
 		}, false, 0},

@@ -43,12 +43,6 @@ func isResolverSlice(signer *signature.Signer, slice *metav1.ObjectMeta) bool {
 	return resources.IsMarked(slice, v1alpha1.RoleResolver) && resources.IsResolverSliceName(slice.Name, slice.Labels[discoveryv1.LabelServiceName])
 }
 
-// isMade reports whether a Service, of which the watch keeps the signature if it is right, is
-// a private one that a server of this installation made. It may be nil.
-func isMade(service *corev1.Service) bool {
-	return service != nil && service.Labels[v1alpha1.LabelRole] == v1alpha1.RolePrivate && !isUnsigned(service)
-}
-
 // isUnsigned reports whether a Service, of which the watch keeps the signature if
 // it is right, has the marks of a private Service and was not made by a server of this
 // installation, or only by an earlier version.

@@ -20,6 +20,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"maps"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -45,9 +46,9 @@ func (c *Controller) reconcilePrivateService(ctx context.Context, p *pass) {
 	err := c.ensurePrivateService(ctx, desired, p.private)
 	p.unreachable = err != nil
 	p.result.failed(err)
-	if err != nil && !isMade(p.private) {
+	if err != nil && (p.private == nil || !maps.Equal(p.private.Spec.Selector, desired.Spec.Selector)) {
 		// Resolvers connect to what the slices of this Service list. Those of one that is not
-		// there, or is another client's, list what users write.
+		// there, or has no selector, list what users write.
 		p.result.privateService = ""
 	}
 }

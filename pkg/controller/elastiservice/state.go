@@ -420,10 +420,10 @@ func (s *state) oweWake(target resources.TargetKey, replicas int32) {
 }
 
 // owedWakeOf returns to how many replicas a target is still to be woken. Zero when it is not.
-// What another target was owed is for the restoration of that one.
+// What another target was owed is forgotten: it is restored as a previous one.
 func (s *state) owedWakeOf(target resources.TargetKey) int32 {
 	if s.owedTarget != target {
-		return 0
+		s.owedWake = 0
 	}
 	return s.owedWake
 }
