@@ -79,8 +79,16 @@ func withBoundedBodies(next http.Handler) http.Handler {
 			next.ServeHTTP(w, req)
 			return
 		}
-		isYAML := strings.Contains(strings.ToLower(req.Header.Get("Content-Type")), "yaml")
-		leave, err := enterBody(req.Context(), larger, body, isYAML)
+		entering := bodyEntry{
+			larger: larger,
+			limit:  maxBodyBytes,
+			isYAML: strings.Contains(strings.ToLower(req.Header.Get("Content-Type")), "yaml"),
+		}
+		if info.Subresource == "wake" || info.Subresource == "scale" {
+			// Callers who may do no more have no use for a large one.
+			entering.limit = smallBodyBytes
+		}
+		leave, err := entering.enter(req.Context(), body)
 		if err != nil {
 			responsewriters.ErrorNegotiated(err, Codecs, v1alpha1.SchemeGroupVersion, w, req)
 			return
@@ -112,9 +120,18 @@ func (w *leavingWriter) Write(content []byte) (int, error) {
 	return w.ResponseWriter.Write(content)
 }
 
-// enterBody returns when a body may be handled, or an API error. Without an error, leave is to
+// bodyEntry says how a body is bounded.
+type bodyEntry struct {
+	// larger has the places of bodies that are not small.
+	larger *semaphore.Weighted
+	// limit is how many bytes it may have, also without aliases.
+	limit  int
+	isYAML bool
+}
+
+// enter returns when a body may be handled, or an API error. Without an error, leave is to
 // be called when that is done. It may be called again.
-func enterBody(ctx context.Context, larger *semaphore.Weighted, body []byte, isYAML bool) (leave func(), err error) {
+func (e *bodyEntry) enter(ctx context.Context, body []byte) (leave func(), err error) {
 	leave = func() {}
 	entered := false
 	defer func() {
@@ -123,46 +140,49 @@ func enterBody(ctx context.Context, larger *semaphore.Weighted, body []byte, isY
 			leave()
 		}
 	}()
-	enter := func(size int) error {
-		if size <= smallBodyBytes {
-			return nil
-		}
-		waiting, cancel := context.WithTimeout(ctx, largeBodyWait)
-		defer cancel()
-		if larger.Acquire(waiting, 1) != nil {
-			return apierrors.NewTooManyRequests("other large bodies are handled: try again", 1)
-		}
-		release := sync.OnceFunc(func() { larger.Release(1) })
-		expiry := time.AfterFunc(largeBodyTime, release)
-		leave = func() {
-			expiry.Stop()
-			release()
-		}
-		return nil
+	if len(body) > e.limit {
+		return leave, tooLarge("the body", e.limit)
 	}
-	if len(body) > maxBodyBytes {
-		return leave, tooLarge("the body")
-	}
-	if err := enter(len(body)); err != nil {
-		return leave, err
-	}
-	if isYAML {
-		size := 0
-		size, err = sizeWithoutAliases(body)
-		switch {
-		case err != nil:
-		case size > maxBodyBytes:
-			err = tooLarge("the body, with the values of its aliases written out,")
-		case len(body) <= smallBodyBytes:
-			err = enter(size)
+	if len(body) > smallBodyBytes {
+		if leave, err = e.acquire(ctx); err != nil {
+			return leave, err
 		}
 	}
-	entered = err == nil
-	return leave, err
+	if e.isYAML {
+		size, err := sizeWithoutAliases(body)
+		if err != nil {
+			return leave, err
+		}
+		if size > e.limit {
+			return leave, tooLarge("the body, with the values of its aliases written out,", e.limit)
+		}
+		if size > smallBodyBytes && len(body) <= smallBodyBytes {
+			if leave, err = e.acquire(ctx); err != nil {
+				return leave, err
+			}
+		}
+	}
+	entered = true
+	return leave, nil
 }
 
-func tooLarge(what string) error {
-	return apierrors.NewRequestEntityTooLargeError(fmt.Sprintf("%s has more than the %d bytes that are accepted: send less", what, maxBodyBytes))
+// acquire takes a place of a body that is not small, and returns how it is left.
+func (e *bodyEntry) acquire(ctx context.Context) (leave func(), err error) {
+	waiting, cancel := context.WithTimeout(ctx, largeBodyWait)
+	defer cancel()
+	if e.larger.Acquire(waiting, 1) != nil {
+		return func() {}, apierrors.NewTooManyRequests("other large bodies are handled: try again", 1)
+	}
+	release := sync.OnceFunc(func() { e.larger.Release(1) })
+	expiry := time.AfterFunc(largeBodyTime, release)
+	return func() {
+		expiry.Stop()
+		release()
+	}, nil
+}
+
+func tooLarge(what string, limit int) error {
+	return apierrors.NewRequestEntityTooLargeError(fmt.Sprintf("%s has more than the %d bytes that are accepted: send less", what, limit))
 }
 
 // sizeWithoutAliases returns the size of a YAML document when the values of its aliases are

@@ -88,6 +88,20 @@ func TestBodiesAreBoundedAsTheyAreWithoutAliases(t *testing.T) {
 	}
 }
 
+// Callers who may do no more than wake cannot keep others out.
+func TestWakesHaveSmallBodies(t *testing.T) {
+	for subresource, want := range map[string]int{"wake": http.StatusRequestEntityTooLarge, "scale": http.StatusRequestEntityTooLarge, "status": http.StatusOK} {
+		request := createRequest(t.Context(), "application/json", strings.NewReader(strings.Repeat("x", smallBodyBytes+1)))
+		info := &genericapirequest.RequestInfo{IsResourceRequest: true, Verb: "create", Subresource: subresource}
+		response := httptest.NewRecorder()
+		withBoundedBodies(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})).
+			ServeHTTP(response, request.WithContext(genericapirequest.WithRequestInfo(request.Context(), info)))
+		if response.Code != want {
+			t.Errorf("%s gets %d, want %d", subresource, response.Code, want)
+		}
+	}
+}
+
 func TestBodiesThatCannotBeReadAreLeftToTheServer(t *testing.T) {
 	broken := errors.New("the connection is closed")
 	var got error
