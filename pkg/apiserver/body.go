@@ -85,7 +85,7 @@ func withBoundedBodies(next http.Handler) http.Handler {
 			isYAML: strings.Contains(strings.ToLower(req.Header.Get("Content-Type")), "yaml"),
 		}
 		if info.Subresource == "wake" || info.Subresource == "scale" {
-			// Callers who may do no more have no use for a large one.
+			// Callers that may do no more have no use for a large one.
 			entering.limit = smallBodyBytes
 		}
 		leave, err := entering.enter(req.Context(), body)

@@ -88,7 +88,7 @@ func TestBodiesAreBoundedAsTheyAreWithoutAliases(t *testing.T) {
 	}
 }
 
-// Callers who may do no more than wake cannot keep others out.
+// Callers that may do no more than wake cannot keep others out.
 func TestWakesHaveSmallBodies(t *testing.T) {
 	for subresource, want := range map[string]int{"wake": http.StatusRequestEntityTooLarge, "scale": http.StatusRequestEntityTooLarge, "status": http.StatusOK} {
 		request := createRequest(t.Context(), "application/json", strings.NewReader(strings.Repeat("x", smallBodyBytes+1)))
