@@ -83,8 +83,8 @@ type cluster struct {
 	writing sync.Mutex
 	// statusWrites counts the writes of the statuses by name. Guarded by writing.
 	statusWrites map[string]int
-	// hostVersion is the last resource version of an object of the host.
-	hostVersion atomic.Int64
+	// lastVersion is the last resource version of an object.
+	lastVersion atomic.Int64
 }
 
 // UpdateStatus implements statuswriter.Statuses.
@@ -106,6 +106,7 @@ func (c *cluster) UpdateStatus(_ context.Context, key types.NamespacedName, uid 
 		return nil, err
 	}
 	stored.Status = changed.Status
+	stored = c.versioned(stored).(*v1alpha1.ElastiService)
 	c.statusWrites[key.Name]++
 	if err := c.elasti.Tracker().Update(v1alpha1.SchemeGroupVersion.WithResource("elastiservices"), stored, key.Namespace); err != nil {
 		return nil, err
@@ -253,7 +254,7 @@ func cartElastiService() *v1alpha1.ElastiService {
 func (c *cluster) create(object runtime.Object) {
 	c.t.Helper()
 	if _, ok := object.(*v1alpha1.ElastiService); ok {
-		c.put(c.elasti.Tracker(), object)
+		c.put(c.elasti.Tracker(), c.versioned(object))
 		return
 	}
 	c.put(c.host.Tracker(), c.versioned(object))

@@ -90,8 +90,7 @@ func (c *cluster) check(action clienttesting.Action, name string, uid types.UID,
 	return nil
 }
 
-// versioned returns an object of the host as it is stored: with a UID, and the next
-// resource version.
+// versioned returns an object as it is stored: with a UID, and the next resource version.
 func (c *cluster) versioned(object runtime.Object) runtime.Object {
 	stored := object.DeepCopyObject()
 	accessor, err := meta.Accessor(stored)
@@ -99,7 +98,7 @@ func (c *cluster) versioned(object runtime.Object) runtime.Object {
 		c.t.Error(err)
 		return stored
 	}
-	version := strconv.FormatInt(c.hostVersion.Add(1), 10)
+	version := strconv.FormatInt(c.lastVersion.Add(1), 10)
 	accessor.SetResourceVersion(version)
 	if accessor.GetUID() == "" {
 		accessor.SetUID(types.UID("uid-" + version))
