@@ -18,6 +18,7 @@ package elastiservice
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -88,7 +89,7 @@ func TestTargetSleepsOnlyWithResolversOfAllFamiliesOfItsService(t *testing.T) {
 func TestTargetIsNotPutToSleepWhileTheResolversOfAFamilyAreReplaced(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
-	c.options.ResolverGrace = time.Hour
+	c.options.ResolverGrace, c.options.ConvergenceTime = time.Hour, time.Millisecond
 	c.makeDualStack("cart")
 	c.setDeployment("cart", 2, 2)
 	c.setEndpoints(shop, "cart", "10.1.0.1")
@@ -103,6 +104,12 @@ func TestTargetIsNotPutToSleepWhileTheResolversOfAFamilyAreReplaced(t *testing.T
 	}
 	if replicas := c.scaling.replicas(t, "cart"); replicas != 2 {
 		t.Errorf("the target was scaled to %d without a resolver of IPv6", replicas)
+	}
+	// Nothing is missing that another client would have to mend.
+	for len(c.events.Events) > 0 {
+		if event := <-c.events.Events; strings.Contains(event, v1alpha1.ReasonResolverSliceMissing) {
+			t.Errorf("got the Event %s", event)
+		}
 	}
 	c.setResolversOfIPv6("fd00::2")
 	c.eventuallyReplicas(0)

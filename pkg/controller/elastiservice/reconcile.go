@@ -111,6 +111,9 @@ type pass struct {
 	// allAccepting is set by the phase slices: every resolver that is listed accepts
 	// connections, as far as is known, and no other one may follow soon.
 	allAccepting bool
+	// allFamilies is set by the phase slices: there is a resolver in the path for each
+	// IP family of the Service.
+	allFamilies bool
 
 	result result
 	// done ends the pass after the phase that sets it.

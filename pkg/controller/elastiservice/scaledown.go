@@ -210,7 +210,7 @@ func (c *Controller) reconcileScaleDown(ctx context.Context, p *pass) {
 }
 
 func (c *Controller) continueScaleDown(ctx context.Context, p *pass) error {
-	inPath := p.result.mode == v1alpha1.ModeProxy && p.allAccepting
+	inPath := p.result.mode == v1alpha1.ModeProxy && p.allAccepting && p.allFamilies
 	owedWake := p.state.owedWakeOf(c.targetKeys.Of(p.elastiService))
 	switch {
 	case p.state.completing != nil:

@@ -46,6 +46,7 @@ func (c *Controller) reconcileSlices(ctx context.Context, p *pass) {
 		var listed map[discoveryv1.AddressType][]discoveryv1.Endpoint
 		listed, complete = c.acceptingResolvers(ctx, p)
 		desired = resources.DesiredResolverSlices(p.elastiService, p.service, p.result.managedTarget, p.result.ports, func(family discoveryv1.AddressType) []discoveryv1.Endpoint { return listed[family] })
+		p.allFamilies = !slices.ContainsFunc(desired, func(slice *discoveryv1.EndpointSlice) bool { return len(slice.Endpoints) == 0 })
 	} else {
 		p.state.portChecks.Forget()
 	}
