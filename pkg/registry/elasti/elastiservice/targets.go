@@ -106,7 +106,7 @@ func (t *targets) getCached(ctx context.Context, name string) (*elasti.ElastiSer
 	if apierrors.IsNotFound(err) {
 		return nil, err
 	}
-	known, ok := t.lastKnown.get(types.NamespacedName{Namespace: genericapirequest.NamespaceValue(ctx), Name: name})
+	known, ok := t.lastKnown.get(keyInNamespaceOf(ctx, name))
 	if !ok {
 		return nil, unreadable(name, err)
 	}
@@ -122,7 +122,12 @@ func (t *targets) getWithSleepRequest(ctx context.Context, name string) (runtime
 
 // sleepRequestKey returns the key of an ElastiService in the tracker of requests for sleep.
 func sleepRequestKey(ctx context.Context, name string) string {
-	return types.NamespacedName{Namespace: genericapirequest.NamespaceValue(ctx), Name: name}.String()
+	return keyInNamespaceOf(ctx, name).String()
+}
+
+// keyInNamespaceOf returns the key of an object in the namespace of a request.
+func keyInNamespaceOf(ctx context.Context, name string) types.NamespacedName {
+	return types.NamespacedName{Namespace: genericapirequest.NamespaceValue(ctx), Name: name}
 }
 
 // unreadable returns the error for an ElastiService that could not be read. A
