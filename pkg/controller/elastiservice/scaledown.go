@@ -239,9 +239,13 @@ func (c *Controller) continueScaleDown(ctx context.Context, p *pass) error {
 	case p.scaleDown == scaleDownDrain:
 		now := c.clock.Now()
 		p.state.startDrain(now)
-		if left := c.convergenceTime(p.elastiService) - p.state.drained(now); left > 0 {
-			c.queue.AddAfter(p.key(), left)
+		left := c.convergenceTime(p.elastiService) - p.state.drained(now)
+		if left <= 0 {
+			// It ended after the step was decided, and this may be the sync that was to
+			// take the next one.
+			left = sharedPoll
 		}
+		c.queue.AddAfter(p.key(), left)
 		return nil
 	case p.scaleDown == scaleDownScale:
 		stopped, err := c.pauseAutoscaler(ctx, p)
