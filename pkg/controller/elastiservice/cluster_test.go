@@ -172,12 +172,7 @@ func newCluster(t *testing.T) *cluster {
 	informerstest.WatchFromList(t, &c.host.Fake, c.host.Tracker())
 	informerstest.WatchFromList(t, &c.dynamic.Fake, c.dynamic.Tracker())
 	c.keepVersions()
-	patch := clienttesting.ObjectReaction(c.elasti.Tracker())
-	c.elasti.PrependReactor("patch", "elastiservices", func(action clienttesting.Action) (bool, runtime.Object, error) {
-		c.writing.Lock()
-		defer c.writing.Unlock()
-		return patch(action)
-	})
+	c.elasti.PrependReactor("patch", "elastiservices", c.patchElastiService)
 	c.scaling = &fakeScaling{cluster: c, kinds: map[string]string{"Deployment": "deployments"}}
 	c.options = Options{
 		Elasti: c.elasti, Statuses: c, Claims: c.claims, Signer: newSigner(t), Reader: clientReader{c.elasti}, Host: c.host, HostDynamic: c.dynamic, Scaling: c.scaling, Recorder: c.events,

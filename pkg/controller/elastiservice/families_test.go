@@ -19,6 +19,7 @@ package elastiservice
 import (
 	"fmt"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -90,6 +91,8 @@ func TestTargetIsNotPutToSleepWhileTheResolversOfAFamilyAreReplaced(t *testing.T
 	t.Parallel()
 	c := newCluster(t)
 	c.options.ResolverGrace, c.options.ConvergenceTime = time.Hour, time.Millisecond
+	var changes atomic.Int32
+	c.options.ResolversChanged = func([]string) { changes.Add(1) }
 	c.makeDualStack("cart")
 	c.setDeployment("cart", 2, 2)
 	c.setEndpoints(shop, "cart", "10.1.0.1")
@@ -97,7 +100,14 @@ func TestTargetIsNotPutToSleepWhileTheResolversOfAFamilyAreReplaced(t *testing.T
 	c.create(cartElastiService())
 	c.start()
 	c.eventuallyCondition("cart", v1alpha1.ConditionResolverAvailable, metav1.ConditionTrue, v1alpha1.ReasonResolverReady)
+	before := changes.Load()
 	c.setResolversOfIPv6()
+	c.eventually(func() string {
+		if changes.Load() == before {
+			return "the controller to observe that the resolvers of IPv6 are away"
+		}
+		return ""
+	})
 	c.requestSleep("cart")
 	for range 5 {
 		c.sync("cart")

@@ -275,11 +275,9 @@ func TestSharedTargetStaysUpWhenOneIsWoken(t *testing.T) {
 			c.eventually(func() string {
 				if moment == "before" {
 					// What the scheduler does when one is not requested to sleep any more.
-					c.edit("cart", func(elastiService *v1alpha1.ElastiService) {
-						if c.elastiService("cart-grpc").Status.SleepRequestedTime == nil {
-							elastiService.Status.SleepRequestedTime = nil
-						}
-					})
+					if c.elastiService("cart-grpc").Status.SleepRequestedTime == nil {
+						c.edit("cart", func(elastiService *v1alpha1.ElastiService) { elastiService.Status.SleepRequestedTime = nil })
+					}
 				}
 				switch {
 				case c.elastiService("cart").Status.SleepRequestedTime != nil || c.elastiService("cart-grpc").Status.SleepRequestedTime != nil:

@@ -17,11 +17,13 @@ limitations under the License.
 package elastiservice
 
 import (
+	"encoding/json"
 	"errors"
 	"strconv"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	clienttesting "k8s.io/client-go/testing"
@@ -47,7 +49,7 @@ func (c *cluster) keepVersions() {
 			if err != nil {
 				return true, nil, err
 			}
-			if err := c.check(action, accessor.GetName(), accessor.GetUID(), accessor.GetResourceVersion()); err != nil {
+			if err := check(c.host.Tracker(), action, accessor.GetName(), accessor.GetUID(), accessor.GetResourceVersion()); err != nil {
 				return true, nil, err
 			}
 			update.Object = c.versioned(update.Object)
@@ -65,7 +67,7 @@ func (c *cluster) keepVersions() {
 					version = *conditions.ResourceVersion
 				}
 			}
-			if err := c.check(action, deletion.Name, uid, version); err != nil {
+			if err := check(c.host.Tracker(), action, deletion.Name, uid, version); err != nil {
 				return true, nil, err
 			}
 			return false, nil, nil
@@ -73,10 +75,31 @@ func (c *cluster) keepVersions() {
 	}
 }
 
+// patchElastiService carries out a patch of an ElastiService as an API server does: only of the
+// version that it names, and what is stored has another one.
+func (c *cluster) patchElastiService(action clienttesting.Action) (bool, runtime.Object, error) {
+	c.writing.Lock()
+	defer c.writing.Unlock()
+	tracker, patch := c.elasti.Tracker(), action.(clienttesting.PatchActionImpl)
+	var named struct{ Metadata metav1.ObjectMeta }
+	if err := json.Unmarshal(patch.Patch, &named); err != nil {
+		return true, nil, err
+	}
+	if err := check(tracker, action, patch.Name, named.Metadata.UID, named.Metadata.ResourceVersion); err != nil {
+		return true, nil, err
+	}
+	_, patched, err := clienttesting.ObjectReaction(tracker)(action)
+	if err != nil {
+		return true, nil, err
+	}
+	stored := c.versioned(patched)
+	return true, stored, tracker.Update(action.GetResource(), stored, action.GetNamespace())
+}
+
 // check compares what a request says of an object, where it says anything, with what
 // there is.
-func (c *cluster) check(action clienttesting.Action, name string, uid types.UID, version string) error {
-	found, err := c.host.Tracker().Get(action.GetResource(), action.GetNamespace(), name)
+func check(tracker clienttesting.ObjectTracker, action clienttesting.Action, name string, uid types.UID, version string) error {
+	found, err := tracker.Get(action.GetResource(), action.GetNamespace(), name)
 	if err != nil {
 		return err
 	}
