@@ -23,15 +23,12 @@ import (
 	"testing"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/rest"
-	"k8s.io/utils/ptr"
 
 	elasticlientset "github.com/truefoundry/elasti-apiserver/pkg/generated/clientset/versioned"
 	elastiv1alpha1client "github.com/truefoundry/elasti-apiserver/pkg/generated/clientset/versioned/typed/elasti/v1alpha1"
 	"github.com/truefoundry/elasti-apiserver/test/integration/environment"
+	"github.com/truefoundry/elasti-apiserver/test/integration/environment/environmenttest"
 )
 
 const (
@@ -46,23 +43,7 @@ const (
 // newNamespace returns the name of a new namespace, which is deleted after the test.
 func newNamespace(t *testing.T) string {
 	t.Helper()
-	namespaces := shared.Kubernetes.CoreV1().Namespaces()
-	created, err := namespaces.Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "durability-"}}, metav1.CreateOptions{})
-	if err != nil {
-		t.Fatalf("creating a namespace: %v", err)
-	}
-	t.Cleanup(func() {
-		ctx := context.Background()
-		if err := namespaces.Delete(ctx, created.Name, metav1.DeleteOptions{}); err != nil {
-			t.Errorf("deleting the namespace %s: %v", created.Name, err)
-		}
-		// Pods that were bound wait for a kubelet, and their namespace with them.
-		now := metav1.DeleteOptions{GracePeriodSeconds: ptr.To[int64](0)}
-		if err := shared.Kubernetes.CoreV1().Pods(created.Name).DeleteCollection(ctx, now, metav1.ListOptions{}); err != nil {
-			t.Errorf("removing the pods of the namespace %s: %v", created.Name, err)
-		}
-	})
-	return created.Name
+	return environmenttest.NewNamespace(t, shared, "durability-")
 }
 
 // throughTheAggregator is the client configuration of the cluster's administrator.
@@ -102,18 +83,7 @@ func eventually(t *testing.T, what string, check func(ctx context.Context) (comp
 
 func eventuallyWithin(t *testing.T, timeout time.Duration, what string, check func(ctx context.Context) (complaint string)) {
 	t.Helper()
-	complaint := ""
-	err := wait.PollUntilContextTimeout(t.Context(), pollInterval, timeout, true, func(ctx context.Context) (bool, error) {
-		now := check(ctx)
-		// The error of a check that the timeout cancelled has no other cause.
-		if complaint == "" || ctx.Err() == nil {
-			complaint = now
-		}
-		return now == "", nil
-	})
-	if err != nil {
-		t.Fatalf("waited %s in vain until %s: %s", timeout, what, complaint)
-	}
+	environmenttest.Eventually(t, timeout, what, check)
 }
 
 // shortDirectory returns a new directory whose path leaves room for the names of sockets.

@@ -25,56 +25,46 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
-	"k8s.io/utils/ptr"
 
 	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti/v1alpha1"
 	elasticlientset "github.com/truefoundry/elasti-apiserver/pkg/generated/clientset/versioned"
 	elastiv1alpha1client "github.com/truefoundry/elasti-apiserver/pkg/generated/clientset/versioned/typed/elasti/v1alpha1"
 	"github.com/truefoundry/elasti-apiserver/test/integration/environment"
+	"github.com/truefoundry/elasti-apiserver/test/integration/environment/environmenttest"
 )
 
 const (
 	// waitTimeout bounds how long a test waits for something that is due soon.
-	waitTimeout  = 30 * time.Second
-	pollInterval = 25 * time.Millisecond
+	waitTimeout     = 30 * time.Second
+	namespacePrefix = "test-"
 )
 
 // newNamespace returns the name of a new namespace, which is deleted after
 // the test. A test that fails shows the end of the server's log.
 func newNamespace(t *testing.T) string {
 	t.Helper()
-	namespace := newDisposableNamespace(t)
-	t.Cleanup(func() {
-		if err := shared.Kubernetes.CoreV1().Namespaces().Delete(context.Background(), namespace, metav1.DeleteOptions{}); err != nil {
-			t.Errorf("deleting the namespace %s: %v", namespace, err)
-		}
-		// Pods that were bound wait for a kubelet, and their namespace with them.
-		now := metav1.DeleteOptions{GracePeriodSeconds: ptr.To[int64](0)}
-		if err := shared.Kubernetes.CoreV1().Pods(namespace).DeleteCollection(context.Background(), now, metav1.ListOptions{}); err != nil {
-			t.Errorf("removing the pods of the namespace %s: %v", namespace, err)
-		}
-	})
+	namespace := environmenttest.NewNamespace(t, shared, namespacePrefix)
+	showServerAfterFailure(t)
 	return namespace
 }
 
 // newDisposableNamespace is a namespace that the test deletes itself.
 func newDisposableNamespace(t *testing.T) string {
 	t.Helper()
-	namespace, err := shared.Kubernetes.CoreV1().Namespaces().Create(t.Context(), &corev1.Namespace{
-		ObjectMeta: metav1.ObjectMeta{GenerateName: "test-"},
-	}, metav1.CreateOptions{})
-	if err != nil {
-		t.Fatalf("creating a namespace: %v", err)
-	}
+	namespace := environmenttest.NewDisposableNamespace(t, shared, namespacePrefix)
+	showServerAfterFailure(t)
+	return namespace
+}
+
+func showServerAfterFailure(t *testing.T) {
+	t.Helper()
 	t.Cleanup(func() {
 		if t.Failed() {
 			t.Log(shared.Server.Process().Tail())
 		}
 	})
-	return namespace.Name
 }
 
 // elastiServices is the client of the cluster's administrator.
@@ -197,16 +187,5 @@ func eventually(t *testing.T, what string, check func(ctx context.Context) (comp
 
 func eventuallyWithin(t *testing.T, timeout time.Duration, what string, check func(ctx context.Context) (complaint string)) {
 	t.Helper()
-	complaint := ""
-	err := wait.PollUntilContextTimeout(t.Context(), pollInterval, timeout, true, func(ctx context.Context) (bool, error) {
-		now := check(ctx)
-		// The error of a check that the timeout cancelled has no other cause.
-		if complaint == "" || ctx.Err() == nil {
-			complaint = now
-		}
-		return now == "", nil
-	})
-	if err != nil {
-		t.Fatalf("waited %s in vain until %s: %s", timeout, what, complaint)
-	}
+	environmenttest.Eventually(t, timeout, what, check)
 }

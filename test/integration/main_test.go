@@ -21,12 +21,11 @@ limitations under the License.
 package integration
 
 import (
-	"context"
-	"fmt"
 	"os"
 	"testing"
 
 	"github.com/truefoundry/elasti-apiserver/test/integration/environment"
+	"github.com/truefoundry/elasti-apiserver/test/integration/environment/environmenttest"
 )
 
 // shared is the environment of all tests. It is set before the first of them
@@ -34,28 +33,5 @@ import (
 var shared *environment.Environment
 
 func TestMain(m *testing.M) {
-	os.Exit(run(m))
-}
-
-func run(m *testing.M) int {
-	ctx := context.Background()
-	var err error
-	if shared, err = environment.Start(ctx); err != nil {
-		fmt.Fprintf(os.Stderr, "starting the test environment: %v\n", err)
-		return 1
-	}
-	code := m.Run()
-	if err := shared.Stop(ctx); err != nil {
-		fmt.Fprintf(os.Stderr, "stopping the test environment: %v\n", err)
-		code = 1
-	}
-	if code != 0 {
-		fmt.Fprintf(os.Stderr, "the logs of the test environment are in %s\n", shared.Directory)
-		return code
-	}
-	if err := shared.Remove(); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		return 1
-	}
-	return 0
+	os.Exit(environmenttest.Run(m, &shared, environment.Start))
 }

@@ -38,6 +38,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/truefoundry/elasti-apiserver/test/integration/environment"
+	"github.com/truefoundry/elasti-apiserver/test/integration/environment/environmenttest"
 )
 
 const (
@@ -76,19 +77,7 @@ func run(m *testing.M) int {
 		cancel()
 		writers.Wait()
 	}
-	if err := host.Stop(context.Background()); err != nil {
-		fmt.Fprintf(os.Stderr, "stopping the host cluster: %v\n", err)
-		code = 1
-	}
-	if code != 0 {
-		fmt.Fprintf(os.Stderr, "the logs of the host cluster are in %s\n", host.Directory)
-		return code
-	}
-	if err := host.Remove(); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		return 1
-	}
-	return 0
+	return environmenttest.End(host, code)
 }
 
 // prepare installs the CustomResourceDefinitions and the policies of the manifests, and the
