@@ -47,8 +47,8 @@ var resolverCheck = types.NamespacedName{}
 // nextWakes is the key in the queue that stands for admitting the next targets of wakeQueue.
 var nextWakes = types.NamespacedName{Name: "next wakes"}
 
-// nextPolls is the key in the queue that stands for looking up the next targets that no
-// watch reports.
+// nextPolls is the key in the queue that stands for polling the next targets that no watch
+// reports.
 var nextPolls = types.NamespacedName{Name: "next polls"}
 
 // Controller keeps the cluster in the state that each ElastiService specifies. Make it with
@@ -131,7 +131,7 @@ func New(options Options) (*Controller, error) {
 		Written:  c.wroteStatus,
 		Failed:   c.statusFailed,
 	})
-	c.ports = proxyports.New(proxyports.Options{Range: options.ProxyPortRange, Claims: options.Claims, Freed: c.enqueue, Leads: c.leadsTo, Clock: options.Clock})
+	c.ports = proxyports.New(proxyports.Options{Range: options.ProxyPortRange, Claims: options.Claims, Freed: c.enqueue, Refers: c.refersTo, Clock: options.Clock})
 	c.targets = target.NewWatches(target.WatchesOptions{
 		Informers:       c.informers,
 		Dynamic:         options.HostDynamic,
@@ -173,7 +173,7 @@ func (c *Controller) Run(ctx context.Context) error {
 	running.Go(func() { c.statuses.Run(ctx, c.options.Workers) })
 	running.Go(func() { c.inspector.Run(ctx) })
 	started := c.clock.Now()
-	// What resolver slices lead to counts for the proxy ports, as far as it can be read.
+	// What resolver slices refer to counts for the proxy ports, as far as it can be read.
 	if !awaitSynced(ctx, c.elastiServices.handles()...) || !c.slicesTried.await(ctx) || c.restoreProxyPorts(ctx) != nil {
 		return nil
 	}

@@ -46,7 +46,7 @@ func (c *cluster) createTill(ports ...v1alpha1.ProxyPort) *v1alpha1.ElastiServic
 	return till
 }
 
-// proxyPortsOf returns the proxy ports to which the resolver slices of a Service lead, by
+// proxyPortsOf returns the proxy ports that the resolver slices of a Service refer to, by
 // the name of the Service port.
 func (c *cluster) proxyPortsOf(service string) map[string]int32 {
 	c.t.Helper()
@@ -81,8 +81,8 @@ func TestProxyPortsToWhichResolverSlicesLeadGoToNoOther(t *testing.T) {
 			c.start()
 			c.eventuallyEvent(v1alpha1.ReasonTargetNotRestored)
 			c.eventuallyCondition("till", v1alpha1.ConditionReady, metav1.ConditionFalse, v1alpha1.ReasonProxyPortsExhausted)
-			if led := c.proxyPortsOf("cart"); len(led) != 2 {
-				t.Errorf("the resolver slice of cart leads to %v, want its 2 ports", led)
+			if referenced := c.proxyPortsOf("cart"); len(referenced) != 2 {
+				t.Errorf("the resolver slice of cart refers to %v, want its 2 ports", referenced)
 			}
 			if claim, claimed := c.claims.Stored()[10000]; claimed && claim.Owner.Name != "cart" {
 				t.Errorf("proxy port 10000 of cart was claimed for %s", claim.Owner.Name)
@@ -102,23 +102,23 @@ func TestResolverSlicesLeaveTheProxyPortsOfOthers(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			c := asleep(t)
-			led := c.proxyPortsOf("cart")
+			referenced := c.proxyPortsOf("cart")
 			c.scaling.fail(errors.New("a webhook rejects it"))
 			takeAway(c)
-			till := c.createTill(v1alpha1.ProxyPort{Port: 80, Name: "http", ProxyPort: led["http"]})
+			till := c.createTill(v1alpha1.ProxyPort{Port: 80, Name: "http", ProxyPort: referenced["http"]})
 			owner := v1alpha1.ProxyPortOwner{Namespace: shop, Name: "till", UID: till.UID}
-			c.claims = proxyportstest.New(v1alpha1.ProxyPortClaimSpec{ProxyPort: led["http"], Port: 80, Owner: owner})
+			c.claims = proxyportstest.New(v1alpha1.ProxyPortClaimSpec{ProxyPort: referenced["http"], Port: 80, Owner: owner})
 			c.options.Claims = c.claims
 			c.start()
 			c.eventually(func() string {
-				if left := c.proxyPortsOf("cart"); len(left) != 1 || left["admin"] != led["admin"] {
-					return fmt.Sprintf("the resolver slice of cart leads to %d alone, it does to %v", led["admin"], left)
+				if left := c.proxyPortsOf("cart"); len(left) != 1 || left["admin"] != referenced["admin"] {
+					return fmt.Sprintf("the resolver slice of cart leads to %d alone, it does to %v", referenced["admin"], left)
 				}
 				return ""
 			})
 			c.eventuallyMode("till", v1alpha1.ModeProxy)
-			if kept := c.elastiService("till").Status.ProxyPorts; len(kept) != 1 || kept[0].ProxyPort != led["http"] {
-				t.Errorf("till has %v, want port %d as before", kept, led["http"])
+			if kept := c.elastiService("till").Status.ProxyPorts; len(kept) != 1 || kept[0].ProxyPort != referenced["http"] {
+				t.Errorf("till has %v, want port %d as before", kept, referenced["http"])
 			}
 		})
 	}

@@ -138,7 +138,7 @@ func (c *Controller) assignProxyPorts(ctx context.Context, p *pass) ([]v1alpha1.
 
 // restoreProxyPorts takes over the claims that are stored, before anything is
 // assigned, and claims what statuses record without a claim for the oldest of those
-// that record it. What resolver slices lead to beside that is given to no other. It tries
+// that record it. What resolver slices refer to beside that is given to no other. It tries
 // until ctx ends, and returns an error then.
 func (c *Controller) restoreProxyPorts(ctx context.Context) error {
 	for {
@@ -159,7 +159,7 @@ func (c *Controller) restoreProxyPorts(ctx context.Context) error {
 			klog.FromContext(ctx).Info("Owners of proxy ports cannot be read and count as existing", "owners", unreadable)
 		}
 		if err == nil {
-			c.ports.Hold(c.ledProxyPorts())
+			c.ports.Hold(c.referencedProxyPorts())
 			return nil
 		}
 		klog.FromContext(ctx).Error(err, "Failed to read the claims of proxy ports, will retry", "retryIn", restoreRetry)
@@ -193,10 +193,10 @@ func (c *Controller) recordedProxyPorts() []proxyports.Recorded {
 	return recorded
 }
 
-// ledProxyPorts returns the ElastiServices that resolver slices were made for by the proxy
-// port to which these lead.
-func (c *Controller) ledProxyPorts() map[int32][]types.NamespacedName {
-	led := map[int32][]types.NamespacedName{}
+// referencedProxyPorts returns the ElastiServices that resolver slices were made for by the
+// proxy ports that these refer to.
+func (c *Controller) referencedProxyPorts() map[int32][]types.NamespacedName {
+	referring := map[int32][]types.NamespacedName{}
 	for _, handle := range c.endpointSlices.handles() {
 		for _, object := range handle.List() {
 			slice := object.(*observedSlice)
@@ -205,19 +205,19 @@ func (c *Controller) ledProxyPorts() map[int32][]types.NamespacedName {
 			}
 			for _, owner := range resources.OwnerOf(&slice.ObjectMeta) {
 				for _, port := range slice.slice.Ports {
-					if proxyPort := ptr.Deref(port.Port, 0); !slices.Contains(led[proxyPort], owner) {
-						led[proxyPort] = append(led[proxyPort], owner)
+					if proxyPort := ptr.Deref(port.Port, 0); !slices.Contains(referring[proxyPort], owner) {
+						referring[proxyPort] = append(referring[proxyPort], owner)
 					}
 				}
 			}
 		}
 	}
-	return led
+	return referring
 }
 
-// leadsTo reports whether a resolver slice that was made for an ElastiService leads to a
+// refersTo reports whether a resolver slice that was made for an ElastiService refers to a
 // proxy port.
-func (c *Controller) leadsTo(owner types.NamespacedName, proxyPort int32) bool {
+func (c *Controller) refersTo(owner types.NamespacedName, proxyPort int32) bool {
 	return slices.ContainsFunc(indexed[*observedSlice](c.endpointSlices.in(owner.Namespace), byOwner, owner), func(slice *observedSlice) bool {
 		return slice.managed() && slices.ContainsFunc(slice.slice.Ports, func(port discoveryv1.EndpointPort) bool { return ptr.Deref(port.Port, 0) == proxyPort })
 	})

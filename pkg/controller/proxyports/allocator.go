@@ -82,12 +82,12 @@ const (
 	claimed phase = iota
 	// pending: the claim is being stored, or the result is unknown.
 	pending
-	// leaving: the owner has released the port or does not exist, and a resolver slice
-	// still leads there. The port is not given to another, and counts as the owner's.
-	leaving
-	// cooling: the owner has released the port. The claim stays stored until the port
-	// may have another owner. No resolver slice leads there.
-	cooling
+	// referenced: the owner has released the port or does not exist, and a resolver slice
+	// still refers to it. The port is not given to another, and counts as the owner's.
+	referenced
+	// coolingDown: the owner has released the port, and no resolver slice refers to it. The
+	// claim stays stored until the port may have another owner.
+	coolingDown
 	// releasing: the claim is being deleted.
 	releasing
 	// withheld: there is a claim that cannot be read, or not be deleted.
@@ -101,11 +101,12 @@ type portState struct {
 	// previous is the claim that has to be deleted before. Nil while pending or withheld
 	// if none is known, and always otherwise.
 	previous *v1alpha1.ProxyPortClaimSpec
-	// since is when the port was released, or withheld. Set while it is cooling or
-	// withheld.
+	// since is when the port was withheld, or since when it is cooling down. Set in these
+	// two phases.
 	since time.Time
-	// ledBy are the ElastiServices beside the owner whose resolver slices may lead there.
-	ledBy []types.NamespacedName
+	// referencedBy are the ElastiServices beside the owner whose resolver slices may refer
+	// to the port.
+	referencedBy []types.NamespacedName
 }
 
 // Options configure an Allocator. Fields without a default are required.
@@ -117,9 +118,9 @@ type Options struct {
 	// Freed is called, without a lock, for each owner that found no free proxy
 	// port before when there is one again.
 	Freed func(owner types.NamespacedName)
-	// Leads reports whether a resolver slice of an ElastiService leads to a proxy port.
+	// Refers reports whether a resolver slice of an ElastiService refers to a proxy port.
 	// It is called with a lock held. Optional: none does.
-	Leads func(owner types.NamespacedName, proxyPort int32) bool
+	Refers func(owner types.NamespacedName, proxyPort int32) bool
 	// Clock is the time.
 	Clock clock.Clock
 }
@@ -137,11 +138,10 @@ type Allocator struct {
 	// what was claimed when the range was another one.
 	ports map[int32]*portState
 	// inUse counts the proxy ports of the range that are claimed, being claimed or
-	// leaving by namespace, and total all of them.
+	// referenced by namespace, and total all of them.
 	inUse map[string]int32
 	total int32
-	// owners are the ElastiServices that have proxy ports, owned the proxy port
-	// of each of their Service ports.
+	// owned are the proxy ports of the ElastiServices that have some.
 	owned map[types.NamespacedName]*ownedPorts
 	// waiting are the owners that have fewer proxy ports than Service ports.
 	waiting sets.Set[types.NamespacedName]
@@ -155,8 +155,8 @@ type ownedPorts struct {
 
 // New returns an allocator without ports.
 func New(options Options) *Allocator {
-	if options.Leads == nil {
-		options.Leads = func(types.NamespacedName, int32) bool { return false }
+	if options.Refers == nil {
+		options.Refers = func(types.NamespacedName, int32) bool { return false }
 	}
 	return &Allocator{
 		options: options,
@@ -177,7 +177,7 @@ func (a *Allocator) Run(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-a.options.Clock.After(releaseInterval):
-			a.releaseCooled(ctx)
+			a.deleteReleasedClaims(ctx)
 		}
 	}
 }
@@ -227,7 +227,7 @@ func (a *Allocator) releaseLocked(owner types.NamespacedName) []types.Namespaced
 	}
 	delete(a.owned, owner)
 	for _, proxyPort := range owned.ports {
-		a.cool(proxyPort)
+		a.startCooldown(proxyPort)
 	}
 	if len(owned.ports) == 0 {
 		return nil
@@ -256,7 +256,7 @@ func (a *Allocator) keep(owner Owner, servicePorts []int32) []types.NamespacedNa
 	for servicePort, proxyPort := range owned.ports {
 		if !needed.Has(servicePort) || !a.contains(proxyPort) {
 			delete(owned.ports, servicePort)
-			a.cool(proxyPort)
+			a.startCooldown(proxyPort)
 			released = true
 		}
 	}
@@ -382,7 +382,7 @@ func (a *Allocator) find(owner Owner, servicePort, recorded int32) (int32, bool)
 	if !a.hasRoom(owner.Namespace) {
 		return 0, false
 	}
-	if state, taken := a.ports[recorded]; a.contains(recorded) && (!taken || (state.phase == leaving || state.phase == cooling) && state.claim.Owner.UID == owner.UID) {
+	if state, taken := a.ports[recorded]; a.contains(recorded) && (!taken || (state.phase == referenced || state.phase == coolingDown) && state.claim.Owner.UID == owner.UID) {
 		return recorded, true
 	}
 	return a.choose(owner, servicePort)
@@ -407,10 +407,10 @@ func (a *Allocator) choose(owner Owner, servicePort int32) (int32, bool) {
 		candidate := a.first + (start+i)%a.size
 		state, taken := a.ports[candidate]
 		switch {
-		case !taken, state.phase == cooling && a.options.Clock.Since(state.since) >= reuseCooldown,
+		case !taken, state.phase == coolingDown && a.options.Clock.Since(state.since) >= reuseCooldown,
 			state.phase == withheld && a.options.Clock.Since(state.since) >= withheldTime:
 			return candidate, true
-		case state.phase == cooling && fallback == 0:
+		case state.phase == coolingDown && fallback == 0:
 			fallback = candidate
 		case state.phase == withheld && state.previous != nil && undeleted == 0:
 			undeleted = candidate
@@ -423,13 +423,13 @@ func (a *Allocator) choose(owner Owner, servicePort int32) (int32, bool) {
 	return fallback, fallback != 0
 }
 
-// releaseCooled deletes the claims of ports that were released long enough ago.
-func (a *Allocator) releaseCooled(ctx context.Context) {
-	a.notify(a.leave())
+// deleteReleasedClaims deletes the claims of ports whose cooldown is over.
+func (a *Allocator) deleteReleasedClaims(ctx context.Context) {
+	a.notify(a.startCooldowns())
 	a.mu.Lock()
 	var due []v1alpha1.ProxyPortClaimSpec
 	for _, state := range a.ports {
-		if state.phase == cooling && a.options.Clock.Since(state.since) >= reuseCooldown {
+		if state.phase == coolingDown && a.options.Clock.Since(state.since) >= reuseCooldown {
 			state.phase = releasing
 			due = append(due, state.claim)
 		}
@@ -443,7 +443,7 @@ func (a *Allocator) releaseCooled(ctx context.Context) {
 		if err == nil {
 			delete(a.ports, claim.ProxyPort)
 		} else {
-			a.ports[claim.ProxyPort].phase = cooling
+			a.ports[claim.ProxyPort].phase = coolingDown
 		}
 		return err
 	})
@@ -465,42 +465,43 @@ func (a *Allocator) deleteClaim(ctx context.Context, claim v1alpha1.ProxyPortCla
 	return a.options.Claims.Release(ctx, claim.ProxyPort, claim.Owner.UID)
 }
 
-// leave has the ports cool to which no resolver slice leads any more, and returns those
-// that wait for one.
-func (a *Allocator) leave() []types.NamespacedName {
+// startCooldowns starts the cooldown of released ports that no resolver slice refers to
+// any more, and returns the owners that wait for a port.
+func (a *Allocator) startCooldowns() []types.NamespacedName {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	left := false
+	started := false
 	for proxyPort, state := range a.ports {
-		if state.phase == leaving {
-			a.cool(proxyPort)
-			left = left || state.phase == cooling
+		if state.phase == referenced {
+			a.startCooldown(proxyPort)
+			started = started || state.phase == coolingDown
 		}
 	}
-	if !left {
+	if !started {
 		return nil
 	}
 	return a.takeWaiting()
 }
 
-// cool records that the owner of a proxy port has released it. The port is leaving for as
-// long as a resolver slice leads there. It must be called with mu held.
-func (a *Allocator) cool(proxyPort int32) {
+// startCooldown starts the cooldown of a proxy port that its owner has released, unless a
+// resolver slice still refers to it: then the port is referenced. It must be called with mu
+// held.
+func (a *Allocator) startCooldown(proxyPort int32) {
 	state := a.ports[proxyPort]
-	if a.isLed(state) {
-		state.phase = leaving
+	if a.isReferenced(state) {
+		state.phase = referenced
 		return
 	}
 	a.count(state, -1)
-	state.phase, state.since, state.ledBy = cooling, a.options.Clock.Now(), nil
+	state.phase, state.since, state.referencedBy = coolingDown, a.options.Clock.Now(), nil
 }
 
-// isLed reports whether a resolver slice leads to a proxy port. Only slices of its previous
-// owner count, and those that Hold was called with: a tenant that edits a slice keeps no
-// port from others that was not its own. It must be called with mu held.
-func (a *Allocator) isLed(state *portState) bool {
-	leads := func(owner types.NamespacedName) bool { return a.options.Leads(owner, state.claim.ProxyPort) }
-	return leads(ownerOf(state.claim).NamespacedName) || slices.ContainsFunc(state.ledBy, leads)
+// isReferenced reports whether a resolver slice refers to a proxy port. Only slices of its
+// last owner and of the ElastiServices that Hold was called with count: a tenant that edits
+// a slice keeps no port from others that was not its own. It must be called with mu held.
+func (a *Allocator) isReferenced(state *portState) bool {
+	refers := func(owner types.NamespacedName) bool { return a.options.Refers(owner, state.claim.ProxyPort) }
+	return refers(ownerOf(state.claim).NamespacedName) || slices.ContainsFunc(state.referencedBy, refers)
 }
 
 // set records the state of a proxy port. It must be called with mu held.
@@ -512,10 +513,10 @@ func (a *Allocator) set(proxyPort int32, state *portState) {
 	a.count(state, 1)
 }
 
-// count counts a proxy port that is claimed, being claimed or leaving once more or once
+// count counts a proxy port that is claimed, being claimed or referenced once more or once
 // less. It must be called with mu held.
 func (a *Allocator) count(state *portState, by int32) {
-	if !a.contains(state.claim.ProxyPort) || state.phase != claimed && state.phase != pending && state.phase != leaving {
+	if !a.contains(state.claim.ProxyPort) || state.phase != claimed && state.phase != pending && state.phase != referenced {
 		return
 	}
 	namespace := state.claim.Owner.Namespace

@@ -243,12 +243,12 @@ func TestClaimsOfDeletedOwnersAreReleased(t *testing.T) {
 	if want := map[string]bool{"service-2": true, "service-3": true, "service-4": true}; !maps.Equal(checked, want) {
 		t.Errorf("checked whether %v exist, want %v", checked, want)
 	}
-	ports.ReleaseCooled(t.Context())
+	ports.DeleteReleasedClaims(t.Context())
 	if len(claims.Stored()) != 4 {
 		t.Errorf("%v: released before its time", claims.Stored())
 	}
 	ports.clock.Step(proxyports.ReuseCooldown)
-	ports.ReleaseCooled(t.Context())
+	ports.DeleteReleasedClaims(t.Context())
 	if len(claims.Stored()) != 2 || claims.Stored()[10000].Owner.Name != "service-1" || claims.Stored()[10002].Owner.Name != "service-3" {
 		t.Errorf("%v: want the claims of those that exist", claims.Stored())
 	}
@@ -285,7 +285,7 @@ func TestADamagedClaimKeepsNoElastiServiceFromAnotherPort(t *testing.T) {
 			ports.clock.Step(proxyports.WithheldTime)
 			ports.Release(service(1).NamespacedName)
 			ports.clock.Step(proxyports.ReuseCooldown)
-			ports.ReleaseCooled(t.Context())
+			ports.DeleteReleasedClaims(t.Context())
 			if got := ports.assign(service(1), []int32{80}, nil)[80]; got != first {
 				t.Errorf("got %d, want %d, as that can be claimed again", got, first)
 			}
@@ -312,7 +312,7 @@ func TestAClaimThatCannotBeDeletedKeepsNoElastiServiceFromAnotherPort(t *testing
 	claims.Damage()
 	ports.Release(service(1).NamespacedName)
 	ports.clock.Step(proxyports.WithheldTime)
-	ports.ReleaseCooled(t.Context())
+	ports.DeleteReleasedClaims(t.Context())
 	if got := ports.assign(again, []int32{80}, nil)[80]; got != first {
 		t.Errorf("got %d, want %d, as the claim before can be deleted now", got, first)
 	}
@@ -328,7 +328,7 @@ func TestAnElastiServiceThatIsMadeAgainIsAnotherOwner(t *testing.T) {
 		t.Errorf("got %d, want another port than that of its predecessor, %d", second, first)
 	}
 	ports.clock.Step(proxyports.ReuseCooldown)
-	ports.ReleaseCooled(t.Context())
+	ports.DeleteReleasedClaims(t.Context())
 	if owner := ports.claims.Stored()[first].Owner.Name; owner != "" {
 		t.Errorf("the port of the predecessor belongs to %q still", owner)
 	}
@@ -342,7 +342,7 @@ func TestReleasedProxyPortsCool(t *testing.T) {
 		t.Error("a port was used again at once while another was free")
 	}
 	if got := ports.assign(service(2), []int32{80}, nil)[80]; got != released {
-		t.Errorf("got %d, want the port that cools, as there is no other", got)
+		t.Errorf("got %d, want the port that is cooling down, as there is no other", got)
 	}
 	ports.Release(service(1).NamespacedName)
 	ports.Release(service(2).NamespacedName)
@@ -359,7 +359,7 @@ func TestReleasedProxyPortsCool(t *testing.T) {
 	restarted := newPorts(t, 2, claims)
 	restarted.restore()
 	if got := restarted.assign(service(1), []int32{80}, nil)[80]; got == released || got == 0 {
-		t.Errorf("got %d after a restart, want the port that is free and not %d, which cools", got, released)
+		t.Errorf("got %d after a restart, want the port that is free and not %d, which is cooling down", got, released)
 	}
 }
 
@@ -426,15 +426,15 @@ func TestClaimsThatFailAreTriedAgain(t *testing.T) {
 		}
 	})
 
-	t.Run("release of what has cooled", func(t *testing.T) {
+	t.Run("release after the cooldown", func(t *testing.T) {
 		ports := newPorts(t, 1, proxyportstest.New())
 		ports.assign(service(1), []int32{80}, nil)
 		ports.Release(service(1).NamespacedName)
 		ports.clock.Step(proxyports.ReuseCooldown)
 		ports.claims.Fail(errors.New("away"), nil)
-		ports.ReleaseCooled(t.Context())
+		ports.DeleteReleasedClaims(t.Context())
 		ports.claims.Fail(nil, nil)
-		ports.ReleaseCooled(t.Context())
+		ports.DeleteReleasedClaims(t.Context())
 		if len(ports.claims.Stored()) != 0 {
 			t.Errorf("the claims are %v, want none", ports.claims.Stored())
 		}

@@ -24,5 +24,5 @@ const ReuseCooldown = reuseCooldown
 // WithheldTime is withheldTime for tests.
 const WithheldTime = withheldTime
 
-// ReleaseCooled is one round of Run for tests.
-func (a *Allocator) ReleaseCooled(ctx context.Context) { a.releaseCooled(ctx) }
+// DeleteReleasedClaims is one round of Run for tests.
+func (a *Allocator) DeleteReleasedClaims(ctx context.Context) { a.deleteReleasedClaims(ctx) }

@@ -28,12 +28,12 @@ import (
 	"github.com/truefoundry/elasti-apiserver/pkg/controller/proxyports/proxyportstest"
 )
 
-// led are the proxy ports to which resolver slices lead, by the ElastiService of these.
-type led map[types.NamespacedName][]int32
+// references are the proxy ports that resolver slices refer to, by the ElastiService of these.
+type references map[types.NamespacedName][]int32
 
-func (l led) byPort() map[int32][]types.NamespacedName {
+func (r references) byPort() map[int32][]types.NamespacedName {
 	owners := map[int32][]types.NamespacedName{}
-	for owner, proxyPorts := range l {
+	for owner, proxyPorts := range r {
 		for _, proxyPort := range proxyPorts {
 			owners[proxyPort] = append(owners[proxyPort], owner)
 		}
@@ -41,16 +41,16 @@ func (l led) byPort() map[int32][]types.NamespacedName {
 	return owners
 }
 
-func newLedPorts(t *testing.T, size int, claims *proxyportstest.Claims, slices led) *ports {
+func newReferencedPorts(t *testing.T, size int, claims *proxyportstest.Claims, slices references) *ports {
 	t.Helper()
 	p := &ports{T: t, claims: claims, clock: clocktesting.NewFakeClock(time.Now())}
 	p.Allocator = proxyports.New(proxyports.Options{
 		Range:  utilnet.PortRange{Base: 10000, Size: size},
 		Claims: claims,
 		Freed:  func(owner types.NamespacedName) { p.notified = append(p.notified, owner) },
-		Leads: func(owner types.NamespacedName, proxyPort int32) bool {
-			for _, leads := range slices[owner] {
-				if leads == proxyPort {
+		Refers: func(owner types.NamespacedName, proxyPort int32) bool {
+			for _, referenced := range slices[owner] {
+				if referenced == proxyPort {
 					return true
 				}
 			}
@@ -61,18 +61,18 @@ func newLedPorts(t *testing.T, size int, claims *proxyportstest.Claims, slices l
 	return p
 }
 
-// The only port of the range goes to another when no slice leads there any more, whichever
+// The only port of the range goes to another when no slice refers to it any more, whichever
 // ElastiService had it and whether a claim says so.
 func TestPortStaysForAsLongAsAResolverSliceLeadsThere(t *testing.T) {
 	previous, other, wanting := service(1), service(2), service(3)
 	for name, test := range map[string]struct {
 		claims *proxyportstest.Claims
-		slices led
+		slices references
 		begin  func(*ports)
 	}{
 		"released": {
 			claims: proxyportstest.New(),
-			slices: led{previous.NamespacedName: {10000}},
+			slices: references{previous.NamespacedName: {10000}},
 			begin: func(p *ports) {
 				p.restore()
 				p.assign(previous, []int32{80}, nil)
@@ -81,37 +81,37 @@ func TestPortStaysForAsLongAsAResolverSliceLeadsThere(t *testing.T) {
 		},
 		"claimed by one that was deleted": {
 			claims: proxyportstest.New(claimFor(previous, 80, 10000)),
-			slices: led{previous.NamespacedName: {10000}},
+			slices: references{previous.NamespacedName: {10000}},
 			begin:  func(p *ports) { p.restore() },
 		},
 		"of one that was lost": {
 			claims: proxyportstest.New(),
-			slices: led{previous.NamespacedName: {10000}},
+			slices: references{previous.NamespacedName: {10000}},
 			begin:  func(p *ports) { p.restore() },
 		},
 		"claimed by another one that was deleted": {
 			claims: proxyportstest.New(claimFor(other, 80, 10000)),
-			slices: led{previous.NamespacedName: {10000}},
+			slices: references{previous.NamespacedName: {10000}},
 			begin:  func(p *ports) { p.restore() },
 		},
 		"of two that were lost": {
 			claims: proxyportstest.New(),
-			slices: led{previous.NamespacedName: {10000}, other.NamespacedName: {10000}},
+			slices: references{previous.NamespacedName: {10000}, other.NamespacedName: {10000}},
 			begin:  func(p *ports) { p.restore() },
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			ports := newLedPorts(t, 1, test.claims, test.slices)
+			ports := newReferencedPorts(t, 1, test.claims, test.slices)
 			test.begin(ports)
 			ports.Hold(test.slices.byPort())
 			given := func() int {
-				ports.ReleaseCooled(t.Context())
+				ports.DeleteReleasedClaims(t.Context())
 				return len(ports.assign(wanting, []int32{80}, nil))
 			}
 			for len(test.slices) > 0 {
 				ports.clock.Step(time.Hour)
 				if given() != 0 {
-					t.Fatalf("the port was given to another, and %v lead there", test.slices)
+					t.Fatalf("the port was given to another, and %v refer to it", test.slices)
 				}
 				for owner := range test.slices {
 					delete(test.slices, owner)
@@ -132,12 +132,12 @@ func TestPortStaysForAsLongAsAResolverSliceLeadsThere(t *testing.T) {
 // namespace, and what is claimed counts first.
 func TestEditedSlicesKeepNoMorePortsThanTheirNamespaceMayHave(t *testing.T) {
 	owner := service(1)
-	slices := led{owner.NamespacedName: nil}
+	slices := references{owner.NamespacedName: nil}
 	for proxyPort := range int32(30000) {
 		slices[owner.NamespacedName] = append(slices[owner.NamespacedName], proxyPort)
 	}
 	claimed := service(2)
-	ports := newLedPorts(t, 800, proxyportstest.New(claimFor(claimed, 80, 10001)), slices)
+	ports := newReferencedPorts(t, 800, proxyportstest.New(claimFor(claimed, 80, 10001)), slices)
 	ports.restore(proxyports.Recorded{Owner: claimed, Ports: map[int32]int32{80: 10001}})
 	ports.Hold(slices.byPort())
 	if got := ports.assign(claimed, []int32{80}, nil); got[80] != 10001 {

@@ -89,19 +89,20 @@ func (a *Allocator) Restore(ctx context.Context, recorded []Recorded, exists fun
 	})
 }
 
-// Hold keeps the proxy ports to which resolver slices lead from all but their owners, as
+// Hold keeps the proxy ports that resolver slices refer to from all but their owners, as
 // far as they are not claimed: the storage may have lost the ElastiServices that the slices
-// were made for, or have older claims of them. led has the ElastiServices of these slices
-// by proxy port. What a slice leads to is not signed, so a namespace has no more ports held
-// than it could be assigned. It must be called after Restore, before anything is assigned.
-func (a *Allocator) Hold(led map[int32][]types.NamespacedName) {
+// were made for, or have older claims of them. referring has the ElastiServices of these
+// slices by proxy port. The ports of a slice are not signed, so a namespace has no more ports
+// held than it could be assigned. It must be called after Restore, before anything is
+// assigned.
+func (a *Allocator) Hold(referring map[int32][]types.NamespacedName) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	for proxyPort, owners := range led {
-		held := &portState{phase: leaving, ledBy: owners}
+	for proxyPort, owners := range referring {
+		held := &portState{phase: referenced, referencedBy: owners}
 		state, taken := a.ports[proxyPort]
 		switch {
-		case taken && state.phase != leaving && state.phase != cooling:
+		case taken && state.phase != referenced && state.phase != coolingDown:
 			continue
 		case taken:
 			held.claim = state.claim
@@ -123,18 +124,18 @@ func (a *Allocator) restore(claim v1alpha1.ProxyPortClaimSpec, alive bool) {
 	defer a.mu.Unlock()
 	a.set(claim.ProxyPort, &portState{phase: claimed, claim: claim})
 	if !alive {
-		a.cool(claim.ProxyPort)
+		a.startCooldown(claim.ProxyPort)
 		return
 	}
 	owned := a.ownedBy(ownerOf(claim))
 	if owned.uid != claim.Owner.UID {
 		// Of two with one name, the one before is deleted.
-		a.cool(claim.ProxyPort)
+		a.startCooldown(claim.ProxyPort)
 		return
 	}
 	if previous, twice := owned.ports[claim.Port]; twice && previous != claim.ProxyPort {
 		// An assignment ended between two claims: one of them is enough.
-		a.cool(claim.ProxyPort)
+		a.startCooldown(claim.ProxyPort)
 		return
 	}
 	owned.ports[claim.Port] = claim.ProxyPort
