@@ -21,25 +21,11 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/utils/ptr"
 
 	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti/v1alpha1"
 	"github.com/truefoundry/elasti-apiserver/pkg/scaling"
 )
-
-// AutoscalerResource returns the resource of a type of autoscaler. It reports
-// false for a type that is not known.
-func AutoscalerResource(autoscalerType string) (schema.GroupVersionResource, bool) {
-	switch autoscalerType {
-	case scaling.AutoscalerKEDA:
-		return schema.GroupVersionResource{Group: "keda.sh", Version: "v1alpha1", Resource: "scaledobjects"}, true
-	case scaling.AutoscalerHPA:
-		return schema.GroupVersionResource{Group: "autoscaling", Version: "v2", Resource: "horizontalpodautoscalers"}, true
-	default:
-		return schema.GroupVersionResource{}, false
-	}
-}
 
 // OfAutoscaler returns the findings about an autoscaler of a type.
 func OfAutoscaler(autoscalerType string, autoscaler *unstructured.Unstructured) []Finding {

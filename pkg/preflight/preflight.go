@@ -184,7 +184,7 @@ func (c *Checker) checkAutoscaler(ctx context.Context, elastiService *elasti.Ela
 	if spec == nil {
 		return nil
 	}
-	resource, ok := compatibility.AutoscalerResource(string(spec.Type))
+	resource, ok := scaling.AutoscalerResource(string(spec.Type))
 	if !ok {
 		return nil
 	}

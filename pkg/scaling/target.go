@@ -19,6 +19,7 @@ package scaling
 import (
 	"fmt"
 
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti/v1alpha1"
@@ -61,6 +62,27 @@ const (
 	AutoscalerHPA = "hpa"
 )
 
+// Resources of the types of Autoscaler.
+var (
+	// ScaledObjects is the resource of AutoscalerKEDA.
+	ScaledObjects = schema.GroupVersionResource{Group: "keda.sh", Version: "v1alpha1", Resource: "scaledobjects"}
+	// HorizontalPodAutoscalers is the resource of AutoscalerHPA.
+	HorizontalPodAutoscalers = schema.GroupVersionResource{Group: "autoscaling", Version: "v2", Resource: "horizontalpodautoscalers"}
+)
+
+// AutoscalerResource returns the resource of a type of Autoscaler, and whether the type
+// is known.
+func AutoscalerResource(autoscalerType string) (schema.GroupVersionResource, bool) {
+	switch autoscalerType {
+	case AutoscalerKEDA:
+		return ScaledObjects, true
+	case AutoscalerHPA:
+		return HorizontalPodAutoscalers, true
+	default:
+		return schema.GroupVersionResource{}, false
+	}
+}
+
 // Autoscaler names the autoscaler of a target, in the target's namespace. The
 // zero value means that there is none.
 type Autoscaler struct {
@@ -68,6 +90,14 @@ type Autoscaler struct {
 	Type string
 	// Name is the name of the ScaledObject or HorizontalPodAutoscaler.
 	Name string
+}
+
+// AutoscalerOf returns the autoscaler that a spec names, which may be nil.
+func AutoscalerOf(spec *v1alpha1.AutoscalerSpec) Autoscaler {
+	if spec == nil {
+		return Autoscaler{}
+	}
+	return Autoscaler{Type: string(spec.Type), Name: spec.Name}
 }
 
 // Result is the result of a wake.

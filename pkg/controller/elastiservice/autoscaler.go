@@ -49,7 +49,7 @@ const (
 // middle of a decision to scale up, which would come after the scaling to zero.
 // The ElastiService is synced again when the autoscaler changes, or after the timeout.
 func (c *Controller) pauseAutoscaler(ctx context.Context, p *pass) (bool, error) {
-	autoscaler := target.AutoscalerOf(p.elastiService.Spec.Autoscaler)
+	autoscaler := scaling.AutoscalerOf(p.elastiService.Spec.Autoscaler)
 	if autoscaler.Type != scaling.AutoscalerKEDA {
 		return true, nil
 	}
@@ -80,7 +80,7 @@ func (c *Controller) resumePausedAutoscaler(ctx context.Context, p *pass) error 
 	if err != nil || scale.Spec.Replicas == 0 {
 		return ignoreNotFound(err)
 	}
-	err = c.scaling.KeepAutoscalerAwake(ctx, scaleTarget.Namespace, target.AutoscalerOf(p.elastiService.Spec.Autoscaler))
+	err = c.scaling.KeepAutoscalerAwake(ctx, scaleTarget.Namespace, scaling.AutoscalerOf(p.elastiService.Spec.Autoscaler))
 	if ignoreNotFound(err) != nil {
 		return fmt.Errorf("resuming the autoscaler of a target that stays awake: %w", err)
 	}
@@ -134,7 +134,7 @@ func (c *Controller) syncAutoscaler(ctx context.Context, p *pass) error {
 	if !observed.PausedByController && observed.ScaleInPausedByController == (keep && observed.NeedsScaleInPause) {
 		return nil
 	}
-	scaleTarget, autoscaler := target.Of(p.elastiService), target.AutoscalerOf(p.elastiService.Spec.Autoscaler)
+	scaleTarget, autoscaler := target.Of(p.elastiService), scaling.AutoscalerOf(p.elastiService.Spec.Autoscaler)
 	scale, err := c.scaling.Get(ctx, scaleTarget)
 	if err != nil || scale.Spec.Replicas == 0 {
 		return ignoreNotFound(err)
@@ -155,8 +155,8 @@ func (c *Controller) syncAutoscaler(ctx context.Context, p *pass) error {
 // to sleep.
 func (c *Controller) keepsAwake(p *pass) (bool, time.Duration) {
 	now, longest := c.clock.Now(), time.Duration(-1)
-	resource, _ := target.AutoscalerResource(p.elastiService.Spec.Autoscaler.Type)
-	for _, key := range c.usersOfAutoscaler(resource, resources.AutoscalerKey(p.elastiService)) {
+	resource, _ := scaling.AutoscalerResource(string(p.elastiService.Spec.Autoscaler.Type))
+	for _, key := range c.usersOfAutoscaler(resource, resources.AutoscalerKey(p.key().Namespace, p.elastiService.Spec.Autoscaler.Name)) {
 		object, ok := c.elastiServices.in(key.Namespace).Get(key.Namespace, key.Name)
 		if !ok {
 			continue

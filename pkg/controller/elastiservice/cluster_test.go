@@ -51,10 +51,10 @@ import (
 	"github.com/truefoundry/elasti-apiserver/pkg/controller/informers/informerstest"
 	"github.com/truefoundry/elasti-apiserver/pkg/controller/proxyports/proxyportstest"
 	"github.com/truefoundry/elasti-apiserver/pkg/controller/signature"
-	"github.com/truefoundry/elasti-apiserver/pkg/controller/target"
 	"github.com/truefoundry/elasti-apiserver/pkg/controller/target/targettest"
 	"github.com/truefoundry/elasti-apiserver/pkg/generated/clientset/versioned"
 	elastifake "github.com/truefoundry/elasti-apiserver/pkg/generated/clientset/versioned/fake"
+	"github.com/truefoundry/elasti-apiserver/pkg/scaling"
 )
 
 const (
@@ -162,7 +162,7 @@ func newCluster(t *testing.T) *cluster {
 		host:   hostfake.NewClientset(),
 		dynamic: dynamicfake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(), map[schema.GroupVersionResource]string{
 			deploymentsResource: "DeploymentList", widgetsResource: "WidgetList",
-			autoscalerResource(v1alpha1.AutoscalerKEDA): "ScaledObjectList", autoscalerResource(v1alpha1.AutoscalerHPA): "HorizontalPodAutoscalerList"}),
+			scaling.ScaledObjects: "ScaledObjectList", scaling.HorizontalPodAutoscalers: "HorizontalPodAutoscalerList"}),
 		events: events.NewFakeRecorder(1000),
 		claims: proxyportstest.New(),
 
@@ -184,11 +184,6 @@ func newCluster(t *testing.T) *cluster {
 	c.create(cartService())
 	c.setDeployment("cart", 0, 0)
 	return c
-}
-
-func autoscalerResource(of v1alpha1.AutoscalerType) schema.GroupVersionResource {
-	resource, _ := target.AutoscalerResource(of)
-	return resource
 }
 
 // start runs a controller until the returned function is called or the test ends.

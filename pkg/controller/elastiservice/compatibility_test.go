@@ -63,7 +63,7 @@ func TestCompatibilityConditionsFollowTheObjects(t *testing.T) {
 	c.deleteService("cart")
 	c.eventually(func() string {
 		if found := findCondition(c.elastiService("cart"), v1alpha1.ConditionServiceCompatible); found != nil {
-			return "the condition to go with the Service"
+			return "the condition to be removed with the Service"
 		}
 		return ""
 	})

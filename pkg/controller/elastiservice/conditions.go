@@ -99,7 +99,7 @@ func computeTargetFoundCondition(ref v1alpha1.ScaleTargetRef, observation target
 	case observation.Pending && before != nil:
 		return condition{before.Status, before.Reason, before.Message}
 	case observation.Pending:
-		return conditionUnknown(v1alpha1.ReasonTargetUnknown, "%s %q has not been looked up yet", ref.Kind, ref.Name)
+		return conditionUnknown(v1alpha1.ReasonTargetUnknown, "%s %q has not been observed yet", ref.Kind, ref.Name)
 	case err == nil:
 		return conditionTrue(v1alpha1.ReasonFound, "%s %q exists and can be scaled", ref.Kind, ref.Name)
 	case errors.As(err, &kindError):
@@ -208,7 +208,7 @@ func computeAutoscalerFoundCondition(spec *v1alpha1.AutoscalerSpec, ref v1alpha1
 	case observation.Pending && before != nil:
 		computed = condition{before.Status, before.Reason, before.Message}
 	case observation.Pending:
-		computed = conditionUnknown(v1alpha1.ReasonAutoscalerUnknown, "%s %q has not been looked up yet", kind, spec.Name)
+		computed = conditionUnknown(v1alpha1.ReasonAutoscalerUnknown, "%s %q has not been observed yet", kind, spec.Name)
 	case err == nil && !observation.Autoscaler.Scales(ref):
 		computed = conditionFalse(v1alpha1.ReasonOtherTarget, "%s %q scales %s %q, not the target: correct spec.autoscaler", kind, spec.Name, observation.Autoscaler.TargetKind, observation.Autoscaler.TargetName)
 	case err == nil:

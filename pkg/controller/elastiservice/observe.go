@@ -32,10 +32,6 @@ import (
 	"github.com/truefoundry/elasti-apiserver/pkg/scaling"
 )
 
-// unknownClient is the name of a client that scales a target from zero through
-// its scale subresource: Kubernetes does not record it.
-const unknownClient = "somebody else"
-
 // observed is what a pass observes of everything that an ElastiService is about.
 type observed struct {
 	// conflicting is the ElastiService that has the Service instead, or nil.
@@ -186,7 +182,7 @@ func (c *Controller) scaledUpBy(ctx context.Context, p *pass, ended *sleepPeriod
 	case by != "" && by != scaling.FieldManager:
 		return by
 	case by == "" && !c.options.OthersWake && !c.scaling.ScaledUpSince(ctx, target.Of(p.elastiService), ended.after):
-		return unknownClient
+		return v1alpha1.CallerUnknown
 	default:
 		return ""
 	}

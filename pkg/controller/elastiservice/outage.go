@@ -29,6 +29,7 @@ import (
 	"github.com/truefoundry/elasti-apiserver/pkg/controller/resolvers"
 	"github.com/truefoundry/elasti-apiserver/pkg/controller/resources"
 	"github.com/truefoundry/elasti-apiserver/pkg/controller/target"
+	"github.com/truefoundry/elasti-apiserver/pkg/scaling"
 )
 
 // reconcileMissingResolvers is the phase missing resolvers.
@@ -56,7 +57,7 @@ func (c *Controller) wakeWithoutResolvers(ctx context.Context, p *pass) error {
 		p.result.problems = append(p.result.problems, conditionFalse(v1alpha1.ReasonWaitingForWake, "%s, and the target waits for its turn to be woken: --wake-rate of elasti-apiserver says how many are woken in a second", why))
 		return nil
 	}
-	result, err := c.scaling.Wake(ctx, target.Of(p.elastiService), target.AutoscalerOf(p.elastiService.Spec.Autoscaler), target.MinReplicas(p.elastiService), false)
+	result, err := c.scaling.Wake(ctx, target.Of(p.elastiService), scaling.AutoscalerOf(p.elastiService.Spec.Autoscaler), target.MinReplicas(p.elastiService), false)
 	if err != nil {
 		return fmt.Errorf("waking the target, as %s: %w", why, err)
 	}
@@ -90,7 +91,7 @@ func (c *Controller) cannotHold(p *pass) (reason, why string) {
 		c.queue.AddAfter(p.key(), left)
 		return "", ""
 	}
-	if families := slices.Concat(p.notAccepting, p.unconfirmed); len(families) > 0 {
+	if families := slices.Concat(p.notAccepting, p.acceptanceUnknown); len(families) > 0 {
 		return v1alpha1.ReasonNoAcceptingResolver, fmt.Sprintf("no resolver with an address of %s accepts connections to the proxy ports of Service %q", strings.Join(families, " and "), p.service.Name)
 	}
 	return v1alpha1.ReasonResolverSliceMissing, fmt.Sprintf("the resolver slice of Service %q is missing and cannot be written", p.service.Name)

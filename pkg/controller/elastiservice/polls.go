@@ -26,16 +26,16 @@ import (
 )
 
 const (
-	// pollInterval is how often a target is looked up that no watch reports, when there are
+	// pollInterval is how often a target is polled that no watch reports, when there are
 	// few of them: its kind is not served or may not be watched, or a server does not respond.
 	pollInterval = time.Second
-	// pollsPerRound is how many of them are looked up in each interval: the requests go
+	// pollsPerRound is how many of them are polled in each interval: the requests go
 	// through the client that wakes use too.
 	pollsPerRound = 100
 )
 
-// polls are the ElastiServices that wait for their targets to be looked up again, as no
-// watch reports them. Each namespace gets its turn: one with thousands of kinds that are
+// polls are the ElastiServices that wait for their targets to be polled, as no watch
+// reports them. Each namespace gets its turn: one with thousands of kinds that are
 // not served delays its own. It is safe for concurrent use.
 type polls struct {
 	mu      sync.Mutex
@@ -72,14 +72,14 @@ func (p *polls) next() (round []types.NamespacedName, more bool) {
 	return round, p.waiting.Len() > 0
 }
 
-// pollTarget has the target of an ElastiService looked up again when its turn comes.
+// pollTarget has the target of an ElastiService polled when its turn comes.
 func (c *Controller) pollTarget(key types.NamespacedName) {
 	if c.polls.join(key) {
 		c.queue.AddAfter(nextPolls, pollInterval)
 	}
 }
 
-// pollTargets has those synced whose targets are to be looked up now, and comes back for
+// pollTargets enqueues the ElastiServices whose targets are to be polled now, and itself for
 // the next ones.
 func (c *Controller) pollTargets() {
 	round, more := c.polls.next()

@@ -37,7 +37,7 @@ import (
 )
 
 // pollFor polls the targets of ElastiServices for a time, each again and again, and returns
-// how often each of them was looked up. It must be called in a synctest bubble.
+// how often each of them was polled. It must be called in a synctest bubble.
 func pollFor(t *testing.T, duration time.Duration, keys []types.NamespacedName) map[types.NamespacedName]int {
 	t.Helper()
 	c := &Controller{clock: clock.RealClock{}, polls: newPolls(), queue: newQueue(clock.RealClock{})}
@@ -72,7 +72,7 @@ func TestTargetsThatNoWatchReportsAreLookedUpEachSecond(t *testing.T) {
 		polled := pollFor(t, time.Minute+pollInterval/2, keys)
 		for _, key := range keys {
 			if polled[key] != 60 {
-				t.Errorf("%s was looked up %d times in a minute, want 60", key, polled[key])
+				t.Errorf("%s was polled %d times in a minute, want 60", key, polled[key])
 			}
 		}
 	})
@@ -87,14 +87,14 @@ func TestPollsOfANamespaceAreBoundedAndDelayNoOther(t *testing.T) {
 		single := types.NamespacedName{Namespace: shop, Name: "cart"}
 		polled := pollFor(t, time.Minute+pollInterval/2, append(keys, single))
 		if polled[single] != 60 {
-			t.Errorf("the only one of its namespace was looked up %d times in a minute, want 60", polled[single])
+			t.Errorf("the only one of its namespace was polled %d times in a minute, want 60", polled[single])
 		}
 		all := 0
 		for _, times := range polled {
 			all += times
 		}
 		if all != 60*pollsPerRound {
-			t.Errorf("%d targets were looked up in a minute, want %d", all, 60*pollsPerRound)
+			t.Errorf("%d targets were polled in a minute, want %d", all, 60*pollsPerRound)
 		}
 		for _, key := range keys {
 			if polled[key] == 0 {

@@ -30,7 +30,7 @@ import (
 )
 
 // acceptingResolvers returns the resolvers to list in the slices of an ElastiService, by
-// address type, and whether others may follow soon. It sets notAccepting and unconfirmed.
+// address type, and whether others may follow soon. It sets notAccepting and acceptanceUnknown.
 func (c *Controller) acceptingResolvers(ctx context.Context, p *pass) (map[discoveryv1.AddressType][]discoveryv1.Endpoint, bool) {
 	query := c.queryOf(p)
 	var inPlace []*discoveryv1.EndpointSlice
@@ -64,7 +64,7 @@ func (c *Controller) acceptingResolvers(ctx context.Context, p *pass) (map[disco
 			continue
 		}
 		if len(overdue) == 0 || !complete {
-			p.unconfirmed = append(p.unconfirmed, string(family))
+			p.acceptanceUnknown = append(p.acceptanceUnknown, string(family))
 		} else {
 			p.notAccepting = append(p.notAccepting, string(family))
 		}

@@ -190,10 +190,7 @@ func (c *Controller) sameTarget(one, other scaling.Target) bool {
 
 // targetKeyOf returns the identity of a target.
 func (c *Controller) targetKeyOf(scaleTarget scaling.Target) resources.TargetKey {
-	named := v1alpha1.ElastiService{}
-	named.Namespace = scaleTarget.Namespace
-	named.Spec.ScaleTargetRef = v1alpha1.ScaleTargetRef{APIVersion: scaleTarget.APIVersion, Kind: scaleTarget.Kind, Name: scaleTarget.Name}
-	return c.targetKeys.Of(&named)
+	return c.targetKeys.OfRef(scaleTarget.Namespace, &v1alpha1.ScaleTargetRef{APIVersion: scaleTarget.APIVersion, Kind: scaleTarget.Kind, Name: scaleTarget.Name})
 }
 
 // servedByResolvers returns a pass that observes the Service which the resolvers stand in

@@ -105,9 +105,9 @@ type pass struct {
 	// notAccepting is set by the phase slices: the IP families of the Service of which
 	// resolvers are ready, and none accepts connections to its proxy ports.
 	notAccepting []string
-	// unconfirmed is set by the phase slices: the IP families of which no resolver is known
-	// to accept connections, and one may be found to later.
-	unconfirmed []string
+	// acceptanceUnknown is set by the phase slices: the IP families of which no resolver is
+	// known to accept connections, and one may be found to later.
+	acceptanceUnknown []string
 	// allAccepting is set by the phase slices: every resolver that is listed accepts
 	// connections, as far as is known, and no other one may follow soon.
 	allAccepting bool

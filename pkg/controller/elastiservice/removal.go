@@ -86,7 +86,7 @@ func (r restoration) sameAs(other restoration) bool {
 func restorationOf(elastiService *v1alpha1.ElastiService) restoration {
 	return restoration{
 		target:      target.Of(elastiService),
-		autoscaler:  target.AutoscalerOf(elastiService.Spec.Autoscaler),
+		autoscaler:  scaling.AutoscalerOf(elastiService.Spec.Autoscaler),
 		minReplicas: target.MinReplicas(elastiService),
 		regarding:   v1alpha1.ReferenceTo(elastiService),
 	}
@@ -96,7 +96,7 @@ func restorationOf(elastiService *v1alpha1.ElastiService) restoration {
 func restorationFrom(namespace string, managed *resources.ManagedTarget, regarding *corev1.ObjectReference) restoration {
 	return restoration{
 		target:      scaling.TargetOf(namespace, managed.Target),
-		autoscaler:  target.AutoscalerOf(managed.Autoscaler),
+		autoscaler:  scaling.AutoscalerOf(managed.Autoscaler),
 		minReplicas: managed.MinReplicas(),
 		regarding:   regarding,
 	}
@@ -158,7 +158,7 @@ func (c *Controller) restoreBeforeRemoval(ctx context.Context, p *pass, since ti
 	// With one target, a ready endpoint says something where its scale cannot be read.
 	evidentlyAwake := len(restorations) == 1 && p.readyEndpoints > 0
 	for _, restoration := range restorations {
-		restored, err := c.restoreForGood(ctx, key, restoration, elapsed, evidentlyAwake)
+		restored, err := c.restoreOrReport(ctx, key, restoration, elapsed, evidentlyAwake)
 		if err != nil {
 			return false, err
 		}
@@ -191,11 +191,11 @@ func (e *notRestoredError) Error() string {
 // Unwrap returns the error of the last attempt.
 func (e *notRestoredError) Unwrap() error { return e.err }
 
-// restoreForGood wakes a target whose resolvers are removed. It reports whether there is a
+// restoreOrReport wakes a target whose resolvers are removed. It reports whether there is a
 // target that will be awake. Other ElastiServices that the target has put it to sleep
 // again when it is idle for them. evidentlyAwake is true when a pod of the target is
 // ready, which counts when its scale cannot be read.
-func (c *Controller) restoreForGood(ctx context.Context, key types.NamespacedName, restoration restoration, elapsed time.Duration, evidentlyAwake bool) (bool, error) {
+func (c *Controller) restoreOrReport(ctx context.Context, key types.NamespacedName, restoration restoration, elapsed time.Duration, evidentlyAwake bool) (bool, error) {
 	restoration.managed = c.autoscalerIsManagedByOthers(key, restoration)
 	state, err := c.restoreTarget(ctx, restoration)
 	switch {
@@ -292,11 +292,11 @@ func (c *Controller) releaseAutoscaler(ctx context.Context, restoration restorat
 // autoscalerIsManagedByOthers reports whether another ElastiService, one that stays,
 // names the autoscaler of a target.
 func (c *Controller) autoscalerIsManagedByOthers(key types.NamespacedName, restoration restoration) bool {
-	resource, ok := target.AutoscalerResource(v1alpha1.AutoscalerType(restoration.autoscaler.Type))
+	resource, ok := scaling.AutoscalerResource(restoration.autoscaler.Type)
 	if !ok {
 		return false
 	}
-	autoscaler := types.NamespacedName{Namespace: restoration.target.Namespace, Name: restoration.autoscaler.Name}
+	autoscaler := resources.AutoscalerKey(restoration.target.Namespace, restoration.autoscaler.Name)
 	return slices.ContainsFunc(c.usersOfAutoscaler(resource, autoscaler), func(user types.NamespacedName) bool {
 		object, ok := c.elastiServices.in(user.Namespace).Get(user.Namespace, user.Name)
 		return user != key && ok && object.(*v1alpha1.ElastiService).DeletionTimestamp.IsZero()

@@ -101,7 +101,7 @@ func TestScalingThroughTheSubresourceIsReported(t *testing.T) {
 		want               string
 	}{
 		"the controller":                  {false, false, ""},
-		"another client":                  {true, false, unknownClient},
+		"another client":                  {true, false, v1alpha1.CallerUnknown},
 		"maybe that of another replica's": {true, true, ""},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -34,6 +34,7 @@ import (
 	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti/v1alpha1"
 	"github.com/truefoundry/elasti-apiserver/pkg/controller/resources"
 	"github.com/truefoundry/elasti-apiserver/pkg/controller/target"
+	"github.com/truefoundry/elasti-apiserver/pkg/scaling"
 )
 
 // scaleTimeout bounds the calls with which a target is checked and scaled to zero.
@@ -308,7 +309,7 @@ func (c *Controller) ownState(p *pass, elastiService *v1alpha1.ElastiService) *s
 func (c *Controller) cancelScaleDown(ctx context.Context, p *pass, siblings []*v1alpha1.ElastiService, why string) error {
 	p.state.endScaleDown()
 	c.event(p.elastiService, corev1.EventTypeNormal, v1alpha1.ReasonSleepCalledOff, actionSleep, "the target stays awake: %s", why)
-	err := ignoreNotFound(c.scaling.KeepAutoscalerAwake(ctx, p.elastiService.Namespace, target.AutoscalerOf(p.elastiService.Spec.Autoscaler)))
+	err := ignoreNotFound(c.scaling.KeepAutoscalerAwake(ctx, p.elastiService.Namespace, scaling.AutoscalerOf(p.elastiService.Spec.Autoscaler)))
 	return errors.Join(err, c.removeSleepRequests(ctx, p, siblings))
 }
 
@@ -328,7 +329,7 @@ func (c *Controller) removeSleepRequests(ctx context.Context, p *pass, siblings 
 func (c *Controller) giveUpScaleDown(ctx context.Context, p *pass, cause error) error {
 	p.state.endScaleDown()
 	c.event(p.elastiService, corev1.EventTypeWarning, v1alpha1.ReasonSleepFailed, actionSleep, "the target stays awake: %v", cause)
-	autoscaler := target.AutoscalerOf(p.elastiService.Spec.Autoscaler)
+	autoscaler := scaling.AutoscalerOf(p.elastiService.Spec.Autoscaler)
 	// A pause that failed may have been made all the same.
 	if err := ignoreNotFound(c.scaling.KeepAutoscalerAwake(ctx, p.elastiService.Namespace, autoscaler)); err != nil && !apierrors.IsForbidden(err) {
 		return errors.Join(cause, err)
@@ -343,7 +344,7 @@ func (c *Controller) giveUpScaleDown(ctx context.Context, p *pass, cause error) 
 // wakeAgain wakes a target that was requested to wake while it was scaled to zero, and
 // removes the other requests for sleep. A wake that fails is owed until it succeeds.
 func (c *Controller) wakeAgain(ctx context.Context, p *pass, siblings []*v1alpha1.ElastiService, minimum int32) error {
-	result, err := c.scaling.Wake(ctx, target.Of(p.elastiService), target.AutoscalerOf(p.elastiService.Spec.Autoscaler), minimum, false)
+	result, err := c.scaling.Wake(ctx, target.Of(p.elastiService), scaling.AutoscalerOf(p.elastiService.Spec.Autoscaler), minimum, false)
 	switch key := c.targetKeys.Of(p.elastiService); {
 	case apierrors.IsNotFound(err):
 		// One that is made again is another one.
@@ -357,7 +358,7 @@ func (c *Controller) wakeAgain(ctx context.Context, p *pass, siblings []*v1alpha
 	}
 	problems := []error{c.removeSleepRequests(ctx, p, siblings)}
 	for _, sibling := range siblings {
-		if autoscaler := target.AutoscalerOf(sibling.Spec.Autoscaler); autoscaler != target.AutoscalerOf(p.elastiService.Spec.Autoscaler) {
+		if autoscaler := scaling.AutoscalerOf(sibling.Spec.Autoscaler); autoscaler != scaling.AutoscalerOf(p.elastiService.Spec.Autoscaler) {
 			problems = append(problems, ignoreNotFound(c.scaling.KeepAutoscalerAwake(ctx, sibling.Namespace, autoscaler)))
 		}
 	}

@@ -68,7 +68,7 @@ func (c *Controller) reconcileSlices(ctx context.Context, p *pass) {
 	p.result.failed(err)
 	awake := p.target.Scale != nil && !p.target.AtZero()
 	exposed := !awake && (len(p.notAccepting) > 0 || err != nil && !inPlace(desired, p.ownSlices))
-	if awake || exposed || len(p.unconfirmed) == 0 {
+	if awake || exposed || len(p.acceptanceUnknown) == 0 {
 		// Resolvers that come and go without ever accepting a connection are no end of it.
 		p.state.recordExposure(c.clock.Now(), exposed)
 	}

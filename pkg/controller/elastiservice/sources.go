@@ -34,6 +34,7 @@ import (
 	"github.com/truefoundry/elasti-apiserver/pkg/controller/informers"
 	"github.com/truefoundry/elasti-apiserver/pkg/controller/resources"
 	"github.com/truefoundry/elasti-apiserver/pkg/controller/target"
+	"github.com/truefoundry/elasti-apiserver/pkg/scaling"
 )
 
 // Indexes of what is watched. Their values are "namespace/name".
@@ -133,7 +134,7 @@ func (c *Controller) elastiServiceSource(namespace string) informers.Source {
 				if elastiService.Spec.Autoscaler == nil {
 					return nil
 				}
-				return []types.NamespacedName{resources.AutoscalerKey(elastiService)}
+				return []types.NamespacedName{resources.AutoscalerKey(elastiService.Namespace, elastiService.Spec.Autoscaler.Name)}
 			}),
 		},
 		Deleted: c.elastiServiceDeleted,
@@ -234,7 +235,7 @@ func indexed[T any](handle *informers.Handle, indexName string, value types.Name
 func (c *Controller) usersOfAutoscaler(resource schema.GroupVersionResource, autoscaler types.NamespacedName) []types.NamespacedName {
 	var users []types.NamespacedName
 	for _, elastiService := range indexed[*v1alpha1.ElastiService](c.elastiServices.in(autoscaler.Namespace), byAutoscaler, autoscaler) {
-		if of, _ := target.AutoscalerResource(elastiService.Spec.Autoscaler.Type); of == resource {
+		if of, _ := scaling.AutoscalerResource(string(elastiService.Spec.Autoscaler.Type)); of == resource {
 			users = append(users, resources.KeyOf(elastiService))
 		}
 	}

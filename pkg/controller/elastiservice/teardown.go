@@ -40,7 +40,6 @@ import (
 	"github.com/truefoundry/elasti-apiserver/pkg/controller/fairqueue"
 	"github.com/truefoundry/elasti-apiserver/pkg/controller/resources"
 	"github.com/truefoundry/elasti-apiserver/pkg/controller/signature"
-	"github.com/truefoundry/elasti-apiserver/pkg/controller/target"
 	"github.com/truefoundry/elasti-apiserver/pkg/scaling"
 )
 
@@ -167,6 +166,16 @@ type record struct {
 	privateService types.NamespacedName
 }
 
+// target returns the target that is recorded.
+func (r *record) target() scaling.Target {
+	return scaling.TargetOf(r.namespace, r.managed.Target)
+}
+
+// key identifies what is to be restored: records with the same key are of one target.
+func (r *record) key() string {
+	return r.namespace + "/" + r.managed.String()
+}
+
 func recordsOf(private []corev1.Service) (records []record) {
 	for i := range private {
 		if managed := resources.ManagedTargetIn(&private[i].ObjectMeta); managed != nil {
@@ -210,7 +219,7 @@ func (t *Teardown) restoreTargets(ctx context.Context, records []record) (asleep
 	// Most targets are recorded by several objects, and restored once.
 	privateServices := map[string]sets.Set[types.NamespacedName]{}
 	records = slices.DeleteFunc(records, func(recorded record) bool {
-		key := recorded.namespace + "/" + recorded.managed.String()
+		key := recorded.key()
 		_, known := privateServices[key]
 		if !known {
 			privateServices[key] = sets.New[types.NamespacedName]()
@@ -235,7 +244,7 @@ func (t *Teardown) restoreTargets(ctx context.Context, records []record) (asleep
 		}
 		err = errHanging
 		if !isHanging(recorded.namespace) || t.Clock.Now().Before(deadline) {
-			err = t.restoreTarget(ctx, scaleTargetOf(recorded), recorded.managed, deadline)
+			err = t.restoreTarget(ctx, recorded.target(), recorded.managed, deadline)
 		}
 		if err != nil {
 			mu.Lock()
@@ -243,7 +252,7 @@ func (t *Teardown) restoreTargets(ctx context.Context, records []record) (asleep
 			if errors.Is(err, context.DeadlineExceeded) {
 				hanging.Insert(recorded.namespace)
 			}
-			asleep = asleep.Union(privateServices[recorded.namespace+"/"+recorded.managed.String()])
+			asleep = asleep.Union(privateServices[recorded.key()])
 		}
 		return err
 	})
@@ -258,7 +267,7 @@ func (t *Teardown) awaitTurn(ctx context.Context, recorded *record, deadline tim
 	}
 	reading, cancel := context.WithTimeout(ctx, teardownAttempt)
 	defer cancel()
-	scale, err := t.Scaling.Get(reading, scaleTargetOf(recorded))
+	scale, err := t.Scaling.Get(reading, recorded.target())
 	if err == nil && scale.Spec.Replicas > 0 {
 		return deadline, nil
 	}
@@ -270,10 +279,6 @@ func (t *Teardown) awaitTurn(ctx context.Context, recorded *record, deadline tim
 	case <-ctx.Done():
 		return deadline, ctx.Err()
 	}
-}
-
-func scaleTargetOf(recorded *record) scaling.Target {
-	return scaling.TargetOf(recorded.namespace, recorded.managed.Target)
 }
 
 // errHanging means that a target may be left without replicas because calls for others
@@ -298,7 +303,7 @@ func (t *Teardown) restoreTarget(ctx context.Context, scaleTarget scaling.Target
 func (t *Teardown) restore(ctx context.Context, scaleTarget scaling.Target, managed *resources.ManagedTarget) error {
 	ctx, cancel := context.WithTimeout(ctx, teardownAttempt)
 	defer cancel()
-	autoscaler := target.AutoscalerOf(managed.Autoscaler)
+	autoscaler := scaling.AutoscalerOf(managed.Autoscaler)
 	result, err := t.Scaling.Restore(ctx, scaleTarget, autoscaler, managed.MinReplicas())
 	var kindError *scaling.KindError
 	if errors.As(err, &kindError) {

@@ -62,10 +62,10 @@ func PrivateServiceKey(public types.NamespacedName) types.NamespacedName {
 	return types.NamespacedName{Namespace: public.Namespace, Name: PrivateServiceName(public.Name)}
 }
 
-// AutoscalerKey returns the key of the autoscaler that an ElastiService names, which must
-// name one.
-func AutoscalerKey(elastiService *v1alpha1.ElastiService) types.NamespacedName {
-	return types.NamespacedName{Namespace: elastiService.Namespace, Name: elastiService.Spec.Autoscaler.Name}
+// AutoscalerKey returns the key of an autoscaler, which is in the namespace of its target
+// and of the ElastiServices that name it.
+func AutoscalerKey(namespace, name string) types.NamespacedName {
+	return types.NamespacedName{Namespace: namespace, Name: name}
 }
 
 // KeyOf returns the namespace and name of an object.

@@ -60,7 +60,11 @@ func (k *TargetKeys) OnChange(changed func()) {
 
 // Of returns the identity of the target of an ElastiService.
 func (k *TargetKeys) Of(elastiService *v1alpha1.ElastiService) TargetKey {
-	ref := &elastiService.Spec.ScaleTargetRef
+	return k.OfRef(elastiService.Namespace, &elastiService.Spec.ScaleTargetRef)
+}
+
+// OfRef returns the identity of the target that a reference in a namespace names.
+func (k *TargetKeys) OfRef(namespace string, ref *v1alpha1.ScaleTargetRef) TargetKey {
 	named := groupKindOf(ref)
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -68,7 +72,7 @@ func (k *TargetKeys) Of(elastiService *v1alpha1.ElastiService) TargetKey {
 	if !ok {
 		resource = regularResource(ref.Kind)
 	}
-	return TargetKey{Namespace: elastiService.Namespace, Group: named.Group, Resource: resource, Name: ref.Name}
+	return TargetKey{Namespace: namespace, Group: named.Group, Resource: resource, Name: ref.Name}
 }
 
 // Learn records the resource that discovery has returned for the kind that an

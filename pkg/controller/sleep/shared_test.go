@@ -99,7 +99,7 @@ func TestSleepingNamesTheLastWakeOfTheTarget(t *testing.T) {
 		f.update("http", func(elastiService *v1alpha1.ElastiService) {
 			elastiService.Status.LastWake = &v1alpha1.WakeRecord{Time: metav1.NewTime(time.Now()).Rfc3339Copy(), By: "user alice", Reason: "traffic is held"}
 		})
-		pass(2 * settleDelay)
+		pass(2 * batchingDelay)
 		want(" by user alice: traffic is held")
 		// It is written once.
 		f.writesSince()
@@ -108,11 +108,11 @@ func TestSleepingNamesTheLastWakeOfTheTarget(t *testing.T) {
 			t.Errorf("%d writes although nothing changes", writes)
 		}
 		f.scheduler.ScaledUp(resources.KeyOf(f.get("grpc")), "kubectl", time.Hour)
-		pass(2 * settleDelay)
+		pass(2 * batchingDelay)
 		want(" by kubectl")
 		pass(time.Second)
 		f.scheduler.Woken(new(resources.TargetKeys).Of(f.get("grpc")), "no resolver is ready")
-		pass(2 * settleDelay)
+		pass(2 * batchingDelay)
 		want(" by elasti-apiserver: no resolver is ready")
 		if last := f.get("http").Status.LastWake; last == nil || last.Reason != "no resolver is ready" {
 			t.Errorf("the status has %+v", last)

@@ -31,10 +31,10 @@ import (
 	"github.com/truefoundry/elasti-apiserver/pkg/controller/sleep/reports"
 )
 
-// settleDelay is how long after a change that leads to no action it is reported,
+// batchingDelay is how long after a change that leads to no action it is reported,
 // so that several changes in a row are reported once. Up to half of it is added at
 // random, so that changes of all ElastiServices spread.
-const settleDelay = time.Second
+const batchingDelay = time.Second
 
 // subject is the state of one ElastiService. It is guarded by the mutex of the
 // scheduler.
@@ -121,7 +121,7 @@ func (s *Scheduler) leave(key types.NamespacedName, known *subject) {
 		delete(s.targets, known.target)
 		return
 	}
-	s.addAfter(known.target, settle())
+	s.addAfter(known.target, batchDelay())
 }
 
 // join adds an ElastiService to its target. It reports whether the statuses of others
@@ -155,7 +155,7 @@ func (s *Scheduler) regroup(key types.NamespacedName, known *subject) {
 	}
 	s.leave(key, known)
 	s.join(key, known)
-	s.addAfter(known.target, settle())
+	s.addAfter(known.target, batchDelay())
 }
 
 // regroupAll takes the ElastiServices to other targets that have other ones than before.
@@ -186,7 +186,7 @@ func (s *Scheduler) created(elastiService *v1alpha1.ElastiService) {
 	if meta.IsStatusConditionTrue(elastiService.Status.Conditions, v1alpha1.ConditionScalingConflict) {
 		// The conflict is from before a restart, maybe with more short sleeps.
 		pause := backoff(max(reports.Cooldown(elastiService), s.options.PollingInterval), conflictSleeps)
-		known.conflict = conflict{shortSleeps: conflictSleeps, by: "somebody else", until: now.Add(pause)}
+		known.conflict = conflict{shortSleeps: conflictSleeps, by: v1alpha1.CallerUnknown, until: now.Add(pause)}
 	}
 	s.known[key] = known
 	isNew := s.join(key, known)
@@ -194,7 +194,7 @@ func (s *Scheduler) created(elastiService *v1alpha1.ElastiService) {
 	s.recordReplicas(key, elastiService)
 	s.addAfter(known.target, s.firstDelay())
 	if isNew {
-		s.addAfter(known.target, settle())
+		s.addAfter(known.target, batchDelay())
 	}
 }
 
@@ -217,14 +217,14 @@ func (s *Scheduler) updated(elastiService *v1alpha1.ElastiService) {
 	requested := known.recordRequest(before)
 	edited := before.Generation != elastiService.Generation || isDryRun(before) != isDryRun(elastiService)
 	switch deleting := before.DeletionTimestamp.IsZero() != elastiService.DeletionTimestamp.IsZero(); {
-	case edited, requested, deleting, trafficTurned(before, known.elastiService):
+	case edited, requested, deleting, trafficChanged(before, known.elastiService):
 		s.targets[known.target].changed()
 		s.addAfter(known.target, 0)
-	case sleepingTurned(before, elastiService):
+	case sleepStateChanged(before, elastiService):
 		s.targets[known.target].changed()
-		s.addAfter(known.target, settle())
+		s.addAfter(known.target, batchDelay())
 	case !equality.Semantic.DeepEqual(before.Status.LastWake, elastiService.Status.LastWake):
-		s.addAfter(known.target, settle())
+		s.addAfter(known.target, batchDelay())
 	}
 }
 
@@ -243,7 +243,7 @@ func (s *Scheduler) recordWake(target resources.TargetKey, by, reason string) {
 		return
 	}
 	of.lastWake = &v1alpha1.WakeRecord{Time: metav1.NewTime(s.clock.Now()).Rfc3339Copy(), By: by, Reason: reason}
-	s.addAfter(target, settle())
+	s.addAfter(target, batchDelay())
 }
 
 // recordScale records that the target was scaled from zero, and whether it has a
@@ -293,9 +293,9 @@ func isStarting(elastiService *v1alpha1.ElastiService) bool {
 	return elastiService.Status.Replicas > 0 && elastiService.Status.ReadyReplicas == 0
 }
 
-// sleepingTurned reports whether the target fell asleep or woke, or whether sleep is
+// sleepStateChanged reports whether the target fell asleep or woke, or whether sleep is
 // requested or the scale is known, changed.
-func sleepingTurned(before, after *v1alpha1.ElastiService) bool {
+func sleepStateChanged(before, after *v1alpha1.ElastiService) bool {
 	return knowsReplicas(before) != knowsReplicas(after) ||
 		(before.Status.Replicas == 0) != (after.Status.Replicas == 0) ||
 		(before.Status.SleepRequestedTime == nil) != (after.Status.SleepRequestedTime == nil)
@@ -324,4 +324,5 @@ func (s *Scheduler) addAfter(key resources.TargetKey, delay time.Duration) {
 	}
 }
 
-func settle() time.Duration { return settleDelay + rand.N(settleDelay/2) }
+// batchDelay returns the delay of one report.
+func batchDelay() time.Duration { return batchingDelay + rand.N(batchingDelay/2) }

@@ -44,9 +44,9 @@ func trafficSeen(elastiService *v1alpha1.ElastiService, now time.Time) time.Time
 	return seen
 }
 
-// trafficTurned reports whether reports changed in a way that leads to another
+// trafficChanged reports whether reports changed in a way that leads to another
 // result, before the next sync is due.
-func trafficTurned(before, after *v1alpha1.ElastiService) bool {
+func trafficChanged(before, after *v1alpha1.ElastiService) bool {
 	if !decidedByTraffic(after) {
 		return after.Status.SleepRequestedTime != nil && openReported(after) && !openReported(before)
 	}

@@ -212,7 +212,7 @@ func (w *simulation) report(r *simulatedResolver) {
 	after := before.DeepCopy()
 	after.Status = *status
 	w.elastiService = after
-	if trafficTurned(before, after) {
+	if trafficChanged(before, after) {
 		w.nextSync = w.now
 	}
 }

@@ -41,19 +41,6 @@ import (
 // that KEDA has stopped scaling by it.
 const kedaConditionPaused = "Paused"
 
-// autoscalerResources are the resources of the types of autoscalers.
-var autoscalerResources = map[v1alpha1.AutoscalerType]schema.GroupVersionResource{
-	v1alpha1.AutoscalerKEDA: {Group: "keda.sh", Version: "v1alpha1", Resource: "scaledobjects"},
-	v1alpha1.AutoscalerHPA:  {Group: "autoscaling", Version: "v2", Resource: "horizontalpodautoscalers"},
-}
-
-// AutoscalerResource returns the resource of a type of autoscaler, and whether
-// the type is known.
-func AutoscalerResource(of v1alpha1.AutoscalerType) (schema.GroupVersionResource, bool) {
-	resource, ok := autoscalerResources[of]
-	return resource, ok
-}
-
 // AutoscalerKind returns the kind of a type of autoscaler, for messages. It is
 // empty for a type that is not known.
 func AutoscalerKind(of v1alpha1.AutoscalerType) string { return autoscalerKinds[of] }
@@ -104,7 +91,7 @@ func autoscalerFrom(resource schema.GroupVersionResource, found *unstructured.Un
 			ResourceVersion: found.GetResourceVersion(),
 		},
 	}
-	if resource == autoscalerResources[v1alpha1.AutoscalerKEDA] {
+	if resource == scaling.ScaledObjects {
 		scaledObject := compatibility.ScaledObjectOf(found)
 		kept.PausedByController, kept.ScaleInPausedByController = scaledObject.IsPaused(), scaledObject.IsScaleInPaused()
 		kept.NeedsScaleInPause = scaledObject.NeedsScaleInPause()
@@ -188,7 +175,7 @@ func (w *AutoscalerWatches) Observe(elastiService *v1alpha1.ElastiService) Autos
 		w.Forget(key)
 		return AutoscalerObservation{}
 	}
-	resource, ok := AutoscalerResource(spec.Type)
+	resource, ok := scaling.AutoscalerResource(string(spec.Type))
 	if !ok {
 		w.Forget(key)
 		return AutoscalerObservation{Problem: fmt.Errorf("autoscalers of the type %q are not known", spec.Type)}

@@ -22,6 +22,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti/v1alpha1"
 	"github.com/truefoundry/elasti-apiserver/pkg/controller/target/targettest"
@@ -40,20 +41,20 @@ func TestAutoscalersKeepWhatPausesThem(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, test := range map[string]struct {
-		of     v1alpha1.AutoscalerType
-		object *unstructured.Unstructured
-		want   Autoscaler
-		finds  int
+		resource schema.GroupVersionResource
+		object   *unstructured.Unstructured
+		want     Autoscaler
+		finds    int
 	}{
-		"running":                    {v1alpha1.AutoscalerKEDA, targettest.ScaledObject(namespace, "cart", nil, false), Autoscaler{}, 0},
-		"annotated":                  {v1alpha1.AutoscalerKEDA, targettest.ScaledObject(namespace, "cart", targettest.PausedAnnotations(), false), Autoscaler{PausedByController: true}, 0},
-		"paused":                     {v1alpha1.AutoscalerKEDA, targettest.ScaledObject(namespace, "cart", targettest.PausedAnnotations(), true), Autoscaler{PausedByController: true, Paused: true}, 0},
-		"scales to zero":             {v1alpha1.AutoscalerKEDA, toZero, Autoscaler{NeedsScaleInPause: true}, 1},
-		"kept from scaling to zero":  {v1alpha1.AutoscalerKEDA, kept, Autoscaler{NeedsScaleInPause: true, ScaleInPausedByController: true, Paused: true, Scaler: "keda-hpa-cart"}, 1},
-		"an HPA that scales to zero": {v1alpha1.AutoscalerHPA, hpa, Autoscaler{}, 1},
+		"running":                    {scaling.ScaledObjects, targettest.ScaledObject(namespace, "cart", nil, false), Autoscaler{}, 0},
+		"annotated":                  {scaling.ScaledObjects, targettest.ScaledObject(namespace, "cart", targettest.PausedAnnotations(), false), Autoscaler{PausedByController: true}, 0},
+		"paused":                     {scaling.ScaledObjects, targettest.ScaledObject(namespace, "cart", targettest.PausedAnnotations(), true), Autoscaler{PausedByController: true, Paused: true}, 0},
+		"scales to zero":             {scaling.ScaledObjects, toZero, Autoscaler{NeedsScaleInPause: true}, 1},
+		"kept from scaling to zero":  {scaling.ScaledObjects, kept, Autoscaler{NeedsScaleInPause: true, ScaleInPausedByController: true, Paused: true, Scaler: "keda-hpa-cart"}, 1},
+		"an HPA that scales to zero": {scaling.HorizontalPodAutoscalers, hpa, Autoscaler{}, 1},
 	} {
 		t.Run(name, func(t *testing.T) {
-			object, err := keepAutoscaler(autoscalerResources[test.of])(test.object)
+			object, err := keepAutoscaler(test.resource)(test.object)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -65,7 +66,7 @@ func TestAutoscalersKeepWhatPausesThem(t *testing.T) {
 			if !equality.Semantic.DeepEqual(got, test.want) {
 				t.Errorf("got %+v, want %+v", got, test.want)
 			}
-			if again, err := keepAutoscaler(autoscalerResources[test.of])(object); err != nil || again != object {
+			if again, err := keepAutoscaler(test.resource)(object); err != nil || again != object {
 				t.Errorf("the second time: %v, %v", again, err)
 			}
 		})

@@ -35,14 +35,6 @@ func ReferenceTo(target scaling.Target, uid types.UID) *corev1.ObjectReference {
 	return &corev1.ObjectReference{APIVersion: target.APIVersion, Kind: target.Kind, Namespace: target.Namespace, Name: target.Name, UID: uid}
 }
 
-// AutoscalerOf returns the autoscaler that a spec names, which may be nil.
-func AutoscalerOf(spec *v1alpha1.AutoscalerSpec) scaling.Autoscaler {
-	if spec == nil {
-		return scaling.Autoscaler{}
-	}
-	return scaling.Autoscaler{Type: string(spec.Type), Name: spec.Name}
-}
-
 // MinReplicas returns the number of replicas that the target of an ElastiService
 // is woken to.
 func MinReplicas(elastiService *v1alpha1.ElastiService) int32 {

@@ -22,6 +22,10 @@ import "time"
 // a request. No other client has it.
 const CallerServer = "elasti-apiserver"
 
+// CallerUnknown stands for a client that scaled a target by its scale subresource, where
+// that is named to users: Kubernetes does not record which client that was.
+const CallerUnknown = "somebody else"
+
 // LatestWake returns the later one of two wakes, of which either may be nil, and of the
 // same second the known one when that cancelled sleep. A wake in the future was recorded by
 // a clock that has been corrected since.
