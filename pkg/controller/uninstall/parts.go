@@ -37,7 +37,7 @@ const (
 type part struct {
 	kind, name string
 	get        func(ctx context.Context) (*metav1.ObjectMeta, error)
-	// patch applies a JSON merge patch. It is nil for what needs no guard.
+	// patch applies a JSON merge patch. It is nil for a part that needs no finalizer.
 	patch func(ctx context.Context, patch []byte) error
 }
 

@@ -219,11 +219,15 @@ const (
 )
 
 // decide returns what it means that these parts are deleted, without those that were
-// taken for replaced, and that a single one has been for pendingFor. The namespace takes
-// everything with it, and several parts are not replaced one by one. A single part may be made again. A
-// Deployment that is not ends the server, which must put the cluster back as it
-// was while it still runs; a part that the server's finalizer keeps cannot be
-// made again before it is released, which is no uninstall.
+// taken for replaced, and that a single one has been for pendingFor:
+//
+//   - The namespace is deleted with everything in it.
+//   - Several parts are not replaced at the same time.
+//   - A single part may be created again within replacementTime.
+//   - A Deployment that is not ends the server, which has to restore the cluster while it
+//     still runs.
+//   - Any other part cannot be created again while the server's finalizer keeps it: it is
+//     taken for replaced.
 func decide(deleted []part, pendingFor time.Duration) decision {
 	switch {
 	case len(deleted) == 0:
@@ -239,9 +243,9 @@ func decide(deleted []part, pendingFor time.Duration) decision {
 	}
 }
 
-// check reads every part, guards those that are to stay until the teardown is
-// done, and releases a single one that is being replaced. What cannot be read
-// says nothing.
+// check reads every part, adds the finalizer to those that are to stay until the teardown
+// is done, and releases a single one that is being replaced. A part that cannot be read does
+// not count.
 func (r *Runner) check(ctx context.Context) decision {
 	ctx, cancel := context.WithTimeout(ctx, checkTimeout)
 	defer cancel()
@@ -266,8 +270,8 @@ func (r *Runner) check(ctx context.Context) decision {
 	return result
 }
 
-// isDeleted reports whether a part is deleted or about to be, of which it records the
-// deletion, and guards it where it is not.
+// isDeleted reports whether a part is deleted or about to be. It records the deletion of
+// such a part, and adds the finalizer to any other one.
 func (r *Runner) isDeleted(ctx context.Context, part part, now time.Time) bool {
 	logger := klog.FromContext(ctx)
 	known := r.deletions[part.what()]
@@ -283,7 +287,7 @@ func (r *Runner) isDeleted(ctx context.Context, part part, now time.Time) bool {
 		}
 		return true
 	case err != nil:
-		logger.V(2).Info("Failed to read a part of the installation", "part", part.what(), "reason", err)
+		logger.V(2).Info("Failed to read a part of the installation", "part", part.what(), "err", err)
 		return false
 	case !meta.DeletionTimestamp.IsZero():
 		if known == nil || known.uid != meta.UID {
@@ -298,7 +302,7 @@ func (r *Runner) isDeleted(ctx context.Context, part part, now time.Time) bool {
 		return false
 	}
 	if err := setFinalizers(ctx, part, meta, append(slices.Clone(meta.Finalizers), Finalizer)); err != nil {
-		logger.V(2).Info("Failed to add the finalizer to a part of the installation", "part", part.what(), "reason", err)
+		logger.V(2).Info("Failed to add the finalizer to a part of the installation", "part", part.what(), "err", err)
 	}
 	return false
 }
@@ -312,7 +316,7 @@ func (r *Runner) tearDown(ctx context.Context) {
 		logger.Error(err, "Failed to restore the cluster")
 	}
 	if err := r.release(ctx, r.parts); err != nil {
-		logger.Error(err, "Remove the finalizer by hand", "finalizer", Finalizer)
+		logger.Error(err, "Failed to remove the finalizer from the parts of the installation: remove it by hand", "finalizer", Finalizer)
 	}
 	// What is not there after a deletion is not being deleted.
 	clear(r.seen)
@@ -323,7 +327,7 @@ func (r *Runner) tearDown(ctx context.Context) {
 // one that is deleted takes the permission to change the others with it.
 func (r *Runner) release(ctx context.Context, parts []part) error {
 	problems := make([]error, len(parts))
-	guarded := map[int]*metav1.ObjectMeta{}
+	withFinalizer := map[int]*metav1.ObjectMeta{}
 	for i, part := range parts {
 		if part.patch == nil {
 			continue
@@ -333,12 +337,12 @@ func (r *Runner) release(ctx context.Context, parts []part) error {
 			problems[i] = fmt.Errorf("reading the %s: %w", part.what(), err)
 		}
 		if err == nil && slices.Contains(meta.Finalizers, Finalizer) {
-			guarded[i] = meta
+			withFinalizer[i] = meta
 		}
 	}
-	changes := newChanges(len(guarded))
+	changes := newChanges(len(withFinalizer))
 	var releasing sync.WaitGroup
-	for i, meta := range guarded {
+	for i, meta := range withFinalizer {
 		releasing.Go(func() {
 			ctx, ended := changes.begin(ctx)
 			defer ended()

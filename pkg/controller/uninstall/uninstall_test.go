@@ -89,7 +89,7 @@ func (i *installation) stop(t *testing.T) {
 	}
 }
 
-func (i *installation) guarded(t *testing.T) bool {
+func (i *installation) hasFinalizers(t *testing.T) bool {
 	t.Helper()
 	account, err := i.client.CoreV1().ServiceAccounts(namespace).Get(t.Context(), name, metav1.GetOptions{})
 	if err != nil {
@@ -106,8 +106,8 @@ func (i *installation) guarded(t *testing.T) bool {
 	if !slices.Contains(role.Finalizers, "example.com/other") {
 		t.Error("the finalizer of another owner is removed")
 	}
-	guards := slices.Concat(account.Finalizers, role.Finalizers, binding.Finalizers)
-	return len(guards) == 4
+	finalizers := slices.Concat(account.Finalizers, role.Finalizers, binding.Finalizers)
+	return len(finalizers) == 4
 }
 
 func (i *installation) deleteDeployment(t *testing.T) {
@@ -124,8 +124,8 @@ func TestRestartIsNoUninstall(t *testing.T) {
 		if runs, teardowns := i.runs.Load(), i.teardowns.Load(); runs != 1 || teardowns != 0 {
 			t.Errorf("%d runs and %d teardowns, want 1 and 0", runs, teardowns)
 		}
-		if !i.guarded(t) {
-			t.Error("the permissions are not guarded")
+		if !i.hasFinalizers(t) {
+			t.Error("the permissions have no finalizer")
 		}
 	})
 }
@@ -138,8 +138,8 @@ func TestDeploymentIsDeletedBeforeTheServerHasToStop(t *testing.T) {
 		if teardowns := i.teardowns.Load(); teardowns != 1 {
 			t.Errorf("%d teardowns, want 1", teardowns)
 		}
-		if i.guarded(t) {
-			t.Error("the permissions are still guarded")
+		if i.hasFinalizers(t) {
+			t.Error("the permissions still have a finalizer")
 		}
 	})
 }
@@ -184,8 +184,8 @@ func TestDeploymentThatIsReplacedIsNoUninstall(t *testing.T) {
 		if teardowns := i.teardowns.Load(); teardowns != 0 {
 			t.Errorf("%d teardowns, want none", teardowns)
 		}
-		if !i.guarded(t) {
-			t.Error("the permissions are not guarded")
+		if !i.hasFinalizers(t) {
+			t.Error("the permissions have no finalizer")
 		}
 	})
 }
@@ -195,7 +195,7 @@ func TestClusterRoleThatIsReplacedIsReleasedAndNoUninstall(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		i := start(t, nil)
 		i.markDeleted(t, false)
-		until(t, func() bool { return !i.guarded(t) })
+		until(t, func() bool { return !i.hasFinalizers(t) })
 		<-time.After(time.Minute)
 		if teardowns, runs := i.teardowns.Load(), i.runs.Load(); teardowns != 0 || runs != 1 {
 			t.Errorf("%d teardowns and %d runs, want 0 and 1", teardowns, runs)
@@ -218,7 +218,7 @@ func TestPartsThatAreReplacedOneAfterTheOtherAreNoUninstall(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		i := start(t, nil)
 		i.markDeleted(t, false)
-		for end := time.Now().Add(time.Minute); i.guarded(t) && time.Now().Before(end); {
+		for end := time.Now().Add(time.Minute); i.hasFinalizers(t) && time.Now().Before(end); {
 			<-time.After(50 * time.Millisecond)
 			synctest.Wait()
 		}
@@ -234,8 +234,8 @@ func TestPartsThatAreReplacedOneAfterTheOtherAreNoUninstall(t *testing.T) {
 		if teardowns := i.teardowns.Load(); teardowns != 0 {
 			t.Errorf("%d teardowns, want none", teardowns)
 		}
-		if !i.guarded(t) {
-			t.Error("the permissions are not guarded")
+		if !i.hasFinalizers(t) {
+			t.Error("the permissions have no finalizer")
 		}
 		i.stop(t)
 	})
@@ -279,12 +279,12 @@ func TestPartThatIsReplacedTwiceIsNoUninstall(t *testing.T) {
 			}
 			<-time.After(replacementTime / 2)
 			synctest.Wait()
-			if !i.guarded(t) {
+			if !i.hasFinalizers(t) {
 				t.Errorf("the ClusterRole %s was released before its time", uid)
 			}
 			<-time.After(replacementTime)
 			synctest.Wait()
-			if i.guarded(t) {
+			if i.hasFinalizers(t) {
 				t.Errorf("the ClusterRole %s was not released", uid)
 			}
 		}
@@ -321,8 +321,8 @@ func TestFailedTeardownReleasesAllTheSame(t *testing.T) {
 		i := start(t, errors.New("broken"))
 		i.deleteDeployment(t)
 		i.stop(t)
-		if i.guarded(t) {
-			t.Error("the permissions are still guarded")
+		if i.hasFinalizers(t) {
+			t.Error("the permissions still have a finalizer")
 		}
 	})
 }
@@ -336,8 +336,8 @@ func TestWhatIsInstalledAgainRunsAgain(t *testing.T) {
 		if teardowns := i.teardowns.Load(); teardowns != 1 {
 			t.Errorf("%d teardowns, want 1", teardowns)
 		}
-		if !i.guarded(t) {
-			t.Error("the permissions are not guarded again")
+		if !i.hasFinalizers(t) {
+			t.Error("the permissions have no finalizer again")
 		}
 	})
 }
