@@ -103,7 +103,7 @@ func (p *portOwners) OpenPort(svc *service.Service, port service.Port) error {
 		})
 	})
 	if err != nil {
-		return fmt.Errorf("port %d of Service %s/%s: %w", port.Number, svc.Namespace, svc.PublicService, err)
+		return fmt.Errorf("port %d of Service %s: %w", port.Number, svc.PublicServiceKey(), err)
 	}
 	p.owners[port.ProxyPort] = current
 	return nil

@@ -40,7 +40,7 @@ func ForError(svc *service.Service, err error) *Reply {
 
 // classify returns the reason and the message of the reply for an error.
 func classify(svc *service.Service, err error) (Reason, string) {
-	name := svc.Namespace + "/" + svc.PublicService
+	name := svc.PublicServiceKey()
 	if fault := localfault.Of(err); fault != nil {
 		return ReasonResolverExhausted, fmt.Sprintf(
 			"%v; this does not concern service %s; retry, and see --max-connections of the resolver", fault, name)
