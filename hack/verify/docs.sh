@@ -2,7 +2,7 @@
 # Fails when a page of the documentation cannot be reached from docs/README.md by
 # links, when a relative link or its anchor leads nowhere, when a link such as
 # [`Decide`](…/decide.go) leads to a file that does not define that name, when a page
-# names a path or a target of the Makefile that does not exist, when the comment of a
+# names a path, a target of the Makefile or something of a file that does not exist, when the comment of a
 # package does not say what it knows nothing of and where to begin reading, or names
 # nothing that it has, when a package is not on the map of the code, when a benchmark
 # or one of its keys is not on the page of the benchmarks, when a result does not
@@ -60,9 +60,15 @@ links_of() {
     done < <(prose "$1" | tr '\n' ' ' | grep -oE '\[[^][]*\]\([^() ]+\)' | sed -E 's/^\[(.*)\]\((.*)\)$/\1\t\2/')
 }
 
-# defines FILE NAME: does the Go file define a function, a type or a constant?
+# defines FILE NAME: does the Go file define a function, a type, a constant or a variable?
+# Those in parentheses behind const, var or type count.
 defines() {
-    grep -qE "^(func (\([^)]*\) )?|type |const |var |	)$2\b" "$1"
+    awk -v name="$2" '
+        /^\)/ {in_block = 0}
+        /^(const|var|type) \(/ {in_block = 1; next}
+        in_block && $0 ~ "^\t" name "[^A-Za-z0-9_]" || $0 ~ "^(func (\\([^)]*\\) )?|type |const |var )" name "[^A-Za-z0-9_]" {found = 1}
+        END {exit !found}
+    ' "$1"
 }
 
 check_links() {
@@ -79,15 +85,30 @@ check_links() {
 }
 
 # check_names checks what stands in backticks: paths from the root, without a
-# placeholder, and targets of the Makefile.
+# placeholder, names that a file is said to have, as in "`Decide` of `pkg/….go`", and
+# targets of the Makefile.
 check_names() {
-    local page=$1 name
+    local page=$1 name file
     while read -r name; do
         compgen -G "${name}" >/dev/null || complain "${page} names ${name}, which does not exist"
     done < <(prose "${page}" | grep -oE '`(pkg|cmd|hack|test|docs|artifacts)/[A-Za-z0-9_./*-]+`' | tr -d '`' | sort -u)
+    while IFS=$'\t' read -r name file; do
+        [[ ! -e "${file}" ]] || defines "${file}" "${name}" ||
+            complain "${page} says that ${file} has ${name}, which it does not define"
+    done < <(prose "${page}" | tr '\n' ' ' | grep -oE '`[A-Za-z]+` (of|in) +`(pkg|cmd|hack|test)/[a-z0-9_/]+\.go`' | sed -E 's/^`([A-Za-z]+)` (of|in) +`([^`]*)`$/\1\t\3/')
     while read -r name; do
         grep -q "^${name}:" Makefile || complain "${page} names \"make ${name}\", which is no target of the Makefile"
     done < <(grep -oE '(`|^[$ ]*)make [a-z][a-z0-9-]*( [a-z][a-z0-9-]*)*' "${page}" | sed -E 's/.*make //' | tr ' ' '\n' | sort -u)
+}
+
+# check_words PAGE checks that names of Go in backticks, those of several words, occur in
+# Go files that are not generated and no tests.
+check_words() {
+    local name
+    while read -r name; do
+        git grep -qwF --untracked -e "${name}" -- 'pkg/*.go' 'cmd/*.go' ':!pkg/generated' ':!*_test.go' ||
+            complain "$1 names ${name}, which is in no Go file"
+    done < <(prose "$1" | grep -oE '`[A-Za-z]*[a-z][A-Z][A-Za-z]*(\(\))?`' | tr -d '`()' | sort -u)
 }
 
 visit() {
@@ -130,6 +151,9 @@ for page in "${pages[@]}"; do
     check_links "${page}"
     check_names "${page}"
     [[ -n "${reached["${page}"]:-}" ]] || complain "${page} cannot be reached from ${start} by links"
+done
+for page in "${map}" CONTRIBUTING.md; do
+    check_words "${page}"
 done
 while read -r name; do
     grep -qF "\`${name}\`" "${benchmarks}" || complain "the benchmark or key ${name} is not on ${benchmarks}"
