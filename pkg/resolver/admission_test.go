@@ -168,8 +168,8 @@ func (c *cluster) awaitServing(port int32, es *v1alpha1.ElastiService, address s
 	})
 }
 
-// TestClientThatWaitsForThePathMayLeave: it takes no place of others then, and keeps
-// no resolver from ending.
+// TestClientThatWaitsForThePathMayLeave checks that such a client takes no place of others
+// afterwards, and keeps no resolver from ending.
 func TestClientThatWaitsForThePathMayLeave(t *testing.T) {
 	port := freePort(t)
 	es := elastiService("cart", port)

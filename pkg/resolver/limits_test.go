@@ -182,8 +182,8 @@ func TestHoldTimeoutNamesTheFieldThatSetsIt(t *testing.T) {
 	}
 }
 
-// TestOutageOfTheAPILosesNothing: while no server responds to wakes, what is held stays
-// held and is requested again and again, and what is awake goes on.
+// TestOutageOfTheAPILosesNothing checks that requests stay held and are retried while no
+// server responds to wakes, and that awake services go on.
 func TestOutageOfTheAPILosesNothing(t *testing.T) {
 	asleep, awake := freePort(t), freePort(t)
 	cart, till := elastiService("cart", asleep), elastiService("till", awake)
@@ -231,8 +231,8 @@ func (c *cluster) holdOneOf(port int32, name string) net.Conn {
 	return conn
 }
 
-// TestOneOfTwoUserAgentsIsEnough: in whatever order they come, a field that names
-// a health check makes a request one that does not wake.
+// TestOneOfTwoUserAgentsIsEnough checks that a request does not wake when one of its
+// fields names a health check, in any order.
 func TestOneOfTwoUserAgentsIsEnough(t *testing.T) {
 	port := freePort(t)
 	c := newCluster(t, func(o *Options) { o.PassiveUserAgents = []string{"kube-probe/"} }, elastiService("cart", port))

@@ -93,8 +93,8 @@ func TestAHeldRequestKeepsLittleMemory(t *testing.T) {
 	}
 }
 
-// TestAnIdleConnectionKeepsLittleOfItsLastRequest: what a client has said once is not
-// kept for as long as its connection is.
+// TestAnIdleConnectionKeepsLittleOfItsLastRequest bounds what is kept for an idle
+// connection after a large request.
 func TestAnIdleConnectionKeepsLittleOfItsLastRequest(t *testing.T) {
 	const connections, limit = 200, 4 << 10
 	port := freePort(t)

@@ -190,7 +190,7 @@ func TestConnectionToTheSharedPortIsOneToTheServiceOfItsRequest(t *testing.T) {
 	}
 	cart.Close()
 	s.open(1)
-	// It has moved: another one can be one to the service that it was to.
+	// The connection counts for cart now, so that till has room for another one.
 	s.send(t, till, "cart")
 	s.eventually(func() bool { return s.gauge("elasti_resolver_queued_count", "source", "cart") == 1 })
 	if got := s.get(t, s.dial(t), "till"); got != "till" {

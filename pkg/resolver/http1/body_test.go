@@ -140,7 +140,8 @@ func TestConnectionGoesOnAfterASlowBody(t *testing.T) {
 	}
 }
 
-// TestTrailersAreNotKept: however long a line of them is, and however it is cut.
+// TestTrailersAreNotKept checks that parsing trailers allocates nothing, however long a
+// line of them is, and however it is cut.
 func TestTrailersAreNotKept(t *testing.T) {
 	line := []byte("0\r\nX: " + strings.Repeat("x", maxTrailers/2))
 	if allocated := testing.AllocsPerRun(10, func() {

@@ -34,8 +34,8 @@ import (
 	"github.com/truefoundry/elasti-apiserver/pkg/resolver/socket"
 )
 
-// TestResetOfAClientGivesUpItsPlaceAtAPodThatDoesNotRead: nothing can be written to
-// the pod, and nothing comes from it.
+// TestResetOfAClientGivesUpItsPlaceAtAPodThatDoesNotRead resets a client while nothing can
+// be written to its pod and nothing comes from it.
 func TestResetOfAClientGivesUpItsPlaceAtAPodThatDoesNotRead(t *testing.T) {
 	for name, test := range map[string]struct {
 		framing string
@@ -69,8 +69,8 @@ func TestResetOfAClientGivesUpItsPlaceAtAPodThatDoesNotRead(t *testing.T) {
 	}
 }
 
-// TestEndOfAClientGivesUpItsPlaceAtAPodThatDoesNotRead: what says that it has ended is
-// behind bytes that are not read, as they cannot be written to the pod.
+// TestEndOfAClientGivesUpItsPlaceAtAPodThatDoesNotRead ends a client whose FIN is behind
+// bytes that are not read, as they cannot be written to the pod.
 func TestEndOfAClientGivesUpItsPlaceAtAPodThatDoesNotRead(t *testing.T) {
 	const buffered, sent = 4 << 10, 192 << 10
 	for name, body := range map[string]string{
@@ -108,8 +108,8 @@ func TestEndOfAClientGivesUpItsPlaceAtAPodThatDoesNotRead(t *testing.T) {
 	}
 }
 
-// TestUploadToAPodThatPausesGoesOn: the client is there, also when it has finished its
-// side of the connection.
+// TestUploadToAPodThatPausesGoesOn checks that a client that is connected keeps its place,
+// also when it has finished its side of the connection.
 func TestUploadToAPodThatPausesGoesOn(t *testing.T) {
 	const size = 1 << 20
 	f := newFixture(t, nil)

@@ -85,8 +85,9 @@ func TestLocalRepliesAtZero(t *testing.T) {
 	}
 }
 
-// TestClientOfHTTP10IsNotifiedThatItsConnectionStaysOpen: one that requested that takes
-// the end of the connection for the end of the response unless a field says so.
+// TestClientOfHTTP10IsNotifiedThatItsConnectionStaysOpen checks the field that says so:
+// without it a client that requested a kept connection waits for its end as that of the
+// response.
 func TestClientOfHTTP10IsNotifiedThatItsConnectionStaysOpen(t *testing.T) {
 	f := newFixture(t, nil)
 	conn := f.client()

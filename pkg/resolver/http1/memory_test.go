@@ -154,8 +154,8 @@ func TestBufferWithoutRoomStaysSmall(t *testing.T) {
 	}
 }
 
-// TestOpenRequestsAreCounted: a pod may take long to respond, and the header that it was
-// sent may be a large one that was edited.
+// TestOpenRequestsAreCounted has a pod take long to respond to requests whose large
+// headers were edited.
 func TestOpenRequestsAreCounted(t *testing.T) {
 	const requests, size, limit = 100, 14 << 10, 4 << 10
 	f := newFixture(t, func(c *service.Config) { c.ClientHeader = v1alpha1.ClientAddressXForwardedFor })

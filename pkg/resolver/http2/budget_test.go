@@ -29,7 +29,8 @@ import (
 	"github.com/truefoundry/elasti-apiserver/pkg/resolver/service"
 )
 
-// TestUnreadStreamsKeepLittleMemory: a client opens 200 streams and reads none.
+// TestUnreadStreamsKeepLittleMemory bounds the memory for a client that opens 200 streams
+// and reads none.
 func TestUnreadStreamsKeepLittleMemory(t *testing.T) {
 	const streams, size = 200, 32 << 20
 	f := newFixture(t, nil)
@@ -88,7 +89,7 @@ func heapInUse() uint64 {
 	return stats.HeapAlloc
 }
 
-// TestWhatIsHeldIsCounted: the bytes of bodies and header fields count.
+// TestWhatIsHeldIsCounted checks that the bytes of held bodies and header fields count.
 func TestWhatIsHeldIsCounted(t *testing.T) {
 	f := newFixture(t, nil)
 	w := dialWire(t, f.address)
@@ -109,7 +110,7 @@ func TestWhatIsHeldIsCounted(t *testing.T) {
 	}
 }
 
-// TestTooManyHeldBytes: a body for which there is no room is rejected when it comes.
+// TestTooManyHeldBytes checks that a body without room is rejected when it comes.
 func TestTooManyHeldBytes(t *testing.T) {
 	f := newFixtureWith(t, nil, func(o *service.Options) { o.Budget = memory.NewBudget(memory.Limits{Process: heldStreamBytes + 4<<10}) })
 	w := dialWire(t, f.address)

@@ -40,8 +40,8 @@ func busyPod(t *testing.T) (*fixture, *conversation) {
 	return c.fixture, c
 }
 
-// TestStreamsWaitForTheirPod: streams of a connection whose pod is busy reach it
-// whole and in their order, those that the client resets meanwhile not at all.
+// TestStreamsWaitForTheirPod checks that the streams of a connection whose pod is busy
+// reach it whole and in order, and that those which the client resets meanwhile do not.
 func TestStreamsWaitForTheirPod(t *testing.T) {
 	f, c := busyPod(t)
 	c.client().headers(3, false, post("a", "b")...)
@@ -83,8 +83,8 @@ func TestStreamsWaitForTheirPod(t *testing.T) {
 	})
 }
 
-// TestStreamsWhosePodLeaves: those that wait for it are the client's to send again
-// elsewhere.
+// TestStreamsWhosePodLeaves checks that the client may send streams again elsewhere that
+// wait for a pod when it leaves.
 func TestStreamsWhosePodLeaves(t *testing.T) {
 	for name, test := range map[string]struct {
 		leave func(pod *end)
@@ -111,8 +111,8 @@ func TestStreamsWhosePodLeaves(t *testing.T) {
 	}
 }
 
-// TestAClientThatFinishesWhileItsPodIsBusy: the pod responds to what it has got, and what
-// waits for it is given up.
+// TestAClientThatFinishesWhileItsPodIsBusy checks that the pod responds to the streams
+// that it has got, and that those which wait for it are given up.
 func TestAClientThatFinishesWhileItsPodIsBusy(t *testing.T) {
 	f, c := busyPod(t)
 	c.client().headers(3, true, get()...)
@@ -129,7 +129,8 @@ func TestAClientThatFinishesWhileItsPodIsBusy(t *testing.T) {
 	c.clientEnd.awaitEnd()
 }
 
-// TestStreamsThatWaitCountAsHeld: for the limit of a service, which is reported as ever.
+// TestStreamsThatWaitCountAsHeld checks that streams that wait for a busy pod count for
+// the limit of the service, which is reported as for any held request.
 func TestStreamsThatWaitCountAsHeld(t *testing.T) {
 	f := newFixture(t, func(c *service.Config) { c.Limits.MaxConcurrencyPerPod, c.Limits.MaxPending = 2, 1 })
 	f.pods(rawPod(t, func(w *wire) {

@@ -29,8 +29,8 @@ import (
 	"github.com/truefoundry/elasti-apiserver/pkg/resolver/service"
 )
 
-// TestHeldStreamsTakeOneConnection: whatever a connection holds goes to the pod on
-// one connection, in the order in which it came.
+// TestHeldStreamsTakeOneConnection checks that all held streams of a connection are sent
+// to the pod on one connection, in the order of their arrival.
 func TestHeldStreamsTakeOneConnection(t *testing.T) {
 	const streams = 500
 	f := newFixture(t, func(c *service.Config) { c.Limits.MaxPending = streams })
@@ -65,8 +65,8 @@ func TestHeldStreamsTakeOneConnection(t *testing.T) {
 	}
 }
 
-// TestMaxConcurrencyPerPod: a client may have as many streams as a pod may be
-// sent, and others wait, whether their connection has a pod or not.
+// TestMaxConcurrencyPerPod checks that a client may have as many streams as a pod may be
+// sent, and that others wait, whether their connection has a pod or not.
 func TestMaxConcurrencyPerPod(t *testing.T) {
 	f := newFixture(t, func(c *service.Config) { c.Limits.MaxConcurrencyPerPod = 1 })
 	finish := make(chan struct{})
@@ -96,8 +96,8 @@ func TestMaxConcurrencyPerPod(t *testing.T) {
 	await[*http2.HeadersFrame](again)
 }
 
-// TestStreamsCountForMaxConcurrencyPerPod: the streams of a connection count each,
-// so that another waits until there is room beside them.
+// TestStreamsCountForMaxConcurrencyPerPod checks that each stream of a connection counts:
+// another one waits until there is room beside them.
 func TestStreamsCountForMaxConcurrencyPerPod(t *testing.T) {
 	f := newFixture(t, func(c *service.Config) { c.Limits.MaxConcurrencyPerPod = 2 })
 	finish := make(chan struct{})
@@ -130,8 +130,8 @@ func TestStreamsCountForMaxConcurrencyPerPod(t *testing.T) {
 	f.eventually(func() bool { return f.service.Queue().InFlight() == 0 })
 }
 
-// TestAStreamThatIsNotReadStopsNoOther: one stream's window is full, and others of
-// the same connection go on.
+// TestAStreamThatIsNotReadStopsNoOther checks that other streams of a connection go on
+// while the window of one is full.
 func TestAStreamThatIsNotReadStopsNoOther(t *testing.T) {
 	f := newFixture(t, nil)
 	f.pods(grpcPodWith(t, unreadService{}))

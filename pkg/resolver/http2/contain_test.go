@@ -36,8 +36,8 @@ import (
 	"github.com/truefoundry/elasti-apiserver/pkg/resolver/task"
 )
 
-// TestAPanicEndsItsConnectionAlone: whichever goroutine of a connection panics, it
-// gives back what it took, and other connections go on.
+// TestAPanicEndsItsConnectionAlone checks that a connection gives back what it took,
+// whichever of its goroutines panics, and that other connections go on.
 func TestAPanicEndsItsConnectionAlone(t *testing.T) {
 	for name, test := range map[string]struct {
 		held bool
@@ -115,8 +115,8 @@ func TestAPanicEndsItsConnectionAlone(t *testing.T) {
 	}
 }
 
-// TestAPodThatVanishesIsGivenUp: a pod whose kernel acknowledges nothing any more is
-// no failure of the client.
+// TestAPodThatVanishesIsGivenUp checks that a pod whose kernel acknowledges nothing any
+// more is no failure of the client.
 func TestAPodThatVanishesIsGivenUp(t *testing.T) {
 	f := newFixture(t, nil)
 	watch := liveness.New(liveness.Options{Interval: time.Millisecond, Limit: time.Millisecond, ReadState: func(*net.TCPConn) (socket.Unacknowledged, error) {

@@ -82,9 +82,9 @@ func (p *deafPod) serve(w *wire) {
 	}
 }
 
-// TestAPodThatReadsNothingStopsOnlyWhatIsForIt: what it sends reaches its client, and so
-// does GOAWAY. What the client sends meanwhile is neither kept without bound nor lost: the
-// pod gets it in its order once it reads again.
+// TestAPodThatReadsNothingStopsOnlyWhatIsForIt checks that the frames of such a pod, and
+// GOAWAY, reach its client. The frames of the client are neither kept without bound nor
+// lost: the pod gets them in order once it reads again.
 func TestAPodThatReadsNothingStopsOnlyWhatIsForIt(t *testing.T) {
 	// As much as there is never room for on the way to the pod.
 	const much = 32 << 20
@@ -162,8 +162,8 @@ func (f *fixture) stopped(counter *atomic.Int64) {
 	})
 }
 
-// TestRepliesWaitForNoClientThatDoesNotRead: what the resolver has to say waits, up to a
-// bound, so that the pod still learns what the client says.
+// TestRepliesWaitForNoClientThatDoesNotRead checks that replies of the resolver wait for
+// the client, up to a bound, while the pod still gets the frames of the client.
 func TestRepliesWaitForNoClientThatDoesNotRead(t *testing.T) {
 	f := newFixture(t, nil)
 	f.cart(func(string) {})

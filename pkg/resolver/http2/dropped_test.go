@@ -23,8 +23,8 @@ import (
 	"golang.org/x/net/http2"
 )
 
-// TestLateBodiesOfManyStreamsWithLocalReplies: however many streams got a local reply, what
-// the client had sent on them before it knew is dropped.
+// TestLateBodiesOfManyStreamsWithLocalReplies checks that bodies are dropped which the
+// client had sent before it got the local replies, of any number of streams.
 func TestLateBodiesOfManyStreamsWithLocalReplies(t *testing.T) {
 	const streams = 500
 	for name, test := range map[string]struct{ awake, between bool }{
@@ -73,7 +73,8 @@ func TestLateBodiesOfManyStreamsWithLocalReplies(t *testing.T) {
 	}
 }
 
-// TestDroppedStreams: the spans tell apart what they can, and never forget one.
+// TestDroppedStreams checks that the spans tell apart the streams that they can, and never
+// lose one.
 func TestDroppedStreams(t *testing.T) {
 	var d dropped
 	for id := uint32(1); id <= 99; id += 2 {

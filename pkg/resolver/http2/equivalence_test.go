@@ -430,8 +430,8 @@ var conversations = []struct {
 	}},
 }
 
-// TestConversationsAreAlike: client and pod see through a resolver, held and awake,
-// what they see directly.
+// TestConversationsAreAlike compares what a client and a pod see through a resolver, held
+// and awake, with what they see directly.
 func TestConversationsAreAlike(t *testing.T) {
 	for _, test := range conversations {
 		t.Run(test.name, func(t *testing.T) {

@@ -85,8 +85,8 @@ func seeds() (fromClient, fromPod []byte) {
 	return fromClient, fromPod
 }
 
-// FuzzClient: whatever a client sends, held or awake, nothing panics, hangs or
-// is left behind.
+// FuzzClient checks that nothing panics, hangs or is left behind, whatever a client sends,
+// held or awake.
 func FuzzClient(f *testing.F) {
 	fromClient, fromPod := seeds()
 	f.Add(fromClient, true)
@@ -99,7 +99,7 @@ func FuzzClient(f *testing.F) {
 	})
 }
 
-// FuzzPod: the same for a pod.
+// FuzzPod checks the same of whatever a pod sends.
 func FuzzPod(f *testing.F) {
 	fromClient, fromPod := seeds()
 	f.Add(fromPod)

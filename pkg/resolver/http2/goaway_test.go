@@ -30,8 +30,9 @@ import (
 	"github.com/truefoundry/elasti-apiserver/pkg/resolver/service"
 )
 
-// TestClientsAreMovedInTwoSteps: a first GOAWAY takes every stream that is on its
-// way, a second names the last; the connection ends with its last stream.
+// TestClientsAreMovedInTwoSteps checks that a first GOAWAY allows every stream that is
+// under way, that a second one names the last stream, and that the connection ends with
+// that.
 func TestClientsAreMovedInTwoSteps(t *testing.T) {
 	for name, begin := range map[string]func(f *fixture, w *wire){
 		"to drain": func(f *fixture, _ *wire) { f.server.Drain() },

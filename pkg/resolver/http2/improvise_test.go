@@ -313,8 +313,8 @@ func improvise(t *testing.T, by route, decisions []byte) (client, pod observed, 
 	return client, pod, true
 }
 
-// FuzzConversation: whatever client and pod say to each other, they see the same
-// of each other through a resolver, held and awake, as directly.
+// FuzzConversation compares what random clients and pods see of each other through a
+// resolver, held and awake, with what they see directly.
 func FuzzConversation(f *testing.F) {
 	for seed := range uint64(100) {
 		random := rand.New(rand.NewPCG(seed, 1))

@@ -30,8 +30,8 @@ import (
 	"github.com/truefoundry/elasti-apiserver/pkg/resolver/service"
 )
 
-// TestLocalRepliesAreLiteral: a response of the resolver changes nothing in the table of
-// the client's decoder, also when its size has to be sent.
+// TestLocalRepliesAreLiteral checks that a local reply changes nothing in the table of the
+// client's decoder, also when the size of the table has to be sent.
 func TestLocalRepliesAreLiteral(t *testing.T) {
 	for name, size := range map[string]uint32{"a table as usual": initialTableSize, "a table of 0": 0, "a small table": 100} {
 		t.Run(name, func(t *testing.T) {
@@ -54,8 +54,8 @@ func TestLocalRepliesAreLiteral(t *testing.T) {
 	}
 }
 
-// TestLocalRepliesKeepToTheWindow: a body is sent only where the client has granted
-// more than what a pod will count on.
+// TestLocalRepliesKeepToTheWindow checks that a body is sent only where the client has
+// granted more than the pod will count on.
 func TestLocalRepliesKeepToTheWindow(t *testing.T) {
 	for name, test := range map[string]struct {
 		initial, grant uint32
@@ -116,8 +116,8 @@ func TestLocalRepliesKeepToTheWindow(t *testing.T) {
 	}
 }
 
-// TestAnotherAuthorityIsMisdirected: a connection is one to the service of its
-// first request.
+// TestAnotherAuthorityIsMisdirected sends a request for another service than that of the
+// first request, which the connection belongs to.
 func TestAnotherAuthorityIsMisdirected(t *testing.T) {
 	f := newFixture(t, nil)
 	other := service.New(service.Options{Namespace: "shop", Name: "other", PublicService: "other", Logger: klog.Background(),

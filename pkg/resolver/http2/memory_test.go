@@ -37,8 +37,9 @@ import (
 	"github.com/truefoundry/elasti-apiserver/pkg/resolver/service"
 )
 
-// TestWhatIsNotCompleteIsCounted: parts of header blocks and of frames, for as long
-// as the rest does not come. Without room for them the connection ends with GOAWAY.
+// TestWhatIsNotCompleteIsCounted checks that parts of header blocks and of frames count
+// for as long as the rest does not come, and that the connection ends with GOAWAY without
+// room for them.
 func TestWhatIsNotCompleteIsCounted(t *testing.T) {
 	const size = 12 << 10
 	for name, say := range map[string]func(w *wire){
@@ -75,8 +76,9 @@ func TestWhatIsNotCompleteIsCounted(t *testing.T) {
 	}
 }
 
-// TestUnreadResponsesAreCounted: what waits for clients that do not read counts. Where
-// there is no room for it, those that read get all of it, and others are given up.
+// TestUnreadResponsesAreCounted checks that responses which wait for clients that do not
+// read count. Without room for them, the clients that read get all of theirs, and the
+// others are given up.
 func TestUnreadResponsesAreCounted(t *testing.T) {
 	const clients, size = 3, 16 << 20
 	f := newFixture(t, nil)
@@ -125,8 +127,8 @@ func TestUnreadResponsesAreCounted(t *testing.T) {
 	f.eventually(func() bool { return f.service.Queue().InFlight() == 0 })
 }
 
-// TestBodiesThatMayBeSentAgainAreCounted: what was held counts until the pod has
-// said something, as it may have to be sent to another.
+// TestBodiesThatMayBeSentAgainAreCounted checks that a held body counts until the pod has
+// sent something, as it may have to be sent to another pod.
 func TestBodiesThatMayBeSentAgainAreCounted(t *testing.T) {
 	const size = 3 * maxFrame
 	f := newFixture(t, nil)
@@ -158,8 +160,8 @@ func TestBodiesThatMayBeSentAgainAreCounted(t *testing.T) {
 	f.eventually(func() bool { return f.budget.Used() == 0 })
 }
 
-// TestWhatAPodDoesNotTakeIsCounted: and a client that has left meanwhile is noticed,
-// however it went.
+// TestWhatAPodDoesNotTakeIsCounted checks that bytes which a pod does not read count, and
+// that the end of the client is noticed meanwhile, by a reset or a close.
 func TestWhatAPodDoesNotTakeIsCounted(t *testing.T) {
 	resets := func(conn *net.TCPConn) { _ = conn.SetLinger(0); conn.Close() }
 	closes := func(conn *net.TCPConn) { conn.Close() }
@@ -240,8 +242,8 @@ func crowd(t *testing.T, running *sync.WaitGroup, room int64, pod, say func(*wir
 	return w, account
 }
 
-// TestSmallResponsesThatWaitAreCounted: a buffer is kept for what waits, however
-// little that is.
+// TestSmallResponsesThatWaitAreCounted checks that a small response that waits counts as
+// the buffer that is kept for it.
 func TestSmallResponsesThatWaitAreCounted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var running sync.WaitGroup
@@ -276,8 +278,9 @@ func TestSmallResponsesThatWaitAreCounted(t *testing.T) {
 	})
 }
 
-// TestWithoutRoomNothingWaitsForLong: parts of frames and frames that are not taken
-// are given some time, and as much again for each one that is complete.
+// TestWithoutRoomNothingWaitsForLong checks how long a part of a frame, or a frame that is
+// not read, may wait without room: for crowdedTime, which begins again with each complete
+// frame.
 func TestWithoutRoomNothingWaitsForLong(t *testing.T) {
 	header := string(appendFrameHeader(nil, maxFrame, http2.FrameData, 0, 1))
 	part, rest := header+long(12<<10), long(4<<10)

@@ -37,8 +37,8 @@ import (
 	"github.com/truefoundry/elasti-apiserver/pkg/resolver/service"
 )
 
-// TestAnEarlyHintAndACancellation: a pod announces its response and the client
-// goes away.
+// TestAnEarlyHintAndACancellation has a client go away after the pod has announced its
+// response.
 func TestAnEarlyHintAndACancellation(t *testing.T) {
 	f := newFixture(t, nil)
 	hinted, gone := make(chan struct{}, 1), make(chan struct{}, 1)
@@ -63,8 +63,8 @@ func TestAnEarlyHintAndACancellation(t *testing.T) {
 	}
 }
 
-// TestWhatThePodSaysOfStreamsPasses: REFUSED_STREAM and GOAWAY reach the client as
-// they are, so that it can send again what was not processed.
+// TestWhatThePodSaysOfStreamsPasses checks that REFUSED_STREAM and GOAWAY reach the client
+// unchanged, so that it can send again what was not processed.
 func TestWhatThePodSaysOfStreamsPasses(t *testing.T) {
 	f := newFixture(t, nil)
 	f.pods(rawPod(t, func(w *wire) {
@@ -109,8 +109,8 @@ func TestWhatThePodSaysOfStreamsPasses(t *testing.T) {
 	}
 }
 
-// TestADialThatIsCutOff: the process ends while it connects to a pod for streams
-// that never waited, and for some that did.
+// TestADialThatIsCutOff ends the process while it connects to a pod, for streams that
+// never waited and for held ones.
 func TestADialThatIsCutOff(t *testing.T) {
 	for name, awake := range map[string]bool{"never held": true, "held": false} {
 		t.Run(name, func(t *testing.T) {
@@ -151,8 +151,9 @@ func TestADialThatIsCutOff(t *testing.T) {
 	}
 }
 
-// TestPodsThatReject: a pod that does not accept, or closes before it received
-// anything, is passed by; one that is lost after that is reported.
+// TestPodsThatReject checks that another pod is tried after one that does not accept, or
+// that closes before it received anything, and that one which is lost after that is
+// reported.
 func TestPodsThatReject(t *testing.T) {
 	t.Run("rejected", func(t *testing.T) {
 		f := newFixture(t, nil)
@@ -203,7 +204,8 @@ func TestPodsThatReject(t *testing.T) {
 	}
 }
 
-// TestThePodsEndIsTheClientsEnd: a clean end stays one, and a reset too.
+// TestThePodsEndIsTheClientsEnd checks that a clean end of the pod is a clean one for the
+// client, and a reset is a reset.
 func TestThePodsEndIsTheClientsEnd(t *testing.T) {
 	for name, want := range map[string]error{"clean": io.EOF, "reset": nil} {
 		t.Run(name, func(t *testing.T) {
@@ -277,8 +279,8 @@ func (r rawAfterEnd) Write(try func(fd uintptr) bool) error {
 	return r.RawConn.Write(try)
 }
 
-// TestAPodThatClosesBeforeItReceivedAnything: what was sent to it is sent to another
-// pod, whole and in its order.
+// TestAPodThatClosesBeforeItReceivedAnything checks that frames which were sent to such a
+// pod are sent to another one, whole and in order.
 func TestAPodThatClosesBeforeItReceivedAnything(t *testing.T) {
 	f := newFixture(t, nil)
 	var dials atomic.Int32

@@ -25,7 +25,7 @@ import (
 	"github.com/truefoundry/elasti-apiserver/pkg/resolver/accesslog"
 )
 
-// TestRecordsSayWhatBecameOfAStream: in the access log and metrics.
+// TestRecordsSayWhatBecameOfAStream checks the access log and the metrics of streams.
 func TestRecordsSayWhatBecameOfAStream(t *testing.T) {
 	f := newFixture(t, nil)
 	f.pods(httpPod(t, func(w http.ResponseWriter, r *http.Request) {

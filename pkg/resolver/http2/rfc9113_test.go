@@ -324,8 +324,8 @@ func TestWhatIsAllowedIsAllowed(t *testing.T) {
 	}
 }
 
-// TestFloodsWhileHeld: the connection of a client that makes the resolver work for nothing
-// is ended, with ENHANCE_YOUR_CALM.
+// TestFloodsWhileHeld checks that the connection of a client that causes work without any
+// use ends with ENHANCE_YOUR_CALM.
 func TestFloodsWhileHeld(t *testing.T) {
 	for name, frame := range map[string]func(w *wire, i uint32) error{
 		"resets": func(w *wire, i uint32) error {
@@ -379,8 +379,8 @@ func TestTooManyStreamsAreRejected(t *testing.T) {
 	f.held(maxStreams)
 }
 
-// TestTheWindowWhileHeld: no more than what every connection begins with is
-// taken, and what a stream that ends has used is given back.
+// TestTheWindowWhileHeld checks that no more is read than the window that every connection
+// begins with, and that a stream gives back what it has used of it at its end.
 func TestTheWindowWhileHeld(t *testing.T) {
 	f := newFixture(t, nil)
 	w := dialWire(t, f.address)

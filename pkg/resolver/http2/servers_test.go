@@ -262,8 +262,8 @@ var dialogues = []struct {
 	}},
 }
 
-// TestServersAreAlike: a client sees of real servers, and these of it, through a
-// resolver what they see directly.
+// TestServersAreAlike compares what a client and real servers see of each other through a
+// resolver with what they see directly.
 func TestServersAreAlike(t *testing.T) {
 	for _, name := range []string{netServer, grpcServer} {
 		for _, test := range dialogues {

@@ -25,8 +25,8 @@ import (
 	"github.com/truefoundry/elasti-apiserver/pkg/resolver/service"
 )
 
-// TestSettingsAndAcksReachTheirEnds: each end's SETTINGS are acknowledged by the
-// other once, and those of the resolver by the client alone.
+// TestSettingsAndAcksReachTheirEnds checks that the SETTINGS of each end are acknowledged
+// by the other one once, and those of the resolver by the client alone.
 func TestSettingsAndAcksReachTheirEnds(t *testing.T) {
 	f := newFixture(t, func(c *service.Config) { c.Limits.MaxConcurrencyPerPod = 7 })
 	acked := make(chan int, 1)
@@ -160,8 +160,8 @@ func valuesOf(f *http2.SettingsFrame) map[http2.SettingID]uint32 {
 	return values
 }
 
-// TestTheAckComesBeforeThePod: a pod that responds at once acts on the client's
-// SETTINGS, which the client must know to be in force.
+// TestTheAckComesBeforeThePod checks that the client gets the acknowledgement of its
+// SETTINGS before anything of a pod that responds at once and acts on them.
 func TestTheAckComesBeforeThePod(t *testing.T) {
 	f := newFixture(t, nil)
 	f.pods(rawPod(t, func(w *wire) {

@@ -37,8 +37,8 @@ import (
 	"github.com/truefoundry/elasti-apiserver/pkg/resolver/service"
 )
 
-// TestAQuietHeldStreamLives: a stream that was held may be silent for longer than
-// any timeout, and nothing of the resolver's reaches the pod meanwhile.
+// TestAQuietHeldStreamLives checks that a stream that was held may be silent for longer
+// than any timeout, and that no frame of the resolver reaches the pod meanwhile.
 func TestAQuietHeldStreamLives(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var running sync.WaitGroup
@@ -121,7 +121,7 @@ func TestAQuietHeldStreamLives(t *testing.T) {
 	})
 }
 
-// TestIdleConnectionsEnd: one without a stream is ended, with a GOAWAY.
+// TestIdleConnectionsEnd checks that a connection without a stream ends with GOAWAY.
 func TestIdleConnectionsEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		svc := service.New(service.Options{Namespace: "shop", Name: "cart", PublicService: "cart", Logger: klog.Background(),

@@ -32,7 +32,8 @@ import (
 	"github.com/truefoundry/elasti-apiserver/pkg/resolver/socket"
 )
 
-// TestAHeaderBlockOfThePodWithoutAnEnd: it passes, and nothing of it is kept.
+// TestAHeaderBlockOfThePodWithoutAnEnd checks that such a header block is forwarded, and
+// that nothing of it is kept.
 func TestAHeaderBlockOfThePodWithoutAnEnd(t *testing.T) {
 	const total = 8 << 20
 	f := newFixture(t, nil)
@@ -82,8 +83,8 @@ func of(host string) []string {
 	return []string{":method", "GET", ":scheme", "http", ":path", "/", ":authority", host}
 }
 
-// TestLateFramesOfStreamsWithLocalReplies: what a client still says of a stream that was
-// got a local reply is nothing to a pod that has not heard of the stream.
+// TestLateFramesOfStreamsWithLocalReplies sends frames of streams that got a local reply.
+// They are not forwarded: the pod does not know these streams.
 func TestLateFramesOfStreamsWithLocalReplies(t *testing.T) {
 	for name, say := range map[string]func(w *wire){
 		"WINDOW_UPDATE": func(w *wire) { w.do(w.WriteWindowUpdate(3, 1)) },
@@ -112,8 +113,8 @@ func TestLateFramesOfStreamsWithLocalReplies(t *testing.T) {
 	}
 }
 
-// TestPodsThatRejectWhileMoreIsSaid: what the client says after its request was sent
-// to a pod that took nothing is neither lost nor taken for sent.
+// TestPodsThatRejectWhileMoreIsSaid checks that bytes which follow a request to a pod that
+// took nothing are neither lost nor taken for sent.
 func TestPodsThatRejectWhileMoreIsSaid(t *testing.T) {
 	for name, test := range map[string]struct {
 		// say follows the header of stream 1, which has a body.

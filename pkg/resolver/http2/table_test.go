@@ -24,8 +24,9 @@ import (
 	"golang.org/x/net/http2"
 )
 
-// TestTheTableUpdateFollowsTheAcknowledgement: the first header block behind the ACK
-// of a smaller table begins with it, also one that was made before the ACK came.
+// TestTheTableUpdateFollowsTheAcknowledgement checks that the first header block after the
+// ACK of a smaller table begins with the update, also a block that was encoded before the
+// ACK came.
 func TestTheTableUpdateFollowsTheAcknowledgement(t *testing.T) {
 	f := newFixture(t, nil)
 	got, release, acknowledged := make(chan struct{}), make(chan struct{}), make(chan struct{})
@@ -97,8 +98,8 @@ func TestTheTableUpdateFollowsTheAcknowledgement(t *testing.T) {
 	}
 }
 
-// TestTheTableOfThePodHasTheSizeThatBothKnow: the one that the pod announced, up to the
-// size that every table begins with, from the ACK on.
+// TestTheTableOfThePodHasTheSizeThatBothKnow checks that the table has the size that the
+// pod announced, up to the initial one, from the ACK on.
 func TestTheTableOfThePodHasTheSizeThatBothKnow(t *testing.T) {
 	for size, want := range map[uint32]uint32{0: 0, 100: 100, initialTableSize: initialTableSize, 1 << 30: initialTableSize} {
 		t.Run(fmt.Sprint(size), func(t *testing.T) {

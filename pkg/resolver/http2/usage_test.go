@@ -62,8 +62,8 @@ func literals(pairs ...string) []byte {
 	return block
 }
 
-// TestOpenStreamsAreCounted: each as what the heap grows by, and what a request says
-// besides what its record has of it is not kept.
+// TestOpenStreamsAreCounted checks that each open stream counts as what the heap grows by,
+// and that nothing of a request is kept but its record.
 func TestOpenStreamsAreCounted(t *testing.T) {
 	const conns = 4
 	for name, test := range map[string]struct {
@@ -122,8 +122,8 @@ func TestOpenStreamsAreCounted(t *testing.T) {
 	}
 }
 
-// TestOpenStreamsNeedRoom: without it streams get 503, whether they would be forwarded
-// at once or were held, and others of their connection go on.
+// TestOpenStreamsNeedRoom checks that streams without room get 503, whether they would be
+// forwarded at once or held, and that others of their connection go on.
 func TestOpenStreamsNeedRoom(t *testing.T) {
 	const room = 1 << 20
 	// Held streams make room for one another, but not for a connection.
@@ -222,8 +222,8 @@ func fillTable(first ...string) []byte {
 	return block
 }
 
-// TestTablesAreCounted: those of both ends, as what they take, and what the decoder of
-// a pod's header blocks keeps of a field that came in parts.
+// TestTablesAreCounted checks that the tables of both ends count as what they take, and so
+// does what the decoder of a pod's header blocks keeps of a field that came in parts.
 func TestTablesAreCounted(t *testing.T) {
 	const conns = 100
 	request := []string{":method", "GET", ":scheme", "http", ":path", "/", ":authority", "cart"}

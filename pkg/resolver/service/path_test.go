@@ -68,8 +68,8 @@ func TestConnectionsAreServedForAWhileAfterResolversLeftThePath(t *testing.T) {
 	})
 }
 
-// TestConnectionWaitsForAnySignThatResolversAreInThePath: whatever the controller
-// does next, it is preceded by one of these, or followed at once.
+// TestConnectionWaitsForAnySignThatResolversAreInThePath tries each sign of that: one of
+// them precedes whatever the controller does next, or follows at once.
 func TestConnectionWaitsForAnySignThatResolversAreInThePath(t *testing.T) {
 	for name, sign := range map[string]func(*Service){
 		"mode proxy":              func(s *Service) { s.Apply(&Config{Mode: v1alpha1.ModeProxy}) },
@@ -161,7 +161,8 @@ func TestServiceAcceptsFromWhenItsResolverIsToBeInThePath(t *testing.T) {
 	})
 }
 
-// TestServiceThatWasInThePathLeavesIt: what the controller said before counts no more.
+// TestServiceThatWasInThePathLeavesIt checks that what the controller said before does not
+// count any more.
 func TestServiceThatWasInThePathLeavesIt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := awake(t, grace)
