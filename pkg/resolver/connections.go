@@ -39,8 +39,8 @@ const (
 	// undeclaredShare is that for the connections that have not said yet which service
 	// they are for: as many as are free, half of all alone.
 	undeclaredShare = 1
-	// maxDisplaced bounds how many of those one that is new may displace: each is small,
-	// and what the new one costs is too.
+	// maxDisplaced is how many undeclared connections may be ended to make room for a new
+	// one. Each of them takes little, and so does the new one.
 	maxDisplaced = 8
 )
 

@@ -68,10 +68,9 @@ type Drain struct {
 	// PortLinger is how long a proxy port that is not needed any more goes on
 	// accepting connections.
 	PortLinger time.Duration
-	// Delay is for how long no connection must have come, after Run was told to
-	// end and no EndpointSlice lists this resolver any more, until none is
-	// accepted: it takes others that long, or longer, to learn that they should
-	// go elsewhere.
+	// Delay is for how long no connection may have come before the resolver stops
+	// accepting them, from when Run is to end and no EndpointSlice lists this resolver
+	// any more: what leads clients to resolvers learns of that later.
 	Delay time.Duration
 	// Timeout is how long held requests and open connections may take after that.
 	Timeout time.Duration

@@ -237,8 +237,8 @@ func (r *Resolver) moveShared(conn *net.TCPConn, svc *service.Service, first boo
 
 // rejected counts and logs a connection, or a request on the shared port, that was
 // rejected. The Service is nil where it is not known.
-func (r *Resolver) rejected(svc *service.Service, client netip.Addr, why metrics.RejectionReason) {
-	r.metrics.ConnectionRejected(why)
+func (r *Resolver) rejected(svc *service.Service, client netip.Addr, reason metrics.RejectionReason) {
+	r.metrics.ConnectionRejected(reason)
 	logger := r.options.Logger.V(4)
 	if !logger.Enabled() {
 		return
@@ -246,7 +246,7 @@ func (r *Resolver) rejected(svc *service.Service, client netip.Addr, why metrics
 	if svc != nil {
 		logger = logger.WithValues("service", klog.KRef(svc.Namespace, svc.PublicService))
 	}
-	logger.Info("Rejected a connection", "client", client, "why", why)
+	logger.Info("Rejected a connection", "client", client, "reason", reason)
 }
 
 // connection is how a connection of a client is served.

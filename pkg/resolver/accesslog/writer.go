@@ -117,7 +117,7 @@ func (w *Writer) write(ctx context.Context, stop <-chan struct{}) {
 			if err != nil {
 				w.dropped.Add(int64(lines))
 				if !failing {
-					klog.FromContext(ctx).Error(err, "Cannot write the access log, its lines are dropped until that works again")
+					klog.FromContext(ctx).Error(err, "Failed to write the access log, dropping lines")
 				}
 			}
 			failing = err != nil

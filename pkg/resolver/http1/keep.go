@@ -54,7 +54,6 @@ func (c *conn) awaitPod() {
 	_ = c.pod.tcp.WaitClosed()
 }
 
-// closePod closes a connection to a pod.
 func (s *Server) closePod(pod *podConn) {
 	pod.charge.Release()
 	if !pod.tcp.Idle() {

@@ -168,13 +168,11 @@ func (b *requestBody) end() {
 	b.ending.Store(true)
 }
 
-// drop drops what was sent.
 func (b *requestBody) drop() {
 	b.client.in.consume(b.kept)
 	b.kept = 0
 }
 
-// read reads more of the body.
 func (b *requestBody) read() bool {
 	if b.keeps && b.pod.receivedAfter(b.before) {
 		b.letGo()

@@ -58,7 +58,6 @@ func (c *conn) work(ctx context.Context) error {
 	}
 }
 
-// handleFrame handles one frame of the client.
 func (c *conn) handleFrame(ctx context.Context, f *frame) error {
 	if !c.greeted {
 		if f.kind != http2.FrameSettings || f.flags.Has(http2.FlagSettingsAck) {
@@ -137,7 +136,9 @@ func (c *conn) onData(f *frame) error {
 	s.record.BytesIn += int64(len(f.payload))
 	over := f.endsStream() && c.clientEnds(s)
 	c.mu.Unlock()
-	c.finishOver(s, over)
+	if over {
+		c.endStream(f.stream, bothEnded)
+	}
 	return nil
 }
 

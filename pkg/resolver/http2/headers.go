@@ -362,7 +362,9 @@ func (c *conn) trailers(id uint32, endStream bool) error {
 	}
 	over := c.clientEnds(s)
 	c.mu.Unlock()
-	c.finishOver(s, over)
+	if over {
+		c.endStream(id, bothEnded)
+	}
 	return nil
 }
 

@@ -122,7 +122,6 @@ func (c *conn) startPod(tcp net.Conn, lease hold.Lease, streams []*stream) {
 	}
 }
 
-// close closes the connection.
 func (p *pod) close() {
 	p.closed.Store(true)
 	p.conn.Close()
@@ -206,8 +205,8 @@ func (p *pod) fill() error {
 	return errNoRoom
 }
 
-// acknowledged returns how many bytes a pod's kernel has acknowledged; all there
-// can be when that is not known.
+// acknowledged returns how many bytes the kernel of a pod has acknowledged. It returns the
+// greatest number when that is not known.
 func acknowledged(conn net.Conn) uint64 {
 	if tcp, ok := conn.(syscall.Conn); ok {
 		if raw, err := tcp.SyscallConn(); err == nil {
@@ -343,8 +342,8 @@ func (c *conn) podFragment(p *pod, fragment []byte, last bool) {
 	}
 }
 
-// follow decodes a part of a header block, and reports whether the next can be decoded
-// too: there has to be sense in it, and room for what is kept of it.
+// follow decodes a part of a header block. It reports false when the block is malformed, or
+// when there is no room for what is kept of it: nothing after it can be decoded then.
 func (c *conn) follow(p *pod, fragment []byte, last bool) bool {
 	if last && p.part == 0 {
 		p.table.note(fragment)
@@ -380,13 +379,8 @@ func (c *conn) podEndsStream(id uint32) {
 	s.podEnded = true
 	over := s.clientEnded
 	c.mu.Unlock()
-	c.finishOver(s, over)
-}
-
-// finishOver ends a stream that both sides have ended.
-func (c *conn) finishOver(s *stream, over bool) {
 	if over {
-		c.endStream(s.id, bothEnded)
+		c.endStream(id, bothEnded)
 	}
 }
 

@@ -28,22 +28,22 @@ const (
 	smallTable = 2 << 10
 )
 
-// tableUse is how much a table of header compression takes at most, found by the
-// header blocks that fill it. Its zero value is that of an empty table.
+// tableUse is an upper bound of the memory of a table of header compression, computed from
+// the header blocks that add to the table. Its zero value is that of an empty table.
 type tableUse struct {
-	// current are the newest entries, last those before them, which filled the table
-	// alone: older ones are in it no more.
+	// current are the newest entries, last those before them. Those of last fill the table,
+	// so that it has no older ones.
 	current, last entries
-	// most is the most that it took: the decoder's index does not shrink.
+	// most is the most memory that the entries took: the decoder's index does not shrink.
 	most int64
-	// part is what is kept to assemble a field in. It stays as well.
+	// part is the size of the buffer in which fields are assembled. It does not shrink either.
 	part int64
-	// counted is what was counted of it.
+	// counted is what of it the connection has counted.
 	counted int64
 }
 
-// entries are some of a table: their number, the sum of their sizes, at least, and
-// that of the texts that came with them.
+// entries are some of a table: their number, the sum of their sizes, and that of the names
+// and values that the header blocks have, without names that are those of other entries.
 type entries struct{ number, size, texts int }
 
 // cost returns how many bytes the table takes besides what every connection does.

@@ -120,7 +120,6 @@ func (c *conn) uncountOpen(s *stream) {
 	}
 }
 
-// countTable counts what a table takes now.
 func (c *conn) countTable(t *tableUse) error {
 	grown := t.cost() - t.counted
 	if grown <= 0 {

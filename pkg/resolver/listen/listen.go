@@ -176,7 +176,7 @@ func (s *Set) accept(l *listener, handle Handler, logger klog.Logger) {
 				s.options.Faulted(fault)
 			}
 			if pause == firstPause {
-				logger.Error(err, "Cannot accept connections, will keep trying", "longestPause", lastPause)
+				logger.Error(err, "Failed to accept connections, will retry", "longestPause", lastPause)
 			}
 			if !l.sleep(pause) {
 				return
