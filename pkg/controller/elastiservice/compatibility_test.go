@@ -122,8 +122,8 @@ func TestTargetWhoseVolumesWouldBeDeletedStaysAwake(t *testing.T) {
 	c.eventuallyEvent(v1alpha1.ReasonSlept)
 }
 
-// What forbids sleeping comes between the check and the scaling. Whichever of them
-// comes first, what is scaled was checked.
+// The edit that forbids sleeping comes between the check and the scaling. Only a target
+// that was checked as it is may be scaled.
 func TestVolumesAreNotDeletedByWhatComesRightBeforeTheScaling(t *testing.T) {
 	accept := func(elastiService *v1alpha1.ElastiService) {
 		elastiService.Annotations = map[string]string{v1alpha1.AnnotationAcceptVolumeDeletion: "true"}

@@ -140,7 +140,7 @@ func TestATargetWakesBehindResolversThatComeAndGoAndDoNotAccept(t *testing.T) {
 	network.Respond("closed", resolverstest.ConnectionRefused())
 	c.create(cartElastiService())
 	c.start()
-	// Each of them is waited for for 5 s.
+	// The port check of each resolver is overdue after 5 s.
 	for i := 0; c.scaling.replicas(t, "cart") == 0; i++ {
 		if i == 10 {
 			t.Fatal("the target is not woken")

@@ -151,7 +151,7 @@ func (c *Controller) restoreProxyPorts(ctx context.Context) error {
 			// The stored object is damaged. It keeps its proxy ports, and all others are
 			// served meanwhile.
 			if unreadable++; unreadable <= maxLoggedOwners {
-				klog.FromContext(ctx).Error(err, "The owner of proxy ports cannot be read and counts as existing: repair or delete the stored object", "elastiService", owner.NamespacedName)
+				klog.FromContext(ctx).Error(err, "Failed to read the owner of proxy ports, which counts as existing: repair or delete the stored object", "elastiService", owner.NamespacedName)
 			}
 			return true, nil
 		})

@@ -122,7 +122,6 @@ type pass struct {
 
 func (p *pass) key() types.NamespacedName { return resources.KeyOf(p.elastiService) }
 
-// end ends the pass with a result.
 func (p *pass) end(err error) {
 	p.result.err = err
 	p.done = true

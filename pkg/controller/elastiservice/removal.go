@@ -41,11 +41,10 @@ const (
 	// endpointTimeout is how long the resolvers stay in the path, after the
 	// target was woken, for a ready endpoint.
 	endpointTimeout = 30 * time.Second
-	// restoreTimeout is how long resuming the autoscaler of a target that does not
-	// sleep is retried, and how long waking one of a namespace that is being deleted:
-	// that must not hang. After that the resolvers leave all the same. Waking any other
-	// target that may sleep is retried for as long as it takes: without resolvers in
-	// its path no traffic would wake it.
+	// restoreTimeout is how long resuming the autoscaler of an awake target is retried,
+	// and waking the target of a deleted namespace, whose deletion must not hang. The
+	// resolvers leave the path after that. Waking any other target that may sleep is
+	// retried without an end: no traffic would wake it without resolvers in its path.
 	restoreTimeout = time.Minute
 	// restoreReportDelay is after which time a target that cannot be woken is
 	// reported.
@@ -185,16 +184,17 @@ type notRestoredError struct {
 
 // Error says what to do about it.
 func (e *notRestoredError) Error() string {
-	return fmt.Sprintf("%s %s is not managed any more, may be without replicas, and cannot be woken: scale it by hand, or mend what keeps elasti-apiserver from it, which goes on trying: %v", e.target.Kind, e.target.Name, e.err)
+	return fmt.Sprintf("%s %s is not managed any more, may be without replicas, and cannot be woken: scale it by hand, or fix the error below; elasti-apiserver keeps retrying: %v", e.target.Kind, e.target.Name, e.err)
 }
 
 // Unwrap returns the error of the last attempt.
 func (e *notRestoredError) Unwrap() error { return e.err }
 
-// restoreOrReport wakes a target whose resolvers are removed. It reports whether there is a
-// target that will be awake. Other ElastiServices that the target has put it to sleep
-// again when it is idle for them. evidentlyAwake is true when a pod of the target is
-// ready, which counts when its scale cannot be read.
+// restoreOrReport wakes a target before its resolvers are removed, and reports it where
+// that fails for too long. The result is true when the target exists and is awake, or is
+// about to be. Other ElastiServices with the same target may have it scaled down again
+// later. evidentlyAwake is true when a pod of the target is ready, which counts where its
+// scale cannot be read.
 func (c *Controller) restoreOrReport(ctx context.Context, key types.NamespacedName, restoration restoration, elapsed time.Duration, evidentlyAwake bool) (bool, error) {
 	restoration.managed = c.autoscalerIsManagedByOthers(key, restoration)
 	state, err := c.restoreTarget(ctx, restoration)

@@ -78,7 +78,7 @@ func (c *Controller) reconcileSlices(ctx context.Context, p *pass) {
 	if before := p.elastiService.Status.Mode; before != p.desiredMode {
 		c.metrics.switched(p.key(), p.desiredMode, err)
 		if err == nil && before != "" {
-			klog.FromContext(ctx).V(2).Info("Switched the mode", "elastiService", klog.KObj(p.elastiService), "mode", p.desiredMode, "why", p.why)
+			klog.FromContext(ctx).V(2).Info("Switched the mode", "elastiService", klog.KObj(p.elastiService), "mode", p.desiredMode, "reason", p.why)
 			c.event(p.elastiService, corev1.EventTypeNormal, v1alpha1.ReasonModeSwitched, actionSwitchMode, "switched to mode %s: %s", p.desiredMode, p.why)
 		}
 	}

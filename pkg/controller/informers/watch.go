@@ -102,7 +102,7 @@ func (w *sharedWatch) run(ctx context.Context) {
 		if err == nil {
 			return
 		}
-		logger.Info("Restarting a watch", "reason", err)
+		logger.Info("Restarting a watch", "err", err)
 		w.metrics.restarted(w.name())
 		w.fail(err)
 	}
@@ -146,12 +146,12 @@ func (w *sharedWatch) runInformer(ctx context.Context) error {
 func logWatchError(ctx context.Context, _ *cache.Reflector, err error) {
 	logger := klog.FromContext(ctx)
 	if err == nil || errors.Is(err, io.EOF) || apierrors.IsResourceExpired(err) || apierrors.IsGone(err) {
-		logger.V(4).Info("A watch ended and is restarted", "reason", err)
+		logger.V(4).Info("A watch ended and is restarted", "err", err)
 		return
 	}
 	if apierrors.IsForbidden(err) {
 		// It lasts, and is logged each time that the watch is abandoned.
-		logger.V(4).Info("Watching is forbidden", "reason", err)
+		logger.V(4).Info("Watching is forbidden", "err", err)
 		return
 	}
 	logger.Error(err, "Failed to watch, will retry")

@@ -214,7 +214,8 @@ func (s *Scheduler) updated(elastiService *v1alpha1.ElastiService) {
 		known.conflict = conflict{}
 	}
 	s.regroup(key, known)
-	requested := known.recordRequest(before)
+	known.recordRequest(before)
+	requested := isByHand(&elastiService.Status) && !isByHand(&before.Status)
 	edited := before.Generation != elastiService.Generation || isDryRun(before) != isDryRun(elastiService)
 	switch deleting := before.DeletionTimestamp.IsZero() != elastiService.DeletionTimestamp.IsZero(); {
 	case edited, requested, deleting, trafficChanged(before, known.elastiService):
@@ -264,14 +265,11 @@ func (k *subject) recordScale(before *v1alpha1.ElastiService, now time.Time) {
 	}
 }
 
-// recordRequest records that a request for sleep was removed. It reports whether a user
-// has just requested it.
-func (k *subject) recordRequest(before *v1alpha1.ElastiService) bool {
-	was, is := before.Status.SleepRequestedTime != nil, k.elastiService.Status.SleepRequestedTime != nil
-	if was && !is {
+// recordRequest records that a request for sleep was removed.
+func (k *subject) recordRequest(before *v1alpha1.ElastiService) {
+	if before.Status.SleepRequestedTime != nil && k.elastiService.Status.SleepRequestedTime == nil {
 		k.decidedToSleep = time.Time{}
 	}
-	return isByHand(&k.elastiService.Status) && !isByHand(&before.Status)
 }
 
 // resumeRequest takes over a request that another scheduler made, of another replica or
@@ -293,8 +291,8 @@ func isStarting(elastiService *v1alpha1.ElastiService) bool {
 	return elastiService.Status.Replicas > 0 && elastiService.Status.ReadyReplicas == 0
 }
 
-// sleepStateChanged reports whether the target fell asleep or woke, or whether sleep is
-// requested or the scale is known, changed.
+// sleepStateChanged reports whether the target fell asleep or woke, a request for sleep was
+// made or removed, or the scale became known or unknown.
 func sleepStateChanged(before, after *v1alpha1.ElastiService) bool {
 	return knowsReplicas(before) != knowsReplicas(after) ||
 		(before.Status.Replicas == 0) != (after.Status.Replicas == 0) ||

@@ -191,7 +191,6 @@ func (i *Inspector) await(ctx context.Context) bool {
 	}
 }
 
-// inspect inspects the target of an ElastiService.
 func (i *Inspector) inspect(ctx context.Context, key types.NamespacedName) {
 	i.mu.Lock()
 	inspected := i.subjects[key]
