@@ -23,10 +23,10 @@ package activity
 import "time"
 
 const (
-	// MinInterval is the least Interval. Each report that says something new is a write
+	// MinInterval is the shortest Interval. Each report that says something new is a write
 	// of the ElastiService, so they are not more frequent than the cooldown needs.
 	MinInterval = time.Second
-	// MaxInterval is the greatest Interval.
+	// MaxInterval is the longest Interval.
 	MaxInterval = 3 * time.Minute
 	// missedReports is how many reports in a row may be lost before what was
 	// reported last is not trusted any more.
@@ -49,7 +49,7 @@ func Interval(cooldown time.Duration) time.Duration {
 
 // Staleness returns how old a report about an ElastiService with a cooldown may
 // be to be trusted. From a cooldown of 8 s on that is no longer than the
-// cooldown: a target never sleeps unless every resolver was heard within it.
+// cooldown: a target never sleeps unless every resolver has reported within it.
 func Staleness(cooldown time.Duration) time.Duration {
 	return missedReports*Interval(cooldown) + delay
 }

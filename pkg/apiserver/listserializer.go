@@ -32,9 +32,9 @@ import (
 const listBufferBytes = 64 << 10
 
 // listSerializer encodes lists of ElastiServices as its Serializer does, byte
-// for byte, but reuses the encoding of an object that it has encoded in this
-// version before. An object in a list is as it is in the storage, so that its UID
-// and resource version identify its content.
+// for byte, but reuses the encoding of an object that it has encoded already at
+// this resource version. An object in a list is as it is in the storage, so that
+// its UID and resource version identify its content.
 type listSerializer struct {
 	runtime.Serializer
 	cache *encodedObjects

@@ -57,6 +57,6 @@ func waitForEvent(t *testing.T, namespace, reason string) {
 				return ""
 			}
 		}
-		return fmt.Sprintf("it is none of %d", len(found.Items))
+		return fmt.Sprintf("none of the %d Events is", len(found.Items))
 	})
 }

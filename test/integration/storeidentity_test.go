@@ -226,7 +226,8 @@ func TestNewStoreIsAcceptedOnPurpose(t *testing.T) {
 	if now := recordedStore(t, namespace); now == recorded {
 		t.Errorf("the record still names %s", now)
 	}
-	// The store before is another one now, and the flag does not accept it.
+	// The record names the new store now. The flag names another one, so that the previous
+	// store is not accepted in its place.
 	store.bringBack(t)
 	server = runLoneServer(t, namespace, append(flags, "--accept-new-store="+recorded)...)
 	server.waitForHealth(t, readinessProbe, http.StatusInternalServerError)

@@ -182,7 +182,7 @@ func (p *Provider) tryLoadOrRenew(ctx context.Context) ([]byte, error) {
 	if exists {
 		if current, err = parsePair(secret); err != nil {
 			// A Secret that cannot be parsed is replaced.
-			klog.FromContext(ctx).Info("Replacing the Secret with the serving certificate, it is not usable", "secret", p.options.SecretName, "reason", err.Error())
+			klog.FromContext(ctx).Info("Replacing the Secret with the serving certificate, it is not usable", "secret", p.options.SecretName, "err", err)
 			current = nil
 		}
 	}

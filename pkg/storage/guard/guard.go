@@ -203,7 +203,7 @@ func (g *Guard) While(ctx context.Context, run func(ctx context.Context) error) 
 			return err
 		}
 		if err != nil {
-			klog.FromContext(ctx).Error(err, "The work that was stopped because the store is another one has failed")
+			klog.FromContext(ctx).Error(err, "Failed to stop the work on a store that may not be used any more")
 		}
 	}
 }
@@ -261,7 +261,7 @@ func (g *Guard) sync(ctx context.Context) error {
 		return nil
 	case inUse && !errors.As(err, &wrong):
 		// A store that cannot be reached is still the same one.
-		klog.FromContext(ctx).V(2).Info("Failed to check whether the store is the recorded one, will retry", "reason", err)
+		klog.FromContext(ctx).V(2).Info("Failed to check whether the store is the recorded one, will retry", "err", err)
 		return err
 	case err == nil:
 		err = g.open(ctx)

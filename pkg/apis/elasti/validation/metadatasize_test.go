@@ -88,7 +88,7 @@ func TestMetadataIsBounded(t *testing.T) {
 	}
 }
 
-// A version before accepted more than fits now.
+// An earlier version accepted larger metadata.
 func TestMetadataThatDoesNotGrowIsNotChecked(t *testing.T) {
 	for part, fill := range metadataParts() {
 		previous := valid()

@@ -242,7 +242,7 @@ func TestUpdateValidatesChangedSpecsOnly(t *testing.T) {
 	}
 }
 
-// oversized has parts that hold more than they may, each of which a version before
+// oversized has parts that hold more than they may, each of which an earlier version
 // accepted.
 func oversized() map[string]func(*elasti.ElastiServiceSpec) {
 	body := func(size int) elasti.ProbeResponseRule {
@@ -284,7 +284,7 @@ func TestSpecIsBounded(t *testing.T) {
 	}
 }
 
-// A version before accepted more than fits now.
+// An earlier version accepted larger parts.
 func TestUpdateDoesNotRejectTheSizeOfWhatDidNotChange(t *testing.T) {
 	for name, enlarge := range oversized() {
 		previous := valid()

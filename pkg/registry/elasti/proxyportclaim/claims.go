@@ -116,7 +116,7 @@ func (c *Claims) Claim(ctx context.Context, desired v1alpha1.ProxyPortClaimSpec)
 			return v1alpha1.ProxyPortClaimSpec{}, fmt.Errorf("reading the claim of proxy port %d: %w", desired.ProxyPort, err)
 		}
 		if !storage.IsNotFound(err) {
-			klog.FromContext(ctx).Error(err, "The claim of a proxy port cannot be read, and the port is not used for now: repair or delete the stored object", "proxyPort", desired.ProxyPort)
+			klog.FromContext(ctx).Error(err, "Failed to read the claim of a proxy port, not using the port for now: repair or delete the stored object", "proxyPort", desired.ProxyPort)
 			return v1alpha1.ProxyPortClaimSpec{}, nil
 		}
 	}

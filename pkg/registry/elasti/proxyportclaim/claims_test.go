@@ -230,8 +230,8 @@ func TestServersClaimAtTheSameTime(t *testing.T) {
 }
 
 // claimAll claims every port that is free, and of those gives every seventh back
-// and claims it again if it is still free then. note is called with each port that
-// was got, and with an empty owner of each that is about to be given back.
+// and claims it again if it is still free then. note is called with the owner of each
+// claimed port, and with an empty owner for each that is about to be given back.
 func claimAll(ctx context.Context, claims *proxyportclaim.Claims, ports int32, owner string, note func(int32, types.UID) error) error {
 	for offset := range ports {
 		wanted := claimOf(10000+offset, 80, owner)
