@@ -61,7 +61,7 @@ type ExtraConfig struct {
 	Events elastiserviceregistry.EventRecorder
 	// Warner says what in the cluster does not fit an ElastiService yet.
 	Warner elastiserviceregistry.Warner
-	// Access authorises what a request does to objects of the host, and beside its
+	// Access authorizes what a request does to objects of the host, and beside its
 	// own verb.
 	Access authorizer.UnconditionalAuthorizer
 	// Namespaces are the namespaces that the controller works on. Empty means all.

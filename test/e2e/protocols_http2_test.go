@@ -188,9 +188,9 @@ func grpcBidirectionalStreaming(ctx context.Context, client grpc_testing.TestSer
 
 // grpcCancellation cancels a stream; other streams of the connection continue.
 func grpcCancellation(ctx context.Context, client grpc_testing.TestServiceClient) error {
-	cancelled, cancel := context.WithCancel(ctx)
+	canceled, cancel := context.WithCancel(ctx)
 	defer cancel()
-	stream, err := client.FullDuplexCall(cancelled)
+	stream, err := client.FullDuplexCall(canceled)
 	if err != nil {
 		return err
 	}
@@ -203,7 +203,7 @@ func grpcCancellation(ctx context.Context, client grpc_testing.TestServiceClient
 	}
 	cancel()
 	if _, err := stream.Recv(); status.Code(err) != codes.Canceled {
-		return fmt.Errorf("the cancelled stream ended with %w", err)
+		return fmt.Errorf("the canceled stream ended with %w", err)
 	}
 	_, err = client.UnaryCall(ctx, &grpc_testing.SimpleRequest{})
 	return err

@@ -145,7 +145,7 @@ func (s *scene) resolverSlice(app *cluster.Application) *discoveryv1.EndpointSli
 }
 
 // awaitSliceLike waits until the resolver slice of an application has the
-// endpoints and ports of the given one, and fulfils the condition.
+// endpoints and ports of the given one, and fulfills the condition.
 func (s *scene) awaitSliceLike(app *cluster.Application, what string, want *discoveryv1.EndpointSlice, condition func(*discoveryv1.EndpointSlice) bool) {
 	s.Helper()
 	_, err := s.AwaitEndpointSlices(s.ctx, app.Namespace, app.Name, what, func(found []*discoveryv1.EndpointSlice) bool {

@@ -188,7 +188,7 @@ func TestWatchCanBeginWithTheList(t *testing.T) {
 	})
 }
 
-func TestDeleteCollectionHonoursSelectorsAndDryRun(t *testing.T) {
+func TestDeleteCollectionHonorsSelectorsAndDryRun(t *testing.T) {
 	namespace := newNamespace(t)
 	client := elastiServices(namespace)
 	for i := range 5 {

@@ -61,12 +61,12 @@ func TestCreateReadUpdateDelete(t *testing.T) {
 	if updated.Generation != 2 {
 		t.Errorf("generation after a change of the spec is %d, want 2", updated.Generation)
 	}
-	labelled, err := client.Patch(t.Context(), "app", types.MergePatchType, []byte(`{"metadata":{"labels":{"team":"a"}}}`), metav1.PatchOptions{})
+	labeled, err := client.Patch(t.Context(), "app", types.MergePatchType, []byte(`{"metadata":{"labels":{"team":"a"}}}`), metav1.PatchOptions{})
 	if err != nil {
 		t.Fatalf("patching: %v", err)
 	}
-	if labelled.Generation != 2 {
-		t.Errorf("generation after a change of the labels is %d, want 2 still", labelled.Generation)
+	if labeled.Generation != 2 {
+		t.Errorf("generation after a change of the labels is %d, want 2 still", labeled.Generation)
 	}
 
 	read, err := client.Get(t.Context(), "app", metav1.GetOptions{})

@@ -158,7 +158,7 @@ func TestPortsThatAreNotTCPAreLeftAlone(t *testing.T) {
 		Ports: []corev1.ServicePort{
 			{Name: "dns", Port: 53, Protocol: corev1.ProtocolUDP},
 			{Name: "dns-tcp", Port: 53, Protocol: corev1.ProtocolTCP},
-			{Name: "signalling", Port: 3868, Protocol: corev1.ProtocolSCTP},
+			{Name: "signaling", Port: 3868, Protocol: corev1.ProtocolSCTP},
 		},
 	}}
 	if _, err := shared.Kubernetes.CoreV1().Services(namespace).Create(t.Context(), service, metav1.CreateOptions{}); err != nil {

@@ -136,9 +136,9 @@ func TestYAMLAliasesAreBounded(t *testing.T) {
 	}
 }
 
-// A key of a trigger that is misspelt is warned about, at the first write and at
+// A key of a trigger that is misspelled is warned about, at the first write and at
 // each that changes the spec.
-func TestAMisspeltKeyOfATriggerIsWarnedAbout(t *testing.T) {
+func TestAMisspelledKeyOfATriggerIsWarnedAbout(t *testing.T) {
 	namespace := newNamespace(t)
 	seen := &warnings{}
 	config := rest.CopyConfig(shared.Admin)
@@ -147,7 +147,7 @@ func TestAMisspeltKeyOfATriggerIsWarnedAbout(t *testing.T) {
 	expectWarning := func(what string, err error) {
 		t.Helper()
 		if texts := seen.take(); err != nil || !strings.Contains(texts, "spec.triggers[0].metadata.serverAdress") || !strings.Contains(texts, "serverAddress") {
-			t.Errorf("%s warns %q (%v), want the misspelt key and the right ones", what, texts, err)
+			t.Errorf("%s warns %q (%v), want the misspelled key and the right ones", what, texts, err)
 		}
 	}
 	object := newElastiService("app")

@@ -311,7 +311,7 @@ type WakeRecord struct {
 	By string
 	// reason is why, as the client says.
 	Reason string
-	// cancelledSleep is true when it cancelled a request for sleep.
+	// cancelledSleep is true when it canceled a request for sleep.
 	CancelledSleep bool
 }
 

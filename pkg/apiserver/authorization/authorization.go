@@ -25,7 +25,7 @@ import (
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 )
 
-// allNames authorises for all objects of the namespace before the named one.
+// allNames authorizes for all objects of the namespace before the named one.
 type allNames struct {
 	authorizer.Authorizer
 }

@@ -147,7 +147,7 @@ func TestOneKubeconfigServesForAll(t *testing.T) {
 		t.Fatal(err)
 	}
 	if o.Recommended.Authentication.RemoteKubeConfigFile != "/k" || o.Recommended.Authorization.RemoteKubeConfigFile != "/k" {
-		t.Error("--kubeconfig is not used for authentication and authorisation")
+		t.Error("--kubeconfig is not used for authentication and authorization")
 	}
 }
 

@@ -73,7 +73,7 @@ func (c *Controller) pauseAutoscaler(ctx context.Context, p *pass) (bool, error)
 }
 
 // resumePausedAutoscaler resumes an autoscaler that was paused for a scale-down
-// which was cancelled. What is observed may be behind, so the scale is read first.
+// which was canceled. What is observed may be behind, so the scale is read first.
 func (c *Controller) resumePausedAutoscaler(ctx context.Context, p *pass) error {
 	scaleTarget := target.Of(p.elastiService)
 	scale, err := c.scaling.Get(ctx, scaleTarget)

@@ -87,7 +87,7 @@ func TestDecideScaleDown(t *testing.T) {
 		{"has slept, and was woken", with(func(f *scaleDownFacts) { f.carriedOut, f.sliceInPlace = true, DefaultConvergenceTime }), scaleDownDone},
 		{"would do harm", with(func(f *scaleDownFacts) { f.forbidden, f.sliceInPlace = true, DefaultConvergenceTime }), scaleDownForbidden},
 		{"would have done harm, but it sleeps", with(func(f *scaleDownFacts) { f.forbidden, f.atZero = true, true }), scaleDownDone},
-		{"used after all", with(func(f *scaleDownFacts) { f.used, f.sliceInPlace = true, DefaultConvergenceTime }), scaleDownCancelled},
+		{"used after all", with(func(f *scaleDownFacts) { f.used, f.sliceInPlace = true, DefaultConvergenceTime }), scaleDownCanceled},
 		{"used, but it sleeps", with(func(f *scaleDownFacts) { f.used, f.atZero = true, true }), scaleDownDone},
 		{"no resolver", with(func(f *scaleDownFacts) { f.resolversReady = false }), scaleDownBlocked},
 		{"no private Service", with(func(f *scaleDownFacts) { f.unreachable, f.sliceInPlace = true, DefaultConvergenceTime }), scaleDownBlocked},

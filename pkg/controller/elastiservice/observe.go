@@ -158,7 +158,7 @@ func (c *Controller) recordScale(ctx context.Context, p *pass) {
 		readyEndpoints: p.readyEndpoints,
 	}
 	if wake := status.LastWake; wake != nil && wake.CancelledSleep {
-		facts.sleepCancelled = wake.Time.Time
+		facts.sleepCanceled = wake.Time.Time
 	}
 	// A target that another client has scaled to zero since is not woken.
 	scaledByOther := p.target.Object != nil && p.target.Object.ScaledBy != "" && p.target.Object.ScaledBy != scaling.FieldManager

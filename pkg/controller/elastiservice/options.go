@@ -87,7 +87,7 @@ type Options struct {
 	Statuses statuswriter.Statuses
 	// Claims stores the owner of each proxy port.
 	Claims proxyports.Claims
-	// Signer signs the objects that the controller makes, and recognises them by that.
+	// Signer signs the objects that the controller makes, and recognizes them by that.
 	Signer *signature.Signer
 	// Reader lists and watches ElastiServices.
 	Reader Reader

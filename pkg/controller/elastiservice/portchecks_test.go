@@ -280,7 +280,7 @@ func TestControllerConnectsToNoProxyPort(t *testing.T) {
 	t.Cleanup(server.Close)
 	c.options.DialResolver = func(ctx context.Context, network, address string) (net.Conn, error) {
 		if _, port, _ := net.SplitHostPort(address); port != "8080" {
-			t.Errorf("%s is dialled, which is no health port", address)
+			t.Errorf("%s is dialed, which is no health port", address)
 		}
 		return (&net.Dialer{}).DialContext(ctx, network, server.Listener.Addr().String())
 	}

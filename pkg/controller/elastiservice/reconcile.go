@@ -99,9 +99,9 @@ type pass struct {
 	why         string
 	// availability is set by the phase availability. Nil while there is no target.
 	availability *condition
-	// pauseCancelled is set by the phase mode when a scale-down that paused the
+	// pauseCanceled is set by the phase mode when a scale-down that paused the
 	// autoscaler has ended.
-	pauseCancelled bool
+	pauseCanceled bool
 	// notAccepting is set by the phase slices: the IP families of the Service of which
 	// resolvers are ready, and none accepts connections to its proxy ports.
 	notAccepting []string

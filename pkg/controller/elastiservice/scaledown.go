@@ -39,8 +39,8 @@ const (
 	scaleDownNone scaleDownStep = iota
 	// scaleDownDone: the target sleeps, or has slept, so the request is fulfilled.
 	scaleDownDone
-	// scaleDownCancelled: the target is used after all.
-	scaleDownCancelled
+	// scaleDownCanceled: the target is used after all.
+	scaleDownCanceled
 	// scaleDownForbidden: the target must not be scaled to zero.
 	scaleDownForbidden
 	// scaleDownBlocked: the target cannot be scaled down now.
@@ -99,7 +99,7 @@ func decideScaleDown(facts scaleDownFacts) (scaleDownStep, string) {
 	case facts.forbidden:
 		return scaleDownForbidden, "sleeping would do harm"
 	case facts.used:
-		return scaleDownCancelled, "there is traffic"
+		return scaleDownCanceled, "there is traffic"
 	case facts.previousAsleep:
 		return scaleDownBlocked, "the previous target could not be woken"
 	case facts.unreachable:
@@ -143,7 +143,7 @@ func (c *Controller) nextScaleDownStep(p *pass) scaleDownStep {
 	if !c.leaveScaleDown(p) {
 		return scaleDownDrain
 	}
-	p.pauseCancelled = p.state.pausing() && !p.state.scaledToZero()
+	p.pauseCanceled = p.state.pausing() && !p.state.scaledToZero()
 	p.state.endScaleDown()
 	return step
 }
@@ -202,7 +202,7 @@ func (c *Controller) reconcileScaleDown(ctx context.Context, p *pass) {
 	if !p.manages() {
 		return
 	}
-	if p.pauseCancelled {
+	if p.pauseCanceled {
 		p.result.failed(c.resumePausedAutoscaler(ctx, p))
 	}
 	p.result.failed(c.continueScaleDown(ctx, p))
@@ -221,7 +221,7 @@ func (c *Controller) continueScaleDown(ctx context.Context, p *pass) error {
 	case p.scaleDown == scaleDownDone:
 		_, err := c.removeSleepRequest(ctx, p.elastiService, p.state)
 		return err
-	case p.scaleDown == scaleDownCancelled:
+	case p.scaleDown == scaleDownCanceled:
 		removed, err := c.removeSleepRequest(ctx, p.elastiService, p.state)
 		if removed {
 			c.event(p.elastiService, corev1.EventTypeNormal, v1alpha1.ReasonSleepCalledOff, actionSleep, "the target stays awake: there is traffic")

@@ -186,12 +186,12 @@ func TestTrafficCancelsAScaleDownWhereItDecides(t *testing.T) {
 // A target at zero is what a user may want.
 func TestOnlyALostWakeWakesATargetAtZero(t *testing.T) {
 	for name, test := range map[string]struct {
-		cancelled bool
-		scaledBy  string
-		want      int32
+		canceled bool
+		scaledBy string
+		want     int32
 	}{
-		"the wake cancelled a request":       {true, scaling.FieldManager, 2},
-		"the wake cancelled no request":      {false, scaling.FieldManager, 0},
+		"the wake canceled a request":        {true, scaling.FieldManager, 2},
+		"the wake canceled no request":       {false, scaling.FieldManager, 0},
 		"another client has scaled it since": {true, "kubectl", 0},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -201,7 +201,7 @@ func TestOnlyALostWakeWakesATargetAtZero(t *testing.T) {
 			c.scaleDeployment(0, test.scaledBy)
 			elastiService := cartElastiService()
 			elastiService.Status.Replicas = 2
-			elastiService.Status.LastWake = &v1alpha1.WakeRecord{Time: metav1.Now().Rfc3339Copy(), By: "user alice", CancelledSleep: test.cancelled}
+			elastiService.Status.LastWake = &v1alpha1.WakeRecord{Time: metav1.Now().Rfc3339Copy(), By: "user alice", CancelledSleep: test.canceled}
 			c.create(elastiService)
 			c.start()
 			c.eventuallyMode("cart", v1alpha1.ModeProxy)

@@ -32,7 +32,7 @@ import (
 )
 
 // An ElastiService of the target that is not in the cache yet, or whose request for sleep was
-// cancelled a moment ago, is found in the storage.
+// canceled a moment ago, is found in the storage.
 func TestSharedTargetIsCheckedInTheStorage(t *testing.T) {
 	for name, change := range map[string]func(*v1alpha1.ElastiService){
 		"a new one":                          nil,

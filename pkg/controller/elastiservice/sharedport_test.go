@@ -64,7 +64,7 @@ func (s *sharedPort) respond(hostName string, status int) {
 	s.status[hostName] = status
 }
 
-// dial leads all that is dialled to the server.
+// dial leads all that is dialed to the server.
 func (s *sharedPort) dial(ctx context.Context, network, _ string) (net.Conn, error) {
 	return (&net.Dialer{}).DialContext(ctx, network, s.Listener.Addr().String())
 }

@@ -132,9 +132,9 @@ type scaleFacts struct {
 	slept time.Time
 	// requested is true while the target is requested to sleep.
 	requested bool
-	// sleepCancelled is when the last wake cancelled such a request. Zero when it
-	// cancelled none: then the target was at zero.
-	sleepCancelled time.Time
+	// sleepCanceled is when the last wake canceled such a request. Zero when it
+	// canceled none: then the target was at zero.
+	sleepCanceled time.Time
 	// readyEndpoints is the number of ready endpoints in the public Service's
 	// own slices.
 	readyEndpoints int
@@ -184,7 +184,7 @@ func (s *state) recordScale(now time.Time, facts scaleFacts) *sleepPeriod {
 	return ended
 }
 
-// lostWake reports whether the target is at zero although a wake cancelled its request
+// lostWake reports whether the target is at zero although a wake canceled its request
 // for sleep: the leader before ended when it had scaled the target, and had not seen the
 // wake yet. That counts until the scale was seen for the first time. The clock of the replica
 // that recorded the wake may be ahead by clockSkew. A target that was woken like this and put
@@ -192,7 +192,7 @@ func (s *state) recordScale(now time.Time, facts scaleFacts) *sleepPeriod {
 func (s *state) lostWake(now time.Time, facts scaleFacts) bool {
 	seen := !s.upSince.IsZero() || !s.zeroSince.IsZero()
 	return !seen && facts.known && facts.atZero && facts.wasUp && !facts.requested &&
-		!facts.sleepCancelled.After(now.Add(clockSkew)) && now.Sub(facts.sleepCancelled) < wakeValidity
+		!facts.sleepCanceled.After(now.Add(clockSkew)) && now.Sub(facts.sleepCanceled) < wakeValidity
 }
 
 // asleepAfter returns a time after which the target was scaled to zero: it was

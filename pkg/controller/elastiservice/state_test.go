@@ -189,7 +189,7 @@ func TestStateFollowsTheScale(t *testing.T) {
 
 func TestWakeThatTheLeaderBeforeDidNotSee(t *testing.T) {
 	t.Parallel()
-	lost := scaleFacts{known: true, atZero: true, wasUp: true, sleepCancelled: at(0)}
+	lost := scaleFacts{known: true, atZero: true, wasUp: true, sleepCanceled: at(0)}
 	with := func(change func(*scaleFacts)) scaleFacts {
 		changed := lost
 		change(&changed)
@@ -206,7 +206,7 @@ func TestWakeThatTheLeaderBeforeDidNotSee(t *testing.T) {
 		"woken long before":              {nil, lost, wakeValidity, false},
 		"woken by a clock that is ahead": {nil, lost, -clockSkew, true},
 		"woken in the future":            {nil, lost, -clockSkew - 1, false},
-		"no wake cancelled a request":    {nil, with(func(f *scaleFacts) { f.sleepCancelled = time.Time{} }), time.Second, false},
+		"no wake canceled a request":     {nil, with(func(f *scaleFacts) { f.sleepCanceled = time.Time{} }), time.Second, false},
 		"sleep is still requested":       {nil, with(func(f *scaleFacts) { f.requested = true }), time.Second, false},
 		"it was recorded to sleep":       {nil, with(func(f *scaleFacts) { f.wasUp = false }), time.Second, false},
 		"it is awake":                    {nil, with(func(f *scaleFacts) { f.atZero = false }), time.Second, false},

@@ -69,7 +69,7 @@ type Teardown struct {
 	Host kubernetes.Interface
 	// Scaling wakes targets.
 	Scaling Scaling
-	// Signers recognises the objects that a Controller made: others do not count.
+	// Signers recognizes the objects that a Controller made: others do not count.
 	Signers Signers
 	// Namespaces are the namespaces that are worked on. Empty means all.
 	Namespaces []string
@@ -87,7 +87,7 @@ type Teardown struct {
 	Clock clock.WithTicker
 }
 
-// Signers loads the signer that recognises the objects that a Controller made. It is
+// Signers loads the signer that recognizes the objects that a Controller made. It is
 // safe for concurrent use.
 type Signers interface {
 	Load(ctx context.Context) (*signature.Signer, error)

@@ -123,7 +123,7 @@ type keys[K comparable] struct {
 	namespaceOf func(K) string
 
 	mu sync.Mutex
-	// takeable is signalled for each key that a worker may take.
+	// takeable is signaled for each key that a worker may take.
 	takeable *sync.Cond
 	// first and second hold the keys that wait, inARow is how many of first have
 	// overtaken those of second.

@@ -53,7 +53,7 @@ func queryable(t *testing.T, handler http.Handler) (DialFunc, func(string) strin
 	t.Cleanup(server.Close)
 	dial := func(ctx context.Context, network, address string) (net.Conn, error) {
 		if address != "10.0.0.1:8080" {
-			t.Errorf("%s is dialled, which is not a health port", address)
+			t.Errorf("%s is dialed, which is not a health port", address)
 		}
 		return (&net.Dialer{}).DialContext(ctx, network, server.Listener.Addr().String())
 	}
@@ -145,7 +145,7 @@ func TestResolversAreListedOnceTheyListen(t *testing.T) {
 	}
 	known.RecordListed(slicesOf("10.0.0.1", "10.0.0.2"))
 	if !listeners.Check(t.Context(), known, ports, ready, false) || network.TakeDials() != 0 {
-		t.Error("dialled what is listed")
+		t.Error("dialed what is listed")
 	}
 	// A resolver that comes back, and other ports, are checked again.
 	listeners.Check(t.Context(), known, ports, ready[:1], false)

@@ -72,7 +72,7 @@ func (s *Scheduler) actOn(ctx context.Context, round *round, i int, action Actio
 		if err := s.options.Sleeper.KeepAwake(ctx, elastiService); err != nil {
 			return err
 		}
-		logger.Info("Cancelled the sleep request of a target", "elastiService", m.key)
+		logger.Info("Canceled the sleep request of a target", "elastiService", m.key)
 		s.event(elastiService, v1alpha1.ReasonSleepCalledOff, eventActionSleep, "the target stays awake: "+message)
 	case ActionWake:
 		if err := s.options.Waker.Wake(ctx, elastiService, message); err != nil {

@@ -132,7 +132,7 @@ func (c *Client) KeepAwake(ctx context.Context, elastiService *v1alpha1.ElastiSe
 		return nil
 	})
 	if err != nil {
-		return fmt.Errorf("cancelling the request for sleep: %w", err)
+		return fmt.Errorf("canceling the request for sleep: %w", err)
 	}
 	return nil
 }

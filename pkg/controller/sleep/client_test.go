@@ -41,15 +41,15 @@ func TestReportsKeepTheLastWake(t *testing.T) {
 		return &v1alpha1.WakeRecord{Time: metav1.NewTime(at), By: "user alice"}
 	}
 	earlier, later, future := wake(time.Unix(1000, 0)), wake(time.Unix(2000, 0)), wake(time.Now().Add(time.Hour))
-	cancelled := wake(time.Unix(1000, 0))
-	cancelled.CancelledSleep = true
+	canceled := wake(time.Unix(1000, 0))
+	canceled.CancelledSleep = true
 	for name, test := range map[string]struct{ stored, reported, want *v1alpha1.WakeRecord }{
-		"the stored one of the same second cancelled sleep": {cancelled, earlier, cancelled},
-		"a later one than that is reported":                 {cancelled, later, later},
-		"none is reported":                                  {earlier, nil, earlier},
-		"an earlier one is reported":                        {later, earlier, later},
-		"a later one is reported":                           {earlier, later, later},
-		"the stored one is of a clock that was ahead":       {future, later, later},
+		"the stored one of the same second canceled sleep": {canceled, earlier, canceled},
+		"a later one than that is reported":                {canceled, later, later},
+		"none is reported":                                 {earlier, nil, earlier},
+		"an earlier one is reported":                       {later, earlier, later},
+		"a later one is reported":                          {earlier, later, later},
+		"the stored one is of a clock that was ahead":      {future, later, later},
 	} {
 		t.Run(name, func(t *testing.T) {
 			stored := &v1alpha1.ElastiService{Status: v1alpha1.ElastiServiceStatus{LastWake: test.stored}}

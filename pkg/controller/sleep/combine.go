@@ -53,7 +53,7 @@ type CombinedDecision struct {
 
 // Combine combines the votes of the ElastiServices of a target into one decision: it is
 // woken when one of them decides that, and put to sleep when all of them agree. When
-// one does not agree any more, the requests for sleep are cancelled.
+// one does not agree any more, the requests for sleep are canceled.
 func Combine(votes []Vote) CombinedDecision {
 	byHand, requested, waiting := false, 0, 0
 	for _, vote := range votes {

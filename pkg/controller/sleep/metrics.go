@@ -82,7 +82,7 @@ func NewMetrics(registerer prometheus.Registerer, clock clock.PassiveClock) *Met
 		}, []string{"type", "result"}),
 		decisions: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "elasti_operator_sleep_decisions_total",
-			Help: "Number of decisions about ElastiServices, by what is done: none, sleep, keepAwake (a request for sleep is cancelled) or wake. In a dry run it is not done.",
+			Help: "Number of decisions about ElastiServices, by what is done: none, sleep, keepAwake (a request for sleep is canceled) or wake. In a dry run it is not done.",
 		}, []string{"action"}),
 		secondsAsleep: prometheus.NewDesc("elasti_operator_asleep_seconds_total",
 			"Seconds that the target of an ElastiService has slept.", perObject, nil),

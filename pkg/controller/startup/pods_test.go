@@ -73,7 +73,7 @@ func TestWhatKeepsAPodFromStarting(t *testing.T) {
 		"restarted once":           {podWith(crashed(running().State, 1, failed)), "", ""},
 		"runs":                     {podWith(running()), "", ""},
 		"is being created":         {podWith(waiting("ContainerCreating", "")), "", ""},
-		"initialises":              {podWith(waiting("PodInitializing", "")), "", ""},
+		"initializes":              {podWith(waiting("PodInitializing", "")), "", ""},
 		"new":                      {corev1.Pod{}, "", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -90,9 +90,9 @@ func TestWhatKeepsAPodFromStarting(t *testing.T) {
 			}
 		})
 	}
-	initialising := podWith(waiting("PodInitializing", ""))
-	initialising.Status.InitContainerStatuses = []corev1.ContainerStatus{waiting("ErrImagePull", "not found")}
-	if got := ofPod(&initialising); got == nil || got.Reason != v1alpha1.ReasonImageNotPulled {
+	initializing := podWith(waiting("PodInitializing", ""))
+	initializing.Status.InitContainerStatuses = []corev1.ContainerStatus{waiting("ErrImagePull", "not found")}
+	if got := ofPod(&initializing); got == nil || got.Reason != v1alpha1.ReasonImageNotPulled {
 		t.Errorf("image of an init container: got %+v", got)
 	}
 }

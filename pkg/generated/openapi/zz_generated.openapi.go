@@ -1506,7 +1506,7 @@ func schema_pkg_apis_elasti_v1alpha1_WakeRecord(ref common.ReferenceCallback) co
 					},
 					"cancelledSleep": {
 						SchemaProps: spec.SchemaProps{
-							Description: "cancelledSleep is true when it cancelled a request for sleep.",
+							Description: "cancelledSleep is true when it canceled a request for sleep.",
 							Type:        []string{"boolean"},
 							Format:      "",
 						},

@@ -82,7 +82,7 @@ func (w *Writer) Write(record *Record) {
 }
 
 // Run writes lines until ctx ends, and then the pending ones for flushTime at most.
-// It does not wait longer for a write that blocks, which cannot be cancelled.
+// It does not wait longer for a write that blocks, which cannot be canceled.
 func (w *Writer) Run(ctx context.Context) {
 	stop := make(chan struct{})
 	written := make(chan struct{})

@@ -67,9 +67,9 @@ func (d *Dialer) Pod(ctx context.Context, addresses []netip.AddrPort) (*net.TCPC
 	for i, address := range addresses {
 		// Dialer.DialTCP would bind to a local port first, which is then in use for
 		// all destinations.
-		dialled, err := dialer.DialContext(ctx, "tcp", address.String())
+		dialed, err := dialer.DialContext(ctx, "tcp", address.String())
 		if err == nil {
-			conn := dialled.(*net.TCPConn)
+			conn := dialed.(*net.TCPConn)
 			if d != nil && d.options.Connected != nil {
 				d.options.Connected(conn)
 			}

@@ -80,7 +80,7 @@ func TestPodThatRefusesIsNoLocalFault(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	if _, err := d.Pod(ctx, []netip.AddrPort{refusing(t)}); !errors.Is(err, context.Canceled) && localfault.Of(err) != nil {
-		t.Errorf("cancelled: %v", err)
+		t.Errorf("canceled: %v", err)
 	}
 }
 

@@ -169,7 +169,7 @@ var oddRequests = map[string][]oddRequest{
 		{"a comma after", withFields("Transfer-Encoding: chunked,\r\n") + "0\r\n\r\n", 501},
 		{"a parameter", withFields("Transfer-Encoding: chunked;a=b\r\n") + "0\r\n\r\n", 501},
 		{"quoted", withFields("Transfer-Encoding: 'chunked'\r\n") + "0\r\n\r\n", 501},
-		{"misspelt", withFields("Transfer-Encoding: chunk\r\n") + "0\r\n\r\n", 501},
+		{"misspelled", withFields("Transfer-Encoding: chunk\r\n") + "0\r\n\r\n", 501},
 		{"with a letter before", withFields("Transfer-Encoding: xchunked\r\n") + "0\r\n\r\n", 501},
 		{"a vertical tab before", withFields("Transfer-Encoding: \vchunked\r\n") + "0\r\n\r\n", 501},
 		{"a form feed after", withFields("Transfer-Encoding: chunked\f\r\n") + "0\r\n\r\n", 501},

@@ -55,7 +55,7 @@ type end struct {
 	seen   observed
 	// syncs counts the markers that were sent.
 	syncs uint32
-	// ponged is the marker that was acknowledged last. changed is signalled with it.
+	// ponged is the marker that was acknowledged last. changed is signaled with it.
 	ponged  uint32
 	changed *sync.Cond
 }

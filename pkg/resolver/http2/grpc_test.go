@@ -223,7 +223,7 @@ func TestGRPCOfAllKindsAtZero(t *testing.T) {
 	}
 }
 
-func TestCancelledStreamFreesItsPlace(t *testing.T) {
+func TestCanceledStreamFreesItsPlace(t *testing.T) {
 	f := newFixture(t, nil)
 	client := f.grpc()
 	ctx, cancel := context.WithCancel(t.Context())

@@ -116,9 +116,9 @@ func TestADialThatIsCutOff(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			f := newFixture(t, nil)
 			ctx, cancel := context.WithCancel(t.Context())
-			dialling := make(chan struct{})
+			dialing := make(chan struct{})
 			f.server.options.Dial = func(ctx context.Context, _ hold.Lease) (net.Conn, error) {
-				close(dialling)
+				close(dialing)
 				<-ctx.Done()
 				return nil, ctx.Err()
 			}
@@ -141,7 +141,7 @@ func TestADialThatIsCutOff(t *testing.T) {
 				f.held(2)
 				f.pods(pod)
 			}
-			<-dialling
+			<-dialing
 			cancel()
 			running.Wait()
 			if held, inFlight := f.service.Queue().Held(), f.service.Queue().InFlight(); held != 0 || inFlight != 0 {

@@ -33,8 +33,8 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// dialogue is one of a client with a server of which only the client is scripted.
-type dialogue struct {
+// exchange is a conversation of a client with a server, of which only the client is scripted.
+type exchange struct {
 	c *conversation
 	// server is where the server listens, requests what it reports to have received.
 	server   string
@@ -42,10 +42,10 @@ type dialogue struct {
 }
 
 // client returns the client.
-func (d *dialogue) client() *end { return d.c.clientEnd }
+func (d *exchange) client() *end { return d.c.clientEnd }
 
 // release makes the server known to a resolver that does not know it.
-func (d *dialogue) release() {
+func (d *exchange) release() {
 	if d.c.route == held {
 		d.client().sync()
 		d.c.fixture.pods(d.server)
@@ -53,7 +53,7 @@ func (d *dialogue) release() {
 }
 
 // responded waits until the server has ended streams.
-func (d *dialogue) responded(streams ...uint32) {
+func (d *exchange) responded(streams ...uint32) {
 	d.release()
 	for _, stream := range streams {
 		d.client().awaitStream(stream)
@@ -61,7 +61,7 @@ func (d *dialogue) responded(streams ...uint32) {
 }
 
 // begun waits until the server has begun to respond on streams.
-func (d *dialogue) begun(streams ...uint32) {
+func (d *exchange) begun(streams ...uint32) {
 	d.release()
 	for _, stream := range streams {
 		d.client().awaitResponse(stream)
@@ -69,7 +69,7 @@ func (d *dialogue) begun(streams ...uint32) {
 }
 
 // seen waits until the server has seen n requests, if it reports any.
-func (d *dialogue) seen(n int) {
+func (d *exchange) seen(n int) {
 	d.release()
 	if d.requests != nil {
 		d.requests.await(n)
@@ -106,24 +106,24 @@ const (
 	grpcServer = "gRPC"
 )
 
-// dialogues are held with each of the servers. What suits one of them is an odd
+// exchanges are held with each of the servers. What suits one of them is an odd
 // request to the other.
-var dialogues = []struct {
+var exchanges = []struct {
 	name     string
 	settings []http2.Setting
 	// only is the server that takes its time over what is said to it: another ends
 	// the stream at once, and how it takes what still comes is chance.
 	only string
-	play func(d *dialogue)
+	play func(d *exchange)
 }{
-	{name: "requests", play: func(d *dialogue) {
+	{name: "requests", play: func(d *exchange) {
 		d.client().headers(1, true, get("a", "b", "cookie", "c=d", "cookie", "e=f")...)
 		d.client().headers(3, true, ":method", "HEAD", ":scheme", "http", ":path", "/head", ":authority", "cart")
 		d.client().headers(5, true, ":method", "OPTIONS", ":scheme", "http", ":path", "*", ":authority", "cart")
 		d.client().headers(7, true, to("/nothing")...)
 		d.responded(1, 3, 5, 7)
 	}},
-	{name: "bodies", only: netServer, play: func(d *dialogue) {
+	{name: "bodies", only: netServer, play: func(d *exchange) {
 		d.client().headers(1, false, to("/echo", "content-length", "8")...)
 		d.client().data(1, false, "body")
 		d.client().data(1, true, "more")
@@ -133,26 +133,26 @@ var dialogues = []struct {
 		d.client().data(3, true, "")
 		d.responded(1, 3)
 	}},
-	{name: "trailers", only: netServer, play: func(d *dialogue) {
+	{name: "trailers", only: netServer, play: func(d *exchange) {
 		d.client().headers(1, false, to("/echo", "trailer", "t")...)
 		d.client().data(1, false, "body")
 		d.client().headers(1, true, "t", "1", "u", "2")
 		d.responded(1)
 	}},
-	{name: "interim responses", only: netServer, play: func(d *dialogue) {
+	{name: "interim responses", only: netServer, play: func(d *exchange) {
 		d.client().headers(1, true, to("/hints")...)
 		d.client().headers(3, false, to("/echo", "expect", "100-continue")...)
 		d.begun(3)
 		d.client().data(3, true, "body")
 		d.responded(1, 3)
 	}},
-	{name: "a response before the body is complete", only: netServer, play: func(d *dialogue) {
+	{name: "a response before the body is complete", only: netServer, play: func(d *exchange) {
 		d.client().headers(1, false, to("/early")...)
 		d.responded(1)
 		d.client().headers(3, true, get()...)
 		d.responded(3)
 	}},
-	{name: "a body that is not what was said", only: netServer, play: func(d *dialogue) {
+	{name: "a body that is not what was said", only: netServer, play: func(d *exchange) {
 		d.client().headers(1, false, to("/echo", "content-length", "3")...)
 		d.client().data(1, true, "more than that")
 		d.client().headers(3, false, to("/echo", "content-length", "30")...)
@@ -160,13 +160,13 @@ var dialogues = []struct {
 		d.responded(1, 3)
 		d.seen(2)
 	}},
-	{name: "a server that breaks", play: func(d *dialogue) {
+	{name: "a server that breaks", play: func(d *exchange) {
 		d.client().headers(1, true, to("/break")...)
 		d.client().headers(3, true, to("/break/late")...)
 		d.client().headers(5, true, get()...)
 		d.responded(1, 3, 5)
 	}},
-	{name: "large responses", settings: large, play: func(d *dialogue) {
+	{name: "large responses", settings: large, play: func(d *exchange) {
 		d.client().grant(0, 1<<30)
 		d.client().headers(1, true, to("/large")...)
 		d.client().headers(3, true, to("/large/headers")...)
@@ -174,7 +174,7 @@ var dialogues = []struct {
 		d.client().data(5, true, simple(500_000))
 		d.responded(1, 3, 5)
 	}},
-	{name: "windows that open bit by bit", settings: []http2.Setting{{ID: http2.SettingInitialWindowSize, Val: 0}}, play: func(d *dialogue) {
+	{name: "windows that open bit by bit", settings: []http2.Setting{{ID: http2.SettingInitialWindowSize, Val: 0}}, play: func(d *exchange) {
 		d.client().headers(1, true, to("/large")...)
 		d.client().headers(3, false, call("UnaryCall")...)
 		d.client().data(3, true, simple(100_000))
@@ -187,7 +187,7 @@ var dialogues = []struct {
 		d.client().grant(3, 1<<20)
 		d.responded(1, 3)
 	}},
-	{name: "tables that change", settings: []http2.Setting{{ID: http2.SettingHeaderTableSize, Val: 0}}, play: func(d *dialogue) {
+	{name: "tables that change", settings: []http2.Setting{{ID: http2.SettingHeaderTableSize, Val: 0}}, play: func(d *exchange) {
 		// A server may acknowledge two SETTINGS at once when they come together, and
 		// SETTINGS that come with a request after it has acted on them.
 		d.client().awaitAck()
@@ -204,12 +204,12 @@ var dialogues = []struct {
 		d.client().headers(5, true, to("/fields", "a", "b")...)
 		d.responded(5)
 	}},
-	{name: "header blocks in many pieces", play: func(d *dialogue) {
+	{name: "header blocks in many pieces", play: func(d *exchange) {
 		d.client().shaped(1, shape{end: true, splits: []int{0, 1, 9, 200}, padding: 9, priority: http2.PriorityParam{Weight: 3}}, to("/echo", "a", long(300))...)
 		d.client().headers(3, true, to("/echo", "a", long(20_000))...)
 		d.responded(1, 3)
 	}},
-	{name: "resets", only: netServer, play: func(d *dialogue) {
+	{name: "resets", only: netServer, play: func(d *exchange) {
 		d.client().headers(1, false, to("/echo")...)
 		d.client().headers(3, false, to("/early")...)
 		d.responded(3)
@@ -219,7 +219,7 @@ var dialogues = []struct {
 		d.responded(5)
 		d.seen(3)
 	}},
-	{name: "unary calls", play: func(d *dialogue) {
+	{name: "unary calls", play: func(d *exchange) {
 		d.client().headers(1, false, call("UnaryCall", "grpc-timeout", "10S", "echo", "hello")...)
 		d.client().data(1, true, simple(10))
 		d.client().headers(3, false, call("UnaryCall")...)
@@ -229,7 +229,7 @@ var dialogues = []struct {
 		d.client().data(5, true, simple(1))
 		d.responded(1, 3, 5)
 	}},
-	{name: "streaming calls", only: grpcServer, play: func(d *dialogue) {
+	{name: "streaming calls", only: grpcServer, play: func(d *exchange) {
 		d.client().headers(1, false, call("FullDuplexCall")...)
 		for range 3 {
 			d.client().data(1, false, message(&testpb.StreamingOutputCallRequest{Payload: payload(10)}))
@@ -238,7 +238,7 @@ var dialogues = []struct {
 		d.client().data(1, true, message(&testpb.StreamingOutputCallRequest{Payload: payload(20)}))
 		d.responded(1)
 	}},
-	{name: "odd calls", play: func(d *dialogue) {
+	{name: "odd calls", play: func(d *exchange) {
 		d.client().headers(1, true, get("content-type", "application/grpc")...)
 		d.client().headers(3, true, to("/nothing", "content-type", "text/plain")...)
 		d.client().headers(5, false, call("UnaryCall", "grpc-encoding", "unknown")...)
@@ -247,14 +247,14 @@ var dialogues = []struct {
 		d.client().data(7, true, simple(1))
 		d.responded(1, 3, 5, 7)
 	}},
-	{name: "frames of unknown types", only: netServer, play: func(d *dialogue) {
+	{name: "frames of unknown types", only: netServer, play: func(d *exchange) {
 		d.client().raw(0xee, 0x5a, 0, "?")
 		d.client().headers(1, false, to("/echo")...)
 		d.client().raw(0x10, 0, 0, "\x00\x00\x00\x01u=1")
 		d.client().raw(http2.FrameData, 0xf0|http2.FlagDataEndStream, 1, "flags")
 		d.responded(1)
 	}},
-	{name: "a client leaves", only: netServer, play: func(d *dialogue) {
+	{name: "a client leaves", only: netServer, play: func(d *exchange) {
 		d.client().headers(1, false, to("/echo")...)
 		d.client().goAway(0, http2.ErrCodeNo, "done")
 		d.client().data(1, true, "body")
@@ -266,7 +266,7 @@ var dialogues = []struct {
 // resolver with what they see directly.
 func TestServersAreAlike(t *testing.T) {
 	for _, name := range []string{netServer, grpcServer} {
-		for _, test := range dialogues {
+		for _, test := range exchanges {
 			if test.only != "" && test.only != name {
 				continue
 			}
@@ -274,7 +274,7 @@ func TestServersAreAlike(t *testing.T) {
 				var client observed
 				var requests string
 				for _, by := range []route{direct, awake, held} {
-					d := &dialogue{c: &conversation{t: t, route: by}}
+					d := &exchange{c: &conversation{t: t, route: by}}
 					if name == netServer {
 						d.requests = newRequests()
 						d.server = netPod(t, d.requests)

@@ -44,7 +44,7 @@ type writer struct {
 	single [1][]byte
 
 	mu sync.Mutex
-	// idle is signalled when busy becomes false.
+	// idle is signaled when busy becomes false.
 	idle sync.Cond
 	// busy is true while a goroutine writes, or while a header block of the pod
 	// is not complete, between whose frames no other may come.

@@ -149,7 +149,7 @@ func (f *Filter) decide(ctx context.Context, token, method, path string) (decisi
 		return known.(decision), nil
 	}
 	// Concurrent requests with the same key share the reviews. These are not
-	// cancelled when the client of one of them disconnects.
+	// canceled when the client of one of them disconnects.
 	flight := f.flights.DoChan(fmt.Sprintf("%x %s %s", key.token, method, path), func() (any, error) {
 		shared, cancel := context.WithTimeout(context.WithoutCancel(ctx), reviewTimeout)
 		defer cancel()

@@ -49,7 +49,7 @@ func DropUnused(object any) (any, error) {
 	return object, nil
 }
 
-// isOfItsService reports whether the Service that an EndpointSlice is labelled with is its
+// isOfItsService reports whether the Service that an EndpointSlice is labeled with is its
 // controller, as it is of those that the EndpointSlice controller of Kubernetes makes. A slice
 // of a user that names a Service which does not exist as that is deleted by the garbage
 // collector of Kubernetes; any other one belongs to no Service here.

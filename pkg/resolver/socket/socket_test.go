@@ -32,7 +32,7 @@ func pair(t *testing.T) (client, server *net.TCPConn) {
 		t.Fatal(err)
 	}
 	defer listener.Close()
-	dialled, err := net.Dial("tcp", listener.Addr().String())
+	dialed, err := net.Dial("tcp", listener.Addr().String())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -40,8 +40,8 @@ func pair(t *testing.T) (client, server *net.TCPConn) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { dialled.Close(); accepted.Close() })
-	return dialled.(*net.TCPConn), accepted.(*net.TCPConn)
+	t.Cleanup(func() { dialed.Close(); accepted.Close() })
+	return dialed.(*net.TCPConn), accepted.(*net.TCPConn)
 }
 
 func TestWaitClosedDetectsTheEndBehindUnreadBytes(t *testing.T) {

@@ -42,7 +42,7 @@ const (
 	// that is no longer running.
 	callTimeout = 10 * time.Second
 	// leftTimeout bounds the rest of a call once nothing is held any more. The call
-	// is not cancelled at once, because a server logs an error when a client
+	// is not canceled at once, because a server logs an error when a client
 	// disconnects before the response.
 	leftTimeout = 2 * time.Second
 	// besideDelay is after which time without a response a call is made again beside
@@ -86,7 +86,7 @@ type Demand interface {
 }
 
 // Observer is called with the duration and the error of each call, save for those that
-// were cancelled because another one had succeeded. It may be called concurrently, and for a
+// were canceled because another one had succeeded. It may be called concurrently, and for a
 // short time after Run returned.
 type Observer func(took time.Duration, err error)
 

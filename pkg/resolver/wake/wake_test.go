@@ -180,8 +180,8 @@ func TestCallsOnceAPodIsNeeded(t *testing.T) {
 // busyServer responds when respond is closed.
 type busyServer struct {
 	respond chan struct{}
-	// cancelled has the error of a call that was cancelled before the response.
-	cancelled chan error
+	// canceled has the error of a call that was canceled before the response.
+	canceled chan error
 }
 
 func (s *busyServer) Wake(ctx context.Context, _ string, request *v1alpha1.WakeRequest, _ metav1.CreateOptions) (*v1alpha1.WakeRequest, error) {
@@ -189,7 +189,7 @@ func (s *busyServer) Wake(ctx context.Context, _ string, request *v1alpha1.WakeR
 	case <-s.respond:
 		return request, nil
 	case <-ctx.Done():
-		s.cancelled <- ctx.Err()
+		s.canceled <- ctx.Err()
 		return nil, ctx.Err()
 	}
 }
@@ -215,7 +215,7 @@ func leave(t *testing.T, server Client, d Demand, observe Observer) {
 // completed.
 func TestCallInProgressCompletesWhenNothingIsHeldAnyMore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		server, d := &busyServer{respond: make(chan struct{}), cancelled: make(chan error, 1)}, &demand{needed: true}
+		server, d := &busyServer{respond: make(chan struct{}), canceled: make(chan error, 1)}, &demand{needed: true}
 		observed := make(chan error, 1)
 		leave(t, server, d, func(took time.Duration, err error) {
 			if took != time.Second {
@@ -228,8 +228,8 @@ func TestCallInProgressCompletesWhenNothingIsHeldAnyMore(t *testing.T) {
 		if err := <-observed; err != nil {
 			t.Errorf("the call failed: %v", err)
 		}
-		if len(server.cancelled) > 0 {
-			t.Error("the call was cancelled before the response")
+		if len(server.canceled) > 0 {
+			t.Error("the call was canceled before the response")
 		}
 		// The cold start that the call was for is over.
 		if d.successes() != 0 {
@@ -240,11 +240,11 @@ func TestCallInProgressCompletesWhenNothingIsHeldAnyMore(t *testing.T) {
 
 func TestCallThatHangsEndsSoonAfterNothingIsHeldAnyMore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		server := &busyServer{respond: make(chan struct{}), cancelled: make(chan error, 1)}
+		server := &busyServer{respond: make(chan struct{}), canceled: make(chan error, 1)}
 		observed := make(chan error, 1)
 		leave(t, server, &demand{needed: true}, func(_ time.Duration, err error) { observed <- err })
 		began := time.Now()
-		<-server.cancelled
+		<-server.canceled
 		if err := <-observed; err == nil {
 			t.Error("a call without response counts as a success")
 		}
@@ -334,7 +334,7 @@ func TestACallGoesOnWhenOthersBesideItFail(t *testing.T) {
 	})
 }
 
-// Those that are cancelled because another one has succeeded are no failures.
+// Those that are canceled because another one has succeeded are no failures.
 func TestSupersededCallsAreNotObserved(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var observed atomic.Int32

@@ -216,7 +216,7 @@ func (a *Application) AwaitAsleep(ctx context.Context) error {
 	return err
 }
 
-// AwaitPods waits until the pods of the application fulfil the condition.
+// AwaitPods waits until the pods of the application fulfill the condition.
 func (a *Application) AwaitPods(ctx context.Context, what string, condition func([]*corev1.Pod) bool) ([]*corev1.Pod, error) {
 	return a.cluster.AwaitPods(ctx, a.Namespace, "app="+a.Name, what, condition)
 }

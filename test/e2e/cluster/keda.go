@@ -90,7 +90,7 @@ func (c *Cluster) ReleaseScaledObjects(ctx context.Context, namespace string) er
 }
 
 // CreateScaledObject has KEDA scale the Deployment between a number of replicas
-// and 5, by how many pods are labelled app=worker. Without any, KEDA wants the
+// and 5, by how many pods are labeled app=worker. Without any, KEDA wants the
 // least number.
 func (a *Application) CreateScaledObject(ctx context.Context, least int64) error {
 	_, err := a.cluster.ScaledObjects(a.Namespace).Create(ctx, &unstructured.Unstructured{Object: map[string]any{

@@ -39,7 +39,7 @@ const requestTimeout = 3 * time.Minute
 const lingerWhileSwitching = 15 * time.Second
 
 // scaleDownTimeout is longer than a scale-down takes. A scale-down that traffic
-// cancelled is requested again, as a trigger does.
+// canceled is requested again, as a trigger does.
 const scaleDownTimeout = 20 * time.Second
 
 // RoundOptions configure how applications sleep and wake under traffic.

@@ -37,12 +37,12 @@ import (
 	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti/v1alpha1"
 )
 
-// AwaitElastiService waits until an ElastiService fulfils the condition.
+// AwaitElastiService waits until an ElastiService fulfills the condition.
 func (c *Cluster) AwaitElastiService(ctx context.Context, namespace, name, what string, condition func(*v1alpha1.ElastiService) bool) (*v1alpha1.ElastiService, error) {
 	return awaitOne(ctx, c.Elasti.ElastiV1alpha1().RESTClient(), "elastiservices", namespace, name, what, condition)
 }
 
-// AwaitDeployment waits until a Deployment fulfils the condition.
+// AwaitDeployment waits until a Deployment fulfills the condition.
 func (c *Cluster) AwaitDeployment(ctx context.Context, namespace, name, what string, condition func(*appsv1.Deployment) bool) (*appsv1.Deployment, error) {
 	return awaitOne(ctx, c.Host.AppsV1().RESTClient(), "deployments", namespace, name, what, condition)
 }
@@ -58,20 +58,20 @@ func (c *Cluster) AwaitRollout(ctx context.Context, name string) error {
 	return err
 }
 
-// AwaitPods waits until the pods that a label selector selects fulfil the condition.
+// AwaitPods waits until the pods that a label selector selects fulfill the condition.
 func (c *Cluster) AwaitPods(ctx context.Context, namespace, selector, what string, condition func([]*corev1.Pod) bool) ([]*corev1.Pod, error) {
-	return await(ctx, labelled(c.Host.CoreV1().RESTClient(), "pods", namespace, selector), what, condition)
+	return await(ctx, labeled(c.Host.CoreV1().RESTClient(), "pods", namespace, selector), what, condition)
 }
 
-// AwaitEndpointSlices waits until the EndpointSlices of a Service fulfil the condition.
+// AwaitEndpointSlices waits until the EndpointSlices of a Service fulfill the condition.
 func (c *Cluster) AwaitEndpointSlices(ctx context.Context, namespace, service, what string, condition func([]*discoveryv1.EndpointSlice) bool) ([]*discoveryv1.EndpointSlice, error) {
-	source := labelled(c.Host.DiscoveryV1().RESTClient(), "endpointslices", namespace, discoveryv1.LabelServiceName+"="+service)
+	source := labeled(c.Host.DiscoveryV1().RESTClient(), "endpointslices", namespace, discoveryv1.LabelServiceName+"="+service)
 	return await(ctx, source, what, condition)
 }
 
-// AwaitServices waits until the Services of a namespace fulfil the condition.
+// AwaitServices waits until the Services of a namespace fulfill the condition.
 func (c *Cluster) AwaitServices(ctx context.Context, namespace, what string, condition func([]*corev1.Service) bool) ([]*corev1.Service, error) {
-	return await(ctx, labelled(c.Host.CoreV1().RESTClient(), "services", namespace, ""), what, condition)
+	return await(ctx, labeled(c.Host.CoreV1().RESTClient(), "services", namespace, ""), what, condition)
 }
 
 // AwaitNamespaceDeleted waits until a namespace does not exist.
@@ -104,7 +104,7 @@ func named(client rest.Interface, resource, namespace, name string) *cache.ListW
 	return cache.NewListWatchFromClient(client, resource, namespace, fields.OneTermEqualSelector(metav1.ObjectNameField, name))
 }
 
-func labelled(client rest.Interface, resource, namespace, selector string) *cache.ListWatch {
+func labeled(client rest.Interface, resource, namespace, selector string) *cache.ListWatch {
 	return cache.NewFilteredListWatchFromClient(client, resource, namespace, func(options *metav1.ListOptions) {
 		options.LabelSelector = selector
 	})
@@ -127,7 +127,7 @@ func awaitOne[T any, P object[T]](ctx context.Context, client rest.Interface, re
 	return found[0], nil
 }
 
-// await watches until the objects fulfil the condition. Its error holds the
+// await watches until the objects fulfill the condition. Its error holds the
 // objects as last seen.
 func await[T any, P object[T]](ctx context.Context, source *cache.ListWatch, what string, condition func([]P) bool) ([]P, error) {
 	indexer, informer, watcher, done := watchtools.NewIndexerInformerWatcher(source, P(new(T)))

@@ -199,7 +199,7 @@ func (s *Server) findDefects() error {
 	return nil
 }
 
-// isKnownRace recognises a race of the generic API server, between the controller of its
+// isKnownRace recognizes a race of the generic API server, between the controller of its
 // serving certificate, which copies the settings once it has started, and setting what the
 // copies do not need: a callback, or the preference of cipher suites, which crypto/tls
 // ignores, when HTTP/2 is configured. Either may come first.

@@ -105,7 +105,7 @@ const (
 	// ReasonSleepFailed: the target could not be scaled to zero.
 	ReasonSleepFailed = "SleepFailed"
 	// ReasonSleepCalledOff: the target is used, so its scale-down was
-	// cancelled, or it was woken again at once.
+	// canceled, or it was woken again at once.
 	ReasonSleepCalledOff = "SleepCalledOff"
 	// ReasonResolverSliceMissing: a resolver slice of a Service of the target was missing.
 	// A target that was about to be scaled to zero stays awake, one that slept is woken.
@@ -180,7 +180,7 @@ const (
 	// ReasonSleepRequested: sleep was requested, and the scale-down is under way or
 	// waits until it can be carried out.
 	ReasonSleepRequested = "SleepRequested"
-	// ReasonWakeRequested: the target was woken, or its scale-down cancelled.
+	// ReasonWakeRequested: the target was woken, or its scale-down canceled.
 	ReasonWakeRequested = "WakeRequested"
 	// ReasonNotReady: the target could not be scaled to zero without losing
 	// requests.

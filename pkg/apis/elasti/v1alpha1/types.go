@@ -359,7 +359,7 @@ type WakeRecord struct {
 	// reason is why, as the client says.
 	// +optional
 	Reason string `json:"reason,omitempty"`
-	// cancelledSleep is true when it cancelled a request for sleep.
+	// cancelledSleep is true when it canceled a request for sleep.
 	// +optional
 	CancelledSleep bool `json:"cancelledSleep,omitempty"`
 }

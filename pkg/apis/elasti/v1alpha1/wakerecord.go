@@ -27,7 +27,7 @@ const CallerServer = "elasti-apiserver"
 const CallerUnknown = "somebody else"
 
 // LatestWake returns the later one of two wakes, of which either may be nil, and of the
-// same second the known one when that cancelled sleep. A wake in the future was recorded by
+// same second the known one when that canceled sleep. A wake in the future was recorded by
 // a clock that has been corrected since.
 func LatestWake(known, wake *WakeRecord, now time.Time) *WakeRecord {
 	if wake == nil || known != nil && known.Time.After(wake.Time.Time) && !known.Time.After(now) {

@@ -41,7 +41,7 @@ func ValidateElastiService(elastiService *elasti.ElastiService) field.ErrorList 
 
 // ValidateElastiServiceUpdate checks a changed ElastiService. A spec that did
 // not change is not checked: an object that an earlier version accepted can still
-// be labelled, and lose its finalizer.
+// be labeled, and lose its finalizer.
 func ValidateElastiServiceUpdate(updated, previous *elasti.ElastiService) field.ErrorList {
 	errs := apimachineryvalidation.ValidateObjectMetaUpdate(&updated.ObjectMeta, &previous.ObjectMeta, field.NewPath("metadata"))
 	errs = append(errs, validateMetadataSize(&updated.ObjectMeta, &previous.ObjectMeta, field.NewPath("metadata"))...)

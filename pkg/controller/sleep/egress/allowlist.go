@@ -143,7 +143,7 @@ func parsePrefix(text string) (netip.Prefix, error) {
 func normalizeName(name string) string { return strings.ToLower(strings.TrimSuffix(name, ".")) }
 
 // endsInNumber reports whether a name is parsed as an IPv4 address, or may be a
-// misspelt one.
+// misspelled one.
 func endsInNumber(name string) bool {
 	last := name[strings.LastIndexByte(name, '.')+1:]
 	return strings.Trim(last, "0123456789") == ""

@@ -89,7 +89,7 @@ func (a *APIServers) current(ctx context.Context) ([]apiServer, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if now := a.clock.Now(); !now.Before(a.next) {
-		// The response is for all callers, also when the first of them is cancelled.
+		// The response is for all callers, also when the first of them is canceled.
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), apiServersTimeout)
 		defer cancel()
 		a.read(ctx, now)

@@ -233,7 +233,7 @@ func TestOnlyAllowedNamesAreSentToAServer(t *testing.T) {
 }
 
 // What counts is the address that is connected to, at the moment that it is.
-func TestNameThatResolvesToAForbiddenAddressIsNotDialled(t *testing.T) {
+func TestNameThatResolvesToAForbiddenAddressIsNotDialed(t *testing.T) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)

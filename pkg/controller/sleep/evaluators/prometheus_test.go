@@ -307,8 +307,8 @@ func TestPrometheusIsQueriedOnceInAnInterval(t *testing.T) {
 	wantQueries(uptime, "a", "b", uptime, "a")
 }
 
-// A cancelled evaluation does not count as a failure of the server.
-func TestPrometheusEvaluationCancelled(t *testing.T) {
+// A canceled evaluation does not count as a failure of the server.
+func TestPrometheusEvaluationCanceled(t *testing.T) {
 	server := newFakePrometheus(t)
 	server.respond(0, vector("0"))
 	prometheus := newTestPrometheus(t, PrometheusOptions{ServerAddress: server.URL})

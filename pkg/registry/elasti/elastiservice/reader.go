@@ -33,7 +33,7 @@ import (
 )
 
 // Reader lists and watches ElastiServices inside of the server, as clients do,
-// but without requests: nothing is encoded, sent or authorised. It is safe for
+// but without requests: nothing is encoded, sent or authorized. It is safe for
 // concurrent use.
 type Reader struct {
 	elastiServices *REST

@@ -72,7 +72,7 @@ func TestMain(m *testing.M) {
 }
 
 // server serves the endpoints of ElastiServices from a real etcd, without
-// authentication and authorisation.
+// authentication and authorization.
 type server struct {
 	client versioned.Interface
 	reader *elastiserviceregistry.Reader

@@ -42,7 +42,7 @@ const fieldNamespacedService = "namespace/spec.service"
 func namespacedService(namespace, service string) string { return namespace + "/" + service }
 
 // serviceClaims checks that at most one ElastiService names a Service. Writes
-// that name the same Service are serialised, and each lists the others from the
+// that name the same Service are serialized, and each lists the others from the
 // watch cache, where an index makes that cheap however many objects there are.
 // Two servers that handle writes at the same time may accept one each; the
 // controller reports that as a condition.

@@ -64,7 +64,7 @@ type Options struct {
 	// Warner says what in the cluster does not fit an ElastiService yet. Nil
 	// means that there are no such warnings.
 	Warner Warner
-	// Access authorises what a request does beside its own verb: getting the
+	// Access authorizes what a request does beside its own verb: getting the
 	// Secrets and ConfigMaps that the triggers of an ElastiService refer to, and
 	// scaling an ElastiService that is woken to more than its minimum. Nil allows
 	// all.

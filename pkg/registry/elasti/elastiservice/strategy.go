@@ -42,7 +42,7 @@ import (
 	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti/validation"
 )
 
-// strategy is the behaviour of ElastiServices themselves.
+// strategy is the behavior of ElastiServices themselves.
 type strategy struct {
 	runtime.ObjectTyper
 	names.NameGenerator
@@ -151,12 +151,12 @@ func (s strategy) WarningsOnUpdate(ctx context.Context, obj, old runtime.Object)
 
 func (strategy) Canonicalize(runtime.Object) {}
 
-// statusStrategy is the behaviour of writes to the status.
+// statusStrategy is the behavior of writes to the status.
 type statusStrategy struct {
 	strategy
 }
 
-// requestedStatusStrategy is the behaviour of the status subresource, which
+// requestedStatusStrategy is the behavior of the status subresource, which
 // requests write through.
 type requestedStatusStrategy struct {
 	statusStrategy

@@ -84,7 +84,7 @@ type targets struct {
 	sleepRequests consistency.KeyTracker
 
 	// wakes deduplicates concurrent wakes that are the same, and wakeMutex
-	// serialises the wakes of a target.
+	// serializes the wakes of a target.
 	wakes     singleflight.Group
 	wakeMutex keyedMutex
 }
@@ -255,7 +255,7 @@ func (t *targets) wakeForUse(ctx context.Context, elastiService *elasti.ElastiSe
 	for _, name := range requested {
 		if err := t.cancelSleep(ctx, name, elastiService.Spec.ScaleTargetRef.Name, wake); err != nil {
 			klog.FromContext(ctx).Error(err, "Failed to cancel the sleep request of a woken target", "elastiService", klog.KRef(elastiService.Namespace, name))
-			warning.AddWarning(ctx, "", fmt.Sprintf("the target was woken, but may be put to sleep again: the request to do so could not be cancelled: %v", err))
+			warning.AddWarning(ctx, "", fmt.Sprintf("the target was woken, but may be put to sleep again: the request to do so could not be canceled: %v", err))
 			return result, nil
 		}
 	}

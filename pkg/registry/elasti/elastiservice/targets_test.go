@@ -190,16 +190,16 @@ func TestKeyedMutex(t *testing.T) {
 }
 
 // The ElastiService may be given another target after the watch cache was read.
-func TestRequestForSleepOfAnotherTargetIsNotCancelled(t *testing.T) {
+func TestRequestForSleepOfAnotherTargetIsNotCanceled(t *testing.T) {
 	requested, wake := metav1.Now(), elasti.WakeRecord{Time: metav1.Now(), By: "user alice"}
 	for target, want := range map[string]bool{"cart": true, "basket": false} {
 		elastiService := sleeping()
 		elastiService.Status.SleepRequestedTime, elastiService.Status.SleepRequestedBy = &requested, "user bob"
 		cancelSleepOf(elastiService, target, wake)
 		status := elastiService.Status
-		cancelled := status.SleepRequestedTime == nil && status.SleepRequestedBy == "" && status.LastWake != nil && status.LastWake.CancelledSleep
+		canceled := status.SleepRequestedTime == nil && status.SleepRequestedBy == "" && status.LastWake != nil && status.LastWake.CancelledSleep
 		left := status.SleepRequestedTime != nil && status.SleepRequestedBy != "" && status.LastWake == nil
-		if want && !cancelled || !want && !left {
+		if want && !canceled || !want && !left {
 			t.Errorf("after a wake of %s the status is %+v", target, status)
 		}
 	}

@@ -111,7 +111,7 @@ func TestWakeOfAnotherNameIsRejected(t *testing.T) {
 	}
 }
 
-// The request for sleep is cancelled after the target was scaled, so that a
+// The request for sleep is canceled after the target was scaled, so that a
 // storage that rejects writes does not stop a wake.
 func TestAWakeNeedsNoWriteToTheStorage(t *testing.T) {
 	s := startServer(t, nil)
@@ -138,7 +138,7 @@ func TestAWakeNeedsNoWriteToTheStorage(t *testing.T) {
 		t.Fatal(err)
 	}
 	if isSleepRequested(t, s) {
-		t.Error("the request for sleep was not cancelled when the storage accepted writes again")
+		t.Error("the request for sleep was not canceled when the storage accepted writes again")
 	}
 }
 
@@ -151,7 +151,7 @@ func TestAWakeNeedsNoStorageToReadFrom(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// Another one of the target, whose request for sleep may have to be cancelled.
+	// Another one of the target, whose request for sleep may have to be canceled.
 	if _, err := s.statuses.UpdateStatus(t.Context(), keyOf(created), created.UID, func(e *v1alpha1.ElastiService) error {
 		e.Status.TargetSharedWith = []string{"other"}
 		return nil

@@ -84,9 +84,9 @@ func TestWakesAreRecordedInTheStatus(t *testing.T) {
 		t.Fatal(err)
 	}
 	// The write that cancels the request has it: there is no moment without both.
-	cancelled, err := services.Get(t.Context(), "cart", metav1.GetOptions{})
-	if err != nil || cancelled.Status.SleepRequestedTime != nil || cancelled.Status.LastWake == nil || cancelled.Status.LastWake.Reason != "on its way to zero" || !cancelled.Status.LastWake.CancelledSleep {
-		t.Errorf("right after the wake, the status is %+v (%v)", cancelled.Status, err)
+	canceled, err := services.Get(t.Context(), "cart", metav1.GetOptions{})
+	if err != nil || canceled.Status.SleepRequestedTime != nil || canceled.Status.LastWake == nil || canceled.Status.LastWake.Reason != "on its way to zero" || !canceled.Status.LastWake.CancelledSleep {
+		t.Errorf("right after the wake, the status is %+v (%v)", canceled.Status, err)
 	}
 }
 

@@ -60,15 +60,15 @@ func warned(t *testing.T, write func(ctx context.Context)) []string {
 func TestWarningsAreAboutChangesOfTheSpec(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		strategy := newStrategy(runtime.NewScheme())
-		labelled, moved := stored(), stored()
-		labelled.Labels, moved.Spec.Service = nil, "other"
+		labeled, moved := stored(), stored()
+		labeled.Labels, moved.Spec.Service = nil, "other"
 		for _, test := range []struct {
 			name  string
 			write func(ctx context.Context)
 			want  []string
 		}{
 			{"create", func(ctx context.Context) { strategy.WarningsOnCreate(ctx, stored()) }, []string{"there is no Service cart"}},
-			{"change of labels", func(ctx context.Context) { strategy.WarningsOnUpdate(ctx, labelled, stored()) }, nil},
+			{"change of labels", func(ctx context.Context) { strategy.WarningsOnUpdate(ctx, labeled, stored()) }, nil},
 			{"change of the spec", func(ctx context.Context) { strategy.WarningsOnUpdate(ctx, moved, stored()) }, []string{"there is no Service other"}},
 			{"change of the status", func(ctx context.Context) { (statusStrategy{strategy}).WarningsOnUpdate(ctx, moved, stored()) }, nil},
 			{"retried with another spec", func(ctx context.Context) {

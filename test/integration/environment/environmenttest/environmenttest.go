@@ -105,7 +105,7 @@ func Eventually(t *testing.T, timeout time.Duration, what string, check func(ctx
 	complaint := ""
 	err := wait.PollUntilContextTimeout(t.Context(), pollInterval, timeout, true, func(ctx context.Context) (bool, error) {
 		now := check(ctx)
-		// The error of a check that the timeout cancelled has no other cause.
+		// The error of a check that the timeout canceled has no other cause.
 		if complaint == "" || ctx.Err() == nil {
 			complaint = now
 		}

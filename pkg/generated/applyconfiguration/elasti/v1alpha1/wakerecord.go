@@ -34,7 +34,7 @@ type WakeRecordApplyConfiguration struct {
 	By *string `json:"by,omitempty"`
 	// reason is why, as the client says.
 	Reason *string `json:"reason,omitempty"`
-	// cancelledSleep is true when it cancelled a request for sleep.
+	// cancelledSleep is true when it canceled a request for sleep.
 	CancelledSleep *bool `json:"cancelledSleep,omitempty"`
 }
 
