@@ -25,6 +25,7 @@
 # faults	what fails of this machine
 # encodings	the encodings of transfers, of objects in a store
 # age	the time since an object was created
+# convergence time	the public names --convergence-time and spec.proxy.convergenceSeconds
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 export LC_ALL=C.UTF-8
@@ -42,7 +43,7 @@ pulse|feels?|living	liveness, watch, alive
 blind(ly)?	unreachable until
 newcomers?|calm|let ?pass	new, quiet period, admit
 lanes?	priority queue
-former(ly)?|wake ?for ?good	previous, previousTarget, restoreTarget
+former(ly)?|(wake|restore) ?for ?good	previous, previousTarget, restoreTarget
 patience|patient|patiently	timeout; retrying
 leaving ?time|converge ?time|cooling ?time	terminating grace, propagation delay, reuse cooldown
 call(s|ed)? off	cancel
@@ -60,6 +61,13 @@ nudges?	keep-awake request
 attendants?|summons?	on-demand worker, ensureRunning
 farewells?|retir(e|es|ed|ing)|retirees?	drain, draining
 settle[sd]? (a|the) waiters?	resolve, complete
+settle ?delay|settle\(\)	batch delay
+unconfirmed	unprobed, unknown
+(traffic|sleeping) turned	changed
+led ?by|cooled|ports? that cools?	referenced by, cooling down
+looked up again|been looked up yet	polled, observed
+go(es)? with the (elasti ?)?(service|target|namespace|object)	be removed with
+guards? (those|them|parts?|finalizers?)|needs? (a|no) guard|(permissions?|account|name) (is|are) (still )?guarded	add the finalizer to
 foreign	other
 heads?	headers
 believe[sd]?|doubt(s|ed)?	trust, outcome unknown
@@ -77,6 +85,7 @@ asleep	fallback
 
 # PATH (a glob), a tab, PATTERN of what stays in a line, a tab, why it stays.
 exceptions="
+.golangci.yml	locale: US	the United States
 *	HEAD|/head	the method of HTTP, the commit of git
 *.html	<head>	an element of HTML
 *	told to	an instruction, not a report
@@ -84,7 +93,7 @@ exceptions="
 *	[Xx]-[Ee]lasti-[Aa]nswer	the public name of a header
 *	ENHANCE.YOUR.CALM|Enhance Your Calm	an error of RFC 9113
 *	[Oo]utcome.* ?[Uu]nknown|[Uu]nknown ?[Oo]utcome	what the field says of a write
-docs/results/*	BENCH=descent|[0-9]-descent	the name of a benchmark
+docs/results/*	BENCH=descent|[0-9]-descent	the name of a benchmark, by whose keys budgets are given
 docs/sleep.md	\"somebody else\"	quotes an Event, whose text is public
 *	[Cc]onnection [Rr]efused|[Rr]efused [Cc]onnection	ECONNREFUSED
 *	REFUSED STREAM|Refused Stream	an error of RFC 9113
@@ -115,7 +124,7 @@ pkg/resolver/accesslog/*	\"(wake A|a)nswered	a key of the access log and a value
 pkg/resolver/proberesponse/*	question mark	the character
 pkg/storage/embedded/*	database\.View	a function of bbolt
 pkg/*	Method Head	the method of HTTP
-pkg/controller/*	\"somebody else\"	the client of an Event, whose text is public
+pkg/apis/elasti/v1alpha1/wakerecord.go	\"somebody else\"	the client of an Event, whose text is public
 pkg/*	apierrors.Is Gone	the status of HTTP
 pkg/apis/*/zz_generated*	are covering	generated
 docs/guarantees.md	The former .*, the latter	the first of two
@@ -127,9 +136,9 @@ charts/elasti/*	view	a role of Kubernetes
 test/chart/*	view	a role of Kubernetes
 hack/chartreadme/*	Head Comment	the name of a field of a library
 hack/verify/language.sh	.	this table
-test/*	benchmark descent	the name of a benchmark
-test/bench/main.go	\"descent\"|-descents	the name of a benchmark and of its flag
-test/bench/scaledown.go	\"descents\"|\"descent (total|failed)	the flag and the keys of a benchmark
+test/*	benchmark descent	the name of a benchmark, by whose keys budgets are given
+test/bench/main.go	\"descent\"|-descents	the name of a benchmark, by whose keys budgets are given, and of its flag
+test/bench/scaledown.go	\"descents\"|\"descent (total|failed)	the flag and the keys of a benchmark, by which budgets are given
 test/*	Method Head	the method of HTTP
 test/bench/forward.go	\(us\|ms	microseconds
 test/integration/*	Sleep Called Off|Reason Triggers Answer	a reason, which is public

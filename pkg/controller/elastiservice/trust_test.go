@@ -352,7 +352,7 @@ func TestADamagedElastiServiceDoesNotKeepOthersFromBeingSynced(t *testing.T) {
 	c.start()
 	c.eventually(func() string {
 		if gets.Load() < 2 {
-			return "the owner of the claim is looked up again while the storage fails"
+			return "the owner of the claim is read again while the storage fails"
 		}
 		return ""
 	})

@@ -253,7 +253,7 @@ func TestClaimsOfDeletedOwnersAreReleased(t *testing.T) {
 		t.Errorf("%v: want the claims of those that exist", claims.Stored())
 	}
 	if err := ports.Restore(t.Context(), nil, func(context.Context, proxyports.Owner) (bool, error) { return false, errors.New("away") }); err == nil {
-		t.Error("a claim whose owner could not be looked up was restored")
+		t.Error("a claim whose owner could not be read was restored")
 	}
 }
 
@@ -334,7 +334,7 @@ func TestAnElastiServiceThatIsMadeAgainIsAnotherOwner(t *testing.T) {
 	}
 }
 
-func TestReleasedProxyPortsCool(t *testing.T) {
+func TestReleasedProxyPortsCoolDown(t *testing.T) {
 	ports := newPorts(t, 2, proxyportstest.New())
 	released := ports.assign(service(1), []int32{80}, nil)[80]
 	ports.Release(service(1).NamespacedName)
@@ -363,7 +363,7 @@ func TestReleasedProxyPortsCool(t *testing.T) {
 	}
 }
 
-func TestRunReleasesWhatHasCooled(t *testing.T) {
+func TestRunReleasesPortsAfterTheirCooldown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		claims := proxyportstest.New()
 		allocator := proxyports.New(proxyports.Options{Range: utilnet.PortRange{Base: 10000, Size: 2}, Claims: claims, Freed: func(types.NamespacedName) {}, Clock: clock.RealClock{}})

@@ -359,7 +359,7 @@ func TestErrorOfTheRunEndsIt(t *testing.T) {
 	})
 }
 
-func TestServiceAccountOfAnotherNameIsGuarded(t *testing.T) {
+func TestServiceAccountOfAnotherNameGetsTheFinalizer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		client := fake.NewClientset(&corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "other", Namespace: namespace}})
 		runner, err := New(Options{
