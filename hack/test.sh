@@ -3,8 +3,8 @@
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
-# Compiling with the race detector on two cores is what takes the time; the
-# bound is for a machine that has nothing cached.
+# timeout bounds a run of go test on a machine that has nothing cached: it includes
+# compiling with the race detector.
 readonly timeout=30m
 readonly kinds="unit integration storage durability properties fuzz e2e more autoscalers soak restarts cycles uninstall"
 
