@@ -136,21 +136,10 @@ func New(config *Config) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	group := genericapiserver.NewDefaultAPIGroupInfo(elasti.GroupName, Scheme, metav1.ParameterCodec, Codecs)
-	// NewDefaultAPIGroupInfo has chosen a serializer; this one replaces it.
-	serializer := newTextSerializer(Codecs)
-	group.NegotiatedSerializer = serializer
-	group.VersionedResourcesStorageMap[v1alpha1.SchemeGroupVersion.Version] = map[string]rest.Storage{
-		"elastiservices":          storage.ElastiService,
-		"elastiservices/status":   storage.Status,
-		"elastiservices/scale":    storage.Scale,
-		"elastiservices/wake":     storage.Wake,
-		"elastiservices/activity": storage.Activity,
-	}
-	if err := genericServer.InstallAPIGroup(&group); err != nil {
+	lists, err := installAPIGroup(genericServer, storage)
+	if err != nil {
 		return nil, fmt.Errorf("installing the API group %s: %w", elasti.GroupName, err)
 	}
-
 	uncached := config.Extra.UncachedRESTOptions
 	if uncached == nil {
 		uncached = completed.RESTOptionsGetter
@@ -164,7 +153,7 @@ func New(config *Config) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	server := &Server{generic: genericServer, controller: controller, storeGuard: config.Extra.StoreGuard, lastKnown: storage.LastKnown, wakeRecorder: storage.WakeRecorder, lists: serializer.lists, serving: make(chan struct{})}
+	server := &Server{generic: genericServer, controller: controller, storeGuard: config.Extra.StoreGuard, lastKnown: storage.LastKnown, wakeRecorder: storage.WakeRecorder, lists: lists, serving: make(chan struct{})}
 	if err := addReadinessChecks(genericServer, &config.Generic.Authentication, &config.Extra); err != nil {
 		return nil, fmt.Errorf("adding the readiness checks: %w", err)
 	}
@@ -172,6 +161,23 @@ func New(config *Config) (*Server, error) {
 		return nil, err
 	}
 	return server, nil
+}
+
+// installAPIGroup adds the endpoints of ElastiServices to a server. It returns the cache of
+// the encodings of lists.
+func installAPIGroup(server *genericapiserver.GenericAPIServer, storage *elastiserviceregistry.Storage) (*encodedObjects, error) {
+	group := genericapiserver.NewDefaultAPIGroupInfo(elasti.GroupName, Scheme, metav1.ParameterCodec, Codecs)
+	// NewDefaultAPIGroupInfo has chosen a serializer; this one replaces it.
+	serializer := newTextSerializer(Codecs)
+	group.NegotiatedSerializer = serializer
+	group.VersionedResourcesStorageMap[v1alpha1.SchemeGroupVersion.Version] = map[string]rest.Storage{
+		"elastiservices":          storage.ElastiService,
+		"elastiservices/status":   storage.Status,
+		"elastiservices/scale":    storage.Scale,
+		"elastiservices/wake":     storage.Wake,
+		"elastiservices/activity": storage.Activity,
+	}
+	return serializer.lists, server.InstallAPIGroup(&group)
 }
 
 // reportServing closes serving when the server's endpoints can be reached.

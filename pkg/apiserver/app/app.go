@@ -26,6 +26,7 @@ import (
 
 	"k8s.io/apiserver/pkg/endpoints/openapi"
 	genericapiserver "k8s.io/apiserver/pkg/server"
+	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
@@ -114,19 +115,11 @@ func limited(config *rest.Config) *rest.Config {
 // newServer assembles the server. The second result records Events until its
 // context ends.
 func newServer(ctx context.Context, o *options.Options, host *rest.Config, store *backend) (*apiserver.Server, func(context.Context) error, error) {
-	logger := klog.FromContext(ctx)
 	client, err := kubernetes.NewForConfig(host)
 	if err != nil {
 		return nil, nil, fmt.Errorf("creating the client for the host cluster: %w", err)
 	}
-	if err := useSelfManagedCertificate(&o.ServingCertificate, o.Recommended.SecureServing.SecureServingOptions, host); err != nil {
-		return nil, nil, err
-	}
-	if err := disableUnservedAdmission(logger, o.Recommended.Admission, client.Discovery()); err != nil {
-		return nil, nil, err
-	}
-	enforceResourceQuotas(o.Recommended)
-	generic, err := genericConfig(o)
+	generic, err := genericConfigFor(ctx, o, host, client.Discovery())
 	if err != nil {
 		return nil, nil, err
 	}
@@ -179,6 +172,19 @@ func newServer(ctx context.Context, o *options.Options, host *rest.Config, store
 		return nil, nil, err
 	}
 	return server, recordEvents(broadcaster), nil
+}
+
+// genericConfigFor returns the configuration of the generic API server, with what it takes
+// of the host cluster: its serving certificate, and the kinds of admission that are served.
+func genericConfigFor(ctx context.Context, o *options.Options, host *rest.Config, served discovery.DiscoveryInterface) (*genericapiserver.RecommendedConfig, error) {
+	if err := useSelfManagedCertificate(&o.ServingCertificate, o.Recommended.SecureServing.SecureServingOptions, host); err != nil {
+		return nil, err
+	}
+	if err := disableUnservedAdmission(klog.FromContext(ctx), o.Recommended.Admission, served); err != nil {
+		return nil, err
+	}
+	enforceResourceQuotas(o.Recommended)
+	return genericConfig(o)
 }
 
 // loopbackConfig is for what the controller writes, which does not leave the process.

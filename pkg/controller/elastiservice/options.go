@@ -170,7 +170,9 @@ type Options struct {
 	InformerMetrics *informers.Metrics
 }
 
+// complete sets the defaults, and returns an error when something required is missing.
 func (o *Options) complete() error {
+	o.setDefaults()
 	var problems []error
 	for name, missing := range map[string]bool{
 		"Elasti":            o.Elasti == nil,
@@ -190,6 +192,10 @@ func (o *Options) complete() error {
 			problems = append(problems, fmt.Errorf("elastiservice: Options.%s is missing", name))
 		}
 	}
+	return errors.Join(problems...)
+}
+
+func (o *Options) setDefaults() {
 	if o.ResolverGrace == 0 {
 		o.ResolverGrace = DefaultResolverGrace
 	}
@@ -232,5 +238,4 @@ func (o *Options) complete() error {
 	if o.InformerMetrics == nil {
 		o.InformerMetrics = informers.NewMetrics(prometheus.NewRegistry())
 	}
-	return errors.Join(problems...)
 }

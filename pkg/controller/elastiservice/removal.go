@@ -434,6 +434,14 @@ func (c *Controller) deleted(ctx context.Context, key types.NamespacedName) erro
 	if !apierrors.IsNotFound(err) {
 		return err
 	}
+	return c.removeOrphans(ctx, p, last)
+}
+
+// removeOrphans removes what is left of an ElastiService that does not exist, and drops what
+// is kept of it once that is done. last is the ElastiService whose deletion was reported, nil
+// if none was.
+func (c *Controller) removeOrphans(ctx context.Context, p *pass, last *v1alpha1.ElastiService) error {
+	key := p.key()
 	// After an ElastiService that was cleaned up there is nothing to wake. Its objects in
 	// the cache are deleted already, and this is synced again when the watch shows that.
 	cleanedUp := p.state.cleanedUp(last)

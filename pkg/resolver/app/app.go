@@ -73,11 +73,9 @@ func Run(ctx context.Context, o *options.Options) error {
 	}
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
-	name := o.Name
-	if name == "" {
-		if name, err = os.Hostname(); err != nil {
-			return fmt.Errorf("finding the host name (set --name instead): %w", err)
-		}
+	name, err := nameOf(o)
+	if err != nil {
+		return err
 	}
 	assembled := resolver.Options{
 		Name:              name,
@@ -115,6 +113,18 @@ func Run(ctx context.Context, o *options.Options) error {
 		return err
 	}
 	return r.Run(ctx)
+}
+
+// nameOf returns the name of the resolver, which is that of the host by default.
+func nameOf(o *options.Options) (string, error) {
+	if o.Name != "" {
+		return o.Name, nil
+	}
+	name, err := os.Hostname()
+	if err != nil {
+		return "", fmt.Errorf("finding the host name (set --name instead): %w", err)
+	}
+	return name, nil
 }
 
 // listen opens the listeners for what the cluster itself requests.

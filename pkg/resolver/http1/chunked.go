@@ -58,34 +58,9 @@ func (s *chunkScanner) scan(data []byte) (n int, done bool, err error) {
 	for n < len(data) {
 		c := data[n]
 		switch s.state {
-		case chunkSize:
-			digit, ok := hexDigit(c)
-			switch {
-			case ok && s.digits < 15:
-				s.size = s.size<<4 | uint64(digit)
-				s.digits++
-			case s.digits > 0 && c == '\r':
-				s.state = chunkSizeLF
-			case s.digits > 0 && c == ';':
-				s.state, s.line = chunkExtension, 0
-			default:
-				return n, false, badRequest("the size of a chunk is malformed")
-			}
-		case chunkExtension:
-			s.line++
-			switch {
-			case c == '\r':
-				s.state = chunkSizeLF
-			case c == '\n' || c == 0 || s.line > maxChunkLine:
-				return n, false, badRequest("the extension of a chunk is malformed")
-			}
-		case chunkSizeLF:
-			if c != '\n' {
-				return n, false, badRequest("the line before a chunk does not end with CR LF")
-			}
-			s.state = chunkData
-			if s.size == 0 {
-				s.state, s.line = trailerStart, 0
+		case chunkSize, chunkExtension, chunkSizeLF:
+			if err := s.scanSizeLine(c); err != nil {
+				return n, false, err
 			}
 		case chunkData:
 			take := min(uint64(len(data)-n), s.size)
@@ -118,6 +93,35 @@ func (s *chunkScanner) scan(data []byte) (n int, done bool, err error) {
 		n++
 	}
 	return n, s.state == chunksDone, nil
+}
+
+// scanSizeLine takes one byte of the line before a chunk.
+func (s *chunkScanner) scanSizeLine(c byte) error {
+	digit, isDigit := hexDigit(c)
+	switch {
+	case s.state == chunkSize && isDigit && s.digits < 15:
+		s.size = s.size<<4 | uint64(digit)
+		s.digits++
+	case s.state == chunkSize && s.digits > 0 && c == '\r':
+		s.state = chunkSizeLF
+	case s.state == chunkSize && s.digits > 0 && c == ';':
+		s.state, s.line = chunkExtension, 0
+	case s.state == chunkSize:
+		return badRequest("the size of a chunk is malformed")
+	case s.state == chunkExtension && c == '\r':
+		s.state = chunkSizeLF
+	case s.state == chunkExtension:
+		if s.line++; c == '\n' || c == 0 || s.line > maxChunkLine {
+			return badRequest("the extension of a chunk is malformed")
+		}
+	case c != '\n':
+		return badRequest("the line before a chunk does not end with CR LF")
+	case s.size == 0:
+		s.state, s.line = trailerStart, 0
+	default:
+		s.state = chunkData
+	}
+	return nil
 }
 
 // scanTrailer takes one byte of the trailers. Nothing of them is kept.
