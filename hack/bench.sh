@@ -4,7 +4,7 @@
 set -euo pipefail
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd -P)
-output=$root/_output/bench.json
+output=${root}/_output/bench.json
 
 usage() {
     cat <<TEXT
@@ -19,12 +19,12 @@ if (($# > 1)) || [[ ${1:-} == -h || ${1:-} == --help ]]; then
     usage
     [[ ${1:-} == -h || ${1:-} == --help ]] && exit 0 || exit 2
 fi
-export KUBECONFIG=${KUBECONFIG:-$root/_output/cluster/kubeconfig}
-cd "$root"
+export KUBECONFIG=${KUBECONFIG:-${root}/_output/cluster/kubeconfig}
+cd "${root}"
 if [[ ${1:-all} =~ ^(api|storm|scale10k|all)$ ]]; then
     hack/tools/build.sh etcd kube-apiserver kube-controller-manager kubectl
 fi
-if [[ ! ${1:-all} =~ ^(api|storm|scale10k)$ && $KUBECONFIG == "$root/_output/cluster/kubeconfig" ]]; then
+if [[ ! ${1:-all} =~ ^(api|storm|scale10k)$ && ${KUBECONFIG} == "${root}/_output/cluster/kubeconfig" ]]; then
     hack/cluster/up.sh
     hack/images/build.sh
     hack/deploy.sh
@@ -37,7 +37,7 @@ done
 if ((${#missing[@]} > 0)); then
     DEBIAN_FRONTEND=noninteractive apt-get install --yes --no-install-recommends "${missing[@]}" >/dev/null
 fi
-mkdir -p "$root/_output/bin"
-go build -o "$root/_output/bin/bench" ./test/bench
-hack/result-header.sh "${GOGC:+GOGC=$GOGC }make bench${1:+ BENCH=$1}"
-exec "$root/_output/bin/bench" -output "$output" -benchmark "${1:-all}"
+mkdir -p "${root}/_output/bin"
+go build -o "${root}/_output/bin/bench" ./test/bench
+hack/result-header.sh "${GOGC:+GOGC=${GOGC} }make bench${1:+ BENCH=$1}"
+exec "${root}/_output/bin/bench" -output "${output}" -benchmark "${1:-all}"

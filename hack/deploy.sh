@@ -4,15 +4,15 @@
 set -euo pipefail
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd -P)
-state=${ELASTI_CLUSTER_STATE:-$root/_output/cluster}
-local_kubeconfig=$state/kubeconfig
-images=$root/_output/images
-overlay=$root/_output/deploy
-PATH=$root/_output/tools/bin:$PATH
+state=${ELASTI_CLUSTER_STATE:-${root}/_output/cluster}
+local_kubeconfig=${state}/kubeconfig
+images=${root}/_output/images
+overlay=${root}/_output/deploy
+PATH=${root}/_output/tools/bin:${PATH}
 
 usage() {
     cat <<TEXT
-usage: [KUBECONFIG=$local_kubeconfig] [REGISTRY=registry/path] [TAG=latest] [ACCESS_LOG=true] hack/deploy.sh
+usage: [KUBECONFIG=${local_kubeconfig}] [REGISTRY=registry/path] [TAG=latest] [ACCESS_LOG=true] hack/deploy.sh
 
 With the local test cluster (the default) the images of _output/images are
 imported first. With any other cluster, they are REGISTRY/elasti-apiserver:TAG
@@ -32,10 +32,10 @@ fail() {
 write_local_overlay() {
     local name
     for name in elasti-apiserver elasti-resolver; do
-        [[ -f $images/$name.tar ]] || fail "there is no $images/$name.tar: run \"make images\" first"
+        [[ -f ${images}/${name}.tar ]] || fail "there is no ${images}/${name}.tar: run \"make images\" first"
     done
-    "$root/hack/cluster/load-image.sh" "$images/elasti-apiserver.tar" "$images/elasti-resolver.tar" >/dev/null
-    cat >"$overlay/kustomization.yaml" <<YAML
+    "${root}/hack/cluster/load-image.sh" "${images}/elasti-apiserver.tar" "${images}/elasti-resolver.tar" >/dev/null
+    cat >"${overlay}/kustomization.yaml" <<YAML
 apiVersion: kustomize.config.k8s.io/v1beta1
 kind: Kustomization
 resources:
@@ -49,8 +49,8 @@ YAML
 }
 
 write_overlay() {
-    local prefix=${REGISTRY:+$REGISTRY/}
-    cat >"$overlay/kustomization.yaml" <<YAML
+    local prefix=${REGISTRY:+${REGISTRY}/}
+    cat >"${overlay}/kustomization.yaml" <<YAML
 apiVersion: kustomize.config.k8s.io/v1beta1
 kind: Kustomization
 resources:
@@ -64,14 +64,14 @@ images:
     newTag: "${TAG:-latest}"
 YAML
     if [[ ${ACCESS_LOG:-} == true ]]; then
-        printf 'components:\n  - ../../artifacts/deploy/components/access-log\n' >>"$overlay/kustomization.yaml"
+        printf 'components:\n  - ../../artifacts/deploy/components/access-log\n' >>"${overlay}/kustomization.yaml"
     fi
 }
 
 # content_tag NAME prints the tag that names the content of a built image.
 content_tag() {
     local name
-    name=$(<"$images/$1.name")
+    name=$(<"${images}/$1.name")
     echo "${name##*:}"
 }
 
@@ -88,20 +88,20 @@ if (($# > 0)); then
     usage
     [[ $1 == -h || $1 == --help ]] && exit 0 || exit 2
 fi
-export KUBECONFIG=${KUBECONFIG:-$local_kubeconfig}
+export KUBECONFIG=${KUBECONFIG:-${local_kubeconfig}}
 if [[ ! -e ${KUBECONFIG%%:*} ]]; then
-    fail "there is no $KUBECONFIG: run \"make cluster-up\" first, or set KUBECONFIG to use another cluster"
+    fail "there is no ${KUBECONFIG}: run \"make cluster-up\" first, or set KUBECONFIG to use another cluster"
 fi
 command -v kubectl >/dev/null || fail "no kubectl found: put it on PATH"
 
-started=$SECONDS
-mkdir -p "$overlay"
-if [[ $KUBECONFIG -ef $local_kubeconfig ]]; then
+started=${SECONDS}
+mkdir -p "${overlay}"
+if [[ ${KUBECONFIG} -ef ${local_kubeconfig} ]]; then
     write_local_overlay
 else
     write_overlay
 fi
-kubectl apply -k "$overlay" >/dev/null
+kubectl apply -k "${overlay}" >/dev/null
 wait_for_rollout elasti-apiserver
 wait_for_rollout elasti-resolver
 if ! kubectl wait --for=condition=Available apiservice/v1alpha1.elasti.truefoundry.com --timeout=60s >/dev/null; then

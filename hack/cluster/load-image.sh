@@ -7,17 +7,17 @@ set -euo pipefail
 
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 # shellcheck source=lib/settings.sh
-source "$here/lib/settings.sh"
+source "${here}/lib/settings.sh"
 # shellcheck source=lib/output.sh
-source "$here/lib/output.sh"
+source "${here}/lib/output.sh"
 # shellcheck source=lib/image.sh
-source "$here/lib/image.sh"
+source "${here}/lib/image.sh"
 
 if (($# == 0)); then
     echo "usage: hack/cluster/load-image.sh ARCHIVE..." >&2
     exit 2
 fi
-if [[ ! -S $state/containerd.sock ]]; then
-    fail "the cluster is not up (there is no $state/containerd.sock): run hack/cluster/up.sh first"
+if [[ ! -S ${state}/containerd.sock ]]; then
+    fail "the cluster is not up (there is no ${state}/containerd.sock): run hack/cluster/up.sh first"
 fi
 import_images "$@"

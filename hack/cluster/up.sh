@@ -8,37 +8,37 @@ set -euo pipefail
 
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 # shellcheck source=lib/settings.sh
-source "$here/lib/settings.sh"
+source "${here}/lib/settings.sh"
 # shellcheck source=lib/output.sh
-source "$here/lib/output.sh"
+source "${here}/lib/output.sh"
 # shellcheck source=lib/process.sh
-source "$here/lib/process.sh"
+source "${here}/lib/process.sh"
 # shellcheck source=lib/remains.sh
-source "$here/lib/remains.sh"
+source "${here}/lib/remains.sh"
 # shellcheck source=lib/machine.sh
-source "$here/lib/machine.sh"
+source "${here}/lib/machine.sh"
 # shellcheck source=lib/pki.sh
-source "$here/lib/pki.sh"
+source "${here}/lib/pki.sh"
 # shellcheck source=lib/image.sh
-source "$here/lib/image.sh"
+source "${here}/lib/image.sh"
 # shellcheck source=lib/control-plane.sh
-source "$here/lib/control-plane.sh"
+source "${here}/lib/control-plane.sh"
 # shellcheck source=lib/node.sh
-source "$here/lib/node.sh"
+source "${here}/lib/node.sh"
 
 # print_environment prints the one line that a shell needs to use the cluster.
 print_environment() {
-    note "export KUBECONFIG=$admin_kubeconfig PATH=$tools_bin:\$PATH"
+    note "export KUBECONFIG=${admin_kubeconfig} PATH=${tools_bin}:\$PATH"
 }
 
 cluster_is_recorded() {
-    [[ -f $record/state-directory ]]
+    [[ -f ${record}/state-directory ]]
 }
 
 all_processes_run() {
     local component
     for component in "${components[@]}"; do
-        process_is_running "$component" || return 1
+        process_is_running "${component}" || return 1
     done
 }
 
@@ -50,8 +50,8 @@ cluster_is_healthy() {
 # otherwise removes it.
 handle_earlier_cluster() {
     local owner
-    owner=$(<"$record/state-directory")
-    if [[ $owner == "$state" ]]; then
+    owner=$(<"${record}/state-directory")
+    if [[ ${owner} == "${state}" ]]; then
         if cluster_is_healthy; then
             keep_pod_range_here
             drop_unserved_services
@@ -60,48 +60,48 @@ handle_earlier_cluster() {
             print_environment
             exit 0
         fi
-    elif [[ -d $owner ]] && all_processes_run; then
-        fail "a cluster that another checkout started is running on this machine, with its state in $owner: use that one, or stop it with hack/cluster/down.sh"
+    elif [[ -d ${owner} ]] && all_processes_run; then
+        fail "a cluster that another checkout started is running on this machine, with its state in ${owner}: use that one, or stop it with hack/cluster/down.sh"
     fi
-    step "removing what an earlier cluster left in $owner" remove_cluster "$owner"
+    step "removing what an earlier cluster left in ${owner}" remove_cluster "${owner}"
 }
 
 prepare_state_directory() {
-    mkdir -p "$state" "$repository/_output"
-    if [[ $state == /var/tmp/elasti-cluster-* ]]; then
-        ln -sfn "$state" "$state_link"
+    mkdir -p "${state}" "${repository}/_output"
+    if [[ ${state} == /var/tmp/elasti-cluster-* ]]; then
+        ln -sfn "${state}" "${state_link}"
     fi
-    touch "$state/.elasti-cluster"
-    if [[ -d $state/logs ]]; then
-        rm -rf "$state/logs.previous"
-        mv "$state/logs" "$state/logs.previous"
+    touch "${state}/.elasti-cluster"
+    if [[ -d ${state}/logs ]]; then
+        rm -rf "${state}/logs.previous"
+        mv "${state}/logs" "${state}/logs.previous"
     fi
-    find "$state" -mindepth 1 -maxdepth 1 ! -name '.elasti-cluster' ! -name 'logs.previous' \
+    find "${state}" -mindepth 1 -maxdepth 1 ! -name '.elasti-cluster' ! -name 'logs.previous' \
         -exec rm -rf --one-file-system {} +
-    mkdir -p "$state/logs" "$state/config"
+    mkdir -p "${state}/logs" "${state}/config"
 }
 
 write_configuration() {
     local file text
-    for file in "$cluster_scripts"/config/*; do
-        text=$(<"$file")
-        text=${text//@STATE@/"$state"}
-        text=${text//@NODE_NAME@/"$node_name"}
-        text=${text//@NODE_ADDRESS@/"$node_address"}
-        text=${text//@DNS_ADDRESS@/"$dns_address"}
-        text=${text//@POD_RANGE@/"$pod_range"}
-        text=${text//@NETWORK_NAME@/"$network_name"}
-        text=${text//@CGROUP@/"$cgroup"}
-        text=${text//@KUBELET_PORT@/"$kubelet_port"}
-        text=${text//@KUBELET_HEALTH_PORT@/"$kubelet_health_port"}
-        text=${text//@KUBE_PROXY_HEALTH_PORT@/"$kube_proxy_health_port"}
-        text=${text//@KUBE_PROXY_METRICS_PORT@/"$kube_proxy_metrics_port"}
-        text=${text//@PAUSE_IMAGE@/"$pause_image"}
-        text=${text//@COREDNS_IMAGE@/"$coredns_image"}
-        echo "$text" >"$state/config/$(basename "$file")"
+    for file in "${cluster_scripts}"/config/*; do
+        text=$(<"${file}")
+        text=${text//@STATE@/"${state}"}
+        text=${text//@NODE_NAME@/"${node_name}"}
+        text=${text//@NODE_ADDRESS@/"${node_address}"}
+        text=${text//@DNS_ADDRESS@/"${dns_address}"}
+        text=${text//@POD_RANGE@/"${pod_range}"}
+        text=${text//@NETWORK_NAME@/"${network_name}"}
+        text=${text//@CGROUP@/"${cgroup}"}
+        text=${text//@KUBELET_PORT@/"${kubelet_port}"}
+        text=${text//@KUBELET_HEALTH_PORT@/"${kubelet_health_port}"}
+        text=${text//@KUBE_PROXY_HEALTH_PORT@/"${kube_proxy_health_port}"}
+        text=${text//@KUBE_PROXY_METRICS_PORT@/"${kube_proxy_metrics_port}"}
+        text=${text//@PAUSE_IMAGE@/"${pause_image}"}
+        text=${text//@COREDNS_IMAGE@/"${coredns_image}"}
+        echo "${text}" >"${state}/config/$(basename "${file}")"
     done
-    mkdir -p "$state/cni/net.d"
-    cp "$state/config/cni.conflist" "$state/cni/net.d/10-$network_name.conflist"
+    mkdir -p "${state}/cni/net.d"
+    cp "${state}/config/cni.conflist" "${state}/cni/net.d/10-${network_name}.conflist"
 }
 
 # on_exit says how to go on after a failure. It may run inside a command whose
@@ -111,7 +111,7 @@ on_exit() {
     exec 2>&8
     end_line
     if ((status != 0)); then
-        if [[ -x $tools_bin/kubectl && -f $admin_kubeconfig ]] && api_is_ready >/dev/null; then
+        if [[ -x ${tools_bin}/kubectl && -f ${admin_kubeconfig} ]] && api_is_ready >/dev/null; then
             echo "the cluster's latest warnings:" >&2
             cluster_kubectl get events --all-namespaces --field-selector=type=Warning --no-headers 2>/dev/null | tail -n 5 >&2
         fi
@@ -119,10 +119,10 @@ on_exit() {
     fi
 }
 
-started=$SECONDS
+started=${SECONDS}
 require_machine
-mkdir -p "$record"
-exec 9>"$record/lock"
+mkdir -p "${record}"
+exec 9>"${record}/lock"
 if ! flock --nonblock 9; then
     note "waiting for another up.sh or down.sh to end"
     flock 9
@@ -136,12 +136,12 @@ trap 'exit 130' INT
 trap 'exit 143' TERM
 
 install_packages
-"$repository/hack/tools/build.sh" kube-apiserver kube-controller-manager kube-scheduler kubelet kube-proxy kubectl etcd coredns 9>&-
+"${repository}/hack/tools/build.sh" kube-apiserver kube-controller-manager kube-scheduler kubelet kube-proxy kubectl etcd coredns 9>&-
 
 check_nothing_is_in_the_way
-step "state directory $state" prepare_state_directory
-echo "$state" >"$record/state-directory"
-mkdir -p "$record/processes"
+step "state directory ${state}" prepare_state_directory
+echo "${state}" >"${record}/state-directory"
+mkdir -p "${record}/processes"
 
 step "network addresses and control groups" prepare_machine
 step "certificates and kubeconfigs" make_credentials
@@ -151,17 +151,17 @@ start_containerd
 start_api_server
 step "images of CoreDNS and the pause container" load_own_images
 step "etcd" wait_for etcd 30 "etcd responds" etcd_is_ready
-step "kube-apiserver" wait_for kube-apiserver 60 "https://$node_address:$api_port/readyz says ok" api_is_ready
+step "kube-apiserver" wait_for kube-apiserver 60 "https://${node_address}:${api_port}/readyz says ok" api_is_ready
 start_controller_manager
 start_scheduler
 start_kubelet
 start_kube_proxy
 step "CoreDNS's manifests" apply_coredns
 step "kube-controller-manager" wait_for kube-controller-manager 30 "the namespace default has its service account" service_account_exists
-step "kubelet" wait_for kubelet 60 "node $node_name is ready" node_is_ready
-step "CoreDNS, by way of kube-proxy" wait_for kubelet 60 "the cluster's DNS responds at $dns_address" dns_responds
+step "kubelet" wait_for kubelet 60 "node ${node_name} is ready" node_is_ready
+step "CoreDNS, by way of kube-proxy" wait_for kubelet 60 "the cluster's DNS responds at ${dns_address}" dns_responds
 for component in kube-scheduler kube-proxy; do
-    process_is_running "$component" || fail_with_log "$component" "$component has ended"
+    process_is_running "${component}" || fail_with_log "${component}" "${component} has ended"
 done
 note "the cluster is up, after $((SECONDS - started)) s; to use it:"
 print_environment

@@ -7,11 +7,11 @@
 set -euo pipefail
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd -P)
-state=${ELASTI_CLUSTER_STATE:-$root/_output/cluster}
-output=$root/_output/demo
+state=${ELASTI_CLUSTER_STATE:-${root}/_output/cluster}
+output=${root}/_output/demo
 namespace=elasti-example
-path=/apis/elasti.truefoundry.com/v1alpha1/namespaces/$namespace/elastiservices/example
-PATH=$root/_output/tools/bin:$PATH
+path=/apis/elasti.truefoundry.com/v1alpha1/namespaces/${namespace}/elastiservices/example
+PATH=${root}/_output/tools/bin:${PATH}
 
 usage() {
     cat <<TEXT
@@ -24,7 +24,7 @@ With it, on the current context of that file, such as a cluster of kind, k3s or 
 cloud. It needs
 
 - the permissions of an administrator: the demo installs an APIService, ClusterRoles
-  and the namespaces elasti-system and $namespace. What is deployed in elasti-system
+  and the namespaces elasti-system and ${namespace}. What is deployed in elasti-system
   already is used as it is.
 - kubectl and Go on this machine.
 - the images elasti-apiserver, elasti-resolver and elasti-example where the nodes
@@ -49,12 +49,12 @@ note() {
 }
 
 in_namespace() {
-    kubectl --namespace "$namespace" "$@"
+    kubectl --namespace "${namespace}" "$@"
 }
 
 # write_example_overlay IMAGE:TAG has the example run that image.
 write_example_overlay() {
-    cat >"$output/kustomization.yaml" <<YAML
+    cat >"${output}/kustomization.yaml" <<YAML
 apiVersion: kustomize.config.k8s.io/v1beta1
 kind: Kustomization
 resources:
@@ -72,7 +72,7 @@ wait_until_asleep() {
     if ! in_namespace wait elastiservice/example --for=jsonpath='{.status.mode}'=proxy --timeout=60s >/dev/null ||
         ! in_namespace wait pods --selector=app=example --for=delete --timeout=60s >/dev/null; then
         in_namespace get elastiservices,pods >&2 || true
-        fail "the example is not asleep after a minute; what there is is above, and \"kubectl describe elastiservice/example --namespace $namespace\" says more"
+        fail "the example is not asleep after a minute; what there is is above, and \"kubectl describe elastiservice/example --namespace ${namespace}\" says more"
     fi
 }
 
@@ -80,7 +80,7 @@ wait_until_asleep() {
 # compiles Kubernetes' client.
 build_timeline() {
     note "the program that prints the timeline"
-    (cd "$root" && go build -o "$output/timeline" ./hack/demo/timeline)
+    (cd "${root}" && go build -o "${output}/timeline" ./hack/demo/timeline)
 }
 
 # wait_until_reachable COMMAND... waits until a health check reaches a resolver:
@@ -91,7 +91,7 @@ wait_until_reachable() {
     local deadline=$((SECONDS + 60))
     until [[ $("$@" 2>/dev/null || true) == *Asleep* ]]; do
         if ((SECONDS >= deadline)); then
-            fail "no resolver responds at service/example of the namespace $namespace: check kube-proxy on the node of the client, and \"kubectl get endpointslices --namespace $namespace\""
+            fail "no resolver responds at service/example of the namespace ${namespace}: check kube-proxy on the node of the client, and \"kubectl get endpointslices --namespace ${namespace}\""
         fi
     done
 }
@@ -101,18 +101,18 @@ print_next_steps() {
 
 The cluster stays as it is. To see more:
 
-  export KUBECONFIG=$KUBECONFIG PATH=$root/_output/tools/bin:\$PATH
+  export KUBECONFIG=${KUBECONFIG} PATH=${root}/_output/tools/bin:\$PATH
   kubectl get elastiservices --all-namespaces
   kubectl explain elastiservice.spec
-  kubectl get --raw $path
-  kubectl get endpointslices --namespace $namespace
-  kubectl get events --namespace $namespace
+  kubectl get --raw ${path}
+  kubectl get endpointslices --namespace ${namespace}
+  kubectl get events --namespace ${namespace}
 
 Wake the example by hand instead of by a request, and put it to sleep without
 waiting for the cooldown:
 
-  echo '{"spec": {"reason": "by hand"}}' | kubectl create --raw $path/wake -f -
-  kubectl scale elastiservice/example --replicas=0 --namespace $namespace
+  echo '{"spec": {"reason": "by hand"}}' | kubectl create --raw ${path}/wake -f -
+  kubectl scale elastiservice/example --replicas=0 --namespace ${namespace}
 
 $1
 TEXT
@@ -122,7 +122,7 @@ TEXT
 show_example() {
     note "the example application, asleep"
     write_example_overlay "$1"
-    kubectl apply -k "$output" >/dev/null
+    kubectl apply -k "${output}" >/dev/null
     wait_until_asleep
     in_namespace get elastiservice/example deployment/example service/example
 }
@@ -130,29 +130,29 @@ show_example() {
 # print_timeline FLAG... -- COMMAND... has the command send one request.
 print_timeline() {
     note "one request, and the cooldown of 10 s without another"
-    "$output/timeline" --namespace "$namespace" --elastiservice example --until-asleep \
+    "${output}/timeline" --namespace "${namespace}" --elastiservice example --until-asleep \
         --expect "hello from example-" "$@"
 }
 
 on_local_cluster() {
-    export KUBECONFIG=$state/kubeconfig
+    export KUBECONFIG=${state}/kubeconfig
     note "the local test cluster"
-    "$root/hack/cluster/up.sh"
+    "${root}/hack/cluster/up.sh"
     build_timeline
 
     note "images"
-    "$root/hack/images/build.sh"
+    "${root}/hack/images/build.sh"
 
     note "deployment"
-    "$root/hack/deploy.sh"
-    "$root/hack/cluster/load-image.sh" "$root/_output/images/elasti-example.tar" >/dev/null
+    "${root}/hack/deploy.sh"
+    "${root}/hack/cluster/load-image.sh" "${root}/_output/images/elasti-example.tar" >/dev/null
 
-    show_example "$(<"$root/_output/images/elasti-example.name")"
+    show_example "$(<"${root}/_output/images/elasti-example.name")"
     local address
     address=$(in_namespace get service/example --output=jsonpath='{.spec.clusterIP}')
-    wait_until_reachable curl --silent --max-time 1 --user-agent kube-probe/demo --include "http://$address/"
-    print_timeline --audit-log "$state/logs/audit.log" -- \
-        curl --silent --show-error --max-time 120 "http://$address/hello"
+    wait_until_reachable curl --silent --max-time 1 --user-agent kube-probe/demo --include "http://${address}/"
+    print_timeline --audit-log "${state}/logs/audit.log" -- \
+        curl --silent --show-error --max-time 120 "http://${address}/hello"
     print_next_steps "Stop the cluster: make cluster-down"
 }
 
@@ -163,7 +163,7 @@ apiVersion: v1
 kind: Pod
 metadata:
   name: client
-  namespace: $namespace
+  namespace: ${namespace}
 spec:
   automountServiceAccountToken: false
   terminationGracePeriodSeconds: 1
@@ -193,34 +193,34 @@ is_deployed() {
 
 on_cluster_of_the_user() {
     export KUBECONFIG=$1
-    local image=${REGISTRY:+$REGISTRY/}elasti-example:${TAG:-latest} access_logs=false removal
+    local image=${REGISTRY:+${REGISTRY}/}elasti-example:${TAG:-latest} access_logs=false removal
     removal="Remove what the demo deployed:
 
-  kubectl delete -k $output"
+  kubectl delete -k ${output}"
     command -v kubectl >/dev/null || fail "no kubectl found: put it on PATH"
-    kubectl version >/dev/null || fail "the cluster of $KUBECONFIG does not respond, its error is above"
+    kubectl version >/dev/null || fail "the cluster of ${KUBECONFIG} does not respond, its error is above"
     build_timeline
 
     note "deployment to the context $(kubectl config current-context)"
     if is_deployed; then
         echo "elasti-apiserver is deployed already, and is used as it is"
     else
-        ACCESS_LOG=true "$root/hack/deploy.sh"
-        removal="$removal
-  kubectl delete -k $root/artifacts/deploy/base
-  kubectl annotate -f $root/artifacts/deploy/storage/customresourcedefinitions.yaml storage.elasti.truefoundry.com/allow-deletion=true
-  kubectl delete -k $root/artifacts/deploy/storage"
+        ACCESS_LOG=true "${root}/hack/deploy.sh"
+        removal="${removal}
+  kubectl delete -k ${root}/artifacts/deploy/base
+  kubectl annotate -f ${root}/artifacts/deploy/storage/customresourcedefinitions.yaml storage.elasti.truefoundry.com/allow-deletion=true
+  kubectl delete -k ${root}/artifacts/deploy/storage"
     fi
     if kubectl get deployments --namespace elasti-system elasti-resolver --output=jsonpath='{.spec.template.spec.containers[*].args}' | grep -q -e --access-log; then
         access_logs=true
     fi
 
-    show_example "$image"
-    run_client "$image"
-    local get=(kubectl --namespace "$namespace" exec client -- /elasti-example)
+    show_example "${image}"
+    run_client "${image}"
+    local get=(kubectl --namespace "${namespace}" exec client -- /elasti-example)
     wait_until_reachable "${get[@]}" -user-agent=kube-probe/demo -get=http://example/
-    print_timeline --access-logs="$access_logs" -- "${get[@]}" -get=http://example/hello
-    print_next_steps "$removal"
+    print_timeline --access-logs="${access_logs}" -- "${get[@]}" -get=http://example/hello
+    print_next_steps "${removal}"
 }
 
 if [[ ${1:-} == -h || ${1:-} == --help ]]; then
@@ -232,8 +232,8 @@ elif (($# > 1)); then
 fi
 [[ -z ${1:-} || -e ${1%%:*} ]] || fail "there is no kubeconfig $1"
 command -v go >/dev/null || fail "no Go found: install Go 1.26 or later and put it on PATH, see https://go.dev/doc/install"
-mkdir -p "$output"
-if (($# == 0)) || [[ $1 -ef $state/kubeconfig ]]; then
+mkdir -p "${output}"
+if (($# == 0)) || [[ $1 -ef ${state}/kubeconfig ]]; then
     on_local_cluster
 else
     on_cluster_of_the_user "$1"

@@ -7,14 +7,14 @@
 set -euo pipefail
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd -P)
-output=$root/_output/images
+output=${root}/_output/images
 name=docker.io/library/elasti-databases:latest
 
-mkdir -p "$output"
+mkdir -p "${output}"
 # Two calls at once would write the same files.
-exec 9>"$output/databases.lock"
+exec 9>"${output}/databases.lock"
 flock 9
-[[ ! -f $output/elasti-databases.tar ]] || exit 0
+[[ ! -f ${output}/elasti-databases.tar ]] || exit 0
 
 fail() {
     echo "hack/images/databases.sh: $*" >&2
@@ -32,63 +32,63 @@ packages_of() {
 
 # The version of PostgreSQL that this Debian has.
 server=$(apt-cache depends postgresql 2>/dev/null | awk '/Depends: postgresql-[0-9]/ { print $2; exit }')
-if [[ -z $server ]]; then
+if [[ -z ${server} ]]; then
     # A fresh machine has no list of packages yet.
     apt-get -q update >/dev/null
     server=$(apt-cache depends postgresql | awk '/Depends: postgresql-[0-9]/ { print $2; exit }')
 fi
-[[ -n $server ]] || fail "there is no Debian package of PostgreSQL to be had"
+[[ -n ${server} ]] || fail "there is no Debian package of PostgreSQL to be had"
 
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 # The download runs as a user of its own.
-chmod 755 "$work"
-mkdir --mode=777 "$work/packages"
-mapfile -t packages < <(packages_of "$server")
+chmod 755 "${work}"
+mkdir --mode=777 "${work}/packages"
+mapfile -t packages < <(packages_of "${server}")
 download() {
-    (cd "$work/packages" && apt-get -q download "${packages[@]}") >"$work/log" 2>&1
+    (cd "${work}/packages" && apt-get -q download "${packages[@]}") >"${work}/log" 2>&1
 }
 # The list of packages may be older than the archive is.
 download || { apt-get -q update >/dev/null && download; } || {
-    cat "$work/log" >&2
+    cat "${work}/log" >&2
     fail "the packages cannot be downloaded"
 }
 
-files=$work/files
+files=${work}/files
 # The directories that Debian has made one before it unpacks anything.
-mkdir -p "$files"/usr/{bin,sbin,lib,lib64} "$files"/{etc,data,tmp,proc}
-chmod 1777 "$files/data" "$files/tmp"
+mkdir -p "${files}"/usr/{bin,sbin,lib,lib64} "${files}"/{etc,data,tmp,proc}
+chmod 1777 "${files}/data" "${files}/tmp"
 for directory in bin sbin lib lib64; do
-    ln -s "usr/$directory" "$files/$directory"
+    ln -s "usr/${directory}" "${files}/${directory}"
 done
-for package in "$work"/packages/*.deb; do
+for package in "${work}"/packages/*.deb; do
     # A link to a directory stays when a package has the directory.
-    dpkg-deb --fsys-tarfile "$package" | tar --extract --keep-directory-symlink --no-same-owner --directory "$files"
+    dpkg-deb --fsys-tarfile "${package}" | tar --extract --keep-directory-symlink --no-same-owner --directory "${files}"
 done
-[[ -e $files/bin/sh ]] || ln -s dash "$files/usr/bin/sh"
+[[ -e ${files}/bin/sh ]] || ln -s dash "${files}/usr/bin/sh"
 # One path for whatever version it is.
-ln -s "lib/postgresql/${server#postgresql-}/bin" "$files/usr/postgresql"
-rm -rf "$files"/usr/share/{doc,man,locale} "${files:?}"/var "$files"/etc/init.d
-cat >"$files/etc/passwd" <<'PASSWD'
+ln -s "lib/postgresql/${server#postgresql-}/bin" "${files}/usr/postgresql"
+rm -rf "${files}"/usr/share/{doc,man,locale} "${files:?}"/var "${files}"/etc/init.d
+cat >"${files}/etc/passwd" <<'PASSWD'
 root:x:0:0:root:/:/bin/sh
 nonroot:x:65532:65532:nonroot:/data:/bin/sh
 PASSWD
-printf 'root:x:0:\nnonroot:x:65532:\n' >"$files/etc/group"
-chroot "$files" /usr/postgresql/postgres --version >/dev/null || fail "PostgreSQL does not run out of its packages"
-chroot "$files" /usr/bin/redis-server --version >/dev/null || fail "Redis does not run out of its packages"
+printf 'root:x:0:\nnonroot:x:65532:\n' >"${files}/etc/group"
+chroot "${files}" /usr/postgresql/postgres --version >/dev/null || fail "PostgreSQL does not run out of its packages"
+chroot "${files}" /usr/bin/redis-server --version >/dev/null || fail "Redis does not run out of its packages"
 
-tar --create --file="$work/layer.tar" --owner=0 --group=0 --numeric-owner --mtime=@0 --sort=name --directory="$files" .
-layer=$(sha256sum "$work/layer.tar" | cut -d' ' -f1)
-cat >"$work/config.json" <<JSON
-{"architecture":"$(go env GOARCH)","os":"linux","config":{"User":"65532:65532","Env":["PATH=/usr/postgresql:/usr/bin"],"WorkingDir":"/data"},"rootfs":{"type":"layers","diff_ids":["sha256:$layer"]}}
+tar --create --file="${work}/layer.tar" --owner=0 --group=0 --numeric-owner --mtime=@0 --sort=name --directory="${files}" .
+layer=$(sha256sum "${work}/layer.tar" | cut -d' ' -f1)
+cat >"${work}/config.json" <<JSON
+{"architecture":"$(go env GOARCH)","os":"linux","config":{"User":"65532:65532","Env":["PATH=/usr/postgresql:/usr/bin"],"WorkingDir":"/data"},"rootfs":{"type":"layers","diff_ids":["sha256:${layer}"]}}
 JSON
-cat >"$work/manifest.json" <<JSON
-[{"Config":"config.json","RepoTags":["$name"],"Layers":["layer.tar"]}]
+cat >"${work}/manifest.json" <<JSON
+[{"Config":"config.json","RepoTags":["${name}"],"Layers":["layer.tar"]}]
 JSON
-tar --create --file="$output/.elasti-databases.tar" --directory="$work" manifest.json config.json layer.tar
-rm -rf "$output/databases"
-mv "$files" "$output/databases"
-echo "$name" >"$output/elasti-databases.name"
+tar --create --file="${output}/.elasti-databases.tar" --directory="${work}" manifest.json config.json layer.tar
+rm -rf "${output}/databases"
+mv "${files}" "${output}/databases"
+echo "${name}" >"${output}/elasti-databases.name"
 # The last step, so that what is there is whole.
-mv "$output/.elasti-databases.tar" "$output/elasti-databases.tar"
-echo "elasti-databases is built: $(du -h "$output/elasti-databases.tar" | cut -f1)"
+mv "${output}/.elasti-databases.tar" "${output}/elasti-databases.tar"
+echo "elasti-databases is built: $(du -h "${output}/elasti-databases.tar" | cut -f1)"

@@ -7,30 +7,30 @@
 # archive newer than its binary is kept.
 image_archive() {
     local name=$1 binary=$2 archive=$3 entry work layer
-    if [[ $archive -nt $binary ]]; then
+    if [[ ${archive} -nt ${binary} ]]; then
         return
     fi
-    entry=$(basename "$binary")
+    entry=$(basename "${binary}")
     work=$(mktemp -d)
-    tar --create --file="$work/layer.tar" --owner=0 --group=0 --numeric-owner --mode=0755 --mtime=@0 \
-        --directory="$(dirname "$binary")" "$entry"
-    layer=$(sha256sum "$work/layer.tar" | cut -d' ' -f1)
-    cat >"$work/config.json" <<EOF
-{"architecture":"$(go env GOARCH)","os":"linux","config":{"Entrypoint":["/$entry"]},"rootfs":{"type":"layers","diff_ids":["sha256:$layer"]}}
+    tar --create --file="${work}/layer.tar" --owner=0 --group=0 --numeric-owner --mode=0755 --mtime=@0 \
+        --directory="$(dirname "${binary}")" "${entry}"
+    layer=$(sha256sum "${work}/layer.tar" | cut -d' ' -f1)
+    cat >"${work}/config.json" <<EOF
+{"architecture":"$(go env GOARCH)","os":"linux","config":{"Entrypoint":["/${entry}"]},"rootfs":{"type":"layers","diff_ids":["sha256:${layer}"]}}
 EOF
-    cat >"$work/manifest.json" <<EOF
-[{"Config":"config.json","RepoTags":["$name"],"Layers":["layer.tar"]}]
+    cat >"${work}/manifest.json" <<EOF
+[{"Config":"config.json","RepoTags":["${name}"],"Layers":["layer.tar"]}]
 EOF
-    mkdir -p "$(dirname "$archive")"
-    tar --create --file="$archive.new" --directory="$work" manifest.json config.json layer.tar
-    mv "$archive.new" "$archive"
-    rm -rf "$work"
+    mkdir -p "$(dirname "${archive}")"
+    tar --create --file="${archive}.new" --directory="${work}" manifest.json config.json layer.tar
+    mv "${archive}.new" "${archive}"
+    rm -rf "${work}"
 }
 
 # import_images ARCHIVE... loads archives into the cluster's containerd.
 import_images() {
     local archive
     for archive in "$@"; do
-        ctr --address "$state/containerd.sock" --namespace k8s.io images import "$archive"
+        ctr --address "${state}/containerd.sock" --namespace k8s.io images import "${archive}"
     done
 }

@@ -18,21 +18,21 @@ declare -A package_of=(
 require_machine() {
     local alternative="any other cluster does as well: point KUBECONFIG to it, load the images there and deploy"
     if [[ $(uname -s) != Linux ]]; then
-        fail "the local cluster needs Linux; $alternative"
+        fail "the local cluster needs Linux; ${alternative}"
     fi
     if ((EUID != 0)); then
-        fail "the local cluster needs root (it runs a kubelet and containerd); $alternative"
+        fail "the local cluster needs root (it runs a kubelet and containerd); ${alternative}"
     fi
     if ((${#state} > state_length_limit)); then
-        fail "the path $state is too long for the sockets in it (limit: $state_length_limit characters); set ELASTI_CLUSTER_STATE to a shorter one"
+        fail "the path ${state} is too long for the sockets in it (limit: ${state_length_limit} characters); set ELASTI_CLUSTER_STATE to a shorter one"
     fi
 }
 
 install_packages() {
     local file missing=()
     for file in "${!package_of[@]}"; do
-        if [[ ! -x $file ]]; then
-            missing+=("${package_of[$file]}")
+        if [[ ! -x ${file} ]]; then
+            missing+=("${package_of[${file}]}")
         fi
     done
     if ((${#missing[@]} == 0)); then
@@ -49,24 +49,24 @@ apt_install() {
     local log
     log=$(mktemp)
     if ! { apt-get update && DEBIAN_FRONTEND=noninteractive apt-get install --yes --no-install-recommends "$@"; } \
-        >"$log" 2>&1 </dev/null 9>&-; then
+        >"${log}" 2>&1 </dev/null 9>&-; then
         end_line
-        tail -n 15 "$log" >&2
-        fail "apt-get could not install $*; the whole output is in $log"
+        tail -n 15 "${log}" >&2
+        fail "apt-get could not install $*; the whole output is in ${log}"
     fi
-    rm -f "$log"
+    rm -f "${log}"
 }
 
 # check_nothing_is_in_the_way reports everything of others that holds what the
 # cluster needs for itself.
 check_nothing_is_in_the_way() {
     local port listeners found=false
-    for port in "$api_port" "$etcd_client_port" "$etcd_peer_port" "$controller_manager_port" "$scheduler_port" \
-        "$kubelet_port" "$kubelet_health_port" "$kube_proxy_health_port" "$kube_proxy_metrics_port"; do
-        listeners=$(ss --no-header --listening --numeric --tcp --processes "sport = :$port" |
+    for port in "${api_port}" "${etcd_client_port}" "${etcd_peer_port}" "${controller_manager_port}" "${scheduler_port}" \
+        "${kubelet_port}" "${kubelet_health_port}" "${kube_proxy_health_port}" "${kube_proxy_metrics_port}"; do
+        listeners=$(ss --no-header --listening --numeric --tcp --processes "sport = :${port}" |
             awk '{ print $4, $6 }' | sed -E 's/users:\(\("([^"]+)",pid=([0-9]+).*/held by \1, process \2/')
-        if [[ -n $listeners ]]; then
-            echo "error: port $port is taken: $listeners" >&2
+        if [[ -n ${listeners} ]]; then
+            echo "error: port ${port} is taken: ${listeners}" >&2
             found=true
         fi
     done
@@ -75,17 +75,17 @@ check_nothing_is_in_the_way() {
         found=true
     fi
     local range routes
-    for range in "$pod_range" "$service_range" "$node_address/32"; do
+    for range in "${pod_range}" "${service_range}" "${node_address}/32"; do
         routes=$(
-            ip -4 route show root "$range" table all
-            ip -4 route show match "$range" table all | grep -v '^default' || true
+            ip -4 route show root "${range}" table all
+            ip -4 route show match "${range}" table all | grep -v '^default' || true
         )
-        if [[ -n $routes ]]; then
-            echo "error: the address range $range is in use on this machine: $routes" >&2
+        if [[ -n ${routes} ]]; then
+            echo "error: the address range ${range} is in use on this machine: ${routes}" >&2
             found=true
         fi
     done
-    if [[ $found == true ]]; then
+    if [[ ${found} == true ]]; then
         fail "free what is listed above, then run this again"
     fi
 }
@@ -93,10 +93,10 @@ check_nothing_is_in_the_way() {
 prepare_machine() {
     save_kernel_settings
     sysctl --quiet --write net.ipv4.ip_forward=1
-    ip address add "$node_address/32" dev lo label "$node_address_label"
+    ip address add "${node_address}/32" dev lo label "${node_address_label}"
     # With this route the machine itself reaches service addresses, also where it
     # has no default route, and one without a service goes nowhere.
-    ip route add "$service_range" dev lo src "$node_address"
+    ip route add "${service_range}" dev lo src "${node_address}"
     keep_pod_range_here
     drop_unserved_services
     check_ranges_stay_here
@@ -109,7 +109,7 @@ prepare_machine() {
 # this route a packet to a deleted pod leaves by the machine's default route,
 # and another server may respond in place of the application.
 keep_pod_range_here() {
-    ip -4 route replace unreachable "$pod_range" metric "$unreachable_metric"
+    ip -4 route replace unreachable "${pod_range}" metric "${unreachable_metric}"
 }
 
 # drop_unserved_services drops a packet to a service address that kube-proxy has not
@@ -118,19 +118,19 @@ keep_pod_range_here() {
 # that the client sends again, for two minutes, is lost as well. A packet that is dropped
 # here is not remembered, and the next attempt, a second later, reaches a pod.
 drop_unserved_services() {
-    if nft list table ip "$network_name" >/dev/null 2>&1; then
+    if nft list table ip "${network_name}" >/dev/null 2>&1; then
         return
     fi
     # The translation comes before this priority.
     nft -f - <<TEXT
-table ip $network_name {
+table ip ${network_name} {
     chain output {
         type filter hook output priority 10; policy accept;
-        ip daddr $service_range drop
+        ip daddr ${service_range} drop
     }
     chain forward {
         type filter hook forward priority 10; policy accept;
-        ip daddr $service_range drop
+        ip daddr ${service_range} drop
     }
 }
 TEXT
@@ -140,11 +140,11 @@ TEXT
 # the cluster's ranges would leave the machine.
 check_ranges_stay_here() {
     local range address way leaving=()
-    for range in "$pod_range" "$service_range"; do
-        for address in $(sample_addresses "$range"); do
-            way=$(way_to "$address")
-            if [[ $way != unreachable && $way != lo ]]; then
-                leaving+=("$address, of the range $range: $way")
+    for range in "${pod_range}" "${service_range}"; do
+        for address in $(sample_addresses "${range}"); do
+            way=$(way_to "${address}")
+            if [[ ${way} != unreachable && ${way} != lo ]]; then
+                leaving+=("${address}, of the range ${range}: ${way}")
             fi
         done
     done
@@ -159,7 +159,7 @@ check_ranges_stay_here() {
 # beginning of a range.
 sample_addresses() {
     local prefix=${1%.0.0/16}
-    printf '%s\n' "$prefix".{127.1,128.254,200.77,255.254,255.255}
+    printf '%s\n' "${prefix}".{127.1,128.254,200.77,255.254,255.255}
 }
 
 # way_to ADDRESS prints the device that a packet to the address leaves by, or
@@ -167,8 +167,8 @@ sample_addresses() {
 way_to() {
     local route
     if route=$(ip -4 -oneline route get "$1" 2>&1); then
-        sed -nE 's/.* dev ([^ ]+) .*/\1/p' <<<"$route"
-    elif [[ $route == *"No route to host"* || $route == *"Network is unreachable"* ]]; then
+        sed -nE 's/.* dev ([^ ]+) .*/\1/p' <<<"${route}"
+    elif [[ ${route} == *"No route to host"* || ${route} == *"Network is unreachable"* ]]; then
         echo unreachable
     else
         echo "${route:-no output of ip}"
@@ -179,8 +179,8 @@ way_to() {
 # nothing by default, as Docker sets it.
 allow_forwarding() {
     if command -v iptables >/dev/null && iptables -S FORWARD 2>/dev/null | grep -q '^-P FORWARD DROP'; then
-        iptables -I FORWARD -s "$pod_range" -m comment --comment "$network_name" -j ACCEPT
-        iptables -I FORWARD -d "$pod_range" -m comment --comment "$network_name" -j ACCEPT
+        iptables -I FORWARD -s "${pod_range}" -m comment --comment "${network_name}" -j ACCEPT
+        iptables -I FORWARD -d "${pod_range}" -m comment --comment "${network_name}" -j ACCEPT
     fi
 }
 
@@ -190,18 +190,18 @@ make_control_groups() {
     local hierarchy controller
     if [[ -f /sys/fs/cgroup/cgroup.controllers ]]; then
         for controller in $(</sys/fs/cgroup/cgroup.controllers); do
-            echo "+$controller" >/sys/fs/cgroup/cgroup.subtree_control 2>/dev/null || true
+            echo "+${controller}" >/sys/fs/cgroup/cgroup.subtree_control 2>/dev/null || true
         done
-        mkdir -p "/sys/fs/cgroup$cgroup"
-        echo "$cgroup_weight" >"/sys/fs/cgroup$cgroup/cpu.weight" 2>/dev/null || true
+        mkdir -p "/sys/fs/cgroup${cgroup}"
+        echo "${cgroup_weight}" >"/sys/fs/cgroup${cgroup}/cpu.weight" 2>/dev/null || true
         return
     fi
     for hierarchy in /sys/fs/cgroup/*/; do
-        if [[ -f $hierarchy/cgroup.procs ]]; then
-            mkdir -p "${hierarchy%/}$cgroup"
+        if [[ -f ${hierarchy}/cgroup.procs ]]; then
+            mkdir -p "${hierarchy%/}${cgroup}"
         fi
-        if [[ -f ${hierarchy%/}$cgroup/cpu.shares ]]; then
-            echo "$cgroup_shares" >"${hierarchy%/}$cgroup/cpu.shares"
+        if [[ -f ${hierarchy%/}${cgroup}/cpu.shares ]]; then
+            echo "${cgroup_shares}" >"${hierarchy%/}${cgroup}/cpu.shares"
         fi
     done
 }

@@ -3,49 +3,49 @@
 # shellcheck disable=SC2154 # settings.sh sets the variables
 
 start_containerd() {
-    start_process containerd /usr/bin/containerd --config "$state/config/containerd.toml"
+    start_process containerd /usr/bin/containerd --config "${state}/config/containerd.toml"
 }
 
 containerd_is_ready() {
-    ctr --address "$state/containerd.sock" --timeout 2s version
+    ctr --address "${state}/containerd.sock" --timeout 2s version
 }
 
 # load_own_images builds the images of the pause container and of CoreDNS, and
 # loads them into containerd.
 load_own_images() {
-    local images=$repository/_output/tools/images
-    local pause=$images/pause
-    if [[ ! -x $pause || $cluster_scripts/pause/main.go -nt $pause ]]; then
-        mkdir -p "$images"
-        (cd "$cluster_scripts/pause" && CGO_ENABLED=0 go build -trimpath -buildvcs=false -ldflags "-s -w" -o "$pause" . 9>&-)
+    local images=${repository}/_output/tools/images
+    local pause=${images}/pause
+    if [[ ! -x ${pause} || ${cluster_scripts}/pause/main.go -nt ${pause} ]]; then
+        mkdir -p "${images}"
+        (cd "${cluster_scripts}/pause" && CGO_ENABLED=0 go build -trimpath -buildvcs=false -ldflags "-s -w" -o "${pause}" . 9>&-)
     fi
-    image_archive "$pause_image" "$pause" "$images/pause.tar"
-    image_archive "$coredns_image" "$tools_bin/coredns" "$images/coredns.tar"
+    image_archive "${pause_image}" "${pause}" "${images}/pause.tar"
+    image_archive "${coredns_image}" "${tools_bin}/coredns" "${images}/coredns.tar"
     wait_for containerd 30 "containerd responds" containerd_is_ready
-    import_images "$images/pause.tar" "$images/coredns.tar" >>"$state/logs/set-up.log"
+    import_images "${images}/pause.tar" "${images}/coredns.tar" >>"${state}/logs/set-up.log"
 }
 
 start_kubelet() {
-    start_process kubelet "$tools_bin/kubelet" \
-        --config="$state/config/kubelet.yaml" \
-        --kubeconfig="$state/kubelet.kubeconfig" \
-        --root-dir="$state/kubelet" \
-        --cert-dir="$state/kubelet/pki" \
-        --hostname-override="$node_name" \
-        --node-ip="$node_address"
+    start_process kubelet "${tools_bin}/kubelet" \
+        --config="${state}/config/kubelet.yaml" \
+        --kubeconfig="${state}/kubelet.kubeconfig" \
+        --root-dir="${state}/kubelet" \
+        --cert-dir="${state}/kubelet/pki" \
+        --hostname-override="${node_name}" \
+        --node-ip="${node_address}"
 }
 
 node_is_ready() {
-    [[ $(cluster_kubectl get node "$node_name" \
+    [[ $(cluster_kubectl get node "${node_name}" \
         --output=jsonpath='{.status.conditions[?(@.type=="Ready")].status}') == True ]]
 }
 
 start_kube_proxy() {
-    start_process kube-proxy "$tools_bin/kube-proxy" --config="$state/config/kube-proxy.yaml"
+    start_process kube-proxy "${tools_bin}/kube-proxy" --config="${state}/config/kube-proxy.yaml"
 }
 
 apply_coredns() {
-    cluster_kubectl apply --filename="$state/config/coredns.yaml" >>"$state/logs/set-up.log"
+    cluster_kubectl apply --filename="${state}/config/coredns.yaml" >>"${state}/logs/set-up.log"
 }
 
 # dns_responds queries the service's address, so it needs CoreDNS to be ready
@@ -54,7 +54,7 @@ apply_coredns() {
 # another server.
 dns_responds() {
     local octets address
-    IFS=. read -ra octets <<<"$kubernetes_service_address"
+    IFS=. read -ra octets <<<"${kubernetes_service_address}"
     # A name, type and class that are referred to, a time to live, and 4 bytes.
     printf -v address ' 00 01 00 01 .. .. .. .. 00 04 %02x %02x %02x %02x' "${octets[@]}"
     # shellcheck disable=SC2016 # Bash is to expand it.
@@ -63,5 +63,5 @@ dns_responds() {
     # The length, a header with one question, and kubernetes.default.svc.cluster.local, type A, class IN.
     printf "\0\66\22\64\1\0\0\1\0\0\0\0\0\0\12kubernetes\7default\3svc\7cluster\5local\0\0\1\0\1" >&3
     read -r high low < <(head -c 2 <&3 | od -An -tu1)
-    head -c $((high * 256 + low)) <&3 | od -An -v -tx1 | tr -d "\n"' "$dns_address" | grep -q "$address"
+    head -c $((high * 256 + low)) <&3 | od -An -v -tx1 | tr -d "\n"' "${dns_address}" | grep -q "${address}"
 }

@@ -6,7 +6,7 @@
 line_is_open=false
 
 end_line() {
-    if [[ $line_is_open == true ]]; then
+    if [[ ${line_is_open} == true ]]; then
         echo
         line_is_open=false
     fi
@@ -29,11 +29,11 @@ fail() {
 step() {
     local title=$1 started=${EPOCHREALTIME/[.,]/} taken
     shift
-    printf '%-58s' "$title"
+    printf '%-58s' "${title}"
     line_is_open=true
     "$@"
     taken=$(((${EPOCHREALTIME/[.,]/} - started) / 1000))
-    if [[ $line_is_open == true ]]; then
+    if [[ ${line_is_open} == true ]]; then
         printf '%3d.%03d s\n' $((taken / 1000)) $((taken % 1000))
         line_is_open=false
     fi
@@ -42,16 +42,16 @@ step() {
 # fail_with_log COMPONENT TEXT... ends the script with a message and the last
 # lines that the component logged.
 fail_with_log() {
-    local component=$1 log=$state/logs/$1.log
+    local component=$1 log=${state}/logs/$1.log
     shift
     end_line
     {
         echo "error: $*"
-        if [[ -s $log ]]; then
-            echo "the last lines of $log:"
-            tail -n 15 "$log" | cut -c1-400 | sed 's/^/  /'
+        if [[ -s ${log} ]]; then
+            echo "the last lines of ${log}:"
+            tail -n 15 "${log}" | cut -c1-400 | sed 's/^/  /'
         fi
-        echo "logs of all components are in $state/logs"
+        echo "logs of all components are in ${state}/logs"
     } >&2
     exit 1
 }
@@ -63,11 +63,11 @@ wait_for() {
     shift 3
     deadline=$((SECONDS + seconds))
     until "$@" >/dev/null 2>&1; do
-        if ! process_is_running "$component"; then
-            fail_with_log "$component" "$component ended while waiting for this: $text"
+        if ! process_is_running "${component}"; then
+            fail_with_log "${component}" "${component} ended while waiting for this: ${text}"
         fi
         if ((SECONDS >= deadline)); then
-            fail_with_log "$component" "not so after $seconds s: $text"
+            fail_with_log "${component}" "not so after ${seconds} s: ${text}"
         fi
         sleep 0.1
     done

@@ -28,10 +28,10 @@ process_is_running() {
 # process_number COMPONENT prints the number of a recorded process if it runs.
 process_number() {
     local number started boot executable
-    [[ -f $record/processes/$1 ]] || return 0
-    read -r number started boot executable <"$record/processes/$1" || return 0
-    if [[ $boot == "$(boot_id)" && $(start_time "$number") == "$started" ]]; then
-        echo "$number"
+    [[ -f ${record}/processes/$1 ]] || return 0
+    read -r number started boot executable <"${record}/processes/$1" || return 0
+    if [[ ${boot} == "$(boot_id)" && $(start_time "${number}") == "${started}" ]]; then
+        echo "${number}"
     fi
 }
 
@@ -47,24 +47,24 @@ start_process() {
         for descriptor in /proc/self/fd/*; do
             descriptor=${descriptor##*/}
             if ((descriptor > 2)); then
-                eval "exec $descriptor>&-"
+                eval "exec ${descriptor}>&-"
             fi
         done
         ulimit -n "$(ulimit -Hn)"
         cd /
-        number=$BASHPID
-        echo "$number $(start_time "$number") $(boot_id) $executable" >"$record/processes/$component.new"
-        mv "$record/processes/$component.new" "$record/processes/$component"
-        exec env -i PATH="$PATH" HOME=/root setsid "$executable" "$@"
-    ) </dev/null >>"$state/logs/$component.log" 2>&1 &
-    wait_for_record "$component" $!
+        number=${BASHPID}
+        echo "${number} $(start_time "${number}") $(boot_id) ${executable}" >"${record}/processes/${component}.new"
+        mv "${record}/processes/${component}.new" "${record}/processes/${component}"
+        exec env -i PATH="${PATH}" HOME=/root setsid "${executable}" "$@"
+    ) </dev/null >>"${state}/logs/${component}.log" 2>&1 &
+    wait_for_record "${component}" $!
 }
 
 wait_for_record() {
     local component=$1 number=$2
-    until [[ -f $record/processes/$component ]]; do
-        if ! start_time "$number" >/dev/null; then
-            fail_with_log "$component" "$component could not be started"
+    until [[ -f ${record}/processes/${component} ]]; do
+        if ! start_time "${number}" >/dev/null; then
+            fail_with_log "${component}" "${component} could not be started"
         fi
         sleep 0.02
     done
@@ -75,19 +75,19 @@ wait_for_record() {
 stop_processes() {
     local component number deadline=$((SECONDS + 10))
     for component in "${components[@]}"; do
-        number=$(process_number "$component")
-        if [[ -n $number ]]; then
-            kill -s KILL "$number" 2>/dev/null || true
+        number=$(process_number "${component}")
+        if [[ -n ${number} ]]; then
+            kill -s KILL "${number}" 2>/dev/null || true
         fi
     done
     for component in "${components[@]}"; do
-        while process_is_running "$component"; do
+        while process_is_running "${component}"; do
             if ((SECONDS >= deadline)); then
-                fail "process $(process_number "$component") ($component) does not end"
+                fail "process $(process_number "${component}") (${component}) does not end"
             fi
             sleep 0.02
         done
-        rm -f "$record/processes/$component"
+        rm -f "${record}/processes/${component}"
     done
 }
 

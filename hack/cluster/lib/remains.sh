@@ -10,15 +10,15 @@
 remove_cluster() {
     local cluster_state=$1
     stop_processes
-    end_container_supervisors "$cluster_state"
+    end_container_supervisors "${cluster_state}"
     end_containers
-    remove_mounts "$cluster_state"
+    remove_mounts "${cluster_state}"
     remove_control_groups
     remove_packet_filter
     remove_addresses
-    remove_files "$cluster_state"
+    remove_files "${cluster_state}"
     restore_kernel_settings
-    rm -rf "$record/processes" "$record/kernel-settings"
+    rm -rf "${record}/processes" "${record}/kernel-settings"
 }
 
 # end_container_supervisors STATE ends the containerd shims, which outlive
@@ -26,9 +26,9 @@ remove_cluster() {
 end_container_supervisors() {
     local cluster_state=$1 file arguments number
     for file in /proc/[0-9]*/cmdline; do
-        { mapfile -d '' -t arguments <"$file"; } 2>/dev/null || continue
+        { mapfile -d '' -t arguments <"${file}"; } 2>/dev/null || continue
         [[ ${arguments[0]:-} == *containerd-shim-runc-v2 ]] || continue
-        if [[ " ${arguments[*]} " == *" -address $cluster_state/containerd.sock "* ]]; then
+        if [[ " ${arguments[*]} " == *" -address ${cluster_state}/containerd.sock "* ]]; then
             number=${file#/proc/}
             kill -s KILL "${number%/cmdline}" 2>/dev/null || true
         fi
@@ -39,9 +39,9 @@ end_container_supervisors() {
 # inner ones first.
 control_groups() {
     local top
-    for top in "/sys/fs/cgroup$cgroup" /sys/fs/cgroup/*"$cgroup"; do
-        if [[ -d $top ]]; then
-            find "$top" -depth -type d 2>/dev/null || true
+    for top in "/sys/fs/cgroup${cgroup}" /sys/fs/cgroup/*"${cgroup}"; do
+        if [[ -d ${top} ]]; then
+            find "${top}" -depth -type d 2>/dev/null || true
         fi
     done
 }
@@ -49,7 +49,7 @@ control_groups() {
 container_processes() {
     local group
     control_groups | while read -r group; do
-        cat "$group/cgroup.procs" 2>/dev/null || true
+        cat "${group}/cgroup.procs" 2>/dev/null || true
     done | sort -un
 }
 
@@ -74,9 +74,9 @@ mounts_below() {
     local directory=$1 point
     # The fifth field is the mount point, with spaces written as \040.
     awk '{ print $5 }' /proc/self/mountinfo | tac | while read -r point; do
-        point=$(printf '%b' "$point")
-        if [[ $point == "$directory" || $point == "$directory"/* ]]; then
-            echo "$point"
+        point=$(printf '%b' "${point}")
+        if [[ ${point} == "${directory}" || ${point} == "${directory}"/* ]]; then
+            echo "${point}"
         fi
     done
 }
@@ -84,7 +84,7 @@ mounts_below() {
 remove_mounts() {
     local point
     mounts_below "$1" | while read -r point; do
-        umount "$point" 2>/dev/null || umount --lazy "$point" 2>/dev/null || true
+        umount "${point}" 2>/dev/null || umount --lazy "${point}" 2>/dev/null || true
     done
     if [[ -n $(mounts_below "$1") ]]; then
         fail "still mounted below $1: $(mounts_below "$1" | head -3 | tr '\n' ' ')"
@@ -95,7 +95,7 @@ remove_control_groups() {
     local group deadline=$((SECONDS + 5))
     while [[ -n $(control_groups) ]]; do
         control_groups | while read -r group; do
-            rmdir "$group" 2>/dev/null || true
+            rmdir "${group}" 2>/dev/null || true
         done
         # A group can be removed a moment after its last process ended.
         if ((SECONDS >= deadline)); then
@@ -110,62 +110,62 @@ remove_control_groups() {
 remove_packet_filter() {
     local family
     for family in ip ip6; do
-        if nft list table "$family" kube-proxy >/dev/null 2>&1; then
-            nft delete table "$family" kube-proxy
+        if nft list table "${family}" kube-proxy >/dev/null 2>&1; then
+            nft delete table "${family}" kube-proxy
         fi
     done
-    if nft list table ip "$network_name" >/dev/null 2>&1; then
-        nft delete table ip "$network_name"
+    if nft list table ip "${network_name}" >/dev/null 2>&1; then
+        nft delete table ip "${network_name}"
     fi
-    if command -v iptables >/dev/null && iptables -S FORWARD 2>/dev/null | grep -q "$network_name"; then
-        iptables -D FORWARD -s "$pod_range" -m comment --comment "$network_name" -j ACCEPT
-        iptables -D FORWARD -d "$pod_range" -m comment --comment "$network_name" -j ACCEPT
+    if command -v iptables >/dev/null && iptables -S FORWARD 2>/dev/null | grep -q "${network_name}"; then
+        iptables -D FORWARD -s "${pod_range}" -m comment --comment "${network_name}" -j ACCEPT
+        iptables -D FORWARD -d "${pod_range}" -m comment --comment "${network_name}" -j ACCEPT
     fi
 }
 
 remove_addresses() {
-    ip -4 route del unreachable "$pod_range" metric "$unreachable_metric" 2>/dev/null || true
-    ip route del "$service_range" dev lo 2>/dev/null || true
-    ip address del "$node_address/32" dev lo 2>/dev/null || true
+    ip -4 route del unreachable "${pod_range}" metric "${unreachable_metric}" 2>/dev/null || true
+    ip route del "${service_range}" dev lo 2>/dev/null || true
+    ip address del "${node_address}/32" dev lo 2>/dev/null || true
 }
 
 # remove_files STATE removes the cluster's files, also those which its node's
 # components write to fixed places; its logs stay.
 remove_files() {
     local cluster_state=$1 container link
-    for container in "$cluster_state"/containerd/state/io.containerd.runtime.v2.task/k8s.io/*; do
+    for container in "${cluster_state}"/containerd/state/io.containerd.runtime.v2.task/k8s.io/*; do
         # The socket of a container's shim is named by a hash, found in this file.
-        if [[ -f $container/address ]]; then
-            rm -f "$(sed 's|^unix://||' "$container/address")"
+        if [[ -f ${container}/address ]]; then
+            rm -f "$(sed 's|^unix://||' "${container}/address")"
         fi
         rm -f /var/lib/cni/results/*-"${container##*/}"-*
     done
     for link in /var/log/containers/*; do
-        if [[ -L $link && $(readlink "$link") == "$cluster_state"/* ]]; then
-            rm -f "$link"
+        if [[ -L ${link} && $(readlink "${link}") == "${cluster_state}"/* ]]; then
+            rm -f "${link}"
         fi
     done
     # The kubelet keeps this socket in a fixed place; another kubelet's is in use.
     local plugins=/var/lib/kubelet/device-plugins
-    if [[ -z $(ss --no-header --listening --unix "src $plugins/kubelet.sock") ]]; then
-        rm -f "$plugins/kubelet.sock" "$plugins/kubelet_internal_checkpoint"
+    if [[ -z $(ss --no-header --listening --unix "src ${plugins}/kubelet.sock") ]]; then
+        rm -f "${plugins}/kubelet.sock" "${plugins}/kubelet_internal_checkpoint"
     fi
-    rmdir /run/containerd/s /run/containerd "$plugins" /var/lib/kubelet /var/log/containers \
+    rmdir /run/containerd/s /run/containerd "${plugins}" /var/lib/kubelet /var/log/containers \
         2>/dev/null || true
-    if [[ -f $cluster_state/.elasti-cluster ]]; then
-        find "$cluster_state" -mindepth 1 -maxdepth 1 ! -name logs -exec rm -rf --one-file-system {} +
+    if [[ -f ${cluster_state}/.elasti-cluster ]]; then
+        find "${cluster_state}" -mindepth 1 -maxdepth 1 ! -name logs -exec rm -rf --one-file-system {} +
     fi
 }
 
 save_kernel_settings() {
     local setting
     for setting in "${kernel_settings[@]}"; do
-        sysctl "$setting" 2>/dev/null || true
-    done >"$record/kernel-settings"
+        sysctl "${setting}" 2>/dev/null || true
+    done >"${record}/kernel-settings"
 }
 
 restore_kernel_settings() {
-    if [[ -s $record/kernel-settings ]]; then
-        sysctl --quiet --load="$record/kernel-settings" 2>/dev/null || true
+    if [[ -s ${record}/kernel-settings ]]; then
+        sysctl --quiet --load="${record}/kernel-settings" 2>/dev/null || true
     fi
 }

@@ -3,17 +3,17 @@
 # shellcheck disable=SC2034
 
 repository=$(cd "$(dirname "${BASH_SOURCE[0]}")/../../.." && pwd -P)
-cluster_scripts=$repository/hack/cluster
-tools_bin=$repository/_output/tools/bin
+cluster_scripts=${repository}/hack/cluster
+tools_bin=${repository}/_output/tools/bin
 
 # Everything that the cluster writes. Its sockets live here as well, and the
 # path of a socket is limited to 107 bytes: in a deep checkout _output/cluster
 # becomes a link to a place with a shorter path.
 state_length_limit=64
-state_link=$repository/_output/cluster
-state=${ELASTI_CLUSTER_STATE:-$state_link}
-if ((${#state} > state_length_limit)) && [[ $state == "$state_link" ]]; then
-    state=/var/tmp/elasti-cluster-$(sha256sum <<<"$state_link" | cut -c1-12)
+state_link=${repository}/_output/cluster
+state=${ELASTI_CLUSTER_STATE:-${state_link}}
+if ((${#state} > state_length_limit)) && [[ ${state} == "${state_link}" ]]; then
+    state=/var/tmp/elasti-cluster-$(sha256sum <<<"${state_link}" | cut -c1-12)
 fi
 
 # What runs on this machine, whichever checkout started it: the state directory
@@ -56,9 +56,9 @@ kube_proxy_metrics_port=10249
 components=(etcd containerd kube-apiserver kube-controller-manager kube-scheduler kubelet kube-proxy)
 
 pause_image=elasti-cluster.local/pause:1
-coredns_image=elasti-cluster.local/coredns:$(awk '$2 == "github.com/coredns/coredns" { print $3 }' "$repository/hack/tools/coredns/go.mod")
+coredns_image=elasti-cluster.local/coredns:$(awk '$2 == "github.com/coredns/coredns" { print $3 }' "${repository}/hack/tools/coredns/go.mod")
 
-admin_kubeconfig=$state/kubeconfig
+admin_kubeconfig=${state}/kubeconfig
 
 # Settings of the kernel that the node's components change; down.sh puts them back.
 kernel_settings=(
