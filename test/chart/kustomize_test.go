@@ -91,9 +91,10 @@ var differences = []difference{
 	{"kustomize has no hooks that check the installation", without(true, func(o object) bool {
 		return o.annotations()["helm.sh/hook"] != nil
 	})},
-	{"Helm keeps the CustomResourceDefinitions", inEach(func(o object) bool {
+	{"Helm keeps the CustomResourceDefinitions and what protects them", inEach(func(o object) bool {
 		annotations := o.annotations()
-		if annotations["helm.sh/resource-policy"] != "keep" || o["kind"] != "CustomResourceDefinition" {
+		kinds := []any{"CustomResourceDefinition", "ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding"}
+		if annotations["helm.sh/resource-policy"] != "keep" || !slices.Contains(kinds, o["kind"]) {
 			return false
 		}
 		delete(annotations, "helm.sh/resource-policy")

@@ -190,6 +190,11 @@ var changes = []struct{ values, object, path, want string }{
 	{"storage: {type: etcd, etcd: {existingSecret: mine}}", server, container + " env", "{name: ETCD_SERVERS, valueFrom: {secretKeyRef: {name: mine, key: servers}}}"},
 	{"crds: {enabled: false}", storedKind, "", "absent"},
 	{"", storedKind, "metadata annotations", "{helm.sh/resource-policy: keep}"},
+	{"", "ValidatingAdmissionPolicy/elasti-storage-deletion", "metadata annotations", "{helm.sh/resource-policy: keep}"},
+	{"", "ValidatingAdmissionPolicyBinding/elasti-storage-deletion", "metadata annotations", "{helm.sh/resource-policy: keep}"},
+	{"", "ValidatingAdmissionPolicy/elasti-storage-writes", "metadata annotations", "{helm.sh/resource-policy: keep}"},
+	{"", "ValidatingAdmissionPolicyBinding/elasti-storage-writes", "metadata annotations", "{helm.sh/resource-policy: keep}"},
+	{"crds: {keep: false}", "ValidatingAdmissionPolicy/elasti-storage-deletion", "metadata annotations", "absent"},
 	// The policy against the deletion lets it pass with this.
 	{"crds: {keep: false}", storedKind, "metadata annotations", "{storage.elasti.truefoundry.com/allow-deletion: 'true'}"},
 
