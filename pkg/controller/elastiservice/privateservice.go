@@ -46,9 +46,9 @@ func (c *Controller) reconcilePrivateService(ctx context.Context, p *pass) {
 	err := c.ensurePrivateService(ctx, desired, p.private)
 	p.unreachable = err != nil
 	p.result.failed(err)
-	if err != nil && (p.private == nil || !maps.Equal(p.private.Spec.Selector, desired.Spec.Selector)) {
+	if err != nil && (p.private == nil || !resources.IsHeadless(p.private) || !maps.Equal(p.private.Spec.Selector, desired.Spec.Selector)) {
 		// Resolvers connect to what the slices of this Service list. Those of one that is not
-		// there, or has no selector, list what users write.
+		// there, is an ExternalName, or has no selector, list what users write.
 		p.result.privateService = ""
 	}
 }
@@ -82,7 +82,7 @@ func (c *Controller) ensurePrivateService(ctx context.Context, desired, observed
 		return &resources.NameTakenError{Kind: "Service", Name: desired.Name}
 	case made && resources.PrivateServiceMatches(current, desired):
 		return nil
-	case resources.PrimaryFamilyDiffers(current, desired), !made && current.Spec.ClusterIP != corev1.ClusterIPNone:
+	case resources.PrimaryFamilyDiffers(current, desired), !resources.IsHeadless(current):
 		return c.replacePrivateService(ctx, desired, current)
 	}
 	updated := current.DeepCopy()
@@ -127,7 +127,7 @@ func (c *Controller) replacePrivateService(ctx context.Context, desired, current
 	services := c.host.CoreV1().Services(desired.Namespace)
 	err := services.Delete(ctx, current.Name, metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(current.UID))})
 	if err != nil && !apierrors.IsNotFound(err) {
-		return fmt.Errorf("deleting private Service %q, whose addresses cannot be changed: %w", desired.Name, err)
+		return fmt.Errorf("deleting private Service %q, which cannot be changed into one without an address, or to other IP families: %w", desired.Name, err)
 	}
 	created, err := services.Create(ctx, desired, metav1.CreateOptions{FieldManager: fieldManager})
 	if err != nil {

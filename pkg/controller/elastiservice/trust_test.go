@@ -26,6 +26,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -162,6 +163,58 @@ func TestAnEditedPrivateServiceScalesNothing(t *testing.T) {
 	})
 	if replicas := c.scaling.replicas(t, "database"); replicas != 0 {
 		t.Errorf("the database was scaled to %d", replicas)
+	}
+}
+
+// The EndpointSlice controller leaves the slices of an ExternalName as they are, so they list
+// whatever the user who made it one writes there. The API server clears the IP families of
+// such a Service, and accepts no update that has some.
+func TestAPrivateServiceThatAUserMakesAnExternalNameIsMadeAgain(t *testing.T) {
+	t.Parallel()
+	for name, replaceable := range map[string]bool{"it can be": true, "it cannot be": false} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			c := newCluster(t)
+			c.makeDualStack("cart")
+			c.setResolversOfIPv6("fd00::1")
+			c.host.PrependReactor("update", "services", func(action clienttesting.Action) (bool, runtime.Object, error) {
+				spec := &action.(clienttesting.UpdateActionImpl).Object.(*corev1.Service).Spec
+				if spec.Type == corev1.ServiceTypeExternalName && len(spec.IPFamilies) > 0 {
+					return true, nil, apierrors.NewInvalid(corev1.SchemeGroupVersion.WithKind("Service").GroupKind(), "cart", nil)
+				}
+				return false, nil, nil
+			})
+			c.create(cartElastiService())
+			c.start()
+			c.eventuallyMode("cart", v1alpha1.ModeProxy)
+			services := c.host.CoreV1().Services(shop)
+			private, err := services.Get(t.Context(), c.elastiService("cart").Status.PrivateService, metav1.GetOptions{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if !replaceable {
+				c.host.PrependReactor("delete", "services", func(clienttesting.Action) (bool, runtime.Object, error) {
+					return true, nil, apierrors.NewInternalError(errors.New("the webhook does not respond"))
+				})
+			}
+			edited := private.DeepCopy()
+			edited.Spec.Type, edited.Spec.ExternalName = corev1.ServiceTypeExternalName, "x.example"
+			edited.Spec.ClusterIP, edited.Spec.IPFamilies, edited.Spec.IPFamilyPolicy = "", nil, nil
+			c.create(edited)
+			c.eventually(func() string {
+				found, err := services.Get(t.Context(), private.Name, metav1.GetOptions{})
+				published := c.elastiService("cart").Status.PrivateService
+				switch {
+				case !replaceable && published != "":
+					return "that resolvers do not connect to what it lists"
+				case replaceable && (err != nil || found.UID == private.UID || !c.options.Signer.Made(&found.ObjectMeta)):
+					return fmt.Sprintf("another private Service: %+v, %v", found, err)
+				case replaceable && (!equality.Semantic.DeepEqual(found.Spec, private.Spec) || published != private.Name):
+					return fmt.Sprintf("the private Service as it was, published: %+v, %q", found.Spec, published)
+				}
+				return ""
+			})
+		})
 	}
 }
 

@@ -73,10 +73,18 @@ func PrimaryFamilyDiffers(current, desired *corev1.Service) bool {
 	return len(current.Spec.IPFamilies) > 0 && len(desired.Spec.IPFamilies) > 0 && current.Spec.IPFamilies[0] != desired.Spec.IPFamilies[0]
 }
 
+// IsHeadless reports whether a Service is one without an address, such as private ones are.
+// The EndpointSlice controller leaves those of an ExternalName as they are: what they list is
+// what users write there.
+func IsHeadless(service *corev1.Service) bool {
+	return (service.Spec.Type == "" || service.Spec.Type == corev1.ServiceTypeClusterIP) && service.Spec.ClusterIP == corev1.ClusterIPNone
+}
+
 // PrivateServiceMatches reports whether a private Service is as desired. Labels and
 // annotations of others do not count.
 func PrivateServiceMatches(service, desired *corev1.Service) bool {
-	return service.Labels[v1alpha1.LabelRole] == v1alpha1.RolePrivate &&
+	return IsHeadless(service) &&
+		service.Labels[v1alpha1.LabelRole] == v1alpha1.RolePrivate &&
 		service.Annotations[v1alpha1.AnnotationOwner] == desired.Annotations[v1alpha1.AnnotationOwner] &&
 		service.Annotations[v1alpha1.AnnotationTarget] == desired.Annotations[v1alpha1.AnnotationTarget] &&
 		equality.Semantic.DeepEqual(service.Spec.Selector, desired.Spec.Selector) &&

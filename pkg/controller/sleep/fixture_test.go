@@ -18,6 +18,7 @@ package sleep
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"sync"
 	"testing"
@@ -77,6 +78,8 @@ type fakeCluster struct {
 	objects map[string]*v1alpha1.ElastiService
 	done    []string
 	writes  int
+	// rejects is how many of the next writes of the status fail.
+	rejects int
 }
 
 // update changes an ElastiService as the API would.
@@ -173,7 +176,12 @@ func (f *fakeCluster) Wake(_ context.Context, elastiService *v1alpha1.ElastiServ
 func (f *fakeCluster) Report(_ context.Context, elastiService *v1alpha1.ElastiService, report Report) error {
 	f.mu.Lock()
 	f.writes++
+	rejected := f.rejects > 0
+	f.rejects = max(0, f.rejects-1)
 	f.mu.Unlock()
+	if rejected {
+		return errors.New("the storage does not respond")
+	}
 	f.update(elastiService.Name, func(elastiService *v1alpha1.ElastiService) {
 		elastiService.Status.LastActivityTime = report.LastActivity
 		elastiService.Status.TargetSharedWith = report.SharedWith
@@ -188,6 +196,13 @@ func (f *fakeCluster) Report(_ context.Context, elastiService *v1alpha1.ElastiSe
 		}
 	})
 	return nil
+}
+
+// rejectReports has the next reports fail.
+func (f *fakeCluster) rejectReports(count int) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.rejects = count
 }
 
 func (f *fakeCluster) did(what string) {

@@ -140,6 +140,9 @@ func (s *Scheduler) sync(ctx context.Context, key resources.TargetKey) {
 		return
 	case err != nil:
 		klog.FromContext(ctx).Error(err, "Failed to sync the ElastiServices of a target, will retry", "target", key)
+		if next == 0 {
+			next = s.options.PollingInterval
+		}
 	}
 	s.queue.Forget(key)
 	switch {

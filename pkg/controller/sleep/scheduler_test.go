@@ -25,6 +25,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 
@@ -277,6 +278,28 @@ func TestSchedulerReportsActivity(t *testing.T) {
 		}
 		if got := f.get("shop").Status.LastActivityTime; got == nil || !got.Time.Equal(lastActive.Truncate(time.Second)) {
 			t.Errorf("got the last activity %v, want %s", got, lastActive)
+		}
+	})
+}
+
+// An ElastiService without triggers is synced when it changes. A report that could not be
+// written changes nothing.
+func TestReportThatFailedIsMadeAgain(t *testing.T) {
+	withoutTriggers := func(elastiService *v1alpha1.ElastiService) { elastiService.Spec.Triggers = nil }
+	inBubble(t, nil, func(t *testing.T, f *fixture) {
+		f.create("shop", withoutTriggers)
+		pass(testInterval)
+		f.rejectReports(1)
+		f.scale("shop", 0)
+		pass(3 * testInterval)
+		sleeping := meta.FindStatusCondition(f.get("shop").Status.Conditions, v1alpha1.ConditionSleeping)
+		if sleeping == nil || sleeping.Status != metav1.ConditionTrue {
+			t.Errorf("it is reported as %+v, want that it sleeps", sleeping)
+		}
+		f.writesSince()
+		pass(time.Hour)
+		if writes := f.writesSince(); writes != 0 {
+			t.Errorf("%d writes of what is reported already", writes)
 		}
 	})
 }
