@@ -146,38 +146,43 @@ test/integration/trust_test.go	\"view\"	a role of Kubernetes
 test/integration/sleep_test.go	\"somebody else\"	quotes an Event, whose text is public
 "
 
-# words_of FILE prints the lines of a file, with the words of identifiers apart
-# where it is a Go file or a script, and without what stands in backticks where it is a
-# page.
-words_of() {
-    case "$1" in
-    *.go | *.sh) sed -E 's/([a-z0-9])([A-Z])/\1 \2/g; s/_/ /g' "$1" ;;
-    *.md) sed -E 's/`[^`]*`//g; s/\]\([^)]*\)/]/g' "$1" ;;
-    *) cat "$1" ;;
-    esac
+# lines_with PATTERN EDIT FILE... prints the name, the number and the text of each line of the
+# files, edited first, that has a word of the pattern: in three lines.
+lines_with() {
+    local pattern="$1" edit="$2"
+    shift 2
+    sed -sEn "${edit}"$'\n\\\a(^|[^[:alnum:]_])('"${pattern}"$')([^[:alnum:]_]|$)\aI { F; =; p; }' "$@"
 }
 
 # without_exceptions FILE LINE sets rest to the line without what is listed as an
 # exception, and notes these in used.
 declare -A used=()
+globs=() patterns=()
+while IFS=$'\t' read -r glob pattern _; do
+    [[ -n "${glob}" ]] || continue
+    globs+=("${glob}") patterns+=("${pattern}")
+done <<<"${exceptions}"
 without_exceptions() {
-    local glob pattern _
+    local at
     rest=$2
-    while IFS=$'\t' read -r glob pattern _; do
+    for at in "${!globs[@]}"; do
         # shellcheck disable=SC2053
-        if [[ -n "${glob}" && $1 == ${glob} ]] && grep -qE "${pattern}" <<<"${rest}"; then
-            used["${glob} ${pattern}"]=1
-            rest=$(sed -E $'s\a'"${pattern}"$'\a-\ag' <<<"${rest}")
+        if [[ $1 == ${globs[at]} && ${rest} =~ ${patterns[at]} ]]; then
+            used["${globs[at]} ${patterns[at]}"]=1
+            rest=$(sed -E $'s\a'"${patterns[at]}"$'\a-\ag' <<<"${rest}")
         fi
-    done <<<"${exceptions}"
+    done
 }
 
-# check FILE WHERE LINE WORDS complains about the first of the words that a line has.
+# check FILE WHERE LINE WORDS PATTERN complains about the first of the words, of which there
+# is one pattern, that a line has.
 failed=0
 check() {
     local found better word field
     without_exceptions "$1" "$3"
-    found=$(grep -oiwE "$(pattern_of "$4")" <<<"${rest}" | head -n 1 || true)
+    shopt -s nocasematch
+    [[ ${rest} =~ (^|[^[:alnum:]_])($5)([^[:alnum:]_]|$) ]] && found=${BASH_REMATCH[2]} || found=""
+    shopt -u nocasematch
     [[ -n "${found}" ]] || return 0
     better=$(while IFS=$'\t' read -r word field; do
         [[ -n "${word}" ]] && grep -qixE "${word}" <<<"${found}" && echo "${field}" && break
@@ -193,15 +198,23 @@ pattern_of() {
 
 files=$(git ls-files --cached --others --exclude-standard | grep -vE '^(LICENSE|pkg/generated/.*|hack/api-violations\.list|hack/boilerplate.*|.*go\.(mod|sum))$')
 names+=${words}
+pattern_of_names=$(pattern_of "${names}")
 while IFS= read -r file; do
-    check "${file}" "the name of ${file}" "${file//_/ }" "${names}"
-done < <(paste <(echo "${files}") <(tr '_' ' ' <<<"${files}") | grep -iwE "$(pattern_of "${names}")" | cut -f 1)
-pattern=$(pattern_of "${words}")
-while IFS= read -r file; do
-    while IFS=: read -r number line; do
-        check "${file}" "${file}:${number}" "${line}" "${words}"
-    done < <(words_of "${file}" | grep -niwE "${pattern}" || true)
-done <<<"${files}"
+    check "${file}" "the name of ${file}" "${file//_/ }" "${names}" "${pattern_of_names}"
+done < <(paste <(echo "${files}") <(tr '_' ' ' <<<"${files}") | grep -iwE "${pattern_of_names}" | cut -f 1)
+pattern_of_words=$(pattern_of "${words}")
+mapfile -t code < <(grep -E '\.(go|sh)$' <<<"${files}")
+mapfile -t pages < <(grep -E '\.md$' <<<"${files}")
+mapfile -t others < <(grep -vE '\.(go|sh|md)$' <<<"${files}")
+while IFS= read -r file && IFS= read -r number && IFS= read -r line; do
+    check "${file}" "${file}:${number}" "${line}" "${words}" "${pattern_of_words}"
+done < <(
+    # The words of identifiers are apart.
+    lines_with "${pattern_of_words}" 's/([a-z0-9])([A-Z])/\1 \2/g; s/_/ /g' "${code[@]}"
+    # What stands in backticks, and what a link refers to, is not prose.
+    lines_with "${pattern_of_words}" 's/`[^`]*`//g; s/\]\([^)]*\)/]/g' "${pages[@]}"
+    lines_with "${pattern_of_words}" '' "${others[@]}"
+)
 while IFS=$'\t' read -r glob pattern reason; do
     [[ -n "${glob}" ]] || continue
     if [[ -z "${reason}" ]]; then
