@@ -25,6 +25,8 @@
 # faults	what fails of this machine
 # encodings	the encodings of transfers, of objects in a store
 # age	the time since an object was created
+# memory	the bytes that a process has
+# direct	what goes to a pod or a server without a proxy
 # convergence time	the public names --convergence-time and spec.proxy.convergenceSeconds
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
@@ -68,6 +70,7 @@ led ?by|cooled|ports? that cools?	referenced by, cooling down
 looked up again|been looked up yet	polled, observed
 go(es)? with the (elasti ?)?(service|target|namespace|object)	be removed with
 guards? (those|them|parts?|finalizers?)|needs? (a|no) guard|(permissions?|account|name) (is|are) (still )?guarded	add the finalizer to
+undecoded|as ?encoded	skip-decode path
 foreign	other
 heads?	headers
 believe[sd]?|doubt(s|ed)?	trust, outcome unknown

@@ -151,7 +151,7 @@ func (c *connections) admit(conn *net.TCPConn, m *member) (metrics.RejectionReas
 }
 
 // hasRoom reports whether a service may have one connection more, after which so
-// many of the process are free. Callers hold mu.
+// many of the process are free. It must be called with mu held.
 func (c *connections) hasRoom(service *memory.Account, free int) bool {
 	mine := c.byService[service] + 1
 	if service == c.undeclared {
@@ -241,7 +241,7 @@ func (c *connections) finishMove(conn *net.TCPConn, m *member, to *memory.Accoun
 }
 
 // declare takes a connection from those that have not said which service they are
-// for. Callers hold mu.
+// for. It must be called with mu held.
 func (c *connections) declare(m *member) {
 	if m.waiting != nil {
 		c.waiting.Remove(m.waiting)
@@ -265,7 +265,7 @@ func (c *connections) remove(conn *net.TCPConn) {
 	}
 }
 
-// forget gives back what an open connection takes. Callers hold mu.
+// forget gives back what an open connection takes. It must be called with mu held.
 func (c *connections) forget(conn *net.TCPConn, m *member) {
 	delete(c.open, conn)
 	c.declare(m)

@@ -68,9 +68,9 @@ type Drain struct {
 	// PortLinger is how long a proxy port that is not needed any more goes on
 	// accepting connections.
 	PortLinger time.Duration
-	// Delay is for how long no connection may have come before the resolver stops
-	// accepting them, from when Run is to end and no EndpointSlice lists this resolver
-	// any more: what leads clients to resolvers learns of that later.
+	// Delay is how long a resolver that is shutting down goes on accepting connections
+	// after the last one came. It begins once no EndpointSlice lists the resolver:
+	// kube-proxy and load balancers learn of that later.
 	Delay time.Duration
 	// Timeout is how long held requests and open connections may take after that.
 	Timeout time.Duration

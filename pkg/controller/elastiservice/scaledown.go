@@ -209,6 +209,8 @@ func (c *Controller) reconcileScaleDown(ctx context.Context, p *pass) {
 	c.refresh(p)
 }
 
+// continueScaleDown carries out the step of the scale-down that was decided, and schedules
+// the next sync where no watch reports what it waits for.
 func (c *Controller) continueScaleDown(ctx context.Context, p *pass) error {
 	inPath := p.result.mode == v1alpha1.ModeProxy && p.allAccepting && p.allFamilies
 	owedWake := p.state.owedWakeOf(c.targetKeys.Of(p.elastiService))

@@ -221,13 +221,13 @@ const (
 // decide returns what it means that these parts are deleted, without those that were
 // taken for replaced, and that a single one has been for pendingFor:
 //
-//   - The namespace is deleted with everything in it.
-//   - Several parts are not replaced at the same time.
-//   - A single part may be created again within replacementTime.
-//   - A Deployment that is not ends the server, which has to restore the cluster while it
-//     still runs.
-//   - Any other part cannot be created again while the server's finalizer keeps it: it is
-//     taken for replaced.
+//   - uninstalled, when the namespace is deleted, or several parts are: these are not
+//     replaced at the same time.
+//   - pending, while a single part may still be created again: for replacementTime.
+//   - uninstalled, when that part is the Deployment: its deletion ends the server, which has
+//     to restore the cluster first.
+//   - installed, for any other part: the server's finalizer keeps it from being created
+//     again, so it is taken for replaced.
 func decide(deleted []part, pendingFor time.Duration) decision {
 	switch {
 	case len(deleted) == 0:

@@ -80,8 +80,8 @@ func (t *Table) Remove(svc *service.Service, port service.Port) {
 	}
 }
 
-// without returns a copy of the entries under a key but for that of one port.
-// Callers hold mu.
+// without returns a copy of the entries under a key but for that of one port. It must
+// be called with mu held.
 func (t *Table) without(key types.NamespacedName, number int32) []entry {
 	return slices.DeleteFunc(slices.Clone(t.services[key]), func(e entry) bool { return e.port.Number == number })
 }

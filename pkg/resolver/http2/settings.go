@@ -143,7 +143,7 @@ func parseSettings(f *frame, set func(http2.Setting)) error {
 }
 
 // acks accounts for the SETTINGS that wait for an ACK. The reading goroutines
-// share it: callers hold mu of the connection.
+// share it: it must be used with mu of the connection held.
 type acks struct {
 	// client has an entry for each SETTINGS frame sent to the client: true for
 	// those of the pod, whose ACK is passed on.

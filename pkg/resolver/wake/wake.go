@@ -45,11 +45,10 @@ const (
 	// is not canceled at once, because a server logs an error when a client
 	// disconnects before the response.
 	leftTimeout = 2 * time.Second
-	// besideDelay is after which time without a response a call is made again beside
-	// those in progress, and maxBeside how many are in progress beside the first at most. The
-	// way to the API server
-	// leads to one of its replicas by chance, also to those of a node that died, which do
-	// not respond, until the control plane has noticed.
+	// besideDelay is how long a call may be without a response before another one is made
+	// beside it. maxBeside is how many are in progress beside the first at most. A
+	// connection to the API server leads to any of its replicas, also to one on a node
+	// that died, until the control plane has noticed.
 	besideDelay = 300 * time.Millisecond
 	maxBeside   = 10
 	// minimumInterval is the least time between two calls, also where clients

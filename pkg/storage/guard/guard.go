@@ -203,7 +203,7 @@ func (g *Guard) While(ctx context.Context, run func(ctx context.Context) error) 
 			return err
 		}
 		if err != nil {
-			klog.FromContext(ctx).Error(err, "Failed to stop the work on a store that may not be used any more")
+			klog.FromContext(ctx).Error(err, "Failed at the work on a store that may not be used any more")
 		}
 	}
 }

@@ -56,7 +56,7 @@ func (n *Network) Respond(address string, err error) {
 	n.responses[address] = err
 }
 
-// TakeDials returns how often was dialed since the last call.
+// TakeDials returns the number of dials since the last call.
 func (n *Network) TakeDials() int {
 	n.mu.Lock()
 	defer n.mu.Unlock()

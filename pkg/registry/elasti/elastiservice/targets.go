@@ -365,8 +365,9 @@ func targetOf(elastiService *elasti.ElastiService) scaling.Target {
 }
 
 func autoscalerOf(elastiService *elasti.ElastiService) scaling.Autoscaler {
-	if elastiService.Spec.Autoscaler == nil {
-		return scaling.Autoscaler{}
+	spec := elastiService.Spec.Autoscaler
+	if spec == nil {
+		return scaling.AutoscalerOf(nil)
 	}
-	return scaling.Autoscaler{Type: string(elastiService.Spec.Autoscaler.Type), Name: elastiService.Spec.Autoscaler.Name}
+	return scaling.AutoscalerOf(&v1alpha1.AutoscalerSpec{Type: v1alpha1.AutoscalerType(spec.Type), Name: spec.Name})
 }
