@@ -33,7 +33,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/rest"
 
 	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti/v1alpha1"
@@ -199,7 +198,7 @@ func TestResourceQuotaLimitsTheNumber(t *testing.T) {
 	quotas := shared.Kubernetes.CoreV1().ResourceQuotas(namespace)
 	quota := &corev1.ResourceQuota{
 		ObjectMeta: metav1.ObjectMeta{Name: "one"},
-		Spec:       corev1.ResourceQuotaSpec{Hard: corev1.ResourceList{name: resource.MustParse("1")}},
+		Spec:       corev1.ResourceQuotaSpec{Hard: corev1.ResourceList{name: resource.MustParse("0")}},
 	}
 	if _, err := quotas.Create(t.Context(), quota, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
@@ -207,35 +206,48 @@ func TestResourceQuotaLimitsTheNumber(t *testing.T) {
 	// kube-controller-manager discovers new kinds to count twice a minute, and then
 	// syncs quotas that change.
 	touches := 0
-	awaitCount := func(want int64) {
-		t.Helper()
-		err := wait.PollUntilContextTimeout(t.Context(), time.Second, 2*time.Minute, true, func(ctx context.Context) (bool, error) {
-			touches++
-			touch := fmt.Appendf(nil, `{"spec":{"hard":{"count/configmaps":"%d"}}}`, 1000+touches)
-			current, err := quotas.Patch(ctx, "one", types.MergePatchType, touch, metav1.PatchOptions{})
-			if err != nil {
-				return false, err
-			}
-			used, ok := current.Status.Used[name]
-			return ok && used.Value() == want, nil
-		})
+	eventuallyWithin(t, 2*time.Minute, "the quota counts ElastiServices", func(ctx context.Context) string {
+		touches++
+		touch := fmt.Appendf(nil, `{"spec":{"hard":{"count/configmaps":"%d"}}}`, 1000+touches)
+		current, err := quotas.Patch(ctx, "one", types.MergePatchType, touch, metav1.PatchOptions{})
 		if err != nil {
-			t.Fatalf("the quota does not count %d: %v", want, err)
+			return err.Error()
 		}
-	}
-	awaitCount(0)
+		if _, ok := current.Status.Used[name]; !ok {
+			return "it does not"
+		}
+		return ""
+	})
 	client := elastiServices(namespace)
-	eventually(t, "the first is accepted", func(ctx context.Context) string {
-		if _, err := client.Create(ctx, newElastiService("first"), metav1.CreateOptions{}); err != nil {
+	isExceeded := func(err error) bool {
+		return apierrors.IsForbidden(err) && strings.Contains(err.Error(), "exceeded quota")
+	}
+	// The server checks what its watch has of the quota, so each change is awaited there. From
+	// the last one on kube-controller-manager does not count anew: the server does.
+	tryOne := func(ctx context.Context) error {
+		_, err := client.Create(ctx, newElastiService("first"), metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+		return err
+	}
+	eventually(t, "the server enforces the quota", func(ctx context.Context) string {
+		if err := tryOne(ctx); !isExceeded(err) {
+			return fmt.Sprintf("got %v, want the quota exceeded", err)
+		}
+		return ""
+	})
+	one := fmt.Appendf(nil, `{"spec":{"hard":{%q:"1"}}}`, name)
+	if _, err := quotas.Patch(t.Context(), "one", types.MergePatchType, one, metav1.PatchOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the server allows one", func(ctx context.Context) string {
+		if err := tryOne(ctx); err != nil {
 			return err.Error()
 		}
 		return ""
 	})
-	// A server that had not received the quota yet has not counted the object.
-	awaitCount(1)
+	createElastiService(t, namespace, newElastiService("first"))
 	second := newElastiService("second")
 	second.Spec.Service = "other"
-	if _, err := client.Create(t.Context(), second, metav1.CreateOptions{}); !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), "exceeded quota") {
+	if _, err := client.Create(t.Context(), second, metav1.CreateOptions{}); !isExceeded(err) {
 		t.Errorf("the second: got %v, want the quota exceeded", err)
 	}
 	// A wake creates no object that a quota counts.
