@@ -417,6 +417,38 @@ func TestAnUnsignedPrivateServiceIsSignedInPlace(t *testing.T) {
 	})
 }
 
+// The API server clears the addresses of a Service that a user makes an ExternalName, and
+// accepts no IP families of it: it cannot be changed back by what it is to be.
+func TestAPrivateServiceThatATenantMakesAnExternalNameIsMadeAgain(t *testing.T) {
+	namespace := newNamespace(t)
+	createApplication(t, namespace, 0)
+	createElastiService(t, namespace, newElastiService("app"))
+	waitForMode(t, namespace, v1alpha1.ModeProxy)
+	tenant, err := kubernetes.NewForConfig(newMember(t, namespace, "edit"))
+	if err != nil {
+		t.Fatalf("making a client: %v", err)
+	}
+	services := tenant.CoreV1().Services(namespace)
+	private, err := services.Get(t.Context(), readElastiService(t, namespace).Status.PrivateService, metav1.GetOptions{})
+	if err != nil {
+		t.Fatalf("reading the private Service: %v", err)
+	}
+	external := []byte(`{"spec":{"type":"ExternalName","externalName":"x.example"}}`)
+	if _, err := services.Patch(t.Context(), private.Name, types.MergePatchType, external, metav1.PatchOptions{}); err != nil {
+		t.Fatalf("making the private Service an ExternalName: %v", err)
+	}
+	eventually(t, "the private Service is another one, as it was", func(ctx context.Context) string {
+		found, err := services.Get(ctx, private.Name, metav1.GetOptions{})
+		if err != nil {
+			return err.Error()
+		}
+		if found.UID == private.UID || !apiequality.Semantic.DeepEqual(found.Spec, private.Spec) {
+			return fmt.Sprintf("it is %+v", found.Spec)
+		}
+		return ""
+	})
+}
+
 // No proxy port is assigned to two Services, also while a previous leader may still be
 // running.
 func TestReplicasGiveNoProxyPortTwice(t *testing.T) {
