@@ -192,3 +192,57 @@ func TestAutoscalerThatScalesToZeroIsKeptAwakeAndLetGo(t *testing.T) {
 		return len(c.scaling.resumed) > len(c.scaling.keptAwake)
 	})
 }
+
+// Of two ElastiServices that share an autoscaler, the one that keeps it from scaling to zero
+// stops doing so. Nothing of the other one, nor of the autoscaler, changes with that.
+func TestAutoscalerThatOneElastiServiceLeavesIsLetGoForTheOther(t *testing.T) {
+	t.Parallel()
+	for name, leave := range map[string]func(*cluster){
+		"another spec": func(c *cluster) {
+			c.edit("cart", func(elastiService *v1alpha1.ElastiService) {
+				elastiService.Spec.Autoscaler = nil
+				elastiService.Generation++
+			})
+		},
+		"deleted": func(c *cluster) { c.markDeleted("cart", 0) },
+		"lost":    func(c *cluster) { c.remove("cart") },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			c := newCluster(t)
+			c.setDeployment("cart", 1, 1)
+			c.put(c.dynamic.Tracker(), scaledToZero(targettest.ScaledObject(shop, "cart", map[string]string{
+				v1alpha1.AnnotationPausedScaleIn: "{}", "autoscaling.keda.sh/paused-scale-in": "true",
+			}, true)))
+			grpc := cartService()
+			grpc.Name = "cart-grpc"
+			c.create(grpc)
+			for _, elastiService := range []*v1alpha1.ElastiService{cartElastiService(), cartGRPC()} {
+				if elastiService.Name == "cart" {
+					elastiService.Spec.Triggers = []v1alpha1.ScaleTrigger{{Type: "prometheus"}}
+				}
+				elastiService.Spec.Autoscaler = &v1alpha1.AutoscalerSpec{Type: v1alpha1.AutoscalerKEDA, Name: "cart"}
+				c.setEndpoints(shop, elastiService.Spec.Service, "10.1.0.1")
+				c.create(elastiService)
+			}
+			c.startAwake()
+			for _, name := range []string{"cart", "cart-grpc"} {
+				c.eventuallyCondition(name, v1alpha1.ConditionAutoscalerFound, metav1.ConditionTrue, v1alpha1.ReasonFound)
+				c.sync(name)
+			}
+			c.scaling.mu.Lock()
+			c.scaling.keptAwake, c.scaling.resumed = nil, nil
+			c.scaling.mu.Unlock()
+			leave(c)
+			c.eventually(func() string {
+				c.scaling.mu.Lock()
+				defer c.scaling.mu.Unlock()
+				// Each time that it is kept awake, it is resumed too.
+				if len(c.scaling.resumed) <= len(c.scaling.keptAwake) {
+					return "the autoscaler to go on without being kept awake"
+				}
+				return ""
+			})
+		})
+	}
+}

@@ -18,10 +18,12 @@ package elastiservice
 
 import (
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti/v1alpha1"
 	"github.com/truefoundry/elasti-apiserver/pkg/controller/resources"
+	"github.com/truefoundry/elasti-apiserver/pkg/scaling"
 )
 
 func (c *Controller) enqueue(key types.NamespacedName) { c.queue.Add(key) }
@@ -34,6 +36,9 @@ func (c *Controller) elastiServiceChanged(before, after any) {
 	c.options.Changed(old, current)
 	if current == nil {
 		c.deletions.end(old)
+	}
+	if old != nil && leavesAutoscaler(old, current) {
+		c.enqueueUsersOfAutoscaler(old)
 	}
 	for _, object := range []any{before, after} {
 		elastiService, ok := object.(*v1alpha1.ElastiService)
@@ -52,6 +57,27 @@ func (c *Controller) elastiServiceChanged(before, after any) {
 				c.enqueueWaiting(claimant)
 			}
 		}
+	}
+}
+
+// leavesAutoscaler reports whether an ElastiService, which may be nil after a change, does not
+// count any more for the autoscaler that it named before.
+func leavesAutoscaler(old, current *v1alpha1.ElastiService) bool {
+	return current == nil || !current.DeletionTimestamp.IsZero() && old.DeletionTimestamp.IsZero() ||
+		!equality.Semantic.DeepEqual(old.Spec.Autoscaler, current.Spec.Autoscaler)
+}
+
+// enqueueUsersOfAutoscaler enqueues the ElastiServices that name the autoscaler of a given one.
+// That one may have been the last that kept the autoscaler from scaling to zero, and the
+// autoscaler itself does not change with it.
+func (c *Controller) enqueueUsersOfAutoscaler(elastiService *v1alpha1.ElastiService) {
+	spec := elastiService.Spec.Autoscaler
+	if spec == nil {
+		return
+	}
+	resource, _ := scaling.AutoscalerResource(string(spec.Type))
+	for _, user := range c.usersOfAutoscaler(resource, resources.AutoscalerKey(elastiService.Namespace, spec.Name)) {
+		c.enqueue(user)
 	}
 }
 
