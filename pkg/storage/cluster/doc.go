@@ -33,8 +33,9 @@ limitations under the License.
 // happen only while something waits.
 //
 // A stored object that was changed by something else than this package is
-// reported in the log and in errors, and never decoded. Lists and watches leave
-// it out, so that one damaged object does not end the service for all others.
+// reported in the log and in errors, and never decoded. The reason of the error of
+// reading it is StorageReadError. Lists and watches leave it out, so that one damaged
+// object does not end the service for all others.
 //
 // It knows nothing of the types that it stores. Begin with Backend.
 package cluster

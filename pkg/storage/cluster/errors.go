@@ -20,8 +20,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apiserver/pkg/storage"
 )
@@ -49,6 +51,17 @@ func asStorageError(err error, doing string) error {
 	default:
 		return apierrors.NewInternalError(fmt.Errorf("%s: the host cluster responded: %w", doing, err))
 	}
+}
+
+// storeReadError returns the error about an object that is stored and cannot be read. Its
+// reason tells it apart from the errors of a storage that does not work at the moment.
+func storeReadError(err error) error {
+	return &apierrors.StatusError{ErrStatus: metav1.Status{
+		Status:  metav1.StatusFailure,
+		Code:    http.StatusInternalServerError,
+		Reason:  metav1.StatusReasonStoreReadError,
+		Message: err.Error(),
+	}}
 }
 
 // isForwarded reports whether an error of the host cluster means the same to a

@@ -203,7 +203,7 @@ func (s *store) decodeAs(object *StoredObject, version uint64, out runtime.Objec
 	if errors.As(err, &damaged) {
 		damaged.resource = s.host.resource
 	}
-	return asStorageError(err, "reading "+s.prefix+object.key())
+	return storeReadError(fmt.Errorf("reading %s: %w", s.prefix+object.key(), err))
 }
 
 // newLike returns a new object of the type that a pointer points to.

@@ -69,7 +69,7 @@ func TestObjectsEditedByHandAreReported(t *testing.T) {
 			editByHand(t, "n.ns.edited", patch)
 			defer editByHand(t, "n.ns.edited", fmt.Sprintf(`{"key":"ns/edited","data":%q,"digest":%q}`, data, stored.Object["digest"]))
 			err := store.Get(t.Context(), podPrefix+"ns/edited", storage.GetOptions{}, &example.Pod{})
-			if !apierrors.IsInternalError(err) || !strings.Contains(err.Error(), "storedpods/n.ns.edited") {
+			if !apierrors.IsStoreReadError(err) || !strings.Contains(err.Error(), "storedpods/n.ns.edited") {
 				t.Errorf("reading it: %v", err)
 			}
 			// A replica that starts now reads all other objects.
