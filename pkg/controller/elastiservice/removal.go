@@ -50,7 +50,7 @@ const (
 	// reported.
 	restoreReportDelay = 5 * time.Second
 	// lostRetry is the pause between checks whether a store that had lost everything
-	// knows an ElastiService again.
+	// knows an ElastiService again, and whether one that is damaged was deleted.
 	lostRetry = 30 * time.Second
 )
 
@@ -402,39 +402,83 @@ func (c *Controller) deleted(ctx context.Context, key types.NamespacedName) erro
 	c.metrics.forget(key)
 	last := c.deletions.last(key)
 	p := c.orphans(key, last)
-	if len(p.ownServices) == 0 && len(p.ownSlices) == 0 && len(recordedTargets(p)) == 0 {
-		if finalized := p.state.finalized; finalized != "" && !c.deletions.reported(key, finalized) {
-			// Its deletion is about to be reported. The state is needed until then: it
-			// shows that there is nothing to wake.
-			return nil
-		}
-		c.leaveScaleDown(p)
-		c.forget(key)
+	left := len(p.ownServices) > 0 || len(p.ownSlices) > 0 || len(recordedTargets(p)) > 0
+	if !left && !p.state.damaged {
+		c.forgetOrphan(p)
 		return nil
 	}
 	if err := c.leavePortsOfOthers(ctx, p); err != nil {
 		return err
 	}
+	_, err := c.elasti.ElastiV1alpha1().ElastiServices(key.Namespace).Get(ctx, key.Name, metav1.GetOptions{})
+	if apierrors.IsStoreReadError(err) {
+		return c.leaveDamaged(ctx, p, err)
+	}
 	// The watch may be behind, and a store that lost everything is no reason
 	// to take resolvers out of the path: only a clear response counts, and only
 	// from a server that still knows something.
-	lost, err := c.mayBeLost(ctx, p, last)
-	if err != nil {
-		return err
-	}
-	if lost {
+	lost, problem := c.mayBeLost(ctx, p, last)
+	switch {
+	case problem != nil:
+		return problem
+	case lost:
 		if p.state.recordLoss() {
 			klog.FromContext(ctx).Info("Keeping the objects of an ElastiService that does not exist: the store has no ElastiService at all", "elastiService", key, "retryIn", lostRetry)
 		}
 		c.wakeQueue.remove(key)
 		c.queue.AddAfter(key, lostRetry)
 		return c.followResolvers(ctx, p)
-	}
-	_, err = c.elasti.ElastiV1alpha1().ElastiServices(key.Namespace).Get(ctx, key.Name, metav1.GetOptions{})
-	if !apierrors.IsNotFound(err) {
+	case !apierrors.IsNotFound(err):
 		return err
+	case !left:
+		c.forgetOrphan(p)
+		return nil
+	default:
+		return c.removeOrphans(ctx, p, last)
 	}
-	return c.removeOrphans(ctx, p, last)
+}
+
+// forgetOrphan drops what is kept of an ElastiService that does not exist, and of which
+// nothing is left.
+func (c *Controller) forgetOrphan(p *pass) {
+	if finalized := p.state.finalized; finalized != "" && !c.deletions.reported(p.key(), finalized) {
+		// Its deletion is about to be reported. The state is needed until then: it
+		// shows that there is nothing to wake.
+		return
+	}
+	c.leaveScaleDown(p)
+	c.forget(p.key())
+}
+
+// leaveDamaged wakes the target of an ElastiService whose stored object is damaged, and has
+// its resolvers leave then. Neither the watch nor any resolver that starts has the
+// ElastiService, so that nothing else would wake the target. What is recorded beside the
+// stored object says how. Without a record everything stays as it is, and the claims of the
+// proxy ports stay in any case: when the object is repaired, the rest is made again.
+func (c *Controller) leaveDamaged(ctx context.Context, p *pass, damage error) error {
+	regarding := orphanReference(p)
+	if p.state.recordDamage() {
+		klog.FromContext(ctx).Error(damage, "The stored object of an ElastiService is damaged: its target is woken, then its resolvers leave", "elastiService", p.key())
+		if regarding != nil {
+			c.eventAbout(regarding, corev1.EventTypeWarning, v1alpha1.ReasonStoredObjectDamaged, actionFinalize, "ElastiService %s cannot be read, so that its target is woken and its resolvers leave: %s", p.elastiService.Name, bounded(damage.Error()))
+		}
+	}
+	// No watch reports that it is deleted.
+	c.queue.AddAfter(p.key(), lostRetry)
+	if len(p.ownServices) == 0 && len(p.ownSlices) == 0 {
+		// The resolvers have left: the target is the user's.
+		return nil
+	}
+	restorations := recordedRestorations(p, regarding)
+	if len(restorations) == 0 || !c.mayRestore(p, restorations) {
+		return c.followResolvers(ctx, p)
+	}
+	since, _ := p.state.startRemoval(c.clock.Now())
+	done, err := c.removeResolvers(ctx, p, since, restorations...)
+	if done {
+		c.wakeQueue.remove(p.key())
+	}
+	return err
 }
 
 // removeOrphans removes what is left of an ElastiService that does not exist, and drops what

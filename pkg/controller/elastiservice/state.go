@@ -74,6 +74,8 @@ type state struct {
 	orphaned []types.NamespacedName
 	// lost is true once it was said that the store has lost the ElastiService.
 	lost bool
+	// damaged is true while the stored object of the ElastiService cannot be read.
+	damaged bool
 	// drainingSince is since when a scale-down has the resolvers in the path.
 	drainingSince time.Time
 	// pausedAt is when a scale-down paused the autoscaler, which called itself
@@ -247,6 +249,7 @@ func (s *state) recordFinalized(uid types.UID) { s.finalized = uid }
 // recordExistence records that an ElastiService exists. Another one of its name may have
 // been finalized before.
 func (s *state) recordExistence(uid types.UID) {
+	s.damaged = false
 	if s.finalized != uid {
 		s.finalized = ""
 	}
@@ -270,6 +273,14 @@ func (s *state) recordOrphaned(public types.NamespacedName) {
 func (s *state) recordLoss() bool {
 	known := s.lost
 	s.lost = true
+	return !known
+}
+
+// recordDamage records that the stored object of the ElastiService cannot be read, and
+// reports whether that is new.
+func (s *state) recordDamage() bool {
+	known := s.damaged
+	s.damaged = true
 	return !known
 }
 

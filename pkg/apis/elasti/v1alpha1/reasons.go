@@ -97,6 +97,9 @@ const (
 	// ReasonTargetNotRestored: a target that is not managed any more may be asleep
 	// and cannot be woken. Its resolvers stay in the path until it can be.
 	ReasonTargetNotRestored = "TargetNotRestored"
+	// ReasonStoredObjectDamaged: the stored ElastiService cannot be read. Its target is
+	// woken, as nothing else would do it, and its resolvers leave.
+	ReasonStoredObjectDamaged = "StoredObjectDamaged"
 	// ReasonAutoscalerNotResumed: the target was scaled, but its autoscaler
 	// could not be resumed.
 	ReasonAutoscalerNotResumed = "AutoscalerNotResumed"
