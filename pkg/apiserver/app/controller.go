@@ -127,7 +127,7 @@ func (t term) Run(ctx context.Context) error {
 		return err
 	}
 	t.options.Changed, t.options.ConfirmIdle = scheduler.Changed, scheduler.ConfirmIdle
-	t.options.ScaledUp, t.options.Woken = scheduler.ScaledUp, scheduler.Woken
+	t.options.ScaledUp, t.options.Woken, t.options.SleepFailed = scheduler.ScaledUp, scheduler.Woken, scheduler.SleepFailed
 	t.options.Requests = func(key types.NamespacedName, requests target.PodRequests) {
 		scheduler.Requests(key, requests.CPUCores, requests.MemoryBytes)
 	}

@@ -142,6 +142,9 @@ type Options struct {
 	// Woken is called when the controller woke a target by itself, with the reason
 	// why. It must not wait for anything. It may be nil.
 	Woken func(target resources.TargetKey, reason string)
+	// SleepFailed is called when a target that was requested to sleep could not be scaled
+	// to zero, with the cause. It must not wait for anything. It may be nil.
+	SleepFailed func(target resources.TargetKey, cause string)
 	// ConfirmIdle reports whether all ElastiServices of a target have just confirmed
 	// that it may be scaled to zero. Otherwise it has them evaluated, and retry, which
 	// does not block, called when that is done. It must not block. When it is nil,
@@ -213,6 +216,9 @@ func (o *Options) setDefaults() {
 	}
 	if o.Woken == nil {
 		o.Woken = func(resources.TargetKey, string) {}
+	}
+	if o.SleepFailed == nil {
+		o.SleepFailed = func(resources.TargetKey, string) {}
 	}
 	if o.ConfirmIdle == nil {
 		o.ConfirmIdle = func(resources.TargetKey, func()) bool { return true }

@@ -19,16 +19,20 @@ package elastiservice
 import (
 	"context"
 	"errors"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	autoscalingv1 "k8s.io/api/autoscaling/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/klog/v2/ktesting"
 
 	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti/v1alpha1"
+	"github.com/truefoundry/elasti-apiserver/pkg/controller/resources"
 	"github.com/truefoundry/elasti-apiserver/pkg/scaling"
 )
 
@@ -50,6 +54,46 @@ func TestAScaleDownThatFailsLeavesEverythingAsItWas(t *testing.T) {
 			c.requestSleep("cart")
 			c.eventuallyEvent(v1alpha1.ReasonSleepFailed)
 			c.eventuallyAsBefore(stumbling)
+		})
+	}
+}
+
+// A policy, a missing permission or a webhook rejects that the target is scaled to zero. What
+// decides that it sleeps learns why. Its resolvers are as ready as before.
+func TestTheCauseOfAScaleDownThatFailsIsPassedOn(t *testing.T) {
+	rejected := apierrors.NewForbidden(deploymentsResource.GroupResource(), "cart", errors.New("denied by a policy"))
+	for name, stumble := range map[string]func(*stumblingScaling){
+		"pausing": func(s *stumblingScaling) { s.pause = func(func() error) error { return rejected } },
+		"scaling": func(s *stumblingScaling) { s.toZero = func(func() error) error { return rejected } },
+	} {
+		t.Run(name, func(t *testing.T) {
+			c, stumbling := newScaleDown(t, nil)
+			stumble(stumbling)
+			causes := make(chan string, 100)
+			c.options.SleepFailed = func(target resources.TargetKey, cause string) {
+				if target != new(resources.TargetKeys).Of(cartElastiService()) {
+					t.Errorf("reported about %s", target)
+				}
+				causes <- cause
+			}
+			c.beforeStatus = func(status *v1alpha1.ElastiServiceStatus) {
+				if ready := meta.FindStatusCondition(status.Conditions, v1alpha1.ConditionReady); ready != nil && ready.Reason == v1alpha1.ReasonWriteFailed {
+					t.Errorf("Ready is written as %s: %s", ready.Status, ready.Message)
+				}
+			}
+			c.start()
+			c.eventuallyMode("cart", v1alpha1.ModeServe)
+			c.requestSleep("cart")
+			c.eventuallyEvent(v1alpha1.ReasonSleepFailed)
+			c.eventuallyAsBefore(stumbling)
+			select {
+			case got := <-causes:
+				if !strings.Contains(got, "denied by a policy") {
+					t.Errorf("the cause is %q", got)
+				}
+			default:
+				t.Error("the cause is not passed on")
+			}
 		})
 	}
 }

@@ -325,9 +325,12 @@ func (c *Controller) removeSleepRequests(ctx context.Context, p *pass, siblings 
 }
 
 // giveUpScaleDown resumes the autoscaler, and then removes the requests for sleep.
-// Where that fails, they stay, so that it is tried again.
+// Where that fails, they stay, so that it is tried again. The cause is no problem of the
+// resolvers, which Ready is about: what decides that the target sleeps reports it, and decides
+// when the scale-down is tried again.
 func (c *Controller) giveUpScaleDown(ctx context.Context, p *pass, cause error) error {
 	p.state.endScaleDown()
+	c.options.SleepFailed(c.targetKeys.Of(p.elastiService), cause.Error())
 	c.event(p.elastiService, corev1.EventTypeWarning, v1alpha1.ReasonSleepFailed, actionSleep, "the target stays awake: %v", cause)
 	autoscaler := scaling.AutoscalerOf(p.elastiService.Spec.Autoscaler)
 	// A pause that failed may have been made all the same.
@@ -335,10 +338,14 @@ func (c *Controller) giveUpScaleDown(ctx context.Context, p *pass, cause error) 
 		return errors.Join(cause, err)
 	}
 	siblings, err := c.storedSiblings(ctx, p.elastiService)
+	if err == nil {
+		err = c.removeSleepRequests(ctx, p, siblings)
+	}
 	if err != nil {
 		return errors.Join(cause, err)
 	}
-	return errors.Join(cause, c.removeSleepRequests(ctx, p, siblings))
+	klog.FromContext(ctx).Error(cause, "Failed to scale a target to zero, it stays awake", "elastiService", klog.KObj(p.elastiService))
+	return nil
 }
 
 // wakeAgain wakes a target that was requested to wake while it was scaled to zero, and

@@ -64,6 +64,7 @@ func (s *Scheduler) actOn(ctx context.Context, round *round, i int, action Actio
 	case ActionSleep:
 		s.setRequested(m)
 		if err := s.options.Sleeper.Sleep(ctx, elastiService); err != nil {
+			m.observation.Failure = s.requestFailed(m, err)
 			return err
 		}
 		logger.Info("Requested sleep of a target", "elastiService", m.key)
@@ -105,6 +106,14 @@ func (s *Scheduler) setRequested(m *member) {
 	if m.decision.Action == ActionSleep {
 		m.subject.decidedToSleep = m.observation.Now
 	}
+}
+
+// requestFailed records that sleep could not be requested, and returns what is known of
+// failures of the target.
+func (s *Scheduler) requestFailed(m *member, err error) failure {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.recordFailure(m.subject.target, err.Error())
 }
 
 func (s *Scheduler) setAnnounced(m *member, action Action) {

@@ -36,7 +36,7 @@ const (
 	// conflictSleeps is how many short sleeps in a row are a conflict: a single one
 	// is a user who needs the target.
 	conflictSleeps = 2
-	// maxBackoff bounds for how long a target is left awake.
+	// maxBackoff bounds for how long a target is left awake for a conflict.
 	maxBackoff = 24 * time.Hour
 )
 
@@ -60,7 +60,7 @@ func (c *conflict) scaledUp(by string, slept, cooldown time.Duration, now time.T
 		return
 	}
 	c.shortSleeps++
-	c.until = now.Add(backoff(cooldown, c.shortSleeps))
+	c.until = now.Add(backoff(cooldown, c.shortSleeps, maxBackoff))
 }
 
 // slept records for how long the target has slept.
@@ -72,12 +72,13 @@ func (c *conflict) slept(duration time.Duration) {
 
 func (c *conflict) active() bool { return c.shortSleeps >= conflictSleeps }
 
-// backoff returns how long a target is left awake after a number of short sleeps.
-func backoff(cooldown time.Duration, shortSleeps int) time.Duration {
+// backoff returns how long a target is left awake after something has happened a number of
+// times in a row: the cooldown, doubled with each time after the first, up to a bound.
+func backoff(cooldown time.Duration, times int, bound time.Duration) time.Duration {
 	pause := cooldown
-	for range shortSleeps - 1 {
-		if pause *= 2; pause >= maxBackoff {
-			return max(maxBackoff, cooldown)
+	for range times - 1 {
+		if pause *= 2; pause >= bound {
+			return max(bound, cooldown)
 		}
 	}
 	return pause

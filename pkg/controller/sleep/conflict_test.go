@@ -43,7 +43,7 @@ func TestBackoffDoubles(t *testing.T) {
 		{7 * 24 * time.Hour, 5, 7 * 24 * time.Hour},
 		{time.Second, 1 << 20, maxBackoff},
 	} {
-		if got := backoff(test.cooldown, test.shortSleeps); got != test.want {
+		if got := backoff(test.cooldown, test.shortSleeps, maxBackoff); got != test.want {
 			t.Errorf("after %d short sleeps with a cooldown of %s: %s, want %s", test.shortSleeps, test.cooldown, got, test.want)
 		}
 	}

@@ -111,6 +111,8 @@ type Observation struct {
 	Obstacle string
 	// Conflict is the state of a conflict with others that scale the target up.
 	Conflict conflict
+	// Failure is the state of scale-downs of the target that failed.
+	Failure failure
 }
 
 // History is the state that one decision leaves for the next.
@@ -212,7 +214,7 @@ func decideByUse(o Observation) *Decision {
 	case len(o.Triggers) == 0 && o.Replicas == 0:
 		return withoutTriggers(o, none(v1alpha1.ReasonAsleep, "the target sleeps"))
 	case len(o.Triggers) == 0:
-		return withoutTriggers(o, none(v1alpha1.ReasonNoTriggers, "without triggers the target is not put to sleep"))
+		return withoutTriggers(o, none(v1alpha1.ReasonNoTriggers, "without triggers the target is not put to sleep%s", o.Failure.note()))
 	case unknown != nil && o.Replicas == 0:
 		return none(v1alpha1.ReasonAsleep, "the target sleeps")
 	case unknown != nil:
@@ -223,16 +225,16 @@ func decideByUse(o Observation) *Decision {
 }
 
 // withoutTriggers returns a decision that holds until a change, or the end of an
-// enabled period.
+// enabled period. The report of a failed scale-down may have to wait.
 func withoutTriggers(o Observation, decision *Decision) *Decision {
-	if o.EnabledPeriod == nil {
+	if o.EnabledPeriod == nil && o.Failure.count == 0 {
 		decision.NextCheck = 0
 	}
 	return decision
 }
 
 func sleepRequested(o Observation) *Decision {
-	message := "the target is being put to sleep"
+	message := "the target is being put to sleep" + o.Failure.note()
 	if o.Obstacle != "" {
 		message = "sleep of the target is requested, but it cannot be put to sleep: " + o.Obstacle
 	}
@@ -258,8 +260,10 @@ func decideIdle(o Observation, idleSince time.Time) Decision {
 		return none(o.Interval, v1alpha1.ReasonAsleep, "the target sleeps")
 	case starting(o) > 0:
 		return none(starting(o), v1alpha1.ReasonStarting, "no pod of the target is ready yet: the cooldown of %s begins when one is, or after %s", o.Cooldown, startTimeout)
+	case o.Failure.pauses(o.Now):
+		return none(o.Failure.until.Sub(o.Now), v1alpha1.ReasonBackingOff, "%s", o.Failure.message())
 	case remaining > 0:
-		return none(remaining, v1alpha1.ReasonCoolingDown, "every trigger is idle, but not yet for the cooldown of %s", o.Cooldown)
+		return none(remaining, v1alpha1.ReasonCoolingDown, "every trigger is idle, but not yet for the cooldown of %s%s", o.Cooldown, o.Failure.note())
 	case o.Conflict.active() && o.Conflict.until.After(o.Now):
 		return none(o.Conflict.until.Sub(o.Now), v1alpha1.ReasonBackingOff, "the target is idle, but %s scales it up each time that it was put to sleep", o.Conflict.by)
 	case o.Obstacle != "":

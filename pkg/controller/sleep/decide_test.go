@@ -19,6 +19,7 @@ package sleep
 import (
 	"fmt"
 	"math/rand/v2"
+	"strings"
 	"testing"
 	"time"
 
@@ -58,6 +59,9 @@ func idleLongEnough() Observation {
 		Replicas:      2,
 	}
 }
+
+// failedUntil is a scale-down that failed, and is tried again after a time.
+func failedUntil(until time.Time) failure { return failure{count: 1, cause: "denied", until: until} }
 
 func TestDecide(t *testing.T) {
 	officeHours := mustParse(t, "0 9 * * *", "8h")
@@ -107,6 +111,21 @@ func TestDecide(t *testing.T) {
 		{"no resolver, asleep and active", func(o *Observation) {
 			o.Obstacle, o.Replicas, o.Triggers = "no resolver is ready", 0, []evaluators.Result{active}
 		}, ActionWake, v1alpha1.ReasonTriggerActive, testInterval},
+		{"a failed scale-down a moment ago", func(o *Observation) { o.Failure = failedUntil(o.Now.Add(time.Hour)) }, ActionNone, v1alpha1.ReasonBackingOff, testInterval},
+		{"a failed scale-down, its pause ends soon", func(o *Observation) { o.Failure = failedUntil(o.Now.Add(time.Second)) }, ActionNone, v1alpha1.ReasonBackingOff, time.Second},
+		{"a failed scale-down, its pause is over", func(o *Observation) { o.Failure = failedUntil(o.Now) }, ActionSleep, v1alpha1.ReasonIdle, scaleDownCheck},
+		{"a failed scale-down, used since", func(o *Observation) {
+			o.Failure, o.LastActivity = failedUntil(o.Now), o.Now.Add(-time.Second)
+		}, ActionNone, v1alpha1.ReasonCoolingDown, testInterval},
+		{"a failed scale-down, in use", func(o *Observation) {
+			o.Failure, o.Triggers[0] = failedUntil(o.Now.Add(time.Hour)), active
+		}, ActionNone, v1alpha1.ReasonTriggerActive, testInterval},
+		{"a failed scale-down, sleep requested by hand", func(o *Observation) {
+			o.Failure, o.SleepRequested, o.ByHand = failedUntil(o.Now.Add(time.Hour)), true, true
+		}, ActionNone, v1alpha1.ReasonSleepRequested, scaleDownCheck},
+		{"a failed scale-down, no triggers", func(o *Observation) {
+			o.Failure, o.Triggers = failedUntil(o.Now.Add(time.Hour)), nil
+		}, ActionNone, v1alpha1.ReasonNoTriggers, testInterval},
 		{"target unknown", func(o *Observation) { o.ReplicasKnown = false }, ActionNone, v1alpha1.ReasonTargetUnknown, testInterval},
 		{"target unknown, active", func(o *Observation) { o.ReplicasKnown, o.Replicas, o.Triggers = false, 0, []evaluators.Result{active} }, ActionNone, v1alpha1.ReasonTargetUnknown, testInterval},
 
@@ -131,6 +150,10 @@ func TestDecide(t *testing.T) {
 			}
 			if decision.Message == "" {
 				t.Error("the decision has no message")
+			}
+			saysWhy := decision.Action == ActionNone && decision.Reason != v1alpha1.ReasonTriggerActive
+			if strings.Contains(decision.Message, "denied") != (observation.Failure.count > 0 && saysWhy) {
+				t.Errorf("the message about a failed scale-down: %s", decision.Message)
 			}
 			if decision.History.Observed != observation.Now {
 				t.Errorf("the history says %s, want %s", decision.History.Observed, observation.Now)

@@ -80,6 +80,9 @@ type fakeCluster struct {
 	writes  int
 	// rejects is how many of the next writes of the status fail.
 	rejects int
+	// beforeSleep is called with each ElastiService of which sleep is requested. Its error
+	// is that of the request. It may be nil.
+	beforeSleep func(*v1alpha1.ElastiService) error
 }
 
 // update changes an ElastiService as the API would.
@@ -140,6 +143,14 @@ func (f *fakeCluster) KeepAwake(_ context.Context, elastiService *v1alpha1.Elast
 
 func (f *fakeCluster) Sleep(_ context.Context, elastiService *v1alpha1.ElastiService) error {
 	f.did("sleep " + elastiService.Name)
+	f.mu.Lock()
+	stored := f.objects[elastiService.Name]
+	f.mu.Unlock()
+	if f.beforeSleep != nil {
+		if err := f.beforeSleep(stored); err != nil {
+			return err
+		}
+	}
 	f.update(elastiService.Name, func(elastiService *v1alpha1.ElastiService) {
 		elastiService.Status.SleepRequestedTime, elastiService.Status.SleepRequestedBy = ptr.To(metav1.Now()), v1alpha1.CallerServer
 	})

@@ -35,8 +35,9 @@ import (
 type snapshot struct {
 	key     types.NamespacedName
 	subject *subject
-	// state is a copy of the subject.
-	state subject
+	// state is a copy of the subject, failure that of its target.
+	state   subject
+	failure failure
 }
 
 func (m *snapshot) elastiService() *v1alpha1.ElastiService { return m.state.elastiService }
@@ -56,7 +57,7 @@ func (s *Scheduler) snapshots(key resources.TargetKey) (members []snapshot, chan
 		if since := known.elastiService.Status.SleptTime; since != nil {
 			known.conflict.slept(s.clock.Since(since.Time))
 		}
-		members = append(members, snapshot{key: name, subject: known, state: *known})
+		members = append(members, snapshot{key: name, subject: known, state: *known, failure: of.failure})
 	}
 	slices.SortFunc(members, func(one, other snapshot) int { return cmp.Compare(one.key.Name, other.key.Name) })
 	for i := range members {
@@ -119,7 +120,7 @@ func (s *Scheduler) decide(ctx context.Context, key resources.TargetKey, maxAge 
 	for i := range now {
 		m := member{snapshot: now[i], dryRun: s.options.DryRun || isDryRun(now[i].elastiService())}
 		m.observation = s.observe(&m.state)
-		m.observation.Triggers = results[i]
+		m.observation.Triggers, m.observation.Failure = results[i], m.failure
 		if failures[i] == nil && !m.deleting() {
 			m.decided, m.decision = true, Decide(m.observation)
 		}

@@ -166,6 +166,10 @@ func (s *Scheduler) decideAndAct(ctx context.Context, key resources.TargetKey) (
 	}
 	s.record(key, round)
 	problems := []error{round.busy}
+	if round.combined.Action == ActionSleep {
+		// It is reported that sleep is requested once it is.
+		problems = append(problems, s.act(ctx, round))
+	}
 	next := time.Duration(0)
 	for i := range round.members {
 		problems = append(problems, s.report(ctx, round, i))
@@ -173,9 +177,10 @@ func (s *Scheduler) decideAndAct(ctx context.Context, key resources.TargetKey) (
 			next = check
 		}
 	}
-	problems = append(problems, s.act(ctx, round))
 	if round.combined.Action == ActionSleep {
 		next = min(s.options.PollingInterval, scaleDownCheck)
+	} else {
+		problems = append(problems, s.act(ctx, round))
 	}
 	return next, errors.Join(problems...)
 }

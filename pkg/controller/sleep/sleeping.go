@@ -78,6 +78,9 @@ func (r *round) sleepingOf(i int) metav1.Condition {
 		condition.Reason, condition.Message = v1alpha1.ReasonSharedTarget, requestedThroughOther
 	case m.decision.Action == ActionSleep && !r.combined.Agreed:
 		condition.Reason, condition.Message = v1alpha1.ReasonSharedTarget, "another ElastiService of the target has not been evaluated yet"
+	case m.decision.Action == ActionSleep && m.observation.Failure.pauses(m.observation.Now):
+		// The request was rejected.
+		condition.Reason, condition.Message = v1alpha1.ReasonBackingOff, m.observation.Failure.message()
 	case m.decision.Action == ActionSleep:
 		condition.Reason, condition.Message = v1alpha1.ReasonSleepRequested, sleepRequested(m.observation).Message
 	}

@@ -80,6 +80,8 @@ type sharedTarget struct {
 	// lastWake is the last wake that was reported to the scheduler. The statuses may
 	// not have it yet. Nil when there was none.
 	lastWake *v1alpha1.WakeRecord
+	// failure is the state of scale-downs that failed.
+	failure failure
 }
 
 // Changed records that an ElastiService was created (before is nil), changed, or
@@ -185,7 +187,7 @@ func (s *Scheduler) created(elastiService *v1alpha1.ElastiService) {
 	}
 	if meta.IsStatusConditionTrue(elastiService.Status.Conditions, v1alpha1.ConditionScalingConflict) {
 		// The conflict is from before a restart, maybe with more short sleeps.
-		pause := backoff(max(reports.Cooldown(elastiService), s.options.PollingInterval), conflictSleeps)
+		pause := backoff(max(reports.Cooldown(elastiService), s.options.PollingInterval), conflictSleeps, maxBackoff)
 		known.conflict = conflict{shortSleeps: conflictSleeps, by: v1alpha1.CallerUnknown, until: now.Add(pause)}
 	}
 	s.known[key] = known
@@ -214,6 +216,7 @@ func (s *Scheduler) updated(elastiService *v1alpha1.ElastiService) {
 		known.conflict = conflict{}
 	}
 	s.regroup(key, known)
+	s.targets[known.target].endFailure(before, elastiService)
 	known.recordRequest(before)
 	requested := isByHand(&elastiService.Status) && !isByHand(&before.Status)
 	edited := before.Generation != elastiService.Generation || isDryRun(before) != isDryRun(elastiService)

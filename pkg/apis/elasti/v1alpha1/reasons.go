@@ -191,7 +191,7 @@ const (
 	// ReasonCoolingDown: the target has not been idle for long enough.
 	ReasonCoolingDown = "CoolingDown"
 	// ReasonBackingOff: another client or controller scales the target up each
-	// time.
+	// time, or the target could not be scaled to zero. It is left awake for a while.
 	ReasonBackingOff = "BackingOff"
 	// ReasonSharedTarget: the other ElastiServices of the target count too. As a
 	// reason of ConditionSleeping, one of them keeps the target awake, or is why it is
