@@ -17,6 +17,7 @@ limitations under the License.
 package http2
 
 import (
+	"io"
 	"net/http"
 	"strings"
 	"testing"
@@ -53,5 +54,25 @@ func TestPodLearnsTheAddressOfTheClient(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// TestTrailersOfAHeldRequestPassAsTheyAre checks that the address of the client is not
+// added to them.
+func TestTrailersOfAHeldRequestPassAsTheyAre(t *testing.T) {
+	f := newFixture(t, func(c *service.Config) { c.ClientHeader = v1alpha1.ClientAddressXForwardedFor })
+	w := dialWire(t, f.address)
+	w.headers(1, false, post("trailer", "sum, x-forwarded-for")...)
+	w.headers(1, true, "sum", "7")
+	// The trailers are held once this is acknowledged.
+	w.do(w.WritePing(false, [8]byte{}))
+	await[*http2.PingFrame](w)
+	f.pods(httpPod(t, func(w http.ResponseWriter, r *http.Request) {
+		_, _ = io.Copy(io.Discard, r.Body)
+		w.Header().Set("Sum", r.Trailer.Get("Sum"))
+		w.Header().Set("Added", r.Trailer.Get("X-Forwarded-For"))
+	}))
+	if got := w.decode(await[*http2.HeadersFrame](w)); got["sum"] != "7" || got["added"] != "" {
+		t.Errorf("the trailers are sum %q and x-forwarded-for %q", got["sum"], got["added"])
 	}
 }

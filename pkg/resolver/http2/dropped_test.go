@@ -17,6 +17,7 @@ limitations under the License.
 package http2
 
 import (
+	"io"
 	"net/http"
 	"testing"
 
@@ -101,5 +102,52 @@ func TestDroppedStreams(t *testing.T) {
 	}
 	if d.has(3995) {
 		t.Error("streams between the newest are dropped")
+	}
+}
+
+// TestTrailersBetweenManyStreamsWithLocalReplies checks that the trailers of a held stream
+// are kept although so many streams are dropped that those around it are one span.
+func TestTrailersBetweenManyStreamsWithLocalReplies(t *testing.T) {
+	f := newFixture(t, nil)
+	f.cart(func(string) {})
+	finish := make(chan struct{})
+	f.pods(httpPod(t, func(w http.ResponseWriter, r *http.Request) {
+		if r.Method == http.MethodGet {
+			<-finish
+			return
+		}
+		_, _ = io.Copy(io.Discard, r.Body)
+		w.Header().Set("Sum", r.Trailer.Get("Sum"))
+	}))
+	w := dialWire(t, f.address)
+	w.headers(1, true, get()...)
+	f.eventually(func() bool { return f.service.Queue().InFlight() == 1 })
+	f.service.Config().Limits.MaxConcurrencyPerPod = 1
+	f.service.Apply(f.service.Config())
+	drop := func(id uint32) {
+		t.Helper()
+		w.headers(id, false, of("other")...)
+		if got := w.decode(await[*http2.HeadersFrame](w))[":status"]; got != "421" {
+			t.Fatalf("stream %d gets %s", id, got)
+		}
+	}
+	drop(3)
+	w.headers(5, false, post("trailer", "sum")...)
+	f.held(1)
+	for id := uint32(7); id < 7+4*(maxSpans+1); id += 4 {
+		drop(id)
+	}
+	w.headers(5, true, "sum", "7")
+	w.do(w.WritePing(false, [8]byte{}))
+	await[*http2.PingFrame](w)
+	close(finish)
+	for {
+		h := await[*http2.HeadersFrame](w)
+		if got := w.decode(h); h.StreamID == 5 {
+			if got["sum"] != "7" {
+				t.Errorf("the pod got the trailer %q", got["sum"])
+			}
+			return
+		}
 	}
 }

@@ -333,7 +333,7 @@ func appendHuffman(out []byte, text string) []byte {
 
 // trailers handles a header block on a stream that was opened before.
 func (c *conn) trailers(id uint32, endStream bool) error {
-	if c.ignored(id) {
+	if c.heldByID(id) == nil && c.ignored(id) {
 		if endStream {
 			c.dropped = c.dropped.without(id)
 		}

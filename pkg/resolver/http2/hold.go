@@ -352,7 +352,7 @@ func (c *conn) holdTrailers(id uint32, problem string) error {
 		return nil
 	}
 	s.clientEnded = true
-	s.held.trailers, s.held.trailed = pack(c.podFields()), true
+	s.held.trailers, s.held.trailed = pack(c.headers.fields), true
 	c.charge(s, cap(s.held.trailers))
 	return nil
 }
