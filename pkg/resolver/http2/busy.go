@@ -83,14 +83,20 @@ func (c *conn) releaseUnconnected() {
 	}
 }
 
-// forwardResolved sends the pod the streams that it may be sent now.
+// forwardResolved sends the pod the streams that it may be sent now. A stream whose wait
+// ends while this goes over them does not overtake an earlier one, whose end was not seen.
 func (c *conn) forwardResolved() {
+	earlier := false
 	for _, s := range slices.Clone(c.held) {
 		if !s.held.resolved.Load() {
+			earlier = true
+			continue
+		}
+		lease, _, err := s.held.waiter.Result()
+		if err == nil && earlier {
 			continue
 		}
 		s.held.inLine = false
-		lease, _, err := s.held.waiter.Result()
 		if err != nil {
 			c.replyHeld(s, err)
 			continue

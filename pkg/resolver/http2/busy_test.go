@@ -18,12 +18,15 @@ package http2
 
 import (
 	"io"
+	"net"
 	"slices"
 	"strings"
 	"testing"
 
 	"golang.org/x/net/http2"
 
+	"github.com/truefoundry/elasti-apiserver/pkg/resolver/destination"
+	"github.com/truefoundry/elasti-apiserver/pkg/resolver/hold"
 	"github.com/truefoundry/elasti-apiserver/pkg/resolver/service"
 )
 
@@ -154,4 +157,48 @@ func TestStreamsThatWaitCountAsHeld(t *testing.T) {
 	w.Close()
 	busy.Close()
 	f.eventually(func() bool { return f.service.Queue().InFlight() == 0 && f.service.Queue().Held() == 0 })
+}
+
+// TestAStreamDoesNotOvertakeAnEarlierOne checks the order of two streams whose waits end
+// between the moments at which each of them is checked.
+func TestAStreamDoesNotOvertakeAnEarlierOne(t *testing.T) {
+	limits := hold.Limits{MaxPending: 10, MaxConcurrencyPerPod: 1}
+	f := newFixture(t, func(c *service.Config) { c.Limits = limits })
+	f.pods("127.0.0.1:1")
+	client, theirs := net.Pipe()
+	defer client.Close()
+	pod, podEnd := net.Pipe()
+	defer podEnd.Close()
+	c := newConn(f.server, theirs, nil, f.service.Memory(), destination.Fixed(f.service, service.Port{Number: 80}))
+	defer c.end()
+	c.bind(f.service, service.Port{Number: 80})
+	queue := f.service.Queue()
+	lease, ok := queue.TryTake("")
+	if !ok {
+		t.Fatal("there is no pod")
+	}
+	c.startPod(pod, lease, nil)
+	for _, id := range []uint32{3, 5} {
+		s := &stream{id: id, clientEnded: true}
+		c.keep(s)
+		c.join(s, false)
+	}
+	limits.MaxConcurrencyPerPod = 3
+	queue.SetLimits(limits)
+	first, second := c.held[0], c.held[1]
+	if !first.held.resolved.Load() || !second.held.resolved.Load() {
+		t.Fatal("the streams wait still")
+	}
+	// It was checked before its wait ended.
+	first.held.resolved.Store(false)
+	c.forwardResolved()
+	if len(c.streams) > 0 {
+		t.Errorf("stream %d is forwarded before an earlier one", c.podStream)
+	}
+	first.held.resolved.Store(true)
+	c.forwardResolved()
+	if len(c.streams) != 2 || len(c.held) > 0 {
+		t.Errorf("%d are forwarded, %d held", len(c.streams), len(c.held))
+	}
+	lease.Release()
 }
