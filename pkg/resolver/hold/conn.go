@@ -58,6 +58,8 @@ type ConnWaiter struct {
 	// Silent makes the wait one that does not wake the target, for a connection on
 	// which no byte was sent. Deadline is ignored, and the lease is a silent one.
 	Silent bool
+	// Passive is that of Waiter.
+	Passive bool
 	// WakeAt is when a silent wait is promoted to one that wakes the target. The zero
 	// time: never.
 	WakeAt time.Time
@@ -94,9 +96,10 @@ func (c *ConnWaiter) Join(q *Queue, again bool) error {
 	}
 	c.queue = q
 	c.waiter = Waiter{
-		Port:   c.Port,
-		Bytes:  c.Bytes,
-		Silent: c.Silent,
+		Port:    c.Port,
+		Bytes:   c.Bytes,
+		Silent:  c.Silent,
+		Passive: c.Passive,
 		Resolve: func() {
 			// It fails only when the connection is closed, which ends the sleep too.
 			_ = c.Conn.SetReadDeadline(past)

@@ -28,6 +28,8 @@ var (
 	ErrClientGone = errors.New("the client closed its connection")
 	// ErrSpoke is returned when a silent client has sent something.
 	ErrSpoke = errors.New("the client has sent something")
+	// ErrAsleep is returned to a passive waiter while no pod can serve.
+	ErrAsleep = errors.New("the target sleeps, and by spec.proxy.passive this does not wake it")
 	// ErrClosed is returned when the ElastiService was deleted.
 	ErrClosed = errors.New("the service is no longer managed")
 )

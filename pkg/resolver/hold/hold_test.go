@@ -266,6 +266,52 @@ func TestWanting(t *testing.T) {
 	wants(true)
 }
 
+// TestPassiveWaiters checks that passive waiters wait for a pod that is busy, and not for
+// another one once that is removed or refuses connections.
+func TestPassiveWaiters(t *testing.T) {
+	for name, end := range map[string]func(q *Queue, lease Lease){
+		"removed": func(q *Queue, _ Lease) { q.SetPods(nil) },
+		"refuses": func(_ *Queue, lease Lease) { lease.ConnectionRefused() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			q := newQueue(Limits{MaxPending: 10, MaxConcurrencyPerPod: 1}, 1<<20, nil)
+			defer q.Close()
+			q.SetPods(pods("a"))
+			lease, ok := q.TryTake("")
+			if !ok {
+				t.Fatal("there is no pod")
+			}
+			resolved := 0
+			join := func(passive bool) *Waiter {
+				t.Helper()
+				w := &Waiter{Bytes: 1, Passive: passive, Resolve: func() { resolved++ }}
+				if err := q.Join(w); err != nil {
+					t.Fatal(err)
+				}
+				return w
+			}
+			passive := []*Waiter{join(true), join(true)}
+			other := join(false)
+			passive = append(passive, join(true))
+			if resolved > 0 || q.NeedsPod() {
+				t.Errorf("%d of them do not wait, or another pod is needed", resolved)
+			}
+			end(q, lease)
+			for _, w := range append(passive, join(true)) {
+				if _, _, err := w.Result(); !errors.Is(err, ErrAsleep) {
+					t.Errorf("the wait ended with %v", err)
+				}
+			}
+			if resolved != 4 || !q.NeedsPod() {
+				t.Errorf("%d are resolved, or the waiter that is not passive needs no pod", resolved)
+			}
+			if !q.Leave(other) || q.NeedsPod() || q.Held() != 0 || q.account.Used() != 0 {
+				t.Errorf("a pod is needed still, or %d are held with %d bytes", q.Held(), q.account.Used())
+			}
+		})
+	}
+}
+
 // Under concurrency every waiter is served once, and the counters return to zero.
 func TestManyAtOnce(t *testing.T) {
 	q := newQueue(Limits{MaxPending: 10_000, MaxConcurrencyPerPod: 3}, 1<<30, nil)

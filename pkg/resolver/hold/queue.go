@@ -83,6 +83,8 @@ type Queue struct {
 	// silent is as lines, for connections on which no byte was sent.
 	silent map[line]*list.List
 	held   int
+	// passive is how many of these are passive.
+	passive int
 	// joined is how many waiters have joined so far.
 	joined uint64
 	closed bool
@@ -207,6 +209,9 @@ type Waiter struct {
 	// Silent is true for a connection on which no byte was sent. It does not wake
 	// the target and is not pending: it gets a silent lease once there is a pod.
 	Silent bool
+	// Passive is true for a request or connection that does not wake the target. It waits
+	// only while a pod can serve, and has reached its concurrency limit.
+	Passive bool
 	// Resolve is called once, from any goroutine, when the wait is over and
 	// Result can be called. It is called with the queue locked: it must not
 	// block or use the queue.
@@ -302,6 +307,9 @@ func (q *Queue) enter(w *Waiter, again bool) {
 		return
 	}
 	q.held++
+	if w.Passive {
+		q.passive++
+	}
 	if q.held == 1 && q.keepAwakes == 0 && !q.pods.AnyServing() {
 		q.cold = ColdStart{Began: q.now()}
 	}
@@ -434,18 +442,23 @@ func (q *Queue) leaveLine(w *Waiter) {
 		delete(lines, key)
 	}
 	w.place = nil
-	if !w.Silent {
-		q.held--
+	if w.Silent {
+		return
+	}
+	q.held--
+	if w.Passive {
+		q.passive--
 	}
 }
 
-// dispatch grants leases while there are both waiters and usable pods. It must be
-// called with mu held.
+// dispatch grants leases while there are both waiters and usable pods, and ends the waits of
+// passive waiters where there are none. It must be called with mu held.
 func (q *Queue) dispatch() {
 	if q.held == 0 && len(q.silent) == 0 {
 		return
 	}
 	q.dispatchLines(q.lines, q.takeFor)
+	q.endPassive()
 	q.dispatchLines(q.silent, func(w *Waiter) (Lease, bool) { return q.takeSilent(w.Port) })
 	q.ensureRunning()
 }
@@ -468,6 +481,29 @@ func (q *Queue) dispatchLines(lines map[line]*list.List, take func(*Waiter) (Lea
 			}
 			q.remove(w)
 			w.lease, w.cold = lease, q.cold
+			w.Resolve()
+		}
+	}
+}
+
+// endPassive ends the waits of passive waiters for ports on which no pod can serve any
+// more. It must be called with mu held.
+func (q *Queue) endPassive() {
+	if q.passive == 0 {
+		return
+	}
+	for line, waiters := range q.lines {
+		if line.pod != nil || q.pods.Serving(line.port) {
+			continue
+		}
+		for element := waiters.Front(); element != nil; {
+			w := element.Value.(*Waiter)
+			element = element.Next()
+			if !w.Passive {
+				continue
+			}
+			q.remove(w)
+			w.err = ErrAsleep
 			w.Resolve()
 		}
 	}

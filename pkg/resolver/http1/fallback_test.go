@@ -124,3 +124,32 @@ func TestPassiveRequestThatThePodRejectsWakesNothing(t *testing.T) {
 		t.Error("it wakes the target")
 	}
 }
+
+// TestPassiveRequestThatWaitsForABusyPodWakesNothing scrapes a pod that serves another
+// scrape and is removed meanwhile.
+func TestPassiveRequestThatWaitsForABusyPodWakesNothing(t *testing.T) {
+	f := newFixture(t, func(c *service.Config) { c.Limits.MaxConcurrencyPerPod = 1 })
+	finish := make(chan struct{})
+	f.pods(httpPod(t, func(http.ResponseWriter, *http.Request) { <-finish }))
+	scrape := func() *bufio.Reader {
+		conn := f.client()
+		send(t, conn, get("/", "User-Agent: kube-probe/1.37"))
+		return bufio.NewReader(conn)
+	}
+	served := scrape()
+	f.inFlight(1)
+	waits := scrape()
+	f.held(1)
+	f.pods()
+	response, _ := readResponse(t, waits, http.MethodGet)
+	if response.StatusCode != http.StatusServiceUnavailable || response.Header.Get(localreply.HeaderReason) != string(localreply.ReasonAsleep) {
+		t.Errorf("it gets %d %v", response.StatusCode, response.Header)
+	}
+	if f.service.Queue().NeedsPod() {
+		t.Error("it wakes the target")
+	}
+	close(finish)
+	if response, _ := readResponse(t, served, http.MethodGet); response.StatusCode != http.StatusOK {
+		t.Errorf("the other one gets %d", response.StatusCode)
+	}
+}

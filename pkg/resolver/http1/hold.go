@@ -71,6 +71,9 @@ func (c *conn) serveHeld(ctx context.Context, slept error) step {
 	c.in.recharge()
 	c.reparse()
 	c.record.WakeSucceeded, c.record.EndpointReady = cold.WakeSucceeded, cold.EndpointReady
+	if errors.Is(err, hold.ErrAsleep) {
+		return c.holdAgain()
+	}
 	if err != nil {
 		return c.rejectHeld(err)
 	}
@@ -149,6 +152,7 @@ func (c *conn) holdAgain() step {
 // hold puts the request in line for a pod.
 func (c *conn) hold(again bool) step {
 	c.record.Held = true
+	passive := c.passive()
 	c.shrink()
 	waiter := &hold.ConnWaiter{
 		Conn:     c.tcp,
@@ -158,6 +162,7 @@ func (c *conn) hold(again bool) step {
 		// Either the client waits for the response still, or its kernel rejects the
 		// first byte of it.
 		HalfCloses: c.probe,
+		Passive:    passive,
 	}
 	c.deadline = time.Time{}
 	if err := waiter.Join(c.service.Queue(), again); err != nil {

@@ -78,6 +78,7 @@ func (c *conn) join(s *stream, again bool) {
 	if c.pod != nil {
 		h.waiter.Pod, h.waiter.Number = c.pod.lease.Pod, c.pod.lease.Number
 	}
+	h.waiter.Passive = h.passiveReply != nil
 	h.waiter.Bytes = heldStreamBytes + int64(h.size()) + textBytes(&s.record)
 	h.waiter.Resolve = func() {
 		h.resolved.Store(true)

@@ -17,6 +17,7 @@ limitations under the License.
 package http2
 
 import (
+	"errors"
 	"slices"
 	"strconv"
 	"time"
@@ -90,7 +91,11 @@ func (c *conn) reset(id uint32, code http2.ErrCode) {
 // replyHeld sends a local reply on a held stream that was not given a pod.
 func (c *conn) replyHeld(s *stream, err error) {
 	c.forgetHeld(s)
-	c.replyLocally(s, localreply.ForError(c.service, err))
+	local := s.held.passiveReply
+	if !errors.Is(err, hold.ErrAsleep) || local == nil {
+		local = localreply.ForError(c.service, err)
+	}
+	c.replyLocally(s, local)
 }
 
 // fallbackReply returns the resolver's own response to a request that it does not

@@ -18,6 +18,7 @@ package http2
 
 import (
 	"net"
+	"net/http"
 	"testing"
 
 	"golang.org/x/net/http2"
@@ -52,5 +53,33 @@ func TestPassiveStreamThatThePodRejectsWakesNothing(t *testing.T) {
 	}
 	if f.service.Queue().NeedsPod() {
 		t.Error("one of them wakes the target")
+	}
+}
+
+// TestPassiveStreamThatWaitsForABusyPodWakesNothing scrapes a pod that serves another
+// scrape and is removed meanwhile.
+func TestPassiveStreamThatWaitsForABusyPodWakesNothing(t *testing.T) {
+	f := newFixture(t, func(c *service.Config) { c.Limits.MaxConcurrencyPerPod = 1 })
+	finish := make(chan struct{})
+	f.pods(httpPod(t, func(http.ResponseWriter, *http.Request) { <-finish }))
+	scrape := func() *wire {
+		w := dialWire(t, f.address)
+		w.headers(1, true, get("user-agent", "kube-probe/1.37")...)
+		return w
+	}
+	served := scrape()
+	f.eventually(func() bool { return f.service.Queue().InFlight() == 1 })
+	waits := scrape()
+	f.held(1)
+	f.pods()
+	if got := waits.decode(await[*http2.HeadersFrame](waits)); got[":status"] != "503" || got["x-elasti-answer"] != string(localreply.ReasonAsleep) {
+		t.Errorf("it gets %v", got)
+	}
+	if f.service.Queue().NeedsPod() {
+		t.Error("it wakes the target")
+	}
+	close(finish)
+	if got := served.decode(await[*http2.HeadersFrame](served)); got[":status"] != "200" {
+		t.Errorf("the other one gets %v", got)
 	}
 }

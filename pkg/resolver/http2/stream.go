@@ -51,8 +51,8 @@ type stream struct {
 // heldStream is what is kept of a stream while it is held.
 type heldStream struct {
 	waiter hold.Waiter
-	// passiveReply is the reply to a request that does not wake the target, for when a
-	// pod did not take it and there is no other. Nil for other requests.
+	// passiveReply is the reply to a request that does not wake the target, for when no
+	// pod can take it any more. Nil for other requests.
 	passiveReply *localreply.Reply
 	// resolved is true when the wait is over.
 	resolved atomic.Bool

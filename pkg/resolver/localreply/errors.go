@@ -61,6 +61,8 @@ func classify(svc *service.Service, err error) (Reason, string) {
 			svc.Config().Limits.MaxPending, name)
 	case errors.Is(err, memory.ErrProcessLimit), errors.Is(err, memory.ErrServiceLimit), errors.Is(err, memory.ErrShed):
 		return ReasonTooManyBytes, err.Error()
+	case errors.Is(err, hold.ErrAsleep):
+		return ReasonAsleep, err.Error() + "; spec.probeResponse can set another response"
 	case errors.Is(err, ErrTooManyConnections):
 		return ReasonTooManyConnections, fmt.Sprintf(
 			"as many connections are open to service %s as it may have; retry, and see --max-connections and --max-connections-per-service of the resolver", name)

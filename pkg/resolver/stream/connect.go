@@ -32,9 +32,6 @@ import (
 	"github.com/truefoundry/elasti-apiserver/pkg/resolver/sniff"
 )
 
-// errAsleep is returned for a passive connection when no pod is ready.
-var errAsleep = errors.New("the target sleeps, and the connection does not wake it")
-
 // connect waits for a pod for the connection of a client that has sent something, and
 // connects to it; with again at the front of the line.
 func (c *conn) connect(ctx context.Context, again bool) error {
@@ -43,7 +40,7 @@ func (c *conn) connect(ctx context.Context, again bool) error {
 	for {
 		if !ok {
 			if c.passive && !queue.Serving(c.to.Port.Name) {
-				return errAsleep
+				return hold.ErrAsleep
 			}
 			var err error
 			if lease, err = c.wait(again); err != nil {
@@ -117,6 +114,7 @@ func (c *conn) wait(again bool) (hold.Lease, error) {
 		// A client that has sent something and closed its writing side waits for a
 		// response.
 		HalfCloses: func() bool { return true },
+		Passive:    c.passive,
 	}
 	lease, cold, err := waiter.Wait(c.to.Service.Queue(), again)
 	c.record.WakeSucceeded, c.record.EndpointReady = cold.WakeSucceeded, cold.EndpointReady

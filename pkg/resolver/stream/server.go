@@ -212,11 +212,7 @@ func (c *conn) failed(err error) error {
 		}
 		return err
 	}
-	reason := localreply.ReasonAsleep
-	if !errors.Is(err, errAsleep) {
-		reason = localreply.ForError(c.to.Service, err).Reason
-	}
-	c.record.Outcome, c.record.Reason = accesslog.LocalReply, string(reason)
+	c.record.Outcome, c.record.Reason = accesslog.LocalReply, string(localreply.ForError(c.to.Service, err).Reason)
 	return err
 }
 
