@@ -20,7 +20,7 @@ limitations under the License.
 // A pod can serve on a port when it is not terminating, the last connection to
 // that port was not refused, and the EndpointSlices list it as ready, the probes of
 // the resolver succeeded, or a connection to that port was accepted where that is
-// enough.
+// enough. A ready pod that refused one gets another one from time to time.
 //
 // It sends nothing to a pod. Begin with Set.
 package endpoint
@@ -28,7 +28,13 @@ package endpoint
 import (
 	"net/netip"
 	"slices"
+	"time"
 )
+
+// recheckInterval is how long a port of a ready pod is not used after a refused connection,
+// and how often it gets one connection after that, which may be accepted again. A single
+// lost packet is enough for that.
+const recheckInterval = time.Second
 
 // Description is what the EndpointSlices say about one pod.
 type Description struct {
@@ -70,6 +76,8 @@ type port struct {
 	accepts bool
 	// refused: a connection was refused, and none has been accepted since.
 	refused bool
+	// recheckAt is when a ready pod that refused a connection is to get another one.
+	recheckAt time.Time
 }
 
 // serves reports whether the pod can serve on p.
@@ -99,18 +107,23 @@ type Set struct {
 	arrivals uint64
 	// serving is that number at the last call of CountArrivals.
 	serving int
+	// rechecks is true when a port of a pod had refused a connection then.
+	rechecks bool
 }
 
 // Arrivals returns how often the number of pods that can serve has grown.
 func (s *Set) Arrivals() uint64 { return s.arrivals }
 
-// CountArrivals updates Arrivals. It must be called after every change.
+// CountArrivals updates Arrivals, and whether there is anything for Recheck. It must be
+// called after every change.
 func (s *Set) CountArrivals() {
 	serving := 0
+	s.rechecks = false
 	for _, pod := range s.pods {
 		if pod.servesAny() {
 			serving++
 		}
+		s.rechecks = s.rechecks || pod.rechecksAny()
 	}
 	if serving > s.serving {
 		s.arrivals++
@@ -121,6 +134,15 @@ func (s *Set) CountArrivals() {
 func (pod *Pod) servesAny() bool {
 	for _, p := range pod.ports {
 		if pod.serves(p) {
+			return true
+		}
+	}
+	return false
+}
+
+func (pod *Pod) rechecksAny() bool {
+	for _, p := range pod.ports {
+		if p.refused {
 			return true
 		}
 	}
@@ -217,6 +239,35 @@ func (s *Set) take(portName string, limit int, counter func(*Pod) *int) (*Pod, u
 		s.next = (s.next + 1) % count
 	}
 	return best, number
+}
+
+// Recheck picks a ready pod that has refused a connection to the named port, to find out
+// whether it accepts again, unless that was done lately or the pod has limit in flight (0: no
+// limit). It counts one more in flight for it. It returns nil when there is none.
+func (s *Set) Recheck(portName string, limit int, now func() time.Time) (*Pod, uint16) {
+	return s.recheck(portName, limit, now, func(pod *Pod) *int { return &pod.inFlight })
+}
+
+// RecheckSilent is Recheck for a connection on which no byte was sent.
+func (s *Set) RecheckSilent(portName string, limit int, now func() time.Time) (*Pod, uint16) {
+	return s.recheck(portName, limit, now, func(pod *Pod) *int { return &pod.silent })
+}
+
+func (s *Set) recheck(portName string, limit int, now func() time.Time, counter func(*Pod) *int) (*Pod, uint16) {
+	if !s.rechecks {
+		return nil, 0
+	}
+	at := now()
+	for _, pod := range s.pods {
+		p := pod.ports[portName]
+		if p == nil || !p.refused || !pod.ready || pod.terminating || at.Before(p.recheckAt) || (limit > 0 && *counter(pod) >= limit) {
+			continue
+		}
+		p.recheckAt = at.Add(recheckInterval)
+		*counter(pod)++
+		return pod, p.number
+	}
+	return nil, 0
 }
 
 // TakeAgain counts one more in flight for a pod that was taken before, unless it
@@ -324,9 +375,10 @@ func (s *Set) Silent() int {
 }
 
 // ConnectionRefused records that a connection to the port of a pod was refused.
-func (s *Set) ConnectionRefused(pod *Pod, portName string) {
+func (s *Set) ConnectionRefused(pod *Pod, portName string, now time.Time) {
 	if p := pod.ports[portName]; p != nil {
 		p.refused, p.accepts = true, false
+		p.recheckAt = now.Add(recheckInterval)
 	}
 }
 

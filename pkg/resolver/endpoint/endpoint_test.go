@@ -19,6 +19,7 @@ package endpoint
 import (
 	"net/netip"
 	"testing"
+	"time"
 )
 
 func describe(id string, ready, terminating bool) Description {
@@ -113,7 +114,7 @@ func TestWhichPodsCanServe(t *testing.T) {
 	s.Update([]Description{describe("a", true, false)})
 	pod, _ := s.Take("http", 0)
 	s.Return(pod)
-	s.ConnectionRefused(pod, "http")
+	s.ConnectionRefused(pod, "http", time.Time{})
 	serves(false)
 	if !s.Serving("admin") {
 		t.Error("the other port does not serve")
@@ -129,10 +130,69 @@ func TestWhichPodsCanServe(t *testing.T) {
 	}
 
 	// It also becomes usable again when the pod becomes ready again.
-	s.ConnectionRefused(pod, "http")
+	s.ConnectionRefused(pod, "http", time.Time{})
 	s.Update([]Description{describe("a", false, false)})
 	s.Update([]Description{describe("a", true, false)})
 	serves(true)
+}
+
+// TestPortsThatDidNotAcceptAreRechecked checks that a ready pod which refused a connection
+// to a port gets one connection a second, and that others get none.
+func TestPortsThatDidNotAcceptAreRechecked(t *testing.T) {
+	var s Set
+	now := time.Unix(1000, 0)
+	clock := func() time.Time { return now }
+	recheck := func(port string, limit int) string {
+		t.Helper()
+		pod, number := s.Recheck(port, limit, clock)
+		if pod == nil {
+			return ""
+		}
+		if number != pod.ports[port].number {
+			t.Errorf("the number is %d", number)
+		}
+		s.Return(pod)
+		return pod.ID
+	}
+	fail := func(id, port string) {
+		t.Helper()
+		for _, pod := range s.pods {
+			if pod.ID == id {
+				s.ConnectionRefused(pod, port, now)
+				s.CountArrivals()
+			}
+		}
+	}
+	expect := func(when, port string, want ...string) {
+		t.Helper()
+		for _, want := range want {
+			if got := recheck(port, 0); got != want {
+				t.Errorf("%s, %s is rechecked of %q, want %q", when, port, got, want)
+			}
+		}
+	}
+	s.Update([]Description{describe("a", true, false), describe("b", false, false), describe("c", true, true)})
+	for _, id := range []string{"a", "b", "c"} {
+		fail(id, "http")
+	}
+	now = now.Add(recheckInterval - 1)
+	expect("at once", "http", "")
+	now = now.Add(1)
+	expect("after the interval", "admin", "")
+	expect("after the interval", "http", "a", "")
+	now = now.Add(recheckInterval / 2)
+	fail("a", "http")
+	now = now.Add(recheckInterval / 2)
+	expect("after another one", "http", "")
+	now = now.Add(recheckInterval / 2)
+	pod, _ := s.Recheck("http", 1, clock)
+	now = now.Add(recheckInterval)
+	if got := recheck("http", 1); got != "" {
+		t.Errorf("%q is rechecked over its limit", got)
+	}
+	s.Accepted(pod, "http", false)
+	s.CountArrivals()
+	expect("once it has accepted", "http", "")
 }
 
 func TestAcceptingIsEnoughWithoutProbes(t *testing.T) {

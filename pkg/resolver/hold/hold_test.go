@@ -20,6 +20,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"net/netip"
 	"sync"
 	"sync/atomic"
@@ -266,12 +267,73 @@ func TestWanting(t *testing.T) {
 	wants(true)
 }
 
+// TestAPodThatDidNotAcceptIsUsedAgain checks that one lease a second finds out whether a
+// ready pod accepts connections again, although nothing waits and another pod serves.
+func TestAPodThatDidNotAcceptIsUsedAgain(t *testing.T) {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer listener.Close()
+	at := netip.MustParseAddrPort(listener.Addr().String())
+	for name, take := range map[string]func(q *Queue, last Lease) (Lease, bool){
+		"a new connection":  func(q *Queue, _ Lease) (Lease, bool) { return q.TryTake("") },
+		"a kept connection": func(q *Queue, last Lease) (Lease, bool) { return q.TryTakeNext("", last) },
+		"a silent client":   func(q *Queue, _ Lease) (Lease, bool) { return q.TryTakeSilent("") },
+	} {
+		t.Run(name, func(t *testing.T) {
+			now := time.Now()
+			q := New(Options{Limits: Limits{MaxPending: 1}, Budget: memory.NewBudget(memory.Limits{Process: 1 << 20}), Now: func() time.Time { return now }})
+			defer q.Close()
+			descriptions := pods("a", "b")
+			for i := range descriptions {
+				descriptions[i].Addresses, descriptions[i].Ports = []netip.Addr{at.Addr()}, map[string]uint16{"": at.Port()}
+			}
+			q.SetPods(descriptions)
+			lease, _ := q.TryTake("")
+			lease.ConnectionRefused()
+			last, _ := q.TryTake("")
+			last.Release()
+			from := func(want *endpoint.Pod) Lease {
+				t.Helper()
+				lease, ok := take(q, last)
+				if !ok || lease.Pod != want {
+					t.Fatalf("took %v, want %s", lease.Pod, want.ID)
+				}
+				return lease
+			}
+			from(last.Pod).Release()
+			now = now.Add(time.Second)
+			from(lease.Pod).ConnectionRefused()
+			from(last.Pod).Release()
+			now = now.Add(time.Second)
+			again := from(lease.Pod)
+			from(last.Pod).Release()
+			if _, ok := q.TryTake("other"); ok {
+				t.Error("another port is rechecked")
+			}
+			conn, err := again.Dial(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			conn.Close()
+			again.Release()
+			if unused := q.pods.Candidates(nil, ""); len(unused) > 0 {
+				t.Errorf("%s is not used although it accepts", unused[0].Pod.ID)
+			}
+			if waiting, silent := q.Silent(); q.InFlight() != 0 || waiting+silent != 0 {
+				t.Errorf("%d are in flight, %d silent", q.InFlight(), silent)
+			}
+		})
+	}
+}
+
 // TestPassiveWaiters checks that passive waiters wait for a pod that is busy, and not for
-// another one once that is removed or refuses connections.
+// another one once that is removed or does not accept a connection.
 func TestPassiveWaiters(t *testing.T) {
 	for name, end := range map[string]func(q *Queue, lease Lease){
-		"removed": func(q *Queue, _ Lease) { q.SetPods(nil) },
-		"refuses": func(_ *Queue, lease Lease) { lease.ConnectionRefused() },
+		"removed":         func(q *Queue, _ Lease) { q.SetPods(nil) },
+		"does not accept": func(_ *Queue, lease Lease) { lease.ConnectionRefused() },
 	} {
 		t.Run(name, func(t *testing.T) {
 			q := newQueue(Limits{MaxPending: 10, MaxConcurrencyPerPod: 1}, 1<<20, nil)

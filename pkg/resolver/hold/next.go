@@ -18,14 +18,17 @@ package hold
 
 // TryTakeNext is TryTake for a client whose connection to the pod of its last lease is
 // still open. It returns the same pod while that can serve and is below its concurrency
-// limit. When pods have been added since,
-// it moves once to a less busy one, so that a target that is scaled up spreads its
-// load.
+// limit, unless it is time to find out whether a pod accepts connections again. When pods
+// have been added since, it moves once to a less busy one, so that a target that is scaled up
+// spreads its load.
 func (q *Queue) TryTakeNext(port string, last Lease) (Lease, bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if waiters := q.lines[line{port: port}]; waiters != nil && waiters.Len() > 0 {
 		return Lease{}, false
+	}
+	if lease, ok := q.recheck(port); ok {
+		return lease, true
 	}
 	if last.queue == q && last.port == port &&
 		q.pods.TakeThis(last.Pod, port, last.Number, q.limits.MaxConcurrencyPerPod, last.arrivals != q.pods.Arrivals()) {

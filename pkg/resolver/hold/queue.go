@@ -150,6 +150,8 @@ type Lease struct {
 	arrivals uint64
 	// silent is true while no byte was sent on the connection.
 	silent bool
+	// recheck is true when the pod refused the previous connection.
+	recheck bool
 }
 
 // Addresses returns where to connect to, in order of preference.
@@ -165,7 +167,11 @@ func (l Lease) Addresses() []netip.AddrPort {
 // to be ended: with Release when the error is a *localfault.Error or ctx has ended,
 // which do not concern the pod, and with ConnectionRefused otherwise.
 func (l Lease) Dial(ctx context.Context) (*net.TCPConn, error) {
-	return l.queue.dialer.Pod(ctx, l.Addresses())
+	conn, err := l.queue.dialer.Pod(ctx, l.Addresses())
+	if err == nil && l.recheck {
+		l.queue.update(func() { l.queue.pods.Accepted(l.Pod, l.port, false) })
+	}
+	return conn, err
 }
 
 // Release ends the lease.
@@ -177,12 +183,14 @@ func (l Lease) Release() {
 }
 
 // ConnectionRefused ends the lease and records that the pod refused a connection. The pod is
-// not used until it accepts one or becomes ready again.
+// not used until it accepts one or becomes ready again. While it is ready, one lease a second
+// is to find out whether it does; where something waits for the port, a prober finds out.
 func (l Lease) ConnectionRefused() {
 	l.queue.mu.Lock()
 	defer l.queue.mu.Unlock()
 	l.giveBack()
-	l.queue.pods.ConnectionRefused(l.Pod, l.port)
+	l.queue.pods.ConnectionRefused(l.Pod, l.port, l.queue.now())
+	l.queue.pods.CountArrivals()
 	l.queue.signal()
 	l.queue.dispatch()
 }
@@ -241,7 +249,22 @@ func (q *Queue) TryTake(port string) (Lease, bool) {
 	if waiters := q.lines[line{port: port}]; waiters != nil && waiters.Len() > 0 {
 		return Lease{}, false
 	}
+	if lease, ok := q.recheck(port); ok {
+		return lease, true
+	}
 	return q.take(port)
+}
+
+// recheck takes a lease on a pod that did not accept a connection and may accept another one.
+// It must be called with mu held.
+func (q *Queue) recheck(port string) (Lease, bool) {
+	pod, number := q.pods.Recheck(port, q.limits.MaxConcurrencyPerPod, q.now)
+	if pod == nil {
+		return Lease{}, false
+	}
+	lease := q.lease(pod, number, port)
+	lease.recheck = true
+	return lease, true
 }
 
 func (q *Queue) take(port string) (Lease, bool) {

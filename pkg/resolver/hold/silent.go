@@ -22,6 +22,9 @@ package hold
 func (q *Queue) TryTakeSilent(port string) (Lease, bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
+	if pod, number := q.pods.RecheckSilent(port, q.limits.MaxConcurrencyPerPod, q.now); pod != nil {
+		return Lease{Pod: pod, Number: number, queue: q, port: port, silent: true, recheck: true}, true
+	}
 	return q.takeSilent(port)
 }
 

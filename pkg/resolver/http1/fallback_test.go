@@ -153,3 +153,25 @@ func TestPassiveRequestThatWaitsForABusyPodWakesNothing(t *testing.T) {
 		t.Errorf("the other one gets %d", response.StatusCode)
 	}
 }
+
+// TestPassiveRequestsReachAPodThatDidNotAcceptOnce scrapes a ready pod that did not
+// accept a connection, while nothing else requests anything of it.
+func TestPassiveRequestsReachAPodThatDidNotAcceptOnce(t *testing.T) {
+	f := newFixture(t, nil)
+	f.pods(httpPod(t, func(http.ResponseWriter, *http.Request) {}))
+	lease, ok := f.service.Queue().TryTake("")
+	if !ok {
+		t.Fatal("there is no pod")
+	}
+	lease.ConnectionRefused()
+	conn := f.client()
+	reader := bufio.NewReader(conn)
+	eventually(t, func() bool {
+		send(t, conn, get("/", "User-Agent: kube-probe/1.37"))
+		response, _ := readResponse(t, reader, http.MethodGet)
+		return response.StatusCode == http.StatusOK
+	})
+	if f.record(1).Held || f.service.Queue().NeedsPod() {
+		t.Error("a scrape wakes the target")
+	}
+}

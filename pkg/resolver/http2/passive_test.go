@@ -83,3 +83,24 @@ func TestPassiveStreamThatWaitsForABusyPodWakesNothing(t *testing.T) {
 		t.Errorf("the other one gets %v", got)
 	}
 }
+
+// TestPassiveStreamsReachAPodThatDidNotAcceptOnce scrapes a ready pod that did not accept a
+// connection, while nothing else requests anything of it.
+func TestPassiveStreamsReachAPodThatDidNotAcceptOnce(t *testing.T) {
+	f := newFixture(t, nil)
+	f.pods(httpPod(t, func(http.ResponseWriter, *http.Request) {}))
+	lease, ok := f.service.Queue().TryTake("")
+	if !ok {
+		t.Fatal("there is no pod")
+	}
+	lease.ConnectionRefused()
+	w, id := dialWire(t, f.address), uint32(1)
+	f.eventually(func() bool {
+		w.headers(id, true, get("user-agent", "kube-probe/1.37")...)
+		id += 2
+		return w.decode(await[*http2.HeadersFrame](w))[":status"] == "200"
+	})
+	if f.service.Queue().NeedsPod() {
+		t.Error("a scrape wakes the target")
+	}
+}

@@ -17,6 +17,8 @@ limitations under the License.
 package stream
 
 import (
+	"io"
+	"net"
 	"testing"
 
 	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti/v1alpha1"
@@ -57,4 +59,34 @@ func TestPassiveConnectionThatWaitsForABusyPodWakesNothing(t *testing.T) {
 	f.unused()
 	send(t, served, "more")
 	expect(t, served, "more")
+}
+
+// TestPassiveConnectionsReachAPodThatDidNotAcceptOnce connects to a ready pod that did not
+// accept a connection, while nothing else connects to it.
+func TestPassiveConnectionsReachAPodThatDidNotAcceptOnce(t *testing.T) {
+	f := newFixture(t, tuning{initial: "stats", change: passivePort})
+	f.Pods(resolvertest.Listen(t, echo))
+	lease, ok := f.Service.Queue().TryTake("")
+	if !ok {
+		t.Fatal("there is no pod")
+	}
+	lease.ConnectionRefused()
+	resolvertest.Eventually(t, func() bool {
+		select {
+		case <-f.handedBack:
+		default:
+		}
+		conn, err := net.Dial("tcp", f.Address)
+		if err != nil {
+			// It was reset at once.
+			return false
+		}
+		defer conn.Close()
+		got := make([]byte, len("stats"))
+		_, err = io.ReadFull(conn, got)
+		return err == nil && string(got) == "stats"
+	})
+	if f.Service.Queue().NeedsPod() {
+		t.Error("a connection wakes the target")
+	}
 }
