@@ -24,6 +24,7 @@ import (
 	"os"
 	"slices"
 	"sync"
+	"syscall"
 	"time"
 
 	"golang.org/x/net/http2"
@@ -43,8 +44,8 @@ const (
 	// manyStreams is from how many open streams on the list of them is made anew once
 	// it is empty.
 	manyStreams = 16
-	// lingerTime and lingerBytes bound how long a client that still sends is read
-	// from after the last was said, so that it can read that.
+	// lingerTime and lingerBytes bound how long a client is read from, without checking what
+	// it has received, after the last was said.
 	lingerTime  = time.Second
 	lingerBytes = 256 << 10
 )
@@ -161,7 +162,7 @@ func (c *conn) serve(ctx context.Context) {
 	switch {
 	case errors.As(err, &broken):
 		c.reply = appendGoAway(c.reply, min(c.lastStream, c.goAwayLastStream()), broken.code, broken.detail)
-		c.closeGracefully()
+		c.closeSoon()
 	case errors.Is(err, errPodEnded):
 		c.mirrorPodEnd()
 	case err == nil:
@@ -297,15 +298,15 @@ func (c *conn) handle(ctx context.Context, raised signals) error {
 	return nil
 }
 
-// over reports whether the last GOAWAY was sent to the client, and all its streams have
-// ended.
+// over reports whether the last GOAWAY was sent to the client, all its streams have ended
+// and it is sent nothing more of the pod.
 func (c *conn) over() bool {
 	if !c.shutdown.final || len(c.held) > 0 {
 		return false
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return len(c.streams) == 0
+	return len(c.streams) == 0 && (c.pod == nil || !c.pod.passing.Load())
 }
 
 // deadline returns when there is something to do although the client is silent.
@@ -315,7 +316,7 @@ func (c *conn) deadline() time.Time {
 	next := c.events.latest()
 	if now := time.Now(); !next.After(now) {
 		c.mu.Lock()
-		if next = now; len(c.streams) == 0 && len(c.held) == 0 {
+		if next = now; len(c.streams) == 0 && len(c.held) == 0 && !c.shutdown.final {
 			next = c.idleSince
 		}
 		c.mu.Unlock()
@@ -351,25 +352,60 @@ func (c *conn) expire(now time.Time) {
 	}
 }
 
-// closeGracefully sends the client the last frames, and gives it a moment
-// to read it: closing while it still sends would take that away.
+// closeGracefully sends the client the last frames, and waits until it has received all that
+// was sent: closing while it still sends would take that away. It may be slow.
 func (c *conn) closeGracefully() {
+	if !c.finishWriting() {
+		return
+	}
+	for c.discard() {
+		if unsent(c.client) == 0 {
+			return
+		}
+	}
+}
+
+// closeSoon is closeGracefully for a client that broke the protocol: it has a moment.
+func (c *conn) closeSoon() {
+	c.out.limit(time.Now().Add(lingerTime), true)
+	if c.finishWriting() {
+		c.discard()
+	}
+}
+
+// finishWriting sends the client the last frames and the end of the connection, and reports
+// whether it can receive these.
+func (c *conn) finishWriting() bool {
 	if c.pod != nil {
 		c.pod.close()
 	}
-	c.out.limit(time.Now().Add(lingerTime), true)
-	if err := c.out.control(c.reply, c.marks); err != nil {
-		return
+	if c.out.control(c.reply, c.marks) != nil {
+		return false
 	}
 	if c.pod != nil {
 		c.pod.running.Wait()
 	}
 	half, ok := c.client.(interface{ CloseWrite() error })
-	if !ok || half.CloseWrite() != nil || c.client.SetReadDeadline(time.Now().Add(lingerTime)) != nil {
-		return
+	return ok && half.CloseWrite() == nil
+}
+
+// discard reads from the client for a moment, and reports whether it has not closed the
+// connection.
+func (c *conn) discard() bool {
+	if c.client.SetReadDeadline(time.Now().Add(lingerTime)) != nil {
+		return false
 	}
-	// It ends with the deadline, or with the connection.
-	_, _ = io.CopyN(io.Discard, c.client, lingerBytes)
+	_, err := io.CopyN(io.Discard, c.client, lingerBytes)
+	return err == nil || errors.Is(err, os.ErrDeadlineExceeded)
+}
+
+// unsent returns how many bytes that were sent on a connection the other end has not
+// received, or 0 when that is unknown.
+func unsent(conn net.Conn) int {
+	if tcp, ok := conn.(syscall.Conn); ok {
+		return socket.Unsent(tcp)
+	}
+	return 0
 }
 
 // awaitPod is called when the client has finished writing. The pod gets the end
@@ -382,11 +418,17 @@ func (c *conn) awaitPod() {
 		c.finish(s, accesslog.ClientGone, "")
 	}
 	c.forgetReplay()
-	half, ok := any(c.podConn()).(interface{ CloseWrite() error })
 	c.mu.Lock()
 	open := len(c.streams)
 	c.mu.Unlock()
-	if !ok || open == 0 || half.CloseWrite() != nil {
+	if open == 0 && c.pod != nil {
+		// The client is sent what there is of the pod.
+		c.pod.close()
+		c.pod.running.Wait()
+		return
+	}
+	half, ok := any(c.podConn()).(interface{ CloseWrite() error })
+	if !ok || half.CloseWrite() != nil {
 		return
 	}
 	raw, ok := c.client.(*net.TCPConn)

@@ -59,6 +59,8 @@ type pod struct {
 	running sync.WaitGroup
 	// closed is true once this side has closed the connection.
 	closed atomic.Bool
+	// passing is true while frames of it may be on their way to the client.
+	passing atomic.Bool
 
 	// Owned by the goroutine that reads from the client.
 	out *sender
@@ -151,12 +153,14 @@ func (c *conn) readPod() {
 		p.lost = !errors.Is(p.err, errClientWrite) && !p.closed.Load()
 		p.in.release()
 		p.rest.charge.Release()
+		p.passing.Store(false)
 		// What still waits to be written to it need not wait any more.
 		p.conn.Close()
 		c.events.endPod()
 	}()
 	open := false
 	for {
+		p.passing.Store(true)
 		frames, stillOpen, err := c.podFrames(p)
 		if len(frames) > 0 {
 			if writeErr := c.out.pass(frames, p.marks, open, stillOpen); writeErr != nil {
@@ -166,6 +170,7 @@ func (c *conn) readPod() {
 			open = stillOpen
 			p.trim()
 		}
+		c.passed(p)
 		if err == nil {
 			err = p.fill()
 		}
@@ -173,6 +178,17 @@ func (c *conn) readPod() {
 			p.err = err
 			return
 		}
+	}
+}
+
+// passed is called when the client was sent all frames of the pod that there are.
+func (c *conn) passed(p *pod) {
+	p.passing.Store(false)
+	c.mu.Lock()
+	last := c.closing && len(c.streams) == 0
+	c.mu.Unlock()
+	if last {
+		c.events.idle()
 	}
 }
 
