@@ -303,7 +303,7 @@ func (b *requestBody) err() error {
 func (b *requestBody) awaitEnd(whole bool) {
 	switch {
 	case whole:
-		<-b.done
+		b.awaitWhole(b.client.server.options.BodyTimeout)
 	case b.pending():
 		b.stop()
 	default:
@@ -314,6 +314,39 @@ func (b *requestBody) awaitEnd(whole bool) {
 		case <-timer.C:
 			b.stop()
 		}
+	}
+}
+
+// awaitWhole waits until all of the body was sent, or the client or the pod has left:
+// while the pod reads no more of it, or the client sends no more, nothing else sees that.
+// What a client has sent before it finished still goes to a pod that reads. One that reads
+// nothing for the timeout does not get it; 0 is for ever.
+func (b *requestBody) awaitWhole(timeout time.Duration) {
+	ticker := time.NewTicker(silence)
+	defer ticker.Stop()
+	var received uint64
+	since := time.Now()
+	for {
+		select {
+		case <-b.done:
+			return
+		case <-ticker.C:
+		}
+		// It fails when the connection is closed, and then the body ends.
+		n, _ := b.pod.tcp.Acknowledged()
+		if !b.client.tcp.Finished() || n > received {
+			received, since = n, time.Now()
+		}
+		switch {
+		case b.client.tcp.Broken(), timeout > 0 && time.Since(since) >= timeout:
+			b.failure.Store(&bodyFailure{hold.ErrClientGone})
+		case !b.pod.tcp.Broken():
+			continue
+		}
+		b.stop()
+		// Nothing more can be written to the pod, also when the rest was just sent.
+		b.sent = false
+		return
 	}
 }
 

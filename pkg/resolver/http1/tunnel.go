@@ -58,7 +58,8 @@ func (e *exchange) tunnel() error {
 func (e *exchange) sendAhead() error {
 	c := e.client
 	if e.body != nil {
-		if <-e.body.done; !e.body.sent {
+		// A client that has finished may wait for what the pod sends.
+		if e.body.awaitWhole(0); !e.body.sent {
 			if e.body.err() != nil {
 				return hold.ErrClientGone
 			}
