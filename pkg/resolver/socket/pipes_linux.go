@@ -14,7 +14,7 @@ See the License for the specific language governing permissions and
 limitations under the License.
 */
 
-package stream
+package socket
 
 import (
 	"sync"
@@ -24,8 +24,10 @@ import (
 
 const (
 	// maxPipes bounds the pipes of the process, each of which has two file descriptors.
-	// All of them are in use only when that many readers are slow.
-	maxPipes = 256
+	// All of them are in use only when that many readers are slow. A process that may
+	// have few files has fewer pipes: no more than one for each filesPerPipe files.
+	maxPipes     = 256
+	filesPerPipe = 16
 	// pipeSize is the capacity of a pipe.
 	pipeSize = 256 << 10
 	// copySize is the size of a buffer where no pipe is used.
@@ -38,7 +40,16 @@ var copyBuffers = sync.Pool{New: func() any { return new([copySize]byte) }}
 type pipe struct{ read, write int }
 
 // pipes are the pipes of the process: the unused ones, and room for more.
-var pipes = &pipePool{unused: make(chan *pipe, maxPipes), room: make(chan struct{}, maxPipes)}
+var pipes = newPipePool()
+
+func newPipePool() *pipePool {
+	n := maxPipes
+	var files unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &files); err == nil {
+		n = int(min(maxPipes, files.Cur/filesPerPipe))
+	}
+	return &pipePool{unused: make(chan *pipe, n), room: make(chan struct{}, n)}
+}
 
 // pipePool keeps pipes. It is safe for concurrent use.
 type pipePool struct {

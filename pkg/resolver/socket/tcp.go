@@ -81,7 +81,16 @@ func (c *TCP) Reset() {
 // CopyFrom implements Conn. Between two TCP connections it uses splice(2).
 func (c *TCP) CopyFrom(source Conn, n int64) (int64, error) {
 	if tcp, ok := source.(*TCP); ok {
-		return io.CopyN(c.TCPConn, tcp.TCPConn, n)
+		return copyTCP(c, tcp, n)
 	}
 	return io.CopyN(c.TCPConn, source, n)
 }
+
+// ReadError is an error of the connection that is read, where another one is written.
+type ReadError struct{ Err error }
+
+// Error implements error.
+func (e *ReadError) Error() string { return "reading: " + e.Err.Error() }
+
+// Unwrap returns the cause.
+func (e *ReadError) Unwrap() error { return e.Err }

@@ -64,7 +64,7 @@ type Joined struct {
 //
 // Ahead is called before any bytes are forwarded from a to b, while the other direction
 // is forwarded already. Its error breaks a when it matches hold.ErrClientGone or is a
-// *readError, and b otherwise. Optional.
+// *socket.ReadError, and b otherwise. Optional.
 func Join(tasks *task.Runner, a, b socket.Conn, ahead func() error) Joined {
 	j := &joining{}
 	var result Joined
@@ -92,7 +92,7 @@ func Join(tasks *task.Runner, a, b socket.Conn, ahead func() error) Joined {
 
 // sent records the result of ahead, and reports whether more can be forwarded to b.
 func (j *joining) sent(b socket.Conn, err error) bool {
-	var reading *readError
+	var reading *socket.ReadError
 	switch {
 	case errors.Is(err, hold.ErrClientGone), errors.As(err, &reading):
 		j.broke(&j.aBroke, &j.bBroke, err)
@@ -129,10 +129,10 @@ func (j *joining) isBroken(which *error) bool {
 // carry copies src to dst until src ends, and returns the number of bytes.
 func (j *joining) carry(dst, src socket.Conn, dstBroke, srcBroke *error) int64 {
 	n, err := carryOne(dst, src)
-	var reading *readError
+	var reading *socket.ReadError
 	switch {
 	case errors.As(err, &reading):
-		j.broke(srcBroke, dstBroke, reading.err)
+		j.broke(srcBroke, dstBroke, reading.Err)
 		// Nothing can be written to src either, so that the other direction ends.
 		// SetReadDeadline fails only when dst is broken too.
 		_ = dst.SetReadDeadline(past)
@@ -157,7 +157,7 @@ func carryOne(dst, src socket.Conn) (int64, error) {
 	to, toTCP := dst.(*socket.TCP)
 	from, fromTCP := src.(*socket.TCP)
 	if toTCP && fromTCP {
-		return move(to.TCPConn, from.TCPConn, from.Broken)
+		return move(to, from)
 	}
 	return plainCopy(dst, src)
 }
@@ -175,7 +175,7 @@ func plainCopy(dst io.Writer, src io.Reader) (copied int64, err error) {
 			}
 		}
 		if err != nil {
-			return copied, ended(&readError{err})
+			return copied, ended(&socket.ReadError{Err: err})
 		}
 	}
 }
@@ -200,15 +200,6 @@ func flush(conn socket.Conn) {
 		<-time.After(flushInterval)
 	}
 }
-
-// readError is an error of the connection that is read.
-type readError struct{ err error }
-
-// Error implements error.
-func (e *readError) Error() string { return "reading: " + e.err.Error() }
-
-// Unwrap returns the cause.
-func (e *readError) Unwrap() error { return e.err }
 
 // ended returns nil when err is the end of the connection that is read, and err
 // otherwise.

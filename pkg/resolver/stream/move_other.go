@@ -18,9 +18,9 @@ limitations under the License.
 
 package stream
 
-import "net"
+import "github.com/truefoundry/elasti-apiserver/pkg/resolver/socket"
 
 // move copies src to dst until src ends, and returns the number of bytes and the error:
-// nil when src has ended, a *readError when reading failed, and another error when
+// nil when src has ended, a *socket.ReadError when reading failed, and another error when
 // writing failed.
-func move(dst, src *net.TCPConn, _ func() bool) (int64, error) { return plainCopy(dst, src) }
+func move(dst, src *socket.TCP) (int64, error) { return plainCopy(dst, src) }

@@ -75,7 +75,7 @@ func (c *conn) passFirst(to, from socket.Conn, passed *int64) error {
 	}
 	first, err := readOnce(from)
 	if err != nil {
-		return &readError{err}
+		return &socket.ReadError{Err: err}
 	}
 	if len(first) == 0 {
 		return nil

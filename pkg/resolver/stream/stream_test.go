@@ -169,31 +169,25 @@ func TestPodFinishesFirst(t *testing.T) {
 	}
 }
 
-// All bytes arrive, with splice(2) and when they are copied.
 func TestLargeTransferBothWays(t *testing.T) {
-	for name, prepare := range map[string]func(*testing.T){"pipes": func(*testing.T) {}, "no pipe is left": takePipes} {
-		t.Run(name, func(t *testing.T) {
-			prepare(t)
-			f := newFixture(t, tuning{})
-			f.Pods(resolvertest.Listen(t, echo))
-			conn := f.Client()
-			sent := bytes.Repeat([]byte("0123456789abcdef"), 1<<19)
-			var sending sync.WaitGroup
-			sending.Go(func() {
-				if _, err := conn.Write(sent); err != nil {
-					t.Error(err)
-				}
-				_ = conn.CloseWrite()
-			})
-			got, err := io.ReadAll(conn)
-			sending.Wait()
-			if err != nil || !bytes.Equal(got, sent) {
-				t.Fatalf("%d bytes came back of %d (%v)", len(got), len(sent), err)
-			}
-			if record := f.Record(1); record.BytesIn != int64(len(sent)) || record.BytesOut != int64(len(sent)) {
-				t.Errorf("the record is %+v", record)
-			}
-		})
+	f := newFixture(t, tuning{})
+	f.Pods(resolvertest.Listen(t, echo))
+	conn := f.Client()
+	sent := bytes.Repeat([]byte("0123456789abcdef"), 1<<19)
+	var sending sync.WaitGroup
+	sending.Go(func() {
+		if _, err := conn.Write(sent); err != nil {
+			t.Error(err)
+		}
+		_ = conn.CloseWrite()
+	})
+	got, err := io.ReadAll(conn)
+	sending.Wait()
+	if err != nil || !bytes.Equal(got, sent) {
+		t.Fatalf("%d bytes came back of %d (%v)", len(got), len(sent), err)
+	}
+	if record := f.Record(1); record.BytesIn != int64(len(sent)) || record.BytesOut != int64(len(sent)) {
+		t.Errorf("the record is %+v", record)
 	}
 }
 
