@@ -25,6 +25,8 @@ import (
 	"testing"
 	"time"
 
+	clienttesting "k8s.io/client-go/testing"
+
 	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti/v1alpha1"
 	"github.com/truefoundry/elasti-apiserver/pkg/resolver/passive"
 	"github.com/truefoundry/elasti-apiserver/pkg/resolver/resolvertest"
@@ -71,7 +73,8 @@ func TestPassiveRequestsNeitherWakeNorCount(t *testing.T) {
 		t.Run(version, func(t *testing.T) {
 			port := freePort(t)
 			es := scraped(port, freePort(t))
-			c := newCluster(t, func(o *Options) { o.PassiveUserAgents = passive.WellKnownUserAgents() }, es)
+			control := newControl(t)
+			c := newCluster(t, func(o *Options) { o.PassiveUserAgents = passive.WellKnownUserAgents() }, es, control)
 			requests := map[string]string{"Prometheus/3.5.0": "/", "Shop-Monitor/1": "/", "curl/8": "/metrics?all=1"}
 			for agent, path := range requests {
 				if response := requestAs(t, version, port, path, agent); response.StatusCode != http.StatusServiceUnavailable || response.Header.Get("X-Elasti-Answer") != "Asleep" {
@@ -85,21 +88,42 @@ func TestPassiveRequestsNeitherWakeNorCount(t *testing.T) {
 			for agent, path := range requests {
 				c.eventually(func() bool { return requestAs(t, version, port, path, agent).StatusCode == http.StatusOK })
 			}
-			if c.reported() {
+			c.awaitReports(control)
+			if c.reported(es) {
 				t.Error("a scrape is reported as use")
 			}
 			if response := requestAs(t, version, port, "/", "curl/8"); response.StatusCode != http.StatusOK {
 				t.Errorf("a client gets %d", response.StatusCode)
 			}
-			c.eventually(c.reported)
+			c.eventually(func() bool { return c.reported(es) })
 		})
 	}
 }
 
-// reported reports whether the resolver has reported a request.
-func (c *cluster) reported() bool {
+// newControl returns another ElastiService that sleeps by traffic, for awaitReports.
+func newControl(t *testing.T) *v1alpha1.ElastiService {
+	t.Helper()
+	control := scraped(freePort(t), freePort(t))
+	control.Name, control.Spec.Service, control.Status.PrivateService = "till", "till", "elasti-till-pvt-0"
+	return control
+}
+
+// awaitReports returns once all requests of before have been reported: a later one, to
+// another ElastiService, has been.
+func (c *cluster) awaitReports(control *v1alpha1.ElastiService) {
+	c.t.Helper()
+	c.apply(slice(control, true, resolvertest.ListenHTTP(c.t, func(http.ResponseWriter, *http.Request) {})))
+	if response := requestAs(c.t, "HTTP/1.1", control.Status.ProxyPorts[0].ProxyPort, "/", "curl/8"); response.StatusCode != http.StatusOK {
+		c.t.Fatalf("a client gets %d", response.StatusCode)
+	}
+	c.eventually(func() bool { return c.reported(control) })
+}
+
+// reported reports whether the resolver has reported a request to an ElastiService.
+func (c *cluster) reported(es *v1alpha1.ElastiService) bool {
 	for _, action := range c.elasti.Actions() {
-		if action.GetSubresource() == "activity" {
+		create, ok := action.(clienttesting.CreateActionImpl)
+		if ok && create.Subresource == "activity" && create.Name == es.Name {
 			return true
 		}
 	}
@@ -111,7 +135,8 @@ func (c *cluster) reported() bool {
 func TestPassivePortOfBytes(t *testing.T) {
 	metrics := freePort(t)
 	es := scraped(freePort(t), metrics)
-	c := newCluster(t, nil, es)
+	control := newControl(t)
+	c := newCluster(t, nil, es, control)
 	address := fmt.Sprintf("127.0.0.1:%d", metrics)
 	asleep := resolvertest.Dial(t, address)
 	if _, err := io.WriteString(asleep, "stats\n"); err != nil {
@@ -131,7 +156,8 @@ func TestPassivePortOfBytes(t *testing.T) {
 		line, err := bufio.NewReader(awake).ReadString('\n')
 		return err == nil && line == "stats\n"
 	})
-	if c.reported() {
+	c.awaitReports(control)
+	if c.reported(es) {
 		t.Error("a connection to a passive port is reported as use")
 	}
 }

@@ -43,6 +43,7 @@ import (
 
 	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti/v1alpha1"
 	elastifake "github.com/truefoundry/elasti-apiserver/pkg/generated/clientset/versioned/fake"
+	"github.com/truefoundry/elasti-apiserver/pkg/resolver/resolvertest"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -451,6 +452,35 @@ func TestDrainFinishesHeldRequests(t *testing.T) {
 	if body := <-responded; body != "POST / x" {
 		t.Fatalf("got %q", body)
 	}
+}
+
+// TestDrainLetsAStreamOfBytesGoOn ends a resolver with a connection on which something was
+// said: it goes on until its client ends it. One on which nothing was ends at once.
+func TestDrainLetsAStreamOfBytesGoOn(t *testing.T) {
+	port := freePort(t)
+	es := elastiService("cart", port)
+	es.Status.ProxyPorts[0].AppProtocol = "tcp"
+	c := newCluster(t, nil, es)
+	c.apply(slice(es, true, resolvertest.Listen(t, func(conn *net.TCPConn) { _, _ = io.Copy(conn, conn) })))
+	address := fmt.Sprintf("127.0.0.1:%d", port)
+	busy, silent := resolvertest.Dial(t, address), resolvertest.Dial(t, address)
+	say := func(text string) {
+		t.Helper()
+		if _, err := io.WriteString(busy, text); err != nil {
+			t.Fatal(err)
+		}
+		got := make([]byte, len(text))
+		if _, err := io.ReadFull(busy, got); err != nil || string(got) != text {
+			t.Fatalf("got %q, %v", got, err)
+		}
+	}
+	say("before")
+	c.stop()
+	if got, err := io.ReadAll(silent); len(got) > 0 {
+		t.Errorf("a silent client got %q, %v", got, err)
+	}
+	say("after")
+	busy.Close()
 }
 
 // TestDrainAcceptsConnectionsWhileEndpointSlicesListTheResolver ends a resolver

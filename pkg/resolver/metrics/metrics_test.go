@@ -109,6 +109,27 @@ func TestServiceMetrics(t *testing.T) {
 	}
 }
 
+// A service whose first request and wake end after it was removed has no series: nothing
+// would delete them.
+func TestRemovedServiceGetsNoSeries(t *testing.T) {
+	registry := prometheus.NewRegistry()
+	m, err := New(registry, process{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := m.Service("shop", "cart", queue{})
+	s.Remove()
+	at := func(milliseconds int) time.Time { return time.UnixMilli(int64(milliseconds)) }
+	s.Ended(&accesslog.Record{
+		Protocol: accesslog.HTTP1, Outcome: accesslog.Forwarded, Held: true, BytesIn: 10, BytesOut: 20,
+		Received: at(1000), WakeSucceeded: at(1004), EndpointReady: at(1600), Released: at(1601),
+	})
+	s.WakeCalled(time.Millisecond, nil)
+	if text := scrape(t, registry); strings.Contains(text, "cart") {
+		t.Errorf("a removed service has series:\n%s", text)
+	}
+}
+
 // Services of the same name share their series: those of an ElastiService that is
 // created again while the deleted one lingers, and of a second one for the same
 // Service.
