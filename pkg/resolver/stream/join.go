@@ -90,7 +90,8 @@ func Join(tasks *task.Runner, a, b socket.Conn, ahead func() error) Joined {
 	return result
 }
 
-// sent records the result of ahead, and reports whether more can be forwarded to b.
+// sent records the result of ahead, and reports whether more can be forwarded to b. Ahead
+// may have cleared the read deadline of a that the other direction set when b broke.
 func (j *joining) sent(b socket.Conn, err error) bool {
 	var reading *socket.ReadError
 	switch {
@@ -101,7 +102,7 @@ func (j *joining) sent(b socket.Conn, err error) bool {
 	case err != nil:
 		j.broke(&j.bBroke, &j.aBroke, err)
 	}
-	return err == nil
+	return err == nil && !j.isBroken(&j.bBroke)
 }
 
 // joining is the state that both directions share.
