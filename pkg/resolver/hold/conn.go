@@ -81,7 +81,15 @@ func (c *ConnWaiter) Wait(q *Queue, again bool) (Lease, ColdStart, error) {
 	if err := c.Join(q, again); err != nil {
 		return Lease{}, ColdStart{}, err
 	}
-	return c.Finish(c.Sleep())
+	slept := false
+	defer func() {
+		if !slept {
+			c.Abandon()
+		}
+	}()
+	err := c.Sleep()
+	slept = true
+	return c.Finish(err)
 }
 
 // Join puts the waiter in line in q; with again at the front. When it succeeds,
@@ -159,6 +167,17 @@ func (c *ConnWaiter) Finish(slept error) (Lease, ColdStart, error) {
 		return Lease{}, cold, ErrClientGone
 	}
 	return lease, cold, nil
+}
+
+// Abandon removes the waiter from the line and ends the lease that it may have, after a
+// panic during the wait. It is called instead of Finish.
+func (c *ConnWaiter) Abandon() {
+	if c.queue.Leave(&c.waiter) {
+		return
+	}
+	if lease, _, err := c.waiter.Result(); err == nil {
+		lease.Release()
+	}
 }
 
 // spoke reports whether the wait ended because the client sent something.

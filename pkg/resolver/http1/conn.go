@@ -129,6 +129,10 @@ func (c *conn) abandon() {
 		c.counted = false
 		c.service.Traffic().End()
 	}
+	if c.waiter != nil {
+		c.waiter.Abandon()
+		c.waiter = nil
+	}
 	c.server.remove(c)
 	c.ended()
 }

@@ -66,10 +66,11 @@ func (c *conn) take() (hold.Lease, bool) {
 
 // serveHeld forwards a request that was held, or rejects it.
 func (c *conn) serveHeld(ctx context.Context, slept error) step {
+	// A panic of it would keep the lease, once there is one.
+	c.reparse()
 	lease, cold, err := c.waiter.Finish(slept)
 	c.waiter = nil
 	c.in.recharge()
-	c.reparse()
 	c.record.WakeSucceeded, c.record.EndpointReady = cold.WakeSucceeded, cold.EndpointReady
 	if errors.Is(err, hold.ErrAsleep) {
 		return c.holdAgain()

@@ -135,3 +135,46 @@ func TestPanicEndsOneConnection(t *testing.T) {
 
 // httpOK responds with nothing.
 func httpOK(http.ResponseWriter, *http.Request) {}
+
+// faultyWait is the connection of a client whose wait for a pod panics, as soon as it begins or
+// as soon as it is over.
+type faultyWait struct {
+	*sockettest.Conn
+	atOnce bool
+}
+
+func (f *faultyWait) WaitClosed() error {
+	if !f.atOnce {
+		_ = f.Conn.WaitClosed()
+	}
+	panic("a fault of the resolver")
+}
+
+// A panic while a request is held gives its place back: in the line, or at the pod that it
+// was just given.
+func TestPanicOfAHeldRequestGivesItsPlaceBack(t *testing.T) {
+	for name, atOnce := range map[string]bool{"in the line": true, "at a pod": false} {
+		t.Run(name, func(t *testing.T) {
+			var reported atomic.Int32
+			inTestbed(t, false, func(_ *service.Config, options *Options) {
+				options.Tasks = task.New(func(task.Panic) { reported.Add(1) })
+			}, func(w *testbed) {
+				client := w.clientOn(func(conn *sockettest.Conn) socket.Conn { return &faultyWait{conn, atOnce} })
+				send(t, client, plainGet)
+				if !atOnce {
+					w.held(1)
+					w.wake()
+				}
+				w.held(0)
+				w.inFlight(0)
+				if got := reported.Load(); got != 1 {
+					t.Errorf("%d panics are reported", got)
+				}
+				if w.service.Queue().NeedsPod() || w.service.Traffic().Open() != 0 || w.service.Memory().Used() != 0 {
+					t.Errorf("needs a pod: %t, %d requests count as use, %d bytes are taken",
+						w.service.Queue().NeedsPod(), w.service.Traffic().Open(), w.service.Memory().Used())
+				}
+			})
+		})
+	}
+}

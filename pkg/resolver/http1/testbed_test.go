@@ -131,11 +131,16 @@ func (w *testbed) dial(context.Context, hold.Lease) (socket.Conn, error) {
 
 // client opens a connection to the server.
 func (w *testbed) client() *sockettest.Conn {
+	return w.clientOn(func(conn *sockettest.Conn) socket.Conn { return conn })
+}
+
+// clientOn is client with a server that has its end of the connection from a function.
+func (w *testbed) clientOn(served func(*sockettest.Conn) socket.Conn) *sockettest.Conn {
 	here, there := sockettest.Pipe()
 	w.keep(here)
 	ended := make(chan struct{})
 	w.running.Go(func() {
-		w.server.serve(w.t.Context(), there, nil, w.service.Memory(), destination.Fixed(w.service, w.port), func() { close(ended) })
+		w.server.serve(w.t.Context(), served(there), nil, w.service.Memory(), destination.Fixed(w.service, w.port), func() { close(ended) })
 		<-ended
 	})
 	return here

@@ -58,8 +58,9 @@ func (c *conn) connect(ctx context.Context, again bool) error {
 // dial connects to the pod of a lease and reports whether it did. Another pod may be
 // tried when it did not, and not after an error.
 func (c *conn) dial(ctx context.Context, lease hold.Lease, silent bool) (bool, error) {
+	c.lease, c.leased, c.silent = lease, true, silent
 	if err := c.charge.Claim(forwardedBytes); err != nil {
-		lease.Release()
+		c.release()
 		return false, err
 	}
 	pod, err := lease.Dial(ctx)
@@ -68,14 +69,15 @@ func (c *conn) dial(ctx context.Context, lease hold.Lease, silent bool) (bool, e
 	}
 	switch {
 	case err == nil:
-		c.pod, c.lease, c.leased, c.silent = pod, lease, true, silent
+		c.pod = pod
 		c.record.Released = time.Now()
 		c.record.Pod = lease.Pod.Name
 		return true, nil
 	case localfault.Of(err) != nil, ctx.Err() != nil:
-		lease.Release()
+		c.release()
 		return false, err
 	}
+	c.leased = false
 	lease.ConnectionRefused()
 	return false, nil
 }

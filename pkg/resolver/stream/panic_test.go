@@ -19,9 +19,19 @@ package stream
 import (
 	"errors"
 	"io"
+	"net"
 	"sync/atomic"
 	"testing"
+	"time"
 
+	"k8s.io/klog/v2"
+
+	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti/v1alpha1"
+	"github.com/truefoundry/elasti-apiserver/pkg/resolver/dial"
+	"github.com/truefoundry/elasti-apiserver/pkg/resolver/hold"
+	"github.com/truefoundry/elasti-apiserver/pkg/resolver/memory"
+	"github.com/truefoundry/elasti-apiserver/pkg/resolver/resolvertest"
+	"github.com/truefoundry/elasti-apiserver/pkg/resolver/service"
 	"github.com/truefoundry/elasti-apiserver/pkg/resolver/socket"
 	"github.com/truefoundry/elasti-apiserver/pkg/resolver/socket/sockettest"
 	"github.com/truefoundry/elasti-apiserver/pkg/resolver/task"
@@ -58,5 +68,33 @@ func TestPanicInADirectionEndsBoth(t *testing.T) {
 				t.Errorf("%d panics are reported", got)
 			}
 		})
+	}
+}
+
+// A panic once a pod was chosen gives its place there back.
+func TestPanicWithALeaseGivesItBack(t *testing.T) {
+	svc := service.New(service.Options{
+		Namespace: "shop", Name: "cart", PublicService: "cart",
+		Config: &service.Config{Mode: v1alpha1.ModeProxy, HoldTimeout: time.Minute, Limits: hold.Limits{MaxPending: 100}},
+		Budget: memory.NewBudget(memory.Limits{Process: 1 << 30}), Logger: klog.Background(),
+		Dialer: dial.New(dial.Options{Connected: func(pod *net.TCPConn) {
+			pod.Close()
+			panic("a fault")
+		}}),
+	})
+	defer svc.Close()
+	svc.SetPods(resolvertest.Pods(resolvertest.Listen(t, echo)))
+	server, tasks := New(Options{}), task.New(func(task.Panic) {})
+	served := make(chan struct{})
+	address := resolvertest.Listen(t, func(conn *net.TCPConn) {
+		defer close(served)
+		tasks.Run(func() { conn.Close() }, func() {
+			server.Serve(t.Context(), conn, []byte("hello"), Destination{Service: svc, Port: service.Port{Number: 5432}})
+		})
+	})
+	resolvertest.Dial(t, address)
+	<-served
+	if svc.Queue().InFlight() != 0 || svc.Traffic().Open() != 0 || svc.Memory().Used() != 0 {
+		t.Errorf("%d are in flight, %d count as use, %d bytes are taken", svc.Queue().InFlight(), svc.Traffic().Open(), svc.Memory().Used())
 	}
 }
