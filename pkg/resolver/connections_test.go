@@ -177,7 +177,7 @@ func TestPanicEndsItsConnectionOnly(t *testing.T) {
 	defer r.reporter.Run(ended)
 	account := r.budget.Open(nil)
 	address := resolvertest.Listen(t, func(conn *net.TCPConn) {
-		r.serve(t.Context(), conn, &connection{memory: account, other: func([]byte) []byte { panic("a fault of the resolver") }})
+		r.admit(t.Context(), conn, &connection{memory: account, other: func([]byte) []byte { panic("a fault of the resolver") }})()
 	})
 	for range 2 {
 		client := resolvertest.Dial(t, address)

@@ -89,9 +89,9 @@ func (p *portOwners) OpenPort(svc *service.Service, port service.Port) error {
 	}
 	current := &atomic.Pointer[owner]{}
 	current.Store(next)
-	err := r.listeners.Open(port.ProxyPort, func(conn *net.TCPConn) {
+	err := r.listeners.Open(port.ProxyPort, func(conn *net.TCPConn) func() {
 		o := current.Load()
-		r.serve(p.serving, conn, &connection{
+		return r.admit(p.serving, conn, &connection{
 			service: o.service, memory: o.service.Memory(), expectation: o.expectation,
 			find: func(sniff.Protocol) destination.Find { return o.find },
 			other: func(initial []byte) []byte {
@@ -165,8 +165,8 @@ func (r *Resolver) openShared(serving context.Context) error {
 	if r.options.SharedPort == 0 {
 		return nil
 	}
-	return r.listeners.Open(r.options.SharedPort, func(conn *net.TCPConn) {
-		r.serve(serving, conn, &connection{
+	return r.listeners.Open(r.options.SharedPort, func(conn *net.TCPConn) func() {
+		return r.admit(serving, conn, &connection{
 			memory: r.connections.undeclared.Branch(), expectation: sniff.AnyHTTP,
 			find: func(protocol sniff.Protocol) destination.Find { return r.findShared(serving, conn, protocol) },
 			other: func([]byte) []byte {
@@ -264,22 +264,27 @@ type connection struct {
 	other func(initial []byte) []byte
 }
 
-// serve serves one connection until it ends, or until a request on it is held.
-// A connection for which there is no room, or that may not reach the service, is
-// reset.
-func (r *Resolver) serve(ctx context.Context, conn *net.TCPConn, c *connection) {
+// admit admits one connection, and returns what serves it until it ends, or until a request
+// on it is held. A connection for which there is no room, or that may not reach the service,
+// is reset; nil is returned for it.
+func (r *Resolver) admit(ctx context.Context, conn *net.TCPConn, c *connection) (serve func()) {
 	// A client that is not allowed takes no room.
 	if c.service != nil && !c.service.Config().AllowedClients.Allow(clientOf(conn)) {
 		r.rejected(c.service, clientOf(conn), metrics.RejectedAddress)
 		reset(conn)
-		return
+		return nil
 	}
 	if rejection, ok := r.connections.add(conn, c.memory); !ok {
 		r.rejected(c.service, clientOf(conn), rejection)
 		reset(conn)
-		return
+		return nil
 	}
 	r.liveness.Add(conn)
+	return func() { r.serve(ctx, conn, c) }
+}
+
+// serve serves a connection that was admitted.
+func (r *Resolver) serve(ctx context.Context, conn *net.TCPConn, c *connection) {
 	ended := sync.OnceFunc(func() { r.connections.remove(conn) })
 	r.tasks.Run(func() {
 		// Only a reset says that the end was not meant.

@@ -43,8 +43,10 @@ const (
 	lastPause  = time.Second
 )
 
-// A Handler owns an accepted connection. It is called in a goroutine of its own.
-type Handler func(conn *net.TCPConn)
+// A Handler owns an accepted connection. It is called in a goroutine of its own, and returns
+// what serves the connection there. Shutdown waits for the Handler and not for that. Nil: there
+// is nothing left to serve.
+type Handler func(conn *net.TCPConn) (serve func())
 
 // Options are what a Set is made of.
 type Options struct {
@@ -68,6 +70,7 @@ type Set struct {
 	mu        sync.Mutex
 	listeners map[int32]*listener
 	closed    bool
+	// accepting are the goroutines that accept connections, and the Handlers of those.
 	accepting sync.WaitGroup
 }
 
@@ -143,8 +146,8 @@ func (s *Set) Close(port int32) {
 	}
 }
 
-// Shutdown stops listening on all ports for good, and returns when no more
-// connection will be handed to a handler.
+// Shutdown stops listening on all ports for good, and returns when the Handler of the last
+// connection has returned.
 func (s *Set) Shutdown() {
 	s.mu.Lock()
 	s.closed = true
@@ -190,8 +193,21 @@ func (s *Set) accept(l *listener, handle Handler, logger klog.Logger) {
 		}
 		now := time.Now()
 		s.accepted.Store(&now)
-		go handle(conn)
+		s.accepting.Add(1)
+		go s.serve(conn, handle)
 	}
+}
+
+// serve hands an accepted connection to its Handler, and serves it.
+func (s *Set) serve(conn *net.TCPConn, handle Handler) {
+	if serve := s.handle(conn, handle); serve != nil {
+		serve()
+	}
+}
+
+func (s *Set) handle(conn *net.TCPConn, handle Handler) func() {
+	defer s.accepting.Done()
+	return handle(conn)
 }
 
 // sleep waits, and reports whether the listener is still open then.

@@ -22,6 +22,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"go.uber.org/goleak"
 	"golang.org/x/sys/unix"
@@ -35,9 +36,11 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // greet writes a word to each connection.
 func greet(word string) Handler {
-	return func(conn *net.TCPConn) {
-		defer conn.Close()
-		_, _ = io.WriteString(conn, word)
+	return func(conn *net.TCPConn) func() {
+		return func() {
+			defer conn.Close()
+			_, _ = io.WriteString(conn, word)
+		}
 	}
 }
 
@@ -112,7 +115,10 @@ func TestTakenPortNamesItself(t *testing.T) {
 func TestShutdownKeepsConnections(t *testing.T) {
 	s := New(Options{BindAddress: "127.0.0.1", Logger: klog.Background()})
 	conns := make(chan *net.TCPConn, 1)
-	port := open(t, s, func(conn *net.TCPConn) { conns <- conn })
+	port := open(t, s, func(conn *net.TCPConn) func() {
+		conns <- conn
+		return nil
+	})
 	client, err := net.Dial("tcp", s.Address(port).String())
 	if err != nil {
 		t.Fatal(err)
@@ -127,6 +133,51 @@ func TestShutdownKeepsConnections(t *testing.T) {
 	server.Close()
 	if got, err := io.ReadAll(client); err != nil || string(got) != "still here" {
 		t.Errorf("got %q, %v", got, err)
+	}
+}
+
+// TestShutdownWaitsForHandlers shuts down while a connection that was accepted is at its
+// Handler, and another one is served.
+func TestShutdownWaitsForHandlers(t *testing.T) {
+	s := New(Options{BindAddress: "127.0.0.1", Logger: klog.Background()})
+	served, ended := make(chan struct{}, 1), make(chan struct{})
+	defer close(ended)
+	first := open(t, s, func(conn *net.TCPConn) func() {
+		return func() {
+			defer conn.Close()
+			served <- struct{}{}
+			<-ended
+		}
+	})
+	handled, handle := make(chan struct{}, 1), make(chan struct{})
+	var returned atomic.Bool
+	second := open(t, s, func(conn *net.TCPConn) func() {
+		defer conn.Close()
+		handled <- struct{}{}
+		<-handle
+		returned.Store(true)
+		return nil
+	})
+	for _, port := range []int32{first, second} {
+		resolvertest.Dial(t, s.Address(port).String())
+	}
+	<-served
+	<-handled
+	s.Close(first)
+	s.Close(second)
+	shutdown := make(chan bool)
+	go func() {
+		s.Shutdown()
+		shutdown <- returned.Load()
+	}()
+	select {
+	case <-shutdown:
+		t.Error("a connection is still handed over after the shutdown")
+	case <-time.After(50 * time.Millisecond):
+		close(handle)
+		if !<-shutdown {
+			t.Error("the shutdown does not wait for a handler")
+		}
 	}
 }
 
