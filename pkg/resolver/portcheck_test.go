@@ -22,6 +22,7 @@ import (
 	"testing"
 	"time"
 
+	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -91,7 +92,8 @@ func TestResolverReportsWhichProxyPortsItServes(t *testing.T) {
 
 // TestResolverAcceptsOnceItIsToBeInThePath has the watch of the resolver be behind: all
 // that it knows says that a target is awake, and resolvers are out of the path. The
-// controller is further, and has put this one there.
+// controller is further, and has made the slice that is to list this one. Before that, a query
+// with the UID of the ElastiService, which is no secret, does not open the port.
 func TestResolverAcceptsOnceItIsToBeInThePath(t *testing.T) {
 	port, shared := freePort(t), freePort(t)
 	es, other := elastiService("cart", port), elastiService("till", shared)
@@ -127,11 +129,28 @@ func TestResolverAcceptsOnceItIsToBeInThePath(t *testing.T) {
 			t.Errorf("%s: the resolver is in state %d for an ElastiService that it does not know", test.es.Name, state)
 		}
 		q.UID = test.es.UID
+		if state := c.query(q); state != portcheck.Listening || test.serve() {
+			t.Errorf("%s: the resolver is in state %d, and has no resolver slice", test.es.Name, state)
+		}
+		c.apply(resolverSlice(test.es))
+		// A result is used for a while.
+		c.eventually(func() bool { return c.query(q) == portcheck.Accepting })
 		if state := c.query(q); state != portcheck.Accepting {
 			t.Errorf("%s: the resolver is in state %d, and is about to be in the path", test.es.Name, state)
 		}
 		if !test.serve() {
 			t.Errorf("%s: a client is not served", test.es.Name)
 		}
+	}
+}
+
+// resolverSlice is the resolver slice of an ElastiService, before it lists any resolver.
+func resolverSlice(es *v1alpha1.ElastiService) *discoveryv1.EndpointSlice {
+	return &discoveryv1.EndpointSlice{
+		ObjectMeta: metav1.ObjectMeta{Namespace: es.Namespace, Name: es.Name + "-resolver", Labels: map[string]string{
+			discoveryv1.LabelServiceName: es.Spec.Service, discoveryv1.LabelManagedBy: v1alpha1.SliceManagedBy,
+			v1alpha1.LabelRole: v1alpha1.RoleResolver,
+		}, Annotations: map[string]string{v1alpha1.AnnotationOwner: es.Name}},
+		AddressType: discoveryv1.AddressTypeIPv4,
 	}
 }

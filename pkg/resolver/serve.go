@@ -43,6 +43,7 @@ import (
 type portOwners struct {
 	resolver *Resolver
 	serving  context.Context
+	verifier *pathVerifier
 
 	mu sync.Mutex
 	// owners are the services that the connections to each open port belong to.
@@ -52,7 +53,10 @@ type portOwners struct {
 // newPortOwners returns portOwners whose connections are served until serving
 // ends.
 func newPortOwners(serving context.Context, r *Resolver) *portOwners {
-	return &portOwners{resolver: r, serving: serving, owners: map[int32]*atomic.Pointer[owner]{}}
+	return &portOwners{
+		resolver: r, serving: serving, owners: map[int32]*atomic.Pointer[owner]{},
+		verifier: newPathVerifier(r.options.Kubernetes, r.options.Logger),
+	}
 }
 
 // owner is a port of a service.
@@ -123,12 +127,14 @@ func (p *portOwners) ClosePort(svc *service.Service, port service.Port) {
 
 // state returns whether connections to a proxy port, or requests for the Service on
 // the shared one, belong to the port of the ElastiService that a query is about, and
-// are served now. They are from now on where the query says so.
+// are served now. They are from now on where the query says so and that is verified.
 func (p *portOwners) state(q *portcheck.Query, port portcheck.Port) portcheck.State {
 	svc := p.serviceOf(q, port)
 	switch {
 	case svc == nil:
 		return portcheck.Unknown
+	case q.Accept && !p.verifier.verify(p.serving, svc):
+		return portcheck.Listening
 	case q.Accept:
 		svc.EnterPath()
 	}

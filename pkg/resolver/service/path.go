@@ -134,6 +134,14 @@ func (p *path) served(grace time.Duration) bool {
 // than clients do.
 func (s *Service) EnterPath() { s.path.enter() }
 
+// PathObserved reports whether the resolver observes that resolvers are in the path of the
+// service, or are about to be.
+func (s *Service) PathObserved() bool {
+	s.path.mu.Lock()
+	defer s.path.mu.Unlock()
+	return s.path.left.IsZero()
+}
+
 // InPath reports whether new connections are served.
 func (s *Service) InPath() bool {
 	s.path.mu.Lock()
