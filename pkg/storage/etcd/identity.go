@@ -101,18 +101,37 @@ func (i *Identity) IsEmpty(ctx context.Context) (bool, error) {
 	return true, nil
 }
 
-// ReplaceIdentity implements guard.Store.
+// ReplaceIdentity implements guard.Store. Its transaction has the form of those that
+// k8s.io/apiserver makes: kine knows no others.
 func (i *Identity) ReplaceIdentity(ctx context.Context, from, to string) error {
-	unchanged := clientv3.Compare(clientv3.Value(i.key), "=", from)
-	if from == "" {
-		unchanged = clientv3.Compare(clientv3.CreateRevision(i.key), "=", 0)
-	}
-	replaced, err := i.client.Txn(ctx).If(unchanged).Then(clientv3.OpPut(i.key, to)).Commit()
-	if err != nil {
+	if err := i.replaceIdentity(ctx, from, to); err != nil {
 		return fmt.Errorf("writing the identity of the store to the etcd %v: %w", i.client.Endpoints(), err)
 	}
+	return nil
+}
+
+func (i *Identity) replaceIdentity(ctx context.Context, from, to string) error {
+	found, err := i.client.Get(ctx, i.key)
+	if err != nil {
+		return err
+	}
+	current, revision := "", int64(0)
+	if len(found.Kvs) > 0 {
+		current, revision = string(found.Kvs[0].Value), found.Kvs[0].ModRevision
+	}
+	if current != from {
+		return guard.ErrChanged
+	}
+	replaced, err := i.client.Txn(ctx).
+		If(clientv3.Compare(clientv3.ModRevision(i.key), "=", revision)).
+		Then(clientv3.OpPut(i.key, to)).
+		Else(clientv3.OpGet(i.key)).
+		Commit()
+	if err != nil {
+		return err
+	}
 	if !replaced.Succeeded {
-		return fmt.Errorf("writing the identity of the store to the etcd %v: %w", i.client.Endpoints(), guard.ErrChanged)
+		return guard.ErrChanged
 	}
 	return nil
 }
