@@ -74,7 +74,7 @@ storage() {
 # durability kills the server KILLS times for each storage, and restarts kube-apiserver
 # RESTARTS times.
 durability() {
-    hack/tools/build.sh etcd kube-apiserver kube-controller-manager kubectl
+    hack/tools/build.sh etcd kine kube-apiserver kube-controller-manager kubectl
     # The tests end by themselves: they bound each wait.
     go test -v -timeout 0 -count=1 ./test/durability -kills="${KILLS:-50}" -restarts="${RESTARTS:-10}"
 }

@@ -11,7 +11,7 @@ output=${root}/_output/tools
 bin=${output}/bin
 
 readonly kubernetes_tools=(kube-apiserver kube-controller-manager kube-scheduler kubelet kube-proxy kubectl)
-readonly all_tools=("${kubernetes_tools[@]}" etcd coredns golangci-lint metrics-server keda argo-rollouts)
+readonly all_tools=("${kubernetes_tools[@]}" etcd kine coredns golangci-lint metrics-server keda argo-rollouts)
 
 usage() {
     cat <<EOF
@@ -28,7 +28,7 @@ module_directory() {
     case $1 in
     coredns) echo "${tools}/coredns" ;;
     golangci-lint) echo "${tools}/lint" ;;
-    metrics-server | keda | argo-rollouts) echo "${tools}/$1" ;;
+    kine | metrics-server | keda | argo-rollouts) echo "${tools}/$1" ;;
     *) echo "${tools}" ;;
     esac
 }
@@ -84,6 +84,7 @@ build_group() {
     destination=${staging}/
     case $1 in
     etcd) packages=(go.etcd.io/etcd/server/v3) destination=${staging}/etcd ;;
+    kine) packages=(github.com/k3s-io/kine) ;;
     coredns) packages=(.) destination=${staging}/coredns ;;
     golangci-lint) packages=(github.com/golangci/golangci-lint/v2/cmd/golangci-lint) ;;
     metrics-server) packages=(sigs.k8s.io/metrics-server/cmd/metrics-server) ;;

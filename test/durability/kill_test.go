@@ -26,7 +26,7 @@ const writesBeforeKill = 3 * writerCount
 
 // The server is killed again and again while it writes.
 func TestAcknowledgedWritesSurviveKills(t *testing.T) {
-	for _, storage := range []backend{hostCluster, embedded, externalEtcd} {
+	for _, storage := range []backend{hostCluster, embedded, externalEtcd, kine} {
 		t.Run(storage.name, func(t *testing.T) {
 			server := storage.start(t, 1)[0]
 			load := startLoad(t, newNamespace(t))

@@ -77,3 +77,23 @@ func awaitMember(t *testing.T, member *environment.Etcd) {
 		return ""
 	})
 }
+
+// kine, which stores in SQLite what is written with the protocol of etcd, is killed under
+// writes.
+func TestAcknowledgedWritesSurviveKillsOfKine(t *testing.T) {
+	store := startKine(t)
+	storage := backend{"kine", func(*testing.T) []string { return etcdFlags(store) }}
+	storage.start(t, 1)
+	load := startLoad(t, newNamespace(t))
+	for range *kills {
+		load.awaitAcknowledged(t, writesBeforeKill)
+		store.Kill()
+		if err := store.Start(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	load.awaitAcknowledged(t, writesBeforeKill)
+	load.stop()
+	load.expectStored(t)
+	load.expectServicesFree(t)
+}

@@ -49,7 +49,7 @@ type counter struct {
 // Half of the writers are at each replica. Each reads an ElastiService and writes it back
 // with the next number, and begins again when another writer was first.
 func TestWritersOfTwoReplicasLoseNoUpdate(t *testing.T) {
-	for _, storage := range []backend{hostCluster, externalEtcd} {
+	for _, storage := range []backend{hostCluster, externalEtcd, kine} {
 		t.Run(storage.name, func(t *testing.T) {
 			replicas := storage.start(t, 2)
 			namespace := newNamespace(t)

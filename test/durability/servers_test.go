@@ -40,6 +40,7 @@ var (
 		return []string{"--storage=embedded", "--data-dir=" + filepath.Join(shortDirectory(t), "data")}
 	}}
 	externalEtcd = backend{"etcd", func(t *testing.T) []string { return etcdFlags(startEtcd(t)) }}
+	kine         = backend{"kine", func(t *testing.T) []string { return etcdFlags(startKine(t)) }}
 )
 
 // startEtcd starts an etcd of one member, which ends after the test.
@@ -48,6 +49,17 @@ func startEtcd(t *testing.T) *environment.Etcd {
 	etcd := shared.NewEtcd(shortDirectory(t))
 	startMember(t, etcd)
 	return etcd
+}
+
+// startKine starts a kine, which ends after the test.
+func startKine(t *testing.T) *environment.Etcd {
+	t.Helper()
+	started, err := shared.NewKine(shortDirectory(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	startMember(t, started)
+	return started
 }
 
 // startMember starts a member of an etcd, which ends after the test.

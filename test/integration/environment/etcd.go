@@ -28,9 +28,9 @@ import (
 // etcdName is the name of an etcd of one member.
 const etcdName = "etcd"
 
-// Etcd is an etcd beside the one of the control plane, which a test can stop
-// and start again. It keeps its data. Its methods must not be called
-// concurrently.
+// Etcd is an etcd beside the one of the control plane, or what speaks its protocol,
+// which a test can stop and start again. It keeps its data. Its methods must not be
+// called concurrently.
 type Etcd struct {
 	// Endpoint is where it serves its clients.
 	Endpoint string
@@ -50,6 +50,27 @@ func (e *Environment) NewEtcd(directory string) *Etcd {
 		command:  append([]string{e.plane.tools.etcd, "--unsafe-no-fsync"}, etcdArguments(directory)...),
 		log:      filepath.Join(directory, "log"),
 	}
+}
+
+// NewKine returns a kine, which stores in SQLite what is written with the protocol of etcd.
+// It is not started yet. It lives in directory, which must exist.
+func (e *Environment) NewKine(directory string) (*Etcd, error) {
+	program, err := e.plane.tools.find("kine", "make test-durability")
+	if err != nil {
+		return nil, err
+	}
+	endpoint := etcdEndpoint(directory)
+	return &Etcd{
+		Endpoint: endpoint,
+		command: []string{
+			program,
+			"--listen-address=" + endpoint,
+			// The parameters are the default ones.
+			"--endpoint=sqlite://" + filepath.Join(directory, "state.db") + "?_journal_mode=WAL&_busy_timeout=30000&_synchronous=NORMAL&_txlock=immediate",
+			"--metrics-bind-address=0",
+		},
+		log: filepath.Join(directory, "log"),
+	}, nil
 }
 
 // NewEtcdMembers returns the members of one etcd, which are not started yet. They confirm a
@@ -95,7 +116,7 @@ func (e *Environment) NewEtcdMembers(ctx context.Context, directory string, coun
 // Start starts it. Its clients wait until it is ready.
 func (e *Etcd) Start() error {
 	var err error
-	e.process, err = startProcess("etcd", e.log, exec.Command(e.command[0], e.command[1:]...))
+	e.process, err = startProcess(filepath.Base(e.command[0]), e.log, exec.Command(e.command[0], e.command[1:]...))
 	return err
 }
 

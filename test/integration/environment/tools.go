@@ -32,6 +32,8 @@ const toolsVariable = "ELASTI_TOOLS_DIR"
 
 // tools are the binaries that an environment is made of.
 type tools struct {
+	// directory has the binaries.
+	directory                                   string
 	etcd, apiServer, controllerManager, kubectl string
 }
 
@@ -46,19 +48,28 @@ func findTools() (tools, error) {
 		}
 		directory = filepath.Join(root, "_output", "tools", "bin")
 	}
-	var found tools
+	found := tools{directory: directory}
 	for name, path := range map[string]*string{
 		"etcd":                    &found.etcd,
 		"kube-apiserver":          &found.apiServer,
 		"kube-controller-manager": &found.controllerManager,
 		"kubectl":                 &found.kubectl,
 	} {
-		*path = filepath.Join(directory, name)
-		if info, err := os.Stat(*path); err != nil || !info.Mode().IsRegular() {
-			return tools{}, fmt.Errorf("there is no %s in %s: `make test-integration` builds it, or point %s at a folder that has it", name, directory, toolsVariable)
+		var err error
+		if *path, err = found.find(name, "make test-integration"); err != nil {
+			return tools{}, err
 		}
 	}
 	return found, nil
+}
+
+// find returns the path of a binary, which a target of the Makefile builds.
+func (t tools) find(name, target string) (string, error) {
+	path := filepath.Join(t.directory, name)
+	if info, err := os.Stat(path); err != nil || !info.Mode().IsRegular() {
+		return "", fmt.Errorf("there is no %s in %s: `%s` builds it, or point %s at a folder that has it", name, t.directory, target, toolsVariable)
+	}
+	return path, nil
 }
 
 // buildServer compiles elasti-apiserver. With the race detector, the environment checks
