@@ -30,6 +30,7 @@ import (
 	"strings"
 	"sync"
 
+	"golang.org/x/sync/errgroup"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
@@ -45,6 +46,9 @@ import (
 	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti/v1alpha1"
 )
 
+// rewriters is how many claims are encrypted again at the same time.
+const rewriters = 16
+
 // maxAttempts bounds the attempts to claim a proxy port that is released each time
 // just before its owner is read.
 const maxAttempts = 5
@@ -54,6 +58,8 @@ type Claims struct {
 	storage storage.Interface
 	prefix  string
 	destroy func()
+	// encrypted says that the storage may encrypt.
+	encrypted bool
 }
 
 // New returns the claims in a storage.
@@ -62,7 +68,7 @@ func New(restOptions generic.RESTOptionsGetter) (*Claims, error) {
 	if err != nil {
 		return nil, fmt.Errorf("finding the storage of proxy port claims: %w", err)
 	}
-	c := &Claims{prefix: "/" + strings.TrimPrefix(options.ResourcePrefix, "/")}
+	c := &Claims{prefix: "/" + strings.TrimPrefix(options.ResourcePrefix, "/"), encrypted: options.StorageConfig.Transformer != nil}
 	keyOf := func(object runtime.Object) (string, error) {
 		claim, ok := object.(*elasti.ProxyPortClaim)
 		if !ok {
@@ -140,7 +146,9 @@ func (c *Claims) Release(ctx context.Context, proxyPort int32, owner types.UID) 
 	return nil
 }
 
-// List returns all claims.
+// List returns all claims. Those that are not stored with the encryption that is configured
+// are written again: no client can do that, and a key that is not used any more may be
+// removed.
 func (c *Claims) List(ctx context.Context) ([]v1alpha1.ProxyPortClaimSpec, error) {
 	list := &elasti.ProxyPortClaimList{}
 	options := storage.ListOptions{
@@ -149,6 +157,9 @@ func (c *Claims) List(ctx context.Context) ([]v1alpha1.ProxyPortClaimSpec, error
 	}
 	if err := c.storage.GetList(ctx, c.prefix, options, list); err != nil {
 		return nil, fmt.Errorf("listing the proxy port claims: %w", err)
+	}
+	if c.encrypted {
+		c.rewrite(ctx, list.Items)
 	}
 	claims := make([]v1alpha1.ProxyPortClaimSpec, 0, len(list.Items))
 	for i := range list.Items {
@@ -159,6 +170,29 @@ func (c *Claims) List(ctx context.Context) ([]v1alpha1.ProxyPortClaimSpec, error
 		claims = append(claims, spec)
 	}
 	return claims, nil
+}
+
+// rewrite updates claims without a change, by which the storage writes those whose encryption
+// is not the configured one.
+func (c *Claims) rewrite(ctx context.Context, claims []elasti.ProxyPortClaim) {
+	unchanged := func(input runtime.Object, _ storage.ResponseMeta) (runtime.Object, *uint64, error) {
+		return input, nil, nil
+	}
+	group := errgroup.Group{}
+	group.SetLimit(rewriters)
+	for i := range claims {
+		proxyPort := claims[i].Spec.ProxyPort
+		group.Go(func() error {
+			err := c.storage.GuaranteedUpdate(ctx, c.key(proxyPort), &elasti.ProxyPortClaim{}, false, nil, unchanged, nil)
+			if storage.IsNotFound(err) {
+				return nil
+			}
+			return err
+		})
+	}
+	if err := group.Wait(); err != nil {
+		klog.FromContext(ctx).Error(err, "Failed to encrypt the claims of proxy ports as configured, will retry with the next leader: keep the previous keys")
+	}
 }
 
 func (c *Claims) key(proxyPort int32) string { return c.prefix + "/" + strconv.Itoa(int(proxyPort)) }

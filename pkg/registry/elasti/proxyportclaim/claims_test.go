@@ -17,7 +17,9 @@ limitations under the License.
 package proxyportclaim_test
 
 import (
+	"bytes"
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"io"
@@ -34,6 +36,7 @@ import (
 	"k8s.io/apiserver/pkg/storage"
 	"k8s.io/apiserver/pkg/storage/storagebackend"
 	"k8s.io/apiserver/pkg/storage/storagebackend/factory"
+	"k8s.io/apiserver/pkg/storage/value"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
 
@@ -73,6 +76,13 @@ func startStore(t *testing.T) (newServer func(watchCache bool) *proxyportclaim.C
 // startStoreOptions runs an etcd and returns the options of a server that stores there.
 func startStoreOptions(t *testing.T) func(watchCache bool) generic.RESTOptionsGetter {
 	t.Helper()
+	endpoint := startEtcd(t)
+	return func(watchCache bool) generic.RESTOptionsGetter { return restOptions(endpoint, watchCache, nil) }
+}
+
+// startEtcd runs an etcd and returns its endpoint.
+func startEtcd(t *testing.T) string {
+	t.Helper()
 	store, err := embedded.Start(t.Context(), embedded.Options{DataDir: t.TempDir()})
 	if err != nil {
 		t.Fatal(err)
@@ -82,14 +92,63 @@ func startStoreOptions(t *testing.T) func(watchCache bool) generic.RESTOptionsGe
 			t.Error(err)
 		}
 	})
-	return func(watchCache bool) generic.RESTOptionsGetter {
-		etcd := genericoptions.NewRecommendedOptions("/registry/elasti.truefoundry.com", apiserver.Codecs.LegacyCodec(v1alpha1.SchemeGroupVersion)).Etcd
-		etcd.EnableWatchCache = watchCache
-		etcd.StorageConfig.EncodeVersioner = runtime.NewMultiGroupVersioner(v1alpha1.SchemeGroupVersion, schema.GroupKind{Group: elasti.GroupName})
-		etcd.StorageConfig.Transport.ServerList = []string{store.Endpoint()}
-		return &genericoptions.StorageFactoryRestOptionsFactory{
-			Options:        *etcd,
-			StorageFactory: &genericoptions.SimpleStorageFactory{StorageConfig: etcd.StorageConfig},
+	return store.Endpoint()
+}
+
+// restOptions returns the options of a server that stores in an etcd, and encrypts unless
+// there are no transformers.
+func restOptions(endpoint string, watchCache bool, transformers value.ResourceTransformers) generic.RESTOptionsGetter {
+	etcd := genericoptions.NewRecommendedOptions("/registry/elasti.truefoundry.com", apiserver.Codecs.LegacyCodec(v1alpha1.SchemeGroupVersion)).Etcd
+	etcd.EnableWatchCache = watchCache
+	etcd.StorageConfig.EncodeVersioner = runtime.NewMultiGroupVersioner(v1alpha1.SchemeGroupVersion, schema.GroupKind{Group: elasti.GroupName})
+	etcd.StorageConfig.Transport.ServerList = []string{endpoint}
+	return etcd.CreateRESTOptionsGetter(&genericoptions.SimpleStorageFactory{StorageConfig: etcd.StorageConfig}, transformers)
+}
+
+// marking stores objects with a mark in front, as one key encrypts them, and reads those
+// with any of its marks.
+type marking struct{ mark, previous string }
+
+// TransformerForResource implements value.ResourceTransformers.
+func (m marking) TransformerForResource(schema.GroupResource) value.Transformer { return m }
+
+// TransformToStorage implements value.Transformer.
+func (m marking) TransformToStorage(_ context.Context, data []byte, _ value.Context) ([]byte, error) {
+	return append([]byte(m.mark), data...), nil
+}
+
+// TransformFromStorage implements value.Transformer.
+func (m marking) TransformFromStorage(_ context.Context, data []byte, _ value.Context) ([]byte, bool, error) {
+	if plain, ok := bytes.CutPrefix(data, []byte(m.mark)); ok {
+		return plain, false, nil
+	}
+	if plain, ok := bytes.CutPrefix(data, []byte(m.previous)); ok && m.previous != "" {
+		return plain, true, nil
+	}
+	return nil, false, errors.New("no key decrypts it")
+}
+
+// No client can write claims, so that the server has to when another key is to encrypt them.
+func TestClaimsAreEncryptedAgain(t *testing.T) {
+	endpoint := startEtcd(t)
+	newServer := func(keys marking) *proxyportclaim.Claims {
+		t.Helper()
+		claims, err := proxyportclaim.New(restOptions(endpoint, false, keys))
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(claims.Destroy)
+		return claims
+	}
+	const claimed = 100
+	first := newServer(marking{mark: "first:"})
+	for port := range int32(claimed) {
+		mustClaim(t, first, claimOf(10000+port, 80, "cart"), claimOf(10000+port, 80, "cart"))
+	}
+	for _, keys := range []marking{{"second:", "first:"}, {"second:", ""}} {
+		found, err := newServer(keys).List(t.Context())
+		if err != nil || len(found) != claimed {
+			t.Errorf("with the keys %+v, %d claims are listed (%v), want %d", keys, len(found), err, claimed)
 		}
 	}
 }
