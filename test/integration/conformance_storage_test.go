@@ -87,6 +87,29 @@ func runLoneServer(t *testing.T, namespace string, flags ...string) *loneServer 
 	return &loneServer{process: process, config: config}
 }
 
+// startEtcd starts an etcd that lives in a folder, and ends after the test.
+func startEtcd(t *testing.T, directory string) *environment.Etcd {
+	t.Helper()
+	etcd := shared.NewEtcd(directory)
+	if err := etcd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := etcd.Stop(); err != nil {
+			t.Error(err)
+		}
+	})
+	return etcd
+}
+
+// stop ends the server.
+func (s *loneServer) stop(t *testing.T) {
+	t.Helper()
+	if err := s.process.Stop(); err != nil {
+		t.Fatal(err)
+	}
+}
+
 // waitUntilReady waits until the server serves the administrator.
 func (s *loneServer) waitUntilReady(t *testing.T, namespace string) {
 	t.Helper()
@@ -159,15 +182,7 @@ func (s *loneServer) waitForHealth(t *testing.T, path string, want int) {
 // not help.
 func TestLivenessDoesNotDependOnStorage(t *testing.T) {
 	namespace := newNamespace(t)
-	etcd := shared.NewEtcd(t.TempDir())
-	if err := etcd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := etcd.Stop(); err != nil {
-			t.Error(err)
-		}
-	})
+	etcd := startEtcd(t, t.TempDir())
 	server := startLoneServer(t, namespace, "--storage=etcd", "--etcd-servers="+etcd.Endpoint)
 	if _, err := server.elastiServices(t, namespace).Create(t.Context(), newElastiService("app"), metav1.CreateOptions{}); err != nil {
 		t.Fatalf("creating: %v", err)
@@ -197,15 +212,7 @@ func TestLivenessDoesNotDependOnStorage(t *testing.T) {
 func TestWakesGoOnWithoutStorage(t *testing.T) {
 	namespace := newNamespace(t)
 	createDeployment(t, namespace, 0)
-	etcd := shared.NewEtcd(t.TempDir())
-	if err := etcd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := etcd.Stop(); err != nil {
-			t.Error(err)
-		}
-	})
+	etcd := startEtcd(t, t.TempDir())
 	server := startLoneServer(t, namespace, "--storage=etcd", "--etcd-servers="+etcd.Endpoint)
 	services := server.elastiServices(t, namespace)
 	if _, err := services.Create(t.Context(), newElastiService("app"), metav1.CreateOptions{}); err != nil {

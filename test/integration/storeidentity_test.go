@@ -66,15 +66,7 @@ func (s *exchangedStore) bringBack(t *testing.T) {
 func newExchangedEtcd(t *testing.T) (*environment.Etcd, *exchangedStore) {
 	t.Helper()
 	directory := t.TempDir()
-	etcd := shared.NewEtcd(directory)
-	if err := etcd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := etcd.Stop(); err != nil {
-			t.Error(err)
-		}
-	})
+	etcd := startEtcd(t, directory)
 	return etcd, &exchangedStore{place: filepath.Join(directory, "data"), away: filepath.Join(directory, "away"), stop: etcd.Stop, start: etcd.Start}
 }
 

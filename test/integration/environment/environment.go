@@ -210,7 +210,17 @@ func (e *Environment) startServer(ctx context.Context, address, binary string) e
 // It runs the same program, and has neither controllers nor pods. It lives in
 // a folder name of this one. End it with Stop.
 func (e *Environment) StartBeside(ctx context.Context, name string, apiServerFlags ...string) (*Environment, error) {
-	beside := &Environment{Directory: filepath.Join(e.Directory, name), clusterStorage: e.clusterStorage}
+	return e.startBeside(ctx, name, e.clusterStorage, apiServerFlags)
+}
+
+// StartBesideOnClusterStorage is as StartBeside, with a server that stores ElastiServices in
+// its host cluster.
+func (e *Environment) StartBesideOnClusterStorage(ctx context.Context, name string, apiServerFlags ...string) (*Environment, error) {
+	return e.startBeside(ctx, name, true, apiServerFlags)
+}
+
+func (e *Environment) startBeside(ctx context.Context, name string, clusterStorage bool, apiServerFlags []string) (*Environment, error) {
+	beside := &Environment{Directory: filepath.Join(e.Directory, name), clusterStorage: clusterStorage}
 	if err := os.Mkdir(beside.Directory, 0o755); err != nil {
 		return nil, fmt.Errorf("creating the folder of the second environment: %w", err)
 	}
