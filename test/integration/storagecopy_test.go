@@ -50,31 +50,52 @@ func copyStorage(t *testing.T, flags ...string) {
 	}
 }
 
-// An installation with the embedded storage is upgraded to the one in the host cluster:
-// sleeping services stay behind their resolvers, and every object is as it was.
-func TestServicesStayAsTheyAreWhenTheirStorageMoves(t *testing.T) {
+// installClusterStorage adds to the host cluster what the storage in it needs.
+func installClusterStorage(t *testing.T) {
+	t.Helper()
 	if err := shared.InstallClusterStorage(t.Context(), newKubectl(t, environment.SystemNamespace)); err != nil {
 		t.Fatal(err)
 	}
-	applications := newScene(t)
-	before := map[string]*v1alpha1.ElastiService{applications.asleep: readElastiService(t, applications.asleep), applications.awake: readElastiService(t, applications.awake)}
-	slice := resolverSlices(t.Context(), t, applications.asleep)[0]
+}
 
+// moveToHostCluster moves what the shared server stores to the host cluster until the test
+// ends, as the component from-embedded-storage does. It calls meanwhile while there is no
+// server, before the copy is made and after it.
+func moveToHostCluster(t *testing.T, meanwhile func()) {
+	t.Helper()
+	admin := newKubectl(t, environment.SystemNamespace)
 	stopServer(t)
+	meanwhile()
 	flags, kubeconfig := shared.Server.Flags, shared.Server.Kubeconfig
 	copyStorage(t, "--from=embedded", "--from-data-dir="+shared.Server.DataDir, "--to=cluster", "--to-kubeconfig="+kubeconfig)
+	meanwhile()
 	shared.Server.Flags = []string{"--storage=cluster"}
 	t.Cleanup(func() {
 		if err := shared.Server.Stop(context.Background()); err != nil {
 			t.Error(err)
 		}
 		copyStorage(t, "--from=cluster", "--from-kubeconfig="+kubeconfig, "--to=embedded", "--to-data-dir="+shared.Server.DataDir, "--overwrite")
+		// A complete copy would be left as it is by the next test.
+		if _, err := admin.Run(context.Background(), "", "delete", "storedelastiservices,storedproxyportclaims", "--all"); err != nil {
+			t.Error(err)
+		}
 		shared.Server.Flags = flags
 		if err := shared.Server.Start(context.Background()); err != nil {
 			t.Errorf("starting the server on its previous storage: %v", err)
 		}
 	})
 	startAgain(t)
+}
+
+// An installation with the embedded storage is upgraded to the one in the host cluster:
+// sleeping services stay behind their resolvers, and every object is as it was.
+func TestServicesStayAsTheyAreWhenTheirStorageMoves(t *testing.T) {
+	installClusterStorage(t)
+	applications := newScene(t)
+	before := map[string]*v1alpha1.ElastiService{applications.asleep: readElastiService(t, applications.asleep), applications.awake: readElastiService(t, applications.awake)}
+	slice := resolverSlices(t.Context(), t, applications.asleep)[0]
+
+	moveToHostCluster(t, func() {})
 
 	// The controller has started once it has synced a new object.
 	expectWorkingController(t)
