@@ -26,6 +26,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 	"k8s.io/apiserver/pkg/registry/generic"
 	"k8s.io/apiserver/pkg/registry/rest"
@@ -136,8 +137,8 @@ func New(config *Config) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	lists, err := installAPIGroup(genericServer, storage)
-	if err != nil {
+	serializer := newTextSerializer(Codecs)
+	if err := installAPIGroup(genericServer, storage, serializer); err != nil {
 		return nil, fmt.Errorf("installing the API group %s: %w", elasti.GroupName, err)
 	}
 	uncached := config.Extra.UncachedRESTOptions
@@ -153,7 +154,7 @@ func New(config *Config) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	server := &Server{generic: genericServer, controller: controller, storeGuard: config.Extra.StoreGuard, lastKnown: storage.LastKnown, wakeRecorder: storage.WakeRecorder, lists: lists, serving: make(chan struct{})}
+	server := &Server{generic: genericServer, controller: controller, storeGuard: config.Extra.StoreGuard, lastKnown: storage.LastKnown, wakeRecorder: storage.WakeRecorder, lists: serializer.lists, serving: make(chan struct{})}
 	if err := addReadinessChecks(genericServer, &config.Generic.Authentication, &config.Extra); err != nil {
 		return nil, fmt.Errorf("adding the readiness checks: %w", err)
 	}
@@ -163,12 +164,10 @@ func New(config *Config) (*Server, error) {
 	return server, nil
 }
 
-// installAPIGroup adds the endpoints of ElastiServices to a server. It returns the cache of
-// the encodings of lists.
-func installAPIGroup(server *genericapiserver.GenericAPIServer, storage *elastiserviceregistry.Storage) (*encodedObjects, error) {
+// installAPIGroup adds the endpoints of ElastiServices to a server.
+func installAPIGroup(server *genericapiserver.GenericAPIServer, storage *elastiserviceregistry.Storage, serializer runtime.NegotiatedSerializer) error {
 	group := genericapiserver.NewDefaultAPIGroupInfo(elasti.GroupName, Scheme, metav1.ParameterCodec, Codecs)
 	// NewDefaultAPIGroupInfo has chosen a serializer; this one replaces it.
-	serializer := newTextSerializer(Codecs)
 	group.NegotiatedSerializer = serializer
 	group.VersionedResourcesStorageMap[v1alpha1.SchemeGroupVersion.Version] = map[string]rest.Storage{
 		"elastiservices":          storage.ElastiService,
@@ -177,7 +176,7 @@ func installAPIGroup(server *genericapiserver.GenericAPIServer, storage *elastis
 		"elastiservices/wake":     storage.Wake,
 		"elastiservices/activity": storage.Activity,
 	}
-	return serializer.lists, server.InstallAPIGroup(&group)
+	return server.InstallAPIGroup(&group)
 }
 
 // reportServing closes serving when the server's endpoints can be reached.
