@@ -16,6 +16,7 @@ export CGO_ENABLED ?= 0
 # The local cluster's kubeconfig, unless the caller has chosen a cluster.
 export KUBECONFIG ?= $(CURDIR)/_output/cluster/kubeconfig
 
+NODES ?= 1
 FUZZTIME ?= 60s
 FUZZTIME_EACH ?= 10m
 SEED ?= 1
@@ -41,8 +42,8 @@ demo: ## Show how one request wakes an application and quiet puts it to sleep, o
 	@hack/demo/demo.sh $(if $(filter command,$(origin KUBECONFIG)),'$(KUBECONFIG)')
 
 .PHONY: cluster-up
-cluster-up: ## Start a real Kubernetes cluster on this machine (Linux, root). Safe to repeat.
-	@hack/cluster/up.sh
+cluster-up: ## Start a real Kubernetes cluster of NODES (1, or 2) on this machine (Linux, root). Safe to repeat.
+	@NODES=$(NODES) hack/cluster/up.sh
 
 .PHONY: cluster-down
 cluster-down: ## Stop that cluster and remove what it left in the system.

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Loads image archives, as made by "make images" or "docker save", into the
-# local cluster.
+# each node of the local cluster that is up.
 
 # shellcheck source-path=SCRIPTDIR
 set -euo pipefail
@@ -20,4 +20,8 @@ fi
 if [[ ! -S ${state}/containerd.sock ]]; then
     fail "the cluster is not up (there is no ${state}/containerd.sock): run hack/cluster/up.sh first"
 fi
-import_images "$@"
+for socket in "${state}"/containerd.sock "${state}"/node-2/containerd.sock; do
+    if [[ -S ${socket} ]]; then
+        import_images "${socket}" "$@"
+    fi
+done

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
-# Brings up a real Kubernetes cluster of one node on this machine. Safe to run
-# again at any time: a cluster that is up stays as it is, and what a killed or
-# interrupted one left behind is removed first.
+# Brings up a real Kubernetes cluster on this machine: of one node, or with NODES=2
+# of two. Safe to run again at any time: a cluster that is up stays as it is, and
+# what a killed or interrupted one left behind is removed first. With NODES=2 a
+# cluster of one node gets its second one.
 
 # shellcheck source-path=SCRIPTDIR
 set -euo pipefail
@@ -21,10 +22,14 @@ source "${here}/lib/machine.sh"
 source "${here}/lib/pki.sh"
 # shellcheck source=lib/image.sh
 source "${here}/lib/image.sh"
+# shellcheck source=lib/configuration.sh
+source "${here}/lib/configuration.sh"
 # shellcheck source=lib/control-plane.sh
 source "${here}/lib/control-plane.sh"
 # shellcheck source=lib/node.sh
 source "${here}/lib/node.sh"
+# shellcheck source=lib/second-node.sh
+source "${here}/lib/second-node.sh"
 
 # print_environment prints the one line that a shell needs to use the cluster.
 print_environment() {
@@ -57,6 +62,9 @@ handle_earlier_cluster() {
             drop_unserved_services
             check_ranges_stay_here
             note "the cluster is up already, since $(uptime_of kube-apiserver)"
+            if ((nodes == 2)) && ! second_node_is_healthy; then
+                restart_second_node
+            fi
             print_environment
             exit 0
         fi
@@ -81,29 +89,6 @@ prepare_state_directory() {
     mkdir -p "${state}/logs" "${state}/config"
 }
 
-write_configuration() {
-    local file text
-    for file in "${cluster_scripts}"/config/*; do
-        text=$(<"${file}")
-        text=${text//@STATE@/"${state}"}
-        text=${text//@NODE_NAME@/"${node_name}"}
-        text=${text//@NODE_ADDRESS@/"${node_address}"}
-        text=${text//@DNS_ADDRESS@/"${dns_address}"}
-        text=${text//@POD_RANGE@/"${pod_range}"}
-        text=${text//@NETWORK_NAME@/"${network_name}"}
-        text=${text//@CGROUP@/"${cgroup}"}
-        text=${text//@KUBELET_PORT@/"${kubelet_port}"}
-        text=${text//@KUBELET_HEALTH_PORT@/"${kubelet_health_port}"}
-        text=${text//@KUBE_PROXY_HEALTH_PORT@/"${kube_proxy_health_port}"}
-        text=${text//@KUBE_PROXY_METRICS_PORT@/"${kube_proxy_metrics_port}"}
-        text=${text//@PAUSE_IMAGE@/"${pause_image}"}
-        text=${text//@COREDNS_IMAGE@/"${coredns_image}"}
-        echo "${text}" >"${state}/config/$(basename "${file}")"
-    done
-    mkdir -p "${state}/cni/net.d"
-    cp "${state}/config/cni.conflist" "${state}/cni/net.d/10-${network_name}.conflist"
-}
-
 # on_exit says how to go on after a failure. It may run inside a command whose
 # output is discarded, and so writes to the script's own error output.
 on_exit() {
@@ -120,6 +105,10 @@ on_exit() {
 }
 
 started=${SECONDS}
+nodes=${NODES:-1}
+if [[ ${nodes} != [12] ]]; then
+    fail "the local cluster has one or two nodes, not NODES=${nodes}"
+fi
 require_machine
 mkdir -p "${record}"
 exec 9>"${record}/lock"
@@ -145,13 +134,13 @@ mkdir -p "${record}/processes"
 
 step "network addresses and control groups" prepare_machine
 step "certificates and kubeconfigs" make_credentials
-step "configuration" write_configuration
+step "configuration" write_configuration audit-policy.yaml coredns.yaml "${node_configuration[@]}"
 start_etcd
 start_containerd
 start_api_server
 step "images of CoreDNS and the pause container" load_own_images
 step "etcd" wait_for etcd 30 "etcd responds" etcd_is_ready
-step "kube-apiserver" wait_for kube-apiserver 60 "https://${node_address}:${api_port}/readyz says ok" api_is_ready
+step "kube-apiserver" wait_for kube-apiserver 60 "https://${api_address}:${api_port}/readyz says ok" api_is_ready
 start_controller_manager
 start_scheduler
 start_kubelet
@@ -163,5 +152,8 @@ step "CoreDNS, by way of kube-proxy" wait_for kubelet 60 "the cluster's DNS resp
 for component in kube-scheduler kube-proxy; do
     process_is_running "${component}" || fail_with_log "${component}" "${component} has ended"
 done
+if ((nodes == 2)); then
+    start_second_node
+fi
 note "the cluster is up, after $((SECONDS - started)) s; to use it:"
 print_environment

@@ -37,8 +37,8 @@ start_api_server() {
         --etcd-cafile="${state}/pki/etcd-ca.crt" \
         --etcd-certfile="${state}/pki/etcd-client.crt" \
         --etcd-keyfile="${state}/pki/etcd-client.key" \
-        --bind-address="${node_address}" \
-        --advertise-address="${node_address}" \
+        --bind-address="${api_address}" \
+        --advertise-address="${api_address}" \
         --secure-port="${api_port}" \
         --service-cluster-ip-range="${service_range}" \
         --client-ca-file="${state}/pki/ca.crt" \
@@ -69,7 +69,7 @@ start_api_server() {
 }
 
 api_is_ready() {
-    curl --silent --fail --max-time 2 --cacert "${state}/pki/ca.crt" "https://${node_address}:${api_port}/readyz"
+    curl --silent --fail --max-time 2 --cacert "${state}/pki/ca.crt" "https://${api_address}:${api_port}/readyz"
 }
 
 start_controller_manager() {

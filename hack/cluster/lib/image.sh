@@ -27,10 +27,11 @@ EOF
     rm -rf "${work}"
 }
 
-# import_images ARCHIVE... loads archives into the cluster's containerd.
+# import_images SOCKET ARCHIVE... loads archives into the containerd of a node.
 import_images() {
-    local archive
+    local socket=$1 archive
+    shift
     for archive in "$@"; do
-        ctr --address "${state}/containerd.sock" --namespace k8s.io images import "${archive}"
+        ctr --address "${socket}" --namespace k8s.io images import "${archive}"
     done
 }

@@ -11,6 +11,7 @@ declare -A package_of=(
     ["/usr/bin/openssl"]=openssl
     ["/usr/bin/ss"]=iproute2
     ["/usr/sbin/sysctl"]=procps
+    ["/usr/bin/nsenter"]=util-linux
     ["/usr/bin/curl"]=curl
 )
 
@@ -75,7 +76,7 @@ check_nothing_is_in_the_way() {
         found=true
     fi
     local range routes
-    for range in "${pod_range}" "${service_range}" "${node_address}/32"; do
+    for range in "${pod_range}" "${service_range}" "${api_address}/32"; do
         routes=$(
             ip -4 route show root "${range}" table all
             ip -4 route show match "${range}" table all | grep -v '^default' || true
@@ -93,10 +94,10 @@ check_nothing_is_in_the_way() {
 prepare_machine() {
     save_kernel_settings
     sysctl --quiet --write net.ipv4.ip_forward=1
-    ip address add "${node_address}/32" dev lo label "${node_address_label}"
+    ip address add "${api_address}/32" dev lo label "${api_address_label}"
     # With this route the machine itself reaches service addresses, also where it
     # has no default route, and one without a service goes nowhere.
-    ip route add "${service_range}" dev lo src "${node_address}"
+    ip route add "${service_range}" dev lo src "${api_address}"
     keep_pod_range_here
     drop_unserved_services
     check_ranges_stay_here
@@ -118,11 +119,11 @@ keep_pod_range_here() {
 # that the client sends again, for two minutes, is lost as well. A packet that is dropped
 # here is not remembered, and the next attempt, a second later, reaches a pod.
 drop_unserved_services() {
-    if nft list table ip "${network_name}" >/dev/null 2>&1; then
+    if "${node_entry[@]}" nft list table ip "${network_name}" >/dev/null 2>&1; then
         return
     fi
     # The translation comes before this priority.
-    nft -f - <<TEXT
+    "${node_entry[@]}" nft -f - <<TEXT
 table ip ${network_name} {
     chain output {
         type filter hook output priority 10; policy accept;
@@ -136,14 +137,14 @@ table ip ${network_name} {
 TEXT
 }
 
-# check_ranges_stay_here ends the script when a packet to an unused address of
-# the cluster's ranges would leave the machine.
+# check_ranges_stay_here ends the script when a packet from the node in use to an unused
+# address of the cluster's ranges would leave the machine.
 check_ranges_stay_here() {
     local range address way leaving=()
     for range in "${pod_range}" "${service_range}"; do
         for address in $(sample_addresses "${range}"); do
             way=$(way_to "${address}")
-            if [[ ${way} != unreachable && ${way} != lo ]]; then
+            if [[ ${way} != unreachable && ${way} != lo && ${way} != "${node_way}" ]]; then
                 leaving+=("${address}, of the range ${range}: ${way}")
             fi
         done
@@ -162,11 +163,11 @@ sample_addresses() {
     printf '%s\n' "${prefix}".{127.1,128.254,200.77,255.254,255.255}
 }
 
-# way_to ADDRESS prints the device that a packet to the address leaves by, or
-# unreachable.
+# way_to ADDRESS prints the device that a packet to the address leaves the node in use by,
+# or unreachable.
 way_to() {
     local route
-    if route=$(ip -4 -oneline route get "$1" 2>&1); then
+    if route=$("${node_entry[@]}" ip -4 -oneline route get "$1" 2>&1); then
         sed -nE 's/.* dev ([^ ]+) .*/\1/p' <<<"${route}"
     elif [[ ${route} == *"No route to host"* || ${route} == *"Network is unreachable"* ]]; then
         echo unreachable

@@ -36,7 +36,7 @@ kind: Config
 clusters:
   - name: elasti-cluster
     cluster:
-      server: https://${node_address}:${api_port}
+      server: https://${api_address}:${api_port}
       certificate-authority-data: $(base64 -w0 "${state}/pki/ca.crt")
 users:
   - name: ${name}
@@ -70,10 +70,8 @@ make_credentials() {
     certificate etcd-ca etcd-client /CN=kube-apiserver clientAuth
     certificate front-proxy-ca front-proxy-client /CN=front-proxy-client clientAuth
     certificate ca kube-apiserver /CN=kube-apiserver serverAuth \
-        "DNS:kubernetes,DNS:kubernetes.default,DNS:kubernetes.default.svc,DNS:kubernetes.default.svc.cluster.local,DNS:localhost,IP:127.0.0.1,IP:${node_address},IP:${kubernetes_service_address}"
+        "DNS:kubernetes,DNS:kubernetes.default,DNS:kubernetes.default.svc,DNS:kubernetes.default.svc.cluster.local,DNS:localhost,IP:127.0.0.1,IP:${api_address},IP:${kubernetes_service_address}"
     certificate ca kubelet-client /O=system:masters/CN=kube-apiserver-kubelet-client clientAuth
-    certificate ca kubelet-server "/CN=${node_name}" serverAuth "DNS:${node_name},IP:${node_address}"
-    certificate ca kubelet "/O=system:nodes/CN=system:node:${node_name}" clientAuth
     certificate ca kube-controller-manager /CN=system:kube-controller-manager clientAuth
     certificate ca kube-scheduler /CN=system:kube-scheduler clientAuth
     certificate ca kube-proxy /CN=system:kube-proxy clientAuth
@@ -82,9 +80,21 @@ make_credentials() {
     openssl pkey -in "${state}/pki/service-account.key" -pubout -out "${state}/pki/service-account.pub"
 
     local component
-    for component in kube-controller-manager kube-scheduler kubelet kube-proxy; do
+    for component in kube-controller-manager kube-scheduler kube-proxy; do
         kubeconfig "${component}" "${state}/${component}.kubeconfig"
     done
     kubeconfig admin "${admin_kubeconfig}"
+    make_node_credentials
+    umask "${mask}"
+}
+
+# make_node_credentials makes those of the kubelet of the node in use.
+make_node_credentials() {
+    local mask
+    mask=$(umask)
+    umask 077
+    certificate ca "kubelet-server${node_suffix}" "/CN=${node_name}" serverAuth "DNS:${node_name},IP:${node_address}"
+    certificate ca "kubelet${node_suffix}" "/O=system:nodes/CN=system:node:${node_name}" clientAuth
+    kubeconfig "kubelet${node_suffix}" "${state}/kubelet${node_suffix}.kubeconfig"
     umask "${mask}"
 }

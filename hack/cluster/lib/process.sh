@@ -70,17 +70,55 @@ wait_for_record() {
     done
 }
 
+# recorded_components prints the components that have a record, whether they run or not.
+recorded_components() {
+    find "${record}/processes" -mindepth 1 -maxdepth 1 ! -name '*.new' -printf '%f\n' 2>/dev/null | sort || true
+}
+
 # stop_processes ends every recorded process. Nothing that they hold is kept,
 # so they get no time to put it in order.
 stop_processes() {
+    local recorded
+    mapfile -t recorded < <(recorded_components)
+    stop_components "${recorded[@]}"
+}
+
+# end_second_node ends all that runs on the second node at once: each process of its
+# namespaces ends with the first one, the only child of the recorded process, and that
+# ends after all of them.
+end_second_node() {
+    local first deadline=$((SECONDS + 10))
+    while process_is_running node-2; do
+        if ((SECONDS >= deadline)); then
+            fail "the processes of the second node do not end"
+        fi
+        first=$(first_process_of_second_node)
+        if [[ -n ${first} ]]; then
+            kill -s KILL "${first}" 2>/dev/null || true
+        fi
+        sleep 0.02
+    done
+}
+
+# first_process_of_second_node prints its number, as this machine counts.
+first_process_of_second_node() {
+    local number
+    number=$(process_number node-2)
+    if [[ -n ${number} ]]; then
+        ps --no-headers -o pid= --ppid "${number}" | tr -d ' ' || true
+    fi
+}
+
+# stop_components COMPONENT... ends the recorded processes of these components.
+stop_components() {
     local component number deadline=$((SECONDS + 10))
-    for component in "${components[@]}"; do
+    for component in "$@"; do
         number=$(process_number "${component}")
         if [[ -n ${number} ]]; then
             kill -s KILL "${number}" 2>/dev/null || true
         fi
     done
-    for component in "${components[@]}"; do
+    for component in "$@"; do
         while process_is_running "${component}"; do
             if ((SECONDS >= deadline)); then
                 fail "process $(process_number "${component}") (${component}) does not end"

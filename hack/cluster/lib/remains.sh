@@ -1,6 +1,7 @@
 # shellcheck shell=bash
 # Removes everything that a cluster has made outside of its files: processes,
-# containers, mounts, control groups, packet filter tables and addresses.
+# containers, mounts, control groups, packet filter tables and addresses, of
+# both nodes.
 # It works for a running cluster as well as for one that was killed, and for
 # one that another checkout started. Sourced.
 # shellcheck disable=SC2154 # settings.sh sets the variables
@@ -9,11 +10,12 @@
 # given. Its logs stay.
 remove_cluster() {
     local cluster_state=$1
+    end_second_node
     stop_processes
     end_container_supervisors "${cluster_state}"
     end_containers
     remove_mounts "${cluster_state}"
-    remove_control_groups
+    remove_control_groups "${cgroup}"
     remove_packet_filter
     remove_addresses
     remove_files "${cluster_state}"
@@ -35,11 +37,11 @@ end_container_supervisors() {
     done
 }
 
-# control_groups prints the cluster's directories in every cgroup hierarchy,
+# control_groups GROUP prints the directories of a group in every cgroup hierarchy,
 # inner ones first.
 control_groups() {
-    local top
-    for top in "/sys/fs/cgroup${cgroup}" /sys/fs/cgroup/*"${cgroup}"; do
+    local group=$1 top
+    for top in "/sys/fs/cgroup${group}" /sys/fs/cgroup/*"${group}"; do
         if [[ -d ${top} ]]; then
             find "${top}" -depth -type d 2>/dev/null || true
         fi
@@ -47,10 +49,7 @@ control_groups() {
 }
 
 container_processes() {
-    local group
-    control_groups | while read -r group; do
-        cat "${group}/cgroup.procs" 2>/dev/null || true
-    done | sort -un
+    control_groups "${cgroup}" | sed 's|$|/cgroup.procs|' | { xargs --no-run-if-empty cat 2>/dev/null || true; } | sort -un
 }
 
 end_containers() {
@@ -60,21 +59,21 @@ end_containers() {
         if ((${#numbers[@]} == 0)); then
             return
         fi
+        kill -s KILL "${numbers[@]}" 2>/dev/null || true
         if ((SECONDS >= deadline)); then
             fail "these processes of the cluster's containers do not end: ${numbers[*]}"
         fi
-        kill -s KILL "${numbers[@]}" 2>/dev/null || true
         sleep 0.05
     done
 }
 
-# mounts_below DIRECTORY prints the mount points at or below a directory, the
-# latest first.
+# mounts_below DIRECTORY [PROCESS] prints the mount points at or below a directory, the
+# latest first: those of this script, or of another process.
 mounts_below() {
-    local directory=$1 point
+    local directory=$1 process=${2:-self} point
     # The fifth field is the mount point, with spaces written as \040.
-    awk '{ print $5 }' /proc/self/mountinfo | tac | while read -r point; do
-        point=$(printf '%b' "${point}")
+    awk '{ print $5 }' "/proc/${process}/mountinfo" | tac | while read -r point; do
+        printf -v point '%b' "${point}"
         if [[ ${point} == "${directory}" || ${point} == "${directory}"/* ]]; then
             echo "${point}"
         fi
@@ -92,18 +91,17 @@ remove_mounts() {
 }
 
 remove_control_groups() {
-    local group deadline=$((SECONDS + 5))
-    while [[ -n $(control_groups) ]]; do
-        control_groups | while read -r group; do
-            rmdir "${group}" 2>/dev/null || true
-        done
+    local top=$1 deadline=$((SECONDS + 5))
+    while true; do
+        control_groups "${top}" | { xargs --no-run-if-empty rmdir 2>/dev/null || true; }
+        if [[ -z $(control_groups "${top}") ]]; then
+            return
+        fi
         # A group can be removed a moment after its last process ended.
         if ((SECONDS >= deadline)); then
-            fail "these control groups cannot be removed: $(control_groups | head -3 | tr '\n' ' ')"
+            fail "these control groups cannot be removed: $(control_groups "${top}" | head -3 | tr '\n' ' ')"
         fi
-        if [[ -n $(control_groups) ]]; then
-            sleep 0.05
-        fi
+        sleep 0.05
     done
 }
 
@@ -123,10 +121,17 @@ remove_packet_filter() {
     fi
 }
 
+# remove_addresses removes the devices of the pods too: they would go with the networks of
+# the pods, which can take the kernel half a minute.
 remove_addresses() {
+    local device
+    ip link delete elasti-node-2 2>/dev/null || true
+    ip -4 route show root "${pod_range}" | sed -nE 's/.* dev (veth[^ ]+).*/\1/p' | while read -r device; do
+        ip link delete "${device}" 2>/dev/null || true
+    done
     ip -4 route del unreachable "${pod_range}" metric "${unreachable_metric}" 2>/dev/null || true
     ip route del "${service_range}" dev lo 2>/dev/null || true
-    ip address del "${node_address}/32" dev lo 2>/dev/null || true
+    ip address del "${api_address}/32" dev lo 2>/dev/null || true
 }
 
 # remove_files STATE removes the cluster's files, also those which its node's
@@ -150,7 +155,7 @@ remove_files() {
     if [[ -z $(ss --no-header --listening --unix "src ${plugins}/kubelet.sock") ]]; then
         rm -f "${plugins}/kubelet.sock" "${plugins}/kubelet_internal_checkpoint"
     fi
-    rmdir /run/containerd/s /run/containerd "${plugins}" /var/lib/kubelet /var/log/containers \
+    rmdir /run/containerd/s /run/containerd "${plugins}" /var/lib/kubelet /var/log/containers /var/lib/cni/results /var/lib/cni \
         2>/dev/null || true
     if [[ -f ${cluster_state}/.elasti-cluster ]]; then
         find "${cluster_state}" -mindepth 1 -maxdepth 1 ! -name logs -exec rm -rf --one-file-system {} +

@@ -1,5 +1,5 @@
 # shellcheck shell=bash
-# Names, addresses and places of the cluster. Sourced; sets variables only.
+# Names, addresses and places of the cluster and its nodes. Sourced; sets variables only.
 # shellcheck disable=SC2034
 
 repository=$(cd "$(dirname "${BASH_SOURCE[0]}")/../../.." && pwd -P)
@@ -20,11 +20,12 @@ fi
 # it uses and a record of each of its processes.
 record=/run/elasti-cluster
 
-node_name=elasti-node
-# The node's address sits on the loopback interface: the cluster's traffic
-# stays on this machine, and no other machine reaches the cluster.
-node_address=10.95.0.1
-node_address_label=lo:elasti
+# The address of the control plane and of the first node sits on the loopback
+# interface: the cluster's traffic stays on this machine, and no other machine
+# reaches the cluster.
+api_address=10.95.0.1
+api_address_label=lo:elasti
+# Of the pods of all nodes; each node has its own part.
 pod_range=10.244.0.0/16
 service_range=10.96.0.0/16
 # Any other route to a pod address comes before the one that makes it unreachable.
@@ -52,13 +53,49 @@ kubelet_health_port=10248
 kube_proxy_health_port=10256
 kube_proxy_metrics_port=10249
 
-# In the order in which they are started.
+# Those of the control plane and of the first node, in the order in which they are started.
 components=(etcd containerd kube-apiserver kube-controller-manager kube-scheduler kubelet kube-proxy)
+# Those of the second node. The first of them keeps its namespaces.
+second_node_components=(node-2 containerd-2 kubelet-2 kube-proxy-2)
 
+# What each node has of its own in config/.
+node_configuration=(containerd.toml cni.conflist kubelet.yaml kube-proxy.yaml)
+
+pause_binary=${repository}/_output/tools/images/pause
 pause_image=elasti-cluster.local/pause:1
 coredns_image=elasti-cluster.local/coredns:$(awk '$2 == "github.com/coredns/coredns" { print $3 }' "${repository}/hack/tools/coredns/go.mod")
 
 admin_kubeconfig=${state}/kubeconfig
+
+# use_node NUMBER sets the names, addresses and places of a node. The first node is this
+# machine, the second one has namespaces of its own.
+use_node() {
+    node_number=$1
+    case ${node_number} in
+    1)
+        node_suffix=
+        node_name=elasti-node
+        node_address=${api_address}
+        node_pod_range=10.244.0.0/17
+        node_state=${state}
+        node_cgroup=${cgroup}
+        ;;
+    2)
+        node_suffix=-2
+        node_name=elasti-node-2
+        node_address=10.95.0.2
+        node_pod_range=10.244.128.0/17
+        node_state=${state}/node-2
+        # Below that of the first node, so that the group of the cluster has all of it.
+        node_cgroup=${cgroup}/node-2
+        ;;
+    esac
+    # What starts a command in the namespaces of the node, and the device that leads from
+    # there to the other node: those of this machine, until enter_second_node sets them.
+    node_entry=()
+    node_way=elasti-node-2
+}
+use_node 1
 
 # Settings of the kernel that the node's components change; down.sh puts them back.
 kernel_settings=(
