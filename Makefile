@@ -130,6 +130,10 @@ test-more: ## Databases, a real browser, used up proxy ports and a rolling resta
 test-autoscalers: ## Targets and autoscalers that other controllers run, with the real ones, on the local cluster.
 	hack/test.sh autoscalers
 
+.PHONY: test-nodes
+test-nodes: ## Kill a node of a local cluster of two, with the leader on it, under requests to sleeping targets.
+	hack/test.sh nodes
+
 .PHONY: soak
 soak: ## Sleep and wake a hundred times under 200 requests/s, then restart parts at random for SOAK_FOR (10m).
 	SOAK_FOR=$(SOAK_FOR) hack/test.sh soak

@@ -6,7 +6,7 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 # timeout bounds a run of go test on a machine that has nothing cached: it includes
 # compiling with the race detector.
 readonly timeout=30m
-readonly kinds="unit integration storage durability properties fuzz e2e more autoscalers soak restarts cycles uninstall"
+readonly kinds="unit integration storage durability properties fuzz e2e more autoscalers soak restarts cycles uninstall nodes"
 
 usage() {
     cat <<TEXT
@@ -195,6 +195,14 @@ cycles() {
     hack/tools/build.sh metrics-server
     hack/tools/debian.sh prometheus
     go test -v -tags cycles -parallel 4 -timeout "${timeout}" -count=1 -run '^(TestTrafficKeeps|TestResolverKilledDuring|TestAnOpenConnection|TestScaleDownsUnder|TestTriggersRunAFullCycle)' ./test/e2e
+}
+
+# nodes kills the second node of the cluster, and starts it again.
+nodes() {
+    NODES=2 hack/cluster/up.sh
+    hack/images/build.sh
+    hack/deploy.sh
+    go test -v -tags nodes -timeout "${timeout}" -count=1 -run '^TestNodeOfTheLeader' ./test/e2e
 }
 
 if (($# == 0)) || [[ "$1" == -h || "$1" == --help ]]; then

@@ -71,6 +71,8 @@ type ApplicationOptions struct {
 	ServicePorts []corev1.ServicePort
 	// Container changes the container of the Deployment before it is created.
 	Container func(*corev1.Container)
+	// Deployment changes the Deployment before it is created.
+	Deployment func(*appsv1.DeploymentSpec)
 	// Service changes the Service before it is created.
 	Service func(*corev1.ServiceSpec)
 	// Spec changes the ElastiService before it is created.
@@ -321,6 +323,9 @@ func (a *Application) deployment() *appsv1.Deployment {
 	}
 	if a.options.Container != nil {
 		a.options.Container(&deployment.Spec.Template.Spec.Containers[0])
+	}
+	if a.options.Deployment != nil {
+		a.options.Deployment(&deployment.Spec)
 	}
 	return deployment
 }
