@@ -39,8 +39,6 @@ const (
 	// of them are sent at a time.
 	heldRequests = 10000
 	heldDialers  = 64
-	// heldTimeout bounds the whole.
-	heldTimeout = 5 * time.Minute
 	// memorySettles is how many readings of the memory in a row must be the
 	// same, within memoryTolerance, before it counts as settled.
 	memorySettles      = 5
@@ -48,11 +46,16 @@ const (
 	memoryPollInterval = 500 * time.Millisecond
 )
 
-// held measures how much the memory of the resolvers grows with the requests
-// that they hold: the resident memory of their processes.
+// held measures how much the anonymous memory of a resolver grows with the requests
+// that it holds. That of the others, which hold none, is included.
 func held(ctx context.Context, b *bench) error {
-	ctx, cancel := context.WithTimeout(ctx, heldTimeout)
+	ctx, cancel := context.WithTimeout(ctx, memoryTimeout)
 	defer cancel()
+	restore, err := b.withConnections(ctx, heldRequests)
+	defer restore()
+	if err != nil {
+		return err
+	}
 	stage, leave, err := b.newStage(ctx)
 	if err != nil {
 		return err
@@ -62,11 +65,24 @@ func held(ctx context.Context, b *bench) error {
 	if err := errors.Join(app.Create(ctx), app.AwaitAsleep(ctx), app.AwaitResolverSlice(ctx, true), app.AwaitReachable(ctx)); err != nil {
 		return err
 	}
-	before, err := b.resolverMemory(ctx)
+	resolver, proxy, err := b.resolverOf(ctx, app)
 	if err != nil {
 		return err
 	}
-	connections, err := openRequests(ctx, app.Address+":80", heldRequests)
+	token, remove, err := stage.metricsToken(ctx)
+	if err != nil {
+		return err
+	}
+	defer remove()
+	// The first reading allocates what later ones use again.
+	if _, err := readMetrics(ctx, resolver, token); err != nil {
+		return err
+	}
+	before, err := b.settledMemory(ctx, anonymousMemory)
+	if err != nil {
+		return err
+	}
+	connections, err := openRequests(ctx, proxy, heldRequests)
 	defer func() {
 		for _, connection := range connections {
 			if connection != nil {
@@ -77,24 +93,33 @@ func held(ctx context.Context, b *bench) error {
 	if err != nil {
 		return err
 	}
-	after, err := b.resolverMemory(ctx)
+	after, err := b.settledMemory(ctx, anonymousMemory)
 	if err != nil {
 		return err
 	}
-	if responded := countResponded(connections); responded > 0 {
-		return fmt.Errorf("%d of %d requests got a response or were closed, not held", responded, heldRequests)
-	}
-	arrived, err := b.connectionsOf(ctx, app)
-	if err != nil {
+	if err := checkHeld(ctx, connections, resolver, token, app); err != nil {
 		return err
-	}
-	if arrived < heldRequests {
-		return fmt.Errorf("the resolvers have %d connections to hold, the others of %d are with another server", arrived, heldRequests)
 	}
 	perRequest := float64(after-before) / heldRequests
-	b.row(fmt.Sprintf("resident memory of the resolvers for each of %d held requests", heldRequests), "bytes", []float64{perRequest})
+	b.row(fmt.Sprintf("anonymous memory of the resolvers for each of %d requests that one of them holds", heldRequests), "bytes", []float64{perRequest})
 	b.set("held_10k_bytes_per_request", perRequest)
 	return nil
+}
+
+// checkHeld returns an error unless the resolver holds a request on each connection.
+func checkHeld(ctx context.Context, connections []net.Conn, resolver, token string, app *cluster.Application) error {
+	if responded := countResponded(connections); responded > 0 {
+		return fmt.Errorf("%d of %d requests got a response or were closed, not held", responded, len(connections))
+	}
+	metrics, err := readMetrics(ctx, resolver, token)
+	if err != nil {
+		return err
+	}
+	holds, err := heldFor(metrics, app.Namespace, app.Name)
+	if err == nil && holds != len(connections) {
+		err = fmt.Errorf("resolver %s holds %d requests of %d", resolver, holds, len(connections))
+	}
+	return err
 }
 
 // openRequests sends requests, each over its own connection, and does not wait for the

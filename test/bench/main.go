@@ -50,7 +50,7 @@ func benchmarks() []benchmark {
 	return []benchmark{
 		{name: "coldstart", what: "one request, and 50 at once, to an application at zero", run: coldStart},
 		{name: "coldstart1000", what: "1,000 requests at once to an application at zero", run: coldStartThousand},
-		{name: "held10k", what: "memory for 10,000 held requests", run: held},
+		{name: "held10k", what: "memory for 10,000 requests that one resolver holds", run: held},
 		{name: "pile", what: "memory for 200 large responses of which an HTTP/2 client reads none", run: pile},
 		{name: "helduploads", what: "memory for 500 held uploads in HTTP/2", run: heldUploads},
 		{name: "idle10k", what: "memory for 10,000 idle connections after a body in chunks", run: idle},

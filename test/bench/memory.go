@@ -151,6 +151,11 @@ func heldUploads(ctx context.Context, b *bench) error {
 func idle(ctx context.Context, b *bench) error {
 	ctx, cancel := context.WithTimeout(ctx, memoryTimeout)
 	defer cancel()
+	restore, err := b.withConnections(ctx, idleConnections)
+	defer restore()
+	if err != nil {
+		return err
+	}
 	stage, leave, err := b.newStage(ctx)
 	if err != nil {
 		return err

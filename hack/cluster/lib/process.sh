@@ -50,6 +50,7 @@ start_process() {
                 eval "exec ${descriptor}>&-"
             fi
         done
+        # Pods have the limit of containerd, and resolvers bound their connections by it.
         ulimit -n "$(ulimit -Hn)"
         cd /
         number=${BASHPID}
