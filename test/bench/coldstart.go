@@ -24,7 +24,6 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti/v1alpha1"
 	"github.com/truefoundry/elasti-apiserver/test/e2e/cluster"
@@ -260,8 +259,7 @@ func (s *stage) coldStart(ctx context.Context, app *cluster.Application, clients
 	return times, nil
 }
 
-// patches measures how long it takes until the observer sees that a target was scaled
-// with a single call of the API, which is the minimum of a wake.
+// patches measures wakes by scaledByPatch.
 func (s *stage) patches(ctx context.Context, options cluster.ApplicationOptions) ([]time.Duration, error) {
 	app := s.NewApplication(s.namespace, options)
 	if err := app.Create(ctx); err != nil {
@@ -274,17 +272,11 @@ func (s *stage) patches(ctx context.Context, options cluster.ApplicationOptions)
 		if err := putToSleep(ctx, app); err != nil {
 			return nil, err
 		}
-		start := time.Now()
-		_, err := s.Host.AppsV1().Deployments(s.namespace).Patch(ctx, app.Name, types.JSONPatchType,
-			[]byte(`[{"op":"add","path":"/spec/replicas","value":1}]`), metav1.PatchOptions{}, "scale")
-		if err != nil {
-			return nil, fmt.Errorf("scaling %s: %w", app.Name, err)
-		}
-		moment, err := s.observer.Await(ctx, start, cluster.Scaled, app.Name, "")
+		took, err := s.scaledByPatch(ctx, app)
 		if err != nil {
 			return nil, err
 		}
-		durations = append(durations, moment.At.Sub(start))
+		durations = append(durations, took)
 		if err := app.AwaitMode(ctx, v1alpha1.ModeServe); err != nil {
 			return nil, err
 		}

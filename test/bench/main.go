@@ -50,6 +50,7 @@ func benchmarks() []benchmark {
 	return []benchmark{
 		{name: "coldstart", what: "one request, and 50 at once, to an application at zero", run: coldStart},
 		{name: "coldstart1000", what: "1,000 requests at once to an application at zero", run: coldStartThousand},
+		{name: "wake", what: "wakes beside a patch of the same scale", run: measureWakes},
 		{name: "held10k", what: "memory for 10,000 requests that one resolver holds", run: held},
 		{name: "pile", what: "memory for 200 large responses of which an HTTP/2 client reads none", run: pile},
 		{name: "helduploads", what: "memory for 500 held uploads in HTTP/2", run: heldUploads},

@@ -175,6 +175,19 @@ func (a *Application) AwaitMode(ctx context.Context, mode v1alpha1.Mode) error {
 	return err
 }
 
+// AwaitReported waits until the status of the ElastiService says that the target is
+// scaled up, or that it is at zero.
+func (a *Application) AwaitReported(ctx context.Context, scaled bool) error {
+	what := "the status says that the target is at zero"
+	if scaled {
+		what = "the status says that the target is scaled up"
+	}
+	_, err := a.cluster.AwaitElastiService(ctx, a.Namespace, a.Name, what, func(elastiService *v1alpha1.ElastiService) bool {
+		return elastiService.Status.Replicas > 0 == scaled
+	})
+	return err
+}
+
 // AwaitCondition waits until the ElastiService has a condition with the status.
 func (a *Application) AwaitCondition(ctx context.Context, conditionType string, status metav1.ConditionStatus) (*metav1.Condition, error) {
 	var last *metav1.Condition

@@ -1,0 +1,29 @@
+/*
+Copyright The elasti-apiserver Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package main
+
+import (
+	"testing"
+	"time"
+)
+
+func TestDifferencesAreThoseOfARound(t *testing.T) {
+	got := differences([]time.Duration{5, 9, 1}, []time.Duration{2, 3, 4})
+	if len(got) != 3 || got[0] != 3 || got[1] != 6 || got[2] != -3 {
+		t.Errorf("the differences are %v", got)
+	}
+}
