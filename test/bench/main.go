@@ -61,6 +61,7 @@ func benchmarks() []benchmark {
 		{name: "api", what: "calls of the API beside a CustomResourceDefinition of the same schema, on a control plane of their own", run: measureAPI, alone: true},
 		{name: "descent", what: "scale-downs of applications under steady traffic (-descents of them)", run: scaleDown},
 		{name: "switch", what: "applications that sleep and wake under steady traffic", run: switching},
+		{name: "failover", what: "wakes while a replica of the API server is killed", run: failover},
 		{name: "triggers10k", what: "10,000 ElastiServices whose triggers query one Prometheus server", run: measureTriggers, alone: true},
 		{name: "storm", what: "1,000 sleeping ElastiServices that are all woken within a second, on a control plane of their own", run: storm, alone: true},
 		{name: "scale10k", what: "10,000 ElastiServices on a control plane of their own: memory, cold start, rest", run: scaleTenThousand, alone: true},

@@ -28,7 +28,7 @@ import (
 )
 
 // leaveTimeout bounds cleaning up after a benchmark.
-const leaveTimeout = time.Minute
+const leaveTimeout = 3 * time.Minute
 
 // stage is a namespace for one benchmark, which is watched.
 type stage struct {
