@@ -115,8 +115,8 @@ type Options struct {
 	Range utilnet.PortRange
 	// Claims stores the owners of ports.
 	Claims Claims
-	// Freed is called, without a lock, for each owner that found no free proxy
-	// port before when there is one again.
+	// Freed is called, without a lock and by several goroutines, for each owner that
+	// found no free proxy port before when there is one again.
 	Freed func(owner types.NamespacedName)
 	// Refers reports whether a resolver slice of an ElastiService refers to a proxy port.
 	// It is called with a lock held. Optional: none does.
@@ -143,7 +143,8 @@ type Allocator struct {
 	total int32
 	// owned are the proxy ports of the ElastiServices that have some.
 	owned map[types.NamespacedName]*ownedPorts
-	// waiting are the owners that have fewer proxy ports than Service ports.
+	// waiting are the owners that found no proxy port for a Service port. They are notified
+	// of the next port that becomes free.
 	waiting sets.Set[types.NamespacedName]
 }
 
@@ -198,12 +199,7 @@ func (a *Allocator) Assign(ctx context.Context, owner Owner, servicePorts []int3
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	assigned := maps.Clone(a.ownedBy(owner).ports)
-	a.waiting.Delete(owner.NamespacedName)
-	if len(assigned) < len(servicePorts) {
-		a.waiting.Insert(owner.NamespacedName)
-	}
-	return assigned, nil
+	return maps.Clone(a.ownedBy(owner).ports), nil
 }
 
 // Release releases all proxy ports of an owner.
@@ -244,10 +240,11 @@ func (a *Allocator) IsOfAnother(owner types.NamespacedName, proxyPort int32) boo
 }
 
 // keep releases the ports that an owner does not need any more, or may not have,
-// and returns those that wait for one.
+// and returns those that wait for one. The owner does not wait any more: it searches.
 func (a *Allocator) keep(owner Owner, servicePorts []int32) []types.NamespacedName {
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	a.waiting.Delete(owner.NamespacedName)
 	var waiting []types.NamespacedName
 	if before, ok := a.owned[owner.NamespacedName]; ok && before.uid != owner.UID {
 		waiting = a.releaseLocked(owner.NamespacedName)
@@ -286,7 +283,7 @@ func (a *Allocator) assignOne(ctx context.Context, owner Owner, servicePort, rec
 		if previous != nil {
 			if err := a.deleteClaim(ctx, *previous); err != nil {
 				// Nothing was claimed yet: the next attempt takes another port.
-				a.withhold(owner, desired, previous)
+				a.notify(a.withhold(owner, desired, previous))
 				return err
 			}
 			a.deletedPrevious(desired.ProxyPort)
@@ -304,7 +301,8 @@ func (a *Allocator) assignOne(ctx context.Context, owner Owner, servicePort, rec
 
 // reserve finds the proxy port that is to be claimed for a Service port. previous
 // is the claim that has to be deleted before. It reports false when there is
-// nothing to be done: the Service port has a proxy port, or none is free.
+// nothing to be done: the Service port has a proxy port, or none is free, and the owner
+// waits for one.
 func (a *Allocator) reserve(owner Owner, servicePort, recorded int32) (desired v1alpha1.ProxyPortClaimSpec, previous *v1alpha1.ProxyPortClaimSpec, needed bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -315,6 +313,7 @@ func (a *Allocator) reserve(owner Owner, servicePort, recorded int32) (desired v
 	}
 	if !ok {
 		if proxyPort, ok = a.find(owner, servicePort, recorded); !ok {
+			a.waiting.Insert(owner.NamespacedName)
 			return desired, nil, false
 		}
 	}
@@ -365,11 +364,13 @@ func isUnreadable(stored v1alpha1.ProxyPortClaimSpec) bool {
 }
 
 // withhold records that the claim of a reserved port cannot be read, or with previous that
-// this one cannot be deleted. The owner gets another port.
-func (a *Allocator) withhold(owner Owner, desired v1alpha1.ProxyPortClaimSpec, previous *v1alpha1.ProxyPortClaimSpec) {
+// this one cannot be deleted. The owner gets another port. It returns those that wait for
+// one: the port does not count as in use any more, and goes to them if there is no other.
+func (a *Allocator) withhold(owner Owner, desired v1alpha1.ProxyPortClaimSpec, previous *v1alpha1.ProxyPortClaimSpec) []types.NamespacedName {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.withholdLocked(owner, desired, previous)
+	return a.takeWaiting()
 }
 
 func (a *Allocator) withholdLocked(owner Owner, desired v1alpha1.ProxyPortClaimSpec, previous *v1alpha1.ProxyPortClaimSpec) {
@@ -423,10 +424,25 @@ func (a *Allocator) choose(owner Owner, servicePort int32) (int32, bool) {
 	return fallback, fallback != 0
 }
 
-// deleteReleasedClaims deletes the claims of ports whose cooldown is over.
+// deleteReleasedClaims deletes the claims of ports whose cooldown is over, after it has
+// ended what kept other ports from those that wait for one.
 func (a *Allocator) deleteReleasedClaims(ctx context.Context) {
 	a.notify(a.startCooldowns())
+	a.notify(a.endWithholdings())
+	due := a.beginReleases()
+	// A claim that could not be deleted is due again in the next round.
+	_ = forEach(due, func(claim v1alpha1.ProxyPortClaimSpec) error {
+		err := a.deleteClaim(ctx, claim)
+		a.notify(a.endRelease(claim.ProxyPort, err == nil))
+		return err
+	})
+}
+
+// beginReleases returns the claims of ports whose cooldown is over. No owner finds these
+// ports until the release has ended.
+func (a *Allocator) beginReleases() []v1alpha1.ProxyPortClaimSpec {
 	a.mu.Lock()
+	defer a.mu.Unlock()
 	var due []v1alpha1.ProxyPortClaimSpec
 	for _, state := range a.ports {
 		if state.phase == coolingDown && a.options.Clock.Since(state.since) >= reuseCooldown {
@@ -434,19 +450,20 @@ func (a *Allocator) deleteReleasedClaims(ctx context.Context) {
 			due = append(due, state.claim)
 		}
 	}
-	a.mu.Unlock()
-	// A claim that could not be deleted is due again in the next round.
-	_ = forEach(due, func(claim v1alpha1.ProxyPortClaimSpec) error {
-		err := a.deleteClaim(ctx, claim)
-		a.mu.Lock()
-		defer a.mu.Unlock()
-		if err == nil {
-			delete(a.ports, claim.ProxyPort)
-		} else {
-			a.ports[claim.ProxyPort].phase = coolingDown
-		}
-		return err
-	})
+	return due
+}
+
+// endRelease records whether the claim of a port was deleted, and returns the owners that
+// wait for a port: they find this one again in either case.
+func (a *Allocator) endRelease(proxyPort int32, deleted bool) []types.NamespacedName {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if deleted {
+		delete(a.ports, proxyPort)
+	} else {
+		a.ports[proxyPort].phase = coolingDown
+	}
+	return a.takeWaiting()
 }
 
 func (a *Allocator) storeClaim(ctx context.Context, desired v1alpha1.ProxyPortClaimSpec) (v1alpha1.ProxyPortClaimSpec, error) {
@@ -478,6 +495,29 @@ func (a *Allocator) startCooldowns() []types.NamespacedName {
 		}
 	}
 	if !started {
+		return nil
+	}
+	return a.takeWaiting()
+}
+
+// endWithholdings ends the time for which ports are withheld, and returns the owners that
+// wait for a port. A claim that could not be deleted is due as that of any released port.
+func (a *Allocator) endWithholdings() []types.NamespacedName {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	ended := false
+	for proxyPort, state := range a.ports {
+		if state.phase != withheld || a.options.Clock.Since(state.since) < withheldTime {
+			continue
+		}
+		ended = true
+		if state.previous == nil {
+			delete(a.ports, proxyPort)
+		} else {
+			a.ports[proxyPort] = &portState{phase: coolingDown, claim: *state.previous, since: state.since}
+		}
+	}
+	if !ended {
 		return nil
 	}
 	return a.takeWaiting()

@@ -42,6 +42,7 @@ type Claims struct {
 	failBefore, failAfter error
 	damaged               map[int32]bool
 	calls                 int
+	before                func()
 }
 
 var _ proxyports.Claims = &Claims{}
@@ -57,6 +58,7 @@ func New(claims ...v1alpha1.ProxyPortClaimSpec) *Claims {
 
 // Claim implements proxyports.Claims.
 func (c *Claims) Claim(_ context.Context, desired v1alpha1.ProxyPortClaimSpec) (v1alpha1.ProxyPortClaimSpec, error) {
+	c.callBefore()
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.calls++
@@ -74,6 +76,7 @@ func (c *Claims) Claim(_ context.Context, desired v1alpha1.ProxyPortClaimSpec) (
 
 // Release implements proxyports.Claims.
 func (c *Claims) Release(_ context.Context, proxyPort int32, owner types.UID) error {
+	c.callBefore()
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.calls++
@@ -96,6 +99,24 @@ func (c *Claims) List(context.Context) ([]v1alpha1.ProxyPortClaimSpec, error) {
 	listed := maps.Clone(c.stored)
 	maps.DeleteFunc(listed, func(proxyPort int32, _ v1alpha1.ProxyPortClaimSpec) bool { return c.damaged[proxyPort] })
 	return slices.Collect(maps.Values(listed)), c.failBefore
+}
+
+// Before calls a function when something is claimed or released the next time, before that
+// is done.
+func (c *Claims) Before(call func()) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.before = call
+}
+
+func (c *Claims) callBefore() {
+	c.mu.Lock()
+	call := c.before
+	c.before = nil
+	c.mu.Unlock()
+	if call != nil {
+		call()
+	}
 }
 
 // Fail makes each call fail from now on, before or after it has done what it was
