@@ -28,7 +28,6 @@ import (
 	"time"
 
 	"go.yaml.in/yaml/v3"
-	"golang.org/x/sync/semaphore"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apiserver/pkg/endpoints/handlers/responsewriters"
 	genericapirequest "k8s.io/apiserver/pkg/endpoints/request"
@@ -43,11 +42,13 @@ const (
 	// convert it from YAML before that, takes many times its size.
 	maxBodyBytes = 1 << 20
 	// smallBodyBytes is up to which of these sizes any number of bodies are handled at a
-	// time, and largeBodies how many larger ones are. Another one waits for largeBodyWait:
-	// it has a seat of priority and fairness meanwhile.
-	smallBodyBytes = 16 << 10
-	largeBodies    = 2
-	largeBodyWait  = time.Second
+	// time, and largeBodies how many larger ones are, largeBodiesOfNamespace of them in
+	// requests for one namespace. Another one waits for largeBodyWait: it has a seat of
+	// priority and fairness meanwhile.
+	smallBodyBytes         = 16 << 10
+	largeBodies            = 2
+	largeBodiesOfNamespace = 1
+	largeBodyWait          = time.Second
 	// largeBodyTime is after what time a large body counts as decoded, whatever lasts then,
 	// such as a wake.
 	largeBodyTime = 5 * time.Second
@@ -59,20 +60,33 @@ func writes(info *genericapirequest.RequestInfo) bool {
 	return info.IsResourceRequest && slices.Contains([]string{"create", "update", "patch", "delete", "deletecollection"}, info.Verb)
 }
 
+// limitOf returns how large the body of a request may be. A wake, a scale and the options of
+// a deletion are small, and callers that may do no more have no use for a large body.
+func limitOf(info *genericapirequest.RequestInfo) int {
+	if info.Subresource == "wake" || info.Subresource == "scale" || info.Verb == "delete" || info.Verb == "deletecollection" {
+		return smallBodyBytes
+	}
+	return maxBodyBytes
+}
+
 // withBoundedBodies bounds the memory that the bodies of writes take while they are decoded: a
 // few requests by any caller, also one that may create nothing but wakes, would end the server
 // for all of its clients. Large bodies are rejected, also of YAML that is large when the values
 // of its aliases are written out, as the generic server does; a few that are not small are
-// handled at a time, until their responses begin. Other requests are passed to next unchanged.
+// handled at a time, until their responses begin. Requests for one namespace leave a place to
+// those for others: a caller that may write to one cannot keep all of them, whatever its name.
+// A body that is being received has no place, which a client that sends slowly would keep.
+// Other requests are passed to next unchanged.
 func withBoundedBodies(next http.Handler) http.Handler {
-	larger := semaphore.NewWeighted(largeBodies)
+	larger := newBodyPlaces()
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		info, ok := genericapirequest.RequestInfoFrom(req.Context())
 		if !ok || !writes(info) || req.Body == nil {
 			next.ServeHTTP(w, req)
 			return
 		}
-		body, err := io.ReadAll(io.LimitReader(req.Body, maxBodyBytes+1))
+		limit := limitOf(info)
+		body, err := io.ReadAll(io.LimitReader(req.Body, int64(limit)+1))
 		// A body that could not be read is left to the server.
 		req.Body = readCloser{io.MultiReader(bytes.NewReader(body), req.Body), req.Body}
 		if err != nil {
@@ -80,13 +94,10 @@ func withBoundedBodies(next http.Handler) http.Handler {
 			return
 		}
 		entering := bodyEntry{
-			larger: larger,
-			limit:  maxBodyBytes,
-			isYAML: strings.Contains(strings.ToLower(req.Header.Get("Content-Type")), "yaml"),
-		}
-		if info.Subresource == "wake" || info.Subresource == "scale" {
-			// Callers that may do no more have no use for a large one.
-			entering.limit = smallBodyBytes
+			larger:    larger,
+			namespace: info.Namespace,
+			limit:     limit,
+			isYAML:    strings.Contains(strings.ToLower(req.Header.Get("Content-Type")), "yaml"),
 		}
 		leave, err := entering.enter(req.Context(), body)
 		if err != nil {
@@ -123,7 +134,9 @@ func (w *leavingWriter) Write(content []byte) (int, error) {
 // bodyEntry says how a body is bounded.
 type bodyEntry struct {
 	// larger has the places of bodies that are not small.
-	larger *semaphore.Weighted
+	larger *bodyPlaces
+	// namespace is that of the request.
+	namespace string
 	// limit is how many bytes it may have, also without aliases.
 	limit  int
 	isYAML bool
@@ -170,10 +183,11 @@ func (e *bodyEntry) enter(ctx context.Context, body []byte) (leave func(), err e
 func (e *bodyEntry) acquire(ctx context.Context) (leave func(), err error) {
 	waiting, cancel := context.WithTimeout(ctx, largeBodyWait)
 	defer cancel()
-	if e.larger.Acquire(waiting, 1) != nil {
+	release, err := e.larger.acquire(waiting, e.namespace)
+	if err != nil {
 		return func() {}, apierrors.NewTooManyRequests("other large bodies are handled: try again", 1)
 	}
-	release := sync.OnceFunc(func() { e.larger.Release(1) })
+	release = sync.OnceFunc(release)
 	expiry := time.AfterFunc(largeBodyTime, release)
 	return func() {
 		expiry.Stop()

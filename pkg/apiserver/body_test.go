@@ -22,6 +22,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -33,9 +34,16 @@ import (
 	genericapirequest "k8s.io/apiserver/pkg/endpoints/request"
 )
 
-// createRequest returns a request to create an object.
+// namespaces counts the namespaces of createRequest.
+var namespaces atomic.Int32
+
+// createRequest returns a request to create an object in a namespace of its own.
 func createRequest(ctx context.Context, contentType string, body io.Reader) *http.Request {
-	ctx = genericapirequest.WithRequestInfo(ctx, &genericapirequest.RequestInfo{IsResourceRequest: true, Verb: "create"})
+	return createRequestIn(ctx, "namespace-"+strconv.Itoa(int(namespaces.Add(1))), contentType, body)
+}
+
+func createRequestIn(ctx context.Context, namespace, contentType string, body io.Reader) *http.Request {
+	ctx = genericapirequest.WithRequestInfo(ctx, &genericapirequest.RequestInfo{IsResourceRequest: true, Verb: "create", Namespace: namespace})
 	request := httptest.NewRequestWithContext(ctx, http.MethodPost, "/", body)
 	request.Header.Set("Content-Type", contentType)
 	return request
@@ -98,6 +106,22 @@ func TestWakesHaveSmallBodies(t *testing.T) {
 			ServeHTTP(response, request.WithContext(genericapirequest.WithRequestInfo(request.Context(), info)))
 		if response.Code != want {
 			t.Errorf("%s gets %d, want %d", subresource, response.Code, want)
+		}
+	}
+}
+
+// A deletion lasts as long as there is something to delete.
+func TestDeletionsHaveSmallBodies(t *testing.T) {
+	for verb, want := range map[string]int{"delete": http.StatusRequestEntityTooLarge, "deletecollection": http.StatusRequestEntityTooLarge, "patch": http.StatusOK} {
+		for size, want := range map[int]int{smallBodyBytes: http.StatusOK, smallBodyBytes + 1: want} {
+			request := createRequest(t.Context(), "application/json", strings.NewReader(strings.Repeat("x", size)))
+			info := &genericapirequest.RequestInfo{IsResourceRequest: true, Verb: verb}
+			response := httptest.NewRecorder()
+			withBoundedBodies(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})).
+				ServeHTTP(response, request.WithContext(genericapirequest.WithRequestInfo(request.Context(), info)))
+			if response.Code != want {
+				t.Errorf("%s with %d bytes gets %d, want %d", verb, size, response.Code, want)
+			}
 		}
 	}
 }
@@ -183,6 +207,64 @@ func TestFewLargeBodiesAreHandledAtATime(t *testing.T) {
 				}
 			})
 		})
+	}
+}
+
+// A caller that may write to one namespace keeps the others from nothing, also with many requests that
+// last and many that wait.
+func TestLargeBodiesOfOneNamespaceLeaveAPlaceToOthers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var greedy, others atomic.Int32
+		end := make(chan struct{})
+		handler := withBoundedBodies(http.HandlerFunc(func(_ http.ResponseWriter, req *http.Request) {
+			if info, _ := genericapirequest.RequestInfoFrom(req.Context()); info.Namespace == "greedy" {
+				greedy.Add(1)
+				<-end
+				return
+			}
+			others.Add(1)
+		}))
+		var running sync.WaitGroup
+		send := func(namespace string) {
+			running.Go(func() {
+				handler.ServeHTTP(httptest.NewRecorder(), createRequestIn(t.Context(), namespace, "application/json", strings.NewReader(strings.Repeat("x", smallBodyBytes+1))))
+			})
+			synctest.Wait()
+		}
+		for range 10 * largeBodies {
+			send("greedy")
+		}
+		for number := range 3 {
+			send("shop-" + strconv.Itoa(number))
+		}
+		if greedy.Load() != largeBodiesOfNamespace || others.Load() != 3 {
+			t.Errorf("%d bodies for one namespace are handled, and %d of the 3 for others", greedy.Load(), others.Load())
+		}
+		<-time.After(largeBodyWait)
+		send("greedy")
+		close(end)
+		running.Wait()
+		if want := int32(largeBodiesOfNamespace + 1); greedy.Load() != want {
+			t.Errorf("%d bodies for one namespace were handled in the end, want %d", greedy.Load(), want)
+		}
+	})
+}
+
+// A namespace for which nothing is handled takes no memory.
+func TestPlacesOfNamespacesEnd(t *testing.T) {
+	places := newBodyPlaces()
+	release, err := places.acquire(t.Context(), "shop")
+	if err != nil {
+		t.Fatal(err)
+	}
+	canceled, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := places.acquire(canceled, "shop"); err == nil {
+		t.Error("a namespace has more places than it may")
+	}
+	release()
+	if len(places.namespaces) != 0 {
+		t.Errorf("%d namespaces are left", len(places.namespaces))
 	}
 }
 
