@@ -19,6 +19,7 @@ package sleep
 import (
 	"time"
 
+	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti/v1alpha1"
@@ -27,10 +28,11 @@ import (
 // boundTimes returns an ElastiService in which no time is later than now. Times come
 // from the clocks of other replicas, or from before this clock was set back: one in
 // the future would count as use until then. It counts as the time at which it was
-// first seen, in before, which was watched as such. The ElastiService itself is not
-// modified; before and watched are nil for a new one.
+// first seen, in before, which was watched as such, also when it is not in the future any
+// more. The ElastiService itself is not modified; before and watched are nil for a new one,
+// and the same when nothing was bounded.
 func boundTimes(elastiService, watched, before *v1alpha1.ElastiService, now time.Time) *v1alpha1.ElastiService {
-	if !isAhead(elastiService, now) {
+	if before == watched && !isAhead(elastiService, now) {
 		return elastiService
 	}
 	bounded := elastiService.DeepCopy()
@@ -56,6 +58,9 @@ func boundTimes(elastiService, watched, before *v1alpha1.ElastiService, now time
 		reported.ObservedSince = *boundMicroTime(&reported.ObservedSince, &reportedSeen.ObservedSince, &reportedWas.ObservedSince, now)
 		reported.LastRequestTime = boundMicroTime(reported.LastRequestTime, reportedSeen.LastRequestTime, reportedWas.LastRequestTime, now)
 	}
+	if bounded.CreationTimestamp.Equal(&elastiService.CreationTimestamp) && equality.Semantic.DeepEqual(&bounded.Status, &elastiService.Status) {
+		return elastiService
+	}
 	return bounded
 }
 
@@ -79,25 +84,29 @@ func isAhead(elastiService *v1alpha1.ElastiService, now time.Time) bool {
 }
 
 func boundTime(t, watched, before *metav1.Time, now time.Time) *metav1.Time {
-	switch {
-	case t == nil || !t.After(now):
-		return t
-	case t.Equal(watched) && before != nil && !before.After(now):
-		return before
-	default:
+	if t == nil {
+		return nil
+	}
+	if before != nil && t.Equal(watched) {
+		t = before
+	}
+	if t.After(now) {
 		bounded := metav1.NewTime(now)
 		return &bounded
 	}
+	return t
 }
 
 func boundMicroTime(t, watched, before *metav1.MicroTime, now time.Time) *metav1.MicroTime {
-	switch {
-	case t == nil || !t.After(now):
-		return t
-	case t.Equal(watched) && before != nil && !before.After(now):
-		return before
-	default:
+	if t == nil {
+		return nil
+	}
+	if before != nil && t.Equal(watched) {
+		t = before
+	}
+	if t.After(now) {
 		bounded := metav1.NewMicroTime(now)
 		return &bounded
 	}
+	return t
 }

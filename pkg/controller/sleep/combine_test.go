@@ -167,8 +167,15 @@ func TestTimesInTheFutureCountAsFirstSeen(t *testing.T) {
 			t.Errorf("after another change the last %s counts as of %s, want %s", what, got, testNow)
 		}
 	}
-	if past := boundTimes(changed, seen, first, future); past != changed {
-		t.Error("an ElastiService without a time in the future was copied")
+	// Nor does the clock when it comes to that time.
+	third := boundTimes(changed, seen, first, future.Add(time.Minute))
+	if got := third.Status.LastActivityTime.Time; !got.Equal(testNow) {
+		t.Errorf("once it is not in the future any more the last activity counts as of %s, want %s", got, testNow)
+	}
+	past := changed.DeepCopy()
+	past.Status.LastActivityTime, past.Status.Activity = ptr.To(metav1.NewTime(later)), nil
+	if boundTimes(past, seen, first, future) != past {
+		t.Error("an ElastiService without a time that is bounded was copied")
 	}
 }
 
@@ -211,6 +218,9 @@ func TestEachTimeInTheFutureIsBounded(t *testing.T) {
 			}
 			if got := *of(boundTimes(watched.DeepCopy(), watched, first, later)); !got.Equal(testNow) {
 				t.Errorf("after another change it counts as %s, want %s", got, testNow)
+			}
+			if got := *of(boundTimes(watched.DeepCopy(), watched, first, future.Add(time.Hour))); !got.Equal(testNow) {
+				t.Errorf("once it is not in the future any more it counts as %s, want %s", got, testNow)
 			}
 			setBack := testNow.Add(-time.Hour)
 			if got := *of(boundTimes(watched.DeepCopy(), watched, first, setBack)); !got.Equal(setBack) {

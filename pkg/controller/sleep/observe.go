@@ -32,8 +32,6 @@ import (
 // observe returns everything that a decision depends on, except for the triggers.
 func (s *Scheduler) observe(known *subject) Observation {
 	now := s.clock.Now()
-	// The clock may have been set back since.
-	known.elastiService = boundTimes(known.elastiService, nil, nil, now)
 	elastiService, status := known.elastiService, &known.elastiService.Status
 	observation := Observation{
 		Now:                now,

@@ -18,9 +18,13 @@ package sleep
 
 import (
 	"testing"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/events"
 	"k8s.io/utils/clock"
+	clocktesting "k8s.io/utils/clock/testing"
+	"k8s.io/utils/ptr"
 
 	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti/v1alpha1"
 )
@@ -60,5 +64,31 @@ func TestATargetThatCannotStartMaySleep(t *testing.T) {
 		if got := obstacle([]metav1.Condition{ready}); (got != "") != forbidden {
 			t.Errorf("%s: the obstacle is %q, want one: %t", reason, got, forbidden)
 		}
+	}
+}
+
+// The last activity before the clock was set back is no use until the clock is there again,
+// nor once more when it is.
+func TestTimesFromBeforeTheClockWasSetBackDoNotMove(t *testing.T) {
+	clock, cluster := clocktesting.NewFakeClock(testNow), &fakeCluster{}
+	s, err := New(Options{Clock: clock, Sleeper: cluster, Waker: cluster, Reporter: cluster, Recorder: events.NewFakeRecorder(1)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	watched := &v1alpha1.ElastiService{}
+	watched.Status.LastActivityTime = ptr.To(metav1.NewTime(testNow))
+	s.Changed(nil, watched)
+	setBack := testNow.Add(-time.Hour)
+	clock.SetTime(setBack)
+	for range 10 {
+		members, _, _ := s.snapshots(s.options.TargetKeys.Of(watched))
+		if got := s.observe(&members[0].state).LastActivity; !got.Equal(setBack) {
+			t.Errorf("at %s the last activity counts as of %s, want %s", clock.Now(), got, setBack)
+		}
+		clock.Step(10 * time.Minute)
+		changed := watched.DeepCopy()
+		changed.Status.Replicas++
+		s.Changed(watched, changed)
+		watched = changed
 	}
 }

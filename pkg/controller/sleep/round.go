@@ -53,15 +53,19 @@ func (s *Scheduler) snapshots(key resources.TargetKey) (members []snapshot, chan
 		return nil, 0, nil
 	}
 	lastWake = of.lastWake
+	now := s.clock.Now()
 	for name, known := range of.members {
+		// The clock may have been set back since. What is bounded then is kept: a bound that
+		// follows the clock would be use until the clock is there again.
+		known.elastiService = boundTimes(known.elastiService, nil, nil, now)
 		if since := known.elastiService.Status.SleptTime; since != nil {
-			known.conflict.slept(s.clock.Since(since.Time))
+			known.conflict.slept(now.Sub(since.Time))
 		}
 		members = append(members, snapshot{key: name, subject: known, state: *known, failure: of.failure})
 	}
 	slices.SortFunc(members, func(one, other snapshot) int { return cmp.Compare(one.key.Name, other.key.Name) })
 	for i := range members {
-		lastWake = v1alpha1.LatestWake(lastWake, members[i].elastiService().Status.LastWake, s.clock.Now())
+		lastWake = v1alpha1.LatestWake(lastWake, members[i].elastiService().Status.LastWake, now)
 	}
 	return members, of.changes, lastWake
 }
