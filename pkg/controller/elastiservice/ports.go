@@ -91,9 +91,11 @@ func (c *Controller) assignProxyPorts(ctx context.Context, p *pass) ([]v1alpha1.
 	for _, port := range p.elastiService.Status.ProxyPorts {
 		recorded[port.Port] = port.ProxyPort
 	}
-	if before := p.elastiService.Status.PrivateService; before != "" && before != resources.PrivateServiceName(p.service.Name) {
+	before := p.elastiService.Status.PrivateService
+	if before != "" && before != resources.PrivateServiceName(p.service.Name) || p.state.hasPortsOfAnother(p.service.Name) {
 		// Traffic of the previous Service may still come to its proxy ports. It
-		// must not reach the pods of this one.
+		// must not reach the pods of this one. The status does not name a private Service
+		// that could not be made.
 		c.ports.Release(p.key())
 		recorded = nil
 	}
@@ -107,6 +109,7 @@ func (c *Controller) assignProxyPorts(ctx context.Context, p *pass) ([]v1alpha1.
 	if err != nil {
 		return nil, nil, err
 	}
+	p.state.recordPorts(p.service.Name)
 	var ports []v1alpha1.ProxyPort
 	for _, port := range p.service.Spec.Ports {
 		if !resources.IsTCP(&port) {

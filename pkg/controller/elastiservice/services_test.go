@@ -87,6 +87,51 @@ func TestChangeOfServiceLeavesNothingBehind(t *testing.T) {
 	}
 }
 
+// The status does not name a private Service that could not be made, and the rules of nodes
+// may lead the clients of the previous Service to its proxy port for a moment.
+func TestProxyPortsOfAServiceWithoutAPrivateOneAreNotThoseOfTheNext(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t)
+	other := cartService()
+	other.Name = "basket"
+	c.create(other)
+	c.create(cartElastiService())
+	c.host.PrependReactor("create", "services", func(action clienttesting.Action) (bool, runtime.Object, error) {
+		service := action.(clienttesting.CreateAction).GetObject().(*corev1.Service)
+		if service.Name != resources.PrivateServiceName("cart") {
+			return false, nil, nil
+		}
+		return true, nil, apierrors.NewForbidden(corev1.Resource("services"), service.Name, errors.New("the quota is exceeded"))
+	})
+	c.start()
+	c.eventuallyMode("cart", v1alpha1.ModeProxy)
+	before := c.elastiService("cart").Status
+	if before.PrivateService != "" || len(before.ProxyPorts) != 2 {
+		t.Fatalf("without a private Service the status is %+v", before)
+	}
+	c.edit("cart", func(elastiService *v1alpha1.ElastiService) {
+		elastiService.Spec.Service = "basket"
+		elastiService.Generation++
+	})
+	for _, service := range []string{"cart", "basket"} {
+		c.setEndpoints(shop, service, "10.1.0.1")
+	}
+	c.setDeployment("cart", 2, 2)
+	var after v1alpha1.ElastiServiceStatus
+	c.eventually(func() string {
+		if after = c.elastiService("cart").Status; after.PrivateService != resources.PrivateServiceName("basket") {
+			return "the private Service of the one that is named now"
+		}
+		return ""
+	})
+	reused := slices.ContainsFunc(after.ProxyPorts, func(port v1alpha1.ProxyPort) bool {
+		return slices.ContainsFunc(before.ProxyPorts, func(previous v1alpha1.ProxyPort) bool { return previous.ProxyPort == port.ProxyPort })
+	})
+	if len(after.ProxyPorts) != 2 || reused {
+		t.Errorf("the proxy ports were %+v for the previous Service, and are %+v", before.ProxyPorts, after.ProxyPorts)
+	}
+}
+
 func TestSecondElastiServiceOnOneService(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)

@@ -107,6 +107,9 @@ type state struct {
 	// sharedScaledAt is when a scale-down through any ElastiService of the target
 	// last did that.
 	sharedScaledAt time.Time
+	// portsOf is the name of the public Service that proxy ports were last assigned for.
+	// Empty before the first assignment.
+	portsOf string
 	// portChecks are the resolvers that accept connections on the proxy ports.
 	portChecks resolvers.PortChecks
 }
@@ -122,6 +125,15 @@ func (s *state) latest(watched *v1alpha1.ElastiService) *v1alpha1.ElastiService 
 
 // recordWrite records the response to a write.
 func (s *state) recordWrite(written *v1alpha1.ElastiService) { s.written = written }
+
+// recordPorts records for which public Service proxy ports were assigned.
+func (s *state) recordPorts(service string) { s.portsOf = service }
+
+// hasPortsOfAnother reports whether proxy ports were last assigned for another public
+// Service than the one with a name.
+func (s *state) hasPortsOfAnother(service string) bool {
+	return s.portsOf != "" && s.portsOf != service
+}
 
 // scaleFacts are what a sync observes of the scale of the target.
 type scaleFacts struct {
