@@ -184,6 +184,43 @@ func TestARequestOfAUserCountsForTheOthersOfTheTargetWhileItLasts(t *testing.T) 
 	})
 }
 
+// The replica that takes a request may have a clock that is behind the scheduler's.
+func TestARequestThatFollowsAWakeCountsWhateverItsClockSays(t *testing.T) {
+	for name, test := range map[string]struct {
+		first, second func(f *fixture)
+		counts        bool
+	}{
+		"woken, then requested": {wakeShop, requestBehind, true},
+		"requested, then woken": {requestBehind, wakeShop, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inBubble(t, nil, func(t *testing.T, f *fixture) {
+				pass(24 * time.Hour)
+				f.create("shop", func(elastiService *v1alpha1.ElastiService) {
+					elastiService.Status.Replicas, elastiService.Status.ReadyReplicas = 0, 0
+				})
+				pass(time.Minute)
+				test.first(f)
+				pass(10 * time.Second)
+				test.second(f)
+				if got := f.confirms("shop"); got != test.counts {
+					t.Errorf("it may be scaled to zero: %t, want %t", got, test.counts)
+				}
+			})
+		})
+	}
+}
+
+func wakeShop(f *fixture) { f.scale("shop", 3) }
+
+// requestBehind requests sleep by the clock of a replica that is behind.
+func requestBehind(f *fixture) {
+	f.update("shop", func(elastiService *v1alpha1.ElastiService) {
+		behind := metav1.NewTime(time.Now().Add(-30 * time.Second)).Rfc3339Copy()
+		elastiService.Status.SleepRequestedTime, elastiService.Status.SleepRequestedBy = &behind, "user alice"
+	})
+}
+
 // Users read what keeps a request from being carried out.
 func TestSleepingSaysWhyARequestForSleepWaits(t *testing.T) {
 	inBubble(t, nil, func(t *testing.T, f *fixture) {

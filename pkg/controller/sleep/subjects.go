@@ -268,10 +268,16 @@ func (k *subject) recordScale(before *v1alpha1.ElastiService, now time.Time) {
 	}
 }
 
-// recordRequest records that a request for sleep was removed.
+// recordRequest records that a request for sleep was made or removed. One that is made after
+// the target was seen to go up from zero is later than that wake, also by the clock of a
+// replica that is behind.
 func (k *subject) recordRequest(before *v1alpha1.ElastiService) {
-	if before.Status.SleepRequestedTime != nil && k.elastiService.Status.SleepRequestedTime == nil {
+	requested, was := k.elastiService.Status.SleepRequestedTime, before.Status.SleepRequestedTime
+	switch {
+	case requested == nil && was != nil:
 		k.decidedToSleep = time.Time{}
+	case requested != nil && !requested.Equal(was) && k.woken.After(requested.Time):
+		k.woken = requested.Time
 	}
 }
 

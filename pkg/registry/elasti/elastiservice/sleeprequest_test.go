@@ -18,6 +18,7 @@ package elastiservice_test
 
 import (
 	"testing"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -95,5 +96,29 @@ func TestAUserTakesOverARequestForSleep(t *testing.T) {
 	}
 	if again, _ := requestOf(t, s); !again.Equal(at) {
 		t.Errorf("a request that says nothing new moved the time from %v to %v", at, again)
+	}
+}
+
+// A request from before a wake does not count. The replica that takes the request may have
+// another clock than the one that recorded the wake.
+func TestARequestForSleepIsNotBeforeTheWakeThatItFollows(t *testing.T) {
+	s := startServer(t, nil)
+	s.scaler.put("cart", 2)
+	created, err := s.client.ElastiV1alpha1().ElastiServices(namespace).Create(t.Context(), newElastiService("cart", "cart"), metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	woken := metav1.NewTime(time.Now().Add(30 * time.Second)).Rfc3339Copy()
+	if _, err := s.statuses.UpdateStatus(t.Context(), keyOf(created), created.UID, func(e *v1alpha1.ElastiService) error {
+		e.Status.LastScaledUpTime = &woken
+		return nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if err := patchScale(t, s, 0); err != nil {
+		t.Fatal(err)
+	}
+	if at, by := requestOf(t, s); !at.Equal(&woken) || by == "" {
+		t.Errorf("sleep was requested at %v by %q after a wake at %v", at, by, woken)
 	}
 }

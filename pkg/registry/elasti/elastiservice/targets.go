@@ -215,10 +215,16 @@ func (t *targets) record(ctx context.Context, elastiService *elasti.ElastiServic
 }
 
 // requestSleep sets the time at which sleep of the target was requested, and by which
-// client. The controller acts on it, on whatever replica it runs.
+// client. The controller acts on it, on whatever replica it runs. The time is not before
+// the last wake that the status has, which another replica recorded: its clock may be ahead,
+// and a request from before a wake does not count.
 func (t *targets) requestSleep(ctx context.Context, name string, when metav1.Time, dryRun []string) error {
 	return t.updateSleepRequest(ctx, name, dryRun, func(elastiService *elasti.ElastiService) {
-		elastiService.Status.SleepRequestedTime, elastiService.Status.SleepRequestedBy = &when, callerOf(ctx)
+		requested := when
+		if woken := elastiService.Status.LastScaledUpTime; requested.Before(woken) {
+			requested = *woken
+		}
+		elastiService.Status.SleepRequestedTime, elastiService.Status.SleepRequestedBy = &requested, callerOf(ctx)
 	})
 }
 
