@@ -71,7 +71,7 @@ func TestRequestIsNotReleasedBeforeTheKubeletCallsThePodReady(t *testing.T) {
 	const slow = 6
 	healthy := corev1.ProbeHandler{HTTPGet: &corev1.HTTPGetAction{Path: "/healthz", Port: intstr.FromString("http")}}
 	for name, change := range map[string]func(*corev1.Container){
-		// The kubelet probes out of turn each time it looks at the pod, so this takes less than
+		// The kubelet probes out of turn each time it syncs the pod, so this takes less than
 		// the period times the threshold.
 		"success-threshold": func(container *corev1.Container) { container.ReadinessProbe.SuccessThreshold = 2 * slow },
 		"initial-delay":     func(container *corev1.Container) { container.ReadinessProbe.InitialDelaySeconds = slow },

@@ -22,7 +22,7 @@ import (
 	"testing"
 	"testing/synctest"
 
-	"github.com/truefoundry/elasti-apiserver/pkg/resolver/activity"
+	resolveractivity "github.com/truefoundry/elasti-apiserver/pkg/resolver/activity"
 	"github.com/truefoundry/elasti-apiserver/pkg/resolver/fallback"
 	"github.com/truefoundry/elasti-apiserver/pkg/resolver/service"
 )
@@ -44,7 +44,7 @@ func TestPassiveRequestIsNoUse(t *testing.T) {
 				options.Fallback = &fallback.Policy{PassiveUserAgents: []string{"kube-probe/"}}
 			}, func(w *testbed) {
 				traffic := w.service.Traffic()
-				traffic.Apply(activity.Policy{Report: test.needed})
+				traffic.Apply(resolveractivity.Policy{Report: test.needed})
 				w.serveHTTP(func(http.ResponseWriter, *http.Request) {
 					if used := traffic.Open() == 1; used != test.want {
 						t.Errorf("it counts as use while the pod responds: %t", used)

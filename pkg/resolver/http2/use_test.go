@@ -22,7 +22,7 @@ import (
 
 	"golang.org/x/net/http2"
 
-	"github.com/truefoundry/elasti-apiserver/pkg/resolver/activity"
+	resolveractivity "github.com/truefoundry/elasti-apiserver/pkg/resolver/activity"
 )
 
 // Where the controller decides by the traffic, a passive stream does not count as use of
@@ -40,7 +40,7 @@ func TestPassiveStreamIsNoUse(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			f := newFixture(t, nil)
 			traffic := f.service.Traffic()
-			traffic.Apply(activity.Policy{Report: test.needed})
+			traffic.Apply(resolveractivity.Policy{Report: test.needed})
 			f.pods(httpPod(t, func(http.ResponseWriter, *http.Request) {
 				if used := traffic.Open() == 1; used != test.want {
 					t.Errorf("it counts as use while the pod responds: %t", used)
