@@ -110,8 +110,8 @@ func (s *stage) createPodless(ctx context.Context, name string) (*cluster.Applic
 	return app, errors.Join(app.AwaitAsleep(ctx), app.AwaitResolverSlice(ctx, true), app.AwaitReachable(ctx))
 }
 
-// putAllToSleep scales targets to zero that have just been scaled, and returns when all
-// are known to be at zero and resolvers wake them at once again. A wake call that was made
+// putAllToSleep scales targets to zero that have just been scaled, and returns when the
+// statuses of all say so and resolvers wake them at once again. A wake call that was made
 // beside another one may come late: its target is scaled to zero again.
 func putAllToSleep(ctx context.Context, ways []*scaling) error {
 	for awake := ways; len(awake) > 0; {
