@@ -260,6 +260,12 @@ func TestServiceThatBecomesUnsupportedWakesTheTargetBeforeResolversLeave(t *test
 			c.create(cartElastiService())
 			c.start()
 			c.eventuallyMode("cart", v1alpha1.ModeProxy)
+			c.eventually(func() string {
+				if c.elastiService("cart").Status.PrivateService == "" {
+					return "the private Service in the status"
+				}
+				return ""
+			})
 			service := cartService()
 			change(service)
 			c.put(c.host.Tracker(), service)

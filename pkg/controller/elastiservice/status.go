@@ -108,7 +108,11 @@ func (c *Controller) resolverAvailable(p *pass) condition {
 		return conditionFalse(v1alpha1.ReasonNoAcceptingResolver, "resolvers with an address of %s are ready, but none accepts connections to the proxy ports of Service %q: the target is not put to sleep, and is woken when it sleeps; check the logs of the resolver", strings.Join(p.notAccepting, " and "), p.service.Name)
 	}
 	if availability == resolvers.Available && p.managed() {
-		ofService, _, _ := c.resolvers.AvailabilityOf(resources.AddressTypes(p.service))
+		ofService, _, wait := c.resolvers.AvailabilityOf(resources.AddressTypes(p.service))
+		if ofService == resolvers.Missing {
+			// That the grace period of one family ends is no change of the resolvers.
+			c.queue.AddAfter(p.key(), wait)
+		}
 		return computeFamiliesAvailableCondition(ofService, p.service.Name, c.familiesWithoutResolver(p.service), before)
 	}
 	return computeResolverAvailableCondition(availability, since, before)
