@@ -183,12 +183,13 @@ func TestWhatAPodDoesNotTakeIsCounted(t *testing.T) {
 				}
 				return tcp, err
 			}
-			left := make(chan struct{})
+			greeted, left := make(chan struct{}), make(chan struct{})
 			f.pods(rawPod(t, func(w *wire) {
 				w.do(w.Conn.(*net.TCPConn).SetReadBuffer(4 << 10))
 				if w.greet(http2.Setting{ID: http2.SettingInitialWindowSize, Val: maxWindow}) {
 					w.do(w.WriteWindowUpdate(0, maxWindow-initialWindow))
 				}
+				close(greeted)
 				<-left
 			}))
 			defer close(left)
@@ -210,6 +211,7 @@ func TestWhatAPodDoesNotTakeIsCounted(t *testing.T) {
 				})
 			}
 			f.eventually(func() bool { return f.service.Queue().InFlight() == 1 })
+			<-greeted
 			test.leave(w.Conn.(*net.TCPConn))
 			f.eventually(func() bool { return f.service.Queue().InFlight() == 0 && f.budget.Used() == 0 })
 		})
