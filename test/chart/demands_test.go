@@ -124,8 +124,8 @@ func TestNothingIsRenderedThatTheClusterDrops(t *testing.T) {
 	for _, values := range combinations() {
 		for _, each := range renderChart(t, values) {
 			for _, path := range emptyIn("", map[string]any(each)) {
-				// Both say something: all pods, an issuer that signs itself.
-				if path != ".spec.selfSigned" && !strings.HasPrefix(path, ".spec.egress") && !strings.HasPrefix(path, ".spec.template.spec.volumes") {
+				// These say something: all objects, all pods, an issuer that signs itself.
+				if path != ".spec.selfSigned" && !strings.HasPrefix(path, ".spec.matchConstraints.") && !strings.HasPrefix(path, ".spec.egress") && !strings.HasPrefix(path, ".spec.template.spec.volumes") {
 					t.Errorf("%s: %s has an empty %s", values, each.id(), path)
 				}
 			}
