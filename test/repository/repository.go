@@ -24,10 +24,14 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 )
 
-// Root returns the root of the repository: the first directory with a go.mod, from
-// the working directory upwards.
+// module is the first line of the go.mod in the root. Below it are modules of other names.
+const module = "module github.com/truefoundry/elasti-apiserver\n"
+
+// Root returns the root of the repository: the first directory with the go.mod of the
+// product, from the working directory upwards.
 func Root() (string, error) {
 	working, err := os.Getwd()
 	if err != nil {
@@ -35,12 +39,13 @@ func Root() (string, error) {
 	}
 	directory := working
 	for {
-		if _, err := os.Stat(filepath.Join(directory, "go.mod")); err == nil {
+		content, err := os.ReadFile(filepath.Join(directory, "go.mod"))
+		if err == nil && strings.HasPrefix(string(content), module) {
 			return directory, nil
 		}
 		parent := filepath.Dir(directory)
 		if parent == directory {
-			return "", fmt.Errorf("no go.mod in %s or above it: run this in the repository", working)
+			return "", fmt.Errorf("no go.mod of the product in %s or above it: run this in the repository", working)
 		}
 		directory = parent
 	}

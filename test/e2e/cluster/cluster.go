@@ -69,10 +69,22 @@ type Cluster struct {
 	image string
 }
 
-// Connect reads KUBECONFIG, checks that the cluster is there and that the
-// product's API is served, and loads the image of the applications into the
-// cluster where that is the local one.
+// Connect connects to the cluster of KUBECONFIG as ConnectToHost does, and checks that
+// the product is deployed there.
 func Connect(ctx context.Context) (*Cluster, error) {
+	c, err := ConnectToHost(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := c.Host.CoreV1().Namespaces().Get(ctx, SystemNamespace, metav1.GetOptions{}); err != nil {
+		return nil, fmt.Errorf("no product to test at %s, deploy it with \"make deploy\": %w", c.Config.Host, err)
+	}
+	return c, nil
+}
+
+// ConnectToHost reads KUBECONFIG, and loads the image of the applications into the
+// cluster where that is the local one. The product need not be deployed.
+func ConnectToHost(ctx context.Context) (*Cluster, error) {
 	root, err := repository.Root()
 	if err != nil {
 		return nil, err
@@ -98,9 +110,6 @@ func Connect(ctx context.Context) (*Cluster, error) {
 	}
 	if c.Dynamic, err = dynamic.NewForConfig(config); err != nil {
 		return nil, fmt.Errorf("making a client of %s: %w", kubeconfig, err)
-	}
-	if _, err := c.Host.CoreV1().Namespaces().Get(ctx, SystemNamespace, metav1.GetOptions{}); err != nil {
-		return nil, fmt.Errorf("no product to test at %s, deploy it with \"make deploy\": %w", config.Host, err)
 	}
 	if c.Kubectl, err = findKubectl(root); err != nil {
 		return nil, err
