@@ -118,6 +118,10 @@ test-e2e: ## Run the end-to-end tests on the local cluster.
 test-uninstall: ## Take the product out of the local cluster in several orders while applications sleep.
 	hack/test.sh uninstall
 
+.PHONY: test-install
+test-install: ## Install with Helm 3 and 4, kubectl and kustomize on the local cluster, and upgrade, roll back and uninstall while applications sleep. Removes the product from it.
+	hack/test.sh install
+
 .PHONY: test-cycles
 test-cycles: ## Put applications to sleep by each type of trigger and wake them, on the local cluster.
 	hack/test.sh cycles

@@ -6,7 +6,7 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 # timeout bounds a run of go test on a machine that has nothing cached: it includes
 # compiling with the race detector.
 readonly timeout=30m
-readonly kinds="unit integration storage durability properties fuzz e2e more autoscalers soak restarts cycles uninstall nodes"
+readonly kinds="unit integration storage durability properties fuzz e2e more autoscalers soak restarts cycles uninstall nodes install"
 
 usage() {
     cat <<TEXT
@@ -183,6 +183,15 @@ uninstall() {
     hack/images/build.sh
     hack/deploy.sh
     go test -v -timeout "${timeout}" -count=1 ./test/uninstall
+}
+
+# install installs the product in each way, upgrades, rolls back and uninstalls it. The
+# tests are a module of their own, because of what Helm depends on.
+install() {
+    hack/cluster/up.sh
+    hack/images/build.sh
+    hack/cluster/load-image.sh _output/images/elasti-apiserver.tar _output/images/elasti-resolver.tar >/dev/null
+    (cd test/install && go test -v -timeout "${timeout}" -count=1 ./...)
 }
 
 # cycles puts applications to sleep by each type of trigger, wakes them, and

@@ -4,5 +4,7 @@ set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 hack/tools/build.sh golangci-lint
 _output/tools/bin/golangci-lint run ./...
-# The module of the chart's tests.
-(cd test/chart && ../../_output/tools/bin/golangci-lint run --config ../../.golangci.yml ./...)
+# Tests that are modules of their own.
+for module in test/chart test/install; do
+    (cd "${module}" && ../../_output/tools/bin/golangci-lint run --config ../../.golangci.yml ./...)
+done
