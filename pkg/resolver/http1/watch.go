@@ -76,6 +76,6 @@ func (w *clientWatch) stop() bool {
 	_ = w.client.tcp.SetReadDeadline(past)
 	w.done.Wait()
 	_ = w.client.setReadDeadline(time.Time{})
-	// A pod that was told that the client has finished may end before a reset is noticed.
+	// A pod to which the end of the client was passed on may end before a reset is noticed.
 	return w.closed.Load() || w.client.tcp.Broken()
 }
