@@ -53,11 +53,22 @@ type pathVerifier struct {
 	latest map[types.UID]*verification
 }
 
-// verification is one verification, which ends when done is closed.
+// verification is one verification. Ended and verified may be read once done is closed.
 type verification struct {
-	began    time.Time
 	done     chan struct{}
+	ended    time.Time
 	verified bool
+}
+
+// isRecent reports whether the result may be used, or will be known soon. The ports of a query
+// are verified one after the other, with one request for all of them, however long that took.
+func (v *verification) isRecent() bool {
+	select {
+	case <-v.done:
+		return time.Since(v.ended) < verifyInterval
+	default:
+		return true
+	}
 }
 
 func newPathVerifier(client kubernetes.Interface, logger klog.Logger) *pathVerifier {
@@ -73,20 +84,23 @@ func (p *pathVerifier) verify(ctx context.Context, svc *service.Service) bool {
 	}
 	p.mu.Lock()
 	latest := p.latest[svc.UID]
-	if latest != nil && time.Since(latest.began) < verifyInterval {
+	if latest != nil && latest.isRecent() {
 		p.mu.Unlock()
 		<-latest.done
 		return latest.verified
 	}
 	for uid, old := range p.latest {
-		if time.Since(old.began) >= verifyInterval {
+		if !old.isRecent() {
 			delete(p.latest, uid)
 		}
 	}
-	latest = &verification{began: time.Now(), done: make(chan struct{})}
+	latest = &verification{done: make(chan struct{})}
 	p.latest[svc.UID] = latest
 	p.mu.Unlock()
-	defer close(latest.done)
+	defer func() {
+		latest.ended = time.Now()
+		close(latest.done)
+	}()
 	latest.verified = p.hasSlice(ctx, svc)
 	return latest.verified
 }
