@@ -31,10 +31,13 @@ import (
 	"time"
 )
 
-// recheckInterval is how long a port of a ready pod is not used after a refused connection,
-// and how often it gets one connection after that, which may be accepted again. A single
-// lost packet is enough for that.
-const recheckInterval = time.Second
+const (
+	// recheckInterval is how long a port of a ready pod is not used after a refused
+	// connection, for which a single lost packet is enough. Then it gets one, and others
+	// after pauses that double up to maxRecheckInterval: each may delay a request.
+	recheckInterval    = time.Second
+	maxRecheckInterval = 30 * time.Second
+)
 
 // Description is what the EndpointSlices say about one pod.
 type Description struct {
@@ -76,8 +79,10 @@ type port struct {
 	accepts bool
 	// refused: a connection was refused, and none has been accepted since.
 	refused bool
-	// recheckAt is when a ready pod that refused a connection is to get another one.
-	recheckAt time.Time
+	// recheckAt is when a ready pod that refused a connection is to get another one, and
+	// recheckPause how long after that the next one.
+	recheckAt    time.Time
+	recheckPause time.Duration
 }
 
 // serves reports whether the pod can serve on p.
@@ -263,7 +268,8 @@ func (s *Set) recheck(portName string, limit int, now func() time.Time, counter 
 		if p == nil || !p.refused || !pod.ready || pod.terminating || at.Before(p.recheckAt) || (limit > 0 && *counter(pod) >= limit) {
 			continue
 		}
-		p.recheckAt = at.Add(recheckInterval)
+		p.recheckAt = at.Add(p.recheckPause)
+		p.recheckPause = min(2*p.recheckPause, maxRecheckInterval)
 		*counter(pod)++
 		return pod, p.number
 	}
@@ -377,8 +383,10 @@ func (s *Set) Silent() int {
 // ConnectionRefused records that a connection to the port of a pod was refused.
 func (s *Set) ConnectionRefused(pod *Pod, portName string, now time.Time) {
 	if p := pod.ports[portName]; p != nil {
+		if !p.refused {
+			p.recheckAt, p.recheckPause = now.Add(recheckInterval), 2*recheckInterval
+		}
 		p.refused, p.accepts = true, false
-		p.recheckAt = now.Add(recheckInterval)
 	}
 }
 

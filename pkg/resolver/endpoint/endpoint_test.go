@@ -137,7 +137,7 @@ func TestWhichPodsCanServe(t *testing.T) {
 }
 
 // TestPortsThatDidNotAcceptAreRechecked checks that a ready pod which refused a connection
-// to a port gets one connection a second, and that others get none.
+// to a port gets one connection after each pause, and that others get none.
 func TestPortsThatDidNotAcceptAreRechecked(t *testing.T) {
 	var s Set
 	now := time.Unix(1000, 0)
@@ -183,8 +183,8 @@ func TestPortsThatDidNotAcceptAreRechecked(t *testing.T) {
 	now = now.Add(recheckInterval / 2)
 	fail("a", "http")
 	now = now.Add(recheckInterval / 2)
-	expect("after another one", "http", "")
-	now = now.Add(recheckInterval / 2)
+	expect("before twice the interval", "http", "")
+	now = now.Add(recheckInterval)
 	pod, _ := s.Recheck("http", 1, clock)
 	now = now.Add(recheckInterval)
 	if got := recheck("http", 1); got != "" {
@@ -193,6 +193,17 @@ func TestPortsThatDidNotAcceptAreRechecked(t *testing.T) {
 	s.Accepted(pod, "http", false)
 	s.CountArrivals()
 	expect("once it has accepted", "http", "")
+	s.Return(pod)
+
+	fail("a", "http")
+	now = now.Add(recheckInterval)
+	for _, pause := range []time.Duration{2, 4, 8, 16, 30, 30} {
+		expect("before a pause", "http", "a")
+		fail("a", "http")
+		now = now.Add(pause*time.Second - 1)
+		expect("in a pause", "http", "")
+		now = now.Add(1)
+	}
 }
 
 func TestAcceptingIsEnoughWithoutProbes(t *testing.T) {
