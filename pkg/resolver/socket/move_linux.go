@@ -63,8 +63,9 @@ type mover struct {
 	write    func(try func(fd uintptr) bool) error
 	// tryReceive and trySend are method values, kept so that no call allocates them.
 	tryReceive, trySend func(fd uintptr) bool
-	// pipe is set while there are bytes to move.
-	pipe *pipe
+	// pipe is set while there are bytes to move. Unsent is how many are in it.
+	pipe   *pipe
+	unsent int
 	// size bounds the bytes of the next system call, n is how many it moved, or copied, and
 	// failure its error.
 	size, n int
@@ -118,18 +119,15 @@ func (m *mover) receiveOnce(fd uintptr) bool {
 
 // send moves n bytes from the pipe to dst.
 func (m *mover) send(n int) error {
-	for m.size = n; m.size > 0; {
+	for m.unsent = n; m.unsent > 0; {
 		err := m.write(m.trySend)
 		if err == nil && m.failure != nil {
 			err = fmt.Errorf("writing: %w", os.NewSyscallError("splice", m.failure))
 		}
 		if err != nil {
-			// The bytes in the pipe must not reach another connection.
-			m.pipe.close()
-			m.pipe = nil
 			return err
 		}
-		m.size -= m.n
+		m.unsent -= m.n
 		m.moved += int64(m.n)
 	}
 	return nil
@@ -137,16 +135,22 @@ func (m *mover) send(n int) error {
 
 // sendOnce moves bytes from the pipe, and reports whether dst accepted any or failed.
 func (m *mover) sendOnce(fd uintptr) bool {
-	m.n, m.failure = splice(m.pipe.read, int(fd), m.size)
+	m.n, m.failure = splice(m.pipe.read, int(fd), m.unsent)
 	return !errors.Is(m.failure, unix.EAGAIN)
 }
 
-// release returns the pipe, which must be empty.
+// release returns the pipe. The bytes that are in it after an error or a panic must not reach
+// another connection.
 func (m *mover) release() {
-	if m.pipe != nil {
+	switch {
+	case m.pipe == nil:
+		return
+	case m.unsent > 0:
+		m.pipe.close()
+	default:
 		pipes.put(m.pipe)
-		m.pipe = nil
 	}
+	m.pipe = nil
 }
 
 // splice moves up to n bytes between a socket and a pipe without blocking.
