@@ -283,7 +283,7 @@ func (a *Allocator) assignOne(ctx context.Context, owner Owner, servicePort, rec
 		if previous != nil {
 			if err := a.deleteClaim(ctx, *previous); err != nil {
 				// Nothing was claimed yet: the next attempt takes another port.
-				a.notify(a.withhold(owner, desired, previous))
+				a.withhold(owner, desired, previous)
 				return err
 			}
 			a.deletedPrevious(desired.ProxyPort)
@@ -364,13 +364,12 @@ func isUnreadable(stored v1alpha1.ProxyPortClaimSpec) bool {
 }
 
 // withhold records that the claim of a reserved port cannot be read, or with previous that
-// this one cannot be deleted. The owner gets another port. It returns those that wait for
-// one: the port does not count as in use any more, and goes to them if there is no other.
-func (a *Allocator) withhold(owner Owner, desired v1alpha1.ProxyPortClaimSpec, previous *v1alpha1.ProxyPortClaimSpec) []types.NamespacedName {
+// this one cannot be deleted. The owner gets another port. Those that wait for one are not
+// notified now: one after the other would try the same port.
+func (a *Allocator) withhold(owner Owner, desired v1alpha1.ProxyPortClaimSpec, previous *v1alpha1.ProxyPortClaimSpec) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.withholdLocked(owner, desired, previous)
-	return a.takeWaiting()
 }
 
 func (a *Allocator) withholdLocked(owner Owner, desired v1alpha1.ProxyPortClaimSpec, previous *v1alpha1.ProxyPortClaimSpec) {
@@ -501,23 +500,26 @@ func (a *Allocator) startCooldowns() []types.NamespacedName {
 }
 
 // endWithholdings ends the time for which ports are withheld, and returns the owners that
-// wait for a port. A claim that could not be deleted is due as that of any released port.
+// wait for a port. A claim that could not be deleted is due as that of any released port, and
+// whoever finds no other port tries it before.
 func (a *Allocator) endWithholdings() []types.NamespacedName {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	ended := false
+	found := false
 	for proxyPort, state := range a.ports {
-		if state.phase != withheld || a.options.Clock.Since(state.since) < withheldTime {
+		if state.phase != withheld {
 			continue
 		}
-		ended = true
-		if state.previous == nil {
+		ended := a.options.Clock.Since(state.since) >= withheldTime
+		switch {
+		case ended && state.previous == nil:
 			delete(a.ports, proxyPort)
-		} else {
+		case ended:
 			a.ports[proxyPort] = &portState{phase: coolingDown, claim: *state.previous, since: state.since}
 		}
+		found = found || ended || state.previous != nil
 	}
-	if !ended {
+	if !found {
 		return nil
 	}
 	return a.takeWaiting()

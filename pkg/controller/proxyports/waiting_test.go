@@ -146,6 +146,8 @@ func TestPortWhoseClaimCannotBeDeletedIsNotMissed(t *testing.T) {
 		t.Errorf("got %v, whose claim before was not deleted", got)
 	}
 	ports.Release(service(2).NamespacedName)
+	ports.wantNotified()
+	ports.DeleteReleasedClaims(t.Context())
 	ports.wantNotified(service(3).NamespacedName)
 	ports.claims.Damage()
 	if got := ports.assign(service(3), []int32{80}, nil); len(got) != 1 {
