@@ -465,8 +465,8 @@ func (c *Controller) leaveDamaged(ctx context.Context, p *pass, damage error) er
 	}
 	// No watch reports that it is deleted.
 	c.queue.AddAfter(p.key(), lostRetry)
-	if len(p.ownServices) == 0 && len(p.ownSlices) == 0 {
-		// The resolvers have left: the target is the user's.
+	if p.state.damageHandled {
+		// The target is the user's.
 		return nil
 	}
 	restorations := recordedRestorations(p, regarding)
@@ -477,6 +477,7 @@ func (c *Controller) leaveDamaged(ctx context.Context, p *pass, damage error) er
 	done, err := c.removeResolvers(ctx, p, since, restorations...)
 	if done {
 		c.wakeQueue.remove(p.key())
+		p.state.recordDamageHandled()
 	}
 	return err
 }

@@ -333,8 +333,9 @@ func (c *Controller) giveUpScaleDown(ctx context.Context, p *pass, cause error) 
 	c.options.SleepFailed(c.targetKeys.Of(p.elastiService), cause.Error())
 	c.event(p.elastiService, corev1.EventTypeWarning, v1alpha1.ReasonSleepFailed, actionSleep, "the target stays awake: %v", cause)
 	autoscaler := scaling.AutoscalerOf(p.elastiService.Spec.Autoscaler)
-	// A pause that failed may have been made all the same.
-	if err := ignoreNotFound(c.scaling.KeepAutoscalerAwake(ctx, p.elastiService.Namespace, autoscaler)); err != nil && !apierrors.IsForbidden(err) {
+	// A pause that failed may have been made all the same. Where ending it is rejected, it is
+	// tried again with each sync.
+	if err := ignoreNotFound(c.scaling.KeepAutoscalerAwake(ctx, p.elastiService.Namespace, autoscaler)); err != nil && !isRejected(err) {
 		return errors.Join(cause, err)
 	}
 	siblings, err := c.storedSiblings(ctx, p.elastiService)

@@ -76,6 +76,8 @@ type state struct {
 	lost bool
 	// damaged is true while the stored object of the ElastiService cannot be read.
 	damaged bool
+	// damageHandled is true once its target was woken and its resolvers have left.
+	damageHandled bool
 	// drainingSince is since when a scale-down has the resolvers in the path.
 	drainingSince time.Time
 	// pausedAt is when a scale-down paused the autoscaler, which called itself
@@ -261,7 +263,7 @@ func (s *state) recordFinalized(uid types.UID) { s.finalized = uid }
 // recordExistence records that an ElastiService exists. Another one of its name may have
 // been finalized before.
 func (s *state) recordExistence(uid types.UID) {
-	s.damaged = false
+	s.damaged, s.damageHandled = false, false
 	if s.finalized != uid {
 		s.finalized = ""
 	}
@@ -295,6 +297,10 @@ func (s *state) recordDamage() bool {
 	s.damaged = true
 	return !known
 }
+
+// recordDamageHandled records that the target of a damaged ElastiService was woken and that its
+// resolvers have left.
+func (s *state) recordDamageHandled() { s.damageHandled = true }
 
 // endRemoval records that the resolvers have left the path, or are to stay.
 func (s *state) endRemoval() { s.removingSince, s.restoredAt = time.Time{}, time.Time{} }
