@@ -501,7 +501,7 @@ func (a *Allocator) startCooldowns() []types.NamespacedName {
 
 // endWithholdings ends the time for which ports are withheld, and returns the owners that
 // wait for a port. A claim that could not be deleted is due as that of any released port, and
-// whoever finds no other port tries it before.
+// an owner that finds no other port tries it before.
 func (a *Allocator) endWithholdings() []types.NamespacedName {
 	a.mu.Lock()
 	defer a.mu.Unlock()
