@@ -248,13 +248,19 @@ func TestResetWithoutAWordIsPassedOn(t *testing.T) {
 // A reset by the server is passed on as well.
 func TestResetOfASilentServerIsPassedOn(t *testing.T) {
 	f := newFixture(t, tuning{greeting: time.Hour})
-	leave := make(chan struct{})
+	accepted, leave := make(chan struct{}, 1), make(chan struct{})
 	f.Pods(resolvertest.Listen(t, func(conn *net.TCPConn) {
+		select {
+		case accepted <- struct{}{}:
+		default:
+		}
 		<-leave
 		reset(conn)
 	}))
 	conn := f.Client()
 	f.silent(0, 1)
+	// A reset before that would be a connection that the pod refused.
+	<-accepted
 	close(leave)
 	resolvertest.AwaitReset(t, conn)
 	if record := f.Record(1); record.Outcome != accesslog.Failed {
