@@ -259,7 +259,7 @@ func TestResetOfASilentServerIsPassedOn(t *testing.T) {
 	}))
 	conn := f.Client()
 	f.silent(0, 1)
-	// A reset before that would be a connection that the pod refused.
+	// A reset before that would be a dial that failed.
 	<-accepted
 	close(leave)
 	resolvertest.AwaitReset(t, conn)
