@@ -134,6 +134,15 @@ e2e() {
     go test -timeout "${timeout}" -count=1 ./test/e2e/...
 }
 
+# tagged_tests prints a pattern of all end-to-end tests with a build tag, so that none is
+# left out.
+tagged_tests() {
+    local files
+    files=$(grep -lwE "^//go:build .*$1" test/e2e/*_test.go)
+    # shellcheck disable=SC2086 # one file name a word
+    grep -hoE '^func Test[A-Za-z0-9_]+' ${files} | sed 's/^func \(.*\)/^\1$/' | paste -sd '|'
+}
+
 # more runs the end-to-end tests that download databases and a browser, and
 # those that give the product other flags for a while.
 more() {
@@ -142,7 +151,7 @@ more() {
     hack/images/databases.sh
     command -v chromium >/dev/null || DEBIAN_FRONTEND=noninteractive apt-get install --yes --no-install-recommends chromium >/dev/null
     hack/deploy.sh
-    go test -tags=more -timeout "${timeout}" -count=1 -run '^(TestDatabases|TestWaitingPageOpens|TestServicesWithoutAProxyPort|TestRollingRestartOfEverything)' ./test/e2e
+    go test -tags=more -timeout "${timeout}" -count=1 -run "$(tagged_tests more)" ./test/e2e
 }
 
 # autoscalers runs the end-to-end tests with controllers of other projects. To
@@ -152,7 +161,7 @@ autoscalers() {
     hack/tools/build.sh argo-rollouts keda
     hack/images/build.sh
     hack/deploy.sh
-    go test -v -tags autoscalers -timeout "${timeout}" -count=1 -run '^(TestArgoRollout|TestKEDA|TestTargetSleepsAndWakesWhileKEDA|TestHorizontalPodAutoscaler)' ./test/e2e
+    go test -v -tags autoscalers -timeout "${timeout}" -count=1 -run "$(tagged_tests autoscalers)" ./test/e2e
 }
 
 # soak switches under traffic a hundred times each way.
@@ -203,7 +212,7 @@ cycles() {
     hack/deploy.sh
     hack/tools/build.sh metrics-server
     hack/tools/debian.sh prometheus
-    go test -v -tags cycles -parallel 4 -timeout "${timeout}" -count=1 -run '^(TestTrafficKeeps|TestResolverKilledDuring|TestAnOpenConnection|TestScaleDownsUnder|TestTriggersRunAFullCycle)' ./test/e2e
+    go test -v -tags cycles -parallel 4 -timeout "${timeout}" -count=1 -run "$(tagged_tests cycles)" ./test/e2e
 }
 
 # nodes kills the second node of the cluster, and starts it again.
@@ -211,7 +220,7 @@ nodes() {
     NODES=2 hack/cluster/up.sh
     hack/images/build.sh
     hack/deploy.sh
-    go test -v -tags nodes -timeout "${timeout}" -count=1 -run '^TestNodeOfTheLeader' ./test/e2e
+    go test -v -tags nodes -timeout "${timeout}" -count=1 -run "$(tagged_tests nodes)" ./test/e2e
 }
 
 if (($# == 0)) || [[ "$1" == -h || "$1" == --help ]]; then
