@@ -165,6 +165,9 @@ func (c *Controller) recordScale(ctx context.Context, p *pass) {
 	if !scaledByOther && p.state.lostWake(now, facts) {
 		p.state.oweWake(c.targetKeys.Of(p.elastiService), max(target.MinReplicas(p.elastiService), 1))
 	}
+	if scaledByOther && facts.atZero && facts.wasUp {
+		c.event(p.elastiService, corev1.EventTypeNormal, v1alpha1.ReasonScaledToZeroByOther, actionSleep, "%s scaled the target to zero", p.target.Object.ScaledBy)
+	}
 	ended := p.state.recordScale(now, facts)
 	if ended == nil {
 		return

@@ -17,9 +17,11 @@ limitations under the License.
 package elastiservice
 
 import (
+	"fmt"
 	"testing"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -39,6 +41,18 @@ func (c *cluster) scaleDeployment(replicas int32, manager string) {
 	c.put(c.dynamic.Tracker(), object)
 }
 
+// eventuallyStatusReplicas waits until the status of an ElastiService has a number of
+// replicas.
+func (c *cluster) eventuallyStatusReplicas(name string, want int32) {
+	c.t.Helper()
+	c.eventually(func() string {
+		if got := c.elastiService(name).Status.Replicas; got != want {
+			return fmt.Sprintf("%d replicas in the status, which has %d", want, got)
+		}
+		return ""
+	})
+}
+
 func TestScalingByOthersIsReported(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
@@ -49,12 +63,7 @@ func TestScalingByOthersIsReported(t *testing.T) {
 	c.start()
 	eventuallyReplicas := func(want int32) {
 		t.Helper()
-		c.eventually(func() string {
-			if c.elastiService("cart").Status.Replicas != want {
-				return "the replicas in the status"
-			}
-			return ""
-		})
+		c.eventuallyStatusReplicas("cart", want)
 	}
 	eventuallyReplicas(2)
 	c.scaleDeployment(0, scaling.FieldManager)
@@ -73,6 +82,22 @@ func TestScalingByOthersIsReported(t *testing.T) {
 	}
 	if by := <-reported; by != "their-operator" {
 		t.Errorf("reported of %s", by)
+	}
+}
+
+// An autoscaler that spec.autoscaler does not name undoes each wake.
+func TestScalingToZeroByOthersIsReported(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t)
+	c.setDeployment("cart", 2, 2)
+	c.create(cartElastiService())
+	c.start()
+	for _, manager := range []string{"their-autoscaler", "kubectl"} {
+		c.scaleDeployment(2, scaling.FieldManager)
+		c.eventuallyStatusReplicas("cart", 2)
+		c.scaleDeployment(0, manager)
+		c.eventuallyEventWith(corev1.EventTypeNormal, v1alpha1.ReasonScaledToZeroByOther, manager+" scaled the target to zero")
+		c.eventuallyStatusReplicas("cart", 0)
 	}
 }
 

@@ -80,6 +80,8 @@ type fakeCluster struct {
 	writes  int
 	// rejects is how many of the next writes of the status fail.
 	rejects int
+	// unlisted are the reasons of ConditionSleeping that v1alpha1.SleepingReasons lacks.
+	unlisted []string
 	// beforeSleep is called with each ElastiService of which sleep is requested. Its error
 	// is that of the request. It may be nil.
 	beforeSleep func(*v1alpha1.ElastiService) error
@@ -189,6 +191,9 @@ func (f *fakeCluster) Report(_ context.Context, elastiService *v1alpha1.ElastiSe
 	f.writes++
 	rejected := f.rejects > 0
 	f.rejects = max(0, f.rejects-1)
+	if report.Sleeping != nil && !slices.Contains(v1alpha1.SleepingReasons(), report.Sleeping.Reason) {
+		f.unlisted = append(f.unlisted, report.Sleeping.Reason)
+	}
 	f.mu.Unlock()
 	if rejected {
 		return errors.New("the storage does not respond")
@@ -287,6 +292,9 @@ func inBubble(t *testing.T, change func(*Options), test func(t *testing.T, f *fi
 		cancel()
 		if err := <-done; err != nil {
 			t.Error(err)
+		}
+		if len(f.unlisted) > 0 {
+			t.Errorf("reasons of Sleeping that are not listed: %q", f.unlisted)
 		}
 		if count := testutil.CollectAndCount(f.registry, "elasti_operator_asleep_seconds_total"); count != 0 {
 			t.Errorf("%d series are left after the end", count)

@@ -163,9 +163,32 @@ func TargetProblems() []string {
 // IsTargetProblem reports whether a reason is one of TargetProblems.
 func IsTargetProblem(reason string) bool { return slices.Contains(TargetProblems(), reason) }
 
+// SleepingReasons returns the reasons that ConditionSleeping can have.
+func SleepingReasons() []string {
+	return []string{
+		ReasonDecisionPending,
+		ReasonAsleep,
+		ReasonTriggerActive,
+		ReasonTraffic,
+		ReasonCoolingDown,
+		ReasonStarting,
+		ReasonSharedTarget,
+		ReasonTriggerUnknown,
+		ReasonNotReported,
+		ReasonNoTriggers,
+		ReasonOutsideEnabledPeriod,
+		ReasonNotReady,
+		ReasonBackingOff,
+		ReasonDryRun,
+		ReasonSleepRequested,
+		ReasonTargetUnknown,
+		ReasonServiceTaken,
+	}
+}
+
 // Reasons of decisions whether a target sleeps, of ConditionSleeping and of the
-// Events about them. ConditionSleeping has ReasonStarting, ReasonTraffic and
-// ReasonServiceTaken too.
+// Events about them. SleepingReasons returns those of ConditionSleeping, of which
+// some are declared elsewhere.
 const (
 	// ReasonDecisionPending: it has not been decided yet whether the target is to
 	// sleep.
@@ -211,6 +234,9 @@ const (
 	// ReasonScaledUpByOther: another client or controller scaled the sleeping
 	// target up. The message names it.
 	ReasonScaledUpByOther = "ScaledUpByOther"
+	// ReasonScaledToZeroByOther: another client or controller, such as an autoscaler that
+	// spec.autoscaler does not name, scaled the target to zero. The message names it.
+	ReasonScaledToZeroByOther = "ScaledToZeroByOther"
 	// ReasonConflictOver: the target sleeps again without being scaled up by others.
 	ReasonConflictOver = "ConflictOver"
 )
