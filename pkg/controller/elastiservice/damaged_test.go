@@ -28,6 +28,7 @@ import (
 	clienttesting "k8s.io/client-go/testing"
 
 	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti/v1alpha1"
+	"github.com/truefoundry/elasti-apiserver/pkg/controller/resources"
 )
 
 // errDamaged is the response to reading an ElastiService whose stored object is damaged.
@@ -96,6 +97,32 @@ func TestTargetOfADamagedElastiServiceIsWokenBeforeResolversLeave(t *testing.T) 
 	c.eventuallyCondition("late", v1alpha1.ConditionReady, metav1.ConditionFalse, v1alpha1.ReasonProxyPortsExhausted)
 	repair()
 	c.eventuallyMode("cart", v1alpha1.ModeProxy)
+}
+
+// That its resolver slices and its private Service were deleted does not say that the target
+// was woken.
+func TestTargetOfADamagedElastiServiceWithoutObjectsIsWoken(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t)
+	c.createOther()
+	c.create(cartElastiService())
+	c.start()
+	c.eventuallyMode("cart", v1alpha1.ModeProxy)
+	rejected := func(clienttesting.Action) (bool, runtime.Object, error) {
+		return true, nil, apierrors.NewInternalError(errors.New("nothing can be made for now"))
+	}
+	c.host.PrependReactor("create", "services", rejected)
+	c.host.PrependReactor("create", "endpointslices", rejected)
+	c.deleteResolverSlices()
+	c.deleteService(resources.PrivateServiceName("cart"))
+	c.elasti.PrependReactor("get", "elastiservices", func(action clienttesting.Action) (bool, runtime.Object, error) {
+		if action.(clienttesting.GetAction).GetName() != "cart" {
+			return false, nil, nil
+		}
+		return true, nil, errDamaged
+	})
+	c.remove("cart")
+	c.eventuallyReplicas(2)
 }
 
 // A storage that does not work for a while has not lost anything, and the resolvers may still
