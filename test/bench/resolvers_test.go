@@ -17,8 +17,9 @@ limitations under the License.
 package main
 
 import (
+	"fmt"
 	"math"
-	"os"
+	"os/exec"
 	"slices"
 	"strings"
 	"testing"
@@ -49,24 +50,44 @@ func TestOpenFileLimitIsTheSoftOne(t *testing.T) {
 }
 
 func TestTooFewOpenFilesAreAnError(t *testing.T) {
-	self := []int{os.Getpid()}
-	if err := checkOpenFiles(self, -otherFiles); err != nil {
+	process := limitedProcess(t, 100)
+	if err := checkOpenFiles([]int{process}, 100-otherFiles); err != nil {
 		t.Error(err)
 	}
-	limits, err := os.ReadFile("/proc/self/limits")
-	if err != nil {
-		t.Fatal(err)
-	}
-	limit, err := openFileLimit(string(limits))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if limit == math.MaxInt {
-		t.Skip("this process may have any number of files open")
-	}
-	if err := checkOpenFiles(self, limit); err == nil || !strings.Contains(err.Error(), "ulimit -Hn") {
+	if err := checkOpenFiles([]int{process}, 101-otherFiles); err == nil || !strings.Contains(err.Error(), "ulimit -Hn") {
 		t.Errorf("the error is %v", err)
 	}
+}
+
+// limitedProcess starts a process that may have so many files open, which ends with the
+// test, and returns its id.
+func limitedProcess(t *testing.T, files int) int {
+	t.Helper()
+	command := exec.Command("sh", "-c", fmt.Sprintf("ulimit -n %d && echo && exec cat", files))
+	input, err := command.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	output, err := command.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := command.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := input.Close(); err != nil {
+			t.Error(err)
+		}
+		if err := command.Wait(); err != nil {
+			t.Error(err)
+		}
+	})
+	// It prints a line once it has the limit.
+	if _, err := output.Read(make([]byte, 1)); err != nil {
+		t.Fatal(err)
+	}
+	return command.Process.Pid
 }
 
 func TestHeldRequestsAreThoseOfTheService(t *testing.T) {
