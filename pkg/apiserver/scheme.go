@@ -15,10 +15,10 @@ limitations under the License.
 */
 
 // Package apiserver assembles the aggregated API server: its scheme, its
-// configuration, its endpoints, and the controller that runs inside of it.
+// configuration and its endpoints. It runs the controller that it is given.
 //
-// It knows neither flags nor where the objects are stored, which its Config hides. Begin
-// with New.
+// It knows neither flags nor where the objects are stored, which its Config hides, nor
+// what the controller does, which package app makes. Begin with New.
 package apiserver
 
 import (
