@@ -75,7 +75,7 @@ type ExtraConfig struct {
 	// StorageCheck reports why the storage cannot be read. It is not part of
 	// liveness: a restart does not repair the storage. Nil when the generic server checks it.
 	StorageCheck func(ctx context.Context) error
-	// StoreGuard says whether the storage is the one that the installation uses. The
+	// StoreGuard reports whether the storage is the one that the installation uses. The
 	// controller runs only while it is.
 	StoreGuard *guard.Guard
 	// NewController makes the controller, which accesses the server's own objects

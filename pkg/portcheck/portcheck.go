@@ -110,7 +110,7 @@ func (q *Query) Encode() string {
 func Parse(values url.Values) (*Query, error) {
 	namespace, name, ok := strings.Cut(values.Get(parameterService), "/")
 	if !ok {
-		return nil, fmt.Errorf("%s: want namespace/name", parameterService)
+		return nil, fmt.Errorf("%s: must be namespace/name", parameterService)
 	}
 	q := &Query{Service: types.NamespacedName{Namespace: namespace, Name: name}, UID: types.UID(values.Get(parameterUID))}
 	if q.UID == "" {
@@ -129,7 +129,7 @@ func Parse(values url.Values) (*Query, error) {
 	if text := values.Get(parameterAccept); text != "" {
 		accept, err := strconv.ParseBool(text)
 		if err != nil {
-			return nil, fmt.Errorf("%s: want true or false", parameterAccept)
+			return nil, fmt.Errorf("%s: must be true or false", parameterAccept)
 		}
 		q.Accept = accept
 	}

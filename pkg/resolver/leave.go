@@ -53,7 +53,7 @@ type listings struct {
 }
 
 // awaitLeft returns when no resolver slice lists this resolver as ready, after
-// leaveTimeout, when it may not know any more, or when ctx ends: while the
+// leaveTimeout, when it loses the permission to list them, or when ctx ends: while the
 // controller is being replaced itself nothing takes resolvers out of the slices,
 // and clients that are sent here must be let in.
 func (r *Resolver) awaitLeft(ctx context.Context) {
@@ -68,7 +68,7 @@ func (r *Resolver) awaitLeft(ctx context.Context) {
 	defer factory.Shutdown()
 	defer cancel()
 	informer := factory.Discovery().V1().EndpointSlices().Informer()
-	// What is deleted with this resolver, its permissions, does not come back.
+	// Permissions that are deleted together with this resolver do not come back.
 	handleErr := informer.SetWatchErrorHandlerWithContext(func(ctx context.Context, reflector *cache.Reflector, err error) {
 		cache.DefaultWatchErrorHandler(ctx, reflector, err)
 		if apierrors.IsForbidden(err) || apierrors.IsUnauthorized(err) {
@@ -101,7 +101,7 @@ func (r *Resolver) awaitLeft(ctx context.Context) {
 
 // awaitQuiet returns when no client has come for Drain.Delay: what leads traffic
 // here, such as kube-proxy, may be slow to follow the EndpointSlices where a node
-// is busy. Other clients come whatever the EndpointSlices list, so it waits for quiet until the
+// is busy. Some clients do not follow the EndpointSlices, so it waits for quiet until the
 // deadline at most, or until ctx ends.
 func (r *Resolver) awaitQuiet(ctx context.Context, deadline time.Time) {
 	quiet := time.Now()
@@ -177,8 +177,8 @@ func (l *listings) empty() bool {
 	return len(l.seen) == 0
 }
 
-// ownAddresses are those that others reach this process at, when it listens on
-// an address, which may be all of them.
+// ownAddresses returns the addresses at which others reach this process when it listens
+// on bind, which may stand for all of them.
 func ownAddresses(bind string) []string {
 	if address := net.ParseIP(bind); address != nil && !address.IsUnspecified() {
 		return []string{address.String()}

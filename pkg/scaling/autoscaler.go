@@ -50,7 +50,7 @@ func (c *Client) ResumeAutoscaler(ctx context.Context, namespace string, autosca
 	return c.endPause(ctx, namespace, autoscaler, released, false)
 }
 
-// custody says what controls an awake target.
+// custody is whether the product or the autoscaler controls an awake target.
 type custody int
 
 const (

@@ -14,7 +14,7 @@ See the License for the specific language governing permissions and
 limitations under the License.
 */
 
-// Package schedule says whether an instant is inside of a recurring period of
+// Package schedule reports whether an instant is inside of a recurring period of
 // time. Validation and evaluation both go through it, so that what is accepted
 // is what is understood.
 //

@@ -308,7 +308,7 @@ func (s *scene) awaitAnnotations(app *cluster.Application, want map[string]strin
 func (s *scene) awaitScaledObject(app *cluster.Application, what string, condition func(*unstructured.Unstructured) bool) {
 	s.Helper()
 	var last *unstructured.Unstructured
-	err := wait.PollUntilContextTimeout(s.ctx, pollInterval, convergeTimeout, true, func(context.Context) (bool, error) {
+	err := wait.PollUntilContextTimeout(s.ctx, pollInterval, propagationTimeout, true, func(context.Context) (bool, error) {
 		last = s.scaledObject(app)
 		return condition(last), nil
 	})

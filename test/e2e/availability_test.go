@@ -98,7 +98,7 @@ func (s *scene) checkProblem(app *cluster.Application, reason, words string) {
 	}
 	page := s.request(app, http.MethodGet, "/", http.Header{"Accept": {"text/html"}, "Sec-Fetch-Mode": {"navigate"}})
 	if !strings.Contains(page.Body, reason+": ") {
-		s.Errorf("the waiting page does not tell the reason: %q", page.Body)
+		s.Errorf("the waiting page does not give the reason: %q", page.Body)
 	}
 	polled := s.request(app, http.MethodHead, "/", http.Header{"X-Elasti-Waiting": {"1"}})
 	if problem, err := url.PathUnescape(polled.Header.Get("X-Elasti-Problem")); err != nil || !strings.Contains(problem, words) {

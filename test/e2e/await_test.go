@@ -33,8 +33,8 @@ import (
 const (
 	// pollInterval is the interval of polling where a watch is not possible.
 	pollInterval = 100 * time.Millisecond
-	// convergeTimeout bounds the propagation delay of kube-proxy.
-	convergeTimeout = 20 * time.Second
+	// propagationTimeout bounds the propagation delay of kube-proxy.
+	propagationTimeout = 20 * time.Second
 	// resetTimeout bounds the wait for a reset by a resolver, which may hold a connection
 	// for 35 s because resolvers might get into the path again.
 	resetTimeout = time.Minute
@@ -59,7 +59,7 @@ func (s *scene) awaitFromResolver(app *cluster.Application) *cluster.Response {
 func (s *scene) awaitPeer(app *cluster.Application, fromResolver bool) *cluster.Response {
 	s.Helper()
 	var last *cluster.Response
-	err := wait.PollUntilContextTimeout(s.ctx, pollInterval, convergeTimeout, true, func(ctx context.Context) (bool, error) {
+	err := wait.PollUntilContextTimeout(s.ctx, pollInterval, propagationTimeout, true, func(ctx context.Context) (bool, error) {
 		resolvers, err := s.ResolverAddresses(ctx)
 		if err != nil {
 			return false, err
@@ -114,7 +114,7 @@ func (s *scene) awaitEvent(app *cluster.Application, reason string) {
 	elastiService, err := s.Elasti.ElastiV1alpha1().ElastiServices(app.Namespace).Get(s.ctx, app.Name, metav1.GetOptions{})
 	s.check(err)
 	var reasons []string
-	err = wait.PollUntilContextTimeout(s.ctx, pollInterval, convergeTimeout, true, func(ctx context.Context) (bool, error) {
+	err = wait.PollUntilContextTimeout(s.ctx, pollInterval, propagationTimeout, true, func(ctx context.Context) (bool, error) {
 		events, err := s.Host.EventsV1().Events(app.Namespace).List(ctx, metav1.ListOptions{})
 		if err != nil {
 			return false, err

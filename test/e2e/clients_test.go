@@ -50,7 +50,7 @@ func TestPodThatIsNotAllowedGetsAReset(t *testing.T) {
 		}
 	})
 	s.allowClients(app, `["0.0.0.0/0","::/0"]`)
-	err := wait.PollUntilContextTimeout(s.ctx, pollInterval, convergeTimeout, true, func(ctx context.Context) (bool, error) {
+	err := wait.PollUntilContextTimeout(s.ctx, pollInterval, propagationTimeout, true, func(ctx context.Context) (bool, error) {
 		_, err := s.GetFromPod(ctx, s.namespace, app.URL("/"))
 		return err == nil, nil
 	})

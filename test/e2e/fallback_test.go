@@ -59,7 +59,7 @@ func TestHealthChecksGetLocalRepliesAtZeroAndReachTheApplicationAwake(t *testing
 	s.get(app, "/")
 	// Each resolver observes the pod at a time of its own.
 	row := 0
-	err := wait.PollUntilContextTimeout(s.ctx, pollInterval, convergeTimeout, true, func(context.Context) (bool, error) {
+	err := wait.PollUntilContextTimeout(s.ctx, pollInterval, propagationTimeout, true, func(context.Context) (bool, error) {
 		response := s.request(app, http.MethodGet, "/alive", http.Header{"User-Agent": {"kube-probe/1.37"}})
 		if row++; response.FromApplication(app.Name) != nil {
 			row = 0

@@ -115,7 +115,7 @@ func (s *scene) installFleets() {
 		},
 	}}, metav1.CreateOptions{})
 	s.check(err)
-	err = wait.PollUntilContextTimeout(s.ctx, pollInterval, convergeTimeout, true, func(ctx context.Context) (bool, error) {
+	err = wait.PollUntilContextTimeout(s.ctx, pollInterval, propagationTimeout, true, func(ctx context.Context) (bool, error) {
 		_, err := s.Dynamic.Resource(fleetsResource).Namespace(s.namespace).List(ctx, metav1.ListOptions{Limit: 1})
 		return err == nil, nil
 	})

@@ -68,7 +68,7 @@ func TestMetricsOfAResolverAreForThoseWhoMayReadThem(t *testing.T) {
 	// The authorizer of the API server receives the binding later.
 	var status int
 	var body string
-	err = wait.PollUntilContextTimeout(s.ctx, pollInterval, convergeTimeout, true, func(context.Context) (bool, error) {
+	err = wait.PollUntilContextTimeout(s.ctx, pollInterval, propagationTimeout, true, func(context.Context) (bool, error) {
 		status, body = s.scrape(url, reader)
 		return status == http.StatusOK, nil
 	})

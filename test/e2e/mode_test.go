@@ -40,7 +40,7 @@ func TestElastiServiceCreatedBeforeItsServiceAndTargetHealsByItself(t *testing.T
 		condition, err := app.AwaitCondition(s.ctx, missing, metav1.ConditionFalse)
 		s.check(err)
 		if condition.Reason == "" || condition.Message == "" {
-			t.Errorf("condition %s tells no reason or message: %+v", missing, condition)
+			t.Errorf("condition %s has no reason or message: %+v", missing, condition)
 		}
 	}
 	s.check(app.CreateService(s.ctx))
@@ -111,7 +111,7 @@ func TestKeptConnectionIsForwardedThenClosedAndTheClientMovesToThePod(t *testing
 	resolvers, err := s.ResolverAddresses(s.ctx)
 	s.check(err)
 	var last *cluster.Response
-	err = wait.PollUntilContextTimeout(s.ctx, pollInterval, convergeTimeout, true, func(context.Context) (bool, error) {
+	err = wait.PollUntilContextTimeout(s.ctx, pollInterval, propagationTimeout, true, func(context.Context) (bool, error) {
 		last = get()
 		return !slices.Contains(resolvers, last.PeerAddress()), nil
 	})

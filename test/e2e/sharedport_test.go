@@ -112,7 +112,7 @@ func (w withHost) RoundTrip(request *http.Request) (*http.Response, error) {
 func (s *scene) awaitResponse(app *cluster.Application, host, field string) {
 	s.Helper()
 	var last *cluster.Response
-	err := wait.PollUntilContextTimeout(s.ctx, pollInterval, convergeTimeout, true, func(context.Context) (bool, error) {
+	err := wait.PollUntilContextTimeout(s.ctx, pollInterval, propagationTimeout, true, func(context.Context) (bool, error) {
 		last = s.sendTo(app, host, field)
 		return last.FromApplication(app.Name) == nil, nil
 	})

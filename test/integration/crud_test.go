@@ -300,7 +300,7 @@ spec:
 		t.Errorf("kubectl get elasti shows %q", byCategory)
 	}
 	if explained := run("", "explain", "elastiservice.spec.cooldownPeriod"); !strings.Contains(explained, "seconds") {
-		t.Errorf("kubectl explain does not tell the unit of cooldownPeriod:\n%s", explained)
+		t.Errorf("kubectl explain does not give the unit of cooldownPeriod:\n%s", explained)
 	}
 	run("", "delete", "elastiservice", "app", "--timeout=30s")
 }

@@ -71,7 +71,7 @@ func TestUninstallingInAnyOrderLeavesTargetsAwake(t *testing.T) {
 				order.prepare(t)
 			}
 			startAgain(t)
-			waitForGuards(t)
+			waitForFinalizers(t)
 			asleep, awake := newNamespace(t), newNamespace(t)
 			putToSleepWithAutoscaler(t, asleep)
 			createApplication(t, awake, 1)
@@ -101,7 +101,7 @@ func TestUninstallingInAnyOrderLeavesTargetsAwake(t *testing.T) {
 				}
 			}
 			expectResumed(t, asleep)
-			waitForNoGuards(t)
+			waitForNoFinalizers(t)
 			stopping.Wait()
 
 			deleteManifests(t)
@@ -168,22 +168,22 @@ func deleteServerDeployment(t *testing.T) {
 	}
 }
 
-func waitForGuards(t *testing.T) {
+func waitForFinalizers(t *testing.T) {
 	t.Helper()
-	eventually(t, "the permissions of the server are guarded", func(ctx context.Context) string {
-		return describeGuards(ctx, func(guarded bool, err error) bool { return err == nil && guarded })
+	eventually(t, "the permissions of the server are protected", func(ctx context.Context) string {
+		return describeFinalizers(ctx, func(protected bool, err error) bool { return err == nil && protected })
 	})
 }
 
-func waitForNoGuards(t *testing.T) {
+func waitForNoFinalizers(t *testing.T) {
 	t.Helper()
-	eventually(t, "the permissions of the server are not guarded any more", func(ctx context.Context) string {
-		return describeGuards(ctx, func(guarded bool, err error) bool { return apierrors.IsNotFound(err) || err == nil && !guarded })
+	eventually(t, "the permissions of the server are not protected any more", func(ctx context.Context) string {
+		return describeFinalizers(ctx, func(protected bool, err error) bool { return apierrors.IsNotFound(err) || err == nil && !protected })
 	})
 }
 
-// describeGuards returns which permission of the server is not as wanted.
-func describeGuards(ctx context.Context, wanted func(guarded bool, err error) bool) string {
+// describeFinalizers returns which permission of the server is not as wanted.
+func describeFinalizers(ctx context.Context, wanted func(protected bool, err error) bool) string {
 	role, err := shared.Kubernetes.RbacV1().ClusterRoles().Get(ctx, environment.ServerName, metav1.GetOptions{})
 	if !wanted(slices.Contains(role.GetFinalizers(), uninstallFinalizer), err) {
 		return fmt.Sprintf("the ClusterRole is %+v (error: %v)", role.ObjectMeta, err)

@@ -125,9 +125,9 @@ func run(ctx context.Context, o options) error {
 		return err
 	}
 	// What happened until then is worth seeing, also where it does not come to rest.
-	restless := watched.awaitRest(ctx, start, o.untilAsleep)
+	waitErr := watched.awaitSleep(ctx, start, o.untilAsleep)
 	if ctx.Err() != nil {
-		return restless
+		return waitErr
 	}
 	watched.addMoments(start, &recorded)
 	if o.accessLogs {
@@ -147,7 +147,7 @@ func run(ctx context.Context, o options) error {
 	if summary := recorded.summary(); summary != "" {
 		fmt.Printf("\n%s\n", summary)
 	}
-	return restless
+	return waitErr
 }
 
 // request runs the client, shows it and what it prints, and records when it

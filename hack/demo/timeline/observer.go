@@ -79,9 +79,9 @@ func newObserver(ctx context.Context, host kubernetes.Interface, elasti versione
 	return o, nil
 }
 
-// awaitRest waits until the traffic arrives where it is to after a wake, and then,
+// awaitSleep waits until the traffic arrives where it is to after a wake, and then,
 // if it is to, until the target sleeps and its pod is deleted.
-func (o *observer) awaitRest(ctx context.Context, start time.Time, untilAsleep bool) error {
+func (o *observer) awaitSleep(ctx context.Context, start time.Time, untilAsleep bool) error {
 	if !o.always {
 		if err := o.await(ctx, start, cluster.ModeChanged, o.name, string(v1alpha1.ModeServe), serveTimeout, "the ElastiService is not in mode serve"); err != nil {
 			return err

@@ -90,8 +90,8 @@ func (r *aggregatingRecorder) atFirstVersion(reference *corev1.ObjectReference, 
 	return &first
 }
 
-// eventSink writes Events. It reports an Event that the server
-// rejects itself: the broadcaster would log the whole Event as an error, also when
+// eventSink writes Events. It logs in one line that the API server rejected one: the
+// broadcaster would log the whole Event as an error, also when
 // the namespace is deleted and nothing is wrong.
 type eventSink struct {
 	events.EventSink

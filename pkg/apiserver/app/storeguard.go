@@ -61,8 +61,8 @@ type evidence struct {
 	namespaces []string
 }
 
-// find returns a private Service that the server made, in words, or nothing. What only
-// looks like one to a client that can write Services is none.
+// find returns a description of a private Service that the server made, or an empty string.
+// A Service without the server's signature does not count.
 func (e *evidence) find(ctx context.Context) (string, error) {
 	secret, err := e.host.CoreV1().Secrets(e.namespace).Get(ctx, signingKeySecret, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {

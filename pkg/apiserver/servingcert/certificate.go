@@ -39,10 +39,10 @@ const (
 	certValidity      = 365 * 24 * time.Hour
 	// backdate keeps a certificate valid for a peer whose clock is behind.
 	backdate = time.Hour
-	// settlingTime is how long a new authority is published before it is used:
+	// publishLead is how long a new authority is published before it is used:
 	// every replica and the aggregator have learnt of it by then, even when
 	// publishing it failed for some time.
-	settlingTime = 24 * time.Hour
+	publishLead = 24 * time.Hour
 )
 
 // pair is a serving certificate with the authority that signed it. It is not
@@ -84,7 +84,7 @@ func (p *pair) parse() error {
 // renew returns current when nothing of it is due, or what is to follow it.
 //
 // An authority in the last third of its life is replaced, but the serving
-// certificate is signed by the new one only after the settling time.
+// certificate is signed by the new one only after publishLead.
 func renew(current *pair, dnsNames []string, now time.Time) (*pair, error) {
 	switch {
 	case current == nil || expired(current.authorities[0], now):
@@ -95,7 +95,7 @@ func renew(current *pair, dnsNames []string, now time.Time) (*pair, error) {
 		return sign([]*x509.Certificate{authority}, signer, dnsNames, now)
 	case due(current.authorities[0], now):
 		return addAuthority(current, now)
-	case slices.Equal(current.leaf.DNSNames, dnsNames) && settling(current, now):
+	case slices.Equal(current.leaf.DNSNames, dnsNames) && tooNew(current, now):
 		return current, nil
 	case due(current.leaf, now) || !slices.Equal(current.leaf.DNSNames, dnsNames) || !signedBy(current.leaf, current.authorities[0]):
 		return sign(unexpired(current.authorities, now), current.signer, dnsNames, now)
@@ -104,10 +104,10 @@ func renew(current *pair, dnsNames []string, now time.Time) (*pair, error) {
 	}
 }
 
-// settling reports whether the newest authority is not to be used yet.
-func settling(current *pair, now time.Time) bool {
+// tooNew reports whether the newest authority is not to be used yet.
+func tooNew(current *pair, now time.Time) bool {
 	added := current.authorities[0].NotBefore.Add(backdate)
-	return len(current.authorities) > 1 && now.Before(added.Add(settlingTime)) && !expired(current.leaf, now)
+	return len(current.authorities) > 1 && now.Before(added.Add(publishLead)) && !expired(current.leaf, now)
 }
 
 func due(certificate *x509.Certificate, now time.Time) bool {

@@ -22,38 +22,40 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// quickness is how much faster than real time the time of a cluster goes, so
+// acceleration is how much faster than real time the time of a cluster goes, so
 // that tests need not wait for what the controller waits for.
-const quickness = 5
+const acceleration = 5
 
-// quickClock is a real clock that goes faster. It cannot be stepped from
+// acceleratedClock is a real clock that goes faster. It cannot be stepped from
 // outside, so it needs no knowledge of what waits for it.
-type quickClock struct {
+type acceleratedClock struct {
 	started time.Time
 }
 
-var _ clock.WithTicker = quickClock{}
+var _ clock.WithTicker = acceleratedClock{}
 
-func (c quickClock) Now() time.Time {
-	return c.started.Add(time.Since(c.started) * quickness)
+func (c acceleratedClock) Now() time.Time {
+	return c.started.Add(time.Since(c.started) * acceleration)
 }
 
-func (c quickClock) Since(t time.Time) time.Duration { return c.Now().Sub(t) }
+func (c acceleratedClock) Since(t time.Time) time.Duration { return c.Now().Sub(t) }
 
-func (c quickClock) After(d time.Duration) <-chan time.Time { return time.After(d / quickness) }
-
-func (c quickClock) NewTimer(d time.Duration) clock.Timer {
-	return quickTimer{clock.RealClock{}.NewTimer(d / quickness)}
+func (c acceleratedClock) After(d time.Duration) <-chan time.Time {
+	return time.After(d / acceleration)
 }
 
-func (c quickClock) NewTicker(d time.Duration) clock.Ticker {
-	return clock.RealClock{}.NewTicker(d / quickness)
+func (c acceleratedClock) NewTimer(d time.Duration) clock.Timer {
+	return quickTimer{clock.RealClock{}.NewTimer(d / acceleration)}
 }
 
-func (c quickClock) Tick(d time.Duration) <-chan time.Time { return c.NewTicker(d).C() }
+func (c acceleratedClock) NewTicker(d time.Duration) clock.Ticker {
+	return clock.RealClock{}.NewTicker(d / acceleration)
+}
 
-func (c quickClock) Sleep(d time.Duration) { clock.RealClock{}.Sleep(d / quickness) }
+func (c acceleratedClock) Tick(d time.Duration) <-chan time.Time { return c.NewTicker(d).C() }
+
+func (c acceleratedClock) Sleep(d time.Duration) { clock.RealClock{}.Sleep(d / acceleration) }
 
 type quickTimer struct{ clock.Timer }
 
-func (t quickTimer) Reset(d time.Duration) bool { return t.Timer.Reset(d / quickness) }
+func (t quickTimer) Reset(d time.Duration) bool { return t.Timer.Reset(d / acceleration) }

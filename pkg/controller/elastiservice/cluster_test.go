@@ -178,7 +178,7 @@ func newCluster(t *testing.T) *cluster {
 		Elasti: c.elasti, Statuses: c, Claims: c.claims, Signer: newSigner(t), Reader: clientReader{c.elasti}, Host: c.host, HostDynamic: c.dynamic, Scaling: c.scaling, Recorder: c.events,
 		ResolverNamespace: "elasti-system", ResolverService: "elasti-resolver",
 		ProxyPortRange: utilnet.PortRange{Base: 10000, Size: 100},
-		Clock:          quickClock{time.Now()},
+		Clock:          acceleratedClock{time.Now()},
 	}
 	c.setEndpoints("elasti-system", "elasti-resolver", "10.0.0.1", "10.0.0.2")
 	c.create(cartService())

@@ -99,9 +99,9 @@ func (c *cluster) deleteVolumesAtZero() {
 // requested, unless the loss is accepted.
 func TestTargetWhoseVolumesWouldBeDeletedStaysAwake(t *testing.T) {
 	t.Parallel()
-	c, stumbling := newScaleDown(t, nil)
+	c, failing := newScaleDown(t, nil)
 	c.deleteVolumesAtZero()
-	stumbling.toZero = func(next func() error) error {
+	failing.toZero = func(next func() error) error {
 		if c.elastiService("cart").Annotations[v1alpha1.AnnotationAcceptVolumeDeletion] == "" {
 			t.Error("scaled to zero")
 		}
@@ -112,7 +112,7 @@ func TestTargetWhoseVolumesWouldBeDeletedStaysAwake(t *testing.T) {
 	c.eventuallyCondition("cart", v1alpha1.ConditionTargetCompatible, metav1.ConditionFalse, v1alpha1.ReasonVolumesDeletedAtZero)
 	c.requestSleep("cart")
 	c.eventuallyEvent(v1alpha1.ReasonSleepFailed)
-	c.eventuallyAsBefore(stumbling)
+	c.eventuallyAsBefore(failing)
 
 	c.edit("cart", func(elastiService *v1alpha1.ElastiService) {
 		elastiService.Annotations = map[string]string{v1alpha1.AnnotationAcceptVolumeDeletion: "true"}
@@ -148,11 +148,11 @@ func TestVolumesAreNotDeletedByWhatComesRightBeforeTheScaling(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			c, stumbling := newScaleDown(t, nil)
+			c, failing := newScaleDown(t, nil)
 			test.before(c)
 			var change sync.Once
 			c.beforeRequestsAreChecked(func() { change.Do(func() { test.change(c) }) })
-			stumbling.toZero = func(next func() error) error {
+			failing.toZero = func(next func() error) error {
 				err := next()
 				if err == nil {
 					t.Error("scaled to zero, which deletes the volumes")
@@ -163,7 +163,7 @@ func TestVolumesAreNotDeletedByWhatComesRightBeforeTheScaling(t *testing.T) {
 			c.eventuallyMode("cart", v1alpha1.ModeServe)
 			c.requestSleep("cart")
 			c.eventuallyEvent(test.reason)
-			c.eventuallyAsBefore(stumbling)
+			c.eventuallyAsBefore(failing)
 		})
 	}
 }

@@ -31,11 +31,11 @@ import (
 // newConflict is a cluster with the ElastiService "cart", whose target sleeps, and an
 // older one "basket" with a Service and a target of its own, which is awake. takeOver
 // has the older one name the Service of the other one.
-func newConflict(t *testing.T) (c *cluster, stumbling *stumblingScaling, takeOver func()) {
+func newConflict(t *testing.T) (c *cluster, failing *failingScaling, takeOver func()) {
 	t.Helper()
 	c = newCluster(t)
-	stumbling = &stumblingScaling{fakeScaling: c.scaling}
-	c.options.Scaling = stumbling
+	failing = &failingScaling{fakeScaling: c.scaling}
+	c.options.Scaling = failing
 	conflicting := cartElastiService()
 	conflicting.CreationTimestamp = metav1.Unix(2000, 0)
 	c.create(conflicting)
@@ -50,7 +50,7 @@ func newConflict(t *testing.T) (c *cluster, stumbling *stumblingScaling, takeOve
 	c.start()
 	c.eventuallyMode("cart", v1alpha1.ModeProxy)
 	c.eventuallyMode("basket", v1alpha1.ModeServe)
-	return c, stumbling, func() {
+	return c, failing, func() {
 		c.edit("basket", func(elastiService *v1alpha1.ElastiService) { elastiService.Spec.Service = "cart" })
 	}
 }
@@ -84,10 +84,10 @@ func (c *cluster) eventuallyOwners(want string) {
 // another target.
 func TestTargetOfOneThatLosesItsServiceIsWokenFirst(t *testing.T) {
 	t.Parallel()
-	c, stumbling, takeOver := newConflict(t)
+	c, failing, takeOver := newConflict(t)
 	var wakes atomic.Int32
-	stumbling.mu.Lock()
-	stumbling.wake = func(next func() error) error {
+	failing.mu.Lock()
+	failing.wake = func(next func() error) error {
 		if c.scaling.replicas(t, "cart") == 0 {
 			wakes.Add(1)
 			if owners := c.ownersOf(); owners != "cart cart" {
@@ -96,7 +96,7 @@ func TestTargetOfOneThatLosesItsServiceIsWokenFirst(t *testing.T) {
 		}
 		return next()
 	}
-	stumbling.mu.Unlock()
+	failing.mu.Unlock()
 	takeOver()
 	c.eventuallyReplicas(2)
 	c.eventuallyCondition("cart", v1alpha1.ConditionConflict, metav1.ConditionTrue, v1alpha1.ReasonServiceTaken)

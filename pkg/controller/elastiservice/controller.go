@@ -85,7 +85,7 @@ type Controller struct {
 	polls *polls
 	// unsynced are the ElastiServices that wait for the caches of their namespaces.
 	unsynced *unsynced
-	// slicesTried says whether the EndpointSlices of each namespace are cached, or cannot be.
+	// slicesTried records whether the EndpointSlices of each namespace are cached, or cannot be.
 	slicesTried *tried
 
 	// Set by Run before anything else runs.

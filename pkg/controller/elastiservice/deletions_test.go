@@ -142,8 +142,8 @@ func TestTargetThatCannotBeWokenHoldsUpADeletion(t *testing.T) {
 // left to do.
 func TestAutoscalerThatCannotBeResumedIsReported(t *testing.T) {
 	t.Parallel()
-	c, stumbling := newScaleDown(t, nil)
-	stumbling.resume = func(func() error) error { return errStumbled }
+	c, failing := newScaleDown(t, nil)
+	failing.resume = func(func() error) error { return errUnavailable }
 	c.start()
 	c.eventuallyMode("cart", v1alpha1.ModeServe)
 	c.markDeleted("cart", 2*restoreTimeout)
@@ -154,14 +154,14 @@ func TestAutoscalerThatCannotBeResumedIsReported(t *testing.T) {
 // The target is awake, and its autoscaler is left for the user to resume.
 func TestAutoscalerThatTheLastWakeLeavesPausedIsReported(t *testing.T) {
 	t.Parallel()
-	c, stumbling := newScaleDown(t, nil)
-	stumbling.autoscalerError = errStumbled
+	c, failing := newScaleDown(t, nil)
+	failing.autoscalerError = errUnavailable
 	c.setDeployment("cart", 0, 0)
 	c.setEndpoints(shop, "cart")
 	c.start()
 	c.eventuallyMode("cart", v1alpha1.ModeProxy)
 	c.markDeleted("cart", 0)
-	c.eventuallyEventWith(corev1.EventTypeWarning, v1alpha1.ReasonAutoscalerNotResumed, errStumbled.Error())
+	c.eventuallyEventWith(corev1.EventTypeWarning, v1alpha1.ReasonAutoscalerNotResumed, errUnavailable.Error())
 	c.setDeployment("cart", 1, 1)
 	c.setEndpoints(shop, "cart", "10.1.0.1")
 	c.eventuallyReleased("cart")

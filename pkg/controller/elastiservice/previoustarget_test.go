@@ -120,7 +120,7 @@ func TestPreviousTargetIsWokenWithoutItsPrivateService(t *testing.T) {
 	var changing atomic.Bool
 	c.host.PrependReactor("create", "services", func(clienttesting.Action) (bool, runtime.Object, error) {
 		// What is missing is put back only after both changes.
-		return changing.Load() && c.elastiService("cart").Spec.ScaleTargetRef.Name == "cart", nil, errStumbled
+		return changing.Load() && c.elastiService("cart").Spec.ScaleTargetRef.Name == "cart", nil, errUnavailable
 	})
 	c.start()
 	c.eventuallyMode("cart", v1alpha1.ModeProxy)

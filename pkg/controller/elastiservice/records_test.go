@@ -277,7 +277,7 @@ func TestTargetOfTheLastElastiServiceIsWokenWhenItsDeletionIsReported(t *testing
 	c := asleep(t)
 	c.start()
 	c.settled("late")
-	// The claims of its proxy ports would tell the same.
+	// The claims of its proxy ports record the same.
 	for proxyPort, claim := range c.claims.Stored() {
 		if err := c.claims.Release(t.Context(), proxyPort, claim.Owner.UID); err != nil {
 			t.Fatal(err)
@@ -489,7 +489,7 @@ func TestTeardownWakesByResolverSlices(t *testing.T) {
 // The write of the record may be behind, or lost with a storage that is restored.
 func TestTargetIsRecordedBeforeItSleeps(t *testing.T) {
 	t.Parallel()
-	c, stumbling := newScaleDown(t, nil)
+	c, failing := newScaleDown(t, nil)
 	var reads atomic.Int32
 	c.elasti.PrependReactor("list", "elastiservices", func(action clienttesting.Action) (bool, runtime.Object, error) {
 		if action.(clienttesting.ListAction).GetListRestrictions().Fields.Empty() || reads.Add(1) > 1 {
@@ -502,7 +502,7 @@ func TestTargetIsRecordedBeforeItSleeps(t *testing.T) {
 		stored.Status.ManagedTarget = nil
 		return true, &v1alpha1.ElastiServiceList{Items: []v1alpha1.ElastiService{*stored}}, nil
 	})
-	stumbling.toZero = func(next func() error) error {
+	failing.toZero = func(next func() error) error {
 		if reads.Load() == 1 {
 			t.Error("the target is scaled to zero while the storage has no record of it")
 		}

@@ -32,7 +32,7 @@ import (
 
 // The steps come in the order that loses nothing.
 func TestAScaleDownPutsTheResolversInThePathFirst(t *testing.T) {
-	c, stumbling := newScaleDown(t, nil)
+	c, failing := newScaleDown(t, nil)
 	var mu sync.Mutex
 	var steps []string
 	note := func(step string) func(func() error) error {
@@ -44,7 +44,7 @@ func TestAScaleDownPutsTheResolversInThePathFirst(t *testing.T) {
 			return next()
 		}
 	}
-	stumbling.pause, stumbling.toZero = note("pause"), note("scale")
+	failing.pause, failing.toZero = note("pause"), note("scale")
 	c.start()
 	c.eventuallyMode("cart", v1alpha1.ModeServe)
 	c.requestSleep("cart")
@@ -103,8 +103,8 @@ func TestResolversStayInThePathWhenTheLeaderChangesRightAfterASleep(t *testing.T
 // The watch of the target may be behind what a scale-down has done to it: its pods
 // still look ready then, but are about to be deleted.
 func TestResolversStayInThePathUntilTheTargetIsSeenAtZero(t *testing.T) {
-	c, stumbling := newScaleDown(t, nil)
-	stumbling.toZero = func(func() error) error { return nil }
+	c, failing := newScaleDown(t, nil)
+	failing.toZero = func(func() error) error { return nil }
 	c.start()
 	c.eventuallyMode("cart", v1alpha1.ModeServe)
 	c.requestSleep("cart")
@@ -128,13 +128,13 @@ func TestResolversStayInThePathUntilTheTargetIsSeenAtZero(t *testing.T) {
 // The ScaledObject that spec.autoscaler names may scale another workload.
 func TestAutoscalerOfAnotherWorkloadIsNotPaused(t *testing.T) {
 	t.Parallel()
-	c, stumbling := newScaleDown(t, nil)
+	c, failing := newScaleDown(t, nil)
 	c.put(c.dynamic.Tracker(), targettest.ScaledObject(shop, "payments", nil, false))
 	c.start()
 	c.eventuallyCondition("cart", v1alpha1.ConditionAutoscalerFound, metav1.ConditionFalse, v1alpha1.ReasonOtherTarget)
 	c.requestSleep("cart")
 	c.eventuallyReplicas(0)
-	if stumbling.isPaused() {
+	if failing.isPaused() {
 		t.Error("the autoscaler of another workload is paused")
 	}
 }

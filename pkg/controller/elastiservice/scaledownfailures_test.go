@@ -28,6 +28,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/klog/v2/ktesting"
 
@@ -37,23 +38,23 @@ import (
 )
 
 func TestAScaleDownThatFailsLeavesEverythingAsItWas(t *testing.T) {
-	fails := func(func() error) error { return errStumbled }
+	fails := func(func() error) error { return errUnavailable }
 	// The response is lost, what was requested is done.
-	doneAll := func(next func() error) error { return errors.Join(next(), errStumbled) }
-	for name, stumble := range map[string]func(*stumblingScaling){
-		"pausing fails":                        func(s *stumblingScaling) { s.pause = fails },
-		"pausing is done, its response lost":   func(s *stumblingScaling) { s.pause = doneAll },
-		"scaling fails":                        func(s *stumblingScaling) { s.toZero = fails },
-		"scaling fails, and resuming at first": func(s *stumblingScaling) { s.toZero, s.resume = fails, failsTimes(3) },
+	doneAll := func(next func() error) error { return errors.Join(next(), errUnavailable) }
+	for name, replace := range map[string]func(*failingScaling){
+		"pausing fails":                        func(s *failingScaling) { s.pause = fails },
+		"pausing is done, its response lost":   func(s *failingScaling) { s.pause = doneAll },
+		"scaling fails":                        func(s *failingScaling) { s.toZero = fails },
+		"scaling fails, and resuming at first": func(s *failingScaling) { s.toZero, s.resume = fails, failsTimes(3) },
 	} {
 		t.Run(name, func(t *testing.T) {
-			c, stumbling := newScaleDown(t, nil)
-			stumble(stumbling)
+			c, failing := newScaleDown(t, nil)
+			replace(failing)
 			c.start()
 			c.eventuallyMode("cart", v1alpha1.ModeServe)
 			c.requestSleep("cart")
 			c.eventuallyEvent(v1alpha1.ReasonSleepFailed)
-			c.eventuallyAsBefore(stumbling)
+			c.eventuallyAsBefore(failing)
 		})
 	}
 }
@@ -62,13 +63,13 @@ func TestAScaleDownThatFailsLeavesEverythingAsItWas(t *testing.T) {
 // decides that it sleeps learns why. Its resolvers are as ready as before.
 func TestTheCauseOfAScaleDownThatFailsIsPassedOn(t *testing.T) {
 	rejected := apierrors.NewForbidden(deploymentsResource.GroupResource(), "cart", errors.New("denied by a policy"))
-	for name, stumble := range map[string]func(*stumblingScaling){
-		"pausing": func(s *stumblingScaling) { s.pause = func(func() error) error { return rejected } },
-		"scaling": func(s *stumblingScaling) { s.toZero = func(func() error) error { return rejected } },
+	for name, replace := range map[string]func(*failingScaling){
+		"pausing": func(s *failingScaling) { s.pause = func(func() error) error { return rejected } },
+		"scaling": func(s *failingScaling) { s.toZero = func(func() error) error { return rejected } },
 	} {
 		t.Run(name, func(t *testing.T) {
-			c, stumbling := newScaleDown(t, nil)
-			stumble(stumbling)
+			c, failing := newScaleDown(t, nil)
+			replace(failing)
 			causes := make(chan string, 100)
 			c.options.SleepFailed = func(target resources.TargetKey, cause string) {
 				if target != new(resources.TargetKeys).Of(cartElastiService()) {
@@ -85,7 +86,7 @@ func TestTheCauseOfAScaleDownThatFailsIsPassedOn(t *testing.T) {
 			c.eventuallyMode("cart", v1alpha1.ModeServe)
 			c.requestSleep("cart")
 			c.eventuallyEvent(v1alpha1.ReasonSleepFailed)
-			c.eventuallyAsBefore(stumbling)
+			c.eventuallyAsBefore(failing)
 			select {
 			case got := <-causes:
 				if !strings.Contains(got, "denied by a policy") {
@@ -98,11 +99,38 @@ func TestTheCauseOfAScaleDownThatFailsIsPassedOn(t *testing.T) {
 	}
 }
 
+// The policy that rejects that the target is scaled to zero may reject each write of the
+// autoscaler since it was paused, too. The request for sleep ends all the same: the resolvers
+// would stay in the path, and the scale-down would begin again after each drain.
+func TestAScaleDownIsGivenUpWhereTheAutoscalerRejectsItsEnd(t *testing.T) {
+	for name, rejected := range map[string]error{
+		"forbidden": apierrors.NewForbidden(deploymentsResource.GroupResource(), "cart", errors.New("denied by a policy")),
+		"invalid":   apierrors.NewInvalid(schema.GroupKind{Group: "keda.sh", Kind: "ScaledObject"}, "cart", nil),
+	} {
+		t.Run(name, func(t *testing.T) {
+			c, failing := newScaleDown(t, nil)
+			failing.toZero = func(func() error) error { return rejected }
+			failing.resume = failing.toZero
+			c.start()
+			c.eventuallyMode("cart", v1alpha1.ModeServe)
+			c.requestSleep("cart")
+			c.eventuallyEvent(v1alpha1.ReasonSleepFailed)
+			c.eventually(func() string {
+				if c.elastiService("cart").Status.SleepRequestedTime != nil {
+					return "the request for sleep to be given up"
+				}
+				return ""
+			})
+			c.eventuallyMode("cart", v1alpha1.ModeServe)
+		})
+	}
+}
+
 // The controller that works after a crash finishes what was begun.
 func TestAScaleDownSurvivesACrashAtEachStep(t *testing.T) {
 	for _, step := range []string{"pausing", "scaling"} {
 		t.Run(step, func(t *testing.T) {
-			c, stumbling := newScaleDown(t, nil)
+			c, failing := newScaleDown(t, nil)
 			_, ctx := ktesting.NewTestContext(t)
 			ctx, crash := context.WithCancel(ctx)
 			dies := func(next func() error) error {
@@ -110,21 +138,21 @@ func TestAScaleDownSurvivesACrashAtEachStep(t *testing.T) {
 				return errors.Join(next(), context.Canceled)
 			}
 			if step == "pausing" {
-				stumbling.pause = dies
+				failing.pause = dies
 			} else {
-				stumbling.toZero = dies
+				failing.toZero = dies
 			}
 			// Nothing reaches the API server any more, so nothing is undone either.
-			stumbling.resume = func(func() error) error { return context.Canceled }
+			failing.resume = func(func() error) error { return context.Canceled }
 			stop := c.startWith(ctx)
 			c.eventuallyMode("cart", v1alpha1.ModeServe)
 			c.requestSleep("cart")
 			<-ctx.Done()
 			stop()
 
-			stumbling.mu.Lock()
-			stumbling.pause, stumbling.toZero, stumbling.resume = nil, nil, nil
-			stumbling.mu.Unlock()
+			failing.mu.Lock()
+			failing.pause, failing.toZero, failing.resume = nil, nil, nil
+			failing.mu.Unlock()
 			c.start()
 			c.eventually(func() string {
 				switch {
@@ -132,7 +160,7 @@ func TestAScaleDownSurvivesACrashAtEachStep(t *testing.T) {
 					return "the target to sleep"
 				case c.elastiService("cart").Status.SleepRequestedTime != nil:
 					return "the request to be taken"
-				case !stumbling.isPaused():
+				case !failing.isPaused():
 					return "the autoscaler to be paused"
 				}
 				return ""
@@ -144,17 +172,17 @@ func TestAScaleDownSurvivesACrashAtEachStep(t *testing.T) {
 // lostResponse is a scaling that scales to zero, but the response to that is lost, and the
 // watch of the target with it: only a read of the scale shows zero.
 type lostResponse struct {
-	*stumblingScaling
+	*failingScaling
 	zero, unreadable atomic.Bool
 	failed, wakes    atomic.Int32
 }
 
 func (l *lostResponse) Get(ctx context.Context, target scaling.Target) (*autoscalingv1.Scale, error) {
-	scale, err := l.stumblingScaling.Get(ctx, target)
+	scale, err := l.failingScaling.Get(ctx, target)
 	switch {
 	case err == nil && l.zero.Load() && l.unreadable.Load():
 		l.failed.Add(1)
-		return nil, errStumbled
+		return nil, errUnavailable
 	case err == nil && l.zero.Load():
 		scale.Spec.Replicas = 0
 	}
@@ -182,8 +210,8 @@ func TestResolversStayInThePathWhenTheResponseToTheScalingIsLost(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			c, stumbling := newScaleDown(t, nil)
-			lost := &lostResponse{stumblingScaling: stumbling}
+			c, failing := newScaleDown(t, nil)
+			lost := &lostResponse{failingScaling: failing}
 			lost.unreadable.Store(test.unreadable)
 			c.options.Scaling = lost
 			c.start()
@@ -256,12 +284,12 @@ func (r *readOnlyStatuses) UpdateStatus(ctx context.Context, key types.Namespace
 // sleep stays, and the wake that comes later cannot remove it either.
 func TestARequestForSleepIsCarriedOutOnce(t *testing.T) {
 	t.Parallel()
-	c, stumbling := newScaleDown(t, nil)
+	c, failing := newScaleDown(t, nil)
 	c.options.ConvergenceTime = time.Millisecond
 	store := &readOnlyStatuses{cluster: c}
 	c.options.Statuses = store
 	var scaled atomic.Int32
-	stumbling.toZero = func(next func() error) error {
+	failing.toZero = func(next func() error) error {
 		store.set.Store(true)
 		defer scaled.Add(1)
 		return next()

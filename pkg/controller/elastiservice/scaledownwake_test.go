@@ -34,7 +34,7 @@ import (
 func TestAWakeDuringAScaleDownWins(t *testing.T) {
 	for _, moment := range []string{"before pausing", "after pausing", "before scaling", "after scaling"} {
 		t.Run(moment, func(t *testing.T) {
-			c, stumbling := newScaleDown(t, nil)
+			c, failing := newScaleDown(t, nil)
 			// What the wake subresource does: the target is awake, so all that is
 			// left of it is that sleep is not requested any more.
 			wake := func() {
@@ -44,13 +44,13 @@ func TestAWakeDuringAScaleDownWins(t *testing.T) {
 			after := func(next func() error) error { defer wake(); return next() }
 			switch moment {
 			case "before pausing":
-				stumbling.pause = before
+				failing.pause = before
 			case "after pausing":
-				stumbling.pause = after
+				failing.pause = after
 			case "before scaling":
-				stumbling.toZero = before
+				failing.toZero = before
 			case "after scaling":
-				stumbling.toZero = after
+				failing.toZero = after
 			}
 			c.start()
 			c.eventuallyMode("cart", v1alpha1.ModeServe)
@@ -60,7 +60,7 @@ func TestAWakeDuringAScaleDownWins(t *testing.T) {
 				switch {
 				case c.scaling.replicas(t, "cart") != 2:
 					return "the target to be awake"
-				case stumbling.isPaused():
+				case failing.isPaused():
 					return "the autoscaler to go on"
 				}
 				return ""
@@ -72,12 +72,12 @@ func TestAWakeDuringAScaleDownWins(t *testing.T) {
 // A request that was removed during the scaling is a wake. One that fails is not
 // forgotten with the requests.
 func TestAWakeDuringAScaleDownIsTriedUntilItSucceeds(t *testing.T) {
-	c, stumbling := newScaleDown(t, nil)
-	stumbling.toZero = func(next func() error) error {
+	c, failing := newScaleDown(t, nil)
+	failing.toZero = func(next func() error) error {
 		defer c.edit("cart", func(elastiService *v1alpha1.ElastiService) { elastiService.Status.SleepRequestedTime = nil })
 		return next()
 	}
-	stumbling.wake = failsTimes(3)
+	failing.wake = failsTimes(3)
 	c.start()
 	c.eventuallyMode("cart", v1alpha1.ModeServe)
 	c.requestSleep("cart")
@@ -87,14 +87,14 @@ func TestAWakeDuringAScaleDownIsTriedUntilItSucceeds(t *testing.T) {
 
 // What a target is owed is not carried out for another one.
 func TestOwedWakeIsForgottenWithItsTarget(t *testing.T) {
-	c, stumbling := newScaleDown(t, nil)
+	c, failing := newScaleDown(t, nil)
 	c.setDeployment("database", 0, 0)
-	stumbling.toZero = func(next func() error) error {
+	failing.toZero = func(next func() error) error {
 		defer c.edit("cart", func(elastiService *v1alpha1.ElastiService) { elastiService.Status.SleepRequestedTime = nil })
 		return next()
 	}
 	var moved atomic.Bool
-	stumbling.wake = func(next func() error) error {
+	failing.wake = func(next func() error) error {
 		if moved.Load() {
 			return next()
 		}
@@ -103,7 +103,7 @@ func TestOwedWakeIsForgottenWithItsTarget(t *testing.T) {
 			elastiService.Spec.ScaleTargetRef.Name = "database"
 			elastiService.Generation++
 		})
-		return errStumbled
+		return errUnavailable
 	}
 	c.start()
 	c.eventuallyMode("cart", v1alpha1.ModeServe)
@@ -122,14 +122,14 @@ func TestOwedWakeIsForgottenWithItsTarget(t *testing.T) {
 // sleep, which the leader would have seen after the scaling.
 func TestAWakeIsNotLostWithALeaderThatDiesWhileItScalesToZero(t *testing.T) {
 	t.Parallel()
-	c, stumbling := newScaleDown(t, nil)
+	c, failing := newScaleDown(t, nil)
 	_, ctx := ktesting.NewTestContext(t)
 	ctx, crash := context.WithCancel(ctx)
-	stumbling.toZero = func(next func() error) error {
+	failing.toZero = func(next func() error) error {
 		defer crash()
 		return errors.Join(next(), context.Canceled)
 	}
-	stumbling.resume = func(func() error) error { return context.Canceled }
+	failing.resume = func(func() error) error { return context.Canceled }
 	stop := c.startWith(ctx)
 	c.eventuallyMode("cart", v1alpha1.ModeServe)
 	c.requestSleep("cart")
@@ -144,9 +144,9 @@ func TestAWakeIsNotLostWithALeaderThatDiesWhileItScalesToZero(t *testing.T) {
 		elastiService.Status.SleepRequestedTime = nil
 		elastiService.Status.LastWake = &v1alpha1.WakeRecord{Time: metav1.Now().Rfc3339Copy(), By: "user alice", CancelledSleep: true}
 	})
-	stumbling.mu.Lock()
-	stumbling.toZero, stumbling.resume = nil, nil
-	stumbling.mu.Unlock()
+	failing.mu.Lock()
+	failing.toZero, failing.resume = nil, nil
+	failing.mu.Unlock()
 	c.options.Clock = clock.RealClock{}
 	c.start()
 	c.eventuallyReplicas(2)
@@ -160,7 +160,7 @@ func TestTrafficCancelsAScaleDownWhereItDecides(t *testing.T) {
 	}
 	for triggerType, stays := range map[string]bool{"traffic": true, "prometheus": false} {
 		t.Run(triggerType, func(t *testing.T) {
-			c, stumbling := newScaleDown(t, func(elastiService *v1alpha1.ElastiService) {
+			c, failing := newScaleDown(t, func(elastiService *v1alpha1.ElastiService) {
 				elastiService.Spec.Triggers = []v1alpha1.ScaleTrigger{{Type: triggerType}}
 			})
 			c.start()
@@ -169,7 +169,7 @@ func TestTrafficCancelsAScaleDownWhereItDecides(t *testing.T) {
 			c.edit("cart", used)
 			if stays {
 				c.eventuallyEvent(v1alpha1.ReasonSleepCalledOff)
-				c.eventuallyAsBefore(stumbling)
+				c.eventuallyAsBefore(failing)
 				return
 			}
 			c.eventuallyEvent(v1alpha1.ReasonSlept)

@@ -39,8 +39,8 @@ func TestSharedTargetIsCheckedInTheStorage(t *testing.T) {
 		"one that is not requested to sleep": func(elastiService *v1alpha1.ElastiService) { elastiService.Status.SleepRequestedTime = nil },
 	} {
 		t.Run(name, func(t *testing.T) {
-			c, stumbling := newSharedTarget(t)
-			stumbling.toZero = func(next func() error) error {
+			c, failing := newSharedTarget(t)
+			failing.toZero = func(next func() error) error {
 				t.Error("the target was scaled to zero")
 				return next()
 			}
@@ -67,9 +67,9 @@ func TestSharedTargetIsCheckedInTheStorage(t *testing.T) {
 
 // A controller that stalls after its check does not scale what has changed since.
 func TestScaleToZeroIsConditionalOnWhatWasChecked(t *testing.T) {
-	c, stumbling := newScaleDown(t, nil)
+	c, failing := newScaleDown(t, nil)
 	var attempts atomic.Int32
-	stumbling.toZero = func(next func() error) error {
+	failing.toZero = func(next func() error) error {
 		if attempts.Add(1) == 1 {
 			// While it stalls, another client uses the target.
 			c.edit("cart", func(elastiService *v1alpha1.ElastiService) { elastiService.Status.SleepRequestedTime = nil })
@@ -82,7 +82,7 @@ func TestScaleToZeroIsConditionalOnWhatWasChecked(t *testing.T) {
 	c.requestSleep("cart")
 	c.eventuallyReplicas(3)
 	c.eventuallyMode("cart", v1alpha1.ModeServe)
-	c.eventuallyResumed(stumbling)
+	c.eventuallyResumed(failing)
 	if attempts.Load() != 1 {
 		t.Errorf("it was tried %d times to scale the target to zero", attempts.Load())
 	}
@@ -91,7 +91,7 @@ func TestScaleToZeroIsConditionalOnWhatWasChecked(t *testing.T) {
 // The target is woken between the check and the scaling: what is scaled is the target as
 // it was before the check.
 func TestScaleToZeroIsForTheTargetAsItWasBeforeTheCheck(t *testing.T) {
-	c, stumbling := newScaleDown(t, nil)
+	c, failing := newScaleDown(t, nil)
 	var checks atomic.Int32
 	c.elasti.PrependReactor("list", "elastiservices", func(action clienttesting.Action) (bool, runtime.Object, error) {
 		if action.(clienttesting.ListAction).GetListRestrictions().Fields.Empty() || checks.Add(1) > 1 {
@@ -105,7 +105,7 @@ func TestScaleToZeroIsForTheTargetAsItWasBeforeTheCheck(t *testing.T) {
 		c.setDeployment("cart", 3, 2)
 		return true, &v1alpha1.ElastiServiceList{Items: []v1alpha1.ElastiService{*stored}}, nil
 	})
-	stumbling.toZero = func(next func() error) error {
+	failing.toZero = func(next func() error) error {
 		err := next()
 		if err == nil {
 			t.Error("a target was scaled to zero that was woken after the check")
@@ -117,15 +117,15 @@ func TestScaleToZeroIsForTheTargetAsItWasBeforeTheCheck(t *testing.T) {
 	c.requestSleep("cart")
 	c.eventuallyReplicas(3)
 	c.eventuallyMode("cart", v1alpha1.ModeServe)
-	c.eventuallyResumed(stumbling)
+	c.eventuallyResumed(failing)
 }
 
 // A conflict is no completed scale-down: everything is checked again, when the watch has
 // the change, and the target is scaled when that is still requested.
 func TestScaleToZeroIsTriedAgainAfterAConflict(t *testing.T) {
-	c, stumbling := newScaleDown(t, nil)
+	c, failing := newScaleDown(t, nil)
 	var attempts atomic.Int32
-	stumbling.toZero = func(next func() error) error {
+	failing.toZero = func(next func() error) error {
 		if attempts.Add(1) == 1 {
 			c.setDeployment("cart", 3, 2)
 		}
@@ -144,11 +144,11 @@ func TestScaleToZeroIsTriedAgainAfterAConflict(t *testing.T) {
 // change has it checked again, and none has the drain begin anew.
 func TestTargetThatChangesOftenIsPutToSleep(t *testing.T) {
 	t.Parallel()
-	c, stumbling := newScaleDown(t, nil)
+	c, failing := newScaleDown(t, nil)
 	// Ten of them would take longer than the test waits.
-	c.options.ConvergenceTime = 2 * quickness * time.Second
+	c.options.ConvergenceTime = 2 * acceleration * time.Second
 	var attempts atomic.Int32
-	stumbling.toZero = func(next func() error) error {
+	failing.toZero = func(next func() error) error {
 		if attempts.Add(1) <= 20 {
 			c.setDeployment("cart", 2, 2)
 		}

@@ -168,7 +168,7 @@ func TestSecondElastiServiceOnOneService(t *testing.T) {
 func TestResolverSlicesThatAreRejectedAreReported(t *testing.T) {
 	t.Parallel()
 	const words = "endpoint address 10.0.0.1 is not allowed"
-	c, stumbling := newScaleDown(t, nil)
+	c, failing := newScaleDown(t, nil)
 	var allowed atomic.Bool
 	c.host.PrependReactor("create", "endpointslices", func(action clienttesting.Action) (bool, runtime.Object, error) {
 		slice := action.(clienttesting.CreateAction).GetObject().(*discoveryv1.EndpointSlice)
@@ -177,7 +177,7 @@ func TestResolverSlicesThatAreRejectedAreReported(t *testing.T) {
 		}
 		return true, nil, apierrors.NewForbidden(discoveryv1.Resource("endpointslices"), slice.Name, errors.New(words))
 	})
-	stumbling.toZero = func(next func() error) error {
+	failing.toZero = func(next func() error) error {
 		if !allowed.Load() {
 			t.Error("scaled to zero without resolvers in the path")
 		}

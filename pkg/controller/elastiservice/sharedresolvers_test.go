@@ -110,7 +110,7 @@ func TestSharedTargetIsScaledWhenTheOneWithoutResolversChanges(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			c, stumbling := newSharedTarget(t)
+			c, failing := newSharedTarget(t)
 			c.edit("cart-grpc", func(elastiService *v1alpha1.ElastiService) { elastiService.CreationTimestamp = metav1.Unix(2000, 0) })
 			c.setDeployment("basket", 1, 1)
 			c.create(externalService("cart-grpc"))
@@ -118,7 +118,7 @@ func TestSharedTargetIsScaledWhenTheOneWithoutResolversChanges(t *testing.T) {
 			c.eventuallyMode("cart", v1alpha1.ModeServe)
 			c.requestSleep("cart-grpc")
 			c.requestSleep("cart")
-			c.eventually(stumbling.pausing)
+			c.eventually(failing.pausing)
 			c.sync("cart")
 			change(c)
 			c.eventuallyReplicas(0)
@@ -128,7 +128,7 @@ func TestSharedTargetIsScaledWhenTheOneWithoutResolversChanges(t *testing.T) {
 
 // pausing returns nothing when the autoscaler is paused: what agrees waits for the
 // others then.
-func (s *stumblingScaling) pausing() string {
+func (s *failingScaling) pausing() string {
 	if !s.isPaused() {
 		return "the autoscaler to be paused"
 	}
@@ -138,7 +138,7 @@ func (s *stumblingScaling) pausing() string {
 // Nothing is polled for as long as one of them cannot have resolvers.
 func TestSharedTargetIsNotPolledWhileOneHasNoResolvers(t *testing.T) {
 	t.Parallel()
-	c, stumbling := newSharedTarget(t)
+	c, failing := newSharedTarget(t)
 	now := clocktesting.NewFakeClock(time.Now())
 	c.options.Clock = now
 	var syncs atomic.Int32
@@ -167,7 +167,7 @@ func TestSharedTargetIsNotPolledWhileOneHasNoResolvers(t *testing.T) {
 	}
 	c.requestSleep("cart-grpc")
 	c.requestSleep("cart")
-	untilThen(stumbling.pausing)
+	untilThen(failing.pausing)
 	c.sync("cart")
 	before := syncs.Load()
 	const steps = 100
@@ -202,9 +202,9 @@ func TestPreviousTargetStaysAsleepOnlyWhileResolversOfAnotherElastiServiceStandI
 		"its Service is external": {func(c *cluster) { c.create(externalService("cart-grpc")) }, 2},
 	} {
 		t.Run(name, func(t *testing.T) {
-			c, stumbling := newSharedTarget(t)
+			c, failing := newSharedTarget(t)
 			var resumed atomic.Int32
-			stumbling.resume = func(next func() error) error {
+			failing.resume = func(next func() error) error {
 				resumed.Add(1)
 				return next()
 			}

@@ -34,15 +34,15 @@ func cartGRPC() *v1alpha1.ElastiService {
 }
 
 // newSharedTarget is a cluster with an awake target that has two ElastiServices.
-func newSharedTarget(t *testing.T) (*cluster, *stumblingScaling) {
+func newSharedTarget(t *testing.T) (*cluster, *failingScaling) {
 	t.Helper()
-	c, stumbling := newScaleDown(t, nil)
+	c, failing := newScaleDown(t, nil)
 	service := cartService()
 	service.Name, service.UID, service.Spec.ClusterIP = "cart-grpc", "cart-grpc-service", "10.96.0.11"
 	c.create(service)
 	c.setEndpoints(shop, "cart-grpc", "10.1.0.1", "10.1.0.2")
 	c.create(cartGRPC())
-	return c, stumbling
+	return c, failing
 }
 
 // startAwake runs a controller and waits until both serve.
@@ -79,9 +79,9 @@ func (c *cluster) sync(name string) {
 // One of two ElastiServices alone does not put their target to sleep, and both have resolvers
 // in the path before it is scaled to zero.
 func TestSharedTargetIsScaledWhenEachHasResolvers(t *testing.T) {
-	c, stumbling := newSharedTarget(t)
+	c, failing := newSharedTarget(t)
 	var exposed atomic.Int32
-	stumbling.toZero = func(next func() error) error {
+	failing.toZero = func(next func() error) error {
 		if len(c.resolverSlices("cart")) == 0 || len(c.resolverSlices("cart-grpc")) == 0 {
 			exposed.Add(1)
 		}
@@ -153,15 +153,15 @@ func TestTargetIsSharedWithAnElastiServiceThatWasNeverSynced(t *testing.T) {
 // A worker that sees the target at zero while another one still scales it leaves its
 // request to that one, which takes a request that is removed for a wake.
 func TestSharedTargetIsNotWokenByOneThatSeesItAtZeroFirst(t *testing.T) {
-	c, stumbling := newSharedTarget(t)
+	c, failing := newSharedTarget(t)
 	const later = 1 << 10
 	var scaled, removing atomic.Bool
 	var wakes atomic.Int32
-	stumbling.toZero = func(next func() error) error {
+	failing.toZero = func(next func() error) error {
 		defer scaled.Store(true)
 		return next()
 	}
-	stumbling.wake = func(next func() error) error {
+	failing.wake = func(next func() error) error {
 		wakes.Add(1)
 		return next()
 	}
@@ -201,14 +201,14 @@ func TestSharedTargetIsNotWokenByOneThatSeesItAtZeroFirst(t *testing.T) {
 // The scheduler may see that one request is removed and the other one is not yet, and
 // take that back as it does after a wake.
 func TestSharedTargetIsNotWokenWhenItsOtherRequestIsTakenBackHalfway(t *testing.T) {
-	c, stumbling := newSharedTarget(t)
+	c, failing := newSharedTarget(t)
 	var scaled, removing atomic.Bool
 	var wakes atomic.Int32
-	stumbling.toZero = func(next func() error) error {
+	failing.toZero = func(next func() error) error {
 		defer scaled.Store(true)
 		return next()
 	}
-	stumbling.wake = func(next func() error) error {
+	failing.wake = func(next func() error) error {
 		wakes.Add(1)
 		return next()
 	}
@@ -234,8 +234,8 @@ func TestSharedTargetIsNotWokenWhenItsOtherRequestIsTakenBackHalfway(t *testing.
 // The target may be awake again before any watch shows that it was at zero. Its
 // endpoints count again when the grace of its previous pods has ended.
 func TestSharedTargetServesAgainAfterItsPodsWereReplaced(t *testing.T) {
-	c, stumbling := newSharedTarget(t)
-	stumbling.toZero = func(func() error) error { return nil }
+	c, failing := newSharedTarget(t)
+	failing.toZero = func(func() error) error { return nil }
 	c.startAwake()
 	for _, name := range []string{"cart", "cart-grpc"} {
 		c.setEndpoints(shop, name)
@@ -256,15 +256,15 @@ func TestSharedTargetServesAgainAfterItsPodsWereReplaced(t *testing.T) {
 func TestSharedTargetStaysUpWhenOneIsWoken(t *testing.T) {
 	for _, moment := range []string{"before", "after"} {
 		t.Run(moment, func(t *testing.T) {
-			c, stumbling := newSharedTarget(t)
+			c, failing := newSharedTarget(t)
 			// The wake subresource does this to an ElastiService whose target is up.
 			wake := func() {
 				c.edit("cart-grpc", func(elastiService *v1alpha1.ElastiService) { elastiService.Status.SleepRequestedTime = nil })
 			}
 			if moment == "after" {
-				stumbling.toZero = func(next func() error) error { defer wake(); return next() }
+				failing.toZero = func(next func() error) error { defer wake(); return next() }
 			} else {
-				stumbling.pause = func(next func() error) error { wake(); return next() }
+				failing.pause = func(next func() error) error { wake(); return next() }
 			}
 			c.startAwake()
 			c.requestSleep("cart-grpc")
@@ -284,7 +284,7 @@ func TestSharedTargetStaysUpWhenOneIsWoken(t *testing.T) {
 					return "both requests to be removed"
 				case c.scaling.replicas(t, "cart") != 2:
 					return "the target to be awake"
-				case stumbling.isPaused():
+				case failing.isPaused():
 					return "the autoscaler to go on"
 				}
 				return ""

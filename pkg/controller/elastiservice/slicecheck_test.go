@@ -121,7 +121,7 @@ func TestTargetIsNotScaledWhileTheServerHasNoResolverSlice(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			c, stumbling := newSharedTarget(t)
+			c, failing := newSharedTarget(t)
 			writes := c.recordSliceWrites()
 			c.beforeSliceIsChecked(test.service, sync.OnceFunc(func() {
 				object, err := c.host.Tracker().Get(endpointSlicesResource, shop, resources.ResolverSliceName(test.service, discoveryv1.AddressTypeIPv4, 0))
@@ -131,7 +131,7 @@ func TestTargetIsNotScaledWhileTheServerHasNoResolverSlice(t *testing.T) {
 				}
 				test.change(c, object.(*discoveryv1.EndpointSlice).DeepCopy())
 			}))
-			stumbling.toZero = func(next func() error) error {
+			failing.toZero = func(next func() error) error {
 				for _, service := range []string{"cart", "cart-grpc"} {
 					found := c.resolverSlices(service)
 					if len(found) != 1 || len(found[0].Endpoints) == 0 || !c.options.Signer.Made(&found[0].ObjectMeta) || found[0].Annotations[v1alpha1.AnnotationOwner] != service {
@@ -159,7 +159,7 @@ func TestTargetIsNotScaledWhileTheServerHasNoResolverSlice(t *testing.T) {
 // Clients of one IP family would reach nothing.
 func TestTargetIsNotScaledWhileASliceOfOneFamilyIsMissing(t *testing.T) {
 	t.Parallel()
-	c, stumbling := newScaleDown(t, nil)
+	c, failing := newScaleDown(t, nil)
 	c.makeDualStack("cart")
 	c.setResolversOfIPv6("fd00::1")
 	c.beforeSliceIsChecked("cart", sync.OnceFunc(func() {
@@ -167,7 +167,7 @@ func TestTargetIsNotScaledWhileASliceOfOneFamilyIsMissing(t *testing.T) {
 			t.Error(err)
 		}
 	}))
-	stumbling.toZero = func(next func() error) error {
+	failing.toZero = func(next func() error) error {
 		if found := c.resolverSlices("cart"); len(found) != 2 {
 			t.Errorf("the target is scaled to zero with the resolver slices %v", found)
 		}
@@ -183,7 +183,7 @@ func TestTargetIsNotScaledWhileASliceOfOneFamilyIsMissing(t *testing.T) {
 // A slice that cannot be read is not there for all that is known.
 func TestTargetIsNotScaledWhileTheResolverSliceCannotBeRead(t *testing.T) {
 	t.Parallel()
-	c, stumbling := newScaleDown(t, nil)
+	c, failing := newScaleDown(t, nil)
 	var mu sync.Mutex
 	reads := 0
 	c.host.PrependReactor("get", "endpointslices", func(clienttesting.Action) (bool, runtime.Object, error) {
@@ -193,9 +193,9 @@ func TestTargetIsNotScaledWhileTheResolverSliceCannotBeRead(t *testing.T) {
 		if reads > 2 {
 			return false, nil, nil
 		}
-		return true, nil, errStumbled
+		return true, nil, errUnavailable
 	})
-	stumbling.toZero = func(next func() error) error {
+	failing.toZero = func(next func() error) error {
 		mu.Lock()
 		defer mu.Unlock()
 		if reads < 3 {
@@ -227,11 +227,11 @@ func TestConvergenceTimeBeginsAgainWhenASliceIsPutBack(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			c, stumbling := newScaleDown(t, func(elastiService *v1alpha1.ElastiService) {
+			c, failing := newScaleDown(t, func(elastiService *v1alpha1.ElastiService) {
 				elastiService.Spec.Proxy = &v1alpha1.ProxySpec{ConvergenceSeconds: ptr.To[int32](convergence)}
 			})
 			writes := c.recordSliceWrites()
-			stumbling.toZero = func(next func() error) error {
+			failing.toZero = func(next func() error) error {
 				if waited := c.options.Clock.Since(writes.last("cart")); waited < convergence*time.Second {
 					t.Errorf("the target is scaled to zero %s after the resolvers were put back", waited)
 				}

@@ -58,8 +58,8 @@ type state struct {
 	terminatingSince time.Time
 	// sliceRemovedAt is when the last resolver slice was removed.
 	sliceRemovedAt time.Time
-	// removingSince is since when the resolvers are to leave the path for good,
-	// other than by a deletion of the ElastiService.
+	// removingSince is when the removal of the resolvers began, unless the ElastiService
+	// was deleted.
 	removingSince time.Time
 	// restoredAt is when the target was first observed to be awake whose resolvers are
 	// to leave the path for good.
@@ -69,10 +69,10 @@ type state struct {
 	// finalized is the UID of the ElastiService whose finalizer was removed after
 	// everything had been put back as it was.
 	finalized types.UID
-	// orphaned are the public Services that resolvers stand in for of an ElastiService
-	// that does not exist. Their private Services outlive the resolver slices.
+	// orphaned are the public Services of a deleted ElastiService that still have resolvers
+	// in their path. Their private Services outlive the resolver slices.
 	orphaned []types.NamespacedName
-	// lost is true once it was said that the store has lost the ElastiService.
+	// lost is true once it was logged that the store has lost the ElastiService.
 	lost bool
 	// damaged is true while the stored object of the ElastiService cannot be read.
 	damaged bool
@@ -80,8 +80,8 @@ type state struct {
 	damageHandled bool
 	// drainingSince is since when a scale-down has the resolvers in the path.
 	drainingSince time.Time
-	// pausedAt is when a scale-down paused the autoscaler, which called itself
-	// paused already when pausedBefore is true.
+	// pausedAt is when a scale-down paused the autoscaler. pausedBefore is true if that
+	// said that it was paused already.
 	pausedAt     time.Time
 	pausedBefore bool
 	// scaledToZeroAt is when a scale-down scaled the target to zero, until the
@@ -106,8 +106,8 @@ type state struct {
 	exposedSince time.Time
 	// startingSince is since when the target is to have pods and none is ready.
 	startingSince time.Time
-	// sharedScaledAt is when a scale-down through any ElastiService of the target
-	// last did that.
+	// sharedScaledAt is when a scale-down through any ElastiService of the target last
+	// scaled it to zero.
 	sharedScaledAt time.Time
 	// portsOf is the name of the public Service that proxy ports were last assigned for.
 	// Empty before the first assignment.

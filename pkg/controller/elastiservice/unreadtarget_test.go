@@ -45,14 +45,14 @@ func (c *cluster) forbidWatching(resource string) {
 // volumes are deleted when it is scaled down, as kinds of operators do.
 func TestTargetOfAKindThatCannotBeWatchedStaysAwake(t *testing.T) {
 	t.Parallel()
-	c, stumbling := newScaleDown(t, func(elastiService *v1alpha1.ElastiService) {
+	c, failing := newScaleDown(t, func(elastiService *v1alpha1.ElastiService) {
 		elastiService.Spec.ScaleTargetRef = v1alpha1.ScaleTargetRef{APIVersion: "example.com/v1", Kind: "Widget", Name: "cart"}
 	})
 	c.scaling.serveKind("Widget", "widgets")
 	c.setWidget(2)
 	c.setEndpoints(shop, resources.PrivateServiceName("cart"), "10.1.0.1")
 	c.forbidWatching("widgets")
-	stumbling.toZero = func(func() error) error {
+	failing.toZero = func(func() error) error {
 		if c.elastiService("cart").Annotations[v1alpha1.AnnotationAcceptVolumeDeletion] == "" {
 			t.Error("scaled to zero")
 		}

@@ -130,7 +130,7 @@ type keys[K comparable] struct {
 	first, second *Queue[K]
 	inARow        int
 	// inWork are the keys in work, with what they have to come back as.
-	inWork map[K]comeback
+	inWork map[K]requeue
 	// count is the number of keys that each namespace has in work, limit how many it
 	// may have. Zero: any number.
 	count    map[string]int
@@ -138,13 +138,13 @@ type keys[K comparable] struct {
 	shutDown bool
 }
 
-// comeback says whether a key waits again after the work on it.
-type comeback int
+// requeue is whether a key waits again after the work on it.
+type requeue int
 
 const (
-	no comeback = iota
-	yes
-	urgently
+	requeueNone requeue = iota
+	requeueNormal
+	requeueUrgent
 )
 
 var _ workqueue.TypedInterface[string] = &keys[string]{}
@@ -154,7 +154,7 @@ func newKeys[K comparable](namespaceOf func(K) string) *keys[K] {
 		namespaceOf: namespaceOf,
 		first:       New(namespaceOf),
 		second:      New(namespaceOf),
-		inWork:      map[K]comeback{},
+		inWork:      map[K]requeue{},
 		count:       map[string]int{},
 	}
 	k.takeable = sync.NewCond(&k.mu)
@@ -177,9 +177,9 @@ func (k *keys[K]) add(key K, urgent bool) {
 	switch {
 	case k.shutDown, k.first.Has(key):
 	case inWork && urgent:
-		k.inWork[key] = urgently
+		k.inWork[key] = requeueUrgent
 	case inWork:
-		k.inWork[key] = max(before, yes)
+		k.inWork[key] = max(before, requeueNormal)
 	case urgent:
 		k.second.Remove(key)
 		k.push(k.first, key)
@@ -213,7 +213,7 @@ func (k *keys[K]) Get() (key K, shutdown bool) {
 		k.takeable.Wait()
 	}
 	key = k.next()
-	k.inWork[key] = no
+	k.inWork[key] = requeueNone
 	namespace := k.namespaceOf(key)
 	if k.count[namespace]++; k.count[namespace] == k.limit {
 		k.first.Hold(namespace)
@@ -253,9 +253,9 @@ func (k *keys[K]) Done(key K) {
 	again := k.inWork[key]
 	delete(k.inWork, key)
 	switch again {
-	case yes:
+	case requeueNormal:
 		k.push(k.second, key)
-	case urgently:
+	case requeueUrgent:
 		k.push(k.first, key)
 	}
 }

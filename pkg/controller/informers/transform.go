@@ -25,6 +25,6 @@ func AlreadyTransformed[T any](object any) (any, error) {
 	if kept, ok := object.(T); ok {
 		return kept, nil
 	}
-	var want T
-	return nil, fmt.Errorf("expected %T, got %T", want, object)
+	var expected T
+	return nil, fmt.Errorf("expected %T, got %T", expected, object)
 }

@@ -14,8 +14,8 @@ See the License for the specific language governing permissions and
 limitations under the License.
 */
 
-// Package dial connects to pods, and tells the faults of this machine from those of a
-// pod.
+// Package dial connects to pods, and distinguishes the faults of this machine from those
+// of a pod.
 //
 // It does not know why it is that pod, which package endpoint has chosen. Begin with
 // Dialer.

@@ -64,7 +64,7 @@ type exchange struct {
 	body *requestBody
 	// whole is the length of a request that was, body included.
 	whole int
-	// watch tells when the client goes away. Nil while there is none.
+	// watch reports that the client has closed its connection. Nil while there is none.
 	watch *clientWatch
 	// started is true when bytes of the final response went to the client.
 	started bool
@@ -392,7 +392,7 @@ func (e *exchange) silent() error {
 	case err != nil:
 		return err
 	case e.body != nil && !e.body.ended():
-		// What reads the body sees the client go, unless the pod takes no more of it.
+		// What reads the body notices that the client has closed its connection, unless the pod takes no more of it.
 		if e.client.tcp.Broken() {
 			return hold.ErrClientGone
 		}

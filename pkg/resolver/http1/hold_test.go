@@ -56,7 +56,7 @@ func TestHeldUntilAPodIsReady(t *testing.T) {
 	f.held(0)
 	record := f.record(clients)
 	if !record.Held || record.EndpointReady.IsZero() || record.Released.Before(record.EndpointReady) || record.Responded.Before(record.Released) {
-		t.Errorf("the record does not tell the cold start: %+v", record)
+		t.Errorf("the record has no times of the cold start: %+v", record)
 	}
 	if used := f.budget.Used(); used != clients*podConnBytes {
 		t.Errorf("%d bytes are counted for %d connections to a pod", used, clients)
@@ -110,7 +110,7 @@ func TestLimitsNameThemselves(t *testing.T) {
 			before: func(*fixture) {},
 			status: 504, reason: localreply.ReasonHoldTimeout,
 		},
-		"service gone": {
+		"service deleted": {
 			change: func(*service.Config) {},
 			before: func(f *fixture) { f.service.Close() },
 			status: 503, reason: localreply.ReasonServiceGone,

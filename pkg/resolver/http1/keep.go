@@ -33,8 +33,8 @@ const (
 	maxClosed = 8192
 )
 
-// setPod makes a connection to a pod that of the client's connection, or none,
-// and closes the one before.
+// setPod replaces the client's connection to a pod and closes the one before. With nil
+// it has none.
 func (c *conn) setPod(pod *podConn) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -72,7 +72,8 @@ func (s *Server) closePod(pod *podConn) {
 // recently counts what happened in the last minute, or a little longer ago.
 type recently struct {
 	mu sync.Mutex
-	// count is how many there were since since, before how many in the minute before.
+	// count is how many there were from the time since on, before how many in the minute
+	// before that.
 	since         time.Time
 	count, before int
 }

@@ -53,7 +53,7 @@ func (c *conn) admit(lease hold.Lease) (streams, rest []*stream) {
 	return held, nil
 }
 
-// takeLeases returns the leases that held streams have, which have none any more.
+// takeLeases removes the leases from the held streams and returns them.
 func (c *conn) takeLeases() []hold.Lease {
 	var leases []hold.Lease
 	for _, s := range c.held {
@@ -72,7 +72,8 @@ func (c *conn) releaseLeases() {
 	}
 }
 
-// releaseUnconnected is releaseLeases after their pod did not accept a connection.
+// releaseUnconnected ends the leases that held streams have, after their pod did not
+// accept a connection.
 func (c *conn) releaseUnconnected() {
 	for i, lease := range c.takeLeases() {
 		if i == 0 {
@@ -84,7 +85,7 @@ func (c *conn) releaseUnconnected() {
 }
 
 // forwardResolved sends the pod the streams that it may be sent now. A stream whose wait
-// ends while this goes over them does not overtake an earlier one, whose end was not seen.
+// ends meanwhile is not sent before an earlier one that was not resolved yet.
 func (c *conn) forwardResolved() {
 	earlier := false
 	for _, s := range slices.Clone(c.held) {
@@ -118,7 +119,7 @@ func (c *conn) forwardHeld(s *stream, lease hold.Lease) {
 	s.record.Pod = lease.Pod.Name
 	s.record.BytesIn = int64(s.held.received)
 	if c.addForwarded(s) {
-		// The pod has just said that it takes no more.
+		// The pod has sent a GOAWAY.
 		c.credit(s.held.received)
 		c.endStream(s.id, rejectedByGoAway)
 		return

@@ -233,7 +233,7 @@ func (c *conn) run(ctx context.Context) error {
 func (c *conn) countRest() error {
 	_, err := c.rest.count(cap(c.block.data) + c.in.size())
 	// A body that is on its way to a pod has some time.
-	if err == nil && c.rest.crowded() && (c.pod == nil || c.block.stream != 0) {
+	if err == nil && c.rest.lacksRoom() && (c.pod == nil || c.block.stream != 0) {
 		err = errNoRoom
 	}
 	return err
@@ -330,7 +330,7 @@ func (c *conn) deadline() time.Time {
 	if c.shutdown.begun && !c.shutdown.final && c.shutdown.until.Before(next) {
 		next = c.shutdown.until
 	}
-	if c.rest.crowded() && c.rest.until.Before(next) {
+	if c.rest.lacksRoom() && c.rest.until.Before(next) {
 		next = c.rest.until
 	}
 	return next

@@ -119,11 +119,11 @@ func TestUnreadResponsesAreCounted(t *testing.T) {
 	f.mu.Lock()
 	f.account = memory.NewBudget(memory.Limits{Process: bufferSize}).Open(nil)
 	f.mu.Unlock()
-	deaf := query()
-	_ = deaf.Conn.(*net.TCPConn).SetReadBuffer(4 << 10)
+	nonReading := query()
+	_ = nonReading.Conn.(*net.TCPConn).SetReadBuffer(4 << 10)
 	readAll(query())
 	f.ended(clients + 2)
-	deaf.Close()
+	nonReading.Close()
 	f.eventually(func() bool { return f.service.Queue().InFlight() == 0 })
 }
 
@@ -281,7 +281,7 @@ func TestSmallResponsesThatWaitAreCounted(t *testing.T) {
 }
 
 // TestWithoutRoomNothingWaitsForLong checks how long a part of a frame, or a frame that is
-// not read, may wait without room: for crowdedTime, which begins again with each complete
+// not read, may wait without room: for roomTimeout, which begins again with each complete
 // frame.
 func TestWithoutRoomNothingWaitsForLong(t *testing.T) {
 	header := string(appendFrameHeader(nil, maxFrame, http2.FrameData, 0, 1))
@@ -297,26 +297,26 @@ func TestWithoutRoomNothingWaitsForLong(t *testing.T) {
 		want time.Duration
 		code http2.ErrCode
 	}{
-		"a part of a frame of the client": {drain, func(w *wire) { w.write(part) }, crowdedTime, http2.ErrCodeEnhanceYourCalm},
+		"a part of a frame of the client": {drain, func(w *wire) { w.write(part) }, roomTimeout, http2.ErrCodeEnhanceYourCalm},
 		"one that is completed in time": {drain, func(w *wire) {
 			w.write(part)
 			for range 10 {
-				<-time.After(crowdedTime - time.Second)
+				<-time.After(roomTimeout - time.Second)
 				w.write(rest + part)
 			}
-		}, 11*crowdedTime - 10*time.Second, http2.ErrCodeEnhanceYourCalm},
+		}, 11*roomTimeout - 10*time.Second, http2.ErrCodeEnhanceYourCalm},
 		"a part of a frame of the pod": {func(w *wire) {
 			running := make(chan struct{})
 			go func() { defer close(running); _, _ = io.Copy(io.Discard, w.Conn) }()
 			_ = w.WriteSettings()
 			_, _ = io.WriteString(w.Conn, part)
 			<-running
-		}, func(*wire) {}, crowdedTime, http2.ErrCodeInternal},
+		}, func(*wire) {}, roomTimeout, http2.ErrCodeInternal},
 		"what a pod does not take": {func(w *wire) {
 			if w.greet() {
 				<-time.After(time.Minute)
 			}
-		}, func(*wire) {}, crowdedTime, http2.ErrCodeEnhanceYourCalm},
+		}, func(*wire) {}, roomTimeout, http2.ErrCodeEnhanceYourCalm},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

@@ -80,7 +80,7 @@ func (s *observed) copy() observed {
 	return now
 }
 
-// String tells all of it, a line for each thing that was seen.
+// String returns all of it, a line for each thing that was seen.
 func (s *observed) String() string {
 	var lines []string
 	for _, stream := range slices.Sorted(maps.Keys(s.frames)) {

@@ -29,12 +29,12 @@ import (
 )
 
 const (
-	// uncountedRest is how much of frames that are not complete, or wait, is a part of
-	// what every connection takes.
+	// uncountedRest is how much of frames that are not complete, or wait, is counted
+	// with every connection already.
 	uncountedRest = 1 << 10
-	// crowdedTime is how long a peer may take to send the rest of a frame, or to take
+	// roomTimeout is how long a peer may take to send the rest of a frame, or to take
 	// what it was sent, a buffer at most, while there is no room for that.
-	crowdedTime = 5 * time.Second
+	roomTimeout = 5 * time.Second
 	// A client whose pod takes nothing is checked on after firstCheck, and then after
 	// twice as long each time, up to longestCheck.
 	firstCheck, longestCheck = 250 * time.Millisecond, 4 * time.Second
@@ -46,11 +46,11 @@ var errNoRoom = connError{http2.ErrCodeEnhanceYourCalm, "the resolver has no roo
 // restCharge counts what is kept of frames that are not complete. It has one owner.
 type restCharge struct {
 	charge memory.Charge
-	// until is when what is kept has to be complete for want of room.
+	// until is when what is kept has to be complete, as there is no room for it.
 	until time.Time
 }
 
-// count makes it a charge for so many bytes. It returns until when they have to be
+// count sets the charge to bytes. It returns until when they have to be
 // complete, the zero time where there is room for them, and errNoRoom when that has
 // passed.
 func (r *restCharge) count(bytes int) (until time.Time, err error) {
@@ -64,15 +64,15 @@ func (r *restCharge) count(bytes int) (until time.Time, err error) {
 	case r.charge.Claim(int64(steps*step)) == nil:
 		r.until = time.Time{}
 	case r.until.IsZero():
-		r.until = time.Now().Add(crowdedTime)
+		r.until = time.Now().Add(roomTimeout)
 	case !time.Now().Before(r.until):
 		return r.until, errNoRoom
 	}
 	return r.until, nil
 }
 
-// crowded reports whether there is no room for what is kept.
-func (r *restCharge) crowded() bool { return !r.until.IsZero() }
+// lacksRoom reports whether there is no room for what is kept.
+func (r *restCharge) lacksRoom() bool { return !r.until.IsZero() }
 
 // moved records that what was kept is complete.
 func (r *restCharge) moved() { r.until = time.Time{} }
@@ -108,7 +108,7 @@ func (c *conn) awaitRoom() error {
 		case p.waiting.Claim(c.toPod.kept()) == nil:
 			until = time.Time{}
 		case until.IsZero():
-			until = time.Now().Add(crowdedTime)
+			until = time.Now().Add(roomTimeout)
 		case !time.Now().Before(until):
 			reset(p.conn)
 			return errNoRoom

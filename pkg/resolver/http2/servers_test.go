@@ -328,7 +328,7 @@ func (r *requests) await(n int) {
 	}
 }
 
-// String tells them in an order that does not depend on which came first.
+// String returns them in an order that does not depend on which came first.
 func (r *requests) String() string {
 	if r == nil {
 		return ""

@@ -150,7 +150,7 @@ func (w *writer) takeWaiting() []byte {
 }
 
 // write writes frames, and counts them until the client has received them. Where there
-// is no room for that, the client has crowdedTime to receive them. It is called by the
+// is no room for that, the client has roomTimeout to receive them. It is called by the
 // goroutine that set busy.
 func (w *writer) write(frames net.Buffers) error {
 	all, err := w.sender.start(frames)
@@ -159,7 +159,7 @@ func (w *writer) write(frames net.Buffers) error {
 	}
 	defer w.charge.Release()
 	if w.charge.Claim(bufferSize) != nil {
-		w.limit(time.Now().Add(crowdedTime), false)
+		w.limit(time.Now().Add(roomTimeout), false)
 		defer w.limit(time.Time{}, false)
 	}
 	return w.sender.finish()

@@ -14,7 +14,7 @@ See the License for the specific language governing permissions and
 limitations under the License.
 */
 
-// Package localfault tells the faults of a resolver's own machine, such as a
+// Package localfault distinguishes the faults of a resolver's own machine, such as a
 // lack of file descriptors, from those of the pods that it connects to.
 //
 // It does not know what a connection is for. Begin with Classify.

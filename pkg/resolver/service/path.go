@@ -40,7 +40,7 @@ const enteredTime = 10 * time.Minute
 // waits is still there.
 const leftInterval = 500 * time.Millisecond
 
-// path says whether resolvers are in the path of a service's traffic, as far as a
+// path observes whether resolvers are in the path of a service's traffic, as far as a
 // resolver can see. It is safe for concurrent use.
 type path struct {
 	mu sync.Mutex

@@ -26,8 +26,8 @@ import (
 	"github.com/truefoundry/elasti-apiserver/pkg/resolver/socket"
 )
 
-// forwardRest is forward after one side has closed its writing side without having sent
-// anything. The end is passed on, and the other side may still send. A client without
+// forwardRest forwards what the other side sends after one side has half-closed without
+// having sent anything. It half-closes the connection to the other side. A client without
 // input, such as nc, half-closes at once and waits for the server.
 func (c *conn) forwardRest(ctx context.Context, clientEnded bool) error {
 	tasks := c.server.options.Tasks
@@ -52,8 +52,8 @@ func (c *conn) limitSilence(from socket.Conn) {
 }
 
 // passFirst waits for the first bytes of a side and sends them to the other side. From
-// then on the connection counts as use. It fails when either side breaks meanwhile. The
-// end of a side is left to Join.
+// then on the connection counts as use. It fails when either side breaks meanwhile. Join
+// handles the end of a side.
 func (c *conn) passFirst(to, from socket.Conn, passed *int64) error {
 	for {
 		err := from.WaitReadable()

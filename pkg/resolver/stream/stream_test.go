@@ -380,13 +380,13 @@ func TestResetOfOneSideReachesTheOtherThatDoesNotRead(t *testing.T) {
 			}
 		}
 	}
-	deaf := func(conn *net.TCPConn) { _ = conn.SetReadBuffer(4 << 10) }
+	nonReading := func(conn *net.TCPConn) { _ = conn.SetReadBuffer(4 << 10) }
 	for name, test := range map[string]struct {
 		client, pod func(*net.TCPConn)
 		want        accesslog.Outcome
 	}{
-		"of the client": {flood, deaf, accesslog.ClientGone},
-		"of the pod":    {deaf, flood, accesslog.Failed},
+		"of the client": {flood, nonReading, accesslog.ClientGone},
+		"of the pod":    {nonReading, flood, accesslog.Failed},
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := newFixture(t, tuning{initial: "x"})

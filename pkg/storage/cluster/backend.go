@@ -48,7 +48,7 @@ import (
 type Backend struct {
 	config *rest.Config
 	client *http.Client
-	// writer tells the writes of this process to progress markers from others.
+	// writer distinguishes this process's writes to progress markers from others.
 	writer string
 	logger klog.Logger
 	// failsOnDamage makes a list fail that has a damaged object.

@@ -35,9 +35,9 @@ type state struct {
 	// not exist.
 	data    []byte
 	version uint64
-	// confirmed says that the state was read from the host cluster, not from a
+	// fresh reports whether the state was read from the host cluster, not from a
 	// cache.
-	confirmed bool
+	fresh bool
 }
 
 // conditionalWrite is a write that is based on a state, and retried when another
@@ -72,7 +72,7 @@ func (s *store) Delete(ctx context.Context, key string, out runtime.Object, prec
 }
 
 // rejection is the error of a write that may not be made to a state. Unless the
-// state was confirmed, it may be out of date.
+// state was fresh, it may be out of date.
 type rejection struct{ error }
 
 func (r rejection) Unwrap() error { return r.error }
@@ -89,7 +89,7 @@ func (w *conditionalWrite) run(ctx context.Context, cached runtime.Object, try f
 		return err
 	}
 	for {
-		confirmed, version := current.confirmed, current.version
+		fresh, version := current.fresh, current.version
 		done, err := try(current)
 		rejected := rejection{}
 		switch {
@@ -98,7 +98,7 @@ func (w *conditionalWrite) run(ctx context.Context, cached runtime.Object, try f
 		case err == nil:
 		case !errors.As(err, &rejected):
 			return err
-		case confirmed:
+		case fresh:
 			return rejected.error
 		}
 		if current, err = w.read(ctx); err != nil {
@@ -141,7 +141,7 @@ func (w *conditionalWrite) read(ctx context.Context) (*state, error) {
 	stored, err := w.store.host.get(ctx, nameOf(w.relative))
 	switch {
 	case errors.Is(err, errObjectNotFound) && w.ignoreNotFound:
-		return &state{object: object, confirmed: true}, nil
+		return &state{object: object, fresh: true}, nil
 	case errors.Is(err, errObjectNotFound):
 		return nil, storage.NewKeyNotFoundError(w.key, 0)
 	case err != nil:
@@ -154,7 +154,7 @@ func (w *conditionalWrite) read(ctx context.Context) (*state, error) {
 	if err := w.store.decodeAs(stored, version, object); err != nil {
 		return nil, err
 	}
-	return &state{object: object, data: []byte(stored.Data), version: version, confirmed: true}, nil
+	return &state{object: object, data: []byte(stored.Data), version: version, fresh: true}, nil
 }
 
 // update stores what tryUpdate makes of a state.
@@ -187,7 +187,7 @@ func (w *conditionalWrite) update(ctx context.Context, current *state, tryUpdate
 
 // keep makes no write, if the state is still the one that is stored.
 func (w *conditionalWrite) keep(ctx context.Context, current *state) (done bool, err error) {
-	if !current.confirmed {
+	if !current.fresh {
 		newest, err := w.read(ctx)
 		if err != nil {
 			return false, err

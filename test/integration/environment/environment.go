@@ -93,7 +93,7 @@ func StartForMeasuring(ctx context.Context) (*Environment, error) {
 }
 
 // StartForComparing is as StartForMeasuring, with a control plane whose etcd
-// confirms a write only when it is on the disk, as the embedded store of the
+// acknowledges a write only when it is on the disk, as the embedded store of the
 // server does. End it with Stop.
 func StartForComparing(ctx context.Context) (*Environment, error) {
 	return startWith(ctx, func(e *Environment, ctx context.Context, binaries tools, address string) error {

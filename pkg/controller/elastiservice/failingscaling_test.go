@@ -28,11 +28,11 @@ import (
 	"github.com/truefoundry/elasti-apiserver/pkg/scaling"
 )
 
-var errStumbled = errors.New("the API server stumbled")
+var errUnavailable = errors.New("the API server is not available")
 
-// stumblingScaling is a fakeScaling whose calls a test replaces. Each function is called in
+// failingScaling is a fakeScaling whose calls a test replaces. Each function is called in
 // place of the methods of its name, and may call these as next.
-type stumblingScaling struct {
+type failingScaling struct {
 	*fakeScaling
 
 	mu            sync.Mutex
@@ -42,7 +42,7 @@ type stumblingScaling struct {
 	autoscalerError error
 }
 
-func (s *stumblingScaling) replaced(of *func(func() error) error, next func() error) error {
+func (s *failingScaling) replaced(of *func(func() error) error, next func() error) error {
 	s.mu.Lock()
 	replacement := *of
 	s.mu.Unlock()
@@ -52,7 +52,7 @@ func (s *stumblingScaling) replaced(of *func(func() error) error, next func() er
 	return replacement(next)
 }
 
-func (s *stumblingScaling) PauseAutoscaler(ctx context.Context, namespace string, autoscaler scaling.Autoscaler) error {
+func (s *failingScaling) PauseAutoscaler(ctx context.Context, namespace string, autoscaler scaling.Autoscaler) error {
 	return s.replaced(&s.pause, func() error {
 		s.fakeScaling.mu.Lock()
 		s.resumed = nil
@@ -61,19 +61,19 @@ func (s *stumblingScaling) PauseAutoscaler(ctx context.Context, namespace string
 	})
 }
 
-func (s *stumblingScaling) ResumeAutoscaler(ctx context.Context, namespace string, autoscaler scaling.Autoscaler) error {
+func (s *failingScaling) ResumeAutoscaler(ctx context.Context, namespace string, autoscaler scaling.Autoscaler) error {
 	return s.replaced(&s.resume, func() error { return s.fakeScaling.ResumeAutoscaler(ctx, namespace, autoscaler) })
 }
 
-func (s *stumblingScaling) KeepAutoscalerAwake(ctx context.Context, namespace string, autoscaler scaling.Autoscaler) error {
+func (s *failingScaling) KeepAutoscalerAwake(ctx context.Context, namespace string, autoscaler scaling.Autoscaler) error {
 	return s.replaced(&s.resume, func() error { return s.fakeScaling.KeepAutoscalerAwake(ctx, namespace, autoscaler) })
 }
 
-func (s *stumblingScaling) ScaleToZero(ctx context.Context, target scaling.Target, read *autoscalingv1.Scale) error {
+func (s *failingScaling) ScaleToZero(ctx context.Context, target scaling.Target, read *autoscalingv1.Scale) error {
 	return s.replaced(&s.toZero, func() error { return s.fakeScaling.ScaleToZero(ctx, target, read) })
 }
 
-func (s *stumblingScaling) Wake(ctx context.Context, target scaling.Target, autoscaler scaling.Autoscaler, minimum int32, dryRun bool) (result scaling.Result, err error) {
+func (s *failingScaling) Wake(ctx context.Context, target scaling.Target, autoscaler scaling.Autoscaler, minimum int32, dryRun bool) (result scaling.Result, err error) {
 	err = s.replaced(&s.wake, func() error {
 		result, err = s.fakeScaling.Wake(ctx, target, autoscaler, minimum, dryRun)
 		return err
@@ -84,7 +84,7 @@ func (s *stumblingScaling) Wake(ctx context.Context, target scaling.Target, auto
 	return result, err
 }
 
-func (s *stumblingScaling) Restore(ctx context.Context, target scaling.Target, autoscaler scaling.Autoscaler, minimum int32) (result scaling.Result, err error) {
+func (s *failingScaling) Restore(ctx context.Context, target scaling.Target, autoscaler scaling.Autoscaler, minimum int32) (result scaling.Result, err error) {
 	err = s.replaced(&s.wake, func() error {
 		result, err = s.fakeScaling.Restore(ctx, target, autoscaler, minimum)
 		return err
@@ -96,17 +96,17 @@ func (s *stumblingScaling) Restore(ctx context.Context, target scaling.Target, a
 }
 
 // isPaused reports whether the autoscaler was paused and not resumed since.
-func (s *stumblingScaling) isPaused() bool {
+func (s *failingScaling) isPaused() bool {
 	s.fakeScaling.mu.Lock()
 	defer s.fakeScaling.mu.Unlock()
 	return len(s.paused) > 0 && len(s.resumed) == 0
 }
 
 // eventuallyResumed waits until the autoscaler is not paused.
-func (c *cluster) eventuallyResumed(stumbling *stumblingScaling) {
+func (c *cluster) eventuallyResumed(failing *failingScaling) {
 	c.t.Helper()
 	c.eventually(func() string {
-		if stumbling.isPaused() {
+		if failing.isPaused() {
 			return "the autoscaler to go on"
 		}
 		return ""
@@ -114,11 +114,11 @@ func (c *cluster) eventuallyResumed(stumbling *stumblingScaling) {
 }
 
 // newScaleDown is a cluster with an awake target that has an autoscaler.
-func newScaleDown(t *testing.T, change func(*v1alpha1.ElastiService)) (*cluster, *stumblingScaling) {
+func newScaleDown(t *testing.T, change func(*v1alpha1.ElastiService)) (*cluster, *failingScaling) {
 	t.Helper()
 	c := newCluster(t)
-	stumbling := &stumblingScaling{fakeScaling: c.scaling}
-	c.options.Scaling = stumbling
+	failing := &failingScaling{fakeScaling: c.scaling}
+	c.options.Scaling = failing
 	c.setDeployment("cart", 2, 2)
 	c.setEndpoints(shop, "cart", "10.1.0.1", "10.1.0.2")
 	elastiService := cartElastiService()
@@ -127,11 +127,11 @@ func newScaleDown(t *testing.T, change func(*v1alpha1.ElastiService)) (*cluster,
 		change(elastiService)
 	}
 	c.create(elastiService)
-	return c, stumbling
+	return c, failing
 }
 
 // eventuallyAsBefore waits until a scale-down that failed has left nothing behind.
-func (c *cluster) eventuallyAsBefore(stumbling *stumblingScaling) {
+func (c *cluster) eventuallyAsBefore(failing *failingScaling) {
 	c.t.Helper()
 	c.eventually(func() string {
 		switch {
@@ -139,7 +139,7 @@ func (c *cluster) eventuallyAsBefore(stumbling *stumblingScaling) {
 			return "the request for sleep to be given up"
 		case c.scaling.replicas(c.t, "cart") != 2:
 			return "the target to be awake"
-		case stumbling.isPaused():
+		case failing.isPaused():
 			return "the autoscaler to go on"
 		}
 		return ""
@@ -151,7 +151,7 @@ func (c *cluster) eventuallyAsBefore(stumbling *stumblingScaling) {
 func failsTimes(times int) func(func() error) error {
 	return func(next func() error) error {
 		if times--; times >= 0 {
-			return errStumbled
+			return errUnavailable
 		}
 		return next()
 	}

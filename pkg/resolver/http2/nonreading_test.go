@@ -27,11 +27,11 @@ import (
 	"golang.org/x/net/http2"
 )
 
-// deafParts are the frames that a deafPod sends, deafPings those that it gets.
-const deafParts, deafPings = 64, 5000
+// sentParts are the frames that a nonReadingPod sends, receivedPings those that it gets.
+const sentParts, receivedPings = 64, 5000
 
-// deafPod responds on a stream once speak is closed, and reads nothing before resume is.
-type deafPod struct {
+// nonReadingPod responds on a stream once speak is closed, and reads nothing before resume is.
+type nonReadingPod struct {
 	t                   *testing.T
 	speak, resume, over chan struct{}
 	// saw are the frames that it has read, but for PING and DATA. It is complete when
@@ -39,7 +39,7 @@ type deafPod struct {
 	saw []string
 }
 
-func (p *deafPod) serve(w *wire) {
+func (p *nonReadingPod) serve(w *wire) {
 	defer close(p.over)
 	if !w.greet(http2.Setting{ID: http2.SettingInitialWindowSize, Val: maxWindow}) {
 		return
@@ -48,8 +48,8 @@ func (p *deafPod) serve(w *wire) {
 	w.do(w.WriteWindowUpdate(0, maxWindow-initialWindow))
 	<-p.speak
 	w.do(w.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: w.encode(":status", "200"), EndHeaders: true}))
-	for i := range deafParts {
-		w.do(w.WriteData(1, i == deafParts-1, make([]byte, maxFrame)))
+	for i := range sentParts {
+		w.do(w.WriteData(1, i == sentParts-1, make([]byte, maxFrame)))
 	}
 	<-p.resume
 	got := uint64(0)
@@ -74,7 +74,7 @@ func (p *deafPod) serve(w *wire) {
 			p.saw = append(p.saw, "RST_STREAM")
 		case *http2.GoAwayFrame:
 			p.saw = append(p.saw, "GOAWAY")
-			if got != deafPings {
+			if got != receivedPings {
 				p.t.Errorf("the pod got %d PINGs", got)
 			}
 			return
@@ -89,7 +89,7 @@ func TestAPodThatReadsNothingStopsOnlyWhatIsForIt(t *testing.T) {
 	// As much as there is never room for on the way to the pod.
 	const much = 32 << 20
 	f := newFixture(t, nil)
-	pod := &deafPod{t: t, speak: make(chan struct{}), resume: make(chan struct{}), over: make(chan struct{})}
+	pod := &nonReadingPod{t: t, speak: make(chan struct{}), resume: make(chan struct{}), over: make(chan struct{})}
 	f.pods(rawPod(t, pod.serve))
 	w := dialWire(t, f.address, http2.Setting{ID: http2.SettingInitialWindowSize, Val: maxWindow})
 	w.do(w.WriteWindowUpdate(0, maxWindow-initialWindow))
@@ -105,7 +105,7 @@ func TestAPodThatReadsNothingStopsOnlyWhatIsForIt(t *testing.T) {
 			w.do(w.WriteData(3, false, part))
 			written.Add(1)
 		}
-		for i := range uint64(deafPings) {
+		for i := range uint64(receivedPings) {
 			w.do(w.WritePing(false, [8]byte(binary.BigEndian.AppendUint64(nil, i+1))))
 		}
 		w.do(w.WriteSettings(http2.Setting{ID: http2.SettingMaxHeaderListSize, Val: 1 << 20}))
@@ -118,7 +118,7 @@ func TestAPodThatReadsNothingStopsOnlyWhatIsForIt(t *testing.T) {
 		t.Errorf("%d bytes count", used)
 	}
 	close(pod.speak)
-	for bytes := 0; bytes < deafParts*maxFrame; {
+	for bytes := 0; bytes < sentParts*maxFrame; {
 		frame, err := w.ReadFrame()
 		if err != nil {
 			t.Fatal(err)
