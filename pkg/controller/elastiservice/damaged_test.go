@@ -115,6 +115,8 @@ func TestTargetOfADamagedElastiServiceWithoutObjectsIsWoken(t *testing.T) {
 	c.host.PrependReactor("create", "endpointslices", rejected)
 	c.deleteResolverSlices()
 	c.deleteService(resources.PrivateServiceName("cart"))
+	// The controller has observed both deletions then.
+	c.eventuallyCondition("cart", v1alpha1.ConditionReady, metav1.ConditionFalse, v1alpha1.ReasonWriteFailed)
 	c.elasti.PrependReactor("get", "elastiservices", func(action clienttesting.Action) (bool, runtime.Object, error) {
 		if action.(clienttesting.GetAction).GetName() != "cart" {
 			return false, nil, nil
