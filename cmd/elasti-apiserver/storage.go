@@ -51,8 +51,13 @@ names of those of the server, with from- and to- in front.
 
 No server may run on either of the two. The copy is verified, and has the identity of the
 original, so that a server takes it for that. If the command is interrupted, repeat it: a
-server rejects an incomplete copy. A complete one is left as it is.`,
+server rejects an incomplete copy.
+
+Two stores of which one is a complete copy of the other one, and was used since, differ: the
+command says so, and changes nothing. To go back to a store that was copied before, copy to
+it with --overwrite.`,
 		Example: `  elasti-apiserver storage copy --from=embedded --from-data-dir=/var/lib/elasti-apiserver/data --to=cluster
+  elasti-apiserver storage copy --from=cluster --to=embedded --to-data-dir=/var/lib/elasti-apiserver/data --overwrite
   elasti-apiserver storage copy --from=cluster --to=etcd --to-etcd-servers=https://etcd.example.com:2379 \
       --to-etcd-cafile=ca.crt --to-etcd-certfile=tls.crt --to-etcd-keyfile=tls.key`,
 		Args:         cobra.NoArgs,
@@ -74,7 +79,7 @@ func copyStorage(command *cobra.Command, o *options.StorageCopy) error {
 		return err
 	}
 	if result.Complete {
-		_, err := fmt.Fprintf(command.OutOrStdout(), "The target is a complete copy already, with the identity %s. It was left as it is: to copy again, give --overwrite.\n", result.Identity)
+		_, err := fmt.Fprintf(command.OutOrStdout(), "The target is a complete copy already, with the identity %s. It was left as it is.\n", result.Identity)
 		return err
 	}
 	table := tabwriter.NewWriter(command.OutOrStdout(), 0, 0, 3, ' ', 0)

@@ -67,7 +67,7 @@ func moveToHostCluster(t *testing.T, meanwhile func()) {
 	stopServer(t)
 	meanwhile()
 	flags, kubeconfig := shared.Server.Flags, shared.Server.Kubeconfig
-	copyStorage(t, "--from=embedded", "--from-data-dir="+shared.Server.DataDir, "--to=cluster", "--to-kubeconfig="+kubeconfig)
+	copyStorage(t, "--from=embedded", "--from-data-dir="+shared.Server.DataDir, "--to=cluster", "--to-kubeconfig="+kubeconfig, "--once")
 	meanwhile()
 	shared.Server.Flags = []string{"--storage=cluster"}
 	t.Cleanup(func() {

@@ -49,7 +49,7 @@ func CopyStorage(ctx context.Context, o *options.StorageCopy) (result storecopy.
 		return result, fmt.Errorf("opening the store that becomes the copy: %w", err)
 	}
 	defer func() { err = errors.Join(err, to.close()) }()
-	return storecopy.Copy(ctx, &from.Store, &to.Store, o.Overwrite)
+	return storecopy.Copy(ctx, &from.Store, &to.Store, storecopy.Options{Overwrite: o.Overwrite, Once: o.Once})
 }
 
 // openedStore is a store outside of a server.

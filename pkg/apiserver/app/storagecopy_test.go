@@ -221,7 +221,7 @@ func TestCompleteCopyIsLeftAsItIs(t *testing.T) {
 	flags := append(inEmbedded("from", first), etcd("to")...)
 	mustCopy(t, flags...)
 	useStore(t, etcd("from"), func(opened *storecopy.Store) { store(t, &opened.Resources[0], newStoredService("since")) })
-	if result := mustCopy(t, flags...); !result.Complete {
+	if result := mustCopy(t, append(flags, "--once")...); !result.Complete {
 		t.Errorf("the result is %+v", result)
 	}
 	if _, services, _ := contentOf(t, etcd("from")); len(services) != 3 {
@@ -229,6 +229,35 @@ func TestCompleteCopyIsLeftAsItIs(t *testing.T) {
 	}
 	mustCopy(t, append(flags, "--overwrite")...)
 	expectCopies(t, inEmbedded("from", first), etcd("from"), 2)
+}
+
+// The way back to a store that was copied, after the copy was used: the store has the same
+// identity, and is older.
+func TestStoreThatWasUsedSinceIsNotTakenForACompleteCopy(t *testing.T) {
+	first := filepath.Join(t.TempDir(), "first")
+	fillStore(t, inEmbedded("from", first), 3)
+	etcd := inEtcd(t)
+	mustCopy(t, append(inEmbedded("from", first), etcd("to")...)...)
+	back := append(etcd("from"), inEmbedded("to", first)...)
+	if result := mustCopy(t, back...); !result.Complete {
+		t.Errorf("the result for two stores that have the same is %+v", result)
+	}
+	useStore(t, etcd("from"), func(opened *storecopy.Store) {
+		services := &opened.Resources[0]
+		if err := services.Storage.Delete(t.Context(), services.Prefix+"shop/app-1", services.New(), nil, storage.ValidateAllObjectFunc, nil, storage.DeleteOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		for _, name := range []string{"since", "then"} {
+			store(t, services, newStoredService(name))
+		}
+		store(t, &opened.Resources[1], &elasti.ProxyPortClaim{ObjectMeta: metav1.ObjectMeta{Name: "20000", UID: "since"}, Spec: elasti.ProxyPortClaimSpec{ProxyPort: 20000, Port: 80}})
+	})
+	expectCopyError(t, back, "3 elastiservices", "shop/app-1", "1 proxyportclaims", "--overwrite")
+	if _, services, _ := contentOf(t, inEmbedded("from", first)); len(services) != 3 {
+		t.Errorf("the store has %d ElastiServices after the error, want 3", len(services))
+	}
+	mustCopy(t, append(back, "--overwrite")...)
+	expectCopies(t, etcd("from"), inEmbedded("from", first), 4)
 }
 
 func TestAnotherStoreIsNotOverwrittenByAccident(t *testing.T) {
@@ -281,7 +310,7 @@ func TestInterruptedCopyIsContinued(t *testing.T) {
 			failing := &failingStorage{Interface: to.Resources[1].Storage}
 			failing.left.Store(1)
 			to.Resources[1].Storage = failing
-			if _, err := storecopy.Copy(t.Context(), from, to, false); err == nil || !strings.Contains(err.Error(), "interrupted") {
+			if _, err := storecopy.Copy(t.Context(), from, to, storecopy.Options{}); err == nil || !strings.Contains(err.Error(), "interrupted") {
 				t.Errorf("the copy ended with %v", err)
 			}
 		})

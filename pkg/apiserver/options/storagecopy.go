@@ -37,6 +37,8 @@ type StorageCopy struct {
 	From, To *StoreLocation
 	// Overwrite allows to replace what the target has.
 	Overwrite bool
+	// Once leaves a complete copy as it is, whatever it has by now.
+	Once bool
 }
 
 // NewStorageCopy returns the options with their defaults.
@@ -50,11 +52,17 @@ func (o *StorageCopy) AddFlags(flags *pflag.FlagSet) {
 	o.To.addFlags(flags, "The store that becomes the copy")
 	flags.BoolVar(&o.Overwrite, "overwrite", o.Overwrite,
 		"Replace what the target has, also if it is a store of its own, or was copied completely before.")
+	flags.BoolVar(&o.Once, "once", o.Once,
+		"Leave a target that was copied completely before as it is, also if it has changed since: for a command that is repeated at each start of a server that uses the target.")
 }
 
 // Validate checks the options. Each error names the flag.
 func (o *StorageCopy) Validate() error {
-	return utilerrors.NewAggregate(append(o.From.validate(), o.To.validate()...))
+	errs := append(o.From.validate(), o.To.validate()...)
+	if o.Overwrite && o.Once {
+		errs = append(errs, errors.New("--once cannot be given with --overwrite: one leaves a complete copy as it is, the other one replaces it"))
+	}
+	return utilerrors.NewAggregate(errs)
 }
 
 // StoreLocation says where a store is that no server uses.

@@ -41,6 +41,7 @@ func TestValidCopies(t *testing.T) {
 		"--from=embedded --from-data-dir=/data --to=cluster",
 		"--from=cluster --from-kubeconfig=/k --to=embedded --to-data-dir=/data --to-encryption-provider-config=/keys.yaml",
 		"--from=etcd --from-etcd-servers=http://127.0.0.1:2379 --from-etcd-prefix=/a --to=etcd --to-etcd-servers=http://127.0.0.1:2379 --to-etcd-prefix=/b --overwrite",
+		"--from=embedded --from-data-dir=/data --to=cluster --once",
 	} {
 		if err := validateCopy(t, line); err != nil {
 			t.Errorf("%s: %v", line, err)
@@ -56,6 +57,7 @@ func TestInvalidCopiesNameTheFlag(t *testing.T) {
 		"--from=embedded --to=cluster":                    "--from=embedded needs --from-data-dir",
 		"--from=cluster --to=etcd":                        "--to=etcd needs --to-etcd-servers",
 		"--from=cluster --to=cluster --to-data-dir=/data": "--to-data-dir is for --to=embedded",
+		"--from=embedded --from-data-dir=/data --to=cluster --once --overwrite":                       "--once cannot be given with --overwrite",
 		"--from=cluster --from-etcd-servers=http://127.0.0.1:2379 --to=cluster":                       "--from-etcd-servers is for --from=etcd",
 		"--from=cluster --to=embedded --to-data-dir=/data --to-kubeconfig=/k":                         "--to-kubeconfig is for --to=cluster",
 		"--from=cluster --from-encryption-provider-config=/keys.yaml --to=cluster --to-kubeconfig=/k": "--from-encryption-provider-config is not for --from=cluster",

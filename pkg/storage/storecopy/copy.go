@@ -28,6 +28,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
+	"strings"
 
 	"golang.org/x/sync/errgroup"
 	apiequality "k8s.io/apimachinery/pkg/api/equality"
@@ -65,6 +68,15 @@ type Store struct {
 	Resources []Resource
 }
 
+// Options say what becomes of what the target has. At most one of them is true.
+type Options struct {
+	// Overwrite replaces it.
+	Overwrite bool
+	// Once leaves a complete copy as it is, whatever it has by now. It is for a command
+	// that is repeated while a server uses the copy.
+	Once bool
+}
+
 // Result says what was copied.
 type Result struct {
 	// Identity is that of both stores.
@@ -75,10 +87,10 @@ type Result struct {
 	Copied map[string]int
 }
 
-// Copy copies one store to another one. No server may work on either of them. Unless
-// overwrite is true, a complete copy stays as it is, and it is an error when the other
-// store has anything else.
-func Copy(ctx context.Context, from, to *Store, overwrite bool) (Result, error) {
+// Copy copies one store to another one. No server may work on either of them. Unless the
+// options allow more, it is an error when the target has anything that the source does not
+// have: also when it is a complete copy, and one of the two was used since.
+func Copy(ctx context.Context, from, to *Store, options Options) (Result, error) {
 	result := Result{Copied: map[string]int{}}
 	identity, err := sourceIdentity(ctx, from)
 	if err != nil {
@@ -89,11 +101,16 @@ func Copy(ctx context.Context, from, to *Store, overwrite bool) (Result, error) 
 	if err != nil {
 		return result, fmt.Errorf("reading the identity of the target, %s: %w", to.Description, err)
 	}
-	if current == identity && !overwrite {
+	if current == identity && !options.Overwrite {
+		if !options.Once {
+			if err := compare(ctx, from, to); err != nil {
+				return result, err
+			}
+		}
 		result.Complete = true
 		return result, nil
 	}
-	if err := begin(ctx, to, current, identity, overwrite); err != nil {
+	if err := begin(ctx, to, current, identity, options.Overwrite); err != nil {
 		return result, err
 	}
 	for i := range from.Resources {
@@ -112,6 +129,27 @@ func Copy(ctx context.Context, from, to *Store, overwrite bool) (Result, error) 
 		return result, fmt.Errorf("completing the copy in %s: %w", to.Description, err)
 	}
 	return result, nil
+}
+
+// compare returns an error unless a complete copy has what its original has. The identity
+// does not say which of the two was used last.
+func compare(ctx context.Context, from, to *Store) error {
+	var differing []string
+	for i := range from.Resources {
+		keys, _, err := differences(ctx, &from.Resources[i], &to.Resources[i])
+		if err != nil {
+			return fmt.Errorf("comparing %s with %s: %w", from.Description, to.Description, err)
+		}
+		if len(keys) > 0 {
+			differing = append(differing, fmt.Sprintf("%d %s, such as %s", len(keys), from.Resources[i].Name, keys[0]))
+		}
+	}
+	if len(differing) > 0 {
+		return fmt.Errorf("the target, %s, and the source, %s, are copies of each other, and one of the two was used since. They differ in %s. "+
+			"To replace all that the target has by what the source has, give --overwrite; to leave the target as it is, --once",
+			to.Description, from.Description, strings.Join(differing, " and in "))
+	}
+	return nil
 }
 
 // sourceIdentity returns the identity of the source. A store that was used by versions
@@ -246,27 +284,35 @@ func write(ctx context.Context, to *Resource, key string, object runtime.Object)
 // verify compares the objects of a resource in both stores as they are now, and returns how
 // many there are.
 func verify(ctx context.Context, from, to *Resource) (int, error) {
+	keys, count, err := differences(ctx, from, to)
+	if err != nil {
+		return 0, err
+	}
+	if len(keys) > 0 {
+		return 0, fmt.Errorf("%s differs: a server has written to one of the two meanwhile. End the servers that use them, and copy again", keys[0])
+	}
+	return count, nil
+}
+
+// differences returns the keys in order at which two stores do not have the same, and how
+// many objects the source has.
+func differences(ctx context.Context, from, to *Resource) (keys []string, count int, err error) {
 	desired, err := list(ctx, from)
 	if err != nil {
-		return 0, fmt.Errorf("the source: %w", err)
+		return nil, 0, fmt.Errorf("the source: %w", err)
 	}
 	present, err := list(ctx, to)
 	if err != nil {
-		return 0, fmt.Errorf("the target: %w", err)
+		return nil, 0, fmt.Errorf("the target: %w", err)
 	}
 	for key, object := range desired {
 		copied, exists := present[key]
 		if !exists || !apiequality.Semantic.DeepEqual(copied, object) {
-			return 0, differs(key)
+			keys = append(keys, key)
 		}
 		delete(present, key)
 	}
-	for key := range present {
-		return 0, differs(key)
-	}
-	return len(desired), nil
-}
-
-func differs(key string) error {
-	return fmt.Errorf("%s differs: a server has written to one of the two meanwhile. End the servers that use them, and copy again", key)
+	keys = slices.AppendSeq(keys, maps.Keys(present))
+	slices.Sort(keys)
+	return keys, len(desired), nil
 }
