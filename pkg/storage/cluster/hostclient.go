@@ -184,6 +184,15 @@ func (h *hostClient) count(ctx context.Context) (int64, error) {
 	return count, nil
 }
 
+// version returns a version that is not older than any that the host cluster has returned.
+func (h *hostClient) version(ctx context.Context) (uint64, error) {
+	list, err := h.page(ctx, &metav1.ListOptions{Limit: 1})
+	if err != nil {
+		return 0, err
+	}
+	return parseVersion(list.ResourceVersion)
+}
+
 // list calls each with all stored objects as of a version, or as they are now if
 // it is 0, and returns the version.
 func (h *hostClient) list(ctx context.Context, version uint64, name string, each func(*StoredObject) error) (uint64, error) {

@@ -23,6 +23,7 @@ import (
 	"sync"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/utils/clock"
 )
 
@@ -54,8 +55,10 @@ type progress struct {
 	// closed says that there will be no other write.
 	closed bool
 	// written is the version of the last write, and seen the last one that arrived
-	// on a watch.
+	// on the watch of the watch cache.
 	written, seen uint64
+	// watch is the number of that watch.
+	watch uint64
 
 	// Owned by run.
 	writes uint64
@@ -98,6 +101,7 @@ func (p *progress) write(ctx context.Context) {
 	p.mu.Lock()
 	due := p.next
 	p.next = nil
+	seen := p.seen
 	p.mu.Unlock()
 	if due == nil {
 		return
@@ -106,7 +110,13 @@ func (p *progress) write(ctx context.Context) {
 	defer cancel()
 	p.writes++
 	due.version, due.err = p.touch(ctx, p.writer+"-"+strconv.FormatUint(p.writes, 10))
-	if due.err == nil {
+	switch {
+	case due.err != nil:
+	case due.version <= seen:
+		// Every write is newer than all before it. The watch cache would take what it has
+		// for newer than the version that it is to have.
+		due.version, due.err = 0, wentBack()
+	default:
 		p.mu.Lock()
 		p.written = max(p.written, due.version)
 		p.mu.Unlock()
@@ -123,6 +133,12 @@ func (p *progress) close() {
 		close(p.next.done)
 		p.next = nil
 	}
+}
+
+// wentBack returns the error for a host cluster that has lost what the watch cache has seen,
+// until the watch cache has begun anew.
+func wentBack() error {
+	return apierrors.NewServiceUnavailable("the host cluster was restored from an older backup: what it stores is read again, try again in a few seconds")
 }
 
 // current returns a version that is not older than any write that returned before the
@@ -162,9 +178,23 @@ func (p *progress) request(ctx context.Context) error {
 	return err
 }
 
-// observe records that a watch has reached a version.
-func (p *progress) observe(version uint64) {
+// begin records that the watch cache begins a watch at a version, when the host cluster is
+// at the current one, and returns the number of the watch. What was seen before counts no
+// more: the host cluster may have been restored from an older backup.
+func (p *progress) begin(version, current uint64) (watch uint64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.seen = max(p.seen, version)
+	p.watch++
+	p.seen, p.written = version, min(p.written, current)
+	return p.watch
+}
+
+// observe records that a watch has reached a version. A watch that another one has replaced
+// does not count.
+func (p *progress) observe(watch, version uint64) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if watch == p.watch {
+		p.seen = max(p.seen, version)
+	}
 }

@@ -23,6 +23,7 @@ import (
 	"testing"
 	"testing/synctest"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/utils/clock"
 )
 
@@ -113,12 +114,67 @@ func TestRequestWaitsForWhatIsOnItsWay(t *testing.T) {
 		if m.version != 1 {
 			t.Errorf("%d writes were made while the first was on its way", m.version)
 		}
-		p.observe(1)
+		p.observe(p.begin(0, 1), 1)
 		if err := p.request(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 		if m.version != 2 {
 			t.Errorf("%d writes were made after the first had arrived", m.version)
+		}
+	})
+}
+
+// The host cluster is restored from an older backup, and the watch cache has what the host
+// has lost: it must not be taken for current.
+func TestCurrentIsNotOlderThanWhatWasSeen(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := &marker{version: 10000}
+		p, stop := startProgress(t, m)
+		defer stop()
+		before := p.begin(10000, 10000)
+		if version, err := p.current(t.Context()); err != nil || version != 10001 {
+			t.Fatalf("got %d, %v", version, err)
+		}
+		m.mu.Lock()
+		m.version = 5000
+		m.mu.Unlock()
+		if version, err := p.current(t.Context()); !apierrors.IsServiceUnavailable(err) {
+			t.Errorf("after the restore: got %d, %v", version, err)
+		}
+		// The watch cache has listed again. An event of its previous watch arrives late.
+		p.begin(5001, 5001)
+		p.observe(before, 10001)
+		if version, err := p.current(t.Context()); err != nil || version != 5002 {
+			t.Errorf("after the new list: got %d, %v", version, err)
+		}
+		if err := p.request(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if m.version != 5002 {
+			t.Errorf("the write that is on its way was repeated")
+		}
+	})
+}
+
+// A write of before the restore never arrives.
+func TestRequestDoesNotWaitForAWriteThatTheHostHasLost(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		m := &marker{version: 10000}
+		p, stop := startProgress(t, m)
+		defer stop()
+		p.begin(10000, 10000)
+		if err := p.request(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		m.mu.Lock()
+		m.version = 5000
+		m.mu.Unlock()
+		p.begin(5000, 5000)
+		if err := p.request(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if m.version != 5001 {
+			t.Errorf("the marker is at %d: no write was made after the restore", m.version)
 		}
 	})
 }

@@ -48,6 +48,9 @@ type watcher struct {
 	results   chan watch.Event
 	cancel    context.CancelFunc
 
+	// number is that of the watch for the progress, if it has bookmarks.
+	number uint64
+
 	// Owned by run.
 
 	// initial are the objects that the watch begins with.
@@ -121,6 +124,7 @@ func asErrorEvent(err error) (watch.Interface, error) {
 // begin reads the initial objects of the watch, and opens the stream of the host.
 func (w *watcher) begin(ctx context.Context, version uint64, opts storage.ListOptions) error {
 	wantsInitial := opts.SendInitialEvents == nil && version == 0 || opts.SendInitialEvents != nil && *opts.SendInitialEvents
+	current := version
 	var err error
 	switch {
 	case wantsInitial:
@@ -134,9 +138,19 @@ func (w *watcher) begin(ctx context.Context, version uint64, opts storage.ListOp
 		if opts.SendInitialEvents != nil && opts.Predicate.AllowWatchBookmarks {
 			w.endOfInitial = version
 		}
+		current = version
 	case version == 0:
 		if version, err = w.store.GetCurrentResourceVersion(ctx); err != nil {
 			return err
+		}
+		current = version
+	default:
+		if current, err = w.store.host.version(ctx); err != nil {
+			return err
+		}
+		if version > current {
+			// The host would send nothing until it has had as many changes.
+			return apierrors.NewResourceExpired(fmt.Sprintf("resource version %d is newer than what the host cluster has, which is at %d: it was restored from an older backup, list again", version, current))
 		}
 	}
 	if w.selected != nil && !wantsInitial {
@@ -145,7 +159,7 @@ func (w *watcher) begin(ctx context.Context, version uint64, opts storage.ListOp
 		}
 	}
 	if w.bookmarks {
-		w.store.progress.observe(version)
+		w.number = w.store.progress.begin(version, current)
 	}
 	w.events, err = w.store.host.watch(ctx, version)
 	return err
@@ -224,6 +238,9 @@ func (w *watcher) translate(event watch.Event) *watch.Event {
 	stored, ok := event.Object.(*StoredObject)
 	if !ok {
 		return failure(fmt.Errorf("the host cluster sent a %T in a watch", event.Object))
+	}
+	if version, err := stored.version(); err == nil && w.bookmarks {
+		w.store.progress.observe(w.number, version)
 	}
 	if event.Type == watch.Bookmark || storesNothing(stored.Name) {
 		return w.progressed(stored)
@@ -329,7 +346,6 @@ func (w *watcher) progressed(stored *StoredObject) *watch.Event {
 	if err != nil {
 		return failure(err)
 	}
-	w.store.progress.observe(version)
 	return w.bookmark(version, false)
 }
 

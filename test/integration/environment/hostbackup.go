@@ -27,8 +27,8 @@ import (
 	"go.uber.org/zap"
 )
 
-// hostRevisionBump is by how much the revision of the control plane is ahead of its backup
-// after a restore. It is more than what the tests write.
+// hostRevisionBump is by how much RestoreHost puts the revision of the control plane ahead of
+// its backup. It is more than what the tests write.
 const hostRevisionBump = 1_000_000_000
 
 // SaveHost writes all objects of the control plane to a file, as they are at one moment.
@@ -44,12 +44,22 @@ func (e *Environment) SaveHost(ctx context.Context, file string) error {
 // Kubernetes says: all of its processes are stopped meanwhile, and the revision is bumped.
 // It returns when kube-apiserver is ready again. Server goes on running.
 func (e *Environment) RestoreHost(ctx context.Context, file string) error {
+	return e.restoreHost(ctx, file, hostRevisionBump)
+}
+
+// RestoreHostToItsRevision does the same, but leaves the revision as it is in the backup:
+// resource versions go back.
+func (e *Environment) RestoreHostToItsRevision(ctx context.Context, file string) error {
+	return e.restoreHost(ctx, file, 0)
+}
+
+func (e *Environment) restoreHost(ctx context.Context, file string, bump uint64) error {
 	controllers := e.plane.has("kube-controller-manager")
 	if err := e.plane.stop(); err != nil {
 		return err
 	}
 	e.plane.processes = nil
-	if err := restoreEtcd(e.plane.etcdDirectory(), file); err != nil {
+	if err := restoreEtcd(e.plane.etcdDirectory(), file, bump); err != nil {
 		return err
 	}
 	if err := e.plane.startEtcd(); err != nil {
@@ -64,8 +74,9 @@ func (e *Environment) RestoreHost(ctx context.Context, file string) error {
 	return e.plane.startControllerManager()
 }
 
-// restoreEtcd replaces what the etcd of a directory stores.
-func restoreEtcd(directory, file string) error {
+// restoreEtcd replaces what the etcd of a directory stores. All revisions before a bump are
+// compacted.
+func restoreEtcd(directory, file string, bump uint64) error {
 	data := filepath.Join(directory, "data")
 	if err := os.RemoveAll(data); err != nil {
 		return fmt.Errorf("removing the data of etcd: %w", err)
@@ -77,8 +88,8 @@ func restoreEtcd(directory, file string) error {
 		PeerURLs:            []string{etcdPeer(directory)},
 		InitialCluster:      etcdName + "=" + etcdPeer(directory),
 		InitialClusterToken: "restored",
-		RevisionBump:        hostRevisionBump,
-		MarkCompacted:       true,
+		RevisionBump:        bump,
+		MarkCompacted:       bump > 0,
 	})
 	if err != nil {
 		return fmt.Errorf("restoring the etcd of the control plane: %w", err)
