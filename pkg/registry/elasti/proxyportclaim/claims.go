@@ -31,6 +31,7 @@ import (
 	"sync"
 
 	"golang.org/x/sync/errgroup"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
@@ -118,15 +119,22 @@ func (c *Claims) Claim(ctx context.Context, desired v1alpha1.ProxyPortClaimSpec)
 		if err == nil {
 			return specOf(existing)
 		}
-		if ctx.Err() != nil {
-			return v1alpha1.ProxyPortClaimSpec{}, fmt.Errorf("reading the claim of proxy port %d: %w", desired.ProxyPort, err)
-		}
-		if !storage.IsNotFound(err) {
+		if ctx.Err() == nil && isDamaged(err) {
 			klog.FromContext(ctx).Error(err, "Failed to read the claim of a proxy port, not using the port for now: repair or delete the stored object", "proxyPort", desired.ProxyPort)
 			return v1alpha1.ProxyPortClaimSpec{}, nil
 		}
+		if !storage.IsNotFound(err) {
+			return v1alpha1.ProxyPortClaimSpec{}, fmt.Errorf("reading the claim of proxy port %d: %w", desired.ProxyPort, err)
+		}
 	}
 	return v1alpha1.ProxyPortClaimSpec{}, fmt.Errorf("claiming proxy port %d: it was claimed and released by others %d times, try again", desired.ProxyPort, maxAttempts)
+}
+
+// isDamaged reports whether an error says that an object is stored and cannot be read. Any
+// other error may be that of a storage which does not work at the moment. An etcd reports an
+// object that no key decrypts as an internal error of the storage.
+func isDamaged(err error) bool {
+	return apierrors.IsStoreReadError(err) || storage.IsInternalError(err)
 }
 
 // Release gives a proxy port back, if it belongs to the ElastiService with that

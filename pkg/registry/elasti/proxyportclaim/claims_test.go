@@ -28,6 +28,8 @@ import (
 	"testing"
 
 	"golang.org/x/sync/errgroup"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
@@ -201,40 +203,77 @@ func TestAProxyPortHasOneOwner(t *testing.T) {
 	}
 }
 
-// damagedStorage is a storage whose objects are there and cannot be read.
-type damagedStorage struct{ storage.Interface }
-
-func (damagedStorage) Get(_ context.Context, key string, _ storage.GetOptions, _ runtime.Object) error {
-	return storage.NewInternalError(fmt.Errorf("%s: its digest does not match its key and data", key))
+// unreadableStorage is a storage whose objects are there, and whose reads return an error.
+type unreadableStorage struct {
+	storage.Interface
+	err error
 }
 
-// damagedOptions makes damagedStorage.
-type damagedOptions struct{ generic.RESTOptionsGetter }
+func (s unreadableStorage) Get(context.Context, string, storage.GetOptions, runtime.Object) error {
+	return s.err
+}
 
-func (o damagedOptions) GetRESTOptions(resource schema.GroupResource, example runtime.Object) (generic.RESTOptions, error) {
+// unreadableOptions makes unreadableStorage.
+type unreadableOptions struct {
+	generic.RESTOptionsGetter
+	err error
+}
+
+func (o unreadableOptions) GetRESTOptions(resource schema.GroupResource, example runtime.Object) (generic.RESTOptions, error) {
 	options, err := o.RESTOptionsGetter.GetRESTOptions(resource, example)
 	options.Decorator = func(config *storagebackend.ConfigForResource, prefix string, keyFunc func(runtime.Object) (string, error), newFunc, newListFunc func() runtime.Object, getAttrs storage.AttrFunc, trigger storage.IndexerFuncs, indexers *cache.Indexers) (storage.Interface, factory.DestroyFunc, error) {
 		made, destroy, err := generic.UndecoratedStorage(config, prefix, keyFunc, newFunc, newListFunc, getAttrs, trigger, indexers)
-		return damagedStorage{made}, destroy, err
+		return unreadableStorage{made, o.err}, destroy, err
 	}
 	return options, err
 }
 
-// It is known that the port is taken, and not which owner has it.
-func TestAClaimThatCannotBeReadIsEmpty(t *testing.T) {
-	options := startStoreOptions(t)
-	claims, err := proxyportclaim.New(damagedOptions{options(false)})
-	if err != nil {
-		t.Fatal(err)
+// newUnreadable returns claims whose reads return an error.
+func newUnreadable(t *testing.T, err error) *proxyportclaim.Claims {
+	t.Helper()
+	claims, newErr := proxyportclaim.New(unreadableOptions{startStoreOptions(t)(false), err})
+	if newErr != nil {
+		t.Fatal(newErr)
 	}
 	t.Cleanup(claims.Destroy)
-	cart := claimOf(10000, 80, "cart")
-	mustClaim(t, claims, cart, cart)
-	mustClaim(t, claims, claimOf(10000, 80, "stock"), v1alpha1.ProxyPortClaimSpec{})
-	ended, cancel := context.WithCancel(t.Context())
-	cancel()
-	if _, err := claims.Claim(ended, cart); err == nil {
-		t.Error("a claim that was not looked up is taken for damaged")
+	return claims
+}
+
+// It is known that the port is taken, and not which owner has it.
+func TestAClaimThatCannotBeReadIsEmpty(t *testing.T) {
+	for name, err := range map[string]error{
+		"the host cluster has a damaged object": &apierrors.StatusError{ErrStatus: metav1.Status{Reason: metav1.StatusReasonStoreReadError, Message: "its digest does not match its key and data"}},
+		"no key decrypts what an etcd has":      storage.NewInternalError(errors.New("no key decrypts it")),
+	} {
+		t.Run(name, func(t *testing.T) {
+			claims := newUnreadable(t, err)
+			cart := claimOf(10000, 80, "cart")
+			mustClaim(t, claims, cart, cart)
+			mustClaim(t, claims, claimOf(10000, 80, "stock"), v1alpha1.ProxyPortClaimSpec{})
+			ended, cancel := context.WithCancel(t.Context())
+			cancel()
+			if _, err := claims.Claim(ended, cart); err == nil {
+				t.Error("a claim that was not looked up is taken for damaged")
+			}
+		})
+	}
+}
+
+// The port is not taken for that of a damaged claim, which another port would replace.
+func TestAStorageThatDoesNotRespondDamagesNoClaim(t *testing.T) {
+	for name, err := range map[string]error{
+		"the storage may not be used":    apierrors.NewServiceUnavailable("the store is another one"),
+		"the host has an internal error": apierrors.NewInternalError(errors.New("etcdserver: request timed out")),
+		"the etcd does not respond":      errors.New("etcdserver: no leader"),
+	} {
+		t.Run(name, func(t *testing.T) {
+			claims := newUnreadable(t, err)
+			cart := claimOf(10000, 80, "cart")
+			mustClaim(t, claims, cart, cart)
+			if got, claimErr := claims.Claim(t.Context(), cart); !errors.Is(claimErr, err) {
+				t.Errorf("claiming it again: got %+v (%v), want the error of the storage", got, claimErr)
+			}
+		})
 	}
 }
 
