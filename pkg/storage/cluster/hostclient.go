@@ -159,16 +159,28 @@ func (h *hostClient) touch(ctx context.Context, content string) (uint64, error) 
 	if err != nil {
 		return 0, err
 	}
-	marker := &StoredObject{}
-	err = h.asObjectNotFound(h.client.Patch(types.MergePatchType).Resource(h.resource).Name(progressName).Body(patch).Do(ctx).Into(marker))
+	marker, err := h.patchMarker(ctx, patch)
 	if errors.Is(err, errObjectNotFound) {
-		marker = &StoredObject{ObjectMeta: metav1.ObjectMeta{Name: progressName}, Progress: content}
-		err = h.client.Post().Resource(h.resource).Body(marker).Do(ctx).Into(marker)
+		created := &StoredObject{ObjectMeta: metav1.ObjectMeta{Name: progressName}, Progress: content}
+		marker = &StoredObject{}
+		err = h.client.Post().Resource(h.resource).Body(created).Do(ctx).Into(marker)
+	}
+	if apierrors.IsAlreadyExists(err) || apierrors.IsConflict(err) {
+		// Another replica was first: with the first marker, or with a patch each time that
+		// the host has applied this one.
+		marker, err = h.patchMarker(ctx, patch)
 	}
 	if err != nil {
 		return 0, err
 	}
 	return marker.version()
+}
+
+// patchMarker changes the progress marker, or returns errObjectNotFound.
+func (h *hostClient) patchMarker(ctx context.Context, patch []byte) (*StoredObject, error) {
+	marker := &StoredObject{}
+	err := h.client.Patch(types.MergePatchType).Resource(h.resource).Name(progressName).Body(patch).Do(ctx).Into(marker)
+	return marker, h.asObjectNotFound(err)
 }
 
 // count returns how many objects are stored, those included that store nothing.
