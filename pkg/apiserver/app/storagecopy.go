@@ -39,18 +39,32 @@ import (
 
 // CopyStorage copies all that one store has to another one. No server may use them.
 func CopyStorage(ctx context.Context, o *options.StorageCopy) (result storecopy.Result, err error) {
-	from, err := openStore(ctx, o.From)
+	// A copy must not lack what is damaged without a word. What is to be replaced may be
+	// damaged.
+	from, err := openStore(ctx, o.From, failOnDamage)
 	if err != nil {
 		return result, fmt.Errorf("opening the store that is copied: %w", err)
 	}
 	defer func() { err = errors.Join(err, from.close()) }()
-	to, err := openStore(ctx, o.To)
+	damage := failOnDamage
+	if o.Overwrite {
+		damage = leaveDamageOut
+	}
+	to, err := openStore(ctx, o.To, damage)
 	if err != nil {
 		return result, fmt.Errorf("opening the store that becomes the copy: %w", err)
 	}
 	defer func() { err = errors.Join(err, to.close()) }()
 	return storecopy.Copy(ctx, &from.Store, &to.Store, storecopy.Options{Overwrite: o.Overwrite, Once: o.Once})
 }
+
+// onDamage says what a list does in the host cluster when an object in it is damaged.
+type onDamage bool
+
+const (
+	failOnDamage   onDamage = true
+	leaveDamageOut onDamage = false
+)
 
 // openedStore is a store outside of a server.
 type openedStore struct {
@@ -67,8 +81,8 @@ func (s *openedStore) close() error {
 	return errors.Join(errs...)
 }
 
-func openStore(ctx context.Context, location *options.StoreLocation) (opened *openedStore, err error) {
-	store, err := openBackend(ctx, location)
+func openStore(ctx context.Context, location *options.StoreLocation, damage onDamage) (opened *openedStore, err error) {
+	store, err := openBackend(ctx, location, damage)
 	if err != nil {
 		return nil, err
 	}
@@ -132,7 +146,7 @@ func (s *openedStore) add(getter generic.RESTOptionsGetter, name schema.GroupRes
 	return nil
 }
 
-func openBackend(ctx context.Context, location *options.StoreLocation) (*backend, error) {
+func openBackend(ctx context.Context, location *options.StoreLocation, damage onDamage) (*backend, error) {
 	switch location.Backend {
 	case options.StorageCluster:
 		host, err := hostConfig(location.Kubeconfig)
@@ -143,8 +157,10 @@ func openBackend(ctx context.Context, location *options.StoreLocation) (*backend
 		if err != nil {
 			return nil, err
 		}
-		// A copy must not lack what is damaged without a word.
-		return newClusterBackend(store.FailingOnDamage(), location.Etcd)
+		if damage == failOnDamage {
+			store = store.FailingOnDamage()
+		}
+		return newClusterBackend(store, location.Etcd)
 	case options.StorageEmbedded:
 		server, err := embedded.Start(ctx, embedded.Options{DataDir: location.DataDir})
 		if err != nil {

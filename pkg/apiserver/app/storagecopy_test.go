@@ -75,7 +75,7 @@ func parseCopy(t *testing.T, arguments ...string) *options.StorageCopy {
 // useStore calls use with the store that the flags of the side "from" name.
 func useStore(t *testing.T, flags []string, use func(store *storecopy.Store)) {
 	t.Helper()
-	opened, err := openStore(t.Context(), parseCopy(t, flags...).From)
+	opened, err := openStore(t.Context(), parseCopy(t, flags...).From, failOnDamage)
 	if err != nil {
 		t.Fatal(err)
 	}

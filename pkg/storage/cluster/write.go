@@ -71,6 +71,31 @@ func (s *store) Delete(ctx context.Context, key string, out runtime.Object, prec
 	})
 }
 
+// RemoveDamaged deletes what is stored and cannot be read. No server may work on the store.
+func (s *store) RemoveDamaged(ctx context.Context) error {
+	var damaged []*StoredObject
+	_, err := s.host.list(ctx, 0, "", func(object *StoredObject) error {
+		if apierrors.IsStoreReadError(s.decode(object, s.newFunc())) {
+			damaged = append(damaged, object)
+		}
+		return nil
+	})
+	if err != nil {
+		return asStorageError(err, "listing "+s.prefix)
+	}
+	for _, object := range damaged {
+		version, err := object.version()
+		if err == nil {
+			_, err = s.host.remove(ctx, object.Name, version)
+		}
+		if err != nil && !errors.Is(err, errObjectNotFound) {
+			return asStorageError(err, "deleting the damaged object "+object.Name)
+		}
+		s.logger.Info("Deleted a damaged object", "name", object.Name)
+	}
+	return nil
+}
+
 // rejection is the error of a write that may not be made to a state. Unless the
 // state was fresh, it may be out of date.
 type rejection struct{ error }

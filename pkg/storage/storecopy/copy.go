@@ -58,6 +58,13 @@ type Resource struct {
 	New, NewList func() runtime.Object
 }
 
+// DamageRemover is a storage that can have objects which it cannot read, and leaves them out
+// of lists.
+type DamageRemover interface {
+	// RemoveDamaged deletes these objects.
+	RemoveDamaged(ctx context.Context) error
+}
+
 // Store is one of the two stores of a copy.
 type Store struct {
 	// Description is what the store is called in messages.
@@ -242,6 +249,11 @@ func copyResource(ctx context.Context, from, to *Resource) error {
 	desired, err := list(ctx, from)
 	if err != nil {
 		return fmt.Errorf("the source: %w", err)
+	}
+	if damaged, ok := to.Storage.(DamageRemover); ok {
+		if err := damaged.RemoveDamaged(ctx); err != nil {
+			return fmt.Errorf("the target: %w", err)
+		}
 	}
 	present, err := list(ctx, to)
 	if err != nil {

@@ -315,6 +315,27 @@ func TestDamagedObjectsAreNotLeftOutOfACopy(t *testing.T) {
 	}
 }
 
+// What is to be replaced may be damaged, whether the source has it or not.
+func TestDamagedObjectsAreOverwritten(t *testing.T) {
+	inCluster := inHost(t)
+	first := newEmbedded(t, 3)
+	mustCopy(t, inEmbedded("from", newEmbedded(t, 4)), inCluster("to"))
+	client := dynamicClient(t, asServer())
+	for name, resource := range map[string]string{
+		"n.shop.app-1": "storedelastiservices", "n.shop.app-3": "storedelastiservices", "c.10002": "storedproxyportclaims",
+	} {
+		_, err := client.Resource(cluster.GroupVersion.WithResource(resource)).Patch(t.Context(), name, types.MergePatchType, []byte(`{"data":"{}"}`), metav1.PatchOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := copyStorage(t.Context(), t, inEmbedded("from", first), inCluster("to")); err == nil {
+		t.Error("a store with damaged objects was replaced without --overwrite")
+	}
+	mustCopy(t, inEmbedded("from", first), inCluster("to"), []string{"--overwrite"})
+	expectContent(t, "the host cluster", hostContent(t), embeddedContent(t, first))
+}
+
 // The command is interrupted while it writes to the host cluster, and is repeated.
 func TestInterruptedCopyToTheHostClusterIsContinued(t *testing.T) {
 	const services = 60
