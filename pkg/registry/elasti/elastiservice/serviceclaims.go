@@ -131,7 +131,9 @@ func (c *claim) observe(obj runtime.Object) {
 // check fails when another ElastiService names the same Service.
 func (c *serviceClaims) check(ctx context.Context, elastiService *elasti.ElastiService) error {
 	key := namespacedService(elastiService.Namespace, elastiService.Spec.Service)
-	other, err := c.holder(ctx, elastiService, c.written.ResourceVersion(key))
+	other, err := readTracked(ctx, c.store, &c.written, key, func(resourceVersion string) (*elasti.ElastiService, error) {
+		return c.holder(ctx, elastiService, resourceVersion)
+	})
 	if err == nil && other != nil {
 		// The other one may be deleted, and the cache not have that yet.
 		other, err = c.holder(ctx, elastiService, "")

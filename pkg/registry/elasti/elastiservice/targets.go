@@ -117,7 +117,9 @@ func (t *targets) getCached(ctx context.Context, name string) (*elasti.ElastiSer
 // getWithSleepRequest reads from the watch cache, once that has the last request for sleep
 // of the ElastiService that this server wrote.
 func (t *targets) getWithSleepRequest(ctx context.Context, name string) (runtime.Object, error) {
-	return t.elastiServices.Get(ctx, name, &metav1.GetOptions{ResourceVersion: t.sleepRequests.ResourceVersion(sleepRequestKey(ctx, name))})
+	return readTracked(ctx, t.elastiServices, &t.sleepRequests, sleepRequestKey(ctx, name), func(resourceVersion string) (runtime.Object, error) {
+		return t.elastiServices.Get(ctx, name, &metav1.GetOptions{ResourceVersion: resourceVersion})
+	})
 }
 
 // sleepRequestKey returns the key of an ElastiService in the tracker of requests for sleep.

@@ -85,3 +85,18 @@ func (t *KeyTracker) ResourceVersion(key string) string {
 	}
 	return strconv.FormatUint(version, 10)
 }
+
+// Lower makes versions that the store has not reached the current one. They are those of
+// writes to a store that was restored from an older backup since: a watch cache would not
+// reach them until the store has had as many changes.
+func (t *KeyTracker) Lower(current uint64) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.others = min(t.others, current)
+	for key, version := range t.newest {
+		t.newest[key] = min(version, current)
+	}
+	for i := range t.writes {
+		t.writes[i].version = min(t.writes[i].version, current)
+	}
+}

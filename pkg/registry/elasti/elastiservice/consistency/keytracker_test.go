@@ -73,3 +73,27 @@ func TestEvictedKeysAreReadNoOlderThanTheyWereWritten(t *testing.T) {
 		t.Errorf("a key that was never written waits for the newest write")
 	}
 }
+
+func TestVersionsThatARestoredStoreHasNotReachedAreLowered(t *testing.T) {
+	tracker := &KeyTracker{}
+	versioner := storage.APIObjectVersioner{}
+	for i := range 2 * maxTrackedKeys {
+		tracker.Observe(versioner, fmt.Sprint(i), objectOf("9000"))
+	}
+	tracker.Observe(versioner, "before", objectOf("4000"))
+	tracker.Observe(versioner, "after", objectOf("10000"))
+	tracker.Lower(5000)
+	tracker.Observe(versioner, "again", objectOf("5001"))
+	for key, want := range map[string]string{"before": "4000", "after": "5000", "0": "5000", "again": "5001"} {
+		if got := tracker.ResourceVersion(key); got != want {
+			t.Errorf("%s is read at version %s, want %s", key, got, want)
+		}
+	}
+	// The eviction of what was lowered raises nothing.
+	for i := range maxTrackedKeys {
+		tracker.Observe(versioner, fmt.Sprint("new-", i), objectOf(strconv.Itoa(5002+i)))
+	}
+	if got := tracker.ResourceVersion("after"); got != "5001" {
+		t.Errorf("an evicted key is read at version %s, want 5001", got)
+	}
+}
