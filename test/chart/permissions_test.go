@@ -36,8 +36,8 @@ ClusterRole/elasti-apiserver apps/statefulsets get list watch
 ClusterRole/elasti-apiserver argoproj.io/rollouts get list watch
 ClusterRole/elasti-apiserver keda.sh/scaledobjects get list watch patch
 ClusterRole/elasti-apiserver autoscaling/horizontalpodautoscalers get list watch
-ClusterRole/elasti-apiserver metrics.k8s.io/pods get list
-ClusterRole/elasti-apiserver external.metrics.k8s.io/* get list
+ClusterRole/elasti-apiserver metrics.k8s.io/pods list
+ClusterRole/elasti-apiserver external.metrics.k8s.io/* list
 ClusterRole/elasti-apiserver /services get list watch create update delete
 ClusterRole/elasti-apiserver discovery.k8s.io/endpointslices get list watch create update delete
 ClusterRole/elasti-apiserver discovery.k8s.io/endpointslices/restricted create : openshift
@@ -48,16 +48,16 @@ ClusterRole/elasti-apiserver rbac.authorization.k8s.io/clusterroles:elasti-apise
 ClusterRole/elasti-apiserver rbac.authorization.k8s.io/clusterrolebindings:elasti-apiserver get patch
 
 ClusterRole/elasti-apiserver:server /namespaces get list watch
-ClusterRole/elasti-apiserver:server admissionregistration.k8s.io/mutatingadmissionpolicies get list watch
-ClusterRole/elasti-apiserver:server admissionregistration.k8s.io/mutatingadmissionpolicybindings get list watch
-ClusterRole/elasti-apiserver:server admissionregistration.k8s.io/mutatingwebhookconfigurations get list watch
-ClusterRole/elasti-apiserver:server admissionregistration.k8s.io/validatingadmissionpolicies get list watch
-ClusterRole/elasti-apiserver:server admissionregistration.k8s.io/validatingadmissionpolicybindings get list watch
-ClusterRole/elasti-apiserver:server admissionregistration.k8s.io/validatingwebhookconfigurations get list watch
-ClusterRole/elasti-apiserver:server /resourcequotas get list watch
+ClusterRole/elasti-apiserver:server admissionregistration.k8s.io/mutatingadmissionpolicies list watch
+ClusterRole/elasti-apiserver:server admissionregistration.k8s.io/mutatingadmissionpolicybindings list watch
+ClusterRole/elasti-apiserver:server admissionregistration.k8s.io/mutatingwebhookconfigurations list watch
+ClusterRole/elasti-apiserver:server admissionregistration.k8s.io/validatingadmissionpolicies list watch
+ClusterRole/elasti-apiserver:server admissionregistration.k8s.io/validatingadmissionpolicybindings list watch
+ClusterRole/elasti-apiserver:server admissionregistration.k8s.io/validatingwebhookconfigurations list watch
+ClusterRole/elasti-apiserver:server /resourcequotas list watch
 ClusterRole/elasti-apiserver:server /resourcequotas/status update
-ClusterRole/elasti-apiserver:server flowcontrol.apiserver.k8s.io/flowschemas get list watch
-ClusterRole/elasti-apiserver:server flowcontrol.apiserver.k8s.io/prioritylevelconfigurations get list watch
+ClusterRole/elasti-apiserver:server flowcontrol.apiserver.k8s.io/flowschemas list watch
+ClusterRole/elasti-apiserver:server flowcontrol.apiserver.k8s.io/prioritylevelconfigurations list watch
 ClusterRole/elasti-apiserver:server apiregistration.k8s.io/apiservices:v1alpha1.elasti.truefoundry.com get patch
 
 ClusterRole/elasti-apiserver:storage storage.elasti.truefoundry.com/storedelastiservices get list watch create update patch delete
@@ -69,10 +69,10 @@ Role/elasti-system/elasti-apiserver /secrets:elasti-apiserver-signing-key get
 Role/elasti-system/elasti-apiserver /configmaps create
 Role/elasti-system/elasti-apiserver /configmaps:elasti-apiserver-store get update
 Role/elasti-system/elasti-apiserver coordination.k8s.io/leases get create update
-Role/elasti-system/elasti-apiserver-resolver-endpoints discovery.k8s.io/endpointslices get list watch : namespaces
+Role/elasti-system/elasti-apiserver-resolver-endpoints discovery.k8s.io/endpointslices list watch : namespaces
 Role/default/elasti-apiserver-kubernetes-api discovery.k8s.io/endpointslices:kubernetes get : namespaces
 
-ClusterRole/elasti-resolver elasti.truefoundry.com/elastiservices get list watch
+ClusterRole/elasti-resolver elasti.truefoundry.com/elastiservices list watch
 ClusterRole/elasti-resolver elasti.truefoundry.com/elastiservices/wake create
 ClusterRole/elasti-resolver elasti.truefoundry.com/elastiservices/activity create
 ClusterRole/elasti-resolver discovery.k8s.io/endpointslices list watch
