@@ -61,6 +61,17 @@ components:
   - deploy/components/host-network
   - deploy/components/embedded-storage
 `},
+	{"ServiceMonitors", "global: {enableMonitoring: true}", `
+resources: [deploy]
+components:
+  - deploy/components/service-monitors
+`},
+	// They take the place of ServiceMonitors.
+	{"PodMonitors", "{global: {enableMonitoring: true, metricsToken: {existingSecret: elasti-metrics-token}}, elastiController: {podMonitor: {enabled: true}}, elastiResolver: {podMonitor: {enabled: true}}}", `
+resources: [deploy]
+components:
+  - deploy/components/pod-monitors
+`},
 	// As docs/install.md says.
 	{"some namespaces", "allowedNamespaces: [shop, blog]", `
 resources: [deploy]

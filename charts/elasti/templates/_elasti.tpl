@@ -112,6 +112,18 @@ elasti-apiserver-tls
 {{- end -}}
 {{- end }}
 
+{{/*
+How Prometheus authenticates to a component, unless with the token of its pod, which only
+a ServiceMonitor can name.
+*/}}
+{{- define "elasti.metricsToken" -}}
+{{- $token := .Values.global.metricsToken -}}
+authorization:
+  credentials:
+    name: {{ required "global.metricsToken.existingSecret is empty: give the name of the Secret with the token of Prometheus, which a PodMonitor needs" $token.existingSecret }}
+    key: {{ $token.key }}
+{{- end }}
+
 {{/* The ports of the resolvers that are given to ports of Services, as elasti-apiserver takes them. */}}
 {{- define "elasti.proxyPortRange" -}}
 {{- printf "%d-%d" (int .Values.elastiResolver.proxyPorts.first) (int .Values.elastiResolver.proxyPorts.last) -}}
