@@ -37,6 +37,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	fakeelasti "github.com/truefoundry/elasti-apiserver/pkg/generated/clientset/versioned/fake"
+	"github.com/truefoundry/elasti-apiserver/pkg/installcheck/registration"
 )
 
 const namespace = "elasti-system"
@@ -62,7 +63,7 @@ func newCluster(t *testing.T, change func(object runtime.Object) bool, further .
 		})
 	}
 	registrations = append(registrations, &apiregistrationv1.APIService{
-		ObjectMeta: metav1.ObjectMeta{Name: apiServiceName},
+		ObjectMeta: metav1.ObjectMeta{Name: registration.Name},
 		Spec:       apiregistrationv1.APIServiceSpec{Service: &apiregistrationv1.ServiceReference{Namespace: namespace, Name: serverName}},
 		Status:     apiregistrationv1.APIServiceStatus{Conditions: []apiregistrationv1.APIServiceCondition{{Type: apiregistrationv1.Available, Status: apiregistrationv1.ConditionTrue}}},
 	})

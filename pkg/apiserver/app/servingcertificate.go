@@ -19,15 +19,16 @@ package app
 import (
 	"fmt"
 
+	"k8s.io/apimachinery/pkg/types"
 	genericoptions "k8s.io/apiserver/pkg/server/options"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	apiregistration "k8s.io/kube-aggregator/pkg/client/clientset_generated/clientset"
 	"k8s.io/utils/clock"
 
-	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti/v1alpha1"
 	"github.com/truefoundry/elasti-apiserver/pkg/apiserver/options"
 	"github.com/truefoundry/elasti-apiserver/pkg/apiserver/servingcert"
+	"github.com/truefoundry/elasti-apiserver/pkg/installcheck/registration"
 )
 
 // useSelfManagedCertificate has serving use the self-managed certificate, when that is chosen.
@@ -39,19 +40,20 @@ func useSelfManagedCertificate(o *options.ServingCertificate, serving *genericop
 	if err != nil {
 		return fmt.Errorf("creating the client for the Secret of the serving certificate: %w", err)
 	}
-	registration, err := apiregistration.NewForConfig(host)
+	registrations, err := apiregistration.NewForConfig(host)
 	if err != nil {
 		return fmt.Errorf("creating the client for the APIService: %w", err)
 	}
 	serviceHost := o.ServiceName + "." + o.Namespace + ".svc"
-	version := v1alpha1.SchemeGroupVersion
 	serving.ServerCert.GeneratedCert = servingcert.New(servingcert.Options{
 		Secrets:    client.CoreV1().Secrets(o.Namespace),
 		SecretName: o.SecretName,
 		DNSNames:   []string{serviceHost, serviceHost + ".cluster.local", o.ServiceName, "localhost"},
 		Publisher: servingcert.APIServicePublisher{
-			APIServices: registration.ApiregistrationV1().APIServices(),
-			Name:        version.Version + "." + version.Group,
+			APIServices: registrations.ApiregistrationV1().APIServices(),
+			Name:        registration.Name,
+			Service:     types.NamespacedName{Namespace: o.Namespace, Name: o.ServiceName},
+			Clock:       clock.RealClock{},
 		},
 		Clock: clock.RealClock{},
 	})

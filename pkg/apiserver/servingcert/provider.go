@@ -173,7 +173,7 @@ func (p *Provider) tryLoadOrRenew(ctx context.Context) ([]byte, error) {
 	secret, err := p.options.Secrets.Get(ctx, p.options.SecretName, metav1.GetOptions{})
 	exists := !apierrors.IsNotFound(err)
 	if err != nil && exists {
-		return nil, fmt.Errorf("reading the Secret %s with the serving certificate: %w", p.options.SecretName, err)
+		return nil, fmt.Errorf("reading the Secret %s with the serving certificate: %w", p.options.SecretName, withRole(err, systemRole))
 	}
 	if !exists {
 		secret = &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: p.options.SecretName}, Type: corev1.SecretTypeTLS}
@@ -213,7 +213,7 @@ func (p *Provider) store(ctx context.Context, secret *corev1.Secret, renewed *pa
 		_, err = p.options.Secrets.Create(ctx, secret, metav1.CreateOptions{})
 	}
 	if err != nil {
-		return fmt.Errorf("storing the serving certificate in the Secret %s: %w", p.options.SecretName, err)
+		return fmt.Errorf("storing the serving certificate in the Secret %s: %w", p.options.SecretName, withRole(err, systemRole))
 	}
 	return nil
 }

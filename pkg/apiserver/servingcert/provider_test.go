@@ -23,6 +23,7 @@ import (
 	"crypto/x509"
 	"errors"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -378,8 +379,8 @@ func TestSecretThatCannotBeReadIsLeftAlone(t *testing.T) {
 		return true, nil, apierrors.NewForbidden(corev1.Resource("secrets"), testSecret, errors.New("no"))
 	})
 	err := newProvider(secretsOf(cluster), &published{}, clock.RealClock{}).RunOnce(t.Context())
-	if !apierrors.IsForbidden(err) {
-		t.Errorf("making the certificate ends with %v, want forbidden", err)
+	if !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), systemRole) {
+		t.Errorf("making the certificate ends with %v, want forbidden, and the %s", err, systemRole)
 	}
 	for _, action := range cluster.Actions() {
 		if action.GetVerb() != "get" {

@@ -20,6 +20,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -27,6 +28,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes/fake"
@@ -151,6 +153,16 @@ func TestTheKeyIsKept(t *testing.T) {
 	}
 	if _, err := sourceOf(client).Load(t.Context()); err == nil {
 		t.Error("there is a signer without a key")
+	}
+}
+
+func TestMissingPermissionToReadTheKeyNamesTheRole(t *testing.T) {
+	client := fake.NewClientset()
+	client.PrependReactor("get", "secrets", func(clienttesting.Action) (bool, runtime.Object, error) {
+		return true, nil, apierrors.NewForbidden(corev1.Resource("secrets"), "key", errors.New("no"))
+	})
+	if _, err := sourceOf(client).Load(t.Context()); !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), "Role elasti-apiserver") {
+		t.Errorf("got %v, want the Role that allows it", err)
 	}
 }
 

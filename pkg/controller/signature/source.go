@@ -100,6 +100,9 @@ func (s *Source) load(ctx context.Context) (*Signer, error) {
 			secret, err = s.Secrets.Get(ctx, s.Name, metav1.GetOptions{})
 		}
 	}
+	if apierrors.IsForbidden(err) {
+		return nil, fmt.Errorf("reading the key of signatures from Secret %q: %w: apply the manifests again, whose Role elasti-apiserver allows it", s.Name, err)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("reading the key of signatures from Secret %q: %w", s.Name, err)
 	}

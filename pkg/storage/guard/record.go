@@ -62,6 +62,9 @@ func (r *Record) read(ctx context.Context) (*corev1.ConfigMap, error) {
 	if apierrors.IsNotFound(err) {
 		return nil, nil
 	}
+	if apierrors.IsForbidden(err) {
+		return nil, fmt.Errorf("reading from %s which store this installation uses: %w: apply the manifests again, whose Role elasti-apiserver allows it", r, err)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("reading from %s which store this installation uses: %w", r, err)
 	}

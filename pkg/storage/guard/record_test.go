@@ -18,10 +18,15 @@ package guard
 
 import (
 	"errors"
+	"strings"
 	"testing"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/kubernetes/fake"
+	clienttesting "k8s.io/client-go/testing"
 )
 
 func TestRecordChangesOnlyWhatWasRead(t *testing.T) {
@@ -53,5 +58,16 @@ func TestRecordChangesOnlyWhatWasRead(t *testing.T) {
 	found, err := client.CoreV1().ConfigMaps("system").Get(t.Context(), "store", metav1.GetOptions{})
 	if err != nil || found.Data["storage"] != "cluster" {
 		t.Errorf("the ConfigMap is %v (%v)", found, err)
+	}
+}
+
+func TestMissingPermissionToReadTheRecordNamesTheRole(t *testing.T) {
+	client := fake.NewClientset()
+	client.PrependReactor("get", "configmaps", func(clienttesting.Action) (bool, runtime.Object, error) {
+		return true, nil, apierrors.NewForbidden(schema.GroupResource{Resource: "configmaps"}, "store", errors.New("no"))
+	})
+	record := &Record{ConfigMaps: client.CoreV1().ConfigMaps("system"), Namespace: "system", Name: "store"}
+	if _, err := record.Recorded(t.Context()); !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), "Role elasti-apiserver") {
+		t.Errorf("got %v, want the Role that allows it", err)
 	}
 }
