@@ -21,6 +21,8 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+
+	"sigs.k8s.io/yaml"
 )
 
 // applies are what is applied, and how.
@@ -50,6 +52,30 @@ func TestApplyingAgainChangesNothing(t *testing.T) {
 			i.checkUnchanged(manifest, before)
 			i.checkNoDrift(manifest)
 		})
+	}
+}
+
+// rendered are values with which the chart has objects that it does not have by default.
+var rendered = []string{
+	"storage: {type: embedded}",
+	"{storage: {type: etcd}, openshift: {enabled: true}}",
+	"{elastiController: {hostNetwork: {enabled: true}, port: 10443, hostUsers: true}, elastiResolver: {autoscaling: {enabled: true}}}",
+	"{allowedNamespaces: [default], tls: {type: existingSecret, existingSecret: {name: mine}}}",
+	"{networkPolicy: {enabled: true, elastiControllerEgress: [{}], elastiResolverEgress: [{}]}, priorityClass: {create: false, name: system-cluster-critical}}",
+}
+
+// The API server of the cluster validates more than schemas say.
+func TestClusterAcceptsWhatTheChartRenders(t *testing.T) {
+	i := newInstallation(t)
+	i.createSystemNamespace()
+	for _, text := range rendered {
+		values := map[string]any{}
+		i.check(yaml.Unmarshal([]byte(text), &values))
+		manifest, err := renderChart(i.ctx, i.Cluster, chartDirectory(i.Cluster), values)
+		i.check(err)
+		if err := i.kubectl(i.ctx, manifest, "apply", "--server-side", "--dry-run=server", "--filename=-"); err != nil {
+			i.Errorf("%s: %v", text, err)
+		}
 	}
 }
 
