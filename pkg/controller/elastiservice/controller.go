@@ -130,8 +130,11 @@ func New(options Options) (*Controller, error) {
 		Watched:  c.watchedVersion,
 		Written:  c.wroteStatus,
 		Failed:   c.statusFailed,
+		Waiting:  c.metrics.queueLength(queueStatus),
 	})
-	c.ports = proxyports.New(proxyports.Options{Range: options.ProxyPortRange, Claims: options.Claims, Freed: c.enqueue, Refers: c.refersTo, Clock: options.Clock})
+	c.ports = proxyports.New(proxyports.Options{
+		Range: options.ProxyPortRange, Claims: options.Claims, Freed: c.enqueue, Refers: c.refersTo, Used: c.metrics.proxyPortsUsed, Clock: options.Clock,
+	})
 	c.targets = target.NewWatches(target.WatchesOptions{
 		Informers:       c.informers,
 		Dynamic:         options.HostDynamic,
@@ -156,9 +159,11 @@ func (c *Controller) Run(ctx context.Context) error {
 	logger := klog.FromContext(ctx).WithName("elastiservice-controller")
 	ctx, cancel := context.WithCancel(klog.NewContext(ctx, logger))
 
+	c.metrics.started(c.options.ProxyPortRange.Size)
+	defer c.metrics.stopped()
 	var running sync.WaitGroup
 	defer running.Wait()
-	c.queue = newQueue(c.clock)
+	c.queue = newQueue(c.clock, c.metrics.queueLength(queueSync))
 	defer c.queue.ShutDown()
 	defer cancel()
 

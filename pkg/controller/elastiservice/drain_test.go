@@ -43,7 +43,7 @@ func TestDrainThatEndsDuringAPassIsFollowedByAnotherPass(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				c := &Controller{
-					clock: clock.RealClock{}, queue: newQueue(clock.RealClock{}),
+					clock: clock.RealClock{}, queue: newQueue(clock.RealClock{}, nil),
 					targetKeys: &resources.TargetKeys{}, options: Options{ConvergenceTime: convergence},
 				}
 				p := &pass{elastiService: cartElastiService(), state: &state{}, scaleDown: scaleDownDrain}

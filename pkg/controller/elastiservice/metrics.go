@@ -17,6 +17,7 @@ limitations under the License.
 package elastiservice
 
 import (
+	"strings"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -37,6 +38,12 @@ const (
 )
 
 var errorClasses = []string{errorNone, errorConflict, errorForbidden, errorNotFound, errorOther}
+
+// Values of the label "queue".
+const (
+	queueSync   = "sync"
+	queueStatus = "status"
+)
 
 // errorClass is the one place where errors become values of a label.
 func errorClass(err error) string {
@@ -62,7 +69,18 @@ type Metrics struct {
 	finalized  *prometheus.CounterVec
 	switches   *prometheus.CounterVec
 	mode       *prometheus.GaugeVec
-	waiting    prometheus.Gauge
+	ready      *prometheus.GaugeVec
+	process    processMetrics
+}
+
+// processMetrics are those of the controller as a whole.
+type processMetrics struct {
+	leading         prometheus.Gauge
+	waiting         prometheus.Gauge
+	queued          *prometheus.GaugeVec
+	statusWrites    *prometheus.CounterVec
+	proxyPorts      prometheus.Gauge
+	proxyPortsLimit prometheus.Gauge
 }
 
 // NewMetrics returns metrics that are registered with a registerer.
@@ -70,32 +88,114 @@ func NewMetrics(registerer prometheus.Registerer) *Metrics {
 	m := &Metrics{
 		reconciles: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Name:    "elasti_operator_reconcile",
-			Help:    "Duration of syncs of ElastiServices in seconds, by class of error.",
+			Help:    "Duration of syncs of ElastiServices in seconds, by class of error: " + errorClassesText() + ".",
 			Buckets: []float64{.1, .5, 1, 2, 5, 10},
 		}, []string{"crd_name", "namespace", "error"}),
 		finalized: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "elasti_operator_CRD_finalizer_counter",
-			Help: "Number of cleanups of deleted ElastiServices, by class of error.",
+			Help: "Number of cleanups of deleted ElastiServices, by class of error: " + errorClassesText() + ".",
 		}, []string{"crd_name", "namespace", "error"}),
 		switches: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "elasti_operator_CRD_update_counter",
-			Help: "Number of switches to a mode, by class of error.",
+			Help: "Number of switches to a mode, proxy or serve, by class of error: " + errorClassesText() + ".",
 		}, []string{"crd_name", "namespace", "mode", "error"}),
 		mode: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "elasti_operator_mode",
 			Help: "Mode of an ElastiService: 1 for proxy, 0 for serve.",
 		}, []string{"crd_name", "namespace"}),
+		ready: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Name: "elasti_operator_ready",
+			Help: "Whether the condition Ready of an ElastiService is true: 1 if it is, 0 otherwise.",
+		}, []string{"crd_name", "namespace"}),
+		process: newProcessMetrics(registerer),
+	}
+	registerer.MustRegister(m.reconciles, m.finalized, m.switches, m.mode, m.ready)
+	return m
+}
+
+func newProcessMetrics(registerer prometheus.Registerer) processMetrics {
+	m := processMetrics{
+		leading: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "elasti_operator_leading",
+			Help: "Whether this replica runs the controller: 1 if it does, 0 otherwise. One of all replicas does.",
+		}),
 		waiting: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "elasti_operator_waiting_for_wake",
 			Help: "Number of ElastiServices whose targets wait to be woken under --wake-rate.",
 		}),
+		queued: prometheus.NewGaugeVec(prometheus.GaugeOpts{
+			Name: "elasti_operator_queue_depth",
+			Help: "Number of ElastiServices that wait for a worker of the controller, by queue: sync, or status for those whose status is to be written.",
+		}, []string{"queue"}),
+		statusWrites: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "elasti_operator_status_writes_total",
+			Help: "Number of attempts of the controller to write a status, by class of error: " + errorClassesText() + ".",
+		}, []string{"error"}),
+		proxyPorts: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "elasti_operator_proxy_ports",
+			Help: "Number of proxy ports that ElastiServices have.",
+		}),
+		proxyPortsLimit: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "elasti_operator_proxy_ports_limit",
+			Help: "Number of proxy ports that there are.",
+		}),
 	}
-	registerer.MustRegister(m.reconciles, m.finalized, m.switches, m.mode, m.waiting)
+	for _, queue := range []string{queueSync, queueStatus} {
+		m.queued.WithLabelValues(queue)
+	}
+	for _, class := range errorClasses {
+		m.statusWrites.WithLabelValues(class)
+	}
+	registerer.MustRegister(m.leading, m.waiting, m.queued, m.statusWrites, m.proxyPorts, m.proxyPortsLimit)
 	return m
 }
 
+// errorClassesText lists the values of the label "error".
+func errorClassesText() string {
+	return "none (empty), " + strings.Join(errorClasses[1:], ", ")
+}
+
+// started records that this replica runs the controller, and how many proxy ports there are.
+func (m *Metrics) started(proxyPorts int) {
+	m.process.leading.Set(1)
+	m.process.proxyPortsLimit.Set(float64(proxyPorts))
+}
+
+// stopped records that this replica does not run the controller any more. What it observed
+// last is that of another one now.
+func (m *Metrics) stopped() {
+	m.mode.Reset()
+	m.ready.Reset()
+	for _, queue := range []string{queueSync, queueStatus} {
+		m.process.queued.WithLabelValues(queue).Set(0)
+	}
+	for _, gauge := range []prometheus.Gauge{m.process.leading, m.process.waiting, m.process.proxyPorts, m.process.proxyPortsLimit} {
+		gauge.Set(0)
+	}
+}
+
+// queueLength returns what sets how many ElastiServices wait in a queue.
+func (m *Metrics) queueLength(queue string) func(waiting int) {
+	gauge := m.process.queued.WithLabelValues(queue)
+	return func(waiting int) { gauge.Set(float64(waiting)) }
+}
+
+func (m *Metrics) proxyPortsUsed(ports int32) { m.process.proxyPorts.Set(float64(ports)) }
+
+func (m *Metrics) statusWritten(err error) {
+	m.process.statusWrites.WithLabelValues(errorClass(err)).Inc()
+}
+
+func (m *Metrics) isReady(key types.NamespacedName, ready bool) {
+	value := 0.0
+	if ready {
+		value = 1
+	}
+	m.ready.WithLabelValues(key.Name, key.Namespace).Set(value)
+}
+
 // waitForWake sets how many ElastiServices wait for their turn to be woken.
-func (m *Metrics) waitForWake(waiting int) { m.waiting.Set(float64(waiting)) }
+func (m *Metrics) waitForWake(waiting int) { m.process.waiting.Set(float64(waiting)) }
 
 func (m *Metrics) reconciled(key types.NamespacedName, class string, took time.Duration) {
 	m.reconciles.WithLabelValues(key.Name, key.Namespace, class).Observe(took.Seconds())
@@ -127,4 +227,5 @@ func (m *Metrics) forget(key types.NamespacedName) {
 		}
 	}
 	m.mode.DeleteLabelValues(key.Name, key.Namespace)
+	m.ready.DeleteLabelValues(key.Name, key.Namespace)
 }

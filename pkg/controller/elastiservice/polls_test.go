@@ -40,7 +40,7 @@ import (
 // how often each of them was polled. It must be called in a synctest bubble.
 func pollFor(t *testing.T, duration time.Duration, keys []types.NamespacedName) map[types.NamespacedName]int {
 	t.Helper()
-	c := &Controller{clock: clock.RealClock{}, polls: newPolls(), queue: newQueue(clock.RealClock{})}
+	c := &Controller{clock: clock.RealClock{}, polls: newPolls(), queue: newQueue(clock.RealClock{}, nil)}
 	ctx, cancel := context.WithTimeout(t.Context(), duration)
 	defer cancel()
 	var mu sync.Mutex

@@ -38,8 +38,10 @@ const (
 // whose readiness flaps behind thousands of Services delay their own.
 type queue = fairqueue.WorkQueue[types.NamespacedName]
 
-func newQueue(clock clock.WithTicker) *queue {
+// newQueue returns an empty queue. waiting is called with the number of keys that wait,
+// whenever that has changed. It may be nil.
+func newQueue(clock clock.WithTicker, waiting func(keys int)) *queue {
 	return fairqueue.NewWorkQueue(fairqueue.WorkQueueOptions[types.NamespacedName]{
-		Clock: clock, NamespaceOf: fairqueue.NamespaceOf, FirstRetry: firstRetry, LastRetry: lastRetry,
+		Clock: clock, NamespaceOf: fairqueue.NamespaceOf, FirstRetry: firstRetry, LastRetry: lastRetry, Waiting: waiting,
 	})
 }

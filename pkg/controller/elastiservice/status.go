@@ -36,6 +36,7 @@ import (
 func (c *Controller) reconcileStatus(_ context.Context, p *pass) {
 	status := c.statusOf(p)
 	c.metrics.inMode(p.key(), status.Mode)
+	c.metrics.isReady(p.key(), meta.IsStatusConditionTrue(status.Conditions, v1alpha1.ConditionReady))
 	c.statuses.Enqueue(p.elastiService, status)
 }
 
@@ -145,6 +146,7 @@ func reportTarget(p *pass, status *v1alpha1.ElastiServiceStatus, now metav1.Time
 
 // wroteStatus records Events about what changed with a status that was written.
 func (c *Controller) wroteStatus(before *v1alpha1.ElastiService, status *v1alpha1.ElastiServiceStatus) {
+	c.metrics.statusWritten(nil)
 	c.reportProblem(before, status)
 	c.reportAvailability(before, status)
 	c.reportAutoscaler(before, meta.FindStatusCondition(status.Conditions, v1alpha1.ConditionAutoscalerFound))
@@ -173,6 +175,7 @@ func (c *Controller) reportAutoscaler(elastiService *v1alpha1.ElastiService, aft
 
 // statusFailed reports a status that could not be written.
 func (c *Controller) statusFailed(ctx context.Context, key types.NamespacedName, err error) {
+	c.metrics.statusWritten(err)
 	c.metrics.reconciled(key, errorClass(err), 0)
 	if errorClass(err) != errorConflict {
 		klog.FromContext(ctx).Error(err, "Failed to write the status of an ElastiService, will retry", "elastiService", key)

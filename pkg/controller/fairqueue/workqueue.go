@@ -49,7 +49,7 @@ type WorkQueue[K comparable] struct {
 	keys *keys[K]
 }
 
-// WorkQueueOptions configure a WorkQueue. All fields are required.
+// WorkQueueOptions configure a WorkQueue. All fields but Waiting are required.
 type WorkQueueOptions[K comparable] struct {
 	// Clock is the time of delayed keys.
 	Clock clock.WithTicker
@@ -57,11 +57,17 @@ type WorkQueueOptions[K comparable] struct {
 	NamespaceOf func(K) string
 	// The pauses between the attempts for one key double from FirstRetry to LastRetry.
 	FirstRetry, LastRetry time.Duration
+	// Waiting is called with the number of keys that wait, whenever that has changed. It
+	// is called with a lock held, and must not block.
+	Waiting func(keys int)
 }
 
 // NewWorkQueue returns an empty queue. It must be shut down, which Run does.
 func NewWorkQueue[K comparable](options WorkQueueOptions[K]) *WorkQueue[K] {
 	keys := newKeys(options.NamespaceOf)
+	if options.Waiting != nil {
+		keys.report = options.Waiting
+	}
 	delaying := workqueue.NewTypedDelayingQueueWithConfig(workqueue.TypedDelayingQueueConfig[K]{Clock: options.Clock, Queue: keys})
 	return &WorkQueue[K]{
 		TypedRateLimitingInterface: workqueue.NewTypedRateLimitingQueueWithConfig(
@@ -121,6 +127,8 @@ func (q *WorkQueue[K]) work(ctx context.Context, running *sync.WaitGroup, work f
 // back those of namespaces that have enough keys in work. It is safe for concurrent use.
 type keys[K comparable] struct {
 	namespaceOf func(K) string
+	// report is called with the number of keys that wait.
+	report func(keys int)
 
 	mu sync.Mutex
 	// takeable is signaled for each key that a worker may take.
@@ -152,6 +160,7 @@ var _ workqueue.TypedInterface[string] = &keys[string]{}
 func newKeys[K comparable](namespaceOf func(K) string) *keys[K] {
 	k := &keys[K]{
 		namespaceOf: namespaceOf,
+		report:      func(int) {},
 		first:       New(namespaceOf),
 		second:      New(namespaceOf),
 		inWork:      map[K]requeue{},
@@ -191,6 +200,7 @@ func (k *keys[K]) add(key K, urgent bool) {
 // push has a key wait. It must be called with mu held.
 func (k *keys[K]) push(to *Queue[K], key K) {
 	to.Push(key)
+	k.report(k.waiting())
 	k.takeable.Signal()
 }
 
@@ -198,8 +208,11 @@ func (k *keys[K]) push(to *Queue[K], key K) {
 func (k *keys[K]) Len() int {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	return k.first.Len() + k.second.Len()
+	return k.waiting()
 }
+
+// waiting returns the number of keys that wait. It must be called with mu held.
+func (k *keys[K]) waiting() int { return k.first.Len() + k.second.Len() }
 
 // Get waits for a key that a worker may take, and takes it. Done must be called
 // with it.
@@ -213,6 +226,7 @@ func (k *keys[K]) Get() (key K, shutdown bool) {
 		k.takeable.Wait()
 	}
 	key = k.next()
+	k.report(k.waiting())
 	k.inWork[key] = requeueNone
 	namespace := k.namespaceOf(key)
 	if k.count[namespace]++; k.count[namespace] == k.limit {

@@ -272,3 +272,22 @@ func TestANamespaceWithManyKeysDelaysItsOwn(t *testing.T) {
 		t.Errorf("%d others came before a key that is not urgent", other)
 	}
 }
+
+func TestQueueReportsHowManyKeysWait(t *testing.T) {
+	var reported []int
+	q := NewWorkQueue(WorkQueueOptions[types.NamespacedName]{
+		Clock: clock.RealClock{}, NamespaceOf: NamespaceOf, FirstRetry: time.Millisecond, LastRetry: time.Second,
+		Waiting: func(keys int) { reported = append(reported, keys) },
+	})
+	defer q.ShutDown()
+	q.Add(in("shop", 1))
+	q.Add(in("shop", 1))
+	q.Add(in("shop", 2))
+	q.AddUrgent(in("shop", 1))
+	key, _ := q.Get()
+	q.Add(key)
+	q.Done(key)
+	if want := []int{1, 2, 2, 1, 2}; !slices.Equal(reported, want) {
+		t.Errorf("reported %v, want %v", reported, want)
+	}
+}

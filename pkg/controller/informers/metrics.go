@@ -51,11 +51,11 @@ func NewMetrics(registerer prometheus.Registerer) *Metrics {
 		}, []string{"informer_name"}),
 		actions: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "elasti_operator_informer_counter",
-			Help: "Number of watches that were started, stopped, and restarted because they did not work, by resource and action.",
+			Help: "Number of watches that were started, stopped, and restarted because they did not work, by resource and action: start, stop, restart.",
 		}, []string{"informer_name", "action"}),
 		events: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "elasti_operator_informer_handler_counter",
-			Help: "Number of changes that watches reported, by resource and kind of change.",
+			Help: "Number of changes that watches reported, by resource and kind of change: added, updated, deleted.",
 		}, []string{"informer_name", "event"}),
 	}
 	registerer.MustRegister(m.running, m.actions, m.events)

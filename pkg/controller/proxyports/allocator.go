@@ -121,6 +121,9 @@ type Options struct {
 	// Refers reports whether a resolver slice of an ElastiService refers to a proxy port.
 	// It is called with a lock held. Optional: none does.
 	Refers func(owner types.NamespacedName, proxyPort int32) bool
+	// Used is called with the number of proxy ports that are in use, whenever that has
+	// changed. It is called with a lock held, and must not block. Optional.
+	Used func(ports int32)
 	// Clock is the time.
 	Clock clock.Clock
 }
@@ -158,6 +161,9 @@ type ownedPorts struct {
 func New(options Options) *Allocator {
 	if options.Refers == nil {
 		options.Refers = func(types.NamespacedName, int32) bool { return false }
+	}
+	if options.Used == nil {
+		options.Used = func(int32) {}
 	}
 	return &Allocator{
 		options: options,
@@ -563,6 +569,7 @@ func (a *Allocator) count(state *portState, by int32) {
 	}
 	namespace := state.claim.Owner.Namespace
 	a.total += by
+	a.options.Used(a.total)
 	if a.inUse[namespace] += by; a.inUse[namespace] == 0 {
 		delete(a.inUse, namespace)
 	}

@@ -517,3 +517,30 @@ func TestProcessesThatAssignAtTheSameTime(t *testing.T) {
 		}
 	}
 }
+
+// Ports that are cooling down are not in use.
+func TestUsedPortsAreReported(t *testing.T) {
+	used := int32(-1)
+	allocator := proxyports.New(proxyports.Options{
+		Range:  utilnet.PortRange{Base: 10000, Size: 50},
+		Claims: proxyportstest.New(),
+		Freed:  func(types.NamespacedName) {},
+		Used:   func(ports int32) { used = ports },
+		Clock:  clocktesting.NewFakeClock(time.Now()),
+	})
+	for _, step := range []struct {
+		servicePorts []int32
+		want         int32
+	}{{[]int32{80, 443}, 2}, {[]int32{80}, 1}, {[]int32{80, 8080, 8081}, 3}} {
+		if _, err := allocator.Assign(t.Context(), service(1), step.servicePorts, nil); err != nil {
+			t.Fatal(err)
+		}
+		if used != step.want {
+			t.Errorf("%d ports are in use with the Service ports %v, want %d", used, step.servicePorts, step.want)
+		}
+	}
+	allocator.Release(service(1).NamespacedName)
+	if used != 0 {
+		t.Errorf("%d ports are in use after all were released", used)
+	}
+}

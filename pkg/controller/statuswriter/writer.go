@@ -49,7 +49,7 @@ type Statuses interface {
 	UpdateStatus(ctx context.Context, key types.NamespacedName, uid types.UID, change func(stored *v1alpha1.ElastiService) error) (*v1alpha1.ElastiService, error)
 }
 
-// Options configure a Writer. All fields are required.
+// Options configure a Writer. All fields but Waiting are required.
 type Options struct {
 	// Statuses changes statuses.
 	Statuses Statuses
@@ -64,6 +64,9 @@ type Options struct {
 	// Failed is called with each failure to write a status in the background.
 	// It is retried.
 	Failed func(ctx context.Context, key types.NamespacedName, err error)
+	// Waiting is called with the number of statuses that wait to be written, whenever that
+	// has changed. It must not block.
+	Waiting func(statuses int)
 }
 
 // Writer writes the statuses that syncs compute. It has workers of its own: a resolver
@@ -113,6 +116,7 @@ func (p *pendingStatus) recordedPorts(watched *v1alpha1.ElastiService) []v1alpha
 func New(options Options) *Writer {
 	queue := fairqueue.NewWorkQueue(fairqueue.WorkQueueOptions[types.NamespacedName]{
 		Clock: options.Clock, NamespaceOf: fairqueue.NamespaceOf, FirstRetry: baseRetryDelay, LastRetry: maxRetryDelay,
+		Waiting: options.Waiting,
 	})
 	return &Writer{
 		options: options,
