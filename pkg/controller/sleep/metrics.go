@@ -33,7 +33,9 @@ type Metrics struct {
 	clock       clock.PassiveClock
 	evaluations *prometheus.CounterVec
 	decisions   *prometheus.CounterVec
+	queued      prometheus.Gauge
 
+	asleep        *prometheus.Desc
 	secondsAsleep *prometheus.Desc
 	replicasSaved *prometheus.Desc
 	cpuSaved      *prometheus.Desc
@@ -84,6 +86,12 @@ func NewMetrics(registerer prometheus.Registerer, clock clock.PassiveClock) *Met
 			Name: "elasti_operator_sleep_decisions_total",
 			Help: "Number of decisions about ElastiServices, by what is done: none, sleep, keepAwake (a request for sleep is canceled) or wake. In a dry run it is not done.",
 		}, []string{"action"}),
+		queued: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "elasti_operator_sleep_queue_depth",
+			Help: "Number of targets that wait for a decision about their sleep.",
+		}),
+		asleep: prometheus.NewDesc("elasti_operator_asleep",
+			"Whether the target of an ElastiService sleeps: 1 if it does, 0 otherwise.", perObject, nil),
 		secondsAsleep: prometheus.NewDesc("elasti_operator_asleep_seconds_total",
 			"Seconds that the target of an ElastiService has slept.", perObject, nil),
 		replicasSaved: prometheus.NewDesc("elasti_operator_replica_seconds_saved_total",
@@ -97,12 +105,13 @@ func NewMetrics(registerer prometheus.Registerer, clock clock.PassiveClock) *Met
 	for _, action := range actions {
 		m.decisions.WithLabelValues(string(action))
 	}
-	registerer.MustRegister(m.evaluations, m.decisions, m)
+	registerer.MustRegister(m.evaluations, m.decisions, m.queued, m)
 	return m
 }
 
 // Describe describes the metrics per ElastiService.
 func (m *Metrics) Describe(descriptions chan<- *prometheus.Desc) {
+	descriptions <- m.asleep
 	descriptions <- m.secondsAsleep
 	descriptions <- m.replicasSaved
 	descriptions <- m.cpuSaved
@@ -116,6 +125,11 @@ func (m *Metrics) Collect(metrics chan<- prometheus.Metric) {
 	now := m.clock.Now()
 	for key, saved := range m.savings {
 		saved.accrue(now)
+		asleep := 0.0
+		if !saved.since.IsZero() {
+			asleep = 1
+		}
+		metrics <- prometheus.MustNewConstMetric(m.asleep, prometheus.GaugeValue, asleep, key.Name, key.Namespace)
 		for description, sum := range map[*prometheus.Desc]float64{
 			m.secondsAsleep: saved.asleep,
 			m.replicasSaved: saved.replicaTime,
@@ -130,6 +144,9 @@ func (m *Metrics) Collect(metrics chan<- prometheus.Metric) {
 func (m *Metrics) evaluated(triggerType string, state evaluators.State) {
 	m.evaluations.WithLabelValues(triggerType, string(state)).Inc()
 }
+
+// waiting sets how many targets wait for a decision.
+func (m *Metrics) waiting(targets int) { m.queued.Set(float64(targets)) }
 
 func (m *Metrics) decided(action Action) { m.decisions.WithLabelValues(string(action)).Inc() }
 
@@ -170,9 +187,10 @@ func (m *Metrics) forget(key types.NamespacedName) {
 	delete(m.savings, key)
 }
 
-// forgetAll deletes the series of all ElastiServices.
+// forgetAll deletes the series of all ElastiServices, and sets that none waits.
 func (m *Metrics) forgetAll() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	clear(m.savings)
+	m.queued.Set(0)
 }

@@ -32,6 +32,7 @@ import (
 func TestSchedulerMetrics(t *testing.T) {
 	inBubble(t, nil, func(t *testing.T, f *fixture) {
 		f.create("shop", nil)
+		f.create("awake", nil)
 		f.create("unused", func(elastiService *v1alpha1.ElastiService) {
 			elastiService.Spec.Triggers = nil
 			elastiService.Spec.MinTargetReplicas = ptr.To[int32](2)
@@ -46,15 +47,21 @@ func TestSchedulerMetrics(t *testing.T) {
 		pass(time.Minute)
 		f.delete("unused")
 		want := `
+# HELP elasti_operator_asleep Whether the target of an ElastiService sleeps: 1 if it does, 0 otherwise.
+# TYPE elasti_operator_asleep gauge
+elasti_operator_asleep{crd_name="awake",namespace="shop"} 0
+elasti_operator_asleep{crd_name="shop",namespace="shop"} 1
 # HELP elasti_operator_asleep_seconds_total Seconds that the target of an ElastiService has slept.
 # TYPE elasti_operator_asleep_seconds_total counter
+elasti_operator_asleep_seconds_total{crd_name="awake",namespace="shop"} 0
 elasti_operator_asleep_seconds_total{crd_name="shop",namespace="shop"} 120
 # HELP elasti_operator_replica_seconds_saved_total Seconds that the target of an ElastiService has slept, times the replicas that it had before.
 # TYPE elasti_operator_replica_seconds_saved_total counter
+elasti_operator_replica_seconds_saved_total{crd_name="awake",namespace="shop"} 0
 elasti_operator_replica_seconds_saved_total{crd_name="shop",namespace="shop"} 480
 `
 		synctest.Wait()
-		if err := testutil.GatherAndCompare(f.registry, strings.NewReader(want), "elasti_operator_asleep_seconds_total", "elasti_operator_replica_seconds_saved_total"); err != nil {
+		if err := testutil.GatherAndCompare(f.registry, strings.NewReader(want), "elasti_operator_asleep", "elasti_operator_asleep_seconds_total", "elasti_operator_replica_seconds_saved_total"); err != nil {
 			t.Error(err)
 		}
 	})

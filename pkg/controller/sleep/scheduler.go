@@ -92,6 +92,7 @@ func (s *Scheduler) Run(ctx context.Context) error {
 		NamespaceOf: func(key resources.TargetKey) string { return key.Namespace },
 		FirstRetry:  firstBusyPause,
 		LastRetry:   lastBusyPause,
+		Waiting:     s.metrics.waiting,
 	})
 	s.start(queue)
 	defer s.stop()
