@@ -28,6 +28,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	autoscalingv1 "k8s.io/api/autoscaling/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -86,6 +87,8 @@ type server struct {
 	config *clientrest.Config
 	scaler *fakeScaler
 	events *eventLog
+	// metrics are those of the endpoints.
+	metrics *prometheus.Registry
 }
 
 func startServer(t *testing.T, warner elastiserviceregistry.Warner) *server {
@@ -114,7 +117,7 @@ func startServerIn(t *testing.T, warner elastiserviceregistry.Warner, namespaces
 	}
 	t.Cleanup(generic.Destroy)
 
-	s := &server{scaler: newFakeScaler(), events: &eventLog{}}
+	s := &server{scaler: newFakeScaler(), events: &eventLog{}, metrics: prometheus.NewPedanticRegistry()}
 	endpoints, err := elastiserviceregistry.NewStorage(elastiserviceregistry.Options{
 		Scheme:      apiserver.Scheme,
 		RESTOptions: switchable{completed.RESTOptionsGetter, &s.readOnly, &s.rejected, &s.away},
@@ -124,6 +127,7 @@ func startServerIn(t *testing.T, warner elastiserviceregistry.Warner, namespaces
 		Namespaces:  namespaces,
 		// As with the embedded store of a server.
 		OnlyWriter: true,
+		Metrics:    elastiserviceregistry.NewMetrics(s.metrics),
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -20,6 +20,7 @@ import (
 	"context"
 	"fmt"
 
+	"github.com/prometheus/client_golang/prometheus"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
@@ -77,12 +78,17 @@ type Options struct {
 	OnlyWriter bool
 	// Clock gives reports of activity their time. Defaults to the real clock.
 	Clock clock.PassiveClock
+	// Metrics count wakes. Default to metrics that are not exported.
+	Metrics *Metrics
 }
 
 // NewStorage makes the endpoints of ElastiServices.
 func NewStorage(options Options) (*Storage, error) {
 	if options.Clock == nil {
 		options.Clock = clock.RealClock{}
+	}
+	if options.Metrics == nil {
+		options.Metrics = NewMetrics(prometheus.NewRegistry())
 	}
 	strategy := newStrategy(options.Scheme)
 	store := &genericregistry.Store{
@@ -127,7 +133,7 @@ func NewStorage(options Options) (*Storage, error) {
 		ElastiService: elastiServices,
 		Status:        &StatusREST{store: &requestedStatusStore},
 		Scale:         &ScaleREST{targets: targets},
-		Wake:          &WakeREST{targets: targets, limit: limit},
+		Wake:          &WakeREST{targets: targets, limit: limit, metrics: options.Metrics, clock: options.Clock},
 		Activity:      &ActivityREST{elastiServices: store, statuses: &statusStore, clock: options.Clock},
 		Reader:        &Reader{elastiServices: elastiServices},
 		StatusWriter:  statusWriter,

@@ -26,6 +26,7 @@ import (
 	genericapirequest "k8s.io/apiserver/pkg/endpoints/request"
 	"k8s.io/apiserver/pkg/registry/rest"
 	"k8s.io/apiserver/pkg/util/dryrun"
+	"k8s.io/utils/clock"
 
 	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti"
 	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti/validation"
@@ -36,6 +37,8 @@ import (
 type WakeREST struct {
 	targets *targets
 	limit   *wakeLimit
+	metrics *Metrics
+	clock   clock.PassiveClock
 }
 
 var (
@@ -53,6 +56,19 @@ func (*WakeREST) Destroy() {}
 // caller that may only create wake requests learns nothing else about the
 // ElastiService, and scales to its spec.minTargetReplicas at most.
 func (r *WakeREST) Create(ctx context.Context, name string, obj runtime.Object, createValidation rest.ValidateObjectFunc, options *metav1.CreateOptions) (runtime.Object, error) {
+	dryRun := options != nil && dryrun.IsDryRun(options.DryRun)
+	started := r.clock.Now()
+	request, err := r.wake(ctx, name, obj, createValidation, dryRun)
+	if !dryRun {
+		r.metrics.woken(err == nil && request.Status.Scaled, err, r.clock.Since(started))
+	}
+	if err != nil {
+		return nil, err
+	}
+	return request, nil
+}
+
+func (r *WakeREST) wake(ctx context.Context, name string, obj runtime.Object, createValidation rest.ValidateObjectFunc, dryRun bool) (*elasti.WakeRequest, error) {
 	request, ok := obj.(*elasti.WakeRequest)
 	if !ok {
 		return nil, apierrors.NewBadRequest(fmt.Sprintf("a wake takes a WakeRequest, got %T", obj))
@@ -76,15 +92,11 @@ func (r *WakeREST) Create(ctx context.Context, name string, obj runtime.Object, 
 	if err != nil {
 		return nil, err
 	}
-	var requestedDryRun []string
-	if options != nil {
-		requestedDryRun = options.DryRun
-	}
 	desired := desiredReplicas(elastiService, request)
 	if err := r.limit.check(ctx, elastiService, desired); err != nil {
 		return nil, err
 	}
-	result, err := r.targets.wakeForUse(ctx, elastiService, desired, reasonOf(request), dryrun.IsDryRun(requestedDryRun))
+	result, err := r.targets.wakeForUse(ctx, elastiService, desired, reasonOf(request), dryRun)
 	if err != nil {
 		return nil, scalingError(elastiService, err)
 	}
