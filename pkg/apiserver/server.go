@@ -65,6 +65,8 @@ type ExtraConfig struct {
 	// Access authorizes what a request does to objects of the host, and beside its
 	// own verb.
 	Access authorizer.UnconditionalAuthorizer
+	// Metrics count what is requested of ElastiServices.
+	Metrics *elastiserviceregistry.Metrics
 	// Namespaces are the namespaces that the controller works on. Empty means all.
 	Namespaces []string
 	// OnlyWriter says that no other server writes to the same storage.
@@ -133,6 +135,7 @@ func New(config *Config) (*Server, error) {
 		Namespaces:  config.Extra.Namespaces,
 		OnlyWriter:  config.Extra.OnlyWriter,
 		Access:      config.Extra.Access,
+		Metrics:     config.Extra.Metrics,
 	})
 	if err != nil {
 		return nil, err

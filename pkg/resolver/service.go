@@ -113,6 +113,9 @@ func (p process) Connections() int { return p.resolver.connections.count() }
 // HeldBytes implements metrics.Process.
 func (p process) HeldBytes() int64 { return p.resolver.budget.Used() }
 
+// HeldBytesLimit implements metrics.Process.
+func (p process) HeldBytesLimit() int64 { return p.resolver.options.Limits.HeldBytes }
+
 // ConnectionLimit implements metrics.Process.
 func (p process) ConnectionLimit() int { return p.resolver.connections.limits.process() }
 

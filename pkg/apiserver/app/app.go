@@ -35,6 +35,7 @@ import (
 	"k8s.io/component-base/featuregate"
 	"k8s.io/component-base/logs"
 	logsapi "k8s.io/component-base/logs/api/v1"
+	"k8s.io/component-base/metrics/legacyregistry"
 	"k8s.io/klog/v2"
 
 	"github.com/truefoundry/elasti-apiserver/pkg/apiserver"
@@ -140,6 +141,7 @@ func newServer(ctx context.Context, o *options.Options, host *rest.Config, store
 	loopback := loopbackConfig(generic)
 	broadcaster := events.NewBroadcaster(eventSink{&events.EventSinkImpl{Interface: client.EventsV1()}})
 	recorder := newAggregatingRecorder(broadcaster.NewRecorder(apiserver.Scheme, "elasti-apiserver"))
+	ownMetrics := NewMetrics(legacyregistry.Registerer(), generic.SecureServing.Cert)
 	makeController := func(registry apiserver.Registry) (apiserver.Runner, error) {
 		return newController(&o.Controller, controllerDependencies{
 			host:      host,
@@ -148,6 +150,7 @@ func newServer(ctx context.Context, o *options.Options, host *rest.Config, store
 			namespace: o.ServingCertificate.Namespace,
 			scaling:   scaler,
 			recorder:  recorder,
+			metrics:   ownMetrics,
 			port:      o.Recommended.SecureServing.BindPort,
 			shared:    o.Storage.Backend != options.StorageEmbedded,
 		})
@@ -159,6 +162,7 @@ func newServer(ctx context.Context, o *options.Options, host *rest.Config, store
 			Events:              recorder,
 			Warner:              preflight.New(preflight.Options{Kubernetes: client, Dynamic: dynamicClient, Scaling: scaler}),
 			Access:              access,
+			Metrics:             ownMetrics.registry,
 			Namespaces:          o.Controller.Namespaces,
 			OnlyWriter:          o.Storage.Backend == options.StorageEmbedded,
 			UncachedRESTOptions: notWatched,

@@ -31,13 +31,11 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/events"
-	"k8s.io/component-base/metrics/legacyregistry"
 	"k8s.io/utils/clock"
 
 	"github.com/truefoundry/elasti-apiserver/pkg/apiserver"
 	"github.com/truefoundry/elasti-apiserver/pkg/apiserver/options"
 	elastiservicecontroller "github.com/truefoundry/elasti-apiserver/pkg/controller/elastiservice"
-	"github.com/truefoundry/elasti-apiserver/pkg/controller/informers"
 	"github.com/truefoundry/elasti-apiserver/pkg/controller/leader"
 	"github.com/truefoundry/elasti-apiserver/pkg/controller/resources"
 	"github.com/truefoundry/elasti-apiserver/pkg/controller/signature"
@@ -62,6 +60,7 @@ type controllerDependencies struct {
 	namespace string
 	scaling   *scaling.Client
 	recorder  events.EventRecorder
+	metrics   *Metrics
 	// port is what this server listens on.
 	port int
 	// shared is true when other replicas work on the same objects.
@@ -162,8 +161,8 @@ func newTerm(o *options.Controller, dependencies controllerDependencies, host ku
 	assembled.DialResolver = (&net.Dialer{}).DialContext
 	assembled.OthersWake = dependencies.shared
 	assembled.Recorder = dependencies.recorder
-	assembled.Metrics = elastiservicecontroller.NewMetrics(legacyregistry.Registerer())
-	assembled.InformerMetrics = informers.NewMetrics(legacyregistry.Registerer())
+	assembled.Metrics = dependencies.metrics.controller
+	assembled.InformerMetrics = dependencies.metrics.informers
 	return term{sleep: sleepOptions(&o.Sleep, dependencies, own, host), signers: signers, options: assembled}, nil
 }
 

@@ -23,7 +23,6 @@ import (
 
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
-	"k8s.io/component-base/metrics/legacyregistry"
 	"k8s.io/utils/clock"
 
 	"github.com/truefoundry/elasti-apiserver/pkg/apiserver/options"
@@ -88,6 +87,6 @@ func sleepOptions(o *options.Sleep, dependencies controllerDependencies, own ver
 		Recorder:        dependencies.recorder,
 		PollingInterval: o.PollingInterval,
 		DryRun:          o.DryRun,
-		Metrics:         sleep.NewMetrics(legacyregistry.Registerer(), clock.RealClock{}),
+		Metrics:         dependencies.metrics.sleep,
 	}
 }

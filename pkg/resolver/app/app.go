@@ -40,6 +40,7 @@ import (
 	"k8s.io/klog/v2"
 	"k8s.io/utils/ptr"
 
+	"github.com/truefoundry/elasti-apiserver/pkg/buildinfo"
 	"github.com/truefoundry/elasti-apiserver/pkg/generated/clientset/versioned"
 	"github.com/truefoundry/elasti-apiserver/pkg/resolver"
 	"github.com/truefoundry/elasti-apiserver/pkg/resolver/accesslog"
@@ -72,7 +73,8 @@ func Run(ctx context.Context, o *options.Options) error {
 		defer flush(ctx, provider)
 	}
 	registry := prometheus.NewRegistry()
-	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
+		buildinfo.NewMetric("elasti_resolver_build_info"))
 	name, err := nameOf(o)
 	if err != nil {
 		return err

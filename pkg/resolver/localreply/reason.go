@@ -87,6 +87,11 @@ const (
 	HeldServiceGone HeldOutcome = "service_gone"
 )
 
+// HeldOutcomes returns every HeldOutcome.
+func HeldOutcomes() []HeldOutcome {
+	return []HeldOutcome{HeldReleased, HeldTimeout, HeldTooManyPending, HeldTooManyBytes, HeldResolverExhausted, HeldClientGone, HeldServiceGone}
+}
+
 // class has the properties of a reason.
 type class struct {
 	// status is the HTTP status of replies by ForError.

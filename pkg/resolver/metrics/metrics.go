@@ -22,9 +22,13 @@ limitations under the License.
 package metrics
 
 import (
+	"strings"
+
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/truefoundry/elasti-apiserver/pkg/resolver/accesslog"
 	"github.com/truefoundry/elasti-apiserver/pkg/resolver/localfault"
+	"github.com/truefoundry/elasti-apiserver/pkg/resolver/localreply"
 )
 
 const prefix = "elasti_resolver_"
@@ -55,6 +59,8 @@ type Process interface {
 	Listeners() int
 	Connections() int
 	HeldBytes() int64
+	// HeldBytesLimit returns the limit on HeldBytes.
+	HeldBytesLimit() int64
 	// ConnectionLimit returns the current limit on connections of clients.
 	ConnectionLimit() int
 	// AccessLogDropped returns how many lines of the access log were dropped.
@@ -119,18 +125,18 @@ func New(registerer prometheus.Registerer, process Process) (*Metrics, error) {
 		return prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: prefix + name, Help: help}, value)
 	}
 	m := &Metrics{
-		held:      counter("held_total", "Requests and connections that were held, or rejected instead, by outcome.", with("outcome")),
+		held:      counter("held_total", "Requests and connections that were held, or would have been, by outcome: "+list(localreply.HeldOutcomes())+".", with("outcome")),
 		hold:      histogram("hold_seconds", "Time for which requests and connections were held until they got a pod.", holdBuckets, service),
-		coldStart: histogram("cold_start_seconds", "Time of the steps of a cold start of held requests: until the wake call returned, until a pod was ready, until the request got a pod.", stepBuckets, with("step")),
-		ended:     counter("requests_total", "Requests and connections that ended, by protocol and outcome.", []string{"namespace", "service", "protocol", "outcome"}),
+		coldStart: histogram("cold_start_seconds", "Time of the steps of a cold start of held requests: until the wake call returned (wake), until a pod was ready (pod), until the request got a pod (release).", stepBuckets, with("step")),
+		ended:     counter("requests_total", "Requests and connections that ended, by protocol ("+list(accesslog.Protocols())+") and outcome ("+list(accesslog.Outcomes())+").", []string{"namespace", "service", "protocol", "outcome"}),
 		bytes:     counter("bytes_total", "Bytes received from clients (in) and sent to clients (out).", with("direction")),
-		wakeCalls: counter("wake_calls_total", "Wake calls by result.", with("result")),
+		wakeCalls: counter("wake_calls_total", "Wake calls, by result: success or error.", with("result")),
 		wake:      histogram("wake_seconds", "Duration of wake calls.", wakeBuckets, service),
 		services:  newServices(),
 
 		panics:      prometheus.NewCounter(prometheus.CounterOpts{Name: prefix + "panics_total", Help: "Panics while a connection was served. Each ended one connection."}),
-		localFaults: counter("local_faults_total", "Connections that could not be accepted or made for lack of a resource of the resolver, by resource.", []string{"kind"}),
-		rejected:    counter("connections_rejected_total", "Connections of clients that were reset, and requests on the shared port that were rejected, because of a limit or because the client may not reach the service now, by reason.", []string{"reason"}),
+		localFaults: counter("local_faults_total", "Connections that could not be accepted or made for lack of a resource of the resolver, by resource: "+list(localfault.Kinds())+".", []string{"kind"}),
+		rejected:    counter("connections_rejected_total", "Connections of clients that were reset, and requests on the shared port that were rejected, because of a limit or because the client may not reach the service now, by reason: "+list(RejectionReasons())+".", []string{"reason"}),
 		refused:     counter("connections_refused_total", "Deprecated: the previous name of elasti_resolver_connections_rejected_total.", []string{"reason"}),
 		conflicts:   prometheus.NewGauge(prometheus.GaugeOpts{Name: prefix + "proxy_port_conflicts", Help: "Claims of ElastiServices on proxy ports that another one has claimed earlier. A value other than 0 is a fault of the server, or an attack."}),
 	}
@@ -149,12 +155,22 @@ func New(registerer prometheus.Registerer, process Process) (*Metrics, error) {
 		prometheus.NewCounterFunc(prometheus.CounterOpts{Name: prefix + "access_log_dropped_total", Help: "Lines of the access log that were dropped because standard output was not read or failed."},
 			func() float64 { return float64(process.AccessLogDropped()) }),
 		gauge("held_bytes", "Bytes of memory that requests and connections use.", func() float64 { return float64(process.HeldBytes()) }),
+		gauge("held_bytes_limit", "Bytes of memory that requests and connections may use.", func() float64 { return float64(process.HeldBytesLimit()) }),
 	} {
 		if err := registerer.Register(collector); err != nil {
 			return nil, err
 		}
 	}
 	return m, nil
+}
+
+// list lists values of a label.
+func list[T ~string](values []T) string {
+	texts := make([]string, len(values))
+	for i, value := range values {
+		texts[i] = string(value)
+	}
+	return strings.Join(texts, ", ")
 }
 
 // Panicked counts a panic while a connection was served.

@@ -38,6 +38,7 @@ func (process) Listeners() int   { return 3 }
 func (process) Connections() int { return 4 }
 func (process) HeldBytes() int64 { return 5 }
 
+func (process) HeldBytesLimit() int64   { return 10 }
 func (process) ConnectionLimit() int    { return 8 }
 func (process) AccessLogDropped() int64 { return 9 }
 
@@ -79,6 +80,7 @@ func TestServiceMetrics(t *testing.T) {
 		`elasti_resolver_listeners 3`,
 		`elasti_resolver_connections 4`,
 		`elasti_resolver_held_bytes 5`,
+		`elasti_resolver_held_bytes_limit 10`,
 		`elasti_resolver_connections_limit 8`,
 		`elasti_resolver_access_log_dropped_total 9`,
 		`elasti_resolver_connections_rejected_total{reason="service_limit"} 0`,
