@@ -256,6 +256,8 @@ var changes = []struct{ values, object, path, want string }{
 	{"{global: {enableMonitoring: true}, elastiController: {serviceMonitor: {annotations: {a: b}}}}", "ServiceMonitor/elasti-system/elasti-apiserver", "metadata annotations a", "b"},
 	{"{global: {enableMonitoring: true}, elastiController: {serviceMonitor: {interval: 5s}}}", "ServiceMonitor/elasti-system/elasti-apiserver", "spec endpoints 0 interval", "5s"},
 	{"global: {enableMonitoring: true}", "ServiceMonitor/elasti-system/elasti-apiserver", "spec endpoints 0 tlsConfig ca secret", "{name: elasti-apiserver-serving-cert, key: ca.crt}"},
+	{"global: {enableMonitoring: true}", "ServiceMonitor/elasti-system/elasti-apiserver", "spec endpoints 0 honorLabels", "true"},
+	{"global: {enableMonitoring: true}", "ServiceMonitor/elasti-system/elasti-resolver", "spec endpoints 0 honorLabels", "true"},
 	{"{global: {enableMonitoring: true}, tls: {type: cert-manager}}", "ServiceMonitor/elasti-system/elasti-apiserver", "spec endpoints 0 tlsConfig ca secret", "{name: elasti-apiserver-tls, key: ca.crt}"},
 	{"{global: {enableMonitoring: true}, elastiResolver: {serviceMonitor: {labels: {a: b}}}}", "ServiceMonitor/elasti-system/elasti-resolver", "metadata labels a", "b"},
 	{"{global: {enableMonitoring: true}, elastiResolver: {serviceMonitor: {annotations: {a: b}, interval: 5s}}}", "ServiceMonitor/elasti-system/elasti-resolver", "spec endpoints 0 interval", "5s"},
