@@ -64,9 +64,11 @@ build: ## Build both binaries into _output/bin.
 	go build -o _output/bin/ ./cmd/...
 
 .PHONY: generate
-generate: ## Generate clients, deep copies, defaults, conversions and OpenAPI from pkg/apis, and the README of the chart.
+generate: ## Generate clients, deep copies, defaults, conversions and OpenAPI from pkg/apis, the README of the chart, the reference of metrics, the PrometheusRule and the dashboard.
 	hack/update-codegen.sh
 	go run ./hack/chartreadme charts/elasti
+	go run ./hack/metricsreference docs/metrics.md
+	go run ./hack/monitoring artifacts
 
 .PHONY: format
 format: ## Format the Go code.
@@ -75,7 +77,7 @@ format: ## Format the Go code.
 ##@ Check
 
 .PHONY: verify
-verify: ## Check format, vet, lint, generated code, go.mod, import direction, manifests, the chart, scripts, docs, words and commit subjects.
+verify: ## Check format, vet, lint, generated code, go.mod, import direction, manifests, the chart, metrics, alerts, scripts, docs, words and commit subjects.
 	hack/verify/verify.sh
 
 .PHONY: test

@@ -105,8 +105,11 @@ docs/benchmarks.md	reset, refused or closed	ECONNREFUSED
 docs/compatibility.md	are refused until	ECONNREFUSED
 docs/protocols.md	a pod refuses the connection	ECONNREFUSED
 pkg/compatibility/target.go	are refused until	ECONNREFUSED
+artifacts/alerts/*	outcome	the name of a label, which is public
+artifacts/dashboards/*	outcome	the name of a label, which is public
 docs/README.md	question \|	the question of a reader
 docs/compatibility.md	Common questions	those of readers
+docs/metrics.md	answered|outcome	the names of a label and of its values, which are public
 docs/observability.md	answered|outcome	the names of a label and of its values, which are public
 pkg/controller/resolvers/portcheck_test.go	connections to it are refused	ECONNREFUSED
 pkg/resolver/dial/*	[Rr]efus	ECONNREFUSED
@@ -137,6 +140,7 @@ hack/cluster/lib/node.sh	one question	of DNS
 artifacts/deploy/base/*	view	a role of Kubernetes
 charts/elasti/*	view	a role of Kubernetes
 test/chart/*	view	a role of Kubernetes
+hack/monitoring/dashboard.go	outcome	the name of a label, which is public
 hack/chartreadme/*	Head Comment	the name of a field of a library
 hack/verify/language.sh	.	this table
 test/*	benchmark descent	the name of a benchmark, by whose keys budgets are given

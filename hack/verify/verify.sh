@@ -4,7 +4,7 @@ set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 
 failed=()
-for check in format scripts modules vet imports guarantees docs language commits manifests chart lint codegen; do
+for check in format scripts modules vet imports guarantees docs language commits manifests chart metrics alerts lint codegen; do
     started=${SECONDS}
     if "hack/verify/${check}.sh"; then
         echo "verify ${check}: ok ($((SECONDS - started)) s)"
