@@ -72,9 +72,7 @@ func Run(ctx context.Context, o *options.Options) error {
 	if provider != nil {
 		defer flush(ctx, provider)
 	}
-	registry := prometheus.NewRegistry()
-	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
-		buildinfo.NewMetric("elasti_resolver_build_info"))
+	registry := newRegistry()
 	name, err := nameOf(o)
 	if err != nil {
 		return err
@@ -115,6 +113,14 @@ func Run(ctx context.Context, o *options.Options) error {
 		return err
 	}
 	return r.Run(ctx)
+}
+
+// newRegistry returns a registry with the metrics of the process.
+func newRegistry() *prometheus.Registry {
+	registry := prometheus.NewRegistry()
+	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
+		buildinfo.NewMetric("elasti_resolver_build_info"))
+	return registry
 }
 
 // nameOf returns the name of the resolver, which is that of the host by default.

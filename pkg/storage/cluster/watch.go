@@ -124,7 +124,7 @@ func asErrorEvent(err error) (watch.Interface, error) {
 // begin reads the initial objects of the watch, and opens the stream of the host.
 func (w *watcher) begin(ctx context.Context, version uint64, opts storage.ListOptions) error {
 	wantsInitial := opts.SendInitialEvents == nil && version == 0 || opts.SendInitialEvents != nil && *opts.SendInitialEvents
-	current := version
+	var current uint64
 	var err error
 	switch {
 	case wantsInitial:
