@@ -56,7 +56,6 @@ func TestMetricsFollowTheController(t *testing.T) {
 	broken.Name, broken.UID, broken.Spec.Service, broken.Spec.ScaleTargetRef.Name = "till", "till-uid", "till", "till"
 	c.create(cartElastiService())
 	c.create(broken)
-	names := []string{"elasti_operator_leading", "elasti_operator_mode", "elasti_operator_ready", "elasti_operator_proxy_ports", "elasti_operator_proxy_ports_limit"}
 	observed := func(leading, ports, limit int, series string) func() string {
 		want := fmt.Sprintf(`
 # HELP elasti_operator_leading Whether this replica runs the controller: 1 if it does, 0 otherwise. One of all replicas does.
@@ -69,6 +68,10 @@ elasti_operator_proxy_ports %d
 # TYPE elasti_operator_proxy_ports_limit gauge
 elasti_operator_proxy_ports_limit %d
 `, leading, series, ports, limit)
+		names := []string{"elasti_operator_leading", "elasti_operator_proxy_ports", "elasti_operator_proxy_ports_limit"}
+		if series != "" {
+			names = append(names, "elasti_operator_mode", "elasti_operator_ready")
+		}
 		return func() string {
 			if err := testutil.GatherAndCompare(registry, strings.NewReader(want), names...); err != nil {
 				return err.Error()
@@ -97,6 +100,9 @@ elasti_operator_ready{crd_name="till",namespace="shop"} 0
 	stop()
 	if problem := observed(0, 0, 0, "")(); problem != "" {
 		t.Error(problem)
+	}
+	if left := testutil.CollectAndCount(c.options.Metrics.mode) + testutil.CollectAndCount(c.options.Metrics.ready); left != 0 {
+		t.Errorf("a controller that has stopped has %d series of ElastiServices", left)
 	}
 }
 
