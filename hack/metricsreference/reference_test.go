@@ -79,7 +79,6 @@ func TestCheckFailsUntilThePageIsWritten(t *testing.T) {
 		"| `elasti_resolver_hold_seconds` | histogram | `namespace`, `service` |",
 		"| `elasti_resolver_panics_total` | counter |  |",
 		"| `apiserver_request_total` | ",
-		"| `rest_client_requests_total` | ",
 		"| `etcd_request_duration_seconds` | ",
 	} {
 		if !strings.Contains(string(written), "\n"+want) {

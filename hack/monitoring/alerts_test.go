@@ -168,7 +168,7 @@ func checkSelector(reference string, selector *parser.VectorSelector) error {
 	}
 	row, _, _ = strings.Cut(row, "\n")
 	for _, matcher := range selector.LabelMatchers {
-		if matcher.Name == "__name__" || matcher.Name == "job" {
+		if matcher.Name == "__name__" {
 			continue
 		}
 		if !strings.Contains(row, "`"+matcher.Name+"`") {

@@ -108,7 +108,6 @@ func sections() []section {
 			{title: "Connections of resolvers", unit: units.PercentUnit, queries: []query{{"elasti_resolver_connections / elasti_resolver_connections_limit", "{{pod}}"}}},
 			{title: "Rejected connections", unit: units.RequestsPerSecond, queries: []query{{"sum by (reason) (rate(elasti_resolver_connections_rejected_total[$__rate_interval]))", "{{reason}}"}}},
 			{title: "Proxy ports in use", unit: units.PercentUnit, queries: []query{{"max(elasti_operator_proxy_ports) / max(elasti_operator_proxy_ports_limit)", "proxy ports"}}},
-			{title: "Requests to the Kubernetes API", unit: units.RequestsPerSecond, queries: []query{{`sum by (code) (rate(rest_client_requests_total{job=~".*elasti.*"}[$__rate_interval]))`, "{{code}}"}}},
 		}},
 	}
 }
