@@ -47,7 +47,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	kubeinformers "k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/util/flowcontrol"
 	"k8s.io/klog/v2"
 
 	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti/v1alpha1"
@@ -147,10 +146,10 @@ type Resolver struct {
 	reporter    *resolveractivity.Reporter
 	tracer      *tracing.Recorder
 	draining    atomic.Bool
-	// wakeCalls are the wake calls under way, and wakesBeside limits those that are made
-	// again beside others.
+	// wakeCalls are the wake calls under way, and wakesBeside decides when others are made
+	// beside them.
 	wakeCalls   sync.WaitGroup
-	wakesBeside flowcontrol.PassiveRateLimiter
+	wakesBeside *wake.Beside
 }
 
 // New returns a Resolver.

@@ -29,7 +29,6 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/wait"
-	"k8s.io/client-go/util/flowcontrol"
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
 
@@ -45,12 +44,6 @@ const (
 	// is not canceled at once, because a server logs an error when a client
 	// disconnects before the response.
 	leftTimeout = 2 * time.Second
-	// besideDelay is how long a call may be without a response before another one is made
-	// beside it. maxBeside is how many are in progress beside the first at most. A
-	// connection to the API server leads to any of its replicas, also to one on a node
-	// that died, until the control plane has noticed.
-	besideDelay = 300 * time.Millisecond
-	maxBeside   = 10
 	// minimumInterval is the least time between two calls, also where clients
 	// connect and disconnect in quick succession.
 	minimumInterval = 200 * time.Millisecond
@@ -104,18 +97,11 @@ type Options struct {
 	Calls *sync.WaitGroup
 	// Tasks runs the calls, so that a panic fails one call only. Optional.
 	Tasks *task.Runner
-	// Beside limits the calls that are made beside others of which there is no response
-	// yet, for all wakers together: where the API server is only busy, more calls do not
-	// help. Optional: without it there are none.
-	Beside flowcontrol.PassiveRateLimiter
+	// Beside decides when calls are made beside others of which there is no response yet,
+	// for all wakers together. Optional: without it there are none.
+	Beside *Beside
 	// Clock defaults to the real one.
 	Clock clock.WithTicker
-}
-
-// NewBeside returns the limit of calls beside others for one resolver.
-func NewBeside() flowcontrol.PassiveRateLimiter {
-	const perSecond, atOnce = 20, 20
-	return flowcontrol.NewTokenBucketPassiveRateLimiter(perSecond, atOnce)
 }
 
 // Waker wakes the target of one ElastiService.
@@ -249,8 +235,8 @@ func (w *Waker) firstSuccess(ctx context.Context, pending int) (result, error) {
 	}
 	began := w.options.Clock.Now()
 	begin()
-	beside := w.options.Clock.NewTicker(besideDelay)
-	defer beside.Stop()
+	besideDue := w.options.Clock.NewTimer(w.besideDelay())
+	defer besideDue.Stop()
 	for inProgress := 1; ; {
 		select {
 		case last := <-results:
@@ -263,13 +249,23 @@ func (w *Waker) firstSuccess(ctx context.Context, pending int) (result, error) {
 			}
 		case <-ctx.Done():
 			return result{}, ctx.Err()
-		case <-beside.C():
-			if inProgress <= maxBeside && w.options.Clock.Since(began) < callTimeout && w.options.Beside != nil && w.options.Beside.TryAccept() {
+		case <-besideDue.C():
+			if inProgress <= maxBeside && w.options.Clock.Since(began) < callTimeout && w.options.Beside != nil && w.options.Beside.limiter.TryAccept() {
 				inProgress++
 				begin()
 			}
+			besideDue.Reset(w.besideDelay())
 		}
 	}
+}
+
+// besideDelay returns for how long there may be no response before a call is made beside
+// those in progress.
+func (w *Waker) besideDelay() time.Duration {
+	if w.options.Beside == nil {
+		return callTimeout
+	}
+	return w.options.Beside.delay()
 }
 
 // begin starts a call. The call may outlive Run, and so uses no state of it.
@@ -284,8 +280,12 @@ func (w *Waker) begin(ctx context.Context, pending int, end func(result)) {
 				ObjectMeta: metav1.ObjectMeta{Namespace: w.options.Namespace, Name: w.options.Name},
 				Spec:       v1alpha1.WakeRequestSpec{Reason: "traffic is held", Pending: int32(pending)},
 			}, metav1.CreateOptions{})
+			took := w.options.Clock.Since(began)
+			if err == nil && w.options.Beside != nil {
+				w.options.Beside.succeeded(took)
+			}
 			if err == nil || !errors.Is(context.Cause(ctx), errSuperseded) {
-				w.options.Observe(w.options.Clock.Since(began), err)
+				w.options.Observe(took, err)
 			}
 			return err
 		})

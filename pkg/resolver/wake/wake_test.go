@@ -285,12 +285,15 @@ func (s silentReplicas) Wake(ctx context.Context, name string, request *v1alpha1
 	return response, err
 }
 
+// always has a call made beside each one without a response.
+func always() *Beside { return &Beside{limiter: flowcontrol.NewFakeAlwaysRateLimiter()} }
+
 // A call without a response is made again beside it, and the first response counts.
 func TestACallIsMadeAgainBesideOneWithoutAResponse(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for silent := range maxBeside + 1 {
 			server, d, calls := silentReplicas{&fakeServer{}, silent}, &demand{needed: true}, new(sync.WaitGroup)
-			w := New(Options{Client: server, Namespace: "shop", Name: "cart", Demand: d, Calls: calls, Beside: flowcontrol.NewFakeAlwaysRateLimiter()})
+			w := New(Options{Client: server, Namespace: "shop", Name: "cart", Demand: d, Calls: calls, Beside: always()})
 			ctx, cancel := context.WithTimeout(t.Context(), time.Duration(silent)*besideDelay+besideDelay/2)
 			w.Run(ctx, nil)
 			cancel()
@@ -323,7 +326,7 @@ func TestACallGoesOnWhenOthersBesideItFail(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const after = 3 * time.Second
 		server, d, calls := slowReplica{&fakeServer{}, after}, &demand{needed: true}, new(sync.WaitGroup)
-		w := New(Options{Client: server, Namespace: "shop", Name: "cart", Demand: d, Calls: calls, Beside: flowcontrol.NewFakeAlwaysRateLimiter()})
+		w := New(Options{Client: server, Namespace: "shop", Name: "cart", Demand: d, Calls: calls, Beside: always()})
 		ctx, cancel := context.WithTimeout(t.Context(), after+time.Millisecond)
 		defer cancel()
 		w.Run(ctx, nil)
@@ -341,7 +344,7 @@ func TestSupersededCallsAreNotObserved(t *testing.T) {
 		calls := new(sync.WaitGroup)
 		w := New(Options{
 			Client: silentReplicas{&fakeServer{}, 2}, Namespace: "shop", Name: "cart", Demand: &demand{needed: true}, Calls: calls,
-			Beside: flowcontrol.NewFakeAlwaysRateLimiter(),
+			Beside: always(),
 			Observe: func(_ time.Duration, err error) {
 				observed.Add(1)
 				if err != nil {
@@ -363,11 +366,11 @@ func TestSupersededCallsAreNotObserved(t *testing.T) {
 // each wake, and for all wakes together.
 func TestCallsBesideOthersAreLimited(t *testing.T) {
 	for name, test := range map[string]struct {
-		limit flowcontrol.PassiveRateLimiter
+		limit *Beside
 		want  int
 	}{
-		"for each wake":       {flowcontrol.NewFakeAlwaysRateLimiter(), 1 + maxBeside},
-		"for all wakes":       {flowcontrol.NewTokenBucketPassiveRateLimiter(0.001, 3), 1 + 3},
+		"for each wake":       {always(), 1 + maxBeside},
+		"for all wakes":       {&Beside{limiter: flowcontrol.NewTokenBucketPassiveRateLimiter(0.001, 3)}, 1 + 3},
 		"not made by default": {nil, 1},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -386,11 +389,61 @@ func TestCallsBesideOthersAreLimited(t *testing.T) {
 	}
 }
 
+// slowServer takes a while for each response.
+type slowServer struct {
+	*fakeServer
+	took time.Duration
+}
+
+func (s slowServer) Wake(ctx context.Context, name string, request *v1alpha1.WakeRequest, options metav1.CreateOptions) (*v1alpha1.WakeRequest, error) {
+	response, err := s.fakeServer.Wake(ctx, name, request, options)
+	<-time.After(s.took)
+	return response, err
+}
+
+// An API server that is slow to respond to every call gets no more of them for that. Once it
+// is fast again, a call without a response is made again as soon as before.
+func TestABusyAPIServerGetsNoCallsBesideOthers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const wakes = 20
+		beside := always()
+		wake := func(client Client) {
+			d, calls := &demand{needed: true}, new(sync.WaitGroup)
+			w := New(Options{Client: client, Namespace: "shop", Name: "cart", Demand: d, Calls: calls, Beside: beside})
+			ctx, cancel := context.WithCancel(t.Context())
+			done := make(chan struct{})
+			go func() { defer close(done); w.Run(ctx, nil) }()
+			for d.successes() == 0 {
+				<-time.After(time.Millisecond)
+			}
+			cancel()
+			<-done
+			calls.Wait()
+		}
+		for range wakes {
+			wake(slowServer{&fakeServer{}, time.Second})
+		}
+		server := &fakeServer{}
+		for range wakes {
+			wake(slowServer{server, time.Second})
+		}
+		if server.count() != wakes {
+			t.Errorf("%d calls for %d wakes of a busy server", server.count(), wakes)
+		}
+		for range wakes {
+			wake(&fakeServer{})
+		}
+		if got := beside.delay(); got != besideDelay {
+			t.Errorf("after that the delay is %s, want %s", got, besideDelay)
+		}
+	})
+}
+
 // An API server that responds to nothing is reported, and called with pauses.
 func TestCallsThatAllHangFail(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		server, calls := silentReplicas{&fakeServer{}, math.MaxInt}, new(sync.WaitGroup)
-		w := New(Options{Client: server, Namespace: "shop", Name: "cart", Demand: &demand{needed: true}, Calls: calls, Beside: flowcontrol.NewFakeAlwaysRateLimiter()})
+		w := New(Options{Client: server, Namespace: "shop", Name: "cart", Demand: &demand{needed: true}, Calls: calls, Beside: always()})
 		ctx, cancel := context.WithTimeout(t.Context(), 2*callTimeout+time.Second)
 		defer cancel()
 		w.Run(ctx, nil)

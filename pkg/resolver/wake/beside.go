@@ -1,0 +1,73 @@
+/*
+Copyright The elasti-apiserver Authors.
+
+Licensed under the Apache License, Version 2.0 (the "License");
+you may not use this file except in compliance with the License.
+You may obtain a copy of the License at
+
+    http://www.apache.org/licenses/LICENSE-2.0
+
+Unless required by applicable law or agreed to in writing, software
+distributed under the License is distributed on an "AS IS" BASIS,
+WITHOUT WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied.
+See the License for the specific language governing permissions and
+limitations under the License.
+*/
+
+package wake
+
+import (
+	"sync"
+	"time"
+
+	"k8s.io/client-go/util/flowcontrol"
+)
+
+const (
+	// besideDelay is how long a call may be without a response, at least, before another
+	// one is made beside it. maxBeside is how many are in progress beside the first at most.
+	// A connection to the API server leads to any of its replicas, also to one on a node that
+	// died, until the control plane has noticed.
+	besideDelay = 300 * time.Millisecond
+	maxBeside   = 10
+	// Where calls usually take longer than that, the delay is slowFactor times as long as
+	// they do, and maxBesideDelay at most.
+	slowFactor     = 3
+	maxBesideDelay = 2 * time.Second
+	// The usual time of a call is a moving average: a call counts one part of usualParts.
+	usualParts = 8
+)
+
+// Beside decides when the wakers of one resolver make a call beside another one of which
+// there is no response yet. An API server that does not respond to some calls, such as to
+// those that reach a replica whose node died, responds to the others as fast as ever. One
+// that is only busy is slow to respond to all of them, and more calls would make it slower.
+// It is safe for concurrent use.
+type Beside struct {
+	// limiter limits these calls in number, for all wakers together.
+	limiter flowcontrol.PassiveRateLimiter
+
+	mu sync.Mutex
+	// usual is how long calls that succeeded have taken, as a moving average.
+	usual time.Duration
+}
+
+// NewBeside returns what one resolver needs.
+func NewBeside() *Beside {
+	const perSecond, atOnce = 20, 20
+	return &Beside{limiter: flowcontrol.NewTokenBucketPassiveRateLimiter(perSecond, atOnce)}
+}
+
+// delay returns for how long a call may be without a response.
+func (b *Beside) delay() time.Duration {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return min(max(besideDelay, slowFactor*b.usual), maxBesideDelay)
+}
+
+// succeeded records how long a call has taken that succeeded.
+func (b *Beside) succeeded(took time.Duration) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.usual += (took - b.usual) / usualParts
+}
