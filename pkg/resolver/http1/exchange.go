@@ -392,7 +392,8 @@ func (e *exchange) silent() error {
 	case err != nil:
 		return err
 	case e.body != nil && !e.body.ended():
-		// What reads the body notices that the client has closed its connection, unless the pod takes no more of it.
+		// What reads the body notices that the client has closed its connection, unless
+		// the pod takes no more of it.
 		if e.client.tcp.Broken() {
 			return hold.ErrClientGone
 		}

@@ -439,6 +439,23 @@ func TestABusyAPIServerGetsNoCallsBesideOthers(t *testing.T) {
 	})
 }
 
+// Wakes of some targets may be slow for a reason of their own.
+func TestSlowWakesOfSomeDoNotDelayCallsBesideThoseOfOthers(t *testing.T) {
+	beside := NewBeside()
+	for range 100 {
+		beside.succeeded(5 * time.Millisecond)
+		beside.succeeded(time.Second)
+	}
+	if got := beside.delay(); got > maxBesideDelay/2 {
+		t.Errorf("the delay is %s", got)
+	}
+	beside.succeeded(5 * time.Millisecond)
+	beside.succeeded(5 * time.Millisecond)
+	if got := beside.delay(); got != besideDelay {
+		t.Errorf("after two fast calls the delay is %s, want %s", got, besideDelay)
+	}
+}
+
 // An API server that responds to nothing is reported, and called with pauses.
 func TestCallsThatAllHangFail(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
