@@ -36,6 +36,7 @@ import (
 	fakeregistration "k8s.io/kube-aggregator/pkg/client/clientset_generated/clientset/fake"
 	"k8s.io/utils/ptr"
 
+	"github.com/truefoundry/elasti-apiserver/pkg/controller/informers/informerstest"
 	fakeelasti "github.com/truefoundry/elasti-apiserver/pkg/generated/clientset/versioned/fake"
 	"github.com/truefoundry/elasti-apiserver/pkg/installcheck/registration"
 )
@@ -239,7 +240,7 @@ func TestProblemsSayWhatToDo(t *testing.T) {
 
 func TestListThatFailsIsAProblem(t *testing.T) {
 	c := newCluster(t, nil)
-	c.elasti.PrependReactor("list", "elastiservices", func(clienttesting.Action) (bool, runtime.Object, error) {
+	informerstest.React(&c.elasti.Fake, "list", "elastiservices", func(clienttesting.Action) (bool, runtime.Object, error) {
 		return true, nil, apierrors.NewGenericServerResponse(http.StatusServiceUnavailable, "list", schema.GroupResource{}, "", "", 0, true)
 	})
 	problems := c.checker.Check(t.Context())
@@ -250,7 +251,7 @@ func TestListThatFailsIsAProblem(t *testing.T) {
 
 func TestMissingPermissionOfTheCheckIsAProblem(t *testing.T) {
 	c := newCluster(t, nil)
-	c.host.PrependReactor("get", "deployments", func(clienttesting.Action) (bool, runtime.Object, error) {
+	informerstest.React(&c.host.Fake, "get", "deployments", func(clienttesting.Action) (bool, runtime.Object, error) {
 		return true, nil, apierrors.NewForbidden(schema.GroupResource{Group: "apps", Resource: "deployments"}, serverName, nil)
 	})
 	problems := c.checker.Check(t.Context())

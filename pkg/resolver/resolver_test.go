@@ -42,6 +42,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti/v1alpha1"
+	"github.com/truefoundry/elasti-apiserver/pkg/controller/informers/informerstest"
 	elastifake "github.com/truefoundry/elasti-apiserver/pkg/generated/clientset/versioned/fake"
 	"github.com/truefoundry/elasti-apiserver/pkg/resolver/resolvertest"
 )
@@ -74,7 +75,7 @@ func newCluster(t *testing.T, change func(*Options), objects ...runtime.Object) 
 func startCluster(t *testing.T, change func(*Options), objects ...runtime.Object) *cluster {
 	t.Helper()
 	c := &cluster{t: t, elasti: elastifake.NewClientset(objects...), kube: kubefake.NewClientset(), ended: make(chan error, 1), registry: prometheus.NewRegistry()}
-	c.elasti.PrependReactor("create", "elastiservices/wake", func(action clienttesting.Action) (bool, runtime.Object, error) {
+	informerstest.React(&c.elasti.Fake, "create", "elastiservices/wake", func(action clienttesting.Action) (bool, runtime.Object, error) {
 		c.wakes.Add(1)
 		request := action.(clienttesting.CreateAction).GetObject().(*v1alpha1.WakeRequest)
 		if wake := c.wake.Load(); wake != nil {
@@ -555,7 +556,7 @@ func listening(t *testing.T, port int32) bool {
 func TestDrainEndsWithoutPermissionToRead(t *testing.T) {
 	port := freePort(t)
 	c := newCluster(t, nil, elastiService("cart", port))
-	c.kube.PrependReactor("list", "endpointslices", func(clienttesting.Action) (bool, runtime.Object, error) {
+	informerstest.React(&c.kube.Fake, "list", "endpointslices", func(clienttesting.Action) (bool, runtime.Object, error) {
 		return true, nil, apierrors.NewForbidden(discoveryv1.Resource("endpointslices"), "", errors.New("no role allows it"))
 	})
 	c.stop()

@@ -34,6 +34,8 @@ import (
 	apiregistrationv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
 	"k8s.io/kube-aggregator/pkg/client/clientset_generated/clientset/fake"
 	clocktesting "k8s.io/utils/clock/testing"
+
+	"github.com/truefoundry/elasti-apiserver/pkg/controller/informers/informerstest"
 )
 
 const testAPIService = "v1.example.com"
@@ -124,7 +126,7 @@ func TestAPIServiceOfAnotherServerIsLeftAsItIs(t *testing.T) {
 func TestMissingPermissionToPublishNamesTheRole(t *testing.T) {
 	for _, verb := range []string{"get", "patch"} {
 		cluster := fake.NewSimpleClientset(newAPIService())
-		cluster.PrependReactor(verb, "apiservices", func(clienttesting.Action) (bool, runtime.Object, error) {
+		informerstest.React(&cluster.Fake, verb, "apiservices", func(clienttesting.Action) (bool, runtime.Object, error) {
 			return true, nil, apierrors.NewForbidden(schema.GroupResource{Resource: "apiservices"}, testAPIService, errors.New("no"))
 		})
 		if err := newPublisher(cluster).Publish(t.Context(), []byte("bundle")); !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), clusterRole) {

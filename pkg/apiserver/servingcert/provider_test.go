@@ -39,6 +39,8 @@ import (
 	"k8s.io/client-go/util/cert"
 	"k8s.io/utils/clock"
 	clocktesting "k8s.io/utils/clock/testing"
+
+	"github.com/truefoundry/elasti-apiserver/pkg/controller/informers/informerstest"
 )
 
 const (
@@ -375,7 +377,7 @@ func TestDamagedSecretIsReplaced(t *testing.T) {
 
 func TestSecretThatCannotBeReadIsLeftAlone(t *testing.T) {
 	cluster := fake.NewClientset()
-	cluster.PrependReactor("get", "secrets", func(clienttesting.Action) (bool, runtime.Object, error) {
+	informerstest.React(&cluster.Fake, "get", "secrets", func(clienttesting.Action) (bool, runtime.Object, error) {
 		return true, nil, apierrors.NewForbidden(corev1.Resource("secrets"), testSecret, errors.New("no"))
 	})
 	err := newProvider(secretsOf(cluster), &published{}, clock.RealClock{}).RunOnce(t.Context())

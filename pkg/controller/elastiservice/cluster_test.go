@@ -172,7 +172,7 @@ func newCluster(t *testing.T) *cluster {
 	informerstest.WatchFromList(t, &c.host.Fake, c.host.Tracker())
 	informerstest.WatchFromList(t, &c.dynamic.Fake, c.dynamic.Tracker())
 	c.keepVersions()
-	c.elasti.PrependReactor("patch", "elastiservices", c.patchElastiService)
+	informerstest.React(&c.elasti.Fake, "patch", "elastiservices", c.patchElastiService)
 	c.scaling = &fakeScaling{cluster: c, kinds: map[string]string{"Deployment": "deployments"}}
 	c.options = Options{
 		Elasti: c.elasti, Statuses: c, Claims: c.claims, Signer: newSigner(t), Reader: clientReader{c.elasti}, Host: c.host, HostDynamic: c.dynamic, Scaling: c.scaling, Recorder: c.events,
@@ -402,7 +402,7 @@ func (c *cluster) requestSleep(name string) {
 // zero, and the requests for sleep are about to be read from the storage: too late for
 // the watch. change must not use the client of ElastiServices.
 func (c *cluster) beforeRequestsAreChecked(change func()) {
-	c.elasti.PrependReactor("list", "elastiservices", func(action clienttesting.Action) (bool, runtime.Object, error) {
+	informerstest.React(&c.elasti.Fake, "list", "elastiservices", func(action clienttesting.Action) (bool, runtime.Object, error) {
 		// The watch lists all, without a field selector.
 		if !action.(clienttesting.ListAction).GetListRestrictions().Fields.Empty() {
 			change()

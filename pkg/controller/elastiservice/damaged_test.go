@@ -28,6 +28,7 @@ import (
 	clienttesting "k8s.io/client-go/testing"
 
 	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti/v1alpha1"
+	"github.com/truefoundry/elasti-apiserver/pkg/controller/informers/informerstest"
 	"github.com/truefoundry/elasti-apiserver/pkg/controller/resources"
 )
 
@@ -53,7 +54,7 @@ func asleepUnreadable(t *testing.T, err error) (c *cluster, reads *atomic.Int32,
 	c.remove("cart")
 	reads = &atomic.Int32{}
 	var repaired atomic.Bool
-	c.elasti.PrependReactor("get", "elastiservices", func(action clienttesting.Action) (bool, runtime.Object, error) {
+	informerstest.React(&c.elasti.Fake, "get", "elastiservices", func(action clienttesting.Action) (bool, runtime.Object, error) {
 		if action.(clienttesting.GetAction).GetName() != "cart" || repaired.Load() {
 			return false, nil, nil
 		}
@@ -111,13 +112,13 @@ func TestTargetOfADamagedElastiServiceWithoutObjectsIsWoken(t *testing.T) {
 	rejected := func(clienttesting.Action) (bool, runtime.Object, error) {
 		return true, nil, apierrors.NewInternalError(errors.New("nothing can be made for now"))
 	}
-	c.host.PrependReactor("create", "services", rejected)
-	c.host.PrependReactor("create", "endpointslices", rejected)
+	informerstest.React(&c.host.Fake, "create", "services", rejected)
+	informerstest.React(&c.host.Fake, "create", "endpointslices", rejected)
 	c.deleteResolverSlices()
 	c.deleteService(resources.PrivateServiceName("cart"))
 	// The controller has observed both deletions then.
 	c.eventuallyCondition("cart", v1alpha1.ConditionReady, metav1.ConditionFalse, v1alpha1.ReasonWriteFailed)
-	c.elasti.PrependReactor("get", "elastiservices", func(action clienttesting.Action) (bool, runtime.Object, error) {
+	informerstest.React(&c.elasti.Fake, "get", "elastiservices", func(action clienttesting.Action) (bool, runtime.Object, error) {
 		if action.(clienttesting.GetAction).GetName() != "cart" {
 			return false, nil, nil
 		}

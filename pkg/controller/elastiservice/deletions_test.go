@@ -31,6 +31,7 @@ import (
 	"k8s.io/klog/v2/ktesting"
 
 	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti/v1alpha1"
+	"github.com/truefoundry/elasti-apiserver/pkg/controller/informers/informerstest"
 	"github.com/truefoundry/elasti-apiserver/pkg/controller/resources"
 )
 
@@ -50,6 +51,30 @@ func (c *cluster) eventuallyReleased(name string) {
 		}
 		return ""
 	})
+}
+
+// The watch may be behind what the controller itself wrote.
+func TestDeletionBeforeTheResolverSliceIsObservedDeletesIt(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t)
+	deliver := informerstest.HoldWatch(t, &c.host.Fake, "endpointslices")
+	c.create(cartElastiService())
+	c.start()
+	c.eventually(func() string {
+		if len(c.resolverSlices("cart")) == 0 {
+			return "a resolver slice"
+		}
+		return ""
+	})
+	c.markDeleted("cart", 0)
+	c.eventuallyReplicas(2)
+	if !hasFinalizer(c.elastiService("cart")) || len(c.resolverSlices("cart")) == 0 {
+		t.Error("the resolvers left before an endpoint was ready")
+	}
+	c.setEndpoints(shop, "cart", "10.1.0.1")
+	deliver()
+	c.eventuallyReleased("cart")
+	c.eventuallyNothingIsLeft()
 }
 
 func TestDeletionWakesTheTargetBeforeResolversLeave(t *testing.T) {

@@ -25,6 +25,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -92,6 +93,9 @@ func (c *Controller) removeFinalizer(ctx context.Context, elastiService *v1alpha
 // whether that is done.
 func (c *Controller) restoreAll(ctx context.Context, p *pass) (bool, error) {
 	p.observed = c.observe(ctx, p.elastiService)
+	if err := c.readOwnSlices(ctx, p); err != nil {
+		return false, err
+	}
 	if err := c.leavePortsOfOthers(ctx, p); err != nil {
 		return false, err
 	}
@@ -106,6 +110,31 @@ func (c *Controller) restoreAll(ctx context.Context, p *pass) (bool, error) {
 		c.reportNotReady(p.elastiService, conditionFalse(v1alpha1.ReasonTargetNotRestored, "%s", problem.Error()))
 	}
 	return done, err
+}
+
+// readOwnSlices reads the resolver slices of an ElastiService from the API server, unless
+// some were observed. The watch may be behind what the controller wrote, and once the
+// finalizer is removed nothing holds the ElastiService for a slice that comes late.
+func (c *Controller) readOwnSlices(ctx context.Context, p *pass) error {
+	if len(p.ownSlices) > 0 || p.conflicting != nil {
+		return nil
+	}
+	public := resources.PublicServiceKey(p.elastiService)
+	found, err := c.host.DiscoveryV1().EndpointSlices(public.Namespace).List(ctx, selecting(discoveryv1.LabelServiceName, public.Name))
+	if err != nil {
+		return fmt.Errorf("listing the resolver slices of Service %q: %w", public.Name, err)
+	}
+	keep := keepSlice(c.options.Signer, c.resolverService())
+	for i := range found.Items {
+		kept, err := keep(&found.Items[i])
+		if err != nil {
+			return err
+		}
+		if slice := kept.(*observedSlice); slice.managed() {
+			p.ownSlices = append(p.ownSlices, slice)
+		}
+	}
+	return nil
 }
 
 // mayRestore reports whether the targets of an ElastiService that is deleted may be woken

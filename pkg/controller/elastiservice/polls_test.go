@@ -33,6 +33,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti/v1alpha1"
+	"github.com/truefoundry/elasti-apiserver/pkg/controller/informers/informerstest"
 	"github.com/truefoundry/elasti-apiserver/pkg/controller/resources"
 )
 
@@ -125,7 +126,7 @@ func TestPollsAreLeft(t *testing.T) {
 func TestKindThatMayNotBeWatchedIsFollowedByItsScale(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t)
-	c.dynamic.PrependReactor("list", "widgets", func(clienttesting.Action) (bool, runtime.Object, error) {
+	informerstest.React(&c.dynamic.Fake, "list", "widgets", func(clienttesting.Action) (bool, runtime.Object, error) {
 		return true, nil, apierrors.NewForbidden(widgetsResource.GroupResource(), "", errors.New("no role allows it"))
 	})
 	c.scaling.serveKind("Widget", "widgets")

@@ -29,13 +29,14 @@ import (
 	"k8s.io/klog/v2/ktesting"
 
 	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti/v1alpha1"
+	"github.com/truefoundry/elasti-apiserver/pkg/controller/informers/informerstest"
 )
 
 // beforeDeletion has something happen right before the first deletion of a resolver
 // slice. It returns whether that came. It must be called while no controller runs.
 func (c *cluster) beforeDeletion(happens func(*discoveryv1.EndpointSlice)) *atomic.Bool {
 	var came atomic.Bool
-	c.host.PrependReactor("delete", "endpointslices", func(action clienttesting.Action) (bool, runtime.Object, error) {
+	informerstest.React(&c.host.Fake, "delete", "endpointslices", func(action clienttesting.Action) (bool, runtime.Object, error) {
 		if !came.CompareAndSwap(false, true) {
 			return false, nil, nil
 		}

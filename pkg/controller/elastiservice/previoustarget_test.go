@@ -28,6 +28,7 @@ import (
 	clienttesting "k8s.io/client-go/testing"
 
 	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti/v1alpha1"
+	"github.com/truefoundry/elasti-apiserver/pkg/controller/informers/informerstest"
 	"github.com/truefoundry/elasti-apiserver/pkg/controller/resources"
 )
 
@@ -118,7 +119,7 @@ func TestPreviousTargetIsWokenWithoutItsPrivateService(t *testing.T) {
 	c.setDeployment("basket", 2, 2)
 	c.create(cartElastiService())
 	var changing atomic.Bool
-	c.host.PrependReactor("create", "services", func(clienttesting.Action) (bool, runtime.Object, error) {
+	informerstest.React(&c.host.Fake, "create", "services", func(clienttesting.Action) (bool, runtime.Object, error) {
 		// What is missing is put back only after both changes.
 		return changing.Load() && c.elastiService("cart").Spec.ScaleTargetRef.Name == "cart", nil, errUnavailable
 	})

@@ -31,6 +31,7 @@ import (
 	"k8s.io/klog/v2/ktesting"
 
 	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti/v1alpha1"
+	"github.com/truefoundry/elasti-apiserver/pkg/controller/informers/informerstest"
 	"github.com/truefoundry/elasti-apiserver/pkg/controller/proxyports/proxyportstest"
 	"github.com/truefoundry/elasti-apiserver/pkg/controller/resources"
 )
@@ -491,7 +492,7 @@ func TestTargetIsRecordedBeforeItSleeps(t *testing.T) {
 	t.Parallel()
 	c, failing := newScaleDown(t, nil)
 	var reads atomic.Int32
-	c.elasti.PrependReactor("list", "elastiservices", func(action clienttesting.Action) (bool, runtime.Object, error) {
+	informerstest.React(&c.elasti.Fake, "list", "elastiservices", func(action clienttesting.Action) (bool, runtime.Object, error) {
 		if action.(clienttesting.ListAction).GetListRestrictions().Fields.Empty() || reads.Add(1) > 1 {
 			return false, nil, nil
 		}

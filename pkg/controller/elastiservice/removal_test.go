@@ -29,6 +29,7 @@ import (
 	clienttesting "k8s.io/client-go/testing"
 
 	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti/v1alpha1"
+	"github.com/truefoundry/elasti-apiserver/pkg/controller/informers/informerstest"
 )
 
 // The end of the time for an endpoint counts from the wake: there may have been no leader
@@ -63,7 +64,7 @@ func TestResolversOfALateDeletionWaitForAnEndpoint(t *testing.T) {
 			c.eventuallyMode("cart", v1alpha1.ModeProxy)
 			stop()
 			removed := make(chan time.Time, 1)
-			c.host.PrependReactor("delete", "endpointslices", func(clienttesting.Action) (bool, runtime.Object, error) {
+			informerstest.React(&c.host.Fake, "delete", "endpointslices", func(clienttesting.Action) (bool, runtime.Object, error) {
 				select {
 				case removed <- c.options.Clock.Now():
 				default:

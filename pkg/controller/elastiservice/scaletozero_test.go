@@ -28,6 +28,7 @@ import (
 	clienttesting "k8s.io/client-go/testing"
 
 	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti/v1alpha1"
+	"github.com/truefoundry/elasti-apiserver/pkg/controller/informers/informerstest"
 	"github.com/truefoundry/elasti-apiserver/pkg/controller/resources"
 )
 
@@ -93,7 +94,7 @@ func TestScaleToZeroIsConditionalOnWhatWasChecked(t *testing.T) {
 func TestScaleToZeroIsForTheTargetAsItWasBeforeTheCheck(t *testing.T) {
 	c, failing := newScaleDown(t, nil)
 	var checks atomic.Int32
-	c.elasti.PrependReactor("list", "elastiservices", func(action clienttesting.Action) (bool, runtime.Object, error) {
+	informerstest.React(&c.elasti.Fake, "list", "elastiservices", func(action clienttesting.Action) (bool, runtime.Object, error) {
 		if action.(clienttesting.ListAction).GetListRestrictions().Fields.Empty() || checks.Add(1) > 1 {
 			return false, nil, nil
 		}

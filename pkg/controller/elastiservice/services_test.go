@@ -33,6 +33,7 @@ import (
 	clienttesting "k8s.io/client-go/testing"
 
 	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti/v1alpha1"
+	"github.com/truefoundry/elasti-apiserver/pkg/controller/informers/informerstest"
 	"github.com/truefoundry/elasti-apiserver/pkg/controller/resources"
 )
 
@@ -96,7 +97,7 @@ func TestProxyPortsOfAServiceWithoutAPrivateOneAreNotThoseOfTheNext(t *testing.T
 	other.Name = "basket"
 	c.create(other)
 	c.create(cartElastiService())
-	c.host.PrependReactor("create", "services", func(action clienttesting.Action) (bool, runtime.Object, error) {
+	informerstest.React(&c.host.Fake, "create", "services", func(action clienttesting.Action) (bool, runtime.Object, error) {
 		service := action.(clienttesting.CreateAction).GetObject().(*corev1.Service)
 		if service.Name != resources.PrivateServiceName("cart") {
 			return false, nil, nil
@@ -170,7 +171,7 @@ func TestResolverSlicesThatAreRejectedAreReported(t *testing.T) {
 	const words = "endpoint address 10.0.0.1 is not allowed"
 	c, failing := newScaleDown(t, nil)
 	var allowed atomic.Bool
-	c.host.PrependReactor("create", "endpointslices", func(action clienttesting.Action) (bool, runtime.Object, error) {
+	informerstest.React(&c.host.Fake, "create", "endpointslices", func(action clienttesting.Action) (bool, runtime.Object, error) {
 		slice := action.(clienttesting.CreateAction).GetObject().(*discoveryv1.EndpointSlice)
 		if allowed.Load() {
 			return false, nil, nil

@@ -32,6 +32,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti/v1alpha1"
+	"github.com/truefoundry/elasti-apiserver/pkg/controller/informers/informerstest"
 	"github.com/truefoundry/elasti-apiserver/pkg/controller/resources"
 )
 
@@ -45,7 +46,7 @@ type sliceWrites struct {
 func (c *cluster) recordSliceWrites() *sliceWrites {
 	writes := &sliceWrites{byName: map[string]time.Time{}}
 	for _, verb := range []string{"create", "update"} {
-		c.host.PrependReactor(verb, "endpointslices", func(action clienttesting.Action) (bool, runtime.Object, error) {
+		informerstest.React(&c.host.Fake, verb, "endpointslices", func(action clienttesting.Action) (bool, runtime.Object, error) {
 			writes.mu.Lock()
 			defer writes.mu.Unlock()
 			// Creations are updates with an object too.
@@ -73,7 +74,7 @@ func (c *cluster) beforeSliceIsChecked(service string, change func()) {
 	name := resources.ResolverSliceName(service, discoveryv1.AddressTypeIPv4, 0)
 	var checking atomic.Bool
 	c.beforeRequestsAreChecked(func() { checking.Store(true) })
-	c.host.PrependReactor("get", "endpointslices", func(action clienttesting.Action) (bool, runtime.Object, error) {
+	informerstest.React(&c.host.Fake, "get", "endpointslices", func(action clienttesting.Action) (bool, runtime.Object, error) {
 		// Writes that find another slice read it too.
 		if checking.Load() && action.(clienttesting.GetAction).GetName() == name {
 			change()
@@ -186,7 +187,7 @@ func TestTargetIsNotScaledWhileTheResolverSliceCannotBeRead(t *testing.T) {
 	c, failing := newScaleDown(t, nil)
 	var mu sync.Mutex
 	reads := 0
-	c.host.PrependReactor("get", "endpointslices", func(clienttesting.Action) (bool, runtime.Object, error) {
+	informerstest.React(&c.host.Fake, "get", "endpointslices", func(clienttesting.Action) (bool, runtime.Object, error) {
 		mu.Lock()
 		defer mu.Unlock()
 		reads++
@@ -309,7 +310,7 @@ func TestTargetIsNotPutToSleepWithoutItsPrivateService(t *testing.T) {
 			if failing == nil {
 				c.create(&corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: shop, Name: private}, Spec: corev1.ServiceSpec{Selector: map[string]string{"their": "own"}}})
 			}
-			c.host.PrependReactor("create", "services", func(clienttesting.Action) (bool, runtime.Object, error) {
+			informerstest.React(&c.host.Fake, "create", "services", func(clienttesting.Action) (bool, runtime.Object, error) {
 				mu.Lock()
 				defer mu.Unlock()
 				return failing != nil, nil, failing

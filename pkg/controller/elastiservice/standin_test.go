@@ -31,6 +31,7 @@ import (
 	clienttesting "k8s.io/client-go/testing"
 
 	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti/v1alpha1"
+	"github.com/truefoundry/elasti-apiserver/pkg/controller/informers/informerstest"
 )
 
 // A target that cannot be woken keeps its resolvers: those that there are, not those that
@@ -120,7 +121,7 @@ func TestSleepingTargetWhoseSliceCannotBePutBackIsWoken(t *testing.T) {
 	t.Parallel()
 	c := asleep(t)
 	var rejecting atomic.Bool
-	c.host.PrependReactor("create", "endpointslices", func(clienttesting.Action) (bool, runtime.Object, error) {
+	informerstest.React(&c.host.Fake, "create", "endpointslices", func(clienttesting.Action) (bool, runtime.Object, error) {
 		return rejecting.Load(), nil, apierrors.NewForbidden(discoveryv1.Resource("endpointslices"), "cart", errors.New("exceeded quota"))
 	})
 	c.start()

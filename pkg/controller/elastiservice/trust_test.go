@@ -36,6 +36,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti/v1alpha1"
+	"github.com/truefoundry/elasti-apiserver/pkg/controller/informers/informerstest"
 	"github.com/truefoundry/elasti-apiserver/pkg/controller/proxyports/proxyportstest"
 	"github.com/truefoundry/elasti-apiserver/pkg/controller/resources"
 	"github.com/truefoundry/elasti-apiserver/pkg/controller/signature"
@@ -177,7 +178,7 @@ func TestAPrivateServiceThatAUserMakesAnExternalNameIsMadeAgain(t *testing.T) {
 			c := newCluster(t)
 			c.makeDualStack("cart")
 			c.setResolversOfIPv6("fd00::1")
-			c.host.PrependReactor("update", "services", func(action clienttesting.Action) (bool, runtime.Object, error) {
+			informerstest.React(&c.host.Fake, "update", "services", func(action clienttesting.Action) (bool, runtime.Object, error) {
 				spec := &action.(clienttesting.UpdateActionImpl).Object.(*corev1.Service).Spec
 				if spec.Type == corev1.ServiceTypeExternalName && len(spec.IPFamilies) > 0 {
 					return true, nil, apierrors.NewInvalid(corev1.SchemeGroupVersion.WithKind("Service").GroupKind(), "cart", nil)
@@ -193,7 +194,7 @@ func TestAPrivateServiceThatAUserMakesAnExternalNameIsMadeAgain(t *testing.T) {
 				t.Fatal(err)
 			}
 			if !replaceable {
-				c.host.PrependReactor("delete", "services", func(clienttesting.Action) (bool, runtime.Object, error) {
+				informerstest.React(&c.host.Fake, "delete", "services", func(clienttesting.Action) (bool, runtime.Object, error) {
 					return true, nil, apierrors.NewInternalError(errors.New("the webhook does not respond"))
 				})
 			}
@@ -391,14 +392,14 @@ func TestADamagedElastiServiceDoesNotKeepOthersFromBeingSynced(t *testing.T) {
 	var gets atomic.Int32
 	var serves atomic.Bool
 	unreadable := apierrors.NewInternalError(errors.New("its digest does not match its key and data"))
-	c.elasti.PrependReactor("get", "elastiservices", func(action clienttesting.Action) (bool, runtime.Object, error) {
+	informerstest.React(&c.elasti.Fake, "get", "elastiservices", func(action clienttesting.Action) (bool, runtime.Object, error) {
 		if action.(clienttesting.GetAction).GetName() != "damaged" {
 			return false, nil, nil
 		}
 		gets.Add(1)
 		return true, nil, unreadable
 	})
-	c.elasti.PrependReactor("list", "elastiservices", func(action clienttesting.Action) (bool, runtime.Object, error) {
+	informerstest.React(&c.elasti.Fake, "list", "elastiservices", func(action clienttesting.Action) (bool, runtime.Object, error) {
 		return action.GetNamespace() == "bank" && !serves.Load(), nil, unreadable
 	})
 	c.create(cartElastiService())
@@ -465,7 +466,7 @@ func TestOnlyAPrivateServiceOfTheServerIsPublished(t *testing.T) {
 			c.create(&corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: shop, Name: resources.PrivateServiceName("cart")}})
 		}, v1alpha1.ReasonNameTaken},
 		"none": {func(c *cluster) {
-			c.host.PrependReactor("create", "services", func(clienttesting.Action) (bool, runtime.Object, error) {
+			informerstest.React(&c.host.Fake, "create", "services", func(clienttesting.Action) (bool, runtime.Object, error) {
 				return true, nil, apierrors.NewForbidden(corev1.Resource("services"), "cart", errors.New("exceeded quota"))
 			})
 		}, v1alpha1.ReasonWriteFailed},

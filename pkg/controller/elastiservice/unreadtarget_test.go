@@ -28,12 +28,13 @@ import (
 	clienttesting "k8s.io/client-go/testing"
 
 	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti/v1alpha1"
+	"github.com/truefoundry/elasti-apiserver/pkg/controller/informers/informerstest"
 	"github.com/truefoundry/elasti-apiserver/pkg/controller/resources"
 )
 
 // forbidWatching has the controller not be allowed to list and watch a resource.
 func (c *cluster) forbidWatching(resource string) {
-	c.dynamic.PrependReactor("list", resource, func(action clienttesting.Action) (bool, runtime.Object, error) {
+	informerstest.React(&c.dynamic.Fake, "list", resource, func(action clienttesting.Action) (bool, runtime.Object, error) {
 		return true, nil, apierrors.NewForbidden(action.GetResource().GroupResource(), "", nil)
 	})
 	c.dynamic.PrependWatchReactor(resource, func(action clienttesting.Action) (bool, watch.Interface, error) {

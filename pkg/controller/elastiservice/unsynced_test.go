@@ -35,6 +35,7 @@ import (
 	"k8s.io/klog/v2/ktesting"
 
 	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti/v1alpha1"
+	"github.com/truefoundry/elasti-apiserver/pkg/controller/informers/informerstest"
 )
 
 // blog is a second namespace.
@@ -50,7 +51,7 @@ func (c *cluster) forbidLists(namespace string, resources ...string) (allow func
 func (c *cluster) failLists(namespace string, failing error, resources ...string) (end func()) {
 	ended := &atomic.Bool{}
 	for _, resource := range resources {
-		c.host.PrependReactor("list", resource, func(action clienttesting.Action) (bool, runtime.Object, error) {
+		informerstest.React(&c.host.Fake, "list", resource, func(action clienttesting.Action) (bool, runtime.Object, error) {
 			if action.GetNamespace() != namespace || ended.Load() {
 				return false, nil, nil
 			}

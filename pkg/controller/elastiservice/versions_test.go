@@ -27,6 +27,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	clienttesting "k8s.io/client-go/testing"
+
+	"github.com/truefoundry/elasti-apiserver/pkg/controller/informers/informerstest"
 )
 
 // versionedResources are the resources of the host that have UIDs and resource
@@ -38,12 +40,12 @@ var versionedResources = []string{"services", "endpointslices"}
 func (c *cluster) keepVersions() {
 	react := clienttesting.ObjectReaction(c.host.Tracker())
 	for _, resource := range versionedResources {
-		c.host.PrependReactor("create", resource, func(action clienttesting.Action) (bool, runtime.Object, error) {
+		informerstest.React(&c.host.Fake, "create", resource, func(action clienttesting.Action) (bool, runtime.Object, error) {
 			create := action.(clienttesting.CreateActionImpl)
 			create.Object = c.versioned(create.Object)
 			return react(create)
 		})
-		c.host.PrependReactor("update", resource, func(action clienttesting.Action) (bool, runtime.Object, error) {
+		informerstest.React(&c.host.Fake, "update", resource, func(action clienttesting.Action) (bool, runtime.Object, error) {
 			update := action.(clienttesting.UpdateActionImpl)
 			accessor, err := meta.Accessor(update.Object)
 			if err != nil {
@@ -55,7 +57,7 @@ func (c *cluster) keepVersions() {
 			update.Object = c.versioned(update.Object)
 			return react(update)
 		})
-		c.host.PrependReactor("delete", resource, func(action clienttesting.Action) (bool, runtime.Object, error) {
+		informerstest.React(&c.host.Fake, "delete", resource, func(action clienttesting.Action) (bool, runtime.Object, error) {
 			deletion := action.(clienttesting.DeleteActionImpl)
 			var uid types.UID
 			version := ""

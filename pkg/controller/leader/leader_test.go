@@ -28,6 +28,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
+
+	"github.com/truefoundry/elasti-apiserver/pkg/controller/informers/informerstest"
 )
 
 // replica is a runner with what it runs.
@@ -108,7 +110,7 @@ func TestLosingTheLeaseStopsTheRunAndContendsAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		client := fake.NewClientset()
 		var unreachable atomic.Bool
-		client.PrependReactor("*", "leases", func(clienttesting.Action) (bool, runtime.Object, error) {
+		informerstest.React(&client.Fake, "*", "leases", func(clienttesting.Action) (bool, runtime.Object, error) {
 			return unreachable.Load(), nil, errors.New("connection refused")
 		})
 		var running atomic.Int32

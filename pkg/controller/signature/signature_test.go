@@ -36,6 +36,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti/v1alpha1"
+	"github.com/truefoundry/elasti-apiserver/pkg/controller/informers/informerstest"
 )
 
 func newSigner(t *testing.T, fill byte) *Signer {
@@ -142,7 +143,7 @@ func TestTheKeyIsKept(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	client.PrependReactor("get", "secrets", func(clienttesting.Action) (bool, runtime.Object, error) {
+	informerstest.React(&client.Fake, "get", "secrets", func(clienttesting.Action) (bool, runtime.Object, error) {
 		return true, nil, errors.New("away")
 	})
 	again, err := source.Load(t.Context())
@@ -158,7 +159,7 @@ func TestTheKeyIsKept(t *testing.T) {
 
 func TestMissingPermissionToReadTheKeyNamesTheRole(t *testing.T) {
 	client := fake.NewClientset()
-	client.PrependReactor("get", "secrets", func(clienttesting.Action) (bool, runtime.Object, error) {
+	informerstest.React(&client.Fake, "get", "secrets", func(clienttesting.Action) (bool, runtime.Object, error) {
 		return true, nil, apierrors.NewForbidden(corev1.Resource("secrets"), "key", errors.New("no"))
 	})
 	if _, err := sourceOf(client).Load(t.Context()); !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), "Role elasti-apiserver") {
@@ -170,7 +171,7 @@ func TestAwaitWaitsForTheKey(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		client := fake.NewClientset()
 		failures := 3
-		client.PrependReactor("get", "secrets", func(clienttesting.Action) (bool, runtime.Object, error) {
+		informerstest.React(&client.Fake, "get", "secrets", func(clienttesting.Action) (bool, runtime.Object, error) {
 			failures--
 			return failures >= 0, nil, errors.New("away")
 		})

@@ -40,6 +40,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti/v1alpha1"
+	"github.com/truefoundry/elasti-apiserver/pkg/controller/informers/informerstest"
 	"github.com/truefoundry/elasti-apiserver/pkg/scaling"
 )
 
@@ -76,7 +77,7 @@ func inBubble(t *testing.T, test func(t *testing.T, w *testbed)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		w := &testbed{host: fake.NewClientset(), selector: "app=cart"}
-		w.host.PrependReactor("list", "pods", func(action clienttesting.Action) (bool, runtime.Object, error) {
+		informerstest.React(&w.host.Fake, "list", "pods", func(action clienttesting.Action) (bool, runtime.Object, error) {
 			w.mu.Lock()
 			defer w.mu.Unlock()
 			w.lists = append(w.lists, action.(clienttesting.ListActionImpl))
@@ -155,7 +156,7 @@ func (w *testbed) reportAbout(t *testing.T, uid types.UID, name, reason, note st
 // servePages has Events listed as a server does: those that the field selector
 // matches, in the order of their names, a page at a time.
 func (w *testbed) servePages() {
-	w.host.PrependReactor("list", "events", func(action clienttesting.Action) (bool, runtime.Object, error) {
+	informerstest.React(&w.host.Fake, "list", "events", func(action clienttesting.Action) (bool, runtime.Object, error) {
 		object, err := w.host.Tracker().List(eventsv1.SchemeGroupVersion.WithResource("events"), eventsv1.SchemeGroupVersion.WithKind("Event"), action.GetNamespace())
 		if err != nil {
 			return true, nil, err
@@ -313,7 +314,7 @@ func TestTheNewestEventIsFoundAmongManyOthers(t *testing.T) {
 func TestPagesOfEventsAreBounded(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *testbed) {
 		lists := 0
-		w.host.PrependReactor("list", "events", func(clienttesting.Action) (bool, runtime.Object, error) {
+		informerstest.React(&w.host.Fake, "list", "events", func(clienttesting.Action) (bool, runtime.Object, error) {
 			w.mu.Lock()
 			defer w.mu.Unlock()
 			lists++

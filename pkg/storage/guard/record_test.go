@@ -27,6 +27,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/kubernetes/fake"
 	clienttesting "k8s.io/client-go/testing"
+
+	"github.com/truefoundry/elasti-apiserver/pkg/controller/informers/informerstest"
 )
 
 func TestRecordChangesOnlyWhatWasRead(t *testing.T) {
@@ -63,7 +65,7 @@ func TestRecordChangesOnlyWhatWasRead(t *testing.T) {
 
 func TestMissingPermissionToReadTheRecordNamesTheRole(t *testing.T) {
 	client := fake.NewClientset()
-	client.PrependReactor("get", "configmaps", func(clienttesting.Action) (bool, runtime.Object, error) {
+	informerstest.React(&client.Fake, "get", "configmaps", func(clienttesting.Action) (bool, runtime.Object, error) {
 		return true, nil, apierrors.NewForbidden(schema.GroupResource{Resource: "configmaps"}, "store", errors.New("no"))
 	})
 	record := &Record{ConfigMaps: client.CoreV1().ConfigMaps("system"), Namespace: "system", Name: "store"}

@@ -41,8 +41,45 @@ func WatchFromList(tb testing.TB, fake *clienttesting.Fake, tracker clienttestin
 	tb.Helper()
 	w := &watches{tracker: tracker, pending: map[string]*stream{}, version: firstVersion}
 	tb.Cleanup(w.stop)
-	fake.PrependReactor("list", "*", w.list)
+	React(fake, "list", "*", w.list)
 	fake.PrependWatchReactor("*", w.watch)
+}
+
+// React has a fake client call a reaction before those that it has. Clients may be in use
+// already: their lock is held, which PrependReactor alone does not do.
+func React(fake *clienttesting.Fake, verb, resource string, reaction clienttesting.ReactionFunc) {
+	fake.Lock()
+	defer fake.Unlock()
+	fake.PrependReactor(verb, resource, reaction) //nolint:forbidigo // This is the place.
+}
+
+// HoldWatch holds the events of a resource back from the watches of a fake client that
+// begin from now on, until the returned function is called or the test ends.
+func HoldWatch(tb testing.TB, fake *clienttesting.Fake, resource string) (deliver func()) {
+	tb.Helper()
+	delivering := make(chan struct{})
+	deliver = sync.OnceFunc(func() { close(delivering) })
+	tb.Cleanup(deliver)
+	fake.Lock()
+	chain := fake.WatchReactionChain
+	fake.Unlock()
+	fake.PrependWatchReactor(resource, func(action clienttesting.Action) (bool, watch.Interface, error) {
+		for _, reactor := range chain {
+			if !reactor.Handles(action) {
+				continue
+			}
+			if handled, events, err := reactor.React(action); handled && err == nil {
+				return true, watch.Filter(events, func(event watch.Event) (watch.Event, bool) {
+					<-delivering
+					return event, true
+				}), nil
+			} else if handled {
+				return true, nil, err
+			}
+		}
+		return false, nil, nil
+	})
+	return deliver
 }
 
 // watches are the watches of a fake client.

@@ -34,6 +34,8 @@ import (
 	clienttesting "k8s.io/client-go/testing"
 	clocktesting "k8s.io/utils/clock/testing"
 	"k8s.io/utils/ptr"
+
+	"github.com/truefoundry/elasti-apiserver/pkg/controller/informers/informerstest"
 )
 
 func guardOf(t *testing.T, options Options, entries ...string) *Guard {
@@ -171,7 +173,7 @@ func TestAddressesOfAPIServersAreForbidden(t *testing.T) {
 	want("192.0.2.1:6443", true)
 
 	// They stay forbidden during an outage.
-	host.PrependReactor("get", "endpointslices", func(clienttesting.Action) (bool, runtime.Object, error) {
+	informerstest.React(&host.Fake, "get", "endpointslices", func(clienttesting.Action) (bool, runtime.Object, error) {
 		return true, nil, errors.New("timeout")
 	})
 	clock.SetTime(clock.Now().Add(apiServersMaxAge))
@@ -183,7 +185,7 @@ func TestNoServerIsQueriedBeforeTheAddressesOfTheAPIServers(t *testing.T) {
 	clock := clocktesting.NewFakePassiveClock(time.Now())
 	host := fake.NewClientset()
 	requests := 0
-	host.PrependReactor("get", "endpointslices", func(clienttesting.Action) (bool, runtime.Object, error) {
+	informerstest.React(&host.Fake, "get", "endpointslices", func(clienttesting.Action) (bool, runtime.Object, error) {
 		requests++
 		return requests == 1, nil, apierrors.NewForbidden(discoveryv1.Resource("endpointslices"), apiServersSlice, nil)
 	})
