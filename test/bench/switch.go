@@ -34,7 +34,7 @@ func switching(ctx context.Context, b *bench) error {
 	}
 	defer leave()
 	result, err := b.Switch(ctx, stage.namespace, stage.observer, cluster.RoundOptions{
-		Applications: 20, Rounds: 50, Clients: 1, PerSecond: 10, Timeout: 20 * time.Minute,
+		Applications: 20, Rounds: 50, Clients: 1, PerSecond: 10, Timeout: 45 * time.Minute,
 	})
 	for _, failure := range result.Failures {
 		fmt.Println("  failed:", failure)
