@@ -23,6 +23,7 @@ declare -A allowed=(
     ["pkg/compatibility"]="pkg/apis pkg/scaling"
     ["pkg/installcheck"]="pkg/apis/elasti/v1alpha1 pkg/generated"
     ["pkg/installcheck/registration"]="pkg/apis/elasti/v1alpha1"
+    ["pkg/plugin"]="pkg/apis/elasti/v1alpha1 pkg/generated pkg/installcheck"
     ["pkg/preflight"]="pkg/apis pkg/compatibility pkg/scaling"
     ["pkg/registry"]="pkg/activity pkg/apis pkg/scaling pkg/triggers"
     ["pkg/registry/elasti/elastiservice/consistency"]=""
@@ -67,6 +68,7 @@ declare -A allowed=(
     ["pkg/resolver/wake"]="pkg/apis/elasti/v1alpha1 pkg/resolver/task"
     ["cmd/elasti-apiserver"]="pkg/apiserver pkg/generated pkg/installcheck pkg/storage/embedded"
     ["cmd/elasti-resolver"]="pkg/resolver"
+    ["cmd/kubectl-elasti"]="pkg/plugin"
 )
 
 within() { # within IMPORT TREE: is the import in the tree?

@@ -52,6 +52,9 @@ func (e *Environment) NewKubectl(directory string, config *rest.Config, namespac
 	return kubectl, writeKubeconfig(kubectl.kubeconfig, config, namespace)
 }
 
+// Kubeconfig is the file with the address of the cluster and the credentials.
+func (k *Kubectl) Kubeconfig() string { return k.kubeconfig }
+
 // Run runs one command with input as its standard input, and returns what it
 // wrote. The error holds what it wrote to standard error.
 func (k *Kubectl) Run(ctx context.Context, input string, arguments ...string) (string, error) {
