@@ -43,7 +43,7 @@ const (
 
 // follow draws the table of the selected ElastiServices, again and again, until ctx ends.
 // What keeps it from being current is written below it.
-func (v *view) follow(ctx context.Context, client elasticlient.ElastiServicesGetter, namespace, selector string, names []string) error {
+func (t *tableOfStates) follow(ctx context.Context, client elasticlient.ElastiServicesGetter, namespace, selector string, names []string) error {
 	informer := cache.NewSharedIndexInformer(listWatch(client, namespace, metav1.ListOptions{LabelSelector: selector}), &v1alpha1.ElastiService{}, 0, cache.Indexers{})
 	problem := &problem{}
 	if err := informer.SetWatchErrorHandlerWithContext(func(_ context.Context, _ *cache.Reflector, err error) { problem.set(err) }); err != nil {
@@ -58,7 +58,7 @@ func (v *view) follow(ctx context.Context, client elasticlient.ElastiServicesGet
 	defer ticker.Stop()
 	for {
 		if informer.HasSynced() || problem.get() != nil {
-			if err := v.draw(informer.GetStore(), names, problem.get()); err != nil {
+			if err := t.draw(informer.GetStore(), names, problem.get()); err != nil {
 				return err
 			}
 		}
@@ -70,7 +70,7 @@ func (v *view) follow(ctx context.Context, client elasticlient.ElastiServicesGet
 	}
 }
 
-func (v *view) draw(store cache.Store, names []string, problem error) error {
+func (t *tableOfStates) draw(store cache.Store, names []string, problem error) error {
 	var shown []v1alpha1.ElastiService
 	for _, object := range store.List() {
 		elastiService := object.(*v1alpha1.ElastiService)
@@ -80,13 +80,13 @@ func (v *view) draw(store cache.Store, names []string, problem error) error {
 	}
 	var screen bytes.Buffer
 	screen.WriteString(clearScreen)
-	if err := v.print(&screen, shown, time.Now()); err != nil {
+	if err := t.print(&screen, shown, time.Now()); err != nil {
 		return err
 	}
 	if problem != nil {
 		fmt.Fprintf(&screen, "\nThis may not be current: %v\n", explained(problem))
 	}
-	_, err := screen.WriteTo(v.session.streams.Out)
+	_, err := screen.WriteTo(t.session.streams.Out)
 	return err
 }
 

@@ -34,7 +34,7 @@ import (
 )
 
 // NewCommand returns the command kubectl-elasti, which kubectl runs as `kubectl elasti`.
-// It ends with an error when not everything that was asked for was done.
+// It ends with an error when a part of what was requested is not done.
 func NewCommand(streams genericiooptions.IOStreams) *cobra.Command {
 	flags := genericclioptions.NewConfigFlags(true).WithWarningPrinter(streams)
 	command := &cobra.Command{
@@ -89,12 +89,12 @@ func (s *session) namespace(all bool) (string, error) {
 	return namespace, err
 }
 
-// printf writes for the user. A reader that is gone ends the process by its signal.
+// printf writes for the user. A reader that has closed ends the process by its signal.
 func (s *session) printf(format string, args ...any) {
 	_, _ = fmt.Fprintf(s.streams.Out, format, args...)
 }
 
-// progressf writes what is happening, beside what the command was asked for.
+// progressf writes what is happening, beside the result.
 func (s *session) progressf(format string, args ...any) {
 	_, _ = fmt.Fprintf(s.streams.ErrOut, format, args...)
 }

@@ -68,7 +68,7 @@ func TestTableSaysWhatSleepsSinceWhenAndWhy(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			var out bytes.Buffer
-			if err := (&view{}).print(&out, []v1alpha1.ElastiService{test.elastiService}, now); err != nil {
+			if err := (&tableOfStates{}).print(&out, []v1alpha1.ElastiService{test.elastiService}, now); err != nil {
 				t.Fatal(err)
 			}
 			lines := strings.Split(strings.TrimSpace(out.String()), "\n")
@@ -83,7 +83,7 @@ func TestTableWithNamespacesIsInOrder(t *testing.T) {
 	other := cart(0, 0)
 	other.Namespace = "blog"
 	var out bytes.Buffer
-	if err := (&view{namespaces: true, wide: true}).print(&out, []v1alpha1.ElastiService{cart(0, 0), other}, now); err != nil {
+	if err := (&tableOfStates{namespaces: true, wide: true}).print(&out, []v1alpha1.ElastiService{cart(0, 0), other}, now); err != nil {
 		t.Fatal(err)
 	}
 	lines := strings.Split(strings.TrimSpace(out.String()), "\n")

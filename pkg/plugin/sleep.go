@@ -60,7 +60,7 @@ It needs the permission to get and update elastiservices/scale.`,
 			if err := errors.Join(problems...); err != nil || !waiting.wait {
 				return err
 			}
-			return session.await(command.Context(), client, namespace, names, waiting.timeout, "sleeps", isAsleep)
+			return session.await(command.Context(), client, namespace, names, waiting.timeout, Asleep, isAsleep)
 		},
 	}
 	waiting.addFlags(command, "they sleep")

@@ -61,7 +61,7 @@ it once.`,
 			if err := selected.check(names); err != nil {
 				return err
 			}
-			view := &view{session: session, wide: output == outputWide, namespaces: selected.allNamespaces}
+			shown := &tableOfStates{session: session, wide: output == outputWide, namespaces: selected.allNamespaces}
 			client, err := session.client()
 			if err != nil {
 				return err
@@ -78,7 +78,7 @@ it once.`,
 			case watch && !asTable:
 				return fmt.Errorf("--watch shows a table: leave it out with --output=%s", output)
 			case watch:
-				return view.follow(command.Context(), client, namespace, selected.selector, names)
+				return shown.follow(command.Context(), client, namespace, selected.selector, names)
 			}
 			list, err := selected.list(command.Context(), client, namespace, names)
 			if err != nil {
@@ -87,7 +87,7 @@ it once.`,
 			if !asTable {
 				return session.print(list, output)
 			}
-			return view.print(session.streams.Out, list.Items, time.Now())
+			return shown.print(session.streams.Out, list.Items, time.Now())
 		},
 	}
 	selected.addFlags(command)
@@ -110,15 +110,15 @@ func isTerminal(out io.Writer) bool {
 	return ok && term.IsTerminal(int(file.Fd()))
 }
 
-// view shows ElastiServices as a table.
-type view struct {
+// tableOfStates shows ElastiServices as a table.
+type tableOfStates struct {
 	session *session
 	// wide adds columns, namespaces the one of the namespace.
 	wide, namespaces bool
 }
 
 // print writes the table. Ages are those at the time now.
-func (v *view) print(out io.Writer, elastiServices []v1alpha1.ElastiService, now time.Time) error {
+func (t *tableOfStates) print(out io.Writer, elastiServices []v1alpha1.ElastiService, now time.Time) error {
 	if len(elastiServices) == 0 {
 		_, err := fmt.Fprintln(out, "There is no ElastiService here.")
 		return err
@@ -140,7 +140,7 @@ func (v *view) print(out io.Writer, elastiServices []v1alpha1.ElastiService, now
 	for i := range elastiServices {
 		table.Rows = append(table.Rows, row(&elastiServices[i], now))
 	}
-	printer := printers.NewTablePrinter(printers.PrintOptions{Wide: v.wide, WithNamespace: v.namespaces})
+	printer := printers.NewTablePrinter(printers.PrintOptions{Wide: t.wide, WithNamespace: t.namespaces})
 	return printer.PrintObj(table, out)
 }
 

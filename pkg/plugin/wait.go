@@ -44,7 +44,7 @@ func isAsleep(elastiService *v1alpha1.ElastiService) bool {
 
 // await waits until each of the ElastiServices is as reached says, and shows the progress.
 // The error at the end of the time has the last progress.
-func (s *session) await(ctx context.Context, client elasticlient.ElastiServicesGetter, namespace string, names []string, timeout time.Duration, state string, reached func(*v1alpha1.ElastiService) bool) error {
+func (s *session) await(ctx context.Context, client elasticlient.ElastiServicesGetter, namespace string, names []string, timeout time.Duration, state State, reached func(*v1alpha1.ElastiService) bool) error {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	var problems []error
@@ -54,7 +54,7 @@ func (s *session) await(ctx context.Context, client elasticlient.ElastiServicesG
 	return errors.Join(problems...)
 }
 
-func (s *session) awaitOne(ctx context.Context, client elasticlient.ElastiServicesGetter, namespace, name string, timeout time.Duration, state string, reached func(*v1alpha1.ElastiService) bool) error {
+func (s *session) awaitOne(ctx context.Context, client elasticlient.ElastiServicesGetter, namespace, name string, timeout time.Duration, state State, reached func(*v1alpha1.ElastiService) bool) error {
 	source := listWatch(client, namespace, metav1.ListOptions{FieldSelector: fields.OneTermEqualSelector(metav1.ObjectNameField, name).String()})
 	last := ""
 	_, err := watchtools.UntilWithSync(ctx, source, &v1alpha1.ElastiService{}, nil, func(event watch.Event) (bool, error) {
@@ -74,10 +74,10 @@ func (s *session) awaitOne(ctx context.Context, client elasticlient.ElastiServic
 		return false, nil
 	})
 	if err != nil && ctx.Err() != nil {
-		return fmt.Errorf("after %s nobody has seen that %s/%s %s: %s", timeout, namespace, name, state, last)
+		return fmt.Errorf("%s/%s is not %s after %s: %s", namespace, name, state, timeout, last)
 	}
 	if err == nil {
-		s.printf("%s/%s %s\n", namespace, name, state)
+		s.printf("%s/%s is %s\n", namespace, name, state)
 	}
 	return err
 }

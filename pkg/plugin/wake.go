@@ -106,7 +106,7 @@ minTargetReplicas that to update elastiservices/scale.`,
 			if err := errors.Join(problems...); err != nil || !waiting.wait {
 				return err
 			}
-			return session.await(command.Context(), client, namespace, names, waiting.timeout, "is awake", isAwake)
+			return session.await(command.Context(), client, namespace, names, waiting.timeout, Awake, isAwake)
 		},
 	}
 	waiting.addFlags(command, "a pod of each is ready")

@@ -138,14 +138,14 @@ func TestPluginShowsWakesAndSuspends(t *testing.T) {
 		t.Errorf("resumed it has the annotations %v", found.Annotations)
 	}
 
-	elasti.expect("app sleeps", "sleep", "app", "--wait")
+	elasti.expect("app is asleep", "sleep", "app", "--wait")
 	if desiredReplicas(t, namespace) != 0 {
 		t.Error("sleep --wait ended while the target had replicas")
 	}
 	elasti.expect(namespace+"/app woken", "wake-all")
 }
 
-func TestPluginFollowsAndWaitsNoLongerThanItIsTold(t *testing.T) {
+func TestPluginFollowsAndWaitsNoLongerThanItsTimeout(t *testing.T) {
 	namespace := newNamespace(t)
 	createApplication(t, namespace, 0)
 	elasti := newPlugin(t, namespace)
