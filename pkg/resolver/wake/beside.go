@@ -17,6 +17,7 @@ limitations under the License.
 package wake
 
 import (
+	"maps"
 	"sync"
 	"time"
 
@@ -25,19 +26,26 @@ import (
 
 const (
 	// besideDelay is how long a call may be without a response, at least, before another
-	// one is made beside it. maxBeside is how many are in progress beside the first at most.
-	// A connection to the API server leads to any of its replicas, also to one on a node that
-	// died, until the control plane has noticed.
+	// one is made beside it. A connection to the API server leads to any of its replicas, also
+	// to one on a node that died, until the control plane has noticed.
 	besideDelay = 300 * time.Millisecond
-	maxBeside   = 10
-	// Where calls usually take longer than that, the delay is slowFactor times as long as
-	// they do, and maxBesideDelay at most.
+	// While quickBeside of them, or more, are without a response too, the delay is
+	// maxBesideDelay: perhaps no replica responds, and the first one that does is to be
+	// called soon after, with few calls until then.
+	quickBeside = 5
+	// Where calls usually take longer than besideDelay, the delay is slowFactor times as long
+	// as they do, and maxBesideDelay at most.
 	slowFactor     = 3
 	maxBesideDelay = 2 * time.Second
 	// The usual time of a call is a moving average, of which a call is one part in so many.
 	// One that is faster counts more: slow wakes of one tenant do not make the API server a
 	// busy one for the others.
 	fasterParts, slowerParts = 2, 8
+	// A call counts as slower than usual by slowest at most: a single one that hung for
+	// seconds says nothing of the API server.
+	slowest = 300 * time.Millisecond
+	// reservePeriod is how often a namespace may make such a call whatever the others do.
+	reservePeriod = time.Second
 )
 
 // Beside decides when the wakers of one resolver make a call beside another one of which
@@ -46,10 +54,14 @@ const (
 // that is only busy is slow to respond to all of them, and more calls would make it slower.
 // It is safe for concurrent use.
 type Beside struct {
-	// limiter limits these calls in number, for all wakers together.
+	// limiter limits these calls in number, for all wakers together, save for those that
+	// are reserved.
 	limiter flowcontrol.PassiveRateLimiter
 
 	mu sync.Mutex
+	// reserved has the time of the last reserved call of each namespace, those of the last
+	// reservePeriod only.
+	reserved map[string]time.Time
 	// usual is how long calls that succeeded have taken, as a moving average.
 	usual time.Duration
 }
@@ -60,8 +72,32 @@ func NewBeside() *Beside {
 	return &Beside{limiter: flowcontrol.NewTokenBucketPassiveRateLimiter(perSecond, atOnce)}
 }
 
-// delay returns for how long a call may be without a response.
-func (b *Beside) delay() time.Duration {
+// accept reports whether a call for a namespace may be made now. Each namespace has one
+// in a reservePeriod that others cannot take: many wakes of one tenant may hang at once,
+// and a single one of another is not to wait for them.
+func (b *Beside) accept(namespace string, now time.Time) bool {
+	return b.takeReserved(namespace, now) || b.limiter.TryAccept()
+}
+
+func (b *Beside) takeReserved(namespace string, now time.Time) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if last, ok := b.reserved[namespace]; ok && now.Sub(last) < reservePeriod {
+		return false
+	}
+	maps.DeleteFunc(b.reserved, func(_ string, last time.Time) bool { return now.Sub(last) >= reservePeriod })
+	if b.reserved == nil {
+		b.reserved = map[string]time.Time{}
+	}
+	b.reserved[namespace] = now
+	return true
+}
+
+// delay returns for how long the calls in progress may be without a response.
+func (b *Beside) delay(inProgress int) time.Duration {
+	if inProgress > quickBeside {
+		return maxBesideDelay
+	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return min(max(besideDelay, slowFactor*b.usual), maxBesideDelay)
@@ -75,5 +111,5 @@ func (b *Beside) succeeded(took time.Duration) {
 	if took < b.usual {
 		parts = fasterParts
 	}
-	b.usual += (took - b.usual) / parts
+	b.usual += min(took-b.usual, slowest) / parts
 }

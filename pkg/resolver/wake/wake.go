@@ -191,10 +191,7 @@ func (w *Waker) call(ctx context.Context) error {
 		return err
 	}
 	if result.err != nil {
-		if !w.failing {
-			logger.Error(result.err, "Failed to wake the target, will retry while traffic is held", "pending", pending)
-		}
-		w.failing = true
+		w.failed(ctx, result.err, pending)
 		return result.err
 	}
 	w.options.Demand.WakeSucceeded()
@@ -208,6 +205,14 @@ func (w *Waker) call(ctx context.Context) error {
 	return nil
 }
 
+// failed logs the first of several failures.
+func (w *Waker) failed(ctx context.Context, err error, pending int) {
+	if !w.failing {
+		klog.FromContext(ctx).Error(err, "Failed to wake the target, will retry while traffic is held", "pending", pending)
+	}
+	w.failing = true
+}
+
 // result is the result of a call.
 type result struct {
 	response *v1alpha1.WakeRequest
@@ -215,9 +220,10 @@ type result struct {
 }
 
 // firstSuccess returns the result of the call that succeeds first, or of the last one that
-// fails when none is in progress any more. No call begins after callTimeout: of an API server
-// that responds to none, the caller learns after twice that time. Those that are then in
-// progress, and all of them after the end of ctx, continue for leftTimeout at most.
+// fails when none is in progress any more. Calls beside others begin for as long as there is
+// no response: an API server that responded to none gets the next one as soon as it is back.
+// Those that are in progress after a success, and all of them after the end of ctx, continue
+// for leftTimeout at most.
 func (w *Waker) firstSuccess(ctx context.Context, pending int) (result, error) {
 	calling, giveUp := context.WithCancelCause(context.WithoutCancel(ctx))
 	results, ended, cause := make(chan result), make(chan struct{}), context.Canceled
@@ -233,9 +239,8 @@ func (w *Waker) firstSuccess(ctx context.Context, pending int) (result, error) {
 			}
 		})
 	}
-	began := w.options.Clock.Now()
 	begin()
-	besideDue := w.options.Clock.NewTimer(w.besideDelay())
+	besideDue := w.options.Clock.NewTimer(w.besideDelay(1))
 	defer besideDue.Stop()
 	for inProgress := 1; ; {
 		select {
@@ -247,25 +252,26 @@ func (w *Waker) firstSuccess(ctx context.Context, pending int) (result, error) {
 			if last.err == nil || inProgress == 0 {
 				return last, nil
 			}
+			w.failed(ctx, last.err, pending)
 		case <-ctx.Done():
 			return result{}, ctx.Err()
 		case <-besideDue.C():
-			if inProgress <= maxBeside && w.options.Clock.Since(began) < callTimeout && w.options.Beside != nil && w.options.Beside.limiter.TryAccept() {
+			if w.options.Beside != nil && w.options.Beside.accept(w.options.Namespace, w.options.Clock.Now()) {
 				inProgress++
 				begin()
 			}
-			besideDue.Reset(w.besideDelay())
+			besideDue.Reset(w.besideDelay(inProgress))
 		}
 	}
 }
 
 // besideDelay returns for how long there may be no response before a call is made beside
 // those in progress.
-func (w *Waker) besideDelay() time.Duration {
+func (w *Waker) besideDelay(inProgress int) time.Duration {
 	if w.options.Beside == nil {
 		return callTimeout
 	}
-	return w.options.Beside.delay()
+	return w.options.Beside.delay(inProgress)
 }
 
 // begin starts a call. The call may outlive Run, and so uses no state of it.

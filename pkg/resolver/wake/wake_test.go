@@ -291,7 +291,7 @@ func always() *Beside { return &Beside{limiter: flowcontrol.NewFakeAlwaysRateLim
 // A call without a response is made again beside it, and the first response counts.
 func TestACallIsMadeAgainBesideOneWithoutAResponse(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		for silent := range maxBeside + 1 {
+		for silent := range quickBeside + 1 {
 			server, d, calls := silentReplicas{&fakeServer{}, silent}, &demand{needed: true}, new(sync.WaitGroup)
 			w := New(Options{Client: server, Namespace: "shop", Name: "cart", Demand: d, Calls: calls, Beside: always()})
 			ctx, cancel := context.WithTimeout(t.Context(), time.Duration(silent)*besideDelay+besideDelay/2)
@@ -369,13 +369,13 @@ func TestCallsBesideOthersAreLimited(t *testing.T) {
 		limit *Beside
 		want  int
 	}{
-		"for each wake":       {always(), 1 + maxBeside},
-		"for all wakes":       {&Beside{limiter: flowcontrol.NewTokenBucketPassiveRateLimiter(0.001, 3)}, 1 + 3},
+		"for each wake":       {always(), 1 + quickBeside + int((callTimeout-quickBeside*besideDelay)/maxBesideDelay)},
+		"for all wakes":       {&Beside{limiter: flowcontrol.NewTokenBucketPassiveRateLimiter(0.001, 3), reserved: map[string]time.Time{"shop": time.Now().Add(callTimeout)}}, 1 + 3},
 		"not made by default": {nil, 1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				server, calls := silentReplicas{&fakeServer{}, 1 + maxBeside}, new(sync.WaitGroup)
+				server, calls := silentReplicas{&fakeServer{}, math.MaxInt}, new(sync.WaitGroup)
 				w := New(Options{Client: server, Namespace: "shop", Name: "cart", Demand: &demand{needed: true}, Calls: calls, Beside: test.limit})
 				ctx, cancel := context.WithTimeout(t.Context(), callTimeout-time.Millisecond)
 				defer cancel()
@@ -387,6 +387,35 @@ func TestCallsBesideOthersAreLimited(t *testing.T) {
 			})
 		})
 	}
+}
+
+// The wakes of one tenant may all be without a response, as half of many are when a
+// replica dies. A single one of another tenant is made again as soon as ever.
+func TestCallsBesideOthersAreNotTakenFromOtherNamespaces(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		beside, calls := NewBeside(), new(sync.WaitGroup)
+		ctx, cancel := context.WithCancel(t.Context())
+		var running sync.WaitGroup
+		for range 200 {
+			w := New(Options{Client: silentReplicas{&fakeServer{}, math.MaxInt}, Namespace: "crowd", Name: "cart", Demand: &demand{needed: true}, Calls: calls, Beside: beside})
+			running.Go(func() { w.Run(ctx, nil) })
+		}
+		// They have used what is limited for all wakes together.
+		<-time.After(callTimeout / 2)
+		server, d := silentReplicas{&fakeServer{}, 1}, &demand{needed: true}
+		w := New(Options{Client: server, Namespace: "shop", Name: "cart", Demand: d, Calls: calls, Beside: beside})
+		running.Go(func() { w.Run(ctx, nil) })
+		<-time.After(besideDelay + time.Millisecond)
+		if d.successes() != 1 {
+			t.Errorf("%d of %d calls succeeded", d.successes(), server.count())
+		}
+		cancel()
+		running.Wait()
+		calls.Wait()
+		if len(beside.reserved) > 2 {
+			t.Errorf("%d namespaces are kept", len(beside.reserved))
+		}
+	})
 }
 
 // slowServer takes a while for each response.
@@ -433,7 +462,7 @@ func TestABusyAPIServerGetsNoCallsBesideOthers(t *testing.T) {
 		for range wakes {
 			wake(&fakeServer{})
 		}
-		if got := beside.delay(); got != besideDelay {
+		if got := beside.delay(1); got != besideDelay {
 			t.Errorf("after that the delay is %s, want %s", got, besideDelay)
 		}
 	})
@@ -444,24 +473,24 @@ func TestSlowWakesOfSomeDoNotDelayCallsBesideThoseOfOthers(t *testing.T) {
 	beside := NewBeside()
 	for range 100 {
 		beside.succeeded(5 * time.Millisecond)
-		beside.succeeded(time.Second)
+		beside.succeeded(callTimeout - time.Second)
 	}
-	if got := beside.delay(); got > maxBesideDelay/2 {
-		t.Errorf("the delay is %s", got)
+	if got := beside.delay(1); got != besideDelay {
+		t.Errorf("the delay is %s, want %s", got, besideDelay)
 	}
 	beside.succeeded(5 * time.Millisecond)
 	beside.succeeded(5 * time.Millisecond)
-	if got := beside.delay(); got != besideDelay {
+	if got := beside.delay(1); got != besideDelay {
 		t.Errorf("after two fast calls the delay is %s, want %s", got, besideDelay)
 	}
 }
 
-// An API server that responds to nothing is reported, and called with pauses.
+// An API server that responds to nothing is reported.
 func TestCallsThatAllHangFail(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		server, calls := silentReplicas{&fakeServer{}, math.MaxInt}, new(sync.WaitGroup)
 		w := New(Options{Client: server, Namespace: "shop", Name: "cart", Demand: &demand{needed: true}, Calls: calls, Beside: always()})
-		ctx, cancel := context.WithTimeout(t.Context(), 2*callTimeout+time.Second)
+		ctx, cancel := context.WithTimeout(t.Context(), callTimeout+time.Second)
 		defer cancel()
 		w.Run(ctx, nil)
 		if !w.failing {
@@ -469,6 +498,41 @@ func TestCallsThatAllHangFail(t *testing.T) {
 		}
 		calls.Wait()
 	})
+}
+
+// lostServer does not respond to calls that begin before it is back.
+type lostServer struct {
+	*fakeServer
+	back time.Time
+}
+
+func (s lostServer) Wake(ctx context.Context, name string, request *v1alpha1.WakeRequest, options metav1.CreateOptions) (*v1alpha1.WakeRequest, error) {
+	response, err := s.fakeServer.Wake(ctx, name, request, options)
+	if time.Now().Before(s.back) {
+		<-ctx.Done()
+		return nil, ctx.Err()
+	}
+	return response, err
+}
+
+// However long it is that no API server responds, the first one that does is called soon.
+func TestAnAPIServerThatIsBackIsCalledSoon(t *testing.T) {
+	for lost := time.Second; lost <= 3*callTimeout; lost += 700 * time.Millisecond {
+		synctest.Test(t, func(t *testing.T) {
+			d, calls := &demand{needed: true}, new(sync.WaitGroup)
+			w := New(Options{Client: lostServer{&fakeServer{}, time.Now().Add(lost)}, Namespace: "shop", Name: "cart", Demand: d, Calls: calls, Beside: NewBeside()})
+			ctx, cancel := context.WithCancel(t.Context())
+			done := make(chan struct{})
+			go func() { defer close(done); w.Run(ctx, nil) }()
+			<-time.After(lost + maxBesideDelay + time.Millisecond)
+			if d.successes() == 0 {
+				t.Errorf("no call succeeded within %s after %s without a response", maxBesideDelay, lost)
+			}
+			cancel()
+			<-done
+			calls.Wait()
+		})
+	}
 }
 
 // panickingServer panics in its first call.
