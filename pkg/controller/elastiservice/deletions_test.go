@@ -27,6 +27,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	clienttesting "k8s.io/client-go/testing"
 	"k8s.io/klog/v2"
 	"k8s.io/klog/v2/ktesting"
 
@@ -75,6 +77,77 @@ func TestDeletionBeforeTheResolverSliceIsObservedDeletesIt(t *testing.T) {
 	deliver()
 	c.eventuallyReleased("cart")
 	c.eventuallyNothingIsLeft()
+}
+
+// The namespace controller may delete the RoleBinding of the server first.
+func TestDeletedNamespaceWithoutPermissionsIsNotHeldUp(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t)
+	c.create(cartElastiService())
+	c.start()
+	c.eventuallyMode("cart", v1alpha1.ModeProxy)
+	deleted := metav1.Now()
+	c.create(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: shop, DeletionTimestamp: &deleted}})
+	c.forbidLists(shop, "endpointslices")
+	informerstest.React(&c.host.Fake, "get", "services", func(clienttesting.Action) (bool, runtime.Object, error) {
+		return true, nil, apierrors.NewForbidden(corev1.Resource("services"), "cart", nil)
+	})
+	c.setEndpoints(shop, "cart", "10.1.0.1")
+	c.markDeleted("cart", 0)
+	c.eventuallyReleased("cart")
+}
+
+// The resolvers stand in for the previous Service until its clients can be served, whatever
+// pods the one has that is named now.
+func TestDeletionWaitsForTheServiceThatResolversStandInFor(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t)
+	other := cartService()
+	other.Name = "basket"
+	c.create(other)
+	c.setEndpoints(shop, "basket", "10.1.0.9")
+	c.create(cartElastiService())
+	c.start()
+	c.eventuallyMode("cart", v1alpha1.ModeProxy)
+	c.edit("cart", func(elastiService *v1alpha1.ElastiService) { elastiService.Spec.Service = "basket" })
+	c.eventuallyReplicas(2)
+	c.markDeleted("cart", 0)
+	marked := c.options.Clock.Now()
+	c.eventually(func() string {
+		if c.options.Clock.Since(marked) < lingerTime {
+			return "the time that a removal takes to remove everything"
+		}
+		return ""
+	})
+	if len(c.resolverSlices("cart")) == 0 {
+		t.Error("the resolvers left before an endpoint of the Service was ready")
+	}
+	c.setEndpoints(shop, "cart", "10.1.0.1")
+	c.eventuallyReleased("cart")
+}
+
+// Another finalizer, such as that of a GitOps controller, may keep the ElastiService.
+func TestTargetWhoseFinalizerIsRemovedByHandIsWoken(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t)
+	c.create(cartElastiService())
+	c.start()
+	c.eventuallyMode("cart", v1alpha1.ModeProxy)
+	c.edit("cart", func(elastiService *v1alpha1.ElastiService) {
+		now := metav1.Now()
+		elastiService.DeletionTimestamp, elastiService.Finalizers = &now, []string{"example.com/other"}
+	})
+	c.eventuallyReplicas(2)
+	c.setEndpoints(shop, "cart", "10.1.0.1")
+	c.eventually(func() string {
+		if found := c.resolverSlices("cart"); len(found) > 0 || len(c.serviceNames()) > 1 {
+			return fmt.Sprintf("the end of %v, %v", found, c.serviceNames())
+		}
+		return ""
+	})
+	if finalizers := c.elastiService("cart").Finalizers; !slices.Equal(finalizers, []string{"example.com/other"}) {
+		t.Errorf("the finalizers are %v", finalizers)
+	}
 }
 
 func TestDeletionWakesTheTargetBeforeResolversLeave(t *testing.T) {

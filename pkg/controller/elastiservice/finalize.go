@@ -66,10 +66,10 @@ func (c *Controller) reconcileFinalizers(ctx context.Context, p *pass) {
 // the resolver slices and the private Service, and removes the finalizer last.
 func (c *Controller) finalize(ctx context.Context, p *pass) error {
 	elastiService := p.elastiService
-	if !hasFinalizer(elastiService) {
-		return nil
-	}
 	if elastiService.UID != p.state.finalized {
+		if !hasFinalizer(elastiService) && !c.hasOwned(p) {
+			return nil
+		}
 		// Only once: the watch may be behind the removal of the finalizer, and the target
 		// is the user's by then.
 		if done, err := c.restoreAll(ctx, p); err != nil || !done {
@@ -78,7 +78,18 @@ func (c *Controller) finalize(ctx context.Context, p *pass) error {
 		p.state.recordFinalized(elastiService.UID)
 		c.wakeQueue.remove(p.key())
 	}
+	if !hasFinalizer(elastiService) {
+		return nil
+	}
 	return c.removeFinalizer(ctx, elastiService)
+}
+
+// hasOwned reports whether there is something that was made for an ElastiService: a user
+// may have removed the finalizer, and another one, such as that of a GitOps controller, may
+// keep the ElastiService for long.
+func (c *Controller) hasOwned(p *pass) bool {
+	key := p.key()
+	return len(c.privateServicesOf(key)) > 0 || len(indexed[*observedSlice](c.endpointSlices.in(key.Namespace), byOwner, key)) > 0
 }
 
 func (c *Controller) removeFinalizer(ctx context.Context, elastiService *v1alpha1.ElastiService) error {
@@ -93,18 +104,19 @@ func (c *Controller) removeFinalizer(ctx context.Context, elastiService *v1alpha
 // whether that is done.
 func (c *Controller) restoreAll(ctx context.Context, p *pass) (bool, error) {
 	p.observed = c.observe(ctx, p.elastiService)
-	if err := c.readOwnSlices(ctx, p); err != nil {
+	if err := c.readOwned(ctx, p); err != nil {
 		return false, err
 	}
 	if err := c.leavePortsOfOthers(ctx, p); err != nil {
 		return false, err
 	}
 	restorations := append(c.previousRestorations(p), c.currentRestorations(p)...)
-	if !c.mayRestore(p, restorations) {
+	served, _ := c.servedByResolvers(p)
+	if !c.mayRestore(served, restorations) {
 		c.reportNotReady(p.elastiService, conditionFalse(v1alpha1.ReasonWaitingForWake, "it is deleted when its target is awake, which waits for its turn to be woken: --wake-rate of elasti-apiserver says how many are woken in a second"))
 		return false, c.followResolvers(ctx, p)
 	}
-	done, err := c.removeResolvers(ctx, p, p.state.recordDeletion(p.elastiService, c.clock.Now()), restorations...)
+	done, err := c.removeResolvers(ctx, served, p.state.recordDeletion(p.elastiService, c.clock.Now()), restorations...)
 	var problem *notRestoredError
 	if errors.As(err, &problem) {
 		c.reportNotReady(p.elastiService, conditionFalse(v1alpha1.ReasonTargetNotRestored, "%s", problem.Error()))
@@ -112,13 +124,22 @@ func (c *Controller) restoreAll(ctx context.Context, p *pass) (bool, error) {
 	return done, err
 }
 
-// readOwnSlices reads the resolver slices of an ElastiService from the API server, unless
-// some were observed. The watch may be behind what the controller wrote, and once the
-// finalizer is removed nothing holds the ElastiService for a slice that comes late.
-func (c *Controller) readOwnSlices(ctx context.Context, p *pass) error {
-	if len(p.ownSlices) > 0 || p.conflicting != nil {
+// readOwned adds to what was observed the resolver slices and the private Service that the
+// API server has. The watch may be behind what the controller wrote, and once the finalizer
+// is removed nothing holds the ElastiService for what comes late. In a namespace that is
+// deleted the permission to read them may be deleted first, and they are deleted with it.
+func (c *Controller) readOwned(ctx context.Context, p *pass) error {
+	if p.conflicting != nil {
 		return nil
 	}
+	err := errors.Join(c.readOwnSlices(ctx, p), c.readPrivateService(ctx, p))
+	if err != nil && c.isNamespaceDeleted(ctx, p.key().Namespace) {
+		return nil
+	}
+	return err
+}
+
+func (c *Controller) readOwnSlices(ctx context.Context, p *pass) error {
 	public := resources.PublicServiceKey(p.elastiService)
 	found, err := c.host.DiscoveryV1().EndpointSlices(public.Namespace).List(ctx, selecting(discoveryv1.LabelServiceName, public.Name))
 	if err != nil {
@@ -130,9 +151,28 @@ func (c *Controller) readOwnSlices(ctx context.Context, p *pass) error {
 		if err != nil {
 			return err
 		}
-		if slice := kept.(*observedSlice); slice.managed() {
+		slice := kept.(*observedSlice)
+		if slice.managed() && !slices.ContainsFunc(p.ownSlices, func(known *observedSlice) bool { return known.Name == slice.Name }) {
 			p.ownSlices = append(p.ownSlices, slice)
 		}
+	}
+	return nil
+}
+
+func (c *Controller) readPrivateService(ctx context.Context, p *pass) error {
+	private := resources.PrivateServiceKey(resources.PublicServiceKey(p.elastiService))
+	if slices.ContainsFunc(p.ownServices, func(known *corev1.Service) bool { return known.Name == private.Name }) {
+		return nil
+	}
+	found, err := c.host.CoreV1().Services(private.Namespace).Get(ctx, private.Name, metav1.GetOptions{})
+	switch {
+	case apierrors.IsNotFound(err):
+		return nil
+	case err != nil:
+		return fmt.Errorf("reading private Service %q: %w", private.Name, err)
+	}
+	if isPrivateService(c.options.Signer, &found.ObjectMeta) && slices.Contains(resources.OwnerOf(&found.ObjectMeta), p.key()) {
+		p.ownServices = append(p.ownServices, found)
 	}
 	return nil
 }

@@ -17,6 +17,7 @@ limitations under the License.
 package elastiservice
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -24,8 +25,10 @@ import (
 	"testing"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	clienttesting "k8s.io/client-go/testing"
+	"k8s.io/klog/v2/ktesting"
 
 	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti/v1alpha1"
 	"github.com/truefoundry/elasti-apiserver/pkg/controller/informers/informerstest"
@@ -57,6 +60,31 @@ func TestChangeOfTargetRestoresThePreviousOne(t *testing.T) {
 	if replicas := c.scaling.replicas(t, "basket"); replicas != 0 {
 		t.Errorf("the new target was scaled to %d", replicas)
 	}
+}
+
+// The target is awake by then. What records it is kept for another attempt only where there
+// is an error.
+func TestAutoscalerThatCannotBeResumedIsAnError(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t)
+	c.options.Scaling = &failingScaling{fakeScaling: c.scaling, autoscalerError: errUnavailable}
+	controller, err := New(c.options)
+	if err != nil {
+		t.Fatal(err)
+	}
+	elastiService := cartElastiService()
+	elastiService.Spec.Autoscaler = &v1alpha1.AutoscalerSpec{Type: v1alpha1.AutoscalerKEDA, Name: "cart"}
+	_, ctx := ktesting.NewTestContext(t)
+	defer func() {
+		stopped, stop := context.WithCancel(ctx)
+		stop()
+		_ = controller.Run(stopped)
+	}()
+	state, err := controller.restoreTarget(ctx, restorationOf(elastiService))
+	if state != restoredAwake || !errors.Is(err, errUnavailable) {
+		t.Errorf("the target is in state %d, the error is %v", state, err)
+	}
+	c.eventuallyEventWith(corev1.EventTypeWarning, v1alpha1.ReasonAutoscalerNotResumed, errUnavailable.Error())
 }
 
 // What records the previous target is an object of the previous Service.

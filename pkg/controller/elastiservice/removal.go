@@ -274,10 +274,12 @@ func (c *Controller) restoreTarget(ctx context.Context, restoration restoration)
 		c.options.Woken(c.targetKeyOf(scaleTarget), "a Service of it is not managed any more")
 		c.eventAbout(restoration.about(scale.UID), corev1.EventTypeNormal, v1alpha1.ReasonTargetRestored, actionFinalize, "scaled %s %s to %d: it is not managed any more", scaleTarget.Kind, scaleTarget.Name, result.Replicas)
 	}
-	if result.AutoscalerError != nil && !apierrors.IsNotFound(result.AutoscalerError) {
-		c.eventAbout(restoration.about(scale.UID), corev1.EventTypeWarning, v1alpha1.ReasonAutoscalerNotResumed, actionFinalize, "%v", result.AutoscalerError)
+	autoscalerError := ignoreNotFound(result.AutoscalerError)
+	if autoscalerError != nil {
+		c.eventAbout(restoration.about(scale.UID), corev1.EventTypeWarning, v1alpha1.ReasonAutoscalerNotResumed, actionFinalize, "%v", autoscalerError)
 	}
-	return restoredAwake, nil
+	// It is resumed by another attempt, which finds the target awake.
+	return restoredAwake, autoscalerError
 }
 
 // releaseAutoscaler leaves an autoscaler as the user had set it, unless it is still
