@@ -42,8 +42,8 @@ func (c *Checker) checkAPI(ctx context.Context) []Problem {
 		return []Problem{Problem(*found)}
 	}
 	if _, err := c.options.Elasti.ElastiV1alpha1().ElastiServices(metav1.NamespaceAll).List(ctx, metav1.ListOptions{Limit: 1}); err != nil {
-		return []Problem{problem(fmt.Sprintf("See what elasti-apiserver says: kubectl logs --namespace %s deployment/%s", c.options.Namespace, serverName),
-			"A list of ElastiServices fails: %v", err)}
+		return []Problem{problem(fmt.Sprintf("Check the log: kubectl logs --namespace %s deployment/%s", c.options.Namespace, serverName),
+			"Listing ElastiServices fails: %v", err)}
 	}
 	return nil
 }

@@ -175,12 +175,12 @@ func TestProblemsSayWhatToDo(t *testing.T) {
 			"The image elasti-resolver:v1 of elasti-resolver cannot be pulled (ImagePullBackOff): not found", "global.image.registry"},
 		{"a Secret that is not there", notAvailable(serverName),
 			[]runtime.Object{pod(serverName, container(corev1.ContainerStatus{State: waiting("CreateContainerConfigError", "secret \"elasti-apiserver-etcd\" not found")}))},
-			"secret \"elasti-apiserver-etcd\" not found", "Make what the container refers to"},
+			"secret \"elasti-apiserver-etcd\" not found", "Create what the container refers to"},
 		{"a crash", notAvailable(serverName),
 			[]runtime.Object{pod(serverName, container(corev1.ContainerStatus{RestartCount: 3, LastTerminationState: corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{ExitCode: 1, Reason: "Error"}}, State: waiting("CrashLoopBackOff", "back-off")}))},
-			"ended with the code 1 (Error)", "kubectl logs --namespace elasti-system deployment/elasti-apiserver --previous"},
+			"exited with code 1 (Error)", "kubectl logs --namespace elasti-system deployment/elasti-apiserver --previous"},
 		{"no node", notAvailable(serverName), []runtime.Object{pod(serverName, unscheduled)},
-			"No node takes a pod of elasti-apiserver: 0/1 nodes are available", "change the resources"},
+			"No node fits a pod of elasti-apiserver: 0/1 nodes are available", "change the resources"},
 		{"no StorageClass", notAvailable(serverName), []runtime.Object{pod(serverName, unscheduled), &corev1.PersistentVolumeClaim{
 			ObjectMeta: metav1.ObjectMeta{Name: serverName, Namespace: namespace}, Status: corev1.PersistentVolumeClaimStatus{Phase: corev1.ClaimPending}}},
 			"The PersistentVolumeClaim elasti-apiserver has no volume: its StorageClass is the default one", "storage.embedded.storageClassName"},
@@ -244,7 +244,7 @@ func TestListThatFailsIsAProblem(t *testing.T) {
 		return true, nil, apierrors.NewGenericServerResponse(http.StatusServiceUnavailable, "list", schema.GroupResource{}, "", "", 0, true)
 	})
 	problems := c.checker.Check(t.Context())
-	if len(problems) != 1 || !strings.Contains(problems[0].What, "A list of ElastiServices fails") {
+	if len(problems) != 1 || !strings.Contains(problems[0].What, "Listing ElastiServices fails") {
 		t.Errorf("got %q, want that the list fails", problems)
 	}
 }

@@ -101,7 +101,7 @@ func (c *Checker) checkPod(ctx context.Context, pod *corev1.Pod) (Problem, bool)
 				return found, true
 			}
 			return problem("Give the cluster a node that fits, or change the resources, the nodeSelector, the tolerations or the port on the network of the node",
-				"No node takes a pod of %s: %s", name, strings.TrimSuffix(condition.Message, ".")), true
+				"No node fits a pod of %s: %s", name, strings.TrimSuffix(condition.Message, ".")), true
 		}
 	}
 	return Problem{}, false
@@ -114,7 +114,7 @@ func (c *Checker) checkContainer(name string, status corev1.ContainerStatus) (Pr
 	}
 	if terminated := status.LastTerminationState.Terminated; terminated != nil && status.RestartCount > 0 {
 		return problem(fmt.Sprintf("See the end of its log: kubectl logs --namespace %s deployment/%s --previous", c.options.Namespace, name),
-			"The container of %s ended with the code %d (%s) and was restarted", name, terminated.ExitCode, terminated.Reason), true
+			"The container of %s exited with code %d (%s) and was restarted", name, terminated.ExitCode, terminated.Reason), true
 	}
 	waiting := status.State.Waiting
 	if waiting == nil {
@@ -126,8 +126,8 @@ func (c *Checker) checkContainer(name string, status corev1.ContainerStatus) (Pr
 		return problem("Push the image to where the nodes find it, set global.image.registry and global.image.tag, and global.imagePullSecrets where the registry needs a credential",
 			"The image %s of %s cannot be pulled (%s): %s", status.Image, name, waiting.Reason, message), true
 	case "CreateContainerConfigError", "CreateContainerError", "RunContainerError":
-		return problem("Make what the container refers to, such as a Secret, or change what does not fit",
-			"The container of %s cannot be made (%s): %s", name, waiting.Reason, message), true
+		return problem("Create what the container refers to, such as a Secret, or correct the reference",
+			"The container of %s cannot be created (%s): %s", name, waiting.Reason, message), true
 	}
 	return Problem{}, false
 }
@@ -136,7 +136,7 @@ func (c *Checker) checkContainer(name string, status corev1.ContainerStatus) (Pr
 func (c *Checker) checkClaims(ctx context.Context, pod *corev1.Pod) (Problem, bool) {
 	claims, err := c.options.Kubernetes.CoreV1().PersistentVolumeClaims(c.options.Namespace).List(ctx, metav1.ListOptions{})
 	if err != nil {
-		// That the pod has no node is reported.
+		// The unschedulable pod itself is reported by the caller.
 		return Problem{}, false
 	}
 	for _, volume := range pod.Spec.Volumes {
