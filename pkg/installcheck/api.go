@@ -39,7 +39,7 @@ func (c *Checker) checkAPI(ctx context.Context) []Problem {
 		return []Problem{unreadable("APIService "+registration.Name, err)}
 	}
 	if found := registration.Check(apiService, types.NamespacedName{Namespace: c.options.Namespace, Name: serverName}); found != nil {
-		return []Problem{Problem(*found)}
+		return []Problem{*found}
 	}
 	if _, err := c.options.Elasti.ElastiV1alpha1().ElastiServices(metav1.NamespaceAll).List(ctx, metav1.ListOptions{Limit: 1}); err != nil {
 		return []Problem{problem(fmt.Sprintf("Check the log: kubectl logs --namespace %s deployment/%s", c.options.Namespace, serverName),

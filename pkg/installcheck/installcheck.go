@@ -22,7 +22,6 @@ package installcheck
 import (
 	"context"
 	"errors"
-	"fmt"
 	"time"
 
 	"k8s.io/client-go/kubernetes"
@@ -30,6 +29,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/truefoundry/elasti-apiserver/pkg/generated/clientset/versioned"
+	"github.com/truefoundry/elasti-apiserver/pkg/installcheck/registration"
 )
 
 const (
@@ -68,18 +68,11 @@ func New(options Options) (*Checker, error) {
 }
 
 // Problem is what keeps an installation from serving.
-type Problem struct {
-	// What is wrong, and what to Do about it: a sentence each.
-	What, Do string
-}
+type Problem = registration.Problem
 
-// String returns both sentences.
-func (p Problem) String() string { return p.What + ". " + p.Do + "." }
-
-// problem returns a Problem whose parts are formatted with the same arguments as
-// fmt.Sprintf has them.
+// problem returns a Problem. args are formatted into what; do is used as it is.
 func problem(do, what string, args ...any) Problem {
-	return Problem{What: fmt.Sprintf(what, args...), Do: do}
+	return *registration.NewProblem(do, what, args...)
 }
 
 // Await checks until there is no problem, or the timeout is over. It then returns the

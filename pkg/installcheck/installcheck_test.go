@@ -130,7 +130,7 @@ func without[T runtime.Object]() func(runtime.Object) bool {
 
 // pod returns one of a Deployment.
 func pod(name string, change func(*corev1.Pod)) *corev1.Pod {
-	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name + "-1", Namespace: namespace, Labels: map[string]string{nameLabel: name}}}
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name + "-1", Namespace: namespace, Labels: map[string]string{registration.NameLabel: name}}}
 	change(pod)
 	return pod
 }
@@ -230,7 +230,7 @@ func TestProblemsSayWhatToDo(t *testing.T) {
 				t.Errorf("got %q, want %q and %q", first, test.what, test.do)
 			}
 			for _, problem := range problems {
-				if text := problem.String(); strings.Contains(text, "..") || !strings.HasSuffix(text, ".") {
+				if text := problem.Error(); strings.Contains(text, "..") || !strings.HasSuffix(text, ".") {
 					t.Errorf("%q is not two sentences", text)
 				}
 			}

@@ -26,13 +26,13 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/truefoundry/elasti-apiserver/pkg/installcheck/registration"
 )
 
 const (
 	serverName   = "elasti-apiserver"
 	resolverName = "elasti-resolver"
-	// nameLabel is the label of pods with the name of their Deployment.
-	nameLabel = "app.kubernetes.io/name"
 )
 
 // checkDeployment checks that every replica of a Deployment is available.
@@ -49,7 +49,7 @@ func (c *Checker) checkDeployment(ctx context.Context, name string) []Problem {
 	case isRolledOut(deployment):
 		return nil
 	}
-	pods, err := c.options.Kubernetes.CoreV1().Pods(c.options.Namespace).List(ctx, metav1.ListOptions{LabelSelector: nameLabel + "=" + name})
+	pods, err := c.options.Kubernetes.CoreV1().Pods(c.options.Namespace).List(ctx, metav1.ListOptions{LabelSelector: registration.NameLabel + "=" + name})
 	if err != nil {
 		return []Problem{unreadable("pods of "+name, err)}
 	}
@@ -68,7 +68,7 @@ func (c *Checker) checkDeployment(ctx context.Context, name string) []Problem {
 				"The cluster rejects the pods of %s: %s", name, strings.TrimSuffix(condition.Message, "."))}
 		}
 	}
-	return []Problem{problem(fmt.Sprintf("See its pods and their log: kubectl describe pods --namespace %[1]s --selector %[2]s=%[3]s; kubectl logs --namespace %[1]s deployment/%[3]s", c.options.Namespace, nameLabel, name),
+	return []Problem{problem(fmt.Sprintf("See its pods and their log: kubectl describe pods --namespace %[1]s --selector %[2]s=%[3]s; kubectl logs --namespace %[1]s deployment/%[3]s", c.options.Namespace, registration.NameLabel, name),
 		"The Deployment %s has %d of %d replicas available", name, deployment.Status.AvailableReplicas, desiredReplicas(deployment))}
 }
 
@@ -89,7 +89,7 @@ func isRolledOut(deployment *appsv1.Deployment) bool {
 
 // checkPod returns what keeps a pod from being ready, where the cluster says it.
 func (c *Checker) checkPod(ctx context.Context, pod *corev1.Pod) (Problem, bool) {
-	name := pod.Labels[nameLabel]
+	name := pod.Labels[registration.NameLabel]
 	for _, status := range pod.Status.ContainerStatuses {
 		if found, ok := c.checkContainer(name, status); ok {
 			return found, true

@@ -33,19 +33,20 @@ import (
 // Name is that of the APIService of ElastiServices.
 var Name = v1alpha1.SchemeGroupVersion.Version + "." + v1alpha1.SchemeGroupVersion.Group
 
-// nameLabel is on the pods of a component.
-const nameLabel = "app.kubernetes.io/name"
+// NameLabel is the label of pods with the name of their component.
+const NameLabel = "app.kubernetes.io/name"
 
-// Problem is what keeps ElastiServices from being served.
+// Problem is what keeps an installation from serving.
 type Problem struct {
 	// What is wrong, and what to Do about it: a sentence each.
 	What, Do string
 }
 
 // Error returns both sentences.
-func (p *Problem) Error() string { return p.What + ". " + p.Do + "." }
+func (p Problem) Error() string { return p.What + ". " + p.Do + "." }
 
-func problem(do, what string, args ...any) *Problem {
+// NewProblem returns a Problem. args are formatted into what; do is used as it is.
+func NewProblem(do, what string, args ...any) *Problem {
 	return &Problem{What: fmt.Sprintf(what, args...), Do: do}
 }
 
@@ -58,12 +59,12 @@ func Check(apiService *apiregistrationv1.APIService, service types.NamespacedNam
 	available := Available(apiService)
 	switch {
 	case available == nil:
-		return problem("Check that the aggregation layer of the cluster is enabled: its API server has --requestheader-client-ca-file and --proxy-client-cert-file",
+		return NewProblem("Check that the aggregation layer of the cluster is enabled: its API server has --requestheader-client-ca-file and --proxy-client-cert-file",
 			"The API server of the cluster has not yet tried to reach elasti-apiserver")
 	case available.Status == apiregistrationv1.ConditionTrue:
 		return nil
 	}
-	return problem(adviceFor(available, service), "The API server of the cluster does not reach elasti-apiserver (%s): %s",
+	return NewProblem(adviceFor(available, service), "The API server of the cluster does not reach elasti-apiserver (%s): %s",
 		available.Reason, strings.TrimSuffix(available.Message, "."))
 }
 
@@ -73,10 +74,10 @@ func CheckOwner(apiService *apiregistrationv1.APIService, service types.Namespac
 	switch {
 	case found == nil:
 		// The API server of the cluster makes it so for a CustomResourceDefinition.
-		return problem("Save its objects (kubectl get elastiservices --all-namespaces --output=yaml), uninstall KubeElasti with its CustomResourceDefinition elastiservices.elasti.truefoundry.com, and apply the manifests again",
+		return NewProblem("Save its objects (kubectl get elastiservices --all-namespaces --output=yaml), uninstall KubeElasti with its CustomResourceDefinition elastiservices.elasti.truefoundry.com, and apply the manifests again",
 			"The APIService %s belongs to a CustomResourceDefinition, as KubeElasti has one, and leads to no Service", Name)
 	case found.Namespace != service.Namespace || found.Name != service.Name:
-		return problem("Uninstall the other one: a cluster can have one",
+		return NewProblem("Uninstall the other one: a cluster can have one",
 			"The APIService %s leads to the Service %s/%s of another installation", Name, found.Namespace, found.Name)
 	}
 	return nil
@@ -100,7 +101,7 @@ func adviceFor(available *apiregistrationv1.APIServiceCondition, service types.N
 	case available.Reason == "ServiceNotFound" || available.Reason == "ServicePortError":
 		return "Apply the manifests again: they have the Service"
 	case available.Reason == "EndpointsNotFound" || available.Reason == "MissingEndpoints" || available.Reason == "EndpointsNotReady":
-		return fmt.Sprintf("No pod of it is ready, see why: kubectl describe pods --namespace %s --selector %s=%s", service.Namespace, nameLabel, service.Name)
+		return fmt.Sprintf("No pod of it is ready, see why: kubectl describe pods --namespace %s --selector %s=%s", service.Namespace, NameLabel, service.Name)
 	case strings.Contains(message, "x509") || strings.Contains(message, "certificate"):
 		return "The caBundle of the APIService is not the authority of the certificate: with a certificate of yours, give tls.existingSecret.caBundle; otherwise see the log of elasti-apiserver, which writes it"
 	case strings.Contains(message, "403") || strings.Contains(message, "401"):
