@@ -15,6 +15,8 @@ limitations under the License.
 */
 
 // Command kubectl-elasti is the plugin of kubectl: `kubectl elasti`.
+//
+// It knows nothing of its commands, which are in pkg/plugin. Begin with main.
 package main
 
 import (

@@ -124,8 +124,8 @@ visit() {
 check_package() {
     local comment name files=("${@:2}")
     comment=$(awk '/^\/\/ (Package|Command) / {in_comment = 1} in_comment && !/^\/\// {exit} in_comment {printf "%s ", substr($0, 4)}' "${files[@]}")
-    grep -qE '\bIt (knows|(does|must) not know|[a-z]+ (no|nothing|neither))\b' <<<"${comment}" ||
-        complain "the comment of package $1 does not say what it knows nothing of: add \"It knows nothing of …\""
+    grep -qE '\b(knows ([^.]* )?(no|nothing|neither|alone|only)|(does|must) not know)\b' <<<"${comment}" ||
+        complain "the comment of package $1 does not say what it must not know: add \"It knows nothing of …\""
     name=$(grep -oE '[Bb]egin with [A-Za-z0-9_]+(\.go)?' <<<"${comment}" | head -n 1 | sed 's/.* //' || true)
     if [[ -z "${name}" ]]; then
         complain "the comment of package $1 does not say where to begin reading: add \"Begin with …\""

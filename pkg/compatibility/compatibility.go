@@ -19,7 +19,7 @@ limitations under the License.
 // can do about each. The controller reports its findings in conditions, also when an
 // object is edited later, and preflight in warnings.
 //
-// It reads nothing from the cluster: all that it knows is what it is given. Begin with
+// It reads nothing from the cluster, and knows nothing but what it is given. Begin with
 // Finding.
 package compatibility
 

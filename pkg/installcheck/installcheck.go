@@ -15,8 +15,9 @@ limitations under the License.
 */
 
 // Package installcheck finds out what keeps an installation from serving, as far as a
-// client of the cluster can see it, and says for each problem what to do. It changes
-// nothing. Begin with Checker.
+// client of the cluster can see it, and says for each problem what to do.
+//
+// It changes nothing, and knows nothing of how the components work. Begin with Checker.
 package installcheck
 
 import (

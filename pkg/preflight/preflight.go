@@ -17,7 +17,8 @@ limitations under the License.
 // Package preflight reads what an ElastiService names in the cluster and
 // reports what will not work as it is.
 //
-// It rejects nothing, as all of it can become right later. Begin with Checker.
+// It rejects nothing, as all of it can become right later. It does not know how the
+// controller acts on what it reads. Begin with Checker.
 package preflight
 
 import (

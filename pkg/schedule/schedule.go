@@ -18,7 +18,7 @@ limitations under the License.
 // time. Validation and evaluation both go through it, so that what is accepted
 // is what is understood.
 //
-// It has no clock. Begin with Period.
+// It has no clock, and does not know what a period is for. Begin with Period.
 package schedule
 
 import (

@@ -18,7 +18,7 @@ limitations under the License.
 // Validation and evaluation both go through it, so that what is accepted is
 // what is understood.
 //
-// It evaluates nothing. Begin with Validate.
+// It does not know how a trigger is evaluated. Begin with Validate.
 package triggers
 
 import (

@@ -15,8 +15,9 @@ limitations under the License.
 */
 
 // Package authorization reduces the number of access reviews by the host cluster: one
-// about all names of a namespace counts for each of them. It makes no decision itself.
-// Begin with ForAllNames.
+// about all names of a namespace counts for each of them.
+//
+// It knows no rules of access, and makes no decision itself. Begin with ForAllNames.
 package authorization
 
 import (

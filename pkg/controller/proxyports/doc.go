@@ -18,5 +18,6 @@ limitations under the License.
 // a single port of the public Service of a single ElastiService, in the whole
 // cluster: a claim in the storage records the owner, and a port has at most one.
 //
-// It stores nothing itself, and opens no port. Begin with Allocator.
+// It stores nothing itself, and does not know how resolvers serve a port. Begin with
+// Allocator.
 package proxyports

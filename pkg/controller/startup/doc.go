@@ -18,5 +18,6 @@ limitations under the License.
 // its pods, and Events about them say so. An Inspector inspects the pods of the
 // targets that take long, for as long as none of their pods is ready.
 //
-// It changes nothing in the cluster. Begin with Inspector.
+// It changes nothing in the cluster, and does not know how its findings are reported. Begin
+// with Inspector.
 package startup

@@ -18,5 +18,5 @@ limitations under the License.
 // returns what the controller acts on: the scale, the readiness probes, what a pod
 // requests and which client scaled the target last.
 //
-// It scales nothing, and decides nothing. Begin with Watches.
+// It scales nothing, and does not know when a target sleeps. Begin with Watches.
 package target

@@ -18,7 +18,7 @@ limitations under the License.
 // whether they are in use. The controller decides by these reports when targets
 // sleep.
 //
-// It decides nothing. Begin with Tracker.
+// It does not know what the controller decides. Begin with Tracker.
 package activity
 
 import (

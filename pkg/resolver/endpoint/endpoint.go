@@ -22,7 +22,7 @@ limitations under the License.
 // the resolver succeeded, or a connection to that port was accepted where that is
 // enough. A ready pod that refused one gets another one from time to time.
 //
-// It sends nothing to a pod. Begin with Set.
+// It sends nothing to a pod, and does not know what waits for one. Begin with Set.
 package endpoint
 
 import (

@@ -24,7 +24,7 @@ limitations under the License.
 // so a service may have at most as many as are still free: one service gets half of
 // the limit, two get a third each, and there is always memory for another.
 //
-// It allocates nothing itself. Begin with Budget.
+// It allocates nothing itself, and knows nothing of what the bytes are for. Begin with Budget.
 package memory
 
 import (

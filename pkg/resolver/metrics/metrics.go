@@ -18,7 +18,7 @@ limitations under the License.
 // namespace and name of a public Service, and the values listed here. What
 // clients send never becomes a label.
 //
-// It measures nothing itself. Begin with Metrics.
+// It measures nothing itself, and does not know what does. Begin with Metrics.
 package metrics
 
 import (

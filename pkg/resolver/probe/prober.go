@@ -18,7 +18,7 @@ limitations under the License.
 // the readiness probes of a pod every few milliseconds, from the moment that the
 // pod has an address, while a request or connection is held.
 //
-// It holds nothing. Begin with Prober.
+// It does not know what is held, which its Queue hides. Begin with Prober.
 package probe
 
 import (

@@ -17,7 +17,7 @@ limitations under the License.
 // Package proberesponse matches requests against the rules of spec.probeResponse,
 // by which a resolver responds itself while a target sleeps.
 //
-// It writes no response. Begin with Rules.
+// It does not know how a response is written. Begin with Rules.
 package proberesponse
 
 import (

@@ -18,7 +18,7 @@ limitations under the License.
 // one Service for each ElastiService, one listener for each of its proxy ports, and the
 // pods that the EndpointSlices of its private Service list.
 //
-// It forwards nothing. Begin with Table.
+// It knows nothing of what is held. Begin with Table.
 package route
 
 import (

@@ -15,7 +15,9 @@ limitations under the License.
 */
 
 // Package sniff detects the protocol of a client from its first bytes, which it returns
-// for the server of the protocol. It serves nothing. Begin with Detect.
+// for the server of the protocol.
+//
+// It does not know what follows these bytes. Begin with Detect.
 package sniff
 
 import (

@@ -15,7 +15,9 @@ limitations under the License.
 */
 
 // Package promql restricts queries to the series of one namespace, by a matcher in each
-// of their selectors. It sends nothing. Begin with Enforce.
+// of their selectors.
+//
+// It knows nothing of the server that evaluates them. Begin with Enforce.
 package promql
 
 import (
