@@ -79,7 +79,7 @@ func copyStorage(command *cobra.Command, o *options.StorageCopy) error {
 		return err
 	}
 	if result.Complete {
-		_, err := fmt.Fprintf(command.OutOrStdout(), "The target is a complete copy already, with the identity %s. It was left as it is.\n", result.Identity)
+		_, err := fmt.Fprintf(command.OutOrStdout(), "The destination is a complete copy already, with the identity %s. It was left as it is.\n", result.Identity)
 		return err
 	}
 	table := tabwriter.NewWriter(command.OutOrStdout(), 0, 0, 3, ' ', 0)

@@ -35,9 +35,9 @@ var storeFlags = []string{
 type StorageCopy struct {
 	// From and To are the two stores.
 	From, To *StoreLocation
-	// Overwrite allows to replace what the target has.
+	// Overwrite replaces what the destination has.
 	Overwrite bool
-	// Once leaves a complete copy as it is, whatever it has by now.
+	// Once accepts a destination that is a complete copy, even if it has changed since.
 	Once bool
 }
 
@@ -51,9 +51,9 @@ func (o *StorageCopy) AddFlags(flags *pflag.FlagSet) {
 	o.From.addFlags(flags, "The store that is copied")
 	o.To.addFlags(flags, "The store that becomes the copy")
 	flags.BoolVar(&o.Overwrite, "overwrite", o.Overwrite,
-		"Replace what the target has, also if it is a store of its own, or was copied completely before.")
+		"Replace what the destination has, also if it is a store of its own, or was copied completely before.")
 	flags.BoolVar(&o.Once, "once", o.Once,
-		"Leave a target that was copied completely before as it is, also if it has changed since: for a command that is repeated at each start of a server that uses the target.")
+		"Leave a destination that was copied completely before as it is, also if it has changed since: for a command that is repeated at each start of a server that uses the destination.")
 }
 
 // Validate checks the options. Each error names the flag.

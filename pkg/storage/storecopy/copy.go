@@ -75,7 +75,7 @@ type Store struct {
 	Resources []Resource
 }
 
-// Options say what becomes of what the target has. At most one of them is true.
+// Options say what becomes of what the destination has. At most one of them is true.
 type Options struct {
 	// Overwrite replaces it.
 	Overwrite bool
@@ -88,15 +88,15 @@ type Options struct {
 type Result struct {
 	// Identity is that of both stores.
 	Identity string
-	// Complete says that the target was a complete copy before, and was left as it is.
+	// Complete says that the destination was a complete copy before, and was left as it is.
 	Complete bool
 	// Copied has the number of objects of each resource.
 	Copied map[string]int
 }
 
 // Copy copies one store to another one. No server may work on either of them. Unless the
-// options allow more, it is an error when the target has anything that the source does not
-// have: also when it is a complete copy, and one of the two was used since.
+// options allow more, it is an error when the destination has anything that the source does
+// not have: also when it is a complete copy, and one of the two was used since.
 func Copy(ctx context.Context, from, to *Store, options Options) (Result, error) {
 	result := Result{Copied: map[string]int{}}
 	identity, err := sourceIdentity(ctx, from)
@@ -106,7 +106,7 @@ func Copy(ctx context.Context, from, to *Store, options Options) (Result, error)
 	result.Identity = identity
 	current, err := to.Identity.Identity(ctx)
 	if err != nil {
-		return result, fmt.Errorf("reading the identity of the target, %s: %w", to.Description, err)
+		return result, fmt.Errorf("reading the identity of the destination, %s: %w", to.Description, err)
 	}
 	if current == identity && !options.Overwrite {
 		if !options.Once {
@@ -152,8 +152,8 @@ func compare(ctx context.Context, from, to *Store) error {
 		}
 	}
 	if len(differing) > 0 {
-		return fmt.Errorf("the target, %s, and the source, %s, are copies of each other, and one of the two was used since. They differ in %s. "+
-			"To replace all that the target has by what the source has, give --overwrite; to leave the target as it is, --once",
+		return fmt.Errorf("the destination, %s, and the source, %s, are copies of each other, and one of the two was used since. They differ in %s. "+
+			"To replace all that the destination has by what the source has, give --overwrite; to leave the destination as it is, --once",
 			to.Description, from.Description, strings.Join(differing, " and in "))
 	}
 	return nil
@@ -182,7 +182,7 @@ func sourceIdentity(ctx context.Context, from *Store) (string, error) {
 	return identity, nil
 }
 
-// begin marks the target as an incomplete copy, if it may become one.
+// begin marks the destination as an incomplete copy, if it may become one.
 func begin(ctx context.Context, to *Store, current, identity string, overwrite bool) error {
 	marked := guard.Incomplete(identity)
 	if current == marked {
@@ -194,11 +194,11 @@ func begin(ctx context.Context, to *Store, current, identity string, overwrite b
 			return err
 		}
 		if current != "" || !empty {
-			return fmt.Errorf("the target, %s, is another store already (identity %q, empty: %t): choose an empty one, or replace all that it has with --overwrite", to.Description, current, empty)
+			return fmt.Errorf("the destination, %s, is another store already (identity %q, empty: %t): choose an empty one, or replace all that it has with --overwrite", to.Description, current, empty)
 		}
 	}
 	if err := to.Identity.ReplaceIdentity(ctx, current, marked); err != nil {
-		return fmt.Errorf("marking the target, %s, as an incomplete copy: %w", to.Description, err)
+		return fmt.Errorf("marking the destination, %s, as an incomplete copy: %w", to.Description, err)
 	}
 	return nil
 }
@@ -244,7 +244,7 @@ func list(ctx context.Context, resource *Resource) (map[string]runtime.Object, e
 	return objects, nil
 }
 
-// copyResource makes the objects of a resource in the target those of the source.
+// copyResource makes the objects of a resource in the destination those of the source.
 func copyResource(ctx context.Context, from, to *Resource) error {
 	desired, err := list(ctx, from)
 	if err != nil {
@@ -252,12 +252,12 @@ func copyResource(ctx context.Context, from, to *Resource) error {
 	}
 	if damaged, ok := to.Storage.(DamageRemover); ok {
 		if err := damaged.RemoveDamaged(ctx); err != nil {
-			return fmt.Errorf("the target: %w", err)
+			return fmt.Errorf("the destination: %w", err)
 		}
 	}
 	present, err := list(ctx, to)
 	if err != nil {
-		return fmt.Errorf("the target: %w", err)
+		return fmt.Errorf("the destination: %w", err)
 	}
 	group, ctx := errgroup.WithContext(ctx)
 	group.SetLimit(concurrency)
@@ -268,7 +268,7 @@ func copyResource(ctx context.Context, from, to *Resource) error {
 		group.Go(func() error {
 			err := to.Storage.Delete(ctx, key, to.New(), nil, storage.ValidateAllObjectFunc, nil, storage.DeleteOptions{})
 			if err != nil && !storage.IsNotFound(err) {
-				return fmt.Errorf("deleting %s of the target: %w", key, err)
+				return fmt.Errorf("deleting %s of the destination: %w", key, err)
 			}
 			return nil
 		})
@@ -315,7 +315,7 @@ func differences(ctx context.Context, from, to *Resource) (keys []string, count 
 	}
 	present, err := list(ctx, to)
 	if err != nil {
-		return nil, 0, fmt.Errorf("the target: %w", err)
+		return nil, 0, fmt.Errorf("the destination: %w", err)
 	}
 	for key, object := range desired {
 		copied, exists := present[key]
