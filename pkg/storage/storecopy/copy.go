@@ -26,7 +26,6 @@ package storecopy
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -172,8 +171,12 @@ func sourceIdentity(ctx context.Context, from *Store) (string, error) {
 	if identity != "" {
 		return identity, nil
 	}
-	if empty, err := isEmpty(ctx, from); err != nil || empty {
-		return "", errors.Join(err, fmt.Errorf("the source, %s, has neither an identity nor objects: check that it is the right one", from.Description))
+	empty, err := isEmpty(ctx, from)
+	if err != nil {
+		return "", err
+	}
+	if empty {
+		return "", fmt.Errorf("the source, %s, has neither an identity nor objects: check that it is the right one", from.Description)
 	}
 	identity = guard.NewIdentity()
 	if err := from.Identity.ReplaceIdentity(ctx, "", identity); err != nil {
