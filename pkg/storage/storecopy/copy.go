@@ -43,7 +43,7 @@ import (
 // concurrency is how many objects are written at the same time.
 const concurrency = 16
 
-// Resource is what a store has of one resource.
+// Resource is one resource of a store.
 type Resource struct {
 	// Name is the plural name, for messages.
 	Name string
@@ -74,12 +74,13 @@ type Store struct {
 	Resources []Resource
 }
 
-// Options say what becomes of what the destination has. At most one of them is true.
+// Options decide what happens to objects that the destination already has. At most one may
+// be set.
 type Options struct {
-	// Overwrite replaces it.
+	// Overwrite replaces them with those of the source.
 	Overwrite bool
-	// Once leaves a complete copy as it is, whatever it has by now. It is for a command
-	// that is repeated while a server uses the copy.
+	// Once accepts a destination that is a complete copy, even if it has changed since. It
+	// is for a command that is repeated while a server uses the copy.
 	Once bool
 }
 
