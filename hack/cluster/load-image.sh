@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Loads image archives, as made by "make images" or "docker save", into the
-# each node of the local cluster that is up.
+# Loads image archives, as made by "make images" or "docker save", into each node of
+# the local cluster that is up.
 
 # shellcheck source-path=SCRIPTDIR
 set -euo pipefail
@@ -13,9 +13,9 @@ source "${here}/lib/output.sh"
 # shellcheck source=lib/image.sh
 source "${here}/lib/image.sh"
 
-if (($# == 0)); then
+if (($# == 0)) || [[ $1 == -h || $1 == --help ]]; then
     echo "usage: hack/cluster/load-image.sh ARCHIVE..." >&2
-    exit 2
+    (($# > 0)) && exit 0 || exit 2
 fi
 if [[ ! -S ${state}/containerd.sock ]]; then
     fail "the cluster is not up (there is no ${state}/containerd.sock): run hack/cluster/up.sh first"
