@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Deploys elasti-apiserver and elasti-resolver, and waits until they serve.
 
+# shellcheck source-path=SCRIPTDIR
 set -euo pipefail
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd -P)
@@ -9,6 +10,8 @@ local_kubeconfig=${state}/kubeconfig
 images=${root}/_output/images
 overlay=${root}/_output/deploy
 PATH=${root}/_output/tools/bin:${PATH}
+# shellcheck source=lib/output.sh
+source "${root}/hack/lib/output.sh"
 
 usage() {
     cat <<TEXT
@@ -21,11 +24,6 @@ already (for kind: kind load image-archive _output/images/elasti-apiserver.tar).
 With ACCESS_LOG=true resolvers write a line for each request, as they do on the
 local test cluster.
 TEXT
-}
-
-fail() {
-    echo "error: $*" >&2
-    exit 1
 }
 
 # write_local_overlay pins the images that were just built.

@@ -4,6 +4,7 @@
 # Without an argument it does so on the local test cluster, which it brings up.
 # Safe to run again; the cluster stays up.
 
+# shellcheck source-path=SCRIPTDIR
 set -euo pipefail
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd -P)
@@ -12,6 +13,8 @@ output=${root}/_output/demo
 namespace=elasti-example
 path=/apis/elasti.truefoundry.com/v1alpha1/namespaces/${namespace}/elastiservices/example
 PATH=${root}/_output/tools/bin:${PATH}
+# shellcheck source=../lib/output.sh
+source "${root}/hack/lib/output.sh"
 
 usage() {
     cat <<TEXT
@@ -39,13 +42,9 @@ the client is a pod of the cluster.
 TEXT
 }
 
-fail() {
-    echo "error: $*" >&2
-    exit 1
-}
-
-note() {
-    printf '\n== %s\n' "$*"
+# heading TEXT... begins a part of the output.
+heading() {
+    note $'\n'"== $*"
 }
 
 in_namespace() {
@@ -79,7 +78,7 @@ wait_until_asleep() {
 # build_timeline builds the program that prints what happened. The first time it
 # compiles Kubernetes' client.
 build_timeline() {
-    note "the program that prints the timeline"
+    heading "the program that prints the timeline"
     (cd "${root}" && go build -o "${output}/timeline" ./hack/demo/timeline)
 }
 
@@ -120,7 +119,7 @@ TEXT
 
 # show_example IMAGE:TAG deploys the example and waits until it is asleep.
 show_example() {
-    note "the example application, asleep"
+    heading "the example application, asleep"
     write_example_overlay "$1"
     kubectl apply -k "${output}" >/dev/null
     wait_until_asleep
@@ -129,21 +128,21 @@ show_example() {
 
 # print_timeline FLAG... -- COMMAND... has the command send one request.
 print_timeline() {
-    note "one request, and the cooldown of 10 s without another"
+    heading "one request, and the cooldown of 10 s without another"
     "${output}/timeline" --namespace "${namespace}" --elastiservice example --until-asleep \
         --expect "hello from example-" "$@"
 }
 
 on_local_cluster() {
     export KUBECONFIG=${state}/kubeconfig
-    note "the local test cluster"
+    heading "the local test cluster"
     "${root}/hack/cluster/up.sh"
     build_timeline
 
-    note "images"
+    heading "images"
     "${root}/hack/images/build.sh"
 
-    note "deployment"
+    heading "deployment"
     "${root}/hack/deploy.sh"
     "${root}/hack/cluster/load-image.sh" "${root}/_output/images/elasti-example.tar" >/dev/null
 
@@ -201,7 +200,7 @@ on_cluster_of_the_user() {
     kubectl version >/dev/null || fail "the cluster of ${KUBECONFIG} does not respond, its error is above"
     build_timeline
 
-    note "deployment to the context $(kubectl config current-context)"
+    heading "deployment to the context $(kubectl config current-context)"
     if is_deployed; then
         echo "elasti-apiserver is deployed already, and is used as it is"
     else

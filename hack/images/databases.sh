@@ -4,22 +4,20 @@
 # _output/images, where their clients can be run from too. Does nothing when
 # the image is there.
 
+# shellcheck source-path=SCRIPTDIR
 set -euo pipefail
 
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd -P)
 output=${root}/_output/images
 name=docker.io/library/elasti-databases:latest
+# shellcheck source=../lib/output.sh
+source "${root}/hack/lib/output.sh"
 
 mkdir -p "${output}"
 # Two calls at once would write the same files.
 exec 9>"${output}/databases.lock"
 flock 9
 [[ ! -f ${output}/elasti-databases.tar ]] || exit 0
-
-fail() {
-    echo "hack/images/databases.sh: $*" >&2
-    exit 1
-}
 
 # packages_of SERVER prints the packages that the databases need to run: no
 # Perl, which only administers them, and no compiler of queries.

@@ -3,27 +3,8 @@
 # failure the end of the log of the component that failed. Sourced.
 # shellcheck disable=SC2154 # settings.sh sets the variables
 
-line_is_open=false
-
-end_line() {
-    if [[ ${line_is_open} == true ]]; then
-        echo
-        line_is_open=false
-    fi
-}
-
-# note TEXT... prints a line of its own.
-note() {
-    end_line
-    echo "$*"
-}
-
-# fail TEXT... ends the script with a message.
-fail() {
-    end_line
-    echo "error: $*" >&2
-    exit 1
-}
+# shellcheck source=hack/lib/output.sh
+source "$(dirname "${BASH_SOURCE[0]}")/../../lib/output.sh"
 
 # step TITLE COMMAND... runs a command and prints how long it took.
 step() {
