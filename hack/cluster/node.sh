@@ -5,28 +5,8 @@
 set -euo pipefail
 
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
-# shellcheck source=lib/settings.sh
-source "${here}/lib/settings.sh"
-# shellcheck source=lib/output.sh
-source "${here}/lib/output.sh"
-# shellcheck source=lib/process.sh
-source "${here}/lib/process.sh"
-# shellcheck source=lib/remains.sh
-source "${here}/lib/remains.sh"
-# shellcheck source=lib/machine.sh
-source "${here}/lib/machine.sh"
-# shellcheck source=lib/pki.sh
-source "${here}/lib/pki.sh"
-# shellcheck source=lib/image.sh
-source "${here}/lib/image.sh"
-# shellcheck source=lib/configuration.sh
-source "${here}/lib/configuration.sh"
-# shellcheck source=lib/control-plane.sh
-source "${here}/lib/control-plane.sh"
-# shellcheck source=lib/node.sh
-source "${here}/lib/node.sh"
-# shellcheck source=lib/second-node.sh
-source "${here}/lib/second-node.sh"
+# shellcheck source=lib/all.sh
+source "${here}/lib/all.sh"
 
 usage() {
     cat <<TEXT
