@@ -15,8 +15,8 @@ limitations under the License.
 */
 
 // Package fairqueue orders the ElastiServices, or targets, that wait for something so
-// that each namespace gets its turn, and shares workers so that a namespace whose work
-// hangs leaves some to the others.
+// that namespaces take turns, and shares workers so that a namespace whose work hangs leaves
+// some to the others.
 //
 // It knows keys and their namespaces, and nothing of the work. Begin with Queue, and
 // with WorkQueue for what shares workers.
@@ -31,25 +31,26 @@ import (
 // NamespaceOf returns the namespace of an object.
 func NamespaceOf(key types.NamespacedName) string { return key.Namespace }
 
-// Queue gives each namespace its turn: one with many keys delays its own ones
-// only. A key that is in it must not be pushed again.
+// Queue is a round robin over namespaces: a namespace with many keys delays only its own.
+// A key that is in it must not be pushed again.
 type Queue[K comparable] struct {
 	namespaceOf func(K) string
-	// lines are the keys of each namespace that has any, turns these namespaces in
-	// the order of their turns, but for those that are held.
-	lines map[string]*line
-	turns *list.List
-	held  map[string]bool
+	// lines are the keys of each namespace that has any, roundRobin these namespaces in
+	// order, but for those that are held.
+	lines      map[string]*line
+	roundRobin *list.List
+	held       map[string]bool
 	// ready is the number of keys of namespaces that are not held.
 	ready int
 	// elements finds the keys in their lines.
 	elements map[K]*list.Element
 }
 
-// line has the keys of a namespace, and its element of turns, nil while it is held.
+// line has the keys of a namespace, and its position in the round robin, nil while it is
+// held.
 type line struct {
-	keys *list.List
-	turn *list.Element
+	keys     *list.List
+	position *list.Element
 }
 
 // New returns an empty queue. namespaceOf returns the namespace of a key.
@@ -57,7 +58,7 @@ func New[K comparable](namespaceOf func(K) string) *Queue[K] {
 	return &Queue[K]{
 		namespaceOf: namespaceOf,
 		lines:       map[string]*line{},
-		turns:       list.New(),
+		roundRobin:  list.New(),
 		held:        map[string]bool{},
 		elements:    map[K]*list.Element{},
 	}
@@ -71,11 +72,11 @@ func (q *Queue[K]) Push(key K) {
 		of = &line{keys: list.New()}
 		q.lines[namespace] = of
 		if !q.held[namespace] {
-			of.turn = q.turns.PushBack(namespace)
+			of.position = q.roundRobin.PushBack(namespace)
 		}
 	}
 	q.elements[key] = of.keys.PushBack(key)
-	if of.turn != nil {
+	if of.position != nil {
 		q.ready++
 	}
 }
@@ -91,8 +92,8 @@ func (q *Queue[K]) Ready() int { return q.ready }
 
 // Pop removes the next key and returns it. One must be ready.
 func (q *Queue[K]) Pop() K {
-	of := q.lines[q.turns.Front().Value.(string)]
-	q.turns.MoveToBack(of.turn)
+	of := q.lines[q.roundRobin.Front().Value.(string)]
+	q.roundRobin.MoveToBack(of.position)
 	key := of.keys.Front().Value.(K)
 	q.Remove(key)
 	return key
@@ -108,33 +109,33 @@ func (q *Queue[K]) Remove(key K) {
 	namespace := q.namespaceOf(key)
 	of := q.lines[namespace]
 	of.keys.Remove(element)
-	if of.turn != nil {
+	if of.position != nil {
 		q.ready--
 	}
 	if of.keys.Len() > 0 {
 		return
 	}
 	delete(q.lines, namespace)
-	if of.turn != nil {
-		q.turns.Remove(of.turn)
+	if of.position != nil {
+		q.roundRobin.Remove(of.position)
 	}
 }
 
-// Hold takes a namespace out of the turns until it is released.
+// Hold excludes a namespace from the round robin until it is released.
 func (q *Queue[K]) Hold(namespace string) {
 	q.held[namespace] = true
-	if of, ok := q.lines[namespace]; ok && of.turn != nil {
-		q.turns.Remove(of.turn)
-		of.turn = nil
+	if of, ok := q.lines[namespace]; ok && of.position != nil {
+		q.roundRobin.Remove(of.position)
+		of.position = nil
 		q.ready -= of.keys.Len()
 	}
 }
 
-// Release gives a namespace its turns again.
+// Release includes a namespace in the round robin again.
 func (q *Queue[K]) Release(namespace string) {
 	delete(q.held, namespace)
-	if of, ok := q.lines[namespace]; ok && of.turn == nil {
-		of.turn = q.turns.PushBack(namespace)
+	if of, ok := q.lines[namespace]; ok && of.position == nil {
+		of.position = q.roundRobin.PushBack(namespace)
 		q.ready += of.keys.Len()
 	}
 }

@@ -38,8 +38,8 @@ func TestANamespaceWithManyTargetsDelaysItsOwn(t *testing.T) {
 	if want := []string{"crowd/0", "shop/cart", "bank/till", "crowd/1", "crowd/2"}; !slices.Equal(order[:5], want) || len(order) != 102 {
 		t.Errorf("%d keys, the first are %v, want %v", len(order), order[:5], want)
 	}
-	if len(q.lines) > 0 || q.turns.Len() > 0 {
-		t.Errorf("%d namespaces are left, %d turns", len(q.lines), q.turns.Len())
+	if len(q.lines) > 0 || q.roundRobin.Len() > 0 {
+		t.Errorf("%d namespaces are left, %d in the round robin", len(q.lines), q.roundRobin.Len())
 	}
 }
 
@@ -90,7 +90,7 @@ func TestHeldNamespacesLoseTheirTurns(t *testing.T) {
 			t.Errorf("got %s, want %s", got, want)
 		}
 	}
-	if q.Len() != 0 || q.Ready() != 0 || len(q.lines) > 0 || q.turns.Len() > 0 || len(q.held) > 0 {
-		t.Errorf("%d keys are left, %d ready, %d namespaces, %d turns, %d held", q.Len(), q.Ready(), len(q.lines), q.turns.Len(), len(q.held))
+	if q.Len() != 0 || q.Ready() != 0 || len(q.lines) > 0 || q.roundRobin.Len() > 0 || len(q.held) > 0 {
+		t.Errorf("%d keys are left, %d ready, %d namespaces, %d in the round robin, %d held", q.Len(), q.Ready(), len(q.lines), q.roundRobin.Len(), len(q.held))
 	}
 }

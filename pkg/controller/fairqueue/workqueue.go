@@ -38,7 +38,7 @@ const (
 )
 
 // WorkQueue is a workqueue with workers. One key is never worked on twice at a time.
-// Urgent keys overtake the others, and each namespace gets its turn.
+// Urgent keys overtake the others, and namespaces take turns.
 //
 // What hangs in one namespace does not keep the workers from the others: half of them
 // at most, hanging or not, work for one namespace, and one that hangs is replaced. So a
@@ -123,7 +123,7 @@ func (q *WorkQueue[K]) work(ctx context.Context, running *sync.WaitGroup, work f
 }
 
 // keys are those that wait and those that are in work. It is a workqueue that orders
-// keys by urgency, then by the turns of their namespaces, then by arrival, and holds
+// keys by urgency, then by the round robin of their namespaces, then by arrival, and holds
 // back those of namespaces that have enough keys in work. It is safe for concurrent use.
 type keys[K comparable] struct {
 	namespaceOf func(K) string
