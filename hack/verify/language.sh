@@ -12,7 +12,7 @@
 # gone, goes	what is no object: client_gone and ServiceGone are public values, requests go somewhere
 # listening	sockets
 # confirm	that a target is idle, right before it is scaled
-# turn	wakes are in turn
+# turn	wakes, namespaces, SETTINGS and the ends of a test take turns
 # want	what a test expects
 # overlay	kustomize
 # settle	an observed state that has stopped changing
@@ -20,7 +20,7 @@
 # shared	ports, targets and watches that several use
 # directory	files
 # scrape	metrics
-# guard	the connections of triggers, and the identity of a store
+# guard	the connections of triggers, the identity of a store, the fields of a status, and Go's "guarded by mu"
 # saying	a write that failed without saying whether it was carried out
 # faults	what fails of this machine
 # encodings	the encodings of transfers, of objects in a store
