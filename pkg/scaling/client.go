@@ -33,15 +33,14 @@ import (
 	"k8s.io/client-go/util/retry"
 	"k8s.io/utils/clock"
 	"k8s.io/utils/lru"
+
+	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti/v1alpha1"
 )
 
 // conflictBackoff is the wait between attempts to write an object that others
 // write too: 5, 10, 20 … 320 ms, together under 0.7 s, so that a request that
 // waits for a wake is not held up for long by an autoscaler that writes often.
 var conflictBackoff = wait.Backoff{Steps: 8, Duration: 5 * time.Millisecond, Factor: 2, Jitter: 0.2}
-
-// FieldManager is the name under which the replicas of targets are set.
-const FieldManager = "elasti-apiserver"
 
 // Options configure a Client.
 type Options struct {
@@ -204,7 +203,7 @@ func (c *Client) update(ctx context.Context, resource schema.GroupVersionResourc
 	updated := &autoscalingv1.Scale{}
 	err := withDryRun(c.rest.Put(), dryRun).AbsPath(versionPath(resource.GroupVersion())...).
 		Namespace(scale.Namespace).Resource(resource.Resource).Name(scale.Name).SubResource("scale").
-		Param("fieldManager", FieldManager).
+		Param("fieldManager", v1alpha1.FieldManager).
 		Body(scale).
 		Do(ctx).Into(updated)
 	return updated, err

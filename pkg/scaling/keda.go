@@ -288,7 +288,7 @@ func (c *Client) annotateScaledObject(ctx context.Context, namespace, name, doin
 		}
 		return withDryRun(c.rest.Patch(types.MergePatchType), dryRun).AbsPath("/apis/keda.sh/v1alpha1").
 			Namespace(namespace).Resource("scaledobjects").Name(name).
-			Param("fieldManager", FieldManager).
+			Param("fieldManager", v1alpha1.FieldManager).
 			Body(patch).
 			Do(ctx).Error()
 	})

@@ -20,6 +20,8 @@ import (
 	"slices"
 	"testing"
 	"time"
+
+	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti/v1alpha1"
 )
 
 func TestScaledUpSince(t *testing.T) {
@@ -70,7 +72,7 @@ func TestWakeFromZeroCountsAsScaledUp(t *testing.T) {
 	if !client.ScaledUpSince(t.Context(), cart, woken) {
 		t.Error("the wake does not count as scaled up")
 	}
-	if want := []string{FieldManager}; !slices.Equal(server.managers, want) {
+	if want := []string{v1alpha1.FieldManager}; !slices.Equal(server.managers, want) {
 		t.Errorf("the field managers of the writes are %q, want %q", server.managers, want)
 	}
 }

@@ -27,6 +27,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti/v1alpha1"
 )
 
 // autoscalerTimeout is how long a wake waits for the API of the autoscaler. A held
@@ -132,7 +134,7 @@ func (c *Client) scaleFromZero(ctx context.Context, resource schema.GroupVersion
 	scale := &autoscalingv1.Scale{}
 	err = c.rest.Patch(types.JSONPatchType).AbsPath(versionPath(resource.GroupVersion())...).
 		Namespace(target.Namespace).Resource(resource.Resource).Name(target.Name).SubResource("scale").
-		Param("fieldManager", FieldManager).
+		Param("fieldManager", v1alpha1.FieldManager).
 		Body(patch).
 		Do(ctx).Into(scale)
 	if err != nil {

@@ -37,9 +37,6 @@ import (
 	"github.com/truefoundry/elasti-apiserver/pkg/generated/clientset/versioned"
 )
 
-// fieldManager is the name under which the controller writes.
-const fieldManager = "elasti-apiserver"
-
 // resolverCheck is the key in the queue that stands for a check of the resolvers
 // instead of an ElastiService.
 var resolverCheck = types.NamespacedName{}

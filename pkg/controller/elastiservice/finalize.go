@@ -353,5 +353,5 @@ func (c *Controller) setFinalizers(ctx context.Context, elastiService *v1alpha1.
 		return nil, err
 	}
 	return c.elasti.ElastiV1alpha1().ElastiServices(elastiService.Namespace).
-		Patch(ctx, elastiService.Name, types.MergePatchType, patch, metav1.PatchOptions{FieldManager: fieldManager})
+		Patch(ctx, elastiService.Name, types.MergePatchType, patch, metav1.PatchOptions{FieldManager: v1alpha1.FieldManager})
 }

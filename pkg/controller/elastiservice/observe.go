@@ -29,7 +29,6 @@ import (
 	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti/v1alpha1"
 	"github.com/truefoundry/elasti-apiserver/pkg/controller/resources"
 	"github.com/truefoundry/elasti-apiserver/pkg/controller/target"
-	"github.com/truefoundry/elasti-apiserver/pkg/scaling"
 )
 
 // observed is what a pass observes of everything that an ElastiService is about.
@@ -161,7 +160,7 @@ func (c *Controller) recordScale(ctx context.Context, p *pass) {
 		facts.sleepCanceled = wake.Time.Time
 	}
 	// A target that another client has scaled to zero since is not woken.
-	scaledByOther := p.target.Object != nil && p.target.Object.ScaledBy != "" && p.target.Object.ScaledBy != scaling.FieldManager
+	scaledByOther := p.target.Object != nil && p.target.Object.ScaledBy != "" && p.target.Object.ScaledBy != v1alpha1.FieldManager
 	if !scaledByOther && p.state.lostWake(now, facts) {
 		p.state.oweWake(c.targetKeys.Of(p.elastiService), max(target.MinReplicas(p.elastiService), 1))
 	}
@@ -182,7 +181,7 @@ func (c *Controller) recordScale(ctx context.Context, p *pass) {
 // it can be observed.
 func (c *Controller) scaledUpBy(ctx context.Context, p *pass, ended *sleepPeriod) string {
 	switch by := p.target.Object.ScaledBy; {
-	case by != "" && by != scaling.FieldManager:
+	case by != "" && by != v1alpha1.FieldManager:
 		return by
 	case by == "" && !c.options.OthersWake && !c.scaling.ScaledUpSince(ctx, target.Of(p.elastiService), ended.after):
 		return v1alpha1.CallerUnknown

@@ -252,7 +252,7 @@ func (c *Controller) leavePortsOfOthers(ctx context.Context, p *pass) error {
 		if len(left.Ports) == len(slice.slice.Ports) {
 			continue
 		}
-		written, err := c.host.DiscoveryV1().EndpointSlices(left.Namespace).Update(ctx, left, metav1.UpdateOptions{FieldManager: fieldManager})
+		written, err := c.host.DiscoveryV1().EndpointSlices(left.Namespace).Update(ctx, left, metav1.UpdateOptions{FieldManager: v1alpha1.FieldManager})
 		if ignoreNotFound(err) != nil {
 			problems = append(problems, fmt.Errorf("taking proxy ports of other ElastiServices out of resolver slice %q: %w", left.Name, err))
 		}

@@ -63,7 +63,7 @@ func (c *Controller) ensurePrivateService(ctx context.Context, desired, observed
 	}
 	services := c.host.CoreV1().Services(desired.Namespace)
 	if observed == nil {
-		created, err := services.Create(ctx, desired, metav1.CreateOptions{FieldManager: fieldManager})
+		created, err := services.Create(ctx, desired, metav1.CreateOptions{FieldManager: v1alpha1.FieldManager})
 		if err == nil {
 			return c.signPrivateService(ctx, created)
 		}
@@ -105,7 +105,7 @@ func (c *Controller) ensurePrivateService(ctx context.Context, desired, observed
 		updated.Spec.IPFamilies, updated.Spec.IPFamilyPolicy = desired.Spec.IPFamilies, desired.Spec.IPFamilyPolicy
 	}
 	c.options.Signer.Sign(&updated.ObjectMeta)
-	if _, err := services.Update(ctx, updated, metav1.UpdateOptions{FieldManager: fieldManager}); err != nil {
+	if _, err := services.Update(ctx, updated, metav1.UpdateOptions{FieldManager: v1alpha1.FieldManager}); err != nil {
 		return fmt.Errorf("updating private Service %q: %w", desired.Name, err)
 	}
 	return nil
@@ -115,7 +115,7 @@ func (c *Controller) ensurePrivateService(ctx context.Context, desired, observed
 // for its UID, which it has only now.
 func (c *Controller) signPrivateService(ctx context.Context, created *corev1.Service) error {
 	c.options.Signer.Sign(&created.ObjectMeta)
-	if _, err := c.host.CoreV1().Services(created.Namespace).Update(ctx, created, metav1.UpdateOptions{FieldManager: fieldManager}); err != nil {
+	if _, err := c.host.CoreV1().Services(created.Namespace).Update(ctx, created, metav1.UpdateOptions{FieldManager: v1alpha1.FieldManager}); err != nil {
 		return fmt.Errorf("signing private Service %q: %w", created.Name, err)
 	}
 	return nil
@@ -129,7 +129,7 @@ func (c *Controller) replacePrivateService(ctx context.Context, desired, current
 	if err != nil && !apierrors.IsNotFound(err) {
 		return fmt.Errorf("deleting private Service %q, which cannot be changed into one without an address, or to other IP families: %w", desired.Name, err)
 	}
-	created, err := services.Create(ctx, desired, metav1.CreateOptions{FieldManager: fieldManager})
+	created, err := services.Create(ctx, desired, metav1.CreateOptions{FieldManager: v1alpha1.FieldManager})
 	if err != nil {
 		return fmt.Errorf("creating private Service %q again: %w", desired.Name, err)
 	}

@@ -138,7 +138,7 @@ func (c *Controller) replaceResolvers(ctx context.Context, slice *discoveryv1.En
 	}
 	updated := slice.DeepCopy()
 	updated.Endpoints = endpoints
-	if _, err := c.host.DiscoveryV1().EndpointSlices(updated.Namespace).Update(ctx, updated, metav1.UpdateOptions{FieldManager: fieldManager}); err != nil {
+	if _, err := c.host.DiscoveryV1().EndpointSlices(updated.Namespace).Update(ctx, updated, metav1.UpdateOptions{FieldManager: v1alpha1.FieldManager}); err != nil {
 		return fmt.Errorf("updating the resolvers of resolver slice %q: %w", updated.Name, err)
 	}
 	return nil

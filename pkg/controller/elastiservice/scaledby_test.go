@@ -27,7 +27,6 @@ import (
 
 	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti/v1alpha1"
 	"github.com/truefoundry/elasti-apiserver/pkg/controller/target/targettest"
-	"github.com/truefoundry/elasti-apiserver/pkg/scaling"
 )
 
 // scaleDeployment scales the Deployment "cart" as a manager.
@@ -66,12 +65,12 @@ func TestScalingByOthersIsReported(t *testing.T) {
 		c.eventuallyStatusReplicas("cart", want)
 	}
 	eventuallyReplicas(2)
-	c.scaleDeployment(0, scaling.FieldManager)
+	c.scaleDeployment(0, v1alpha1.FieldManager)
 	eventuallyReplicas(0)
 	c.eventuallyMode("cart", v1alpha1.ModeProxy)
-	c.scaleDeployment(1, scaling.FieldManager)
+	c.scaleDeployment(1, v1alpha1.FieldManager)
 	eventuallyReplicas(1)
-	c.scaleDeployment(0, scaling.FieldManager)
+	c.scaleDeployment(0, v1alpha1.FieldManager)
 	eventuallyReplicas(0)
 	c.scaleDeployment(3, "their-operator")
 	eventuallyReplicas(3)
@@ -93,7 +92,7 @@ func TestScalingToZeroByOthersIsReported(t *testing.T) {
 	c.create(cartElastiService())
 	c.start()
 	for _, manager := range []string{"their-autoscaler", "kubectl"} {
-		c.scaleDeployment(2, scaling.FieldManager)
+		c.scaleDeployment(2, v1alpha1.FieldManager)
 		c.eventuallyStatusReplicas("cart", 2)
 		c.scaleDeployment(0, manager)
 		c.eventuallyEventWith(corev1.EventTypeNormal, v1alpha1.ReasonScaledToZeroByOther, manager+" scaled the target to zero")

@@ -28,7 +28,6 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti/v1alpha1"
-	"github.com/truefoundry/elasti-apiserver/pkg/scaling"
 )
 
 func TestAWakeDuringAScaleDownWins(t *testing.T) {
@@ -190,8 +189,8 @@ func TestOnlyALostWakeWakesATargetAtZero(t *testing.T) {
 		scaledBy string
 		want     int32
 	}{
-		"the wake canceled a request":        {true, scaling.FieldManager, 2},
-		"the wake canceled no request":       {false, scaling.FieldManager, 0},
+		"the wake canceled a request":        {true, v1alpha1.FieldManager, 2},
+		"the wake canceled no request":       {false, v1alpha1.FieldManager, 0},
 		"another client has scaled it since": {true, "kubectl", 0},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -148,7 +148,7 @@ func (c *Controller) ensureResolverSlice(ctx context.Context, desired, current *
 	c.options.Signer.Sign(&desired.ObjectMeta)
 	endpointSlices := c.host.DiscoveryV1().EndpointSlices(desired.Namespace)
 	if current == nil {
-		_, err := endpointSlices.Create(ctx, desired, metav1.CreateOptions{FieldManager: fieldManager})
+		_, err := endpointSlices.Create(ctx, desired, metav1.CreateOptions{FieldManager: v1alpha1.FieldManager})
 		if err == nil {
 			return nil
 		}
@@ -174,7 +174,7 @@ func (c *Controller) ensureResolverSlice(ctx context.Context, desired, current *
 	}
 	updated.Ports = desired.Ports
 	updated.Endpoints = desired.Endpoints
-	if _, err := endpointSlices.Update(ctx, updated, metav1.UpdateOptions{FieldManager: fieldManager}); err != nil {
+	if _, err := endpointSlices.Update(ctx, updated, metav1.UpdateOptions{FieldManager: v1alpha1.FieldManager}); err != nil {
 		return fmt.Errorf("updating resolver slice %q: %w", desired.Name, err)
 	}
 	return nil

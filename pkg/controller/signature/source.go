@@ -30,6 +30,8 @@ import (
 	corev1client "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
+
+	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti/v1alpha1"
 )
 
 const (
@@ -118,8 +120,8 @@ func (s *Source) create(ctx context.Context) (*corev1.Secret, error) {
 	// Reading random bytes never fails.
 	_, _ = rand.Read(key)
 	return s.Secrets.Create(ctx, &corev1.Secret{
-		ObjectMeta: metav1.ObjectMeta{Name: s.Name, Labels: map[string]string{"app.kubernetes.io/managed-by": "elasti-apiserver"}},
+		ObjectMeta: metav1.ObjectMeta{Name: s.Name, Labels: map[string]string{v1alpha1.LabelManagedBy: v1alpha1.ManagedBy}},
 		Type:       corev1.SecretTypeOpaque,
 		Data:       map[string][]byte{SecretKey: key},
-	}, metav1.CreateOptions{FieldManager: "elasti-apiserver"})
+	}, metav1.CreateOptions{FieldManager: v1alpha1.FieldManager})
 }

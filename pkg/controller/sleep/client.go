@@ -33,12 +33,8 @@ import (
 	"github.com/truefoundry/elasti-apiserver/pkg/generated/clientset/versioned"
 )
 
-const (
-	// fieldManager is the name under which sleep is requested.
-	fieldManager = "elasti-apiserver"
-	// maxWakeReasonBytes bounds the reason of a WakeRequest.
-	maxWakeReasonBytes = 256
-)
+// maxWakeReasonBytes bounds the reason of a WakeRequest.
+const maxWakeReasonBytes = 256
 
 // Sleeper requests sleep of targets. It is safe for concurrent use.
 type Sleeper interface {
@@ -119,7 +115,7 @@ func (c *Client) Sleep(ctx context.Context, elastiService *v1alpha1.ElastiServic
 		UID:       elastiService.UID,
 	}}
 	if _, err := c.elasti.ElastiV1alpha1().ElastiServices(elastiService.Namespace).
-		UpdateScale(ctx, elastiService.Name, scale, metav1.UpdateOptions{FieldManager: fieldManager}); err != nil {
+		UpdateScale(ctx, elastiService.Name, scale, metav1.UpdateOptions{FieldManager: v1alpha1.FieldManager}); err != nil {
 		return fmt.Errorf("requesting sleep: %w", err)
 	}
 	return nil
@@ -144,7 +140,7 @@ func (c *Client) Wake(ctx context.Context, elastiService *v1alpha1.ElastiService
 	}
 	request := &v1alpha1.WakeRequest{Spec: v1alpha1.WakeRequestSpec{Reason: reason}}
 	if _, err := c.elasti.ElastiV1alpha1().ElastiServices(elastiService.Namespace).
-		Wake(ctx, elastiService.Name, request, metav1.CreateOptions{FieldManager: fieldManager}); err != nil {
+		Wake(ctx, elastiService.Name, request, metav1.CreateOptions{FieldManager: v1alpha1.FieldManager}); err != nil {
 		return fmt.Errorf("waking the target: %w", err)
 	}
 	return nil

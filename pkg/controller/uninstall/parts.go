@@ -33,6 +33,9 @@ const (
 	kindDeployment = "Deployment"
 )
 
+// fieldManager is the same as v1alpha1.FieldManager.
+const fieldManager = "elasti-apiserver"
+
 // part is an object that the product consists of.
 type part struct {
 	kind, name string
@@ -76,7 +79,7 @@ func partOf[T metav1.ObjectMetaAccessor](kind, name string, get getFunc[T], patc
 	}}
 	if patch != nil {
 		made.patch = func(ctx context.Context, content []byte) error {
-			_, err := patch(ctx, name, types.MergePatchType, content, metav1.PatchOptions{FieldManager: "elasti-apiserver"})
+			_, err := patch(ctx, name, types.MergePatchType, content, metav1.PatchOptions{FieldManager: fieldManager})
 			return err
 		}
 	}

@@ -97,6 +97,7 @@ func (r *Record) Record(ctx context.Context, from, to string) error {
 	return nil
 }
 
+// fieldManager is the same as v1alpha1.FieldManager.
 const fieldManager = "elasti-apiserver"
 
 func (r *Record) create(ctx context.Context, from, to string) error {

@@ -30,6 +30,8 @@ const (
 	LabelManagedBy = "app.kubernetes.io/managed-by"
 	// ManagedBy is the value of LabelManagedBy.
 	ManagedBy = "elasti-apiserver"
+	// FieldManager is the name under which this project writes objects.
+	FieldManager = "elasti-apiserver"
 	// SliceManagedBy is the value of the label
 	// endpointslice.kubernetes.io/managed-by on resolver slices. It distinguishes
 	// them from the slices of Kubernetes.
