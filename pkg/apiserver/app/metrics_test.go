@@ -19,14 +19,15 @@ package app
 import (
 	"bytes"
 	"crypto/x509"
-	"encoding/pem"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
-	"k8s.io/client-go/util/cert"
+
+	"github.com/truefoundry/elasti-apiserver/test/certificates"
 )
 
 // served is a serving certificate.
@@ -35,21 +36,15 @@ type served []byte
 func (s served) CurrentCertKeyContent() (certificate, key []byte) { return s, nil }
 
 func TestExpiryOfTheServingCertificate(t *testing.T) {
-	certificate, _, err := cert.GenerateSelfSignedCertKey("localhost", nil, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	block, _ := pem.Decode(certificate)
-	leaf, err := x509.ParseCertificate(block.Bytes)
-	if err != nil {
-		t.Fatal(err)
-	}
+	authority := certificates.NewAuthority("test", certificates.ECDSA)
+	leaf := authority.Issue(x509.Certificate{DNSNames: []string{"localhost"}})
+	certificate := slices.Concat(leaf.CertificatePEM, authority.PEM())
 	const name = "elasti_operator_serving_certificate_expiry_timestamp_seconds"
 	for _, check := range []struct {
 		certificate []byte
 		want        int64
 	}{
-		{certificate, leaf.NotAfter.Unix()},
+		{certificate, leaf.Certificate.NotAfter.Unix()},
 		{nil, 0},
 		{[]byte("no PEM"), 0},
 		{bytes.ReplaceAll(certificate, []byte("M"), []byte("N")), 0},
