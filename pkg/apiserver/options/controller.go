@@ -81,7 +81,7 @@ func (o *Controller) AddFlags(flags *pflag.FlagSet) {
 	flags.Float64Var(&o.WakeRate, "wake-rate", o.WakeRate,
 		"How many sleeping targets are woken a second when no resolver has been ready for a while to hold their traffic, or when the store has lost their ElastiServices.")
 	flags.DurationVar(&o.ConvergenceTime, "convergence-time", o.ConvergenceTime,
-		"How long the resolvers are in the path of the traffic before a target is scaled to zero, so that nodes and ingresses have heard of them. spec.proxy.convergenceSeconds overrides it.")
+		"How long the resolvers are in the path of the traffic before a target is scaled to zero, so that nodes and ingresses have observed them. spec.proxy.convergenceSeconds overrides it.")
 	o.Sleep.AddFlags(flags)
 }
 

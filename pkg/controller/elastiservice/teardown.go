@@ -134,7 +134,7 @@ func (t *Teardown) Run(ctx context.Context) error {
 	}
 	removed := t.removeResolverSlices(ctx, signer, resolverSlices)
 	if len(resolverSlices) > 0 {
-		// Resolvers still get connections until every node has heard of it.
+		// Resolvers still get connections until every node has observed the deletion.
 		select {
 		case <-ctx.Done():
 		case <-t.Clock.After(lingerTime):
