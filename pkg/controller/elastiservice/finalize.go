@@ -35,9 +35,9 @@ import (
 	"github.com/truefoundry/elasti-apiserver/pkg/controller/resources"
 )
 
-// lingerTime is how long a private Service stays after the resolver slice was
-// removed: until every node has heard of that, resolvers still get connections,
-// and need its endpoints to forward them.
+// lingerTime is how long a private Service stays after the resolver slice is deleted. Until
+// every node has observed the deletion, resolvers still get connections and need the
+// endpoints.
 const lingerTime = 5 * time.Second
 
 // reconcileFinalizers is the phase finalizers. It adds the finalizer, or ends the
@@ -70,8 +70,8 @@ func (c *Controller) finalize(ctx context.Context, p *pass) error {
 		if !hasFinalizer(elastiService) && !c.hasOwned(p) {
 			return nil
 		}
-		// Only once: the watch may be behind the removal of the finalizer, and the target
-		// is the user's by then.
+		// This is done once: the cache may still have the finalizer, and by then the target
+		// is the user's to scale.
 		if done, err := c.restoreAll(ctx, p); err != nil || !done {
 			return err
 		}
@@ -125,9 +125,9 @@ func (c *Controller) restoreAll(ctx context.Context, p *pass) (bool, error) {
 }
 
 // readOwned adds to what was observed the resolver slices and the private Service that the
-// API server has. The watch may be behind what the controller wrote, and once the finalizer
-// is removed nothing holds the ElastiService for what comes late. In a namespace that is
-// deleted the permission to read them may be deleted first, and they are deleted with it.
+// API server has. The watch may lag behind the controller's own writes. After the finalizer
+// is removed, nothing cleans up what is observed late. In a namespace that is deleted, the
+// permission to read them may be deleted first, and they are deleted with it.
 func (c *Controller) readOwned(ctx context.Context, p *pass) error {
 	if p.conflicting != nil {
 		return nil
@@ -278,7 +278,8 @@ func (c *Controller) unownedSlices(namespace string, private []*corev1.Service) 
 	return found
 }
 
-func (c *Controller) knowsNothing() bool {
+// hasNoElastiServices reports whether the caches have no ElastiService in any scope.
+func (c *Controller) hasNoElastiServices() bool {
 	for _, handle := range c.elastiServices.handles() {
 		if len(handle.List()) > 0 {
 			return false
@@ -287,9 +288,8 @@ func (c *Controller) knowsNothing() bool {
 	return true
 }
 
-// removeOwned deletes the resolver slices of an ElastiService, and after a
-// while its private Services, but one that is needed as a record. It reports whether all
-// of them are deleted.
+// removeOwned deletes the resolver slices of an ElastiService and, after lingerTime, its
+// private Services except p.recordKept. It reports whether all are deleted.
 func (c *Controller) removeOwned(ctx context.Context, p *pass) (bool, error) {
 	p.state.portChecks.Forget()
 	removed, err := c.ensureResolverSlices(ctx, nil, p.ownSlices)

@@ -57,7 +57,7 @@ func TestWakesOfTheControllerAreNamed(t *testing.T) {
 		reason string
 	}{
 		"no resolver is ready":         {func(c *cluster) { c.setEndpoints("elasti-system", "elasti-resolver") }, "no resolver is ready to hold its traffic"},
-		"the ElastiService is deleted": {func(c *cluster) { c.markDeleted("cart", 0) }, "a Service of it is not managed any more"},
+		"the ElastiService is deleted": {func(c *cluster) { c.markDeleted("cart", 0) }, "one of its Services is no longer managed"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -101,13 +101,12 @@ func restorationFrom(namespace string, managed *resources.ManagedTarget, regardi
 	}
 }
 
-// removeResolvers takes the resolvers out of the path of a public Service for good, and
-// reports whether they, and the private Service, are deleted. It is the one place
-// that knows the rule that no target is at zero with no resolver in front of it:
-// it wakes the target, waits for a ready endpoint, and only then removes. since
-// is when that was first requested. A target that cannot be woken keeps its resolvers:
-// the error is a notRestoredError, and another attempt follows.
-// Without restorations there is no target to wake.
+// removeResolvers takes the resolvers out of the path and reports whether they and the
+// private Service are deleted. It alone enforces that no target is at zero without
+// resolvers: it wakes the target, waits for a ready endpoint, then removes. since is when
+// the removal was first requested. If the target cannot be woken, the resolvers stay, and
+// after restoreReportDelay the error is a notRestoredError. Without restorations there is
+// no target to wake.
 func (c *Controller) removeResolvers(ctx context.Context, p *pass, since time.Time, restorations ...restoration) (bool, error) {
 	if removable, err := c.restoreBeforeRemoval(ctx, p, since, restorations); err != nil || !removable {
 		return false, errors.Join(err, c.followResolvers(ctx, p))
@@ -130,8 +129,8 @@ func (c *Controller) followResolvers(ctx context.Context, p *pass) error {
 	return errors.Join(problems...)
 }
 
-// replaceResolvers has a resolver slice list other resolvers. The rest of it may be what a
-// user wrote: it is not signed.
+// replaceResolvers updates the endpoints of a resolver slice. It does not sign the slice,
+// the rest of which may be user input.
 func (c *Controller) replaceResolvers(ctx context.Context, slice *discoveryv1.EndpointSlice, endpoints []discoveryv1.Endpoint) error {
 	if equality.Semantic.DeepEqual(slice.Endpoints, endpoints) {
 		return nil
@@ -164,9 +163,8 @@ func (c *Controller) restoreBeforeRemoval(ctx context.Context, p *pass, since ti
 		awake = awake || restored
 	}
 	if awake && p.service != nil && len(p.ownSlices) > 0 && p.readyEndpoints == 0 {
-		// Traffic that resolvers hold must not be cut off: the change of the
-		// endpoints brings this back, or else the end of the time, which begins with
-		// the wake. That may be long after the removal was requested.
+		// Held traffic must not be cut off. The ElastiService is synced again when an
+		// endpoint changes, or endpointTimeout after the wake.
 		if left := endpointTimeout - now.Sub(p.state.recordRestored(now)); left > 0 {
 			c.queue.AddAfter(key, left)
 			return false, nil
@@ -271,7 +269,7 @@ func (c *Controller) restoreTarget(ctx context.Context, restoration restoration)
 		return restoredAsleep, err
 	}
 	if result.Scaled {
-		c.options.Woken(c.targetKeyOf(scaleTarget), "a Service of it is not managed any more")
+		c.options.Woken(c.targetKeyOf(scaleTarget), "one of its Services is no longer managed")
 		c.eventAbout(restoration.about(scale.UID), corev1.EventTypeNormal, v1alpha1.ReasonTargetRestored, actionFinalize, "scaled %s %s to %d: it is not managed any more", scaleTarget.Kind, scaleTarget.Name, result.Replicas)
 	}
 	autoscalerError := ignoreNotFound(result.AutoscalerError)
@@ -416,9 +414,8 @@ func (c *Controller) deleted(ctx context.Context, key types.NamespacedName) erro
 	if apierrors.IsStoreReadError(err) {
 		return c.leaveDamaged(ctx, p, err)
 	}
-	// The watch may be behind, and a store that lost everything is no reason
-	// to take resolvers out of the path: only a clear response counts, and only
-	// from a server that still knows something.
+	// The cache may be stale, and an empty store is no proof of a deletion. Only NotFound
+	// counts, from a store that has not lost everything.
 	lost, problem := c.mayBeLost(ctx, p, last)
 	switch {
 	case problem != nil:
@@ -489,8 +486,8 @@ func (c *Controller) leaveDamaged(ctx context.Context, p *pass, damage error) er
 // if none was.
 func (c *Controller) removeOrphans(ctx context.Context, p *pass, last *v1alpha1.ElastiService) error {
 	key := p.key()
-	// After an ElastiService that was cleaned up there is nothing to wake. Its objects in
-	// the cache are deleted already, and this is synced again when the watch shows that.
+	// An ElastiService that was finalized has nothing to wake. Its objects are being
+	// deleted; the watch triggers the next sync.
 	cleanedUp := p.state.cleanedUp(last)
 	var restorations []restoration
 	if !cleanedUp {
@@ -519,7 +516,7 @@ func (c *Controller) removeOrphans(ctx context.Context, p *pass, last *v1alpha1.
 // deletion was reported, nil if none was. A storage that knows others has deleted it,
 // and so has one that has the claims of its proxy ports.
 func (c *Controller) mayBeLost(ctx context.Context, p *pass, last *v1alpha1.ElastiService) (bool, error) {
-	if last != nil || p.state.removing() || !c.knowsNothing() {
+	if last != nil || p.state.removing() || !c.hasNoElastiServices() {
 		return false, nil
 	}
 	claims, err := c.options.Claims.List(ctx)
