@@ -25,21 +25,21 @@ import (
 )
 
 const (
-	// besideDelay is how long a call may be without a response, at least, before another
-	// one is made beside it. A connection to the API server leads to any of its replicas, also
-	// to one on a node that died, until the control plane has noticed.
+	// besideDelay is the least time without a response after which another call is made. A
+	// connection may lead to a replica on a failed node until the control plane has noticed
+	// the failure.
 	besideDelay = 300 * time.Millisecond
 	// While quickBeside of them, or more, are without a response too, the delay is
 	// maxBesideDelay: perhaps no replica responds, and the first one that does is to be
 	// called soon after, with few calls until then.
 	quickBeside = 5
-	// Where calls usually take longer than besideDelay, the delay is slowFactor times as long
-	// as they do, and maxBesideDelay at most.
+	// slowFactor: where calls are usually slow, the delay is this multiple of their usual
+	// duration, at most maxBesideDelay.
 	slowFactor     = 3
 	maxBesideDelay = 2 * time.Second
-	// The usual time of a call is a moving average, of which a call is one part in so many.
-	// One that is faster counts more: slow wakes of one tenant do not make the API server a
-	// busy one for the others.
+	// The usual duration is a moving average. A call has the weight 1/fasterParts if it is
+	// faster than the average and 1/slowerParts if it is slower, so that slow wakes of one
+	// tenant do not delay the calls of others.
 	fasterParts, slowerParts = 2, 8
 	// A call counts as slower than usual by slowest at most: a single one that hung for
 	// seconds says nothing of the API server.
@@ -48,11 +48,9 @@ const (
 	reservePeriod = time.Second
 )
 
-// Beside decides when the wakers of one resolver make a call beside another one of which
-// there is no response yet. An API server that does not respond to some calls, such as to
-// those that reach a replica whose node died, responds to the others as fast as ever. One
-// that is only busy is slow to respond to all of them, and more calls would make it slower.
-// It is safe for concurrent use.
+// Beside decides when a waker makes another call while one has no response. It
+// distinguishes a failed replica, beside which other calls are fast, from a busy API server,
+// which more calls would slow down. It is safe for concurrent use.
 type Beside struct {
 	// limiter limits these calls in number, for all wakers together, save for those that
 	// are reserved.
@@ -62,11 +60,11 @@ type Beside struct {
 	// reserved has the time of the last reserved call of each namespace, those of the last
 	// reservePeriod only.
 	reserved map[string]time.Time
-	// usual is how long calls that succeeded have taken, as a moving average.
-	usual time.Duration
+	// usualDuration is the moving average of the durations of calls that succeeded.
+	usualDuration time.Duration
 }
 
-// NewBeside returns what one resolver needs.
+// NewBeside returns a Beside, which all wakers of a resolver share.
 func NewBeside() *Beside {
 	const perSecond, atOnce = 20, 20
 	return &Beside{limiter: flowcontrol.NewTokenBucketPassiveRateLimiter(perSecond, atOnce)}
@@ -100,16 +98,16 @@ func (b *Beside) delay(inProgress int) time.Duration {
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return min(max(besideDelay, slowFactor*b.usual), maxBesideDelay)
+	return min(max(besideDelay, slowFactor*b.usualDuration), maxBesideDelay)
 }
 
-// succeeded records how long a call has taken that succeeded.
+// succeeded records the duration of a call that succeeded.
 func (b *Beside) succeeded(took time.Duration) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	parts := time.Duration(slowerParts)
-	if took < b.usual {
+	if took < b.usualDuration {
 		parts = fasterParts
 	}
-	b.usual += min(took-b.usual, slowest) / parts
+	b.usualDuration += min(took-b.usualDuration, slowest) / parts
 }

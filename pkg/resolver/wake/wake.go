@@ -58,7 +58,8 @@ var failureBackoff = wait.Backoff{Duration: 50 * time.Millisecond, Factor: 2, Ji
 // serve, because the target may have been scaled down again.
 var repeatBackoff = wait.Backoff{Duration: time.Second, Factor: 2, Jitter: 0.3, Steps: 5, Cap: 16 * time.Second}
 
-// errSuperseded ends calls that go on when another one has succeeded: that is no failure.
+// errSuperseded cancels the calls that are still in progress after another call succeeded.
+// It is not counted as a failure.
 var errSuperseded = errors.New("another call has succeeded")
 
 // Client sends wake requests. The generated client of ElastiServices implements
