@@ -25,53 +25,34 @@ limitations under the License.
 package main
 
 import (
-	"bytes"
-	"errors"
-	"flag"
 	"fmt"
 	"os"
 	"path/filepath"
+
+	"github.com/truefoundry/elasti-apiserver/hack/generated"
 )
 
 func main() {
-	check := flag.Bool("check", false, "Fail when the README is not current, instead of writing it.")
-	flag.Parse()
-	if flag.NArg() != 1 {
-		fmt.Fprintln(os.Stderr, "usage: chartreadme [--check] CHART")
-		os.Exit(2)
-	}
-	if err := run(flag.Arg(0), *check); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		os.Exit(1)
-	}
+	generated.Main("chartreadme [--check] CHART", files)
 }
 
-func run(chart string, check bool) error {
+// files returns the README of a chart.
+func files(chart string) (map[string][]byte, error) {
 	values, err := os.ReadFile(filepath.Join(chart, "values.yaml"))
 	if err != nil {
-		return fmt.Errorf("reading the values: %w", err)
+		return nil, fmt.Errorf("reading the values: %w", err)
 	}
 	table, err := valuesTable(values)
 	if err != nil {
-		return fmt.Errorf("%s: %w", filepath.Join(chart, "values.yaml"), err)
+		return nil, fmt.Errorf("%s: %w", filepath.Join(chart, "values.yaml"), err)
 	}
 	path := filepath.Join(chart, "README.md")
-	previous, err := os.ReadFile(path)
+	readme, err := os.ReadFile(path)
 	if err != nil {
-		return fmt.Errorf("reading the README: %w", err)
+		return nil, fmt.Errorf("reading the README: %w", err)
 	}
-	current, err := replaceTable(previous, table)
-	if err != nil {
-		return fmt.Errorf("%s: %w", path, err)
+	if readme, err = generated.Replace(readme, begin, table, end); err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
 	}
-	switch {
-	case bytes.Equal(previous, current):
-		return nil
-	case check:
-		return errors.New(path + " is not what its values.yaml says, run 'make generate'")
-	}
-	if err := os.WriteFile(path, current, 0o644); err != nil {
-		return fmt.Errorf("writing the README: %w", err)
-	}
-	return nil
+	return map[string][]byte{path: readme}, nil
 }

@@ -17,7 +17,6 @@ limitations under the License.
 package main
 
 import (
-	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -31,19 +30,6 @@ const (
 	begin = "<!-- values: written by hack/chartreadme -->\n"
 	end   = "<!-- end of values -->\n"
 )
-
-// replaceTable returns a README with the table in place of the previous one.
-func replaceTable(readme []byte, table string) ([]byte, error) {
-	before, rest, found := bytes.Cut(readme, []byte(begin))
-	if !found {
-		return nil, fmt.Errorf("the line %q is missing", strings.TrimSpace(begin))
-	}
-	_, after, found := bytes.Cut(rest, []byte(end))
-	if !found {
-		return nil, fmt.Errorf("the line %q is missing", strings.TrimSpace(end))
-	}
-	return bytes.Join([][]byte{before, []byte(begin), []byte(table), []byte(end), after}, nil), nil
-}
 
 // valuesTable returns sections with tables of all values of a values.yaml. A value whose
 // fields have comments is explained by these; any other one needs a comment of its own.

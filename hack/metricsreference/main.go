@@ -25,40 +25,30 @@ limitations under the License.
 package main
 
 import (
-	"bytes"
-	"errors"
-	"flag"
 	"fmt"
 	"os"
+
+	"github.com/truefoundry/elasti-apiserver/hack/generated"
 )
 
 func main() {
-	check := flag.Bool("check", false, "Fail when the page is not current, instead of writing it.")
-	flag.Parse()
-	if flag.NArg() != 1 {
-		fmt.Fprintln(os.Stderr, "usage: metricsreference [--check] PAGE")
-		os.Exit(2)
-	}
-	if err := run(flag.Arg(0), *check); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		os.Exit(1)
-	}
+	generated.Main("metricsreference [--check] PAGE", files)
 }
 
-func run(path string, check bool) error {
+// files returns the page with its tables.
+func files(path string) (map[string][]byte, error) {
 	server, libraries, err := serverMetrics()
 	if err != nil {
-		return fmt.Errorf("the metrics of elasti-apiserver: %w", err)
+		return nil, fmt.Errorf("the metrics of elasti-apiserver: %w", err)
 	}
 	resolver, err := resolverMetrics()
 	if err != nil {
-		return fmt.Errorf("the metrics of elasti-resolver: %w", err)
+		return nil, fmt.Errorf("the metrics of elasti-resolver: %w", err)
 	}
-	previous, err := os.ReadFile(path)
+	page, err := os.ReadFile(path)
 	if err != nil {
-		return fmt.Errorf("reading the page: %w", err)
+		return nil, fmt.Errorf("reading the page: %w", err)
 	}
-	current := previous
 	for _, section := range []struct {
 		name  string
 		table string
@@ -67,18 +57,9 @@ func run(path string, check bool) error {
 		{"elasti-resolver", ownTable(resolver)},
 		{"libraries", libraryTable(libraries)},
 	} {
-		if current, err = replaceTable(current, section.name, section.table); err != nil {
-			return fmt.Errorf("%s: %w", path, err)
+		if page, err = generated.Replace(page, begin(section.name), section.table, end(section.name)); err != nil {
+			return nil, fmt.Errorf("%s: %w", path, err)
 		}
 	}
-	switch {
-	case bytes.Equal(previous, current):
-		return nil
-	case check:
-		return errors.New(path + " is not what the code registers, run 'make generate'")
-	}
-	if err := os.WriteFile(path, current, 0o644); err != nil {
-		return fmt.Errorf("writing the page: %w", err)
-	}
-	return nil
+	return map[string][]byte{path: page}, nil
 }

@@ -17,7 +17,6 @@ limitations under the License.
 package main
 
 import (
-	"bytes"
 	"fmt"
 	"regexp"
 	"strings"
@@ -29,19 +28,6 @@ func begin(name string) string {
 }
 
 func end(name string) string { return "<!-- end of " + name + " -->\n" }
-
-// replaceTable returns a page with a table in place of the previous one.
-func replaceTable(page []byte, name, table string) ([]byte, error) {
-	before, rest, found := bytes.Cut(page, []byte(begin(name)))
-	if !found {
-		return nil, fmt.Errorf("the line %q is missing", strings.TrimSpace(begin(name)))
-	}
-	_, after, found := bytes.Cut(rest, []byte(end(name)))
-	if !found {
-		return nil, fmt.Errorf("the line %q is missing", strings.TrimSpace(end(name)))
-	}
-	return bytes.Join([][]byte{before, []byte(begin(name)), []byte(table), []byte(end(name)), after}, nil), nil
-}
 
 // ownTable returns the table of metrics of the product.
 func ownTable(metrics []metric) string {

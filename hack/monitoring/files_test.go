@@ -41,33 +41,31 @@ func TestThePrometheusRuleHasTheRules(t *testing.T) {
 	}
 }
 
-func TestCheckFailsUntilTheFilesAreWritten(t *testing.T) {
+func TestFilesAreMadeOfTheRules(t *testing.T) {
 	folder := t.TempDir()
-	rules := filepath.Join(folder, rulesFile)
-	if err := write(rules, []byte("# Rules.\ngroups:\n  - name: shop\n\n    rules: []\n")); err != nil {
+	if err := os.Mkdir(filepath.Join(folder, "alerts"), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	err := run(folder, true)
-	if err == nil || !strings.Contains(err.Error(), "prometheusrule.yaml") || !strings.Contains(err.Error(), "elasti.json") {
-		t.Errorf("the check says %v of files that do not exist", err)
+	write := func(rules string) {
+		t.Helper()
+		if err := os.WriteFile(filepath.Join(folder, rulesFile), []byte(rules), 0o600); err != nil {
+			t.Fatal(err)
+		}
 	}
-	if err := run(folder, false); err != nil {
-		t.Fatal(err)
-	}
-	if err := run(folder, true); err != nil {
-		t.Errorf("the check fails after the files were written: %v", err)
-	}
-	written, err := os.ReadFile(filepath.Join(folder, "alerts/prometheusrule.yaml"))
+	write("# Rules.\ngroups:\n  - name: shop\n\n    rules: []\n")
+	made, err := files(folder)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if want := "spec:\n  groups:\n    - name: shop\n\n      rules: []\n"; !strings.HasSuffix(string(written), want) {
-		t.Errorf("the object is\n%s\nwant it to end with\n%s", written, want)
+	object := string(made[filepath.Join(folder, "alerts", "prometheusrule.yaml")])
+	if want := "spec:\n  groups:\n    - name: shop\n\n      rules: []\n"; !strings.HasSuffix(object, want) {
+		t.Errorf("the object is\n%s\nwant it to end with\n%s", object, want)
 	}
-	if err := write(rules, []byte("rules: []\n")); err != nil {
-		t.Fatal(err)
+	if board := made[filepath.Join(folder, "dashboards", "elasti.json")]; len(made) != 2 || !json.Valid(board) {
+		t.Errorf("%d files are made, the dashboard is\n%s", len(made), board)
 	}
-	if err := run(folder, false); err == nil {
+	write("rules: []\n")
+	if _, err := files(folder); err == nil {
 		t.Error("rules without groups are accepted")
 	}
 }

@@ -28,11 +28,12 @@ package main
 import (
 	"bytes"
 	"errors"
-	"flag"
 	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
+
+	"github.com/truefoundry/elasti-apiserver/hack/generated"
 )
 
 // rulesFile has the alerts.
@@ -51,51 +52,10 @@ spec:
 `
 
 func main() {
-	check := flag.Bool("check", false, "Fail when a file is not current, instead of writing it.")
-	flag.Parse()
-	if flag.NArg() != 1 {
-		fmt.Fprintln(os.Stderr, "usage: monitoring [--check] FOLDER")
-		os.Exit(2)
-	}
-	if err := run(flag.Arg(0), *check); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		os.Exit(1)
-	}
+	generated.Main("monitoring [--check] FOLDER", files)
 }
 
-func run(folder string, check bool) error {
-	made, err := files(folder)
-	if err != nil {
-		return err
-	}
-	var stale []error
-	for name, current := range made {
-		path := filepath.Join(folder, name)
-		previous, err := os.ReadFile(path)
-		switch {
-		case err == nil && bytes.Equal(previous, current):
-		case check:
-			stale = append(stale, fmt.Errorf("%s is not current, run 'make generate'", path))
-		default:
-			if err := write(path, current); err != nil {
-				return err
-			}
-		}
-	}
-	return errors.Join(stale...)
-}
-
-func write(path string, content []byte) error {
-	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-		return fmt.Errorf("making the folder of %s: %w", path, err)
-	}
-	if err := os.WriteFile(path, content, 0o644); err != nil {
-		return fmt.Errorf("writing %s: %w", path, err)
-	}
-	return nil
-}
-
-// files returns what is made, by its path in the folder.
+// files returns what is made in the folder.
 func files(folder string) (map[string][]byte, error) {
 	rules, err := os.ReadFile(filepath.Join(folder, rulesFile))
 	if err != nil {
@@ -109,7 +69,10 @@ func files(folder string) (map[string][]byte, error) {
 	if err != nil {
 		return nil, fmt.Errorf("making the dashboard: %w", err)
 	}
-	return map[string][]byte{"alerts/prometheusrule.yaml": object, "dashboards/elasti.json": board}, nil
+	return map[string][]byte{
+		filepath.Join(folder, "alerts/prometheusrule.yaml"): object,
+		filepath.Join(folder, "dashboards/elasti.json"):     board,
+	}, nil
 }
 
 // prometheusRule returns a PrometheusRule with the rules of a file.
