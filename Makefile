@@ -60,7 +60,7 @@ deploy: ## Deploy to the cluster of KUBECONFIG (by default the local one).
 ##@ Develop
 
 .PHONY: build
-build: ## Build both binaries into _output/bin.
+build: ## Build the binaries, the plugin of kubectl too, into _output/bin.
 	go build -o _output/bin/ ./cmd/...
 
 .PHONY: generate
