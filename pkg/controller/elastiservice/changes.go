@@ -134,6 +134,7 @@ func (c *Controller) endpointSliceChanged(before, after any) {
 			c.enqueueByPrivateService(slice.service())
 		case !slice.managed() && hasReady(old) != hasReady(current):
 			c.enqueueByService(slice.service(), c.enqueueUrgently)
+			c.enqueueOrphan(slice.service())
 		default:
 			c.enqueueByService(slice.service(), c.enqueue)
 		}
@@ -149,6 +150,25 @@ func hasReady(slice *observedSlice) bool { return slice != nil && slice.ready > 
 func (c *Controller) enqueueByService(service types.NamespacedName, enqueue func(types.NamespacedName)) {
 	for _, elastiService := range indexed[*v1alpha1.ElastiService](c.elastiServices.in(service.Namespace), byService, service) {
 		enqueue(resources.KeyOf(elastiService))
+	}
+}
+
+// enqueueOrphan enqueues the ElastiService that the private Service of a public one was made
+// for, when it does not exist any more: its resolvers leave with the first ready endpoint.
+func (c *Controller) enqueueOrphan(public types.NamespacedName) {
+	services := c.services.in(public.Namespace)
+	if services == nil {
+		return
+	}
+	private := resources.PrivateServiceKey(public)
+	object, ok := services.Get(private.Namespace, private.Name)
+	if !ok {
+		return
+	}
+	for _, owner := range resources.OwnerOf(&object.(*corev1.Service).ObjectMeta) {
+		if _, exists := c.elastiServices.in(owner.Namespace).Get(owner.Namespace, owner.Name); !exists {
+			c.enqueue(owner)
+		}
 	}
 }
 

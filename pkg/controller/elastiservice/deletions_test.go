@@ -31,6 +31,7 @@ import (
 	clienttesting "k8s.io/client-go/testing"
 	"k8s.io/klog/v2"
 	"k8s.io/klog/v2/ktesting"
+	clocktesting "k8s.io/utils/clock/testing"
 
 	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti/v1alpha1"
 	"github.com/truefoundry/elasti-apiserver/pkg/controller/informers/informerstest"
@@ -124,6 +125,28 @@ func TestDeletionWaitsForTheServiceThatResolversStandInFor(t *testing.T) {
 	}
 	c.setEndpoints(shop, "cart", "10.1.0.1")
 	c.eventuallyReleased("cart")
+}
+
+// Nothing else brings an ElastiService back that does not exist any more, but the end of the
+// time that an endpoint is waited for.
+func TestResolversOfAnOrphanLeaveWithTheFirstReadyEndpoint(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t)
+	// That time does not pass.
+	c.options.Clock = clocktesting.NewFakeClock(time.Now())
+	c.createOther()
+	c.create(cartElastiService())
+	c.start()
+	c.eventuallyMode("cart", v1alpha1.ModeProxy)
+	c.remove("cart")
+	c.eventuallyReplicas(2)
+	c.setEndpoints(shop, "cart", "10.1.0.1")
+	c.eventually(func() string {
+		if left := len(c.resolverSlices("cart")); left > 0 {
+			return fmt.Sprintf("the end of %d resolver slices", left)
+		}
+		return ""
+	})
 }
 
 // Another finalizer, such as that of a GitOps controller, may keep the ElastiService.
