@@ -222,7 +222,7 @@ type result struct {
 
 // firstSuccess returns the result of the call that succeeds first, or of the last one that
 // fails when none is in progress any more. Calls beside others begin for as long as there is
-// no response: an API server that responded to none gets the next one as soon as it is back.
+// no response and a pod is needed: an API server that responded to none gets the next one as soon as it is back.
 // Those that are in progress after a success, and all of them after the end of ctx, continue
 // for leftTimeout at most.
 func (w *Waker) firstSuccess(ctx context.Context, pending int) (result, error) {
@@ -257,7 +257,7 @@ func (w *Waker) firstSuccess(ctx context.Context, pending int) (result, error) {
 		case <-ctx.Done():
 			return result{}, ctx.Err()
 		case <-besideDue.C():
-			if w.options.Beside != nil && w.options.Beside.accept(w.options.Namespace, w.options.Clock.Now()) {
+			if w.options.Beside != nil && w.options.Demand.NeedsPod() && w.options.Beside.accept(w.options.Namespace, w.options.Clock.Now()) {
 				inProgress++
 				begin()
 			}

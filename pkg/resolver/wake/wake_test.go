@@ -500,6 +500,26 @@ func TestCallsThatAllHangFail(t *testing.T) {
 	})
 }
 
+// A pod may become ready by other means than a wake of this resolver.
+func TestNoCallBesideOthersIsMadeOnceNoPodIsNeeded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		server, d, calls := silentReplicas{&fakeServer{}, math.MaxInt}, &demand{needed: true}, new(sync.WaitGroup)
+		w := New(Options{Client: server, Namespace: "shop", Name: "cart", Demand: d, Calls: calls, Beside: always()})
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan struct{})
+		go func() { defer close(done); w.Run(ctx, nil) }()
+		<-time.After(besideDelay / 2)
+		d.set(false)
+		<-time.After(3 * callTimeout)
+		if server.count() != 1 {
+			t.Errorf("%d calls were made, want the one that was needed", server.count())
+		}
+		cancel()
+		<-done
+		calls.Wait()
+	})
+}
+
 // lostServer does not respond to calls that begin before it is back.
 type lostServer struct {
 	*fakeServer
