@@ -23,11 +23,8 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/clientcmd"
-	apiregistrationclient "k8s.io/kube-aggregator/pkg/client/clientset_generated/clientset"
 
-	"github.com/truefoundry/elasti-apiserver/pkg/generated/clientset/versioned"
 	"github.com/truefoundry/elasti-apiserver/pkg/installcheck"
 )
 
@@ -81,17 +78,5 @@ func newChecker(kubeconfig, namespace string) (*installcheck.Checker, error) {
 	if err != nil {
 		return nil, fmt.Errorf("reading the address and credentials of the cluster, outside of a pod give --kubeconfig: %w", err)
 	}
-	host, err := kubernetes.NewForConfig(config)
-	if err != nil {
-		return nil, fmt.Errorf("creating the client of the cluster: %w", err)
-	}
-	registrations, err := apiregistrationclient.NewForConfig(config)
-	if err != nil {
-		return nil, fmt.Errorf("creating the client for the APIService: %w", err)
-	}
-	elasti, err := versioned.NewForConfig(config)
-	if err != nil {
-		return nil, fmt.Errorf("creating the client for ElastiServices: %w", err)
-	}
-	return installcheck.New(installcheck.Options{Kubernetes: host, APIServices: registrations, Elasti: elasti, Namespace: namespace})
+	return installcheck.NewForConfig(config, namespace)
 }

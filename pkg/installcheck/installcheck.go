@@ -23,9 +23,11 @@ package installcheck
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
 	apiregistrationclient "k8s.io/kube-aggregator/pkg/client/clientset_generated/clientset"
 	"k8s.io/utils/clock"
 
@@ -55,6 +57,24 @@ type Options struct {
 // Checker checks an installation. Make it with New.
 type Checker struct {
 	options Options
+}
+
+// NewForConfig returns a checker of the cluster that config leads to, with the real clock. It
+// makes no request.
+func NewForConfig(config *rest.Config, namespace string) (*Checker, error) {
+	host, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		return nil, fmt.Errorf("creating the client of the cluster: %w", err)
+	}
+	registrations, err := apiregistrationclient.NewForConfig(config)
+	if err != nil {
+		return nil, fmt.Errorf("creating the client for the APIService: %w", err)
+	}
+	elasti, err := versioned.NewForConfig(config)
+	if err != nil {
+		return nil, fmt.Errorf("creating the client for ElastiServices: %w", err)
+	}
+	return New(Options{Kubernetes: host, APIServices: registrations, Elasti: elasti, Namespace: namespace})
 }
 
 // New returns a checker. It makes no request.

@@ -23,11 +23,8 @@ import (
 	"github.com/spf13/cobra"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/kubernetes"
-	apiregistrationclient "k8s.io/kube-aggregator/pkg/client/clientset_generated/clientset"
 
 	"github.com/truefoundry/elasti-apiserver/pkg/apis/elasti/v1alpha1"
-	"github.com/truefoundry/elasti-apiserver/pkg/generated/clientset/versioned"
 	"github.com/truefoundry/elasti-apiserver/pkg/installcheck"
 )
 
@@ -96,19 +93,12 @@ func (s *session) checker(namespace string) (*installcheck.Checker, error) {
 	if err != nil {
 		return nil, fmt.Errorf("reading the address and credentials of the cluster: %w", err)
 	}
-	host, err := kubernetes.NewForConfig(config)
-	if err != nil {
-		return nil, fmt.Errorf("creating the client of the cluster: %w", err)
-	}
-	registrations, err := apiregistrationclient.NewForConfig(config)
-	if err != nil {
-		return nil, fmt.Errorf("creating the client for the APIService: %w", err)
-	}
-	elasti, err := versioned.NewForConfig(config)
-	if err != nil {
-		return nil, fmt.Errorf("creating the client for ElastiServices: %w", err)
-	}
-	return installcheck.New(installcheck.Options{Kubernetes: host, APIServices: registrations, Elasti: elasti, Namespace: namespace})
+	return installcheck.NewForConfig(config, namespace)
+}
+
+// finding says in a line what a condition says.
+func finding(condition *metav1.Condition) string {
+	return printable(condition.Type + ": " + condition.Reason + ": " + condition.Message)
 }
 
 // findings says what is wrong with an ElastiService, or keeps it from doing what it is for:
@@ -143,10 +133,10 @@ func findings(elastiService *v1alpha1.ElastiService) (found []string) {
 		if state, _ := stateOf(elastiService); wanted.conditionType == v1alpha1.ConditionTargetAvailable && state != Waking {
 			continue
 		}
-		found = append(found, wanted.conditionType+": "+condition.Reason+": "+condition.Message)
+		found = append(found, finding(condition))
 	}
 	if ready := meta.FindStatusCondition(conditions, v1alpha1.ConditionReady); len(found) == 0 && ready != nil && ready.Status == metav1.ConditionFalse {
-		found = append(found, v1alpha1.ConditionReady+": "+ready.Reason+": "+ready.Message)
+		found = append(found, finding(ready))
 	}
 	return found
 }

@@ -23,6 +23,7 @@ import (
 	"strings"
 	"testing"
 	"time"
+	"unicode"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -123,6 +124,24 @@ func TestFindingsAreTheConditionsThatAreNotAsTheyShouldBe(t *testing.T) {
 	without := cart(0, 0)
 	if got := findings(&without); len(got) != 1 {
 		t.Errorf("without a status the findings are %q", got)
+	}
+}
+
+func TestWhatTenantsWroteDoesNotRewriteTheTerminal(t *testing.T) {
+	const written = "a test\x1b[2J\nshop/other: fine\r\u009b1A\u202eegassem"
+	for _, conditionType := range []string{v1alpha1.ConditionSleeping, v1alpha1.ConditionResolverAvailable, v1alpha1.ConditionReady} {
+		found := cart(0, 0, condition(conditionType, metav1.ConditionFalse, "Reason", written))
+		found.Status.LastWake.By = written
+		var table bytes.Buffer
+		if err := (&tableOfStates{wide: true}).print(&table, []v1alpha1.ElastiService{found}, now); err != nil {
+			t.Fatal(err)
+		}
+		lines := strings.Split(strings.TrimSuffix(table.String(), "\n"), "\n")
+		for _, line := range append(append(lines, progress(&found)), findings(&found)...) {
+			if len(lines) != 2 || strings.ContainsFunc(line, func(character rune) bool { return !unicode.IsPrint(character) }) {
+				t.Errorf("%s is shown in %d lines, as %q", conditionType, len(lines), line)
+			}
+		}
 	}
 }
 

@@ -18,7 +18,9 @@ package plugin
 
 import (
 	"fmt"
+	"strings"
 	"time"
+	"unicode"
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -60,6 +62,11 @@ func stateOf(elastiService *v1alpha1.ElastiService) (State, time.Time) {
 // why returns what is most worth knowing of an ElastiService: what is wrong, or else why
 // its target sleeps or is awake.
 func why(elastiService *v1alpha1.ElastiService) (reason, message string) {
+	reason, message = reasonOf(elastiService)
+	return printable(reason), printable(message)
+}
+
+func reasonOf(elastiService *v1alpha1.ElastiService) (reason, message string) {
 	conditions := elastiService.Status.Conditions
 	if ready := meta.FindStatusCondition(conditions, v1alpha1.ConditionReady); ready != nil && ready.Status != metav1.ConditionTrue {
 		return ready.Reason, ready.Message
@@ -73,6 +80,17 @@ func why(elastiService *v1alpha1.ElastiService) (reason, message string) {
 		return sleeping.Reason, sleeping.Message
 	}
 	return "NotObserved", "elasti-apiserver has not written a status yet"
+}
+
+// printable returns a text without the characters by which it would rewrite a terminal or
+// look like another line. Messages hold what tenants wrote, such as the reason of a wake.
+func printable(text string) string {
+	return strings.Map(func(character rune) rune {
+		if !unicode.IsPrint(character) {
+			return unicode.ReplacementChar
+		}
+		return character
+	}, text)
 }
 
 // progress says in words how far the target of an ElastiService is.

@@ -153,7 +153,7 @@ func row(elastiService *v1alpha1.ElastiService, now time.Time) metav1.TableRow {
 		since = duration.HumanDuration(now.Sub(began))
 	}
 	if wake := status.LastWake; wake != nil {
-		lastWake, by = duration.HumanDuration(now.Sub(wake.Time.Time)), wake.By
+		lastWake, by = duration.HumanDuration(now.Sub(wake.Time.Time)), printable(wake.By)
 	}
 	reason, message := why(elastiService)
 	row := metav1.TableRow{Cells: []any{
